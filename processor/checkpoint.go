@@ -1,0 +1,80 @@
+package processor
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+)
+
+// checkpointKey is the changelog key of a task's checkpoint row. Rows of
+// dedup keys have 16 bytes, so the two never meet.
+const checkpointKey = "checkpoint"
+
+const checkpointVersion = 1
+
+// checkpoint is a task's place in its input, written to its changelog in the
+// transaction of everything it did up to there (D2). It makes offset and
+// state comparable: whatever the group says, input below next was processed.
+type checkpoint struct {
+	// next is the input offset to process next.
+	next int64
+	// epoch is the leader epoch of the record before next; -1 if unknown.
+	epoch int32
+	// sequence counts the task's committed transactions.
+	sequence int64
+	// streamTimes holds the stream time of every class that has one, in ms.
+	streamTimes streamTimes
+}
+
+// streamTimes is the highest event time seen, by class. Each namespace has
+// its own, so that one route's backlog makes no other route's events late.
+type streamTimes struct {
+	at  [256]int64
+	has [256]bool
+}
+
+var errCheckpoint = errors.New("corrupt checkpoint")
+
+func (c *checkpoint) append(dst []byte) []byte {
+	dst = append(dst, checkpointVersion)
+	dst = binary.AppendVarint(dst, c.next)
+	dst = binary.AppendVarint(dst, int64(c.epoch))
+	dst = binary.AppendVarint(dst, c.sequence)
+	for class, has := range c.streamTimes.has {
+		if has {
+			dst = append(dst, byte(class))
+			dst = binary.AppendVarint(dst, c.streamTimes.at[class])
+		}
+	}
+	return dst
+}
+
+func decodeCheckpoint(b []byte) (checkpoint, error) {
+	var c checkpoint
+	if len(b) == 0 || b[0] != checkpointVersion {
+		return c, fmt.Errorf("%w: %d bytes, want version %d", errCheckpoint, len(b), checkpointVersion)
+	}
+	b = b[1:]
+	var fields [3]int64
+	for i := range fields {
+		v, n := binary.Varint(b)
+		if n <= 0 {
+			return c, fmt.Errorf("%w: cut short in field %d", errCheckpoint, i)
+		}
+		fields[i], b = v, b[n:]
+	}
+	if fields[0] < 0 || fields[1] < -1 || fields[1] > 1<<31-1 {
+		return c, fmt.Errorf("%w: next offset %d, epoch %d", errCheckpoint, fields[0], fields[1])
+	}
+	c.next, c.epoch, c.sequence = fields[0], int32(fields[1]), fields[2]
+	for len(b) > 0 {
+		class := b[0]
+		v, n := binary.Varint(b[1:])
+		if n <= 0 {
+			return c, fmt.Errorf("%w: cut short in the stream time of class %d", errCheckpoint, class)
+		}
+		c.streamTimes.at[class], c.streamTimes.has[class] = v, true
+		b = b[1+n:]
+	}
+	return c, nil
+}

@@ -1,0 +1,99 @@
+package processor
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"oncebus/state"
+)
+
+// goodConfig is what cmd/oncebus makes of an environment with brokers and
+// nothing else.
+func goodConfig() Config {
+	return Config{
+		Brokers:            []string{"kafka-1:9092", "kafka-2:9092"},
+		AppID:              "oncebus",
+		InstanceID:         "host-1.example",
+		Partitions:         12,
+		ReplicationFactor:  -1,
+		StateDir:           "./oncebus-state",
+		CommitInterval:     100 * time.Millisecond,
+		Start:              StartEarliest,
+		SessionTimeout:     10 * time.Second,
+		TransactionTimeout: 15 * time.Second,
+		StopTimeout:        20 * time.Second,
+		State:              state.DefaultConfig(),
+	}
+}
+
+func TestConfigValidateAcceptsDefaults(t *testing.T) {
+	if err := goodConfig().Validate(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestConfigValidateNamesTheVariable(t *testing.T) {
+	tests := []struct {
+		name   string
+		change func(*Config)
+		want   string // the whole message; "" accepts
+	}{
+		{"no brokers", func(c *Config) { c.Brokers = nil }, "ONCEBUS_BROKERS: not set, want one or more host:port, comma separated"},
+		{"empty broker", func(c *Config) { c.Brokers = []string{"a:1", ""} }, `ONCEBUS_BROKERS: "" has no usable host, want host:port without a scheme`},
+		{"broker with scheme", func(c *Config) { c.Brokers = []string{"kafka://a:1"} }, `ONCEBUS_BROKERS: "kafka://a:1": too many colons in address, want host:port`},
+		{"broker with bad port", func(c *Config) { c.Brokers = []string{"a:70000"} }, `ONCEBUS_BROKERS: "a:70000": port "70000" is no number from 1 to 65535`},
+		{"broker without port", func(c *Config) { c.Brokers = []string{"kafka"} }, ""},
+		{"broker with spaces around", func(c *Config) { c.Brokers = []string{" kafka:9092 "} }, ""},
+		{"broker over IPv6", func(c *Config) { c.Brokers = []string{"[::1]:9092", "[::1]"} }, ""},
+		{"empty app id", func(c *Config) { c.AppID = "" }, "ONCEBUS_APP_ID: empty, want a name of letters, digits, '.', '_' and '-'"},
+		{"app id with slash", func(c *Config) { c.AppID = "a/b" }, `ONCEBUS_APP_ID: "a/b" contains '/', want letters, digits, '.', '_' and '-' only`},
+		{"app id of dots", func(c *Config) { c.AppID = ".." }, `ONCEBUS_APP_ID: ".." is not a name Kafka takes`},
+		{"app id at the limit", func(c *Config) { c.AppID = strings.Repeat("a", AppIDMax) }, ""},
+		{"app id over the limit", func(c *Config) { c.AppID = strings.Repeat("a", AppIDMax+1) }, "ONCEBUS_APP_ID: 101 characters are too many, want at most 100"},
+		{"empty instance id", func(c *Config) { c.InstanceID = "" }, "ONCEBUS_INSTANCE_ID: empty, want a name of letters, digits, '.', '_' and '-'"},
+		{"no partitions", func(c *Config) { c.Partitions = 0 }, "ONCEBUS_PARTITIONS: 0 is out of range, want 1 to 10000"},
+		{"too many partitions", func(c *Config) { c.Partitions = PartitionsMax + 1 }, "ONCEBUS_PARTITIONS: 10001 is out of range, want 1 to 10000"},
+		{"replication factor 0", func(c *Config) { c.ReplicationFactor = 0 }, "ONCEBUS_REPLICATION_FACTOR: 0 is out of range, want 1 or more, or -1 for the broker's default"},
+		{"replication factor 3", func(c *Config) { c.ReplicationFactor = 3 }, ""},
+		{"no state directory", func(c *Config) { c.StateDir = " " }, "ONCEBUS_STATE_DIR: empty, want a directory"},
+		{"negative workers", func(c *Config) { c.Workers = -1 }, "ONCEBUS_WORKERS: -1 is out of range, want 0 (one per core) to 1024"},
+		{"unknown start", func(c *Config) { c.Start = "Earliest" }, `ONCEBUS_START: "Earliest" is unknown, want earliest or latest`},
+		{"no commit interval", func(c *Config) { c.CommitInterval = 0 }, "ONCEBUS_COMMIT_INTERVAL: 0s is too short, want at least 1ms"},
+		{"commit interval at a third", func(c *Config) { c.CommitInterval = 5 * time.Second },
+			"ONCEBUS_COMMIT_INTERVAL: 5s must be less than a third of ONCEBUS_TRANSACTION_TIMEOUT (15s), or the broker aborts a transaction that is merely slow"},
+		{"session too short", func(c *Config) { c.SessionTimeout = time.Millisecond }, "ONCEBUS_SESSION_TIMEOUT: 1ms is out of range, want 100ms to 30m0s"},
+		{"transaction too long", func(c *Config) { c.TransactionTimeout = time.Hour }, "ONCEBUS_TRANSACTION_TIMEOUT: 1h0m0s is out of range, want 1s to 15m0s"},
+		{"stop before a commit", func(c *Config) { c.StopTimeout = 100 * time.Millisecond },
+			"ONCEBUS_STOP_TIMEOUT: 100ms must be more than ONCEBUS_COMMIT_INTERVAL (100ms), or no stop can commit what is open"},
+		{"short secret", func(c *Config) { c.KeySecret = "fifteen bytes.." },
+			"ONCEBUS_KEY_SECRET: 15 bytes are too few to keep keys from being guessed, want at least 16"},
+		{"long enough secret", func(c *Config) { c.KeySecret = "sixteen bytes..." }, ""},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			c := goodConfig()
+			tt.change(&c)
+			var got string
+			if err := c.Validate(); err != nil {
+				got = err.Error()
+			}
+			if got != tt.want {
+				t.Errorf("got  %q\nwant %q", got, tt.want)
+			}
+		})
+	}
+}
+
+func TestConfigValidateReportsAllAtOnce(t *testing.T) {
+	got := strings.Split(Config{}.Validate().Error(), "\n")
+	for i, variable := range []string{
+		"BROKERS", "APP_ID", "INSTANCE_ID", "PARTITIONS", "REPLICATION_FACTOR", "STATE_DIR", "START",
+		"SESSION_TIMEOUT", "TRANSACTION_TIMEOUT", "COMMIT_INTERVAL", "COMMIT_INTERVAL", "STOP_TIMEOUT",
+		"STATE_FLUSH_ROWS", "STATE_MEMORY_ROWS", "STATE_PAGE_BYTES", "STATE_FAN", "STATE_WORKERS", "STATE_FLUSH_AGE",
+	} {
+		if i >= len(got) || !strings.HasPrefix(got[i], "ONCEBUS_"+variable) {
+			t.Fatalf("mistake %d is not about %s:\n%s", i, variable, strings.Join(got, "\n"))
+		}
+	}
+}

@@ -1,0 +1,66 @@
+package processor
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"syscall"
+)
+
+// dirLeases hands each task's directory to one owner of this process at a
+// time: during a rebalance the next worker may want it before the last one
+// has closed it, and must then wait instead of taking a locked store for a
+// broken one. The zero value is not usable.
+type dirLeases struct {
+	turn  chan struct{} // guards taken; a channel, so that simulations see who waits
+	taken map[taskID]chan struct{}
+}
+
+func newDirLeases() *dirLeases {
+	d := &dirLeases{turn: make(chan struct{}, 1), taken: map[taskID]chan struct{}{}}
+	d.turn <- struct{}{}
+	return d
+}
+
+// acquire waits until nobody has the task's directory.
+func (d *dirLeases) acquire(ctx context.Context, id taskID) error {
+	for {
+		<-d.turn
+		released, held := d.taken[id]
+		if !held {
+			d.taken[id] = make(chan struct{})
+			d.turn <- struct{}{}
+			return nil
+		}
+		d.turn <- struct{}{}
+		select {
+		case <-released:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// release gives the directory back. The caller must hold it.
+func (d *dirLeases) release(id taskID) {
+	<-d.turn
+	close(d.taken[id])
+	delete(d.taken, id)
+	d.turn <- struct{}{}
+}
+
+// lockDir takes the state directory for this process. The lock is the
+// kernel's and ends with the process, so nothing has to be cleaned up after a
+// crash; it does not hold on network file systems.
+func lockDir(dir string) (*os.File, error) {
+	f, err := os.OpenFile(filepath.Join(dir, "LOCK"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("open the lock of the state directory: %w", err)
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		f.Close()
+		return nil, refusal("state directory %s is in use by another process (%w): give each its own ONCEBUS_STATE_DIR", dir, err)
+	}
+	return f, nil
+}

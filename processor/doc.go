@@ -1,0 +1,114 @@
+// Package processor moves events through Kafka, each exactly once. It is the
+// shell around two pure parts: package dedup decides, package state remembers.
+// This page is the architecture; read it before changing anything here.
+//
+// # The way of a record
+//
+//	raw topics                                keyed topics
+//	    |  router.route                            |
+//	    |  dedup key -> partition                  |
+//	    v                                          |
+//	<app>-repartition                              |
+//	    |                                          |
+//	    +-----------------+------------------------+
+//	                      v
+//	               task.process   one partition, strictly in offset order
+//	                 Admit        late? from the future?           (dedup)
+//	                 store.Get    overlay, recent rows, runs       (state)
+//	                 Decide       unique, duplicate, expired       (dedup)
+//	                 emit         output | duplicates | dead letter
+//	                 record       row -> overlay and changelog
+//	                      |
+//	               worker.end     checkpoint rows, flush, offsets, EndTxn
+//	                      |
+//	         committed    |    not committed, or not known
+//	      store.Apply <---+---> store.Discard, restore from the changelog
+//
+// Read it in this order: worker.go (poll to commit), router.go, tasks.go,
+// task.go, emit.go, restore.go, changelog.go. Around it: topics.go and
+// manifest.go settle what must never change, rebalance.go turns the group's
+// callbacks into messages, errors.go says what follows from an error.
+//
+// # Who owns what
+//
+// A worker owns one client, one static group member, one transactional id and
+// one goroutine. A process runs ONCEBUS_WORKERS of them per stage. There are
+// no locks between records: a task belongs to its worker's goroutine, and to
+// its restore while it is restoring.
+//
+// The client runs with BlockRebalanceOnPoll: from a poll that returned
+// something until AllowRebalance, no rebalance callback runs. We call it the
+// gate. Everything that touches tasks happens under the gate, in the worker,
+// or in a callback while the gate is open, so the two never meet. The one
+// exception is taskSet.inbox, which has a lock, because offsets of newly
+// assigned partitions arrive from the group's goroutine at any time.
+//
+// # States of a task
+//
+//	created --> restoring <--> running
+//	   \____________|____________|____> closed
+//
+// Boot, rebalance, abort, doubt and damage all lead through restoring: read the
+// changelog from the store's position to the high watermark. When nothing is
+// missing that is two requests.
+//
+// # Invariants
+//
+// The numbers are design's; each has tests named after it.
+//
+//  1. A store holds every committed row below its changelog position and
+//     nothing uncommitted. Put goes to an overlay; Apply follows the commit.
+//  2. Emitted records, changelog rows, checkpoints and offsets commit together
+//     or not at all. emitter collects the first produce error; end aborts on it.
+//  3. Only End() == (true, nil) is a commit. (false, nil) discards and restores;
+//     an error gives up the client, and with it every task.
+//  4. A restore ends at the high watermark taken after the stable offset fetch,
+//     reads read_committed, and counts by position.
+//  5. No transaction without offsets: taskSet.offsets writes one for every task
+//     that has a checkpoint in it, and guard refuses an empty request.
+//  6. Input below the checkpoint was processed before: skipped, not a duplicate.
+//  7. A verdict is a function of the record and the task's state.
+//  8. No offset reset is silent: out of range stops the process.
+//  9. Hash, partition counts, key rules and encodings are pinned in
+//     <app>-manifest; a start that disagrees refuses.
+//  10. What a worker does not own it does not touch: dirLeases hands a task's
+//     directory to one owner at a time, taskSet.retain closes what is gone.
+//
+// # Non-obvious
+//
+// Things that look wrong or superfluous until they are taken away.
+//
+//   - The offset commit is rewritten from the checkpoints (taskSet.offsets). The
+//     session would commit what was polled, which is the same thing until a
+//     task skips records below its checkpoint.
+//   - A transaction that only skipped records is still sealed and committed;
+//     aborting it would rewind to the same records for ever.
+//   - rearm ends a session outside of any transaction. After a revocation the
+//     session swallows the next one until End is called; without it a worker
+//     can keep a task that is running elsewhere.
+//   - An End under way is cancelled if a rebalance callback has to wait for the
+//     gate too long (endContext). A member the group has forgotten gets no
+//     heartbeat, which End waits for, and its callback, which End also waits
+//     for, waits for the gate: the simulation found both waiting for ever.
+//   - Records polled before rearm are dropped: ending rewinds the client to
+//     the committed offsets, so they come again.
+//   - A restore fetches by hand (changelog.go). A consumer shows records only,
+//     and the last thing in a changelog is a transaction marker.
+//   - The store's position after a commit is the checkpoint row's offset plus
+//     one, because the checkpoint row is the last row a task produces in a
+//     transaction and a partition keeps produce order.
+//   - arenas are reset after every transaction and not before the next one:
+//     franz-go may read a record until its promise has been called, and after
+//     Flush or an abort all of them have been.
+//   - No RecordDeliveryTimeout is set: it would fail every record whose original
+//     timestamp is older than it.
+//   - The repartition topic is stamped by the broker (LogAppendTime) and the
+//     original timestamp travels in the envelope. The stamp is the present
+//     against which the far future is measured: it stands in the log, so a
+//     replay sees the same one.
+//   - Stream time is kept by namespace, not by partition. One route's backlog
+//     would otherwise make every other route's events late.
+//   - A row is kept for two windows and the grace, not one: an event may be
+//     judged one window (and grace) behind stream time, and its first copy may
+//     lie one window further back.
+package processor

@@ -1,0 +1,268 @@
+package processor
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"oncebus/dedup"
+)
+
+// The headers oncebus adds (product.md section 5, and README "Headers").
+const (
+	headerRoute     = "oncebus-route"
+	headerKey       = "oncebus-key"
+	headerVerdict   = "oncebus-verdict"
+	headerFirst     = "oncebus-first"
+	headerFirstTime = "oncebus-first-time"
+	headerSource    = "oncebus-source"
+	headerReason    = "oncebus-reason"
+	headerTimestamp = "oncebus-timestamp"
+	headerValueHash = "oncebus-value-sha256"
+	headerValueSize = "oncebus-value-bytes"
+	headerPrefix    = "oncebus-"
+)
+
+// ownHeadersMax is the most headers that one emitted record gets from us.
+const ownHeadersMax = 10
+
+// original is an input record as its producer wrote it, wherever it was read.
+type original struct {
+	rec       *kgo.Record
+	headers   []kgo.RecordHeader // without the envelope
+	timestamp int64              // ms
+	from      dedup.Position
+}
+
+// emitter builds and produces the records of one worker's open transaction.
+// Its memory is reused from one transaction to the next.
+type emitter struct {
+	rt     *runtime
+	client *kgo.Client
+
+	records arena[kgo.Record]
+	headers arena[kgo.RecordHeader]
+	bytes   arena[byte]
+	counts  []uint64 // [route index * verdicts + verdict], of the open transaction
+
+	mu       sync.Mutex
+	firstErr error
+
+	onProduced func(*kgo.Record, error) // one for all records: a closure each would be an allocation each
+}
+
+func newEmitter(rt *runtime, client *kgo.Client) *emitter {
+	e := &emitter{rt: rt, client: client, counts: make([]uint64, len(rt.routes)*len(dedup.Verdicts))}
+	e.onProduced = func(r *kgo.Record, err error) {
+		if err == nil {
+			return
+		}
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		if e.firstErr == nil {
+			e.firstErr = fmt.Errorf("produce to %s/%d: %w", r.Topic, r.Partition, err)
+		}
+	}
+	return e
+}
+
+// produceErr returns the first produce error of the open transaction.
+func (e *emitter) produceErr() error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.firstErr
+}
+
+// reset forgets the transaction. Every record must be with the broker or
+// given up: franz-go reads them until their promise is called.
+func (e *emitter) reset() {
+	e.records.reset()
+	e.headers.reset()
+	e.bytes.reset()
+	clear(e.counts)
+	e.mu.Lock()
+	e.firstErr = nil
+	e.mu.Unlock()
+}
+
+func (e *emitter) count(route *routeInfo, v dedup.Verdict) {
+	e.counts[route.Index*len(dedup.Verdicts)+int(v)]++
+}
+
+// produce hands a record to the client. The context can never be cancelled:
+// a record that was cancelled in flight may still be written (A2).
+func (e *emitter) produce(r *kgo.Record) {
+	e.client.Produce(context.Background(), r, e.onProduced)
+}
+
+// event is what is known about an original when it is emitted.
+type event struct {
+	original
+	route   *routeInfo
+	verdict dedup.Verdict
+	key     *[32]byte  // nil if no key could be derived
+	first   *dedup.Row // of the first copy, for duplicates
+	reason  string     // for duplicates and dead letters
+	present int64      // broker-observed present, ms
+}
+
+// emit sends ev to topic; if it does not fit there, to the dead-letter topic,
+// and if it does not fit there either, without its value. It reports whether
+// it went to topic.
+func (e *emitter) emit(ev *event, topic string) bool {
+	r := e.build(ev, topic)
+	misfit := e.misfit(r, ev.present)
+	if misfit == "" {
+		e.produce(r)
+		return true
+	}
+	if topic != ev.route.DeadLetter {
+		ev.reason, ev.verdict = misfit, dedup.Invalid
+		e.deadLetter(ev)
+		return false
+	}
+	e.deadLetterPointer(ev, r, misfit)
+	return false
+}
+
+// deadLetter sends ev with its reason to the route's dead-letter topic.
+func (e *emitter) deadLetter(ev *event) {
+	e.emit(ev, ev.route.DeadLetter)
+}
+
+// build makes the record: key, value, timestamp and foreign headers untouched,
+// then our headers. A foreign header with our prefix is left out, so that a
+// reader who finds one of ours can trust it.
+func (e *emitter) build(ev *event, topic string) *kgo.Record {
+	r := &e.records.take(1)[0]
+	r.Topic, r.Key, r.Value = topic, ev.rec.Key, ev.rec.Value
+	r.Timestamp = time.UnixMilli(ev.timestamp)
+	headers := e.headers.take(len(ev.headers) + ownHeadersMax)[:0]
+	for i := range ev.headers {
+		if !isOurs(ev.headers[i].Key) {
+			headers = append(headers, ev.headers[i])
+		}
+	}
+	r.Headers = e.ownHeaders(headers, ev)
+	if ev.rec.Key == nil {
+		r.Partition = placeByKey(ev)
+	}
+	return r
+}
+
+// placeByKey spreads records without a record key, all copies of one dedup
+// key to the same place.
+func placeByKey(ev *event) int32 {
+	if ev.key == nil {
+		return int32(ev.from.Offset & 0x7fffffff)
+	}
+	k := ev.key
+	return int32(uint32(k[0])<<24 | uint32(k[1])<<16 | uint32(k[2])<<8 | uint32(k[3]))
+}
+
+func (e *emitter) ownHeaders(headers []kgo.RecordHeader, ev *event) []kgo.RecordHeader {
+	headers = append(headers, kgo.RecordHeader{Key: headerRoute, Value: ev.route.nameBytes},
+		kgo.RecordHeader{Key: headerVerdict, Value: e.rt.verdictBytes[ev.verdict]})
+	if ev.key != nil {
+		text := e.bytes.take(2 * len(ev.key))
+		hex.Encode(text, ev.key[:])
+		headers = append(headers, kgo.RecordHeader{Key: headerKey, Value: text})
+	}
+	if ev.reason == "" {
+		return headers
+	}
+	first, firstTime := ev.from, ev.timestamp
+	if ev.first != nil {
+		first, firstTime = ev.first.At, ev.first.First
+	}
+	return append(headers,
+		kgo.RecordHeader{Key: headerReason, Value: []byte(ev.reason)},
+		kgo.RecordHeader{Key: headerSource, Value: e.rt.positionText(ev.from)},
+		kgo.RecordHeader{Key: headerFirst, Value: e.rt.positionText(first)},
+		kgo.RecordHeader{Key: headerFirstTime, Value: strconv.AppendInt(nil, firstTime, 10)})
+}
+
+// isOurs reports whether a header name starts with our prefix, in any case.
+func isOurs(name string) bool {
+	if len(name) < len(headerPrefix) {
+		return false
+	}
+	for i := range len(headerPrefix) {
+		c := name[i]
+		if 'A' <= c && c <= 'Z' {
+			c += 'a' - 'A'
+		}
+		if c != headerPrefix[i] {
+			return false
+		}
+	}
+	return true
+}
+
+// recordOverhead covers the batch header and the record's own length fields.
+const recordOverhead = 61 + 40
+
+func recordBytes(r *kgo.Record) int {
+	n := recordOverhead + len(r.Key) + len(r.Value)
+	for i := range r.Headers {
+		n += len(r.Headers[i].Key) + len(r.Headers[i].Value) + 10
+	}
+	return n
+}
+
+// misfit says why the topic would refuse the record; "" if it would not. A
+// refused record would fail its transaction, again and again.
+func (e *emitter) misfit(r *kgo.Record, present int64) string {
+	limits := e.rt.limit(r.Topic)
+	ts := r.Timestamp.UnixMilli()
+	switch n := recordBytes(r); {
+	case n > int(limits.maxBytes):
+		return fmt.Sprintf("too large for topic %s: %d bytes with headers, max.message.bytes is %d", r.Topic, n, limits.maxBytes)
+	case limits.compacted && r.Key == nil:
+		return fmt.Sprintf("no record key: topic %s is compacted and takes none without", r.Topic)
+	case limits.appendTime:
+		return ""
+	case limits.afterMaxMS < forever && ts-present > limits.afterMaxMS:
+		return fmt.Sprintf("timestamp %d is %d ms ahead of the broker, topic %s allows %d (message.timestamp.after.max.ms)", ts, ts-present, r.Topic, limits.afterMaxMS)
+	case limits.beforeMaxMS < forever && present-ts > limits.beforeMaxMS:
+		return fmt.Sprintf("timestamp %d is %d ms behind the broker, topic %s allows %d (message.timestamp.before.max.ms)", ts, present-ts, r.Topic, limits.beforeMaxMS)
+	}
+	return ""
+}
+
+// deadLetterPointer emits what is left when not even the dead-letter topic
+// takes the record as it is: where it stands, its digest and our headers, with
+// the broker's own time. The record itself still stands in its input topic.
+func (e *emitter) deadLetterPointer(ev *event, full *kgo.Record, misfit string) {
+	hash := sha256.Sum256(ev.rec.Value)
+	if ev.reason == "" {
+		ev.reason = misfit
+	} else {
+		ev.reason += "; not carried whole: " + misfit
+	}
+	r := &e.records.take(1)[0]
+	r.Topic, r.Partition = full.Topic, placeByKey(ev)
+	headers := e.ownHeaders(e.headers.take(ownHeadersMax)[:0], ev)
+	r.Headers = append(headers,
+		kgo.RecordHeader{Key: headerTimestamp, Value: strconv.AppendInt(nil, ev.timestamp, 10)},
+		kgo.RecordHeader{Key: headerValueSize, Value: strconv.AppendInt(nil, int64(len(ev.rec.Value)), 10)},
+		kgo.RecordHeader{Key: headerValueHash, Value: []byte(hex.EncodeToString(hash[:]))})
+	if limits := e.rt.limit(r.Topic); recordBytes(r)+len(ev.rec.Key) <= int(limits.maxBytes) {
+		r.Key = ev.rec.Key
+	}
+	if limits := e.rt.limit(r.Topic); r.Key == nil && limits.compacted {
+		r.Key = e.rt.positionText(ev.from)
+	}
+	// The value goes along where only the timestamp was refused.
+	r.Value = ev.rec.Value
+	if recordBytes(r) > int(e.rt.limit(r.Topic).maxBytes) {
+		r.Value = nil
+	}
+	e.produce(r)
+}

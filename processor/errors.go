@@ -1,0 +1,116 @@
+package processor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// An action is what a worker does about an error. There are four, ordered by
+// how much they throw away; classify picks one for every error there is.
+type action uint8
+
+const (
+	// actRetry: nothing was decided; wait and ask again with the same client.
+	actRetry action = iota
+	// actAbort: the open transaction cannot commit; abort it, go on with the
+	// same client. Rebalances and failed produces end here.
+	actAbort
+	// actRebuild: the client's place in the group or its producer id is gone,
+	// or the outcome of a commit is unknown (invariant 3). Build a new client
+	// and restore.
+	actRebuild
+	// actStop: going on would break a promise, or a person has to change
+	// something first. Stop the process: Kafka holds the events.
+	actStop
+)
+
+func (a action) String() string {
+	return [...]string{"retry", "abort", "rebuild", "stop"}[a]
+}
+
+var (
+	// errIllegalState is wrapped by every error that can only be our own bug.
+	errIllegalState = errors.New("illegal state")
+	// errRefused is wrapped by errors of the set-up that only the operator
+	// can resolve: a topic that is missing or has other settings than ours,
+	// a manifest that disagrees.
+	errRefused = errors.New("refused to start")
+	// errMigrated says that a partition is no longer ours.
+	errMigrated = errors.New("partition moved to another owner")
+	// errTruncated says that the topic holds less than was once read from it.
+	errTruncated = errors.New("topic was truncated or recreated")
+)
+
+// refusal returns an error of kind errRefused.
+func refusal(format string, args ...any) error {
+	return fmt.Errorf("%w: %w", errRefused, fmt.Errorf(format, args...))
+}
+
+// classify maps an error to the action it asks for. Errors of the network and
+// errors nobody knows are retried through a new client: after them it is not
+// known what the broker did.
+func classify(err error) action {
+	var ke *kerr.Error
+	var netErr net.Error
+	switch {
+	case errors.Is(err, errIllegalState), errors.Is(err, errRefused), errors.Is(err, errTruncated):
+		return actStop
+	case errors.Is(err, errUnsettled):
+		return actRebuild
+	case errors.Is(err, errMigrated):
+		return actAbort
+	case errors.As(err, &ke):
+		return classifyCode(ke)
+	case errors.Is(err, kgo.ErrRecordTimeout), errors.Is(err, kgo.ErrRecordRetries), errors.Is(err, kgo.ErrAborting):
+		return actAbort
+	case errors.Is(err, kgo.ErrClientClosed), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded),
+		errors.Is(err, io.EOF), errors.As(err, &netErr):
+		return actRebuild
+	}
+	return actRebuild
+}
+
+// classifyCode is the table of broker errors. What is not named follows the
+// broker's own word: retriable errors are retried, all others ask for a new
+// client, which settles every doubt by reading the log.
+func classifyCode(ke *kerr.Error) action {
+	switch ke {
+	// A person has to grant, configure or upgrade something.
+	case kerr.TopicAuthorizationFailed, kerr.GroupAuthorizationFailed, kerr.ClusterAuthorizationFailed,
+		kerr.TransactionalIDAuthorizationFailed, kerr.DelegationTokenAuthorizationFailed,
+		kerr.SaslAuthenticationFailed, kerr.UnsupportedSaslMechanism, kerr.IllegalSaslState,
+		kerr.UnsupportedVersion, kerr.UnsupportedForMessageFormat, kerr.SecurityDisabled,
+		kerr.InvalidConfig, kerr.PolicyViolation, kerr.InvalidTransactionTimeout,
+		kerr.InvalidSessionTimeout, kerr.InvalidTopicException, kerr.InvalidGroupID,
+		kerr.InconsistentGroupProtocol, kerr.InconsistentClusterID:
+		return actStop
+	// The log no longer has what we stand on (invariant 8).
+	case kerr.OffsetOutOfRange, kerr.UnknownTopicID, kerr.InconsistentTopicID:
+		return actStop
+	// The group moved on without this transaction.
+	case kerr.RebalanceInProgress, kerr.IllegalGeneration, kerr.StaleMemberEpoch, kerr.UnknownMemberID,
+		kerr.FencedMemberEpoch, kerr.GroupIDNotFound, kerr.UnreleasedInstanceID:
+		return actAbort
+	// The transaction cannot commit, the producer is well.
+	case kerr.TransactionAbortable, kerr.OperationNotAttempted, kerr.ConcurrentTransactions,
+		kerr.MessageTooLarge, kerr.RecordListTooLarge, kerr.InvalidRecord, kerr.InvalidTimestamp,
+		kerr.CorruptMessage, kerr.KafkaStorageError, kerr.NotEnoughReplicas, kerr.NotEnoughReplicasAfterAppend:
+		return actAbort
+	// Another producer with our transactional id, or the broker timed the
+	// transaction out: the same codes stand for both (A14).
+	case kerr.ProducerFenced, kerr.InvalidProducerEpoch, kerr.InvalidProducerIDMapping, kerr.UnknownProducerID,
+		kerr.OutOfOrderSequenceNumber, kerr.DuplicateSequenceNumber, kerr.InvalidTxnState,
+		kerr.TransactionCoordinatorFenced, kerr.FencedInstanceID, kerr.UnknownServerError, kerr.RequestTimedOut:
+		return actRebuild
+	}
+	if ke.Retriable {
+		return actRetry
+	}
+	return actRebuild
+}

@@ -1,0 +1,271 @@
+package processor
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// outcomes returns a stage's transaction counters.
+func (i *instance) outcomes(stage string) (committed, aborted, unknown float64) {
+	get := func(outcome string) float64 {
+		return testutil.ToFloat64(i.metrics.transactions.WithLabelValues(stage, outcome))
+	}
+	return get(outcomeCommitted), get(outcomeAborted), get(outcomeUnknown)
+}
+
+// traffic is n keys, each sent three times to changing partitions.
+func traffic(n int) (records []*kgo.Record, sent map[string]*kgo.Record) {
+	sent = map[string]*kgo.Record{}
+	for k := range 3 * n {
+		id := fmt.Sprint("id-", k%n)
+		r := signal(id, int32((k/n+k)%4), testTime+int64(k%n))
+		sent[id] = r
+		records = append(records, r)
+	}
+	return records, sent
+}
+
+// assertWhole checks that no transaction is torn: the changelog has exactly
+// one row for every record of the output (invariant 2).
+func (b *bench) assertWhole(i *instance) {
+	b.t.Helper()
+	rows := map[string]int{}
+	for _, r := range b.read(changelogName("app", i.rt.topology.repartition)) {
+		if string(r.Key) != checkpointKey {
+			rows[string(r.Key)]++
+		}
+	}
+	out := b.read("signals.unique")
+	if len(rows) != len(out) {
+		b.t.Errorf("%d keys in the changelog, %d records in the output", len(rows), len(out))
+	}
+	for key, n := range rows {
+		if n != 1 {
+			b.t.Errorf("key %x has %d rows", key, n)
+		}
+	}
+}
+
+// TestFailedProduceAbortsTheTransaction fails one produce to each kind of
+// topic, and expects the whole transaction to be aborted and done again
+// (invariant 2, hazard A4: the session alone would commit the rest).
+func TestFailedProduceAbortsTheTransaction(t *testing.T) {
+	for _, topic := range []string{"signals.unique", "app-repartition-changelog", "app-repartition"} {
+		t.Run(topic, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t, benchRoutes)
+			i := b.ready(b.start(b.config("one")))
+			b.cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: topic, Err: kerr.InvalidRecord, Count: 2})
+			records, sent := traffic(200)
+			b.produce(records...)
+			b.drain(i, "signals.raw")
+			_, abortedRoute, _ := i.outcomes(stageRoute)
+			_, abortedDedup, _ := i.outcomes(stageDedup)
+			if abortedRoute+abortedDedup == 0 {
+				t.Error("no transaction was aborted")
+			}
+			assertOnce(t, b.read("signals.unique"), sent)
+			b.assertWhole(i)
+		})
+	}
+}
+
+// TestRefusedEndTxn lets the coordinator refuse to end transactions. Nothing
+// was committed; everything is done again, once (invariant 3).
+func TestRefusedEndTxn(t *testing.T) {
+	for _, refused := range []*kerr.Error{kerr.UnknownServerError, kerr.InvalidProducerEpoch, kerr.TransactionAbortable, kerr.ProducerFenced, kerr.InvalidTxnState} {
+		for _, stage := range []string{stageRoute, stageDedup} {
+			t.Run(refused.Message+"/"+stage, func(t *testing.T) {
+				t.Parallel()
+				b := newBench(t, benchRoutes)
+				i := b.ready(b.start(b.config("one")))
+				fault := b.cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.EndTxn}, TxnID: "app-one-" + stage + "-0", Err: refused})
+				records, sent := traffic(100)
+				b.produce(records...)
+				b.drain(i, "signals.raw")
+				if fault.Hits() == 0 {
+					t.Fatal("the fault was never met")
+				}
+				if _, aborted, unknown := i.outcomes(stage); aborted+unknown == 0 {
+					t.Error("the refusal was taken for a commit")
+				}
+				assertOnce(t, b.read("signals.unique"), sent)
+				b.assertWhole(i)
+			})
+		}
+	}
+}
+
+// TestRefusedOffsetCommit lets the group refuse a transaction's offsets.
+func TestRefusedOffsetCommit(t *testing.T) {
+	for _, refused := range []*kerr.Error{kerr.IllegalGeneration, kerr.RebalanceInProgress, kerr.UnknownMemberID, kerr.CoordinatorLoadInProgress, kerr.FencedInstanceID} {
+		t.Run(refused.Message, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t, benchRoutes)
+			i := b.ready(b.start(b.config("one")))
+			fault := b.cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.TxnOffsetCommit}, Err: refused, Count: 2})
+			records, sent := traffic(100)
+			b.produce(records...)
+			b.drain(i, "signals.raw")
+			if fault.Hits() == 0 {
+				t.Fatal("the fault was never met")
+			}
+			assertOnce(t, b.read("signals.unique"), sent)
+			b.assertWhole(i)
+		})
+	}
+}
+
+// TestUnknownCommitOutcome makes the answer to EndTxn unreliable after the
+// broker has committed: it is lost with its connection, or says
+// UNKNOWN_SERVER_ERROR, which franz-go reports as "not committed" although it
+// was (hazard A6). Only reading the changelog can tell (invariant 3).
+func TestUnknownCommitOutcome(t *testing.T) {
+	for name, spoil := range map[string]func(frame []byte) ([]byte, error){
+		"answer lost":            func([]byte) ([]byte, error) { return nil, io.ErrUnexpectedEOF },
+		"answered unknown error": answerEndTxn(kerr.UnknownServerError),
+		"answered wrong epoch":   answerEndTxn(kerr.InvalidProducerEpoch),
+	} {
+		for _, stage := range []string{stageRoute, stageDedup} {
+			t.Run(name+"/"+stage, func(t *testing.T) {
+				t.Parallel()
+				b := newBench(t, benchRoutes)
+				dialer := &spoilingDialer{api: kmsg.EndTxn, match: "app-one-" + stage + "-0", spoil: spoil}
+				i := b.ready(b.start(b.config("one"), kgo.Dialer(dialer.dial)))
+				dialer.arm(3)
+				records, sent := traffic(200)
+				b.produce(records...)
+				b.drain(i, "signals.raw")
+				if dialer.left() != 0 {
+					// The bench may drain in fewer transactions than were armed.
+					more, moreSent := traffic(201)
+					b.produce(more...)
+					b.drain(i, "signals.raw")
+					sent = moreSent
+				}
+				// A lost answer may be settled by franz-go itself, which asks again.
+				if _, aborted, unknown := i.outcomes(stage); aborted+unknown == 0 && name != "answer lost" {
+					t.Error("no doubt was counted")
+				}
+				assertOnce(t, b.read("signals.unique"), sent)
+				b.assertWhole(i)
+			})
+		}
+	}
+}
+
+// answerEndTxn replaces the error code of an EndTxn response: length 4,
+// correlation id 4, tags 1, throttle 4, error code 2.
+func answerEndTxn(err *kerr.Error) func([]byte) ([]byte, error) {
+	return func(frame []byte) ([]byte, error) {
+		binary.BigEndian.PutUint16(frame[13:], uint16(err.Code))
+		return frame, nil
+	}
+}
+
+// spoilingDialer dials real connections and spoils the answers to requests of
+// one API that name match, after the broker has done what they ask.
+type spoilingDialer struct {
+	api   kmsg.Key
+	match string
+	spoil func(frame []byte) ([]byte, error)
+
+	mu    sync.Mutex
+	armed int
+}
+
+func (d *spoilingDialer) arm(n int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.armed = n
+}
+
+func (d *spoilingDialer) left() int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.armed
+}
+
+func (d *spoilingDialer) dial(ctx context.Context, network, host string) (net.Conn, error) {
+	conn, err := new(net.Dialer).DialContext(ctx, network, host)
+	if err != nil {
+		return nil, err
+	}
+	return &spoilingConn{Conn: conn, dialer: d}, nil
+}
+
+type spoilingConn struct {
+	net.Conn
+	dialer *spoilingDialer
+
+	mu      sync.Mutex
+	spoiled map[uint32]bool // correlation ids
+	rest    []byte          // of a frame that was read whole
+}
+
+// Write notes the requests whose answers will be spoiled. franz-go writes one
+// whole frame at a time: length 4, api key 2, version 2, correlation id 4.
+func (c *spoilingConn) Write(p []byte) (int, error) {
+	if len(p) > 12 && kmsg.Key(binary.BigEndian.Uint16(p[4:])) == c.dialer.api && contains(p, c.dialer.match) {
+		c.dialer.mu.Lock()
+		if c.dialer.armed > 0 {
+			c.dialer.armed--
+			c.mu.Lock()
+			if c.spoiled == nil {
+				c.spoiled = map[uint32]bool{}
+			}
+			c.spoiled[binary.BigEndian.Uint32(p[8:])] = true
+			c.mu.Unlock()
+		}
+		c.dialer.mu.Unlock()
+	}
+	return c.Conn.Write(p)
+}
+
+func contains(p []byte, s string) bool {
+	for i := 0; i+len(s) <= len(p); i++ {
+		if string(p[i:i+len(s)]) == s {
+			return true
+		}
+	}
+	return false
+}
+
+func (c *spoilingConn) Read(p []byte) (int, error) {
+	if len(c.rest) == 0 {
+		var head [8]byte
+		if _, err := io.ReadFull(c.Conn, head[:]); err != nil {
+			return 0, err
+		}
+		frame := make([]byte, 4+binary.BigEndian.Uint32(head[:]))
+		copy(frame, head[:])
+		if _, err := io.ReadFull(c.Conn, frame[8:]); err != nil {
+			return 0, err
+		}
+		c.mu.Lock()
+		spoil := c.spoiled[binary.BigEndian.Uint32(head[4:])]
+		c.mu.Unlock()
+		if spoil {
+			var err error
+			if frame, err = c.dialer.spoil(frame); err != nil {
+				c.Conn.Close()
+				return 0, err
+			}
+		}
+		c.rest = frame
+	}
+	n := copy(p, c.rest)
+	c.rest = c.rest[n:]
+	return n, nil
+}

@@ -1,0 +1,152 @@
+//go:build unix
+
+package kafkatest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+
+	_ "embed"
+)
+
+// KafkaVersion is the Apache Kafka release that [StartBroker] runs.
+const KafkaVersion = "4.3.1"
+
+// javaMin is the oldest Java feature release that Kafka's broker of this version runs on.
+const javaMin = 17
+
+// dependencyPlugin is the Maven goal that gathers the jars, pinned so that a cold and a warm machine do the same.
+const dependencyPlugin = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
+
+// ErrUnavailable says that this machine cannot run Kafka: a tool is missing or the jars cannot be had. The message names which.
+var ErrUnavailable = errors.New("no Apache Kafka on this machine")
+
+// pom names Kafka's broker and the log4j binding that its jar leaves to the distribution.
+//
+//go:embed pom.xml
+var pom []byte
+
+// dist is an installed Kafka: the Java launcher and the class path.
+type dist struct {
+	java      string
+	classPath string
+}
+
+// install finds Java and the jars, fetching the jars on the first call on a machine. Concurrent calls, also from other
+// processes (go test runs packages side by side), wait for the one that fetches.
+func install(ctx context.Context) (dist, error) {
+	java, err := findJava(ctx)
+	if err != nil {
+		return dist{}, err
+	}
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return dist{}, fmt.Errorf("find a directory for Kafka's jars (set HOME): %w", err)
+	}
+	dir := filepath.Join(cache, "oncebus", "kafka-"+KafkaVersion)
+	if err := os.MkdirAll(dir, 0o750); err != nil {
+		return dist{}, fmt.Errorf("make the directory for Kafka's jars: %w", err)
+	}
+	unlock, err := lock(filepath.Join(dir, "lock"))
+	if err != nil {
+		return dist{}, err
+	}
+	defer unlock()
+	lib := filepath.Join(dir, "lib")
+	switch _, err := os.Stat(lib); {
+	case errors.Is(err, fs.ErrNotExist):
+		if err := fetch(ctx, dir, lib); err != nil {
+			return dist{}, err
+		}
+	case err != nil:
+		return dist{}, fmt.Errorf("look at Kafka's jars: %w", err)
+	}
+	return dist{java: java, classPath: filepath.Join(lib, "*")}, nil
+}
+
+// fetch lets Maven copy the jars into a directory beside lib and renames it last: lib exists only complete.
+func fetch(ctx context.Context, dir, lib string) error {
+	mvn, err := exec.LookPath("mvn")
+	if err != nil {
+		return fmt.Errorf("%w: Maven (mvn) is needed once to fetch its jars, and is not in PATH", ErrUnavailable)
+	}
+	pomPath, part := filepath.Join(dir, "pom.xml"), lib+".part"
+	if err := os.WriteFile(pomPath, pom, 0o600); err != nil {
+		return fmt.Errorf("write the Maven project for Kafka's jars: %w", err)
+	}
+	if err := os.RemoveAll(part); err != nil {
+		return fmt.Errorf("remove an unfinished download: %w", err)
+	}
+	//nolint:gosec // the program is mvn of PATH and every argument is ours.
+	cmd := exec.CommandContext(ctx, mvn, "--batch-mode", "--quiet", "--file", pomPath, dependencyPlugin,
+		"-DincludeScope=runtime", "-DoutputDirectory="+part)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%w: Maven could not fetch its jars: %w: %s", ErrUnavailable, err, tail(out, 3))
+	}
+	if err := os.Rename(part, lib); err != nil {
+		return fmt.Errorf("move Kafka's jars into place: %w", err)
+	}
+	return nil
+}
+
+var specVersion = regexp.MustCompile(`java\.specification\.version = (\d+)`)
+
+// findJava returns a launcher of javaMin or newer, from JAVA_HOME if that is set, else from PATH.
+func findJava(ctx context.Context) (string, error) {
+	java := "java"
+	if home := os.Getenv("JAVA_HOME"); home != "" {
+		java = filepath.Join(home, "bin", "java")
+	}
+	java, err := exec.LookPath(java)
+	if err != nil {
+		return "", fmt.Errorf("%w: Java %d or newer is needed: %w", ErrUnavailable, javaMin, err)
+	}
+	//nolint:gosec // the program is the java of JAVA_HOME or PATH, which the user chose.
+	out, err := exec.CommandContext(ctx, java, "-XshowSettings:properties", "-version").CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("%w: %s -version: %w", ErrUnavailable, java, err)
+	}
+	m := specVersion.FindSubmatch(out)
+	if m == nil {
+		return "", fmt.Errorf("%w: %s does not say its version", ErrUnavailable, java)
+	}
+	if v, err := strconv.Atoi(string(m[1])); err != nil || v < javaMin {
+		return "", fmt.Errorf("%w: %s is Java %s, Java %d or newer is needed", ErrUnavailable, java, m[1], javaMin)
+	}
+	return java, nil
+}
+
+// lock takes the exclusive lock of the file at path and returns what releases it. The kernel releases it for a killed process.
+func lock(path string) (unlock func(), err error) {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("open the lock of Kafka's jars: %w", err)
+	}
+	for {
+		err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX)
+		if !errors.Is(err, syscall.EINTR) {
+			break
+		}
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("lock Kafka's jars: %w", err), f.Close())
+	}
+	//nolint:errcheck // closing a file that was only locked loses nothing.
+	return func() { f.Close() }, nil
+}
+
+// tail returns the last n lines of out.
+func tail(out []byte, n int) string {
+	lines := strings.Split(string(bytes.TrimSpace(out)), "\n")
+	return strings.Join(lines[max(0, len(lines)-n):], "\n")
+}

@@ -1,0 +1,24 @@
+//go:build unix
+
+// Package kafkatest runs a real Apache Kafka for tests and benchmarks: one KRaft node on the loopback address, with its own
+// data directory, taken from the jars the project publishes on Maven Central. No container engine is needed, only Java 17 and,
+// the first time, Maven; the jars are then kept in the user's cache directory and later starts need no network.
+//
+// A package that needs one broker for all its tests:
+//
+//	func TestMain(m *testing.M) { goleak.VerifyTestMain(kafkatest.Main(m)) }
+//
+//	func TestSomething(t *testing.T) {
+//		broker := kafkatest.Shared(t)
+//		...kgo.SeedBrokers(broker.Seeds()...)
+//	}
+//
+// A test that stops, kills or restarts its broker takes one for itself with [Start]. Code without a [testing.TB] calls
+// [StartBroker].
+//
+// Environment:
+//
+//   - ONCEBUS_TEST_BROKERS, comma separated seed brokers: use this cluster and start none. Topics are the test's own to name and
+//     remove. Tests that need a broker of their own (see [Start]) still start one.
+//   - CI=true: a machine on which Kafka cannot be started fails the test instead of skipping it.
+package kafkatest

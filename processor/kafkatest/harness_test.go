@@ -1,0 +1,124 @@
+//go:build unix
+
+package kafkatest
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+)
+
+// Without Java, with too old a Java, or without Maven and jars, the error is ErrUnavailable and says what is missing.
+func TestUnavailable(t *testing.T) {
+	fakeJava := func(version string) string {
+		home := t.TempDir()
+		script := "#!/bin/sh\necho '    java.specification.version = " + version + "' >&2\n"
+		if err := os.Mkdir(filepath.Join(home, "bin"), 0o750); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(home, "bin", "java"), []byte(script), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		return home
+	}
+	for _, test := range []struct{ name, javaHome, want string }{
+		{"no Java", "", "Java 17 or newer is needed"},
+		{"Java 11", fakeJava("11"), "is Java 11"},
+		{"no Maven", fakeJava("17"), "Maven (mvn) is needed once"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Setenv("PATH", t.TempDir())
+			t.Setenv("JAVA_HOME", test.javaHome)
+			t.Setenv("XDG_CACHE_HOME", t.TempDir())
+			t.Setenv("HOME", t.TempDir())
+			_, err := StartBroker(t.Context(), t.TempDir())
+			if !errors.Is(err, ErrUnavailable) || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("error %v, want ErrUnavailable with %q", err, test.want)
+			}
+		})
+	}
+}
+
+// childEnv makes TestBrokerDiesWithTheTest's copy of the test binary play the test that dies.
+const childEnv = "KAFKATEST_CHILD"
+
+// A test process that is killed takes its broker with it: no Java stays behind. The broker's part is played by cat, which
+// would wait for input for ever; its standard error is a pipe to here, closed by the kernel with its last owner.
+func TestBrokerDiesWithTheTest(t *testing.T) {
+	if os.Getenv(childEnv) != "" {
+		hold(t)
+		return
+	}
+	if runtime.GOOS != "linux" {
+		t.Skip("skipped: only Linux has a parent-death signal")
+	}
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	child := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestBrokerDiesWithTheTest$")
+	child.Env = append(os.Environ(), childEnv+"=1")
+	child.Stderr = w
+	stdin, err := child.StdinPipe() // held open, so that cat does not end by itself
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stdin.Close()
+	if err := child.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	in := bufio.NewReader(r)
+	if line, err := in.ReadString('\n'); err != nil || line != "started\n" {
+		t.Fatalf("child said %q, %v", line, err)
+	}
+	if err := child.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if err := child.Wait(); err == nil {
+		t.Error("the child ended by itself")
+	}
+	if rest, err := io.ReadAll(in); err != nil || len(rest) > 0 {
+		t.Errorf("read %q, %v to the end of the pipe", rest, err)
+	}
+}
+
+// hold starts the stand-in for the broker and stays until it is killed.
+func hold(t *testing.T) {
+	t.Helper()
+	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), "cat")
+	cmd.Stdin, cmd.Stderr = os.Stdin, os.Stderr
+	p, err := StartProcess(cmd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stderr.WriteString("started\n"); err != nil {
+		t.Fatal(err)
+	}
+	<-p.Exited()
+}
+
+// Ports are distinct and below the range of local ports of outgoing connections.
+func TestFreePorts(t *testing.T) {
+	ports, err := freePorts(t.Context(), 20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := map[int]bool{}
+	for _, p := range ports {
+		if seen[p] || p >= 32_768 || p < 1024 {
+			t.Errorf("ports %v", ports)
+		}
+		seen[p] = true
+	}
+}

@@ -1,0 +1,165 @@
+//go:build unix
+
+package kafkatest_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+	"go.uber.org/goleak"
+
+	"oncebus/processor/kafkatest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(kafkatest.Main(m)) }
+
+// deadline bounds every wait on the broker in these tests.
+const deadline = time.Minute
+
+// createTopic makes a topic of one partition, named after the test.
+func createTopic(t *testing.T, b *kafkatest.Broker, configs map[string]*string) string {
+	t.Helper()
+	topic := strings.ReplaceAll(t.Name(), "/", "-")
+	if _, err := b.Admin().CreateTopic(t.Context(), 1, -1, configs, topic); err != nil {
+		t.Fatalf("create topic %s: %v", topic, err)
+	}
+	return topic
+}
+
+// produceTxn writes values to the topic in one transaction and ends it as told.
+func produceTxn(t *testing.T, b *kafkatest.Broker, topic string, end kgo.TransactionEndTry, values ...string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), deadline)
+	defer cancel()
+	cl, err := kgo.NewClient(kgo.SeedBrokers(b.Seeds()...), kgo.TransactionalID(t.Name()), kgo.DefaultProduceTopic(topic))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cl.Close()
+	if err := cl.BeginTransaction(); err != nil {
+		t.Fatalf("begin: %v", err)
+	}
+	for _, v := range values {
+		if err := cl.ProduceSync(ctx, kgo.StringRecord(v)).FirstErr(); err != nil {
+			t.Fatalf("produce %q: %v", v, err)
+		}
+	}
+	if err := cl.EndTransaction(ctx, end); err != nil {
+		t.Fatalf("end: %v", err)
+	}
+}
+
+// readCommitted reads the topic from its start until it has n values.
+func readCommitted(t *testing.T, b *kafkatest.Broker, topic string, n int) []string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), deadline)
+	defer cancel()
+	cl, err := kgo.NewClient(kgo.SeedBrokers(b.Seeds()...), kgo.ConsumeTopics(topic),
+		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchIsolationLevel(kgo.ReadCommitted()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cl.Close()
+	var values []string
+	for len(values) < n {
+		fetches := cl.PollFetches(ctx)
+		if err := fetches.Err(); err != nil {
+			t.Fatalf("read %s with %d of %d values: %v", topic, len(values), n, err)
+		}
+		fetches.EachRecord(func(r *kgo.Record) { values = append(values, string(r.Value)) })
+	}
+	return values
+}
+
+// A read_committed consumer sees the records of the committed transaction and skips those of the aborted one before it.
+func TestTransaction(t *testing.T) {
+	b := kafkatest.Shared(t)
+	topic := createTopic(t, b, nil)
+	produceTxn(t, b, topic, kgo.TryAbort, "aborted")
+	produceTxn(t, b, topic, kgo.TryCommit, "one", "two")
+	if got := fmt.Sprint(readCommitted(t, b, topic, 2)); got != "[one two]" {
+		t.Errorf("read %v, want [one two]", got)
+	}
+}
+
+// Transactions are those of KIP-890 (transaction.version 2), which is what a new cluster of this release has.
+func TestTransactionVersion(t *testing.T) {
+	b := kafkatest.Shared(t)
+	if b.External() {
+		t.Skip("skipped: the cluster of ONCEBUS_TEST_BROKERS may have another version")
+	}
+	features, err := b.Admin().ApiVersions(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, v := range features {
+		if v.Err != nil {
+			t.Fatal(v.Err)
+		}
+		finalized := v.Raw().FinalizedFeatures
+		i := slices.IndexFunc(finalized, func(f kmsg.ApiVersionsResponseFinalizedFeature) bool { return f.Name == "transaction.version" })
+		if i < 0 || finalized[i].MaxVersionLevel != 2 {
+			t.Errorf("broker %d: features %v, want transaction.version at 2", v.NodeID, finalized)
+		}
+	}
+}
+
+// What was acknowledged survives a kill and a stop; the broker returns on the same address with its own settings, and its log
+// goes on in the same file.
+func TestKillStopRestart(t *testing.T) {
+	b := kafkatest.Start(t, kafkatest.WithProperty("log.message.timestamp.after.max.ms", "123456789"), kafkatest.WithHeapMiB(256))
+	topic := createTopic(t, b, nil)
+	end := func(verb string, f func() error) {
+		t.Helper()
+		if err := f(); err != nil {
+			t.Fatalf("%s: %v", verb, err)
+		}
+		if err := b.Restart(t.Context()); err != nil {
+			t.Fatalf("restart after %s: %v", verb, err)
+		}
+	}
+	produceTxn(t, b, topic, kgo.TryCommit, "before the kill")
+	end("kill", b.Kill)
+	produceTxn(t, b, topic, kgo.TryCommit, "before the stop")
+	end("stop", b.Stop)
+	if got := fmt.Sprint(readCommitted(t, b, topic, 2)); got != "[before the kill before the stop]" {
+		t.Errorf("read %v", got)
+	}
+
+	configs, err := b.Admin().DescribeTopicConfigs(t.Context(), topic)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config, err := configs.On(topic, func(rc *kadm.ResourceConfig) error { return rc.Err })
+	if err != nil {
+		t.Fatal(err)
+	}
+	const name = "message.timestamp.after.max.ms"
+	i := slices.IndexFunc(config.Configs, func(c kadm.Config) bool { return c.Key == name })
+	if i < 0 || config.Configs[i].MaybeValue() != "123456789" {
+		t.Errorf("topic default %s is not the broker property's: %+v", name, config.Configs)
+	}
+	if err := b.Restart(t.Context()); err == nil {
+		t.Error("a restart of a running broker is no error")
+	}
+}
+
+// A broker that refuses its settings fails the start with its own words, long before the deadline.
+func TestBadPropertyFailsTheStart(t *testing.T) {
+	kafkatest.Shared(t) // skips where there is no Kafka
+	b, err := kafkatest.StartBroker(t.Context(), t.TempDir(), kafkatest.WithProperty("log.retention.ms", "soon"))
+	if err == nil {
+		t.Fatal(errors.Join(errors.New("the broker started"), b.Close()))
+	}
+	if !strings.Contains(err.Error(), "log.retention.ms") {
+		t.Errorf("error %q does not carry the broker's complaint about log.retention.ms", err)
+	}
+}

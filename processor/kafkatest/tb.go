@@ -1,0 +1,127 @@
+//go:build unix
+
+package kafkatest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// Start gives the test or benchmark a Kafka of its own, which ends with it. Without Java or Maven it skips, or fails if the
+// environment has CI=true. The end of the broker's log is printed if the test fails.
+func Start(tb testing.TB, opts ...Option) *Broker {
+	tb.Helper()
+	dir := tb.TempDir()
+	b, err := StartBroker(tb.Context(), dir, opts...)
+	if err != nil {
+		unavailable(tb, err)
+	}
+	tb.Cleanup(func() {
+		logOnFailure(tb, b)
+		if err := b.Close(); err != nil {
+			tb.Errorf("close Kafka: %v", err)
+		}
+	})
+	return b
+}
+
+// shared is the one broker of a test binary; see Shared.
+var shared struct {
+	sync.Mutex
+	main   bool // Main is in charge and will close the broker
+	asked  bool
+	broker *Broker
+	dir    string
+	err    error
+}
+
+// Shared returns the test binary's common broker, started by the first call; with ONCEBUS_TEST_BROKERS set it is that cluster.
+// Tests keep apart by the names of their topics, groups and transactional ids, and must not stop it. The package's TestMain runs
+// its tests by [Main].
+func Shared(tb testing.TB) *Broker {
+	tb.Helper()
+	shared.Lock()
+	defer shared.Unlock()
+	if !shared.main {
+		tb.Fatal("kafkatest.Shared needs kafkatest.Main in the package's TestMain, which stops the broker")
+	}
+	if !shared.asked {
+		shared.asked = true
+		// Not the context of the first test that asks: the others' broker outlives it.
+		shared.broker, shared.dir, shared.err = startShared(context.WithoutCancel(tb.Context()))
+	}
+	if shared.err != nil {
+		unavailable(tb, shared.err)
+	}
+	tb.Cleanup(func() { logOnFailure(tb, shared.broker) })
+	return shared.broker
+}
+
+func startShared(ctx context.Context) (b *Broker, dir string, err error) {
+	if seeds := os.Getenv("ONCEBUS_TEST_BROKERS"); seeds != "" {
+		b = &Broker{seeds: strings.Split(seeds, ","), external: true}
+		if err := b.connect(); err != nil {
+			return nil, "", err
+		}
+		if err := b.probe(ctx); err != nil {
+			return nil, "", errors.Join(fmt.Errorf("the cluster of ONCEBUS_TEST_BROKERS (%s): %w", seeds, err), b.Close())
+		}
+		return b, "", nil
+	}
+	if dir, err = os.MkdirTemp("", "kafkatest-"); err != nil {
+		return nil, "", fmt.Errorf("make the broker's directory: %w", err)
+	}
+	b, err = StartBroker(ctx, dir)
+	return b, dir, err
+}
+
+// unavailable ends a test that has no broker.
+func unavailable(tb testing.TB, err error) {
+	tb.Helper()
+	if errors.Is(err, ErrUnavailable) && os.Getenv("CI") != "true" {
+		tb.Skipf("skipped: %v", err)
+	}
+	tb.Fatalf("start Kafka: %v", err)
+}
+
+func logOnFailure(tb testing.TB, b *Broker) {
+	tb.Helper()
+	if tb.Failed() {
+		tb.Logf("end of the broker's log:\n%s", b.LogTail())
+	}
+}
+
+// Tests is a package's tests together with the broker they share. It satisfies goleak.TestingM.
+type Tests struct{ m *testing.M }
+
+// Main prepares the run of a package's tests with a shared broker, for TestMain.
+func Main(m *testing.M) Tests {
+	shared.Lock()
+	defer shared.Unlock()
+	shared.main = true
+	return Tests{m}
+}
+
+// Run runs the tests, then stops the shared broker if any of them asked for it, and returns the exit code.
+func (t Tests) Run() int {
+	code := t.m.Run()
+	shared.Lock()
+	defer shared.Unlock()
+	var err error
+	if shared.broker != nil {
+		err = shared.broker.Close()
+	}
+	if shared.dir != "" {
+		err = errors.Join(err, os.RemoveAll(shared.dir))
+	}
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "kafkatest: close the shared broker: %v\n", err)
+		return max(code, 1)
+	}
+	return code
+}

@@ -1,0 +1,154 @@
+package processor
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+const keyedRoutes = `routes:
+  - name: signals
+    topics: [signals.raw]
+    keyed: true
+    key:
+      - field: id
+    window: 1h
+    output: signals.unique
+    dead_letter: dead
+`
+
+// partitionOf places an id the way a producer does who partitions by it.
+func partitionOf(id string, partitions int32) int32 {
+	sum := int32(0)
+	for _, c := range []byte(id) {
+		sum = (sum*31 + int32(c)) & 0x7fff_ffff
+	}
+	return sum % partitions
+}
+
+// copies makes one to three copies of n ids in a seeded order, each where
+// place puts it, and the copy of each id that stands for it.
+func copies(seed uint64, n int, place func(rng *rand.Rand, id string) int32) ([]*kgo.Record, map[string]*kgo.Record) {
+	rng := rand.New(rand.NewPCG(seed, 0))
+	sent := map[string]*kgo.Record{}
+	var records []*kgo.Record
+	for at := range n {
+		id := fmt.Sprint("id-", at)
+		for range 1 + rng.IntN(3) {
+			sent[id] = signal(id, place(rng, id), testTime+int64(at))
+			records = append(records, sent[id])
+		}
+	}
+	return records, sent
+}
+
+func byID(_ *rand.Rand, id string) int32      { return partitionOf(id, 4) }
+func anywhere(rng *rand.Rand, _ string) int32 { return rng.Int32N(4) }
+func renamed(topic string, rs []*kgo.Record) []*kgo.Record {
+	for _, r := range rs {
+		r.Topic = topic
+	}
+	return rs
+}
+
+// TestKeyedRouteNeedsNoHop: each partition of a keyed topic is a task of its
+// own, with a changelog, and nothing of the routing stage exists.
+func TestKeyedRouteNeedsNoHop(t *testing.T) {
+	b := newBench(t, keyedRoutes)
+	i := b.ready(b.start(b.config("one")))
+	records, sent := copies(3, 300, byID)
+	b.produce(records...)
+	b.drain(i)
+	assertOnce(t, b.read("signals.unique"), sent)
+	topics, err := b.admin.ListTopics(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if topics.Has("app-repartition") || topics.Has("app-repartition-changelog") {
+		t.Errorf("a keyed route has no repartition topic, but there are %v", topics.Names())
+	}
+	if !topics.Has("app-signals.raw-changelog") {
+		t.Errorf("no changelog of signals.raw among %v", topics.Names())
+	}
+	var tasks []string
+	for _, task := range i.State().Tasks {
+		tasks = append(tasks, task.Task)
+	}
+	if want := []string{"signals.raw/0", "signals.raw/1", "signals.raw/2", "signals.raw/3"}; !slices.Equal(tasks, want) {
+		t.Errorf("tasks %v, want %v", tasks, want)
+	}
+	if group, err := b.admin.DescribeGroups(t.Context(), groupName("app", stageRoute)); err == nil && len(group["app-route"].Members) > 0 {
+		t.Errorf("a router runs without a routed topic: %v", group)
+	}
+}
+
+// TestKeyedTopicJudgesEachPartitionForItself: what the route declares is
+// believed. Two copies that were put on two partitions never meet.
+func TestKeyedTopicJudgesEachPartitionForItself(t *testing.T) {
+	b := newBench(t, keyedRoutes)
+	i := b.ready(b.start(b.config("one")))
+	b.produce(signal("a", 0, testTime), signal("a", 0, testTime+1), signal("a", 1, testTime+2), signal("a", 1, testTime+3))
+	b.drain(i)
+	if out := b.read("signals.unique"); len(out) != 2 {
+		t.Errorf("%d records, want one of each partition", len(out))
+	}
+}
+
+// TestKeyedAndRoutedRouteInOneProcess runs both ways of a record at once, the
+// same ids on both: they are two namespaces and never meet.
+func TestKeyedAndRoutedRouteInOneProcess(t *testing.T) {
+	b := newBench(t, strings.Replace(benchRoutes, "routes:\n", strings.ReplaceAll(keyedRoutes, "signals", "orders"), 1))
+	cfg := b.config("one")
+	cfg.Workers = 2
+	i := b.ready(b.start(cfg))
+	routed, sentRouted := copies(4, 200, anywhere)
+	keyed, sentKeyed := copies(5, 200, byID)
+	b.produce(append(routed, renamed("orders.raw", keyed)...)...)
+	b.drain(i, "signals.raw")
+	assertOnce(t, b.read("signals.unique"), sentRouted)
+	out := b.read("orders.unique")
+	for _, r := range out {
+		if got := header(r, headerRoute); got != "orders" {
+			t.Fatalf("record of route %q in the output of orders", got)
+		}
+		for n := range r.Headers {
+			if r.Headers[n].Key == headerRoute {
+				r.Headers[n].Value = []byte("signals") // what assertOnce expects
+			}
+		}
+	}
+	assertOnce(t, out, sentKeyed)
+}
+
+// TestKeyedOrderIsKept: the records of one key come out in the order in which
+// they stand in their partition.
+func TestKeyedOrderIsKept(t *testing.T) {
+	b := newBench(t, keyedRoutes)
+	i := b.ready(b.start(b.config("one")))
+	var records []*kgo.Record
+	for n := range 200 {
+		r := signal(fmt.Sprint("id-", n), int32(n%4), testTime)
+		r.Key = []byte{byte('a' + n%4)} // all records of a partition are one key's
+		records = append(records, r)
+	}
+	b.produce(records...)
+	b.drain(i)
+	last := map[string]int{}
+	for _, r := range b.read("signals.unique") {
+		var n int
+		if _, err := fmt.Sscanf(string(r.Value), `{"id":"id-%d"`, &n); err != nil {
+			t.Fatal(err)
+		}
+		if before, ok := last[string(r.Key)]; ok && before >= n {
+			t.Fatalf("key %s: record %d after %d", r.Key, n, before)
+		}
+		last[string(r.Key)] = n
+	}
+	if len(last) != 4 {
+		t.Fatalf("keys %v, want four", last)
+	}
+}

@@ -1,0 +1,318 @@
+package processor
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"go.uber.org/goleak"
+
+	"oncebus/dedup"
+	"oncebus/state"
+)
+
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m,
+		// glog's flusher comes with badger's dependencies and lives for ever.
+		goleak.IgnoreTopFunction("github.com/golang/glog.(*fileSink).flushDaemon"))
+}
+
+// bench is an embedded broker, a routes file, and processors that run on them.
+type bench struct {
+	t       *testing.T
+	cluster *kfake.Cluster
+	client  *kgo.Client
+	admin   *kadm.Client
+	routes  *dedup.Routes
+	logs    *logBuffer
+	// clientOpts go to the bench's own clients; a simulation puts its network here.
+	clientOpts []kgo.Opt
+}
+
+const benchRoutes = `routes:
+  - name: signals
+    topics: [signals.raw]
+    key:
+      - field: id
+    window: 1h
+    grace: 10m
+    output: signals.unique
+    dead_letter: dead
+`
+
+func newBench(t *testing.T, routes string) *bench {
+	t.Helper()
+	parsed, err := dedup.ParseRoutes("routes.yaml", []byte(routes))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.GroupMinSessionTimeout(100*time.Millisecond), kfake.DefaultNumPartitions(4))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(cluster.Close)
+	b := &bench{t: t, cluster: cluster, routes: parsed, logs: &logBuffer{}}
+	b.client = b.newClient()
+	b.admin = kadm.NewClient(b.client)
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Log(b.logs.String())
+		}
+	})
+	return b
+}
+
+func (b *bench) newClient(opts ...kgo.Opt) *kgo.Client {
+	b.t.Helper()
+	opts = append([]kgo.Opt{kgo.SeedBrokers(b.cluster.ListenAddrs()...), kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.FetchMaxWait(100 * time.Millisecond)}, opts...)
+	opts = append(opts, b.clientOpts...)
+	client, err := kgo.NewClient(opts...)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.t.Cleanup(client.Close)
+	return client
+}
+
+func (b *bench) config(instance string) Config {
+	return Config{
+		Brokers: b.cluster.ListenAddrs(), AppID: "app", InstanceID: instance, Partitions: 4, ReplicationFactor: 1, CreateTopics: true,
+		StateDir: b.t.TempDir(), Workers: 1, CommitInterval: 20 * time.Millisecond, Start: StartEarliest,
+		SessionTimeout: time.Second, TransactionTimeout: 5 * time.Second, StopTimeout: 20 * time.Second, State: state.DefaultConfig(),
+	}
+}
+
+// createTopic creates a topic with settings, given as name, value, name, value.
+func (b *bench) createTopic(name string, partitions int32, settings ...string) {
+	b.t.Helper()
+	configs := map[string]string{}
+	for n := 0; n < len(settings); n += 2 {
+		configs[settings[n]] = settings[n+1]
+	}
+	if err := b.cluster.CreateTopic(name, partitions, configs); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// useRoutes gives the processors started from now on another routes file.
+func (b *bench) useRoutes(routes string) {
+	b.t.Helper()
+	parsed, err := dedup.ParseRoutes("routes.yaml", []byte(routes))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.routes = parsed
+}
+
+// instance is a processor that runs until it is stopped or the test ends.
+type instance struct {
+	*Processor
+	registry *prometheus.Registry
+	cancel   context.CancelFunc
+	done     chan struct{}
+	err      error
+}
+
+func (b *bench) start(cfg Config, extra ...kgo.Opt) *instance {
+	b.t.Helper()
+	reg := prometheus.NewRegistry()
+	log := slog.New(slog.NewTextHandler(b.logs, &slog.HandlerOptions{Level: slog.LevelInfo}))
+	p, err := New(cfg, b.routes, reg, log.With("instance", cfg.InstanceID), extra...)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	i := &instance{Processor: p, registry: reg, cancel: cancel, done: make(chan struct{})}
+	go func() {
+		defer close(i.done)
+		i.err = p.Run(ctx)
+	}()
+	b.t.Cleanup(func() { i.stop() })
+	return i
+}
+
+// stop asks the instance to stop and returns what Run returned.
+func (i *instance) stop() error {
+	i.cancel()
+	<-i.done
+	return i.err
+}
+
+// wait waits for a condition that some event of the system brings about.
+func (b *bench) wait(what string, holds func() bool) {
+	b.t.Helper()
+	deadline := time.NewTimer(60 * time.Second)
+	defer deadline.Stop()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for !holds() {
+		select {
+		case <-tick.C:
+		case <-deadline.C:
+			b.t.Fatalf("gave up waiting for %s", what)
+		}
+	}
+}
+
+func (b *bench) ready(i *instance) *instance {
+	b.t.Helper()
+	b.wait("readiness", func() bool {
+		select {
+		case <-i.done:
+			b.t.Fatalf("processor ended: %v", i.err)
+		default:
+		}
+		return i.Ready() == nil
+	})
+	return i
+}
+
+// produce writes records and waits until they are acknowledged.
+func (b *bench) produce(records ...*kgo.Record) {
+	b.t.Helper()
+	if err := b.client.ProduceSync(context.Background(), records...).FirstErr(); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// signal makes a raw record; at is event time in ms.
+func signal(id string, partition int32, at int64) *kgo.Record {
+	return &kgo.Record{
+		Topic: "signals.raw", Partition: partition, Key: []byte("k-" + id), Timestamp: time.UnixMilli(at),
+		Value:   []byte(fmt.Sprintf(`{"id":%q,"price":"1.0"}`, id)),
+		Headers: []kgo.RecordHeader{{Key: "traceparent", Value: []byte("00-abc")}},
+	}
+}
+
+// read returns all committed records of a topic, in partition and offset order.
+func (b *bench) read(topic string) []*kgo.Record {
+	b.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	meta, err := b.admin.Metadata(ctx, topic)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	var all []*kgo.Record
+	detail := meta.Topics[topic]
+	for partition := range int32(len(detail.Partitions)) {
+		r := newLogReader(b.client, topic, detail.ID, partition)
+		start, end, err := r.bounds(ctx)
+		if err == nil {
+			err = r.read(ctx, start, end, func(records []*kgo.Record, _ int64) error {
+				all = append(all, records...)
+				return nil
+			})
+		}
+		if err != nil {
+			b.t.Fatal(err)
+		}
+	}
+	return all
+}
+
+// drained reports whether the app has committed everything in its inputs.
+func (b *bench) drained(i *instance, inputs ...string) bool {
+	b.t.Helper()
+	ctx := context.Background()
+	if i.Ready() != nil {
+		return false
+	}
+	// The way of a record, in its direction: what leaves a topic after it was
+	// looked at has arrived in the next one.
+	for _, topic := range append(slices.Clone(inputs), i.rt.topology.taskTopics()...) {
+		group := groupName(i.cfg.AppID, stageDedup)
+		if slices.Contains(i.rt.topology.routed, topic) {
+			group = groupName(i.cfg.AppID, stageRoute)
+		}
+		committed, err := b.admin.FetchOffsets(ctx, group)
+		if err != nil {
+			return false
+		}
+		ends, err := b.admin.ListCommittedOffsets(ctx, topic)
+		if err != nil {
+			return false
+		}
+		var behind bool
+		ends.Each(func(o kadm.ListedOffset) {
+			at, _ := committed.Lookup(topic, o.Partition)
+			behind = behind || b.waiting(topic, o.Partition, max(0, at.At), o.Offset)
+		})
+		if behind {
+			return false
+		}
+	}
+	return true
+}
+
+// waiting reports whether committed records stand in [from, end): a
+// transactional topic ends in markers, which nobody commits past.
+func (b *bench) waiting(topic string, partition int32, from, end int64) bool {
+	b.t.Helper()
+	ctx := context.Background()
+	meta, err := b.admin.Metadata(ctx, topic)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	found := false
+	err = newLogReader(b.client, topic, meta.Topics[topic].ID, partition).read(ctx, from, end, func(records []*kgo.Record, _ int64) error {
+		found = found || len(records) > 0
+		return nil
+	})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return found
+}
+
+func (b *bench) drain(i *instance, inputs ...string) {
+	b.t.Helper()
+	b.wait("the app to work off its input", func() bool {
+		select {
+		case <-i.done:
+			b.t.Fatalf("processor ended: %v", i.err)
+		default:
+		}
+		return b.drained(i, inputs...)
+	})
+}
+
+func header(r *kgo.Record, name string) string {
+	for _, h := range r.Headers {
+		if h.Key == name {
+			return string(h.Value)
+		}
+	}
+	return ""
+}
+
+// logBuffer keeps an instance's log for a failing test.
+type logBuffer struct {
+	mu sync.Mutex
+	b  strings.Builder
+}
+
+func (l *logBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if os.Getenv("ONCEBUS_TEST_VERBOSE") != "" {
+		os.Stderr.Write(p)
+	}
+	return l.b.Write(p)
+}
+
+func (l *logBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}

@@ -1,0 +1,292 @@
+package processor
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"oncebus/dedup"
+)
+
+// manifestKey is the key of the one row that matters in <app>-manifest.
+const manifestKey = "manifest"
+
+const manifestVersion = 1
+
+// manifest pins what must never change under stored state (invariant 9): the
+// partitioning hash, partition counts, key rules and encodings, and the small
+// numbers that rows use for topics and namespaces. It lives in a compacted
+// topic of its own, because a changelog also deletes by age.
+type manifest struct {
+	Version    int    `json:"version"`
+	Cluster    string `json:"cluster"`
+	Hash       string `json:"hash"`
+	HashSecret []byte `json:"hash_secret"`
+	// RowVersion and EnvelopeVersion are the encodings state was begun with.
+	RowVersion      int `json:"row_version"`
+	EnvelopeVersion int `json:"envelope_version"`
+	// Topics lists every topic ever used; a topic's number is its place.
+	Topics []manifestTopic `json:"topics"`
+	// Namespaces lists every namespace ever used; its class is its place.
+	Namespaces []manifestNamespace `json:"namespaces"`
+	// SecretCheck recognises ONCEBUS_KEY_SECRET without telling it; empty
+	// as long as no route uses it.
+	SecretCheck string `json:"secret_check,omitempty"`
+}
+
+// The roles a topic can have for the app.
+const (
+	roleRouted = "routed" // a raw topic; its records go through the router
+	roleKeyed  = "keyed"  // a raw topic whose partitions are tasks
+	roleHop    = "hop"    // the repartition topic, whose partitions are tasks
+)
+
+type manifestTopic struct {
+	Name string `json:"name"`
+	Role string `json:"role"`
+	// Partitions, ID and ChangelogID are pinned for topics whose partitions
+	// are tasks.
+	Partitions  int32  `json:"partitions,omitempty"`
+	ID          string `json:"id,omitempty"`
+	ChangelogID string `json:"changelog_id,omitempty"`
+}
+
+type manifestNamespace struct {
+	Name    string `json:"name"`
+	KeyRule string `json:"key_rule"`
+}
+
+func newManifest(cluster string) (*manifest, error) {
+	m := &manifest{
+		Version: manifestVersion, Cluster: cluster, Hash: hashName, HashSecret: make([]byte, 16),
+		RowVersion: dedup.RowVersion, EnvelopeVersion: envelopeVersion,
+	}
+	if _, err := rand.Read(m.HashSecret); err != nil {
+		return nil, fmt.Errorf("draw the secret of the partitioning hash: %w", err)
+	}
+	return m, nil
+}
+
+func (m *manifest) hasher(partitions int32) hasher {
+	return newHasher([16]byte(m.HashSecret), partitions)
+}
+
+// topicNumber returns the number of a topic, which reconcile has put there.
+func (m *manifest) topicNumber(name string) uint16 {
+	return uint16(slices.IndexFunc(m.Topics, func(t manifestTopic) bool { return t.Name == name }))
+}
+
+// class returns the class of a namespace, which reconcile has put there.
+func (m *manifest) class(namespace string) uint8 {
+	return uint8(slices.IndexFunc(m.Namespaces, func(n manifestNamespace) bool { return n.Name == namespace }))
+}
+
+// reconcile compares the manifest with what the routes and the broker say now.
+// It adds what is new and returns whether it did; what changed is refused, all
+// of it at once.
+func (m *manifest) reconcile(t *topology, routes *dedup.Routes, secret []byte) (changed bool, err error) {
+	var mistakes []error
+	refuse := func(format string, args ...any) { mistakes = append(mistakes, refusal(format, args...)) }
+	if m.Version != manifestVersion || m.Hash != hashName || len(m.HashSecret) != 16 ||
+		m.RowVersion != dedup.RowVersion || m.EnvelopeVersion != envelopeVersion {
+		refuse("the manifest in %s has version %d, hash %q, row encoding %d, envelope %d; this build has %d, %q, %d, %d: run the build that wrote it, or use another ONCEBUS_APP_ID",
+			t.manifest, m.Version, m.Hash, m.RowVersion, m.EnvelopeVersion, manifestVersion, hashName, dedup.RowVersion, envelopeVersion)
+		return false, errors.Join(mistakes...)
+	}
+	if m.Cluster != t.cluster {
+		refuse("the manifest in %s was written for cluster %s, this is cluster %s: state and offsets of another cluster mean nothing here; use another ONCEBUS_APP_ID",
+			t.manifest, m.Cluster, t.cluster)
+	}
+	for _, want := range t.manifestTopics() {
+		at := slices.IndexFunc(m.Topics, func(have manifestTopic) bool { return have.Name == want.Name })
+		if at < 0 {
+			m.Topics, changed = append(m.Topics, want), true
+			continue
+		}
+		mistakes = append(mistakes, m.Topics[at].compare(want)...)
+	}
+	for _, route := range routes.Routes {
+		at := slices.IndexFunc(m.Namespaces, func(n manifestNamespace) bool { return n.Name == route.Namespace })
+		if at < 0 {
+			m.Namespaces, changed = append(m.Namespaces, manifestNamespace{route.Namespace, route.KeyRule()}), true
+		} else if have := m.Namespaces[at].KeyRule; have != route.KeyRule() {
+			refuse("route %s: its key rule changed from\n  %s\nto\n  %s\nKeys recorded under the old rule would never be found: put the old rule back, or give the route a new namespace",
+				route.Name, have, route.KeyRule())
+		}
+	}
+	if len(m.Topics) > 1<<16 || len(m.Namespaces) > 256 {
+		refuse("%d topics and %d namespaces were used over time; at most 65536 and 256 can be numbered: use another ONCEBUS_APP_ID", len(m.Topics), len(m.Namespaces))
+	}
+	if routes.NeedsSecret() {
+		switch check := secretCheck(secret); m.SecretCheck {
+		case check:
+		case "":
+			m.SecretCheck, changed = check, true
+		default:
+			refuse("ONCEBUS_KEY_SECRET is not the one the recorded keys were made with: set the old one, or use another ONCEBUS_APP_ID")
+		}
+	}
+	return changed, errors.Join(mistakes...)
+}
+
+func (have manifestTopic) compare(want manifestTopic) []error {
+	var mistakes []error
+	if have.Role != want.Role {
+		return []error{refusal("topic %s was %s and is %s now: what was recorded about its keys stands in another changelog; put `keyed` back, or use another topic or ONCEBUS_APP_ID",
+			have.Name, have.Role, want.Role)}
+	}
+	if have.Role == roleRouted {
+		return nil
+	}
+	if have.Partitions != want.Partitions {
+		way := fmt.Sprintf("recreate the topic with %d partitions, or use another ONCEBUS_APP_ID", have.Partitions)
+		if have.Role == roleHop {
+			way = fmt.Sprintf("set ONCEBUS_PARTITIONS=%d if only the setting changed; else use another ONCEBUS_APP_ID", have.Partitions)
+		}
+		mistakes = append(mistakes, refusal("topic %s has %d partitions in the manifest, not %d: keys would move away from their rows; %s",
+			have.Name, have.Partitions, want.Partitions, way))
+	}
+	if have.ID != want.ID {
+		mistakes = append(mistakes, refusal("topic %s was deleted and recreated (id %s, was %s): offsets and state do not belong to it; use another ONCEBUS_APP_ID",
+			have.Name, want.ID, have.ID))
+	}
+	if have.ChangelogID != want.ChangelogID {
+		mistakes = append(mistakes, refusal("the changelog of %s was deleted and recreated (id %s, was %s): what it knew is gone; use another ONCEBUS_APP_ID to start anew",
+			have.Name, want.ChangelogID, have.ChangelogID))
+	}
+	return mistakes
+}
+
+func secretCheck(secret []byte) string {
+	mac := hmac.New(sha256.New, secret)
+	mac.Write([]byte("oncebus manifest: which secret is this"))
+	return hex.EncodeToString(mac.Sum(nil)[:8])
+}
+
+// readManifest reads the newest manifest; nil if there is none.
+func readManifest(ctx context.Context, client *kgo.Client, t *topology) (*manifest, error) {
+	reader := newLogReader(client, t.manifest, t.topics[t.manifest].id, 0)
+	start, end, err := reader.bounds(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var newest []byte
+	err = reader.read(ctx, start, end, func(records []*kgo.Record, _ int64) error {
+		for _, rec := range records {
+			if string(rec.Key) == manifestKey {
+				newest = rec.Value
+			}
+		}
+		return nil
+	})
+	if err != nil || newest == nil {
+		return nil, err
+	}
+	m := new(manifest)
+	if err := json.Unmarshal(newest, m); err != nil {
+		return nil, refusal("the manifest in %s cannot be read: %v", t.manifest, err)
+	}
+	return m, nil
+}
+
+// settleManifest reads the manifest, adds what is new in the routes, and
+// writes it back if that changed anything. Several processes may start at
+// once: they share one transactional id, so the last to register fences the
+// others, which then read what it wrote and begin again.
+func (p *Processor) settleManifest(ctx context.Context, t *topology) (*manifest, error) {
+	for {
+		m, err := readManifest(ctx, p.client, t)
+		if err != nil {
+			return nil, err
+		}
+		if m != nil {
+			changed, err := m.reconcile(t, p.routes, p.cfg.KeySecret.Bytes())
+			if err != nil || !changed {
+				return m, err
+			}
+		} else if err := p.refuseOrphanedState(ctx, t); err != nil {
+			return nil, err
+		}
+		m, err = p.writeManifest(ctx, t)
+		if err == nil {
+			return m, nil
+		}
+		if !errors.Is(err, kerr.ProducerFenced) && !errors.Is(err, kerr.InvalidProducerEpoch) && !errors.Is(err, kerr.ConcurrentTransactions) {
+			return nil, fmt.Errorf("write the manifest: %w", err)
+		}
+		p.log.Info("another process wrote the manifest at the same time", "topic", t.manifest)
+		if err := pause(ctx, 50*time.Millisecond); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// writeManifest takes the manifest's transactional id, which ends whatever an
+// earlier holder had begun, and only then reads what it will replace.
+func (p *Processor) writeManifest(ctx context.Context, t *topology) (*manifest, error) {
+	opts := append(slices.Clone(p.baseOptions), kgo.TransactionalID(p.cfg.AppID+"-manifest"), kgo.DefaultProduceTopic(t.manifest),
+		kgo.TransactionTimeout(p.cfg.TransactionTimeout))
+	client, err := kgo.NewClient(opts...)
+	if err != nil {
+		return nil, err
+	}
+	defer client.Close()
+	if _, _, err := client.ProducerID(ctx); err != nil {
+		return nil, err
+	}
+	m, err := readManifest(ctx, p.client, t)
+	if err != nil {
+		return nil, err
+	}
+	if m == nil {
+		if m, err = newManifest(t.cluster); err != nil {
+			return nil, err
+		}
+	}
+	changed, err := m.reconcile(t, p.routes, p.cfg.KeySecret.Bytes())
+	if err != nil || !changed {
+		return m, err
+	}
+	value, err := json.Marshal(m)
+	if err != nil {
+		return nil, err
+	}
+	if err := client.BeginTransaction(); err != nil {
+		return nil, err
+	}
+	if err := client.ProduceSync(ctx, &kgo.Record{Key: []byte(manifestKey), Value: value}).FirstErr(); err != nil {
+		return nil, errors.Join(err, client.EndTransaction(ctx, kgo.TryAbort))
+	}
+	if err := client.EndTransaction(ctx, kgo.TryCommit); err != nil {
+		return nil, err
+	}
+	p.log.Info("manifest written", "topic", t.manifest, "topics", len(m.Topics), "namespaces", len(m.Namespaces))
+	return m, nil
+}
+
+// refuseOrphanedState refuses to begin a new manifest over changelogs that
+// already hold rows: a new hash secret would send their keys elsewhere.
+func (p *Processor) refuseOrphanedState(ctx context.Context, t *topology) error {
+	for _, task := range t.taskTopics() {
+		ends, err := p.admin.ListEndOffsets(ctx, changelogName(t.app, task))
+		if err != nil {
+			return fmt.Errorf("list the end of the changelog of %s: %w", task, err)
+		}
+		for _, o := range ends.Offsets().Sorted() {
+			if o.At > 0 {
+				return refusal("%s holds rows but %s has no manifest: it was deleted or this is another app's changelog; use another ONCEBUS_APP_ID", o.Topic, t.manifest)
+			}
+		}
+	}
+	return nil
+}

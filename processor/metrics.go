@@ -1,0 +1,115 @@
+package processor
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"oncebus/dedup"
+)
+
+// sampleEvery is how many records share one timing of key derivation or
+// check: reading the clock twice costs as much as the decision itself.
+const sampleEvery = 64
+
+// Outcomes of a transaction, as the metric's label has them.
+const (
+	outcomeCommitted = "committed"
+	outcomeAborted   = "aborted"
+	outcomeUnknown   = "unknown"
+)
+
+// The stages of the way of a record, as labels have them.
+const (
+	stageRoute = "route"
+	stageDedup = "dedup"
+)
+
+// metrics is every series of the processor. Labels that are known at the
+// start are resolved there; per-task series go when their task closes.
+type metrics struct {
+	events       *prometheus.CounterVec
+	transactions *prometheus.CounterVec
+	commit       *prometheus.HistogramVec
+	keySeconds   prometheus.Histogram
+	checkSeconds prometheus.Histogram
+	lag          *prometheus.GaugeVec
+	tasks        *prometheus.GaugeVec
+	restored     prometheus.Counter
+	restoreLeft  *prometheus.GaugeVec
+	restoreTime  prometheus.Histogram
+	skipped      prometheus.Counter
+	rebuilt      *prometheus.CounterVec
+	quarantined  prometheus.Counter
+	purged       prometheus.Counter
+	brokerUp     prometheus.Gauge
+	byVerdict    [][]prometheus.Counter // [route index][verdict]
+}
+
+func newMetrics(reg prometheus.Registerer, routes *dedup.Routes) *metrics {
+	taskLabels := []string{"topic", "partition"}
+	m := &metrics{
+		events: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "oncebus_events_total",
+			Help: "Events judged in committed transactions, by route and verdict."}, []string{"route", "verdict"}),
+		transactions: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "oncebus_transactions_total",
+			Help: "Transactions by stage and outcome. Unknown ones were settled by reading the changelog; many of them point at the transaction coordinator."}, []string{"stage", "outcome"}),
+		commit: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "oncebus_commit_seconds",
+			Help:    "Time from the end of processing to the known end of the transaction: flush, offsets, end.",
+			Buckets: prometheus.ExponentialBuckets(0.001, 2, 14)}, []string{"stage"}),
+		keySeconds: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "oncebus_key_seconds",
+			Help:    "Time to derive the dedup key of one event (one in 64 is timed).",
+			Buckets: prometheus.ExponentialBuckets(0.0000005, 2, 16)}),
+		checkSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "oncebus_check_seconds",
+			Help:    "Time to look up and decide one event (one in 64 is timed).",
+			Buckets: prometheus.ExponentialBuckets(0.0000005, 2, 16)}),
+		lag: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "oncebus_task_lag_records",
+			Help: "Records between a task's next offset and the end of its partition; -1 until first read. Rising lag means events wait."}, taskLabels),
+		tasks: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "oncebus_tasks",
+			Help: "Assigned tasks by state; ready when all are running."}, []string{"state"}),
+		restored: prometheus.NewCounter(prometheus.CounterOpts{Name: "oncebus_restored_rows_total",
+			Help: "Changelog rows read to bring local state up to date."}),
+		restoreLeft: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "oncebus_restore_remaining_records",
+			Help: "Changelog offsets a restoring task still has to read; stuck above 0 means an open transaction or a lost leader."}, taskLabels),
+		restoreTime: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "oncebus_restore_seconds",
+			Help:    "Time a task took from assignment or doubt to running.",
+			Buckets: prometheus.ExponentialBuckets(0.001, 4, 10)}),
+		skipped: prometheus.NewCounter(prometheus.CounterOpts{Name: "oncebus_skipped_records_total",
+			Help: "Records below a checkpoint that were read again and passed over; not duplicates."}),
+		rebuilt: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "oncebus_clients_rebuilt_total",
+			Help: "Clients replaced after an error that left their state in doubt, by stage."}, []string{"stage"}),
+		quarantined: prometheus.NewCounter(prometheus.CounterOpts{Name: "oncebus_quarantined_stores_total",
+			Help: "Local stores set aside as corrupt, foreign or out of step, and rebuilt from the changelog. Each deserves a look."}),
+		purged: prometheus.NewCounter(prometheus.CounterOpts{Name: "oncebus_purged_records_total",
+			Help: "Records of the repartition topic deleted below the checkpoints."}),
+		brokerUp: prometheus.NewGauge(prometheus.GaugeOpts{Name: "oncebus_broker_up",
+			Help: "1 while a broker answers, 0 while none does."}),
+	}
+	reg.MustRegister(m.events, m.transactions, m.commit, m.keySeconds, m.checkSeconds, m.lag, m.tasks, m.restored,
+		m.restoreLeft, m.restoreTime, m.skipped, m.rebuilt, m.quarantined, m.purged, m.brokerUp)
+	for _, r := range routes.Routes {
+		var counters []prometheus.Counter
+		for _, v := range dedup.Verdicts {
+			counters = append(counters, m.events.WithLabelValues(r.Name, v.String()))
+		}
+		m.byVerdict = append(m.byVerdict, counters)
+	}
+	for _, stage := range []string{stageRoute, stageDedup} {
+		m.commit.WithLabelValues(stage)
+		m.rebuilt.WithLabelValues(stage)
+		for _, outcome := range []string{outcomeCommitted, outcomeAborted, outcomeUnknown} {
+			m.transactions.WithLabelValues(stage, outcome)
+		}
+	}
+	for state := range taskStates {
+		m.tasks.WithLabelValues(taskState(state).String())
+	}
+	return m
+}
+
+// publish adds what a committed transaction counted.
+func (m *metrics) publish(counts []uint64) {
+	n := len(dedup.Verdicts)
+	for i, c := range counts {
+		if c > 0 {
+			m.byVerdict[i/n][i%n].Add(float64(c))
+		}
+	}
+}

@@ -1,0 +1,55 @@
+package processor
+
+import (
+	"encoding/binary"
+
+	"github.com/dchest/siphash"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"oncebus/dedup"
+)
+
+// hashName is the pinned partitioning hash as the manifest writes it.
+const hashName = "siphash-2-4/16"
+
+// hasher places dedup keys on partitions of the repartition topic: SipHash-2-4
+// (Aumasson, Bernstein 2012) under a secret of the app's manifest, so that a
+// producer who knows the hash still cannot aim all keys at one partition.
+type hasher struct {
+	k0, k1     uint64
+	partitions uint64
+}
+
+func newHasher(secret [16]byte, partitions int32) hasher {
+	return hasher{
+		k0:         binary.LittleEndian.Uint64(secret[:8]),
+		k1:         binary.LittleEndian.Uint64(secret[8:]),
+		partitions: uint64(partitions),
+	}
+}
+
+// partition returns the partition of a routing key.
+func (h hasher) partition(routing *dedup.Digest) int32 {
+	return int32(siphash.Hash(h.k0, h.k1, routing[:]) % h.partitions)
+}
+
+// newPartitioner returns the partitioner of a worker's client. A record of an
+// internal topic names its partition. Any other goes by its record key as
+// every Kafka client does (murmur2); without a record key, by the number the
+// emitter left in Partition, which comes from the dedup key: a flagged copy
+// then follows its first.
+func newPartitioner(internal map[string]bool) kgo.Partitioner {
+	byKey := kgo.StickyKeyPartitioner(nil)
+	return kgo.BasicConsistentPartitioner(func(topic string) func(*kgo.Record, int) int {
+		if internal[topic] {
+			return func(r *kgo.Record, _ int) int { return int(r.Partition) }
+		}
+		keyed := byKey.ForTopic(topic)
+		return func(r *kgo.Record, n int) int {
+			if r.Key != nil {
+				return keyed.Partition(r, n)
+			}
+			return int(uint32(r.Partition) % uint32(n))
+		}
+	})
+}

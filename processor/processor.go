@@ -1,0 +1,288 @@
+package processor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	goruntime "runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"oncebus/dedup"
+	"oncebus/state"
+)
+
+const (
+	// probeInterval is how often the processor asks whether a broker answers.
+	probeInterval = 2 * time.Second
+	// metadataMinAge is how soon a client may ask again who leads: franz-go's
+	// 2.5 s would be added to every move of a leader and every new topic.
+	metadataMinAge = 250 * time.Millisecond
+	// purgeInterval is how often processed records of the repartition topic
+	// are deleted. What was processed in the last interval stays, for a
+	// person to look at.
+	purgeInterval = time.Minute
+)
+
+// Processor runs the two stages of one process.
+type Processor struct {
+	cfg         Config
+	routes      *dedup.Routes
+	log         *slog.Logger
+	metrics     *metrics
+	host        *state.Host
+	dirs        *dirLeases
+	baseOptions []kgo.Opt
+
+	client *kgo.Client // for everything that is not a worker's
+	admin  *kadm.Client
+	rt     *runtime // set before the first worker starts
+
+	startedMu sync.Mutex // guards workers, which Ready may ask for any time
+	workers   []*worker
+	brokerUp  atomic.Bool
+	limitsMu  sync.Mutex
+
+	snapshot snapshot // what State and Ready tell; workers refresh it
+}
+
+// New checks the settings and prepares a processor. It connects to nothing
+// and writes nothing. extra goes to every client, after our own options.
+func New(cfg Config, routes *dedup.Routes, reg prometheus.Registerer, log *slog.Logger, extra ...kgo.Opt) (*Processor, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	if routes.NeedsSecret() && len(cfg.KeySecret.Bytes()) == 0 {
+		return nil, errors.New("ONCEBUS_KEY_SECRET: a route says `secret: true`, so it must be set (or ONCEBUS_KEY_SECRET_FILE)")
+	}
+	opts, err := cfg.clientOptions()
+	if err != nil {
+		return nil, err
+	}
+	host, err := state.NewHost(cfg.State, reg, log)
+	if err != nil {
+		return nil, err
+	}
+	p := &Processor{
+		cfg: cfg, routes: routes, log: log, metrics: newMetrics(reg, routes), host: host, dirs: newDirLeases(),
+		baseOptions: append(append(opts, kgo.WithLogger(clientLogger{log}), kgo.MetadataMinAge(metadataMinAge)), extra...),
+	}
+	return p, nil
+}
+
+// Run works until ctx is done, then drains: every worker ends its transaction
+// and closes its tasks. It returns nil if that was done within StopTimeout.
+// An error before that is one a person has to resolve. Run can be called once.
+func (p *Processor) Run(ctx context.Context) error {
+	if err := p.makeStateDir(); err != nil {
+		return err
+	}
+	lock, err := lockDir(p.cfg.StateDir)
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	p.client, err = kgo.NewClient(append([]kgo.Opt{kgo.RecordPartitioner(kgo.ManualPartitioner())}, p.baseOptions...)...)
+	if err != nil {
+		return fmt.Errorf("client: %w", err)
+	}
+	defer p.client.Close()
+	p.admin = kadm.NewClient(p.client)
+
+	background, stopBackground := context.WithCancel(ctx)
+	var helpers sync.WaitGroup
+	defer helpers.Wait()
+	defer stopBackground()
+	helpers.Go(func() { p.probe(background) })
+	if err := p.settle(ctx); err != nil {
+		if ctx.Err() != nil {
+			return nil
+		}
+		return err
+	}
+	helpers.Go(func() { p.purge(background) })
+	return p.work(ctx)
+}
+
+// work runs the workers until ctx is done or one of them fails for good, and
+// bounds the time they may take to stop.
+func (p *Processor) work(ctx context.Context) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	done := make(chan error, 1)
+	go func() {
+		var wg sync.WaitGroup
+		errs := make([]error, len(p.workers))
+		for i, w := range p.workers {
+			wg.Go(func() {
+				if errs[i] = w.run(ctx); errs[i] != nil {
+					cancel(errs[i])
+				}
+			})
+		}
+		wg.Wait()
+		done <- errors.Join(append(errs, p.host.Close())...)
+	}()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+	}
+	p.log.Info("stopping", "timeout", p.cfg.StopTimeout.String())
+	timer := time.NewTimer(p.cfg.StopTimeout)
+	defer timer.Stop()
+	select {
+	case err := <-done:
+		return err
+	case <-timer.C:
+		return fmt.Errorf("not stopped within %v: a broker does not answer, or the disk is slow; nothing is lost, open transactions will be aborted", p.cfg.StopTimeout)
+	}
+}
+
+// settle waits for a broker, then settles topics and manifest.
+func (p *Processor) settle(ctx context.Context) error {
+	for {
+		err := p.settleOnce(ctx)
+		if err == nil || ctx.Err() != nil || classify(err) == actStop {
+			return err
+		}
+		p.log.Warn("not started yet, trying again", "error", err)
+		if err := pause(ctx, probeInterval/2); err != nil {
+			return err
+		}
+	}
+}
+
+func (p *Processor) settleOnce(ctx context.Context) error {
+	t, err := p.settleTopics(ctx)
+	if err != nil {
+		return err
+	}
+	m, err := p.settleManifest(ctx, t)
+	if err != nil {
+		return err
+	}
+	rt := newRuntime(t, m, p.routes)
+	if err := p.observeClock(ctx, rt); err != nil {
+		return err
+	}
+	p.rt = rt
+	p.startedMu.Lock()
+	defer p.startedMu.Unlock()
+	for i := range p.workerCount() {
+		if len(t.routed) > 0 {
+			p.workers = append(p.workers, newWorker(p, stageRoute, i))
+		}
+		p.workers = append(p.workers, newWorker(p, stageDedup, i))
+	}
+	p.log.Info("started", "app", p.cfg.AppID, "cluster", t.cluster, "routed", t.routed, "keyed", t.keyed, "workers", p.workerCount())
+	return nil
+}
+
+// workerCount is how many workers each stage has.
+func (p *Processor) workerCount() int {
+	if p.cfg.Workers > 0 {
+		return p.cfg.Workers
+	}
+	return goruntime.GOMAXPROCS(0)
+}
+
+// observeClock appends a record to the manifest topic, which the broker
+// stamps, and reads the stamp back.
+func (p *Processor) observeClock(ctx context.Context, rt *runtime) error {
+	rec := &kgo.Record{Topic: rt.topology.manifest, Key: []byte("clock"), Value: []byte(p.cfg.InstanceID)}
+	if err := p.client.ProduceSync(ctx, rec).FirstErr(); err != nil {
+		return fmt.Errorf("write to %s: %w", rec.Topic, err)
+	}
+	reader := newLogReader(p.client, rec.Topic, rt.topology.topics[rec.Topic].id, rec.Partition)
+	return reader.read(ctx, rec.Offset, rec.Offset+1, func(records []*kgo.Record, _ int64) error {
+		for _, r := range records {
+			if r.Offset == rec.Offset {
+				rt.clock = brokerClock{observed: r.Timestamp.UnixMilli(), at: time.Now()}
+			}
+		}
+		return nil
+	})
+}
+
+// limitsChanged reads the topics' limits again after a broker refused a
+// record that we thought would fit: somebody changed a setting. The record
+// then goes the way of records that do not fit.
+func (p *Processor) limitsChanged(err error) {
+	if !errors.Is(err, kerr.MessageTooLarge) && !errors.Is(err, kerr.RecordListTooLarge) &&
+		!errors.Is(err, kerr.InvalidTimestamp) && !errors.Is(err, kerr.InvalidRecord) {
+		return
+	}
+	p.limitsMu.Lock()
+	defer p.limitsMu.Unlock()
+	fresh := newTopology(p.cfg.AppID, p.routes)
+	ctx, cancel := context.WithTimeout(context.Background(), p.cfg.TransactionTimeout/3)
+	defer cancel()
+	if err := fresh.readConfigs(ctx, p.admin); err != nil {
+		p.log.Error("a topic refused a record, and its settings cannot be read", "error", err)
+		return
+	}
+	p.rt.limits.Store(&fresh.limits)
+	p.log.Warn("a topic refused a record; its settings were read again", "error", err)
+}
+
+// probe keeps broker_up and readiness true to the facts.
+func (p *Processor) probe(ctx context.Context) {
+	for {
+		probeCtx, cancel := context.WithTimeout(ctx, probeInterval)
+		err := p.client.Ping(probeCtx)
+		cancel()
+		if up := err == nil; p.brokerUp.Swap(up) != up && ctx.Err() == nil {
+			if up {
+				p.log.Info("a broker answers")
+			} else {
+				p.log.Warn("no broker answers", "error", err)
+			}
+		}
+		if p.brokerUp.Load() {
+			p.metrics.brokerUp.Set(1)
+		} else {
+			p.metrics.brokerUp.Set(0)
+		}
+		if pause(ctx, probeInterval) != nil {
+			return
+		}
+	}
+}
+
+// purge deletes records of the repartition topic that were processed an
+// interval ago. The topic keeps records for ever otherwise, because deleting
+// by age could delete what nobody has read yet (G6).
+func (p *Processor) purge(ctx context.Context) {
+	var processed kadm.Offsets
+	allowed := true
+	for pause(ctx, purgeInterval) == nil {
+		if len(processed) > 0 && allowed {
+			allowed = p.purgeBelow(ctx, processed)
+		}
+		processed = p.processedOffsets()
+	}
+}
+
+func (p *Processor) purgeBelow(ctx context.Context, offsets kadm.Offsets) bool {
+	resps, err := p.admin.DeleteRecords(ctx, offsets)
+	if err == nil {
+		err = resps.Error()
+	}
+	switch {
+	case err == nil:
+	case errors.Is(err, kerr.TopicAuthorizationFailed):
+		p.log.Warn("processed records stay in the repartition topic: no right to delete them; grant Delete on it, or delete them yourself", "topic", p.rt.topology.repartition)
+		return false
+	default:
+		p.log.Warn("deleting processed records failed", "error", err)
+	}
+	return true
+}

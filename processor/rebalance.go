@@ -1,0 +1,248 @@
+package processor
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// decompressedBatchMax bounds what one fetched batch may unpack to (G5).
+const decompressedBatchMax = 256 << 20
+
+// fetchMaxWait is how long a broker may hold back a fetch without records;
+// Kafka's own clients wait as long.
+const fetchMaxWait = 500 * time.Millisecond
+
+// options are those of a worker's client.
+func (w *worker) options() []kgo.Opt {
+	cfg, rt := &w.p.cfg, w.p.rt
+	topics := rt.topology.routed
+	if w.stage == stageDedup {
+		topics = rt.topology.taskTopics()
+	}
+	return append(append([]kgo.Opt(nil), w.p.baseOptions...),
+		kgo.ConsumerGroup(groupName(cfg.AppID, w.stage)),
+		kgo.InstanceID(w.name),
+		kgo.TransactionalID(w.name),
+		kgo.ConsumeTopics(topics...),
+		kgo.Balancers(kgo.CooperativeStickyBalancer()),
+		kgo.BlockRebalanceOnPoll(),
+		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
+		// A broker has one fetch of ours at a time: partitions resumed after a
+		// restore wait until the one in progress returns, which with nothing
+		// but idle partitions in it takes this long.
+		kgo.FetchMaxWait(fetchMaxWait),
+		// No offset reset is silent (invariant 8): a start without a commit
+		// is resolved in adjustOffsets, anything else out of range is loud.
+		kgo.ConsumeStartOffset(kgo.NewOffset().AtStart()),
+		kgo.ConsumeResetOffset(kgo.NoResetOffset()),
+		kgo.MaxDecompressBatchBytes(decompressedBatchMax),
+		kgo.SessionTimeout(cfg.SessionTimeout),
+		kgo.HeartbeatInterval(min(cfg.SessionTimeout/4, 3*time.Second)),
+		kgo.RebalanceTimeout(max(30*time.Second, 2*cfg.TransactionTimeout)),
+		kgo.AdjustFetchOffsetsFn(w.adjustOffsets),
+		kgo.OnPartitionsAssigned(func(_ context.Context, _ *kgo.Client, added map[string][]int32) { w.onAssigned(added) }),
+		kgo.OnPartitionsCallbackBlocked(func(context.Context, *kgo.Client) { w.onCallbackBlocked() }),
+		kgo.OnPartitionsRevoked(func(_ context.Context, _ *kgo.Client, gone map[string][]int32) { w.onGone(gone) }),
+		kgo.OnPartitionsLost(func(_ context.Context, _ *kgo.Client, gone map[string][]int32) { w.onGone(gone) }),
+
+		kgo.TransactionTimeout(cfg.TransactionTimeout),
+		// No RecordDeliveryTimeout: franz-go counts it from the record's
+		// timestamp, and ours are the originals'. A record that cannot be
+		// delivered waits until the broker is back and refuses it, because
+		// the transaction has timed out by then.
+		kgo.RecordPartitioner(newPartitioner(rt.internalTopics())),
+		kgo.ProducerBatchMaxBytesFn(rt.batchBytes),
+		kgo.MaxBufferedRecords(4*transactionRecordsMax),
+		kgo.MaxBufferedBytes(256<<20),
+		kgo.ProducerLinger(lingerFor(cfg.CommitInterval)),
+		kgo.UnknownTopicRetries(-1),
+	)
+}
+
+// lingerFor lets batches fill for a part of the commit interval: the records
+// wait for the commit anyway, and Flush ends the wait.
+func lingerFor(commitInterval time.Duration) time.Duration {
+	return min(commitInterval/10, 5*time.Millisecond)
+}
+
+func groupName(app, stage string) string { return app + "-" + stage }
+
+// onAssigned only counts: readiness must not miss partitions whose offsets are
+// still being fetched.
+func (w *worker) onAssigned(added map[string][]int32) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, partitions := range added {
+		w.assigning += len(partitions)
+	}
+}
+
+// onGone runs before the group hands partitions on.
+func (w *worker) onGone(gone map[string][]int32) {
+	w.mu.Lock()
+	w.rebalanced = true
+	w.mu.Unlock()
+	select {
+	case <-w.ready:
+	default:
+		return // before the first assignment there is nothing to give up
+	}
+	if w.tasks != nil {
+		w.tasks.revoked(gone)
+	}
+	w.wake()
+}
+
+// adjustOffsets is called with the offsets of newly assigned partitions,
+// after the group's stable offset fetch and before the first record is
+// fetched. Tasks are paused here until they are restored (A9). An offset the
+// group does not have is resolved to a number (A10): "the start" or "the end"
+// must not mean something else after the first abort.
+func (w *worker) adjustOffsets(ctx context.Context, offsets map[string]map[int32]kgo.Offset) (map[string]map[int32]kgo.Offset, error) {
+	select {
+	case <-w.ready:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	starts, err := w.resolveStarts(ctx, offsets)
+	if err != nil {
+		w.log.Warn("offsets of newly assigned partitions cannot be resolved, trying again", "error", err)
+		return nil, err
+	}
+	w.mu.Lock()
+	for topic, partitions := range starts {
+		if w.unstarted[topic] == nil {
+			w.unstarted[topic] = map[int32]kgo.EpochOffset{}
+		}
+		for partition, at := range partitions {
+			w.unstarted[topic][partition] = kgo.EpochOffset{Epoch: -1, Offset: at}
+			offsets[topic][partition] = kgo.NewOffset().At(at)
+		}
+	}
+	for _, partitions := range offsets {
+		w.adjusted += len(partitions)
+	}
+	w.mu.Unlock()
+	if w.tasks != nil {
+		at := map[string]map[int32]int64{}
+		pause := map[string][]int32{}
+		for topic, partitions := range offsets {
+			at[topic] = map[int32]int64{}
+			for partition, offset := range partitions {
+				at[topic][partition] = offset.EpochOffset().Offset
+				pause[topic] = append(pause[topic], partition)
+			}
+		}
+		w.client.PauseFetchPartitions(pause)
+		w.tasks.assigned(at)
+	}
+	w.log.Info("partitions assigned", "offsets", describeOffsets(offsets))
+	w.wake()
+	return offsets, nil
+}
+
+// resolveStarts finds the start of every partition the group has no offset
+// for. ONCEBUS_START decides for a raw topic the group has never read; a
+// partition that was added to a topic in use starts at its beginning, or the
+// events before its discovery would be lost.
+func (w *worker) resolveStarts(ctx context.Context, offsets map[string]map[int32]kgo.Offset) (map[string]map[int32]int64, error) {
+	resolved := map[string]map[int32]int64{}
+	for topic, partitions := range offsets {
+		for partition, offset := range partitions {
+			if offset.EpochOffset().Offset >= 0 {
+				continue
+			}
+			at, err := w.startOf(ctx, topic, partition)
+			if err != nil {
+				return nil, fmt.Errorf("start of %s/%d: %w", topic, partition, err)
+			}
+			if resolved[topic] == nil {
+				resolved[topic] = map[int32]int64{}
+			}
+			resolved[topic][partition] = at
+		}
+	}
+	return resolved, nil
+}
+
+func (w *worker) startOf(ctx context.Context, topic string, partition int32) (int64, error) {
+	list := w.p.admin.ListStartOffsets
+	if w.p.cfg.Start == StartLatest && topic != w.p.rt.topology.repartition {
+		known, err := w.p.admin.FetchOffsetsForTopics(ctx, groupName(w.p.cfg.AppID, w.stage), topic)
+		if err != nil {
+			return 0, err
+		}
+		read := false
+		known.Each(func(o kadm.OffsetResponse) { read = read || o.Topic == topic && o.Err == nil && o.At >= 0 })
+		if !read {
+			list = w.p.admin.ListEndOffsets
+		}
+	}
+	listed, err := list(ctx, topic)
+	if err != nil {
+		return 0, err
+	}
+	o, ok := listed.Lookup(topic, partition)
+	if !ok {
+		return 0, kerr.UnknownTopicOrPartition
+	}
+	return o.Offset, o.Err
+}
+
+// commitStarts tells the group where partitions start that it had no offset
+// for, so that a crash before their first transaction does not move "latest".
+func (w *worker) commitStarts(ctx context.Context) error {
+	w.mu.Lock()
+	starts := w.unstarted
+	w.unstarted = map[string]map[int32]kgo.EpochOffset{}
+	w.mu.Unlock()
+	owned := w.client.CommittedOffsets()
+	for topic, partitions := range starts {
+		for partition := range partitions {
+			if _, ok := owned[topic][partition]; !ok {
+				delete(partitions, partition)
+			}
+		}
+		if len(partitions) == 0 {
+			delete(starts, topic)
+		}
+	}
+	if len(starts) == 0 || ctx.Err() != nil {
+		return nil
+	}
+	var failed error
+	w.client.CommitOffsetsSync(ctx, starts, func(_ *kgo.Client, _ *kmsg.OffsetCommitRequest, resp *kmsg.OffsetCommitResponse, err error) {
+		if failed = err; err != nil {
+			return
+		}
+		for _, t := range resp.Topics {
+			for _, p := range t.Partitions {
+				if err := kerr.ErrorForCode(p.ErrorCode); err != nil {
+					failed = fmt.Errorf("%s/%d: %w", t.Topic, p.Partition, err)
+				}
+			}
+		}
+	})
+	if failed != nil {
+		// Only a crash before the first transaction would notice.
+		w.log.Warn("the start of new partitions could not be committed", "error", failed)
+	}
+	return nil
+}
+
+func describeOffsets(offsets map[string]map[int32]kgo.Offset) string {
+	plain := map[string]map[int32]int64{}
+	for topic, partitions := range offsets {
+		plain[topic] = map[int32]int64{}
+		for partition, o := range partitions {
+			plain[topic][partition] = o.EpochOffset().Offset
+		}
+	}
+	return fmt.Sprint(plain)
+}

@@ -1,0 +1,247 @@
+package processor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"oncebus/dedup"
+	"oncebus/state"
+)
+
+// restoreRetryPause separates attempts of a restore that the broker failed.
+const restoreRetryPause = 500 * time.Millisecond
+
+// A restore brings one task's store up to the changelog's high watermark, in a
+// goroutine of its own, while the worker goes on with its other tasks. Until
+// done is closed the store belongs to it; after that, to the task again.
+type restore struct {
+	cancel context.CancelFunc
+	done   chan struct{}
+
+	broken error // the store has to be set aside first
+
+	// Written before done is closed.
+	store      *state.Store
+	checkpoint checkpoint // next is -1 if the changelog has none
+	rows       int
+	from, to   int64 // changelog offsets
+	err        error
+}
+
+// stop ends the restore and waits for it.
+func (r *restore) stop() {
+	r.cancel()
+	<-r.done
+}
+
+// finished reports whether the restore ended by itself.
+func (r *restore) finished() bool {
+	select {
+	case <-r.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// startRestore moves the task to restoring. finished is called from the
+// restore's goroutine when it ends by itself.
+func (t *task) startRestore(ctx context.Context, p *Processor, finished func()) {
+	t.to(restoring)
+	ctx, cancel := context.WithCancel(ctx)
+	r := &restore{cancel: cancel, done: make(chan struct{}), store: t.store, broken: t.broken}
+	t.store, t.restore, t.broken = nil, r, nil
+	go func() {
+		defer finished()
+		defer close(r.done)
+		r.err = r.run(ctx, p, t)
+	}()
+}
+
+func (r *restore) run(ctx context.Context, p *Processor, t *task) error {
+	began := time.Now()
+	if r.broken != nil {
+		if err := r.setAside(p, t, r.broken); err != nil {
+			return err
+		}
+	}
+	for {
+		err := r.once(ctx, p, t)
+		switch {
+		case err == nil:
+			t.metrics.restoreTime.Observe(time.Since(began).Seconds())
+			t.log.Info("restored", "from", r.from, "to", r.to, "rows", r.rows, "next", r.checkpoint.next,
+				"took", time.Since(began).Round(time.Millisecond).String())
+			return nil
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case errors.Is(err, errStale), errors.Is(err, state.ErrCorrupt):
+			if err := r.setAside(p, t, err); err != nil {
+				return err
+			}
+			continue
+		case classify(err) == actStop:
+			return err
+		}
+		t.log.Warn("restore failed, trying again", "error", err)
+		if err := pause(ctx, restoreRetryPause); err != nil {
+			return err
+		}
+	}
+}
+
+// errStale says that local state does not fit the changelog: it ends before
+// the changelog begins, or reaches beyond its end.
+var errStale = errors.New("local state is out of step with the changelog")
+
+// once opens the store if need be and reads the changelog from the store's
+// position to the high watermark, which is taken after the group's stable
+// offset fetch: whoever owned the task before had its last transaction either
+// counted in that fetch, its rows then stand below the watermark, or it will
+// never commit (invariant 4, hazards B1 and B2).
+func (r *restore) once(ctx context.Context, p *Processor, t *task) error {
+	if r.store == nil {
+		if err := r.open(ctx, p, t); err != nil {
+			return err
+		}
+	}
+	info := p.rt.topology.topics[t.changelog]
+	reader := newLogReader(p.client, t.changelog, info.id, t.id.partition)
+	start, end, err := reader.bounds(ctx)
+	if err != nil {
+		return err
+	}
+	from := r.store.Position()
+	fresh := from == 0 && len(r.store.Checkpoint()) == 0
+	switch {
+	case fresh:
+		from = start
+	case from < start:
+		return fmt.Errorf("%w: position %d, the changelog begins at %d", errStale, from, start)
+	case from > end:
+		return fmt.Errorf("%w: position %d, the changelog ends at %d", errStale, from, end)
+	}
+	r.from, r.to = from, end
+	left := t.metrics.restoreLeft.WithLabelValues(t.id.topic, strconv.Itoa(int(t.id.partition)))
+	left.Set(float64(end - from))
+	err = reader.read(ctx, from, end, func(records []*kgo.Record, position int64) error {
+		r.rows += len(records)
+		t.metrics.restored.Add(float64(len(records)))
+		left.Set(float64(max(0, end-position)))
+		return r.apply(records, position)
+	})
+	if err != nil {
+		return err
+	}
+	return r.readCheckpoint()
+}
+
+// apply puts one fetch of the changelog into the store. Rows are facts, so to
+// apply them twice or in part is harmless as long as the position does not
+// run ahead of them.
+func (r *restore) apply(records []*kgo.Record, position int64) error {
+	newest := r.store.Checkpoint()
+	for _, rec := range records {
+		if string(rec.Key) == checkpointKey {
+			newest = rec.Value
+			continue
+		}
+		if len(rec.Key) != len(dedup.Digest{}) {
+			return refusal("changelog record %s/%d/%d has a key of %d bytes: only oncebus may write this topic", rec.Topic, rec.Partition, rec.Offset, len(rec.Key))
+		}
+		row, err := dedup.DecodeValue(dedup.Digest(rec.Key), rec.Value)
+		if err != nil {
+			return refusal("changelog record %s/%d/%d: %w; run the build that wrote it", rec.Topic, rec.Partition, rec.Offset, err)
+		}
+		r.store.Put(row)
+	}
+	return r.store.Apply(position, newest)
+}
+
+func (r *restore) readCheckpoint() error {
+	r.checkpoint = checkpoint{next: -1, epoch: -1}
+	b := r.store.Checkpoint()
+	if len(b) == 0 {
+		return nil
+	}
+	c, err := decodeCheckpoint(b)
+	if err != nil {
+		return refusal("%w; run the build that wrote it", err)
+	}
+	r.checkpoint = c
+	return nil
+}
+
+// open opens the task's directory, once nobody else in this process has it.
+// A store of another cluster or topic, or one that cannot be read, is set
+// aside: Kafka is the truth, the store a cache of it.
+func (r *restore) open(ctx context.Context, p *Processor, t *task) error {
+	if err := p.dirs.acquire(ctx, t.id); err != nil {
+		return err
+	}
+	store, err := p.host.Open(p.storeDir(t.id), p.storeIdentity(t))
+	if err != nil && (errors.Is(err, state.ErrForeign) || errors.Is(err, state.ErrCorrupt)) {
+		if err := p.quarantine(t, err); err != nil {
+			p.dirs.release(t.id)
+			return err
+		}
+		store, err = p.host.Open(p.storeDir(t.id), p.storeIdentity(t))
+	}
+	if err != nil {
+		p.dirs.release(t.id)
+		return fmt.Errorf("open the store of %v: %w", t.id, err)
+	}
+	r.store = store
+	return nil
+}
+
+// setAside gives up a store that proved unusable after it was opened.
+func (r *restore) setAside(p *Processor, t *task, why error) error {
+	if r.store != nil {
+		err := r.store.Abandon()
+		r.store = nil
+		defer p.dirs.release(t.id)
+		if err != nil {
+			t.log.Warn("closing a store that is set aside", "error", err)
+		}
+	}
+	return p.quarantine(t, why)
+}
+
+// quarantine renames the task's directory aside, for a person to look at.
+func (p *Processor) quarantine(t *task, why error) error {
+	dir := p.storeDir(t.id)
+	aside, err := state.Quarantine(dir, time.Now())
+	if err != nil {
+		return fmt.Errorf("set the store of %v aside: %w", t.id, err)
+	}
+	t.metrics.quarantined.Inc()
+	t.log.Error("local state set aside, rebuilding from the changelog", "reason", why, "kept", aside)
+	return nil
+}
+
+func (p *Processor) storeDir(id taskID) string {
+	return filepath.Join(p.cfg.StateDir, p.cfg.AppID, id.topic+"-"+strconv.Itoa(int(id.partition)))
+}
+
+// storeIdentity names what the state of a task belongs to.
+func (p *Processor) storeIdentity(t *task) []byte {
+	info := p.rt.topology.topics[t.changelog]
+	return []byte(p.rt.topology.cluster + "/" + topicIDText(info.id) + "/" + strconv.Itoa(int(t.id.partition)))
+}
+
+// makeStateDir creates the state directory, readable for its owner only.
+func (p *Processor) makeStateDir() error {
+	dir := filepath.Join(p.cfg.StateDir, p.cfg.AppID)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return refusal("the state directory cannot be made: %w; set ONCEBUS_STATE_DIR to a local disk", err)
+	}
+	return nil
+}

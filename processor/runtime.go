@@ -1,0 +1,102 @@
+package processor
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"oncebus/dedup"
+)
+
+// runtime is what the workers share once topics and manifest are settled. It
+// does not change, but for the limits of topics, which are swapped whole.
+type runtime struct {
+	topology *topology
+	manifest *manifest
+	hasher   hasher
+	routes   []*routeInfo // by route index
+	byName   map[string]*routeInfo
+	// topicNames are by number; topicNumbers has the inputs of the routes.
+	topicNames   []string
+	topicNumbers map[string]uint16
+	verdictBytes [][]byte
+	limits       atomic.Pointer[map[string]topicLimits]
+	clock        brokerClock
+}
+
+// routeInfo is a route with its numbers.
+type routeInfo struct {
+	*dedup.Route
+	class     uint8
+	span      dedup.Window
+	nameBytes []byte
+}
+
+func newRuntime(t *topology, m *manifest, routes *dedup.Routes) *runtime {
+	rt := &runtime{topology: t, manifest: m, topicNumbers: map[string]uint16{}, byName: map[string]*routeInfo{}}
+	if t.repartition != "" {
+		rt.hasher = m.hasher(t.topics[t.repartition].partitions)
+	}
+	for _, r := range routes.Routes {
+		info := &routeInfo{Route: r, class: m.class(r.Namespace), span: r.Span(), nameBytes: []byte(r.Name)}
+		rt.routes = append(rt.routes, info)
+		rt.byName[r.Name] = info
+	}
+	for _, topic := range m.Topics {
+		rt.topicNames = append(rt.topicNames, topic.Name)
+	}
+	for _, name := range slices.Concat(t.routed, t.keyed) {
+		rt.topicNumbers[name] = m.topicNumber(name)
+	}
+	for _, v := range dedup.Verdicts {
+		rt.verdictBytes = append(rt.verdictBytes, []byte(v.String()))
+	}
+	rt.limits.Store(&t.limits)
+	return rt
+}
+
+func (rt *runtime) limit(topic string) topicLimits { return (*rt.limits.Load())[topic] }
+
+// batchBytes is the largest batch a topic takes. Topics that are none of ours
+// get Kafka's default; the client asks for them, nobody produces to them.
+func (rt *runtime) batchBytes(topic string) int32 {
+	if limits, ok := (*rt.limits.Load())[topic]; ok {
+		return max(limits.maxBytes, 1<<10)
+	}
+	return 1 << 20
+}
+
+// internalTopics is the set for the partitioner.
+func (rt *runtime) internalTopics() map[string]bool {
+	set := map[string]bool{}
+	for _, name := range rt.topology.internal() {
+		set[name] = true
+	}
+	return set
+}
+
+// positionText writes a position as topic/partition/offset.
+func (rt *runtime) positionText(at dedup.Position) []byte {
+	name := fmt.Sprintf("topic#%d", at.Topic)
+	if int(at.Topic) < len(rt.topicNames) {
+		name = rt.topicNames[at.Topic]
+	}
+	b := make([]byte, 0, len(name)+24)
+	b = append(append(b, name...), '/')
+	b = append(strconv.AppendInt(b, int64(at.Partition), 10), '/')
+	return strconv.AppendInt(b, at.Offset, 10)
+}
+
+// brokerClock tells the broker's time as it was observed, carried on by this
+// machine's monotonic clock. It stands in where a record bears no stamp of a
+// broker: in a keyed topic with CreateTime.
+type brokerClock struct {
+	observed int64 // ms, the broker's stamp
+	at       time.Time
+}
+
+func (c *brokerClock) now() int64 {
+	return c.observed + time.Since(c.at).Milliseconds()
+}

@@ -1,0 +1,224 @@
+package processor
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"log/slog"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+const hidden = "correct horse battery"
+
+func TestSecretIsNeverPrinted(t *testing.T) {
+	c := goodConfig()
+	c.KeySecret, c.SASL.Password = hidden, hidden
+	var out bytes.Buffer
+	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%X", "%d", "%t", "%10v", "%c"} {
+		fmt.Fprintf(&out, verb+"\n", c.KeySecret)
+		fmt.Fprintf(&out, verb+"\n", c)
+		fmt.Fprintf(&out, verb+"\n", &c)
+	}
+	for _, h := range []slog.Handler{slog.NewTextHandler(&out, nil), slog.NewJSONHandler(&out, nil)} {
+		slog.New(h).Info("settings", "config", c, "secret", c.KeySecret, "sasl", c.SASL)
+	}
+	if err := json.NewEncoder(&out).Encode(c); err != nil {
+		t.Fatal(err)
+	}
+	hex := fmt.Sprintf("%x", hidden)
+	for _, shown := range []string{hidden, hex, strings.ToUpper(hex), "correct"} {
+		if strings.Contains(out.String(), shown) {
+			t.Errorf("%q is shown in:\n%s", shown, out.String())
+		}
+	}
+	if !strings.Contains(out.String(), `"KeySecret":"***"`) {
+		t.Errorf("JSON does not say that a secret is set:\n%s", out.String())
+	}
+	if got := Secret("").String(); got != "" {
+		t.Errorf("an empty secret prints %q, want nothing", got)
+	}
+}
+
+func TestCheckSecret(t *testing.T) {
+	c := goodConfig()
+	if err := c.CheckSecret(false); err != nil {
+		t.Error(err)
+	}
+	if err := c.CheckSecret(true); err == nil || !strings.HasPrefix(err.Error(), "ONCEBUS_KEY_SECRET: not set") {
+		t.Errorf("got %v", err)
+	}
+	c.KeySecret = hidden
+	if err := c.CheckSecret(true); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestSecurityMistakes(t *testing.T) {
+	dir := t.TempDir()
+	empty := filepath.Join(dir, "empty.pem")
+	if err := os.WriteFile(empty, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	tests := []struct {
+		name   string
+		change func(*Config)
+		want   []string // how each line starts
+	}{
+		{"files without TLS", func(c *Config) { c.TLS = TLS{CAFile: "a", CertFile: "b", KeyFile: "c", ServerName: "d"} },
+			[]string{"ONCEBUS_TLS_CA_FILE: set, but TLS is off", "ONCEBUS_TLS_CERT_FILE: set,", "ONCEBUS_TLS_KEY_FILE: set,", "ONCEBUS_TLS_SERVER_NAME: set,"}},
+		{"missing authority and key", func(c *Config) {
+			c.TLS = TLS{Enabled: true, CAFile: filepath.Join(dir, "none.pem"), CertFile: empty}
+		}, []string{"ONCEBUS_TLS_CA_FILE: open ", "ONCEBUS_TLS_CERT_FILE: set without ONCEBUS_TLS_KEY_FILE"}},
+		{"key without certificate", func(c *Config) { c.TLS = TLS{Enabled: true, KeyFile: empty} },
+			[]string{"ONCEBUS_TLS_KEY_FILE: set without ONCEBUS_TLS_CERT_FILE"}},
+		{"no PEM inside", func(c *Config) { c.TLS = TLS{Enabled: true, CAFile: empty, CertFile: empty, KeyFile: empty} },
+			[]string{"ONCEBUS_TLS_CA_FILE: " + empty + " holds no PEM certificate", "ONCEBUS_TLS_CERT_FILE, ONCEBUS_TLS_KEY_FILE: tls: failed to find any PEM data"}},
+		{"unknown mechanism", func(c *Config) { c.SASL = SASL{Mechanism: "GSSAPI", Username: "u", Password: "p"} },
+			[]string{`ONCEBUS_SASL_MECHANISM: "GSSAPI" is unknown, want PLAIN, SCRAM-SHA-256, SCRAM-SHA-512`}},
+		{"mechanism alone", func(c *Config) { c.SASL = SASL{Mechanism: SASLScramSHA512} },
+			[]string{"ONCEBUS_SASL_USERNAME: empty", "ONCEBUS_SASL_PASSWORD: empty"}},
+		{"user without mechanism", func(c *Config) { c.SASL = SASL{Username: "u", Password: hidden} },
+			[]string{"ONCEBUS_SASL_USERNAME: set, but", "ONCEBUS_SASL_PASSWORD: set, but"}},
+		{"password in the clear", func(c *Config) { c.SASL = SASL{Mechanism: SASLPlain, Username: "u", Password: hidden} },
+			[]string{"ONCEBUS_SASL_MECHANISM: PLAIN would send the password in the clear"}},
+		{"PLAIN over TLS", func(c *Config) {
+			c.SASL = SASL{Mechanism: SASLPlain, Username: "u", Password: hidden}
+			c.TLS.Enabled = true
+		}, nil},
+		{"PLAIN on this machine", func(c *Config) {
+			c.SASL = SASL{Mechanism: SASLPlain, Username: "u", Password: hidden}
+			c.Brokers = []string{"localhost:9092", "127.0.0.2:9092", "[::1]:9092"}
+		}, nil},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			c := goodConfig()
+			tt.change(&c)
+			var got []string
+			if err := c.Validate(); err != nil {
+				got = strings.Split(err.Error(), "\n")
+			}
+			if len(got) != len(tt.want) {
+				t.Fatalf("got %q, want %q", got, tt.want)
+			}
+			for i := range got {
+				if !strings.HasPrefix(got[i], tt.want[i]) {
+					t.Errorf("mistake %d is %q, want %q", i, got[i], tt.want[i])
+				}
+				if strings.Contains(got[i], hidden) {
+					t.Errorf("mistake %d shows the password: %q", i, got[i])
+				}
+			}
+		})
+	}
+}
+
+// TestClientOptionsConnect dials a broker that insists on TLS with a client
+// certificate and on SCRAM, once with the right password and once without.
+func TestClientOptionsConnect(t *testing.T) {
+	ca, cert, key := writeCertificates(t)
+	pair, err := tls.LoadX509KeyPair(cert, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool := x509.NewCertPool()
+	pemBytes, err := os.ReadFile(ca)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool.AppendCertsFromPEM(pemBytes)
+	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.EnableSASL(), kfake.Superuser(SASLScramSHA512, "alice", hidden),
+		kfake.TLS(&tls.Config{Certificates: []tls.Certificate{pair}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: pool}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cluster.Close()
+
+	c := goodConfig()
+	c.Brokers = cluster.ListenAddrs()
+	c.TLS = TLS{Enabled: true, CAFile: ca, CertFile: cert, KeyFile: key, ServerName: "broker.test"}
+	c.SASL = SASL{Mechanism: SASLScramSHA512, Username: "alice", Password: hidden}
+	if err := c.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	if err := ping(t, c); err != nil {
+		t.Errorf("with the right password: %v", err)
+	}
+	c.SASL.Password = "wrong"
+	if err := ping(t, c); err == nil {
+		t.Error("with a wrong password: no error")
+	}
+}
+
+func ping(t *testing.T, c Config) error {
+	t.Helper()
+	opts, err := c.clientOptions()
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, err := kgo.NewClient(append(opts, kgo.RequestRetries(0))...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	return client.Ping(ctx)
+}
+
+// writeCertificates makes a self-signed certificate that serves as authority,
+// broker and client, and returns the files of authority, certificate and key.
+func writeCertificates(t *testing.T) (ca, cert, key string) {
+	t.Helper()
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber:          big.NewInt(1),
+		Subject:               pkix.Name{CommonName: "broker.test"},
+		DNSNames:              []string{"broker.test"},
+		IPAddresses:           []net.IP{net.IPv4(127, 0, 0, 1)},
+		NotBefore:             time.Now().Add(-time.Hour),
+		NotAfter:              time.Now().Add(time.Hour),
+		KeyUsage:              x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
+		ExtKeyUsage:           []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+		IsCA:                  true,
+		BasicConstraintsValid: true,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	keyDER, err := x509.MarshalPKCS8PrivateKey(private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	cert, key = filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
+	for name, block := range map[string]*pem.Block{
+		cert: {Type: "CERTIFICATE", Bytes: der}, key: {Type: "PRIVATE KEY", Bytes: keyDER},
+	} {
+		if err := os.WriteFile(name, pem.EncodeToMemory(block), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return cert, cert, key
+}

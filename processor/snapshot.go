@@ -1,0 +1,191 @@
+package processor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"oncebus/state"
+)
+
+// State is the processor as /state shows it. Its field names are an interface.
+type State struct {
+	App      string        `json:"app"`
+	Instance string        `json:"instance"`
+	Ready    bool          `json:"ready"`
+	Reason   string        `json:"reason,omitempty"` // why it is not ready
+	BrokerUp bool          `json:"broker_up"`
+	Workers  []WorkerState `json:"workers"`
+	Tasks    []TaskState   `json:"tasks"`
+}
+
+// WorkerState is one worker's place in its group.
+type WorkerState struct {
+	Name   string `json:"name"`
+	Stage  string `json:"stage"`
+	Joined bool   `json:"joined"`
+}
+
+// TaskState is one task, at most a second old while it is busy.
+type TaskState struct {
+	Task       string    `json:"task"`
+	Worker     string    `json:"worker"`
+	State      string    `json:"state"`
+	Since      time.Time `json:"since"`       // of the state, or of the last commit
+	NextOffset int64     `json:"next_offset"` // of the input; -1 while not known
+	Lag        int64     `json:"lag_records"` // -1 while not known
+	// Store is the local state; absent while it is being restored.
+	Store *state.Stats `json:"store,omitempty"`
+
+	id taskID
+}
+
+func (t *task) describe(worker string) TaskState {
+	d := TaskState{Task: t.id.String(), Worker: worker, State: t.state.String(), Since: t.since, NextOffset: -1, Lag: t.lag(), id: t.id}
+	if t.state == running {
+		stats := t.store.Stats()
+		d.NextOffset, d.Store = t.committed.next, &stats
+	}
+	return d
+}
+
+// snapshot is the copy of what workers know that others may read.
+type snapshot struct {
+	mu      sync.Mutex
+	tasks   map[string][]TaskState // by worker
+	clients map[string]*kgo.Client // of workers that have one
+}
+
+func (s *snapshot) setTasks(worker string, states []TaskState) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.tasks == nil {
+		s.tasks = map[string][]TaskState{}
+	}
+	s.tasks[worker] = states
+}
+
+func (s *snapshot) setClient(worker string, client *kgo.Client) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.clients == nil {
+		s.clients = map[string]*kgo.Client{}
+	}
+	s.clients[worker] = client
+}
+
+// joined reports whether a worker is a member of its group's present
+// generation.
+func (s *snapshot) joined(worker string) bool {
+	s.mu.Lock()
+	client := s.clients[worker]
+	s.mu.Unlock()
+	if client == nil {
+		return false
+	}
+	_, generation := client.GroupMetadata()
+	return generation >= 0
+}
+
+func (s *snapshot) allTasks() []TaskState {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := []TaskState{}
+	for _, states := range s.tasks {
+		all = append(all, states...)
+	}
+	slices.SortFunc(all, func(a, b TaskState) int { return strings.Compare(a.Task, b.Task) })
+	return all
+}
+
+// Ready returns nil if every worker is in its group and every task assigned
+// to it runs, else the reason why not.
+func (p *Processor) Ready() error {
+	if !p.brokerUp.Load() {
+		return errors.New("no broker answers")
+	}
+	p.startedMu.Lock()
+	workers := p.workers
+	p.startedMu.Unlock()
+	if len(workers) == 0 {
+		return errors.New("topics and manifest are not settled yet")
+	}
+	for _, w := range workers {
+		if !p.snapshot.joined(w.name) {
+			return fmt.Errorf("worker %s has not joined its group", w.name)
+		}
+		if w.rebalancing() {
+			return fmt.Errorf("worker %s has partitions that are not tasks yet", w.name)
+		}
+	}
+	for _, t := range p.snapshot.allTasks() {
+		if t.State != running.String() {
+			return fmt.Errorf("task %s is %s", t.Task, t.State)
+		}
+	}
+	return nil
+}
+
+// State returns a snapshot of the process for people and scripts.
+func (p *Processor) State() State {
+	s := State{App: p.cfg.AppID, Instance: p.cfg.InstanceID, Ready: true, BrokerUp: p.brokerUp.Load(), Workers: []WorkerState{}, Tasks: p.snapshot.allTasks()}
+	if err := p.Ready(); err != nil {
+		s.Ready, s.Reason = false, err.Error()
+	}
+	p.startedMu.Lock()
+	defer p.startedMu.Unlock()
+	for _, w := range p.workers {
+		s.Workers = append(s.Workers, WorkerState{Name: w.name, Stage: w.stage, Joined: p.snapshot.joined(w.name)})
+	}
+	return s
+}
+
+// processedOffsets returns how far each running task of the repartition topic
+// has committed.
+func (p *Processor) processedOffsets() kadm.Offsets {
+	offsets := kadm.Offsets{}
+	for _, t := range p.snapshot.allTasks() {
+		if t.id.topic == p.rt.topology.repartition && t.NextOffset > 0 {
+			offsets.AddOffset(t.id.topic, t.id.partition, t.NextOffset, -1)
+		}
+	}
+	return offsets
+}
+
+// clientLogger passes franz-go's log on, one level down: its info is the
+// detail of ours.
+type clientLogger struct{ log *slog.Logger }
+
+// Level returns the finest level that would be logged.
+func (l clientLogger) Level() kgo.LogLevel {
+	ctx := context.Background()
+	switch {
+	case l.log.Enabled(ctx, slog.LevelDebug):
+		return kgo.LogLevelInfo
+	case l.log.Enabled(ctx, slog.LevelInfo):
+		return kgo.LogLevelWarn
+	case l.log.Enabled(ctx, slog.LevelWarn):
+		return kgo.LogLevelError
+	}
+	return kgo.LogLevelNone
+}
+
+// Log writes one line of the client.
+func (l clientLogger) Log(level kgo.LogLevel, msg string, keyvals ...any) {
+	to := slog.LevelDebug
+	switch level {
+	case kgo.LogLevelError:
+		to = slog.LevelWarn
+	case kgo.LogLevelWarn:
+		to = slog.LevelInfo
+	}
+	l.log.Log(context.Background(), to, "kafka client: "+msg, keyvals...)
+}

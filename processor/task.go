@@ -1,0 +1,381 @@
+package processor
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"oncebus/dedup"
+	"oncebus/state"
+)
+
+// taskID names a task: a partition whose records are partitioned by dedup key.
+type taskID struct {
+	topic     string
+	partition int32
+}
+
+func (id taskID) String() string { return id.topic + "/" + strconv.Itoa(int(id.partition)) }
+
+// taskState is a task's place in its life:
+//
+//	created --> restoring <--> running
+//	   \____________|____________|____> closed
+//
+// There is one way back: boot, rebalance, abort and doubt all pass through
+// restoring, which is nearly free when nothing is missing.
+type taskState uint8
+
+const (
+	created taskState = iota
+	restoring
+	running
+	closed
+	taskStates
+)
+
+func (s taskState) String() string {
+	return [...]string{"created", "restoring", "running", "closed"}[s]
+}
+
+var moves = [taskStates][]taskState{
+	created:   {restoring, closed},
+	restoring: {running, closed},
+	running:   {restoring, closed},
+}
+
+// A task owns the state of one partition and judges its records, one at a
+// time, strictly in offset order. It belongs to one worker's goroutine; while
+// restoring, its store belongs to the restore alone.
+type task struct {
+	id        taskID
+	hop       bool // the partition is one of the repartition topic
+	changelog string
+	rt        *runtime
+	metrics   *metrics
+	log       *slog.Logger
+
+	state taskState
+	store *state.Store
+
+	// committed is the checkpoint of the last committed transaction, open
+	// the one of the transaction in progress.
+	// Invariant: committed.next <= open.next.
+	committed, open checkpoint
+	touched         bool // the open transaction carries work of this task
+	// sealed is the checkpoint row of the open transaction, its last row.
+	// Once the broker has it, sealed.Offset + 1 is the changelog position.
+	sealed *kgo.Record
+
+	// groupOffset is where the group says to go on, as far as we know.
+	groupOffset   int64
+	highWatermark int64 // of the input partition, as last fetched; -1 before
+	since         time.Time
+	samples       uint
+	value         []byte // scratch for encoded rows
+
+	broken  error    // why the store must be set aside before it is used again
+	restore *restore // while restoring
+	release func()   // gives the directory back; to be called once the store is closed
+}
+
+// to moves the task. An illegal move is our bug: stop, do not limp.
+func (t *task) to(next taskState) {
+	if !slices.Contains(moves[t.state], next) {
+		panic(fmt.Errorf("%w: task %v: no move from %v to %v", errIllegalState, t.id, t.state, next))
+	}
+	t.metrics.tasks.WithLabelValues(t.state.String()).Dec()
+	if next != closed {
+		t.metrics.tasks.WithLabelValues(next.String()).Inc()
+	}
+	t.state = next
+	t.since = time.Now()
+}
+
+// judging is what a task needs of its worker to judge records.
+type judging struct {
+	*emitter
+	deriver *dedup.Deriver
+}
+
+// process judges records into the open transaction. Records below the
+// checkpoint were judged before: they are passed over (invariant 6).
+func (t *task) process(j *judging, records []*kgo.Record) error {
+	for _, rec := range records {
+		if !t.touched {
+			t.touched = true
+			t.open = t.committed
+		}
+		if rec.Offset < t.open.next {
+			t.metrics.skipped.Inc()
+			continue
+		}
+		t.samples++
+		timed := t.samples%sampleEvery == 0
+		var began time.Time
+		if timed {
+			began = time.Now()
+		}
+		var err error
+		if t.hop {
+			err = t.processHop(j, rec)
+		} else {
+			err = t.processKeyed(j, rec)
+		}
+		if err != nil {
+			return fmt.Errorf("judge %s/%d/%d: %w", rec.Topic, rec.Partition, rec.Offset, err)
+		}
+		if timed {
+			t.metrics.checkSeconds.Observe(time.Since(began).Seconds())
+		}
+		t.open.next, t.open.epoch = rec.Offset+1, rec.LeaderEpoch
+	}
+	return nil
+}
+
+// processHop judges a record that came through the router.
+func (t *task) processHop(j *judging, rec *kgo.Record) error {
+	var env envelope
+	if err := readEnvelope(rec, &env); err != nil {
+		return fmt.Errorf("%w: %w", errIllegalState, err)
+	}
+	route := t.rt.byName[string(env.route)]
+	if route == nil {
+		return refusal("route %s is gone from the routes file, but its records still wait in %s: put the route back until they are done", env.route, rec.Topic)
+	}
+	ev := event{
+		original: original{rec: rec, headers: rec.Headers[1:], timestamp: env.timestamp, from: env.from},
+		route:    route,
+		key:      &env.key,
+		present:  rec.Timestamp.UnixMilli(),
+	}
+	return t.judge(j, &ev, env.digest, env.eventTime)
+}
+
+// processKeyed derives the key of a record of a keyed topic and judges it.
+func (t *task) processKeyed(j *judging, rec *kgo.Record) error {
+	in := inputOf(rec)
+	derived := t.derive(j.deriver, &in)
+	route := t.rt.routes[derived.Route.Index]
+	ev := event{
+		original: original{
+			rec: rec, headers: rec.Headers, timestamp: in.Timestamp,
+			from: dedup.Position{Topic: t.rt.topicNumbers[rec.Topic], Partition: rec.Partition, Offset: rec.Offset},
+		},
+		route:   route,
+		present: t.presentOf(rec),
+	}
+	if derived.Finding != dedup.Keyed {
+		j.turnAway(&ev, &derived)
+		return nil
+	}
+	ev.key = &derived.Key
+	return t.judge(j, &ev, derived.Digest, derived.Time)
+}
+
+// derive is Deriver.Derive, timed for the records that are timed.
+func (t *task) derive(deriver *dedup.Deriver, in *dedup.Input) dedup.Derived {
+	if t.samples%sampleEvery != 0 {
+		return deriver.Derive(in)
+	}
+	began := time.Now()
+	derived := deriver.Derive(in)
+	t.metrics.keySeconds.Observe(time.Since(began).Seconds())
+	return derived
+}
+
+// presentOf returns the broker-observed present of a keyed record.
+func (t *task) presentOf(rec *kgo.Record) int64 {
+	if t.rt.limit(t.id.topic).appendTime {
+		return rec.Timestamp.UnixMilli()
+	}
+	return t.rt.clock.now()
+}
+
+// turnAway handles an event without a key, by the route's policy.
+func (e *emitter) turnAway(ev *event, derived *dedup.Derived) {
+	ev.reason = derived.Reason
+	policy := dedup.DeadLetter
+	ev.verdict = dedup.Invalid
+	if derived.Finding == dedup.Keyless {
+		ev.verdict, policy = dedup.Unkeyed, ev.route.MissingKey
+	}
+	e.byPolicy(ev, policy)
+}
+
+// byPolicy lets pass, drops or dead-letters an event that was not judged.
+func (e *emitter) byPolicy(ev *event, policy dedup.Policy) {
+	switch policy {
+	case dedup.Pass:
+		e.emit(ev, ev.route.Output)
+	case dedup.Drop:
+	default:
+		e.deadLetter(ev)
+	}
+	e.count(ev.route, ev.verdict)
+}
+
+// judge is the decision: admit by time, look up, decide, emit, record.
+func (t *task) judge(j *judging, ev *event, digest dedup.Digest, eventTime int64) error {
+	route := ev.route
+	streamTime := t.streamTime(route.class)
+	verdict, eventTime := route.span.Admit(eventTime, streamTime, ev.present)
+	switch verdict {
+	case dedup.Invalid:
+		ev.verdict = verdict
+		ev.reason = fmt.Sprintf("event time %d is more than %v ahead of the broker's %d", eventTime, route.Skew, ev.present)
+		j.byPolicy(ev, dedup.DeadLetter)
+		return nil
+	case dedup.Late:
+		t.turnLate(j, ev, eventTime, streamTime)
+		return nil
+	}
+	prior, held, err := t.store.Get(digest)
+	if err != nil {
+		return err
+	}
+	decided := dedup.Event{Digest: digest, Time: eventTime, At: ev.from, Class: route.class}
+	verdict, row := dedup.Decide(decided, prior, held, route.span, streamTime)
+	switch verdict {
+	case dedup.Unique, dedup.Expired:
+		ev.verdict = verdict
+		if j.emit(ev, route.Output) {
+			t.record(j, &row)
+		}
+		j.count(route, ev.verdict)
+	case dedup.Duplicate:
+		ev.verdict, ev.first = verdict, &prior
+		t.turnDuplicate(j, ev, eventTime)
+	case dedup.Late:
+		t.turnLate(j, ev, eventTime, streamTime)
+	default:
+		return fmt.Errorf("%w: decided %v", errIllegalState, verdict)
+	}
+	t.open.streamTimes.at[route.class] = dedup.NextStreamTime(streamTime, eventTime)
+	t.open.streamTimes.has[route.class] = true
+	return nil
+}
+
+func (t *task) streamTime(class uint8) int64 {
+	if !t.open.streamTimes.has[class] {
+		return dedup.NoStreamTime
+	}
+	return t.open.streamTimes.at[class]
+}
+
+func (t *task) turnLate(j *judging, ev *event, eventTime, streamTime int64) {
+	ev.verdict = dedup.Late
+	ev.reason = fmt.Sprintf("event time %d cannot be judged: stream time is %d, window %v, grace %v", eventTime, streamTime, ev.route.Window, ev.route.Grace)
+	j.byPolicy(ev, ev.route.Late)
+}
+
+func (t *task) turnDuplicate(j *judging, ev *event, eventTime int64) {
+	j.count(ev.route, dedup.Duplicate)
+	topic := ""
+	switch ev.route.Duplicates.Policy {
+	case dedup.Flag:
+		topic = ev.route.Output
+	case dedup.ToTopic:
+		topic = ev.route.Duplicates.Topic
+	default:
+		return
+	}
+	ev.reason = "copy " + (time.Duration(eventTime-ev.first.First) * time.Millisecond).String() + " after the first, window " + ev.route.Window.String()
+	j.emit(ev, topic)
+}
+
+// record puts a row into the overlay and into the changelog.
+func (t *task) record(j *judging, row *dedup.Row) {
+	t.store.Put(*row)
+	key := j.bytes.take(len(row.Digest))
+	copy(key, row.Digest[:])
+	t.value = row.AppendValue(t.value[:0])
+	t.produceRow(j.emitter, key, t.value)
+}
+
+// produceRow produces a changelog record; value is copied.
+func (t *task) produceRow(e *emitter, key, value []byte) *kgo.Record {
+	r := &e.records.take(1)[0]
+	r.Topic, r.Partition, r.Key = t.changelog, t.id.partition, key
+	r.Value = e.bytes.take(len(value))
+	copy(r.Value, value)
+	e.produce(r)
+	return r
+}
+
+// seal ends the task's part of the open transaction with its checkpoint row.
+func (t *task) seal(e *emitter) {
+	t.open.sequence++
+	t.value = t.open.append(t.value[:0])
+	t.sealed = t.produceRow(e, []byte(checkpointKey), t.value)
+}
+
+// commit applies the transaction to the store: only now, when it is known to
+// be committed, and as one step with the position behind its last row.
+func (t *task) commit() error {
+	t.committed, t.touched = t.open, false
+	position := t.sealed.Offset + 1
+	t.sealed = nil
+	if err := t.store.Apply(position, t.committed.append(nil)); err != nil {
+		return fmt.Errorf("apply to the store of %v: %w", t.id, err)
+	}
+	t.store.Expire(t.horizons())
+	return nil
+}
+
+// discard forgets the open transaction.
+func (t *task) discard() {
+	t.store.Discard()
+	t.open, t.touched, t.sealed = t.committed, false, nil
+}
+
+// horizons returns, by class, the first-seen time below which no event can be
+// judged against a row any more. A class without a route keeps its rows.
+func (t *task) horizons() [256]int64 {
+	var before [256]int64
+	for class := range before {
+		before[class] = math.MinInt64
+	}
+	for _, r := range t.rt.routes {
+		if t.committed.streamTimes.has[r.class] {
+			before[r.class] = t.committed.streamTimes.at[r.class] - r.RetentionMS()
+		}
+	}
+	return before
+}
+
+// close gives the store up. Rows not flushed yet come back from the changelog.
+func (t *task) close() error {
+	if t.restore != nil {
+		t.restore.stop()
+		t.store, t.restore = t.restore.store, nil
+	}
+	t.to(closed)
+	partition := strconv.Itoa(int(t.id.partition))
+	t.metrics.lag.DeleteLabelValues(t.id.topic, partition)
+	t.metrics.restoreLeft.DeleteLabelValues(t.id.topic, partition)
+	if t.store == nil {
+		return nil
+	}
+	defer t.release()
+	err := t.store.Close()
+	t.store = nil
+	if err != nil && !errors.Is(err, state.ErrCorrupt) {
+		return fmt.Errorf("close the store of %v: %w", t.id, err)
+	}
+	return nil
+}
+
+// lag is the number of input records after the last committed one.
+func (t *task) lag() int64 {
+	if t.highWatermark < 0 || t.committed.next < 0 {
+		return -1
+	}
+	return max(0, t.highWatermark-t.committed.next)
+}

@@ -1,0 +1,327 @@
+package processor
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"oncebus/state"
+)
+
+// checkpointAge is how old a task's checkpoint row may grow before it is
+// written again without any input: the changelog also deletes by age, and a
+// task must not lose its place because it was idle for a window.
+const checkpointAge = 6 * time.Hour
+
+// publishInterval is how often a busy worker refreshes what /state shows.
+const publishInterval = time.Second
+
+// An assignment is a partition the group gave us, with the offset at which
+// the group says to start , resolved.
+type assignment struct {
+	id     taskID
+	offset int64
+}
+
+// taskSet is a worker's tasks. But for the inbox it is touched only while the
+// client's rebalance gate is held: by the worker after a poll, or by a
+// rebalance callback between polls, never by both.
+type taskSet struct {
+	p    *Processor
+	rt   *runtime
+	log  *slog.Logger
+	wake func() // makes the worker's poll return
+	ctx  context.Context
+
+	tasks     map[taskID]*task
+	judging   *judging
+	worker    string    // name, for /state
+	published time.Time // when the snapshot was last refreshed
+
+	// inbox holds assignments that settle has not yet turned into tasks.
+	// They arrive from the group's goroutine while the worker works.
+	inboxMu sync.Mutex
+	inbox   []assignment
+}
+
+func newTaskSet(ctx context.Context, p *Processor, worker string, log *slog.Logger, e *emitter, wake func()) *taskSet {
+	return &taskSet{
+		p: p, rt: p.rt, worker: worker, log: log, wake: wake, ctx: ctx, tasks: map[taskID]*task{},
+		judging: &judging{emitter: e, deriver: p.routes.NewDeriver(p.cfg.KeySecret.Bytes())},
+	}
+}
+
+// assigned takes note of new partitions. It only leaves a message: a restore
+// here would hold up the group, and run before the worker let go of what it
+// is doing.
+func (s *taskSet) assigned(offsets map[string]map[int32]int64) {
+	s.inboxMu.Lock()
+	for topic, partitions := range offsets {
+		for partition, offset := range partitions {
+			s.inbox = append(s.inbox, assignment{taskID{topic, partition}, offset})
+		}
+	}
+	s.inboxMu.Unlock()
+	s.wake()
+}
+
+// revoked closes tasks before the group hands their partitions on.
+func (s *taskSet) revoked(partitions map[string][]int32) {
+	gone := map[taskID]bool{}
+	for topic, ps := range partitions {
+		for _, p := range ps {
+			gone[taskID{topic, p}] = true
+		}
+	}
+	s.drop(func(id taskID) bool { return gone[id] })
+}
+
+// retain closes every task that is not among the partitions the client says
+// it owns. franz-go's session does not pass on a second revocation before a
+// transaction ends (A8), so callbacks alone cannot be trusted.
+func (s *taskSet) retain(owned map[string]map[int32]kgo.EpochOffset) {
+	s.drop(func(id taskID) bool {
+		_, ok := owned[id.topic][id.partition]
+		return !ok
+	})
+}
+
+func (s *taskSet) drop(gone func(taskID) bool) {
+	s.inboxMu.Lock()
+	s.inbox = slices.DeleteFunc(s.inbox, func(a assignment) bool { return gone(a.id) })
+	s.inboxMu.Unlock()
+	var wg sync.WaitGroup
+	for _, t := range s.sorted() {
+		if !gone(t.id) {
+			continue
+		}
+		delete(s.tasks, t.id)
+		wg.Go(func() {
+			if err := t.close(); err != nil {
+				t.log.Warn("closing a task", "error", err)
+				return
+			}
+			t.log.Info("task closed")
+		})
+	}
+	wg.Wait()
+	s.publish()
+}
+
+// close closes all tasks.
+func (s *taskSet) close() { s.drop(func(taskID) bool { return true }) }
+
+// sorted returns the tasks in a fixed order, so that runs repeat.
+func (s *taskSet) sorted() []*task {
+	all := make([]*task, 0, len(s.tasks))
+	for _, t := range s.tasks {
+		all = append(all, t)
+	}
+	slices.SortFunc(all, func(a, b *task) int {
+		return cmp.Or(cmp.Compare(a.id.topic, b.id.topic), cmp.Compare(a.id.partition, b.id.partition))
+	})
+	return all
+}
+
+// settle turns the inbox into restoring tasks and finished restores into
+// running ones. It is called between transactions, with the gate held.
+func (s *taskSet) settle(client *kgo.Client) error {
+	s.inboxMu.Lock()
+	inbox := s.inbox
+	s.inbox = nil
+	s.inboxMu.Unlock()
+	for _, a := range inbox {
+		if _, ok := s.tasks[a.id]; ok {
+			// Lost and given back before we noticed: begin anew.
+			s.drop(func(id taskID) bool { return id == a.id })
+		}
+		t := s.create(a)
+		s.tasks[a.id] = t
+		t.startRestore(s.ctx, s.p, s.wake)
+	}
+	changed := len(inbox) > 0
+	for _, t := range s.sorted() {
+		if t.state != restoring || !t.restore.finished() {
+			continue
+		}
+		if err := s.finishRestore(client, t); err != nil {
+			return err
+		}
+		changed = true
+	}
+	if changed {
+		s.publish()
+	}
+	return nil
+}
+
+func (s *taskSet) create(a assignment) *task {
+	t := &task{
+		id: a.id, hop: a.id.topic == s.rt.topology.repartition, changelog: changelogName(s.rt.topology.app, a.id.topic),
+		rt: s.rt, metrics: s.p.metrics, log: s.log.With("task", a.id.String()),
+		groupOffset: a.offset, highWatermark: -1, since: time.Now(),
+		release: func() { s.p.dirs.release(a.id) },
+	}
+	t.metrics.tasks.WithLabelValues(created.String()).Inc()
+	t.metrics.lag.WithLabelValues(a.id.topic, strconv.Itoa(int(a.id.partition))).Set(-1)
+	return t
+}
+
+// finishRestore lets a restored task run. The checkpoint, not the group, says
+// where to go on: the two move together unless somebody reset the group's
+// offsets, lost them, or the outcome of a commit was unknown.
+func (s *taskSet) finishRestore(client *kgo.Client, t *task) error {
+	r := t.restore
+	t.store, t.restore = r.store, nil
+	if r.err != nil {
+		return fmt.Errorf("restore %v: %w", t.id, r.err)
+	}
+	t.committed = r.checkpoint
+	if t.committed.next < 0 {
+		t.committed.next = t.groupOffset
+	} else if t.groupOffset > t.committed.next {
+		t.log.Warn("the group's offset is ahead of the checkpoint; going on from the checkpoint, so that nothing is lost",
+			"group_offset", t.groupOffset, "checkpoint", t.committed.next)
+	}
+	client.SetOffsets(map[string]map[int32]kgo.EpochOffset{t.id.topic: {t.id.partition: {Epoch: -1, Offset: t.committed.next}}})
+	t.groupOffset = t.committed.next
+	t.open, t.touched, t.sealed = t.committed, false, nil
+	t.to(running)
+	client.ResumeFetchPartitions(map[string][]int32{t.id.topic: {t.id.partition}})
+	return nil
+}
+
+// process judges the records of one partition into the open transaction.
+func (s *taskSet) process(fetched *kgo.FetchTopicPartition) error {
+	t := s.tasks[taskID{fetched.Topic, fetched.Partition}]
+	if t == nil || t.state != running {
+		// Fetched before the partition was paused. Nobody may skip over
+		// these records, so the transaction must not commit past them.
+		return fmt.Errorf("%w: records of %s/%d arrived for a task that is not running", errMigrated, fetched.Topic, fetched.Partition)
+	}
+	t.highWatermark = fetched.HighWatermark
+	err := t.process(s.judging, fetched.Records)
+	if errors.Is(err, state.ErrCorrupt) {
+		// Our own files failed us, not the record: abort, rebuild, judge again.
+		t.broken = err
+		return fmt.Errorf("%w: %w", errMigrated, err)
+	}
+	return err
+}
+
+// touch adds running tasks whose checkpoint row is old to the transaction.
+func (s *taskSet) touch() {
+	for _, t := range s.tasks {
+		if t.state == running && !t.touched && time.Since(t.since) > checkpointAge {
+			t.open, t.touched = t.committed, true
+		}
+	}
+}
+
+// due reports whether touch would find anything.
+func (s *taskSet) due() bool {
+	for _, t := range s.tasks {
+		if t.state == running && time.Since(t.since) > checkpointAge {
+			return true
+		}
+	}
+	return false
+}
+
+// seal writes the checkpoint rows of the transaction.
+func (s *taskSet) seal(e *emitter) {
+	s.touch()
+	for _, t := range s.sorted() {
+		if t.touched {
+			t.seal(e)
+		}
+	}
+}
+
+// offsets makes the offset commit say exactly what the checkpoints say: no
+// partition that we did not work on, none that is no task of ours, and never
+// an empty request, which the broker would not fence (A5, A7, B8).
+func (s *taskSet) offsets(req *kmsg.TxnOffsetCommitRequest) {
+	byTopic := map[string]*kmsg.TxnOffsetCommitRequestTopic{}
+	var topics []*kmsg.TxnOffsetCommitRequestTopic
+	for _, t := range s.sorted() {
+		if !t.touched {
+			continue
+		}
+		topic := byTopic[t.id.topic]
+		if topic == nil {
+			fresh := kmsg.NewTxnOffsetCommitRequestTopic()
+			topic = &fresh
+			topic.Topic, topic.TopicID = t.id.topic, s.rt.topology.topics[t.id.topic].id
+			byTopic[t.id.topic] = topic
+			topics = append(topics, topic)
+		}
+		partition := kmsg.NewTxnOffsetCommitRequestTopicPartition()
+		partition.Partition, partition.Offset, partition.LeaderEpoch = t.id.partition, t.open.next, t.open.epoch
+		partition.Metadata = kmsg.StringPtr(s.p.cfg.InstanceID)
+		topic.Partitions = append(topic.Partitions, partition)
+	}
+	req.Topics = req.Topics[:0]
+	for _, topic := range topics {
+		req.Topics = append(req.Topics, *topic)
+	}
+}
+
+// committed applies the committed transaction, task by task. A store that
+// refuses is rebuilt from the changelog; the transaction stands in any case.
+func (s *taskSet) committed(client *kgo.Client) {
+	for _, t := range s.sorted() {
+		if !t.touched {
+			continue
+		}
+		if err := t.commit(); err != nil {
+			t.discard()
+			t.broken = err
+			s.restoreAgain(client, t)
+			continue
+		}
+		t.since = time.Now()
+		t.groupOffset = t.committed.next
+		t.metrics.lag.WithLabelValues(t.id.topic, strconv.Itoa(int(t.id.partition))).Set(float64(t.lag()))
+	}
+	if time.Since(s.published) > publishInterval {
+		s.publish()
+	}
+}
+
+// discarded is the other end of a transaction: not committed, or not known to
+// be. Both go the same way (invariant 3): drop the overlay and let the
+// changelog say what happened.
+func (s *taskSet) discarded(client *kgo.Client) {
+	for _, t := range s.sorted() {
+		if t.state == running && t.touched {
+			t.discard()
+			s.restoreAgain(client, t)
+		}
+	}
+	s.publish()
+}
+
+func (s *taskSet) restoreAgain(client *kgo.Client, t *task) {
+	client.PauseFetchPartitions(map[string][]int32{t.id.topic: {t.id.partition}})
+	t.startRestore(s.ctx, s.p, s.wake)
+}
+
+// publish refreshes what State and Ready tell about these tasks.
+func (s *taskSet) publish() {
+	s.published = time.Now()
+	states := make([]TaskState, 0, len(s.tasks))
+	for _, t := range s.sorted() {
+		states = append(states, t.describe(s.worker))
+	}
+	s.p.snapshot.setTasks(s.worker, states)
+}

@@ -1,0 +1,475 @@
+package processor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+const (
+	// pollRecordsMax bounds the records of one poll, and with it what a
+	// transaction can grow by between two looks at the clock.
+	pollRecordsMax = 10_000
+	// transactionRecordsMax ends a transaction before its interval is over,
+	// so that its overlay and its records stay bounded in memory.
+	transactionRecordsMax = 50_000
+	// endBlockedMax is how long End may take while a rebalance callback
+	// waits; an End that is not stuck takes milliseconds.
+	endBlockedMax = 2 * time.Second
+	// idlePoll is how long a poll without records waits before the worker
+	// looks after its tasks.
+	idlePoll = time.Second
+	// Backoff before a client is built again or a failed produce repeated.
+	backoffMin, backoffMax = 50 * time.Millisecond, 5 * time.Second
+)
+
+// A worker owns one client, one group member and one transactional id, and
+// does all its work on one goroutine: poll, process, end the transaction,
+// apply. Both stages are workers; they differ in what they do with a record.
+type worker struct {
+	p     *Processor
+	stage string
+	name  string // stable over restarts: group instance and transactional id
+	log   *slog.Logger
+
+	// Of the current client; all of it is replaced together.
+	session *kgo.GroupTransactSession
+	client  *kgo.Client
+	ready   chan struct{} // closed once client is set
+	emitter *emitter
+	router  *router  // of the routing stage, else nil
+	tasks   *taskSet // of the dedup stage, else nil
+
+	committed, aborted, unknown prometheus.Counter
+	commitSeconds               prometheus.Observer
+
+	mu       sync.Mutex
+	wakePoll context.CancelFunc // of the poll in progress
+	woken    bool
+	// rebalanced says that partitions went since the last End: the session
+	// then refuses to commit and passes no further revocation on (A8).
+	rebalanced bool
+	// assigning counts partitions the group gave us; adjusted those of them
+	// whose offsets are known and which settle can take up.
+	assigning, adjusted int
+	// callbackBlocked says that a rebalance callback waits for the gate;
+	// endStuck is to be called then if an End is under way.
+	callbackBlocked bool
+	endStuck        func()
+	// unstarted holds offsets at which raw partitions start, found by us and
+	// not yet known to the group.
+	unstarted map[string]map[int32]kgo.EpochOffset
+}
+
+func newWorker(p *Processor, stage string, index int) *worker {
+	name := fmt.Sprintf("%s-%s-%s-%d", p.cfg.AppID, p.cfg.InstanceID, stage, index)
+	return &worker{
+		p: p, stage: stage, name: name, log: p.log.With("worker", fmt.Sprintf("%s-%d", stage, index)),
+		committed:     p.metrics.transactions.WithLabelValues(stage, outcomeCommitted),
+		aborted:       p.metrics.transactions.WithLabelValues(stage, outcomeAborted),
+		unknown:       p.metrics.transactions.WithLabelValues(stage, outcomeUnknown),
+		commitSeconds: p.metrics.commit.WithLabelValues(stage),
+	}
+}
+
+// run works until ctx is done, which ends it with nil, or until an error that
+// only a person can resolve. Any other error costs a client, not the process.
+func (w *worker) run(ctx context.Context) error {
+	backoff := backoffMin
+	for ctx.Err() == nil {
+		began := time.Now()
+		err := w.live(ctx)
+		if ctx.Err() != nil {
+			if err != nil {
+				return fmt.Errorf("worker %s, while stopping: %w", w.name, err)
+			}
+			return nil
+		}
+		if classify(err) == actStop {
+			return fmt.Errorf("worker %s: %w", w.name, err)
+		}
+		w.p.metrics.rebuilt.WithLabelValues(w.stage).Inc()
+		if time.Since(began) > backoffMax {
+			backoff = backoffMin
+		}
+		// Jitter keeps two owners of one name from taking turns in step.
+		wait := backoff/2 + rand.N(backoff)
+		w.log.Warn("building a new client", "error", err, "wait", wait.Round(time.Millisecond).String())
+		if pause(ctx, wait) != nil {
+			return nil
+		}
+		backoff = min(2*backoff, backoffMax)
+	}
+	return nil
+}
+
+// live works with one client until it has to be replaced.
+func (w *worker) live(ctx context.Context) error {
+	if err := w.connect(ctx); err != nil {
+		return err
+	}
+	defer w.disconnect()
+	// Registering the transactional id aborts what a former holder left
+	// open, so that nobody waits for its timeout.
+	if _, _, err := w.client.ProducerID(ctx); err != nil {
+		if ctx.Err() != nil {
+			return nil
+		}
+		return fmt.Errorf("register transactional id %s: %w", w.name, err)
+	}
+	for ctx.Err() == nil {
+		fetches := w.poll(ctx, idlePoll)
+		if len(fetches) == 0 {
+			continue // no poll, no gate: nothing may be touched
+		}
+		err := w.turn(ctx, fetches)
+		w.openGate()
+		switch {
+		case err == nil:
+		case classify(err) == actAbort, classify(err) == actRetry:
+			w.log.Info("transaction aborted", "reason", err)
+			if pause(ctx, backoffMin) != nil {
+				return nil
+			}
+		default:
+			return err
+		}
+	}
+	return nil
+}
+
+func (w *worker) connect(ctx context.Context) error {
+	w.ready = make(chan struct{})
+	w.mu.Lock()
+	w.callbackBlocked = false
+	w.rebalanced, w.assigning, w.adjusted, w.unstarted = false, 0, 0, map[string]map[int32]kgo.EpochOffset{}
+	w.mu.Unlock()
+	session, err := kgo.NewGroupTransactSession(w.options()...)
+	if err != nil {
+		return fmt.Errorf("client of %s: %w", w.name, err)
+	}
+	w.session, w.client = session, session.Client()
+	w.emitter = newEmitter(w.p.rt, w.client)
+	w.router, w.tasks = nil, nil
+	if w.stage == stageRoute {
+		w.router = &router{rt: w.p.rt, metrics: w.p.metrics, deriver: w.p.routes.NewDeriver(w.p.cfg.KeySecret.Bytes())}
+	} else {
+		w.tasks = newTaskSet(ctx, w.p, w.name, w.log, w.emitter, w.wake)
+	}
+	w.p.snapshot.setClient(w.name, w.client)
+	close(w.ready)
+	return nil
+}
+
+func (w *worker) disconnect() {
+	w.p.snapshot.setClient(w.name, nil)
+	w.session.CloseAllowingRebalance()
+	if w.tasks != nil {
+		w.tasks.close()
+	}
+}
+
+// poll waits for records, for limit, or for a wake-up. A poll that returns
+// anything, if only the end of its context, holds the rebalance gate.
+func (w *worker) poll(ctx context.Context, limit time.Duration) kgo.Fetches {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	w.mu.Lock()
+	if w.woken {
+		w.woken = false
+		cancel()
+	}
+	w.wakePoll = cancel
+	w.mu.Unlock()
+	fetches := w.session.PollRecords(ctx, pollRecordsMax)
+	w.mu.Lock()
+	w.wakePoll = nil
+	w.mu.Unlock()
+	return fetches
+}
+
+// wake makes the poll in progress, or the next one, return at once.
+func (w *worker) wake() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.wakePoll != nil {
+		w.wakePoll()
+		return
+	}
+	w.woken = true
+}
+
+// rebalancing reports whether the group gave or took partitions that the
+// worker has not dealt with yet.
+func (w *worker) rebalancing() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.rebalanced || w.assigning > 0
+}
+
+// takeAdjusted returns how many partitions settle can take up now.
+func (w *worker) takeAdjusted() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	n := w.adjusted
+	w.adjusted = 0
+	return n
+}
+
+// settled takes the partitions that settle has taken up off the count.
+func (w *worker) settled(n int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.assigning = max(0, w.assigning-n)
+}
+
+// turn is one round: look after the tasks, then, if there is anything to do,
+// one transaction. The gate is held throughout.
+func (w *worker) turn(ctx context.Context, fetches kgo.Fetches) error {
+	if rebalanced, err := w.rearm(); err != nil || rebalanced {
+		return err
+	}
+	if err := w.commitStarts(ctx); err != nil {
+		return err
+	}
+	adjusted := w.takeAdjusted()
+	if w.tasks != nil {
+		if err := w.tasks.settle(w.client); err != nil {
+			return err
+		}
+	}
+	w.settled(adjusted)
+	if fetches.NumRecords() == 0 && (w.tasks == nil || !w.tasks.due()) {
+		return fetchErr(fetches)
+	}
+	return w.transact(ctx, fetches)
+}
+
+// rearm ends the session's failed state after a rebalance outside of a
+// transaction and closes tasks whose revocation it kept to itself. Ending
+// rewinds to the committed offsets, so what was polled is polled again.
+func (w *worker) rearm() (bool, error) {
+	w.mu.Lock()
+	rebalanced := w.rebalanced
+	if rebalanced {
+		w.rebalanced, w.assigning = false, w.adjusted
+	}
+	w.mu.Unlock()
+	if !rebalanced {
+		return false, nil
+	}
+	if _, err := w.session.End(context.Background(), kgo.TryAbort); err != nil {
+		return true, fmt.Errorf("rearm the session after a rebalance: %w", err)
+	}
+	if w.tasks != nil {
+		w.tasks.retain(w.client.CommittedOffsets())
+	}
+	w.wake() // settle what the rebalance left in the inbox
+	return true, nil
+}
+
+// transact runs one transaction over the fetches and all that comes until
+// the commit interval is over.
+func (w *worker) transact(ctx context.Context, fetches kgo.Fetches) error {
+	if err := w.session.Begin(); err != nil {
+		return fmt.Errorf("begin a transaction: %w", err)
+	}
+	defer w.emitter.reset()
+	deadline := time.Now().Add(w.p.cfg.CommitInterval)
+	for records := 0; ; {
+		if err := w.process(fetches); err != nil {
+			return w.abort(err)
+		}
+		records += fetches.NumRecords()
+		left := time.Until(deadline)
+		if left <= 0 || records >= transactionRecordsMax || ctx.Err() != nil {
+			return w.end()
+		}
+		fetches = w.poll(ctx, left)
+	}
+}
+
+// process works off one poll, partition by partition. All of it: the session
+// commits what was polled, not what was processed (A5).
+func (w *worker) process(fetches kgo.Fetches) error {
+	var failed error
+	fetches.EachPartition(func(p kgo.FetchTopicPartition) {
+		switch {
+		case failed != nil:
+		case p.Err != nil:
+			failed = partitionErr(&p)
+		case len(p.Records) == 0:
+		case w.router != nil:
+			w.router.process(w.emitter, p.Records)
+		default:
+			failed = w.tasks.process(&p)
+		}
+	})
+	return failed
+}
+
+// fetchErr returns the first error of a poll without records.
+func fetchErr(fetches kgo.Fetches) error {
+	var failed error
+	fetches.EachPartition(func(p kgo.FetchTopicPartition) {
+		if failed == nil && p.Err != nil {
+			failed = partitionErr(&p)
+		}
+	})
+	return failed
+}
+
+// partitionErr judges an error that a poll returned. The end of the poll's
+// own context is none. A position the log no longer has is never repaired by
+// jumping (invariant 8): somebody deleted records nobody had read.
+func partitionErr(p *kgo.FetchTopicPartition) error {
+	switch {
+	case errors.Is(p.Err, context.Canceled), errors.Is(p.Err, context.DeadlineExceeded):
+		return nil
+	case errors.Is(p.Err, kerr.OffsetOutOfRange):
+		return fmt.Errorf("%w: the next record of %s/%d was deleted before it was read (retention too short, DeleteRecords, or the topic was recreated): "+
+			"records are lost; to accept that, stop oncebus and reset the group's offset: %w", errTruncated, p.Topic, p.Partition, p.Err)
+	}
+	return fmt.Errorf("fetch %s/%d: %w", p.Topic, p.Partition, p.Err)
+}
+
+// end seals and commits the transaction.
+func (w *worker) end() error {
+	began := time.Now()
+	if w.tasks != nil {
+		w.tasks.seal(w.emitter)
+	}
+	if err := w.client.Flush(context.Background()); err != nil {
+		return w.abort(fmt.Errorf("flush: %w", err))
+	}
+	// The session would commit what could be produced (A4).
+	if err := w.emitter.produceErr(); err != nil {
+		w.p.limitsChanged(err)
+		return w.abort(err)
+	}
+	ctx, done := w.endContext()
+	committed, err := w.session.End(kgo.PreTxnCommitFnContext(ctx, w.guard), kgo.TryCommit)
+	done()
+	w.clearRebalanced()
+	w.commitSeconds.Observe(time.Since(began).Seconds())
+	if err != nil {
+		// The client is given up, and with it all tasks: they come back
+		// through a restore, which finds out what the broker did.
+		w.unknown.Inc()
+		return fmt.Errorf("end the transaction: %w", asRebuild(err))
+	}
+	if !committed {
+		w.aborted.Inc()
+		w.afterAbort()
+		return fmt.Errorf("%w: the transaction did not commit", errMigrated)
+	}
+	w.committed.Inc()
+	w.p.metrics.publish(w.emitter.counts)
+	if w.tasks != nil {
+		w.tasks.committed(w.client)
+	}
+	return nil
+}
+
+// endContext returns the context of an End that tries to commit. End waits for
+// a heartbeat, or for the callback that says the partitions are lost; after
+// the group has forgotten us there is no heartbeat, and the callback waits for
+// the gate, which we hold. So if a callback is still waiting endBlockedMax
+// into End, the context is cancelled: the client then has to be replaced,
+// which a lost member has to be in any case.
+func (w *worker) endContext() (context.Context, func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.endStuck = func() { time.AfterFunc(endBlockedMax, cancel) }
+	if w.callbackBlocked {
+		w.endStuck()
+	}
+	return ctx, func() {
+		w.mu.Lock()
+		w.endStuck = nil
+		w.mu.Unlock()
+		cancel()
+	}
+}
+
+// onCallbackBlocked is called when a rebalance callback begins to wait for
+// the gate.
+func (w *worker) onCallbackBlocked() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.callbackBlocked = true
+	if w.endStuck != nil {
+		w.endStuck()
+	}
+}
+
+// openGate lets rebalance callbacks run until the next poll returns.
+func (w *worker) openGate() {
+	w.mu.Lock()
+	w.callbackBlocked = false
+	w.mu.Unlock()
+	w.session.AllowRebalance()
+}
+
+// abort ends the transaction for a reason of our own, which it returns.
+func (w *worker) abort(reason error) error {
+	_, err := w.session.End(context.Background(), kgo.TryAbort)
+	w.clearRebalanced()
+	if err != nil {
+		w.unknown.Inc()
+		return fmt.Errorf("abort the transaction: %w (because of: %w)", asRebuild(err), reason)
+	}
+	w.aborted.Inc()
+	w.afterAbort()
+	return reason
+}
+
+func (w *worker) afterAbort() {
+	if w.tasks != nil {
+		w.tasks.retain(w.client.CommittedOffsets())
+		w.tasks.discarded(w.client)
+	}
+}
+
+func (w *worker) clearRebalanced() {
+	w.mu.Lock()
+	w.rebalanced = false
+	w.mu.Unlock()
+}
+
+// errUnsettled marks an End that failed: whatever the code says, the client
+// must go (invariant 3).
+var errUnsettled = errors.New("outcome unknown")
+
+// asRebuild keeps an error of End from being taken for a lesser one.
+func asRebuild(err error) error {
+	if classify(err) == actStop {
+		return err
+	}
+	return fmt.Errorf("%w: %w", errUnsettled, err)
+}
+
+// guard is the last look at an offset commit. A commit without member or
+// generation is one that a classic group does not fence (B9).
+func (w *worker) guard(req *kmsg.TxnOffsetCommitRequest) error {
+	if req.MemberID == "" || req.Generation < 0 {
+		return fmt.Errorf("%w: not a member of the group", errMigrated)
+	}
+	if w.tasks != nil {
+		w.tasks.offsets(req)
+	}
+	if len(req.Topics) == 0 {
+		return fmt.Errorf("%w: a transaction without offsets", errMigrated)
+	}
+	return nil
+}
