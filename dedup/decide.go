@@ -1,0 +1,57 @@
+package dedup
+
+// Verdict is the judgement on one event.
+type Verdict uint8
+
+// Verdicts. The numbers 6 and up are kept for claim mode: collision, pending,
+// replayed.
+const (
+	Unique    Verdict = iota // first sighting: emitted
+	Duplicate                // a copy inside the window
+	Expired                  // a copy after its window: emitted, counted apart
+	Late                     // too old to be judged
+	Unkeyed                  // no source yields a key
+	Invalid                  // malformed, or from the far future
+)
+
+// Verdicts lists every verdict, for metrics.
+var Verdicts = [...]Verdict{Unique, Duplicate, Expired, Late, Unkeyed, Invalid}
+
+var verdictNames = [...]string{"unique", "duplicate", "expired", "late", "unkeyed", "invalid"}
+
+// String returns the verdict as it stands in headers and metric labels.
+func (v Verdict) String() string { return verdictNames[v] }
+
+// Event is what Decide needs to know of a keyed, admitted record.
+type Event struct {
+	Digest      Digest
+	Time        int64 // event time, Unix milliseconds
+	At          Position
+	Class       uint8
+	Fingerprint uint64
+}
+
+// Decide judges an event that Admit let through against the row held for its
+// digest, if there is one. streamTime is the namespace's stream time before the
+// event. For Unique and Expired it returns the row to write; for Duplicate and
+// Late the row that stands, unchanged.
+func Decide(ev Event, prior Row, held bool, w Window, streamTime int64) (Verdict, Row) {
+	verdict := Unique
+	if held && prior.Status != Freed && w.Held(prior.First, streamTime) {
+		switch {
+		case w.Covers(prior.First, ev.Time):
+			return Duplicate, prior
+		case ev.Time < prior.First:
+			return Late, prior
+		}
+		verdict = Expired
+	}
+	return verdict, Row{
+		Digest:      ev.Digest,
+		First:       ev.Time,
+		At:          ev.At,
+		Fingerprint: ev.Fingerprint,
+		Class:       ev.Class,
+		Status:      Seen,
+	}
+}

@@ -1,0 +1,273 @@
+package dedup
+
+import (
+	"flag"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+var rewrite = flag.Bool("rewrite", false, "write what the plays in testdata/decide give into them")
+
+// play runs the lines of one play:
+//
+//	window size=N grace=N skew=N [clamp]   start over with this window
+//	event KEY T [present=N]                judge an event; present stays until changed
+//	collect                                remove the rows that do not count as held
+type play struct {
+	w       Window
+	rows    map[string]Row
+	stream  int64
+	present int64
+}
+
+func (p *play) run(line string) (string, error) {
+	field := strings.Fields(line)
+	number := func(s string) int64 {
+		n, err := strconv.ParseInt(s[strings.Index(s, "=")+1:], 10, 64)
+		if err != nil {
+			panic(fmt.Sprintf("%s: %v", line, err))
+		}
+		return n
+	}
+	switch field[0] {
+	case "window":
+		*p = play{rows: map[string]Row{}, stream: NoStreamTime, present: 1 << 40}
+		p.w = Window{Size: number(field[1]), Grace: number(field[2]), Skew: number(field[3]), ClampFuture: len(field) > 4}
+		return fmt.Sprintf("retention=%d", p.w.Retention()), nil
+	case "event":
+		if len(field) > 3 {
+			p.present = number(field[3])
+		}
+		return p.event(field[1], number(field[2])), nil
+	case "collect":
+		kept := 0
+		for key, row := range p.rows {
+			if p.w.Held(row.First, p.stream) {
+				kept++
+			} else {
+				delete(p.rows, key)
+			}
+		}
+		return fmt.Sprintf("rows=%d", kept), nil
+	}
+	return "", fmt.Errorf("unknown command in %q", line)
+}
+
+func (p *play) event(key string, t int64) string {
+	verdict, at := p.w.Admit(t, p.stream, p.present)
+	if verdict == Unique {
+		var row Row
+		prior, held := p.rows[key]
+		verdict, row = Decide(Event{Time: at}, prior, held, p.w, p.stream)
+		p.rows[key] = row
+		p.stream = NextStreamTime(p.stream, at)
+	}
+	out := verdict.String()
+	if at != t {
+		out += fmt.Sprintf(" at=%d", at)
+	}
+	if p.stream != NoStreamTime {
+		out += fmt.Sprintf(" stream=%d", p.stream)
+	}
+	if row, ok := p.rows[key]; ok {
+		out += fmt.Sprintf(" first=%d", row.First)
+	}
+	return out
+}
+
+func TestDecidePlays(t *testing.T) {
+	files, err := filepath.Glob("testdata/decide/*.txt")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no plays: %v", err)
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
+			data, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var p play
+			var got strings.Builder
+			waiting, expected := "", false // a command whose answer comes; inside an answer
+			for line := range strings.Lines(string(data)) {
+				switch text := strings.TrimSpace(line); {
+				case text == "----" && waiting != "":
+					answer, err := p.run(waiting)
+					if err != nil {
+						t.Fatal(err)
+					}
+					got.WriteString("----\n" + answer + "\n")
+					waiting, expected = "", true
+				case text == "" || strings.HasPrefix(text, "#"):
+					expected = false
+					got.WriteString(line)
+				case !expected:
+					if waiting != "" {
+						t.Fatalf("no ---- after %q", waiting)
+					}
+					waiting = text
+					got.WriteString(line)
+				}
+			}
+			if waiting != "" {
+				t.Fatalf("no ---- after %q", waiting)
+			}
+			if got.String() == string(data) {
+				return
+			}
+			if !*rewrite {
+				t.Fatalf("the play goes another way (-rewrite to keep it):\n%s", got.String())
+			}
+			if err := os.WriteFile(file, []byte(got.String()), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+}
+
+// history is the naive reference: it keeps every admitted event for ever and
+// judges by looking through all of them.
+type history struct {
+	admitted []int64            // event times
+	released map[int][]int64    // by key: the times of unique and expired events, in order
+	rule     func(string) int64 // the window: "size", "grace", "skew"
+}
+
+func (h *history) judge(key int, t, present int64) Verdict {
+	if t > present+h.rule("skew") {
+		return Invalid
+	}
+	newest, started := int64(0), len(h.admitted) > 0
+	for _, at := range h.admitted {
+		newest = max(newest, at)
+	}
+	size, grace := h.rule("size"), h.rule("grace")
+	if started && newest-t > size+grace {
+		return Late
+	}
+	h.admitted = append(h.admitted, t)
+	verdict := Unique
+	if n := len(h.released[key]); n > 0 {
+		last := h.released[key][n-1]
+		switch forgotten := started && newest-last > size+size+grace; {
+		case forgotten:
+		case t > last+size:
+			verdict = Expired
+		case t < last-size:
+			return Late
+		default:
+			return Duplicate
+		}
+	}
+	h.released[key] = append(h.released[key], t)
+	return verdict
+}
+
+// TestDecideAgreesWithHistory folds random events through Decide twice, keeping
+// every row and dropping those that are not held at random moments, and
+// compares both with the naive reference.
+func TestDecideAgreesWithHistory(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w := Window{
+			Size:  rapid.Int64Range(0, 30).Draw(t, "size"),
+			Grace: rapid.Int64Range(0, 20).Draw(t, "grace"),
+			Skew:  rapid.Int64Range(0, 50).Draw(t, "skew"),
+		}
+		naive := history{released: map[int][]int64{}, rule: func(name string) int64 {
+			return map[string]int64{"size": w.Size, "grace": w.Grace, "skew": w.Skew}[name]
+		}}
+		kept, collected := map[int]Row{}, map[int]Row{}
+		stream, present := NoStreamTime, int64(100)
+		for i := range rapid.IntRange(1, 80).Draw(t, "events") {
+			present += rapid.Int64Range(0, 20).Draw(t, "passed")
+			key := rapid.IntRange(0, 2).Draw(t, "key")
+			at := max(0, present+rapid.Int64Range(-150, 70).Draw(t, "offset"))
+			want := naive.judge(key, at, present)
+
+			got, at := w.Admit(at, stream, present)
+			if got == Unique {
+				if rapid.Bool().Draw(t, "collect") {
+					for k, row := range collected {
+						if !w.Held(row.First, stream) {
+							delete(collected, k)
+						}
+					}
+				}
+				ev := Event{Time: at, At: Position{Offset: int64(i)}}
+				prior, held := kept[key]
+				got, kept[key] = Decide(ev, prior, held, w, stream)
+				prior, held = collected[key]
+				var again Verdict
+				if again, collected[key] = Decide(ev, prior, held, w, stream); again != got {
+					t.Fatalf("event %d: %v with every row, %v without those not held", i, got, again)
+				}
+				stream = NextStreamTime(stream, at)
+			}
+			if got != want {
+				t.Fatalf("event %d of key %d at %d: %v, the history says %v", i, key, at, got, want)
+			}
+		}
+		for key, times := range naive.released {
+			for i := 1; i < len(times); i++ {
+				if times[i]-times[i-1] <= w.Size {
+					t.Fatalf("key %d was released at %d and again at %d, window %d", key, times[i-1], times[i], w.Size)
+				}
+			}
+		}
+	})
+}
+
+func TestDecideWritesTheRow(t *testing.T) {
+	ev := Event{Digest: Digest{1}, Time: 50, At: Position{Topic: 1, Partition: 2, Offset: 3}, Class: 4, Fingerprint: 5}
+	w := Window{Size: 10}
+	want := Row{Digest: ev.Digest, First: 50, At: ev.At, Class: 4, Fingerprint: 5}
+	for name, prior := range map[string]Row{
+		"expired": {First: 30, Status: Completed, Attempt: 3, Result: []byte("x"), HasResult: true},
+		"freed":   {First: 49, Status: Freed},
+	} {
+		verdict, row := Decide(ev, prior, true, w, 50)
+		if name == "expired" && verdict != Expired || name == "freed" && verdict != Unique {
+			t.Errorf("%s: %v", name, verdict)
+		}
+		if fmt.Sprint(row) != fmt.Sprint(want) {
+			t.Errorf("%s: row %+v, want %+v", name, row, want)
+		}
+	}
+	prior := Row{First: 45, At: Position{Offset: 9}}
+	if verdict, row := Decide(ev, prior, true, w, 50); verdict != Duplicate || fmt.Sprint(row) != fmt.Sprint(prior) {
+		t.Errorf("%v %+v: a copy must not change the row", verdict, row)
+	}
+	if verdict, _ := Decide(ev, prior, false, w, 50); verdict != Unique {
+		t.Errorf("a row that is not held: %v", verdict)
+	}
+}
+
+// The ends of int64 must not wrap around into another verdict.
+func TestWindowDoesNotOverflow(t *testing.T) {
+	w := Window{Size: math.MaxInt64, Grace: math.MaxInt64, Skew: math.MaxInt64}
+	if w.Retention() != math.MaxInt64 || !w.Covers(math.MinInt64+1, -5) || !w.Covers(math.MaxInt64, 5) {
+		t.Error("sums wrapped around")
+	}
+	if w.Late(0, math.MaxInt64) || w.Late(math.MinInt64, NoStreamTime) || !w.Held(0, math.MaxInt64) {
+		t.Error("differences wrapped around")
+	}
+	if v, at := w.Admit(math.MaxInt64, NoStreamTime, math.MaxInt64); v != Unique || at != math.MaxInt64 {
+		t.Errorf("%v at %d", v, at)
+	}
+	if v, _ := (Window{}).Admit(-1, NoStreamTime, 0); v != Unique {
+		t.Errorf("without a stream time nothing is late: %v", v)
+	}
+}
+
+func TestVerdictNames(t *testing.T) {
+	if fmt.Sprint(Verdicts) != "[unique duplicate expired late unkeyed invalid]" {
+		t.Error(Verdicts)
+	}
+}

@@ -1,0 +1,161 @@
+package dedup
+
+import (
+	"slices"
+	"time"
+)
+
+// Policy says what happens to a record of some verdict.
+type Policy uint8
+
+// Policies. Which of them a field of the routes file takes is in its comment.
+const (
+	DeadLetter Policy = iota // to the route's dead-letter topic, with the reason
+	Pass                     // to the output, unchecked and marked with its verdict
+	Drop                     // counted, not emitted
+	Flag                     // copies: to the output, marked with the verdict
+	ToTopic                  // copies: to a topic of their own
+	Clamp                    // far future: the event time is set to the cap
+)
+
+var policyNames = [...]string{"dead_letter", "pass", "drop", "flag", "to", "clamp"}
+
+// String returns the policy's name in the routes file.
+func (p Policy) String() string { return policyNames[p] }
+
+// Duplicates is what happens to copies.
+type Duplicates struct {
+	Policy Policy // Drop (default), Flag or ToTopic
+	Topic  string // for ToTopic
+}
+
+// Mode is how far a route follows its events.
+type Mode uint8
+
+// Plain deduplication is the only mode so far; claim mode is a later one.
+const Plain Mode = 0
+
+// Defaults of a route's optional fields.
+const (
+	DefaultGrace       = 10 * time.Minute
+	DefaultSkew        = time.Hour
+	DefaultDeadLetter  = "oncebus.dead-letter"
+	DefaultMaxKeyBytes = 4096
+)
+
+// MaxNamespaces bounds the namespaces of one routes file: a row holds the
+// number of its namespace in one byte, and 0 stays free.
+const MaxNamespaces = 255
+
+// Routes is a validated routes file.
+type Routes struct {
+	Routes []*Route // in the file's order
+
+	byTopic map[string]*topicPlan
+	slots   int // number of distinct payload paths in all routes
+}
+
+// Route is one rule set: which input records it takes, how their dedup key is
+// derived, for how long, and what happens to copies.
+type Route struct {
+	Name      string
+	Namespace string // the scope of its keys; the route's name unless set
+	Index     int    // place in Routes.Routes
+
+	Topics []string // inputs
+	Match  *Match   // nil: takes every record of its topics
+	Keyed  bool     // the input is partitioned by the dedup key already
+	Mode   Mode
+
+	Keys   []Source // tried in order
+	Secret bool     // HMAC-SHA-256 in place of SHA-256
+	// MaxKeyBytes bounds the id (record_key, header, field), or the sum of
+	// the parts of a composite, in bytes; a longer one is malformed.
+	MaxKeyBytes int
+
+	Window time.Duration // how long after the first sighting a copy is a copy
+	Grace  time.Duration // how far beyond the window an event may be late
+	Skew   time.Duration // how far beyond the broker's present event time may be
+	Time   *EventTime    // nil: the record's timestamp
+
+	Output     string
+	Duplicates Duplicates
+	MissingKey Policy // DeadLetter (default), Pass or Drop
+	Late       Policy // DeadLetter (default), Pass or Drop
+	Future     Policy // DeadLetter (default, verdict invalid) or Clamp
+	DeadLetter string // topic
+}
+
+// EventTime names the payload field that holds the event time.
+type EventTime struct {
+	Field  Field
+	Format TimeFormat
+}
+
+// TimeFormat is how an event time is written.
+type TimeFormat uint8
+
+// Time formats. Numbers may also be written as strings of digits.
+const (
+	UnixMilli TimeFormat = iota
+	UnixSecond
+	RFC3339
+)
+
+var timeFormatNames = [...]string{"unix_ms", "unix_s", "rfc3339"}
+
+// String returns the format's name in the routes file.
+func (f TimeFormat) String() string { return timeFormatNames[f] }
+
+// Match is the condition under which a route takes a record: the text of a
+// payload field or header is one of In. Numbers and booleans compare by their
+// JSON text; an absent field, null, an object or an array never match.
+type Match struct {
+	Field  Field  // payload field; Path.Text is "" where Header is set
+	Header string // header name
+	In     []string
+}
+
+// Inputs returns the input topics, sorted and each once: those that go through
+// the router, and those declared keyed. No topic is in both.
+func (rs *Routes) Inputs() (routed, keyed []string) {
+	for topic, plan := range rs.byTopic {
+		if plan.routes[0].Keyed {
+			keyed = append(keyed, topic)
+		} else {
+			routed = append(routed, topic)
+		}
+	}
+	slices.Sort(routed)
+	slices.Sort(keyed)
+	return routed, keyed
+}
+
+// Route returns the route of that name, or nil.
+func (rs *Routes) Route(name string) *Route {
+	for _, r := range rs.Routes {
+		if r.Name == name {
+			return r
+		}
+	}
+	return nil
+}
+
+// NeedsSecret tells whether any route hashes with the secret.
+func (rs *Routes) NeedsSecret() bool {
+	return slices.ContainsFunc(rs.Routes, func(r *Route) bool { return r.Secret })
+}
+
+// Span returns the route's window as the decision needs it.
+func (r *Route) Span() Window {
+	return Window{
+		Size:        r.Window.Milliseconds(),
+		Grace:       r.Grace.Milliseconds(),
+		Skew:        r.Skew.Milliseconds(),
+		ClampFuture: r.Future == Clamp,
+	}
+}
+
+// RetentionMS is how long behind stream time a row counts as held, in
+// milliseconds; see Window.Retention.
+func (r *Route) RetentionMS() int64 { return r.Span().Retention() }

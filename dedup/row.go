@@ -1,0 +1,239 @@
+package dedup
+
+import (
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+)
+
+// Digest is what a row is filed under: the first 16 bytes of the SHA-256 (or
+// HMAC-SHA-256) of namespace, kind of key and dedup key. 128 bits keep the
+// chance of any collision among 10^12 live keys below 2^-48.
+type Digest [16]byte
+
+// String returns the digest as 32 lower-case hex digits.
+func (d Digest) String() string { return hex.EncodeToString(d[:]) }
+
+// Position is where a record stands in its input topic. Topic is the topic's
+// number in the app's manifest, not its name: a row must stay small.
+type Position struct {
+	Topic     uint16
+	Partition int32
+	Offset    int64
+}
+
+// Status is the stage of a claim's life. Plain deduplication knows Seen only;
+// the others belong to claim mode and have their place in the encoding already.
+type Status uint8
+
+// The numbers are part of the row encoding and never change meaning.
+const (
+	Seen      Status = 0 // plain deduplication: the first copy was emitted
+	Pending   Status = 1 // claim mode: forwarded, no outcome yet
+	Submitted Status = 2 // claim mode: pinned, never re-run
+	Completed Status = 3 // claim mode: Result holds the outcome
+	Freed     Status = 4 // claim mode: failed, rejected or forgotten; as good as absent
+)
+
+// Row is the durable fact about one dedup key. The newest row of a digest
+// stands for the key; older ones are garbage.
+type Row struct {
+	Digest Digest
+	// First is the event time of the first copy, in Unix milliseconds. The
+	// window is anchored here and copies never move it.
+	First int64
+	// At is where the first copy stands.
+	At Position
+	// Fingerprint is a digest of the details that must agree between
+	// copies; 0 where the route names none.
+	Fingerprint uint64
+	// Class is the number of the route's namespace in the manifest. It
+	// decides by which window and which stream time the row expires.
+	Class  uint8
+	Status Status
+	// Attempt counts the times the key was claimed; 0 outside claim mode.
+	Attempt uint32
+	// Result is the recorded outcome of claim mode. HasResult tells a
+	// recorded null (true, nil) from no result (false).
+	Result    []byte
+	HasResult bool
+}
+
+// RowVersion is the version of the row encoding that AppendBody writes. It
+// leads every changelog value and every page.
+const RowVersion = 1
+
+// MaxResultBytes bounds a stored result; a longer one is a corrupt row.
+const MaxResultBytes = 16 << 20
+
+// Flags of the encoded row.
+const (
+	flagFingerprint = 1 << iota
+	flagAttempt
+	flagResult
+	knownFlags = flagFingerprint | flagAttempt | flagResult
+)
+
+// ErrRow is wrapped by every error about a row that cannot be decoded.
+var ErrRow = errors.New("corrupt row")
+
+// AppendBody appends the encoding of r without its digest and without a
+// version:
+//
+//	flags 1 | class 1 | status 1 | first varint | topic uvarint |
+//	partition uvarint | offset uvarint | [fingerprint 8] | [attempt uvarint] |
+//	[result length uvarint (0: null, n+1: n bytes) | result]
+//
+// A row of plain deduplication takes 14 to 20 bytes.
+func (r *Row) AppendBody(dst []byte) []byte {
+	var flags byte
+	if r.Fingerprint != 0 {
+		flags |= flagFingerprint
+	}
+	if r.Attempt != 0 {
+		flags |= flagAttempt
+	}
+	if r.HasResult {
+		flags |= flagResult
+	}
+	dst = append(dst, flags, r.Class, byte(r.Status))
+	dst = binary.AppendVarint(dst, r.First)
+	dst = binary.AppendUvarint(dst, uint64(r.At.Topic))
+	dst = binary.AppendUvarint(dst, uint64(uint32(r.At.Partition)))
+	dst = binary.AppendUvarint(dst, uint64(r.At.Offset))
+	if flags&flagFingerprint != 0 {
+		dst = binary.LittleEndian.AppendUint64(dst, r.Fingerprint)
+	}
+	if flags&flagAttempt != 0 {
+		dst = binary.AppendUvarint(dst, uint64(r.Attempt))
+	}
+	if flags&flagResult != 0 {
+		if r.Result == nil {
+			return binary.AppendUvarint(dst, 0)
+		}
+		dst = binary.AppendUvarint(dst, uint64(len(r.Result))+1)
+		dst = append(dst, r.Result...)
+	}
+	return dst
+}
+
+// DecodeBody decodes what AppendBody wrote into r, leaving r.Digest alone, and
+// returns how many bytes it took. r.Result aliases b.
+func (r *Row) DecodeBody(b []byte) (int, error) {
+	c := cursor{b: b}
+	flags := c.byte()
+	if flags&^byte(knownFlags) != 0 {
+		return 0, fmt.Errorf("%w: unknown flags %#x", ErrRow, flags)
+	}
+	r.Class = c.byte()
+	r.Status = Status(c.byte())
+	if r.Status > Freed {
+		return 0, fmt.Errorf("%w: unknown status %d", ErrRow, r.Status)
+	}
+	r.First = c.varint()
+	topic := c.uvarint(1<<16 - 1)
+	partition := c.uvarint(1<<31 - 1)
+	offset := c.uvarint(1<<63 - 1)
+	r.At = Position{Topic: uint16(topic), Partition: int32(partition), Offset: int64(offset)}
+	r.Fingerprint, r.Attempt, r.Result, r.HasResult = 0, 0, nil, false
+	if flags&flagFingerprint != 0 {
+		r.Fingerprint = c.uint64()
+	}
+	if flags&flagAttempt != 0 {
+		r.Attempt = uint32(c.uvarint(1<<32 - 1))
+	}
+	if flags&flagResult != 0 {
+		r.HasResult = true
+		if n := c.uvarint(MaxResultBytes + 1); n > 0 {
+			r.Result = c.bytes(int(n - 1))
+		}
+	}
+	if c.bad {
+		return 0, fmt.Errorf("%w: cut short or out of range in %d bytes", ErrRow, len(b))
+	}
+	return c.at, nil
+}
+
+// AppendValue appends the changelog value of r: the version, then the body.
+func (r *Row) AppendValue(dst []byte) []byte {
+	return r.AppendBody(append(dst, RowVersion))
+}
+
+// DecodeValue decodes a changelog value. The whole of b must be one row.
+func DecodeValue(d Digest, b []byte) (Row, error) {
+	if len(b) == 0 {
+		return Row{}, fmt.Errorf("%w: empty", ErrRow)
+	}
+	if b[0] != RowVersion {
+		return Row{}, fmt.Errorf("%w: version %d, this build reads %d", ErrRow, b[0], RowVersion)
+	}
+	r := Row{Digest: d}
+	n, err := r.DecodeBody(b[1:])
+	if err != nil {
+		return Row{}, err
+	}
+	if n != len(b)-1 {
+		return Row{}, fmt.Errorf("%w: %d bytes after its end", ErrRow, len(b)-1-n)
+	}
+	return r, nil
+}
+
+// cursor reads a byte slice; the first read past its end or out of range sets
+// bad, and all later ones return zero.
+type cursor struct {
+	b   []byte
+	at  int
+	bad bool
+}
+
+func (c *cursor) byte() byte {
+	if c.bad || c.at >= len(c.b) {
+		c.bad = true
+		return 0
+	}
+	c.at++
+	return c.b[c.at-1]
+}
+
+func (c *cursor) bytes(n int) []byte {
+	if c.bad || n < 0 || n > len(c.b)-c.at {
+		c.bad = true
+		return nil
+	}
+	c.at += n
+	return c.b[c.at-n : c.at : c.at]
+}
+
+func (c *cursor) uint64() uint64 {
+	if b := c.bytes(8); b != nil {
+		return binary.LittleEndian.Uint64(b)
+	}
+	return 0
+}
+
+func (c *cursor) uvarint(limit uint64) uint64 {
+	if c.bad {
+		return 0
+	}
+	v, n := binary.Uvarint(c.b[c.at:])
+	if n <= 0 || v > limit {
+		c.bad = true
+		return 0
+	}
+	c.at += n
+	return v
+}
+
+func (c *cursor) varint() int64 {
+	if c.bad {
+		return 0
+	}
+	v, n := binary.Varint(c.b[c.at:])
+	if n <= 0 {
+		c.bad = true
+		return 0
+	}
+	c.at += n
+	return v
+}

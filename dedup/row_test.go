@@ -1,0 +1,81 @@
+package dedup
+
+import (
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"math"
+	"testing"
+)
+
+// goldenRows pins the encoding, RowVersion 1. Written by
+//
+//	import struct
+//	def u(n):
+//	    o = b""
+//	    while n >= 128: o += bytes([n & 127 | 128]); n >>= 7
+//	    return o + bytes([n])
+//	z = lambda n: u(n << 1 if n >= 0 else (-n << 1) - 1)
+//	def row(cl, st, first, t, p, o, fp=0, att=0, res=False):
+//	    b = bytes([(1 if fp else 0) | (2 if att else 0) | (4 if res is not False else 0), cl, st]) + z(first) + u(t) + u(p) + u(o)
+//	    if fp: b += struct.pack("<Q", fp)
+//	    if att: b += u(att)
+//	    if res is not False: b += u(0) if res is None else u(len(res) + 1) + res
+//	    print((b"\x01" + b).hex())
+//	row(1, 0, 1700000000000, 3, 11, 123456789)                       # and so on
+var goldenRows = []struct {
+	row  Row
+	want string
+}{
+	{Row{Class: 1, First: 1700000000000, At: Position{3, 11, 123456789}}, "0100010080a0abfef962030b959aef3a"},
+	{Row{}, "0100000000000000"},
+	{Row{Class: 255, First: -1, At: Position{math.MaxUint16, math.MaxInt32, math.MaxInt64}}, "0100ff0001ffff03ffffffff07ffffffffffffffff7f"},
+	{Row{Class: 2, Status: Pending, First: 1700000000000, At: Position{1, 0, 5}, Fingerprint: 0x0102030405060708, Attempt: 1}, "0103020180a0abfef962010005080706050403020101"},
+	{Row{Class: 2, Status: Completed, First: 1700000000000, At: Position{1, 0, 5}, Attempt: 300, HasResult: true, Result: []byte("ok")}, "0106020380a0abfef962010005ac02036f6b"},
+	{Row{Class: 2, Status: Completed, First: 1700000000000, At: Position{1, 0, 5}, Attempt: 1, HasResult: true}, "0106020380a0abfef9620100050100"},
+	{Row{Class: 2, Status: Completed, First: 1700000000000, At: Position{1, 0, 5}, Attempt: 1, HasResult: true, Result: []byte{}}, "0106020380a0abfef9620100050101"},
+}
+
+func TestGoldenRows(t *testing.T) {
+	for _, v := range goldenRows {
+		v.row.Digest = Digest{1, 2, 3}
+		encoded := v.row.AppendValue(nil)
+		if got := hex.EncodeToString(encoded); got != v.want {
+			t.Errorf("%+v\n got %s\nwant %s", v.row, got, v.want)
+		}
+		back, err := DecodeValue(v.row.Digest, encoded)
+		if err != nil || fmt.Sprintf("%#v", back) != fmt.Sprintf("%#v", v.row) {
+			t.Errorf("decoded %#v, %v\n   want %#v", back, err, v.row)
+		}
+		for cut := range encoded {
+			if _, err := DecodeValue(Digest{}, encoded[:cut]); !errors.Is(err, ErrRow) {
+				t.Errorf("%s cut to %d bytes: %v", v.want, cut, err)
+			}
+		}
+		if _, err := DecodeValue(Digest{}, append(encoded, 0)); !errors.Is(err, ErrRow) {
+			t.Errorf("a byte too many: %v", err)
+		}
+	}
+}
+
+func TestCorruptRows(t *testing.T) {
+	for name, bytes := range map[string]string{
+		"version":         "02000000000000" + "00",
+		"flags":           "01080000000000" + "00",
+		"status":          "01000005000000" + "00",
+		"topic":           "010000000080800400" + "00",
+		"partition":       "01000000000080808080" + "0800",
+		"offset":          "010000000000" + "00ffffffffffffffffff01",
+		"result length":   "01040000" + "00000000" + "ffffffff0f",
+		"attempt":         "01020000" + "00000000" + "ffffffff7f",
+		"endless uvarint": "01000000" + "ffffffffffffffffffffffff",
+	} {
+		b, err := hex.DecodeString(bytes)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if row, err := DecodeValue(Digest{}, b); !errors.Is(err, ErrRow) {
+			t.Errorf("%s: %+v, %v", name, row, err)
+		}
+	}
+}
