@@ -211,7 +211,7 @@ func isNameRune(r rune) bool {
 func validateBroker(broker string) error {
 	host, port, err := splitBroker(broker)
 	if err != nil {
-		return fmt.Errorf("ONCEBUS_BROKERS: %q: %v, want host:port", broker, err)
+		return fmt.Errorf("ONCEBUS_BROKERS: %q: %w, want host:port", broker, err)
 	}
 	if host == "" || strings.ContainsAny(host, " \t/") {
 		return fmt.Errorf("ONCEBUS_BROKERS: %q has no usable host, want host:port without a scheme", broker)

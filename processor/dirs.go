@@ -59,7 +59,7 @@ func lockDir(dir string) (*os.File, error) {
 		return nil, fmt.Errorf("open the lock of the state directory: %w", err)
 	}
 	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		f.Close()
+		_ = f.Close()
 		return nil, refusal("state directory %s is in use by another process (%w): give each its own ONCEBUS_STATE_DIR", dir, err)
 	}
 	return f, nil

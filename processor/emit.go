@@ -248,8 +248,8 @@ func (e *emitter) deadLetterPointer(ev *event, full *kgo.Record, misfit string) 
 	}
 	r := &e.records.take(1)[0]
 	r.Topic, r.Partition = full.Topic, placeByKey(ev)
-	headers := e.ownHeaders(e.headers.take(ownHeadersMax)[:0], ev)
-	r.Headers = append(headers,
+	r.Headers = e.ownHeaders(e.headers.take(ownHeadersMax)[:0], ev)
+	r.Headers = append(r.Headers,
 		kgo.RecordHeader{Key: headerTimestamp, Value: strconv.AppendInt(nil, ev.timestamp, 10)},
 		kgo.RecordHeader{Key: headerValueSize, Value: strconv.AppendInt(nil, int64(len(ev.rec.Value)), 10)},
 		kgo.RecordHeader{Key: headerValueHash, Value: []byte(hex.EncodeToString(hash[:]))})

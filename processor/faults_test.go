@@ -259,7 +259,7 @@ func (c *spoilingConn) Read(p []byte) (int, error) {
 		if spoil {
 			var err error
 			if frame, err = c.dialer.spoil(frame); err != nil {
-				c.Conn.Close()
+				_ = c.Conn.Close()
 				return 0, err
 			}
 		}

@@ -137,7 +137,7 @@ func (b *bench) start(cfg Config, extra ...kgo.Opt) *instance {
 		defer close(i.done)
 		i.err = p.Run(ctx)
 	}()
-	b.t.Cleanup(func() { i.stop() })
+	b.t.Cleanup(func() { _ = i.stop() })
 	return i
 }
 
@@ -219,6 +219,73 @@ func (b *bench) read(topic string) []*kgo.Record {
 		}
 	}
 	return all
+}
+
+// uncommitted returns how many records a topic holds, those of aborted
+// transactions included.
+func (b *bench) uncommitted(topic string) int {
+	b.t.Helper()
+	ctx, cancel := context.WithTimeout(b.t.Context(), 30*time.Second)
+	defer cancel()
+	ends, err := b.admin.ListEndOffsets(ctx, topic)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	from := map[string]map[int32]kgo.Offset{topic: {}}
+	ends.Each(func(o kadm.ListedOffset) {
+		if o.Offset > 0 {
+			from[topic][o.Partition] = kgo.NewOffset().At(0)
+		}
+	})
+	client := b.newClient(kgo.ConsumePartitions(from), kgo.KeepControlRecords())
+	n := 0
+	for len(from[topic]) > 0 {
+		fetches := client.PollFetches(ctx)
+		if err := fetches.Err(); err != nil {
+			b.t.Fatal(err)
+		}
+		fetches.EachRecord(func(r *kgo.Record) {
+			if !r.Attrs.IsControl() {
+				n++
+			}
+			if end, _ := ends.Lookup(topic, r.Partition); r.Offset == end.Offset-1 {
+				delete(from[topic], r.Partition)
+			}
+		})
+	}
+	return n
+}
+
+// gather returns the counters and gauges of an instance, and the counts of its
+// histograms, by their names with labels as the text format writes them.
+func gather(t *testing.T, i *instance) map[string]float64 {
+	t.Helper()
+	families, err := i.registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	values := map[string]float64{}
+	for _, family := range families {
+		for _, m := range family.GetMetric() {
+			var labels []string
+			for _, l := range m.GetLabel() {
+				labels = append(labels, fmt.Sprintf("%s=%q", l.GetName(), l.GetValue()))
+			}
+			name := family.GetName()
+			if len(labels) > 0 {
+				name += "{" + strings.Join(labels, ",") + "}"
+			}
+			switch {
+			case m.GetHistogram() != nil:
+				values[name] = float64(m.GetHistogram().GetSampleCount())
+			case m.GetCounter() != nil:
+				values[name] = m.GetCounter().GetValue()
+			default:
+				values[name] = m.GetGauge().GetValue()
+			}
+		}
+	}
+	return values
 }
 
 // drained reports whether the app has committed everything in its inputs.
@@ -306,7 +373,7 @@ func (l *logBuffer) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if os.Getenv("ONCEBUS_TEST_VERBOSE") != "" {
-		os.Stderr.Write(p)
+		_, _ = os.Stderr.Write(p)
 	}
 	return l.b.Write(p)
 }

@@ -1,6 +1,7 @@
 package processor
 
 import (
+	"bytes"
 	"fmt"
 	"math/rand/v2"
 	"testing"
@@ -42,7 +43,7 @@ func assertOnce(t *testing.T, out []*kgo.Record, sent map[string]*kgo.Record) {
 		if !ok {
 			t.Fatalf("output holds %q, which nobody sent", id)
 		}
-		if string(r.Value) != string(want.Value) || !r.Timestamp.Equal(want.Timestamp) || header(r, "traceparent") != "00-abc" {
+		if !bytes.Equal(r.Value, want.Value) || !r.Timestamp.Equal(want.Timestamp) || header(r, "traceparent") != "00-abc" {
 			t.Fatalf("output of %s was touched: %+v", id, r)
 		}
 		if header(r, headerVerdict) != "unique" || header(r, headerRoute) != "signals" || len(header(r, headerKey)) != 64 {

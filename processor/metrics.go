@@ -99,7 +99,7 @@ func newMetrics(reg prometheus.Registerer, routes *dedup.Routes) *metrics {
 		}
 	}
 	for state := range taskStates {
-		m.tasks.WithLabelValues(taskState(state).String())
+		m.tasks.WithLabelValues(state.String())
 	}
 	return m
 }

@@ -26,7 +26,11 @@ func TestSecondRevocationWithoutTrafficIsNoticed(t *testing.T) {
 			if i.Ready() != nil {
 				return false
 			}
-			for _, task := range i.State().Tasks {
+			tasks := i.State().Tasks
+			if len(tasks) != 2 {
+				return false
+			}
+			for _, task := range tasks {
 				owners[task.Task]++
 			}
 		}

@@ -59,8 +59,8 @@ func New(cfg Config, routes *dedup.Routes, reg prometheus.Registerer, log *slog.
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	if routes.NeedsSecret() && len(cfg.KeySecret.Bytes()) == 0 {
-		return nil, errors.New("ONCEBUS_KEY_SECRET: a route says `secret: true`, so it must be set (or ONCEBUS_KEY_SECRET_FILE)")
+	if err := cfg.CheckSecret(routes.NeedsSecret()); err != nil {
+		return nil, err
 	}
 	opts, err := cfg.clientOptions()
 	if err != nil {
@@ -88,7 +88,7 @@ func (p *Processor) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer lock.Close()
+	defer func() { _ = lock.Close() }() // the kernel lets go in any case
 	p.client, err = kgo.NewClient(append([]kgo.Opt{kgo.RecordPartitioner(kgo.ManualPartitioner())}, p.baseOptions...)...)
 	if err != nil {
 		return fmt.Errorf("client: %w", err)
@@ -128,7 +128,7 @@ func (p *Processor) work(ctx context.Context) error {
 			})
 		}
 		wg.Wait()
-		done <- errors.Join(append(errs, p.host.Close())...)
+		done <- errors.Join(errors.Join(errs...), p.host.Close())
 	}()
 	select {
 	case err := <-done:

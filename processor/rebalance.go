@@ -197,7 +197,7 @@ func (w *worker) startOf(ctx context.Context, topic string, partition int32) (in
 
 // commitStarts tells the group where partitions start that it had no offset
 // for, so that a crash before their first transaction does not move "latest".
-func (w *worker) commitStarts(ctx context.Context) error {
+func (w *worker) commitStarts(ctx context.Context) {
 	w.mu.Lock()
 	starts := w.unstarted
 	w.unstarted = map[string]map[int32]kgo.EpochOffset{}
@@ -214,7 +214,7 @@ func (w *worker) commitStarts(ctx context.Context) error {
 		}
 	}
 	if len(starts) == 0 || ctx.Err() != nil {
-		return nil
+		return
 	}
 	var failed error
 	w.client.CommitOffsetsSync(ctx, starts, func(_ *kgo.Client, _ *kmsg.OffsetCommitRequest, resp *kmsg.OffsetCommitResponse, err error) {
@@ -233,7 +233,6 @@ func (w *worker) commitStarts(ctx context.Context) error {
 		// Only a crash before the first transaction would notice.
 		w.log.Warn("the start of new partitions could not be committed", "error", failed)
 	}
-	return nil
 }
 
 func describeOffsets(offsets map[string]map[int32]kgo.Offset) string {

@@ -40,7 +40,7 @@ func (s Secret) String() string {
 
 // Format implements fmt.Formatter. Without it a verb that does not fit, such as
 // %d, would print the value inside fmt's complaint.
-func (s Secret) Format(f fmt.State, _ rune) { fmt.Fprint(f, s.String()) }
+func (s Secret) Format(f fmt.State, _ rune) { _, _ = fmt.Fprint(f, s.String()) }
 
 // MarshalText implements encoding.TextMarshaler, and so covers JSON.
 func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }

@@ -92,7 +92,9 @@ func newSim(t *testing.T, seed uint64) *sim {
 		if t.Failed() {
 			t.Logf("seed %d, faults %v", seed, s.faults)
 			if file := os.Getenv("ONCEBUS_SIM_LOG"); file != "" {
-				os.WriteFile(file, []byte(s.logs.String()), 0o600)
+				if err := os.WriteFile(file, []byte(s.logs.String()), 0o600); err != nil {
+					t.Log(err)
+				}
 			}
 		}
 	})
@@ -107,7 +109,7 @@ func (s *sim) run() {
 		if s.rng.IntN(3) == 0 {
 			s.breakSomething()
 		}
-		pause(context.Background(), time.Duration(100+s.rng.IntN(1500))*time.Millisecond)
+		_ = pause(context.Background(), time.Duration(100+s.rng.IntN(1500))*time.Millisecond)
 	}
 	s.heal()
 	last := slices.IndexFunc(s.slots[:], func(l *simLife) bool { return l != nil })
@@ -119,7 +121,9 @@ func (s *sim) run() {
 	s.check()
 	for _, l := range s.slots {
 		if l != nil {
-			l.stop()
+			if err := l.stop(); err != nil {
+				s.t.Errorf("stopping after the end: %v", err)
+			}
 		}
 	}
 	for _, z := range s.zombies {
@@ -234,7 +238,9 @@ func (s *sim) crash() {
 
 func (s *sim) stopOne() {
 	if l := s.alive(); l != nil {
-		l.stop()
+		if err := l.stop(); err != nil {
+			s.t.Errorf("stopping in mid-traffic: %v", err)
+		}
 		s.slots[slices.Index(s.slots[:], l)] = nil
 	}
 }
@@ -314,7 +320,7 @@ func (n *simNet) cut(forGood bool) {
 	defer n.mu.Unlock()
 	n.gone = n.gone || forGood
 	for conn := range n.conns {
-		conn.Close()
+		_ = conn.Close() // it is cut, whatever state it was in
 	}
 	clear(n.conns)
 }

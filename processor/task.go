@@ -277,7 +277,7 @@ func (t *task) turnLate(j *judging, ev *event, eventTime, streamTime int64) {
 
 func (t *task) turnDuplicate(j *judging, ev *event, eventTime int64) {
 	j.count(ev.route, dedup.Duplicate)
-	topic := ""
+	var topic string
 	switch ev.route.Duplicates.Policy {
 	case dedup.Flag:
 		topic = ev.route.Output

@@ -26,14 +26,13 @@ type topicInfo struct {
 
 // topology is the set of topics the routes ask for, and what they are like.
 type topology struct {
-	app, cluster                   string
-	routed, keyed                  []string // inputs
-	emissions                      []string // output, duplicates and dead-letter topics
-	repartition, manifest          string   // repartition is "" if nothing is routed
-	retention                      time.Duration
-	topics                         map[string]topicInfo
-	limits                         map[string]topicLimits
-	repartitionBytes, minInputByte int32
+	app, cluster          string
+	routed, keyed         []string // inputs
+	emissions             []string // output, duplicates and dead-letter topics
+	repartition, manifest string   // repartition is "" if nothing is routed
+	retention             time.Duration
+	topics                map[string]topicInfo
+	limits                map[string]topicLimits
 }
 
 // changelogName names the changelog of a topic whose partitions are tasks.

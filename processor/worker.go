@@ -28,6 +28,11 @@ const (
 	// idlePoll is how long a poll without records waits before the worker
 	// looks after its tasks.
 	idlePoll = time.Second
+	// leaveMax bounds how long a client may take to leave its group. It waits
+	// for a join in progress, which waits for members that may be gone, up to
+	// the rebalance timeout. As a static member it has nothing to say when it
+	// leaves, so cutting it short loses nothing.
+	leaveMax = 2 * time.Second
 	// Backoff before a client is built again or a failed produce repeated.
 	backoffMin, backoffMax = 50 * time.Millisecond, 5 * time.Second
 )
@@ -42,12 +47,13 @@ type worker struct {
 	log   *slog.Logger
 
 	// Of the current client; all of it is replaced together.
-	session *kgo.GroupTransactSession
-	client  *kgo.Client
-	ready   chan struct{} // closed once client is set
-	emitter *emitter
-	router  *router  // of the routing stage, else nil
-	tasks   *taskSet // of the dedup stage, else nil
+	session      *kgo.GroupTransactSession
+	client       *kgo.Client
+	cancelClient context.CancelFunc
+	ready        chan struct{} // closed once client is set
+	emitter      *emitter
+	router       *router  // of the routing stage, else nil
+	tasks        *taskSet // of the dedup stage, else nil
 
 	committed, aborted, unknown prometheus.Counter
 	commitSeconds               prometheus.Observer
@@ -89,7 +95,7 @@ func (w *worker) run(ctx context.Context) error {
 		began := time.Now()
 		err := w.live(ctx)
 		if ctx.Err() != nil {
-			if err != nil {
+			if err != nil && !errors.Is(err, context.Canceled) { // a restore that the stop cut short is no failure
 				return fmt.Errorf("worker %s, while stopping: %w", w.name, err)
 			}
 			return nil
@@ -104,9 +110,7 @@ func (w *worker) run(ctx context.Context) error {
 		// Jitter keeps two owners of one name from taking turns in step.
 		wait := backoff/2 + rand.N(backoff)
 		w.log.Warn("building a new client", "error", err, "wait", wait.Round(time.Millisecond).String())
-		if pause(ctx, wait) != nil {
-			return nil
-		}
+		_ = pause(ctx, wait) // the loop asks ctx
 		backoff = min(2*backoff, backoffMax)
 	}
 	return nil
@@ -120,10 +124,7 @@ func (w *worker) live(ctx context.Context) error {
 	defer w.disconnect()
 	// Registering the transactional id aborts what a former holder left
 	// open, so that nobody waits for its timeout.
-	if _, _, err := w.client.ProducerID(ctx); err != nil {
-		if ctx.Err() != nil {
-			return nil
-		}
+	if _, _, err := w.client.ProducerID(ctx); err != nil && ctx.Err() == nil {
 		return fmt.Errorf("register transactional id %s: %w", w.name, err)
 	}
 	for ctx.Err() == nil {
@@ -137,9 +138,7 @@ func (w *worker) live(ctx context.Context) error {
 		case err == nil:
 		case classify(err) == actAbort, classify(err) == actRetry:
 			w.log.Info("transaction aborted", "reason", err)
-			if pause(ctx, backoffMin) != nil {
-				return nil
-			}
+			_ = pause(ctx, backoffMin) // the loop asks ctx
 		default:
 			return err
 		}
@@ -153,11 +152,13 @@ func (w *worker) connect(ctx context.Context) error {
 	w.callbackBlocked = false
 	w.rebalanced, w.assigning, w.adjusted, w.unstarted = false, 0, 0, map[string]map[int32]kgo.EpochOffset{}
 	w.mu.Unlock()
-	session, err := kgo.NewGroupTransactSession(w.options()...)
+	clientCtx, cancel := context.WithCancel(context.Background())
+	session, err := kgo.NewGroupTransactSession(append(w.options(), kgo.WithContext(clientCtx))...)
 	if err != nil {
+		cancel()
 		return fmt.Errorf("client of %s: %w", w.name, err)
 	}
-	w.session, w.client = session, session.Client()
+	w.session, w.client, w.cancelClient = session, session.Client(), cancel
 	w.emitter = newEmitter(w.p.rt, w.client)
 	w.router, w.tasks = nil, nil
 	if w.stage == stageRoute {
@@ -172,7 +173,10 @@ func (w *worker) connect(ctx context.Context) error {
 
 func (w *worker) disconnect() {
 	w.p.snapshot.setClient(w.name, nil)
+	hurry := time.AfterFunc(leaveMax, w.cancelClient)
 	w.session.CloseAllowingRebalance()
+	hurry.Stop()
+	w.cancelClient()
 	if w.tasks != nil {
 		w.tasks.close()
 	}
@@ -238,9 +242,7 @@ func (w *worker) turn(ctx context.Context, fetches kgo.Fetches) error {
 	if rebalanced, err := w.rearm(); err != nil || rebalanced {
 		return err
 	}
-	if err := w.commitStarts(ctx); err != nil {
-		return err
-	}
+	w.commitStarts(ctx)
 	adjusted := w.takeAdjusted()
 	if w.tasks != nil {
 		if err := w.tasks.settle(w.client); err != nil {

@@ -62,8 +62,9 @@ func main() {
 	flag.StringVar(&s.only, "only", "", "run only the contenders whose name contains this")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if err := run(ctx, s); err != nil {
+	err := run(ctx, s)
+	stop()
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "throughput:", err)
 		os.Exit(1)
 	}
@@ -74,7 +75,7 @@ func run(ctx context.Context, s settings) error {
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(dir)
+	defer func() { _ = os.RemoveAll(dir) }()
 	kafka := filepath.Join(dir, "kafka")
 	if err := os.Mkdir(kafka, 0o700); err != nil {
 		return err
@@ -83,7 +84,7 @@ func run(ctx context.Context, s settings) error {
 	if err != nil {
 		return err
 	}
-	defer broker.Close()
+	defer func() { _ = broker.Close() }()
 	fmt.Fprintf(os.Stderr, "generating %d events\n", s.events)
 	if err := generate(ctx, broker.Seeds(), s); err != nil {
 		return fmt.Errorf("generate the input: %w", err)

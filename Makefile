@@ -1,0 +1,102 @@
+# Everything here needs Go, git and make; linters are built by `go run` at a pinned version. A C compiler adds the race detector,
+# Java and Maven the tests against a real Apache Kafka. Without them those parts are left out with a line that says so, except
+# with CI=true in the environment: there they must run.
+
+SHELL := /bin/bash -o pipefail
+.DEFAULT_GOAL := help
+
+GO ?= go
+GOLANGCI_LINT := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.8.0
+
+# How long each fuzz target runs: a duration (5s) or a number of inputs (10000x).
+FUZZTIME ?= 5s
+# The longest one package's tests may take; the real-Kafka tests start a broker and processes of their own.
+TEST_TIMEOUT ?= 20m
+# Most lines of a Go file that is not a test.
+FILE_LINES_MAX := 500
+
+# The race detector needs cgo and a C compiler.
+RACE := $(shell [ "$$($(GO) env CGO_ENABLED)" = 1 ] && command -v $$($(GO) env CC) >/dev/null && echo -race)
+
+.PHONY: help
+help: ## print this help
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: build
+build: ## build the static binary bin/oncebus
+	CGO_ENABLED=0 $(GO) build -trimpath -o bin/oncebus ./cmd/oncebus
+
+.PHONY: demo
+demo: build ## deduplicate sample traffic on an embedded broker and check the result
+	./bin/oncebus demo
+
+.PHONY: test
+test: race-note fuzz sim ## all tests: short fuzz runs, simulation, then every package with the race detector and a real Kafka
+	$(GO) test $(RACE) -timeout $(TEST_TIMEOUT) ./...
+
+.PHONY: race-note
+race-note:
+ifeq ($(RACE),)
+ifeq ($(CI),true)
+	@echo 'test: the race detector needs cgo and a C compiler (install gcc)' >&2; exit 1
+else
+	@echo 'test: no C compiler found: running without the race detector'
+endif
+endif
+
+.PHONY: fuzz
+fuzz: ## run every fuzz target for FUZZTIME
+	@GO='$(GO)' .ci/fuzz '$(FUZZTIME)'
+
+.PHONY: sim
+sim: ## hours of crashes, rebalances and lost answers in virtual time (testing/synctest)
+	@$(GO) test -tags synctests -list '^TestSim' ./processor/... | grep -q '^TestSim' || { echo 'sim: no simulation found' >&2; exit 1; }
+	$(GO) test -tags synctests -timeout $(TEST_TIMEOUT) -run '^TestSim' ./processor/...
+
+.PHONY: real
+real: ## only the tests against a real Apache Kafka, with their names
+	$(GO) test $(RACE) -timeout $(TEST_TIMEOUT) -count=1 -v -run '^TestReal' ./...
+
+.PHONY: bench-state
+bench-state: ## the store at size: 10 million keys, beside a plain row per key (minutes)
+	$(GO) run ./benchmarks/state
+
+.PHONY: check
+check: fmt vet deps length tidy lint vuln ## every static check
+	@echo 'check: ok'
+
+.PHONY: fmt
+fmt: ## every Go file is formatted
+	@files=$$(gofmt -l .) && { [ -z "$$files" ] || { echo "fmt: run gofmt -w on: $$files" >&2; exit 1; }; }
+
+.PHONY: vet
+vet: ## go vet, also of the simulation's files
+	$(GO) vet ./...
+	$(GO) vet -tags synctests ./...
+
+.PHONY: lint
+lint: ## golangci-lint with .golangci.yml
+	$(GO) run $(GOLANGCI_LINT) run ./...
+
+.PHONY: deps
+deps: ## dependencies point one way: cmd -> processor -> state -> dedup, one outside system per package
+	@GO='$(GO)' .ci/deps
+
+.PHONY: length
+length: ## no Go file outside tests is longer than a reader's patience
+	@find . -name '*.go' ! -name '*_test.go' -exec awk -v max=$(FILE_LINES_MAX) \
+		'END { if (FNR > max) { printf "length: %s has %d lines, at most %d are allowed\n", FILENAME, FNR, max; exit 1 } }' {} \; \
+		| { ! grep . >&2; }
+
+.PHONY: tidy
+tidy: ## go.mod and go.sum hold what the code needs and no more
+	$(GO) mod tidy -diff
+
+.PHONY: vuln
+vuln: ## known vulnerabilities in what the code calls, where their database can be reached
+	@GO='$(GO)' .ci/vuln $(GOVULNCHECK)
+
+.PHONY: clean
+clean: ## remove what the build made
+	rm -rf bin

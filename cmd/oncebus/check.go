@@ -1,0 +1,174 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"oncebus/dedup"
+)
+
+func runCheck(_ context.Context, args []string, p process) int {
+	fs := newFlags("check", "[OPTIONS] [FILE]", "Validates the routes file and prints what it says, without a broker. FILE is\n"+
+		"$ONCEBUS_ROUTES unless given, and routes.yaml without either. All mistakes are\n"+
+		"reported at once, with file, line and field; the exit code is 2 then.")
+	schema := fs.Bool("schema", false, "print the JSON Schema of the routes file and do nothing else")
+	all := fs.Bool("settings", false, "validate the settings in the environment too, as 'oncebus run' does at its start")
+	rest, code, done := parseFlags(fs, args, 1, p)
+	if done {
+		return code
+	}
+	if *schema {
+		printf(p.stdout, "%s", dedup.RoutesSchema)
+		return exitStopped
+	}
+	s, settingsErr := parseSettings(p.environ)
+	if len(rest) == 1 {
+		s.Routes = rest[0]
+	}
+	if *all {
+		settingsErr = errors.Join(settingsErr, s.validate())
+	} else {
+		settingsErr = nil
+	}
+	routes, err := readRoutes(s.Routes)
+	if *all && err == nil {
+		settingsErr = errors.Join(settingsErr, s.Processor.CheckSecret(routes.NeedsSecret()))
+	}
+	if err := errors.Join(settingsErr, err); err != nil {
+		printf(p.stderr, "%v\n", err)
+		return exitWrong
+	}
+	if err := printRoutes(p.stdout, s.Routes, routes); err != nil {
+		printf(p.stderr, "oncebus check: %v\n", err)
+		return exitFailed
+	}
+	return exitStopped
+}
+
+// readRoutes reads and validates a routes file.
+func readRoutes(path string) (*dedup.Routes, error) {
+	data, err := os.ReadFile(path) //nolint:gosec // the file is the one the user names
+	if err != nil {
+		return nil, fmt.Errorf("routes file (ONCEBUS_ROUTES): %w", err)
+	}
+	return dedup.ParseRoutes(path, data)
+}
+
+// printRoutes writes what a routes file means, defaults filled in.
+func printRoutes(w io.Writer, path string, routes *dedup.Routes) error {
+	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	printf(tw, "%s is valid: %s\n", path, plural(len(routes.Routes), "route"))
+	for _, r := range routes.Routes {
+		printf(tw, "\nroute %s\n", r.Name)
+		for _, line := range describe(r) {
+			if line.value != "" {
+				printf(tw, "  %s\t%s\n", line.name, line.value)
+			}
+		}
+	}
+	if routes.NeedsSecret() {
+		printf(tw, "\nONCEBUS_KEY_SECRET or ONCEBUS_KEY_SECRET_FILE must be set to run these routes.\n")
+	}
+	return tw.Flush()
+}
+
+// fact is one line about a route; without a value it is not worth saying.
+type fact struct{ name, value string }
+
+func describe(r *dedup.Route) []fact {
+	path := "through the repartition topic"
+	if r.Keyed {
+		path = "partitioned by the dedup key already (keyed)"
+	}
+	keys := make([]string, len(r.Keys))
+	for i := range r.Keys {
+		keys[i] = r.Keys[i].String()
+	}
+	hash := "SHA-256"
+	if r.Secret {
+		hash = "HMAC-SHA-256 with the secret"
+	}
+	namespace, match, eventTime := "", "", "the record's timestamp"
+	if r.Namespace != r.Name {
+		namespace = r.Namespace
+	}
+	if r.Match != nil {
+		match = describeMatch(r.Match)
+	}
+	if r.Time != nil {
+		eventTime = fmt.Sprintf("field %s (%s)", r.Time.Field.Path.Text, r.Time.Format)
+	}
+	duplicates := describePolicy(r.Duplicates.Policy, r)
+	if r.Duplicates.Policy == dedup.ToTopic {
+		duplicates = "to " + r.Duplicates.Topic
+	}
+	return []fact{
+		{"namespace", namespace},
+		{"takes", strings.Join(r.Topics, ", ") + ", " + path},
+		{"match", match},
+		{"key", strings.Join(keys, "; else ")},
+		{"hash", hash},
+		{"window", fmt.Sprintf("%s by %s; grace %s, skew %s", shortDuration(r.Window), eventTime, shortDuration(r.Grace), shortDuration(r.Skew))},
+		{"output", r.Output},
+		{"duplicates", duplicates},
+		{"missing key", describePolicy(r.MissingKey, r)},
+		{"late", describePolicy(r.Late, r)},
+		{"far future", describePolicy(r.Future, r)},
+		{"dead letter", r.DeadLetter},
+	}
+}
+
+func describeMatch(m *dedup.Match) string {
+	what := "field " + m.Field.Path.Text
+	if m.Header != "" {
+		what = "header " + m.Header
+	}
+	quoted := make([]string, len(m.In))
+	for i, v := range m.In {
+		quoted[i] = strconv.Quote(v)
+	}
+	return what + " is " + strings.Join(quoted, " or ")
+}
+
+func describePolicy(p dedup.Policy, r *dedup.Route) string {
+	switch p {
+	case dedup.DeadLetter:
+		return "to " + r.DeadLetter
+	case dedup.Pass:
+		return "passed to " + r.Output + ", unchecked and marked"
+	case dedup.Flag:
+		return "passed to " + r.Output + ", marked"
+	case dedup.Drop:
+		return "dropped and counted"
+	case dedup.Clamp:
+		return "event time set to the broker's present plus skew"
+	default:
+		return p.String()
+	}
+}
+
+// shortDuration writes a duration without its zero parts: 24h, not 24h0m0s.
+func shortDuration(d time.Duration) string {
+	s := d.String()
+	if strings.HasSuffix(s, "m0s") {
+		s = strings.TrimSuffix(s, "0s")
+	}
+	if strings.HasSuffix(s, "h0m") {
+		s = strings.TrimSuffix(s, "0m")
+	}
+	return s
+}
+
+func plural(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return strconv.Itoa(n) + " " + noun + "s"
+}

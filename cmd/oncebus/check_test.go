@@ -1,0 +1,157 @@
+package main
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+)
+
+const testRoutes = `routes:
+  - name: signals
+    topics: [signals.raw, signals.retry]
+    match: {field: kind, in: [signal, "1"]}
+    key:
+      - field: traceId
+      - hash: [symbol, exchange, action, timestamp]
+    window: 24h
+    output: signals.unique
+    duplicates: {to: signals.duplicates}
+    dead_letter: dead
+  - name: payments
+    namespace: money
+    topics: [payments.raw]
+    keyed: true
+    key: [header: Idempotency-Key, record_key, raw]
+    window: 90m
+    grace: 1m30s
+    skew: 0s
+    time: {field: at, format: rfc3339}
+    output: payments.unique
+    duplicates: flag
+    missing_key: pass
+    late: drop
+    future: clamp
+`
+
+func TestCheckPrintsTheRoutes(t *testing.T) {
+	path := writeFile(t, "routes.yaml", testRoutes)
+	want := path + ` is valid: 2 routes
+
+route signals
+  takes        signals.raw, signals.retry, through the repartition topic
+  match        field kind is "signal" or "1"
+  key          field: traceId; else hash: [symbol, exchange, action, timestamp]
+  hash         SHA-256
+  window       24h by the record's timestamp; grace 10m, skew 1h
+  output       signals.unique
+  duplicates   to signals.duplicates
+  missing key  to dead
+  late         to dead
+  far future   to dead
+  dead letter  dead
+
+route payments
+  namespace    money
+  takes        payments.raw, partitioned by the dedup key already (keyed)
+  key          header: Idempotency-Key; else record_key; else raw
+  hash         SHA-256
+  window       1h30m by field at (rfc3339); grace 1m30s, skew 0s
+  output       payments.unique
+  duplicates   passed to payments.unique, marked
+  missing key  passed to payments.unique, unchecked and marked
+  late         dropped and counted
+  far future   event time set to the broker's present plus skew
+  dead letter  oncebus.dead-letter
+`
+	for _, got := range []outcome{
+		execute(t.Context(), nil, "", "check", path),
+		execute(t.Context(), []string{"ONCEBUS_ROUTES=" + path}, "", "check"),
+		execute(t.Context(), []string{"ONCEBUS_ROUTES=none.yaml"}, "", "check", path),
+		execute(t.Context(), []string{"ONCEBUS_BROKERS=a:1"}, "", "check", "--settings", path),
+	} {
+		if got.code != exitStopped || got.stdout != want || got.stderr != "" {
+			t.Errorf("exit code %d, stderr %q, stdout:\n%s\nwant:\n%s", got.code, got.stderr, got.stdout, want)
+		}
+	}
+}
+
+func TestCheckSaysThatASecretIsNeeded(t *testing.T) {
+	path := writeFile(t, "routes.yaml", strings.Replace(testRoutes, "    keyed: true\n", "    keyed: true\n    secret: true\n", 1))
+	got := execute(t.Context(), nil, "", "check", path)
+	if got.code != exitStopped || !strings.Contains(got.stdout, "  hash         HMAC-SHA-256 with the secret\n") ||
+		!strings.HasSuffix(got.stdout, "\nONCEBUS_KEY_SECRET or ONCEBUS_KEY_SECRET_FILE must be set to run these routes.\n") {
+		t.Errorf("%+v", got)
+	}
+	got = execute(t.Context(), []string{"ONCEBUS_BROKERS=a:1"}, "", "check", "--settings", path)
+	if got.code != exitWrong || !strings.HasPrefix(got.stderr, "ONCEBUS_KEY_SECRET: not set") {
+		t.Errorf("%+v", got)
+	}
+}
+
+// badRoutes has four mistakes, each with its line.
+const badRoutes = `routes:
+  - name: signals
+    topics: [signals.raw]
+    key:
+      - field: traceId
+    windw: 24h
+    window: soon
+    output: signals.unique
+  - name: signals
+    topics: [other.raw]
+    key: [raw]
+    window: 1h
+`
+
+func TestCheckReportsAllMistakesAtOnce(t *testing.T) {
+	path := writeFile(t, "routes.yaml", badRoutes)
+	got := execute(t.Context(), nil, "", "check", path)
+	lines := strings.Split(strings.TrimSuffix(got.stderr, "\n"), "\n")
+	if got.code != exitWrong || got.stdout != "" || len(lines) < 4 {
+		t.Fatalf("%+v", got)
+	}
+	for _, want := range []string{":6: ", ":7: routes[0].window", ":9: routes[1].", "routes[1].output"} {
+		if !strings.Contains(got.stderr, want) {
+			t.Errorf("no mistake at %q in:\n%s", want, got.stderr)
+		}
+	}
+	for _, line := range lines {
+		if !strings.HasPrefix(line, path+":") {
+			t.Errorf("a mistake without file and line: %s", line)
+		}
+	}
+}
+
+func TestCheckMissingFile(t *testing.T) {
+	got := execute(t.Context(), nil, "", "check", "none.yaml")
+	if want := "routes file (ONCEBUS_ROUTES): open none.yaml: no such file or directory\n"; got.code != exitWrong || got.stderr != want {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestCheckSettings(t *testing.T) {
+	path := writeFile(t, "routes.yaml", badRoutes)
+	got := execute(t.Context(), []string{"ONCEBUS_PARTITIONS=0", "ONCEBUS_WORKERS=x"}, "", "check", "--settings", path)
+	if got.code != exitWrong {
+		t.Errorf("exit code %d", got.code)
+	}
+	for _, want := range []string{"ONCEBUS_WORKERS: ", "ONCEBUS_PARTITIONS: 0", "ONCEBUS_BROKERS: not set", path + ":6: "} {
+		if !strings.Contains(got.stderr, want) {
+			t.Errorf("no mistake %q in:\n%s", want, got.stderr)
+		}
+	}
+}
+
+func TestCheckSchema(t *testing.T) {
+	got := execute(t.Context(), nil, "", "check", "--schema")
+	var schema struct {
+		Schema     string                     `json:"$schema"`
+		Properties map[string]json.RawMessage `json:"properties"`
+	}
+	if err := json.Unmarshal([]byte(got.stdout), &schema); err != nil {
+		t.Fatal(err)
+	}
+	if got.code != exitStopped || schema.Schema == "" || schema.Properties["routes"] == nil {
+		t.Errorf("%+v", got)
+	}
+}

@@ -1,0 +1,399 @@
+package main
+
+import (
+	"context"
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"oncebus/dedup"
+	"oncebus/processor"
+)
+
+const (
+	demoProcesses  = 2
+	demoWorkers    = 2 // of each process
+	demoPartitions = 6 // of the repartition topic
+	demoEventsMin  = 100
+	demoEventsMax  = 2_000_000 // all of it is kept in memory
+	// demoLivePercent of the records are live traffic; the rest are copies
+	// that come after the pause.
+	demoLivePercent = 85
+	// The live traffic is spread over so many steps, so that there is
+	// something to see and oncebus works on a stream rather than a heap.
+	demoSteps    = 100
+	demoStepMin  = 100 // records; few records take fewer steps
+	demoStepTime = 50 * time.Millisecond
+	// demoPause lies between live traffic and retries by event time; by the
+	// clock it is as long as the last commit needs.
+	demoPause = time.Hour
+	// demoStall is how long nothing may move before the demo gives up and
+	// counts what there is.
+	demoStall = 20 * time.Second
+)
+
+//go:embed demo_routes.yaml
+var demoRoutes string
+
+// demoOptions are the flags of 'oncebus demo'.
+type demoOptions struct {
+	seed    uint64
+	events  int
+	brokers []string
+	verbose bool
+}
+
+// demoResult is the last line on standard output. Events are the records
+// produced; all but duplicates are counted by reading the topics back.
+type demoResult struct {
+	Events     int     `json:"events"`
+	Unique     int     `json:"unique"`
+	Duplicates int     `json:"duplicates"`
+	Invalid    int     `json:"invalid"`
+	Missing    int     `json:"missing"`
+	Extra      int     `json:"extra"`
+	Altered    int     `json:"altered"`
+	Seed       uint64  `json:"seed"`
+	Seconds    float64 `json:"seconds"`
+}
+
+func runDemo(ctx context.Context, args []string, p process) int {
+	fs := newFlags("demo", "[OPTIONS]", "Sends generated trade signals and webhooks with copies among them through oncebus, on\n"+
+		"an embedded broker, and proves the result: the output is read back and compared with\n"+
+		"what was produced. The last line on standard output is the result as JSON; the exit\n"+
+		"code is 0 only when nothing is missing and nothing is there twice.")
+	seed := fs.Uint64("seed", 0, "generate the events from this `number`; 0 draws one, which is printed")
+	events := fs.Int("events", 20_000, "how many `records` to produce, copies included")
+	brokers := fs.String("brokers", "", "use the Kafka at these comma separated `addresses` in place of the embedded one;\n"+
+		"ONCEBUS_TLS_*, ONCEBUS_SASL_* and ONCEBUS_REPLICATION_FACTOR apply;\nthe demo's topics and groups are removed at the end")
+	verbose := fs.Bool("verbose", false, "log what oncebus does")
+	if _, code, done := parseFlags(fs, args, 0, p); done {
+		return code
+	}
+	if *events < demoEventsMin || *events > demoEventsMax {
+		return usageError(fs, p, fmt.Sprintf("--events %d is out of range, want %d to %d", *events, demoEventsMin, demoEventsMax))
+	}
+	o := demoOptions{seed: *seed, events: *events, verbose: *verbose}
+	if *brokers != "" {
+		o.brokers = strings.Split(*brokers, ",")
+	}
+	for o.seed == 0 {
+		o.seed = uint64(rand.Uint32())
+	}
+	result, err := demonstrate(ctx, o, p)
+	if err != nil {
+		printf(p.stderr, "oncebus demo: %v\n", err)
+		return exitFailed
+	}
+	line, err := json.Marshal(result)
+	if err != nil {
+		printf(p.stderr, "oncebus demo: %v\n", err)
+		return exitFailed
+	}
+	printf(p.stdout, "%s\n", line)
+	if result.Missing != 0 || result.Extra != 0 || result.Altered != 0 || result.Duplicates != result.Events-result.Unique-result.Invalid {
+		return exitFailed
+	}
+	return exitStopped
+}
+
+// demo is one run: a broker, processes of oncebus on it, and the ledger.
+type demo struct {
+	demoOptions
+	out      io.Writer // for the person watching
+	broker   *demoBroker
+	config   processor.Config
+	routes   *dedup.Routes
+	client   *kgo.Client // produces the input; read_committed readers are clients of their own
+	admin    *kadm.Client
+	registry *prometheus.Registry
+	log      *slog.Logger
+	ledger   demoLedger
+	progress *progress
+}
+
+// demonstrate runs the demo and returns its result. An error means that the
+// result could not be had; a bad result is none.
+func demonstrate(ctx context.Context, o demoOptions, p process) (result demoResult, err error) {
+	d := &demo{demoOptions: o, out: p.stderr, registry: prometheus.NewRegistry()}
+	level := slog.LevelWarn
+	if o.verbose {
+		level = slog.LevelDebug
+	}
+	d.log = newLogger(p.stderr, level, logText)
+	stateDir, err := os.MkdirTemp("", "oncebus-demo-")
+	if err != nil {
+		return result, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(stateDir)) }()
+	if d.broker, err = openBroker(o.brokers); err != nil {
+		return result, err
+	}
+	defer d.broker.stop()
+	if err := d.configure(p.environ, stateDir); err != nil {
+		return result, err
+	}
+	options, err := d.config.ClientOptions()
+	if err != nil {
+		return result, err
+	}
+	d.client, err = kgo.NewClient(append(options, kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.UnknownTopicRetries(-1))...)
+	if err != nil {
+		return result, err
+	}
+	defer d.client.Close()
+	d.admin = kadm.NewClient(d.client)
+	defer func() { err = errors.Join(err, d.broker.remove(ctx, d.admin)) }()
+	return d.run(ctx)
+}
+
+// configure makes settings and routes of the demo. Of the environment only what
+// a real broker asks for is taken over.
+func (d *demo) configure(environ []string, stateDir string) error {
+	var own []string
+	for _, v := range environ {
+		for _, prefix := range []string{"TLS_", "SASL_", "REPLICATION_FACTOR"} {
+			if d.broker.embedded == nil && strings.HasPrefix(v, envPrefix+prefix) {
+				own = append(own, v)
+			}
+		}
+	}
+	s, err := parseSettings(append(own,
+		"ONCEBUS_BROKERS="+strings.Join(d.broker.addrs, ","),
+		"ONCEBUS_APP_ID="+d.broker.prefix+"app",
+		"ONCEBUS_INSTANCE_ID=demo",
+		"ONCEBUS_PARTITIONS="+strconv.Itoa(demoPartitions),
+		"ONCEBUS_WORKERS="+strconv.Itoa(demoWorkers),
+		"ONCEBUS_CREATE_TOPICS=true",
+		"ONCEBUS_STATE_DIR="+stateDir,
+	))
+	if err := errors.Join(err, s.validate()); err != nil {
+		return err
+	}
+	d.config = s.Processor
+	routes := demoRoutes
+	for _, topic := range []string{signalsRaw, webhooksRaw, "signals.unique", "webhooks.unique", dedup.DefaultDeadLetter} {
+		routes = strings.ReplaceAll(routes, topic, d.broker.prefix+topic)
+	}
+	d.routes, err = dedup.ParseRoutes("demo_routes.yaml", []byte(routes))
+	return err
+}
+
+// run sends the traffic through oncebus and counts what came of it.
+func (d *demo) run(ctx context.Context) (demoResult, error) {
+	started := time.Now()
+	printf(d.out, "oncebus demo: %d records, seed %d, broker %s, %d processes of %d workers\n",
+		d.events, d.seed, strings.Join(d.broker.addrs, ","), demoProcesses, demoWorkers)
+	if err := d.broker.create(ctx, d.admin, d.config.ReplicationFactor, d.broker.prefix+signalsRaw, d.broker.prefix+webhooksRaw); err != nil {
+		return demoResult{}, err
+	}
+	d.progress = newProgress(d.out, d.registry, d.events)
+	if err := d.withProcesses(ctx, d.sendAll); err != nil {
+		return demoResult{}, err
+	}
+	if err := d.readBack(ctx); err != nil {
+		return demoResult{}, err
+	}
+	counts, err := gatherVerdicts(d.registry)
+	if err != nil {
+		return demoResult{}, err
+	}
+	result := demoResult{
+		Events: len(d.ledger.produced), Unique: d.ledger.passed, Duplicates: counts["duplicate"], Invalid: d.ledger.invalid,
+		Missing: d.ledger.missing, Extra: d.ledger.extra, Altered: d.ledger.altered,
+		Seed: d.seed, Seconds: math.Round(time.Since(started).Seconds()*10) / 10,
+	}
+	d.report(result)
+	return result, nil
+}
+
+// withProcesses runs work beside the processes of oncebus, which share the app
+// as processes on several machines would. It returns when all have stopped.
+func (d *demo) withProcesses(ctx context.Context, work func(context.Context, []*processor.Processor) error) error {
+	running, fail := context.WithCancelCause(ctx)
+	defer fail(nil)
+	procs := make([]*processor.Processor, demoProcesses)
+	for i := range procs {
+		config := d.config
+		config.InstanceID += "-" + strconv.Itoa(i+1)
+		config.StateDir = filepath.Join(config.StateDir, config.InstanceID)
+		registerer := prometheus.WrapRegistererWith(prometheus.Labels{"process": config.InstanceID}, d.registry)
+		var err error
+		if procs[i], err = processor.New(config, d.routes, registerer, d.log.With("process", config.InstanceID)); err != nil {
+			return err
+		}
+	}
+	var wg sync.WaitGroup
+	errs := make([]error, len(procs))
+	for i, proc := range procs {
+		wg.Go(func() {
+			if errs[i] = proc.Run(running); errs[i] != nil {
+				fail(errs[i])
+			}
+		})
+	}
+	watched, unwatch := context.WithCancel(running)
+	wg.Go(func() { d.progress.show(watched) })
+	workErr := work(running, procs)
+	unwatch()
+	fail(nil)
+	wg.Wait()
+	if err := errors.Join(errs...); err != nil {
+		return err // workErr is what followed from it
+	}
+	return workErr
+}
+
+// sendAll waits for the processes to be ready, produces the live traffic and
+// then, when all of it has been judged, the copies that come after a pause.
+func (d *demo) sendAll(ctx context.Context, procs []*processor.Processor) error {
+	var reasons []error // why processes are not ready
+	ready := func() (int, error) {
+		reasons = reasons[:0]
+		for _, p := range procs {
+			if err := p.Ready(); err != nil {
+				reasons = append(reasons, err)
+			}
+		}
+		return len(procs) - len(reasons), nil
+	}
+	if n, err := d.await(ctx, len(procs), ready); err != nil {
+		return err
+	} else if n < len(procs) {
+		return fmt.Errorf("only %d of %d processes are ready: %w", n, len(procs), errors.Join(reasons...))
+	}
+	// The events lie well in the past, so that the retries lie there too:
+	// event time beyond the broker's present is refused as from the future.
+	t := newDemoTraffic(d.seed, time.Now().Add(-2*demoPause))
+	live := t.live(d.events * demoLivePercent / 100)
+	for _, records := range [][]demoRecord{live, t.retries(d.events - len(live))} {
+		d.ledger.add(records)
+		if err := d.produce(ctx, records); err != nil {
+			return err
+		}
+		n, err := d.await(ctx, len(d.ledger.produced), d.judged)
+		if err != nil {
+			return err
+		}
+		if n != len(d.ledger.produced) {
+			// Not an error: the ledger says what is missing.
+			printf(d.out, "  stalled: %d of %d records judged\n", n, len(d.ledger.produced))
+		}
+	}
+	return nil
+}
+
+func (d *demo) judged() (int, error) {
+	counts, err := gatherVerdicts(d.registry)
+	return counts.total(), err
+}
+
+// await polls count until it reaches want, or has not moved for demoStall.
+func (d *demo) await(ctx context.Context, want int, count func() (int, error)) (int, error) {
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	last, moved := -1, time.Now()
+	for {
+		n, err := count()
+		if err != nil || n >= want {
+			return n, err
+		}
+		if n != last {
+			last, moved = n, time.Now()
+		}
+		if time.Since(moved) > demoStall {
+			return n, nil
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return n, context.Cause(ctx)
+		}
+	}
+}
+
+// produce sends records step by step, in their order on each partition.
+func (d *demo) produce(ctx context.Context, records []demoRecord) error {
+	tick := time.NewTicker(demoStepTime)
+	defer tick.Stop()
+	for step := range slices.Chunk(records, max(demoStepMin, d.events/demoSteps)) {
+		batch := make([]*kgo.Record, len(step))
+		for i, r := range step {
+			r.Topic = d.broker.prefix + r.Topic
+			batch[i] = r.Record
+		}
+		if err := d.client.ProduceSync(ctx, batch...).FirstErr(); err != nil {
+			return fmt.Errorf("produce: %w", errors.Join(err, context.Cause(ctx)))
+		}
+		d.progress.produced.Add(int64(len(batch)))
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	return nil
+}
+
+// readBack reads every output and dead-letter topic and lets the ledger judge.
+func (d *demo) readBack(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	options, err := d.config.ClientOptions()
+	if err != nil {
+		return err
+	}
+	outputs, topics := map[string]string{}, []string{}
+	for _, r := range d.routes.Routes {
+		outputs[r.Output] = r.Name
+		topics = append(topics, r.Output, r.DeadLetter)
+	}
+	slices.Sort(topics)
+	err = readTopics(ctx, d.admin, options, func(r *kgo.Record) {
+		if route, ok := outputs[r.Topic]; ok {
+			d.ledger.output(route, r)
+		} else {
+			d.ledger.deadLetter(r)
+		}
+	}, slices.Compact(topics)...)
+	d.ledger.close()
+	return err
+}
+
+// report prints the result for a person.
+func (d *demo) report(r demoResult) {
+	printf(d.out, "\nRead back and compared with what was produced, after %.1f s:\n", r.Seconds)
+	for _, line := range []struct {
+		n    int
+		what string
+	}{
+		{r.Events, "records produced"},
+		{r.Unique, fmt.Sprintf("events came out, of %d produced", d.ledger.unique())},
+		{r.Duplicates, fmt.Sprintf("copies were held back, of %d produced", d.ledger.duplicates())},
+		{r.Invalid, fmt.Sprintf("bad records are in the dead-letter topic, of %d produced", d.ledger.bad)},
+		{r.Missing, "missing"},
+		{r.Extra, "there twice, or from nowhere"},
+		{r.Altered, "altered, or not the first copy"},
+	} {
+		printf(d.out, "  %8d  %s\n", line.n, line.what)
+	}
+	for _, fault := range d.ledger.faults {
+		printf(d.out, "  ! %s\n", fault)
+	}
+}

@@ -1,0 +1,262 @@
+//go:build unix
+
+package main
+
+import (
+	"debug/elf"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"go.yaml.in/yaml/v4"
+
+	"oncebus/dedup"
+	"oncebus/processor/kafkatest"
+)
+
+// There is no container engine where these tests run, so they check what can be known without one: that the files of
+// deployments/ agree with the program, with one another and with the tree.
+
+const deployments = "../../deployments"
+
+// compose is what the tests look at in compose.yaml.
+type compose struct {
+	Services map[string]struct {
+		Image       string
+		Build       struct{ Context, Dockerfile string }
+		DependsOn   []string `yaml:"depends_on"`
+		Environment map[string]string
+		Volumes     []string
+		Ports       []string
+		StopGrace   time.Duration `yaml:"stop_grace_period"`
+	}
+	Volumes map[string]any
+}
+
+func readYAML(t *testing.T, path string, into any) {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join(deployments, path))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := yaml.Unmarshal(b, into); err != nil {
+		t.Fatalf("%s: %v", path, err)
+	}
+}
+
+func readCompose(t *testing.T) compose {
+	t.Helper()
+	var c compose
+	readYAML(t, "compose.yaml", &c)
+	for _, name := range []string{"kafka", "oncebus", "prometheus"} {
+		if _, ok := c.Services[name]; !ok {
+			t.Fatalf("compose.yaml has no service %s", name)
+		}
+	}
+	return c
+}
+
+// Every mount is a file that is there or a volume that is declared; every service waited for exists.
+func TestComposeMounts(t *testing.T) {
+	c := readCompose(t)
+	used := map[string]bool{}
+	for name, service := range c.Services {
+		for _, mount := range service.Volumes {
+			source, _, ok := strings.Cut(mount, ":")
+			if !ok {
+				t.Errorf("service %s: mount %q has no target", name, mount)
+			}
+			if !strings.HasPrefix(source, ".") {
+				used[source] = true
+				if _, declared := c.Volumes[source]; !declared {
+					t.Errorf("service %s mounts volume %s, which is not declared", name, source)
+				}
+				continue
+			}
+			if info, err := os.Stat(filepath.Join(deployments, source)); err != nil || !info.Mode().IsRegular() {
+				t.Errorf("service %s mounts %s, which is no file: %v", name, source, err)
+			}
+		}
+		for _, other := range service.DependsOn {
+			if _, ok := c.Services[other]; !ok {
+				t.Errorf("service %s depends on %s, which does not exist", name, other)
+			}
+		}
+	}
+	for volume := range c.Volumes {
+		if !used[volume] {
+			t.Errorf("volume %s is used by no service", volume)
+		}
+	}
+	dockerfile := filepath.Join(deployments, c.Services["oncebus"].Build.Context, c.Services["oncebus"].Build.Dockerfile)
+	if _, err := os.Stat(dockerfile); err != nil {
+		t.Errorf("service oncebus is built from %s: %v", dockerfile, err)
+	}
+}
+
+// The settings that compose.yaml and the Dockerfile make are known, valid together, and fit the rest: the broker's listener,
+// the mounted routes, the port that is published and scraped, the time a stop may take.
+func TestComposeSettings(t *testing.T) {
+	c := readCompose(t)
+	service := c.Services["oncebus"]
+	var environ []string
+	for name, value := range service.Environment {
+		environ = append(environ, name+"="+value)
+	}
+	for _, name := range unknownVariables(append(environ, dockerfileEnviron(t)...)) {
+		t.Errorf("%s is no setting", name)
+	}
+	for name := range service.Environment {
+		if !strings.HasPrefix(name, envPrefix) {
+			t.Errorf("service oncebus: %s is no setting of ours", name)
+		}
+	}
+	s, err := parseSettings(environ)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Processor.Validate(); err != nil {
+		t.Error(err)
+	}
+	listeners := c.Services["kafka"].Environment["KAFKA_ADVERTISED_LISTENERS"]
+	for _, broker := range s.Processor.Brokers {
+		if !strings.Contains(listeners, "://"+broker) {
+			t.Errorf("ONCEBUS_BROKERS has %s, Kafka advertises %s", broker, listeners)
+		}
+	}
+	if service.StopGrace <= s.Processor.StopTimeout {
+		t.Errorf("stop_grace_period is %v, must be more than ONCEBUS_STOP_TIMEOUT (%v)", service.StopGrace, s.Processor.StopTimeout)
+	}
+	mounted := func(target string) string {
+		for _, mount := range service.Volumes {
+			if parts := strings.Split(mount, ":"); len(parts) > 1 && parts[1] == target {
+				return parts[0]
+			}
+		}
+		t.Errorf("nothing is mounted at %s", target)
+		return ""
+	}
+	mounted(s.Processor.StateDir)
+	routes := filepath.Join(deployments, mounted(s.Routes))
+	b, err := os.ReadFile(routes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := dedup.ParseRoutes(routes, b); err != nil {
+		t.Error(err)
+	}
+	_, port, err := net.SplitHostPort(s.HTTPAddr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.ContainsFunc(service.Ports, func(p string) bool { return strings.HasSuffix(p, ":"+port) }) {
+		t.Errorf("port %s of ONCEBUS_HTTP_ADDR is not among the published %v", port, service.Ports)
+	}
+	if want := "apache/kafka:" + kafkatest.KafkaVersion; c.Services["kafka"].Image != want {
+		t.Errorf("compose.yaml runs %s, the tests ran with %s", c.Services["kafka"].Image, want)
+	}
+}
+
+// Prometheus scrapes the service of compose.yaml at its port.
+func TestPrometheusScrapesCompose(t *testing.T) {
+	var p struct {
+		ScrapeConfigs []struct {
+			StaticConfigs []struct{ Targets []string } `yaml:"static_configs"`
+		} `yaml:"scrape_configs"`
+	}
+	readYAML(t, "prometheus/prometheus.yml", &p)
+	_, port, err := net.SplitHostPort(readCompose(t).Services["oncebus"].Environment["ONCEBUS_HTTP_ADDR"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, scrape := range p.ScrapeConfigs {
+		for _, static := range scrape.StaticConfigs {
+			if slices.Contains(static.Targets, "oncebus:"+port) {
+				return
+			}
+		}
+	}
+	t.Errorf("no target oncebus:%s in %+v", port, p)
+}
+
+func readDockerfile(t *testing.T) string {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join(deployments, "Dockerfile"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.ReplaceAll(string(b), "\\\n", " ")
+}
+
+// dockerfileEnviron is what the image's ENV lines set.
+func dockerfileEnviron(t *testing.T) []string {
+	t.Helper()
+	var environ []string
+	for _, line := range regexp.MustCompile(`(?m)^ENV (.*)$`).FindAllStringSubmatch(readDockerfile(t), -1) {
+		environ = append(environ, strings.Fields(line[1])...)
+	}
+	if len(environ) == 0 {
+		t.Fatal("the Dockerfile has no ENV")
+	}
+	return environ
+}
+
+// The Dockerfile's build command makes a static binary of this program: the last stage is empty and has no loader. The image
+// runs it as an unprivileged user, with its state in a volume that this user owns.
+func TestDockerfile(t *testing.T) {
+	text := readDockerfile(t)
+	build := regexp.MustCompile(`(?m)^RUN (CGO_ENABLED=0) go (build .*) -o (\S+) (\./\S+)$`).FindStringSubmatch(text)
+	if build == nil {
+		t.Fatal("no line RUN CGO_ENABLED=0 go build ... -o PATH PACKAGE")
+	}
+	s, err := parseSettings(dockerfileEnviron(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range []string{
+		"FROM scratch",
+		"COPY --from=build " + build[3] + " /oncebus",
+		"COPY --from=build --chown=65532:65532 " + filepath.Dir(build[3]) + "/state " + s.Processor.StateDir,
+		"USER 65532:65532",
+		"VOLUME " + s.Processor.StateDir,
+		`ENTRYPOINT ["/oncebus"]`,
+	} {
+		if !strings.Contains(text, "\n"+line+"\n") {
+			t.Errorf("no line %q", line)
+		}
+	}
+	if runtime.GOOS != "linux" {
+		t.Skip("skipped: only on Linux is the binary an ELF file")
+	}
+	out := filepath.Join(t.TempDir(), "oncebus")
+	args := append(strings.Fields(build[2]), "-buildvcs=false", "-o", out, build[4])
+	cmd := exec.CommandContext(t.Context(), "go", args...)
+	cmd.Dir, cmd.Env = filepath.Join("..", ".."), append(os.Environ(), build[1])
+	if b, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("go %v: %v\n%s", args, err, b)
+	}
+	f, err := elf.Open(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	for _, segment := range f.Progs {
+		if segment.Type == elf.PT_INTERP {
+			t.Error("the binary wants a loader: it is not static")
+		}
+	}
+	if libs, err := f.ImportedLibraries(); err == nil && len(libs) > 0 {
+		t.Errorf("the binary wants %v: it is not static", libs)
+	}
+	cmd = exec.CommandContext(t.Context(), out, "version")
+	if b, err := cmd.CombinedOutput(); err != nil || !strings.HasPrefix(string(b), "oncebus ") {
+		t.Errorf("oncebus version: %q, %v", b, err)
+	}
+}

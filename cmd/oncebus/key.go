@@ -1,0 +1,273 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"oncebus/dedup"
+)
+
+// keyLineMax bounds a line of 'oncebus key --lines'; no broker takes a record
+// of that size by default.
+const keyLineMax = 64 << 20
+
+// keyOptions are the flags of 'oncebus key'.
+type keyOptions struct {
+	routesFile string
+	topic      string
+	route      string
+	recordKey  *string // nil: null
+	headers    headerList
+	timestamp  int64
+	json       bool
+	lines      bool
+}
+
+// headerList is a repeatable flag 'NAME: VALUE' and, as dedup.HeaderSource, the
+// headers of the event.
+type headerList []struct{ name, value string }
+
+func (h *headerList) String() string { return "" }
+
+// Set adds one header; the space after the colon is no part of the value.
+func (h *headerList) Set(s string) error {
+	name, value, ok := strings.Cut(s, ":")
+	if !ok || name == "" {
+		return errors.New("want 'NAME: VALUE'")
+	}
+	*h = append(*h, struct{ name, value string }{name, strings.TrimPrefix(value, " ")})
+	return nil
+}
+
+// Header returns the first header of that name.
+func (h headerList) Header(name string) ([]byte, bool) {
+	for _, header := range h {
+		if header.name == name {
+			return []byte(header.value), true
+		}
+	}
+	return nil, false
+}
+
+func runKey(ctx context.Context, args []string, p process) int {
+	o := keyOptions{timestamp: time.Now().UnixMilli()}
+	fs := newFlags("key", "--topic TOPIC | --route NAME [OPTIONS] [FILE|-]", "Prints the dedup key that a route derives for an event, and how: what the key is the\n"+
+		"hash of, so that another tool can recompute it. The payload is read from FILE, or from\n"+
+		"standard input, byte by byte as it is. The secret, where a route asks for one, comes from\n"+
+		"ONCEBUS_KEY_SECRET or ONCEBUS_KEY_SECRET_FILE. Exit code 1: no key can be derived.")
+	fs.StringVar(&o.routesFile, "routes", "", "the routes `file`; default: $ONCEBUS_ROUTES, or routes.yaml")
+	fs.StringVar(&o.topic, "topic", "", "the input `topic` the event comes from; its routes are tried in order")
+	fs.StringVar(&o.route, "route", "", "the `name` of the route, in place of --topic")
+	fs.Func("key", "the record `key`; default: null", func(s string) error { o.recordKey = &s; return nil })
+	fs.Var(&o.headers, "header", "a `'NAME: VALUE'` of the record; may be repeated")
+	fs.Int64Var(&o.timestamp, "timestamp", o.timestamp, "the record's time, in Unix `milliseconds`; default: now")
+	fs.BoolVar(&o.json, "json", false, "print JSON, one line per event")
+	fs.BoolVar(&o.lines, "lines", false, "every line of the input is an event; prints a line for each")
+	rest, code, done := parseFlags(fs, args, 1, p)
+	if done {
+		return code
+	}
+	if (o.topic == "") == (o.route == "") {
+		return usageError(fs, p, "want either --topic or --route")
+	}
+	k, err := newKeyPrinter(o, p)
+	if err != nil {
+		printf(p.stderr, "%v\n", err)
+		return exitWrong
+	}
+	in := p.stdin
+	if len(rest) == 1 && rest[0] != "-" {
+		file, err := os.Open(rest[0]) //nolint:gosec // the file is the one the user names
+		if err != nil {
+			printf(p.stderr, "oncebus key: %v\n", err)
+			return exitFailed
+		}
+		defer file.Close() //nolint:errcheck // it was only read
+		in = file
+	}
+	if err := k.print(ctx, in); err != nil {
+		printf(p.stderr, "oncebus key: %v\n", err)
+		return exitFailed
+	}
+	return exitStopped
+}
+
+// keyPrinter derives and prints keys.
+type keyPrinter struct {
+	keyOptions
+	deriver *dedup.Deriver
+	out     io.Writer
+}
+
+// newKeyPrinter reads routes and secret. Its errors are wrong settings.
+func newKeyPrinter(o keyOptions, p process) (*keyPrinter, error) {
+	s, settingsErr := parseSettings(p.environ)
+	if o.routesFile != "" {
+		s.Routes = o.routesFile
+	}
+	routes, err := readRoutes(s.Routes)
+	if err := errors.Join(settingsErr, err); err != nil {
+		return nil, err
+	}
+	if err := s.Processor.CheckSecret(routes.NeedsSecret()); err != nil {
+		return nil, err
+	}
+	if o.route != "" {
+		route := routes.Route(o.route)
+		if route == nil {
+			return nil, fmt.Errorf("%s has no route %q", s.Routes, o.route)
+		}
+		o.topic = route.Topics[0]
+	}
+	return &keyPrinter{keyOptions: o, deriver: routes.NewDeriver(s.Processor.KeySecret.Bytes()), out: p.stdout}, nil
+}
+
+// errNoKey is returned when there are events without a key among those read.
+var errNoKey = errors.New("no key can be derived")
+
+// print handles the whole input. With lines it goes on after an event without a
+// key, which has its own line.
+func (k *keyPrinter) print(ctx context.Context, in io.Reader) error {
+	if !k.lines {
+		payload, err := io.ReadAll(in)
+		if err != nil {
+			return fmt.Errorf("read the event: %w", err)
+		}
+		shown := k.explain(payload)
+		if shown.Error == "" || k.json {
+			if err := k.write(shown); err != nil {
+				return err
+			}
+		}
+		if shown.Error != "" {
+			return fmt.Errorf("%w: %s", errNoKey, shown.Error)
+		}
+		return nil
+	}
+	scanner := bufio.NewScanner(in)
+	scanner.Buffer(nil, keyLineMax)
+	failed, line := 0, 0
+	for scanner.Scan() && ctx.Err() == nil {
+		line++
+		shown := k.explain(scanner.Bytes())
+		if shown.Error != "" {
+			failed++
+		}
+		if err := k.writeLine(shown); err != nil {
+			return err
+		}
+	}
+	if err := errors.Join(scanner.Err(), ctx.Err()); err != nil {
+		return fmt.Errorf("read line %d: %w", line+1, err)
+	}
+	if failed > 0 {
+		return fmt.Errorf("%w for %d of %s", errNoKey, failed, plural(line, "event"))
+	}
+	return nil
+}
+
+// shownKey is how a key came about, as printed; Error stands alone with Route.
+type shownKey struct {
+	Key       string   `json:"key,omitempty"`
+	Route     string   `json:"route,omitempty"`
+	Namespace string   `json:"namespace,omitempty"`
+	Source    string   `json:"source,omitempty"`
+	Hash      string   `json:"hash,omitempty"`
+	Hashed    string   `json:"hashed,omitempty"`     // as text, where it is printable
+	HashedHex string   `json:"hashed_hex,omitempty"` // otherwise
+	Digest    string   `json:"digest,omitempty"`     // state key
+	Time      int64    `json:"time,omitempty"`       // event time, Unix milliseconds
+	Skipped   []string `json:"skipped,omitempty"`    // sources that did not yield
+	Error     string   `json:"error,omitempty"`
+}
+
+func (k *keyPrinter) explain(payload []byte) shownKey {
+	in := &dedup.Input{Topic: k.topic, Value: payload, Headers: k.headers, Timestamp: k.timestamp}
+	if k.recordKey != nil {
+		in.Key = []byte(*k.recordKey)
+	}
+	derived, explanation := k.deriver.Explain(in)
+	shown := shownKey{Skipped: explanation.Skipped}
+	if derived.Route != nil {
+		shown.Route = derived.Route.Name
+	}
+	switch {
+	case derived.Finding != dedup.Keyed:
+		shown.Error = derived.Reason
+		return shown
+	case k.route != "" && k.route != shown.Route:
+		shown.Error = fmt.Sprintf("route %s takes this event before %s", shown.Route, k.route)
+		return shown
+	}
+	shown.Key, shown.Digest = hex.EncodeToString(derived.Key[:]), derived.Digest.String()
+	shown.Namespace, shown.Source, shown.Time = derived.Route.Namespace, derived.Source, derived.Time
+	shown.Hash = "SHA-256"
+	if explanation.HMAC {
+		shown.Hash = "HMAC-SHA-256"
+	}
+	if printable(explanation.Hashed) {
+		shown.Hashed = string(explanation.Hashed)
+	} else {
+		shown.HashedHex = hex.EncodeToString(explanation.Hashed)
+	}
+	return shown
+}
+
+// write prints one key, as a table or as a line of JSON.
+func (k *keyPrinter) write(s shownKey) error {
+	if k.json {
+		return k.writeLine(s)
+	}
+	hashed := s.Hashed
+	if s.HashedHex != "" {
+		hashed = "hex " + s.HashedHex
+	}
+	tw := tabwriter.NewWriter(k.out, 0, 0, 2, ' ', 0)
+	for _, line := range []fact{
+		{"key", s.Key}, {"route", s.Route}, {"namespace", s.Namespace}, {"source", s.Source},
+		{"hash", s.Hash + " of the next line's bytes"}, {"hashed", hashed},
+		{"digest", s.Digest + " (what the row is filed under)"},
+		{"time", strconv.FormatInt(s.Time, 10) + " (" + time.UnixMilli(s.Time).UTC().Format(time.RFC3339Nano) + ")"},
+	} {
+		printf(tw, "%s\t%s\n", line.name, line.value)
+	}
+	for _, skipped := range s.Skipped {
+		printf(tw, "passed over\t%s\n", skipped)
+	}
+	return tw.Flush()
+}
+
+// writeLine prints one key, or why there is none, as one line.
+func (k *keyPrinter) writeLine(s shownKey) error {
+	if !k.json {
+		line := s.Key
+		if s.Error != "" {
+			line = "error: " + s.Error
+		}
+		_, err := fmt.Fprintln(k.out, line)
+		return err
+	}
+	encoder := json.NewEncoder(k.out)
+	encoder.SetEscapeHTML(false)
+	return encoder.Encode(s)
+}
+
+// printable reports whether b can be shown on a line as it is.
+func printable(b []byte) bool {
+	if !utf8.Valid(b) {
+		return false
+	}
+	return !strings.ContainsFunc(string(b), func(r rune) bool { return !unicode.IsPrint(r) })
+}

@@ -1,0 +1,161 @@
+package main
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+)
+
+// The keys below were computed with another tool:
+//
+//	printf %s 'abc-1' | sha256sum
+//	printf %s '{"action":"buy","exchange":"NASDAQ","symbol":"AAPL","timestamp":1729623600000}' | sha256sum
+//	printf %s 'abc-1' | openssl dgst -sha256 -hmac 'sixteen bytes or more'
+const (
+	keyOfTrace   = "65397a5f96c8faed6bed9b822eb437bf8d75b866ec66fd795b55139b2acba2c5"
+	keyOfDetails = "35d21d70e99e371fa80220569dc274cd6b90ca440a462c9b983823e1a03c3e42"
+	hmacOfTrace  = "cf2571f8970fc8dd4d0e8fab6363d4b24a9b75d54dff8bf20171e7b71b0aa457"
+)
+
+const keyRoutes = `routes:
+  - name: signals
+    topics: [signals.raw]
+    key:
+      - field: traceId
+      - hash: [symbol, exchange, action, timestamp]
+    window: 24h
+    output: signals.unique
+`
+
+func TestKeyOfAnId(t *testing.T) {
+	path := writeFile(t, "routes.yaml", keyRoutes)
+	want := `key        ` + keyOfTrace + `
+route      signals
+namespace  signals
+source     field: traceId
+hash       SHA-256 of the next line's bytes
+hashed     abc-1
+digest     DIGEST (what the row is filed under)
+time       1761955200000 (2025-11-01T00:00:00Z)
+`
+	for _, args := range [][]string{
+		{"key", "--routes", path, "--topic", "signals.raw", "--timestamp", "1761955200000"},
+		{"key", "--routes", path, "--route", "signals", "--timestamp", "1761955200000", "-"},
+		{"key", "--routes", path, "--route", "signals", "--timestamp", "1761955200000", writeFile(t, "event.json", `{"traceId":"abc-1"}`)},
+	} {
+		got := execute(t.Context(), nil, `{ "traceId": "abc-1", "symbol": "AAPL" }`, args...)
+		if got.code != exitStopped || got.stderr != "" || got.stdout != withDigest(got.stdout, want) {
+			t.Errorf("%q: exit code %d, stderr %q, stdout:\n%s\nwant:\n%s", args, got.code, got.stderr, got.stdout, want)
+		}
+	}
+}
+
+// withDigest puts the digest of got, whose golden vectors are dedup's, into want.
+func withDigest(got, want string) string {
+	for line := range strings.Lines(got) {
+		if rest, ok := strings.CutPrefix(line, "digest     "); ok && len(rest) > 32 {
+			return strings.Replace(want, "DIGEST", rest[:32], 1)
+		}
+	}
+	return want
+}
+
+func TestKeyOfDetailsAsJSON(t *testing.T) {
+	path := writeFile(t, "routes.yaml", keyRoutes)
+	event := `{"timestamp":1729623600000,"action":"buy","symbol":"AAPL","exchange":"NASDAQ","price":1}`
+	got := execute(t.Context(), nil, event, "key", "--routes", path, "--topic", "signals.raw", "--timestamp", "5", "--json")
+	var shown shownKey
+	if err := json.Unmarshal([]byte(got.stdout), &shown); err != nil || got.code != exitStopped {
+		t.Fatalf("%+v, %v", got, err)
+	}
+	if shown.Key != keyOfDetails || shown.Hash != "SHA-256" || shown.Time != 5 || shown.Route != "signals" || shown.Namespace != "signals" ||
+		shown.Hashed != `{"action":"buy","exchange":"NASDAQ","symbol":"AAPL","timestamp":1729623600000}` ||
+		shown.Source != "hash: [symbol, exchange, action, timestamp]" || len(shown.Digest) != 32 {
+		t.Errorf("%+v", shown)
+	}
+	if len(shown.Skipped) != 1 || !strings.Contains(shown.Skipped[0], "traceId") {
+		t.Errorf("what was passed over: %q", shown.Skipped)
+	}
+}
+
+func TestKeyWithSecret(t *testing.T) {
+	path := writeFile(t, "routes.yaml", strings.Replace(keyRoutes, "    window:", "    secret: true\n    window:", 1))
+	args := []string{"key", "--routes", path, "--route", "signals", "--json"}
+	got := execute(t.Context(), nil, `{"traceId":"abc-1"}`, args...)
+	if got.code != exitWrong || !strings.HasPrefix(got.stderr, "ONCEBUS_KEY_SECRET: not set") {
+		t.Errorf("without a secret: %+v", got)
+	}
+	secret := writeFile(t, "secret", "sixteen bytes or more\n")
+	got = execute(t.Context(), []string{"ONCEBUS_KEY_SECRET_FILE=" + secret}, `{"traceId":"abc-1"}`, args...)
+	if got.code != exitStopped || !strings.Contains(got.stdout, `"key":"`+hmacOfTrace+`"`) || !strings.Contains(got.stdout, `"hash":"HMAC-SHA-256"`) {
+		t.Errorf("with a secret: %+v", got)
+	}
+	if strings.Contains(got.stdout+got.stderr, "sixteen") {
+		t.Errorf("the secret is shown: %+v", got)
+	}
+}
+
+func TestKeyLines(t *testing.T) {
+	path := writeFile(t, "routes.yaml", keyRoutes)
+	events := `{"traceId":"abc-1"}` + "\n" + `{"traceId":` + "\n" + `{"traceId":"abc-1","more":[1]}` + "\n"
+	got := execute(t.Context(), nil, events, "key", "--routes", path, "--topic", "signals.raw", "--lines")
+	lines := strings.Split(got.stdout, "\n")
+	if len(lines) != 4 || lines[0] != keyOfTrace || !strings.HasPrefix(lines[1], "error: payload") || lines[2] != keyOfTrace {
+		t.Errorf("stdout: %q", lines)
+	}
+	if want := "oncebus key: no key can be derived for 1 of 3 events\n"; got.code != exitFailed || got.stderr != want {
+		t.Errorf("exit code %d, stderr %q", got.code, got.stderr)
+	}
+}
+
+func TestKeyFromHeadersAndRecordKey(t *testing.T) {
+	path := writeFile(t, "routes.yaml", testRoutes)
+	args := []string{"key", "--routes", path, "--route", "payments", "--json"}
+	payload := `{"at":"2025-11-01T00:00:00Z"}`
+	for _, tt := range []struct {
+		more           []string
+		source, hashed string
+	}{
+		{[]string{"--header", "other: x", "--header", "Idempotency-Key: abc: 1", "--header", "Idempotency-Key: 2"}, "header: Idempotency-Key", "abc: 1"},
+		{[]string{"--key", "k-1"}, "record_key", "k-1"},
+		{nil, "raw", payload},
+	} {
+		got := execute(t.Context(), nil, payload, append(args[:len(args):len(args)], tt.more...)...)
+		var shown shownKey
+		if err := json.Unmarshal([]byte(got.stdout), &shown); err != nil || got.code != exitStopped {
+			t.Fatalf("%q: %+v, %v", tt.more, got, err)
+		}
+		if shown.Source != tt.source || shown.Hashed != tt.hashed || shown.Namespace != "money" || shown.Time != 1761955200000 {
+			t.Errorf("%q: %+v", tt.more, shown)
+		}
+	}
+	got := execute(t.Context(), nil, payload, append(args, "--header", "Idempotency-Key: a\xffb")...)
+	if !strings.Contains(got.stdout, `"hashed_hex":"61ff62"`) {
+		t.Errorf("bytes that are no text: %+v", got)
+	}
+}
+
+func TestKeyThatCannotBeDerived(t *testing.T) {
+	path := writeFile(t, "routes.yaml", testRoutes)
+	for _, tt := range []struct {
+		name, event, want string
+		args              []string
+		code              int
+	}{
+		{"no source yields", `{"kind":"signal"}`, "oncebus key: no key can be derived: no key: field traceId: absent; field", []string{"--route", "signals"}, exitFailed},
+		{"not JSON", `{`, "oncebus key: no key can be derived: payload: not valid JSON", []string{"--route", "signals"}, exitFailed},
+		{"no match", `{"kind":"order"}`, "oncebus key: no key can be derived: match: no route takes this record", []string{"--route", "signals"}, exitFailed},
+		{"unknown topic", `{}`, "oncebus key: no key can be derived: no route names topic none", []string{"--topic", "none"}, exitFailed},
+		{"unknown route", `{}`, path + ` has no route "none"`, []string{"--route", "none"}, exitWrong},
+		{"no such file", `{}`, "oncebus key: open none.json: no such file", []string{"--route", "signals", "none.json"}, exitFailed},
+	} {
+		got := execute(t.Context(), nil, tt.event, append([]string{"key", "--routes", path}, tt.args...)...)
+		if got.code != tt.code || got.stdout != "" || !strings.HasPrefix(got.stderr, tt.want) {
+			t.Errorf("%s: %+v", tt.name, got)
+		}
+	}
+	got := execute(t.Context(), nil, "{", "key", "--routes", path, "--route", "signals", "--json")
+	if got.code != exitFailed || !strings.HasPrefix(got.stdout, `{"route":"signals","error":"payload: `) {
+		t.Errorf("JSON: %+v", got)
+	}
+}

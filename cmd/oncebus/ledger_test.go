@@ -1,0 +1,279 @@
+//go:build unix
+
+package main
+
+import (
+	"bytes"
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// The ledger is the judge of the real-Kafka tests: it holds what was sent and compares it with what came out. It shares no code
+// with the product and does not know dedup keys: what an event is, and which copies tell of it, is written into two headers of
+// every record when it is made, and those travel through untouched.
+const (
+	headerTestEvent = "test-event" // which event the record tells of
+	headerTestCopy  = "test-copy"  // which of the event's records this is, from 0
+)
+
+// ledger is what was sent.
+type ledger struct {
+	copies map[string][]*kgo.Record // by event, in the order made
+	events []string                 // in the order made
+}
+
+func newLedger() *ledger { return &ledger{copies: map[string][]*kgo.Record{}} }
+
+// add marks r as the next record of event and enters it.
+func (l *ledger) add(event string, r *kgo.Record) *kgo.Record {
+	n := len(l.copies[event])
+	if n == 0 {
+		l.events = append(l.events, event)
+	}
+	r.Headers = append(r.Headers,
+		kgo.RecordHeader{Key: headerTestEvent, Value: []byte(event)},
+		kgo.RecordHeader{Key: headerTestCopy, Value: []byte(strconv.Itoa(n))})
+	l.copies[event] = append(l.copies[event], r)
+	return r
+}
+
+// records is how many records were sent.
+func (l *ledger) records() int {
+	n := 0
+	for _, copies := range l.copies {
+		n += len(copies)
+	}
+	return n
+}
+
+// match finds the record that out is the emission of.
+func (l *ledger) match(out *kgo.Record) (event string, sent *kgo.Record, err error) {
+	event = headerOf(out, headerTestEvent)
+	n, err := strconv.Atoi(headerOf(out, headerTestCopy))
+	if err != nil || n < 0 || n >= len(l.copies[event]) {
+		return event, nil, fmt.Errorf("%s: never sent (event %q, copy %q)", at(out), event, headerOf(out, headerTestCopy))
+	}
+	return event, l.copies[event][n], nil
+}
+
+// checkOnce checks what once does, and returns the emission of every event.
+func (l *ledger) checkOnce(t *testing.T, out []*kgo.Record) map[string]*kgo.Record {
+	t.Helper()
+	found, wrong := l.once(out)
+	complain(t, wrong, "%d events sent in %d records, %d records out", len(l.events), l.records(), len(out))
+	return found
+}
+
+// once says what is wrong with out, where every event sent should stand exactly once, as one of its copies untouched, judged
+// unique, and no two events with the same dedup key. It also returns the emission of every event.
+func (l *ledger) once(out []*kgo.Record) (found map[string]*kgo.Record, wrong []string) {
+	found = map[string]*kgo.Record{}
+	keys := map[string]string{}
+	for _, r := range out {
+		event, sent, err := l.match(r)
+		if err != nil {
+			wrong = append(wrong, "extra: "+err.Error())
+			continue
+		}
+		if first := found[event]; first != nil {
+			wrong = append(wrong, fmt.Sprintf("extra: event %s at %s, already at %s", event, at(r), at(first)))
+			continue
+		}
+		found[event] = r
+		wrong = append(wrong, touched(sent, r)...)
+		if v := headerOf(r, "oncebus-verdict"); v != "unique" {
+			wrong = append(wrong, fmt.Sprintf("event %s at %s has verdict %q, want unique", event, at(r), v))
+		}
+		key := headerOf(r, "oncebus-key")
+		if b, err := hex.DecodeString(key); err != nil || len(b) != 32 || key != strings.ToLower(key) {
+			wrong = append(wrong, fmt.Sprintf("event %s at %s has oncebus-key %q, want 64 lower-case hex digits", event, at(r), key))
+		} else if other, taken := keys[key]; taken {
+			wrong = append(wrong, fmt.Sprintf("events %s and %s have the same dedup key %s", other, event, key))
+		}
+		keys[key] = event
+	}
+	missing := slices.DeleteFunc(slices.Clone(l.events), func(e string) bool { return found[e] != nil })
+	for _, event := range missing {
+		wrong = append(wrong, fmt.Sprintf("missing: event %s, sent %d times", event, len(l.copies[event])))
+	}
+	return found, wrong
+}
+
+// checkFirst checks, for input that keeps all copies of an event on one partition, that the emission of every event is its
+// first copy: nothing but order of arrival may choose.
+func (l *ledger) checkFirst(t *testing.T, emitted map[string]*kgo.Record) {
+	t.Helper()
+	var wrong []string
+	for event, r := range emitted {
+		first := slices.MinFunc(l.copies[event], func(a, b *kgo.Record) int { return int(a.Offset - b.Offset) })
+		if got, want := headerOf(r, headerTestCopy), headerOf(first, headerTestCopy); got != want {
+			wrong = append(wrong, fmt.Sprintf("event %s came out as copy %s, copy %s was first (at %s)", event, got, want, at(first)))
+		}
+	}
+	complain(t, wrong, "%d events out", len(emitted))
+}
+
+// checkOrder checks that records of the same record key stand in one partition and in rising order of what rank says. out is in
+// partition and offset order.
+func checkOrder(t *testing.T, out []*kgo.Record, rank func(*kgo.Record) int64) {
+	t.Helper()
+	complain(t, disorder(out, rank), "%d records out", len(out))
+}
+
+func disorder(out []*kgo.Record, rank func(*kgo.Record) int64) (wrong []string) {
+	last := map[string]*kgo.Record{}
+	for _, r := range out {
+		prior := last[string(r.Key)]
+		last[string(r.Key)] = r
+		switch {
+		case prior == nil:
+		case prior.Partition != r.Partition:
+			wrong = append(wrong, fmt.Sprintf("record key %q is at %s and at %s: two partitions have no order", r.Key, at(prior), at(r)))
+		case rank(prior) >= rank(r):
+			wrong = append(wrong, fmt.Sprintf("record key %q: rank %d at %s, then rank %d at %s", r.Key, rank(prior), at(prior), rank(r), at(r)))
+		}
+	}
+	return wrong
+}
+
+// touched says in what out differs from sent, which it is the emission of: key, value, timestamp (to the millisecond, as Kafka
+// keeps it), and headers other than oncebus's own, in their order.
+func touched(sent, out *kgo.Record) []string {
+	var wrong []string
+	differ := func(what string, got, want any) {
+		wrong = append(wrong, fmt.Sprintf("%s: %s is %v, sent as %v", at(out), what, got, want))
+	}
+	if !bytes.Equal(sent.Key, out.Key) || (sent.Key == nil) != (out.Key == nil) {
+		differ("record key", strconv.Quote(string(out.Key)), strconv.Quote(string(sent.Key)))
+	}
+	if !bytes.Equal(sent.Value, out.Value) || (sent.Value == nil) != (out.Value == nil) {
+		differ("value", shorten(out.Value), shorten(sent.Value))
+	}
+	if got, want := out.Timestamp.UnixMilli(), sent.Timestamp.UnixMilli(); got != want {
+		differ("timestamp", got, want)
+	}
+	if got, want := foreignHeaders(out), foreignHeaders(sent); got != want {
+		differ("headers", got, want)
+	}
+	return wrong
+}
+
+// foreignHeaders writes down a record's headers without those of our prefix.
+func foreignHeaders(r *kgo.Record) string {
+	var b strings.Builder
+	for _, h := range r.Headers {
+		if !strings.HasPrefix(strings.ToLower(h.Key), "oncebus-") {
+			fmt.Fprintf(&b, "%q=%q(%t) ", h.Key, shorten(h.Value), h.Value == nil)
+		}
+	}
+	return b.String()
+}
+
+// headerOf returns the value of the only header of that name, "" if there is none, and a complaint if there are more.
+func headerOf(r *kgo.Record, name string) string {
+	value, n := "", 0
+	for _, h := range r.Headers {
+		if h.Key == name {
+			value = string(h.Value)
+			n++
+		}
+	}
+	if n > 1 {
+		return fmt.Sprintf("(%d headers %s)", n, name)
+	}
+	return value
+}
+
+// at names a record's place as oncebus's headers do.
+func at(r *kgo.Record) string { return fmt.Sprintf("%s/%d/%d", r.Topic, r.Partition, r.Offset) }
+
+// shorten keeps a failure's message readable, with both ends of a long value and its length.
+func shorten(b []byte) string {
+	const end = 60
+	if len(b) <= 2*end {
+		return string(b)
+	}
+	return fmt.Sprintf("%s...%s (%d bytes)", b[:end], b[len(b)-end:], len(b))
+}
+
+// complain fails the test with the first complaints and the count of all, if there are any.
+func complain(t *testing.T, wrong []string, format string, args ...any) {
+	t.Helper()
+	if len(wrong) == 0 {
+		return
+	}
+	const shown = 12
+	more := ""
+	if len(wrong) > shown {
+		more = fmt.Sprintf("\n... and %d more", len(wrong)-shown)
+	}
+	t.Errorf("%s: %d complaints:\n%s%s", fmt.Sprintf(format, args...), len(wrong), strings.Join(wrong[:min(len(wrong), shown)], "\n"), more)
+}
+
+// A judge that finds nothing is worth nothing: one complaint for every way in which an output can be wrong.
+func TestLedgerComplains(t *testing.T) {
+	l := newLedger()
+	var sent []*kgo.Record
+	for i := range 3 {
+		r := &kgo.Record{Topic: "raw", Key: []byte("k"), Value: fmt.Appendf(nil, "v%d", i), Timestamp: time.UnixMilli(int64(i)),
+			Headers: []kgo.RecordHeader{{Key: "x", Value: []byte("1")}, {Key: "x"}, {Key: "oncebus-route", Value: []byte("forged")}}}
+		sent = append(sent, l.add(fmt.Sprintf("e%d", i), r))
+	}
+	// emissions is a correct output.
+	emissions := func() []*kgo.Record {
+		var out []*kgo.Record
+		for i, r := range sent {
+			headers := slices.Clone(r.Headers)
+			headers[2] = kgo.RecordHeader{Key: "oncebus-verdict", Value: []byte("unique")}
+			headers = append(headers, kgo.RecordHeader{Key: "oncebus-key", Value: fmt.Appendf(nil, "%064x", i)})
+			out = append(out, &kgo.Record{Topic: "out", Offset: int64(i), Key: r.Key, Value: r.Value, Timestamp: r.Timestamp, Headers: headers})
+		}
+		return out
+	}
+	rank := func(r *kgo.Record) int64 { return r.Timestamp.UnixMilli() }
+	if _, wrong := l.once(emissions()); len(wrong) > 0 {
+		t.Errorf("a correct output: %v", wrong)
+	}
+	if wrong := disorder(emissions(), rank); len(wrong) > 0 {
+		t.Errorf("an output in order: %v", wrong)
+	}
+	for want, spoil := range map[string]func(out []*kgo.Record) []*kgo.Record{
+		"missing: event e2":   func(out []*kgo.Record) []*kgo.Record { return out[:2] },
+		"extra: event e0":     func(out []*kgo.Record) []*kgo.Record { return append(out, emissions()[0]) },
+		"never sent":          func(out []*kgo.Record) []*kgo.Record { return append(out, &kgo.Record{}) },
+		"record key is":       func(out []*kgo.Record) []*kgo.Record { out[1].Key = nil; return out },
+		"value is":            func(out []*kgo.Record) []*kgo.Record { out[1].Value = []byte{}; return out },
+		"timestamp is":        func(out []*kgo.Record) []*kgo.Record { out[1].Timestamp = time.UnixMilli(9); return out },
+		"headers is":          func(out []*kgo.Record) []*kgo.Record { out[1].Headers[1].Value = []byte{}; return out },
+		`verdict ""`:          func(out []*kgo.Record) []*kgo.Record { out[1].Headers[2].Key = "oncebus-route"; return out },
+		"64 lower-case hex":   func(out []*kgo.Record) []*kgo.Record { last(out[1].Headers).Value = []byte("FF"); return out },
+		"have the same dedup": func(out []*kgo.Record) []*kgo.Record { *last(out[1].Headers) = *last(out[0].Headers); return out },
+		"(2 headers oncebus-ve": func(out []*kgo.Record) []*kgo.Record {
+			out[1].Headers = append(out[1].Headers, out[1].Headers[2])
+			return out
+		},
+	} {
+		if _, wrong := l.once(spoil(emissions())); !strings.Contains(strings.Join(wrong, "\n"), want) {
+			t.Errorf("complaints %q do not say %q", wrong, want)
+		}
+	}
+	swapped := emissions()
+	swapped[0], swapped[1] = swapped[1], swapped[0]
+	if len(disorder(swapped, rank)) == 0 {
+		t.Error("no complaint about records out of order")
+	}
+	moved := emissions()
+	moved[1].Partition = 1
+	if len(disorder(moved, rank)) == 0 {
+		t.Error("no complaint about records of one key on two partitions")
+	}
+}
+
+func last(headers []kgo.RecordHeader) *kgo.RecordHeader { return &headers[len(headers)-1] }

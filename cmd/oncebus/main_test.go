@@ -1,0 +1,124 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"oncebus/processor/kafkatest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(realTests{kafkatest.Main(m)}) }
+
+// outcome is what a command left behind.
+type outcome struct {
+	code           int
+	stdout, stderr string
+}
+
+// execute runs a command line as main does, with environ as the whole
+// environment.
+func execute(ctx context.Context, environ []string, stdin string, args ...string) outcome {
+	var stdout, stderr syncBuffer
+	code := run(ctx, args, process{environ: environ, stdin: strings.NewReader(stdin), stdout: &stdout, stderr: &stderr})
+	return outcome{code, stdout.String(), stderr.String()}
+}
+
+// syncBuffer is a buffer that goroutines of a command may write to at once.
+type syncBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (s *syncBuffer) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.Write(p)
+}
+
+func (s *syncBuffer) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.String()
+}
+
+func writeFile(t *testing.T, name, content string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestUsage(t *testing.T) {
+	for _, help := range []string{"help", "-h", "--help"} {
+		got := execute(t.Context(), nil, "", help)
+		if got.code != exitStopped || got.stderr != "" {
+			t.Errorf("%s: %+v", help, got)
+		}
+		for _, c := range commands() {
+			if !strings.Contains(got.stdout, "\n  "+c.name+" ") {
+				t.Errorf("%s does not list %s:\n%s", help, c.name, got.stdout)
+			}
+		}
+	}
+	for _, c := range commands() {
+		got := execute(t.Context(), nil, "", c.name, "--help")
+		if got.code != exitStopped || got.stderr != "" || !strings.HasPrefix(got.stdout, "Usage: oncebus "+c.name) {
+			t.Errorf("%s --help: %+v", c.name, got)
+		}
+	}
+}
+
+func TestWrongUsageIsExitCode2(t *testing.T) {
+	for _, tt := range []struct {
+		args []string
+		want string // start of standard error
+	}{
+		{nil, "oncebus lets every event"},
+		{[]string{"serve"}, `oncebus: unknown command "serve"`},
+		{[]string{"run", "--port", "1"}, "oncebus run: flag provided but not defined: -port"},
+		{[]string{"run", "now"}, `oncebus run: unexpected argument "now"`},
+		{[]string{"version", "x"}, `oncebus version: unexpected argument "x"`},
+		{[]string{"check", "a.yaml", "b.yaml"}, `oncebus check: unexpected argument "b.yaml"`},
+		{[]string{"key"}, "oncebus key: want either --topic or --route"},
+		{[]string{"key", "--topic", "t", "--route", "r"}, "oncebus key: want either --topic or --route"},
+		{[]string{"key", "--topic", "t", "--header", "none"}, `oncebus key: invalid value "none" for flag -header: want 'NAME: VALUE'`},
+		{[]string{"demo", "--events", "99"}, "oncebus demo: --events 99 is out of range, want 100 to 2000000"},
+		{[]string{"demo", "--seed", "-1"}, `oncebus demo: invalid value "-1" for flag -seed`},
+	} {
+		got := execute(t.Context(), nil, "", tt.args...)
+		if got.code != exitWrong || got.stdout != "" || !strings.HasPrefix(got.stderr, tt.want) {
+			t.Errorf("%q: %+v", tt.args, got)
+		}
+	}
+}
+
+func TestVersion(t *testing.T) {
+	got := execute(t.Context(), nil, "", "version")
+	if got.code != exitStopped || !strings.HasPrefix(got.stdout, "oncebus ") || len(got.stdout) < len("oncebus x\n") {
+		t.Errorf("%+v", got)
+	}
+}
+
+type fullDisk struct{}
+
+func (fullDisk) Write([]byte) (int, error) { return 0, errors.New("no space left on device") }
+
+func TestResultThatCannotBeWrittenIsExitCode1(t *testing.T) {
+	for _, args := range [][]string{{"version"}, {"help"}, {"check", "--schema"}, {"run", "--help"}} {
+		var stderr syncBuffer
+		code := run(t.Context(), args, process{stdout: fullDisk{}, stderr: &stderr})
+		if want := "oncebus: standard output: no space left on device\n"; code != exitFailed || stderr.String() != want {
+			t.Errorf("%q: exit code %d, %q", args, code, stderr.String())
+		}
+	}
+}

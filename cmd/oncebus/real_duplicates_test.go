@@ -1,0 +1,164 @@
+//go:build unix
+
+package main
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+const duplicateRoutes = `
+routes:
+  - name: drop
+    topics: [APP.drop.raw]
+    key: [{field: id}]
+    window: 1h
+    output: APP.drop.unique
+    duplicates: drop
+    dead_letter: APP.dead-letter
+  - name: flag
+    topics: [APP.flag.raw]
+    key: [{field: id}]
+    window: 1h
+    output: APP.flag.unique
+    duplicates: flag
+    dead_letter: APP.dead-letter
+  - name: to
+    topics: [APP.to.raw]
+    key: [{field: id}]
+    window: 1h
+    output: APP.to.unique
+    duplicates: {to: APP.to.duplicates}
+    dead_letter: APP.dead-letter
+`
+
+// forged are headers with which a producer tries to pass for oncebus: to have its copies taken for first records, or its
+// record for one that was judged.
+func forged() []kgo.RecordHeader {
+	return []kgo.RecordHeader{
+		withHeader("oncebus-verdict", []byte("unique")), withHeader("Oncebus-Key", []byte(strings.Repeat("0", 64))),
+		withHeader("ONCEBUS-FIRST", []byte("elsewhere/0/0")), withHeader("oncebus-route", []byte("other")), withHeader("oncebus-claim", []byte("1")),
+	}
+}
+
+// Copies are dropped, flagged in the output, or sent to a topic of their own; flagged and routed ones say which record was the
+// first, when, and why they count as copies. Headers that pretend to be oncebus's change no verdict and do not get through.
+func TestRealDuplicates(t *testing.T) {
+	w := newWorld(t, duplicateRoutes)
+	policies := []string{"drop", "flag", "to"}
+	inputs := []string{"drop.raw", "flag.raw", "to.raw"}
+	outputs := []string{"drop.unique", "flag.unique", "to.unique", "to.duplicates", "dead-letter"}
+	w.createTopics(nil, inputs...)
+	const events, copies = 60, 4
+	base := time.Now().Add(-time.Minute).Truncate(time.Millisecond)
+	ledgers := map[string]*ledger{}
+	for _, policy := range policies {
+		l := newLedger()
+		ledgers[policy] = l
+		var records []*kgo.Record
+		for n := range copies {
+			for e := range events {
+				r := &kgo.Record{
+					Topic: w.topic(policy + ".raw"), Partition: w.rng.Int32N(realPartitions),
+					Key: fmt.Appendf(nil, "key-%d", e), Value: fmt.Appendf(nil, `{"id":"e-%d","copy":%d}`, e, n),
+					Timestamp: base.Add(time.Duration(e*copies+n) * time.Millisecond),
+				}
+				if (e+n)%2 == 0 {
+					r.Headers = forged()
+				}
+				records = append(records, l.add(fmt.Sprintf("e-%d", e), r))
+			}
+		}
+		w.produce(records...)
+	}
+	s := w.start("a")
+	s.awaitReady()
+	w.drained(inputs, outputs)
+
+	byVerdict := func(name string) (unique, duplicate []*kgo.Record) {
+		for _, r := range w.output(name) {
+			if headerOf(r, "oncebus-verdict") == "duplicate" {
+				duplicate = append(duplicate, r)
+			} else {
+				unique = append(unique, r)
+			}
+		}
+		return unique, duplicate
+	}
+	for _, policy := range policies {
+		t.Run(policy, func(t *testing.T) {
+			unique, duplicate := byVerdict(policy + ".unique")
+			if policy == "to" {
+				var firsts []*kgo.Record
+				if firsts, duplicate = byVerdict("to.duplicates"); len(firsts) > 0 {
+					t.Errorf("%d records in the topic of the duplicates are none, the first at %s", len(firsts), at(firsts[0]))
+				}
+			}
+			want := events * (copies - 1)
+			if policy == "drop" {
+				want = 0
+			}
+			if len(duplicate) != want {
+				t.Errorf("%d duplicates came out, want %d", len(duplicate), want)
+			}
+			first := ledgers[policy].checkOnce(t, unique)
+			ledgers[policy].checkDuplicates(t, policy, first, duplicate)
+		})
+	}
+	if letters := w.output("dead-letter"); len(letters) > 0 {
+		t.Errorf("%d dead letters, the first says %q", len(letters), headerOf(letters[0], "oncebus-reason"))
+	}
+	s.stop()
+}
+
+// checkDuplicates checks that duplicates are copies, untouched, that they name the emission's own record as the first, and,
+// where both stand in one topic, that they stand behind it.
+func (l *ledger) checkDuplicates(t *testing.T, route string, first map[string]*kgo.Record, duplicates []*kgo.Record) {
+	t.Helper()
+	seen := map[string]bool{}
+	var wrong []string
+	for _, r := range duplicates {
+		event, sent, err := l.match(r)
+		if err != nil {
+			wrong = append(wrong, err.Error())
+			continue
+		}
+		id := event + "/" + headerOf(r, headerTestCopy)
+		if seen[id] || first[event] != nil && headerOf(first[event], headerTestCopy) == headerOf(r, headerTestCopy) {
+			wrong = append(wrong, at(r)+": copy "+id+" came out before")
+		}
+		seen[id] = true
+		wrong = append(wrong, touched(sent, r)...)
+		if first[event] == nil {
+			continue // missing: checkOnce has said so
+		}
+		_, original, err := l.match(first[event])
+		if err != nil {
+			wrong = append(wrong, err.Error())
+			continue
+		}
+		for name, want := range map[string]string{
+			"oncebus-route":      route,
+			"oncebus-key":        headerOf(first[event], "oncebus-key"),
+			"oncebus-first":      at(original),
+			"oncebus-first-time": strconv.FormatInt(original.Timestamp.UnixMilli(), 10),
+			"oncebus-source":     at(sent),
+		} {
+			if got := headerOf(r, name); got != want {
+				wrong = append(wrong, fmt.Sprintf("%s: %s is %q, want %q", at(r), name, got, want))
+			}
+		}
+		if headerOf(r, "oncebus-reason") == "" {
+			wrong = append(wrong, at(r)+": no oncebus-reason")
+		}
+		if f := first[event]; f.Topic == r.Topic && (f.Partition != r.Partition || f.Offset > r.Offset) {
+			wrong = append(wrong, fmt.Sprintf("%s: a flagged copy of %s is not behind it", at(r), at(f)))
+		}
+	}
+	complain(t, wrong, "%d duplicates", len(duplicates))
+}

@@ -1,0 +1,345 @@
+//go:build unix
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"oncebus/processor/kafkatest"
+)
+
+// The tests in real_*_test.go are black box and run against a real Apache Kafka (package kafkatest): the built program as child
+// processes with settings in their environment, raw topics filled by an ordinary producer, outputs read by an ordinary
+// read_committed consumer, and an independent judge (ledger_test.go).
+
+const (
+	// realDeadline bounds every single wait, so that a hang fails with its reason instead of by the test's timeout.
+	realDeadline = 90 * time.Second
+	// askEvery paces questions to other processes, whose progress nothing announces.
+	askEvery = 50 * time.Millisecond
+	// realPartitions is the partition count of all topics.
+	realPartitions = 6
+)
+
+// world is one scenario's corner of the shared Kafka: an app id that leads all its topic names, and its own random numbers.
+type world struct {
+	t        *testing.T
+	broker   *kafkatest.Broker
+	admin    *kadm.Client
+	producer *kgo.Client
+	app      string
+	dir      string
+	routes   string // path of the routes file
+	rng      *rand.Rand
+}
+
+// newWorld makes a world with this routes file, in which APP stands for the app id.
+func newWorld(t *testing.T, routes string) *world {
+	t.Helper()
+	broker := kafkatest.Shared(t)
+	// Different on every run, for a cluster that outlives it.
+	app := fmt.Sprintf("%s-%06x", strings.ToLower(strings.TrimPrefix(t.Name(), "TestReal")), rand.N(1<<24))
+	w := &world{t: t, broker: broker, admin: broker.Admin(), app: app, dir: t.TempDir()}
+	w.routes = filepath.Join(w.dir, "routes.yaml")
+	if err := os.WriteFile(w.routes, []byte(strings.ReplaceAll(routes, "APP", app)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	seed := rand.Uint64()
+	t.Logf("app %s, seed %d", app, seed)
+	w.rng = rand.New(rand.NewPCG(seed, 0))
+	var err error
+	w.producer, err = kgo.NewClient(kgo.SeedBrokers(broker.Seeds()...), kgo.RecordPartitioner(kgo.ManualPartitioner()),
+		kgo.ProducerBatchMaxBytes(8<<20))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(w.producer.Close)
+	return w
+}
+
+// topic is the world's topic of that name.
+func (w *world) topic(name string) string { return w.app + "." + name }
+
+// createTopics makes topics of realPartitions partitions with these settings, given as name=value.
+func (w *world) createTopics(configs []string, names ...string) {
+	w.t.Helper()
+	values := map[string]*string{}
+	for _, c := range configs {
+		name, value, _ := strings.Cut(c, "=")
+		values[name] = &value
+	}
+	created, err := w.admin.CreateTopics(w.t.Context(), realPartitions, -1, values, w.topicsOf(names)...)
+	if err == nil {
+		err = created.Error()
+	}
+	if err != nil {
+		w.t.Fatalf("create topics: %v", err)
+	}
+}
+
+// produce sends the records as they are, to the partitions they name, and returns once all are acknowledged and know their
+// offsets. Records of one partition keep their order.
+func (w *world) produce(records ...*kgo.Record) {
+	w.t.Helper()
+	ctx, cancel := context.WithTimeout(w.t.Context(), realDeadline)
+	defer cancel()
+	if err := w.producer.ProduceSync(ctx, records...).FirstErr(); err != nil {
+		w.t.Fatalf("produce %d records: %v", len(records), err)
+	}
+}
+
+// errNotYet says that what is waited for has not happened; any other error of a question is remembered for the failure's
+// message, and a fatalError ends the wait.
+var errNotYet = errors.New("not yet")
+
+type fatalError struct{ error }
+
+// eventually asks until the answer is nil, and fails the test after realDeadline with the last answer.
+func eventually(t *testing.T, what string, ask func(context.Context) error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), realDeadline)
+	defer cancel()
+	ticker := time.NewTicker(askEvery)
+	defer ticker.Stop()
+	last := errNotYet
+	for {
+		err := ask(ctx)
+		if err == nil {
+			return
+		}
+		if fatal := (fatalError{}); errors.As(err, &fatal) {
+			t.Fatalf("waiting until %s: %v", what, err)
+		}
+		if ctx.Err() == nil {
+			last = err
+		}
+		select {
+		case <-ctx.Done():
+			t.Fatalf("waited in vain until %s: %v", what, last)
+		case <-ticker.C:
+		}
+	}
+}
+
+// drained waits until everything produced so far has been processed and committed: the groups have committed to the end of the
+// inputs and of the repartition topic, and no transaction is open on the outputs. Each stage is asked after the one before it,
+// and stays done once it is.
+func (w *world) drained(inputs, outputs []string) {
+	w.t.Helper()
+	w.drainedFrom(w.topicsOf(inputs), w.topicsOf(outputs))
+}
+
+// drainedFrom is drained with whole topic names: inputs may be another world's.
+func (w *world) drainedFrom(inputs, outputs []string) {
+	w.t.Helper()
+	eventually(w.t, "all input is processed", func(ctx context.Context) error {
+		committed, err := w.committed(ctx)
+		if err != nil {
+			return err
+		}
+		ends, err := w.admin.ListEndOffsets(ctx, inputs...)
+		if err != nil {
+			return err
+		}
+		if err := ends.Error(); err != nil {
+			return err
+		}
+		var behind error
+		ends.Each(func(o kadm.ListedOffset) {
+			if at := committed[o.Topic][o.Partition]; at < o.Offset {
+				behind = fmt.Errorf("input %s/%d is committed to %d of %d", o.Topic, o.Partition, at, o.Offset)
+			}
+		})
+		return behind
+	})
+	if hop := w.app + "-repartition"; w.exists(hop) {
+		eventually(w.t, "the repartition topic is processed", func(ctx context.Context) error { return w.hopDone(ctx, hop) })
+	}
+	eventually(w.t, "no transaction is open on the outputs", func(ctx context.Context) error {
+		open, err := w.openTransactions(ctx, outputs...)
+		if err == nil && len(open) > 0 {
+			err = fmt.Errorf("open on %v", open)
+		}
+		return err
+	})
+}
+
+func (w *world) topicsOf(names []string) []string {
+	topics := make([]string, len(names))
+	for i, name := range names {
+		topics[i] = w.topic(name)
+	}
+	return topics
+}
+
+func (w *world) exists(topic string) bool {
+	w.t.Helper()
+	listed, err := w.admin.ListTopics(w.t.Context(), topic)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return listed.Has(topic)
+}
+
+// committed is the highest committed offset of every partition, over the groups of the app.
+func (w *world) committed(ctx context.Context) (map[string]map[int32]int64, error) {
+	groups, err := w.admin.ListGroups(ctx)
+	if err != nil {
+		return nil, err
+	}
+	committed := map[string]map[int32]int64{}
+	for _, group := range groups.Groups() {
+		if !strings.HasPrefix(group, w.app) {
+			continue
+		}
+		offsets, err := w.admin.FetchOffsets(ctx, group)
+		if err != nil {
+			return nil, err
+		}
+		offsets.Each(func(o kadm.OffsetResponse) {
+			if committed[o.Topic] == nil {
+				committed[o.Topic] = map[int32]int64{}
+			}
+			committed[o.Topic][o.Partition] = max(committed[o.Topic][o.Partition], o.At)
+		})
+	}
+	return committed, nil
+}
+
+// hopDone returns nil once no committed record of the repartition topic stands at or above the group's committed offset. What
+// may stand there are transaction markers, which a consumer does not commit past.
+func (w *world) hopDone(ctx context.Context, hop string) error {
+	if open, err := w.openTransactions(ctx, hop); err != nil || len(open) > 0 {
+		return errors.Join(err, fmt.Errorf("transactions open on %v", open))
+	}
+	committed, err := w.committed(ctx)
+	if err != nil {
+		return err
+	}
+	left, err := w.read(ctx, hop, committed[hop])
+	if err != nil {
+		return err
+	}
+	if len(left) > 0 {
+		return fmt.Errorf("%d records of %s are not processed, the first at %s", len(left), hop, at(left[0]))
+	}
+	return nil
+}
+
+// openTransactions returns the partitions on which a transaction is open: their last stable offset is below the high watermark.
+func (w *world) openTransactions(ctx context.Context, topics ...string) ([]string, error) {
+	stable, err := w.admin.ListCommittedOffsets(ctx, topics...)
+	if err != nil {
+		return nil, err
+	}
+	ends, err := w.admin.ListEndOffsets(ctx, topics...)
+	if err != nil {
+		return nil, err
+	}
+	if err := errors.Join(stable.Error(), ends.Error()); err != nil {
+		return nil, err
+	}
+	var open []string
+	ends.Each(func(o kadm.ListedOffset) {
+		if s, ok := stable.Lookup(o.Topic, o.Partition); !ok || s.Offset < o.Offset {
+			open = append(open, fmt.Sprintf("%s/%d", o.Topic, o.Partition))
+		}
+	})
+	slices.Sort(open)
+	return open, nil
+}
+
+// awaitOpenTransaction waits until a transaction is open on the output, which is then the moment to hit a process.
+func (w *world) awaitOpenTransaction(output string) {
+	w.t.Helper()
+	eventually(w.t, "a transaction is open on "+output, func(ctx context.Context) error {
+		open, err := w.openTransactions(ctx, w.topic(output))
+		if err == nil && len(open) == 0 {
+			err = errNotYet
+		}
+		return err
+	})
+}
+
+// output returns what a read_committed consumer finds in the topic, partition by partition in offset order.
+func (w *world) output(name string) []*kgo.Record {
+	w.t.Helper()
+	ctx, cancel := context.WithTimeout(w.t.Context(), realDeadline)
+	defer cancel()
+	records, err := w.read(ctx, w.topic(name), nil)
+	if err != nil {
+		w.t.Fatalf("read %s: %v", w.topic(name), err)
+	}
+	return records
+}
+
+// read reads a topic read_committed from the offsets in from, or from its start, to the last stable offset, counting by
+// position: control records are kept while reading so that the end is seen whatever stands there.
+func (w *world) read(ctx context.Context, topic string, from map[int32]int64) ([]*kgo.Record, error) {
+	starts, err := w.admin.ListStartOffsets(ctx, topic)
+	if err != nil {
+		return nil, err
+	}
+	ends, err := w.admin.ListCommittedOffsets(ctx, topic)
+	if err != nil {
+		return nil, err
+	}
+	if err := errors.Join(starts.Error(), ends.Error()); err != nil {
+		return nil, err
+	}
+	left := map[int32]int64{} // partitions not read to their end yet, with that end
+	begin := map[int32]kgo.Offset{}
+	starts.Each(func(o kadm.ListedOffset) {
+		start := max(o.Offset, from[o.Partition])
+		if end, ok := ends.Lookup(topic, o.Partition); ok && end.Offset > start {
+			left[o.Partition] = end.Offset
+			begin[o.Partition] = kgo.NewOffset().At(start)
+		}
+	})
+	if len(left) == 0 {
+		return nil, nil
+	}
+	consumer, err := kgo.NewClient(kgo.SeedBrokers(w.broker.Seeds()...), kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.KeepControlRecords(),
+		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic: begin}), kgo.ConsumeResetOffset(kgo.NoResetOffset()))
+	if err != nil {
+		return nil, err
+	}
+	defer consumer.Close()
+	read := map[int32][]*kgo.Record{}
+	for len(left) > 0 {
+		fetches := consumer.PollFetches(ctx)
+		if err := fetches.Err(); err != nil {
+			return nil, fmt.Errorf("with partitions %v of %s not read to their end: %w", slices.Sorted(maps.Keys(left)), topic, err)
+		}
+		fetches.EachRecord(func(r *kgo.Record) {
+			end, open := left[r.Partition]
+			if !open || r.Offset >= end {
+				return
+			}
+			if !r.Attrs.IsControl() {
+				read[r.Partition] = append(read[r.Partition], r)
+			}
+			if r.Offset == end-1 {
+				delete(left, r.Partition)
+			}
+		})
+	}
+	var records []*kgo.Record
+	for _, p := range slices.Sorted(maps.Keys(read)) {
+		records = append(records, read[p]...)
+	}
+	return records, nil
+}

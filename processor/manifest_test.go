@@ -1,0 +1,419 @@
+package processor
+
+import (
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// snapshot is everything a start could change: topics with their ids and
+// settings, the end of every partition, and the groups with their offsets.
+func (b *bench) snapshot() []string {
+	b.t.Helper()
+	ctx := b.t.Context()
+	admin := kadm.NewClient(b.newClient()) // a fresh one: clients remember topics for a while
+	topics, err := admin.ListTopics(ctx)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	ends, err := admin.ListEndOffsets(ctx, topics.Names()...)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	var lines []string
+	for _, topic := range topics.Sorted() {
+		lines = append(lines, fmt.Sprintf("topic %s %s", topic.Topic, hex.EncodeToString(topic.ID[:])))
+	}
+	ends.Each(func(o kadm.ListedOffset) {
+		lines = append(lines, fmt.Sprintf("end %s/%d %d", o.Topic, o.Partition, o.Offset))
+	})
+	configs, err := admin.DescribeTopicConfigs(ctx, topics.Names()...)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	for _, topic := range configs {
+		for _, c := range topic.Configs {
+			lines = append(lines, fmt.Sprintf("setting %s %s=%s", topic.Name, c.Key, c.MaybeValue()))
+		}
+	}
+	for _, group := range []string{groupName("app", stageRoute), groupName("app", stageDedup)} {
+		offsets, err := admin.FetchOffsets(ctx, group)
+		if err != nil && !errors.Is(err, kerr.GroupIDNotFound) {
+			b.t.Fatal(err)
+		}
+		for _, o := range offsets.Sorted() {
+			lines = append(lines, fmt.Sprintf("group %s %s/%d %d", group, o.Topic, o.Partition, o.At))
+		}
+	}
+	slices.Sort(lines)
+	return lines
+}
+
+// refused starts a processor that must refuse, for a reason that says all of
+// want, and must leave the cluster as it found it.
+func (b *bench) refused(cfg Config, want ...string) {
+	b.t.Helper()
+	before := b.snapshot()
+	i := b.start(cfg)
+	timer := time.NewTimer(30 * time.Second)
+	defer timer.Stop()
+	select {
+	case <-i.done:
+	case <-timer.C:
+		b.t.Fatalf("the processor did not end by itself; ready: %v", i.Ready())
+	}
+	if !errors.Is(i.err, errRefused) {
+		b.t.Fatalf("the processor ended with %v, want a refusal", i.err)
+	}
+	for _, part := range want {
+		if !strings.Contains(i.err.Error(), part) {
+			b.t.Errorf("the refusal does not say %q:\n%v", part, i.err)
+		}
+	}
+	after := b.snapshot()
+	for _, line := range after {
+		if !slices.Contains(before, line) {
+			b.t.Errorf("the refused start left behind: %s", line)
+		}
+	}
+	for _, line := range before {
+		if !slices.Contains(after, line) {
+			b.t.Errorf("the refused start took away: %s", line)
+		}
+	}
+}
+
+// settled runs an app once, with some events, and stops it.
+func (b *bench) settled(cfg Config, inputs ...string) {
+	b.t.Helper()
+	i := b.ready(b.start(cfg))
+	for _, topic := range append(slices.Clone(inputs), i.rt.topology.keyed...) {
+		b.produce(renamed(topic, []*kgo.Record{signal("a", 0, testTime), signal("b", 1, testTime)})...)
+	}
+	b.drain(i, inputs...)
+	if err := i.stop(); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// manifestOf reads an app's manifest as it stands.
+func (b *bench) manifestOf(app string) *manifest {
+	b.t.Helper()
+	var m *manifest
+	for _, r := range b.read(app + "-manifest") {
+		if string(r.Key) == manifestKey {
+			m = new(manifest)
+			if err := json.Unmarshal(r.Value, m); err != nil {
+				b.t.Fatal(err)
+			}
+		}
+	}
+	if m == nil {
+		b.t.Fatalf("app %s has no manifest", app)
+	}
+	return m
+}
+
+// doctor writes another manifest over an app's.
+func (b *bench) doctor(app string, change func(*manifest)) {
+	b.t.Helper()
+	m := b.manifestOf(app)
+	change(m)
+	value, err := json.Marshal(m)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.produce(&kgo.Record{Topic: app + "-manifest", Key: []byte(manifestKey), Value: value})
+}
+
+func (b *bench) deleteTopic(name string) {
+	b.t.Helper()
+	if err := b.cluster.DeleteTopic(name); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// recreate replaces a topic by an empty one with the same settings.
+func (b *bench) recreate(name string) {
+	b.t.Helper()
+	described, err := b.admin.DescribeTopicConfigs(b.t.Context(), name)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	partitions := int32(len(b.cluster.PartitionInfos(name)))
+	var settings []string
+	for _, c := range described[0].Configs {
+		if !strings.HasPrefix(c.Source.String(), "DEFAULT") && c.Value != nil {
+			settings = append(settings, c.Key, *c.Value)
+		}
+	}
+	b.deleteTopic(name)
+	b.createTopic(name, partitions, settings...)
+}
+
+// grow adds a partition to a topic.
+func (b *bench) grow(name string) {
+	b.t.Helper()
+	resp, err := b.admin.CreatePartitions(b.t.Context(), 1, name)
+	if err == nil {
+		err = resp.Error()
+	}
+	if err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// TestChangedPromiseRefusesToStart changes, one at a time, what stored state
+// stands on. Every start is refused, says what to do, and changes nothing; and
+// once the change is undone where it can be, the app starts again.
+func TestChangedPromiseRefusesToStart(t *testing.T) {
+	secret := func(cfg *Config, s string) { cfg.KeySecret = Secret(s) }
+	const useOtherApp = "use another ONCEBUS_APP_ID"
+	withSecret := benchRoutes + "    secret: true\n"
+	tests := []struct {
+		name   string
+		routes string
+		first  func(*Config)               // how the first start differs
+		change func(b *bench, cfg *Config) // what happens in between
+		want   []string                    // in the refusal
+		undo   func(b *bench, cfg *Config) // nil where there is no way back
+	}{
+		{
+			name: "partition count, by the setting", routes: benchRoutes,
+			change: func(_ *bench, cfg *Config) { cfg.Partitions = 5 },
+			want:   []string{"topic app-repartition has 4 partitions, ONCEBUS_PARTITIONS says 5", "set ONCEBUS_PARTITIONS=4", useOtherApp},
+			undo:   func(_ *bench, cfg *Config) { cfg.Partitions = 4 },
+		},
+		{
+			name: "partition count, by altering the topic", routes: benchRoutes,
+			change: func(b *bench, _ *Config) { b.grow("app-repartition") },
+			want:   []string{"topic app-repartition has 5 partitions", "its changelog app-repartition-changelog has 4", useOtherApp},
+		},
+		{
+			name: "partition count, of topic, changelog and setting", routes: benchRoutes,
+			change: func(b *bench, cfg *Config) {
+				b.grow("app-repartition")
+				b.grow("app-repartition-changelog")
+				cfg.Partitions = 5
+			},
+			want: []string{"topic app-repartition has 4 partitions in the manifest, not 5", useOtherApp},
+		},
+		{
+			name: "partition count of a keyed topic", routes: keyedRoutes,
+			change: func(b *bench, _ *Config) { b.grow("signals.raw") },
+			want:   []string{"topic signals.raw has 5 partitions, its changelog app-signals.raw-changelog has 4", useOtherApp},
+		},
+		{
+			name: "partition count of a keyed topic and its changelog", routes: keyedRoutes,
+			change: func(b *bench, _ *Config) {
+				b.grow("signals.raw")
+				b.grow("app-signals.raw-changelog")
+			},
+			want: []string{"topic signals.raw has 4 partitions in the manifest, not 5", "recreate the topic with 4 partitions"},
+		},
+		{
+			name: "key rule", routes: benchRoutes,
+			change: func(b *bench, _ *Config) { b.useRoutes(strings.Replace(benchRoutes, "field: id", "field: other", 1)) },
+			want:   []string{"route signals: its key rule changed", `field("id")`, `field("other")`, "put the old rule back, or give the route a new namespace"},
+			undo:   func(b *bench, _ *Config) { b.useRoutes(benchRoutes) },
+		},
+		{
+			name: "secret on and off", routes: benchRoutes,
+			change: func(b *bench, cfg *Config) {
+				b.useRoutes(withSecret)
+				secret(cfg, "sixteen bytes...")
+			},
+			want: []string{"secret=false", "secret=true"},
+			undo: func(b *bench, _ *Config) { b.useRoutes(benchRoutes) },
+		},
+		{
+			name: "secret", routes: withSecret,
+			first:  func(cfg *Config) { secret(cfg, "sixteen bytes...") },
+			change: func(_ *bench, cfg *Config) { secret(cfg, "sixteen bytes of another") },
+			want:   []string{"ONCEBUS_KEY_SECRET is not the one the recorded keys were made with", "set the old one", useOtherApp},
+			undo:   func(_ *bench, cfg *Config) { secret(cfg, "sixteen bytes...") },
+		},
+		{
+			name: "keyed flag on", routes: benchRoutes,
+			change: func(b *bench, _ *Config) { b.useRoutes(keyedRoutes) },
+			want:   []string{"topic signals.raw was routed and is keyed now", "put `keyed` back"},
+			undo:   func(b *bench, _ *Config) { b.useRoutes(benchRoutes) },
+		},
+		{
+			name: "keyed flag off", routes: keyedRoutes,
+			change: func(b *bench, _ *Config) { b.useRoutes(benchRoutes) },
+			want:   []string{"topic signals.raw was keyed and is routed now", "put `keyed` back"},
+			undo:   func(b *bench, _ *Config) { b.useRoutes(keyedRoutes) },
+		},
+		{
+			name: "hash", routes: benchRoutes,
+			change: func(b *bench, _ *Config) { b.doctor("app", func(m *manifest) { m.Hash = "murmur2" }) },
+			want:   []string{`hash "murmur2"`, hashName, "run the build that wrote it", useOtherApp},
+			undo:   func(b *bench, _ *Config) { b.doctor("app", func(m *manifest) { m.Hash = hashName }) },
+		},
+		{
+			name: "row encoding", routes: benchRoutes,
+			change: func(b *bench, _ *Config) { b.doctor("app", func(m *manifest) { m.RowVersion++ }) },
+			want:   []string{"row encoding 2", "run the build that wrote it"},
+			undo:   func(b *bench, _ *Config) { b.doctor("app", func(m *manifest) { m.RowVersion-- }) },
+		},
+		{
+			name: "cluster", routes: benchRoutes,
+			change: func(b *bench, _ *Config) { b.doctor("app", func(m *manifest) { m.Cluster = "elsewhere" }) },
+			want:   []string{"written for cluster elsewhere, this is cluster kfake", useOtherApp},
+			undo:   func(b *bench, _ *Config) { b.doctor("app", func(m *manifest) { m.Cluster = "kfake" }) },
+		},
+		{
+			name: "unreadable manifest", routes: benchRoutes,
+			change: func(b *bench, _ *Config) {
+				b.produce(&kgo.Record{Topic: "app-manifest", Key: []byte(manifestKey), Value: []byte("?")})
+			},
+			want: []string{"the manifest in app-manifest cannot be read"},
+		},
+		{
+			name: "repartition topic recreated", routes: benchRoutes,
+			change: func(b *bench, _ *Config) { b.recreate("app-repartition") },
+			want:   []string{"topic app-repartition was deleted and recreated", useOtherApp},
+		},
+		{
+			name: "changelog recreated", routes: benchRoutes,
+			change: func(b *bench, _ *Config) { b.recreate("app-repartition-changelog") },
+			want:   []string{"the changelog of app-repartition was deleted and recreated", useOtherApp},
+		},
+		{
+			name: "keyed topic recreated", routes: keyedRoutes,
+			change: func(b *bench, _ *Config) { b.recreate("signals.raw") },
+			want:   []string{"topic signals.raw was deleted and recreated", useOtherApp},
+		},
+		{
+			name: "repartition topic deleted", routes: benchRoutes,
+			change: func(b *bench, _ *Config) { b.deleteTopic("app-repartition") },
+			want:   []string{"app-repartition", "deleted", useOtherApp},
+		},
+		{
+			name: "changelog deleted", routes: benchRoutes,
+			change: func(b *bench, _ *Config) { b.deleteTopic("app-repartition-changelog") },
+			want:   []string{"app-repartition", "deleted", useOtherApp},
+		},
+		{
+			name: "manifest topic deleted", routes: benchRoutes,
+			change: func(b *bench, _ *Config) { b.deleteTopic("app-manifest") },
+			want:   []string{"holds rows but app-manifest has no manifest", useOtherApp},
+		},
+		{
+			name: "key rule, with a new output", routes: benchRoutes,
+			change: func(b *bench, _ *Config) {
+				b.useRoutes(strings.NewReplacer("field: id", "field: other", "signals.unique", "signals.new").Replace(benchRoutes))
+			},
+			want: []string{"route signals: its key rule changed"},
+			undo: func(b *bench, _ *Config) { b.useRoutes(benchRoutes) },
+		},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			b := newBench(t, tt.routes)
+			cfg := b.config("one")
+			if tt.first != nil {
+				tt.first(&cfg)
+			}
+			var inputs []string
+			if tt.routes != keyedRoutes {
+				inputs = append(inputs, "signals.raw")
+			}
+			b.settled(cfg, inputs...)
+			tt.change(b, &cfg)
+			b.refused(cfg, tt.want...)
+			if tt.undo == nil {
+				return
+			}
+			tt.undo(b, &cfg)
+			b.ready(b.start(cfg))
+		})
+	}
+}
+
+// TestTwoFirstStartsAgreeOnOneManifest: each would draw another secret for the
+// hash, and keys would be sent two ways.
+func TestTwoFirstStartsAgreeOnOneManifest(t *testing.T) {
+	for n := range 10 {
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			b := newBench(t, benchRoutes)
+			one, two := b.start(b.config("one")), b.start(b.config("two"))
+			b.ready(one)
+			b.ready(two)
+			m := b.manifestOf("app")
+			for _, i := range []*instance{one, two} {
+				if !slices.Equal(i.rt.manifest.HashSecret, m.HashSecret) || !slices.Equal(i.rt.manifest.Topics, m.Topics) || !slices.Equal(i.rt.manifest.Namespaces, m.Namespaces) {
+					t.Fatalf("an instance runs with %+v, the manifest is %+v", i.rt.manifest, m)
+				}
+			}
+			if len(m.Topics) != 2 || len(m.Namespaces) != 1 {
+				t.Errorf("manifest %+v", m)
+			}
+			// A rebalance is under way, which waits for the one that stops first.
+			if err := errors.Join(two.stop(), one.stop()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// TestRoutesMayComeAndGo: a new route or topic is numbered behind the others, a
+// removed one keeps its number, and one that comes back finds its rows.
+func TestRoutesMayComeAndGo(t *testing.T) {
+	other := strings.NewReplacer("signals", "alerts", "routes:\n", "").Replace(benchRoutes)
+	b := newBench(t, benchRoutes)
+	cfg := b.config("one")
+	b.settled(cfg, "signals.raw")
+	names := func() (topics, namespaces []string) {
+		m := b.manifestOf("app")
+		for _, topic := range m.Topics {
+			topics = append(topics, topic.Name)
+		}
+		for _, ns := range m.Namespaces {
+			namespaces = append(namespaces, ns.Name)
+		}
+		return topics, namespaces
+	}
+	assert := func(wantTopics, wantNamespaces []string) {
+		t.Helper()
+		if topics, namespaces := names(); !slices.Equal(topics, wantTopics) || !slices.Equal(namespaces, wantNamespaces) {
+			t.Errorf("topics %v and namespaces %v, want %v and %v", topics, namespaces, wantTopics, wantNamespaces)
+		}
+	}
+	assert([]string{"signals.raw", "app-repartition"}, []string{"signals"})
+
+	b.useRoutes("routes:\n" + other + strings.TrimPrefix(benchRoutes, "routes:\n")) // the new one first
+	b.settled(cfg, "alerts.raw", "signals.raw")
+	assert([]string{"signals.raw", "app-repartition", "alerts.raw"}, []string{"signals", "alerts"})
+
+	b.useRoutes("routes:\n" + other)
+	b.settled(cfg, "alerts.raw")
+	assert([]string{"signals.raw", "app-repartition", "alerts.raw"}, []string{"signals", "alerts"})
+
+	b.useRoutes(benchRoutes + "    duplicates: {to: signals.duplicates}\n")
+	written := len(b.read("app-manifest"))
+	b.settled(cfg, "signals.raw")
+	assert([]string{"signals.raw", "app-repartition", "alerts.raw"}, []string{"signals", "alerts"})
+	if n := len(b.read("app-manifest")); n != written+1 {
+		t.Errorf("%d records were written to the manifest topic by a start that changes nothing, want the clock alone", n-written)
+	}
+	out := b.read("signals.duplicates")
+	for _, r := range out {
+		if !strings.HasPrefix(header(r, headerFirst), "signals.raw/") || header(r, headerSource) == header(r, headerFirst) {
+			t.Errorf("copy %s names its first as %s", header(r, headerSource), header(r, headerFirst))
+		}
+	}
+	if unique := b.read("signals.unique"); len(unique) != 2 || len(out) != 2 {
+		t.Errorf("%d unique and %d copies, want two of each", len(unique), len(out))
+	}
+}
