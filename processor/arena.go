@@ -31,8 +31,11 @@ func (a *arena[T]) take(n int) []T {
 
 // reset takes all pieces back and drops what they point to.
 func (a *arena[T]) reset() {
-	for i := range min(a.chunk+1, len(a.chunks)) {
+	for i := range min(a.chunk, len(a.chunks)) {
 		clear(a.chunks[i])
+	}
+	if a.chunk < len(a.chunks) {
+		clear(a.chunks[a.chunk][:a.used])
 	}
 	a.chunk, a.used = 0, 0
 }

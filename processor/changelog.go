@@ -12,8 +12,9 @@ import (
 )
 
 const (
-	// fetchBytes bounds one fetch of a changelog partition.
-	fetchBytes = 8 << 20
+	// fetchBytes bounds one fetch of a changelog partition, some 20,000
+	// rows. All tasks of a process may restore at the same time.
+	fetchBytes = 1 << 20
 	// fetchWait is how long the broker may hold back an empty answer. An
 	// answer is empty below the high watermark while somebody's transaction
 	// is open.

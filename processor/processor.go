@@ -25,10 +25,6 @@ const (
 	// metadataMinAge is how soon a client may ask again who leads: franz-go's
 	// 2.5 s would be added to every move of a leader and every new topic.
 	metadataMinAge = 250 * time.Millisecond
-	// purgeInterval is how often processed records of the repartition topic
-	// are deleted. What was processed in the last interval stays, for a
-	// person to look at.
-	purgeInterval = time.Minute
 )
 
 // Processor runs the two stages of one process.
@@ -107,7 +103,9 @@ func (p *Processor) Run(ctx context.Context) error {
 		}
 		return err
 	}
-	helpers.Go(func() { p.purge(background) })
+	if p.rt.topology.repartition != "" {
+		helpers.Go(func() { newPurger(p).run(background) })
+	}
 	return p.work(ctx)
 }
 
@@ -255,34 +253,4 @@ func (p *Processor) probe(ctx context.Context) {
 			return
 		}
 	}
-}
-
-// purge deletes records of the repartition topic that were processed an
-// interval ago. The topic keeps records for ever otherwise, because deleting
-// by age could delete what nobody has read yet (G6).
-func (p *Processor) purge(ctx context.Context) {
-	var processed kadm.Offsets
-	allowed := true
-	for pause(ctx, purgeInterval) == nil {
-		if len(processed) > 0 && allowed {
-			allowed = p.purgeBelow(ctx, processed)
-		}
-		processed = p.processedOffsets()
-	}
-}
-
-func (p *Processor) purgeBelow(ctx context.Context, offsets kadm.Offsets) bool {
-	resps, err := p.admin.DeleteRecords(ctx, offsets)
-	if err == nil {
-		err = resps.Error()
-	}
-	switch {
-	case err == nil:
-	case errors.Is(err, kerr.TopicAuthorizationFailed):
-		p.log.Warn("processed records stay in the repartition topic: no right to delete them; grant Delete on it, or delete them yourself", "topic", p.rt.topology.repartition)
-		return false
-	default:
-		p.log.Warn("deleting processed records failed", "error", err)
-	}
-	return true
 }

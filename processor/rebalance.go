@@ -3,6 +3,7 @@ package processor
 import (
 	"context"
 	"fmt"
+	"maps"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -30,7 +31,7 @@ func (w *worker) options() []kgo.Opt {
 		kgo.InstanceID(w.name),
 		kgo.TransactionalID(w.name),
 		kgo.ConsumeTopics(topics...),
-		kgo.Balancers(kgo.CooperativeStickyBalancer()),
+		kgo.Balancers(watchedBalancer{kgo.CooperativeStickyBalancer(), w.onAssignment}),
 		kgo.BlockRebalanceOnPoll(),
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
 		// A broker has one fetch of ours at a time: partitions resumed after a
@@ -46,10 +47,9 @@ func (w *worker) options() []kgo.Opt {
 		kgo.HeartbeatInterval(min(cfg.SessionTimeout/4, 3*time.Second)),
 		kgo.RebalanceTimeout(max(30*time.Second, 2*cfg.TransactionTimeout)),
 		kgo.AdjustFetchOffsetsFn(w.adjustOffsets),
-		kgo.OnPartitionsAssigned(func(_ context.Context, _ *kgo.Client, added map[string][]int32) { w.onAssigned(added) }),
 		kgo.OnPartitionsCallbackBlocked(func(context.Context, *kgo.Client) { w.onCallbackBlocked() }),
 		kgo.OnPartitionsRevoked(func(_ context.Context, _ *kgo.Client, gone map[string][]int32) { w.onGone(gone) }),
-		kgo.OnPartitionsLost(func(_ context.Context, _ *kgo.Client, gone map[string][]int32) { w.onGone(gone) }),
+		kgo.OnPartitionsLost(func(_ context.Context, _ *kgo.Client, gone map[string][]int32) { w.onLost(gone) }),
 
 		kgo.TransactionTimeout(cfg.TransactionTimeout),
 		// No RecordDeliveryTimeout: franz-go counts it from the record's
@@ -73,14 +73,64 @@ func lingerFor(commitInterval time.Duration) time.Duration {
 
 func groupName(app, stage string) string { return app + "-" + stage }
 
-// onAssigned only counts: readiness must not miss partitions whose offsets are
-// still being fetched.
-func (w *worker) onAssigned(added map[string][]int32) {
+// watchedBalancer is a balancer that tells what the group gave this member.
+// franz-go's callbacks speak of differences, and its transaction session keeps
+// some of them back (A8); the answer to a sync is the whole of it.
+type watchedBalancer struct {
+	kgo.GroupBalancer
+	assigned func(map[string][]int32)
+}
+
+// ParseSyncAssignment passes the member's new assignment on.
+func (b watchedBalancer) ParseSyncAssignment(assignment []byte) (map[string][]int32, error) {
+	partitions, err := b.GroupBalancer.ParseSyncAssignment(assignment)
+	if err == nil {
+		b.assigned(partitions)
+	}
+	return partitions, err
+}
+
+func (w *worker) onAssignment(partitions map[string][]int32) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, partitions := range added {
-		w.assigning += len(partitions)
+	w.assignment = map[taskID]bool{}
+	for topic, ps := range partitions {
+		for _, p := range ps {
+			w.assignment[taskID{topic, p}] = true
+		}
 	}
+	for id := range w.placed {
+		if !w.assignment[id] {
+			delete(w.placed, id)
+		}
+	}
+}
+
+// assigned returns the present assignment; nil if there is none.
+func (w *worker) assigned() map[taskID]bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return maps.Clone(w.assignment)
+}
+
+// unplaced returns a partition of the assignment that is not being read yet.
+func (w *worker) unplaced() (taskID, bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for id := range w.assignment {
+		if !w.placed[id] {
+			return id, true
+		}
+	}
+	return taskID{}, false
+}
+
+// onLost runs when the group has forgotten us.
+func (w *worker) onLost(gone map[string][]int32) {
+	w.mu.Lock()
+	w.assignment = nil
+	w.mu.Unlock()
+	w.onGone(gone)
 }
 
 // onGone runs before the group hands partitions on.
@@ -125,8 +175,12 @@ func (w *worker) adjustOffsets(ctx context.Context, offsets map[string]map[int32
 			offsets[topic][partition] = kgo.NewOffset().At(at)
 		}
 	}
-	for _, partitions := range offsets {
-		w.adjusted += len(partitions)
+	for topic, partitions := range offsets {
+		for partition := range partitions {
+			if id := (taskID{topic, partition}); w.assignment[id] {
+				w.placed[id] = true
+			}
+		}
 	}
 	w.mu.Unlock()
 	if w.tasks != nil {
@@ -202,10 +256,10 @@ func (w *worker) commitStarts(ctx context.Context) {
 	starts := w.unstarted
 	w.unstarted = map[string]map[int32]kgo.EpochOffset{}
 	w.mu.Unlock()
-	owned := w.client.CommittedOffsets()
+	owned := w.assigned()
 	for topic, partitions := range starts {
 		for partition := range partitions {
-			if _, ok := owned[topic][partition]; !ok {
+			if !owned[taskID{topic, partition}] {
 				delete(partitions, partition)
 			}
 		}

@@ -59,9 +59,8 @@ func (t *task) describe(worker string) TaskState {
 
 // snapshot is the copy of what workers know that others may read.
 type snapshot struct {
-	mu      sync.Mutex
-	tasks   map[string][]TaskState // by worker
-	clients map[string]*kgo.Client // of workers that have one
+	mu    sync.Mutex
+	tasks map[string][]TaskState // by worker
 }
 
 func (s *snapshot) setTasks(worker string, states []TaskState) {
@@ -71,28 +70,6 @@ func (s *snapshot) setTasks(worker string, states []TaskState) {
 		s.tasks = map[string][]TaskState{}
 	}
 	s.tasks[worker] = states
-}
-
-func (s *snapshot) setClient(worker string, client *kgo.Client) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.clients == nil {
-		s.clients = map[string]*kgo.Client{}
-	}
-	s.clients[worker] = client
-}
-
-// joined reports whether a worker is a member of its group's present
-// generation.
-func (s *snapshot) joined(worker string) bool {
-	s.mu.Lock()
-	client := s.clients[worker]
-	s.mu.Unlock()
-	if client == nil {
-		return false
-	}
-	_, generation := client.GroupMetadata()
-	return generation >= 0
 }
 
 func (s *snapshot) allTasks() []TaskState {
@@ -118,17 +95,25 @@ func (p *Processor) Ready() error {
 	if len(workers) == 0 {
 		return errors.New("topics and manifest are not settled yet")
 	}
-	for _, w := range workers {
-		if !p.snapshot.joined(w.name) {
-			return fmt.Errorf("worker %s has not joined its group", w.name)
-		}
-		if w.rebalancing() {
-			return fmt.Errorf("worker %s has partitions that are not tasks yet", w.name)
-		}
-	}
+	runs := map[taskID]bool{}
 	for _, t := range p.snapshot.allTasks() {
 		if t.State != running.String() {
 			return fmt.Errorf("task %s is %s", t.Task, t.State)
+		}
+		runs[t.id] = true
+	}
+	for _, w := range workers {
+		assignment := w.assigned()
+		if assignment == nil {
+			return fmt.Errorf("worker %s has no place in its group yet", w.name)
+		}
+		if id, waits := w.unplaced(); waits {
+			return fmt.Errorf("worker %s has no offset for %v yet", w.name, id)
+		}
+		for id := range assignment {
+			if w.stage == stageDedup && !runs[id] {
+				return fmt.Errorf("task %v is %s", id, created)
+			}
 		}
 	}
 	return nil
@@ -143,7 +128,7 @@ func (p *Processor) State() State {
 	p.startedMu.Lock()
 	defer p.startedMu.Unlock()
 	for _, w := range p.workers {
-		s.Workers = append(s.Workers, WorkerState{Name: w.name, Stage: w.stage, Joined: p.snapshot.joined(w.name)})
+		s.Workers = append(s.Workers, WorkerState{Name: w.name, Stage: w.stage, Joined: w.assigned() != nil})
 	}
 	return s
 }

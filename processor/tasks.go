@@ -46,6 +46,7 @@ type taskSet struct {
 	judging   *judging
 	worker    string    // name, for /state
 	published time.Time // when the snapshot was last refreshed
+	stale     bool      // something was committed since
 
 	// inbox holds assignments that settle has not yet turned into tasks.
 	// They arrive from the group's goroutine while the worker works.
@@ -85,14 +86,11 @@ func (s *taskSet) revoked(partitions map[string][]int32) {
 	s.drop(func(id taskID) bool { return gone[id] })
 }
 
-// retain closes every task that is not among the partitions the client says
-// it owns. franz-go's session does not pass on a second revocation before a
-// transaction ends (A8), so callbacks alone cannot be trusted.
-func (s *taskSet) retain(owned map[string]map[int32]kgo.EpochOffset) {
-	s.drop(func(id taskID) bool {
-		_, ok := owned[id.topic][id.partition]
-		return !ok
-	})
+// retain closes every task that the group's last answer does not give us.
+// franz-go's session does not pass on a second revocation before a transaction
+// ends (A8), so callbacks alone cannot be trusted.
+func (s *taskSet) retain(assignment map[taskID]bool) {
+	s.drop(func(id taskID) bool { return !assignment[id] })
 }
 
 func (s *taskSet) drop(gone func(taskID) bool) {
@@ -161,6 +159,7 @@ func (s *taskSet) settle(client *kgo.Client) error {
 	if changed {
 		s.publish()
 	}
+	s.publishIfStale()
 	return nil
 }
 
@@ -293,7 +292,14 @@ func (s *taskSet) committed(client *kgo.Client) {
 		t.groupOffset = t.committed.next
 		t.metrics.lag.WithLabelValues(t.id.topic, strconv.Itoa(int(t.id.partition))).Set(float64(t.lag()))
 	}
-	if time.Since(s.published) > publishInterval {
+	s.stale = true
+	s.publishIfStale()
+}
+
+// publishIfStale refreshes the snapshot if it is due; an idle worker comes by
+// here too, so that the last transaction of a burst is shown.
+func (s *taskSet) publishIfStale() {
+	if s.stale && time.Since(s.published) >= publishInterval {
 		s.publish()
 	}
 }
@@ -318,7 +324,7 @@ func (s *taskSet) restoreAgain(client *kgo.Client, t *task) {
 
 // publish refreshes what State and Ready tell about these tasks.
 func (s *taskSet) publish() {
-	s.published = time.Now()
+	s.published, s.stale = time.Now(), false
 	states := make([]TaskState, 0, len(s.tasks))
 	for _, t := range s.sorted() {
 		states = append(states, t.describe(s.worker))

@@ -64,9 +64,10 @@ type worker struct {
 	// rebalanced says that partitions went since the last End: the session
 	// then refuses to commit and passes no further revocation on (A8).
 	rebalanced bool
-	// assigning counts partitions the group gave us; adjusted those of them
-	// whose offsets are known and which settle can take up.
-	assigning, adjusted int
+	// assignment is what the group's last answer gave us; nil before the
+	// first one and after we were forgotten. placed are those of it whose
+	// offsets are known.
+	assignment, placed map[taskID]bool
 	// callbackBlocked says that a rebalance callback waits for the gate;
 	// endStuck is to be called then if an End is under way.
 	callbackBlocked bool
@@ -150,7 +151,8 @@ func (w *worker) connect(ctx context.Context) error {
 	w.ready = make(chan struct{})
 	w.mu.Lock()
 	w.callbackBlocked = false
-	w.rebalanced, w.assigning, w.adjusted, w.unstarted = false, 0, 0, map[string]map[int32]kgo.EpochOffset{}
+	w.rebalanced, w.unstarted = false, map[string]map[int32]kgo.EpochOffset{}
+	w.assignment, w.placed = nil, map[taskID]bool{}
 	w.mu.Unlock()
 	clientCtx, cancel := context.WithCancel(context.Background())
 	session, err := kgo.NewGroupTransactSession(append(w.options(), kgo.WithContext(clientCtx))...)
@@ -166,13 +168,14 @@ func (w *worker) connect(ctx context.Context) error {
 	} else {
 		w.tasks = newTaskSet(ctx, w.p, w.name, w.log, w.emitter, w.wake)
 	}
-	w.p.snapshot.setClient(w.name, w.client)
 	close(w.ready)
 	return nil
 }
 
 func (w *worker) disconnect() {
-	w.p.snapshot.setClient(w.name, nil)
+	w.mu.Lock()
+	w.assignment = nil
+	w.mu.Unlock()
 	hurry := time.AfterFunc(leaveMax, w.cancelClient)
 	w.session.CloseAllowingRebalance()
 	hurry.Stop()
@@ -212,30 +215,6 @@ func (w *worker) wake() {
 	w.woken = true
 }
 
-// rebalancing reports whether the group gave or took partitions that the
-// worker has not dealt with yet.
-func (w *worker) rebalancing() bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.rebalanced || w.assigning > 0
-}
-
-// takeAdjusted returns how many partitions settle can take up now.
-func (w *worker) takeAdjusted() int {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	n := w.adjusted
-	w.adjusted = 0
-	return n
-}
-
-// settled takes the partitions that settle has taken up off the count.
-func (w *worker) settled(n int) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.assigning = max(0, w.assigning-n)
-}
-
 // turn is one round: look after the tasks, then, if there is anything to do,
 // one transaction. The gate is held throughout.
 func (w *worker) turn(ctx context.Context, fetches kgo.Fetches) error {
@@ -243,13 +222,11 @@ func (w *worker) turn(ctx context.Context, fetches kgo.Fetches) error {
 		return err
 	}
 	w.commitStarts(ctx)
-	adjusted := w.takeAdjusted()
 	if w.tasks != nil {
 		if err := w.tasks.settle(w.client); err != nil {
 			return err
 		}
 	}
-	w.settled(adjusted)
 	if fetches.NumRecords() == 0 && (w.tasks == nil || !w.tasks.due()) {
 		return fetchErr(fetches)
 	}
@@ -262,9 +239,7 @@ func (w *worker) turn(ctx context.Context, fetches kgo.Fetches) error {
 func (w *worker) rearm() (bool, error) {
 	w.mu.Lock()
 	rebalanced := w.rebalanced
-	if rebalanced {
-		w.rebalanced, w.assigning = false, w.adjusted
-	}
+	w.rebalanced = false
 	w.mu.Unlock()
 	if !rebalanced {
 		return false, nil
@@ -273,7 +248,7 @@ func (w *worker) rearm() (bool, error) {
 		return true, fmt.Errorf("rearm the session after a rebalance: %w", err)
 	}
 	if w.tasks != nil {
-		w.tasks.retain(w.client.CommittedOffsets())
+		w.tasks.retain(w.assigned())
 	}
 	w.wake() // settle what the rebalance left in the inbox
 	return true, nil
@@ -438,7 +413,7 @@ func (w *worker) abort(reason error) error {
 
 func (w *worker) afterAbort() {
 	if w.tasks != nil {
-		w.tasks.retain(w.client.CommittedOffsets())
+		w.tasks.retain(w.assigned())
 		w.tasks.discarded(w.client)
 	}
 }

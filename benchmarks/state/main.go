@@ -1,0 +1,151 @@
+// Command state measures the state store at size beside a plain Badger with a
+// row for every key, both in the same run and through the same loop.
+//
+//	go run ./benchmarks/state -keys 10000000
+//
+// Every phase is a process of its own, so that CPU time and memory belong to
+// one engine. It prints a table and writes JSON and Markdown to -out.
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"oncebus/state"
+)
+
+// settings are what a phase is told.
+type settings struct {
+	Engine string
+	Keys   int
+	Tasks  int
+	Txn    int // rows of a transaction
+	Gets   int // look-ups of each kind to time
+	Flush  int // rows of a run
+	Look   bool
+	Dir    string
+}
+
+func main() {
+	var set settings
+	var out, phase string
+	flag.IntVar(&set.Keys, "keys", 10_000_000, "distinct keys to load")
+	flag.IntVar(&set.Tasks, "tasks", 8, "tasks, each with its own store")
+	flag.IntVar(&set.Txn, "txn", 4000, "rows of a transaction")
+	flag.IntVar(&set.Gets, "gets", 400_000, "look-ups to time, of each kind")
+	flag.IntVar(&set.Flush, "flush-rows", state.DefaultConfig().FlushRows, "rows of a run at most")
+	flag.StringVar(&set.Dir, "dir", "", "directory for the files (default: a temporary one)")
+	flag.StringVar(&out, "out", "benchmarks/results", "directory for the result; empty writes none")
+	flag.StringVar(&phase, "phase", "", "internal: run one phase in this process")
+	flag.StringVar(&set.Engine, "engine", "", "internal: engine of the phase")
+	flag.BoolVar(&set.Look, "look", true, "internal: look every key up before it is put")
+	flag.Parse()
+
+	var err error
+	if phase != "" {
+		err = runPhase(phase, set, os.Stdout)
+	} else {
+		err = run(set, out, os.Stdout)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "state benchmark:", err)
+		os.Exit(1)
+	}
+}
+
+// run measures both engines and reports.
+func run(set settings, out string, print io.Writer) error {
+	if set.Dir == "" {
+		dir, err := os.MkdirTemp("", "oncebus-state-")
+		if err != nil {
+			return err
+		}
+		defer os.RemoveAll(dir)
+		set.Dir = dir
+	}
+	rep := report{When: time.Now().UTC(), Keys: set.Keys, Tasks: set.Tasks, Txn: set.Txn, Machine: machine()}
+	for _, engine := range []string{"runs", "rows"} {
+		res, err := measure(engine, set, print)
+		if err != nil {
+			return fmt.Errorf("engine %s: %w", engine, err)
+		}
+		rep.Results = append(rep.Results, res)
+	}
+	fmt.Fprint(print, rep.markdown())
+	if out == "" {
+		return nil
+	}
+	return rep.write(out)
+}
+
+// measure runs all phases of one engine: a load of writes alone, a load with
+// look-ups that is killed when done, and the open after the kill.
+func measure(engine string, set settings, print io.Writer) (result, error) {
+	set.Engine = engine
+	res := result{Engine: engine}
+	base := set.Dir
+	for _, look := range []bool{false, true} {
+		set.Look = look
+		set.Dir = filepath.Join(base, engine+"-"+strconv.FormatBool(look))
+		fmt.Fprintf(print, "%s: load %d keys, look-ups %v\n", engine, set.Keys, look)
+		var l loaded
+		if err := child("load", set, &l); err != nil {
+			return res, err
+		}
+		if look {
+			res.Load = l
+		} else {
+			res.WriteCPUMicros = l.CPUMicros
+			if err := os.RemoveAll(set.Dir); err != nil {
+				return res, err
+			}
+		}
+	}
+	fmt.Fprintf(print, "%s: open after kill -9\n", engine)
+	if err := child("open", set, &res.Open); err != nil {
+		return res, err
+	}
+	return res, os.RemoveAll(set.Dir)
+}
+
+// child runs a phase in a process of its own, reads the one line it prints
+// into v, and kills it with SIGKILL: it gets no chance to close its files.
+func child(phase string, set settings, v any) (err error) {
+	exe, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	cmd := exec.Command(exe, "-phase", phase, "-engine", set.Engine,
+		"-keys", strconv.Itoa(set.Keys), "-tasks", strconv.Itoa(set.Tasks), "-txn", strconv.Itoa(set.Txn),
+		"-gets", strconv.Itoa(set.Gets), "-flush-rows", strconv.Itoa(set.Flush), "-look="+strconv.FormatBool(set.Look), "-dir", set.Dir)
+	cmd.Env = append(os.Environ(), phaseEnv+"=1")
+	cmd.Stderr = os.Stderr
+	pipe, err := cmd.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	line, err := bufio.NewReader(pipe).ReadBytes('\n')
+	if err == nil {
+		err = json.Unmarshal(line, v)
+	}
+	err = errors.Join(err, cmd.Process.Kill())
+	if waitErr := cmd.Wait(); err != nil {
+		return fmt.Errorf("phase %s: %w", phase, errors.Join(err, waitErr))
+	}
+	return nil // that it was killed is as it should be
+}
+
+// phaseEnv tells a test binary that it is a child of the benchmark.
+const phaseEnv = "ONCEBUS_STATE_BENCHMARK_PHASE"

@@ -1,0 +1,78 @@
+package main
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+// cpuTime returns user and system time of the process.
+func cpuTime() time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		return 0
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// resident returns the process's anonymous and whole resident memory, 0 where
+// /proc does not say.
+func resident() (anonymous, total uint64) {
+	status, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		return 0, 0
+	}
+	for line := range strings.Lines(string(status)) {
+		name, value, _ := strings.Cut(line, ":")
+		kib, _ := strconv.ParseUint(strings.TrimSuffix(strings.TrimSpace(value), " kB"), 10, 64)
+		switch name {
+		case "RssAnon":
+			anonymous = kib << 10
+		case "VmRSS":
+			total = kib << 10
+		}
+	}
+	return anonymous, total
+}
+
+// watchAnonymous samples the anonymous memory from now on and returns a
+// function that tells the peak.
+func watchAnonymous() func() uint64 {
+	var peak atomic.Uint64
+	go func() { // lives as long as the phase's process
+		for {
+			if now, _ := resident(); now > peak.Load() {
+				peak.Store(now)
+			}
+			time.Sleep(50 * time.Millisecond)
+		}
+	}()
+	return peak.Load
+}
+
+// diskBytes returns the space allocated under dir.
+func diskBytes(dir string) (sum uint64, err error) {
+	err = filepath.WalkDir(dir, func(_ string, e fs.DirEntry, err error) error {
+		if err != nil || e.IsDir() {
+			return err
+		}
+		info, err := e.Info()
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if st, ok := info.Sys().(*syscall.Stat_t); ok {
+			sum += uint64(st.Blocks) * 512
+		}
+		return nil
+	})
+	return sum, err
+}

@@ -1,0 +1,123 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"time"
+)
+
+// report is the result of one benchmark, as it is written to JSON.
+type report struct {
+	When    time.Time
+	Keys    int
+	Tasks   int
+	Txn     int
+	Machine machineInfo
+	Results []result
+}
+
+type machineInfo struct {
+	CPU   string
+	Cores int
+	OS    string
+	Go    string
+	// Load is the machine's load average of a minute before the benchmark
+	// began: other work blurs times, CPU for each key least.
+	Load string
+}
+
+// result is what was measured of one engine.
+type result struct {
+	Engine         string
+	WriteCPUMicros float64 // CPU for each key, loading without look-ups
+	Load           loaded
+	Open           opened
+}
+
+func machine() machineInfo {
+	m := machineInfo{CPU: "unknown", Cores: runtime.NumCPU(), OS: runtime.GOOS + "/" + runtime.GOARCH, Go: runtime.Version()}
+	if load, err := os.ReadFile("/proc/loadavg"); err == nil {
+		m.Load, _, _ = strings.Cut(string(load), " ")
+	}
+	info, err := os.ReadFile("/proc/cpuinfo")
+	if err != nil {
+		return m
+	}
+	for line := range strings.Lines(string(info)) {
+		if name, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(name) == "model name" {
+			m.CPU = strings.TrimSpace(value)
+			break
+		}
+	}
+	return m
+}
+
+// markdown returns the result as a table, one column an engine.
+func (r report) markdown() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "# State at size: %d keys, %s\n\n", r.Keys, r.When.Format(time.DateOnly))
+	fmt.Fprintf(&b, "Command: `go run ./benchmarks/state -keys %d -tasks %d -txn %d`. Machine: %s, %d cores, %s, %s; load average before the start %s.\n\n",
+		r.Keys, r.Tasks, r.Txn, r.Machine.CPU, r.Machine.Cores, r.Machine.OS, r.Machine.Go, r.Machine.Load)
+	fmt.Fprintf(&b, "%d tasks in one process with a store each, transactions of %d rows, 16-byte uniform digests, one inserting goroutine. "+
+		"CPU is user and system time of the process, background work until it rests included. "+
+		"Packed runs sync every write; the row for each key does not.\n\n", r.Tasks, r.Txn)
+	b.WriteString("| | packed runs | a Badger row for each key | ratio |\n| --- | --- | --- | --- |\n")
+	runs, rows := r.Results[0], r.Results[1]
+	line := func(name, unit string, value func(result) float64) {
+		a, c := value(runs), value(rows)
+		ratio := "-"
+		if a > 0 && c > 0 {
+			ratio = fmt.Sprintf("%.1f", c/a)
+		}
+		fmt.Fprintf(&b, "| %s | %s%s | %s%s | %s |\n", name, figure(a), unit, figure(c), unit, ratio)
+	}
+	const mib = 1 << 20
+	line("CPU for each key, writes alone", " µs", func(r result) float64 { return r.WriteCPUMicros })
+	line("CPU for each key, a look-up before each write", " µs", func(r result) float64 { return r.Load.CPUMicros })
+	line("time to load, with look-ups", " s", func(r result) float64 { return r.Load.WallSeconds })
+	line("look-up, absent key, mean", " ns", func(r result) float64 { return r.Load.Negative.Mean })
+	line("look-up, absent key, p50", " ns", func(r result) float64 { return r.Load.Negative.P50 })
+	line("look-up, absent key, p99", " ns", func(r result) float64 { return r.Load.Negative.P99 })
+	line("look-up, held key, mean", " ns", func(r result) float64 { return r.Load.Positive.Mean })
+	line("look-up, held key, p50", " ns", func(r result) float64 { return r.Load.Positive.P50 })
+	line("look-up, held key, p99", " ns", func(r result) float64 { return r.Load.Positive.P99 })
+	line("anonymous memory, peak of the load", " MiB", func(r result) float64 { return float64(r.Load.AnonymousPeak) / mib })
+	line("anonymous memory, at rest", " MiB", func(r result) float64 { return float64(r.Load.Anonymous) / mib })
+	line("resident memory, mapped files included", " MiB", func(r result) float64 { return float64(r.Load.ResidentTotal) / mib })
+	line("Go heap", " MiB", func(r result) float64 { return float64(r.Load.GoHeap) / mib })
+	line("disk for each key", " B", func(res result) float64 { return float64(res.Load.DiskBytes) / float64(r.Keys) })
+	line("open after kill -9, all tasks", " s", func(r result) float64 { return r.Open.Seconds })
+	line("rows to read again from the changelog", "", func(r result) float64 { return float64(r.Open.RowsBehind) })
+	return b.String()
+}
+
+func figure(v float64) string {
+	switch {
+	case v == float64(int64(v)) || v >= 1000:
+		return fmt.Sprintf("%.0f", v)
+	case v >= 10:
+		return fmt.Sprintf("%.1f", v)
+	default:
+		return fmt.Sprintf("%.3f", v)
+	}
+}
+
+// write writes the report to dir, named by its date.
+func (r report) write(dir string) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	name := filepath.Join(dir, "state-"+r.When.Format(time.DateOnly))
+	data, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(name+".json", append(data, '\n'), 0o644); err != nil {
+		return err
+	}
+	return os.WriteFile(name+".md", []byte(r.markdown()), 0o644)
+}

@@ -1,0 +1,264 @@
+package processor
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// TestMetricsTellWhatHappened compares every figure of a small run that the run
+// decides, restart and restore included.
+func TestMetricsTellWhatHappened(t *testing.T) {
+	b := newBench(t, benchRoutes)
+	cfg := b.onePartition("one")
+	i := b.ready(b.start(cfg))
+	var records []*kgo.Record
+	for n := range 130 { // two of them are timed, one in 64
+		records = append(records, signal(fmt.Sprint("id-", n), 0, testTime))
+	}
+	bad := signal("", 0, testTime)
+	b.produce(append(records, records[0], records[1], bad)...)
+	b.drain(i, "signals.raw")
+	got := gather(t, i)
+	const task = `{partition="0",topic="app-repartition"}`
+	for series, want := range map[string]float64{
+		`oncebus_events_total{route="signals",verdict="unique"}`:      130,
+		`oncebus_events_total{route="signals",verdict="duplicate"}`:   2,
+		`oncebus_events_total{route="signals",verdict="unkeyed"}`:     1,
+		`oncebus_events_total{route="signals",verdict="expired"}`:     0,
+		`oncebus_events_total{route="signals",verdict="late"}`:        0,
+		`oncebus_events_total{route="signals",verdict="invalid"}`:     0,
+		`oncebus_transactions_total{outcome="aborted",stage="route"}`: 0,
+		`oncebus_transactions_total{outcome="aborted",stage="dedup"}`: 0,
+		`oncebus_transactions_total{outcome="unknown",stage="route"}`: 0,
+		`oncebus_transactions_total{outcome="unknown",stage="dedup"}`: 0,
+		`oncebus_clients_rebuilt_total{stage="route"}`:                0,
+		`oncebus_clients_rebuilt_total{stage="dedup"}`:                0,
+		`oncebus_tasks{state="running"}`:                              1,
+		`oncebus_tasks{state="restoring"}`:                            0,
+		`oncebus_tasks{state="created"}`:                              0,
+		`oncebus_restore_remaining_records` + task:                    0,
+		`oncebus_task_lag_records` + task:                             0,
+		`oncebus_restored_rows_total`:                                 0,
+		`oncebus_restore_seconds`:                                     1,
+		`oncebus_key_seconds`:                                         2,
+		`oncebus_check_seconds`:                                       2,
+		`oncebus_skipped_records_total`:                               0,
+		`oncebus_quarantined_stores_total`:                            0,
+		`oncebus_broker_up`:                                           1,
+		`oncebus_state_rows`:                                          130,
+		`oncebus_state_expired_rows_total`:                            0,
+	} {
+		if have, ok := got[series]; !ok || have != want {
+			t.Errorf("%s is %v (there: %v), want %v", series, have, ok, want)
+		}
+	}
+	for _, stage := range []string{stageRoute, stageDedup} {
+		commits := got[fmt.Sprintf("oncebus_transactions_total{outcome=%q,stage=%q}", outcomeCommitted, stage)]
+		if timed := got[fmt.Sprintf("oncebus_commit_seconds{stage=%q}", stage)]; commits < 1 || timed != commits {
+			t.Errorf("stage %s: %v transactions committed, %v timed", stage, commits, timed)
+		}
+	}
+	if err := i.stop(); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.RemoveAll(cfg.StateDir); err != nil {
+		t.Fatal(err)
+	}
+	i = b.ready(b.start(cfg))
+	// The rows of 130 keys and a checkpoint for each transaction.
+	if restored, commits := gather(t, i)["oncebus_restored_rows_total"], got[`oncebus_transactions_total{outcome="committed",stage="dedup"}`]; restored != 130+commits {
+		t.Errorf("%v rows restored from the changelog, want %v", restored, 130+commits)
+	}
+}
+
+// TestSeriesOfATaskGoWithIt: a partition that moved away is not reported twice.
+func TestSeriesOfATaskGoWithIt(t *testing.T) {
+	b := newBench(t, benchRoutes)
+	i := b.ready(b.start(b.config("one")))
+	perTask := func() (n int) {
+		for series := range gather(t, i) {
+			if strings.Contains(series, `partition="`) {
+				n++
+			}
+		}
+		return n
+	}
+	if n := perTask(); n != 8 {
+		t.Errorf("%d series of 4 tasks, want lag and remaining records of each", n)
+	}
+	if err := i.stop(); err != nil {
+		t.Fatal(err)
+	}
+	if n := perTask(); n != 0 {
+		t.Errorf("%d series of tasks that are closed", n)
+	}
+	for _, state := range []taskState{created, restoring, running} {
+		if n := gather(t, i)[fmt.Sprintf("oncebus_tasks{state=%q}", state)]; n != 0 {
+			t.Errorf("%v tasks are %v after all were closed", n, state)
+		}
+	}
+}
+
+// TestNotReadyWhileATaskRestores holds up one task's restore by an open
+// transaction in its changelog: rows behind it are not known to count until
+// it ends, and until then the process is not ready.
+func TestNotReadyWhileATaskRestores(t *testing.T) {
+	b := newBench(t, benchRoutes)
+	cfg := b.config("one")
+	b.settled(cfg, "signals.raw")
+	client := b.newClient(kgo.TransactionalID("somebody"), kgo.DefaultProduceTopic("app-repartition-changelog"))
+	if err := client.BeginTransaction(); err != nil {
+		t.Fatal(err)
+	}
+	if err := client.ProduceSync(t.Context(), &kgo.Record{Partition: 2, Key: []byte("a row's key, 16b"), Value: []byte("?")}).FirstErr(); err != nil {
+		t.Fatal(err)
+	}
+	i := b.start(cfg)
+	const remaining = `oncebus_restore_remaining_records{partition="2",topic="app-repartition"}`
+	b.wait("all tasks but one to run", func() bool {
+		values := gather(t, i)
+		return values[`oncebus_tasks{state="running"}`] == 3 && values[`oncebus_tasks{state="restoring"}`] == 1 && values[remaining] > 0
+	})
+	const reason = "task app-repartition/2 is restoring"
+	b.wait("readiness to name the task", func() bool { err := i.Ready(); return err != nil && err.Error() == reason })
+	if s := i.State(); s.Ready || s.Reason != reason || !s.BrokerUp || len(s.Tasks) != 4 || s.Tasks[2].State != "restoring" || s.Tasks[2].Store != nil || s.Tasks[2].NextOffset != -1 {
+		t.Errorf("state %+v", s)
+	}
+	if err := client.EndTransaction(t.Context(), kgo.TryAbort); err != nil {
+		t.Fatal(err)
+	}
+	b.ready(i)
+	if s := i.State(); !s.Ready || s.Reason != "" || s.Tasks[2].State != "running" || s.Tasks[2].Store == nil {
+		t.Errorf("state %+v", s)
+	}
+	if n := gather(t, i)[remaining]; n != 0 {
+		t.Errorf("%s is %v after the restore", remaining, n)
+	}
+}
+
+// TestNotReadyBeforeABrokerAnswers: and it says so.
+func TestNotReadyBeforeABrokerAnswers(t *testing.T) {
+	b := newBench(t, benchRoutes)
+	p, err := New(b.config("one"), b.routes, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Ready(); err == nil || err.Error() != "no broker answers" {
+		t.Errorf("ready before it ran: %v", err)
+	}
+	if s := p.State(); s.Ready || s.Reason != "no broker answers" || s.Tasks == nil || s.Workers == nil {
+		t.Errorf("state %+v", s)
+	}
+}
+
+// TestStateFieldsAreAnInterface: scripts read /state, so its names are pinned.
+func TestStateFieldsAreAnInterface(t *testing.T) {
+	b := newBench(t, benchRoutes)
+	cfg := b.config("one")
+	i := b.ready(b.start(cfg))
+	text, err := json.Marshal(i.State())
+	if err != nil {
+		t.Fatal(err)
+	}
+	notReady, err := json.Marshal(State{Reason: "x"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := map[string]bool{}
+	for _, b := range [][]byte{text, notReady} {
+		var value any
+		decoder := json.NewDecoder(bytes.NewReader(b))
+		decoder.UseNumber()
+		if err := decoder.Decode(&value); err != nil {
+			t.Fatal(err)
+		}
+		fieldsOf(value, "", names)
+	}
+	assertGolden(t, "state_fields.txt", strings.Join(slices.Sorted(maps.Keys(names)), "\n")+"\n")
+}
+
+// fieldsOf collects the paths of all members with the kind of their value.
+func fieldsOf(value any, path string, names map[string]bool) {
+	switch v := value.(type) {
+	case map[string]any:
+		for name, member := range v {
+			fieldsOf(member, path+"."+name, names)
+		}
+	case []any:
+		for _, element := range v {
+			fieldsOf(element, path+"[]", names)
+		}
+	case json.Number:
+		names[path+" number"] = true
+	case nil: // an empty list, of a state without tasks
+	default:
+		names[fmt.Sprintf("%s %T", path, v)] = true
+	}
+}
+
+// metricsTable is the README's list of everything a running process exports.
+func metricsTable(t *testing.T, i *instance) string {
+	t.Helper()
+	families, err := i.registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var table strings.Builder
+	table.WriteString("| metric | type | labels | meaning |\n| --- | --- | --- | --- |\n")
+	for _, family := range families {
+		var labels []string
+		for _, l := range family.GetMetric()[0].GetLabel() {
+			labels = append(labels, "`"+l.GetName()+"`")
+		}
+		fmt.Fprintf(&table, "| `%s` | %s | %s | %s |\n", family.GetName(), strings.ToLower(family.GetType().String()), strings.Join(labels, ", "),
+			strings.ReplaceAll(family.GetHelp(), "|", `\|`))
+	}
+	return table.String()
+}
+
+// TestEveryMetricIsInTheReadme: names and help between the README's markers are
+// those that a running process shows, no more and no less. With -rewrite the
+// table is written there.
+func TestEveryMetricIsInTheReadme(t *testing.T) {
+	const path, from, to = "../README.md", "<!-- metrics -->\n", "<!-- /metrics -->"
+	b := newBench(t, benchRoutes)
+	table := metricsTable(t, b.ready(b.start(b.config("one"))))
+	for line := range strings.Lines(table) {
+		if name := strings.Trim(strings.Split(line, "|")[1], " `"); name != "metric" && name != "---" && !strings.HasPrefix(name, "oncebus_") {
+			t.Errorf("metric %s has not our prefix", name)
+		}
+	}
+	text, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		t.Skip("there is no README.md yet")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	head, rest, found := strings.Cut(string(text), from)
+	have, tail, closed := strings.Cut(rest, to)
+	if !found || !closed {
+		t.Fatalf("README.md has no %s ... %s; the table is\n%s", strings.TrimSpace(from), to, table)
+	}
+	if have = strings.TrimSpace(have) + "\n"; have == table {
+		return
+	}
+	if !*rewrite {
+		t.Fatalf("the metrics of README.md are not those of the program; go test -run %s -rewrite writes\n%s", t.Name(), table)
+	}
+	if err := os.WriteFile(path, []byte(head+from+table+to+tail), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}

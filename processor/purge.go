@@ -1,0 +1,62 @@
+package processor
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+)
+
+// purgeInterval is how often processed records of the repartition topic are
+// deleted. What was processed in the last interval stays, for a person to
+// look at.
+const purgeInterval = time.Minute
+
+// purger deletes records of the repartition topic that were processed an
+// interval ago. The topic keeps records for ever otherwise, because deleting
+// by age could delete what nobody has read yet (G6).
+type purger struct {
+	p      *Processor
+	starts map[int32]int64 // where each partition began after the last purge
+}
+
+func newPurger(p *Processor) *purger { return &purger{p: p, starts: map[int32]int64{}} }
+
+func (g *purger) run(ctx context.Context) {
+	var processed kadm.Offsets
+	allowed := true
+	for pause(ctx, purgeInterval) == nil {
+		if len(processed) > 0 && allowed {
+			allowed = g.below(ctx, processed)
+		}
+		processed = g.p.processedOffsets()
+	}
+}
+
+// below deletes what lies below the offsets, all of which are committed. It
+// returns false if it has no right to.
+func (g *purger) below(ctx context.Context, offsets kadm.Offsets) bool {
+	listed, err := g.p.admin.ListStartOffsets(ctx, g.p.rt.topology.repartition)
+	if err == nil {
+		listed.Each(func(o kadm.ListedOffset) { g.starts[o.Partition] = max(o.Offset, g.starts[o.Partition]) })
+		var resps kadm.DeleteRecordsResponses
+		if resps, err = g.p.admin.DeleteRecords(ctx, offsets); err == nil {
+			err = resps.Error()
+		}
+	}
+	switch {
+	case err == nil:
+		offsets.Each(func(o kadm.Offset) {
+			g.p.metrics.purged.Add(float64(max(0, o.At-g.starts[o.Partition])))
+			g.starts[o.Partition] = max(o.At, g.starts[o.Partition])
+		})
+	case errors.Is(err, kerr.TopicAuthorizationFailed):
+		g.p.log.Warn("processed records stay in the repartition topic: no right to delete them; grant Delete on it, or delete them yourself", "topic", g.p.rt.topology.repartition)
+		return false
+	case ctx.Err() == nil:
+		g.p.log.Warn("deleting processed records failed", "error", err)
+	}
+	return true
+}

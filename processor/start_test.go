@@ -1,0 +1,181 @@
+package processor
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// batch makes n events of a name, spread over the partitions of signals.raw.
+func batch(name string, n int) []*kgo.Record {
+	var records []*kgo.Record
+	for at := range n {
+		records = append(records, signal(fmt.Sprint(name, "-", at), int32(at%4), testTime))
+	}
+	return records
+}
+
+// assertOut checks which batches came out, each event once.
+func assertOut(t *testing.T, b *bench, want ...[]*kgo.Record) {
+	t.Helper()
+	var got, keys []string
+	for _, r := range b.read("signals.unique") {
+		got = append(got, string(r.Key))
+	}
+	for _, records := range want {
+		for _, r := range records {
+			keys = append(keys, string(r.Key))
+		}
+	}
+	slices.Sort(got)
+	slices.Sort(keys)
+	if !slices.Equal(got, keys) {
+		t.Errorf("output holds %v\nwant %v", got, keys)
+	}
+}
+
+func (b *bench) latest(instance string) Config {
+	cfg := b.config(instance)
+	cfg.Start = StartLatest
+	return cfg
+}
+
+// TestStartEarliestTakesWhatIsThere: the default.
+func TestStartEarliestTakesWhatIsThere(t *testing.T) {
+	bothWays(t, benchRoutes, func(t *testing.T, routes string) {
+		b := newBench(t, routes)
+		b.createTopic("signals.raw", 4)
+		before, after := batch("before", 8), batch("after", 8)
+		b.produce(before...)
+		i := b.ready(b.start(b.config("one")))
+		b.produce(after...)
+		b.drain(i, "signals.raw")
+		assertOut(t, b, before, after)
+	})
+}
+
+// TestStartLatestTakesOnlyWhatComes: what was in the raw topic before the first
+// start stays out.
+func TestStartLatestTakesOnlyWhatComes(t *testing.T) {
+	bothWays(t, benchRoutes, func(t *testing.T, routes string) {
+		b := newBench(t, routes)
+		b.createTopic("signals.raw", 4)
+		b.produce(batch("before", 8)...)
+		i := b.ready(b.start(b.latest("one")))
+		after := batch("after", 8)
+		b.produce(after...)
+		b.drain(i, "signals.raw")
+		assertOut(t, b, after)
+	})
+}
+
+// TestStartLatestIsDecidedOnce: the place where a first start began is
+// committed when it is ready and not with the first event, so events that come
+// while the process is down are not skipped by the next "latest".
+func TestStartLatestIsDecidedOnce(t *testing.T) {
+	bothWays(t, benchRoutes, func(t *testing.T, routes string) {
+		b := newBench(t, routes)
+		b.createTopic("signals.raw", 4)
+		b.produce(batch("before", 8)...)
+		cfg := b.latest("one")
+		if err := b.ready(b.start(cfg)).stop(); err != nil {
+			t.Fatal(err)
+		}
+		meanwhile := batch("meanwhile", 8)
+		b.produce(meanwhile...)
+		i := b.ready(b.start(cfg))
+		after := batch("after", 8)
+		b.produce(after...)
+		b.drain(i, "signals.raw")
+		assertOut(t, b, meanwhile, after)
+	})
+}
+
+// TestStartLatestWithSeveralWorkers: every worker meets the topic for the first
+// time, whoever of them commits first.
+func TestStartLatestWithSeveralWorkers(t *testing.T) {
+	bothWays(t, benchRoutes, func(t *testing.T, routes string) {
+		b := newBench(t, routes)
+		b.createTopic("signals.raw", 4)
+		b.produce(batch("before", 40)...)
+		cfg := b.latest("one")
+		cfg.Workers = 4
+		i := b.ready(b.start(cfg))
+		b.wait("all members to have a partition", func() bool {
+			info := b.cluster.GroupInfo(groupName("app", stageOf(routes)))
+			return info != nil && len(info.Members) == 4 && i.Ready() == nil
+		})
+		after := batch("after", 8)
+		b.produce(after...)
+		b.drain(i, "signals.raw")
+		assertOut(t, b, after)
+	})
+}
+
+// TestAddedPartitionStartsAtItsBeginning: events are in it before we know of
+// it, and "latest" was meant for what was there before the first start.
+func TestAddedPartitionStartsAtItsBeginning(t *testing.T) {
+	for _, start := range []string{StartEarliest, StartLatest} {
+		t.Run(start, func(t *testing.T) {
+			b := newBench(t, benchRoutes)
+			b.createTopic("signals.raw", 4)
+			b.produce(batch("before", 8)...)
+			cfg := b.config("one")
+			cfg.Start = start
+			// A client looks for new partitions every few minutes; here, at once.
+			i := b.ready(b.start(cfg, kgo.MetadataMaxAge(300*time.Millisecond)))
+			b.grow("signals.raw")
+			added := []*kgo.Record{signal("added-1", 4, testTime), signal("added-2", 4, testTime)}
+			client := b.newClient() // the bench's own knows four partitions
+			if err := client.ProduceSync(t.Context(), added...).FirstErr(); err != nil {
+				t.Fatal(err)
+			}
+			b.wait("the added partition to be read", func() bool {
+				offsets, err := b.admin.FetchOffsets(t.Context(), groupName("app", stageRoute))
+				if err != nil {
+					return false
+				}
+				at, ok := offsets.Lookup("signals.raw", 4)
+				return ok && at.At == 2
+			})
+			b.drain(i, "signals.raw")
+			var before []*kgo.Record
+			if start == StartEarliest {
+				before = batch("before", 8)
+			}
+			assertOut(t, b, added, before)
+		})
+	}
+}
+
+// TestRestartTakesOverAtOnce: a process that comes back under its name gets its
+// partitions from the group without waiting until its old self is forgotten.
+func TestRestartTakesOverAtOnce(t *testing.T) {
+	b := newBench(t, benchRoutes)
+	cfg := b.config("one")
+	cfg.SessionTimeout = 4 * time.Minute // far beyond the patience of this test
+	members := func() (all []string) {
+		for _, stage := range []string{stageRoute, stageDedup} {
+			for _, m := range b.cluster.GroupInfo(groupName("app", stage)).Members {
+				all = append(all, *m.InstanceID) // nil, and a panic, for a member that is not static
+			}
+		}
+		return all
+	}
+	first, second, third := batch("first", 8), batch("second", 8), batch("third", 8)
+	for n, records := range [][]*kgo.Record{first, second, third} {
+		i := b.ready(b.start(cfg))
+		b.produce(records...)
+		b.drain(i, "signals.raw")
+		if got, want := members(), []string{"app-one-route-0", "app-one-dedup-0"}; !slices.Equal(got, want) {
+			t.Errorf("start %d: members %v, want %v", n, got, want)
+		}
+		if err := i.stop(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	assertOut(t, b, first, second, third)
+}

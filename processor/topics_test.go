@@ -1,0 +1,104 @@
+package processor
+
+import (
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// TestMissingTopicsAreNamedAtOnce: without ONCEBUS_CREATE_TOPICS, every input,
+// output, duplicates and dead-letter topic has to be there.
+func TestMissingTopicsAreNamedAtOnce(t *testing.T) {
+	b := newBench(t, withDuplicates("{to: signals.duplicates}"))
+	b.createTopic("signals.unique", 4)
+	cfg := b.config("one")
+	cfg.CreateTopics = false
+	const way = " does not exist: create it, or set ONCEBUS_CREATE_TOPICS=true"
+	b.refused(cfg, "topic signals.raw"+way, "topic signals.duplicates"+way, "topic dead"+way)
+	for _, name := range []string{"signals.raw", "signals.duplicates", "dead"} {
+		b.createTopic(name, 4)
+	}
+	b.ready(b.start(cfg))
+}
+
+// TestInternalNamesAreNotForRoutes: a route must not read or write what the app
+// keeps for itself.
+func TestInternalNamesAreNotForRoutes(t *testing.T) {
+	for _, name := range []string{"app-repartition", "app-repartition-changelog", "app-manifest"} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, strings.Replace(benchRoutes, "signals.unique", name, 1))
+			b.refused(b.config("one"), "routes name topic "+name+", which is internal to app app", "use another topic or ONCEBUS_APP_ID")
+		})
+	}
+}
+
+// alter changes one setting of a topic.
+func (b *bench) alter(topic, name, value string) {
+	b.t.Helper()
+	resp, err := b.admin.AlterTopicConfigs(b.t.Context(), []kadm.AlterConfig{{Op: kadm.SetConfig, Name: name, Value: kmsg.StringPtr(value)}}, topic)
+	if err == nil {
+		_, err = resp.On(topic, nil)
+	}
+	if err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// TestWrongSettingsOfInternalTopicsAreRefused: each would lose, in time,
+// something oncebus stands on. The refusal says how to put it right.
+func TestWrongSettingsOfInternalTopicsAreRefused(t *testing.T) {
+	b := newBench(t, benchRoutes)
+	cfg := b.config("one")
+	b.settled(cfg, "signals.raw")
+	retention := strconv.FormatInt((2*time.Hour + 10*time.Minute + 24*time.Hour).Milliseconds(), 10)
+	const changelog = "app-repartition-changelog"
+	for _, tt := range []struct{ topic, name, wrong, right string }{
+		{changelog, "cleanup.policy", "delete", "compact,delete"},
+		{changelog, "cleanup.policy", "compact", "compact,delete"},
+		{changelog, "retention.ms", "86400000", retention},
+		{changelog, "retention.bytes", "1000000", "-1"},
+		{changelog, "message.timestamp.type", "CreateTime", "LogAppendTime"},
+		{"app-repartition", "cleanup.policy", "compact", "delete"},
+		{"app-repartition", "retention.ms", "604800000", "-1"},
+		{"app-repartition", "retention.bytes", "1000000", "-1"},
+		{"app-repartition", "message.timestamp.type", "CreateTime", "LogAppendTime"},
+		{"app-manifest", "cleanup.policy", "delete", "compact"},
+	} {
+		t.Run(tt.topic+" "+tt.name+" "+tt.wrong, func(t *testing.T) {
+			b.t = t
+			b.alter(tt.topic, tt.name, tt.wrong)
+			b.refused(cfg, tt.topic+" has "+tt.name+"="+tt.wrong, tt.right)
+			b.alter(tt.topic, tt.name, tt.right)
+		})
+	}
+	b.t = t
+	b.ready(b.start(cfg))
+}
+
+// TestLongerWindowNeedsALongerChangelog: rows must not be deleted by age before
+// the new window is over.
+func TestLongerWindowNeedsALongerChangelog(t *testing.T) {
+	b := newBench(t, benchRoutes)
+	cfg := b.config("one")
+	b.settled(cfg, "signals.raw")
+	b.useRoutes(strings.Replace(benchRoutes, "window: 1h", "window: 48h", 1))
+	need := strconv.FormatInt((2*48*time.Hour + 10*time.Minute + 24*time.Hour).Milliseconds(), 10)
+	b.refused(cfg, "the longest window needs "+need, "--entity-name app-repartition-changelog --add-config retention.ms="+need)
+	b.alter("app-repartition-changelog", "retention.ms", need)
+	b.ready(b.start(cfg))
+}
+
+// TestAllWrongSettingsAreReportedTogether: one start shows the whole way.
+func TestAllWrongSettingsAreReportedTogether(t *testing.T) {
+	b := newBench(t, benchRoutes)
+	cfg := b.config("one")
+	b.settled(cfg, "signals.raw")
+	b.alter("app-repartition-changelog", "retention.ms", "1")
+	b.alter("app-repartition", "retention.ms", "1")
+	b.alter("app-manifest", "cleanup.policy", "delete")
+	b.refused(cfg, "app-repartition-changelog has retention.ms=1", "app-repartition has retention.ms=1", "app-manifest has cleanup.policy=delete")
+}

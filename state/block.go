@@ -1,0 +1,134 @@
+package state
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+
+	"oncebus/dedup"
+)
+
+// ErrCorrupt is wrapped by every error about local files that cannot be
+// trusted. The way out is Quarantine and a rebuild from the changelog.
+var ErrCorrupt = errors.New("corrupt state")
+
+// ErrForeign is wrapped when a directory holds the state of something else
+// than the caller names. The way out is the same as for ErrCorrupt.
+var ErrForeign = errors.New("foreign state")
+
+// blockHeader leads every value that a run has in Badger: a page, a chunk of
+// a large page, or a chunk of the filter. It names the place the block belongs
+// to, so that one found elsewhere, left over from another run or damaged is
+// never taken for the right one. Badger itself returns a value-log entry that
+// it cannot read as empty and without an error.
+type blockHeader struct {
+	kind   blockKind
+	run    uint64 // the run's id
+	nonce  uint64 // random, drawn with the run, also in the manifest
+	part   uint32 // number of the page; 0 for a filter
+	chunk  uint16 // place among the chunks of the part
+	chunks uint16
+	rows   uint32 // rows of the whole part
+}
+
+// blockKind tells pages from filters, in keys and in headers.
+type blockKind uint8
+
+const (
+	kindPage   blockKind = 'p'
+	kindFilter blockKind = 'f'
+)
+
+// Layout of a block, little endian:
+//
+//	version 1 | kind 1 | row version 1 | 0 | CRC-32C 4 of all that follows |
+//	run 8 | nonce 8 | part 4 | chunk 2 | chunks 2 | rows 4 | length 4 | payload
+const (
+	blockVersion     = 1
+	blockHeaderBytes = 40
+	blockSumFrom     = 8
+	// chunkBytes bounds a payload: the smallest value-log file takes it.
+	chunkBytes = 512 << 10
+	maxChunks  = 1<<16 - 1
+)
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// appendBlockHeader appends a header for a payload that the caller appends
+// next; sealBlock completes it.
+func appendBlockHeader(dst []byte, h blockHeader) []byte {
+	dst = append(dst, blockVersion, byte(h.kind), dedup.RowVersion, 0, 0, 0, 0, 0)
+	dst = binary.LittleEndian.AppendUint64(dst, h.run)
+	dst = binary.LittleEndian.AppendUint64(dst, h.nonce)
+	dst = binary.LittleEndian.AppendUint32(dst, h.part)
+	dst = binary.LittleEndian.AppendUint16(dst, h.chunk)
+	dst = binary.LittleEndian.AppendUint16(dst, h.chunks)
+	dst = binary.LittleEndian.AppendUint32(dst, h.rows)
+	return binary.LittleEndian.AppendUint32(dst, 0)
+}
+
+// sealBlock fills in length and checksum of a whole block.
+func sealBlock(block []byte) {
+	binary.LittleEndian.PutUint32(block[36:], uint32(len(block)-blockHeaderBytes))
+	binary.LittleEndian.PutUint32(block[4:], crc32.Checksum(block[blockSumFrom:], castagnoli))
+}
+
+// decodeBlock checks a block and returns its header and payload, which
+// aliases b.
+func decodeBlock(b []byte) (blockHeader, []byte, error) {
+	if len(b) < blockHeaderBytes {
+		return blockHeader{}, nil, fmt.Errorf("%w: block of %d bytes", ErrCorrupt, len(b))
+	}
+	if b[0] != blockVersion || b[2] != dedup.RowVersion || b[3] != 0 {
+		return blockHeader{}, nil, fmt.Errorf("%w: block version %d, row version %d; this build reads %d, %d",
+			ErrCorrupt, b[0], b[2], blockVersion, dedup.RowVersion)
+	}
+	if sum := crc32.Checksum(b[blockSumFrom:], castagnoli); sum != binary.LittleEndian.Uint32(b[4:]) {
+		return blockHeader{}, nil, fmt.Errorf("%w: block checksum does not match", ErrCorrupt)
+	}
+	if n := binary.LittleEndian.Uint32(b[36:]); uint64(n) != uint64(len(b)-blockHeaderBytes) {
+		return blockHeader{}, nil, fmt.Errorf("%w: block says %d bytes, has %d", ErrCorrupt, n, len(b)-blockHeaderBytes)
+	}
+	h := blockHeader{
+		kind:   blockKind(b[1]),
+		run:    binary.LittleEndian.Uint64(b[8:]),
+		nonce:  binary.LittleEndian.Uint64(b[16:]),
+		part:   binary.LittleEndian.Uint32(b[24:]),
+		chunk:  binary.LittleEndian.Uint16(b[28:]),
+		chunks: binary.LittleEndian.Uint16(b[30:]),
+		rows:   binary.LittleEndian.Uint32(b[32:]),
+	}
+	return h, b[blockHeaderBytes:], nil
+}
+
+// check tells whether the block is the one of run r, kind and place it was
+// looked up under.
+func (h blockHeader) check(r *run, kind blockKind, part uint32, chunk uint16) error {
+	if h.kind != kind || h.run != r.id || h.nonce != r.nonce || h.part != part || h.chunk != chunk || h.chunk >= h.chunks {
+		return fmt.Errorf("%w: block %c of run %d part %d chunk %d/%d where %c of run %d part %d chunk %d belongs",
+			ErrCorrupt, h.kind, h.run, h.part, h.chunk, h.chunks, kind, r.id, part, chunk)
+	}
+	return nil
+}
+
+// Keys in Badger. All blocks of a run share a prefix, so that a sweep needs
+// one seek for each run.
+const (
+	runPrefix     = 'r'
+	blockKeyBytes = 16
+)
+
+var manifestKey = []byte("m")
+
+func appendRunPrefix(dst []byte, run uint64) []byte {
+	return binary.BigEndian.AppendUint64(append(dst, runPrefix), run)
+}
+
+func appendBlockKey(dst []byte, run uint64, kind blockKind, part uint32, chunk uint16) []byte {
+	dst = append(appendRunPrefix(dst, run), byte(kind))
+	dst = binary.BigEndian.AppendUint32(dst, part)
+	return binary.BigEndian.AppendUint16(dst, chunk)
+}
+
+func runOfKey(key []byte) uint64 { return binary.BigEndian.Uint64(key[1:]) }

@@ -1,0 +1,79 @@
+package state
+
+import (
+	"encoding/binary"
+
+	"oncebus/dedup"
+)
+
+// filter is a split-block Bloom filter as Apache Parquet and Impala define it
+// (Putze, Sanders, Singler: "Cache-, Hash- and Space-Efficient Bloom
+// Filters", 2007): a key sets one bit in each of the eight words of one block,
+// so a look-up touches one cache line. With 16 bits a key about one absent key
+// in a thousand is said to be there; one that is there is never denied.
+//
+// Against a binary fuse filter of 8 bits it takes two thirds more memory,
+// builds in a quarter of the time and without memory for the construction, and
+// a look-up misses the CPU's cache once, not three times.
+type filter struct{ blocks []filterBlock }
+
+type filterBlock [8]uint32
+
+const (
+	filterBlockBytes    = 32
+	filterKeysPerBlock  = 16
+	maxFilterBlocks     = 1 << 28
+	filterHashBytesFrom = 8 // the page is found by the first half of a digest, the block by the second
+)
+
+// filterSalts are the odd multipliers of the Parquet specification.
+var filterSalts = [8]uint32{
+	0x47b6137b, 0x44974d91, 0x8824ad5b, 0xa2b7289d,
+	0x705495c7, 0x2df1424b, 0x9efc4947, 0x5c6bfb31,
+}
+
+func newFilter(rows uint64) filter {
+	return filter{make([]filterBlock, max(1, (rows+filterKeysPerBlock-1)/filterKeysPerBlock))}
+}
+
+func (f filter) block(d *dedup.Digest) (*filterBlock, uint32) {
+	k := binary.LittleEndian.Uint64(d[filterHashBytesFrom:])
+	return &f.blocks[(k>>32)*uint64(len(f.blocks))>>32], uint32(k)
+}
+
+func (f filter) add(d *dedup.Digest) {
+	b, k := f.block(d)
+	for i, salt := range filterSalts {
+		b[i] |= 1 << (k * salt >> 27)
+	}
+}
+
+// has reports false only if d was not added.
+func (f filter) has(d *dedup.Digest) bool {
+	b, k := f.block(d)
+	for i, salt := range filterSalts {
+		if b[i]>>(k*salt>>27)&1 == 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// append appends the blocks in little endian.
+func (f filter) append(dst []byte) []byte {
+	for i := range f.blocks {
+		for _, w := range f.blocks[i] {
+			dst = binary.LittleEndian.AppendUint32(dst, w)
+		}
+	}
+	return dst
+}
+
+// load fills the blocks with what append wrote.
+func (f filter) load(b []byte) {
+	for i := range f.blocks {
+		for w := range f.blocks[i] {
+			f.blocks[i][w] = binary.LittleEndian.Uint32(b[i*filterBlockBytes+4*w:])
+		}
+	}
+}

@@ -1,0 +1,189 @@
+package state
+
+import (
+	"encoding/binary"
+	"fmt"
+	"hash/crc32"
+	"math"
+)
+
+// manifest is the commit point of a store. It alone says which runs live; a
+// block in Badger is never evidence of a run. It is written as one small
+// synced transaction after everything it names.
+type manifest struct {
+	// identity names what the state belongs to, chosen by the caller.
+	identity []byte
+	// position is the next changelog offset that the runs lack.
+	position int64
+	// checkpoint is the caller's, valid as of position.
+	checkpoint []byte
+	// nextRun is greater than the id of every run ever written.
+	nextRun uint64
+	// runs are ordered from newest to oldest.
+	runs []*run
+}
+
+// run is what the manifest knows about a run, and its filter.
+type run struct {
+	id    uint64
+	nonce uint64
+	rows  uint64
+	// bytes is the size of its blocks.
+	bytes uint64
+	pages uint32
+	// filterBlocks is the length of its filter.
+	filterBlocks uint32
+	// classes are in order of class.
+	classes []classSpan
+
+	filter filter
+	// refs counts the views that hold the run; guarded by Store.mu.
+	refs int
+}
+
+// classSpan is what a run holds of one class.
+type classSpan struct {
+	class uint8
+	rows  uint64
+	// last is the greatest First: once it is out of the window, all are.
+	last int64
+}
+
+// Layout of the manifest, little endian: version 1 | CRC-32C 4 of what follows
+// | identity | position | checkpoint | nextRun | runs, integers as varints,
+// byte strings with their length (the checkpoint's plus one, 0 for none).
+const (
+	manifestVersion = 1
+	manifestSumFrom = 5
+
+	maxIdentityBytes   = 4 << 10
+	maxCheckpointBytes = 4 << 20
+	maxRuns            = 1 << 16
+)
+
+func (m *manifest) encode() []byte {
+	b := make([]byte, manifestSumFrom, 512)
+	b = binary.AppendUvarint(b, uint64(len(m.identity)))
+	b = append(b, m.identity...)
+	b = binary.AppendVarint(b, m.position)
+	if m.checkpoint == nil {
+		b = binary.AppendUvarint(b, 0)
+	} else {
+		b = binary.AppendUvarint(b, uint64(len(m.checkpoint))+1)
+		b = append(b, m.checkpoint...)
+	}
+	b = binary.AppendUvarint(b, m.nextRun)
+	b = binary.AppendUvarint(b, uint64(len(m.runs)))
+	for _, r := range m.runs {
+		b = binary.AppendUvarint(b, r.id)
+		b = binary.LittleEndian.AppendUint64(b, r.nonce)
+		b = binary.AppendUvarint(b, r.rows)
+		b = binary.AppendUvarint(b, r.bytes)
+		b = binary.AppendUvarint(b, uint64(r.pages))
+		b = binary.AppendUvarint(b, uint64(r.filterBlocks))
+		b = binary.AppendUvarint(b, uint64(len(r.classes)))
+		for _, c := range r.classes {
+			b = append(b, c.class)
+			b = binary.AppendUvarint(b, c.rows)
+			b = binary.AppendVarint(b, c.last)
+		}
+	}
+	return sealManifest(b)
+}
+
+// sealManifest fills in version and checksum.
+func sealManifest(b []byte) []byte {
+	b[0] = manifestVersion
+	binary.LittleEndian.PutUint32(b[1:], crc32.Checksum(b[manifestSumFrom:], castagnoli))
+	return b
+}
+
+// decodeManifest decodes what encode wrote; nothing of it aliases b.
+func decodeManifest(b []byte) (*manifest, error) {
+	if len(b) < manifestSumFrom {
+		return nil, fmt.Errorf("%w: manifest of %d bytes", ErrCorrupt, len(b))
+	}
+	if b[0] != manifestVersion {
+		return nil, fmt.Errorf("%w: manifest version %d, this build reads %d", ErrCorrupt, b[0], manifestVersion)
+	}
+	if sum := crc32.Checksum(b[manifestSumFrom:], castagnoli); sum != binary.LittleEndian.Uint32(b[1:]) {
+		return nil, fmt.Errorf("%w: manifest checksum does not match", ErrCorrupt)
+	}
+	d := decoder{b: b[manifestSumFrom:]}
+	m := &manifest{}
+	m.identity = append([]byte{}, d.bytes(d.uvarint(maxIdentityBytes))...)
+	m.position = d.varint()
+	if n := d.uvarint(maxCheckpointBytes + 1); n > 0 {
+		m.checkpoint = append([]byte{}, d.bytes(n-1)...)
+	}
+	m.nextRun = d.uvarint(math.MaxUint64)
+	for range d.uvarint(maxRuns) {
+		r := d.run()
+		if d.bad || r.id >= m.nextRun || r.pages == 0 || r.filterBlocks == 0 {
+			return nil, fmt.Errorf("%w: manifest names an impossible run", ErrCorrupt)
+		}
+		m.runs = append(m.runs, r)
+	}
+	if d.bad || len(d.b) != 0 || m.position < 0 {
+		return nil, fmt.Errorf("%w: manifest cut short, too long or out of range", ErrCorrupt)
+	}
+	return m, nil
+}
+
+// decoder reads integers and byte strings; after the first bad one it returns
+// zeros.
+type decoder struct {
+	b   []byte
+	bad bool
+}
+
+func (d *decoder) uvarint(limit uint64) uint64 {
+	v, n := binary.Uvarint(d.b)
+	if d.bad || n <= 0 || v > limit {
+		d.bad = true
+		return 0
+	}
+	d.b = d.b[n:]
+	return v
+}
+
+func (d *decoder) varint() int64 {
+	v, n := binary.Varint(d.b)
+	if d.bad || n <= 0 {
+		d.bad = true
+		return 0
+	}
+	d.b = d.b[n:]
+	return v
+}
+
+func (d *decoder) bytes(n uint64) []byte {
+	if d.bad || n > uint64(len(d.b)) {
+		d.bad = true
+		return nil
+	}
+	v := d.b[:n]
+	d.b = d.b[n:]
+	return v
+}
+
+func (d *decoder) run() *run {
+	r := &run{id: d.uvarint(math.MaxUint64)}
+	if nonce := d.bytes(8); nonce != nil {
+		r.nonce = binary.LittleEndian.Uint64(nonce)
+	}
+	r.rows = d.uvarint(math.MaxUint64)
+	r.bytes = d.uvarint(math.MaxUint64)
+	r.pages = uint32(d.uvarint(math.MaxUint32))
+	r.filterBlocks = uint32(d.uvarint(maxFilterBlocks))
+	for range d.uvarint(256) {
+		var c classSpan
+		if class := d.bytes(1); class != nil {
+			c.class = class[0]
+		}
+		c.rows = d.uvarint(math.MaxUint64)
+		c.last = d.varint()
+		r.classes = append(r.classes, c)
+	}
+	return r
+}

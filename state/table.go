@@ -1,0 +1,214 @@
+package state
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math/bits"
+	"math/rand/v2"
+
+	"oncebus/dedup"
+)
+
+// slot is a row in memory: 56 bytes without a pointer, so that the garbage
+// collector has nothing to follow in millions of them.
+type slot struct {
+	digest      dedup.Digest
+	first       int64
+	offset      int64
+	fingerprint uint64
+	partition   int32
+	attempt     uint32
+	// result is 0 for a row without one, else 1 + its place in table.results.
+	result uint32
+	topic  uint16
+	class  uint8
+	status dedup.Status
+}
+
+const (
+	chunkBits = 10
+	chunkRows = 1 << chunkBits // slots are allocated in chunks of 56 KiB and never move
+	chunkMask = chunkRows - 1
+
+	minIndex    = 1 << 10
+	ordinalMask = 1<<24 - 1
+	maxOrdinal  = ordinalMask - 1
+
+	// resultBytesPerRow is what of a stored result weighs as much as a row.
+	resultBytesPerRow = 64
+)
+
+// table is a hash table of rows, at most one for a digest. Rows lie densely in
+// order of arrival; the index is open addressing with linear probing, at most
+// 3/4 full, and holds 8 bits of the hash beside the row's ordinal so that a
+// look-up of an absent digest rarely touches a row.
+type table struct {
+	seed    hashSeed
+	index   []uint32 // hash bits 0-7 <<24 | ordinal+1; 0 is free
+	shift   uint     // 64 - log2(len(index))
+	chunks  []*[chunkRows]slot
+	rows    int
+	results [][]byte
+	// resultBytes counts the results of all rows, overwritten ones included.
+	resultBytes int
+}
+
+// hashSeed makes the place of a digest in the index unpredictable: digests of
+// an app without a secret can be computed by whoever sends the events.
+type hashSeed struct{ add, mul uint64 }
+
+func newHashSeed() hashSeed { return hashSeed{rand.Uint64(), rand.Uint64() | 1} }
+
+func (s hashSeed) hash(d *dedup.Digest) uint64 {
+	hi, lo := bits.Mul64(binary.LittleEndian.Uint64(d[:8])^s.add, s.mul)
+	return (hi ^ lo ^ binary.LittleEndian.Uint64(d[8:])) * s.mul
+}
+
+func newTable(seed hashSeed) *table {
+	t := &table{seed: seed}
+	t.resize(minIndex)
+	return t
+}
+
+// weight is the number of rows the table counts as in the memory budget.
+func (t *table) weight() int { return t.rows + t.resultBytes/resultBytesPerRow }
+
+func (t *table) at(ordinal int) *slot { return &t.chunks[ordinal>>chunkBits][ordinal&chunkMask] }
+
+// find returns the slot of d, or nil. hash is t.seed.hash(d).
+func (t *table) find(hash uint64, d *dedup.Digest) *slot {
+	mask := uint64(len(t.index) - 1)
+	for p := hash >> t.shift; ; p++ {
+		e := t.index[p&mask]
+		if e == 0 {
+			return nil
+		}
+		if e>>24 == uint32(hash&0xff) {
+			if s := t.at(int(e&ordinalMask) - 1); s.digest == *d {
+				return s
+			}
+		}
+	}
+}
+
+// put stores s under its digest, replacing an older row of it. The result is
+// kept, not copied; a slot's own result field is ignored.
+func (t *table) put(hash uint64, s slot, result []byte, hasResult bool) {
+	held := t.find(hash, &s.digest)
+	if held == nil {
+		held = t.grow(hash)
+	}
+	place := held.result
+	s.result = 0
+	if hasResult {
+		if place == 0 {
+			t.results = append(t.results, nil)
+			place = uint32(len(t.results))
+		}
+		t.results[place-1] = result
+		t.resultBytes += len(result)
+		s.result = place
+	}
+	*held = s
+}
+
+// grow appends a slot and indexes it; the caller fills it.
+func (t *table) grow(hash uint64) *slot {
+	if t.rows >= maxOrdinal {
+		panic(fmt.Sprintf("state: table of %d rows is full", t.rows))
+	}
+	if t.rows >= len(t.index)/4*3 {
+		t.resize(2 * len(t.index))
+	}
+	if t.rows>>chunkBits == len(t.chunks) {
+		t.chunks = append(t.chunks, new([chunkRows]slot))
+	}
+	t.rows++
+	t.link(hash, t.rows-1)
+	s := t.at(t.rows - 1)
+	*s = slot{}
+	return s
+}
+
+func (t *table) link(hash uint64, ordinal int) {
+	mask := uint64(len(t.index) - 1)
+	p := hash >> t.shift
+	for t.index[p&mask] != 0 {
+		p++
+	}
+	t.index[p&mask] = uint32(hash&0xff)<<24 | uint32(ordinal+1)
+}
+
+func (t *table) resize(size int) {
+	t.index = make([]uint32, size)
+	t.shift = uint(64 - bits.TrailingZeros(uint(size)))
+	for i := range t.rows {
+		t.link(t.seed.hash(&t.at(i).digest), i)
+	}
+}
+
+// clear empties the table and keeps its memory. A table that once was large
+// and now holds little is cleared row by row: the overlay is cleared at every
+// transaction, and one huge transaction must not slow all later ones.
+func (t *table) clear() {
+	if t.rows < len(t.index)/16 {
+		mask := uint64(len(t.index) - 1)
+		for i := range t.rows {
+			p := t.seed.hash(&t.at(i).digest) >> t.shift
+			for t.index[p&mask]&ordinalMask != uint32(i+1) {
+				p++
+			}
+			t.index[p&mask] = 0
+		}
+	} else {
+		clear(t.index)
+	}
+	clear(t.results)
+	t.results = t.results[:0]
+	t.rows, t.resultBytes = 0, 0
+}
+
+// row returns the row that s holds. Its Result aliases the table's, which is
+// never written again.
+func (t *table) row(s *slot) dedup.Row {
+	r := dedup.Row{
+		Digest:      s.digest,
+		First:       s.first,
+		At:          dedup.Position{Topic: s.topic, Partition: s.partition, Offset: s.offset},
+		Fingerprint: s.fingerprint,
+		Class:       s.class,
+		Status:      s.status,
+		Attempt:     s.attempt,
+	}
+	if s.result != 0 {
+		r.Result, r.HasResult = t.results[s.result-1], true
+	}
+	return r
+}
+
+// slotOf returns r as a slot, without its result.
+func slotOf(r *dedup.Row) slot {
+	return slot{
+		digest:      r.Digest,
+		first:       r.First,
+		offset:      r.At.Offset,
+		fingerprint: r.Fingerprint,
+		partition:   r.At.Partition,
+		attempt:     r.Attempt,
+		topic:       r.At.Topic,
+		class:       r.Class,
+		status:      r.Status,
+	}
+}
+
+// moveTo puts every row into dst, in order of arrival.
+func (t *table) moveTo(dst *table) {
+	for i := range t.rows {
+		s := t.at(i)
+		var result []byte
+		if s.result != 0 {
+			result = t.results[s.result-1]
+		}
+		dst.put(dst.seed.hash(&s.digest), *s, result, s.result != 0)
+	}
+}
