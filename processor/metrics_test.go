@@ -28,7 +28,7 @@ func TestMetricsTellWhatHappened(t *testing.T) {
 		records = append(records, signal(fmt.Sprint("id-", n), 0, testTime))
 	}
 	bad := signal("", 0, testTime)
-	b.produce(append(records, records[0], records[1], bad)...)
+	b.produce(append(records, signal("id-0", 0, testTime), signal("id-1", 0, testTime), bad)...)
 	b.drain(i, "signals.raw")
 	got := gather(t, i)
 	const task = `{partition="0",topic="app-repartition"}`

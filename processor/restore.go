@@ -25,7 +25,7 @@ type restore struct {
 	cancel context.CancelFunc
 	done   chan struct{}
 
-	broken error // the store has to be set aside first
+	broken error // why the store it was given cannot go on
 
 	// Written before done is closed.
 	store      *state.Store
@@ -67,34 +67,43 @@ func (t *task) startRestore(ctx context.Context, p *Processor, finished func()) 
 
 func (r *restore) run(ctx context.Context, p *Processor, t *task) error {
 	began := time.Now()
-	if r.broken != nil {
-		if err := r.setAside(p, t, r.broken); err != nil {
-			return err
-		}
-	}
+	err := r.broken
 	for {
-		err := r.once(ctx, p, t)
-		switch {
-		case err == nil:
+		if err == nil {
+			err = r.once(ctx, p, t)
+		}
+		if err == nil {
 			t.metrics.restoreTime.Observe(time.Since(began).Seconds())
 			t.log.Info("restored", "from", r.from, "to", r.to, "rows", r.rows, "next", r.checkpoint.next,
 				"took", time.Since(began).Round(time.Millisecond).String())
 			return nil
-		case ctx.Err() != nil:
-			return ctx.Err()
-		case errors.Is(err, errStale), errors.Is(err, state.ErrCorrupt):
-			if err := r.setAside(p, t, err); err != nil {
-				return err
-			}
-			continue
-		case classify(err) == actStop:
+		}
+		if err := r.recover(ctx, p, t, err); err != nil {
 			return err
 		}
-		t.log.Warn("restore failed, trying again", "error", err)
-		if err := pause(ctx, restoreRetryPause); err != nil {
+		err = nil
+	}
+}
+
+// recover does what an error asks for before the next attempt, or returns the
+// error that ends the restore.
+func (r *restore) recover(ctx context.Context, p *Processor, t *task, err error) error {
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case errors.Is(err, errStale), errors.Is(err, state.ErrCorrupt):
+		return r.letGo(p, t, func() error { return p.quarantine(t, err) })
+	case classify(err) == actStop:
+		return err
+	}
+	if r.store != nil && (err == r.broken || r.store.Err() != nil) {
+		// It takes no more work; its files may be well.
+		if err := r.letGo(p, t, func() error { return nil }); err != nil {
 			return err
 		}
 	}
+	t.log.Warn("restore failed, trying again", "error", err)
+	return pause(ctx, restoreRetryPause)
 }
 
 // errStale says that local state does not fit the changelog: it ends before
@@ -202,17 +211,18 @@ func (r *restore) open(ctx context.Context, p *Processor, t *task) error {
 	return nil
 }
 
-// setAside gives up a store that proved unusable after it was opened.
-func (r *restore) setAside(p *Processor, t *task, why error) error {
-	if r.store != nil {
-		err := r.store.Abandon()
-		r.store = nil
-		defer p.dirs.release(t.id)
-		if err != nil {
-			t.log.Warn("closing a store that is set aside", "error", err)
-		}
+// letGo closes the store as it is, and does what is to be done with its
+// directory before somebody else may have it.
+func (r *restore) letGo(p *Processor, t *task, then func() error) error {
+	if r.store == nil {
+		return then()
 	}
-	return p.quarantine(t, why)
+	if err := r.store.Abandon(); err != nil {
+		t.log.Warn("closing a store that is given up", "error", err)
+	}
+	r.store = nil
+	defer p.dirs.release(t.id)
+	return then()
 }
 
 // quarantine renames the task's directory aside, for a person to look at.

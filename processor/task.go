@@ -80,7 +80,7 @@ type task struct {
 	samples       uint
 	value         []byte // scratch for encoded rows
 
-	broken  error    // why the store must be set aside before it is used again
+	broken  error    // why the store cannot go on as it is
 	restore *restore // while restoring
 	release func()   // gives the directory back; to be called once the store is closed
 }
@@ -316,12 +316,18 @@ func (t *task) seal(e *emitter) {
 	t.sealed = t.produceRow(e, []byte(checkpointKey), t.value)
 }
 
+// errNoOffset says that the broker has the checkpoint row but did not say
+// where: it answers so when it recognises a batch that was sent twice.
+var errNoOffset = errors.New("offset of the checkpoint row is not known")
+
 // commit applies the transaction to the store: only now, when it is known to
 // be committed, and as one step with the position behind its last row.
 func (t *task) commit() error {
-	t.committed, t.touched = t.open, false
 	position := t.sealed.Offset + 1
-	t.sealed = nil
+	if position <= t.store.Position() {
+		return fmt.Errorf("%w: changelog row of %v at offset %d, the store is at %d", errNoOffset, t.id, t.sealed.Offset, t.store.Position())
+	}
+	t.committed, t.touched, t.sealed = t.open, false, nil
 	if err := t.store.Apply(position, t.committed.append(nil)); err != nil {
 		return fmt.Errorf("apply to the store of %v: %w", t.id, err)
 	}

@@ -276,15 +276,18 @@ func (s *taskSet) offsets(req *kmsg.TxnOffsetCommitRequest) {
 }
 
 // committed applies the committed transaction, task by task. A store that
-// refuses is rebuilt from the changelog; the transaction stands in any case.
+// refuses is opened again or rebuilt; the transaction stands in any case.
 func (s *taskSet) committed(client *kgo.Client) {
 	for _, t := range s.sorted() {
 		if !t.touched {
 			continue
 		}
 		if err := t.commit(); err != nil {
+			t.log.Warn("a committed transaction is read back from the changelog", "reason", err)
+			if !errors.Is(err, errNoOffset) {
+				t.broken = err
+			}
 			t.discard()
-			t.broken = err
 			s.restoreAgain(client, t)
 			continue
 		}

@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"math"
 	"path/filepath"
@@ -26,7 +25,7 @@ type runs struct{ stores []*state.Store }
 func openRuns(dir string, tasks, flushRows int) (*runs, error) {
 	cfg := state.DefaultConfig()
 	cfg.FlushRows = flushRows
-	h, err := state.NewHost(cfg, prometheus.NewRegistry(), slog.New(slog.NewTextHandler(io.Discard, nil)))
+	h, err := state.NewHost(cfg, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
 	if err != nil {
 		return nil, err
 	}
@@ -65,7 +64,9 @@ func (e *runs) positions() (at []int64) {
 // idle waits until the runs of all stores stay as they are. Rows below the
 // flush size stay in memory: a running task has them there too.
 func (e *runs) idle() error {
-	for quiet, last := 0, ""; quiet < 10; {
+	look := time.NewTicker(100 * time.Millisecond)
+	defer look.Stop()
+	for quiet, last := 0, ""; quiet < 10; <-look.C {
 		now := ""
 		for _, s := range e.stores {
 			st := s.Stats()
@@ -75,7 +76,6 @@ func (e *runs) idle() error {
 			quiet, last = 0, now
 		}
 		quiet++
-		time.Sleep(100 * time.Millisecond)
 	}
 	return nil
 }
@@ -196,11 +196,14 @@ func (e *rows) idle() error {
 	for _, t := range e.tasks {
 		t.landing.Wait()
 	}
-	for {
-		cpu := cpuTime()
-		time.Sleep(500 * time.Millisecond)
-		if cpuTime()-cpu < 50*time.Millisecond {
+	look := time.NewTicker(500 * time.Millisecond)
+	defer look.Stop()
+	for before := cpuTime(); ; {
+		<-look.C
+		now := cpuTime()
+		if now-before < 50*time.Millisecond {
 			return nil
 		}
+		before = now
 	}
 }

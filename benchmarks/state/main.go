@@ -9,6 +9,7 @@ package main
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -16,8 +17,10 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strconv"
+	"syscall"
 	"time"
 
 	"oncebus/state"
@@ -54,7 +57,9 @@ func main() {
 	if phase != "" {
 		err = runPhase(phase, set, os.Stdout)
 	} else {
-		err = run(set, out, os.Stdout)
+		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+		err = run(ctx, set, out, os.Stdout)
+		stop()
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "state benchmark:", err)
@@ -62,25 +67,26 @@ func main() {
 	}
 }
 
-// run measures both engines and reports.
-func run(set settings, out string, print io.Writer) error {
+// run measures both engines and reports: a table to w, files to the directory
+// out.
+func run(ctx context.Context, set settings, out string, w io.Writer) (err error) {
 	if set.Dir == "" {
 		dir, err := os.MkdirTemp("", "oncebus-state-")
 		if err != nil {
 			return err
 		}
-		defer os.RemoveAll(dir)
+		defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 		set.Dir = dir
 	}
 	rep := report{When: time.Now().UTC(), Keys: set.Keys, Tasks: set.Tasks, Txn: set.Txn, Machine: machine()}
 	for _, engine := range []string{"runs", "rows"} {
-		res, err := measure(engine, set, print)
+		res, err := measure(ctx, engine, set, w)
 		if err != nil {
 			return fmt.Errorf("engine %s: %w", engine, err)
 		}
 		rep.Results = append(rep.Results, res)
 	}
-	fmt.Fprint(print, rep.markdown())
+	fmt.Fprint(w, rep.markdown())
 	if out == "" {
 		return nil
 	}
@@ -89,16 +95,16 @@ func run(set settings, out string, print io.Writer) error {
 
 // measure runs all phases of one engine: a load of writes alone, a load with
 // look-ups that is killed when done, and the open after the kill.
-func measure(engine string, set settings, print io.Writer) (result, error) {
+func measure(ctx context.Context, engine string, set settings, w io.Writer) (result, error) {
 	set.Engine = engine
 	res := result{Engine: engine}
 	base := set.Dir
 	for _, look := range []bool{false, true} {
 		set.Look = look
 		set.Dir = filepath.Join(base, engine+"-"+strconv.FormatBool(look))
-		fmt.Fprintf(print, "%s: load %d keys, look-ups %v\n", engine, set.Keys, look)
+		fmt.Fprintf(w, "%s: load %d keys, look-ups %v\n", engine, set.Keys, look)
 		var l loaded
-		if err := child("load", set, &l); err != nil {
+		if err := child(ctx, "load", set, &l); err != nil {
 			return res, err
 		}
 		if look {
@@ -110,8 +116,8 @@ func measure(engine string, set settings, print io.Writer) (result, error) {
 			}
 		}
 	}
-	fmt.Fprintf(print, "%s: open after kill -9\n", engine)
-	if err := child("open", set, &res.Open); err != nil {
+	fmt.Fprintf(w, "%s: open after kill -9\n", engine)
+	if err := child(ctx, "open", set, &res.Open); err != nil {
 		return res, err
 	}
 	return res, os.RemoveAll(set.Dir)
@@ -119,12 +125,12 @@ func measure(engine string, set settings, print io.Writer) (result, error) {
 
 // child runs a phase in a process of its own, reads the one line it prints
 // into v, and kills it with SIGKILL: it gets no chance to close its files.
-func child(phase string, set settings, v any) (err error) {
+func child(ctx context.Context, phase string, set settings, v any) error {
 	exe, err := os.Executable()
 	if err != nil {
 		return err
 	}
-	cmd := exec.Command(exe, "-phase", phase, "-engine", set.Engine,
+	cmd := exec.CommandContext(ctx, exe, "-phase", phase, "-engine", set.Engine,
 		"-keys", strconv.Itoa(set.Keys), "-tasks", strconv.Itoa(set.Tasks), "-txn", strconv.Itoa(set.Txn),
 		"-gets", strconv.Itoa(set.Gets), "-flush-rows", strconv.Itoa(set.Flush), "-look="+strconv.FormatBool(set.Look), "-dir", set.Dir)
 	cmd.Env = append(os.Environ(), phaseEnv+"=1")
@@ -140,11 +146,15 @@ func child(phase string, set settings, v any) (err error) {
 	if err == nil {
 		err = json.Unmarshal(line, v)
 	}
-	err = errors.Join(err, cmd.Process.Kill())
-	if waitErr := cmd.Wait(); err != nil {
-		return fmt.Errorf("phase %s: %w", phase, errors.Join(err, waitErr))
+	killErr := cmd.Process.Kill()
+	waitErr := cmd.Wait()
+	if status, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); ok && status.Signal() == syscall.SIGKILL && ctx.Err() == nil {
+		waitErr = nil // that it was killed is as it should be
 	}
-	return nil // that it was killed is as it should be
+	if err := errors.Join(err, killErr, waitErr); err != nil {
+		return fmt.Errorf("phase %s: %w", phase, err)
+	}
+	return nil
 }
 
 // phaseEnv tells a test binary that it is a child of the benchmark.

@@ -24,7 +24,7 @@ func TestSmall(t *testing.T) {
 	out := t.TempDir()
 	var text strings.Builder
 	set := settings{Keys: 20_000, Tasks: 2, Txn: 500, Gets: 1000, Flush: 2000, Dir: t.TempDir()}
-	if err := run(set, out, &text); err != nil {
+	if err := run(t.Context(), set, out, &text); err != nil {
 		t.Fatal(err)
 	}
 	files, err := filepath.Glob(filepath.Join(out, "state-*"))

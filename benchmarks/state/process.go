@@ -45,12 +45,12 @@ func resident() (anonymous, total uint64) {
 // function that tells the peak.
 func watchAnonymous() func() uint64 {
 	var peak atomic.Uint64
+	sample := time.NewTicker(50 * time.Millisecond)
 	go func() { // lives as long as the phase's process
-		for {
+		for ; ; <-sample.C {
 			if now, _ := resident(); now > peak.Load() {
 				peak.Store(now)
 			}
-			time.Sleep(50 * time.Millisecond)
 		}
 	}()
 	return peak.Load

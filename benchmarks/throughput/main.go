@@ -37,6 +37,7 @@ type settings struct {
 	commit     time.Duration
 	results    string
 	only       string
+	profiles   string
 }
 
 // contenders in the order of a round; the first is what the others are
@@ -60,6 +61,7 @@ func main() {
 	flag.DurationVar(&s.commit, "commit-interval", 100*time.Millisecond, "commit interval of each contender")
 	flag.StringVar(&s.results, "results", "", "directory for the report; none is written if empty")
 	flag.StringVar(&s.only, "only", "", "run only the contenders whose name contains this")
+	flag.StringVar(&s.profiles, "profiles", "", "directory for a CPU profile of each contender's last round; none are written if empty")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := run(ctx, s)
@@ -126,6 +128,9 @@ func measure(ctx context.Context, broker *kafkatest.Broker, s settings, name str
 	cmd.Env = append(os.Environ(), envRole+"="+name, envApp+"="+app, envBrokers+"="+strings.Join(broker.Seeds(), ","),
 		fmt.Sprintf("%s=%d", envPartitions, s.partitions), fmt.Sprintf("%s=%d", envWorkers, s.workers),
 		envCommit+"="+s.commit.String(), envState+"="+filepath.Join(dir, app))
+	if s.profiles != "" {
+		cmd.Env = append(cmd.Env, envProfile+"="+filepath.Join(s.profiles, strings.ReplaceAll(name, " ", "-")+".pprof"))
+	}
 	if err := createTopics(ctx, broker.Admin(), s, app); err != nil {
 		return measurement{}, err
 	}

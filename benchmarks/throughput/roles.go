@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"runtime/pprof"
 	"strconv"
 	"strings"
 	"sync"
@@ -31,6 +32,7 @@ const (
 	envWorkers    = "ONCEBUS_BENCH_WORKERS"
 	envCommit     = "ONCEBUS_BENCH_COMMIT"
 	envState      = "ONCEBUS_BENCH_STATE"
+	envProfile    = "ONCEBUS_BENCH_PROFILE" // file for a CPU profile; none if empty
 )
 
 const inputTopic = "bench-input"
@@ -44,6 +46,19 @@ func sideTopic(app string) string { return app + "-side" }
 func runRole(role string) error {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	if name := os.Getenv(envProfile); name != "" {
+		f, err := os.Create(name)
+		if err != nil {
+			return err
+		}
+		if err := pprof.StartCPUProfile(f); err != nil {
+			return err
+		}
+		defer func() {
+			pprof.StopCPUProfile()
+			_ = f.Close()
+		}()
+	}
 	workers, err := strconv.Atoi(os.Getenv(envWorkers))
 	if err != nil {
 		return err

@@ -1,0 +1,136 @@
+package processor
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"oncebus/state"
+)
+
+// TestCheckpointRowWithoutOffsetIsReadBack has no offset for the checkpoint
+// row of a committed transaction, as when the broker recognised a batch that
+// was sent twice: nothing may be applied at a guessed position.
+func TestCheckpointRowWithoutOffsetIsReadBack(t *testing.T) {
+	host, err := state.NewHost(state.DefaultConfig(), prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
+	must(t, err)
+	t.Cleanup(func() { must(t, host.Close()) })
+	store, err := host.Open(t.TempDir(), []byte("x"))
+	must(t, err)
+	t.Cleanup(func() { must(t, store.Close()) })
+	must(t, store.Apply(10, []byte("c")))
+	task := &task{id: taskID{"topic", 1}, store: store, touched: true, sealed: &kgo.Record{Offset: -1}}
+	if err := task.commit(); !errors.Is(err, errNoOffset) || store.Position() != 10 {
+		t.Errorf("commit returned %v, position %d", err, store.Position())
+	}
+}
+
+// TestDamagedStateIsSetAsideAndRebuilt damages, swaps and deletes local state
+// between two lives, and expects the same verdicts.
+func TestDamagedStateIsSetAsideAndRebuilt(t *testing.T) {
+	for name, c := range map[string]struct {
+		harm        func(t *testing.T, dir string)
+		quarantined float64
+	}{
+		"deleted": {func(t *testing.T, dir string) { must(t, os.RemoveAll(dir)) }, 0},
+		"manifest of badger cut": {func(t *testing.T, dir string) {
+			must(t, os.WriteFile(filepath.Join(dir, "MANIFEST"), []byte("x"), 0o600))
+		}, 1},
+		"of another partition": {func(t *testing.T, dir string) {
+			other := strings.TrimSuffix(dir, "0") + "1"
+			must(t, os.RemoveAll(dir))
+			must(t, os.Rename(other, dir))
+		}, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, benchRoutes)
+			cfg := b.config("one")
+			i := b.ready(b.start(cfg))
+			records, sent := traffic(100)
+			b.produce(records...)
+			b.drain(i, "signals.raw")
+			must(t, i.stop())
+			c.harm(t, i.storeDir(taskID{"app-repartition", 0}))
+			i = b.ready(b.start(cfg))
+			if n := testutil.ToFloat64(i.metrics.quarantined); n != c.quarantined {
+				t.Errorf("%v stores set aside, want %v", n, c.quarantined)
+			}
+			if n := testutil.ToFloat64(i.metrics.restored); n == 0 {
+				t.Error("nothing was read from the changelog")
+			}
+			again, _ := traffic(100)
+			b.produce(again...)
+			b.drain(i, "signals.raw")
+			assertOnce(t, b.read("signals.unique"), sent)
+		})
+	}
+}
+
+// TestCleanRestartReadsNothing restarts on its state and counts the rows read.
+func TestCleanRestartReadsNothing(t *testing.T) {
+	b := newBench(t, benchRoutes)
+	cfg := b.config("one")
+	i := b.ready(b.start(cfg))
+	records, _ := traffic(100)
+	b.produce(records...)
+	b.drain(i, "signals.raw")
+	must(t, i.stop())
+	i = b.ready(b.start(cfg))
+	if n := testutil.ToFloat64(i.metrics.restored); n != 0 {
+		t.Errorf("%v rows were read from the changelog", n)
+	}
+}
+
+// TestRestoreWaitsForAnOpenTransaction holds a transaction open on a changelog
+// partition. A restore that stopped at the last stable offset would miss the
+// committed rows behind it (invariant 4, hazard B1).
+func TestRestoreWaitsForAnOpenTransaction(t *testing.T) {
+	b := newBench(t, benchRoutes)
+	cfg := b.config("one")
+	i := b.ready(b.start(cfg))
+	first, _ := traffic(100)
+	b.produce(first...)
+	b.drain(i, "signals.raw")
+
+	// A stranger's transaction, open below the rows that follow.
+	ctx := context.Background()
+	stranger := b.newClient(kgo.TransactionalID("stranger"))
+	must(t, stranger.BeginTransaction())
+	for p := range int32(4) {
+		must(t, stranger.ProduceSync(ctx, &kgo.Record{Topic: "app-repartition-changelog", Partition: p, Key: []byte(checkpointKey), Value: []byte("never")}).FirstErr())
+	}
+	more, sent := traffic(200)
+	b.produce(more...)
+	b.drain(i, "signals.raw")
+	must(t, i.stop())
+	must(t, os.RemoveAll(cfg.StateDir))
+
+	i = b.start(cfg)
+	b.wait("the restore to reach the open transaction", func() bool {
+		return testutil.ToFloat64(i.metrics.restored) > 0
+	})
+	if i.Ready() == nil {
+		t.Error("ready before the committed rows behind the open transaction were read")
+	}
+	must(t, stranger.EndTransaction(ctx, kgo.TryAbort))
+	b.ready(i)
+	again, _ := traffic(200)
+	b.produce(again...)
+	b.drain(i, "signals.raw")
+	assertOnce(t, b.read("signals.unique"), sent)
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
