@@ -62,6 +62,10 @@ real: ## only the tests against a real Apache Kafka, with their names
 bench-state: ## the store at size: 10 million keys, beside a plain row per key (minutes)
 	$(GO) run ./benchmarks/state
 
+.PHONY: bench-throughput
+bench-throughput: ## oncebus beside a transactional passthrough on the same real broker (minutes; needs Java and Maven)
+	$(GO) run ./benchmarks/throughput -results benchmarks/results
+
 .PHONY: check
 check: fmt vet deps length tidy lint vuln ## every static check
 	@echo 'check: ok'

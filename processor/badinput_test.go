@@ -233,14 +233,14 @@ func TestRecordTooLargeForTheDeadLetterTopicLeavesAPointer(t *testing.T) {
 	bothWays(t, badRoutes, func(t *testing.T, routes string) {
 		b := newBench(t, routes)
 		b.createTopic("signals.unique", 4, "max.message.bytes", "2000")
-		b.createTopic("dead", 4, "max.message.bytes", "3000")
+		b.createTopic("dead", 4, "max.message.bytes", strconv.Itoa(deadLetterMinBytes))
 		i := b.ready(b.start(b.config("one")))
 		large := signal(strings.Repeat("v", 20), 0, testTime)
-		large.Value = []byte(`{"id":"large","pad":"` + strings.Repeat("x", 5000) + `"}`)
+		large.Value = []byte(`{"id":"large","pad":"` + strings.Repeat("x", 9000) + `"}`)
 		largeKey := signal("large-key", 0, testTime)
-		largeKey.Key = bytes.Repeat([]byte("k"), 5000)
+		largeKey.Key = bytes.Repeat([]byte("k"), 9000)
 		bad := signal("", 0, testTime)
-		bad.Value = bytes.Repeat([]byte("?"), 5000)
+		bad.Value = bytes.Repeat([]byte("?"), 9000)
 		b.produce(large, largeKey, bad, signal("next", 0, testTime))
 		b.drain(i, "signals.raw")
 		dead := bySource(t, b.read("dead"))
@@ -250,7 +250,7 @@ func TestRecordTooLargeForTheDeadLetterTopicLeavesAPointer(t *testing.T) {
 				t.Fatalf("no dead letter for %s among %d", sourceOf(r), len(dead))
 			}
 			hash := sha256.Sum256(r.Value)
-			if got.Value != nil && len(r.Value) > 3000 || header(got, headerValueHash) != hex.EncodeToString(hash[:]) ||
+			if got.Value != nil && len(r.Value) > deadLetterMinBytes || header(got, headerValueHash) != hex.EncodeToString(hash[:]) ||
 				header(got, headerValueSize) != strconv.Itoa(len(r.Value)) || header(got, headerTimestamp) != strconv.Itoa(testTime) {
 				t.Errorf("pointer of %s: value of %d bytes, headers %q", sourceOf(r), len(got.Value), got.Headers)
 			}

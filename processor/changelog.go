@@ -21,6 +21,8 @@ const (
 	fetchWait = 250 * time.Millisecond
 	// readRetryPause separates attempts while a leader moves or is away.
 	readRetryPause = 100 * time.Millisecond
+	// readIdlePause keeps a read without progress from spinning.
+	readIdlePause = 5 * time.Millisecond
 )
 
 // logReader reads one partition of an internal topic, read_committed, up to an
@@ -107,7 +109,12 @@ func (r *logReader) read(ctx context.Context, from, end int64, each func(records
 			return fmt.Errorf("fetch %s/%d at %d: %w", r.topic, r.partition, from, err)
 		}
 		if next == from {
-			continue // held back by an open transaction; the broker waited for us
+			// Held back by an open transaction. The broker waited for us, but
+			// for an answer that has bytes and brings nothing.
+			if err := pause(ctx, readIdlePause); err != nil {
+				return err
+			}
+			continue
 		}
 		from = next
 		if err := each(records, from); err != nil {

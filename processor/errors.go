@@ -91,7 +91,7 @@ func classifyCode(ke *kerr.Error) action {
 		kerr.InconsistentGroupProtocol, kerr.InconsistentClusterID:
 		return actStop
 	// The log no longer has what we stand on (invariant 8).
-	case kerr.OffsetOutOfRange, kerr.UnknownTopicID, kerr.InconsistentTopicID:
+	case kerr.OffsetOutOfRange:
 		return actStop
 	// The group moved on without this transaction.
 	case kerr.RebalanceInProgress, kerr.IllegalGeneration, kerr.StaleMemberEpoch, kerr.UnknownMemberID,

@@ -312,7 +312,10 @@ func (b *bench) drained(i *instance, inputs ...string) bool {
 		}
 		var behind bool
 		ends.Each(func(o kadm.ListedOffset) {
-			at, _ := committed.Lookup(topic, o.Partition)
+			at, ok := committed.Lookup(topic, o.Partition)
+			if !ok {
+				at.At = i.rt.manifest.start(topic, o.Partition)
+			}
 			behind = behind || b.waiting(topic, o.Partition, max(0, at.At), o.Offset)
 		})
 		if behind {

@@ -59,6 +59,9 @@ type manifestTopic struct {
 	Partitions  int32  `json:"partitions,omitempty"`
 	ID          string `json:"id,omitempty"`
 	ChangelogID string `json:"changelog_id,omitempty"`
+	// Starts is where an input topic that came in with ONCEBUS_START=latest
+	// is read from, by partition; what is not listed starts at its beginning.
+	Starts []int64 `json:"starts,omitempty"`
 }
 
 type manifestNamespace struct {
@@ -84,6 +87,17 @@ func (m *manifest) hasher(partitions int32) hasher {
 // topicNumber returns the number of a topic, which reconcile has put there.
 func (m *manifest) topicNumber(name string) uint16 {
 	return uint16(slices.IndexFunc(m.Topics, func(t manifestTopic) bool { return t.Name == name }))
+}
+
+// start returns where a partition of an input topic is read from that the
+// group has no offset for.
+func (m *manifest) start(topic string, partition int32) int64 {
+	for _, t := range m.Topics {
+		if t.Name == topic && int(partition) < len(t.Starts) {
+			return t.Starts[partition]
+		}
+	}
+	return 0
 }
 
 // class returns the class of a namespace, which reconcile has put there.
@@ -147,6 +161,9 @@ func (have manifestTopic) compare(want manifestTopic) []error {
 	}
 	if have.Role == roleRouted {
 		return nil
+	}
+	if want.ID == "" || want.ChangelogID == "" {
+		return []error{refusal("topic %s or its changelog was deleted: offsets and state belonged to it; use another ONCEBUS_APP_ID to start anew", have.Name)}
 	}
 	if have.Partitions != want.Partitions {
 		way := fmt.Sprintf("recreate the topic with %d partitions, or use another ONCEBUS_APP_ID", have.Partitions)
@@ -274,16 +291,45 @@ func (p *Processor) writeManifest(ctx context.Context, t *topology) (*manifest, 
 	return m, nil
 }
 
+// refuseChanged compares the routes with the manifest before anything is
+// created, so that a start that must be refused leaves nothing behind.
+func (p *Processor) refuseChanged(ctx context.Context, t *topology) error {
+	var m *manifest
+	if _, ok := t.topics[t.manifest]; ok {
+		var err error
+		if m, err = readManifest(ctx, p.client, t); err != nil {
+			return err
+		}
+	}
+	if m == nil {
+		return p.refuseOrphanedState(ctx, t)
+	}
+	_, err := m.reconcile(t, p.routes, p.cfg.KeySecret.Bytes())
+	return err
+}
+
 // refuseOrphanedState refuses to begin a new manifest over changelogs that
 // already hold rows: a new hash secret would send their keys elsewhere.
 func (p *Processor) refuseOrphanedState(ctx context.Context, t *topology) error {
 	for _, task := range t.taskTopics() {
+		if _, ok := t.topics[changelogName(t.app, task)]; !ok {
+			continue
+		}
 		ends, err := p.admin.ListEndOffsets(ctx, changelogName(t.app, task))
 		if err != nil {
 			return fmt.Errorf("list the end of the changelog of %s: %w", task, err)
 		}
 		for _, o := range ends.Offsets().Sorted() {
 			if o.At > 0 {
+				// Unless another process wrote manifest and rows since we looked.
+				if err := t.describe(ctx, p.admin); err != nil {
+					return err
+				}
+				if _, ok := t.topics[t.manifest]; ok {
+					if m, err := readManifest(ctx, p.client, t); err != nil || m != nil {
+						return err
+					}
+				}
 				return refusal("%s holds rows but %s has no manifest: it was deleted or this is another app's changelog; use another ONCEBUS_APP_ID", o.Topic, t.manifest)
 			}
 		}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -352,7 +353,7 @@ func TestTwoFirstStartsAgreeOnOneManifest(t *testing.T) {
 			b.ready(two)
 			m := b.manifestOf("app")
 			for _, i := range []*instance{one, two} {
-				if !slices.Equal(i.rt.manifest.HashSecret, m.HashSecret) || !slices.Equal(i.rt.manifest.Topics, m.Topics) || !slices.Equal(i.rt.manifest.Namespaces, m.Namespaces) {
+				if !reflect.DeepEqual(i.rt.manifest, m) {
 					t.Fatalf("an instance runs with %+v, the manifest is %+v", i.rt.manifest, m)
 				}
 			}

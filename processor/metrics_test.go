@@ -30,8 +30,9 @@ func TestMetricsTellWhatHappened(t *testing.T) {
 	bad := signal("", 0, testTime)
 	b.produce(append(records, signal("id-0", 0, testTime), signal("id-1", 0, testTime), bad)...)
 	b.drain(i, "signals.raw")
-	got := gather(t, i)
 	const task = `{partition="0",topic="app-repartition"}`
+	b.wait("the lag to be known as 0", func() bool { return gather(t, i)[`oncebus_task_lag_records`+task] == 0 })
+	got := gather(t, i)
 	for series, want := range map[string]float64{
 		`oncebus_events_total{route="signals",verdict="unique"}`:      130,
 		`oncebus_events_total{route="signals",verdict="duplicate"}`:   2,

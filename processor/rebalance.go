@@ -1,6 +1,7 @@
 package processor
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -9,7 +10,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
-	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 // decompressedBatchMax bounds what one fetched batch may unpack to (G5).
@@ -160,21 +160,11 @@ func (w *worker) adjustOffsets(ctx context.Context, offsets map[string]map[int32
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	starts, err := w.resolveStarts(ctx, offsets)
-	if err != nil {
+	if err := w.resolveStarts(ctx, offsets); err != nil {
 		w.log.Warn("offsets of newly assigned partitions cannot be resolved, trying again", "error", err)
 		return nil, err
 	}
 	w.mu.Lock()
-	for topic, partitions := range starts {
-		if w.unstarted[topic] == nil {
-			w.unstarted[topic] = map[int32]kgo.EpochOffset{}
-		}
-		for partition, at := range partitions {
-			w.unstarted[topic][partition] = kgo.EpochOffset{Epoch: -1, Offset: at}
-			offsets[topic][partition] = kgo.NewOffset().At(at)
-		}
-	}
 	for topic, partitions := range offsets {
 		for partition := range partitions {
 			if id := (taskID{topic, partition}); w.assignment[id] {
@@ -202,91 +192,31 @@ func (w *worker) adjustOffsets(ctx context.Context, offsets map[string]map[int32
 }
 
 // resolveStarts finds the start of every partition the group has no offset
-// for. ONCEBUS_START decides for a raw topic the group has never read; a
-// partition that was added to a topic in use starts at its beginning, or the
-// events before its discovery would be lost.
-func (w *worker) resolveStarts(ctx context.Context, offsets map[string]map[int32]kgo.Offset) (map[string]map[int32]int64, error) {
-	resolved := map[string]map[int32]int64{}
+// for: the one the manifest pinned for a topic that came in with
+// ONCEBUS_START=latest, else the partition's beginning. A partition added to a
+// topic in use starts at its beginning in any case, or the events before its
+// discovery would be lost.
+func (w *worker) resolveStarts(ctx context.Context, offsets map[string]map[int32]kgo.Offset) error {
 	for topic, partitions := range offsets {
+		var listed kadm.ListedOffsets
 		for partition, offset := range partitions {
 			if offset.EpochOffset().Offset >= 0 {
 				continue
 			}
-			at, err := w.startOf(ctx, topic, partition)
-			if err != nil {
-				return nil, fmt.Errorf("start of %s/%d: %w", topic, partition, err)
-			}
-			if resolved[topic] == nil {
-				resolved[topic] = map[int32]int64{}
-			}
-			resolved[topic][partition] = at
-		}
-	}
-	return resolved, nil
-}
-
-func (w *worker) startOf(ctx context.Context, topic string, partition int32) (int64, error) {
-	list := w.p.admin.ListStartOffsets
-	if w.p.cfg.Start == StartLatest && topic != w.p.rt.topology.repartition {
-		known, err := w.p.admin.FetchOffsetsForTopics(ctx, groupName(w.p.cfg.AppID, w.stage), topic)
-		if err != nil {
-			return 0, err
-		}
-		read := false
-		known.Each(func(o kadm.OffsetResponse) { read = read || o.Topic == topic && o.Err == nil && o.At >= 0 })
-		if !read {
-			list = w.p.admin.ListEndOffsets
-		}
-	}
-	listed, err := list(ctx, topic)
-	if err != nil {
-		return 0, err
-	}
-	o, ok := listed.Lookup(topic, partition)
-	if !ok {
-		return 0, kerr.UnknownTopicOrPartition
-	}
-	return o.Offset, o.Err
-}
-
-// commitStarts tells the group where partitions start that it had no offset
-// for, so that a crash before their first transaction does not move "latest".
-func (w *worker) commitStarts(ctx context.Context) {
-	w.mu.Lock()
-	starts := w.unstarted
-	w.unstarted = map[string]map[int32]kgo.EpochOffset{}
-	w.mu.Unlock()
-	owned := w.assigned()
-	for topic, partitions := range starts {
-		for partition := range partitions {
-			if !owned[taskID{topic, partition}] {
-				delete(partitions, partition)
-			}
-		}
-		if len(partitions) == 0 {
-			delete(starts, topic)
-		}
-	}
-	if len(starts) == 0 || ctx.Err() != nil {
-		return
-	}
-	var failed error
-	w.client.CommitOffsetsSync(ctx, starts, func(_ *kgo.Client, _ *kmsg.OffsetCommitRequest, resp *kmsg.OffsetCommitResponse, err error) {
-		if failed = err; err != nil {
-			return
-		}
-		for _, t := range resp.Topics {
-			for _, p := range t.Partitions {
-				if err := kerr.ErrorForCode(p.ErrorCode); err != nil {
-					failed = fmt.Errorf("%s/%d: %w", t.Topic, p.Partition, err)
+			if listed == nil {
+				var err error
+				if listed, err = w.p.admin.ListStartOffsets(ctx, topic); err != nil {
+					return fmt.Errorf("list the start of %s: %w", topic, err)
 				}
 			}
+			o, ok := listed.Lookup(topic, partition)
+			if !ok || o.Err != nil {
+				return fmt.Errorf("list the start of %s/%d: %w", topic, partition, cmp.Or(o.Err, error(kerr.UnknownTopicOrPartition)))
+			}
+			partitions[partition] = kgo.NewOffset().At(max(o.Offset, w.p.rt.manifest.start(topic, partition)))
 		}
-	})
-	if failed != nil {
-		// Only a crash before the first transaction would notice.
-		w.log.Warn("the start of new partitions could not be committed", "error", failed)
 	}
+	return nil
 }
 
 func describeOffsets(offsets map[string]map[int32]kgo.Offset) string {

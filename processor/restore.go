@@ -96,7 +96,7 @@ func (r *restore) recover(ctx context.Context, p *Processor, t *task, err error)
 	case classify(err) == actStop:
 		return err
 	}
-	if r.store != nil && (err == r.broken || r.store.Err() != nil) {
+	if r.store != nil && (r.broken != nil && errors.Is(err, r.broken) || r.store.Err() != nil) {
 		// It takes no more work; its files may be well.
 		if err := r.letGo(p, t, func() error { return nil }); err != nil {
 			return err
@@ -122,6 +122,10 @@ func (r *restore) once(ctx context.Context, p *Processor, t *task) error {
 		}
 	}
 	info := p.rt.topology.topics[t.changelog]
+	if t.id.partition >= info.partitions {
+		return refusal("topic %s has a partition %d, its changelog has only %d: a key must keep its partition, so the count is fixed; recreate the topic with %d partitions, or use another ONCEBUS_APP_ID",
+			t.id.topic, t.id.partition, info.partitions, info.partitions)
+	}
 	reader := newLogReader(p.client, t.changelog, info.id, t.id.partition)
 	start, end, err := reader.bounds(ctx)
 	if err != nil {

@@ -76,9 +76,12 @@ type task struct {
 	// groupOffset is where the group says to go on, as far as we know.
 	groupOffset   int64
 	highWatermark int64 // of the input partition, as last fetched; -1 before
-	since         time.Time
-	samples       uint
-	value         []byte // scratch for encoded rows
+	// stable says that no transaction was open in that fetch: what then
+	// follows without a record are markers and aborted records.
+	stable  bool
+	since   time.Time
+	samples uint
+	value   []byte // scratch for encoded rows
 
 	broken  error    // why the store cannot go on as it is
 	restore *restore // while restoring
@@ -378,10 +381,17 @@ func (t *task) close() error {
 	return nil
 }
 
+func (t *task) showLag() {
+	t.metrics.lag.WithLabelValues(t.id.topic, strconv.Itoa(int(t.id.partition))).Set(float64(t.lag()))
+}
+
 // lag is the number of input records after the last committed one.
 func (t *task) lag() int64 {
 	if t.highWatermark < 0 || t.committed.next < 0 {
 		return -1
+	}
+	if t.stable && time.Since(t.since) >= idlePoll {
+		return 0 // polls came back without records
 	}
 	return max(0, t.highWatermark-t.committed.next)
 }

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
-	"strconv"
 	"sync"
 	"time"
 
@@ -171,7 +170,7 @@ func (s *taskSet) create(a assignment) *task {
 		release: func() { s.p.dirs.release(a.id) },
 	}
 	t.metrics.tasks.WithLabelValues(created.String()).Inc()
-	t.metrics.lag.WithLabelValues(a.id.topic, strconv.Itoa(int(a.id.partition))).Set(-1)
+	t.showLag()
 	return t
 }
 
@@ -207,7 +206,7 @@ func (s *taskSet) process(fetched *kgo.FetchTopicPartition) error {
 		// these records, so the transaction must not commit past them.
 		return fmt.Errorf("%w: records of %s/%d arrived for a task that is not running", errMigrated, fetched.Topic, fetched.Partition)
 	}
-	t.highWatermark = fetched.HighWatermark
+	t.highWatermark, t.stable = fetched.HighWatermark, fetched.LastStableOffset == fetched.HighWatermark
 	err := t.process(s.judging, fetched.Records)
 	if errors.Is(err, state.ErrCorrupt) {
 		// Our own files failed us, not the record: abort, rebuild, judge again.
@@ -293,10 +292,11 @@ func (s *taskSet) committed(client *kgo.Client) {
 		}
 		t.since = time.Now()
 		t.groupOffset = t.committed.next
-		t.metrics.lag.WithLabelValues(t.id.topic, strconv.Itoa(int(t.id.partition))).Set(float64(t.lag()))
+		t.showLag()
 	}
 	s.stale = true
 	s.publishIfStale()
+	s.stale = true // once more when the burst is over: only then is the lag known to be 0
 }
 
 // publishIfStale refreshes the snapshot if it is due; an idle worker comes by
@@ -331,6 +331,7 @@ func (s *taskSet) publish() {
 	states := make([]TaskState, 0, len(s.tasks))
 	for _, t := range s.sorted() {
 		states = append(states, t.describe(s.worker))
+		t.showLag()
 	}
 	s.p.snapshot.setTasks(s.worker, states)
 }

@@ -1,6 +1,7 @@
 package processor
 
 import (
+	"cmp"
 	"context"
 	"encoding/hex"
 	"errors"
@@ -29,10 +30,14 @@ type topology struct {
 	app, cluster          string
 	routed, keyed         []string // inputs
 	emissions             []string // output, duplicates and dead-letter topics
-	repartition, manifest string   // repartition is "" if nothing is routed
+	deadLetters           map[string]bool
+	repartition, manifest string // repartition is "" if nothing is routed
 	retention             time.Duration
 	topics                map[string]topicInfo
 	limits                map[string]topicLimits
+	// starts holds, for ONCEBUS_START=latest, where each input topic ends
+	// now, by partition; nil for earliest.
+	starts map[string][]int64
 }
 
 // changelogName names the changelog of a topic whose partitions are tasks.
@@ -44,7 +49,7 @@ func changelogName(app, topic string) string {
 }
 
 func newTopology(app string, routes *dedup.Routes) *topology {
-	t := &topology{app: app, manifest: app + "-manifest", topics: map[string]topicInfo{}}
+	t := &topology{app: app, manifest: app + "-manifest", topics: map[string]topicInfo{}, deadLetters: map[string]bool{}}
 	t.routed, t.keyed = routes.Inputs()
 	if len(t.routed) > 0 {
 		t.repartition = app + "-repartition"
@@ -57,6 +62,7 @@ func newTopology(app string, routes *dedup.Routes) *topology {
 				t.emissions = append(t.emissions, topic)
 			}
 		}
+		t.deadLetters[r.DeadLetter] = true
 		// A changelog row may be asked for until retention has passed in
 		// event time; a day of slack covers the difference to broker time.
 		t.retention = max(t.retention, time.Duration(r.RetentionMS())*time.Millisecond+24*time.Hour)
@@ -91,23 +97,28 @@ func (t *topology) external() []string {
 func (t *topology) manifestTopics() []manifestTopic {
 	var topics []manifestTopic
 	for _, name := range t.routed {
-		topics = append(topics, manifestTopic{Name: name, Role: roleRouted})
+		topics = append(topics, manifestTopic{Name: name, Role: roleRouted, Starts: t.starts[name]})
 	}
 	for _, name := range t.taskTopics() {
 		role := roleKeyed
 		if name == t.repartition {
 			role = roleHop
 		}
-		changelog := t.topics[changelogName(t.app, name)]
 		topics = append(topics, manifestTopic{
-			Name: name, Role: role, Partitions: t.topics[name].partitions,
-			ID: topicIDText(t.topics[name].id), ChangelogID: topicIDText(changelog.id),
+			Name: name, Role: role, Partitions: t.topics[name].partitions, Starts: t.starts[name],
+			ID: topicIDText(t.topics[name].id), ChangelogID: topicIDText(t.topics[changelogName(t.app, name)].id),
 		})
 	}
 	return topics
 }
 
-func topicIDText(id [16]byte) string { return hex.EncodeToString(id[:]) }
+// topicIDText writes a topic id; "" for the zero id of a topic that is not there.
+func topicIDText(id [16]byte) string {
+	if id == [16]byte{} {
+		return ""
+	}
+	return hex.EncodeToString(id[:])
+}
 
 // settleTopics looks at every topic, creates the missing ones it may create,
 // and refuses, with all mistakes at once, what would break a promise.
@@ -122,13 +133,43 @@ func (p *Processor) settleTopics(ctx context.Context) (*topology, error) {
 	if err := p.refuseMissing(t); err != nil {
 		return nil, err
 	}
+	if err := p.refuseChanged(ctx, t); err != nil {
+		return nil, err
+	}
 	if err := p.createMissing(ctx, t); err != nil {
 		return nil, err
 	}
 	if err := t.readConfigs(ctx, p.admin); err != nil {
 		return nil, err
 	}
+	if p.cfg.Start == StartLatest {
+		if err := t.findEnds(ctx, p.admin); err != nil {
+			return nil, err
+		}
+	}
 	return t, nil
+}
+
+// findEnds notes where the input topics end. The manifest keeps it for topics
+// it sees for the first time: "latest" then means one moment for all workers
+// and all restarts, and a partition added later is read from its beginning.
+func (t *topology) findEnds(ctx context.Context, admin *kadm.Client) error {
+	t.starts = map[string][]int64{}
+	inputs := slices.Concat(t.routed, t.keyed)
+	ends, err := admin.ListEndOffsets(ctx, inputs...)
+	if err != nil {
+		return fmt.Errorf("list the ends of the input topics: %w", err)
+	}
+	for _, topic := range inputs {
+		for partition := range t.topics[topic].partitions {
+			o, ok := ends.Lookup(topic, partition)
+			if !ok || o.Err != nil {
+				return fmt.Errorf("list the end of %s/%d: %w", topic, partition, cmp.Or(o.Err, error(kerr.UnknownTopicOrPartition)))
+			}
+			t.starts[topic] = append(t.starts[topic], o.Offset)
+		}
+	}
+	return nil
 }
 
 // namesApart refuses routes whose topics would be mistaken for internal ones.
@@ -261,6 +302,10 @@ func (p *Processor) awaitTopics(ctx context.Context, t *topology, names []string
 
 const forever = math.MaxInt64
 
+// deadLetterMinBytes is room for a dead letter without key and value: our
+// headers, of which names of topics and the reason are the longest.
+const deadLetterMinBytes = 8 << 10
+
 // internalMaxMessage lets a record through that was as large as its input
 // topic allowed, with our header added.
 const internalMaxMessage = 64 << 20
@@ -345,6 +390,8 @@ func (t *topology) checkConfigs(name string, values map[string]string) []error {
 		want = map[string]string{"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1", "message.timestamp.type": "LogAppendTime"}
 	case slices.Contains(t.internal(), name):
 		want = map[string]string{"retention.bytes": "-1", "message.timestamp.type": "LogAppendTime"}
+	case t.deadLetters[name] && configInt(values, "max.message.bytes", forever) < deadLetterMinBytes:
+		return []error{refusal("dead-letter topic %s has max.message.bytes=%s, too little for where a record stands and why it was refused: give it at least %d", name, values["max.message.bytes"], deadLetterMinBytes)}
 	default:
 		return nil
 	}

@@ -72,9 +72,6 @@ type worker struct {
 	// endStuck is to be called then if an End is under way.
 	callbackBlocked bool
 	endStuck        func()
-	// unstarted holds offsets at which raw partitions start, found by us and
-	// not yet known to the group.
-	unstarted map[string]map[int32]kgo.EpochOffset
 }
 
 func newWorker(p *Processor, stage string, index int) *worker {
@@ -151,7 +148,7 @@ func (w *worker) connect(ctx context.Context) error {
 	w.ready = make(chan struct{})
 	w.mu.Lock()
 	w.callbackBlocked = false
-	w.rebalanced, w.unstarted = false, map[string]map[int32]kgo.EpochOffset{}
+	w.rebalanced = false
 	w.assignment, w.placed = nil, map[taskID]bool{}
 	w.mu.Unlock()
 	clientCtx, cancel := context.WithCancel(context.Background())
@@ -221,7 +218,6 @@ func (w *worker) turn(ctx context.Context, fetches kgo.Fetches) error {
 	if rebalanced, err := w.rearm(); err != nil || rebalanced {
 		return err
 	}
-	w.commitStarts(ctx)
 	if w.tasks != nil {
 		if err := w.tasks.settle(w.client); err != nil {
 			return err
@@ -312,6 +308,8 @@ func partitionErr(p *kgo.FetchTopicPartition) error {
 	switch {
 	case errors.Is(p.Err, context.Canceled), errors.Is(p.Err, context.DeadlineExceeded):
 		return nil
+	case errors.Is(p.Err, kerr.UnknownTopicID):
+		return fmt.Errorf("%w: %s was deleted and recreated while it was read: %w", errTruncated, p.Topic, p.Err)
 	case errors.Is(p.Err, kerr.OffsetOutOfRange):
 		return fmt.Errorf("%w: the next record of %s/%d was deleted before it was read (retention too short, DeleteRecords, or the topic was recreated): "+
 			"records are lost; to accept that, stop oncebus and reset the group's offset: %w", errTruncated, p.Topic, p.Partition, p.Err)

@@ -137,7 +137,7 @@ func checkFiles(dir string) error {
 // goroutines of its own, where a damaged one ends the process with a panic
 // that nobody can recover, or is left out with a line in the log. Tables that
 // its manifest does not name are leftovers that it removes.
-func checkTables(dir string) error {
+func checkTables(dir string) (err error) {
 	f, err := os.Open(filepath.Join(dir, badger.ManifestFilename))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -145,7 +145,7 @@ func checkTables(dir string) error {
 	if err != nil {
 		return fmt.Errorf("check tables: %w", err)
 	}
-	defer f.Close()
+	defer func() { err = errors.Join(err, f.Close()) }()
 	m, _, err := badger.ReplayManifestFile(f, 0, badger.DefaultOptions(dir).WithLogger(nil))
 	if err != nil {
 		return fmt.Errorf("%w: badger manifest in %s: %w", ErrCorrupt, dir, err)

@@ -18,7 +18,7 @@ func benchHost(b *testing.B) *Host {
 func loadedStore(b *testing.B) *Store {
 	s := mustOpen(b, benchHost(b), b.TempDir())
 	b.Cleanup(func() { must(b, s.Abandon()) })
-	for n := uint64(0); n < benchRows; n++ {
+	for n := range uint64(benchRows) {
 		s.Put(rowOf(n))
 		if n%4000 == 3999 {
 			must(b, s.Apply(int64(n+1), nil))

@@ -6,28 +6,29 @@ import (
 	"time"
 )
 
-// Config is what the stores of one process share. The environment's prefix is
+// Config is what the stores of one process share. The tags are the one source
+// of name, default and meaning to an operator; the prefix of the variables is
 // chosen by the program that embeds it.
 type Config struct {
 	// FlushRows is how many rows a task collects in memory before they are
 	// written as one run. Larger runs cost less CPU and more memory, and
 	// more of the changelog is read again after a kill.
-	FlushRows int `env:"FLUSH_ROWS" envDefault:"262144"`
+	FlushRows int `env:"FLUSH_ROWS" envDefault:"262144" help:"rows a task collects in memory before they are written to disk as one run"`
 	// FlushAge bounds the age of rows that are only in memory, and so how
 	// far the durable changelog position stays behind while events arrive.
-	FlushAge time.Duration `env:"FLUSH_AGE" envDefault:"1m"`
+	FlushAge time.Duration `env:"FLUSH_AGE" envDefault:"1m" help:"longest time a row is only in memory; bounds what a restart reads again"`
 	// MemoryRows is the budget of unflushed rows of the whole process,
 	// about 70 bytes each. It is divided over the open stores; a store gets
 	// at least 4096 rows and at most FlushRows.
-	MemoryRows int `env:"MEMORY_ROWS" envDefault:"2097152"`
+	MemoryRows int `env:"MEMORY_ROWS" envDefault:"2097152" help:"rows in memory of all tasks of the process, about 70 bytes each"`
 	// PageBytes is the size at which rows are packed into pages: what one
 	// look-up reads and checks.
-	PageBytes int `env:"PAGE_BYTES" envDefault:"8192"`
+	PageBytes int `env:"PAGE_BYTES" envDefault:"8192" help:"size at which rows are packed into a page, the unit of a look-up on disk"`
 	// Fan is how many runs of similar size make one merge.
-	Fan int `env:"FAN" envDefault:"4"`
+	Fan int `env:"FAN" envDefault:"4" help:"runs of similar size that are merged into one"`
 	// Workers bounds how many stores flush, and how many merge, at the same
 	// time.
-	Workers int `env:"WORKERS" envDefault:"2"`
+	Workers int `env:"WORKERS" envDefault:"2" help:"stores that flush, and stores that merge, at the same time"`
 }
 
 // DefaultConfig returns the defaults that the env tags state.

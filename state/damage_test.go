@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -93,7 +94,7 @@ func TestDamage(t *testing.T) {
 			}
 		}
 	}
-	slices.SortFunc(cases, func(a, b damage) int { return fmtCompare(a, b) })
+	slices.SortFunc(cases, compareText)
 	outcomes := make(map[string]int)
 	for len(cases) > 0 {
 		done := runDamage(t, cases, outcomes)
@@ -105,15 +106,8 @@ func TestDamage(t *testing.T) {
 	}
 }
 
-func fmtCompare(a, b damage) int {
-	x, y := fmt.Sprintf("%+v", a), fmt.Sprintf("%+v", b)
-	switch {
-	case x < y:
-		return -1
-	case x > y:
-		return 1
-	}
-	return 0
+func compareText(a, b damage) int {
+	return strings.Compare(fmt.Sprintf("%+v", a), fmt.Sprintf("%+v", b))
 }
 
 // usedBytes is the length of a file without the zeros at its end.
@@ -256,9 +250,11 @@ func tryDamage(h *Host, d damage, dir string) string {
 	closeErr := s.Close()
 	if errors.Is(err, ErrCorrupt) {
 		// The lock must be free, so that the directory can be set aside.
-		if again, err := openBadger(dir, h.valueLogBytes, quiet()); err == nil {
+		again, err := openBadger(dir, h.valueLogBytes, quiet())
+		if err == nil {
 			err = again.Close()
-		} else if !errors.Is(err, ErrCorrupt) {
+		}
+		if err != nil && !errors.Is(err, ErrCorrupt) {
 			return "not released: " + err.Error()
 		}
 		return "corrupt"

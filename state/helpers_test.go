@@ -6,7 +6,6 @@ import (
 	"encoding/binary"
 	"flag"
 	"fmt"
-	"io"
 	"log/slog"
 	"maps"
 	"os"
@@ -39,7 +38,7 @@ func TestMain(m *testing.M) {
 	}
 }
 
-func quiet() *slog.Logger { return slog.New(slog.NewTextHandler(io.Discard, nil)) }
+func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
 // smallConfig makes runs, pages and merges of few rows.
 func smallConfig() Config {
@@ -57,15 +56,15 @@ func openHost(cfg Config) (*Host, error) {
 	return h, err
 }
 
-func newHost(t testing.TB, cfg Config) *Host {
-	t.Helper()
+func newHost(tb testing.TB, cfg Config) *Host {
+	tb.Helper()
 	h, err := openHost(cfg)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	t.Cleanup(func() {
+	tb.Cleanup(func() {
 		if err := h.Close(); err != nil {
-			t.Error(err)
+			tb.Error(err)
 		}
 	})
 	return h

@@ -169,11 +169,12 @@ func (m *merging) write() ([]*run, error) {
 		return nil, err
 	}
 	w := newRunWriter(m.s.db, m.work, m.s.newRunID(), size, m.s.host.cfg.PageBytes)
-	out, err := m.copy(w)
+	err = m.copy(w)
 	if err == nil && w.run.rows == 0 {
 		m.work.batch.discard()
 		return nil, nil
 	}
+	var out *run
 	if err == nil {
 		out, err = w.finish()
 	}
@@ -187,26 +188,27 @@ func (m *merging) write() ([]*run, error) {
 	return []*run{out}, nil
 }
 
-func (m *merging) copy(w *runWriter) (*run, error) {
+// copy adds the rows that stay to w.
+func (m *merging) copy(w *runWriter) error {
 	rows := newMerger(runSources(m.s.db, m.inputs))
 	next := uint32(mergeYieldPages)
 	for {
 		h, err := rows.next()
 		if err != nil || h == nil {
 			m.read = rows.read
-			return nil, err
+			return err
 		}
 		if m.gone(h.row.Class, h.row.First) {
 			m.expired++
 			continue
 		}
 		if err := w.add(&h.row.Digest, h.body, h.row.Class, h.row.First); err != nil {
-			return nil, err
+			return err
 		}
 		if w.page >= next {
 			next = w.page + mergeYieldPages
 			if err := m.s.yield(); err != nil {
-				return nil, err
+				return err
 			}
 		}
 	}

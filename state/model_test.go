@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"strconv"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -17,9 +18,11 @@ import (
 func TestStoreAgainstModel(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
+	checks := 0
 	rapid.Check(t, func(t *rapid.T) {
-		base, err := os.MkdirTemp(root, "model")
-		must(t, err)
+		checks++
+		base := filepath.Join(root, strconv.Itoa(checks))
+		must(t, os.Mkdir(base, 0o750))
 		defer os.RemoveAll(base)
 		cfg := smallConfig()
 		cfg.FlushRows = rapid.SampledFrom([]int{8, 40, 200}).Draw(t, "flushRows")

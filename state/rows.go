@@ -36,16 +36,16 @@ func (s *Store) Rows() iter.Seq2[dedup.Row, error] {
 // Stats is a look at a store. Rows overwritten in another run, or out of time
 // and still there, are counted, so Rows is an upper bound of the live ones.
 type Stats struct {
-	Rows            uint64 // in runs and in memory, as said
-	RecentRows      int    // in memory only, as of the last Apply
-	Runs            int
-	FilterBytes     uint64
-	RunBytes        uint64 // blocks of live runs
-	DiskBytes       uint64 // all files, as allocated
-	ExpiredRows     uint64 // since Open
-	OrphansRemoved  uint64 // runs without a manifest entry, since Open
-	Position        int64
-	DurablePosition int64
+	Rows            uint64 `json:"rows"`        // in runs and in memory, as said
+	RecentRows      int    `json:"recent_rows"` // in memory only, as of the last Apply
+	Runs            int    `json:"runs"`
+	FilterBytes     uint64 `json:"filter_bytes"`
+	RunBytes        uint64 `json:"run_bytes"`       // blocks of live runs
+	DiskBytes       uint64 `json:"disk_bytes"`      // all files, as allocated
+	ExpiredRows     uint64 `json:"expired_rows"`    // since Open
+	OrphansRemoved  uint64 `json:"orphans_removed"` // runs without a manifest entry, since Open
+	Position        int64  `json:"position"`
+	DurablePosition int64  `json:"durable_position"`
 }
 
 // Stats reads the directory for DiskBytes. Safe from any goroutine.

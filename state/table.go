@@ -83,7 +83,7 @@ func (t *table) find(hash uint64, d *dedup.Digest) *slot {
 		if e == 0 {
 			return nil
 		}
-		if e>>24 == uint32(hash&0xff) {
+		if uint64(e>>24) == hash&0xff {
 			if s := t.at(int(e&ordinalMask) - 1); s.digest == *d {
 				return s
 			}

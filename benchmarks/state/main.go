@@ -146,15 +146,13 @@ func child(ctx context.Context, phase string, set settings, v any) error {
 	if err == nil {
 		err = json.Unmarshal(line, v)
 	}
-	killErr := cmd.Process.Kill()
+	err = errors.Join(err, cmd.Process.Kill())
 	waitErr := cmd.Wait()
-	if status, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); ok && status.Signal() == syscall.SIGKILL && ctx.Err() == nil {
-		waitErr = nil // that it was killed is as it should be
+	status, _ := cmd.ProcessState.Sys().(syscall.WaitStatus)
+	if err == nil && status.Signal() == syscall.SIGKILL && ctx.Err() == nil {
+		return nil // it has done its work, and that it was killed is as it should be
 	}
-	if err := errors.Join(err, killErr, waitErr); err != nil {
-		return fmt.Errorf("phase %s: %w", phase, err)
-	}
-	return nil
+	return fmt.Errorf("phase %s: %w", phase, errors.Join(err, waitErr))
 }
 
 // phaseEnv tells a test binary that it is a child of the benchmark.

@@ -48,18 +48,6 @@ type setting struct {
 	index    []int // where the value is in settings, for reflect.Value.FieldByIndex
 }
 
-// stateHelp is the help text of the stores' settings, by variable. state.Config
-// has no help tags: what its fields mean is known there, what is said of them
-// to an operator here.
-var stateHelp = map[string]string{
-	"ONCEBUS_STATE_FLUSH_ROWS":  "rows a task collects in memory before they are written to disk as one run",
-	"ONCEBUS_STATE_FLUSH_AGE":   "longest time a row is only in memory; bounds what a restart reads again",
-	"ONCEBUS_STATE_MEMORY_ROWS": "rows in memory of all tasks of the process, about 70 bytes each",
-	"ONCEBUS_STATE_PAGE_BYTES":  "size at which rows are packed into a page, the unit of a look-up on disk",
-	"ONCEBUS_STATE_FAN":         "runs of similar size that are merged into one",
-	"ONCEBUS_STATE_WORKERS":     "stores that flush, and stores that merge, at the same time",
-}
-
 // settingsTable lists every setting, in the order of the structs.
 func settingsTable() []setting {
 	var table []setting
@@ -73,12 +61,8 @@ func settingsTable() []setting {
 				walk(f.Type, prefix+f.Tag.Get("envPrefix"), at)
 			}
 			if named {
-				help, ok := f.Tag.Lookup("help")
-				if !ok {
-					help = stateHelp[prefix+name]
-				}
 				table = append(table, setting{
-					name: prefix + name, defaults: f.Tag.Get("envDefault"), help: help,
+					name: prefix + name, defaults: f.Tag.Get("envDefault"), help: f.Tag.Get("help"),
 					secret: f.Type == reflect.TypeFor[processor.Secret](), kind: f.Type, index: at,
 				})
 			}
