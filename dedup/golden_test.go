@@ -209,7 +209,10 @@ func canonical(tb testing.TB, text string) (form, reason string) {
 }
 
 // TestRFC8785Numbers runs the samples of RFC 8785, appendix B: the bits of a
-// double and what they are written as.
+// double and what they are written as. Each is what ECMAScript, on whose rules
+// the RFC stands, makes of the bits:
+//
+//	node -p 'JSON.stringify(Buffer.from("44b52d02c7e14af6", "hex").readDoubleBE())'
 func TestRFC8785Numbers(t *testing.T) {
 	for _, v := range []struct {
 		bits uint64
