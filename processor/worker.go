@@ -92,14 +92,15 @@ func (w *worker) run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		began := time.Now()
 		err := w.live(ctx)
+		if err != nil && classify(err) == actStop {
+			return fmt.Errorf("worker %s: %w", w.name, err)
+		}
 		if ctx.Err() != nil {
-			if err != nil && !errors.Is(err, context.Canceled) { // a restore that the stop cut short is no failure
-				return fmt.Errorf("worker %s, while stopping: %w", w.name, err)
+			if err != nil {
+				// The next start settles it, as it settles a kill.
+				w.log.Warn("stopped in doubt", "error", err)
 			}
 			return nil
-		}
-		if classify(err) == actStop {
-			return fmt.Errorf("worker %s: %w", w.name, err)
 		}
 		w.p.metrics.rebuilt.WithLabelValues(w.stage).Inc()
 		if time.Since(began) > backoffMax {
