@@ -33,7 +33,7 @@ demo: build ## deduplicate sample traffic on an embedded broker and check the re
 	./bin/oncebus demo
 
 .PHONY: test
-test: race-note fuzz sim ## all tests: short fuzz runs, simulation, then every package with the race detector and a real Kafka
+test: race-note kafka-note fuzz sim ## all tests: short fuzz runs, simulation, then every package with the race detector and a real Kafka
 	$(GO) test $(RACE) -timeout $(TEST_TIMEOUT) ./...
 
 .PHONY: race-note
@@ -45,6 +45,12 @@ else
 	@echo 'test: no C compiler found: running without the race detector'
 endif
 endif
+
+# go test shows what a test was skipped for only with -v.
+.PHONY: kafka-note
+kafka-note:
+	@[ -n "$$ONCEBUS_TEST_BROKERS" ] || { command -v java && command -v mvn; } >/dev/null || \
+		echo 'test: no Java 17 or no Maven, and ONCEBUS_TEST_BROKERS names no cluster: the tests against a real Apache Kafka are skipped'
 
 .PHONY: fuzz
 fuzz: ## run every fuzz target for FUZZTIME

@@ -316,7 +316,7 @@ func (b *bench) drained(i *instance, inputs ...string) bool {
 			if !ok {
 				at.At = i.rt.manifest.start(topic, o.Partition)
 			}
-			behind = behind || b.waiting(topic, o.Partition, max(0, at.At), o.Offset)
+			behind = behind || o.Err != nil || b.waiting(topic, o.Partition, max(0, at.At), o.Offset)
 		})
 		if behind {
 			return false

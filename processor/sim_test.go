@@ -58,7 +58,8 @@ type sim struct {
 	vn      *kfake.VirtualNetwork
 	slots   [simSlots]*simLife
 	zombies []*simLife
-	faults  map[string]int
+	faults  map[string]int       // by name, for the report
+	pending []*kfake.FaultHandle // to be removed at the end
 
 	ids    int
 	sent   map[string]*kgo.Record
@@ -92,7 +93,7 @@ func newSim(t *testing.T, seed uint64) *sim {
 		if t.Failed() {
 			t.Logf("seed %d, faults %v", seed, s.faults)
 			if file := os.Getenv("ONCEBUS_SIM_LOG"); file != "" {
-				if err := os.WriteFile(file, []byte(s.logs.String()), 0o600); err != nil {
+				if err := os.WriteFile(fmt.Sprint(file, ".", seed), []byte(s.logs.String()), 0o600); err != nil {
 					t.Log(err)
 				}
 			}
@@ -194,15 +195,17 @@ func (s *sim) breakSomething() {
 
 func (s *sim) fault(key kmsg.Key, errs ...*kerr.Error) func() {
 	return func() {
-		s.cluster.Fault(kfake.Fault{Keys: []kmsg.Key{key}, Err: errs[s.rng.IntN(len(errs))], Count: 1 + s.rng.IntN(3)})
+		s.addFault(kfake.Fault{Keys: []kmsg.Key{key}, Err: errs[s.rng.IntN(len(errs))], Count: 1 + s.rng.IntN(3)})
 	}
 }
+
+func (s *sim) addFault(f kfake.Fault) { s.pending = append(s.pending, s.cluster.Fault(f)) }
 
 // faultProduce spares the raw topic, whose producer is the test's own.
 func (s *sim) faultProduce() {
 	topics := []string{"app-repartition", "app-repartition-changelog", "signals.unique", "dead"}
 	errs := []*kerr.Error{kerr.NotLeaderForPartition, kerr.RequestTimedOut, kerr.NotEnoughReplicasAfterAppend, kerr.KafkaStorageError, kerr.InvalidRecord, kerr.InvalidProducerEpoch}
-	s.cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: topics[s.rng.IntN(len(topics))], Err: errs[s.rng.IntN(len(errs))], Count: 1 + s.rng.IntN(3)})
+	s.addFault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: topics[s.rng.IntN(len(topics))], Err: errs[s.rng.IntN(len(errs))], Count: 1 + s.rng.IntN(3)})
 }
 
 func (s *sim) alive() *simLife {
@@ -253,6 +256,9 @@ func (s *sim) startOne() {
 
 // heal ends all faults and lets the zombies run into what they find.
 func (s *sim) heal() {
+	for _, f := range s.pending {
+		f.Remove()
+	}
 	for _, z := range s.zombies {
 		z.net.mend()
 	}
