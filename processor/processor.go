@@ -218,7 +218,9 @@ func (p *Processor) limitsChanged(err error) {
 		!errors.Is(err, kerr.InvalidTimestamp) && !errors.Is(err, kerr.InvalidRecord) {
 		return
 	}
-	p.limitsMu.Lock()
+	if !p.limitsMu.TryLock() {
+		return // another worker is reading them
+	}
 	defer p.limitsMu.Unlock()
 	fresh := newTopology(p.cfg.AppID, p.routes)
 	ctx, cancel := context.WithTimeout(context.Background(), p.cfg.TransactionTimeout/3)

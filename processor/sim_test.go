@@ -313,11 +313,22 @@ func (n *simNet) dial(ctx context.Context, network, addr string) (net.Conn, erro
 	}
 	conn, err := n.dialer(ctx, network, addr)
 	if err == nil {
+		conn = latentConn{conn}
 		n.mu.Lock()
 		n.conns[conn] = true
 		n.mu.Unlock()
 	}
 	return conn, err
+}
+
+// latentConn makes every request take time. On a network without latency a
+// client that asks again at once would ask for ever: virtual time only moves
+// while everybody waits.
+type latentConn struct{ net.Conn }
+
+func (c latentConn) Write(p []byte) (int, error) {
+	_ = pause(context.Background(), time.Millisecond)
+	return c.Conn.Write(p)
 }
 
 // cut closes all connections; answers under way are lost.
