@@ -1,11 +1,8 @@
 package processor
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"io"
-	"net"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -57,7 +54,6 @@ func refusal(format string, args ...any) error {
 // known what the broker did.
 func classify(err error) action {
 	var ke *kerr.Error
-	var netErr net.Error
 	switch {
 	case errors.Is(err, errIllegalState), errors.Is(err, errRefused), errors.Is(err, errTruncated):
 		return actStop
@@ -69,9 +65,6 @@ func classify(err error) action {
 		return classifyCode(ke)
 	case errors.Is(err, kgo.ErrRecordTimeout), errors.Is(err, kgo.ErrRecordRetries), errors.Is(err, kgo.ErrAborting):
 		return actAbort
-	case errors.Is(err, kgo.ErrClientClosed), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded),
-		errors.Is(err, io.EOF), errors.As(err, &netErr):
-		return actRebuild
 	}
 	return actRebuild
 }

@@ -294,8 +294,9 @@ func (s *taskSet) committed(client *kgo.Client) {
 		t.groupOffset = t.committed.next
 		t.showLag()
 	}
-	s.stale = true
-	s.publishIfStale()
+	if time.Since(s.published) >= publishInterval {
+		s.publish()
+	}
 	s.stale = true // once more when the burst is over: only then is the lag known to be 0
 }
 
