@@ -58,7 +58,7 @@ fuzz: ## run every fuzz target for FUZZTIME
 
 .PHONY: sim
 sim: ## hours of crashes, rebalances and lost answers in virtual time (testing/synctest)
-	@$(GO) test -tags synctests -list '^TestSim' ./processor/... | grep -q '^TestSim' || { echo 'sim: no simulation found' >&2; exit 1; }
+	@names=$$($(GO) test -tags synctests -list '^TestSim' ./processor/...) && grep -q '^TestSim' <<<"$$names" || { echo 'sim: no simulation found' >&2; exit 1; }
 	$(GO) test -tags synctests -timeout $(TEST_TIMEOUT) -run '^TestSim' ./processor/...
 
 .PHONY: real
