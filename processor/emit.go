@@ -12,6 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"oncebus/dedup"
+	"oncebus/state/failpoint"
 )
 
 // The headers oncebus adds (product.md section 5, and README "Headers").
@@ -99,6 +100,7 @@ func (e *emitter) count(route *routeInfo, v dedup.Verdict) {
 // a record that was cancelled in flight may still be written (A2).
 func (e *emitter) produce(r *kgo.Record) {
 	e.client.Produce(context.Background(), r, e.onProduced)
+	failpoint.Hit(failpoint.AfterOutput)
 }
 
 // event is what is known about an original when it is emitted.

@@ -62,6 +62,7 @@ func (w *worker) options() []kgo.Opt {
 		kgo.MaxBufferedBytes(256<<20),
 		kgo.ProducerLinger(lingerFor(cfg.CommitInterval)),
 		kgo.UnknownTopicRetries(-1),
+		kgo.WithHooks(failpointHooks()...),
 	)
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"oncebus/dedup"
 	"oncebus/state"
+	"oncebus/state/failpoint"
 )
 
 // restoreRetryPause separates attempts of a restore that the broker failed.
@@ -142,6 +143,7 @@ func (r *restore) once(ctx context.Context, p *Processor, t *task) error {
 		return fmt.Errorf("%w: position %d, the changelog ends at %d", errStale, from, end)
 	}
 	r.from, r.to = from, end
+	failpoint.Hit(failpoint.RestoreStart)
 	left := t.metrics.restoreLeft.WithLabelValues(t.id.topic, strconv.Itoa(int(t.id.partition)))
 	left.Set(float64(end - from))
 	err = reader.read(ctx, from, end, func(records []*kgo.Record, position int64) error {
@@ -175,7 +177,11 @@ func (r *restore) apply(records []*kgo.Record, position int64) error {
 		}
 		r.store.Put(row)
 	}
-	return r.store.Apply(position, newest)
+	if err := r.store.Apply(position, newest); err != nil {
+		return err
+	}
+	failpoint.Hit(failpoint.RestoreChunk)
+	return nil
 }
 
 func (r *restore) readCheckpoint() error {
@@ -232,10 +238,12 @@ func (r *restore) letGo(p *Processor, t *task, then func() error) error {
 // quarantine renames the task's directory aside, for a person to look at.
 func (p *Processor) quarantine(t *task, why error) error {
 	dir := p.storeDir(t.id)
+	failpoint.Hit(failpoint.BeforeQuarantine)
 	aside, err := state.Quarantine(dir, time.Now())
 	if err != nil {
 		return fmt.Errorf("set the store of %v aside: %w", t.id, err)
 	}
+	failpoint.Hit(failpoint.AfterQuarantine)
 	t.metrics.quarantined.Inc()
 	t.log.Error("local state set aside, rebuilding from the changelog", "reason", why, "kept", aside)
 	return nil

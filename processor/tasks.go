@@ -14,6 +14,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"oncebus/state"
+	"oncebus/state/failpoint"
 )
 
 // checkpointAge is how old a task's checkpoint row may grow before it is
@@ -290,6 +291,7 @@ func (s *taskSet) committed(client *kgo.Client) {
 			s.restoreAgain(client, t)
 			continue
 		}
+		failpoint.Hit(failpoint.BetweenApplies)
 		t.since = time.Now()
 		t.groupOffset = t.committed.next
 		t.showLag()

@@ -13,6 +13,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"oncebus/state/failpoint"
 )
 
 const (
@@ -132,6 +134,7 @@ func (w *worker) live(ctx context.Context) error {
 			continue // no poll, no gate: nothing may be touched
 		}
 		err := w.turn(ctx, fetches)
+		failpoint.Hit(failpoint.BeforeGate)
 		w.openGate()
 		switch {
 		case err == nil:
@@ -254,6 +257,7 @@ func (w *worker) rearm() (bool, error) {
 // transact runs one transaction over the fetches and all that comes until
 // the commit interval is over.
 func (w *worker) transact(ctx context.Context, fetches kgo.Fetches) error {
+	failpoint.Hit(failpoint.AfterPoll)
 	if err := w.session.Begin(); err != nil {
 		return fmt.Errorf("begin a transaction: %w", err)
 	}
@@ -324,9 +328,11 @@ func (w *worker) end() error {
 	if w.tasks != nil {
 		w.tasks.seal(w.emitter)
 	}
+	failpoint.Hit(failpoint.BeforeFlush)
 	if err := w.client.Flush(context.Background()); err != nil {
 		return w.abort(fmt.Errorf("flush: %w", err))
 	}
+	failpoint.Hit(failpoint.AfterFlush)
 	// The session would commit what could be produced (A4).
 	if err := w.emitter.produceErr(); err != nil {
 		w.p.limitsChanged(err)
@@ -348,6 +354,7 @@ func (w *worker) end() error {
 		w.afterAbort()
 		return fmt.Errorf("%w: the transaction did not commit", errMigrated)
 	}
+	failpoint.Hit(failpoint.AfterEnd)
 	w.committed.Inc()
 	w.p.metrics.publish(w.emitter.counts)
 	if w.tasks != nil {
@@ -447,5 +454,6 @@ func (w *worker) guard(req *kmsg.TxnOffsetCommitRequest) error {
 	if len(req.Topics) == 0 {
 		return fmt.Errorf("%w: a transaction without offsets", errMigrated)
 	}
+	failpoint.Hit(failpoint.BeforeOffsets)
 	return nil
 }

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/dgraph-io/badger/v4"
+
+	"oncebus/state/failpoint"
 )
 
 // errStopped ends background work when the store is closed under it.
@@ -100,9 +102,11 @@ func (s *Store) flush(f *frozen) error {
 		}
 		next.runs = append([]*run{r}, s.manifest.runs...)
 	}
+	failpoint.Hit(failpoint.FlushWritten)
 	if err := s.commit(&next, true); err != nil {
 		return fmt.Errorf("flush up to changelog offset %d: %w", f.position, err)
 	}
+	failpoint.Hit(failpoint.FlushCommitted)
 	s.durable.Store(f.position)
 	close(f.done)
 	s.host.metrics.flushSeconds.Observe(time.Since(began).Seconds())

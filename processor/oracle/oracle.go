@@ -1,0 +1,113 @@
+// Package oracle says what oncebus should have done. It is a second, slow and
+// small implementation of the rules, written from the product's words: it folds
+// the repartition log to the exact outputs and state, and compares them with
+// what was found. It shares no code with packages dedup and state, does no
+// I/O, and imports nothing but the standard library, so that a mistake there
+// cannot hide here. The simulation and the fault harness feed it.
+package oracle
+
+// A Record is a Kafka record as a read_committed reader saw it.
+type Record struct {
+	Topic     string
+	Partition int32
+	Offset    int64
+	Timestamp int64 // ms, as stored in the log
+	Key       []byte
+	Value     []byte
+	Headers   []Header
+}
+
+// A Header is one header of a record, in its place.
+type Header struct {
+	Key   string
+	Value []byte
+}
+
+// Policy of a route for events that are not let through as unique.
+type Policy string
+
+// The policies, spelled as in the routes file.
+const (
+	DeadLetter Policy = "dead_letter"
+	Pass       Policy = "pass"
+	Drop       Policy = "drop"
+	Flag       Policy = "flag"
+	To         Policy = "to" // duplicates only: to Route.DuplicatesTo
+	Clamp      Policy = "clamp"
+)
+
+// A Route is what the oracle has to know of a route; durations are ms.
+type Route struct {
+	Name         string
+	Class        uint8 // number of its namespace in the manifest
+	Window       int64
+	Grace        int64
+	Skew         int64
+	Output       string
+	Duplicates   Policy // Drop, Flag or To
+	DuplicatesTo string
+	Late         Policy
+	Future       Policy // DeadLetter or Clamp
+	DeadLetter   string
+}
+
+// Config is the set-up of the app under test. All its input goes through the
+// repartition topic.
+type Config struct {
+	Repartition string
+	Changelog   string
+	Partitions  int32             // of both
+	Topics      map[string]uint16 // input topics by name: their number in the manifest
+	Routes      []Route
+}
+
+// A Sent is a raw record that the broker acknowledged, with what its sender
+// knows of it.
+type Sent struct {
+	Record
+	Route string
+	// ID is what its dedup key is the SHA-256 of; "" for a record that
+	// cannot be keyed and belongs into the dead-letter topic as it is.
+	ID string
+}
+
+// A Sample is an offset the group had committed for a partition, at a time.
+type Sample struct {
+	Partition int32
+	Offset    int64
+	Metadata  string
+}
+
+// A Store is the content of one task's local store, read after its process stopped.
+type Store struct {
+	Partition  int32
+	Position   int64             // changelog offset up to which it holds all rows
+	Checkpoint []byte            // as in the changelog
+	Rows       map[string][]byte // digest (16 bytes) to changelog value
+}
+
+// A History is everything that was observed of a run, after it healed and drained.
+type History struct {
+	// Sent holds every acknowledged raw record.
+	Sent []Sent
+	// Live holds, by topic, what read_committed consumers that ran all the
+	// time saw, in their order: repartition, changelog and all outputs.
+	Live map[string][]Record
+	// Final holds, by topic, a read_committed read from the beginning after the
+	// end. Records that were purged or compacted away are missing from it.
+	Final map[string][]Record
+	// Offsets holds samples of the dedup group's committed offsets, oldest
+	// first; the last of each partition was taken after the end.
+	Offsets []Sample
+	// Stores holds local stores, if they were read.
+	Stores []Store
+}
+
+// A Violation is a broken promise: the invariant's id (K1 to K11 of the fault
+// matrix) and where it shows.
+type Violation struct {
+	Invariant string
+	Message   string
+}
+
+func (v Violation) String() string { return v.Invariant + ": " + v.Message }
