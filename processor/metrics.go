@@ -38,6 +38,7 @@ type metrics struct {
 	restoreTime  prometheus.Histogram
 	skipped      prometheus.Counter
 	rebuilt      *prometheus.CounterVec
+	fenced       *prometheus.CounterVec
 	quarantined  prometheus.Counter
 	purged       prometheus.Counter
 	brokerUp     prometheus.Gauge
@@ -75,6 +76,8 @@ func newMetrics(reg prometheus.Registerer, routes *dedup.Routes) *metrics {
 			Help: "Records below a checkpoint that were read again and passed over; not duplicates."}),
 		rebuilt: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "oncebus_clients_rebuilt_total",
 			Help: "Clients replaced after an error that left their state in doubt, by stage."}, []string{"stage"}),
+		fenced: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "oncebus_fenced_total",
+			Help: "Times another process with the same ONCEBUS_INSTANCE_ID took a worker's place in its group, by stage. Should stay 0."}, []string{"stage"}),
 		quarantined: prometheus.NewCounter(prometheus.CounterOpts{Name: "oncebus_quarantined_stores_total",
 			Help: "Local stores set aside as corrupt, foreign or out of step, and rebuilt from the changelog. Each deserves a look."}),
 		purged: prometheus.NewCounter(prometheus.CounterOpts{Name: "oncebus_purged_records_total",
@@ -83,7 +86,7 @@ func newMetrics(reg prometheus.Registerer, routes *dedup.Routes) *metrics {
 			Help: "1 while a broker answers, 0 while none does."}),
 	}
 	reg.MustRegister(m.events, m.transactions, m.commit, m.keySeconds, m.checkSeconds, m.lag, m.tasks, m.restored,
-		m.restoreLeft, m.restoreTime, m.skipped, m.rebuilt, m.quarantined, m.purged, m.brokerUp)
+		m.restoreLeft, m.restoreTime, m.skipped, m.rebuilt, m.fenced, m.quarantined, m.purged, m.brokerUp)
 	for _, r := range routes.Routes {
 		var counters []prometheus.Counter
 		for _, v := range dedup.Verdicts {
@@ -94,6 +97,7 @@ func newMetrics(reg prometheus.Registerer, routes *dedup.Routes) *metrics {
 	for _, stage := range []string{stageRoute, stageDedup} {
 		m.commit.WithLabelValues(stage)
 		m.rebuilt.WithLabelValues(stage)
+		m.fenced.WithLabelValues(stage)
 		for _, outcome := range []string{outcomeCommitted, outcomeAborted, outcomeUnknown} {
 			m.transactions.WithLabelValues(stage, outcome)
 		}

@@ -37,6 +37,9 @@ const (
 	leaveMax = 2 * time.Second
 	// Backoff before a client is built again or a failed produce repeated.
 	backoffMin, backoffMax = 50 * time.Millisecond, 5 * time.Second
+	// fencedMax bounds how long a worker stands back for another process that
+	// has its name. It begins with the session timeout.
+	fencedMax = time.Minute
 )
 
 // A worker owns one client, one group member and one transactional id, and
@@ -91,6 +94,7 @@ func newWorker(p *Processor, stage string, index int) *worker {
 // only a person can resolve. Any other error costs a client, not the process.
 func (w *worker) run(ctx context.Context) error {
 	backoff := backoffMin
+	fencedBackoff := min(w.p.cfg.SessionTimeout, fencedMax)
 	for ctx.Err() == nil {
 		began := time.Now()
 		err := w.live(ctx)
@@ -105,6 +109,14 @@ func (w *worker) run(ctx context.Context) error {
 			return nil
 		}
 		w.p.metrics.rebuilt.WithLabelValues(w.stage).Inc()
+		if errors.Is(err, kerr.FencedInstanceID) {
+			if time.Since(began) > fencedMax {
+				fencedBackoff = min(w.p.cfg.SessionTimeout, fencedMax)
+			}
+			w.standBack(ctx, err, fencedBackoff)
+			fencedBackoff = min(2*fencedBackoff, fencedMax)
+			continue
+		}
 		if time.Since(began) > backoffMax {
 			backoff = backoffMin
 		}
@@ -115,6 +127,16 @@ func (w *worker) run(ctx context.Context) error {
 		backoff = min(2*backoff, backoffMax)
 	}
 	return nil
+}
+
+// standBack waits after another process has joined the group under our name.
+// Two that fence each other must not do so at the speed of a reconnect, or
+// neither gets any work done (A14).
+func (w *worker) standBack(ctx context.Context, fenced error, wait time.Duration) {
+	w.p.metrics.fenced.WithLabelValues(w.stage).Inc()
+	w.log.Error("another process has this worker's place in the group: give each process its own ONCEBUS_INSTANCE_ID",
+		"instance", w.p.cfg.InstanceID, "wait", wait.String(), "error", fenced)
+	_ = pause(ctx, wait) // the caller asks ctx
 }
 
 // live works with one client until it has to be replaced.
@@ -219,6 +241,9 @@ func (w *worker) wake() {
 // turn is one round: look after the tasks, then, if there is anything to do,
 // one transaction. The gate is held throughout.
 func (w *worker) turn(ctx context.Context, fetches kgo.Fetches) error {
+	if err := fencedErr(fetches); err != nil {
+		return err
+	}
 	if rebalanced, err := w.rearm(); err != nil || rebalanced {
 		return err
 	}
@@ -304,6 +329,19 @@ func fetchErr(fetches kgo.Fetches) error {
 		}
 	})
 	return failed
+}
+
+// fencedErr returns the error that says that another process has joined the
+// group under our name. The client would join again at once and fence the
+// other in turn, so it has to be looked for before anything else.
+func fencedErr(fetches kgo.Fetches) error {
+	var fenced error
+	fetches.EachError(func(_ string, _ int32, err error) {
+		if errors.Is(err, kerr.FencedInstanceID) {
+			fenced = err
+		}
+	})
+	return fenced
 }
 
 // partitionErr judges an error that a poll returned. The end of the poll's
