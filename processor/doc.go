@@ -24,10 +24,11 @@
 //	         committed    |    not committed, or not known
 //	      store.Apply <---+---> store.Discard, restore from the changelog
 //
-// Read it in this order: worker.go (poll to commit), router.go, tasks.go,
-// task.go, emit.go, restore.go, changelog.go. Around it: topics.go and
-// manifest.go settle what must never change, rebalance.go turns the group's
-// callbacks into messages, errors.go says what follows from an error.
+// Read it in this order: worker.go (a client's life, poll, gate),
+// transaction.go (begin to commit), router.go, tasks.go, task.go, emit.go,
+// restore.go, changelog.go. Around it: topics.go and manifest.go settle what
+// must never change, rebalance.go turns the group's callbacks into messages,
+// errors.go says what follows from an error.
 //
 // # Who owns what
 //

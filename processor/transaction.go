@@ -1,0 +1,231 @@
+package processor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"oncebus/state/failpoint"
+)
+
+// transact runs one transaction over the fetches and all that comes until
+// the commit interval is over.
+func (w *worker) transact(ctx context.Context, fetches kgo.Fetches) error {
+	failpoint.Hit(failpoint.AfterPoll)
+	if err := w.session.Begin(); err != nil {
+		return fmt.Errorf("begin a transaction: %w", err)
+	}
+	defer w.emitter.reset()
+	deadline := time.Now().Add(w.p.cfg.CommitInterval)
+	for records := 0; ; {
+		if err := w.process(fetches); err != nil {
+			return w.abort(err)
+		}
+		records += fetches.NumRecords()
+		left := time.Until(deadline)
+		if left <= 0 || records >= transactionRecordsMax || ctx.Err() != nil {
+			return w.end()
+		}
+		fetches = w.poll(ctx, left)
+	}
+}
+
+// process works off one poll, partition by partition. All of it: the session
+// commits what was polled, not what was processed (A5).
+func (w *worker) process(fetches kgo.Fetches) error {
+	var failed error
+	fetches.EachPartition(func(p kgo.FetchTopicPartition) {
+		switch {
+		case failed != nil:
+		case p.Err != nil:
+			failed = partitionErr(&p)
+		case len(p.Records) == 0:
+		case w.router != nil:
+			w.router.process(w.emitter, p.Records)
+		default:
+			failed = w.tasks.process(&p)
+		}
+	})
+	return failed
+}
+
+// fetchErr returns the first error of a poll without records.
+func fetchErr(fetches kgo.Fetches) error {
+	var failed error
+	fetches.EachPartition(func(p kgo.FetchTopicPartition) {
+		if failed == nil && p.Err != nil {
+			failed = partitionErr(&p)
+		}
+	})
+	return failed
+}
+
+// fencedErr returns the error that says that another process has joined the
+// group under our name. The client would join again at once and fence the
+// other in turn, so it has to be looked for before anything else.
+func fencedErr(fetches kgo.Fetches) error {
+	var fenced error
+	fetches.EachError(func(_ string, _ int32, err error) {
+		if errors.Is(err, kerr.FencedInstanceID) {
+			fenced = err
+		}
+	})
+	return fenced
+}
+
+// partitionErr judges an error that a poll returned. The end of the poll's
+// own context is none. A position the log no longer has is never repaired by
+// jumping (invariant 8): somebody deleted records nobody had read.
+func partitionErr(p *kgo.FetchTopicPartition) error {
+	switch {
+	case errors.Is(p.Err, context.Canceled), errors.Is(p.Err, context.DeadlineExceeded):
+		return nil
+	case errors.Is(p.Err, kerr.UnknownTopicID):
+		return fmt.Errorf("%w: %s was deleted and recreated while it was read: %w", errTruncated, p.Topic, p.Err)
+	case errors.Is(p.Err, kerr.OffsetOutOfRange):
+		return fmt.Errorf("%w: the next record of %s/%d was deleted before it was read (retention too short, DeleteRecords, or the topic was recreated): "+
+			"records are lost; to accept that, stop oncebus and reset the group's offset: %w", errTruncated, p.Topic, p.Partition, p.Err)
+	}
+	return fmt.Errorf("fetch %s/%d: %w", p.Topic, p.Partition, p.Err)
+}
+
+// end seals and commits the transaction.
+func (w *worker) end() error {
+	began := time.Now()
+	if w.tasks != nil {
+		w.tasks.seal(w.emitter)
+	}
+	failpoint.Hit(failpoint.BeforeFlush)
+	if err := w.client.Flush(context.Background()); err != nil {
+		return w.abort(fmt.Errorf("flush: %w", err))
+	}
+	failpoint.Hit(failpoint.AfterFlush)
+	// The session would commit what could be produced (A4).
+	if err := w.emitter.produceErr(); err != nil {
+		w.p.limitsChanged(err)
+		return w.abort(err)
+	}
+	ctx, done := w.endContext()
+	committed, err := w.session.End(kgo.PreTxnCommitFnContext(ctx, w.guard), kgo.TryCommit)
+	done()
+	w.clearRebalanced()
+	w.commitSeconds.Observe(time.Since(began).Seconds())
+	if err != nil {
+		// The client is given up, and with it all tasks: they come back
+		// through a restore, which finds out what the broker did.
+		w.unknown.Inc()
+		return fmt.Errorf("end the transaction: %w", asRebuild(err))
+	}
+	if !committed {
+		w.aborted.Inc()
+		w.afterAbort()
+		return fmt.Errorf("%w: the transaction did not commit", errMigrated)
+	}
+	failpoint.Hit(failpoint.AfterEnd)
+	w.committed.Inc()
+	w.p.metrics.publish(w.emitter.counts)
+	if w.tasks != nil {
+		w.tasks.committed(w.client)
+	}
+	return nil
+}
+
+// endContext returns the context of an End that tries to commit. End waits for
+// a heartbeat, or for the callback that says the partitions are lost; after
+// the group has forgotten us there is no heartbeat, and the callback waits for
+// the gate, which we hold. So if a callback is still waiting endBlockedMax
+// into End, the context is cancelled: the client then has to be replaced,
+// which a lost member has to be in any case.
+func (w *worker) endContext() (context.Context, func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.endStuck = func() { time.AfterFunc(endBlockedMax, cancel) }
+	if w.callbackBlocked {
+		w.endStuck()
+	}
+	return ctx, func() {
+		w.mu.Lock()
+		w.endStuck = nil
+		w.mu.Unlock()
+		cancel()
+	}
+}
+
+// onCallbackBlocked is called when a rebalance callback begins to wait for
+// the gate.
+func (w *worker) onCallbackBlocked() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.callbackBlocked = true
+	if w.endStuck != nil {
+		w.endStuck()
+	}
+}
+
+// openGate lets rebalance callbacks run until the next poll returns.
+func (w *worker) openGate() {
+	w.mu.Lock()
+	w.callbackBlocked = false
+	w.mu.Unlock()
+	w.session.AllowRebalance()
+}
+
+// abort ends the transaction for a reason of our own, which it returns.
+func (w *worker) abort(reason error) error {
+	_, err := w.session.End(context.Background(), kgo.TryAbort)
+	w.clearRebalanced()
+	if err != nil {
+		w.unknown.Inc()
+		return fmt.Errorf("abort the transaction: %w (because of: %w)", asRebuild(err), reason)
+	}
+	w.aborted.Inc()
+	w.afterAbort()
+	return reason
+}
+
+func (w *worker) afterAbort() {
+	if w.tasks != nil {
+		w.tasks.retain(w.assigned())
+		w.tasks.discarded(w.client)
+	}
+}
+
+func (w *worker) clearRebalanced() {
+	w.mu.Lock()
+	w.rebalanced = false
+	w.mu.Unlock()
+}
+
+// errUnsettled marks an End that failed: whatever the code says, the client
+// must go (invariant 3).
+var errUnsettled = errors.New("outcome unknown")
+
+// asRebuild keeps an error of End from being taken for a lesser one.
+func asRebuild(err error) error {
+	if classify(err) == actStop {
+		return err
+	}
+	return fmt.Errorf("%w: %w", errUnsettled, err)
+}
+
+// guard is the last look at an offset commit. A commit without member or
+// generation is one that a classic group does not fence (B9).
+func (w *worker) guard(req *kmsg.TxnOffsetCommitRequest) error {
+	if req.MemberID == "" || req.Generation < 0 {
+		return fmt.Errorf("%w: not a member of the group", errMigrated)
+	}
+	if w.tasks != nil {
+		w.tasks.offsets(req)
+	}
+	if len(req.Topics) == 0 {
+		return fmt.Errorf("%w: a transaction without offsets", errMigrated)
+	}
+	failpoint.Hit(failpoint.BeforeOffsets)
+	return nil
+}
