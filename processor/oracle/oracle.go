@@ -36,10 +36,12 @@ const (
 	Clamp      Policy = "clamp"
 )
 
-// A Route is what the oracle has to know of a route; durations are ms.
+// A Route is what the oracle has to know of a route; durations are ms. A policy
+// that is "" is the default of the routes file.
 type Route struct {
 	Name         string
-	Class        uint8 // number of its namespace in the manifest
+	Namespace    string // "": Name
+	Class        uint8  // number of its namespace in the manifest
 	Window       int64
 	Grace        int64
 	Skew         int64
@@ -59,6 +61,23 @@ type Config struct {
 	Partitions  int32             // of both
 	Topics      map[string]uint16 // input topics by name: their number in the manifest
 	Routes      []Route
+	// Emissions says what is known of output, duplicates and dead-letter
+	// topics. One that is not here takes everything, and the place of its
+	// records among its partitions is not judged.
+	Emissions map[string]Emission
+	// ChangelogRetention is after how many ms of broker time the changelog may
+	// lose a row; 0 is what oncebus sets: the longest 2*window+grace, and a day.
+	ChangelogRetention int64
+}
+
+// Emission is the set-up of a topic that oncebus emits to. Zero values are "no limit".
+type Emission struct {
+	Partitions int32
+	MaxBytes   int   // max.message.bytes
+	Before     int64 // message.timestamp.before.max.ms
+	After      int64 // message.timestamp.after.max.ms
+	AppendTime bool  // message.timestamp.type is LogAppendTime
+	Compacted  bool  // cleanup.policy has compact
 }
 
 // A Sent is a raw record that the broker acknowledged, with what its sender
@@ -69,13 +88,21 @@ type Sent struct {
 	// ID is what its dedup key is the SHA-256 of; "" for a record that
 	// cannot be keyed and belongs into the dead-letter topic as it is.
 	ID string
+	// Time is its event time in ms; 0: the record's timestamp.
+	Time int64
+	// Kind is the kind of its key source: id (if ""), composite, content or order.
+	Kind string
 }
 
-// A Sample is an offset the group had committed for a partition, at a time.
+// A Sample is an offset the group had committed for a partition, at a time; -1
+// for none.
 type Sample struct {
 	Partition int32
 	Offset    int64
 	Metadata  string
+	// Reset says that this was not sampled: the harness set the group to
+	// Offset (-1: deleted it) and noted so before it asked the broker to.
+	Reset bool
 }
 
 // A Store is the content of one task's local store, read after its process stopped.
@@ -91,16 +118,27 @@ type History struct {
 	// Sent holds every acknowledged raw record.
 	Sent []Sent
 	// Live holds, by topic, what read_committed consumers that ran all the
-	// time saw, in their order: repartition, changelog and all outputs.
+	// time saw, in their order: repartition, changelog and all outputs. A
+	// topic that is not in it had no records; nil says that nobody watched.
 	Live map[string][]Record
 	// Final holds, by topic, a read_committed read from the beginning after the
-	// end. Records that were purged or compacted away are missing from it.
+	// end. Records that were purged or compacted away are missing from it. A
+	// topic that is not in it was empty; nil says that there was no such read.
 	Final map[string][]Record
 	// Offsets holds samples of the dedup group's committed offsets, oldest
 	// first; the last of each partition was taken after the end.
 	Offsets []Sample
 	// Stores holds local stores, if they were read.
 	Stores []Store
+	// Open names every "topic/partition" whose last stable offset was still
+	// below its end when the time for that was over.
+	Open []string
+	// Lag holds what each "group topic/partition" still had to read when the
+	// time for that was over.
+	Lag map[string]int64
+	// End is the broker's time of the final read in ms; 0: the newest
+	// timestamp in the live changelog.
+	End int64
 }
 
 // A Violation is a broken promise: the invariant's id (K1 to K11 of the fault

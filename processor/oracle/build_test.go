@@ -1,0 +1,285 @@
+package oracle
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+)
+
+// The app of these tests: two routes that treat everything in different ways.
+const (
+	window, grace, skew = 1000, 100, 500 // ms
+	base                = 1_700_000_000_000
+)
+
+func testConfig() Config {
+	two := Emission{Partitions: 2}
+	return Config{
+		Repartition: "app-repartition", Changelog: "app-repartition-changelog", Partitions: 2,
+		Topics: map[string]uint16{"signals.raw": 1, "orders.raw": 3},
+		Routes: []Route{
+			{Name: "signals", Class: 1, Window: window, Grace: grace, Skew: skew, Output: "signals", Duplicates: To, DuplicatesTo: "copies", DeadLetter: "dead"},
+			{Name: "orders", Class: 2, Window: window, Grace: grace, Skew: skew, Output: "orders", Duplicates: Flag, Late: Pass, Future: Clamp, DeadLetter: "dead"},
+		},
+		Emissions: map[string]Emission{"signals": two, "orders": two, "copies": two, "dead": two},
+	}
+}
+
+// A world writes down a history as an app without faults would make it. It is
+// told every verdict: it does not judge.
+type world struct {
+	cfg    Config
+	h      *History
+	ends   map[string]int64 // by topic/partition
+	rows   map[int32]map[string][]byte
+	times  map[int32]map[uint8]int64
+	next   map[int32]int64
+	number map[int32]int64  // of transactions
+	homes  map[string]int32 // of ids that are not where they belong
+
+	noStores bool
+}
+
+func newWorld() *world {
+	w := &world{
+		cfg: testConfig(), h: &History{Live: map[string][]Record{}}, ends: map[string]int64{},
+		rows: map[int32]map[string][]byte{}, times: map[int32]map[uint8]int64{}, next: map[int32]int64{}, number: map[int32]int64{},
+	}
+	for p := range w.cfg.Partitions {
+		w.rows[p], w.times[p] = map[string][]byte{}, map[uint8]int64{}
+	}
+	return w
+}
+
+// append adds a record to the end of its partition and to what was seen live.
+func (w *world) append(r Record) *Record {
+	end := fmt.Sprint(r.Topic, "/", r.Partition)
+	r.Offset = w.ends[end]
+	w.ends[end]++
+	w.h.Live[r.Topic] = append(w.h.Live[r.Topic], r)
+	return &w.h.Live[r.Topic][len(w.h.Live[r.Topic])-1]
+}
+
+// mark lets the next record of a partition come after a transaction marker.
+func (w *world) mark(topic string, partition int32) {
+	w.ends[fmt.Sprint(topic, "/", partition)]++
+}
+
+// send is an acknowledged raw record; at is its timestamp after base.
+func (w *world) send(route int, partition int32, id string, at int64) Sent {
+	r := w.cfg.Routes[route]
+	s := Sent{Route: r.Name, ID: id, Record: Record{
+		Topic: r.Name + ".raw", Partition: partition, Timestamp: base + at, Key: []byte("k-" + id), Value: fmt.Appendf(nil, `{"id":%q,"at":%d}`, id, at),
+		Headers: []Header{{"traceparent", []byte("00-" + id)}, {"empty", []byte{}}, {"null", nil}, {"Oncebus-Verdict", []byte("forged")}},
+	}}
+	end := fmt.Sprint(s.Topic, "/", partition)
+	s.Offset = w.ends[end]
+	w.ends[end]++
+	w.h.Sent = append(w.h.Sent, s)
+	return s
+}
+
+func (w *world) source(s *Sent) string {
+	return fmt.Sprintf("%s/%d/%d", s.Topic, s.Partition, s.Offset)
+}
+
+// home is the partition of the repartition topic for an id, as good as any.
+func home(id string) int32 { return int32(sha256.Sum256([]byte(id))[31]) % 2 }
+
+func digestOf(route, id string) []byte {
+	key := sha256.Sum256([]byte(id))
+	sum := sha256.Sum256(fmt.Appendf(nil, "%d:%s,2:id,32:%s,", len(route), route, key[:]))
+	return sum[:16]
+}
+
+// repartition is what the router makes of a record; it arrives at stamp after base.
+func (w *world) repartition(s Sent, stamp int64) *Record {
+	key := sha256.Sum256([]byte(s.ID))
+	b := append([]byte{1}, digestOf(s.Route, s.ID)...)
+	b = append(b, key[:]...)
+	b = binary.AppendVarint(b, cmp.Or(s.Time, s.Timestamp))
+	b = binary.AppendVarint(b, s.Timestamp)
+	for _, n := range []uint64{uint64(w.cfg.Topics[s.Topic]), uint64(s.Partition), uint64(s.Offset)} {
+		b = binary.AppendUvarint(b, n)
+	}
+	b = append(b, s.Route...)
+	partition, moved := w.homes[s.ID]
+	if !moved {
+		partition = home(s.ID)
+	}
+	return w.append(Record{
+		Topic: w.cfg.Repartition, Partition: partition, Timestamp: base + stamp, Key: s.Key, Value: s.Value,
+		Headers: append([]Header{{"oncebus-envelope", b}}, s.Headers[:len(s.Headers)-1]...),
+	})
+}
+
+// emit puts a record into an emission topic, its own headers given as name,
+// value, name, value.
+func (w *world) emit(s Sent, topic string, headers ...string) *Record {
+	r := Record{Topic: topic, Timestamp: s.Timestamp, Key: s.Key, Value: s.Value, Headers: slices.Clone(s.Headers[:len(s.Headers)-1])}
+	for n := 0; n < len(headers); n += 2 {
+		r.Headers = append(r.Headers, Header{headers[n], []byte(headers[n+1])})
+	}
+	r.Partition = int32(murmur2(r.Key)&0x7fffffff) % 2
+	if r.Key == nil {
+		key := sha256.Sum256([]byte(s.ID))
+		r.Partition = int32(binary.BigEndian.Uint32(key[:]) % 2)
+	}
+	return w.append(r)
+}
+
+func keyText(id string) string {
+	key := sha256.Sum256([]byte(id))
+	return hex.EncodeToString(key[:])
+}
+
+// let is a record that arrives at stamp and is let through, unique or expired,
+// as of the event time at; both are after base.
+func (w *world) let(s Sent, verdict string, stamp, at int64) {
+	r := w.repartition(s, stamp)
+	class := w.class(s.Route)
+	w.emit(s, s.Route, headerRoute, s.Route, headerVerdict, verdict, headerKey, keyText(s.ID))
+	row := binary.AppendVarint([]byte{1, 0, class, 0}, base+at)
+	for _, n := range []uint64{uint64(w.cfg.Topics[s.Topic]), uint64(s.Partition), uint64(s.Offset)} {
+		row = binary.AppendUvarint(row, n)
+	}
+	d := digestOf(s.Route, s.ID)
+	w.append(Record{Topic: w.cfg.Changelog, Partition: r.Partition, Timestamp: r.Timestamp, Key: d, Value: row})
+	w.rows[r.Partition][string(d)] = row
+	w.seen(r, class, base+at)
+}
+
+func (w *world) class(route string) uint8 {
+	return w.cfg.Routes[slices.IndexFunc(w.cfg.Routes, func(r Route) bool { return r.Name == route })].Class
+}
+
+func (w *world) seen(r *Record, class uint8, at int64) {
+	w.times[r.Partition][class] = max(w.times[r.Partition][class], at)
+	w.next[r.Partition] = r.Offset + 1
+}
+
+// copied is a duplicate of first that goes to a topic.
+func (w *world) copied(s, first Sent, topic string) {
+	r := w.repartition(s, s.Timestamp-base)
+	reason := fmt.Sprintf("copy %v after the first, window 1s", time.Duration(s.Timestamp-first.Timestamp)*time.Millisecond)
+	w.emit(s, topic, headerRoute, s.Route, headerVerdict, "duplicate", headerKey, keyText(s.ID), headerReason, reason,
+		headerSource, w.source(&s), headerFirst, w.source(&first), headerFirstTime, fmt.Sprint(first.Timestamp))
+	w.seen(r, w.class(s.Route), s.Timestamp)
+}
+
+// turned is a record that went to a topic unjudged: late or from the future.
+func (w *world) turned(s Sent, stamp int64, verdict, topic, reason string) {
+	r := w.repartition(s, stamp)
+	w.emit(s, topic, headerRoute, s.Route, headerVerdict, verdict, headerKey, keyText(s.ID), headerReason, reason,
+		headerSource, w.source(&s), headerFirst, w.source(&s), headerFirstTime, fmt.Sprint(s.Timestamp))
+	w.next[r.Partition] = r.Offset + 1
+}
+
+// unkeyed is a record that the router sends to the dead letters.
+func (w *world) unkeyed(partition int32, at int64) Sent {
+	s := w.send(0, partition, "", at)
+	w.emit(s, "dead", headerRoute, s.Route, headerVerdict, "unkeyed", headerReason, "field id: absent", headerSource, w.source(&s),
+		headerFirst, w.source(&s), headerFirstTime, fmt.Sprint(s.Timestamp))
+	return s
+}
+
+// commit ends the transaction of a partition.
+func (w *world) commit(partition int32) {
+	w.number[partition]++
+	b := binary.AppendVarint([]byte{1}, w.next[partition])
+	b = binary.AppendVarint(binary.AppendVarint(b, 0), w.number[partition])
+	for class := range uint8(4) {
+		if at, ok := w.times[partition][class]; ok {
+			b = binary.AppendVarint(append(b, class), at)
+		}
+	}
+	r := w.append(Record{Topic: w.cfg.Changelog, Partition: partition, Timestamp: base + w.number[partition], Key: []byte("checkpoint"), Value: b})
+	w.mark(w.cfg.Changelog, partition)
+	for topic := range w.cfg.Emissions {
+		w.mark(topic, 0)
+		w.mark(topic, 1)
+	}
+	w.mark(w.cfg.Repartition, partition)
+	w.h.Offsets = append(w.h.Offsets, Sample{Partition: partition, Offset: w.next[partition], Metadata: "one"})
+	if w.noStores {
+		return
+	}
+	store := Store{Partition: partition, Position: r.Offset + 1, Checkpoint: b, Rows: map[string][]byte{}}
+	for d, row := range w.rows[partition] {
+		store.Rows[d] = row
+	}
+	w.h.Stores = append(w.h.Stores, store)
+}
+
+// end is the history so far, read again.
+func (w *world) end() *History {
+	w.h.Final = map[string][]Record{}
+	for topic, records := range w.h.Live {
+		w.h.Final[topic] = slices.Clone(records)
+	}
+	return w.h
+}
+
+// ids finds ids that are at home in a partition: name-0, name-1, ...
+func idAt(partition int32, name string) string {
+	for n := 0; ; n++ {
+		if id := fmt.Sprint(name, "-", n); home(id) == partition {
+			return id
+		}
+	}
+}
+
+// story is a history that has everything in it: every verdict and policy, two
+// partitions, several transactions. It has no faults.
+func story() *world {
+	w := newWorld()
+	a, b, c, d := idAt(0, "a"), idAt(0, "b"), idAt(1, "c"), idAt(1, "d")
+	firstA := w.send(0, 0, a, 0)
+	w.let(firstA, "unique", 0, 0)
+	firstB := w.send(1, 0, b, 10)
+	w.let(firstB, "unique", 10, 10)
+	w.commit(0)
+	w.unkeyed(0, 15)
+	firstC := w.send(0, 1, c, 20)
+	w.let(firstC, "unique", 20, 20)
+	w.copied(w.send(0, 0, a, window), firstA, "copies") // at the edge
+	w.commit(1)
+	w.copied(w.send(1, 1, b, 500), firstB, "orders")
+	w.let(w.send(0, 1, a, window+1), "expired", window+1, window+1) // just beyond it
+	w.commit(0)
+	w.let(w.send(1, 0, d, 30), "unique", 30, 30)
+	w.turned(w.send(0, 1, c, 9000), 1100, "invalid", "dead", fmt.Sprintf("event time %d is more than 500ms ahead of the broker's %d", base+9000, base+1100))
+	w.copied(w.send(0, 0, c, 1020), firstC, "copies")
+	w.commit(1)
+	w.unkeyed(1, 1200)
+	// Late by stream time: 5000 - window - grace = 3900.
+	w.let(w.send(0, 0, idAt(0, "e"), 5000), "unique", 5000, 5000)
+	w.turned(w.send(0, 1, idAt(0, "f"), 3899), 5000, "late", "dead",
+		fmt.Sprintf("event time %d cannot be judged: stream time is %d, window 1s, grace 100ms", base+3899, base+5000))
+	w.let(w.send(0, 1, idAt(0, "g"), 3900), "unique", 3900, 3900)
+	w.commit(0)
+	// Late by its row: more than a window before the first sighting.
+	w.let(w.send(1, 1, d, 9000), "expired", 1530, 1530+skew) // clamped
+	w.turned(w.send(1, 0, d, 500), 1600, "late", "orders",
+		fmt.Sprintf("event time %d cannot be judged: stream time is %d, window 1s, grace 100ms", base+500, base+2030))
+	w.commit(1)
+	return w
+}
+
+// ids returns the invariants of violations, each once, and logs them all.
+func ids(t *testing.T, violations []Violation) []string {
+	t.Helper()
+	var list []string
+	for _, v := range violations {
+		t.Log(v)
+		if !slices.Contains(list, v.Invariant) {
+			list = append(list, v.Invariant)
+		}
+	}
+	return list
+}

@@ -1,0 +1,203 @@
+package oracle
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+)
+
+// Check compares what was observed with what the rules ask for. No violations
+// mean that all of K1 to K11 hold for the history. Records of h are read, not
+// changed. It needs some 200 bytes for each record of the repartition topic.
+func Check(cfg Config, h *History) (Report, []Violation) {
+	c := newCheck(cfg, h)
+	c.readSent()
+	repartition, changelog := c.log(cfg.Repartition, purged), c.log(cfg.Changelog, compacted)
+	c.end = endOf(h, changelog)
+	for partition := range cfg.Partitions {
+		c.task(partition, repartition[partition], changelog[partition])
+	}
+	for _, topic := range []string{cfg.Repartition, cfg.Changelog} {
+		for partition := range c.logs[topic] {
+			if partition < 0 || partition >= cfg.Partitions {
+				c.add("K2", "%s/%d: there are only %d partitions, nobody reads this one", topic, partition, cfg.Partitions)
+			}
+		}
+	}
+	for i := range h.Stores {
+		if s := &h.Stores[i]; s.Partition < 0 || s.Partition >= cfg.Partitions {
+			c.add("K5", "store of %s/%d: there are only %d partitions", cfg.Changelog, s.Partition, cfg.Partitions)
+		}
+	}
+	c.unrouted()
+	c.outputs()
+	c.offsets()
+	c.liveness()
+	c.report.Violations = c.counts
+	return c.report, c.sorted()
+}
+
+// check is one run of Check.
+type check struct {
+	findings
+	cfg     *Config
+	h       *History
+	report  Report
+	routes  map[string]*Route
+	office  office
+	printer printer
+
+	logs     map[string]log // as read live, or else finally
+	finals   map[string]log // as read finally
+	end      int64          // broker time of the final read, ms
+	sources  map[source]*sourceLane
+	homes    map[digest]int32 // partition of every key that has a row
+	expected expectations
+	tasks    map[int32]*task
+}
+
+func newCheck(cfg Config, h *History) *check {
+	c := &check{
+		findings: findings{counts: map[string]int{}}, cfg: &cfg, h: h,
+		report: Report{Sent: len(h.Sent), Samples: len(h.Offsets), Stores: len(h.Stores), Outputs: map[string]int{}, Dropped: map[string]int{},
+			Unwatched: h.Live == nil, Unread: h.Final == nil},
+		routes: map[string]*Route{}, office: office{cfg: &cfg, topicNames: map[uint16]string{}}, printer: printer{cfg: &cfg},
+		logs: map[string]log{}, finals: map[string]log{}, sources: map[source]*sourceLane{}, homes: map[digest]int32{}, tasks: map[int32]*task{},
+		expected: expectations{index: map[fingerprint]int32{}},
+	}
+	for i := range cfg.Routes {
+		c.routes[cfg.Routes[i].Name] = &cfg.Routes[i]
+	}
+	for name, number := range cfg.Topics {
+		c.office.topicNames[number] = name
+	}
+	return c
+}
+
+// log returns a topic as the live consumer saw it and checks that the final
+// read agrees (K7). Without a live consumer it is the final read.
+func (c *check) log(topic string, kept keeping) log {
+	final := split(&c.findings, "final read", c.h.Final[topic])
+	c.finals[topic] = final
+	if c.report.Unwatched {
+		c.logs[topic] = final
+		return final
+	}
+	live := split(&c.findings, "live consumer", c.h.Live[topic])
+	c.logs[topic] = live
+	if c.report.Unread {
+		return live
+	}
+	partitions := maps.Clone(live)
+	maps.Copy(partitions, final)
+	for _, partition := range slices.Sorted(maps.Keys(partitions)) {
+		c.agree(live[partition], final[partition], kept)
+	}
+	return live
+}
+
+// A keeping is what of a topic has to be there in the end.
+type keeping uint8
+
+const (
+	whole     keeping = iota
+	purged            // all from some offset on
+	compacted         // anything; what it has to be is K5's
+)
+
+// agree checks that two readings of one partition are the same, but for what
+// was purged or compacted away in the meantime (K7).
+func (c *check) agree(live, final []*Record, kept keeping) {
+	begun := kept == whole // the final reading has no right to lack what comes now
+	for len(live) > 0 || len(final) > 0 {
+		switch {
+		case len(final) == 0 || len(live) > 0 && live[0].Offset < final[0].Offset:
+			if begun && kept != compacted {
+				c.add("K7", "%s: the live consumer saw it, the final read does not: aborted, or rewritten; record key %s", at(live[0]), brief(live[0].Key))
+			}
+			live = live[1:]
+		case len(live) == 0 || final[0].Offset < live[0].Offset:
+			c.add("K7", "%s: the final read has it, the live consumer did not see it; record key %s", at(final[0]), brief(final[0].Key))
+			final = final[1:]
+		default:
+			if !sameRecord(live[0], final[0]) {
+				c.add("K7", "%s: the live consumer saw another record there than the final read; record keys %s and %s", at(live[0]), brief(live[0].Key), brief(final[0].Key))
+			}
+			live, final, begun = live[1:], final[1:], true
+		}
+	}
+}
+
+// liveness takes over what the harness found (K8, K9).
+func (c *check) liveness() {
+	for _, partition := range c.h.Open {
+		c.add("K8", "%s: a transaction is still open, the last stable offset is below the end", partition)
+	}
+	for _, partition := range slices.Sorted(maps.Keys(c.h.Lag)) {
+		if lag := c.h.Lag[partition]; lag != 0 {
+			c.add("K9", "%s: a lag of %d is left", partition, lag)
+		}
+	}
+}
+
+// offsets checks the samples of the group's offsets (K6).
+func (c *check) offsets() {
+	groups := map[int32]*group{}
+	for i, s := range c.h.Offsets {
+		g := groups[s.Partition]
+		if g == nil {
+			g = &group{resets: map[int64]bool{}}
+			groups[s.Partition] = g
+		}
+		g.note(c, i, s)
+	}
+	if len(groups) == 0 {
+		return // nobody sampled
+	}
+	for partition := range c.cfg.Partitions {
+		g, t := groups[partition], c.tasks[partition]
+		if len(t.nexts) == 0 {
+			continue
+		}
+		next := t.nexts[len(t.nexts)-1]
+		switch {
+		case g == nil:
+			c.add("K6", "%s/%d: the group's offset was never sampled, the last checkpoint says %d", c.cfg.Repartition, partition, next)
+		case g.newest.Offset != next && !g.resets[g.newest.Offset]:
+			c.add("K6", "%s/%d: the group's offset is %d in the end, the last checkpoint says %d (instance %q)", c.cfg.Repartition, partition, g.newest.Offset, next, g.newest.Metadata)
+		}
+	}
+}
+
+// group is what the samples of one partition have shown so far.
+type group struct {
+	newest Sample
+	high   int64          // highest offset that came from a transaction
+	resets map[int64]bool // offsets the harness set
+}
+
+func (g *group) note(c *check, i int, s Sample) {
+	g.newest = s
+	if s.Reset {
+		g.resets[s.Offset] = true
+		return
+	}
+	t := c.tasks[s.Partition]
+	switch {
+	case g.resets[s.Offset]:
+		return
+	case s.Offset < 0 && g.high == 0:
+		return // nothing committed yet
+	case s.Offset < g.high:
+		c.add("K6", "%s/%d: sample %d of the group's offset is %d, it was %d before (instance %q)", c.cfg.Repartition, s.Partition, i, s.Offset, g.high, s.Metadata)
+	case t == nil || !t.commits(s.Offset):
+		c.add("K6", "%s/%d: sample %d of the group's offset is %d, no checkpoint says so (instance %q)", c.cfg.Repartition, s.Partition, i, s.Offset, s.Metadata)
+	}
+	g.high = max(g.high, s.Offset)
+}
+
+// commits reports whether a checkpoint names the offset as the next.
+func (t *task) commits(next int64) bool {
+	_, ok := slices.BinarySearchFunc(t.nexts, next, cmp.Compare)
+	return ok
+}

@@ -1,0 +1,308 @@
+package oracle
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestCleanHistory has everything in it and nothing wrong.
+func TestCleanHistory(t *testing.T) {
+	w := story()
+	report, violations := Check(w.cfg, w.end())
+	if len(violations) > 0 {
+		t.Fatal(ids(t, violations))
+	}
+	outputs := map[string]int{"unique": 6, "expired": 2, "duplicate": 3, "late": 2, "invalid": 1, "unkeyed": 2}
+	if !maps.Equal(report.Outputs, outputs) || report.Sent != 16 || report.Routed != 14 || report.Transactions != 6 || report.Rows != 8 || report.Stores != 6 {
+		t.Errorf("report: %v", report)
+	}
+	if text := report.String(); !strings.HasPrefix(text, "16 sent (2 unkeyed), 14 routed, emitted duplicate:3 expired:2") || !strings.HasSuffix(text, "violations none") {
+		t.Errorf("report in words: %s", text)
+	}
+}
+
+// acquit checks that something that looks like a fault and is none passes.
+func acquit(t *testing.T, plants []plant) {
+	t.Helper()
+	for _, p := range plants {
+		t.Run(p.name, func(t *testing.T) {
+			w := story()
+			if p.world != nil {
+				p.world(w)
+			}
+			h := w.end()
+			if p.seen != nil {
+				p.seen(h)
+			}
+			if report, violations := Check(w.cfg, h); len(violations) > 0 {
+				t.Errorf("convicted by %v; %v", ids(t, violations), report)
+			}
+		})
+	}
+}
+
+// compact removes from the final changelog what has a newer record of its key.
+func compact(h *History) {
+	rows := h.Final["app-repartition-changelog"]
+	newest := map[string]int64{}
+	for _, r := range rows {
+		newest[fmt.Sprint(r.Partition, string(r.Key))] = r.Offset
+	}
+	h.Final["app-repartition-changelog"] = slices.DeleteFunc(rows, func(r Record) bool {
+		return newest[fmt.Sprint(r.Partition, string(r.Key))] != r.Offset
+	})
+}
+
+func TestNoFault(t *testing.T) {
+	acquit(t, []plant{
+		{name: "compacted changelog", seen: compact},
+		{name: "purged repartition topic", seen: func(h *History) { h.Final["app-repartition"] = h.Final["app-repartition"][5:] }},
+		{name: "rows deleted by age", seen: func(h *History) {
+			day := int64(24 * 3600 * 1000)
+			h.End = base + day + 2*window + grace + 1001 // the rows of the first second
+			h.Final["app-repartition-changelog"] = slices.DeleteFunc(h.Final["app-repartition-changelog"], func(r Record) bool {
+				return string(r.Key) != "checkpoint" && r.Timestamp <= base+1000
+			})
+		}},
+		{name: "offsets reset back, on and away", world: func(w *world) {
+			reset := func(to int64) []Sample {
+				return []Sample{{Partition: 0, Offset: to, Reset: true}, w.h.Offsets[2], {Partition: 0, Offset: to}, w.h.Offsets[2]}
+			}
+			w.h.Offsets = slices.Insert(w.h.Offsets, 3, slices.Concat(reset(0), reset(1000), reset(-1))...)
+		}},
+		{name: "offsets reset at the end", world: func(w *world) {
+			w.h.Offsets = append(w.h.Offsets, Sample{Partition: 0, Offset: 0, Reset: true}, Sample{Partition: 0, Offset: 0})
+		}},
+		{name: "nothing committed at first", world: func(w *world) { w.h.Offsets = slices.Insert(w.h.Offsets, 0, Sample{Offset: -1}) }},
+		{name: "checkpoint of an idle task", world: func(w *world) { w.commit(0) }},
+		{name: "no live consumer", seen: func(h *History) { h.Live = nil }},
+		{name: "no final read", seen: func(h *History) { h.Final = nil }},
+		{name: "no samples, no stores", seen: func(h *History) { h.Offsets, h.Stores = nil, nil }},
+		{name: "store in the middle of a transaction", world: func(w *world) {
+			row := w.rowsOf(1)[1]
+			before := w.h.Stores[1]
+			rows := maps.Clone(before.Rows)
+			rows[string(row.Key)] = row.Value
+			w.h.Stores = append(w.h.Stores, Store{Partition: 1, Position: row.Offset + 1, Checkpoint: before.Checkpoint, Rows: rows})
+		}},
+		{name: "store without rows that expired", world: func(w *world) {
+			s := &w.h.Stores[4] // partition 0 at stream time 5000
+			maps.DeleteFunc(s.Rows, func(_ string, row []byte) bool { return row[2] == 1 && bytes.Contains(row, first(1001)) })
+		}},
+		{name: "store of old rows that expired", world: func(w *world) {
+			w.h.Stores[4].Rows[string(w.rowsOf(0)[0].Key)] = w.rowsOf(0)[0].Value
+		}},
+		{name: "store that was restoring a compacted changelog", world: func(w *world) {
+			row := w.rowsOf(1)[0]
+			w.h.Stores = append(w.h.Stores, Store{Partition: 1, Position: w.h.Stores[3].Position, Rows: map[string][]byte{string(row.Key): row.Value}})
+		}, seen: compact},
+		{name: "store that was restoring on from an old position", world: func(w *world) {
+			old := w.h.Stores[1]
+			w.h.Stores = append(w.h.Stores, Store{Partition: 1, Position: w.h.Stores[3].Position, Checkpoint: old.Checkpoint, Rows: w.h.Stores[3].Rows})
+		}, seen: compact},
+		{name: "rows deleted by an age of the operator's own", world: func(w *world) { w.cfg.ChangelogRetention = 2000 }, seen: func(h *History) {
+			h.End = base + 5001
+			h.Final["app-repartition-changelog"] = slices.DeleteFunc(h.Final["app-repartition-changelog"], func(r Record) bool {
+				return string(r.Key) != "checkpoint" && r.Timestamp <= base+3000
+			})
+		}},
+		{name: "copies and late events are dropped", world: func(w *world) {
+			w.cfg.Routes[0].Duplicates, w.cfg.Routes[0].Late, w.cfg.Routes[1].Duplicates, w.cfg.Routes[1].Late = "", Drop, Drop, Drop
+			for topic := range w.cfg.Emissions {
+				w.h.Live[topic] = slices.DeleteFunc(w.h.Live[topic], func(r Record) bool {
+					verdict, _ := own(&r, headerVerdict)
+					return verdict == "duplicate" || verdict == "late"
+				})
+			}
+		}},
+		{name: "equal outputs", world: equals},
+		{name: "a record without a key", world: func(w *world) {
+			s := w.send(0, 0, idAt(0, "keyless"), 5000)
+			s.Key = nil
+			w.h.Sent[len(w.h.Sent)-1].Key = nil
+			w.let(s, "unique", 5000, 5000)
+			w.commit(0)
+		}},
+		{name: "empty store", world: func(w *world) { w.h.Stores = append(w.h.Stores, Store{Partition: 1}) }},
+	})
+}
+
+// equals lets a record through three times, twice with the same verdict. Only
+// their event times, taken from elsewhere, tell the three apart.
+func equals(w *world) {
+	id := idAt(0, "equal")
+	for n := range int64(3) {
+		s := w.send(0, 0, id, 5000)
+		s.Time = base + 5000 + n*(window+1)
+		w.h.Sent[len(w.h.Sent)-1].Time = s.Time
+		w.let(s, []string{"unique", "expired", "expired"}[n], s.Time-base, s.Time-base)
+	}
+	w.commit(0)
+}
+
+// first is an event time after base as rows write it.
+func first(at int64) []byte { return (&row{first: base + at}).value(nil)[4:10] }
+
+// TestMissingReadingsAreTold: where nobody watched, the report says that K7 was
+// not judged.
+func TestMissingReadingsAreTold(t *testing.T) {
+	h := story().end()
+	for _, c := range []struct {
+		history History
+		says    string
+	}{
+		{History{Sent: h.Sent, Final: h.Final}, ", not watched live, violations none"},
+		{History{Sent: h.Sent, Live: h.Live}, ", not read at the end, violations none"},
+	} {
+		if report, _ := Check(testConfig(), &c.history); !strings.HasSuffix(report.String(), c.says) {
+			t.Errorf("%s does not end in %q", report, c.says)
+		}
+	}
+}
+
+// TestMessagesAreCapped: many violations of one invariant are counted, the first
+// of them told.
+func TestMessagesAreCapped(t *testing.T) {
+	w := story()
+	for n := range 3 * MaxMessages {
+		w.send(0, 0, fmt.Sprint("lost-", n), 5000)
+	}
+	report, violations := Check(w.cfg, w.end())
+	if len(violations) != MaxMessages || report.Violations["K2"] != 3*MaxMessages {
+		t.Errorf("%d messages, %v", len(violations), report.Violations)
+	}
+}
+
+// misfits is the story's app with topics that do not take everything.
+func misfits(limits Emission, dead Emission) *world {
+	w := newWorld()
+	limits.Partitions, dead.Partitions = 2, 2
+	w.cfg.Emissions["signals"], w.cfg.Emissions["dead"] = limits, dead
+	return w
+}
+
+// TestRecordsThatDoNotFit go to the dead letters, whole or in part, and leave no
+// row. The sizes are: 101 for the record and 10 for each header, and the bytes.
+func TestRecordsThatDoNotFit(t *testing.T) {
+	id := idAt(0, "big")
+	value := bytes.Repeat([]byte("x"), 2000)
+	sum := sha256.Sum256(value)
+	send := func(w *world) Sent {
+		s := w.send(0, 0, id, 0)
+		w.h.Sent[0].Value, w.h.Sent[0].Headers = value, s.Headers[3:]
+		return w.h.Sent[0]
+	}
+	size := 101 + len("k-"+id) + 2000 + 3*10 + len("oncebus-route"+"signals"+"oncebus-verdict"+"unique"+"oncebus-key") + 64
+	reason := fmt.Sprintf("too large for topic signals: %d bytes with headers, max.message.bytes is %d", size, size-1)
+	headers := func(reason string) []string {
+		return []string{headerRoute, "signals", headerVerdict, "invalid", headerKey, keyText(id), headerReason, reason,
+			headerSource, "signals.raw/0/0", headerFirst, "signals.raw/0/0", headerFirstTime, fmt.Sprint(base)}
+	}
+	pointer := []string{headerTimestamp, fmt.Sprint(base), headerValueSize, "2000", headerValueHash, hex.EncodeToString(sum[:])}
+	finish := func(w *world, r *Record) {
+		w.seen(r, 1, base)
+		w.commit(0)
+	}
+	cases := map[string]func() *world{
+		"exactly": func() *world {
+			w := misfits(Emission{MaxBytes: size}, Emission{})
+			w.let(send(w), "unique", 0, 0)
+			w.commit(0)
+			return w
+		},
+		"whole to the dead letters": func() *world {
+			w := misfits(Emission{MaxBytes: size - 1}, Emission{})
+			s := send(w)
+			r := w.repartition(s, 0)
+			w.emit(s, "dead", headers(reason)...)
+			finish(w, r)
+			return w
+		},
+		"a pointer": func() *world {
+			w := misfits(Emission{MaxBytes: size - 1}, Emission{MaxBytes: 1000})
+			s := send(w)
+			r := w.repartition(s, 0)
+			full := size + len("invalid") - len("unique") + 4*10 + len(headerReason+reason+headerSource+"signals.raw/0/0"+headerFirst+"signals.raw/0/0"+headerFirstTime) + len(fmt.Sprint(base))
+			s.Value = nil
+			s.Timestamp = 12345 // the broker's
+			w.emit(s, "dead", append(headers(fmt.Sprintf("%s; not carried whole: too large for topic dead: %d bytes with headers, max.message.bytes is 1000", reason, full)), pointer...)...)
+			finish(w, r)
+			return w
+		},
+		"a timestamp behind": func() *world {
+			w := misfits(Emission{Before: 999}, Emission{Before: 1})
+			s := send(w)
+			r := w.repartition(s, 1000)
+			s.Headers = s.Headers[len(s.Headers)-1:]
+			w.emit(s, "dead", append(headers(fmt.Sprintf("timestamp %d is 1000 ms behind the broker, topic signals allows 999 (message.timestamp.before.max.ms); "+
+				"not carried whole: timestamp %d is 1000 ms behind the broker, topic dead allows 1 (message.timestamp.before.max.ms)", base, base)), pointer...)...)
+			finish(w, r)
+			return w
+		},
+		"a timestamp ahead": func() *world {
+			w := misfits(Emission{After: 99}, Emission{AppendTime: true})
+			s := send(w)
+			r := w.repartition(s, -100)
+			s.Timestamp = 12345 // the broker's
+			w.emit(s, "dead", headers(fmt.Sprintf("timestamp %d is 100 ms ahead of the broker, topic signals allows 99 (message.timestamp.after.max.ms)", base))...)
+			finish(w, r)
+			return w
+		},
+		"no key for a compacted topic": func() *world {
+			w := misfits(Emission{Compacted: true}, Emission{})
+			send(w)
+			w.h.Sent[0].Key = nil
+			s := w.h.Sent[0]
+			r := w.repartition(s, 0)
+			w.emit(s, "dead", headers("no record key: topic signals is compacted and takes none without")...)
+			finish(w, r)
+			return w
+		},
+		"no key for a compacted dead-letter topic": func() *world {
+			w := misfits(Emission{Compacted: true}, Emission{Compacted: true})
+			send(w)
+			w.h.Sent[0].Key = nil
+			s := w.h.Sent[0]
+			r := w.repartition(s, 0)
+			s.Key = []byte("signals.raw/0/0")
+			w.emit(s, "dead", append(headers("no record key: topic signals is compacted and takes none without; not carried whole: no record key: topic dead is compacted and takes none without"), pointer...)...)
+			finish(w, r)
+			return w
+		},
+	}
+	for name, world := range cases {
+		t.Run(name, func(t *testing.T) {
+			w := world()
+			if _, violations := Check(w.cfg, w.end()); len(violations) > 0 {
+				t.Error(ids(t, violations))
+			}
+		})
+	}
+}
+
+// TestPointerOfTheRouter is a record that cannot be keyed and is too large for
+// the dead-letter topic as well.
+func TestPointerOfTheRouter(t *testing.T) {
+	for _, tamper := range []bool{false, true} {
+		w := newWorld()
+		s := w.unkeyed(0, 5)
+		r := &w.h.Live["dead"][0]
+		sum := sha256.Sum256(s.Value)
+		if tamper {
+			sum[0]++
+		}
+		r.Value, r.Timestamp = nil, 12345
+		r.Headers = append(r.Headers[3:], Header{headerTimestamp, []byte(fmt.Sprint(s.Timestamp))}, Header{headerValueSize, []byte(fmt.Sprint(len(s.Value)))},
+			Header{headerValueHash, []byte(hex.EncodeToString(sum[:]))})
+		_, violations := Check(w.cfg, w.end())
+		if got := ids(t, violations); tamper != slices.Equal(got, []string{"K3"}) || !tamper && len(got) > 0 {
+			t.Errorf("hash changed %t: convicted by %v", tamper, got)
+		}
+	}
+}

@@ -1,0 +1,253 @@
+package oracle
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Headers of an emitted record that the checks look at.
+const (
+	headerRoute     = "oncebus-route"
+	headerVerdict   = "oncebus-verdict"
+	headerKey       = "oncebus-key"
+	headerReason    = "oncebus-reason"
+	headerSource    = "oncebus-source"
+	headerFirst     = "oncebus-first"
+	headerFirstTime = "oncebus-first-time"
+	headerTimestamp = "oncebus-timestamp"
+	headerValueSize = "oncebus-value-bytes"
+	headerValueHash = "oncebus-value-sha256"
+)
+
+// A post office makes the records that have to be emitted.
+type office struct {
+	cfg        *Config
+	topicNames map[uint16]string
+	headers    []Header // scratch, of the record made last
+}
+
+// foreign reports whether a header is not one of oncebus's own.
+func foreign(h Header) bool {
+	return len(h.Key) < 8 || !strings.EqualFold(h.Key[:8], "oncebus-")
+}
+
+func (o *office) text(at place) string {
+	name, ok := o.topicNames[at.topic]
+	if !ok {
+		name = fmt.Sprintf("topic#%d", at.topic)
+	}
+	return fmt.Sprintf("%s/%d/%d", name, at.partition, at.offset)
+}
+
+// A letter is a record on its way out.
+type letter struct {
+	record  *Record // as it stands in the repartition topic
+	env     *envelope
+	route   *Route
+	verdict string
+	reason  string
+	first   *row
+}
+
+// address makes the record that has to stand in the topic, or in the dead-letter
+// topic if the topic does not take it, and reports whether it was the topic.
+// Headers are valid until the next call; Partition is -1 if it is not known.
+func (o *office) address(l *letter, topic string) (Record, bool) {
+	r := Record{Topic: topic, Timestamp: l.env.timestamp, Key: l.record.Key, Value: l.record.Value}
+	o.headers = o.headers[:0]
+	for _, h := range l.record.Headers[1:] {
+		if foreign(h) {
+			o.headers = append(o.headers, h)
+		}
+	}
+	o.sign(l)
+	r.Headers = o.headers
+	why := o.refusal(&r, l.record.Timestamp)
+	switch {
+	case why == "":
+	case topic != l.route.DeadLetter:
+		l.verdict, l.reason = "invalid", why
+		r, _ = o.address(l, l.route.DeadLetter)
+		return r, false
+	default:
+		r = o.pointer(l, topic, why)
+	}
+	r.Partition = o.partition(&r, l.env)
+	return r, why == ""
+}
+
+// sign appends oncebus's own headers.
+func (o *office) sign(l *letter) {
+	o.headers = append(o.headers, Header{headerRoute, []byte(l.route.Name)}, Header{headerVerdict, []byte(l.verdict)},
+		Header{headerKey, []byte(hex.EncodeToString(l.env.key[:]))})
+	if l.reason == "" {
+		return
+	}
+	first, firstTime := l.env.from, l.env.timestamp
+	if l.first != nil {
+		first, firstTime = l.first.at, l.first.first
+	}
+	o.headers = append(o.headers, Header{headerReason, []byte(l.reason)}, Header{headerSource, []byte(o.text(l.env.from))},
+		Header{headerFirst, []byte(o.text(first))}, Header{headerFirstTime, []byte(strconv.FormatInt(firstTime, 10))})
+}
+
+// refusal says why the record's topic does not take it; "" if it does.
+func (o *office) refusal(r *Record, present int64) string {
+	e, known := o.cfg.Emissions[r.Topic]
+	ahead := r.Timestamp - present
+	switch size := weigh(r); {
+	case !known:
+	case e.MaxBytes > 0 && size > e.MaxBytes:
+		return fmt.Sprintf("too large for topic %s: %d bytes with headers, max.message.bytes is %d", r.Topic, size, e.MaxBytes)
+	case e.Compacted && r.Key == nil:
+		return fmt.Sprintf("no record key: topic %s is compacted and takes none without", r.Topic)
+	case e.AppendTime:
+	case e.After > 0 && ahead > e.After:
+		return fmt.Sprintf("timestamp %d is %d ms ahead of the broker, topic %s allows %d (message.timestamp.after.max.ms)", r.Timestamp, ahead, r.Topic, e.After)
+	case e.Before > 0 && -ahead > e.Before:
+		return fmt.Sprintf("timestamp %d is %d ms behind the broker, topic %s allows %d (message.timestamp.before.max.ms)", r.Timestamp, -ahead, r.Topic, e.Before)
+	}
+	return ""
+}
+
+// weigh is the size at which a record counts against max.message.bytes.
+func weigh(r *Record) int {
+	n := 101 + len(r.Key) + len(r.Value)
+	for _, h := range r.Headers {
+		n += 10 + len(h.Key) + len(h.Value)
+	}
+	return n
+}
+
+// pointer is what goes to a dead-letter topic that does not take the record:
+// what fits of it, and how to know it again. Its timestamp is the broker's.
+func (o *office) pointer(l *letter, topic, why string) Record {
+	if l.reason == "" {
+		l.reason = why
+	} else {
+		l.reason += "; not carried whole: " + why
+	}
+	o.headers = o.headers[:0]
+	o.sign(l)
+	o.headers = append(o.headers, description(l.record.Value, l.env.timestamp)...)
+	r := Record{Topic: topic, Headers: o.headers}
+	e := o.cfg.Emissions[topic]
+	fits := func(b []byte) bool { return e.MaxBytes <= 0 || weigh(&r)+len(b) <= e.MaxBytes }
+	switch {
+	case l.record.Key != nil && fits(l.record.Key):
+		r.Key = l.record.Key
+	case e.Compacted:
+		r.Key = []byte(o.text(l.env.from))
+	}
+	if fits(l.record.Value) {
+		r.Value = l.record.Value
+	}
+	return r
+}
+
+// description is how to know a record again that was not carried whole.
+func description(value []byte, timestamp int64) []Header {
+	hash := sha256.Sum256(value)
+	return []Header{
+		{headerTimestamp, []byte(strconv.FormatInt(timestamp, 10))}, {headerValueSize, []byte(strconv.Itoa(len(value)))},
+		{headerValueHash, []byte(hex.EncodeToString(hash[:]))},
+	}
+}
+
+// partition is where an emitted record has to stand: by its key as every Kafka
+// client does it; without one by the first four bytes of the dedup key.
+func (o *office) partition(r *Record, e *envelope) int32 {
+	n := o.cfg.Emissions[r.Topic].Partitions
+	switch {
+	case n <= 0:
+		return -1
+	case r.Key == nil:
+		return int32(binary.BigEndian.Uint32(e.key[:]) % uint32(n))
+	}
+	return int32((murmur2(r.Key) & 0x7fffffff) % uint32(n))
+}
+
+// murmur2 is Kafka's variant of Austin Appleby's hash, after
+// org.apache.kafka.common.utils.Utils.
+func murmur2(b []byte) uint32 {
+	const m = 0x5bd1e995
+	h := uint32(0x9747b28c) ^ uint32(len(b))
+	for ; len(b) >= 4; b = b[4:] {
+		k := binary.LittleEndian.Uint32(b) * m
+		k ^= k >> 24
+		h = h*m ^ k*m
+	}
+	if len(b) > 0 {
+		for i := len(b) - 1; i >= 0; i-- {
+			h ^= uint32(b[i]) << (8 * i)
+		}
+		h *= m
+	}
+	h ^= h >> 13
+	h *= m
+	return h ^ h>>15
+}
+
+// own returns the value of the last header of a name. The last, because ours
+// stand behind all others.
+func own(r *Record, name string) (string, bool) {
+	for _, h := range slices.Backward(r.Headers) {
+		if h.Key == name {
+			return string(h.Value), true
+		}
+	}
+	return "", false
+}
+
+// same compares two byte strings as Kafka does: null is not empty.
+func same(a, b []byte) bool { return bytes.Equal(a, b) && (a == nil) == (b == nil) }
+
+func sameHeaders(a, b []Header) bool {
+	return slices.EqualFunc(a, b, func(x, y Header) bool { return x.Key == y.Key && same(x.Value, y.Value) })
+}
+
+// sameRecord compares two readings of one offset.
+func sameRecord(a, b *Record) bool {
+	return a.Timestamp == b.Timestamp && same(a.Key, b.Key) && same(a.Value, b.Value) && sameHeaders(a.Headers, b.Headers)
+}
+
+// A fingerprint stands for everything in an emitted record but its offset.
+type fingerprint [16]byte
+
+// printer makes fingerprints.
+type printer struct {
+	cfg     *Config
+	scratch []byte
+}
+
+func (p *printer) of(r *Record) fingerprint {
+	b := p.scratch[:0]
+	put := func(s []byte) {
+		if s == nil {
+			b = append(b, 0)
+			return
+		}
+		b = append(binary.AppendUvarint(b, uint64(len(s))+1), s...)
+	}
+	b = append(append(b, r.Topic...), 0)
+	put(r.Key)
+	put(r.Value)
+	pointer := false
+	for _, h := range r.Headers {
+		b = append(append(b, h.Key...), 0)
+		put(h.Value)
+		pointer = pointer || h.Key == headerValueHash
+	}
+	if !pointer && !p.cfg.Emissions[r.Topic].AppendTime {
+		b = binary.AppendVarint(b, r.Timestamp)
+	}
+	p.scratch = b
+	sum := sha256.Sum256(b)
+	return fingerprint(sum[:16])
+}

@@ -1,0 +1,295 @@
+package oracle
+
+import (
+	"encoding/hex"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// An expectation is one record that has to stand in an emission topic.
+type expectation struct {
+	record         *Record // of the repartition topic, which it comes from
+	topic, verdict uint16  // numbers in expectations.names
+	place          int32   // partition; -1 if it is not known
+	same           int32   // the next one with the same fingerprint; 0 for none
+	beyond         bool    // its input is not covered by a checkpoint
+	found          bool
+}
+
+// expectations holds them by fingerprint.
+type expectations struct {
+	list  []expectation // from 1 on
+	index map[fingerprint]int32
+	names []string
+}
+
+func (e *expectations) number(name string) uint16 {
+	i := slices.Index(e.names, name)
+	if i < 0 {
+		i = len(e.names)
+		e.names = append(e.names, name)
+	}
+	return uint16(i)
+}
+
+func (e *expectations) add(p fingerprint, x expectation) {
+	if len(e.list) == 0 {
+		e.list = make([]expectation, 1)
+	}
+	e.list = append(e.list, x)
+	i := int32(len(e.list) - 1)
+	first, ok := e.index[p]
+	if !ok {
+		e.index[p] = i
+		return
+	}
+	for e.list[first].same != 0 {
+		first = e.list[first].same
+	}
+	e.list[first].same = i
+}
+
+// take returns the expectation a record meets. twice says that there is one,
+// but another record has met it.
+func (e *expectations) take(p fingerprint) (x *expectation, twice bool) {
+	for i := e.index[p]; i != 0; i = e.list[i].same {
+		if !e.list[i].found {
+			e.list[i].found = true
+			return &e.list[i], false
+		}
+		twice = true
+	}
+	return nil, twice
+}
+
+// outputs compares all emission topics with what was expected there.
+func (c *check) outputs() {
+	topics := map[string]bool{}
+	for i := range c.cfg.Routes {
+		r := &c.cfg.Routes[i]
+		topics[r.Output], topics[r.DeadLetter], topics[r.DuplicatesTo] = true, true, true
+	}
+	delete(topics, "")
+	var strangers []*Record
+	for _, topic := range slices.Sorted(maps.Keys(topics)) {
+		found := c.log(topic, whole)
+		if !c.report.Unread {
+			found = c.finals[topic]
+		}
+		for _, partition := range slices.Sorted(maps.Keys(found)) {
+			strangers = append(strangers, c.emitted(found[partition])...)
+		}
+	}
+	c.explain(strangers)
+	c.missing()
+}
+
+// emitted checks one partition of an emission topic and returns the records
+// that are no expected ones.
+func (c *check) emitted(lane []*Record) (strangers []*Record) {
+	last := map[int32]*expectation{} // by partition of the repartition topic
+	turned := map[source]int64{}     // last offset of those that never got there
+	for _, r := range lane {
+		verdict, _ := own(r, headerVerdict)
+		c.report.Outputs[verdict]++
+		if _, keyed := own(r, headerKey); !keyed {
+			c.turnedAway(r, turned)
+			continue
+		}
+		x, twice := c.expected.take(c.printer.of(r))
+		switch {
+		case twice:
+			key, _ := own(r, headerKey)
+			c.add("K1", "%s: an extra copy, the same record was emitted before; record key %s, dedup key %s", at(r), brief(r.Key), key)
+			continue
+		case x == nil:
+			strangers = append(strangers, r)
+			continue
+		case x.beyond:
+			c.add("K11", "%s: emitted for %s, which no checkpoint covers: torn; record key %s", at(r), at(x.record), brief(r.Key))
+		}
+		if x.place >= 0 && x.place != r.Partition {
+			c.add("K4", "%s: stands in partition %d, belongs into %d by its key %s", at(r), r.Partition, x.place, brief(r.Key))
+		}
+		if l := last[x.record.Partition]; l != nil && l.record.Offset >= x.record.Offset {
+			c.add("K4", "%s: emitted for %s, but what comes of %s stands before it; record key %s", at(r), at(x.record), at(l.record), brief(r.Key))
+		}
+		last[x.record.Partition] = x
+	}
+	return strangers
+}
+
+// turnedAway checks a dead letter of a record that could not be keyed. It never
+// reached the repartition topic, so it is compared with what was sent.
+func (c *check) turnedAway(r *Record, last map[source]int64) {
+	text, _ := own(r, headerSource)
+	from, ok := c.parse(text)
+	lane := c.sources[source{from.topic, from.partition}]
+	i := -1
+	if ok && lane != nil {
+		i = lane.find(from.offset)
+	}
+	switch {
+	case i < 0:
+		c.add("K2", "%s: without a key, from %q, where nobody sent a record; record key %s", at(r), text, brief(r.Key))
+		return
+	case lane.sent[i].ID != "":
+		c.add("K2", "%s: turned away without a key, but %s has id %q; record key %s", at(r), text, lane.sent[i].ID, brief(r.Key))
+		return
+	case lane.done[i]:
+		c.add("K1", "%s: an extra copy, %s was turned away before; record key %s", at(r), text, brief(r.Key))
+		return
+	}
+	s := lane.sent[i]
+	lane.done[i] = true
+	if route := c.routes[s.Route]; route == nil || route.DeadLetter != r.Topic {
+		c.add("K2", "%s: %s of route %q is not to be here; record key %s", at(r), text, s.Route, brief(r.Key))
+	}
+	if diff := c.unlike(s, r, text); diff != "" {
+		c.add("K3", "%s: from %s, not as it was sent: %s", at(r), text, diff)
+	}
+	of := source{from.topic, from.partition}
+	if l, ok := last[of]; ok && l > from.offset {
+		c.add("K4", "%s: from %s, but offset %d of that partition stands before it", at(r), text, l)
+	}
+	last[of] = from.offset
+}
+
+// unlike names what of a record that was turned away is not as it was sent or
+// not as it should be said. A record that did not fit is told by its hash.
+func (c *check) unlike(s *Sent, r *Record, text string) string {
+	e := envelope{timestamp: s.Timestamp}
+	verdict, _ := own(r, headerVerdict)
+	reason, _ := own(r, headerReason)
+	if verdict != "invalid" && verdict != "unkeyed" || reason == "" {
+		return fmt.Sprintf("verdict %q for reason %q", verdict, reason)
+	}
+	want := []Header{{headerRoute, []byte(s.Route)}, {headerVerdict, []byte(verdict)}, {headerReason, []byte(reason)},
+		{headerSource, []byte(text)}, {headerFirst, []byte(text)}, {headerFirstTime, []byte(strconv.FormatInt(s.Timestamp, 10))}}
+	if _, pointer := own(r, headerValueHash); pointer {
+		if want = append(want, description(s.Value, s.Timestamp)...); !sameHeaders(want, r.Headers) {
+			return "headers " + showHeaders(r.Headers) + ", want " + showHeaders(want)
+		}
+		return ""
+	}
+	n := max(0, len(r.Headers)-len(want))
+	if !sameHeaders(want, r.Headers[n:]) {
+		return "headers " + showHeaders(r.Headers[n:]) + ", want " + showHeaders(want)
+	}
+	if !c.cfg.Emissions[r.Topic].AppendTime {
+		e.timestamp = r.Timestamp
+	}
+	// untouched leaves out the first header, which is the envelope elsewhere.
+	return untouched(&s.Record, &Record{Key: r.Key, Value: r.Value, Headers: append([]Header{{}}, r.Headers[:n]...)}, &e)
+}
+
+// parse reads "topic/partition/offset".
+func (c *check) parse(text string) (place, bool) {
+	parts := strings.Split(text, "/")
+	if len(parts) != 3 {
+		return place{}, false
+	}
+	number, known := c.cfg.Topics[parts[0]]
+	partition, err := strconv.ParseInt(parts[1], 10, 32)
+	offset, err2 := strconv.ParseInt(parts[2], 10, 64)
+	return place{number, int32(partition), offset}, known && err == nil && err2 == nil
+}
+
+// A wanted names what is looked for when a record is no expected one.
+type wanted struct {
+	topic uint16
+	key   string // dedup key, hex
+}
+
+// explain finds out what the records are that nobody expected: an expected
+// one that was changed on the way (K3), or one too many (K1).
+func (c *check) explain(strangers []*Record) {
+	if len(strangers) == 0 {
+		return
+	}
+	open := map[wanted][]*expectation{}
+	for i := range c.expected.list {
+		x := &c.expected.list[i]
+		if i == 0 || x.found {
+			continue
+		}
+		e, err := openEnvelope(x.record)
+		if err == nil {
+			w := wanted{x.topic, hex.EncodeToString(e.key[:])}
+			open[w] = append(open[w], x)
+		}
+	}
+	for _, r := range strangers {
+		key, _ := own(r, headerKey)
+		verdict, _ := own(r, headerVerdict)
+		w := wanted{c.expected.number(r.Topic), key}
+		list := open[w]
+		if len(list) == 0 {
+			c.add("K1", "%s: a copy too many with verdict %q: no such record is to come of dedup key %s (any more); record key %s", at(r), verdict, key, brief(r.Key))
+			continue
+		}
+		i := max(0, slices.IndexFunc(list, func(x *expectation) bool { return c.expected.names[x.verdict] == verdict }))
+		x := list[i]
+		x.found = true
+		open[w] = slices.Delete(list, i, i+1)
+		c.add("K3", "%s: not what has to come of %s: %s; record key %s, dedup key %s", at(r), at(x.record), c.changed(x, r), brief(r.Key), key)
+	}
+}
+
+// changed names what differs between a record and the one that it comes from.
+func (c *check) changed(x *expectation, r *Record) string {
+	e, err := openEnvelope(x.record)
+	if err != nil {
+		return err.Error()
+	}
+	n := max(0, slices.IndexFunc(r.Headers, func(h Header) bool { return !foreign(h) }))
+	want := Record{Key: x.record.Key, Value: x.record.Value, Timestamp: e.timestamp, Headers: x.record.Headers[1:]}
+	// untouched leaves out the first header, which is the envelope elsewhere.
+	got := Record{Key: r.Key, Value: r.Value, Headers: append([]Header{{}}, r.Headers[:n]...)}
+	diff := untouched(&want, &got, &envelope{timestamp: r.Timestamp})
+	if verdict, _ := own(r, headerVerdict); verdict != c.expected.names[x.verdict] {
+		diff = strings.TrimPrefix(diff+fmt.Sprintf("; verdict %q, want %q", verdict, c.expected.names[x.verdict]), "; ")
+	}
+	if diff == "" {
+		diff = "oncebus's headers are wrong: " + showHeaders(r.Headers[n:])
+	}
+	return diff
+}
+
+// missing finds what was expected and is not there: lost events (K2), and the
+// transactions that this makes torn ones (K11).
+func (c *check) missing() {
+	type transaction struct {
+		partition int32
+		number    int
+	}
+	gone := map[transaction]int{}
+	for i := range c.expected.list {
+		x := &c.expected.list[i]
+		if i == 0 || x.found || x.beyond {
+			continue
+		}
+		e, _ := openEnvelope(x.record) // it was read before
+		c.add("K2", "%s: lost: %s of %s was judged %s and never arrived; record key %s, dedup key %x", c.expected.names[x.topic],
+			at(x.record), c.office.text(e.from), c.expected.names[x.verdict], brief(x.record.Key), e.key)
+		gone[transaction{x.record.Partition, c.tasks[x.record.Partition].transactionOf(x.record.Offset)}]++
+	}
+	for partition := range c.cfg.Partitions {
+		t := c.tasks[partition]
+		for i, next := range t.nexts {
+			if n := gone[transaction{partition, i}]; n > 0 {
+				c.add("K11", "%s/%d/%d: the transaction with sequence %d, up to input offset %d, committed without %d of its outputs: torn", c.cfg.Changelog, partition, t.offsets[i], t.sequences[i], next, n)
+			}
+		}
+	}
+	for _, lane := range c.sources {
+		for i, s := range lane.sent {
+			if s.ID == "" && !lane.done[i] {
+				c.add("K2", "%s: acknowledged, but it is in no dead-letter topic: lost; record key %s", at(&s.Record), brief(s.Key))
+			}
+		}
+	}
+}

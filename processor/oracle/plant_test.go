@@ -1,0 +1,504 @@
+package oracle
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// A plant is a fault put into the story, and the invariants that have to
+// convict it: these and no others. says is part of one of the messages, which
+// have to name the place.
+type plant struct {
+	name  string
+	world func(w *world)   // while the history is made, or in all readings of it
+	seen  func(h *History) // in what was observed
+	want  []string
+	says  string
+}
+
+func convict(t *testing.T, plants []plant) {
+	t.Helper()
+	for _, p := range plants {
+		t.Run(p.name, func(t *testing.T) {
+			w := story()
+			if p.world != nil {
+				p.world(w)
+			}
+			h := w.end()
+			if p.seen != nil {
+				p.seen(h)
+			}
+			report, violations := Check(w.cfg, h)
+			if got := ids(t, violations); !slices.Equal(got, p.want) {
+				t.Errorf("convicted by %v, want %v", got, p.want)
+			}
+			if !slices.ContainsFunc(violations, func(v Violation) bool { return strings.Contains(v.Message, p.says) }) {
+				t.Errorf("no message says %q", p.says)
+			}
+			for _, id := range p.want {
+				if report.Violations[id] == 0 {
+					t.Errorf("the report counts none of %s", id)
+				}
+			}
+		})
+	}
+}
+
+// nth returns the nth live record of a topic's partition.
+func (w *world) nth(topic string, partition int32, n int) *Record {
+	return nth(w.h.Live[topic], partition, n)
+}
+
+func nth(records []Record, partition int32, n int) *Record {
+	for i := range records {
+		if records[i].Partition != partition {
+			continue
+		}
+		if n == 0 {
+			return &records[i]
+		}
+		n--
+	}
+	panic("the story has no such record")
+}
+
+func without(records []Record, r *Record) []Record {
+	return slices.DeleteFunc(records, func(x Record) bool { return x.Partition == r.Partition && x.Offset == r.Offset })
+}
+
+func (w *world) remove(r *Record) { w.h.Live[r.Topic] = without(w.h.Live[r.Topic], r) }
+
+// swap lets two records change places.
+func swap(a, b *Record) {
+	a.Offset, b.Offset = b.Offset, a.Offset
+	*a, *b = *b, *a
+}
+
+// rowsOf returns the rows of a partition's changelog, without checkpoints.
+func (w *world) rowsOf(partition int32) []*Record {
+	var rows []*Record
+	for i := range w.h.Live[w.cfg.Changelog] {
+		if r := &w.h.Live[w.cfg.Changelog][i]; r.Partition == partition && string(r.Key) != "checkpoint" {
+			rows = append(rows, r)
+		}
+	}
+	return rows
+}
+
+func (w *world) checkpoints(partition int32) []*Record {
+	var list []*Record
+	for i := range w.h.Live[w.cfg.Changelog] {
+		if r := &w.h.Live[w.cfg.Changelog][i]; r.Partition == partition && string(r.Key) == "checkpoint" {
+			list = append(list, r)
+		}
+	}
+	return list
+}
+
+// rewrite replaces the value of a checkpoint, in the stores too.
+func (w *world) rewrite(r *Record, value []byte) {
+	for i := range w.h.Stores {
+		if s := &w.h.Stores[i]; s.Partition == r.Partition && bytes.Equal(s.Checkpoint, r.Value) {
+			s.Checkpoint = value
+		}
+	}
+	r.Value = value
+}
+
+func TestOnce(t *testing.T) {
+	convict(t, []plant{
+		{name: "an output stands twice", want: []string{"K1"}, says: "signals/0/10: an extra copy", world: func(w *world) {
+			r := *w.nth("signals", 0, 0)
+			w.append(r)
+		}},
+		{name: "two equal outputs are three", want: []string{"K1"}, says: "an extra copy", world: func(w *world) {
+			equals(w)
+			w.append(w.h.Live["signals"][len(w.h.Live["signals"])-1])
+		}},
+		{name: "a dead letter of the router stands twice", want: []string{"K1"}, says: "signals.raw/0/1 was turned away before", world: func(w *world) {
+			w.append(*w.deadAt("signals.raw/0/1"))
+		}},
+		{name: "routed twice", want: []string{"K1"}, says: "was routed before", world: func(w *world) {
+			s := w.send(0, 0, idAt(0, "twice"), 5000)
+			w.let(s, "unique", 5000, 5000)
+			w.copied(s, s, "copies")
+			w.commit(0)
+		}},
+		{name: "a copy inside the window is let through", want: []string{"K1", "K2", "K5", "K11"}, says: "a copy too many", world: func(w *world) {
+			id := idAt(0, "open")
+			w.let(w.send(0, 0, id, 5000), "unique", 5000, 5000)
+			w.let(w.send(0, 1, id, 5001), "unique", 5001, 5001)
+			w.commit(0)
+		}},
+		{name: "a key has two homes", want: []string{"K1"}, says: "two tasks judge it", world: func(w *world) {
+			id := idAt(1, "moved")
+			w.let(w.send(0, 0, id, 5000), "unique", 5000, 5000)
+			w.homes = map[string]int32{id: 0}
+			w.let(w.send(0, 1, id, 5001), "unique", 5001, 5001)
+			w.commit(0)
+			w.commit(1)
+		}},
+	})
+}
+
+// deadAt returns the dead letter of a raw record.
+func (w *world) deadAt(source string) *Record {
+	for i := range w.h.Live["dead"] {
+		if v, _ := own(&w.h.Live["dead"][i], headerSource); v == source {
+			return &w.h.Live["dead"][i]
+		}
+	}
+	panic("the story has no dead letter of " + source)
+}
+
+func TestNoneLost(t *testing.T) {
+	convict(t, []plant{
+		{name: "never routed", want: []string{"K2"}, says: "signals.raw/0/5: acknowledged, but it never reached", world: func(w *world) { w.send(0, 0, "lost", 5000) }},
+		{name: "never turned away", want: []string{"K2"}, says: "signals.raw/0/1: acknowledged, but it is in no dead-letter topic", world: func(w *world) {
+			w.remove(w.deadAt("signals.raw/0/1"))
+		}},
+		{name: "an output is lost", want: []string{"K2", "K11"}, says: "signals: lost: app-repartition/0/0 of signals.raw/0/0", world: func(w *world) {
+			w.remove(w.nth("signals", w.placeOf("signals", idAt(0, "a")), 0))
+		}},
+		{name: "one of two equal outputs is lost", want: []string{"K2", "K11"}, says: "was judged expired and never arrived", world: func(w *world) {
+			equals(w)
+			w.h.Live["signals"] = w.h.Live["signals"][:len(w.h.Live["signals"])-1]
+		}},
+		{name: "nobody sent it", want: []string{"K2"}, says: "routed from signals.raw/0/0, where nobody sent", world: func(w *world) { w.h.Sent = w.h.Sent[1:] }},
+		{name: "nobody sent the dead letter", want: []string{"K2"}, says: "where nobody sent a record", world: func(w *world) {
+			w.h.Sent = slices.DeleteFunc(w.h.Sent, func(s Sent) bool { return s.ID == "" && s.Offset == 1 })
+		}},
+		{name: "the key of another", want: []string{"K2"}, says: "the SHA-256 of id \"other\"", world: func(w *world) { w.h.Sent[0].ID = "other" }},
+		{name: "the key of another namespace", want: []string{"K2"}, says: "with state digest", world: func(w *world) { w.h.Sent[0].Kind = "content" }},
+		{name: "another route took it", want: []string{"K2"}, says: "by route \"signals\", want \"orders\"", world: func(w *world) {
+			w.cfg.Routes[1].Namespace = "signals"
+			w.h.Sent[0].Route = "orders"
+		}},
+		{name: "routed without a key", want: []string{"K2"}, says: "cannot be keyed", world: func(w *world) { w.h.Sent[0].ID = "" }},
+		{name: "turned away with a key", want: []string{"K2"}, says: "has id \"keyed\"", world: func(w *world) {
+			i := slices.IndexFunc(w.h.Sent, func(s Sent) bool { return s.ID == "" })
+			w.h.Sent[i].ID = "keyed"
+		}},
+		{name: "sent to no input", want: []string{"K2"}, says: "nobody.raw/0/0: sent to a topic that is no input", world: func(w *world) {
+			w.h.Sent = append(w.h.Sent, Sent{Route: "signals", ID: "x", Record: Record{Topic: "nobody.raw"}})
+		}},
+		{name: "routed from no input", want: []string{"K2"}, says: "routed from topic#77/0/0", world: func(w *world) {
+			w.cfg.Topics["gone.raw"] = 77
+			s := w.send(0, 0, idAt(0, "gone"), 3800)
+			w.h.Sent = w.h.Sent[:len(w.h.Sent)-1]
+			s.Topic, s.Offset = "gone.raw", 0
+			w.turned(s, 5000, "late", "dead", fmt.Sprintf("event time %d cannot be judged: stream time is %d, window 1s, grace 100ms", base+3800, base+5000))
+			dead := &w.h.Live["dead"][len(w.h.Live["dead"])-1]
+			for i := range dead.Headers {
+				if h := &dead.Headers[i]; bytes.Contains(h.Value, []byte("gone.raw")) {
+					h.Value = bytes.ReplaceAll(h.Value, []byte("gone.raw"), []byte("topic#77"))
+				}
+			}
+			delete(w.cfg.Topics, "gone.raw")
+			w.commit(0)
+		}},
+		{name: "routed to no task", want: []string{"K2"}, says: "app-repartition/5: there are only 2 partitions", world: func(w *world) {
+			w.append(Record{Topic: w.cfg.Repartition, Partition: 5})
+		}},
+		{name: "routed by no route", want: []string{"K2"}, says: "by \"gone\", which is no route", world: func(w *world) {
+			s := w.send(0, 0, idAt(0, "route"), 5000)
+			s.Route = "gone"
+			w.h.Sent[len(w.h.Sent)-1].Route = "gone"
+			w.next[0] = w.repartition(s, 5000).Offset + 1
+			w.commit(0)
+		}},
+		{name: "turned away to the wrong topic", want: []string{"K2"}, says: "is not to be here", world: func(w *world) {
+			s := w.unkeyed(0, 6000)
+			r := w.h.Live["dead"][len(w.h.Live["dead"])-1]
+			w.remove(&r)
+			r.Topic = s.Route
+			w.append(r)
+		}},
+		{name: "turned away from nowhere", want: []string{"K2"}, says: "from \"far away\", where nobody sent", world: func(w *world) {
+			w.append(Record{Topic: "dead", Headers: []Header{{headerSource, []byte("far away")}}})
+		}},
+		{name: "no envelope", want: []string{"K1", "K2"}, says: "no envelope", world: func(w *world) {
+			r := w.nth(w.cfg.Repartition, 1, 2)
+			r.Headers = r.Headers[1:]
+		}},
+	})
+}
+
+// placeOf is the partition in which the emitted records of an id stand.
+func (w *world) placeOf(topic, id string) int32 {
+	for i := range w.h.Live[topic] {
+		if string(w.h.Live[topic][i].Key) == "k-"+id {
+			return w.h.Live[topic][i].Partition
+		}
+	}
+	panic("the story has nothing of " + id)
+}
+
+func TestFirstWinsUntouched(t *testing.T) {
+	out := func(w *world) *Record { return w.nth("signals", 0, 0) }
+	convict(t, []plant{
+		{name: "value", want: []string{"K3"}, says: "signals/0/0: not what has to come of", world: func(w *world) { out(w).Value = []byte("other") }},
+		{name: "null value", want: []string{"K3"}, says: "value null", world: func(w *world) { out(w).Value = nil }},
+		{name: "key", want: []string{"K3"}, says: "record key \"other\"", world: func(w *world) { out(w).Key = []byte("other") }},
+		{name: "timestamp", want: []string{"K3"}, says: "timestamp", world: func(w *world) { out(w).Timestamp++ }},
+		{name: "foreign header", want: []string{"K3"}, says: "headers [traceparent=\"altered\"", world: func(w *world) {
+			out(w).Headers = slices.Clone(out(w).Headers)
+			out(w).Headers[0].Value = []byte("altered")
+		}},
+		{name: "null header", want: []string{"K3"}, says: "headers", world: func(w *world) {
+			out(w).Headers = slices.Clone(out(w).Headers)
+			out(w).Headers[1].Value = nil
+		}},
+		{name: "forged header", want: []string{"K3"}, says: "oncebus's headers are wrong", world: func(w *world) {
+			r := out(w)
+			r.Headers = slices.Insert(slices.Clone(r.Headers), 3, Header{"Oncebus-Verdict", []byte("forged")})
+		}},
+		{name: "verdict", want: []string{"K3"}, says: "verdict \"expired\", want \"unique\"", world: func(w *world) {
+			r := out(w)
+			r.Headers = slices.Clone(r.Headers)
+			for i := range r.Headers {
+				if r.Headers[i].Key == headerVerdict {
+					r.Headers[i].Value = []byte("expired")
+				}
+			}
+		}},
+		{name: "another first copy is named", want: []string{"K3"}, says: "oncebus-first=\"signals.raw/1/9\"", world: func(w *world) {
+			r := &w.h.Live["copies"][0]
+			r.Headers = slices.Clone(r.Headers)
+			r.Headers[len(r.Headers)-2].Value = []byte("signals.raw/1/9")
+		}},
+		{name: "on the way to the repartition topic", want: []string{"K3"}, says: "not as it was sent: value", world: func(w *world) { w.h.Sent[0].Value = []byte("as sent") }},
+		{name: "header lost on the way to the repartition topic", want: []string{"K3"}, says: "not as it was sent: headers", world: func(w *world) {
+			w.h.Sent[0].Headers = append(slices.Clone(w.h.Sent[0].Headers), Header{"more", nil})
+		}},
+		{name: "event time", want: []string{"K3"}, says: fmt.Sprint("with event time ", base), world: func(w *world) { w.h.Sent[0].Time = 1 }},
+		{name: "dead letter of the router", want: []string{"K3"}, says: "from signals.raw/0/1, not as it was sent: value", world: func(w *world) { w.deadAt("signals.raw/0/1").Value = []byte("other") }},
+		{name: "dead letter without a reason", want: []string{"K3"}, says: "for reason \"\"", world: func(w *world) {
+			r := w.deadAt("signals.raw/0/1")
+			r.Headers = slices.DeleteFunc(slices.Clone(r.Headers), func(h Header) bool { return h.Key == headerReason })
+		}},
+	})
+}
+
+func TestOrder(t *testing.T) {
+	convict(t, []plant{
+		{name: "outputs change places", want: []string{"K4"}, says: "stands before it", world: func(w *world) {
+			id := idAt(0, "order")
+			w.let(w.send(0, 0, id, 5000), "unique", 5000, 5000)
+			first := w.h.Sent[len(w.h.Sent)-1]
+			w.copied(w.send(0, 0, id, 5001), first, "copies")
+			w.copied(w.send(0, 0, id, 5002), first, "copies")
+			w.commit(0)
+			n := len(w.h.Live["copies"])
+			swap(&w.h.Live["copies"][n-1], &w.h.Live["copies"][n-2])
+		}},
+		{name: "routed out of order", want: []string{"K4"}, says: "but offset 6 of that partition stands before it", world: func(w *world) {
+			a, b := w.send(0, 0, idAt(0, "x"), 5000), w.send(0, 0, idAt(0, "y"), 5000)
+			w.let(b, "unique", 5000, 5000)
+			w.let(a, "unique", 5000, 5000)
+			w.commit(0)
+		}},
+		{name: "in the wrong partition", want: []string{"K4"}, says: "by its key", world: func(w *world) {
+			s := w.send(0, 0, idAt(0, "place"), 5000)
+			w.let(s, "unique", 5000, 5000)
+			w.commit(0)
+			r := w.h.Live["signals"][len(w.h.Live["signals"])-1]
+			w.remove(&r)
+			r.Partition = 1 - r.Partition
+			w.append(r)
+		}},
+		{name: "turned away out of order", want: []string{"K4"}, says: "stands before it", world: func(w *world) {
+			w.unkeyed(0, 6000)
+			w.unkeyed(0, 6001)
+			r := w.h.Live["dead"]
+			a, b := &r[len(r)-1], &r[len(r)-2]
+			if a.Partition != b.Partition {
+				panic("the two are to meet in one partition")
+			}
+			swap(a, b)
+		}},
+	})
+}
+
+func TestState(t *testing.T) {
+	last := func(h *History, partition int32) *Store {
+		for i := len(h.Stores) - 1; ; i-- {
+			if h.Stores[i].Partition == partition {
+				return &h.Stores[i]
+			}
+		}
+	}
+	newest := func(w *world) *Record { rows := w.rowsOf(1); return rows[len(rows)-1] }
+	convict(t, []plant{
+		{name: "store lacks a row", want: []string{"K5"}, says: "store of app-repartition-changelog/1 at position", world: func(w *world) {
+			delete(last(w.h, 1).Rows, string(newest(w).Key))
+		}},
+		{name: "store has a stale row", want: []string{"K5"}, says: "the row of", world: func(w *world) {
+			last(w.h, 1).Rows[string(newest(w).Key)] = w.rowsOf(1)[1].Value
+		}},
+		{name: "store has a row of nowhere", want: []string{"K5"}, says: "which the changelog does not have below that", world: func(w *world) {
+			last(w.h, 1).Rows["0123456789abcdef"] = newest(w).Value
+		}},
+		{name: "store is ahead of its rows", want: []string{"K5"}, says: "at position", world: func(w *world) { w.h.Stores[1].Position = last(w.h, 1).Position }},
+		{name: "store's checkpoint is stale", want: []string{"K5"}, says: ": checkpoint ", world: func(w *world) { last(w.h, 1).Checkpoint = w.h.Stores[1].Checkpoint }},
+		{name: "store has a checkpoint before there was one", want: []string{"K5"}, says: "the changelog has none below that", world: func(w *world) {
+			last(w.h, 1).Position, last(w.h, 1).Rows = 0, nil
+		}},
+		{name: "store of no partition", want: []string{"K5"}, says: "there are only 2 partitions", world: func(w *world) { last(w.h, 1).Partition = 7 }},
+		{name: "a row is gone in the end", want: []string{"K5"}, says: "is gone from the final changelog", seen: func(h *History) {
+			rows := h.Final["app-repartition-changelog"]
+			i := slices.IndexFunc(rows, func(r Record) bool { return string(r.Key) != "checkpoint" && r.Partition == 1 })
+			h.Final["app-repartition-changelog"] = slices.Delete(rows, i, i+1)
+		}},
+		{name: "the checkpoint is gone in the end", want: []string{"K5"}, says: "is gone from the final changelog", seen: func(h *History) {
+			rows := h.Final["app-repartition-changelog"]
+			h.Final["app-repartition-changelog"] = rows[:len(rows)-1]
+		}},
+		{name: "stream time", want: []string{"K5"}, says: "has stream time", world: func(w *world) {
+			r := w.checkpoints(1)[0]
+			value := slices.Clone(r.Value)
+			value[len(value)-1] ^= 1
+			w.rewrite(r, value)
+		}},
+		{name: "neither row nor checkpoint", want: []string{"K5"}, says: "neither a row nor a checkpoint", world: func(w *world) {
+			w.append(Record{Topic: w.cfg.Changelog, Partition: 1, Key: []byte("stray"), Timestamp: base})
+		}},
+	})
+}
+
+func TestOffsets(t *testing.T) {
+	convict(t, []plant{
+		{name: "backward", want: []string{"K6"}, says: "it was", world: func(w *world) { w.h.Offsets = slices.Insert(w.h.Offsets, 4, w.h.Offsets[0]) }},
+		{name: "no checkpoint says so", want: []string{"K6"}, says: "no checkpoint says so", world: func(w *world) {
+			s := w.h.Offsets[0]
+			s.Offset++
+			w.h.Offsets = slices.Insert(w.h.Offsets, 1, s)
+		}},
+		{name: "behind in the end", want: []string{"K6"}, says: "in the end", world: func(w *world) { w.h.Offsets = w.h.Offsets[:len(w.h.Offsets)-1] }},
+		{name: "ahead in the end", want: []string{"K6"}, says: "in the end", world: func(w *world) { w.h.Offsets[len(w.h.Offsets)-1].Offset += 2 }},
+		{name: "deleted by nobody", want: []string{"K6"}, says: "is -1", world: func(w *world) { w.h.Offsets = slices.Insert(w.h.Offsets, 3, Sample{Offset: -1}) }},
+		{name: "never sampled", want: []string{"K6"}, says: "never sampled", world: func(w *world) {
+			w.h.Offsets = slices.DeleteFunc(w.h.Offsets, func(s Sample) bool { return s.Partition == 1 })
+		}},
+	})
+}
+
+func TestLiveConsumer(t *testing.T) {
+	convict(t, []plant{
+		{name: "saw an aborted output", want: []string{"K7"}, says: "the final read does not", seen: func(h *History) { h.Final["signals"] = h.Final["signals"][:len(h.Final["signals"])-1] }, world: func(w *world) {
+			r := *w.nth("signals", 0, 0)
+			w.append(r)
+		}},
+		{name: "saw an aborted record on its way", want: []string{"K7"}, says: "app-repartition/0/3: the live consumer saw it", seen: func(h *History) {
+			h.Final["app-repartition"] = without(h.Final["app-repartition"], nth(h.Final["app-repartition"], 0, 2))
+		}},
+		{name: "saw a topic that is empty in the end", want: []string{"K2", "K7", "K11"}, says: "orders/", seen: func(h *History) { delete(h.Final, "orders") }},
+		{name: "saw nothing of a topic", want: []string{"K7"}, says: "orders/", seen: func(h *History) { delete(h.Live, "orders") }},
+		{name: "did not see an output", want: []string{"K7"}, says: "the live consumer did not see it", seen: func(h *History) { h.Live["orders"] = h.Live["orders"][1:] }},
+		{name: "saw an offset twice", want: []string{"K7"}, says: "the live consumer saw it after offset", seen: func(h *History) {
+			h.Live["orders"] = append(slices.Clone(h.Live["orders"]), h.Live["orders"][0])
+		}},
+		{name: "saw another output", want: []string{"K7"}, says: "saw another record there", seen: func(h *History) { h.Live["orders"][0].Value = []byte("rewritten") }},
+		{name: "saw another row", want: []string{"K7"}, says: "saw another record there", seen: func(h *History) { h.Final["app-repartition-changelog"][0].Timestamp++ }},
+		{name: "did not see a checkpoint", want: []string{"K7"}, says: "the live consumer did not see it", seen: func(h *History) {
+			r := h.Final["app-repartition-changelog"]
+			h.Final["app-repartition-changelog"] = append(slices.Clone(r), Record{Topic: "app-repartition-changelog", Partition: 1, Offset: 1000})
+		}},
+	})
+}
+
+func TestLiveness(t *testing.T) {
+	convict(t, []plant{
+		{name: "open transaction", want: []string{"K8"}, says: "signals/1", seen: func(h *History) { h.Open = []string{"signals/1"} }},
+		{name: "two open transactions", want: []string{"K8"}, says: "dead/0", seen: func(h *History) { h.Open = []string{"signals/1", "dead/0"} }},
+		{name: "lag", want: []string{"K9"}, says: "a lag of 3", seen: func(h *History) { h.Lag = map[string]int64{"app-route signals.raw/0": 3, "app-route signals.raw/1": 0} }},
+		{name: "not judged", want: []string{"K9"}, says: "beyond the last checkpoint", world: func(w *world) {
+			w.repartition(w.send(0, 0, idAt(0, "later"), 5000), 5000)
+		}},
+	})
+}
+
+func TestChain(t *testing.T) {
+	convict(t, []plant{
+		{name: "fork", want: []string{"K10"}, says: "follows one with sequence", world: func(w *world) {
+			w.number[0]--
+			w.commit(0)
+			w.h.Stores = w.h.Stores[:len(w.h.Stores)-1]
+		}},
+		{name: "gap", want: []string{"K10"}, says: "one is missing", world: func(w *world) {
+			w.number[1]++
+			w.commit(1)
+		}},
+		{name: "back", want: []string{"K10"}, says: "it went back", world: func(w *world) {
+			w.next[1]--
+			w.commit(1)
+			w.h.Offsets = w.h.Offsets[:len(w.h.Offsets)-1]
+		}},
+		{name: "a zombie commits what its successor did", want: []string{"K1", "K10", "K11"}, says: "two owners", world: func(w *world) {
+			s := w.send(0, 0, idAt(0, "z"), 5000)
+			w.let(s, "unique", 5000, 5000)
+			w.commit(0)
+			rows, chain, outputs := w.rowsOf(0), w.checkpoints(0), w.h.Live["signals"]
+			w.append(outputs[len(outputs)-1])
+			w.append(*rows[len(rows)-1])
+			w.append(*chain[len(chain)-1])
+		}},
+		{name: "no checkpoint at all", want: []string{"K5", "K9", "K10", "K11"}, says: "is no checkpoint", world: func(w *world) {
+			r := w.checkpoints(1)[2]
+			w.rewrite(r, []byte{9})
+			w.h.Offsets = w.h.Offsets[:0]
+			w.h.Stores = nil
+		}},
+	})
+}
+
+func TestTransactions(t *testing.T) {
+	convict(t, []plant{
+		{name: "a row is missing", want: []string{"K5", "K11"}, says: "the first missing is", world: func(w *world) {
+			w.remove(w.rowsOf(1)[2])
+			w.h.Stores = nil
+		}},
+		{name: "a row is another", want: []string{"K11"}, says: "row 0 of the transaction", world: func(w *world) {
+			w.rowsOf(1)[1].Value = w.rowsOf(1)[0].Value
+			w.h.Stores = nil
+		}},
+		{name: "a row too many", want: []string{"K11"}, says: "the first too many is", world: func(w *world) {
+			w.append(*w.rowsOf(1)[2])
+			w.commit(1)
+		}},
+		{name: "rows change places", want: []string{"K11"}, says: "row 0 of the transaction", world: func(w *world) {
+			w.let(w.send(0, 0, idAt(0, "x"), 5000), "unique", 5000, 5000)
+			w.let(w.send(0, 0, idAt(0, "y"), 5000), "unique", 5000, 5000)
+			w.commit(0)
+			rows := w.rowsOf(0)
+			swap(rows[len(rows)-1], rows[len(rows)-2])
+		}},
+		{name: "rows without a checkpoint", want: []string{"K5", "K9", "K11"}, says: "followed by no checkpoint", world: func(w *world) {
+			w.let(w.send(0, 0, idAt(0, "torn"), 5000), "unique", 5000, 5000)
+		}},
+		{name: "outputs without a checkpoint", want: []string{"K9", "K11"}, says: "which no checkpoint covers", world: func(w *world) {
+			s := w.send(0, 0, idAt(0, "torn"), 3800)
+			w.turned(s, 5000, "late", "dead", fmt.Sprintf("event time %d cannot be judged: stream time is %d, window 1s, grace 100ms", base+3800, base+5000))
+		}},
+		{name: "a checkpoint without outputs", want: []string{"K2", "K11"}, says: "committed without 2 of its outputs", world: func(w *world) {
+			s := w.send(0, 0, idAt(0, "torn"), 5000)
+			w.let(s, "unique", 5000, 5000)
+			w.copied(w.send(0, 0, s.ID, 5000), s, "copies")
+			w.commit(0)
+			w.h.Live["signals"] = w.h.Live["signals"][:len(w.h.Live["signals"])-1]
+			w.h.Live["copies"] = w.h.Live["copies"][:len(w.h.Live["copies"])-1]
+		}},
+		{name: "a checkpoint behind no record", want: []string{"K11"}, says: "but no record of", world: func(w *world) {
+			w.let(w.send(0, 0, idAt(0, "x"), 5000), "unique", 5000, 5000)
+			w.next[0]++
+			w.commit(0)
+		}},
+		{name: "a checkpoint that moves over nothing", want: []string{"K11"}, says: "but no record of", world: func(w *world) {
+			w.next[0]++
+			w.commit(0)
+		}},
+	})
+}

@@ -1,0 +1,205 @@
+package oracle
+
+import (
+	"cmp"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+)
+
+// A digest is what the state of a dedup key is filed under.
+type digest = [16]byte
+
+// A place is where a raw record stands; topic is its number in the manifest.
+type place struct {
+	topic     uint16
+	partition int32
+	offset    int64
+}
+
+// An envelope is what the router says of a record, in the header of that name.
+type envelope struct {
+	digest          digest
+	key             [32]byte
+	time, timestamp int64 // of the event and of the raw record, ms
+	from            place
+	route           []byte
+}
+
+// openEnvelope reads: version 1 | digest 16 | dedup key 32 | event time, varint |
+// timestamp, varint | topic, partition, offset, uvarints | route's name.
+func openEnvelope(r *Record) (e envelope, err error) {
+	if len(r.Headers) == 0 || r.Headers[0].Key != "oncebus-envelope" {
+		return e, errors.New("has no envelope as its first header")
+	}
+	b := r.Headers[0].Value
+	if len(b) < 49 || b[0] != 1 {
+		return e, fmt.Errorf("has an envelope that is none: %x", b)
+	}
+	copy(e.digest[:], b[1:])
+	copy(e.key[:], b[17:])
+	f := fields{rest: b[49:]}
+	e.time, e.timestamp = f.signed(), f.signed()
+	e.from = place{uint16(f.unsigned(1 << 16)), int32(f.unsigned(1 << 31)), int64(f.unsigned(1 << 63))}
+	if e.route = f.rest; f.bad {
+		return e, fmt.Errorf("has an envelope that is none: %x", b)
+	}
+	return e, nil
+}
+
+// fields reads varints off a slice.
+type fields struct {
+	rest []byte
+	bad  bool
+}
+
+func (f *fields) take(n int) {
+	if n <= 0 {
+		f.bad, f.rest = true, nil
+		return
+	}
+	f.rest = f.rest[n:]
+}
+
+func (f *fields) signed() int64 {
+	v, n := binary.Varint(f.rest)
+	f.take(n)
+	return v
+}
+
+func (f *fields) unsigned(below uint64) uint64 {
+	v, n := binary.Uvarint(f.rest)
+	f.take(n)
+	f.bad = f.bad || v >= below
+	return v
+}
+
+// A row is the state of one dedup key: when and where it was first seen.
+type row struct {
+	first int64
+	at    place
+	class uint8
+}
+
+// value is the row as it stands in the changelog: version | no flags | class |
+// status "seen" | first | topic | partition | offset.
+func (r *row) value(dst []byte) []byte {
+	dst = append(dst, 1, 0, r.class, 0)
+	dst = binary.AppendVarint(dst, r.first)
+	dst = binary.AppendUvarint(dst, uint64(r.at.topic))
+	dst = binary.AppendUvarint(dst, uint64(r.at.partition))
+	return binary.AppendUvarint(dst, uint64(r.at.offset))
+}
+
+// A fold is the state of one partition of the repartition topic after some of
+// its records.
+type fold struct {
+	rows  map[digest]row
+	times [256]int64 // stream time by class
+	seen  [256]bool  // the class has a stream time
+}
+
+func newFold() *fold { return &fold{rows: map[digest]row{}} }
+
+// A judgement is what has to become of a record.
+type judgement struct {
+	verdict string
+	topic   string // where it goes; "" for nowhere
+	reason  string
+	first   *row // the first copy, of a duplicate
+	row     row  // the one to be written if the record arrives in its topic
+	wrote   bool
+}
+
+// judge is the product's section 6, "Time", in one place. e.time is set to the
+// event time that counts.
+func (f *fold) judge(e *envelope, r *Route, present int64) judgement {
+	last, running := f.times[r.Class], f.seen[r.Class]
+	if latest := add(present, r.Skew); e.time > latest {
+		if r.Future != Clamp {
+			return judgement{verdict: "invalid", topic: r.DeadLetter,
+				reason: fmt.Sprintf("event time %d is more than %v ahead of the broker's %d", e.time, ms(r.Skew), present)}
+		}
+		e.time = latest
+	}
+	late := func() judgement {
+		return judgement{verdict: "late", topic: r.to(r.Late),
+			reason: fmt.Sprintf("event time %d cannot be judged: stream time is %d, window %v, grace %v", e.time, last, ms(r.Window), ms(r.Grace))}
+	}
+	if running && e.time < add(last, -add(r.Window, r.Grace)) {
+		return late()
+	}
+	f.times[r.Class], f.seen[r.Class] = max(e.time, last), true
+	if !running {
+		f.times[r.Class] = e.time
+	}
+	next := row{first: e.time, at: e.from, class: r.Class}
+	prior, known := f.rows[e.digest]
+	forgotten := running && prior.first < add(last, -add(add(r.Window, r.Window), r.Grace))
+	switch {
+	case !known || forgotten:
+		return judgement{verdict: "unique", topic: r.Output, row: next, wrote: true}
+	case e.time < add(prior.first, -r.Window):
+		return late()
+	case e.time > add(prior.first, r.Window):
+		return judgement{verdict: "expired", topic: r.Output, row: next, wrote: true}
+	}
+	return judgement{verdict: "duplicate", first: &prior, topic: r.to(cmp.Or(r.Duplicates, Drop)),
+		reason: fmt.Sprintf("copy %v after the first, window %v", ms(e.time-prior.first), ms(r.Window))}
+}
+
+// to is the topic that a policy sends a record to; "" for none.
+func (r *Route) to(p Policy) string {
+	switch p {
+	case Pass, Flag:
+		return r.Output
+	case To:
+		return r.DuplicatesTo
+	case Drop:
+		return ""
+	}
+	return r.DeadLetter
+}
+
+func ms(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
+
+// add is a+b, or the end of int64 that lies that way.
+func add(a, b int64) int64 {
+	switch {
+	case b > 0 && a > math.MaxInt64-b:
+		return math.MaxInt64
+	case b < 0 && a < math.MinInt64-b:
+		return math.MinInt64
+	}
+	return a + b
+}
+
+// A checkpoint is a task's place in its input, as its changelog tells it.
+type checkpoint struct {
+	next, sequence int64
+	times          [256]int64
+	seen           [256]bool
+}
+
+// openCheckpoint reads: version 1 | next, leader epoch, sequence, varints | for
+// each class that has one: class | stream time, varint.
+func openCheckpoint(b []byte) (c checkpoint, err error) {
+	if len(b) == 0 || b[0] != 1 {
+		return c, fmt.Errorf("is no checkpoint: %x", b)
+	}
+	f := fields{rest: b[1:]}
+	c.next = f.signed()
+	f.signed()
+	c.sequence = f.signed()
+	for len(f.rest) > 0 {
+		class := f.rest[0]
+		f.rest = f.rest[1:]
+		c.times[class], c.seen[class] = f.signed(), true
+	}
+	if f.bad {
+		return c, fmt.Errorf("is no checkpoint: %x", b)
+	}
+	return c, nil
+}

@@ -1,0 +1,171 @@
+package oracle
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// A source is a partition of an input topic.
+type source struct {
+	topic     uint16
+	partition int32
+}
+
+// A sourceLane holds what was sent to one source, offsets rising.
+type sourceLane struct {
+	sent []*Sent
+	done []bool // routed, or turned away
+}
+
+func (l *sourceLane) find(offset int64) int {
+	i, ok := slices.BinarySearchFunc(l.sent, offset, func(s *Sent, offset int64) int { return cmp.Compare(s.Offset, offset) })
+	if !ok {
+		return -1
+	}
+	return i
+}
+
+// readSent sorts the raw records by where they stand.
+func (c *check) readSent() {
+	for i := range c.h.Sent {
+		s := &c.h.Sent[i]
+		number, ok := c.cfg.Topics[s.Topic]
+		if !ok {
+			c.add("K2", "%s: sent to a topic that is no input", at(&s.Record))
+			continue
+		}
+		if s.ID == "" {
+			c.report.Unkeyed++
+		}
+		from := source{number, s.Partition}
+		if c.sources[from] == nil {
+			c.sources[from] = &sourceLane{}
+		}
+		c.sources[from].sent = append(c.sources[from].sent, s)
+	}
+	for _, lane := range c.sources {
+		slices.SortStableFunc(lane.sent, func(a, b *Sent) int { return cmp.Compare(a.Offset, b.Offset) })
+		lane.done = make([]bool, len(lane.sent))
+	}
+}
+
+// routed compares a record of the repartition topic with the one that was
+// sent: there is one (K2), it was not routed before (K1), it has the right key
+// (K2), is untouched (K3) and in its order (K4).
+func (c *check) routed(t *task, r *Record, e *envelope) {
+	from, text := source{e.from.topic, e.from.partition}, c.office.text(e.from)
+	lane := c.sources[from]
+	i := -1
+	if lane != nil {
+		i = lane.find(e.from.offset)
+	}
+	if i < 0 {
+		c.add("K2", "%s: routed from %s, where nobody sent a record; record key %s, dedup key %x", at(r), text, brief(r.Key), e.key)
+		return
+	}
+	s := lane.sent[i]
+	if lane.done[i] {
+		c.add("K1", "%s: %s was routed before; id %q, record key %s", at(r), text, s.ID, brief(r.Key))
+		return
+	}
+	lane.done[i] = true
+	if last, ok := t.lastFrom[from]; ok && e.from.offset < last {
+		c.add("K4", "%s: from %s, but offset %d of that partition stands before it; id %q, record key %s", at(r), text, last, s.ID, brief(r.Key))
+	}
+	t.lastFrom[from] = max(t.lastFrom[from], e.from.offset)
+	if s.ID == "" {
+		c.add("K2", "%s: routed from %s, but it cannot be keyed and belongs into the dead-letter topic; dedup key %x", at(r), text, e.key)
+		return
+	}
+	if key := sha256.Sum256([]byte(s.ID)); key != e.key {
+		c.add("K2", "%s: from %s with dedup key %x, want %x, the SHA-256 of id %q", at(r), text, e.key, key, s.ID)
+	} else if want := c.digest(s, e); want != e.digest {
+		c.add("K2", "%s: from %s with state digest %x, want %x for id %q of route %s", at(r), text, e.digest, want, s.ID, s.Route)
+	}
+	if string(e.route) != s.Route {
+		c.add("K2", "%s: from %s by route %q, want %q; id %q", at(r), text, e.route, s.Route, s.ID)
+	}
+	if diff := untouched(&s.Record, r, e); diff != "" {
+		c.add("K3", "%s: from %s, not as it was sent: %s; id %q", at(r), text, diff, s.ID)
+	}
+	if want := cmp.Or(s.Time, s.Timestamp); e.time != want {
+		c.add("K3", "%s: from %s with event time %d, want %d; id %q", at(r), text, e.time, want, s.ID)
+	}
+}
+
+// digest is what the state of a sent record's key is filed under: the start of
+// the SHA-256 of the netstrings of namespace, kind of source and dedup key.
+func (c *check) digest(s *Sent, e *envelope) digest {
+	namespace := s.Route
+	if r := c.routes[s.Route]; r != nil {
+		namespace = cmp.Or(r.Namespace, r.Name)
+	}
+	var b []byte
+	for _, part := range []string{namespace, cmp.Or(s.Kind, "id"), string(e.key[:])} {
+		b = append(strconv.AppendInt(b, int64(len(part)), 10), ':')
+		b = append(append(b, part...), ',')
+	}
+	sum := sha256.Sum256(b)
+	return digest(sum[:16])
+}
+
+// untouched names what of a sent record was changed on the way to the
+// repartition topic; "" for nothing. Headers of oncebus's prefix must be gone.
+func untouched(s, r *Record, e *envelope) string {
+	var diff []string
+	if !same(s.Key, r.Key) {
+		diff = append(diff, "record key "+brief(r.Key)+", was "+brief(s.Key))
+	}
+	if !same(s.Value, r.Value) {
+		diff = append(diff, "value "+brief(r.Value)+", was "+brief(s.Value))
+	}
+	if s.Timestamp != e.timestamp {
+		diff = append(diff, "timestamp "+strconv.FormatInt(e.timestamp, 10)+", was "+strconv.FormatInt(s.Timestamp, 10))
+	}
+	if !sameForeign(s.Headers, r.Headers[1:]) {
+		diff = append(diff, "headers "+showHeaders(r.Headers[1:])+", were "+showHeaders(s.Headers))
+	}
+	return strings.Join(diff, "; ")
+}
+
+// sameForeign reports whether got is sent without oncebus's own headers.
+func sameForeign(sent, got []Header) bool {
+	n := 0
+	for _, h := range sent {
+		if !foreign(h) {
+			continue
+		}
+		if n == len(got) || h.Key != got[n].Key || !same(h.Value, got[n].Value) {
+			return false
+		}
+		n++
+	}
+	return n == len(got)
+}
+
+func showHeaders(headers []Header) string {
+	var b strings.Builder
+	b.WriteByte('[')
+	for i, h := range headers {
+		if i > 0 {
+			b.WriteByte(' ')
+		}
+		b.WriteString(h.Key + "=" + brief(h.Value))
+	}
+	return b.String() + "]"
+}
+
+// unrouted finds the sent records that went nowhere (K2). Those without a key
+// are looked for among the dead letters.
+func (c *check) unrouted() {
+	for _, lane := range c.sources {
+		for i, s := range lane.sent {
+			if s.ID != "" && !lane.done[i] {
+				c.add("K2", "%s: acknowledged, but it never reached %s: lost; id %q, record key %s", at(&s.Record), c.cfg.Repartition, s.ID, brief(s.Key))
+			}
+		}
+	}
+}

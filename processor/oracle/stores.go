@@ -1,0 +1,101 @@
+package oracle
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"slices"
+)
+
+// storesOf returns the stores of a partition by rising position.
+func (c *check) storesOf(partition int32) []*Store {
+	var stores []*Store
+	for i := range c.h.Stores {
+		if c.h.Stores[i].Partition == partition {
+			stores = append(stores, &c.h.Stores[i])
+		}
+	}
+	slices.SortStableFunc(stores, func(a, b *Store) int { return cmp.Compare(a.Position, b.Position) })
+	return stores
+}
+
+// store compares a local store with the changelog below its position, which t
+// has just folded (K5). It may lack rows that can decide nothing any more, and
+// what compaction had removed before the store was restored: the successor of
+// such a record stands beyond the position.
+func (c *check) store(t *task, s *Store) {
+	c.report.StoreRows += len(s.Rows)
+	final := c.finals[c.cfg.Changelog][t.partition]
+	gone := func(r *Record) bool { return !c.report.Unread && find(final, r.Offset) == nil }
+	where := fmt.Sprintf("store of %s/%d at position %d", c.cfg.Changelog, t.partition, s.Position)
+	if s.Position == 0 && len(s.Rows) == 0 && len(s.Checkpoint) == 0 {
+		return
+	}
+	switch {
+	case t.checkpoint == nil && len(s.Checkpoint) > 0:
+		c.add("K5", "%s: a checkpoint %x, the changelog has none below that", where, s.Checkpoint)
+	case t.checkpoint == nil, bytes.Equal(t.checkpoint.Value, s.Checkpoint):
+	case gone(t.checkpoint) && (len(s.Checkpoint) == 0 || t.wrote(s.Checkpoint)):
+	default:
+		c.add("K5", "%s: checkpoint %x, want %x of %s", where, s.Checkpoint, t.checkpoint.Value, at(t.checkpoint))
+	}
+	horizons := c.horizons(s)
+	for _, d := range sortedKeys(t.latest) {
+		newest := t.latest[d]
+		got, ok := s.Rows[string(d[:])]
+		switch {
+		case ok && bytes.Equal(got, newest.Value), gone(newest), expired(newest.Value, &horizons) && (!ok || expired(got, &horizons)):
+		case !ok:
+			c.add("K5", "%s: no row for %x, want %x of %s", where, d, newest.Value, at(newest))
+		default:
+			c.add("K5", "%s: the row of %x is %x, want %x of %s", where, d, got, newest.Value, at(newest))
+		}
+	}
+	for key, got := range s.Rows {
+		if len(key) != len(digest{}) || t.latest[digest([]byte(key))] == nil {
+			c.add("K5", "%s: a row for %x, which the changelog does not have below that: %x", where, key, got)
+		}
+	}
+}
+
+// wrote reports whether a checkpoint is one of those so far.
+func (t *task) wrote(value []byte) bool {
+	return slices.ContainsFunc(t.checkpoints, func(r *Record) bool { return bytes.Equal(r.Value, value) })
+}
+
+// A horizon is the time below which rows of a class may have been dropped.
+type horizon struct {
+	time int64
+	ok   bool // there is one
+}
+
+// horizons returns the horizon of each class. They follow from the store's own
+// checkpoint: one class has one stream time, its routes may differ in patience.
+func (c *check) horizons(s *Store) (before [256]horizon) {
+	cp, err := openCheckpoint(s.Checkpoint)
+	if err != nil {
+		return before // no checkpoint, no stream time: nothing may be missing
+	}
+	for i := range c.cfg.Routes {
+		r := &c.cfg.Routes[i]
+		if !cp.seen[r.Class] {
+			continue
+		}
+		time := add(cp.times[r.Class], -hold(r))
+		if b := &before[r.Class]; !b.ok || time < b.time {
+			*b = horizon{time, true}
+		}
+	}
+	return before
+}
+
+// expired reports whether a row, as the changelog has it, lies below its
+// class's horizon.
+func expired(value []byte, horizons *[256]horizon) bool {
+	if len(value) < 5 {
+		return false
+	}
+	f := fields{rest: value[4:]}
+	first, h := f.signed(), horizons[value[2]]
+	return !f.bad && h.ok && first < h.time
+}
