@@ -1,8 +1,8 @@
 //go:build unix
 
-// Package kafkatest runs a real Apache Kafka for tests and benchmarks: one KRaft node on the loopback address, with its own
-// data directory, taken from the jars the project publishes on Maven Central. No container engine is needed, only Java 17 and,
-// the first time, Maven; the jars are then kept in the user's cache directory and later starts need no network.
+// Package kafkatest runs a real Apache Kafka for tests and benchmarks: a KRaft node on the loopback address, or several, each with
+// its own data directory, taken from the jars the project publishes on Maven Central. No container engine is needed, only Java 17
+// and, the first time, Maven; the jars are then kept in the user's cache directory and later starts need no network.
 //
 // A package that needs one broker for all its tests:
 //
@@ -14,7 +14,8 @@
 //	}
 //
 // A test that stops, kills or restarts its broker takes one for itself with [Start]. Code without a [testing.TB] calls
-// [StartBroker].
+// [StartBroker], or [StartCluster] for several brokers with replicated topics, each of which can be stopped, killed, paused and
+// started again. Further listeners ([WithListener]) are for security settings and for the faults of package proxy below this one.
 //
 // Environment:
 //

@@ -64,7 +64,7 @@ func Shared(tb testing.TB) *Broker {
 
 func startShared(ctx context.Context) (b *Broker, dir string, err error) {
 	if seeds := os.Getenv("ONCEBUS_TEST_BROKERS"); seeds != "" {
-		b = &Broker{seeds: strings.Split(seeds, ","), external: true}
+		b = &Broker{&Cluster{seeds: strings.Split(seeds, ","), external: true}}
 		if err := b.connect(); err != nil {
 			return nil, "", err
 		}

@@ -1,0 +1,29 @@
+package processor
+
+import (
+	"slices"
+	"testing"
+)
+
+// TestWorkersAreToldApart by brokers: each worker's client id is its own and
+// begins with the process's, by which a quota, a log line or a fault in the
+// network before the broker (processor/kafkatest/proxy) finds all of them.
+func TestWorkersAreToldApart(t *testing.T) {
+	b := newBench(t, benchRoutes)
+	b.createTopic("signals.raw", 4)
+	b.ready(b.start(b.config("one")))
+	groups, err := b.admin.DescribeGroups(t.Context(), groupName("app", stageRoute), groupName("app", stageDedup))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ids []string
+	for _, g := range groups {
+		for _, m := range g.Members {
+			ids = append(ids, m.ClientID)
+		}
+	}
+	slices.Sort(ids)
+	if want := []string{"app-one-dedup-0", "app-one-route-0"}; !slices.Equal(ids, want) {
+		t.Errorf("client ids %v, want %v", ids, want)
+	}
+}

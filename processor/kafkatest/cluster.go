@@ -1,0 +1,242 @@
+//go:build unix
+
+package kafkatest
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+const (
+	// portTries is how often a first start looks for other ports when another process took one between our look and Kafka's bind.
+	portTries = 3
+	// replicasMax is the replication factor of internal topics and the default one, where there are as many brokers; with three
+	// replicas two must have a record.
+	replicasMax = 3
+	// controllerID and controllerHeapMiB are of the controller of a cluster of several brokers.
+	controllerID      = 100
+	controllerHeapMiB = 256
+)
+
+// Cluster is one or more Apache Kafka brokers, or the cluster of ONCEBUS_TEST_BROKERS. A broker that is alone is its own
+// controller, but for [WithController]. Several have a controller in a process of its own, which stays when brokers go: what is
+// lost with them are replicas, and not also the quorum that says so. Methods are for one goroutine.
+type Cluster struct {
+	seeds    []string
+	client   *kgo.Client
+	admin    *kadm.Client
+	external bool
+
+	// The rest belongs to nodes of our own.
+	dir        string
+	opts       options
+	brokers    []*Node
+	controller *Node // nil if the only broker is it
+}
+
+// StartCluster starts n brokers of Apache Kafka with their data and logs below dir, which must exist, and returns once clients
+// can use groups and transactions. With three brokers or more internal topics and topics that do not say otherwise have three
+// replicas, two of which must be in sync for a write. The caller calls [Cluster.Close]; dir stays. On a machine without Java or
+// the jars the error is [ErrUnavailable]; otherwise it carries the end of the log of the node that failed.
+func StartCluster(ctx context.Context, dir string, n int, opts ...Option) (*Cluster, error) {
+	c := &Cluster{dir: dir, opts: newOptions(opts)}
+	if n < 1 {
+		return nil, fmt.Errorf("start a cluster of %d brokers: need one at least", n)
+	}
+	if err := c.opts.validate(n); err != nil {
+		return nil, err
+	}
+	dist, err := install(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for try := 1; ; try++ {
+		err := c.firstStart(ctx, dist, n)
+		if err == nil {
+			return c, nil
+		}
+		if !errors.Is(err, errPortTaken) || try == portTries {
+			return nil, errors.Join(err, c.Close())
+		}
+		if err := c.Close(); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// firstStart chooses ports, formats the storage and starts the nodes on it.
+func (c *Cluster) firstStart(ctx context.Context, dist dist, n int) error {
+	settings, err := c.plan(ctx, dist, n)
+	if err != nil {
+		return err
+	}
+	id := make([]byte, 16)
+	rand.Read(id) // never fails (crypto/rand)
+	id[0] = 'K'   // so that the encoded id cannot start with the dash of an option
+	clusterID := base64.RawURLEncoding.EncodeToString(id)
+	err = c.eachNode(func(node *Node) error { return node.format(ctx, clusterID, settings[node]) })
+	if err != nil {
+		return err
+	}
+	if err := c.connect(); err != nil {
+		return err
+	}
+	for _, node := range c.nodes() {
+		if err := node.launch(ctx); err != nil {
+			return err
+		}
+	}
+	return waitReady(ctx, c.nodes(), c.probe)
+}
+
+// plan names the nodes, their ports and their settings.
+func (c *Cluster) plan(ctx context.Context, dist dist, n int) (map[*Node][]byte, error) {
+	ways := 1 + len(c.opts.listeners) // of each broker
+	ports, err := freePorts(ctx, n*ways+1)
+	if err != nil {
+		return nil, err
+	}
+	c.brokers, c.controller, c.seeds = nil, nil, nil
+	apart := n > 1 || c.opts.apart
+	quorum := fmt.Sprintf("%d@%s", 1, loopback(ports[n*ways]))
+	if apart {
+		quorum = fmt.Sprintf("%d@%s", controllerID, loopback(ports[n*ways]))
+	}
+	settings := map[*Node][]byte{}
+	for i := range n {
+		node := &Node{id: int32(i + 1), dir: c.dir, dist: dist, heapMiB: c.opts.heapMiB, listen: map[string]string{}}
+		if apart {
+			node.dir = filepath.Join(c.dir, fmt.Sprintf("broker-%d", node.id))
+		}
+		if node.heapMiB == 0 {
+			node.heapMiB = 512
+			if n > 1 {
+				node.heapMiB = 384
+			}
+		}
+		node.addr = loopback(ports[i*ways])
+		node.listen[plainListener] = node.addr
+		for j, l := range c.opts.listeners {
+			node.listen[l.Name] = loopback(ports[i*ways+1+j])
+		}
+		c.brokers = append(c.brokers, node)
+		c.seeds = append(c.seeds, node.addr)
+		settings[node] = serverProperties(c.opts, node, n, quorum)
+	}
+	if apart {
+		c.controller = &Node{
+			id: controllerID, dir: filepath.Join(c.dir, "controller"), dist: dist, heapMiB: controllerHeapMiB,
+			addr: loopback(ports[n*ways]), controller: true,
+		}
+		settings[c.controller] = serverProperties(c.opts, c.controller, n, quorum)
+	}
+	return settings, nil
+}
+
+// nodes are all processes of the cluster, the controller first.
+func (c *Cluster) nodes() []*Node {
+	if c.controller == nil {
+		return c.brokers
+	}
+	return append([]*Node{c.controller}, c.brokers...)
+}
+
+// eachNode does the same with every node side by side.
+func (c *Cluster) eachNode(do func(*Node) error) error {
+	nodes := c.nodes()
+	errs := make([]error, len(nodes))
+	var wg sync.WaitGroup
+	for i, node := range nodes {
+		wg.Go(func() { errs[i] = do(node) })
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+// connect opens the client that Admin hands out.
+func (c *Cluster) connect() (err error) {
+	// Nodes may be away for a while and return: look for them often.
+	c.client, err = kgo.NewClient(kgo.SeedBrokers(c.seeds...), kgo.MetadataMinAge(50*time.Millisecond))
+	if err != nil {
+		return fmt.Errorf("make the admin client for %v: %w", c.seeds, err)
+	}
+	c.admin = kadm.NewClient(c.client)
+	return nil
+}
+
+// probe asks for what clients need: the brokers in the metadata, and a group and a transaction coordinator. The latter also
+// makes Kafka create its internal topics now instead of inside the first test.
+func (c *Cluster) probe(ctx context.Context) error {
+	for _, seed := range c.seeds {
+		if err := dial(ctx, seed); err != nil {
+			return err
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, probeMax)
+	defer cancel()
+	brokers, err := c.admin.ListBrokers(ctx)
+	if err != nil {
+		return err
+	}
+	if want := max(1, len(c.brokers)); len(brokers) < want {
+		return fmt.Errorf("%d of %d brokers in the metadata yet", len(brokers), want)
+	}
+	if err := c.admin.FindGroupCoordinators(ctx, "kafkatest").Error(); err != nil {
+		return fmt.Errorf("group coordinator: %w", err)
+	}
+	if err := c.admin.FindTxnCoordinators(ctx, "kafkatest").Error(); err != nil {
+		return fmt.Errorf("transaction coordinator: %w", err)
+	}
+	return nil
+}
+
+// WaitReady returns once every broker is in the metadata and groups and transactions have coordinators, as after StartCluster.
+// All nodes must be running.
+func (c *Cluster) WaitReady(ctx context.Context) error {
+	return waitReady(ctx, c.nodes(), c.probe)
+}
+
+// Seeds returns the addresses to connect to, in the order of the brokers' ids.
+func (c *Cluster) Seeds() []string { return slices.Clone(c.seeds) }
+
+// ListenAddrs returns where the brokers listen by the name of a listener (see [WithListener]), in the order of their ids: what
+// a proxy forwards to, or the seeds for clients where no other addresses are advertised. It is nil for a name that is not there.
+func (c *Cluster) ListenAddrs(name string) []string {
+	var addrs []string
+	for _, node := range c.brokers {
+		if addr, ok := node.listen[name]; ok {
+			addrs = append(addrs, addr)
+		}
+	}
+	return addrs
+}
+
+// Admin returns the cluster's admin client. It stays open until [Cluster.Close].
+func (c *Cluster) Admin() *kadm.Client { return c.admin }
+
+// External says that the cluster is that of ONCEBUS_TEST_BROKERS, which has no nodes that could be touched.
+func (c *Cluster) External() bool { return c.external }
+
+// Brokers returns the brokers in the order of their ids, which count from 1.
+func (c *Cluster) Brokers() []*Node { return slices.Clone(c.brokers) }
+
+// Controller returns the process that is controller and nothing else; nil in a cluster of one broker, which is both.
+func (c *Cluster) Controller() *Node { return c.controller }
+
+// Close kills what runs of the cluster and closes the admin client. It may be called again.
+func (c *Cluster) Close() error {
+	if c.client != nil {
+		c.client.Close()
+	}
+	return c.eachNode((*Node).Kill)
+}

@@ -1,0 +1,274 @@
+//go:build unix
+
+package kafkatest
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+const (
+	// startMax is how long one start may take: about 5 s here, a multiple on a loaded build machine.
+	startMax = 5 * time.Minute
+	// stopMax is how long a stop by SIGTERM may take before the node is killed.
+	stopMax = 30 * time.Second
+	// probeEvery and probeMax pace the question whether a node is ready.
+	probeEvery = 100 * time.Millisecond
+	probeMax   = 5 * time.Second
+	// logTailLines is how much of a node's log goes into an error.
+	logTailLines = 20
+)
+
+// errPortTaken says that Kafka found one of its ports in use.
+var errPortTaken = errors.New("port in use")
+
+//go:embed log4j2.properties
+var log4j []byte
+
+// Node is one process of a cluster: a broker, a controller, or both. Its methods are for one goroutine; different nodes may be
+// used side by side.
+type Node struct {
+	id      int32
+	dir     string
+	dist    dist
+	heapMiB int
+	// addr is the listener that shows whether the node is up, of its controller if it is no broker.
+	addr       string
+	controller bool // and nothing else
+	listen     map[string]string
+	proc       *Process
+	mark       int64 // length of the log at the newest launch
+}
+
+// ID returns the node's id in Kafka, from 1.
+func (n *Node) ID() int32 { return n.id }
+
+// LogPath is the file with the node's log, across restarts.
+func (n *Node) LogPath() string { return n.path("kafka.log") }
+
+// LogTail returns the last lines of the node's log, for a failure's message.
+func (n *Node) LogTail() string {
+	log, err := os.ReadFile(n.LogPath())
+	if err != nil {
+		return err.Error()
+	}
+	return tail(log, logTailLines)
+}
+
+// Running says whether the node's process exists; a paused one does.
+func (n *Node) Running() bool {
+	if n.proc == nil {
+		return false
+	}
+	select {
+	case <-n.proc.Exited():
+		return false
+	default:
+		return true
+	}
+}
+
+// Stop ends the node with SIGTERM and waits for it; a paused node is continued for that. If it takes longer than half a minute
+// it is killed, which is an error.
+func (n *Node) Stop() error {
+	if n.proc == nil {
+		return nil
+	}
+	if err := errors.Join(n.proc.Signal(syscall.SIGTERM), n.proc.Signal(syscall.SIGCONT)); err != nil {
+		return err
+	}
+	timer := time.NewTimer(stopMax)
+	defer timer.Stop()
+	select {
+	case <-n.proc.Exited():
+		return nil
+	case <-timer.C:
+		return errors.Join(fmt.Errorf("stop Kafka's node %d: it took more than %v and was killed; end of its log:\n%s", n.id, stopMax, n.LogTail()), n.Kill())
+	}
+}
+
+// Kill ends the node with SIGKILL and waits until it is gone. What it wrote stays in the page cache, so this is the death of a
+// process, not of a machine.
+func (n *Node) Kill() error {
+	if n.proc == nil {
+		return nil
+	}
+	return n.proc.Kill()
+}
+
+// Pause stops the node's process where it is (SIGSTOP): its connections stay open and nobody answers.
+func (n *Node) Pause() error { return n.running("pause", syscall.SIGSTOP) }
+
+// Resume lets a paused node go on (SIGCONT); one that is not paused stays as it is.
+func (n *Node) Resume() error { return n.running("resume", syscall.SIGCONT) }
+
+// running sends a signal to a process that must exist.
+func (n *Node) running(verb string, sig syscall.Signal) error {
+	if !n.Running() {
+		return fmt.Errorf("%s Kafka's node %d: it is not running", verb, n.id)
+	}
+	return n.proc.Signal(sig)
+}
+
+// Restart starts a stopped or killed node again on its data and ports and returns when it serves: a broker, when it says itself
+// that it takes part in the cluster, which needs the controller; a controller, when it knows who leads.
+func (n *Node) Restart(ctx context.Context) error {
+	if n.Running() {
+		return fmt.Errorf("restart Kafka's node %d: it is running; Stop or Kill it first", n.id)
+	}
+	if err := n.launch(ctx); err != nil {
+		return err
+	}
+	// A client of its own, and only for this node: the others may be down.
+	client, err := kgo.NewClient(kgo.SeedBrokers(n.addr), kgo.RequestRetries(0))
+	if err != nil {
+		return fmt.Errorf("make a client for %s: %w", n.addr, err)
+	}
+	defer client.Close()
+	return waitReady(ctx, []*Node{n}, func(ctx context.Context) error { return n.probe(ctx, client) })
+}
+
+// probe asks the node whether it serves.
+func (n *Node) probe(ctx context.Context, client *kgo.Client) error {
+	if err := dial(ctx, n.addr); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, probeMax)
+	defer cancel()
+	req := kmsg.NewPtrDescribeClusterRequest()
+	if n.controller {
+		req.EndpointType = 2 // controllers
+	}
+	resp, err := client.SeedBrokers()[0].Request(ctx, req)
+	if err != nil {
+		return err
+	}
+	cluster, ok := resp.(*kmsg.DescribeClusterResponse)
+	if !ok {
+		return fmt.Errorf("node %d answered DescribeCluster with %T", n.id, resp)
+	}
+	if n.controller {
+		if cluster.ControllerID < 0 {
+			return fmt.Errorf("controller %d does not know who leads", n.id)
+		}
+		return nil
+	}
+	for _, b := range cluster.Brokers { // without those that are fenced
+		if b.NodeID == n.id {
+			return nil
+		}
+	}
+	return fmt.Errorf("node %d has no place in the cluster yet", n.id)
+}
+
+// format writes the node's settings and formats its storage, for a first start.
+func (n *Node) format(ctx context.Context, clusterID string, properties []byte) error {
+	if err := os.MkdirAll(n.dir, 0o750); err != nil {
+		return fmt.Errorf("make the directory of Kafka's node %d: %w", n.id, err)
+	}
+	if err := os.RemoveAll(n.path("data")); err != nil {
+		return fmt.Errorf("clear the data of Kafka's node %d: %w", n.id, err)
+	}
+	if err := os.WriteFile(n.path("log4j2.properties"), log4j, 0o600); err != nil {
+		return fmt.Errorf("write the log settings of Kafka's node %d: %w", n.id, err)
+	}
+	if err := os.WriteFile(n.path("server.properties"), properties, 0o600); err != nil {
+		return fmt.Errorf("write the settings of Kafka's node %d: %w", n.id, err)
+	}
+	format := n.java(ctx, "kafka.tools.StorageTool", "format", "--config", n.path("server.properties"), "--cluster-id", clusterID)
+	if out, err := format.CombinedOutput(); err != nil {
+		return fmt.Errorf("format the storage of Kafka's node %d: %w:\n%s", n.id, err, tail(out, logTailLines))
+	}
+	return nil
+}
+
+// java is a command of the installed Kafka.
+func (n *Node) java(ctx context.Context, class string, args ...string) *exec.Cmd {
+	jvm := []string{
+		fmt.Sprintf("-Xms%dm", n.heapMiB), fmt.Sprintf("-Xmx%dm", n.heapMiB),
+		"-Djava.awt.headless=true", "-Dlog4j2.configurationFile=" + n.path("log4j2.properties"),
+		"-cp", n.dist.classPath, class,
+	}
+	return exec.CommandContext(ctx, n.dist.java, append(jvm, args...)...) //nolint:gosec // program and arguments are ours.
+}
+
+// launch starts the node's process on its formatted storage.
+func (n *Node) launch(ctx context.Context) error {
+	log, err := os.OpenFile(n.LogPath(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return fmt.Errorf("open the log of Kafka's node %d: %w", n.id, err)
+	}
+	defer log.Close() //nolint:errcheck // the child has its own handle; nothing is written through this one.
+	if n.mark, err = log.Seek(0, 2); err != nil {
+		return fmt.Errorf("find the end of the log of Kafka's node %d: %w", n.id, err)
+	}
+	// Not bound to ctx: that is the deadline of the start, the process outlives it.
+	cmd := n.java(context.WithoutCancel(ctx), "kafka.Kafka", n.path("server.properties"))
+	cmd.Stdout, cmd.Stderr = log, log
+	n.proc, err = StartProcess(cmd)
+	return err
+}
+
+// waitReady asks until the probe finds no error, or one of the nodes is dead, or the time is up. It waits on other processes,
+// whose progress nothing announces, hence the ticker.
+func waitReady(ctx context.Context, nodes []*Node, probe func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, startMax)
+	defer cancel()
+	ticker := time.NewTicker(probeEvery)
+	defer ticker.Stop()
+	for {
+		err := probe(ctx)
+		if err == nil {
+			return nil
+		}
+		for _, n := range nodes {
+			if !n.Running() {
+				return n.died(err)
+			}
+		}
+		select {
+		case <-ctx.Done():
+			err = fmt.Errorf("the broker was not ready in time: %w", errors.Join(context.Cause(ctx), err))
+			for _, n := range nodes {
+				err = n.withLog(err)
+			}
+			return err
+		case <-ticker.C:
+		}
+	}
+}
+
+// died is the error of a node whose process ended while it was waited for; err is what was found instead.
+func (n *Node) died(err error) error {
+	if n.proc == nil {
+		return fmt.Errorf("start Kafka's node %d: %w", n.id, err)
+	}
+	err = fmt.Errorf("the broker ended while it started: %w", errors.Join(n.proc.Err(), err))
+	if n.bindFailed() {
+		err = errors.Join(errPortTaken, err)
+	}
+	return n.withLog(err)
+}
+
+func (n *Node) withLog(err error) error {
+	return fmt.Errorf("%w\nend of the log of Kafka's node %d:\n%s", err, n.id, n.LogTail())
+}
+
+// bindFailed says whether the node's log since the launch complains of a port in use.
+func (n *Node) bindFailed() bool {
+	log, err := os.ReadFile(n.LogPath())
+	return err == nil && int64(len(log)) > n.mark && strings.Contains(string(log[n.mark:]), "Address already in use")
+}
+
+func (n *Node) path(name string) string { return filepath.Join(n.dir, name) }

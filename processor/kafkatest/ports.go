@@ -1,0 +1,50 @@
+//go:build unix
+
+package kafkatest
+
+import (
+	"context"
+	"fmt"
+	mathrand "math/rand/v2"
+	"net"
+	"slices"
+	"strconv"
+)
+
+// dial looks whether anybody listens at addr. A port that nobody listens on yet is refused at once; without this a client would
+// retry inside for longer than we want.
+func dial(ctx context.Context, addr string) error {
+	conn, err := (&net.Dialer{Timeout: probeMax}).DialContext(ctx, "tcp", addr)
+	if err != nil {
+		return err
+	}
+	return conn.Close()
+}
+
+// loopback is the address of a port of this machine.
+func loopback(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
+
+// freePorts returns n distinct loopback ports nobody listens on. They lie below the range from which systems take the local
+// ports of outgoing connections (32768 up on Linux, 49152 up elsewhere): such a connection could otherwise sit on the port of a
+// broker that is down for a moment and keep it from coming back.
+func freePorts(ctx context.Context, n int) ([]int, error) {
+	const low, high, tries = 15_000, 32_000, 200
+	var ports []int
+	for range tries {
+		port := low + mathrand.IntN(high-low)
+		if slices.Contains(ports, port) {
+			continue
+		}
+		l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", loopback(port))
+		if err != nil {
+			continue // taken: try another
+		}
+		if err := l.Close(); err != nil {
+			return nil, fmt.Errorf("release port %d: %w", port, err)
+		}
+		if ports = append(ports, port); len(ports) == n {
+			return ports, nil
+		}
+	}
+	return nil, fmt.Errorf("no %d free loopback ports between %d and %d", n, low, high)
+}

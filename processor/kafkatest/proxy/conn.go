@@ -1,0 +1,326 @@
+package proxy
+
+import (
+	"fmt"
+	"net"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// conn is a client's connection and the one to its node that belongs to it. Two goroutines read, one from each side, decide what
+// happens to each frame and put it on the line to the other side; each line has a goroutine that delivers.
+type conn struct {
+	p              *Proxy
+	node           int32
+	client, broker net.Conn
+
+	toBroker, toClient *line
+
+	done chan struct{} // closed by cut: nothing passes any more
+	once sync.Once
+
+	mu       sync.Mutex
+	clientID string     // of the newest request
+	pending  []*request // delivered and not answered, in order
+	answered *sync.Cond // pending has become shorter; uses mu
+}
+
+func newConn(p *Proxy, node int32, client, broker net.Conn) *conn {
+	c := &conn{p: p, node: node, client: client, broker: broker, toBroker: newLine(), toClient: newLine(), done: make(chan struct{})}
+	c.answered = sync.NewCond(&c.mu)
+	return c
+}
+
+// serve carries frames until the connection ends.
+func (c *conn) serve() {
+	var wg sync.WaitGroup
+	wg.Go(c.readRequests)
+	wg.Go(c.readResponses)
+	wg.Go(func() { c.toBroker.run(c.done) })
+	wg.Go(func() { c.toClient.run(c.done) })
+	wg.Wait()
+	c.cut(false)
+}
+
+// cut ends the connection now: both sides are closed and what is on its way is lost.
+func (c *conn) cut(reset bool) {
+	c.once.Do(func() {
+		close(c.done)
+		c.mu.Lock()
+		pending := c.pending
+		c.pending = nil
+		c.mu.Unlock()
+		c.answered.Broadcast()
+		for _, r := range pending {
+			if r.held != nil {
+				late(r, nil, fmt.Errorf("the connection to node %d ended before the answer", c.node))
+			}
+		}
+		closeConn(c.client, reset)
+		closeConn(c.broker, reset)
+	})
+}
+
+// closeConn closes by FIN, or by RST. Closing what the other side has closed already is no error of ours.
+func closeConn(conn net.Conn, reset bool) {
+	if tcp, ok := conn.(*net.TCPConn); ok && reset {
+		tcp.SetLinger(0) //nolint:errcheck // it fails only on a connection that is gone.
+	}
+	conn.Close() //nolint:errcheck // nothing is written through it any more.
+}
+
+// id returns the client id of the newest request, empty before the first.
+func (c *conn) id() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.clientID
+}
+
+// readRequests takes the client's requests until it ends the connection.
+func (c *conn) readRequests() {
+	for {
+		frame, err := readFrame(c.client)
+		var r *request
+		if err == nil {
+			r, err = parseRequest(frame)
+		}
+		if err != nil {
+			c.p.reportFrame(c, "client", err)
+			c.pushEnd(c.toBroker, ToBroker, c.endRequests)
+			return
+		}
+		c.mu.Lock()
+		c.clientID = r.clientID
+		c.mu.Unlock()
+		v := c.p.judge(c.node, r, ToBroker)
+		if !c.toBroker.push(item{gates: v.gates, do: c.delivery(r, v)}, v.delay) {
+			return
+		}
+	}
+}
+
+// delivery is what is to be done with a request when its time has come.
+func (c *conn) delivery(r *request, v verdict) func() error {
+	deliver := func() error { return c.deliver(r, v.limits) }
+	if v.fate == nil {
+		return deliver
+	}
+	switch rule := v.fate.rule; rule.Action {
+	case DropRequest:
+		return func() error { c.cut(rule.Reset); return errStopped }
+	case HoldRequest:
+		return func() error { return c.hold(r, v.fate) }
+	case Refuse:
+		return func() error { return c.refuse(r, v.fate) }
+	default: // DuplicateRequest
+		again := *r
+		again.duplicate = true
+		return func() error {
+			if err := deliver(); err != nil {
+				return err
+			}
+			return c.deliver(&again, v.limits)
+		}
+	}
+}
+
+// deliver writes a request to the node.
+func (c *conn) deliver(r *request, limits []*Fault) error {
+	if r.answered() {
+		c.mu.Lock()
+		if c.closed() {
+			c.mu.Unlock()
+			return errStopped
+		}
+		c.pending = append(c.pending, r)
+		c.mu.Unlock()
+	}
+	if err := write(c.broker, r.frame, limits, c.done); err != nil {
+		return err // the node is gone, which readResponses sees too
+	}
+	c.p.passed(r.key)
+	return nil
+}
+
+// endRequests follows the last request of a client that has gone: the node sees the end of the stream after it, answers what
+// it got, and closes its side.
+func (c *conn) endRequests() error {
+	if half, ok := c.broker.(interface{ CloseWrite() error }); ok && half.CloseWrite() == nil {
+		return errStopped
+	}
+	c.cut(false)
+	return errStopped
+}
+
+// hold ends the client's side and keeps the request for later. It runs in the line to the node, so requests delivered before
+// are not touched and none comes after it.
+func (c *conn) hold(r *request, f *Fault) error {
+	closeConn(c.client, f.rule.Reset)
+	r.held = &held{fault: f}
+	var timeout <-chan time.Time
+	if f.rule.Delay > 0 {
+		timer := time.NewTimer(f.rule.Delay)
+		defer timer.Stop()
+		timeout = timer.C
+	}
+	var err error
+	select {
+	case <-timeout:
+	case <-f.rule.Release:
+	case <-f.removed:
+		err = fmt.Errorf("rule %s was removed while the request was held", f.Name())
+	case <-c.done:
+		err = fmt.Errorf("the connection to node %d ended while the request was held", c.node)
+	}
+	if err == nil {
+		if err = c.deliver(r, nil); err == nil {
+			return errStopped
+		}
+		err = fmt.Errorf("deliver the held request to node %d: %w", c.node, err)
+	}
+	late(r, nil, err)
+	c.cut(false)
+	return errStopped
+}
+
+// late keeps how a held request ended.
+func late(r *request, resp kmsg.Response, err error) {
+	r.held.once.Do(func() {
+		f := r.held.fault
+		req, decodeErr := r.decode()
+		if decodeErr != nil {
+			f.failed(decodeErr)
+		}
+		f.ended(Late{Request: req, Response: resp, Err: err})
+	})
+}
+
+// refuse answers a request in the node's place, after what the node still has to answer.
+func (c *conn) refuse(r *request, f *Fault) error {
+	req, err := r.decode()
+	if err != nil {
+		f.failed(err)
+		return c.deliver(r, nil)
+	}
+	c.mu.Lock()
+	for len(c.pending) > 0 { // cut empties it
+		c.answered.Wait()
+	}
+	c.mu.Unlock()
+	resp := refusal(req, f.rule.Error)
+	c.passBack(r, encodeResponse(r.responseHeader(resp), resp))
+	return nil
+}
+
+func (c *conn) closed() bool {
+	select {
+	case <-c.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// readResponses takes the node's responses until it ends the connection.
+func (c *conn) readResponses() {
+	for {
+		frame, err := readFrame(c.broker)
+		if err != nil {
+			c.p.reportFrame(c, "node", err)
+			if !c.pushEnd(c.toClient, ToClient, func() error { c.cut(false); return errStopped }) {
+				c.cut(false)
+			}
+			return
+		}
+		r, err := c.match(frame)
+		if err != nil {
+			c.p.reportFrame(c, "node", err)
+			c.cut(false)
+			return
+		}
+		if r.held != nil {
+			resp, _, err := r.decodeResponse(frame)
+			late(r, resp, err)
+			c.cut(false)
+			return
+		}
+		if !r.duplicate {
+			c.passBack(r, frame)
+		}
+		c.settle()
+	}
+}
+
+// passBack puts a response on its way to the client.
+func (c *conn) passBack(r *request, frame []byte) {
+	v := c.p.judge(c.node, r, ToClient)
+	var do func() error
+	if v.fate != nil { // DropResponse
+		do = func() error { c.cut(v.fate.rule.Reset); return errStopped }
+	} else {
+		frame := c.patched(r, frame, v.patches)
+		do = func() error { return write(c.client, frame, v.limits, c.done) }
+	}
+	// A line that has stopped has lost its client; the node's other responses are still read, which keeps held requests going.
+	c.toClient.push(item{gates: v.gates, do: do}, v.delay)
+}
+
+// patched returns the response's frame as the patches leave it.
+func (c *conn) patched(r *request, frame []byte, patches []*Fault) []byte {
+	for _, f := range patches {
+		resp, body, err := r.decodeResponse(frame)
+		if err != nil {
+			f.failed(err)
+			continue
+		}
+		if f.rule.Patch != nil {
+			f.rule.Patch(resp)
+		} else {
+			setError(resp, f.rule.Error)
+		}
+		frame = encodeResponse(frame[:body], resp)
+	}
+	return frame
+}
+
+// match returns the request that a response answers: the oldest one, as a node answers in order. It stays in pending until
+// settle.
+func (c *conn) match(frame []byte) (*request, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	id := correlationOf(frame)
+	if len(c.pending) == 0 || c.pending[0].correlation != id {
+		return nil, &frameError{fmt.Errorf("a response with the correlation id %d out of order", id)}
+	}
+	return c.pending[0], nil
+}
+
+// settle takes the oldest request off pending, once its answer is on the line.
+func (c *conn) settle() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.pending) > 0 {
+		c.pending = slices.Delete(c.pending, 0, 1)
+	}
+	c.answered.Broadcast()
+}
+
+// pushEnd puts the end of a direction behind the frames that are on their way, and reports whether the line took it. While a
+// blackhole is there it does not pass.
+func (c *conn) pushEnd(l *line, way Direction, end func() error) bool {
+	do := func() error {
+		for {
+			gates := c.p.blackholes(c.node, c.id(), way)
+			if len(gates) == 0 {
+				return end()
+			}
+			if !passGates(gates, c.done) {
+				return errStopped
+			}
+		}
+	}
+	return l.push(item{do: do}, 0)
+}

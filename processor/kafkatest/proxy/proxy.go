@@ -1,0 +1,307 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// dialMax is how long a connection to a node may take; a node that is down refuses at once.
+const dialMax = 10 * time.Second
+
+// errorsMax is how many protocol errors are kept for Close.
+const errorsMax = 20
+
+// Option changes how a proxy works.
+type Option func(*Proxy)
+
+// WithSeed sets the seed of the draws for [Rule.Probability] and [Rule.Jitter]. Which frame meets which draw still depends on
+// timing.
+func WithSeed(seed uint64) Option {
+	return func(p *Proxy) { p.random = rand.New(rand.NewPCG(seed, seed)) }
+}
+
+// WithLogger lets the proxy log each strike at level Debug and what is not Kafka's protocol at level Warn.
+func WithLogger(log *slog.Logger) Option {
+	return func(p *Proxy) { p.log = log }
+}
+
+// Proxy is a set of listeners on the loopback address, one for each node of a cluster, with the rules they share. Its methods
+// may be called from any goroutine.
+type Proxy struct {
+	log       *slog.Logger
+	listeners []net.Listener
+	ctx       context.Context // ends with Close
+	cancel    context.CancelFunc
+	running   sync.WaitGroup
+
+	mu        sync.Mutex
+	random    *rand.Rand
+	upstreams []string // nil before Forward
+	faults    []*Fault // in the order of Add
+	conns     map[*conn]struct{}
+	accepted  int
+	requests  map[int16]int
+	errs      []error
+}
+
+// Listen opens a proxy for a cluster of n nodes. Clients that connect wait until [Proxy.Forward] says where the nodes are. The
+// caller calls [Proxy.Close].
+func Listen(ctx context.Context, n int, opts ...Option) (*Proxy, error) {
+	p := &Proxy{
+		log: slog.New(slog.DiscardHandler), random: rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())),
+		conns: map[*conn]struct{}{}, requests: map[int16]int{},
+	}
+	for _, opt := range opts {
+		opt(p)
+	}
+	p.ctx, p.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	for range n {
+		l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("listen for node %d of %d: %w", len(p.listeners)+1, n, err), p.Close())
+		}
+		p.listeners = append(p.listeners, l)
+	}
+	return p, nil
+}
+
+// Addrs returns where the proxy listens, in the order of the nodes: what each node advertises, and the seeds for clients.
+func (p *Proxy) Addrs() []string {
+	addrs := make([]string, len(p.listeners))
+	for i, l := range p.listeners {
+		addrs[i] = l.Addr().String()
+	}
+	return addrs
+}
+
+// Forward says where the nodes listen, in the order of [Proxy.Addrs]. New connections go there; a second call moves those that
+// come after it.
+func (p *Proxy) Forward(upstreams []string) error {
+	if len(upstreams) != len(p.listeners) {
+		return fmt.Errorf("forward to %d nodes %v: the proxy was opened for %d", len(upstreams), upstreams, len(p.listeners))
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	first := p.upstreams == nil
+	p.upstreams = slices.Clone(upstreams)
+	if first {
+		for i, l := range p.listeners {
+			p.running.Go(func() { p.accept(int32(i+1), l) })
+		}
+	}
+	return nil
+}
+
+// Add puts a rule to work, behind those that are there. It meets frames that are read from now on.
+func (p *Proxy) Add(rule Rule) (*Fault, error) {
+	if err := rule.validate(); err != nil {
+		return nil, err
+	}
+	if int(rule.Node) > len(p.listeners) {
+		return nil, fmt.Errorf("rule %s: Node %d: the proxy has %d", rule.name(), rule.Node, len(p.listeners))
+	}
+	f := &Fault{rule: rule, proxy: p, removed: make(chan struct{}), changed: make(chan struct{})}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.faults = append(p.faults, f)
+	return f, nil
+}
+
+// Clear removes every rule.
+func (p *Proxy) Clear() {
+	p.mu.Lock()
+	faults := slices.Clone(p.faults)
+	p.mu.Unlock()
+	for _, f := range faults {
+		f.Remove()
+	}
+}
+
+// forget takes a removed fault off the list.
+func (p *Proxy) forget(f *Fault) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.faults = slices.DeleteFunc(p.faults, func(g *Fault) bool { return g == f })
+}
+
+// Cut closes the present connections of m's client and node, by RST if reset is set, and returns how many they were. m's other
+// fields have no meaning here. A held request is lost with its connection.
+func (p *Proxy) Cut(m Match, reset bool) int {
+	p.mu.Lock()
+	var cut []*conn
+	for c := range p.conns {
+		if m.matchesClient(c.node, c.id()) {
+			cut = append(cut, c)
+		}
+	}
+	p.mu.Unlock()
+	for _, c := range cut {
+		c.cut(reset)
+	}
+	return len(cut)
+}
+
+// Connections returns how many connections clients have made so far.
+func (p *Proxy) Connections() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.accepted
+}
+
+// Requests returns how many requests of an API were delivered to the nodes so far.
+func (p *Proxy) Requests(api kmsg.Key) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.requests[api.Int16()]
+}
+
+// Close ends the proxy and all connections through it. The error is what came in that was not Kafka's protocol, if anything.
+func (p *Proxy) Close() error {
+	p.cancel()
+	var errs []error
+	for _, l := range p.listeners {
+		if err := l.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
+			errs = append(errs, fmt.Errorf("close the proxy: %w", err))
+		}
+	}
+	p.Clear()
+	p.Cut(Match{}, false)
+	p.running.Wait()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return errors.Join(append(errs, p.errs...)...)
+}
+
+// accept serves one node's listener until it is closed.
+func (p *Proxy) accept(node int32, l net.Listener) {
+	for {
+		client, err := l.Accept()
+		if err != nil {
+			if p.ctx.Err() == nil {
+				p.report(fmt.Errorf("accept for node %d: %w", node, err))
+			}
+			return
+		}
+		p.running.Go(func() { p.serve(node, client) })
+	}
+}
+
+// serve connects a client to its node.
+func (p *Proxy) serve(node int32, client net.Conn) {
+	p.mu.Lock()
+	p.accepted++
+	upstream := p.upstreams[node-1]
+	p.mu.Unlock()
+	broker, err := (&net.Dialer{Timeout: dialMax}).DialContext(p.ctx, "tcp", upstream)
+	if err != nil {
+		closeConn(client, true) // as near as can be to the refusal that the client would have met
+		return
+	}
+	p.carry(newConn(p, node, client, broker))
+}
+
+// carry serves a connection to its end.
+func (p *Proxy) carry(c *conn) {
+	p.mu.Lock()
+	p.conns[c] = struct{}{}
+	p.mu.Unlock()
+	if p.ctx.Err() != nil { // Close may have looked before c was there to be seen
+		c.cut(false)
+	}
+	c.serve()
+	p.mu.Lock()
+	delete(p.conns, c)
+	p.mu.Unlock()
+}
+
+// verdict is what the rules make of one frame.
+type verdict struct {
+	delay   time.Duration
+	gates   []*Fault // blackholes
+	limits  []*Fault // throttles
+	patches []*Fault
+	fate    *Fault // the rule that decides what is done with the frame; nil if it just passes
+}
+
+// judge lets the rules strike at a request, or at the response to it, going the given way.
+func (p *Proxy) judge(node int32, r *request, way Direction) verdict {
+	p.mu.Lock()
+	faults := slices.Clone(p.faults)
+	p.mu.Unlock()
+	var v verdict
+	for _, f := range faults {
+		if !f.rule.concerns(way) || !f.matches(node, r) || !f.take(p.draw) {
+			continue
+		}
+		p.log.Debug("rule struck", "rule", f.Name(), "node", node, "api", kmsg.NameForKey(r.key), "client_id", r.clientID, "correlation_id", r.correlation)
+		switch f.rule.Action {
+		case DelayRequest, DelayResponse:
+			v.delay += f.rule.Delay + time.Duration(p.draw()*float64(f.rule.Jitter))
+		case Blackhole:
+			v.gates = append(v.gates, f)
+		case Throttle:
+			v.limits = append(v.limits, f)
+		case PatchResponse:
+			v.patches = append(v.patches, f)
+		default:
+			v.fate = f
+			return v
+		}
+	}
+	return v
+}
+
+// blackholes returns the blackholes that a whole connection of a client to a node is in.
+func (p *Proxy) blackholes(node int32, clientID string, way Direction) []*Fault {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var gates []*Fault
+	for _, f := range p.faults {
+		if f.rule.Action == Blackhole && f.rule.concerns(way) && len(f.rule.APIs) == 0 && f.rule.matchesClient(node, clientID) {
+			gates = append(gates, f)
+		}
+	}
+	return gates
+}
+
+// draw returns a random number from 0 up to 1.
+func (p *Proxy) draw() float64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.random.Float64()
+}
+
+func (p *Proxy) passed(api int16) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.requests[api]++
+}
+
+// reportFrame reports what ended the reading from one side, unless that is simply the end of the connection.
+func (p *Proxy) reportFrame(c *conn, side string, err error) {
+	var bad *frameError
+	if errors.As(err, &bad) {
+		p.report(fmt.Errorf("connection of client %q to node %d: from the %s: %w", c.id(), c.node, side, err))
+	} else if !errors.Is(err, io.EOF) {
+		p.log.Debug("connection ended", "client_id", c.id(), "node", c.node, "side", side, "error", err)
+	}
+}
+
+func (p *Proxy) report(err error) {
+	p.log.Warn("not Kafka's protocol", "error", err)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.errs) < errorsMax {
+		p.errs = append(p.errs, err)
+	}
+}

@@ -1,0 +1,224 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// tcpNode plays a node on a socket: it answers every request and says what it got, by correlation id, and when a connection has
+// ended, by 0.
+func tcpNode(t *testing.T) (addr string, got <-chan int32) {
+	t.Helper()
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ids := make(chan int32, 100)
+	done := make(chan struct{})
+	t.Cleanup(func() {
+		closeQuietly(l)
+		<-done
+	})
+	go func() {
+		defer close(done)
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			stop := context.AfterFunc(t.Context(), func() { closeQuietly(conn) }) // before the test's cleanups
+			for {
+				frame, err := readFrame(conn)
+				if err != nil {
+					break
+				}
+				r, err := parseRequest(frame)
+				if err != nil {
+					t.Error(err)
+					break
+				}
+				resp := kmsg.ResponseForKey(r.key)
+				resp.SetVersion(r.version)
+				if _, err := conn.Write(encodeResponse(r.responseHeader(resp), resp)); err != nil {
+					break
+				}
+				ids <- r.correlation
+			}
+			stop()
+			closeQuietly(conn)
+			ids <- 0
+		}
+	}()
+	return l.Addr().String(), ids
+}
+
+func open(t *testing.T, nodes int) *Proxy {
+	t.Helper()
+	p, err := Listen(t.Context(), nodes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := p.Close(); err != nil {
+			t.Errorf("close: %v", err)
+		}
+	})
+	return p
+}
+
+func dialTCP(t *testing.T, addr string) net.Conn {
+	t.Helper()
+	conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { closeQuietly(conn) })
+	if err := conn.SetDeadline(time.Now().Add(30 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	return conn
+}
+
+// ask sends a heartbeat with the correlation id and reads its answer, or returns the error.
+func ask(t *testing.T, conn net.Conn, id int32) error {
+	t.Helper()
+	if _, err := conn.Write(frameOf(heartbeat("g"), "app-one", id)); err != nil {
+		return err
+	}
+	frame, err := readFrame(conn)
+	if err == nil && correlationOf(frame) != id {
+		t.Errorf("answer to %d, asked %d", correlationOf(frame), id)
+	}
+	return err
+}
+
+// Each listener leads to its own node, clients that come early wait, and rules for one node leave the other alone.
+func TestNodes(t *testing.T) {
+	p := open(t, 2)
+	early := dialTCP(t, p.Addrs()[1])
+	addr1, got1 := tcpNode(t)
+	addr2, got2 := tcpNode(t)
+	if err := p.Forward([]string{addr1}); err == nil {
+		t.Error("one address for two nodes is no error")
+	}
+	f, err := p.Add(Rule{Match: Match{Node: 1}, Action: DropResponse})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Forward([]string{addr1, addr2}); err != nil {
+		t.Fatal(err)
+	}
+	if err := ask(t, early, 21); err != nil {
+		t.Error(err)
+	}
+	if err := ask(t, dialTCP(t, p.Addrs()[0]), 11); !errors.Is(err, io.EOF) {
+		t.Errorf("error %v from the node whose responses are dropped", err)
+	}
+	if id1, id2 := <-got1, <-got2; id1 != 11 || id2 != 21 || f.Struck() != 1 || p.Connections() != 2 {
+		t.Errorf("the nodes got %d and %d, %d strikes, %d connections", id1, id2, f.Struck(), p.Connections())
+	}
+}
+
+// A cut with Reset is seen as a reset, without as the end of the stream; only the client meant is cut.
+func TestCutAndReset(t *testing.T) {
+	p := open(t, 1)
+	addr, _ := tcpNode(t)
+	if err := p.Forward([]string{addr}); err != nil {
+		t.Fatal(err)
+	}
+	for reset, want := range map[bool]error{false: io.EOF, true: syscall.ECONNRESET} {
+		conn := dialTCP(t, p.Addrs()[0])
+		if err := ask(t, conn, 1); err != nil {
+			t.Fatal(err)
+		}
+		if n := p.Cut(Match{ClientID: "other"}, reset); n != 0 {
+			t.Errorf("cut %d connections of nobody", n)
+		}
+		if n := p.Cut(Match{ClientID: "app"}, reset); n != 1 {
+			t.Errorf("cut %d connections", n)
+		}
+		if _, err := readFrame(conn); !errors.Is(err, want) {
+			t.Errorf("reset %v: error %v, want %v", reset, err, want)
+		}
+	}
+}
+
+// A client that closes at once after its request has still made it.
+func TestHalfClose(t *testing.T) {
+	p := open(t, 1)
+	addr, got := tcpNode(t)
+	if err := p.Forward([]string{addr}); err != nil {
+		t.Fatal(err)
+	}
+	conn := dialTCP(t, p.Addrs()[0])
+	if _, err := conn.Write(frameOf(endTxn("t", true), "app-one", 5)); err != nil {
+		t.Fatal(err)
+	}
+	if err := conn.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if id, end := <-got, <-got; id != 5 || end != 0 {
+		t.Errorf("the node got %d, %d", id, end)
+	}
+}
+
+// A client that has only ended its sending still gets its answers.
+func TestHalfCloseKeepsAnswers(t *testing.T) {
+	p := open(t, 1)
+	addr, _ := tcpNode(t)
+	if err := p.Forward([]string{addr}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.Add(Rule{Action: DelayResponse, Delay: 200 * time.Millisecond}); err != nil {
+		t.Fatal(err)
+	}
+	conn := dialTCP(t, p.Addrs()[0])
+	if _, err := conn.Write(frameOf(endTxn("t", true), "app-one", 5)); err != nil {
+		t.Fatal(err)
+	}
+	if err := conn.(*net.TCPConn).CloseWrite(); err != nil {
+		t.Fatal(err)
+	}
+	if frame, err := readFrame(conn); err != nil || correlationOf(frame) != 5 {
+		t.Errorf("read %v, %v", frame, err)
+	}
+}
+
+// A node that is down looks as it does without a proxy: the connection comes to nothing. It is found again when it is back,
+// also elsewhere.
+func TestNodeDown(t *testing.T) {
+	p := open(t, 1)
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Forward([]string{l.Addr().String()}); err != nil {
+		t.Fatal(err)
+	}
+	// Depending on who is faster the reset meets the client while it dials or after.
+	conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", p.Addrs()[0])
+	if err == nil {
+		err = ask(t, conn, 1)
+		closeQuietly(conn)
+	}
+	if err == nil {
+		t.Error("an answer from a node that is down")
+	}
+	addr, _ := tcpNode(t)
+	if err := p.Forward([]string{addr}); err != nil {
+		t.Fatal(err)
+	}
+	if err := ask(t, dialTCP(t, p.Addrs()[0]), 1); err != nil {
+		t.Error(err)
+	}
+}
