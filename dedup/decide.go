@@ -3,7 +3,7 @@ package dedup
 // Verdict is the judgement on one event.
 type Verdict uint8
 
-// Verdicts. The numbers 6 and up are kept for claim mode: collision, pending,
+// Verdicts. The numbers 7 and up are kept for claim mode: collision, pending,
 // replayed.
 const (
 	Unique    Verdict = iota // first sighting: emitted
@@ -12,12 +12,13 @@ const (
 	Late                     // too old to be judged
 	Unkeyed                  // no source yields a key
 	Invalid                  // malformed, or from the far future
+	Limited                  // a new key beyond the route's limit: not checked
 )
 
 // Verdicts lists every verdict, for metrics.
-var Verdicts = [...]Verdict{Unique, Duplicate, Expired, Late, Unkeyed, Invalid}
+var Verdicts = [...]Verdict{Unique, Duplicate, Expired, Late, Unkeyed, Invalid, Limited}
 
-var verdictNames = [...]string{"unique", "duplicate", "expired", "late", "unkeyed", "invalid"}
+var verdictNames = [...]string{"unique", "duplicate", "expired", "late", "unkeyed", "invalid", "limited"}
 
 // String returns the verdict as it stands in headers and metric labels.
 func (v Verdict) String() string { return verdictNames[v] }

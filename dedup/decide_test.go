@@ -267,7 +267,7 @@ func TestWindowDoesNotOverflow(t *testing.T) {
 }
 
 func TestVerdictNames(t *testing.T) {
-	if fmt.Sprint(Verdicts) != "[unique duplicate expired late unkeyed invalid]" {
+	if fmt.Sprint(Verdicts) != "[unique duplicate expired late unkeyed invalid limited]" {
 		t.Error(Verdicts)
 	}
 }

@@ -49,6 +49,15 @@ var (
 			r.Future = d.policy(n, at, DeadLetter, Clamp)
 		}},
 		{"dead_letter", func(d *decoder, r *Route, n *yaml.Node, at string) { r.DeadLetter, _ = d.text(n, at) }},
+		{"limits", func(d *decoder, r *Route, n *yaml.Node, at string) {
+			if nodes := decodeObject(d, n, at, &r.Limits, limitsFields); nodes != nil {
+				d.require(n, at, nodes, "live_keys")
+			}
+		}},
+	}
+	limitsFields = []fieldOf[Limits]{
+		{"live_keys", func(d *decoder, l *Limits, n *yaml.Node, at string) { l.LiveKeys = d.integer(n, at, 1, liveKeysMax) }},
+		{"over", func(d *decoder, l *Limits, n *yaml.Node, at string) { l.Over = d.policy(n, at, DeadLetter, Pass) }},
 	}
 	matchFields = []fieldOf[Match]{
 		{"field", func(d *decoder, m *Match, n *yaml.Node, at string) { m.Field = d.field(n, at) }},
@@ -66,6 +75,9 @@ var (
 
 // keyBytesMax bounds max_key_bytes: a Kafka record's usual largest size.
 const keyBytesMax = 1 << 20
+
+// liveKeysMax bounds live_keys: more than any partition can hold.
+const liveKeysMax = 1_000_000_000
 
 // shortestWindow is the shortest window, and the shortest step.
 const shortestWindow = time.Millisecond

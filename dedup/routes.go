@@ -84,6 +84,17 @@ type Route struct {
 	Late       Policy // DeadLetter (default), Pass or Drop
 	Future     Policy // DeadLetter (default, verdict invalid) or Clamp
 	DeadLetter string // topic
+	Limits     Limits
+}
+
+// Limits bounds what the events of a route can make a task remember.
+type Limits struct {
+	// LiveKeys is how many keys of the route's namespace may be live in one
+	// partition, as Census counts them; 0 is no limit.
+	LiveKeys int
+	// Over says what happens to an event with a new key beyond it:
+	// DeadLetter (default) or Pass, unchecked. It is not remembered.
+	Over Policy
 }
 
 // EventTime names the payload field that holds the event time.

@@ -42,6 +42,7 @@ func TestSchemaAndDecoderAgree(t *testing.T) {
 		{"match", read(schema.Defs["match"]), names(matchFields), []string{"in"}},
 		{"time", read(schema.Defs["time"]), names(timeFields), []string{"field"}},
 		{"duplicates", read(schema.Defs["duplicates"]), names(duplicatesFields), []string{"to"}},
+		{"limits", read(schema.Defs["limits"]), names(limitsFields), []string{"live_keys"}},
 		{"source", read(source.OneOf[1]), names(sourceFields), nil},
 		{"payload", read(schema.Defs["payload"]), names(payloadFields), nil},
 		{"order", read(schema.Defs["order"]), names(orderFields), nil},

@@ -118,6 +118,9 @@ func checkFiles(dir string) error {
 		if err != nil {
 			return fmt.Errorf("read state directory: %w", err)
 		}
+		if !info.Mode().IsRegular() {
+			return fmt.Errorf("%w: %s is no file", ErrCorrupt, e.Name())
+		}
 		ext, size := filepath.Ext(e.Name()), info.Size()
 		switch {
 		case size == 0 && (ext == ".mem" || ext == ".vlog"),
@@ -129,6 +132,25 @@ func checkFiles(dir string) error {
 			return fmt.Errorf("%w: %s has %d bytes, a write-ahead log of this build at most %d",
 				ErrCorrupt, e.Name(), size, 2*memTableBytes)
 		}
+		if err := checkRights(filepath.Join(dir, e.Name())); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkRights opens a file as Badger will: where it may not, it would end the
+// process or call the file damaged.
+func checkRights(path string) error {
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // just removed
+	}
+	if err != nil {
+		return fmt.Errorf("state files must be readable and writable: %w", err)
+	}
+	if err := f.Close(); err != nil {
+		return fmt.Errorf("check rights: %w", err)
 	}
 	return nil
 }

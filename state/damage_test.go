@@ -2,47 +2,21 @@ package state
 
 import (
 	"bufio"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
 	"oncebus/dedup"
 )
-
-// damage is one injury to one file: a byte flipped at a place, or the file cut
-// there.
-type damage struct {
-	Base string // directory that is copied and injured
-	File string
-	At   int64
-	Cut  bool
-}
-
-func (d damage) inflict(dir string) error {
-	path := filepath.Join(dir, d.File)
-	if d.Cut {
-		return os.Truncate(path, d.At)
-	}
-	f, err := os.OpenFile(path, os.O_RDWR, 0)
-	if err != nil {
-		return err
-	}
-	b := make([]byte, 1)
-	if _, err := f.ReadAt(b, d.At); err != nil {
-		return errors.Join(err, f.Close())
-	}
-	b[0] ^= 0x41
-	_, err = f.WriteAt(b, d.At)
-	return errors.Join(err, f.Close())
-}
 
 // damageModel is the changelog of the damaged stores.
 func damageModel() *model {
@@ -65,90 +39,84 @@ func damageConfig() Config {
 	return cfg
 }
 
-// TestDamage flips bytes in and cuts every kind of file, of a store closed
-// cleanly and of one that was killed. Each time the store is either found
-// corrupt, or holds exactly what its changelog says up to its position.
+// TestDamage injures every kind of file, of a store closed cleanly and of one
+// that was killed: hundreds of places, the same in every run. Each time the
+// store is either found corrupt, or holds exactly what its changelog says up
+// to its position.
 //
 // The injured stores are opened in child processes: Badger leaks goroutines
 // when it fails to open, and might end the process.
 func TestDamage(t *testing.T) {
 	t.Parallel()
-	bases := damageBases(t)
+	older, bases := damageBases(t)
 	var cases []damage
 	r := rand.New(rand.NewPCG(5, 6))
 	kinds := make(map[string]int)
 	for _, base := range bases {
 		sizes, err := listing(base)
 		must(t, err)
-		for name := range sizes {
-			used := usedBytes(t, filepath.Join(base, name))
-			if used == 0 {
-				continue
-			}
-			kinds[filepath.Ext(name)+"/"+name[:1]]++
-			for range 8 {
-				cases = append(cases, damage{Base: base, File: name, At: r.Int64N(used)})
-			}
-			for _, at := range []int64{0, 1, 30, used / 2, used - 1} {
-				cases = append(cases, damage{Base: base, File: name, At: min(at, used-1), Cut: true})
-			}
+		for _, name := range slices.Sorted(maps.Keys(sizes)) {
+			cases = append(cases, fileDamage(t, r, older, base, name)...)
+			kinds[cmp.Or(filepath.Ext(name), name)]++
+		}
+		for seed := range int64(80) {
+			cases = append(cases, damage{Base: base, Op: opMix, At: seed, From: older})
 		}
 	}
-	slices.SortFunc(cases, compareText)
+	for _, kind := range []string{".mem", ".vlog", ".sst", "MANIFEST", "KEYREGISTRY", "DISCARD", "LOCK", statusName} {
+		if kinds[kind] == 0 {
+			t.Errorf("no file %s was injured", kind)
+		}
+	}
 	outcomes := make(map[string]int)
+	all := len(cases)
 	for len(cases) > 0 {
-		done := runDamage(t, cases, outcomes)
-		cases = cases[done:]
+		cases = cases[runDamage(t, cases, outcomes):]
 	}
-	t.Logf("%v in files of kinds %v", outcomes, kinds)
-	if outcomes["corrupt"] == 0 || outcomes["exact"] == 0 {
-		t.Fatalf("outcomes %v: both corrupt and exact were expected", outcomes)
+	t.Logf("%d injuries: %v, in files of kinds %v", all, outcomes, kinds)
+	for _, op := range []string{opFlip, opZero, opCut, opDelete, opOlder, opMix} {
+		if outcomes[op+" corrupt"] == 0 {
+			t.Errorf("no injury %q was found out", op)
+		}
 	}
 }
 
-func compareText(a, b damage) int {
-	return strings.Compare(fmt.Sprintf("%+v", a), fmt.Sprintf("%+v", b))
-}
-
-// usedBytes is the length of a file without the zeros at its end.
-func usedBytes(t *testing.T, path string) int64 {
-	data, err := os.ReadFile(path)
-	must(t, err)
-	n := len(data)
-	for n > 0 && data[n-1] == 0 {
-		n--
-	}
-	return int64(n)
-}
-
-// damageBases makes the two stores: closed cleanly, and killed.
-func damageBases(t *testing.T) []string {
+// damageBases makes three stores of one life: as they were at a flush, killed
+// some transactions later, and closed cleanly.
+func damageBases(t *testing.T) (older string, bases []string) {
+	t.Helper()
 	root := t.TempDir()
+	older = filepath.Join(root, "older")
 	clean, killed := filepath.Join(root, "clean"), filepath.Join(root, "killed")
 	h := newHost(t, damageConfig())
 	m := damageModel()
-	take := false
+	take := make(chan string, 1)
 	h.beforeWrite = func(dir string) error {
-		if !take {
+		select {
+		case to := <-take:
+			return snapshot(dir, to)
+		default:
 			return nil
 		}
-		take = false
-		return snapshot(dir, killed)
 	}
 	s := mustOpen(t, h, clean)
 	for i, txn := range m.txns {
-		if i == len(m.txns)-5 {
+		switch i {
+		case len(m.txns) - 20:
 			must(t, s.Close()) // so that the clean part lies in tables
-			take = true
+			take <- older
 			s = mustOpen(t, h, clean)
+		case len(m.txns) - 5:
+			flush(t, s)
+			take <- killed
 		}
 		must(t, apply(s, txn))
 	}
 	must(t, s.Close())
-	if take {
+	if len(take) > 0 {
 		t.Fatal("no write to take the snapshot at")
 	}
-	return []string{clean, killed}
+	return older, []string{clean, killed}
 }
 
 // runDamage runs cases in a child process and returns how many it got through.
@@ -172,7 +140,7 @@ func runDamage(t *testing.T, cases []damage, outcomes map[string]int) int {
 		if outcome != "corrupt" && outcome != "exact" {
 			t.Errorf("%+v: %s", cases[done], outcome)
 		}
-		outcomes[outcome]++
+		outcomes[cases[done].Op+" "+outcome]++
 	}
 	if err := cmd.Wait(); err != nil {
 		if done == len(cases) {
@@ -230,8 +198,8 @@ func tryDamage(h *Host, d damage, dir string) string {
 		return "test is wrong: " + err.Error()
 	}
 	s, err := h.Open(dir, testIdentity)
-	if errors.Is(err, ErrCorrupt) {
-		return "corrupt"
+	if errors.Is(err, ErrCorrupt) || errors.Is(err, ErrUnclean) {
+		return "corrupt" // an injured status may name another boot
 	}
 	if err != nil {
 		return "not called corrupt: " + err.Error()

@@ -40,23 +40,40 @@
 //     transaction, written after everything it names. Blocks that it does not
 //     name are orphans, deleted at Open and after each collection of the value
 //     log, which can bring deleted entries back.
+//
 //  2. A run's id is never used twice, and each block carries id, a random
 //     nonce, its place, its length and a checksum. A block that fails any of
 //     these, or is missing, is ErrCorrupt: an old, moved, lost or damaged page
 //     is found out, never taken for an absent row.
+//
 //  3. The manifest's position is the changelog offset below which its runs
 //     hold every row; checkpoint is of the same position.
+//
 //  4. Runs are ordered by age, and only neighbours are merged: the newest row
 //     of a digest is the first that is found.
+//
 //  5. Removing rows out of time decides nothing. A row goes only if no older
 //     row of its class that is still in time lies below it, so that Get either
 //     finds the newest row, or none or one out of time where the newest is.
+//
+//  6. STATUS says open, durably, before Badger sees the files, and closed only
+//     after Badger has closed them without an error. Files that were open when
+//     the host stopped are not trusted (ErrUnclean); files that were open when
+//     only the process died are, for the page cache outlives it. Where there is
+//     no boot id both look alike, and neither is trusted.
 //
 // # Non-obvious
 //
 //   - Badger opens tables in goroutines of its own and dies of damaged ones,
 //     or drops them with a line in the log. They are verified before it sees
 //     them (checkTables).
+//   - Badger ends the process where it may not read its discard statistics, so
+//     every file is opened before Badger does it (checkRights). For the deaths
+//     that nobody can foresee the status counts the openings that were not
+//     survived; after three in a row the files are held to be corrupt.
+//   - With all writes synced (badgerOptions) a host stop should leave files
+//     that can be read. It is not relied on: a disk may lie about a sync, and
+//     a rebuild after a host stop costs minutes, once.
 //   - Badger returns a value it cannot read as empty, without an error; while
 //     its collection moves a value that is also what a reader sees for an
 //     instant. Reads try again before they call it corrupt.

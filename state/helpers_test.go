@@ -28,6 +28,8 @@ func TestMain(m *testing.M) {
 		childLoad()
 	case "damage":
 		childDamage()
+	case "permissions":
+		childPermissions()
 	default:
 		// Every check opens a dozen databases. The command line can ask for
 		// more: -rapid.checks 1000.

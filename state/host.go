@@ -28,6 +28,8 @@ type Host struct {
 	merging  chan *scratch
 
 	open atomic.Int64 // number of stores
+	held atomic.Bool  // no merges, see Hold
+	boot string       // id of this boot; tests make the host restart
 
 	mu     sync.Mutex
 	stores map[*Store]bool
@@ -56,6 +58,7 @@ func NewHost(cfg Config, reg prometheus.Registerer, log *slog.Logger) (*Host, er
 		merging:       make(chan *scratch, cfg.Workers),
 		stores:        make(map[*Store]bool),
 		valueLogBytes: valueLogBytes,
+		boot:          bootID(),
 	}
 	for range cfg.Workers {
 		h.flushing <- new(scratch)
@@ -84,6 +87,20 @@ func (h *Host) share() int {
 	return min(max(share, minStoreRows), h.cfg.FlushRows)
 }
 
+// Hold stops the stores from merging, or lets them go on: a merge needs as
+// much new space as it will free. Flushes go on, for they make rows durable
+// that are already committed.
+func (h *Host) Hold(hold bool) {
+	if h.held.Swap(hold) == hold || hold {
+		return
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for s := range h.stores {
+		s.wake()
+	}
+}
+
 func (h *Host) getTable() *table {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -106,8 +123,9 @@ func (h *Host) putTable(t *table) {
 // Open opens or creates the store in dir. identity names what the state
 // belongs to, such as cluster, changelog topic and partition: a directory with
 // another identity is ErrForeign, one with unreadable or damaged files
-// ErrCorrupt; both are left as they are. A directory that another process has
-// open is an error of neither kind.
+// ErrCorrupt, one that was open when the host stopped ErrUnclean; all are left
+// as they are. A directory that another process has open, or that may not be
+// read or written, is an error of none of these kinds.
 func (h *Host) Open(dir string, identity []byte) (*Store, error) {
 	if len(identity) > maxIdentityBytes {
 		return nil, fmt.Errorf("open %s: identity of %d bytes, at most %d", dir, len(identity), maxIdentityBytes)
@@ -115,14 +133,9 @@ func (h *Host) Open(dir string, identity []byte) (*Store, error) {
 	if err := os.MkdirAll(dir, 0o750); err != nil {
 		return nil, fmt.Errorf("create state directory: %w", err)
 	}
-	bdb, err := openBadger(dir, h.valueLogBytes, h.log)
+	s, err := h.openFiles(dir, identity)
 	if err != nil {
 		return nil, h.countCorrupt(err)
-	}
-	s := h.newStore(dir, bdb)
-	if err := s.load(identity); err != nil {
-		err = fmt.Errorf("open %s: %w", dir, err)
-		return nil, h.countCorrupt(errors.Join(err, s.db.close()))
 	}
 	h.mu.Lock()
 	h.stores[s] = true
@@ -130,6 +143,31 @@ func (h *Host) Open(dir string, identity []byte) (*Store, error) {
 	h.open.Add(1)
 	go s.keep()
 	s.wake()
+	return s, nil
+}
+
+// openFiles opens the files of a store and reads what they say. What fails for
+// a reason that is not in the files leaves their status as it was.
+func (h *Host) openFiles(dir string, identity []byte) (*Store, error) {
+	leave, err := h.enter(dir)
+	if err != nil {
+		return nil, err
+	}
+	bdb, err := openBadger(dir, h.valueLogBytes, h.log)
+	if err != nil {
+		if !errors.Is(err, ErrCorrupt) {
+			err = errors.Join(err, leave())
+		}
+		return nil, err
+	}
+	s := h.newStore(dir, bdb)
+	if err := s.load(identity); err != nil {
+		err = errors.Join(fmt.Errorf("open %s: %w", dir, err), s.db.close())
+		if !errors.Is(err, ErrCorrupt) {
+			err = errors.Join(err, leave())
+		}
+		return nil, err
+	}
 	return s, nil
 }
 

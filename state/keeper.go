@@ -31,6 +31,9 @@ func (s *Store) keep() {
 		if err == nil {
 			err = s.maintain()
 		}
+		if err == nil {
+			err = s.survived()
+		}
 		if err != nil {
 			if !errors.Is(err, errStopped) {
 				s.fail(err) // the owner meets it at its next Apply
@@ -38,6 +41,15 @@ func (s *Store) keep() {
 			return
 		}
 	}
+}
+
+// survived notes, once, that nothing in the files has killed the process.
+func (s *Store) survived() error {
+	if s.alive {
+		return nil
+	}
+	s.alive = true
+	return status{state: statusOpen, boot: s.host.boot}.write(s.dir)
 }
 
 // maintain does what there is to do besides flushes.
@@ -52,7 +64,10 @@ func (s *Store) maintain() error {
 		if err := s.reclaim(); err != nil {
 			return err
 		}
-		inputs := s.pick()
+		var inputs []*run
+		if !s.host.held.Load() {
+			inputs = s.pick()
+		}
 		s.giveRoom(inputs == nil)
 		if inputs == nil {
 			break

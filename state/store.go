@@ -34,6 +34,7 @@ type Store struct {
 	manifest *manifest
 	owesRoom bool   // the owner waits for merges before the next freeze
 	garbage  uint64 // bytes deleted and not yet collected
+	alive    bool   // the status says that the store is open
 
 	// room holds a token when the owner may freeze the active table.
 	room   chan struct{}
@@ -341,5 +342,8 @@ func (s *Store) stop() error {
 	if err := s.db.close(); err != nil {
 		return errors.Join(reclaimErr, fmt.Errorf("close %s: %w", s.dir, err))
 	}
-	return reclaimErr
+	if reclaimErr != nil || s.Err() != nil {
+		return reclaimErr // what is on disk is not known: the status stays open
+	}
+	return status{state: statusClosed, boot: s.host.boot}.write(s.dir)
 }

@@ -1,0 +1,103 @@
+//go:build unix
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+const (
+	inputTopic = "restart-input"
+	app        = "restart"
+)
+
+// input writes new keys, each once.
+type input struct {
+	client *kgo.Client
+	sent   int
+	start  int64       // event time of the first key, ms
+	ticks  []time.Time // when
+	totals []int       // how many had been sent, beside ticks
+}
+
+func newInput(ctx context.Context, seeds []string, partitions int) (*input, error) {
+	client, err := kgo.NewClient(kgo.SeedBrokers(seeds...), kgo.DefaultProduceTopic(inputTopic), kgo.ProducerLinger(5*time.Millisecond), kgo.MaxBufferedRecords(100_000))
+	if err != nil {
+		return nil, err
+	}
+	if err := createTopics(ctx, kadm.NewClient(client), partitions); err != nil {
+		client.Close()
+		return nil, err
+	}
+	return &input{client: client, start: time.Now().UnixMilli()}, nil
+}
+
+// createTopics creates the topics and waits until every client can see them.
+func createTopics(ctx context.Context, admin *kadm.Client, partitions int) error {
+	topics := []string{inputTopic, app + "-output", app + "-dead"}
+	resp, err := admin.CreateTopics(ctx, int32(partitions), 1, nil, topics...)
+	if err == nil {
+		err = resp.Error()
+	}
+	if err != nil {
+		return err
+	}
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		listed, err := admin.ListTopics(ctx, topics...)
+		if err == nil {
+			err = listed.Error()
+		}
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return fmt.Errorf("wait for the topics: %w", err)
+		}
+	}
+}
+
+func (in *input) close() { in.client.Close() }
+
+// produce writes n new keys, at rate a second, or as fast as it goes if rate is 0.
+func (in *input) produce(ctx context.Context, n, rate int) error {
+	promise := kgo.AbortingFirstErrPromise(in.client)
+	tick := time.NewTicker(time.Second / 10)
+	defer tick.Stop()
+	for i := range n {
+		if rate > 0 && i%(rate/10) == 0 {
+			<-tick.C
+			in.note()
+		}
+		key := fmt.Appendf(nil, "%012d", in.sent)
+		in.client.Produce(ctx, &kgo.Record{Key: key, Value: fmt.Appendf(nil, `{"id":"%s"}`, key), Timestamp: time.UnixMilli(in.start)}, promise.Promise())
+		in.sent++
+	}
+	in.note()
+	return promise.Err()
+}
+
+func (in *input) note() {
+	in.ticks, in.totals = append(in.ticks, time.Now()), append(in.totals, in.sent)
+}
+
+// since returns how many keys were sent in the last d.
+func (in *input) since(d time.Duration) int {
+	for i, at := range in.ticks {
+		if time.Since(at) < d {
+			if i == 0 {
+				return in.sent
+			}
+			return in.sent - in.totals[i-1]
+		}
+	}
+	return 0
+}

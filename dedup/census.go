@@ -1,0 +1,148 @@
+package dedup
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+)
+
+// Census counts the live rows of one namespace in one task: a function of the
+// log, like the rows themselves. Rows are counted by the time of their first
+// sighting, in censusBuckets steps of the retention; a step is taken off when
+// all of it is out of time. So a row may count a step too long, and never too
+// short. The zero value counts nothing; use NewCensus.
+type Census struct {
+	width int64 // of a bucket, ms
+	live  uint64
+	// buckets are in order of number; none is empty.
+	buckets []censusBucket
+}
+
+type censusBucket struct {
+	number int64 // first sightings from number*width on
+	rows   uint64
+}
+
+// censusBuckets is how many steps the retention has.
+const censusBuckets = 64
+
+// NewCensus returns an empty census for rows of a window.
+func NewCensus(w Window) Census {
+	return Census{width: max(1, w.Retention()/censusBuckets)}
+}
+
+// Fits reports whether the census counts by the steps of this window.
+func (c *Census) Fits(w Window) bool { return c.width == NewCensus(w).width }
+
+// Live is how many rows are live.
+func (c *Census) Live() uint64 { return c.live }
+
+// Add counts a row first seen at first.
+func (c *Census) Add(first int64) {
+	i, found := c.find(first)
+	if !found {
+		c.buckets = slices.Insert(c.buckets, i, censusBucket{number: floorDiv(first, c.width)})
+	}
+	c.buckets[i].rows++
+	c.live++
+}
+
+// Remove takes a row off that was counted with first.
+func (c *Census) Remove(first int64) {
+	i, found := c.find(first)
+	if !found {
+		return // its step is out of time and was taken off
+	}
+	c.live--
+	if c.buckets[i].rows--; c.buckets[i].rows == 0 {
+		c.buckets = slices.Delete(c.buckets, i, i+1)
+	}
+}
+
+// Advance takes off what is out of time at a stream time.
+func (c *Census) Advance(w Window, streamTime int64) {
+	if streamTime == NoStreamTime {
+		return
+	}
+	bound := floorDiv(saturate(streamTime, -w.Retention()), c.width)
+	n := 0
+	for n < len(c.buckets) && c.buckets[n].number < bound {
+		c.live -= c.buckets[n].rows
+		n++
+	}
+	if n > 0 {
+		c.buckets = slices.Delete(c.buckets, 0, n)
+	}
+}
+
+// CopyTo makes to equal to c; it reuses to's memory.
+func (c *Census) CopyTo(to *Census) {
+	to.width, to.live, to.buckets = c.width, c.live, append(to.buckets[:0], c.buckets...)
+}
+
+func (c *Census) find(first int64) (int, bool) {
+	return slices.BinarySearchFunc(c.buckets, floorDiv(first, c.width), func(b censusBucket, n int64) int {
+		switch {
+		case b.number < n:
+			return -1
+		case b.number > n:
+			return 1
+		}
+		return 0
+	})
+}
+
+func floorDiv(a, b int64) int64 {
+	q := a / b
+	if a%b < 0 {
+		q--
+	}
+	return q
+}
+
+// errCensus is wrapped by what DecodeCensus returns.
+var errCensus = errors.New("corrupt census")
+
+// Append appends the encoded census: width, number of buckets, and of each its
+// number and its rows, as varints.
+func (c *Census) Append(dst []byte) []byte {
+	dst = binary.AppendUvarint(dst, uint64(c.width))
+	dst = binary.AppendUvarint(dst, uint64(len(c.buckets)))
+	for _, b := range c.buckets {
+		dst = binary.AppendVarint(dst, b.number)
+		dst = binary.AppendUvarint(dst, b.rows)
+	}
+	return dst
+}
+
+// DecodeCensus decodes what Append wrote and returns what follows it.
+func DecodeCensus(b []byte) (Census, []byte, error) {
+	var c Census
+	bad := func(what string) (Census, []byte, error) { return Census{}, nil, fmt.Errorf("%w: %s", errCensus, what) }
+	width, n := binary.Uvarint(b)
+	if n <= 0 || width == 0 || width > 1<<62 {
+		return bad("width")
+	}
+	c.width, b = int64(width), b[n:]
+	count, n := binary.Uvarint(b)
+	if n <= 0 || count > uint64(len(b)) {
+		return bad("number of steps")
+	}
+	b = b[n:]
+	for range count {
+		number, n := binary.Varint(b)
+		if n <= 0 || len(c.buckets) > 0 && number <= c.buckets[len(c.buckets)-1].number {
+			return bad("order of steps")
+		}
+		b = b[n:]
+		rows, n := binary.Uvarint(b)
+		if n <= 0 || rows == 0 || c.live+rows < c.live {
+			return bad("rows of a step")
+		}
+		b = b[n:]
+		c.buckets = append(c.buckets, censusBucket{number, rows})
+		c.live += rows
+	}
+	return c, b, nil
+}

@@ -1,0 +1,99 @@
+package dedup
+
+import (
+	"errors"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+)
+
+// TestCensusAgainstRows follows a random stream of events, with a map of rows
+// as the truth: the census never counts fewer than are live, and never more
+// than a step of the retention too many.
+func TestCensusAgainstRows(t *testing.T) {
+	for seed := range uint64(20) {
+		r := rand.New(rand.NewPCG(seed, 1))
+		w := Window{Size: 1 + r.Int64N(5000), Grace: r.Int64N(1000)}
+		c := NewCensus(w)
+		rows, streamTime := map[int]int64{}, NoStreamTime
+		base := r.Int64N(1e6) - 5e5 // also before 1970
+		for n := range int64(3000) {
+			at := base + n*(1+r.Int64N(20)) - r.Int64N(w.Size+1)
+			key := r.IntN(300)
+			first, held := rows[key]
+			switch verdict, row := Decide(Event{Time: at}, Row{First: first, Status: Seen}, held, w, streamTime); {
+			case w.Late(at, streamTime), verdict == Duplicate, verdict == Late:
+				continue
+			case verdict == Expired:
+				c.Remove(first)
+				fallthrough
+			default:
+				c.Add(row.First)
+				rows[key] = row.First
+			}
+			streamTime = NextStreamTime(streamTime, at)
+			c.Advance(w, streamTime)
+			live, nearly := uint64(0), uint64(0)
+			for _, first := range rows {
+				if w.Held(first, streamTime) {
+					live++
+				}
+				if w.Held(first+c.width, streamTime) {
+					nearly++
+				}
+			}
+			// A key that comes back in its last step counts twice for a moment.
+			if c.Live() < live || c.Live() > nearly+300/censusBuckets+5 {
+				t.Fatalf("seed %d, event %d: %d counted, %d live, %d within a step", seed, n, c.Live(), live, nearly)
+			}
+			if len(c.buckets) > censusBuckets+2 && c.width > 1 {
+				t.Fatalf("%d buckets", len(c.buckets))
+			}
+		}
+		back, rest, err := DecodeCensus(append(c.Append(nil), 7))
+		if err != nil || len(rest) != 1 || back.live != c.live || back.width != c.width || !slices.Equal(back.buckets, c.buckets) {
+			t.Fatalf("%+v came back as %+v, %v", c, back, err)
+		}
+		if !back.Fits(w) || back.Fits(Window{Size: 10 * w.Size}) {
+			t.Error("the census does not know its window")
+		}
+	}
+}
+
+func TestCensusAtTheEndsOfTime(t *testing.T) {
+	w := Window{Size: 1000}
+	c := NewCensus(w)
+	for _, at := range []int64{math.MinInt64, -1, 0, math.MaxInt64} {
+		c.Add(at)
+	}
+	c.Advance(w, NoStreamTime)
+	c.Remove(12345)
+	if c.Live() != 4 {
+		t.Errorf("%d live, want 4", c.Live())
+	}
+	c.Advance(w, 0)
+	var copied Census
+	c.CopyTo(&copied)
+	c.Advance(w, math.MaxInt64)
+	if c.Live() != 1 || copied.Live() != 3 {
+		t.Errorf("%d and %d live, want 1 and 3", c.Live(), copied.Live())
+	}
+}
+
+func TestDamagedCensusIsRefused(t *testing.T) {
+	c := NewCensus(Window{Size: 1000})
+	c.Add(5)
+	c.Add(1e6)
+	good := c.Append(nil)
+	for at := range good {
+		if got, _, err := DecodeCensus(good[:at]); !errors.Is(err, errCensus) {
+			t.Errorf("%d bytes decoded to %+v, %v", at, got, err)
+		}
+	}
+	for _, b := range [][]byte{{0, 0}, {1, 1, 0, 0}, {1, 2, 4, 1, 4, 1}, {1, 9, 0, 1}} {
+		if got, _, err := DecodeCensus(b); !errors.Is(err, errCensus) {
+			t.Errorf("%v decoded to %+v, %v", b, got, err)
+		}
+	}
+}

@@ -1,0 +1,266 @@
+package state
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// killedStore makes a store and returns a copy of it as a kill leaves it, with
+// the changelog it was made from.
+func killedStore(t *testing.T, h *Host) (dir string, m *model) {
+	t.Helper()
+	m = damageModel()
+	live := filepath.Join(t.TempDir(), "live")
+	dir = filepath.Join(t.TempDir(), "killed")
+	alone := newHost(t, h.cfg)
+	alone.boot = h.boot
+	rested := rests(alone)
+	s := mustOpen(t, alone, live)
+	must(t, m.replay(s))
+	flush(t, s)
+	settle(t, s, rested)
+	must(t, snapshot(live, dir))
+	must(t, s.Close())
+	return dir, m
+}
+
+// TestHostStop opens what is left of a store after each way to stop.
+func TestHostStop(t *testing.T) {
+	if runtime.GOOS == "linux" && bootID() == "" {
+		t.Error("this kernel tells no boot id")
+	}
+	for name, c := range map[string]struct {
+		before, after string // ids of the boots
+		closed        bool
+		want          error
+	}{
+		"killed":                    {"one", "one", false, nil},
+		"host stopped":              {"one", "two", false, ErrUnclean},
+		"closed, then host stopped": {"one", "two", true, nil},
+		"killed, boot not known":    {"", "", false, ErrUnclean},
+		"closed, boot not known":    {"", "", true, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := newHost(t, damageConfig())
+			h.boot = c.before
+			dir, m := killedStore(t, h)
+			if c.closed {
+				must(t, mustOpenIn(t, h, dir, "one").Close())
+			}
+			h.boot = c.after
+			s, err := h.Open(dir, testIdentity)
+			if !errors.Is(err, c.want) {
+				t.Fatalf("open returned %v, want %v", err, c.want)
+			}
+			if err != nil {
+				return
+			}
+			must(t, m.check(s, m.position()))
+			must(t, s.Close())
+		})
+	}
+}
+
+// mustOpenIn opens a store in a boot in which it is trusted.
+func mustOpenIn(t *testing.T, h *Host, dir, boot string) *Store {
+	t.Helper()
+	st, err := readStatus(dir)
+	must(t, err)
+	st.boot = boot
+	must(t, st.write(dir))
+	was := h.boot
+	h.boot = boot
+	s := mustOpen(t, h, dir)
+	h.boot = was
+	return s
+}
+
+// TestDeathsWhileOpening counts processes that died before the keeper's first
+// round was over, as they do where Badger or the kernel ends them because of
+// the files.
+func TestDeathsWhileOpening(t *testing.T) {
+	h := newHost(t, damageConfig())
+	dir, m := killedStore(t, h)
+	for deaths := 1; ; deaths++ {
+		leave, err := h.enter(dir)
+		if errors.Is(err, ErrCorrupt) {
+			if deaths != openTriesMax+1 {
+				t.Fatalf("turned away after %d deaths, want %d", deaths-1, openTriesMax)
+			}
+			break
+		}
+		must(t, err)
+		if deaths == 1 {
+			must(t, leave()) // a failure that is not the files' counts for nothing
+			_, err := h.enter(dir)
+			must(t, err)
+		}
+	}
+	// One good round forgets them.
+	must(t, status{state: statusOpening, boot: h.boot, tries: openTriesMax - 1}.write(dir))
+	s := mustOpen(t, h, dir)
+	must(t, m.check(s, m.position()))
+	must(t, s.Close())
+	if st, err := readStatus(dir); err != nil || st.state != statusClosed || st.tries != 0 {
+		t.Errorf("status %+v, %v", st, err)
+	}
+}
+
+// TestStatusAfterFailure keeps a store that failed from being taken for one
+// that was closed.
+func TestStatusAfterFailure(t *testing.T) {
+	h := newHost(t, damageConfig())
+	dir := t.TempDir()
+	s := mustOpen(t, h, dir)
+	must(t, apply(s, damageModel().txns[0]))
+	s.fail(errInjected)
+	if err := s.Close(); !errors.Is(err, errInjected) {
+		t.Fatalf("close returned %v", err)
+	}
+	if st, err := readStatus(dir); err != nil || st.state == statusClosed {
+		t.Errorf("status %+v, %v", st, err)
+	}
+}
+
+func TestParseStatus(t *testing.T) {
+	dir := t.TempDir()
+	want := status{state: statusOpen, boot: bootID(), tries: 2}
+	must(t, os.WriteFile(filepath.Join(dir, statusName), bytes.Repeat([]byte("x"), 3*statusBytes), 0o600))
+	must(t, want.write(dir))
+	if got, err := readStatus(dir); err != nil || *got != want {
+		t.Errorf("read %+v, %v", got, err)
+	}
+	for _, text := range []string{
+		"", "oncebus store 2\nstate open\nboot b\ntries 0\n", "oncebus store 1\nstate shut\nboot b\ntries 0\n",
+		"oncebus store 1\nboot b\nstate open\ntries 0\n", "oncebus store 1\nstate open\nboot b\ntries -1\n", "oncebus store 1\nstate open\nboot b",
+	} {
+		if s, ok := parseStatus(text); ok {
+			t.Errorf("%q was read as %+v", text, s)
+		}
+	}
+	if err := (status{state: statusOpen, boot: strings.Repeat("b", 200)}).write(dir); err == nil {
+		t.Error("a status that does not fit was written")
+	}
+}
+
+// TestWrongPermissions takes the right to read or write each file, and the
+// directory, from a process that is not root. That is no damage: the error
+// names the file, and with the right given back the store is as it was.
+func TestWrongPermissions(t *testing.T) {
+	t.Parallel()
+	h := newHost(t, damageConfig())
+	dir, _ := killedStore(t, h)
+	must(t, os.Chmod(filepath.Dir(dir), 0o755))
+	must(t, os.Chmod(filepath.Dir(filepath.Dir(dir)), 0o755))
+	cmd := exec.Command("/proc/self/exe", dir)
+	cmd.Env = append(os.Environ(), childEnv+"=permissions")
+	if os.Getuid() == 0 {
+		const nobody = 65534
+		must(t, filepath.Walk(dir, func(path string, _ os.FileInfo, err error) error {
+			return errors.Join(err, os.Chown(path, nobody, nobody))
+		}))
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
+	}
+	if runtime.GOOS != "linux" {
+		cmd.Path = os.Args[0]
+	}
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	t.Logf("%s", out)
+}
+
+// childPermissions does the work of TestWrongPermissions.
+func childPermissions() {
+	dir := os.Args[len(os.Args)-1]
+	if err := tryPermissions(dir); err != nil {
+		fmt.Println(err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+func tryPermissions(dir string) error {
+	h, err := openHost(damageConfig())
+	if err != nil {
+		return err
+	}
+	sizes, err := listing(dir)
+	if err != nil {
+		return err
+	}
+	for _, name := range append(slices.Sorted(maps.Keys(sizes)), ".") {
+		path := filepath.Join(dir, name)
+		info, err := os.Stat(path)
+		if err != nil {
+			continue // Badger has its files renewed at every open
+		}
+		for _, mode := range []os.FileMode{0, 0o444} {
+			if name == "." && mode != 0 {
+				mode = 0o555
+			}
+			if err := os.Chmod(path, mode); err != nil {
+				return err
+			}
+			s, err := h.Open(dir, testIdentity)
+			if err == nil {
+				err = s.Close()
+			}
+			fmt.Printf("%s %o: %v\n", name, mode, err)
+			if errors.Is(err, ErrCorrupt) || errors.Is(err, ErrUnclean) || errors.Is(err, ErrForeign) {
+				return fmt.Errorf("%s with mode %o: taken for damage: %w", name, mode, err)
+			}
+			if err := os.Chmod(path, info.Mode()); err != nil {
+				if os.IsNotExist(err) {
+					continue
+				}
+				return err
+			}
+			m := damageModel()
+			s, err = h.Open(dir, testIdentity)
+			if err == nil {
+				err = errors.Join(m.check(s, m.position()), s.Close())
+			}
+			if err != nil {
+				return fmt.Errorf("%s, which had mode %o: %w", name, mode, err)
+			}
+		}
+	}
+	return nil
+}
+
+// TestDirectoryForFile puts a directory in the place of each file: damage, and
+// not a matter of rights that a person could grant.
+func TestDirectoryForFile(t *testing.T) {
+	t.Parallel()
+	h := newHost(t, damageConfig())
+	killed, _ := killedStore(t, h)
+	sizes, err := listing(killed)
+	must(t, err)
+	for name := range sizes {
+		t.Run(name, func(t *testing.T) {
+			dir := filepath.Join(t.TempDir(), "store")
+			must(t, snapshot(killed, dir))
+			path := filepath.Join(dir, name)
+			must(t, errors.Join(os.Remove(path), os.Mkdir(path, 0o700)))
+			s, err := h.Open(dir, testIdentity)
+			if err == nil {
+				must(t, s.Close())
+			}
+			if !errors.Is(err, ErrCorrupt) {
+				t.Errorf("open with a directory for %s: %v, want %v", name, err, ErrCorrupt)
+			}
+		})
+	}
+}
