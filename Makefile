@@ -56,10 +56,27 @@ kafka-note:
 fuzz: ## run every fuzz target for FUZZTIME
 	@GO='$(GO)' .ci/fuzz '$(FUZZTIME)'
 
+# How much of it: make sim SEEDS=1000 HOURS=1000 gives each of 1000 seeds one simulated hour; HOURS=0 some minutes each. FIRST is the
+# first seed. make sim SEED=7 replays one seed (HOURS is then its own length). Failed seeds leave their logs in SIM_LOG.
+SEEDS ?= 300
+HOURS ?= 0
+FIRST ?= 1
+SIM_LOG ?=
+# Nothing in it depends on how fast the machine is; this only ends a run that hangs.
+SIM_TIMEOUT ?= 6h
+
 .PHONY: sim
-sim: ## hours of crashes, rebalances and lost answers in virtual time (testing/synctest)
-	@names=$$($(GO) test -tags synctests -list '^TestSim' ./processor/...) && grep -q '^TestSim' <<<"$$names" || { echo 'sim: no simulation found' >&2; exit 1; }
-	$(GO) test -tags synctests -timeout $(TEST_TIMEOUT) -run '^TestSim' ./processor/...
+sim: ## SEEDS runs of crashes, rebalances and lost answers in virtual time (testing/synctest), HOURS simulated hours in all
+	@names=$$($(GO) test -tags synctests -list '^TestSim$$' ./processor) && grep -q '^TestSim$$' <<<"$$names" || { echo 'sim: no simulation found' >&2; exit 1; }
+	ONCEBUS_SIM_SEEDS=$(SEEDS) ONCEBUS_SIM_HOURS=$(HOURS) ONCEBUS_SIM_FIRST=$(FIRST) ONCEBUS_SIM_SEED=$(SEED) ONCEBUS_SIM_LOG=$(SIM_LOG) \
+		$(GO) test -tags synctests -count=1 -timeout $(SIM_TIMEOUT) -v -run '^TestSim$$' ./processor
+
+# One of them: make mutants MUTANT=lso-bound-restore
+MUTANT ?=
+
+.PHONY: mutants
+mutants: ## plant the defects of processor/mutants one at a time: a test has to see each
+	$(GO) test -tags mutants -timeout 40m -count=1 -v -run 'TestMutants/.*/$(MUTANT)' ./processor/mutants
 
 .PHONY: real
 real: ## only the tests against a real Apache Kafka, with their names
@@ -69,9 +86,25 @@ real: ## only the tests against a real Apache Kafka, with their names
 bench-state: ## the store at size: 10 million keys, beside a plain row per key (minutes)
 	$(GO) run ./benchmarks/state
 
+.PHONY: bench-restart
+bench-restart: ## what a restart after kill -9 reads again, at 1 and at 10 million keys (minutes; needs Java and Maven)
+	$(GO) run ./benchmarks/restart -results benchmarks/results
+
 .PHONY: bench-throughput
 bench-throughput: ## oncebus beside a transactional passthrough on the same real broker (minutes; needs Java and Maven)
 	$(GO) run ./benchmarks/throughput -results benchmarks/results
+
+# How the faults run: e.g. make faults DURATION=10m SEED=7 NODES=3 FAULTS=p1,b1 FAULT_INTERVAL=4s RESULTS=
+DURATION ?= 30m
+SEED ?= 0
+NODES ?= 1
+FAULTS ?=
+FAULT_INTERVAL ?= 6s
+RESULTS ?= benchmarks/results
+
+.PHONY: faults
+faults: ## break a real Kafka and oncebus for DURATION and prove that nothing was lost or repeated (needs Java and Maven)
+	$(GO) run ./benchmarks/faults -duration $(DURATION) -seed $(SEED) -nodes $(NODES) -faults '$(FAULTS)' -interval $(FAULT_INTERVAL) -results '$(RESULTS)'
 
 .PHONY: check
 check: fmt vet deps length tidy lint vuln ## every static check
@@ -82,9 +115,10 @@ fmt: ## every Go file is formatted
 	@files=$$(gofmt -l .) && { [ -z "$$files" ] || { echo "fmt: run gofmt -w on: $$files" >&2; exit 1; }; }
 
 .PHONY: vet
-vet: ## go vet, also of the simulation's files
+vet: ## go vet, also of the simulation's and the mutants' files
 	$(GO) vet ./...
 	$(GO) vet -tags synctests ./...
+	$(GO) vet -tags mutants ./processor/mutants
 
 .PHONY: lint
 lint: ## golangci-lint with .golangci.yml

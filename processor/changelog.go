@@ -106,7 +106,7 @@ func (r *logReader) read(ctx context.Context, from, end int64, each func(records
 			}
 			continue
 		default:
-			return fmt.Errorf("fetch %s/%d at %d: %w", r.topic, r.partition, from, err)
+			return fmt.Errorf("fetch %s/%d at %d: %w", r.topic, r.partition, from, denied(err, "Read", resourceTopic, r.topic))
 		}
 		if next == from {
 			// Held back by an open transaction. The broker waited for us, but

@@ -10,7 +10,9 @@ import (
 // dedup keys have 16 bytes, so the two never meet.
 const checkpointKey = "checkpoint"
 
-const checkpointVersion = 1
+// A checkpoint of a task with limited keys is of another version: an older
+// build must not go on without their count.
+const checkpointVersion, limitedCheckpointVersion = 1, 2
 
 // checkpoint is a task's place in its input, written to its changelog in the
 // transaction of everything it did up to there (D2). It makes offset and
@@ -24,6 +26,8 @@ type checkpoint struct {
 	sequence int64
 	// streamTimes holds the stream time of every class that has one, in ms.
 	streamTimes streamTimes
+	// censuses holds the encoded counts of limited classes; "" for none.
+	censuses string
 }
 
 // streamTimes is the highest event time seen, by class. Each namespace has
@@ -36,10 +40,18 @@ type streamTimes struct {
 var errCheckpoint = errors.New("corrupt checkpoint")
 
 func (c *checkpoint) append(dst []byte) []byte {
-	dst = append(dst, checkpointVersion)
+	if c.censuses == "" {
+		dst = append(dst, checkpointVersion)
+	} else {
+		dst = append(dst, limitedCheckpointVersion)
+	}
 	dst = binary.AppendVarint(dst, c.next)
 	dst = binary.AppendVarint(dst, int64(c.epoch))
 	dst = binary.AppendVarint(dst, c.sequence)
+	if c.censuses != "" {
+		dst = binary.AppendUvarint(dst, uint64(len(c.censuses)))
+		dst = append(dst, c.censuses...)
+	}
 	for class, has := range c.streamTimes.has {
 		if has {
 			dst = append(dst, byte(class))
@@ -51,9 +63,10 @@ func (c *checkpoint) append(dst []byte) []byte {
 
 func decodeCheckpoint(b []byte) (checkpoint, error) {
 	var c checkpoint
-	if len(b) == 0 || b[0] != checkpointVersion {
-		return c, fmt.Errorf("%w: %d bytes, want version %d", errCheckpoint, len(b), checkpointVersion)
+	if len(b) == 0 || b[0] != checkpointVersion && b[0] != limitedCheckpointVersion {
+		return c, fmt.Errorf("%w: %d bytes, want version %d or %d", errCheckpoint, len(b), checkpointVersion, limitedCheckpointVersion)
 	}
+	limited := b[0] == limitedCheckpointVersion
 	b = b[1:]
 	var fields [3]int64
 	for i := range fields {
@@ -67,6 +80,13 @@ func decodeCheckpoint(b []byte) (checkpoint, error) {
 		return c, fmt.Errorf("%w: next offset %d, epoch %d", errCheckpoint, fields[0], fields[1])
 	}
 	c.next, c.epoch, c.sequence = fields[0], int32(fields[1]), fields[2]
+	if limited {
+		size, n := binary.Uvarint(b)
+		if n <= 0 || size == 0 || size > uint64(len(b)-n) {
+			return c, fmt.Errorf("%w: cut short in the counts of keys", errCheckpoint)
+		}
+		c.censuses, b = string(b[n:n+int(size)]), b[n+int(size):]
+	}
 	for len(b) > 0 {
 		class := b[0]
 		v, n := binary.Varint(b[1:])

@@ -1,6 +1,7 @@
 package processor
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net"
@@ -90,6 +91,32 @@ type Config struct {
 
 	// State is how the local stores use memory and disk.
 	State state.Config `envPrefix:"STATE_"`
+
+	// Disk is what has to stay free on the disk of StateDir.
+	Disk Disk `envPrefix:"DISK_"`
+
+	// RebuildsPerHour is how many times within an hour the damaged local
+	// state of one task is set aside and rebuilt; once more stops the
+	// process, now and at every start until the hour is over. 0 is no limit.
+	RebuildsPerHour int `env:"REBUILDS_PER_HOUR" envDefault:"2" help:"rebuilds of one task's damaged local state within an hour, over restarts; one more stops the process; 0 = no limit"`
+
+	// BatchBytes is what a batch of an input topic may unpack to; a larger
+	// one is stepped over with a dead letter that says where it stands. 0
+	// is BatchBytesDefault.
+	BatchBytes int `env:"BATCH_BYTES" envDefault:"67108864" help:"bytes a compressed batch of an input may unpack to; a larger one goes to the dead-letter topic as a pointer"`
+}
+
+// Disk holds the levels of diskGuard. All zero turns it off.
+type Disk struct {
+	// PausePercent is the free space, in percent of the disk as df counts
+	// it, below which tasks pause, until a fifth more is free again.
+	PausePercent int `env:"PAUSE_PERCENT" envDefault:"10" help:"free disk space of the state directory below which tasks pause until there is more; 0 = never"`
+	// RefusePercent is that below which the process does not start. At most
+	// PausePercent.
+	RefusePercent int `env:"REFUSE_PERCENT" envDefault:"5" help:"free disk space of the state directory below which the process does not start; 0 = never"`
+	// MinFreeBytes raises the pause level of a small disk to so many bytes,
+	// and the refuse level to half of it.
+	MinFreeBytes int64 `env:"MIN_FREE_BYTES" envDefault:"67108864" help:"tasks also pause below so many free bytes; half of it refuses a start"`
 }
 
 // The values of Config.Start.
@@ -106,6 +133,13 @@ const (
 	PartitionsMax = 10_000
 	WorkersMax    = 1024
 	KeySecretMin  = 16
+	DiskMax       = 50 // percent
+	RebuildsMax   = 1000
+	BatchBytesMin = 1 << 20
+	BatchBytesMax = 1 << 30
+	// BatchBytesDefault is 64 times the largest batch that a broker with
+	// default settings takes.
+	BatchBytesDefault = 64 << 20
 )
 
 // Validate reports everything wrong with c at once, joined by errors.Join, or
@@ -137,6 +171,7 @@ func (c Config) Validate() error {
 	}
 	c.validateSecurity(&m)
 	c.validateState(&m)
+	c.validateLimits(&m)
 	return m.err()
 }
 
@@ -162,6 +197,28 @@ func (c Config) validateState(m *mistakes) {
 		m.addf("ONCEBUS_STATE_%w", err)
 	}
 }
+
+// validateLimits checks what bounds disk, rebuilds and memory.
+func (c Config) validateLimits(m *mistakes) {
+	if c.Disk.PausePercent < 0 || c.Disk.PausePercent > DiskMax {
+		m.addf("ONCEBUS_DISK_PAUSE_PERCENT: %d is out of range, want 0 to %d", c.Disk.PausePercent, DiskMax)
+	}
+	if c.Disk.RefusePercent < 0 || c.Disk.RefusePercent > c.Disk.PausePercent {
+		m.addf("ONCEBUS_DISK_REFUSE_PERCENT: %d is out of range, want 0 to ONCEBUS_DISK_PAUSE_PERCENT (%d)", c.Disk.RefusePercent, c.Disk.PausePercent)
+	}
+	if c.Disk.MinFreeBytes < 0 {
+		m.addf("ONCEBUS_DISK_MIN_FREE_BYTES: %d is out of range, want 0 or more", c.Disk.MinFreeBytes)
+	}
+	if c.RebuildsPerHour < 0 || c.RebuildsPerHour > RebuildsMax {
+		m.addf("ONCEBUS_REBUILDS_PER_HOUR: %d is out of range, want 0 (no limit) to %d", c.RebuildsPerHour, RebuildsMax)
+	}
+	if c.BatchBytes != 0 && (c.BatchBytes < BatchBytesMin || c.BatchBytes > BatchBytesMax) {
+		m.addf("ONCEBUS_BATCH_BYTES: %d is out of range, want %d to %d", c.BatchBytes, BatchBytesMin, BatchBytesMax)
+	}
+}
+
+// batchBytes is BatchBytes with its default.
+func (c Config) batchBytes() int { return cmp.Or(c.BatchBytes, BatchBytesDefault) }
 
 // validateTimes checks every duration and how they stand to one another.
 func (c Config) validateTimes(m *mistakes) {

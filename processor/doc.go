@@ -109,6 +109,17 @@
 //     replay sees the same one.
 //   - Stream time is kept by namespace, not by partition. One route's backlog
 //     would otherwise make every other route's events late.
+//   - The client announces a batch that unpacks to too much once and stands
+//     still; an abort may or may not make it go on. So such a batch is passed
+//     in the transaction in progress, or the client is replaced (oversize.go).
+//   - While the disk is filling the dedup stage pauses and the routing stage
+//     does not: it writes no local state, and what it routes is for the tasks
+//     of other processes too. Merges pause as well (state.Host.Hold).
+//   - Local state knows no tombstones: rows go by stream time, in the store and
+//     in every fold of the changelog alike. So a store may be as old as it
+//     likes (T1) as long as its position is still in the changelog.
+//   - A limit on live keys has no policy that waits: only new events move
+//     stream time, and with it make room.
 //   - A row is kept for two windows and the grace, not one: an event may be
 //     judged one window (and grace) behind stream time, and its first copy may
 //     lie one window further back.

@@ -27,11 +27,12 @@ const (
 	headerTimestamp = "oncebus-timestamp"
 	headerValueHash = "oncebus-value-sha256"
 	headerValueSize = "oncebus-value-bytes"
+	headerLast      = "oncebus-last"
 	headerPrefix    = "oncebus-"
 )
 
 // ownHeadersMax is the most headers that one emitted record gets from us.
-const ownHeadersMax = 10
+const ownHeadersMax = 11
 
 // original is an input record as its producer wrote it, wherever it was read.
 type original struct {
@@ -67,7 +68,7 @@ func newEmitter(rt *runtime, client *kgo.Client) *emitter {
 		e.mu.Lock()
 		defer e.mu.Unlock()
 		if e.firstErr == nil {
-			e.firstErr = fmt.Errorf("produce to %s/%d: %w", r.Topic, r.Partition, err)
+			e.firstErr = fmt.Errorf("produce to %s/%d: %w", r.Topic, r.Partition, denied(err, "Write", resourceTopic, r.Topic))
 		}
 	}
 	return e
@@ -112,6 +113,7 @@ type event struct {
 	first   *dedup.Row // of the first copy, for duplicates
 	reason  string     // for duplicates and dead letters
 	present int64      // broker-observed present, ms
+	last    int64      // of a batch that was not read, the last offset; else 0
 }
 
 // emit sends ev to topic; if it does not fit there, to the dead-letter topic,
@@ -182,6 +184,11 @@ func (e *emitter) ownHeaders(headers []kgo.RecordHeader, ev *event) []kgo.Record
 	first, firstTime := ev.from, ev.timestamp
 	if ev.first != nil {
 		first, firstTime = ev.first.At, ev.first.First
+	}
+	if ev.last > 0 {
+		last := ev.from
+		last.Offset = ev.last
+		headers = append(headers, kgo.RecordHeader{Key: headerLast, Value: e.rt.positionText(last)})
 	}
 	return append(headers,
 		kgo.RecordHeader{Key: headerReason, Value: []byte(ev.reason)},

@@ -107,23 +107,27 @@ func TestRefusedEndTxn(t *testing.T) {
 	}
 }
 
-// TestRefusedOffsetCommit lets the group refuse a transaction's offsets.
+// TestRefusedOffsetCommit lets the group refuse a transaction's offsets. Some
+// refusals end in an abort, some in an error, after which only a new client
+// and a restore are safe (invariant 3).
 func TestRefusedOffsetCommit(t *testing.T) {
-	for _, refused := range []*kerr.Error{kerr.IllegalGeneration, kerr.RebalanceInProgress, kerr.UnknownMemberID, kerr.CoordinatorLoadInProgress, kerr.FencedInstanceID} {
-		t.Run(refused.Message, func(t *testing.T) {
-			t.Parallel()
-			b := newBench(t, benchRoutes)
-			i := b.ready(b.start(b.config("one")))
-			fault := b.cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.TxnOffsetCommit}, Err: refused, Count: 2})
-			records, sent := traffic(100)
-			b.produce(records...)
-			b.drain(i, "signals.raw")
-			if fault.Hits() == 0 {
-				t.Fatal("the fault was never met")
-			}
-			assertOnce(t, b.read("signals.unique"), sent)
-			b.assertWhole(i)
-		})
+	for _, refused := range []*kerr.Error{kerr.IllegalGeneration, kerr.RebalanceInProgress, kerr.UnknownMemberID, kerr.CoordinatorLoadInProgress, kerr.FencedInstanceID, kerr.InvalidProducerEpoch} {
+		for _, stage := range []string{stageRoute, stageDedup} {
+			t.Run(refused.Message+"/"+stage, func(t *testing.T) {
+				t.Parallel()
+				b := newBench(t, benchRoutes)
+				i := b.ready(b.start(b.config("one")))
+				fault := b.cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.TxnOffsetCommit}, TxnID: "app-one-" + stage + "-0", Err: refused, Count: 2})
+				records, sent := traffic(100)
+				b.produce(records...)
+				b.drain(i, "signals.raw")
+				if fault.Hits() == 0 {
+					t.Fatal("the fault was never met")
+				}
+				assertOnce(t, b.read("signals.unique"), sent)
+				b.assertWhole(i)
+			})
+		}
 	}
 }
 

@@ -259,7 +259,7 @@ func (p *Processor) writeManifest(ctx context.Context, t *topology) (*manifest, 
 	}
 	defer client.Close()
 	if _, _, err := client.ProducerID(ctx); err != nil {
-		return nil, err
+		return nil, denied(err, "Write", resourceTransactionalID, p.cfg.AppID+"-manifest")
 	}
 	m, err := readManifest(ctx, p.client, t)
 	if err != nil {

@@ -42,6 +42,10 @@ type metrics struct {
 	quarantined  prometheus.Counter
 	purged       prometheus.Counter
 	brokerUp     prometheus.Gauge
+	diskFree     prometheus.Gauge
+	diskPaused   prometheus.Gauge
+	oversize     *prometheus.CounterVec
+	stalled      *prometheus.GaugeVec
 	byVerdict    [][]prometheus.Counter // [route index][verdict]
 }
 
@@ -84,9 +88,17 @@ func newMetrics(reg prometheus.Registerer, routes *dedup.Routes) *metrics {
 			Help: "Records of the repartition topic deleted below the checkpoints."}),
 		brokerUp: prometheus.NewGauge(prometheus.GaugeOpts{Name: "oncebus_broker_up",
 			Help: "1 while a broker answers, 0 while none does."}),
+		diskFree: prometheus.NewGauge(prometheus.GaugeOpts{Name: "oncebus_disk_free_bytes",
+			Help: "Space left on the disk of the state directory, as last looked at."}),
+		diskPaused: prometheus.NewGauge(prometheus.GaugeOpts{Name: "oncebus_disk_paused",
+			Help: "1 while tasks are paused because that disk is filling; they go on by themselves when it has space."}),
+		oversize: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "oncebus_oversize_batches_total",
+			Help: "Batches stepped over with a dead letter, by topic, because they unpack to more than ONCEBUS_BATCH_BYTES. Look at who produces them."}, []string{"topic"}),
+		stalled: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "oncebus_restore_stalled",
+			Help: "1 while a restore has read nothing for a minute; the log and /readyz name the open transaction it waits for."}, taskLabels),
 	}
 	reg.MustRegister(m.events, m.transactions, m.commit, m.keySeconds, m.checkSeconds, m.lag, m.tasks, m.restored,
-		m.restoreLeft, m.restoreTime, m.skipped, m.rebuilt, m.fenced, m.quarantined, m.purged, m.brokerUp)
+		m.restoreLeft, m.restoreTime, m.skipped, m.rebuilt, m.fenced, m.quarantined, m.purged, m.brokerUp, m.diskFree, m.diskPaused, m.oversize, m.stalled)
 	for _, r := range routes.Routes {
 		var counters []prometheus.Counter
 		for _, v := range dedup.Verdicts {

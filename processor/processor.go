@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"path/filepath"
 	goruntime "runtime"
 	"sync"
 	"sync/atomic"
@@ -35,6 +36,12 @@ type Processor struct {
 	metrics     *metrics
 	host        *state.Host
 	dirs        *dirLeases
+	disk        *diskGuard
+	rebuilds    *rebuildGuard
+	stallAfter  time.Duration // stallAfter; tests have less time
+	redact      *redactor
+	patience    time.Duration // with refused credentials, while running
+	refused     chan error    // a refusal that lasted longer
 	baseOptions []kgo.Opt
 
 	client *kgo.Client // for everything that is not a worker's
@@ -58,7 +65,10 @@ func New(cfg Config, routes *dedup.Routes, reg prometheus.Registerer, log *slog.
 	if err := cfg.CheckSecret(routes.NeedsSecret()); err != nil {
 		return nil, err
 	}
-	opts, err := cfg.clientOptions()
+	redact := newRedactor(cfg)
+	log = slog.New(redact.handler(log.Handler()))
+	security := &security{log: log, metrics: newSecurityMetrics(reg), redact: redact}
+	opts, err := security.options(cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -67,9 +77,13 @@ func New(cfg Config, routes *dedup.Routes, reg prometheus.Registerer, log *slog.
 		return nil, err
 	}
 	p := &Processor{
-		cfg: cfg, routes: routes, log: log, metrics: newMetrics(reg, routes), host: host, dirs: newDirLeases(),
+		cfg: cfg, routes: routes, log: log, metrics: newMetrics(reg, routes), host: host, dirs: newDirLeases(), redact: redact,
+		patience: credentialsPatience, refused: make(chan error, 1),
 		baseOptions: append(append(opts, kgo.WithLogger(clientLogger{log}), kgo.MetadataMinAge(metadataMinAge)), extra...),
 	}
+	p.stallAfter = stallAfter
+	p.disk = newDiskGuard(cfg, host, p.metrics, log)
+	p.rebuilds = &rebuildGuard{dir: filepath.Join(cfg.StateDir, cfg.AppID), max: cfg.RebuildsPerHour}
 	return p, nil
 }
 
@@ -77,6 +91,10 @@ func New(cfg Config, routes *dedup.Routes, reg prometheus.Registerer, log *slog.
 // and closes its tasks. It returns nil if that was done within StopTimeout.
 // An error before that is one a person has to resolve. Run can be called once.
 func (p *Processor) Run(ctx context.Context) error {
+	return p.redact.err(explainCredentials(p.run(ctx), p.cfg.SASL))
+}
+
+func (p *Processor) run(ctx context.Context) error {
 	if err := p.makeStateDir(); err != nil {
 		return err
 	}
@@ -85,7 +103,12 @@ func (p *Processor) Run(ctx context.Context) error {
 		return err
 	}
 	defer func() { _ = lock.Close() }() // the kernel lets go in any case
-	p.client, err = kgo.NewClient(append([]kgo.Opt{kgo.RecordPartitioner(kgo.ManualPartitioner())}, p.baseOptions...)...)
+	if err := p.disk.checkStart(); err != nil {
+		return err
+	}
+	// What this client writes may be there twice. An idempotent one would never
+	// write again after its first InitProducerID had failed.
+	p.client, err = kgo.NewClient(append([]kgo.Opt{kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.DisableIdempotentWrite()}, p.baseOptions...)...)
 	if err != nil {
 		return fmt.Errorf("client: %w", err)
 	}
@@ -97,6 +120,7 @@ func (p *Processor) Run(ctx context.Context) error {
 	defer helpers.Wait()
 	defer stopBackground()
 	helpers.Go(func() { p.probe(background) })
+	helpers.Go(func() { p.disk.run(background) })
 	if err := p.settle(ctx); err != nil {
 		if ctx.Err() != nil {
 			return nil
@@ -132,15 +156,27 @@ func (p *Processor) work(ctx context.Context) error {
 	case err := <-done:
 		return err
 	case <-ctx.Done():
+	case err := <-p.refused:
+		// A worker would see it too, but for one that waits for a broker to
+		// take what is produced.
+		cancel(err)
+	}
+	// Why we stop, if nobody asked for it.
+	cause := context.Cause(ctx)
+	if errors.Is(cause, context.Canceled) {
+		cause = nil
 	}
 	p.log.Info("stopping", "timeout", p.cfg.StopTimeout.String())
 	timer := time.NewTimer(p.cfg.StopTimeout)
 	defer timer.Stop()
 	select {
 	case err := <-done:
+		if err == nil {
+			err = cause
+		}
 		return err
 	case <-timer.C:
-		return fmt.Errorf("not stopped within %v: a broker does not answer, or the disk is slow; nothing is lost, open transactions will be aborted", p.cfg.StopTimeout)
+		return errors.Join(cause, fmt.Errorf("not stopped within %v: a broker does not answer, or the disk is slow; nothing is lost, open transactions will be aborted", p.cfg.StopTimeout))
 	}
 }
 
@@ -148,10 +184,10 @@ func (p *Processor) work(ctx context.Context) error {
 func (p *Processor) settle(ctx context.Context) error {
 	for {
 		err := p.settleOnce(ctx)
-		if err == nil || ctx.Err() != nil || classify(err) == actStop {
+		if err == nil || ctx.Err() != nil || classify(err) == actStop || credentialsRefused(err) {
 			return err
 		}
-		p.log.Warn("not started yet, trying again", "error", err)
+		p.log.Warn("not started yet, trying again", "error", explainCredentials(err, p.cfg.SASL))
 		if err := pause(ctx, probeInterval/2); err != nil {
 			return err
 		}
@@ -165,6 +201,9 @@ func (p *Processor) settleOnce(ctx context.Context) error {
 	}
 	m, err := p.settleManifest(ctx, t)
 	if err != nil {
+		return err
+	}
+	if err := p.warnOldTransactions(ctx); err != nil {
 		return err
 	}
 	rt := newRuntime(t, m, p.routes)
@@ -197,7 +236,7 @@ func (p *Processor) workerCount() int {
 func (p *Processor) observeClock(ctx context.Context, rt *runtime) error {
 	rec := &kgo.Record{Topic: rt.topology.manifest, Key: []byte("clock"), Value: []byte(p.cfg.InstanceID)}
 	if err := p.client.ProduceSync(ctx, rec).FirstErr(); err != nil {
-		return fmt.Errorf("write to %s: %w", rec.Topic, err)
+		return fmt.Errorf("write to %s: %w", rec.Topic, denied(err, "Write", resourceTopic, rec.Topic))
 	}
 	reader := newLogReader(p.client, rec.Topic, rt.topology.topics[rec.Topic].id, rec.Partition)
 	return reader.read(ctx, rec.Offset, rec.Offset+1, func(records []*kgo.Record, _ int64) error {
@@ -235,10 +274,19 @@ func (p *Processor) limitsChanged(err error) {
 
 // probe keeps broker_up and readiness true to the facts.
 func (p *Processor) probe(ctx context.Context) {
+	patience := patience{limit: p.patience}
 	for {
 		probeCtx, cancel := context.WithTimeout(ctx, probeInterval)
 		err := p.client.Ping(probeCtx)
 		cancel()
+		if err == nil {
+			patience.since = time.Time{}
+		} else if credentialsRefused(err) && patience.stops(err, time.Now()) {
+			select {
+			case p.refused <- err:
+			default: // said already
+			}
+		}
 		if up := err == nil; p.brokerUp.Swap(up) != up && ctx.Err() == nil {
 			if up {
 				p.log.Info("a broker answers")

@@ -12,9 +12,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// decompressedBatchMax bounds what one fetched batch may unpack to (G5).
-const decompressedBatchMax = 256 << 20
-
 // fetchMaxWait is how long a broker may hold back a fetch without records;
 // Kafka's own clients wait as long.
 const fetchMaxWait = 500 * time.Millisecond
@@ -27,6 +24,10 @@ func (w *worker) options() []kgo.Opt {
 		topics = rt.topology.taskTopics()
 	}
 	return append(append([]kgo.Opt(nil), w.p.baseOptions...),
+		kgo.WithLogger(oversizeLogger{clientLogger{w.p.log}, w.onAnnounced}),
+		// Begins with the process's own, so that brokers' logs and quotas
+		// tell workers apart and still show what belongs together.
+		kgo.ClientID(w.name),
 		kgo.ConsumerGroup(groupName(cfg.AppID, w.stage)),
 		kgo.InstanceID(w.name),
 		kgo.TransactionalID(w.name),
@@ -42,7 +43,7 @@ func (w *worker) options() []kgo.Opt {
 		// is resolved in adjustOffsets, anything else out of range is loud.
 		kgo.ConsumeStartOffset(kgo.NewOffset().AtStart()),
 		kgo.ConsumeResetOffset(kgo.NoResetOffset()),
-		kgo.MaxDecompressBatchBytes(decompressedBatchMax),
+		kgo.MaxDecompressBatchBytes(cfg.batchBytes()),
 		kgo.SessionTimeout(cfg.SessionTimeout),
 		kgo.HeartbeatInterval(min(cfg.SessionTimeout/4, 3*time.Second)),
 		kgo.RebalanceTimeout(max(30*time.Second, 2*cfg.TransactionTimeout)),
@@ -138,6 +139,11 @@ func (w *worker) onLost(gone map[string][]int32) {
 func (w *worker) onGone(gone map[string][]int32) {
 	w.mu.Lock()
 	w.rebalanced = true
+	for topic, ps := range gone {
+		for _, p := range ps {
+			delete(w.announced, taskID{topic, p})
+		}
+	}
 	w.mu.Unlock()
 	select {
 	case <-w.ready:

@@ -16,8 +16,9 @@ import (
 	"oncebus/state/failpoint"
 )
 
-// restoreRetryPause separates attempts of a restore that the broker failed.
-const restoreRetryPause = 500 * time.Millisecond
+// restoreRetryPause separates the first two attempts of a restore that the
+// broker or the disk failed; it doubles up to restoreRetryMax.
+const restoreRetryPause, restoreRetryMax = 500 * time.Millisecond, 4 * time.Second
 
 // A restore brings one task's store up to the changelog's high watermark, in a
 // goroutine of its own, while the worker goes on with its other tasks. Until
@@ -26,11 +27,14 @@ type restore struct {
 	cancel context.CancelFunc
 	done   chan struct{}
 
-	broken error // why the store it was given cannot go on
+	broken   error // why the store it was given cannot go on
+	failures int   // attempts since something was read
+	watch    *stallWatch
 
 	// Written before done is closed.
 	store      *state.Store
 	checkpoint checkpoint // next is -1 if the changelog has none
+	censuses   []census   // counts of live keys as of it
 	rows       int
 	from, to   int64 // changelog offsets
 	err        error
@@ -68,6 +72,8 @@ func (t *task) startRestore(ctx context.Context, p *Processor, finished func()) 
 
 func (r *restore) run(ctx context.Context, p *Processor, t *task) error {
 	began := time.Now()
+	r.watch = newStallWatch(ctx, p, t)
+	defer r.watch.stop()
 	err := r.broken
 	for {
 		if err == nil {
@@ -92,7 +98,9 @@ func (r *restore) recover(ctx context.Context, p *Processor, t *task, err error)
 	switch {
 	case ctx.Err() != nil:
 		return ctx.Err()
-	case errors.Is(err, errStale), errors.Is(err, state.ErrCorrupt):
+	case errors.Is(err, errRefused):
+		return err
+	case errors.Is(err, errStale), untrusted(err):
 		return r.letGo(p, t, func() error { return p.quarantine(t, err) })
 	case classify(err) == actStop:
 		return err
@@ -104,7 +112,10 @@ func (r *restore) recover(ctx context.Context, p *Processor, t *task, err error)
 		}
 	}
 	t.log.Warn("restore failed, trying again", "error", err)
-	return pause(ctx, restoreRetryPause)
+	p.snapshot.explain(t.id, "restore failed, trying again: "+err.Error())
+	wait := min(restoreRetryPause<<min(r.failures, 8), restoreRetryMax)
+	r.failures++
+	return pause(ctx, wait)
 }
 
 // errStale says that local state does not fit the changelog: it ends before
@@ -117,6 +128,9 @@ var errStale = errors.New("local state is out of step with the changelog")
 // counted in that fetch, its rows then stand below the watermark, or it will
 // never commit (invariant 4, hazards B1 and B2).
 func (r *restore) once(ctx context.Context, p *Processor, t *task) error {
+	if err := p.disk.await(ctx); err != nil {
+		return err
+	}
 	if r.store == nil {
 		if err := r.open(ctx, p, t); err != nil {
 			return err
@@ -146,16 +160,27 @@ func (r *restore) once(ctx context.Context, p *Processor, t *task) error {
 	failpoint.Hit(failpoint.RestoreStart)
 	left := t.metrics.restoreLeft.WithLabelValues(t.id.topic, strconv.Itoa(int(t.id.partition)))
 	left.Set(float64(end - from))
+	r.watch.position.Store(from)
+	r.watch.end.Store(end)
 	err = reader.read(ctx, from, end, func(records []*kgo.Record, position int64) error {
 		r.rows += len(records)
 		t.metrics.restored.Add(float64(len(records)))
 		left.Set(float64(max(0, end-position)))
+		r.watch.position.Store(position)
+		r.failures = 0
+		if err := p.disk.await(ctx); err != nil {
+			return err
+		}
 		return r.apply(records, position)
 	})
 	if err != nil {
 		return err
 	}
-	return r.readCheckpoint()
+	if err := r.readCheckpoint(); err != nil {
+		return err
+	}
+	r.censuses, err = p.rt.countKeys(&r.checkpoint, r.store)
+	return err
 }
 
 // apply puts one fetch of the changelog into the store. Rows are facts, so to
@@ -206,7 +231,7 @@ func (r *restore) open(ctx context.Context, p *Processor, t *task) error {
 		return err
 	}
 	store, err := p.host.Open(p.storeDir(t.id), p.storeIdentity(t))
-	if err != nil && (errors.Is(err, state.ErrForeign) || errors.Is(err, state.ErrCorrupt)) {
+	if err != nil && untrusted(err) {
 		if err := p.quarantine(t, err); err != nil {
 			p.dirs.release(t.id)
 			return err
@@ -219,6 +244,11 @@ func (r *restore) open(ctx context.Context, p *Processor, t *task) error {
 	}
 	r.store = store
 	return nil
+}
+
+// untrusted reports that local files must not be used, whatever they hold.
+func untrusted(err error) bool {
+	return errors.Is(err, state.ErrCorrupt) || errors.Is(err, state.ErrForeign) || errors.Is(err, state.ErrUnclean)
 }
 
 // letGo closes the store as it is, and does what is to be done with its
@@ -238,6 +268,11 @@ func (r *restore) letGo(p *Processor, t *task, then func() error) error {
 // quarantine renames the task's directory aside, for a person to look at.
 func (p *Processor) quarantine(t *task, why error) error {
 	dir := p.storeDir(t.id)
+	if !errors.Is(why, state.ErrUnclean) {
+		if err := p.rebuilds.allow(t.id.String(), why, time.Now()); err != nil {
+			return err
+		}
+	}
 	failpoint.Hit(failpoint.BeforeQuarantine)
 	aside, err := state.Quarantine(dir, time.Now())
 	if err != nil {

@@ -1,20 +1,16 @@
 package processor
 
 import (
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"net/netip"
-	"os"
+	"net/url"
 	"strings"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/twmb/franz-go/pkg/kgo"
-	"github.com/twmb/franz-go/pkg/sasl"
-	"github.com/twmb/franz-go/pkg/sasl/plain"
-	"github.com/twmb/franz-go/pkg/sasl/scram"
 )
 
 // Secret is a value that must not be shown. Every way of printing it yields
@@ -48,12 +44,20 @@ func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 // LogValue implements slog.LogValuer.
 func (s Secret) LogValue() slog.Value { return slog.StringValue(s.String()) }
 
+// SecretPath is the file a Secret came from; empty if it came from a variable.
+// It has no variable of its own: cmd fills it in beside the secret whose tag
+// `file` names it. The file is read again when the secret is needed again, so
+// that a secret can be changed without a restart.
+type SecretPath string
+
 // TLS is how the connections to the brokers are encrypted. The other fields
 // take effect with Enabled only; setting one without it is refused, because
-// whoever names a certificate believes to be encrypted.
+// whoever names a certificate believes to be encrypted. The files are read
+// again while the process runs: see certificates.
 type TLS struct {
-	// Enabled turns TLS (1.2 or newer) on.
-	Enabled bool `env:"ENABLED" envDefault:"false" help:"connect to the brokers over TLS"`
+	// Enabled turns TLS on: 1.3 where the broker has it, 1.2 at least. The
+	// broker's certificate and its name are always verified.
+	Enabled bool `env:"ENABLED" envDefault:"false" help:"connect to the brokers over TLS 1.2 or newer; files named below are read again when they change"`
 	// CAFile holds the PEM certificates trusted to sign the brokers' in
 	// place of the system's.
 	CAFile string `env:"CA_FILE" help:"PEM file of trusted certificate authorities; default: the system's"`
@@ -66,15 +70,42 @@ type TLS struct {
 	ServerName string `env:"SERVER_NAME" help:"name the brokers' certificates must have; default: the host dialled"`
 }
 
-// SASL is how this client proves who it is; an empty Mechanism means it does not.
+// SASL is how this client proves who it is; an empty Mechanism means it does
+// not.
 type SASL struct {
-	// Mechanism is one of the SASL constants. PLAIN sends the password as it
-	// is, so it asks for TLS unless every broker is on this machine.
-	Mechanism string `env:"MECHANISM" help:"PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512; default: no authentication"`
-	// Username and Password are required with a Mechanism and refused
+	// Mechanism is one of the SASL constants. PLAIN and OAUTHBEARER send the
+	// secret as it is, so they ask for TLS unless a broker is on this machine.
+	Mechanism string `env:"MECHANISM" help:"PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER; default: no authentication"`
+	// Username and Password are required with PLAIN and SCRAM and refused
 	// without.
-	Username string `env:"USERNAME" help:"user name, with ONCEBUS_SASL_MECHANISM"`
-	Password Secret `env:"PASSWORD" help:"password, with ONCEBUS_SASL_MECHANISM"`
+	Username     string `env:"USERNAME" help:"user name, for PLAIN and SCRAM"`
+	Password     Secret `env:"PASSWORD" file:"PasswordFile" help:"password, for PLAIN and SCRAM; a file is read again for every authentication"`
+	PasswordFile SecretPath
+	// Token is the bearer token of OAUTHBEARER, unless OAuth says where to
+	// get one.
+	Token     Secret `env:"TOKEN" file:"TokenFile" help:"bearer token, for OAUTHBEARER; a file is read again for every authentication"`
+	TokenFile SecretPath
+	// Extensions are the SASL extensions of OAUTHBEARER.
+	Extensions []string `env:"EXTENSIONS" help:"SASL extensions of OAUTHBEARER, comma separated name=value (Confluent Cloud: logicalCluster, identityPoolId)"`
+
+	OAuth OAuth `envPrefix:"OAUTH_"`
+}
+
+// OAuth is where OAUTHBEARER gets tokens: the client credentials grant of
+// RFC 6749 with the secret in HTTP basic authentication, as Kafka's own client
+// does it. A token is renewed after four fifths of its life.
+type OAuth struct {
+	// TokenURL is the token endpoint; https, or http on this machine.
+	TokenURL string `env:"TOKEN_URL" help:"token endpoint of the OAuth client credentials grant, for OAUTHBEARER in place of ONCEBUS_SASL_TOKEN"`
+	// ClientID and ClientSecret are required with TokenURL.
+	ClientID         string `env:"CLIENT_ID" help:"client id, with ONCEBUS_SASL_OAUTH_TOKEN_URL"`
+	ClientSecret     Secret `env:"CLIENT_SECRET" file:"ClientSecretFile" help:"client secret, with ONCEBUS_SASL_OAUTH_TOKEN_URL; a file is read again for every token"`
+	ClientSecretFile SecretPath
+	// Scopes and Audience go into the request if set.
+	Scopes   []string `env:"SCOPES" help:"scopes to ask for, comma separated"`
+	Audience string   `env:"AUDIENCE" help:"audience to ask for, where the token endpoint wants one"`
+	// CAFile is as TLS.CAFile, for the token endpoint.
+	CAFile string `env:"CA_FILE" help:"PEM file of the authorities trusted to sign the token endpoint's certificate; default: the system's"`
 }
 
 // The values of SASL.Mechanism.
@@ -82,12 +113,21 @@ const (
 	SASLPlain       = "PLAIN"
 	SASLScramSHA256 = "SCRAM-SHA-256"
 	SASLScramSHA512 = "SCRAM-SHA-512"
+	SASLOAuthBearer = "OAUTHBEARER"
 )
 
-// clientOptions returns the options every client to the brokers starts from:
-// seeds, client id, TLS and SASL. The error is one Validate reports too, unless
-// a certificate file changed in between.
-func (c Config) clientOptions() ([]kgo.Opt, error) {
+// security is what the clients of one process prove themselves with: shared
+// by all of them, so that a file is read and a token fetched once for all.
+type security struct {
+	log     *slog.Logger
+	metrics *securityMetrics
+	redact  *redactor
+}
+
+// options returns the options every client to the brokers starts from: seeds,
+// client id, TLS and SASL. The error is one Validate reports too, unless a
+// certificate file changed in between.
+func (s *security) options(c Config) ([]kgo.Opt, error) {
 	seeds := make([]string, len(c.Brokers))
 	for i, b := range c.Brokers {
 		host, port, err := splitBroker(b)
@@ -98,14 +138,14 @@ func (c Config) clientOptions() ([]kgo.Opt, error) {
 	}
 	opts := []kgo.Opt{kgo.SeedBrokers(seeds...), kgo.ClientID(c.AppID + "-" + c.InstanceID)}
 	if c.TLS.Enabled {
-		config, err := c.TLS.client()
+		certs, err := s.certificates("ONCEBUS_TLS_", c.TLS)
 		if err != nil {
 			return nil, err
 		}
-		opts = append(opts, kgo.DialTLSConfig(config))
+		opts = append(opts, kgo.Dialer(certs.dial))
 	}
 	if c.SASL.Mechanism != "" {
-		mechanism, err := c.SASL.mechanism()
+		mechanism, err := s.mechanism(c)
 		if err != nil {
 			return nil, err
 		}
@@ -114,16 +154,20 @@ func (c Config) clientOptions() ([]kgo.Opt, error) {
 	return opts, nil
 }
 
-// ClientOptions is clientOptions for clients beside the processor, such as the
-// demo's producer and readers: the same brokers, reached in the same way.
-func (c Config) ClientOptions() ([]kgo.Opt, error) { return c.clientOptions() }
+// ClientOptions returns the options of clients beside the processor, such as
+// the demo's producer and readers: the same brokers, reached in the same way.
+func (c Config) ClientOptions() ([]kgo.Opt, error) {
+	s := &security{log: slog.New(slog.DiscardHandler), metrics: newSecurityMetrics(prometheus.NewRegistry()), redact: newRedactor(c)}
+	return s.options(c)
+}
 
 // validateSecurity checks TLS and SASL, reading the files they name.
 func (c Config) validateSecurity(m *mistakes) {
 	c.TLS.validate(m)
 	c.SASL.validate(m)
-	if c.SASL.Mechanism == SASLPlain && !c.TLS.Enabled && !allLoopback(c.Brokers) {
-		m.addf("ONCEBUS_SASL_MECHANISM: PLAIN would send the password in the clear, set ONCEBUS_TLS_ENABLED=true or use %s", SASLScramSHA512)
+	if c.SASL.sendsSecret() && !c.TLS.Enabled && !allLoopback(c.Brokers) {
+		m.addf("ONCEBUS_SASL_MECHANISM: %s would send the %s in the clear, set ONCEBUS_TLS_ENABLED=true or use %s",
+			c.SASL.Mechanism, c.SASL.secretName(), SASLScramSHA512)
 	}
 }
 
@@ -138,86 +182,122 @@ func (t TLS) validate(m *mistakes) {
 		}
 		return
 	}
-	_, err := t.client()
+	_, _, err := t.load("ONCEBUS_TLS_")
 	m.add(err)
 }
 
-// client builds the client's TLS configuration; every mistake is in the error.
-func (t TLS) client() (*tls.Config, error) {
-	config := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: t.ServerName}
-	var m mistakes
-	if t.CAFile != "" {
-		pem, err := os.ReadFile(t.CAFile)
-		config.RootCAs = x509.NewCertPool()
-		switch {
-		case err != nil:
-			m.addf("ONCEBUS_TLS_CA_FILE: %w", err)
-		case !config.RootCAs.AppendCertsFromPEM(pem):
-			m.addf("ONCEBUS_TLS_CA_FILE: %s holds no PEM certificate", t.CAFile)
-		}
+// sendsSecret reports whether the mechanism hands the broker a secret that
+// whoever listens could use.
+func (s SASL) sendsSecret() bool { return s.Mechanism == SASLPlain || s.Mechanism == SASLOAuthBearer }
+
+func (s SASL) secretName() string {
+	if s.Mechanism == SASLOAuthBearer {
+		return "token"
 	}
-	switch {
-	case t.CertFile != "" && t.KeyFile != "":
-		pair, err := tls.LoadX509KeyPair(t.CertFile, t.KeyFile)
-		if err != nil {
-			m.addf("ONCEBUS_TLS_CERT_FILE, ONCEBUS_TLS_KEY_FILE: %w", err)
-		}
-		config.Certificates = []tls.Certificate{pair}
-	case t.CertFile != "":
-		m.addf("ONCEBUS_TLS_CERT_FILE: set without ONCEBUS_TLS_KEY_FILE, want both or neither")
-	case t.KeyFile != "":
-		m.addf("ONCEBUS_TLS_KEY_FILE: set without ONCEBUS_TLS_CERT_FILE, want both or neither")
-	}
-	return config, m.err()
+	return "password"
+}
+
+// field is a setting with the end of its variable's name.
+type field struct {
+	name string
+	set  bool
 }
 
 func (s SASL) validate(m *mistakes) {
-	if s.Mechanism == "" {
-		if s.Username != "" {
-			m.addf("ONCEBUS_SASL_USERNAME: set, but ONCEBUS_SASL_MECHANISM is not")
-		}
-		if s.Password != "" {
-			m.addf("ONCEBUS_SASL_PASSWORD: set, but ONCEBUS_SASL_MECHANISM is not")
-		}
-		return
-	}
-	_, err := s.mechanism()
-	m.add(err)
-	if s.Username == "" {
-		m.addf("ONCEBUS_SASL_USERNAME: empty, but ONCEBUS_SASL_MECHANISM asks for one")
-	}
-	if s.Password == "" {
-		m.addf("ONCEBUS_SASL_PASSWORD: empty, but ONCEBUS_SASL_MECHANISM asks for one")
+	user := []field{{"USERNAME", s.Username != ""}, {"PASSWORD", s.Password != ""}}
+	bearer := []field{{"TOKEN", s.Token != ""}, {"EXTENSIONS", len(s.Extensions) > 0}}
+	bearer = append(bearer, s.OAuth.fields()...)
+	switch s.Mechanism {
+	case "":
+		refuse(m, append(user, bearer...), "set, but ONCEBUS_SASL_MECHANISM is not")
+	case SASLPlain, SASLScramSHA256, SASLScramSHA512:
+		require(m, user, "empty, but ONCEBUS_SASL_MECHANISM asks for one")
+		refuse(m, bearer, "set, but it takes ONCEBUS_SASL_MECHANISM="+SASLOAuthBearer)
+	case SASLOAuthBearer:
+		refuse(m, user, "set, but "+SASLOAuthBearer+" takes a token")
+		s.validateBearer(m)
+	default:
+		m.addf("ONCEBUS_SASL_MECHANISM: %q is unknown, want %s", s.Mechanism,
+			strings.Join([]string{SASLPlain, SASLScramSHA256, SASLScramSHA512, SASLOAuthBearer}, ", "))
 	}
 }
 
-func (s SASL) mechanism() (sasl.Mechanism, error) {
-	user, password := s.Username, string(s.Password)
-	switch s.Mechanism {
-	case SASLPlain:
-		return plain.Auth{User: user, Pass: password}.AsMechanism(), nil
-	case SASLScramSHA256:
-		return scram.Auth{User: user, Pass: password}.AsSha256Mechanism(), nil
-	case SASLScramSHA512:
-		return scram.Auth{User: user, Pass: password}.AsSha512Mechanism(), nil
+func refuse(m *mistakes, fields []field, why string) {
+	for _, f := range fields {
+		if f.set {
+			m.addf("ONCEBUS_SASL_%s: %s", f.name, why)
+		}
 	}
-	return nil, fmt.Errorf("ONCEBUS_SASL_MECHANISM: %q is unknown, want %s", s.Mechanism,
-		strings.Join([]string{SASLPlain, SASLScramSHA256, SASLScramSHA512}, ", "))
+}
+
+func require(m *mistakes, fields []field, why string) {
+	for _, f := range fields {
+		if !f.set {
+			m.addf("ONCEBUS_SASL_%s: %s", f.name, why)
+		}
+	}
+}
+
+func (s SASL) validateBearer(m *mistakes) {
+	switch {
+	case s.OAuth.TokenURL == "" && s.Token == "":
+		m.addf("ONCEBUS_SASL_TOKEN: empty, but %s asks for one; set it, ONCEBUS_SASL_TOKEN_FILE or ONCEBUS_SASL_OAUTH_TOKEN_URL", SASLOAuthBearer)
+	case s.OAuth.TokenURL == "":
+		refuse(m, s.OAuth.fields(), "set, but ONCEBUS_SASL_OAUTH_TOKEN_URL is not")
+	case s.Token != "":
+		m.addf("ONCEBUS_SASL_TOKEN: set as well as ONCEBUS_SASL_OAUTH_TOKEN_URL, want one of them")
+	default:
+		s.OAuth.validate(m)
+	}
+	if _, err := parseExtensions(s.Extensions); err != nil {
+		m.add(err)
+	}
+}
+
+// fields are the settings that go with a token endpoint.
+func (o OAuth) fields() []field {
+	return []field{
+		{"OAUTH_TOKEN_URL", o.TokenURL != ""}, {"OAUTH_CLIENT_ID", o.ClientID != ""}, {"OAUTH_CLIENT_SECRET", o.ClientSecret != ""},
+		{"OAUTH_SCOPES", len(o.Scopes) > 0}, {"OAUTH_AUDIENCE", o.Audience != ""}, {"OAUTH_CA_FILE", o.CAFile != ""},
+	}
+}
+
+func (o OAuth) validate(m *mistakes) {
+	require(m, o.fields()[1:3], "empty, but ONCEBUS_SASL_OAUTH_TOKEN_URL asks for one")
+	u, err := url.Parse(o.TokenURL)
+	switch {
+	case err != nil || u.Host == "":
+		// Not the parser's error: it repeats the URL, with a password in it.
+		m.addf("ONCEBUS_SASL_OAUTH_TOKEN_URL: not a URL such as https://login.example.com/oauth2/token")
+		return
+	case u.User != nil:
+		m.addf("ONCEBUS_SASL_OAUTH_TOKEN_URL: has a user or password in it; use ONCEBUS_SASL_OAUTH_CLIENT_ID and ONCEBUS_SASL_OAUTH_CLIENT_SECRET")
+	case u.Scheme != "https" && (u.Scheme != "http" || !isLoopback(u.Hostname())):
+		m.addf("ONCEBUS_SASL_OAUTH_TOKEN_URL: would send the client secret in the clear, want https")
+	}
+	if u.Scheme == "http" && o.CAFile != "" {
+		m.addf("ONCEBUS_SASL_OAUTH_CA_FILE: set, but ONCEBUS_SASL_OAUTH_TOKEN_URL is not https")
+		return
+	}
+	_, _, err = TLS{CAFile: o.CAFile}.load("ONCEBUS_SASL_OAUTH_")
+	m.add(err)
 }
 
 // allLoopback reports whether every broker is on this machine by its address.
 func allLoopback(brokers []string) bool {
 	for _, b := range brokers {
 		host, _, err := splitBroker(b)
-		if err != nil {
-			return false
-		}
-		addr, err := netip.ParseAddr(host)
-		if host != "localhost" && (err != nil || !addr.IsLoopback()) {
+		if err != nil || !isLoopback(host) {
 			return false
 		}
 	}
 	return true
+}
+
+// isLoopback reports whether a host is this machine by its address.
+func isLoopback(host string) bool {
+	addr, err := netip.ParseAddr(host)
+	return host == "localhost" || err == nil && addr.IsLoopback()
 }
 
 // CheckSecret returns an error when the routes ask for a key secret and c has

@@ -98,6 +98,37 @@ func TestSecurityMistakes(t *testing.T) {
 			[]string{"ONCEBUS_SASL_USERNAME: set, but", "ONCEBUS_SASL_PASSWORD: set, but"}},
 		{"password in the clear", func(c *Config) { c.SASL = SASL{Mechanism: SASLPlain, Username: "u", Password: hidden} },
 			[]string{"ONCEBUS_SASL_MECHANISM: PLAIN would send the password in the clear"}},
+		{"token in the clear", func(c *Config) { c.SASL = SASL{Mechanism: SASLOAuthBearer, Token: hidden} },
+			[]string{"ONCEBUS_SASL_MECHANISM: OAUTHBEARER would send the token in the clear"}},
+		{"token alone", func(c *Config) {
+			c.SASL, c.TLS.Enabled = SASL{Mechanism: SASLOAuthBearer, Token: hidden, Extensions: []string{"logicalCluster=lkc-1"}}, true
+		}, nil},
+		{"no token", func(c *Config) { c.SASL, c.TLS.Enabled = SASL{Mechanism: SASLOAuthBearer}, true }, []string{"ONCEBUS_SASL_TOKEN: empty"}},
+		{"token endpoint", func(c *Config) {
+			c.TLS.Enabled = true
+			c.SASL = SASL{Mechanism: SASLOAuthBearer, OAuth: OAuth{TokenURL: "https://login.example.com/token", ClientID: "c", ClientSecret: hidden}}
+		}, nil},
+		{"two sources of tokens, user and bad extension", func(c *Config) {
+			c.TLS.Enabled = true
+			c.SASL = SASL{Mechanism: SASLOAuthBearer, Username: "u", Token: hidden, OAuth: OAuth{TokenURL: "https://x"}, Extensions: []string{"x"}}
+		}, []string{"ONCEBUS_SASL_USERNAME: set, but OAUTHBEARER takes a token", "ONCEBUS_SASL_TOKEN: set as well as ONCEBUS_SASL_OAUTH_TOKEN_URL", `ONCEBUS_SASL_EXTENSIONS: "x"`}},
+		{"token endpoint in the clear", func(c *Config) {
+			c.TLS.Enabled = true
+			c.SASL = SASL{Mechanism: SASLOAuthBearer, OAuth: OAuth{TokenURL: "http://login.example.com/token", CAFile: "a"}}
+		}, []string{"ONCEBUS_SASL_OAUTH_CLIENT_ID: empty", "ONCEBUS_SASL_OAUTH_CLIENT_SECRET: empty", "ONCEBUS_SASL_OAUTH_TOKEN_URL: would send the client secret in the clear",
+			"ONCEBUS_SASL_OAUTH_CA_FILE: set, but"}},
+		{"endpoint settings without it", func(c *Config) {
+			c.TLS.Enabled = true
+			c.SASL = SASL{Mechanism: SASLOAuthBearer, Token: hidden, OAuth: OAuth{ClientID: "c", Scopes: []string{"s"}}}
+		}, []string{"ONCEBUS_SASL_OAUTH_CLIENT_ID: set, but ONCEBUS_SASL_OAUTH_TOKEN_URL is not", "ONCEBUS_SASL_OAUTH_SCOPES: set, but"}},
+		{"token with a password's mechanism", func(c *Config) {
+			c.TLS.Enabled = true
+			c.SASL = SASL{Mechanism: SASLScramSHA256, Username: "u", Password: hidden, Token: hidden}
+		}, []string{"ONCEBUS_SASL_TOKEN: set, but it takes ONCEBUS_SASL_MECHANISM=OAUTHBEARER"}},
+		{"key in place of its file", func(c *Config) {
+			c.TLS = TLS{Enabled: true, CertFile: empty, KeyFile: "-----BEGIN PRIVATE KEY-----" + hidden}
+		},
+			[]string{"ONCEBUS_TLS_KEY_FILE: holds what should be in a file"}},
 		{"PLAIN over TLS", func(c *Config) {
 			c.SASL = SASL{Mechanism: SASLPlain, Username: "u", Password: hidden}
 			c.TLS.Enabled = true
@@ -169,7 +200,7 @@ func TestClientOptionsConnect(t *testing.T) {
 
 func ping(t *testing.T, c Config) error {
 	t.Helper()
-	opts, err := c.clientOptions()
+	opts, err := c.ClientOptions()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -39,9 +39,10 @@ type TaskState struct {
 	Task       string    `json:"task"`
 	Worker     string    `json:"worker"`
 	State      string    `json:"state"`
-	Since      time.Time `json:"since"`       // of the state, or of the last commit
-	NextOffset int64     `json:"next_offset"` // of the input; -1 while not known
-	Lag        int64     `json:"lag_records"` // -1 while not known
+	Reason     string    `json:"reason,omitempty"` // why it gets no further, if it does not
+	Since      time.Time `json:"since"`            // of the state, or of the last commit
+	NextOffset int64     `json:"next_offset"`      // of the input; -1 while not known
+	Lag        int64     `json:"lag_records"`      // -1 while not known
 	// Store is the local state; absent while it is being restored.
 	Store *state.Stats `json:"store,omitempty"`
 
@@ -61,6 +62,21 @@ func (t *task) describe(worker string) TaskState {
 type snapshot struct {
 	mu    sync.Mutex
 	tasks map[string][]TaskState // by worker
+	stuck map[taskID]string      // why a restoring task gets no further
+}
+
+// explain notes why a restoring task gets no further; "" takes it back.
+func (s *snapshot) explain(id taskID, why string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if why == "" {
+		delete(s.stuck, id)
+		return
+	}
+	if s.stuck == nil {
+		s.stuck = map[taskID]string{}
+	}
+	s.stuck[id] = why
 }
 
 func (s *snapshot) setTasks(worker string, states []TaskState) {
@@ -79,6 +95,11 @@ func (s *snapshot) allTasks() []TaskState {
 	for _, states := range s.tasks {
 		all = append(all, states...)
 	}
+	for i := range all {
+		if all[i].State == restoring.String() {
+			all[i].Reason = s.stuck[all[i].id]
+		}
+	}
 	slices.SortFunc(all, func(a, b TaskState) int { return strings.Compare(a.Task, b.Task) })
 	return all
 }
@@ -95,9 +116,15 @@ func (p *Processor) Ready() error {
 	if len(workers) == 0 {
 		return errors.New("topics and manifest are not settled yet")
 	}
+	if err := p.disk.paused(); err != nil {
+		return err
+	}
 	runs := map[taskID]bool{}
 	for _, t := range p.snapshot.allTasks() {
 		if t.State != running.String() {
+			if t.Reason != "" {
+				return fmt.Errorf("task %s is %s: %s", t.Task, t.State, t.Reason)
+			}
 			return fmt.Errorf("task %s is %s", t.Task, t.State)
 		}
 		runs[t.id] = true

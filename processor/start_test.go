@@ -6,7 +6,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 // batch makes n events of a name, spread over the partitions of signals.raw.
@@ -181,4 +184,22 @@ func TestRestartTakesOverAtOnce(t *testing.T) {
 		}
 	}
 	assertOut(t, b, first, second, third)
+}
+
+// TestStartGoesOnAfterARefusedProducerID refuses, once, to give the client of
+// the start a producer id. An idempotent client is dead after that, and would
+// keep the process from ever starting: found by the simulation.
+func TestStartGoesOnAfterARefusedProducerID(t *testing.T) {
+	b := newBench(t, benchRoutes)
+	fault := b.cluster.Fault(kfake.Fault{
+		Keys: []kmsg.Key{kmsg.InitProducerID}, Err: kerr.UnknownServerError,
+		When: func(req kmsg.Request) bool { return req.(*kmsg.InitProducerIDRequest).TransactionalID == nil },
+	})
+	i := b.ready(b.start(b.config("one")))
+	fault.Remove()
+	b.produce(signal("a", 0, testTime))
+	b.drain(i, "signals.raw")
+	if out := b.read("signals.unique"); len(out) != 1 {
+		t.Errorf("%d records in the output, want 1", len(out))
+	}
 }

@@ -69,6 +69,9 @@ type task struct {
 	// Invariant: committed.next <= open.next.
 	committed, open checkpoint
 	touched         bool // the open transaction carries work of this task
+	// censuses count the live keys of limited classes as of committed,
+	// openCensuses as of open.
+	censuses, openCensuses []census
 	// sealed is the checkpoint row of the open transaction, its last row.
 	// Once the broker has it, sealed.Offset + 1 is the changelog position.
 	sealed *kgo.Record
@@ -111,10 +114,7 @@ type judging struct {
 // checkpoint were judged before: they are passed over (invariant 6).
 func (t *task) process(j *judging, records []*kgo.Record) error {
 	for _, rec := range records {
-		if !t.touched {
-			t.touched = true
-			t.open = t.committed
-		}
+		t.touch()
 		if rec.Offset < t.open.next {
 			t.metrics.skipped.Inc()
 			continue
@@ -140,6 +140,15 @@ func (t *task) process(j *judging, records []*kgo.Record) error {
 		t.open.next, t.open.epoch = rec.Offset+1, rec.LeaderEpoch
 	}
 	return nil
+}
+
+// touch takes the task into the open transaction.
+func (t *task) touch() {
+	if !t.touched {
+		t.touched = true
+		t.open = t.committed
+		t.openCensus()
+	}
 }
 
 // processHop judges a record that came through the router.
@@ -193,9 +202,13 @@ func (t *task) derive(deriver *dedup.Deriver, in *dedup.Input) dedup.Derived {
 	return derived
 }
 
+// timestampAppend is kgo's number for a timestamp that the broker set. The
+// record says so itself; the topic's setting may have changed since.
+const timestampAppend = 1
+
 // presentOf returns the broker-observed present of a keyed record.
 func (t *task) presentOf(rec *kgo.Record) int64 {
-	if t.rt.limit(t.id.topic).appendTime {
+	if rec.Attrs.TimestampType() == timestampAppend {
 		return rec.Timestamp.UnixMilli()
 	}
 	return t.rt.clock.now()
@@ -247,9 +260,14 @@ func (t *task) judge(j *judging, ev *event, digest dedup.Digest, eventTime int64
 	verdict, row := dedup.Decide(decided, prior, held, route.span, streamTime)
 	switch verdict {
 	case dedup.Unique, dedup.Expired:
+		if verdict == dedup.Unique && t.overLimit(route) {
+			t.turnLimited(j, ev)
+			break
+		}
 		ev.verdict = verdict
 		if j.emit(ev, route.Output) {
 			t.record(j, &row)
+			t.countRow(verdict, &prior, &row)
 		}
 		j.count(route, ev.verdict)
 	case dedup.Duplicate:
@@ -262,6 +280,7 @@ func (t *task) judge(j *judging, ev *event, digest dedup.Digest, eventTime int64
 	}
 	t.open.streamTimes.at[route.class] = dedup.NextStreamTime(streamTime, eventTime)
 	t.open.streamTimes.has[route.class] = true
+	t.advanceCensus(route.class, t.open.streamTimes.at[route.class])
 	return nil
 }
 
@@ -315,6 +334,7 @@ func (t *task) produceRow(e *emitter, key, value []byte) *kgo.Record {
 // seal ends the task's part of the open transaction with its checkpoint row.
 func (t *task) seal(e *emitter) {
 	t.open.sequence++
+	t.open.censuses = t.encodeCensuses()
 	t.value = t.open.append(t.value[:0])
 	t.sealed = t.produceRow(e, []byte(checkpointKey), t.value)
 }
@@ -331,6 +351,7 @@ func (t *task) commit() error {
 		return fmt.Errorf("%w: changelog row of %v at offset %d, the store is at %d", errNoOffset, t.id, t.sealed.Offset, t.store.Position())
 	}
 	t.committed, t.touched, t.sealed = t.open, false, nil
+	t.censuses, t.openCensuses = t.openCensuses, t.censuses
 	if err := t.store.Apply(position, t.committed.append(nil)); err != nil {
 		return fmt.Errorf("apply to the store of %v: %w", t.id, err)
 	}

@@ -194,6 +194,7 @@ func (s *taskSet) finishRestore(client *kgo.Client, t *task) error {
 	client.SetOffsets(map[string]map[int32]kgo.EpochOffset{t.id.topic: {t.id.partition: {Epoch: -1, Offset: t.committed.next}}})
 	t.groupOffset = t.committed.next
 	t.open, t.touched, t.sealed = t.committed, false, nil
+	t.censuses, t.openCensuses = r.censuses, slices.Clone(s.rt.limitedClasses())
 	t.to(running)
 	client.ResumeFetchPartitions(map[string][]int32{t.id.topic: {t.id.partition}})
 	return nil
@@ -221,7 +222,7 @@ func (s *taskSet) process(fetched *kgo.FetchTopicPartition) error {
 func (s *taskSet) touch() {
 	for _, t := range s.tasks {
 		if t.state == running && !t.touched && time.Since(t.since) > checkpointAge {
-			t.open, t.touched = t.committed, true
+			t.touch()
 		}
 	}
 }

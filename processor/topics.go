@@ -127,6 +127,9 @@ func (p *Processor) settleTopics(ctx context.Context) (*topology, error) {
 	if err := t.namesApart(); err != nil {
 		return nil, err
 	}
+	if err := t.checkRights(ctx, p.client); err != nil {
+		return nil, err
+	}
 	if err := t.describe(ctx, p.admin); err != nil {
 		return nil, err
 	}
@@ -201,7 +204,7 @@ func (t *topology) describe(ctx context.Context, admin *kadm.Client) error {
 		switch {
 		case errors.Is(detail.Err, kerr.UnknownTopicOrPartition):
 		case detail.Err != nil:
-			return fmt.Errorf("describe topic %s: %w", name, detail.Err)
+			return fmt.Errorf("describe topic %s: %w", name, denied(detail.Err, "Describe", resourceTopic, name))
 		default:
 			t.topics[name] = topicInfo{id: detail.ID, partitions: int32(len(detail.Partitions))}
 		}
@@ -248,7 +251,7 @@ func (p *Processor) createMissing(ctx context.Context, t *topology) error {
 			err = resp.Err
 		}
 		if err != nil && !errors.Is(err, kerr.TopicAlreadyExists) {
-			return fmt.Errorf("create topic %s: %w", name, err)
+			return fmt.Errorf("create topic %s: %w", name, denied(err, "Create", resourceTopic, name))
 		}
 		p.log.Info("topic created", "topic", name, "partitions", partitions)
 		return nil
@@ -345,9 +348,10 @@ type topicLimits struct {
 	compacted               bool  // a record needs a key
 }
 
-// readConfigs reads the limits of all topics and checks the internal ones.
+// readConfigs reads the limits of the topics we produce to and checks the
+// internal ones. Of an input nothing is asked that takes a further right.
 func (t *topology) readConfigs(ctx context.Context, admin *kadm.Client) error {
-	described, err := admin.DescribeTopicConfigs(ctx, append(t.internal(), t.external()...)...)
+	described, err := admin.DescribeTopicConfigs(ctx, append(t.internal(), t.emissions...)...)
 	if err != nil {
 		return fmt.Errorf("ask for topic settings: %w", err)
 	}
@@ -355,7 +359,7 @@ func (t *topology) readConfigs(ctx context.Context, admin *kadm.Client) error {
 	var mistakes []error
 	for _, topic := range described {
 		if topic.Err != nil {
-			return fmt.Errorf("describe the settings of topic %s: %w", topic.Name, topic.Err)
+			return fmt.Errorf("describe the settings of topic %s: %w", topic.Name, denied(topic.Err, "DescribeConfigs", resourceTopic, topic.Name))
 		}
 		values := map[string]string{}
 		for _, c := range topic.Configs {

@@ -43,7 +43,11 @@ func (w *worker) process(fetches kgo.Fetches) error {
 		switch {
 		case failed != nil:
 		case p.Err != nil:
-			failed = partitionErr(&p)
+			if batch := w.oversize[taskID{p.Topic, p.Partition}]; batch != nil {
+				failed = w.stepOver(batch)
+			} else {
+				failed = partitionErr(&p)
+			}
 		case len(p.Records) == 0:
 		case w.router != nil:
 			w.router.process(w.emitter, p.Records)
@@ -91,7 +95,7 @@ func partitionErr(p *kgo.FetchTopicPartition) error {
 		return fmt.Errorf("%w: the next record of %s/%d was deleted before it was read (retention too short, DeleteRecords, or the topic was recreated): "+
 			"records are lost; to accept that, stop oncebus and reset the group's offset: %w", errTruncated, p.Topic, p.Partition, p.Err)
 	}
-	return fmt.Errorf("fetch %s/%d: %w", p.Topic, p.Partition, p.Err)
+	return fmt.Errorf("fetch %s/%d: %w", p.Topic, p.Partition, denied(p.Err, "Read", resourceTopic, p.Topic))
 }
 
 // end seals and commits the transaction.
@@ -119,11 +123,18 @@ func (w *worker) end() error {
 		// The client is given up, and with it all tasks: they come back
 		// through a restore, which finds out what the broker did.
 		w.unknown.Inc()
-		return fmt.Errorf("end the transaction: %w", asRebuild(err))
+		return fmt.Errorf("end the transaction: %w", deniedOffsets(asRebuild(err)))
 	}
 	if !committed {
 		w.aborted.Inc()
 		w.afterAbort()
+		if w.router != nil {
+			// The broker may have committed all the same: the client answers
+			// like this to an UNKNOWN_SERVER_ERROR too (A6). A task finds out
+			// from its changelog. The router has only the group's offsets, and
+			// those that this client would go on from may be the old ones.
+			return fmt.Errorf("%w: the transaction did not commit, as far as the client knows", errUnsettled)
+		}
 		return fmt.Errorf("%w: the transaction did not commit", errMigrated)
 	}
 	failpoint.Hit(failpoint.AfterEnd)
@@ -132,6 +143,7 @@ func (w *worker) end() error {
 	if w.tasks != nil {
 		w.tasks.committed(w.client)
 	}
+	w.passOversize()
 	return nil
 }
 
@@ -220,6 +232,7 @@ func (w *worker) guard(req *kmsg.TxnOffsetCommitRequest) error {
 	if req.MemberID == "" || req.Generation < 0 {
 		return fmt.Errorf("%w: not a member of the group", errMigrated)
 	}
+	w.oversizeOffsets(req)
 	if w.tasks != nil {
 		w.tasks.offsets(req)
 	}

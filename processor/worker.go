@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -58,6 +59,13 @@ type worker struct {
 	emitter      *emitter
 	router       *router  // of the routing stage, else nil
 	tasks        *taskSet // of the dedup stage, else nil
+	// holding says that fetching is paused because the disk is filling.
+	holding atomic.Bool
+	// oversize has the batches that the client stopped at and that were not
+	// yet passed in a committed transaction.
+	oversize map[taskID]*kgo.ErrDecompressTooLarge
+	// announced has those that the client has met and that came in no poll.
+	announced map[taskID]time.Time // under mu
 
 	committed, aborted, unknown prometheus.Counter
 	commitSeconds               prometheus.Observer
@@ -94,11 +102,12 @@ func newWorker(p *Processor, stage string, index int) *worker {
 func (w *worker) run(ctx context.Context) error {
 	backoff := backoffMin
 	fencedBackoff := min(w.p.cfg.SessionTimeout, fencedMax)
+	patience := patience{limit: w.p.patience}
 	for ctx.Err() == nil {
 		began := time.Now()
 		err := w.live(ctx)
-		if err != nil && classify(err) == actStop {
-			return fmt.Errorf("worker %s: %w", w.name, err)
+		if patience.stops(err, began) {
+			return fmt.Errorf("worker %s: %w", w.name, w.denied(err))
 		}
 		if ctx.Err() != nil {
 			if err != nil {
@@ -150,6 +159,10 @@ func (w *worker) live(ctx context.Context) error {
 		return fmt.Errorf("register transactional id %s: %w", w.name, err)
 	}
 	for ctx.Err() == nil {
+		if _, lost := w.announcements(); lost {
+			return errOversize
+		}
+		w.holdFetching()
 		fetches := w.poll(ctx, idlePoll)
 		if len(fetches) == 0 {
 			continue // no poll, no gate: nothing may be touched
@@ -157,6 +170,9 @@ func (w *worker) live(ctx context.Context) error {
 		err := w.turn(ctx, fetches)
 		failpoint.Hit(failpoint.BeforeGate)
 		w.openGate()
+		if len(w.oversize) > 0 && (err == nil || classify(err) != actStop) {
+			return errors.Join(errOversize, err)
+		}
 		switch {
 		case err == nil:
 		case classify(err) == actAbort, classify(err) == actRetry:
@@ -169,12 +185,30 @@ func (w *worker) live(ctx context.Context) error {
 	return nil
 }
 
+// holdFetching stops the fetching of tasks while the disk is filling. The
+// member stays in the group: polls go on, without records.
+func (w *worker) holdFetching() {
+	if w.tasks == nil {
+		return
+	}
+	hold := w.p.disk.paused() != nil
+	switch topics := w.p.rt.topology.taskTopics(); {
+	case hold == w.holding.Load():
+		return
+	case hold:
+		w.client.PauseFetchTopics(topics...)
+	default:
+		w.client.ResumeFetchTopics(topics...)
+	}
+	w.holding.Store(hold)
+}
+
 func (w *worker) connect(ctx context.Context) error {
 	w.ready = make(chan struct{})
 	w.mu.Lock()
 	w.callbackBlocked = false
 	w.rebalanced = false
-	w.assignment, w.placed = nil, map[taskID]bool{}
+	w.assignment, w.placed, w.announced = nil, map[taskID]bool{}, map[taskID]time.Time{}
 	w.mu.Unlock()
 	clientCtx, cancel := context.WithCancel(context.Background())
 	session, err := kgo.NewGroupTransactSession(append(w.options(), kgo.WithContext(clientCtx))...)
@@ -184,7 +218,8 @@ func (w *worker) connect(ctx context.Context) error {
 	}
 	w.session, w.client, w.cancelClient = session, session.Client(), cancel
 	w.emitter = newEmitter(w.p.rt, w.client)
-	w.router, w.tasks = nil, nil
+	w.router, w.tasks, w.oversize = nil, nil, nil
+	w.holding.Store(false)
 	if w.stage == stageRoute {
 		w.router = &router{rt: w.p.rt, metrics: w.p.metrics, deriver: w.p.routes.NewDeriver(w.p.cfg.KeySecret.Bytes())}
 	} else {
@@ -223,6 +258,7 @@ func (w *worker) poll(ctx context.Context, limit time.Duration) kgo.Fetches {
 	w.mu.Lock()
 	w.wakePoll = nil
 	w.mu.Unlock()
+	w.noteOversize(fetches)
 	return fetches
 }
 
@@ -251,7 +287,7 @@ func (w *worker) turn(ctx context.Context, fetches kgo.Fetches) error {
 			return err
 		}
 	}
-	if fetches.NumRecords() == 0 && (w.tasks == nil || !w.tasks.due()) {
+	if fetches.NumRecords() == 0 && len(w.oversize) == 0 && (w.tasks == nil || w.holding.Load() || !w.tasks.due()) {
 		return fetchErr(fetches)
 	}
 	return w.transact(ctx, fetches)

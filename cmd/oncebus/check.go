@@ -109,6 +109,10 @@ func describe(r *dedup.Route) []fact {
 	if r.Duplicates.Policy == dedup.ToTopic {
 		duplicates = "to " + r.Duplicates.Topic
 	}
+	limits := ""
+	if n := r.Limits.LiveKeys; n > 0 {
+		limits = fmt.Sprintf("%d live keys in a partition; a new key beyond them: %s", n, describePolicy(r.Limits.Over, r))
+	}
 	return []fact{
 		{"namespace", namespace},
 		{"takes", strings.Join(r.Topics, ", ") + ", " + path},
@@ -122,6 +126,7 @@ func describe(r *dedup.Route) []fact {
 		{"late", describePolicy(r.Late, r)},
 		{"far future", describePolicy(r.Future, r)},
 		{"dead letter", r.DeadLetter},
+		{"limits", limits},
 	}
 }
 

@@ -46,6 +46,9 @@ type setting struct {
 	secret   bool
 	kind     reflect.Type
 	index    []int // where the value is in settings, for reflect.Value.FieldByIndex
+	// path is where a secret's SecretPath is; nil if the file is read at the
+	// start only.
+	path []int
 }
 
 // settingsTable lists every setting, in the order of the structs.
@@ -61,10 +64,14 @@ func settingsTable() []setting {
 				walk(f.Type, prefix+f.Tag.Get("envPrefix"), at)
 			}
 			if named {
-				table = append(table, setting{
+				s := setting{
 					name: prefix + name, defaults: f.Tag.Get("envDefault"), help: f.Tag.Get("help"),
 					secret: f.Type == reflect.TypeFor[processor.Secret](), kind: f.Type, index: at,
-				})
+				}
+				if beside, ok := t.FieldByName(f.Tag.Get("file")); ok {
+					s.path = append(slices.Clone(index), beside.Index...)
+				}
+				table = append(table, s)
 			}
 		}
 	}
@@ -94,7 +101,7 @@ func printSettings(w io.Writer) {
 func parseSettings(environ []string) (settings, error) {
 	variables := env.ToMap(environ)
 	table := settingsTable()
-	mistakes := loadSecretFiles(table, variables)
+	paths, mistakes := loadSecretFiles(table, variables)
 	for _, row := range table {
 		// One variable at a time: the parser's errors name a field of some
 		// struct and not the variable the reader has to look at.
@@ -107,6 +114,11 @@ func parseSettings(environ []string) (settings, error) {
 	s, err := parseVariables(variables)
 	if err != nil {
 		return s, fmt.Errorf("settings cannot be parsed: %w", err) // a tag of ours is wrong
+	}
+	for _, row := range table {
+		if path := paths[row.name]; path != "" && row.path != nil {
+			reflect.ValueOf(&s).Elem().FieldByIndex(row.path).SetString(path)
+		}
 	}
 	if s.Processor.InstanceID == "" {
 		host, err := os.Hostname()
@@ -122,8 +134,10 @@ func parseVariables(variables map[string]string) (settings, error) {
 	return env.ParseAsWithOptions[settings](env.Options{Prefix: envPrefix, Environment: variables})
 }
 
-// loadSecretFiles replaces NAME_FILE by NAME in variables, for every secret.
-func loadSecretFiles(table []setting, variables map[string]string) (mistakes []error) {
+// loadSecretFiles replaces NAME_FILE by NAME in variables, for every secret,
+// and returns the paths by NAME.
+func loadSecretFiles(table []setting, variables map[string]string) (paths map[string]string, mistakes []error) {
+	paths = map[string]string{}
 	for _, s := range table {
 		file := s.name + "_FILE"
 		path := variables[file]
@@ -134,19 +148,14 @@ func loadSecretFiles(table []setting, variables map[string]string) (mistakes []e
 			mistakes = append(mistakes, fmt.Errorf("%s: set as well as %s, want one of them", file, s.name))
 			continue
 		}
-		content, err := os.ReadFile(path)
+		value, err := processor.ReadSecret(path)
 		if err != nil {
 			mistakes = append(mistakes, fmt.Errorf("%s: %w", file, err))
 			continue
 		}
-		// Editors and 'echo' end a file with a line break that is no part of the secret.
-		value := strings.TrimSuffix(strings.TrimSuffix(string(content), "\n"), "\r")
-		if value == "" {
-			mistakes = append(mistakes, fmt.Errorf("%s: %s is empty", file, path))
-		}
-		variables[s.name] = value
+		variables[s.name], paths[s.name] = value, path
 	}
-	return mistakes
+	return paths, mistakes
 }
 
 func kindName(t reflect.Type) string {

@@ -1,0 +1,313 @@
+//go:build unix
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// rule is one row of the README's table of rights.
+type rule struct {
+	resource   string // as kafka-acls.sh has it
+	names      string // for people
+	operations string
+	why        string
+	// of are the names in a world with realRoutes.
+	of func(w *world) []string
+}
+
+// rules is the least that oncebus needs, and the source of the README's table.
+var rules = []rule{
+	{
+		"topic", "every input", "Read", "",
+		func(w *world) []string { return w.topicsOf(realInputs) },
+	},
+	{
+		"topic", "every output, duplicates and dead-letter topic", "Write, DescribeConfigs", "its size and time limits decide what fits",
+		func(w *world) []string { return w.topicsOf(realOutputs) },
+	},
+	{
+		"topic", "`<app>-manifest`, `<app>-repartition` and the changelogs, or the prefix `<app>-`", "Read, Write, DescribeConfigs", "",
+		func(w *world) []string {
+			return []string{w.app + "-manifest", w.app + "-repartition", w.app + "-repartition-changelog", w.app + "-" + w.topic("orders.raw") + "-changelog"}
+		},
+	},
+	{
+		"group", "`<app>-route` (unless all inputs are keyed), `<app>-dedup`", "Read", "",
+		func(w *world) []string { return []string{w.app + "-route", w.app + "-dedup"} },
+	},
+	{
+		"transactional-id", "prefix `<app>-`", "Write", "whoever has it can fence this app: grant it to nobody else",
+		func(w *world) []string { return []string{w.app + "-"} },
+	},
+}
+
+// optionalRules follow in the README: with them oncebus does more.
+var optionalRules = []rule{
+	{"topic", "prefix `<app>-`", "Create", "for the first start, unless somebody else creates the internal topics", nil},
+	{"topic", "`<app>-repartition`", "Delete", "to purge what was processed; without it the topic grows and the log says so once", nil},
+}
+
+// TestReadmeRights holds the README's table of rights to the rules that TestRealSecurity runs with.
+func TestReadmeRights(t *testing.T) {
+	const readme, begin, end = "../../README.md", "<!-- rights: written by go test ./cmd/oncebus -run TestReadmeRights -update -->\n", "<!-- end of rights -->\n"
+	data, err := os.ReadFile(readme)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want strings.Builder
+	want.WriteString("| resource | name | operations | |\n| --- | --- | --- | --- |\n")
+	for _, r := range rules {
+		fmt.Fprintf(&want, "| %s | %s | %s | %s |\n", r.resource, r.names, r.operations, r.why)
+	}
+	for _, r := range optionalRules {
+		fmt.Fprintf(&want, "| %s | %s | %s | optional: %s |\n", r.resource, r.names, r.operations, r.why)
+	}
+	before, rest, begins := strings.Cut(string(data), begin)
+	table, after, ends := strings.Cut(rest, end)
+	switch {
+	case !begins || !ends:
+		t.Fatalf("README.md has no place for the table of rights: want the lines\n%s%s", begin, end)
+	case table == want.String():
+	case !*update:
+		t.Errorf("the table of rights in README.md is out of date, run this test with -update; want\n%s", want.String())
+	default:
+		if err := os.WriteFile(readme, []byte(before+begin+want.String()+end+after), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// right is one operation on one resource.
+type right struct{ resource, name, operation string }
+
+func (r right) String() string {
+	return fmt.Sprintf("no right to %s on %s %s", r.operation, r.resource, r.name)
+}
+
+// rightsOf are the rights that rules come to in a world.
+func rightsOf(w *world, rules []rule) []right {
+	var rights []right
+	for _, rule := range rules {
+		for _, name := range rule.of(w) {
+			for op := range strings.SplitSeq(rule.operations, ", ") {
+				rights = append(rights, right{rule.resource, name, op})
+			}
+		}
+	}
+	return rights
+}
+
+// acl is the broker's form of a right for a user. Transactional ids and what is said to be a prefix are granted as prefixes.
+func (r right) acl(t *testing.T, user string) *kadm.ACLBuilder {
+	t.Helper()
+	op, err := kmsg.ParseACLOperation(r.operation)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := kadm.NewACLs().Allow("User:" + user).AllowHosts("*").Operations(op)
+	pattern := kadm.ACLPatternLiteral
+	if strings.HasSuffix(r.name, "-") {
+		pattern = kadm.ACLPatternPrefixed
+	}
+	switch b.ResourcePatternType(pattern); r.resource {
+	case "topic":
+		b.Topics(r.name)
+	case "group":
+		b.Groups(r.name)
+	default:
+		b.TransactionalIDs(r.name)
+	}
+	return b
+}
+
+// grant gives a user rights and waits until the broker knows.
+func (s *secured) grant(t *testing.T, user string, rights ...right) {
+	t.Helper()
+	for _, r := range rights {
+		done, err := s.Admin().CreateACLs(t.Context(), r.acl(t, user))
+		for _, d := range done {
+			err = errors.Join(err, d.Err)
+		}
+		if err != nil {
+			t.Fatalf("grant %v: %v", r, err)
+		}
+	}
+	s.awaitACLs(t, user, 1, rights)
+}
+
+// revoke takes rights away again and waits until the broker knows.
+func (s *secured) revoke(t *testing.T, user string, rights ...right) {
+	t.Helper()
+	for _, r := range rights {
+		done, err := s.Admin().DeleteACLs(t.Context(), r.acl(t, user))
+		for _, d := range done {
+			err = errors.Join(err, d.Err)
+		}
+		if err != nil {
+			t.Fatalf("revoke %v: %v", r, err)
+		}
+	}
+	s.awaitACLs(t, user, 0, rights)
+}
+
+func (s *secured) awaitACLs(t *testing.T, user string, want int, rights []right) {
+	t.Helper()
+	eventually(t, "the broker knows the changed rights", func(ctx context.Context) error {
+		for _, r := range rights {
+			described, err := s.Admin().DescribeACLs(ctx, r.acl(t, user))
+			if err != nil {
+				return err
+			}
+			n := 0
+			for _, d := range described {
+				n += len(d.Described)
+			}
+			if n != want {
+				return fmt.Errorf("%v: %d entries, want %d", r, n, want)
+			}
+		}
+		return nil
+	})
+}
+
+// createAll makes every topic of realRoutes as a separate principal would beforehand, with the settings of the README.
+func (w *world) createAll(internal bool) {
+	w.t.Helper()
+	w.createTopics(nil, append(slices.Clone(realInputs), realOutputs...)...)
+	if !internal {
+		return
+	}
+	names := rules[2].of(w)
+	settings := map[string][]string{
+		names[0]: {"cleanup.policy=compact"},
+		names[1]: {"cleanup.policy=delete", "retention.ms=-1", "retention.bytes=-1", "message.timestamp.type=LogAppendTime"},
+	}
+	changelog := []string{"cleanup.policy=compact,delete", "retention.ms=172800000", "retention.bytes=-1", "message.timestamp.type=LogAppendTime"}
+	settings[names[2]], settings[names[3]] = changelog, changelog
+	for name, configs := range settings {
+		values := map[string]*string{}
+		for _, c := range configs {
+			key, value, _ := strings.Cut(c, "=")
+			values[key] = &value
+		}
+		partitions := int32(realPartitions)
+		if name == names[0] {
+			partitions = 1
+		}
+		if created, err := w.admin.CreateTopic(w.t.Context(), partitions, -1, values, name); err != nil || created.Err != nil {
+			w.t.Fatalf("create %s: %v, %v", name, err, created.Err)
+		}
+	}
+}
+
+// asUser is the settings of a process that comes in as a user of SCRAM without any right of its own.
+func (s *secured) asUser(user string) []string {
+	return s.at("SASL", "CREATE_TOPICS=false", "SASL_MECHANISM=SCRAM-SHA-512", "SASL_USERNAME="+user, "SASL_PASSWORD="+canaryScram)
+}
+
+// testRights runs the whole main path with exactly the rights of the README, a restart and a take-over included, then takes each
+// right away in turn: the start fails and names it.
+func (s *secured) testRights(t *testing.T) {
+	t.Parallel()
+	s.addUser("least", canaryScram)
+	w := s.world(t, "least")
+	w.createAll(true)
+	rights := rightsOf(w, rules)
+	s.grant(t, "least", rights...)
+
+	a := w.start("a", s.asUser("least")...)
+	a.awaitReady()
+	all := w.realTraffic()
+	send(w, 200, all...)
+	w.drained(realInputs, realOutputs)
+	a.kill()
+	send(w, 200, all...)
+	a = w.start("a", s.asUser("least")...)
+	b := w.start("b", s.asUser("least")...)
+	defer s.silent(t, b)
+	a.awaitReady()
+	b.awaitReady()
+	awaitSharing(t, 2*realPartitions, a, b)
+	send(w, 200, all...)
+	a.kill()
+	send(w, 200, all...)
+	w.checkTraffic(all)
+	b.stop()
+
+	for _, r := range rights {
+		s.revoke(t, "least", r)
+		ctx, cancel := context.WithTimeout(t.Context(), realDeadline)
+		got := execute(ctx, w.environ("a", s.asUser("least")...), "", "run") // in this process: there are many
+		cancel()
+		if got.code != exitFailed || !strings.Contains(got.stderr, r.String()) {
+			t.Errorf("without the right: exit code %d, want %d and %q in\n%s", got.code, exitFailed, r, lastLines(got.stderr, 5))
+		}
+		s.grant(t, "least", r)
+	}
+	send(w, 100, all...)
+	a = w.start("a", s.asUser("least")...)
+	w.checkTraffic(all)
+	a.stop()
+}
+
+// testRightsWithdrawn takes a right of each kind away under a running process, which stops and names what is missing. Once it is given
+// back, the next start goes on where it stopped.
+func (s *secured) testRightsWithdrawn(t *testing.T) {
+	t.Parallel()
+	s.addUser("withdrawn", canaryScram)
+	w := s.world(t, "withdrawn")
+	w.createAll(true)
+	rights := rightsOf(w, rules)
+	s.grant(t, "withdrawn", rights...)
+	all := w.realTraffic()
+	for _, r := range []right{
+		{"topic", w.topic("signals.raw"), "Read"}, {"topic", w.topic("signals.unique"), "Write"},
+		{"group", w.app + "-dedup", "Read"}, {"transactional-id", w.app + "-", "Write"},
+	} {
+		svc := w.start("a", s.asUser("withdrawn")...)
+		svc.awaitReady()
+		send(w, 50, all...)
+		w.drained(realInputs, realOutputs)
+		s.revoke(t, "withdrawn", r)
+		send(w, 50, all...)
+		if got := svc.failure(); !strings.Contains(got, r.String()) {
+			t.Errorf("with the right withdrawn, the process ended with\n%s\nwant %q in it", got, r)
+		}
+		s.grant(t, "withdrawn", r)
+	}
+	svc := w.start("a", s.asUser("withdrawn")...)
+	w.checkTraffic(all)
+	svc.stop()
+}
+
+// testCreateRight: with the further right to create topics under its prefix, oncebus makes its internal topics itself.
+func (s *secured) testCreateRight(t *testing.T) {
+	t.Parallel()
+	s.addUser("creator", canaryScram)
+	w := s.world(t, "creator")
+	w.createAll(false)
+	s.grant(t, "creator", rightsOf(w, slices.Concat(rules[:2], rules[3:]))...)
+	for _, op := range []string{"Read", "Write", "DescribeConfigs"} {
+		s.grant(t, "creator", right{"topic", w.app + "-", op})
+	}
+	svc := w.start("a", s.asUser("creator")...)
+	if got := svc.failure(); !strings.Contains(got, right{"topic", w.app + "-manifest", "Create"}.String()) {
+		t.Errorf("without the right to create, the process ended with\n%s", got)
+	}
+	s.grant(t, "creator", right{"topic", w.app + "-", "Create"})
+	svc = w.start("a", s.asUser("creator")...)
+	all := w.realTraffic()
+	send(w, 100, all...)
+	w.checkTraffic(all)
+	svc.stop()
+}

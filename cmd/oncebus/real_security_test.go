@@ -1,0 +1,257 @@
+//go:build unix
+
+package main
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"oncebus/processor/kafkatest"
+)
+
+// The canaries: secrets that no output of any process may show.
+const (
+	canaryPlain     = "canary-plain-0f3a"
+	canaryScram     = "canary-scram-77c1"
+	canaryClient    = "canary-client-5d20"
+	canaryKeySecret = "canary-key-secret-91e4"
+	canaryWrong     = "canary-wrong-2b8f"
+	canaryFirst     = "canary-first-a6d9"
+	canarySecond    = "canary-second-c07b"
+)
+
+func canaries() []string {
+	return []string{canaryPlain, canaryScram, canaryClient, canaryKeySecret, canaryWrong, canaryFirst, canarySecond}
+}
+
+// reauthInterval is how often the broker makes SASL clients authenticate again (KIP-368): often enough that every test lives
+// through it.
+const reauthInterval = 3 * time.Second
+
+// secured is a Kafka with the standard authorizer, a listener for SASL over TLS, one for client certificates and one whose own
+// certificate has expired. The plain listener is for the test alone, whose nameless principal is a super user.
+type secured struct {
+	*kafkatest.Broker
+	t          *testing.T
+	dir        string
+	ca, second *authority
+	tokens     *tokenEndpoint
+}
+
+// The users that may do everything, by the way they come in.
+var securedSupers = []string{"ANONYMOUS", "plain", "scram", "scram-changing", "bearer", "mtls"}
+
+func startSecured(t *testing.T) *secured {
+	t.Helper()
+	dir := t.TempDir()
+	s := &secured{t: t, dir: dir, ca: newAuthority(t, dir, "first-ca"), second: newAuthority(t, dir, "second-ca")}
+	trust := writeAt(t, filepath.Join(dir, "truststore.pem"), append(s.ca.pem(), s.second.pem()...))
+	year := time.Now().Add(365 * 24 * time.Hour)
+	supers := "User:" + strings.Join(securedSupers, ";User:")
+	modules := "org.apache.kafka.common.security."
+	properties := map[string]string{
+		"authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+		"super.users":           supers,
+		"listener.name.sasl.sasl.enabled.mechanisms":        "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER",
+		"listener.name.sasl.plain.sasl.jaas.config":         modules + `plain.PlainLoginModule required user_plain="` + canaryPlain + `";`,
+		"listener.name.sasl.scram-sha-256.sasl.jaas.config": modules + "scram.ScramLoginModule required;",
+		"listener.name.sasl.scram-sha-512.sasl.jaas.config": modules + "scram.ScramLoginModule required;",
+		"listener.name.sasl.oauthbearer.sasl.jaas.config":   modules + `oauthbearer.OAuthBearerLoginModule required unsecuredLoginStringClaim_sub="broker";`,
+		"connections.max.reauth.ms":                         fmt.Sprint(reauthInterval.Milliseconds()),
+		"listener.name.sasl.ssl.keystore.type":              "PEM",
+		"listener.name.sasl.ssl.keystore.location":          s.ca.keystore("sasl", year),
+		"listener.name.mtls.ssl.keystore.type":              "PEM",
+		"listener.name.mtls.ssl.keystore.location":          s.ca.keystore("mtls", year),
+		"listener.name.mtls.ssl.truststore.type":            "PEM",
+		"listener.name.mtls.ssl.truststore.location":        trust,
+		"listener.name.mtls.ssl.client.auth":                "required",
+		"listener.name.mtls.ssl.principal.mapping.rules":    "RULE:^CN=([^,]+).*$/$1/,DEFAULT",
+		"listener.name.expired.ssl.keystore.type":           "PEM",
+		"listener.name.expired.ssl.keystore.location":       s.ca.keystore("expired", time.Now().Add(-time.Hour)),
+	}
+	options := []kafkatest.Option{
+		kafkatest.WithListener(kafkatest.Listener{Name: "SASL", Protocol: "SASL_SSL"}),
+		kafkatest.WithListener(kafkatest.Listener{Name: "MTLS", Protocol: "SSL"}),
+		kafkatest.WithListener(kafkatest.Listener{Name: "EXPIRED", Protocol: "SSL"}),
+	}
+	for name, value := range properties {
+		options = append(options, kafkatest.WithProperty(name, value))
+	}
+	s.Broker = kafkatest.Start(t, options...)
+	s.tokens = startTokenEndpoint(t, s.ca)
+	s.addUser("scram", canaryScram)
+	return s
+}
+
+// addUser makes a user for SCRAM.
+func (s *secured) addUser(name, password string) {
+	s.t.Helper()
+	for _, mechanism := range []kadm.ScramMechanism{kadm.ScramSha256, kadm.ScramSha512} {
+		upsert := kadm.UpsertSCRAM{User: name, Mechanism: mechanism, Iterations: 4096, Password: password}
+		done, err := s.Admin().AlterUserSCRAMs(s.t.Context(), nil, []kadm.UpsertSCRAM{upsert})
+		if err == nil {
+			err = done.Error()
+		}
+		if err != nil {
+			s.t.Fatalf("make user %s: %v", name, err)
+		}
+	}
+}
+
+// at is the settings of clients of a listener that trust the broker's authority.
+func (s *secured) at(listener string, settings ...string) []string {
+	return append([]string{
+		"BROKERS=" + s.ListenAddrs(listener)[0], "TLS_ENABLED=true", "TLS_CA_FILE=" + s.ca.file(),
+		"KEY_SECRET=" + canaryKeySecret, "LOG_LEVEL=debug",
+	}, settings...)
+}
+
+// world is a corner of the broker for an app.
+func (s *secured) world(t *testing.T, app string) *world {
+	t.Helper()
+	w := &world{t: t, broker: s.Broker, admin: s.Admin(), app: app, dir: t.TempDir(), rng: rand.New(rand.NewPCG(1, 2))}
+	w.routes = writeAt(t, filepath.Join(w.dir, "routes.yaml"), []byte(strings.ReplaceAll(realRoutes, "APP", app)))
+	var err error
+	w.producer, err = kgo.NewClient(kgo.SeedBrokers(s.Seeds()...), kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(w.producer.Close)
+	return w
+}
+
+// silent checks that nothing a process wrote or serves shows a canary, or a key.
+func (s *secured) silent(t *testing.T, svc *service, more ...string) {
+	t.Helper()
+	shown := map[string]string{"output": svc.log.text()}
+	for _, path := range []string{"/metrics", "/state", "/readyz", "/healthz"} {
+		if _, body, err := svc.get(context.Background(), path); err == nil {
+			shown[path] = body
+		}
+	}
+	for where, text := range shown {
+		for _, canary := range append(canaries(), more...) {
+			for _, form := range []string{canary, base64.StdEncoding.EncodeToString([]byte(canary)), fmt.Sprintf("%x", canary)} {
+				if strings.Contains(text, form) {
+					t.Errorf("%s of process %s shows the secret %s", where, svc.name, form)
+				}
+			}
+		}
+		for _, sign := range []string{"PRIVATE KEY", "Bearer ", "panic:"} {
+			if strings.Contains(text, sign) {
+				t.Errorf("%s of process %s shows %q", where, svc.name, sign)
+			}
+		}
+	}
+}
+
+// exitCode waits for the end of a process and returns its exit code.
+func (s *service) exitCode() int {
+	s.t.Helper()
+	s.exited()
+	var exit *exec.ExitError
+	if err := s.proc.Err(); errors.As(err, &exit) {
+		return exit.ExitCode()
+	} else if err != nil {
+		s.t.Fatal(err)
+	}
+	return 0
+}
+
+// failure waits until a process ends as it should, with exit code 1 and one last line that says why, and returns that.
+func (s *service) failure() string {
+	s.t.Helper()
+	if code := s.exitCode(); code != exitFailed {
+		s.t.Errorf("process %s: exit code %d, want %d", s.name, code, exitFailed)
+	}
+	lines := s.log.lines()
+	if len(lines) == 0 || lines[len(lines)-1]["msg"] != "failed" {
+		s.t.Fatalf("process %s: its last line does not say why it failed:\n%s", s.name, lastLines(s.log.text(), 5))
+	}
+	return fmt.Sprint(lines[len(lines)-1]["error"])
+}
+
+// TestRealSecurity shares one broker among its parts, which keep apart by app and user.
+func TestRealSecurity(t *testing.T) {
+	s := startSecured(t)
+	for name, part := range map[string]func(*testing.T){
+		"accepted": s.testAccepted, "refused": s.testRefused,
+		"certificates replaced": s.testCertificatesReplaced, "password changed": s.testPasswordChanged, "token renewed": s.testTokenRenewed,
+		"least rights": s.testRights, "rights withdrawn": s.testRightsWithdrawn, "right to create": s.testCreateRight,
+	} {
+		t.Run(name, part)
+	}
+}
+
+// testAccepted: by each way in, the whole main path works, through several repeated authentications.
+func (s *secured) testAccepted(t *testing.T) {
+	secretFile := func(name, secret string) string { return writeAt(t, filepath.Join(s.dir, name), []byte(secret+"\n")) }
+	mtls, key := s.ca.client("mtls")
+	ways := map[string][]string{
+		"plain":    s.at("SASL", "SASL_MECHANISM=PLAIN", "SASL_USERNAME=plain", "SASL_PASSWORD="+canaryPlain),
+		"scram256": s.at("SASL", "SASL_MECHANISM=SCRAM-SHA-256", "SASL_USERNAME=scram", "SASL_PASSWORD_FILE="+secretFile("scram", canaryScram)),
+		"scram512": s.at("SASL", "SASL_MECHANISM=SCRAM-SHA-512", "SASL_USERNAME=scram", "SASL_PASSWORD="+canaryScram),
+		"oidc":     s.at("SASL", s.tokens.settings(canaryClient)...),
+		"mtls":     s.at("MTLS", mtls...),
+	}
+	for name, settings := range ways {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := s.world(t, name)
+			svc := w.start("a", settings...)
+			defer s.silent(t, svc, keyLines(key)...)
+			svc.awaitReady()
+			all := w.realTraffic()
+			send(w, 100, all...)
+			w.checkTraffic(all)
+			svc.stop()
+		})
+	}
+}
+
+// testRefused: what is not accepted on either side ends the process at once, with exit code 1 and the reason.
+func (s *secured) testRefused(t *testing.T) {
+	other := newAuthority(t, t.TempDir(), "other-ca")
+	foreign, _ := other.client("mtls")
+	mtls, _ := s.ca.client("mtls")
+	plain := func(settings ...string) []string {
+		return s.at("SASL", append([]string{"SASL_MECHANISM=PLAIN", "SASL_USERNAME=plain", "SASL_PASSWORD=" + canaryPlain}, settings...)...)
+	}
+	for name, tt := range map[string]struct {
+		settings []string
+		want     string
+	}{
+		"wrong authority":      {plain("TLS_CA_FILE=" + other.file()), "signed by none of the authorities in ONCEBUS_TLS_CA_FILE"},
+		"wrong server name":    {plain("TLS_SERVER_NAME=kafka.example.com"), "its certificate is for another name"},
+		"expired broker":       {s.at("EXPIRED"), "its certificate is out of date"},
+		"no certificate":       {s.at("MTLS"), "it refuses the connection, most likely our certificate"},
+		"foreign certificate":  {s.at("MTLS", foreign...), "it refuses the connection, most likely our certificate"},
+		"wrong password":       {plain("SASL_PASSWORD=" + canaryWrong), `the broker refuses user "plain" with PLAIN`},
+		"wrong SCRAM password": {plain("SASL_MECHANISM=SCRAM-SHA-512", "SASL_USERNAME=scram", "SASL_PASSWORD="+canaryWrong), `the broker refuses user "scram" with SCRAM-SHA-512`},
+		"unknown user":         {plain("SASL_MECHANISM=SCRAM-SHA-256", "SASL_USERNAME=nobody"), `the broker refuses user "nobody" with SCRAM-SHA-256`},
+		"not a SASL port":      {s.at("MTLS", append(mtls, "SASL_MECHANISM=PLAIN", "SASL_USERNAME=plain", "SASL_PASSWORD="+canaryPlain)...), "ONCEBUS_SASL_MECHANISM"},
+		"expired token":        {s.at("SASL", "SASL_MECHANISM=OAUTHBEARER", "SASL_TOKEN="+unsecuredToken("bearer", time.Now().Add(-time.Hour))), "the broker refuses the token"},
+		"wrong client secret":  {s.at("SASL", s.tokens.settings(canaryWrong)...), "the token endpoint refuses, see ONCEBUS_SASL_OAUTH_CLIENT_ID"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := s.world(t, "refused")
+			svc := w.start("a", tt.settings...)
+			defer s.silent(t, svc)
+			if got := svc.failure(); !strings.Contains(got, tt.want) {
+				t.Errorf("process ended with\n%s\nwant %q in it", got, tt.want)
+			}
+		})
+	}
+}

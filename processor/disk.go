@@ -1,0 +1,133 @@
+package processor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"oncebus/state"
+)
+
+const (
+	// diskInterval is how often the free space is looked at.
+	diskInterval = time.Second
+	// diskResume is how much more than the pause level must be free before
+	// work goes on, so that it does not stop and go at the level.
+	diskResume = 1.2
+)
+
+// diskGuard watches the space left for local state. Below the refuse level no
+// process starts; below the pause level tasks fetch nothing, begin no
+// transaction and restore nothing, but keep their places in the group. The
+// routing stage goes on: it writes no local state, and what it routes is for
+// the tasks of other processes too.
+type diskGuard struct {
+	dir     string
+	cfg     Disk
+	space   func(dir string) (state.Space, error) // state.DiskSpace; tests fill the disk
+	network func(dir string) (string, error)      // state.NetworkFS
+	host    *state.Host
+	metrics *metrics
+	log     *slog.Logger
+
+	mu      sync.Mutex
+	reason  string        // why work is paused; "" while it is not
+	resumed chan struct{} // closed while not paused
+	blind   bool          // the last look failed
+}
+
+func newDiskGuard(cfg Config, host *state.Host, m *metrics, log *slog.Logger) *diskGuard {
+	g := &diskGuard{dir: cfg.StateDir, cfg: cfg.Disk, space: state.DiskSpace, network: state.NetworkFS, host: host, metrics: m, log: log, resumed: make(chan struct{})}
+	close(g.resumed)
+	return g
+}
+
+// level returns the bytes that percent of a file system are, or least if that
+// is more.
+func level(s state.Space, percent int, least int64) uint64 {
+	return max(uint64(float64(s.Total)*float64(percent)/100), uint64(least))
+}
+
+// checkStart refuses to start on a network file system and on a disk that is
+// about to be full, and pauses from the start on one that is not far from it.
+func (g *diskGuard) checkStart() error {
+	s, err := g.space(g.dir)
+	network, netErr := g.network(g.dir)
+	if err := errors.Join(err, netErr); err != nil {
+		return refusal("ONCEBUS_STATE_DIR: %w", err)
+	}
+	if network != "" {
+		return refusal("the state directory %s is on a network file system (%s), where locks and mapped files cannot be relied on: set ONCEBUS_STATE_DIR to a local disk; local state is rebuilt from the changelog", g.dir, network)
+	}
+	g.metrics.diskFree.Set(float64(s.Free))
+	if least := level(s, g.cfg.RefusePercent, g.cfg.MinFreeBytes/2); s.Free < least {
+		return refusal("the disk of the state directory %s has %d bytes free (%.1f %%), a start needs %d: free some space, or set ONCEBUS_STATE_DIR to another disk; local state is rebuilt from the changelog",
+			g.dir, s.Free, s.FreePercent(), least)
+	}
+	g.look()
+	return nil
+}
+
+// run looks at the disk until ctx is done.
+func (g *diskGuard) run(ctx context.Context) {
+	for pause(ctx, diskInterval) == nil {
+		g.look()
+	}
+}
+
+func (g *diskGuard) look() {
+	s, err := g.space(g.dir)
+	if err != nil {
+		if !g.blind {
+			g.log.Warn("the free disk space is not known", "error", err)
+		}
+		g.blind = true
+		return
+	}
+	g.blind = false
+	g.metrics.diskFree.Set(float64(s.Free))
+	least := level(s, g.cfg.PausePercent, g.cfg.MinFreeBytes)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	switch paused := g.reason != ""; {
+	case !paused && s.Free < least:
+		g.reason = fmt.Sprintf("paused: the disk of the state directory %s has less than %d bytes free; work goes on by itself at %d",
+			g.dir, least, uint64(diskResume*float64(least)))
+		g.resumed = make(chan struct{})
+		g.metrics.diskPaused.Set(1)
+		g.host.Hold(true)
+		g.log.Error("the disk is filling: tasks are paused", "dir", g.dir, "free_bytes", s.Free, "free_percent", s.FreePercent(), "pause_below", least)
+	case paused && float64(s.Free) >= diskResume*float64(least):
+		g.reason = ""
+		close(g.resumed)
+		g.metrics.diskPaused.Set(0)
+		g.host.Hold(false)
+		g.log.Info("the disk has space again: tasks go on", "dir", g.dir, "free_bytes", s.Free)
+	}
+}
+
+// paused returns why tasks may not work now, nil if they may.
+func (g *diskGuard) paused() error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.reason == "" {
+		return nil
+	}
+	return errors.New(g.reason)
+}
+
+// await waits until tasks may work.
+func (g *diskGuard) await(ctx context.Context) error {
+	g.mu.Lock()
+	resumed := g.resumed
+	g.mu.Unlock()
+	select {
+	case <-resumed:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

@@ -1,0 +1,179 @@
+package processor
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/twmb/franz-go/pkg/kadm"
+
+	"oncebus/state"
+)
+
+// fakeDisk is a disk of 1000 MB with as many MB free as it is told.
+type fakeDisk struct{ free atomic.Int64 }
+
+func (d *fakeDisk) space(string) (state.Space, error) {
+	free := d.free.Load()
+	if free < 0 {
+		return state.Space{}, errors.New("no such disk")
+	}
+	return state.Space{Free: uint64(free) * 1e6, Total: 1000e6}, nil
+}
+
+// onDisk returns settings with levels, and what puts the disk in place.
+func (b *bench) onDisk(free int64) (Config, *fakeDisk, func(*Processor)) {
+	b.t.Helper()
+	d := &fakeDisk{}
+	d.free.Store(free)
+	cfg := b.config("one")
+	cfg.Disk = Disk{PausePercent: 10, RefusePercent: 5}
+	return cfg, d, func(p *Processor) { p.disk.space = d.space }
+}
+
+func diskPaused(i *instance) bool {
+	err := i.Ready()
+	return testutil.ToFloat64(i.metrics.diskPaused) == 1 && err != nil && strings.Contains(err.Error(), "paused: the disk of the state directory")
+}
+
+// dedupOffsets returns what the tasks' group has committed, by partition.
+func (b *bench) dedupOffsets() map[int32]int64 {
+	b.t.Helper()
+	committed, err := b.admin.FetchOffsets(context.Background(), groupName("app", stageDedup))
+	must(b.t, err)
+	at := map[int32]int64{}
+	committed.Each(func(o kadm.OffsetResponse) { at[o.Partition] = o.At })
+	return at
+}
+
+// routed reports whether the routing stage has committed all of signals.raw.
+func (b *bench) routed() bool {
+	b.t.Helper()
+	lag, err := b.admin.Lag(context.Background(), groupName("app", stageRoute))
+	if err != nil {
+		return false
+	}
+	l := lag[groupName("app", stageRoute)].Lag
+	return len(l) > 0 && l.Total() == 0
+}
+
+// TestDiskThatFills: below the pause level tasks stand still as members of
+// their group and readiness says why; with a fifth more they go on.
+func TestDiskThatFills(t *testing.T) {
+	b := newBench(t, benchRoutes)
+	cfg, disk, place := b.onDisk(500)
+	i := b.ready(b.startWith(cfg, place))
+	records, sent := traffic(200)
+	b.produce(records[:300]...)
+	b.drain(i, "signals.raw")
+	before, committed := b.dedupOffsets(), func() float64 { n, _, _ := i.outcomes(stageDedup); return n }
+	transactions := committed()
+
+	disk.free.Store(99)
+	b.wait("the pause", func() bool { return diskPaused(i) })
+	b.wait("the worker to hold", func() bool { return i.workers[1].holding.Load() })
+	b.produce(records[300:]...)
+	b.wait("the routing stage, which goes on", b.routed)
+	disk.free.Store(119) // more than the level, less than a fifth more
+	b.wait("two looks at the disk", func() bool { return testutil.ToFloat64(i.metrics.diskFree) == 119e6 })
+	if !diskPaused(i) {
+		t.Error("work went on at the level itself")
+	}
+	if now := b.dedupOffsets(); len(now) != 4 || committed() != transactions {
+		t.Errorf("%v transactions while paused; offsets %v, before %v", committed()-transactions, now, before)
+	}
+	group, err := b.admin.DescribeGroups(context.Background(), groupName("app", stageDedup))
+	must(t, err)
+	if g := group[groupName("app", stageDedup)]; g.State != "Stable" || len(g.Members) != 1 {
+		t.Errorf("the group is %s with %d members", g.State, len(g.Members))
+	}
+	disk.free.Store(-1) // not known: neither pauses nor goes on
+	b.wait("the warning", func() bool { return strings.Contains(b.logs.String(), "the free disk space is not known") })
+
+	disk.free.Store(121)
+	b.drain(i, "signals.raw")
+	assertOnce(t, b.read("signals.unique"), sent)
+	if testutil.ToFloat64(i.metrics.diskPaused) != 0 || testutil.ToFloat64(i.metrics.rebuilt.WithLabelValues(stageDedup)) != 0 {
+		t.Error("still paused, or a client was replaced")
+	}
+}
+
+// TestStartOnAFullDisk: below the refuse level nothing starts and nothing is
+// written; between the levels tasks wait with their restore.
+func TestStartOnAFullDisk(t *testing.T) {
+	b := newBench(t, benchRoutes)
+	cfg, disk, place := b.onDisk(49)
+	i := b.startWith(cfg, place)
+	<-i.done
+	if !errors.Is(i.err, errRefused) || !strings.Contains(i.err.Error(), "49000000 bytes free (4.9 %), a start needs 50000000") {
+		t.Fatalf("run returned %v", i.err)
+	}
+	disk.free.Store(60)
+	i = b.startWith(cfg, place)
+	b.wait("the group", func() bool { return len(i.State().Tasks) == 4 })
+	for _, task := range i.State().Tasks {
+		if _, err := os.Stat(i.storeDir(task.id)); task.State != restoring.String() || !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("task %s is %s on a disk that is filling; its directory: %v", task.Task, task.State, err)
+		}
+	}
+	disk.free.Store(500)
+	b.ready(i)
+	must(t, i.stop())
+
+	cfg.Disk.MinFreeBytes = 1200e6 // of a disk of 1000
+	i = b.startWith(cfg, place)
+	if <-i.done; !errors.Is(i.err, errRefused) {
+		t.Errorf("run returned %v", i.err)
+	}
+}
+
+// TestNetworkFileSystemIsRefused: Badger's lock and ours are local (E7).
+func TestNetworkFileSystemIsRefused(t *testing.T) {
+	b := newBench(t, benchRoutes)
+	i := b.startWith(b.config("one"), func(p *Processor) { p.disk.network = func(string) (string, error) { return "NFS", nil } })
+	if <-i.done; !errors.Is(i.err, errRefused) || !strings.Contains(i.err.Error(), "network file system (NFS)") {
+		t.Errorf("run returned %v", i.err)
+	}
+}
+
+// TestRealDiskThatFills fills a small file system under a running processor.
+func TestRealDiskThatFills(t *testing.T) {
+	b := newBench(t, benchRoutes)
+	cfg := b.config("one")
+	if err := syscall.Mount("tmpfs", cfg.StateDir, "tmpfs", 0, "size=48m"); err != nil {
+		t.Skipf("a file system of its own cannot be mounted here (it takes root, or unshare -rm): %v", err)
+	}
+	t.Cleanup(func() { must(t, syscall.Unmount(cfg.StateDir, 0)) })
+	cfg.Disk = Disk{PausePercent: 10, RefusePercent: 5}
+	cfg.State.FlushRows = 500
+	i := b.ready(b.start(cfg))
+	before, after := batch("before", 1500), batch("after", 1500)
+	b.produce(before...)
+	b.drain(i, "signals.raw")
+
+	filler := filepath.Join(cfg.StateDir, "filler")
+	s, err := state.DiskSpace(cfg.StateDir)
+	must(t, err)
+	f, err := os.Create(filler)
+	must(t, err)
+	must(t, syscall.Fallocate(int(f.Fd()), 0, 0, int64(s.Free)-int64(s.Total)*9/100))
+	must(t, f.Close())
+	b.wait("the pause", func() bool { return diskPaused(i) })
+	b.wait("the worker to hold", func() bool { return i.workers[1].holding.Load() })
+	b.produce(after...)
+	b.wait("the routing stage, which goes on", b.routed)
+	if s, err := state.DiskSpace(cfg.StateDir); err != nil || s.Free == 0 {
+		t.Errorf("paused with %d bytes free: %v", s.Free, err)
+	}
+	assertOut(t, b, before)
+	must(t, os.Remove(filler))
+	b.drain(i, "signals.raw")
+	assertOut(t, b, before, after)
+	must(t, i.stop())
+}

@@ -1,0 +1,195 @@
+package processor
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// rawBatch makes a batch of records with zero values of a size, as a producer
+// on the wire does, and no Kafka client would.
+func rawBatch(t *testing.T, codec kgo.CompressionCodec, records, valueBytes int) []byte {
+	t.Helper()
+	var body []byte
+	value := bytes.Repeat([]byte("0"), valueBytes)
+	for i := range records {
+		rec := kmsg.Record{OffsetDelta: int32(i), TimestampDelta64: 0, Key: []byte(fmt.Sprint("bomb-", i)), Value: value}
+		sized := rec.AppendTo(nil) // Length is a varint of one byte here
+		rec.Length = int32(len(sized) - 1)
+		body = rec.AppendTo(body)
+	}
+	compressor, err := kgo.DefaultCompressor(codec)
+	must(t, err)
+	packed, kind := compressor.Compress(new(bytes.Buffer), body)
+	batch := kmsg.RecordBatch{
+		PartitionLeaderEpoch: -1, Magic: 2, Attributes: int16(kind), LastOffsetDelta: int32(records - 1),
+		FirstTimestamp: testTime, MaxTimestamp: testTime, ProducerID: -1, ProducerEpoch: -1, FirstSequence: -1,
+		NumRecords: int32(records), Records: packed,
+	}
+	raw := batch.AppendTo(nil)
+	batch.Length = int32(len(raw) - 12)
+	raw = batch.AppendTo(nil)
+	binary.BigEndian.PutUint32(raw[17:], crc32.Checksum(raw[21:], crc32.MakeTable(crc32.Castagnoli)))
+	return raw
+}
+
+// produceBatch writes a raw batch and returns its first offset.
+func (b *bench) produceBatch(topic string, partition int32, raw []byte) int64 {
+	b.t.Helper()
+	ctx := context.Background()
+	req := kmsg.NewPtrProduceRequest()
+	req.Acks, req.TimeoutMillis = -1, 5000
+	rt := kmsg.NewProduceRequestTopic()
+	meta, err := b.admin.Metadata(ctx, topic)
+	must(b.t, err)
+	rt.Topic, rt.TopicID = topic, meta.Topics[topic].ID
+	rp := kmsg.NewProduceRequestTopicPartition()
+	rp.Partition, rp.Records = partition, raw
+	rt.Partitions = append(rt.Partitions, rp)
+	req.Topics = append(req.Topics, rt)
+	resp, err := req.RequestWith(ctx, b.client)
+	must(b.t, err)
+	p := resp.Topics[0].Partitions[0]
+	must(b.t, kerr.ErrorForCode(p.ErrorCode))
+	return p.BaseOffset
+}
+
+// TestBombIsSteppedOver puts batches between others that unpack to more than
+// the limit: each becomes one dead letter that says where it stands, and
+// everything around it comes out once.
+func TestBombIsSteppedOver(t *testing.T) {
+	for name, codec := range map[string]kgo.CompressionCodec{"gzip": kgo.GzipCompression(), "zstd": kgo.ZstdCompression(), "snappy": kgo.SnappyCompression(), "lz4": kgo.Lz4Compression()} {
+		bothWays(t, benchRoutes, func(t *testing.T, routes string) {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				b := newBench(t, routes)
+				b.createTopic("signals.raw", 4)
+				bomb := rawBatch(t, codec, 3, 700_000)
+				b.produce(signal("before", 1, testTime))
+				first := b.produceBatch("signals.raw", 1, bomb)
+				second := b.produceBatch("signals.raw", 1, bomb)
+				b.produce(signal("after", 1, testTime))
+				only := b.produceBatch("signals.raw", 2, bomb)
+				cfg := b.config("one")
+				cfg.BatchBytes = BatchBytesMin
+				i := b.ready(b.start(cfg))
+				b.drain(i, "signals.raw")
+				last := b.produceBatch("signals.raw", 1, bomb)
+				b.produce(signal("last", 1, testTime))
+				b.drain(i, "signals.raw")
+				assertOut(t, b, []*kgo.Record{signal("before", 1, testTime), signal("after", 1, testTime), signal("last", 1, testTime)})
+				assertBatches(t, b, map[string]string{
+					fmt.Sprint("signals.raw/1/", first): fmt.Sprint("signals.raw/1/", first+2), fmt.Sprint("signals.raw/1/", second): fmt.Sprint("signals.raw/1/", second+2),
+					fmt.Sprint("signals.raw/2/", only): fmt.Sprint("signals.raw/2/", only+2), fmt.Sprint("signals.raw/1/", last): fmt.Sprint("signals.raw/1/", last+2),
+				})
+				if n := testutil.ToFloat64(i.metrics.oversize.WithLabelValues("signals.raw")); n != 4 {
+					t.Errorf("%v batches were counted, want 4", n)
+				}
+				assertCounts(t, i, "signals", map[string]float64{"unique": 3, "invalid": 4})
+			})
+		})
+	}
+}
+
+// assertBatches checks the dead letters of batches: first to last position.
+func assertBatches(t *testing.T, b *bench, want map[string]string) {
+	t.Helper()
+	letters := b.read("dead")
+	if len(letters) != len(want) {
+		t.Errorf("%d dead letters, want %d", len(letters), len(want))
+	}
+	for _, r := range letters {
+		first := header(r, headerSource)
+		if want[first] != header(r, headerLast) || header(r, headerVerdict) != "invalid" || header(r, headerRoute) != "signals" ||
+			!strings.Contains(header(r, headerReason), "unpacks to more than 1048576 bytes") || r.Value != nil {
+			t.Errorf("dead letter of %s has headers %v", first, r.Headers)
+		}
+		delete(want, first)
+	}
+	for first := range want {
+		t.Errorf("no dead letter for %s", first)
+	}
+}
+
+// TestBombInATransactionThatAborts: the dead letter goes with its transaction,
+// and the client does not announce the batch a second time.
+func TestBombInATransactionThatAborts(t *testing.T) {
+	bothWays(t, benchRoutes, func(t *testing.T, routes string) {
+		for name, fault := range map[string]kfake.Fault{
+			"offsets refused": {Keys: []kmsg.Key{kmsg.TxnOffsetCommit}, Err: kerr.IllegalGeneration, Count: 1},
+			"end not known":   {Keys: []kmsg.Key{kmsg.EndTxn}, Err: kerr.UnknownServerError, Count: 1},
+		} {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				b := newBench(t, routes)
+				b.createTopic("signals.raw", 4)
+				i := b.start(func() Config { c := b.config("one"); c.BatchBytes = BatchBytesMin; return c }())
+				b.ready(i)
+				armed := b.cluster.Fault(fault)
+				first := b.produceBatch("signals.raw", 1, rawBatch(t, kgo.GzipCompression(), 3, 700_000))
+				b.wait("the fault", func() bool { return armed.Hits() > 0 })
+				b.produce(signal("after", 1, testTime), signal("beside", 2, testTime))
+				b.drain(i, "signals.raw")
+				assertOut(t, b, []*kgo.Record{signal("after", 1, testTime), signal("beside", 2, testTime)})
+				assertBatches(t, b, map[string]string{fmt.Sprint("signals.raw/1/", first): fmt.Sprint("signals.raw/1/", first+2)})
+			})
+		}
+	})
+}
+
+// TestBombOfAStrangerInTheRepartitionTopic stops the process: nobody else may
+// write there, and what stands in the batch may be ours.
+func TestBombOfAStrangerInTheRepartitionTopic(t *testing.T) {
+	b := newBench(t, benchRoutes)
+	cfg := b.config("one")
+	cfg.BatchBytes = BatchBytesMin
+	i := b.ready(b.start(cfg))
+	b.produceBatch("app-repartition", 3, rawBatch(t, kgo.GzipCompression(), 3, 700_000))
+	<-i.done
+	if i.err == nil || !strings.Contains(i.err.Error(), "app-repartition/3 has a batch at offsets 0 to 2") || !strings.Contains(i.err.Error(), "ONCEBUS_BATCH_BYTES") {
+		t.Errorf("run returned %v", i.err)
+	}
+}
+
+// TestTheClientLogsABatchItStopsAt pins the line of franz-go's log that
+// oversizeLogger listens for.
+func TestTheClientLogsABatchItStopsAt(t *testing.T) {
+	b := newBench(t, benchRoutes)
+	b.createTopic("signals.raw", 4)
+	b.produceBatch("signals.raw", 3, rawBatch(t, kgo.ZstdCompression(), 3, 700_000))
+	announced := make(chan taskID, 1)
+	client := b.newClient(kgo.ConsumeTopics("signals.raw"), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.MaxDecompressBatchBytes(1<<20),
+		kgo.WithLogger(oversizeLogger{clientLogger{slog.New(slog.DiscardHandler)}, func(id taskID) { announced <- id }}))
+	polled := client.PollFetches(t.Context())
+	var tooLarge *kgo.ErrDecompressTooLarge
+	if err := polled.Err(); !errors.As(err, &tooLarge) {
+		t.Fatalf("polled %v", err)
+	}
+	if id := <-announced; id != (taskID{"signals.raw", 3}) {
+		t.Errorf("announced for %v", id)
+	}
+}
+
+// TestLostAnnouncementReplacesTheClient: the client has met a batch and no
+// poll brings it.
+func TestLostAnnouncementReplacesTheClient(t *testing.T) {
+	b := newBench(t, benchRoutes)
+	i := b.ready(b.start(b.config("one")))
+	i.workers[0].onAnnounced(taskID{"signals.raw", 1})
+	b.wait("another client", func() bool { return testutil.ToFloat64(i.metrics.rebuilt.WithLabelValues(stageRoute)) == 1 })
+	b.produce(batch("a", 8)...)
+	b.drain(i, "signals.raw")
+	assertOut(t, b, batch("a", 8))
+}

@@ -1,0 +1,91 @@
+package processor
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+)
+
+// rebuildsName is the file, beside the tasks' directories, that remembers the
+// rebuilds of the last hour: one line each, with time, task and reason.
+const rebuildsName = "REBUILDS"
+
+// rebuildWindow is the time over which rebuilds are counted.
+const rebuildWindow = time.Hour
+
+// rebuildGuard stops a process whose local state breaks again and again: a
+// rebuild hides a dying disk, and a restart must not make it forget (E6).
+// Host stops are not counted: after them a rebuild is what should happen.
+type rebuildGuard struct {
+	dir string
+	max int // of one task in an hour; 0 is no limit
+
+	mu sync.Mutex // tasks of all workers come here
+}
+
+// allow counts a rebuild of a task, or refuses it.
+func (g *rebuildGuard) allow(task string, why error, now time.Time) error {
+	if g.max == 0 {
+		return nil
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	lines, err := g.recent(now)
+	if err != nil {
+		return err
+	}
+	same := 0
+	for _, line := range lines {
+		if fields := strings.SplitN(line, "\t", 3); fields[1] == task {
+			same++
+		}
+	}
+	if same >= g.max {
+		return refusal("local state of %s broke %d times within %v, now again: %w; look at the disk and the kernel's log; to start anew remove %s (it is rebuilt from the changelog), or raise ONCEBUS_REBUILDS_PER_HOUR; the last: %s",
+			task, same, rebuildWindow, why, g.dir, strings.Join(lines, "; "))
+	}
+	reason := strings.Map(func(r rune) rune {
+		if r == '\n' || r == '\t' || r == '\r' {
+			return ' '
+		}
+		return r
+	}, why.Error())
+	return g.write(append(lines, now.UTC().Format(time.RFC3339Nano)+"\t"+task+"\t"+reason))
+}
+
+// recent returns the lines of the last hour. What cannot be read as a line is
+// left out: it is a guard, not a record.
+func (g *rebuildGuard) recent(now time.Time) ([]string, error) {
+	b, err := os.ReadFile(filepath.Join(g.dir, rebuildsName))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("count the rebuilds of local state: %w", err)
+	}
+	var lines []string
+	for line := range strings.Lines(string(b)) {
+		fields := strings.SplitN(strings.TrimSuffix(line, "\n"), "\t", 3)
+		at, err := time.Parse(time.RFC3339Nano, fields[0])
+		if err == nil && len(fields) == 3 && now.Sub(at).Abs() < rebuildWindow {
+			lines = append(lines, strings.Join(fields, "\t"))
+		}
+	}
+	return lines, nil
+}
+
+func (g *rebuildGuard) write(lines []string) error {
+	path := filepath.Join(g.dir, rebuildsName)
+	if err := os.WriteFile(path+".new", []byte(strings.Join(lines, "\n")+"\n"), 0o600); err != nil {
+		return fmt.Errorf("count the rebuilds of local state: %w", err)
+	}
+	if err := os.Rename(path+".new", path); err != nil {
+		return fmt.Errorf("count the rebuilds of local state: %w", err)
+	}
+	return nil
+}

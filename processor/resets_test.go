@@ -1,0 +1,194 @@
+package processor
+
+import (
+	"fmt"
+	"os"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// TestDeletedUnreadRecordsStopTheProcess deletes records that nobody has read,
+// and sends new ones: to go on with those would be to lose the others without
+// a word (invariant 8, hazard A11).
+func TestDeletedUnreadRecordsStopTheProcess(t *testing.T) {
+	b := newBench(t, benchRoutes)
+	cfg := b.config("one")
+	i := b.ready(b.start(cfg))
+	records, _ := traffic(50)
+	b.produce(records...)
+	b.drain(i, "signals.raw")
+	must(t, i.stop())
+
+	out := len(b.read("signals.unique"))
+	more, _ := traffic(100)
+	b.produce(more...)
+	ends, err := b.admin.ListEndOffsets(t.Context(), "signals.raw")
+	must(t, err)
+	_, err = b.admin.DeleteRecords(t.Context(), ends.Offsets())
+	must(t, err)
+	i = b.start(cfg)
+	b.wait("the process to stop, or to go on behind the gap", func() bool {
+		b.produce(signal("behind the gap", 0, testTime), signal("behind the gap", 1, testTime), signal("behind the gap", 2, testTime), signal("behind the gap", 3, testTime))
+		select {
+		case <-i.done:
+			return true
+		default:
+			return len(b.read("signals.unique")) > out
+		}
+	})
+	if len(b.read("signals.unique")) > out {
+		t.Fatal("it went on behind records it had not read")
+	}
+	if classify(i.err) != actStop {
+		t.Errorf("it ended with %v", i.err)
+	}
+}
+
+// TestGroupOffsetsThatSomebodyMoved moves the offsets of the dedup group while
+// the app is stopped and input waits: back to the start, past all of it, or
+// away with the group. The checkpoint says where to go on, so nothing is lost
+// and nothing comes twice (fault g2, hazards B7, G7).
+func TestGroupOffsetsThatSomebodyMoved(t *testing.T) {
+	for name, move := range map[string]func(b *bench) error{
+		"to the start": func(b *bench) error { return b.moveGroup(func(int64) int64 { return 0 }) },
+		"to the end":   func(b *bench) error { return b.moveGroup(func(end int64) int64 { return end }) },
+		"away": func(b *bench) error {
+			_, err := b.admin.DeleteGroup(b.t.Context(), groupName("app", stageDedup))
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t, benchRoutes)
+			cfg := b.config("one")
+			i := b.ready(b.start(cfg))
+			records, _ := traffic(50)
+			b.produce(records...)
+			b.drain(i, "signals.raw")
+			refusal := b.cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.EndTxn}, TxnID: "app-one-dedup-0", Err: kerr.InvalidTxnState, Count: -1})
+			more, sent := traffic(200)
+			b.produce(more...)
+			b.wait("the router to be done", func() bool { return len(b.read("app-repartition")) == len(records)+len(more) })
+			must(t, i.stop())
+			refusal.Remove()
+			b.wait("the group to be empty, so that its offsets can be moved", func() bool { return move(b) == nil })
+
+			i = b.ready(b.start(cfg))
+			b.wait("all of the output", func() bool { return len(b.read("signals.unique")) >= len(sent) })
+			again, _ := traffic(200)
+			b.produce(again...)
+			b.drain(i, "signals.raw")
+			assertOnce(t, b.read("signals.unique"), sent)
+		})
+	}
+}
+
+// moveGroup commits offsets for the dedup group, as an operator would. The
+// broker refuses that while the group has members.
+func (b *bench) moveGroup(to func(end int64) int64) error {
+	ends, err := b.admin.ListEndOffsets(b.t.Context(), "app-repartition")
+	if err != nil {
+		return err
+	}
+	var offsets kadm.Offsets
+	ends.Each(func(o kadm.ListedOffset) { offsets.AddOffset(o.Topic, o.Partition, to(o.Offset), -1) })
+	moved, err := b.admin.CommitOffsets(b.t.Context(), groupName("app", stageDedup), offsets)
+	if err != nil {
+		return err
+	}
+	return moved.Error()
+}
+
+// TestStoreOutOfStepWithTheChangelog starts on a store whose position the
+// changelog does not have: it reaches beyond the end, as after an unclean
+// election, or lies before the beginning, as in an old copy. The store is set
+// aside and built anew (hazard T3, faults b6, s4).
+func TestStoreOutOfStepWithTheChangelog(t *testing.T) {
+	for name, part := range map[string]func(b *bench, i *instance, old string){
+		"beyond the end": func(b *bench, i *instance, _ string) {
+			id := taskID{"app-repartition", 0}
+			store, err := i.host.Open(i.storeDir(id), i.storeIdentity(&task{id: id, changelog: "app-repartition-changelog"}))
+			must(b.t, err)
+			must(b.t, store.Apply(store.Position()+1000, store.Checkpoint()))
+			must(b.t, store.Close())
+		},
+		"before the beginning": func(b *bench, i *instance, old string) {
+			must(b.t, os.RemoveAll(i.cfg.StateDir))
+			must(b.t, os.CopyFS(i.cfg.StateDir, os.DirFS(old)))
+			checkpoint := kadm.Offsets{} // all but the last checkpoint may go: compaction keeps it
+			for _, r := range b.read("app-repartition-changelog") {
+				if r.Partition == 0 && string(r.Key) == checkpointKey {
+					checkpoint.AddOffset(r.Topic, 0, r.Offset, -1)
+				}
+			}
+			_, err := b.admin.DeleteRecords(b.t.Context(), checkpoint)
+			must(b.t, err)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t, benchRoutes)
+			cfg := b.config("one")
+			i := b.ready(b.start(cfg))
+			records, _ := traffic(50)
+			b.produce(records...)
+			b.drain(i, "signals.raw")
+			must(t, i.stop())
+			old := t.TempDir()
+			must(t, os.CopyFS(old, os.DirFS(cfg.StateDir)))
+			i = b.ready(b.start(cfg))
+			records, sent := traffic(100)
+			b.produce(records...)
+			b.drain(i, "signals.raw")
+			must(t, i.stop())
+
+			part(b, i, old)
+			i = b.ready(b.start(cfg))
+			if n := testutil.ToFloat64(i.metrics.quarantined); n != 1 {
+				t.Errorf("%v stores were set aside, want 1", n)
+			}
+			for n := range 100 {
+				r := signal(fmt.Sprint("new-", n), int32(n%4), testTime)
+				sent[fmt.Sprint("new-", n)] = r
+				b.produce(r)
+			}
+			b.drain(i, "signals.raw")
+			assertOnce(t, b.read("signals.unique"), sent)
+		})
+	}
+}
+
+// TestFirstTransactionAbortsAboveTheLogStart aborts the very first transaction
+// of a group whose input does not begin at 0: what the client then goes back
+// to is not an offset anybody committed (hazard A10).
+func TestFirstTransactionAbortsAboveTheLogStart(t *testing.T) {
+	b := newBench(t, benchRoutes)
+	b.createTopic("signals.raw", 4)
+	records, _ := traffic(50)
+	b.produce(records...)
+	ends, err := b.admin.ListEndOffsets(t.Context(), "signals.raw")
+	must(t, err)
+	_, err = b.admin.DeleteRecords(t.Context(), ends.Offsets())
+	must(t, err)
+	refused := b.cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: "app-repartition", Err: kerr.InvalidRecord})
+	records, sent := traffic(100)
+	b.produce(records...)
+	i := b.start(b.config("one"))
+	b.wait("all of the output", func() bool {
+		select {
+		case <-i.done:
+			t.Fatalf("the process ended: %v", i.err)
+		default:
+		}
+		return i.Ready() == nil && len(b.read("signals.unique")) >= len(sent)
+	})
+	if _, aborted, _ := i.outcomes(stageRoute); aborted == 0 || refused.Hits() == 0 {
+		t.Fatal("the first transaction was not aborted")
+	}
+	assertOnce(t, b.read("signals.unique"), sent)
+}

@@ -1,0 +1,147 @@
+package processor
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// credentialsPatience is how long a running process bears that its credentials
+// are refused: when they are changed, the broker and the files on this machine
+// do not change at the same moment. Kubernetes takes up to two minutes to
+// bring a changed secret into a pod.
+const credentialsPatience = 3 * time.Minute
+
+// errCredentials is wrapped by errors that say that a broker does not accept
+// us or we not it. At the start they end the process at once.
+var errCredentials = errors.New("not accepted")
+
+// credentialsRefused reports whether err is about certificates, passwords or
+// tokens, on whichever side.
+func credentialsRefused(err error) bool {
+	return errors.Is(err, errCredentials) || errors.Is(err, kerr.SaslAuthenticationFailed) ||
+		errors.Is(err, kerr.UnsupportedSaslMechanism) || errors.Is(err, kerr.IllegalSaslState)
+}
+
+// explainCredentials adds to a broker's refusal which settings it is about.
+func explainCredentials(err error, auth SASL) error {
+	var cut *kgo.ErrFirstReadEOF
+	switch {
+	case errors.As(err, &cut):
+		return fmt.Errorf("%w (ONCEBUS_TLS_ENABLED and ONCEBUS_SASL_MECHANISM must fit the port; a broker that starts or stops does this too)", err)
+	case errors.Is(err, kerr.IllegalSaslState):
+		return fmt.Errorf("the broker takes no SASL on this port, see ONCEBUS_SASL_MECHANISM and ONCEBUS_BROKERS: %w", err)
+	case errors.Is(err, kerr.UnsupportedSaslMechanism):
+		return fmt.Errorf("the broker does not offer %s on this port, see ONCEBUS_SASL_MECHANISM and the broker's sasl.enabled.mechanisms: %w", auth.Mechanism, err)
+	case errors.Is(err, kerr.SaslAuthenticationFailed) && auth.Mechanism == SASLOAuthBearer:
+		return fmt.Errorf("the broker refuses the token: %w", err)
+	case errors.Is(err, kerr.SaslAuthenticationFailed):
+		return fmt.Errorf("the broker refuses user %q with %s, see ONCEBUS_SASL_USERNAME and ONCEBUS_SASL_PASSWORD: %w", auth.Username, auth.Mechanism, err)
+	}
+	return err
+}
+
+// patience bears with refused credentials for a time.
+type patience struct {
+	limit time.Duration
+	since time.Time
+}
+
+// stops reports whether err, of a client that was made at began, ends the
+// process.
+func (p *patience) stops(err error, began time.Time) bool {
+	switch {
+	case err == nil:
+		return false
+	case !credentialsRefused(err):
+		p.since = time.Time{}
+		return classify(err) == actStop
+	}
+	now := time.Now()
+	if p.since.IsZero() || now.Sub(began) >= p.limit {
+		p.since = now // until then the client was accepted
+	}
+	return now.Sub(p.since) >= p.limit
+}
+
+// The resources that a broker's authorizer guards, as kafka-acls.sh has them.
+const (
+	resourceTopic           = "topic"
+	resourceGroup           = "group"
+	resourceTransactionalID = "transactional-id"
+)
+
+// refusals is the broker's error for each resource.
+var refusals = map[string]*kerr.Error{
+	resourceTopic:           kerr.TopicAuthorizationFailed,
+	resourceGroup:           kerr.GroupAuthorizationFailed,
+	resourceTransactionalID: kerr.TransactionalIDAuthorizationFailed,
+}
+
+// denied adds to a broker's refusal which right is missing. Errors that are
+// not about that kind of resource it returns as they are.
+func denied(err error, operation, resource, name string) error {
+	if !errors.Is(err, refusals[resource]) {
+		return err
+	}
+	return fmt.Errorf("no right to %s on %s %s, grant it (kafka-acls.sh --add --allow-principal ... --operation %s --%s %s): %w",
+		operation, resource, name, operation, resource, name, err)
+}
+
+// deniedOffsets is denied for the commit of offsets, where the client's words
+// have the topic.
+func deniedOffsets(err error) error {
+	var topic string
+	if _, after, ok := strings.Cut(err.Error(), ": topic "); ok {
+		topic, _, _ = strings.Cut(after, " ")
+	}
+	return denied(err, "Read", resourceTopic, topic)
+}
+
+// denied adds which right on the worker's group or transactional id is missing.
+func (w *worker) denied(err error) error {
+	err = denied(err, "Read", resourceGroup, groupName(w.p.cfg.AppID, w.stage))
+	return denied(err, "Write", resourceTransactionalID, w.name)
+}
+
+// What was read again or fetched, as the metric's label has it.
+const (
+	credentialCertificates = "certificates"
+	credentialPassword     = "password"
+	credentialToken        = "token"
+	credentialClientSecret = "client secret"
+)
+
+// securityMetrics is what a person needs to see a change of credentials through.
+type securityMetrics struct {
+	reloads *prometheus.CounterVec
+	expiry  prometheus.Gauge
+}
+
+func newSecurityMetrics(reg prometheus.Registerer) *securityMetrics {
+	m := &securityMetrics{
+		reloads: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "oncebus_credential_reloads_total",
+			Help: "Credentials read again from changed files, and tokens fetched, by what and outcome. A failed one leaves the old one in use; the log says why."}, []string{"credential", "outcome"}),
+		expiry: prometheus.NewGauge(prometheus.GaugeOpts{Name: "oncebus_client_certificate_expiry_timestamp_seconds",
+			Help: "When the client certificate in use ends, in Unix time; 0 without one. Alert well before."}),
+	}
+	reg.MustRegister(m.reloads, m.expiry)
+	for _, c := range []string{credentialCertificates, credentialPassword, credentialToken, credentialClientSecret} {
+		m.reloads.WithLabelValues(c, "loaded")
+		m.reloads.WithLabelValues(c, "failed")
+	}
+	return m
+}
+
+func (m *securityMetrics) reloaded(credential string) {
+	m.reloads.WithLabelValues(credential, "loaded").Inc()
+}
+
+func (m *securityMetrics) failed(credential string) {
+	m.reloads.WithLabelValues(credential, "failed").Inc()
+}

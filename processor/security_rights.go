@@ -1,0 +1,76 @@
+package processor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// checkRights asks the broker what it lets us do with the topics (KIP-430) and
+// refuses, all at once, what would fail later. A broker that does not say is
+// taken at its word when it fails. Groups and transactional ids are not asked
+// for: a group that does not exist yet has no answer, and ids never have one.
+func (t *topology) checkRights(ctx context.Context, client *kgo.Client) error {
+	req := kmsg.NewPtrMetadataRequest()
+	req.IncludeTopicAuthorizedOperations = true
+	for _, name := range append(t.internal(), t.external()...) {
+		topic := kmsg.NewMetadataRequestTopic()
+		topic.Topic = kmsg.StringPtr(name)
+		req.Topics = append(req.Topics, topic)
+	}
+	resp, err := req.RequestWith(ctx, client)
+	if err != nil {
+		return fmt.Errorf("ask for rights on topics: %w", err)
+	}
+	var mistakes []error
+	for i := range resp.Topics {
+		topic := &resp.Topics[i]
+		if topic.Topic == nil {
+			continue
+		}
+		for _, op := range t.missing(*topic.Topic, topic.ErrorCode, kadm.DecodeACLOperations(topic.AuthorizedOperations)) {
+			mistakes = append(mistakes, fmt.Errorf("%w: %w", errRefused, denied(kerr.TopicAuthorizationFailed, op, resourceTopic, *topic.Topic)))
+		}
+	}
+	return errors.Join(mistakes...)
+}
+
+// missing returns the operations we need on a topic and may not do.
+func (t *topology) missing(topic string, code int16, allowed []kadm.ACLOperation) []string {
+	needed := t.operations(topic)
+	switch {
+	case code == kerr.TopicAuthorizationFailed.Code:
+		return needed // not even to be seen
+	case code != 0, len(allowed) == 0:
+		return nil // it does not exist yet; the broker does not say
+	}
+	return slices.DeleteFunc(needed, func(op string) bool {
+		return slices.ContainsFunc(allowed, func(have kadm.ACLOperation) bool { return sameOperation(op, have) })
+	})
+}
+
+// operations are the rights we need on a topic, under Kafka's names.
+func (t *topology) operations(topic string) []string {
+	switch {
+	case slices.Contains(t.internal(), topic):
+		return []string{"Read", "Write", "DescribeConfigs"}
+	case slices.Contains(t.emissions, topic) && (slices.Contains(t.routed, topic) || slices.Contains(t.keyed, topic)):
+		return []string{"Read", "Write", "DescribeConfigs"}
+	case slices.Contains(t.emissions, topic):
+		return []string{"Write", "DescribeConfigs"}
+	}
+	return []string{"Read"}
+}
+
+// sameOperation compares Kafka's name of an operation with the protocol's:
+// DescribeConfigs and DESCRIBE_CONFIGS.
+func sameOperation(name string, op kmsg.ACLOperation) bool {
+	return strings.EqualFold(name, strings.ReplaceAll(op.String(), "_", ""))
+}

@@ -1,0 +1,207 @@
+package processor
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"strings"
+	"sync"
+
+	"github.com/twmb/franz-go/pkg/sasl"
+	"github.com/twmb/franz-go/pkg/sasl/oauth"
+	"github.com/twmb/franz-go/pkg/sasl/plain"
+	"github.com/twmb/franz-go/pkg/sasl/scram"
+)
+
+// mechanism returns the SASL mechanism of the settings. Every authentication,
+// the repeated ones of KIP-368 as well, asks for the secret anew.
+func (s *security) mechanism(c Config) (sasl.Mechanism, error) {
+	auth := c.SASL
+	password := s.secret(credentialPassword, auth.Password, auth.PasswordFile)
+	scramAuth := func(context.Context) (scram.Auth, error) {
+		return scram.Auth{User: auth.Username, Pass: password.get()}, nil
+	}
+	var m sasl.Mechanism
+	switch auth.Mechanism {
+	case SASLPlain:
+		m = plain.Plain(func(context.Context) (plain.Auth, error) {
+			return plain.Auth{User: auth.Username, Pass: password.get()}, nil
+		})
+	case SASLScramSHA256:
+		m = scram.Sha256(scramAuth)
+	case SASLScramSHA512:
+		m = scram.Sha512(scramAuth)
+	case SASLOAuthBearer:
+		bearer, err := s.bearer(auth)
+		if err != nil {
+			return nil, err
+		}
+		m = bearer
+	default:
+		return nil, fmt.Errorf("ONCEBUS_SASL_MECHANISM: %q is unknown", auth.Mechanism)
+	}
+	return guarded{Mechanism: m, settings: auth, encrypted: c.TLS.Enabled}, nil
+}
+
+// guarded is a mechanism that hands no secret to a broker in the clear, and
+// says which settings a refusal is about. The settings are checked at the
+// start, but the brokers' own addresses come from the metadata.
+type guarded struct {
+	sasl.Mechanism
+	settings  SASL
+	encrypted bool
+}
+
+// Authenticate begins a session with the broker at addr.
+func (g guarded) Authenticate(ctx context.Context, addr string) (sasl.Session, []byte, error) {
+	if host, _, err := net.SplitHostPort(addr); !g.encrypted && g.settings.sendsSecret() && (err != nil || !isLoopback(host)) {
+		return nil, nil, fmt.Errorf("%w: broker %s is not on this machine, and %s would send the %s in the clear: set ONCEBUS_TLS_ENABLED=true",
+			errCredentials, addr, g.settings.Mechanism, g.settings.secretName())
+	}
+	session, first, err := g.Mechanism.Authenticate(ctx, addr)
+	if err != nil {
+		return nil, nil, fmt.Errorf("authentication with broker %s by %s: %w", addr, g.settings.Mechanism, err)
+	}
+	return session, first, nil
+}
+
+// secretFile is a secret that is read from its file whenever it is needed.
+// Should that fail, the last one read stays in use.
+type secretFile struct {
+	what    string // one of the credential constants
+	path    string // "" if the secret came from the environment
+	log     *slog.Logger
+	metrics *securityMetrics
+	redact  *redactor
+
+	mu      sync.Mutex
+	value   string
+	refused string // why the file's present content is not used; "" if it is
+}
+
+func (s *security) secret(what string, value Secret, path SecretPath) *secretFile {
+	s.redact.learn(what, string(value))
+	return &secretFile{what: what, path: string(path), log: s.log, metrics: s.metrics, redact: s.redact, value: string(value)}
+}
+
+func (f *secretFile) get() string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.path == "" {
+		return f.value
+	}
+	value, err := ReadSecret(f.path)
+	switch {
+	case err != nil && err.Error() != f.refused:
+		f.refused = err.Error()
+		f.metrics.failed(f.what)
+		f.log.Error("a secret's file cannot be used, the last secret read stays in use", "secret", f.what, "error", err)
+	case err == nil && value != f.value:
+		f.refused, f.value = "", value
+		f.redact.learn(f.what, value)
+		f.metrics.reloaded(f.what)
+		f.log.Info("secret read again", "secret", f.what)
+	case err == nil:
+		f.refused = ""
+	}
+	return f.value
+}
+
+// ReadSecret reads the secret that a file holds. Editors and echo end a file
+// with a line break that is no part of it.
+func ReadSecret(path string) (string, error) {
+	if strings.ContainsAny(path, "\n\r") || strings.Contains(path, "-----BEGIN") {
+		return "", errors.New("holds what should be in a file, want the file's path") // not repeated: it is the secret
+	}
+	content, err := os.ReadFile(path)
+	if err != nil {
+		return "", err
+	}
+	value := strings.TrimSuffix(strings.TrimSuffix(string(content), "\n"), "\r")
+	if value == "" {
+		return "", fmt.Errorf("%s is empty", path)
+	}
+	return value, nil
+}
+
+// bearer is OAUTHBEARER with a token from the settings or a token endpoint.
+func (s *security) bearer(auth SASL) (sasl.Mechanism, error) {
+	extensions, err := parseExtensions(auth.Extensions)
+	if err != nil {
+		return nil, err
+	}
+	fixed := s.secret(credentialToken, auth.Token, auth.TokenFile)
+	var source *tokenSource
+	if auth.OAuth.TokenURL != "" {
+		if source, err = s.tokenSource(auth.OAuth); err != nil {
+			return nil, err
+		}
+	}
+	return bearerMechanism{oauth.Oauth(func(ctx context.Context) (oauth.Auth, error) {
+		t := fixed.get()
+		if source != nil {
+			var err error
+			if t, err = source.get(ctx); err != nil {
+				return oauth.Auth{}, err
+			}
+		}
+		if i := strings.IndexFunc(t, func(r rune) bool { return r <= ' ' || r > '~' }); i >= 0 {
+			return oauth.Auth{}, fmt.Errorf("%w: byte %d of the token is one that no bearer token has", errCredentials, i)
+		}
+		return oauth.Auth{Token: t, Extensions: extensions}, nil
+	})}, nil
+}
+
+// parseExtensions reads name=value pairs. The alphabets are those of RFC 7628,
+// section 3.1: anything else would break the message apart.
+func parseExtensions(settings []string) (map[string]string, error) {
+	extensions := map[string]string{}
+	for _, s := range settings {
+		name, value, ok := strings.Cut(strings.TrimSpace(s), "=")
+		letters := func(r rune) bool { return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' }
+		printable := func(r rune) bool { return r >= ' ' && r <= '~' || r == '\t' || r == '\r' || r == '\n' }
+		if !ok || name == "" || name == "auth" || strings.ContainsFunc(name, func(r rune) bool { return !letters(r) }) ||
+			strings.ContainsFunc(value, func(r rune) bool { return !printable(r) }) {
+			return nil, fmt.Errorf("ONCEBUS_SASL_EXTENSIONS: %q is no name=value with a name of letters other than auth", s)
+		}
+		extensions[name] = value
+	}
+	return extensions, nil
+}
+
+// bearerMechanism takes a broker's refusal as RFC 7628 has it: the broker
+// first answers with a JSON object, which is to be acknowledged, and only then
+// with its error. franz-go's own session ends at the object, without a reason.
+type bearerMechanism struct{ sasl.Mechanism }
+
+// Authenticate begins a session.
+func (m bearerMechanism) Authenticate(ctx context.Context, addr string) (sasl.Session, []byte, error) {
+	session, first, err := m.Mechanism.Authenticate(ctx, addr)
+	return &bearerSession{Session: session}, first, err
+}
+
+type bearerSession struct {
+	sasl.Session
+	refused bool
+}
+
+// Challenge acknowledges a refusal with the one byte the RFC asks for.
+func (s *bearerSession) Challenge(answer []byte) (done bool, reply []byte, err error) {
+	var refusal struct {
+		Status string `json:"status"`
+	}
+	switch {
+	case s.refused:
+		return false, nil, fmt.Errorf("%w: the broker refuses the token", errCredentials)
+	case len(answer) == 0:
+		return s.Session.Challenge(answer)
+	case json.Unmarshal(answer, &refusal) != nil:
+		return false, nil, errors.New("the broker's answer to the token is not JSON")
+	}
+	s.refused = true
+	return false, []byte{1}, nil
+}

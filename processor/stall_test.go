@@ -1,0 +1,83 @@
+package processor
+
+import (
+	"context"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// TestStalledRestoreNamesTheTransaction holds a transaction open on the
+// changelog: the restore waits, says for whom, and goes on when it is over.
+func TestStalledRestoreNamesTheTransaction(t *testing.T) {
+	b := newBench(t, benchRoutes)
+	cfg := b.config("one")
+	i := b.ready(b.start(cfg))
+	b.produce(batch("a", 100)...)
+	b.drain(i, "signals.raw")
+	ctx := context.Background()
+	stranger := b.newClient(kgo.TransactionalID("stranger"))
+	must(t, stranger.BeginTransaction())
+	hanging := &kgo.Record{Topic: "app-repartition-changelog", Partition: 2, Key: []byte(checkpointKey), Value: []byte("never")}
+	must(t, stranger.ProduceSync(ctx, hanging).FirstErr())
+	b.produce(batch("b", 100)...)
+	b.drain(i, "signals.raw")
+	must(t, i.stop())
+	must(t, os.RemoveAll(cfg.StateDir))
+
+	stalled := func() bool {
+		return gather(t, i)[`oncebus_restore_stalled{partition="2",topic="app-repartition"}`] == 1
+	}
+	i = b.startWith(cfg, func(p *Processor) { p.stallAfter = 300 * time.Millisecond })
+	b.wait("the restore to say that it stands still", stalled)
+	b.wait("readiness to say why", func() bool {
+		err := i.Ready()
+		return err != nil && strings.Contains(err.Error(), "task app-repartition/2 is restoring: an open transaction of producer") &&
+			strings.Contains(err.Error(), "transactional id stranger")
+	})
+	if !strings.Contains(b.logs.String(), "a restore stands still") || !strings.Contains(b.logs.String(), "state Ongoing") {
+		t.Error("the log does not say it")
+	}
+	must(t, stranger.EndTransaction(ctx, kgo.TryAbort))
+	b.ready(i)
+	if stalled() {
+		t.Error("the metric still says that it stands still")
+	}
+	b.produce(batch("a", 100)...)
+	b.produce(batch("b", 100)...)
+	b.drain(i, "signals.raw")
+	assertOut(t, b, batch("a", 100), batch("b", 100))
+}
+
+// TestStateThatMayNotBeRead: a lack of rights is no damage. The task tries
+// again and says why, and runs as soon as it may.
+func TestStateThatMayNotBeRead(t *testing.T) {
+	b := newBench(t, benchRoutes)
+	cfg := b.config("one")
+	i := b.ready(b.start(cfg))
+	b.produce(batch("a", 100)...)
+	b.drain(i, "signals.raw")
+	must(t, i.stop())
+	// A file where the directory belongs: not even root may open that.
+	dir := i.storeDir(taskID{"app-repartition", 1})
+	must(t, os.Rename(dir, dir+".away"))
+	must(t, os.WriteFile(dir, nil, 0o600))
+	i = b.start(cfg)
+	b.wait("readiness to say why", func() bool {
+		err := i.Ready()
+		return err != nil && strings.Contains(err.Error(), "task app-repartition/1 is restoring: restore failed, trying again: open the store") &&
+			strings.Contains(err.Error(), "not a directory")
+	})
+	must(t, os.Remove(dir))
+	must(t, os.Rename(dir+".away", dir))
+	b.ready(i)
+	if n := gather(t, i)["oncebus_quarantined_stores_total"]; n != 0 {
+		t.Errorf("%v stores set aside", n)
+	}
+	if n := gather(t, i)["oncebus_restored_rows_total"]; n != 0 {
+		t.Errorf("%v rows were read again", n)
+	}
+}

@@ -1,0 +1,279 @@
+package processor
+
+import (
+	"context"
+	"encoding/binary"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// stoppingDialer dials real connections that can be made to stand still: at the
+// first request of one API that names match, and from then on with whatever is
+// to be sent on any of them. To its broker, a process behind it looks as it
+// does after SIGSTOP.
+type stoppingDialer struct {
+	api   kmsg.Key
+	match string
+
+	mu      sync.Mutex
+	armed   bool
+	stopped chan struct{} // closed when the first request met
+	resumed chan struct{}
+}
+
+func newStoppingDialer(api kmsg.Key, match string) *stoppingDialer {
+	return &stoppingDialer{api: api, match: match, stopped: make(chan struct{}), resumed: make(chan struct{})}
+}
+
+func (d *stoppingDialer) arm() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.armed = true
+}
+
+func (d *stoppingDialer) resume() { close(d.resumed) }
+
+func (d *stoppingDialer) hasStopped() bool {
+	select {
+	case <-d.stopped:
+		return true
+	default:
+		return false
+	}
+}
+
+func (d *stoppingDialer) dial(ctx context.Context, network, host string) (net.Conn, error) {
+	conn, err := new(net.Dialer).DialContext(ctx, network, host)
+	if err != nil {
+		return nil, err
+	}
+	return &stoppingConn{conn, d}, nil
+}
+
+type stoppingConn struct {
+	net.Conn
+	dialer *stoppingDialer
+}
+
+// Write knows a request by its head, as spoilingConn does.
+func (c *stoppingConn) Write(p []byte) (int, error) {
+	d := c.dialer
+	d.mu.Lock()
+	if d.armed && len(p) > 12 && kmsg.Key(binary.BigEndian.Uint16(p[4:])) == d.api && contains(p, d.match) {
+		d.armed = false
+		close(d.stopped)
+	}
+	d.mu.Unlock()
+	if d.hasStopped() {
+		<-d.resumed
+	}
+	return c.Conn.Write(p)
+}
+
+// TestZombieIsFenced stops a process in the middle of a transaction for longer
+// than its session, lets another take over, and lets the first go on while its
+// successor runs: the transaction it holds must not commit beside the
+// successor's (hazards B2, B6; fault p4). Where its offsets are already with
+// the broker, the successor waits for the transaction to time out.
+func TestZombieIsFenced(t *testing.T) {
+	for name, api := range map[string]kmsg.Key{
+		"before its records": kmsg.Produce, "before its offsets": kmsg.TxnOffsetCommit, "before its commit": kmsg.EndTxn,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t, benchRoutes)
+			cfg := b.config("zombie")
+			cfg.TransactionTimeout = 3 * time.Second
+			dialer := newStoppingDialer(api, "app-zombie-dedup-0")
+			zombie := b.ready(b.start(cfg, kgo.Dialer(dialer.dial)))
+			before, _ := traffic(50)
+			b.produce(before...)
+			b.drain(zombie, "signals.raw")
+
+			dialer.arm()
+			records, sent := traffic(200)
+			b.produce(records...)
+			b.wait("the process to stop", dialer.hasStopped)
+			successor := b.start(b.config("successor"))
+			b.wait("the successor to emit the rest", func() bool { return len(b.read("signals.unique")) >= len(sent) })
+			committed, aborted, unknown := zombie.outcomes(stageDedup)
+			dialer.resume()
+			b.wait("the zombie to learn how its transaction ended", func() bool {
+				nowCommitted, nowAborted, nowUnknown := zombie.outcomes(stageDedup)
+				return nowCommitted+nowAborted+nowUnknown > committed+aborted+unknown
+			})
+			more, all := traffic(250)
+			b.produce(more...)
+			b.drain(successor, "signals.raw")
+			b.ready(zombie)
+			assertOnce(t, b.read("signals.unique"), all)
+			b.assertWhole(successor)
+		})
+	}
+}
+
+// TestRestartAbortsWhatItsFormerLifeLeftOpen stops a process for good with a
+// transaction open, and starts it again without its state: the transactional
+// id is the same, so the broker aborts what was left at once, and nobody waits
+// for a timeout, which is beyond this test's patience (decision D10, hazards
+// B11, C6).
+func TestRestartAbortsWhatItsFormerLifeLeftOpen(t *testing.T) {
+	b := newBench(t, benchRoutes)
+	cfg := b.config("one")
+	cfg.TransactionTimeout = 10 * time.Minute
+	dialer := newStoppingDialer(kmsg.TxnOffsetCommit, "app-one-dedup-0")
+	former := b.ready(b.start(cfg, kgo.Dialer(dialer.dial)))
+	dialer.arm()
+	records, sent := traffic(100)
+	b.produce(records...)
+	b.wait("the process to stop", dialer.hasStopped)
+	former.cancel()
+
+	cfg.StateDir = t.TempDir()
+	i := b.ready(b.start(cfg))
+	b.drain(i, "signals.raw")
+	assertOnce(t, b.read("signals.unique"), sent)
+	dialer.resume()
+	_ = former.stop() // it may have given up waiting for its connections
+	again, _ := traffic(100)
+	b.produce(again...)
+	b.drain(i, "signals.raw")
+	assertOnce(t, b.read("signals.unique"), sent)
+}
+
+// TestPartitionThatComesBackIsRestored has partitions move away and back while
+// events go on: what their first owner still held of them is out of date
+// (invariant 10, hazards A8, B6).
+func TestPartitionThatComesBackIsRestored(t *testing.T) {
+	b := newBench(t, benchRoutes)
+	first := b.ready(b.start(b.config("first")))
+	records, _ := traffic(50)
+	b.produce(records...)
+	b.drain(first, "signals.raw")
+	second := b.ready(b.start(b.config("second")))
+	b.wait("partitions to move", func() bool {
+		return len(second.State().Tasks) == 2 && second.Ready() == nil
+	})
+	records, sent := traffic(200)
+	b.produce(records...)
+	b.drain(second, "signals.raw")
+	must(t, second.stop())
+	b.wait("partitions to come back", func() bool {
+		return len(first.workersAssignment(stageDedup)) == 4 && first.Ready() == nil
+	})
+	records, _ = traffic(200)
+	b.produce(records...)
+	b.drain(first, "signals.raw")
+	assertOnce(t, b.read("signals.unique"), sent)
+	b.assertWhole(first)
+}
+
+// workersAssignment is what the group gave a stage's workers.
+func (i *instance) workersAssignment(stage string) map[taskID]bool {
+	all := map[taskID]bool{}
+	for _, w := range i.workers {
+		if w.stage != stage {
+			continue
+		}
+		for id := range w.assigned() {
+			all[id] = true
+		}
+	}
+	return all
+}
+
+// TestOffsetsMoveWithTheCheckpoint: what the group has committed and what the
+// checkpoints say is the same, partition by partition (invariant 5; K6).
+func TestOffsetsMoveWithTheCheckpoint(t *testing.T) {
+	b := newBench(t, benchRoutes)
+	i := b.ready(b.start(b.config("one")))
+	records, sent := traffic(200)
+	b.produce(records...)
+	b.wait("all of the output", func() bool { return len(b.read("signals.unique")) >= len(sent) })
+	must(t, i.stop())
+	next := map[int32]int64{}
+	for _, r := range b.read("app-repartition-changelog") {
+		if string(r.Key) != checkpointKey {
+			continue
+		}
+		c, err := decodeCheckpoint(r.Value)
+		must(t, err)
+		next[r.Partition] = c.next
+	}
+	offsets, err := b.admin.FetchOffsets(t.Context(), groupName("app", stageDedup))
+	must(t, err)
+	for p := range int32(4) {
+		committed, ok := offsets.Lookup("app-repartition", p)
+		if !ok || committed.At != next[p] || next[p] == 0 {
+			t.Errorf("partition %d: the group is at %d (%v), the checkpoint at %d", p, committed.At, ok, next[p])
+		}
+	}
+}
+
+// TestCheckpointsAloneCarryOffsetsToo: a transaction that writes idle tasks'
+// checkpoints anew has no input, and has to be fenced like any other (invariant
+// 5, hazard A7). A request without offsets, member or generation goes nowhere.
+func TestCheckpointsAloneCarryOffsetsToo(t *testing.T) {
+	id := taskID{"app-repartition", 2}
+	idle := &task{id: id, state: running, since: time.Now().Add(-2 * checkpointAge), committed: checkpoint{next: 7, epoch: 3}}
+	s := &taskSet{p: &Processor{}, rt: &runtime{topology: &topology{topics: map[string]topicInfo{}}}, tasks: map[taskID]*task{id: idle}}
+	w := &worker{tasks: s}
+	member := func() *kmsg.TxnOffsetCommitRequest {
+		req := kmsg.NewPtrTxnOffsetCommitRequest()
+		req.MemberID, req.Generation = "member", 1
+		return req
+	}
+	if err := w.guard(member()); err == nil {
+		t.Error("a transaction without offsets may commit")
+	}
+	if !s.due() {
+		t.Fatal("the old checkpoint is not due")
+	}
+	s.touch()
+	req := member()
+	must(t, w.guard(req))
+	if len(req.Topics) != 1 || len(req.Topics[0].Partitions) != 1 {
+		t.Fatalf("the request holds %+v", req.Topics)
+	}
+	if p := req.Topics[0].Partitions[0]; req.Topics[0].Topic != id.topic || p.Partition != 2 || p.Offset != 7 || p.LeaderEpoch != 3 {
+		t.Errorf("the request says %s %+v", req.Topics[0].Topic, p)
+	}
+	for name, unfenced := range map[string]func(*kmsg.TxnOffsetCommitRequest){
+		"no member":     func(r *kmsg.TxnOffsetCommitRequest) { r.MemberID = "" },
+		"no generation": func(r *kmsg.TxnOffsetCommitRequest) { r.Generation = -1 },
+	} {
+		req := member()
+		unfenced(req)
+		if err := w.guard(req); err == nil {
+			t.Errorf("%s: a group would not fence this commit (B9)", name)
+		}
+	}
+}
+
+// TestRowsExpireByStreamTime judges events of years ago: their rows are out of
+// time by any clock on the wall, and in time by that of the events (D12,
+// hazard T5).
+func TestRowsExpireByStreamTime(t *testing.T) {
+	b := newBench(t, benchRoutes)
+	cfg := b.config("one")
+	cfg.State.FlushRows = 16 // so that there are runs, which is what expires
+	i := b.ready(b.start(cfg))
+	records, sent := traffic(600)
+	for n := 0; n < len(records); n += 100 {
+		b.produce(records[n : n+100]...)
+		b.drain(i, "signals.raw")
+	}
+	assertOnce(t, b.read("signals.unique"), sent)
+	var expired uint64
+	for _, task := range i.State().Tasks {
+		expired += task.Store.ExpiredRows
+	}
+	if expired != 0 {
+		t.Errorf("%d rows went, none is out of time", expired)
+	}
+}
