@@ -167,6 +167,12 @@ func (w *worker) adjustOffsets(ctx context.Context, offsets map[string]map[int32
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
+	committed := map[taskID]bool{}
+	for topic, partitions := range offsets {
+		for partition, offset := range partitions {
+			committed[taskID{topic, partition}] = offset.EpochOffset().Offset >= 0
+		}
+	}
 	if err := w.resolveStarts(ctx, offsets); err != nil {
 		w.log.Warn("offsets of newly assigned partitions cannot be resolved, trying again", "error", err)
 		return nil, err
@@ -181,17 +187,17 @@ func (w *worker) adjustOffsets(ctx context.Context, offsets map[string]map[int32
 	}
 	w.mu.Unlock()
 	if w.tasks != nil {
-		at := map[string]map[int32]int64{}
+		var inbox []assignment
 		pause := map[string][]int32{}
 		for topic, partitions := range offsets {
-			at[topic] = map[int32]int64{}
 			for partition, offset := range partitions {
-				at[topic][partition] = offset.EpochOffset().Offset
+				id := taskID{topic, partition}
+				inbox = append(inbox, assignment{id, offset.EpochOffset().Offset, committed[id]})
 				pause[topic] = append(pause[topic], partition)
 			}
 		}
 		w.client.PauseFetchPartitions(pause)
-		w.tasks.assigned(at)
+		w.tasks.assigned(inbox)
 	}
 	w.log.Info("partitions assigned", "offsets", describeOffsets(offsets))
 	w.wake()

@@ -3,6 +3,7 @@ package processor
 import (
 	"fmt"
 	"os"
+	"strings"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
@@ -191,4 +192,51 @@ func TestFirstTransactionAbortsAboveTheLogStart(t *testing.T) {
 		t.Fatal("the first transaction was not aborted")
 	}
 	assertOnce(t, b.read("signals.unique"), sent)
+}
+
+// TestEmptiedChangelogWithoutLocalStateIsRefused deletes all records of the
+// changelog, and the local state with them. Whoever went on from the group's
+// offset would let every copy through (fault b6). The way out that the message
+// names leads out.
+func TestEmptiedChangelogWithoutLocalStateIsRefused(t *testing.T) {
+	b := newBench(t, benchRoutes)
+	cfg := b.config("one")
+	i := b.ready(b.start(cfg))
+	records, sent := traffic(50)
+	b.produce(records...)
+	b.drain(i, "signals.raw")
+	must(t, i.stop())
+	must(t, os.RemoveAll(cfg.StateDir))
+	ends, err := b.admin.ListEndOffsets(t.Context(), "app-repartition-changelog")
+	must(t, err)
+	_, err = b.admin.DeleteRecords(t.Context(), ends.Offsets())
+	must(t, err)
+
+	i = b.start(cfg)
+	<-i.done
+	if classify(i.err) != actStop || !strings.Contains(fmt.Sprint(i.err), "delete the offsets of group app-dedup for app-repartition") {
+		t.Fatalf("it ended with %v", i.err)
+	}
+	assertOnce(t, b.read("signals.unique"), sent)
+
+	group := groupName("app", stageDedup)
+	b.wait("the group to be empty", func() bool {
+		_, err := b.admin.DeleteGroup(t.Context(), group)
+		return err == nil
+	})
+	_, err = b.admin.DeleteRecords(t.Context(), b.ends("app-repartition"))
+	must(t, err)
+	b.ready(b.start(cfg))
+	b.produce(signal("after", 0, testTime))
+	sent["after"] = signal("after", 0, testTime)
+	b.wait("the new event", func() bool { return len(b.read("signals.unique")) >= len(sent) })
+	assertOnce(t, b.read("signals.unique"), sent)
+}
+
+// ends returns the end of every partition of a topic.
+func (b *bench) ends(topic string) kadm.Offsets {
+	b.t.Helper()
+	listed, err := b.admin.ListEndOffsets(b.t.Context(), topic)
+	must(b.t, err)
+	return listed.Offsets()
 }

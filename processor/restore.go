@@ -35,6 +35,7 @@ type restore struct {
 	store      *state.Store
 	checkpoint checkpoint // next is -1 if the changelog has none
 	censuses   []census   // counts of live keys as of it
+	emptied    bool       // the changelog had records once, and the store has none of them
 	rows       int
 	from, to   int64 // changelog offsets
 	err        error
@@ -151,6 +152,7 @@ func (r *restore) once(ctx context.Context, p *Processor, t *task) error {
 	switch {
 	case fresh:
 		from = start
+		r.emptied = start > 0
 	case from < start:
 		return fmt.Errorf("%w: position %d, the changelog begins at %d", errStale, from, start)
 	case from > end:

@@ -77,8 +77,11 @@ type task struct {
 	sealed *kgo.Record
 
 	// groupOffset is where the group says to go on, as far as we know.
-	groupOffset   int64
-	highWatermark int64 // of the input partition, as last fetched; -1 before
+	// groupCommitted says that this is what the group has committed, and not
+	// the beginning in its place.
+	groupOffset    int64
+	groupCommitted bool
+	highWatermark  int64 // of the input partition, as last fetched; -1 before
 	// stable says that no transaction was open in that fetch: what then
 	// follows without a record are markers and aborted records.
 	stable  bool

@@ -26,10 +26,11 @@ const checkpointAge = 6 * time.Hour
 const publishInterval = time.Second
 
 // An assignment is a partition the group gave us, with the offset at which
-// the group says to start , resolved.
+// to start: what the group has committed, or else the resolved beginning.
 type assignment struct {
-	id     taskID
-	offset int64
+	id        taskID
+	offset    int64
+	committed bool
 }
 
 // taskSet is a worker's tasks. But for the inbox it is touched only while the
@@ -64,13 +65,9 @@ func newTaskSet(ctx context.Context, p *Processor, worker string, log *slog.Logg
 // assigned takes note of new partitions. It only leaves a message: a restore
 // here would hold up the group, and run before the worker let go of what it
 // is doing.
-func (s *taskSet) assigned(offsets map[string]map[int32]int64) {
+func (s *taskSet) assigned(fresh []assignment) {
 	s.inboxMu.Lock()
-	for topic, partitions := range offsets {
-		for partition, offset := range partitions {
-			s.inbox = append(s.inbox, assignment{taskID{topic, partition}, offset})
-		}
-	}
+	s.inbox = append(s.inbox, fresh...)
 	s.inboxMu.Unlock()
 	s.wake()
 }
@@ -167,7 +164,7 @@ func (s *taskSet) create(a assignment) *task {
 	t := &task{
 		id: a.id, hop: a.id.topic == s.rt.topology.repartition, changelog: changelogName(s.rt.topology.app, a.id.topic),
 		rt: s.rt, metrics: s.p.metrics, log: s.log.With("task", a.id.String()),
-		groupOffset: a.offset, highWatermark: -1, since: time.Now(),
+		groupOffset: a.offset, groupCommitted: a.committed, highWatermark: -1, since: time.Now(),
 		release: func() { s.p.dirs.release(a.id) },
 	}
 	t.metrics.tasks.WithLabelValues(created.String()).Inc()
@@ -186,6 +183,13 @@ func (s *taskSet) finishRestore(client *kgo.Client, t *task) error {
 	}
 	t.committed = r.checkpoint
 	if t.committed.next < 0 {
+		if r.emptied && t.groupCommitted {
+			// Every commit has a checkpoint, so there was one. To go on from
+			// here would be to let copies through without a word.
+			return refusal("the state of %v is gone: %s/%d was emptied (DeleteRecords, or a stop longer than its retention), and there is no local state; "+
+				"copies of events before offset %d can no longer be recognised: to accept that, stop all processes and delete the offsets of group %s for %s",
+				t.id, t.changelog, t.id.partition, t.groupOffset, groupName(s.p.cfg.AppID, stageDedup), t.id.topic)
+		}
 		t.committed.next = t.groupOffset
 	} else if t.groupOffset > t.committed.next {
 		t.log.Warn("the group's offset is ahead of the checkpoint; going on from the checkpoint, so that nothing is lost",
