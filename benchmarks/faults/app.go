@@ -1,0 +1,242 @@
+//go:build unix
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"oncebus/processor/oracle"
+)
+
+// The app under test. Its timeouts are short, so that a dead process is found
+// out and its transaction ended within seconds.
+const (
+	sessionTimeout     = 3 * time.Second
+	transactionTimeout = 5 * time.Second
+	commitInterval     = 100 * time.Millisecond
+	partitions         = 6 // of the repartition topic and all outputs
+	rawPartitions      = 4 // of each raw topic
+	rawMaxBytes        = 4 << 20
+)
+
+// route is one route of the app: how it is written in the routes file, and what
+// the oracle has to know of it.
+type route struct {
+	name, topic string // topic without the app's prefix
+	yaml        string
+	rules       oracle.Route // topics without the app's prefix, no class
+	// key puts the id into a raw record's key, headers or value.
+	key func(r *kgo.Record, id string)
+}
+
+// routes has one route for each way to treat copies, late and future events.
+// The windows are short, so that events outlive them within an epoch.
+var routes = []route{
+	{
+		name: "signals", topic: "signals.raw",
+		yaml: `key: [{field: id}]
+    window: 20s
+    grace: 5s
+    skew: 1m
+    duplicates: {to: APP.signals.copies}`,
+		rules: oracle.Route{
+			Window: 20_000, Grace: 5_000, Skew: 60_000, Duplicates: oracle.To, DuplicatesTo: "signals.copies",
+			Late: oracle.DeadLetter, Future: oracle.DeadLetter,
+		},
+		key: func(r *kgo.Record, id string) { r.Value = fmt.Appendf(nil, `{"id":%q,%s`, id, r.Value[1:]) },
+	},
+	{
+		name: "hooks", topic: "hooks.raw",
+		yaml: `key: [{header: id}]
+    window: 40s
+    grace: 10s
+    skew: 2s
+    duplicates: flag
+    late: pass
+    future: clamp`,
+		rules: oracle.Route{
+			Window: 40_000, Grace: 10_000, Skew: 2_000, Duplicates: oracle.Flag, Late: oracle.Pass, Future: oracle.Clamp,
+		},
+		key: func(r *kgo.Record, id string) {
+			r.Headers = append(r.Headers, kgo.RecordHeader{Key: "id", Value: []byte(id)})
+		},
+	},
+	{
+		name: "orders", topic: "orders.raw",
+		yaml: `key: [record_key]
+    window: 1h
+    duplicates: drop
+    late: drop`,
+		rules: oracle.Route{
+			Window: 3_600_000, Grace: 600_000, Skew: 3_600_000, Duplicates: oracle.Drop, Late: oracle.Drop, Future: oracle.DeadLetter,
+		},
+		key: func(r *kgo.Record, id string) { r.Key = []byte(id) },
+	},
+}
+
+// app is one app id on the cluster, with its own topics, processes and state.
+type app struct {
+	h     *harness
+	id    string
+	dir   string
+	slots []*slot
+}
+
+// newApp makes an app whose processes may be called by these names. Nothing is
+// started.
+func (h *harness) newApp(id string, slotNames ...string) (*app, error) {
+	a := &app{h: h, id: id, dir: filepath.Join(h.dir, id)}
+	if err := os.MkdirAll(a.dir, 0o700); err != nil {
+		return nil, err
+	}
+	var b strings.Builder
+	b.WriteString("routes:\n")
+	for _, r := range routes {
+		fmt.Fprintf(&b, "  - name: %s\n    topics: [APP.%s]\n    %s\n    output: APP.%s.unique\n    dead_letter: APP.dead-letter\n", r.name, r.topic, r.yaml, r.name)
+	}
+	if err := os.WriteFile(a.routesFile(), []byte(strings.ReplaceAll(b.String(), "APP", id)), 0o600); err != nil {
+		return nil, err
+	}
+	for _, name := range slotNames {
+		a.slots = append(a.slots, newSlot(a, name))
+	}
+	if err := a.createRaw(); err != nil {
+		return nil, err
+	}
+	return a, nil
+}
+
+// createRaw makes the raw topics: large records and any timestamp go in.
+func (a *app) createRaw() error {
+	ctx, cancel := context.WithTimeout(a.h.ctx, time.Minute)
+	defer cancel()
+	size, after := fmt.Sprint(rawMaxBytes), "9223372036854775807"
+	configs := map[string]*string{"max.message.bytes": &size, "message.timestamp.after.max.ms": &after}
+	resp, err := a.h.admin.CreateTopics(ctx, rawPartitions, int16(a.h.set.nodes), configs, a.rawTopics()...)
+	if err == nil {
+		err = resp.Error()
+	}
+	if err != nil {
+		return fmt.Errorf("create the raw topics of %s: %w", a.id, err)
+	}
+	return nil
+}
+
+func (a *app) routesFile() string        { return filepath.Join(a.dir, "routes.yaml") }
+func (a *app) topic(name string) string  { return a.id + "." + name }
+func (a *app) repartition() string       { return a.id + "-repartition" }
+func (a *app) changelog() string         { return a.id + "-repartition-changelog" }
+func (a *app) group(stage string) string { return a.id + "-" + stage }
+
+func (a *app) rawTopics() []string {
+	var names []string
+	for _, r := range routes {
+		names = append(names, a.topic(r.topic))
+	}
+	return names
+}
+
+// outputs are the topics that readers of the app see.
+func (a *app) outputs() []string {
+	names := []string{a.topic("dead-letter"), a.topic("signals.copies")}
+	for _, r := range routes {
+		names = append(names, a.topic(r.name+".unique"))
+	}
+	return names
+}
+
+// observed are all topics whose committed content the oracle judges.
+func (a *app) observed() []string {
+	return append(a.outputs(), a.repartition(), a.changelog())
+}
+
+// drop deletes the app's topics, so that the broker's disk stays bounded.
+func (a *app) drop(ctx context.Context) error {
+	resp, err := a.h.admin.DeleteTopics(ctx, append(append(a.rawTopics(), a.observed()...), a.id+"-manifest")...)
+	if err != nil {
+		return fmt.Errorf("delete the topics of %s: %w", a.id, err)
+	}
+	for _, r := range resp {
+		if r.Err != nil && !errors.Is(r.Err, kerr.UnknownTopicOrPartition) {
+			return fmt.Errorf("delete topic %s: %w", r.Topic, r.Err)
+		}
+	}
+	return os.RemoveAll(a.dir)
+}
+
+// oracleConfig reads the numbers of topics and namespaces from the app's
+// manifest; everything else is known here.
+func (a *app) oracleConfig(ctx context.Context) (oracle.Config, error) {
+	cfg := oracle.Config{Repartition: a.repartition(), Changelog: a.changelog(), Partitions: partitions, Topics: map[string]uint16{}}
+	records, err := a.h.readCommitted(ctx, a.id+"-manifest")
+	if err != nil {
+		return cfg, err
+	}
+	var manifest struct {
+		Topics     []struct{ Name string }
+		Namespaces []struct{ Name string }
+	}
+	for _, r := range records {
+		if string(r.Key) == "manifest" {
+			if err := json.Unmarshal(r.Value, &manifest); err != nil {
+				return cfg, fmt.Errorf("read the manifest of %s: %w", a.id, err)
+			}
+		}
+	}
+	for number, t := range manifest.Topics {
+		cfg.Topics[t.Name] = uint16(number)
+	}
+	for _, r := range routes {
+		class := slices.IndexFunc(manifest.Namespaces, func(n struct{ Name string }) bool { return n.Name == r.name })
+		if class < 0 {
+			return cfg, fmt.Errorf("the manifest of %s has no namespace %s", a.id, r.name)
+		}
+		rules := r.rules
+		rules.Name, rules.Class = r.name, uint8(class)
+		rules.Output, rules.DeadLetter = a.topic(r.name+".unique"), a.topic("dead-letter")
+		if rules.DuplicatesTo != "" {
+			rules.DuplicatesTo = a.topic(rules.DuplicatesTo)
+		}
+		cfg.Routes = append(cfg.Routes, rules)
+	}
+	cfg.Emissions, err = a.emissions(ctx)
+	return cfg, err
+}
+
+// emissions reads what the emission topics take: the traffic has records that
+// are too large for them. Limits of time oncebus has switched off there.
+func (a *app) emissions(ctx context.Context) (map[string]oracle.Emission, error) {
+	described, err := a.h.admin.DescribeTopicConfigs(ctx, a.outputs()...)
+	if err != nil {
+		return nil, err
+	}
+	emissions := map[string]oracle.Emission{}
+	for _, topic := range described {
+		if topic.Err != nil {
+			return nil, fmt.Errorf("describe topic %s: %w", topic.Name, topic.Err)
+		}
+		e := oracle.Emission{Partitions: partitions}
+		for _, c := range topic.Configs {
+			if c.Key != "max.message.bytes" {
+				continue
+			}
+			if e.MaxBytes, err = strconv.Atoi(c.MaybeValue()); err != nil {
+				return nil, fmt.Errorf("topic %s: max.message.bytes is no number: %w", topic.Name, err)
+			}
+		}
+		emissions[topic.Name] = e
+	}
+	return emissions, nil
+}

@@ -1,0 +1,99 @@
+//go:build unix
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+)
+
+// baseSlots are the processes that run unless a fault says otherwise, spareSlots
+// those that faults add.
+const baseSlots, spareSlots = 3, 2
+
+// An epoch is an app from its first start to the check of everything it did.
+type epoch struct {
+	h       *harness
+	name    string
+	app     *app
+	base    []*slot
+	spare   []*slot
+	obs     *observer
+	traffic *traffic
+	began   time.Time
+}
+
+// openEpoch starts an app with its processes, observer and traffic.
+func (h *harness) openEpoch(ctx context.Context, number int) (*epoch, error) {
+	name := fmt.Sprintf("e%d", number)
+	names := []string{"a", "b", "c", "d", "e"}[:baseSlots+spareSlots]
+	a, err := h.newApp(name, names...)
+	if err != nil {
+		return nil, err
+	}
+	e := &epoch{h: h, name: name, app: a, base: a.slots[:baseSlots], spare: a.slots[baseSlots:], began: time.Now()}
+	ctx, cancel := context.WithTimeout(ctx, startMax)
+	defer cancel()
+	// All at once: they have to agree on who creates the topics.
+	if err := e.startAll(ctx); err != nil {
+		return nil, errors.Join(err, e.killAll())
+	}
+	if e.obs, err = observe(a); err != nil {
+		return nil, errors.Join(err, e.killAll())
+	}
+	if e.traffic, err = startTraffic(a, rand.New(rand.NewPCG(h.set.seed, uint64(100+number))), h.set.rate); err != nil {
+		e.obs.end()
+		return nil, errors.Join(err, e.killAll())
+	}
+	if _, err := e.obs.recovered(ctx, time.Now(), startMax, nil); err != nil {
+		return nil, errors.Join(err, e.abandon())
+	}
+	e.obs.restartStalls()
+	h.note("epoch", map[string]any{"epoch": name})
+	return e, nil
+}
+
+// startAll starts every base process that does not run and waits until all are
+// ready.
+func (e *epoch) startAll(ctx context.Context) error {
+	return each(e.base, func(s *slot) error {
+		if !s.alive() {
+			if err := s.start(ctx); err != nil {
+				return err
+			}
+		}
+		return s.awaitReady(ctx)
+	})
+}
+
+// stopAll ends every process by SIGTERM.
+func (e *epoch) stopAll(ctx context.Context) error {
+	return each(e.app.slots, func(s *slot) error { return s.stop(ctx) })
+}
+
+func (e *epoch) killAll() error { return each(e.app.slots, (*slot).kill) }
+
+// each does the same with several slots side by side.
+func each(slots []*slot, do func(*slot) error) error {
+	errs := make([]error, len(slots))
+	var wg sync.WaitGroup
+	for i, s := range slots {
+		wg.Go(func() { errs[i] = do(s) })
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+// abandon ends everything without a check.
+func (e *epoch) abandon() error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(e.h.ctx), 5*time.Second)
+	defer cancel()
+	err := e.killAll()
+	_, trafficErr := e.traffic.end(ctx)
+	e.obs.end()
+	return errors.Join(err, trafficErr)
+}

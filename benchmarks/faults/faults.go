@@ -1,0 +1,39 @@
+//go:build unix
+
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"os"
+	"slices"
+	"text/tabwriter"
+)
+
+// allFaults is the matrix: every fault by row.
+var allFaults = slices.Concat(processFaults, brokerFaults, networkFaults, stateFaults, groupFaults, miniFaults)
+
+// selectFaults returns the faults that fit the filter (rows or names; empty for
+// all) and the size of the cluster.
+func selectFaults(all []*fault, filter []string, nodes int) []*fault {
+	var chosen []*fault
+	for _, f := range all {
+		if f.nodes > nodes || len(filter) > 0 && !slices.Contains(filter, f.row) && !slices.Contains(filter, f.name) {
+			continue
+		}
+		chosen = append(chosen, f)
+	}
+	return chosen
+}
+
+func byName(a, b *fault) int { return cmp.Compare(a.name, b.name) }
+
+// printFaults lists the matrix.
+func printFaults() {
+	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "row\tfault\tbrokers")
+	for _, f := range allFaults {
+		fmt.Fprintf(w, "%s\t%s\t%d\n", f.row, f.name, max(1, f.nodes))
+	}
+	_ = w.Flush() // a terminal that cannot be written to has nobody to be told
+}

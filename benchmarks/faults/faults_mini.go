@@ -1,0 +1,276 @@
+//go:build unix
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// miniFaults harm what an app stands on. Most of them it cannot survive: it has
+// to stop with exit code 1 and say what happened, instead of going on with
+// losses. Each plays on an app of its own beside the epoch's.
+var miniFaults = []*fault{
+	{row: "b6", name: "input-deleted-unread", broker: true, apply: refusal((*mini).deleteUnread, "was deleted before it was read")},
+	{row: "b6", name: "changelog-recreated", broker: true, apply: refusal((*mini).recreateChangelog, "deleted")},
+	{row: "b6", name: "repartition-recreated", broker: true, apply: refusal((*mini).recreateRepartition, "deleted")},
+	{row: "b6", name: "partitions-added", broker: true, apply: refusal((*mini).addPartitions, "partitions")},
+	{row: "g2", name: "route-offsets-backward", broker: true, apply: routeOffsets(func(at int64) int64 { return at / 2 })},
+	{row: "g2", name: "route-offsets-deleted", broker: true, apply: routeOffsets(nil)},
+}
+
+// A mini is a small app with one process and a few hundred events.
+type mini struct {
+	*app
+	s      *slot
+	client *kgo.Client
+	ids    []string // of all events sent
+}
+
+const (
+	miniEvents = 300 // of one sending
+	miniMax    = 30 * time.Second
+)
+
+var miniCount atomic.Int64
+
+// openMini makes an app, starts its process and sends it its first events.
+func (k *strike) openMini(ctx context.Context) (*mini, error) {
+	a, err := k.h.newApp(fmt.Sprintf("m%d", miniCount.Add(1)), "a")
+	if err != nil {
+		return nil, err
+	}
+	m := &mini{app: a, s: a.slots[0]}
+	m.client, err = kgo.NewClient(kgo.SeedBrokers(k.h.cluster.seeds()...), kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ClientID("mini"))
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, startMax)
+	defer cancel()
+	if err := errors.Join(m.s.start(ctx), m.s.awaitReady(ctx), m.send(ctx), m.awaitUnique(ctx)); err != nil {
+		return nil, errors.Join(err, m.close(ctx))
+	}
+	return m, nil
+}
+
+func (m *mini) close(ctx context.Context) error {
+	m.client.Close()
+	return errors.Join(m.s.kill(), m.drop(ctx))
+}
+
+// send produces new events and a copy of each.
+func (m *mini) send(ctx context.Context) error {
+	var records []*kgo.Record
+	for range miniEvents {
+		id := fmt.Sprintf("mini-%d", len(m.ids))
+		m.ids = append(m.ids, id)
+		for copied := range 2 {
+			r := &kgo.Record{Topic: m.topic("orders.raw"), Partition: int32((len(m.ids) + copied) % rawPartitions), Value: []byte("{}"), Key: []byte(id)}
+			records = append(records, r)
+		}
+	}
+	return m.client.ProduceSync(ctx, records...).FirstErr()
+}
+
+// awaitUnique waits until every event stands in the output, exactly once.
+func (m *mini) awaitUnique(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, miniMax)
+	defer cancel()
+	return eventually(ctx, "every event of "+m.id+" is there", func(ctx context.Context) error {
+		records, err := m.h.readCommitted(ctx, m.topic("orders.unique"))
+		if err != nil {
+			return err
+		}
+		var got []string
+		for _, r := range records {
+			got = append(got, string(r.Key))
+		}
+		slices.Sort(got)
+		if n := len(got) - len(slices.Compact(slices.Clone(got))); n > 0 {
+			return fatal(fmt.Errorf("%d events of %s came out twice", n, m.id))
+		}
+		if len(got) != len(m.ids) {
+			return fmt.Errorf("%d of %d events", len(got), len(m.ids))
+		}
+		return nil
+	})
+}
+
+// refusal harms the app's topics while its process is stopped and starts the
+// process, which has to refuse, in words that contain why.
+func refusal(harm func(*mini, context.Context) error, why string) func(context.Context, *strike) error {
+	return func(ctx context.Context, k *strike) (err error) {
+		m, err := k.openMini(ctx)
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, m.close(ctx)) }()
+		if err := errors.Join(m.s.stop(ctx), harm(m, ctx)); err != nil {
+			return err
+		}
+		m.s.doomed = true
+		waiting, cancel := context.WithTimeout(ctx, miniMax)
+		defer cancel()
+		startErr := m.s.start(waiting)
+		code, err := m.s.exited(waiting)
+		if err != nil {
+			return fmt.Errorf("it runs on, instead of refusing: %w", errors.Join(err, startErr))
+		}
+		_, log := m.s.current()
+		if said := log.failure(); code != 1 || !strings.Contains(said, why) {
+			return fmt.Errorf("it ended with exit code %d and said %q, want 1 and %q", code, said, why)
+		}
+		k.note("exit code 1: %.160s", log.failure())
+		return nil
+	}
+}
+
+// deleteUnread deletes raw records that nobody has read.
+func (m *mini) deleteUnread(ctx context.Context) error {
+	if err := m.send(ctx); err != nil {
+		return err
+	}
+	ends, err := m.h.admin.ListEndOffsets(ctx, m.topic("orders.raw"))
+	if err != nil {
+		return err
+	}
+	resp, err := m.h.admin.DeleteRecords(ctx, ends.Offsets())
+	if err == nil {
+		err = resp.Error()
+	}
+	return err
+}
+
+func (m *mini) recreateChangelog(ctx context.Context) error { return m.recreate(ctx, m.changelog()) }
+
+func (m *mini) recreateRepartition(ctx context.Context) error {
+	return m.recreate(ctx, m.repartition())
+}
+
+// recreate deletes a topic and creates it anew with the same settings.
+func (m *mini) recreate(ctx context.Context, topic string) error {
+	described, err := m.h.admin.DescribeTopicConfigs(ctx, topic)
+	if err != nil {
+		return err
+	}
+	configs := map[string]*string{}
+	for _, c := range described {
+		for _, value := range c.Configs {
+			if value.Source.String() == "DYNAMIC_TOPIC_CONFIG" {
+				configs[value.Key] = value.Value
+			}
+		}
+	}
+	deleted, err := m.h.admin.DeleteTopics(ctx, topic)
+	if err == nil {
+		err = deleted.Error()
+	}
+	if err != nil {
+		return fmt.Errorf("delete %s: %w", topic, err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, miniMax)
+	defer cancel()
+	// The name is free when the broker has noticed the deletion.
+	return eventually(ctx, topic+" is created again", func(ctx context.Context) error {
+		resp, err := m.h.admin.CreateTopics(ctx, partitions, int16(m.h.set.nodes), configs, topic)
+		if err == nil {
+			err = resp.Error()
+		}
+		return err
+	})
+}
+
+// addPartitions gives the repartition topic one partition more: keys would move.
+func (m *mini) addPartitions(ctx context.Context) error {
+	resp, err := m.h.admin.CreatePartitions(ctx, 1, m.repartition())
+	if err == nil {
+		err = resp.Error()
+	}
+	if err != nil {
+		return fmt.Errorf("add a partition to %s: %w", m.repartition(), err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, miniMax)
+	defer cancel()
+	return eventually(ctx, m.repartition()+" has one more partition", func(ctx context.Context) error {
+		meta, err := m.h.admin.Metadata(ctx, m.repartition())
+		if err == nil && len(meta.Topics[m.repartition()].Partitions) != partitions+1 {
+			err = errors.New("not yet")
+		}
+		return err
+	})
+}
+
+// routeOffsets moves the route group's offsets back (deletes them if move is
+// nil) while the process is stopped. The events are routed again, and each of
+// them is known: nothing comes out twice.
+func routeOffsets(move func(at int64) int64) func(context.Context, *strike) error {
+	return func(ctx context.Context, k *strike) (err error) {
+		m, err := k.openMini(ctx)
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, m.close(ctx)) }()
+		if err := m.s.stop(ctx); err != nil {
+			return err
+		}
+		group := m.group("route")
+		empty, cancel := context.WithTimeout(ctx, sessionTimeout+20*time.Second)
+		defer cancel()
+		if err := k.h.awaitEmpty(empty, group); err != nil {
+			return err
+		}
+		committed, err := k.h.admin.FetchOffsets(ctx, group)
+		if err != nil {
+			return err
+		}
+		offsets := kadm.Offsets{}
+		committed.Each(func(o kadm.OffsetResponse) {
+			at := int64(-1)
+			if move != nil {
+				at = move(o.At)
+			}
+			offsets.AddOffset(o.Topic, o.Partition, at, -1)
+		})
+		if move != nil {
+			err = k.h.commitOffsets(ctx, group, offsets)
+		} else {
+			err = k.h.deleteOffsets(ctx, group, offsets.TopicsSet())
+		}
+		if err != nil {
+			return err
+		}
+		before, err := m.routed(ctx)
+		if err != nil {
+			return err
+		}
+		ready, cancel := context.WithTimeout(ctx, startMax)
+		defer cancel()
+		if err := errors.Join(m.s.start(ready), m.s.awaitReady(ready), m.send(ready), m.awaitUnique(ready)); err != nil {
+			return err
+		}
+		after, err := m.routed(ctx)
+		if err != nil {
+			return err
+		}
+		again := after - before - 2*miniEvents
+		k.note("%d records were routed again", again)
+		if again <= 0 {
+			return fmt.Errorf("%w: nothing was routed again", errNotStruck)
+		}
+		return m.awaitUnique(ctx)
+	}
+}
+
+// routed counts the records that ever stood in the repartition topic.
+func (m *mini) routed(ctx context.Context) (int, error) {
+	records, err := m.h.readCommitted(ctx, m.repartition())
+	return len(records), err
+}

@@ -1,0 +1,319 @@
+//go:build unix
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"oncebus/state/failpoint"
+)
+
+const (
+	// restartMax is how soon a killed process that is started again at once
+	// must have events flowing.
+	restartMax = 5 * time.Second
+	// takeOverMax is how soon others must have taken over from a dead process.
+	takeOverMax = sessionTimeout + transactionTimeout + 5*time.Second
+	// pointMax is how long an armed process may take to pass its point.
+	pointMax = 20 * time.Second
+)
+
+// processFaults are rows p1 to p8 and g1: what befalls processes.
+var processFaults = slices.Concat(pointFaults(), []*fault{
+	{row: "p1", name: "kill", weight: 6, slots: 1, apply: killRestart},
+	{row: "p2", name: "kill-stay-down", weight: 2, slots: 1, apply: killStayDown},
+	{row: "p3", name: "freeze", weight: 4, slots: 1, apply: freeze},
+	{row: "p3", name: "freeze-bursts", weight: 2, slots: 1, apply: freezeBursts},
+	{row: "p4", name: "zombie-session", weight: 2, slots: 1, apply: zombie(sessionTimeout, transactionTimeout)},
+	{row: "p5", name: "zombie-transaction", weight: 2, slots: 1, apply: zombie(transactionTimeout+time.Second, transactionTimeout+4*time.Second)},
+	{row: "p6", name: "rolling-restart", weight: 2, all: true, apply: rollingRestart},
+	{row: "p6", name: "scale-1-4-1", all: true, spare: true, apply: scale},
+	{row: "p7", name: "same-instance-twice", slots: 1, apply: twins},
+	{row: "p8", name: "cpu-starved", slots: 1, apply: starve},
+	{row: "p8", name: "memory-limit", slots: 1, apply: memoryLimit},
+	{row: "g1", name: "join-leave-storm", spare: true, apply: storm},
+})
+
+// pointFaults are p1 at every kill point.
+func pointFaults() []*fault {
+	var faults []*fault
+	for _, point := range failpoint.Names {
+		faults = append(faults, &fault{row: "p1", name: "kill-" + point, slots: 1, apply: killAt(point)})
+	}
+	return faults
+}
+
+// killRestart kills a process wherever it is and starts it again at once.
+func killRestart(ctx context.Context, k *strike) error {
+	s := k.slots[0]
+	if err := s.kill(); err != nil {
+		return err
+	}
+	killed := time.Now()
+	if err := s.start(ctx); err != nil {
+		return err
+	}
+	return k.recovers(ctx, killed, restartMax)
+}
+
+// killAt starts a process that kills itself at a named point, after some passes,
+// and then starts it again.
+func killAt(point string) func(context.Context, *strike) error {
+	return func(ctx context.Context, k *strike) error {
+		s := k.slots[0]
+		if err := s.stop(ctx); err != nil {
+			return err
+		}
+		passes := 1 + k.rng.IntN(20)
+		switch point {
+		case failpoint.AfterOutput:
+			passes = 1 + k.rng.IntN(500)
+		case failpoint.RestoreStart, failpoint.RestoreChunk, failpoint.FlushWritten, failpoint.FlushCommitted:
+			passes = 1 + k.rng.IntN(2)
+			if err := loseStores(s); err != nil {
+				return err
+			}
+		case failpoint.BeforeQuarantine, failpoint.AfterQuarantine:
+			passes = 1
+			if err := damageStores(k.rng, s); err != nil {
+				return err
+			}
+		}
+		k.note("pass %d", passes)
+		s.doomed = true
+		err := s.start(ctx, fmt.Sprintf("FAILPOINT=%s:%d", point, passes))
+		s.doomed = false
+		if err := dieAt(ctx, s, point, err); err != nil {
+			return errors.Join(err, s.kill(), s.start(ctx))
+		}
+		died := time.Now()
+		if err := s.start(ctx); err != nil {
+			return err
+		}
+		return k.recovers(ctx, died, restartMax)
+	}
+}
+
+// dieAt waits until the process has killed itself at its point.
+func dieAt(ctx context.Context, s *slot, point string, startErr error) error {
+	ctx, cancel := context.WithTimeout(ctx, pointMax)
+	defer cancel()
+	code, err := s.exited(ctx)
+	_, log := s.current()
+	switch {
+	case err != nil:
+		return fmt.Errorf("%w: %s was not passed in %v", errNotStruck, point, pointMax)
+	case code != -1 || log.count("failpoint "+point) == 0:
+		return fmt.Errorf("process %s, armed for %s, ended with exit code %d: %s: %w", s.name, point, code, log.failure(), startErr)
+	}
+	return nil
+}
+
+// killStayDown kills a process that stays away until others have taken over.
+func killStayDown(ctx context.Context, k *strike) error {
+	s := k.slots[0]
+	if err := s.kill(); err != nil {
+		return err
+	}
+	err := k.recovers(ctx, time.Now(), takeOverMax)
+	return errors.Join(err, s.start(ctx), s.awaitReady(ctx))
+}
+
+// freeze stops a process for a moment; the group may or may not notice.
+func freeze(ctx context.Context, k *strike) error {
+	d := k.between(200*time.Millisecond, 3*time.Second)
+	k.note("%v", d.Round(time.Millisecond))
+	if err := k.slots[0].freeze(ctx, d); err != nil {
+		return err
+	}
+	return k.recovers(ctx, time.Now(), takeOverMax)
+}
+
+func freezeBursts(ctx context.Context, k *strike) error {
+	for range 3 + k.rng.IntN(5) {
+		if err := k.slots[0].freeze(ctx, k.between(100*time.Millisecond, 800*time.Millisecond)); err != nil {
+			return err
+		}
+		if err := pause(ctx, k.between(50*time.Millisecond, 400*time.Millisecond)); err != nil {
+			return err
+		}
+	}
+	return k.recovers(ctx, time.Now(), takeOverMax)
+}
+
+// zombie stops a process for longer than a timeout and lets it go on while
+// others have its tasks. It must find its way back by itself.
+func zombie(low, high time.Duration) func(context.Context, *strike) error {
+	return func(ctx context.Context, k *strike) error {
+		s := k.slots[0]
+		d := k.between(low, high)
+		k.note("%v", d.Round(time.Millisecond))
+		if err := s.freeze(ctx, d); err != nil {
+			return err
+		}
+		woken := time.Now()
+		if err := k.recovers(ctx, woken, takeOverMax); err != nil {
+			return err
+		}
+		if !s.alive() {
+			return fmt.Errorf("the zombie %s did not survive", s.name)
+		}
+		if k.crowded.Load() {
+			return nil
+		}
+		ctx, cancel := context.WithTimeout(ctx, quietMax)
+		defer cancel()
+		return s.awaitReady(ctx)
+	}
+}
+
+// rollingRestart stops and starts one process after the other.
+func rollingRestart(ctx context.Context, k *strike) error {
+	for _, s := range k.slots {
+		if err := s.stop(ctx); err != nil {
+			return err
+		}
+		if err := errors.Join(s.start(ctx), s.awaitReady(ctx)); err != nil {
+			return err
+		}
+	}
+	return k.recovers(ctx, time.Now(), restartMax)
+}
+
+// scale goes down to one process, up to four and down again, with a step every
+// few seconds.
+func scale(ctx context.Context, k *strike) error {
+	step := func(do func(context.Context, *slot) error, slots ...*slot) error {
+		for _, s := range slots {
+			if err := errors.Join(do(ctx, s), pause(ctx, k.between(500*time.Millisecond, 2*time.Second))); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	stop := func(ctx context.Context, s *slot) error { return s.stop(ctx) }
+	start := func(ctx context.Context, s *slot) error { return s.start(ctx) }
+	err := errors.Join(
+		step(stop, k.slots[1:]...),
+		step(start, k.spare[0], k.slots[1], k.slots[2]),
+		step(stop, k.spare[0], k.slots[1], k.slots[2]),
+		step(start, k.slots[1:]...))
+	if err != nil {
+		return err
+	}
+	return k.recovers(ctx, time.Now(), takeOverMax)
+}
+
+// twins starts a second process with the instance id of a running one. They
+// must not take turns at fencing each other faster than their backoff allows.
+func twins(ctx context.Context, k *strike) error {
+	s := k.slots[0]
+	twin := newSlot(k.app, s.name)
+	twin.label = s.name + "-twin"
+	if err := twin.start(ctx); err != nil {
+		return err
+	}
+	_, log := s.current()
+	before := log.count(rebuildMessage)
+	together := k.between(3*time.Second, 8*time.Second)
+	if err := pause(ctx, together); err != nil {
+		return err
+	}
+	_, twinLog := twin.current()
+	rebuilt, twinRebuilt := log.count(rebuildMessage)-before, twinLog.count(rebuildMessage)
+	k.note("%v together, clients rebuilt %d and %d times", together.Round(time.Second), rebuilt, twinRebuilt)
+	// Four clients each; a backoff begins at 25 ms and doubles up to 5 s, so
+	// that a client gets in about ten tries in this time.
+	if limit := 4 * 12; rebuilt > limit || twinRebuilt > limit {
+		return fmt.Errorf("twins of %s rebuilt their clients %d and %d times in %v", s.name, rebuilt, twinRebuilt, together)
+	}
+	if rebuilt+twinRebuilt == 0 {
+		return fmt.Errorf("twins of %s did not notice each other in %v", s.name, together)
+	}
+	// Either of them may be the one that goes.
+	if err := twin.kill(); err != nil {
+		return err
+	}
+	return k.recovers(ctx, time.Now(), takeOverMax)
+}
+
+// rebuildMessage is what a worker logs when it gives up its client.
+const rebuildMessage = "building a new client"
+
+// starve leaves a process the little CPU that busy neighbours do not take.
+func starve(ctx context.Context, k *strike) error {
+	s := k.slots[0]
+	// By group: a priority belongs to a thread, and all of them are meant.
+	if err := syscall.Setpriority(syscall.PRIO_PGRP, s.pid, 19); err != nil {
+		return fmt.Errorf("lower the priority of process %s: %w", s.name, err)
+	}
+	burners, err := startBurners(ctx, 3)
+	if err != nil {
+		return err
+	}
+	err = pause(ctx, k.between(4*time.Second, 10*time.Second))
+	for _, b := range burners {
+		err = errors.Join(err, b.Kill())
+	}
+	if err != nil {
+		return err
+	}
+	if err := k.recovers(ctx, time.Now(), takeOverMax); err != nil {
+		return err
+	}
+	// Priorities cannot be raised again by everybody: a new process has one.
+	return errors.Join(s.stop(ctx), s.start(ctx), s.awaitReady(ctx))
+}
+
+// memoryLimit runs a process with less memory than it likes.
+func memoryLimit(ctx context.Context, k *strike) error {
+	s := k.slots[0]
+	if err := errors.Join(s.stop(ctx), s.start(ctx, "GOMEMLIMIT=48MiB")); err != nil {
+		return err
+	}
+	started := time.Now()
+	if err := pause(ctx, k.between(4*time.Second, 10*time.Second)); err != nil {
+		return err
+	}
+	if err := k.recovers(ctx, started, takeOverMax); err != nil {
+		return err
+	}
+	return errors.Join(s.stop(ctx), s.start(ctx), s.awaitReady(ctx))
+}
+
+// storm lets members join and leave the groups every two seconds, some of them
+// without a word.
+func storm(ctx context.Context, k *strike) error {
+	var did []string
+	for range 4 + k.rng.IntN(4) {
+		s := k.spare[k.rng.IntN(len(k.spare))]
+		var err error
+		switch {
+		case !s.alive():
+			err = s.start(ctx)
+			did = append(did, "+"+s.name)
+		case k.rng.IntN(2) == 0:
+			err = s.kill()
+			did = append(did, "x"+s.name)
+		default:
+			err = s.stop(ctx)
+			did = append(did, "-"+s.name)
+		}
+		if err := errors.Join(err, pause(ctx, k.between(time.Second, 3*time.Second))); err != nil {
+			return err
+		}
+	}
+	k.note("%s", strings.Join(did, " "))
+	for _, s := range k.spare {
+		if err := s.stop(ctx); err != nil {
+			return err
+		}
+	}
+	return k.recovers(ctx, time.Now(), takeOverMax)
+}

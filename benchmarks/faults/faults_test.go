@@ -1,0 +1,187 @@
+//go:build unix
+
+package main
+
+import (
+	"bytes"
+	"errors"
+	"maps"
+	"math/rand/v2"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"oncebus/processor/oracle"
+)
+
+// matrix are the rows of the fault matrix that one broker is enough for; u1
+// needs an older build, of which there is none.
+var matrix = strings.Fields("b1 b2 b3 b5 b6 g1 g2 n1 n2 n3 n4 p1 p2 p3 p4 p5 p6 p7 p8 s1 s2 s3 s4 t1 t2 t3")
+
+func TestEveryRowHasAFault(t *testing.T) {
+	rows := map[string]bool{}
+	for _, f := range selectFaults(allFaults, nil, 1) {
+		rows[f.row] = true
+	}
+	for row := range trafficRows {
+		rows[row] = true
+	}
+	if got := slices.Sorted(maps.Keys(rows)); !slices.Equal(got, matrix) {
+		t.Errorf("rows with one broker: %v, want %v", got, matrix)
+	}
+	for _, f := range selectFaults(allFaults, []string{"b4"}, 3) {
+		rows[f.row] = true
+	}
+	if !rows["b4"] {
+		t.Error("no fault of row b4 with three brokers")
+	}
+}
+
+func TestFaultNamesAreUnique(t *testing.T) {
+	seen := map[string]bool{}
+	for _, f := range allFaults {
+		if seen[f.name] {
+			t.Errorf("two faults are called %s", f.name)
+		}
+		seen[f.name] = true
+		if f.slots > 0 && f.all {
+			t.Errorf("fault %s wants %d processes and all of them", f.name, f.slots)
+		}
+	}
+}
+
+// A deck begins with one fault of each row and holds each as often as its
+// weight says.
+func TestDeck(t *testing.T) {
+	d := &deck{faults: selectFaults(allFaults, nil, 1)}
+	rng := rand.New(rand.NewPCG(1, 2))
+	first := d.draw(rng)
+	drawn, rows := map[string]int{first.name: 1}, map[string]bool{first.row: true}
+	for n := 1; len(d.cards) > 0; n++ {
+		f := d.draw(rng)
+		drawn[f.name]++
+		if rows[f.row] = true; n+1 == len(matrix)-len(trafficRows) && len(rows) != n+1 {
+			t.Errorf("the first %d faults are of %d rows", n+1, len(rows))
+		}
+	}
+	for _, f := range d.faults {
+		if drawn[f.name] != max(1, f.weight) {
+			t.Errorf("fault %s is in the deck %d times, want %d", f.name, drawn[f.name], max(1, f.weight))
+		}
+	}
+}
+
+func TestFlowHeader(t *testing.T) {
+	at := time.UnixMicro(1_700_000_000_123_456)
+	headers := []kgo.RecordHeader{{Key: "id", Value: []byte("x")}, {Key: headerFlow, Value: appendFlow(flows-1, at)}}
+	flow, sent, ok := flowOf(headers)
+	if !ok || flow != flows-1 || sent != at.UnixMicro() {
+		t.Errorf("read back %d, %d, %v", flow, sent, ok)
+	}
+	if _, _, ok := flowOf(headers[:1]); ok {
+		t.Error("found a flow where there is none")
+	}
+}
+
+func TestQuantiles(t *testing.T) {
+	var all []time.Duration
+	for i := range 100 {
+		all = append(all, time.Duration(100-i)*time.Second)
+	}
+	if got, want := quantilesIn(all), (quantiles{N: 100, P50: 50, P99: 99, Max: 100}); got != want {
+		t.Errorf("quantiles of 1 to 100 s: %+v, want %+v", got, want)
+	}
+	if got := quantilesIn(nil); got != (quantiles{}) {
+		t.Errorf("quantiles of nothing: %+v", got)
+	}
+}
+
+// Records that both readings have share their memory afterwards; others stay
+// what they are.
+func TestShareEqual(t *testing.T) {
+	record := func(offset int64, value string) oracle.Record {
+		return oracle.Record{Offset: offset, Value: []byte(value)}
+	}
+	live := map[string][]oracle.Record{"t": {record(1, "one"), record(2, "two")}}
+	final := map[string][]oracle.Record{"t": {record(1, "one"), record(2, "other"), record(3, "three")}}
+	shareEqual(live, final)
+	if &final["t"][0].Value[0] != &live["t"][0].Value[0] {
+		t.Error("equal records do not share their memory")
+	}
+	if got := string(final["t"][1].Value); got != "other" {
+		t.Errorf("a record that differs became %q", got)
+	}
+}
+
+// A history that is kept comes back as it was, down to values that are missing
+// and values that are empty.
+func TestHistory(t *testing.T) {
+	cfg := oracle.Config{Repartition: "r", Partitions: 2, Topics: map[string]uint16{"raw": 1}, Routes: []oracle.Route{{Name: "a", Class: 3}}}
+	record := oracle.Record{Topic: "t", Partition: 1, Offset: 5, Timestamp: 9, Key: []byte{}, Headers: []oracle.Header{{Key: "k"}, {Key: "l", Value: []byte{0xff}}}}
+	h := oracle.History{
+		Sent: []oracle.Sent{{Record: record, Route: "a", ID: "x"}},
+		Live: map[string][]oracle.Record{"t": {record, {Topic: "t", Offset: 6, Value: []byte("v")}}}, Final: map[string][]oracle.Record{"t": {record}},
+		Offsets: []oracle.Sample{{Partition: 1, Offset: -1, Reset: true}},
+		Stores:  []oracle.Store{{Partition: 1, Position: 7, Checkpoint: []byte{1}, Rows: map[string][]byte{"\xff\x00": {2}}}},
+		Open:    []string{"t/0"}, Lag: map[string]int64{"g t/0": 4}, End: 11,
+	}
+	var file bytes.Buffer
+	if err := writeHistory(&file, &cfg, &h); err != nil {
+		t.Fatal(err)
+	}
+	gotConfig, got, err := readHistory(&file)
+	if err != nil || !reflect.DeepEqual(gotConfig, cfg) || !reflect.DeepEqual(got, h) {
+		t.Errorf("read back %+v, %+v, %v; want %+v, %+v", gotConfig, got, err, cfg, h)
+	}
+}
+
+// What the observer takes for progress: a task has passed a moment once its
+// checkpoint covers a record made after it.
+func TestProgress(t *testing.T) {
+	a := &app{id: "a"}
+	o := &observer{app: a, flows: make([]int64, flows), tasks: make([]taskProgress, partitions)}
+	t0 := time.UnixMicro(1_000_000)
+	for flow := range o.flows {
+		o.flows[flow] = t0.UnixMicro() + 1
+	}
+	now := t0.Add(time.Second)
+	for p := range int32(partitions) {
+		o.note(&kgo.Record{
+			Topic: a.repartition(), Partition: p, Offset: 7,
+			Headers: []kgo.RecordHeader{{Key: headerFlow, Value: appendFlow(0, t0.Add(time.Millisecond))}},
+		}, now)
+	}
+	if err := o.passed(t0); err == nil {
+		t.Error("passed although no checkpoint covers the records")
+	}
+	for p := range partitions {
+		o.advance(p, 7, now)
+	}
+	if o.passed(t0) == nil || o.drained() == nil {
+		t.Error("passed although the checkpoints end before the records")
+	}
+	for p := range partitions {
+		o.advance(p, 8, now)
+	}
+	if err := errors.Join(o.passed(t0), o.drained()); err != nil {
+		t.Errorf("not passed: %v", err)
+	}
+}
+
+func TestParseFlags(t *testing.T) {
+	s, err := parseFlags([]string{"-duration", "30m", "-faults", "p1, b1 broker-down"})
+	if err != nil || s.minFaults != 120 || s.seed == 0 || !slices.Equal(s.filter, []string{"p1", "b1", "broker-down"}) {
+		t.Errorf("settings %+v, %v", s, err)
+	}
+	for _, args := range [][]string{
+		{"-duration", "1s"}, {"-nodes", "2"}, {"-faults", "nothing"}, {"-scenario", "nothing"}, {"-interval", "0s"}, {"-epoch", "1s"}, {"-rate", "0"},
+	} {
+		if _, err := parseFlags(args); err == nil {
+			t.Errorf("%v is taken", args)
+		}
+	}
+}

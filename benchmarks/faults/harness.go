@@ -1,0 +1,230 @@
+//go:build unix
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// A harness is one run: the cluster, the program under test, and what was found.
+type harness struct {
+	ctx     context.Context
+	set     settings
+	dir     string // data and logs
+	binary  string
+	cluster *cluster
+	client  *kgo.Client // for the harness's own questions
+	admin   *kadm.Client
+	rng     *rand.Rand // of the schedule; traffic has its own
+	began   time.Time
+
+	mu         sync.Mutex
+	violations []violation
+	journal    *os.File // what happened, a JSON object a line
+}
+
+// violation is a promise that was not kept.
+type violation struct {
+	// Promise is K1 to K11 of the oracle, or what the harness itself watches:
+	// fault (its outcome), heal, process, scenario, traffic, observer, markers.
+	Promise string `json:"promise"`
+	Message string `json:"message"`
+}
+
+// violationsShown is how many violations of one promise are shown; the journal
+// has all of them.
+const violationsShown = 5
+
+// violate notes a broken promise; the run goes on to the end of the epoch.
+func (h *harness) violate(promise, format string, args ...any) {
+	v := violation{Promise: promise, Message: fmt.Sprintf(format, args...)}
+	h.mu.Lock()
+	h.violations = append(h.violations, v)
+	n := 0
+	for _, other := range h.violations {
+		if other.Promise == v.Promise {
+			n++
+		}
+	}
+	h.mu.Unlock()
+	if n <= violationsShown {
+		h.say("VIOLATION %s: %s", v.Promise, v.Message)
+	}
+	h.note("violation", map[string]any{"promise": v.Promise, "message": v.Message})
+}
+
+// patience is how long to wait for what has to happen within limit.
+func (h *harness) patience(limit time.Duration) time.Duration {
+	if h.set.lenient {
+		return 10 * limit
+	}
+	return limit
+}
+
+func (h *harness) violated() []violation {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.Clone(h.violations)
+}
+
+// clock is the time since the start, for the terminal.
+func (h *harness) clock() string { return fmt.Sprintf("%7.1f", time.Since(h.began).Seconds()) }
+
+// say prints a line for whoever watches.
+func (h *harness) say(format string, args ...any) {
+	fmt.Printf("%s %s\n", h.clock(), fmt.Sprintf(format, args...))
+}
+
+// note writes an entry of the journal.
+func (h *harness) note(what string, fields map[string]any) {
+	entry := map[string]any{"at": time.Now().Format(time.RFC3339Nano), "what": what}
+	maps.Copy(entry, fields)
+	line, err := json.Marshal(entry)
+	if err != nil {
+		line = fmt.Appendf(nil, `{"what":"journal","error":%q}`, err)
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if _, err := h.journal.Write(append(line, '\n')); err != nil {
+		fmt.Fprintln(os.Stderr, "faults: journal:", err)
+	}
+}
+
+// run sets everything up, runs the epochs, and reports.
+func run(ctx context.Context, s settings) error {
+	h := &harness{ctx: ctx, set: s, rng: rand.New(rand.NewPCG(s.seed, 1)), began: time.Now()}
+	if err := h.prepare(); err != nil {
+		return err
+	}
+	rep, err := h.campaign()
+	h.client.Close()
+	err = errors.Join(err, h.cluster.close(), h.journal.Close())
+	rep.finish(h)
+	err = errors.Join(err, rep.write(h))
+	if err = errors.Join(err, rep.verdict(h)); err != nil {
+		fmt.Printf("seed %d; logs, journal and history are kept in %s\n", s.seed, h.dir)
+		return err
+	}
+	return h.cleanUp()
+}
+
+// prepare makes the directories, builds the program and starts Kafka.
+func (h *harness) prepare() error {
+	var err error
+	if h.dir = h.set.work; h.dir == "" {
+		if h.dir, err = os.MkdirTemp("", "oncebus-faults-"); err != nil {
+			return err
+		}
+	}
+	for _, dir := range []string{"logs", "kafka"} {
+		if err := os.MkdirAll(filepath.Join(h.dir, dir), 0o700); err != nil {
+			return err
+		}
+	}
+	if h.journal, err = os.Create(filepath.Join(h.dir, "journal.jsonl")); err != nil {
+		return err
+	}
+	h.note("start", map[string]any{"seed": h.set.seed, "nodes": h.set.nodes, "duration": h.set.duration.String()})
+	h.binary = filepath.Join(h.dir, "oncebus")
+	build := exec.CommandContext(h.ctx, "go", "build", "-buildvcs=false", "-tags", "failpoints", "-o", h.binary, "oncebus/cmd/oncebus")
+	if out, err := build.CombinedOutput(); err != nil {
+		return fmt.Errorf("build the program under test: %w\n%s", err, out)
+	}
+	if h.cluster, err = startCluster(h.ctx, filepath.Join(h.dir, "kafka"), h.set.nodes); err != nil {
+		return err
+	}
+	// Nodes go and return all the time: look for them often.
+	if h.client, err = kgo.NewClient(kgo.SeedBrokers(h.cluster.seeds()...), kgo.MetadataMinAge(100*time.Millisecond), kgo.ClientID("harness")); err != nil {
+		return err
+	}
+	h.admin = kadm.NewClient(h.client)
+	h.say("Kafka runs; data and logs in %s", h.dir)
+	return nil
+}
+
+// cleanUp removes what a run without findings leaves, unless it was told where
+// to put it.
+func (h *harness) cleanUp() error {
+	if h.set.work != "" {
+		return nil
+	}
+	return os.RemoveAll(h.dir)
+}
+
+// readCommitted reads a topic read_committed from its start to its last stable
+// offset, partition by partition in offset order.
+func (h *harness) readCommitted(ctx context.Context, topics ...string) ([]*kgo.Record, error) {
+	starts, err := h.admin.ListStartOffsets(ctx, topics...)
+	if err != nil {
+		return nil, err
+	}
+	ends, err := h.admin.ListCommittedOffsets(ctx, topics...)
+	if err != nil {
+		return nil, err
+	}
+	if err := errors.Join(starts.Error(), ends.Error()); err != nil {
+		return nil, err
+	}
+	type place struct {
+		topic     string
+		partition int32
+	}
+	left := map[place]int64{} // ends of partitions not read to their end yet
+	from := map[string]map[int32]kgo.Offset{}
+	starts.Each(func(start kadm.ListedOffset) {
+		end, _ := ends.Lookup(start.Topic, start.Partition)
+		if end.Offset <= start.Offset {
+			return
+		}
+		left[place{start.Topic, start.Partition}] = end.Offset
+		if from[start.Topic] == nil {
+			from[start.Topic] = map[int32]kgo.Offset{}
+		}
+		from[start.Topic][start.Partition] = kgo.NewOffset().At(start.Offset)
+	})
+	if len(left) == 0 {
+		return nil, nil
+	}
+	// Control records are kept, because the last thing before an end is one.
+	client, err := kgo.NewClient(kgo.SeedBrokers(h.cluster.seeds()...), kgo.ConsumePartitions(from), kgo.KeepControlRecords(),
+		kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.ConsumeResetOffset(kgo.NoResetOffset()), kgo.ClientID("reader"))
+	if err != nil {
+		return nil, err
+	}
+	defer client.Close()
+	var records []*kgo.Record
+	for len(left) > 0 {
+		fetches := client.PollFetches(ctx)
+		if err := fetches.Err(); err != nil {
+			return nil, fmt.Errorf("read %v, with %d partitions left: %w", topics, len(left), err)
+		}
+		fetches.EachRecord(func(r *kgo.Record) {
+			at := place{r.Topic, r.Partition}
+			end, open := left[at]
+			if !open || r.Offset >= end {
+				return
+			}
+			if !r.Attrs.IsControl() {
+				records = append(records, r)
+			}
+			if r.Offset == end-1 {
+				delete(left, at)
+			}
+		})
+	}
+	return records, nil
+}

@@ -1,0 +1,129 @@
+//go:build unix
+
+// Command faults runs oncebus against a real Apache Kafka while it breaks both,
+// and proves that no event was lost or emitted twice.
+//
+//	go run ./benchmarks/faults -duration 30m -seed 7
+//
+// The program under test is cmd/oncebus, built with the tag failpoints, in child
+// processes. A seeded generator fills raw topics; read_committed consumers that
+// run all the time note what everybody can see; faults are drawn from the matrix
+// (faults_*.go), up to three at once. A run is cut into epochs, each with an app
+// of its own: at the end of an epoch everything is healed, drained and handed to
+// package oracle, which folds the log to what should have come out. The seed,
+// the history and all logs are kept if anything is wrong.
+//
+// Exit codes: 0 nothing was wrong; 1 a promise was broken, a fault never struck,
+// or there were fewer faults than asked for; 2 wrong flags.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// settings are what a run is told.
+type settings struct {
+	duration  time.Duration
+	epoch     time.Duration // longest epoch
+	seed      uint64
+	nodes     int
+	filter    []string // rows or names of faults; empty for all
+	interval  time.Duration
+	minFaults int
+	rate      int // raw records a second
+	results   string
+	work      string
+	scenario  string // runs one scenario alone
+	list      bool
+	lenient   bool   // times are reported, not demanded
+	recheck   string // history of an earlier run
+}
+
+func main() {
+	if role := os.Getenv(envRole); role != "" {
+		runRole(role)
+		return
+	}
+	s, err := parseFlags(os.Args[1:])
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "faults:", err)
+		os.Exit(2)
+	}
+	if s.list {
+		printFaults()
+		return
+	}
+	if s.recheck != "" {
+		err = recheck(s.recheck)
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "faults:", err)
+			os.Exit(1)
+		}
+		return
+	}
+	fmt.Printf("seed %d\n", s.seed)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err = run(ctx, s)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "faults:", err)
+		os.Exit(1)
+	}
+}
+
+// parseFlags reads the flags and fills in what depends on others.
+func parseFlags(args []string) (settings, error) {
+	var s settings
+	var filter string
+	fs := flag.NewFlagSet("faults", flag.ExitOnError)
+	fs.DurationVar(&s.duration, "duration", 30*time.Minute, "how long the run may take, checks included")
+	fs.DurationVar(&s.epoch, "epoch", 5*time.Minute, "longest time between two full checks; bounds the memory of the harness")
+	fs.Uint64Var(&s.seed, "seed", 0, "seed of traffic and faults; 0 draws one")
+	fs.IntVar(&s.nodes, "nodes", 1, "Kafka nodes: 1, or 3 for the faults of replication")
+	fs.StringVar(&filter, "faults", "", "only these rows or faults, comma separated (p1,b1-kill); -list names them")
+	fs.DurationVar(&s.interval, "interval", 6*time.Second, "mean time from one fault to the next")
+	fs.IntVar(&s.minFaults, "min-faults", -1, "fail with fewer faults; -1 asks for one every 15 s of the duration")
+	fs.IntVar(&s.rate, "rate", 2200, "raw records a second while traffic flows")
+	fs.StringVar(&s.results, "results", "", "directory for the report; none is written if empty")
+	fs.StringVar(&s.work, "work", "", "directory for data and logs (default: a temporary one)")
+	fs.StringVar(&s.scenario, "scenario", "", "run this scenario alone: "+strings.Join(scenarioNames(), ", "))
+	fs.BoolVar(&s.lenient, "lenient", false, "report times that were promised and missed, and wait ten times as long before a run that does not recover has failed: for machines that share their cores")
+	fs.BoolVar(&s.list, "list", false, "list all faults and end")
+	fs.StringVar(&s.recheck, "check", "", "check the history that an earlier run kept (history-*.jsonl.gz), and end")
+	if err := fs.Parse(args); err != nil {
+		return s, err
+	}
+	for _, name := range strings.FieldsFunc(filter, func(r rune) bool { return r == ',' || r == ' ' }) {
+		if len(selectFaults(allFaults, []string{name}, 3)) == 0 {
+			return s, fmt.Errorf("-faults: there is no row or fault %q; -list names them", name)
+		}
+		s.filter = append(s.filter, name)
+	}
+	switch {
+	case s.nodes != 1 && s.nodes != 3:
+		return s, fmt.Errorf("-nodes: %d, want 1 or 3", s.nodes)
+	case s.duration < time.Minute:
+		return s, fmt.Errorf("-duration: %v is too short, want at least a minute", s.duration)
+	case s.epoch < time.Minute:
+		return s, fmt.Errorf("-epoch: %v is too short, want at least a minute", s.epoch)
+	case s.interval <= 0 || s.rate <= 0:
+		return s, fmt.Errorf("-interval %v, -rate %d: want more than 0", s.interval, s.rate)
+	case s.scenario != "" && scenarioByName(s.scenario) == nil:
+		return s, fmt.Errorf("-scenario: there is no %q; there are %s", s.scenario, strings.Join(scenarioNames(), ", "))
+	}
+	if s.seed == 0 {
+		s.seed = rand.Uint64()
+	}
+	if s.minFaults < 0 {
+		s.minFaults = int(s.duration / (15 * time.Second))
+	}
+	return s, nil
+}

@@ -1,0 +1,281 @@
+//go:build unix
+
+package main
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"oncebus/processor/oracle"
+)
+
+// An observer reads all topics of an app read_committed, from before the first
+// record on, and keeps what it saw. From the same records it tells how far the
+// app is, how long events take, and for how long nothing moved.
+type observer struct {
+	app    *app
+	client *kgo.Client
+	stop   context.CancelFunc
+	done   sync.WaitGroup
+
+	mu      sync.Mutex // also of everything down to stall
+	live    map[string][]oracle.Record
+	lost    error   // the log lost something before the observer read it
+	flows   []int64 // by raw partition: the newest record that was routed, as made (us)
+	tasks   []taskProgress
+	writers []write   // of the changelog, oldest first
+	delays  []delay   // of unique events, by arrival
+	outputs int       // records in the output topics
+	quiet   time.Time // when stalls begin to count anew
+	stall   stall     // the longest so far
+
+	samplesMu sync.Mutex
+	samples   []oracle.Sample
+}
+
+// taskProgress is how far the task of a partition is.
+type taskProgress struct {
+	waiting []waitingRecord // repartition records above the last checkpoint seen
+	next    int64           // of the last checkpoint seen
+	sent    int64           // the newest record that was judged, as made (us)
+	moved   time.Time       // when that last changed
+}
+
+type waitingRecord struct{ offset, sent int64 }
+
+// write is a checkpoint row of the changelog: which producer committed it.
+type write struct {
+	partition int32
+	offset    int64
+	producer  int64
+	epoch     int16
+	seen      time.Time
+}
+
+// delay is how long a unique event took from its making to a read_committed
+// reader of the output; both in us.
+type delay struct{ sent, seen int64 }
+
+// stall is a time in which one task committed nothing though there was work.
+type stall struct {
+	took time.Duration
+	task int
+	at   time.Time // its end
+}
+
+// observe begins to read. The app's topics exist and are empty.
+func observe(a *app) (*observer, error) {
+	from := map[string]map[int32]kgo.Offset{}
+	for _, topic := range a.observed() {
+		from[topic] = map[int32]kgo.Offset{}
+		for p := range int32(partitions) {
+			from[topic][p] = kgo.NewOffset().At(0)
+		}
+	}
+	client, err := kgo.NewClient(kgo.SeedBrokers(a.h.cluster.seeds()...), kgo.ConsumePartitions(from), kgo.FetchIsolationLevel(kgo.ReadCommitted()),
+		kgo.ConsumeResetOffset(kgo.NoResetOffset()), kgo.FetchMaxWait(100*time.Millisecond), kgo.MetadataMinAge(250*time.Millisecond),
+		kgo.ClientID("observer"))
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(a.h.ctx)
+	now := time.Now()
+	o := &observer{
+		app: a, client: client, stop: cancel, live: map[string][]oracle.Record{}, flows: make([]int64, flows),
+		tasks: make([]taskProgress, partitions), quiet: now,
+	}
+	for i := range o.tasks {
+		o.tasks[i].moved = now
+	}
+	o.done.Go(func() { o.tail(ctx) })
+	o.done.Go(func() { o.sample(ctx) })
+	return o, nil
+}
+
+// end stops reading.
+func (o *observer) end() {
+	o.stop()
+	o.done.Wait()
+	o.client.Close()
+}
+
+func (o *observer) tail(ctx context.Context) {
+	for ctx.Err() == nil {
+		fetches := o.client.PollFetches(ctx)
+		now := time.Now()
+		o.mu.Lock()
+		fetches.EachError(func(topic string, partition int32, err error) {
+			if errors.Is(err, kerr.OffsetOutOfRange) && o.lost == nil {
+				o.lost = fmt.Errorf("%s/%d lost records before the observer read them: %w", topic, partition, err)
+			}
+		})
+		fetches.EachRecord(func(r *kgo.Record) {
+			o.live[r.Topic] = append(o.live[r.Topic], toRecord(r))
+			o.note(r, now)
+		})
+		o.mu.Unlock()
+	}
+}
+
+// note follows the app's progress by a record that became visible.
+func (o *observer) note(r *kgo.Record, now time.Time) {
+	switch r.Topic {
+	case o.app.repartition():
+		if flow, sent, ok := flowOf(r.Headers); ok {
+			o.flows[flow] = max(o.flows[flow], sent)
+			t := &o.tasks[r.Partition]
+			if len(t.waiting) == 0 {
+				t.moved = now // it had nothing to do until now
+			}
+			t.waiting = append(t.waiting, waitingRecord{r.Offset, sent})
+		}
+	case o.app.changelog():
+		if string(r.Key) == "checkpoint" {
+			o.writers = append(o.writers, write{r.Partition, r.Offset, r.ProducerID, r.ProducerEpoch, now})
+			o.advance(int(r.Partition), checkpointNext(r.Value), now)
+		}
+	default:
+		o.outputs++
+		flow, sent, ok := flowOf(r.Headers)
+		if !ok {
+			return
+		}
+		// What cannot be keyed goes to the dead-letter topic at once.
+		o.flows[flow] = max(o.flows[flow], sent)
+		if verdictOf(r.Headers) == "unique" {
+			o.delays = append(o.delays, delay{sent, now.UnixMicro()})
+		}
+	}
+}
+
+// advance notes a task's checkpoint.
+func (o *observer) advance(task int, next int64, now time.Time) {
+	t := &o.tasks[task]
+	if len(t.waiting) > 0 && t.moved.After(o.quiet) {
+		if took := now.Sub(t.moved); took > o.stall.took {
+			o.stall = stall{took, task, now}
+		}
+	}
+	t.next, t.moved = max(t.next, next), now
+	done := 0
+	for done < len(t.waiting) && t.waiting[done].offset < t.next {
+		t.sent = max(t.sent, t.waiting[done].sent)
+		done++
+	}
+	t.waiting = t.waiting[done:]
+}
+
+// checkpointNext reads the first field after the version: the next offset.
+func checkpointNext(value []byte) int64 {
+	if len(value) == 0 {
+		return 0
+	}
+	next, _ := binary.Varint(value[1:])
+	return next
+}
+
+func verdictOf(headers []kgo.RecordHeader) string {
+	for i := range headers {
+		if headers[i].Key == "oncebus-verdict" {
+			return string(headers[i].Value)
+		}
+	}
+	return ""
+}
+
+// passed reports whether, for every raw partition and every task, a record made
+// after t has been processed and committed; and if not, what is behind.
+func (o *observer) passed(t time.Time) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	after := t.UnixMicro()
+	for flow, sent := range o.flows {
+		if sent <= after {
+			return fmt.Errorf("nothing made after %s was routed from %s/%d", t.Format(time.TimeOnly), o.app.topic(routes[flow/rawPartitions].topic), flow%rawPartitions)
+		}
+	}
+	for task := range o.tasks {
+		if o.tasks[task].sent <= after {
+			return fmt.Errorf("nothing made after %s was judged in partition %d", t.Format(time.TimeOnly), task)
+		}
+	}
+	return nil
+}
+
+// recovered waits until every raw partition and every task has processed
+// something made after t, or until enough, if there is one, says so. It returns
+// how long after t that was.
+func (o *observer) recovered(ctx context.Context, t time.Time, limit time.Duration, enough func() bool) (time.Duration, error) {
+	ctx, cancel := context.WithDeadlineCause(ctx, t.Add(limit), fmt.Errorf("%v are over", limit))
+	defer cancel()
+	err := eventually(ctx, "events flow again", func(context.Context) error {
+		err := o.passed(t)
+		if err != nil && enough != nil && enough() {
+			return nil
+		}
+		return err
+	})
+	return time.Since(t), err
+}
+
+// restartStalls forgets the stalls so far, such as those of a first start.
+func (o *observer) restartStalls() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.quiet, o.stall = time.Now(), stall{}
+}
+
+// drained reports whether everything that was routed has been judged.
+func (o *observer) drained() error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for task := range o.tasks {
+		if n := len(o.tasks[task].waiting); n > 0 {
+			return fmt.Errorf("%d records of partition %d are not judged, the first at offset %d", n, task, o.tasks[task].waiting[0].offset)
+		}
+	}
+	return nil
+}
+
+// sample asks once a second for the dedup group's committed offsets.
+func (o *observer) sample(ctx context.Context) {
+	for pause(ctx, time.Second) == nil {
+		asked, cancel := context.WithTimeout(ctx, 5*time.Second)
+		_ = o.sampleOnce(asked) // the broker may be away
+		cancel()
+	}
+}
+
+// sampleOnce keeps the group's offsets. The lock is held while it asks, so that
+// no answer from before a reset is noted after it.
+func (o *observer) sampleOnce(ctx context.Context) error {
+	o.samplesMu.Lock()
+	defer o.samplesMu.Unlock()
+	offsets, err := o.app.h.admin.FetchOffsets(ctx, o.app.group("dedup"))
+	if err != nil {
+		return fmt.Errorf("fetch the offsets of %s: %w", o.app.group("dedup"), err)
+	}
+	for p := range int32(partitions) {
+		if at, ok := offsets.Lookup(o.app.repartition(), p); ok && at.Err == nil && at.At >= 0 {
+			o.samples = append(o.samples, oracle.Sample{Partition: p, Offset: at.At, Metadata: at.Metadata})
+		}
+	}
+	return nil
+}
+
+// noteReset tells the oracle that the harness is about to set the group's
+// offsets; -1 deletes one.
+func (o *observer) noteReset(offsets map[int32]int64) {
+	o.samplesMu.Lock()
+	defer o.samplesMu.Unlock()
+	for p, at := range offsets {
+		o.samples = append(o.samples, oracle.Sample{Partition: p, Offset: at, Reset: true})
+	}
+}

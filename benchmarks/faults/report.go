@@ -1,0 +1,297 @@
+//go:build unix
+
+package main
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"oncebus/processor/kafkatest"
+)
+
+// report is what a run did and found. Its JSON is what is published.
+type report struct {
+	mu       sync.Mutex
+	expected []*fault
+	set      settings
+
+	Seed      uint64           `json:"seed"`
+	Nodes     int              `json:"nodes"`
+	Kafka     string           `json:"kafka"`
+	Started   time.Time        `json:"started"`
+	Seconds   float64          `json:"seconds"`
+	Faults    int              `json:"faults"`     // that struck
+	NotStruck int              `json:"not_struck"` // drawn, but the moment did not come
+	Crowded   int              `json:"crowded"`    // of the faults, those with others at work at the same time
+	Records   int              `json:"raw_records"`
+	Outputs   int              `json:"output_records"`
+	Rate      float64          `json:"raw_records_per_second"` // over the whole run, checks included
+	Stall     float64          `json:"longest_stall_seconds"`
+	Quiet     quantiles        `json:"recovery_in_quiet"`
+	ByFault   []*faultResult   `json:"by_fault"`
+	Scenarios []scenarioResult `json:"scenarios"`
+	Epochs    []epochResult    `json:"epochs"`
+	Violated  []violation      `json:"violations"`
+
+	quiets []time.Duration
+}
+
+// faultResult is what became of one fault of the matrix.
+type faultResult struct {
+	Row       string    `json:"row"`
+	Name      string    `json:"name"`
+	Struck    int       `json:"struck"`
+	NotStruck int       `json:"not_struck"`
+	Recovery  quantiles `json:"recovery"` // of strikes that were alone
+
+	took []time.Duration
+}
+
+// epochResult is one epoch and its check.
+type epochResult struct {
+	Name         string         `json:"name"`
+	Records      int            `json:"raw_records"`
+	Outputs      int            `json:"output_records"`
+	Traffic      time.Duration  `json:"traffic_ns"`
+	Drain        time.Duration  `json:"drain_ns"`
+	Check        time.Duration  `json:"check_ns"`
+	LongestStall time.Duration  `json:"longest_stall_ns"`
+	Delays       quantiles      `json:"delays"`       // of unique events, faults included
+	Rows         map[string]int `json:"traffic_rows"` // records of rows t1 to t3
+	Report       string         `json:"report"`
+}
+
+// quantiles are of durations, in seconds.
+type quantiles struct {
+	N   int     `json:"n"`
+	P50 float64 `json:"p50_s"`
+	P99 float64 `json:"p99_s"`
+	Max float64 `json:"max_s"`
+}
+
+func (q quantiles) String() string {
+	if q.N == 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%.2f / %.2f / %.2f", q.P50, q.P99, q.Max)
+}
+
+func quantilesIn(all []time.Duration) quantiles {
+	if len(all) == 0 {
+		return quantiles{}
+	}
+	all = slices.Sorted(slices.Values(all))
+	at := func(share float64) float64 { return all[int(math.Ceil(share*float64(len(all))))-1].Seconds() }
+	return quantiles{len(all), at(0.5), at(0.99), at(1)}
+}
+
+func quantilesOf(delays []delay) quantiles {
+	all := make([]time.Duration, len(delays))
+	for i, d := range delays {
+		all[i] = time.Duration(d.seen-d.sent) * time.Microsecond
+	}
+	return quantilesIn(all)
+}
+
+func newReport(s settings) *report {
+	return &report{set: s, Seed: s.seed, Nodes: s.nodes, Kafka: kafkatest.KafkaVersion, Started: time.Now().Truncate(time.Second)}
+}
+
+// expect names the faults that have to strike.
+func (r *report) expect(faults []*fault) {
+	r.expected = faults
+	for _, f := range faults {
+		r.ByFault = append(r.ByFault, &faultResult{Row: f.row, Name: f.name})
+	}
+	slices.SortStableFunc(r.ByFault, func(a, b *faultResult) int { return cmp.Compare(a.Row, b.Row) })
+}
+
+// struck counts a strike and tells of it.
+func (r *report) struck(h *harness, k *strike, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	i := slices.IndexFunc(r.ByFault, func(f *faultResult) bool { return f.Row == k.fault.row && f.Name == k.fault.name })
+	var names []string
+	for _, s := range k.slots {
+		names = append(names, s.name)
+	}
+	took, outcome := time.Since(k.began), "ok"
+	switch {
+	case errors.Is(err, errNotStruck):
+		outcome = "not struck: " + err.Error()
+		r.NotStruck++
+		r.ByFault[i].NotStruck++
+	default:
+		if err != nil {
+			outcome = err.Error()
+		}
+		r.Faults++
+		r.ByFault[i].Struck++
+		if k.crowded.Load() {
+			r.Crowded++
+		} else if err == nil && k.measured > 0 {
+			r.ByFault[i].took = append(r.ByFault[i].took, k.measured)
+		}
+	}
+	h.say("%4d %-3s %-22s %-7s %5.1fs recovery %4.1fs %s %s", r.Faults, k.fault.row, k.fault.name, strings.Join(names, ","),
+		took.Seconds(), k.measured.Seconds(), k.detail, strings.TrimPrefix(outcome, "ok"))
+	h.note("fault", map[string]any{
+		"epoch": k.name, "row": k.fault.row, "name": k.fault.name, "slots": names, "took": took.Seconds(), "recovery": k.measured.Seconds(),
+		"crowded": k.crowded.Load(), "detail": k.detail, "outcome": outcome,
+	})
+}
+
+// quiet notes how long events took to flow once nothing was broken.
+func (r *report) quiet(took time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.quiets = append(r.quiets, took)
+}
+
+func (r *report) epoch(e epochResult) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.Epochs = append(r.Epochs, e)
+	r.Records += e.Records
+	r.Outputs += e.Outputs
+	r.Stall = max(r.Stall, e.LongestStall.Seconds())
+}
+
+// finish fills in what is known at the end.
+func (r *report) finish(h *harness) {
+	r.Seconds = time.Since(h.began).Seconds()
+	r.Rate = float64(r.Records) / r.Seconds
+	r.Quiet = quantilesIn(r.quiets)
+	r.Violated = h.violated()
+	for _, f := range r.ByFault {
+		f.Recovery = quantilesIn(f.took)
+	}
+	fmt.Print("\n", r.markdown())
+}
+
+// verdict is why the run failed, or nil.
+func (r *report) verdict(h *harness) error {
+	var errs []error
+	if n := len(h.violated()); n > 0 {
+		errs = append(errs, fmt.Errorf("%d violations, the first: %s", n, h.violated()[0].Message))
+	}
+	if r.set.scenario != "" {
+		return errors.Join(errs...)
+	}
+	if r.Faults < r.set.minFaults {
+		errs = append(errs, fmt.Errorf("%d faults struck, want at least %d", r.Faults, r.set.minFaults))
+	}
+	// A run too short for the whole deck is only asked about what it drew, and
+	// drew again.
+	whole := r.Faults >= 3*len(r.expected)/2
+	for _, f := range r.ByFault {
+		if f.Struck == 0 && (whole || f.NotStruck > 1) {
+			errs = append(errs, fmt.Errorf("fault %s %s never struck", f.Row, f.Name))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// markdown is the report for people.
+func (r *report) markdown() string {
+	var b strings.Builder
+	r.writeHead(&b)
+	r.writeScenarios(&b)
+	r.writeFaults(&b)
+	r.writeEpochs(&b)
+	return b.String()
+}
+
+func (r *report) writeHead(b *strings.Builder) {
+	fmt.Fprintf(b, "# Faults, %s\n\n", r.Started.Format(time.DateOnly))
+	fmt.Fprintf(b, "%d cores, %s/%s, %s, Apache Kafka %s with %d broker(s) on the same machine, %d oncebus processes with 2 workers per stage.\n"+
+		"Session timeout %v, transaction timeout %v, commit interval %v.\n\n    go run ./benchmarks/faults -duration %v -seed %d -nodes %d -interval %v\n\n",
+		runtime.NumCPU(), runtime.GOOS, runtime.GOARCH, runtime.Version(), r.Kafka, r.Nodes, baseSlots,
+		sessionTimeout, transactionTimeout, commitInterval, r.set.duration, r.Seed, r.Nodes, r.set.interval)
+	fmt.Fprintf(b, "| | |\n| --- | --- |\n| violations | %d |\n| faults that struck | %d (%d with others at the same time) |\n| drawn, but the moment did not come | %d |\n"+
+		"| raw records | %d |\n| output records | %d |\n| raw records a second, checks included | %.0f |\n| longest stall of a partition | %.1f s |\n"+
+		"| nothing broken any more: until events flow in every partition, p50 / p99 / max s | %v |\n| time | %s |\n\n",
+		len(r.Violated), r.Faults, r.Crowded, r.NotStruck, r.Records, r.Outputs, r.Rate, r.Stall, r.Quiet, time.Duration(r.Seconds*1e9).Round(time.Second))
+	for _, v := range r.Violated[:min(len(r.Violated), 20)] {
+		fmt.Fprintf(b, "- VIOLATION %s: %s\n", v.Promise, v.Message)
+	}
+}
+
+func (r *report) writeScenarios(b *strings.Builder) {
+	if len(r.Scenarios) == 0 {
+		return
+	}
+	b.WriteString("| scenario | measured | times | p50 / p99 / max s | promised |\n| --- | --- | --- | --- | --- |\n")
+	for _, s := range r.Scenarios {
+		fmt.Fprintf(b, "| %s | %s | %d | %v | %s |\n", s.Name, s.What, s.Times.N, s.Times, s.Promise)
+	}
+	b.WriteString("\n")
+}
+
+func (r *report) writeFaults(b *strings.Builder) {
+	if len(r.ByFault) == 0 {
+		return
+	}
+	b.WriteString("Recovery is from the end of the fault (for a kill: from the kill) until events made later had passed every partition, of strikes that were alone.\n\n" +
+		"| row | fault | struck | not struck | recovery p50 / p99 / max s |\n| --- | --- | --- | --- | --- |\n")
+	rows := map[string]int{}
+	for _, f := range r.ByFault {
+		rows[f.Row] += f.Struck
+		fmt.Fprintf(b, "| %s | %s | %d | %d | %v |\n", f.Row, f.Name, f.Struck, f.NotStruck, f.Recovery)
+	}
+	b.WriteString("\nBy row:")
+	for _, row := range slices.Sorted(maps.Keys(rows)) {
+		fmt.Fprintf(b, " %s %d", row, rows[row])
+	}
+	b.WriteString(".\n\nRows that the traffic itself is:\n\n")
+	for _, row := range slices.Sorted(maps.Keys(trafficRows)) {
+		n := 0
+		for _, e := range r.Epochs {
+			n += e.Rows[row]
+		}
+		fmt.Fprintf(b, "- %s: %d records (%s)\n", row, n, trafficRows[row])
+	}
+}
+
+func (r *report) writeEpochs(b *strings.Builder) {
+	b.WriteString("\n| epoch | raw records | drain s | check s | longest stall s | delay of unique events p50 / p99 / max s | checked |\n| --- | --- | --- | --- | --- | --- | --- |\n")
+	for _, e := range r.Epochs {
+		fmt.Fprintf(b, "| %s | %d | %.1f | %.1f | %.1f | %v | %s |\n", e.Name, e.Records, e.Drain.Seconds(), e.Check.Seconds(), e.LongestStall.Seconds(), e.Delays, e.Report)
+	}
+}
+
+// write puts the report into the results directory, if there is one. Earlier
+// reports of the day stay.
+func (r *report) write(h *harness) error {
+	if h.set.results == "" {
+		return nil
+	}
+	if err := os.MkdirAll(h.set.results, 0o755); err != nil {
+		return err
+	}
+	base := filepath.Join(h.set.results, "faults-"+r.Started.Format(time.DateOnly))
+	name := base
+	for n := 2; ; n++ {
+		if _, err := os.Stat(name + ".md"); errors.Is(err, os.ErrNotExist) {
+			break
+		}
+		name = fmt.Sprintf("%s-%d", base, n)
+	}
+	content, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		return err
+	}
+	fmt.Printf("report: %s.md\n", name)
+	return errors.Join(os.WriteFile(name+".md", []byte(r.markdown()), 0o644), os.WriteFile(name+".json", append(content, '\n'), 0o644))
+}

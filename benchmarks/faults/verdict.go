@@ -1,0 +1,238 @@
+//go:build unix
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+
+	"oncebus/processor/oracle"
+)
+
+const (
+	// drainMax is how long the app may take to process everything once nothing
+	// is broken any more and no new records come: K8 and K9.
+	drainMax = transactionTimeout + time.Minute
+	// seeMax is how long the observer may take to see what the final read saw.
+	seeMax = 20 * time.Second
+)
+
+// close ends an epoch whose faults are all healed: it drains, stops and checks,
+// and keeps the history if anything is wrong.
+func (e *epoch) close(ctx context.Context) (epochResult, error) {
+	res := epochResult{Name: e.name}
+	sent, err := e.traffic.end(ctx)
+	if err != nil {
+		return res, errors.Join(err, e.abandon())
+	}
+	res.Records, res.Traffic, res.Rows = len(sent), time.Since(e.began), e.traffic.rows
+	h := &oracle.History{Sent: sent}
+	began := time.Now()
+	if err := e.drain(ctx, h); err != nil {
+		e.h.say("epoch %s: %v", e.name, err)
+	}
+	res.Drain = time.Since(began)
+	if err := errors.Join(e.stopAll(ctx), e.obs.sampleOnce(ctx)); err != nil {
+		e.h.violate("process", "at the end of epoch %s: %v", e.name, err)
+	}
+	cfg, err := e.collect(ctx, h)
+	if err != nil {
+		return res, errors.Join(err, e.killAll())
+	}
+	began = time.Now()
+	report, violations := oracle.Check(cfg, h)
+	res.Check, res.Report, res.LongestStall = time.Since(began), report.String(), e.obs.stall.took
+	res.Outputs, res.Delays = e.obs.outputs, quantilesOf(e.obs.delays)
+	for _, v := range violations {
+		e.h.violate(v.Invariant, "epoch %s: %s", e.name, v.Message)
+	}
+	e.h.note("checked", map[string]any{"epoch": e.name, "report": res.Report, "violations": len(violations)})
+	if n, err := e.h.cluster.lostMarkers(); err != nil || n > 0 {
+		e.h.violate("markers", "Kafka skipped the markers of %d transactions (KAFKA-20734): what else is found is its doing; %v", n, err)
+	}
+	if len(e.h.violated()) > 0 {
+		return res, e.keep(cfg, h)
+	}
+	return res, e.app.drop(ctx)
+}
+
+// drain waits until everything sent has been judged and no transaction is open.
+// What is left when the time is over goes into the history, as K8 and K9.
+func (e *epoch) drain(ctx context.Context, h *oracle.History) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, drainMax, fmt.Errorf("%v are over", drainMax))
+	defer cancel()
+	return eventually(ctx, "everything is processed", func(ctx context.Context) error {
+		open, err := e.openTransactions(ctx)
+		if err != nil {
+			return err
+		}
+		lag, err := e.lag(ctx)
+		if err != nil {
+			return err
+		}
+		h.Open, h.Lag = open, lag
+		if len(open)+len(lag) > 0 {
+			return fmt.Errorf("open transactions on %v, lag %v", open, lag)
+		}
+		return e.obs.drained()
+	})
+}
+
+// openTransactions returns the partitions whose last stable offset is below
+// their end.
+func (e *epoch) openTransactions(ctx context.Context) ([]string, error) {
+	stable, err := e.h.admin.ListCommittedOffsets(ctx, e.app.observed()...)
+	if err != nil {
+		return nil, err
+	}
+	ends, err := e.h.admin.ListEndOffsets(ctx, e.app.observed()...)
+	if err != nil {
+		return nil, err
+	}
+	var open []string
+	ends.Each(func(o kadm.ListedOffset) {
+		if s, ok := stable.Lookup(o.Topic, o.Partition); !ok || s.Offset < o.Offset {
+			open = append(open, fmt.Sprintf("%s/%d", o.Topic, o.Partition))
+		}
+	})
+	slices.Sort(open)
+	return open, errors.Join(stable.Error(), ends.Error())
+}
+
+// lag is what the groups have not committed of the raw topics. How far the
+// repartition topic is the observer knows: it ends in markers, which nobody
+// commits past.
+func (e *epoch) lag(ctx context.Context) (map[string]int64, error) {
+	group := e.app.group("route")
+	committed, err := e.h.admin.FetchOffsets(ctx, group)
+	if err != nil {
+		return nil, err
+	}
+	ends, err := e.h.admin.ListEndOffsets(ctx, e.app.rawTopics()...)
+	if err != nil {
+		return nil, err
+	}
+	lag := map[string]int64{}
+	ends.Each(func(o kadm.ListedOffset) {
+		at, _ := committed.Lookup(o.Topic, o.Partition)
+		if at.At < o.Offset {
+			lag[fmt.Sprintf("%s %s/%d", group, o.Topic, o.Partition)] = o.Offset - at.At
+		}
+	})
+	return lag, ends.Error()
+}
+
+// collect reads everything again from its beginning, and the local stores.
+func (e *epoch) collect(ctx context.Context, h *oracle.History) (oracle.Config, error) {
+	cfg, err := e.app.oracleConfig(ctx)
+	if err != nil {
+		return cfg, err
+	}
+	if err := e.acknowledged(ctx, h.Sent); err != nil {
+		e.h.violate("traffic", "epoch %s: %v", e.name, err)
+	}
+	final, err := e.h.readCommitted(ctx, e.app.observed()...)
+	if err != nil {
+		return cfg, fmt.Errorf("read the topics of %s again: %w", e.app.id, err)
+	}
+	last := map[string]int64{} // newest offset by topic/partition
+	h.Final = map[string][]oracle.Record{}
+	for i, r := range final {
+		h.Final[r.Topic] = append(h.Final[r.Topic], toRecord(r))
+		last[r.Topic+"/"+strconv.Itoa(int(r.Partition))] = r.Offset
+		final[i] = nil
+	}
+	// An observer that does not get to see all is K7's to tell.
+	seeCtx, cancel := context.WithTimeout(ctx, seeMax)
+	_ = eventually(seeCtx, "the observer has seen everything", func(context.Context) error { return e.obs.hasSeen(last) })
+	cancel()
+	e.obs.end()
+	if e.obs.lost != nil {
+		e.h.violate("observer", "epoch %s: %v", e.name, e.obs.lost)
+	}
+	h.Live, h.Offsets = e.obs.live, e.obs.samples
+	shareEqual(h.Live, h.Final)
+	h.Stores, err = e.readStores(ctx, h.Live[e.app.changelog()])
+	return cfg, err
+}
+
+// hasSeen returns nil once the observer has seen the newest record of every
+// partition.
+func (o *observer) hasSeen(last map[string]int64) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	seen := map[string]bool{}
+	for topic, records := range o.live {
+		// The newest records stand at the end; older ones are looked at only
+		// where a partition is nearly empty.
+		for i := len(records) - 1; i >= 0 && len(seen) < len(last); i-- {
+			place := topic + "/" + strconv.Itoa(int(records[i].Partition))
+			if records[i].Offset == last[place] {
+				seen[place] = true
+			}
+		}
+	}
+	if len(seen) < len(last) {
+		return fmt.Errorf("%d of %d partitions are seen to their end", len(seen), len(last))
+	}
+	return nil
+}
+
+// shareEqual lets records that both readings have share their memory.
+func shareEqual(live, final map[string][]oracle.Record) {
+	type place struct {
+		partition int32
+		offset    int64
+	}
+	for topic, records := range final {
+		at := make(map[place]*oracle.Record, len(live[topic]))
+		for i := range live[topic] {
+			r := &live[topic][i]
+			at[place{r.Partition, r.Offset}] = r
+		}
+		for i := range records {
+			f := &records[i]
+			l := at[place{f.Partition, f.Offset}]
+			if l == nil || l.Timestamp != f.Timestamp || (l.Key == nil) != (f.Key == nil) || (l.Value == nil) != (f.Value == nil) ||
+				!bytes.Equal(l.Key, f.Key) || !bytes.Equal(l.Value, f.Value) || !slices.EqualFunc(l.Headers, f.Headers, sameHeader) {
+				continue
+			}
+			*f = *l
+		}
+	}
+}
+
+func sameHeader(a, b oracle.Header) bool {
+	return a.Key == b.Key && (a.Value == nil) == (b.Value == nil) && bytes.Equal(a.Value, b.Value)
+}
+
+// acknowledged checks that the raw topics hold what their producer was told
+// they hold, and nothing else: otherwise the broker, or the producer, failed.
+func (e *epoch) acknowledged(ctx context.Context, sent []oracle.Sent) error {
+	type place struct {
+		topic     string
+		partition int32
+	}
+	count := map[place]int64{}
+	for i := range sent {
+		count[place{sent[i].Topic, sent[i].Partition}]++
+	}
+	ends, err := e.h.admin.ListEndOffsets(ctx, e.app.rawTopics()...)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	ends.Each(func(o kadm.ListedOffset) {
+		if n := count[place{o.Topic, o.Partition}]; n != o.Offset {
+			errs = append(errs, fmt.Errorf("%s/%d holds %d records, %d were acknowledged", o.Topic, o.Partition, o.Offset, n))
+		}
+	})
+	return errors.Join(append(errs, ends.Error())...)
+}

@@ -1,0 +1,132 @@
+//go:build unix
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"syscall"
+	"time"
+)
+
+// playZombie stops one of two processes for longer than both timeouts and lets
+// it go on while its successor runs. Its producers are known by id and epoch:
+// what they began before they were stopped must not show up behind the
+// successor's first commit. Then it has to commit again, as the same process.
+func playZombie(ctx context.Context, e *epoch, round int) ([]time.Duration, error) {
+	if err := e.two(ctx); err != nil {
+		return nil, err
+	}
+	s := e.base[round%2]
+	pid := s.pid
+	if err := s.signal(syscall.SIGSTOP); err != nil {
+		return nil, err
+	}
+	stopped := time.Now()
+	frozen, err := e.producers(ctx, s)
+	err = errors.Join(err, pause(ctx, max(sessionTimeout, transactionTimeout)+4*time.Second), s.signal(syscall.SIGCONT))
+	if err != nil {
+		return nil, err
+	}
+	woken := time.Now()
+	if e.obs.firstCommits(frozen, stopped) == nil {
+		return nil, fmt.Errorf("nobody took over from process %s while it was stopped", s.name)
+	}
+	waiting, cancel := context.WithTimeout(ctx, quietMax)
+	defer cancel()
+	err = eventually(waiting, "the zombie commits again", func(context.Context) error {
+		if !e.obs.wroteAgain(frozen, woken) {
+			return errors.New("no checkpoint of it yet")
+		}
+		return nil
+	})
+	took := time.Since(woken)
+	if err != nil {
+		return nil, err
+	}
+	if s.pid != pid || !s.alive() {
+		return nil, fmt.Errorf("process %s was %d and is %d", s.name, pid, s.pid)
+	}
+	if late := e.obs.lateCommits(frozen, stopped); len(late) > 0 {
+		return nil, fmt.Errorf("%d transactions of the zombie stand behind its successor's first commit, the first at %s/%d/%d",
+			len(late), e.app.changelog(), late[0].partition, late[0].offset)
+	}
+	e.h.note("zombie", map[string]any{"process": s.name, "producers": len(frozen), "late": 0, "took": took.Seconds()})
+	return []time.Duration{took}, nil
+}
+
+// producers returns the epochs of a process's producers of the dedup stage, by
+// producer id. An epoch rises with every transaction.
+func (e *epoch) producers(ctx context.Context, s *slot) (map[int64]int16, error) {
+	var ids []string
+	for worker := range 2 {
+		ids = append(ids, fmt.Sprintf("%s-%s-dedup-%d", e.app.id, s.name, worker))
+	}
+	described, err := e.h.admin.DescribeTransactions(ctx, ids...)
+	if err != nil {
+		return nil, fmt.Errorf("describe the transactions of process %s: %w", s.name, err)
+	}
+	epochs := map[int64]int16{}
+	for _, t := range described {
+		if t.Err != nil {
+			return nil, fmt.Errorf("describe transaction %s: %w", t.TxnID, t.Err)
+		}
+		epochs[t.ProducerID] = t.ProducerEpoch
+	}
+	return epochs, nil
+}
+
+// firstCommits returns, by partition, the first checkpoint that anybody else
+// committed since the producers were stopped; nil if there is none.
+func (o *observer) firstCommits(frozen map[int64]int16, stopped time.Time) map[int32]write {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	var first map[int32]write
+	had := map[int32]bool{} // partitions the producers had before
+	for _, w := range o.writers {
+		_, zombie := frozen[w.producer]
+		switch {
+		case w.seen.Before(stopped):
+			had[w.partition] = zombie // the last one counts
+		case !zombie && had[w.partition]:
+			if first == nil {
+				first = map[int32]write{}
+			}
+			if _, ok := first[w.partition]; !ok {
+				first[w.partition] = w
+			}
+		}
+	}
+	return first
+}
+
+// wroteAgain reports whether the producers have committed anything that they
+// began after they were woken.
+func (o *observer) wroteAgain(frozen map[int64]int16, woken time.Time) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, w := range o.writers {
+		if epoch, ok := frozen[w.producer]; ok && w.seen.After(woken) && w.epoch > epoch {
+			return true
+		}
+	}
+	return false
+}
+
+// lateCommits returns what the producers had begun before they were stopped and
+// that stands behind the first commit of their successor.
+func (o *observer) lateCommits(frozen map[int64]int16, stopped time.Time) []write {
+	first := o.firstCommits(frozen, stopped)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	var late []write
+	for _, w := range o.writers {
+		epoch, zombie := frozen[w.producer]
+		successor, taken := first[w.partition]
+		if zombie && taken && w.offset > successor.offset && w.epoch <= epoch {
+			late = append(late, w)
+		}
+	}
+	return late
+}
