@@ -1,0 +1,239 @@
+//go:build mutants
+
+package mutants
+
+// A mutant is a defect that somebody could write.
+type mutant struct {
+	name    string
+	hazards []string // ids of HAZARDS.md
+	does    string
+	edits   []edit
+	// aims are the tests that are there for it, run before the whole suites.
+	aims []suite
+	// notInSim says why the simulation does not see it; empty if it has to,
+	// within some 50 seeds.
+	notInSim string
+}
+
+// An edit replaces a text that stands once in a file of the module.
+type edit struct{ file, old, new string }
+
+func inProcessor(run string) []suite { return []suite{processorSuite.aimed(run)} }
+func inState(run string) []suite     { return []suite{stateSuite.aimed(run)} }
+
+// list has the sixteen. Where a defect cannot be written in this design, a
+// worse one stands in its place and says so.
+var list = []mutant{
+	{
+		name:    "lso-bound-restore",
+		hazards: []string{"B1"},
+		does:    "a restore ends at the last stable offset, before committed rows behind somebody's open transaction",
+		edits: []edit{{"processor/changelog.go",
+			"ends, err := r.admin.ListEndOffsets(ctx, r.topic)",
+			"ends, err := r.admin.ListCommittedOffsets(ctx, r.topic)"}},
+		aims:     inProcessor("^TestRestoreWaitsForAnOpenTransaction$"),
+		notInSim: "it takes two handovers while one transaction stays open, and stable ids end that soon: none of 70 seeds had it; random-ids-and-lso-bound shows it",
+	},
+	{
+		name:    "restore-target-from-before",
+		hazards: []string{"B1", "B2", "A9"},
+		does:    "a restore ends where the changelog ended when this process first asked, before its present assignment",
+		edits: []edit{
+			{"processor/processor.go", "	limitsMu  sync.Mutex\n", "	limitsMu  sync.Mutex\n	ends      sync.Map\n"},
+			{"processor/restore.go", "	from := r.store.Position()\n", `	if known, ok := p.ends.LoadOrStore(t.id, end); ok {
+		end = max(known.(int64), r.store.Position())
+	}
+	from := r.store.Position()
+`},
+		},
+		aims: inProcessor("^TestUnknownCommitOutcome$"),
+	},
+	{
+		name:    "apply-before-commit",
+		hazards: []string{"A6", "C1"},
+		does:    "rows and position go into the store before the transaction is known to be committed",
+		edits: []edit{
+			{"processor/transaction.go", "	ctx, done := w.endContext()\n", `	if w.tasks != nil {
+		for _, t := range w.tasks.sorted() {
+			if !t.touched {
+				continue
+			}
+			if err := t.store.Apply(t.sealed.Offset+1, t.open.append(nil)); err != nil {
+				return w.abort(err)
+			}
+		}
+	}
+	ctx, done := w.endContext()
+`},
+			{"processor/task.go", "	if position <= t.store.Position() {\n", "	if position < t.store.Position() {\n"},
+		},
+		aims: inProcessor("^TestNothingIsAppliedBeforeTheCommit$"),
+	},
+	{
+		// Planned as "apply after AllowRebalance without lease". Here the task
+		// is closed in the callback and its store with it, so a late apply finds
+		// nothing to harm; a task that outlives its partition does harm.
+		name:    "task-outlives-its-partition",
+		hazards: []string{"B6", "B8", "A8"},
+		does:    "a task is kept over a revocation, and taken for current when the partition comes back",
+		edits: []edit{
+			{"processor/tasks.go", "	s.drop(func(id taskID) bool { return gone[id] })\n", ""},
+			{"processor/tasks.go", "	s.drop(func(id taskID) bool { return !assignment[id] })\n", ""},
+			{"processor/tasks.go", "			s.drop(func(id taskID) bool { return id == a.id })\n		}\n", `			client.ResumeFetchPartitions(map[string][]int32{a.id.topic: {a.id.partition}})
+			continue
+		}
+`},
+		},
+		aims: inProcessor("^TestPartitionThatComesBackIsRestored$"),
+	},
+	{
+		name:    "no-resync-after-false-nil",
+		hazards: []string{"A6"},
+		does:    "after End said (false, nil) a task goes on from what it had before, although the broker may have committed",
+		edits: []edit{{"processor/transaction.go", "		w.aborted.Inc()\n		w.afterAbort()\n", `		w.aborted.Inc()
+		if w.tasks != nil {
+			w.tasks.retain(w.assigned())
+			for _, t := range w.tasks.sorted() {
+				if t.state == running {
+					t.discard()
+				}
+			}
+		}
+`}},
+		aims: inProcessor("^TestUnknownCommitOutcome$"),
+	},
+	{
+		name:    "client-reused-after-error",
+		hazards: []string{"A1", "A14", "C2"},
+		does:    "after an error of End the same client and the same tasks go on as if the transaction had been aborted",
+		edits: []edit{{"processor/transaction.go",
+			`	return fmt.Errorf("%w: %w", errUnsettled, err)`,
+			`	return fmt.Errorf("%w: %w", errMigrated, err)`}},
+		aims: inProcessor("^TestRefusedOffsetCommit$"),
+	},
+	{
+		name:    "produce-error-ignored",
+		hazards: []string{"A4"},
+		does:    "a transaction commits although a record of it could not be produced",
+		edits: []edit{{"processor/transaction.go", `	if err := w.emitter.produceErr(); err != nil {
+		w.p.limitsChanged(err)
+		return w.abort(err)
+	}
+`, ""}},
+		aims: inProcessor("^TestFailedProduceAbortsTheTransaction$"),
+	},
+	{
+		name:    "commit-mid-poll",
+		hazards: []string{"A5"},
+		does:    "a transaction takes at most eight records of a partition from a poll and leaves the rest of the poll behind",
+		edits: []edit{
+			{"processor/transaction.go", "w.router.process(w.emitter, p.Records)", "w.router.process(w.emitter, p.Records[:min(8, len(p.Records))])"},
+			{"processor/transaction.go", "			failed = w.tasks.process(&p)\n", "			p.Records = p.Records[:min(8, len(p.Records))]\n			failed = w.tasks.process(&p)\n"},
+		},
+		aims: inProcessor("^TestPollIsWorkedOffWhole$"),
+	},
+	{
+		// Planned as "sweep without offsets". There are no sweeps here: rows
+		// expire by stream time in the store alone. So every transaction of the
+		// dedup stage goes without.
+		name:    "no-offsets-in-transaction",
+		hazards: []string{"A7", "B2"},
+		does:    "a transaction carries no offsets, so that the group does not fence its owner and no successor waits for it",
+		edits: []edit{
+			{"processor/transaction.go", "		w.tasks.offsets(req)\n", "		req.Topics = nil\n"},
+			{"processor/transaction.go", "	if len(req.Topics) == 0 {\n", "	if w.tasks == nil && len(req.Topics) == 0 {\n"},
+		},
+		aims: inProcessor("^TestOffsetsMoveWithTheCheckpoint$"),
+	},
+	{
+		name:    "random-ids-and-lso-bound",
+		hazards: []string{"C6", "B1", "B11"},
+		does:    "each client has a transactional id of its own, so that a restart leaves its former transaction open, and a restore ends below it",
+		edits: []edit{
+			{"processor/rebalance.go", "kgo.TransactionalID(w.name)", "kgo.TransactionalID(fmt.Sprint(w.name, time.Now().UnixNano()))"},
+			{"processor/changelog.go",
+				"ends, err := r.admin.ListEndOffsets(ctx, r.topic)",
+				"ends, err := r.admin.ListCommittedOffsets(ctx, r.topic)"},
+		},
+		aims: inProcessor("^TestRestartAbortsWhatItsFormerLifeLeftOpen$"),
+	},
+	{
+		name:    "wall-clock-expiry",
+		hazards: []string{"T5"},
+		does:    "the machine's clock decides which rows and which events are out of time",
+		edits: []edit{
+			{"processor/task.go", "before[r.class] = t.committed.streamTimes.at[r.class] - r.RetentionMS()", "before[r.class] = time.Now().UnixMilli() - r.RetentionMS()"},
+			{"processor/task.go", "	streamTime := t.streamTime(route.class)\n", "	streamTime := max(t.streamTime(route.class), time.Now().UnixMilli())\n"},
+		},
+		aims: inProcessor("^TestRowsExpireByStreamTime$"),
+	},
+	{
+		name:     "silent-offset-reset",
+		hazards:  []string{"A11", "G6"},
+		does:     "a position that the log no longer has is replaced by another without a word",
+		edits:    []edit{{"processor/rebalance.go", "		kgo.ConsumeResetOffset(kgo.NoResetOffset()),\n", ""}},
+		aims:     inProcessor("^TestDeletedUnreadRecordsStopTheProcess$"),
+		notInSim: "nothing is deleted there before it is read",
+	},
+	{
+		name:    "no-skip-below-checkpoint",
+		hazards: []string{"A6", "B7", "G7"},
+		does:    "the group's offset alone says where a task goes on, and what lies below its checkpoint is judged again",
+		edits: []edit{
+			{"processor/task.go", `		if rec.Offset < t.open.next {
+			t.metrics.skipped.Inc()
+			continue
+		}
+`, ""},
+			{"processor/tasks.go", "{Epoch: -1, Offset: t.committed.next}", "{Epoch: -1, Offset: t.groupOffset}"},
+			{"processor/tasks.go", "	t.groupOffset = t.committed.next\n	t.open, t.touched", "	t.open, t.touched"},
+		},
+		aims: inProcessor("^TestInputBelowTheCheckpointIsSkipped$"),
+	},
+	{
+		// Planned as "WriteBatch with offset first". The manifest holds position
+		// and runs in one entry, so the position has to be written on its own.
+		name:    "position-before-rows",
+		hazards: []string{"E1", "E5"},
+		does:    "a flush makes the position durable before the rows below it",
+		edits: []edit{{"state/keeper.go", "	next.position, next.checkpoint = f.position, f.checkpoint\n", `	next.position, next.checkpoint = f.position, f.checkpoint
+	early := next
+	if err := s.commit(&early, false); err != nil {
+		return err
+	}
+`}},
+		aims:     inState("^TestFailureAtEveryWrite$"),
+		notInSim: "a bubble is quiet between a flush's writes, so no crash falls there",
+	},
+	{
+		name:    "no-checksums",
+		hazards: []string{"E2"},
+		does:    "blocks, manifest and tables are believed as they are read",
+		edits: []edit{
+			{"state/block.go", `	if sum := crc32.Checksum(b[blockSumFrom:], castagnoli); sum != binary.LittleEndian.Uint32(b[4:]) {
+		return blockHeader{}, nil, fmt.Errorf("%w: block checksum does not match", ErrCorrupt)
+	}
+`, ""},
+			{"state/manifest.go", `	if sum := crc32.Checksum(b[manifestSumFrom:], castagnoli); sum != binary.LittleEndian.Uint32(b[1:]) {
+		return nil, fmt.Errorf("%w: manifest checksum does not match", ErrCorrupt)
+	}
+`, ""},
+			{"state/badger.go", "WithChecksumVerificationMode(options.OnBlockRead)", "WithChecksumVerificationMode(options.NoVerification)"},
+			{"state/badger.go", "WithVerifyValueChecksum(true)", "WithVerifyValueChecksum(false)"},
+			{"state/badger.go", "ChkMode: options.OnTableRead", "ChkMode: options.NoVerification"},
+			{"state/badger.go", "		err = t.VerifyChecksum()\n", "		_ = t\n"},
+		},
+		aims:     inState("^TestDamage$"),
+		notInSim: "no file is damaged there",
+	},
+	{
+		name:    "state-kept-after-host-stop",
+		hazards: []string{"E1"},
+		does:    "files that were open when the host stopped are used as if they had all reached the disk",
+		edits: []edit{{"state/status.go", `	case s.boot == "" || s.boot != boot:
+		return fmt.Errorf("%w: it was open in boot %q, this is boot %q", ErrUnclean, s.boot, boot)
+`, ""}},
+		aims:     inState("^TestHostStop$"),
+		notInSim: "a bubble has no boots",
+	},
+}

@@ -1,0 +1,344 @@
+//go:build mutants
+
+package mutants
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+const (
+	module = "../.." // of the tree, from here
+	// suiteTimeout bounds one run of one suite. A suite that reaches it has
+	// found nothing.
+	suiteTimeout = 4 * time.Minute
+	// simSeeds is how many seeds of the simulation a mutant has to survive that
+	// no other test sees.
+	simSeeds = 16
+	// atATime is how many mutants are tried side by side.
+	atATime = 2
+)
+
+// A suite is a test binary and what of it is run.
+type suite struct {
+	name string
+	pkg  string // folder below the module
+	tags string
+	run  string // -test.run
+	skip string // -test.skip
+	env  []string
+}
+
+// The suites, in the order in which a mutant meets them after the tests that
+// are aimed at it. Tests against a real Kafka are not among them: no mutant
+// needs them.
+var (
+	stateSuite     = suite{name: "state", pkg: "state", skip: "^(Bench|Fuzz)"}
+	processorSuite = suite{name: "processor", pkg: "processor", skip: "^TestReal"}
+	simulation     = suite{name: "simulation", pkg: "processor", tags: "synctests", run: "^TestSim$"}
+)
+
+// aimed is s cut down to the tests of a pattern.
+func (s suite) aimed(run string) suite {
+	s.run = run
+	return s
+}
+
+// seeds is the simulation, a suite for each seed.
+func seeds(t *testing.T, n int) []suite {
+	t.Helper()
+	var all []suite
+	for seed := range n {
+		s := simulation
+		s.name = fmt.Sprint(s.name, " ", seed+1)
+		// As the simulation runs its seeds itself; its logs go with the mutant.
+		s.env = []string{fmt.Sprint("ONCEBUS_SIM_SEED=", seed+1), "ONCEBUS_SIM_LOG=" + t.TempDir(), "GOGC=400", "GOMAXPROCS=1"}
+		all = append(all, s)
+	}
+	return all
+}
+
+// TestMutants plants every defect of the list in turn. A mutant passes if a
+// test fails because of it; it fails, and this test with it, if it survives
+// all suites, if its place in the code is gone, or if it does not compile.
+// With ONCEBUS_MUTANTS_SIM=n the simulation alone has to see, within n seeds,
+// those that it can see.
+func TestMutants(t *testing.T) {
+	sim := 0
+	if s := os.Getenv("ONCEBUS_MUTANTS_SIM"); s != "" {
+		var err error
+		if sim, err = strconv.Atoi(s); err != nil || sim < 1 {
+			t.Fatalf("ONCEBUS_MUTANTS_SIM=%s: want the number of seeds", s)
+		}
+	}
+	if !t.Run("none", func(t *testing.T) { control(t, sim) }) {
+		t.Fatal("the tests fail without a mutant: what they would say of one means nothing")
+	}
+	table := &table{}
+	turns := make(chan struct{}, atATime)
+	t.Run("planted", func(t *testing.T) {
+		for _, m := range list {
+			if sim > 0 && m.notInSim != "" {
+				table.skip(m.name, m.notInSim)
+				continue
+			}
+			t.Run(m.name, func(t *testing.T) {
+				t.Parallel()
+				turns <- struct{}{}
+				defer func() { <-turns }()
+				table.try(t, &m, sim)
+			})
+		}
+	})
+	t.Log(table)
+}
+
+// control runs what the mutants are shown without any of them.
+func control(t *testing.T, sim int) {
+	t.Helper()
+	suites := seeds(t, sim)
+	if sim == 0 {
+		aims := map[string][]string{}
+		for _, m := range list {
+			for _, s := range m.aims {
+				aims[s.pkg] = append(aims[s.pkg], s.run)
+			}
+		}
+		suites = []suite{stateSuite.aimed(strings.Join(aims["state"], "|")), processorSuite.aimed(strings.Join(aims["processor"], "|"))}
+	}
+	dir := t.TempDir()
+	for _, s := range suites {
+		if f := runSuite(t, s, "", dir); f.kind != passed {
+			t.Errorf("%s: %v", s.name, f)
+		}
+	}
+}
+
+// try plants one mutant and runs the suites until one fails. To have waited in
+// vain is no evidence: the machine may be slow. Every mutant breaks something
+// that can be seen.
+func (tb *table) try(t *testing.T, m *mutant, sim int) {
+	t.Helper()
+	began := time.Now()
+	dir := t.TempDir()
+	overlay := plant(t, m, dir)
+	suites := seeds(t, sim)
+	if sim == 0 {
+		suites = slices.Concat(m.aims, m.reach(), seeds(t, simSeeds))
+	}
+	inVain := ""
+	for _, s := range suites {
+		switch f := runSuite(t, s, overlay, dir); {
+		case f.kind == failed:
+			tb.add(m.name, s.name+": "+f.String(), time.Since(began), true)
+			t.Logf("%s (%s): caught by %s: %v", m.does, strings.Join(m.hazards, " "), s.name, f)
+			return
+		case f.kind == hung:
+			inVain += fmt.Sprintf("\nno evidence, %s waited in vain: %v", s.name, f)
+		case f.kind == broken:
+			tb.add(m.name, "NOTHING: it broke "+s.name, time.Since(began), false)
+			t.Fatalf("%s failed for a reason that does not count: %v\n%s", s.name, f, f.output)
+		}
+	}
+	tb.add(m.name, "NOTHING", time.Since(began), false)
+	t.Errorf("no test sees it: %s%s", m.does, inVain)
+}
+
+// reach is the packages in which the mutant is: a failure of any other would
+// be somebody else's.
+func (m *mutant) reach() []suite {
+	inState := func(e edit) bool { return strings.HasPrefix(e.file, "state/") }
+	if slices.ContainsFunc(m.edits, inState) {
+		return []suite{stateSuite, processorSuite}
+	}
+	return []suite{processorSuite}
+}
+
+// plant writes the mutated files and the overlay that puts them in the place
+// of the real ones.
+func plant(t *testing.T, m *mutant, dir string) string {
+	t.Helper()
+	mutated := map[string]string{}
+	for _, e := range m.edits {
+		source, err := filepath.Abs(filepath.Join(module, e.file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, ok := mutated[source]
+		if !ok {
+			b, err := os.ReadFile(source)
+			if err != nil {
+				t.Fatalf("stale mutant: %v", err)
+			}
+			text = string(b)
+		}
+		if n := strings.Count(text, e.old); n != 1 {
+			t.Fatalf("stale mutant: %s holds the text to be replaced %d times:\n%s", e.file, n, e.old)
+		}
+		mutated[source] = strings.Replace(text, e.old, e.new, 1)
+	}
+	replace := map[string]string{}
+	for source, text := range mutated {
+		planted := filepath.Join(dir, fmt.Sprintf("%d-%s", len(replace), filepath.Base(source)))
+		if err := os.WriteFile(planted, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		replace[source] = planted
+	}
+	b, err := json.Marshal(map[string]any{"Replace": replace})
+	if err != nil {
+		t.Fatal(err)
+	}
+	overlay := filepath.Join(dir, "overlay.json")
+	if err := os.WriteFile(overlay, b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return overlay
+}
+
+// runSuite compiles a suite, once per directory, and runs it there where its
+// test data are.
+func runSuite(t *testing.T, s suite, overlay, dir string) finding {
+	t.Helper()
+	binary := filepath.Join(dir, s.pkg+s.tags+".test")
+	if _, err := os.Stat(binary); err != nil {
+		args := []string{"test", "-c", "-o", binary, "-tags", s.tags}
+		if overlay != "" {
+			args = append(args, "-overlay", overlay)
+		}
+		build := exec.CommandContext(t.Context(), "go", append(args, "./"+s.pkg)...)
+		build.Dir = module
+		if out, err := build.CombinedOutput(); err != nil {
+			t.Fatalf("does not compile: %v\n%s", err, out)
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), suiteTimeout)
+	defer cancel()
+	run := exec.CommandContext(ctx, binary, "-test.run", s.run, "-test.skip", s.skip, "-test.failfast", "-test.timeout", (suiteTimeout - 10*time.Second).String())
+	run.Dir = filepath.Join(module, s.pkg)
+	run.Env = append(os.Environ(), s.env...)
+	// A suite may leave children; they go with it.
+	run.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	run.Cancel = func() error { return syscall.Kill(-run.Process.Pid, syscall.SIGKILL) }
+	out, err := run.CombinedOutput()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		t.Fatalf("run %s: %v", s.name, err)
+	}
+	f := judge(string(out), err == nil)
+	if f.kind == passed && strings.Contains(string(out), "no tests to run") {
+		t.Fatalf("%s: no test matches %s", s.name, s.run)
+	}
+	return f
+}
+
+// kind is how a run of a suite ended.
+type kind string
+
+const (
+	passed kind = "passed"
+	failed kind = "failed" // a test's own check did not hold
+	hung   kind = "hung"   // a test waited for something that never came
+	broken kind = "broken" // a panic, or a failure that no test claims
+)
+
+// finding is what a run of a suite found.
+type finding struct {
+	kind    kind
+	test    string
+	message string // the first complaint of the test
+	output  string
+}
+
+func (f finding) String() string { return strings.TrimSpace(f.test + ": " + f.message) }
+
+var (
+	failLine  = regexp.MustCompile(`(?m)^\s*--- FAIL: (\S+) `)
+	complaint = regexp.MustCompile(`(?m)^\s+\w+_test\.go:\d+: (.*)$`)
+	panicked  = regexp.MustCompile(`(?m)^(panic: |fatal error: ).*$`)
+	inVain    = regexp.MustCompile(`^gave up waiting|^input is left`)
+	// logged is what the tests log beside their complaints.
+	logged = regexp.MustCompile(`^$|^time=|^sim: |^seed \d+|of seed \d+ is in `)
+)
+
+// judge reads the output of a test binary. Of the tests that failed it takes
+// the innermost one that made a complaint other than having waited in vain.
+func judge(output string, ok bool) finding {
+	f := finding{output: output}
+	if ok {
+		f.kind = passed
+		return f
+	}
+	if line := panicked.FindString(output); line != "" {
+		f.kind, f.message = broken, line
+		if strings.Contains(line, "test timed out") || strings.Contains(line, "deadlock") {
+			f.kind = hung
+		}
+		return f
+	}
+	f.kind, f.message = broken, "it failed, but no test says why"
+	places := failLine.FindAllStringSubmatchIndex(output, -1)
+	for n, at := range places {
+		end := len(output)
+		if n+1 < len(places) {
+			end = places[n+1][0]
+		}
+		for _, said := range complaint.FindAllStringSubmatch(output[at[1]:end], -1) {
+			if logged.MatchString(said[1]) {
+				continue
+			}
+			found := finding{kind: failed, test: output[at[2]:at[3]], message: said[1], output: output}
+			if !inVain.MatchString(said[1]) {
+				return found
+			}
+			found.kind = hung
+			f = found
+		}
+	}
+	return f
+}
+
+// table collects what caught whom.
+type table struct {
+	mu            sync.Mutex
+	rows          []string
+	tried, caught int
+}
+
+// add notes how it went with a mutant that was tried.
+func (tb *table) add(name, by string, took time.Duration, caught bool) {
+	tb.mu.Lock()
+	defer tb.mu.Unlock()
+	tb.tried++
+	if caught {
+		tb.caught++
+	}
+	tb.rows = append(tb.rows, fmt.Sprintf("%-28s | %5.1f | %s", name, took.Seconds(), by))
+}
+
+// skip notes that a mutant was not tried.
+func (tb *table) skip(name, why string) {
+	tb.mu.Lock()
+	defer tb.mu.Unlock()
+	tb.rows = append(tb.rows, fmt.Sprintf("%-28s |     - | not tried: %s", name, why))
+}
+
+func (tb *table) String() string {
+	tb.mu.Lock()
+	defer tb.mu.Unlock()
+	slices.Sort(tb.rows)
+	return fmt.Sprintf("\n%-28s | %5s | caught by\n%s\n%d of %d caught", "mutant", "s", strings.Join(tb.rows, "\n"), tb.caught, tb.tried)
+}
