@@ -101,10 +101,11 @@ NODES ?= 1
 FAULTS ?=
 FAULT_INTERVAL ?= 6s
 RESULTS ?= benchmarks/results
+FAULTS_FLAGS ?=
 
 .PHONY: faults
 faults: ## break a real Kafka and oncebus for DURATION and prove that nothing was lost or repeated (needs Java and Maven)
-	$(GO) run ./benchmarks/faults -duration $(DURATION) -seed $(SEED) -nodes $(NODES) -faults '$(FAULTS)' -interval $(FAULT_INTERVAL) -results '$(RESULTS)'
+	$(GO) run ./benchmarks/faults -duration $(DURATION) -seed $(SEED) -nodes $(NODES) -faults '$(FAULTS)' -interval $(FAULT_INTERVAL) -results '$(RESULTS)' $(FAULTS_FLAGS)
 
 .PHONY: check
 check: fmt vet deps length tidy lint vuln ## every static check

@@ -1,0 +1,126 @@
+//go:build synctests
+
+package processor
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kversion"
+
+	"oncebus/processor/oracle"
+	"oncebus/state"
+)
+
+// simLength is how long a seed runs unless it is told.
+const simLength = 8 * time.Minute
+
+// simSettings is what a seed draws before it starts.
+type simSettings struct {
+	brokers, slots     int
+	partitions         int32 // of the repartition topic
+	rawPartitions      int32
+	latency            time.Duration
+	versions           *kversion.Versions // nil: the newest
+	session, txn       time.Duration
+	state              state.Config
+	routes             []oracle.Route
+	inputs             []string        // by route
+	clockOff           []time.Duration // of the producers, by raw partition
+	hot                float64         // share of records for few keys
+	hotKeys            int
+	rate               int             // records of a burst at most
+	workers            []int           // by slot
+	commit             []time.Duration // by slot
+	lateAnswersAllowed bool
+}
+
+func pick[T any](r *rand.Rand, of ...T) T { return of[r.IntN(len(of))] }
+
+func drawSettings(r *rand.Rand) *simSettings {
+	s := &simSettings{
+		brokers: 1 + r.IntN(3), slots: 2 + r.IntN(2), partitions: 1 + r.Int32N(4), rawPartitions: 1 + r.Int32N(4),
+		latency: pick(r, 200*time.Microsecond, time.Millisecond, 5*time.Millisecond),
+		session: pick(r, 3*time.Second, 6*time.Second, 10*time.Second),
+		txn:     pick(r, 5*time.Second, 10*time.Second, 15*time.Second),
+		hot:     pick(r, 0, 0.3, 0.5), hotKeys: pick(r, 1, 1, 30), rate: pick(r, 5, 20, 40),
+		lateAnswersAllowed: true,
+	}
+	if r.IntN(5) == 0 {
+		// Brokers without KIP-890's second part: partitions and offsets are
+		// announced to the transaction by requests of their own. A request of
+		// an old transaction that arrives late can hit the next one there
+		// (C2), so those faults are left out.
+		s.versions, s.lateAnswersAllowed = kversion.V3_6_0(), false
+	}
+	for range s.slots {
+		s.workers = append(s.workers, 1+r.IntN(2))
+		s.commit = append(s.commit, pick(r, 5*time.Millisecond, 50*time.Millisecond, 200*time.Millisecond, time.Second))
+	}
+	for range s.rawPartitions {
+		s.clockOff = append(s.clockOff, pick(r, 0, 0, -30*time.Second, 30*time.Second, -2*time.Minute))
+	}
+	s.state = state.DefaultConfig()
+	s.state.FlushRows, s.state.FlushAge = pick(r, 16, 64, 512), pick(r, time.Second, 5*time.Second, time.Minute)
+	s.state.Fan = pick(r, 2, 4)
+	s.routes = []oracle.Route{
+		drawRoute(r, oracle.Route{Name: "signals", Output: "signals.unique"}),
+		drawRoute(r, oracle.Route{Name: "orders", Output: "orders.unique"}),
+	}
+	s.inputs = []string{"signals.raw", "orders.raw"}
+	return s
+}
+
+func drawRoute(r *rand.Rand, route oracle.Route) oracle.Route {
+	route.DeadLetter = "dead"
+	route.Window = pick(r, time.Minute, 5*time.Minute, time.Hour).Milliseconds()
+	route.Grace = pick(r, 0, 10*time.Second, 10*time.Minute).Milliseconds()
+	route.Skew = pick(r, time.Minute, time.Hour).Milliseconds()
+	route.Duplicates = pick(r, oracle.Drop, oracle.Flag, oracle.To)
+	if route.Duplicates == oracle.To {
+		route.DuplicatesTo = "duplicates"
+	}
+	route.Late = pick(r, oracle.DeadLetter, oracle.Pass, oracle.Drop)
+	route.Future = pick(r, oracle.DeadLetter, oracle.Clamp)
+	return route
+}
+
+// routesFile writes the routes as an operator would: signals are known by a
+// field of their payload, orders by their record key.
+func (s *simSettings) routesFile() string {
+	file := "routes:\n"
+	for n, route := range s.routes {
+		duplicates := string(route.Duplicates)
+		if route.Duplicates == oracle.To {
+			duplicates = "{to: " + route.DuplicatesTo + "}"
+		}
+		file += fmt.Sprintf(`  - name: %s
+    topics: [%s]
+    key: [%s]
+    window: %dms
+    grace: %dms
+    skew: %dms
+    output: %s
+    duplicates: %s
+    late: %s
+    future: %s
+    dead_letter: %s
+`, route.Name, s.inputs[n], [...]string{"field: id", "record_key"}[n], route.Window, route.Grace, route.Skew, route.Output, duplicates, route.Late, route.Future, route.DeadLetter)
+	}
+	return file
+}
+
+// outputs returns the topics that oncebus emits to.
+func (s *simSettings) outputs() []string {
+	topics := []string{"dead"}
+	duplicates := false
+	for _, route := range s.routes {
+		topics = append(topics, route.Output)
+		duplicates = duplicates || route.DuplicatesTo != ""
+	}
+	if duplicates {
+		topics = append(topics, "duplicates")
+	}
+	return topics
+}

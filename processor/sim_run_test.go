@@ -1,0 +1,451 @@
+//go:build synctests
+
+package processor
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"oncebus/dedup"
+	"oncebus/processor/oracle"
+	"oncebus/state"
+)
+
+const (
+	// faultsAnHour is how many faults a long seed has for each virtual hour.
+	faultsAnHour = 26
+	// healMax is how long the app may take, once everything is well, until
+	// all input is worked off and no transaction is open.
+	healMax = 2 * time.Minute
+)
+
+// sim is one seed: a cluster, the lives of the app's instances on it, and what
+// was observed of them.
+type sim struct {
+	*bench
+	seed   uint64
+	length time.Duration
+	set    *simSettings
+	plan   *rand.Rand // of faults; the traffic has a source of its own
+	vn     *kfake.VirtualNetwork
+	dir    string
+	nodes  []int32
+	port   int // last one given to a broker
+
+	slots []*simLife      // those that run, nil where none does
+	lives []*simLife      // all there ever were
+	older string          // a copy of some instance's state, from some time ago
+	mixed map[string]bool // state directories in which partitions were mixed up
+	due   []simTask
+
+	traffic *rawTraffic
+	tail    *tail
+	samples []oracle.Sample
+	faults  map[string]int // by kind
+	began   time.Time
+
+	violations int
+}
+
+func newSim(t *testing.T, seed uint64, length time.Duration) *sim {
+	stream := func(n uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, n)) }
+	if length == 0 {
+		length = simLength
+	}
+	s := &sim{
+		seed: seed, length: length, set: drawSettings(stream(0)), plan: stream(1), vn: new(kfake.VirtualNetwork),
+		dir: t.TempDir(), mixed: map[string]bool{}, faults: map[string]int{}, began: time.Now(),
+	}
+	routes, err := dedup.ParseRoutes("routes.yaml", []byte(s.set.routesFile()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ports []int
+	for n := range s.set.brokers {
+		s.port = 9001 + n
+		ports = append(ports, s.port)
+		s.nodes = append(s.nodes, int32(n))
+	}
+	options := []kfake.Opt{
+		kfake.NumBrokers(s.set.brokers), kfake.Ports(ports...), kfake.ListenFn(s.vn.Listen),
+		kfake.GroupMinSessionTimeout(100 * time.Millisecond), kfake.DefaultNumPartitions(int(s.set.partitions)),
+		// It would clean beyond the last stable offset; compact does it instead.
+		kfake.BrokerConfigs(map[string]string{"log.cleaner.backoff.ms": "1000000000000"}),
+	}
+	if s.set.versions != nil {
+		options = append(options, kfake.MaxVersions(s.set.versions))
+	}
+	cluster, err := kfake.NewCluster(options...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	own := newSimNet(s.vn.DialContext, time.Millisecond)
+	// First to be registered, last to run: connections end by themselves.
+	t.Cleanup(func() {
+		own.open.Wait()
+		for _, l := range s.lives {
+			l.net.open.Wait()
+		}
+	})
+	t.Cleanup(cluster.Close)
+	s.bench = &bench{t: t, cluster: cluster, routes: routes, logs: &logBuffer{}, clientOpts: []kgo.Opt{kgo.Dialer(own.dial)}}
+	t.Cleanup(s.keepLog)
+	s.client = s.newClient(kgo.DisableClientMetrics())
+	s.admin = kadm.NewClient(s.client)
+	// Events are up to a year old: nothing may go by age.
+	for _, topic := range s.set.inputs {
+		s.createTopic(topic, s.set.rawPartitions, "retention.ms", "-1")
+	}
+	for _, topic := range s.set.outputs() {
+		s.createTopic(topic, s.set.partitions, "retention.ms", "-1", "message.timestamp.after.max.ms", strconv.Itoa(forever))
+	}
+	s.slots = make([]*simLife, s.set.slots)
+	s.traffic = newTraffic(s.set, stream(2), s.client)
+	s.note("seed %d, settings %+v\n%s", seed, *s.set, s.set.routesFile())
+	return s
+}
+
+const simClock = "15:04:05.000"
+
+// note writes a line of the simulation's own into the log.
+func (s *sim) note(format string, args ...any) {
+	fmt.Fprintf(s.logs, "sim: %s: %s\n", time.Now().Format(simClock), fmt.Sprintf(format, args...))
+}
+
+// keepLog leaves log and faults of a failed seed where a person can find them.
+func (s *sim) keepLog() {
+	if !s.t.Failed() {
+		return
+	}
+	s.t.Logf("seed %d, faults %v", s.seed, s.faults)
+	s.keep("log", []byte(s.logs.String()))
+}
+
+func (s *sim) keep(kind string, b []byte) {
+	dir := simLogDir()
+	file := filepath.Join(dir, fmt.Sprintf("seed-%d.%s", s.seed, kind))
+	err := os.MkdirAll(dir, 0o700)
+	if err == nil {
+		err = os.WriteFile(file, b, 0o600)
+	}
+	if err != nil {
+		s.t.Errorf("keep what happened: %v", err)
+		return
+	}
+	s.t.Logf("%s of seed %d is in %s", kind, s.seed, file)
+}
+
+func (s *sim) run() {
+	// A test that fails in the middle has to end, too.
+	defer func() {
+		for _, l := range s.lives {
+			l.net.mend()
+			s.doom(l)
+		}
+	}()
+	first := s.launch(0, s.newDir())
+	s.slots[0] = first
+	s.ready(first.instance)
+	s.tail = s.startTail(append([]string{"app-repartition", "app-repartition-changelog"}, s.set.outputs()...))
+	s.faultsAndTraffic()
+	s.heal()
+	h := s.settled()
+	s.stopAll()
+	h.Stores = s.readStores()
+	s.check(h)
+	s.report()
+}
+
+// faultsAndTraffic runs episodes of both, with quiet stretches in between.
+func (s *sim) faultsAndTraffic() {
+	target := max(faultsMin+4, int(s.length.Hours()*faultsAnHour))
+	end := s.began.Add(s.length)
+	for s.faultCount() < target || time.Now().Before(end) {
+		for range 1 + s.plan.IntN(4) {
+			s.traffic.must(s.t, s.traffic.burst())
+			s.idle(time.Duration(s.plan.Int64N(int64(400 * time.Millisecond)))) // until the burst is somewhere on its way
+			s.breakSomething()
+			s.idle(time.Duration(s.plan.Int64N(int64(3 * time.Second))))
+			s.traffic.must(s.t, s.traffic.flow(time.Duration(s.plan.Int64N(int64(4*time.Second)))))
+			s.runDue(false)
+		}
+		s.sample()
+		s.alive()
+		s.expireGhosts()
+		if s.plan.IntN(3) == 0 {
+			s.snapshot()
+		}
+		// What is left of time is spread over what is left of faults.
+		left := max(1, float64(target-s.faultCount())/2)
+		s.idle(max(exponential(s.plan, time.Duration(float64(time.Until(end))/left)), 0))
+	}
+	s.note("faults over")
+}
+
+func (s *sim) faultCount() int {
+	r := simReport{Faults: s.faults}
+	return r.faults()
+}
+
+// alive fails the test if an instance ended that nobody told to.
+func (s *sim) alive() {
+	for _, l := range s.lives {
+		if l.ended() && !l.doomed {
+			s.t.Fatalf("an instance of slot %d ended by itself: %v", l.slot, l.err)
+		}
+	}
+}
+
+// heal ends all faults, lets every zombie run into what it finds, and sees to
+// it that somebody works.
+func (s *sim) heal() {
+	s.runDue(true)
+	for _, l := range s.lives {
+		l.net.mend()
+	}
+	if len(s.running()) == 0 {
+		s.fill(0, s.newDir())
+	}
+	s.note("healed")
+}
+
+// settled waits until all is worked off and returns what was observed.
+func (s *sim) settled() *oracle.History {
+	h := &oracle.History{Sent: s.traffic.sent, Final: map[string][]oracle.Record{}, Lag: map[string]int64{}}
+	worker := s.running()[0]
+	deadline := time.Now().Add(healMax)
+	for !(s.drained(worker.instance, s.set.inputs...) && s.allStable()) {
+		s.alive()
+		s.expireGhosts()
+		if time.Now().After(deadline) {
+			s.t.Errorf("input is left, or transactions are open, %v after everything healed", healMax)
+			s.diagnose()
+			break
+		}
+		_ = pause(context.Background(), 200*time.Millisecond)
+	}
+	for _, topic := range s.topics() {
+		for _, p := range s.cluster.PartitionInfos(topic) {
+			if p.LastStableOffset != p.HighWatermark {
+				h.Open = append(h.Open, fmt.Sprint(topic, "/", p.Partition))
+			}
+		}
+		for _, r := range s.read(topic) {
+			h.Final[topic] = append(h.Final[topic], observed(r))
+		}
+	}
+	s.sample()
+	h.Offsets = s.samples
+	h.End = time.Now().UnixMilli()
+	for deadline := time.Now().Add(healMax); !s.tailDone() && time.Now().Before(deadline); {
+		_ = pause(context.Background(), 50*time.Millisecond)
+	}
+	if !s.tailDone() {
+		s.t.Error("the tail has not seen everything")
+		s.diagnose()
+	}
+	live, err := s.tail.stop()
+	if err != nil {
+		s.t.Error(err)
+	}
+	h.Live = live
+	return h
+}
+
+// diagnose writes down who holds what.
+func (s *sim) diagnose() {
+	for _, l := range s.running() {
+		s.note("slot %d: ready: %v, state %+v", l.slot, l.Ready(), l.State())
+	}
+	for _, stage := range []string{stageRoute, stageDedup} {
+		if b, err := json.Marshal(s.cluster.GroupInfo(groupName("app", stage))); err == nil {
+			s.note("group %s: %s", stage, b)
+		}
+	}
+	for _, topic := range s.topics() {
+		for _, p := range s.cluster.PartitionInfos(topic) {
+			s.note("%s/%d: end %d, stable %d, seen by the tail %d", topic, p.Partition, p.HighWatermark, p.LastStableOffset, s.tail.position(topic, p.Partition))
+		}
+	}
+}
+
+// topics returns all that transactions write to.
+func (s *sim) topics() []string {
+	return append([]string{"app-repartition", "app-repartition-changelog"}, s.set.outputs()...)
+}
+
+func (s *sim) allStable() bool {
+	for _, topic := range s.topics() {
+		for _, p := range s.cluster.PartitionInfos(topic) {
+			if p.LastStableOffset != p.HighWatermark {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+func (s *sim) tailDone() bool {
+	for _, topic := range s.topics() {
+		for _, p := range s.cluster.PartitionInfos(topic) {
+			if p.HighWatermark > 0 && s.tail.position(topic, p.Partition) < p.LastStableOffset {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// sample notes the dedup group's committed offsets.
+func (s *sim) sample() {
+	committed, err := s.admin.FetchOffsets(context.Background(), groupName("app", stageDedup))
+	if err != nil {
+		return // a fault met it
+	}
+	for partition := range s.set.partitions {
+		if at, ok := committed.Lookup("app-repartition", partition); ok && at.Err == nil {
+			s.samples = append(s.samples, oracle.Sample{Partition: partition, Offset: at.At, Metadata: at.Metadata})
+		}
+	}
+}
+
+// stopAll stops every instance and waits until all there ever were have ended,
+// zombies and dead ones too, whose network is well again.
+func (s *sim) stopAll() {
+	for _, l := range s.lives {
+		s.doom(l)
+	}
+	deadline := time.NewTimer(stopMax)
+	defer deadline.Stop()
+	for _, l := range s.lives {
+		select {
+		case <-l.done:
+		case <-deadline.C:
+			s.t.Fatalf("slot %d, told to stop at %s, has not %v after everything healed", l.slot, l.doomedAt.Format(simClock), stopMax)
+		}
+		if l.err != nil {
+			s.t.Errorf("stopping slot %d, begun at %v: %v", l.slot, l.doomedAt.Format(simClock), l.err)
+		}
+	}
+}
+
+// readStores opens the stores of the instances that ran at the end.
+func (s *sim) readStores() []oracle.Store {
+	host, err := state.NewHost(s.set.state, prometheus.NewRegistry(), slog.New(slog.NewTextHandler(s.logs, nil)))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	var stores []oracle.Store
+	for _, l := range s.running() {
+		for partition := range s.set.partitions {
+			dir := s.partitionDir(l.dir, partition)
+			if _, err := os.Stat(dir); err != nil {
+				continue // it never had this partition
+			}
+			store, err := readStore(host, dir, partition, s.lives[0].storeIdentity(&task{
+				id: taskID{"app-repartition", partition}, changelog: "app-repartition-changelog",
+			}))
+			if errors.Is(err, state.ErrForeign) && s.mixed[l.dir] {
+				continue // it never had this partition, but another one's files
+			}
+			if err != nil {
+				s.t.Errorf("store of slot %d, partition %d: %v", l.slot, partition, err)
+				continue
+			}
+			stores = append(stores, store)
+		}
+	}
+	if err := host.Close(); err != nil {
+		s.t.Error(err)
+	}
+	return stores
+}
+
+func readStore(host *state.Host, dir string, partition int32, identity []byte) (found oracle.Store, err error) {
+	store, err := host.Open(dir, identity)
+	if err != nil {
+		return found, err
+	}
+	found = oracle.Store{Partition: partition, Position: store.Position(), Checkpoint: store.Checkpoint(), Rows: map[string][]byte{}}
+	for row, err := range store.Rows() {
+		if err != nil {
+			return found, err
+		}
+		found.Rows[string(row.Digest[:])] = row.AppendValue(nil)
+	}
+	return found, store.Abandon()
+}
+
+// check has the oracle judge the history.
+func (s *sim) check(h *oracle.History) {
+	manifest := s.lives[0].rt.manifest
+	cfg := oracle.Config{
+		Repartition: "app-repartition", Changelog: "app-repartition-changelog", Partitions: s.set.partitions,
+		Topics: map[string]uint16{}, Routes: s.set.routes, Emissions: map[string]oracle.Emission{},
+	}
+	for _, topic := range s.set.outputs() {
+		cfg.Emissions[topic] = oracle.Emission{Partitions: s.set.partitions}
+	}
+	for n := range cfg.Routes {
+		cfg.Routes[n].Class = manifest.class(cfg.Routes[n].Name)
+	}
+	for _, topic := range s.set.inputs {
+		cfg.Topics[topic] = manifest.topicNumber(topic)
+	}
+	began := time.Now()
+	report, violations := oracle.Check(cfg, h)
+	s.note("checked in %v: %+v", time.Since(began), report)
+	if len(violations) == 0 {
+		return
+	}
+	var b strings.Builder
+	for n, v := range violations {
+		if n < 20 {
+			s.t.Error(v)
+		}
+		fmt.Fprintln(&b, v)
+	}
+	s.violations = len(violations)
+	s.t.Errorf("%d violations", len(violations))
+	s.keep("violations", []byte(b.String()))
+	history, err := json.Marshal(struct {
+		Config  oracle.Config
+		History *oracle.History
+	}{cfg, h})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.keep("history.json", history)
+}
+
+// report tells the process that started this one how it went.
+func (s *sim) report() {
+	r := simReport{Faults: s.faults, Hours: time.Since(s.began).Hours(), Records: len(s.traffic.sent), Violations: s.violations}
+	s.t.Logf("seed %d: %s", s.seed, r.text())
+	file := os.Getenv("ONCEBUS_SIM_REPORT")
+	if file == "" {
+		return
+	}
+	b, err := json.Marshal(r)
+	if err == nil {
+		err = os.WriteFile(file, b, 0o600)
+	}
+	if err != nil {
+		s.t.Error(err)
+	}
+}

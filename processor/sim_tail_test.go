@@ -1,0 +1,91 @@
+//go:build synctests
+
+package processor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"oncebus/processor/oracle"
+)
+
+// tailMaxWaitMillis is how long brokers may hold back a fetch of the tail; it is
+// nobody else's, so that injected errors can spare the tail by it.
+const tailMaxWaitMillis = 2345
+
+// tail is a read_committed consumer that runs all the time: what it has seen
+// stays seen, whatever is purged, compacted or taken back later.
+type tail struct {
+	client *kgo.Client
+	done   chan struct{}
+
+	mu   sync.Mutex
+	live map[string][]oracle.Record
+	next map[taskID]int64
+	err  error
+}
+
+func (s *sim) startTail(topics []string) *tail {
+	client := s.newClient(kgo.ConsumeTopics(topics...), kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.KeepControlRecords(),
+		kgo.ConsumeStartOffset(kgo.NewOffset().AtStart()), kgo.ConsumeResetOffset(kgo.NoResetOffset()),
+		kgo.FetchMaxWait(tailMaxWaitMillis*time.Millisecond), kgo.MetadataMinAge(250*time.Millisecond), kgo.UnknownTopicRetries(-1), kgo.DisableClientMetrics())
+	t := &tail{client: client, done: make(chan struct{}), live: map[string][]oracle.Record{}, next: map[taskID]int64{}}
+	go t.run()
+	return t
+}
+
+func (t *tail) run() {
+	defer close(t.done)
+	for {
+		fetches := t.client.PollFetches(context.Background())
+		if fetches.IsClientClosed() {
+			return
+		}
+		t.mu.Lock()
+		fetches.EachError(func(topic string, partition int32, err error) {
+			// The client goes on by itself, except after this.
+			if errors.Is(err, kerr.OffsetOutOfRange) {
+				t.err = errors.Join(t.err, fmt.Errorf("tail of %s/%d: %w", topic, partition, err))
+			}
+		})
+		fetches.EachRecord(func(r *kgo.Record) {
+			t.next[taskID{r.Topic, r.Partition}] = r.Offset + 1
+			if !r.Attrs.IsControl() {
+				t.live[r.Topic] = append(t.live[r.Topic], observed(r))
+			}
+		})
+		failed := t.err != nil
+		t.mu.Unlock()
+		if failed {
+			return
+		}
+	}
+}
+
+// position returns the offset after the last record seen, markers included.
+func (t *tail) position(topic string, partition int32) int64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.next[taskID{topic, partition}]
+}
+
+// stop ends the tail and returns what it saw.
+func (t *tail) stop() (map[string][]oracle.Record, error) {
+	t.client.Close()
+	<-t.done
+	return t.live, t.err
+}
+
+func observed(r *kgo.Record) oracle.Record {
+	o := oracle.Record{Topic: r.Topic, Partition: r.Partition, Offset: r.Offset, Timestamp: r.Timestamp.UnixMilli(), Key: r.Key, Value: r.Value}
+	for _, h := range r.Headers {
+		o.Headers = append(o.Headers, oracle.Header{Key: h.Key, Value: h.Value})
+	}
+	return o
+}
