@@ -244,6 +244,14 @@ func (s *sim) injectError() string {
 		fault.When = func(req kmsg.Request) bool {
 			return req.(*kmsg.FetchRequest).MaxWaitMillis != tailMaxWaitMillis
 		}
+	case kmsg.Metadata:
+		// The generator asks for raw topics alone; a client that is refused
+		// those gives its records up.
+		fault.When = func(req kmsg.Request) bool {
+			return slices.ContainsFunc(req.(*kmsg.MetadataRequest).Topics, func(t kmsg.MetadataRequestTopic) bool {
+				return t.Topic != nil && *t.Topic == "app-repartition"
+			})
+		}
 	case kmsg.JoinGroup, kmsg.SyncGroup, kmsg.Heartbeat, kmsg.OffsetFetch, kmsg.TxnOffsetCommit:
 		fault.Group = groupName("app", pick(s.plan, stageRoute, stageDedup, stageDedup))
 	}

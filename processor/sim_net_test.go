@@ -46,6 +46,10 @@ const framesInAnInstant = 20_000
 // unansweredDial is how long it takes to find out that nothing answers.
 const unansweredDial = 2 * time.Second
 
+// refusedDial is how long it takes to be refused: as much as costs virtual
+// time without costing the run.
+const refusedDial = 20 * time.Millisecond
+
 // netDo is what a rule does to a request of its kind, or to its answer.
 type netDo uint8
 
@@ -80,7 +84,9 @@ func (n *simNet) dial(ctx context.Context, network, addr string) (net.Conn, erro
 	}
 	broker, err := n.dialer(ctx, network, addr)
 	if err != nil {
-		_ = pause(ctx, n.latency)
+		// franz-go asks for the coordinator and dials again at once, without end,
+		// when AddPartitionsToTxn is refused a connection (sink.produce).
+		_ = pause(ctx, refusedDial)
 		return nil, &net.OpError{Op: "dial", Net: network, Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}
 	}
 	client, near := net.Pipe()
