@@ -5,8 +5,10 @@ import (
 	"testing"
 
 	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
+	"github.com/twmb/franz-go/pkg/kversion"
 )
 
 // TestRouterRoutesOnceAfterAnUnknownCommit answers the router's EndTxn with
@@ -43,5 +45,34 @@ func TestRouterRoutesOnceAfterAnUnknownCommit(t *testing.T) {
 	}
 	if dead := b.read("dead"); len(dead) != 1 {
 		t.Errorf("%d dead letters of one record without a key", len(dead))
+	}
+}
+
+// TestRefusedBeginLosesNothing makes a transaction end so badly that the client
+// cannot begin another one: on brokers without KIP-890's second part that is so
+// after TRANSACTION_ABORTABLE. The records polled for the transaction that could
+// not begin must come again, and not be passed over by the next one: found by
+// the simulation.
+func TestRefusedBeginLosesNothing(t *testing.T) {
+	for _, stage := range []string{stageRoute, stageDedup} {
+		t.Run(stage, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t, benchRoutes, kfake.MaxVersions(kversion.V3_6_0()))
+			i := b.ready(b.start(b.config("one")))
+			fault := b.cluster.Fault(kfake.Fault{
+				Keys: []kmsg.Key{kmsg.EndTxn}, TxnID: "app-one-" + stage + "-0", Err: kerr.TransactionAbortable, Count: 2,
+			})
+			sent := map[string]*kgo.Record{}
+			for n := range 10 {
+				r := signal(fmt.Sprint("id-", n), int32(n%4), testTime)
+				sent[fmt.Sprint("id-", n)] = r
+				b.produce(r)
+			}
+			b.drain(i, "signals.raw")
+			if fault.Hits() == 0 {
+				t.Fatal("the fault was never met")
+			}
+			assertOnce(t, b.read("signals.unique"), sent)
+		})
 	}
 }

@@ -18,7 +18,9 @@ import (
 func (w *worker) transact(ctx context.Context, fetches kgo.Fetches) error {
 	failpoint.Hit(failpoint.AfterPoll)
 	if err := w.session.Begin(); err != nil {
-		return fmt.Errorf("begin a transaction: %w", err)
+		// The records in hand were polled and will not come again, unless a new
+		// client begins where the group is.
+		return fmt.Errorf("begin a transaction: %w", asRebuild(err))
 	}
 	defer w.emitter.reset()
 	deadline := time.Now().Add(w.p.cfg.CommitInterval)

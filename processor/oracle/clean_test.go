@@ -95,6 +95,13 @@ func TestNoFault(t *testing.T) {
 			s := &w.h.Stores[4] // partition 0 at stream time 5000
 			maps.DeleteFunc(s.Rows, func(_ string, row []byte) bool { return row[2] == 1 && bytes.Contains(row, first(1001)) })
 		}},
+		{name: "store at an earlier position whose process had seen its rows expire", world: func(w *world) {
+			i := slices.IndexFunc(w.h.Stores, func(s Store) bool { return s.Partition == 0 && s.Rows[string(w.rowsOf(0)[0].Key)] != nil })
+			if w.h.Stores[i].Position >= w.h.Stores[4].Position {
+				panic("not an earlier store")
+			}
+			delete(w.h.Stores[i].Rows, string(w.rowsOf(0)[0].Key))
+		}},
 		{name: "store of old rows that expired", world: func(w *world) {
 			w.h.Stores[4].Rows[string(w.rowsOf(0)[0].Key)] = w.rowsOf(0)[0].Value
 		}},

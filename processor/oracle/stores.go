@@ -69,10 +69,20 @@ type horizon struct {
 	ok   bool // there is one
 }
 
-// horizons returns the horizon of each class. They follow from the store's own
-// checkpoint: one class has one stream time, its routes may differ in patience.
+// horizons returns the horizon of each class: one class has one stream time,
+// its routes may differ in patience. The time is that of the partition's last
+// checkpoint and not of the store's own. A process drops rows as its stream
+// time goes on, and what it had in memory above the position it lost when it
+// ended; whoever opens the store reads that again before it judges anything.
 func (c *check) horizons(s *Store) (before [256]horizon) {
-	cp, err := openCheckpoint(s.Checkpoint)
+	value := s.Checkpoint
+	for _, r := range slices.Backward(c.logs[c.cfg.Changelog][s.Partition]) {
+		if string(r.Key) == "checkpoint" {
+			value = r.Value
+			break
+		}
+	}
+	cp, err := openCheckpoint(value)
 	if err != nil {
 		return before // no checkpoint, no stream time: nothing may be missing
 	}

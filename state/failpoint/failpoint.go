@@ -4,8 +4,6 @@
 // pass; in all other builds a point is no code at all.
 package failpoint
 
-import "slices"
-
 // The points, in the order in which a transaction and a restore pass them.
 const (
 	AfterPoll        = "after-poll"        // records are polled, no transaction is open
@@ -30,5 +28,3 @@ var Names = []string{
 	AfterPoll, AfterOutput, BeforeFlush, AfterFlush, BeforeOffsets, AfterOffsets, AfterEnd, BetweenApplies,
 	BeforeGate, RestoreStart, RestoreChunk, FlushWritten, FlushCommitted, BeforeQuarantine, AfterQuarantine,
 }
-
-func known(point string) bool { return slices.Contains(Names, point) }
