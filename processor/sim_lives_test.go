@@ -126,7 +126,8 @@ func (s *sim) heir(dir string) (string, string) {
 		}
 		renamed = renamed || err == nil && one != two
 	}
-	if s.mixed[next] = renamed; !renamed {
+	s.mixed[next] = s.mixed[next] || renamed
+	if !renamed {
 		kind = "as it was"
 	}
 	return next, kind
@@ -305,6 +306,7 @@ func (s *sim) removeDir(dir string) {
 // copyDir copies files with their holes: Badger's are mostly that.
 func (s *sim) copyDir(from, to string) {
 	s.t.Helper()
+	s.mixed[to] = s.mixed[from]
 	err := filepath.WalkDir(from, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err

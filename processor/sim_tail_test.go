@@ -3,6 +3,7 @@
 package processor
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -29,13 +30,20 @@ type tail struct {
 	live map[string][]oracle.Record
 	next map[taskID]int64
 	err  error
+	// By partition: producers that ever aborted there, and those of the newest
+	// record of each key.
+	aborters map[taskID]map[int64]bool
+	newest   map[taskID]map[string]int64
 }
 
 func (s *sim) startTail(topics []string) *tail {
 	client := s.newClient(kgo.ConsumeTopics(topics...), kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.KeepControlRecords(),
 		kgo.ConsumeStartOffset(kgo.NewOffset().AtStart()), kgo.ConsumeResetOffset(kgo.NoResetOffset()),
 		kgo.FetchMaxWait(tailMaxWaitMillis*time.Millisecond), kgo.MetadataMinAge(250*time.Millisecond), kgo.UnknownTopicRetries(-1), kgo.DisableClientMetrics())
-	t := &tail{client: client, done: make(chan struct{}), live: map[string][]oracle.Record{}, next: map[taskID]int64{}}
+	t := &tail{
+		client: client, done: make(chan struct{}), live: map[string][]oracle.Record{}, next: map[taskID]int64{},
+		aborters: map[taskID]map[int64]bool{}, newest: map[taskID]map[string]int64{},
+	}
 	go t.run()
 	return t
 }
@@ -54,18 +62,52 @@ func (t *tail) run() {
 				t.err = errors.Join(t.err, fmt.Errorf("tail of %s/%d: %w", topic, partition, err))
 			}
 		})
-		fetches.EachRecord(func(r *kgo.Record) {
-			t.next[taskID{r.Topic, r.Partition}] = r.Offset + 1
-			if !r.Attrs.IsControl() {
-				t.live[r.Topic] = append(t.live[r.Topic], observed(r))
-			}
-		})
+		fetches.EachRecord(t.see)
 		failed := t.err != nil
 		t.mu.Unlock()
 		if failed {
 			return
 		}
 	}
+}
+
+// see takes note of a record or a transaction marker.
+func (t *tail) see(r *kgo.Record) {
+	id := taskID{r.Topic, r.Partition}
+	if t.next[id] == 0 {
+		t.aborters[id], t.newest[id] = map[int64]bool{}, map[string]int64{}
+	}
+	t.next[id] = r.Offset + 1
+	if !r.Attrs.IsControl() {
+		t.live[r.Topic] = append(t.live[r.Topic], observed(r))
+		t.newest[id][string(r.Key)] = r.ProducerID
+		return
+	}
+	if abort := []byte{0, 0, 0, 0}; bytes.HasPrefix(r.Key, abort) { // version 0, type 0
+		t.aborters[id][r.ProducerID] = true
+	}
+}
+
+// abortsOutlast reports whether every producer that aborted in a topic has a
+// record that compaction would leave.
+func (t *tail) abortsOutlast(topic string) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for id, aborters := range t.aborters {
+		if id.topic != topic {
+			continue
+		}
+		left := map[int64]bool{}
+		for _, producer := range t.newest[id] {
+			left[producer] = true
+		}
+		for producer := range aborters {
+			if !left[producer] {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 // position returns the offset after the last record seen, markers included.

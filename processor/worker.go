@@ -284,7 +284,7 @@ func (w *worker) turn(ctx context.Context, fetches kgo.Fetches) error {
 	}
 	if w.tasks != nil {
 		if err := w.tasks.settle(w.client); err != nil {
-			return err
+			return asRebuild(err) // what was polled is lost to this client
 		}
 	}
 	if fetches.NumRecords() == 0 && len(w.oversize) == 0 && (w.tasks == nil || w.holding.Load() || !w.tasks.due()) {

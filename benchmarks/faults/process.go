@@ -23,8 +23,9 @@ import (
 )
 
 const (
-	// startMax bounds a process's start until it is ready, with the broker well.
-	startMax = time.Minute
+	// startMax bounds a process's start until it is ready. Another fault may have
+	// taken the broker away for a minute of it.
+	startMax = 3 * time.Minute
 	// stopMax bounds an end by SIGTERM: the program's own stop timeout and some.
 	stopMax = 30 * time.Second
 	// askEvery paces questions to other processes, whose progress nothing announces.
