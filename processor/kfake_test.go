@@ -370,6 +370,17 @@ func (b *bench) drain(i *instance, inputs ...string) {
 	})
 }
 
+// lived starts an instance, lets it work off records of signals.raw, stops it
+// and returns it.
+func (b *bench) lived(cfg Config, records ...*kgo.Record) *instance {
+	b.t.Helper()
+	i := b.ready(b.start(cfg))
+	b.produce(records...)
+	b.drain(i, "signals.raw")
+	must(b.t, i.stop())
+	return i
+}
+
 func header(r *kgo.Record, name string) string {
 	for _, h := range r.Headers {
 		if h.Key == name {

@@ -167,13 +167,8 @@ func (w *worker) adjustOffsets(ctx context.Context, offsets map[string]map[int32
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	committed := map[taskID]bool{}
-	for topic, partitions := range offsets {
-		for partition, offset := range partitions {
-			committed[taskID{topic, partition}] = offset.EpochOffset().Offset >= 0
-		}
-	}
-	if err := w.resolveStarts(ctx, offsets); err != nil {
+	uncommitted, err := w.resolveStarts(ctx, offsets)
+	if err != nil {
 		w.log.Warn("offsets of newly assigned partitions cannot be resolved, trying again", "error", err)
 		return nil, err
 	}
@@ -192,7 +187,7 @@ func (w *worker) adjustOffsets(ctx context.Context, offsets map[string]map[int32
 		for topic, partitions := range offsets {
 			for partition, offset := range partitions {
 				id := taskID{topic, partition}
-				inbox = append(inbox, assignment{id, offset.EpochOffset().Offset, committed[id]})
+				inbox = append(inbox, assignment{id, offset.EpochOffset().Offset, !uncommitted[id]})
 				pause[topic] = append(pause[topic], partition)
 			}
 		}
@@ -208,8 +203,9 @@ func (w *worker) adjustOffsets(ctx context.Context, offsets map[string]map[int32
 // for: the one the manifest pinned for a topic that came in with
 // ONCEBUS_START=latest, else the partition's beginning. A partition added to a
 // topic in use starts at its beginning in any case, or the events before its
-// discovery would be lost.
-func (w *worker) resolveStarts(ctx context.Context, offsets map[string]map[int32]kgo.Offset) error {
+// discovery would be lost. It returns which partitions these were.
+func (w *worker) resolveStarts(ctx context.Context, offsets map[string]map[int32]kgo.Offset) (uncommitted map[taskID]bool, err error) {
+	uncommitted = map[taskID]bool{}
 	for topic, partitions := range offsets {
 		var listed kadm.ListedOffsets
 		for partition, offset := range partitions {
@@ -217,19 +213,19 @@ func (w *worker) resolveStarts(ctx context.Context, offsets map[string]map[int32
 				continue
 			}
 			if listed == nil {
-				var err error
 				if listed, err = w.p.admin.ListStartOffsets(ctx, topic); err != nil {
-					return fmt.Errorf("list the start of %s: %w", topic, err)
+					return nil, fmt.Errorf("list the start of %s: %w", topic, err)
 				}
 			}
 			o, ok := listed.Lookup(topic, partition)
 			if !ok || o.Err != nil {
-				return fmt.Errorf("list the start of %s/%d: %w", topic, partition, cmp.Or(o.Err, error(kerr.UnknownTopicOrPartition)))
+				return nil, fmt.Errorf("list the start of %s/%d: %w", topic, partition, cmp.Or(o.Err, error(kerr.UnknownTopicOrPartition)))
 			}
 			partitions[partition] = kgo.NewOffset().At(max(o.Offset, w.p.rt.manifest.start(topic, partition)))
+			uncommitted[taskID{topic, partition}] = true
 		}
 	}
-	return nil
+	return uncommitted, nil
 }
 
 func describeOffsets(offsets map[string]map[int32]kgo.Offset) string {

@@ -51,10 +51,7 @@ func TestCrashLoopGuard(t *testing.T) {
 	b := newBench(t, benchRoutes)
 	cfg := b.config("one")
 	cfg.RebuildsPerHour = 2
-	i := b.ready(b.start(cfg))
-	b.produce(batch("a", 40)...)
-	b.drain(i, "signals.raw")
-	must(t, i.stop())
+	i := b.lived(cfg, batch("a", 40)...)
 	harm := func() {
 		must(t, os.WriteFile(filepath.Join(i.storeDir(taskID{"app-repartition", 0}), "MANIFEST"), []byte("x"), 0o600))
 	}
@@ -89,10 +86,7 @@ func TestHostStopsAreNotCounted(t *testing.T) {
 	b := newBench(t, benchRoutes)
 	cfg := b.config("one")
 	cfg.RebuildsPerHour = 1
-	i := b.ready(b.start(cfg))
-	b.produce(batch("a", 40)...)
-	b.drain(i, "signals.raw")
-	must(t, i.stop())
+	i := b.lived(cfg, batch("a", 40)...)
 	for n := range 3 {
 		b.stopHost(i, fmt.Sprint("another boot ", n))
 		i = b.ready(b.start(cfg))

@@ -19,11 +19,8 @@ import (
 func TestDeletedUnreadRecordsStopTheProcess(t *testing.T) {
 	b := newBench(t, benchRoutes)
 	cfg := b.config("one")
-	i := b.ready(b.start(cfg))
 	records, _ := traffic(50)
-	b.produce(records...)
-	b.drain(i, "signals.raw")
-	must(t, i.stop())
+	b.lived(cfg, records...)
 
 	out := len(b.read("signals.unique"))
 	more, _ := traffic(100)
@@ -32,7 +29,7 @@ func TestDeletedUnreadRecordsStopTheProcess(t *testing.T) {
 	must(t, err)
 	_, err = b.admin.DeleteRecords(t.Context(), ends.Offsets())
 	must(t, err)
-	i = b.start(cfg)
+	i := b.start(cfg)
 	b.wait("the process to stop, or to go on behind the gap", func() bool {
 		b.produce(signal("behind the gap", 0, testTime), signal("behind the gap", 1, testTime), signal("behind the gap", 2, testTime), signal("behind the gap", 3, testTime))
 		select {
@@ -135,18 +132,12 @@ func TestStoreOutOfStepWithTheChangelog(t *testing.T) {
 			t.Parallel()
 			b := newBench(t, benchRoutes)
 			cfg := b.config("one")
-			i := b.ready(b.start(cfg))
 			records, _ := traffic(50)
-			b.produce(records...)
-			b.drain(i, "signals.raw")
-			must(t, i.stop())
+			b.lived(cfg, records...)
 			old := t.TempDir()
 			must(t, os.CopyFS(old, os.DirFS(cfg.StateDir)))
-			i = b.ready(b.start(cfg))
 			records, sent := traffic(100)
-			b.produce(records...)
-			b.drain(i, "signals.raw")
-			must(t, i.stop())
+			i := b.lived(cfg, records...)
 
 			part(b, i, old)
 			i = b.ready(b.start(cfg))
@@ -201,18 +192,15 @@ func TestFirstTransactionAbortsAboveTheLogStart(t *testing.T) {
 func TestEmptiedChangelogWithoutLocalStateIsRefused(t *testing.T) {
 	b := newBench(t, benchRoutes)
 	cfg := b.config("one")
-	i := b.ready(b.start(cfg))
 	records, sent := traffic(50)
-	b.produce(records...)
-	b.drain(i, "signals.raw")
-	must(t, i.stop())
+	b.lived(cfg, records...)
 	must(t, os.RemoveAll(cfg.StateDir))
 	ends, err := b.admin.ListEndOffsets(t.Context(), "app-repartition-changelog")
 	must(t, err)
 	_, err = b.admin.DeleteRecords(t.Context(), ends.Offsets())
 	must(t, err)
 
-	i = b.start(cfg)
+	i := b.start(cfg)
 	<-i.done
 	if classify(i.err) != actStop || !strings.Contains(fmt.Sprint(i.err), "delete the offsets of group app-dedup for app-repartition") {
 		t.Fatalf("it ended with %v", i.err)

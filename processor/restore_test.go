@@ -53,11 +53,8 @@ func TestDamagedStateIsSetAsideAndRebuilt(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t, benchRoutes)
 			cfg := b.config("one")
-			i := b.ready(b.start(cfg))
 			records, sent := traffic(100)
-			b.produce(records...)
-			b.drain(i, "signals.raw")
-			must(t, i.stop())
+			i := b.lived(cfg, records...)
 			c.harm(t, i.storeDir(taskID{"app-repartition", 0}))
 			i = b.ready(b.start(cfg))
 			if n := testutil.ToFloat64(i.metrics.quarantined); n != c.quarantined {
@@ -78,12 +75,9 @@ func TestDamagedStateIsSetAsideAndRebuilt(t *testing.T) {
 func TestCleanRestartReadsNothing(t *testing.T) {
 	b := newBench(t, benchRoutes)
 	cfg := b.config("one")
-	i := b.ready(b.start(cfg))
 	records, _ := traffic(100)
-	b.produce(records...)
-	b.drain(i, "signals.raw")
-	must(t, i.stop())
-	i = b.ready(b.start(cfg))
+	b.lived(cfg, records...)
+	i := b.ready(b.start(cfg))
 	if n := testutil.ToFloat64(i.metrics.restored); n != 0 {
 		t.Errorf("%v rows were read from the changelog", n)
 	}

@@ -57,10 +57,7 @@ func TestStalledRestoreNamesTheTransaction(t *testing.T) {
 func TestStateThatMayNotBeRead(t *testing.T) {
 	b := newBench(t, benchRoutes)
 	cfg := b.config("one")
-	i := b.ready(b.start(cfg))
-	b.produce(batch("a", 100)...)
-	b.drain(i, "signals.raw")
-	must(t, i.stop())
+	i := b.lived(cfg, batch("a", 100)...)
 	// A file where the directory belongs: not even root may open that.
 	dir := i.storeDir(taskID{"app-repartition", 1})
 	must(t, os.Rename(dir, dir+".away"))

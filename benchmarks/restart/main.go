@@ -73,11 +73,7 @@ func run(ctx context.Context, s settings) error {
 		return err
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
-	kafka := filepath.Join(dir, "kafka")
-	if err := os.Mkdir(kafka, 0o700); err != nil {
-		return err
-	}
-	broker, err := kafkatest.StartBroker(ctx, kafka, kafkatest.WithHeapMiB(1024))
+	broker, err := kafkatest.StartBroker(ctx, filepath.Join(dir, "kafka"), kafkatest.WithHeapMiB(1024))
 	if err != nil {
 		return err
 	}

@@ -44,7 +44,7 @@ type Cluster struct {
 	controller *Node // nil if the only broker is it
 }
 
-// StartCluster starts n brokers of Apache Kafka with their data and logs below dir, which must exist, and returns once clients
+// StartCluster starts n brokers of Apache Kafka with their data and logs below dir, which is made if need be, and returns once clients
 // can use groups and transactions. With three brokers or more internal topics and topics that do not say otherwise have three
 // replicas, two of which must be in sync for a write. The caller calls [Cluster.Close]; dir stays. On a machine without Java or
 // the jars the error is [ErrUnavailable]; otherwise it carries the end of the log of the node that failed.

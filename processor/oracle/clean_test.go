@@ -27,26 +27,6 @@ func TestCleanHistory(t *testing.T) {
 	}
 }
 
-// acquit checks that something that looks like a fault and is none passes.
-func acquit(t *testing.T, plants []plant) {
-	t.Helper()
-	for _, p := range plants {
-		t.Run(p.name, func(t *testing.T) {
-			w := story()
-			if p.world != nil {
-				p.world(w)
-			}
-			h := w.end()
-			if p.seen != nil {
-				p.seen(h)
-			}
-			if report, violations := Check(w.cfg, h); len(violations) > 0 {
-				t.Errorf("convicted by %v; %v", ids(t, violations), report)
-			}
-		})
-	}
-}
-
 // compact removes from the final changelog what has a newer record of its key.
 func compact(h *History) {
 	rows := h.Final["app-repartition-changelog"]
