@@ -8,6 +8,7 @@ import (
 	"net"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -75,6 +76,29 @@ func TestFailedProduceAbortsTheTransaction(t *testing.T) {
 			if abortedRoute+abortedDedup == 0 {
 				t.Error("no transaction was aborted")
 			}
+			assertOnce(t, b.read("signals.unique"), sent)
+			b.assertWhole(i)
+		})
+	}
+}
+
+// TestUnfinishedFlushCostsTheClient keeps a partition from taking records for longer than a transaction may last. The client's own
+// patience has no end, and once it was seen to wait with nothing under way (simulation, seed 77): after the transaction's time it is
+// given up, and the next one does the work, once.
+func TestUnfinishedFlushCostsTheClient(t *testing.T) {
+	for topic, stage := range map[string]string{"signals.unique": stageDedup, "app-repartition-changelog": stageDedup, "app-repartition": stageRoute} {
+		t.Run(topic, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t, benchRoutes)
+			cfg := b.config("one")
+			cfg.CommitInterval, cfg.TransactionTimeout = 20*time.Millisecond, time.Second
+			i := b.ready(b.start(cfg))
+			fault := b.cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: topic, Err: kerr.NotLeaderForPartition, Count: -1})
+			records, sent := traffic(200)
+			b.produce(records...)
+			b.wait("the client is given up", func() bool { return testutil.ToFloat64(i.metrics.rebuilt.WithLabelValues(stage)) > 0 })
+			fault.Remove()
+			b.drain(i, "signals.raw")
 			assertOnce(t, b.read("signals.unique"), sent)
 			b.assertWhole(i)
 		})

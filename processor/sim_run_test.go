@@ -153,12 +153,7 @@ func (s *sim) keep(kind string, b []byte) {
 
 func (s *sim) run() {
 	// A test that fails in the middle has to end, too.
-	defer func() {
-		for _, l := range s.lives {
-			l.net.mend()
-			s.doom(l)
-		}
-	}()
+	defer s.endAll()
 	first := s.launch(0, s.newDir())
 	s.slots[0] = first
 	s.ready(first.instance)
@@ -170,6 +165,26 @@ func (s *sim) run() {
 	h.Stores = s.readStores()
 	s.check(h)
 	s.report()
+}
+
+// endAll lets every instance stop. One that cannot would keep the seed, and virtual time, running for ever: then the process ends here,
+// and shows what every goroutine waits for.
+func (s *sim) endAll() {
+	for _, l := range s.lives {
+		l.net.mend()
+		s.doom(l)
+	}
+	deadline := time.NewTimer(stopMax)
+	defer deadline.Stop()
+	for _, l := range s.lives {
+		select {
+		case <-l.done:
+		case <-deadline.C:
+			s.t.Fail()
+			s.keepLog()
+			panic(fmt.Sprintf("seed %d: slot %d has not stopped", s.seed, l.slot))
+		}
+	}
 }
 
 // faultsAndTraffic runs episodes of both, with quiet stretches in between.

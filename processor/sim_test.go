@@ -152,7 +152,7 @@ func simProcess(seed int, hours float64) (simReport, string) {
 	file := filepath.Join(dir, "report.json")
 	cmd := exec.Command(os.Args[0], "-test.run=^TestSim$", "-test.timeout=0", "-test.v")
 	cmd.Env = append(os.Environ(), "ONCEBUS_SIM_LOG="+simLogDir(), fmt.Sprint("ONCEBUS_SIM_SEED=", seed), fmt.Sprint("ONCEBUS_SIM_HOURS=", hours), "ONCEBUS_SIM_REPORT="+file,
-		"TMPDIR="+dir, "GOGC="+cmp.Or(os.Getenv("GOGC"), "400"), "GOMAXPROCS="+cmp.Or(os.Getenv("GOMAXPROCS"), "1"))
+		"TMPDIR="+dir, "GOTRACEBACK=all", "GOGC="+cmp.Or(os.Getenv("GOGC"), "400"), "GOMAXPROCS="+cmp.Or(os.Getenv("GOMAXPROCS"), "1"))
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	runErr := cmd.Run()

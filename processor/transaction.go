@@ -15,14 +15,18 @@ import (
 
 // transact runs one transaction over the fetches and all that comes until
 // the commit interval is over.
-func (w *worker) transact(ctx context.Context, fetches kgo.Fetches) error {
+func (w *worker) transact(ctx context.Context, fetches kgo.Fetches) (err error) {
 	failpoint.Hit(failpoint.AfterPoll)
 	if err := w.session.Begin(); err != nil {
 		// The records in hand were polled and will not come again, unless a new
 		// client begins where the group is.
 		return fmt.Errorf("begin a transaction: %w", asRebuild(err))
 	}
-	defer w.emitter.reset()
+	defer func() {
+		if !errors.Is(err, errNotFlushed) {
+			w.emitter.reset()
+		}
+	}()
 	deadline := time.Now().Add(w.p.cfg.CommitInterval)
 	for records := 0; ; {
 		if err := w.process(fetches); err != nil {
@@ -107,8 +111,11 @@ func (w *worker) end() error {
 		w.tasks.seal(w.emitter)
 	}
 	failpoint.Hit(failpoint.BeforeFlush)
-	if err := w.client.Flush(context.Background()); err != nil {
-		return w.abort(fmt.Errorf("flush: %w", err))
+	flushCtx, flushed := context.WithTimeout(context.Background(), w.p.cfg.TransactionTimeout)
+	defer flushed()
+	if err := w.client.Flush(flushCtx); err != nil {
+		w.unknown.Inc()
+		return asRebuild(fmt.Errorf("%w within %v", errNotFlushed, w.p.cfg.TransactionTimeout))
 	}
 	failpoint.Hit(failpoint.AfterFlush)
 	// The session would commit what could be produced (A4).
@@ -192,10 +199,15 @@ func (w *worker) openGate() {
 
 // abort ends the transaction for a reason of our own, which it returns.
 func (w *worker) abort(reason error) error {
-	_, err := w.session.End(context.Background(), kgo.TryAbort)
+	ctx, cancel := context.WithTimeout(context.Background(), w.p.cfg.TransactionTimeout)
+	defer cancel()
+	_, err := w.session.End(ctx, kgo.TryAbort)
 	w.clearRebalanced()
 	if err != nil {
 		w.unknown.Inc()
+		if ctx.Err() != nil {
+			err = fmt.Errorf("%w: %w", errNotFlushed, err)
+		}
 		return fmt.Errorf("abort the transaction: %w (because of: %w)", asRebuild(err), reason)
 	}
 	w.aborted.Inc()
@@ -219,6 +231,12 @@ func (w *worker) clearRebalanced() {
 // errUnsettled marks an End that failed: whatever the code says, the client
 // must go (invariant 3).
 var errUnsettled = errors.New("outcome unknown")
+
+// errNotFlushed marks a client that could not deliver what it was given before
+// the broker aborts the transaction on its own: it is given up, with records
+// that it may still read. Without this limit a partition that takes nothing
+// would hold up all others of the worker.
+var errNotFlushed = errors.New("the brokers have not taken all records of the transaction")
 
 // asRebuild keeps an error of End from being taken for a lesser one.
 func asRebuild(err error) error {

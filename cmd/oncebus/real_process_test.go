@@ -102,7 +102,7 @@ func (w *world) start(instance string, settings ...string) *service {
 		if text := s.log.text(); strings.Contains(text, "DATA RACE") {
 			w.t.Errorf("process %s has a data race:\n%s", s.name, text)
 		} else if w.t.Failed() {
-			w.t.Logf("end of the log of process %s:\n%s", s.name, lastLines(text, 60))
+			w.t.Logf("log of process %s:\n%s\nits complaints:\n%s", s.name, lastLines(text, 30), lastLines(complaints(text), 20))
 		}
 	})
 	s.addr = s.await("http listening")["addr"].(string)
@@ -354,6 +354,17 @@ func (l *jsonLog) text() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.raw.String()
+}
+
+// complaints are a log's lines of level WARN and above, which may stand long before its end.
+func complaints(text string) string {
+	var b strings.Builder
+	for line := range strings.Lines(text) {
+		if strings.Contains(line, `"level":"WARN"`) || strings.Contains(line, `"level":"ERROR"`) {
+			b.WriteString(line)
+		}
+	}
+	return b.String()
 }
 
 func lastLines(text string, n int) string {
