@@ -226,6 +226,9 @@ func (r *report) writeHead(b *strings.Builder) {
 	for _, v := range r.Violated[:min(len(r.Violated), 20)] {
 		fmt.Fprintf(b, "- VIOLATION %s: %s\n", v.Promise, v.Message)
 	}
+	if len(r.Violated) > 0 {
+		b.WriteString("\n")
+	}
 }
 
 func (r *report) writeScenarios(b *strings.Builder) {
