@@ -9,7 +9,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// payload is one record's JSON, read once: a single pass checks the whole
+// payload is one record's JSON, read once: a pass checks the whole
 // document — grammar, UTF-8, surrogates, duplicate names, at most 10,000 levels
 // — and keeps where the wanted paths of the topic's routes are.
 type payload struct {
@@ -18,6 +18,7 @@ type payload struct {
 	value  []byte
 	found  [][]byte // by slot: the raw value, aliasing the record; nil: absent
 
+	scan    scan // the quick pass
 	decoder jsontext.Decoder
 	reader  bytes.Buffer
 	name    []byte // scratch for a member name with escapes
@@ -55,23 +56,36 @@ func (p *payload) read(tree *pathNode) bool {
 		p.broken = "empty where the route reads JSON"
 		return false
 	}
-	// The decoder reads a bytes.Buffer in place: no copy, and it never writes to it.
-	p.reader = *bytes.NewBuffer(p.value)
-	p.decoder.Reset(&p.reader)
-	err := p.walk(tree)
-	if errors.Is(err, io.EOF) {
-		err = errors.New("no value")
-	} else if err == nil {
-		if _, err = p.decoder.ReadToken(); errors.Is(err, io.EOF) {
-			p.state = payloadRead
-			return true
-		}
-		if err == nil {
-			err = errors.New("more than one value")
-		}
+	p.scan.b, p.scan.found = p.value, p.found
+	if p.scan.document(tree) {
+		p.state = payloadRead
+		return true
+	}
+	err := p.decode(tree)
+	if err == nil {
+		p.state = payloadRead
+		return true
 	}
 	p.broken = shorten("not valid JSON: " + strings.TrimPrefix(err.Error(), "jsontext: "))
 	return false
+}
+
+// decode is the thorough pass, for what the quick one is not sure of.
+func (p *payload) decode(tree *pathNode) error {
+	// The decoder reads a bytes.Buffer in place: no copy, and it never writes to it.
+	p.reader = *bytes.NewBuffer(p.value)
+	p.decoder.Reset(&p.reader)
+	if err := p.walk(tree); errors.Is(err, io.EOF) {
+		return errors.New("no value")
+	} else if err != nil {
+		return err
+	}
+	if _, err := p.decoder.ReadToken(); err == nil {
+		return errors.New("more than one value")
+	} else if !errors.Is(err, io.EOF) {
+		return err
+	}
+	return nil
 }
 
 // walk reads one value and keeps what node wants of it. It recurses along
