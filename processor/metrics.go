@@ -39,6 +39,7 @@ type metrics struct {
 	skipped      prometheus.Counter
 	rebuilt      *prometheus.CounterVec
 	fenced       *prometheus.CounterVec
+	rejoined     *prometheus.CounterVec
 	quarantined  prometheus.Counter
 	purged       prometheus.Counter
 	brokerUp     prometheus.Gauge
@@ -47,6 +48,10 @@ type metrics struct {
 	oversize     *prometheus.CounterVec
 	stalled      *prometheus.GaugeVec
 	byVerdict    [][]prometheus.Counter // [route index][verdict]
+}
+
+func perStage(name, help string) *prometheus.CounterVec {
+	return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, []string{"stage"})
 }
 
 func newMetrics(reg prometheus.Registerer, routes *dedup.Routes) *metrics {
@@ -78,10 +83,11 @@ func newMetrics(reg prometheus.Registerer, routes *dedup.Routes) *metrics {
 			Buckets: prometheus.ExponentialBuckets(0.001, 4, 10)}),
 		skipped: prometheus.NewCounter(prometheus.CounterOpts{Name: "oncebus_skipped_records_total",
 			Help: "Records below a checkpoint that were read again and passed over; not duplicates."}),
-		rebuilt: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "oncebus_clients_rebuilt_total",
-			Help: "Clients replaced after an error that left their state in doubt, by stage."}, []string{"stage"}),
-		fenced: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "oncebus_fenced_total",
-			Help: "Times another process with the same ONCEBUS_INSTANCE_ID took a worker's place in its group, by stage. Should stay 0."}, []string{"stage"}),
+		rebuilt: perStage("oncebus_clients_rebuilt_total",
+			"Clients replaced after an error that left their state in doubt, by stage."),
+		fenced: perStage("oncebus_fenced_total",
+			"Times another process with the same ONCEBUS_INSTANCE_ID took a worker's place in its group, by stage. Should stay 0."),
+		rejoined: perStage("oncebus_rejoins_total", "Times this process joined its group again because a partition had no owner, by stage."),
 		quarantined: prometheus.NewCounter(prometheus.CounterOpts{Name: "oncebus_quarantined_stores_total",
 			Help: "Local stores set aside as corrupt, foreign or out of step, and rebuilt from the changelog. Each deserves a look."}),
 		purged: prometheus.NewCounter(prometheus.CounterOpts{Name: "oncebus_purged_records_total",
@@ -98,7 +104,7 @@ func newMetrics(reg prometheus.Registerer, routes *dedup.Routes) *metrics {
 			Help: "1 while a restore has read nothing for a minute; the log and /readyz name the open transaction it waits for."}, taskLabels),
 	}
 	reg.MustRegister(m.events, m.transactions, m.commit, m.keySeconds, m.checkSeconds, m.lag, m.tasks, m.restored,
-		m.restoreLeft, m.restoreTime, m.skipped, m.rebuilt, m.fenced, m.quarantined, m.purged, m.brokerUp, m.diskFree, m.diskPaused, m.oversize, m.stalled)
+		m.restoreLeft, m.restoreTime, m.skipped, m.rebuilt, m.fenced, m.rejoined, m.quarantined, m.purged, m.brokerUp, m.diskFree, m.diskPaused, m.oversize, m.stalled)
 	for _, r := range routes.Routes {
 		var counters []prometheus.Counter
 		for _, v := range dedup.Verdicts {
@@ -109,6 +115,7 @@ func newMetrics(reg prometheus.Registerer, routes *dedup.Routes) *metrics {
 	for _, stage := range []string{stageRoute, stageDedup} {
 		m.commit.WithLabelValues(stage)
 		m.rebuilt.WithLabelValues(stage)
+		m.rejoined.WithLabelValues(stage)
 		m.fenced.WithLabelValues(stage)
 		for _, outcome := range []string{outcomeCommitted, outcomeAborted, outcomeUnknown} {
 			m.transactions.WithLabelValues(stage, outcome)

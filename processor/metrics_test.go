@@ -44,6 +44,8 @@ func TestMetricsTellWhatHappened(t *testing.T) {
 		`oncebus_transactions_total{outcome="unknown",stage="dedup"}`: 0,
 		`oncebus_clients_rebuilt_total{stage="route"}`:                0,
 		`oncebus_clients_rebuilt_total{stage="dedup"}`:                0,
+		`oncebus_rejoins_total{stage="route"}`:                        0,
+		`oncebus_rejoins_total{stage="dedup"}`:                        0,
 		`oncebus_tasks{state="running"}`:                              1,
 		`oncebus_tasks{state="restoring"}`:                            0,
 		`oncebus_tasks{state="created"}`:                              0,

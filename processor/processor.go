@@ -30,19 +30,21 @@ const (
 
 // Processor runs the two stages of one process.
 type Processor struct {
-	cfg         Config
-	routes      *dedup.Routes
-	log         *slog.Logger
-	metrics     *metrics
-	host        *state.Host
-	dirs        *dirLeases
-	disk        *diskGuard
-	rebuilds    *rebuildGuard
-	stallAfter  time.Duration // stallAfter; tests have less time
-	redact      *redactor
-	patience    time.Duration // with refused credentials, while running
-	refused     chan error    // a refusal that lasted longer
-	baseOptions []kgo.Opt
+	cfg        Config
+	routes     *dedup.Routes
+	log        *slog.Logger
+	metrics    *metrics
+	host       *state.Host
+	dirs       *dirLeases
+	disk       *diskGuard
+	rebuilds   *rebuildGuard
+	stallAfter time.Duration // stallAfter; tests have less time
+	// ownersInterval is ownersInterval; tests have less time.
+	ownersInterval time.Duration
+	redact         *redactor
+	patience       time.Duration // with refused credentials, while running
+	refused        chan error    // a refusal that lasted longer
+	baseOptions    []kgo.Opt
 
 	client *kgo.Client // for everything that is not a worker's
 	admin  *kadm.Client
@@ -81,7 +83,7 @@ func New(cfg Config, routes *dedup.Routes, reg prometheus.Registerer, log *slog.
 		patience: credentialsPatience, refused: make(chan error, 1),
 		baseOptions: append(append(opts, kgo.WithLogger(clientLogger{log}), kgo.MetadataMinAge(metadataMinAge)), extra...),
 	}
-	p.stallAfter = stallAfter
+	p.stallAfter, p.ownersInterval = stallAfter, ownersInterval
 	p.disk = newDiskGuard(cfg, host, p.metrics, log)
 	p.rebuilds = &rebuildGuard{dir: filepath.Join(cfg.StateDir, cfg.AppID), max: cfg.RebuildsPerHour}
 	return p, nil
@@ -127,6 +129,7 @@ func (p *Processor) run(ctx context.Context) error {
 		}
 		return err
 	}
+	helpers.Go(func() { newOwnerWatch(p).run(background) })
 	if p.rt.topology.repartition != "" {
 		helpers.Go(func() { newPurger(p).run(background) })
 	}

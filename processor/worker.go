@@ -61,6 +61,7 @@ type worker struct {
 	tasks        *taskSet // of the dedup stage, else nil
 	// holding says that fetching is paused because the disk is filling.
 	holding atomic.Bool
+	rejoin  atomic.Bool // the group is to assign again
 	// oversize has the batches that the client stopped at and that were not
 	// yet passed in a committed transaction.
 	oversize map[taskID]*kgo.ErrDecompressTooLarge
@@ -161,6 +162,9 @@ func (w *worker) live(ctx context.Context) error {
 	for ctx.Err() == nil {
 		if _, lost := w.announcements(); lost {
 			return errOversize
+		}
+		if w.rejoin.Swap(false) {
+			w.client.ForceRebalance()
 		}
 		w.holdFetching()
 		fetches := w.poll(ctx, idlePoll)

@@ -1,0 +1,90 @@
+package processor
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"time"
+)
+
+// ownersInterval is how often the groups are looked at. A partition that
+// nobody owns in two looks is missing an owner: between the two halves of a
+// cooperative rebalance a partition has none only as long as its old owner
+// takes to end a transaction.
+const ownersInterval = 5 * time.Second
+
+// An ownerWatch sees to it that every partition has an owner. In the first
+// half of a cooperative rebalance a partition that moves is given to nobody;
+// its old owner then joins again, which begins the second half. If that member
+// is replaced in between, by a new client under the same static name, the
+// coordinator answers the new one with the assignment as it is, without a
+// rebalance (KIP-345): the group is stable, and nobody reads the partition
+// until somebody joins or leaves (B12). A worker that joins again ends that.
+type ownerWatch struct {
+	p      *Processor
+	orphan map[string]map[taskID]bool // by stage, of the last look
+}
+
+func newOwnerWatch(p *Processor) *ownerWatch {
+	return &ownerWatch{p: p, orphan: map[string]map[taskID]bool{}}
+}
+
+func (o *ownerWatch) run(ctx context.Context) {
+	topics := map[string][]string{stageDedup: o.p.rt.topology.taskTopics()}
+	if routed := o.p.rt.topology.routed; len(routed) > 0 {
+		topics[stageRoute] = routed
+	}
+	for pause(ctx, o.p.ownersInterval) == nil {
+		for stage, topics := range topics {
+			if err := o.look(ctx, stage, topics); err != nil && ctx.Err() == nil {
+				o.p.log.Debug("who owns what cannot be found out", "stage", stage, "error", err)
+			}
+		}
+	}
+}
+
+// look compares what is assigned now with what was missing before.
+func (o *ownerWatch) look(ctx context.Context, stage string, topics []string) error {
+	before := o.orphan[stage]
+	o.orphan[stage] = nil
+	ctx, cancel := context.WithTimeout(ctx, o.p.ownersInterval)
+	defer cancel()
+	name := groupName(o.p.cfg.AppID, stage)
+	described, err := o.p.admin.DescribeGroups(ctx, name)
+	if err == nil {
+		err = described[name].Err
+	}
+	if err != nil {
+		return fmt.Errorf("describe group %s: %w", name, err)
+	}
+	group := described[name]
+	if group.State != "Stable" {
+		return nil
+	}
+	now := map[taskID]bool{}
+	for _, topic := range topics {
+		for partition := range o.p.rt.topology.topics[topic].partitions {
+			now[taskID{topic, partition}] = true
+		}
+	}
+	group.AssignedPartitions().Each(func(topic string, partition int32) { delete(now, taskID{topic, partition}) })
+	o.orphan[stage] = now
+	maps.DeleteFunc(before, func(id taskID, _ bool) bool { return !now[id] })
+	if len(before) == 0 {
+		return nil
+	}
+	for id := range before {
+		o.p.log.Warn("a partition has no owner although its group is stable: joining again, so that it is assigned", "stage", stage, "partition", id.String())
+	}
+	o.p.metrics.rejoined.WithLabelValues(stage).Inc()
+	o.orphan[stage] = nil // the group gets two looks of time again
+	// A leader may join again without a reason, others with what they own now
+	// (KIP-568): between them, the workers of a process make the group move.
+	for _, w := range o.p.workers {
+		if w.stage == stage {
+			w.rejoin.Store(true)
+			w.wake()
+		}
+	}
+	return nil
+}
