@@ -90,9 +90,20 @@ bench-state: ## the store at size: 10 million keys, beside a plain row per key (
 bench-restart: ## what a restart after kill -9 reads again, at 1 and at 10 million keys (minutes; needs Java and Maven)
 	$(GO) run ./benchmarks/restart -results benchmarks/results
 
+.PHONY: bench
+bench: bench-throughput bench-latency bench-scale ## throughput, latency and scale beside the limit and Kafka Streams (hours; needs a JDK and Maven)
+
 .PHONY: bench-throughput
-bench-throughput: ## oncebus beside a transactional passthrough on the same real broker (minutes; needs Java and Maven)
+bench-throughput: ## oncebus beside a transactional passthrough and Kafka Streams on the same real broker (minutes)
 	$(GO) run ./benchmarks/throughput -results benchmarks/results
+
+.PHONY: bench-latency
+bench-latency: ## latency from when an event is due to a read_committed reader, at three rates and commit intervals (an hour)
+	$(GO) run ./benchmarks/latency -results benchmarks/results
+
+.PHONY: bench-scale
+bench-scale: ## millions of live keys, workers, processes, partitions, rebalances, idle cost (an hour)
+	$(GO) run ./benchmarks/scale -results benchmarks/results
 
 # How the faults run: e.g. make faults DURATION=10m SEED=7 NODES=3 FAULTS=p1,b1 FAULT_INTERVAL=4s RESULTS=
 DURATION ?= 30m

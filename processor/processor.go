@@ -24,7 +24,7 @@ const (
 	// probeInterval is how often the processor asks whether a broker answers.
 	probeInterval = 2 * time.Second
 	// metadataMinAge is how soon a client may ask again who leads: franz-go's
-	// 2.5 s would be added to every move of a leader and every new topic.
+	// 5 s would be added to every move of a leader and every new topic.
 	metadataMinAge = 250 * time.Millisecond
 )
 

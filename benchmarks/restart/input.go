@@ -7,8 +7,9 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"oncebus/benchmarks/internal/bench"
 )
 
 const (
@@ -25,44 +26,15 @@ type input struct {
 	totals []int       // how many had been sent, beside ticks
 }
 
-func newInput(ctx context.Context, seeds []string, partitions int) (*input, error) {
-	client, err := kgo.NewClient(kgo.SeedBrokers(seeds...), kgo.DefaultProduceTopic(inputTopic), kgo.ProducerLinger(5*time.Millisecond), kgo.MaxBufferedRecords(100_000))
-	if err != nil {
+func newInput(ctx context.Context, broker *bench.Broker, partitions int) (*input, error) {
+	if err := broker.CreateTopics(ctx, partitions, inputTopic, app+"-output", app+"-dead"); err != nil {
 		return nil, err
 	}
-	if err := createTopics(ctx, kadm.NewClient(client), partitions); err != nil {
-		client.Close()
+	client, err := kgo.NewClient(kgo.SeedBrokers(broker.Seeds()...), kgo.DefaultProduceTopic(inputTopic), kgo.ProducerLinger(5*time.Millisecond), kgo.MaxBufferedRecords(100_000))
+	if err != nil {
 		return nil, err
 	}
 	return &input{client: client, start: time.Now().UnixMilli()}, nil
-}
-
-// createTopics creates the topics and waits until every client can see them.
-func createTopics(ctx context.Context, admin *kadm.Client, partitions int) error {
-	topics := []string{inputTopic, app + "-output", app + "-dead"}
-	resp, err := admin.CreateTopics(ctx, int32(partitions), 1, nil, topics...)
-	if err == nil {
-		err = resp.Error()
-	}
-	if err != nil {
-		return err
-	}
-	tick := time.NewTicker(100 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		listed, err := admin.ListTopics(ctx, topics...)
-		if err == nil {
-			err = listed.Error()
-		}
-		if err == nil {
-			return nil
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return fmt.Errorf("wait for the topics: %w", err)
-		}
-	}
 }
 
 func (in *input) close() { in.client.Close() }

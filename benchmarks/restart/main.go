@@ -14,15 +14,11 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/signal"
 	"path/filepath"
-	"runtime"
-	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
-	"oncebus/processor/kafkatest"
+	"oncebus/benchmarks/internal/bench"
 	"oncebus/state"
 )
 
@@ -43,6 +39,10 @@ func main() {
 		return
 	}
 	var s settings
+	bench.Main("restart", s.parse, func(ctx context.Context) error { return run(ctx, s) })
+}
+
+func (s *settings) parse() (err error) {
 	var keys string
 	flag.StringVar(&keys, "keys", "1000000,10000000", "numbers of keys to measure at, comma separated, rising")
 	flag.IntVar(&s.partitions, "partitions", 4, "partitions of the input, and tasks")
@@ -50,67 +50,50 @@ func main() {
 	flag.DurationVar(&s.traffic, "traffic", 90*time.Second, "how long that goes on; more than the flush age, so that the load is flushed")
 	flag.StringVar(&s.results, "results", "", "directory for the report; none is written if empty")
 	flag.Parse()
-	for _, text := range strings.Split(keys, ",") {
-		n, err := strconv.Atoi(text)
-		if err != nil {
-			fmt.Fprintf(os.Stderr, "restart: -keys: %q is no number\n", text)
-			os.Exit(2)
-		}
-		s.keys = append(s.keys, n)
-	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, s)
-	stop()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "restart:", err)
-		os.Exit(1)
-	}
+	s.keys, err = bench.Ints("keys", keys)
+	return err
 }
 
-func run(ctx context.Context, s settings) error {
-	dir, err := os.MkdirTemp("", "oncebus-restart-")
+func run(ctx context.Context, s settings) (err error) {
+	machine := bench.ThisMachine()
+	broker, err := bench.StartBroker(ctx, "restart")
 	if err != nil {
 		return err
 	}
-	defer func() { _ = os.RemoveAll(dir) }()
-	broker, err := kafkatest.StartBroker(ctx, filepath.Join(dir, "kafka"), kafkatest.WithHeapMiB(1024))
-	if err != nil {
-		return err
-	}
-	defer func() { _ = broker.Close() }()
-	input, err := newInput(ctx, broker.Seeds(), s.partitions)
+	defer func() { err = errors.Join(err, broker.Close()) }()
+	input, err := newInput(ctx, broker, s.partitions)
 	if err != nil {
 		return err
 	}
 	defer input.close()
 	var measured []measurement
 	for _, n := range s.keys {
-		m, err := measure(ctx, broker, input, s, n, filepath.Join(dir, "state"))
+		m, err := measure(ctx, broker, input, s, n, filepath.Join(broker.Dir, "state"))
 		if err != nil {
 			return fmt.Errorf("at %d keys: %w", n, err)
 		}
 		fmt.Fprintln(os.Stderr, m)
 		measured = append(measured, m)
 	}
-	return errors.Join(report(s, measured), judge(measured))
+	return errors.Join(report(s, machine, measured), judge(measured))
 }
 
 // measurement is one kill -9.
 type measurement struct {
-	keys      int           // committed before the kill
-	unflushed int           // rows in memory only, as the process last said
-	since     int           // rows since a flush was due, by the clock
-	read      int           // changelog records read at the restart
-	ready     time.Duration // from the start of the process to all tasks running
+	Keys      int           // committed before the kill
+	Unflushed int           // rows in memory only, as the process last said
+	Since     int           // rows since a flush was due, by the clock
+	Read      int           // changelog records read at the restart
+	Ready     time.Duration // from the start of the process to all tasks running, ns
 }
 
 func (m measurement) String() string {
-	return fmt.Sprintf("%d keys: %d rows in memory at the kill, %d changelog records read at the restart, ready after %v", m.keys, m.unflushed, m.read, m.ready.Round(time.Millisecond))
+	return fmt.Sprintf("%d keys: %d rows in memory at the kill, %d changelog records read at the restart, ready after %v", m.Keys, m.Unflushed, m.Read, m.Ready.Round(time.Millisecond))
 }
 
 // measure fills up to n keys, kills and starts again. The process goes on
 // with the state of the measurement before.
-func measure(ctx context.Context, broker *kafkatest.Broker, in *input, s settings, n int, stateDir string) (measurement, error) {
+func measure(ctx context.Context, broker *bench.Broker, in *input, s settings, n int, stateDir string) (measurement, error) {
 	c, err := startChild(ctx, broker.Seeds(), stateDir)
 	if err != nil {
 		return measurement{}, err
@@ -130,8 +113,8 @@ func measure(ctx context.Context, broker *kafkatest.Broker, in *input, s setting
 	if err := c.await(ctx, func(r reading) bool { return r.Committed >= in.sent }); err != nil {
 		return measurement{}, err
 	}
-	m := measurement{keys: in.sent, since: in.since(state.DefaultConfig().FlushAge)}
-	m.unflushed = c.last().Recent
+	m := measurement{Keys: in.sent, Since: in.since(state.DefaultConfig().FlushAge)}
+	m.Unflushed = c.last().Recent
 	if err := c.process.Kill(); err != nil {
 		return measurement{}, err
 	}
@@ -144,7 +127,7 @@ func measure(ctx context.Context, broker *kafkatest.Broker, in *input, s setting
 	if err := again.await(ctx, func(r reading) bool { return r.Ready }); err != nil {
 		return measurement{}, err
 	}
-	m.ready, m.read = time.Since(started), again.last().Restored
+	m.Ready, m.Read = time.Since(started), again.last().Restored
 	if wiped := again.last().Quarantined; wiped != 0 {
 		return m, fmt.Errorf("%d stores were set aside after a kill", wiped)
 	}
@@ -160,30 +143,26 @@ const checkpointsMax = 10 * 60 * 4 * 2
 func judge(measured []measurement) error {
 	var errs []error
 	for _, m := range measured {
-		if m.read > m.unflushed+checkpointsMax {
-			errs = append(errs, fmt.Errorf("%d keys: %d records read, but only %d rows were not flushed", m.keys, m.read, m.unflushed))
+		if m.Read > m.Unflushed+checkpointsMax {
+			errs = append(errs, fmt.Errorf("%d keys: %d records read, but only %d rows were not flushed", m.Keys, m.Read, m.Unflushed))
 		}
-		if m.unflushed == 0 {
-			errs = append(errs, fmt.Errorf("%d keys: nothing was in memory at the kill, so nothing is shown", m.keys))
+		if m.Unflushed == 0 {
+			errs = append(errs, fmt.Errorf("%d keys: nothing was in memory at the kill, so nothing is shown", m.Keys))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-func report(s settings, measured []measurement) error {
+func report(s settings, machine bench.Machine, measured []measurement) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "# Restart after kill -9, %s\n\n%d cores, %s/%s, %s, Apache Kafka on the same machine.\n\n    make bench-restart\n\n",
-		time.Now().Format(time.DateOnly), runtime.NumCPU(), runtime.GOOS, runtime.GOARCH, runtime.Version())
 	fmt.Fprintf(&b, "One process, %d tasks; %d new keys a second for %v between load and kill; flush age %v, at most %d rows a flush.\n\n",
 		s.partitions, s.rate, s.traffic, state.DefaultConfig().FlushAge, state.DefaultConfig().FlushRows)
 	b.WriteString("| keys | rows in memory at the kill | keys of the last flush age | changelog records read at the restart | start to ready |\n| ---: | ---: | ---: | ---: | ---: |\n")
 	for _, m := range measured {
-		fmt.Fprintf(&b, "| %d | %d | %d | %d | %v |\n", m.keys, m.unflushed, m.since, m.read, m.ready.Round(time.Millisecond))
+		fmt.Fprintf(&b, "| %d | %d | %d | %d | %v |\n", m.Keys, m.Unflushed, m.Since, m.Read, m.Ready.Round(time.Millisecond))
 	}
 	b.WriteString("\nWhat is read includes a checkpoint for each task and transaction.\n")
-	fmt.Print(b.String())
-	if s.results == "" {
-		return nil
-	}
-	return os.WriteFile(filepath.Join(s.results, "restart-"+time.Now().Format(time.DateOnly)+".md"), []byte(b.String()), 0o644)
+	text := machine.Head("Restart after kill -9", bench.Command("restart")) + b.String()
+	fmt.Print(text)
+	return machine.Write(s.results, "restart", measured, map[string][]byte{".md": []byte(text)})
 }

@@ -4,56 +4,92 @@ package main
 
 import (
 	"fmt"
-	"os"
-	"path/filepath"
-	"runtime"
+	"math"
 	"slices"
 	"strings"
 	"time"
+
+	"oncebus/benchmarks/internal/bench"
 )
 
-func median(values []float64) float64 {
-	slices.Sort(values)
-	return values[len(values)/2]
+// result is one contender at one number of workers.
+type result struct {
+	Contender string
+	Workers   int
+	Rounds    []measurement
+
+	contender contender
 }
 
-// report prints the table of medians and, if asked to, writes it to a file.
-func report(s settings, measured map[string][]measurement) error {
+// spread returns what the rounds say of one figure.
+func (r result) spread(figure func(measurement) float64) bench.Spread {
+	values := make([]float64, 0, len(r.Rounds))
+	for _, m := range r.Rounds {
+		values = append(values, figure(m))
+	}
+	return bench.SpreadOf(values)
+}
+
+func rate(m measurement) float64      { return m.Rate / 1e3 }
+func cpu(m measurement) float64       { return m.CPUMicros }
+func brokerCPU(m measurement) float64 { return m.BrokerCPUMicros }
+func memory(m measurement) float64    { return m.RSSMaxMiB }
+
+// report prints the table of medians and, if asked to, writes the files.
+func report(s settings, machine bench.Machine, command string, results []result) error {
+	text := table(s, results)
+	fmt.Print(text)
+	whole := struct {
+		Machine                            bench.Machine
+		Command                            string
+		Events, Copies, Partitions, WarmUp int
+		CommitInterval                     time.Duration // ns
+		Results                            []result
+	}{machine, command, s.events, s.copies, s.partitions, s.warmUp, s.commit, results}
+	return machine.Write(s.results, "throughput", whole, map[string][]byte{
+		".md":      []byte(machine.Head("Throughput", command) + text),
+		".svg":     chart(results, "Throughput: median of the rounds, lowest to highest", "k events/s", rate).SVG(),
+		"-cpu.svg": chart(results, "CPU time of the contender and the broker together, an event", "µs", func(m measurement) float64 { return m.CPUMicros + m.BrokerCPUMicros }).SVG(),
+	})
+}
+
+func table(s settings, results []result) string {
+	rates := map[string]float64{} // by contender and workers
+	key := func(name string, workers int) string { return fmt.Sprint(workers, name) }
+	for _, r := range results {
+		rates[key(r.Contender, r.Workers)] = r.spread(rate).Median
+	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "%d events of about 230 bytes, %d %% copies, %d partitions, %d worker(s) each, commit interval %v, medians of %d rounds.\n\n",
-		s.events, s.copies, s.partitions, s.workers, s.commit, s.rounds)
-	b.WriteString("| contender | k events/s | lowest, highest | CPU us an event | beside the passthrough | beside it with changelog |\n| --- | --- | --- | --- | --- | --- |\n")
-	rates := map[string]float64{}
-	for _, name := range contenders {
-		ms := measured[name]
-		if len(ms) == 0 {
-			continue
-		}
-		var rate, cpu []float64
-		for _, m := range ms {
-			rate, cpu = append(rate, m.rate), append(cpu, m.cpuMicros)
-		}
-		rates[name] = median(rate)
-		fmt.Fprintf(&b, "| %s | %.0f | %.0f, %.0f | %.2f | %s | %s |\n", name, rates[name]/1e3, slices.Min(rate)/1e3, slices.Max(rate)/1e3, median(cpu),
-			ratio(rates[name], rates[contenders[0]]), ratio(rates[name], rates[contenders[1]]))
+	fmt.Fprintf(&b, "%d events of about 230 bytes, %d %% copies, %d partitions, commit interval %v; medians of %d rounds, after the first %d %% of the work. "+
+		"Each output was read back and is right. Its limit is the passthrough with as many stages and a changelog; all ratios are at equal workers (threads, for Kafka Streams).\n\n",
+		s.events, s.copies, s.partitions, s.commit, s.rounds, s.warmUp)
+	b.WriteString("| contender | workers | k events/s | lowest, highest | beside the passthrough | beside its limit | times Streams key-value | CPU us an event | broker's CPU us an event | RSS max MiB |\n" +
+		"| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n")
+	for _, r := range results {
+		beside := func(name string) string { return bench.Ratio(r.spread(rate).Median, rates[key(name, r.Workers)]) }
+		fmt.Fprintf(&b, "| %s | %d | %.0f | %.0f, %.0f | %s | %s | %s | %.2f | %.2f | %.0f |\n", r.Contender, r.Workers,
+			r.spread(rate).Median, r.spread(rate).Low, r.spread(rate).High, beside(passthrough), beside(r.contender.limit), beside(streamsKeyValue),
+			r.spread(cpu).Median, r.spread(brokerCPU).Median, r.spread(memory).Median)
 	}
-	fmt.Print(b.String())
-	if s.results == "" {
-		return nil
-	}
-	head := fmt.Sprintf("# Throughput, %s\n\n%d cores, %s/%s, %s, Apache Kafka 4.3.1 on the same machine.\n\n    %s\n\n",
-		time.Now().Format(time.DateOnly), runtime.NumCPU(), runtime.GOOS, runtime.GOARCH, runtime.Version(),
-		fmt.Sprintf("go run ./benchmarks/throughput -events %d -rounds %d -workers %d -copies %d", s.events, s.rounds, s.workers, s.copies))
-	name := filepath.Join(s.results, "throughput-"+time.Now().Format(time.DateOnly)+".md")
-	if err := os.MkdirAll(s.results, 0o755); err != nil {
-		return err
-	}
-	return os.WriteFile(name, []byte(head+b.String()), 0o644)
+	return b.String()
 }
 
-func ratio(a, b float64) string {
-	if b == 0 {
-		return "-"
+// chart has a group of bars for each contender and a colour for each number of
+// workers.
+func chart(results []result, title, unit string, figure func(measurement) float64) bench.Chart {
+	c := bench.Chart{Title: title, Y: unit}
+	for _, r := range results {
+		name := fmt.Sprintf("%d worker(s)", r.Workers)
+		i := slices.IndexFunc(c.Series, func(s bench.Series) bool { return s.Name == name })
+		if i < 0 {
+			i = len(c.Series)
+			c.Series = append(c.Series, bench.Series{Name: name})
+		}
+		if !slices.Contains(c.Groups, r.Contender) {
+			c.Groups = append(c.Groups, r.Contender)
+		}
+		y := r.spread(figure)
+		c.Series[i].Points = append(c.Series[i].Points, bench.Point{X: math.NaN(), Y: y.Median, Low: y.Low, High: y.High})
 	}
-	return fmt.Sprintf("%.2f", a/b)
+	return c
 }

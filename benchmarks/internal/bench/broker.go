@@ -1,0 +1,131 @@
+//go:build unix
+
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+
+	"oncebus/processor/kafkatest"
+)
+
+// brokerHeapMiB is the broker's Java heap, that of Kafka's own start script.
+const brokerHeapMiB = 1024
+
+// Broker is an Apache Kafka broker for one run of a benchmark.
+type Broker struct {
+	*kafkatest.Broker
+
+	// Dir is the run's temporary directory, for the contenders' state too.
+	Dir string
+
+	pid int
+}
+
+// StartBroker starts a broker in a temporary directory named after the
+// benchmark; the caller calls Close.
+func StartBroker(ctx context.Context, name string) (*Broker, error) {
+	dir, err := os.MkdirTemp("", "oncebus-"+name+"-")
+	if err != nil {
+		return nil, err
+	}
+	b := &Broker{Dir: dir}
+	if b.Broker, err = kafkatest.StartBroker(ctx, filepath.Join(dir, "kafka"), kafkatest.WithHeapMiB(brokerHeapMiB)); err != nil {
+		return nil, errors.Join(err, os.RemoveAll(dir))
+	}
+	// The harness does not say which process the broker is, but the path of
+	// its settings is in its command line and in no other.
+	if b.pid, err = findProcess(filepath.Join(dir, "kafka", "server.properties")); err != nil {
+		return nil, errors.Join(err, b.Close())
+	}
+	return b, nil
+}
+
+// Close ends the broker and removes the run's directory.
+func (b *Broker) Close() error { return errors.Join(b.Broker.Close(), os.RemoveAll(b.Dir)) }
+
+// Usage is what the broker's process has cost so far.
+func (b *Broker) Usage() (Usage, error) { return usageOf(b.pid) }
+
+// CreateTopics creates the topics and waits until every client can see them.
+func (b *Broker) CreateTopics(ctx context.Context, partitions int, topics ...string) error {
+	resp, err := b.Admin().CreateTopics(ctx, int32(partitions), 1, nil, topics...)
+	if err == nil {
+		err = resp.Error()
+	}
+	if err != nil {
+		return fmt.Errorf("create %v: %w", topics, err)
+	}
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		listed, err := b.Admin().ListTopics(ctx, topics...)
+		if err == nil {
+			err = listed.Error()
+		}
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return fmt.Errorf("wait for %v: %w", topics, err)
+		}
+	}
+}
+
+// DeleteApp deletes all topics whose names begin with app and a dash: a
+// contender's own, and those it created.
+func (b *Broker) DeleteApp(ctx context.Context, app string) error {
+	listed, err := b.Admin().ListTopics(ctx)
+	if err != nil {
+		return err
+	}
+	listed.FilterInternal()
+	var topics []string
+	for _, topic := range listed.Names() {
+		if strings.HasPrefix(topic, app+"-") {
+			topics = append(topics, topic)
+		}
+	}
+	if len(topics) == 0 {
+		return nil
+	}
+	resp, err := b.Admin().DeleteTopics(ctx, topics...)
+	if err == nil {
+		err = resp.Error()
+	}
+	if err != nil {
+		return fmt.Errorf("delete %v: %w", topics, err)
+	}
+	return nil
+}
+
+// Ends returns the sum of the last stable offsets of a topic's partitions: its
+// committed records, and beside them the markers of transactions, one for each
+// partition a transaction wrote to.
+func (b *Broker) Ends(ctx context.Context, topic string) (sum int64, err error) {
+	ends, err := b.Admin().ListCommittedOffsets(ctx, topic)
+	if err == nil {
+		err = ends.Error()
+	}
+	ends.Each(func(o kadm.ListedOffset) { sum += o.Offset })
+	return sum, err
+}
+
+// Committed returns the sum of the offsets a group has committed in a topic:
+// for an Input, whose topic holds no transactions, the events that are done.
+func (b *Broker) Committed(ctx context.Context, group, topic string) (sum int64, err error) {
+	committed, err := b.Admin().FetchOffsets(ctx, group)
+	for _, at := range committed[topic] {
+		sum += max(0, at.At)
+	}
+	return sum, err
+}

@@ -1,0 +1,97 @@
+//go:build unix
+
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// Tally is what a read_committed consumer finds in a contender's output.
+type Tally struct {
+	Records  int // all
+	Distinct int // ids of the input among them
+	Foreign  int // records with a key that no event of the input has
+}
+
+// Check says what is wrong with the output of a contender that was given the
+// whole input: one that deduplicates has to put out each id once, another
+// every event.
+func (t Tally) Check(in Input, dedups bool) error {
+	records, distinct := in.Events, in.Distinct()
+	if dedups {
+		records = distinct
+	}
+	var errs []error
+	if t.Foreign != 0 {
+		errs = append(errs, fmt.Errorf("%d records are not of the input", t.Foreign))
+	}
+	if t.Distinct != distinct {
+		errs = append(errs, fmt.Errorf("%d of %d ids are missing", distinct-t.Distinct, distinct))
+	}
+	if t.Records != records {
+		errs = append(errs, fmt.Errorf("it holds %d records, %+d beside the %d it should", t.Records, t.Records-records, records))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("the output is wrong: %w", err)
+	}
+	return nil
+}
+
+// ReadTally reads a topic from its start to its present end.
+func ReadTally(ctx context.Context, seeds []string, topic string, in Input) (t Tally, err error) {
+	client, err := kgo.NewClient(kgo.SeedBrokers(seeds...), kgo.ConsumeTopics(topic), kgo.FetchIsolationLevel(kgo.ReadCommitted()),
+		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.KeepControlRecords(), kgo.FetchMaxWait(100*time.Millisecond))
+	if err != nil {
+		return t, err
+	}
+	defer client.Close()
+	ends, err := kadm.NewClient(client).ListCommittedOffsets(ctx, topic)
+	if err == nil {
+		err = ends.Error()
+	}
+	if err != nil {
+		return t, fmt.Errorf("find the end of %s: %w", topic, err)
+	}
+	open := map[int32]int64{} // partitions that are not at their end, and that end
+	ends.Each(func(o kadm.ListedOffset) {
+		if o.Offset > 0 {
+			open[o.Partition] = o.Offset
+		}
+	})
+	seen := make([]bool, in.Events)
+	for len(open) > 0 {
+		fetches := client.PollFetches(ctx)
+		if err := fetches.Err(); err != nil {
+			return t, fmt.Errorf("read %s: %w", topic, err)
+		}
+		fetches.EachRecord(func(r *kgo.Record) {
+			t.add(r, in, seen)
+			if r.Offset >= open[r.Partition]-1 { // a marker stands at the end, and is kept
+				delete(open, r.Partition)
+			}
+		})
+	}
+	return t, nil
+}
+
+// add counts a record; seen has a place for each id.
+func (t *Tally) add(r *kgo.Record, in Input, seen []bool) {
+	if r.Attrs.IsControl() {
+		return
+	}
+	t.Records++
+	at, ours := in.index(r.Key)
+	switch {
+	case !ours:
+		t.Foreign++
+	case !seen[at]:
+		seen[at] = true
+		t.Distinct++
+	}
+}

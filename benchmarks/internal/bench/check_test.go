@@ -1,0 +1,85 @@
+//go:build unix
+
+package bench
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// TestCheck shows an output without fault to the check, and each fault.
+func TestCheck(t *testing.T) {
+	in := Input{Events: 100_000, Copies: 10}
+	events, distinct := in.Events, in.Distinct()
+	for _, c := range []struct {
+		name   string
+		tally  Tally
+		dedups bool
+		want   string // in the error; none if empty
+	}{
+		{"each id once", Tally{Records: distinct, Distinct: distinct}, true, ""},
+		{"every event", Tally{Records: events, Distinct: distinct}, false, ""},
+		{"nothing", Tally{}, true, "ids are missing"},
+		{"a copy came through", Tally{Records: distinct + 1, Distinct: distinct}, true, "+1 beside"},
+		{"all copies came through", Tally{Records: events, Distinct: distinct}, true, "beside"},
+		{"one is lost", Tally{Records: distinct - 1, Distinct: distinct - 1}, true, "1 of"},
+		{"one is lost and one came twice", Tally{Records: distinct, Distinct: distinct - 1}, true, "1 of"},
+		{"one is not ours", Tally{Records: distinct, Distinct: distinct - 1, Foreign: 1}, true, "not of the input"},
+		{"the passthrough dropped copies", Tally{Records: distinct, Distinct: distinct}, false, "beside"},
+		{"the passthrough repeated one", Tally{Records: events + 1, Distinct: distinct}, false, "+1 beside"},
+	} {
+		err := c.tally.Check(in, c.dedups)
+		switch {
+		case c.want == "" && err != nil:
+			t.Errorf("%s: %v", c.name, err)
+		case c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)):
+			t.Errorf("%s: error %v, want one with %q", c.name, err, c.want)
+		}
+	}
+}
+
+// TestReadTally reads what a transactional contender left: committed and
+// aborted records, a repeated one, a foreign one, and a partition that is
+// empty.
+func TestReadTally(t *testing.T) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(3, "out"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cluster.Close()
+	client, err := kgo.NewClient(kgo.SeedBrokers(cluster.ListenAddrs()...), kgo.TransactionalID("t"), kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	in := Input{Topic: "out", Events: 1000, Copies: 10, Start: time.UnixMilli(0)}
+	transaction := func(commit bool, records ...*kgo.Record) {
+		t.Helper()
+		if err := client.BeginTransaction(); err != nil {
+			t.Fatal(err)
+		}
+		if err := client.ProduceSync(ctx, records...).FirstErr(); err != nil {
+			t.Fatal(err)
+		}
+		if err := client.EndTransaction(ctx, kgo.TransactionEndTry(commit)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for n := range 60 { // no copies among them
+		r := in.Record(n)
+		r.Partition = int32(n % 2)
+		transaction(n%3 != 0, r) // 20 of 60 are aborted
+	}
+	transaction(true, in.Record(1), &kgo.Record{Topic: "out", Key: []byte("trace-foreign"), Value: []byte("x")})
+	got, err := ReadTally(ctx, cluster.ListenAddrs(), "out", in)
+	if want := (Tally{Records: 42, Distinct: 40, Foreign: 1}); err != nil || got != want {
+		t.Errorf("the tally is %+v (%v), want %+v", got, err, want)
+	}
+}

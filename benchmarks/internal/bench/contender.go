@@ -1,0 +1,132 @@
+//go:build unix
+
+package bench
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"runtime/pprof"
+	"syscall"
+	"time"
+)
+
+// envTask holds the task of a contender's process.
+const envTask = "ONCEBUS_BENCH_TASK"
+
+// Task is what a contender is told. All contenders, also those that are not Go
+// code, read Input, write to Output and commit what they read of Input in the
+// group [Task.Group].
+type Task struct {
+	Role       Role
+	App        string // prefix of its groups, transactional ids and topics
+	Brokers    []string
+	Input      string
+	Partitions int           // of every topic
+	Workers    int           // of each stage; threads of Kafka Streams
+	Commit     time.Duration // commit interval
+	StateDir   string
+	Profile    string // file for a CPU profile; none if empty
+}
+
+// Role is a contender that is Go code. Routed means two stages, each a
+// transaction of its own, with a topic in between.
+type Role struct {
+	Oncebus   bool // else the passthrough
+	Routed    bool
+	Changelog bool // the passthrough writes a small record beside each event
+}
+
+// Window is for how long contenders remember an event: longer than any run.
+const Window = 24 * time.Hour
+
+// Output is the topic of what the contender puts out.
+func (t Task) Output() string { return t.App + "-output" }
+
+// Side is the topic of the passthrough's changelog, or of what oncebus
+// dead-letters.
+func (t Task) Side() string { return t.App + "-side" }
+
+// hop is the topic between the two stages of the passthrough.
+func (t Task) hop() string { return t.App + "-hop" }
+
+// The groups of the stages, which are oncebus's names for them.
+func (t Task) routeGroup() string { return t.App + "-route" }
+func (t Task) dedupGroup() string { return t.App + "-dedup" }
+
+// Group is the consumer group that reads Input.
+func (t Task) Group() string {
+	if t.Role.Routed {
+		return t.routeGroup()
+	}
+	return t.dedupGroup()
+}
+
+// Topics are those that have to exist before the contender starts.
+func (t Task) Topics() []string {
+	topics := []string{t.Output(), t.Side()}
+	if t.Role.Routed && !t.Role.Oncebus {
+		topics = append(topics, t.hop())
+	}
+	return topics
+}
+
+// Command is this program once more, as the contender of the task. SIGTERM
+// ends it.
+func (t Task) Command(ctx context.Context) (*exec.Cmd, error) {
+	exe, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	task, err := json.Marshal(t)
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.CommandContext(ctx, exe)
+	cmd.Env = append(os.Environ(), envTask+"="+string(task))
+	cmd.Stderr = os.Stderr
+	return cmd, nil
+}
+
+// ChildMain does nothing in a benchmark's own process. In one that
+// [Task.Command] started it is the contender and exits.
+func ChildMain() {
+	text, is := os.LookupEnv(envTask)
+	if !is {
+		return
+	}
+	var t Task
+	err := json.Unmarshal([]byte(text), &t)
+	if err == nil {
+		err = t.run()
+	}
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "%s: %v\n", t.App, err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+// run works until it is told to stop.
+func (t Task) run() error {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if t.Profile != "" {
+		f, err := os.Create(t.Profile)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = f.Close() }()
+		if err := pprof.StartCPUProfile(f); err != nil {
+			return err
+		}
+		defer pprof.StopCPUProfile()
+	}
+	if t.Role.Oncebus {
+		return t.oncebus(ctx)
+	}
+	return t.passthrough(ctx)
+}

@@ -1,0 +1,38 @@
+package bench
+
+import (
+	"fmt"
+	"math"
+	"slices"
+)
+
+// Spread is what several rounds measured.
+type Spread struct {
+	Median, Low, High float64
+}
+
+// SpreadOf returns the spread of at least one value.
+func SpreadOf(values []float64) Spread {
+	sorted := slices.Sorted(slices.Values(values))
+	return Spread{Median: Percentile(sorted, 50), Low: sorted[0], High: sorted[len(sorted)-1]}
+}
+
+// Percentile returns the value below which p percent of the sorted values are,
+// between two of them by their distance; NaN if there are none.
+func Percentile(sorted []float64, p float64) float64 {
+	if len(sorted) == 0 {
+		return math.NaN()
+	}
+	at := p / 100 * float64(len(sorted)-1)
+	below := int(at)
+	above := min(below+1, len(sorted)-1)
+	return sorted[below] + (at-float64(below))*(sorted[above]-sorted[below])
+}
+
+// Ratio is a / b for a table; a dash if b was not measured.
+func Ratio(a, b float64) string {
+	if b == 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%.2f", a/b)
+}

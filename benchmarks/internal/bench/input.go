@@ -1,0 +1,98 @@
+//go:build unix
+
+package bench
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// Input is a topic of trade signals of about 230 bytes, keyed and partitioned
+// by trace id, a share of them copies of earlier ones. The n-th event of an
+// Input is always the same.
+type Input struct {
+	Topic      string
+	Partitions int
+	Events     int
+	Copies     int       // percent, at most 50
+	First      int       // the lowest id; Inputs that share no ids start at different ones
+	Start      time.Time // event time of the first event
+}
+
+// Every block of copiesOf events begins with the copies. A copy is of the
+// event copyDistance before it, which is half a block off and so is no copy
+// itself, as long as copies are at most half.
+const (
+	copiesOf     = 100
+	copyDistance = 950
+	// eventsPerMilli is how fast event time goes.
+	eventsPerMilli = 1000
+)
+
+// isCopy says whether the n-th event is a copy.
+func (in Input) isCopy(n int) bool { return n%copiesOf < in.Copies && n >= copyDistance }
+
+// Record returns the n-th event, from 0.
+func (in Input) Record(n int) *kgo.Record {
+	id := in.First + n
+	if in.isCopy(n) {
+		id -= copyDistance
+	}
+	return &kgo.Record{
+		Topic: in.Topic, Key: fmt.Appendf(nil, "%s%012d", keyPrefix, id), Value: payload(id),
+		Timestamp: in.Start.Add(time.Duration(n/eventsPerMilli) * time.Millisecond),
+	}
+}
+
+// Distinct returns how many distinct ids there are among the events.
+func (in Input) Distinct() int {
+	// Blocks have the same number of copies, but for the first ones.
+	copies := in.Events/copiesOf*in.Copies + min(in.Events%copiesOf, in.Copies)
+	early := min(in.Events, copyDistance)
+	copies -= early/copiesOf*in.Copies + min(early%copiesOf, in.Copies)
+	return in.Events - copies
+}
+
+const keyPrefix = "trace-"
+
+// index returns the place of a record's id among the ids, from 0, or false for
+// a record that is not of this input.
+func (in Input) index(key []byte) (int, bool) {
+	if len(key) < len(keyPrefix) || string(key[:len(keyPrefix)]) != keyPrefix {
+		return 0, false
+	}
+	id, err := strconv.Atoi(string(key[len(keyPrefix):]))
+	return id - in.First, err == nil && id >= in.First && id < in.First+in.Events
+}
+
+func payload(id int) []byte {
+	return fmt.Appendf(nil, `{"traceId":"%s%012d","symbol":"BTCUSDT","exchange":"BINANCE","action":"buy","price":"%d.25","quantity":"0.50","strategy":"breakout-v3","interval":"15m","timestamp":"2026-11-20T10:00:00Z","comment":"close above band"}`,
+		keyPrefix, id, 40_000+id%1000)
+}
+
+// Generate creates the topic and fills it.
+func (in Input) Generate(ctx context.Context, b *Broker) error {
+	if in.Copies < 0 || in.Copies > copiesOf/2 {
+		return fmt.Errorf("generate the input: copies are %d percent, need 0 to %d", in.Copies, copiesOf/2)
+	}
+	if err := b.CreateTopics(ctx, in.Partitions, in.Topic); err != nil {
+		return err
+	}
+	client, err := kgo.NewClient(kgo.SeedBrokers(b.Seeds()...), kgo.ProducerLinger(5*time.Millisecond), kgo.MaxBufferedRecords(100_000))
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	promise := kgo.AbortingFirstErrPromise(client)
+	for n := range in.Events {
+		client.Produce(ctx, in.Record(n), promise.Promise())
+	}
+	if err := promise.Err(); err != nil {
+		return fmt.Errorf("generate the input: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,43 @@
+//go:build unix
+
+package bench
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"strconv"
+	"strings"
+	"syscall"
+)
+
+// Main is a benchmark's main: parse reads its flags, run works until it is
+// done or the context ends, by SIGINT or SIGTERM. Exit codes: 1 for an error
+// of run, 2 for one of parse. In a contender's process it is [ChildMain].
+func Main(name string, parse func() error, run func(ctx context.Context) error) {
+	ChildMain()
+	if err := parse(); err != nil {
+		fmt.Fprintf(os.Stderr, "%s: %v\n", name, err)
+		os.Exit(2)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx)
+	stop()
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "%s: %v\n", name, err)
+		os.Exit(1)
+	}
+}
+
+// Ints reads the value of a flag that is a list of numbers from 1.
+func Ints(name, text string) (list []int, err error) {
+	for part := range strings.SplitSeq(text, ",") {
+		n, err := strconv.Atoi(part)
+		if err != nil || n < 1 {
+			return nil, fmt.Errorf("-%s: %q is no number from 1; give one or several, separated by commas", name, part)
+		}
+		list = append(list, n)
+	}
+	return list, nil
+}

@@ -1,0 +1,43 @@
+//go:build unix
+
+package bench
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"oncebus/dedup"
+	"oncebus/processor"
+	"oncebus/state"
+)
+
+// oncebus runs the product with its own defaults, but for what a task says.
+func (t Task) oncebus(ctx context.Context) error {
+	routes, err := dedup.ParseRoutes("bench", fmt.Appendf(nil, `routes:
+  - name: signals
+    topics: [%s]
+    keyed: %v
+    key:
+      - field: traceId
+    window: %v
+    output: %s
+    dead_letter: %s
+`, t.Input, !t.Role.Routed, Window, t.Output(), t.Side()))
+	if err != nil {
+		return err
+	}
+	p, err := processor.New(processor.Config{
+		Brokers: t.Brokers, AppID: t.App, InstanceID: "bench", Partitions: int32(t.Partitions), ReplicationFactor: 1,
+		StateDir: t.StateDir, Workers: t.Workers, CommitInterval: t.Commit, Start: processor.StartEarliest,
+		SessionTimeout: 10 * time.Second, TransactionTimeout: transactionTimeout, StopTimeout: 20 * time.Second, State: state.DefaultConfig(),
+	}, routes, prometheus.NewRegistry(), slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})))
+	if err != nil {
+		return err
+	}
+	return p.Run(ctx)
+}

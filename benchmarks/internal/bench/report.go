@@ -1,0 +1,108 @@
+//go:build unix
+
+package bench
+
+import (
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"time"
+
+	"oncebus/processor/kafkatest"
+)
+
+// Machine says where and on what a benchmark ran.
+type Machine struct {
+	CPU       string
+	Cores     int
+	MemoryGiB float64
+	OS        string
+	Go        string
+	Kafka     string
+	FranzGo   string
+	// Load is the load average of a minute before the benchmark began: other
+	// work blurs rates, CPU for each event least.
+	Load string
+	Date string
+}
+
+// ThisMachine describes the machine; call it before the benchmark loads it.
+func ThisMachine() Machine {
+	m := Machine{
+		CPU: "unknown processor", Cores: runtime.NumCPU(), OS: runtime.GOOS + "/" + runtime.GOARCH,
+		Go: runtime.Version(), Kafka: kafkatest.KafkaVersion, FranzGo: "unknown", Load: "unknown", Date: time.Now().UTC().Format(time.DateOnly),
+	}
+	// Where /proc does not exist, the fields stay as they are.
+	if info, err := os.ReadFile("/proc/cpuinfo"); err == nil {
+		m.CPU = field(info, "model name")
+	}
+	if info, err := os.ReadFile("/proc/meminfo"); err == nil {
+		var kib float64
+		if _, err := fmt.Sscanf(field(info, "MemTotal"), "%f kB", &kib); err == nil {
+			m.MemoryGiB = kib / (1 << 20)
+		}
+	}
+	if load, err := os.ReadFile("/proc/loadavg"); err == nil {
+		m.Load, _, _ = strings.Cut(string(load), " ")
+	}
+	if info, ok := debug.ReadBuildInfo(); ok {
+		for _, dep := range info.Deps {
+			if dep.Path == "github.com/twmb/franz-go" {
+				m.FranzGo = dep.Version
+			}
+		}
+	}
+	return m
+}
+
+// Head is the begin of a report: title, machine, versions, command.
+func (m Machine) Head(title, command string) string {
+	return fmt.Sprintf("# %s, %s\n\n%s, %d cores, %.0f GiB, %s, %s, franz-go %s, Apache Kafka %s on the same machine; load average before the start %s.\n\n    %s\n\n",
+		title, m.Date, m.CPU, m.Cores, m.MemoryGiB, m.OS, m.Go, m.FranzGo, m.Kafka, m.Load, command)
+}
+
+// Command is the command line that repeats a benchmark, with the flags that
+// were set, but for those that only say where its files go: such paths are the
+// machine's.
+func Command(name string, where ...string) string {
+	line := "go run ./benchmarks/" + name
+	flag.Visit(func(f *flag.Flag) {
+		if !slices.Contains(append(where, "results", "profiles"), f.Name) {
+			value := f.Value.String()
+			if strings.Contains(value, " ") {
+				value = "'" + value + "'"
+			}
+			line += " -" + f.Name + " " + value
+		}
+	})
+	return line
+}
+
+// Write writes a report's files to dir, which is made if need be, or nothing
+// if dir is empty. Their names are name, the date of the run and the keys of
+// files, such as ".md" or "-cpu.svg"; result becomes the file ".json".
+func (m Machine) Write(dir, name string, result any, files map[string][]byte) error {
+	if dir == "" {
+		return nil
+	}
+	data, err := json.MarshalIndent(result, "", "  ")
+	if err != nil {
+		return fmt.Errorf("write the result: %w", err)
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	path := filepath.Join(dir, name+"-"+m.Date)
+	errs := []error{os.WriteFile(path+".json", append(data, '\n'), 0o644)}
+	for end, file := range files {
+		errs = append(errs, os.WriteFile(path+end, file, 0o644))
+	}
+	return errors.Join(errs...)
+}

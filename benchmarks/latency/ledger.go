@@ -1,0 +1,109 @@
+//go:build unix
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+// ledger takes down which events of a schedule arrived, and how late: the
+// latency of an event is the time from when it was due, whether or not the
+// generator, or anything behind it, was ready for it. So a stall of a second
+// delays a second's worth of events, and each of them is counted with what it
+// waited. A measurement from when an event was sent would see only the few
+// that were on their way (coordinated omission).
+type ledger struct {
+	schedule schedule
+	// dedups: copies are to be stopped; else they are to come through too.
+	dedups  bool
+	arrived []bool // events of the schedule, and behind them the primers
+	missing int    // expected events that have not arrived
+	priming int    // primers that have not
+	extra   int    // arrivals beyond the expected
+	foreign int    // arrivals of what was never sent
+	last    time.Duration
+	latency histogram // of the measured firsts
+}
+
+// newLedger returns the ledger of a schedule and of primers, events that are
+// sent before it to wake everything up.
+func newLedger(s schedule, dedups bool, primers int) *ledger {
+	l := &ledger{schedule: s, dedups: dedups, arrived: make([]bool, s.events()+primers), priming: primers}
+	for n := range s.events() {
+		if l.expected(n) {
+			l.missing++
+		}
+	}
+	return l
+}
+
+// primed says whether all primers have arrived.
+func (l *ledger) primed() bool { return l.priming == 0 }
+
+// expected says whether event n is to arrive.
+func (l *ledger) expected(n int) bool { return !l.dedups || l.schedule.first(n) == n }
+
+// arrive takes down that event n was received at a time counted from the start
+// of the schedule.
+func (l *ledger) arrive(n int, at time.Duration) {
+	switch {
+	case n < 0 || n >= len(l.arrived):
+		l.foreign++
+		return
+	case l.arrived[n] || !l.expected(n):
+		l.extra++
+		return
+	}
+	l.arrived[n] = true
+	if n >= l.schedule.events() {
+		l.priming--
+		return
+	}
+	l.missing--
+	l.last = max(l.last, at)
+	// Copies that pass, as in a contender that does not deduplicate, are left
+	// out: everybody is measured on the same events.
+	if l.schedule.counts(n) && l.schedule.first(n) == n {
+		l.latency.record(at - l.schedule.due(n))
+	}
+}
+
+// complete says whether every expected event has arrived.
+func (l *ledger) complete() bool { return l.missing == 0 }
+
+// verdict returns an error unless each expected event arrived exactly once
+// and nothing else did.
+func (l *ledger) verdict() error {
+	var errs []error
+	if l.priming > 0 {
+		errs = append(errs, fmt.Errorf("%d of %d primers have not arrived", l.priming, len(l.arrived)-l.schedule.events()))
+	}
+	if l.missing > 0 {
+		errs = append(errs, fmt.Errorf("%d of %d events have not arrived, the first of them number %d", l.missing, l.schedule.events(), l.firstMissing()))
+	}
+	if l.extra > 0 {
+		errs = append(errs, fmt.Errorf("%d arrivals are copies, or events that had arrived before", l.extra))
+	}
+	if l.foreign > 0 {
+		errs = append(errs, fmt.Errorf("%d arrivals were never sent", l.foreign))
+	}
+	return errors.Join(errs...)
+}
+
+func (l *ledger) firstMissing() int {
+	for n, arrived := range l.arrived {
+		if !arrived && l.expected(n) {
+			return n
+		}
+	}
+	return -1
+}
+
+// drain is how long after the last event was due the last one arrived. For a
+// contender that keeps up it is one latency; one that does not has gathered a
+// backlog.
+func (l *ledger) drain() time.Duration {
+	return l.last - l.schedule.due(l.schedule.events()-1)
+}

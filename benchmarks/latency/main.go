@@ -1,0 +1,144 @@
+//go:build unix
+
+// Command latency measures how long an event takes from the moment it is due
+// to be produced until a read_committed consumer has it: oncebus beside the
+// least that a transactional stream processor can do, at fixed rates and
+// commit intervals, in rounds, each contender in turn.
+//
+// The schedule of a rate is fixed before the first event is sent, and latency
+// counts from it, so that an event that had to wait because something before
+// it was slow is counted with its wait (no coordinated omission). Generator and
+// consumer are this process, with one clock; contender and broker are others.
+//
+//	go run ./benchmarks/latency -rates 1000 -commit-intervals 20ms -measure 5s -rounds 1
+//
+// By default there are 135 measurements of half a minute each.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"oncebus/benchmarks/internal/bench"
+)
+
+type settings struct {
+	rates      []int
+	commits    []time.Duration
+	only       string
+	rounds     int
+	partitions int
+	workers    int
+	copies     int // percent
+	warmup     time.Duration
+	measured   time.Duration
+	drainMax   time.Duration
+	results    string
+}
+
+func main() {
+	bench.ChildMain()
+	s, err := parse()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "latency:", err)
+		os.Exit(2)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err = run(ctx, s)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "latency:", err)
+		os.Exit(1)
+	}
+}
+
+func parse() (s settings, err error) {
+	rates := flag.String("rates", "1000,20000,100000", "rates in events a second, comma separated")
+	commits := flag.String("commit-intervals", "5ms,20ms,100ms", "commit intervals, comma separated, 1ms or more")
+	flag.StringVar(&s.only, "only", "", "run only the contenders whose name contains one of these, comma separated")
+	flag.IntVar(&s.rounds, "rounds", 3, "rounds; medians are reported")
+	flag.IntVar(&s.partitions, "partitions", 4, "partitions of every topic")
+	flag.IntVar(&s.workers, "workers", 1, "workers of each stage of a contender")
+	flag.IntVar(&s.copies, "copies", 10, fmt.Sprintf("copies among the events, in percent, at most %d", copiesMax))
+	flag.DurationVar(&s.warmup, "warm-up", 5*time.Second, "stretch at the rate before what is measured")
+	flag.DurationVar(&s.measured, "measure", 20*time.Second, "measured stretch")
+	flag.DurationVar(&s.drainMax, "drain", 3*time.Minute, "how long after the last event was due all may take to arrive, or the run fails")
+	flag.StringVar(&s.results, "results", "", "directory for the report; none is written if empty")
+	flag.Parse()
+	for text := range strings.SplitSeq(*rates, ",") {
+		rate, convErr := strconv.Atoi(text)
+		if convErr != nil || rate < 1 {
+			err = errors.Join(err, fmt.Errorf("-rates: %q is no number of events a second", text))
+		}
+		s.rates = append(s.rates, rate)
+	}
+	for text := range strings.SplitSeq(*commits, ",") {
+		commit, parseErr := time.ParseDuration(text)
+		if parseErr != nil || commit < time.Millisecond {
+			err = errors.Join(err, fmt.Errorf("-commit-intervals: %q is no duration of 1ms or more", text))
+		}
+		s.commits = append(s.commits, commit)
+	}
+	if s.copies < 0 || s.copies > copiesMax {
+		err = errors.Join(err, fmt.Errorf("-copies: %d is not within 0 and %d", s.copies, copiesMax))
+	}
+	if s.rounds < 1 || s.partitions < 1 || s.workers < 1 || s.warmup < 0 || s.measured <= 0 || s.drainMax <= 0 {
+		err = errors.Join(err, errors.New("-rounds, -partitions, -workers, -measure and -drain need at least one, and -warm-up must not be negative"))
+	}
+	if len(s.contenders()) == 0 {
+		err = errors.Join(err, fmt.Errorf("-only: no contender's name contains one of %q", s.only))
+	}
+	return s, err
+}
+
+// contenders returns those that take part.
+func (s settings) contenders() []contender {
+	return slices.DeleteFunc(slices.Clone(contenders), func(c contender) bool {
+		return !slices.ContainsFunc(strings.Split(s.only, ","), func(part string) bool { return strings.Contains(c.name, part) })
+	})
+}
+
+// gcPercent keeps the collector away from generator and consumer, which share
+// two cores with everybody else: their live memory is small, and with Go's 100
+// it would be collected many times a second.
+const gcPercent = 1000
+
+func run(ctx context.Context, s settings) (err error) {
+	debug.SetGCPercent(gcPercent)
+	machine := bench.ThisMachine()
+	if err := prepare(ctx, s.contenders()); err != nil {
+		return err
+	}
+	broker, err := bench.StartBroker(ctx, "latency")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, broker.Close()) }()
+	var measured []measurement
+	for round := 1; round <= s.rounds; round++ {
+		for _, rate := range s.rates {
+			for _, commit := range s.commits {
+				for _, c := range s.contenders() {
+					m, err := measure(ctx, broker, s, c, point{rate, commit}, round)
+					if err != nil {
+						return fmt.Errorf("%s at %d events/s, commit interval %v, round %d: %w", c.name, rate, commit, round, err)
+					}
+					fmt.Fprintf(os.Stderr, "round %d  %6d/s %5v  %-15s  p50 %7.2f  p99 %7.2f  max %7.2f ms; the generator was %.2f ms late at p99\n",
+						round, rate, commit, c.name, m.Latency.P50, m.Latency.P99, m.Latency.Max, m.Behind.P99)
+					measured = append(measured, m)
+				}
+			}
+		}
+	}
+	return report(machine, s, measured)
+}

@@ -1,0 +1,200 @@
+//go:build unix
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"oncebus/benchmarks/internal/bench"
+)
+
+const (
+	// primers are events sent before the schedule, as fast as it goes. They
+	// show that the contender works, meet every partition, and give a virtual
+	// machine something to compile.
+	primers = 20_000
+	// startMax is how long a contender may take to pass the primers.
+	startMax = 2 * time.Minute
+)
+
+// point is one place of the matrix of what is measured.
+type point struct {
+	Rate   int           // events a second
+	Commit time.Duration `json:"CommitIntervalNanos"`
+}
+
+// measurement is one contender at one point in one round.
+type measurement struct {
+	Contender string
+	point
+	Round   int       // from 1
+	Events  int       // measured
+	Latency quantiles `json:"LatencyMillis"`
+	// Behind is how late the generator handed events to its client, and so
+	// the part of Latency that is not the contender's.
+	Behind quantiles `json:"BehindMillis"`
+	// DrainMillis is from when the last event was due until the last arrived.
+	DrainMillis     float64
+	CPUMicros       float64 // of the contender's process, an event
+	BrokerCPUMicros float64 // of the broker's process, an event
+	RSSMaxBytes     int64   // of the contender's process
+
+	latency *histogram
+}
+
+// quantiles are of a distribution of times, in milliseconds.
+type quantiles struct {
+	P50, P90, P99, P999, Max float64
+}
+
+func quantilesOf(h *histogram) quantiles {
+	return quantiles{
+		P50: millis(h.quantile(0.5)), P90: millis(h.quantile(0.9)), P99: millis(h.quantile(0.99)),
+		P999: millis(h.quantile(0.999)), Max: millis(h.highest),
+	}
+}
+
+func millis(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+
+// trial is a contender that is being measured.
+type trial struct {
+	schedule  schedule
+	task      bench.Task
+	broker    *bench.Broker
+	contender *bench.Process
+	producer  *producer
+	consumer  *consumer
+	ledger    *ledger
+	drainMax  time.Duration
+}
+
+// measure runs one contender, as a process of its own, through the schedule.
+func measure(ctx context.Context, broker *bench.Broker, s settings, c contender, at point, round int) (m measurement, err error) {
+	app := fmt.Sprintf("latency-%s-%d-%v-%d", strings.NewReplacer(" ", "-", ",", "").Replace(c.name), at.Rate, at.Commit, round)
+	t := trial{
+		schedule: schedule{rate: at.Rate, warmup: s.warmup, measured: s.measured, copies: s.copies},
+		task: bench.Task{
+			Role: c.role, App: app, Brokers: broker.Seeds(), Input: app + "-input", Partitions: s.partitions,
+			Workers: s.workers, Commit: at.Commit, StateDir: filepath.Join(broker.Dir, app),
+		},
+		broker: broker, drainMax: s.drainMax,
+	}
+	t.ledger = newLedger(t.schedule, c.dedups, primers)
+	if err := broker.CreateTopics(ctx, s.partitions, append(t.task.Topics(), t.task.Input)...); err != nil {
+		return m, err
+	}
+	defer func() {
+		err = errors.Join(err, broker.DeleteApp(context.WithoutCancel(ctx), app), os.RemoveAll(t.task.StateDir))
+	}()
+	if t.producer, err = newProducer(broker.Seeds(), t.task.Input); err != nil {
+		return m, err
+	}
+	defer t.producer.client.Close()
+	if t.consumer, err = newConsumer(broker.Seeds(), t.task.Output(), t.ledger); err != nil {
+		return m, err
+	}
+	defer t.consumer.client.Close()
+	cmd, err := c.command(ctx, t.task)
+	if err != nil {
+		return m, err
+	}
+	if t.contender, err = bench.Start(cmd); err != nil {
+		return m, err
+	}
+	m, err = t.run(ctx)
+	if stopErr := t.contender.Stop(); err == nil {
+		err = stopErr
+	}
+	m.Contender, m.point, m.Round = c.name, at, round
+	return m, err
+}
+
+// run wakes the contender up and puts it through the schedule.
+func (t *trial) run(ctx context.Context) (m measurement, err error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer cancel(nil)
+	wg.Go(func() {
+		select {
+		case <-t.contender.Exited():
+			cancel(fmt.Errorf("the contender ended by itself: %w", t.contender.Err()))
+		case <-ctx.Done():
+		}
+	})
+	if err := t.prime(ctx); err != nil {
+		return m, err
+	}
+	before, err := t.usage()
+	if err != nil {
+		return m, err
+	}
+	g := generator{schedule: t.schedule, clock: clockFrom(time.Now())}
+	g.send = func(n int) { t.producer.send(ctx, newEvent(n, t.schedule.first(n), time.Now())) }
+	generated := make(chan struct{})
+	wg.Go(func() {
+		defer close(generated)
+		if err := errors.Join(g.run(ctx), t.producer.sent()); err != nil {
+			cancel(err)
+		}
+	})
+	if err := t.collect(ctx, g.clock.now); err != nil {
+		return m, errors.Join(err, t.ledger.verdict())
+	}
+	<-generated
+	after, err := t.usage()
+	if err != nil {
+		return m, err
+	}
+	micros := func(i int) float64 {
+		return float64((after[i].CPU - before[i].CPU).Microseconds()) / float64(t.schedule.events())
+	}
+	return measurement{
+		Events: int(t.ledger.latency.total), Latency: quantilesOf(&t.ledger.latency), Behind: quantilesOf(&g.behind),
+		DrainMillis: millis(t.ledger.drain()), CPUMicros: micros(0), BrokerCPUMicros: micros(1), RSSMaxBytes: after[0].RSSMax,
+		latency: &t.ledger.latency,
+	}, t.ledger.verdict()
+}
+
+// prime sends the primers and waits until they have come through.
+func (t *trial) prime(ctx context.Context) error {
+	first, past := t.schedule.events(), len(t.ledger.arrived)
+	ctx, cancel := context.WithTimeoutCause(ctx, startMax, fmt.Errorf("the contender did not pass its first %d events within %v", past-first, startMax))
+	defer cancel()
+	for number := first; number < past; number++ {
+		t.producer.send(ctx, newEvent(number, number, time.Now()))
+	}
+	if err := t.producer.sent(); err != nil {
+		return err
+	}
+	beforeStart := func() time.Duration { return 0 } // primers have no latency
+	return t.consumer.readUntil(ctx, beforeStart, t.ledger.primed)
+}
+
+// collect reads until every expected event has arrived, and then whatever else
+// was put out: by the order of events no copy comes later.
+func (t *trial) collect(ctx context.Context, now func() time.Duration) error {
+	whole := t.schedule.due(t.schedule.events()) + t.drainMax
+	ctx, cancel := context.WithTimeoutCause(ctx, whole, fmt.Errorf("not all events had arrived %v after the last was due: raise -drain, or lower the rate", t.drainMax))
+	defer cancel()
+	if err := t.consumer.readUntil(ctx, now, t.ledger.complete); err != nil {
+		return err
+	}
+	return t.consumer.readToEnd(ctx, now, t.task.Output())
+}
+
+// usage is what contender and broker have cost so far.
+func (t *trial) usage() (u [2]bench.Usage, err error) {
+	if u[0], err = t.contender.Usage(); err != nil {
+		return u, err
+	}
+	u[1], err = t.broker.Usage()
+	return u, err
+}

@@ -1,0 +1,106 @@
+//go:build unix
+
+package main
+
+import (
+	"context"
+	"testing"
+	"time"
+)
+
+// fakeSystem is a generator, a contender and a consumer on one made-up clock.
+// The contender passes an event on at once, except while it stalls.
+type fakeSystem struct {
+	at     time.Duration
+	ledger *ledger
+	stall  func(at time.Duration) (until time.Duration) // at itself if there is none
+	queue  []int
+}
+
+// advance moves the clock, and with it whatever the contender can pass.
+func (f *fakeSystem) advance(to time.Duration) {
+	if free := f.stall(f.at); len(f.queue) > 0 && free <= to {
+		f.at = max(f.at, free)
+		for _, n := range f.queue {
+			f.ledger.arrive(n, f.at)
+		}
+		f.queue = nil
+	}
+	f.at = max(f.at, to)
+}
+
+func (f *fakeSystem) clock() clock {
+	return clock{now: func() time.Duration { return f.at }, sleep: func(d time.Duration) { f.advance(f.at + d) }}
+}
+
+func (f *fakeSystem) run(t *testing.T, send func(n int)) *generator {
+	t.Helper()
+	g := &generator{schedule: f.ledger.schedule, clock: f.clock(), send: send}
+	if err := g.run(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	f.advance(time.Hour)
+	if err := f.ledger.verdict(); err != nil {
+		t.Fatal(err)
+	}
+	return g
+}
+
+// within compares with the error that the histogram may have, and a tick.
+func within(t *testing.T, what string, got, want time.Duration) {
+	t.Helper()
+	if got < want-tick || float64(got) > 1.01*float64(want)+float64(tick) {
+		t.Errorf("%s is %v, want %v", what, got, want)
+	}
+}
+
+// tenSeconds is a schedule of 10,000 measured events.
+var tenSeconds = schedule{rate: 1000, warmup: time.Second, measured: 10 * time.Second}
+
+// stalled stalls once, for a second.
+func stalled(at time.Duration) time.Duration {
+	if at >= 5*time.Second && at < 6*time.Second {
+		return 6 * time.Second
+	}
+	return at
+}
+
+// TestAStallOfTheContenderIsCountedInFull: a tenth of all events is due during
+// a stall of 1 s, and they wait from 0 to 1 s. So 1 % of all wait more than
+// 0.9 s, and 5 % more than 0.5 s. A closed loop would have sent one event
+// during the stall, and have found a p99 of nothing.
+func TestAStallOfTheContenderIsCountedInFull(t *testing.T) {
+	f := &fakeSystem{ledger: newLedger(tenSeconds, true, 0), stall: stalled}
+	f.run(t, func(n int) { f.queue = append(f.queue, n) })
+	latency := &f.ledger.latency
+	if latency.total != 10_000 {
+		t.Fatalf("%d events were measured, want 10,000", latency.total)
+	}
+	within(t, "p50", latency.quantile(0.5), 0)
+	within(t, "p90", latency.quantile(0.9), 0)
+	within(t, "p95", latency.quantile(0.95), 500*time.Millisecond)
+	within(t, "p99", latency.quantile(0.99), 900*time.Millisecond)
+	within(t, "p99.9", latency.quantile(0.999), 990*time.Millisecond)
+	within(t, "the maximum", latency.highest, time.Second)
+}
+
+// TestAStallOfTheGeneratorIsCountedInFull: the client refuses to take an event
+// for a second. The events that were due meanwhile are sent late, none is left
+// out, and their latency still begins when they were due; the generator says
+// how much of it was its own.
+func TestAStallOfTheGeneratorIsCountedInFull(t *testing.T) {
+	f := &fakeSystem{ledger: newLedger(tenSeconds, true, 0), stall: func(at time.Duration) time.Duration { return at }}
+	g := f.run(t, func(n int) {
+		f.at = max(f.at, stalled(f.at))
+		f.queue = append(f.queue, n)
+	})
+	for what, h := range map[string]*histogram{"latency": &f.ledger.latency, "behind": &g.behind} {
+		if h.total != 10_000 {
+			t.Fatalf("%s: %d events were measured, want 10,000", what, h.total)
+		}
+		within(t, what+": p50", h.quantile(0.5), 0)
+		within(t, what+": p95", h.quantile(0.95), 500*time.Millisecond)
+		within(t, what+": p99", h.quantile(0.99), 900*time.Millisecond)
+		within(t, what+": the maximum", h.highest, time.Second)
+	}
+}

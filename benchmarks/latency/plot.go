@@ -1,0 +1,68 @@
+//go:build unix
+
+package main
+
+import (
+	"fmt"
+	"slices"
+
+	"oncebus/benchmarks/internal/bench"
+)
+
+// logFrom is the ratio of highest to lowest latency from which on a chart's
+// axis is logarithmic: one contender that stalls would press the lines of the
+// others to the ground.
+const logFrom = 50
+
+// charts draws the distributions, a file for each point. The quantiles stand
+// above 1/(1-q), of which each step to the right by one power of ten shows ten
+// times rarer events.
+func charts(rows []row) map[string][]byte {
+	byPoint := map[point]*bench.Chart{}
+	for _, r := range slices.Backward(rows) { // what is drawn last, the limit, lies on top
+		c := byPoint[r.point]
+		if c == nil {
+			c = &bench.Chart{
+				Title: fmt.Sprintf("Latency at %d events/s, commit interval %v", r.Rate, r.Commit),
+				X:     "one event in … waits longer (2 is the median, 10 is p90, 100 is p99, 1000 is p99.9)", Y: "milliseconds", LogX: true,
+			}
+			byPoint[r.point] = c
+		}
+		c.Series = append(c.Series, bench.Series{Name: r.Contender, Points: curve(&r.latency)})
+	}
+	files := map[string][]byte{}
+	for at, c := range byPoint {
+		low, high := extent(c.Series)
+		c.LogY = high > logFrom*low
+		files[fmt.Sprintf("-%d-%v.svg", at.Rate, at.Commit)] = c.SVG()
+	}
+	return files
+}
+
+// curve returns the distribution up to the quantile that the last ten values
+// decide.
+func curve(h *histogram) (points []bench.Point) {
+	for power := 1; ; power *= 10 {
+		for _, step := range []int{1, 2, 3, 5, 7} {
+			oneIn := power * step
+			if uint64(oneIn)*10 > max(h.total, 10) {
+				return points
+			}
+			ms := millis(h.quantile(1 - 1/float64(oneIn)))
+			points = append(points, bench.Point{X: float64(oneIn), Y: ms, Low: ms, High: ms})
+		}
+	}
+}
+
+// extent returns the lowest and the highest value of all.
+func extent(series []bench.Series) (low, high float64) {
+	for _, s := range series {
+		for _, p := range s.Points {
+			if low == 0 || p.Y < low {
+				low = p.Y
+			}
+			high = max(high, p.Y)
+		}
+	}
+	return low, high
+}

@@ -1,0 +1,226 @@
+//go:build unix
+
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"oncebus/benchmarks/internal/bench"
+)
+
+const (
+	// lateShare: a row is marked when the generator was late by more than this
+	// share of the latency, at the median or at p99. It then says something
+	// about the generator too.
+	lateShare = 0.1
+	// backlogDrain: a row is marked when the last event arrived more than this
+	// after it was due. Its latencies then depend on how long was measured.
+	backlogDrain = time.Second
+)
+
+// row is one contender at one point, over all rounds. Times are milliseconds.
+type row struct {
+	Contender, Limit string
+	point
+	Events                 int          // measured in a round
+	P50                    bench.Spread `json:"P50Millis"`
+	P90                    bench.Spread `json:"P90Millis"`
+	P99                    bench.Spread `json:"P99Millis"`
+	P999                   bench.Spread `json:"P999Millis"`
+	Max                    bench.Spread `json:"MaxMillis"`
+	P50Ratio, P99Ratio     float64      // of the medians, to the limit's; 0 if that was not measured
+	BehindP50              bench.Spread `json:"BehindP50Millis"`
+	BehindP99              bench.Spread `json:"BehindP99Millis"`
+	DrainMillis            bench.Spread
+	CPUMicros              bench.Spread // an event
+	BrokerCPUMicros        bench.Spread // an event
+	RSSMiB                 bench.Spread
+	GeneratorLate, Backlog bool
+
+	latency histogram // of all rounds
+}
+
+// rowsOf sums up what was measured, in the order of the settings.
+func rowsOf(s settings, measured []measurement) (rows []row) {
+	for _, rate := range s.rates {
+		for _, commit := range s.commits {
+			for _, c := range s.contenders() {
+				at := point{rate, commit}
+				ms := slices.DeleteFunc(slices.Clone(measured), func(m measurement) bool { return m.Contender != c.name || m.point != at })
+				if len(ms) > 0 {
+					rows = append(rows, rowOf(c, at, ms))
+				}
+			}
+		}
+	}
+	for i := range rows {
+		r := &rows[i]
+		if l := slices.IndexFunc(rows, func(l row) bool { return l.Contender == r.Limit && l.point == r.point }); l >= 0 {
+			r.P50Ratio, r.P99Ratio = r.P50.Median/rows[l].P50.Median, r.P99.Median/rows[l].P99.Median
+		}
+	}
+	return rows
+}
+
+func rowOf(c contender, at point, ms []measurement) row {
+	spread := func(value func(measurement) float64) bench.Spread {
+		var values []float64
+		for _, m := range ms {
+			values = append(values, value(m))
+		}
+		return bench.SpreadOf(values)
+	}
+	r := row{
+		Contender: c.name, Limit: c.limit, point: at, Events: ms[0].Events,
+		P50:             spread(func(m measurement) float64 { return m.Latency.P50 }),
+		P90:             spread(func(m measurement) float64 { return m.Latency.P90 }),
+		P99:             spread(func(m measurement) float64 { return m.Latency.P99 }),
+		P999:            spread(func(m measurement) float64 { return m.Latency.P999 }),
+		Max:             spread(func(m measurement) float64 { return m.Latency.Max }),
+		BehindP50:       spread(func(m measurement) float64 { return m.Behind.P50 }),
+		BehindP99:       spread(func(m measurement) float64 { return m.Behind.P99 }),
+		DrainMillis:     spread(func(m measurement) float64 { return m.DrainMillis }),
+		CPUMicros:       spread(func(m measurement) float64 { return m.CPUMicros }),
+		BrokerCPUMicros: spread(func(m measurement) float64 { return m.BrokerCPUMicros }),
+		RSSMiB:          spread(func(m measurement) float64 { return float64(m.RSSMaxBytes) / (1 << 20) }),
+	}
+	for _, m := range ms {
+		r.latency.add(m.latency)
+	}
+	r.GeneratorLate = r.BehindP50.Median > lateShare*r.P50.Median || r.BehindP99.Median > lateShare*r.P99.Median
+	r.Backlog = r.DrainMillis.Median > millis(backlogDrain)
+	return r
+}
+
+// result is what is written as JSON.
+type result struct {
+	Machine      bench.Machine
+	Command      string
+	Rows         []row
+	Measurements []measurement
+}
+
+// report prints the tables and writes them, with a chart for each point.
+func report(machine bench.Machine, s settings, measured []measurement) error {
+	rows, command := rowsOf(s, measured), bench.Command("latency")
+	text := markdown(machine, s, command, rows)
+	fmt.Print(text)
+	files := charts(rows)
+	files[".md"] = []byte(text)
+	return machine.Write(s.results, "latency", result{machine, command, rows, measured}, files)
+}
+
+func markdown(machine bench.Machine, s settings, command string, rows []row) string {
+	var b strings.Builder
+	b.WriteString(machine.Head("Latency", command))
+	fmt.Fprintf(&b, `Milliseconds from when an event was due to be produced until a read_committed consumer had it, in an open loop: the
+schedule is fixed, and what a stall delays is counted with all of its wait. Events of about 250 bytes, %d %% copies, %d partitions,
+%d worker(s) for each stage; %v of warm-up, %v measured, medians of %d round(s) with lowest and highest. Every event arrived exactly
+once, and no copy where copies are to be stopped, or the run would have failed. The ratios are medians beside those of the limit with
+as many hops at the same commit interval: a transactional passthrough that writes a small changelog record for each event (Kafka
+Streams stands beside the limit with one hop).
+
+Generator late: how far after their due times the generator handed 99 %% of the events to its client, part of the latency.
+CPU: microseconds an event of the contender's process and of the broker's, which also serves generator and consumer.
+`, s.copies, s.partitions, s.workers, s.warmup, s.measured, s.rounds)
+	for i, r := range rows {
+		if i == 0 || r.Rate != rows[i-1].Rate {
+			fmt.Fprintf(&b, "\n## %d events/s\n\n%d measured events a round.\n\n", r.Rate, r.Events)
+			b.WriteString("| commit interval | contender | p50 | p90 | p99 | p99.9 | max | p50 ratio | p99 ratio | generator late | CPU, broker's | RSS MiB | |\n" +
+				"| ---: | --- | --- | ---: | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | --- |\n")
+		}
+		fmt.Fprintf(&b, "| %v | %s | %s | %s | %s | %s | %s | %s | %s | %s | %.1f, %.1f | %.0f | %s |\n", r.Commit, r.Contender,
+			withSpread(r.P50), figure(r.P90.Median), withSpread(r.P99), figure(r.P999.Median), figure(r.Max.Median), ratio(r.P50Ratio), ratio(r.P99Ratio),
+			figure(r.BehindP99.Median), r.CPUMicros.Median, r.BrokerCPUMicros.Median, r.RSSMiB.Median, r.marks())
+	}
+	return b.String() + marksMeaning(rows) + goals(rows)
+}
+
+const (
+	markLate    = "generator late"
+	markBacklog = "backlog"
+)
+
+func (r row) marks() string {
+	var marks []string
+	if r.GeneratorLate {
+		marks = append(marks, markLate)
+	}
+	if r.Backlog {
+		marks = append(marks, markBacklog)
+	}
+	return strings.Join(marks, ", ")
+}
+
+// marksMeaning explains the marks that are there.
+func marksMeaning(rows []row) string {
+	var b strings.Builder
+	if slices.ContainsFunc(rows, func(r row) bool { return r.GeneratorLate }) {
+		fmt.Fprintf(&b, "\n%q: the generator could not keep its schedule to within %.0f %% of the latency, at p50 or p99; the row says something about it too.\n", markLate, lateShare*100)
+	}
+	if slices.ContainsFunc(rows, func(r row) bool { return r.Backlog }) {
+		fmt.Fprintf(&b, "\n%q: the last event arrived more than %v after it was due: the contender cannot keep up with the rate here, and its latency grows with the time measured.\n", markBacklog, backlogDrain)
+	}
+	return b.String()
+}
+
+// What oncebus is to reach at goalRate.
+const (
+	goalRate   = 20_000
+	goalRatio  = 1.2 // of p50 and p99 to the limit's
+	goalCommit = 20 * time.Millisecond
+	goalP99    = 60.0 // milliseconds, at goalCommit
+)
+
+// goals says which goals were met; nothing if none was tried.
+func goals(rows []row) string {
+	var b strings.Builder
+	line := func(r row, what string, value, bound float64) {
+		verdict := "met"
+		if value > bound {
+			verdict = "missed"
+		}
+		fmt.Fprintf(&b, "| %v | %s | %s | %.2f | %v | %s |\n", r.Commit, r.Contender, what, value, bound, verdict)
+	}
+	for _, r := range rows {
+		if r.Rate != goalRate || !strings.HasPrefix(r.Contender, "oncebus") {
+			continue
+		}
+		if r.P50Ratio > 0 {
+			line(r, "p50 beside the limit's", r.P50Ratio, goalRatio)
+			line(r, "p99 beside the limit's", r.P99Ratio, goalRatio)
+		}
+		if r.Commit == goalCommit {
+			line(r, "p99, ms", r.P99.Median, goalP99)
+		}
+	}
+	if b.Len() == 0 {
+		return ""
+	}
+	return fmt.Sprintf("\n## Goals, at %d events/s\n\n| commit interval | contender | | measured | at most | |\n| ---: | --- | --- | ---: | ---: | --- |\n", goalRate) + b.String()
+}
+
+func withSpread(s bench.Spread) string {
+	return fmt.Sprintf("%s (%s, %s)", figure(s.Median), figure(s.Low), figure(s.High))
+}
+
+// figure shows milliseconds with three digits, or whole ones.
+func figure(ms float64) string {
+	switch {
+	case ms < 10:
+		return fmt.Sprintf("%.2f", ms)
+	case ms < 100:
+		return fmt.Sprintf("%.1f", ms)
+	}
+	return fmt.Sprintf("%.0f", ms)
+}
+
+func ratio(r float64) string {
+	if r == 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%.2f", r)
+}

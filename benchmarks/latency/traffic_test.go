@@ -1,0 +1,135 @@
+//go:build unix
+
+package main
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"oncebus/benchmarks/internal/bench"
+)
+
+const testMax = time.Minute
+
+// testTrial is a trial on an embedded broker, whose contender is in this
+// process: it passes on the events for which passes is true, in transactions,
+// and aborts one with all of them before it commits the next.
+func testTrial(t *testing.T, s schedule, dedups bool, passes func(n int) bool) *trial {
+	t.Helper()
+	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(4, "test-input", "test-output"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(cluster.Close)
+	l := newLedger(s, dedups, 100)
+	tr := &trial{schedule: s, ledger: l, drainMax: testMax, task: bench.Task{App: "test", Input: "test-input"}}
+	if tr.producer, err = newProducer(cluster.ListenAddrs(), tr.task.Input); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(tr.producer.client.Close)
+	if tr.consumer, err = newConsumer(cluster.ListenAddrs(), tr.task.Output(), l); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(tr.consumer.client.Close)
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- pass(ctx, cluster.ListenAddrs(), tr.task, passes) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+	return tr
+}
+
+func pass(ctx context.Context, seeds []string, task bench.Task, passes func(n int) bool) error {
+	client, err := kgo.NewClient(kgo.SeedBrokers(seeds...), kgo.ConsumeTopics(task.Input), kgo.DefaultProduceTopic(task.Output()),
+		kgo.TransactionalID("contender"), kgo.FetchMaxWait(100*time.Millisecond))
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	for {
+		fetches := client.PollFetches(ctx)
+		if ctx.Err() != nil {
+			return nil
+		}
+		for _, commit := range []kgo.TransactionEndTry{kgo.TryAbort, kgo.TryCommit} {
+			if err := client.BeginTransaction(); err != nil {
+				return err
+			}
+			fetches.EachRecord(func(r *kgo.Record) {
+				if passes(eventNumber(r.Value)) {
+					client.Produce(ctx, &kgo.Record{Key: r.Key, Value: r.Value}, nil)
+				}
+			})
+			if err := errors.Join(client.Flush(ctx), client.EndTransaction(ctx, commit)); err != nil && ctx.Err() == nil {
+				return err
+			}
+		}
+	}
+}
+
+// hasty is a clock on which every event is due at once.
+func hasty() clock {
+	var at time.Duration
+	return clock{now: func() time.Duration { return at }, sleep: func(d time.Duration) { at += d }}
+}
+
+// play sends the whole schedule and collects what comes of it.
+func play(t *testing.T, tr *trial) error {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), testMax)
+	defer cancel()
+	if err := tr.prime(ctx); err != nil {
+		t.Fatal(err)
+	}
+	g := generator{schedule: tr.schedule, clock: hasty(), send: func(n int) {
+		tr.producer.send(ctx, newEvent(n, tr.schedule.first(n), time.Now()))
+	}}
+	if err := errors.Join(g.run(ctx), tr.producer.sent()); err != nil {
+		t.Fatal(err)
+	}
+	if err := tr.collect(ctx, hasty().now); err != nil {
+		t.Fatal(errors.Join(err, tr.ledger.verdict()))
+	}
+	return tr.ledger.verdict()
+}
+
+var short = schedule{rate: 2000, measured: time.Second, copies: 10}
+
+func TestTrialOfADeduplicator(t *testing.T) {
+	tr := testTrial(t, short, true, func(n int) bool { return short.first(n) == n })
+	if err := play(t, tr); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestTrialOfAPassthrough(t *testing.T) {
+	tr := testTrial(t, short, false, func(int) bool { return true })
+	if err := play(t, tr); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestTrialFindsACopyThatPassed: the last copy, so that nothing but the
+// cooldown comes behind it.
+func TestTrialFindsACopyThatPassed(t *testing.T) {
+	last := 0
+	for n := range short.events() {
+		if short.first(n) != n {
+			last = n
+		}
+	}
+	tr := testTrial(t, short, true, func(n int) bool { return short.first(n) == n || n == last })
+	if err := play(t, tr); err == nil || !strings.Contains(err.Error(), "1 arrivals are copies") {
+		t.Errorf("verdict %v, want that a copy passed", err)
+	}
+}

@@ -1,0 +1,325 @@
+//go:build unix
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+
+	"oncebus/benchmarks/internal/bench"
+)
+
+// bed is what all apps of one run stand on.
+type bed struct {
+	s      settings
+	broker *bench.Broker
+	binary string
+}
+
+// An app is one application of oncebus: its topics, its processes, what goes
+// in and what comes out.
+type app struct {
+	*bed
+	name   string
+	shape  shape
+	keyed  bool
+	routes string // path of its routes file
+
+	admin *kadm.Client
+	load  *load
+	out   *reader
+	watch *watch
+}
+
+// newApp creates an app's topics. Its input has event time for horizon keys
+// alive at a time.
+func (b *bed) newApp(ctx context.Context, name string, sh shape, keyed bool, horizon int) (*app, error) {
+	a := &app{bed: b, name: name, shape: sh, keyed: keyed, routes: filepath.Join(b.broker.Dir, name+".yaml"), admin: b.broker.Admin()}
+	if err := a.writeRoutes(); err != nil {
+		return nil, err
+	}
+	if err := b.broker.CreateTopics(ctx, sh.Partitions, a.input(), a.output(), a.dead()); err != nil {
+		return nil, err
+	}
+	// Event time is long ago, which must not count as age. What is deleted
+	// has to leave the disk soon.
+	configs := []kadm.AlterConfig{setConfig("retention.ms", "-1"), setConfig("segment.bytes", strconv.Itoa(64<<20)), setConfig("file.delete.delay.ms", "1000")}
+	altered, err := a.admin.AlterTopicConfigs(ctx, configs, a.input(), a.output(), a.dead())
+	for _, r := range altered {
+		err = errors.Join(err, r.Err)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("configure the topics of %s: %w", name, err)
+	}
+	if a.load, err = newLoad(b.broker.Seeds(), a.input(), sh.Partitions, horizon, b.s); err != nil {
+		return nil, err
+	}
+	if a.out, err = newReader(b.broker.Seeds(), a.output(), sh.Partitions); err != nil {
+		a.load.close()
+		return nil, err
+	}
+	group := name + "-dedup"
+	if !keyed {
+		group = name + "-route"
+	}
+	a.watch = startWatch(ctx, a.admin, group, a.load)
+	return a, nil
+}
+
+func setConfig(name, value string) kadm.AlterConfig {
+	return kadm.AlterConfig{Op: kadm.SetConfig, Name: name, Value: &value}
+}
+
+func (a *app) input() string  { return a.name + "-input" }
+func (a *app) output() string { return a.name + "-output" }
+func (a *app) dead() string   { return a.name + "-dead" }
+
+func (a *app) writeRoutes() error {
+	return os.WriteFile(a.routes, fmt.Appendf(nil, `routes:
+  - name: signals
+    topics: [%s]
+    keyed: %v
+    key:
+      - field: traceId
+    window: %v
+    grace: 0s
+    output: %s
+    dead_letter: %s
+`, a.input(), a.keyed, window, a.output(), a.dead()), 0o644)
+}
+
+// close removes all that the app has in the broker and on disk.
+func (a *app) close() error {
+	a.watch.stop()
+	a.out.close()
+	a.load.close()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	return errors.Join(a.broker.DeleteApp(ctx, a.name), os.RemoveAll(filepath.Join(a.broker.Dir, a.name)))
+}
+
+// start starts process i of the app, on what it left if it ran before.
+func (a *app) start(ctx context.Context, i int) (*service, error) {
+	return startService(ctx, spec{
+		binary: a.binary, brokers: a.broker.Seeds(), app: a.name, instance: "p" + strconv.Itoa(i), routes: a.routes,
+		stateDir: a.stateDir(i), partitions: a.shape.Partitions, workers: a.shape.Workers, s: a.s,
+	})
+}
+
+func (a *app) stateDir(i int) string { return filepath.Join(a.broker.Dir, a.name, "p"+strconv.Itoa(i)) }
+
+// startAll starts all processes and waits until every task runs in one.
+func (a *app) startAll(ctx context.Context) (all []*service, err error) {
+	for i := range a.shape.Processes {
+		s, err := a.start(ctx, i)
+		if err != nil {
+			return all, err
+		}
+		all = append(all, s)
+	}
+	return all, a.allRun(ctx, all...)
+}
+
+// allRunEvery is how often the processes are asked whether all tasks run;
+// the answer costs them a look at every store.
+const allRunEvery = 50 * time.Millisecond
+
+// allRun waits until the processes are ready, all tasks run in them, and the
+// last of them, which may have come later, has its share.
+func (a *app) allRun(ctx context.Context, services ...*service) error {
+	ctx, cancel := context.WithTimeout(ctx, readyMax)
+	defer cancel()
+	members := max(1, a.shape.Workers) * len(services)
+	share := max(1, a.shape.Workers) * (a.shape.Partitions / members)
+	for {
+		running, last := 0, 0
+		for _, s := range services {
+			if err := s.ended(); err != nil {
+				return err
+			}
+			last = 0
+			if s.log.address() == "" {
+				continue
+			}
+			if _, err := s.get(ctx, "/readyz"); err != nil {
+				continue
+			}
+			tasks, err := s.tasks(ctx)
+			if err != nil {
+				return err
+			}
+			last = len(tasks)
+			running += last
+		}
+		if running == a.shape.Partitions && last >= share {
+			return nil
+		}
+		if err := pause(ctx, allRunEvery); err != nil {
+			return fmt.Errorf("%d of %d tasks run: %w; %s", running, a.shape.Partitions, err, why(context.WithoutCancel(ctx), services))
+		}
+	}
+}
+
+// lagMax is how many events the generator may be ahead: enough that the app
+// never waits for it, and a bound for the disk.
+const lagMax = 1_000_000
+
+// purgeEvery is how often what was processed is deleted while an app is
+// filled.
+const purgeEvery = 2 * time.Second
+
+// fill streams events until there are so many keys and all is committed. The
+// output is read, and what was processed deleted, at the same time.
+func (a *app) fill(ctx context.Context, keys int, services ...*service) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var beside sync.WaitGroup
+	filled := make(chan struct{})
+	defer func() {
+		close(filled)
+		beside.Wait()
+	}()
+	beside.Go(func() {
+		tick := time.NewTicker(purgeEvery)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+			case <-filled:
+				return
+			}
+			if err := errors.Join(a.out.catchUp(ctx), a.purge(ctx)); err != nil {
+				cancel(err)
+				return
+			}
+		}
+	})
+	err := a.load.stream(ctx, keys, func(ctx context.Context) error {
+		return a.watch.await(ctx, services, func() bool { return a.watch.waiting() < lagMax })
+	})
+	if err == nil {
+		err = a.watch.drained(ctx, services...)
+	}
+	if cause := context.Cause(ctx); cause != nil {
+		return cause
+	}
+	return err
+}
+
+// purge deletes what was processed of the input and what was read of the
+// output.
+func (a *app) purge(ctx context.Context) error {
+	committed := map[int32]int64{}
+	for p, o := range a.watch.offsets() {
+		committed[int32(p)] = o
+	}
+	return errors.Join(deleteBelow(ctx, a.admin, a.input(), committed), a.out.purge(ctx))
+}
+
+// awaitOutput waits until every key that was sent is in the output. Where
+// events are routed, an input that is drained does not say so.
+func (a *app) awaitOutput(ctx context.Context, services ...*service) error {
+	for found, since := 0, time.Now(); ; {
+		if err := a.out.catchUp(ctx); err != nil {
+			return err
+		}
+		switch now := a.out.found.distinct; {
+		case now >= a.load.keys:
+			return nil
+		case now != found:
+			found, since = now, time.Now()
+		case time.Since(since) > standstillMax:
+			return fmt.Errorf("nothing was put out for %v, %d of %d keys are there: %s", standstillMax, found, a.load.keys, why(ctx, services))
+		}
+		if err := pause(ctx, allRunEvery); err != nil {
+			return err
+		}
+	}
+}
+
+// verify reads the output to its end: it has to hold every key that was sent
+// once, and the dead-letter topic nothing.
+func (a *app) verify(ctx context.Context) error {
+	if err := a.out.catchUp(ctx); err != nil {
+		return err
+	}
+	if err := a.out.found.check(a.load.keys); err != nil {
+		return err
+	}
+	dead, err := a.broker.Ends(ctx, a.dead())
+	if err == nil && dead != 0 {
+		err = fmt.Errorf("the output is wrong: %d offsets of %s are taken", dead, a.dead())
+	}
+	return err
+}
+
+// stretch is what was measured while a backlog was worked off.
+type stretch struct {
+	Events    int
+	Rate      float64      // events a second, from the first commit seen to the last
+	Slices    bench.Spread // of the rates of its five parts of equal time
+	CPU       float64      // of all processes, us an event
+	BrokerCPU float64      // of the broker, us an event
+	Gaps      gapFigures
+}
+
+const slicesOf = 5
+
+// drain lets the services work off a backlog of n events, alone.
+func (a *app) drain(ctx context.Context, n int, services ...*service) (stretch, error) {
+	held, err := a.load.hold(ctx, n)
+	if err != nil {
+		return stretch{}, err
+	}
+	a.watch.reset()
+	before := a.watch.total()
+	if err := held.release(ctx); err != nil {
+		return stretch{}, err
+	}
+	if err := a.watch.await(ctx, services, func() bool { return a.watch.total() > before }); err != nil {
+		return stretch{}, err
+	}
+	first := a.watch.newest()
+	cpu, brokerCPU, err := a.costs(services)
+	if err != nil {
+		return stretch{}, err
+	}
+	if err := a.watch.drained(ctx, services...); err != nil {
+		return stretch{}, err
+	}
+	last := a.watch.newest()
+	cpuAfter, brokerAfter, err := a.costs(services)
+	if err != nil {
+		return stretch{}, err
+	}
+	events := float64(last.events - first.events)
+	if events <= 0 {
+		return stretch{}, fmt.Errorf("a backlog of %d events was worked off in one commit: give it more", n)
+	}
+	m := stretch{Events: n, Rate: rate(first, last), Gaps: a.watch.gapFigures()}
+	m.Slices = bench.SpreadOf(a.watch.rates(first, last, slicesOf))
+	m.CPU = float64((cpuAfter - cpu).Microseconds()) / events
+	m.BrokerCPU = float64((brokerAfter - brokerCPU).Microseconds()) / events
+	return m, errors.Join(a.out.catchUp(ctx), a.purge(ctx))
+}
+
+// costs is the CPU time of the services together, and of the broker.
+func (a *app) costs(services []*service) (sum, broker time.Duration, err error) {
+	for _, s := range services {
+		u, err := s.Usage()
+		if err != nil {
+			return 0, 0, err
+		}
+		sum += u.CPU
+	}
+	u, err := a.broker.Usage()
+	return sum, u.CPU, err
+}

@@ -1,0 +1,390 @@
+//go:build unix
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// liveRun is all that was measured at one number of keys in one round. Times
+// are in seconds, sizes in bytes.
+type liveRun struct {
+	Keys  int // asked for: filled before anything else
+	Round int
+	// Horizon is how many keys are alive once keys expire: Keys, those of the
+	// light traffic, and those of the stretch in which none expires.
+	Horizon int
+
+	FillRate     float64 // events a second, generator and reader beside on the same cores
+	FillGaps     gapFigures
+	RSSFirst     int64 // highest of the process that was filled, mapped files included
+	RSSMax       int64 // highest of those that followed too
+	AnonymousMax int64 // of all
+	GoHeapMax    int64
+	GoHeap       int64 // after the light traffic
+	DiskBytes    int64 // of the state directory, then
+	DiskKeys     int   // whose rows are in it
+	Growing      stretch
+	Expiring     stretch
+	Steady       steady
+	ExpiredRows  int // that the stores had removed by then
+	Restarts     []restart
+	Rebuild      rebuild
+}
+
+// steady is traffic at a rate that leaves room, while keys expire. Here every
+// partition has input at every moment and none has a queue, so that its
+// commits come at the commit interval unless something holds them up. With a
+// queue they come as the client's fetches do, which bring much of one
+// partition at a time.
+type steady struct {
+	Rate float64 // events a second
+	Gaps gapFigures
+}
+
+// restart is one kill -9 under load and the start after it.
+type restart struct {
+	Unflushed int     // rows in memory just before the kill
+	Read      int     // changelog records read
+	Ready     float64 // from the start of the process to /readyz
+	Flow      float64 // to the first commit
+}
+
+// rebuild is a start without the state directory.
+type rebuild struct {
+	Records int     // of the changelog
+	Keys    int     // among them
+	Seconds float64 // from the start of the process to /readyz
+}
+
+func (r rebuild) rate() float64 { return float64(r.Keys) / r.Seconds }
+
+// settleRate is the light traffic after a fill: it makes tasks look whether
+// their rows are old enough to be flushed.
+const settleRate = 200
+
+// measureLive runs all rounds of all sizes.
+func measureLive(ctx context.Context, b *bed) (runs []liveRun, err error) {
+	for round := range b.s.rounds {
+		for _, keys := range b.s.keys {
+			if round > 0 && keys > largeKeys {
+				continue
+			}
+			began := time.Now()
+			r, err := liveOnce(ctx, b, keys, round)
+			if err != nil {
+				return runs, fmt.Errorf("%d live keys, round %d: %w", keys, round+1, err)
+			}
+			progress("%d live keys, round %d: %.0f k events/s growing, %.0f expiring, %d MiB, %.0f B of disk a key, rebuild %.0f k keys/s; took %v",
+				keys, round+1, r.Growing.Rate/1e3, r.Expiring.Rate/1e3, r.RSSMax>>20, r.diskPerKey(), r.Rebuild.rate()/1e3, time.Since(began).Round(time.Second))
+			runs = append(runs, r)
+		}
+	}
+	return runs, nil
+}
+
+// diskPerKey is in bytes; 0 if nothing had been flushed.
+func (r liveRun) diskPerKey() float64 {
+	if r.DiskKeys == 0 {
+		return 0
+	}
+	return float64(r.DiskBytes) / float64(r.DiskKeys)
+}
+
+// live is a run in progress.
+type live struct {
+	*app
+	run     liveRun
+	service *service
+	memory  *memory
+}
+
+// liveOnce fills an app and measures it, then checks what it put out.
+func liveOnce(ctx context.Context, b *bed, keys, round int) (run liveRun, err error) {
+	n := min(b.s.stretch, keys)
+	horizon := keys + int(b.s.settle.Seconds()*settleRate) + n*(100-b.s.copies)/100
+	a, err := b.newApp(ctx, fmt.Sprintf("keys-%d-round-%d", keys, round+1), shape{1, b.s.workers, b.s.partitions}, true, horizon)
+	if err != nil {
+		return run, err
+	}
+	defer func() { err = errors.Join(err, a.close()) }()
+	ctx, cancel := context.WithCancel(ctx) // of what samples memory, also after an error
+	defer cancel()
+	l := &live{app: a, run: liveRun{Keys: keys, Round: round + 1, Horizon: horizon}, memory: new(memory)}
+	defer func() { err = errors.Join(err, end(l.service)) }()
+	for _, step := range []struct {
+		name string
+		do   func(context.Context) error
+	}{
+		{"start", func(ctx context.Context) error { _, err := l.begin(ctx); return err }},
+		{"fill", l.fillUp},
+		{"light traffic", l.settleDown},
+		{"rate without expiry", func(ctx context.Context) (err error) { l.run.Growing, err = l.drain(ctx, n, l.service); return err }},
+		{"rate with expiry", func(ctx context.Context) (err error) { l.run.Expiring, err = l.drain(ctx, n, l.service); return err }},
+		{"steady traffic", l.steadyTraffic},
+		{"restarts", func(ctx context.Context) error { return l.restarts(ctx, n/2) }},
+		{"rebuild", l.rebuild},
+		{"traffic after the rebuild", func(ctx context.Context) error { _, err := l.drain(ctx, n/2, l.service); return err }},
+		{"stop", func(context.Context) error { return l.halt() }},
+		{"check", a.verify},
+	} {
+		progress("  %d keys: %s", keys, step.name)
+		if err := step.do(ctx); err != nil {
+			return l.run, fmt.Errorf("%s: %w", step.name, err)
+		}
+	}
+	return l.run, nil
+}
+
+// begin starts the process and waits until it is ready, which takes the time
+// it returns. Its memory is watched.
+func (l *live) begin(ctx context.Context) (ready time.Duration, err error) {
+	if l.service, err = l.start(ctx, 0); err != nil {
+		return 0, err
+	}
+	if ready, err = l.service.ready(ctx); err != nil {
+		return 0, err
+	}
+	l.memory.watch(ctx, l.service)
+	return ready, nil
+}
+
+// noteMemory ends the watch over the process's memory, which it must do before
+// the process ends.
+func (l *live) noteMemory() error {
+	l.memory.end()
+	u, err := l.service.Usage()
+	if err != nil {
+		return err
+	}
+	if l.run.RSSFirst == 0 {
+		l.run.RSSFirst = u.RSSMax
+	}
+	l.run.RSSMax = max(l.run.RSSMax, u.RSSMax)
+	l.run.AnonymousMax, l.run.GoHeapMax = l.memory.anonymous, l.memory.heap
+	return nil
+}
+
+// halt stops the process as an operator does.
+func (l *live) halt() error {
+	if err := l.noteMemory(); err != nil {
+		return err
+	}
+	return l.service.stop()
+}
+
+func (l *live) fillUp(ctx context.Context) error {
+	l.watch.reset()
+	began := time.Now()
+	if err := l.fill(ctx, l.run.Keys, l.service); err != nil {
+		return err
+	}
+	l.run.FillRate = float64(l.load.events) / time.Since(began).Seconds()
+	l.run.FillGaps = l.watch.gapFigures()
+	return errors.Join(l.out.catchUp(ctx), l.purge(ctx))
+}
+
+// settleDown lets light traffic flush what is in memory, and looks at what is
+// kept.
+func (l *live) settleDown(ctx context.Context) error {
+	keys := l.load.keys + int(l.s.settle.Seconds()*settleRate)
+	if err := l.load.stream(ctx, keys, l.load.pace(settleRate*100/(100-l.s.copies))); err != nil {
+		return err
+	}
+	if err := l.watch.drained(ctx, l.service); err != nil {
+		return err
+	}
+	m, err := l.service.metrics(ctx)
+	if err != nil {
+		return err
+	}
+	l.run.GoHeap = int64(m[metricHeap])
+	l.run.DiskBytes, err = diskBytes(l.stateDir(0))
+	l.run.DiskKeys = l.load.keys - int(m[metricRecent])
+	return err
+}
+
+// steadyShare is the part of the rate with expiry that is steady traffic.
+const steadyShare = 0.4
+
+func (l *live) steadyTraffic(ctx context.Context) error {
+	rate := int(l.run.Expiring.Rate * steadyShare)
+	keys := l.load.keys + int(l.s.steady.Seconds()*float64(rate))*(100-l.s.copies)/100
+	l.watch.reset()
+	if err := l.load.stream(ctx, keys, l.load.pace(rate)); err != nil {
+		return err
+	}
+	if err := l.watch.drained(ctx, l.service); err != nil {
+		return err
+	}
+	l.run.Steady = steady{Rate: float64(rate), Gaps: l.watch.gapFigures()}
+	m, err := l.service.metrics(ctx)
+	l.run.ExpiredRows = int(m[metricExpired])
+	return errors.Join(err, l.out.catchUp(ctx), l.purge(ctx))
+}
+
+// killAfter is the part of a backlog that is worked off when the process is
+// killed.
+const killAfter = 0.4
+
+// lateCommits is how long after a kill the broker may need to finish a commit
+// that was on its way.
+const lateCommits = 200 * time.Millisecond
+
+// restarts kills the process in the midst of a backlog of n events, as often
+// as asked for, and starts it again on what it left.
+func (l *live) restarts(ctx context.Context, n int) error {
+	for range l.s.kills {
+		held, err := l.load.hold(ctx, n)
+		if err != nil {
+			return err
+		}
+		before := l.watch.total()
+		if err := held.release(ctx); err != nil {
+			return err
+		}
+		if err := l.watch.await(ctx, []*service{l.service}, func() bool { return l.watch.total()-before > int64(killAfter*float64(n)) }); err != nil {
+			return err
+		}
+		r, err := l.restart(ctx)
+		if err != nil {
+			return err
+		}
+		l.run.Restarts = append(l.run.Restarts, r)
+		if err := l.watch.drained(ctx, l.service); err != nil {
+			return err
+		}
+		if err := errors.Join(l.out.catchUp(ctx), l.purge(ctx)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (l *live) restart(ctx context.Context) (r restart, err error) {
+	m, err := l.service.metrics(ctx)
+	if err != nil {
+		return r, err
+	}
+	r.Unflushed = int(m[metricRecent])
+	if err := l.noteMemory(); err != nil {
+		return r, err
+	}
+	if err := l.service.Kill(); err != nil {
+		return r, err
+	}
+	if err := pause(ctx, lateCommits); err != nil {
+		return r, err
+	}
+	if l.watch.waiting() == 0 {
+		return r, errors.New("all was done before the kill, so it shows nothing: raise -stretch")
+	}
+	committed := l.watch.total()
+	ready, err := l.begin(ctx)
+	if err != nil {
+		return r, err
+	}
+	r.Ready = ready.Seconds()
+	if err := l.watch.await(ctx, []*service{l.service}, func() bool { return l.watch.total() > committed }); err != nil {
+		return r, err
+	}
+	r.Flow = l.watch.firstAbove(committed).Sub(l.service.started).Seconds()
+	m, err = l.service.metrics(ctx)
+	r.Read = int(m[metricRestored])
+	return r, err
+}
+
+// rebuild starts the process without its state directory.
+func (l *live) rebuild(ctx context.Context) error {
+	if err := l.halt(); err != nil {
+		return err
+	}
+	if err := os.RemoveAll(l.stateDir(0)); err != nil {
+		return err
+	}
+	ready, err := l.begin(ctx)
+	if err != nil {
+		return err
+	}
+	m, err := l.service.metrics(ctx)
+	if err != nil {
+		return err
+	}
+	records := int(m[metricRestored])
+	l.run.Rebuild = rebuild{Records: records, Keys: min(records, l.load.keys), Seconds: ready.Seconds()}
+	return nil
+}
+
+// memory samples a process's memory over its life, and over those of the ones
+// after it.
+type memory struct {
+	anonymous, heap int64 // highest
+	cancel          context.CancelFunc
+	sampling        sync.WaitGroup
+}
+
+const (
+	anonymousEvery = 100 * time.Millisecond
+	heapEvery      = 10 // of those samples
+)
+
+func (m *memory) watch(ctx context.Context, s *service) {
+	ctx, m.cancel = context.WithCancel(ctx)
+	m.sampling.Go(func() {
+		tick := time.NewTicker(anonymousEvery)
+		defer tick.Stop()
+		for n := 0; ; n++ {
+			// A sample that fails is one of a process that is about to end.
+			if _, anonymous, err := s.resident(); err == nil {
+				m.anonymous = max(m.anonymous, anonymous)
+			}
+			if n%heapEvery == 0 {
+				if all, err := s.metrics(ctx); err == nil {
+					m.heap = max(m.heap, int64(all[metricHeap]))
+				}
+			}
+			select {
+			case <-tick.C:
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
+}
+
+func (m *memory) end() {
+	m.cancel()
+	m.sampling.Wait()
+}
+
+// diskBytes returns the space allocated under dir.
+func diskBytes(dir string) (sum int64, err error) {
+	err = filepath.WalkDir(dir, func(_ string, e fs.DirEntry, err error) error {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil // a file that went meanwhile
+		}
+		if err != nil || e.IsDir() {
+			return err
+		}
+		info, err := e.Info()
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if st, ok := info.Sys().(*syscall.Stat_t); ok {
+			sum += st.Blocks * 512
+		}
+		return nil
+	})
+	return sum, err
+}

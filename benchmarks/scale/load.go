@@ -1,0 +1,266 @@
+//go:build unix
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// The window of the measured route, and how long it makes a key live. Grace is
+// nothing, so that a key is forgotten two windows behind stream time.
+const (
+	window    = 12 * time.Hour
+	retention = 2 * window
+)
+
+// load writes the events of one input topic: trade signals of about 230 bytes
+// in partitions by key. Keys are numbered from 0 in the order in which they
+// first appear.
+//
+// Event time follows the number of keys and not a clock: horizon keys take up
+// one retention. So nothing expires before there are horizon keys, and from
+// then on each new key is one that expires, at whatever rate they come.
+type load struct {
+	topic      string
+	partitions int
+	copies     int // percent of the events
+	old        int // percent of the copies
+	horizon    int // keys alive at the same time, at most
+	start      time.Time
+
+	seeds  []string
+	client *kgo.Client
+	random *rand.Rand
+	values []byte // where the next values go
+
+	events, keys int // written so far
+	// ends is, for each partition, the offset behind the last record that
+	// read_committed consumers may see.
+	ends []atomic.Int64
+	fail atomic.Pointer[error] // the first record that could not be written
+}
+
+// loadAge is how far back event time begins: more than it will go on, because
+// oncebus takes events from the future for invalid.
+const loadAge = 60 * 24 * time.Hour
+
+func newLoad(seeds []string, topic string, partitions, horizon int, s settings) (*load, error) {
+	l := &load{
+		topic: topic, partitions: partitions, copies: s.copies, old: s.old, horizon: horizon, start: time.Now().Add(-loadAge),
+		seeds: seeds, random: rand.New(rand.NewPCG(1, 2)), ends: make([]atomic.Int64, partitions),
+	}
+	var err error
+	l.client, err = kgo.NewClient(l.options()...)
+	return l, err
+}
+
+func (l *load) options() []kgo.Opt {
+	return []kgo.Opt{
+		kgo.SeedBrokers(l.seeds...), kgo.DefaultProduceTopic(l.topic), kgo.RecordPartitioner(kgo.ManualPartitioner()),
+		kgo.ProducerLinger(5 * time.Millisecond), kgo.MaxBufferedRecords(100_000),
+	}
+}
+
+func (l *load) close() { l.client.Close() }
+
+// nearKeys is how far behind its original most copies come, in keys.
+const nearKeys = 500
+
+// next returns the next event.
+func (l *load) next() *kgo.Record {
+	id := l.keys
+	isCopy := l.events*l.copies%100 < l.copies && l.keys > nearKeys
+	l.events++
+	switch {
+	case !isCopy:
+		l.keys++
+	case l.random.IntN(100) < l.old:
+		// A tenth of the window is left, for partitions that are ahead of others.
+		inWindow := l.horizon * 9 / 20
+		id -= 1 + l.random.IntN(min(l.keys, inWindow))
+	default:
+		id -= nearKeys
+	}
+	at := l.start.Add(time.Duration(float64(l.keys) / float64(l.horizon) * float64(retention)))
+	value := l.value(id)
+	return &kgo.Record{Key: value[len(valueHead)-len(keyPrefix) : len(valueHead)+keyDigits], Value: value, Timestamp: at, Partition: int32(id % l.partitions)}
+}
+
+// A value is head, number of the key in so many digits, tail. The record's key
+// is the part of it that is the trace id.
+const (
+	keyPrefix = "trace-"
+	keyDigits = 12
+	valueHead = `{"traceId":"` + keyPrefix
+	valueTail = `","symbol":"BTCUSDT","exchange":"BINANCE","action":"buy","price":"40000.25","quantity":"0.50","strategy":"breakout-v3","interval":"15m","timestamp":"2026-11-20T10:00:00Z","comment":"long entry on close above band"}`
+)
+
+// value returns the payload of a key, out of memory that is allocated for many
+// at a time: the generator shares the machine with what is measured.
+func (l *load) value(id int) []byte {
+	const size = len(valueHead) + keyDigits + len(valueTail)
+	if len(l.values) < size {
+		l.values = make([]byte, 1000*size)
+	}
+	v := l.values[:size:size]
+	l.values = l.values[size:]
+	copy(v, valueHead)
+	for i := len(valueHead) + keyDigits - 1; i >= len(valueHead); i-- {
+		v[i] = byte('0' + id%10)
+		id /= 10
+	}
+	copy(v[len(valueHead)+keyDigits:], valueTail)
+	return v
+}
+
+// keyNumber is the number of a key.
+func keyNumber(key []byte) (int, bool) {
+	if len(key) != len(keyPrefix)+keyDigits || string(key[:len(keyPrefix)]) != keyPrefix {
+		return 0, false
+	}
+	n, err := strconv.Atoi(string(key[len(keyPrefix):]))
+	return n, err == nil && n >= 0
+}
+
+// brakeEvery is after how many events the generator asks whether to go on.
+const brakeEvery = 1000
+
+// stream writes events until there are so many keys. Every brakeEvery events
+// it asks brake, which may wait.
+func (l *load) stream(ctx context.Context, keys int, brake func(context.Context) error) error {
+	written := func(r *kgo.Record, err error) {
+		if err != nil {
+			l.failed(err)
+			return
+		}
+		l.ends[r.Partition].Store(r.Offset + 1)
+	}
+	for l.keys < keys {
+		if l.events%brakeEvery == 0 {
+			if err := brake(ctx); err != nil {
+				return err
+			}
+		}
+		l.client.Produce(ctx, l.next(), written)
+		if err := l.fail.Load(); err != nil {
+			return *err
+		}
+	}
+	if err := l.client.Flush(ctx); err != nil {
+		return fmt.Errorf("write the input: %w", err)
+	}
+	if err := l.fail.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
+func (l *load) failed(err error) {
+	err = fmt.Errorf("write the input: %w", err)
+	l.fail.CompareAndSwap(nil, &err)
+}
+
+// pace returns a brake for so many events a second.
+func (l *load) pace(rate int) func(context.Context) error {
+	began, from := time.Now(), l.events
+	return func(ctx context.Context) error {
+		due := time.Duration(float64(l.events-from) / float64(rate) * float64(time.Second))
+		return pause(ctx, due-time.Since(began))
+	}
+}
+
+// pause waits for d, or until ctx is done, which is its error.
+func pause(ctx context.Context, d time.Duration) error {
+	if d <= 0 {
+		return ctx.Err()
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// A backlog is events that are written and that nobody sees yet, because the
+// transaction they are in is open. To release it is one request: whoever is
+// measured then finds all of it, and the generator is at rest.
+type backlog struct {
+	l      *load
+	client *kgo.Client
+	ends   []atomic.Int64
+	events int
+}
+
+// backlogTimeout is how long a backlog may take to be written, and to be
+// released: the most that brokers allow.
+const backlogTimeout = 15 * time.Minute
+
+// hold writes a backlog of n events; release or drop it.
+func (l *load) hold(ctx context.Context, n int) (*backlog, error) {
+	client, err := kgo.NewClient(append(l.options(), kgo.TransactionalID(l.topic+"-load"), kgo.TransactionTimeout(backlogTimeout))...)
+	if err != nil {
+		return nil, err
+	}
+	b := &backlog{l: l, client: client, ends: make([]atomic.Int64, l.partitions), events: n}
+	if err := b.write(ctx); err != nil {
+		client.Close()
+		return nil, fmt.Errorf("write a backlog of %d events: %w", n, err)
+	}
+	return b, nil
+}
+
+func (b *backlog) write(ctx context.Context) error {
+	if err := b.client.BeginTransaction(); err != nil {
+		return err
+	}
+	written := func(r *kgo.Record, err error) {
+		if err != nil {
+			b.l.failed(err)
+			return
+		}
+		b.ends[r.Partition].Store(r.Offset + 1)
+	}
+	for range b.events {
+		b.client.Produce(ctx, b.l.next(), written)
+	}
+	if err := b.client.Flush(ctx); err != nil {
+		return err
+	}
+	if err := b.l.fail.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
+// release makes the backlog visible.
+func (b *backlog) release(ctx context.Context) error {
+	defer b.client.Close()
+	if err := b.client.EndTransaction(ctx, kgo.TryCommit); err != nil {
+		return fmt.Errorf("release the backlog: %w", err)
+	}
+	for p := range b.ends {
+		if end := b.ends[p].Load(); end > 0 {
+			b.l.ends[p].Store(end)
+		}
+	}
+	return nil
+}
+
+// endOffsets are the ends of all partitions now.
+func (l *load) endOffsets() []int64 {
+	ends := make([]int64, l.partitions)
+	for p := range ends {
+		ends[p] = l.ends[p].Load()
+	}
+	return ends
+}

@@ -1,0 +1,194 @@
+//go:build unix
+
+// Command scale measures oncebus, the program itself with its settings, as it
+// grows: with live keys, workers, processes and partitions, on a real Apache
+// Kafka. What it can measure, each by its name in -what:
+//
+//	live-keys  at each number of keys: rate, memory, disk, restart after kill -9,
+//	           rebuild from the changelog, expiry under load, stalls of partitions
+//	workers    rate of combinations of processes, workers and partitions
+//	rebalance  how long moved tasks are silent when a process starts, stops, dies
+//	idle       CPU and memory of four processes with nothing to do
+//
+// Every run reads the whole output back and fails unless each key is in it
+// exactly once.
+//
+//	go run ./benchmarks/scale -what live-keys -keys 1000000,10000000,50000000
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// settings are the flags.
+type settings struct {
+	what    []string
+	rounds  int
+	results string
+
+	// Of all parts.
+	copies, old    int // percent of the events, percent of the copies
+	commitInterval time.Duration
+	flushAge       time.Duration
+	sessionTimeout time.Duration
+
+	// Of live-keys.
+	keys       []int
+	partitions int
+	workers    int
+	stretch    int // events
+	kills      int
+	settle     time.Duration
+	steady     time.Duration
+
+	// Of workers.
+	shapes []shape
+	events int
+
+	// Of rebalance.
+	rebalance shape
+	known     int // keys
+	rate      int // events a second
+	cycles    int
+
+	// Of idle.
+	idle      time.Duration
+	idleShape shape
+	idleKeys  int
+}
+
+// parts in the order they are run in.
+var parts = []string{"live-keys", "workers", "rebalance", "idle"}
+
+// largeKeys is the number of keys above which a size is measured once,
+// whatever -rounds says: a round at 50 million takes some ten minutes.
+const largeKeys = 10_000_000
+
+func main() {
+	s, err := parseFlags()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "scale:", err)
+		os.Exit(2)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err = run(ctx, s)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "scale:", err)
+		os.Exit(1)
+	}
+}
+
+func parseFlags() (s settings, err error) {
+	var what, keys, shapes, rebalance, idle string
+	flag.StringVar(&what, "what", strings.Join(parts, ","), "parts to run, comma separated")
+	flag.IntVar(&s.rounds, "rounds", 3, "rounds, interleaved; medians are reported; sizes above 10 million keys, rebalances and idle processes have one")
+	flag.StringVar(&s.results, "results", "", "directory for the report; none is written if empty")
+	flag.IntVar(&s.copies, "copies", 10, "copies among the events, in percent")
+	flag.IntVar(&s.old, "old", 10, "copies of keys from anywhere in the window, in percent of the copies; the others follow their original closely")
+	flag.DurationVar(&s.commitInterval, "commit-interval", 100*time.Millisecond, "ONCEBUS_COMMIT_INTERVAL")
+	flag.DurationVar(&s.flushAge, "flush-age", time.Minute, "ONCEBUS_STATE_FLUSH_AGE")
+	flag.DurationVar(&s.sessionTimeout, "session-timeout", 10*time.Second, "ONCEBUS_SESSION_TIMEOUT")
+	flag.StringVar(&keys, "keys", "1000000,10000000,50000000", "live-keys: numbers of keys, comma separated, rising")
+	flag.IntVar(&s.partitions, "partitions", 8, "live-keys: partitions of the input, and so tasks")
+	flag.IntVar(&s.workers, "workers", 0, "live-keys: ONCEBUS_WORKERS")
+	flag.IntVar(&s.stretch, "stretch", 2_500_000, "live-keys: events of each measured stretch; never more than there are keys")
+	flag.IntVar(&s.kills, "kills", 3, "live-keys: restarts after kill -9, under load")
+	flag.DurationVar(&s.settle, "settle", 70*time.Second, "live-keys: light traffic after the fill; more than the flush age, so that all rows are on disk")
+	flag.DurationVar(&s.steady, "steady", 20*time.Second, "live-keys: traffic below the most that goes, in which stalls are looked for")
+	flag.StringVar(&shapes, "shapes", "1x1x24,1x2x24,1x4x24,1x8x24,2x1x24,4x1x24,1x2x4,1x2x96,4x2x96", "workers: combinations, each processes x workers of each x partitions")
+	flag.IntVar(&s.events, "events", 2_000_000, "workers: events for each combination")
+	flag.StringVar(&rebalance, "rebalance", "2x2x24", "rebalance: the shape when all processes run")
+	flag.IntVar(&s.known, "known", 2_000_000, "rebalance: keys known before")
+	flag.IntVar(&s.rate, "rate", 10_000, "rebalance: events a second meanwhile")
+	flag.IntVar(&s.cycles, "cycles", 3, "rebalance: how often a process starts, stops, starts and is killed")
+	flag.StringVar(&idle, "idle-shape", "4x2x96", "idle: the shape")
+	flag.DurationVar(&s.idle, "idle", 30*time.Second, "idle: how long the processes are watched")
+	flag.IntVar(&s.idleKeys, "idle-keys", 500_000, "idle: keys known to the processes that were not always idle")
+	flag.Parse()
+	s.what = strings.Split(what, ",")
+	for _, part := range s.what {
+		if !slices.Contains(parts, part) {
+			err = errors.Join(err, fmt.Errorf("-what: %q is none of %v", part, parts))
+		}
+	}
+	s.keys, err = parseNumbers("-keys", keys, err)
+	s.shapes, err = parseShapes("-shapes", shapes, err)
+	one, err := parseShapes("-rebalance", rebalance, err)
+	four, err := parseShapes("-idle-shape", idle, err)
+	if err != nil {
+		return s, err
+	}
+	s.rebalance, s.idleShape = one[0], four[0]
+	return s, s.validate()
+}
+
+func (s settings) validate() error {
+	var errs []error
+	atLeast := func(name string, v, low int) {
+		if v < low {
+			errs = append(errs, fmt.Errorf("%s: %d is too little, want at least %d", name, v, low))
+		}
+	}
+	atLeast("-rounds", s.rounds, 1)
+	atLeast("-partitions", s.partitions, 1)
+	atLeast("-stretch", s.stretch, 10_000)
+	atLeast("-events", s.events, 10_000)
+	atLeast("-rate", s.rate, 100)
+	atLeast("-rebalance: processes", s.rebalance.Processes, 2)
+	for _, n := range s.keys {
+		atLeast("-keys", n, 50_000)
+	}
+	if s.copies < 0 || s.copies > 90 || s.old < 0 || s.old > 100 {
+		errs = append(errs, fmt.Errorf("-copies %d -old %d: want 0 to 90 percent and 0 to 100 percent", s.copies, s.old))
+	}
+	if !slices.IsSorted(s.keys) {
+		errs = append(errs, fmt.Errorf("-keys: %v do not rise", s.keys))
+	}
+	return errors.Join(errs...)
+}
+
+// parseNumbers reads a list of numbers; err, if there is one, is kept.
+func parseNumbers(name, list string, err error) ([]int, error) {
+	var numbers []int
+	for _, text := range strings.Split(list, ",") {
+		n, e := strconv.Atoi(text)
+		if e != nil {
+			err = errors.Join(err, fmt.Errorf("%s: %q is no number", name, text))
+		}
+		numbers = append(numbers, n)
+	}
+	return numbers, err
+}
+
+// shape is how an app is spread out.
+type shape struct {
+	Processes  int
+	Workers    int // of each process
+	Partitions int
+}
+
+func (s shape) String() string { return fmt.Sprintf("%dx%dx%d", s.Processes, s.Workers, s.Partitions) }
+
+// parseShapes reads a list of shapes; err, if there is one, is kept.
+func parseShapes(name, list string, err error) ([]shape, error) {
+	var shapes []shape
+	for _, text := range strings.Split(list, ",") {
+		var s shape
+		if _, e := fmt.Sscanf(text, "%dx%dx%d", &s.Processes, &s.Workers, &s.Partitions); e != nil || min(s.Processes, s.Workers, s.Partitions) < 1 {
+			err = errors.Join(err, fmt.Errorf("%s: %q is no processes x workers x partitions, such as 2x1x24", name, text))
+		}
+		shapes = append(shapes, s)
+	}
+	return shapes, err
+}

@@ -1,0 +1,281 @@
+//go:build unix
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+
+	"oncebus/benchmarks/internal/bench"
+)
+
+const (
+	// watchEvery is the resolution of what a watch sees: a request to the
+	// group's coordinator so often.
+	watchEvery = 10 * time.Millisecond
+	// standstillMax is how long nothing may be committed, while input waits,
+	// before a run is given up: longer than any timeout of the group.
+	standstillMax = 2 * time.Minute
+)
+
+// A watch follows a group's committed offsets in the input. They are part of
+// the transactions with the output, so where they are the output is.
+type watch struct {
+	admin *kadm.Client
+	group string
+	load  *load
+	stop  func()
+
+	mu        sync.Mutex
+	committed []int64 // by partition
+	samples   []sample
+	gaps      *gaps
+	err       error
+	changed   chan struct{} // closed at the next look
+}
+
+// sample is how many events were committed at a time. Offsets stand for
+// events: an input has a marker besides for each partition of a backlog.
+type sample struct {
+	at     time.Time
+	events int64
+}
+
+func startWatch(ctx context.Context, admin *kadm.Client, group string, l *load) *watch {
+	ctx, cancel := context.WithCancel(ctx)
+	w := &watch{admin: admin, group: group, load: l, committed: make([]int64, l.partitions), gaps: newGaps(l.partitions), changed: make(chan struct{})}
+	var wg sync.WaitGroup
+	w.stop = func() { cancel(); wg.Wait() }
+	wg.Go(func() {
+		tick := time.NewTicker(watchEvery)
+		defer tick.Stop()
+		for w.look(ctx) {
+			select {
+			case <-tick.C:
+			case <-ctx.Done():
+			}
+		}
+	})
+	return w
+}
+
+// look takes one sample; false when there will be no more.
+func (w *watch) look(ctx context.Context) bool {
+	ends := w.load.endOffsets() // first: what it says waits has waited when the answer comes
+	offsets, err := w.admin.FetchOffsets(ctx, w.group)
+	now := time.Now()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	defer func() {
+		close(w.changed)
+		w.changed = make(chan struct{})
+	}()
+	if ctx.Err() != nil || err != nil {
+		if ctx.Err() == nil {
+			err = fmt.Errorf("watch the offsets of %s: %w", w.group, err)
+		}
+		w.err = err
+		return false
+	}
+	var sum int64
+	for p := range w.committed {
+		if o, ok := offsets.Lookup(w.load.topic, int32(p)); ok {
+			w.committed[p] = max(w.committed[p], o.At)
+		}
+		sum += w.committed[p]
+	}
+	w.gaps.see(now, w.committed, ends)
+	w.samples = append(w.samples, sample{now, sum})
+	return true
+}
+
+// reset forgets samples and gaps, so that a stretch begins.
+func (w *watch) reset() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.samples, w.gaps = nil, newGaps(len(w.committed))
+}
+
+// offsets returns a copy of the committed offsets.
+func (w *watch) offsets() []int64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.committed)
+}
+
+// total is how many events are committed.
+func (w *watch) total() (sum int64) {
+	for _, o := range w.offsets() {
+		sum += o
+	}
+	return sum
+}
+
+// waiting is how many events are not committed yet.
+func (w *watch) waiting() (sum int64) {
+	committed := w.offsets()
+	for p, end := range w.load.endOffsets() {
+		sum += max(0, end-committed[p])
+	}
+	return sum
+}
+
+// await waits, look by look, until holds does. It gives up when the services
+// end, or when nothing is committed for standstillMax.
+func (w *watch) await(ctx context.Context, services []*service, holds func() bool) error {
+	last, since := w.total(), time.Now()
+	for !holds() {
+		w.mu.Lock()
+		changed, err := w.changed, w.err
+		w.mu.Unlock()
+		if err != nil {
+			return err
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		for _, s := range services {
+			if err := s.ended(); err != nil {
+				return err
+			}
+		}
+		if now := w.total(); now != last {
+			last, since = now, time.Now()
+		} else if time.Since(since) > standstillMax {
+			return fmt.Errorf("nothing was committed for %v, %d events wait: %s", standstillMax, w.waiting(), why(ctx, services))
+		}
+	}
+	return nil
+}
+
+// drained waits until all that is visible is committed.
+func (w *watch) drained(ctx context.Context, services ...*service) error {
+	return w.await(ctx, services, func() bool { return w.waiting() == 0 })
+}
+
+// rates returns the rates, in events a second, of n equal parts of the time
+// between two samples.
+func (w *watch) rates(from, to sample, n int) []float64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var rates []float64
+	begin := from
+	for i := range n {
+		until := from.at.Add(to.at.Sub(from.at) * time.Duration(i+1) / time.Duration(n))
+		end := begin
+		for _, s := range w.samples {
+			if !s.at.After(until) && s.at.After(end.at) {
+				end = s
+			}
+		}
+		if end.at.After(begin.at) {
+			rates = append(rates, rate(begin, end))
+		}
+		begin = end
+	}
+	return rates
+}
+
+// rate is in events a second.
+func rate(from, to sample) float64 {
+	return float64(to.events-from.events) / to.at.Sub(from.at).Seconds()
+}
+
+// newest is the last sample.
+func (w *watch) newest() sample {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.samples) == 0 {
+		return sample{}
+	}
+	return w.samples[len(w.samples)-1]
+}
+
+// gaps are the times between two commits of a partition while input waits in
+// it, beginning with the wait for the first one.
+type gaps struct {
+	last    []int64
+	since   []time.Time // zero: nothing waits
+	longest []time.Duration
+	all     []float64 // milliseconds
+}
+
+func newGaps(partitions int) *gaps {
+	return &gaps{last: make([]int64, partitions), since: make([]time.Time, partitions), longest: make([]time.Duration, partitions)}
+}
+
+// see takes in where each partition is committed and where it ends.
+func (g *gaps) see(now time.Time, committed, ends []int64) {
+	for p := range committed {
+		waits := ends[p] > committed[p]
+		switch {
+		case committed[p] != g.last[p]:
+			if !g.since[p].IsZero() {
+				g.add(p, now.Sub(g.since[p]))
+			}
+			g.last[p], g.since[p] = committed[p], time.Time{}
+			if waits {
+				g.since[p] = now
+			}
+		case waits && g.since[p].IsZero():
+			g.since[p] = now
+		}
+	}
+}
+
+func (g *gaps) add(p int, d time.Duration) {
+	g.longest[p] = max(g.longest[p], d)
+	g.all = append(g.all, float64(d)/float64(time.Millisecond))
+}
+
+// gapFigures are of all partitions, in milliseconds.
+type gapFigures struct {
+	Median, Longest float64
+}
+
+// Stall is by how much the longest gap is longer than usual: a commit interval
+// and the commit itself lie between two commits anyway.
+func (g gapFigures) Stall() float64 { return g.Longest - g.Median }
+
+func (w *watch) gapFigures() gapFigures {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	sorted := slices.Sorted(slices.Values(w.gaps.all))
+	if len(sorted) == 0 {
+		return gapFigures{}
+	}
+	return gapFigures{bench.Percentile(sorted, 50), sorted[len(sorted)-1]}
+}
+
+// longestGaps returns the longest gap of each partition, in milliseconds,
+// those included that last.
+func (w *watch) longestGaps() []float64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var longest []float64
+	for p, d := range w.gaps.longest {
+		if since := w.gaps.since[p]; !since.IsZero() {
+			d = max(d, time.Since(since))
+		}
+		longest = append(longest, float64(d)/float64(time.Millisecond))
+	}
+	return longest
+}
+
+// firstAbove is when more events than so many were first seen committed.
+func (w *watch) firstAbove(events int64) time.Time {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	i := slices.IndexFunc(w.samples, func(s sample) bool { return s.events > events })
+	if i < 0 {
+		return time.Time{}
+	}
+	return w.samples[i].at
+}

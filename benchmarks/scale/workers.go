@@ -1,0 +1,54 @@
+//go:build unix
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+)
+
+// shapeRun is the rate of one shape in one round.
+type shapeRun struct {
+	Shape shape
+	Round int
+	Rate  stretch
+}
+
+// manyKeys is a horizon for apps in which nothing is to expire.
+const manyKeys = 1 << 30
+
+// measureShapes runs every shape in each round.
+func measureShapes(ctx context.Context, b *bed) (runs []shapeRun, err error) {
+	for round := range b.s.rounds {
+		for _, sh := range b.s.shapes {
+			m, err := shapeOnce(ctx, b, sh, round)
+			if err != nil {
+				return runs, fmt.Errorf("shape %v, round %d: %w", sh, round+1, err)
+			}
+			progress("shape %-8v round %d: %4.0f k events/s, %.2f us CPU an event", sh, round+1, m.Rate/1e3, m.CPU)
+			runs = append(runs, shapeRun{Shape: sh, Round: round + 1, Rate: m})
+		}
+	}
+	return runs, nil
+}
+
+func shapeOnce(ctx context.Context, b *bed, sh shape, round int) (m stretch, err error) {
+	a, err := b.newApp(ctx, fmt.Sprintf("shape-%v-round-%d", sh, round+1), sh, true, manyKeys)
+	if err != nil {
+		return m, err
+	}
+	defer func() { err = errors.Join(err, a.close()) }()
+	services, err := a.startAll(ctx)
+	defer func() { err = errors.Join(err, end(services...)) }()
+	if err != nil {
+		return m, err
+	}
+	if m, err = a.drain(ctx, b.s.events, services...); err != nil {
+		return m, err
+	}
+	for _, s := range services {
+		err = errors.Join(err, s.stop())
+	}
+	return m, errors.Join(err, a.verify(ctx))
+}

@@ -1,0 +1,70 @@
+//go:build unix
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"os/exec"
+	"strings"
+
+	"oncebus/benchmarks/internal/bench"
+	"oncebus/benchmarks/streams"
+)
+
+// contender is one that reads the input and writes an output.
+type contender struct {
+	name   string
+	dedups bool
+	role   bench.Role
+	store  streams.Store // of Kafka Streams; empty for Go code
+	limit  string        // the passthrough that does as much beside the deduplication; none if empty
+
+	peer *streams.App // what store is of
+}
+
+// The names that others are compared with.
+const (
+	passthrough     = "passthrough"
+	withChangelog   = "passthrough+changelog"
+	hopsWithLog     = "two-hop passthrough+changelog"
+	streamsKeyValue = "Kafka Streams key-value"
+)
+
+// contenders returns those whose name contains only, in the order of a round.
+func contenders(ctx context.Context, only string) (chosen []contender, err error) {
+	var peer *streams.App
+	for _, c := range []contender{
+		{name: passthrough},
+		{name: withChangelog, role: bench.Role{Changelog: true}},
+		{name: "oncebus keyed", dedups: true, role: bench.Role{Oncebus: true}, limit: withChangelog},
+		{name: "two-hop passthrough", role: bench.Role{Routed: true}},
+		{name: hopsWithLog, role: bench.Role{Routed: true, Changelog: true}},
+		{name: "oncebus routed", dedups: true, role: bench.Role{Oncebus: true, Routed: true}, limit: hopsWithLog},
+		{name: streamsKeyValue, dedups: true, store: streams.KeyValue, limit: withChangelog},
+		{name: "Kafka Streams window", dedups: true, store: streams.Window, limit: withChangelog},
+	} {
+		if !strings.Contains(c.name, only) {
+			continue
+		}
+		if c.store != "" && peer == nil {
+			if peer, err = streams.Build(ctx); err != nil {
+				return nil, err
+			}
+		}
+		c.peer = peer
+		chosen = append(chosen, c)
+	}
+	if len(chosen) == 0 {
+		return nil, fmt.Errorf("no contender's name contains %q", only)
+	}
+	return chosen, nil
+}
+
+// command is the contender's process for a task.
+func (c contender) command(ctx context.Context, t bench.Task) (*exec.Cmd, error) {
+	if c.store != "" {
+		return c.peer.Command(ctx, t, c.store)
+	}
+	return t.Command(ctx)
+}

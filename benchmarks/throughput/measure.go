@@ -1,0 +1,165 @@
+//go:build unix
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"oncebus/benchmarks/internal/bench"
+)
+
+// benchmark is what all measurements have in common.
+type benchmark struct {
+	settings
+
+	broker *bench.Broker
+	input  bench.Input
+}
+
+// measurement is one contender in one round, from the end of the warm-up to the
+// last output.
+type measurement struct {
+	Rate            float64 // events a second
+	CPUMicros       float64 // user and system time of the contender's process, an event
+	BrokerCPUMicros float64 // and the broker's
+	RSSMaxMiB       float64 // highest resident memory of the contender's process
+}
+
+// measure runs one contender as a process of its own until its output is
+// complete, and reads the output back.
+func (b benchmark) measure(ctx context.Context, c contender, workers, round int) (m measurement, err error) {
+	task := bench.Task{
+		Role: c.role, App: fmt.Sprintf("r%d-w%d-%s", round, workers, fileName(c.name)), Brokers: b.broker.Seeds(), Input: b.input.Topic,
+		Partitions: b.partitions, Workers: workers, Commit: b.commit,
+	}
+	task.StateDir = filepath.Join(b.broker.Dir, task.App)
+	if b.profiles != "" {
+		task.Profile = filepath.Join(b.profiles, fmt.Sprintf("%s-%d.pprof", fileName(c.name), workers))
+	}
+	if err := b.broker.CreateTopics(ctx, b.partitions, task.Topics()...); err != nil {
+		return m, err
+	}
+	defer func() {
+		err = errors.Join(err, b.broker.DeleteApp(context.WithoutCancel(ctx), task.App), os.RemoveAll(task.StateDir))
+	}()
+	cmd, err := c.command(ctx, task)
+	if err != nil {
+		return m, err
+	}
+	process, err := bench.Start(cmd)
+	if err != nil {
+		return m, err
+	}
+	m, err = b.watch(ctx, process, task, c.dedups)
+	if err := errors.Join(err, process.Stop()); err != nil {
+		return m, err
+	}
+	tally, err := bench.ReadTally(ctx, b.broker.Seeds(), task.Output(), b.input)
+	if err != nil {
+		return m, err
+	}
+	return m, tally.Check(b.input, c.dedups)
+}
+
+func fileName(contender string) string {
+	return strings.ToLower(strings.NewReplacer(" ", "-", "+", "-").Replace(contender))
+}
+
+// moment is what was seen at once.
+type moment struct {
+	at                time.Time
+	input, output     int64 // sums of offsets: committed by the first stage, and put out
+	contender, broker bench.Usage
+}
+
+// progress is the share of the work that is done: an event that stands between
+// two stages counts half. With one stage input and output are one transaction.
+func (m moment) progress(events, due int64) float64 {
+	return (float64(m.input)/float64(events) + min(1, float64(m.output)/float64(due))) / 2
+}
+
+const (
+	// lookEvery is the resolution of the clock.
+	lookEvery = 10 * time.Millisecond
+	// quiet is how long nothing may come after the last output, beside two commit intervals.
+	quiet = time.Second
+	// stuckAfter is how long a contender may do nothing before it is done; a start of Kafka Streams takes some seconds.
+	stuckAfter = time.Minute
+)
+
+// watch follows a contender from outside until it has committed the whole
+// input and its output has come to rest.
+func (b benchmark) watch(ctx context.Context, process *bench.Process, task bench.Task, dedups bool) (measurement, error) {
+	events, due := int64(b.input.Events), int64(b.input.Events)
+	if dedups {
+		due = int64(b.input.Distinct())
+	}
+	var first moment
+	last := moment{at: time.Now()}
+	tick := time.NewTicker(lookEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-process.Exited():
+			return measurement{}, fmt.Errorf("the process ended: %w", process.Err())
+		case <-ctx.Done():
+			return measurement{}, ctx.Err()
+		}
+		now, err := b.look(ctx, process, task)
+		if err != nil {
+			return measurement{}, err
+		}
+		if now.input != last.input || now.output != last.output {
+			last = now
+			if first.at.IsZero() && now.progress(events, due)*100 >= float64(b.warmUp) {
+				first = now
+			}
+			continue
+		}
+		idle := now.at.Sub(last.at)
+		if now.input == events && now.output >= due && idle > quiet+2*b.commit {
+			return between(first, last, first.progress(events, due), b.input.Events)
+		}
+		if idle > stuckAfter {
+			return measurement{}, fmt.Errorf("stuck: nothing happened for %v; %d of %d events are read, and the output's offsets end at %d of at least %d",
+				stuckAfter, now.input, events, now.output, due)
+		}
+	}
+}
+
+func (b benchmark) look(ctx context.Context, process *bench.Process, task bench.Task) (m moment, err error) {
+	if m.input, err = b.broker.Committed(ctx, task.Group(), task.Input); err != nil {
+		return m, err
+	}
+	if m.output, err = b.broker.Ends(ctx, task.Output()); err != nil {
+		return m, err
+	}
+	m.at = time.Now()
+	if m.contender, err = process.Usage(); err != nil {
+		return m, err
+	}
+	m.broker, err = b.broker.Usage()
+	return m, err
+}
+
+// between is what passed from the first moment, when the share done of all
+// events was done, to the last, when all were.
+func between(first, last moment, done float64, events int) (measurement, error) {
+	took, passed := last.at.Sub(first.at), (1-done)*float64(events)
+	if took <= 0 || passed <= 0 {
+		return measurement{}, errors.New("all came out at once: give it more events")
+	}
+	return measurement{
+		Rate:            passed / took.Seconds(),
+		CPUMicros:       float64((last.contender.CPU - first.contender.CPU).Microseconds()) / passed,
+		BrokerCPUMicros: float64((last.broker.CPU - first.broker.CPU).Microseconds()) / passed,
+		RSSMaxMiB:       float64(last.contender.RSSMax) / (1 << 20),
+	}, nil
+}

@@ -1,0 +1,58 @@
+//go:build unix
+
+package main
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"oncebus/benchmarks/internal/bench"
+)
+
+// TestProgress counts an event between two stages half.
+func TestProgress(t *testing.T) {
+	for _, c := range []struct {
+		input, output int64
+		want          float64
+	}{
+		{0, 0, 0}, {100, 90, 1}, {100, 0, 0.5}, {50, 45, 0.5}, {100, 95, 1}, // the last with markers behind the records
+	} {
+		if got := (moment{input: c.input, output: c.output}).progress(100, 90); got != c.want {
+			t.Errorf("%d of 100 read, %d of 90 out: progress %v, want %v", c.input, c.output, got, c.want)
+		}
+	}
+}
+
+func TestBetween(t *testing.T) {
+	start := time.Unix(1000, 0)
+	first := moment{at: start, contender: bench.Usage{CPU: time.Second}, broker: bench.Usage{CPU: 5 * time.Second}}
+	last := moment{at: start.Add(2 * time.Second), contender: bench.Usage{CPU: 2 * time.Second, RSSMax: 64 << 20}, broker: bench.Usage{CPU: 9 * time.Second}}
+	got, err := between(first, last, 0.5, 2_000_000)
+	if want := (measurement{Rate: 500_000, CPUMicros: 1, BrokerCPUMicros: 4, RSSMaxMiB: 64}); err != nil || got != want {
+		t.Errorf("measured %+v (%v), want %+v", got, err, want)
+	}
+	if _, err := between(last, last, 1, 2_000_000); err == nil {
+		t.Error("a measurement of no time has no error")
+	}
+}
+
+// TestTable compares at equal workers only.
+func TestTable(t *testing.T) {
+	var results []result
+	for workers, rates := range map[int][]float64{1: {1000, 500, 250, 50}, 2: {800, 400, 300, 100}} {
+		for i, c := range []contender{{name: passthrough}, {name: withChangelog}, {name: "oncebus keyed", limit: withChangelog}, {name: streamsKeyValue}} {
+			results = append(results, result{Contender: c.name, Workers: workers, contender: c, Rounds: []measurement{{Rate: rates[i] * 1e3}, {Rate: rates[i] * 2e3}, {Rate: rates[i] * 0.5e3}}})
+		}
+	}
+	text := table(settings{}, results)
+	for _, want := range []string{
+		"| oncebus keyed | 1 | 250 | 125, 500 | 0.25 | 0.50 | 5.00 |",
+		"| oncebus keyed | 2 | 300 | 150, 600 | 0.38 | 0.75 | 3.00 |",
+		"| passthrough | 2 | 800 | 400, 1600 | 1.00 | - | 8.00 |",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no line %q in\n%s", want, text)
+		}
+	}
+}
