@@ -34,7 +34,7 @@ demo: build ## deduplicate sample traffic on an embedded broker and check the re
 
 .PHONY: test
 test: race-note kafka-note fuzz sim ## all tests: short fuzz runs, simulation, then every package with the race detector and a real Kafka
-	$(GO) test $(RACE) -timeout $(TEST_TIMEOUT) ./... 2>&1 | .ci/failures
+	.ci/failures $(GO) test $(RACE) -timeout $(TEST_TIMEOUT) ./...
 
 .PHONY: race-note
 race-note:
