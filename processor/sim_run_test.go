@@ -172,6 +172,18 @@ func (s *sim) run() {
 func (s *sim) endAll() {
 	for _, l := range s.lives {
 		l.net.mend()
+	}
+	if l := s.unended(); l != nil {
+		s.t.Fail()
+		s.keepLog()
+		panic(fmt.Sprintf("seed %d: slot %d has not stopped", s.seed, l.slot))
+	}
+}
+
+// unended tells every instance to stop and returns one that has not within
+// stopMax, or nil.
+func (s *sim) unended() *simLife {
+	for _, l := range s.lives {
 		s.doom(l)
 	}
 	deadline := time.NewTimer(stopMax)
@@ -180,11 +192,10 @@ func (s *sim) endAll() {
 		select {
 		case <-l.done:
 		case <-deadline.C:
-			s.t.Fail()
-			s.keepLog()
-			panic(fmt.Sprintf("seed %d: slot %d has not stopped", s.seed, l.slot))
+			return l
 		}
 	}
+	return nil
 }
 
 // faultsAndTraffic runs episodes of both, with quiet stretches in between.
@@ -367,17 +378,10 @@ func (s *sim) sample() {
 // stopAll stops every instance and waits until all there ever were have ended,
 // zombies and dead ones too, whose network is well again.
 func (s *sim) stopAll() {
-	for _, l := range s.lives {
-		s.doom(l)
+	if l := s.unended(); l != nil {
+		s.t.Fatalf("slot %d, told to stop at %s, has not %v after everything healed", l.slot, l.doomedAt.Format(simClock), stopMax)
 	}
-	deadline := time.NewTimer(stopMax)
-	defer deadline.Stop()
 	for _, l := range s.lives {
-		select {
-		case <-l.done:
-		case <-deadline.C:
-			s.t.Fatalf("slot %d, told to stop at %s, has not %v after everything healed", l.slot, l.doomedAt.Format(simClock), stopMax)
-		}
 		if l.err != nil {
 			s.t.Errorf("stopping slot %d, begun at %v: %v", l.slot, l.doomedAt.Format(simClock), l.err)
 		}

@@ -199,20 +199,27 @@ func (w *worker) openGate() {
 
 // abort ends the transaction for a reason of our own, which it returns.
 func (w *worker) abort(reason error) error {
-	ctx, cancel := context.WithTimeout(context.Background(), w.p.cfg.TransactionTimeout)
-	defer cancel()
-	_, err := w.session.End(ctx, kgo.TryAbort)
+	err := w.endAborting()
 	w.clearRebalanced()
 	if err != nil {
 		w.unknown.Inc()
-		if ctx.Err() != nil {
-			err = fmt.Errorf("%w: %w", errNotFlushed, err)
-		}
 		return fmt.Errorf("abort the transaction: %w (because of: %w)", asRebuild(err), reason)
 	}
 	w.aborted.Inc()
 	w.afterAbort()
 	return reason
+}
+
+// endAborting ends the session's transaction, or its failed state, without a
+// commit. It rewinds to the committed offsets.
+func (w *worker) endAborting() error {
+	ctx, cancel := context.WithTimeout(context.Background(), w.p.cfg.TransactionTimeout)
+	defer cancel()
+	_, err := w.session.End(ctx, kgo.TryAbort)
+	if err != nil && ctx.Err() != nil {
+		return fmt.Errorf("%w: %w", errNotFlushed, err)
+	}
+	return err
 }
 
 func (w *worker) afterAbort() {

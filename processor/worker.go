@@ -308,7 +308,7 @@ func (w *worker) rearm() (bool, error) {
 	if !rebalanced {
 		return false, nil
 	}
-	if _, err := w.session.End(context.Background(), kgo.TryAbort); err != nil {
+	if err := w.endAborting(); err != nil {
 		return true, fmt.Errorf("rearm the session after a rebalance: %w", err)
 	}
 	if w.tasks != nil {

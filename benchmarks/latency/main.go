@@ -21,12 +21,10 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/signal"
 	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"oncebus/benchmarks/internal/bench"
@@ -47,19 +45,11 @@ type settings struct {
 }
 
 func main() {
-	bench.ChildMain()
-	s, err := parse()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "latency:", err)
-		os.Exit(2)
-	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err = run(ctx, s)
-	stop()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "latency:", err)
-		os.Exit(1)
-	}
+	var s settings
+	bench.Main("latency", func() (err error) {
+		s, err = parse()
+		return err
+	}, func(ctx context.Context) error { return run(ctx, s) })
 }
 
 func parse() (s settings, err error) {

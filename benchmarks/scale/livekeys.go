@@ -6,12 +6,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
-	"path/filepath"
 	"sync"
-	"syscall"
 	"time"
+
+	"oncebus/benchmarks/internal/bench"
 )
 
 // liveRun is all that was measured at one number of keys in one round. Times
@@ -207,7 +206,7 @@ func (l *live) settleDown(ctx context.Context) error {
 		return err
 	}
 	l.run.GoHeap = int64(m[metricHeap])
-	l.run.DiskBytes, err = diskBytes(l.stateDir(0))
+	l.run.DiskBytes, err = bench.DiskBytes(l.stateDir(0))
 	l.run.DiskKeys = l.load.keys - int(m[metricRecent])
 	return err
 }
@@ -363,28 +362,4 @@ func (m *memory) watch(ctx context.Context, s *service) {
 func (m *memory) end() {
 	m.cancel()
 	m.sampling.Wait()
-}
-
-// diskBytes returns the space allocated under dir.
-func diskBytes(dir string) (sum int64, err error) {
-	err = filepath.WalkDir(dir, func(_ string, e fs.DirEntry, err error) error {
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil // a file that went meanwhile
-		}
-		if err != nil || e.IsDir() {
-			return err
-		}
-		info, err := e.Info()
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		if st, ok := info.Sys().(*syscall.Stat_t); ok {
-			sum += st.Blocks * 512
-		}
-		return nil
-	})
-	return sum, err
 }

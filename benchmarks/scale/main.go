@@ -21,13 +21,12 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"os"
-	"os/signal"
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
+
+	"oncebus/benchmarks/internal/bench"
 )
 
 // settings are the flags.
@@ -75,18 +74,11 @@ var parts = []string{"live-keys", "workers", "rebalance", "idle"}
 const largeKeys = 10_000_000
 
 func main() {
-	s, err := parseFlags()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "scale:", err)
-		os.Exit(2)
-	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err = run(ctx, s)
-	stop()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "scale:", err)
-		os.Exit(1)
-	}
+	var s settings
+	bench.Main("scale", func() (err error) {
+		s, err = parseFlags()
+		return err
+	}, func(ctx context.Context) error { return run(ctx, s) })
 }
 
 func parseFlags() (s settings, err error) {

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	"oncebus/benchmarks/internal/bench"
 	"oncebus/dedup"
 )
 
@@ -134,7 +135,8 @@ func load(set settings) (*loaded, error) {
 	runtime.ReadMemStats(&mem)
 	l.GoHeap = mem.HeapAlloc
 	l.Anonymous, l.ResidentTotal = resident()
-	l.DiskBytes, err = diskBytes(set.Dir)
+	disk, err := bench.DiskBytes(set.Dir)
+	l.DiskBytes = uint64(disk)
 	return l, err
 }
 

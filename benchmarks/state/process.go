@@ -1,10 +1,7 @@
 package main
 
 import (
-	"errors"
-	"io/fs"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -54,25 +51,4 @@ func watchAnonymous() func() uint64 {
 		}
 	}()
 	return peak.Load
-}
-
-// diskBytes returns the space allocated under dir.
-func diskBytes(dir string) (sum uint64, err error) {
-	err = filepath.WalkDir(dir, func(_ string, e fs.DirEntry, err error) error {
-		if err != nil || e.IsDir() {
-			return err
-		}
-		info, err := e.Info()
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		if st, ok := info.Sys().(*syscall.Stat_t); ok {
-			sum += uint64(st.Blocks) * 512
-		}
-		return nil
-	})
-	return sum, err
 }
