@@ -4,6 +4,7 @@ package main
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"maps"
 	"math/rand/v2"
@@ -169,6 +170,52 @@ func TestProgress(t *testing.T) {
 	}
 	if err := errors.Join(o.passed(t0), o.drained()); err != nil {
 		t.Errorf("not passed: %v", err)
+	}
+}
+
+// A stopped process may only write behind its successor what follows it; what
+// it began before it was stopped is told apart although the producer is the
+// same, and so may be its epoch.
+func TestLateCommits(t *testing.T) {
+	const zombie, successor, third = 1, 2, 3
+	stopped := time.UnixMicro(1_000_000)
+	before, after := stopped.Add(-time.Second), stopped.Add(10*time.Second)
+	history := []write{
+		{partition: 0, offset: 10, producer: successor, sequence: 6, seen: before},
+		{partition: 0, offset: 20, producer: zombie, sequence: 7, seen: before},
+		{partition: 0, offset: 30, producer: successor, sequence: 8, seen: after},
+		{partition: 1, offset: 90, producer: third, sequence: 40, seen: before}, // never the zombie's
+		{partition: 1, offset: 95, producer: successor, sequence: 41, seen: after},
+	}
+	for name, c := range map[string]struct {
+		write write
+		late  bool
+	}{
+		"caught up":              {write{partition: 0, offset: 40, producer: zombie, sequence: 9}, false},
+		"begun before":           {write{partition: 0, offset: 40, producer: zombie, sequence: 8}, true},
+		"from long ago":          {write{partition: 0, offset: 40, producer: zombie, sequence: 7}, true},
+		"before the successor's": {write{partition: 0, offset: 25, producer: zombie, sequence: 7}, false},
+		"another's":              {write{partition: 1, offset: 99, producer: zombie, sequence: 42}, false},
+	} {
+		c.write.seen = after.Add(time.Second)
+		o := &observer{writers: append(slices.Clone(history), c.write)}
+		if late := o.lateCommits(map[int64]bool{zombie: true}, stopped); len(late) > 0 != c.late {
+			t.Errorf("%s: late %v, want %v", name, late, c.late)
+		}
+		if !o.wroteAgain(map[int64]bool{zombie: true}, after) {
+			t.Errorf("%s: the zombie wrote nothing", name)
+		}
+	}
+}
+
+// The checkpoint that the observer reads is the one a task writes.
+func TestReadCheckpoint(t *testing.T) {
+	value := binary.AppendVarint(binary.AppendVarint(binary.AppendVarint([]byte{1}, 1234), -1), 99)
+	if next, sequence := readCheckpoint(append(value, 3, 7)); next != 1234 || sequence != 99 {
+		t.Errorf("next %d, sequence %d, want 1234 and 99", next, sequence)
+	}
+	if next, sequence := readCheckpoint(nil); next != 0 || sequence != 0 {
+		t.Errorf("of no bytes: next %d, sequence %d", next, sequence)
 	}
 }
 

@@ -50,12 +50,13 @@ type taskProgress struct {
 
 type waitingRecord struct{ offset, sent int64 }
 
-// write is a checkpoint row of the changelog: which producer committed it.
+// write is a checkpoint row of the changelog: which producer committed it, as
+// the task's how many-eth transaction.
 type write struct {
 	partition int32
 	offset    int64
 	producer  int64
-	epoch     int16
+	sequence  int64
 	seen      time.Time
 }
 
@@ -138,8 +139,9 @@ func (o *observer) note(r *kgo.Record, now time.Time) {
 		}
 	case o.app.changelog():
 		if string(r.Key) == "checkpoint" {
-			o.writers = append(o.writers, write{r.Partition, r.Offset, r.ProducerID, r.ProducerEpoch, now})
-			o.advance(int(r.Partition), checkpointNext(r.Value), now)
+			next, sequence := readCheckpoint(r.Value)
+			o.writers = append(o.writers, write{r.Partition, r.Offset, r.ProducerID, sequence, now})
+			o.advance(int(r.Partition), next, now)
 		}
 	default:
 		o.outputs++
@@ -172,13 +174,15 @@ func (o *observer) advance(task int, next int64, now time.Time) {
 	t.waiting = t.waiting[done:]
 }
 
-// checkpointNext reads the first field after the version: the next offset.
-func checkpointNext(value []byte) int64 {
-	if len(value) == 0 {
-		return 0
+// readCheckpoint reads the next offset and the sequence; the leader epoch is
+// between them, the version before.
+func readCheckpoint(value []byte) (next, sequence int64) {
+	var fields [3]int64
+	for i, rest := 0, value[min(1, len(value)):]; i < len(fields); i++ {
+		v, n := binary.Varint(rest)
+		fields[i], rest = v, rest[max(n, 0):]
 	}
-	next, _ := binary.Varint(value[1:])
-	return next
+	return fields[0], fields[2]
 }
 
 func verdictOf(headers []kgo.RecordHeader) string {

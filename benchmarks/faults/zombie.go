@@ -6,14 +6,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"syscall"
 	"time"
 )
 
 // playZombie stops one of two processes for longer than both timeouts and lets
-// it go on while its successor runs. Its producers are known by id and epoch:
-// what they began before they were stopped must not show up behind the
-// successor's first commit. Then it has to commit again, as the same process.
+// it go on while its successor runs. Its producers are known by their ids: what
+// they began before they were stopped must not show up behind the successor's
+// first commit. Then it has to commit again, as the same process.
 func playZombie(ctx context.Context, e *epoch, round int) ([]time.Duration, error) {
 	if err := e.two(ctx); err != nil {
 		return nil, err
@@ -56,36 +57,35 @@ func playZombie(ctx context.Context, e *epoch, round int) ([]time.Duration, erro
 	return []time.Duration{took}, nil
 }
 
-// producers returns the epochs of a process's producers of the dedup stage, by
-// producer id. An epoch rises with every transaction.
-func (e *epoch) producers(ctx context.Context, s *slot) (map[int64]int16, error) {
-	var ids []string
+// producers returns the ids of a process's producers of the dedup stage.
+func (e *epoch) producers(ctx context.Context, s *slot) (map[int64]bool, error) {
+	var transactions []string
 	for worker := range 2 {
-		ids = append(ids, fmt.Sprintf("%s-%s-dedup-%d", e.app.id, s.name, worker))
+		transactions = append(transactions, fmt.Sprintf("%s-%s-dedup-%d", e.app.id, s.name, worker))
 	}
-	described, err := e.h.admin.DescribeTransactions(ctx, ids...)
+	described, err := e.h.admin.DescribeTransactions(ctx, transactions...)
 	if err != nil {
 		return nil, fmt.Errorf("describe the transactions of process %s: %w", s.name, err)
 	}
-	epochs := map[int64]int16{}
+	ids := map[int64]bool{}
 	for _, t := range described {
 		if t.Err != nil {
 			return nil, fmt.Errorf("describe transaction %s: %w", t.TxnID, t.Err)
 		}
-		epochs[t.ProducerID] = t.ProducerEpoch
+		ids[t.ProducerID] = true
 	}
-	return epochs, nil
+	return ids, nil
 }
 
 // firstCommits returns, by partition, the first checkpoint that anybody else
 // committed since the producers were stopped; nil if there is none.
-func (o *observer) firstCommits(frozen map[int64]int16, stopped time.Time) map[int32]write {
+func (o *observer) firstCommits(frozen map[int64]bool, stopped time.Time) map[int32]write {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	var first map[int32]write
 	had := map[int32]bool{} // partitions the producers had before
 	for _, w := range o.writers {
-		_, zombie := frozen[w.producer]
+		zombie := frozen[w.producer]
 		switch {
 		case w.seen.Before(stopped):
 			had[w.partition] = zombie // the last one counts
@@ -101,32 +101,31 @@ func (o *observer) firstCommits(frozen map[int64]int16, stopped time.Time) map[i
 	return first
 }
 
-// wroteAgain reports whether the producers have committed anything that they
-// began after they were woken.
-func (o *observer) wroteAgain(frozen map[int64]int16, woken time.Time) bool {
+// wroteAgain reports whether the producers have committed anything since they
+// were woken.
+func (o *observer) wroteAgain(frozen map[int64]bool, woken time.Time) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	for _, w := range o.writers {
-		if epoch, ok := frozen[w.producer]; ok && w.seen.After(woken) && w.epoch > epoch {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(o.writers, func(w write) bool { return frozen[w.producer] && w.seen.After(woken) })
 }
 
 // lateCommits returns what the producers had begun before they were stopped and
-// that stands behind the first commit of their successor.
-func (o *observer) lateCommits(frozen map[int64]int16, stopped time.Time) []write {
+// that stands behind the first commit of their successor: a transaction that
+// does not follow the one before it in the log was begun without knowing it.
+// The producer's epoch does not tell: a client that was stopped between two
+// transactions goes on with the same epoch once it has caught up.
+func (o *observer) lateCommits(frozen map[int64]bool, stopped time.Time) []write {
 	first := o.firstCommits(frozen, stopped)
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	var late []write
+	last := map[int32]int64{} // the highest sequence so far, by partition
 	for _, w := range o.writers {
-		epoch, zombie := frozen[w.producer]
 		successor, taken := first[w.partition]
-		if zombie && taken && w.offset > successor.offset && w.epoch <= epoch {
+		if frozen[w.producer] && taken && w.offset > successor.offset && w.sequence <= last[w.partition] {
 			late = append(late, w)
 		}
+		last[w.partition] = max(last[w.partition], w.sequence)
 	}
 	return late
 }
