@@ -31,8 +31,9 @@ const (
 	headerPrefix    = "oncebus-"
 )
 
-// ownHeadersMax is the most headers that one emitted record gets from us.
-const ownHeadersMax = 11
+// ownHeadersMax is the most headers that one emitted record gets from us,
+// ownHeadersPlain the most without a reason.
+const ownHeadersMax, ownHeadersPlain = 11, 3
 
 // original is an input record as its producer wrote it, wherever it was read.
 type original struct {
@@ -147,7 +148,11 @@ func (e *emitter) build(ev *event, topic string) *kgo.Record {
 	r := &e.records.take(1)[0]
 	r.Topic, r.Key, r.Value = topic, ev.rec.Key, ev.rec.Value
 	r.Timestamp = time.UnixMilli(ev.timestamp)
-	headers := e.headers.take(len(ev.headers) + ownHeadersMax)[:0]
+	own := ownHeadersPlain
+	if ev.reason != "" {
+		own = ownHeadersMax
+	}
+	headers := e.headers.take(len(ev.headers) + own)[:0]
 	for i := range ev.headers {
 		if !isOurs(ev.headers[i].Key) {
 			headers = append(headers, ev.headers[i])

@@ -68,9 +68,12 @@ func (w *worker) options() []kgo.Opt {
 }
 
 // lingerFor lets batches fill for a part of the commit interval: the records
-// wait for the commit anyway, and Flush ends the wait.
+// wait for the commit anyway, and Flush ends the wait. Few large batches cost
+// broker and client less than many small ones: with 25 ms instead of 5 an event
+// cost 4.7 us of both in place of 5.8, with 50 ms no less (benchmarks/throughput,
+// keyed, one worker, 2026-11-21).
 func lingerFor(commitInterval time.Duration) time.Duration {
-	return min(commitInterval/10, 5*time.Millisecond)
+	return min(commitInterval/4, 25*time.Millisecond)
 }
 
 func groupName(app, stage string) string { return app + "-" + stage }

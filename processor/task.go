@@ -111,11 +111,13 @@ func (t *task) to(next taskState) {
 type judging struct {
 	*emitter
 	deriver *dedup.Deriver
+	now     int64 // broker-observed present, once for the records of a poll, ms
 }
 
 // process judges records into the open transaction. Records below the
 // checkpoint were judged before: they are passed over (invariant 6).
 func (t *task) process(j *judging, records []*kgo.Record) error {
+	j.now = t.rt.clock.now()
 	for _, rec := range records {
 		t.touch()
 		if rec.Offset < t.open.next {
@@ -184,7 +186,7 @@ func (t *task) processKeyed(j *judging, rec *kgo.Record) error {
 			from: dedup.Position{Topic: t.rt.topicNumbers[rec.Topic], Partition: rec.Partition, Offset: rec.Offset},
 		},
 		route:   route,
-		present: t.presentOf(rec),
+		present: j.presentOf(rec),
 	}
 	if derived.Finding != dedup.Keyed {
 		j.turnAway(&ev, &derived)
@@ -210,11 +212,11 @@ func (t *task) derive(deriver *dedup.Deriver, in *dedup.Input) dedup.Derived {
 const timestampAppend = 1
 
 // presentOf returns the broker-observed present of a keyed record.
-func (t *task) presentOf(rec *kgo.Record) int64 {
+func (j *judging) presentOf(rec *kgo.Record) int64 {
 	if rec.Attrs.TimestampType() == timestampAppend {
 		return rec.Timestamp.UnixMilli()
 	}
-	return t.rt.clock.now()
+	return j.now
 }
 
 // turnAway handles an event without a key, by the route's policy.

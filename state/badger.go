@@ -41,8 +41,8 @@ func badgerOptions(dir string, valueLogBytes int64, log *slog.Logger) badger.Opt
 		WithCompression(options.None).WithBlockCacheSize(0).WithIndexCacheSize(0). // mmap and the page cache do
 		WithMemTableSize(memTableBytes).WithNumMemtables(2).
 		WithBaseTableSize(2 << 20).WithBaseLevelSize(16 << 20).
-		WithNumLevelZeroTables(2).WithNumLevelZeroTablesStall(8).
-		WithNumCompactors(2).WithNumGoroutines(1).
+		WithNumCompactors(0).WithNumLevelZeroTablesStall(math.MaxInt). // see database.compact
+		WithNumGoroutines(1).
 		WithValueThreshold(valueThreshold).WithValueLogFileSize(valueLogBytes).
 		// Badger frees the lock on a damaged value-log file only if it finds
 		// the damage by this checksum; otherwise Close would wait for ever.

@@ -39,6 +39,24 @@ func (db *database) commit(txn *badger.Txn) error {
 	if err := txn.CommitAt(db.version, nil); err != nil {
 		return fmt.Errorf("write to badger: %w", err)
 	}
+	return db.compact(levelZeroTables)
+}
+
+// levelZeroTables is how many tables of level zero, each a memtable's, are
+// compacted at a time. A look-up asks all of them.
+const levelZeroTables = 4
+
+// compact merges all tables into one level if level zero has at least so many.
+// The keeper does it, as Badger's own compactors look for work every 50 ms, at
+// least two a store: a process of 24 stores with nothing to do would wake up
+// 960 times a second for it.
+func (db *database) compact(atLeast int) error {
+	if db.Levels()[0].NumTables < atLeast {
+		return nil
+	}
+	if err := db.Flatten(1); err != nil {
+		return fmt.Errorf("compact badger's tables: %w", err)
+	}
 	return nil
 }
 

@@ -265,6 +265,10 @@ func (s *Store) collect() error {
 	}
 	rewritten := 0
 	for rewritten < collectMax {
+		// Deletions are garbage to the value log once they are compacted.
+		if err := s.db.compact(1); err != nil {
+			return err
+		}
 		err := s.db.RunValueLogGC(collectRatio)
 		if errors.Is(err, badger.ErrNoRewrite) || errors.Is(err, badger.ErrRejected) {
 			break

@@ -94,10 +94,7 @@ func (t *table) find(hash uint64, d *dedup.Digest) *slot {
 // put stores s under its digest, replacing an older row of it. The result is
 // kept, not copied; a slot's own result field is ignored.
 func (t *table) put(hash uint64, s slot, result []byte, hasResult bool) {
-	held := t.find(hash, &s.digest)
-	if held == nil {
-		held = t.grow(hash)
-	}
+	held := t.claim(hash, &s.digest)
 	place := held.result
 	s.result = 0
 	if hasResult {
@@ -112,38 +109,52 @@ func (t *table) put(hash uint64, s slot, result []byte, hasResult bool) {
 	*held = s
 }
 
-// grow appends a slot and indexes it; the caller fills it.
-func (t *table) grow(hash uint64) *slot {
-	if t.rows >= maxOrdinal {
-		panic(fmt.Sprintf("state: table of %d rows is full", t.rows))
-	}
+// claim returns the slot of d or, in one walk along the index, the new one
+// that becomes its; the caller fills it.
+func (t *table) claim(hash uint64, d *dedup.Digest) *slot {
 	if t.rows >= len(t.index)/4*3 {
 		t.resize(2 * len(t.index))
+	}
+	mask := uint64(len(t.index) - 1)
+	for p := hash >> t.shift; ; p++ {
+		e := t.index[p&mask]
+		if e == 0 {
+			t.index[p&mask] = uint32(hash&0xff)<<24 | uint32(t.rows+1)
+			return t.grow()
+		}
+		if uint64(e>>24) == hash&0xff {
+			if s := t.at(int(e&ordinalMask) - 1); s.digest == *d {
+				return s
+			}
+		}
+	}
+}
+
+// grow appends an empty slot.
+func (t *table) grow() *slot {
+	if t.rows >= maxOrdinal {
+		panic(fmt.Sprintf("state: table of %d rows is full", t.rows))
 	}
 	if t.rows>>chunkBits == len(t.chunks) {
 		t.chunks = append(t.chunks, new([chunkRows]slot))
 	}
 	t.rows++
-	t.link(hash, t.rows-1)
 	s := t.at(t.rows - 1)
 	*s = slot{}
 	return s
 }
 
-func (t *table) link(hash uint64, ordinal int) {
-	mask := uint64(len(t.index) - 1)
-	p := hash >> t.shift
-	for t.index[p&mask] != 0 {
-		p++
-	}
-	t.index[p&mask] = uint32(hash&0xff)<<24 | uint32(ordinal+1)
-}
-
 func (t *table) resize(size int) {
 	t.index = make([]uint32, size)
 	t.shift = uint(64 - bits.TrailingZeros(uint(size)))
+	mask := uint64(size - 1)
 	for i := range t.rows {
-		t.link(t.seed.hash(&t.at(i).digest), i)
+		hash := t.seed.hash(&t.at(i).digest)
+		p := hash >> t.shift
+		for t.index[p&mask] != 0 {
+			p++
+		}
+		t.index[p&mask] = uint32(hash&0xff)<<24 | uint32(i+1)
 	}
 }
 

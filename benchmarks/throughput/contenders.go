@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"os/exec"
+	"slices"
 	"strings"
 
 	"oncebus/benchmarks/internal/bench"
@@ -31,7 +32,8 @@ const (
 	streamsKeyValue = "Kafka Streams key-value"
 )
 
-// contenders returns those whose name contains only, in the order of a round.
+// contenders returns those whose name contains one of the parts in only, comma
+// separated, in the order of a round.
 func contenders(ctx context.Context, only string) (chosen []contender, err error) {
 	var peer *streams.App
 	for _, c := range []contender{
@@ -44,7 +46,7 @@ func contenders(ctx context.Context, only string) (chosen []contender, err error
 		{name: streamsKeyValue, dedups: true, store: streams.KeyValue, limit: withChangelog},
 		{name: "Kafka Streams window", dedups: true, store: streams.Window, limit: withChangelog},
 	} {
-		if !strings.Contains(c.name, only) {
+		if !slices.ContainsFunc(strings.Split(only, ","), func(part string) bool { return strings.Contains(c.name, part) }) {
 			continue
 		}
 		if c.store != "" && peer == nil {
@@ -56,7 +58,7 @@ func contenders(ctx context.Context, only string) (chosen []contender, err error
 		chosen = append(chosen, c)
 	}
 	if len(chosen) == 0 {
-		return nil, fmt.Errorf("no contender's name contains %q", only)
+		return nil, fmt.Errorf("no contender's name contains one of %q", only)
 	}
 	return chosen, nil
 }

@@ -51,7 +51,7 @@ func (s *settings) parse() (err error) {
 	flag.IntVar(&s.warmUp, "warm-up", 20, "share of the work that is done before the measurement begins, in percent")
 	flag.DurationVar(&s.commit, "commit-interval", 100*time.Millisecond, "commit interval of each contender")
 	flag.StringVar(&s.results, "results", "", "directory for the report; none is written if empty")
-	flag.StringVar(&s.only, "only", "", "run only the contenders whose name contains this")
+	flag.StringVar(&s.only, "only", "", "run only the contenders whose name contains one of these, comma separated")
 	flag.StringVar(&s.profiles, "profiles", "", "directory for a CPU profile of each Go contender's last round; none are written if empty")
 	flag.Parse()
 	if s.workers, err = bench.Ints("workers", *workers); err != nil {

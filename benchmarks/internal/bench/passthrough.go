@@ -62,7 +62,7 @@ func (s stage) run(ctx context.Context, brokers []string) error {
 		kgo.TransactionalID(s.id), kgo.TransactionTimeout(transactionTimeout),
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
 		kgo.Balancers(kgo.CooperativeStickyBalancer()), kgo.BlockRebalanceOnPoll(),
-		kgo.MaxBufferedRecords(200_000), kgo.MaxBufferedBytes(256<<20), kgo.ProducerLinger(min(s.commit/10, 5*time.Millisecond)),
+		kgo.MaxBufferedRecords(200_000), kgo.MaxBufferedBytes(256<<20), kgo.ProducerLinger(min(s.commit/4, 25*time.Millisecond)),
 		kgo.FetchMaxWait(500*time.Millisecond),
 		// A produce that meets the markers of the transaction before is sent
 		// again only after a metadata update: with franz-go's default of 5 s the
