@@ -94,6 +94,11 @@ func (e *emitter) reset() {
 	e.mu.Unlock()
 }
 
+// release gives up the memory that reset keeps. No transaction is open.
+func (e *emitter) release() {
+	e.records, e.headers, e.bytes = arena[kgo.Record]{}, arena[kgo.RecordHeader]{}, arena[byte]{}
+}
+
 func (e *emitter) count(route *routeInfo, v dedup.Verdict) {
 	e.counts[route.Index*len(dedup.Verdicts)+int(v)]++
 }

@@ -41,6 +41,7 @@ type Processor struct {
 	stallAfter time.Duration // stallAfter; tests have less time
 	// ownersInterval is ownersInterval; tests have less time.
 	ownersInterval time.Duration
+	rest           *rest
 	redact         *redactor
 	patience       time.Duration // with refused credentials, while running
 	refused        chan error    // a refusal that lasted longer
@@ -83,7 +84,7 @@ func New(cfg Config, routes *dedup.Routes, reg prometheus.Registerer, log *slog.
 		patience: credentialsPatience, refused: make(chan error, 1),
 		baseOptions: append(append(opts, kgo.WithLogger(clientLogger{log}), kgo.MetadataMinAge(metadataMinAge)), extra...),
 	}
-	p.stallAfter, p.ownersInterval = stallAfter, ownersInterval
+	p.stallAfter, p.ownersInterval, p.rest = stallAfter, ownersInterval, newRest()
 	p.disk = newDiskGuard(cfg, host, p.metrics, log)
 	p.rebuilds = &rebuildGuard{dir: filepath.Join(cfg.StateDir, cfg.AppID), max: cfg.RebuildsPerHour}
 	return p, nil

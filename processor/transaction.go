@@ -17,6 +17,7 @@ import (
 // the commit interval is over.
 func (w *worker) transact(ctx context.Context, fetches kgo.Fetches) (err error) {
 	failpoint.Hit(failpoint.AfterPoll)
+	w.awaken()
 	if err := w.session.Begin(); err != nil {
 		// The records in hand were polled and will not come again, unless a new
 		// client begins where the group is.

@@ -62,6 +62,9 @@ type worker struct {
 	// holding says that fetching is paused because the disk is filling.
 	holding atomic.Bool
 	rejoin  atomic.Bool // the group is to assign again
+	// awake says that the worker counts as one that works, see rest.
+	awake    bool
+	workedAt time.Time // when it last began a transaction or got a client
 	// oversize has the batches that the client stopped at and that were not
 	// yet passed in a committed transaction.
 	oversize map[taskID]*kgo.ErrDecompressTooLarge
@@ -166,6 +169,7 @@ func (w *worker) live(ctx context.Context) error {
 		if w.rejoin.Swap(false) {
 			w.client.ForceRebalance()
 		}
+		w.doze()
 		w.holdFetching()
 		fetches := w.poll(ctx, idlePoll)
 		if len(fetches) == 0 {
@@ -224,6 +228,7 @@ func (w *worker) connect(ctx context.Context) error {
 	w.emitter = newEmitter(w.p.rt, w.client)
 	w.router, w.tasks, w.oversize = nil, nil, nil
 	w.holding.Store(false)
+	w.awaken()
 	if w.stage == stageRoute {
 		w.router = &router{rt: w.p.rt, metrics: w.p.metrics, deriver: w.p.routes.NewDeriver(w.p.cfg.KeySecret.Bytes())}
 	} else {
