@@ -101,6 +101,8 @@
 //   - arenas are reset after every transaction and not before the next one:
 //     franz-go may read a record until its promise has been called, and after
 //     Flush or an abort all of them have been.
+//   - A worker without transactions gives up its arenas, and the last one of a
+//     process the process's free memory (rest.go): Go would keep both.
 //   - No RecordDeliveryTimeout is set: it would fail every record whose original
 //     timestamp is older than it.
 //   - The repartition topic is stamped by the broker (LogAppendTime) and the

@@ -78,6 +78,9 @@
 //     its collection moves a value that is also what a reader sees for an
 //     instant. Reads try again before they call it corrupt.
 //   - Badger frees its lock on a damaged value only with its own checksums on.
+//   - Badger's compactors are off: the keeper compacts after its own writes
+//     (database.compact). So level zero must never make a write wait, as the
+//     keeper is the one that would have to end the wait.
 //   - Deleted pages become garbage for Badger when their tombstones have been
 //     compacted: hence the tiny memtables. Some 10 to 20 MiB a store are
 //     always waiting for it.
