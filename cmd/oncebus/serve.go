@@ -38,6 +38,9 @@ func runService(ctx context.Context, args []string, p process) int {
 	for _, name := range unknownVariables(p.environ) {
 		log.Warn("no such setting, ignored", "variable", name)
 	}
+	running, ended := context.WithCancel(ctx)
+	defer ended()
+	go boundHeap(running, p.environ)
 	return serve(ctx, s, routes, log)
 }
 
