@@ -88,7 +88,7 @@ func TestAllocations(t *testing.T) {
 
 func BenchmarkDerive(b *testing.B) {
 	for _, source := range benchSources {
-		for _, size := range []int{200, 8 << 10} {
+		for _, size := range []int{200, 8 << 10, 64 << 10} {
 			b.Run(fmt.Sprintf("%s/%d", source.name, size), func(b *testing.B) {
 				d := oneRoute(b, source.key).NewDeriver(nil)
 				in := benchInput(size)

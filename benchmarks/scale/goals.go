@@ -42,7 +42,8 @@ const (
 	goalStall        = 100.0   // ms
 	goalReady        = 2.0     // s
 	goalRebuild      = 500_000.0
-	goalIdleCPU      = 1.0 // percent
+	goalMicros       = 20.0 // p99 of a key's derivation and of a check
+	goalIdleCPU      = 1.0  // percent
 	goalIdleRSS      = 100 << 20
 	extrapolatedKeys = 1_000_000_000
 )
@@ -97,6 +98,8 @@ func expiringRate(r liveRun) float64     { return r.Expiring.Rate }
 func expiryRatio(r liveRun) float64      { return r.Expiring.Rate / r.Growing.Rate }
 func stallWhileSteady(r liveRun) float64 { return r.Steady.Gaps.Stall() }
 func rssMax(r liveRun) float64           { return float64(r.RSSMax) }
+func keyP99(r liveRun) float64           { return r.KeyP99 }
+func checkP99(r liveRun) float64         { return r.CheckP99 }
 func rebuildRate(r liveRun) float64      { return r.Rebuild.rate() }
 func readyAfter(r restart) float64       { return r.Ready }
 func flowAfter(r restart) float64        { return r.Flow }
@@ -131,6 +134,8 @@ func (r *result) liveGoals() []goal {
 		{What: "rate while keys expire, beside the rate while none does", Want: "at least 0.90", Got: fmt.Sprintf("%.2f", expiry), Verdict: verdict(expiry >= goalExpiry)},
 		{What: "longest stall of a partition while keys expire", Want: "at most 100 ms", Got: fmt.Sprintf("%.0f ms", stall), Verdict: verdict(stall <= goalStall)},
 	}
+	key, check := last.of(keyP99).Median, last.of(checkP99).Median
+	goals = append(goals, goal{What: "p99 of a key's derivation and of a check with it", Want: "each under 20 us", Got: fmt.Sprintf("%.1f and %.1f us", key, check), Verdict: verdict(max(key, check) < goalMicros)})
 	rebuild := last.of(rebuildRate).Median
 	goals = append(goals, goal{What: "rebuild from the changelog", Want: "at least 500 k keys/s", Got: fmt.Sprintf("%.0f k keys/s", rebuild/1e3), Verdict: verdict(rebuild >= goalRebuild)})
 	for i := range goals {

@@ -34,7 +34,9 @@ type liveRun struct {
 	Growing      stretch
 	Expiring     stretch
 	Steady       steady
-	ExpiredRows  int // that the stores had removed by then
+	ExpiredRows  int     // that the stores had removed by then
+	KeyP99       float64 // microseconds to derive a key, until then
+	CheckP99     float64 // to derive, look up and decide
 	Restarts     []restart
 	Rebuild      rebuild
 }
@@ -227,7 +229,16 @@ func (l *live) steadyTraffic(ctx context.Context) error {
 	l.run.Steady = steady{Rate: float64(rate), Gaps: l.watch.gapFigures()}
 	m, err := l.service.metrics(ctx)
 	l.run.ExpiredRows = int(m[metricExpired])
-	return errors.Join(err, l.out.catchUp(ctx), l.purge(ctx))
+	return errors.Join(err, l.timings(ctx), l.out.catchUp(ctx), l.purge(ctx))
+}
+
+// timings asks the process how long it takes for an event.
+func (l *live) timings(ctx context.Context) (err error) {
+	for name, p99 := range map[string]*float64{metricKeySeconds: &l.run.KeyP99, metricCheckSeconds: &l.run.CheckP99} {
+		seconds, e := l.service.quantile(ctx, name, 0.99)
+		*p99, err = seconds*1e6, errors.Join(err, e)
+	}
+	return err
 }
 
 // killAfter is the part of a backlog that is worked off when the process is

@@ -94,7 +94,7 @@ func parseFlags() (s settings, err error) {
 	flag.StringVar(&keys, "keys", "1000000,10000000,50000000", "live-keys: numbers of keys, comma separated, rising")
 	flag.IntVar(&s.partitions, "partitions", 8, "live-keys: partitions of the input, and so tasks")
 	flag.IntVar(&s.workers, "workers", 0, "live-keys: ONCEBUS_WORKERS")
-	flag.IntVar(&s.stretch, "stretch", 2_500_000, "live-keys: events of each measured stretch; never more than there are keys")
+	flag.IntVar(&s.stretch, "stretch", 10_000_000, "live-keys: events of each measured stretch; never more than there are keys")
 	flag.IntVar(&s.kills, "kills", 3, "live-keys: restarts after kill -9, under load")
 	flag.DurationVar(&s.settle, "settle", 70*time.Second, "live-keys: light traffic after the fill; more than the flush age, so that all rows are on disk")
 	flag.DurationVar(&s.steady, "steady", 20*time.Second, "live-keys: traffic below the most that goes, in which stalls are looked for")

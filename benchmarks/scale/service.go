@@ -192,6 +192,9 @@ const (
 	metricRecent   = "oncebus_state_recent_rows"
 	metricRestored = "oncebus_restored_rows_total"
 	metricExpired  = "oncebus_state_expired_rows_total"
+
+	metricKeySeconds   = "oncebus_key_seconds"
+	metricCheckSeconds = "oncebus_check_seconds"
 )
 
 // tasks lists the partitions of the tasks that run in the process.
