@@ -17,11 +17,16 @@ type Census struct {
 	live  uint64
 	// buckets are in order of number; none is empty.
 	buckets []censusBucket
+	// usual is where the last row was counted: the next one's place, usually.
+	usual int
+	// ripe is the stream time at which a step may be out of time: not before.
+	ripe int64
 }
 
 type censusBucket struct {
 	number int64 // first sightings from number*width on
 	rows   uint64
+	lowest int64 // first sighting that was counted here
 }
 
 // censusBuckets is how many steps the retention has.
@@ -29,7 +34,7 @@ const censusBuckets = 64
 
 // NewCensus returns an empty census for rows of a window.
 func NewCensus(w Window) Census {
-	return Census{width: max(1, w.Retention()/censusBuckets)}
+	return Census{width: max(1, w.Retention()/censusBuckets), ripe: NoStreamTime}
 }
 
 // Fits reports whether the census counts by the steps of this window.
@@ -42,10 +47,24 @@ func (c *Census) Live() uint64 { return c.live }
 func (c *Census) Add(first int64) {
 	i, found := c.find(first)
 	if !found {
-		c.buckets = slices.Insert(c.buckets, i, censusBucket{number: floorDiv(first, c.width)})
+		c.buckets = slices.Insert(c.buckets, i, censusBucket{number: floorDiv(first, c.width), lowest: first})
 	}
 	c.buckets[i].rows++
+	c.buckets[i].lowest = min(c.buckets[i].lowest, first)
 	c.live++
+	c.usual = i
+	if i == 0 {
+		c.ripe = NoStreamTime
+	}
+}
+
+// Oldest is the first sighting of the oldest row, or of one removed since that
+// was at most a step older; false if none is counted.
+func (c *Census) Oldest() (first int64, ok bool) {
+	if len(c.buckets) == 0 {
+		return 0, false
+	}
+	return c.buckets[0].lowest, true
 }
 
 // Remove takes a row off that was counted with first.
@@ -62,7 +81,7 @@ func (c *Census) Remove(first int64) {
 
 // Advance takes off what is out of time at a stream time.
 func (c *Census) Advance(w Window, streamTime int64) {
-	if streamTime == NoStreamTime {
+	if streamTime == NoStreamTime || streamTime < c.ripe {
 		return
 	}
 	bound := floorDiv(saturate(streamTime, -w.Retention()), c.width)
@@ -74,14 +93,21 @@ func (c *Census) Advance(w Window, streamTime int64) {
 	if n > 0 {
 		c.buckets = slices.Delete(c.buckets, 0, n)
 	}
+	// The next step of stream time is soon enough to look again.
+	c.ripe = saturate((bound+1)*c.width, w.Retention())
 }
 
 // CopyTo makes to equal to c; it reuses to's memory.
 func (c *Census) CopyTo(to *Census) {
-	to.width, to.live, to.buckets = c.width, c.live, append(to.buckets[:0], c.buckets...)
+	*to = Census{c.width, c.live, append(to.buckets[:0], c.buckets...), c.usual, c.ripe}
 }
 
 func (c *Census) find(first int64) (int, bool) {
+	if i := c.usual; i < len(c.buckets) {
+		if from := c.buckets[i].number * c.width; first >= from && first-from < c.width {
+			return i, true
+		}
+	}
 	return slices.BinarySearchFunc(c.buckets, floorDiv(first, c.width), func(b censusBucket, n int64) int {
 		switch {
 		case b.number < n:
@@ -105,13 +131,14 @@ func floorDiv(a, b int64) int64 {
 var errCensus = errors.New("corrupt census")
 
 // Append appends the encoded census: width, number of buckets, and of each its
-// number and its rows, as varints.
+// number, its rows and how far into it the lowest is, as varints.
 func (c *Census) Append(dst []byte) []byte {
 	dst = binary.AppendUvarint(dst, uint64(c.width))
 	dst = binary.AppendUvarint(dst, uint64(len(c.buckets)))
 	for _, b := range c.buckets {
 		dst = binary.AppendVarint(dst, b.number)
 		dst = binary.AppendUvarint(dst, b.rows)
+		dst = binary.AppendUvarint(dst, uint64(b.lowest-b.number*c.width))
 	}
 	return dst
 }
@@ -124,7 +151,7 @@ func DecodeCensus(b []byte) (Census, []byte, error) {
 	if n <= 0 || width == 0 || width > 1<<62 {
 		return bad("width")
 	}
-	c.width, b = int64(width), b[n:]
+	c.width, c.ripe, b = int64(width), NoStreamTime, b[n:]
 	count, n := binary.Uvarint(b)
 	if n <= 0 || count > uint64(len(b)) {
 		return bad("number of steps")
@@ -141,7 +168,12 @@ func DecodeCensus(b []byte) (Census, []byte, error) {
 			return bad("rows of a step")
 		}
 		b = b[n:]
-		c.buckets = append(c.buckets, censusBucket{number, rows})
+		into, n := binary.Uvarint(b)
+		if n <= 0 || into >= width {
+			return bad("lowest of a step")
+		}
+		b = b[n:]
+		c.buckets = append(c.buckets, censusBucket{number, rows, number*c.width + int64(into)})
 		c.live += rows
 	}
 	return c, b, nil

@@ -3,22 +3,24 @@ package dedup
 // Verdict is the judgement on one event.
 type Verdict uint8
 
-// Verdicts. The numbers 7 and up are kept for claim mode: collision, pending,
-// replayed.
+// Verdicts.
 const (
-	Unique    Verdict = iota // first sighting: emitted
-	Duplicate                // a copy inside the window
-	Expired                  // a copy after its window: emitted, counted apart
-	Late                     // too old to be judged
-	Unkeyed                  // no source yields a key
-	Invalid                  // malformed, or from the far future
-	Limited                  // a new key beyond the route's limit: not checked
+	Unique     Verdict = iota // first sighting: emitted
+	Duplicate                 // a copy inside the window
+	Expired                   // a copy after its window: emitted, counted apart
+	Late                      // too old to be judged
+	Unkeyed                   // no source yields a key
+	Invalid                   // malformed, or from the far future
+	Limited                   // a new key beyond the route's limit: not checked
+	Collision                 // the key of another event: the details differ
+	InProgress                // claim mode: a copy while there is no outcome
+	Replayed                  // claim mode: a copy that gets the recorded outcome
 )
 
 // Verdicts lists every verdict, for metrics.
-var Verdicts = [...]Verdict{Unique, Duplicate, Expired, Late, Unkeyed, Invalid, Limited}
+var Verdicts = [...]Verdict{Unique, Duplicate, Expired, Late, Unkeyed, Invalid, Limited, Collision, InProgress, Replayed}
 
-var verdictNames = [...]string{"unique", "duplicate", "expired", "late", "unkeyed", "invalid", "limited"}
+var verdictNames = [...]string{"unique", "duplicate", "expired", "late", "unkeyed", "invalid", "limited", "collision", "pending", "replayed"}
 
 // String returns the verdict as it stands in headers and metric labels.
 func (v Verdict) String() string { return verdictNames[v] }
@@ -29,18 +31,21 @@ type Event struct {
 	Time        int64 // event time, Unix milliseconds
 	At          Position
 	Class       uint8
-	Fingerprint uint64
+	Fingerprint uint64 // 0 where the route names no details
 }
 
 // Decide judges an event that Admit let through against the row held for its
 // digest, if there is one. streamTime is the namespace's stream time before the
-// event. For Unique and Expired it returns the row to write; for Duplicate and
-// Late the row that stands, unchanged.
+// event. For Unique and Expired it returns the row to write; for Duplicate,
+// Collision and Late the row that stands, unchanged.
 func Decide(ev Event, prior Row, held bool, w Window, streamTime int64) (Verdict, Row) {
 	verdict := Unique
 	if held && prior.Status != Freed && w.Held(prior.First, streamTime) {
 		switch {
 		case w.Covers(prior.First, ev.Time):
+			if ev.collides(&prior) {
+				return Collision, prior
+			}
 			return Duplicate, prior
 		case ev.Time < prior.First:
 			return Late, prior
@@ -55,4 +60,10 @@ func Decide(ev Event, prior Row, held bool, w Window, streamTime int64) (Verdict
 		Class:       ev.Class,
 		Status:      Seen,
 	}
+}
+
+// collides tells whether event and row have one key and different details. A
+// row from before the route named these details agrees with all.
+func (ev *Event) collides(r *Row) bool {
+	return ev.Fingerprint != r.Fingerprint && uint8(ev.Fingerprint) == uint8(r.Fingerprint)
 }

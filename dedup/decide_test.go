@@ -1,11 +1,8 @@
 package dedup
 
 import (
-	"flag"
 	"fmt"
 	"math"
-	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -13,21 +10,19 @@ import (
 	"pgregory.net/rapid"
 )
 
-var rewrite = flag.Bool("rewrite", false, "write what the plays in testdata/decide give into them")
-
-// play runs the lines of one play:
+// decidePlay runs the lines of one play:
 //
 //	window size=N grace=N skew=N [clamp]   start over with this window
 //	event KEY T [present=N]                judge an event; present stays until changed
 //	collect                                remove the rows that do not count as held
-type play struct {
+type decidePlay struct {
 	w       Window
 	rows    map[string]Row
 	stream  int64
 	present int64
 }
 
-func (p *play) run(line string) (string, error) {
+func (p *decidePlay) run(line string) (string, error) {
 	field := strings.Fields(line)
 	number := func(s string) int64 {
 		n, err := strconv.ParseInt(s[strings.Index(s, "=")+1:], 10, 64)
@@ -38,7 +33,7 @@ func (p *play) run(line string) (string, error) {
 	}
 	switch field[0] {
 	case "window":
-		*p = play{rows: map[string]Row{}, stream: NoStreamTime, present: 1 << 40}
+		*p = decidePlay{rows: map[string]Row{}, stream: NoStreamTime, present: 1 << 40}
 		p.w = Window{Size: number(field[1]), Grace: number(field[2]), Skew: number(field[3]), ClampFuture: len(field) > 4}
 		return fmt.Sprintf("retention=%d", p.w.Retention()), nil
 	case "event":
@@ -60,7 +55,7 @@ func (p *play) run(line string) (string, error) {
 	return "", fmt.Errorf("unknown command in %q", line)
 }
 
-func (p *play) event(key string, t int64) string {
+func (p *decidePlay) event(key string, t int64) string {
 	verdict, at := p.w.Admit(t, p.stream, p.present)
 	if verdict == Unique {
 		var row Row
@@ -83,53 +78,7 @@ func (p *play) event(key string, t int64) string {
 }
 
 func TestDecidePlays(t *testing.T) {
-	files, err := filepath.Glob("testdata/decide/*.txt")
-	if err != nil || len(files) == 0 {
-		t.Fatalf("no plays: %v", err)
-	}
-	for _, file := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
-			data, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			var p play
-			var got strings.Builder
-			waiting, expected := "", false // a command whose answer comes; inside an answer
-			for line := range strings.Lines(string(data)) {
-				switch text := strings.TrimSpace(line); {
-				case text == "----" && waiting != "":
-					answer, err := p.run(waiting)
-					if err != nil {
-						t.Fatal(err)
-					}
-					got.WriteString("----\n" + answer + "\n")
-					waiting, expected = "", true
-				case text == "" || strings.HasPrefix(text, "#"):
-					expected = false
-					got.WriteString(line)
-				case !expected:
-					if waiting != "" {
-						t.Fatalf("no ---- after %q", waiting)
-					}
-					waiting = text
-					got.WriteString(line)
-				}
-			}
-			if waiting != "" {
-				t.Fatalf("no ---- after %q", waiting)
-			}
-			if got.String() == string(data) {
-				return
-			}
-			if !*rewrite {
-				t.Fatalf("the play goes another way (-rewrite to keep it):\n%s", got.String())
-			}
-			if err := os.WriteFile(file, []byte(got.String()), 0o644); err != nil {
-				t.Fatal(err)
-			}
-		})
-	}
+	testPlays(t, "decide", func() func(string) (string, error) { return new(decidePlay).run })
 }
 
 // history is the naive reference: it keeps every admitted event for ever and
@@ -267,7 +216,7 @@ func TestWindowDoesNotOverflow(t *testing.T) {
 }
 
 func TestVerdictNames(t *testing.T) {
-	if fmt.Sprint(Verdicts) != "[unique duplicate expired late unkeyed invalid limited]" {
+	if fmt.Sprint(Verdicts) != "[unique duplicate expired late unkeyed invalid limited collision pending replayed]" {
 		t.Error(Verdicts)
 	}
 }

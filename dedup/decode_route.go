@@ -27,7 +27,9 @@ var (
 		}},
 		{"match", func(d *decoder, r *Route, n *yaml.Node, at string) { r.Match = d.match(n, at) }},
 		{"keyed", func(d *decoder, r *Route, n *yaml.Node, at string) { r.Keyed, _ = d.boolean(n, at) }},
-		{"mode", decodeMode},
+		{"mode", func(d *decoder, r *Route, n *yaml.Node, at string) {
+			r.Mode = Mode(max(0, d.choice(n, at, modeNames[:]...)))
+		}},
 		{"key", func(d *decoder, r *Route, n *yaml.Node, at string) { r.Keys = d.sources(n, at) }},
 		{"secret", decodeSecret},
 		{"max_key_bytes", func(d *decoder, r *Route, n *yaml.Node, at string) {
@@ -49,6 +51,25 @@ var (
 			r.Future = d.policy(n, at, DeadLetter, Clamp)
 		}},
 		{"dead_letter", func(d *decoder, r *Route, n *yaml.Node, at string) { r.DeadLetter, _ = d.text(n, at) }},
+		{"fingerprint", func(d *decoder, r *Route, n *yaml.Node, at string) {
+			for _, p := range d.paths(n, at, false) {
+				r.Fingerprint = append(r.Fingerprint, newField(p))
+			}
+		}},
+		{"collision", func(d *decoder, r *Route, n *yaml.Node, at string) { r.Collision = d.policy(n, at, DeadLetter, Pass) }},
+		{"outcomes", func(d *decoder, r *Route, n *yaml.Node, at string) { r.Claim.Outcomes, _ = d.text(n, at) }},
+		{"replies", func(d *decoder, r *Route, n *yaml.Node, at string) { r.Claim.Replies, _ = d.text(n, at) }},
+		{"lease", func(d *decoder, r *Route, n *yaml.Node, at string) {
+			r.Claim.Lease = d.duration(n, at, time.Millisecond)
+		}},
+		{"pending", func(d *decoder, r *Route, n *yaml.Node, at string) {
+			r.Claim.Wait = d.choice(n, at, pendingNames[:]...) == 1
+		}},
+		{"waiting", func(d *decoder, r *Route, n *yaml.Node, at string) { r.Claim.Waiting = d.integer(n, at, 1, waitingMax) }},
+		{"result_limit", func(d *decoder, r *Route, n *yaml.Node, at string) {
+			r.Claim.ResultBytes = d.integer(n, at, 0, resultLimitMax)
+		}},
+		{"request", func(d *decoder, r *Route, n *yaml.Node, at string) { r.Claim.Request = d.requestID(n, at) }},
 		{"limits", func(d *decoder, r *Route, n *yaml.Node, at string) {
 			if nodes := decodeObject(d, n, at, &r.Limits, limitsFields); nodes != nil {
 				d.require(n, at, nodes, "live_keys")
@@ -63,6 +84,13 @@ var (
 		{"field", func(d *decoder, m *Match, n *yaml.Node, at string) { m.Field = d.field(n, at) }},
 		{"header", func(d *decoder, m *Match, n *yaml.Node, at string) { m.Header, _ = d.text(n, at) }},
 		{"in", decodeMatchIn},
+	}
+	requestFields = []fieldOf[RequestID]{
+		{"field", func(d *decoder, x *RequestID, n *yaml.Node, at string) { x.Field = d.field(n, at) }},
+		{"header", func(d *decoder, x *RequestID, n *yaml.Node, at string) {
+			x.Header, _ = d.text(n, at)
+			d.refuseOwnHeader(n, at, x.Header)
+		}},
 	}
 	timeFields = []fieldOf[EventTime]{
 		{"field", func(d *decoder, t *EventTime, n *yaml.Node, at string) { t.Field = d.field(n, at) }},
@@ -79,6 +107,17 @@ const keyBytesMax = 1 << 20
 // liveKeysMax bounds live_keys: more than any partition can hold.
 const liveKeysMax = 1_000_000_000
 
+// pendingNames are the choices of pending.
+var pendingNames = [...]string{"reject", "wait"}
+
+// What a claim keeps is one row of the changelog, whose topic takes 1 MiB
+// unless somebody changed that: waitingMax requests of twice RequestBytesMax
+// fit, and so does the longest result.
+const (
+	waitingMax     = 256
+	resultLimitMax = 512 << 10
+)
+
 // shortestWindow is the shortest window, and the shortest step.
 const shortestWindow = time.Millisecond
 
@@ -90,20 +129,13 @@ func (d *decoder) route(n *yaml.Node, at string) *draft {
 		Skew:        DefaultSkew,
 		Duplicates:  Duplicates{Policy: Drop},
 		DeadLetter:  DefaultDeadLetter,
+		Claim:       Claims{Lease: DefaultLease, Waiting: DefaultWaiting, ResultBytes: DefaultResultBytes},
 	}}
 	r.nodes = decodeObject(d, n, at, &r.Route, routeFields)
 	if _, set := r.nodes["namespace"]; !set {
 		r.Namespace = r.Name
 	}
 	return r
-}
-
-func decodeMode(d *decoder, _ *Route, n *yaml.Node, at string) {
-	if n.Kind == yaml.ScalarNode && n.Value == "claim" {
-		d.fail(n, at, "claim mode is not supported yet: leave mode out, or write plain")
-		return
-	}
-	d.choice(n, at, "plain")
 }
 
 func decodeSecret(d *decoder, r *Route, n *yaml.Node, at string) {
@@ -158,6 +190,14 @@ func (d *decoder) match(n *yaml.Node, at string) *Match {
 	}
 	d.require(n, at, nodes, "in")
 	return m
+}
+
+func (d *decoder) requestID(n *yaml.Node, at string) *RequestID {
+	x := &RequestID{}
+	if nodes := decodeObject(d, n, at, x, requestFields); nodes != nil && len(nodes) != 1 {
+		d.fail(n, at, "want either field or header")
+	}
+	return x
 }
 
 func (d *decoder) eventTime(n *yaml.Node, at string) *EventTime {

@@ -28,6 +28,7 @@ func (rs *Routes) index() {
 	}
 	rs.byTopic = map[string]*topicPlan{}
 	for _, r := range rs.Routes {
+		r.fingerprintRule = ruleOf(r)
 		for _, topic := range r.Topics {
 			plan := rs.byTopic[topic]
 			if plan == nil {
@@ -56,6 +57,12 @@ func (r *Route) eachPath(f func(segments []segment, slot *int)) {
 	}
 	if r.Time != nil {
 		field(&r.Time.Field)
+	}
+	for i := range r.Fingerprint {
+		field(&r.Fingerprint[i])
+	}
+	if x := r.Claim.Request; x != nil && x.Header == "" {
+		field(&x.Field)
 	}
 	for i := range r.Keys {
 		s := &r.Keys[i]

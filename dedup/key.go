@@ -49,6 +49,15 @@ type Derived struct {
 	// Routing is what the repartition hash is taken over: Digest, unless the
 	// source has a moving part (the order key's bucket).
 	Routing Digest
+	// Near are the digests of the keys beside this one, of which an event less
+	// than Route.NearStep away is the original; only with HasNear.
+	Near    [2]Digest
+	HasNear bool
+	// Fingerprint is a digest of the details that must agree between copies; 0
+	// where the route names none.
+	Fingerprint uint64
+	// Request is the sender's own id of the request, in claim mode; "" for none.
+	Request string
 	Time    int64  // event time, Unix milliseconds; the record's timestamp unless Keyed
 	Source  string // the source that yielded the key, as in the file
 	Reason  string // unless Keyed: names field and cause
@@ -73,6 +82,9 @@ type Deriver struct {
 
 	buf     []byte // the bytes to hash, where they are not the record's own
 	routing []byte // order: the bytes without the bucket
+	near    []byte // order: the bytes with another bucket
+	bucket  bucket // order
+	details []byte // the bytes of the fingerprint
 	hashed  []byte // what was hashed
 	// text holds unescaped and normalised texts of this record, one after the
 	// other: nothing in it is overwritten before the next record.
@@ -126,6 +138,9 @@ func (d *Deriver) Derive(in *Input) Derived {
 	if st == found {
 		st = d.eventTime(route, &out.Time)
 	}
+	if st == found && (route.Fingerprint != nil || route.Claim.Request != nil) {
+		st = d.more(route, &out)
+	}
 	switch st {
 	case found:
 	case none:
@@ -163,7 +178,7 @@ func (d *Deriver) Explain(in *Input) (Derived, Explanation) {
 const scratchBytesMax = 1 << 20
 
 func (d *Deriver) begin(in *Input) {
-	for _, b := range [...]*[]byte{&d.buf, &d.routing, &d.text, &d.digits, &d.shortest, &d.name} {
+	for _, b := range [...]*[]byte{&d.buf, &d.routing, &d.near, &d.details, &d.text, &d.digits, &d.shortest, &d.name} {
 		if cap(*b) > scratchBytesMax {
 			*b = nil
 		}
@@ -240,6 +255,9 @@ func (d *Deriver) try(r *Route, out *Derived) status {
 		if s.kind == sourceOrder {
 			stable := d.key(r.Secret, d.routing)
 			out.Routing = d.digest(r.Secret, r.Namespace, kind, &stable)
+			if s.order.Neighbours {
+				out.Near, out.HasNear = d.neighbours(r), true
+			}
 		}
 		return found
 	}

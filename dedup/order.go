@@ -18,6 +18,9 @@ type Order struct {
 	Timestamp                             Field
 	Format                                TimeFormat
 	Step                                  int64 // milliseconds
+	// Neighbours closes the hole at the edge of a bucket: an order less than a
+	// step away from one in a bucket beside its own is its copy.
+	Neighbours bool
 }
 
 // The defaults of the order source.
@@ -59,6 +62,7 @@ func (o *Order) rule() []string {
 // orderKey builds the order string in d.buf, and the one without the bucket in
 // d.routing: copies on both sides of a bucket's edge must be in the same task.
 func (d *Deriver) orderKey(o *Order, limit int) status {
+	d.bucket = bucket{}
 	if !d.readPayload() {
 		return bad
 	}
@@ -145,6 +149,28 @@ func (d *Deriver) orderBucket(o *Order) status {
 	if reason != "" {
 		return d.fail(o.Timestamp.label, reason)
 	}
-	d.buf = append(strconv.AppendInt(d.buf, ms/o.Step, 10), '|') // ms is not negative
+	d.bucket.number, d.bucket.from = ms/o.Step, len(d.buf) // ms is not negative
+	d.buf = strconv.AppendInt(d.buf, d.bucket.number, 10)
+	d.bucket.to = len(d.buf)
+	d.buf = append(d.buf, '|')
 	return found
+}
+
+// bucket is where the time bucket stands in an order key.
+type bucket struct {
+	number   int64
+	from, to int // in Deriver.buf
+}
+
+// neighbours returns the digests of the order with the buckets before and
+// after its own.
+func (d *Deriver) neighbours(r *Route) (near [2]Digest) {
+	for i, number := range [...]int64{d.bucket.number - 1, d.bucket.number + 1} {
+		d.near = append(d.near[:0], d.buf[:d.bucket.from]...)
+		d.near = strconv.AppendInt(d.near, number, 10)
+		d.near = append(d.near, d.buf[d.bucket.to:]...)
+		key := d.key(r.Secret, d.near)
+		near[i] = d.digest(r.Secret, r.Namespace, kindOrder, &key)
+	}
+	return near
 }

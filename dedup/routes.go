@@ -32,8 +32,16 @@ type Duplicates struct {
 // Mode is how far a route follows its events.
 type Mode uint8
 
-// Plain deduplication is the only mode so far; claim mode is a later one.
-const Plain Mode = 0
+// Modes.
+const (
+	Plain     Mode = iota // copies are dropped, or where duplicates says
+	ClaimMode             // copies get the outcome of the first
+)
+
+var modeNames = [...]string{"plain", "claim"}
+
+// String returns the mode's name in the routes file.
+func (m Mode) String() string { return modeNames[m] }
 
 // Defaults of a route's optional fields.
 const (
@@ -41,6 +49,10 @@ const (
 	DefaultSkew        = time.Hour
 	DefaultDeadLetter  = "oncebus.dead-letter"
 	DefaultMaxKeyBytes = 4096
+
+	DefaultLease       = 5 * time.Minute
+	DefaultWaiting     = 16
+	DefaultResultBytes = 64 << 10
 )
 
 // MaxNamespaces bounds the namespaces of one routes file: a row holds the
@@ -85,6 +97,41 @@ type Route struct {
 	Future     Policy // DeadLetter (default, verdict invalid) or Clamp
 	DeadLetter string // topic
 	Limits     Limits
+
+	// Fingerprint names the payload fields that must agree between copies; an
+	// event that has the key of another but differs in them is a Collision.
+	Fingerprint []Field
+	Collision   Policy // DeadLetter (default) or Pass
+
+	fingerprintRule uint8 // see ruleOf
+
+	Claim Claims // of ClaimMode
+}
+
+// Claims is what a route in claim mode says beyond deduplication.
+type Claims struct {
+	Outcomes string // topic: executors tell here what became of an attempt
+	Replies  string // topic: who sent an event, or a copy of it, is answered here
+	// Lease is how long a claim without an outcome keeps others from running
+	// the event, by the broker's clock.
+	Lease time.Duration
+	// Wait holds the reply to a copy back until there is an outcome; without
+	// it the copy is told so at once.
+	Wait bool
+	// Waiting is how many copies of one event may wait.
+	Waiting int
+	// ResultBytes is the longest result, headers included, that is kept.
+	ResultBytes int
+	// Request is where an event has the id by which its sender knows it; nil
+	// where it has none.
+	Request *RequestID
+}
+
+// RequestID names the payload field or header that holds a sender's own id of
+// a request. It is no key: it only stands in replies.
+type RequestID struct {
+	Field  Field  // Path.Text is "" where Header is set
+	Header string // header name
 }
 
 // Limits bounds what the events of a route can make a task remember.
@@ -128,7 +175,8 @@ type Match struct {
 }
 
 // Inputs returns the input topics, sorted and each once: those that go through
-// the router, and those declared keyed. No topic is in both.
+// the router, topics of outcomes among them, and those declared keyed. No topic
+// is in both.
 func (rs *Routes) Inputs() (routed, keyed []string) {
 	for topic, plan := range rs.byTopic {
 		if plan.routes[0].Keyed {
@@ -137,9 +185,14 @@ func (rs *Routes) Inputs() (routed, keyed []string) {
 			routed = append(routed, topic)
 		}
 	}
+	for _, r := range rs.Routes {
+		if r.Mode == ClaimMode {
+			routed = append(routed, r.Claim.Outcomes)
+		}
+	}
 	slices.Sort(routed)
 	slices.Sort(keyed)
-	return routed, keyed
+	return slices.Compact(routed), keyed
 }
 
 // Route returns the route of that name, or nil.
@@ -165,6 +218,26 @@ func (r *Route) Span() Window {
 		Skew:        r.Skew.Milliseconds(),
 		ClampFuture: r.Future == Clamp,
 	}
+}
+
+// NearStep is how far, in ms of event time, an event may be from its original
+// in a neighbouring bucket of the order key; 0 where neighbours do not count.
+func (r *Route) NearStep() int64 {
+	for i := range r.Keys {
+		if o := r.Keys[i].order; o != nil && o.Neighbours {
+			return o.Step
+		}
+	}
+	return 0
+}
+
+// ClaimRule returns what the decision on a claim needs to know of the route.
+func (r *Route) ClaimRule() ClaimRule {
+	rule := ClaimRule{Lease: r.Claim.Lease.Milliseconds(), ResultBytes: r.Claim.ResultBytes}
+	if r.Claim.Wait {
+		rule.Wait = r.Claim.Waiting
+	}
+	return rule
 }
 
 // RetentionMS is how long behind stream time a row counts as held, in

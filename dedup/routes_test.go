@@ -9,7 +9,7 @@ import (
 
 func TestParseRoutesWithEverything(t *testing.T) {
 	rs := parse(t, richRoutes)
-	if len(rs.Routes) != 8 {
+	if len(rs.Routes) != 9 {
 		t.Fatalf("%d routes", len(rs.Routes))
 	}
 	r := rs.Route("full")
@@ -32,8 +32,17 @@ func TestParseRoutesWithEverything(t *testing.T) {
 		t.Error("Route or NeedsSecret is wrong")
 	}
 	routed, keyed := rs.Inputs()
-	if fmt.Sprint(routed, keyed) != "[rich.a rich.b rich.c rich.e rich.o] [rich.d]" {
+	if fmt.Sprint(routed, keyed) != "[f.outcomes rich.a rich.b rich.c rich.e rich.f rich.o] [rich.d]" {
 		t.Errorf("inputs %v %v", routed, keyed)
+	}
+	claims := rs.Route("claims")
+	got = fmt.Sprintf("%v %s %s %v %v %d %d %s | %s %v %d %+v", claims.Mode, claims.Claim.Outcomes, claims.Claim.Replies, claims.Claim.Lease, claims.Claim.Wait,
+		claims.Claim.Waiting, claims.Claim.ResultBytes, claims.Claim.Request.Field.Path.Text, claims.Fingerprint[1].Path.Text, claims.Collision, claims.NearStep(), claims.ClaimRule())
+	if want = "claim f.outcomes f.replies 1m0s true 3 10 r | b pass 60000 {Lease:60000 Wait:3 ResultBytes:10}"; got != want {
+		t.Errorf("claims\ngot  %s\nwant %s", got, want)
+	}
+	if c := r.Claim; r.Mode != Plain || c.Lease != DefaultLease || c.Wait || c.ResultBytes != DefaultResultBytes || r.NearStep() != 0 {
+		t.Errorf("defaults of claims: %v %+v", r.Mode, c)
 	}
 	if w := rs.Route("plain").Span(); w != (Window{Size: 3600_000, Grace: 600_000, Skew: 3600_000}) ||
 		rs.Route("plain").RetentionMS() != 2*3600_000+600_000 || !rs.Route("full").Span().ClampFuture {
@@ -77,6 +86,7 @@ routes:
   - {name: first, topics: [rich.e], match: {header: type, in: [x]}, window: 1h, output: plain.out, key: [{field: id}, {payload: {}}]}
   - {name: second, topics: [rich.e], match: {field: type, in: [x, "7", 8]}, late: pass, window: 1h, output: plain.out, key: [{hash: [b, a, a.0.c]}]}
   - {name: third, topics: [rich.e], match: {field: type, in: [x, y]}, window: 1h, output: plain.out, key: [raw]}
+  - {name: claims, topics: [rich.f], mode: claim, outcomes: f.outcomes, replies: f.replies, pending: wait, waiting: 3, lease: 1m, result_limit: 10, request: {field: r}, fingerprint: [a, b], collision: pass, time: {field: timestamp}, window: 1h, output: plain.out, key: [{order: {neighbours: true}}, {field: id}]}
   - {name: rest, topics: [rich.e], window: 1h, output: plain.out, key: [{raw: true}], time: {field: t}}
 `
 
@@ -86,6 +96,7 @@ func TestMistakesInRoutes(t *testing.T) {
 	with := func(field string) string { // valid with one more field on line 3
 		return strings.Replace(valid, "key: [raw]}", "key: [raw],\n    "+field+"}", 1)
 	}
+	claim := func(field string) string { return with("mode: claim, outcomes: o, replies: r, " + field) }
 	key := func(source string) string { return strings.Replace(valid, "[raw]", "\n    ["+source+"]", 1) }
 	second := func(route string) string { return valid + "- {" + route + "}\n" } // on line 3
 	for _, v := range []struct{ name, file, want string }{
@@ -131,8 +142,27 @@ func TestMistakesInRoutes(t *testing.T) {
 		{"long duration", with("skew: 100000h"), "r.yaml:3: routes[0].skew: 100000h is too long: at most 87600h0m0s (10 years)"},
 		{"window of zero", strings.Replace(valid, "1h", "0s", 1), "r.yaml:2: routes[0].window: 0s is too short: at least 1ms"},
 		{"keyed is no boolean", with("keyed: yes"), `r.yaml:3: routes[0].keyed: want true or false, found "yes"`},
-		{"claim mode", with("mode: claim"), "r.yaml:3: routes[0].mode: claim mode is not supported yet: leave mode out, or write plain"},
-		{"unknown mode", with("mode: fast"), `r.yaml:3: routes[0].mode: want plain, found "fast"`},
+		{"claim mode without topics", with("mode: claim"), "r.yaml:2: routes[0].outcomes: is required\nr.yaml:2: routes[0].replies: is required"},
+		{"unknown mode", with("mode: fast"), `r.yaml:3: routes[0].mode: want plain or claim, found "fast"`},
+		{"claim fields in plain mode", with("outcomes: o, pending: wait"), "r.yaml:3: routes[0].outcomes: belongs to mode: claim\nr.yaml:3: routes[0].pending: belongs to mode: claim"},
+		{"keyed claims", claim("keyed: true"), "r.yaml:3: routes[0].keyed: a claim's outcome reaches its task through the repartition topic only: leave keyed out"},
+		{"duplicates of claims", claim("duplicates: flag"), "r.yaml:3: routes[0].duplicates: copies are answered on replies in claim mode: leave duplicates out"},
+		{"waiting for nothing", claim("waiting: 3"), "r.yaml:3: routes[0].waiting: says how many copies may wait, but none does: write pending: wait"},
+		{"too many wait", claim("pending: wait, waiting: 257"), "r.yaml:3: routes[0].waiting: want a whole number from 1 to 256, found 257"},
+		{"lease beyond the window", claim("lease: 2h"), "r.yaml:3: routes[0].lease: 2h0m0s is longer than the window of 1h0m0s, after which the claim is forgotten anyway"},
+		{"result limit", claim("result_limit: 1000000"), "r.yaml:3: routes[0].result_limit: want a whole number from 0 to 524288, found 1000000"},
+		{"request of both", claim("request: {field: a, header: b}"), "r.yaml:3: routes[0].request: want either field or header"},
+		{"request of ours", claim("request: {header: Oncebus-Key}"), "r.yaml:3: routes[0].request.header: incoming oncebus-* headers are never trusted"},
+		{"outcomes on an input", with("mode: claim, outcomes: in, replies: r"), "r.yaml:3: routes[0].outcomes: in is an input topic of the route in line 2: an outcome is no event"},
+		{"replies on an input", with("mode: claim, outcomes: o, replies: in"), "r.yaml:3: routes[0].replies: in is an input topic of the route in line 2: records would go round for ever"},
+		{"replies on outcomes", with("mode: claim, outcomes: o, replies: o"), "r.yaml:3: routes[0].replies: o is the route's outcomes topic: replies would be taken for outcomes\n" +
+			"r.yaml:3: routes[0].replies: o is an input topic of the route in line 2: records would go round for ever"},
+		{"replies on an output", with("mode: claim, outcomes: o, replies: out"), "r.yaml:3: routes[0].replies: out is the output of the route in line 2, where every event stands once; duplicates: flag is the way to have copies there"},
+		{"namespace of other claims", claim("lease: 1m}\n- {name: b, namespace: a, topics: [x], window: 1h, output: out, key: [raw], mode: claim, outcomes: o, replies: r"),
+			`r.yaml:4: routes[1].namespace: namespace "a" is shared with the route in line 2, which has another mode, or other outcomes, replies, lease, pending, waiting or result_limit`},
+		{"neighbours without a time", key("{order: {neighbours: true}}"), "r.yaml:2: routes[0].time: neighbours: true compares event times, which must be the order's own: write time: {field: timestamp, format: unix_ms}"},
+		{"collision", with("collision: drop"), `r.yaml:3: routes[0].collision: want dead_letter or pass, found "drop"`},
+		{"fingerprint of nothing", with("fingerprint: []"), "r.yaml:3: routes[0].fingerprint: must not be empty"},
 		{"secret in the file", with("secret: hunter2"), "r.yaml:3: routes[0].secret: want true or false: the secret itself comes from ONCEBUS_KEY_SECRET, never from the file"},
 		{"unknown policy", with("late: ignore"), `r.yaml:3: routes[0].late: want dead_letter or pass or drop, found "ignore"`},
 		{"policy of another field", with("missing_key: clamp"), `r.yaml:3: routes[0].missing_key: want dead_letter or pass or drop, found "clamp"`},
@@ -165,7 +195,7 @@ func TestMistakesInRoutes(t *testing.T) {
 		{"path twice", key("{fields: [a, b, a]}"), `r.yaml:3: routes[0].key[0].fields[2]: path "a" is listed twice`},
 		{"include and exclude", key("{payload: {include: [a], exclude: [b]}}"), "r.yaml:3: routes[0].key[0].payload: want either include or exclude"},
 		{"covered path", key("{payload: {exclude: [a.*, b, a.c.d]}}"), `r.yaml:3: routes[0].key[0].payload.exclude: path "a.c.d" says nothing: "a.*" covers it`},
-		{"order field", key("{order: {acount: a}}"), `r.yaml:3: routes[0].key[0].order: unknown field "acount"; known are account, symbol, side, quantity, type, limit, stop, timestamp, format, step`},
+		{"order field", key("{order: {acount: a}}"), `r.yaml:3: routes[0].key[0].order: unknown field "acount"; known are account, symbol, side, quantity, type, limit, stop, timestamp, format, neighbours, step`},
 		{"order step", key("{order: {step: 0s}}"), "r.yaml:3: routes[0].key[0].order.step: 0s is too short: at least 1ms"},
 		{"normaliser", key("{field: a, normalise: title}"), `r.yaml:3: routes[0].key[0].normalise: want trim, upper, lower, {decimals: N} or {step: DURATION}, found "title"`},
 		{"normaliser of two", key("{field: a, normalise: [trim, {decimals: 2, step: 1m}]}"), "r.yaml:3: routes[0].key[0].normalise[1]: want {decimals: N}, {step: DURATION} or {step: DURATION, format: FORMAT}"},

@@ -24,7 +24,7 @@ type Position struct {
 }
 
 // Status is the stage of a claim's life. Plain deduplication knows Seen only;
-// the others belong to claim mode and have their place in the encoding already.
+// the others belong to claim mode, see claimMoves.
 type Status uint8
 
 // The numbers are part of the row encoding and never change meaning.
@@ -35,6 +35,11 @@ const (
 	Completed Status = 3 // claim mode: Result holds the outcome
 	Freed     Status = 4 // claim mode: failed, rejected or forgotten; as good as absent
 )
+
+var statusNames = [...]string{"seen", "pending", "submitted", "completed", "freed"}
+
+// String returns the status as it stands in headers and metric labels.
+func (s Status) String() string { return statusNames[s] }
 
 // Row is the durable fact about one dedup key. The newest row of a digest
 // stands for the key; older ones are garbage.
@@ -54,8 +59,8 @@ type Row struct {
 	Status Status
 	// Attempt counts the times the key was claimed; 0 outside claim mode.
 	Attempt uint32
-	// Result is the recorded outcome of claim mode. HasResult tells a
-	// recorded null (true, nil) from no result (false).
+	// Result is what claim mode keeps beside the row: an encoded Claim, where
+	// HasResult says that there is one.
 	Result    []byte
 	HasResult bool
 }
@@ -64,7 +69,7 @@ type Row struct {
 // leads every changelog value and every page.
 const RowVersion = 1
 
-// MaxResultBytes bounds a stored result; a longer one is a corrupt row.
+// MaxResultBytes bounds Result; a longer one is a corrupt row.
 const MaxResultBytes = 16 << 20
 
 // Flags of the encoded row.

@@ -43,6 +43,7 @@ func TestSchemaAndDecoderAgree(t *testing.T) {
 		{"time", read(schema.Defs["time"]), names(timeFields), []string{"field"}},
 		{"duplicates", read(schema.Defs["duplicates"]), names(duplicatesFields), []string{"to"}},
 		{"limits", read(schema.Defs["limits"]), names(limitsFields), []string{"live_keys"}},
+		{"request", read(schema.Defs["request"]), names(requestFields), nil},
 		{"source", read(source.OneOf[1]), names(sourceFields), nil},
 		{"payload", read(schema.Defs["payload"]), names(payloadFields), nil},
 		{"order", read(schema.Defs["order"]), names(orderFields), nil},
@@ -81,6 +82,9 @@ func TestSchemaAndDecoderAgree(t *testing.T) {
 	}{
 		{"missing_key", choices(route.Properties["missing_key"]), policies},
 		{"late", choices(route.Properties["late"]), policies},
+		{"collision", choices(route.Properties["collision"]), []string{DeadLetter.String(), Pass.String()}},
+		{"mode", choices(route.Properties["mode"]), modeNames[:]},
+		{"pending", choices(route.Properties["pending"]), pendingNames[:]},
 		{"future", choices(route.Properties["future"]), []string{DeadLetter.String(), Clamp.String()}},
 		{"time format", choices(schema.Defs["timeFormat"]), timeFormatNames[:]},
 		{"bare sources", choices(source.OneOf[0]), []string{"record_key", "raw", "cloudevent", "order"}},

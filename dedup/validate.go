@@ -60,8 +60,42 @@ func (d *decoder) validateRoute(r *draft) {
 	d.checkTopic(r, "output", r.Output)
 	d.checkTopic(r, "duplicates", r.Duplicates.Topic)
 	d.checkTopic(r, "dead_letter", r.DeadLetter)
+	d.validateClaim(r)
+	d.validateNeighbours(r)
 	if m := r.Match; m != nil {
 		d.refuseOwnHeader(r.nodes["match"], join(r.at, "match"), m.Header)
+	}
+}
+
+// claimOnly are the fields that mean something in claim mode alone.
+var claimOnly = []string{"outcomes", "replies", "lease", "pending", "waiting", "result_limit", "request"}
+
+func (d *decoder) validateClaim(r *draft) {
+	if r.Mode != ClaimMode {
+		for _, field := range claimOnly {
+			if r.nodes[field] != nil {
+				d.failAt(r, field, "belongs to mode: claim")
+			}
+		}
+		return
+	}
+	d.require(r.node, r.at, r.nodes, "outcomes", "replies")
+	d.checkTopic(r, "outcomes", r.Claim.Outcomes)
+	d.checkTopic(r, "replies", r.Claim.Replies)
+	if r.Keyed {
+		d.failAt(r, "keyed", "a claim's outcome reaches its task through the repartition topic only: leave keyed out")
+	}
+	if r.nodes["duplicates"] != nil {
+		d.failAt(r, "duplicates", "copies are answered on replies in claim mode: leave duplicates out")
+	}
+	if r.nodes["waiting"] != nil && !r.Claim.Wait {
+		d.failAt(r, "waiting", "says how many copies may wait, but none does: write pending: wait")
+	}
+	if r.Claim.Lease > r.Window {
+		d.failAt(r, "lease", "%v is longer than the window of %v, after which the claim is forgotten anyway", r.Claim.Lease, r.Window)
+	}
+	if r.Claim.Outcomes != "" && r.Claim.Outcomes == r.Claim.Replies {
+		d.failAt(r, "replies", "%s is the route's outcomes topic: replies would be taken for outcomes", r.Claim.Replies)
 	}
 }
 
@@ -130,10 +164,39 @@ func (d *decoder) validateNamespaces(drafts []*draft) {
 		if r.KeyRule() != other.KeyRule() {
 			d.failAt(r, field, "%s, which derives keys in another way", with)
 		}
+		if r.Mode != other.Mode || r.Mode == ClaimMode && !r.sameClaims(other) {
+			d.failAt(r, field, "%s, which has another mode, or other outcomes, replies, lease, pending, waiting or result_limit", with)
+		}
 		if (r.Keyed || other.Keyed) && !slices.Equal(r.Topics, other.Topics) {
 			d.failAt(r, field, "%s, but a keyed topic has a state of its own: copies would not meet", with)
 		}
 	}
+}
+
+// validateNeighbours: how far two orders are apart is told by their event
+// times, so these must be what the buckets are made of.
+func (d *decoder) validateNeighbours(r *draft) {
+	for i := range r.Keys {
+		o := r.Keys[i].order
+		if o == nil || !o.Neighbours {
+			continue
+		}
+		if r.Time == nil || r.Time.Field.Path.Text != o.Timestamp.Path.Text || r.Time.Format != o.Format {
+			d.failAt(r, "time", "neighbours: true compares event times, which must be the order's own: write time: {field: %s, format: %v}",
+				o.Timestamp.Path.Text, o.Format)
+		}
+		if o.Step > r.Window.Milliseconds() {
+			d.failAt(r, "window", "is shorter than the order's step, so that neighbours would never count")
+		}
+	}
+}
+
+// sameClaims tells whether an outcome means the same to both routes: it finds
+// its route by the namespace of the claim.
+func (r *draft) sameClaims(other *draft) bool {
+	a, b := r.Claim, other.Claim
+	a.Request, b.Request = nil, nil
+	return a == b
 }
 
 // validateInputs finds routes that fight over a topic.
@@ -183,8 +246,18 @@ func (d *decoder) validateOutputs(drafts []*draft) {
 		output[r.Output] = r
 	}
 	for _, r := range drafts {
+		if in, ok := input[r.Claim.Outcomes]; ok && r.Claim.Outcomes != "" {
+			d.failAt(r, "outcomes", "%s is an input topic of the route in line %d: an outcome is no event", r.Claim.Outcomes, in.node.Line)
+		}
+	}
+	for _, r := range drafts {
+		if r.Mode == ClaimMode && r.Claim.Outcomes != "" {
+			input[r.Claim.Outcomes] = r
+		}
+	}
+	for _, r := range drafts {
 		for _, out := range []struct{ field, topic string }{
-			{"output", r.Output}, {"duplicates", r.Duplicates.Topic}, {"dead_letter", r.DeadLetter},
+			{"output", r.Output}, {"duplicates", r.Duplicates.Topic}, {"dead_letter", r.DeadLetter}, {"replies", r.Claim.Replies},
 		} {
 			if out.topic == "" {
 				continue

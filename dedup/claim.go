@@ -1,0 +1,260 @@
+package dedup
+
+import "fmt"
+
+// Step is something that moves a claim from one status to another.
+type Step uint8
+
+// Steps.
+const (
+	StepClaim    Step = iota // an event claims a key that nobody holds
+	StepReclaim              // a copy claims a key whose lease is over
+	StepSubmit               // outcome submitted: pinned
+	StepComplete             // outcome completed: the result stands
+	StepFree                 // outcome failed or rejected: may run again
+	StepForget               // outcome forget: erased
+	steps
+)
+
+var stepNames = [steps]string{"claim", "reclaim", "submit", "complete", "free", "forget"}
+
+// String returns the step's name.
+func (s Step) String() string { return stepNames[s] }
+
+// claimMoves are the legal moves of a claim's life; what is not listed is
+// refused:
+//
+//	          claim            submit             complete
+//	freed ------------> pending ------> submitted ---------> completed
+//	  ^                 |  ^ | reclaim      |                  ^ |
+//	  |                 |  \_/              |                  | |
+//	  |                 \___________________|___ complete _____/ |
+//	  \____ free, forget ___________________/_____ forget ______/
+//
+// A key without a row counts as freed.
+var claimMoves = map[Status]map[Step]Status{
+	Freed:     {StepClaim: Pending},
+	Pending:   {StepReclaim: Pending, StepSubmit: Submitted, StepComplete: Completed, StepFree: Freed, StepForget: Freed},
+	Submitted: {StepSubmit: Submitted, StepComplete: Completed, StepFree: Freed, StepForget: Freed},
+	Completed: {StepForget: Freed},
+}
+
+// move returns the status after a step, false if the step is not legal.
+func (s Status) move(step Step) (Status, bool) {
+	next, ok := claimMoves[s][step]
+	return next, ok
+}
+
+// ClaimRule is what a route says of claims.
+type ClaimRule struct {
+	// Lease is how long, in ms of the broker's clock, a pending claim keeps
+	// others from running the event.
+	Lease int64
+	// Wait holds the reply to a copy back until the outcome is there, for at
+	// most so many requesters of a claim; 0 answers every copy at once.
+	Wait int
+	// ResultBytes is the longest result, headers included, that is kept.
+	ResultBytes int
+}
+
+// ClaimEvent is what DecideClaim needs to know of an event beyond Decide.
+type ClaimEvent struct {
+	Event
+	Key     [32]byte // the dedup key
+	Present int64    // broker-observed, Unix milliseconds
+	Request Request  // who is to get the outcome
+}
+
+// A Claimed is the judgement on an event of claim mode.
+type Claimed struct {
+	Verdict Verdict
+	// Row is the row to write where Write says so, else the row that stands.
+	Row   Row
+	Write bool
+	// Run says that the event goes to the executor, as Row.Attempt.
+	Run bool
+	// Reclaimed says that it runs because a lease is over.
+	Reclaimed bool
+	// Added is how many requests Reclaimed added, Carried how many Expired took
+	// over from the claim before.
+	Added, Carried int
+	// Reply says that the copy is answered now.
+	Reply bool
+	// Claim is Row's, decoded; the one that stood before Expired replaced it
+	// is gone.
+	Claim Claim
+}
+
+// DecideClaim judges an event of claim mode that Admit let through. prior and
+// held are the row that the store has; streamTime is the namespace's.
+//
+// A claim that was never answered keeps its requesters when the key is claimed
+// anew: the new attempt's outcome is theirs too.
+func DecideClaim(ev ClaimEvent, prior Row, held bool, w Window, rule ClaimRule, streamTime int64) (Claimed, error) {
+	verdict := Unique
+	var standing Claim
+	if held && prior.Status != Freed && w.Held(prior.First, streamTime) {
+		var err error
+		if standing, err = DecodeClaim(prior.Result); err != nil {
+			return Claimed{}, fmt.Errorf("claim of key %v: %w", prior.Digest, err)
+		}
+		switch {
+		case w.Covers(prior.First, ev.Time):
+			return decideCopy(ev, prior, standing, rule)
+		case ev.Time < prior.First:
+			return Claimed{Verdict: Late, Row: prior, Claim: standing}, nil
+		}
+		verdict = Expired
+	}
+	row := Row{
+		Digest: ev.Digest, First: ev.Time, At: ev.At, Fingerprint: ev.Fingerprint, Class: ev.Class,
+		Status: Pending, Attempt: 1,
+	}
+	if held && w.Held(prior.First, streamTime) {
+		row.Attempt = prior.Attempt + 1 // an old executor's token must not fit
+	}
+	claim := Claim{Key: ev.Key, Since: ev.Present, Original: ev.Request.ID}
+	if verdict == Expired && prior.Status != Completed {
+		claim.Requests = standing.Requests
+	}
+	carried := len(claim.Requests)
+	claim.Requests = append(claim.Requests, ev.Request)
+	return write(Claimed{Verdict: verdict, Run: true, Carried: carried, Row: row, Claim: claim}), nil
+}
+
+// decideCopy judges a copy within the window.
+func decideCopy(ev ClaimEvent, prior Row, standing Claim, rule ClaimRule) (Claimed, error) {
+	if ev.collides(&prior) {
+		return Claimed{Verdict: Collision, Row: prior, Claim: standing}, nil
+	}
+	switch prior.Status {
+	case Completed:
+		return Claimed{Verdict: Replayed, Row: prior, Claim: standing, Reply: true}, nil
+	case Pending:
+		if ev.Present-standing.Since > rule.Lease {
+			prior.Attempt++
+			standing.Since = ev.Present
+			added := 0
+			// Should executors fail for ever, somebody goes unanswered in the end.
+			if len(standing.Requests) < requestsMax {
+				standing.Requests, added = append(standing.Requests, ev.Request), 1
+			}
+			return write(Claimed{Verdict: Unique, Run: true, Reclaimed: true, Added: added, Row: prior, Claim: standing}), nil
+		}
+	case Submitted:
+	default:
+		return Claimed{}, fmt.Errorf("%w: status %d under a claim", ErrRow, prior.Status)
+	}
+	// The first in line is the one that claimed.
+	if len(standing.Requests)-1 < rule.Wait {
+		standing.Requests = append(standing.Requests, ev.Request)
+		return write(Claimed{Verdict: InProgress, Row: prior, Claim: standing}), nil
+	}
+	return Claimed{Verdict: InProgress, Row: prior, Claim: standing, Reply: true}, nil
+}
+
+// requestsMax bounds the requests of a claim, however many may wait.
+const requestsMax = 2 * waitingMax
+
+// write encodes the claim into the row.
+func write(c Claimed) Claimed {
+	c.Write = true
+	c.Row.Result, c.Row.HasResult = c.Claim.Append(nil), true
+	return c
+}
+
+// OutcomeKind is what an executor says of an attempt.
+type OutcomeKind uint8
+
+// Kinds of outcomes.
+const (
+	OutcomeSubmitted OutcomeKind = iota // the exchange has it: never run again
+	OutcomeCompleted                    // done: the result is recorded
+	OutcomeFailed                       // not done: may run again
+	OutcomeRejected                     // refused: may run again
+	OutcomeForget                       // erase the record
+	outcomeKinds
+)
+
+var outcomeNames = [outcomeKinds]string{"submitted", "completed", "failed", "rejected", "forget"}
+
+// OutcomeKinds lists every kind, for metrics.
+var OutcomeKinds = [...]OutcomeKind{OutcomeSubmitted, OutcomeCompleted, OutcomeFailed, OutcomeRejected, OutcomeForget}
+
+// String returns the kind as it stands in headers and metric labels.
+func (k OutcomeKind) String() string {
+	if k >= outcomeKinds {
+		return "unknown"
+	}
+	return outcomeNames[k]
+}
+
+// ParseOutcomeKind reads a kind from a header.
+func ParseOutcomeKind(text []byte) (OutcomeKind, bool) {
+	for k, name := range outcomeNames {
+		if name == string(text) {
+			return OutcomeKind(k), true
+		}
+	}
+	return 0, false
+}
+
+var outcomeSteps = [outcomeKinds]Step{StepSubmit, StepComplete, StepFree, StepFree, StepForget}
+
+// An Outcome is what an executor, or an operator, says of a claim.
+type Outcome struct {
+	Kind    OutcomeKind
+	Token   Token
+	Value   []byte // nil is null
+	Headers []Header
+}
+
+// A Settled is what became of an outcome.
+type Settled struct {
+	// Refused says why the outcome counts for nothing; "" if it was applied
+	// or came twice.
+	Refused string
+	// Repeated says that the same outcome was applied before.
+	Repeated bool
+	Row      Row // to write, unless refused or repeated
+	Claim    Claim
+	// Answer lists who gets the outcome now.
+	Answer []Request
+}
+
+// Settle judges an outcome against the row held for its digest.
+func Settle(o *Outcome, prior Row, held bool, w Window, rule ClaimRule, streamTime int64) (Settled, error) {
+	if !held || !w.Held(prior.First, streamTime) {
+		return Settled{Refused: "no claim: the key is not known any more"}, nil
+	}
+	if !o.Token.fits(prior) {
+		return Settled{Refused: fmt.Sprintf("of attempt %d, the key is at attempt %d", o.Token.Attempt, prior.Attempt)}, nil
+	}
+	step := outcomeSteps[o.Kind]
+	next, legal := prior.Status.move(step)
+	if !legal || next == prior.Status {
+		if next, _ := Pending.move(step); next == prior.Status {
+			return Settled{Repeated: true, Row: prior}, nil
+		}
+		return Settled{Refused: fmt.Sprintf("%v comes too late: the key is %v", o.Kind, prior.Status)}, nil
+	}
+	claim, err := DecodeClaim(prior.Result)
+	if err != nil {
+		return Settled{}, fmt.Errorf("claim of key %v: %w", prior.Digest, err)
+	}
+	s := Settled{Row: prior, Claim: claim}
+	s.Row.Status = next
+	switch next {
+	case Completed:
+		s.Answer, s.Claim.Requests = claim.Requests, nil
+		s.Claim.keep(o, rule.ResultBytes)
+	case Freed:
+		s.Answer, s.Claim = claim.Requests, Claim{}
+	}
+	if next == Freed {
+		s.Row.Result, s.Row.HasResult = nil, false
+	} else {
+		s.Row.Result, s.Row.HasResult = s.Claim.Append(nil), true
+	}
+	return s, nil
+}

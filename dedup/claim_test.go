@@ -1,0 +1,240 @@
+package dedup
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// claimPlay runs the lines of one play:
+//
+//	rule lease=N wait=N result=N window=N   start over
+//	at T                                    the broker's clock
+//	event KEY ID [print=N] [time=N]         judge an event; its time is the clock's unless set
+//	outcome KEY KIND ATTEMPT [VALUE]        settle an outcome of that attempt of the key's present claim
+//	restart                                 encode and decode every row
+type claimPlay struct {
+	w      Window
+	rule   ClaimRule
+	rows   map[string]Row
+	stream int64
+	now    int64
+	offset int64
+}
+
+func (p *claimPlay) run(line string) (string, error) {
+	field := strings.Fields(line)
+	named := map[string]int64{}
+	var plain []string
+	for _, f := range field[1:] {
+		name, text, found := strings.Cut(f, "=")
+		if !found {
+			plain = append(plain, f)
+			continue
+		}
+		n, err := strconv.ParseInt(text, 10, 64)
+		if err != nil {
+			return "", fmt.Errorf("%s: %w", line, err)
+		}
+		named[name] = n
+	}
+	switch field[0] {
+	case "rule":
+		*p = claimPlay{
+			w: Window{Size: named["window"], Skew: 1 << 40}, rows: map[string]Row{}, stream: NoStreamTime,
+			rule: ClaimRule{Lease: named["lease"], Wait: int(named["wait"]), ResultBytes: int(named["result"])},
+		}
+		return "ok", nil
+	case "at":
+		n, err := strconv.ParseInt(plain[0], 10, 64)
+		p.now = n
+		return "ok", err
+	case "event":
+		t, ok := named["time"]
+		if !ok {
+			t = p.now
+		}
+		return p.event(plain[0], plain[1], uint64(named["print"])<<8|1, t)
+	case "outcome":
+		return p.outcome(plain)
+	case "restart":
+		for key, row := range p.rows {
+			back, err := DecodeValue(row.Digest, row.AppendValue(nil))
+			if err != nil {
+				return "", err
+			}
+			p.rows[key] = back
+		}
+		return "ok", nil
+	}
+	return "", fmt.Errorf("unknown command in %q", line)
+}
+
+func (p *claimPlay) event(key, id string, fingerprint uint64, t int64) (string, error) {
+	p.offset++
+	at := Position{Offset: p.offset}
+	prior, held := p.rows[key]
+	c, err := DecideClaim(ClaimEvent{
+		Event:   Event{Digest: Digest{1}, Time: t, At: at, Fingerprint: fingerprint},
+		Present: p.now, Request: Request{At: at, Key: []byte(key), ID: []byte(id)},
+	}, prior, held, p.w, p.rule, p.stream)
+	if err != nil {
+		return "", err
+	}
+	if c.Write {
+		p.rows[key] = c.Row
+	}
+	p.stream = NextStreamTime(p.stream, t)
+	out := c.Verdict.String()
+	if c.Run {
+		out += fmt.Sprintf(" run attempt=%d", c.Row.Attempt)
+	}
+	if c.Reclaimed {
+		out += " reclaimed"
+	}
+	if c.Reply {
+		out += fmt.Sprintf(" reply status=%v first=%s result=%s", c.Row.Status, c.Claim.Original, shown(c.Claim))
+	}
+	if c.Write && !c.Run {
+		out += fmt.Sprintf(" waits with %d", len(c.Claim.Requests)-1)
+	}
+	return out, nil
+}
+
+func shown(c Claim) string {
+	switch {
+	case c.Omitted > 0:
+		return fmt.Sprintf("omitted(%d)", c.Omitted)
+	case c.Result == nil:
+		return "null"
+	}
+	return strconv.Quote(string(c.Result))
+}
+
+func (p *claimPlay) outcome(args []string) (string, error) {
+	prior, held := p.rows[args[0]]
+	kind, ok := ParseOutcomeKind([]byte(args[1]))
+	attempt, err := strconv.ParseUint(args[2], 10, 32)
+	if !ok || err != nil {
+		return "", fmt.Errorf("outcome %v: %w", args, err)
+	}
+	o := Outcome{Kind: kind, Token: TokenOf(&prior, 3)}
+	o.Token.Attempt = uint32(attempt)
+	if len(args) > 3 {
+		o.Value = []byte(args[3])
+	}
+	s, err := Settle(&o, prior, held, p.w, p.rule, p.stream)
+	switch {
+	case err != nil:
+		return "", err
+	case s.Refused != "":
+		return "refused: " + s.Refused, nil
+	case s.Repeated:
+		return "repeated", nil
+	}
+	p.rows[args[0]] = s.Row
+	out := s.Row.Status.String()
+	for _, r := range s.Answer {
+		out += fmt.Sprintf(" %s@%d", r.ID, r.At.Offset)
+	}
+	return out, nil
+}
+
+func TestClaimPlays(t *testing.T) {
+	testPlays(t, "claim", func() func(string) (string, error) { return new(claimPlay).run })
+}
+
+func genClaim(t *rapid.T) Claim {
+	text := rapid.OneOf(rapid.Just([]byte(nil)), rapid.SliceOfN(rapid.Byte(), 0, 20))
+	position := rapid.Custom(func(t *rapid.T) Position {
+		return Position{rapid.Uint16().Draw(t, "topic"), rapid.Int32Min(0).Draw(t, "partition"), rapid.Int64Min(0).Draw(t, "offset")}
+	})
+	c := Claim{
+		Since: rapid.Int64().Draw(t, "since"), Original: text.Draw(t, "original"),
+		Result: text.Draw(t, "result"), Omitted: rapid.IntRange(0, 1<<20).Draw(t, "omitted"),
+		Requests: rapid.SliceOfN(rapid.Custom(func(t *rapid.T) Request {
+			return Request{position.Draw(t, "at"), text.Draw(t, "key"), text.Draw(t, "id")}
+		}), 0, 4).Draw(t, "requests"),
+		Headers: rapid.SliceOfN(rapid.Custom(func(t *rapid.T) Header {
+			return Header{rapid.String().Draw(t, "name"), text.Draw(t, "value")}
+		}), 0, 3).Draw(t, "headers"),
+	}
+	copy(c.Key[:], rapid.SliceOfN(rapid.Byte(), 32, 32).Draw(t, "dedup key"))
+	return c
+}
+
+func TestClaimRoundTrip(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		c := genClaim(t)
+		b := c.Append(nil)
+		back, err := DecodeClaim(b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if again := back.Append(nil); !bytes.Equal(b, again) || (back.Result == nil) != (c.Result == nil) {
+			t.Fatalf("%x became %x", b, again)
+		}
+		if cut := rapid.IntRange(0, len(b)-1).Draw(t, "cut"); cut > 0 {
+			if _, err := DecodeClaim(b[:cut]); !errors.Is(err, ErrRow) {
+				t.Fatalf("cut at %d of %d: %v", cut, len(b), err)
+			}
+		}
+	})
+}
+
+func TestTokenRoundTrip(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		want := Token{
+			Class: rapid.Uint8().Draw(t, "class"), Partition: rapid.Int32Min(0).Draw(t, "partition"),
+			At:      Position{rapid.Uint16().Draw(t, "topic"), rapid.Int32Min(0).Draw(t, "from"), rapid.Int64Min(0).Draw(t, "offset")},
+			Attempt: rapid.Uint32().Draw(t, "attempt"),
+		}
+		copy(want.Digest[:], rapid.SliceOfN(rapid.Byte(), 16, 16).Draw(t, "digest"))
+		text := want.Append(nil)
+		if got, err := ParseToken(text); err != nil || got != want {
+			t.Fatalf("%s is %+v, %v; want %+v", text, got, err, want)
+		}
+		if len(text) > TokenBytesMax {
+			t.Fatalf("%d bytes, at most %d", len(text), TokenBytesMax)
+		}
+		at := rapid.IntRange(0, len(text)-1).Draw(t, "changed")
+		text[at] ^= byte(rapid.IntRange(1, 255).Draw(t, "by"))
+		if got, err := ParseToken(text); err == nil {
+			t.Fatalf("changed at %d it is %+v", at, got)
+		} else if !errors.Is(err, ErrToken) {
+			t.Fatal(err)
+		}
+	})
+}
+
+// TestTokenGolden pins the text: executors hold tokens over an upgrade.
+func TestTokenGolden(t *testing.T) {
+	token := Token{Class: 2, Partition: 7, At: Position{3, 4, 500}, Attempt: 1}
+	for i := range token.Digest {
+		token.Digest[i] = byte(7 + i)
+	}
+	const want = "AQIHCAkKCwwNDg8QERITFBUWBwME9AMBLZ2XIw" // computed with python3, from the format alone
+	if got := string(token.Append(nil)); got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+}
+
+// TestClaimMovesAreClosed: no move leads to a status that has none, and every
+// status but freed can be forgotten.
+func TestClaimMovesAreClosed(t *testing.T) {
+	for from, moves := range claimMoves {
+		for step, to := range moves {
+			if claimMoves[to] == nil {
+				t.Errorf("%v leads from %v to %v, where it ends", step, from, to)
+			}
+		}
+		if _, ok := from.move(StepForget); ok == (from == Freed) {
+			t.Errorf("%v: forget is legal: %v", from, ok)
+		}
+	}
+}

@@ -1,0 +1,143 @@
+package dedup
+
+import (
+	"encoding/binary"
+	"fmt"
+)
+
+// A Claim is what claim mode keeps of a key beside its row: who waits for the
+// outcome, and the outcome.
+type Claim struct {
+	// Key is the dedup key; the row has only its digest.
+	Key [32]byte
+	// Since is when the running attempt was claimed, by the broker's clock,
+	// in Unix milliseconds.
+	Since int64
+	// Original is the id by which the first requester knows its request; nil
+	// if the route names none or the event has none.
+	Original []byte
+	// Requests are those who get the outcome: whoever claimed, then the
+	// copies that wait.
+	Requests []Request
+
+	// Of a completed claim.
+	Result  []byte // nil is null
+	Headers []Header
+	// Omitted is how long a result was that is not kept, in bytes with its
+	// headers; 0 if it is kept.
+	Omitted int
+}
+
+// A Request is one event whose sender wants the outcome.
+type Request struct {
+	At  Position
+	Key []byte // record key of the event, and of the reply; nil for none or a very long one
+	ID  []byte // by which the sender knows it; nil for none
+}
+
+// Header is a record header that is kept with a result.
+type Header struct {
+	Key   string
+	Value []byte // nil is null
+}
+
+// RequestBytesMax is the longest key and the longest id of a request that a
+// claim keeps.
+const RequestBytesMax = 1 << 10
+
+const claimVersion = 1
+
+// keep records the outcome's value and headers, if they are not too long.
+func (c *Claim) keep(o *Outcome, limit int) {
+	size := len(o.Value)
+	for _, h := range o.Headers {
+		size += len(h.Key) + len(h.Value)
+	}
+	if size > limit {
+		c.Omitted = size
+		return
+	}
+	c.Result, c.Headers = o.Value, o.Headers
+}
+
+// Append appends the encoding of c, in which every text is preceded by its
+// length plus one, 0 for nil:
+//
+//	version 1 | key 32 | since varint | original | requests uvarint | requests |
+//	omitted uvarint | result | headers uvarint | headers
+//
+// with, for each request, topic, partition and offset uvarint, key and id, and
+// for each header its name and value.
+func (c *Claim) Append(dst []byte) []byte {
+	dst = append(append(dst, claimVersion), c.Key[:]...)
+	dst = binary.AppendVarint(dst, c.Since)
+	dst = appendText(dst, c.Original)
+	dst = binary.AppendUvarint(dst, uint64(len(c.Requests)))
+	for i := range c.Requests {
+		r := &c.Requests[i]
+		dst = r.At.append(dst)
+		dst = appendText(appendText(dst, r.Key), r.ID)
+	}
+	dst = binary.AppendUvarint(dst, uint64(c.Omitted))
+	dst = appendText(dst, c.Result)
+	dst = binary.AppendUvarint(dst, uint64(len(c.Headers)))
+	for _, h := range c.Headers {
+		dst = appendText(appendText(dst, []byte(h.Key)), h.Value)
+	}
+	return dst
+}
+
+// DecodeClaim decodes what Append wrote; nil is an empty claim. The result
+// refers to b.
+func DecodeClaim(b []byte) (c Claim, err error) {
+	if b == nil {
+		return c, nil
+	}
+	r := cursor{b: b}
+	if v := r.byte(); v != claimVersion {
+		return c, fmt.Errorf("%w: claim version %d, this build reads %d", ErrRow, v, claimVersion)
+	}
+	copy(c.Key[:], r.bytes(len(c.Key)))
+	c.Since = r.varint()
+	c.Original = r.text()
+	for n := r.uvarint(uint64(len(b))); n > 0 && !r.bad; n-- {
+		c.Requests = append(c.Requests, Request{At: r.position(), Key: r.text(), ID: r.text()})
+	}
+	c.Omitted = int(r.uvarint(1<<31 - 1))
+	c.Result = r.text()
+	for n := r.uvarint(uint64(len(b))); n > 0 && !r.bad; n-- {
+		c.Headers = append(c.Headers, Header{string(r.text()), r.text()})
+	}
+	if r.bad || r.at != len(b) {
+		return Claim{}, fmt.Errorf("%w: claim of %d bytes is cut short, too long or out of range", ErrRow, len(b))
+	}
+	return c, nil
+}
+
+func appendText(dst, text []byte) []byte {
+	if text == nil {
+		return append(dst, 0)
+	}
+	dst = binary.AppendUvarint(dst, uint64(len(text))+1)
+	return append(dst, text...)
+}
+
+// text reads what appendText wrote. An empty text is not nil.
+func (c *cursor) text() []byte {
+	n := c.uvarint(MaxResultBytes + 1)
+	if n == 0 {
+		return nil
+	}
+	return c.bytes(int(n - 1))
+}
+
+func (p Position) append(dst []byte) []byte {
+	dst = binary.AppendUvarint(dst, uint64(p.Topic))
+	dst = binary.AppendUvarint(dst, uint64(uint32(p.Partition)))
+	return binary.AppendUvarint(dst, uint64(p.Offset))
+}
+
+func (c *cursor) position() Position {
+	topic, partition, offset := c.uvarint(1<<16-1), c.uvarint(1<<31-1), c.uvarint(1<<63-1)
+	return Position{Topic: uint16(topic), Partition: int32(partition), Offset: int64(offset)}
+}

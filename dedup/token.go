@@ -1,0 +1,87 @@
+package dedup
+
+import (
+	"encoding/base64"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+)
+
+// A Token names one attempt at one claim. Whoever got the event shows it with
+// the outcome: the token of an older attempt, or of a claim that has expired
+// since, fits no more.
+type Token struct {
+	Class     uint8 // of the namespace
+	Partition int32 // of the task
+	Digest    Digest
+	At        Position // of the event that first claimed the key
+	Attempt   uint32   // 0: any, for forget alone
+}
+
+const tokenVersion = 1
+
+// ErrToken is wrapped by every error about a text that is no token.
+var ErrToken = errors.New("no claim token")
+
+var tokenSum = crc32.MakeTable(crc32.Castagnoli)
+
+// Append appends the token as text: base64url of
+//
+//	version 1 | class 1 | digest 16 | partition uvarint | topic uvarint |
+//	partition uvarint | offset uvarint | attempt uvarint | CRC-32C 4
+//
+// The checksum finds texts that were cut or mistyped; it is no protection.
+func (t *Token) Append(dst []byte) []byte {
+	raw := make([]byte, 0, tokenRawMax)
+	raw = append(raw, tokenVersion, t.Class)
+	raw = append(raw, t.Digest[:]...)
+	raw = binary.AppendUvarint(raw, uint64(uint32(t.Partition)))
+	raw = t.At.append(raw)
+	raw = binary.AppendUvarint(raw, uint64(t.Attempt))
+	raw = binary.LittleEndian.AppendUint32(raw, crc32.Checksum(raw, tokenSum))
+	return base64.RawURLEncoding.AppendEncode(dst, raw)
+}
+
+// tokenRawMax is the longest token before base64.
+const tokenRawMax = 2 + 16 + 5*binary.MaxVarintLen64 + 4
+
+// TokenBytesMax is the longest text of a token.
+var TokenBytesMax = base64.RawURLEncoding.EncodedLen(tokenRawMax)
+
+// ParseToken reads the text of a token.
+func ParseToken(text []byte) (t Token, err error) {
+	if len(text) == 0 || len(text) > TokenBytesMax {
+		return t, fmt.Errorf("%w: %d bytes", ErrToken, len(text))
+	}
+	raw, err := base64.RawURLEncoding.Strict().AppendDecode(nil, text)
+	if err != nil {
+		return t, fmt.Errorf("%w: %w", ErrToken, err)
+	}
+	if len(raw) < 4 || crc32.Checksum(raw[:len(raw)-4], tokenSum) != binary.LittleEndian.Uint32(raw[len(raw)-4:]) {
+		return t, fmt.Errorf("%w: its checksum does not match: it was cut or changed", ErrToken)
+	}
+	c := cursor{b: raw[:len(raw)-4]}
+	if v := c.byte(); v != tokenVersion {
+		return t, fmt.Errorf("%w: version %d, this build reads %d", ErrToken, v, tokenVersion)
+	}
+	t.Class = c.byte()
+	copy(t.Digest[:], c.bytes(len(t.Digest)))
+	t.Partition = int32(c.uvarint(1<<31 - 1))
+	t.At = c.position()
+	t.Attempt = uint32(c.uvarint(1<<32 - 1))
+	if c.bad || c.at != len(c.b) {
+		return Token{}, fmt.Errorf("%w: cut short or out of range", ErrToken)
+	}
+	return t, nil
+}
+
+// TokenOf returns the token of a row's attempt.
+func TokenOf(r *Row, partition int32) Token {
+	return Token{Class: r.Class, Partition: partition, Digest: r.Digest, At: r.At, Attempt: r.Attempt}
+}
+
+// fits tells whether the token is of the row's attempt.
+func (t *Token) fits(r Row) bool {
+	return t.Attempt == 0 || t.Attempt == r.Attempt && t.At == r.At
+}
