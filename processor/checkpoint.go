@@ -10,9 +10,9 @@ import (
 // dedup keys have 16 bytes, so the two never meet.
 const checkpointKey = "checkpoint"
 
-// A checkpoint of a task with limited keys is of another version: an older
-// build must not go on without their count.
-const checkpointVersion, limitedCheckpointVersion = 1, 2
+// The first version has no counts of keys: a task that goes on from it counts
+// the rows of its store.
+const uncountedCheckpointVersion, checkpointVersion = 1, 3
 
 // checkpoint is a task's place in its input, written to its changelog in the
 // transaction of everything it did up to there (D2). It makes offset and
@@ -26,8 +26,9 @@ type checkpoint struct {
 	sequence int64
 	// streamTimes holds the stream time of every class that has one, in ms.
 	streamTimes streamTimes
-	// censuses holds the encoded counts of limited classes; "" for none.
-	censuses string
+	// counts are what the task counts of its keys, encoded, if counted says so.
+	counts  string
+	counted bool
 }
 
 // streamTimes is the highest event time seen, by class. Each namespace has
@@ -40,17 +41,17 @@ type streamTimes struct {
 var errCheckpoint = errors.New("corrupt checkpoint")
 
 func (c *checkpoint) append(dst []byte) []byte {
-	if c.censuses == "" {
+	if c.counted {
 		dst = append(dst, checkpointVersion)
 	} else {
-		dst = append(dst, limitedCheckpointVersion)
+		dst = append(dst, uncountedCheckpointVersion)
 	}
 	dst = binary.AppendVarint(dst, c.next)
 	dst = binary.AppendVarint(dst, int64(c.epoch))
 	dst = binary.AppendVarint(dst, c.sequence)
-	if c.censuses != "" {
-		dst = binary.AppendUvarint(dst, uint64(len(c.censuses)))
-		dst = append(dst, c.censuses...)
+	if c.counted {
+		dst = binary.AppendUvarint(dst, uint64(len(c.counts)))
+		dst = append(dst, c.counts...)
 	}
 	for class, has := range c.streamTimes.has {
 		if has {
@@ -63,10 +64,10 @@ func (c *checkpoint) append(dst []byte) []byte {
 
 func decodeCheckpoint(b []byte) (checkpoint, error) {
 	var c checkpoint
-	if len(b) == 0 || b[0] != checkpointVersion && b[0] != limitedCheckpointVersion {
-		return c, fmt.Errorf("%w: %d bytes, want version %d or %d", errCheckpoint, len(b), checkpointVersion, limitedCheckpointVersion)
+	if len(b) == 0 || b[0] != uncountedCheckpointVersion && b[0] != checkpointVersion {
+		return c, fmt.Errorf("%w: %d bytes, want version %d or %d", errCheckpoint, len(b), uncountedCheckpointVersion, checkpointVersion)
 	}
-	limited := b[0] == limitedCheckpointVersion
+	c.counted = b[0] == checkpointVersion
 	b = b[1:]
 	var fields [3]int64
 	for i := range fields {
@@ -80,12 +81,12 @@ func decodeCheckpoint(b []byte) (checkpoint, error) {
 		return c, fmt.Errorf("%w: next offset %d, epoch %d", errCheckpoint, fields[0], fields[1])
 	}
 	c.next, c.epoch, c.sequence = fields[0], int32(fields[1]), fields[2]
-	if limited {
+	if c.counted {
 		size, n := binary.Uvarint(b)
-		if n <= 0 || size == 0 || size > uint64(len(b)-n) {
+		if n <= 0 || size > uint64(len(b)-n) {
 			return c, fmt.Errorf("%w: cut short in the counts of keys", errCheckpoint)
 		}
-		c.censuses, b = string(b[n:n+int(size)]), b[n+int(size):]
+		c.counts, b = string(b[n:n+int(size)]), b[n+int(size):]
 	}
 	for len(b) > 0 {
 		class := b[0]

@@ -50,6 +50,7 @@ func keyOf(first byte) (k [32]byte) {
 //	print(env(0, 64, 1700000000000, 1700000000001, 3, 5, 1234567, b'signals'))
 //	print(env(16, 128, 0, 0, 0, 0, 0, b'r'))
 //	print(env(1, 2, -1, -2**63, 65535, 2**31-1, 2**63-1, b''))
+//	# the others by hand, with the same functions and a token of TestTokenGolden's
 var envelopeVectors = []struct {
 	name     string
 	envelope envelope
@@ -60,6 +61,15 @@ var envelopeVectors = []struct {
 	{"zero", envelope{route: []byte("r"), digest: digestOf(16), key: keyOf(128)}, "01101112131415161718191a1b1c1d1e1f808182838485868788898a8b8c8d8e8f909192939495969798999a9b9c9d9e9f000000000072"},
 	{"limits", envelope{route: []byte{}, digest: digestOf(1), key: keyOf(2), eventTime: -1, timestamp: math.MinInt64,
 		from: dedup.Position{Topic: math.MaxUint16, Partition: math.MaxInt32, Offset: math.MaxInt64}}, "010102030405060708090a0b0c0d0e0f1002030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f202101ffffffffffffffffff01ffff03ffffffff07ffffffffffffffff7f"},
+	{"details", envelope{route: []byte("orders"), digest: digestOf(0), key: keyOf(64), eventTime: testTime, timestamp: testTime + 1,
+		from:    dedup.Position{Topic: 3, Partition: 5, Offset: 1234567},
+		details: details{fingerprint: 0x1122334455667788, request: "r-1", near: [2]dedup.Digest{digestOf(1), digestOf(2)}, hasNear: true}}, "02000102030405060708090a0b0c0d0e0f404142434445464748494a4b4c4d4e4f505152535455565758595a5b5c5d5e5f80a0abfef96282a0abfef962030587ad4b8877665544332211010102030405060708090a0b0c0d0e0f1002030405060708090a0b0c0d0e0f101103722d316f7264657273"},
+	{"a request id alone", envelope{route: []byte("orders"), digest: digestOf(0), key: keyOf(64), eventTime: testTime, timestamp: testTime + 1,
+		from: dedup.Position{Topic: 3, Partition: 5, Offset: 1234567}, details: details{request: "r-1"}}, "02000102030405060708090a0b0c0d0e0f404142434445464748494a4b4c4d4e4f505152535455565758595a5b5c5d5e5f80a0abfef96282a0abfef962030587ad4b00000000000000000003722d316f7264657273"},
+	{"outcome", envelope{route: []byte("orders"), timestamp: testTime + 1, from: dedup.Position{Topic: 3, Partition: 5, Offset: 1234567},
+		outcome: &outcomeEnvelope{kind: dedup.OutcomeCompleted, token: dedup.Token{
+			Class: 2, Partition: 4, Digest: digestOf(7), At: dedup.Position{Topic: 3, Partition: 5, Offset: 600}, Attempt: 9,
+		}}}, "030000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000082a0abfef962030587ad4b01264151494843416b4b4377774e44673851455249544642555742414d463241514a4467775266516f7264657273"},
 }
 
 // TestEnvelopeEncoding: records of other versions of oncebus lie in the topic,
@@ -70,7 +80,7 @@ func TestEnvelopeEncoding(t *testing.T) {
 		if got := hex.EncodeToString(encoded); got != v.hex {
 			t.Errorf("%s: got %s, want %s", v.name, got, v.hex)
 		}
-		if n := envelopeMaxBytes + len(v.envelope.route); len(encoded) > n {
+		if n := v.envelope.size(); len(encoded) > n {
 			t.Errorf("%s: %d bytes, more than the %d it may need", v.name, len(encoded), n)
 		}
 		var back envelope
@@ -82,16 +92,19 @@ func TestEnvelopeEncoding(t *testing.T) {
 
 // TestDamagedEnvelopeIsRefused: none is half understood.
 func TestDamagedEnvelopeIsRefused(t *testing.T) {
-	good := envelopeVectors[0].envelope.append(nil)
-	fixed := len(good) - len("signals")
-	for n := range fixed {
-		var e envelope
-		if err := e.decode(good[:n]); !errors.Is(err, errEnvelope) {
-			t.Errorf("%d of %d bytes: %v", n, fixed, err)
+	for _, v := range envelopeVectors {
+		whole := v.envelope.append(nil)
+		fixed := len(whole) - len(v.envelope.route)
+		for n := range fixed {
+			var e envelope
+			if err := e.decode(whole[:n]); !errors.Is(err, errEnvelope) {
+				t.Errorf("%s: %d of %d bytes: %v", v.name, n, fixed, err)
+			}
 		}
 	}
+	good := envelopeVectors[0].envelope.append(nil)
 	tests := map[string][]byte{
-		"another version":        append([]byte{2}, good[1:]...),
+		"another version":        append([]byte{4}, good[1:]...),
 		"topic out of range":     append(append(bytes.Clone(good[:49]), 0, 0), unhex(t, "808004 00 00")...),
 		"partition out of range": append(append(bytes.Clone(good[:49]), 0, 0), unhex(t, "00 8080808008 00")...),
 		"offset out of range":    append(append(bytes.Clone(good[:49]), 0, 0), unhex(t, "00 00 80808080808080808001")...),

@@ -26,9 +26,19 @@
 //
 // Read it in this order: worker.go (a client's life, poll, gate),
 // transaction.go (begin to commit), router.go, tasks.go, task.go, emit.go,
-// restore.go, changelog.go. Around it: topics.go and manifest.go settle what
+// claims.go, restore.go, changelog.go. Around it: topics.go and manifest.go settle what
 // must never change, rebalance.go turns the group's callbacks into messages,
 // errors.go says what follows from an error.
+//
+// # Claims
+//
+// In claim mode (claims.go; the rules are pure, dedup.DecideClaim and
+// dedup.Settle) outcomes come in on a raw topic of their own. The router reads
+// the task's partition from the claim token and sends them through the
+// repartition topic too, so that the events and outcomes of a key have one
+// order. A lease runs by the broker's stamp on that topic, not by a clock of
+// ours. Who waits for an outcome is part of the row, and is answered in the
+// transaction that records the outcome.
 //
 // # Who owns what
 //

@@ -3,6 +3,7 @@ package processor
 import (
 	"context"
 	"crypto/sha256"
+	"encoding/binary"
 	"encoding/hex"
 	"fmt"
 	"strconv"
@@ -28,12 +29,21 @@ const (
 	headerValueHash = "oncebus-value-sha256"
 	headerValueSize = "oncebus-value-bytes"
 	headerLast      = "oncebus-last"
-	headerPrefix    = "oncebus-"
+
+	// Of claim mode.
+	headerClaim        = "oncebus-claim"
+	headerAttempt      = "oncebus-attempt"
+	headerOutcome      = "oncebus-outcome" // read, on outcomes
+	headerStatus       = "oncebus-status"
+	headerRequest      = "oncebus-request"
+	headerFirstRequest = "oncebus-first-request"
+
+	headerPrefix = "oncebus-"
 )
 
 // ownHeadersMax is the most headers that one emitted record gets from us,
-// ownHeadersPlain the most without a reason.
-const ownHeadersMax, ownHeadersPlain = 11, 3
+// ownHeadersPlain the most without a reason and outside claim mode.
+const ownHeadersMax, ownHeadersPlain = 13, 3
 
 // original is an input record as its producer wrote it, wherever it was read.
 type original struct {
@@ -52,7 +62,7 @@ type emitter struct {
 	records arena[kgo.Record]
 	headers arena[kgo.RecordHeader]
 	bytes   arena[byte]
-	counts  []uint64 // [route index * verdicts + verdict], of the open transaction
+	counts  []uint64 // [route index * tallies + tally], of the open transaction
 
 	mu       sync.Mutex
 	firstErr error
@@ -61,7 +71,7 @@ type emitter struct {
 }
 
 func newEmitter(rt *runtime, client *kgo.Client) *emitter {
-	e := &emitter{rt: rt, client: client, counts: make([]uint64, len(rt.routes)*len(dedup.Verdicts))}
+	e := &emitter{rt: rt, client: client, counts: make([]uint64, len(rt.routes)*tallies)}
 	e.onProduced = func(r *kgo.Record, err error) {
 		if err == nil {
 			return
@@ -99,8 +109,12 @@ func (e *emitter) release() {
 	e.records, e.headers, e.bytes = arena[kgo.Record]{}, arena[kgo.RecordHeader]{}, arena[byte]{}
 }
 
-func (e *emitter) count(route *routeInfo, v dedup.Verdict) {
-	e.counts[route.Index*len(dedup.Verdicts)+int(v)]++
+func (e *emitter) count(route *routeInfo, v dedup.Verdict) { e.tally(route, tally(v)) }
+
+func (e *emitter) tally(route *routeInfo, what tally) { e.counts[route.Index*tallies+int(what)]++ }
+
+func (e *emitter) tallyOutcome(route *routeInfo, kind dedup.OutcomeKind, became outcomeResult) {
+	e.tally(route, tallyOutcomes+tally(kind)*tally(outcomeResults)+tally(became))
 }
 
 // produce hands a record to the client. The context can never be cancelled:
@@ -120,6 +134,10 @@ type event struct {
 	reason  string     // for duplicates and dead letters
 	present int64      // broker-observed present, ms
 	last    int64      // of a batch that was not read, the last offset; else 0
+
+	details
+	claim *dedup.Row  // the claim it runs under, in claim mode
+	token dedup.Token // of claim
 }
 
 // emit sends ev to topic; if it does not fit there, to the dead-letter topic,
@@ -154,7 +172,7 @@ func (e *emitter) build(ev *event, topic string) *kgo.Record {
 	r.Topic, r.Key, r.Value = topic, ev.rec.Key, ev.rec.Value
 	r.Timestamp = time.UnixMilli(ev.timestamp)
 	own := ownHeadersPlain
-	if ev.reason != "" {
+	if ev.reason != "" || ev.claim != nil {
 		own = ownHeadersMax
 	}
 	headers := e.headers.take(len(ev.headers) + own)[:0]
@@ -180,6 +198,11 @@ func placeByKey(ev *event) int32 {
 	return int32(uint32(k[0])<<24 | uint32(k[1])<<16 | uint32(k[2])<<8 | uint32(k[3]))
 }
 
+// placeByDigest does so for what belongs to a row.
+func placeByDigest(d *dedup.Digest) int32 { return int32(binary.BigEndian.Uint32(d[:4])) }
+
+func keyText(key *[32]byte) string { return hex.EncodeToString(key[:]) }
+
 func (e *emitter) ownHeaders(headers []kgo.RecordHeader, ev *event) []kgo.RecordHeader {
 	headers = append(headers, kgo.RecordHeader{Key: headerRoute, Value: ev.route.nameBytes},
 		kgo.RecordHeader{Key: headerVerdict, Value: e.rt.verdictBytes[ev.verdict]})
@@ -187,6 +210,11 @@ func (e *emitter) ownHeaders(headers []kgo.RecordHeader, ev *event) []kgo.Record
 		text := e.bytes.take(2 * len(ev.key))
 		hex.Encode(text, ev.key[:])
 		headers = append(headers, kgo.RecordHeader{Key: headerKey, Value: text})
+	}
+	if ev.claim != nil {
+		headers = append(headers,
+			kgo.RecordHeader{Key: headerClaim, Value: ev.token.Append(e.bytes.take(dedup.TokenBytesMax)[:0])},
+			kgo.RecordHeader{Key: headerAttempt, Value: strconv.AppendUint(nil, uint64(ev.claim.Attempt), 10)})
 	}
 	if ev.reason == "" {
 		return headers

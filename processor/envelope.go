@@ -16,7 +16,14 @@ import (
 // stands in the log.
 const envelopeHeader = "oncebus-envelope"
 
-const envelopeVersion = 1
+// The versions of an envelope. A router that is newer than a task of an older
+// build must not be misread by it, so what not every record has is a version of
+// its own.
+const (
+	envelopeVersion        = 1
+	detailedVersion        = 2 // fingerprint, request id, neighbours
+	outcomeEnvelopeVersion = 3
+)
 
 // envelope is what the router found out about a record.
 type envelope struct {
@@ -26,15 +33,54 @@ type envelope struct {
 	eventTime int64 // ms
 	timestamp int64 // the original record's, ms
 	from      dedup.Position
+
+	details
+	outcome *outcomeEnvelope // of an outcome; it has route, timestamp and from besides
 }
 
-// envelopeMaxBytes is the most that append needs beside the route's name.
-const envelopeMaxBytes = 1 + 16 + 32 + 6*binary.MaxVarintLen64
+// details are what only some routes ask for.
+type details struct {
+	fingerprint uint64
+	request     string // the sender's own id; "" for none
+	near        [2]dedup.Digest
+	hasNear     bool
+}
+
+func detailsOf(d *dedup.Derived) details {
+	return details{fingerprint: d.Fingerprint, request: d.Request, near: d.Near, hasNear: d.HasNear}
+}
+
+func (d *details) any() bool { return d.fingerprint != 0 || d.request != "" || d.hasNear }
+
+// outcomeEnvelope is what the router read of an outcome.
+type outcomeEnvelope struct {
+	kind  dedup.OutcomeKind
+	token dedup.Token
+}
+
+// size is at least what append needs.
+func (e *envelope) size() int {
+	n := 1 + 16 + 32 + 6*binary.MaxVarintLen64 + len(e.route)
+	if e.details.any() {
+		n += 8 + 1 + 2*16 + binary.MaxVarintLen64 + len(e.request)
+	}
+	if e.outcome != nil {
+		n += 2 + dedup.TokenBytesMax
+	}
+	return n
+}
 
 var errEnvelope = errors.New("unreadable envelope")
 
 func (e *envelope) append(dst []byte) []byte {
-	dst = append(dst, envelopeVersion)
+	version := byte(envelopeVersion)
+	switch {
+	case e.outcome != nil:
+		version = outcomeEnvelopeVersion
+	case e.details.any():
+		version = detailedVersion
+	}
+	dst = append(dst, version)
 	dst = append(dst, e.digest[:]...)
 	dst = append(dst, e.key[:]...)
 	dst = binary.AppendVarint(dst, e.eventTime)
@@ -42,7 +88,68 @@ func (e *envelope) append(dst []byte) []byte {
 	dst = binary.AppendUvarint(dst, uint64(e.from.Topic))
 	dst = binary.AppendUvarint(dst, uint64(uint32(e.from.Partition)))
 	dst = binary.AppendUvarint(dst, uint64(e.from.Offset))
+	switch version {
+	case outcomeEnvelopeVersion:
+		dst = append(dst, byte(e.outcome.kind), 0)
+		mark := len(dst)
+		dst = e.outcome.token.Append(dst)
+		dst[mark-1] = byte(len(dst) - mark)
+	case detailedVersion:
+		dst = e.details.append(dst)
+	}
 	return append(dst, e.route...)
+}
+
+// append: fingerprint 8 | 0, or 1 and the neighbours 32 | length of the request
+// id uvarint | request id.
+func (d *details) append(dst []byte) []byte {
+	dst = binary.LittleEndian.AppendUint64(dst, d.fingerprint)
+	if d.hasNear {
+		dst = append(append(append(dst, 1), d.near[0][:]...), d.near[1][:]...)
+	} else {
+		dst = append(dst, 0)
+	}
+	dst = binary.AppendUvarint(dst, uint64(len(d.request)))
+	return append(dst, d.request...)
+}
+
+// decode reads what append wrote and returns what follows it.
+func (d *details) decode(b []byte) ([]byte, error) {
+	cut := fmt.Errorf("%w: cut short in the details", errEnvelope)
+	if len(b) < 9 {
+		return nil, cut
+	}
+	d.fingerprint = binary.LittleEndian.Uint64(b)
+	d.hasNear, b = b[8] == 1, b[9:]
+	if d.hasNear {
+		if len(b) < 32 {
+			return nil, cut
+		}
+		copy(d.near[0][:], b)
+		copy(d.near[1][:], b[16:])
+		b = b[32:]
+	}
+	size, n := binary.Uvarint(b)
+	if n <= 0 || size > uint64(len(b)-n) {
+		return nil, cut
+	}
+	b = b[n:]
+	d.request = string(b[:size])
+	return b[size:], nil
+}
+
+func (o *outcomeEnvelope) decode(b []byte) (rest []byte, err error) {
+	if len(b) < 2 || len(b) < 2+int(b[1]) {
+		return nil, fmt.Errorf("%w: cut short in the outcome", errEnvelope)
+	}
+	if _, ok := dedup.ParseOutcomeKind([]byte(dedup.OutcomeKind(b[0]).String())); !ok {
+		return nil, fmt.Errorf("%w: outcome %d", errEnvelope, b[0])
+	}
+	o.kind = dedup.OutcomeKind(b[0])
+	if o.token, err = dedup.ParseToken(b[2 : 2+int(b[1])]); err != nil {
+		return nil, fmt.Errorf("%w: %w", errEnvelope, err)
+	}
+	return b[2+int(b[1]):], nil
 }
 
 // readEnvelope decodes the envelope of a repartition record. Only a router
@@ -63,8 +170,9 @@ func (e *envelope) decode(b []byte) error {
 	if len(b) < fixed {
 		return fmt.Errorf("%w: %d bytes", errEnvelope, len(b))
 	}
-	if b[0] != envelopeVersion {
-		return fmt.Errorf("%w: version %d, this build reads %d", errEnvelope, b[0], envelopeVersion)
+	version := b[0]
+	if version < envelopeVersion || version > outcomeEnvelopeVersion {
+		return fmt.Errorf("%w: version %d, this build reads %d to %d", errEnvelope, version, envelopeVersion, outcomeEnvelopeVersion)
 	}
 	copy(e.digest[:], b[1:17])
 	copy(e.key[:], b[17:49])
@@ -76,6 +184,18 @@ func (e *envelope) decode(b []byte) error {
 			return fmt.Errorf("%w: cut short in field %d", errEnvelope, i)
 		}
 		fields[i], b = v, b[n:]
+	}
+	e.details, e.outcome = details{}, nil
+	var err error
+	switch version {
+	case detailedVersion:
+		b, err = e.details.decode(b)
+	case outcomeEnvelopeVersion:
+		e.outcome = new(outcomeEnvelope)
+		b, err = e.outcome.decode(b)
+	}
+	if err != nil {
+		return err
 	}
 	e.route = b
 	if fields[2] > 1<<16-1 || fields[3] > 1<<31-1 || fields[4] > 1<<63-1 {

@@ -122,10 +122,10 @@ func TestLimitThatIsSetLater(t *testing.T) {
 
 // TestCheckpointWithCounts: an older build refuses it, a damaged one is refused.
 func TestCheckpointWithCounts(t *testing.T) {
-	c := checkpoint{next: 7, epoch: 1, sequence: 2, censuses: "\x03counts"}
+	c := checkpoint{next: 7, epoch: 1, sequence: 2, counts: "\x03counts", counted: true}
 	c.streamTimes.at[3], c.streamTimes.has[3] = testTime, true
 	b := c.append(nil)
-	if b[0] != 2 {
+	if b[0] != checkpointVersion {
 		t.Errorf("version %d", b[0])
 	}
 	if back, err := decodeCheckpoint(b); err != nil || back != c {

@@ -47,7 +47,9 @@ type metrics struct {
 	diskPaused   prometheus.Gauge
 	oversize     *prometheus.CounterVec
 	stalled      *prometheus.GaugeVec
-	byVerdict    [][]prometheus.Counter // [route index][verdict]
+	outcomes     *prometheus.CounterVec
+	reclaims     *prometheus.CounterVec
+	byTally      [][]prometheus.Counter // [route index][tally]
 }
 
 func perStage(name, help string) *prometheus.CounterVec {
@@ -100,17 +102,17 @@ func newMetrics(reg prometheus.Registerer, routes *dedup.Routes) *metrics {
 			Help: "1 while tasks are paused because that disk is filling; they go on by themselves when it has space."}),
 		oversize: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "oncebus_oversize_batches_total",
 			Help: "Batches stepped over with a dead letter, by topic, because they unpack to more than ONCEBUS_BATCH_BYTES. Look at who produces them."}, []string{"topic"}),
+		outcomes: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "oncebus_outcomes_total",
+			Help: "Outcomes of claims by route, kind and result: applied, repeated (came twice) or refused (old token, too late, unreadable)."}, []string{"route", "outcome", "result"}),
+		reclaims: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "oncebus_reclaims_total",
+			Help: "Claims that got no outcome within their lease and were run again. Executors die, or the lease is too short."}, []string{"route"}),
 		stalled: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "oncebus_restore_stalled",
 			Help: "1 while a restore has read nothing for a minute; the log and /readyz name the open transaction it waits for."}, taskLabels),
 	}
 	reg.MustRegister(m.events, m.transactions, m.commit, m.keySeconds, m.checkSeconds, m.lag, m.tasks, m.restored,
-		m.restoreLeft, m.restoreTime, m.skipped, m.rebuilt, m.fenced, m.rejoined, m.quarantined, m.purged, m.brokerUp, m.diskFree, m.diskPaused, m.oversize, m.stalled)
+		m.restoreLeft, m.restoreTime, m.skipped, m.rebuilt, m.fenced, m.rejoined, m.quarantined, m.purged, m.brokerUp, m.diskFree, m.diskPaused, m.oversize, m.stalled, m.outcomes, m.reclaims)
 	for _, r := range routes.Routes {
-		var counters []prometheus.Counter
-		for _, v := range dedup.Verdicts {
-			counters = append(counters, m.events.WithLabelValues(r.Name, v.String()))
-		}
-		m.byVerdict = append(m.byVerdict, counters)
+		m.byTally = append(m.byTally, m.tallied(r.Name))
 	}
 	for _, stage := range []string{stageRoute, stageDedup} {
 		m.commit.WithLabelValues(stage)
@@ -129,10 +131,49 @@ func newMetrics(reg prometheus.Registerer, routes *dedup.Routes) *metrics {
 
 // publish adds what a committed transaction counted.
 func (m *metrics) publish(counts []uint64) {
-	n := len(dedup.Verdicts)
 	for i, c := range counts {
 		if c > 0 {
-			m.byVerdict[i/n][i%n].Add(float64(c))
+			m.byTally[i/tallies][i%tallies].Add(float64(c))
 		}
 	}
+}
+
+// A tally is something that is counted by route when its transaction is
+// committed: verdicts, then outcomes by kind and result, then the rest.
+type tally int
+
+const (
+	tallyOutcomes   = tally(len(dedup.Verdicts))
+	tallyUnreadable = tallyOutcomes + tally(len(dedup.OutcomeKinds))*tally(outcomeResults)
+	tallyReclaimed  = tallyUnreadable + 1
+	tallies         = int(tallyReclaimed) + 1
+)
+
+// outcomeResult is what became of an outcome.
+type outcomeResult int
+
+const (
+	outcomeApplied  outcomeResult = iota
+	outcomeRepeated               // it came twice: counts once
+	outcomeRefused                // its token is old, or it comes too late
+	outcomeResults
+)
+
+var outcomeResultNames = [outcomeResults]string{"applied", "repeated", "refused"}
+
+// unreadableOutcome is the label of an outcome without a kind or a token.
+const unreadableOutcome = "unreadable"
+
+// tallied returns the counters of a route in the order of tallies.
+func (m *metrics) tallied(route string) []prometheus.Counter {
+	var counters []prometheus.Counter
+	for _, v := range dedup.Verdicts {
+		counters = append(counters, m.events.WithLabelValues(route, v.String()))
+	}
+	for _, kind := range dedup.OutcomeKinds {
+		for _, result := range outcomeResultNames {
+			counters = append(counters, m.outcomes.WithLabelValues(route, kind.String(), result))
+		}
+	}
+	return append(counters, m.outcomes.WithLabelValues(route, unreadableOutcome, outcomeResultNames[outcomeRefused]), m.reclaims.WithLabelValues(route))
 }

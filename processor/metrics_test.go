@@ -212,6 +212,9 @@ func fieldsOf(value any, path string, names map[string]bool) {
 // metricsTable is the README's list of everything a running process exports.
 func metricsTable(t *testing.T, i *instance) string {
 	t.Helper()
+	// Those that have a series only once there is something to tell.
+	i.metrics.stalled.WithLabelValues("t", "0")
+	i.metrics.oversize.WithLabelValues("t")
 	families, err := i.registry.Gather()
 	if err != nil {
 		t.Fatal(err)

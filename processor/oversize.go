@@ -132,7 +132,9 @@ func (w *worker) stepOver(batch *kgo.ErrDecompressTooLarge) error {
 // goes the way of a record that no route takes: that of the topic's first
 // route.
 func (e *emitter) deadLetterBatch(batch *kgo.ErrDecompressTooLarge, present int64, limit int) {
-	i := slices.IndexFunc(e.rt.routes, func(r *routeInfo) bool { return slices.Contains(r.Topics, batch.Topic) })
+	i := slices.IndexFunc(e.rt.routes, func(r *routeInfo) bool {
+		return slices.Contains(r.Topics, batch.Topic) || r.Mode == dedup.ClaimMode && r.Claim.Outcomes == batch.Topic
+	})
 	route := e.rt.routes[i]
 	from := dedup.Position{Topic: e.rt.topicNumbers[batch.Topic], Partition: batch.Partition, Offset: batch.Offset}
 	ev := event{

@@ -84,6 +84,7 @@ func New(cfg Config, routes *dedup.Routes, reg prometheus.Registerer, log *slog.
 		patience: credentialsPatience, refused: make(chan error, 1),
 		baseOptions: append(append(opts, kgo.WithLogger(clientLogger{log}), kgo.MetadataMinAge(metadataMinAge)), extra...),
 	}
+	reg.MustRegister(newKeyCounts(&p.snapshot))
 	p.stallAfter, p.ownersInterval, p.rest = stallAfter, ownersInterval, newRest()
 	p.disk = newDiskGuard(cfg, host, p.metrics, log)
 	p.rebuilds = &rebuildGuard{dir: filepath.Join(cfg.StateDir, cfg.AppID), max: cfg.RebuildsPerHour}

@@ -34,7 +34,7 @@ type restore struct {
 	// Written before done is closed.
 	store      *state.Store
 	checkpoint checkpoint // next is -1 if the changelog has none
-	censuses   []census   // counts of live keys as of it
+	counts     counts     // of keys as of it
 	emptied    bool       // the changelog had records once, and the store has none of them
 	rows       int
 	from, to   int64 // changelog offsets
@@ -181,7 +181,7 @@ func (r *restore) once(ctx context.Context, p *Processor, t *task) error {
 	if err := r.readCheckpoint(); err != nil {
 		return err
 	}
-	r.censuses, err = p.rt.countKeys(&r.checkpoint, r.store)
+	r.counts, err = p.rt.countKeys(&r.checkpoint, r.store)
 	return err
 }
 

@@ -56,9 +56,13 @@ func (r *router) process(e *emitter, records []*kgo.Record) {
 }
 
 func (r *router) route(e *emitter, rec *kgo.Record) {
+	if r.rt.outcomes[rec.Topic] != nil {
+		r.outcome(e, rec)
+		return
+	}
 	in := inputOf(rec)
 	derived := r.deriver.Derive(&in)
-	from := dedup.Position{Topic: r.rt.topicNumbers[rec.Topic], Partition: rec.Partition, Offset: rec.Offset}
+	from := r.rt.positionOf(rec)
 	route := r.rt.routes[derived.Route.Index]
 	if derived.Finding != dedup.Keyed {
 		ev := event{
@@ -70,14 +74,26 @@ func (r *router) route(e *emitter, rec *kgo.Record) {
 	}
 	env := envelope{
 		route: route.nameBytes, digest: derived.Digest, key: derived.Key,
-		eventTime: derived.Time, timestamp: in.Timestamp, from: from,
+		eventTime: derived.Time, timestamp: in.Timestamp, from: from, details: detailsOf(&derived),
 	}
+	if misfit := r.send(e, rec, &env, r.rt.hasher.partition(&derived.Routing)); misfit != "" {
+		ev := event{
+			original: original{rec: rec, headers: rec.Headers, timestamp: in.Timestamp, from: from},
+			route:    route, key: &derived.Key, verdict: dedup.Invalid, present: r.rt.clock.now(), reason: misfit,
+		}
+		e.byPolicy(&ev, dedup.DeadLetter)
+	}
+}
+
+// send sends a record in its envelope to a partition of the repartition topic,
+// or says why that would not take it.
+func (r *router) send(e *emitter, rec *kgo.Record, env *envelope, partition int32) (misfit string) {
 	out := &e.records.take(1)[0]
 	out.Topic, out.Key, out.Value = r.rt.topology.repartition, rec.Key, rec.Value
-	out.Partition = r.rt.hasher.partition(&derived.Routing)
+	out.Partition = partition
 	// A foreign header of our prefix ends here: the task trusts what it reads.
 	headers := e.headers.take(len(rec.Headers) + 1)[:0]
-	value := e.bytes.take(envelopeMaxBytes + len(route.nameBytes))
+	value := e.bytes.take(env.size())
 	headers = append(headers, kgo.RecordHeader{Key: envelopeHeader, Value: env.append(value[:0])})
 	for i := range rec.Headers {
 		if !isOurs(rec.Headers[i].Key) {
@@ -86,13 +102,62 @@ func (r *router) route(e *emitter, rec *kgo.Record) {
 	}
 	out.Headers = headers
 	if n := recordBytes(out); n > int(r.rt.limit(out.Topic).maxBytes) {
-		ev := event{
-			original: original{rec: rec, headers: rec.Headers, timestamp: in.Timestamp, from: from},
-			route:    route, key: &derived.Key, verdict: dedup.Invalid, present: r.rt.clock.now(),
-			reason: fmt.Sprintf("too large for topic %s: %d bytes with headers, max.message.bytes is %d", out.Topic, n, r.rt.limit(out.Topic).maxBytes),
-		}
-		e.byPolicy(&ev, dedup.DeadLetter)
-		return
+		return fmt.Sprintf("too large for topic %s: %d bytes with headers, max.message.bytes is %d", out.Topic, n, r.rt.limit(out.Topic).maxBytes)
 	}
 	e.produce(out)
+	return ""
+}
+
+// outcome sends an outcome to the task that holds its claim: the token says
+// which. One that cannot be read is no event; it goes to the dead-letter topic
+// and counts as an outcome refused.
+func (r *router) outcome(e *emitter, rec *kgo.Record) {
+	route, read, reason := r.readOutcome(rec)
+	if reason == "" {
+		env := envelope{route: route.nameBytes, timestamp: rec.Timestamp.UnixMilli(), from: r.rt.positionOf(rec), outcome: &read}
+		reason = r.send(e, rec, &env, read.token.Partition)
+	}
+	if reason == "" {
+		return
+	}
+	e.tally(route, tallyUnreadable)
+	e.deadLetter(&event{
+		original: original{rec: rec, headers: rec.Headers, timestamp: rec.Timestamp.UnixMilli(), from: r.rt.positionOf(rec)},
+		route:    route, verdict: dedup.Invalid, present: r.rt.clock.now(), reason: "outcome refused: " + reason,
+	})
+}
+
+// readOutcome returns the route of an outcome's claim and what it says, or the
+// reason why it says nothing; the route is then one of its topic's.
+func (r *router) readOutcome(rec *kgo.Record) (route *routeInfo, read outcomeEnvelope, reason string) {
+	routes := r.rt.outcomes[rec.Topic]
+	headers := recordHeaders(rec.Headers)
+	kind, ok := headers.Header(headerOutcome)
+	if !ok {
+		return routes[0], read, "header " + headerOutcome + " is missing"
+	}
+	if read.kind, ok = dedup.ParseOutcomeKind(kind); !ok {
+		return routes[0], read, fmt.Sprintf("header %s: %.40q is none of %v", headerOutcome, kind, dedup.OutcomeKinds)
+	}
+	text, ok := headers.Header(headerClaim)
+	if !ok {
+		return routes[0], read, "header " + headerClaim + " is missing: it is the one that came with the event"
+	}
+	var err error
+	if read.token, err = dedup.ParseToken(text); err != nil {
+		return routes[0], read, fmt.Sprintf("header %s: %v", headerClaim, err)
+	}
+	for _, route := range routes {
+		if route.class != read.token.Class {
+			continue
+		}
+		if partitions := r.rt.topology.topics[r.rt.topology.repartition].partitions; read.token.Partition >= partitions {
+			return route, read, fmt.Sprintf("header %s: names partition %d of %d: it is another app's", headerClaim, read.token.Partition, partitions)
+		}
+		if read.token.Attempt == 0 && read.kind != dedup.OutcomeForget {
+			return route, read, fmt.Sprintf("header %s: names no attempt, which only forget may", headerClaim)
+		}
+		return route, read, ""
+	}
+	return routes[0], read, fmt.Sprintf("header %s: its route takes no outcomes from topic %s", headerClaim, rec.Topic)
 }

@@ -7,6 +7,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kgo"
+
 	"oncebus/dedup"
 )
 
@@ -20,7 +22,10 @@ type runtime struct {
 	byName   map[string]*routeInfo
 	// topicNames are by number; topicNumbers has the inputs of the routes.
 	topicNames   []string
+	namespaces   []string // by class
 	topicNumbers map[string]uint16
+	// outcomes are the routes in claim mode by the topic of their outcomes.
+	outcomes     map[string][]*routeInfo
 	verdictBytes [][]byte
 	limits       atomic.Pointer[map[string]topicLimits]
 	clock        brokerClock
@@ -31,18 +36,26 @@ type routeInfo struct {
 	*dedup.Route
 	class     uint8
 	span      dedup.Window
+	nearStep  int64 // see dedup.Route.NearStep
+	rule      dedup.ClaimRule
 	nameBytes []byte
 }
 
 func newRuntime(t *topology, m *manifest, routes *dedup.Routes) *runtime {
-	rt := &runtime{topology: t, manifest: m, topicNumbers: map[string]uint16{}, byName: map[string]*routeInfo{}}
+	rt := &runtime{topology: t, manifest: m, topicNumbers: map[string]uint16{}, byName: map[string]*routeInfo{}, outcomes: map[string][]*routeInfo{}}
 	if t.repartition != "" {
 		rt.hasher = m.hasher(t.topics[t.repartition].partitions)
 	}
 	for _, r := range routes.Routes {
-		info := &routeInfo{Route: r, class: m.class(r.Namespace), span: r.Span(), nameBytes: []byte(r.Name)}
+		info := &routeInfo{Route: r, class: m.class(r.Namespace), span: r.Span(), nearStep: r.NearStep(), rule: r.ClaimRule(), nameBytes: []byte(r.Name)}
+		if r.Mode == dedup.ClaimMode {
+			rt.outcomes[r.Claim.Outcomes] = append(rt.outcomes[r.Claim.Outcomes], info)
+		}
 		rt.routes = append(rt.routes, info)
 		rt.byName[r.Name] = info
+	}
+	for _, n := range m.Namespaces {
+		rt.namespaces = append(rt.namespaces, n.Name)
 	}
 	for _, topic := range m.Topics {
 		rt.topicNames = append(rt.topicNames, topic.Name)
@@ -75,6 +88,11 @@ func (rt *runtime) internalTopics() map[string]bool {
 		set[name] = true
 	}
 	return set
+}
+
+// positionOf returns where an input record stands.
+func (rt *runtime) positionOf(rec *kgo.Record) dedup.Position {
+	return dedup.Position{Topic: rt.topicNumbers[rec.Topic], Partition: rec.Partition, Offset: rec.Offset}
 }
 
 // positionText writes a position as topic/partition/offset.

@@ -34,6 +34,7 @@ type simSettings struct {
 	workers            []int           // by slot
 	commit             []time.Duration // by slot
 	lateAnswersAllowed bool
+	claims             *oracle.Claims // of a seed with claims, which has no plain routes
 }
 
 func pick[T any](r *rand.Rand, of ...T) T { return of[r.IntN(len(of))] }
@@ -69,6 +70,10 @@ func drawSettings(r *rand.Rand) *simSettings {
 		drawRoute(r, oracle.Route{Name: "orders", Output: "orders.unique"}),
 	}
 	s.inputs = []string{"signals.raw", "orders.raw"}
+	// Drawn last, so that the other seeds are what they were before.
+	if r.IntN(claimsShare) == 0 {
+		s.claims, s.routes, s.inputs = drawClaims(r), nil, []string{"ops.raw", "ops.outcomes"}
+	}
 	return s
 }
 
@@ -89,6 +94,9 @@ func drawRoute(r *rand.Rand, route oracle.Route) oracle.Route {
 // routesFile writes the routes as an operator would: signals are known by a
 // field of their payload, orders by their record key.
 func (s *simSettings) routesFile() string {
+	if s.claims != nil {
+		return claimsFile(s.claims)
+	}
 	file := "routes:\n"
 	for n, route := range s.routes {
 		duplicates := string(route.Duplicates)
@@ -113,6 +121,9 @@ func (s *simSettings) routesFile() string {
 
 // outputs returns the topics that oncebus emits to.
 func (s *simSettings) outputs() []string {
+	if s.claims != nil {
+		return []string{s.claims.Dead, s.claims.Output, s.claims.Replies}
+	}
 	topics := []string{"dead"}
 	duplicates := false
 	for _, route := range s.routes {

@@ -158,6 +158,7 @@ func (s *sim) run() {
 	s.slots[0] = first
 	s.ready(first.instance)
 	s.tail = s.startTail(append([]string{"app-repartition", "app-repartition-changelog"}, s.set.outputs()...))
+	s.traffic.seen = s.tail.since
 	s.faultsAndTraffic()
 	s.heal()
 	h := s.settled()
@@ -437,6 +438,10 @@ func readStore(host *state.Host, dir string, partition int32, identity []byte) (
 
 // check has the oracle judge the history.
 func (s *sim) check(h *oracle.History) {
+	if s.set.claims != nil {
+		s.checkClaims(h)
+		return
+	}
 	manifest := s.lives[0].rt.manifest
 	cfg := oracle.Config{
 		Repartition: "app-repartition", Changelog: "app-repartition-changelog", Partitions: s.set.partitions,
@@ -479,7 +484,7 @@ func (s *sim) check(h *oracle.History) {
 
 // report tells the process that started this one how it went.
 func (s *sim) report() {
-	r := simReport{Faults: s.faults, Hours: time.Since(s.began).Hours(), Records: len(s.traffic.sent), Violations: s.violations}
+	r := simReport{Faults: s.faults, Hours: time.Since(s.began).Hours(), Records: len(s.traffic.sent) + s.traffic.claimed.n, Violations: s.violations}
 	s.t.Logf("seed %d: %s", s.seed, r.text())
 	file := os.Getenv("ONCEBUS_SIM_REPORT")
 	if file == "" {

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -115,6 +116,13 @@ func (t *tail) position(topic string, partition int32) int64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.next[taskID{topic, partition}]
+}
+
+// since returns the records seen of a topic from the n-th on.
+func (t *tail) since(topic string, n int) []oracle.Record {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return slices.Clone(t.live[topic][n:])
 }
 
 // stop ends the tail and returns what it saw.

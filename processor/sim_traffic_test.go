@@ -27,6 +27,9 @@ type rawTraffic struct {
 	ids    int
 	recent []oracle.Sent
 	sent   []oracle.Sent
+
+	claimed claimTraffic
+	seen    func(topic string, from int) []oracle.Record // what the tail has seen
 }
 
 func newTraffic(settings *simSettings, rng *rand.Rand, client *kgo.Client) *rawTraffic {
@@ -46,6 +49,13 @@ func (g *rawTraffic) flow(d time.Duration) error {
 
 // burst produces a few records and waits until the broker has them.
 func (g *rawTraffic) burst() error {
+	if g.claims != nil {
+		records := g.claimRecords()
+		if err := g.client.ProduceSync(context.Background(), records...).FirstErr(); err != nil {
+			return fmt.Errorf("produce raw records: %w", err)
+		}
+		return nil
+	}
 	var made []oracle.Sent
 	for range 1 + g.rng.IntN(g.rate) {
 		made = append(made, g.draw()...)

@@ -43,17 +43,63 @@ type TaskState struct {
 	Since      time.Time `json:"since"`            // of the state, or of the last commit
 	NextOffset int64     `json:"next_offset"`      // of the input; -1 while not known
 	Lag        int64     `json:"lag_records"`      // -1 while not known
+	// Keys is what the task remembers, by namespace and status; absent while
+	// it is being restored.
+	Keys []KeyCount `json:"keys,omitempty"`
 	// Store is the local state; absent while it is being restored.
 	Store *state.Stats `json:"store,omitempty"`
 
 	id taskID
 }
 
+// KeyCount is how many keys of a namespace count in a task, by the status of
+// their rows, and how many events were judged against them. A key may count a
+// 64th of its retention too long.
+type KeyCount struct {
+	Namespace string `json:"namespace"`
+	Status    string `json:"status"`
+	Live      uint64 `json:"live"`
+	// OldestMS is by how much, in event time, the oldest lies behind stream
+	// time, in milliseconds.
+	OldestMS int64 `json:"oldest_ms"`
+	// Judged and Copies are of the namespace since the app began, told with
+	// its first status.
+	Judged uint64 `json:"judged"`
+	Copies uint64 `json:"copies"`
+	// Waiting is how many requests wait for an outcome, told with the first
+	// status too.
+	Waiting uint64 `json:"waiting"`
+}
+
+// list returns the counts for people, as of a checkpoint.
+func (c *counts) list(names []string, at *checkpoint) []KeyCount {
+	var all []KeyCount
+	for i := range c.censuses {
+		one := &c.censuses[i]
+		if one.status == waiting {
+			continue
+		}
+		count := KeyCount{Namespace: names[one.class], Status: one.status.String(), Live: one.Live()}
+		if first, ok := one.Oldest(); ok && at.streamTimes.has[one.class] {
+			count.OldestMS = max(0, at.streamTimes.at[one.class]-first)
+		}
+		if i == 0 || c.censuses[i-1].class != one.class {
+			h := c.hits[c.place[one.class].hits]
+			count.Judged, count.Copies = h.judged, h.copies
+			if requests := c.of(one.class, waiting); requests != nil {
+				count.Waiting = requests.Live()
+			}
+		}
+		all = append(all, count)
+	}
+	return all
+}
+
 func (t *task) describe(worker string) TaskState {
 	d := TaskState{Task: t.id.String(), Worker: worker, State: t.state.String(), Since: t.since, NextOffset: -1, Lag: t.lag(), id: t.id}
 	if t.state == running {
 		stats := t.store.Stats()
-		d.NextOffset, d.Store = t.committed.next, &stats
+		d.NextOffset, d.Store, d.Keys = t.committed.next, &stats, t.counts.list(t.rt.namespaces, &t.committed)
 	}
 	return d
 }

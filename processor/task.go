@@ -67,11 +67,9 @@ type task struct {
 	// committed is the checkpoint of the last committed transaction, open
 	// the one of the transaction in progress.
 	// Invariant: committed.next <= open.next.
-	committed, open checkpoint
-	touched         bool // the open transaction carries work of this task
-	// censuses count the live keys of limited classes as of committed,
-	// openCensuses as of open.
-	censuses, openCensuses []census
+	committed, open    checkpoint
+	touched            bool   // the open transaction carries work of this task
+	counts, openCounts counts // as of committed, and of open
 	// sealed is the checkpoint row of the open transaction, its last row.
 	// Once the broker has it, sealed.Offset + 1 is the changelog position.
 	sealed *kgo.Record
@@ -152,7 +150,7 @@ func (t *task) touch() {
 	if !t.touched {
 		t.touched = true
 		t.open = t.committed
-		t.openCensus()
+		t.counts.copyTo(&t.openCounts)
 	}
 }
 
@@ -169,9 +167,12 @@ func (t *task) processHop(j *judging, rec *kgo.Record) error {
 	ev := event{
 		original: original{rec: rec, headers: rec.Headers[1:], timestamp: env.timestamp, from: env.from},
 		route:    route,
-		key:      &env.key,
 		present:  rec.Timestamp.UnixMilli(),
 	}
+	if env.outcome != nil {
+		return t.outcome(j, &ev, env.outcome)
+	}
+	ev.key, ev.details = &env.key, env.details
 	return t.judge(j, &ev, env.digest, env.eventTime)
 }
 
@@ -183,7 +184,7 @@ func (t *task) processKeyed(j *judging, rec *kgo.Record) error {
 	ev := event{
 		original: original{
 			rec: rec, headers: rec.Headers, timestamp: in.Timestamp,
-			from: dedup.Position{Topic: t.rt.topicNumbers[rec.Topic], Partition: rec.Partition, Offset: rec.Offset},
+			from: t.rt.positionOf(rec),
 		},
 		route:   route,
 		present: j.presentOf(rec),
@@ -192,7 +193,7 @@ func (t *task) processKeyed(j *judging, rec *kgo.Record) error {
 		j.turnAway(&ev, &derived)
 		return nil
 	}
-	ev.key = &derived.Key
+	ev.key, ev.details = &derived.Key, detailsOf(&derived)
 	return t.judge(j, &ev, derived.Digest, derived.Time)
 }
 
@@ -242,6 +243,28 @@ func (e *emitter) byPolicy(ev *event, policy dedup.Policy) {
 	e.count(ev.route, ev.verdict)
 }
 
+// lookUp returns the row that an event's key has. Where there is none, a row of
+// a neighbouring key counts that was first seen less than a step away, and
+// digest becomes its own.
+func (t *task) lookUp(ev *event, digest *dedup.Digest, eventTime, streamTime int64) (dedup.Row, bool, error) {
+	prior, held, err := t.store.Get(*digest)
+	if err != nil || !ev.hasNear || held && prior.Status != dedup.Freed && ev.route.span.Held(prior.First, streamTime) {
+		return prior, held, err
+	}
+	for _, beside := range ev.near {
+		row, found, err := t.store.Get(beside)
+		if err != nil {
+			return row, found, err
+		}
+		apart := max(row.First-eventTime, eventTime-row.First)
+		if found && row.Status != dedup.Freed && ev.route.span.Held(row.First, streamTime) && apart < ev.route.nearStep {
+			*digest = beside
+			return row, true, nil
+		}
+	}
+	return prior, held, nil
+}
+
 // judge is the decision: admit by time, look up, decide, emit, record.
 func (t *task) judge(j *judging, ev *event, digest dedup.Digest, eventTime int64) error {
 	route := ev.route
@@ -257,12 +280,30 @@ func (t *task) judge(j *judging, ev *event, digest dedup.Digest, eventTime int64
 		t.turnLate(j, ev, eventTime, streamTime)
 		return nil
 	}
-	prior, held, err := t.store.Get(digest)
+	prior, held, err := t.lookUp(ev, &digest, eventTime, streamTime)
 	if err != nil {
 		return err
 	}
-	decided := dedup.Event{Digest: digest, Time: eventTime, At: ev.from, Class: route.class}
-	verdict, row := dedup.Decide(decided, prior, held, route.span, streamTime)
+	decided := dedup.Event{Digest: digest, Time: eventTime, At: ev.from, Class: route.class, Fingerprint: ev.fingerprint}
+	if route.Mode == dedup.ClaimMode {
+		err = t.claim(j, ev, &decided, &prior, held, streamTime)
+	} else {
+		err = t.decide(j, ev, &decided, &prior, held, streamTime)
+	}
+	if err != nil {
+		return err
+	}
+	t.open.streamTimes.at[route.class] = dedup.NextStreamTime(streamTime, eventTime)
+	t.open.streamTimes.has[route.class] = true
+	t.advanceCensus(route.class, t.open.streamTimes.at[route.class])
+	t.countHit(route.class, ev.verdict)
+	return nil
+}
+
+// decide judges an event of plain deduplication.
+func (t *task) decide(j *judging, ev *event, decided *dedup.Event, prior *dedup.Row, held bool, streamTime int64) error {
+	route := ev.route
+	verdict, row := dedup.Decide(*decided, *prior, held, route.span, streamTime)
 	switch verdict {
 	case dedup.Unique, dedup.Expired:
 		if verdict == dedup.Unique && t.overLimit(route) {
@@ -272,20 +313,22 @@ func (t *task) judge(j *judging, ev *event, digest dedup.Digest, eventTime int64
 		ev.verdict = verdict
 		if j.emit(ev, route.Output) {
 			t.record(j, &row)
-			t.countRow(verdict, &prior, &row)
+			if verdict == dedup.Expired {
+				t.uncountRow(prior)
+			}
+			t.countRow(&row)
 		}
 		j.count(route, ev.verdict)
 	case dedup.Duplicate:
-		ev.verdict, ev.first = verdict, &prior
-		t.turnDuplicate(j, ev, eventTime)
+		ev.verdict, ev.first = verdict, prior
+		t.turnDuplicate(j, ev, decided.Time)
+	case dedup.Collision:
+		t.turnCollision(j, ev, prior)
 	case dedup.Late:
-		t.turnLate(j, ev, eventTime, streamTime)
+		t.turnLate(j, ev, decided.Time, streamTime)
 	default:
 		return fmt.Errorf("%w: decided %v", errIllegalState, verdict)
 	}
-	t.open.streamTimes.at[route.class] = dedup.NextStreamTime(streamTime, eventTime)
-	t.open.streamTimes.has[route.class] = true
-	t.advanceCensus(route.class, t.open.streamTimes.at[route.class])
 	return nil
 }
 
@@ -339,7 +382,7 @@ func (t *task) produceRow(e *emitter, key, value []byte) *kgo.Record {
 // seal ends the task's part of the open transaction with its checkpoint row.
 func (t *task) seal(e *emitter) {
 	t.open.sequence++
-	t.open.censuses = t.encodeCensuses()
+	t.open.counts, t.open.counted = t.openCounts.encode(), true
 	t.value = t.open.append(t.value[:0])
 	t.sealed = t.produceRow(e, []byte(checkpointKey), t.value)
 }
@@ -356,7 +399,7 @@ func (t *task) commit() error {
 		return fmt.Errorf("%w: changelog row of %v at offset %d, the store is at %d", errNoOffset, t.id, t.sealed.Offset, t.store.Position())
 	}
 	t.committed, t.touched, t.sealed = t.open, false, nil
-	t.censuses, t.openCensuses = t.openCensuses, t.censuses
+	t.counts, t.openCounts = t.openCounts, t.counts
 	if err := t.store.Apply(position, t.committed.append(nil)); err != nil {
 		return fmt.Errorf("apply to the store of %v: %w", t.id, err)
 	}

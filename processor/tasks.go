@@ -198,7 +198,7 @@ func (s *taskSet) finishRestore(client *kgo.Client, t *task) error {
 	client.SetOffsets(map[string]map[int32]kgo.EpochOffset{t.id.topic: {t.id.partition: {Epoch: -1, Offset: t.committed.next}}})
 	t.groupOffset = t.committed.next
 	t.open, t.touched, t.sealed = t.committed, false, nil
-	t.censuses, t.openCensuses = r.censuses, slices.Clone(s.rt.limitedClasses())
+	t.counts, t.openCounts = r.counts, s.rt.noCounts()
 	t.to(running)
 	client.ResumeFetchPartitions(map[string][]int32{t.id.topic: {t.id.partition}})
 	return nil

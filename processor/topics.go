@@ -56,7 +56,7 @@ func newTopology(app string, routes *dedup.Routes) *topology {
 	}
 	seen := map[string]bool{}
 	for _, r := range routes.Routes {
-		for _, topic := range []string{r.Output, r.Duplicates.Topic, r.DeadLetter} {
+		for _, topic := range []string{r.Output, r.Duplicates.Topic, r.DeadLetter, r.Claim.Replies} {
 			if topic != "" && !seen[topic] {
 				seen[topic] = true
 				t.emissions = append(t.emissions, topic)

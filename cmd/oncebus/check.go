@@ -109,11 +109,22 @@ func describe(r *dedup.Route) []fact {
 	if r.Duplicates.Policy == dedup.ToTopic {
 		duplicates = "to " + r.Duplicates.Topic
 	}
+	if r.Mode == dedup.ClaimMode {
+		duplicates = "" // answered on replies
+	}
+	collision := ""
+	if r.Fingerprint != nil {
+		var fields []string
+		for _, f := range r.Fingerprint {
+			fields = append(fields, f.Path.Text)
+		}
+		collision = "where " + strings.Join(fields, ", ") + " differ: " + describePolicy(r.Collision, r)
+	}
 	limits := ""
 	if n := r.Limits.LiveKeys; n > 0 {
 		limits = fmt.Sprintf("%d live keys in a partition; a new key beyond them: %s", n, describePolicy(r.Limits.Over, r))
 	}
-	return []fact{
+	facts := []fact{
 		{"namespace", namespace},
 		{"takes", strings.Join(r.Topics, ", ") + ", " + path},
 		{"match", match},
@@ -122,11 +133,39 @@ func describe(r *dedup.Route) []fact {
 		{"window", fmt.Sprintf("%s by %s; grace %s, skew %s", shortDuration(r.Window), eventTime, shortDuration(r.Grace), shortDuration(r.Skew))},
 		{"output", r.Output},
 		{"duplicates", duplicates},
+		{"collision", collision},
 		{"missing key", describePolicy(r.MissingKey, r)},
 		{"late", describePolicy(r.Late, r)},
 		{"far future", describePolicy(r.Future, r)},
 		{"dead letter", r.DeadLetter},
 		{"limits", limits},
+	}
+	return append(facts, describeClaims(r)...)
+}
+
+// describeClaims are the facts of claim mode.
+func describeClaims(r *dedup.Route) []fact {
+	if r.Mode != dedup.ClaimMode {
+		return nil
+	}
+	c := r.Claim
+	pending, request := "told so at once", ""
+	if c.Wait {
+		pending = fmt.Sprintf("waits for the outcome, %s of an event at most", plural(c.Waiting, "copy"))
+	}
+	if x := c.Request; x != nil {
+		request = "field " + x.Field.Path.Text
+		if x.Header != "" {
+			request = "header " + x.Header
+		}
+	}
+	return []fact{
+		{"outcomes", c.Outcomes},
+		{"replies", c.Replies},
+		{"lease", shortDuration(c.Lease)},
+		{"copy while pending", pending},
+		{"result limit", plural(c.ResultBytes, "byte")},
+		{"request id", request},
 	}
 }
 
@@ -174,6 +213,9 @@ func shortDuration(d time.Duration) string {
 func plural(n int, noun string) string {
 	if n == 1 {
 		return "1 " + noun
+	}
+	if stem, ok := strings.CutSuffix(noun, "y"); ok {
+		return strconv.Itoa(n) + " " + stem + "ies"
 	}
 	return strconv.Itoa(n) + " " + noun + "s"
 }

@@ -48,6 +48,9 @@ func commands() []command {
 		{"demo", "sample traffic through an embedded broker, with the result proved", runDemo},
 		{"check", "validate the routes file, without a broker", runCheck},
 		{"key", "print the dedup key a route derives for an event, and how", runKey},
+		{"get", "show what is kept of an event's key, from the app's topics", runGet},
+		{"forget", "erase what is kept of an event's key, in claim mode", runForget},
+		{"stats", "show how many keys the app remembers, from its topics", runStats},
 		{"version", "print the version", runVersion},
 	}
 }

@@ -112,12 +112,12 @@ func (w *world) start(instance string, settings ...string) *service {
 // environ is the whole environment of a process: nothing of the machine's but PATH and HOME.
 func (w *world) environ(instance string, settings ...string) []string {
 	session := "2s"
-	if w.broker.External() {
+	if w.external {
 		session = "6s" // group.min.session.timeout.ms as Kafka ships it
 	}
 	env := []string{
 		"PATH=" + os.Getenv("PATH"), "HOME=" + w.dir,
-		"ONCEBUS_BROKERS=" + strings.Join(w.broker.Seeds(), ","),
+		"ONCEBUS_BROKERS=" + strings.Join(w.seeds, ","),
 		"ONCEBUS_ROUTES=" + w.routes,
 		"ONCEBUS_APP_ID=" + w.app,
 		"ONCEBUS_INSTANCE_ID=" + instance,

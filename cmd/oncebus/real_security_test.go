@@ -120,7 +120,7 @@ func (s *secured) at(listener string, settings ...string) []string {
 // world is a corner of the broker for an app.
 func (s *secured) world(t *testing.T, app string) *world {
 	t.Helper()
-	w := &world{t: t, broker: s.Broker, admin: s.Admin(), app: app, dir: t.TempDir(), rng: rand.New(rand.NewPCG(1, 2))}
+	w := &world{t: t, seeds: s.Seeds(), external: s.External(), admin: s.Admin(), app: app, dir: t.TempDir(), rng: rand.New(rand.NewPCG(1, 2))}
 	w.routes = writeAt(t, filepath.Join(w.dir, "routes.yaml"), []byte(strings.ReplaceAll(realRoutes, "APP", app)))
 	var err error
 	w.producer, err = kgo.NewClient(kgo.SeedBrokers(s.Seeds()...), kgo.RecordPartitioner(kgo.ManualPartitioner()))

@@ -37,7 +37,8 @@ const (
 // world is one scenario's corner of the shared Kafka: an app id that leads all its topic names, and its own random numbers.
 type world struct {
 	t        *testing.T
-	broker   *kafkatest.Broker
+	seeds    []string
+	external bool // the cluster is not ours: its settings are what they are
 	admin    *kadm.Client
 	producer *kgo.Client
 	app      string
@@ -50,9 +51,15 @@ type world struct {
 func newWorld(t *testing.T, routes string) *world {
 	t.Helper()
 	broker := kafkatest.Shared(t)
+	return newWorldAt(t, routes, broker.Seeds(), broker.Admin(), broker.External())
+}
+
+func newWorldAt(t *testing.T, routes string, seeds []string, admin *kadm.Client, external bool) *world {
+	t.Helper()
 	// Different on every run, for a cluster that outlives it.
-	app := fmt.Sprintf("%s-%06x", strings.ToLower(strings.TrimPrefix(t.Name(), "TestReal")), rand.N(1<<24))
-	w := &world{t: t, broker: broker, admin: broker.Admin(), app: app, dir: t.TempDir()}
+	name, _, _ := strings.Cut(strings.ToLower(strings.TrimPrefix(t.Name(), "TestReal")), "/")
+	app := fmt.Sprintf("%s-%06x", name, rand.N(1<<24))
+	w := &world{t: t, seeds: seeds, external: external, admin: admin, app: app, dir: t.TempDir()}
 	w.routes = filepath.Join(w.dir, "routes.yaml")
 	if err := os.WriteFile(w.routes, []byte(strings.ReplaceAll(routes, "APP", app)), 0o600); err != nil {
 		t.Fatal(err)
@@ -61,7 +68,7 @@ func newWorld(t *testing.T, routes string) *world {
 	t.Logf("app %s, seed %d", app, seed)
 	w.rng = rand.New(rand.NewPCG(seed, 0))
 	var err error
-	w.producer, err = kgo.NewClient(kgo.SeedBrokers(broker.Seeds()...), kgo.RecordPartitioner(kgo.ManualPartitioner()),
+	w.producer, err = kgo.NewClient(kgo.SeedBrokers(seeds...), kgo.RecordPartitioner(kgo.ManualPartitioner()),
 		kgo.ProducerBatchMaxBytes(8<<20))
 	if err != nil {
 		t.Fatal(err)
@@ -312,7 +319,7 @@ func (w *world) read(ctx context.Context, topic string, from map[int32]int64) ([
 	if len(left) == 0 {
 		return nil, nil
 	}
-	consumer, err := kgo.NewClient(kgo.SeedBrokers(w.broker.Seeds()...), kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.KeepControlRecords(),
+	consumer, err := kgo.NewClient(kgo.SeedBrokers(w.seeds...), kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.KeepControlRecords(),
 		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic: begin}), kgo.ConsumeResetOffset(kgo.NoResetOffset()))
 	if err != nil {
 		return nil, err

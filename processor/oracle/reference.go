@@ -183,16 +183,24 @@ type checkpoint struct {
 	seen           [256]bool
 }
 
-// openCheckpoint reads: version 1 | next, leader epoch, sequence, varints | for
-// each class that has one: class | stream time, varint.
+// openCheckpoint reads: version 3 | next, leader epoch, sequence, varints |
+// length of the counts of keys, uvarint, and these | for each class that has
+// one: class | stream time, varint. Version 1 has no counts.
 func openCheckpoint(b []byte) (c checkpoint, err error) {
-	if len(b) == 0 || b[0] != 1 {
+	if len(b) == 0 || b[0] != 1 && b[0] != 3 {
 		return c, fmt.Errorf("is no checkpoint: %x", b)
 	}
 	f := fields{rest: b[1:]}
 	c.next = f.signed()
 	f.signed()
 	c.sequence = f.signed()
+	if b[0] == 3 {
+		n := f.unsigned(1 << 31)
+		if n > uint64(len(f.rest)) {
+			return c, fmt.Errorf("is no checkpoint: %x", b)
+		}
+		f.rest = f.rest[n:]
+	}
 	for len(f.rest) > 0 {
 		class := f.rest[0]
 		f.rest = f.rest[1:]

@@ -1,0 +1,276 @@
+package main
+
+import (
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"strconv"
+	"text/tabwriter"
+	"time"
+	"unicode/utf8"
+
+	"oncebus/dedup"
+	"oncebus/processor"
+)
+
+// inspection is what 'oncebus get' and 'oncebus forget' have in common: an
+// event, the key that its route derives, and a look at the app's topics.
+type inspection struct {
+	derived   dedup.Derived
+	inspector *processor.Inspector
+}
+
+// inspectOptions are their flags.
+type inspectOptions struct {
+	routesFile string
+	route      string
+	headers    headerList
+	recordKey  *string
+	timestamp  int64
+	json       bool
+}
+
+const inspectAbout = "The event is read from FILE, or from standard input: as much of it as its key is made of.\n" +
+	"Settings are those of 'oncebus run', from the environment: brokers, app, credentials. It reads\n" +
+	"the app's topics alone, so it runs anywhere, whether the service runs or not.\n"
+
+// inspect parses the command line, derives the event's key and connects. When
+// the command is over already, done is true and code is the exit code.
+func inspect(ctx context.Context, name, about string, args []string, p process) (in inspection, o inspectOptions, code int, done bool) {
+	fs := newFlags(name, "--route NAME [OPTIONS] [FILE|-]", about)
+	fs.StringVar(&o.routesFile, "routes", "", "the routes `file`; default: $ONCEBUS_ROUTES, or routes.yaml")
+	fs.StringVar(&o.route, "route", "", "the `name` of the route")
+	fs.Func("key", "the record `key`; default: null", func(s string) error { o.recordKey = &s; return nil })
+	fs.Var(&o.headers, "header", "a `'NAME: VALUE'` of the record; may be repeated")
+	fs.Int64Var(&o.timestamp, "timestamp", time.Now().UnixMilli(), "the record's time, in Unix `milliseconds`; default: now")
+	fs.BoolVar(&o.json, "json", false, "print JSON")
+	rest, code, done := parseFlags(fs, args, 1, p)
+	if done {
+		return in, o, code, true
+	}
+	if o.route == "" {
+		return in, o, usageError(fs, p, "--route is missing: it says how the key is derived"), true
+	}
+	fail := func(code int, err error) (inspection, inspectOptions, int, bool) {
+		printf(p.stderr, "oncebus %s: %v\n", name, err)
+		return in, o, code, true
+	}
+	s, settingsErr := parseSettings(p.environ)
+	if o.routesFile != "" {
+		s.Routes = o.routesFile
+	}
+	routes, err := readRoutes(s.Routes)
+	if err := errors.Join(settingsErr, err); err != nil {
+		return fail(exitWrong, err)
+	}
+	if err := errors.Join(s.validate(), s.Processor.CheckSecret(routes.NeedsSecret())); err != nil {
+		return fail(exitWrong, err)
+	}
+	payload, err := readEvent(rest, p.stdin)
+	if err != nil {
+		return fail(exitFailed, err)
+	}
+	if in.derived, err = o.derive(routes, s.Processor.KeySecret.Bytes(), payload); err != nil {
+		return fail(exitWrong, err)
+	}
+	log := newLogger(p.stderr, slog.LevelError, s.LogFormat)
+	if in.inspector, err = processor.NewInspector(ctx, s.Processor, routes, log); err != nil {
+		return fail(exitFailed, err)
+	}
+	return in, o, 0, false
+}
+
+// readEvent reads the payload; a terminal or no input at all is an empty one.
+func readEvent(rest []string, stdin io.Reader) ([]byte, error) {
+	in := stdin
+	if len(rest) == 1 && rest[0] != "-" {
+		file, err := os.Open(rest[0]) //nolint:gosec // the file is the one the user names
+		if err != nil {
+			return nil, err
+		}
+		defer file.Close() //nolint:errcheck // it was only read
+		in = file
+	}
+	payload, err := io.ReadAll(in)
+	if err != nil {
+		return nil, fmt.Errorf("read the event: %w", err)
+	}
+	return payload, nil
+}
+
+func (o *inspectOptions) derive(routes *dedup.Routes, secret, payload []byte) (dedup.Derived, error) {
+	route := routes.Route(o.route)
+	if route == nil {
+		return dedup.Derived{}, fmt.Errorf("the routes file has no route %q", o.route)
+	}
+	in := &dedup.Input{Topic: route.Topics[0], Value: payload, Headers: o.headers, Timestamp: o.timestamp}
+	if o.recordKey != nil {
+		in.Key = []byte(*o.recordKey)
+	}
+	derived := routes.NewDeriver(secret).Derive(in)
+	switch {
+	case derived.Finding != dedup.Keyed:
+		return derived, fmt.Errorf("%w: %s", errNoKey, derived.Reason)
+	case derived.Route != route:
+		return derived, fmt.Errorf("route %s takes this event before %s", derived.Route.Name, o.route)
+	}
+	return derived, nil
+}
+
+func runGet(ctx context.Context, args []string, p process) int {
+	in, o, code, done := inspect(ctx, "get", "Shows what is kept of an event's key: when and where it was first seen, its status, how often it\n"+
+		"was claimed, the size of its result and until when it counts. "+inspectAbout+"Exit code 1: nothing is kept of the key.", args, p)
+	if done {
+		return code
+	}
+	entry, found, err := in.inspector.Lookup(ctx, &in.derived)
+	err = errors.Join(err, in.inspector.Close())
+	if err != nil {
+		printf(p.stderr, "oncebus get: %v\n", err)
+		return exitFailed
+	}
+	if !found {
+		printf(p.stderr, "oncebus get: nothing is kept of key %s (digest %s) in namespace %s\n", hex.EncodeToString(in.derived.Key[:]), in.derived.Digest, in.derived.Route.Namespace)
+		return exitFailed
+	}
+	shown := showEntry(&in.derived, &entry)
+	if o.json {
+		encoder := json.NewEncoder(p.stdout)
+		encoder.SetEscapeHTML(false)
+		err = encoder.Encode(shown)
+	} else {
+		err = shown.write(p.stdout)
+	}
+	if err != nil {
+		printf(p.stderr, "oncebus get: %v\n", err)
+		return exitFailed
+	}
+	return exitStopped
+}
+
+// shownEntry is a key's row, as printed. Its field names are an interface.
+type shownEntry struct {
+	Key       string `json:"key"`
+	Digest    string `json:"digest"`
+	Route     string `json:"route"`
+	Namespace string `json:"namespace"`
+	Task      string `json:"task"`
+	Status    string `json:"status"`
+	First     string `json:"first"`      // topic/partition/offset
+	FirstTime int64  `json:"first_time"` // event time, Unix milliseconds
+	// CopiesUntil is the last event time of a copy, HeldUntil the stream time
+	// until which the row counts.
+	CopiesUntil int64 `json:"copies_until"`
+	HeldUntil   int64 `json:"held_until"`
+	StreamTime  int64 `json:"stream_time"`
+	Held        bool  `json:"held"`
+
+	// Of claim mode.
+	Attempt       uint32 `json:"attempt,omitempty"`
+	ClaimedAt     int64  `json:"claimed_at,omitempty"`
+	LeaseUntil    int64  `json:"lease_until,omitempty"` // while pending
+	Request       string `json:"request,omitempty"`
+	Waiting       int    `json:"waiting,omitempty"` // copies
+	ResultBytes   *int   `json:"result_bytes,omitempty"`
+	ResultNull    bool   `json:"result_null,omitempty"`
+	ResultOmitted int    `json:"result_omitted_bytes,omitempty"`
+}
+
+func showEntry(d *dedup.Derived, e *processor.Entry) shownEntry {
+	r, w := d.Route, d.Route.Span()
+	s := shownEntry{
+		Key: hex.EncodeToString(d.Key[:]), Digest: d.Digest.String(), Route: r.Name, Namespace: r.Namespace, Task: e.Task,
+		Status: e.Row.Status.String(), First: e.First, FirstTime: e.Row.First,
+		CopiesUntil: e.Row.First + w.Size, HeldUntil: e.Row.First + w.Retention(), StreamTime: e.StreamTime, Held: e.Held(r),
+		Attempt: e.Row.Attempt,
+	}
+	switch e.Row.Status {
+	case dedup.Pending:
+		s.LeaseUntil = e.Claim.Since + r.ClaimRule().Lease
+		fallthrough
+	case dedup.Submitted:
+		s.Waiting = max(0, len(e.Claim.Requests)-1)
+	case dedup.Completed:
+		n := len(e.Claim.Result)
+		s.ResultBytes, s.ResultNull, s.ResultOmitted = &n, e.Claim.Result == nil && e.Claim.Omitted == 0, e.Claim.Omitted
+	case dedup.Seen, dedup.Freed:
+	}
+	s.ClaimedAt = e.Claim.Since
+	if utf8.Valid(e.Claim.Original) {
+		s.Request = string(e.Claim.Original)
+	}
+	return s
+}
+
+// write prints the entry for people.
+func (s *shownEntry) write(to io.Writer) error {
+	when := func(ms int64) string {
+		return time.UnixMilli(ms).UTC().Format(time.RFC3339Nano) + " (" + strconv.FormatInt(ms, 10) + ")"
+	}
+	counts := "yes"
+	if !s.Held {
+		counts = "no: it is out of time and will be removed"
+	}
+	facts := []fact{
+		{"key", s.Key}, {"digest", s.Digest}, {"route", s.Route}, {"namespace", s.Namespace}, {"task", s.Task}, {"status", s.Status},
+		{"first seen", s.First + " at " + when(s.FirstTime)},
+		{"copies until", when(s.CopiesUntil) + " by event time"},
+		{"counts", counts},
+	}
+	if s.Attempt > 0 {
+		facts = append(facts, fact{"attempt", strconv.FormatUint(uint64(s.Attempt), 10)}, fact{"request id", s.Request})
+	}
+	if s.ClaimedAt > 0 {
+		facts = append(facts, fact{"claimed", when(s.ClaimedAt) + " by the broker's clock"})
+	}
+	if s.LeaseUntil > 0 {
+		facts = append(facts, fact{"lease until", when(s.LeaseUntil)})
+	}
+	if s.Waiting > 0 {
+		facts = append(facts, fact{"waiting", plural(s.Waiting, "copy")})
+	}
+	switch {
+	case s.ResultOmitted > 0:
+		facts = append(facts, fact{"result", plural(s.ResultOmitted, "byte") + ", not kept: over result_limit"})
+	case s.ResultNull:
+		facts = append(facts, fact{"result", "null"})
+	case s.ResultBytes != nil:
+		facts = append(facts, fact{"result", plural(*s.ResultBytes, "byte")})
+	}
+	tw := tabwriter.NewWriter(to, 0, 0, 2, ' ', 0)
+	for _, f := range facts {
+		if f.value != "" {
+			printf(tw, "%s\t%s\n", f.name, f.value)
+		}
+	}
+	return tw.Flush()
+}
+
+func runForget(ctx context.Context, args []string, p process) int {
+	in, o, code, done := inspect(ctx, "forget", "Erases what is kept of an event's key, so that the event may run again. For routes in claim\n"+
+		"mode: it goes by way of the route's outcomes topic, and is done when the service has read it.\n"+inspectAbout, args, p)
+	if done {
+		return code
+	}
+	err := errors.Join(in.inspector.Forget(ctx, &in.derived), in.inspector.Close())
+	if err != nil {
+		printf(p.stderr, "oncebus forget: %v\n", err)
+		return exitFailed
+	}
+	key := hex.EncodeToString(in.derived.Key[:])
+	if o.json {
+		err = json.NewEncoder(p.stdout).Encode(map[string]string{"route": o.route, "key": key, "asked": in.derived.Route.Claim.Outcomes})
+	} else {
+		_, err = fmt.Fprintf(p.stdout, "asked to forget key %s of route %s, on topic %s\n", key, o.route, in.derived.Route.Claim.Outcomes)
+	}
+	if err != nil {
+		printf(p.stderr, "oncebus forget: %v\n", err)
+		return exitFailed
+	}
+	return exitStopped
+}

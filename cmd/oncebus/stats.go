@@ -1,0 +1,129 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"slices"
+	"strconv"
+	"text/tabwriter"
+	"time"
+
+	"oncebus/dedup"
+	"oncebus/processor"
+)
+
+func runStats(ctx context.Context, args []string, p process) int {
+	var routesFile string
+	var asJSON bool
+	fs := newFlags("stats", "[OPTIONS]", "Shows how many keys the app remembers, by namespace and status, the age of the oldest, and how\n"+
+		"many events were copies. Settings are those of 'oncebus run', from the environment. It reads\n"+
+		"the app's topics alone, so it runs anywhere, whether the service runs or not; figures are as of\n"+
+		"each task's last transaction.")
+	fs.StringVar(&routesFile, "routes", "", "the routes `file`; default: $ONCEBUS_ROUTES, or routes.yaml")
+	fs.BoolVar(&asJSON, "json", false, "print JSON, with the figures of each task")
+	if _, code, done := parseFlags(fs, args, 0, p); done {
+		return code
+	}
+	s, settingsErr := parseSettings(p.environ)
+	if routesFile != "" {
+		s.Routes = routesFile
+	}
+	routes, err := readRoutes(s.Routes)
+	if err := errors.Join(settingsErr, err); err != nil {
+		printf(p.stderr, "oncebus stats: %v\n", err)
+		return exitWrong
+	}
+	if err := errors.Join(s.validate(), s.Processor.CheckSecret(routes.NeedsSecret())); err != nil {
+		printf(p.stderr, "oncebus stats: %v\n", err)
+		return exitWrong
+	}
+	tasks, err := readStats(ctx, s.Processor, routes, newLogger(p.stderr, slog.LevelError, s.LogFormat))
+	if err == nil {
+		err = writeStats(p.stdout, shownStats{Namespaces: sumKeys(tasks), Tasks: tasks}, asJSON)
+	}
+	if err != nil {
+		printf(p.stderr, "oncebus stats: %v\n", err)
+		return exitFailed
+	}
+	return exitStopped
+}
+
+func readStats(ctx context.Context, cfg processor.Config, routes *dedup.Routes, log *slog.Logger) ([]processor.TaskKeys, error) {
+	inspector, err := processor.NewInspector(ctx, cfg, routes, log)
+	if err != nil {
+		return nil, err
+	}
+	tasks, err := inspector.Stats(ctx)
+	return tasks, errors.Join(err, inspector.Close())
+}
+
+// shownStats is what is printed as JSON. Its field names are an interface.
+type shownStats struct {
+	Namespaces []namespaceKeys      `json:"namespaces"`
+	Tasks      []processor.TaskKeys `json:"tasks"`
+}
+
+// namespaceKeys is the sum over all tasks.
+type namespaceKeys struct {
+	Namespace string            `json:"namespace"`
+	Live      uint64            `json:"live"`
+	ByStatus  map[string]uint64 `json:"by_status"`
+	Waiting   uint64            `json:"waiting"` // requests, for an outcome
+	OldestMS  int64             `json:"oldest_ms"`
+	Judged    uint64            `json:"judged"`
+	Copies    uint64            `json:"copies"`
+	// HitRate is the part of the events judged that were copies, 0 to 1.
+	HitRate float64 `json:"hit_rate"`
+}
+
+func sumKeys(tasks []processor.TaskKeys) []namespaceKeys {
+	var all []namespaceKeys
+	for _, t := range tasks {
+		for _, k := range t.Keys {
+			i := slices.IndexFunc(all, func(n namespaceKeys) bool { return n.Namespace == k.Namespace })
+			if i < 0 {
+				i = len(all)
+				all = append(all, namespaceKeys{Namespace: k.Namespace, ByStatus: map[string]uint64{}})
+			}
+			n := &all[i]
+			n.Live += k.Live
+			n.ByStatus[k.Status] += k.Live
+			n.OldestMS = max(n.OldestMS, k.OldestMS)
+			n.Waiting += k.Waiting
+			n.Judged += k.Judged
+			n.Copies += k.Copies
+		}
+	}
+	for i := range all {
+		if all[i].Judged > 0 {
+			all[i].HitRate = float64(all[i].Copies) / float64(all[i].Judged)
+		}
+	}
+	slices.SortFunc(all, func(a, b namespaceKeys) int { return cmp.Compare(a.Namespace, b.Namespace) })
+	return all
+}
+
+func writeStats(to io.Writer, s shownStats, asJSON bool) error {
+	if asJSON {
+		return json.NewEncoder(to).Encode(s)
+	}
+	tw := tabwriter.NewWriter(to, 0, 0, 2, ' ', 0)
+	printf(tw, "namespace\tstatus\tlive keys\toldest\twaiting\tjudged\tcopies\thit rate\n")
+	for _, n := range s.Namespaces {
+		printf(tw, "%s\tall\t%d\t%v\t%d\t%d\t%d\t%s\n", n.Namespace, n.Live, (time.Duration(n.OldestMS) * time.Millisecond).Round(time.Second), n.Waiting, n.Judged, n.Copies,
+			strconv.FormatFloat(100*n.HitRate, 'f', 2, 64)+" %")
+		for _, status := range slices.Sorted(maps.Keys(n.ByStatus)) {
+			printf(tw, "%s\t%s\t%d\t\t\t\t\t\n", n.Namespace, status, n.ByStatus[status])
+		}
+	}
+	if err := tw.Flush(); err != nil {
+		return fmt.Errorf("write: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,436 @@
+//go:build unix
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"oncebus/dedup"
+	"oncebus/processor/kafkatest"
+)
+
+// The tests here show the systems that oncebus replaces (README, "The five systems"), each from its shipped route file: the built
+// program as a process, ordinary producers and consumers, on the embedded broker and on a real Apache Kafka.
+
+// onEveryBroker runs a scenario on both.
+func onEveryBroker(t *testing.T, file string, change *strings.Replacer, scenario func(t *testing.T, s *system)) {
+	t.Run("embedded", func(t *testing.T) {
+		cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.GroupMinSessionTimeout(time.Second))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(cluster.Close)
+		client, err := kgo.NewClient(kgo.SeedBrokers(cluster.ListenAddrs()...))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(client.Close)
+		scenario(t, newSystem(newWorldAt(t, shippedRoutes(t, file, change), cluster.ListenAddrs(), kadm.NewClient(client), false)))
+	})
+	t.Run("kafka", func(t *testing.T) {
+		broker := kafkatest.Shared(t)
+		scenario(t, newSystem(newWorldAt(t, shippedRoutes(t, file, change), broker.Seeds(), broker.Admin(), broker.External())))
+	})
+}
+
+// topicNames are what the shipped files call topics.
+var topicNames = regexp.MustCompile(`\b[a-z.-]+\.(raw|run|unique|outcomes|replies|dead-letter)\b`)
+
+// shippedRoutes is a shipped file with the test's own topics, and its changes.
+func shippedRoutes(t *testing.T, file string, change *strings.Replacer) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(deployments, "routes", file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	changed := change.Replace(string(text))
+	if changed == string(text) && change.Replace("x") != "x" {
+		t.Fatalf("%s has nothing of what is to be changed", file)
+	}
+	return topicNames.ReplaceAllString(changed, "APP.$0")
+}
+
+// system is a world with what its scenario needs.
+type system struct {
+	*world
+	service *service
+	inputs  []string
+}
+
+func newSystem(w *world) *system { return &system{world: w} }
+
+// begin starts one process on these inputs; the others of a route are created too.
+func (s *system) begin(inputs ...string) {
+	s.t.Helper()
+	s.inputs = inputs
+	s.createTopics(nil, inputs...)
+	s.service = s.start("a")
+	s.service.awaitReady()
+}
+
+// send produces one event and waits until it is worked off.
+func (s *system) send(topic string, partition int32, at time.Time, format string, args ...any) {
+	s.t.Helper()
+	s.produce(&kgo.Record{Topic: s.topic(topic), Partition: partition, Timestamp: at.Truncate(time.Millisecond), Value: fmt.Appendf(nil, format, args...)})
+	s.settle()
+}
+
+func (s *system) settle() { s.t.Helper(); s.drained(s.inputs, nil) }
+
+// answer produces an outcome for an event that was forwarded.
+func (s *system) answer(topic string, event *kgo.Record, outcome string, value []byte) {
+	s.t.Helper()
+	s.produce(&kgo.Record{Topic: s.topic(topic), Value: value, Headers: []kgo.RecordHeader{
+		withHeader("oncebus-claim", []byte(headerOf(event, "oncebus-claim"))), withHeader("oncebus-outcome", []byte(outcome)),
+	}})
+	s.settle()
+}
+
+// count expects so many records in a topic and returns them.
+func (s *system) count(topic string, want int) []*kgo.Record {
+	s.t.Helper()
+	records := s.output(topic)
+	if len(records) != want {
+		s.t.Fatalf("%s holds %d records, want %d", topic, len(records), want)
+	}
+	return records
+}
+
+// newest returns the event that was forwarded with this text in its payload, the last attempt of it.
+func (s *system) newest(topic, text string) *kgo.Record {
+	s.t.Helper()
+	var newest *kgo.Record
+	for _, r := range s.output(topic) {
+		if strings.Contains(string(r.Value), text) && (newest == nil || headerOf(newest, "oncebus-attempt") < headerOf(r, "oncebus-attempt")) {
+			newest = r
+		}
+	}
+	if newest == nil {
+		s.t.Fatalf("%s holds no event with %s", topic, text)
+	}
+	return newest
+}
+
+// reply returns the newest answer to a request.
+func (s *system) reply(topic, request string) *kgo.Record {
+	s.t.Helper()
+	var newest *kgo.Record
+	for _, r := range s.output(topic) {
+		if headerOf(r, "oncebus-request") == request && (newest == nil || r.Partition == newest.Partition || r.Timestamp.After(newest.Timestamp)) {
+			newest = r
+		}
+	}
+	if newest == nil {
+		s.t.Fatalf("%s holds no reply to %s", topic, request)
+	}
+	return newest
+}
+
+// events counts events judged, by verdict.
+func (s *system) verdicts(route string, want map[string]int) {
+	s.t.Helper()
+	got := s.service.events()
+	for verdict, n := range want {
+		if got[route+"/"+verdict] != n {
+			s.t.Errorf("route %s: %d events are %s, want %d", route, got[route+"/"+verdict], verdict, n)
+		}
+	}
+}
+
+// expect checks headers of a record, given as name, value, name, value.
+func expect(t *testing.T, r *kgo.Record, pairs ...string) {
+	t.Helper()
+	for n := 0; n < len(pairs); n += 2 {
+		if got := headerOf(r, "oncebus-"+pairs[n]); got != pairs[n+1] {
+			t.Errorf("%s: oncebus-%s is %q, want %q; all: %v", at(r), pairs[n], got, pairs[n+1], r.Headers)
+		}
+	}
+}
+
+var unchanged = strings.NewReplacer()
+
+// TestRealTradeSignals is section 1: by trace id, else by the signal itself; copies at the same instant; purged by itself.
+func TestRealTradeSignals(t *testing.T) {
+	onEveryBroker(t, "signals.yaml", unchanged, func(t *testing.T, s *system) {
+		s.begin("signals.raw")
+		now := time.Now().Add(-72 * time.Hour)
+		var burst []*kgo.Record
+		for p := range int32(realPartitions) { // at the same instant, everywhere
+			burst = append(burst, &kgo.Record{Topic: s.topic("signals.raw"), Partition: p, Timestamp: now, Value: []byte(`{"traceId":"t-1"}`)})
+		}
+		s.produce(burst...)
+		s.settle()
+		s.send("signals.raw", 0, now, `{"symbol":"AAPL","exchange":"NASDAQ","action":"buy","timestamp":1700000000000}`)
+		s.send("signals.raw", 1, now, `{"timestamp":1700000000000,"action":"buy","exchange":"NASDAQ","symbol":"AAPL","note":"again"}`)
+		s.send("signals.raw", 2, now, `{"timestamp":1700000000001,"action":"buy","exchange":"NASDAQ","symbol":"AAPL"}`)
+		s.count("signals.unique", 3)
+		s.verdicts("signals", map[string]int{"unique": 3, "duplicate": realPartitions})
+		// Days later, by the clock of events, nothing of that counts any more, and nobody had to ask.
+		const later = 100
+		for n := range later {
+			s.produce(&kgo.Record{Topic: s.topic("signals.raw"), Partition: int32(n % realPartitions), Timestamp: time.Now(), Value: fmt.Appendf(nil, `{"traceId":"later-%d"}`, n)})
+		}
+		s.settle()
+		eventually(t, "the old ids are purged", func(ctx context.Context) error {
+			keys, err := s.service.metric(ctx, "oncebus_keys")
+			if err == nil && keys["signals/seen"] != later {
+				err = fmt.Errorf("%d keys count", keys["signals/seen"])
+			}
+			return err
+		})
+		s.service.stop()
+	})
+}
+
+// TestRealUserOperations is section 2.
+func TestRealUserOperations(t *testing.T) {
+	onEveryBroker(t, "user-operations.yaml", strings.NewReplacer("lease: 5m", "lease: 500ms"), func(t *testing.T, s *system) {
+		s.begin("operations.raw", "operations.outcomes")
+		now := time.Now()
+		operation := func(partition int32, account, request, operation string) {
+			s.send("operations.raw", partition, now, `{"accountId":%q,"requestId":%q,"operation":%q}`, account, request, operation)
+		}
+		// One request id under another operation and another account is another key.
+		operation(0, "a1", "r1", "BUY")
+		operation(1, "a1", "r1", "SELL")
+		operation(2, "a2", "r1", "BUY")
+		s.count("operations.run", 3)
+		buy := s.newest("operations.run", `{"accountId":"a1","requestId":"r1","operation":"BUY"}`)
+		s.answer("operations.outcomes", buy, "submitted", nil)
+		operation(3, "a1", "r1", "BUY") // while it is processed
+		s.count("operations.run", 3)
+		expect(t, s.reply("operations.replies", "r1"), "verdict", "pending", "status", "submitted", "first-request", "r1")
+		s.answer("operations.outcomes", buy, "completed", []byte(`{"bought":1}`))
+		operation(4, "a1", "r1", "BUY")
+		s.count("operations.run", 3)
+		var replayed *kgo.Record
+		for _, r := range s.output("operations.replies") {
+			if headerOf(r, "oncebus-verdict") == "replayed" {
+				replayed = r
+			}
+		}
+		if replayed == nil || string(replayed.Value) != `{"bought":1}` {
+			t.Fatalf("the copy of a completed operation is answered %+v", replayed)
+		}
+
+		// Failure deletes the claim: a retry under the same key runs.
+		operation(0, "a3", "fails", "BUY")
+		s.answer("operations.outcomes", s.newest("operations.run", "fails"), "failed", []byte("no funds"))
+		operation(1, "a3", "fails", "BUY")
+		expect(t, s.newest("operations.run", "fails"), "attempt", "2", "verdict", "unique")
+
+		// RESET changes the account while it runs: the account is no part of its key, and its outcome finds the claim by the token.
+		operation(0, "before", "r-reset", "RESET")
+		reset := s.newest("operations.run", "r-reset")
+		expect(t, reset, "route", "account-changes")
+		operation(1, "after", "r-reset", "RESET")
+		expect(t, s.reply("operations.replies", "r-reset"), "verdict", "pending")
+		s.answer("operations.outcomes", reset, "completed", []byte(`{"account":"after"}`))
+		operation(2, "after", "r-reset", "RESET")
+		expect(t, s.reply("operations.replies", "r-reset"), "status", "completed")
+
+		// No request id: passes, and nothing is stored, so it passes again.
+		before := len(s.output("operations.run"))
+		s.send("operations.raw", 0, now, `{"accountId":"a4","operation":"BUY"}`)
+		s.send("operations.raw", 0, now, `{"accountId":"a4","operation":"BUY"}`)
+		s.count("operations.run", before+2)
+		s.verdicts("user-operations", map[string]int{"unkeyed": 2})
+
+		// A void operation completes with null, and null is what its copy gets.
+		operation(0, "a5", "void", "CLOSE")
+		s.answer("operations.outcomes", s.newest("operations.run", "void"), "completed", nil)
+		operation(1, "a5", "void", "CLOSE")
+		void := s.reply("operations.replies", "void")
+		if expect(t, void, "status", "completed"); void.Value != nil {
+			t.Errorf("a void operation's copy is answered %q", void.Value)
+		}
+
+		// A crashed executor's claim is claimed anew after its lease.
+		operation(0, "a6", "crashed", "BUY")
+		old := s.newest("operations.run", "crashed")
+		eventually(t, "the lease is over", func(context.Context) error {
+			operation(1, "a6", "crashed", "BUY")
+			if headerOf(s.newest("operations.run", "crashed"), "oncebus-attempt") != "2" {
+				return errNotYet
+			}
+			return nil
+		})
+		s.answer("operations.outcomes", s.newest("operations.run", "crashed"), "completed", []byte("second"))
+		s.answer("operations.outcomes", old, "completed", []byte("first"))
+		operation(2, "a6", "crashed", "BUY")
+		if r := s.reply("operations.replies", "crashed"); string(r.Value) != "second" {
+			t.Errorf("after a crash the copy is answered %q", r.Value)
+		}
+		dead := s.count("oncebus.dead-letter", 1)
+		expect(t, dead[0], "verdict", "invalid")
+		s.service.stop()
+	})
+}
+
+// TestRealWebhooks is section 3, but for what the HTTP ingress answers and for a store that fails.
+func TestRealWebhooks(t *testing.T) {
+	onEveryBroker(t, "webhooks.yaml", unchanged, func(t *testing.T, s *system) {
+		s.begin("webhooks.raw")
+		now := time.Now()
+		s.send("webhooks.raw", 0, now, `{"eventId":"e1","resourceId":"r9","eventType":"paid","timestamp":1}`)
+		s.send("webhooks.raw", 1, now, `{"eventType":"paid","retryCount":2,"timestamp":9,"resourceId":"r9","eventId":"e1"}`)
+		s.send("webhooks.raw", 2, now, `{"eventType":"refunded","resourceId":"r9","eventId":"e1"}`)
+		for _, r := range s.count("webhooks.unique", 2) {
+			expect(t, r, "verdict", "unique", "route", "webhooks")
+		}
+		s.verdicts("webhooks", map[string]int{"unique": 2, "duplicate": 1})
+		s.service.stop()
+	})
+}
+
+// TestRealOrders is section 4, but for statistics (TestKeysAreCounted) and a store that fails.
+func TestRealOrders(t *testing.T) {
+	onEveryBroker(t, "orders.yaml", strings.NewReplacer("lease: 1m", "lease: 10ms"), func(t *testing.T, s *system) {
+		s.begin("orders.raw", "orders.outcomes")
+		minute := time.Now().Add(-30 * time.Minute).Truncate(time.Minute)
+		order := func(partition int32, request string, at time.Time, details string) {
+			s.send("orders.raw", partition, at, `{"requestId":%q,"timestamp":%d,"account":"ACC123456","symbol":"aapl","side":"Buy",%s}`, request, at.UnixMilli(), details)
+		}
+		const market = `"clientOrderId":"c1","quantity":100,"type":"market"`
+		order(0, "q1", minute.Add(59*time.Second), market)
+		placed := s.newest("orders.unique", "q1")
+		s.answer("orders.outcomes", placed, "submitted", nil)
+		// Submitted is never run again, though the lease is over; a retry past the minute's edge is a copy all the same.
+		order(1, "q2", minute.Add(61*time.Second), market)
+		s.count("orders.unique", 1)
+		expect(t, s.reply("orders.replies", "q2"), "verdict", "pending", "status", "submitted", "first-request", "q1")
+		s.answer("orders.outcomes", placed, "completed", []byte(`{"orderId":"X-1"}`))
+		order(2, "q3", minute.Add(62*time.Second), market)
+		cached := s.reply("orders.replies", "q3")
+		if expect(t, cached, "verdict", "replayed", "first-request", "q1"); string(cached.Value) != `{"orderId":"X-1"}` {
+			t.Errorf("the cached order is %q", cached.Value)
+		}
+		// The same key but other details: let through, and said so.
+		order(3, "q4", minute.Add(59*time.Second), strings.Replace(market, "c1", "c2", 1))
+		expect(t, s.newest("orders.unique", "q4"), "verdict", "collision")
+		s.service.await("collision: two events with one key and different details")
+		// Failed runs again.
+		const limit = `"clientOrderId":"c3","quantity":"1.000000005","type":"limit","limit":"187.25"`
+		order(0, "f1", minute, limit)
+		s.answer("orders.outcomes", s.newest("orders.unique", "f1"), "failed", nil)
+		order(1, "f2", minute, limit)
+		expect(t, s.newest("orders.unique", "f2"), "attempt", "2")
+		// Another account never meets.
+		s.send("orders.raw", 2, minute, `{"requestId":"o1","timestamp":%d,"account":"OTHER","symbol":"AAPL","side":"BUY",%s}`, minute.UnixMilli(), market)
+		expect(t, s.newest("orders.unique", "o1"), "verdict", "unique", "attempt", "1")
+		s.service.stop()
+	})
+}
+
+// TestRealEconomyOperations is section 5, with both policies.
+func TestRealEconomyOperations(t *testing.T) {
+	for _, policy := range []string{"wait", "reject"} {
+		t.Run(policy, func(t *testing.T) {
+			change := unchanged
+			if policy == "reject" {
+				change = strings.NewReplacer("pending: wait", "pending: reject", "    waiting: 64\n", "")
+			}
+			onEveryBroker(t, "operations.yaml", change, func(t *testing.T, s *system) {
+				s.begin("economy.raw", "economy.outcomes", "economy.webhooks.raw")
+				now := time.Now()
+				send := func(partition int32, request string) {
+					s.send("economy.raw", partition, now, `{"account":"a","requestId":%q,"operation":"grant"}`, request)
+				}
+				send(0, "r1")
+				s.produce(&kgo.Record{Topic: s.topic("economy.raw"), Partition: 1, Key: []byte("twin"), Timestamp: now, Value: []byte(`{"account":"a","requestId":"r1","operation":"grant"}`)})
+				s.settle()
+				granted := s.count("economy.run", 1)[0]
+				twin := func() *kgo.Record {
+					for _, r := range s.output("economy.replies") {
+						if string(r.Key) == "twin" {
+							return r
+						}
+					}
+					return nil
+				}
+				if policy == "wait" {
+					if r := twin(); r != nil {
+						t.Errorf("the twin is answered before the outcome: %v", r.Headers)
+					}
+				} else {
+					expect(t, twin(), "verdict", "pending")
+				}
+				s.answer("economy.outcomes", granted, "completed", []byte("granted"))
+				if policy == "wait" {
+					if r := twin(); r == nil || string(r.Value) != "granted" || headerOf(r, "oncebus-verdict") != "replayed" {
+						t.Errorf("the twin is answered %+v", r)
+					}
+				}
+				for n, kind := range []string{"failed", "rejected"} { // neither consumes the key
+					request := fmt.Sprint("free-", kind)
+					send(int32(n), request)
+					s.answer("economy.outcomes", s.newest("economy.run", request), kind, nil)
+					send(int32(n+1), request)
+					expect(t, s.newest("economy.run", request), "attempt", "2")
+				}
+				// The guard of inbound webhooks has keys of its own.
+				s.send("economy.webhooks.raw", 0, now, `{"eventId":"r1"}`)
+				s.send("economy.webhooks.raw", 1, now, `{"eventId":"r1"}`)
+				s.count("economy.webhooks.unique", 1)
+				s.service.stop()
+			})
+		})
+	}
+}
+
+// TestRealThousandCopiesOfOneOrder: one is forwarded, 999 are hits, on one process and on four, one of which is killed meanwhile.
+func TestRealThousandCopiesOfOneOrder(t *testing.T) {
+	for _, processes := range []int{1, 4} {
+		t.Run(fmt.Sprint(processes), func(t *testing.T) {
+			onEveryBroker(t, "orders.yaml", strings.NewReplacer("lease: 1m", "lease: 30m"), func(t *testing.T, s *system) {
+				s.inputs = []string{"orders.raw", "orders.outcomes"}
+				s.createTopics(nil, s.inputs...)
+				var services []*service
+				for n := range processes {
+					services = append(services, s.start(fmt.Sprint("p", n)))
+				}
+				for _, one := range services {
+					one.awaitReady()
+				}
+				minute := time.Now().Add(-30 * time.Minute).Truncate(time.Minute).UnixMilli()
+				var records []*kgo.Record
+				for n := range 1000 {
+					records = append(records, &kgo.Record{
+						Topic: s.topic("orders.raw"), Partition: s.rng.Int32N(realPartitions), Timestamp: time.UnixMilli(minute),
+						Value: fmt.Appendf(nil, `{"requestId":"q%d","clientOrderId":"c","timestamp":%d,"account":"A","symbol":"AAPL","side":"BUY","quantity":1,"type":"market"}`, n, minute),
+					})
+				}
+				s.produce(records[:500]...)
+				services[0].kill()
+				s.produce(records[500:]...)
+				services[0] = s.start("p0")
+				services[0].awaitReady()
+				s.settle()
+				s.answer("orders.outcomes", s.count("orders.unique", 1)[0], "completed", []byte("done"))
+				hits := 0
+				for _, r := range s.output("orders.replies") {
+					if headerOf(r, "oncebus-verdict") == dedup.InProgress.String() {
+						hits++
+					}
+				}
+				if hits != 999 {
+					t.Errorf("%d hits, want 999", hits)
+				}
+				for _, one := range services {
+					one.stop()
+				}
+			})
+		})
+	}
+}

@@ -1,0 +1,232 @@
+package processor
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"oncebus/dedup"
+)
+
+// claim judges an event of claim mode: the first claims the key and goes to the
+// executor, copies are answered.
+func (t *task) claim(j *judging, ev *event, decided *dedup.Event, prior *dedup.Row, held bool, streamTime int64) error {
+	route, rule := ev.route, ev.route.rule
+	if rule.Wait > 0 && !t.mayWait(route) {
+		rule.Wait = 0
+	}
+	c, err := dedup.DecideClaim(dedup.ClaimEvent{Event: *decided, Key: *ev.key, Present: ev.present, Request: ev.requester()},
+		*prior, held, route.span, rule, streamTime)
+	if err != nil {
+		return fmt.Errorf("%w: %w", errIllegalState, err)
+	}
+	ev.verdict = c.Verdict
+	switch {
+	case c.Verdict == dedup.Late:
+		t.turnLate(j, ev, decided.Time, streamTime)
+		return nil // which counts it
+	case c.Verdict == dedup.Collision:
+		t.turnCollision(j, ev, &c.Row)
+		t.answer(j, route, &reply{
+			verdict: dedup.Collision, status: c.Row.Status.String(), row: &c.Row, claim: &c.Claim, to: ev.requester(), present: ev.present,
+		})
+		return nil
+	case c.Run:
+		if c.Verdict == dedup.Unique && !c.Reclaimed && t.overLimit(route) {
+			t.turnLimited(j, ev)
+			return nil
+		}
+		t.run(j, ev, &c, prior)
+	case c.Write && t.fits(&c.Row):
+		t.record(j, &c.Row) // the copy waits
+		t.countWaiting(&c.Row, 1)
+	default:
+		t.answer(j, route, &reply{
+			verdict: c.Verdict, status: c.Row.Status.String(), row: &c.Row, claim: &c.Claim,
+			to: ev.requester(), value: c.Claim.Result, headers: c.Claim.Headers, present: ev.present,
+		})
+	}
+	j.count(route, ev.verdict)
+	return nil
+}
+
+// run sends an event to the executor and records its claim.
+func (t *task) run(j *judging, ev *event, c *dedup.Claimed, prior *dedup.Row) {
+	route := ev.route
+	ev.claim = &c.Row
+	ev.token = dedup.TokenOf(&c.Row, t.id.partition)
+	if !j.emit(ev, route.Output) {
+		return
+	}
+	t.record(j, &c.Row)
+	switch {
+	case c.Reclaimed:
+		t.countWaiting(&c.Row, c.Added)
+		j.tally(route, tallyReclaimed)
+		t.log.Warn("a claim without an outcome is claimed anew: its executor died, or the lease is too short",
+			"route", route.Name, "key", keyText(ev.key), "attempt", c.Row.Attempt, "lease", route.Claim.Lease)
+	case c.Verdict == dedup.Expired:
+		t.uncountRow(prior)
+		t.countWaiting(prior, -c.Carried)
+		t.countRow(&c.Row)
+		t.countWaiting(&c.Row, c.Carried+1)
+		t.log.Info("a copy after its window runs again", "route", route.Name, "key", keyText(ev.key), "first_time", prior.First)
+	default:
+		t.countRow(&c.Row)
+		t.countWaiting(&c.Row, 1)
+	}
+}
+
+// fits tells whether the changelog takes a row as it is. One that it does not
+// take would fail the transaction, again and again.
+func (t *task) fits(row *dedup.Row) bool {
+	return recordOverhead+len(row.Digest)+rowBytesMax+len(row.Result) <= int(t.rt.limit(t.changelog).maxBytes)
+}
+
+// rowBytesMax is the longest row without a result.
+const rowBytesMax = 64
+
+// requester is who sent the event, to be answered.
+func (ev *event) requester() dedup.Request {
+	r := dedup.Request{At: ev.from}
+	if ev.request != "" {
+		r.ID = []byte(ev.request)
+	}
+	if len(ev.rec.Key) <= dedup.RequestBytesMax {
+		r.Key = ev.rec.Key
+	}
+	return r
+}
+
+// outcome settles what an executor or an operator says of a claim.
+func (t *task) outcome(j *judging, ev *event, read *outcomeEnvelope) error {
+	route := ev.route
+	o := dedup.Outcome{Kind: read.kind, Token: read.token, Value: ev.rec.Value}
+	for i := range ev.headers {
+		if !isOurs(ev.headers[i].Key) {
+			o.Headers = append(o.Headers, dedup.Header{Key: ev.headers[i].Key, Value: ev.headers[i].Value})
+		}
+	}
+	prior, held, err := t.store.Get(o.Token.Digest)
+	if err != nil {
+		return err
+	}
+	rule := route.rule
+	rule.ResultBytes = min(rule.ResultBytes, int(t.rt.limit(t.changelog).maxBytes)-recordOverhead-rowBytesMax-claimBytesMax)
+	s, err := dedup.Settle(&o, prior, held, route.span, rule, t.streamTime(route.class))
+	switch {
+	case err != nil:
+		return fmt.Errorf("%w: %w", errIllegalState, err)
+	case s.Refused != "":
+		j.tallyOutcome(route, o.Kind, outcomeRefused)
+		ev.verdict, ev.reason = dedup.Invalid, "outcome refused: "+s.Refused
+		j.deadLetter(ev)
+		return nil
+	case s.Repeated:
+		j.tallyOutcome(route, o.Kind, outcomeRepeated)
+		return nil
+	}
+	t.record(j, &s.Row)
+	j.tallyOutcome(route, o.Kind, outcomeApplied)
+	t.uncountRow(&prior)
+	t.countRow(&s.Row)
+	t.countWaiting(&prior, -len(s.Answer))
+	for i := range s.Answer {
+		verdict := dedup.Replayed
+		if s.Answer[i].At == prior.At {
+			verdict = dedup.Unique
+		}
+		t.answer(j, route, &reply{
+			verdict: verdict, status: o.Kind.String(), row: &prior, claim: &s.Claim,
+			to: s.Answer[i], value: o.Value, headers: o.Headers, present: ev.present,
+		})
+	}
+	return nil
+}
+
+// claimBytesMax is the longest claim without requests, result and headers.
+const claimBytesMax = 64 + dedup.RequestBytesMax
+
+// reply is the answer to one request.
+type reply struct {
+	verdict dedup.Verdict
+	status  string
+	row     *dedup.Row
+	claim   *dedup.Claim
+	to      dedup.Request
+	value   []byte
+	headers []dedup.Header
+	present int64 // ms
+}
+
+// answer emits a reply: key as in the request, value and foreign headers as in
+// the outcome. What the replies topic does not take goes without them.
+func (t *task) answer(j *judging, route *routeInfo, a *reply) {
+	r := &j.records.take(1)[0]
+	r.Topic, r.Key, r.Value = route.Claim.Replies, a.to.Key, a.value
+	r.Timestamp = time.UnixMilli(a.present)
+	if r.Key == nil {
+		r.Partition = placeByDigest(&a.row.Digest)
+	}
+	own := t.replyHeaders(j, route, a)
+	r.Headers = j.headers.take(len(a.headers) + len(own) + 1)[:0]
+	for _, h := range a.headers {
+		r.Headers = append(r.Headers, kgo.RecordHeader{Key: h.Key, Value: h.Value})
+	}
+	r.Headers = append(r.Headers, own...)
+	omitted := ""
+	if a.claim.Omitted > 0 && a.verdict == dedup.Replayed && a.value == nil {
+		omitted = fmt.Sprintf("the result of %d bytes was not kept, result_limit is %d", a.claim.Omitted, route.Claim.ResultBytes)
+	}
+	if misfit := j.misfit(r, a.present); misfit != "" {
+		omitted, r.Value, r.Headers = misfit, nil, own
+		if r.Key == nil {
+			r.Key = j.rt.positionText(a.to.At)
+		}
+	}
+	if omitted != "" {
+		r.Headers = append(r.Headers, kgo.RecordHeader{Key: headerReason, Value: []byte(omitted)})
+	}
+	j.produce(r)
+}
+
+func (t *task) replyHeaders(j *judging, route *routeInfo, a *reply) []kgo.RecordHeader {
+	own := j.headers.take(replyHeadersMax)[:0]
+	own = append(own,
+		kgo.RecordHeader{Key: headerRoute, Value: route.nameBytes},
+		kgo.RecordHeader{Key: headerVerdict, Value: t.rt.verdictBytes[a.verdict]},
+		kgo.RecordHeader{Key: headerStatus, Value: []byte(a.status)},
+		kgo.RecordHeader{Key: headerKey, Value: []byte(keyText(&a.claim.Key))},
+		kgo.RecordHeader{Key: headerAttempt, Value: strconv.AppendUint(nil, uint64(a.row.Attempt), 10)},
+		kgo.RecordHeader{Key: headerSource, Value: t.rt.positionText(a.to.At)},
+		kgo.RecordHeader{Key: headerFirst, Value: t.rt.positionText(a.row.At)},
+		kgo.RecordHeader{Key: headerFirstTime, Value: strconv.AppendInt(nil, a.row.First, 10)})
+	if a.to.ID != nil {
+		own = append(own, kgo.RecordHeader{Key: headerRequest, Value: a.to.ID})
+	}
+	if a.claim.Original != nil {
+		own = append(own, kgo.RecordHeader{Key: headerFirstRequest, Value: a.claim.Original})
+	}
+	return own
+}
+
+// replyHeadersMax is the most headers of ours on a reply.
+const replyHeadersMax = 11
+
+// levelCritical is for what somebody has to look at now.
+const levelCritical = slog.LevelError + 4
+
+// turnCollision lets an event go that has the key of another, by the route's
+// policy. It is no copy, so whoever runs this has to know.
+func (t *task) turnCollision(j *judging, ev *event, standing *dedup.Row) {
+	ev.verdict, ev.first = dedup.Collision, standing
+	ev.reason = "the key of another event, whose details differ: the fields of fingerprint do not agree"
+	t.log.LogAttrs(context.Background(), levelCritical, "collision: two events with one key and different details",
+		slog.String("route", ev.route.Name), slog.String("key", keyText(ev.key)),
+		slog.String("event", string(t.rt.positionText(ev.from))), slog.String("first", string(t.rt.positionText(standing.At))))
+	j.byPolicy(ev, ev.route.Collision)
+}

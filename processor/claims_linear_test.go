@@ -1,0 +1,394 @@
+package processor
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"oncebus/dedup"
+)
+
+// ask is a request under a key, told the outcome that an executor says of it.
+type (
+	ask  struct{ key string }
+	told struct {
+		key     string
+		attempt int
+		kind    string
+		value   string
+	}
+)
+
+// The answers to a request: run says that it was forwarded, the others what the
+// reply says. accepted answers told.
+type (
+	run      struct{ attempt int }
+	pending  struct{}
+	replayed struct{ status, value string }
+	accepted bool
+)
+
+// claimSpec is the sequential specification of a key's claim (README, Claims),
+// written without a look at the code.
+type claimSpec struct {
+	status  string // "", pending, submitted, completed
+	attempt int
+	last    replayed // the last outcome that ended something
+}
+
+func (s claimSpec) step(input, output any) (bool, claimSpec) {
+	if o, ok := input.(told); ok {
+		return s.tell(o, bool(output.(accepted)))
+	}
+	switch answer := output.(type) {
+	case run: // the first, or the lease is over, whose clock is not part of this
+		legal := answer.attempt == s.attempt+1 && (s.status == "" || s.status == "pending")
+		s.status, s.attempt = "pending", answer.attempt
+		return legal, s
+	case pending:
+		return s.status == "pending" || s.status == "submitted", s
+	case replayed: // of a completed key, or to one that waited
+		return answer == s.last && (s.status == "completed" || answer.status != "completed"), s
+	case nil: // nobody was there to see the answer
+		return true, s
+	}
+	return false, s
+}
+
+func (s claimSpec) tell(o told, ok bool) (bool, claimSpec) {
+	before := s
+	legal := o.attempt == s.attempt
+	switch {
+	case !legal:
+	case o.kind == "submitted":
+		legal = s.status == "pending" || s.status == "submitted"
+		s.status = "submitted"
+	case o.kind == "completed" && s.status == "completed", (o.kind == "failed" || o.kind == "rejected") && s.status == "" && s.attempt > 0:
+		return ok, s // came twice: counts once
+	case o.kind == "completed", o.kind == "failed", o.kind == "rejected":
+		legal = s.status == "pending" || s.status == "submitted"
+		s.status, s.last = "", replayed{o.kind, o.value}
+		if o.kind == "completed" {
+			s.status = "completed"
+		}
+	}
+	if !legal {
+		return !ok, before
+	}
+	return ok, s
+}
+
+var claimModel = porcupine.Model{
+	Partition: func(history []porcupine.Operation) (parts [][]porcupine.Operation) {
+		at := map[string]int{}
+		for _, op := range history {
+			key := ""
+			switch in := op.Input.(type) {
+			case ask:
+				key = in.key
+			case told:
+				key = in.key
+			}
+			if _, ok := at[key]; !ok {
+				at[key] = len(parts)
+				parts = append(parts, nil)
+			}
+			parts[at[key]] = append(parts[at[key]], op)
+		}
+		return parts
+	},
+	Init: func() any { return claimSpec{} },
+	Step: func(state, input, output any) (bool, any) { return state.(claimSpec).step(input, output) },
+}
+
+// linear is a run against an app: senders, executors, and who reads for both.
+type linear struct {
+	*bench
+	client *kgo.Client // of senders and executors
+	began  time.Time
+
+	mu      sync.Mutex
+	waiting map[string]chan any // answers, by record key of the request
+	refused map[string]bool     // outcomes, by their record key
+	history []porcupine.Operation
+	runs    chan *kgo.Record
+	told    []int // in history, the operations whose answer is known in the end
+}
+
+func (l *linear) now() int64 { return time.Since(l.began).Nanoseconds() }
+
+// listen hands out what the app emits.
+func (l *linear) listen(ctx context.Context) {
+	client := l.newClient(kgo.ConsumeTopics("ops.run", "ops.replies", "dead"), kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
+	for {
+		fetches := client.PollFetches(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		fetches.EachRecord(func(r *kgo.Record) {
+			var answer any
+			switch {
+			case r.Topic == "ops.run":
+				attempt, _ := strconv.Atoi(header(r, headerAttempt))
+				answer = run{attempt}
+				l.runs <- r
+			case r.Topic == "dead":
+				l.mu.Lock()
+				l.refused[string(r.Key)] = true
+				l.mu.Unlock()
+				return
+			case header(r, headerVerdict) == "pending":
+				answer = pending{}
+			case header(r, headerVerdict) == "replayed":
+				answer = replayed{header(r, headerStatus), string(r.Value)}
+			default:
+				return // the outcome, for the one that ran
+			}
+			l.mu.Lock()
+			waits := l.waiting[string(r.Key)]
+			delete(l.waiting, string(r.Key))
+			l.mu.Unlock()
+			if waits != nil {
+				waits <- answer
+			}
+		})
+	}
+}
+
+// ask sends one request and waits for its answer, or for the end of patience.
+func (l *linear) ask(ctx context.Context, key, request string, partition int32) {
+	answer := make(chan any, 1)
+	l.mu.Lock()
+	l.waiting["k-"+request] = answer
+	l.mu.Unlock()
+	op := porcupine.Operation{Input: ask{key}, Call: l.now(), Return: math.MaxInt64}
+	rec := operation(key, request, partition)
+	if err := l.client.ProduceSync(ctx, rec).FirstErr(); err != nil {
+		return // at the end of the run: nobody knows
+	}
+	select {
+	case op.Output = <-answer:
+		op.Return = l.now()
+	case <-ctx.Done():
+	}
+	l.mu.Lock()
+	l.history = append(l.history, op)
+	l.mu.Unlock()
+}
+
+// tell sends an outcome. Whether it was refused shows in the end.
+func (l *linear) tell(ctx context.Context, key string, event *kgo.Record, kind, value, id string) {
+	attempt, _ := strconv.Atoi(header(event, headerAttempt))
+	rec := outcomeOf(event, kind, []byte(value))
+	rec.Key = []byte(id)
+	op := porcupine.Operation{Input: told{key, attempt, kind, value}, Output: id, Call: l.now(), Return: math.MaxInt64}
+	if err := l.client.ProduceSync(ctx, rec).FirstErr(); err != nil {
+		return
+	}
+	l.mu.Lock()
+	l.told = append(l.told, len(l.history))
+	l.history = append(l.history, op)
+	l.mu.Unlock()
+}
+
+// execute works off events as good and bad executors do.
+func (l *linear) execute(ctx context.Context, rng *rand.Rand) {
+	var old []*kgo.Record
+	for n := 0; ; n++ {
+		var event *kgo.Record
+		select {
+		case event = <-l.runs:
+		case <-ctx.Done():
+			return
+		}
+		derived := l.routes.NewDeriver(nil).Derive(&dedup.Input{Topic: "ops.raw", Value: event.Value})
+		key := fieldOf(event.Value, "id")
+		id := fmt.Sprintf("o-%s-%s-%d", derived.Digest, header(event, headerAttempt), n)
+		value := "v" + id
+		switch rng.IntN(10) {
+		case 0: // dies
+		case 1:
+			l.tell(ctx, key, event, "failed", value, id)
+		case 2:
+			l.tell(ctx, key, event, "rejected", value, id)
+			l.tell(ctx, key, event, "rejected", value, id+"-again")
+		case 3:
+			l.tell(ctx, key, event, "submitted", "", id+"-s")
+			l.tell(ctx, key, event, "completed", value, id)
+		case 4: // out of order
+			l.tell(ctx, key, event, "completed", value, id)
+			l.tell(ctx, key, event, "submitted", "", id+"-s")
+		default:
+			l.tell(ctx, key, event, "completed", value, id)
+		}
+		if old = append(old, event); rng.IntN(4) == 0 { // a zombie
+			zombie := old[rng.IntN(len(old))]
+			l.tell(ctx, fieldOf(zombie.Value, "id"), zombie, "completed", "zombie", id+"-z")
+		}
+	}
+}
+
+// TestClaimsAreLinearizable: senders, executors and restarts at random; every
+// answer fits one order of events and outcomes for each key.
+func TestClaimsAreLinearizable(t *testing.T) {
+	for _, policy := range []string{"reject", "wait"} {
+		t.Run(policy, func(t *testing.T) {
+			history := linearRun(t, policy, 1)
+			seen := map[string]int{}
+			for _, op := range history {
+				seen[fmt.Sprintf("%T to %T", op.Output, op.Input)]++
+				if o, ok := op.Input.(told); ok {
+					seen[fmt.Sprintf("%s: %v", o.kind, op.Output)]++
+				}
+			}
+			t.Logf("%d operations: %v", len(history), seen)
+			for _, kind := range []string{"processor.run to processor.ask", "processor.replayed to processor.ask", "completed: true", "completed: false", "failed: true", "submitted: true"} {
+				if seen[kind] < 10 {
+					t.Errorf("only %d of %s: the run shows too little", seen[kind], kind)
+				}
+			}
+			if got := porcupine.CheckOperations(claimModel, history); !got {
+				t.Fatalf("%d operations fit no order", len(history))
+			}
+			for name, plant := range claimErrors {
+				broken, ok := plant(history)
+				if !ok {
+					t.Errorf("%s: the run has nothing to plant it in", name)
+				} else if porcupine.CheckOperations(claimModel, broken) {
+					t.Errorf("%s: goes unnoticed", name)
+				}
+			}
+		})
+	}
+}
+
+// linearRun returns the history of a run.
+func linearRun(t *testing.T, policy string, seed uint64) []porcupine.Operation {
+	const senders, requests, keys, restarts = 8, 250, 300, 3
+	b := newBench(t, fmt.Sprintf(strings.Replace(claimRoutes, "lease: 10m", "lease: 300ms", 1), policy))
+	cfg := b.config("one")
+	cfg.CommitInterval = 5 * time.Millisecond
+	i := b.ready(b.start(cfg))
+	l := &linear{bench: b, client: b.newClient(), began: time.Now(), waiting: map[string]chan any{}, refused: map[string]bool{}, runs: make(chan *kgo.Record, 1<<16)}
+	ctx, cancel := context.WithCancel(t.Context())
+	var others, all sync.WaitGroup
+	others.Go(func() { l.listen(ctx) })
+	others.Go(func() { l.execute(ctx, rand.New(rand.NewPCG(seed, 99))) })
+	sending, ended := context.WithTimeout(ctx, time.Minute)
+	defer ended()
+	for s := range senders {
+		all.Go(func() {
+			rng := rand.New(rand.NewPCG(seed, uint64(s)))
+			for n := range requests {
+				request, asking, done := fmt.Sprintf("%d-%d", s, n), sending, func() {}
+				if policy == "wait" { // whose executor died gets no answer
+					asking, done = context.WithTimeout(sending, time.Second)
+				}
+				l.ask(asking, fmt.Sprint(rng.IntN(keys)), request, rng.Int32N(4))
+				done()
+			}
+		})
+	}
+	for n := range restarts {
+		b.wait("some answers", func() bool {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			return len(l.history) > (n+1)*senders*requests/(restarts+1)
+		})
+		must(t, i.stop())
+		if n == 1 {
+			cfg.StateDir = t.TempDir()
+		}
+		i = b.ready(b.start(cfg))
+	}
+	all.Wait()
+	b.settle(i)
+	cancel()
+	others.Wait()
+	for _, r := range b.read("dead") {
+		l.refused[string(r.Key)] = true
+	}
+	for _, at := range l.told {
+		l.history[at].Output = accepted(!l.refused[l.history[at].Output.(string)])
+	}
+	return l.history
+}
+
+// claimErrors plant what must not happen into a history; false if it has no
+// place for it.
+var claimErrors = map[string]func([]porcupine.Operation) ([]porcupine.Operation, bool){
+	"two run under one attempt": plantAfter(func(o *porcupine.Operation) (any, bool) {
+		if r, ok := o.Output.(run); ok {
+			return r, true
+		}
+		return nil, false
+	}),
+	"another result is replayed": plantIn(func(o *porcupine.Operation) bool {
+		r, ok := o.Output.(replayed)
+		if ok {
+			r.value += "!"
+			o.Output = r
+		}
+		return ok
+	}),
+	"a zombie's outcome is accepted": plantIn(func(o *porcupine.Operation) bool {
+		if in, ok := o.Input.(told); ok && in.value == "zombie" && o.Output == accepted(false) {
+			o.Output = accepted(true)
+			return true
+		}
+		return false
+	}),
+	"a completed key runs again": plantAfter(func(o *porcupine.Operation) (any, bool) {
+		if r, ok := o.Output.(replayed); ok && r.status == "completed" {
+			return run{1000}, true
+		}
+		return nil, false
+	}),
+}
+
+// plantIn changes the first operation that it can be planted in.
+func plantIn(change func(*porcupine.Operation) bool) func([]porcupine.Operation) ([]porcupine.Operation, bool) {
+	return func(history []porcupine.Operation) ([]porcupine.Operation, bool) {
+		broken := append([]porcupine.Operation(nil), history...)
+		for i := range broken {
+			if change(&broken[i]) {
+				return broken, true
+			}
+		}
+		return nil, false
+	}
+}
+
+// plantAfter adds a request after the first operation that of takes, with the
+// answer that of gives.
+func plantAfter(of func(*porcupine.Operation) (any, bool)) func([]porcupine.Operation) ([]porcupine.Operation, bool) {
+	return func(history []porcupine.Operation) ([]porcupine.Operation, bool) {
+		for i := range history {
+			if answer, ok := of(&history[i]); ok {
+				extra := porcupine.Operation{Input: history[i].Input, Output: answer, Call: math.MaxInt64 - 2, Return: math.MaxInt64 - 1}
+				return append(append([]porcupine.Operation(nil), history...), extra), true
+			}
+		}
+		return nil, false
+	}
+}
+
+// fieldOf returns a string field of an operation's payload.
+func fieldOf(payload []byte, name string) string {
+	var fields map[string]any
+	if json.Unmarshal(payload, &fields) != nil {
+		return ""
+	}
+	text, _ := fields[name].(string)
+	return text
+}

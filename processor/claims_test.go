@@ -1,0 +1,538 @@
+package processor
+
+import (
+	"bytes"
+	"fmt"
+	"log/slog"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"oncebus/dedup"
+)
+
+const claimRoutes = `routes:
+  - name: ops
+    topics: [ops.raw]
+    mode: claim
+    key:
+      - fields: [account, id]
+    window: 1h
+    output: ops.run
+    outcomes: ops.outcomes
+    replies: ops.replies
+    lease: 10m
+    pending: %s
+    result_limit: 100
+    request: {field: request}
+    fingerprint: [amount]
+    dead_letter: dead
+`
+
+// operation makes a raw record whose sender calls it request.
+func operation(id, request string, partition int32) *kgo.Record {
+	return &kgo.Record{
+		Topic: "ops.raw", Partition: partition, Key: []byte("k-" + request), Timestamp: time.UnixMilli(testTime),
+		Value: fmt.Appendf(nil, `{"account":"a","id":%q,"request":%q,"amount":5}`, id, request),
+	}
+}
+
+// outcomeOf makes an executor's answer to an event it was given.
+func outcomeOf(event *kgo.Record, kind string, value []byte, headers ...kgo.RecordHeader) *kgo.Record {
+	return &kgo.Record{
+		Topic: "ops.outcomes", Key: event.Key, Value: value,
+		Headers: append(headers, kgo.RecordHeader{Key: headerClaim, Value: []byte(header(event, headerClaim))}, kgo.RecordHeader{Key: headerOutcome, Value: []byte(kind)}),
+	}
+}
+
+// replies returns the replies by the record that they answer.
+func (b *bench) replies(topic string) map[string]*kgo.Record {
+	b.t.Helper()
+	all := map[string]*kgo.Record{}
+	for _, r := range b.read(topic) {
+		source := header(r, headerSource)
+		if all[source] != nil {
+			b.t.Fatalf("%s is answered twice: %v and %v", source, all[source].Headers, r.Headers)
+		}
+		all[source] = r
+	}
+	return all
+}
+
+// settle works off events and outcomes.
+func (b *bench) settle(i *instance) { b.t.Helper(); b.drain(i, "ops.raw", "ops.outcomes") }
+
+func assertHeaders(t *testing.T, r *kgo.Record, want map[string]string) {
+	t.Helper()
+	if r == nil {
+		t.Fatalf("no record, want one with %v", want)
+	}
+	for name, value := range want {
+		if got := header(r, name); got != value {
+			t.Errorf("header %s is %q, want %q; all: %v", name, got, value, r.Headers)
+		}
+	}
+}
+
+// TestCopyGetsTheOutcomeOfTheFirst is a claim's life on the bus: run once, told
+// that it runs, recorded, replayed as it was, also after a restart and after a
+// rebuild from the changelog.
+func TestCopyGetsTheOutcomeOfTheFirst(t *testing.T) {
+	b := newBench(t, fmt.Sprintf(claimRoutes, "reject"))
+	cfg := b.config("one")
+	i := b.ready(b.start(cfg))
+	b.produce(operation("1", "first", 0))
+	b.settle(i)
+	b.produce(operation("1", "second", 1))
+	b.settle(i)
+	run := b.read("ops.run")
+	if len(run) != 1 {
+		t.Fatalf("%d events went to the executor", len(run))
+	}
+	assertHeaders(t, run[0], map[string]string{headerVerdict: "unique", headerAttempt: "1"})
+	assertHeaders(t, b.replies("ops.replies")["ops.raw/1/0"], map[string]string{
+		headerVerdict: "pending", headerStatus: "pending", headerRequest: "second", headerFirstRequest: "first",
+		headerFirst: "ops.raw/0/0", headerAttempt: "1", headerKey: header(run[0], headerKey),
+	})
+
+	b.produce(outcomeOf(run[0], "completed", []byte("the result"), kgo.RecordHeader{Key: "content-type", Value: []byte("text/plain")}))
+	b.settle(i)
+	first := b.replies("ops.replies")["ops.raw/0/0"]
+	assertHeaders(t, first, map[string]string{headerVerdict: "unique", headerStatus: "completed", headerRequest: "first", "content-type": "text/plain"})
+	if string(first.Value) != "the result" || string(first.Key) != "k-first" {
+		t.Errorf("the first is answered %q, %q", first.Key, first.Value)
+	}
+
+	for n, restart := range []string{"running", "restarted", "rebuilt"} {
+		if n > 0 {
+			must(t, i.stop())
+			if restart == "rebuilt" {
+				cfg.StateDir = t.TempDir()
+			}
+			i = b.ready(b.start(cfg))
+		}
+		b.produce(operation("1", restart, 2))
+		b.settle(i)
+		again := b.replies("ops.replies")[fmt.Sprintf("ops.raw/2/%d", n)]
+		assertHeaders(t, again, map[string]string{
+			headerVerdict: "replayed", headerStatus: "completed", headerRequest: restart, headerFirstRequest: "first", "content-type": "text/plain",
+		})
+		if !bytes.Equal(again.Value, first.Value) || string(again.Key) != "k-"+restart {
+			t.Errorf("%s: the copy is answered %q, %q", restart, again.Key, again.Value)
+		}
+	}
+	if n := len(b.read("ops.run")); n != 1 {
+		t.Errorf("%d events went to the executor", n)
+	}
+}
+
+// TestThousandCopiesRunOnce: copies from everywhere at once.
+func TestThousandCopiesRunOnce(t *testing.T) {
+	b := newBench(t, fmt.Sprintf(claimRoutes, "reject"))
+	i := b.ready(b.start(b.config("one")))
+	rng := rand.New(rand.NewPCG(1, 2))
+	var records []*kgo.Record
+	for n := range 1000 {
+		records = append(records, operation("1", fmt.Sprint(n), rng.Int32N(4)))
+	}
+	b.produce(records...)
+	b.settle(i)
+	run := b.read("ops.run")
+	if len(run) != 1 {
+		t.Fatalf("%d events went to the executor", len(run))
+	}
+	b.produce(outcomeOf(run[0], "completed", nil))
+	b.settle(i)
+	pending, unique := 0, 0
+	for _, r := range b.replies("ops.replies") {
+		switch header(r, headerVerdict) {
+		case "pending":
+			pending++
+		case "unique":
+			unique++
+		}
+	}
+	if pending != 999 || unique != 1 {
+		t.Errorf("%d copies were told that it runs, %d got the outcome; want 999 and 1", pending, unique)
+	}
+}
+
+// TestFailureFreesTheKey: failed and rejected let the next copy run, under a
+// token of its own; the old one is refused.
+func TestFailureFreesTheKey(t *testing.T) {
+	b := newBench(t, fmt.Sprintf(claimRoutes, "reject"))
+	i := b.ready(b.start(b.config("one")))
+	var run []*kgo.Record
+	for attempt, kind := range []string{"failed", "rejected", "completed"} {
+		b.produce(operation("1", fmt.Sprint(attempt), int32(attempt)))
+		b.settle(i)
+		if run = b.read("ops.run"); len(run) != attempt+1 {
+			t.Fatalf("attempt %d: %d events went to the executor", attempt+1, len(run))
+		}
+		slices.SortFunc(run, func(a, b *kgo.Record) int { return strings.Compare(header(a, headerAttempt), header(b, headerAttempt)) })
+		event := run[attempt]
+		assertHeaders(t, event, map[string]string{headerVerdict: "unique", headerAttempt: fmt.Sprint(attempt + 1)})
+		b.produce(outcomeOf(event, kind, []byte(kind)))
+		b.settle(i)
+		assertHeaders(t, b.replies("ops.replies")[fmt.Sprintf("ops.raw/%d/0", attempt)], map[string]string{headerStatus: kind, headerVerdict: "unique"})
+	}
+	b.produce(outcomeOf(run[0], "completed", []byte("zombie")), outcomeOf(run[2], "completed", []byte("completed")), outcomeOf(run[2], "failed", nil))
+	b.settle(i)
+	b.produce(operation("1", "copy", 3))
+	b.settle(i)
+	if r := b.replies("ops.replies")["ops.raw/3/0"]; string(r.Value) != "completed" {
+		t.Errorf("the copy is answered %q", r.Value)
+	}
+	metrics := gather(t, i)
+	for series, want := range map[string]float64{
+		`oncebus_outcomes_total{outcome="completed",result="applied",route="ops"}`:  1,
+		`oncebus_outcomes_total{outcome="completed",result="refused",route="ops"}`:  1,
+		`oncebus_outcomes_total{outcome="completed",result="repeated",route="ops"}`: 1,
+		`oncebus_outcomes_total{outcome="failed",result="refused",route="ops"}`:     1,
+		`oncebus_events_total{route="ops",verdict="replayed"}`:                      1,
+		`oncebus_events_total{route="ops",verdict="unique"}`:                        3,
+	} {
+		if metrics[series] != want {
+			t.Errorf("%s is %v, want %v", series, metrics[series], want)
+		}
+	}
+	var reasons []string
+	for _, r := range b.read("dead") {
+		reasons = append(reasons, header(r, headerReason))
+	}
+	if len(reasons) != 2 || !strings.Contains(strings.Join(reasons, "\n"), "of attempt 1, the key is at attempt 3") {
+		t.Errorf("dead letters say %q", reasons)
+	}
+}
+
+// TestWaitingCopiesAreAnsweredOnce: they wait over a restart and a rebuild.
+func TestWaitingCopiesAreAnsweredOnce(t *testing.T) {
+	b := newBench(t, fmt.Sprintf(claimRoutes, "wait\n    waiting: 3"))
+	cfg := b.config("one")
+	i := b.ready(b.start(cfg))
+	b.produce(operation("1", "first", 0))
+	b.settle(i)
+	for n := range 4 {
+		b.produce(operation("1", fmt.Sprint(n), 1))
+	}
+	b.settle(i)
+	replies := b.replies("ops.replies")
+	if len(replies) != 1 {
+		t.Fatalf("%d replies before the outcome, want one: that to the copy too many", len(replies))
+	}
+	assertHeaders(t, replies["ops.raw/1/3"], map[string]string{headerVerdict: "pending", headerRequest: "3"})
+	if n := b.waitingTold(cfg); n != 4 {
+		t.Errorf("%d requests wait by the checkpoint, want 4: who runs, and three copies", n)
+	}
+	must(t, i.stop())
+	cfg.StateDir = t.TempDir()
+	i = b.ready(b.start(cfg))
+	b.produce(outcomeOf(b.read("ops.run")[0], "completed", []byte("done")))
+	b.settle(i)
+	replies = b.replies("ops.replies")
+	if len(replies) != 5 {
+		t.Fatalf("%d replies, want 5", len(replies))
+	}
+	if n := b.waitingTold(cfg); n != 0 {
+		t.Errorf("%d requests wait by the checkpoint after the outcome", n)
+	}
+	assertHeaders(t, replies["ops.raw/0/0"], map[string]string{headerVerdict: "unique", headerRequest: "first"})
+	for n := range 3 {
+		r := replies[fmt.Sprintf("ops.raw/1/%d", n)]
+		assertHeaders(t, r, map[string]string{headerVerdict: "replayed", headerRequest: fmt.Sprint(n), headerFirstRequest: "first"})
+		if string(r.Value) != "done" {
+			t.Errorf("copy %d is answered %q", n, r.Value)
+		}
+	}
+}
+
+// waitingTold is how many requests wait, by the tasks' checkpoints.
+func (b *bench) waitingTold(cfg Config) (n uint64) {
+	b.t.Helper()
+	inspector, err := NewInspector(b.t.Context(), cfg, b.routes, slog.New(slog.DiscardHandler))
+	must(b.t, err)
+	tasks, err := inspector.Stats(b.t.Context())
+	must(b.t, err)
+	must(b.t, inspector.Close())
+	for _, task := range tasks {
+		for _, k := range task.Keys {
+			n += k.Waiting
+		}
+	}
+	return n
+}
+
+// TestResultOverTheLimit is not kept, and the reply says so; null is kept as null.
+func TestResultOverTheLimit(t *testing.T) {
+	b := newBench(t, fmt.Sprintf(claimRoutes, "reject"))
+	i := b.ready(b.start(b.config("one")))
+	b.produce(operation("long", "l1", 0), operation("null", "n1", 1))
+	b.settle(i)
+	for _, event := range b.read("ops.run") {
+		if bytes.Contains(event.Value, []byte("long")) {
+			b.produce(outcomeOf(event, "completed", make([]byte, 101)))
+		} else {
+			b.produce(outcomeOf(event, "completed", nil))
+		}
+	}
+	b.settle(i)
+	b.produce(operation("long", "l2", 0), operation("null", "n2", 1))
+	b.settle(i)
+	replies := b.replies("ops.replies")
+	if n := len(replies["ops.raw/0/0"].Value); n != 101 {
+		t.Errorf("the first got %d bytes", n)
+	}
+	long, null := replies["ops.raw/0/1"], replies["ops.raw/1/1"]
+	if long.Value != nil || !strings.Contains(header(long, headerReason), "101 bytes was not kept") {
+		t.Errorf("the copy got %d bytes and %v", len(long.Value), long.Headers)
+	}
+	if null.Value != nil || header(null, headerReason) != "" || header(null, headerVerdict) != "replayed" {
+		t.Errorf("the copy of a null got %q and %v", null.Value, null.Headers)
+	}
+}
+
+// TestUnreadableOutcome goes to the dead-letter topic with the field that is
+// wrong, and stops nothing.
+func TestUnreadableOutcome(t *testing.T) {
+	b := newBench(t, fmt.Sprintf(claimRoutes, "reject"))
+	i := b.ready(b.start(b.config("one")))
+	b.produce(operation("1", "first", 0))
+	b.settle(i)
+	event := b.read("ops.run")[0]
+	bare := func(headers ...string) *kgo.Record {
+		r := &kgo.Record{Topic: "ops.outcomes", Value: []byte("x")}
+		for n := 0; n < len(headers); n += 2 {
+			r.Headers = append(r.Headers, kgo.RecordHeader{Key: headers[n], Value: []byte(headers[n+1])})
+		}
+		return r
+	}
+	foreign := dedup.Token{Class: 9, Attempt: 1}
+	anyAttempt := dedup.Token{Attempt: 0}
+	far := dedup.Token{Partition: 99, Attempt: 1}
+	want := []string{
+		"header oncebus-outcome is missing", "is none of", "header oncebus-claim is missing", "no claim token",
+		"takes no outcomes from topic ops.outcomes", "names no attempt", "names partition 99 of 4",
+	}
+	b.produce(bare(), bare(headerOutcome, "done"), bare(headerOutcome, "completed"), bare(headerOutcome, "completed", headerClaim, "AAAA"),
+		bare(headerOutcome, "completed", headerClaim, string(foreign.Append(nil))),
+		bare(headerOutcome, "completed", headerClaim, string(anyAttempt.Append(nil))),
+		bare(headerOutcome, "completed", headerClaim, string(far.Append(nil))),
+		outcomeOf(event, "completed", []byte("fine")))
+	b.settle(i)
+	dead := b.read("dead")
+	var reasons []string
+	for _, r := range dead {
+		reasons = append(reasons, header(r, headerReason))
+	}
+	all := strings.Join(reasons, "\n")
+	for _, reason := range want {
+		if !strings.Contains(all, reason) {
+			t.Errorf("no dead letter says %q:\n%s", reason, all)
+		}
+	}
+	if len(dead) != len(want) {
+		t.Errorf("%d dead letters, want %d", len(dead), len(want))
+	}
+	if r := b.replies("ops.replies")["ops.raw/0/0"]; string(r.Value) != "fine" {
+		t.Errorf("the event is answered %q", r.Value)
+	}
+}
+
+// TestCollisionIsNoCopy: the key of another event with other details.
+func TestCollisionIsNoCopy(t *testing.T) {
+	b := newBench(t, fmt.Sprintf(claimRoutes, "reject"))
+	i := b.ready(b.start(b.config("one")))
+	other := operation("1", "other", 1)
+	other.Value = bytes.Replace(other.Value, []byte(`"amount":5`), []byte(`"amount":6`), 1)
+	b.produce(operation("1", "first", 0))
+	b.settle(i)
+	b.produce(other)
+	b.settle(i)
+	dead := b.read("dead")
+	if len(dead) != 1 {
+		t.Fatalf("%d dead letters", len(dead))
+	}
+	assertHeaders(t, dead[0], map[string]string{headerVerdict: "collision", headerFirst: "ops.raw/0/0", headerSource: "ops.raw/1/0"})
+	assertHeaders(t, b.replies("ops.replies")["ops.raw/1/0"], map[string]string{headerVerdict: "collision", headerFirstRequest: "first", headerRequest: "other"})
+	if n := gather(t, i)[`oncebus_events_total{route="ops",verdict="collision"}`]; n != 1 {
+		t.Errorf("%v collisions are counted", n)
+	}
+	if !strings.Contains(b.logs.String(), "collision: two events with one key") {
+		t.Error("the log does not tell")
+	}
+}
+
+// TestNeighbouringBucketIsLookedAt: orders on both sides of the minute's edge
+// are copies while they are less than a step apart, from whatever side.
+func TestNeighbouringBucketIsLookedAt(t *testing.T) {
+	const routes = `routes:
+  - name: orders
+    topics: [ops.raw]
+    key:
+      - order: {neighbours: %v}
+    time: {field: timestamp}
+    window: 1h
+    output: ops.run
+    duplicates: {to: ops.copies}
+    dead_letter: dead
+`
+	const edge = testTime / 60_000 * 60_000
+	for _, c := range []struct {
+		neighbours bool
+		times      []int64 // of one order's copies, from the edge on
+		unique     string  // which of them run
+	}{
+		{false, []int64{-1, 0}, "[-1 0]"},
+		{true, []int64{-1, 0}, "[-1]"},
+		{true, []int64{0, -1}, "[0]"},
+		{true, []int64{-60_000, -1, 0}, "[-60000 0]"}, // -1 is a copy of the first, and a copy is no original
+		{true, []int64{-30_000, 29_999, 30_000}, "[-30000 30000]"},
+		{true, []int64{0, 59_999, 60_000, 119_999, 120_001}, "[0 60000 120001]"},
+	} {
+		t.Run(fmt.Sprint(c.neighbours, c.times), func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t, fmt.Sprintf(routes, c.neighbours))
+			i := b.ready(b.start(b.config("one")))
+			for n, at := range c.times {
+				b.produce(&kgo.Record{
+					Topic: "ops.raw", Partition: int32(n % 4), Key: fmt.Append(nil, at), Timestamp: time.UnixMilli(testTime),
+					Value: fmt.Appendf(nil, `{"account":"A","symbol":"aapl","side":"buy","quantity":"1","type":"market","timestamp":%d}`, edge+at),
+				})
+				b.drain(i, "ops.raw")
+			}
+			var unique []int64
+			for _, r := range b.read("ops.run") {
+				var at int64
+				if _, err := fmt.Sscan(string(r.Key), &at); err != nil {
+					t.Fatal(err)
+				}
+				unique = append(unique, at)
+			}
+			slices.Sort(unique)
+			if got := fmt.Sprint(unique); got != c.unique {
+				t.Errorf("%v ran, want %v", got, c.unique)
+			}
+			if n := len(b.read("ops.copies")); n != len(c.times)-len(unique) {
+				t.Errorf("%d copies, want %d", n, len(c.times)-len(unique))
+			}
+		})
+	}
+}
+
+// TestKeysAreCounted: what /state, the metrics and the checkpoint say of the
+// keys is what a scan of the rows finds; after a restart and a rebuild too.
+func TestKeysAreCounted(t *testing.T) {
+	b := newBench(t, fmt.Sprintf(claimRoutes, "reject"))
+	cfg := b.config("one")
+	i := b.ready(b.start(cfg))
+	var records []*kgo.Record
+	for n := range 40 {
+		records = append(records, operation(fmt.Sprint(n), fmt.Sprint(n), int32(n%4)))
+	}
+	b.produce(records...)
+	b.settle(i)
+	outcomes := []string{"submitted", "completed", "failed", "forget"}
+	for n, event := range b.read("ops.run") {
+		if n%5 < len(outcomes) {
+			b.produce(outcomeOf(event, outcomes[n%5], nil))
+		}
+	}
+	b.produce(records[:7]...)
+	b.settle(i)
+	for n, restart := range []string{"running", "restarted", "rebuilt"} {
+		if n > 0 {
+			must(t, i.stop())
+			if restart == "rebuilt" {
+				cfg.StateDir = t.TempDir()
+			}
+			i = b.ready(b.start(cfg))
+		}
+		inspector, err := NewInspector(t.Context(), cfg, b.routes, slog.New(slog.DiscardHandler))
+		must(t, err)
+		tasks, err := inspector.Stats(t.Context())
+		must(t, err)
+		must(t, inspector.Close())
+		told, rows := map[string]uint64{}, map[string]uint64{}
+		var judged, copies uint64
+		for _, task := range tasks {
+			for _, k := range task.Keys {
+				told[k.Status] += k.Live
+				judged += k.Judged
+				copies += k.Copies
+			}
+		}
+		for _, status := range b.newestRows() {
+			if status != dedup.Freed {
+				rows[status.String()]++
+			}
+		}
+		if !maps.Equal(told, rows) {
+			t.Errorf("%s: the counts say %v, the rows %v", restart, told, rows)
+		}
+		if judged != 47 || copies == 0 || copies > 7 {
+			t.Errorf("%s: %d events and %d copies, want 47 and up to 7", restart, judged, copies)
+		}
+		metrics := gather(t, i)
+		for status, n := range rows {
+			b.wait("the counts to be published", func() bool {
+				metrics = gather(t, i)
+				return metrics[fmt.Sprintf("oncebus_keys{namespace=%q,status=%q}", "ops", status)] == float64(n)
+			})
+		}
+	}
+}
+
+// newestRows reads the changelog of the repartition topic.
+func (b *bench) newestRows() map[string]dedup.Status {
+	b.t.Helper()
+	rows := map[string]dedup.Status{}
+	for _, r := range b.read("app-repartition-changelog") {
+		if string(r.Key) == checkpointKey {
+			continue
+		}
+		row, err := dedup.DecodeValue(dedup.Digest(r.Key), r.Value)
+		must(b.t, err)
+		rows[string(r.Key)] = row.Status
+	}
+	return rows
+}
+
+// TestInspectorFindsAndForgets: from the topics alone.
+func TestInspectorFindsAndForgets(t *testing.T) {
+	b := newBench(t, fmt.Sprintf(claimRoutes, "reject"))
+	cfg := b.config("one")
+	i := b.ready(b.start(cfg))
+	event := operation("1", "first", 2)
+	b.produce(event)
+	b.settle(i)
+	b.produce(outcomeOf(b.read("ops.run")[0], "completed", []byte("done")))
+	b.settle(i)
+	derived := b.routes.NewDeriver(nil).Derive(&dedup.Input{Topic: "ops.raw", Value: event.Value})
+	inspector, err := NewInspector(t.Context(), cfg, b.routes, slog.New(slog.DiscardHandler))
+	must(t, err)
+	defer func() { must(t, inspector.Close()) }()
+	entry, found, err := inspector.Lookup(t.Context(), &derived)
+	must(t, err)
+	if !found || entry.Row.Status != dedup.Completed || entry.First != "ops.raw/2/0" || string(entry.Claim.Result) != "done" || !entry.Held(derived.Route) {
+		t.Errorf("found %v: %+v", found, entry)
+	}
+	must(t, inspector.Forget(t.Context(), &derived))
+	b.settle(i)
+	if entry, _, err = inspector.Lookup(t.Context(), &derived); err != nil || entry.Row.Status != dedup.Freed {
+		t.Errorf("after forget: %+v, %v", entry.Row, err)
+	}
+	b.produce(operation("1", "again", 3))
+	b.settle(i)
+	if n := len(b.read("ops.run")); n != 2 {
+		t.Errorf("%d events went to the executor, want 2", n)
+	}
+	other := b.routes.NewDeriver(nil).Derive(&dedup.Input{Topic: "ops.raw", Value: operation("2", "x", 0).Value})
+	if _, found, err := inspector.Lookup(t.Context(), &other); found || err != nil {
+		t.Errorf("found a key that was never sent: %v", err)
+	}
+}

@@ -1,0 +1,232 @@
+package processor
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"oncebus/dedup"
+)
+
+// An Inspector answers questions about an app from its topics alone, on any
+// machine that reaches the brokers, whether a process of the app runs or not.
+// It joins no group, and reads only what is committed.
+type Inspector struct {
+	p  *Processor
+	rt *runtime
+}
+
+// NewInspector connects to the brokers and reads the app's manifest. It creates
+// and changes nothing.
+func NewInspector(ctx context.Context, cfg Config, routes *dedup.Routes, log *slog.Logger, extra ...kgo.Opt) (*Inspector, error) {
+	p, err := New(cfg, routes, prometheus.NewRegistry(), log, extra...)
+	if err != nil {
+		return nil, err
+	}
+	p.client, err = kgo.NewClient(append([]kgo.Opt{kgo.RecordPartitioner(kgo.StickyKeyPartitioner(nil))}, p.baseOptions...)...)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("client: %w", err), p.host.Close())
+	}
+	p.admin = kadm.NewClient(p.client)
+	i := &Inspector{p: p}
+	if err := i.open(ctx); err != nil {
+		return nil, errors.Join(p.redact.err(explainCredentials(err, cfg.SASL)), i.Close())
+	}
+	return i, nil
+}
+
+// Close ends the connections.
+func (i *Inspector) Close() error {
+	i.p.client.Close()
+	return i.p.host.Close()
+}
+
+func (i *Inspector) open(ctx context.Context) error {
+	t := newTopology(i.p.cfg.AppID, i.p.routes)
+	if err := t.describe(ctx, i.p.admin); err != nil {
+		return err
+	}
+	if _, ok := t.topics[t.manifest]; !ok {
+		return refusal("there is no topic %s: no app %s has run on this cluster; look at ONCEBUS_APP_ID and ONCEBUS_BROKERS", t.manifest, i.p.cfg.AppID)
+	}
+	m, err := readManifest(ctx, i.p.client, t)
+	if err != nil {
+		return err
+	}
+	if m == nil {
+		return refusal("%s holds no manifest: app %s has never started", t.manifest, i.p.cfg.AppID)
+	}
+	if _, err := m.reconcile(t, i.p.routes, i.p.cfg.KeySecret.Bytes()); err != nil {
+		return err
+	}
+	i.rt = newRuntime(t, m, i.p.routes)
+	return nil
+}
+
+// Entry is what an app keeps of a key.
+type Entry struct {
+	Row   dedup.Row
+	Claim dedup.Claim // empty outside claim mode
+	// First names the place of the first copy: topic/partition/offset.
+	First string
+	// Task is the task that holds the row, Partition its number.
+	Task      string
+	Partition int32
+	// StreamTime is that of the key's namespace in the task, in Unix
+	// milliseconds; dedup.NoStreamTime for none.
+	StreamTime int64
+}
+
+// Held tells whether the row still counts: older ones wait to be removed.
+func (e *Entry) Held(route *dedup.Route) bool { return route.Span().Held(e.Row.First, e.StreamTime) }
+
+// Lookup reads what the app keeps of a derived key; false if nothing. It reads
+// a whole partition of the changelog, and those of all tasks of a keyed topic,
+// whose producers chose the partition.
+func (i *Inspector) Lookup(ctx context.Context, d *dedup.Derived) (Entry, bool, error) {
+	topic, partitions := i.place(d)
+	class := i.rt.byName[d.Route.Name].class
+	for _, partition := range partitions {
+		entry := Entry{Task: taskID{topic, partition}.String(), Partition: partition, StreamTime: dedup.NoStreamTime}
+		found := false
+		err := i.changelog(ctx, topic, partition, func(rec *kgo.Record) error {
+			switch {
+			case string(rec.Key) == checkpointKey:
+				c, err := decodeCheckpoint(rec.Value)
+				if err == nil && c.streamTimes.has[class] {
+					entry.StreamTime = c.streamTimes.at[class]
+				}
+				return err
+			case bytes.Equal(rec.Key, d.Digest[:]):
+				var err error
+				entry.Row, err = dedup.DecodeValue(d.Digest, rec.Value)
+				found = true
+				return err
+			}
+			return nil
+		})
+		if err != nil || !found {
+			if err != nil {
+				return Entry{}, false, err
+			}
+			continue
+		}
+		entry.First = string(i.rt.positionText(entry.Row.At))
+		if entry.Claim, err = dedup.DecodeClaim(entry.Row.Result); err != nil {
+			return Entry{}, false, err
+		}
+		return entry, true, nil
+	}
+	return Entry{}, false, nil
+}
+
+// place returns the topic whose partitions hold the route's keys, and those
+// that may hold this one.
+func (i *Inspector) place(d *dedup.Derived) (topic string, partitions []int32) {
+	if !d.Route.Keyed {
+		return i.rt.topology.repartition, []int32{i.rt.hasher.partition(&d.Routing)}
+	}
+	topic = d.Route.Topics[0]
+	for partition := range i.rt.topology.topics[topic].partitions {
+		partitions = append(partitions, partition)
+	}
+	return topic, partitions
+}
+
+// changelog calls each with every committed record of a task's changelog.
+func (i *Inspector) changelog(ctx context.Context, topic string, partition int32, each func(*kgo.Record) error) error {
+	name := changelogName(i.rt.topology.app, topic)
+	reader := newLogReader(i.p.client, name, i.rt.topology.topics[name].id, partition)
+	start, end, err := reader.bounds(ctx)
+	if err != nil {
+		return err
+	}
+	return reader.read(ctx, start, end, func(records []*kgo.Record, _ int64) error {
+		for _, rec := range records {
+			if err := each(rec); err != nil {
+				return fmt.Errorf("%s/%d/%d: %w", name, partition, rec.Offset, err)
+			}
+		}
+		return nil
+	})
+}
+
+// Forget asks the task that holds a claim to erase it, by way of the route's
+// outcomes topic: it is done when the task has worked its way there.
+func (i *Inspector) Forget(ctx context.Context, d *dedup.Derived) error {
+	if d.Route.Mode != dedup.ClaimMode {
+		return refusal("route %s is not in claim mode: its keys are not forgotten before their window is over", d.Route.Name)
+	}
+	token := dedup.Token{Class: i.rt.byName[d.Route.Name].class, Partition: i.rt.hasher.partition(&d.Routing), Digest: d.Digest}
+	rec := &kgo.Record{Topic: d.Route.Claim.Outcomes, Timestamp: time.Now(), Headers: []kgo.RecordHeader{
+		{Key: headerClaim, Value: token.Append(nil)}, {Key: headerOutcome, Value: []byte(dedup.OutcomeForget.String())},
+	}}
+	if err := i.p.client.ProduceSync(ctx, rec).FirstErr(); err != nil {
+		return fmt.Errorf("produce to %s: %w", rec.Topic, denied(err, "Write", resourceTopic, rec.Topic))
+	}
+	return nil
+}
+
+// TaskKeys is what one task remembers, as of its last transaction.
+type TaskKeys struct {
+	Task string     `json:"task"`
+	Keys []KeyCount `json:"keys"`
+}
+
+// Stats reads what the app's tasks remember, from their last checkpoints.
+func (i *Inspector) Stats(ctx context.Context) ([]TaskKeys, error) {
+	var all []TaskKeys
+	for _, topic := range i.rt.topology.taskTopics() {
+		for partition := range i.rt.topology.topics[topic].partitions {
+			c, err := i.lastCheckpoint(ctx, topic, partition)
+			if err != nil {
+				return nil, err
+			}
+			counts := i.rt.noCounts()
+			if _, err := counts.decode(c.counts); err != nil {
+				return nil, fmt.Errorf("task %v: %w", taskID{topic, partition}, err)
+			}
+			all = append(all, TaskKeys{taskID{topic, partition}.String(), counts.list(i.rt.namespaces, &c)})
+		}
+	}
+	return all, nil
+}
+
+// checkpointSpan is how many offsets before the end of a changelog a
+// checkpoint is looked for first; then twice as many, and so on.
+const checkpointSpan = 1000
+
+// lastCheckpoint returns a task's newest one, the zero value if it has none.
+func (i *Inspector) lastCheckpoint(ctx context.Context, topic string, partition int32) (newest checkpoint, err error) {
+	name := changelogName(i.rt.topology.app, topic)
+	reader := newLogReader(i.p.client, name, i.rt.topology.topics[name].id, partition)
+	start, end, err := reader.bounds(ctx)
+	if err != nil {
+		return newest, err
+	}
+	for span := int64(checkpointSpan); ; span *= 2 {
+		from, found := max(start, end-span), false
+		err := reader.read(ctx, from, end, func(records []*kgo.Record, _ int64) error {
+			for _, rec := range records {
+				if string(rec.Key) != checkpointKey {
+					continue
+				}
+				if newest, err = decodeCheckpoint(rec.Value); err != nil {
+					return fmt.Errorf("%s/%d/%d: %w", name, partition, rec.Offset, err)
+				}
+				found = true
+			}
+			return nil
+		})
+		if err != nil || found || from == start {
+			return newest, err
+		}
+	}
+}

@@ -1,0 +1,134 @@
+package oracle
+
+import (
+	"encoding/base64"
+	"encoding/binary"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// claimLog builds the logs of a run, of one partition and one key.
+type claimLog struct {
+	live map[string][]Record
+	now  int64
+	n    int64
+}
+
+func (l *claimLog) add(topic string, key, value string, headers ...string) {
+	r := Record{Topic: topic, Offset: int64(len(l.live[topic])), Timestamp: l.now, Key: []byte(key)}
+	if value != "" {
+		r.Value = []byte(value)
+	}
+	for n := 0; n < len(headers); n += 2 {
+		r.Headers = append(r.Headers, Header{headers[n], []byte(headers[n+1])})
+	}
+	l.live[topic] = append(l.live[topic], r)
+}
+
+func (l *claimLog) envelope(version byte, tail []byte) string {
+	l.n++
+	b := append(make([]byte, 0, 64), version)
+	b = append(b, make([]byte, 48)...)
+	b = binary.AppendVarint(b, 1000) // all have one event time
+	b = binary.AppendVarint(b, 1000)
+	b = append(b, 0, 0, byte(l.n))
+	return string(append(b, tail...))
+}
+
+func (l *claimLog) event(key string) {
+	l.add("hop", key, "", "oncebus-envelope", l.envelope(1, []byte("ops")))
+}
+
+// outcome is of the claim that the record of offset first made.
+func (l *claimLog) outcome(key string, kind, first, attempt byte, value string) {
+	raw := append(make([]byte, 18), 0, 0, 0, first, attempt, 0, 0, 0, 0)
+	token := base64.RawURLEncoding.EncodeToString(raw)
+	l.add("hop", key, value, "oncebus-envelope", l.envelope(3, append([]byte{kind, byte(len(token))}, token+"ops"...)))
+}
+
+func (l *claimLog) run(key, attempt string) {
+	l.add("run", key, "", "oncebus-verdict", "unique", "oncebus-attempt", attempt)
+}
+
+func (l *claimLog) reply(key, verdict, status, attempt, value string) {
+	l.add("replies", key, value, "oncebus-verdict", verdict, "oncebus-status", status, "oncebus-attempt", attempt)
+}
+
+var testClaims = &Claims{Repartition: "hop", Changelog: "log", Output: "run", Replies: "replies", Dead: "dead", Window: 1 << 30, Skew: 1 << 30, Lease: 100, Wait: 1}
+
+// goodRun is a key's life: claimed, one copy waits and one is told, failed,
+// claimed again, the lease over, completed, an old outcome refused, replayed.
+func goodRun() *claimLog {
+	l := &claimLog{live: map[string][]Record{}, now: 1000}
+	l.event("a")
+	l.run("a", "1")
+	l.event("b") // waits
+	l.event("c")
+	l.reply("c", "pending", "pending", "1", "")
+	l.outcome("o1", 2, 1, 1, "no")
+	l.reply("a", "unique", "failed", "1", "no")
+	l.reply("b", "replayed", "failed", "1", "no")
+	l.event("d")
+	l.run("d", "2")
+	l.now += 101
+	l.event("e")
+	l.run("e", "3")
+	l.outcome("o2", 1, 5, 2, "old")
+	l.add("dead", "o2", "old", "oncebus-verdict", "invalid")
+	l.outcome("o3", 1, 5, 3, "yes")
+	l.reply("d", "unique", "completed", "3", "yes")
+	l.reply("e", "replayed", "completed", "3", "yes")
+	l.outcome("o4", 1, 5, 3, "yes") // twice is once
+	l.event("f")
+	l.reply("f", "replayed", "completed", "3", "yes")
+	row := string([]byte{1, 0, 0, 3, 0, 0})
+	l.live["log"] = []Record{{Topic: "log", Key: make([]byte, 16), Value: []byte(row)}}
+	return l
+}
+
+// TestClaimsCheckerSees: a right run is right, and every record that is
+// missing, doubled or other than it should be is found.
+func TestClaimsCheckerSees(t *testing.T) {
+	if wrong, emitted := CheckClaims(testClaims, goodRun().live); len(wrong) > 0 || emitted["replies"] != 6 {
+		t.Fatalf("%v: %s", emitted, strings.Join(wrong, "\n"))
+	}
+	for _, topic := range []string{"run", "replies", "dead", "log"} {
+		for n := range goodRun().live[topic] {
+			for name, plant := range map[string]func([]Record) []Record{
+				"missing": func(all []Record) []Record { return slices.Delete(all, n, n+1) },
+				"doubled": func(all []Record) []Record {
+					twin := all[n]
+					if topic == "log" { // a row of a key that nobody sent
+						twin.Key = slices.Repeat([]byte{7}, 16)
+					}
+					return append(all, twin)
+				},
+				"changed": func(all []Record) []Record {
+					r := &all[n]
+					switch topic {
+					case "replies":
+						r.Value = append([]byte("x"), r.Value...)
+					case "log":
+						r.Value = []byte{1, 0, 0, 1, 0, 0}
+					default:
+						r.Headers = nil
+					}
+					return all
+				},
+			} {
+				l := goodRun()
+				l.live[topic] = plant(l.live[topic])
+				if wrong, _ := CheckClaims(testClaims, l.live); len(wrong) == 0 {
+					t.Errorf("%s %d %s: goes unnoticed", topic, n, name)
+				}
+			}
+		}
+	}
+	l := goodRun()
+	l.live["hop"][0].Headers = nil
+	if wrong, _ := CheckClaims(testClaims, l.live); !strings.Contains(fmt.Sprint(wrong), "no envelope") {
+		t.Errorf("a record without an envelope: %v", wrong)
+	}
+}

@@ -1,0 +1,161 @@
+//go:build synctests
+
+package processor
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"oncebus/processor/oracle"
+)
+
+// claimsShare is one seed in so many that has claims in place of plain routes.
+const claimsShare = 3
+
+// drawClaims draws the one route of a seed with claims.
+func drawClaims(r *rand.Rand) *oracle.Claims {
+	c := &oracle.Claims{
+		Repartition: "app-repartition", Changelog: "app-repartition-changelog", Output: "ops.run", Replies: "ops.replies", Dead: "dead",
+		Window: pick(r, time.Minute, 5*time.Minute, time.Hour).Milliseconds(), Grace: pick(r, 0, 10*time.Minute).Milliseconds(),
+		Skew: pick(r, time.Minute, time.Hour).Milliseconds(), Lease: pick(r, time.Second, 10*time.Second, time.Minute).Milliseconds(), Wait: pick(r, 0, 2, 16),
+	}
+	return c
+}
+
+func claimsFile(c *oracle.Claims) string {
+	pending := "reject"
+	if c.Wait > 0 {
+		pending = fmt.Sprintf("wait\n    waiting: %d", c.Wait)
+	}
+	return fmt.Sprintf(`routes:
+  - name: ops
+    topics: [ops.raw]
+    mode: claim
+    key: [{field: id}]
+    window: %dms
+    grace: %dms
+    skew: %dms
+    output: ops.run
+    outcomes: ops.outcomes
+    replies: ops.replies
+    lease: %dms
+    pending: %s
+    dead_letter: dead
+`, c.Window, c.Grace, c.Skew, c.Lease, pending)
+}
+
+// claimTraffic are senders, and executors that answer what they see in the
+// output, some of them badly. Every record has a key of its own.
+type claimTraffic struct {
+	n     int // records made
+	read  int // records of the output that executors have taken
+	taken []oracle.Record
+}
+
+// claimRecords makes what a burst sends.
+func (g *rawTraffic) claimRecords() []*kgo.Record {
+	r, c := g.rng, &g.claimed
+	var records []*kgo.Record
+	for range 1 + r.IntN(g.rate) {
+		id := fmt.Sprint("hot-", g.zipf.Uint64())
+		if r.Float64() >= g.hot {
+			id = fmt.Sprint("id-", c.n/3) // sent again by the next few
+		}
+		at := time.Now()
+		switch n := r.IntN(400); {
+		case n < 10:
+			at = at.Add(-time.Duration(g.claims.Window+g.claims.Grace)*time.Millisecond - time.Minute + time.Duration(r.Int64N(int64(2*time.Minute))))
+		case n == 10: // it can make all that follows late
+			at = at.Add(time.Duration(g.claims.Skew)*time.Millisecond - time.Minute + time.Duration(r.Int64N(int64(2*time.Minute))))
+		}
+		c.n++
+		records = append(records, &kgo.Record{
+			Topic: "ops.raw", Partition: r.Int32N(g.rawPartitions), Key: fmt.Append(nil, "r-", c.n), Value: fmt.Appendf(nil, `{"id":%q}`, id), Timestamp: at,
+		})
+	}
+	fresh := g.seen("ops.run", c.read)
+	c.read += len(fresh)
+	for _, event := range fresh {
+		c.taken = append(c.taken, event)
+		switch r.IntN(10) {
+		case 0: // dies
+		case 1:
+			records = append(records, g.outcome(event, "failed"))
+		case 2:
+			records = append(records, g.outcome(event, "rejected"), g.outcome(event, "rejected"))
+		case 3:
+			records = append(records, g.outcome(event, "submitted"), g.outcome(event, "completed"))
+		case 4:
+			records = append(records, g.outcome(event, "submitted"))
+		case 5:
+			records = append(records, g.outcome(event, "completed"), g.outcome(event, "submitted"))
+		default:
+			records = append(records, g.outcome(event, "completed"))
+		}
+	}
+	if len(c.taken) > 0 && r.IntN(3) == 0 { // from long ago, or once more
+		records = append(records, g.outcome(c.taken[r.IntN(len(c.taken))], pick(r, "completed", "completed", "failed", "submitted", "forget", "nonsense")))
+	}
+	return records
+}
+
+func (g *rawTraffic) outcome(event oracle.Record, kind string) *kgo.Record {
+	g.claimed.n++
+	record := &kgo.Record{
+		Topic: "ops.outcomes", Partition: g.rng.Int32N(g.rawPartitions), Key: fmt.Append(nil, "o-", g.claimed.n), Value: fmt.Append(nil, "v-", g.claimed.n),
+		Timestamp: time.Now(), Headers: []kgo.RecordHeader{{Key: headerOutcome, Value: []byte(kind)}},
+	}
+	for _, h := range event.Headers {
+		if h.Key == headerClaim {
+			record.Headers = append(record.Headers, kgo.RecordHeader{Key: headerClaim, Value: h.Value})
+		}
+	}
+	return record
+}
+
+// checkClaims has the oracle judge what was seen of a seed with claims. An
+// outcome that says nothing was dead-lettered by the router; it is none of the
+// fold's.
+func (s *sim) checkClaims(h *oracle.History) {
+	for topic, records := range h.Live {
+		if topic != s.set.claims.Dead {
+			continue
+		}
+		var kept []oracle.Record
+		for _, r := range records {
+			if !strings.Contains(reasonOf(&r), "is none of") {
+				kept = append(kept, r)
+			}
+		}
+		h.Live[topic] = kept
+	}
+	wrong, emitted := oracle.CheckClaims(s.set.claims, h.Live)
+	s.t.Logf("seed %d: claims, compared %v", s.seed, emitted)
+	if emitted["ops.run"] == 0 {
+		s.t.Errorf("nothing was shown: %v", emitted)
+	}
+	for n, what := range wrong {
+		if n < 20 {
+			s.t.Error(what)
+		}
+	}
+	for _, open := range h.Open {
+		s.t.Errorf("%s has an open transaction", open)
+	}
+	if s.violations = len(wrong); s.violations > 0 {
+		s.keep("violations", []byte(strings.Join(wrong, "\n")))
+	}
+}
+
+func reasonOf(r *oracle.Record) string {
+	for _, h := range r.Headers {
+		if h.Key == headerReason {
+			return string(h.Value)
+		}
+	}
+	return ""
+}
