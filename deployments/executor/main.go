@@ -1,0 +1,133 @@
+// Command executor is an example of what stands behind a route in claim mode:
+// it takes events from the route's output, does the work, and says on the
+// outcomes topic what became of it, each in one transaction with its own place
+// in the output. So every event is worked on once, as far as Kafka goes: what
+// the work does elsewhere should be told the event's oncebus-key, by which the
+// other side knows a second attempt.
+//
+//	go run ./deployments/executor -brokers localhost:9092 -input economy.run -outcomes economy.outcomes
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// settings say what an executor works on.
+type settings struct {
+	brokers         []string
+	input, outcomes string
+	group           string
+	instance        string // of this process, for its transactions
+}
+
+func main() {
+	s := settings{group: "executor"}
+	brokers := flag.String("brokers", "localhost:9092", "seed brokers, comma separated")
+	flag.StringVar(&s.input, "input", "economy.run", "output topic of the route")
+	flag.StringVar(&s.outcomes, "outcomes", "economy.outcomes", "outcomes topic of the route")
+	flag.StringVar(&s.instance, "instance", "executor-1", "name of this process, different for each: it leads its transactions")
+	flag.Parse()
+	s.brokers = strings.Split(*brokers, ",")
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	err := s.run(ctx, grant)
+	stop()
+	if err != nil {
+		slog.Error("executor", "error", err)
+		os.Exit(1)
+	}
+}
+
+// errRejected is a refusal for good: the event was understood and is not to be
+// done. Any other error is a failure, after which the event may be sent again.
+var errRejected = errors.New("rejected")
+
+// grant is the work of the example: it grants what the event asks for.
+func grant(_ context.Context, event *kgo.Record) (result []byte, err error) {
+	var asked struct {
+		Account string `json:"account"`
+		Amount  int    `json:"amount"`
+	}
+	if err := json.Unmarshal(event.Value, &asked); err != nil {
+		return nil, fmt.Errorf("%w: %w", errRejected, err)
+	}
+	if asked.Amount > 1000 {
+		return nil, fmt.Errorf("%w: %d is more than 1000", errRejected, asked.Amount)
+	}
+	return json.Marshal(map[string]any{"account": asked.Account, "granted": asked.Amount})
+}
+
+// run works until ctx is done. A batch whose transaction does not commit is
+// worked on again: by this process, or by the one that took over.
+func (s *settings) run(ctx context.Context, work func(context.Context, *kgo.Record) ([]byte, error)) error {
+	session, err := kgo.NewGroupTransactSession(
+		kgo.SeedBrokers(s.brokers...), kgo.ConsumerGroup(s.group), kgo.ConsumeTopics(s.input), kgo.TransactionalID(s.instance),
+		kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
+	if err != nil {
+		return err
+	}
+	defer session.Close()
+	for {
+		fetches := session.PollFetches(ctx)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err := fetches.Err(); err != nil {
+			return err
+		}
+		if err := session.Begin(); err != nil {
+			return err
+		}
+		var failed kgo.FirstErrPromise
+		fetches.EachRecord(func(event *kgo.Record) {
+			if outcome := s.outcomeOf(ctx, event, work); outcome != nil {
+				session.Produce(ctx, outcome, failed.Promise())
+			}
+		})
+		commit := kgo.TransactionEndTry(failed.Err() == nil && ctx.Err() == nil)
+		if _, err := session.End(context.WithoutCancel(ctx), commit); err != nil {
+			return err
+		}
+	}
+}
+
+// outcomeOf does the work for an event and says what became of it. An event
+// without a token was let through unclaimed: nobody waits for its outcome.
+func (s *settings) outcomeOf(ctx context.Context, event *kgo.Record, work func(context.Context, *kgo.Record) ([]byte, error)) *kgo.Record {
+	result, err := work(ctx, event)
+	kind := "completed"
+	switch {
+	case errors.Is(err, errRejected):
+		kind, result = "rejected", []byte(err.Error())
+	case err != nil:
+		kind, result = "failed", []byte(err.Error())
+	}
+	token := headerOf(event, "oncebus-claim")
+	if token == nil {
+		slog.Warn("worked on an event without a claim", "outcome", kind, "verdict", string(headerOf(event, "oncebus-verdict")))
+		return nil
+	}
+	return &kgo.Record{
+		Topic: s.outcomes, Key: event.Key, Value: result,
+		Headers: []kgo.RecordHeader{{Key: "oncebus-claim", Value: token}, {Key: "oncebus-outcome", Value: []byte(kind)}},
+	}
+}
+
+func headerOf(r *kgo.Record, name string) []byte {
+	for _, h := range r.Headers {
+		if h.Key == name {
+			return h.Value
+		}
+	}
+	return nil
+}

@@ -1,0 +1,93 @@
+package main
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"oncebus/dedup"
+	"oncebus/processor"
+	"oncebus/state"
+)
+
+// TestExecutorBehindOperations: events go in twice, each is worked on once, and
+// both who sent it get the result.
+func TestExecutorBehindOperations(t *testing.T) {
+	file, err := os.ReadFile("../routes/operations.yaml")
+	must(t, err)
+	routes, err := dedup.ParseRoutes("operations.yaml", file)
+	must(t, err)
+	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.GroupMinSessionTimeout(time.Second))
+	must(t, err)
+	defer cluster.Close()
+	brokers := cluster.ListenAddrs()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+
+	p, err := processor.New(processor.Config{
+		Brokers: brokers, AppID: "app", InstanceID: "one", Partitions: 2, ReplicationFactor: 1, CreateTopics: true, StateDir: t.TempDir(), Workers: 1,
+		CommitInterval: 10 * time.Millisecond, Start: processor.StartEarliest, SessionTimeout: 2 * time.Second, TransactionTimeout: 5 * time.Second,
+		StopTimeout: 20 * time.Second, State: state.DefaultConfig(),
+	}, routes, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
+	must(t, err)
+	running, stop := context.WithCancel(ctx)
+	ended := make(chan error, 2)
+	go func() { ended <- p.Run(running) }()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for p.Ready() != nil {
+		select {
+		case err := <-ended:
+			t.Fatal(err)
+		case <-tick.C:
+		}
+	}
+	s := settings{brokers: brokers, input: "economy.run", outcomes: "economy.outcomes", group: "executor", instance: "executor-1"}
+	go func() { ended <- s.run(running, grant) }()
+
+	client, err := kgo.NewClient(kgo.SeedBrokers(brokers...), kgo.ConsumeTopics("economy.replies"), kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
+	must(t, err)
+	defer client.Close()
+	for _, sender := range []string{"first", "second"} {
+		for _, payload := range []string{
+			`{"account":"a","requestId":"r1","operation":"grant","amount":5}`,
+			`{"account":"a","requestId":"r2","operation":"grant","amount":5000}`,
+		} {
+			must(t, client.ProduceSync(ctx, &kgo.Record{Topic: "economy.raw", Key: []byte(sender), Value: []byte(payload)}).FirstErr())
+		}
+	}
+	// The first of r1 and its copy; of r2, which is rejected and so runs for each.
+	want := map[string]string{"first r1": "completed", "second r1": "completed", "first r2": "rejected", "second r2": "rejected"}
+	for len(want) > 0 {
+		fetches := client.PollFetches(ctx)
+		must(t, fetches.Err())
+		fetches.EachRecord(func(r *kgo.Record) {
+			who := string(r.Key) + " " + string(headerOf(r, "oncebus-request"))
+			if status := string(headerOf(r, "oncebus-status")); status != want[who] {
+				t.Errorf("%s is answered %q, want %q", who, status, want[who])
+			}
+			delete(want, who)
+			if strings.HasSuffix(who, "r1") && string(r.Value) != `{"account":"a","granted":5}` {
+				t.Errorf("%s got %s", who, r.Value)
+			}
+		})
+	}
+	stop()
+	for range 2 {
+		must(t, <-ended)
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
