@@ -136,7 +136,7 @@ func decideCopy(ev ClaimEvent, prior Row, standing Claim, rule ClaimRule) (Claim
 			standing.Since = ev.Present
 			added := 0
 			// Should executors fail for ever, somebody goes unanswered in the end.
-			if len(standing.Requests) < requestsMax {
+			if ev.Request.joins(standing.Requests, requestsMax) {
 				standing.Requests, added = append(standing.Requests, ev.Request), 1
 			}
 			return write(Claimed{Verdict: Unique, Run: true, Reclaimed: true, Added: added, Row: prior, Claim: standing}), nil
@@ -146,15 +146,26 @@ func decideCopy(ev ClaimEvent, prior Row, standing Claim, rule ClaimRule) (Claim
 		return Claimed{}, fmt.Errorf("%w: status %d under a claim", ErrRow, prior.Status)
 	}
 	// The first in line is the one that claimed.
-	if len(standing.Requests)-1 < rule.Wait {
+	if rule.Wait > 0 && ev.Request.joins(standing.Requests, rule.Wait+1) {
 		standing.Requests = append(standing.Requests, ev.Request)
 		return write(Claimed{Verdict: InProgress, Row: prior, Claim: standing}), nil
 	}
 	return Claimed{Verdict: InProgress, Row: prior, Claim: standing, Reply: true}, nil
 }
 
-// requestsMax bounds the requests of a claim, however many may wait.
-const requestsMax = 2 * waitingMax
+// requestsMax and requestsBytesMax bound the requests of a claim, however many
+// may wait: they are part of one row of the changelog.
+const requestsMax, requestsBytesMax = 2 * waitingMax, 256 << 10
+
+// joins tells whether a request may join those of a claim, at most so many.
+func (r *Request) joins(requests []Request, most int) bool {
+	const overhead = 32 // positions and lengths
+	size := overhead + len(r.Key) + len(r.ID)
+	for i := range requests {
+		size += overhead + len(requests[i].Key) + len(requests[i].ID)
+	}
+	return len(requests) < most && size <= requestsBytesMax
+}
 
 // write encodes the claim into the row.
 func write(c Claimed) Claimed {

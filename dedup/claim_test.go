@@ -238,3 +238,37 @@ func TestClaimMovesAreClosed(t *testing.T) {
 		}
 	}
 }
+
+// TestRequestsOfAClaimAreBounded: by number, and by bytes, so that the row fits
+// the changelog whatever keys senders use.
+func TestRequestsOfAClaimAreBounded(t *testing.T) {
+	for _, keyBytes := range []int{0, RequestBytesMax} {
+		w, rule := Window{Size: 1 << 40, Skew: 1 << 40}, ClaimRule{Lease: 1, Wait: waitingMax, ResultBytes: 1}
+		var prior Row
+		held, waits, runs := false, 0, 0
+		for n := range int64(4 * requestsMax) {
+			c, err := DecideClaim(ClaimEvent{
+				Event: Event{Time: 1}, Present: n / 2 * 2, // every other one finds the lease over
+				Request: Request{At: Position{Offset: n}, Key: make([]byte, keyBytes), ID: make([]byte, keyBytes)},
+			}, prior, held, w, rule, 1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if c.Write {
+				prior, held = c.Row, true
+			}
+			switch {
+			case c.Run:
+				runs++
+			case c.Write:
+				waits++
+			}
+			if len(c.Claim.Requests) > requestsMax || len(c.Row.Result) > requestsBytesMax+1<<10 {
+				t.Fatalf("keys of %d bytes: %d requests in %d bytes", keyBytes, len(c.Claim.Requests), len(c.Row.Result))
+			}
+		}
+		if runs < requestsMax || waits == 0 {
+			t.Errorf("keys of %d bytes: %d ran, %d waited", keyBytes, runs, waits)
+		}
+	}
+}
