@@ -67,11 +67,7 @@ func printRoutes(w io.Writer, path string, routes *dedup.Routes) error {
 	printf(tw, "%s is valid: %s\n", path, plural(len(routes.Routes), "route"))
 	for _, r := range routes.Routes {
 		printf(tw, "\nroute %s\n", r.Name)
-		for _, line := range describe(r) {
-			if line.value != "" {
-				printf(tw, "  %s\t%s\n", line.name, line.value)
-			}
-		}
+		writeFacts(tw, "  ", describe(r))
 	}
 	if routes.NeedsSecret() {
 		printf(tw, "\nONCEBUS_KEY_SECRET or ONCEBUS_KEY_SECRET_FILE must be set to run these routes.\n")
@@ -81,6 +77,15 @@ func printRoutes(w io.Writer, path string, routes *dedup.Routes) error {
 
 // fact is one line about a route; without a value it is not worth saying.
 type fact struct{ name, value string }
+
+// writeFacts writes those that are worth saying, a line each.
+func writeFacts(w io.Writer, indent string, facts []fact) {
+	for _, f := range facts {
+		if f.value != "" {
+			printf(w, "%s%s\t%s\n", indent, f.name, f.value)
+		}
+	}
+}
 
 func describe(r *dedup.Route) []fact {
 	path := "through the repartition topic"

@@ -182,10 +182,14 @@ func (s settings) validate() error {
 	return errors.Join(append(errs, checkAddr(s.HTTPAddr), s.Processor.Validate())...)
 }
 
-// load reads and validates settings and routes. The error joins every mistake
+// load reads and validates settings and routes; routesFile, unless empty, takes
+// the place of ONCEBUS_ROUTES. The error joins every mistake
 // in them; nothing has been connected or written by then.
-func load(environ []string) (settings, *dedup.Routes, error) {
+func load(environ []string, routesFile string) (settings, *dedup.Routes, error) {
 	s, parseErr := parseSettings(environ)
+	if routesFile != "" {
+		s.Routes = routesFile
+	}
 	routes, routesErr := readRoutes(s.Routes)
 	var secretErr error
 	if routesErr == nil {

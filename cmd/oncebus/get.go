@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"os"
 	"strconv"
 	"text/tabwriter"
 	"time"
@@ -27,11 +26,9 @@ type inspection struct {
 
 // inspectOptions are their flags.
 type inspectOptions struct {
+	eventFlags
 	routesFile string
 	route      string
-	headers    headerList
-	recordKey  *string
-	timestamp  int64
 	json       bool
 }
 
@@ -45,9 +42,7 @@ func inspect(ctx context.Context, name, about string, args []string, p process) 
 	fs := newFlags(name, "--route NAME [OPTIONS] [FILE|-]", about)
 	fs.StringVar(&o.routesFile, "routes", "", "the routes `file`; default: $ONCEBUS_ROUTES, or routes.yaml")
 	fs.StringVar(&o.route, "route", "", "the `name` of the route")
-	fs.Func("key", "the record `key`; default: null", func(s string) error { o.recordKey = &s; return nil })
-	fs.Var(&o.headers, "header", "a `'NAME: VALUE'` of the record; may be repeated")
-	fs.Int64Var(&o.timestamp, "timestamp", time.Now().UnixMilli(), "the record's time, in Unix `milliseconds`; default: now")
+	o.register(fs)
 	fs.BoolVar(&o.json, "json", false, "print JSON")
 	rest, code, done := parseFlags(fs, args, 1, p)
 	if done {
@@ -60,15 +55,8 @@ func inspect(ctx context.Context, name, about string, args []string, p process) 
 		printf(p.stderr, "oncebus %s: %v\n", name, err)
 		return in, o, code, true
 	}
-	s, settingsErr := parseSettings(p.environ)
-	if o.routesFile != "" {
-		s.Routes = o.routesFile
-	}
-	routes, err := readRoutes(s.Routes)
-	if err := errors.Join(settingsErr, err); err != nil {
-		return fail(exitWrong, err)
-	}
-	if err := errors.Join(s.validate(), s.Processor.CheckSecret(routes.NeedsSecret())); err != nil {
+	s, routes, err := load(p.environ, o.routesFile)
+	if err != nil {
 		return fail(exitWrong, err)
 	}
 	payload, err := readEvent(rest, p.stdin)
@@ -85,17 +73,13 @@ func inspect(ctx context.Context, name, about string, args []string, p process) 
 	return in, o, 0, false
 }
 
-// readEvent reads the payload; a terminal or no input at all is an empty one.
+// readEvent reads the whole payload.
 func readEvent(rest []string, stdin io.Reader) ([]byte, error) {
-	in := stdin
-	if len(rest) == 1 && rest[0] != "-" {
-		file, err := os.Open(rest[0]) //nolint:gosec // the file is the one the user names
-		if err != nil {
-			return nil, err
-		}
-		defer file.Close() //nolint:errcheck // it was only read
-		in = file
+	in, err := openPayload(rest, stdin)
+	if err != nil {
+		return nil, err
 	}
+	defer in.Close() //nolint:errcheck // it was only read
 	payload, err := io.ReadAll(in)
 	if err != nil {
 		return nil, fmt.Errorf("read the event: %w", err)
@@ -108,11 +92,7 @@ func (o *inspectOptions) derive(routes *dedup.Routes, secret, payload []byte) (d
 	if route == nil {
 		return dedup.Derived{}, fmt.Errorf("the routes file has no route %q", o.route)
 	}
-	in := &dedup.Input{Topic: route.Topics[0], Value: payload, Headers: o.headers, Timestamp: o.timestamp}
-	if o.recordKey != nil {
-		in.Key = []byte(*o.recordKey)
-	}
-	derived := routes.NewDeriver(secret).Derive(in)
+	derived := routes.NewDeriver(secret).Derive(o.input(route.Topics[0], payload))
 	switch {
 	case derived.Finding != dedup.Keyed:
 		return derived, fmt.Errorf("%w: %s", errNoKey, derived.Reason)
@@ -243,11 +223,7 @@ func (s *shownEntry) write(to io.Writer) error {
 		facts = append(facts, fact{"result", plural(*s.ResultBytes, "byte")})
 	}
 	tw := tabwriter.NewWriter(to, 0, 0, 2, ' ', 0)
-	for _, f := range facts {
-		if f.value != "" {
-			printf(tw, "%s\t%s\n", f.name, f.value)
-		}
-	}
+	writeFacts(tw, "", facts)
 	return tw.Flush()
 }
 

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -25,12 +24,10 @@ const keyLineMax = 64 << 20
 
 // keyOptions are the flags of 'oncebus key'.
 type keyOptions struct {
+	eventFlags
 	routesFile string
 	topic      string
 	route      string
-	recordKey  *string // nil: null
-	headers    headerList
-	timestamp  int64
 	json       bool
 	lines      bool
 }
@@ -62,7 +59,7 @@ func (h headerList) Header(name string) ([]byte, bool) {
 }
 
 func runKey(ctx context.Context, args []string, p process) int {
-	o := keyOptions{timestamp: time.Now().UnixMilli()}
+	var o keyOptions
 	fs := newFlags("key", "--topic TOPIC | --route NAME [OPTIONS] [FILE|-]", "Prints the dedup key that a route derives for an event, and how: what the key is the\n"+
 		"hash of, so that another tool can recompute it. The payload is read from FILE, or from\n"+
 		"standard input, byte by byte as it is. The secret, where a route asks for one, comes from\n"+
@@ -70,9 +67,7 @@ func runKey(ctx context.Context, args []string, p process) int {
 	fs.StringVar(&o.routesFile, "routes", "", "the routes `file`; default: $ONCEBUS_ROUTES, or routes.yaml")
 	fs.StringVar(&o.topic, "topic", "", "the input `topic` the event comes from; its routes are tried in order")
 	fs.StringVar(&o.route, "route", "", "the `name` of the route, in place of --topic")
-	fs.Func("key", "the record `key`; default: null", func(s string) error { o.recordKey = &s; return nil })
-	fs.Var(&o.headers, "header", "a `'NAME: VALUE'` of the record; may be repeated")
-	fs.Int64Var(&o.timestamp, "timestamp", o.timestamp, "the record's time, in Unix `milliseconds`; default: now")
+	o.register(fs)
 	fs.BoolVar(&o.json, "json", false, "print JSON, one line per event")
 	fs.BoolVar(&o.lines, "lines", false, "every line of the input is an event; prints a line for each")
 	rest, code, done := parseFlags(fs, args, 1, p)
@@ -87,16 +82,12 @@ func runKey(ctx context.Context, args []string, p process) int {
 		printf(p.stderr, "%v\n", err)
 		return exitWrong
 	}
-	in := p.stdin
-	if len(rest) == 1 && rest[0] != "-" {
-		file, err := os.Open(rest[0]) //nolint:gosec // the file is the one the user names
-		if err != nil {
-			printf(p.stderr, "oncebus key: %v\n", err)
-			return exitFailed
-		}
-		defer file.Close() //nolint:errcheck // it was only read
-		in = file
+	in, err := openPayload(rest, p.stdin)
+	if err != nil {
+		printf(p.stderr, "oncebus key: %v\n", err)
+		return exitFailed
 	}
+	defer in.Close() //nolint:errcheck // it was only read
 	if err := k.print(ctx, in); err != nil {
 		printf(p.stderr, "oncebus key: %v\n", err)
 		return exitFailed
@@ -194,11 +185,7 @@ type shownKey struct {
 }
 
 func (k *keyPrinter) explain(payload []byte) shownKey {
-	in := &dedup.Input{Topic: k.topic, Value: payload, Headers: k.headers, Timestamp: k.timestamp}
-	if k.recordKey != nil {
-		in.Key = []byte(*k.recordKey)
-	}
-	derived, explanation := k.deriver.Explain(in)
+	derived, explanation := k.deriver.Explain(k.input(k.topic, payload))
 	shown := shownKey{Skipped: explanation.Skipped}
 	if derived.Route != nil {
 		shown.Route = derived.Route.Name

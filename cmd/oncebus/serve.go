@@ -27,7 +27,7 @@ func runService(ctx context.Context, args []string, p process) int {
 	if _, code, done := parseFlags(fs, args, 0, p); done {
 		return code
 	}
-	s, routes, err := load(p.environ)
+	s, routes, err := load(p.environ, "")
 	if err != nil {
 		printf(p.stderr, "%v\n", err)
 		return exitWrong

@@ -30,16 +30,8 @@ func runStats(ctx context.Context, args []string, p process) int {
 	if _, code, done := parseFlags(fs, args, 0, p); done {
 		return code
 	}
-	s, settingsErr := parseSettings(p.environ)
-	if routesFile != "" {
-		s.Routes = routesFile
-	}
-	routes, err := readRoutes(s.Routes)
-	if err := errors.Join(settingsErr, err); err != nil {
-		printf(p.stderr, "oncebus stats: %v\n", err)
-		return exitWrong
-	}
-	if err := errors.Join(s.validate(), s.Processor.CheckSecret(routes.NeedsSecret())); err != nil {
+	s, routes, err := load(p.environ, routesFile)
+	if err != nil {
 		printf(p.stderr, "oncebus stats: %v\n", err)
 		return exitWrong
 	}
