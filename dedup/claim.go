@@ -93,7 +93,7 @@ type Claimed struct {
 func DecideClaim(ev ClaimEvent, prior Row, held bool, w Window, rule ClaimRule, streamTime int64) (Claimed, error) {
 	verdict := Unique
 	var standing Claim
-	if held && prior.Status != Freed && w.Held(prior.First, streamTime) {
+	if held && w.Stands(&prior, streamTime) {
 		var err error
 		if standing, err = DecodeClaim(prior.Result); err != nil {
 			return Claimed{}, fmt.Errorf("claim of key %v: %w", prior.Digest, err)
@@ -170,9 +170,12 @@ func (r *Request) joins(requests []Request, most int) bool {
 // write encodes the claim into the row.
 func write(c Claimed) Claimed {
 	c.Write = true
-	c.Row.Result, c.Row.HasResult = c.Claim.Append(nil), true
+	c.Row.keep(&c.Claim)
 	return c
 }
+
+// keep encodes a claim into its row.
+func (r *Row) keep(c *Claim) { r.Result, r.HasResult = c.Append(nil), true }
 
 // OutcomeKind is what an executor says of an attempt.
 type OutcomeKind uint8
@@ -255,17 +258,15 @@ func Settle(o *Outcome, prior Row, held bool, w Window, rule ClaimRule, streamTi
 	}
 	s := Settled{Row: prior, Claim: claim}
 	s.Row.Status = next
-	switch next {
-	case Completed:
-		s.Answer, s.Claim.Requests = claim.Requests, nil
-		s.Claim.keep(o, rule.ResultBytes)
-	case Freed:
-		s.Answer, s.Claim = claim.Requests, Claim{}
-	}
 	if next == Freed {
+		s.Answer, s.Claim = claim.Requests, Claim{}
 		s.Row.Result, s.Row.HasResult = nil, false
-	} else {
-		s.Row.Result, s.Row.HasResult = s.Claim.Append(nil), true
+		return s, nil
 	}
+	if next == Completed {
+		s.Answer, s.Claim.Requests = claim.Requests, nil
+		s.Claim.record(o, rule.ResultBytes)
+	}
+	s.Row.keep(&s.Claim)
 	return s, nil
 }

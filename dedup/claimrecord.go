@@ -47,8 +47,8 @@ const RequestBytesMax = 1 << 10
 
 const claimVersion = 1
 
-// keep records the outcome's value and headers, if they are not too long.
-func (c *Claim) keep(o *Outcome, limit int) {
+// record takes in the outcome's value and headers, if they are not too long.
+func (c *Claim) record(o *Outcome, limit int) {
 	size := len(o.Value)
 	for _, h := range o.Headers {
 		size += len(h.Key) + len(h.Value)

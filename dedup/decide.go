@@ -40,7 +40,7 @@ type Event struct {
 // Collision and Late the row that stands, unchanged.
 func Decide(ev Event, prior Row, held bool, w Window, streamTime int64) (Verdict, Row) {
 	verdict := Unique
-	if held && prior.Status != Freed && w.Held(prior.First, streamTime) {
+	if held && w.Stands(&prior, streamTime) {
 		switch {
 		case w.Covers(prior.First, ev.Time):
 			if ev.collides(&prior) {

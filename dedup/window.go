@@ -43,6 +43,12 @@ func (w Window) Held(first, streamTime int64) bool {
 	return streamTime == NoStreamTime || first >= saturate(streamTime, -w.Retention())
 }
 
+// Stands tells whether a stored row still speaks for its key: held, and not
+// freed.
+func (w Window) Stands(r *Row, streamTime int64) bool {
+	return r.Status != Freed && w.Held(r.First, streamTime)
+}
+
 // Admit judges an event time before any look-up. streamTime is the namespace's
 // stream time before this event (NoStreamTime for none), present the time the
 // broker observed, in Unix milliseconds. It returns Unique where the event goes

@@ -248,7 +248,7 @@ func (e *emitter) byPolicy(ev *event, policy dedup.Policy) {
 // digest becomes its own.
 func (t *task) lookUp(ev *event, digest *dedup.Digest, eventTime, streamTime int64) (dedup.Row, bool, error) {
 	prior, held, err := t.store.Get(*digest)
-	if err != nil || !ev.hasNear || held && prior.Status != dedup.Freed && ev.route.span.Held(prior.First, streamTime) {
+	if err != nil || !ev.hasNear || held && ev.route.span.Stands(&prior, streamTime) {
 		return prior, held, err
 	}
 	for _, beside := range ev.near {
@@ -257,7 +257,7 @@ func (t *task) lookUp(ev *event, digest *dedup.Digest, eventTime, streamTime int
 			return row, found, err
 		}
 		apart := max(row.First-eventTime, eventTime-row.First)
-		if found && row.Status != dedup.Freed && ev.route.span.Held(row.First, streamTime) && apart < ev.route.nearStep {
+		if found && ev.route.span.Stands(&row, streamTime) && apart < ev.route.nearStep {
 			*digest = beside
 			return row, true, nil
 		}
