@@ -227,18 +227,19 @@ func (l *live) steadyTraffic(ctx context.Context) error {
 		return err
 	}
 	l.run.Steady = steady{Rate: float64(rate), Gaps: l.watch.gapFigures()}
-	m, err := l.service.metrics(ctx)
-	l.run.ExpiredRows = int(m[metricExpired])
-	return errors.Join(err, l.timings(ctx), l.out.catchUp(ctx), l.purge(ctx))
-}
-
-// timings asks the process how long it takes for an event.
-func (l *live) timings(ctx context.Context) (err error) {
-	for name, p99 := range map[string]*float64{metricKeySeconds: &l.run.KeyP99, metricCheckSeconds: &l.run.CheckP99} {
-		seconds, e := l.service.quantile(ctx, name, 0.99)
-		*p99, err = seconds*1e6, errors.Join(err, e)
+	families, err := l.service.families(ctx)
+	if err != nil {
+		return err
 	}
-	return err
+	l.run.ExpiredRows = int(sums(families)[metricExpired])
+	for name, p99 := range map[string]*float64{metricKeySeconds: &l.run.KeyP99, metricCheckSeconds: &l.run.CheckP99} {
+		seconds, err := quantile(families, name, 0.99)
+		if err != nil {
+			return err
+		}
+		*p99 = seconds * 1e6
+	}
+	return errors.Join(l.out.catchUp(ctx), l.purge(ctx))
 }
 
 // killAfter is the part of a backlog that is worked off when the process is

@@ -133,7 +133,11 @@ func TestRatesOfPartsOfAStretch(t *testing.T) {
 }
 
 func TestMetricsAreSummedByName(t *testing.T) {
-	got := parseMetrics([]byte("# HELP a b\n# TYPE a gauge\na{x=\"1 2\",y=\"}\"} 2\na{x=\"3\"} 0.5\nb 1e+06\n"))
+	families, err := parseMetrics([]byte("# HELP a b\n# TYPE a gauge\na{x=\"1 2\",y=\"}\"} 2\na{x=\"3\"} 0.5\nb 1e+06\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := sums(families)
 	if len(got) != 2 || got["a"] != 2.5 || got["b"] != 1e6 {
 		t.Errorf("parsed %v", got)
 	}

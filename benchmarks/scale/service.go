@@ -160,32 +160,6 @@ func why(ctx context.Context, services []*service) string {
 	return strings.Join(parts, "\n")
 }
 
-// metrics reads /metrics; series of one name are summed.
-func (s *service) metrics(ctx context.Context) (map[string]float64, error) {
-	body, err := s.get(ctx, "/metrics")
-	if err != nil {
-		return nil, err
-	}
-	return parseMetrics(body), nil
-}
-
-// parseMetrics reads Prometheus' text format.
-func parseMetrics(body []byte) map[string]float64 {
-	sums := map[string]float64{}
-	for line := range strings.Lines(string(body)) {
-		line = strings.TrimSpace(line)
-		if line == "" || line[0] == '#' {
-			continue
-		}
-		space := strings.LastIndexByte(line, ' ')
-		name, _, _ := strings.Cut(line[:max(0, space)], "{")
-		if v, err := strconv.ParseFloat(line[space+1:], 64); err == nil {
-			sums[name] += v
-		}
-	}
-	return sums
-}
-
 // The metrics that are used here.
 const (
 	metricHeap     = "go_memstats_heap_alloc_bytes"
