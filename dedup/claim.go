@@ -159,12 +159,20 @@ const requestsMax, requestsBytesMax = 2 * waitingMax, 256 << 10
 
 // joins tells whether a request may join those of a claim, at most so many.
 func (r *Request) joins(requests []Request, most int) bool {
-	const overhead = 32 // positions and lengths
-	size := overhead + len(r.Key) + len(r.ID)
+	size := r.bytes()
 	for i := range requests {
-		size += overhead + len(requests[i].Key) + len(requests[i].ID)
+		size += requests[i].bytes()
 	}
 	return len(requests) < most && size <= requestsBytesMax
+}
+
+// bytes is at least what the request takes in a claim.
+func (r *Request) bytes() int {
+	n := 32 + len(r.Key) + len(r.ID) // positions and lengths
+	if r.Return.Asked() {
+		n += 1 + AddressBytesMax
+	}
+	return n
 }
 
 // write encodes the claim into the row.
