@@ -239,7 +239,8 @@ type Settled struct {
 	// Repeated says that the same outcome was applied before.
 	Repeated bool
 	Row      Row // to write, unless refused or repeated
-	Claim    Claim
+	// Claim is Row's, decoded; of a key that was freed it says whose it was.
+	Claim Claim
 	// Answer lists who gets the outcome now.
 	Answer []Request
 }
@@ -267,7 +268,7 @@ func Settle(o *Outcome, prior Row, held bool, w Window, rule ClaimRule, streamTi
 	s := Settled{Row: prior, Claim: claim}
 	s.Row.Status = next
 	if next == Freed {
-		s.Answer, s.Claim = claim.Requests, Claim{}
+		s.Answer, s.Claim.Requests = claim.Requests, nil
 		s.Row.Result, s.Row.HasResult = nil, false
 		return s, nil
 	}
