@@ -33,7 +33,9 @@ var (
 		{"topic", func(d *decoder, h *HTTP, n *yaml.Node, at string) { h.Topic, _ = d.text(n, at) }},
 		{"headers", func(d *decoder, h *HTTP, n *yaml.Node, at string) { h.Headers = d.carried(n, at) }},
 		{"signature", func(d *decoder, h *HTTP, n *yaml.Node, at string) { h.Signature = d.signature(n, at) }},
-		{"answer", func(d *decoder, h *HTTP, n *yaml.Node, at string) { h.Verdict = d.choice(n, at, answerNames[:]...) == 0 }},
+		{"answer", func(d *decoder, h *HTTP, n *yaml.Node, at string) {
+			h.Verdict = d.choice(n, at, answerNames[:]...) == 0
+		}},
 		{"wait", func(d *decoder, h *HTTP, n *yaml.Node, at string) { h.Wait = d.duration(n, at, time.Millisecond) }},
 		{"on_timeout", func(d *decoder, h *HTTP, n *yaml.Node, at string) {
 			h.AcceptOnTimeout = d.choice(n, at, timeoutNames[:]...) == 1
