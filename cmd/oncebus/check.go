@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -145,7 +146,7 @@ func describe(r *dedup.Route) []fact {
 		{"dead letter", r.DeadLetter},
 		{"limits", limits},
 	}
-	return append(facts, describeClaims(r)...)
+	return slices.Concat(facts, describeClaims(r), describeHTTP(r))
 }
 
 // describeClaims are the facts of claim mode.
