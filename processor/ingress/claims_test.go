@@ -1,6 +1,7 @@
 package ingress
 
 import (
+	"net/http"
 	"strings"
 	"testing"
 )
@@ -60,7 +61,8 @@ const claimRoutes = `routes:
 func claimBench(t *testing.T) (*bench, *instance) {
 	t.Helper()
 	b := newBench(t, strings.ReplaceAll(claimRoutes, "EXECUTOR", "EXEC"))
-	return b, b.serve(func(c *Config) { c.Secrets = Secrets{"EXEC": {Value: "executors-token"}} })
+	i := b.serve(func(c *Config) { c.Secrets = Secrets{"EXEC": {Value: "executors-token"}} })
+	return b, i
 }
 
 // settle posts an outcome.
@@ -104,7 +106,7 @@ func TestReplay(t *testing.T) {
 	var copied reply
 	b.wait("the claim to be completed", func() bool {
 		copied = i.post("/orders", `{"side":"buy"}`, key...)
-		return copied.StatusCode != 409
+		return copied.StatusCode != http.StatusConflict
 	})
 	copied.want(t, "replay", 201).header(t, "replay", "Idempotent-Replayed", "true").header(t, "replay", "Oncebus-Verdict", "replayed").
 		header(t, "replay", "Content-Type", "application/xml; charset=utf-8").header(t, "replay", "Oncebus-Status", "completed").
@@ -244,4 +246,30 @@ func TestOutcomesRefused(t *testing.T) {
 	i.settle("/orders", token, "completed", strings.Repeat("x", 1<<20+1)).problem(t, "too large", "too-large", 413)
 	i.settle("/orders", token, "completed", "{}", "Content-Encoding", "br").problem(t, "coded", "encoding", 415)
 	i.post("/orders", `{}`, "Idempotency-Key", "k").problem(t, "still running", "pending", 409)
+}
+
+// TestOutcomeFromTheBus: an executor with a Kafka client is answered for in the
+// same way, and what it cannot mean as a status or a content type is not taken
+// for one.
+func TestOutcomeFromTheBus(t *testing.T) {
+	b, i := claimBench(t)
+	for n, c := range []struct {
+		status, contentType string
+		want                int
+		wantType            string
+	}{
+		{"418", "text/plain", 418, "text/plain"}, {"2OO", "text/\nplain", 200, "application/json"}, {"199", "", 200, "application/json"}, {"0200", "", 200, "application/json"},
+	} {
+		key := []string{"Idempotency-Key", c.status}
+		i.post("/orders", `{}`, key...).want(t, c.status, 202)
+		for _, token := range b.tokens("orders.unique", n+1) {
+			b.produce("orders.outcomes", []byte("done"), "oncebus-claim", token, "oncebus-outcome", "completed", "http-status", c.status, "Content-Type", c.contentType)
+		}
+		var got reply
+		b.wait("the claim to be completed", func() bool {
+			got = i.post("/orders", `{}`, key...)
+			return got.Header.Get("Oncebus-Status") == "completed"
+		})
+		got.want(t, c.status, c.want, "done").header(t, c.status, "Content-Type", c.wantType)
+	}
 }
