@@ -84,6 +84,7 @@ func TestSchemaAndDecoderAgree(t *testing.T) {
 		{"late", choices(route.Properties["late"]), policies},
 		{"collision", choices(route.Properties["collision"]), []string{DeadLetter.String(), Pass.String()}},
 		{"mode", choices(route.Properties["mode"]), modeNames[:]},
+		{"on_state_failure", choices(route.Properties["on_state_failure"]), stateFailureNames[:]},
 		{"pending", choices(route.Properties["pending"]), pendingNames[:]},
 		{"future", choices(route.Properties["future"]), []string{DeadLetter.String(), Clamp.String()}},
 		{"time format", choices(schema.Defs["timeFormat"]), timeFormatNames[:]},
