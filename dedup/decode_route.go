@@ -73,6 +73,7 @@ var (
 			r.Claim.ResultBytes = d.integer(n, at, 0, resultLimitMax)
 		}},
 		{"request", func(d *decoder, r *Route, n *yaml.Node, at string) { r.Claim.Request = d.requestID(n, at) }},
+		{"http", func(d *decoder, r *Route, n *yaml.Node, at string) { r.HTTP = d.http(n, at) }},
 		{"limits", func(d *decoder, r *Route, n *yaml.Node, at string) {
 			if nodes := decodeObject(d, n, at, &r.Limits, limitsFields); nodes != nil {
 				d.require(n, at, nodes, "live_keys")
@@ -141,6 +142,7 @@ func (d *decoder) route(n *yaml.Node, at string) *draft {
 	if _, set := r.nodes["namespace"]; !set {
 		r.Namespace = r.Name
 	}
+	r.completeHTTP()
 	return r
 }
 

@@ -109,6 +109,7 @@ type Route struct {
 	fingerprintRule uint8 // see ruleOf
 
 	Claim Claims // of ClaimMode
+	HTTP  *HTTP  // nil: nothing comes in by HTTP
 }
 
 // Claims is what a route in claim mode says beyond deduplication.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -150,7 +151,7 @@ func describe(r *dedup.Route) []fact {
 		{"limits", limits},
 		{"state fails", failing},
 	}
-	return append(facts, describeClaims(r)...)
+	return slices.Concat(facts, describeClaims(r), describeHTTP(r))
 }
 
 // describeClaims are the facts of claim mode.
