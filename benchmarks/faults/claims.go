@@ -145,8 +145,11 @@ func judgeClaims(cfg *oracle.Config, h *oracle.History) (counts map[string]int, 
 	for i := range cfg.Claims {
 		c := &cfg.Claims[i]
 		wrong, compared := oracle.CheckClaims(c, h.Live)
-		for _, message := range wrong {
+		for _, message := range wrong[:min(len(wrong), oracle.MaxMessages)] {
 			add("%s: %s", c.Route, message)
+		}
+		if more := len(wrong) - oracle.MaxMessages; more > 0 {
+			add("%s: and %d more", c.Route, more)
 		}
 		if compared[c.Output] == 0 || compared[c.Replies] == 0 || compared[c.Outcomes] == 0 {
 			add("%s: there was nothing to compare: %v", c.Route, compared)
