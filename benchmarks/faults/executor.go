@@ -88,18 +88,22 @@ func (x *executor) session(ctx context.Context) error {
 		if fetches.NumRecords()+len(batch) == 0 {
 			continue
 		}
-		if err := x.tell(ctx, session, batch); err != nil {
+		switch committed, err := x.tell(ctx, session, batch); {
+		case err != nil:
 			return err
+		case committed:
+			x.later = later
+		case len(batch) > 0: // the session has gone back to where it was
+			x.app.h.note("executor", map[string]any{"app": x.app.id, "aborted": len(batch)})
 		}
-		x.later = later
 	}
 	return nil
 }
 
 // tell produces the outcomes in one transaction with the place in the output.
-func (x *executor) tell(ctx context.Context, session *kgo.GroupTransactSession, batch []*kgo.Record) error {
+func (x *executor) tell(ctx context.Context, session *kgo.GroupTransactSession, batch []*kgo.Record) (committed bool, err error) {
 	if err := session.Begin(); err != nil {
-		return err
+		return false, err
 	}
 	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), tellMax)
 	defer cancel()
@@ -107,11 +111,7 @@ func (x *executor) tell(ctx context.Context, session *kgo.GroupTransactSession, 
 	for _, r := range batch {
 		session.Produce(ending, r, failed.Promise())
 	}
-	committed, err := session.End(ending, kgo.TransactionEndTry(failed.Err() == nil))
-	if err == nil && !committed {
-		err = errors.New("the transaction was not committed")
-	}
-	return err
+	return session.End(ending, kgo.TransactionEndTry(failed.Err() == nil))
 }
 
 // plan decides what to say of new events, and what of that now; with it comes
