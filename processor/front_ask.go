@@ -149,6 +149,7 @@ func (f *Front) record(at *footing, s *Submission, d *dedup.Derived, ask dedup.A
 			details: detailsOf(d), ask: ask, here: true,
 		}
 		rec.Topic, rec.Partition = at.rt.topology.repartition, at.rt.hasher.partition(&d.Routing)
+		rec.Timestamp = time.Time{} // that topic's is the broker's present; the event's is in the envelope
 		own = kgo.RecordHeader{Key: envelopeHeader, Value: env.append(make([]byte, 0, env.size()))}
 	case d.Finding == dedup.Keyed:
 		rec.Key = []byte(keyText(&d.Key))
