@@ -82,22 +82,30 @@ func (f *Front) Ask(ctx context.Context, s *Submission, d *dedup.Derived) (Answe
 	if err := f.publish(ctx, s, d, dedup.Address{Front: f.number, Ask: ask}); err != nil {
 		return Answer{}, err
 	}
-	var known *Answer
-	for {
-		select {
-		case answer := <-answers:
-			if !answer.waits {
-				return answer, nil
-			}
-			known = &answer
-			continue
-		case <-ctx.Done():
-		case <-f.done:
-		}
-		if known != nil {
-			return *known, nil
-		}
+	answer, told := f.await(ctx, answers, Answer{})
+	if !told {
 		return Answer{}, ErrNoVerdict
+	}
+	for more := true; more && answer.waits; {
+		answer, more = f.await(ctx, answers, answer)
+	}
+	return answer, nil
+}
+
+// await returns the next answer to a question, or the one there was if none
+// comes in time.
+func (f *Front) await(ctx context.Context, answers <-chan Answer, before Answer) (answer Answer, more bool) {
+	select {
+	case answer := <-answers:
+		return answer, true
+	case <-ctx.Done():
+	case <-f.done:
+	}
+	select {
+	case answer := <-answers: // both at once
+		return answer, true
+	default:
+		return before, false
 	}
 }
 
