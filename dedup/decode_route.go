@@ -57,6 +57,9 @@ var (
 			}
 		}},
 		{"collision", func(d *decoder, r *Route, n *yaml.Node, at string) { r.Collision = d.policy(n, at, DeadLetter, Pass) }},
+		{"on_state_failure", func(d *decoder, r *Route, n *yaml.Node, at string) {
+			r.FailOpen = d.choice(n, at, stateFailureNames[:]...) == 1
+		}},
 		{"outcomes", func(d *decoder, r *Route, n *yaml.Node, at string) { r.Claim.Outcomes, _ = d.text(n, at) }},
 		{"replies", func(d *decoder, r *Route, n *yaml.Node, at string) { r.Claim.Replies, _ = d.text(n, at) }},
 		{"lease", func(d *decoder, r *Route, n *yaml.Node, at string) {
@@ -70,6 +73,7 @@ var (
 			r.Claim.ResultBytes = d.integer(n, at, 0, resultLimitMax)
 		}},
 		{"request", func(d *decoder, r *Route, n *yaml.Node, at string) { r.Claim.Request = d.requestID(n, at) }},
+		{"http", func(d *decoder, r *Route, n *yaml.Node, at string) { r.HTTP = d.http(n, at) }},
 		{"limits", func(d *decoder, r *Route, n *yaml.Node, at string) {
 			if nodes := decodeObject(d, n, at, &r.Limits, limitsFields); nodes != nil {
 				d.require(n, at, nodes, "live_keys")
@@ -107,6 +111,9 @@ const keyBytesMax = 1 << 20
 // liveKeysMax bounds live_keys: more than any partition can hold.
 const liveKeysMax = 1_000_000_000
 
+// stateFailureNames are the choices of on_state_failure.
+var stateFailureNames = [...]string{"stop", "pass"}
+
 // pendingNames are the choices of pending.
 var pendingNames = [...]string{"reject", "wait"}
 
@@ -135,6 +142,7 @@ func (d *decoder) route(n *yaml.Node, at string) *draft {
 	if _, set := r.nodes["namespace"]; !set {
 		r.Namespace = r.Name
 	}
+	r.completeHTTP()
 	return r
 }
 

@@ -187,6 +187,7 @@ func only(v any, paths [][]string) any {
 func FuzzParseRoutes(f *testing.F) {
 	f.Add([]byte(richRoutes))
 	f.Add([]byte(fuzzRoutes))
+	f.Add([]byte(httpRoutes))
 	files, err := filepath.Glob("../deployments/routes/*.yaml")
 	if err != nil {
 		f.Fatal(err)

@@ -31,6 +31,7 @@ func TestSchemaAndDecoderAgree(t *testing.T) {
 	if err := json.Unmarshal(schema.Defs["source"], &source); err != nil || len(source.OneOf) != 2 {
 		t.Fatalf("source: %v", err)
 	}
+	// The verdict unchecked comes with a change of the same day.
 	for _, v := range []struct {
 		name     string
 		schema   object
@@ -44,6 +45,12 @@ func TestSchemaAndDecoderAgree(t *testing.T) {
 		{"duplicates", read(schema.Defs["duplicates"]), names(duplicatesFields), []string{"to"}},
 		{"limits", read(schema.Defs["limits"]), names(limitsFields), []string{"live_keys"}},
 		{"request", read(schema.Defs["request"]), names(requestFields), nil},
+		{"http", read(schema.Defs["http"]), names(httpFields), []string{"path", "signature"}},
+		{"signature", read(schema.Defs["signature"]), names(signatureFields), []string{"scheme"}},
+		{"outcomes by http", read(schema.Defs["httpOutcomes"]), names(outcomesFields), []string{"signature"}},
+		{"rate", read(schema.Defs["rate"]), names(rateFields), []string{"burst", "per_second"}},
+		{"responses", read(schema.Defs["responses"]), names(responsesFields), nil},
+		{"response", read(schema.Defs["response"]), names(responseFields), []string{"status"}},
 		{"source", read(source.OneOf[1]), names(sourceFields), nil},
 		{"payload", read(schema.Defs["payload"]), names(payloadFields), nil},
 		{"order", read(schema.Defs["order"]), names(orderFields), nil},
@@ -74,7 +81,11 @@ func TestSchemaAndDecoderAgree(t *testing.T) {
 		}
 		return e.Enum
 	}
-	route := read(schema.Defs["route"])
+	route, http, signature := read(schema.Defs["route"]), read(schema.Defs["http"]), read(schema.Defs["signature"])
+	var methods struct{ Items json.RawMessage }
+	if err := json.Unmarshal(http.Properties["methods"], &methods); err != nil {
+		t.Fatal(err)
+	}
 	policies := []string{DeadLetter.String(), Pass.String(), Drop.String()}
 	for _, v := range []struct {
 		name      string
@@ -84,9 +95,16 @@ func TestSchemaAndDecoderAgree(t *testing.T) {
 		{"late", choices(route.Properties["late"]), policies},
 		{"collision", choices(route.Properties["collision"]), []string{DeadLetter.String(), Pass.String()}},
 		{"mode", choices(route.Properties["mode"]), modeNames[:]},
+		{"on_state_failure", choices(route.Properties["on_state_failure"]), stateFailureNames[:]},
 		{"pending", choices(route.Properties["pending"]), pendingNames[:]},
 		{"future", choices(route.Properties["future"]), []string{DeadLetter.String(), Clamp.String()}},
 		{"time format", choices(schema.Defs["timeFormat"]), timeFormatNames[:]},
+		{"scheme", choices(signature.Properties["scheme"]), schemeNames[:]},
+		{"algorithm", choices(signature.Properties["algorithm"]), algorithmNames[:]},
+		{"encoding", choices(signature.Properties["encoding"]), encodingNames[:]},
+		{"methods", choices(methods.Items), httpMethods[:]},
+		{"answer", choices(http.Properties["answer"]), answerNames[:]},
+		{"bus_away", choices(http.Properties["bus_away"]), busAwayNames[:]},
 		{"bare sources", choices(source.OneOf[0]), []string{"record_key", "raw", "cloudevent", "order"}},
 	} {
 		if !slices.Equal(v.got, v.want) {

@@ -7,7 +7,7 @@ import (
 )
 
 // validate checks what no single field can show: required fields, names, and
-// routes that fight over topics or namespaces.
+// routes that fight over topics, namespaces or paths.
 func (d *decoder) validate(drafts []*draft) {
 	if len(drafts) == 0 && len(d.mistakes) == 0 {
 		d.failLine(1, "routes", "is required")
@@ -21,6 +21,7 @@ func (d *decoder) validate(drafts []*draft) {
 	d.validateNamespaces(drafts)
 	d.validateInputs(drafts)
 	d.validateOutputs(drafts)
+	d.validatePaths(drafts)
 }
 
 // failAt notes a mistake at a route's field, or at the route where the field is
@@ -62,6 +63,7 @@ func (d *decoder) validateRoute(r *draft) {
 	d.checkTopic(r, "dead_letter", r.DeadLetter)
 	d.validateClaim(r)
 	d.validateNeighbours(r)
+	d.validateHTTP(r)
 	if m := r.Match; m != nil {
 		d.refuseOwnHeader(r.nodes["match"], join(r.at, "match"), m.Header)
 	}
@@ -166,6 +168,9 @@ func (d *decoder) validateNamespaces(drafts []*draft) {
 		}
 		if r.Mode != other.Mode || r.Mode == ClaimMode && !r.sameClaims(other) {
 			d.failAt(r, field, "%s, which has another mode, or other outcomes, replies, lease, pending, waiting or result_limit", with)
+		}
+		if r.FailOpen != other.FailOpen {
+			d.failAt(r, field, "%s, which says something else on_state_failure", with)
 		}
 		if (r.Keyed || other.Keyed) && !slices.Equal(r.Topics, other.Topics) {
 			d.failAt(r, field, "%s, but a keyed topic has a state of its own: copies would not meet", with)

@@ -156,7 +156,7 @@ func TestCheckpointEncoding(t *testing.T) {
 		if got := hex.EncodeToString(c.append(nil)); got != want {
 			t.Errorf("got %s, want %s", got, want)
 		}
-		if back, err := decodeCheckpoint(unhex(t, want)); err != nil || back != c {
+		if back, err := decodeCheckpoint(unhex(t, want)); err != nil || !reflect.DeepEqual(back, c) {
 			t.Errorf("%s decoded to %+v, %v", want, back, err)
 		}
 	}
@@ -222,7 +222,7 @@ func FuzzCheckpoint(f *testing.F) {
 			}
 			return
 		}
-		if again, err := decodeCheckpoint(c.append(nil)); err != nil || again != c {
+		if again, err := decodeCheckpoint(c.append(nil)); err != nil || !reflect.DeepEqual(again, c) {
 			t.Fatalf("%+v came back as %+v, %v", c, again, err)
 		}
 	})

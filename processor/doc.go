@@ -57,11 +57,23 @@
 // # States of a task
 //
 //	created --> restoring <--> running
-//	   \____________|____________|____> closed
+//	   \         ^    |           |
+//	    \        |    v           |
+//	     \       passing          |
+//	      \__________|____________|____> closed
 //
 // Boot, rebalance, abort, doubt and damage all lead through restoring: read the
 // changelog from the store's position to the high watermark. When nothing is
 // missing that is two requests.
+//
+// A task is passing while its store cannot be used and a route of its topic
+// says on_state_failure: pass. It knows its place from the last checkpoint in
+// the changelog, emits the events of such routes unchecked and leaves the rest.
+// Its checkpoints then say two things: next, which stays where it is, and up to
+// where the events of each class went out. From passing there is only one way,
+// another restore; after it the task goes on from next and records, instead of
+// emitting, what went out. The group's offset is next all the while, and so is
+// the purger's.
 //
 // # Invariants
 //

@@ -75,6 +75,59 @@ route payments
 	}
 }
 
+func TestCheckPrintsHTTP(t *testing.T) {
+	path := writeFile(t, "routes.yaml", `routes:
+  - name: full
+    topics: [a, b]
+    mode: claim
+    key: [field: id]
+    window: 24h
+    output: out
+    outcomes: outcomes
+    replies: replies
+    http:
+      path: /full
+      methods: [POST, PUT]
+      topic: b
+      headers: [X-Provider]
+      signature: {scheme: stripe, secret: FULL}
+      on_timeout: 202
+      bus_away: hold
+      rate: {per_second: 1000, burst: 2000}
+      rate_per_source: {per_second: 0.5, burst: 1}
+      require_key: false
+      outcomes: {signature: {scheme: none}}
+      responses:
+        pending: {status: 425}
+        unique: {status: 201}
+  - name: plain
+    topics: [c]
+    key: [raw]
+    window: 24h
+    output: out
+    http: {path: /plain, answer: async, signature: {scheme: bearer, secret: PLAIN}}
+`)
+	got := execute(t.Context(), nil, "", "check", path)
+	for _, want := range []string{`
+  http                POST or PUT /full to b, stripe with ONCEBUS_INGRESS_SECRET_FULL, tolerance 5m
+  http headers        content-type, idempotency-key, traceparent, tracestate, x-provider
+  http answer         the verdict within 10s, else 202; bus away: 503 after 10s
+  http responses      unique 201, pending 425
+  http limits         1048576 bytes; 1000 a second, 2000 at once; 0.5 a second from one address, 1 at once
+  http outcomes       POST /full/outcomes, from everybody (signature none)
+
+`, `
+  http          POST /plain, bearer with ONCEBUS_INGRESS_SECRET_PLAIN
+  http headers  content-type, idempotency-key, traceparent, tracestate
+  http answer   202 once it is on the bus; bus away: 503 at once; no key: refused
+  http limits   1048576 bytes
+`} {
+		if got.code != exitStopped || !strings.Contains(got.stdout, want) {
+			t.Errorf("exit code %d, stderr %q, stdout:\n%s\nwant:\n%s", got.code, got.stderr, got.stdout, want)
+		}
+	}
+}
+
 func TestCheckSaysThatASecretIsNeeded(t *testing.T) {
 	path := writeFile(t, "routes.yaml", strings.Replace(testRoutes, "    keyed: true\n", "    keyed: true\n    secret: true\n", 1))
 	got := execute(t.Context(), nil, "", "check", path)

@@ -132,6 +132,7 @@ func TestDemoRoutesAreThoseDeployed(t *testing.T) {
 		if len(shipped.Routes) != 1 {
 			t.Fatalf("%d routes are shipped for %s", len(shipped.Routes), r.Name)
 		}
+		shipped.Routes[0].HTTP = nil // the demo puts its events on the topics itself
 		if got, want := describe(r), describe(shipped.Routes[0]); !slices.Equal(got, want) || r.KeyRule() != shipped.Routes[0].KeyRule() {
 			t.Errorf("the demo has %v\nshipped is   %v", got, want)
 		}

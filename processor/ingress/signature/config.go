@@ -1,0 +1,251 @@
+package signature
+
+import (
+	"cmp"
+	"crypto/sha1" //nolint:gosec // Some senders have nothing better, and HMAC does not rest on what is broken in SHA-1, its collisions.
+	"crypto/sha256"
+	"crypto/sha512"
+	"errors"
+	"fmt"
+	"hash"
+	"net/http"
+	"strings"
+	"time"
+)
+
+// Scheme is whose way of signing a request is verified.
+type Scheme string
+
+// The schemes, as the routes file spells them.
+const (
+	StandardWebhooks Scheme = "standard-webhooks"
+	GitHub           Scheme = "github"
+	Stripe           Scheme = "stripe"
+	Slack            Scheme = "slack"
+	HMAC             Scheme = "hmac"
+	Bearer           Scheme = "bearer"
+	None             Scheme = "none"
+)
+
+// The values that a Config leaves out.
+const (
+	// DefaultTolerance is what Standard Webhooks' libraries, Stripe's and
+	// Slack's documents have.
+	DefaultTolerance = 5 * time.Minute
+	DefaultAlgorithm = "sha256"
+	DefaultEncoding  = "hex"
+	DefaultSeparator = "."
+)
+
+const (
+	// toleranceMin is the unit of the timestamps: less would refuse requests
+	// that were sent this moment.
+	toleranceMin = time.Second
+
+	// textBytesMax bounds Prefix and Separator.
+	textBytesMax = 64
+)
+
+// Config says how a request is signed. Fields that the scheme does not have
+// must be left out: they would promise a check that does not take place.
+type Config struct {
+	Scheme Scheme
+
+	// Tolerance is how far a timestamp may be from the clock, in the past and
+	// in the future. At least 1s; 0 is DefaultTolerance. Only of schemes with
+	// a timestamp.
+	Tolerance time.Duration
+
+	// What follows is of scheme HMAC only.
+
+	// Header is the name of the header with the signature. Required.
+	Header string
+	// Algorithm is sha256, sha1 or sha512; "" is DefaultAlgorithm.
+	Algorithm string
+	// Encoding is hex, of either case, or base64, padded and with + and /;
+	// "" is DefaultEncoding.
+	Encoding string
+	// Prefix is what stands before the signature in its header, such as
+	// "sha256="; it may be empty.
+	Prefix string
+	// TimestampHeader is the name of the header with the time of signing in
+	// Unix seconds. If it is set, what is signed is the timestamp as sent,
+	// Separator and the body; if not, the body.
+	TimestampHeader string
+	// Separator stands between timestamp and body; "" is DefaultSeparator. It
+	// cannot be nothing, nor begin with a digit: the border between timestamp
+	// and body could then be moved without touching the signature. Only with
+	// TimestampHeader.
+	Separator string
+}
+
+// New returns the verifier of cfg, or all mistakes in it, each of which begins
+// with the name the field has in the routes file.
+func New(cfg Config) (*Verifier, error) {
+	if err := errors.Join(cfg.mistakes()...); err != nil {
+		return nil, err
+	}
+	v := &Verifier{scheme: cfg.Scheme, encoding: DefaultEncoding, newHash: sha256.New, size: sha256.Size}
+	if cfg.timed() {
+		v.tolerance = cmp.Or(cfg.Tolerance, DefaultTolerance)
+	}
+	switch cfg.Scheme {
+	case StandardWebhooks:
+		v.encoding = "base64"
+	case GitHub:
+		v.header, v.prefix = "X-Hub-Signature-256", "sha256="
+	case Slack:
+		v.header, v.prefix = "X-Slack-Signature", "v0="
+		v.timestampHeader, v.version, v.separator = "X-Slack-Request-Timestamp", "v0:", ":"
+	case HMAC:
+		v.header, v.prefix = http.CanonicalHeaderKey(cfg.Header), cfg.Prefix
+		v.newHash = newHash(cmp.Or(cfg.Algorithm, DefaultAlgorithm))
+		v.size = v.newHash().Size()
+		v.encoding = cmp.Or(cfg.Encoding, DefaultEncoding)
+		if cfg.TimestampHeader != "" {
+			v.timestampHeader = http.CanonicalHeaderKey(cfg.TimestampHeader)
+			v.separator = cmp.Or(cfg.Separator, DefaultSeparator)
+		}
+	case Stripe, Bearer, None:
+	}
+	return v, nil
+}
+
+// timed tells whether the signature covers a timestamp.
+func (c Config) timed() bool {
+	switch c.Scheme {
+	case StandardWebhooks, Stripe, Slack:
+		return true
+	default:
+		return c.Scheme == HMAC && c.TimestampHeader != ""
+	}
+}
+
+// mistakes returns everything that is wrong with the configuration.
+func (c Config) mistakes() []error {
+	var found []error
+	switch c.Scheme {
+	case HMAC:
+		found = c.mistakesHMAC()
+	case StandardWebhooks, GitHub, Stripe, Slack, Bearer, None:
+		found = c.mistakesFixed()
+	default:
+		return []error{fmt.Errorf("scheme: %q is unknown, want %s, %s, %s, %s, %s, %s or %s",
+			c.Scheme, StandardWebhooks, GitHub, Stripe, Slack, HMAC, Bearer, None)}
+	}
+	switch {
+	case c.Tolerance == 0:
+	case !c.timed() && c.Scheme == HMAC:
+		found = append(found, errors.New("tolerance: nothing has an age without a timestamp_header: name one, or leave it out"))
+	case !c.timed():
+		found = append(found, fmt.Errorf("tolerance: scheme %s has no timestamp, so nothing has an age: leave it out", c.Scheme))
+	case c.Tolerance < toleranceMin:
+		found = append(found, fmt.Errorf("tolerance: %s is too short, want at least %s", c.Tolerance, toleranceMin))
+	}
+	return found
+}
+
+// mistakesFixed returns the fields that are set although the scheme fixes them.
+func (c Config) mistakesFixed() []error {
+	var found []error
+	for _, field := range []struct{ name, value string }{
+		{"header", c.Header},
+		{"algorithm", c.Algorithm},
+		{"encoding", c.Encoding},
+		{"prefix", c.Prefix},
+		{"timestamp_header", c.TimestampHeader},
+		{"separator", c.Separator},
+	} {
+		if field.value != "" {
+			found = append(found, fmt.Errorf("%s: only scheme %s has one, the scheme is %s: leave it out", field.name, HMAC, c.Scheme))
+		}
+	}
+	return found
+}
+
+// mistakesHMAC returns what is wrong with the fields of scheme HMAC.
+func (c Config) mistakesHMAC() []error {
+	var found []error
+	addf := func(format string, args ...any) { found = append(found, fmt.Errorf(format, args...)) }
+	if c.Header == "" {
+		addf("header: not set, want the name of the header with the signature")
+	} else if !isToken(c.Header) {
+		addf("header: %q is no name of a header", c.Header)
+	}
+	if newHash(cmp.Or(c.Algorithm, DefaultAlgorithm)) == nil {
+		addf("algorithm: %q is unknown, want sha256, sha1 or sha512", c.Algorithm)
+	}
+	if c.Encoding != "" && c.Encoding != "hex" && c.Encoding != "base64" {
+		addf("encoding: %q is unknown, want hex or base64", c.Encoding)
+	}
+	switch {
+	case len(c.Prefix) > textBytesMax:
+		addf("prefix: %d bytes are too many, want at most %d", len(c.Prefix), textBytesMax)
+	case strings.HasPrefix(c.Prefix, " ") || !isVisible(strings.ReplaceAll(c.Prefix, " ", "")):
+		addf("prefix: %q cannot stand at the beginning of a header, want visible ASCII", c.Prefix)
+	}
+	switch {
+	case c.TimestampHeader == "":
+		if c.Separator != "" {
+			addf("separator: stands between a timestamp and the body, and there is no timestamp_header: name one, or leave it out")
+		}
+		return found
+	case !isToken(c.TimestampHeader):
+		addf("timestamp_header: %q is no name of a header", c.TimestampHeader)
+	case strings.EqualFold(c.TimestampHeader, c.Header):
+		addf("timestamp_header: %q is the header with the signature already", c.TimestampHeader)
+	}
+	switch {
+	case len(c.Separator) > textBytesMax:
+		addf("separator: %d bytes are too many, want at most %d", len(c.Separator), textBytesMax)
+	case c.Separator != "" && isDigits(c.Separator[:1]):
+		addf("separator: %q begins with a digit, and would not tell where the timestamp ends", c.Separator)
+	}
+	return found
+}
+
+// newHash returns the constructor of the hash with this name, nil if there is
+// none.
+func newHash(name string) func() hash.Hash {
+	switch name {
+	case "sha256":
+		return sha256.New
+	case "sha512":
+		return sha512.New
+	case "sha1":
+		return sha1.New
+	default:
+		return nil
+	}
+}
+
+// isToken tells whether s can be the name of a header (RFC 9110 section 5.6.2).
+func isToken(s string) bool {
+	for i := range len(s) {
+		c := s[i]
+		if (c < '0' || c > '9') && (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && !strings.ContainsRune("!#$%&'*+-.^_`|~", rune(c)) {
+			return false
+		}
+	}
+	return s != ""
+}
+
+// isVisible tells whether s is of visible ASCII characters only, without space.
+func isVisible(s string) bool {
+	for i := range len(s) {
+		if s[i] <= ' ' || s[i] > '~' {
+			return false
+		}
+	}
+	return true
+}
+
+// isDigits tells whether s is of decimal digits only.
+func isDigits(s string) bool {
+	for i := range len(s) {
+		if s[i] < '0' || s[i] > '9' {
+			return false
+		}
+	}
+	return true
+}

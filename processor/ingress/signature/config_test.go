@@ -1,0 +1,67 @@
+package signature
+
+import (
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestNewReportsAllMistakes(t *testing.T) {
+	for _, test := range []struct {
+		name string
+		cfg  Config
+		want []string // beginnings of the lines
+	}{
+		{"nothing", Config{}, []string{`scheme: "" is unknown, want standard-webhooks, github,`}},
+		{"unknown", Config{Scheme: "GitHub"}, []string{`scheme: "GitHub" is unknown`}},
+		{"github", Config{Scheme: GitHub}, nil},
+		{"tolerance without timestamp", Config{Scheme: GitHub, Tolerance: time.Minute}, []string{"tolerance: scheme github has no timestamp"}},
+		{"tolerance of hmac without timestamp", Config{Scheme: HMAC, Header: "X-S", Tolerance: time.Minute}, []string{"tolerance: nothing has an age"}},
+		{"short tolerance", Config{Scheme: Stripe, Tolerance: time.Millisecond}, []string{"tolerance: 1ms is too short, want at least 1s"}},
+		{"negative tolerance", Config{Scheme: Slack, Tolerance: -time.Minute}, []string{"tolerance: -1m0s is too short"}},
+		{
+			"fields of hmac elsewhere",
+			Config{Scheme: Bearer, Header: "X", Algorithm: "sha256", Encoding: "hex", Prefix: "p", TimestampHeader: "T", Separator: "."},
+			[]string{"header: only scheme hmac", "algorithm: only", "encoding: only", "prefix: only", "timestamp_header: only", "separator: only"},
+		},
+		{"hmac", Config{Scheme: HMAC, Header: "X-Signature"}, nil},
+		{"hmac with everything", Config{
+			Scheme: HMAC, Header: "x-signature", Algorithm: "sha512", Encoding: "base64", Prefix: "HMAC v=", TimestampHeader: "x-time", Separator: "\n",
+			Tolerance: time.Second,
+		}, nil},
+		{"hmac with nothing", Config{Scheme: HMAC}, []string{"header: not set"}},
+		{
+			"hmac with everything wrong",
+			Config{Scheme: HMAC, Header: "X Y", Algorithm: "md5", Encoding: "base32", Prefix: " p", TimestampHeader: "é", Separator: "0.", Tolerance: 1},
+			[]string{
+				`header: "X Y" is no name`, `algorithm: "md5" is unknown, want sha256, sha1 or sha512`, `encoding: "base32" is unknown, want hex or base64`,
+				`prefix: " p" cannot`, `timestamp_header: "é" is no name`, `separator: "0." begins with a digit`, "tolerance: 1ns is too short",
+			},
+		},
+		{
+			"hmac too long",
+			Config{Scheme: HMAC, Header: "X", Prefix: strings.Repeat("p", 65), TimestampHeader: "x", Separator: strings.Repeat("-", 65)},
+			[]string{"prefix: 65 bytes are too many, want at most 64", `timestamp_header: "x" is the header with the signature already`, "separator: 65 bytes"},
+		},
+		{"hmac with a line end", Config{Scheme: HMAC, Header: "X", Prefix: "a\n", Separator: "."}, []string{`prefix: "a\n" cannot`, "separator: stands between"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			v, err := New(test.cfg)
+			if (v == nil) != (err != nil) {
+				t.Errorf("verifier %v beside error %v", v, err)
+			}
+			var lines []string
+			if err != nil {
+				lines = strings.Split(err.Error(), "\n")
+			}
+			if len(lines) != len(test.want) {
+				t.Fatalf("%d mistakes, want %d: %v", len(lines), len(test.want), err)
+			}
+			for i, want := range test.want {
+				if !strings.HasPrefix(lines[i], want) {
+					t.Errorf("mistake %d is %q, want %q", i, lines[i], want)
+				}
+			}
+		})
+	}
+}

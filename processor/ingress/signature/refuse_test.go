@@ -1,0 +1,413 @@
+package signature
+
+import (
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// otherSecret is a secret for every scheme, and that of no vector.
+const otherSecret = "whsec_bm90IHRoZSBzZWNyZXQgb2YgYW55IHZlY3Rvcg=="
+
+// wantError fails unless err is want and tells nothing that must stay hidden.
+func wantError(t *testing.T, what string, err, want error, v vector) {
+	t.Helper()
+	if !errors.Is(err, want) {
+		t.Errorf("%s: %v, want %v", what, err, want)
+	}
+	if err == nil {
+		return
+	}
+	hidden := []string{v.secret, string(v.body)}
+	for _, part := range strings.FieldsFunc(v.header.Get(v.signed), func(r rune) bool { return strings.ContainsRune(" ,=", r) }) {
+		if len(part) > 8 {
+			hidden = append(hidden, part)
+		}
+	}
+	for _, s := range hidden {
+		if s != "" && strings.Contains(err.Error(), s) {
+			t.Errorf("%s: the error %q contains %q", what, err, s)
+		}
+	}
+}
+
+// everyVector runs the test with a copy of every vector.
+func everyVector(t *testing.T, test func(t *testing.T, v vector)) {
+	t.Helper()
+	for _, v := range vectors(t) {
+		t.Run(v.name, func(t *testing.T) { test(t, v) })
+	}
+}
+
+func TestChangedBody(t *testing.T) {
+	everyVector(t, func(t *testing.T, v vector) {
+		if v.cfg.Scheme == Bearer {
+			t.Skip("a token says nothing about the body")
+		}
+		for i := range v.body {
+			c := v.clone()
+			c.body[i] ^= 1
+			wantError(t, fmt.Sprintf("byte %d changed", i), c.verify(t), ErrWrong, v)
+		}
+		for what, body := range map[string]string{
+			"line end added": string(v.body) + "\n", "a byte in front": " " + string(v.body), "twice": string(v.body) + string(v.body) + " ",
+		} {
+			c := v.clone()
+			c.body = []byte(body)
+			wantError(t, what, c.verify(t), ErrWrong, v)
+		}
+	})
+}
+
+func TestMissingHeader(t *testing.T) {
+	everyVector(t, func(t *testing.T, v vector) {
+		for name := range v.header {
+			c := v.clone()
+			c.header.Del(name)
+			wantError(t, "without "+name, c.verify(t), ErrMissing, v)
+			c.header[name] = []string{}
+			wantError(t, "with no "+name, c.verify(t), ErrMissing, v)
+			c.header[name] = []string{""}
+			wantError(t, "with an empty "+name, c.verify(t), ErrMissing, v)
+		}
+	})
+}
+
+// Two lines of a header are refused, whichever of them is right and even if
+// both are.
+func TestDoubledHeader(t *testing.T) {
+	everyVector(t, func(t *testing.T, v vector) {
+		for name := range v.header {
+			right := v.header.Get(name)
+			for what, values := range map[string][]string{
+				"the same twice": {right, right}, "then another": {right, "x"}, "after another": {"x", right}, "then an empty one": {right, ""},
+			} {
+				c := v.clone()
+				c.header[name] = values
+				wantError(t, name+", "+what, c.verify(t), ErrMalformed, v)
+			}
+		}
+	})
+}
+
+// A proxy may join two lines of a header to one, with a comma.
+func TestDoubledSignatureInOneHeader(t *testing.T) {
+	everyVector(t, func(t *testing.T, v vector) {
+		right := v.header.Get(v.signed)
+		for _, comma := range []string{",", ", "} {
+			c := v.clone()
+			c.header.Set(v.signed, right+comma+right)
+			wantError(t, fmt.Sprintf("joined with %q", comma), c.verify(t), ErrMalformed, v)
+		}
+	})
+}
+
+// Every cut of every header is refused, and never as merely wrong where the
+// signature itself is cut.
+func TestTruncated(t *testing.T) {
+	everyVector(t, func(t *testing.T, v vector) {
+		for name, values := range v.header {
+			for n := range len(values[0]) {
+				if v0 := strings.Index(values[0], ",v0="); v0 >= 0 && (n == v0 || n > v0+len(",v0=")) {
+					continue // of what Stripe sends for tests only, which is not looked at
+				}
+				c := v.clone()
+				c.header.Set(name, values[0][:n])
+				err := c.verify(t)
+				if err == nil {
+					t.Errorf("%s cut to %d bytes was accepted", name, n)
+				}
+				if name == v.signed && v.cfg.Scheme != Bearer && errors.Is(err, ErrWrong) && !strings.Contains(v.name, "rolled") {
+					t.Errorf("%s cut to %d bytes was compared: %v", name, n, err)
+				}
+			}
+		}
+	})
+}
+
+// Every other character in the place of one of the signature.
+func TestChangedSignature(t *testing.T) {
+	everyVector(t, func(t *testing.T, v vector) {
+		value := v.header.Get(v.signed)
+		end := len(value)
+		if i := strings.Index(value, ",v0="); i >= 0 {
+			end = i // what Stripe sends for tests only is not looked at
+		}
+		for i := range end {
+			for _, r := range []byte("0aZ+=,. \x00\n\xff") {
+				if strings.EqualFold(value[i:i+1], string(rune(r))) {
+					continue
+				}
+				c := v.clone()
+				c.header.Set(v.signed, value[:i]+string([]byte{r})+value[i+1:])
+				if err := c.verify(t); err == nil && !ignored(v, value, i) {
+					t.Errorf("accepted with %q for byte %d", r, i)
+				}
+			}
+		}
+	})
+}
+
+// ignored tells whether byte i of value is of an entry that proves nothing: one
+// of another version, or a signature beside the right one.
+func ignored(v vector, value string, i int) bool {
+	if strings.Contains(v.name, "asymmetric") {
+		return i < strings.Index(value, " v1,")
+	}
+	if strings.Contains(v.name, "rolled") {
+		first := strings.Index(value, ",v1=")
+		return i >= first && i < strings.LastIndex(value, ",v1=")
+	}
+	return false
+}
+
+func TestStaleAndFuture(t *testing.T) {
+	everyVector(t, func(t *testing.T, v vector) {
+		if !v.timed() {
+			for _, now := range []time.Time{{}, v.at.AddDate(100, 0, 0)} {
+				if err := v.verifyWith(t, now, v.secret); err != nil {
+					t.Errorf("without timestamp, at %s: %v", now, err)
+				}
+			}
+			return
+		}
+		const tolerance = 90 * time.Second
+		v.cfg.Tolerance = tolerance
+		for _, d := range []time.Duration{0, tolerance, -tolerance, tolerance - 1, 1 - tolerance} {
+			if err := v.verifyWith(t, v.at.Add(d), v.secret); err != nil {
+				t.Errorf("%s after signing: %v", d, err)
+			}
+		}
+		for _, d := range []time.Duration{tolerance + 1, -tolerance - 1, time.Hour, -time.Hour, 1<<63 - 1, -1 << 63} {
+			wantError(t, d.String()+" after signing", v.verifyWith(t, v.at.Add(d), v.secret), ErrStale, v)
+		}
+		v.cfg.Tolerance = 0
+		if err := v.verifyWith(t, v.at.Add(DefaultTolerance), v.secret); err != nil {
+			t.Errorf("at the default tolerance: %v", err)
+		}
+		wantError(t, "past the default tolerance", v.verifyWith(t, v.at.Add(DefaultTolerance+1), v.secret), ErrStale, v)
+		wantError(t, "at the zero time", v.verifyWith(t, time.Time{}, v.secret), ErrStale, v)
+	})
+}
+
+// withTimestamp returns the vector with another timestamp under the same
+// signature.
+func (v vector) withTimestamp(timestamp string) vector {
+	c := v.clone()
+	old := strconv.FormatInt(v.at.Unix(), 10)
+	for name, values := range c.header {
+		switch {
+		case strings.Contains(name, "Timestamp"):
+			c.header[name] = []string{timestamp}
+		case name == "Stripe-Signature":
+			c.header[name] = []string{strings.Replace(values[0], "t="+old, "t="+timestamp, 1)}
+		}
+	}
+	return c
+}
+
+func TestTimestampIsSignedAndPlain(t *testing.T) {
+	everyVector(t, func(t *testing.T, v vector) {
+		if !v.timed() {
+			t.Skip("no timestamp")
+		}
+		s := strconv.FormatInt(v.at.Unix(), 10)
+		wantError(t, "a second later", v.withTimestamp(strconv.FormatInt(v.at.Unix()+1, 10)).verify(t), ErrWrong, v)
+		wantError(t, "with a zero in front", v.withTimestamp("0"+s).verify(t), ErrWrong, v)
+		for _, timestamp := range []string{
+			"+" + s, "-" + s, " " + s, s + " ", s + ".0", s + "000", "0x" + s, s[:1] + "_" + s[1:], s + "e0", "000" + s,
+			"１", "99999999999999999999", "-9223372036854775808", "now", s + "\n", "\x00", "2026-01-01T00:00:00Z",
+		} {
+			wantError(t, strconv.Quote(timestamp), v.withTimestamp(timestamp).verify(t), ErrMalformed, v)
+		}
+	})
+}
+
+// Borders between the signed parts cannot be moved under the same signature.
+func TestBordersOfSignedParts(t *testing.T) {
+	for _, v := range vectors(t) {
+		switch v.cfg.Scheme {
+		case StandardWebhooks:
+			id := v.header.Get("Webhook-Id")
+			c := v.clone()
+			c.header.Set("Webhook-Id", id+"."+v.header.Get("Webhook-Timestamp"))
+			wantError(t, "id with a full stop", c.verify(t), ErrMalformed, v)
+			c.header.Set("Webhook-Id", id+"0")
+			wantError(t, "another id", c.verify(t), ErrWrong, v)
+		case Slack:
+			c := v.clone()
+			c.header.Set("X-Slack-Request-Timestamp", v.header.Get("X-Slack-Request-Timestamp")+":"+string(v.body[:1]))
+			c.body = c.body[1:]
+			wantError(t, "body in the timestamp", c.verify(t), ErrMalformed, v)
+		}
+	}
+}
+
+// Hexadecimal digits are the same in both cases; prefixes and names are not.
+func TestCase(t *testing.T) {
+	everyVector(t, func(t *testing.T, v vector) {
+		value := v.header.Get(v.signed)
+		c := v.clone()
+		switch {
+		case v.cfg.Scheme == Bearer:
+			for _, scheme := range []string{"bearer ", "BEARER ", "Bearer   "} {
+				c.header.Set(v.signed, scheme+v.secret)
+				if err := c.verify(t); err != nil {
+					t.Errorf("%q: %v", scheme, err)
+				}
+			}
+			c.header.Set(v.signed, "Bearer "+strings.ToUpper(v.secret))
+			wantError(t, "token in capitals", c.verify(t), ErrWrong, v)
+		case v.cfg.Scheme == Stripe:
+			at := strings.LastIndex(value, "v1=") + len("v1=")
+			c.header.Set(v.signed, value[:at]+strings.ToUpper(value[at:at+64])+value[at+64:])
+			if err := c.verify(t); err != nil {
+				t.Errorf("digits in capitals: %v", err)
+			}
+			c.header.Set(v.signed, strings.ReplaceAll(value, "v1=", "V1="))
+			wantError(t, "V1", c.verify(t), ErrMissing, v)
+		case v.cfg.Scheme == StandardWebhooks:
+			c.header.Set(v.signed, strings.ReplaceAll(value, "v1,", "V1,"))
+			wantError(t, "V1", c.verify(t), ErrMissing, v)
+			c.header.Set(v.signed, strings.ToLower(value))
+			if err := c.verify(t); err == nil {
+				t.Error("base64 in small letters was accepted")
+			}
+		case v.cfg.Encoding == "base64":
+			c.header.Set(v.signed, v.cfg.Prefix+strings.ToLower(strings.TrimPrefix(value, v.cfg.Prefix)))
+			if err := c.verify(t); err == nil {
+				t.Error("base64 in small letters was accepted")
+			}
+		default:
+			at := strings.IndexByte(value, '=') + 1
+			c.header.Set(v.signed, value[:at]+strings.ToUpper(value[at:]))
+			if err := c.verify(t); err != nil {
+				t.Errorf("digits in capitals: %v", err)
+			}
+			if at > 0 {
+				c.header.Set(v.signed, strings.ToUpper(value))
+				wantError(t, "prefix in capitals", c.verify(t), ErrMalformed, v)
+			}
+		}
+	})
+}
+
+// net/http cuts the blanks around a value; any that are left mean that
+// something else wrote the header.
+func TestWhitespace(t *testing.T) {
+	everyVector(t, func(t *testing.T, v vector) {
+		value := v.header.Get(v.signed)
+		for _, spaced := range []string{" " + value, value + " ", "\t" + value, value + "\t", value + "\r\n", "\n" + value, value[:len(value)-4] + " " + value[len(value)-4:]} {
+			if strings.Contains(v.name, "v0 of test") && strings.HasPrefix(spaced, value[:20]) {
+				continue // what is spaced is not looked at
+			}
+			c := v.clone()
+			c.header.Set(v.signed, spaced)
+			if err := c.verify(t); err == nil {
+				t.Errorf("accepted %q", spaced)
+			}
+		}
+	})
+}
+
+// Base64 decoders pass over line ends, so that a short signature can be as long
+// as a whole one.
+func TestLineEndsInBase64(t *testing.T) {
+	everyVector(t, func(t *testing.T, v vector) {
+		if v.cfg.Encoding != "base64" && v.cfg.Scheme != StandardWebhooks {
+			t.Skip("no base64")
+		}
+		value := v.header.Get(v.signed)
+		c := v.clone()
+		c.header.Set(v.signed, value[:len(value)-8]+"\r\n\r\n"+value[len(value)-4:])
+		wantError(t, "four characters replaced", c.verify(t), ErrMalformed, v)
+		c.header.Set(v.signed, value+"\r\n")
+		wantError(t, "two characters added", c.verify(t), ErrMalformed, v)
+	})
+}
+
+// A header is not read past its bound, however right it is.
+func TestLongHeader(t *testing.T) {
+	for _, v := range vectors(t) {
+		var filling string
+		switch v.cfg.Scheme {
+		case StandardWebhooks:
+			filling = "v2, "
+		case Stripe:
+			filling = "v2=,"
+		default:
+			continue
+		}
+		value := v.header.Get(v.signed)
+		long := func(bytes int) vector {
+			c := v.clone()
+			c.header.Set(v.signed, filling[:3]+strings.Repeat("A", bytes-len(value)-len(filling))+filling[3:]+value)
+			return c
+		}
+		if err := long(headerBytesMax).verify(t); err != nil {
+			t.Errorf("%s: %d bytes: %v", v.name, headerBytesMax, err)
+		}
+		wantError(t, v.name, long(headerBytesMax+1).verify(t), ErrMalformed, v)
+	}
+}
+
+func TestGarbage(t *testing.T) {
+	everyVector(t, func(t *testing.T, v vector) {
+		for _, garbage := range []string{
+			"x", "=", ",", " ", "v1", "v1=", "v1,", "t=", "t=,v1=", "v1,=", "sha256=", "v0=", "Bearer", "Bearer ", "Basic dTpw", "\x00", "\xff\xfe",
+			strings.Repeat(",", 5000), strings.Repeat("v1,", 5000), strings.Repeat("a", headerBytesMax+1), strings.Repeat("v1= ", 1000),
+			"sha256=" + strings.Repeat("0", 64) + "0", "sha256=" + strings.Repeat("g", 64), "v1," + strings.Repeat("=", 44), strings.Repeat("\n", 44),
+		} {
+			c := v.clone()
+			c.header.Set(v.signed, garbage)
+			if err := c.verify(t); err == nil {
+				t.Errorf("accepted %.80q", garbage)
+			}
+		}
+	})
+}
+
+// The lists are bounded: the last entry that is read may be the right one, the
+// next may not.
+func TestTooManySignatures(t *testing.T) {
+	wrong := map[Scheme]string{
+		StandardWebhooks: "v1,Ceo5qEr07ixe2NLpvHk3FH9bwy/WavXrAFQ/9tdO6mc= ",
+		Stripe:           "v1=" + hex.EncodeToString(make([]byte, 32)) + ",",
+	}
+	everyVector(t, func(t *testing.T, v vector) {
+		entry, ok := wrong[v.cfg.Scheme]
+		if !ok {
+			t.Skip("one signature only")
+		}
+		value := v.header.Get(v.signed)
+		room := signaturesMax - strings.Count(value, entry[len(entry)-1:]) - 1
+		c := v.clone()
+		c.header.Set(v.signed, strings.Repeat(entry, room)+value)
+		if err := c.verify(t); err != nil {
+			t.Errorf("the last of %d entries: %v", signaturesMax, err)
+		}
+		c.header.Set(v.signed, strings.Repeat(entry, room+1)+value)
+		wantError(t, "one entry more", c.verify(t), ErrMalformed, v)
+	})
+}
+
+func TestBearerWithoutBearer(t *testing.T) {
+	verifier, err := New(Config{Scheme: Bearer})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for value, want := range map[string]error{
+		"secret": ErrMissing, "Basic secret": ErrMissing, "Bearer": ErrMalformed, "Bearersecret": ErrMissing, "Bearer\tsecret": ErrMissing,
+		"Bearer secret Bearer secret": ErrMalformed, "Bearer secre": ErrWrong, "Bearer secrets": ErrWrong, "Bearer secret": nil,
+	} {
+		err := verifier.Verify(bytesOf("other", "secret"), http.Header{"Authorization": {value}}, nil, time.Time{})
+		if !errors.Is(err, want) {
+			t.Errorf("%q: %v, want %v", value, err, want)
+		}
+	}
+}

@@ -1,0 +1,92 @@
+package signature
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestWrongSecret(t *testing.T) {
+	everyVector(t, func(t *testing.T, v vector) {
+		wantError(t, "another secret", v.verifyWith(t, v.at, otherSecret), ErrWrong, v)
+		wantError(t, "two others", v.verifyWith(t, v.at, otherSecret, otherSecret), ErrWrong, v)
+	})
+}
+
+// While a secret is rotated, the old one and the new one are active, in any
+// order, and a slot may be empty before and after.
+func TestRotation(t *testing.T) {
+	everyVector(t, func(t *testing.T, v vector) {
+		for _, secrets := range [][]string{{v.secret, otherSecret}, {otherSecret, v.secret}, {v.secret, ""}, {"", v.secret}, {v.secret, v.secret}} {
+			if err := v.verifyWith(t, v.at, secrets...); err != nil {
+				t.Errorf("with %q: %v", secrets, err)
+			}
+		}
+	})
+}
+
+func TestWithoutSecretEverythingIsRefused(t *testing.T) {
+	everyVector(t, func(t *testing.T, v vector) {
+		for _, secrets := range [][]string{nil, {""}, {"", ""}} {
+			wantError(t, fmt.Sprintf("%q", secrets), v.verifyWith(t, v.at, secrets...), ErrNoSecret, v)
+		}
+		err := (&Verifier{}).Verify(bytesOf(v.secret), v.header, v.body, v.at)
+		wantError(t, "the zero verifier", err, ErrNoSecret, v)
+	})
+}
+
+// The signature is the right one for the empty key, as Python's
+// hmac.new(b"", b"Hello, World!", "sha256") has it; OpenSSL takes no empty key.
+func TestForgeryWithTheEmptySecret(t *testing.T) {
+	v := vector{cfg: Config{Scheme: GitHub}, body: []byte("Hello, World!"), signed: "X-Hub-Signature-256", header: http.Header{
+		"X-Hub-Signature-256": {"sha256=2bbcfa9524f3218c7a34b30e6936f8b1a4516cb097f1a85a1c7d98b5977ec769"},
+	}}
+	for _, secret := range []string{"", "\x00", strings.Repeat("\x00", 64)} {
+		wantError(t, strconv.Quote(secret), v.verifyWith(t, v.at, secret), ErrNoSecret, v)
+	}
+}
+
+func TestUnusableSecrets(t *testing.T) {
+	for _, test := range []struct {
+		scheme Scheme
+		secret string
+		ok     bool
+	}{
+		{StandardWebhooks, "whsec_", false},
+		{StandardWebhooks, "whsec_%%%%", false},
+		{StandardWebhooks, "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaS", false},
+		{StandardWebhooks, "whsec_AAAA", false}, // zeros only
+		{StandardWebhooks, "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", true},
+		{Bearer, "token\n", false},
+		{Bearer, "two words", false},
+		{Bearer, "tokén", false},
+		{Bearer, "token", true},
+		{GitHub, "any bytes\xff\n", true},
+		{None, "", true},
+	} {
+		verifier, err := New(Config{Scheme: test.scheme})
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = verifier.CheckSecret([]byte(test.secret))
+		if (err == nil) != test.ok || (err != nil && !errors.Is(err, ErrNoSecret)) {
+			t.Errorf("CheckSecret of %s, %q: %v, want ok %v", test.scheme, test.secret, err, test.ok)
+		}
+	}
+}
+
+func TestNoneAcceptsEverything(t *testing.T) {
+	verifier, err := New(Config{Scheme: None})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, secrets := range [][][]byte{nil, bytesOf("secret")} {
+		if err := verifier.Verify(secrets, nil, []byte("body"), time.Time{}); err != nil {
+			t.Errorf("with %d secrets: %v", len(secrets), err)
+		}
+	}
+}
