@@ -91,7 +91,7 @@ func NewFront(cfg Config, routes *dedup.Routes, log *slog.Logger, extra ...kgo.O
 	f := &Front{
 		cfg: cfg, routes: routes, log: log, redact: redact, patience: credentialsPatience, recordsMax: frontRecordsMax,
 		baseOptions: append(opts, extra...),
-		broken: make(chan *kgo.Client, 1), done: make(chan struct{}),
+		broken:      make(chan *kgo.Client, 1), done: make(chan struct{}),
 	}
 	f.asks.waiting = map[uint64]chan Answer{}
 	f.derivers.New = func() any { return routes.NewDeriver(cfg.KeySecret.Bytes()) }

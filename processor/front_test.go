@@ -176,6 +176,26 @@ func TestFrontIsToldTheVerdict(t *testing.T) {
 	})
 }
 
+// TestFrontIsToldOfUncheckedEvents: while local state cannot be used.
+func TestFrontIsToldOfUncheckedEvents(t *testing.T) {
+	bothWays(t, strings.Replace(benchRoutes, "    output:", "    on_state_failure: pass\n    output:", 1), func(t *testing.T, routes string) {
+		b := newHTTPBench(t, routes)
+		cfg, disk, room := b.onDisk(500)
+		i := b.ready(b.startWith(cfg, room))
+		f := b.front("front")
+		disk.free.Store(80)
+		b.wait("tasks without a store", func() bool { return bypassed(i, i.rt.topology.taskTopics()[0]) })
+		a := f.ask(submission("signals.raw", `{"id":"a"}`, testTime))
+		assertAnswer(t, a, "unchecked passed")
+		if a.Reason != uncheckedReason {
+			t.Errorf("the reason is %q", a.Reason)
+		}
+		disk.free.Store(500)
+		b.ready(i)
+		assertAnswer(t, f.ask(submission("signals.raw", `{"id":"a"}`, testTime)), "duplicate")
+	})
+}
+
 // TestPassedEventsAreToldSo: without a key, and beyond the limit.
 func TestPassedEventsAreToldSo(t *testing.T) {
 	routes := strings.Replace(benchRoutes, "    output:", "    missing_key: pass\n    limits: {live_keys: 1, over: pass}\n    output:", 1)
@@ -501,7 +521,9 @@ func TestFrontWaitsForItsApp(t *testing.T) {
 	i := b.ready(b.start(cfg)) // of an app without HTTP
 	b.openHTTP()
 	f := b.startFront("front")
-	b.wait("the front to say what it waits for", func() bool { return strings.Contains(f.Ready().Error(), "topic app-verdicts of app app is not there yet") })
+	b.wait("the front to say what it waits for", func() bool {
+		return strings.Contains(f.Ready().Error(), "topic app-verdicts of app app is not there yet")
+	})
 	if _, err := f.Derive(submission("signals.raw", `{"id":"a"}`, testTime)); !errors.Is(err, ErrBusAway) {
 		t.Errorf("got %v", err)
 	}
