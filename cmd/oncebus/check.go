@@ -130,6 +130,10 @@ func describe(r *dedup.Route) []fact {
 	if n := r.Limits.LiveKeys; n > 0 {
 		limits = fmt.Sprintf("%d live keys in a partition; a new key beyond them: %s", n, describePolicy(r.Limits.Over, r))
 	}
+	failing := "" // they wait
+	if r.FailOpen {
+		failing = "events go to " + r.Output + " unchecked, and are recorded afterwards"
+	}
 	facts := []fact{
 		{"namespace", namespace},
 		{"takes", strings.Join(r.Topics, ", ") + ", " + path},
@@ -145,6 +149,7 @@ func describe(r *dedup.Route) []fact {
 		{"far future", describePolicy(r.Future, r)},
 		{"dead letter", r.DeadLetter},
 		{"limits", limits},
+		{"state fails", failing},
 	}
 	return slices.Concat(facts, describeClaims(r), describeHTTP(r))
 }

@@ -107,7 +107,7 @@ func TestParseSettingsDefaults(t *testing.T) {
 			Brokers: []string{"a:9092", "b:9092"}, AppID: "oncebus", InstanceID: host, Partitions: 12, ReplicationFactor: -1,
 			StateDir: "./oncebus-state", CommitInterval: 100 * time.Millisecond, Start: "earliest", SessionTimeout: 10 * time.Second,
 			TransactionTimeout: 15 * time.Second, StopTimeout: 20 * time.Second, State: state.DefaultConfig(),
-			Disk: processor.Disk{PausePercent: 10, RefusePercent: 5, MinFreeBytes: 64 << 20}, RebuildsPerHour: 2, BatchBytes: 64 << 20,
+			Disk: processor.Disk{PausePercent: 10, RefusePercent: 5, MinFreeBytes: 64 << 20}, RebuildsPerHour: 2, StatePatience: 5 * time.Second, BatchBytes: 64 << 20,
 		},
 		Ingress: ingress.DefaultConfig(),
 	}
