@@ -69,6 +69,9 @@ func TestIngressReportsItsMistakes(t *testing.T) {
 			t.Errorf("%s, %s: exit code %d, want %q:\n%s", c.command, c.name, got.code, c.want, got.stderr)
 		}
 	}
+	if got := execute(t.Context(), append(environ, addr), "", "check", "--settings"); got.code != exitWrong || !strings.HasPrefix(got.stderr, "route signals: secret SENDER: ") {
+		t.Errorf("check: exit code %d:\n%s", got.code, got.stderr)
+	}
 	busy := listenLocal(t)
 	defer busy.Close()
 	got := execute(t.Context(), append(environ, secret, "ONCEBUS_INGRESS_ADDR="+busy.Addr().String()), "", "ingress")

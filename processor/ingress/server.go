@@ -96,7 +96,10 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 	}()
 	select {
 	case err := <-ended:
-		return errors.Join(err, server.Close())
+		err = errors.Join(err, server.Close())
+		cutOff(errDrained)
+		s.inHand.wait()
+		return err
 	case <-ctx.Done():
 	}
 	s.log.Info("ingress drains", "requests", s.inHand.count(), "for", s.cfg.Drain)
