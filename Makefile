@@ -32,6 +32,10 @@ build: ## build the static binary bin/oncebus
 demo: build ## deduplicate sample traffic on an embedded broker and check the result
 	./bin/oncebus demo
 
+.PHONY: demo-http
+demo-http: build ## the same by HTTP: prints what to try with curl, until Ctrl-C
+	./bin/oncebus demo --http
+
 .PHONY: test
 test: race-note kafka-note fuzz sim ## all tests: short fuzz runs, simulation, then every package with the race detector and a real Kafka
 	.ci/failures $(GO) test $(RACE) -timeout $(TEST_TIMEOUT) ./...
