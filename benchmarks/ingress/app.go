@@ -89,7 +89,10 @@ func (a *app) start(ctx context.Context, command string, serves bool) (*bench.Se
 		cmd.Env = append(cmd.Env, "ONCEBUS_INGRESS_ADDR=127.0.0.1:0", "ONCEBUS_INGRESS_SECRET_"+secretName+"="+secretValue)
 	}
 	if a.profiles != "" {
-		cmd.Env = append(cmd.Env, profileEnv+"="+filepath.Join(a.profiles, a.id+"-"+command))
+		cmd.Env = append(cmd.Env, profileEnv+"="+a.profilePath(command))
+		if err := os.RemoveAll(a.profilePath(command) + "-allocs.pprof"); err != nil { // of a run before
+			return nil, err
+		}
 	}
 	s, err := bench.StartServiceLogging(a.id+" "+command, cmd, a.path(".log"))
 	if err != nil {
@@ -202,10 +205,36 @@ func (b *bed) build(ctx context.Context) (err error) {
 	return err
 }
 
-// profile begins or ends the profile of a process, if there is to be one.
-func (b *bed) profile(s *bench.Service, sig syscall.Signal) error {
-	if b.profiles == "" {
+// profile begins the profile of a process, if there is to be one.
+func (a *app) profile(s *bench.Service) error {
+	if a.profiles == "" || s.Name == a.id {
+		return nil // the plain server has no profiler
+	}
+	return s.Signal(syscall.SIGUSR1)
+}
+
+// profiled ends the profile and waits until it is written.
+func (a *app) profiled(ctx context.Context, s *bench.Service) error {
+	if a.profiles == "" || s.Name == a.id {
 		return nil
 	}
-	return s.Signal(sig)
+	if err := s.Signal(syscall.SIGUSR2); err != nil {
+		return err
+	}
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		_, command, _ := strings.Cut(s.Name, " ")
+		if _, err := os.Stat(a.profilePath(command) + "-allocs.pprof"); !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return fmt.Errorf("the profile of %s was not written: %w", s.Name, context.Cause(ctx))
+		}
+	}
 }
+
+// profilePath is where the profiles of a process go, without their ends.
+func (a *app) profilePath(command string) string { return filepath.Join(a.profiles, a.id+"-"+command) }

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"syscall"
 	"time"
 
 	"oncebus/benchmarks/internal/bench"
@@ -20,10 +19,10 @@ const (
 	primers = 5000
 	// connectionsMin and connectionsMax bound the pool of the open loop. The
 	// most is below ONCEBUS_INGRESS_MAX_REQUESTS' default, 4096.
-	connectionsMin, connectionsMax = 128, 4000
+	connectionsMin, connectionsMax = 512, 4000
 	// connectionsSpare is for how long the pool lasts at the rate, beside two
 	// commit intervals.
-	connectionsSpare = 100 * time.Millisecond
+	connectionsSpare = 200 * time.Millisecond
 )
 
 // point is one place of the matrix of what is measured.
@@ -176,7 +175,7 @@ func (t *trial) await(ctx context.Context, what string, most time.Duration) erro
 // generate goes through the schedule and waits for the answers.
 func (t *trial) generate(ctx context.Context) (*openloop.Generator, error) {
 	t.answers.expect(t.schedule.Events())
-	if err := t.app.profile(t.service, syscall.SIGUSR1); err != nil {
+	if err := t.app.profile(t.service); err != nil {
 		return nil, err
 	}
 	clock := openloop.ClockFrom(time.Now())
@@ -192,7 +191,7 @@ func (t *trial) generate(ctx context.Context) (*openloop.Generator, error) {
 	})
 	err := t.await(ctx, "requests", t.schedule.Due(t.schedule.Events())+t.app.drainMax)
 	if err == nil {
-		err = t.app.profile(t.service, syscall.SIGUSR2)
+		err = t.app.profiled(ctx, t.service)
 	}
 	select {
 	case runErr := <-failed:

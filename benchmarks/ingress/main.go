@@ -60,7 +60,7 @@ const (
 func main() {
 	plainMain()
 	var s settings
-	bench.Main("ingress", func() error { return s.parse() }, func(ctx context.Context) error { return run(ctx, s) })
+	bench.Main("ingress", s.parse, func(ctx context.Context) error { return run(ctx, s) })
 }
 
 func (s *settings) parse() (err error) {
@@ -139,7 +139,13 @@ func run(ctx context.Context, s settings) (err error) {
 	return r.report(s)
 }
 
+// verdictRuns measures every point in every round. One run before them does not
+// count: it is the broker's, whose code is not compiled yet.
 func (b *bed) verdictRuns(ctx context.Context) (runs []latencyRun, err error) {
+	first := point{slices.Max(b.rates), slices.Max(b.commits)}
+	if _, err := b.measureLatency(ctx, first, 0); err != nil {
+		return nil, fmt.Errorf("%d requests/s, commit interval %v, to warm the broker up: %w", first.Rate, first.Commit, err)
+	}
 	for round := 1; round <= b.rounds; round++ {
 		for _, rate := range b.rates {
 			for _, commit := range b.commits {

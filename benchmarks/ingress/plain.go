@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"net"
 	"net/http"
 	"os"
@@ -102,7 +101,7 @@ func (p *plain) serve() (err error) {
 	server := &http.Server{Handler: mux, ReadTimeout: 10 * time.Second, WriteTimeout: time.Minute, IdleTimeout: 2 * time.Minute}
 	ended := make(chan error, 1)
 	go func() { ended <- server.Serve(listener) }()
-	slog.New(slog.NewJSONHandler(os.Stderr, nil)).Info(bench.ListensHTTP, "addr", listener.Addr().String())
+	fmt.Fprintf(os.Stderr, "{\"msg\":%q,\"addr\":%q}\n", bench.ListensHTTP, listener.Addr()) // as oncebus logs it
 	select {
 	case err := <-ended:
 		return err

@@ -9,7 +9,6 @@ import (
 	"math"
 	"net/http"
 	"strings"
-	"syscall"
 	"time"
 
 	"oncebus/benchmarks/internal/bench"
@@ -103,7 +102,8 @@ func (a *app) startContender(ctx context.Context, c contender) (s *bench.Service
 		if s, err = a.startPlain(ctx); err != nil {
 			return nil, "", err
 		}
-		return s, s.Address(bench.ListensHTTP), nil
+		addr = s.Address(bench.ListensHTTP)
+		return s, addr, nil
 	case ingressAlone:
 		// The app has to be there: its topics and its manifest.
 		if s, err = a.start(ctx, "run", false); err != nil {
@@ -119,7 +119,8 @@ func (a *app) startContender(ctx context.Context, c contender) (s *bench.Service
 	if err != nil {
 		return nil, "", err
 	}
-	return s, s.Address(listensIngress), nil
+	addr = s.Address(listensIngress)
+	return s, addr, nil
 }
 
 // judgeLater has the events judged that an ingress has put on the bus.
@@ -167,15 +168,18 @@ func (f *flood) run(ctx context.Context, addr string, connections int) (m throug
 		f.sent++
 		return f.sent - 1, true
 	})
-	before, from, err := f.look(ctx, f.app.warmup, now, syscall.SIGUSR1)
+	before, from, err := f.look(ctx, f.app.warmup, now)
 	if err != nil {
 		return m, err
 	}
-	after, to, err := f.look(ctx, f.app.measured, now, syscall.SIGUSR2)
+	if err := f.app.profile(f.service); err != nil {
+		return m, err
+	}
+	after, to, err := f.look(ctx, f.app.measured, now)
 	if err != nil {
 		return m, err
 	}
-	if err := k.rest(ctx); err != nil {
+	if err := errors.Join(f.app.profiled(ctx, f.service), k.rest(ctx)); err != nil {
 		return m, err
 	}
 	var latency openloop.Histogram
@@ -191,7 +195,7 @@ func (f *flood) run(ctx context.Context, addr string, connections int) (m throug
 }
 
 // look waits and then looks at what everything has cost, and when that was.
-func (f *flood) look(ctx context.Context, after time.Duration, now func() time.Duration, sig syscall.Signal) (c cost, at time.Duration, err error) {
+func (f *flood) look(ctx context.Context, after time.Duration, now func() time.Duration) (c cost, at time.Duration, err error) {
 	select {
 	case <-time.After(after):
 	case <-ctx.Done():
@@ -200,7 +204,7 @@ func (f *flood) look(ctx context.Context, after time.Duration, now func() time.D
 	if c, err = f.app.cost(ctx, f.service); err != nil {
 		return c, 0, err
 	}
-	return c, now(), f.app.profile(f.service, sig)
+	return c, now(), nil
 }
 
 // event is the number of the event of a request: some are copies.

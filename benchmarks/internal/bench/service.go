@@ -62,7 +62,10 @@ type Service struct {
 func StartService(name string, cmd *exec.Cmd) (*Service, error) {
 	s := &Service{Name: name, log: newLogReader(), Started: time.Now()}
 	cmd.Stderr = s.log
-	return s, s.start(cmd)
+	if err := s.start(cmd); err != nil {
+		return nil, err
+	}
+	return s, nil
 }
 
 // StartServiceLogging starts a process that writes its log to a file, for one
@@ -75,7 +78,10 @@ func StartServiceLogging(name string, cmd *exec.Cmd, path string) (*Service, err
 	defer func() { _ = file.Close() }() // the process has its own
 	s := &Service{Name: name, log: newLogReader(), path: path, Started: time.Now()}
 	cmd.Stderr = file
-	return s, s.start(cmd)
+	if err := s.start(cmd); err != nil {
+		return nil, err
+	}
+	return s, nil
 }
 
 func (s *Service) start(cmd *exec.Cmd) (err error) {

@@ -17,7 +17,8 @@ const (
 	// copyDistance is how many events after the first its copy is due. It ends
 	// on 50, so that with at most 50 % of copies no copy is taken of a copy.
 	copyDistance = 950
-	CopiesMax    = 50 // percent
+	// CopiesMax is the most of Schedule.Copies.
+	CopiesMax = 50 // percent
 )
 
 // Schedule says when every event is due, in advance: no answer of the system,
