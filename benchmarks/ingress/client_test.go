@@ -48,11 +48,11 @@ func TestReadAnswer(t *testing.T) {
 					}
 					text = text[n:]
 				}
-				far.Close()
+				_ = far.Close()
 			}()
 			k := &connection{net: near, in: make([]byte, answerMax)}
 			status, err := k.readAnswer()
-			near.Close()
+			_ = near.Close()
 			if status != test.status || (err == nil) != (test.fails == "") || err != nil && !strings.Contains(err.Error(), test.fails) {
 				t.Errorf("%q, %d bytes at a time: status %d, error %v; want %d, %q", test.text, piece, status, err, test.status, test.fails)
 			}
@@ -172,7 +172,7 @@ func TestClosedLoopEnds(t *testing.T) {
 
 // TestClientTellsALostConnection: it is no answer.
 func TestClientTellsALostConnection(t *testing.T) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -183,7 +183,7 @@ func TestClientTellsALostConnection(t *testing.T) {
 			return
 		}
 		_, _ = io.ReadFull(conn, make([]byte, 10))
-		conn.Close()
+		_ = conn.Close()
 	}()
 	failed := make(chan error, 2)
 	c, err := dial(t.Context(), listener.Addr().String(), 1, func(n int) int { return n }, func(int, int) { t.Error("an answer") }, func(err error) { failed <- err })
