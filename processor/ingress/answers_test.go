@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"oncebus/dedup"
+	"oncebus/processor"
 )
 
 // signalRoutes is a route with every default.
@@ -166,6 +167,16 @@ func TestEveryVerdict(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestUnchecked: what passes while a store is away is accepted, since it went
+// its way, and says that nobody looked.
+func TestUnchecked(t *testing.T) {
+	route := parseRoutes(t, signalRoutes).Routes[0]
+	r := tell(route, &processor.Answer{Verdict: dedup.Unchecked, Passed: true})
+	if r.status != http.StatusAccepted || r.header.Get(headerVerdict) != "unchecked" {
+		t.Errorf("%d %v", r.status, r.header)
 	}
 }
 

@@ -148,8 +148,8 @@ func TestBodiesShareMemory(t *testing.T) {
 	if _, err := held.Write([]byte(event("held") + strings.Repeat(" ", 10_000-len(event("held"))))); err != nil {
 		t.Fatal(err)
 	}
-	if response := held.answer(t); response.StatusCode != 202 {
-		t.Errorf("status %d", response.StatusCode)
+	if status, _ := held.answer(t); status != 202 {
+		t.Errorf("status %d", status)
 	}
 	if i.count("oncebus_http_body_bytes") != 0 || i.count("oncebus_http_refused_total", "reason", "bodies") != 1 {
 		t.Error("the metrics do not say so")
@@ -174,14 +174,15 @@ func (i *instance) begin(path string, length int) slow {
 	return slow{conn}
 }
 
-func (s slow) answer(t *testing.T) *http.Response {
+// answer returns the status, and whether the connection ends with it.
+func (s slow) answer(t *testing.T) (status int, closes bool) {
 	t.Helper()
 	response, err := http.ReadResponse(bufio.NewReader(s), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	_ = response.Body.Close()
-	return response
+	return response.StatusCode, response.Close
 }
 
 // TestSlowClients: who sends nothing, half a head or half a body is told or cut
@@ -193,15 +194,14 @@ func TestSlowClients(t *testing.T) {
 	if _, err := body.Write([]byte("{")); err != nil {
 		t.Fatal(err)
 	}
-	if response := body.answer(t); response.StatusCode != 408 || !response.Close {
-		t.Errorf("half a body: %d, close %v", response.StatusCode, response.Close)
+	if status, closes := body.answer(t); status != 408 || !closes {
+		t.Errorf("half a body: %d, closes %v", status, closes)
 	}
 	for _, head := range []string{"", "POST /signals HTTP/1.1\r\nHost:"} {
 		conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", i.addr)
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer conn.Close()
 		if _, err := conn.Write([]byte(head)); err != nil {
 			t.Fatal(err)
 		}
@@ -209,6 +209,7 @@ func TestSlowClients(t *testing.T) {
 		if answer, err := bufio.NewReader(conn).ReadString('\n'); err == nil && !strings.Contains(answer, "408") {
 			t.Errorf("after %q: %q", head, answer)
 		}
+		_ = conn.Close()
 	}
 	b.wait("nothing to be in hand", func() bool { return i.Requests() == 0 && i.count("oncebus_http_body_bytes") == 0 })
 	cut := i.begin("/signals", 100)
@@ -229,8 +230,8 @@ func TestWaitIsLongerThanReadTimeout(t *testing.T) {
 func TestLongHeaders(t *testing.T) {
 	i := newBench(t, signalRoutes).serve(func(c *Config) { c.MaxHeaderBytes = 2048 })
 	conn := i.begin("/signals HTTP/1.1\r\nX-Long: "+strings.Repeat("x", 8<<10)+"\r\nX-Rest:", 0)
-	if response := conn.answer(t); response.StatusCode != 431 {
-		t.Errorf("status %d", response.StatusCode)
+	if status, _ := conn.answer(t); status != 431 {
+		t.Errorf("status %d", status)
 	}
 }
 
@@ -243,7 +244,7 @@ func TestTimeouts(t *testing.T) {
 		i := b.serve(nil)
 		for status := 0; status != 202; { // the first verdict may take longer than that
 			status = i.post("/signals", event("before")).StatusCode
-			if status == 409 {
+			if status == http.StatusConflict {
 				break
 			}
 		}
@@ -259,7 +260,7 @@ func TestTimeouts(t *testing.T) {
 		}
 		// To send it again is safe.
 		b.judge()
-		b.wait("a verdict", func() bool { return i.post("/signals", event("a")).StatusCode == 409 })
+		b.wait("a verdict", func() bool { return i.post("/signals", event("a")).StatusCode == http.StatusConflict })
 	}
 }
 
