@@ -84,7 +84,7 @@ func (a *app) start(ctx context.Context, command string, serves bool) (*bench.Se
 		"ONCEBUS_BROKERS="+strings.Join(a.broker.Seeds(), ","), "ONCEBUS_APP_ID="+a.id, "ONCEBUS_INSTANCE_ID=bench",
 		"ONCEBUS_ROUTES="+a.path("-routes.yaml"), "ONCEBUS_STATE_DIR="+a.path("-state"), "ONCEBUS_PARTITIONS="+strconv.Itoa(a.partitions),
 		"ONCEBUS_REPLICATION_FACTOR=1", "ONCEBUS_WORKERS="+strconv.Itoa(a.workers), "ONCEBUS_COMMIT_INTERVAL="+a.commit.String(),
-		"ONCEBUS_HTTP_ADDR=127.0.0.1:0", "ONCEBUS_LOG_FORMAT=json", "ONCEBUS_LOG_LEVEL="+a.logLevel)
+		"ONCEBUS_HTTP_ADDR=127.0.0.1:0", "ONCEBUS_LOG_FORMAT=json")
 	if serves {
 		cmd.Env = append(cmd.Env, "ONCEBUS_INGRESS_ADDR=127.0.0.1:0", "ONCEBUS_INGRESS_SECRET_"+secretName+"="+secretValue)
 	}
@@ -98,11 +98,25 @@ func (a *app) start(ctx context.Context, command string, serves bool) (*bench.Se
 	if err != nil {
 		return nil, err
 	}
-	if _, err := s.Ready(ctx); err != nil {
-		return nil, errors.Join(err, s.Kill())
+	if err := ready(ctx, s); err != nil {
+		return nil, err
 	}
 	return s, nil
 }
+
+// ready waits until a process is ready, and kills one that does not get there.
+func ready(ctx context.Context, s *bench.Service) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, startMax, fmt.Errorf("within %v", startMax))
+	defer cancel()
+	if _, err := s.Ready(ctx); err != nil {
+		return errors.Join(err, s.Kill())
+	}
+	return nil
+}
+
+// startMax is how long a process may take to get ready, and then its first
+// requests.
+const startMax = time.Minute
 
 // drained waits until the tasks have judged everything, and returns what is in
 // the output.

@@ -156,9 +156,6 @@ func (t *trial) prime(ctx context.Context, first int) error {
 	return t.await(ctx, "primers", startMax)
 }
 
-// startMax is how long the primers may take.
-const startMax = time.Minute
-
 func (t *trial) await(ctx context.Context, what string, most time.Duration) error {
 	timer := time.NewTimer(most)
 	defer timer.Stop()

@@ -46,7 +46,6 @@ type settings struct {
 	warmup      time.Duration
 	measured    time.Duration
 	drainMax    time.Duration
-	logLevel    string
 	results     string
 	profiles    string
 }
@@ -75,7 +74,6 @@ func (s *settings) parse() (err error) {
 	flag.DurationVar(&s.warmup, "warm-up", 5*time.Second, "stretch before what is measured")
 	flag.DurationVar(&s.measured, "measure", 20*time.Second, "measured stretch")
 	flag.DurationVar(&s.drainMax, "drain", time.Minute, "verdict: how long after the last request was due all answers may take, or the run fails")
-	flag.StringVar(&s.logLevel, "log-level", "info", "ONCEBUS_LOG_LEVEL; info, the default, writes a line for each request")
 	flag.StringVar(&s.results, "results", "", "directory for the report; none is written if empty")
 	flag.StringVar(&s.profiles, "profiles", "", "directory for profiles of CPU and allocations of each process of oncebus; none are written if empty")
 	flag.Parse()

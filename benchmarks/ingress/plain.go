@@ -5,7 +5,6 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -51,8 +50,8 @@ func (a *app) startPlain(ctx context.Context) (*bench.Service, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := s.Ready(ctx); err != nil {
-		return nil, errors.Join(err, s.Kill())
+	if err := ready(ctx, s); err != nil {
+		return nil, err
 	}
 	return s, nil
 }

@@ -50,13 +50,13 @@ func (r result) report(s settings) error {
 func (r result) markdown(s settings) string {
 	var b strings.Builder
 	b.WriteString(r.Machine.Head("HTTP ingress", r.Command))
-	fmt.Fprintf(&b, `Requests of %d bytes of body, signed with HMAC-SHA-256, %d %% copies, on kept-alive HTTP/1.1 connections over loopback; the program itself,
-log level %s (info: a line for each request, to a file); %d partitions, %d worker(s); generator, program and broker share the machine. %v of
+	fmt.Fprintf(&b, `Requests of %d bytes of body, signed with HMAC-SHA-256, %d %% copies, on kept-alive HTTP/1.1 connections over loopback; the program itself with
+a line of log for each request, to a file; %d partitions, %d worker(s); generator, program and broker share the machine. %v of
 warm-up, %v measured, medians of %d round(s) with lowest and highest. In every run answers and output fitted: each accepted event was in the
 output exactly once, or the run would have failed.
 
 CPU: microseconds a request of the server's process, of the broker's, and of the generator's. Allocations: of the server's heap, a request.
-`, bodyLen, s.copies, s.logLevel, s.partitions, s.workers, s.warmup, s.measured, s.rounds)
+`, bodyLen, s.copies, s.partitions, s.workers, s.warmup, s.measured, s.rounds)
 	if len(r.Verdict) > 0 {
 		verdictTable(&b, s, r.Verdict)
 	}

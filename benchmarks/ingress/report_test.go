@@ -32,7 +32,7 @@ func TestConnectionsFitUnderTheIngressLimit(t *testing.T) {
 }
 
 func TestReport(t *testing.T) {
-	s := settings{rates: []int{1000, 10_000}, commits: []time.Duration{20 * time.Millisecond}, connections: []int{16}, rounds: 3, copies: 10, logLevel: "info"}
+	s := settings{rates: []int{1000, 10_000}, commits: []time.Duration{20 * time.Millisecond}, connections: []int{16}, rounds: 3, copies: 10}
 	verdict := func(rate, round int, p99, late, drain float64, statuses map[int]int) latencyRun {
 		return latencyRun{
 			point: point{rate, 20 * time.Millisecond}, Round: round, Requests: 1000, Statuses: statuses, DrainMillis: drain,
