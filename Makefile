@@ -100,7 +100,7 @@ bench-restart: ## what a restart after kill -9 reads again, at 1 and at 10 milli
 	$(GO) run ./benchmarks/restart -results benchmarks/results
 
 .PHONY: bench
-bench: bench-throughput bench-latency bench-scale ## throughput, latency and scale beside the limit and Kafka Streams (hours; needs a JDK and Maven)
+bench: bench-throughput bench-latency bench-ingress bench-scale ## throughput, latency, ingress and scale beside the limit and Kafka Streams (hours; needs a JDK and Maven)
 
 .PHONY: bench-throughput
 bench-throughput: ## oncebus beside a transactional passthrough and Kafka Streams on the same real broker (minutes)
@@ -109,6 +109,10 @@ bench-throughput: ## oncebus beside a transactional passthrough and Kafka Stream
 .PHONY: bench-latency
 bench-latency: ## latency from when an event is due to a read_committed reader, at three rates and commit intervals (an hour)
 	$(GO) run ./benchmarks/latency -results benchmarks/results
+
+.PHONY: bench-ingress
+bench-ingress: ## the HTTP ingress: how long a verdict takes, and its throughput beside a plain produce over HTTP (half an hour)
+	$(GO) run ./benchmarks/ingress -results benchmarks/results
 
 .PHONY: bench-scale
 bench-scale: ## millions of live keys, workers, processes, partitions, rebalances, idle cost (an hour)

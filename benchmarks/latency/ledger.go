@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"oncebus/benchmarks/internal/openloop"
 )
 
 // ledger takes down which events of a schedule arrived, and how late: the
@@ -15,7 +17,7 @@ import (
 // waited. A measurement from when an event was sent would see only the few
 // that were on their way (coordinated omission).
 type ledger struct {
-	schedule schedule
+	schedule openloop.Schedule
 	// dedups: copies are to be stopped; else they are to come through too.
 	dedups  bool
 	arrived []bool // events of the schedule, and behind them the primers
@@ -24,14 +26,14 @@ type ledger struct {
 	extra   int    // arrivals beyond the expected
 	foreign int    // arrivals of what was never sent
 	last    time.Duration
-	latency histogram // of the measured firsts
+	latency openloop.Histogram // of the measured firsts
 }
 
 // newLedger returns the ledger of a schedule and of primers, events that are
 // sent before it to wake everything up.
-func newLedger(s schedule, dedups bool, primers int) *ledger {
-	l := &ledger{schedule: s, dedups: dedups, arrived: make([]bool, s.events()+primers), priming: primers}
-	for n := range s.events() {
+func newLedger(s openloop.Schedule, dedups bool, primers int) *ledger {
+	l := &ledger{schedule: s, dedups: dedups, arrived: make([]bool, s.Events()+primers), priming: primers}
+	for n := range s.Events() {
 		if l.expected(n) {
 			l.missing++
 		}
@@ -43,7 +45,7 @@ func newLedger(s schedule, dedups bool, primers int) *ledger {
 func (l *ledger) primed() bool { return l.priming == 0 }
 
 // expected says whether event n is to arrive.
-func (l *ledger) expected(n int) bool { return !l.dedups || l.schedule.first(n) == n }
+func (l *ledger) expected(n int) bool { return !l.dedups || l.schedule.First(n) == n }
 
 // arrive takes down that event n was received at a time counted from the start
 // of the schedule.
@@ -57,7 +59,7 @@ func (l *ledger) arrive(n int, at time.Duration) {
 		return
 	}
 	l.arrived[n] = true
-	if n >= l.schedule.events() {
+	if n >= l.schedule.Events() {
 		l.priming--
 		return
 	}
@@ -65,8 +67,8 @@ func (l *ledger) arrive(n int, at time.Duration) {
 	l.last = max(l.last, at)
 	// Copies that pass, as in a contender that does not deduplicate, are left
 	// out: everybody is measured on the same events.
-	if l.schedule.counts(n) && l.schedule.first(n) == n {
-		l.latency.record(at - l.schedule.due(n))
+	if l.schedule.Counts(n) && l.schedule.First(n) == n {
+		l.latency.Record(at - l.schedule.Due(n))
 	}
 }
 
@@ -78,10 +80,10 @@ func (l *ledger) complete() bool { return l.missing == 0 }
 func (l *ledger) verdict() error {
 	var errs []error
 	if l.priming > 0 {
-		errs = append(errs, fmt.Errorf("%d of %d primers have not arrived", l.priming, len(l.arrived)-l.schedule.events()))
+		errs = append(errs, fmt.Errorf("%d of %d primers have not arrived", l.priming, len(l.arrived)-l.schedule.Events()))
 	}
 	if l.missing > 0 {
-		errs = append(errs, fmt.Errorf("%d of %d events have not arrived, the first of them number %d", l.missing, l.schedule.events(), l.firstMissing()))
+		errs = append(errs, fmt.Errorf("%d of %d events have not arrived, the first of them number %d", l.missing, l.schedule.Events(), l.firstMissing()))
 	}
 	if l.extra > 0 {
 		errs = append(errs, fmt.Errorf("%d arrivals are copies, or events that had arrived before", l.extra))
@@ -105,5 +107,5 @@ func (l *ledger) firstMissing() int {
 // contender that keeps up it is one latency; one that does not has gathered a
 // backlog.
 func (l *ledger) drain() time.Duration {
-	return l.last - l.schedule.due(l.schedule.events()-1)
+	return l.last - l.schedule.Due(l.schedule.Events()-1)
 }

@@ -6,15 +6,17 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"oncebus/benchmarks/internal/openloop"
 )
 
 // TestLedgerVerdict plays every event of a schedule to ledgers, with one
 // mistake.
 func TestLedgerVerdict(t *testing.T) {
-	s := schedule{rate: 1000, warmup: time.Second, measured: time.Second, copies: 10}
+	s := openloop.Schedule{Rate: 1000, Warmup: time.Second, Measured: time.Second, Copies: 10}
 	var aCopy int
-	for aCopy = range s.events() {
-		if s.first(aCopy) != aCopy {
+	for aCopy = range s.Events() {
+		if s.First(aCopy) != aCopy {
 			break
 		}
 	}
@@ -23,11 +25,11 @@ func TestLedgerVerdict(t *testing.T) {
 		play    func(l *ledger, n int)
 		mistake string
 	}{
-		"all firsts":         {true, func(l *ledger, n int) { arriveIf(l, n, s.first(n) == n) }, ""},
+		"all firsts":         {true, func(l *ledger, n int) { arriveIf(l, n, s.First(n) == n) }, ""},
 		"everything":         {false, func(l *ledger, n int) { arriveIf(l, n, true) }, ""},
-		"a copy passed":      {true, func(l *ledger, n int) { arriveIf(l, n, s.first(n) == n || n == aCopy) }, "1 arrivals are copies"},
+		"a copy passed":      {true, func(l *ledger, n int) { arriveIf(l, n, s.First(n) == n || n == aCopy) }, "1 arrivals are copies"},
 		"a copy was lost":    {false, func(l *ledger, n int) { arriveIf(l, n, n != aCopy) }, "1 of 3000 events have not arrived"},
-		"a first was lost":   {true, func(l *ledger, n int) { arriveIf(l, n, s.first(n) == n && n != 77) }, "the first of them number 77"},
+		"a first was lost":   {true, func(l *ledger, n int) { arriveIf(l, n, s.First(n) == n && n != 77) }, "the first of them number 77"},
 		"one came twice":     {false, func(l *ledger, n int) { arriveIf(l, n, true); arriveIf(l, n, n == 5) }, "1 arrivals are copies"},
 		"one is not of ours": {false, func(l *ledger, n int) { arriveIf(l, n, true); arriveIf(l, -1, n == 5) }, "1 arrivals were never sent"},
 	}
@@ -37,12 +39,12 @@ func TestLedgerVerdict(t *testing.T) {
 			if l.primed() {
 				t.Error("primed without a primer")
 			}
-			l.arrive(s.events(), -time.Second)
-			l.arrive(s.events()+1, -time.Second)
+			l.arrive(s.Events(), -time.Second)
+			l.arrive(s.Events()+1, -time.Second)
 			if !l.primed() || l.complete() {
 				t.Errorf("after the primers: primed %v, complete %v", l.primed(), l.complete())
 			}
-			for n := range s.events() {
+			for n := range s.Events() {
 				test.play(l, n)
 			}
 			switch err := l.verdict(); {
@@ -58,21 +60,21 @@ func TestLedgerVerdict(t *testing.T) {
 // arriveIf lets event n arrive 10 ms after it was due.
 func arriveIf(l *ledger, n int, arrives bool) {
 	if arrives {
-		l.arrive(n, l.schedule.due(max(0, n))+10*time.Millisecond)
+		l.arrive(n, l.schedule.Due(max(0, n))+10*time.Millisecond)
 	}
 }
 
 // TestLedgerMeasuresTheFirstsOfTheMeasuredStretch: the same events whether or
 // not the contender stops copies.
 func TestLedgerMeasuresTheFirstsOfTheMeasuredStretch(t *testing.T) {
-	s := schedule{rate: 1000, warmup: time.Second, measured: time.Second, copies: 10}
+	s := openloop.Schedule{Rate: 1000, Warmup: time.Second, Measured: time.Second, Copies: 10}
 	for _, dedups := range []bool{true, false} {
 		l := newLedger(s, dedups, 0)
-		for n := range s.events() {
+		for n := range s.Events() {
 			arriveIf(l, n, l.expected(n))
 		}
-		if l.latency.total != 900 {
-			t.Errorf("dedups %v: %d events measured, want 900", dedups, l.latency.total)
+		if l.latency.Total != 900 {
+			t.Errorf("dedups %v: %d events measured, want 900", dedups, l.latency.Total)
 		}
 		if l.drain() != 10*time.Millisecond {
 			t.Errorf("dedups %v: the drain took %v, want 10ms", dedups, l.drain())

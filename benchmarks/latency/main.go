@@ -28,6 +28,7 @@ import (
 	"time"
 
 	"oncebus/benchmarks/internal/bench"
+	"oncebus/benchmarks/internal/openloop"
 )
 
 type settings struct {
@@ -59,7 +60,7 @@ func parse() (s settings, err error) {
 	flag.IntVar(&s.rounds, "rounds", 3, "rounds; medians are reported")
 	flag.IntVar(&s.partitions, "partitions", 4, "partitions of every topic")
 	flag.IntVar(&s.workers, "workers", 1, "workers of each stage of a contender")
-	flag.IntVar(&s.copies, "copies", 10, fmt.Sprintf("copies among the events, in percent, at most %d", copiesMax))
+	flag.IntVar(&s.copies, "copies", 10, fmt.Sprintf("copies among the events, in percent, at most %d", openloop.CopiesMax))
 	flag.DurationVar(&s.warmup, "warm-up", 5*time.Second, "stretch at the rate before what is measured")
 	flag.DurationVar(&s.measured, "measure", 20*time.Second, "measured stretch")
 	flag.DurationVar(&s.drainMax, "drain", 3*time.Minute, "how long after the last event was due all may take to arrive, or the run fails")
@@ -79,8 +80,8 @@ func parse() (s settings, err error) {
 		}
 		s.commits = append(s.commits, commit)
 	}
-	if s.copies < 0 || s.copies > copiesMax {
-		err = errors.Join(err, fmt.Errorf("-copies: %d is not within 0 and %d", s.copies, copiesMax))
+	if s.copies < 0 || s.copies > openloop.CopiesMax {
+		err = errors.Join(err, fmt.Errorf("-copies: %d is not within 0 and %d", s.copies, openloop.CopiesMax))
 	}
 	if s.rounds < 1 || s.partitions < 1 || s.workers < 1 || s.warmup < 0 || s.measured <= 0 || s.drainMax <= 0 {
 		err = errors.Join(err, errors.New("-rounds, -partitions, -workers, -measure and -drain need at least one, and -warm-up must not be negative"))

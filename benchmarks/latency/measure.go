@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"oncebus/benchmarks/internal/bench"
+	"oncebus/benchmarks/internal/openloop"
 )
 
 const (
@@ -34,38 +35,24 @@ type point struct {
 type measurement struct {
 	Contender string
 	point
-	Round   int       // from 1
-	Events  int       // measured
-	Latency quantiles `json:"LatencyMillis"`
+	Round   int                // from 1
+	Events  int                // measured
+	Latency openloop.Quantiles `json:"LatencyMillis"`
 	// Behind is how late the generator handed events to its client, and so
 	// the part of Latency that is not the contender's.
-	Behind quantiles `json:"BehindMillis"`
+	Behind openloop.Quantiles `json:"BehindMillis"`
 	// DrainMillis is from when the last event was due until the last arrived.
 	DrainMillis     float64
 	CPUMicros       float64 // of the contender's process, an event
 	BrokerCPUMicros float64 // of the broker's process, an event
 	RSSMaxBytes     int64   // of the contender's process
 
-	latency *histogram
+	latency *openloop.Histogram
 }
-
-// quantiles are of a distribution of times, in milliseconds.
-type quantiles struct {
-	P50, P90, P99, P999, Max float64
-}
-
-func quantilesOf(h *histogram) quantiles {
-	return quantiles{
-		P50: millis(h.quantile(0.5)), P90: millis(h.quantile(0.9)), P99: millis(h.quantile(0.99)),
-		P999: millis(h.quantile(0.999)), Max: millis(h.highest),
-	}
-}
-
-func millis(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
 // trial is a contender that is being measured.
 type trial struct {
-	schedule  schedule
+	schedule  openloop.Schedule
 	task      bench.Task
 	broker    *bench.Broker
 	contender *bench.Process
@@ -79,7 +66,7 @@ type trial struct {
 func measure(ctx context.Context, broker *bench.Broker, s settings, c contender, at point, round int) (m measurement, err error) {
 	app := fmt.Sprintf("latency-%s-%d-%v-%d", strings.NewReplacer(" ", "-", ",", "").Replace(c.name), at.Rate, at.Commit, round)
 	t := trial{
-		schedule: schedule{rate: at.Rate, warmup: s.warmup, measured: s.measured, copies: s.copies},
+		schedule: openloop.Schedule{Rate: at.Rate, Warmup: s.warmup, Measured: s.measured, Copies: s.copies},
 		task: bench.Task{
 			Role: c.role, App: app, Brokers: broker.Seeds(), Input: app + "-input", Partitions: s.partitions,
 			Workers: s.workers, Commit: at.Commit, StateDir: filepath.Join(broker.Dir, app),
@@ -136,16 +123,16 @@ func (t *trial) run(ctx context.Context) (m measurement, err error) {
 	if err != nil {
 		return m, err
 	}
-	g := generator{schedule: t.schedule, clock: clockFrom(time.Now())}
-	g.send = func(n int) { t.producer.send(ctx, newEvent(n, t.schedule.first(n), time.Now())) }
+	g := openloop.Generator{Schedule: t.schedule, Clock: openloop.ClockFrom(time.Now())}
+	g.Send = func(n int) { t.producer.send(ctx, newEvent(n, t.schedule.First(n), time.Now())) }
 	generated := make(chan struct{})
 	wg.Go(func() {
 		defer close(generated)
-		if err := errors.Join(g.run(ctx), t.producer.sent()); err != nil {
+		if err := errors.Join(g.Run(ctx), t.producer.sent()); err != nil {
 			cancel(err)
 		}
 	})
-	if err := t.collect(ctx, g.clock.now); err != nil {
+	if err := t.collect(ctx, g.Clock.Now); err != nil {
 		return m, errors.Join(err, t.ledger.verdict())
 	}
 	<-generated
@@ -154,18 +141,18 @@ func (t *trial) run(ctx context.Context) (m measurement, err error) {
 		return m, err
 	}
 	micros := func(i int) float64 {
-		return float64((after[i].CPU - before[i].CPU).Microseconds()) / float64(t.schedule.events())
+		return float64((after[i].CPU - before[i].CPU).Microseconds()) / float64(t.schedule.Events())
 	}
 	return measurement{
-		Events: int(t.ledger.latency.total), Latency: quantilesOf(&t.ledger.latency), Behind: quantilesOf(&g.behind),
-		DrainMillis: millis(t.ledger.drain()), CPUMicros: micros(0), BrokerCPUMicros: micros(1), RSSMaxBytes: after[0].RSSMax,
+		Events: int(t.ledger.latency.Total), Latency: openloop.QuantilesOf(&t.ledger.latency), Behind: openloop.QuantilesOf(&g.Behind),
+		DrainMillis: openloop.Millis(t.ledger.drain()), CPUMicros: micros(0), BrokerCPUMicros: micros(1), RSSMaxBytes: after[0].RSSMax,
 		latency: &t.ledger.latency,
 	}, t.ledger.verdict()
 }
 
 // prime sends the primers and waits until they have come through.
 func (t *trial) prime(ctx context.Context) error {
-	first, past := t.schedule.events(), len(t.ledger.arrived)
+	first, past := t.schedule.Events(), len(t.ledger.arrived)
 	ctx, cancel := context.WithTimeoutCause(ctx, startMax, fmt.Errorf("the contender did not pass its first %d events within %v", past-first, startMax))
 	defer cancel()
 	for number := first; number < past; number++ {
@@ -181,7 +168,7 @@ func (t *trial) prime(ctx context.Context) error {
 // collect reads until every expected event has arrived, and then whatever else
 // was put out: by the order of events no copy comes later.
 func (t *trial) collect(ctx context.Context, now func() time.Duration) error {
-	whole := t.schedule.due(t.schedule.events()) + t.drainMax
+	whole := t.schedule.Due(t.schedule.Events()) + t.drainMax
 	ctx, cancel := context.WithTimeoutCause(ctx, whole, fmt.Errorf("not all events had arrived %v after the last was due: raise -drain, or lower the rate", t.drainMax))
 	defer cancel()
 	if err := t.consumer.readUntil(ctx, now, t.ledger.complete); err != nil {

@@ -6,6 +6,8 @@ import (
 	"context"
 	"testing"
 	"time"
+
+	"oncebus/benchmarks/internal/openloop"
 )
 
 // fakeSystem is a generator, a contender and a consumer on one made-up clock.
@@ -29,14 +31,14 @@ func (f *fakeSystem) advance(to time.Duration) {
 	f.at = max(f.at, to)
 }
 
-func (f *fakeSystem) clock() clock {
-	return clock{now: func() time.Duration { return f.at }, sleep: func(d time.Duration) { f.advance(f.at + d) }}
+func (f *fakeSystem) clock() openloop.Clock {
+	return openloop.Clock{Now: func() time.Duration { return f.at }, Sleep: func(d time.Duration) { f.advance(f.at + d) }}
 }
 
-func (f *fakeSystem) run(t *testing.T, send func(n int)) *generator {
+func (f *fakeSystem) run(t *testing.T, send func(n int)) *openloop.Generator {
 	t.Helper()
-	g := &generator{schedule: f.ledger.schedule, clock: f.clock(), send: send}
-	if err := g.run(context.Background()); err != nil {
+	g := &openloop.Generator{Schedule: f.ledger.schedule, Clock: f.clock(), Send: send}
+	if err := g.Run(context.Background()); err != nil {
 		t.Fatal(err)
 	}
 	f.advance(time.Hour)
@@ -49,13 +51,13 @@ func (f *fakeSystem) run(t *testing.T, send func(n int)) *generator {
 // within compares with the error that the histogram may have, and a tick.
 func within(t *testing.T, what string, got, want time.Duration) {
 	t.Helper()
-	if got < want-tick || float64(got) > 1.01*float64(want)+float64(tick) {
+	if got < want-openloop.Tick || float64(got) > 1.01*float64(want)+float64(openloop.Tick) {
 		t.Errorf("%s is %v, want %v", what, got, want)
 	}
 }
 
 // tenSeconds is a schedule of 10,000 measured events.
-var tenSeconds = schedule{rate: 1000, warmup: time.Second, measured: 10 * time.Second}
+var tenSeconds = openloop.Schedule{Rate: 1000, Warmup: time.Second, Measured: 10 * time.Second}
 
 // stalled stalls once, for a second.
 func stalled(at time.Duration) time.Duration {
@@ -73,15 +75,15 @@ func TestAStallOfTheContenderIsCountedInFull(t *testing.T) {
 	f := &fakeSystem{ledger: newLedger(tenSeconds, true, 0), stall: stalled}
 	f.run(t, func(n int) { f.queue = append(f.queue, n) })
 	latency := &f.ledger.latency
-	if latency.total != 10_000 {
-		t.Fatalf("%d events were measured, want 10,000", latency.total)
+	if latency.Total != 10_000 {
+		t.Fatalf("%d events were measured, want 10,000", latency.Total)
 	}
-	within(t, "p50", latency.quantile(0.5), 0)
-	within(t, "p90", latency.quantile(0.9), 0)
-	within(t, "p95", latency.quantile(0.95), 500*time.Millisecond)
-	within(t, "p99", latency.quantile(0.99), 900*time.Millisecond)
-	within(t, "p99.9", latency.quantile(0.999), 990*time.Millisecond)
-	within(t, "the maximum", latency.highest, time.Second)
+	within(t, "p50", latency.Quantile(0.5), 0)
+	within(t, "p90", latency.Quantile(0.9), 0)
+	within(t, "p95", latency.Quantile(0.95), 500*time.Millisecond)
+	within(t, "p99", latency.Quantile(0.99), 900*time.Millisecond)
+	within(t, "p99.9", latency.Quantile(0.999), 990*time.Millisecond)
+	within(t, "the maximum", latency.Highest, time.Second)
 }
 
 // TestAStallOfTheGeneratorIsCountedInFull: the client refuses to take an event
@@ -94,13 +96,13 @@ func TestAStallOfTheGeneratorIsCountedInFull(t *testing.T) {
 		f.at = max(f.at, stalled(f.at))
 		f.queue = append(f.queue, n)
 	})
-	for what, h := range map[string]*histogram{"latency": &f.ledger.latency, "behind": &g.behind} {
-		if h.total != 10_000 {
-			t.Fatalf("%s: %d events were measured, want 10,000", what, h.total)
+	for what, h := range map[string]*openloop.Histogram{"latency": &f.ledger.latency, "behind": &g.Behind} {
+		if h.Total != 10_000 {
+			t.Fatalf("%s: %d events were measured, want 10,000", what, h.Total)
 		}
-		within(t, what+": p50", h.quantile(0.5), 0)
-		within(t, what+": p95", h.quantile(0.95), 500*time.Millisecond)
-		within(t, what+": p99", h.quantile(0.99), 900*time.Millisecond)
-		within(t, what+": the maximum", h.highest, time.Second)
+		within(t, what+": p50", h.Quantile(0.5), 0)
+		within(t, what+": p95", h.Quantile(0.95), 500*time.Millisecond)
+		within(t, what+": p99", h.Quantile(0.99), 900*time.Millisecond)
+		within(t, what+": the maximum", h.Highest, time.Second)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"oncebus/benchmarks/internal/bench"
+	"oncebus/benchmarks/internal/openloop"
 )
 
 // logFrom is the ratio of highest to lowest latency from which on a chart's
@@ -41,14 +42,14 @@ func charts(rows []row) map[string][]byte {
 
 // curve returns the distribution up to the quantile that the last ten values
 // decide.
-func curve(h *histogram) (points []bench.Point) {
+func curve(h *openloop.Histogram) (points []bench.Point) {
 	for power := 1; ; power *= 10 {
 		for _, step := range []int{1, 2, 3, 5, 7} {
 			oneIn := power * step
-			if uint64(oneIn)*10 > max(h.total, 10) {
+			if uint64(oneIn)*10 > max(h.Total, 10) {
 				return points
 			}
-			ms := millis(h.quantile(1 - 1/float64(oneIn)))
+			ms := openloop.Millis(h.Quantile(1 - 1/float64(oneIn)))
 			points = append(points, bench.Point{X: float64(oneIn), Y: ms, Low: ms, High: ms})
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"oncebus/benchmarks/internal/bench"
+	"oncebus/benchmarks/internal/openloop"
 )
 
 const (
@@ -40,7 +41,7 @@ type row struct {
 	RSSMiB                 bench.Spread
 	GeneratorLate, Backlog bool
 
-	latency histogram // of all rounds
+	latency openloop.Histogram // of all rounds
 }
 
 // rowsOf sums up what was measured, in the order of the settings.
@@ -88,10 +89,10 @@ func rowOf(c contender, at point, ms []measurement) row {
 		RSSMiB:          spread(func(m measurement) float64 { return float64(m.RSSMaxBytes) / (1 << 20) }),
 	}
 	for _, m := range ms {
-		r.latency.add(m.latency)
+		r.latency.Add(m.latency)
 	}
 	r.GeneratorLate = r.BehindP50.Median > lateShare*r.P50.Median || r.BehindP99.Median > lateShare*r.P99.Median
-	r.Backlog = r.DrainMillis.Median > millis(backlogDrain)
+	r.Backlog = r.DrainMillis.Median > openloop.Millis(backlogDrain)
 	return r
 }
 

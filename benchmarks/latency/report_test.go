@@ -12,16 +12,17 @@ import (
 	"time"
 
 	"oncebus/benchmarks/internal/bench"
+	"oncebus/benchmarks/internal/openloop"
 )
 
 // measurementOf is one in which 100 events took from 1 % to 100 % of max.
 func measurementOf(contender string, at point, round int, highest, behind time.Duration) measurement {
-	h, late := &histogram{}, &histogram{}
+	h, late := &openloop.Histogram{}, &openloop.Histogram{}
 	for n := range 100 {
-		h.record(highest * time.Duration(n+1) / 100)
-		late.record(behind)
+		h.Record(highest * time.Duration(n+1) / 100)
+		late.Record(behind)
 	}
-	return measurement{Contender: contender, point: at, Round: round, Events: 100, Latency: quantilesOf(h), Behind: quantilesOf(late), DrainMillis: millis(highest), latency: h}
+	return measurement{Contender: contender, point: at, Round: round, Events: 100, Latency: openloop.QuantilesOf(h), Behind: openloop.QuantilesOf(late), DrainMillis: openloop.Millis(highest), latency: h}
 }
 
 func testRows() (settings, []row) {
@@ -42,8 +43,8 @@ func TestReportTakesMediansAndRatiosOfMedians(t *testing.T) {
 		t.Fatalf("%d rows, want those of the three that were measured", len(rows))
 	}
 	l, keyed, routed := rows[0], rows[1], rows[2]
-	if l.Max != (bench.Spread{Median: 50, Low: 40, High: 2040}) || l.latency.total != 300 {
-		t.Errorf("the limit's maximum is %+v over %d events", l.Max, l.latency.total)
+	if l.Max != (bench.Spread{Median: 50, Low: 40, High: 2040}) || l.latency.Total != 300 {
+		t.Errorf("the limit's maximum is %+v over %d events", l.Max, l.latency.Total)
 	}
 	if got := keyed.P99Ratio; got < 1.18 || got > 1.22 || l.P50Ratio != 1 {
 		t.Errorf("the ratio to the limit is %v, the limit's own %v; want 1.2 and 1", got, l.P50Ratio)
@@ -101,9 +102,9 @@ func TestChartsAreWellFormed(t *testing.T) {
 
 // TestCurveEndsWhereTenValuesDecide: beyond it a quantile is chance.
 func TestCurveEndsWhereTenValuesDecide(t *testing.T) {
-	var h histogram
+	var h openloop.Histogram
 	for ms := range 1000 {
-		h.record(time.Duration(ms) * time.Millisecond)
+		h.Record(time.Duration(ms) * time.Millisecond)
 	}
 	points := curve(&h)
 	if last := points[len(points)-1]; last.X != 100 {

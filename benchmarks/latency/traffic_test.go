@@ -13,6 +13,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"oncebus/benchmarks/internal/bench"
+	"oncebus/benchmarks/internal/openloop"
 )
 
 const testMax = time.Minute
@@ -20,7 +21,7 @@ const testMax = time.Minute
 // testTrial is a trial on an embedded broker, whose contender is in this
 // process: it passes on the events for which passes is true, in transactions,
 // and aborts one with all of them before it commits the next.
-func testTrial(t *testing.T, s schedule, dedups bool, passes func(n int) bool) *trial {
+func testTrial(t *testing.T, s openloop.Schedule, dedups bool, passes func(n int) bool) *trial {
 	t.Helper()
 	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(4, "test-input", "test-output"))
 	if err != nil {
@@ -78,9 +79,9 @@ func pass(ctx context.Context, seeds []string, task bench.Task, passes func(n in
 }
 
 // hasty is a clock on which every event is due at once.
-func hasty() clock {
+func hasty() openloop.Clock {
 	var at time.Duration
-	return clock{now: func() time.Duration { return at }, sleep: func(d time.Duration) { at += d }}
+	return openloop.Clock{Now: func() time.Duration { return at }, Sleep: func(d time.Duration) { at += d }}
 }
 
 // play sends the whole schedule and collects what comes of it.
@@ -91,22 +92,22 @@ func play(t *testing.T, tr *trial) error {
 	if err := tr.prime(ctx); err != nil {
 		t.Fatal(err)
 	}
-	g := generator{schedule: tr.schedule, clock: hasty(), send: func(n int) {
-		tr.producer.send(ctx, newEvent(n, tr.schedule.first(n), time.Now()))
+	g := openloop.Generator{Schedule: tr.schedule, Clock: hasty(), Send: func(n int) {
+		tr.producer.send(ctx, newEvent(n, tr.schedule.First(n), time.Now()))
 	}}
-	if err := errors.Join(g.run(ctx), tr.producer.sent()); err != nil {
+	if err := errors.Join(g.Run(ctx), tr.producer.sent()); err != nil {
 		t.Fatal(err)
 	}
-	if err := tr.collect(ctx, hasty().now); err != nil {
+	if err := tr.collect(ctx, hasty().Now); err != nil {
 		t.Fatal(errors.Join(err, tr.ledger.verdict()))
 	}
 	return tr.ledger.verdict()
 }
 
-var short = schedule{rate: 2000, measured: time.Second, copies: 10}
+var short = openloop.Schedule{Rate: 2000, Measured: time.Second, Copies: 10}
 
 func TestTrialOfADeduplicator(t *testing.T) {
-	tr := testTrial(t, short, true, func(n int) bool { return short.first(n) == n })
+	tr := testTrial(t, short, true, func(n int) bool { return short.First(n) == n })
 	if err := play(t, tr); err != nil {
 		t.Error(err)
 	}
@@ -123,12 +124,12 @@ func TestTrialOfAPassthrough(t *testing.T) {
 // cooldown comes behind it.
 func TestTrialFindsACopyThatPassed(t *testing.T) {
 	last := 0
-	for n := range short.events() {
-		if short.first(n) != n {
+	for n := range short.Events() {
+		if short.First(n) != n {
 			last = n
 		}
 	}
-	tr := testTrial(t, short, true, func(n int) bool { return short.first(n) == n || n == last })
+	tr := testTrial(t, short, true, func(n int) bool { return short.First(n) == n || n == last })
 	if err := play(t, tr); err == nil || !strings.Contains(err.Error(), "1 arrivals are copies") {
 		t.Errorf("verdict %v, want that a copy passed", err)
 	}

@@ -135,21 +135,21 @@ const allRunEvery = 50 * time.Millisecond
 // allRun waits until the processes are ready, all tasks run in them, and the
 // last of them, which may have come later, has its share.
 func (a *app) allRun(ctx context.Context, services ...*service) error {
-	ctx, cancel := context.WithTimeout(ctx, readyMax)
+	ctx, cancel := context.WithTimeout(ctx, bench.ReadyMax)
 	defer cancel()
 	members := max(1, a.shape.Workers) * len(services)
 	share := max(1, a.shape.Workers) * (a.shape.Partitions / members)
 	for {
 		running, last := 0, 0
 		for _, s := range services {
-			if err := s.ended(); err != nil {
+			if err := s.Ended(); err != nil {
 				return err
 			}
 			last = 0
-			if s.log.address() == "" {
+			if s.Address(bench.ListensHTTP) == "" {
 				continue
 			}
-			if _, err := s.get(ctx, "/readyz"); err != nil {
+			if _, err := s.Get(ctx, "/readyz"); err != nil {
 				continue
 			}
 			tasks, err := s.tasks(ctx)

@@ -74,7 +74,7 @@ func idleOnce(ctx context.Context, b *bed, routed bool, keys int) (r idleRun, er
 	}
 	r.Seconds = time.Since(began).Seconds()
 	for i, s := range services {
-		if err := s.ended(); err != nil {
+		if err := s.Ended(); err != nil {
 			return r, err
 		}
 		u, err := s.Usage()
@@ -89,7 +89,7 @@ func idleOnce(ctx context.Context, b *bed, routed bool, keys int) (r idleRun, er
 		r.RSS, r.RSSMax = append(r.RSS, now), append(r.RSSMax, u.RSSMax)
 	}
 	for _, s := range services {
-		err = errors.Join(err, s.stop())
+		err = errors.Join(err, s.Stop())
 	}
 	return r, errors.Join(err, a.verify(ctx))
 }

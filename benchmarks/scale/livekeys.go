@@ -151,7 +151,7 @@ func (l *live) begin(ctx context.Context) (ready time.Duration, err error) {
 	if l.service, err = l.start(ctx, 0); err != nil {
 		return 0, err
 	}
-	if ready, err = l.service.ready(ctx); err != nil {
+	if ready, err = l.service.Ready(ctx); err != nil {
 		return 0, err
 	}
 	l.memory.watch(ctx, l.service)
@@ -179,7 +179,7 @@ func (l *live) halt() error {
 	if err := l.noteMemory(); err != nil {
 		return err
 	}
-	return l.service.stop()
+	return l.service.Stop()
 }
 
 func (l *live) fillUp(ctx context.Context) error {
@@ -203,7 +203,7 @@ func (l *live) settleDown(ctx context.Context) error {
 	if err := l.watch.drained(ctx, l.service); err != nil {
 		return err
 	}
-	m, err := l.service.metrics(ctx)
+	m, err := l.service.Metrics(ctx)
 	if err != nil {
 		return err
 	}
@@ -227,11 +227,11 @@ func (l *live) steadyTraffic(ctx context.Context) error {
 		return err
 	}
 	l.run.Steady = steady{Rate: float64(rate), Gaps: l.watch.gapFigures()}
-	families, err := l.service.families(ctx)
+	families, err := l.service.Families(ctx)
 	if err != nil {
 		return err
 	}
-	l.run.ExpiredRows = int(sums(families)[metricExpired])
+	l.run.ExpiredRows = int(bench.Sums(families)[metricExpired])
 	for name, p99 := range map[string]*float64{metricKeySeconds: &l.run.KeyP99, metricCheckSeconds: &l.run.CheckP99} {
 		seconds, err := quantile(families, name, 0.99)
 		if err != nil {
@@ -281,7 +281,7 @@ func (l *live) restarts(ctx context.Context, n int) error {
 }
 
 func (l *live) restart(ctx context.Context) (r restart, err error) {
-	m, err := l.service.metrics(ctx)
+	m, err := l.service.Metrics(ctx)
 	if err != nil {
 		return r, err
 	}
@@ -307,8 +307,8 @@ func (l *live) restart(ctx context.Context) (r restart, err error) {
 	if err := l.watch.await(ctx, []*service{l.service}, func() bool { return l.watch.total() > committed }); err != nil {
 		return r, err
 	}
-	r.Flow = l.watch.firstAbove(committed).Sub(l.service.started).Seconds()
-	m, err = l.service.metrics(ctx)
+	r.Flow = l.watch.firstAbove(committed).Sub(l.service.Started).Seconds()
+	m, err = l.service.Metrics(ctx)
 	r.Read = int(m[metricRestored])
 	return r, err
 }
@@ -325,7 +325,7 @@ func (l *live) rebuild(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	m, err := l.service.metrics(ctx)
+	m, err := l.service.Metrics(ctx)
 	if err != nil {
 		return err
 	}
@@ -358,7 +358,7 @@ func (m *memory) watch(ctx context.Context, s *service) {
 				m.anonymous = max(m.anonymous, anonymous)
 			}
 			if n%heapEvery == 0 {
-				if all, err := s.metrics(ctx); err == nil {
+				if all, err := s.Metrics(ctx); err == nil {
 					m.heap = max(m.heap, int64(all[metricHeap]))
 				}
 			}

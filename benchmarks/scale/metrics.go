@@ -3,51 +3,12 @@
 package main
 
 import (
-	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"math"
 
 	dto "github.com/prometheus/client_model/go"
-	"github.com/prometheus/common/expfmt"
-	"github.com/prometheus/common/model"
 )
-
-// families reads /metrics.
-func (s *service) families(ctx context.Context) (map[string]*dto.MetricFamily, error) {
-	body, err := s.get(ctx, "/metrics")
-	if err != nil {
-		return nil, err
-	}
-	return parseMetrics(body)
-}
-
-// parseMetrics reads Prometheus' text format.
-func parseMetrics(body []byte) (map[string]*dto.MetricFamily, error) {
-	parser := expfmt.NewTextParser(model.UTF8Validation)
-	families, err := parser.TextToMetricFamilies(bytes.NewReader(body))
-	if err != nil {
-		return nil, fmt.Errorf("/metrics: %w", err)
-	}
-	return families, nil
-}
-
-// metrics returns counters and gauges; series of one name are summed.
-func (s *service) metrics(ctx context.Context) (map[string]float64, error) {
-	families, err := s.families(ctx)
-	return sums(families), err
-}
-
-func sums(families map[string]*dto.MetricFamily) map[string]float64 {
-	sums := map[string]float64{}
-	for name, family := range families {
-		for _, m := range family.GetMetric() {
-			sums[name] += m.GetCounter().GetValue() + m.GetGauge().GetValue() + m.GetUntyped().GetValue()
-		}
-	}
-	return sums
-}
 
 // quantile estimates a quantile of one of the process's histograms, of all it
 // has seen since its start, in the histogram's unit.

@@ -68,7 +68,7 @@ func measureRebalances(ctx context.Context, b *bed) (moves []move, err error) {
 		return moves, err
 	}
 	for _, s := range services {
-		err = errors.Join(err, s.stop())
+		err = errors.Join(err, s.Stop())
 	}
 	return moves, errors.Join(err, a.verify(ctx))
 }
@@ -137,7 +137,7 @@ func (a *app) move(ctx context.Context, event string, stay []*service, goes *ser
 		}
 		services = append(slices.Clone(stay), comes)
 	case processStops:
-		err = goes.stop()
+		err = goes.Stop()
 	case processDies:
 		err = goes.Kill()
 	}

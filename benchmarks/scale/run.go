@@ -38,7 +38,7 @@ func run(ctx context.Context, s settings) (err error) {
 	}
 	defer func() { err = errors.Join(err, broker.Close()) }()
 	b := &bed{s: s, broker: broker}
-	if b.binary, err = build(ctx, broker.Dir); err != nil {
+	if b.binary, err = bench.Build(ctx, broker.Dir); err != nil {
 		return err
 	}
 	err = r.measure(ctx, b)

@@ -132,29 +132,6 @@ func TestRatesOfPartsOfAStretch(t *testing.T) {
 	}
 }
 
-func TestMetricsAreSummedByName(t *testing.T) {
-	families, err := parseMetrics([]byte("# HELP a b\n# TYPE a gauge\na{x=\"1 2\",y=\"}\"} 2\na{x=\"3\"} 0.5\nb 1e+06\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	got := sums(families)
-	if len(got) != 2 || got["a"] != 2.5 || got["b"] != 1e6 {
-		t.Errorf("parsed %v", got)
-	}
-}
-
-func TestLogReaderFindsTheAddress(t *testing.T) {
-	l := newLogReader()
-	for _, part := range []string{`{"msg":"starting"}` + "\n" + `{"msg":"http li`, `stening","addr":"127.0.0.1:7"}` + "\n", "x"} {
-		if _, err := l.Write([]byte(part)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if got := l.address(); got != "127.0.0.1:7" {
-		t.Errorf("address %q", got)
-	}
-}
-
 func TestPaceWaitsForTheEventsThatAreDue(t *testing.T) {
 	l := testLoad(0, 0, 10)
 	defer l.close()

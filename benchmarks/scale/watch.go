@@ -142,7 +142,7 @@ func (w *watch) await(ctx context.Context, services []*service, holds func() boo
 			return ctx.Err()
 		}
 		for _, s := range services {
-			if err := s.ended(); err != nil {
+			if err := s.Ended(); err != nil {
 				return err
 			}
 		}

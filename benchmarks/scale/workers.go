@@ -48,7 +48,7 @@ func shapeOnce(ctx context.Context, b *bed, sh shape, round int) (m stretch, err
 		return m, err
 	}
 	for _, s := range services {
-		err = errors.Join(err, s.stop())
+		err = errors.Join(err, s.Stop())
 	}
 	return m, errors.Join(err, a.verify(ctx))
 }

@@ -20,10 +20,25 @@ type door struct {
 
 	routes  []*dedup.Route
 	allow   string // for the header Allow
-	carried []string
+	carried []carried
 	gate    gate
 	rate    *limiter
 	sources *sources
+}
+
+// carried is a request header that becomes a record header.
+type carried struct {
+	from string // canonical, as requests have it
+	to   string // lower case
+}
+
+func carriedOf(h *dedup.HTTP) []carried {
+	names := slices.Concat(dedup.CarriedHeaders[:], h.Headers)
+	all := make([]carried, 0, len(names))
+	for _, name := range names {
+		all = append(all, carried{http.CanonicalHeaderKey(name), name})
+	}
+	return all
 }
 
 // outcomeDoor is a path where the outcomes of a door's routes come in.
@@ -82,7 +97,7 @@ func (ds *doors) add(cfg Config, r *dedup.Route) error {
 		g, err := ds.gate(cfg, &h.Signature)
 		errs = append(errs, err)
 		d = &door{
-			HTTP: h, allow: strings.Join(h.Methods, ", "), carried: slices.Concat(dedup.CarriedHeaders[:], h.Headers),
+			HTTP: h, allow: strings.Join(h.Methods, ", "), carried: carriedOf(h),
 			gate: g, rate: newLimiter(h.Rate), sources: newSources(h.SourceRate),
 		}
 		ds.events[h.Path] = d
@@ -165,9 +180,9 @@ func (d *door) of(r *dedup.Route) (*dedup.Route, bool) {
 // headers are the record headers that a request brings.
 func (d *door) headers(in http.Header) []dedup.Header {
 	var headers []dedup.Header
-	for _, name := range d.carried {
-		if values := in.Values(name); len(values) > 0 {
-			headers = append(headers, dedup.Header{Key: name, Value: []byte(strings.Join(values, ", "))})
+	for _, c := range d.carried {
+		if values := in[c.from]; len(values) > 0 {
+			headers = append(headers, dedup.Header{Key: c.to, Value: []byte(strings.Join(values, ", "))})
 		}
 	}
 	return headers

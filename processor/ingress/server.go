@@ -161,14 +161,16 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.account(r, rq, a)
 }
 
+// Values of headers that every answer has; nobody changes them.
+var noStore, noSniff = []string{"no-store"}, []string{"nosniff"}
+
 // write sends an answer.
 func (s *Server) write(w http.ResponseWriter, a *response) {
 	h := w.Header()
 	for name, values := range a.header {
 		h[name] = values
 	}
-	h.Set("Cache-Control", "no-store")
-	h.Set("X-Content-Type-Options", "nosniff")
+	h["Cache-Control"], h["X-Content-Type-Options"] = noStore, noSniff
 	if a.status == http.StatusNoContent || a.status == http.StatusResetContent || a.status == http.StatusNotModified {
 		w.WriteHeader(a.status)
 		return

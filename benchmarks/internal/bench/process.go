@@ -40,6 +40,9 @@ func Start(cmd *exec.Cmd) (*Process, error) {
 	return &Process{Process: p, pid: cmd.Process.Pid}, nil
 }
 
+// PID is its number in the system.
+func (p *Process) PID() int { return p.pid }
+
 // Usage is what the process has cost so far; it must be running.
 func (p *Process) Usage() (Usage, error) { return usageOf(p.pid) }
 

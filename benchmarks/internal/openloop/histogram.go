@@ -1,6 +1,6 @@
 //go:build unix
 
-package main
+package openloop
 
 import (
 	"math/bits"
@@ -18,13 +18,13 @@ const (
 	bucketCount = (64 - octaveBits) * bucketsPerOctave
 )
 
-// histogram counts durations in log-linear buckets, as HdrHistogram does. Its
+// Histogram counts durations in log-linear buckets, as HdrHistogram does. Its
 // quantiles are never below the true ones and at most 0.8 % above. The zero
 // value is empty and ready.
-type histogram struct {
+type Histogram struct {
 	counts  [bucketCount]uint64
-	total   uint64
-	highest time.Duration // exact
+	Total   uint64
+	Highest time.Duration // exact
 }
 
 // bucketOf returns the bucket of v, which is not negative: the position of its
@@ -40,39 +40,39 @@ func bucketTop(bucket int) int64 {
 	return (int64(bucket-shift*bucketsPerOctave)+1)<<shift - 1
 }
 
-// record counts d. A negative one counts as 0: a clock that steps back is no
+// Record counts d. A negative one counts as 0: a clock that steps back is no
 // reason to lose an event.
-func (h *histogram) record(d time.Duration) {
+func (h *Histogram) Record(d time.Duration) {
 	d = max(0, d)
 	h.counts[bucketOf(int64(d))]++
-	h.total++
-	h.highest = max(h.highest, d)
+	h.Total++
+	h.Highest = max(h.Highest, d)
 }
 
-// add counts everything that other has counted.
-func (h *histogram) add(other *histogram) {
+// Add counts everything that other has counted.
+func (h *Histogram) Add(other *Histogram) {
 	for i, n := range &other.counts {
 		h.counts[i] += n
 	}
-	h.total += other.total
-	h.highest = max(h.highest, other.highest)
+	h.Total += other.Total
+	h.Highest = max(h.Highest, other.Highest)
 }
 
-// quantile returns the value that a share of q of all values does not exceed;
+// Quantile returns the value that a share of q of all values does not exceed;
 // 0 if there are none.
-func (h *histogram) quantile(q float64) time.Duration {
-	if h.total == 0 {
+func (h *Histogram) Quantile(q float64) time.Duration {
+	if h.Total == 0 {
 		return 0
 	}
 	// The rank is counted from 1; above it are at most (1-q) of the values.
-	rank := h.total - min(h.total-1, uint64((1-q)*float64(h.total)+rankSlack))
+	rank := h.Total - min(h.Total-1, uint64((1-q)*float64(h.Total)+rankSlack))
 	for i, n := range &h.counts {
 		if n >= rank {
-			return min(time.Duration(bucketTop(i)), h.highest)
+			return min(time.Duration(bucketTop(i)), h.Highest)
 		}
 		rank -= n
 	}
-	return h.highest
+	return h.Highest
 }
 
 // rankSlack makes up for 1-q, which floating point has a little below its

@@ -1,6 +1,6 @@
 //go:build unix
 
-package main
+package openloop
 
 import (
 	"math"
@@ -41,18 +41,18 @@ func TestHistogramBucketsFollowOneAnother(t *testing.T) {
 }
 
 func TestHistogramQuantilesOfAHundredValues(t *testing.T) {
-	var h histogram
+	var h Histogram
 	for ms := range 100 {
-		h.record(time.Duration(ms+1) * time.Millisecond)
+		h.Record(time.Duration(ms+1) * time.Millisecond)
 	}
 	for q, ms := range map[float64]int{0: 1, 0.5: 50, 0.9: 90, 0.99: 99, 0.999: 100, 1: 100} {
 		want := time.Duration(ms) * time.Millisecond
-		if got := h.quantile(q); got < want || float64(got) > 1.01*float64(want) {
+		if got := h.Quantile(q); got < want || float64(got) > 1.01*float64(want) {
 			t.Errorf("quantile %v is %v, want %v", q, got, want)
 		}
 	}
-	if h.highest != 100*time.Millisecond {
-		t.Errorf("the highest is %v, want it exactly", h.highest)
+	if h.Highest != 100*time.Millisecond {
+		t.Errorf("the highest is %v, want it exactly", h.Highest)
 	}
 }
 
@@ -61,19 +61,19 @@ func TestHistogramAgainstSortedValues(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		values := rapid.SliceOfN(rapid.Int64Range(0, int64(10*time.Minute)), 1, 500).Draw(t, "values")
 		split := rapid.IntRange(0, len(values)).Draw(t, "split")
-		var h, rest histogram
+		var h, rest Histogram
 		for i, v := range values {
 			if i < split {
-				h.record(time.Duration(v))
+				h.Record(time.Duration(v))
 			} else {
-				rest.record(time.Duration(v))
+				rest.Record(time.Duration(v))
 			}
 		}
-		h.add(&rest)
+		h.Add(&rest)
 		slices.Sort(values)
 		percent := rapid.IntRange(1, 100).Draw(t, "percent")
 		want := values[(len(values)*percent+99)/100-1]
-		got := int64(h.quantile(float64(percent) / 100))
+		got := int64(h.Quantile(float64(percent) / 100))
 		if got < want || float64(got-want) > 0.01*float64(want) {
 			t.Fatalf("p%d is %d, want %d", percent, got, want)
 		}
@@ -81,12 +81,12 @@ func TestHistogramAgainstSortedValues(t *testing.T) {
 }
 
 func TestHistogramWithoutValues(t *testing.T) {
-	var h histogram
-	if got := h.quantile(0.5); got != 0 {
+	var h Histogram
+	if got := h.Quantile(0.5); got != 0 {
 		t.Errorf("the median of nothing is %v", got)
 	}
-	h.record(-time.Second)
-	if h.total != 1 || h.quantile(1) != 0 {
-		t.Errorf("a negative duration counts as %v of %d values", h.quantile(1), h.total)
+	h.Record(-time.Second)
+	if h.Total != 1 || h.Quantile(1) != 0 {
+		t.Errorf("a negative duration counts as %v of %d values", h.Quantile(1), h.Total)
 	}
 }

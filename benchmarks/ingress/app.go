@@ -1,0 +1,254 @@
+//go:build unix
+
+package main
+
+import (
+	"context"
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"oncebus/benchmarks/internal/bench"
+)
+
+// bed is what all measurements have in common.
+type bed struct {
+	settings
+
+	broker *bench.Broker
+	binary string
+}
+
+// app is one app of oncebus, or the topics of the plain server.
+type app struct {
+	*bed
+
+	id     string
+	commit time.Duration
+}
+
+// The topics of an app; the hop is where an ingress puts keyed events.
+func (a *app) input() string  { return a.id + "-input" }
+func (a *app) output() string { return a.id + "-output" }
+func (a *app) hop() string    { return a.id + "-repartition" }
+func (a *app) path(end string) string {
+	return filepath.Join(a.broker.Dir, a.id+end)
+}
+
+// newApp makes an app whose route answers in one of the two ways.
+func (b *bed) newApp(ctx context.Context, id, answer string, commit time.Duration) (*app, error) {
+	a := &app{bed: b, id: id, commit: commit}
+	if err := os.WriteFile(a.path("-routes.yaml"), routes(a, answer), 0o600); err != nil {
+		return nil, err
+	}
+	return a, b.broker.CreateTopics(ctx, b.partitions, a.input(), a.output(), a.id+"-dead")
+}
+
+func routes(a *app, answer string) []byte {
+	return fmt.Appendf(nil, `routes:
+  - name: signals
+    topics: [%s]
+    key:
+      - field: traceId
+    window: %v
+    output: %s
+    dead_letter: %s-dead
+    http:
+      path: %s
+      signature: {scheme: hmac, secret: %s, header: %s, prefix: "%s"}
+      answer: %s
+`, a.input(), bench.Window, a.output(), a.id, requestPath, secretName, signatureHeader, signaturePrefix, answer)
+}
+
+// remove deletes what the app has left.
+func (a *app) remove(ctx context.Context) error {
+	return errors.Join(a.broker.DeleteApp(context.WithoutCancel(ctx), a.id), os.RemoveAll(a.path("-state")), os.RemoveAll(a.path(".log")))
+}
+
+// listensIngress is what oncebus logs with the address where requests come in.
+const listensIngress = "ingress listening"
+
+// start starts the program, "run" or "ingress", and waits until it is ready.
+// Its log, with a line for each request as by default, goes to a file.
+func (a *app) start(ctx context.Context, command string, serves bool) (*bench.Service, error) {
+	cmd := exec.CommandContext(ctx, a.binary, command)
+	cmd.Env = append(bench.Environ(),
+		"ONCEBUS_BROKERS="+strings.Join(a.broker.Seeds(), ","), "ONCEBUS_APP_ID="+a.id, "ONCEBUS_INSTANCE_ID=bench",
+		"ONCEBUS_ROUTES="+a.path("-routes.yaml"), "ONCEBUS_STATE_DIR="+a.path("-state"), "ONCEBUS_PARTITIONS="+strconv.Itoa(a.partitions),
+		"ONCEBUS_REPLICATION_FACTOR=1", "ONCEBUS_WORKERS="+strconv.Itoa(a.workers), "ONCEBUS_COMMIT_INTERVAL="+a.commit.String(),
+		"ONCEBUS_HTTP_ADDR=127.0.0.1:0", "ONCEBUS_LOG_FORMAT=json")
+	if serves {
+		cmd.Env = append(cmd.Env, "ONCEBUS_INGRESS_ADDR=127.0.0.1:0", "ONCEBUS_INGRESS_SECRET_"+secretName+"="+secretValue)
+	}
+	if a.profiles != "" {
+		cmd.Env = append(cmd.Env, profileEnv+"="+a.profilePath(command))
+		if err := os.RemoveAll(a.profilePath(command) + "-allocs.pprof"); err != nil { // of a run before
+			return nil, err
+		}
+	}
+	s, err := bench.StartServiceLogging(a.id+" "+command, cmd, a.path(".log"))
+	if err != nil {
+		return nil, err
+	}
+	if err := ready(ctx, s); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// ready waits until a process is ready, and kills one that does not get there.
+func ready(ctx context.Context, s *bench.Service) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, startMax, fmt.Errorf("within %v", startMax))
+	defer cancel()
+	if _, err := s.Ready(ctx); err != nil {
+		return errors.Join(err, s.Kill())
+	}
+	return nil
+}
+
+// startMax is how long a process may take to get ready, and then its first
+// requests.
+const startMax = time.Minute
+
+// drained waits until the tasks have judged everything, and returns what is in
+// the output.
+func (a *app) drained(ctx context.Context, s *bench.Service) (tally, error) {
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		end, err := a.broker.Ends(ctx, a.hop())
+		if err != nil {
+			return tally{}, err
+		}
+		done, err := a.broker.Committed(ctx, a.id+"-dedup", a.hop())
+		if err != nil {
+			return tally{}, err
+		}
+		if done >= end {
+			return readTally(ctx, a.broker.Seeds(), a.output())
+		}
+		select {
+		case <-tick.C:
+		case <-s.Exited():
+			return tally{}, s.Ended()
+		case <-ctx.Done():
+			return tally{}, fmt.Errorf("%d of %d events are judged: %w", done, end, context.Cause(ctx))
+		}
+	}
+}
+
+// cost is what processes have cost so far.
+type cost struct {
+	server, broker bench.Usage
+	generator      time.Duration
+	mallocs        float64 // heap allocations of the server
+}
+
+func (b *bed) cost(ctx context.Context, s *bench.Service) (c cost, err error) {
+	metrics, err := s.Metrics(ctx)
+	if err != nil {
+		return c, err
+	}
+	c.mallocs = metrics["go_memstats_mallocs_total"]
+	if c.server, err = s.Usage(); err != nil {
+		return c, err
+	}
+	if c.broker, err = b.broker.Usage(); err != nil {
+		return c, err
+	}
+	var self syscall.Rusage
+	err = syscall.Getrusage(syscall.RUSAGE_SELF, &self)
+	c.generator = time.Duration(self.Utime.Nano() + self.Stime.Nano())
+	return c, err
+}
+
+// PerRequest is what a request costs: CPU in microseconds.
+type PerRequest struct {
+	CPUMicros, BrokerCPUMicros, GeneratorCPUMicros float64
+	Allocations                                    float64 // of the server's heap
+	RSSMaxMiB                                      float64 // of the server, in all
+}
+
+func perRequest(before, after cost, requests int) PerRequest {
+	n := float64(requests)
+	micros := func(d time.Duration) float64 { return float64(d.Microseconds()) / n }
+	return PerRequest{
+		CPUMicros: micros(after.server.CPU - before.server.CPU), BrokerCPUMicros: micros(after.broker.CPU - before.broker.CPU),
+		GeneratorCPUMicros: micros(after.generator - before.generator),
+		Allocations:        (after.mallocs - before.mallocs) / n, RSSMaxMiB: float64(after.server.RSSMax) / (1 << 20),
+	}
+}
+
+// The program has no profiler. With -profiles it is built with a file more,
+// which takes a CPU profile from SIGUSR1 to SIGUSR2.
+const profileEnv = "BENCH_PROFILE"
+
+//go:embed testdata/profile.go.txt
+var profiler []byte
+
+// build builds the program.
+func (b *bed) build(ctx context.Context) (err error) {
+	if b.profiles == "" {
+		b.binary, err = bench.Build(ctx, b.broker.Dir)
+		return err
+	}
+	if b.profiles, err = filepath.Abs(b.profiles); err != nil {
+		return err
+	}
+	dir, err := exec.CommandContext(ctx, "go", "list", "-f", "{{.Dir}}", "oncebus/cmd/oncebus").Output()
+	if err != nil {
+		return fmt.Errorf("find cmd/oncebus: %w", err)
+	}
+	source, overlay := filepath.Join(b.broker.Dir, "profile.go"), filepath.Join(b.broker.Dir, "overlay.json")
+	replace, err := json.Marshal(map[string]map[string]string{"Replace": {filepath.Join(strings.TrimSpace(string(dir)), "bench_profile.go"): source}})
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(os.MkdirAll(b.profiles, 0o755), os.WriteFile(source, profiler, 0o600), os.WriteFile(overlay, replace, 0o600)); err != nil {
+		return err
+	}
+	b.binary, err = bench.Build(ctx, b.broker.Dir, "-overlay", overlay)
+	return err
+}
+
+// profile begins the profile of a process, if there is to be one.
+func (a *app) profile(s *bench.Service) error {
+	if a.profiles == "" || s.Name == a.id {
+		return nil // the plain server has no profiler
+	}
+	return s.Signal(syscall.SIGUSR1)
+}
+
+// profiled ends the profile and waits until it is written.
+func (a *app) profiled(ctx context.Context, s *bench.Service) error {
+	if a.profiles == "" || s.Name == a.id {
+		return nil
+	}
+	if err := s.Signal(syscall.SIGUSR2); err != nil {
+		return err
+	}
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		_, command, _ := strings.Cut(s.Name, " ")
+		if _, err := os.Stat(a.profilePath(command) + "-allocs.pprof"); !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return fmt.Errorf("the profile of %s was not written: %w", s.Name, context.Cause(ctx))
+		}
+	}
+}
+
+// profilePath is where the profiles of a process go, without their ends.
+func (a *app) profilePath(command string) string { return filepath.Join(a.profiles, a.id+"-"+command) }

@@ -1,0 +1,150 @@
+//go:build unix
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// tally is how often each event is in a topic, by its number.
+type tally struct {
+	records map[int]int
+	foreign int // records that are none of ours
+}
+
+// readTally reads a topic as its users do, from its start to its present end.
+func readTally(ctx context.Context, seeds []string, topic string) (tally, error) {
+	t := tally{records: map[int]int{}}
+	client, err := kgo.NewClient(kgo.SeedBrokers(seeds...), kgo.ConsumeTopics(topic), kgo.FetchIsolationLevel(kgo.ReadCommitted()),
+		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.KeepControlRecords(), kgo.FetchMaxWait(100*time.Millisecond))
+	if err != nil {
+		return t, err
+	}
+	defer client.Close()
+	ends, err := kadm.NewClient(client).ListCommittedOffsets(ctx, topic)
+	if err == nil {
+		err = ends.Error()
+	}
+	if err != nil {
+		return t, fmt.Errorf("find the end of %s: %w", topic, err)
+	}
+	open := map[int32]int64{} // partitions that are not at their end, and that end
+	ends.Each(func(o kadm.ListedOffset) {
+		if o.Offset > 0 {
+			open[o.Partition] = o.Offset
+		}
+	})
+	for len(open) > 0 {
+		fetches := client.PollFetches(ctx)
+		if err := fetches.Err(); err != nil {
+			return t, fmt.Errorf("read %s: %w", topic, err)
+		}
+		fetches.EachRecord(func(r *kgo.Record) {
+			if !r.Attrs.IsControl() {
+				t.add(r.Value)
+			}
+			if r.Offset >= open[r.Partition]-1 {
+				delete(open, r.Partition)
+			}
+		})
+	}
+	return t, nil
+}
+
+func (t *tally) add(value []byte) {
+	n := eventOf(value)
+	if n < 0 {
+		t.foreign++
+		return
+	}
+	t.records[n]++
+}
+
+// promise is what answers say of the records in the topic.
+type promise string
+
+const (
+	// promiseVerdict: one request of an event is answered 202, it is in the
+	// output, and its copies are told so.
+	promiseVerdict promise = "verdict"
+	// promiseOnce: every answer is 202, and the event is in the output once.
+	promiseOnce promise = "once"
+	// promiseEach: every answer is 202, and each request is a record.
+	promiseEach promise = "each"
+)
+
+// check returns an error unless answers and records are what p says. A request
+// that was refused, or told that there is no verdict, may be in the output or
+// not; one without an answer is an error.
+func check(p promise, list []answer, event func(n int) int, t tally) error {
+	type told struct{ accepted, duplicate, other int }
+	events := map[int]told{}
+	silent := 0
+	for n, a := range list {
+		e := events[event(n)]
+		switch a.status {
+		case 0:
+			silent++
+		case http.StatusAccepted:
+			e.accepted++
+		case http.StatusConflict:
+			e.duplicate++
+		default:
+			e.other++
+		}
+		events[event(n)] = e
+	}
+	var twice, nobody, lost, repeated, strange int
+	for n, e := range events {
+		records := t.records[n]
+		most := 1
+		if p == promiseEach {
+			most = e.accepted + e.other
+		}
+		switch {
+		case p == promiseVerdict && e.accepted > 1:
+			twice++
+		case p == promiseVerdict && e.accepted == 0 && e.other == 0:
+			nobody++
+		case p != promiseVerdict && e.duplicate > 0:
+			strange++
+		}
+		if records < min(e.accepted, most) {
+			lost++
+		}
+		if records > most {
+			repeated++
+		}
+	}
+	foreign := t.foreign
+	for n := range t.records {
+		if _, ok := events[n]; !ok {
+			foreign++
+		}
+	}
+	var errs []error
+	for _, wrong := range []struct {
+		n    int
+		what string
+	}{
+		{silent, "requests have no answer"},
+		{twice, "events were accepted twice"},
+		{nobody, "events were told to be copies each time"},
+		{strange, "events were told to be copies, by who does not know"},
+		{lost, "events were accepted and are not in the topic as often as they were"},
+		{repeated, "events are in the topic more often than they may"},
+		{foreign, "records are of events that were never sent"},
+	} {
+		if wrong.n > 0 {
+			errs = append(errs, fmt.Errorf("%d %s", wrong.n, wrong.what))
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,90 @@
+//go:build unix
+
+package main
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// TestCheck: requests 0 and 2 are of event 0, request 1 is of event 1.
+func TestCheck(t *testing.T) {
+	event := func(n int) int { return n % 2 }
+	for _, test := range []struct {
+		name     string
+		p        promise
+		statuses [3]int
+		records  map[int]int
+		foreign  int
+		want     string // empty: nothing is wrong
+	}{
+		{"as promised", promiseVerdict, [3]int{202, 202, 409}, map[int]int{0: 1, 1: 1}, 0, ""},
+		{"the copy was first", promiseVerdict, [3]int{409, 202, 202}, map[int]int{0: 1, 1: 1}, 0, ""},
+		{"no verdict, and it is there", promiseVerdict, [3]int{504, 202, 409}, map[int]int{0: 1, 1: 1}, 0, ""},
+		{"refused, and it is not", promiseVerdict, [3]int{202, 503, 409}, map[int]int{0: 1}, 0, ""},
+		{"no answer", promiseVerdict, [3]int{202, 0, 409}, map[int]int{0: 1}, 0, "1 requests have no answer"},
+		{"accepted twice", promiseVerdict, [3]int{202, 202, 202}, map[int]int{0: 1, 1: 1}, 0, "1 events were accepted twice"},
+		{"accepted by nobody", promiseVerdict, [3]int{202, 409, 409}, map[int]int{0: 1}, 0, "1 events were told to be copies each time"},
+		{"lost", promiseVerdict, [3]int{202, 202, 409}, map[int]int{0: 1}, 0, "1 events were accepted and are not"},
+		{"repeated", promiseVerdict, [3]int{202, 202, 409}, map[int]int{0: 2, 1: 1}, 0, "1 events are in the topic more often"},
+		{"never sent", promiseVerdict, [3]int{202, 202, 409}, map[int]int{0: 1, 1: 1, 7: 1}, 2, "3 records are of events that were never sent"},
+		{"once", promiseOnce, [3]int{202, 202, 202}, map[int]int{0: 1, 1: 1}, 0, ""},
+		{"twice for once", promiseOnce, [3]int{202, 202, 202}, map[int]int{0: 2, 1: 1}, 0, "1 events are in the topic more often"},
+		{"a copy told without a verdict", promiseOnce, [3]int{202, 202, 409}, map[int]int{0: 1, 1: 1}, 0, "by who does not know"},
+		{"each", promiseEach, [3]int{202, 202, 202}, map[int]int{0: 2, 1: 1}, 0, ""},
+		{"once for each", promiseEach, [3]int{202, 202, 202}, map[int]int{0: 1, 1: 1}, 0, "1 events were accepted and are not"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			list := make([]answer, len(test.statuses))
+			for n, status := range test.statuses {
+				list[n].status = status
+			}
+			err := check(test.p, list, event, tally{records: test.records, foreign: test.foreign})
+			if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
+				t.Errorf("found %v, want %q", err, test.want)
+			}
+		})
+	}
+}
+
+// TestReadTally reads what is committed, and behind it the marker of a
+// transaction that is not.
+func TestReadTally(t *testing.T) {
+	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(3, "output"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cluster.Close()
+	client, err := kgo.NewClient(kgo.SeedBrokers(cluster.ListenAddrs()...), kgo.DefaultProduceTopic("output"), kgo.TransactionalID("test"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	ctx := context.Background()
+	for _, end := range []kgo.TransactionEndTry{kgo.TryCommit, kgo.TryAbort} {
+		if err := client.BeginTransaction(); err != nil {
+			t.Fatal(err)
+		}
+		for n := range 10 {
+			r := newRequest()
+			r.of(n % 9)
+			if err := client.ProduceSync(ctx, &kgo.Record{Value: r.body}, &kgo.Record{Value: []byte("other")}).FirstErr(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := client.EndTransaction(ctx, end); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := readTally(ctx, cluster.ListenAddrs(), "output")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(got.records) != 9 || got.records[0] != 2 || got.records[8] != 1 || got.foreign != 10 {
+		t.Errorf("found %+v", got)
+	}
+}

@@ -1,0 +1,264 @@
+//go:build unix
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// client sends requests on a fixed set of kept-alive HTTP/1.1 connections, one
+// at a time on each. It shares two cores with what it measures, so it does the
+// least: a request is one write of bytes that are there already but for number
+// and signature, an answer is one read, of which status and length are looked
+// at.
+type client struct {
+	event  func(n int) int // the number that request n carries
+	loop   func() (n int, ok bool)
+	answer func(n, status int)
+	fail   func(error)
+
+	wg     sync.WaitGroup
+	closed atomic.Bool
+	all    []*connection
+
+	mu     sync.Mutex
+	idle   []*connection // the one used last at the end
+	queue  []int         // requests that are due and have no connection
+	waited int           // requests that have been in queue
+}
+
+// connection is one connection with at most one request under way.
+type connection struct {
+	net     net.Conn
+	request *request
+	number  atomic.Int64 // of the request under way
+	in      []byte
+}
+
+// dial opens connections. answer is told each answer, by the connection's
+// goroutine; fail what ends the run.
+func dial(ctx context.Context, addr string, connections int, event func(n int) int, answer func(n, status int), fail func(error)) (*client, error) {
+	c := &client{event: event, answer: answer, fail: fail}
+	var dialer net.Dialer
+	for range connections {
+		conn, err := dialer.DialContext(ctx, "tcp", addr)
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("open connection %d of %d: %w", len(c.all)+1, connections, err), c.close())
+		}
+		k := &connection{net: conn, request: newRequest(), in: make([]byte, answerMax)}
+		c.all = append(c.all, k)
+		c.idle = append(c.idle, k)
+		c.wg.Go(func() { c.read(k) })
+	}
+	return c, nil
+}
+
+// close ends all connections and waits for their goroutines.
+func (c *client) close() error {
+	c.closed.Store(true)
+	var errs []error
+	for _, k := range c.all {
+		errs = append(errs, k.net.Close())
+	}
+	c.wg.Wait()
+	return errors.Join(errs...)
+}
+
+// submit sends request n, at once if a connection is free.
+func (c *client) submit(n int) {
+	c.mu.Lock()
+	last := len(c.idle) - 1
+	if last < 0 {
+		c.queue = append(c.queue, n)
+		c.waited++
+		c.mu.Unlock()
+		return
+	}
+	k := c.idle[last]
+	c.idle = c.idle[:last]
+	c.mu.Unlock()
+	c.send(k, n)
+}
+
+// run makes every connection that is free send what loop says, one request
+// after the other, until it says no more; then the connection is free again.
+func (c *client) run(loop func() (n int, ok bool)) {
+	c.mu.Lock()
+	c.loop = loop
+	free := c.idle
+	c.idle = make([]*connection, 0, len(c.all))
+	c.mu.Unlock()
+	for _, k := range free {
+		if n, ok := c.next(k); ok {
+			c.send(k, n)
+		}
+	}
+}
+
+// next returns what k is to send now; without anything k becomes free.
+func (c *client) next(k *connection) (int, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.loop != nil {
+		if n, ok := c.loop(); ok {
+			return n, true
+		}
+	}
+	if len(c.queue) > 0 {
+		n := c.queue[0]
+		c.queue = c.queue[1:]
+		return n, true
+	}
+	c.idle = append(c.idle, k)
+	return 0, false
+}
+
+// rest waits until no request is under way.
+func (c *client) rest(ctx context.Context) error {
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		c.mu.Lock()
+		free := len(c.idle)
+		c.mu.Unlock()
+		if free == len(c.all) {
+			return nil
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return fmt.Errorf("%d connections wait for an answer: %w", len(c.all)-free, context.Cause(ctx))
+		}
+	}
+}
+
+func (c *client) send(k *connection, n int) {
+	k.number.Store(int64(n))
+	if _, err := k.net.Write(k.request.of(c.event(n))); err != nil && !c.closed.Load() {
+		c.fail(fmt.Errorf("send request %d: %w", n, err))
+	}
+}
+
+// read takes the answers of one connection until it is closed.
+func (c *client) read(k *connection) {
+	for {
+		status, err := k.readAnswer()
+		if err != nil {
+			if !c.closed.Load() {
+				c.fail(fmt.Errorf("read the answer to request %d: %w", k.number.Load(), err))
+			}
+			return
+		}
+		c.answer(int(k.number.Load()), status)
+		if n, ok := c.next(k); ok {
+			c.send(k, n)
+		}
+	}
+}
+
+// answerMax is the most bytes of an answer, head and body.
+const answerMax = 4096
+
+var (
+	headEnd       = []byte("\r\n\r\n")
+	lineEnd       = []byte("\r\n")
+	contentLength = []byte("content-length:")
+)
+
+// readAnswer reads one whole answer and returns its status. There is nothing
+// behind it: the next request was not sent yet.
+func (k *connection) readAnswer() (status int, err error) {
+	have, need := 0, -1
+	for need < 0 || have < need {
+		if have == len(k.in) {
+			return 0, fmt.Errorf("it has more than %d bytes", answerMax)
+		}
+		n, err := k.net.Read(k.in[have:])
+		have += n
+		if need < 0 {
+			var parseErr error
+			if status, need, parseErr = parseHead(k.in[:have]); parseErr != nil {
+				return 0, parseErr
+			}
+		}
+		if err != nil && (need < 0 || have < need) {
+			if errors.Is(err, io.EOF) {
+				err = io.ErrUnexpectedEOF
+			}
+			return 0, err
+		}
+	}
+	if have > need {
+		return 0, fmt.Errorf("%d bytes come behind it", have-need)
+	}
+	return status, nil
+}
+
+// parseHead returns the status and the length of a whole answer, -1 while its
+// head is not whole.
+func parseHead(in []byte) (status, length int, err error) {
+	head, _, whole := bytes.Cut(in, headEnd)
+	if !whole {
+		return 0, -1, nil
+	}
+	line, rest, _ := bytes.Cut(head, lineEnd)
+	const before = len("HTTP/1.1 ")
+	if len(line) < before+3 || !bytes.HasPrefix(line, []byte("HTTP/1.1 ")) {
+		return 0, 0, fmt.Errorf("%q is no status line", line)
+	}
+	if status, err = strconv.Atoi(string(line[before : before+3])); err != nil {
+		return 0, 0, fmt.Errorf("%q is no status line", line)
+	}
+	for len(rest) > 0 {
+		line, rest, _ = bytes.Cut(rest, lineEnd)
+		if len(line) < len(contentLength) || !bytes.EqualFold(line[:len(contentLength)], contentLength) {
+			continue
+		}
+		n, err := strconv.Atoi(string(bytes.TrimSpace(line[len(contentLength):])))
+		if err != nil || n < 0 {
+			return 0, 0, fmt.Errorf("%q is no length", line)
+		}
+		return status, len(head) + len(headEnd) + n, nil
+	}
+	return 0, 0, fmt.Errorf("an answer of status %d has no Content-Length", status)
+}
+
+// answer is what came of a request. Times count from the start of the schedule.
+type answer struct {
+	status   int           // 0: none
+	due, got time.Duration // when it was to be sent, when its answer was there
+}
+
+// answers holds what came of all requests of a run, by their number. Each is
+// written by one goroutine, once.
+type answers struct {
+	list  []answer
+	left  atomic.Int64
+	whole chan struct{} // closed when nothing is left
+}
+
+func newAnswers(requests int) *answers { return &answers{list: make([]answer, requests)} }
+
+// expect says how many answers are to come before whole is closed. Call it
+// before the first of them is due.
+func (a *answers) expect(n int) {
+	a.left.Store(int64(n))
+	a.whole = make(chan struct{})
+}
+
+// take notes an answer.
+func (a *answers) take(n, status int, due, got time.Duration) {
+	a.list[n] = answer{status, due, got}
+	if a.left.Add(-1) == 0 {
+		close(a.whole)
+	}
+}

@@ -1,0 +1,217 @@
+//go:build unix
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"oncebus/benchmarks/internal/bench"
+	"oncebus/benchmarks/internal/openloop"
+)
+
+const (
+	// primers are requests sent before the schedule, on every connection: they
+	// show that everything works and meet every partition.
+	primers = 5000
+	// connectionsMin and connectionsMax bound the pool of the open loop. The
+	// most is below ONCEBUS_INGRESS_MAX_REQUESTS' default, 4096.
+	connectionsMin, connectionsMax = 512, 4000
+	// connectionsSpare is for how long the pool lasts at the rate, beside two
+	// commit intervals.
+	connectionsSpare = 200 * time.Millisecond
+)
+
+// point is one place of the matrix of what is measured.
+type point struct {
+	Rate   int           // requests a second
+	Commit time.Duration `json:"CommitIntervalNanos"`
+}
+
+// connections is how many the open loop has: enough for every request that is
+// under way, so that none waits for one while the ingress keeps up.
+func (p point) connections() int {
+	return min(max(connectionsMin, int(time.Duration(p.Rate)*(2*p.Commit+connectionsSpare)/time.Second)), connectionsMax)
+}
+
+// latencyRun is one point in one round.
+type latencyRun struct {
+	point
+	PerRequest
+
+	Round    int // from 1
+	Requests int // measured
+	Statuses map[int]int
+	Latency  openloop.Quantiles `json:"LatencyMillis"`
+	// Behind is how late the generator handed requests to a connection or to
+	// the queue for one, and so the part of Latency that is its own.
+	Behind openloop.Quantiles `json:"BehindMillis"`
+	// Waited is how many requests found no free connection.
+	Waited int
+	// DrainMillis is from when the last request was due until the last answer.
+	DrainMillis float64
+}
+
+// measureLatency runs the program through the schedule of a point.
+func (b *bed) measureLatency(ctx context.Context, at point, round int) (m latencyRun, err error) {
+	a, err := b.newApp(ctx, fmt.Sprintf("verdict-%d-%v-%d", at.Rate, at.Commit, round), "verdict", at.Commit)
+	if err != nil {
+		return m, err
+	}
+	defer func() { err = errors.Join(err, a.remove(ctx)) }()
+	s, err := a.start(ctx, "run", true)
+	if err != nil {
+		return m, err
+	}
+	t := trial{
+		app: a, service: s, point: at,
+		schedule: openloop.Schedule{Rate: at.Rate, Warmup: b.warmup, Measured: b.measured, Copies: b.copies},
+	}
+	m, err = t.run(ctx)
+	m.point, m.Round = at, round
+	if stopErr := s.Stop(); err == nil {
+		err = stopErr
+	}
+	return m, err
+}
+
+// trial is a program that is being measured.
+type trial struct {
+	point
+
+	app      *app
+	service  *bench.Service
+	schedule openloop.Schedule
+	answers  *answers
+	client   *client
+	now      func() time.Duration
+}
+
+// run wakes the program up, puts it through the schedule, and checks what came
+// of it.
+func (t *trial) run(ctx context.Context) (m latencyRun, err error) {
+	ctx, cancel := watch(ctx, t.service)
+	defer cancel(nil)
+	events := t.schedule.Events()
+	t.answers = newAnswers(events + primers)
+	t.now = openloop.ClockFrom(time.Now()).Now
+	t.client, err = dial(ctx, t.service.Address(listensIngress), t.connections(), t.schedule.First, func(n, status int) {
+		t.answers.take(n, status, t.schedule.Due(n), t.now())
+	}, func(err error) { cancel(err) })
+	if err != nil {
+		return m, err
+	}
+	defer func() { err = errors.Join(err, t.client.close()) }()
+	if err := t.prime(ctx, events); err != nil {
+		return m, err
+	}
+	before, err := t.app.cost(ctx, t.service)
+	if err != nil {
+		return m, err
+	}
+	g, err := t.generate(ctx)
+	if err != nil {
+		return m, err
+	}
+	after, err := t.app.cost(ctx, t.service)
+	if err != nil {
+		return m, err
+	}
+	out, err := t.app.drained(ctx, t.service)
+	if err != nil {
+		return m, err
+	}
+	m = t.sum(events)
+	m.Behind, m.Waited, m.PerRequest = openloop.QuantilesOf(&g.Behind), t.client.waited, perRequest(before, after, events)
+	if err := check(promiseVerdict, t.answers.list, t.schedule.First, out); err != nil {
+		return m, fmt.Errorf("answers and output do not fit: %w (answers by status: %v)", err, m.Statuses)
+	}
+	return m, nil
+}
+
+// watch ends the context when a process does.
+func watch(ctx context.Context, s *bench.Service) (context.Context, context.CancelCauseFunc) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	go func() {
+		select {
+		case <-s.Exited():
+			cancel(fmt.Errorf("the server ended by itself: %w", s.Err()))
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, cancel
+}
+
+// prime sends the primers on all connections.
+func (t *trial) prime(ctx context.Context, first int) error {
+	t.answers.expect(primers)
+	n, past := first, len(t.answers.list)
+	t.client.run(func() (int, bool) {
+		n++
+		return n - 1, n <= past
+	})
+	return t.await(ctx, "primers", startMax)
+}
+
+func (t *trial) await(ctx context.Context, what string, most time.Duration) error {
+	timer := time.NewTimer(most)
+	defer timer.Stop()
+	select {
+	case <-t.answers.whole:
+		return nil
+	case <-timer.C:
+		return fmt.Errorf("%d %s had no answer after %v: lower the rate, or raise -drain", t.answers.left.Load(), what, most)
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// generate goes through the schedule and waits for the answers.
+func (t *trial) generate(ctx context.Context) (*openloop.Generator, error) {
+	t.answers.expect(t.schedule.Events())
+	if err := t.app.profile(t.service); err != nil {
+		return nil, err
+	}
+	clock := openloop.ClockFrom(time.Now())
+	t.now = clock.Now
+	g := &openloop.Generator{Schedule: t.schedule, Clock: clock, Send: t.client.submit}
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	failed := make(chan error, 1)
+	wg.Go(func() {
+		if err := g.Run(ctx); err != nil {
+			failed <- err
+		}
+	})
+	err := t.await(ctx, "requests", t.schedule.Due(t.schedule.Events())+t.app.drainMax)
+	if err == nil {
+		err = t.app.profiled(ctx, t.service)
+	}
+	select {
+	case runErr := <-failed:
+		err = errors.Join(err, runErr)
+	default:
+	}
+	return g, err
+}
+
+// sum sums the answers to the first so many requests up.
+func (t *trial) sum(events int) latencyRun {
+	m := latencyRun{Statuses: map[int]int{}}
+	var latency openloop.Histogram
+	var last time.Duration
+	for n, a := range t.answers.list[:events] {
+		last = max(last, a.got)
+		if !t.schedule.Counts(n) {
+			continue
+		}
+		m.Statuses[a.status]++
+		latency.Record(a.got - a.due)
+	}
+	m.Requests, m.Latency = int(latency.Total), openloop.QuantilesOf(&latency)
+	m.DrainMillis = openloop.Millis(last - t.schedule.Due(events-1))
+	return m
+}

@@ -1,0 +1,186 @@
+//go:build unix
+
+// Command ingress measures the HTTP ingress of oncebus, the program itself with
+// its settings, on a real Apache Kafka:
+//
+//   - how long a verdict takes, from when a request is due until its answer is
+//     there, in an open loop at fixed rates and commit intervals;
+//   - how many requests a second are answered once they are on the bus, in a
+//     closed loop, beside the least HTTP server that does so.
+//
+// Every request is signed, some are copies. A run fails unless what was
+// answered and what is in the output fit: each event that was accepted is there
+// once, and its copies were told so.
+//
+// The schedule of a rate is fixed before the first request is sent, and latency
+// counts from it, so that a request that had to wait because something before
+// it was slow is counted with its wait (no coordinated omission).
+//
+//	go run ./benchmarks/ingress -what verdict -rates 1000 -commit-intervals 20ms -measure 5s -rounds 1
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"time"
+
+	"oncebus/benchmarks/internal/bench"
+	"oncebus/benchmarks/internal/openloop"
+)
+
+type settings struct {
+	what        []string
+	rates       []int
+	commits     []time.Duration
+	connections []int // of the closed loop
+	rounds      int
+	partitions  int
+	workers     int
+	copies      int // percent
+	warmup      time.Duration
+	measured    time.Duration
+	drainMax    time.Duration
+	results     string
+	profiles    string
+}
+
+// The parts, in the order they are run in.
+const (
+	partVerdict = "verdict"
+	partAsync   = "async"
+)
+
+func main() {
+	plainMain()
+	var s settings
+	bench.Main("ingress", s.parse, func(ctx context.Context) error { return run(ctx, s) })
+}
+
+func (s *settings) parse() (err error) {
+	what := flag.String("what", partVerdict+","+partAsync, "parts to run, comma separated")
+	rates := flag.String("rates", "1000,10000", "verdict: rates in requests a second, comma separated")
+	commits := flag.String("commit-intervals", "5ms,20ms,100ms", "verdict: commit intervals, comma separated, 1ms or more")
+	connections := flag.String("connections", "16,128", "async: numbers of connections, comma separated")
+	flag.IntVar(&s.rounds, "rounds", 3, "rounds; medians are reported")
+	flag.IntVar(&s.partitions, "partitions", 4, "partitions of every topic")
+	flag.IntVar(&s.workers, "workers", 1, "workers that judge")
+	flag.IntVar(&s.copies, "copies", 10, fmt.Sprintf("copies among the requests, in percent, at most %d", openloop.CopiesMax))
+	flag.DurationVar(&s.warmup, "warm-up", 5*time.Second, "stretch before what is measured")
+	flag.DurationVar(&s.measured, "measure", 20*time.Second, "measured stretch")
+	flag.DurationVar(&s.drainMax, "drain", time.Minute, "verdict: how long after the last request was due all answers may take, or the run fails")
+	flag.StringVar(&s.results, "results", "", "directory for the report; none is written if empty")
+	flag.StringVar(&s.profiles, "profiles", "", "directory for profiles of CPU and allocations of each process of oncebus; none are written if empty")
+	flag.Parse()
+	s.what = strings.Split(*what, ",")
+	for _, part := range s.what {
+		if part != partVerdict && part != partAsync {
+			err = errors.Join(err, fmt.Errorf("-what: %q is none of %s, %s", part, partVerdict, partAsync))
+		}
+	}
+	for _, list := range []struct {
+		to   *[]int
+		name string
+		text string
+	}{{&s.rates, "rates", *rates}, {&s.connections, "connections", *connections}} {
+		var listErr error
+		*list.to, listErr = bench.Ints(list.name, list.text)
+		err = errors.Join(err, listErr)
+	}
+	for text := range strings.SplitSeq(*commits, ",") {
+		commit, parseErr := time.ParseDuration(text)
+		if parseErr != nil || commit < time.Millisecond {
+			err = errors.Join(err, fmt.Errorf("-commit-intervals: %q is no duration of 1ms or more", text))
+		}
+		s.commits = append(s.commits, commit)
+	}
+	if s.copies < 0 || s.copies > openloop.CopiesMax {
+		err = errors.Join(err, fmt.Errorf("-copies: %d is not within 0 and %d", s.copies, openloop.CopiesMax))
+	}
+	if s.rounds < 1 || s.partitions < 1 || s.workers < 1 || s.warmup < 0 || s.measured <= 0 || s.drainMax <= 0 {
+		err = errors.Join(err, errors.New("-rounds, -partitions, -workers, -measure and -drain need at least one, and -warm-up must not be negative"))
+	}
+	return err
+}
+
+// gcPercent keeps the collector away from the generator, which shares two cores
+// with everybody else: its live memory is small.
+const gcPercent = 1000
+
+func run(ctx context.Context, s settings) (err error) {
+	debug.SetGCPercent(gcPercent)
+	r := result{Machine: bench.ThisMachine(), Command: bench.Command("ingress")}
+	broker, err := bench.StartBroker(ctx, "ingress")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, broker.Close()) }()
+	b := &bed{settings: s, broker: broker}
+	if err := b.build(ctx); err != nil {
+		return err
+	}
+	if slices.Contains(s.what, partVerdict) {
+		if r.Verdict, err = b.verdictRuns(ctx); err != nil {
+			return err
+		}
+	}
+	if slices.Contains(s.what, partAsync) {
+		if r.Async, err = b.asyncRuns(ctx); err != nil {
+			return err
+		}
+	}
+	return r.report(s)
+}
+
+// verdictRuns measures every point in every round. One run before them does not
+// count: it is the broker's, whose code is not compiled yet.
+func (b *bed) verdictRuns(ctx context.Context) (runs []latencyRun, err error) {
+	first := point{slices.Max(b.rates), slices.Max(b.commits)}
+	if _, err := b.measureLatency(ctx, first, 0); err != nil {
+		return nil, fmt.Errorf("%d requests/s, commit interval %v, to warm the broker up: %w", first.Rate, first.Commit, err)
+	}
+	for round := 1; round <= b.rounds; round++ {
+		for _, rate := range b.rates {
+			for _, commit := range b.commits {
+				m, err := b.measureLatency(ctx, point{rate, commit}, round)
+				if err != nil {
+					return nil, fmt.Errorf("%d requests/s, commit interval %v, round %d: %w", rate, commit, round, err)
+				}
+				fmt.Fprintf(os.Stderr, "round %d  %6d/s %5v  p50 %7.2f  p99 %7.2f  p99.9 %7.2f  max %7.2f ms, at most %v; %v; the generator was %.2f ms late at p99\n",
+					round, rate, commit, m.Latency.P50, m.Latency.P99, m.Latency.P999, m.Latency.Max, m.bound(), m.Statuses, m.Behind.P99)
+				runs = append(runs, m)
+			}
+		}
+	}
+	return runs, nil
+}
+
+// asyncRuns measures the contenders in turn. One run before them does not
+// count: it is the broker's, whose code is not compiled yet.
+func (b *bed) asyncRuns(ctx context.Context) (runs []throughputRun, err error) {
+	for round := 0; round <= b.rounds; round++ {
+		for _, connections := range b.connections {
+			for _, c := range contenders {
+				m, err := b.measureThroughput(ctx, c, connections, round)
+				if err != nil {
+					return nil, fmt.Errorf("%s, %d connections, round %d: %w", c, connections, round, err)
+				}
+				if round == 0 {
+					break
+				}
+				fmt.Fprintf(os.Stderr, "round %d  %-16s %4d connections %7.0f requests/s  p99 %6.2f ms  %6.1f us CPU a request, the broker %5.1f, %5.1f allocations\n",
+					round, c, connections, m.Rate, m.Latency.P99, m.CPUMicros, m.BrokerCPUMicros, m.Allocations)
+				runs = append(runs, m)
+			}
+			if round == 0 {
+				break
+			}
+		}
+	}
+	return runs, nil
+}

@@ -1,0 +1,135 @@
+//go:build unix
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"oncebus/benchmarks/internal/bench"
+)
+
+// envPlain holds the settings of the plain server's process.
+const envPlain = "ONCEBUS_BENCH_PLAIN"
+
+// plain is the least HTTP server that puts events on the bus: it reads the
+// body, produces it with acks of all in-sync replicas, and answers 202. No
+// signature, no key, no log of requests.
+type plain struct {
+	Brokers []string
+	Topic   string
+
+	client *kgo.Client
+}
+
+// startPlain starts a plain server in a process of its own.
+func (a *app) startPlain(ctx context.Context) (*bench.Service, error) {
+	exe, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	text, err := json.Marshal(plain{Brokers: a.broker.Seeds(), Topic: a.input()})
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.CommandContext(ctx, exe)
+	cmd.Env = append(bench.Environ(), envPlain+"="+string(text))
+	s, err := bench.StartServiceLogging(a.id, cmd, a.path(".log"))
+	if err != nil {
+		return nil, err
+	}
+	if err := ready(ctx, s); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// plainMain does nothing but in a plain server's process, which it is and
+// exits.
+func plainMain() {
+	text, is := os.LookupEnv(envPlain)
+	if !is {
+		return
+	}
+	var p plain
+	err := json.Unmarshal([]byte(text), &p)
+	if err == nil {
+		err = p.serve()
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+// serve works until SIGTERM.
+func (p *plain) serve() (err error) {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	// Without linger, as the ingress: what comes while requests are under way
+	// goes into the next one.
+	p.client, err = kgo.NewClient(kgo.SeedBrokers(p.Brokers...), kgo.DefaultProduceTopic(p.Topic), kgo.RequiredAcks(kgo.AllISRAcks()), kgo.ProducerLinger(0))
+	if err != nil {
+		return err
+	}
+	defer p.client.Close()
+	if err := p.client.Ping(ctx); err != nil {
+		return err
+	}
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	mux := http.NewServeMux()
+	mux.Handle("POST "+requestPath, p)
+	mux.Handle("/metrics", promhttp.Handler())
+	mux.HandleFunc("/readyz", func(http.ResponseWriter, *http.Request) {})
+	server := &http.Server{Handler: mux, ReadTimeout: 10 * time.Second, WriteTimeout: time.Minute, IdleTimeout: 2 * time.Minute}
+	ended := make(chan error, 1)
+	go func() { ended <- server.Serve(listener) }()
+	fmt.Fprintf(os.Stderr, "{\"msg\":%q,\"addr\":%q}\n", bench.ListensHTTP, listener.Addr()) // as oncebus logs it
+	select {
+	case err := <-ended:
+		return err
+	case <-ctx.Done():
+	}
+	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+	defer cancel()
+	return server.Shutdown(closing)
+}
+
+// plainBodyMax is the ingress's default.
+const plainBodyMax = 1 << 20
+
+var accepted = []byte(`{"status":"accepted"}`)
+
+// ServeHTTP implements http.Handler.
+func (p *plain) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, plainBodyMax))
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	sent := make(chan error, 1)
+	p.client.Produce(r.Context(), &kgo.Record{Value: body}, func(_ *kgo.Record, err error) { sent <- err })
+	if err := <-sent; err != nil {
+		http.Error(w, err.Error(), http.StatusServiceUnavailable)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(http.StatusAccepted)
+	_, _ = w.Write(accepted) // a client that went away is nobody to tell
+}
