@@ -179,12 +179,20 @@ const requestsMax, requestsBytesMax = 2 * waitingMax, 256 << 10
 
 // joins tells whether a request may join those of a claim, at most so many.
 func (r *Request) joins(requests []Request, most int) bool {
-	const overhead = 32 // positions and lengths
-	size := overhead + len(r.Key) + len(r.ID)
+	size := r.bytes()
 	for i := range requests {
-		size += overhead + len(requests[i].Key) + len(requests[i].ID)
+		size += requests[i].bytes()
 	}
 	return len(requests) < most && size <= requestsBytesMax
+}
+
+// bytes is at least what the request takes in a claim.
+func (r *Request) bytes() int {
+	n := 32 + len(r.Key) + len(r.ID) // positions and lengths
+	if r.Return.Asked() {
+		n += 1 + AddressBytesMax
+	}
+	return n
 }
 
 // write encodes the claim into the row.
@@ -251,7 +259,8 @@ type Settled struct {
 	// Repeated says that the same outcome was applied before.
 	Repeated bool
 	Row      Row // to write, unless refused or repeated
-	Claim    Claim
+	// Claim is Row's, decoded; of a key that was freed it says whose it was.
+	Claim Claim
 	// Answer lists who gets the outcome now.
 	Answer []Request
 }
@@ -279,7 +288,7 @@ func Settle(o *Outcome, prior Row, held bool, w Window, rule ClaimRule, streamTi
 	s := Settled{Row: prior, Claim: claim}
 	s.Row.Status = next
 	if next == Freed {
-		s.Answer, s.Claim = claim.Requests, Claim{}
+		s.Answer, s.Claim.Requests = claim.Requests, nil
 		s.Row.Result, s.Row.HasResult = nil, false
 		return s, nil
 	}

@@ -158,7 +158,11 @@ func genClaim(t *rapid.T) Claim {
 		Since: rapid.Int64().Draw(t, "since"), Original: text.Draw(t, "original"),
 		Result: text.Draw(t, "result"), Omitted: rapid.IntRange(0, 1<<20).Draw(t, "omitted"),
 		Requests: rapid.SliceOfN(rapid.Custom(func(t *rapid.T) Request {
-			return Request{position.Draw(t, "at"), text.Draw(t, "key"), text.Draw(t, "id")}
+			r := Request{At: position.Draw(t, "at"), Key: text.Draw(t, "key"), ID: text.Draw(t, "id")}
+			if rapid.Bool().Draw(t, "asked") {
+				r.Return = Address{rapid.Int32Min(0).Draw(t, "verdicts partition"), rapid.Uint64Min(1).Draw(t, "front"), rapid.Uint64().Draw(t, "ask")}
+			}
+			return r
 		}), 0, 4).Draw(t, "requests"),
 		Headers: rapid.SliceOfN(rapid.Custom(func(t *rapid.T) Header {
 			return Header{rapid.String().Draw(t, "name"), text.Draw(t, "value")}
@@ -249,7 +253,10 @@ func TestRequestsOfAClaimAreBounded(t *testing.T) {
 		for n := range int64(4 * requestsMax) {
 			c, err := DecideClaim(ClaimEvent{
 				Event: Event{Time: 1}, Present: n / 2 * 2, // every other one finds the lease over
-				Request: Request{At: Position{Offset: n}, Key: make([]byte, keyBytes), ID: make([]byte, keyBytes)},
+				Request: Request{
+					At: Position{Offset: n}, Key: make([]byte, keyBytes), ID: make([]byte, keyBytes),
+					Return: Address{Partition: 1 << 30, Front: 1, Ask: uint64(n)},
+				},
 			}, prior, held, w, rule, 1)
 			if err != nil {
 				t.Fatal(err)

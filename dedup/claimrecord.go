@@ -3,6 +3,7 @@ package dedup
 import (
 	"encoding/binary"
 	"fmt"
+	"slices"
 )
 
 // A Claim is what claim mode keeps of a key beside its row: who waits for the
@@ -33,6 +34,8 @@ type Request struct {
 	At  Position
 	Key []byte // record key of the event, and of the reply; nil for none or a very long one
 	ID  []byte // by which the sender knows it; nil for none
+	// Return is where the outcome is told besides; zero for none.
+	Return Address
 }
 
 // Header is a record header that is kept with a result.
@@ -45,7 +48,9 @@ type Header struct {
 // claim keeps.
 const RequestBytesMax = 1 << 10
 
-const claimVersion = 1
+// The versions of a claim: with addresses, only where it has some, it is one
+// that older builds refuse.
+const claimVersion, addressedClaimVersion = 1, 2
 
 // record takes in the outcome's value and headers, if they are not too long.
 func (c *Claim) record(o *Outcome, limit int) {
@@ -67,9 +72,14 @@ func (c *Claim) record(o *Outcome, limit int) {
 //	omitted uvarint | result | headers uvarint | headers
 //
 // with, for each request, topic, partition and offset uvarint, key and id, and
-// for each header its name and value.
+// for each header its name and value. A claim with addresses is version 2: after
+// its id a request has 0, or 1 and its address.
 func (c *Claim) Append(dst []byte) []byte {
-	dst = append(append(dst, claimVersion), c.Key[:]...)
+	version := byte(claimVersion)
+	if slices.ContainsFunc(c.Requests, func(r Request) bool { return r.Return.Asked() }) {
+		version = addressedClaimVersion
+	}
+	dst = append(append(dst, version), c.Key[:]...)
 	dst = binary.AppendVarint(dst, c.Since)
 	dst = appendText(dst, c.Original)
 	dst = binary.AppendUvarint(dst, uint64(len(c.Requests)))
@@ -77,6 +87,13 @@ func (c *Claim) Append(dst []byte) []byte {
 		r := &c.Requests[i]
 		dst = r.At.append(dst)
 		dst = appendText(appendText(dst, r.Key), r.ID)
+		switch {
+		case version == claimVersion:
+		case r.Return.Asked():
+			dst = r.Return.Append(append(dst, 1))
+		default:
+			dst = append(dst, 0)
+		}
 	}
 	dst = binary.AppendUvarint(dst, uint64(c.Omitted))
 	dst = appendText(dst, c.Result)
@@ -94,14 +111,19 @@ func DecodeClaim(b []byte) (c Claim, err error) {
 		return c, nil
 	}
 	r := cursor{b: b}
-	if v := r.byte(); v != claimVersion {
-		return c, fmt.Errorf("%w: claim version %d, this build reads %d", ErrRow, v, claimVersion)
+	version := r.byte()
+	if version != claimVersion && version != addressedClaimVersion {
+		return c, fmt.Errorf("%w: claim version %d, this build reads %d and %d", ErrRow, version, claimVersion, addressedClaimVersion)
 	}
 	copy(c.Key[:], r.bytes(len(c.Key)))
 	c.Since = r.varint()
 	c.Original = r.text()
 	for n := r.uvarint(uint64(len(b))); n > 0 && !r.bad; n-- {
-		c.Requests = append(c.Requests, Request{At: r.position(), Key: r.text(), ID: r.text()})
+		request := Request{At: r.position(), Key: r.text(), ID: r.text()}
+		if version == addressedClaimVersion && r.flag() {
+			request.Return = r.address()
+		}
+		c.Requests = append(c.Requests, request)
 	}
 	c.Omitted = int(r.uvarint(1<<31 - 1))
 	c.Result = r.text()
@@ -129,6 +151,13 @@ func (c *cursor) text() []byte {
 		return nil
 	}
 	return c.bytes(int(n - 1))
+}
+
+// flag reads 0 or 1.
+func (c *cursor) flag() bool {
+	b := c.byte()
+	c.bad = c.bad || b > 1
+	return b == 1
 }
 
 func (p Position) append(dst []byte) []byte {

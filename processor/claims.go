@@ -24,7 +24,7 @@ func (t *task) claim(j *judging, ev *event, decided *dedup.Event, prior *dedup.R
 	if err != nil {
 		return fmt.Errorf("%w: %w", errIllegalState, err)
 	}
-	ev.verdict = c.Verdict
+	ev.verdict, ev.claimed = c.Verdict, &c
 	switch {
 	case c.Verdict == dedup.Late:
 		t.turnLate(j, ev, decided.Time, streamTime)
@@ -44,13 +44,14 @@ func (t *task) claim(j *judging, ev *event, decided *dedup.Event, prior *dedup.R
 	case c.Write && t.fits(&c.Row):
 		t.record(j, &c.Row) // the copy waits
 		t.countWaiting(&c.Row, 1)
+		ev.noteWaiting(&c)
 	default:
 		t.answer(j, route, &reply{
 			verdict: c.Verdict, status: c.Row.Status.String(), row: &c.Row, claim: &c.Claim,
 			to: ev.requester(), value: c.Claim.Result, headers: c.Claim.Headers, present: ev.present,
 		})
 	}
-	j.count(route, ev.verdict)
+	j.conclude(ev)
 	return nil
 }
 
@@ -63,6 +64,7 @@ func (t *task) run(j *judging, ev *event, c *dedup.Claimed, prior *dedup.Row) {
 		return
 	}
 	t.record(j, &c.Row)
+	ev.noteWaiting(c)
 	switch {
 	case c.Reclaimed:
 		t.countWaiting(&c.Row, c.Added)
@@ -98,6 +100,9 @@ func (ev *event) requester() dedup.Request {
 	}
 	if len(ev.rec.Key) <= dedup.RequestBytesMax {
 		r.Key = ev.rec.Key
+	}
+	if ev.route.Claim.Wait {
+		r.Return = ev.ask
 	}
 	return r
 }
@@ -140,10 +145,12 @@ func (t *task) outcome(j *judging, ev *event, read *outcomeEnvelope) error {
 		if s.Answer[i].At == prior.At {
 			verdict = dedup.Unique
 		}
-		t.answer(j, route, &reply{
+		answer := reply{
 			verdict: verdict, status: o.Kind.String(), row: &prior, claim: &s.Claim,
 			to: s.Answer[i], value: o.Value, headers: o.Headers, present: ev.present,
-		})
+		}
+		t.answer(j, route, &answer)
+		j.tellOutcome(route, &answer)
 	}
 	return nil
 }
@@ -178,10 +185,7 @@ func (t *task) answer(j *judging, route *routeInfo, a *reply) {
 		r.Headers = append(r.Headers, kgo.RecordHeader{Key: h.Key, Value: h.Value})
 	}
 	r.Headers = append(r.Headers, own...)
-	omitted := ""
-	if a.claim.Omitted > 0 && a.verdict == dedup.Replayed && a.value == nil {
-		omitted = fmt.Sprintf("the result of %d bytes was not kept, result_limit is %d", a.claim.Omitted, route.Claim.ResultBytes)
-	}
+	omitted := a.omitted(route)
 	if misfit := j.misfit(r, a.present); misfit != "" {
 		omitted, r.Value, r.Headers = misfit, nil, own
 		if r.Key == nil {
@@ -192,6 +196,14 @@ func (t *task) answer(j *judging, route *routeInfo, a *reply) {
 		r.Headers = append(r.Headers, kgo.RecordHeader{Key: headerReason, Value: []byte(omitted)})
 	}
 	j.produce(r)
+}
+
+// omitted says why a copy does not get the result; "" if it does.
+func (a *reply) omitted(route *routeInfo) string {
+	if a.claim.Omitted > 0 && a.verdict == dedup.Replayed && a.value == nil {
+		return fmt.Sprintf("the result of %d bytes was not kept, result_limit is %d", a.claim.Omitted, route.Claim.ResultBytes)
+	}
+	return ""
 }
 
 func (t *task) replyHeaders(j *judging, route *routeInfo, a *reply) []kgo.RecordHeader {

@@ -104,7 +104,7 @@ func TestDamagedEnvelopeIsRefused(t *testing.T) {
 	}
 	good := envelopeVectors[0].envelope.append(nil)
 	tests := map[string][]byte{
-		"another version":        append([]byte{4}, good[1:]...),
+		"another version":        append([]byte{5}, good[1:]...),
 		"topic out of range":     append(append(bytes.Clone(good[:49]), 0, 0), unhex(t, "808004 00 00")...),
 		"partition out of range": append(append(bytes.Clone(good[:49]), 0, 0), unhex(t, "00 8080808008 00")...),
 		"offset out of range":    append(append(bytes.Clone(good[:49]), 0, 0), unhex(t, "00 00 80808080808080808001")...),

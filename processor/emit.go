@@ -109,8 +109,6 @@ func (e *emitter) release() {
 	e.records, e.headers, e.bytes = arena[kgo.Record]{}, arena[kgo.RecordHeader]{}, arena[byte]{}
 }
 
-func (e *emitter) count(route *routeInfo, v dedup.Verdict) { e.tally(route, tally(v)) }
-
 func (e *emitter) tally(route *routeInfo, what tally) { e.counts[route.Index*tallies+int(what)]++ }
 
 func (e *emitter) tallyOutcome(route *routeInfo, kind dedup.OutcomeKind, became outcomeResult) {
@@ -138,6 +136,11 @@ type event struct {
 	details
 	claim *dedup.Row  // the claim it runs under, in claim mode
 	token dedup.Token // of claim
+
+	ask     dedup.Address  // who waits for the verdict; zero for nobody
+	claimed *dedup.Claimed // the judgement, in claim mode
+	passed  bool           // it went to the output
+	waits   bool           // ask is told the outcome too, when there is one
 }
 
 // emit sends ev to topic; if it does not fit there, to the dead-letter topic,
@@ -148,6 +151,7 @@ func (e *emitter) emit(ev *event, topic string) bool {
 	misfit := e.misfit(r, ev.present)
 	if misfit == "" {
 		e.produce(r)
+		ev.passed = topic == ev.route.Output
 		return true
 	}
 	if topic != ev.route.DeadLetter {

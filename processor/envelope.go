@@ -23,6 +23,7 @@ const (
 	envelopeVersion        = 1
 	detailedVersion        = 2 // fingerprint, request id, neighbours
 	outcomeEnvelopeVersion = 3
+	addressedVersion       = 4 // return address, who wrote it; then perhaps details
 )
 
 // envelope is what the router found out about a record.
@@ -36,6 +37,11 @@ type envelope struct {
 
 	details
 	outcome *outcomeEnvelope // of an outcome; it has route, timestamp and from besides
+
+	ask dedup.Address // where the verdict is told; zero for nowhere
+	// here says that a front wrote the record: it came by no other topic, and
+	// from is where it stands itself.
+	here bool
 }
 
 // details are what only some routes ask for.
@@ -64,11 +70,16 @@ func (e *envelope) size() int {
 	if e.details.any() {
 		n += 8 + 1 + 2*16 + binary.MaxVarintLen64 + len(e.request)
 	}
+	if e.addressed() {
+		n += 1 + dedup.AddressBytesMax
+	}
 	if e.outcome != nil {
 		n += 2 + dedup.TokenBytesMax
 	}
 	return n
 }
+
+func (e *envelope) addressed() bool { return e.here || e.ask.Asked() }
 
 var errEnvelope = errors.New("unreadable envelope")
 
@@ -77,6 +88,8 @@ func (e *envelope) append(dst []byte) []byte {
 	switch {
 	case e.outcome != nil:
 		version = outcomeEnvelopeVersion
+	case e.addressed():
+		version = addressedVersion
 	case e.details.any():
 		version = detailedVersion
 	}
@@ -96,8 +109,56 @@ func (e *envelope) append(dst []byte) []byte {
 		dst[mark-1] = byte(len(dst) - mark)
 	case detailedVersion:
 		dst = e.details.append(dst)
+	case addressedVersion:
+		dst = e.appendAddressed(dst)
 	}
 	return append(dst, e.route...)
+}
+
+// Flags of an addressed envelope.
+const (
+	flagAsked = 1 << iota
+	flagHere
+	flagDetails
+	flagsKnown = flagAsked | flagHere | flagDetails
+)
+
+// appendAddressed: flags 1 | [address] | [details].
+func (e *envelope) appendAddressed(dst []byte) []byte {
+	mark := len(dst)
+	dst = append(dst, 0)
+	if e.ask.Asked() {
+		dst[mark] |= flagAsked
+		dst = e.ask.Append(dst)
+	}
+	if e.here {
+		dst[mark] |= flagHere
+	}
+	if e.details.any() {
+		dst[mark] |= flagDetails
+		dst = e.details.append(dst)
+	}
+	return dst
+}
+
+// decodeAddressed reads what appendAddressed wrote and returns what follows it.
+func (e *envelope) decodeAddressed(b []byte) ([]byte, error) {
+	if len(b) == 0 || b[0]&^flagsKnown != 0 {
+		return nil, fmt.Errorf("%w: cut short in the flags, or unknown ones", errEnvelope)
+	}
+	flags := b[0]
+	b = b[1:]
+	if flags&flagAsked != 0 {
+		var ok bool
+		if e.ask, b, ok = dedup.DecodeAddress(b); !ok {
+			return nil, fmt.Errorf("%w: cut short in the return address", errEnvelope)
+		}
+	}
+	e.here = flags&flagHere != 0
+	if flags&flagDetails != 0 {
+		return e.details.decode(b)
+	}
+	return b, nil
 }
 
 // append: fingerprint 8 | 0, or 1 and the neighbours 32 | length of the request
@@ -171,8 +232,8 @@ func (e *envelope) decode(b []byte) error {
 		return fmt.Errorf("%w: %d bytes", errEnvelope, len(b))
 	}
 	version := b[0]
-	if version < envelopeVersion || version > outcomeEnvelopeVersion {
-		return fmt.Errorf("%w: version %d, this build reads %d to %d", errEnvelope, version, envelopeVersion, outcomeEnvelopeVersion)
+	if version < envelopeVersion || version > addressedVersion {
+		return fmt.Errorf("%w: version %d, this build reads %d to %d", errEnvelope, version, envelopeVersion, addressedVersion)
 	}
 	copy(e.digest[:], b[1:17])
 	copy(e.key[:], b[17:49])
@@ -185,7 +246,7 @@ func (e *envelope) decode(b []byte) error {
 		}
 		fields[i], b = v, b[n:]
 	}
-	e.details, e.outcome = details{}, nil
+	e.details, e.outcome, e.ask, e.here = details{}, nil, dedup.Address{}, false
 	var err error
 	switch version {
 	case detailedVersion:
@@ -193,6 +254,8 @@ func (e *envelope) decode(b []byte) error {
 	case outcomeEnvelopeVersion:
 		e.outcome = new(outcomeEnvelope)
 		b, err = e.outcome.decode(b)
+	case addressedVersion:
+		b, err = e.decodeAddressed(b)
 	}
 	if err != nil {
 		return err

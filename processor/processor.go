@@ -70,8 +70,7 @@ func New(cfg Config, routes *dedup.Routes, reg prometheus.Registerer, log *slog.
 	}
 	redact := newRedactor(cfg)
 	log = slog.New(redact.handler(log.Handler()))
-	security := &security{log: log, metrics: newSecurityMetrics(reg), redact: redact}
-	opts, err := security.options(cfg)
+	opts, err := clientOptions(cfg, reg, log, redact)
 	if err != nil {
 		return nil, err
 	}
@@ -82,13 +81,20 @@ func New(cfg Config, routes *dedup.Routes, reg prometheus.Registerer, log *slog.
 	p := &Processor{
 		cfg: cfg, routes: routes, log: log, metrics: newMetrics(reg, routes), host: host, dirs: newDirLeases(), redact: redact,
 		patience: credentialsPatience, refused: make(chan error, 1),
-		baseOptions: append(append(opts, kgo.WithLogger(clientLogger{log}), kgo.MetadataMinAge(metadataMinAge)), extra...),
+		baseOptions: append(opts, extra...),
 	}
 	reg.MustRegister(newKeyCounts(&p.snapshot))
 	p.stallAfter, p.ownersInterval, p.rest = stallAfter, ownersInterval, newRest()
 	p.disk = newDiskGuard(cfg, host, p.metrics, log)
 	p.rebuilds = &rebuildGuard{dir: filepath.Join(cfg.StateDir, cfg.AppID), max: cfg.RebuildsPerHour}
 	return p, nil
+}
+
+// clientOptions are those that every client of a process starts from.
+func clientOptions(cfg Config, reg prometheus.Registerer, log *slog.Logger, redact *redactor) ([]kgo.Opt, error) {
+	security := &security{log: log, metrics: newSecurityMetrics(reg), redact: redact}
+	opts, err := security.options(cfg)
+	return append(opts, kgo.WithLogger(clientLogger{log}), kgo.MetadataMinAge(metadataMinAge)), err
 }
 
 // Run works until ctx is done, then drains: every worker ends its transaction
@@ -269,7 +275,7 @@ func (p *Processor) limitsChanged(err error) {
 	fresh := newTopology(p.cfg.AppID, p.routes)
 	ctx, cancel := context.WithTimeout(context.Background(), p.cfg.TransactionTimeout/3)
 	defer cancel()
-	if err := fresh.readConfigs(ctx, p.admin); err != nil {
+	if err := fresh.readConfigs(ctx, p.admin, fresh.written()...); err != nil {
 		p.log.Error("a topic refused a record, and its settings cannot be read", "error", err)
 		return
 	}

@@ -67,7 +67,7 @@ func (r *router) route(e *emitter, rec *kgo.Record) {
 	if derived.Finding != dedup.Keyed {
 		ev := event{
 			original: original{rec: rec, headers: rec.Headers, timestamp: in.Timestamp, from: from},
-			route:    route, present: r.rt.clock.now(),
+			route:    route, present: r.rt.clock.now(), ask: route.asked(rec),
 		}
 		e.turnAway(&ev, &derived)
 		return
@@ -75,11 +75,12 @@ func (r *router) route(e *emitter, rec *kgo.Record) {
 	env := envelope{
 		route: route.nameBytes, digest: derived.Digest, key: derived.Key,
 		eventTime: derived.Time, timestamp: in.Timestamp, from: from, details: detailsOf(&derived),
+		ask: route.asked(rec),
 	}
 	if misfit := r.send(e, rec, &env, r.rt.hasher.partition(&derived.Routing)); misfit != "" {
 		ev := event{
 			original: original{rec: rec, headers: rec.Headers, timestamp: in.Timestamp, from: from},
-			route:    route, key: &derived.Key, verdict: dedup.Invalid, present: r.rt.clock.now(), reason: misfit,
+			route:    route, key: &derived.Key, verdict: dedup.Invalid, present: r.rt.clock.now(), reason: misfit, ask: env.ask,
 		}
 		e.byPolicy(&ev, dedup.DeadLetter)
 	}
@@ -112,7 +113,7 @@ func (r *router) send(e *emitter, rec *kgo.Record, env *envelope, partition int3
 // which. One that cannot be read is no event; it goes to the dead-letter topic
 // and counts as an outcome refused.
 func (r *router) outcome(e *emitter, rec *kgo.Record) {
-	route, read, reason := r.readOutcome(rec)
+	route, read, reason := r.rt.readOutcome(rec)
 	if reason == "" {
 		env := envelope{route: route.nameBytes, timestamp: rec.Timestamp.UnixMilli(), from: r.rt.positionOf(rec), outcome: &read}
 		reason = r.send(e, rec, &env, read.token.Partition)
@@ -129,8 +130,8 @@ func (r *router) outcome(e *emitter, rec *kgo.Record) {
 
 // readOutcome returns the route of an outcome's claim and what it says, or the
 // reason why it says nothing; the route is then one of its topic's.
-func (r *router) readOutcome(rec *kgo.Record) (route *routeInfo, read outcomeEnvelope, reason string) {
-	routes := r.rt.outcomes[rec.Topic]
+func (rt *runtime) readOutcome(rec *kgo.Record) (route *routeInfo, read outcomeEnvelope, reason string) {
+	routes := rt.outcomes[rec.Topic]
 	headers := recordHeaders(rec.Headers)
 	kind, ok := headers.Header(headerOutcome)
 	if !ok {
@@ -151,7 +152,7 @@ func (r *router) readOutcome(rec *kgo.Record) (route *routeInfo, read outcomeEnv
 		if route.class != read.token.Class {
 			continue
 		}
-		if partitions := r.rt.topology.topics[r.rt.topology.repartition].partitions; read.token.Partition >= partitions {
+		if partitions := rt.topology.topics[rt.topology.repartition].partitions; read.token.Partition >= partitions {
 			return route, read, fmt.Sprintf("header %s: names partition %d of %d: it is another app's", headerClaim, read.token.Partition, partitions)
 		}
 		if read.token.Attempt == 0 && read.kind != dedup.OutcomeForget {

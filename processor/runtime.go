@@ -20,7 +20,8 @@ type runtime struct {
 	hasher   hasher
 	routes   []*routeInfo // by route index
 	byName   map[string]*routeInfo
-	// topicNames are by number; topicNumbers has the inputs of the routes.
+	// topicNames are by number; topicNumbers has the inputs of the routes
+	// and the repartition topic.
 	topicNames   []string
 	namespaces   []string // by class
 	topicNumbers map[string]uint16
@@ -68,6 +69,9 @@ func newRuntime(t *topology, m *manifest, routes *dedup.Routes) *runtime {
 	}
 	for _, name := range slices.Concat(t.routed, t.keyed) {
 		rt.topicNumbers[name] = m.topicNumber(name)
+	}
+	if t.repartition != "" {
+		rt.topicNumbers[t.repartition] = m.topicNumber(t.repartition)
 	}
 	for _, v := range dedup.Verdicts {
 		rt.verdictBytes = append(rt.verdictBytes, []byte(v.String()))

@@ -183,6 +183,10 @@ func (t *task) processHop(j *judging, rec *kgo.Record) error {
 		original: original{rec: rec, headers: rec.Headers[1:], timestamp: env.timestamp, from: env.from},
 		route:    route,
 		present:  rec.Timestamp.UnixMilli(),
+		ask:      env.ask,
+	}
+	if env.here {
+		ev.from = t.rt.positionOf(rec)
 	}
 	switch {
 	case env.outcome != nil && t.state == passing:
@@ -208,6 +212,7 @@ func (t *task) processKeyed(j *judging, rec *kgo.Record) error {
 		},
 		route:   route,
 		present: j.presentOf(rec),
+		ask:     route.asked(rec),
 	}
 	switch {
 	case t.leaves(route, rec.Offset):
@@ -265,7 +270,7 @@ func (e *emitter) byPolicy(ev *event, policy dedup.Policy) {
 	default:
 		e.deadLetter(ev)
 	}
-	e.count(ev.route, ev.verdict)
+	e.conclude(ev)
 }
 
 // lookUp returns the row that an event's key has. Where there is none, a row of
@@ -354,7 +359,7 @@ func (t *task) decide(j *judging, ev *event, decided *dedup.Event, prior *dedup.
 			}
 			t.countRow(&row)
 		}
-		j.count(route, ev.verdict)
+		j.conclude(ev)
 	case dedup.Duplicate:
 		ev.verdict, ev.first = verdict, prior
 		t.turnDuplicate(j, ev, decided.Time)
@@ -382,7 +387,7 @@ func (t *task) turnLate(j *judging, ev *event, eventTime, streamTime int64) {
 }
 
 func (t *task) turnDuplicate(j *judging, ev *event, eventTime int64) {
-	j.count(ev.route, dedup.Duplicate)
+	j.conclude(ev)
 	var topic string
 	switch ev.route.Duplicates.Policy {
 	case dedup.Flag:

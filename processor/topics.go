@@ -32,6 +32,7 @@ type topology struct {
 	emissions             []string // output, duplicates and dead-letter topics
 	deadLetters           map[string]bool
 	repartition, manifest string // repartition is "" if nothing is routed
+	verdicts              string // "" if no event comes in by HTTP
 	retention             time.Duration
 	topics                map[string]topicInfo
 	limits                map[string]topicLimits
@@ -63,6 +64,9 @@ func newTopology(app string, routes *dedup.Routes) *topology {
 			}
 		}
 		t.deadLetters[r.DeadLetter] = true
+		if r.HTTP != nil {
+			t.verdicts = app + "-verdicts"
+		}
 		// A changelog row may be asked for until retention has passed in
 		// event time; a day of slack covers the difference to broker time.
 		t.retention = max(t.retention, time.Duration(r.RetentionMS())*time.Millisecond+24*time.Hour)
@@ -92,11 +96,18 @@ func (t *topology) internal() []string {
 	if t.repartition != "" {
 		names = append(names, t.repartition)
 	}
+	if t.verdicts != "" {
+		names = append(names, t.verdicts)
+	}
 	for _, topic := range t.taskTopics() {
 		names = append(names, changelogName(t.app, topic))
 	}
 	return names
 }
+
+// written returns the topics whose limits the processor has to know. Of an
+// input nothing is asked that takes a further right.
+func (t *topology) written() []string { return append(t.internal(), t.emissions...) }
 
 func (t *topology) external() []string {
 	return slices.Concat(t.routed, t.keyed, t.emissions)
@@ -150,7 +161,7 @@ func (p *Processor) settleTopics(ctx context.Context) (*topology, error) {
 	if err := p.createMissing(ctx, t); err != nil {
 		return nil, err
 	}
-	if err := t.readConfigs(ctx, p.admin); err != nil {
+	if err := t.readConfigs(ctx, p.admin, t.written()...); err != nil {
 		return nil, err
 	}
 	if p.cfg.Start == StartLatest {
@@ -282,6 +293,11 @@ func (p *Processor) createMissing(ctx context.Context, t *topology) error {
 			return err
 		}
 	}
+	if t.verdicts != "" {
+		if err := create(t.verdicts, p.cfg.Partitions, verdictsConfigs()); err != nil {
+			return err
+		}
+	}
 	if err := p.awaitTopics(ctx, t, append(t.external(), t.repartition)); err != nil {
 		return err
 	}
@@ -338,6 +354,15 @@ func repartitionConfigs() map[string]string {
 	}
 }
 
+// verdictsConfigs: a verdict is of use for as long as somebody waits for it.
+func verdictsConfigs() map[string]string {
+	return map[string]string{
+		"cleanup.policy": "delete", "retention.ms": strconv.FormatInt(time.Hour.Milliseconds(), 10),
+		"segment.ms":             strconv.FormatInt((10 * time.Minute).Milliseconds(), 10),
+		"message.timestamp.type": "LogAppendTime", "max.message.bytes": strconv.Itoa(internalMaxMessage),
+	}
+}
+
 // changelogConfigs: the checkpoint row is rewritten in every transaction, so
 // segments must roll and be cleaned often enough for a restore to stay short.
 func (t *topology) changelogConfigs() map[string]string {
@@ -356,10 +381,10 @@ type topicLimits struct {
 	compacted               bool  // a record needs a key
 }
 
-// readConfigs reads the limits of the topics we produce to and checks the
-// internal ones. Of an input nothing is asked that takes a further right.
-func (t *topology) readConfigs(ctx context.Context, admin *kadm.Client) error {
-	described, err := admin.DescribeTopicConfigs(ctx, append(t.internal(), t.emissions...)...)
+// readConfigs reads the limits of topics we produce to and checks the internal
+// ones.
+func (t *topology) readConfigs(ctx context.Context, admin *kadm.Client, topics ...string) error {
+	described, err := admin.DescribeTopicConfigs(ctx, topics...)
 	if err != nil {
 		return fmt.Errorf("ask for topic settings: %w", err)
 	}
@@ -400,6 +425,8 @@ func (t *topology) checkConfigs(name string, values map[string]string) []error {
 		want = map[string]string{"cleanup.policy": "compact"}
 	case name == t.repartition:
 		want = map[string]string{"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1", "message.timestamp.type": "LogAppendTime"}
+	case name == t.verdicts:
+		want = map[string]string{"cleanup.policy": "delete", "message.timestamp.type": "LogAppendTime"}
 	case slices.Contains(t.internal(), name):
 		want = map[string]string{"retention.bytes": "-1", "message.timestamp.type": "LogAppendTime"}
 	case t.deadLetters[name] && configInt(values, "max.message.bytes", forever) < deadLetterMinBytes:
@@ -414,7 +441,7 @@ func (t *topology) checkConfigs(name string, values map[string]string) []error {
 				name, key, values[key], want[key], name, key, want[key]))
 		}
 	}
-	if name == t.manifest || name == t.repartition {
+	if name == t.manifest || name == t.repartition || name == t.verdicts {
 		return mistakes
 	}
 	if policy := values["cleanup.policy"]; policy != "compact,delete" && policy != "delete,compact" {

@@ -1,0 +1,282 @@
+package processor
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"oncebus/dedup"
+)
+
+// What a sender is told in place of an answer. After each of them it is safe
+// to send the event again: if it is on the bus already, it is a copy then.
+var (
+	// ErrBusAway says that the bus did not take the event in time, or that too
+	// much waits for it already. The event may reach it all the same.
+	ErrBusAway = errors.New("the bus did not take it")
+	// ErrNoVerdict says that the event is on the bus, and that there was no
+	// verdict in time.
+	ErrNoVerdict = errors.New("no verdict in time")
+	// ErrTooLarge says that the event is larger than its topic takes. Nothing
+	// was sent.
+	ErrTooLarge = errors.New("too large")
+	// ErrOutcome says that an outcome cannot be read, or is not of this route.
+	// Nothing was sent.
+	ErrOutcome = errors.New("outcome refused")
+)
+
+// A Submission is an event that comes in. Its parts are not changed, and must
+// not be by the caller, not even afterwards: an event that the bus did not
+// take in time may still be on its way.
+type Submission struct {
+	Topic   string // an input of a route
+	Value   []byte // nil is null
+	Headers []dedup.Header
+	Time    time.Time // the event time, unless the route has a field for it
+	// Hold waits for a bus that cannot be reached until the context is done;
+	// without it the answer is ErrBusAway at once.
+	Hold bool
+}
+
+// Header returns the first header of that name. Headers of oncebus's own prefix
+// do not come in.
+func (s *Submission) Header(name string) ([]byte, bool) {
+	for i := range s.Headers {
+		if s.Headers[i].Key == name && !isOurs(name) {
+			return s.Headers[i].Value, true
+		}
+	}
+	return nil, false
+}
+
+// Derive picks the event's route and derives its dedup key. It fails only as
+// long as it is not known whether the routes file fits the app.
+func (f *Front) Derive(s *Submission) (dedup.Derived, error) {
+	if f.at.Load() == nil {
+		return dedup.Derived{}, fmt.Errorf("%w: %w", ErrBusAway, f.Ready())
+	}
+	deriver := f.derivers.Get().(*dedup.Deriver) //nolint:forcetypeassert // what New makes
+	defer f.derivers.Put(deriver)
+	return deriver.Derive(&dedup.Input{Topic: s.Topic, Value: s.Value, Headers: s, Timestamp: s.Time.UnixMilli()}), nil
+}
+
+// Publish puts an event on the bus and returns once all in-sync replicas have
+// it. d is what Derive says of it.
+func (f *Front) Publish(ctx context.Context, s *Submission, d *dedup.Derived) error {
+	return f.publish(ctx, s, d, dedup.Address{})
+}
+
+// Ask puts an event on the bus and returns the verdict on it. Where a route in
+// claim mode lets copies wait (pending: wait), whoever runs the event and its
+// copies get the outcome; if there is none when ctx is done, the verdict
+// without it.
+func (f *Front) Ask(ctx context.Context, s *Submission, d *dedup.Derived) (Answer, error) {
+	ask, answers := f.asks.begin()
+	defer f.asks.end(ask)
+	if err := f.publish(ctx, s, d, dedup.Address{Front: f.number, Ask: ask}); err != nil {
+		return Answer{}, err
+	}
+	var known *Answer
+	for {
+		select {
+		case answer := <-answers:
+			if !answer.waits {
+				return answer, nil
+			}
+			known = &answer
+			continue
+		case <-ctx.Done():
+		case <-f.done:
+		}
+		if known != nil {
+			return *known, nil
+		}
+		return Answer{}, ErrNoVerdict
+	}
+}
+
+func (f *Front) publish(ctx context.Context, s *Submission, d *dedup.Derived, ask dedup.Address) error {
+	at, err := f.reach(ctx, s.Hold)
+	if err != nil {
+		return err
+	}
+	if ask.Asked() {
+		ask.Partition = at.partition
+	}
+	return f.send(ctx, at, f.record(at, s, d, ask), s.Hold)
+}
+
+// reach returns where events go, or an error if that cannot be reached. With
+// hold it waits: an event that was not handed over yet is not underway when
+// its sender has given up.
+func (f *Front) reach(ctx context.Context, hold bool) (*footing, error) {
+	for {
+		why, changed := f.bus.look()
+		switch {
+		case ctx.Err() != nil:
+			return nil, fmt.Errorf("%w: %w", ErrBusAway, ctx.Err())
+		case why == nil:
+			return f.at.Load(), nil
+		case !hold:
+			return nil, fmt.Errorf("%w: %w", ErrBusAway, why)
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return nil, fmt.Errorf("%w: %w", ErrBusAway, why)
+		case <-f.done:
+			return nil, fmt.Errorf("%w: %w", ErrBusAway, why)
+		}
+	}
+}
+
+// record makes the bus's record of an event. A keyed one goes straight to its
+// task, in the envelope the router would give it; one without a key to its raw
+// topic, where the router does with it as the route says.
+func (f *Front) record(at *footing, s *Submission, d *dedup.Derived, ask dedup.Address) *kgo.Record {
+	rec := &kgo.Record{Topic: s.Topic, Value: s.Value, Timestamp: s.Time, Headers: make([]kgo.RecordHeader, 0, len(s.Headers)+1)}
+	own := kgo.RecordHeader{Key: headerReturn}
+	switch {
+	case d.Finding == dedup.Keyed && !d.Route.Keyed:
+		env := envelope{
+			route: []byte(d.Route.Name), digest: d.Digest, key: d.Key, eventTime: d.Time, timestamp: s.Time.UnixMilli(),
+			details: detailsOf(d), ask: ask, here: true,
+		}
+		rec.Topic, rec.Partition = at.rt.topology.repartition, at.rt.hasher.partition(&d.Routing)
+		own = kgo.RecordHeader{Key: envelopeHeader, Value: env.append(make([]byte, 0, env.size()))}
+	case d.Finding == dedup.Keyed:
+		rec.Key = []byte(keyText(&d.Key))
+	default:
+		rec.Partition = int32(f.spread.Add(1) & 0x7fffffff)
+	}
+	if own.Value == nil && ask.Asked() {
+		own.Value = ask.AppendText(nil)
+	}
+	if own.Value != nil {
+		rec.Headers = append(rec.Headers, own)
+	}
+	rec.Headers = appendForeign(rec.Headers, s.Headers)
+	return rec
+}
+
+// appendForeign appends the headers that are not of our prefix.
+func appendForeign(to []kgo.RecordHeader, headers []dedup.Header) []kgo.RecordHeader {
+	for i := range headers {
+		if !isOurs(headers[i].Key) {
+			to = append(to, kgo.RecordHeader{Key: headers[i].Key, Value: headers[i].Value})
+		}
+	}
+	return to
+}
+
+// send produces a record and waits until it is on the bus.
+//
+// Its context is not ctx: franz-go takes a record whose context is cancelled
+// for one it may forget, and whether the broker has it is then open; worse, one
+// that follows can be acknowledged and not be there (franz-go #1217). So a
+// record that was handed over is delivered, if late, and if it was sent again
+// in the meantime, one of the two is a copy.
+func (f *Front) send(ctx context.Context, at *footing, rec *kgo.Record, hold bool) error {
+	if n, most := recordBytes(rec), int(at.rt.batchBytes(rec.Topic)); n > most {
+		return fmt.Errorf("%w: %d bytes with headers, topic %s takes %d", ErrTooLarge, n, rec.Topic, most)
+	}
+	sender := f.sender.Load()
+	if sender == nil {
+		return fmt.Errorf("%w: %w", ErrBusAway, cmp.Or(f.Ready(), errStopping))
+	}
+	sent := make(chan error, 1)
+	sender.TryProduce(context.Background(), rec, func(_ *kgo.Record, err error) { sent <- err })
+	for {
+		why, changed := f.bus.look()
+		if why != nil && !hold {
+			return fmt.Errorf("%w: not acknowledged: %w", ErrBusAway, why)
+		}
+		select {
+		case err := <-sent:
+			return f.sent(sender, rec, err)
+		case <-ctx.Done():
+			return fmt.Errorf("%w: not acknowledged in time: %w", ErrBusAway, ctx.Err())
+		case <-changed:
+		}
+	}
+}
+
+// sent says what a record's delivery came to.
+func (f *Front) sent(sender *kgo.Client, rec *kgo.Record, err error) error {
+	if err == nil {
+		return nil
+	}
+	if !errors.Is(err, kgo.ErrMaxBuffered) && !errors.Is(err, kgo.ErrClientClosed) {
+		select {
+		case f.broken <- sender:
+		default: // it is looked at already
+		}
+	}
+	if errors.Is(err, kerr.MessageTooLarge) || errors.Is(err, kerr.RecordListTooLarge) {
+		// One in its batch was; a limit was lowered since it was read.
+		return fmt.Errorf("%w: topic %s refuses a batch: %w", ErrBusAway, rec.Topic, err)
+	}
+	return fmt.Errorf("%w: produce to %s: %w", ErrBusAway, rec.Topic, denied(err, "Write", resourceTopic, rec.Topic))
+}
+
+// PublishOutcome puts on the bus what became of an attempt, for an executor
+// that has no client of it: token is the claim token that came with the event.
+// The task judges it like one from the route's outcomes topic, which it is.
+func (f *Front) PublishOutcome(ctx context.Context, route *dedup.Route, token []byte, kind dedup.OutcomeKind, value []byte, headers []dedup.Header) error {
+	at, err := f.reach(ctx, false)
+	if err != nil {
+		return err
+	}
+	if route.Mode != dedup.ClaimMode {
+		return fmt.Errorf("%w: route %s is not in claim mode", ErrOutcome, route.Name)
+	}
+	rec := &kgo.Record{Topic: route.Claim.Outcomes, Value: value, Timestamp: time.Now(), Headers: []kgo.RecordHeader{
+		{Key: headerClaim, Value: token}, {Key: headerOutcome, Value: []byte(kind.String())},
+	}}
+	rec.Headers = appendForeign(rec.Headers, headers)
+	found, read, reason := at.rt.readOutcome(rec)
+	switch {
+	case reason != "":
+		return fmt.Errorf("%w: %s", ErrOutcome, reason)
+	case found.Namespace != route.Namespace:
+		return fmt.Errorf("%w: header %s: the claim is of route %s, not %s", ErrOutcome, headerClaim, found.Name, route.Name)
+	}
+	rec.Partition = placeByDigest(&read.token.Digest)
+	return f.send(ctx, at, rec, false)
+}
+
+// asks are the questions that wait for an answer.
+type asks struct {
+	mu      sync.Mutex
+	last    uint64
+	waiting map[uint64]chan Answer
+}
+
+// begin opens a question. There are two answers to one at most: the verdict,
+// and the outcome.
+func (a *asks) begin() (uint64, <-chan Answer) {
+	answers := make(chan Answer, 2)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.last++
+	a.waiting[a.last] = answers
+	return a.last, answers
+}
+
+func (a *asks) end(ask uint64) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	delete(a.waiting, ask)
+}
+
+func (a *asks) of(ask uint64) chan<- Answer {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.waiting[ask]
+}
