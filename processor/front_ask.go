@@ -66,6 +66,12 @@ func (f *Front) Derive(s *Submission) (dedup.Derived, error) {
 	return deriver.Derive(&dedup.Input{Topic: s.Topic, Value: s.Value, Headers: s, Timestamp: s.Time.UnixMilli()}), nil
 }
 
+// Await waits until events are taken.
+func (f *Front) Await(ctx context.Context) error {
+	_, err := f.reach(ctx, true)
+	return err
+}
+
 // Publish puts an event on the bus and returns once all in-sync replicas have
 // it. d is what Derive says of it.
 func (f *Front) Publish(ctx context.Context, s *Submission, d *dedup.Derived) error {

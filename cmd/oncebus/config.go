@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -15,6 +16,7 @@ import (
 
 	"oncebus/dedup"
 	"oncebus/processor"
+	"oncebus/processor/ingress"
 )
 
 // settings are the process settings of product.md, section 8. The tags are the
@@ -32,6 +34,9 @@ type settings struct {
 	LogFormat string `env:"LOG_FORMAT" envDefault:"text" help:"text or json"`
 
 	Processor processor.Config
+
+	// Ingress is the server of events that come in by HTTP.
+	Ingress ingress.Config `envPrefix:"INGRESS_"`
 }
 
 // envPrefix leads the name of every setting.
@@ -92,6 +97,9 @@ func printSettings(w io.Writer) {
 		}
 		printf(tw, "  %s\t%s\n", s.name, help)
 	}
+	for _, s := range ingressSecretHelp {
+		printf(tw, "  %s\t%s\n", s[0], s[1])
+	}
 	_ = tw.Flush() // w keeps the error
 }
 
@@ -115,6 +123,11 @@ func parseSettings(environ []string) (settings, error) {
 	if err != nil {
 		return s, fmt.Errorf("settings cannot be parsed: %w", err) // a tag of ours is wrong
 	}
+	secrets, err := ingressSecrets(variables)
+	if err != nil {
+		mistakes = append(mistakes, err)
+	}
+	s.Ingress.Secrets = secrets
 	for _, row := range table {
 		if path := paths[row.name]; path != "" && row.path != nil {
 			reflect.ValueOf(&s).Elem().FieldByIndex(row.path).SetString(path)
@@ -179,7 +192,7 @@ func (s settings) validate() error {
 	if s.LogFormat != logText && s.LogFormat != logJSON {
 		errs = append(errs, fmt.Errorf("ONCEBUS_LOG_FORMAT: %q is unknown, want %s or %s", s.LogFormat, logText, logJSON))
 	}
-	return errors.Join(append(errs, checkAddr(s.HTTPAddr), s.Processor.Validate())...)
+	return errors.Join(append(errs, checkAddr(s.HTTPAddr), s.Processor.Validate(), s.Ingress.Validate())...)
 }
 
 // load reads and validates settings and routes; routesFile, unless empty, takes
@@ -212,19 +225,20 @@ func (s settings) attrs() []slog.Attr {
 // environment returns the environment of the process.
 func environment() []string { return os.Environ() }
 
+var kubernetesVariable = regexp.MustCompile(`^ONCEBUS_(INGRESS_)?(SERVICE_|PORT)`)
+
 // unknownVariables lists the variables that look like settings and are none,
-// most likely misspelt. Kubernetes adds some of its own to the environment of
-// every pod beside a service named oncebus; those are left out.
-func unknownVariables(environ []string) []string {
-	known := map[string]bool{}
+// most likely misspelt; secrets of the ingress that no route names, too. Kubernetes adds some of its own to the environment of
+// every pod beside a service named oncebus or oncebus-ingress; those are left out.
+func unknownVariables(environ []string, routes *dedup.Routes) []string {
+	known := knownSecrets(routes)
 	for _, s := range settingsTable() {
 		known[s.name] = true
 		known[s.name+"_FILE"] = s.secret
 	}
 	var unknown []string
 	for name := range env.ToMap(environ) {
-		kubernetes := strings.HasPrefix(name, envPrefix+"SERVICE_") || strings.HasPrefix(name, envPrefix+"PORT")
-		if strings.HasPrefix(name, envPrefix) && !known[name] && !kubernetes {
+		if strings.HasPrefix(name, envPrefix) && !known[name] && !kubernetesVariable.MatchString(name) {
 			unknown = append(unknown, name)
 		}
 	}

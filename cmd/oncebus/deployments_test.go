@@ -110,7 +110,7 @@ func TestComposeSettings(t *testing.T) {
 	for name, value := range service.Environment {
 		environ = append(environ, name+"="+value)
 	}
-	for _, name := range unknownVariables(append(environ, dockerfileEnviron(t)...)) {
+	for _, name := range unknownVariables(append(environ, dockerfileEnviron(t)...), &dedup.Routes{}) {
 		t.Errorf("%s is no setting", name)
 	}
 	for name := range service.Environment {

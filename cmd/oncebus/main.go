@@ -45,6 +45,7 @@ type command struct {
 func commands() []command {
 	return []command{
 		{"run", "the service: settings from the environment, see 'oncebus run --help'", runService},
+		{"ingress", "takes events in by HTTP and answers with the verdict, see 'oncebus ingress --help'", runIngress},
 		{"demo", "sample traffic through an embedded broker, with the result proved", runDemo},
 		{"check", "validate the routes file, without a broker", runCheck},
 		{"key", "print the dedup key a route derives for an event, and how", runKey},

@@ -51,5 +51,8 @@ func markdownSettings() string {
 		}
 		fmt.Fprintf(&b, "| %s | %s | %s |\n", name, s.help, value)
 	}
+	for _, s := range ingressSecretHelp {
+		fmt.Fprintf(&b, "| `%s` | %s |  |\n", s[0], s[1])
+	}
 	return b.String()
 }

@@ -3,8 +3,11 @@ package main
 import (
 	"context"
 	"errors"
+	"flag"
 	"log/slog"
 	"net"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"oncebus/dedup"
 	"oncebus/processor"
@@ -15,19 +18,36 @@ var errStopping = errors.New("stopping")
 // runService is 'oncebus run': everything is validated first, then served and
 // run until ctx is done.
 func runService(ctx context.Context, args []string, p process) int {
-	fs := newFlags("run", "", "Runs the service. It has no options; its settings are environment variables, and an\n"+
-		"empty one counts as not set. Exit codes: 0 stopped as asked, 1 failed while running,\n"+
+	fs := newServiceFlags("run", "Runs the service. It has no options; its settings are environment variables, and an\n"+
+		"empty one counts as not set. With ONCEBUS_INGRESS_ADDR it takes events in by HTTP too,\n"+
+		"as 'oncebus ingress' does. Exit codes: 0 stopped as asked, 1 failed while running,\n"+
 		"2 wrong settings or routes (nothing was connected or written).")
+	return startService(ctx, fs, args, p, false, serve)
+}
+
+// newServiceFlags are the flags of a command that serves: its help has the
+// settings.
+func newServiceFlags(name, about string) *flag.FlagSet {
+	fs := newFlags(name, "", about)
 	usage := fs.Usage
 	fs.Usage = func() {
 		usage()
 		printf(fs.Output(), "\nSettings [default]:\n")
 		printSettings(fs.Output())
 	}
+	return fs
+}
+
+// startService reads the settings and serves with them; ingress says that it is
+// nothing without one.
+func startService(
+	ctx context.Context, fs *flag.FlagSet, args []string, p process, ingress bool,
+	serve func(context.Context, settings, *dedup.Routes, *slog.Logger) int,
+) int {
 	if _, code, done := parseFlags(fs, args, 0, p); done {
 		return code
 	}
-	s, routes, err := load(p.environ, "")
+	s, routes, err := loadServing(p.environ, ingress)
 	if err != nil {
 		printf(p.stderr, "%v\n", err)
 		return exitWrong
@@ -35,7 +55,7 @@ func runService(ctx context.Context, args []string, p process) int {
 	log := newLogger(p.stderr, s.LogLevel, s.LogFormat)
 	log.LogAttrs(ctx, slog.LevelInfo, "starting", slog.String("version", version()), slog.Int("routes", len(routes.Routes)),
 		slog.GroupAttrs("settings", s.attrs()...))
-	for _, name := range unknownVariables(p.environ) {
+	for _, name := range unknownVariables(p.environ, routes) {
 		log.Warn("no such setting, ignored", "variable", name)
 	}
 	running, ended := context.WithCancel(ctx)
@@ -44,8 +64,8 @@ func runService(ctx context.Context, args []string, p process) int {
 	return serve(ctx, s, routes, log)
 }
 
-// serve runs the processor and the HTTP server beside it. The server comes
-// first and goes last, so that probes see a start and a stop from outside.
+// serve runs the processor, the ingress if it has an address, and the HTTP
+// server of probes beside them.
 func serve(ctx context.Context, s settings, routes *dedup.Routes, log *slog.Logger) int {
 	registry := newRegistry()
 	proc, err := processor.New(s.Processor, routes, registry, log)
@@ -53,6 +73,46 @@ func serve(ctx context.Context, s settings, routes *dedup.Routes, log *slog.Logg
 		log.Error("wrong settings", "error", err)
 		return exitWrong
 	}
+	if s.Ingress.Addr == "" {
+		return supervise(ctx, s, registry, log, work{ready: proc.Ready, state: func() any { return proc.State() }, run: proc.Run})
+	}
+	door, code := openEntrance(ctx, s, routes, registry, log)
+	if door == nil {
+		return code
+	}
+	defer door.listener.Close() //nolint:errcheck // only open still if nothing was served
+	return supervise(ctx, s, registry, log, work{
+		ready: func() error { return errors.Join(proc.Ready(), door.ready()) },
+		state: func() any { return proc.State() },
+		run: func(ctx context.Context) error {
+			// Requests wait for verdicts, so the processor goes on until the
+			// last of them has its answer.
+			judging, stop := context.WithCancel(context.WithoutCancel(ctx))
+			defer stop()
+			ctx, end := context.WithCancel(ctx)
+			defer end()
+			ended := make(chan error, 1)
+			go func() {
+				ended <- door.run(ctx)
+				stop()
+			}()
+			err := proc.Run(judging)
+			end()
+			return errors.Join(err, <-ended)
+		},
+	})
+}
+
+// work is what a process does.
+type work struct {
+	ready func() error
+	state func() any
+	run   func(context.Context) error // until the context is done
+}
+
+// supervise runs a service and the HTTP server of probes beside it. The server
+// comes first and goes last, so that probes see a start and a stop from outside.
+func supervise(ctx context.Context, s settings, registry *prometheus.Registry, log *slog.Logger, what work) int {
 	var listen net.ListenConfig
 	listener, err := listen.Listen(ctx, "tcp", s.HTTPAddr)
 	if err != nil {
@@ -65,12 +125,12 @@ func serve(ctx context.Context, s settings, routes *dedup.Routes, log *slog.Logg
 		if running.Err() != nil {
 			return errStopping
 		}
-		return proc.Ready()
+		return what.ready()
 	}
-	server := serveHTTP(listener, newHandler(registry, ready, func() any { return proc.State() }, log), log, fail)
+	server := serveHTTP(listener, newHandler(registry, ready, what.state, log), log, fail)
 	log.Info("http listening", "addr", listener.Addr().String())
 
-	runErr := proc.Run(running)
+	runErr := what.run(running)
 	// The cause is the HTTP server's error where that ended the run; an
 	// ordinary stop has the outer context's.
 	if cause := context.Cause(running); cause != nil && ctx.Err() == nil {

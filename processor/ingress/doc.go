@@ -1,0 +1,33 @@
+// Package ingress is the HTTP server in front of the bus: it takes webhooks and
+// other requests in, has processor.Front put them on the bus, and answers with
+// what deduplication decided.
+//
+// # The way of a request
+//
+//	path, method          404, 405
+//	requests in hand      503 with Retry-After
+//	rates                 429 with Retry-After, of the source, then of the route
+//	content coding        415 unless identity: nothing is unpacked here
+//	body                  413, 408; read whole, within memory that all share
+//	signature             401; over the raw body, before anything is parsed
+//	route and key         400
+//	bus, verdict          202, 409, 422, 429, 503, 504 or the recorded outcome
+//
+// The body becomes the record's value, byte for byte, and the carried headers
+// become its headers; a header that came several times is one list, joined with
+// commas (RFC 9110, section 5.3).
+//
+// # What a sender may rely on
+//
+// After a 2xx the event is on the bus, acknowledged by all in-sync replicas.
+// After anything else, or nothing, sending the event again is safe: it is a
+// copy then, or it is not. Where the answer is lost with its connection the
+// same holds.
+//
+// # What is bounded
+//
+// Connections, requests in hand, bytes of bodies, bytes of headers, the time a
+// request takes to come in, an answer takes to go out and a connection is idle,
+// and the number of sources whose rate is known. What waits for the bus is the
+// front's, which has bounds of its own.
+package ingress

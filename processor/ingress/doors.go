@@ -1,0 +1,174 @@
+package ingress
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"oncebus/dedup"
+	"oncebus/processor/ingress/signature"
+)
+
+// door is a path where the events of a topic come in. Its routes differ only in
+// what is known after one of them took the event.
+type door struct {
+	*dedup.HTTP // the first route's
+
+	routes  []*dedup.Route
+	allow   string // for the header Allow
+	carried []string
+	gate    gate
+	rate    *limiter
+	sources *sources
+}
+
+// outcomeDoor is a path where the outcomes of a door's routes come in.
+type outcomeDoor struct {
+	routes []*dedup.Route
+	http   *dedup.HTTP // the first route's
+	gate   gate
+}
+
+// gate checks signatures.
+type gate struct {
+	verifier  *signature.Verifier
+	keys      *keyring // nil if nothing is signed
+	challenge string   // for the header WWW-Authenticate
+}
+
+// doors is every path that the routes name.
+type doors struct {
+	events   map[string]*door
+	outcomes map[string]*outcomeDoor
+	keyrings map[string]*keyring
+}
+
+// newDoors makes the doors of the routes and reads the secrets. The error has
+// every mistake, with the route's name.
+func newDoors(cfg Config, routes *dedup.Routes) (*doors, error) {
+	ds := &doors{events: map[string]*door{}, outcomes: map[string]*outcomeDoor{}, keyrings: map[string]*keyring{}}
+	var errs []error
+	users := map[string][]string{} // of secrets: routes
+	for _, r := range routes.Routes {
+		h := r.HTTP
+		if h == nil {
+			continue
+		}
+		for _, s := range []*dedup.Signature{&h.Signature, h.Outcomes} {
+			if s != nil && s.Scheme != dedup.NoSignature && !slices.Contains(users[s.Secret], r.Name) {
+				users[s.Secret] = append(users[s.Secret], r.Name)
+			}
+		}
+		errs = append(errs, ds.add(cfg, r))
+	}
+	for _, name := range slices.Sorted(maps.Keys(ds.keyrings)) {
+		if err := ds.keyrings[name].load(); err != nil {
+			errs = append(errs, fmt.Errorf("route %s: secret %s: %w", strings.Join(users[name], ", "), name, err))
+		}
+	}
+	return ds, errors.Join(errs...)
+}
+
+// add makes the doors of a route, unless a route before has the same.
+func (ds *doors) add(cfg Config, r *dedup.Route) error {
+	var errs []error
+	h := r.HTTP
+	d := ds.events[h.Path]
+	if d == nil {
+		g, err := ds.gate(cfg, &h.Signature)
+		errs = append(errs, err)
+		d = &door{
+			HTTP: h, allow: strings.Join(h.Methods, ", "), carried: slices.Concat(dedup.CarriedHeaders[:], h.Headers),
+			gate: g, rate: newLimiter(h.Rate), sources: newSources(h.SourceRate),
+		}
+		ds.events[h.Path] = d
+	}
+	d.routes = append(d.routes, r)
+	if h.Outcomes != nil {
+		path := h.Path + dedup.OutcomesSuffix
+		o := ds.outcomes[path]
+		if o == nil {
+			g, err := ds.gate(cfg, h.Outcomes)
+			errs = append(errs, err)
+			o = &outcomeDoor{http: h, gate: g}
+			ds.outcomes[path] = o
+		}
+		o.routes = append(o.routes, r)
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("route %s: http.signature: %w", r.Name, err)
+	}
+	return nil
+}
+
+// gate makes the gate of a signature. Gates with one secret share its files.
+func (ds *doors) gate(cfg Config, s *dedup.Signature) (gate, error) {
+	v, err := signature.New(signature.Config{
+		Scheme: signature.Scheme(s.Scheme.String()), Tolerance: s.Tolerance,
+		Header: s.Header, Algorithm: s.Algorithm, Encoding: s.Encoding, Prefix: s.Prefix, TimestampHeader: s.TimestampHeader, Separator: s.Separator,
+	})
+	g := gate{verifier: v, challenge: fmt.Sprintf("Signature scheme=%q", s.Scheme)}
+	if err != nil || s.Scheme == dedup.NoSignature {
+		return g, err
+	}
+	if s.Scheme == dedup.Bearer {
+		g.challenge = "Bearer"
+	}
+	g.keys = ds.keyrings[s.Secret]
+	if g.keys == nil {
+		g.keys = newKeyring(cfg.Secrets, s.Secret)
+		ds.keyrings[s.Secret] = g.keys
+	}
+	g.keys.check = append(g.keys.check, v.CheckSecret)
+	return g, nil
+}
+
+// verify returns why a request must not come in.
+func (g *gate) verify(header http.Header, body []byte, now time.Time) error {
+	var secrets [][]byte
+	if g.keys != nil {
+		secrets = g.keys.secrets()
+	}
+	return g.verifier.Verify(secrets, header, body, now)
+}
+
+// refusals are why signatures are refused, for the operator: the sender learns
+// no more than that it was.
+var refusals = []struct {
+	err    error
+	reason string
+}{
+	{signature.ErrMissing, "missing"}, {signature.ErrMalformed, "malformed"}, {signature.ErrStale, "stale"}, {signature.ErrWrong, "wrong"},
+}
+
+func refusal(err error) string {
+	for _, r := range refusals {
+		if errors.Is(err, r.err) {
+			return r.reason
+		}
+	}
+	return "secret" // ErrNoSecret, which no keyring lets happen
+}
+
+// of returns the route itself if the event came in at its door.
+func (d *door) of(r *dedup.Route) (*dedup.Route, bool) {
+	if r != nil && r.HTTP != nil && r.HTTP.Path == d.Path {
+		return r, true
+	}
+	return d.routes[0], false
+}
+
+// headers are the record headers that a request brings.
+func (d *door) headers(in http.Header) []dedup.Header {
+	var headers []dedup.Header
+	for _, name := range d.carried {
+		if values := in.Values(name); len(values) > 0 {
+			headers = append(headers, dedup.Header{Key: name, Value: []byte(strings.Join(values, ", "))})
+		}
+	}
+	return headers
+}

@@ -1,0 +1,87 @@
+package ingress
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+
+	"oncebus/dedup"
+	"oncebus/processor"
+)
+
+// Headers of an outcome that comes in.
+const (
+	headerClaim   = "Oncebus-Claim"   // the token that came with the event
+	headerOutcome = "Oncebus-Outcome" // the kind
+	headerHTTP    = "Http-Status"     // the status that copies are answered with
+	// headerEmpty with the value true makes an empty body an empty result; it
+	// is null otherwise.
+	headerEmpty = "Oncebus-Empty"
+)
+
+// takeOutcome puts an outcome on the bus.
+func (s *Server) takeOutcome(w http.ResponseWriter, r *http.Request, rq *request, d *outcomeDoor) *response {
+	if r.Method != http.MethodPost {
+		return wrongMethod(http.MethodPost)
+	}
+	body, refused := s.receive(w, r, rq, &d.gate, d.http.MaxBody)
+	if refused != nil {
+		return refused
+	}
+	kind, headers, err := readOutcomeHeaders(r.Header)
+	if err != nil {
+		return problemOutcome.respond(err.Error())
+	}
+	if len(body) == 0 && r.Header.Get(headerEmpty) != "true" {
+		body = nil
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), d.http.Wait)
+	defer cancel()
+	for _, route := range d.routes {
+		// The token says whose claim it is; each route takes its own only.
+		err = s.front.PublishOutcome(ctx, route, []byte(r.Header.Get(headerClaim)), kind, body, headers)
+		if !errors.Is(err, processor.ErrOutcome) {
+			rq.route = route.Name
+			break
+		}
+	}
+	switch {
+	case err == nil:
+		return accepted(kind.String())
+	case errors.Is(err, processor.ErrOutcome):
+		return problemOutcome.respond(err.Error())
+	}
+	return failure(err, d.http)
+}
+
+func readOutcomeHeaders(in http.Header) (dedup.OutcomeKind, []dedup.Header, error) {
+	kind, ok := dedup.ParseOutcomeKind([]byte(in.Get(headerOutcome)))
+	if !ok {
+		return 0, nil, fmt.Errorf("header %s: %.40q is none of %v", headerOutcome, in.Get(headerOutcome), dedup.OutcomeKinds)
+	}
+	if in.Get(headerClaim) == "" {
+		return 0, nil, fmt.Errorf("header %s is missing: it is the token that came with the event", headerClaim)
+	}
+	var headers []dedup.Header
+	if text := in.Get("Content-Type"); text != "" {
+		headers = append(headers, dedup.Header{Key: recordContentType, Value: []byte(text)})
+	}
+	if text := in.Get(headerHTTP); text != "" {
+		if _, err := parseStatus(text); err != nil {
+			return 0, nil, fmt.Errorf("header %s: %w", headerHTTP, err)
+		}
+		headers = append(headers, dedup.Header{Key: recordStatus, Value: []byte(text)})
+	}
+	return kind, headers, nil
+}
+
+// parseStatus reads the status of an answer that is the last one to its request.
+func parseStatus(text string) (int, error) {
+	status, err := strconv.Atoi(text)
+	if err != nil || len(text) != 3 || status < 200 || status > 599 {
+		return 0, fmt.Errorf("%.40q is no status from 200 to 599", text)
+	}
+	return status, nil
+}

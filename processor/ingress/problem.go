@@ -1,0 +1,124 @@
+package ingress
+
+import (
+	"encoding/json"
+	"net/http"
+	"time"
+
+	"oncebus/dedup"
+	"oncebus/processor"
+)
+
+// problemType leads the type of every problem, a relative reference (RFC 9457,
+// section 3.1.1) that names it and stays what it is.
+const problemType = "/problems/"
+
+// problem is one way not to be served. Its name is the end of its type, and the
+// response in metrics and log.
+type problem struct {
+	name   string
+	status int
+	title  string
+}
+
+// The problems. README.md lists them; their names stay.
+var (
+	problemNotFound     = problem{"not-found", http.StatusNotFound, "Nothing comes in at this path"}
+	problemMethod       = problem{"method", http.StatusMethodNotAllowed, "The path takes other methods"}
+	problemBusy         = problem{"busy", http.StatusServiceUnavailable, "Too many requests are in hand"}
+	problemRate         = problem{"rate", http.StatusTooManyRequests, "Too many requests in this time"}
+	problemEncoding     = problem{"encoding", http.StatusUnsupportedMediaType, "The body is encoded"}
+	problemTooLarge     = problem{"too-large", http.StatusRequestEntityTooLarge, "The body is too large"}
+	problemSlow         = problem{"slow", http.StatusRequestTimeout, "The body did not come in time"}
+	problemBroken       = problem{"broken", http.StatusBadRequest, "The body is not whole"}
+	problemUnauthorized = problem{"signature", http.StatusUnauthorized, "The signature was refused"}
+	problemNoRoute      = problem{"no-route", http.StatusBadRequest, "No route of this path takes the event"}
+	problemKey          = problem{"key-missing", http.StatusBadRequest, "The event has no key"}
+	problemInvalid      = problem{"invalid", http.StatusBadRequest, "The event cannot be read"}
+	problemDuplicate    = problem{"duplicate", http.StatusConflict, "The event is a duplicate"}
+	problemPending      = problem{"pending", http.StatusConflict, "The first request with this key is still running"}
+	problemCollision    = problem{"collision", http.StatusUnprocessableEntity, "The key is that of another event"}
+	problemLate         = problem{"late", http.StatusUnprocessableEntity, "The event is too old to be judged"}
+	problemLimited      = problem{"limited", http.StatusTooManyRequests, "Too many new keys in this time"}
+	problemOmitted      = problem{"result-omitted", http.StatusGone, "The result is not kept"}
+	problemFailed       = problem{"failed", http.StatusBadGateway, "The request was run and failed"}
+	problemRejected     = problem{"rejected", http.StatusUnprocessableEntity, "The request was run and rejected"}
+	problemForgotten    = problem{"forgotten", http.StatusBadGateway, "The record of the request was erased"}
+	problemOutcome      = problem{"outcome", http.StatusBadRequest, "The outcome cannot be read"}
+	problemBusAway      = problem{"bus-away", http.StatusServiceUnavailable, "The bus did not take the event in time"}
+	problemNoVerdict    = problem{"no-verdict", http.StatusGatewayTimeout, "There was no verdict in time"}
+)
+
+// problemBody is a problem on the wire.
+type problemBody struct {
+	Type   string `json:"type"`
+	Title  string `json:"title"`
+	Status int    `json:"status"`
+	Detail string `json:"detail,omitempty"`
+
+	Verdict      string `json:"verdict,omitempty"`
+	Key          string `json:"key,omitempty"`
+	State        string `json:"claim_status,omitempty"`
+	Attempt      uint32 `json:"attempt,omitempty"`
+	First        string `json:"first,omitempty"`
+	FirstTime    string `json:"first_time,omitempty"`
+	FirstRequest string `json:"first_request,omitempty"`
+}
+
+// response is an answer before it is written.
+type response struct {
+	status      int
+	name        string // in metrics and log
+	contentType string
+	body        []byte
+	header      http.Header // further ones
+	route       string
+	verdict     string // for the log; "" for none
+	reason      string // for the log: why it was refused
+}
+
+// with adds a header.
+func (r *response) with(name, value string) *response {
+	if r.header == nil {
+		r.header = http.Header{}
+	}
+	r.header.Set(name, value)
+	return r
+}
+
+// respond makes the answer of a problem that no verdict is behind.
+func (p problem) respond(detail string) *response {
+	return p.response(&problemBody{Detail: detail})
+}
+
+func (p problem) response(body *problemBody) *response {
+	body.Type, body.Title, body.Status = problemType+p.name, p.title, p.status
+	text, err := json.Marshal(body)
+	if err != nil {
+		panic(err) // strings and numbers only
+	}
+	return &response{status: p.status, name: p.name, contentType: "application/problem+json", body: append(text, '\n')}
+}
+
+// about makes the answer of a problem that is a verdict.
+func (p problem) about(a *processor.Answer, detail string) *response {
+	body := &problemBody{
+		Detail: detail, Verdict: a.Verdict.String(), Key: a.Key, State: a.Status, Attempt: a.Attempt, First: a.First, FirstRequest: a.FirstRequest,
+	}
+	if !a.FirstTime.IsZero() {
+		body.FirstTime = a.FirstTime.UTC().Format(time.RFC3339Nano)
+	}
+	return p.response(body)
+}
+
+// accepted is what an event that went its way is answered with.
+func accepted(name string) *response {
+	return &response{status: http.StatusAccepted, name: name, contentType: jsonType, body: []byte(`{"status":"accepted"}`)}
+}
+
+// configured is an answer that the routes file writes out.
+func configured(name string, r dedup.Response) *response {
+	return &response{status: r.Status, name: name, contentType: r.ContentType, body: []byte(r.Body)}
+}
+
+const jsonType = "application/json"

@@ -1,0 +1,205 @@
+package ingress
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"oncebus/dedup"
+	"oncebus/processor"
+)
+
+// request is what is known of a request beside itself.
+type request struct {
+	start  time.Time
+	source netip.Addr
+	route  string // for metrics and log
+	bytes  int    // of the body
+	memory hold
+}
+
+// statusGone is what log and metrics say of a client that did not wait.
+const statusGone = 499
+
+// gone is the answer to nobody.
+func gone() *response { return &response{status: statusGone, name: "gone"} }
+
+// dispatch finds what answers a request.
+func (s *Server) dispatch(w http.ResponseWriter, r *http.Request, rq *request) *response {
+	path := r.URL.Path
+	if d, ok := s.doors.events[path]; ok {
+		rq.route = d.routes[0].Name
+		return s.admitted(rq, func() *response { return s.takeEvent(w, r, rq, d) })
+	}
+	if d, ok := s.doors.outcomes[path]; ok {
+		rq.route = d.routes[0].Name
+		return s.admitted(rq, func() *response { return s.takeOutcome(w, r, rq, d) })
+	}
+	if path == openAPIPath {
+		return s.describe(r)
+	}
+	return problemNotFound.respond("")
+}
+
+// admitted answers with take, if there is room for one more request.
+func (s *Server) admitted(rq *request, take func() *response) *response {
+	if !s.inHand.enter() {
+		return s.refuse(rq, reasonRequests, problemBusy.respond("")).with("Retry-After", seconds(retrySoon))
+	}
+	defer s.inHand.leave()
+	s.metrics.inFlight.Inc()
+	defer s.metrics.inFlight.Dec()
+	defer rq.memory.release()
+	return take()
+}
+
+// refuse counts a request that gets no further than to a limit or a gate.
+func (s *Server) refuse(rq *request, reason string, r *response) *response {
+	s.metrics.refused.WithLabelValues(rq.route, reason).Inc()
+	r.reason = reason
+	return r
+}
+
+func wrongMethod(allow string) *response { return problemMethod.respond("").with("Allow", allow) }
+
+// takeEvent takes an event in and returns the answer.
+func (s *Server) takeEvent(w http.ResponseWriter, r *http.Request, rq *request, d *door) *response {
+	if !slices.Contains(d.Methods, r.Method) {
+		return wrongMethod(d.allow)
+	}
+	// The source first: one that is refused takes no place of the route's.
+	if wait := d.sources.take(rq.source, rq.start); wait > 0 {
+		return s.refuse(rq, reasonSource, problemRate.respond("from this address")).with("Retry-After", seconds(wait))
+	}
+	if wait := d.rate.take(rq.start); wait > 0 {
+		return s.refuse(rq, reasonRate, problemRate.respond("")).with("Retry-After", seconds(wait))
+	}
+	body, refused := s.receive(w, r, rq, &d.gate, d.MaxBody)
+	if refused != nil {
+		return refused
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), d.Wait)
+	defer cancel()
+	event := &processor.Submission{Topic: d.Topic, Value: body, Headers: d.headers(r.Header), Time: s.now(), Hold: d.HoldForBus}
+	derived, err := s.derive(ctx, event)
+	if err != nil {
+		return s.unserved(r, failure(err, d.HTTP))
+	}
+	route, ours := d.of(derived.Route)
+	rq.route = route.Name
+	switch {
+	case derived.Finding == dedup.Malformed:
+		return tell(route, &processor.Answer{Verdict: dedup.Invalid, Reason: derived.Reason})
+	case !ours:
+		return problemNoRoute.respond("")
+	case derived.Finding == dedup.Keyless && route.HTTP.RequireKey:
+		return tell(route, &processor.Answer{Verdict: dedup.Unkeyed, Reason: derived.Reason})
+	}
+	return s.unserved(r, s.submit(ctx, rq, route, event, &derived))
+}
+
+// derive asks for route and key, and while nobody knows yet whether the routes
+// file fits the app, waits for that where the route says so.
+func (s *Server) derive(ctx context.Context, event *processor.Submission) (dedup.Derived, error) {
+	derived, err := s.front.Derive(event)
+	if err == nil || !event.Hold {
+		return derived, err
+	}
+	if err := s.front.Await(ctx); err != nil {
+		return derived, err
+	}
+	return s.front.Derive(event)
+}
+
+// submit puts the event on the bus and returns the answer. An event without a
+// key that may do without one has no verdict to wait for.
+func (s *Server) submit(ctx context.Context, rq *request, route *dedup.Route, event *processor.Submission, derived *dedup.Derived) *response {
+	key := hex.EncodeToString(derived.Key[:])
+	if route.HTTP.Verdict && derived.Finding == dedup.Keyed {
+		asked := time.Now()
+		answer, err := s.front.Ask(ctx, event, derived)
+		s.metrics.verdict.WithLabelValues(rq.route).Observe(time.Since(asked).Seconds())
+		if err != nil {
+			return failure(err, route.HTTP).with(headerKey, key)
+		}
+		return tell(route, &answer)
+	}
+	if err := s.front.Publish(ctx, event, derived); err != nil {
+		return failure(err, route.HTTP)
+	}
+	if derived.Finding == dedup.Keyless {
+		return tell(route, &processor.Answer{Verdict: dedup.Unkeyed, Passed: true})
+	}
+	return accepted("async").with(headerKey, key)
+}
+
+// unserved takes the client's own end into account: whatever came of the
+// request then, it is not what the client was told.
+func (s *Server) unserved(r *http.Request, a *response) *response {
+	if a.status < http.StatusInternalServerError || r.Context().Err() == nil || errors.Is(context.Cause(r.Context()), errDrained) {
+		return a
+	}
+	return gone()
+}
+
+// failure is the answer to an event without a verdict.
+func failure(err error, h *dedup.HTTP) *response {
+	again := "it is safe to send the request again"
+	switch {
+	case errors.Is(err, processor.ErrTooLarge):
+		return problemTooLarge.respond("with its headers it is larger than its topic takes")
+	case errors.Is(err, processor.ErrNoVerdict) && h.AcceptOnTimeout:
+		return accepted("timeout")
+	case errors.Is(err, processor.ErrNoVerdict):
+		return problemNoVerdict.respond("the event is on the bus; "+again).with("Retry-After", seconds(retrySoon))
+	}
+	// The error's text is about brokers, which are none of the sender's business.
+	r := problemBusAway.respond(again).with("Retry-After", seconds(retrySoon))
+	r.reason = err.Error()
+	return r
+}
+
+// receive reads the body and checks the signature. It returns the answer where
+// one of them ends the request.
+func (s *Server) receive(w http.ResponseWriter, r *http.Request, rq *request, g *gate, limit int) ([]byte, *response) {
+	for _, coding := range r.Header.Values("Content-Encoding") {
+		if !strings.EqualFold(strings.TrimSpace(coding), "identity") {
+			return nil, problemEncoding.respond("send it as it is, without a Content-Encoding").with("Accept-Encoding", "identity")
+		}
+	}
+	body, err := readBody(w, r, limit, &rq.memory)
+	if err != nil {
+		return nil, s.unreadable(r, rq, err)
+	}
+	rq.bytes = len(body)
+	// From here on a wait is a verdict's and has its own limit. The server
+	// takes a read that times out for a client that went away.
+	_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // every connection of a server has one
+	if err := g.verify(r.Header, body, s.now()); err != nil {
+		return nil, s.refuse(rq, refusal(err), problemUnauthorized.respond("")).with("WWW-Authenticate", g.challenge)
+	}
+	return body, nil
+}
+
+// unreadable is the answer to a body that did not come in.
+func (s *Server) unreadable(r *http.Request, rq *request, err error) *response {
+	var large *http.MaxBytesError
+	switch {
+	case errors.As(err, &large):
+		return problemTooLarge.respond(fmt.Sprintf("at most %d bytes are taken", large.Limit))
+	case errors.Is(err, errBodies):
+		return s.refuse(rq, reasonBodies, problemBusy.respond("")).with("Retry-After", seconds(retrySoon))
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return problemSlow.respond("").with("Connection", "close")
+	case r.Context().Err() != nil:
+		return gone()
+	}
+	return problemBroken.respond("").with("Connection", "close")
+}
