@@ -79,9 +79,8 @@ func (f *Front) Publish(ctx context.Context, s *Submission, d *dedup.Derived) er
 }
 
 // Ask puts an event on the bus and returns the verdict on it. Where a route in
-// claim mode lets copies wait (pending: wait), whoever runs the event and its
-// copies get the outcome; if there is none when ctx is done, the verdict
-// without it.
+// claim mode lets copies wait (pending: wait), a copy gets the outcome of the
+// first; if there is none when ctx is done, the verdict without it.
 func (f *Front) Ask(ctx context.Context, s *Submission, d *dedup.Derived) (Answer, error) {
 	ask, answers := f.asks.begin()
 	defer f.asks.end(ask)
@@ -92,7 +91,7 @@ func (f *Front) Ask(ctx context.Context, s *Submission, d *dedup.Derived) (Answe
 	for {
 		select {
 		case answer := <-answers:
-			if !answer.waits {
+			if !answer.waits || answer.Verdict != dedup.InProgress {
 				return answer, nil
 			}
 			known = &answer

@@ -209,7 +209,7 @@ const uncheckedReason = "local state cannot be used: not checked for copies"
 func (t *task) pass(j *judging, ev *event, decided *dedup.Event) {
 	ev.verdict, ev.reason = dedup.Unchecked, uncheckedReason
 	j.emit(ev, ev.route.Output)
-	j.count(ev.route, ev.verdict)
+	j.conclude(ev)
 	if ev.route.Mode == dedup.ClaimMode {
 		row := dedup.Row{Digest: decided.Digest, First: decided.Time, At: ev.from}
 		t.answer(j, ev.route, &reply{

@@ -276,6 +276,34 @@ func TestBrokenStateDoesNotStopOpenRoutes(t *testing.T) {
 	}
 }
 
+// TestStateThatCannotBeOpened: whatever is wrong with the directory, events of
+// the open route go on, and the state comes back when it is put right.
+func TestStateThatCannotBeOpened(t *testing.T) {
+	b := newBench(t, openRoutes)
+	cfg := b.config("one")
+	b.lived(cfg, batch("x", 40)...)
+	dir := filepath.Join(cfg.StateDir, "app")
+	must(t, os.Rename(dir, dir+".away"))
+	must(t, os.Mkdir(dir, 0o700))
+	for n := range 4 {
+		must(t, os.WriteFile(filepath.Join(dir, fmt.Sprint("app-repartition-", n)), []byte("a file"), 0o600))
+	}
+	i := b.start(cfg)
+	b.wait("tasks without a store", func() bool { return bypassed(i, "app-repartition") })
+	b.produce(append(batch("x", 4), batch("y", 4)...)...)
+	b.passesTo("signals.unique", 8)
+	must(t, os.RemoveAll(dir))
+	must(t, os.Rename(dir+".away", dir))
+	b.ready(i)
+	b.produce(append(batch("x", 40), batch("y", 4)...)...)
+	b.drain(i, "signals.raw")
+	for key, verdicts := range b.outputs("signals.unique") {
+		if verdicts != "unique" && verdicts != "unique unchecked" && verdicts != "unchecked" {
+			t.Errorf("%s went out as %s", key, verdicts)
+		}
+	}
+}
+
 // TestLongRestoreIsNoFailure: a state that is merely being read lets nothing
 // pass, however long it takes.
 func TestLongRestoreIsNoFailure(t *testing.T) {

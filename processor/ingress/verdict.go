@@ -71,7 +71,7 @@ func tellVerdict(route *dedup.Route, a *processor.Answer) *response {
 func tellByDefault(a *processor.Answer) *response {
 	name := a.Verdict.String()
 	switch a.Verdict {
-	case dedup.Unique, dedup.Expired:
+	case dedup.Unique, dedup.Expired, dedup.Unchecked:
 		return accepted(name)
 	case dedup.Duplicate:
 		return problemDuplicate.about(a, a.Reason)
