@@ -104,6 +104,13 @@ func (w *world) startDoor(instance string, settings ...string) *door {
 	return w.open(w.startAs("ingress", instance, ingressSettings(settings...)...))
 }
 
+// stop is of the process; a server that drains gives connections that were never used some seconds.
+func (d *door) stop() {
+	d.t.Helper()
+	d.client.CloseIdleConnections()
+	d.service.stop()
+}
+
 // answer is a response.
 type answer struct {
 	t      *testing.T
