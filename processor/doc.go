@@ -40,6 +40,17 @@
 // ours. Who waits for an outcome is part of the row, and is answered in the
 // transaction that records the outcome.
 //
+// # Verdicts by HTTP
+//
+// A Front (front.go, front_ask.go) puts an event on the bus for a sender that
+// waits: it derives the key as the router would and writes the event straight
+// to its task, in an envelope with a return address. Every verdict comes
+// through emitter.conclude, which tells it (verdicts.go) in the same
+// transaction by the front's partition of <app>-verdicts. Where copies wait for
+// an outcome their addresses are part of the claim, and the transaction that
+// records the outcome tells it to each. The front keeps nothing and decides
+// nothing. Everything it cannot answer may be sent again.
+//
 // # Who owns what
 //
 // A worker owns one client, one static group member, one transactional id and
@@ -136,6 +147,10 @@
 //   - The client announces a batch that unpacks to too much once and stands
 //     still; an abort may or may not make it go on. So such a batch is passed
 //     in the transaction in progress, or the client is replaced (oversize.go).
+//   - A front gives its records no context that can be cancelled, and returns
+//     while they may still be on their way: see Front.send.
+//   - What a front writes to the repartition topic has no transaction around
+//     it and needs none: a record that is there twice is a copy.
 //   - While the disk is filling the dedup stage pauses and the routing stage
 //     does not: it writes no local state, and what it routes is for the tasks
 //     of other processes too. Merges pause as well (state.Host.Hold).

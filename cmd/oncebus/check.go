@@ -41,6 +41,9 @@ func runCheck(_ context.Context, args []string, p process) int {
 	routes, err := readRoutes(s.Routes)
 	if *all && err == nil {
 		settingsErr = errors.Join(settingsErr, s.Processor.CheckSecret(routes.NeedsSecret()))
+		if s.Ingress.Addr != "" {
+			settingsErr = errors.Join(settingsErr, s.Ingress.ValidateRoutes(routes))
+		}
 	}
 	if err := errors.Join(settingsErr, err); err != nil {
 		printf(p.stderr, "%v\n", err)

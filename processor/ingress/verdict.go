@@ -98,8 +98,7 @@ func tellByDefault(a *processor.Answer) *response {
 	}
 }
 
-// tellOutcome answers with what the executor said, byte for byte. Whoever gets
-// it later than the first is told so.
+// tellOutcome answers with what the executor said, byte for byte.
 func tellOutcome(a *processor.Answer) *response {
 	r := outcomeResponse(a)
 	r.name = a.Status
