@@ -28,10 +28,13 @@ func (w *world) startDoors(n int) doors {
 	return all
 }
 
+// patient lets requests wait for as long as a judge takes to come back, or a busy machine.
+var patient = strings.NewReplacer("path: /signals\n", "path: /signals\n      wait: 45s\n")
+
 // TestRealIngressThousandCopies: 1,000 requests that are the same, at the same instant, to three instances, and two processes that
 // judge: one is accepted, 999 are duplicates, one event goes out.
 func TestRealIngressThousandCopies(t *testing.T) {
-	onEveryBroker(t, "signals.yaml", unchanged, func(t *testing.T, s *system) {
+	onEveryBroker(t, "signals.yaml", patient, func(t *testing.T, s *system) {
 		s.settings = []string{"COMMIT_INTERVAL=20ms"}
 		s.begin("signals.raw")
 		other := s.start("b", s.settings...)
@@ -161,8 +164,7 @@ func (s *system) onceEach(topic, field string, ids []string) {
 // TestRealIngressKilled: an instance is killed while requests wait there, and in a second round together with one of those that
 // judge. The clients send again elsewhere: every event is in the output once, and only connections to the dead were cut.
 func TestRealIngressKilled(t *testing.T) {
-	// Requests wait for as long as judging takes to go on.
-	onEveryBroker(t, "signals.yaml", strings.NewReplacer("path: /signals\n", "path: /signals\n      wait: 45s\n"), func(t *testing.T, s *system) {
+	onEveryBroker(t, "signals.yaml", patient, func(t *testing.T, s *system) {
 		s.settings = []string{"COMMIT_INTERVAL=20ms"}
 		s.begin("signals.raw")
 		judges := []*service{s.service, s.start("b", s.settings...)}

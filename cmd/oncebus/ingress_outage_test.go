@@ -58,7 +58,7 @@ func TestRealIngressWithoutBus(t *testing.T) {
 	t.Run("embedded", func(t *testing.T) {
 		cluster, admin := embeddedBroker(t)
 		var away atomic.Bool
-		cluster.Control(func(kmsg.Request) (kmsg.Response, error, bool) { //nolint:revive // kfake's signature
+		cluster.Control(func(kmsg.Request) (kmsg.Response, error, bool) {
 			cluster.KeepControl()
 			return nil, errors.New("away"), away.Load()
 		})
