@@ -32,8 +32,12 @@ build: ## build the static binary bin/oncebus
 demo: build ## deduplicate sample traffic on an embedded broker and check the result
 	./bin/oncebus demo
 
+.PHONY: demo-http
+demo-http: build ## the same by HTTP: prints what to try with curl, until Ctrl-C
+	./bin/oncebus demo --http
+
 .PHONY: test
-test: race-note kafka-note fuzz sim ## all tests: short fuzz runs, simulation, then every package with the race detector and a real Kafka
+test: race-note kafka-note curl-note fuzz sim ## all tests: short fuzz runs, simulation, then every package with the race detector and a real Kafka
 	.ci/failures $(GO) test $(RACE) -timeout $(TEST_TIMEOUT) ./...
 
 .PHONY: race-note
@@ -51,6 +55,11 @@ endif
 kafka-note:
 	@[ -n "$$ONCEBUS_TEST_BROKERS" ] || { command -v java && command -v mvn; } >/dev/null || \
 		echo 'test: no Java 17 or no Maven, and ONCEBUS_TEST_BROKERS names no cluster: the tests against a real Apache Kafka are skipped'
+
+.PHONY: curl-note
+curl-note:
+	@{ command -v curl && command -v openssl; } >/dev/null || \
+		echo 'test: no curl or no openssl: the commands of the README are not run'
 
 .PHONY: fuzz
 fuzz: ## run every fuzz target for FUZZTIME

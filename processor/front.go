@@ -56,6 +56,7 @@ type Front struct {
 	spread   atomic.Uint32 // of events without a key over partitions
 
 	bus    busState
+	heard  atomic.Int64               // when a broker last acknowledged something, Unix ns
 	at     atomic.Pointer[footing]    // where events go and verdicts come from; nil before
 	sender atomic.Pointer[kgo.Client] // nil while events are not taken
 	broken chan *kgo.Client           // a sender that takes nothing any more
@@ -365,6 +366,8 @@ func (f *Front) probe(ctx context.Context, client *kgo.Client, stop context.Canc
 		case credentialsRefused(err) && patience.stops(err, time.Now()):
 			stop(err)
 			return
+		case time.Since(time.Unix(0, f.heard.Load())) < frontProbeMax:
+			// Only busy: it acknowledged an event since the question was put.
 		default:
 			if f.bus.set(errors.New("no broker answers")) {
 				f.log.Warn("no broker answers", "error", err)

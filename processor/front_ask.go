@@ -225,6 +225,7 @@ func (f *Front) send(ctx context.Context, at *footing, rec *kgo.Record, hold boo
 // sent says what a record's delivery came to.
 func (f *Front) sent(sender *kgo.Client, rec *kgo.Record, err error) error {
 	if err == nil {
+		f.heard.Store(time.Now().UnixNano())
 		return nil
 	}
 	if !errors.Is(err, kgo.ErrMaxBuffered) && !errors.Is(err, kgo.ErrClientClosed) {

@@ -24,6 +24,7 @@ import (
 
 	"oncebus/dedup"
 	"oncebus/processor"
+	"oncebus/processor/ingress"
 )
 
 const (
@@ -57,6 +58,13 @@ type demoOptions struct {
 	events  int
 	brokers []string
 	verbose bool
+	http    string // where requests come in; "" for generated records
+	secret  string // of signatures, drawn where requests come in
+}
+
+// summary is what a demo says at its end.
+type summary interface {
+	proved() bool // nothing is missing, and nothing there that must not be
 }
 
 // demoResult is the last line on standard output. Events are the records
@@ -73,23 +81,34 @@ type demoResult struct {
 	Seconds    float64 `json:"seconds"`
 }
 
+func (r demoResult) proved() bool {
+	return r.Missing == 0 && r.Extra == 0 && r.Altered == 0 && r.Duplicates == r.Events-r.Unique-r.Invalid
+}
+
 func runDemo(ctx context.Context, args []string, p process) int {
 	fs := newFlags("demo", "[OPTIONS]", "Sends generated trade signals and webhooks with copies among them through oncebus, on\n"+
 		"an embedded broker, and proves the result: the output is read back and compared with\n"+
 		"what was produced. The last line on standard output is the result as JSON; the exit\n"+
-		"code is 0 only when nothing is missing and nothing is there twice.")
+		"code is 0 only when nothing is missing and nothing is there twice. With --http the\n"+
+		"requests are yours: it prints what to try with curl, and proves the result when you\n"+
+		"stop it with Ctrl-C.")
 	seed := fs.Uint64("seed", 0, "generate the events from this `number`; 0 draws one, which is printed")
 	events := fs.Int("events", 20_000, "how many `records` to produce, copies included")
 	brokers := fs.String("brokers", "", "use the Kafka at these comma separated `addresses` in place of the embedded one;\n"+
 		"ONCEBUS_TLS_*, ONCEBUS_SASL_* and ONCEBUS_REPLICATION_FACTOR apply;\nthe demo's topics and groups are removed at the end")
 	verbose := fs.Bool("verbose", false, "log what oncebus does")
+	var requests httpFlag
+	fs.Var(&requests, "http", "take requests by HTTP in place of generated records: --http at "+demoHTTPAddr+", or --http=`host:port`")
 	if _, code, done := parseFlags(fs, args, 0, p); done {
 		return code
 	}
 	if *events < demoEventsMin || *events > demoEventsMax {
 		return usageError(fs, p, fmt.Sprintf("--events %d is out of range, want %d to %d", *events, demoEventsMin, demoEventsMax))
 	}
-	o := demoOptions{seed: *seed, events: *events, verbose: *verbose}
+	if name := generating(fs); name != "" && requests != "" {
+		return usageError(fs, p, fmt.Sprintf("--%s is about generated records, with --http there are none", name))
+	}
+	o := demoOptions{seed: *seed, events: *events, verbose: *verbose, http: string(requests)}
 	if *brokers != "" {
 		o.brokers = strings.Split(*brokers, ",")
 	}
@@ -107,7 +126,7 @@ func runDemo(ctx context.Context, args []string, p process) int {
 		return exitFailed
 	}
 	printf(p.stdout, "%s\n", line)
-	if result.Missing != 0 || result.Extra != 0 || result.Altered != 0 || result.Duplicates != result.Events-result.Unique-result.Invalid {
+	if !result.proved() {
 		return exitFailed
 	}
 	return exitStopped
@@ -119,6 +138,7 @@ type demo struct {
 	out      io.Writer // for the person watching
 	broker   *demoBroker
 	config   processor.Config
+	ingress  ingress.Config
 	routes   *dedup.Routes
 	client   *kgo.Client // produces the input; read_committed readers are clients of their own
 	admin    *kadm.Client
@@ -130,7 +150,7 @@ type demo struct {
 
 // demonstrate runs the demo and returns its result. An error means that the
 // result could not be had; a bad result is none.
-func demonstrate(ctx context.Context, o demoOptions, p process) (result demoResult, err error) {
+func demonstrate(ctx context.Context, o demoOptions, p process) (result summary, err error) {
 	d := &demo{demoOptions: o, out: p.stderr, registry: prometheus.NewRegistry()}
 	level := slog.LevelWarn
 	if o.verbose {
@@ -160,6 +180,9 @@ func demonstrate(ctx context.Context, o demoOptions, p process) (result demoResu
 	defer d.client.Close()
 	d.admin = kadm.NewClient(d.client)
 	defer func() { err = errors.Join(err, d.broker.remove(ctx, d.admin)) }()
+	if d.http != "" {
+		return d.takeRequests(ctx)
+	}
 	return d.run(ctx)
 }
 
@@ -174,6 +197,7 @@ func (d *demo) configure(environ []string, stateDir string) error {
 			}
 		}
 	}
+	own = append(own, d.httpSettings()...)
 	s, err := parseSettings(append(own,
 		"ONCEBUS_BROKERS="+strings.Join(d.broker.addrs, ","),
 		"ONCEBUS_APP_ID="+d.broker.prefix+"app",
@@ -186,13 +210,31 @@ func (d *demo) configure(environ []string, stateDir string) error {
 	if err := errors.Join(err, s.validate()); err != nil {
 		return err
 	}
-	d.config = s.Processor
-	routes := demoRoutes
-	for _, topic := range []string{signalsRaw, webhooksRaw, "signals.unique", "webhooks.unique", dedup.DefaultDeadLetter} {
-		routes = strings.ReplaceAll(routes, topic, d.broker.prefix+topic)
-	}
-	d.routes, err = dedup.ParseRoutes("demo_routes.yaml", []byte(routes))
+	d.config, d.ingress = s.Processor, s.Ingress
+	d.routes, err = demoRoutesOf(d.http != "", d.broker.prefix)
 	return err
+}
+
+// demoRoutesOf reads the demo's routes, their topics under a prefix.
+func demoRoutesOf(http bool, prefix string) (*dedup.Routes, error) {
+	text := demoRoutes
+	if http {
+		_, further, _ := strings.Cut(demoHTTPRoutes, "routes:\n")
+		text += further
+	}
+	for _, topic := range demoTopics {
+		text = strings.ReplaceAll(text, topic, prefix+topic)
+	}
+	routes, err := dedup.ParseRoutes("demo_routes.yaml", []byte(text))
+	if err != nil {
+		return nil, err
+	}
+	if !http {
+		for _, r := range routes.Routes {
+			r.HTTP = nil
+		}
+	}
+	return routes, nil
 }
 
 // run sends the traffic through oncebus and counts what came of it.
@@ -204,7 +246,7 @@ func (d *demo) run(ctx context.Context) (demoResult, error) {
 		return demoResult{}, err
 	}
 	d.progress = newProgress(d.out, d.registry, d.events)
-	if err := d.withProcesses(ctx, d.sendAll); err != nil {
+	if err := d.withProcesses(ctx, d.sendWatched); err != nil {
 		return demoResult{}, err
 	}
 	if err := d.readBack(ctx); err != nil {
@@ -248,10 +290,7 @@ func (d *demo) withProcesses(ctx context.Context, work func(context.Context, []*
 			}
 		})
 	}
-	watched, unwatch := context.WithCancel(running)
-	wg.Go(func() { d.progress.show(watched) })
 	workErr := work(running, procs)
-	unwatch()
 	fail(nil)
 	wg.Wait()
 	if err := errors.Join(errs...); err != nil {
@@ -260,23 +299,21 @@ func (d *demo) withProcesses(ctx context.Context, work func(context.Context, []*
 	return workErr
 }
 
+// sendWatched sends everything, and shows how far it is.
+func (d *demo) sendWatched(ctx context.Context, procs []*processor.Processor) error {
+	watched, unwatch := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	wg.Go(func() { d.progress.show(watched) })
+	defer wg.Wait()
+	defer unwatch()
+	return d.sendAll(ctx, procs)
+}
+
 // sendAll waits for the processes to be ready, produces the live traffic and
 // then, when all of it has been judged, the copies that come after a pause.
 func (d *demo) sendAll(ctx context.Context, procs []*processor.Processor) error {
-	var reasons []error // why processes are not ready
-	ready := func() (int, error) {
-		reasons = reasons[:0]
-		for _, p := range procs {
-			if err := p.Ready(); err != nil {
-				reasons = append(reasons, err)
-			}
-		}
-		return len(procs) - len(reasons), nil
-	}
-	if n, err := d.await(ctx, len(procs), ready); err != nil {
+	if err := d.awaitProcesses(ctx, procs); err != nil {
 		return err
-	} else if n < len(procs) {
-		return fmt.Errorf("only %d of %d processes are ready: %w", n, len(procs), errors.Join(reasons...))
 	}
 	// The events lie well in the past, so that the retries lie there too:
 	// event time beyond the broker's present is refused as from the future.
@@ -295,6 +332,34 @@ func (d *demo) sendAll(ctx context.Context, procs []*processor.Processor) error 
 			// Not an error: the ledger says what is missing.
 			printf(d.out, "  stalled: %d of %d records judged\n", n, len(d.ledger.produced))
 		}
+	}
+	return nil
+}
+
+func (d *demo) awaitProcesses(ctx context.Context, procs []*processor.Processor) error {
+	ready := make([]func() error, len(procs))
+	for i, p := range procs {
+		ready[i] = p.Ready
+	}
+	return d.awaitReady(ctx, ready...)
+}
+
+// awaitReady waits until each of ready returns nil.
+func (d *demo) awaitReady(ctx context.Context, ready ...func() error) error {
+	var reasons []error // why some are not
+	count := func() (int, error) {
+		reasons = reasons[:0]
+		for _, r := range ready {
+			if err := r(); err != nil {
+				reasons = append(reasons, err)
+			}
+		}
+		return len(ready) - len(reasons), nil
+	}
+	if n, err := d.await(ctx, len(ready), count); err != nil {
+		return err
+	} else if n < len(ready) {
+		return fmt.Errorf("only %d of %d processes are ready: %w", n, len(ready), errors.Join(reasons...))
 	}
 	return nil
 }
@@ -353,6 +418,14 @@ func (d *demo) produce(ctx context.Context, records []demoRecord) error {
 
 // readBack reads every output and dead-letter topic and lets the ledger judge.
 func (d *demo) readBack(ctx context.Context) error {
+	err := d.readOutputs(ctx, d.ledger.output, d.ledger.deadLetter)
+	d.ledger.close()
+	return err
+}
+
+// readOutputs hands every record of the outputs to output, with its route, and
+// those of the dead-letter topics to dead.
+func (d *demo) readOutputs(ctx context.Context, output func(string, *kgo.Record), dead func(*kgo.Record)) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	options, err := d.config.ClientOptions()
@@ -365,15 +438,13 @@ func (d *demo) readBack(ctx context.Context) error {
 		topics = append(topics, r.Output, r.DeadLetter)
 	}
 	slices.Sort(topics)
-	err = readTopics(ctx, d.admin, options, func(r *kgo.Record) {
+	return readTopics(ctx, d.admin, options, func(r *kgo.Record) {
 		if route, ok := outputs[r.Topic]; ok {
-			d.ledger.output(route, r)
+			output(route, r)
 		} else {
-			d.ledger.deadLetter(r)
+			dead(r)
 		}
 	}, slices.Compact(topics)...)
-	d.ledger.close()
-	return err
 }
 
 // report prints the result for a person.

@@ -89,7 +89,7 @@ func TestDemoTrafficHasEveryKind(t *testing.T) {
 // TestDemoTrafficAgainstItsRoutes checks generator and routes against each
 // other, without a broker: one key per event, none for bad records.
 func TestDemoTrafficAgainstItsRoutes(t *testing.T) {
-	routes, err := dedup.ParseRoutes("demo_routes.yaml", []byte(demoRoutes))
+	routes, err := demoRoutesOf(false, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -118,25 +118,60 @@ func TestDemoTrafficAgainstItsRoutes(t *testing.T) {
 }
 
 // TestDemoRoutesAreThoseDeployed keeps what the demo shows and what is shipped
-// the same.
+// the same, but for what demo_routes.yaml and demo_http_routes.yaml say.
 func TestDemoRoutesAreThoseDeployed(t *testing.T) {
-	demo, err := dedup.ParseRoutes("demo_routes.yaml", []byte(demoRoutes))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, r := range demo.Routes {
-		shipped, err := readRoutes(filepath.Join("..", "..", "deployments", "routes", r.Name+".yaml"))
+	compared := 0
+	for _, http := range []bool{false, true} {
+		demo, err := demoRoutesOf(http, "")
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(shipped.Routes) != 1 {
-			t.Fatalf("%d routes are shipped for %s", len(shipped.Routes), r.Name)
-		}
-		shipped.Routes[0].HTTP = nil // the demo puts its events on the topics itself
-		if got, want := describe(r), describe(shipped.Routes[0]); !slices.Equal(got, want) || r.KeyRule() != shipped.Routes[0].KeyRule() {
-			t.Errorf("the demo has %v\nshipped is   %v", got, want)
+		for _, r := range demo.Routes {
+			if r.Name == "deliveries" { // the demo's own
+				continue
+			}
+			compared++
+			shipped, err := readRoutes(filepath.Join("..", "..", "deployments", "routes", r.Name+".yaml"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			at := slices.IndexFunc(shipped.Routes, func(s *dedup.Route) bool { return s.Name == r.Name })
+			if at < 0 {
+				t.Fatalf("%s.yaml has no route of this name", r.Name)
+			}
+			want := shipped.Routes[at]
+			if !http && r.HTTP != nil {
+				t.Errorf("route %s has an http part where nothing comes in by HTTP", r.Name)
+			}
+			if http {
+				r.HTTP, want.HTTP = unsigned(r.HTTP), unsigned(want.HTTP)
+				if !reflect.DeepEqual(r.HTTP, want.HTTP) {
+					t.Errorf("by HTTP the demo has %+v\nshipped is           %+v", r.HTTP, want.HTTP)
+				}
+			}
+			r.HTTP, want.HTTP = nil, nil
+			if got, want := describe(r), describe(want); !slices.Equal(got, want) {
+				t.Errorf("the demo has %v\nshipped is   %v", got, want)
+			}
+			if r.KeyRule() != want.KeyRule() {
+				t.Errorf("the demo has %v\nshipped is   %v", r.KeyRule(), want.KeyRule())
+			}
 		}
 	}
+	if compared != 2+3 {
+		t.Errorf("%d routes were compared", compared)
+	}
+}
+
+// unsigned is h without what the demo changes: signatures, and the header of
+// its numbers.
+func unsigned(h *dedup.HTTP) *dedup.HTTP {
+	u := *h
+	u.Signature, u.Headers = dedup.Signature{}, nil
+	if u.Outcomes != nil {
+		u.Outcomes = &dedup.Signature{}
+	}
+	return &u
 }
 
 // ledgerFixture is a ledger with an event of three copies (partitions 0, 1, 0),

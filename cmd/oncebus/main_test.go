@@ -93,6 +93,11 @@ func TestWrongUsageIsExitCode2(t *testing.T) {
 		{[]string{"key", "--topic", "t", "--route", "r"}, "oncebus key: want either --topic or --route"},
 		{[]string{"key", "--topic", "t", "--header", "none"}, `oncebus key: invalid value "none" for flag -header: want 'NAME: VALUE'`},
 		{[]string{"demo", "--events", "99"}, "oncebus demo: --events 99 is out of range, want 100 to 2000000"},
+		{[]string{"demo", "--http", "--events", "500"}, "oncebus demo: --events is about generated records, with --http there are none"},
+		{[]string{"demo", "--http", "--seed", "1"}, "oncebus demo: --seed is about"},
+		{[]string{"demo", "--http=8081"}, `oncebus demo: invalid boolean value "8081" for -http: "8081" is no host:port`},
+		{[]string{"demo", "--http=localhost:http"}, `oncebus demo: invalid boolean value`},
+		{[]string{"demo", "--http", ":8081"}, `oncebus demo: unexpected argument ":8081"`},
 		{[]string{"demo", "--seed", "-1"}, `oncebus demo: invalid value "-1" for flag -seed`},
 	} {
 		got := execute(t.Context(), nil, "", tt.args...)

@@ -11,8 +11,8 @@ import (
 	"oncebus/processor"
 )
 
-// signalRoutes is a route with every default.
-const signalRoutes = `routes:
+// bareRoutes is a route with every default.
+const bareRoutes = `routes:
   - name: signals
     topics: [signals.raw]
     key: [{field: id}]
@@ -23,6 +23,11 @@ const signalRoutes = `routes:
       path: /signals
       signature: {scheme: none}
 `
+
+// patience is for tests in which it does not matter how fast the machine is.
+const patience = "      wait: 50s\n      bus_away: hold\n"
+
+const signalRoutes = bareRoutes + patience
 
 func TestFirstAndCopy(t *testing.T) {
 	b := newBench(t, signalRoutes)
@@ -274,7 +279,7 @@ func TestNoRoute(t *testing.T) {
 }
 
 func TestAsync(t *testing.T) {
-	b := newBench(t, strings.Replace(signalRoutes, "path: /signals", "path: /signals\n      answer: async", 1))
+	b := newBench(t, withHTTP("answer: async"))
 	i := b.serve(nil)
 	for range 2 {
 		got := i.post("/signals", event("a")).want(t, "async", 202, `{"status":"accepted"}`).header(t, "async", "Oncebus-Verdict", "")

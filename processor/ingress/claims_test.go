@@ -55,7 +55,7 @@ const claimRoutes = `routes:
     lease: 1m
     pending: wait
     dead_letter: dead
-    http: {path: /hasty, signature: {scheme: none}, wait: 500ms}
+    http: {path: /hasty, signature: {scheme: none}, wait: 2s}
 `
 
 func claimBench(t *testing.T) (*bench, *instance) {

@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -14,9 +15,16 @@ import (
 	"oncebus/processor"
 )
 
-// withHTTP adds lines to the http part of signalRoutes.
+// withHTTP adds lines to the http part of bareRoutes, and patience where they
+// say nothing of it.
 func withHTTP(lines ...string) string {
-	text := signalRoutes
+	text := bareRoutes
+	for line := range strings.Lines(patience) {
+		name, _, _ := strings.Cut(strings.TrimSpace(line), ":")
+		if !slices.ContainsFunc(lines, func(l string) bool { return strings.HasPrefix(l, name+":") }) {
+			text += line
+		}
+	}
 	for _, line := range lines {
 		text += "      " + line + "\n"
 	}
@@ -189,7 +197,7 @@ func (s slow) answer(t *testing.T) (status int, closes bool) {
 // off when the read timeout is over, and holds nothing after that.
 func TestSlowClients(t *testing.T) {
 	b := newBench(t, signalRoutes)
-	i := b.serve(func(c *Config) { c.ReadTimeout = 300 * time.Millisecond })
+	i := b.serve(func(c *Config) { c.ReadTimeout = time.Second })
 	body := i.begin("/signals", 100)
 	if _, err := body.Write([]byte("{")); err != nil {
 		t.Fatal(err)
@@ -221,8 +229,8 @@ func TestSlowClients(t *testing.T) {
 // TestWaitIsLongerThanReadTimeout: the time to read a request is not the time
 // to wait for its verdict.
 func TestWaitIsLongerThanReadTimeout(t *testing.T) {
-	b := newBench(t, withHTTP("wait: 1s"))
-	i := b.serve(func(c *Config) { c.ReadTimeout = 100 * time.Millisecond })
+	b := newBench(t, withHTTP("wait: 2s"))
+	i := b.serve(func(c *Config) { c.ReadTimeout = 500 * time.Millisecond })
 	b.holdBack(i)
 	i.post("/signals", event("a")).problem(t, "no verdict", "no-verdict", 504)
 }
@@ -240,7 +248,7 @@ func TestTimeouts(t *testing.T) {
 		choice, problem string
 		status          int
 	}{{"504", "no-verdict", 504}, {"202", "", 202}} {
-		b := newBench(t, withHTTP("wait: 100ms", "on_timeout: "+c.choice))
+		b := newBench(t, withHTTP("wait: 1s", "on_timeout: "+c.choice))
 		i := b.serve(nil)
 		for status := 0; status != 202; { // the first verdict may take longer than that
 			status = i.post("/signals", event("before")).StatusCode

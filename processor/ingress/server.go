@@ -32,6 +32,7 @@ type Server struct {
 	openAPI []byte
 
 	certificates *certificates // nil without TLS
+	handler      http.Handler  // the server itself, and what is around it
 }
 
 // New checks settings and routes and prepares a server. It opens no listener.
@@ -65,8 +66,13 @@ func New(cfg Config, routes *dedup.Routes, front *processor.Front, registry prom
 			s.metrics.prepare(r.Name)
 		}
 	}
+	s.handler = s
 	return s, nil
 }
+
+// Around has every request pass through what around makes of the server's own
+// handler, which sees request and answer as a client does. It comes before Serve.
+func (s *Server) Around(around func(http.Handler) http.Handler) { s.handler = around(s.handler) }
 
 // lastWords is how long those may take that are answered because the time to
 // drain is over.
@@ -130,7 +136,7 @@ func (s *Server) httpServer(base context.Context) *http.Server {
 	protocols.SetHTTP2(true)
 	protocols.SetUnencryptedHTTP2(true)
 	return &http.Server{
-		Handler: s,
+		Handler: s.handler,
 		// OPTIONS * would be answered without us.
 		DisableGeneralOptionsHandler: true,
 

@@ -1,0 +1,253 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	_ "embed"
+	"errors"
+	"flag"
+	"fmt"
+	"math"
+	"net"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"oncebus/dedup"
+	"oncebus/processor"
+	"oncebus/processor/ingress"
+)
+
+// demoHTTPAddr is where the demo takes requests unless it is told otherwise:
+// beside the default of ONCEBUS_HTTP_ADDR, and on this machine only.
+const demoHTTPAddr = "127.0.0.1:8081"
+
+//go:embed demo_http_routes.yaml
+var demoHTTPRoutes string
+
+// demoHTTPInputs are the inputs of the further routes. The claims' outcomes are
+// one too.
+var demoHTTPInputs = []string{signalsRaw, webhooksRaw, "operations.raw", demoOutcomes, "deliveries.raw"}
+
+// demoTopics are the topics in both routes files.
+var demoTopics = append([]string{
+	"signals.unique", "webhooks.unique", demoOperations, "operations.replies", "deliveries.unique", dedup.DefaultDeadLetter,
+}, demoHTTPInputs...)
+
+// httpFlag is --http or --http=ADDR; "" without it.
+type httpFlag string
+
+func (f *httpFlag) String() string   { return string(*f) }
+func (f *httpFlag) IsBoolFlag() bool { return true } // may stand without a value
+
+func (f *httpFlag) Set(text string) error {
+	switch text {
+	case "true":
+		text = demoHTTPAddr
+	case "false":
+		text = ""
+	default:
+		_, port, err := net.SplitHostPort(text)
+		if _, portErr := strconv.ParseUint(port, 10, 16); err != nil || portErr != nil {
+			return fmt.Errorf("%q is no host:port", text)
+		}
+	}
+	*f = httpFlag(text)
+	return nil
+}
+
+// generating returns the name of a flag that was given and is about generated
+// records only, or "".
+func generating(fs *flag.FlagSet) (name string) {
+	fs.Visit(func(f *flag.Flag) {
+		if f.Name == "seed" || f.Name == "events" {
+			name = f.Name
+		}
+	})
+	return name
+}
+
+// httpSettings are the demo's settings as an ingress.
+func (d *demo) httpSettings() []string {
+	if d.http == "" {
+		return nil
+	}
+	d.secret = rand.Text()
+	return []string{"ONCEBUS_INGRESS_ADDR=" + d.http, "ONCEBUS_INGRESS_SECRET_DELIVERIES=" + d.secret, "ONCEBUS_INGRESS_DRAIN=5s"}
+}
+
+// httpResult is the last line on standard output. Events are the requests with
+// a verdict; what came out is counted by reading the topics back.
+type httpResult struct {
+	Events     int     `json:"events"`
+	Unique     int     `json:"unique"`
+	Duplicates int     `json:"duplicates"`
+	Refused    int     `json:"refused"`    // answered without a way to the bus
+	Unanswered int     `json:"unanswered"` // whatever became of them, it was not told
+	Missing    int     `json:"missing"`
+	Extra      int     `json:"extra"`
+	Altered    int     `json:"altered"`
+	Seconds    float64 `json:"seconds"`
+}
+
+func (r httpResult) proved() bool {
+	return r.Missing == 0 && r.Extra == 0 && r.Altered == 0 && r.Events == r.Unique+r.Duplicates
+}
+
+// takeRequests takes requests until ctx is done, and counts what came of them.
+func (d *demo) takeRequests(ctx context.Context) (summary, error) {
+	started := time.Now()
+	var listen net.ListenConfig
+	listener, err := listen.Listen(ctx, "tcp", d.http)
+	if err != nil {
+		return nil, fmt.Errorf("choose another address, as in --http=127.0.0.1:0: %w", err)
+	}
+	defer listener.Close() //nolint:errcheck // only open still if nothing was served
+	var inputs []string
+	for _, topic := range demoHTTPInputs {
+		inputs = append(inputs, d.broker.prefix+topic)
+	}
+	if err := d.broker.create(ctx, d.admin, d.config.ReplicationFactor, inputs...); err != nil {
+		return nil, err
+	}
+	ledger := newHTTPLedger(d.out, d.routes)
+	door, err := d.openDoor(listener, ledger)
+	if err != nil {
+		return nil, err
+	}
+	// What is in hand when ctx is done still gets its verdict, so the processes
+	// end after the door.
+	finishing := context.WithoutCancel(ctx)
+	if err := d.withProcesses(finishing, func(running context.Context, procs []*processor.Processor) error {
+		return d.keepOpen(ctx, running, door, ledger, procs)
+	}); err != nil {
+		return nil, err
+	}
+	if err := d.readOutputs(finishing, ledger.output, ledger.deadLetter); err != nil {
+		return nil, err
+	}
+	result := ledger.close()
+	result.Seconds = math.Round(time.Since(started).Seconds()*10) / 10
+	ledger.report(result)
+	return result, nil
+}
+
+// openDoor makes an ingress as 'oncebus ingress' is one, every request of which
+// passes the ledger.
+func (d *demo) openDoor(listener net.Listener, ledger *httpLedger) (*entrance, error) {
+	config := d.config
+	config.InstanceID += "-http"
+	config.StateDir = filepath.Join(config.StateDir, config.InstanceID)
+	front, err := processor.NewFront(config, d.routes, d.log)
+	if err != nil {
+		return nil, err
+	}
+	server, err := ingress.New(d.ingress, d.routes, front, d.registry, d.log)
+	if err != nil {
+		return nil, err
+	}
+	server.Around(ledger.around)
+	return &entrance{front: front, server: server, listener: listener}, nil
+}
+
+// errUnready says that ctx was done too early for a result.
+var errUnready = errors.New("stopped before it was ready")
+
+// keepOpen takes requests, and works on operations, until ctx is done; or until
+// running is, because a process failed.
+func (d *demo) keepOpen(ctx, running context.Context, door *entrance, ledger *httpLedger, procs []*processor.Processor) error {
+	serving, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	stop := context.AfterFunc(running, func() { end(context.Cause(running)) })
+	defer stop()
+	if err := d.awaitProcesses(serving, procs); ctx.Err() != nil {
+		return errUnready
+	} else if err != nil {
+		return err
+	}
+	var executor sync.WaitGroup
+	var failed error
+	executor.Go(func() {
+		failed = d.awaitReady(serving, door.ready)
+		if failed == nil {
+			d.guide(door.listener.Addr().String())
+			failed = d.executeOperations(serving)
+		} else if ctx.Err() != nil {
+			failed = errUnready
+		}
+		end(failed)
+	})
+	err := door.run(serving)
+	end(err)
+	executor.Wait()
+	if err := cmp.Or(err, failed); err != nil {
+		return err
+	}
+	// Nobody waited for the verdict on events without a key.
+	_, err = d.await(running, ledger.acceptedUnkeyed(), func() (int, error) {
+		counts, err := gatherVerdicts(d.registry)
+		return counts[dedup.Unkeyed.String()], err
+	})
+	return err
+}
+
+// guide prints what to try.
+func (d *demo) guide(addr string) {
+	printf(d.out, "oncebus demo: taking requests at http://%s, broker %s, %d processes of %d workers.\n"+
+		"To try in another terminal; Ctrl-C here reads the output back and proves the result.\n\n  SECRET=%s\n",
+		addr, strings.Join(d.broker.addrs, ","), demoProcesses, demoWorkers, d.secret)
+	for _, step := range demoCurls(addr) {
+		printf(d.out, "\n  # %s\n", step.about)
+		for _, command := range step.commands {
+			printf(d.out, "  %s\n", command)
+		}
+	}
+	printf(d.out, "\n")
+}
+
+// demoCurl is something to try.
+type demoCurl struct {
+	about    string
+	commands []string // of a shell
+}
+
+func demoCurls(addr string) []demoCurl {
+	post := func(path, body string, more ...string) string {
+		command := "curl -i http://" + addr + path
+		for _, header := range more {
+			command += " -H " + header
+		}
+		return command + " -d '" + body + "'"
+	}
+	operation := func(request, name string) string {
+		return post("/operations", `{"accountId":"a1","requestId":`+strconv.Quote(request)+`,"operation":`+strconv.Quote(name)+`}`)
+	}
+	buy, sell, withdraw := operation("r1", "BUY"), operation("r2", "SELL"), operation("r3", "WITHDRAW")
+	const delivery = `{"ref":"main"}`
+	return []demoCurl{
+		{"a trade signal; its copy, written otherwise; one with nothing to tell it by", []string{
+			post("/signals", `{"traceId":"t1","symbol":"AAPL","action":"buy"}`),
+			post("/signals", `{"action":"buy", "symbol":"AAPL", "traceId":"t1"}`),
+			post("/signals", `{"symbol":"AAPL"}`),
+		}},
+		{"a webhook, and its provider's retry", []string{
+			post("/webhooks", `{"eventId":"e1","resourceId":"p9","eventType":"paid","retryCount":0}`),
+			post("/webhooks", `{"eventId":"e1","resourceId":"p9","eventType":"paid","retryCount":1}`),
+		}},
+		{"an operation; a moment later, its recorded result", []string{buy, buy}},
+		{"an operation that fails at first; a moment later it may be sent again, and then has a result", []string{sell, sell, sell}},
+		{"an operation that waits for you; you as its executor, with the CLAIM printed here; its result", []string{
+			withdraw, withdraw,
+			post("/operations/outcomes", `{"withdrawn":100}`, `"Oncebus-Claim: $CLAIM"`, "'Oncebus-Outcome: completed'", "'Content-Type: application/json'"),
+			withdraw,
+		}},
+		{"a webhook without its signature, and with it", []string{
+			post("/deliveries", delivery, "'X-GitHub-Delivery: d1'"),
+			"SIGNATURE=$(printf %s '" + delivery + `' | openssl dgst -sha256 -hmac "$SECRET" -r | cut -d' ' -f1)`,
+			post("/deliveries", delivery, "'X-GitHub-Delivery: d1'", `"X-Hub-Signature-256: sha256=$SIGNATURE"`),
+		}},
+	}
+}

@@ -1,0 +1,52 @@
+package processor
+
+import (
+	"fmt"
+	"time"
+
+	"oncebus/dedup"
+)
+
+// turnAway handles an event without a key, by the route's policy.
+func (e *emitter) turnAway(ev *event, derived *dedup.Derived) {
+	ev.reason = derived.Reason
+	policy := dedup.DeadLetter
+	ev.verdict = dedup.Invalid
+	if derived.Finding == dedup.Keyless {
+		ev.verdict, policy = dedup.Unkeyed, ev.route.MissingKey
+	}
+	e.byPolicy(ev, policy)
+}
+
+// byPolicy lets pass, drops or dead-letters an event that was not judged.
+func (e *emitter) byPolicy(ev *event, policy dedup.Policy) {
+	switch policy {
+	case dedup.Pass:
+		e.emit(ev, ev.route.Output)
+	case dedup.Drop:
+	default:
+		e.deadLetter(ev)
+	}
+	e.conclude(ev)
+}
+
+func (t *task) turnLate(j *judging, ev *event, eventTime, streamTime int64) {
+	ev.verdict = dedup.Late
+	ev.reason = fmt.Sprintf("event time %d cannot be judged: stream time is %d, window %v, grace %v", eventTime, streamTime, ev.route.Window, ev.route.Grace)
+	j.byPolicy(ev, ev.route.Late)
+}
+
+func (t *task) turnDuplicate(j *judging, ev *event, eventTime int64) {
+	j.conclude(ev)
+	var topic string
+	switch ev.route.Duplicates.Policy {
+	case dedup.Flag:
+		topic = ev.route.Output
+	case dedup.ToTopic:
+		topic = ev.route.Duplicates.Topic
+	default:
+		return
+	}
+	ev.reason = "copy " + (time.Duration(eventTime-ev.first.First) * time.Millisecond).String() + " after the first, window " + ev.route.Window.String()
+	j.emit(ev, topic)
+}
