@@ -165,10 +165,11 @@ func (s *system) onceEach(topic, field string, ids []string) {
 // judge. The clients send again elsewhere: every event is in the output once, and only connections to the dead were cut.
 func TestRealIngressKilled(t *testing.T) {
 	onEveryBroker(t, "signals.yaml", patient, func(t *testing.T, s *system) {
-		s.settings = []string{"COMMIT_INTERVAL=20ms"}
+		s.settings = []string{"COMMIT_INTERVAL=20ms", "WORKERS=1"}
 		s.begin("signals.raw")
 		judges := []*service{s.service, s.start("b", s.settings...)}
 		judges[1].awaitReady()
+		awaitSharing(t, realPartitions, judges...) // they are not stopped in the middle of it
 		all := s.startDoors(3)
 		hop, taken := s.app+"-repartition", int64(0)
 		var ids []string
