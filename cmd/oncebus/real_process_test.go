@@ -84,11 +84,17 @@ type service struct {
 // settings are NAME=value without prefix and override the test's own.
 func (w *world) start(instance string, settings ...string) *service {
 	w.t.Helper()
+	return w.startAs("run", instance, settings...)
+}
+
+// startAs is start with another command.
+func (w *world) startAs(command, instance string, settings ...string) *service {
+	w.t.Helper()
 	path, err := binary()
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	cmd := exec.Command(path, "run")
+	cmd := exec.Command(path, command)
 	cmd.Env = append(w.environ(instance, settings...), "GORACE=halt_on_error=1")
 	s := &service{t: w.t, name: instance, log: newJSONLog()}
 	cmd.Stdout, cmd.Stderr = s.log, s.log

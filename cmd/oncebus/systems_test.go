@@ -25,23 +25,33 @@ import (
 
 // onEveryBroker runs a scenario on both.
 func onEveryBroker(t *testing.T, file string, change *strings.Replacer, scenario func(t *testing.T, s *system)) {
-	t.Run("embedded", func(t *testing.T) {
-		cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.GroupMinSessionTimeout(time.Second))
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(cluster.Close)
-		client, err := kgo.NewClient(kgo.SeedBrokers(cluster.ListenAddrs()...))
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(client.Close)
-		scenario(t, newSystem(newWorldAt(t, shippedRoutes(t, file, change), cluster.ListenAddrs(), kadm.NewClient(client), false)))
-	})
+	t.Run("embedded", func(t *testing.T) { scenario(t, embedded(t, file, change)) })
 	t.Run("kafka", func(t *testing.T) {
 		broker := kafkatest.Shared(t)
 		scenario(t, newSystem(newWorldAt(t, shippedRoutes(t, file, change), broker.Seeds(), broker.Admin(), broker.External())))
 	})
+}
+
+// embedded is a system on an embedded broker of its own.
+func embedded(t *testing.T, file string, change *strings.Replacer) *system {
+	t.Helper()
+	cluster, admin := embeddedBroker(t)
+	return newSystem(newWorldAt(t, shippedRoutes(t, file, change), cluster.ListenAddrs(), admin, false))
+}
+
+func embeddedBroker(t *testing.T) (*kfake.Cluster, *kadm.Client) {
+	t.Helper()
+	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.GroupMinSessionTimeout(time.Second))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(cluster.Close)
+	client, err := kgo.NewClient(kgo.SeedBrokers(cluster.ListenAddrs()...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(client.Close)
+	return cluster, kadm.NewClient(client)
 }
 
 // topicNames are what the shipped files call topics.

@@ -1,0 +1,270 @@
+//go:build unix
+
+package main
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"oncebus/processor/kafkatest"
+)
+
+// The tests in ingress_*_test.go are black box as those in real_*_test.go, with plain HTTP clients, which sign what they send
+// themselves.
+
+// webhookKey is what Standard Webhooks are signed with; its secret is its text.
+const webhookKey = "a key of 24 bytes or more"
+
+// shippedSecrets are the secrets of the shipped files, by the names they have there.
+var shippedSecrets = map[string]string{
+	"SIGNALS": "token-of-signals", "WEBHOOKS": webhookSecret(), "ECONOMY_WEBHOOKS": webhookSecret(),
+	"OPERATIONS": "secret-of-operations", "OPERATIONS_EXECUTOR": "secret-of-their-executor",
+	"ORDERS": "secret-of-orders", "ORDERS_EXECUTOR": "secret-of-their-exchange",
+	"ECONOMY": "secret-of-economy", "ECONOMY_EXECUTOR": "secret-of-its-executor",
+}
+
+func webhookSecret() string { return "whsec_" + base64.StdEncoding.EncodeToString([]byte(webhookKey)) }
+
+// ingressSettings let a process take requests.
+func ingressSettings(settings ...string) []string {
+	all := []string{"INGRESS_ADDR=127.0.0.1:0", "COMMIT_INTERVAL=20ms"}
+	for _, name := range slices.Sorted(maps.Keys(shippedSecrets)) {
+		all = append(all, "INGRESS_SECRET_"+name+"="+shippedSecrets[name])
+	}
+	return append(all, settings...)
+}
+
+// signer signs a body as of a time.
+type signer func(h http.Header, body string, at time.Time)
+
+func byNobody(http.Header, string, time.Time) {}
+
+func withBearer(token string) signer {
+	return func(h http.Header, _ string, _ time.Time) { h.Set("Authorization", "Bearer "+token) }
+}
+
+// withHMAC signs timestamp, dot and body as the shipped files have it, with a secret of theirs.
+func withHMAC(name string) signer {
+	return func(h http.Header, body string, at time.Time) {
+		timestamp := strconv.FormatInt(at.Unix(), 10)
+		h.Set("X-Timestamp", timestamp)
+		h.Set("X-Signature", hex.EncodeToString(sum(shippedSecrets[name], timestamp+"."+body)))
+	}
+}
+
+// asWebhook signs as Standard Webhooks say. Every delivery has the same id, so that nothing rests on it.
+func asWebhook(h http.Header, body string, at time.Time) {
+	timestamp := strconv.FormatInt(at.Unix(), 10)
+	h.Set("Webhook-Id", "msg_1")
+	h.Set("Webhook-Timestamp", timestamp)
+	h.Set("Webhook-Signature", "v1,"+base64.StdEncoding.EncodeToString(sum(webhookKey, "msg_1."+timestamp+"."+body)))
+}
+
+func sum(key, text string) []byte {
+	mac := hmac.New(sha256.New, []byte(key))
+	mac.Write([]byte(text))
+	return mac.Sum(nil)
+}
+
+// door is where requests come in to a process.
+type door struct {
+	*service
+	url    string
+	client *http.Client
+}
+
+// open returns a process's door once it takes requests.
+func (w *world) open(s *service) *door {
+	w.t.Helper()
+	transport := &http.Transport{MaxIdleConnsPerHost: 1024}
+	w.t.Cleanup(transport.CloseIdleConnections)
+	d := &door{s, "http://" + s.await("ingress listening")["addr"].(string), &http.Client{Transport: transport}}
+	d.awaitReady()
+	return d
+}
+
+// startDoor starts `oncebus ingress`.
+func (w *world) startDoor(instance string, settings ...string) *door {
+	w.t.Helper()
+	return w.open(w.startAs("ingress", instance, ingressSettings(settings...)...))
+}
+
+// stop is of the process; a server that drains gives connections that were never used some seconds.
+func (d *door) stop() {
+	d.t.Helper()
+	d.client.CloseIdleConnections()
+	d.service.stop()
+}
+
+// answer is a response.
+type answer struct {
+	t      *testing.T
+	status int
+	header http.Header
+	body   string
+}
+
+func (a answer) String() string { return fmt.Sprintf("%d %v %s", a.status, a.header, a.body) }
+
+func (d *door) do(req *http.Request) (answer, error) {
+	resp, err := d.client.Do(req)
+	if err != nil {
+		return answer{}, err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	return answer{d.t, resp.StatusCode, resp.Header, string(body)}, err
+}
+
+// try sends one request, signed as of at, and returns what came of it. headers are given as name, value, name, value.
+func (d *door) try(ctx context.Context, path string, sign signer, at time.Time, body string, headers ...string) (answer, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, d.url+path, strings.NewReader(body))
+	if err != nil {
+		return answer{}, err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	for n := 0; n < len(headers); n += 2 {
+		req.Header.Set(headers[n], headers[n+1])
+	}
+	sign(req.Header, body, at)
+	return d.do(req)
+}
+
+// later sends a request and promises its answer. A request without one fails the test.
+func (d *door) later(path string, sign signer, body string, headers ...string) <-chan answer {
+	promise := make(chan answer, 1)
+	go func() {
+		ctx, cancel := context.WithTimeout(d.t.Context(), realDeadline)
+		defer cancel()
+		a, err := d.try(ctx, path, sign, time.Now(), body, headers...)
+		if err != nil {
+			d.t.Errorf("process %s: POST %s %s: %v", d.name, path, body, err)
+			a.t = d.t
+		}
+		promise <- a
+	}()
+	return promise
+}
+
+func (d *door) post(path string, sign signer, body string, headers ...string) answer {
+	d.t.Helper()
+	return <-d.later(path, sign, body, headers...)
+}
+
+// outcome tells what became of an event, as an executor without a Kafka client does.
+func (d *door) outcome(path, secret string, event *kgo.Record, outcome, value string, headers ...string) {
+	d.t.Helper()
+	headers = append([]string{"Oncebus-Claim", headerOf(event, "oncebus-claim"), "Oncebus-Outcome", outcome}, headers...)
+	if a := d.post(path+"/outcomes", withHMAC(secret), value, headers...); a.status != http.StatusAccepted {
+		d.t.Fatalf("outcome %s is answered %v", outcome, a)
+	}
+}
+
+const accepted = `{"status":"accepted"}`
+
+// is checks an answer's status, and its body byte for byte; what has a body and says nothing else is JSON.
+func (a answer) is(what string, status int, body string) {
+	a.t.Helper()
+	a.isOf(what, status, "application/json", body)
+}
+
+func (a answer) isOf(what string, status int, contentType, body string) {
+	a.t.Helper()
+	if a.status != status || a.body != body || a.header.Get("Content-Type") != contentType {
+		a.t.Errorf("%s is answered %v, want %d %s %q", what, a, status, contentType, body)
+	}
+}
+
+// replays checks that an answer is a recorded outcome, or that it is none.
+func (a answer) replays(what string, want bool) {
+	a.t.Helper()
+	if got := a.header.Get("Idempotent-Replayed") == "true"; got != want {
+		a.t.Errorf("%s is answered %v: marked as replayed is %t, want %t", what, a, got, want)
+	}
+}
+
+// problem is the body of an error (RFC 9457), with what oncebus adds.
+type problem struct {
+	Type, Title, Detail, Verdict, Key, First string
+	Status                                   int
+	FirstRequest                             string `json:"first_request"`
+}
+
+// problem checks that an answer is an error with this verdict, and returns it.
+func (a answer) problem(what string, status int, verdict string) problem {
+	a.t.Helper()
+	var p problem
+	err := json.Unmarshal([]byte(a.body), &p)
+	if err != nil || a.status != status || a.header.Get("Content-Type") != "application/problem+json" ||
+		p.Status != status || p.Type == "" || p.Title == "" || p.Verdict != verdict {
+		a.t.Errorf("%s is answered %v (%v), want a problem %d with verdict %q", what, a, err, status, verdict)
+	}
+	if (status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable || verdict == "pending") && a.header.Get("Retry-After") == "" {
+		a.t.Errorf("%s is answered %v without Retry-After", what, a)
+	}
+	return p
+}
+
+// nowhere checks that no topic of the app has a text in a record.
+func (s *system) nowhere(text string) {
+	s.t.Helper()
+	topics, err := s.admin.ListTopics(s.t.Context())
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	for _, topic := range topics.Names() {
+		if !strings.HasPrefix(topic, s.app) {
+			continue
+		}
+		records, err := s.read(s.t.Context(), topic, nil)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		for _, r := range records {
+			if strings.Contains(string(r.Value), text) {
+				s.t.Errorf("%s holds %s", at(r), r.Value)
+			}
+		}
+	}
+}
+
+// byHTTP runs a scenario on every broker: on the embedded one `oncebus run` takes the requests itself, on Kafka a process of its
+// own does, `oncebus ingress`.
+func byHTTP(t *testing.T, file string, change *strings.Replacer, inputs []string, scenario func(t *testing.T, s *system, d *door)) {
+	t.Run("embedded", func(t *testing.T) { inOneProcess(t, file, change, inputs, scenario) })
+	t.Run("kafka", func(t *testing.T) {
+		broker := kafkatest.Shared(t)
+		s := newSystem(newWorldAt(t, shippedRoutes(t, file, change), broker.Seeds(), broker.Admin(), broker.External()))
+		s.settings = []string{"COMMIT_INTERVAL=20ms"}
+		s.begin(inputs...)
+		d := s.startDoor("door")
+		scenario(t, s, d)
+		d.stop()
+		s.service.stop()
+	})
+}
+
+// inOneProcess runs a scenario on an embedded broker.
+func inOneProcess(t *testing.T, file string, change *strings.Replacer, inputs []string, scenario func(t *testing.T, s *system, d *door)) {
+	t.Helper()
+	s := embedded(t, file, change)
+	s.settings = ingressSettings()
+	s.begin(inputs...)
+	scenario(t, s, s.open(s.service))
+	s.service.stop()
+}

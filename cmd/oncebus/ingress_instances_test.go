@@ -1,0 +1,260 @@
+//go:build unix
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+)
+
+// doors are several processes of `oncebus ingress` of one app.
+type doors []*door
+
+func (w *world) startDoors(n int) doors {
+	w.t.Helper()
+	var all doors
+	for i := range n {
+		all = append(all, w.startDoor(fmt.Sprint("door", i)))
+	}
+	return all
+}
+
+// patient lets requests wait for as long as a judge takes to come back, or a busy machine.
+var patient = strings.NewReplacer("path: /signals\n", "path: /signals\n      wait: 45s\n")
+
+// TestRealIngressThousandCopies: 1,000 requests that are the same, at the same instant, to three instances, and two processes that
+// judge: one is accepted, 999 are duplicates, one event goes out.
+func TestRealIngressThousandCopies(t *testing.T) {
+	onEveryBroker(t, "signals.yaml", patient, func(t *testing.T, s *system) {
+		s.settings = []string{"COMMIT_INTERVAL=20ms"}
+		s.begin("signals.raw")
+		other := s.start("b", s.settings...)
+		other.awaitReady()
+		all := s.startDoors(3)
+		const copies = 1000
+		answers := make([]answer, copies)
+		var barrier, sent sync.WaitGroup
+		barrier.Add(copies)
+		for n := range copies {
+			sent.Go(func() {
+				barrier.Done()
+				barrier.Wait()
+				answers[n] = <-all[n%len(all)].later("/signals", withBearer(shippedSecrets["SIGNALS"]), `{"traceId":"one"}`)
+			})
+		}
+		sent.Wait()
+		unique := 0
+		for _, a := range answers {
+			if a.status == http.StatusAccepted {
+				unique++
+			} else {
+				a.problem("one of 1,000", http.StatusConflict, "duplicate")
+			}
+		}
+		if unique != 1 {
+			t.Errorf("%d of %d copies are accepted, want 1", unique, copies)
+		}
+		s.settle()
+		s.count("signals.unique", 1)
+		for _, d := range all {
+			d.stop()
+		}
+		other.stop()
+		s.service.stop()
+	})
+}
+
+// submission is one client's event until it is taken.
+type submission struct {
+	id      string
+	answers []int // statuses
+	cut     int   // connections that died
+}
+
+// insist sends an event until it is taken or known to be a copy, at the next door each time that there was none. Only connections
+// to the one that is killed may die.
+func (s *submission) insist(ctx context.Context, all doors, first int, mortal *door) error {
+	for at := first; ; at++ {
+		d := all[at%len(all)]
+		a, err := d.try(ctx, "/signals", withBearer(shippedSecrets["SIGNALS"]), time.Now(), fmt.Sprintf(`{"traceId":%q}`, s.id))
+		if err != nil {
+			if d != mortal {
+				return fmt.Errorf("event %s, process %s: %w", s.id, d.name, err)
+			}
+			s.cut++
+			continue
+		}
+		s.answers = append(s.answers, a.status)
+		switch a.status {
+		case http.StatusAccepted, http.StatusConflict:
+			return nil
+		case http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+		default:
+			return fmt.Errorf("event %s, process %s: answered %v", s.id, d.name, a)
+		}
+	}
+}
+
+// submitAll sends events, each by a client of its own, and returns them once all are taken; wait waits for that.
+func (w *world) submitAll(name string, n int, all doors, mortal *door) (sent []*submission, wait func()) {
+	errs := make([]error, n)
+	var clients sync.WaitGroup
+	ctx, cancel := context.WithTimeout(w.t.Context(), realDeadline)
+	for i := range n {
+		one := &submission{id: fmt.Sprintf("%s-%d", name, i)}
+		sent = append(sent, one)
+		clients.Go(func() { errs[i] = one.insist(ctx, all, i, mortal) })
+	}
+	return sent, func() {
+		w.t.Helper()
+		clients.Wait()
+		cancel()
+		if err := errors.Join(errs...); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+}
+
+// awaitRecords waits until a topic has taken so many records.
+func (w *world) awaitRecords(topic string, want int64) {
+	w.t.Helper()
+	eventually(w.t, fmt.Sprintf("%s has taken %d records", topic, want), func(ctx context.Context) error {
+		ends, err := w.admin.ListEndOffsets(ctx, topic)
+		if err != nil {
+			return err
+		}
+		var n int64
+		ends.Each(func(o kadm.ListedOffset) { n += o.Offset })
+		if n < want {
+			return fmt.Errorf("%d of %d", n, want)
+		}
+		return ends.Error()
+	})
+}
+
+// onceEach checks that every event is in a topic once, and nothing else is.
+func (s *system) onceEach(topic, field string, ids []string) {
+	s.t.Helper()
+	times := map[string]int{}
+	for _, r := range s.output(topic) {
+		_, rest, _ := strings.Cut(string(r.Value), fmt.Sprintf(`{%q:"`, field))
+		id, _, _ := strings.Cut(rest, `"`)
+		times[id]++
+	}
+	for _, id := range ids {
+		if times[id] != 1 {
+			s.t.Errorf("event %s is in %s %d times", id, topic, times[id])
+		}
+		delete(times, id)
+	}
+	if len(times) > 0 {
+		s.t.Errorf("%s holds what nobody sent: %v", topic, times)
+	}
+}
+
+// TestRealIngressKilled: an instance is killed while requests wait there, and in a second round together with one of those that
+// judge. The clients send again elsewhere: every event is in the output once, and only connections to the dead were cut.
+func TestRealIngressKilled(t *testing.T) {
+	onEveryBroker(t, "signals.yaml", patient, func(t *testing.T, s *system) {
+		s.settings = []string{"COMMIT_INTERVAL=20ms", "WORKERS=1"}
+		s.begin("signals.raw")
+		judges := []*service{s.service, s.start("b", s.settings...)}
+		judges[1].awaitReady()
+		awaitSharing(t, realPartitions, judges...) // they are not stopped in the middle of it
+		all := s.startDoors(3)
+		hop, taken := s.app+"-repartition", int64(0)
+		var ids []string
+		for round, withJudge := range []bool{false, true} {
+			for _, j := range judges {
+				j.signal(syscall.SIGSTOP)
+			}
+			const clients = 60
+			victim := all[round]
+			sent, wait := s.submitAll(fmt.Sprint("round", round), clients, all, victim)
+			taken += clients
+			s.awaitRecords(hop, taken) // on the bus, and without a verdict
+			victim.kill()
+			taken += int64(clients / len(all)) // sent again
+			s.awaitRecords(hop, taken)
+			if withJudge {
+				judges[0].kill()
+			}
+			for _, j := range judges {
+				j.signal(syscall.SIGCONT)
+			}
+			if withJudge {
+				judges[0] = s.start("a", s.settings...)
+				judges[0].awaitReady()
+			}
+			wait()
+			cut := 0
+			for n, one := range sent {
+				ids = append(ids, one.id)
+				want := http.StatusAccepted
+				if n%len(all) == round {
+					want = http.StatusConflict // the first one is on the bus, though nobody was told
+					cut += one.cut
+				}
+				if len(one.answers) != 1 || one.answers[0] != want {
+					t.Errorf("event %s, cut off %d times, is answered %v, want %d", one.id, one.cut, one.answers, want)
+				}
+			}
+			if cut != clients/len(all) {
+				t.Errorf("%d connections were cut, want all %d of process %s", cut, clients/len(all), victim.name)
+			}
+			s.drained(s.inputs, nil)
+			s.onceEach("signals.unique", "traceId", ids)
+			all[round] = s.startDoor(victim.name)
+		}
+		ids = append(ids, s.killInTraffic(all)...)
+		s.drained(s.inputs, nil)
+		s.onceEach("signals.unique", "traceId", ids)
+		for _, d := range all {
+			if d.name != "door2" {
+				d.stop()
+			}
+		}
+		for _, j := range judges {
+			j.stop()
+		}
+	})
+}
+
+// killInTraffic kills the last instance while requests of all ages are there: in reading, on their way to the bus, waiting.
+func (s *system) killInTraffic(all doors) (ids []string) {
+	s.t.Helper()
+	victim := all[len(all)-1]
+	var waits []func()
+	const waves = 10
+	for wave := range waves {
+		sent, wait := s.submitAll(fmt.Sprint("wave", wave), 60, all, victim)
+		waits = append(waits, wait)
+		for _, one := range sent {
+			ids = append(ids, one.id)
+		}
+		if wave == waves/2 {
+			victim.kill()
+		}
+	}
+	for _, wait := range waits {
+		wait()
+	}
+	return ids
+}
+
+// signal sends a signal; to a process that is gone it is none.
+func (s *service) signal(sig syscall.Signal) {
+	s.t.Helper()
+	if err := s.proc.Signal(sig); err != nil {
+		s.t.Fatal(err)
+	}
+}

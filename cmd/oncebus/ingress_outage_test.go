@@ -1,0 +1,265 @@
+//go:build unix
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"oncebus/processor/kafkatest"
+)
+
+// outageRoutes are one route for each thing to do while the bus is away. What waits does so for longer than an outage, but for
+// brief, which does not.
+const outageRoutes = `
+routes:
+  - name: refuse
+    topics: [APP.refuse.raw]
+    key: [{field: id}]
+    window: 1h
+    output: APP.refuse.unique
+    dead_letter: APP.dead-letter
+    http: {path: /refuse, signature: {scheme: none}, wait: 45s}
+  - name: hold
+    topics: [APP.hold.raw]
+    key: [{field: id}]
+    window: 1h
+    output: APP.hold.unique
+    dead_letter: APP.dead-letter
+    http: {path: /hold, signature: {scheme: none}, wait: 45s, bus_away: hold}
+  - name: brief
+    topics: [APP.brief.raw]
+    key: [{field: id}]
+    window: 1h
+    output: APP.brief.unique
+    dead_letter: APP.dead-letter
+    http: {path: /brief, signature: {scheme: none}, wait: 3s, bus_away: hold}
+`
+
+// outage takes the broker away and brings it back.
+type outage struct {
+	lasts      time.Duration
+	away, back func()
+}
+
+// TestRealIngressWithoutBus: no broker answers for 30 s. Who is refused is told at once, who is held is served when the bus is back
+// or told when the wait is over, memory stays where it is, and nothing that was accepted is missing.
+func TestRealIngressWithoutBus(t *testing.T) {
+	t.Run("embedded", func(t *testing.T) {
+		cluster, admin := embeddedBroker(t)
+		var away atomic.Bool
+		cluster.Control(func(kmsg.Request) (kmsg.Response, error, bool) {
+			cluster.KeepControl()
+			return nil, errors.New("away"), away.Load()
+		})
+		s := newSystem(newWorldAt(t, outageRoutes, cluster.ListenAddrs(), admin, false))
+		s.withoutBus(outage{5 * time.Second, func() { away.Store(true) }, func() { away.Store(false) }})
+	})
+	t.Run("kafka", func(t *testing.T) {
+		broker := kafkatest.Start(t)
+		s := newSystem(newWorldAt(t, outageRoutes, broker.Seeds(), broker.Admin(), false))
+		must := func(do func() error) func() {
+			return func() {
+				if err := do(); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		s.withoutBus(outage{30 * time.Second, must(broker.Pause), must(broker.Resume)})
+	})
+}
+
+// refusedBytes is the body of a request that is refused, refusedRequests how many there are: together more than memory may grow by.
+const (
+	refusedBytes, refusedRequests, refusedAtOnce = 32 << 10, 5000, 200
+	memoryGrowthMax                              = 96 << 20
+)
+
+func (s *system) withoutBus(o outage) {
+	s.t.Helper()
+	s.settings = []string{"COMMIT_INTERVAL=20ms"}
+	s.begin("refuse.raw", "hold.raw", "brief.raw")
+	// A busy machine may take its time to read so many bodies.
+	d := s.startDoor("door", "INGRESS_READ_TIMEOUT=1m", "INGRESS_WRITE_TIMEOUT=2m")
+	d.post("/refuse", byNobody, `{"id":"before"}`).is("an event before", http.StatusAccepted, accepted)
+	calm := d.memory()
+
+	o.away()
+	began := time.Now()
+	refused := d.refusals()
+	brief := d.briefly()
+	// The rest of the outage, with a request now and then, each of which is refused. Some are held in the second half of it.
+	var held []<-chan answer
+	ticker := time.NewTicker(askEvery)
+	defer ticker.Stop()
+	for n := 0; time.Since(began) < o.lasts; n++ {
+		<-ticker.C
+		if held == nil && time.Since(began) > o.lasts/2 {
+			held = d.hold()
+		}
+		id := fmt.Sprint("later-", n)
+		refused = append(refused, id)
+		if err := d.refuse(id, 0); err != nil {
+			s.t.Error(err)
+		}
+	}
+	if held == nil {
+		held = d.hold()
+	}
+	if status, body, err := d.get(s.t.Context(), "/readyz"); err != nil || status != http.StatusServiceUnavailable {
+		s.t.Errorf("readyz is %d %s, %v while no broker answers", status, body, err)
+	}
+	o.back()
+	most := d.memory()
+	s.t.Logf("away for %v; memory before %d MiB, at most %d MiB; %d MiB were sent", time.Since(began), calm>>20, most>>20, refusedBytes*refusedRequests>>20)
+	if most-calm > memoryGrowthMax {
+		s.t.Errorf("memory grew from %d to %d bytes while no broker answered", calm, most)
+	}
+
+	// It recovers by itself, and what was refused is sent again.
+	d.awaitReady()
+	s.service.awaitReady()
+	var kept []string
+	for n, promise := range held {
+		(<-promise).is("an event that was held", http.StatusAccepted, accepted)
+		kept = append(kept, fmt.Sprint("hold-", n))
+	}
+	d.resend("/refuse", refused)
+	d.resend("/brief", brief)
+	s.drained(s.inputs, nil)
+	s.onceEach("refuse.unique", "id", append(refused, "before"))
+	s.onceEach("brief.unique", "id", brief)
+	s.onceEach("hold.unique", "id", kept)
+	d.stop()
+	s.service.stop()
+}
+
+// refuse sends an event with so many bytes, for which there is no bus. To be told so does not take its wait.
+func (d *door) refuse(id string, size int) error {
+	ctx, cancel := context.WithTimeout(d.t.Context(), 40*time.Second)
+	defer cancel()
+	body := fmt.Sprintf(`{"id":%q,"pad":%q}`, id, strings.Repeat("x", size))
+	a, err := d.try(ctx, "/refuse", byNobody, time.Now(), body)
+	if err == nil && (a.status != http.StatusServiceUnavailable || a.header.Get("Retry-After") == "") {
+		err = fmt.Errorf("answered %v, want 503 with Retry-After", a)
+	}
+	if err != nil {
+		return fmt.Errorf("event %s without a bus: %w", id, err)
+	}
+	return nil
+}
+
+// each does something to every id, so many at once.
+func (d *door) each(ids []string, atOnce int, do func(id string) error) {
+	d.t.Helper()
+	work := make(chan string, len(ids))
+	for _, id := range ids {
+		work <- id
+	}
+	close(work)
+	errs := make([]error, atOnce)
+	var workers sync.WaitGroup
+	for n := range errs {
+		workers.Go(func() {
+			for id := range work {
+				errs[n] = errors.Join(errs[n], do(id))
+			}
+		})
+	}
+	workers.Wait()
+	if err := errors.Join(errs...); err != nil {
+		d.t.Error(firstLines(err.Error(), 10))
+	}
+}
+
+func (d *door) refusals() []string {
+	d.t.Helper()
+	ids := numbered("refused", refusedRequests)
+	d.each(ids, refusedAtOnce, func(id string) error { return d.refuse(id, refusedBytes) })
+	return ids
+}
+
+// briefly sends events whose wait is over before the bus is back.
+func (d *door) briefly() []string {
+	d.t.Helper()
+	ids := numbered("brief", 200)
+	began := time.Now()
+	var promises []<-chan answer
+	for _, id := range ids {
+		promises = append(promises, d.later("/brief", byNobody, fmt.Sprintf(`{"id":%q}`, id)))
+	}
+	for _, promise := range promises {
+		(<-promise).problem("an event whose wait is over", http.StatusServiceUnavailable, "")
+		if waited := time.Since(began); waited < 3*time.Second {
+			d.t.Errorf("an event was held for %v, want its whole wait of 3s", waited)
+		}
+	}
+	return ids
+}
+
+// hold sends events that wait for the bus.
+func (d *door) hold() (promises []<-chan answer) {
+	for _, id := range numbered("hold", 200) {
+		promises = append(promises, d.later("/hold", byNobody, fmt.Sprintf(`{"id":%q,"pad":%q}`, id, strings.Repeat("x", refusedBytes))))
+	}
+	return promises
+}
+
+// resend sends events again. The bus may have taken some of them late: then they are copies.
+func (d *door) resend(path string, ids []string) {
+	d.t.Helper()
+	d.each(ids, 100, func(id string) error {
+		ctx, cancel := context.WithTimeout(d.t.Context(), realDeadline)
+		defer cancel()
+		a, err := d.try(ctx, path, byNobody, time.Now(), fmt.Sprintf(`{"id":%q}`, id))
+		if err == nil && a.status != http.StatusAccepted && a.status != http.StatusConflict {
+			err = fmt.Errorf("event %s, sent again: answered %v", id, a)
+		}
+		return err
+	})
+}
+
+func numbered(name string, n int) []string {
+	var ids []string
+	for i := range n {
+		ids = append(ids, fmt.Sprintf("%s-%d", name, i))
+	}
+	return ids
+}
+
+// memory is the most that the process ever took of the machine's, in bytes: what was given back counts on. The shadow that the race
+// detector makes of memory, several times its size, does not count.
+func (d *door) memory() int {
+	d.t.Helper()
+	const name = "go_memstats_sys_bytes "
+	_, body, err := d.get(d.t.Context(), "/metrics")
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	for line := range strings.Lines(body) {
+		if value, ok := strings.CutPrefix(line, name); ok {
+			bytes, err := strconv.ParseFloat(strings.TrimSpace(value), 64)
+			if err != nil {
+				d.t.Fatal(err)
+			}
+			return int(bytes)
+		}
+	}
+	d.t.Fatalf("no metric %s", name)
+	return 0
+}
+
+func firstLines(text string, n int) string {
+	lines := strings.SplitN(text, "\n", n+1)
+	return strings.Join(lines[:min(n, len(lines))], "\n")
+}

@@ -1,0 +1,464 @@
+//go:build unix
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// The tests here show what the five systems answer by HTTP, each from its shipped route file.
+
+// twins sends a request twice at the same instant and returns both answers.
+func (d *door) twins(path string, sign signer, body string) [2]answer {
+	var barrier, sent sync.WaitGroup
+	barrier.Add(2)
+	var answers [2]answer
+	for n := range answers {
+		sent.Go(func() {
+			barrier.Done()
+			barrier.Wait()
+			answers[n] = <-d.later(path, sign, body)
+		})
+	}
+	sent.Wait()
+	return answers
+}
+
+// TestRealIngressTradeSignals is section 1: a copy is answered 409.
+func TestRealIngressTradeSignals(t *testing.T) {
+	byHTTP(t, "signals.yaml", unchanged, []string{"signals.raw"}, func(t *testing.T, s *system, d *door) {
+		sign := withBearer(shippedSecrets["SIGNALS"])
+		d.post("/signals", sign, `{"traceId":"t-1"}`, "X-Other", "no").is("a signal", http.StatusAccepted, accepted)
+		copied := d.post("/signals", sign, `{"traceId":"t-1"}`).problem("its copy", http.StatusConflict, "duplicate")
+		s.settle()
+		first := s.count("signals.unique", 1)[0]
+		if copied.Key != headerOf(first, "oncebus-key") || copied.First == "" {
+			t.Errorf("a copy is answered %+v, its first went out as %v", copied, first.Headers)
+		}
+		if expect(t, first, "verdict", "unique", "return", ""); headerOf(first, "content-type") != "application/json" || headerOf(first, "x-other") != "" {
+			t.Errorf("the signal went out with headers %v", first.Headers)
+		}
+
+		const pairs = 20
+		for n := range pairs { // exactly one passes even when two arrive at the same instant
+			pair := d.twins("/signals", sign, fmt.Sprintf(`{"traceId":"twin-%d"}`, n))
+			if pair[0].status != http.StatusAccepted {
+				pair[0], pair[1] = pair[1], pair[0]
+			}
+			pair[0].is("one of two", http.StatusAccepted, accepted)
+			pair[1].problem("the other of two", http.StatusConflict, "duplicate")
+		}
+
+		// Without a trace id the signal itself tells; the order of its fields and what else it has do not matter.
+		d.post("/signals", sign, `{"symbol":"AAPL","exchange":"NASDAQ","action":"buy","timestamp":1700000000000}`).is("a signal without id", http.StatusAccepted, accepted)
+		d.post("/signals", sign, `{"timestamp":1700000000000,"action":"buy","exchange":"NASDAQ","symbol":"AAPL","note":"again"}`).
+			problem("its copy", http.StatusConflict, "duplicate")
+		d.post("/signals", sign, `{"symbol":"AAPL","exchange":"NASDAQ","action":"buy","timestamp":1700000000001}`).is("a later one", http.StatusAccepted, accepted)
+
+		d.post("/signals", sign, `{"note":"refused: no key"}`).problem("a signal without key", http.StatusBadRequest, "unkeyed")
+		d.post("/signals", sign, `refused: no JSON`).problem("no JSON", http.StatusBadRequest, "invalid")
+		large := `{"traceId":"refused: too large","pad":"` + strings.Repeat("x", 1<<20) + `"}`
+		d.post("/signals", sign, large).problem("a large signal", http.StatusRequestEntityTooLarge, "")
+		d.post("/signals", byNobody, `{"traceId":"refused: unsigned"}`).problem("an unsigned signal", http.StatusUnauthorized, "")
+		d.post("/signals", withBearer("token-of-signal"), `{"traceId":"refused: wrong token"}`).problem("a wrong token", http.StatusUnauthorized, "")
+		s.settle()
+		s.count("signals.unique", 3+pairs)
+		s.verdicts("signals", map[string]int{"unique": 3 + pairs, "duplicate": 2 + pairs})
+		s.nowhere("refused")
+	})
+}
+
+// TestRealIngressAfterTheWindow is its last sentence, with a window that does not take a day: an id may come again, and nobody had
+// to ask.
+func TestRealIngressAfterTheWindow(t *testing.T) {
+	inOneProcess(t, "signals.yaml", strings.NewReplacer("window: 24h", "window: 2s"), []string{"signals.raw"}, func(t *testing.T, s *system, d *door) {
+		sign := withBearer(shippedSecrets["SIGNALS"])
+		d.post("/signals", sign, `{"traceId":"t-1"}`).is("a signal", http.StatusAccepted, accepted)
+		eventually(t, "the window is over", func(context.Context) error {
+			a := d.post("/signals", sign, `{"traceId":"t-1"}`)
+			if a.status == http.StatusConflict {
+				return errNotYet
+			}
+			a.is("a copy after the window", http.StatusAccepted, accepted)
+			return nil
+		})
+		s.settle()
+		s.count("signals.unique", 2)
+	})
+}
+
+// TestRealIngressUserOperations is section 2: DUPLICATE_REQUEST while it runs, then the stored result byte for byte.
+func TestRealIngressUserOperations(t *testing.T) {
+	inputs := []string{"operations.raw", "operations.outcomes"}
+	byHTTP(t, "user-operations.yaml", strings.NewReplacer("lease: 5m", "lease: 3s"), inputs, func(t *testing.T, s *system, d *door) {
+		const duplicateRequest = `{"error":"DUPLICATE_REQUEST"}`
+		send := func(account, request, operation string) answer {
+			t.Helper()
+			return d.post("/operations", withHMAC("OPERATIONS"), fmt.Sprintf(`{"accountId":%q,"requestId":%q,"operation":%q}`, account, request, operation))
+		}
+		runs := func(what string, a answer) *kgo.Record {
+			t.Helper()
+			a.is(what, http.StatusAccepted, accepted)
+			a.replays(what, false)
+			s.settle()
+			return s.newest("operations.run", what)
+		}
+		pending := func(what string, a answer) {
+			t.Helper()
+			if a.is(what, http.StatusConflict, duplicateRequest); a.header.Get("Retry-After") == "" {
+				t.Errorf("%s is answered %v without Retry-After", what, a)
+			}
+		}
+
+		// One request id under another operation and another account is another key.
+		buy := runs(`"BUY"`, send("a1", "r1", "BUY"))
+		runs(`"SELL"`, send("a1", "r1", "SELL"))
+		runs(`"a2"`, send("a2", "r1", "BUY"))
+		// Pinned, so that it is pending for as long as this takes.
+		d.outcome("/operations", "OPERATIONS_EXECUTOR", buy, "submitted", "")
+		s.settle()
+		pending("a copy while it is processed", send("a1", "r1", "BUY"))
+
+		// An executor that has no Kafka client; what it says is no JSON and not even text.
+		const result = "bought: \x00\xff\r\n 1"
+		d.outcome("/operations", "OPERATIONS_EXECUTOR", buy, "completed", result, "Http-Status", "201", "Content-Type", "application/x.result; v=1")
+		s.settle()
+		for range 2 {
+			a := send("a1", "r1", "BUY")
+			a.isOf("a copy of a completed operation", http.StatusCreated, "application/x.result; v=1", result)
+			a.replays("a copy of a completed operation", true)
+		}
+		// One that has.
+		s.answer("operations.outcomes", s.newest("operations.run", `"SELL"`), "completed", []byte(`{"sold":1}`))
+		sold := send("a1", "r1", "SELL")
+		sold.is("a copy of what was completed by Kafka", http.StatusOK, `{"sold":1}`)
+		sold.replays("a copy of what was completed by Kafka", true)
+
+		// Failure deletes the claim: a retry under the same key runs.
+		for n, kind := range []string{"failed", "rejected", "forget"} {
+			attempt := runs(kind, send("a3", kind, "BUY"))
+			d.outcome("/operations", "OPERATIONS_EXECUTOR", attempt, kind, "no funds")
+			s.settle()
+			again := runs(kind, send("a3", kind, "BUY"))
+			if n < 2 { // what is forgotten begins anew
+				expect(t, again, "attempt", "2", "verdict", "unique")
+			}
+			d.outcome("/operations", "OPERATIONS_EXECUTOR", again, "completed", "second")
+			s.settle()
+			send("a3", kind, "BUY").is("a copy of the second attempt", http.StatusOK, "second")
+		}
+
+		// RESET changes the account while it runs: the account is no part of its key, and the token finds the claim.
+		reset := runs("r-reset", send("before", "r-reset", "RESET"))
+		expect(t, reset, "route", "account-changes")
+		d.outcome("/operations", "OPERATIONS_EXECUTOR", reset, "submitted", "")
+		s.settle()
+		pending("a RESET from the account's new name", send("after", "r-reset", "RESET"))
+		d.outcome("/operations", "OPERATIONS_EXECUTOR", reset, "completed", `{"account":"after"}`)
+		s.settle()
+		send("after", "r-reset", "RESET").is("a copy of RESET", http.StatusOK, `{"account":"after"}`)
+		runs("START_CHALLENGE", send("after", "r-reset", "START_CHALLENGE"))
+
+		// No request id: passes, and nothing is stored, so it passes again.
+		for range 2 {
+			d.post("/operations", withHMAC("OPERATIONS"), `{"accountId":"a4","operation":"BUY","note":"no id"}`).is("no request id", http.StatusAccepted, accepted)
+		}
+		s.settle()
+		passed := 0
+		for _, r := range s.output("operations.run") {
+			if strings.Contains(string(r.Value), "no id") {
+				passed++
+				expect(t, r, "verdict", "unkeyed", "claim", "")
+			}
+		}
+		if passed != 2 {
+			t.Errorf("%d operations without id ran, want 2", passed)
+		}
+
+		// A void operation completes with null, and null is what its copy gets.
+		for _, kafka := range []bool{true, false} {
+			request := fmt.Sprint("void-", kafka)
+			void := runs(request, send("a5", request, "CLOSE"))
+			if kafka {
+				s.answer("operations.outcomes", void, "completed", nil)
+			} else {
+				d.outcome("/operations", "OPERATIONS_EXECUTOR", void, "completed", "")
+				s.settle()
+			}
+			a := send("a5", request, "CLOSE")
+			a.isOf("a copy of a void operation", http.StatusNoContent, "", "")
+			a.replays("a copy of a void operation", true)
+		}
+
+		operationsThatCrash(t, s, d, send)
+		operationsRefused(s, d)
+	})
+}
+
+// operationsThatCrash: a claim left by a crashed executor is claimed anew after its lease, and the old one is heard no more.
+func operationsThatCrash(t *testing.T, s *system, d *door, send func(account, request, operation string) answer) {
+	t.Helper()
+	send("a6", "crashed", "BUY").is("an operation", http.StatusAccepted, accepted)
+	s.settle()
+	old := s.newest("operations.run", "crashed")
+	eventually(t, "the lease is over", func(context.Context) error {
+		a := send("a6", "crashed", "BUY")
+		if a.status == http.StatusConflict {
+			return errNotYet
+		}
+		a.is("an operation after its lease", http.StatusAccepted, accepted)
+		return nil
+	})
+	s.settle()
+	again := s.newest("operations.run", "crashed")
+	expect(t, again, "attempt", "2")
+	d.outcome("/operations", "OPERATIONS_EXECUTOR", old, "completed", "first") // taken, and refused by who judges it
+	d.outcome("/operations", "OPERATIONS_EXECUTOR", again, "completed", "second")
+	s.settle()
+	send("a6", "crashed", "BUY").is("a copy after a crash", http.StatusOK, "second")
+	dead := s.count("oncebus.dead-letter", 1)
+	expect(t, dead[0], "verdict", "invalid")
+}
+
+// operationsRefused: what is not signed for its purpose, and outcomes that are none, never reach the bus.
+func operationsRefused(s *system, d *door) {
+	s.t.Helper()
+	const body = `{"accountId":"a7","requestId":"refused","operation":"BUY"}`
+	d.post("/operations", byNobody, body).problem("an unsigned operation", http.StatusUnauthorized, "")
+	d.post("/operations", withHMAC("OPERATIONS_EXECUTOR"), body).problem("another's signature", http.StatusUnauthorized, "")
+	stale := func(h http.Header, body string, at time.Time) { withHMAC("OPERATIONS")(h, body, at.Add(-time.Hour)) }
+	d.post("/operations", stale, body).problem("a stale operation", http.StatusUnauthorized, "")
+	token := headerOf(s.newest("operations.run", "crashed"), "oncebus-claim")
+	outcome := func(sign signer, headers ...string) answer {
+		return d.post("/operations/outcomes", sign, "refused", headers...)
+	}
+	outcome(byNobody, "Oncebus-Claim", token, "Oncebus-Outcome", "completed").problem("an unsigned outcome", http.StatusUnauthorized, "")
+	outcome(withHMAC("OPERATIONS"), "Oncebus-Claim", token, "Oncebus-Outcome", "completed").problem("a sender's outcome", http.StatusUnauthorized, "")
+	executor := withHMAC("OPERATIONS_EXECUTOR")
+	outcome(executor, "Oncebus-Outcome", "completed").problem("an outcome without token", http.StatusBadRequest, "")
+	outcome(executor, "Oncebus-Claim", token+"x", "Oncebus-Outcome", "completed").problem("an outcome with a broken token", http.StatusBadRequest, "")
+	outcome(executor, "Oncebus-Claim", token, "Oncebus-Outcome", "done").problem("an unknown outcome", http.StatusBadRequest, "")
+	s.nowhere("refused")
+}
+
+// TestRealIngressWebhooks is section 3: a copy is a success to its provider.
+func TestRealIngressWebhooks(t *testing.T) {
+	byHTTP(t, "webhooks.yaml", unchanged, []string{"webhooks.raw"}, func(t *testing.T, s *system, d *door) {
+		const received = `{"received":true}`
+		d.post("/webhooks", asWebhook, `{"eventId":"e1","resourceId":"r9","eventType":"paid","timestamp":1}`).is("a webhook", http.StatusAccepted, accepted)
+		for _, copied := range []string{
+			`{"eventId":"e1","resourceId":"r9","eventType":"paid","timestamp":1}`,
+			`{"eventId":"e1","resourceId":"r9","eventType":"paid","timestamp":2}`,
+			`{"eventId":"e1","resourceId":"r9","eventType":"paid","timestamp":1,"retryCount":3}`,
+			`{ "eventType":"paid", "retryCount":2, "timestamp":9, "resourceId":"r9", "eventId":"e1" }`,
+		} {
+			d.post("/webhooks", asWebhook, copied).is("a copy", http.StatusOK, received)
+		}
+		d.post("/webhooks", asWebhook, `{"eventType":"refunded","resourceId":"r9","eventId":"e1"}`).is("another type", http.StatusAccepted, accepted)
+		const refused = `{"eventId":"refused","resourceId":"r9","eventType":"paid"}`
+		d.post("/webhooks", byNobody, refused).problem("an unsigned webhook", http.StatusUnauthorized, "")
+		stale := func(h http.Header, body string, at time.Time) { asWebhook(h, body, at.Add(-10*time.Minute)) }
+		d.post("/webhooks", stale, refused).problem("a stale webhook", http.StatusUnauthorized, "")
+		forged := func(h http.Header, body string, at time.Time) { asWebhook(h, body+" ", at) }
+		d.post("/webhooks", forged, refused).problem("a forged webhook", http.StatusUnauthorized, "")
+		d.post("/webhooks", asWebhook, `{"eventId":"refused"}`).problem("half a webhook", http.StatusBadRequest, "unkeyed")
+		s.settle()
+		for _, r := range s.count("webhooks.unique", 2) {
+			expect(t, r, "verdict", "unique", "route", "webhooks")
+		}
+		s.verdicts("webhooks", map[string]int{"unique": 2, "duplicate": 4})
+		s.nowhere("refused")
+		// Copies are logged: what the provider was told stands beside why.
+		logged := 0
+		for _, line := range d.log.lines() {
+			if line["msg"] == "request" && line["verdict"] == "duplicate" && line["status"] == float64(http.StatusOK) && line["route"] == "webhooks" {
+				logged++
+			}
+		}
+		if logged != 4 {
+			t.Errorf("%d copies are in the access log, want 4", logged)
+		}
+	})
+}
+
+// orderOf is an order for this minute.
+func orderOf(request string, at time.Time, account, details string) string {
+	return fmt.Sprintf(`{"requestId":%q,"timestamp":%d,"account":%q,"symbol":"aapl","side":"Buy",%s}`, request, at.UnixMilli(), account, details)
+}
+
+// TestRealIngressOrders is section 4: "processing" with the original request id, then the order id byte for byte.
+func TestRealIngressOrders(t *testing.T) {
+	byHTTP(t, "orders.yaml", unchanged, []string{"orders.raw", "orders.outcomes"}, func(t *testing.T, s *system, d *door) {
+		minute := time.Now().Add(-30 * time.Minute).Truncate(time.Minute)
+		order := func(request string, at time.Time, details string) answer {
+			t.Helper()
+			return d.post("/orders", withHMAC("ORDERS"), orderOf(request, at, "ACC123456", details))
+		}
+		processing := func(what, status string, a answer) {
+			t.Helper()
+			if p := a.problem(what, http.StatusConflict, "pending"); p.FirstRequest != "q1" || a.header.Get("Oncebus-Status") != status {
+				t.Errorf("%s is answered %v, want the original request q1 and status %s", what, a, status)
+			}
+		}
+		const market = `"clientOrderId":"c1","quantity":100,"type":"market"`
+		order("q1", minute.Add(59*time.Second), market).is("an order", http.StatusAccepted, accepted)
+		processing("a copy", "pending", order("q2", minute.Add(59*time.Second), market))
+		s.settle()
+		placed := s.count("orders.unique", 1)[0]
+		d.outcome("/orders", "ORDERS_EXECUTOR", placed, "submitted", "")
+		s.settle()
+		processing("a copy past the minute's edge, of a submitted order", "submitted", order("q3", minute.Add(61*time.Second), market))
+		d.outcome("/orders", "ORDERS_EXECUTOR", placed, "completed", `{"orderId":"X-1"}`, "Http-Status", "201")
+		s.settle()
+		for _, at := range []time.Time{minute.Add(59 * time.Second), minute.Add(62 * time.Second)} {
+			cached := order("q4", at, market)
+			cached.is("a copy of a completed order", http.StatusCreated, `{"orderId":"X-1"}`)
+			cached.replays("a copy of a completed order", true)
+			if got := cached.header.Get("Oncebus-First-Request"); got != "q1" {
+				t.Errorf("a copy of a completed order is answered %v, want the original request q1", cached)
+			}
+		}
+		// The same key but other details: let through, and said so.
+		collided := order("q5", minute.Add(59*time.Second), strings.Replace(market, "c1", "c2", 1))
+		if collided.is("another order with the key", http.StatusAccepted, accepted); collided.header.Get("Oncebus-Verdict") != "collision" {
+			t.Errorf("another order with the key is answered %v, want the verdict collision", collided)
+		}
+		s.service.await("collision: two events with one key and different details")
+		// Failed runs again.
+		const limit = `"clientOrderId":"c3","quantity":"1.000000005","type":"limit","limit":"187.25"`
+		order("f1", minute, limit).is("a limit order", http.StatusAccepted, accepted)
+		s.settle()
+		d.outcome("/orders", "ORDERS_EXECUTOR", s.newest("orders.unique", "f1"), "failed", "")
+		s.settle()
+		order("f2", minute, limit).is("an order that failed", http.StatusAccepted, accepted)
+		s.settle()
+		expect(t, s.newest("orders.unique", "f2"), "attempt", "2")
+		// Accounts never see one another's entries.
+		d.post("/orders", withHMAC("ORDERS"), orderOf("o1", minute.Add(59*time.Second), "OTHER", market)).is("another account's", http.StatusAccepted, accepted)
+		d.post("/orders", withHMAC("ECONOMY"), orderOf("refused", minute, "ACC123456", market)).problem("another's signature", http.StatusUnauthorized, "")
+		s.settle()
+		s.count("orders.unique", 5)
+		s.nowhere("refused")
+	})
+}
+
+// TestRealIngressCollision is a key that is used again with other details, where the route does not let that through.
+func TestRealIngressCollision(t *testing.T) {
+	change := strings.NewReplacer("collision: pass", "collision: dead_letter")
+	inOneProcess(t, "orders.yaml", change, []string{"orders.raw", "orders.outcomes"}, func(t *testing.T, s *system, d *door) {
+		now := time.Now()
+		const details = `"clientOrderId":"c1","quantity":100,"type":"market"`
+		d.post("/orders", withHMAC("ORDERS"), orderOf("q1", now, "A", details)).is("an order", http.StatusAccepted, accepted)
+		other := strings.Replace(details, "c1", "c2", 1)
+		d.post("/orders", withHMAC("ORDERS"), orderOf("q2", now, "A", other)).problem("other details", http.StatusUnprocessableEntity, "collision")
+		s.settle()
+		s.count("orders.unique", 1)
+		expect(t, s.count("oncebus.dead-letter", 1)[0], "verdict", "collision")
+	})
+}
+
+// TestRealIngressEconomyOperations is section 5, with both policies.
+func TestRealIngressEconomyOperations(t *testing.T) {
+	inputs := []string{"economy.raw", "economy.outcomes", "economy.webhooks.raw"}
+	grant := func(d *door, request string) <-chan answer {
+		return d.later("/economy", withHMAC("ECONOMY"), fmt.Sprintf(`{"account":"a","requestId":%q,"operation":"grant"}`, request))
+	}
+	t.Run("wait", func(t *testing.T) {
+		// Longer than a test may take: an answer that comes is one that did not wait to the end.
+		change := strings.NewReplacer("path: /economy\n", "path: /economy\n      wait: 50s\n")
+		byHTTP(t, "operations.yaml", change, inputs, func(t *testing.T, s *system, d *door) {
+			(<-grant(d, "r1")).is("the first", http.StatusAccepted, accepted)
+			s.settle()
+			granted := s.newest("economy.run", "r1")
+			twins := []<-chan answer{grant(d, "r1"), grant(d, "r1")}
+			s.awaitVerdicts("operations/pending", len(twins))
+			d.outcome("/economy", "ECONOMY_EXECUTOR", granted, "completed", "granted: \xff", "Http-Status", "201", "Content-Type", "text/x-grant")
+			for _, twin := range append(twins, nil) {
+				what := "a twin that waited"
+				if twin == nil {
+					what, twin = "a copy", grant(d, "r1")
+				}
+				a := <-twin
+				a.isOf(what, http.StatusCreated, "text/x-grant", "granted: \xff")
+				a.replays(what, true)
+			}
+			for kind, status := range map[string]int{"failed": http.StatusBadGateway, "rejected": http.StatusUnprocessableEntity} { // neither consumes the key
+				(<-grant(d, kind)).is("the first", http.StatusAccepted, accepted)
+				s.settle()
+				before := s.service.events()["operations/pending"]
+				twin := grant(d, kind)
+				s.awaitVerdicts("operations/pending", before+1)
+				d.outcome("/economy", "ECONOMY_EXECUTOR", s.newest("economy.run", kind), kind, "")
+				(<-twin).problem("a twin of what is "+kind, status, "replayed")
+				s.settle()
+				(<-grant(d, kind)).is("the second attempt", http.StatusAccepted, accepted)
+				s.settle()
+				again := s.newest("economy.run", kind)
+				expect(t, again, "attempt", "2")
+				s.answer("economy.outcomes", again, "completed", []byte("granted"))
+				(<-grant(d, kind)).is("a copy of the second attempt", http.StatusOK, "granted")
+			}
+			s.economyWebhooks(d)
+		})
+	})
+	t.Run("reject", func(t *testing.T) {
+		change := strings.NewReplacer("pending: wait", "pending: reject", "    waiting: 64\n", "")
+		byHTTP(t, "operations.yaml", change, inputs, func(_ *testing.T, s *system, d *door) {
+			(<-grant(d, "r1")).is("the first", http.StatusAccepted, accepted)
+			twin := <-grant(d, "r1")
+			if p := twin.problem("its twin", http.StatusConflict, "pending"); p.FirstRequest != "r1" {
+				s.t.Errorf("a twin is answered %v without the first's request id", twin)
+			}
+			s.settle()
+			d.outcome("/economy", "ECONOMY_EXECUTOR", s.newest("economy.run", "r1"), "completed", "granted")
+			s.settle()
+			a := <-grant(d, "r1")
+			a.is("a copy", http.StatusOK, "granted")
+			a.replays("a copy", true)
+			s.economyWebhooks(d)
+		})
+	})
+	t.Run("no outcome", func(t *testing.T) {
+		// Longer than a verdict takes on a busy machine.
+		change := strings.NewReplacer("path: /economy\n", "path: /economy\n      wait: 4s\n")
+		inOneProcess(t, "operations.yaml", change, inputs, func(_ *testing.T, s *system, d *door) {
+			(<-grant(d, "r1")).is("the first", http.StatusAccepted, accepted)
+			(<-grant(d, "r1")).problem("its twin, that waited in vain", http.StatusConflict, "pending")
+			s.settle()
+			d.outcome("/economy", "ECONOMY_EXECUTOR", s.newest("economy.run", "r1"), "completed", "granted")
+			s.settle()
+			(<-grant(d, "r1")).is("a copy", http.StatusOK, "granted")
+		})
+	})
+}
+
+// economyWebhooks: the guard of inbound webhooks has keys of its own, which operations never meet.
+func (s *system) economyWebhooks(d *door) {
+	s.t.Helper()
+	d.post("/economy/webhooks", asWebhook, `{"eventId":"r1"}`).is("a webhook with an operation's id", http.StatusAccepted, accepted)
+	d.post("/economy/webhooks", asWebhook, `{"eventId":"r1"}`).is("its copy", http.StatusOK, `{"received":true}`)
+	d.post("/economy/webhooks", withHMAC("ECONOMY"), `{"eventId":"refused"}`).problem("an operation's signature", http.StatusUnauthorized, "")
+	d.post("/economy", asWebhook, `{"account":"a","requestId":"refused","operation":"grant"}`).problem("a webhook's signature", http.StatusUnauthorized, "")
+	s.settle()
+	s.count("economy.webhooks.unique", 1)
+	s.nowhere("refused")
+}
+
+// awaitVerdicts waits until so many events at least have a verdict, given as route/verdict.
+func (s *system) awaitVerdicts(verdict string, want int) {
+	s.t.Helper()
+	eventually(s.t, fmt.Sprintf("%d events are %s", want, verdict), func(context.Context) error {
+		if n := s.service.events()[verdict]; n < want {
+			return fmt.Errorf("%d are", n)
+		}
+		return nil
+	})
+}
