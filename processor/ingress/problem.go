@@ -50,6 +50,13 @@ var (
 	problemNoVerdict    = problem{"no-verdict", http.StatusGatewayTimeout, "There was no verdict in time"}
 )
 
+// problems lists them all.
+var problems = []problem{
+	problemNotFound, problemMethod, problemBusy, problemRate, problemEncoding, problemTooLarge, problemSlow, problemBroken,
+	problemUnauthorized, problemNoRoute, problemKey, problemInvalid, problemDuplicate, problemPending, problemCollision,
+	problemLate, problemLimited, problemOmitted, problemFailed, problemRejected, problemForgotten, problemOutcome, problemBusAway, problemNoVerdict,
+}
+
 // problemBody is a problem on the wire.
 type problemBody struct {
 	Type   string `json:"type"`

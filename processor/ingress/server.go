@@ -128,7 +128,10 @@ func (s *Server) httpServer(base context.Context) *http.Server {
 	protocols.SetHTTP2(true)
 	protocols.SetUnencryptedHTTP2(true)
 	return &http.Server{
-		Handler:           s,
+		Handler: s,
+		// OPTIONS * would be answered without us.
+		DisableGeneralOptionsHandler: true,
+
 		Protocols:         protocols,
 		ReadHeaderTimeout: s.cfg.ReadTimeout,
 		ReadTimeout:       s.cfg.ReadTimeout,

@@ -1,0 +1,247 @@
+package ingress
+
+import (
+	"strings"
+	"testing"
+)
+
+// claimRoutes are two routes in claim mode: one whose copies wait for the
+// outcome, and one whose copies are told that it runs.
+const claimRoutes = `routes:
+  - name: orders
+    topics: [orders.raw]
+    mode: claim
+    key: [{header: idempotency-key}]
+    fingerprint: [side]
+    window: 1h
+    output: orders.unique
+    outcomes: orders.outcomes
+    replies: orders.replies
+    lease: 1m
+    pending: reject
+    result_limit: 128
+    request: {field: requestId}
+    dead_letter: dead
+    http:
+      path: /orders
+      signature: {scheme: none}
+      outcomes: {signature: {scheme: bearer, secret: EXECUTOR}}
+  - name: operations
+    topics: [operations.raw]
+    mode: claim
+    key: [{field: id}]
+    window: 1h
+    output: operations.unique
+    outcomes: operations.outcomes
+    replies: operations.replies
+    lease: 1m
+    pending: wait
+    dead_letter: dead
+    http:
+      path: /operations
+      signature: {scheme: none}
+      wait: 30s
+      outcomes: {signature: {scheme: none}}
+      responses: {unique: {status: 201}}
+  - name: hasty
+    topics: [hasty.raw]
+    mode: claim
+    key: [{field: id}]
+    window: 1h
+    output: hasty.unique
+    outcomes: hasty.outcomes
+    replies: hasty.replies
+    lease: 1m
+    pending: wait
+    dead_letter: dead
+    http: {path: /hasty, signature: {scheme: none}, wait: 500ms}
+`
+
+func claimBench(t *testing.T) (*bench, *instance) {
+	t.Helper()
+	b := newBench(t, strings.ReplaceAll(claimRoutes, "EXECUTOR", "EXEC"))
+	return b, b.serve(func(c *Config) { c.Secrets = Secrets{"EXEC": {Value: "executors-token"}} })
+}
+
+// settle posts an outcome.
+func (i *instance) settle(path, token, kind, body string, headers ...string) reply {
+	i.b.t.Helper()
+	return i.post(path+"/outcomes", body, append([]string{"Authorization", "Bearer executors-token", "Oncebus-Claim", token, "Oncebus-Outcome", kind}, headers...)...)
+}
+
+// tokens returns the claim tokens of a topic's records, once there are n.
+func (b *bench) tokens(topic string, n int) []string {
+	b.t.Helper()
+	var tokens []string
+	for _, r := range b.read(topic, n) {
+		tokens = append(tokens, recordHeader(r, "oncebus-claim"))
+	}
+	return tokens
+}
+
+// TestReplay is the life of an order: it runs, a copy is told so, it is
+// completed by HTTP, and a copy gets the bytes of the first answer.
+func TestReplay(t *testing.T) {
+	b, i := claimBench(t)
+	key := []string{"Idempotency-Key", "k1"}
+	first := i.post("/orders", `{"side":"buy","requestId":"r1"}`, key...)
+	first.want(t, "first", 202, `{"status":"accepted"}`).header(t, "first", "Oncebus-Status", "pending").header(t, "first", "Oncebus-Attempt", "1")
+	pending := i.post("/orders", `{"side":"buy","requestId":"r2"}`, key...)
+	p := pending.header(t, "pending", "Retry-After", "1").header(t, "pending", "Oncebus-Verdict", "pending").problem(t, "pending", "pending", 409)
+	if p.FirstRequest != "r1" || p.State != "pending" || p.Attempt != 1 || pending.Header.Get("Oncebus-First-Request") != "r1" {
+		t.Errorf("pending: %+v, %v", p, pending.Header)
+	}
+	i.post("/orders", `{"side":"sell","requestId":"r1"}`, key...).problem(t, "another order", "collision", 422)
+	i.post("/orders", `{"side":"buy"}`).problem(t, "no header", "key-missing", 400)
+
+	token := b.tokens("orders.unique", 1)[0]
+	i.settle("/orders", token, "submitted", "").want(t, "submitted", 202)
+	b.wait("the claim to be submitted", func() bool {
+		return i.post("/orders", `{"side":"buy"}`, key...).Header.Get("Oncebus-Status") == "submitted"
+	})
+	const result = "<order id=\"7\"/>"
+	i.settle("/orders", token, "completed", result, "Content-Type", "application/xml; charset=utf-8", "Http-Status", "201").want(t, "completed", 202)
+	var copied reply
+	b.wait("the claim to be completed", func() bool {
+		copied = i.post("/orders", `{"side":"buy"}`, key...)
+		return copied.StatusCode != 409
+	})
+	copied.want(t, "replay", 201).header(t, "replay", "Idempotent-Replayed", "true").header(t, "replay", "Oncebus-Verdict", "replayed").
+		header(t, "replay", "Content-Type", "application/xml; charset=utf-8").header(t, "replay", "Oncebus-Status", "completed").
+		header(t, "replay", "Oncebus-First-Request", "r1")
+	if copied.text != result {
+		t.Errorf("replayed %q", copied.text)
+	}
+}
+
+// TestReplayOfResults: every kind of result a completed claim may have.
+func TestReplayOfResults(t *testing.T) {
+	b, i := claimBench(t)
+	for n, c := range []struct {
+		name, body string
+		headers    []string
+		status     int
+		kind, text string // content type and body
+	}{
+		{"null", "", nil, 204, "", ""},
+		{"null with a status", "", []string{"Http-Status", "202"}, 202, "", ""},
+		{"empty", "", []string{"Oncebus-Empty", "true"}, 200, "application/json", ""},
+		{"JSON", `{"id":7}`, nil, 200, "application/json", `{"id":7}`},
+		{"an error", `no`, []string{"Http-Status", "500", "Content-Type", "text/plain"}, 500, "text/plain", "no"},
+	} {
+		key := []string{"Idempotency-Key", c.name}
+		i.post("/orders", `{}`, key...).want(t, c.name, 202)
+		tokens := b.tokens("orders.unique", n+1)
+		for _, token := range tokens { // those of the keys before are settled: that is refused, later
+			i.settle("/orders", token, "completed", c.body, c.headers...).want(t, c.name, 202)
+		}
+		var got reply
+		b.wait("the claim to be completed", func() bool {
+			got = i.post("/orders", `{}`, key...)
+			return got.Header.Get("Oncebus-Status") == "completed"
+		})
+		got.want(t, c.name, c.status).header(t, c.name, "Content-Type", c.kind).header(t, c.name, "Idempotent-Replayed", "true")
+		if got.text != c.text {
+			t.Errorf("%s: replayed %q, want %q", c.name, got.text, c.text)
+		}
+	}
+	// The result is over the route's limit.
+	key := []string{"Idempotency-Key", "long"}
+	i.post("/orders", `{}`, key...).want(t, "long", 202)
+	for _, token := range b.tokens("orders.unique", 6) {
+		i.settle("/orders", token, "completed", strings.Repeat("x", 129)).want(t, "long", 202)
+	}
+	var got reply
+	b.wait("the claim to be completed", func() bool {
+		got = i.post("/orders", `{}`, key...)
+		return got.Header.Get("Oncebus-Status") == "completed"
+	})
+	p := got.header(t, "long", "Idempotent-Replayed", "true").problem(t, "long", "result-omitted", 410)
+	if !strings.Contains(p.Detail, "129 bytes") {
+		t.Errorf("detail %q", p.Detail)
+	}
+}
+
+// TestWaiting: with pending: wait whoever asked first and its copies get the
+// outcome.
+func TestWaiting(t *testing.T) {
+	b, i := claimBench(t)
+	arrive := b.arrivals("app-repartition")
+	for n, c := range []struct {
+		kind, body string
+		headers    []string
+		status     int
+		problem    string
+	}{
+		{"completed", "done", []string{"Content-Type", "text/plain"}, 200, ""},
+		{"completed", "", nil, 204, ""},
+		{"failed", "broke", nil, 502, "failed"},
+		{"failed", `{"why":"broke"}`, []string{"Http-Status", "503"}, 503, ""},
+		{"rejected", "no", nil, 422, "rejected"},
+		{"rejected", "no funds", []string{"Http-Status", "402", "Content-Type", "text/plain"}, 402, ""},
+		{"forget", "", nil, 502, "forgotten"},
+	} {
+		body := event(strings.Repeat("x", n+1))
+		first := i.later("/operations", body)
+		arrive(body, 1)
+		twin := i.later("/operations", body)
+		arrive(body, 2) // so that what follows is judged after it
+		tokens := b.tokens("operations.unique", n+1)
+		for _, token := range tokens {
+			i.settle("/operations", token, c.kind, c.body, c.headers...).want(t, c.kind, 202)
+		}
+		for who, answer := range map[string]<-chan reply{"first": first, "twin": twin} {
+			got := <-answer
+			what := c.kind + " " + c.body + ", " + who
+			if got.Header.Get("Oncebus-Status") == "pending" {
+				t.Fatalf("%s: not settled: %d %s", what, got.StatusCode, got.text)
+			}
+			got.header(t, what, "Oncebus-Status", c.kind)
+			if c.problem != "" {
+				got.problem(t, what, c.problem, c.status)
+			} else if got.want(t, what, c.status); got.text != c.body {
+				t.Errorf("%s: body %q, want %q", what, got.text, c.body)
+			}
+			verdict, replayed := "unique", ""
+			if who == "twin" {
+				verdict, replayed = "replayed", "true"
+			}
+			got.header(t, what, "Oncebus-Verdict", verdict).header(t, what, "Idempotent-Replayed", replayed)
+		}
+	}
+}
+
+// TestWaitingInVain: when the wait is over the verdict is known, and the
+// outcome is not.
+func TestWaitingInVain(t *testing.T) {
+	_, i := claimBench(t)
+	i.post("/hasty", event("a")).want(t, "first", 202, `{"status":"accepted"}`).header(t, "first", "Oncebus-Verdict", "unique")
+	i.post("/hasty", event("a")).problem(t, "twin", "pending", 409)
+}
+
+func TestOutcomesRefused(t *testing.T) {
+	b, i := claimBench(t)
+	i.post("/orders", `{}`, "Idempotency-Key", "k").want(t, "order", 202)
+	token := b.tokens("orders.unique", 1)[0]
+	i.post("/orders/outcomes", "", "Oncebus-Claim", token, "Oncebus-Outcome", "completed").
+		header(t, "unsigned", "WWW-Authenticate", "Bearer").problem(t, "unsigned", "signature", 401)
+	i.post("/orders/outcomes", "", "Authorization", "Bearer wrong", "Oncebus-Claim", token, "Oncebus-Outcome", "completed").problem(t, "wrong", "signature", 401)
+	i.send("GET", "/orders/outcomes", "").header(t, "GET", "Allow", "POST").problem(t, "GET", "method", 405)
+	i.send("POST", "/hasty/outcomes", "").problem(t, "no outcomes here", "not-found", 404)
+	for what, got := range map[string]reply{
+		"no kind":       i.settle("/orders", token, "", ""),
+		"unknown kind":  i.settle("/orders", token, "done", ""),
+		"no token":      i.settle("/orders", "", "completed", ""),
+		"no such token": i.settle("/orders", "x", "completed", ""),
+		"bad status":    i.settle("/orders", token, "completed", "", "Http-Status", "100"),
+		"no status":     i.settle("/orders", token, "completed", "", "Http-Status", "fine"),
+		"another route": i.settle("/operations", token, "completed", ""),
+	} {
+		if p := got.problem(t, what, "outcome", 400); p.Detail == "" {
+			t.Errorf("%s: no detail", what)
+		}
+	}
+	i.settle("/orders", token, "completed", strings.Repeat("x", 1<<20+1)).problem(t, "too large", "too-large", 413)
+	i.settle("/orders", token, "completed", "{}", "Content-Encoding", "br").problem(t, "coded", "encoding", 415)
+	i.post("/orders", `{}`, "Idempotency-Key", "k").problem(t, "still running", "pending", 409)
+}

@@ -1,0 +1,185 @@
+package ingress
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+var rewrite = flag.Bool("rewrite", false, "write the table of metrics into README.md")
+
+// lines checks that err has a line for each beginning, in their order.
+func lines(t *testing.T, what string, err error, want ...string) {
+	t.Helper()
+	var have []string
+	if err != nil {
+		have = strings.Split(err.Error(), "\n")
+	}
+	if len(have) != len(want) {
+		t.Fatalf("%s: %d mistakes, want %d: %v", what, len(have), len(want), err)
+	}
+	for n := range want {
+		if !strings.HasPrefix(have[n], want[n]) {
+			t.Errorf("%s: mistake %d is %q, want %q", what, n, have[n], want[n])
+		}
+	}
+}
+
+func TestValidate(t *testing.T) {
+	dir := t.TempDir()
+	cert, key := newAuthority(t).sign(t, "server")
+	writeCertificate(t, dir, cert, key)
+	certFile, keyFile, none := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem"), filepath.Join(dir, "none")
+	for _, c := range []struct {
+		name   string
+		change func(*Config)
+		want   []string
+	}{
+		{"defaults", func(*Config) {}, nil},
+		{"no server", func(c *Config) { c.Addr = "" }, nil},
+		{"TLS", func(c *Config) { c.TLSCertFile, c.TLSKeyFile, c.TLSClientCAFile = certFile, keyFile, certFile }, nil},
+		{"no port", func(c *Config) { c.Addr = "localhost" }, []string{`ONCEBUS_INGRESS_ADDR: "localhost" is no host:port`}},
+		{"port", func(c *Config) { c.Addr = ":http" }, []string{`ONCEBUS_INGRESS_ADDR: ":http": port "http" is no number`}},
+		{"half of TLS", func(c *Config) { c.TLSCertFile = certFile }, []string{"ONCEBUS_INGRESS_TLS_CERT_FILE, ONCEBUS_INGRESS_TLS_KEY_FILE: one is set"}},
+		{"clients without TLS", func(c *Config) { c.TLSClientCAFile = certFile }, []string{"ONCEBUS_INGRESS_TLS_CLIENT_CA_FILE: set without"}},
+		{"no such files", func(c *Config) { c.TLSCertFile, c.TLSKeyFile, c.TLSClientCAFile = none, none, none },
+			[]string{"ONCEBUS_INGRESS_TLS_CERT_FILE: open ", "ONCEBUS_INGRESS_TLS_KEY_FILE: open ", "ONCEBUS_INGRESS_TLS_CLIENT_CA_FILE: open "}},
+		{"no certificates", func(c *Config) { c.TLSCertFile, c.TLSKeyFile, c.TLSClientCAFile = certFile, keyFile, keyFile },
+			[]string{"ONCEBUS_INGRESS_TLS_CLIENT_CA_FILE: " + keyFile + " holds no PEM certificate"}},
+		{"exchanged", func(c *Config) { c.TLSCertFile, c.TLSKeyFile = keyFile, certFile }, []string{"ONCEBUS_INGRESS_TLS_CERT_FILE, ONCEBUS_INGRESS_TLS_KEY_FILE: tls: "}},
+		{"the key itself", func(c *Config) { c.TLSCertFile, c.TLSKeyFile = certFile, "-----BEGIN PRIVATE KEY-----" },
+			[]string{"ONCEBUS_INGRESS_TLS_KEY_FILE: holds what should be in a file"}},
+		{"nothing", func(c *Config) { *c = Config{} }, []string{
+			"ONCEBUS_INGRESS_MAX_REQUESTS: 0 is out of range", "ONCEBUS_INGRESS_MAX_CONNECTIONS: 0", "ONCEBUS_INGRESS_MAX_BODY_BYTES: 0",
+			"ONCEBUS_INGRESS_MAX_HEADER_BYTES: 0", "ONCEBUS_INGRESS_READ_TIMEOUT: 0s is out of range, want 10ms to 1h0m0s", "ONCEBUS_INGRESS_WRITE_TIMEOUT: 0s",
+			"ONCEBUS_INGRESS_IDLE_TIMEOUT: 0s", "ONCEBUS_INGRESS_DRAIN: 0s",
+		}},
+		{"proxies", func(c *Config) { c.TrustedProxies = []string{"10.0.0.0/8", " 10.0.0.1", "proxy", "10.0.0.0/33"} },
+			[]string{`ONCEBUS_INGRESS_TRUSTED_PROXIES: "proxy"`, `ONCEBUS_INGRESS_TRUSTED_PROXIES: "10.0.0.0/33"`}},
+	} {
+		cfg := testConfig()
+		c.change(&cfg)
+		lines(t, c.name, cfg.Validate(), c.want...)
+	}
+}
+
+func TestValidateRoutes(t *testing.T) {
+	const file = `routes:
+  - name: a
+    topics: [a.raw]
+    mode: claim
+    key: [{field: id}]
+    window: 1h
+    output: a
+    outcomes: a.outcomes
+    replies: a.replies
+    lease: 1m
+    pending: reject
+    dead_letter: dead
+    http: {path: /a, signature: {scheme: standard-webhooks, secret: A}, wait: 20s, outcomes: {signature: {scheme: bearer, secret: X}}}
+  - name: b
+    topics: [b.raw]
+    key: [{field: id}]
+    window: 1h
+    output: b
+    dead_letter: dead
+    http: {path: /b, signature: {scheme: github, secret: A}, max_body: 100}
+`
+	routes := parseRoutes(t, file)
+	path := filepath.Join(t.TempDir(), "secret")
+	good := Secrets{"A": {Value: "whsec_c2VjcmV0"}, "X": {Path: path}}
+	write(t, path, []byte("token"))
+	for _, c := range []struct {
+		name   string
+		change func(*Config)
+		want   []string
+	}{
+		{"good", func(*Config) {}, nil},
+		{"a next one that comes later", func(c *Config) { c.Secrets = Secrets{"A": good["A"], "X": good["X"], "X_NEXT": {Path: path + "-next"}} }, nil},
+		{"no secrets", func(c *Config) { c.Secrets = nil }, []string{
+			"route a, b: secret A: ONCEBUS_INGRESS_SECRET_A: not set, want the secret, or the path of its file in ONCEBUS_INGRESS_SECRET_A_FILE",
+			"route a: secret X: ONCEBUS_INGRESS_SECRET_X: not set",
+		}},
+		{"a next one alone", func(c *Config) { c.Secrets = Secrets{"A_NEXT": good["A"], "X": good["X"]} }, []string{"route a, b: secret A: ONCEBUS_INGRESS_SECRET_A: not set"}},
+		{"unusable", func(c *Config) {
+			c.Secrets = Secrets{"A": {Value: "no base64!"}, "A_NEXT": {Value: "nor this!"}, "X": {Path: path + "-none"}}
+		}, []string{
+			"route a, b: secret A: ONCEBUS_INGRESS_SECRET_A: no usable secret: want whsec_ and base64", "ONCEBUS_INGRESS_SECRET_A_NEXT: no usable secret",
+			"route a: secret X: ONCEBUS_INGRESS_SECRET_X: open ",
+		}},
+		{"no time", func(c *Config) { c.WriteTimeout = 30*time.Second - 1 }, []string{"route a: http.wait of 20s and ONCEBUS_INGRESS_READ_TIMEOUT (10s) are longer"}},
+		{"just time", func(c *Config) { c.WriteTimeout = 30 * time.Second }, nil},
+		{"no memory", func(c *Config) { c.MaxBodyBytes = 1 << 19 }, []string{"route a: http.max_body of 1048576 is more than ONCEBUS_INGRESS_MAX_BODY_BYTES (524288)"}},
+	} {
+		cfg := testConfig()
+		cfg.Secrets = good
+		c.change(&cfg)
+		err := cfg.ValidateRoutes(routes)
+		lines(t, c.name, err, c.want...)
+		if err != nil && (strings.Contains(err.Error(), "base64!") || strings.Contains(err.Error(), "nor this")) {
+			t.Errorf("%s: a secret is shown: %v", c.name, err)
+		}
+		if _, err := New(cfg, routes, nil, prometheus.NewRegistry(), nil); (err != nil) != (c.want != nil) {
+			t.Errorf("%s: New: %v", c.name, err)
+		}
+	}
+}
+
+// TestEveryMetricIsInTheReadme: as processor's test of that name.
+func TestEveryMetricIsInTheReadme(t *testing.T) {
+	const path, from, to = "../../README.md", "<!-- http metrics -->\n", "<!-- /http metrics -->"
+	registry := prometheus.NewRegistry()
+	m := newMetrics(registry)
+	m.prepare("r")
+	m.reloads(reloadSecrets)
+	m.requests.WithLabelValues("r", "202", "unique")
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var table strings.Builder
+	table.WriteString("| metric | type | labels | meaning |\n| --- | --- | --- | --- |\n")
+	for _, family := range families {
+		var labels []string
+		for _, l := range family.GetMetric()[0].GetLabel() {
+			labels = append(labels, "`"+l.GetName()+"`")
+		}
+		fmt.Fprintf(&table, "| `%s` | %s | %s | %s |\n", family.GetName(), strings.ToLower(family.GetType().String()), strings.Join(labels, ", "), family.GetHelp())
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	head, rest, found := strings.Cut(string(text), from)
+	have, tail, closed := strings.Cut(rest, to)
+	switch {
+	case !found || !closed:
+		t.Fatalf("README.md has no %s ... %s", strings.TrimSpace(from), to)
+	case have == table.String():
+	case !*rewrite:
+		t.Fatalf("the metrics of README.md are not those of the program; go test -run %s -rewrite writes\n%s", t.Name(), table.String())
+	default:
+		if err := os.WriteFile(path, []byte(head+from+table.String()+to+tail), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestEveryProblemIsInTheReadme: senders rely on the types.
+func TestEveryProblemIsInTheReadme(t *testing.T) {
+	text, err := os.ReadFile("../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range problems {
+		if row := fmt.Sprintf("| `%s%s` | %d |", problemType, p.name, p.status); !strings.Contains(string(text), row) {
+			t.Errorf("README.md has no row that begins with %s", row)
+		}
+	}
+}
