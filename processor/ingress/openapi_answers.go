@@ -150,7 +150,7 @@ func outcomeSamples(h *dedup.HTTP) []sample {
 // receiveSamples are the answers that come before the body is read as anything.
 func receiveSamples(s *dedup.Signature, maxBody int) []sample {
 	samples := malformed()
-	for _, a := range []*response{busy(), encoded(), tooLarge(int64(maxBody)), slow(), broken()} {
+	for _, a := range []*response{busy(), encoded(), tooLarge(int64(maxBody)), tooSlow(), notWhole()} {
 		samples = append(samples, sample{response: a})
 	}
 	if s.Scheme != dedup.NoSignature {

@@ -148,8 +148,8 @@ func tooLarge(limit int64) *response {
 	return problemTooLarge.respond(fmt.Sprintf("at most %d bytes are taken", limit))
 }
 
-func slow() *response   { return problemSlow.respond("").with("Connection", "close") }
-func broken() *response { return problemBroken.respond("").with("Connection", "close") }
+func tooSlow() *response  { return problemSlow.respond("").with("Connection", "close") }
+func notWhole() *response { return problemBroken.respond("").with("Connection", "close") }
 
 func unauthorized(challenge string) *response {
 	return problemUnauthorized.respond("").with("WWW-Authenticate", challenge)

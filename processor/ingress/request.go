@@ -194,9 +194,9 @@ func (s *Server) unreadable(r *http.Request, rq *request, err error) *response {
 	case errors.Is(err, errBodies):
 		return s.refuse(rq, reasonBodies, busy())
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return slow()
+		return tooSlow()
 	case r.Context().Err() != nil:
 		return gone()
 	}
-	return broken()
+	return notWhole()
 }
