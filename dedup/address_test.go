@@ -61,7 +61,7 @@ func TestClaimVersions(t *testing.T) {
 	}
 	asked := Claim{Requests: []Request{{Return: Address{Front: 1}}}}
 	b := asked.Append(nil)
-	for cut := range len(b) {
+	for cut := range b {
 		if _, err := DecodeClaim(b[:cut]); !errors.Is(err, ErrRow) {
 			t.Errorf("%d bytes: %v", cut, err)
 		}

@@ -1,6 +1,9 @@
 package dedup
 
-import "fmt"
+import (
+	"fmt"
+	"math"
+)
 
 // Step is something that moves a claim from one status to another.
 type Step uint8
@@ -120,6 +123,23 @@ func DecideClaim(ev ClaimEvent, prior Row, held bool, w Window, rule ClaimRule, 
 	carried := len(claim.Requests)
 	claim.Requests = append(claim.Requests, ev.Request)
 	return write(Claimed{Verdict: verdict, Run: true, Carried: carried, Row: row, Claim: claim}), nil
+}
+
+// RememberClaim returns the row for an event of claim mode that went to the
+// executor without a claim, while nobody could look, and how many requests of
+// the row before wait on; absent is false if a row speaks for its key already.
+// Its executor has no token, so its outcome will never be known: it counts as
+// submitted, and its copies do not run.
+func RememberClaim(ev ClaimEvent, prior Row, held bool, w Window, streamTime int64) (row Row, carried int, absent bool, err error) {
+	c, err := DecideClaim(ev, prior, held, w, ClaimRule{Lease: math.MaxInt64}, streamTime)
+	if err != nil || !c.Run {
+		return Row{}, 0, false, err
+	}
+	status, _ := c.Row.Status.move(StepSubmit)
+	c.Row.Status = status
+	c.Claim.Requests = c.Claim.Requests[:c.Carried] // its own sender was answered
+	c.Row.keep(&c.Claim)
+	return c.Row, c.Carried, true, nil
 }
 
 // decideCopy judges a copy within the window.

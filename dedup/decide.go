@@ -15,12 +15,13 @@ const (
 	Collision                 // the key of another event: the details differ
 	InProgress                // claim mode: a copy while there is no outcome
 	Replayed                  // claim mode: a copy that gets the recorded outcome
+	Unchecked                 // emitted while the state that knows copies could not be used
 )
 
 // Verdicts lists every verdict, for metrics.
-var Verdicts = [...]Verdict{Unique, Duplicate, Expired, Late, Unkeyed, Invalid, Limited, Collision, InProgress, Replayed}
+var Verdicts = [...]Verdict{Unique, Duplicate, Expired, Late, Unkeyed, Invalid, Limited, Collision, InProgress, Replayed, Unchecked}
 
-var verdictNames = [...]string{"unique", "duplicate", "expired", "late", "unkeyed", "invalid", "limited", "collision", "pending", "replayed"}
+var verdictNames = [...]string{"unique", "duplicate", "expired", "late", "unkeyed", "invalid", "limited", "collision", "pending", "replayed", "unchecked"}
 
 // String returns the verdict as it stands in headers and metric labels.
 func (v Verdict) String() string { return verdictNames[v] }

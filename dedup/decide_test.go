@@ -216,7 +216,7 @@ func TestWindowDoesNotOverflow(t *testing.T) {
 }
 
 func TestVerdictNames(t *testing.T) {
-	if fmt.Sprint(Verdicts) != "[unique duplicate expired late unkeyed invalid limited collision pending replayed]" {
+	if fmt.Sprint(Verdicts) != "[unique duplicate expired late unkeyed invalid limited collision pending replayed unchecked]" {
 		t.Error(Verdicts)
 	}
 }

@@ -57,6 +57,9 @@ var (
 			}
 		}},
 		{"collision", func(d *decoder, r *Route, n *yaml.Node, at string) { r.Collision = d.policy(n, at, DeadLetter, Pass) }},
+		{"on_state_failure", func(d *decoder, r *Route, n *yaml.Node, at string) {
+			r.FailOpen = d.choice(n, at, stateFailureNames[:]...) == 1
+		}},
 		{"outcomes", func(d *decoder, r *Route, n *yaml.Node, at string) { r.Claim.Outcomes, _ = d.text(n, at) }},
 		{"replies", func(d *decoder, r *Route, n *yaml.Node, at string) { r.Claim.Replies, _ = d.text(n, at) }},
 		{"lease", func(d *decoder, r *Route, n *yaml.Node, at string) {
@@ -107,6 +110,9 @@ const keyBytesMax = 1 << 20
 
 // liveKeysMax bounds live_keys: more than any partition can hold.
 const liveKeysMax = 1_000_000_000
+
+// stateFailureNames are the choices of on_state_failure.
+var stateFailureNames = [...]string{"stop", "pass"}
 
 // pendingNames are the choices of pending.
 var pendingNames = [...]string{"reject", "wait"}

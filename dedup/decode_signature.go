@@ -82,6 +82,8 @@ func (d *decoder) hmac(s *signatureDraft, n *yaml.Node, at string, nodes map[str
 	case nodes["timestamp_header"] == nil && separator != nil:
 		d.fail(separator, join(at, "separator"), "stands between timestamp and body, but no timestamp is signed: "+
 			"name its header in timestamp_header, or leave separator out")
+	case separator != nil && (s.Separator == "" || s.Separator[0] >= '0' && s.Separator[0] <= '9'):
+		d.fail(separator, join(at, "separator"), "%q does not tell where the timestamp ends and the body begins: want one that begins with no digit", s.Separator)
 	}
 	if s.Header != "" && strings.EqualFold(s.Header, s.TimestampHeader) {
 		d.fail(nodes["timestamp_header"], join(at, "timestamp_header"), "%s holds the signature already", s.Header)

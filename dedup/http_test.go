@@ -33,7 +33,7 @@ routes:
         encoding: base64
         prefix: "v1="
         timestamp_header: X-Time
-        separator: ""
+        separator: ":"
       answer: verdict
       wait: 3s
       on_timeout: 202
@@ -61,7 +61,7 @@ func TestHTTPParts(t *testing.T) {
 	got := fmt.Sprintf("%s %v %s %v | %v %+v | %+v | %v %v %v %v %d %v %v %v | %+v", h.Path, h.Methods, h.Topic, h.Headers, h.Signature.Scheme, h.Signature,
 		*h.Outcomes, h.Verdict, h.Wait, h.AcceptOnTimeout, h.HoldForBus, h.MaxBody, h.Rate, h.SourceRate, h.RequireKey, h.Responses)
 	want := "/hooks/trading-view:1 [POST PUT] b [x-id x-kind] | " +
-		"hmac {Scheme:hmac Secret:TRADING_VIEW2 Tolerance:59m0s Header:X-Signature Algorithm:sha512 Encoding:base64 Prefix:v1= TimestampHeader:X-Time Separator:} | " +
+		"hmac {Scheme:hmac Secret:TRADING_VIEW2 Tolerance:59m0s Header:X-Signature Algorithm:sha512 Encoding:base64 Prefix:v1= TimestampHeader:X-Time Separator::} | " +
 		"{Scheme:github Secret:EXECUTOR Tolerance:0s Header: Algorithm: Encoding: Prefix: TimestampHeader: Separator:} | " +
 		"true 3s true true 65536 {1000 2000} {0.5 1} false | " +
 		"map[unique:{Status:200 Body:ok ContentType:text/plain; charset=utf-8} limited:{Status:429 Body: ContentType:} " +
@@ -149,6 +149,10 @@ func TestMistakesInHTTP(t *testing.T) {
 			".signature.tolerance: no timestamp is signed: name its header in timestamp_header, or leave tolerance out"},
 		{"separator of hmac", signed("scheme: hmac, secret: S, header: X, separator: '.'"),
 			".signature.separator: stands between timestamp and body, but no timestamp is signed: name its header in timestamp_header, or leave separator out"},
+		{"no separator", signed("scheme: hmac, secret: S, header: X, timestamp_header: T, separator: ''"),
+			`.signature.separator: "" does not tell where the timestamp ends and the body begins: want one that begins with no digit`},
+		{"digits between", signed("scheme: hmac, secret: S, header: X, timestamp_header: T, separator: '0.'"),
+			`.signature.separator: "0." does not tell where the timestamp ends and the body begins: want one that begins with no digit`},
 		{"prefix", signed(`scheme: hmac, secret: S, header: X, prefix: "a\n"`), `.signature.prefix: "a\n": want printable ASCII`},
 		{"one header for both", signed("scheme: hmac, secret: S, header: X, timestamp_header: x"), ".signature.timestamp_header: X holds the signature already"},
 		{"tolerance beyond the window", signed("scheme: slack, secret: S, tolerance: 1h"),

@@ -97,6 +97,9 @@ type Route struct {
 	Future     Policy // DeadLetter (default, verdict invalid) or Clamp
 	DeadLetter string // topic
 	Limits     Limits
+	// FailOpen lets events go to the output unchecked while local state cannot
+	// be used; otherwise they wait.
+	FailOpen bool
 
 	// Fingerprint names the payload fields that must agree between copies; an
 	// event that has the key of another but differs in them is a Collision.

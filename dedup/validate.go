@@ -169,6 +169,9 @@ func (d *decoder) validateNamespaces(drafts []*draft) {
 		if r.Mode != other.Mode || r.Mode == ClaimMode && !r.sameClaims(other) {
 			d.failAt(r, field, "%s, which has another mode, or other outcomes, replies, lease, pending, waiting or result_limit", with)
 		}
+		if r.FailOpen != other.FailOpen {
+			d.failAt(r, field, "%s, which says something else on_state_failure", with)
+		}
 		if (r.Keyed || other.Keyed) && !slices.Equal(r.Topics, other.Topics) {
 			d.failAt(r, field, "%s, but a keyed topic has a state of its own: copies would not meet", with)
 		}

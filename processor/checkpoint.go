@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 )
 
 // checkpointKey is the changelog key of a task's checkpoint row. Rows of
@@ -12,7 +13,9 @@ const checkpointKey = "checkpoint"
 
 // The first version has no counts of keys: a task that goes on from it counts
 // the rows of its store.
-const uncountedCheckpointVersion, checkpointVersion = 1, 3
+// Only while events that passed unchecked are still to be recorded there is
+// something in it that an older build must not pass over.
+const uncountedCheckpointVersion, checkpointVersion, passedCheckpointVersion = 1, 3, 4
 
 // checkpoint is a task's place in its input, written to its changelog in the
 // transaction of everything it did up to there (D2). It makes offset and
@@ -29,6 +32,26 @@ type checkpoint struct {
 	// counts are what the task counts of its keys, encoded, if counted says so.
 	counts  string
 	counted bool
+	// passed says up to which input offset the events of a class went out
+	// unchecked, where that is beyond next. They are not emitted again.
+	passed []passed
+}
+
+// passed is an input offset of a class; see checkpoint.
+type passed struct {
+	class uint8
+	to    int64
+}
+
+// passedTo returns up to which offset a class's events have gone out: next, or
+// beyond it.
+func (c *checkpoint) passedTo(class uint8) int64 {
+	for _, p := range c.passed {
+		if p.class == class {
+			return max(p.to, c.next)
+		}
+	}
+	return c.next
 }
 
 // streamTimes is the highest event time seen, by class. Each namespace has
@@ -41,14 +64,23 @@ type streamTimes struct {
 var errCheckpoint = errors.New("corrupt checkpoint")
 
 func (c *checkpoint) append(dst []byte) []byte {
-	if c.counted {
+	switch {
+	case len(c.passed) > 0:
+		dst = append(dst, passedCheckpointVersion)
+	case c.counted:
 		dst = append(dst, checkpointVersion)
-	} else {
+	default:
 		dst = append(dst, uncountedCheckpointVersion)
 	}
 	dst = binary.AppendVarint(dst, c.next)
 	dst = binary.AppendVarint(dst, int64(c.epoch))
 	dst = binary.AppendVarint(dst, c.sequence)
+	if len(c.passed) > 0 {
+		dst = append(dst, byte(len(c.passed)), boolByte(c.counted))
+		for _, p := range c.passed {
+			dst = binary.AppendUvarint(append(dst, p.class), uint64(p.to))
+		}
+	}
 	if c.counted {
 		dst = binary.AppendUvarint(dst, uint64(len(c.counts)))
 		dst = append(dst, c.counts...)
@@ -62,12 +94,28 @@ func (c *checkpoint) append(dst []byte) []byte {
 	return dst
 }
 
+// forgetPassed drops what next has caught up with.
+func (c *checkpoint) forgetPassed() {
+	if len(c.passed) > 0 && !slices.ContainsFunc(c.passed, func(p passed) bool { return p.to > c.next }) {
+		c.passed = nil
+	}
+}
+
+func boolByte(is bool) byte {
+	if is {
+		return 1
+	}
+	return 0
+}
+
 func decodeCheckpoint(b []byte) (checkpoint, error) {
 	var c checkpoint
-	if len(b) == 0 || b[0] != uncountedCheckpointVersion && b[0] != checkpointVersion {
-		return c, fmt.Errorf("%w: %d bytes, want version %d or %d", errCheckpoint, len(b), uncountedCheckpointVersion, checkpointVersion)
+	if len(b) == 0 || b[0] != uncountedCheckpointVersion && b[0] != checkpointVersion && b[0] != passedCheckpointVersion {
+		return c, fmt.Errorf("%w: %d bytes, want version %d, %d or %d", errCheckpoint, len(b),
+			uncountedCheckpointVersion, checkpointVersion, passedCheckpointVersion)
 	}
-	c.counted = b[0] == checkpointVersion
+	version := b[0]
+	c.counted = version == checkpointVersion
 	b = b[1:]
 	var fields [3]int64
 	for i := range fields {
@@ -81,6 +129,12 @@ func decodeCheckpoint(b []byte) (checkpoint, error) {
 		return c, fmt.Errorf("%w: next offset %d, epoch %d", errCheckpoint, fields[0], fields[1])
 	}
 	c.next, c.epoch, c.sequence = fields[0], int32(fields[1]), fields[2]
+	if version == passedCheckpointVersion {
+		var err error
+		if b, err = c.decodePassed(b); err != nil {
+			return c, err
+		}
+	}
 	if c.counted {
 		size, n := binary.Uvarint(b)
 		if n <= 0 || size > uint64(len(b)-n) {
@@ -98,4 +152,27 @@ func decodeCheckpoint(b []byte) (checkpoint, error) {
 		b = b[1+n:]
 	}
 	return c, nil
+}
+
+// decodePassed reads how many classes have events that passed, whether keys are
+// counted, and for each class how far; it returns what follows.
+func (c *checkpoint) decodePassed(b []byte) ([]byte, error) {
+	cut := fmt.Errorf("%w: cut short in what passed", errCheckpoint)
+	if len(b) < 2 || b[1] > 1 {
+		return nil, cut
+	}
+	n := int(b[0])
+	c.counted, b = b[1] == 1, b[2:]
+	for range n {
+		if len(b) < 2 {
+			return nil, cut
+		}
+		to, size := binary.Uvarint(b[1:])
+		if size <= 0 || to > 1<<63-1 {
+			return nil, cut
+		}
+		c.passed = append(c.passed, passed{b[0], int64(to)})
+		b = b[1+size:]
+	}
+	return b, nil
 }

@@ -100,6 +100,10 @@ type Config struct {
 	// process, now and at every start until the hour is over. 0 is no limit.
 	RebuildsPerHour int `env:"REBUILDS_PER_HOUR" envDefault:"2" help:"rebuilds of one task's damaged local state within an hour, over restarts; one more stops the process; 0 = no limit"`
 
+	// StatePatience is how long local state may be unusable before events of
+	// routes with on_state_failure: pass go on without it: 0 to 1h.
+	StatePatience time.Duration `env:"STATE_PATIENCE" envDefault:"5s" help:"how long local state may fail before events of routes with on_state_failure: pass go out unchecked"`
+
 	// BatchBytes is what a batch of an input topic may unpack to; a larger
 	// one is stepped over with a dead letter that says where it stands. 0
 	// is BatchBytesDefault.
@@ -227,6 +231,7 @@ func (c Config) validateTimes(m *mistakes) {
 			m.addf("%s: %v is out of range, want %v to %v", name, d, low, high)
 		}
 	}
+	between("ONCEBUS_STATE_PATIENCE", c.StatePatience, 0, time.Hour)
 	between("ONCEBUS_SESSION_TIMEOUT", c.SessionTimeout, 100*time.Millisecond, 30*time.Minute)
 	between("ONCEBUS_TRANSACTION_TIMEOUT", c.TransactionTimeout, time.Second, 15*time.Minute)
 	if c.CommitInterval < time.Millisecond {

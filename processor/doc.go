@@ -40,6 +40,17 @@
 // ours. Who waits for an outcome is part of the row, and is answered in the
 // transaction that records the outcome.
 //
+// # Verdicts by HTTP
+//
+// A Front (front.go, front_ask.go) puts an event on the bus for a sender that
+// waits: it derives the key as the router would and writes the event straight
+// to its task, in an envelope with a return address. Every verdict comes
+// through emitter.conclude, which tells it (verdicts.go) in the same
+// transaction by the front's partition of <app>-verdicts. Where copies wait for
+// an outcome their addresses are part of the claim, and the transaction that
+// records the outcome tells it to each. The front keeps nothing and decides
+// nothing. Everything it cannot answer may be sent again.
+//
 // # Who owns what
 //
 // A worker owns one client, one static group member, one transactional id and
@@ -57,11 +68,23 @@
 // # States of a task
 //
 //	created --> restoring <--> running
-//	   \____________|____________|____> closed
+//	   \         ^    |           |
+//	    \        |    v           |
+//	     \       passing          |
+//	      \__________|____________|____> closed
 //
 // Boot, rebalance, abort, doubt and damage all lead through restoring: read the
 // changelog from the store's position to the high watermark. When nothing is
 // missing that is two requests.
+//
+// A task is passing while its store cannot be used and a route of its topic
+// says on_state_failure: pass. It knows its place from the last checkpoint in
+// the changelog, emits the events of such routes unchecked and leaves the rest.
+// Its checkpoints then say two things: next, which stays where it is, and up to
+// where the events of each class went out. From passing there is only one way,
+// another restore; after it the task goes on from next and records, instead of
+// emitting, what went out. The group's offset is next all the while, and so is
+// the purger's.
 //
 // # Invariants
 //
@@ -124,6 +147,10 @@
 //   - The client announces a batch that unpacks to too much once and stands
 //     still; an abort may or may not make it go on. So such a batch is passed
 //     in the transaction in progress, or the client is replaced (oversize.go).
+//   - A front gives its records no context that can be cancelled, and returns
+//     while they may still be on their way: see Front.send.
+//   - What a front writes to the repartition topic has no transaction around
+//     it and needs none: a record that is there twice is a copy.
 //   - While the disk is filling the dedup stage pauses and the routing stage
 //     does not: it writes no local state, and what it routes is for the tasks
 //     of other processes too. Merges pause as well (state.Host.Hold).

@@ -47,6 +47,7 @@ type Front struct {
 	log         *slog.Logger
 	redact      *redactor
 	patience    time.Duration // with refused credentials, while running
+	recordsMax  int           // frontRecordsMax; tests have less
 	baseOptions []kgo.Opt
 
 	number   uint64 // in every return address of this process, never 0
@@ -88,8 +89,9 @@ func NewFront(cfg Config, routes *dedup.Routes, log *slog.Logger, extra ...kgo.O
 		return nil, err
 	}
 	f := &Front{
-		cfg: cfg, routes: routes, log: log, redact: redact, patience: credentialsPatience, baseOptions: append(opts, extra...),
-		broken: make(chan *kgo.Client, 1), done: make(chan struct{}),
+		cfg: cfg, routes: routes, log: log, redact: redact, patience: credentialsPatience, recordsMax: frontRecordsMax,
+		baseOptions: append(opts, extra...),
+		broken:      make(chan *kgo.Client, 1), done: make(chan struct{}),
 	}
 	f.asks.waiting = map[uint64]chan Answer{}
 	f.derivers.New = func() any { return routes.NewDeriver(cfg.KeySecret.Bytes()) }
@@ -307,7 +309,7 @@ func (f *Front) newSender(at *footing) (*kgo.Client, error) {
 		kgo.RequiredAcks(kgo.AllISRAcks()), kgo.ProducerLinger(0),
 		kgo.RecordPartitioner(newPartitioner(at.rt.internalTopics())),
 		kgo.ProducerBatchMaxBytesFn(at.rt.batchBytes),
-		kgo.MaxBufferedRecords(frontRecordsMax), kgo.MaxBufferedBytes(frontBytesMax))...)
+		kgo.MaxBufferedRecords(f.recordsMax), kgo.MaxBufferedBytes(frontBytesMax))...)
 }
 
 // renew replaces a sender that is broken for good: an idempotent one whose

@@ -79,31 +79,39 @@ func (f *Front) Publish(ctx context.Context, s *Submission, d *dedup.Derived) er
 }
 
 // Ask puts an event on the bus and returns the verdict on it. Where a route in
-// claim mode lets copies wait (pending: wait), whoever runs the event and its
-// copies get the outcome; if there is none when ctx is done, the verdict
-// without it.
+// claim mode lets copies wait (pending: wait), a copy gets the outcome of the
+// first; if there is none when ctx is done, the verdict without it.
 func (f *Front) Ask(ctx context.Context, s *Submission, d *dedup.Derived) (Answer, error) {
 	ask, answers := f.asks.begin()
 	defer f.asks.end(ask)
 	if err := f.publish(ctx, s, d, dedup.Address{Front: f.number, Ask: ask}); err != nil {
 		return Answer{}, err
 	}
-	var known *Answer
-	for {
-		select {
-		case answer := <-answers:
-			if !answer.waits {
-				return answer, nil
-			}
-			known = &answer
-			continue
-		case <-ctx.Done():
-		case <-f.done:
-		}
-		if known != nil {
-			return *known, nil
-		}
+	answer, told := f.await(ctx, answers, Answer{})
+	if !told {
 		return Answer{}, ErrNoVerdict
+	}
+	// Only a copy waits on: the first is told that it runs.
+	for more := true; more && answer.waits && answer.Verdict == dedup.InProgress; {
+		answer, more = f.await(ctx, answers, answer)
+	}
+	return answer, nil
+}
+
+// await returns the next answer to a question, or the one there was if none
+// comes in time.
+func (f *Front) await(ctx context.Context, answers <-chan Answer, before Answer) (answer Answer, more bool) {
+	select {
+	case answer := <-answers:
+		return answer, true
+	case <-ctx.Done():
+	case <-f.done:
+	}
+	select {
+	case answer := <-answers: // both at once
+		return answer, true
+	default:
+		return before, false
 	}
 }
 
@@ -155,6 +163,7 @@ func (f *Front) record(at *footing, s *Submission, d *dedup.Derived, ask dedup.A
 			details: detailsOf(d), ask: ask, here: true,
 		}
 		rec.Topic, rec.Partition = at.rt.topology.repartition, at.rt.hasher.partition(&d.Routing)
+		rec.Timestamp = time.Time{} // that topic's is the broker's present; the event's is in the envelope
 		own = kgo.RecordHeader{Key: envelopeHeader, Value: env.append(make([]byte, 0, env.size()))}
 	case d.Finding == dedup.Keyed:
 		rec.Key = []byte(keyText(&d.Key))

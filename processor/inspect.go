@@ -185,7 +185,8 @@ func (i *Inspector) Stats(ctx context.Context) ([]TaskKeys, error) {
 	var all []TaskKeys
 	for _, topic := range i.rt.topology.taskTopics() {
 		for partition := range i.rt.topology.topics[topic].partitions {
-			c, err := i.lastCheckpoint(ctx, topic, partition)
+			name := changelogName(i.rt.topology.app, topic)
+			c, _, _, err := newLogReader(i.p.client, name, i.rt.topology.topics[name].id, partition).lastCheckpoint(ctx)
 			if err != nil {
 				return nil, err
 			}
@@ -197,36 +198,4 @@ func (i *Inspector) Stats(ctx context.Context) ([]TaskKeys, error) {
 		}
 	}
 	return all, nil
-}
-
-// checkpointSpan is how many offsets before the end of a changelog a
-// checkpoint is looked for first; then twice as many, and so on.
-const checkpointSpan = 1000
-
-// lastCheckpoint returns a task's newest one, the zero value if it has none.
-func (i *Inspector) lastCheckpoint(ctx context.Context, topic string, partition int32) (newest checkpoint, err error) {
-	name := changelogName(i.rt.topology.app, topic)
-	reader := newLogReader(i.p.client, name, i.rt.topology.topics[name].id, partition)
-	start, end, err := reader.bounds(ctx)
-	if err != nil {
-		return newest, err
-	}
-	for span := int64(checkpointSpan); ; span *= 2 {
-		from, found := max(start, end-span), false
-		err := reader.read(ctx, from, end, func(records []*kgo.Record, _ int64) error {
-			for _, rec := range records {
-				if string(rec.Key) != checkpointKey {
-					continue
-				}
-				if newest, err = decodeCheckpoint(rec.Value); err != nil {
-					return fmt.Errorf("%s/%d/%d: %w", name, partition, rec.Offset, err)
-				}
-				found = true
-			}
-			return nil
-		})
-		if err != nil || found || from == start {
-			return newest, err
-		}
-	}
 }

@@ -3,6 +3,7 @@ package processor
 import (
 	"fmt"
 	"os"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -128,7 +129,7 @@ func TestCheckpointWithCounts(t *testing.T) {
 	if b[0] != checkpointVersion {
 		t.Errorf("version %d", b[0])
 	}
-	if back, err := decodeCheckpoint(b); err != nil || back != c {
+	if back, err := decodeCheckpoint(b); err != nil || !reflect.DeepEqual(back, c) {
 		t.Errorf("came back as %+v, %v", back, err)
 	}
 	for at := range len(b) - 7 {

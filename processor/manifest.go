@@ -67,6 +67,8 @@ type manifestTopic struct {
 type manifestNamespace struct {
 	Name    string `json:"name"`
 	KeyRule string `json:"key_rule"`
+	// Mode is what its rows mean; a manifest of an early build has none.
+	Mode string `json:"mode,omitempty"`
 }
 
 func newManifest(cluster string) (*manifest, error) {
@@ -132,10 +134,21 @@ func (m *manifest) reconcile(t *topology, routes *dedup.Routes, secret []byte) (
 	for _, route := range routes.Routes {
 		at := slices.IndexFunc(m.Namespaces, func(n manifestNamespace) bool { return n.Name == route.Namespace })
 		if at < 0 {
-			m.Namespaces, changed = append(m.Namespaces, manifestNamespace{route.Namespace, route.KeyRule()}), true
-		} else if have := m.Namespaces[at].KeyRule; have != route.KeyRule() {
+			m.Namespaces, changed = append(m.Namespaces, manifestNamespace{route.Namespace, route.KeyRule(), route.Mode.String()}), true
+			continue
+		}
+		have := &m.Namespaces[at]
+		if have.KeyRule != route.KeyRule() {
 			refuse("route %s: its key rule changed from\n  %s\nto\n  %s\nKeys recorded under the old rule would never be found: put the old rule back, or give the route a new namespace",
-				route.Name, have, route.KeyRule())
+				route.Name, have.KeyRule, route.KeyRule())
+		}
+		switch have.Mode {
+		case route.Mode.String():
+		case "":
+			have.Mode, changed = route.Mode.String(), true
+		default:
+			refuse("route %s: its mode changed from %s to %s, but what namespace %s remembers was recorded in the old one: put it back, or give the route a new namespace",
+				route.Name, have.Mode, route.Mode, route.Namespace)
 		}
 	}
 	if len(m.Topics) > 1<<16 || len(m.Namespaces) > 256 {

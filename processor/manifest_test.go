@@ -228,6 +228,14 @@ func TestChangedPromiseRefusesToStart(t *testing.T) {
 			undo:   func(b *bench, _ *Config) { b.useRoutes(benchRoutes) },
 		},
 		{
+			name: "mode", routes: benchRoutes,
+			change: func(b *bench, _ *Config) {
+				b.useRoutes(benchRoutes + "    mode: claim\n    outcomes: signals.outcomes\n    replies: signals.replies\n")
+			},
+			want: []string{"route signals: its mode changed from plain to claim", "what namespace signals remembers", "or give the route a new namespace"},
+			undo: func(b *bench, _ *Config) { b.useRoutes(benchRoutes) },
+		},
+		{
 			name: "secret on and off", routes: benchRoutes,
 			change: func(b *bench, cfg *Config) {
 				b.useRoutes(withSecret)

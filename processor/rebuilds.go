@@ -28,6 +28,9 @@ type rebuildGuard struct {
 	mu sync.Mutex // tasks of all workers come here
 }
 
+// errTooOften says that rebuilds do not help.
+var errTooOften = errors.New("rebuilds do not help")
+
 // allow counts a rebuild of a task, or refuses it.
 func (g *rebuildGuard) allow(task string, why error, now time.Time) error {
 	if g.max == 0 {
@@ -46,8 +49,8 @@ func (g *rebuildGuard) allow(task string, why error, now time.Time) error {
 		}
 	}
 	if same >= g.max {
-		return refusal("local state of %s broke %d times within %v, now again: %w; look at the disk and the kernel's log; to start anew remove %s (it is rebuilt from the changelog), or raise ONCEBUS_REBUILDS_PER_HOUR; the last: %s",
-			task, same, rebuildWindow, why, g.dir, strings.Join(lines, "; "))
+		return refusal("local state of %s broke %d times within %v, now again: %w; %w: look at the disk and the kernel's log; to start anew remove %s (it is rebuilt from the changelog), or raise ONCEBUS_REBUILDS_PER_HOUR; the last: %s",
+			task, same, rebuildWindow, why, errTooOften, g.dir, strings.Join(lines, "; "))
 	}
 	reason := strings.Map(func(r rune) rune {
 		if r == '\n' || r == '\t' || r == '\r' {

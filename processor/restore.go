@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -29,7 +30,12 @@ type restore struct {
 
 	broken   error // why the store it was given cannot go on
 	failures int   // attempts since something was read
-	watch    *stallWatch
+	// failing is since when the store cannot be used, in Unix ns; 0 if it can.
+	failing atomic.Int64
+	watch   *stallWatch
+	// overtaken says that the task has written to the changelog meanwhile, so
+	// that what is restored is not the newest. It is the worker's.
+	overtaken bool
 
 	// Written before done is closed.
 	store      *state.Store
@@ -47,6 +53,31 @@ func (r *restore) stop() {
 	<-r.done
 }
 
+// failed notes, unless err is nil, that the store cannot be used for now: its
+// files or its disk failed us. A restore that merely has much to read, or waits
+// for a broker, has not failed.
+func (r *restore) failed(err error) error {
+	if err != nil {
+		r.failing.CompareAndSwap(0, time.Now().UnixNano())
+	}
+	return err
+}
+
+// failedFor is how long the store could not be used.
+func (r *restore) failedFor() time.Duration {
+	since := r.failing.Load()
+	if since == 0 {
+		return 0
+	}
+	return time.Since(time.Unix(0, since))
+}
+
+// room waits until the disk takes more.
+func (r *restore) room(ctx context.Context, p *Processor) error {
+	_ = r.failed(p.disk.paused()) // which await waits for
+	return p.disk.await(ctx)
+}
+
 // finished reports whether the restore ended by itself.
 func (r *restore) finished() bool {
 	select {
@@ -60,7 +91,9 @@ func (r *restore) finished() bool {
 // startRestore moves the task to restoring. finished is called from the
 // restore's goroutine when it ends by itself.
 func (t *task) startRestore(ctx context.Context, p *Processor, finished func()) {
-	t.to(restoring)
+	if t.state != restoring {
+		t.to(restoring)
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	r := &restore{cancel: cancel, done: make(chan struct{}), store: t.store, broken: t.broken}
 	t.store, t.restore, t.broken = nil, r, nil
@@ -75,7 +108,7 @@ func (r *restore) run(ctx context.Context, p *Processor, t *task) error {
 	began := time.Now()
 	r.watch = newStallWatch(ctx, p, t)
 	defer r.watch.stop()
-	err := r.broken
+	err := r.failed(r.broken)
 	for {
 		if err == nil {
 			err = r.once(ctx, p, t)
@@ -96,13 +129,21 @@ func (r *restore) run(ctx context.Context, p *Processor, t *task) error {
 // recover does what an error asks for before the next attempt, or returns the
 // error that ends the restore.
 func (r *restore) recover(ctx context.Context, p *Processor, t *task, err error) error {
+	if ctx.Err() == nil && !errors.Is(err, errRefused) && (errors.Is(err, errStale) || untrusted(err)) {
+		if err = r.letGo(p, t, func() error { return p.quarantine(t, err) }); err == nil {
+			return nil
+		}
+	}
 	switch {
 	case ctx.Err() != nil:
 		return ctx.Err()
+	case errors.Is(err, errTooOften) && len(p.rt.failOpen[t.id.topic]) > 0:
+		// A person has to look at the disk; until then events go on without it.
+		t.log.Error("local state stays out of use", "error", err)
+		p.snapshot.explain(t.id, err.Error())
+		return pause(ctx, restoreRetryMax)
 	case errors.Is(err, errRefused):
 		return err
-	case errors.Is(err, errStale), untrusted(err):
-		return r.letGo(p, t, func() error { return p.quarantine(t, err) })
 	case classify(err) == actStop:
 		return err
 	}
@@ -129,7 +170,7 @@ var errStale = errors.New("local state is out of step with the changelog")
 // counted in that fetch, its rows then stand below the watermark, or it will
 // never commit (invariant 4, hazards B1 and B2).
 func (r *restore) once(ctx context.Context, p *Processor, t *task) error {
-	if err := p.disk.await(ctx); err != nil {
+	if err := r.room(ctx, p); err != nil {
 		return err
 	}
 	if r.store == nil {
@@ -170,10 +211,10 @@ func (r *restore) once(ctx context.Context, p *Processor, t *task) error {
 		left.Set(float64(max(0, end-position)))
 		r.watch.position.Store(position)
 		r.failures = 0
-		if err := p.disk.await(ctx); err != nil {
+		if err := r.room(ctx, p); err != nil {
 			return err
 		}
-		return r.apply(records, position)
+		return r.failed(r.apply(records, position))
 	})
 	if err != nil {
 		return err
@@ -182,7 +223,7 @@ func (r *restore) once(ctx context.Context, p *Processor, t *task) error {
 		return err
 	}
 	r.counts, err = p.rt.countKeys(&r.checkpoint, r.store)
-	return err
+	return r.failed(err)
 }
 
 // apply puts one fetch of the changelog into the store. Rows are facts, so to
@@ -233,6 +274,9 @@ func (r *restore) open(ctx context.Context, p *Processor, t *task) error {
 		return err
 	}
 	store, err := p.host.Open(p.storeDir(t.id), p.storeIdentity(t))
+	if !errors.Is(err, state.ErrForeign) && !errors.Is(err, state.ErrUnclean) {
+		_ = r.failed(err) // and not another app's, or a host's that stopped
+	}
 	if err != nil && untrusted(err) {
 		if err := p.quarantine(t, err); err != nil {
 			p.dirs.release(t.id)

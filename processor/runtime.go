@@ -26,7 +26,10 @@ type runtime struct {
 	namespaces   []string // by class
 	topicNumbers map[string]uint16
 	// outcomes are the routes in claim mode by the topic of their outcomes.
-	outcomes     map[string][]*routeInfo
+	outcomes map[string][]*routeInfo
+	// failOpen are, by the topic of a task, the classes of routes that do not
+	// wait for local state.
+	failOpen     map[string][]uint8
 	verdictBytes [][]byte
 	limits       atomic.Pointer[map[string]topicLimits]
 	clock        brokerClock
@@ -43,7 +46,7 @@ type routeInfo struct {
 }
 
 func newRuntime(t *topology, m *manifest, routes *dedup.Routes) *runtime {
-	rt := &runtime{topology: t, manifest: m, topicNumbers: map[string]uint16{}, byName: map[string]*routeInfo{}, outcomes: map[string][]*routeInfo{}}
+	rt := &runtime{topology: t, manifest: m, topicNumbers: map[string]uint16{}, byName: map[string]*routeInfo{}, outcomes: map[string][]*routeInfo{}, failOpen: map[string][]uint8{}}
 	if t.repartition != "" {
 		rt.hasher = m.hasher(t.topics[t.repartition].partitions)
 	}
@@ -51,6 +54,9 @@ func newRuntime(t *topology, m *manifest, routes *dedup.Routes) *runtime {
 		info := &routeInfo{Route: r, class: m.class(r.Namespace), span: r.Span(), nearStep: r.NearStep(), rule: r.ClaimRule(), nameBytes: []byte(r.Name)}
 		if r.Mode == dedup.ClaimMode {
 			rt.outcomes[r.Claim.Outcomes] = append(rt.outcomes[r.Claim.Outcomes], info)
+		}
+		if topic := t.taskTopicOf(r); r.FailOpen && !slices.Contains(rt.failOpen[topic], info.class) {
+			rt.failOpen[topic] = append(rt.failOpen[topic], info.class)
 		}
 		rt.routes = append(rt.routes, info)
 		rt.byName[r.Name] = info

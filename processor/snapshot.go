@@ -142,7 +142,7 @@ func (s *snapshot) allTasks() []TaskState {
 		all = append(all, states...)
 	}
 	for i := range all {
-		if all[i].State == restoring.String() {
+		if all[i].State != running.String() {
 			all[i].Reason = s.stuck[all[i].id]
 		}
 	}

@@ -26,27 +26,33 @@ func (id taskID) String() string { return id.topic + "/" + strconv.Itoa(int(id.p
 // taskState is a task's place in its life:
 //
 //	created --> restoring <--> running
-//	   \____________|____________|____> closed
+//	   \         ^    |           |
+//	    \        |    v           |
+//	     \       passing          |
+//	      \__________|____________|____> closed
 //
 // There is one way back: boot, rebalance, abort and doubt all pass through
-// restoring, which is nearly free when nothing is missing.
+// restoring, which is nearly free when nothing is missing. A task is passing
+// while its store cannot be used and its routes do not wait for it.
 type taskState uint8
 
 const (
 	created taskState = iota
 	restoring
+	passing
 	running
 	closed
 	taskStates
 )
 
 func (s taskState) String() string {
-	return [...]string{"created", "restoring", "running", "closed"}[s]
+	return [...]string{"created", "restoring", "passing", "running", "closed"}[s]
 }
 
 var moves = [taskStates][]taskState{
 	created:   {restoring, closed},
-	restoring: {running, closed},
+	restoring: {passing, running, closed},
+	passing:   {restoring, closed},
 	running:   {restoring, closed},
 }
 
@@ -88,7 +94,8 @@ type task struct {
 	value   []byte // scratch for encoded rows
 
 	broken  error    // why the store cannot go on as it is
-	restore *restore // while restoring
+	restore *restore // while restoring or passing
+	detour  *detour  // while restoring: the way without the store
 	release func()   // gives the directory back; to be called once the store is closed
 }
 
@@ -140,7 +147,11 @@ func (t *task) process(j *judging, records []*kgo.Record) error {
 		if timed {
 			t.metrics.checkSeconds.Observe(time.Since(began).Seconds())
 		}
-		t.open.next, t.open.epoch = rec.Offset+1, rec.LeaderEpoch
+		if t.state == passing {
+			t.passedUpTo(rec.Offset + 1)
+		} else {
+			t.open.next, t.open.epoch = rec.Offset+1, rec.LeaderEpoch
+		}
 	}
 	return nil
 }
@@ -150,6 +161,10 @@ func (t *task) touch() {
 	if !t.touched {
 		t.touched = true
 		t.open = t.committed
+		if t.state == passing {
+			t.open.passed = slices.Clone(t.open.passed)
+			return
+		}
 		t.counts.copyTo(&t.openCounts)
 	}
 }
@@ -173,8 +188,13 @@ func (t *task) processHop(j *judging, rec *kgo.Record) error {
 	if env.here {
 		ev.from = t.rt.positionOf(rec)
 	}
-	if env.outcome != nil {
+	switch {
+	case env.outcome != nil && t.state == passing:
+		return nil // for when there are claims again
+	case env.outcome != nil:
 		return t.outcome(j, &ev, env.outcome)
+	case t.leaves(route, rec.Offset):
+		return nil
 	}
 	ev.key, ev.details = &env.key, env.details
 	return t.judge(j, &ev, env.digest, env.eventTime)
@@ -194,8 +214,13 @@ func (t *task) processKeyed(j *judging, rec *kgo.Record) error {
 		present: j.presentOf(rec),
 		ask:     route.asked(rec),
 	}
-	if derived.Finding != dedup.Keyed {
-		j.turnAway(&ev, &derived)
+	switch {
+	case t.leaves(route, rec.Offset):
+		return nil
+	case derived.Finding != dedup.Keyed:
+		if !t.passedBefore(route.class, rec.Offset) {
+			j.turnAway(&ev, &derived)
+		}
 		return nil
 	}
 	ev.key, ev.details = &derived.Key, detailsOf(&derived)
@@ -275,24 +300,33 @@ func (t *task) judge(j *judging, ev *event, digest dedup.Digest, eventTime int64
 	route := ev.route
 	streamTime := t.streamTime(route.class)
 	verdict, eventTime := route.span.Admit(eventTime, streamTime, ev.present)
-	switch verdict {
-	case dedup.Invalid:
+	decided := dedup.Event{Digest: digest, Time: eventTime, At: ev.from, Class: route.class, Fingerprint: ev.fingerprint}
+	before := t.passedBefore(route.class, ev.rec.Offset)
+	switch {
+	case verdict != dedup.Unique && before:
+		return nil // which was said when it went out
+	case verdict == dedup.Invalid:
 		ev.verdict = verdict
 		ev.reason = fmt.Sprintf("event time %d is more than %v ahead of the broker's %d", eventTime, route.Skew, ev.present)
 		j.byPolicy(ev, dedup.DeadLetter)
 		return nil
-	case dedup.Late:
+	case verdict == dedup.Late:
 		t.turnLate(j, ev, eventTime, streamTime)
 		return nil
+	case t.state == passing:
+		t.pass(j, ev, &decided)
+		return nil
 	}
-	prior, held, err := t.lookUp(ev, &digest, eventTime, streamTime)
+	prior, held, err := t.lookUp(ev, &decided.Digest, eventTime, streamTime)
 	if err != nil {
 		return err
 	}
-	decided := dedup.Event{Digest: digest, Time: eventTime, At: ev.from, Class: route.class, Fingerprint: ev.fingerprint}
-	if route.Mode == dedup.ClaimMode {
+	switch {
+	case before:
+		err = t.remember(j, ev, &decided, &prior, held, streamTime)
+	case route.Mode == dedup.ClaimMode:
 		err = t.claim(j, ev, &decided, &prior, held, streamTime)
-	} else {
+	default:
 		err = t.decide(j, ev, &decided, &prior, held, streamTime)
 	}
 	if err != nil {
@@ -301,7 +335,9 @@ func (t *task) judge(j *judging, ev *event, digest dedup.Digest, eventTime int64
 	t.open.streamTimes.at[route.class] = dedup.NextStreamTime(streamTime, eventTime)
 	t.open.streamTimes.has[route.class] = true
 	t.advanceCensus(route.class, t.open.streamTimes.at[route.class])
-	t.countHit(route.class, ev.verdict)
+	if !before {
+		t.countHit(route.class, ev.verdict)
+	}
 	return nil
 }
 
@@ -387,7 +423,10 @@ func (t *task) produceRow(e *emitter, key, value []byte) *kgo.Record {
 // seal ends the task's part of the open transaction with its checkpoint row.
 func (t *task) seal(e *emitter) {
 	t.open.sequence++
-	t.open.counts, t.open.counted = t.openCounts.encode(), true
+	if t.state == running {
+		t.open.counts, t.open.counted = t.openCounts.encode(), true
+		t.open.forgetPassed()
+	}
 	t.value = t.open.append(t.value[:0])
 	t.sealed = t.produceRow(e, []byte(checkpointKey), t.value)
 }
@@ -399,6 +438,10 @@ var errNoOffset = errors.New("offset of the checkpoint row is not known")
 // commit applies the transaction to the store: only now, when it is known to
 // be committed, and as one step with the position behind its last row.
 func (t *task) commit() error {
+	if t.state == passing {
+		t.committed, t.touched, t.sealed = t.open, false, nil
+		return nil // the store reads it in the changelog
+	}
 	position := t.sealed.Offset + 1
 	if position <= t.store.Position() {
 		return fmt.Errorf("%w: changelog row of %v at offset %d, the store is at %d", errNoOffset, t.id, t.sealed.Offset, t.store.Position())
@@ -414,7 +457,9 @@ func (t *task) commit() error {
 
 // discard forgets the open transaction.
 func (t *task) discard() {
-	t.store.Discard()
+	if t.store != nil {
+		t.store.Discard()
+	}
 	t.open, t.touched, t.sealed = t.committed, false, nil
 }
 
@@ -435,6 +480,7 @@ func (t *task) horizons() [256]int64 {
 
 // close gives the store up. Rows not flushed yet come back from the changelog.
 func (t *task) close() error {
+	t.dropDetour()
 	if t.restore != nil {
 		t.restore.stop()
 		t.store, t.restore = t.restore.store, nil

@@ -145,14 +145,19 @@ func (s *taskSet) settle(client *kgo.Client) error {
 	}
 	changed := len(inbox) > 0
 	for _, t := range s.sorted() {
-		if t.state != restoring || !t.restore.finished() {
-			continue
+		if t.restore == nil || !t.restore.finished() || s.ctx.Err() != nil {
+			continue // a stop ends restores before their time
 		}
-		if err := s.finishRestore(client, t); err != nil {
+		end := s.finishRestore
+		if t.restore.overtaken {
+			end = s.endDetour
+		}
+		if err := end(client, t); err != nil {
 			return err
 		}
 		changed = true
 	}
+	changed = s.detours(client) || changed
 	if changed {
 		s.publish()
 	}
@@ -176,6 +181,7 @@ func (s *taskSet) create(a assignment) *task {
 // where to go on: the two move together unless somebody reset the group's
 // offsets, lost them, or the outcome of a commit was unknown.
 func (s *taskSet) finishRestore(client *kgo.Client, t *task) error {
+	t.dropDetour()
 	r := t.restore
 	t.store, t.restore = r.store, nil
 	if r.err != nil {
@@ -207,7 +213,7 @@ func (s *taskSet) finishRestore(client *kgo.Client, t *task) error {
 // process judges the records of one partition into the open transaction.
 func (s *taskSet) process(fetched *kgo.FetchTopicPartition) error {
 	t := s.tasks[taskID{fetched.Topic, fetched.Partition}]
-	if t == nil || t.state != running {
+	if t == nil || t.state != running && t.state != passing {
 		// Fetched before the partition was paused. Nobody may skip over
 		// these records, so the transaction must not commit past them.
 		return fmt.Errorf("%w: records of %s/%d arrived for a task that is not running", errMigrated, fetched.Topic, fetched.Partition)
@@ -320,17 +326,28 @@ func (s *taskSet) publishIfStale() {
 // changelog say what happened.
 func (s *taskSet) discarded(client *kgo.Client) {
 	for _, t := range s.sorted() {
-		if t.state == running && t.touched {
+		switch {
+		case !t.touched:
+		case t.state == running:
 			t.discard()
 			s.restoreAgain(client, t)
+		case t.state == passing:
+			t.discard()
+			s.pause(client, t)
+			t.to(restoring)
+			t.startDetour(s.ctx, s.p, s.wake)
 		}
 	}
 	s.publish()
 }
 
 func (s *taskSet) restoreAgain(client *kgo.Client, t *task) {
-	client.PauseFetchPartitions(map[string][]int32{t.id.topic: {t.id.partition}})
+	s.pause(client, t)
 	t.startRestore(s.ctx, s.p, s.wake)
+}
+
+func (s *taskSet) pause(client *kgo.Client, t *task) {
+	client.PauseFetchPartitions(map[string][]int32{t.id.topic: {t.id.partition}})
 }
 
 // publish refreshes what State and Ready tell about these tasks.

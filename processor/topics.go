@@ -82,6 +82,14 @@ func (t *topology) taskTopics() []string {
 	return append([]string{t.repartition}, t.keyed...)
 }
 
+// taskTopicOf returns the topic of the tasks that judge a route's events.
+func (t *topology) taskTopicOf(r *dedup.Route) string {
+	if r.Keyed {
+		return r.Topics[0] // and only one
+	}
+	return t.repartition
+}
+
 // internal returns the names of all internal topics.
 func (t *topology) internal() []string {
 	names := []string{t.manifest}

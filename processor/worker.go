@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -200,7 +201,9 @@ func (w *worker) holdFetching() {
 		return
 	}
 	hold := w.p.disk.paused() != nil
-	switch topics := w.p.rt.topology.taskTopics(); {
+	// A task of a route that does not wait goes on, in its own way.
+	topics := slices.DeleteFunc(w.p.rt.topology.taskTopics(), func(topic string) bool { return len(w.p.rt.failOpen[topic]) > 0 })
+	switch {
 	case hold == w.holding.Load():
 		return
 	case hold:

@@ -106,6 +106,7 @@ func (h *harness) newApp(id string, slotNames ...string) (*app, error) {
 	for _, r := range routes {
 		fmt.Fprintf(&b, "  - name: %s\n    topics: [APP.%s]\n    %s\n    output: APP.%s.unique\n    dead_letter: APP.dead-letter\n", r.name, r.topic, r.yaml, r.name)
 	}
+	writeClaimRoutes(&b)
 	if err := os.WriteFile(a.routesFile(), []byte(strings.ReplaceAll(b.String(), "APP", id)), 0o600); err != nil {
 		return nil, err
 	}
@@ -118,18 +119,20 @@ func (h *harness) newApp(id string, slotNames ...string) (*app, error) {
 	return a, nil
 }
 
-// createRaw makes the raw topics: large records and any timestamp go in.
+// createRaw makes the input topics: large records and any timestamp go in.
 func (a *app) createRaw() error {
 	ctx, cancel := context.WithTimeout(a.h.ctx, time.Minute)
 	defer cancel()
 	size, after := fmt.Sprint(rawMaxBytes), "9223372036854775807"
 	configs := map[string]*string{"max.message.bytes": &size, "message.timestamp.after.max.ms": &after}
-	resp, err := a.h.admin.CreateTopics(ctx, rawPartitions, int16(a.h.set.nodes), configs, a.rawTopics()...)
-	if err == nil {
-		err = resp.Error()
-	}
-	if err != nil {
-		return fmt.Errorf("create the raw topics of %s: %w", a.id, err)
+	for n, topics := range map[int32][]string{rawPartitions: a.rawTopics(), partitions: {a.topic(claimOutcomes)}} {
+		resp, err := a.h.admin.CreateTopics(ctx, n, int16(a.h.set.nodes), configs, topics...)
+		if err == nil {
+			err = resp.Error()
+		}
+		if err != nil {
+			return fmt.Errorf("create the topics %v: %w", topics, err)
+		}
 	}
 	return nil
 }
@@ -145,10 +148,10 @@ func (a *app) rawTopics() []string {
 	for _, r := range routes {
 		names = append(names, a.topic(r.topic))
 	}
-	return names
+	return append(names, a.topic(claimRaw))
 }
 
-// outputs are the topics that readers of the app see.
+// outputs are the topics that readers of the plain routes see.
 func (a *app) outputs() []string {
 	names := []string{a.topic("dead-letter"), a.topic("signals.copies")}
 	for _, r := range routes {
@@ -159,7 +162,7 @@ func (a *app) outputs() []string {
 
 // observed are all topics whose committed content the oracle judges.
 func (a *app) observed() []string {
-	return append(a.outputs(), a.repartition(), a.changelog())
+	return append(append(a.outputs(), a.claimTopics()...), a.repartition(), a.changelog())
 }
 
 // drop deletes the app's topics, so that the broker's disk stays bounded.
@@ -198,18 +201,27 @@ func (a *app) oracleConfig(ctx context.Context) (oracle.Config, error) {
 	for number, t := range manifest.Topics {
 		cfg.Topics[t.Name] = uint16(number)
 	}
-	for _, r := range routes {
-		class := slices.IndexFunc(manifest.Namespaces, func(n struct{ Name string }) bool { return n.Name == r.name })
-		if class < 0 {
-			return cfg, fmt.Errorf("the manifest of %s has no namespace %s", a.id, r.name)
+	class := func(namespace string) (uint8, error) {
+		n := slices.IndexFunc(manifest.Namespaces, func(n struct{ Name string }) bool { return n.Name == namespace })
+		if n < 0 {
+			return 0, fmt.Errorf("the manifest of %s has no namespace %s", a.id, namespace)
 		}
+		return uint8(n), nil
+	}
+	for _, r := range routes {
 		rules := r.rules
-		rules.Name, rules.Class = r.name, uint8(class)
+		rules.Name = r.name
+		if rules.Class, err = class(r.name); err != nil {
+			return cfg, err
+		}
 		rules.Output, rules.DeadLetter = a.topic(r.name+".unique"), a.topic("dead-letter")
 		if rules.DuplicatesTo != "" {
 			rules.DuplicatesTo = a.topic(rules.DuplicatesTo)
 		}
 		cfg.Routes = append(cfg.Routes, rules)
+	}
+	if cfg.Claims, err = a.claimsConfig(cfg.Topics, class); err != nil {
+		return cfg, err
 	}
 	cfg.Emissions, err = a.emissions(ctx)
 	return cfg, err

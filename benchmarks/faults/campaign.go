@@ -308,6 +308,7 @@ func (h *harness) finishEpoch(e *epoch, rep *report) error {
 	res, err := e.close(h.ctx)
 	rep.epoch(res)
 	h.say("epoch %s: %s", e.name, res.Report)
+	h.say("epoch %s: claim mode: %s", e.name, claimsLine(res.Claims))
 	if err != nil {
 		return fmt.Errorf("epoch %s: %w", e.name, err)
 	}

@@ -4,6 +4,7 @@ package main
 
 import (
 	"bytes"
+	"encoding/base64"
 	"encoding/binary"
 	"errors"
 	"maps"
@@ -230,5 +231,156 @@ func TestParseFlags(t *testing.T) {
 		if _, err := parseFlags(args); err == nil {
 			t.Errorf("%v is taken", args)
 		}
+	}
+}
+
+// claimEpoch is what a small epoch of claim mode leaves: an event that waits
+// for the outcome of the first, and both replies.
+func claimEpoch(route int) (*oracle.Config, *oracle.History) {
+	const topic, outcomes, at = 3, 4, 1_000_000
+	rules := claimRoutes[route].rules
+	rules.Route, rules.Class = claimRoutes[route].name, 7
+	rules.Repartition, rules.Changelog, rules.Outcomes, rules.OutcomesNumber = "hop", "log", claimOutcomes, outcomes
+	rules.Output, rules.Replies, rules.Dead = claimRun, claimReplies, claimDead
+	h := &oracle.History{Live: map[string][]oracle.Record{}}
+	add := func(topic, key string, value []byte, headers ...oracle.Header) {
+		h.Live[topic] = append(h.Live[topic], oracle.Record{
+			Topic: topic, Offset: int64(len(h.Live[topic])), Timestamp: at, Key: []byte(key), Value: value, Headers: headers,
+		})
+	}
+	digest := bytes.Repeat([]byte{9}, 16)
+	envelope := func(version byte, topic, offset uint64, tail string) oracle.Header {
+		b := append(append([]byte{version}, digest...), make([]byte, 32)...)
+		b = binary.AppendVarint(binary.AppendVarint(b, at), at)
+		b = binary.AppendUvarint(append(binary.AppendUvarint(b, topic), 0), offset)
+		return oracle.Header{Key: "oncebus-envelope", Value: append(b, tail+rules.Route...)}
+	}
+	text := func(pairs ...string) (headers []oracle.Header) {
+		for n := 0; n < len(pairs); n += 2 {
+			headers = append(headers, oracle.Header{Key: pairs[n], Value: []byte(pairs[n+1])})
+		}
+		return headers
+	}
+	raw := append(append([]byte{1, rules.Class}, digest...), 0, topic, 0, 0, 1, 0, 0, 0, 0) // partition | first | attempt | sum
+	token := base64.RawURLEncoding.EncodeToString(raw)
+	own := text("oncebus-claim", token, "oncebus-outcome", "completed")
+
+	add("hop", "r-1", []byte("do"), envelope(1, topic, 0, ""))
+	add(claimRun, "r-1", []byte("do"), text("oncebus-route", rules.Route, "oncebus-verdict", "unique", "oncebus-attempt", "1")...)
+	add("hop", "r-2", []byte("do"), envelope(1, topic, 1, ""))
+	if rules.Wait == 0 {
+		add(claimReplies, "r-2", nil, text("oncebus-route", rules.Route, "oncebus-verdict", "pending", "oncebus-status", "pending", "oncebus-attempt", "1")...)
+	}
+	add(claimOutcomes, "o-1", []byte("done"), append(text("type", "text"), own...)...)
+	add("hop", "o-1", []byte("done"), append([]oracle.Header{envelope(3, outcomes, 0, "\x01"+string(rune(len(token)))+token)}, append(text("type", "text"), own...)...)...)
+	reply := func(key, verdict string) {
+		add(claimReplies, key, []byte("done"), text("type", "text", "oncebus-route", rules.Route, "oncebus-verdict", verdict, "oncebus-status", "completed", "oncebus-attempt", "1")...)
+	}
+	reply("r-1", "unique")
+	if rules.Wait > 0 {
+		reply("r-2", "replayed")
+	}
+	row := append(binary.AppendVarint([]byte{1, 2, rules.Class, 3}, at), topic, 0, 0, 1)
+	add("log", string(digest), row)
+	return &oracle.Config{Claims: []oracle.Claims{rules}}, h
+}
+
+// A planted error of every kind is found: whatever of an epoch of claim mode is
+// missing, doubled or changed.
+func TestClaimErrorsAreFound(t *testing.T) {
+	for route, r := range claimRoutes {
+		cfg, h := claimEpoch(route)
+		counts, wrong := judgeClaims(cfg, h)
+		if len(wrong) > 0 || counts["events"] != 2 || counts[claimRun] != 1 || counts[claimReplies] != 2 || counts[claimOutcomes] != 1 {
+			t.Fatalf("%s: a right epoch: %v, %v", r.name, counts, wrong)
+		}
+		for name, c := range map[string]struct {
+			topic string
+			plant func([]oracle.Record) []oracle.Record
+			want  string
+		}{
+			"two live claims":    {claimRun, func(all []oracle.Record) []oracle.Record { return append(all, all[0]) }, "too much: run r-1"},
+			"nothing ran":        {claimRun, func([]oracle.Record) []oracle.Record { return nil }, "missing: run r-1"},
+			"the copy's reply":   {claimReplies, func(all []oracle.Record) []oracle.Record { return withoutKey(all, "r-2") }, "missing: reply to r-2"},
+			"the first's reply":  {claimReplies, func(all []oracle.Record) []oracle.Record { return withoutKey(all, "r-1") }, "missing: reply to r-1"},
+			"two replies":        {claimReplies, func(all []oracle.Record) []oracle.Record { return append(all, all[1]) }, "too much: reply to"},
+			"another result":     {claimReplies, func(all []oracle.Record) []oracle.Record { all[len(all)-1].Value = []byte("dome"); return all }, "too much: reply to"},
+			"null for no result": {claimReplies, func(all []oracle.Record) []oracle.Record { all[len(all)-1].Value = nil; return all }, "null"},
+			"a header is lost": {claimReplies, func(all []oracle.Record) []oracle.Record {
+				all[len(all)-1].Headers = all[len(all)-1].Headers[1:]
+				return all
+			}, `type="text"`},
+			"a foreign reply":     {claimReplies, func(all []oracle.Record) []oracle.Record { return append(all, oracle.Record{Key: []byte("r-1")}) }, "3 records, 2 of them"},
+			"an outcome lost":     {"hop", func(all []oracle.Record) []oracle.Record { return all[:2] }, "outcome lost"},
+			"an outcome twice":    {"hop", func(all []oracle.Record) []oracle.Record { return append(all, all[2]) }, "where none stands (any more)"},
+			"an outcome changed":  {"hop", func(all []oracle.Record) []oracle.Record { all[2].Value = nil; return all }, "is not the outcome that stands in"},
+			"an outcome astray":   {"hop", func(all []oracle.Record) []oracle.Record { all[2].Partition = 1; return all }, "of a claim in partition 0"},
+			"the claim's row":     {"log", func([]oracle.Record) []oracle.Record { return nil }, `is "" in the changelog`},
+			"another attempt":     {"log", func(all []oracle.Record) []oracle.Record { all[0].Value[len(all[0].Value)-1]++; return all }, "attempt 2, first"},
+			"the outcome's row":   {"log", func(all []oracle.Record) []oracle.Record { all[0].Value[3] = 1; return all }, `is "pending, attempt 1`},
+			"none was to compare": {claimOutcomes, func([]oracle.Record) []oracle.Record { return nil }, "nothing to compare"},
+		} {
+			cfg, h := claimEpoch(route)
+			h.Live[c.topic] = c.plant(h.Live[c.topic])
+			_, wrong := judgeClaims(cfg, h)
+			found := slices.ContainsFunc(wrong, func(v oracle.Violation) bool {
+				return v.Invariant == claimPromise && strings.Contains(v.Message, c.want)
+			})
+			if !found {
+				t.Errorf("%s, %s: found %v, want %q", r.name, name, wrong, c.want)
+			}
+		}
+	}
+}
+
+func withoutKey(all []oracle.Record, key string) []oracle.Record {
+	return slices.DeleteFunc(all, func(r oracle.Record) bool {
+		return string(r.Key) == key && string(r.Value) == "done" || string(r.Key) == key && r.Value == nil
+	})
+}
+
+// What the executor is to say later is said once its time has come, and is
+// planned anew if the transaction fails.
+func TestExecutorPlans(t *testing.T) {
+	x := &executor{app: &app{id: "a"}, rng: rand.New(rand.NewPCG(1, 2))}
+	var run kgo.FetchPartition
+	for range 2_000 {
+		run.Records = append(run.Records, &kgo.Record{Headers: []kgo.RecordHeader{{Key: "oncebus-claim", Value: []byte("token")}}})
+	}
+	now := time.UnixMilli(1_000_000)
+	fetches := kgo.Fetches{{Topics: []kgo.FetchTopic{{Topic: "a." + claimRun, Partitions: []kgo.FetchPartition{run}}}}}
+	batch, later := x.plan(fetches, now)
+	if len(x.later) > 0 || len(later) < 200 {
+		t.Errorf("%d outcomes are put off before the transaction, %d after", len(x.later), len(later))
+	}
+	kinds := map[string]int{}
+	for _, r := range batch {
+		kinds[string(r.Headers[1].Value)]++
+	}
+	for _, kind := range []string{"submitted", "completed", "failed", "rejected", "forget"} {
+		if kinds[kind] < 10 {
+			t.Errorf("%d outcomes of 2000 events say %s: %v", kinds[kind], kind, kinds)
+		}
+	}
+	x.later = later
+	for range 2 { // the first time the transaction fails
+		if batch, later = x.plan(nil, now.Add(laterMax)); len(batch) != len(x.later) || len(later) > 0 {
+			t.Errorf("%d of %d outcomes are told when all are due, %d put off again", len(batch), len(x.later), len(later))
+		}
+	}
+}
+
+// An outcome is on its way until it was seen in both topics, in whatever order.
+func TestOutcomesOnTheirWay(t *testing.T) {
+	o := &observer{app: &app{id: "a"}, told: map[outcomePlace]bool{}}
+	o.meet(outcomePlace{1, 5}, true)
+	o.meet(outcomePlace{1, 6}, false)
+	if o.unrouted() == nil {
+		t.Error("nothing is on its way")
+	}
+	o.meet(outcomePlace{1, 5}, false)
+	o.meet(outcomePlace{1, 6}, true)
+	if err := o.unrouted(); err != nil || len(o.told) > 0 {
+		t.Errorf("%v, %v", err, o.told)
 	}
 }

@@ -39,8 +39,8 @@ type harness struct {
 
 // violation is a promise that was not kept.
 type violation struct {
-	// Promise is K1 to K11 of the oracle, or what the harness itself watches:
-	// fault (its outcome), heal, process, scenario, traffic, observer, markers.
+	// Promise is K1 to K11 of the oracle, claims for what it says of claim
+	// mode, or what the harness itself watches: fault (its outcome), heal, process, scenario, traffic, observer, markers.
 	Promise string `json:"promise"`
 	Message string `json:"message"`
 }

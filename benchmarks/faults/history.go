@@ -144,7 +144,10 @@ func recheck(path string) error {
 		return err
 	}
 	report, violations := oracle.Check(cfg, &h)
+	counts, wrong := judgeClaims(&cfg, &h)
+	violations = append(violations, wrong...)
 	fmt.Println(report)
+	fmt.Println("claim mode:", counts)
 	for _, v := range violations {
 		fmt.Println(v)
 	}

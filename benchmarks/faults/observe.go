@@ -30,11 +30,12 @@ type observer struct {
 	lost    error   // the log lost something before the observer read it
 	flows   []int64 // by raw partition: the newest record that was routed, as made (us)
 	tasks   []taskProgress
-	writers []write   // of the changelog, oldest first
-	delays  []delay   // of unique events, by arrival
-	outputs int       // records in the output topics
-	quiet   time.Time // when stalls begin to count anew
-	stall   stall     // the longest so far
+	told    map[outcomePlace]bool // outcomes seen in one of two places: true where they were told, false where they were routed
+	writers []write               // of the changelog, oldest first
+	delays  []delay               // of unique events, by arrival
+	outputs int                   // records in the output topics
+	quiet   time.Time             // when stalls begin to count anew
+	stall   stall                 // the longest so far
 
 	samplesMu sync.Mutex
 	samples   []oracle.Sample
@@ -89,7 +90,7 @@ func observe(a *app) (*observer, error) {
 	ctx, cancel := context.WithCancel(a.h.ctx)
 	now := time.Now()
 	o := &observer{
-		app: a, client: client, stop: cancel, live: map[string][]oracle.Record{}, flows: make([]int64, flows),
+		app: a, client: client, stop: cancel, live: map[string][]oracle.Record{}, told: map[outcomePlace]bool{}, flows: make([]int64, flows),
 		tasks: make([]taskProgress, partitions), quiet: now,
 	}
 	for i := range o.tasks {
@@ -136,7 +137,11 @@ func (o *observer) note(r *kgo.Record, now time.Time) {
 				t.moved = now // it had nothing to do until now
 			}
 			t.waiting = append(t.waiting, waitingRecord{r.Offset, sent})
+		} else {
+			o.meet(routedOutcome(r), false)
 		}
+	case o.app.topic(claimOutcomes):
+		o.meet(outcomePlace{r.Partition, r.Offset}, true)
 	case o.app.changelog():
 		if string(r.Key) == "checkpoint" {
 			next, sequence := readCheckpoint(r.Value)
@@ -202,7 +207,7 @@ func (o *observer) passed(t time.Time) error {
 	after := t.UnixMicro()
 	for flow, sent := range o.flows {
 		if sent <= after {
-			return fmt.Errorf("nothing made after %s was routed from %s/%d", t.Format(time.TimeOnly), o.app.topic(routes[flow/rawPartitions].topic), flow%rawPartitions)
+			return fmt.Errorf("nothing made after %s was routed from %s", t.Format(time.TimeOnly), o.app.topic(flowPlace(flow)))
 		}
 	}
 	for task := range o.tasks {
@@ -245,7 +250,7 @@ func (o *observer) drained() error {
 			return fmt.Errorf("%d records of partition %d are not judged, the first at offset %d", n, task, o.tasks[task].waiting[0].offset)
 		}
 	}
-	return nil
+	return o.unrouted()
 }
 
 // sample asks once a second for the dedup group's committed offsets.

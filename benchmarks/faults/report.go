@@ -36,6 +36,7 @@ type report struct {
 	Crowded   int              `json:"crowded"`    // of the faults, those with others at work at the same time
 	Records   int              `json:"raw_records"`
 	Outputs   int              `json:"output_records"`
+	Claims    map[string]int   `json:"claim_mode"`             // what was compared, see claimWords
 	Rate      float64          `json:"raw_records_per_second"` // over the whole run, checks included
 	Stall     float64          `json:"longest_stall_seconds"`
 	Quiet     quantiles        `json:"recovery_in_quiet"`
@@ -69,6 +70,7 @@ type epochResult struct {
 	LongestStall time.Duration  `json:"longest_stall_ns"`
 	Delays       quantiles      `json:"delays"`       // of unique events, faults included
 	Rows         map[string]int `json:"traffic_rows"` // records of rows t1 to t3
+	Claims       map[string]int `json:"claim_mode"`
 	Report       string         `json:"report"`
 }
 
@@ -105,7 +107,7 @@ func quantilesOf(delays []delay) quantiles {
 }
 
 func newReport(s settings) *report {
-	return &report{set: s, Seed: s.seed, Nodes: s.nodes, Kafka: kafkatest.KafkaVersion, Started: time.Now().Truncate(time.Second)}
+	return &report{Claims: map[string]int{}, set: s, Seed: s.seed, Nodes: s.nodes, Kafka: kafkatest.KafkaVersion, Started: time.Now().Truncate(time.Second)}
 }
 
 // expect names the faults that have to strike.
@@ -165,6 +167,9 @@ func (r *report) epoch(e epochResult) {
 	r.Epochs = append(r.Epochs, e)
 	r.Records += e.Records
 	r.Outputs += e.Outputs
+	for name, n := range e.Claims {
+		r.Claims[name] += n
+	}
 	r.Stall = max(r.Stall, e.LongestStall.Seconds())
 }
 
@@ -220,9 +225,9 @@ func (r *report) writeHead(b *strings.Builder) {
 		runtime.NumCPU(), runtime.GOOS, runtime.GOARCH, runtime.Version(), r.Kafka, r.Nodes, baseSlots,
 		sessionTimeout, transactionTimeout, commitInterval, r.set.duration, r.Seed, r.Nodes, r.set.interval)
 	fmt.Fprintf(b, "| | |\n| --- | --- |\n| violations | %d |\n| faults that struck | %d (%d with others at the same time) |\n| drawn, but the moment did not come | %d |\n"+
-		"| raw records | %d |\n| output records | %d |\n| raw records a second, checks included | %.0f |\n| longest stall of a partition | %.1f s |\n"+
+		"| raw records | %d |\n| output records | %d |\n| claim mode | %s |\n| raw records a second, checks included | %.0f |\n| longest stall of a partition | %.1f s |\n"+
 		"| nothing broken any more: until events flow in every partition, p50 / p99 / max s | %v |\n| time | %s |\n\n",
-		len(r.Violated), r.Faults, r.Crowded, r.NotStruck, r.Records, r.Outputs, r.Rate, r.Stall, r.Quiet, time.Duration(r.Seconds*1e9).Round(time.Second))
+		len(r.Violated), r.Faults, r.Crowded, r.NotStruck, r.Records, r.Outputs, claimsLine(r.Claims), r.Rate, r.Stall, r.Quiet, time.Duration(r.Seconds*1e9).Round(time.Second))
 	for _, v := range r.Violated[:min(len(r.Violated), 20)] {
 		fmt.Fprintf(b, "- VIOLATION %s: %s\n", v.Promise, v.Message)
 	}

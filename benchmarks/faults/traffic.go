@@ -23,8 +23,17 @@ import (
 // through the app like any header of the application's.
 const headerFlow = "flow"
 
-// flows is the number of raw partitions.
-var flows = len(routes) * rawPartitions
+// flows is the number of raw partitions; those of claim mode are the last.
+var flows = (len(routes) + 1) * rawPartitions
+
+// flowPlace is the raw partition of a flow, without the app's prefix.
+func flowPlace(flow int) string {
+	topic := claimRaw
+	if n := flow / rawPartitions; n < len(routes) {
+		topic = routes[n].topic
+	}
+	return fmt.Sprintf("%s/%d", topic, flow%rawPartitions)
+}
 
 func appendFlow(flow int, at time.Time) []byte {
 	return binary.BigEndian.AppendUint64([]byte{byte(flow)}, uint64(at.UnixMicro()))
@@ -55,6 +64,9 @@ type traffic struct {
 	known [][]event      // by route: events that may be sent again
 	next  int            // number of the next new event
 	rows  map[string]int // records of rows t1 to t3, see trafficRows
+
+	claims   claimTraffic
+	executor *executor
 
 	acked atomic.Int64
 	mu    sync.Mutex
@@ -103,8 +115,9 @@ func startTraffic(a *app, rng *rand.Rand, rate int) (*traffic, error) {
 	ctx, cancel := context.WithCancel(a.h.ctx)
 	t := &traffic{
 		app: a, rng: rng, zipf: rand.NewZipf(rng, 1.2, 1, zipfIDs), client: client, stop: cancel, done: make(chan struct{}),
-		known: make([][]event, len(routes)), rows: map[string]int{},
+		known: make([][]event, len(routes)), rows: map[string]int{}, claims: claimTraffic{rng: rand.New(rand.NewPCG(rng.Uint64(), 3))},
 	}
+	t.executor = startExecutor(a, rand.New(rand.NewPCG(rng.Uint64(), 4)))
 	go t.run(ctx, rate)
 	return t, nil
 }
@@ -115,6 +128,7 @@ func (t *traffic) end(ctx context.Context) ([]oracle.Sent, error) {
 	<-t.done
 	err := t.client.Flush(ctx)
 	t.client.Close()
+	t.executor.end()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.sent, errors.Join(err, t.err)
@@ -139,6 +153,7 @@ func (t *traffic) run(ctx context.Context, rate int) {
 		}
 		n := min(int(due), int(catchUpMax*float64(rate)*tick.Seconds())+1)
 		due -= float64(n)
+		t.produceClaims(n, now)
 		for n > 0 && ctx.Err() == nil {
 			n -= t.one(now)
 		}
@@ -243,7 +258,7 @@ func (t *traffic) produce(route, partition int, id string, now time.Time, at int
 	} else {
 		routes[route].key(r, id)
 	}
-	t.client.Produce(context.Background(), r, func(r *kgo.Record, err error) { t.acknowledged(route, id, r, err) })
+	t.client.Produce(context.Background(), r, func(r *kgo.Record, err error) { t.acknowledged(routes[route].name, id, r, err) })
 }
 
 // spoil makes a record that is unusual or that no key can be derived from, and
@@ -266,7 +281,7 @@ func (t *traffic) spoil(route int, r *kgo.Record) string {
 	return id
 }
 
-func (t *traffic) acknowledged(route int, id string, r *kgo.Record, err error) {
+func (t *traffic) acknowledged(route, id string, r *kgo.Record, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if err != nil {
@@ -276,7 +291,7 @@ func (t *traffic) acknowledged(route int, id string, r *kgo.Record, err error) {
 		return
 	}
 	t.acked.Add(1)
-	t.sent = append(t.sent, oracle.Sent{Record: toRecord(r), Route: routes[route].name, ID: id})
+	t.sent = append(t.sent, oracle.Sent{Record: toRecord(r), Route: route, ID: id})
 }
 
 // toRecord is a record as the oracle takes it.

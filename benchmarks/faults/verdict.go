@@ -48,12 +48,14 @@ func (e *epoch) close(ctx context.Context) (epochResult, error) {
 	}
 	began = time.Now()
 	report, violations := oracle.Check(cfg, h)
+	counts, wrong := judgeClaims(&cfg, h)
+	violations, res.Claims = append(violations, wrong...), e.app.tellClaims(counts)
 	res.Check, res.Report, res.LongestStall = time.Since(began), report.String(), e.obs.stall.took
 	res.Outputs, res.Delays = e.obs.outputs, quantilesOf(e.obs.delays)
 	for _, v := range violations {
 		e.h.violate(v.Invariant, "epoch %s: %s", e.name, v.Message)
 	}
-	e.h.note("checked", map[string]any{"epoch": e.name, "report": res.Report, "violations": len(violations)})
+	e.h.note("checked", map[string]any{"epoch": e.name, "report": res.Report, "claims": res.Claims, "violations": len(violations)})
 	if n, err := e.h.cluster.lostMarkers(); err != nil || n > 0 {
 		e.h.violate("markers", "Kafka skipped the markers of %d transactions (KAFKA-20734): what else is found is its doing; %v", n, err)
 	}

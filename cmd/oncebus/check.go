@@ -41,6 +41,9 @@ func runCheck(_ context.Context, args []string, p process) int {
 	routes, err := readRoutes(s.Routes)
 	if *all && err == nil {
 		settingsErr = errors.Join(settingsErr, s.Processor.CheckSecret(routes.NeedsSecret()))
+		if s.Ingress.Addr != "" {
+			settingsErr = errors.Join(settingsErr, s.Ingress.ValidateRoutes(routes))
+		}
 	}
 	if err := errors.Join(settingsErr, err); err != nil {
 		printf(p.stderr, "%v\n", err)
@@ -130,6 +133,10 @@ func describe(r *dedup.Route) []fact {
 	if n := r.Limits.LiveKeys; n > 0 {
 		limits = fmt.Sprintf("%d live keys in a partition; a new key beyond them: %s", n, describePolicy(r.Limits.Over, r))
 	}
+	failing := "" // they wait
+	if r.FailOpen {
+		failing = "events go to " + r.Output + " unchecked, and are recorded afterwards"
+	}
 	facts := []fact{
 		{"namespace", namespace},
 		{"takes", strings.Join(r.Topics, ", ") + ", " + path},
@@ -145,6 +152,7 @@ func describe(r *dedup.Route) []fact {
 		{"far future", describePolicy(r.Future, r)},
 		{"dead letter", r.DeadLetter},
 		{"limits", limits},
+		{"state fails", failing},
 	}
 	return slices.Concat(facts, describeClaims(r), describeHTTP(r))
 }

@@ -36,7 +36,7 @@ var rules = []rule{
 		func(w *world) []string { return w.topicsOf(realOutputs) },
 	},
 	{
-		"topic", "`<app>-manifest`, `<app>-repartition` and the changelogs, or the prefix `<app>-`", "Read, Write, DescribeConfigs", "",
+		"topic", "`<app>-manifest`, `<app>-repartition`, `<app>-verdicts` (if a route has `http`) and the changelogs, or the prefix `<app>-`", "Read, Write, DescribeConfigs", "",
 		func(w *world) []string {
 			return []string{w.app + "-manifest", w.app + "-repartition", w.app + "-repartition-changelog", w.app + "-" + w.topic("orders.raw") + "-changelog"}
 		},

@@ -152,6 +152,22 @@ func (w *world) drained(inputs, outputs []string) {
 // drainedFrom is drained with whole topic names: inputs may be another world's.
 func (w *world) drainedFrom(inputs, outputs []string) {
 	w.t.Helper()
+	w.taken(inputs)
+	if hop := w.app + "-repartition"; w.exists(hop) {
+		eventually(w.t, "the repartition topic is processed", func(ctx context.Context) error { return w.hopDone(ctx, hop) })
+	}
+	eventually(w.t, "no transaction is open on the outputs", func(ctx context.Context) error {
+		open, err := w.openTransactions(ctx, outputs...)
+		if err == nil && len(open) > 0 {
+			err = fmt.Errorf("open on %v", open)
+		}
+		return err
+	})
+}
+
+// taken waits until all of the inputs is processed by the stage that reads them.
+func (w *world) taken(inputs []string) {
+	w.t.Helper()
 	eventually(w.t, "all input is processed", func(ctx context.Context) error {
 		committed, err := w.committed(ctx)
 		if err != nil {
@@ -171,16 +187,6 @@ func (w *world) drainedFrom(inputs, outputs []string) {
 			}
 		})
 		return behind
-	})
-	if hop := w.app + "-repartition"; w.exists(hop) {
-		eventually(w.t, "the repartition topic is processed", func(ctx context.Context) error { return w.hopDone(ctx, hop) })
-	}
-	eventually(w.t, "no transaction is open on the outputs", func(ctx context.Context) error {
-		open, err := w.openTransactions(ctx, outputs...)
-		if err == nil && len(open) > 0 {
-			err = fmt.Errorf("open on %v", open)
-		}
-		return err
 	})
 }
 

@@ -66,6 +66,8 @@ type system struct {
 	*world
 	service *service
 	inputs  []string
+	// settings of the process beside the test's own, NAME=value.
+	settings []string
 }
 
 func newSystem(w *world) *system { return &system{world: w} }
@@ -75,7 +77,7 @@ func (s *system) begin(inputs ...string) {
 	s.t.Helper()
 	s.inputs = inputs
 	s.createTopics(nil, inputs...)
-	s.service = s.start("a")
+	s.service = s.start("a", s.settings...)
 	s.service.awaitReady()
 }
 
@@ -278,7 +280,7 @@ func TestRealUserOperations(t *testing.T) {
 	})
 }
 
-// TestRealWebhooks is section 3, but for what the HTTP ingress answers and for a store that fails.
+// TestRealWebhooks is section 3, but for what the HTTP ingress answers and for a store that fails (TestRealWebhooksWithoutState).
 func TestRealWebhooks(t *testing.T) {
 	onEveryBroker(t, "webhooks.yaml", unchanged, func(t *testing.T, s *system) {
 		s.begin("webhooks.raw")
@@ -294,7 +296,7 @@ func TestRealWebhooks(t *testing.T) {
 	})
 }
 
-// TestRealOrders is section 4, but for statistics (TestKeysAreCounted) and a store that fails.
+// TestRealOrders is section 4, but for statistics (TestKeysAreCounted) and a store that fails (TestRealOrdersWithoutState).
 func TestRealOrders(t *testing.T) {
 	onEveryBroker(t, "orders.yaml", strings.NewReplacer("lease: 1m", "lease: 10ms"), func(t *testing.T, s *system) {
 		s.begin("orders.raw", "orders.outcomes")

@@ -8,10 +8,11 @@ import (
 	"time"
 
 	"oncebus/dedup"
+	"oncebus/processor"
 )
 
-// signalRoutes is a route with every default.
-const signalRoutes = `routes:
+// bareRoutes is a route with every default.
+const bareRoutes = `routes:
   - name: signals
     topics: [signals.raw]
     key: [{field: id}]
@@ -22,6 +23,11 @@ const signalRoutes = `routes:
       path: /signals
       signature: {scheme: none}
 `
+
+// patience is for tests in which it does not matter how fast the machine is.
+const patience = "      wait: 50s\n      bus_away: hold\n"
+
+const signalRoutes = bareRoutes + patience
 
 func TestFirstAndCopy(t *testing.T) {
 	b := newBench(t, signalRoutes)
@@ -169,6 +175,16 @@ func TestEveryVerdict(t *testing.T) {
 	}
 }
 
+// TestUnchecked: what passes while a store is away is accepted, since it went
+// its way, and says that nobody looked.
+func TestUnchecked(t *testing.T) {
+	route := parseRoutes(t, signalRoutes).Routes[0]
+	r := tell(route, &processor.Answer{Verdict: dedup.Unchecked, Passed: true})
+	if r.status != http.StatusAccepted || r.header.Get(headerVerdict) != "unchecked" {
+		t.Errorf("%d %v", r.status, r.header)
+	}
+}
+
 func TestRefusedBeforeAnEvent(t *testing.T) {
 	b := newBench(t, strings.Replace(signalRoutes, "path: /signals", "path: /signals\n      methods: [PUT, POST]\n      max_body: 64", 1))
 	i := b.serve(nil)
@@ -263,7 +279,7 @@ func TestNoRoute(t *testing.T) {
 }
 
 func TestAsync(t *testing.T) {
-	b := newBench(t, strings.Replace(signalRoutes, "path: /signals", "path: /signals\n      answer: async", 1))
+	b := newBench(t, withHTTP("answer: async"))
 	i := b.serve(nil)
 	for range 2 {
 		got := i.post("/signals", event("a")).want(t, "async", 202, `{"status":"accepted"}`).header(t, "async", "Oncebus-Verdict", "")

@@ -153,10 +153,9 @@ type instance struct {
 }
 
 func testConfig() Config {
-	return Config{
-		Addr: "127.0.0.1:0", MaxRequests: 4096, MaxConnections: 4096, MaxBodyBytes: 64 << 20, MaxHeaderBytes: 16 << 10,
-		ReadTimeout: 10 * time.Second, WriteTimeout: time.Minute, IdleTimeout: time.Minute, Drain: 20 * time.Second,
-	}
+	cfg := DefaultConfig()
+	cfg.Addr = "127.0.0.1:0"
+	return cfg
 }
 
 // serve starts a server. change may change settings.

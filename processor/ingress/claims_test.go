@@ -1,6 +1,7 @@
 package ingress
 
 import (
+	"net/http"
 	"strings"
 	"testing"
 )
@@ -54,13 +55,14 @@ const claimRoutes = `routes:
     lease: 1m
     pending: wait
     dead_letter: dead
-    http: {path: /hasty, signature: {scheme: none}, wait: 500ms}
+    http: {path: /hasty, signature: {scheme: none}, wait: 2s}
 `
 
 func claimBench(t *testing.T) (*bench, *instance) {
 	t.Helper()
 	b := newBench(t, strings.ReplaceAll(claimRoutes, "EXECUTOR", "EXEC"))
-	return b, b.serve(func(c *Config) { c.Secrets = Secrets{"EXEC": {Value: "executors-token"}} })
+	i := b.serve(func(c *Config) { c.Secrets = Secrets{"EXEC": {Value: "executors-token"}} })
+	return b, i
 }
 
 // settle posts an outcome.
@@ -104,7 +106,7 @@ func TestReplay(t *testing.T) {
 	var copied reply
 	b.wait("the claim to be completed", func() bool {
 		copied = i.post("/orders", `{"side":"buy"}`, key...)
-		return copied.StatusCode != 409
+		return copied.StatusCode != http.StatusConflict
 	})
 	copied.want(t, "replay", 201).header(t, "replay", "Idempotent-Replayed", "true").header(t, "replay", "Oncebus-Verdict", "replayed").
 		header(t, "replay", "Content-Type", "application/xml; charset=utf-8").header(t, "replay", "Oncebus-Status", "completed").
@@ -162,8 +164,8 @@ func TestReplayOfResults(t *testing.T) {
 	}
 }
 
-// TestWaiting: with pending: wait whoever asked first and its copies get the
-// outcome.
+// TestWaiting: with pending: wait a copy gets the outcome of the first, which is
+// told at once that it runs.
 func TestWaiting(t *testing.T) {
 	b, i := claimBench(t)
 	arrive := b.arrivals("app-repartition")
@@ -182,31 +184,19 @@ func TestWaiting(t *testing.T) {
 		{"forget", "", nil, 502, "forgotten"},
 	} {
 		body := event(strings.Repeat("x", n+1))
-		first := i.later("/operations", body)
-		arrive(body, 1)
+		i.post("/operations", body).want(t, c.kind, 201).header(t, c.kind, "Oncebus-Verdict", "unique")
 		twin := i.later("/operations", body)
 		arrive(body, 2) // so that what follows is judged after it
 		tokens := b.tokens("operations.unique", n+1)
 		for _, token := range tokens {
 			i.settle("/operations", token, c.kind, c.body, c.headers...).want(t, c.kind, 202)
 		}
-		for who, answer := range map[string]<-chan reply{"first": first, "twin": twin} {
-			got := <-answer
-			what := c.kind + " " + c.body + ", " + who
-			if got.Header.Get("Oncebus-Status") == "pending" {
-				t.Fatalf("%s: not settled: %d %s", what, got.StatusCode, got.text)
-			}
-			got.header(t, what, "Oncebus-Status", c.kind)
-			if c.problem != "" {
-				got.problem(t, what, c.problem, c.status)
-			} else if got.want(t, what, c.status); got.text != c.body {
-				t.Errorf("%s: body %q, want %q", what, got.text, c.body)
-			}
-			verdict, replayed := "unique", ""
-			if who == "twin" {
-				verdict, replayed = "replayed", "true"
-			}
-			got.header(t, what, "Oncebus-Verdict", verdict).header(t, what, "Idempotent-Replayed", replayed)
+		got, what := <-twin, c.kind+" "+c.body
+		got.header(t, what, "Oncebus-Status", c.kind).header(t, what, "Oncebus-Verdict", "replayed").header(t, what, "Idempotent-Replayed", "true")
+		if c.problem != "" {
+			got.problem(t, what, c.problem, c.status)
+		} else if got.want(t, what, c.status); got.text != c.body {
+			t.Errorf("%s: body %q, want %q", what, got.text, c.body)
 		}
 	}
 }
@@ -244,4 +234,30 @@ func TestOutcomesRefused(t *testing.T) {
 	i.settle("/orders", token, "completed", strings.Repeat("x", 1<<20+1)).problem(t, "too large", "too-large", 413)
 	i.settle("/orders", token, "completed", "{}", "Content-Encoding", "br").problem(t, "coded", "encoding", 415)
 	i.post("/orders", `{}`, "Idempotency-Key", "k").problem(t, "still running", "pending", 409)
+}
+
+// TestOutcomeFromTheBus: an executor with a Kafka client is answered for in the
+// same way, and what it cannot mean as a status or a content type is not taken
+// for one.
+func TestOutcomeFromTheBus(t *testing.T) {
+	b, i := claimBench(t)
+	for n, c := range []struct {
+		status, contentType string
+		want                int
+		wantType            string
+	}{
+		{"418", "text/plain", 418, "text/plain"}, {"2OO", "text/\nplain", 200, "application/json"}, {"199", "", 200, "application/json"}, {"0200", "", 200, "application/json"},
+	} {
+		key := []string{"Idempotency-Key", c.status}
+		i.post("/orders", `{}`, key...).want(t, c.status, 202)
+		for _, token := range b.tokens("orders.unique", n+1) {
+			b.produce("orders.outcomes", []byte("done"), "oncebus-claim", token, "oncebus-outcome", "completed", "http-status", c.status, "Content-Type", c.contentType)
+		}
+		var got reply
+		b.wait("the claim to be completed", func() bool {
+			got = i.post("/orders", `{}`, key...)
+			return got.Header.Get("Oncebus-Status") == "completed"
+		})
+		got.want(t, c.status, c.want, "done").header(t, c.status, "Content-Type", c.wantType)
+	}
 }

@@ -57,6 +57,14 @@ type Config struct {
 	Secrets Secrets
 }
 
+// DefaultConfig returns the defaults that the env tags state.
+func DefaultConfig() Config {
+	return Config{
+		MaxRequests: 4096, MaxConnections: 16_384, MaxBodyBytes: 256 << 20, MaxHeaderBytes: 16 << 10,
+		ReadTimeout: 10 * time.Second, WriteTimeout: time.Minute, IdleTimeout: 2 * time.Minute, Drain: 20 * time.Second,
+	}
+}
+
 // RequestsMax is the most requests and connections at once.
 const RequestsMax = 1 << 20
 

@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -14,9 +15,16 @@ import (
 	"oncebus/processor"
 )
 
-// withHTTP adds lines to the http part of signalRoutes.
+// withHTTP adds lines to the http part of bareRoutes, and patience where they
+// say nothing of it.
 func withHTTP(lines ...string) string {
-	text := signalRoutes
+	text := bareRoutes
+	for line := range strings.Lines(patience) {
+		name, _, _ := strings.Cut(strings.TrimSpace(line), ":")
+		if !slices.ContainsFunc(lines, func(l string) bool { return strings.HasPrefix(l, name+":") }) {
+			text += line
+		}
+	}
 	for _, line := range lines {
 		text += "      " + line + "\n"
 	}
@@ -148,8 +156,8 @@ func TestBodiesShareMemory(t *testing.T) {
 	if _, err := held.Write([]byte(event("held") + strings.Repeat(" ", 10_000-len(event("held"))))); err != nil {
 		t.Fatal(err)
 	}
-	if response := held.answer(t); response.StatusCode != 202 {
-		t.Errorf("status %d", response.StatusCode)
+	if status, _ := held.answer(t); status != 202 {
+		t.Errorf("status %d", status)
 	}
 	if i.count("oncebus_http_body_bytes") != 0 || i.count("oncebus_http_refused_total", "reason", "bodies") != 1 {
 		t.Error("the metrics do not say so")
@@ -174,34 +182,34 @@ func (i *instance) begin(path string, length int) slow {
 	return slow{conn}
 }
 
-func (s slow) answer(t *testing.T) *http.Response {
+// answer returns the status, and whether the connection ends with it.
+func (s slow) answer(t *testing.T) (status int, closes bool) {
 	t.Helper()
 	response, err := http.ReadResponse(bufio.NewReader(s), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	_ = response.Body.Close()
-	return response
+	return response.StatusCode, response.Close
 }
 
 // TestSlowClients: who sends nothing, half a head or half a body is told or cut
 // off when the read timeout is over, and holds nothing after that.
 func TestSlowClients(t *testing.T) {
 	b := newBench(t, signalRoutes)
-	i := b.serve(func(c *Config) { c.ReadTimeout = 300 * time.Millisecond })
+	i := b.serve(func(c *Config) { c.ReadTimeout = time.Second })
 	body := i.begin("/signals", 100)
 	if _, err := body.Write([]byte("{")); err != nil {
 		t.Fatal(err)
 	}
-	if response := body.answer(t); response.StatusCode != 408 || !response.Close {
-		t.Errorf("half a body: %d, close %v", response.StatusCode, response.Close)
+	if status, closes := body.answer(t); status != 408 || !closes {
+		t.Errorf("half a body: %d, closes %v", status, closes)
 	}
 	for _, head := range []string{"", "POST /signals HTTP/1.1\r\nHost:"} {
 		conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", i.addr)
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer conn.Close()
 		if _, err := conn.Write([]byte(head)); err != nil {
 			t.Fatal(err)
 		}
@@ -209,6 +217,7 @@ func TestSlowClients(t *testing.T) {
 		if answer, err := bufio.NewReader(conn).ReadString('\n'); err == nil && !strings.Contains(answer, "408") {
 			t.Errorf("after %q: %q", head, answer)
 		}
+		_ = conn.Close()
 	}
 	b.wait("nothing to be in hand", func() bool { return i.Requests() == 0 && i.count("oncebus_http_body_bytes") == 0 })
 	cut := i.begin("/signals", 100)
@@ -220,8 +229,8 @@ func TestSlowClients(t *testing.T) {
 // TestWaitIsLongerThanReadTimeout: the time to read a request is not the time
 // to wait for its verdict.
 func TestWaitIsLongerThanReadTimeout(t *testing.T) {
-	b := newBench(t, withHTTP("wait: 1s"))
-	i := b.serve(func(c *Config) { c.ReadTimeout = 100 * time.Millisecond })
+	b := newBench(t, withHTTP("wait: 2s"))
+	i := b.serve(func(c *Config) { c.ReadTimeout = 500 * time.Millisecond })
 	b.holdBack(i)
 	i.post("/signals", event("a")).problem(t, "no verdict", "no-verdict", 504)
 }
@@ -229,8 +238,8 @@ func TestWaitIsLongerThanReadTimeout(t *testing.T) {
 func TestLongHeaders(t *testing.T) {
 	i := newBench(t, signalRoutes).serve(func(c *Config) { c.MaxHeaderBytes = 2048 })
 	conn := i.begin("/signals HTTP/1.1\r\nX-Long: "+strings.Repeat("x", 8<<10)+"\r\nX-Rest:", 0)
-	if response := conn.answer(t); response.StatusCode != 431 {
-		t.Errorf("status %d", response.StatusCode)
+	if status, _ := conn.answer(t); status != 431 {
+		t.Errorf("status %d", status)
 	}
 }
 
@@ -239,11 +248,11 @@ func TestTimeouts(t *testing.T) {
 		choice, problem string
 		status          int
 	}{{"504", "no-verdict", 504}, {"202", "", 202}} {
-		b := newBench(t, withHTTP("wait: 100ms", "on_timeout: "+c.choice))
+		b := newBench(t, withHTTP("wait: 1s", "on_timeout: "+c.choice))
 		i := b.serve(nil)
 		for status := 0; status != 202; { // the first verdict may take longer than that
 			status = i.post("/signals", event("before")).StatusCode
-			if status == 409 {
+			if status == http.StatusConflict {
 				break
 			}
 		}
@@ -259,7 +268,7 @@ func TestTimeouts(t *testing.T) {
 		}
 		// To send it again is safe.
 		b.judge()
-		b.wait("a verdict", func() bool { return i.post("/signals", event("a")).StatusCode == 409 })
+		b.wait("a verdict", func() bool { return i.post("/signals", event("a")).StatusCode == http.StatusConflict })
 	}
 }
 

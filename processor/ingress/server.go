@@ -99,7 +99,10 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 	}()
 	select {
 	case err := <-ended:
-		return errors.Join(err, server.Close())
+		err = errors.Join(err, server.Close())
+		cutOff(errDrained)
+		s.inHand.wait()
+		return err
 	case <-ctx.Done():
 	}
 	s.log.Info("ingress drains", "requests", s.inHand.count(), "for", s.cfg.Drain)
@@ -113,7 +116,9 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 		s.log.Warn("open http connections cut off", "requests", s.inHand.count(), "error", err)
 		_ = server.Close() // what it closes is given up
 	}
-	<-ended
+	if err := <-ended; !errors.Is(err, http.ErrServerClosed) {
+		s.log.Warn("ingress listener", "error", err)
+	}
 	cutOff(errDrained)
 	s.inHand.wait()
 	return nil
@@ -172,7 +177,8 @@ func (s *Server) write(w http.ResponseWriter, a *response) {
 	}
 	h.Set("Content-Length", strconv.Itoa(len(a.body)))
 	w.WriteHeader(a.status)
-	_, _ = w.Write(a.body) // a client that went away is nobody to tell
+	// A client that went away is nobody to tell.
+	_, _ = w.Write(a.body) //nolint:gosec // G705: no browser takes it for a page, see nosniff; a recorded outcome is its executor's
 }
 
 // account notes what became of a request. Of what it brought only its path is

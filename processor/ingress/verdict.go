@@ -71,7 +71,7 @@ func tellVerdict(route *dedup.Route, a *processor.Answer) *response {
 func tellByDefault(a *processor.Answer) *response {
 	name := a.Verdict.String()
 	switch a.Verdict {
-	case dedup.Unique, dedup.Expired:
+	case dedup.Unique, dedup.Expired, dedup.Unchecked:
 		return accepted(name)
 	case dedup.Duplicate:
 		return problemDuplicate.about(a, a.Reason)
@@ -98,8 +98,7 @@ func tellByDefault(a *processor.Answer) *response {
 	}
 }
 
-// tellOutcome answers with what the executor said, byte for byte. Whoever gets
-// it later than the first is told so.
+// tellOutcome answers with what the executor said, byte for byte.
 func tellOutcome(a *processor.Answer) *response {
 	r := outcomeResponse(a)
 	r.name = a.Status

@@ -5,10 +5,11 @@ package mutants
 // A mutant is a defect that somebody could write.
 type mutant struct {
 	name    string
-	hazards []string // ids of HAZARDS.md
+	hazards []string // ids of HAZARDS.md, if it has any
 	does    string
 	edits   []edit
-	// aims are the tests that are there for it, run before the whole suites.
+	// aims are the tests that are there for it, run before the whole suites;
+	// none if it is for the simulation.
 	aims []suite
 	// notInSim says why the simulation does not see it; empty if it has to,
 	// within some 50 seeds.
@@ -21,8 +22,9 @@ type edit struct{ file, old, new string }
 func inProcessor(run string) []suite { return []suite{processorSuite.aimed(run)} }
 func inState(run string) []suite     { return []suite{stateSuite.aimed(run)} }
 
-// list has the sixteen. Where a defect cannot be written in this design, a
-// worse one stands in its place and says so.
+// list has the sixteen of exactly-once, claimList those of claim mode. Where a
+// defect cannot be written in this design, a worse one stands in its place and
+// says so.
 var list = []mutant{
 	{
 		name:    "lso-bound-restore",

@@ -46,6 +46,7 @@ type suite struct {
 // are aimed at it. Tests against a real Kafka are not among them: no mutant
 // needs them.
 var (
+	dedupSuite     = suite{name: "dedup", pkg: "dedup", skip: "^(Bench|Fuzz)"}
 	stateSuite     = suite{name: "state", pkg: "state", skip: "^(Bench|Fuzz)"}
 	processorSuite = suite{name: "processor", pkg: "processor", skip: "^TestReal"}
 	simulation     = suite{name: "simulation", pkg: "processor", tags: "synctests", run: "^TestSim$"}
@@ -71,6 +72,9 @@ func seeds(t *testing.T, n int) []suite {
 	return all
 }
 
+// catalogue has all that is planted.
+var catalogue = slices.Concat(list, claimList)
+
 // TestMutants plants every defect of the list in turn. A mutant passes if a
 // test fails because of it; it fails, and this test with it, if it survives
 // all suites, if its place in the code is gone, or if it does not compile.
@@ -90,7 +94,7 @@ func TestMutants(t *testing.T) {
 	table := &table{}
 	turns := make(chan struct{}, atATime)
 	t.Run("planted", func(t *testing.T) {
-		for _, m := range list {
+		for _, m := range catalogue {
 			if sim > 0 && m.notInSim != "" {
 				table.skip(m.name, m.notInSim)
 				continue
@@ -112,12 +116,16 @@ func control(t *testing.T, sim int) {
 	suites := seeds(t, sim)
 	if sim == 0 {
 		aims := map[string][]string{}
-		for _, m := range list {
+		for _, m := range catalogue {
 			for _, s := range m.aims {
 				aims[s.pkg] = append(aims[s.pkg], s.run)
 			}
 		}
-		suites = []suite{stateSuite.aimed(strings.Join(aims["state"], "|")), processorSuite.aimed(strings.Join(aims["processor"], "|"))}
+		suites = nil
+		for _, s := range []suite{dedupSuite, stateSuite, processorSuite} {
+			suites = append(suites, s.aimed(strings.Join(aims[s.pkg], "|")))
+		}
+		suites = append(suites, seeds(t, simSeeds)...)
 	}
 	dir := t.TempDir()
 	for _, s := range suites {
@@ -138,13 +146,16 @@ func (tb *table) try(t *testing.T, m *mutant, sim int) {
 	suites := seeds(t, sim)
 	if sim == 0 {
 		suites = slices.Concat(m.aims, m.reach(), seeds(t, simSeeds))
+		if len(m.aims) == 0 {
+			suites = append(seeds(t, simSeeds), m.reach()...)
+		}
 	}
 	inVain := ""
 	for _, s := range suites {
 		switch f := runSuite(t, s, overlay, dir); {
 		case f.kind == failed:
 			tb.add(m.name, s.name+": "+f.String(), time.Since(began), true)
-			t.Logf("%s (%s): caught by %s: %v", m.does, strings.Join(m.hazards, " "), s.name, f)
+			t.Logf("%s %v: caught by %s: %v", m.does, m.hazards, s.name, f)
 			return
 		case f.kind == hung:
 			inVain += fmt.Sprintf("\nno evidence, %s waited in vain: %v", s.name, f)
@@ -160,11 +171,13 @@ func (tb *table) try(t *testing.T, m *mutant, sim int) {
 // reach is the packages in which the mutant is: a failure of any other would
 // be somebody else's.
 func (m *mutant) reach() []suite {
-	inState := func(e edit) bool { return strings.HasPrefix(e.file, "state/") }
-	if slices.ContainsFunc(m.edits, inState) {
-		return []suite{stateSuite, processorSuite}
+	var suites []suite
+	for _, s := range []suite{dedupSuite, stateSuite} {
+		if slices.ContainsFunc(m.edits, func(e edit) bool { return strings.HasPrefix(e.file, s.pkg+"/") }) {
+			suites = append(suites, s)
+		}
 	}
-	return []suite{processorSuite}
+	return append(suites, processorSuite)
 }
 
 // plant writes the mutated files and the overlay that puts them in the place

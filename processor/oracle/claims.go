@@ -6,16 +6,28 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 )
 
-// Claims is the set-up of an app with one route in claim mode, whose senders
-// give every event and whose executors give every outcome a record key of its
-// own. Durations are ms.
+// Claims is the set-up of a route in claim mode, whose senders give every event
+// and whose executors give every outcome a record key of its own. Durations are
+// ms.
 type Claims struct {
+	// Route is its name and that of its namespace, Class the namespace's number
+	// in the manifest. "" if the app has no other route.
+	Route string
+	Class uint8
+
 	Repartition, Changelog     string
 	Output, Replies, Dead      string
 	Window, Grace, Skew, Lease int64
 	Wait                       int // copies that may wait for an outcome
+
+	// Outcomes is the topic of the outcomes, OutcomesNumber its number in the
+	// manifest. "" if nobody read it: then an outcome that never reached the
+	// repartition topic is not missed.
+	Outcomes       string
+	OutcomesNumber uint16
 }
 
 // A claim is the state of one key. The statuses are those of the product's
@@ -27,7 +39,7 @@ type claim struct {
 	at      place
 	since   int64
 	asking  []asker // who gets the outcome: who claimed first
-	result  string
+	result  string  // as content tells it
 }
 
 type asker struct {
@@ -42,54 +54,106 @@ type claimFold struct {
 	last int64 // stream time
 	seen bool
 	want []string // what has to be emitted
+
+	told   map[place]*Record // outcomes that are not routed yet; nil if nobody read them
+	newest map[source]int64  // offset of the newest outcome of each partition
+	counts map[string]int
 }
 
 // CheckClaims folds the repartition log to what has to be emitted and compares
 // that with what live readers saw: one run for each attempt, one reply for each
-// request, no outcome lost or applied twice, whatever failed in between. It
-// returns what is wrong and how much was compared.
-func CheckClaims(c *Claims, live map[string][]Record) (wrong []string, emitted map[string]int) {
-	folds := map[int32]*claimFold{}
+// request, no outcome lost or applied twice, results verbatim, whatever failed
+// in between. It returns what is wrong and how much was compared: records by
+// topic, and what the fold saw by word.
+func CheckClaims(c *Claims, live map[string][]Record) (wrong []string, counts map[string]int) {
+	counts = map[string]int{}
+	told := c.outcomes(live, counts)
+	folds, homes := map[int32]*claimFold{}, map[digest]int32{}
 	for i := range live[c.Repartition] {
 		r := &live[c.Repartition][i]
 		f := folds[r.Partition]
 		if f == nil {
-			f = &claimFold{Claims: c, keys: map[digest]*claim{}}
+			f = &claimFold{Claims: c, keys: map[digest]*claim{}, told: told, newest: map[source]int64{}, counts: counts}
 			folds[r.Partition] = f
 		}
 		if err := f.take(r); err != nil {
 			wrong = append(wrong, fmt.Sprintf("%s: %v", at(r), err))
 		}
 	}
+	for _, r := range told {
+		wrong = append(wrong, fmt.Sprintf("%s: outcome lost: it never reached %s; record key %s", at(r), c.Repartition, brief(r.Key)))
+	}
 	var want, got []string
 	rows := map[digest]string{}
-	for _, f := range folds {
+	for partition, f := range folds {
 		want = append(want, f.want...)
 		for d, k := range f.keys {
-			rows[d] = k.status
+			if home, ok := homes[d]; ok {
+				wrong = append(wrong, fmt.Sprintf("key %x is claimed in partitions %d and %d", d, min(home, partition), max(home, partition)))
+			}
+			homes[d], rows[d] = partition, k.row()
 		}
 	}
-	emitted = map[string]int{}
+	counts["keys"] = len(rows)
 	for _, topic := range []string{c.Output, c.Replies, c.Dead} {
 		for i := range live[topic] {
-			line := c.line(&live[topic][i])
-			got = append(got, line)
-			emitted[topic]++
+			if r := &live[topic][i]; c.Route == "" || text(r, headerRoute) == c.Route {
+				got = append(got, c.line(r))
+				counts[topic]++
+			}
 		}
 	}
 	wrong = append(wrong, differ(want, got)...)
-	return append(wrong, c.compareRows(rows, live[c.Changelog])...), emitted
+	wrong = append(wrong, c.compareRows(rows, live[c.Changelog])...)
+	slices.Sort(wrong)
+	return wrong, counts
+}
+
+// outcomes returns the route's outcomes by where they stand, nil if nobody read
+// them.
+func (c *Claims) outcomes(live map[string][]Record, counts map[string]int) map[place]*Record {
+	if c.Outcomes == "" {
+		return nil
+	}
+	told := map[place]*Record{}
+	for i := range live[c.Outcomes] {
+		r := &live[c.Outcomes][i]
+		raw, err := base64.RawURLEncoding.DecodeString(text(r, "oncebus-claim"))
+		if err == nil && len(raw) > 1 && raw[1] == c.Class { // version 1 | class 1 | …
+			told[place{c.OutcomesNumber, r.Partition, r.Offset}] = r
+			counts[c.Outcomes]++
+		}
+	}
+	return told
 }
 
 // line is a record as the fold foretells it.
 func (c *Claims) line(r *Record) string {
+	verdict, attempt := text(r, headerVerdict), text(r, "oncebus-attempt")
 	switch r.Topic {
 	case c.Output:
-		return fmt.Sprintf("run %s: %s, attempt %s", r.Key, text(r, "oncebus-verdict"), text(r, "oncebus-attempt"))
+		return fmt.Sprintf("run %s: %s, attempt %s, %s", r.Key, verdict, attempt, content(r.Value, r.Headers))
 	case c.Replies:
-		return fmt.Sprintf("reply to %s: %s, %s, attempt %s, %q", r.Key, text(r, "oncebus-verdict"), text(r, "oncebus-status"), text(r, "oncebus-attempt"), r.Value)
+		return fmt.Sprintf("reply to %s: %s, %s, attempt %s, %s", r.Key, verdict, text(r, "oncebus-status"), attempt, content(r.Value, r.Headers))
 	}
-	return fmt.Sprintf("dead %s: %s", r.Key, text(r, "oncebus-verdict"))
+	return fmt.Sprintf("dead %s: %s, %s", r.Key, verdict, content(r.Value, r.Headers))
+}
+
+// content is what of a record is the application's, to the byte.
+func content(value []byte, headers []Header) string {
+	shown := func(b []byte) string {
+		if b == nil {
+			return "null"
+		}
+		return strconv.Quote(string(b))
+	}
+	s := shown(value)
+	for _, h := range headers {
+		if foreign(h) {
+			s += fmt.Sprintf(" %s=%s", h.Key, shown(h.Value))
+		}
+	}
+	return s
 }
 
 func (f *claimFold) emit(format string, args ...any) {
@@ -97,7 +161,11 @@ func (f *claimFold) emit(format string, args ...any) {
 }
 
 func (f *claimFold) reply(to string, verdict, status string, attempt uint64, value string) {
-	f.emit("reply to %s: %s, %s, attempt %d, %q", to, verdict, status, attempt, value)
+	f.emit("reply to %s: %s, %s, attempt %d, %s", to, verdict, status, attempt, value)
+}
+
+func (f *claimFold) dead(r *Record, verdict string) {
+	f.emit("dead %s: %s, %s", r.Key, verdict, content(r.Value, r.Headers))
 }
 
 // take judges one record of the repartition topic.
@@ -115,10 +183,39 @@ func (f *claimFold) take(r *Record) error {
 	if rest.bad {
 		return fmt.Errorf("has an envelope that is none: %x", b)
 	}
-	if b[0] == 3 {
-		return f.outcome(r, rest.rest)
+	route := rest.rest
+	if b[0] == 3 && len(route) > 1 {
+		route = route[min(len(route), 2+int(route[1])):]
 	}
+	switch {
+	case f.Route != "" && f.Route != string(route):
+		return nil
+	case b[0] == 3:
+		return errors.Join(f.arrived(r, from), f.outcome(r, rest.rest))
+	}
+	f.counts["events"]++
 	f.event(r, digest(b[1:17]), event, from)
+	return nil
+}
+
+// arrived takes an outcome off those that are on their way: each is routed
+// once, unchanged, and none overtakes another.
+func (f *claimFold) arrived(r *Record, from place) error {
+	if f.told == nil {
+		return nil
+	}
+	sent, of := f.told[from], source{from.topic, from.partition}
+	last, later := f.newest[of]
+	switch {
+	case sent == nil:
+		return fmt.Errorf("is an outcome from %s/%d/%d, where none stands (any more)", f.Outcomes, from.partition, from.offset)
+	case !same(sent.Key, r.Key) || content(sent.Value, sent.Headers) != content(r.Value, r.Headers):
+		return fmt.Errorf("is not the outcome that stands in %s", at(sent))
+	case later && from.offset < last:
+		return fmt.Errorf("is the outcome of %s, and that of offset %d came before it", at(sent), last)
+	}
+	f.newest[of] = from.offset
+	delete(f.told, from)
 	return nil
 }
 
@@ -130,10 +227,11 @@ func (f *claimFold) event(r *Record, d digest, time int64, from place) {
 	key := string(r.Key)
 	switch {
 	case time > r.Timestamp+f.Skew:
-		f.emit("dead %s: invalid", key)
+		f.dead(r, "invalid")
 		return
 	case f.seen && time < f.last-f.Window-f.Grace:
-		f.emit("dead %s: late", key)
+		f.counts["late"]++
+		f.dead(r, "late")
 		return
 	}
 	defer func() { f.last, f.seen = max(f.last, time), true }()
@@ -149,7 +247,8 @@ func (f *claimFold) event(r *Record, d digest, time int64, from place) {
 				f.copy(r, k, from)
 				return
 			case time < k.first:
-				f.emit("dead %s: late", key)
+				f.counts["late"]++
+				f.dead(r, "late")
 				return
 			}
 			verdict = "expired"
@@ -161,7 +260,11 @@ func (f *claimFold) event(r *Record, d digest, time int64, from place) {
 	}
 	fresh.asking = append(slices.Clone(fresh.asking), asker{key, from})
 	f.keys[d] = fresh
-	f.emit("run %s: %s, attempt %d", key, verdict, attempt)
+	f.run(r, verdict, attempt)
+}
+
+func (f *claimFold) run(r *Record, verdict string, attempt uint64) {
+	f.emit("run %s: %s, attempt %d, %s", r.Key, verdict, attempt, content(r.Value, r.Headers))
 }
 
 // copy judges a copy within the window.
@@ -169,15 +272,19 @@ func (f *claimFold) copy(r *Record, k *claim, from place) {
 	key := string(r.Key)
 	switch {
 	case k.status == "completed":
+		f.counts["replayed"]++
 		f.reply(key, "replayed", "completed", k.attempt, k.result)
 	case k.status == "pending" && r.Timestamp-k.since > f.Lease:
 		k.attempt, k.since = k.attempt+1, r.Timestamp
 		k.asking = append(k.asking, asker{key, from})
-		f.emit("run %s: unique, attempt %d", key, k.attempt)
+		f.counts["claimed anew"]++
+		f.run(r, "unique", k.attempt)
 	case len(k.asking)-1 < f.Wait:
+		f.counts["waited"]++
 		k.asking = append(k.asking, asker{key, from})
 	default:
-		f.reply(key, "pending", k.status, k.attempt, "")
+		f.counts["told to wait"]++
+		f.reply(key, "pending", k.status, k.attempt, content(nil, nil))
 	}
 }
 
@@ -192,9 +299,12 @@ func (f *claimFold) outcome(r *Record, b []byte) error {
 		return fmt.Errorf("has a token that is none: %s", b[2:])
 	}
 	rest := fields{rest: raw[18 : len(raw)-4]}
-	rest.unsigned(1 << 31)
+	home := int32(rest.unsigned(1 << 31))
 	first := place{uint16(rest.unsigned(1 << 16)), int32(rest.unsigned(1 << 31)), int64(rest.unsigned(1 << 63))}
 	attempt := rest.unsigned(1 << 32)
+	if home != r.Partition {
+		return fmt.Errorf("is an outcome of a claim in partition %d, whose task does not see it", home)
+	}
 	k := f.keys[digest(raw[2:18])]
 	refused := !f.held(k) || attempt != k.attempt || first != k.at
 	if !refused {
@@ -212,21 +322,22 @@ func (f *claimFold) outcome(r *Record, b []byte) error {
 				return nil
 			}
 			if refused = !running; !refused {
-				f.settle(k, kind, string(r.Value))
-				k.status, k.result = kind, string(r.Value)
+				f.settle(k, kind, content(r.Value, r.Headers))
+				k.status, k.result = kind, content(r.Value, r.Headers)
 			}
 		default:
 			if k.status == "freed" {
 				return nil
 			}
 			if refused = !running && kind != "forget"; !refused {
-				f.settle(k, kind, string(r.Value))
+				f.settle(k, kind, content(r.Value, r.Headers))
 				k.status, k.result = "freed", ""
 			}
 		}
 	}
 	if refused {
-		f.emit("dead %s: invalid", r.Key)
+		f.counts["refused"]++
+		f.dead(r, "invalid")
 	}
 	return nil
 }
@@ -243,25 +354,49 @@ func (f *claimFold) settle(k *claim, status, value string) {
 	k.asking = nil
 }
 
-// compareRows compares the status of every key with its newest changelog row:
-// version 1 | flags 1 | class 1 | status 1 | …
+// row tells what the row of a key has to say.
+func (k *claim) row() string {
+	return fmt.Sprintf("%s, attempt %d, first %d at %v", k.status, k.attempt, k.first, k.at)
+}
+
+// readRow tells what a row says: version 1 | flags 1 | class 1 | status 1 |
+// first varint | topic, partition, offset uvarint | [fingerprint 8] |
+// [attempt uvarint] | …
+func readRow(b []byte) string {
+	f := fields{rest: b[4:]}
+	first := f.signed()
+	from := place{uint16(f.unsigned(1 << 16)), int32(f.unsigned(1 << 31)), int64(f.unsigned(1 << 63))}
+	if b[1]&1 != 0 {
+		f.take(min(8, len(f.rest)))
+	}
+	var attempt uint64
+	if b[1]&2 != 0 {
+		attempt = f.unsigned(1 << 32)
+	}
+	if f.bad || b[3] > 4 {
+		return "unreadable"
+	}
+	k := claim{status: [...]string{"seen", "pending", "submitted", "completed", "freed"}[b[3]], attempt: attempt, first: first, at: from}
+	return k.row()
+}
+
+// compareRows compares every key with its newest changelog row.
 func (c *Claims) compareRows(want map[digest]string, changelog []Record) (wrong []string) {
 	got := map[digest]string{}
 	for i := range changelog {
 		r := &changelog[i]
-		if len(r.Key) == 16 && len(r.Value) > 4 && int(r.Value[3]) < 5 {
-			got[digest(r.Key)] = [...]string{"seen", "pending", "submitted", "completed", "freed"}[r.Value[3]]
+		if len(r.Key) == len(digest{}) && len(r.Value) > 4 && (c.Route == "" || r.Value[2] == c.Class) {
+			got[digest(r.Key)] = readRow(r.Value)
 		}
 	}
-	for d, status := range want {
-		if got[d] != status {
-			wrong = append(wrong, fmt.Sprintf("key %x is %q in the changelog, want %q", d, got[d], status))
+	for d, row := range want {
+		if got[d] != row {
+			wrong = append(wrong, fmt.Sprintf("key %x is %q in the changelog, want %q", d, got[d], row))
 		}
 	}
 	if len(got) > len(want) {
 		wrong = append(wrong, fmt.Sprintf("the changelog has %d keys, want %d", len(got), len(want)))
 	}
-	slices.Sort(wrong)
 	return wrong
 }
 

@@ -83,8 +83,8 @@ func goodRun() *claimLog {
 	l.outcome("o4", 1, 5, 3, "yes") // twice is once
 	l.event("f")
 	l.reply("f", "replayed", "completed", "3", "yes")
-	row := string([]byte{1, 0, 0, 3, 0, 0})
-	l.live["log"] = []Record{{Topic: "log", Key: make([]byte, 16), Value: []byte(row)}}
+	row := append(binary.AppendVarint([]byte{1, 2, 0, 3}, 1000), 0, 0, 5, 3)
+	l.live["log"] = []Record{{Topic: "log", Key: make([]byte, 16), Value: row}}
 	return l
 }
 
@@ -130,5 +130,61 @@ func TestClaimsCheckerSees(t *testing.T) {
 	l.live["hop"][0].Headers = nil
 	if wrong, _ := CheckClaims(testClaims, l.live); !strings.Contains(fmt.Sprint(wrong), "no envelope") {
 		t.Errorf("a record without an envelope: %v", wrong)
+	}
+}
+
+// claimStory is a story with an event of claim mode and its outcome in it.
+func claimStory() *world {
+	w := story()
+	w.cfg.Topics["ops.raw"] = 5
+	w.cfg.Claims = []Claims{{Route: "ops", Class: 3, Window: window, Grace: grace, Skew: skew, Output: "ops.run", Replies: "ops.replies"}}
+	s := Sent{Route: "ops", ID: idAt(0, "op"), Record: Record{
+		Topic: "ops.raw", Partition: 1, Timestamp: base + 6000, Key: []byte("r"), Headers: []Header{{"x", nil}, {"oncebus-verdict", []byte("forged")}},
+	}}
+	w.h.Sent = append(w.h.Sent, s)
+	r := w.repartition(s, 6000)
+	w.emit(s, "ops.run")
+	row := append(binary.AppendVarint([]byte{1, 2, 3, 1}, s.Timestamp), 5, 1, 0, 1)
+	d := digestOf("ops", s.ID)
+	w.append(Record{Topic: w.cfg.Changelog, Timestamp: r.Timestamp, Key: d, Value: row})
+	w.rows[0][string(d)] = row
+	w.seen(r, 3, s.Timestamp)
+	outcome := w.append(Record{Topic: w.cfg.Repartition, Headers: []Header{{"oncebus-envelope", []byte{3}}}})
+	w.seen(outcome, 3, 0)
+	w.emit(s, "ops.replies")
+	w.commit(0)
+	return w
+}
+
+// TestClaimsBesideOtherRoutes: Check leaves claims to CheckClaims, but for what
+// they share with other routes.
+func TestClaimsBesideOtherRoutes(t *testing.T) {
+	w := claimStory()
+	if report, violations := Check(w.cfg, w.end()); len(violations) > 0 || report.Routed != 16 || report.Sent != 17 {
+		t.Fatal(report, ids(t, violations))
+	}
+	for name, c := range map[string]struct {
+		want  string
+		plant func(w *world)
+	}{
+		"lost": {"K2", func(w *world) {
+			w.h.Sent = append(w.h.Sent, Sent{Route: "ops", ID: "x", Record: Record{Topic: "ops.raw", Offset: 9}})
+		}},
+		"routed twice": {"K1", func(w *world) {
+			s := w.h.Sent[len(w.h.Sent)-1]
+			w.seen(w.repartition(s, 6001), 3, s.Timestamp)
+			w.commit(0)
+		}},
+		"a stream time too early":   {"K5", func(w *world) { w.times[0][3]--; w.commit(0) }},
+		"a store without its claim": {"K5", func(w *world) { w.rows[0] = map[string][]byte{}; w.times[0][1]++; w.commit(0) }},
+		"an aborted reply seen":     {"K7", func(w *world) { w.end().Final["ops.replies"] = nil }},
+	} {
+		w := claimStory()
+		if c.plant(w); w.h.Final == nil {
+			w.end()
+		}
+		if _, violations := Check(w.cfg, w.h); !slices.Contains(ids(t, violations), c.want) {
+			t.Errorf("%s: found %v, want %s", name, violations, c.want)
+		}
 	}
 }

@@ -61,6 +61,9 @@ type Config struct {
 	Partitions  int32             // of both
 	Topics      map[string]uint16 // input topics by name: their number in the manifest
 	Routes      []Route
+	// Claims are the routes in claim mode. Check follows their events into the
+	// repartition topic and leaves what comes of them to CheckClaims.
+	Claims []Claims
 	// Emissions says what is known of output, duplicates and dead-letter
 	// topics. One that is not here takes everything, and the place of its
 	// records among its partitions is not judged.

@@ -85,6 +85,7 @@ func (c *check) outputs() {
 	}
 	c.explain(strangers)
 	c.missing()
+	c.readClaims()
 }
 
 // emitted checks one partition of an emission topic and returns the records

@@ -86,15 +86,20 @@ func (c *check) horizons(s *Store) (before [256]horizon) {
 	if err != nil {
 		return before // no checkpoint, no stream time: nothing may be missing
 	}
-	for i := range c.cfg.Routes {
-		r := &c.cfg.Routes[i]
-		if !cp.seen[r.Class] {
-			continue
+	drop := func(class uint8, hold int64) {
+		if !cp.seen[class] {
+			return
 		}
-		time := add(cp.times[r.Class], -hold(r))
-		if b := &before[r.Class]; !b.ok || time < b.time {
+		time := add(cp.times[class], -hold)
+		if b := &before[class]; !b.ok || time < b.time {
 			*b = horizon{time, true}
 		}
+	}
+	for i := range c.cfg.Routes {
+		drop(c.cfg.Routes[i].Class, hold(&c.cfg.Routes[i]))
+	}
+	for i := range c.cfg.Claims {
+		drop(c.cfg.Claims[i].Class, c.cfg.Claims[i].hold())
 	}
 	return before
 }

@@ -1,0 +1,202 @@
+//go:build unix
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"oncebus/processor/oracle"
+)
+
+// claimRoutes are the routes in claim mode, one for each answer to a copy while
+// the first one runs. They share all topics, and the topics' records are told
+// apart by a field. A claim outlives its lease, and an event its window, within
+// an epoch.
+var claimRoutes = []struct {
+	name    string
+	pending string
+	rules   oracle.Claims
+}{
+	{"ops-wait", "wait\n    waiting: 3", oracle.Claims{Window: 15_000, Grace: 5_000, Skew: 60_000, Lease: 2_000, Wait: 3}},
+	{"ops-reject", "reject", oracle.Claims{Window: 15_000, Grace: 5_000, Skew: 60_000, Lease: 2_000}},
+}
+
+// The topics of claim mode, without the app's prefix.
+const (
+	claimRaw, claimRun, claimOutcomes, claimReplies, claimDead = "ops.raw", "ops.run", "ops.outcomes", "ops.replies", "ops.dead"
+
+	claimShare = 20 // of so many raw records one more is made for claim mode
+)
+
+// writeClaimRoutes adds them to a routes file.
+func writeClaimRoutes(b *strings.Builder) {
+	for _, r := range claimRoutes {
+		fmt.Fprintf(b, `  - name: %s
+    topics: [APP.%s]
+    match: {field: route, in: [%s]}
+    mode: claim
+    key: [{field: id}]
+    window: %dms
+    grace: %dms
+    skew: %dms
+    lease: %dms
+    pending: %s
+    output: APP.%s
+    outcomes: APP.%s
+    replies: APP.%s
+    dead_letter: APP.%s
+`, r.name, claimRaw, r.name, r.rules.Window, r.rules.Grace, r.rules.Skew, r.rules.Lease, r.pending, claimRun, claimOutcomes, claimReplies, claimDead)
+	}
+}
+
+// claimTopics are what readers see of claim mode, the outcomes among it.
+func (a *app) claimTopics() []string {
+	return []string{a.topic(claimRun), a.topic(claimReplies), a.topic(claimDead), a.topic(claimOutcomes)}
+}
+
+// claimsConfig is what the oracle has to know of them.
+func (a *app) claimsConfig(topics map[string]uint16, class func(namespace string) (uint8, error)) ([]oracle.Claims, error) {
+	var all []oracle.Claims
+	for _, r := range claimRoutes {
+		c := r.rules
+		number, err := class(r.name)
+		if err != nil {
+			return nil, err
+		}
+		c.Route, c.Class, c.Repartition, c.Changelog = r.name, number, a.repartition(), a.changelog()
+		c.Output, c.Replies, c.Dead = a.topic(claimRun), a.topic(claimReplies), a.topic(claimDead)
+		c.Outcomes, c.OutcomesNumber = a.topic(claimOutcomes), topics[a.topic(claimOutcomes)]
+		all = append(all, c)
+	}
+	return all, nil
+}
+
+// claimTraffic makes the events of claim mode. Each has a record key of its own,
+// by which the oracle knows its reply.
+type claimTraffic struct {
+	rng  *rand.Rand
+	due  float64
+	made int
+	ids  []string // oldest first
+}
+
+const claimIDsMax = 5_000
+
+// draw makes an event: new, or a copy of one that is about to run, done, or
+// out of its window.
+func (c *claimTraffic) draw(topic string, partition int32, now time.Time) (r *kgo.Record, route, id string) {
+	at := now
+	switch n := c.rng.IntN(2 * odd); {
+	case n < 10: // about as late as can be
+		at = at.Add(-20 * time.Second).Add(time.Duration(c.rng.Int64N(int64(4 * time.Second))))
+	case n == 10: // what follows may be late
+		at = at.Add(time.Duration(c.rng.Int64N(int64(20 * time.Second))))
+	case n == 11:
+		at = at.Add(time.Hour)
+	}
+	c.made++
+	switch n := c.rng.IntN(20); {
+	case n < 8 || len(c.ids) == 0:
+		id = fmt.Sprint("op-", c.made)
+		c.ids = append(c.ids[max(0, len(c.ids)+1-claimIDsMax):], id)
+	case n == 8:
+		id = fmt.Sprint("hot-", c.rng.IntN(5))
+	case n < 18:
+		id = c.ids[max(0, len(c.ids)-1-c.rng.IntN(60))]
+	default:
+		id = c.ids[c.rng.IntN(len(c.ids))]
+	}
+	route = claimRoutes[int(id[len(id)-1])%len(claimRoutes)].name // all copies have one
+	r = &kgo.Record{
+		Topic: topic, Partition: partition, Timestamp: at, Key: fmt.Append(nil, "r-", c.made),
+		Value: fmt.Appendf(nil, `{"route":%q,"id":%q,"n":%d}`, route, id, c.rng.IntN(1_000_000)),
+	}
+	return r, route, id
+}
+
+// produceClaims makes what is due for claim mode beside n other raw records.
+func (t *traffic) produceClaims(n int, now time.Time) {
+	c := &t.claims
+	for c.due += float64(n) / claimShare; c.due >= 1; c.due-- {
+		partition := c.rng.Int32N(rawPartitions)
+		r, route, id := c.draw(t.app.topic(claimRaw), partition, now)
+		r.Headers = []kgo.RecordHeader{{Key: headerFlow, Value: appendFlow(len(routes)*rawPartitions+int(partition), now)}}
+		t.client.Produce(context.Background(), r, func(r *kgo.Record, err error) { t.acknowledged(route, id, r, err) })
+	}
+}
+
+// judgeClaims has the oracle judge the routes in claim mode: what ran, what was
+// replied, and what stands in the changelog is what the log of events and
+// outcomes asks for, and nothing else. It returns how much was compared.
+func judgeClaims(cfg *oracle.Config, h *oracle.History) (counts map[string]int, violations []oracle.Violation) {
+	counts = map[string]int{}
+	add := func(format string, args ...any) {
+		violations = append(violations, oracle.Violation{Invariant: claimPromise, Message: fmt.Sprintf(format, args...)})
+	}
+	topics := map[string]bool{}
+	for i := range cfg.Claims {
+		c := &cfg.Claims[i]
+		wrong, compared := oracle.CheckClaims(c, h.Live)
+		for _, message := range wrong[:min(len(wrong), oracle.MaxMessages)] {
+			add("%s: %s", c.Route, message)
+		}
+		if more := len(wrong) - oracle.MaxMessages; more > 0 {
+			add("%s: and %d more", c.Route, more)
+		}
+		if compared[c.Output] == 0 || compared[c.Replies] == 0 || compared[c.Outcomes] == 0 {
+			add("%s: there was nothing to compare: %v", c.Route, compared)
+		}
+		for name, n := range compared {
+			counts[name] += n
+		}
+		for _, topic := range []string{c.Output, c.Replies, c.Dead, c.Outcomes} {
+			topics[topic] = true
+		}
+	}
+	for _, topic := range slices.Sorted(maps.Keys(topics)) {
+		if n := len(h.Live[topic]); n != counts[topic] {
+			add("%s has %d records, %d of them of its routes", topic, n, counts[topic])
+		}
+	}
+	return counts, violations
+}
+
+// claimPromise is what the violations of judgeClaims are called by.
+const claimPromise = "claims"
+
+// claimWords are the numbers of claim mode, in the order in which they are told.
+var claimWords = []struct{ name, topic string }{
+	{"events", ""}, {"keys", ""},
+	{"runs", claimRun}, {"claimed anew", ""},
+	{"replies", claimReplies}, {"waited", ""}, {"told to wait", ""}, {"replayed", ""},
+	{"outcomes", claimOutcomes}, {"refused", ""}, {"late", ""},
+}
+
+// tellClaims puts the numbers in words, the app's topics by what they hold.
+func (a *app) tellClaims(counts map[string]int) map[string]int {
+	told := map[string]int{}
+	for _, w := range claimWords {
+		name := w.name
+		if w.topic != "" {
+			name = a.topic(w.topic)
+		}
+		told[w.name] = counts[name]
+	}
+	return told
+}
+
+func claimsLine(told map[string]int) string {
+	var parts []string
+	for _, w := range claimWords {
+		parts = append(parts, fmt.Sprintf("%d %s", told[w.name], w.name))
+	}
+	return strings.Join(parts, ", ")
+}

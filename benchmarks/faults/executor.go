@@ -1,0 +1,240 @@
+//go:build unix
+
+package main
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// An executor stands behind the routes in claim mode: it consumes their output
+// and says what became of it, each batch in one transaction with its place in
+// the output. It is not a good one: some outcomes come late, twice, in the wrong
+// order or with the token of an attempt long over, some say that it failed, and
+// some never come.
+type executor struct {
+	app  *app
+	rng  *rand.Rand
+	stop context.CancelFunc
+	done chan struct{}
+
+	later []laterOutcome // in no order
+	old   [][]byte       // tokens
+	told  int
+}
+
+// laterOutcome is one that is told once its time has come.
+type laterOutcome struct {
+	due    time.Time
+	record *kgo.Record
+}
+
+const (
+	oldTokensMax = 2_000
+	laterMax     = 6 * time.Second // thrice the lease
+	tellEvery    = 100 * time.Millisecond
+	tellMax      = 15 * time.Second // for the end of a transaction while the broker is away
+)
+
+func startExecutor(a *app, rng *rand.Rand) *executor {
+	ctx, cancel := context.WithCancel(a.h.ctx)
+	x := &executor{app: a, rng: rng, stop: cancel, done: make(chan struct{})}
+	go x.run(ctx)
+	return x
+}
+
+// end stops it where it is: what it did not get to has no outcome.
+func (x *executor) end() {
+	x.stop()
+	<-x.done
+}
+
+// run works until ctx is done. The broker is away now and then: a session that
+// failed is replaced, and what it had not committed is worked on again.
+func (x *executor) run(ctx context.Context) {
+	defer close(x.done)
+	for ctx.Err() == nil {
+		if err := x.session(ctx); err != nil && ctx.Err() == nil {
+			x.app.h.note("executor", map[string]any{"app": x.app.id, "error": err.Error()})
+			_ = pause(ctx, time.Second/2)
+		}
+	}
+}
+
+func (x *executor) session(ctx context.Context) error {
+	session, err := kgo.NewGroupTransactSession(kgo.SeedBrokers(x.app.h.cluster.seeds()...), kgo.ConsumeTopics(x.app.topic(claimRun)),
+		kgo.ConsumerGroup(x.app.group("executor")), kgo.TransactionalID(x.app.id+"-executor"), kgo.TransactionTimeout(transactionTimeout),
+		kgo.SessionTimeout(sessionTimeout), kgo.HeartbeatInterval(sessionTimeout/6),
+		kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchMaxWait(tellEvery),
+		kgo.MetadataMinAge(250*time.Millisecond), kgo.ClientID("executor"))
+	if err != nil {
+		return err
+	}
+	defer session.Close()
+	for ctx.Err() == nil {
+		polling, cancel := context.WithTimeout(ctx, tellEvery)
+		fetches := session.PollFetches(polling)
+		cancel()
+		if err := fetches.Err(); err != nil && !errors.Is(err, context.DeadlineExceeded) {
+			return err
+		}
+		batch, later := x.plan(fetches, time.Now())
+		if fetches.NumRecords()+len(batch) == 0 {
+			continue
+		}
+		switch committed, err := x.tell(ctx, session, batch); {
+		case err != nil:
+			return err
+		case committed:
+			x.later = later
+		case len(batch) > 0: // the session has gone back to where it was
+			x.app.h.note("executor", map[string]any{"app": x.app.id, "aborted": len(batch)})
+		}
+	}
+	return nil
+}
+
+// tell produces the outcomes in one transaction with the place in the output.
+func (x *executor) tell(ctx context.Context, session *kgo.GroupTransactSession, batch []*kgo.Record) (committed bool, err error) {
+	if err := session.Begin(); err != nil {
+		return false, err
+	}
+	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), tellMax)
+	defer cancel()
+	var failed kgo.FirstErrPromise
+	for _, r := range batch {
+		session.Produce(ending, r, failed.Promise())
+	}
+	return session.End(ending, kgo.TransactionEndTry(failed.Err() == nil))
+}
+
+// plan decides what to say of new events, and what of that now; with it comes
+// what was put off and is due. If the transaction fails all is planned anew.
+func (x *executor) plan(fetches kgo.Fetches, now time.Time) (batch []*kgo.Record, later []laterOutcome) {
+	for _, l := range x.later {
+		if l.due.After(now) {
+			later = append(later, l)
+		} else {
+			twin := *l.record // the client writes into what it produces
+			batch = append(batch, &twin)
+		}
+	}
+	say := func(event *kgo.Record, kinds ...string) {
+		for _, kind := range kinds {
+			batch = append(batch, x.outcome(tokenOf(event), kind))
+		}
+	}
+	fetches.EachRecord(func(event *kgo.Record) {
+		if x.old = append(x.old, tokenOf(event)); len(x.old) > oldTokensMax {
+			x.old = x.old[oldTokensMax/4:]
+		}
+		switch n := x.rng.IntN(20); {
+		case n < 2: // never
+		case n < 4:
+			say(event, "failed")
+		case n == 4:
+			say(event, "rejected", "rejected")
+		case n < 7: // pinned, and done later
+			say(event, "submitted")
+			later = append(later, laterOutcome{x.after(now), x.outcome(tokenOf(event), "completed")})
+		case n == 7: // pinned for good
+			say(event, "submitted")
+		case n == 8:
+			say(event, "completed", "submitted")
+		case n < 12:
+			later = append(later, laterOutcome{x.after(now), x.outcome(tokenOf(event), pickOf(x.rng, "completed", "completed", "failed"))})
+		case n == 12:
+			say(event, "completed", "completed")
+		default:
+			say(event, "completed")
+		}
+		if x.rng.IntN(10) == 0 {
+			token := x.old[x.rng.IntN(len(x.old))]
+			batch = append(batch, x.outcome(token, pickOf(x.rng, "completed", "completed", "failed", "submitted", "forget")))
+		}
+	})
+	return batch, later
+}
+
+func (x *executor) after(now time.Time) time.Time {
+	return now.Add(time.Duration(x.rng.Int64N(int64(laterMax))))
+}
+
+func pickOf(rng *rand.Rand, of ...string) string { return of[rng.IntN(len(of))] }
+
+// outcome makes one with a record key of its own; some have no value, some have
+// headers that have to be replayed with it.
+func (x *executor) outcome(token []byte, kind string) *kgo.Record {
+	x.told++
+	r := &kgo.Record{
+		Topic: x.app.topic(claimOutcomes), Key: fmt.Append(nil, "o-", x.told), Value: fmt.Append(nil, "result ", x.rng.IntN(1_000_000)),
+		Headers: []kgo.RecordHeader{{Key: "oncebus-claim", Value: token}, {Key: "oncebus-outcome", Value: []byte(kind)}},
+	}
+	switch x.rng.IntN(4) {
+	case 0:
+		r.Value = nil
+	case 1:
+		r.Headers = append(r.Headers, kgo.RecordHeader{Key: "content-type", Value: []byte("text/plain")}, kgo.RecordHeader{Key: "nothing"})
+	}
+	return r
+}
+
+func tokenOf(event *kgo.Record) []byte {
+	for _, h := range event.Headers {
+		if h.Key == "oncebus-claim" {
+			return h.Value
+		}
+	}
+	return nil
+}
+
+// outcomePlace is where an outcome stands in its topic.
+type outcomePlace struct {
+	partition int32
+	offset    int64
+}
+
+// routedOutcome reads off the envelope of a routed outcome where it stood.
+func routedOutcome(r *kgo.Record) outcomePlace {
+	if len(r.Headers) == 0 || len(r.Headers[0].Value) < 49 || r.Headers[0].Value[0] != 3 {
+		return outcomePlace{-1, r.Offset} // none: the oracle will tell
+	}
+	b := r.Headers[0].Value[49:] // version 1 | digest 16 | key 32 | two times | topic | partition | offset
+	var fields [5]uint64
+	for i := range fields {
+		v, n := binary.Uvarint(b)
+		fields[i], b = v, b[max(n, 0):]
+	}
+	return outcomePlace{int32(fields[3]), int64(fields[4])}
+}
+
+// meet notes that an outcome was seen where it was told, or in the repartition
+// topic; readers of two topics may see it there first.
+func (o *observer) meet(at outcomePlace, told bool) {
+	if before, met := o.told[at]; met && before != told {
+		delete(o.told, at)
+		return
+	}
+	o.told[at] = told
+}
+
+// unrouted says how many outcomes were told and are not routed yet.
+func (o *observer) unrouted() error {
+	n := 0
+	var one outcomePlace
+	for at, told := range o.told {
+		if told {
+			n, one = n+1, at
+		}
+	}
+	if n == 0 {
+		return nil
+	}
+	return fmt.Errorf("%d outcomes are not routed, one of them at %s/%d/%d", n, o.app.topic(claimOutcomes), one.partition, one.offset)
+}

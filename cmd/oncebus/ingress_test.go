@@ -1,0 +1,240 @@
+package main
+
+import (
+	"context"
+	"net/http"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kfake"
+
+	"oncebus/processor"
+	"oncebus/processor/ingress"
+)
+
+const ingressRoutes = `routes:
+  - name: signals
+    topics: [signals.raw]
+    key: [{field: id}]
+    window: 1h
+    output: signals.unique
+    dead_letter: dead
+    http: {path: /signals, signature: {scheme: bearer, secret: SENDER}}
+`
+
+func TestIngressSecrets(t *testing.T) {
+	got, err := ingressSecrets(map[string]string{
+		"ONCEBUS_INGRESS_SECRET_A": "a", "ONCEBUS_INGRESS_SECRET_A_NEXT_FILE": "f", "ONCEBUS_INGRESS_SECRET_B": "b", "ONCEBUS_INGRESS_SECRET_B_FILE": "f",
+		"ONCEBUS_INGRESS_SECRET_C": "", "ONCEBUS_KEY_SECRET": "k",
+	})
+	if err == nil || err.Error() != "ONCEBUS_INGRESS_SECRET_B_FILE: set as well as ONCEBUS_INGRESS_SECRET_B, want one of them" {
+		t.Error(err)
+	}
+	want := ingress.Secrets{"A": {Value: processor.Secret("a")}, "A_NEXT": {Path: "f"}, "B": {Value: processor.Secret("b")}}
+	if len(got) != len(want) {
+		t.Errorf("%d secrets, want %d", len(got), len(want))
+	}
+	for name := range want {
+		if got[name] != want[name] {
+			t.Errorf("secret %s is not as set", name)
+		}
+	}
+}
+
+// TestIngressReportsItsMistakes: before anything is connected, in both commands
+// that serve.
+func TestIngressReportsItsMistakes(t *testing.T) {
+	routes := writeFile(t, "routes.yaml", ingressRoutes)
+	environ := []string{"ONCEBUS_BROKERS=localhost:1", "ONCEBUS_ROUTES=" + routes, "ONCEBUS_INSTANCE_ID=i", "ONCEBUS_HTTP_ADDR=127.0.0.1:0"}
+	addr, secret := "ONCEBUS_INGRESS_ADDR=127.0.0.1:0", "ONCEBUS_INGRESS_SECRET_SENDER=s"
+	for _, c := range []struct {
+		name, command string
+		environ       []string
+		want          string
+	}{
+		{"no address", "ingress", []string{secret}, "ONCEBUS_INGRESS_ADDR: not set, want host:port where requests come in"},
+		{"no secret", "ingress", []string{addr}, "route signals: secret SENDER: ONCEBUS_INGRESS_SECRET_SENDER: not set"},
+		{"no secret", "run", []string{addr}, "route signals: secret SENDER: ONCEBUS_INGRESS_SECRET_SENDER: not set"},
+		{"unusable secret", "run", []string{addr, "ONCEBUS_INGRESS_SECRET_SENDER=two words"}, "route signals: secret SENDER: ONCEBUS_INGRESS_SECRET_SENDER: no usable secret"},
+		{"no time to answer", "ingress", []string{addr, secret, "ONCEBUS_INGRESS_WRITE_TIMEOUT=10s"}, "route signals: http.wait of 10s and"},
+		{"no number", "run", []string{"ONCEBUS_INGRESS_MAX_REQUESTS=many"}, `ONCEBUS_INGRESS_MAX_REQUESTS: "many" is no whole number`},
+		{"out of range", "run", []string{"ONCEBUS_INGRESS_DRAIN=1ms"}, "ONCEBUS_INGRESS_DRAIN: 1ms is out of range"},
+		{"no http part", "ingress", []string{addr, "ONCEBUS_ROUTES=" + writeFile(t, "plain.yaml", keyRoutes), "ONCEBUS_KEY_SECRET=sixteen bytes or more"},
+			"no route has an http part: nothing can come in by HTTP"},
+	} {
+		got := execute(t.Context(), append(append([]string{}, environ...), c.environ...), "", c.command)
+		if got.code != exitWrong || !strings.HasPrefix(got.stderr, c.want) || strings.Contains(got.stderr, "two words") {
+			t.Errorf("%s, %s: exit code %d, want %q:\n%s", c.command, c.name, got.code, c.want, got.stderr)
+		}
+	}
+	if got := execute(t.Context(), append(environ, addr), "", "check", "--settings"); got.code != exitWrong || !strings.HasPrefix(got.stderr, "route signals: secret SENDER: ") {
+		t.Errorf("check: exit code %d:\n%s", got.code, got.stderr)
+	}
+	busy := listenLocal(t)
+	defer busy.Close()
+	got := execute(t.Context(), append(environ, secret, "ONCEBUS_INGRESS_ADDR="+busy.Addr().String()), "", "ingress")
+	if got.code != exitFailed || !strings.Contains(got.stderr, "choose another ONCEBUS_INGRESS_ADDR") {
+		t.Errorf("busy: exit code %d:\n%s", got.code, got.stderr)
+	}
+}
+
+// served is a command that runs.
+type served struct {
+	t      *testing.T
+	stderr syncBuffer
+	stop   context.CancelFunc
+	code   chan int
+	client *http.Client
+}
+
+func serveCommand(t *testing.T, command string, environ ...string) *served {
+	t.Helper()
+	ctx, stop := context.WithCancel(t.Context())
+	s := &served{t: t, stop: stop, code: make(chan int, 1), client: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 60 * time.Second}}
+	go func() {
+		var stdout syncBuffer
+		s.code <- run(ctx, []string{command}, process{environ: environ, stdout: &stdout, stderr: &s.stderr})
+	}()
+	return s
+}
+
+// until waits for a condition that the command brings about.
+func (s *served) until(what string, holds func() bool) {
+	s.t.Helper()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	deadline := time.After(60 * time.Second)
+	for !holds() {
+		select {
+		case <-tick.C:
+		case c := <-s.code:
+			s.t.Fatalf("%s: ended with exit code %d:\n%s", what, c, s.stderr.String())
+		case <-deadline:
+			s.t.Fatalf("gave up waiting for %s:\n%s", what, s.stderr.String())
+		}
+	}
+}
+
+var ingressListening = regexp.MustCompile(`msg="ingress listening" addr=(\S+)`)
+
+// page fetches a page of the probes' server; 0 before it listens.
+func (s *served) page(path string) (int, string) {
+	m := listening.FindStringSubmatch(s.stderr.String())
+	if m == nil {
+		return 0, ""
+	}
+	status, body, err := fetch(s.t.Context(), s.client, "http://"+m[1]+path)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return status, body
+}
+
+func (s *served) ready() {
+	s.t.Helper()
+	s.until("readiness", func() bool {
+		status, _ := s.page("/readyz")
+		return status == http.StatusOK
+	})
+}
+
+// post sends an event and returns where the status of its answer will be.
+func (s *served) post(body string) <-chan int {
+	s.t.Helper()
+	addr := ingressListening.FindStringSubmatch(s.stderr.String())[1]
+	r, err := http.NewRequestWithContext(s.t.Context(), http.MethodPost, "http://"+addr+"/signals", strings.NewReader(body))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	r.Header.Set("Authorization", "Bearer token-of-sender")
+	status := make(chan int, 1)
+	go func() {
+		response, err := s.client.Do(r)
+		if err != nil {
+			s.t.Error(err)
+			status <- 0
+			return
+		}
+		_ = response.Body.Close()
+		status <- response.StatusCode
+	}()
+	return status
+}
+
+func (s *served) ended() {
+	s.t.Helper()
+	if c := <-s.code; c != exitStopped || !strings.Contains(s.stderr.String(), "msg=stopped") {
+		s.t.Errorf("exit code %d:\n%s", c, s.stderr.String())
+	}
+}
+
+func ingressEnviron(t *testing.T, cluster *kfake.Cluster, more ...string) []string {
+	t.Helper()
+	return append(runEnviron(t, "ONCEBUS_BROKERS="+strings.Join(cluster.ListenAddrs(), ","), "ONCEBUS_ROUTES="+writeFile(t, "routes.yaml", ingressRoutes),
+		"ONCEBUS_COMMIT_INTERVAL=10ms", "ONCEBUS_INGRESS_SECRET_SENDER_FILE="+writeFile(t, "secret", "token-of-sender\n")), more...)
+}
+
+// TestIngressBesideRun: one process judges, the other answers.
+func TestIngressBesideRun(t *testing.T) {
+	cluster, err := kfake.NewCluster(kfake.NumBrokers(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cluster.Close()
+	door := serveCommand(t, "ingress", ingressEnviron(t, cluster, "ONCEBUS_INGRESS_ADDR=127.0.0.1:0", "ONCEBUS_INSTANCE_ID=door", "ONCEBUS_INGRESS_SECRET_OTHER=s")...)
+	defer door.stop()
+	door.until("the probes", func() bool { status, _ := door.page("/healthz"); return status == http.StatusOK })
+	if status, why := door.page("/readyz"); status != http.StatusServiceUnavailable || !strings.Contains(why, "not ready") {
+		t.Errorf("/readyz before the app is there: %d %s", status, why)
+	}
+	judge := serveCommand(t, "run", ingressEnviron(t, cluster)...)
+	defer judge.stop()
+	judge.ready()
+	door.ready()
+	if first, again := <-door.post(`{"id":"a"}`), <-door.post(`{"id":"a"}`); first != 202 || again != 409 {
+		t.Errorf("first %d, again %d", first, again)
+	}
+	if _, body := door.page("/metrics"); !strings.Contains(body, `oncebus_http_requests_total{code="409",response="duplicate",route="signals"} 1`) {
+		t.Errorf("/metrics:\n%s", body)
+	}
+	if _, body := door.page("/state"); !strings.Contains(body, `"ready": true`) {
+		t.Errorf("/state: %s", body)
+	}
+	for _, want := range []string{`variable=ONCEBUS_INGRESS_SECRET_OTHER`, "settings.ingress_addr=127.0.0.1:0", "msg=request route=signals"} {
+		if !strings.Contains(door.stderr.String(), want) {
+			t.Errorf("%s is not in the log:\n%s", want, door.stderr.String())
+		}
+	}
+	if strings.Contains(door.stderr.String(), "token-of-sender") {
+		t.Errorf("a secret is in the log:\n%s", door.stderr.String())
+	}
+	door.stop()
+	door.ended()
+	judge.stop()
+	judge.ended()
+}
+
+// TestRunWithIngress: one process does both, and when it is asked to stop it
+// judges until those who wait are answered.
+func TestRunWithIngress(t *testing.T) {
+	cluster, err := kfake.NewCluster(kfake.NumBrokers(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cluster.Close()
+	s := serveCommand(t, "run", ingressEnviron(t, cluster, "ONCEBUS_INGRESS_ADDR=127.0.0.1:0", "ONCEBUS_COMMIT_INTERVAL=1s")...)
+	defer s.stop()
+	s.ready()
+	waiting := s.post(`{"id":"a"}`)
+	s.until("the request to be in hand", func() bool {
+		_, body := s.page("/metrics")
+		return strings.Contains(body, "\noncebus_http_requests_in_flight 1\n")
+	})
+	s.stop()
+	if status := <-waiting; status != 202 {
+		t.Errorf("status %d", status)
+	}
+	s.ended()
+}

@@ -1,0 +1,179 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"oncebus/state"
+)
+
+// smallDisk is a disk of its own for the state of the system's process.
+type smallDisk struct {
+	s           *system
+	dir, filler string
+}
+
+func newSmallDisk(s *system) *smallDisk {
+	s.t.Helper()
+	d := &smallDisk{s, s.stateDir("a"), filepath.Join(s.stateDir("a"), "filler")}
+	// Paused by percent alone, whatever the disk's size.
+	s.settings = []string{"STATE_PATIENCE=100ms", "DISK_MIN_FREE_BYTES=0"}
+	if err := os.MkdirAll(d.dir, 0o700); err != nil {
+		s.t.Fatal(err)
+	}
+	if err := syscall.Mount("tmpfs", d.dir, "tmpfs", 0, "size=96m"); err != nil {
+		s.t.Skipf("a file system of its own cannot be mounted here (it takes root, or unshare -rm): %v", err)
+	}
+	s.t.Cleanup(func() {
+		if err := syscall.Unmount(d.dir, 0); err != nil {
+			s.t.Error(err)
+		}
+	})
+	return d
+}
+
+// fill leaves less free than tasks need to go on.
+func (d *smallDisk) fill() {
+	d.s.t.Helper()
+	space, err := state.DiskSpace(d.dir)
+	if err != nil {
+		d.s.t.Fatal(err)
+	}
+	f, err := os.Create(d.filler)
+	if err != nil {
+		d.s.t.Fatal(err)
+	}
+	defer f.Close()
+	if err := syscall.Fallocate(int(f.Fd()), 0, 0, int64(space.Free)-int64(space.Total)*8/100); err != nil {
+		d.s.t.Fatal(err)
+	}
+}
+
+func (d *smallDisk) clear() {
+	d.s.t.Helper()
+	if err := os.Remove(d.filler); err != nil {
+		d.s.t.Fatal(err)
+	}
+}
+
+// passing waits until so many tasks go round their stores.
+func (d *smallDisk) passing(want int) {
+	d.s.t.Helper()
+	eventually(d.s.t, fmt.Sprintf("%d tasks go round their stores", want), func(ctx context.Context) error {
+		tasks, err := d.s.service.metric(ctx, "oncebus_tasks")
+		if err == nil && tasks["passing"] != want {
+			err = fmt.Errorf("tasks by state: %v", tasks)
+		}
+		return err
+	})
+}
+
+// end clears the disk and waits until everything is checked again.
+func (d *smallDisk) end() {
+	d.s.t.Helper()
+	d.clear()
+	d.passing(0)
+	d.s.service.awaitReady()
+	d.s.settle()
+}
+
+// pass produces an event that cannot be checked, and waits until it went out so.
+func (s *system) pass(topic, output string, at time.Time, format string, args ...any) {
+	s.t.Helper()
+	unchecked := func() (n int) {
+		for _, r := range s.output(output) {
+			if headerOf(r, "oncebus-verdict") == "unchecked" {
+				n++
+			}
+		}
+		return n
+	}
+	before := unchecked()
+	s.produce(&kgo.Record{Topic: s.topic(topic), Timestamp: at.Truncate(time.Millisecond), Value: fmt.Appendf(nil, format, args...)})
+	eventually(s.t, "an event goes out unchecked", func(context.Context) error {
+		if n := unchecked(); n != before+1 {
+			return fmt.Errorf("%d unchecked events in %s, before %d", n, output, before)
+		}
+		return nil
+	})
+}
+
+// TestRealWebhooksWithoutState is the last sentence of section 3: when the store fails, events pass unchecked, marked and counted.
+func TestRealWebhooksWithoutState(t *testing.T) {
+	onEveryBroker(t, "webhooks.yaml", unchanged, func(_ *testing.T, s *system) {
+		d := newSmallDisk(s)
+		s.begin("webhooks.raw")
+		now := time.Now()
+		const event = `{"eventId":%q,"resourceId":"r9","eventType":"paid"}`
+		s.send("webhooks.raw", 0, now, event, "known")
+		d.fill()
+		d.passing(6)
+		s.pass("webhooks.raw", "webhooks.unique", now, event, "known")
+		s.pass("webhooks.raw", "webhooks.unique", now, event, "new")
+		s.verdicts("webhooks", map[string]int{"unique": 1, "unchecked": 2})
+		d.end()
+		s.send("webhooks.raw", 1, now, event, "known")
+		s.send("webhooks.raw", 2, now, event, "new")
+		s.send("webhooks.raw", 3, now, event, "later")
+		s.count("webhooks.unique", 4)
+		s.verdicts("webhooks", map[string]int{"unique": 2, "unchecked": 2, "duplicate": 2})
+		s.service.stop()
+	})
+}
+
+// TestRealOrdersWithoutState is its sentence in section 4: orders go on, marked unchecked, and checking resumes by itself.
+func TestRealOrdersWithoutState(t *testing.T) {
+	onEveryBroker(t, "orders.yaml", unchanged, func(t *testing.T, s *system) {
+		d := newSmallDisk(s)
+		s.begin("orders.raw", "orders.outcomes")
+		now := time.Now()
+		order := fmt.Sprintf(`{"requestId":%%q,"timestamp":%d,"account":%%q,"symbol":"AAPL","side":"BUY","clientOrderId":"c","quantity":1,"type":"market"}`, now.UnixMilli())
+		s.send("orders.raw", 0, now, order, "q1", "A")
+		d.fill()
+		d.passing(6)
+		s.pass("orders.raw", "orders.unique", now, order, "q2", "B")
+		expect(t, s.newest("orders.unique", "q2"), "verdict", "unchecked", "claim", "")
+		expect(t, s.reply("orders.replies", "q2"), "verdict", "unchecked", "request", "q2")
+		d.end()
+		s.send("orders.raw", 1, now, order, "q3", "B")
+		expect(t, s.reply("orders.replies", "q3"), "verdict", "pending", "status", "submitted")
+		s.answer("orders.outcomes", s.newest("orders.unique", "q1"), "completed", []byte("X-1"))
+		s.send("orders.raw", 2, now, order, "q4", "A")
+		expect(t, s.reply("orders.replies", "q4"), "verdict", "replayed")
+		s.count("orders.unique", 2)
+		s.service.stop()
+	})
+}
+
+// TestRealStopWithoutState: with on_state_failure: stop nothing goes out, and nothing is lost.
+func TestRealStopWithoutState(t *testing.T) {
+	onEveryBroker(t, "webhooks.yaml", strings.NewReplacer("on_state_failure: pass", "on_state_failure: stop"), func(_ *testing.T, s *system) {
+		d := newSmallDisk(s)
+		s.begin("webhooks.raw")
+		now := time.Now()
+		const event = `{"eventId":%q,"resourceId":"r9","eventType":"paid"}`
+		s.send("webhooks.raw", 0, now, event, "known")
+		d.fill()
+		s.service.await("the disk is filling: tasks are paused")
+		s.produce(&kgo.Record{Topic: s.topic("webhooks.raw"), Timestamp: now, Value: fmt.Appendf(nil, event, "new")})
+		// The event is with its task, and the transactions that the task does not begin have gone by.
+		s.taken(s.topicsOf(s.inputs))
+		s.count("webhooks.unique", 1)
+		s.verdicts("webhooks", map[string]int{"unique": 1, "unchecked": 0})
+		d.clear()
+		s.service.awaitReady()
+		s.settle()
+		s.count("webhooks.unique", 2)
+		s.service.stop()
+	})
+}

@@ -1,0 +1,208 @@
+package processor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"oncebus/dedup"
+)
+
+// TestTooLargeIsNotSent: said before anything goes on the bus.
+func TestTooLargeIsNotSent(t *testing.T) {
+	b := newHTTPBench(t, keyedRoutes)
+	b.createTopic("signals.raw", 4, "max.message.bytes", "2000")
+	b.ready(b.start(b.config("one")))
+	f := b.front("front")
+	if _, err := f.try(t.Context(), submission("signals.raw", `{"id":"a","x":"`+strings.Repeat("x", 2000)+`"}`, testTime)); !errors.Is(err, ErrTooLarge) {
+		t.Errorf("got %v", err)
+	}
+	assertAnswer(t, f.ask(submission("signals.raw", `{"id":"a"}`, testTime)), "unique passed")
+}
+
+// switchDialer is a network that can be taken away.
+type switchDialer struct {
+	mu    sync.Mutex
+	off   bool
+	conns map[net.Conn]bool
+}
+
+func (d *switchDialer) dial(ctx context.Context, network, addr string) (net.Conn, error) {
+	conn, err := (&net.Dialer{}).DialContext(ctx, network, addr)
+	if err != nil {
+		return nil, err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.off {
+		_ = conn.Close()
+		return nil, errors.New("the network is away")
+	}
+	d.conns[conn] = true
+	return conn, nil
+}
+
+func (d *switchDialer) turn(off bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.off = off
+	if off {
+		for conn := range d.conns {
+			_ = conn.Close()
+		}
+		clear(d.conns)
+	}
+}
+
+// TestFrontWithoutABroker refuses at once or holds, as asked, and recovers by
+// itself, with everything it held on the bus once.
+func TestFrontWithoutABroker(t *testing.T) {
+	b := newHTTPBench(t, benchRoutes)
+	i := b.ready(b.start(b.config("one")))
+	dialer := &switchDialer{conns: map[net.Conn]bool{}}
+	f := b.front("front", kgo.Dialer(dialer.dial))
+	assertAnswer(t, f.ask(submission("signals.raw", `{"id":"before"}`, testTime)), "unique passed")
+	dialer.turn(true)
+	// Some are on their way when the bus goes, and are refused when that shows.
+	for n := range 10 {
+		if _, err := f.try(t.Context(), submission("signals.raw", fmt.Sprintf(`{"id":"early-%d"}`, n), testTime)); !errors.Is(err, ErrBusAway) {
+			t.Fatalf("got %v", err)
+		}
+	}
+	if err := f.Ready(); err == nil {
+		t.Error("a front without a broker says it is ready")
+	}
+	if _, err := f.try(t.Context(), submission("signals.raw", `{"id":"refused"}`, testTime)); !errors.Is(err, ErrBusAway) {
+		t.Errorf("got %v", err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	held := make(chan string, 20)
+	for n := range 20 {
+		s := submission("signals.raw", fmt.Sprintf(`{"id":"held-%d"}`, n), testTime)
+		s.Hold = true
+		go func() {
+			a, err := f.try(ctx, s)
+			held <- summary(a) + " " + fmt.Sprint(err)
+		}()
+	}
+	given, giveUp := context.WithCancel(context.Background())
+	giveUp()
+	s := submission("signals.raw", `{"id":"given up"}`, testTime)
+	s.Hold = true
+	if _, err := f.try(given, s); !errors.Is(err, ErrBusAway) {
+		t.Errorf("got %v", err)
+	}
+	dialer.turn(false)
+	for range 20 {
+		if got := <-held; got != "unique passed <nil>" {
+			t.Errorf("a held event is answered %q", got)
+		}
+	}
+	cancel()
+	b.drain(i, "signals.raw")
+	if out := b.read("signals.unique"); len(out) < 21 || len(out) > 31 {
+		t.Errorf("%d events in the output, want the 21 that were answered and perhaps some of 10", len(out))
+	}
+}
+
+// TestFullFrontRefuses: what waits for the bus is bounded.
+func TestFullFrontRefuses(t *testing.T) {
+	b := newHTTPBench(t, benchRoutes)
+	b.ready(b.start(b.config("one")))
+	f := b.frontReady(b.startFrontWith("front", func(f *Front) { f.recordsMax = 3 }))
+	fault := b.cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: "app-repartition", Err: kerr.NotLeaderForPartition, Count: -1})
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 10)
+	for n := range 10 {
+		go func() {
+			s := submission("signals.raw", fmt.Sprintf(`{"id":"%d"}`, n), testTime)
+			_, err := f.try(ctx, s)
+			ended <- err
+		}()
+	}
+	for range 7 {
+		if err := <-ended; !errors.Is(err, ErrBusAway) || !errors.Is(err, kgo.ErrMaxBuffered) {
+			t.Errorf("got %v", err)
+		}
+	}
+	cancel()
+	for range 3 {
+		if err := <-ended; !errors.Is(err, ErrBusAway) || errors.Is(err, kgo.ErrMaxBuffered) {
+			t.Errorf("got %v", err)
+		}
+	}
+	fault.Remove()
+	b.wait("what was buffered to get through", func() bool { return len(b.read("signals.unique")) == 3 })
+	assertAnswer(t, f.ask(submission("signals.raw", `{"id":"next"}`, testTime)), "unique passed")
+}
+
+// TestRefusedProducerIsReplaced: one that got no producer id would never send
+// again.
+func TestRefusedProducerIsReplaced(t *testing.T) {
+	b := newHTTPBench(t, benchRoutes)
+	b.ready(b.start(b.config("one")))
+	f := b.front("front")
+	b.cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.InitProducerID}, Err: kerr.ClusterAuthorizationFailed, When: func(req kmsg.Request) bool {
+		init, ok := req.(*kmsg.InitProducerIDRequest)
+		return ok && init.TransactionalID == nil
+	}})
+	event := submission("signals.raw", `{"id":"a"}`, testTime)
+	if _, err := f.try(t.Context(), event); !errors.Is(err, ErrBusAway) {
+		t.Fatalf("got %v", err)
+	}
+	b.wait("another producer", func() bool {
+		a, err := f.try(t.Context(), event)
+		return err == nil && (a.Verdict == dedup.Unique || a.Verdict == dedup.Duplicate)
+	})
+}
+
+// TestFrontWaitsForItsApp: for topics and manifest, and for a processor that
+// knows its routes.
+func TestFrontWaitsForItsApp(t *testing.T) {
+	b := newBench(t, benchRoutes)
+	cfg := b.config("one")
+	i := b.ready(b.start(cfg)) // of an app without HTTP
+	b.openHTTP()
+	f := b.startFront("front")
+	b.wait("the front to say what it waits for", func() bool {
+		return strings.Contains(f.Ready().Error(), "topic app-verdicts of app app is not there yet")
+	})
+	if _, err := f.Derive(submission("signals.raw", `{"id":"a"}`, testTime)); !errors.Is(err, ErrBusAway) {
+		t.Errorf("got %v", err)
+	}
+	must(t, i.stop())
+	b.ready(b.start(cfg))
+	assertAnswer(t, b.frontReady(f).ask(submission("signals.raw", `{"id":"a"}`, testTime)), "unique passed")
+
+	b.useRoutes(strings.Replace(benchRoutes, "window: 1h", "window: 1h\n    namespace: other", 1))
+	b.openHTTP()
+	other := b.startFront("other")
+	b.wait("the other front to say what it waits for", func() bool { return strings.Contains(other.Ready().Error(), "is not there yet in the manifest") })
+}
+
+// TestFrontRefusesForeignRoutes: its keys would not be those of the app.
+func TestFrontRefusesForeignRoutes(t *testing.T) {
+	b := newHTTPBench(t, benchRoutes)
+	b.ready(b.start(b.config("one")))
+	b.useRoutes(strings.Replace(benchRoutes, "field: id", "field: other", 1))
+	b.openHTTP()
+	front, err := NewFront(b.config("front"), b.routes, slog.New(slog.DiscardHandler))
+	must(t, err)
+	if err := front.Run(t.Context()); !errors.Is(err, errRefused) || !strings.Contains(err.Error(), "key rule changed") {
+		t.Errorf("got %v", err)
+	}
+	b.useRoutes(benchRoutes)
+	if _, err := NewFront(b.config("front"), b.routes, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), "no route has an http part") {
+		t.Errorf("got %v", err)
+	}
+}

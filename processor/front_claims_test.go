@@ -1,0 +1,217 @@
+package processor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"oncebus/dedup"
+)
+
+// request is an operation as it comes in by HTTP.
+func request(id, name string) *Submission {
+	return submission("ops.raw", string(operation(id, name, 0).Value), testTime)
+}
+
+// conclude tells what became of an event the executor was given, by the front.
+func (f *runningFront) conclude(event *kgo.Record, kind dedup.OutcomeKind, value []byte, headers ...dedup.Header) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
+	defer cancel()
+	return f.PublishOutcome(ctx, f.b.routes.Routes[0], []byte(header(event, headerClaim)), kind, value, headers)
+}
+
+// lastRun is the event that went to the executor as the given attempt.
+func (b *bench) lastRun(attempt string) *kgo.Record {
+	b.t.Helper()
+	for _, r := range b.read("ops.run") {
+		if header(r, headerAttempt) == attempt {
+			return r
+		}
+	}
+	b.t.Fatalf("no event went to the executor as attempt %s", attempt)
+	return nil
+}
+
+// TestFrontIsToldOfAClaim from the first request to the recorded result: run,
+// still running, failed, run anew, another event under its key, replayed as it
+// was recorded, too long.
+func TestFrontIsToldOfAClaim(t *testing.T) {
+	b := newHTTPBench(t, fmt.Sprintf(claimRoutes, "reject"))
+	i := b.ready(b.start(b.config("one")))
+	f := b.front("front")
+	assertAnswer(t, f.ask(request("1", "first")), "unique pending attempt 1 passed")
+	second := f.ask(request("1", "second"))
+	assertAnswer(t, second, "pending pending attempt 1")
+	if second.FirstRequest != "first" || !strings.HasPrefix(second.First, "app-repartition/") || second.FirstTime.UnixMilli() != testTime {
+		t.Errorf("the first is said to be %+v", second)
+	}
+	must(t, f.conclude(b.lastRun("1"), dedup.OutcomeFailed, nil))
+	b.settle(i)
+	assertAnswer(t, f.ask(request("1", "third")), "unique pending attempt 2 passed")
+	other := request("1", "other")
+	other.Value = []byte(strings.Replace(string(other.Value), `"amount":5`, `"amount":6`, 1))
+	assertAnswer(t, f.ask(other), "collision pending attempt 2")
+
+	must(t, f.conclude(b.lastRun("2"), dedup.OutcomeCompleted, []byte("done"), dedup.Header{Key: "http-status", Value: []byte("201")},
+		dedup.Header{Key: headerVerdict, Value: []byte("unique")}))
+	b.settle(i)
+	replayed := f.ask(request("1", "fourth"))
+	assertAnswer(t, replayed, "replayed completed attempt 2 settled")
+	if string(replayed.Value) != "done" || fmt.Sprint(replayed.Headers) != "[{http-status [50 48 49]}]" || replayed.FirstRequest != "third" {
+		t.Errorf("the result is %q with %q: %+v", replayed.Value, replayed.Headers, replayed)
+	}
+
+	for name, result := range map[string][]byte{"null": nil, "long": make([]byte, 101), "empty": {}} {
+		assertAnswer(t, f.ask(request(name, name)), "unique pending attempt 1 passed")
+		for _, event := range b.read("ops.run") {
+			if strings.Contains(string(event.Value), `"request":"`+name) {
+				must(t, f.conclude(event, dedup.OutcomeCompleted, result))
+			}
+		}
+		b.settle(i)
+		want := "replayed completed attempt 1 settled"
+		if name == "long" {
+			want += " omitted"
+		}
+		a := f.ask(request(name, "again"))
+		assertAnswer(t, a, want)
+		if (a.Value == nil) != (name != "empty") || len(a.Value) != 0 {
+			t.Errorf("%s: the result is %q", name, a.Value)
+		}
+		if (name == "long") != strings.Contains(a.Reason, "101 bytes was not kept") {
+			t.Errorf("%s: the reason is %q", name, a.Reason)
+		}
+	}
+}
+
+// TestOutcomeByTheFrontIsChecked: what the outcomes topic would refuse is not
+// put there.
+func TestOutcomeByTheFrontIsChecked(t *testing.T) {
+	b := newHTTPBench(t, fmt.Sprintf(claimRoutes, "reject"))
+	b.ready(b.start(b.config("one")))
+	f := b.front("front")
+	foreign := dedup.Token{Class: 9, Attempt: 1}
+	for token, want := range map[string]string{
+		"": "no claim token", "x": "no claim token", string(foreign.Append(nil)): "takes no outcomes from topic",
+	} {
+		err := f.PublishOutcome(t.Context(), b.routes.Routes[0], []byte(token), dedup.OutcomeCompleted, nil, nil)
+		if !errors.Is(err, ErrOutcome) || !strings.Contains(err.Error(), want) {
+			t.Errorf("token %q: %v", token, err)
+		}
+	}
+	if n := len(b.read("ops.outcomes")); n != 0 {
+		t.Errorf("%d outcomes are on the bus", n)
+	}
+}
+
+// asking is a request that waits.
+type asking struct {
+	answer chan Answer
+	err    chan error
+}
+
+func (f *runningFront) wait(ctx context.Context, s *Submission) asking {
+	a := asking{make(chan Answer, 1), make(chan error, 1)}
+	go func() {
+		answer, err := f.try(ctx, s)
+		a.answer <- answer
+		a.err <- err
+	}()
+	return a
+}
+
+// TestWaitingTwinIsToldTheOutcome, each by its own front, though the processor
+// is another one by then: restarted, or rebuilt from the changelog.
+func TestWaitingTwinIsToldTheOutcome(t *testing.T) {
+	for _, between := range []string{"running", "restarted", "rebuilt"} {
+		t.Run(between, func(t *testing.T) {
+			t.Parallel()
+			b := newHTTPBench(t, fmt.Sprintf(claimRoutes, "wait\n    waiting: 1"))
+			cfg := b.config("one")
+			i := b.ready(b.start(cfg))
+			one, two := b.front("one"), b.front("two")
+			waitFor := func(n uint64) { b.wait("a request to wait", func() bool { return b.waitingTold(cfg) == n }) }
+			first := one.wait(t.Context(), request("1", "first"))
+			waitFor(1)
+			twin := two.wait(t.Context(), request("1", "twin"))
+			waitFor(2)
+			assertAnswer(t, one.ask(request("1", "one too many")), "pending pending attempt 1")
+			if between != "running" {
+				must(t, i.stop())
+				if between == "rebuilt" {
+					cfg.StateDir = t.TempDir()
+				}
+				i = b.ready(b.start(cfg))
+			}
+			must(t, one.conclude(b.lastRun("1"), dedup.OutcomeSubmitted, nil))
+			must(t, one.conclude(b.lastRun("1"), dedup.OutcomeCompleted, []byte("done"), dedup.Header{Key: "content-type", Value: []byte("text/plain")}))
+			for name, a := range map[string]asking{"unique completed attempt 1 settled passed": first, "replayed completed attempt 1 settled": twin} {
+				answer := <-a.answer
+				must(t, <-a.err)
+				assertAnswer(t, answer, name)
+				if string(answer.Value) != "done" || len(answer.Headers) != 1 || answer.FirstRequest != "first" || len(answer.Key) != 64 {
+					t.Errorf("told %+v", answer)
+				}
+			}
+			b.settle(i)
+			if n := len(b.read("app-verdicts")); n != 5 {
+				t.Errorf("%d verdicts were told, want three at once and two with the outcome", n)
+			}
+		})
+	}
+}
+
+// TestWaitingTwinIsToldOfAFailure, and the key is named though it is free again.
+func TestWaitingTwinIsToldOfAFailure(t *testing.T) {
+	b := newHTTPBench(t, fmt.Sprintf(claimRoutes, "wait"))
+	cfg := b.config("one")
+	b.ready(b.start(cfg))
+	f := b.front("front")
+	first := f.wait(t.Context(), request("1", "first"))
+	b.wait("a request to wait", func() bool { return b.waitingTold(cfg) == 1 })
+	must(t, f.conclude(b.lastRun("1"), dedup.OutcomeRejected, []byte("no money")))
+	answer := <-first.answer
+	must(t, <-first.err)
+	assertAnswer(t, answer, "unique rejected attempt 1 settled passed")
+	if string(answer.Value) != "no money" || answer.Key == "" || answer.Key == strings.Repeat("0", 64) || answer.FirstRequest != "first" {
+		t.Errorf("told %+v", answer)
+	}
+}
+
+// TestUnsettledAskEndsWithTheVerdict that is known: the event runs, or is a copy.
+func TestUnsettledAskEndsWithTheVerdict(t *testing.T) {
+	b := newHTTPBench(t, fmt.Sprintf(claimRoutes, "wait"))
+	cfg := b.config("one")
+	b.ready(b.start(cfg))
+	f := b.front("front")
+	for n, want := range []string{"unique pending attempt 1 passed", "pending pending attempt 1"} {
+		ctx, cancel := context.WithCancel(context.Background())
+		a := f.wait(ctx, request("1", fmt.Sprint(n)))
+		b.wait("a request to wait", func() bool { return b.waitingTold(cfg) == uint64(n+1) })
+		assertAnswer(t, f.ask(submission("ops.raw", `{}`, testTime)), "unkeyed") // which is told after the other verdict
+		cancel()
+		assertAnswer(t, <-a.answer, want)
+		must(t, <-a.err)
+	}
+}
+
+// TestResultTheVerdictsTopicRefuses is left out, and the answer says so.
+func TestResultTheVerdictsTopicRefuses(t *testing.T) {
+	b := newHTTPBench(t, strings.Replace(fmt.Sprintf(claimRoutes, "reject"), "result_limit: 100", "result_limit: 10000", 1))
+	b.createTopic("app-verdicts", 4, "max.message.bytes", "2000", "message.timestamp.type", "LogAppendTime")
+	i := b.ready(b.start(b.config("one")))
+	f := b.front("front")
+	assertAnswer(t, f.ask(request("1", "first")), "unique pending attempt 1 passed")
+	must(t, f.conclude(b.lastRun("1"), dedup.OutcomeCompleted, make([]byte, 3000)))
+	b.settle(i)
+	a := f.ask(request("1", "second"))
+	assertAnswer(t, a, "replayed completed attempt 1 settled omitted")
+	if a.Value != nil || !strings.Contains(a.Reason, "too large for topic app-verdicts") {
+		t.Errorf("told %d bytes because of %q", len(a.Value), a.Reason)
+	}
+}

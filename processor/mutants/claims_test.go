@@ -1,0 +1,105 @@
+//go:build mutants
+
+package mutants
+
+func inDedup(run string) []suite { return []suite{dedupSuite.aimed(run)} }
+
+// claimList has the defects of claim mode. Its promises came after
+// HAZARDS.md's register, so they have no ids there.
+var claimList = []mutant{
+	{
+		name:  "old-token-accepted",
+		does:  "the outcome of an older attempt settles the present one: a zombie executor overwrites",
+		edits: []edit{{"dedup/claim.go", "	if !o.Token.fits(prior) {\n", "	if o.Token.Digest != prior.Digest {\n"}},
+		aims:  inProcessor("^TestFailureFreesTheKey$"),
+	},
+	{
+		name: "submitted-runs-again",
+		does: "a claim that the exchange has is claimed anew when its lease is over",
+		edits: []edit{
+			{"dedup/claim.go", "	case Pending:\n		if ev.Present-standing.Since", "	case Pending, Submitted:\n		if ev.Present-standing.Since"},
+			{"dedup/claim.go", "	case Submitted:\n	default:\n", "	default:\n"},
+		},
+		aims: inDedup("^TestClaimPlays$"),
+	},
+	{
+		name:  "waiting-copy-forgotten",
+		does:  "an outcome is told to who claimed the key alone: the copies that waited for it get no reply",
+		edits: []edit{{"dedup/claim.go", "s.Answer, s.Claim.Requests = claim.Requests, nil", "s.Answer, s.Claim.Requests = claim.Requests[:1], nil"}},
+		aims:  inProcessor("^TestWaitingCopiesAreAnsweredOnce$"),
+	},
+	{
+		name: "waiting-copy-answered-twice",
+		does: "submitted is told to all who wait for the outcome, and they stay in line",
+		edits: []edit{{"dedup/claim.go", "	if next == Completed {\n		s.Answer", `	if next == Submitted {
+		s.Answer = claim.Requests
+	}
+	if next == Completed {
+		s.Answer`}},
+		aims: inDedup("^TestClaimPlays$"),
+	},
+	{
+		name:  "waiting-copy-in-memory",
+		does:  "a copy that waits is known to the store and not to the changelog: a takeover forgets it",
+		edits: []edit{{"processor/claims.go", "		t.record(j, &c.Row) // the copy waits\n", "		t.store.Put(c.Row)\n"}},
+		aims:  inProcessor("^TestWaitingCopiesAreAnsweredOnce$"),
+	},
+	{
+		name:  "waiting-copies-lost-on-expiry",
+		does:  "an event after the window replaces a claim without an outcome and forgets who asked for it",
+		edits: []edit{{"dedup/claim.go", "		claim.Requests = standing.Requests\n", "		_ = standing\n"}},
+	},
+	{
+		name:  "lease-by-the-machines-clock",
+		does:  "the clock of this machine at the time of judging, and not the one in the log, says how old a claim is",
+		edits: []edit{{"processor/claims.go", "Key: *ev.key, Present: ev.present,", "Key: *ev.key, Present: time.Now().UnixMilli(),"}},
+	},
+	{
+		name:  "lease-never-ends",
+		does:  "a claim whose executor died is never claimed anew",
+		edits: []edit{{"dedup/claim.go", "if ev.Present-standing.Since > rule.Lease {", "if false {"}},
+		aims:  inDedup("^TestClaimPlays$"),
+	},
+	{
+		name: "re-claim-without-row",
+		does: "a claim whose lease is over is run again, and nothing is recorded of it: its executor's outcome is refused, and every copy runs",
+		edits: []edit{{"processor/claims.go", "	t.record(j, &c.Row)\n	switch {\n", `	if !c.Reclaimed {
+		t.record(j, &c.Row)
+	}
+	switch {
+`}},
+		aims: inProcessor("^TestClaimsAreLinearizable$"),
+	},
+	{
+		name:  "reply-without-row",
+		does:  "an outcome is answered, and the row that says so reaches the store alone: whoever takes over asks the executor again",
+		edits: []edit{{"processor/claims.go", "	t.record(j, &s.Row)\n	j.tallyOutcome", "	t.store.Put(s.Row)\n	j.tallyOutcome"}},
+		aims:  inProcessor("^TestCopyGetsTheOutcomeOfTheFirst$"),
+	},
+	{
+		name:  "row-without-reply",
+		does:  "failed and rejected free the key and are told to nobody: who asked waits for ever",
+		edits: []edit{{"dedup/claim.go", "		s.Answer, s.Claim = claim.Requests, Claim{}\n", "		s.Claim = Claim{}\n"}},
+		aims:  inProcessor("^TestFailureFreesTheKey$"),
+	},
+	{
+		name:  "failed-keeps-the-key",
+		does:  "failed and rejected are recorded like a result and replayed for ever",
+		edits: []edit{{"dedup/claim.go", "StepComplete: Completed, StepFree: Freed, StepForget: Freed},\n	Submitted:", "StepComplete: Completed, StepFree: Completed, StepForget: Freed},\n	Submitted:"}},
+		aims:  inProcessor("^TestFailureFreesTheKey$"),
+	},
+	{
+		// An outcome has its place in the task's own log, behind the claim. One
+		// that is routed by its record key may reach a task that does not hold it.
+		name:  "outcome-by-its-own-key",
+		does:  "an outcome goes to the partition of its record key, and not to that of its claim",
+		edits: []edit{{"processor/router.go", "reason = r.send(e, rec, &env, read.token.Partition)", "reason = r.send(e, rec, &env, int32(len(rec.Key))%r.rt.topology.topics[r.rt.topology.repartition].partitions)"}},
+		aims:  inProcessor("^TestCopyGetsTheOutcomeOfTheFirst$"),
+	},
+	{
+		name:  "token-of-the-attempt-before",
+		does:  "an event that runs after a failure carries the attempt of the one before: the old executor's token fits again",
+		edits: []edit{{"dedup/claim.go", "row.Attempt = prior.Attempt + 1 // an old", "row.Attempt = prior.Attempt // an old"}},
+		aims:  inProcessor("^TestFailureFreesTheKey$"),
+	},
+}

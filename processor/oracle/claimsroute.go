@@ -1,0 +1,50 @@
+package oracle
+
+// What Check does for routes in claim mode that share its app: it follows their
+// events through the router, their stream time, their rows into the stores, and
+// compares what was read of their topics. What has to stand there CheckClaims
+// says.
+
+// isOutcome reports whether a record of the repartition topic is an outcome.
+func isOutcome(r *Record) bool {
+	return len(r.Headers) > 0 && r.Headers[0].Key == "oncebus-envelope" && len(r.Headers[0].Value) > 0 && r.Headers[0].Value[0] == 3
+}
+
+// pass moves the stream time past an event of claim mode.
+func (f *fold) pass(e *envelope, c *Claims, present int64) {
+	last, running := f.times[c.Class], f.seen[c.Class]
+	switch {
+	case e.time > add(present, c.Skew), running && e.time < add(last, -add(c.Window, c.Grace)):
+		return // not judged
+	case !running || e.time > last:
+		f.times[c.Class] = e.time
+	}
+	f.seen[c.Class] = true
+}
+
+// ofClaims reports whether a row of the changelog is one of claim mode.
+func (c *check) ofClaims(row *Record) bool {
+	for i := range c.cfg.Claims {
+		if len(row.Value) > 2 && row.Value[2] == c.cfg.Claims[i].Class {
+			return true
+		}
+	}
+	return false
+}
+
+// hold is how long behind stream time a row counts, in ms.
+func (c *Claims) hold() int64 { return add(add(c.Window, c.Window), c.Grace) }
+
+// readClaims compares the readings of the topics of claim mode (K7).
+func (c *check) readClaims() {
+	read := map[string]bool{"": true}
+	for i := range c.cfg.Claims {
+		claims := &c.cfg.Claims[i]
+		for _, topic := range []string{claims.Output, claims.Replies, claims.Dead, claims.Outcomes} {
+			if !read[topic] {
+				read[topic] = true
+				c.log(topic, whole)
+			}
+		}
+	}
+}

@@ -1,0 +1,391 @@
+package processor
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"oncebus/dedup"
+)
+
+// openRoutes are one route that does not wait for local state and one that does.
+const openRoutes = `routes:
+  - name: signals
+    topics: [signals.raw]
+    key: [{field: id}]
+    window: 1h
+    output: signals.unique
+    dead_letter: dead
+    on_state_failure: pass
+  - name: strict
+    topics: [strict.raw]
+    key: [{field: id}]
+    window: 1h
+    output: strict.unique
+    dead_letter: dead
+    on_state_failure: stop
+`
+
+// outputs returns, by record key, the verdicts under which a topic's events
+// stand in it, in order.
+func (b *bench) outputs(topic string) map[string]string {
+	b.t.Helper()
+	all := map[string]string{}
+	for _, r := range b.read(topic) {
+		all[string(r.Key)] = strings.TrimSpace(all[string(r.Key)] + " " + header(r, headerVerdict))
+	}
+	return all
+}
+
+func (b *bench) assertOutputs(topic string, want map[string]string) {
+	b.t.Helper()
+	if got := b.outputs(topic); fmt.Sprint(got) != fmt.Sprint(want) {
+		b.t.Errorf("%s holds\n%v, want\n%v", topic, got, want)
+	}
+}
+
+// strict makes an event of the route that waits.
+func strict(id string, partition int32) *kgo.Record {
+	r := signal(id, partition, testTime)
+	r.Topic = "strict.raw"
+	return r
+}
+
+// bypassed reports whether all four tasks of a topic go round their stores.
+func bypassed(i *instance, topic string) bool {
+	n := 0
+	for _, t := range i.State().Tasks {
+		if t.id.topic == topic && t.State == passing.String() {
+			n++
+		}
+	}
+	return n == 4
+}
+
+// live counts the keys of a status that the tasks show.
+func live(i *instance, status dedup.Status) (n uint64) {
+	for _, task := range i.State().Tasks {
+		for _, k := range task.Keys {
+			if k.Status == status.String() {
+				n += k.Live
+			}
+		}
+	}
+	return n
+}
+
+// passesTo waits until so many records of a topic are marked unchecked.
+func (b *bench) passesTo(topic string, n int) {
+	b.t.Helper()
+	b.wait(fmt.Sprintf("%d events marked unchecked in %s", n, topic), func() bool {
+		marked := 0
+		for _, r := range b.read(topic) {
+			if header(r, headerVerdict) == dedup.Unchecked.String() {
+				marked++
+			}
+		}
+		return marked >= n
+	})
+}
+
+// TestEventsPassUncheckedWhileTheDiskIsFull: without room for local state the
+// events of a route that says so go out marked, those of one that waits do not.
+// With room, checking goes on by itself, and what passed is known.
+func TestEventsPassUncheckedWhileTheDiskIsFull(t *testing.T) {
+	for _, restart := range []bool{false, true} {
+		t.Run(fmt.Sprintf("restart %v", restart), func(t *testing.T) {
+			b := newBench(t, openRoutes)
+			cfg, disk, place := b.onDisk(500)
+			i := b.ready(b.startWith(cfg, place))
+			b.produce(signal("a", 0, testTime), strict("a", 0))
+			b.drain(i, "signals.raw", "strict.raw")
+
+			disk.free.Store(80)
+			b.wait("tasks without a store", func() bool { return bypassed(i, "app-repartition") })
+			if err := i.Ready(); err == nil || !strings.Contains(err.Error(), "paused") {
+				t.Errorf("ready says %v", err)
+			}
+			b.produce(signal("a", 1, testTime+1), signal("b", 1, testTime), signal("c", 2, testTime), signal("c", 3, testTime+5), strict("a", 1), strict("b", 1), strict("b", 2))
+			b.passesTo("signals.unique", 4)
+			b.wait("the routing stage, which goes on", b.routed)
+			b.assertOutputs("signals.unique", map[string]string{"k-a": "unique unchecked", "k-b": "unchecked", "k-c": "unchecked unchecked"})
+			b.assertOutputs("strict.unique", map[string]string{"k-a": "unique"})
+			if restart {
+				must(t, i.stop())
+				i = b.startWith(cfg, place)
+				b.wait("tasks without a store again", func() bool { return bypassed(i, "app-repartition") })
+				b.produce(signal("d", 0, testTime))
+				b.passesTo("signals.unique", 5)
+			}
+
+			disk.free.Store(500)
+			b.drain(i, "signals.raw", "strict.raw")
+			b.produce(signal("b", 0, testTime+9), signal("c", 0, testTime+9), signal("d", 1, testTime+9), signal("e", 0, testTime), strict("b", 3))
+			b.drain(i, "signals.raw", "strict.raw")
+			want := map[string]string{"k-a": "unique unchecked", "k-b": "unchecked", "k-c": "unchecked unchecked", "k-d": "unique", "k-e": "unique"}
+			if restart {
+				want["k-d"] = "unchecked"
+			}
+			b.assertOutputs("signals.unique", want)
+			b.assertOutputs("strict.unique", map[string]string{"k-a": "unique", "k-b": "unique"})
+			if dead := b.read("dead"); len(dead) != 0 {
+				t.Errorf("%d dead letters", len(dead))
+			}
+			b.wait("7 keys to count", func() bool { return live(i, dedup.Seen) == 5+2 })
+			for _, r := range b.read("signals.unique") {
+				if header(r, headerVerdict) == "unchecked" && header(r, headerReason) != uncheckedReason {
+					t.Errorf("an unchecked event has headers %v", r.Headers)
+				}
+			}
+			if !restart {
+				if n := testutil.ToFloat64(i.metrics.events.WithLabelValues("signals", "unchecked")); n != 4 {
+					t.Errorf("%v events count as unchecked", n)
+				}
+			}
+		})
+	}
+}
+
+// TestKeyedEventsPassUnchecked: a task that derives keys itself does so too. An
+// event without a key needs no state, so it is treated at once, and once.
+func TestKeyedEventsPassUnchecked(t *testing.T) {
+	b := newBench(t, strings.Replace(openRoutes, "    topics: [signals.raw]\n", "    topics: [signals.raw]\n    keyed: true\n", 1))
+	cfg, disk, place := b.onDisk(500)
+	i := b.ready(b.startWith(cfg, place))
+	b.produce(signal("a", 0, testTime))
+	b.drain(i, "signals.raw")
+	disk.free.Store(80)
+	b.wait("tasks without a store", func() bool { return bypassed(i, "signals.raw") })
+	b.produce(signal("a", 0, testTime+1), signal("b", 0, testTime), &kgo.Record{Topic: "signals.raw", Partition: 0, Value: []byte(`{}`)})
+	b.passesTo("signals.unique", 2)
+	b.wait("the dead letter", func() bool { return len(b.read("dead")) == 1 })
+	disk.free.Store(500)
+	b.ready(i)
+	b.produce(signal("b", 0, testTime+2), signal("c", 0, testTime))
+	b.drain(i, "signals.raw")
+	b.assertOutputs("signals.unique", map[string]string{"k-a": "unique unchecked", "k-b": "unchecked", "k-c": "unique"})
+	if dead := b.read("dead"); len(dead) != 1 {
+		t.Errorf("%d dead letters", len(dead))
+	}
+}
+
+// TestUncheckedTransactionInDoubt: the broker commits while the client is told
+// that nobody knows. What went out unchecked does not go out again.
+func TestUncheckedTransactionInDoubt(t *testing.T) {
+	b := newBench(t, openRoutes)
+	cfg, disk, place := b.onDisk(500)
+	dialer := &spoilingDialer{api: kmsg.EndTxn, match: "app-one-" + stageDedup + "-0", spoil: answerEndTxn(kerr.UnknownServerError)}
+	i := b.ready(b.startWith(cfg, place, kgo.Dialer(dialer.dial)))
+	disk.free.Store(80)
+	b.wait("tasks without a store", func() bool { return bypassed(i, "app-repartition") })
+	dialer.arm(1)
+	records := batch("x", 40)
+	b.produce(records...)
+	b.passesTo("signals.unique", len(records))
+	if dialer.left() != 0 {
+		t.Fatal("no answer was spoiled")
+	}
+	disk.free.Store(500)
+	b.drain(i, "signals.raw")
+	b.produce(batch("x", 40)...)
+	b.drain(i, "signals.raw")
+	for key, verdicts := range b.outputs("signals.unique") {
+		if verdicts != "unchecked" {
+			t.Errorf("%s went out as %s", key, verdicts)
+		}
+	}
+}
+
+// TestUncheckedOrderIsNotRunAgain: in claim mode the executor gets an unchecked
+// event without a token, its sender is told, and later copies are held back, as
+// nobody will ever know its outcome. Outcomes wait for the store.
+func TestUncheckedOrderIsNotRunAgain(t *testing.T) {
+	b := newBench(t, fmt.Sprintf(claimRoutes, "wait")+"    on_state_failure: pass\n")
+	cfg, disk, place := b.onDisk(500)
+	i := b.ready(b.startWith(cfg, place))
+	b.produce(operation("1", "first", 0))
+	b.settle(i)
+	disk.free.Store(80)
+	b.wait("tasks without a store", func() bool { return bypassed(i, "app-repartition") })
+	first := b.read("ops.run")[0]
+	b.produce(outcomeOf(first, "completed", []byte("done")))
+	b.produce(operation("2", "unchecked", 1))
+	b.passesTo("ops.run", 1)
+	b.wait("a reply", func() bool { return len(b.replies("ops.replies")) == 1 })
+	assertHeaders(t, b.replies("ops.replies")["ops.raw/1/0"], map[string]string{
+		headerVerdict: "unchecked", headerStatus: "unchecked", headerRequest: "unchecked", headerAttempt: "0",
+	})
+	disk.free.Store(500)
+	b.settle(i)
+	b.produce(operation("1", "second", 2), operation("2", "again", 3))
+	b.settle(i)
+	run := b.read("ops.run")
+	if len(run) != 2 || header(run[0], headerClaim) == "" || header(run[1], headerClaim) != "" {
+		t.Fatalf("the executor got %d events", len(run))
+	}
+	replies := b.replies("ops.replies")
+	assertHeaders(t, replies["ops.raw/0/0"], map[string]string{headerVerdict: "unique", headerStatus: "completed"})
+	assertHeaders(t, replies["ops.raw/2/0"], map[string]string{headerVerdict: "replayed", headerStatus: "completed"})
+	if r := replies["ops.raw/3/0"]; r != nil {
+		t.Errorf("a copy that waits for an outcome is answered %v", r.Headers)
+	}
+	b.wait("one key to count as submitted", func() bool { return live(i, dedup.Submitted) == 1 })
+}
+
+// TestBrokenStateDoesNotStopOpenRoutes: where rebuilds are no help, a process
+// with a route that does not wait goes on without local state, until a person
+// has looked.
+func TestBrokenStateDoesNotStopOpenRoutes(t *testing.T) {
+	b := newBench(t, openRoutes)
+	cfg := b.config("one")
+	cfg.RebuildsPerHour = 1
+	i := b.lived(cfg, batch("before", 40)...)
+	for range 2 {
+		for n := range 4 {
+			dir := filepath.Join(cfg.StateDir, "app", fmt.Sprint("app-repartition-", n))
+			must(t, os.WriteFile(filepath.Join(dir, "MANIFEST"), []byte("no manifest"), 0o600))
+		}
+		i = b.start(cfg)
+		b.wait("an end to it", func() bool { return i.Ready() == nil || bypassed(i, "app-repartition") })
+		if i.Ready() == nil {
+			must(t, i.stop())
+		}
+	}
+	b.produce(batch("before", 4)...)
+	b.passesTo("signals.unique", 4)
+	if why := i.State().Tasks[0].Reason; !strings.Contains(why, "broke 1 times") {
+		t.Errorf("the reason is %q", why)
+	}
+	must(t, os.Remove(filepath.Join(cfg.StateDir, "app", rebuildsName)))
+	b.ready(i)
+	b.produce(batch("before", 40)...)
+	b.drain(i, "signals.raw")
+	for key, verdicts := range b.outputs("signals.unique") {
+		if verdicts != "unique" && verdicts != "unique unchecked" {
+			t.Errorf("%s went out as %s", key, verdicts)
+		}
+	}
+}
+
+// TestStateThatCannotBeOpened: whatever is wrong with the directory, events of
+// the open route go on, and the state comes back when it is put right.
+func TestStateThatCannotBeOpened(t *testing.T) {
+	b := newBench(t, openRoutes)
+	cfg := b.config("one")
+	b.lived(cfg, batch("x", 40)...)
+	dir := filepath.Join(cfg.StateDir, "app")
+	must(t, os.Rename(dir, dir+".away"))
+	must(t, os.Mkdir(dir, 0o700))
+	for n := range 4 {
+		must(t, os.WriteFile(filepath.Join(dir, fmt.Sprint("app-repartition-", n)), []byte("a file"), 0o600))
+	}
+	i := b.start(cfg)
+	b.wait("tasks without a store", func() bool { return bypassed(i, "app-repartition") })
+	b.produce(append(batch("x", 4), batch("y", 4)...)...)
+	b.passesTo("signals.unique", 8)
+	must(t, os.RemoveAll(dir))
+	must(t, os.Rename(dir+".away", dir))
+	b.ready(i)
+	b.produce(append(batch("x", 40), batch("y", 4)...)...)
+	b.drain(i, "signals.raw")
+	for key, verdicts := range b.outputs("signals.unique") {
+		if verdicts != "unique" && verdicts != "unique unchecked" && verdicts != "unchecked" {
+			t.Errorf("%s went out as %s", key, verdicts)
+		}
+	}
+}
+
+// TestLongRestoreIsNoFailure: a state that is merely being read lets nothing
+// pass, however long it takes.
+func TestLongRestoreIsNoFailure(t *testing.T) {
+	r := &restore{}
+	if r.failedFor() != 0 {
+		t.Error("a restore that did not fail has failed for a time")
+	}
+	_ = r.failed(errStale)
+	if r.failedFor() <= 0 || r.failedFor() > time.Minute {
+		t.Errorf("failed for %v", r.failedFor())
+	}
+}
+
+// TestRandomOutagesOfLocalState: whatever the disk does and whenever processes
+// die, each event goes out at most once, no key is missed, at most one copy of
+// each is called unique, and the route that waits is not touched by any of it.
+func TestRandomOutagesOfLocalState(t *testing.T) {
+	b := newBench(t, openRoutes)
+	cfg, disk, place := b.onDisk(500)
+	i := b.ready(b.startWith(cfg, place))
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	rng := rand.New(rand.NewPCG(seed, 6))
+	var sent []*kgo.Record
+	for range 24 {
+		var records []*kgo.Record
+		for range 20 {
+			id, partition := fmt.Sprint(rng.IntN(120)), rng.Int32N(4)
+			if rng.IntN(2) == 0 {
+				records = append(records, strict(id, partition))
+			} else {
+				records = append(records, signal(id, partition, testTime+rng.Int64N(1000)))
+			}
+		}
+		b.produce(records...)
+		sent = append(sent, records...)
+		switch rng.IntN(6) {
+		case 0, 1:
+			disk.free.Store(80)
+			b.wait("tasks without a store", func() bool { return bypassed(i, "app-repartition") })
+		case 2:
+			disk.free.Store(500)
+			b.ready(i)
+		case 3:
+			must(t, i.stop())
+			i = b.startWith(cfg, place)
+		}
+	}
+	disk.free.Store(500)
+	b.ready(i)
+	b.drain(i, "signals.raw", "strict.raw")
+	wantStrict, keys := map[string]string{}, map[string]bool{}
+	for _, r := range sent {
+		if r.Topic == "strict.raw" {
+			wantStrict[string(r.Key)] = "unique"
+		} else {
+			keys[string(r.Key)] = true
+		}
+	}
+	b.assertOutputs("strict.unique", wantStrict)
+	outputs := b.outputs("signals.unique")
+	for key := range keys {
+		if outputs[key] == "" || strings.Count(outputs[key], "unique") > 1 {
+			t.Errorf("%s went out as %q", key, outputs[key])
+		}
+	}
+	sources := map[string]bool{}
+	for _, r := range b.read("signals.unique") {
+		if source := header(r, headerSource); source != "" && sources[source] {
+			t.Errorf("the event at %s went out twice", source)
+		} else {
+			sources[source] = true
+		}
+	}
+	for _, r := range sent {
+		r.Partition = 3 - r.Partition
+	}
+	b.produce(sent...)
+	b.drain(i, "signals.raw", "strict.raw")
+	b.assertOutputs("signals.unique", outputs)
+	b.assertOutputs("strict.unique", wantStrict)
+	if !strings.Contains(fmt.Sprint(outputs), dedup.Unchecked.String()) {
+		t.Error("nothing ever went out unchecked")
+	}
+}
