@@ -52,7 +52,10 @@ const (
 func hostileBench(t *testing.T) (*instance, int64) {
 	t.Helper()
 	b := newBench(t, withHTTP("max_body: 1048576"))
-	i := b.serve(func(c *Config) { c.MaxBodyBytes, c.ReadTimeout, c.MaxRequests = bodiesMost, 40*time.Second, attackers })
+	i := b.serve(func(c *Config) {
+		c.MaxBodyBytes, c.MaxRequests = bodiesMost, attackers
+		c.ReadTimeout, c.WriteTimeout = time.Minute, 5*time.Minute // no attack ends by itself
+	})
 	i.post("/signals", event("first")).want(t, "first", 202)
 	return i, heap()
 }

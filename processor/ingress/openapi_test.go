@@ -286,6 +286,7 @@ func TestMalformedIsDocumented(t *testing.T) {
 			t.Fatalf("%d: %v", status, err)
 		}
 		body, _ := io.ReadAll(response.Body) // the server hangs up on what it has not read
+		_ = response.Body.Close()
 		if response.StatusCode != status {
 			t.Errorf("status %d, want %d", response.StatusCode, status)
 		}
