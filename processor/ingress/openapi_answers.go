@@ -109,19 +109,15 @@ func settled(r *dedup.Route) []processor.Answer {
 	if r.Mode != dedup.ClaimMode || !r.HTTP.Verdict {
 		return nil
 	}
-	completed := func(v dedup.Verdict) []processor.Answer {
-		a := processor.Answer{Verdict: v, Settled: true, Status: dedup.OutcomeCompleted.String(), Key: "key", Attempt: 1}
-		value, said, omitted := a, a, a
-		value.Value = []byte("{}")
-		said.Value, said.Headers = value.Value, []dedup.Header{{Key: recordStatus, Value: []byte("200")}}
-		omitted.Omitted = true
-		return []processor.Answer{a, value, said, omitted}
-	}
-	answers := completed(dedup.Replayed)
+	null := processor.Answer{Verdict: dedup.Replayed, Settled: true, Status: dedup.OutcomeCompleted.String(), Key: "key", Attempt: 1}
+	value, said, omitted := null, null, null
+	value.Value = []byte("{}")
+	said.Value, said.Headers = value.Value, []dedup.Header{{Key: recordStatus, Value: []byte("200")}}
+	omitted.Omitted = true
+	answers := []processor.Answer{null, value, said, omitted}
 	if r.Claim.Wait {
-		answers = append(answers, completed(dedup.Unique)...)
 		for _, kind := range []dedup.OutcomeKind{dedup.OutcomeFailed, dedup.OutcomeRejected, dedup.OutcomeForget} {
-			answers = append(answers, processor.Answer{Verdict: dedup.Unique, Settled: true, Status: kind.String(), Key: "key", Attempt: 1})
+			answers = append(answers, processor.Answer{Verdict: dedup.Replayed, Settled: true, Status: kind.String(), Key: "key", Attempt: 1})
 		}
 	}
 	return answers
