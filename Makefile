@@ -1,5 +1,5 @@
 # Everything here needs Go, git and make; linters are built by `go run` at a pinned version. A C compiler adds the race detector,
-# Java and Maven the tests against a real Apache Kafka. Without them those parts are left out with a line that says so, except
+# Java and Maven the tests against a real Apache Kafka, Python 3 with venv requests by schemathesis. Without them those parts are left out with a line that says so, except
 # with CI=true in the environment: there they must run.
 
 SHELL := /bin/bash -o pipefail
@@ -8,6 +8,7 @@ SHELL := /bin/bash -o pipefail
 GO ?= go
 GOLANGCI_LINT := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.8.0
+SCHEMATHESIS := schemathesis==4.32.5
 
 # How long each fuzz target runs: a number of inputs or a duration (60s). A duration may fail at its end without a finding,
 # before Go 1.27 (golang/go#75804).
@@ -37,7 +38,7 @@ demo-http: build ## the same by HTTP: prints what to try with curl, until Ctrl-C
 	./bin/oncebus demo --http
 
 .PHONY: test
-test: race-note kafka-note curl-note fuzz sim ## all tests: short fuzz runs, simulation, then every package with the race detector and a real Kafka
+test: race-note kafka-note curl-note fuzz fuzz-http sim ## all tests: short fuzz runs, simulation, then every package with the race detector and a real Kafka
 	.ci/failures $(GO) test $(RACE) -timeout $(TEST_TIMEOUT) ./...
 
 .PHONY: race-note
@@ -64,6 +65,10 @@ curl-note:
 .PHONY: fuzz
 fuzz: ## run every fuzz target for FUZZTIME
 	@GO='$(GO)' .ci/fuzz '$(FUZZTIME)'
+
+.PHONY: fuzz-http
+fuzz-http: ## requests made of the OpenAPI document, and every answer held to it (needs Python 3 with venv)
+	@GO='$(GO)' .ci/fuzz-http '$(SCHEMATHESIS)'
 
 # How much of it: make sim SEEDS=1000 HOURS=1000 gives each of 1000 seeds one simulated hour; HOURS=0 some minutes each. FIRST is the
 # first seed. make sim SEED=7 replays one seed (HOURS is then its own length). Failed seeds leave their logs in SIM_LOG.

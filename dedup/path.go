@@ -25,6 +25,15 @@ type segment struct {
 	star  bool // matches all; name is "*"
 }
 
+// Names returns the names of the path's segments, outermost first.
+func (p *Path) Names() []string {
+	names := make([]string, len(p.segments))
+	for i, s := range p.segments {
+		names[i] = s.name
+	}
+	return names
+}
+
 // pathSegmentsMax bounds a path's depth, and with it the recursion of every
 // walk that follows a path.
 const pathSegmentsMax = 32

@@ -45,6 +45,23 @@ var sourceKinds = [...]keyKind{kindID, kindID, kindID, kindComposite, kindConten
 // String returns the source as it stands in the file.
 func (s *Source) String() string { return s.text }
 
+// Reads returns the payload fields that the source names; none if it takes
+// something else, or the payload as a whole.
+func (s *Source) Reads() []Field {
+	switch s.kind {
+	case sourceField, sourceComposite, sourceHash:
+		return s.fields
+	case sourceOrder:
+		fields := make([]Field, 0, len(s.order.all()))
+		for _, f := range s.order.all() {
+			fields = append(fields, *f)
+		}
+		return fields
+	default:
+		return nil
+	}
+}
+
 // Field is a value a source reads, with the normalisers to apply to it.
 type Field struct {
 	Path      Path

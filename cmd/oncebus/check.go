@@ -20,6 +20,7 @@ func runCheck(_ context.Context, args []string, p process) int {
 		"$ONCEBUS_ROUTES unless given, and routes.yaml without either. All mistakes are\n"+
 		"reported at once, with file, line and field; the exit code is 2 then.")
 	schema := fs.Bool("schema", false, "print the JSON Schema of the routes file and do nothing else")
+	openAPI := fs.Bool("openapi", false, "print the OpenAPI document of what comes in by HTTP with FILE and do nothing else")
 	all := fs.Bool("settings", false, "validate the settings in the environment too, as 'oncebus run' does at its start")
 	rest, code, done := parseFlags(fs, args, 1, p)
 	if done {
@@ -48,6 +49,9 @@ func runCheck(_ context.Context, args []string, p process) int {
 	if err := errors.Join(settingsErr, err); err != nil {
 		printf(p.stderr, "%v\n", err)
 		return exitWrong
+	}
+	if *openAPI {
+		return printOpenAPI(p, routes)
 	}
 	if err := printRoutes(p.stdout, s.Routes, routes); err != nil {
 		printf(p.stderr, "oncebus check: %v\n", err)

@@ -6,7 +6,19 @@ import (
 	"strings"
 
 	"oncebus/dedup"
+	"oncebus/processor/ingress"
 )
+
+// printOpenAPI writes what 'oncebus ingress' serves at /openapi.json.
+func printOpenAPI(p process, routes *dedup.Routes) int {
+	text, err := ingress.OpenAPI(routes)
+	if err != nil {
+		printf(p.stderr, "%v\n", err)
+		return exitWrong
+	}
+	printf(p.stdout, "%s", text)
+	return exitStopped
+}
 
 // describeHTTP are the facts of how a route's events come in by HTTP.
 func describeHTTP(r *dedup.Route) []fact {

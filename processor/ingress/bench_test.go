@@ -70,7 +70,7 @@ func newBench(t *testing.T, routes string, options ...func(*bench)) *bench {
 	t.Cleanup(b.client.Close)
 	b.admin = kadm.NewClient(b.client)
 	transport := &http.Transport{}
-	b.http = &http.Client{Transport: transport, Timeout: 60 * time.Second}
+	b.http = &http.Client{Transport: &documented{t: t, next: transport, document: loadDocument(t, b.routes)}, Timeout: 60 * time.Second}
 	t.Cleanup(transport.CloseIdleConnections)
 	b.judge()
 	return b

@@ -122,16 +122,10 @@ func (ds *doors) add(cfg Config, r *dedup.Route) error {
 
 // gate makes the gate of a signature. Gates with one secret share its files.
 func (ds *doors) gate(cfg Config, s *dedup.Signature) (gate, error) {
-	v, err := signature.New(signature.Config{
-		Scheme: signature.Scheme(s.Scheme.String()), Tolerance: s.Tolerance,
-		Header: s.Header, Algorithm: s.Algorithm, Encoding: s.Encoding, Prefix: s.Prefix, TimestampHeader: s.TimestampHeader, Separator: s.Separator,
-	})
-	g := gate{verifier: v, challenge: fmt.Sprintf("Signature scheme=%q", s.Scheme)}
+	v, err := newVerifier(s)
+	g := gate{verifier: v, challenge: challenge(s)}
 	if err != nil || s.Scheme == dedup.NoSignature {
 		return g, err
-	}
-	if s.Scheme == dedup.Bearer {
-		g.challenge = "Bearer"
 	}
 	g.keys = ds.keyrings[s.Secret]
 	if g.keys == nil {
@@ -140,6 +134,21 @@ func (ds *doors) gate(cfg Config, s *dedup.Signature) (gate, error) {
 	}
 	g.keys.check = append(g.keys.check, v.CheckSecret)
 	return g, nil
+}
+
+func newVerifier(s *dedup.Signature) (*signature.Verifier, error) {
+	return signature.New(signature.Config{
+		Scheme: signature.Scheme(s.Scheme.String()), Tolerance: s.Tolerance,
+		Header: s.Header, Algorithm: s.Algorithm, Encoding: s.Encoding, Prefix: s.Prefix, TimestampHeader: s.TimestampHeader, Separator: s.Separator,
+	})
+}
+
+// challenge is what a refused request is told to bring (RFC 9110, section 11.6.1).
+func challenge(s *dedup.Signature) string {
+	if s.Scheme == dedup.Bearer {
+		return "Bearer"
+	}
+	return fmt.Sprintf("Signature scheme=%q", s.Scheme)
 }
 
 // verify returns why a request must not come in.

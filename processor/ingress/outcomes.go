@@ -77,11 +77,14 @@ func readOutcomeHeaders(in http.Header) (dedup.OutcomeKind, []dedup.Header, erro
 	return kind, headers, nil
 }
 
+// The statuses that an executor may choose from.
+const statusMin, statusMax = 200, 599
+
 // parseStatus reads the status of an answer that is the last one to its request.
 func parseStatus(text string) (int, error) {
 	status, err := strconv.Atoi(text)
-	if err != nil || len(text) != 3 || status < 200 || status > 599 {
-		return 0, fmt.Errorf("%.40q is no status from 200 to 599", text)
+	if err != nil || len(text) != 3 || status < statusMin || status > statusMax {
+		return 0, fmt.Errorf("%.40q is no status from %d to %d", text, statusMin, statusMax)
 	}
 	return status, nil
 }

@@ -2,6 +2,7 @@ package ingress
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"time"
 
@@ -75,7 +76,8 @@ type problemBody struct {
 // response is an answer before it is written.
 type response struct {
 	status      int
-	name        string // in metrics and log
+	name        string   // in metrics and log
+	problem     *problem // nil if it is none
 	contentType string
 	body        []byte
 	header      http.Header // further ones
@@ -104,7 +106,7 @@ func (p problem) response(body *problemBody) *response {
 	if err != nil {
 		panic(err) // strings and numbers only
 	}
-	return &response{status: p.status, name: p.name, contentType: "application/problem+json", body: append(text, '\n')}
+	return &response{status: p.status, name: p.name, problem: &p, contentType: problemJSON, body: append(text, '\n')}
 }
 
 // about makes the answer of a problem that is a verdict.
@@ -128,4 +130,32 @@ func configured(name string, r dedup.Response) *response {
 	return &response{status: r.Status, name: name, contentType: r.ContentType, body: []byte(r.Body)}
 }
 
-const jsonType = "application/json"
+// The answers to requests that never become events.
+
+func wrongMethod(allow string) *response { return problemMethod.respond("").with("Allow", allow) }
+
+func busy() *response { return problemBusy.respond("").with("Retry-After", seconds(retrySoon)) }
+
+func tooFast(detail string, wait time.Duration) *response {
+	return problemRate.respond(detail).with("Retry-After", seconds(wait))
+}
+
+func encoded() *response {
+	return problemEncoding.respond("send it as it is, without a Content-Encoding").with("Accept-Encoding", "identity")
+}
+
+func tooLarge(limit int64) *response {
+	return problemTooLarge.respond(fmt.Sprintf("at most %d bytes are taken", limit))
+}
+
+func tooSlow() *response  { return problemSlow.respond("").with("Connection", "close") }
+func notWhole() *response { return problemBroken.respond("").with("Connection", "close") }
+
+func unauthorized(challenge string) *response {
+	return problemUnauthorized.respond("").with("WWW-Authenticate", challenge)
+}
+
+const (
+	jsonType    = "application/json"
+	problemJSON = "application/problem+json"
+)

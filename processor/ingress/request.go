@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/hex"
 	"errors"
-	"fmt"
 	"net/http"
 	"net/netip"
 	"os"
@@ -51,7 +50,7 @@ func (s *Server) dispatch(w http.ResponseWriter, r *http.Request, rq *request) *
 // admitted answers with take, if there is room for one more request.
 func (s *Server) admitted(rq *request, take func() *response) *response {
 	if !s.inHand.enter() {
-		return s.refuse(rq, reasonRequests, problemBusy.respond("")).with("Retry-After", seconds(retrySoon))
+		return s.refuse(rq, reasonRequests, busy())
 	}
 	defer s.inHand.leave()
 	s.metrics.inFlight.Inc()
@@ -67,8 +66,6 @@ func (s *Server) refuse(rq *request, reason string, r *response) *response {
 	return r
 }
 
-func wrongMethod(allow string) *response { return problemMethod.respond("").with("Allow", allow) }
-
 // takeEvent takes an event in and returns the answer.
 func (s *Server) takeEvent(w http.ResponseWriter, r *http.Request, rq *request, d *door) *response {
 	if !slices.Contains(d.Methods, r.Method) {
@@ -76,10 +73,10 @@ func (s *Server) takeEvent(w http.ResponseWriter, r *http.Request, rq *request, 
 	}
 	// The source first: one that is refused takes no place of the route's.
 	if wait := d.sources.take(rq.source, rq.start); wait > 0 {
-		return s.refuse(rq, reasonSource, problemRate.respond("from this address")).with("Retry-After", seconds(wait))
+		return s.refuse(rq, reasonSource, tooFast("from this address", wait))
 	}
 	if wait := d.rate.take(rq.start); wait > 0 {
-		return s.refuse(rq, reasonRate, problemRate.respond("")).with("Retry-After", seconds(wait))
+		return s.refuse(rq, reasonRate, tooFast("", wait))
 	}
 	body, refused := s.receive(w, r, rq, &d.gate, d.MaxBody)
 	if refused != nil {
@@ -171,7 +168,7 @@ func failure(err error, h *dedup.HTTP) *response {
 func (s *Server) receive(w http.ResponseWriter, r *http.Request, rq *request, g *gate, limit int) ([]byte, *response) {
 	for _, coding := range r.Header.Values("Content-Encoding") {
 		if !strings.EqualFold(strings.TrimSpace(coding), "identity") {
-			return nil, problemEncoding.respond("send it as it is, without a Content-Encoding").with("Accept-Encoding", "identity")
+			return nil, encoded()
 		}
 	}
 	body, err := readBody(w, r, limit, &rq.memory)
@@ -183,7 +180,7 @@ func (s *Server) receive(w http.ResponseWriter, r *http.Request, rq *request, g 
 	// takes a read that times out for a client that went away.
 	_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // every connection of a server has one
 	if err := g.verify(r.Header, body, s.now()); err != nil {
-		return nil, s.refuse(rq, refusal(err), problemUnauthorized.respond("")).with("WWW-Authenticate", g.challenge)
+		return nil, s.refuse(rq, refusal(err), unauthorized(g.challenge))
 	}
 	return body, nil
 }
@@ -193,13 +190,13 @@ func (s *Server) unreadable(r *http.Request, rq *request, err error) *response {
 	var large *http.MaxBytesError
 	switch {
 	case errors.As(err, &large):
-		return problemTooLarge.respond(fmt.Sprintf("at most %d bytes are taken", large.Limit))
+		return tooLarge(large.Limit)
 	case errors.Is(err, errBodies):
-		return s.refuse(rq, reasonBodies, problemBusy.respond("")).with("Retry-After", seconds(retrySoon))
+		return s.refuse(rq, reasonBodies, busy())
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return problemSlow.respond("").with("Connection", "close")
+		return tooSlow()
 	case r.Context().Err() != nil:
 		return gone()
 	}
-	return problemBroken.respond("").with("Connection", "close")
+	return notWhole()
 }

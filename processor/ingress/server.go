@@ -46,7 +46,10 @@ func New(cfg Config, routes *dedup.Routes, front *processor.Front, registry prom
 	}
 	s := &Server{
 		cfg: cfg, front: front, log: log, now: time.Now, doors: ds, metrics: newMetrics(registry),
-		inHand: newInHand(cfg.MaxRequests), openAPI: openAPI(routes),
+		inHand: newInHand(cfg.MaxRequests),
+	}
+	if s.openAPI, err = OpenAPI(routes); err != nil {
+		return nil, err
 	}
 	s.bodies.most, s.bodies.shown = int64(cfg.MaxBodyBytes), s.metrics.bodies
 	if s.trusted, err = cfg.trustedProxies(); err != nil {

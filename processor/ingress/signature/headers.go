@@ -8,6 +8,14 @@ import (
 	"strings"
 )
 
+// Headers of the schemes that have several, or a list in one.
+const (
+	standardID        = "Webhook-Id"
+	standardTimestamp = "Webhook-Timestamp"
+	standardList      = "Webhook-Signature"
+	stripeList        = "Stripe-Signature"
+)
+
 // read returns what the headers of the scheme claim.
 func (v *Verifier) read(header http.Header) (claim, error) {
 	switch v.scheme {
@@ -47,8 +55,7 @@ func (v *Verifier) readSingle(header http.Header) (claim, error) {
 
 // readStandard reads the three headers of Standard Webhooks.
 func (v *Verifier) readStandard(header http.Header) (claim, error) {
-	const idHeader, timestampHeader, listHeader = "Webhook-Id", "Webhook-Timestamp", "Webhook-Signature"
-	id, err := one(header, idHeader)
+	id, err := one(header, standardID)
 	if err != nil {
 		return claim{}, err
 	}
@@ -56,17 +63,17 @@ func (v *Verifier) readStandard(header http.Header) (claim, error) {
 	// of a genuine request would together make the id of another one, whose
 	// timestamp is the beginning of the body.
 	if strings.Contains(id, ".") {
-		return claim{}, fmt.Errorf("header %s: %w: it has a full stop", idHeader, ErrMalformed)
+		return claim{}, fmt.Errorf("header %s: %w: it has a full stop", standardID, ErrMalformed)
 	}
-	timestamp, err := one(header, timestampHeader)
+	timestamp, err := one(header, standardTimestamp)
 	if err != nil {
 		return claim{}, err
 	}
-	list, err := one(header, listHeader)
+	list, err := one(header, standardList)
 	if err != nil {
 		return claim{}, err
 	}
-	entries, err := split(listHeader, list, " ", ",")
+	entries, err := split(standardList, list, " ", ",")
 	if err != nil {
 		return claim{}, err
 	}
@@ -75,26 +82,25 @@ func (v *Verifier) readStandard(header http.Header) (claim, error) {
 		if e.name != "v1" {
 			continue
 		}
-		signature, err := v.decode(listHeader, e.value)
+		signature, err := v.decode(standardList, e.value)
 		if err != nil {
 			return claim{}, err
 		}
 		c.signatures = append(c.signatures, signature)
 	}
 	if len(c.signatures) == 0 {
-		return claim{}, fmt.Errorf("header %s: %w: it has no v1", listHeader, ErrMissing)
+		return claim{}, fmt.Errorf("header %s: %w: it has no v1", standardList, ErrMissing)
 	}
 	return c, nil
 }
 
 // readStripe reads Stripe's one header.
 func (v *Verifier) readStripe(header http.Header) (claim, error) {
-	const listHeader = "Stripe-Signature"
-	list, err := one(header, listHeader)
+	list, err := one(header, stripeList)
 	if err != nil {
 		return claim{}, err
 	}
-	entries, err := split(listHeader, list, ",", "=")
+	entries, err := split(stripeList, list, ",", "=")
 	if err != nil {
 		return claim{}, err
 	}
@@ -104,11 +110,11 @@ func (v *Verifier) readStripe(header http.Header) (claim, error) {
 		case "t":
 			// Of two timestamps one might be checked and the other signed.
 			if c.timestamp != "" {
-				return claim{}, fmt.Errorf("header %s: %w: it has two timestamps", listHeader, ErrMalformed)
+				return claim{}, fmt.Errorf("header %s: %w: it has two timestamps", stripeList, ErrMalformed)
 			}
 			c.timestamp = e.value
 		case "v1":
-			signature, err := v.decode(listHeader, e.value)
+			signature, err := v.decode(stripeList, e.value)
 			if err != nil {
 				return claim{}, err
 			}
@@ -116,7 +122,7 @@ func (v *Verifier) readStripe(header http.Header) (claim, error) {
 		}
 	}
 	if c.timestamp == "" || len(c.signatures) == 0 {
-		return claim{}, fmt.Errorf("header %s: %w: want both t and v1", listHeader, ErrMissing)
+		return claim{}, fmt.Errorf("header %s: %w: want both t and v1", stripeList, ErrMissing)
 	}
 	c.before = c.timestamp + "."
 	return c, nil

@@ -118,6 +118,25 @@ func (v *Verifier) Verify(secrets [][]byte, header http.Header, body []byte, now
 	return v.match(keys, c, body)
 }
 
+// Headers returns the names of the headers that a request must have: the one
+// with the signature first, then those that it covers. Nothing for None.
+func (v *Verifier) Headers() []string {
+	switch v.scheme {
+	case None:
+		return nil
+	case Bearer:
+		return []string{"Authorization"}
+	case StandardWebhooks:
+		return []string{standardList, standardID, standardTimestamp}
+	case Stripe:
+		return []string{stripeList}
+	}
+	if v.timestampHeader == "" {
+		return []string{v.header}
+	}
+	return []string{v.header, v.timestampHeader}
+}
+
 // CheckSecret returns why secret can never verify a request, for the start of
 // the process and for a new secret. It says nothing about how hard the secret
 // is to guess. The error is an ErrNoSecret.

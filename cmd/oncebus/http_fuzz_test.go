@@ -1,0 +1,115 @@
+//go:build unix
+
+package main
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// fuzzRoutes have every kind of answer that the document knows: both modes, both ways to answer, two routes at a path, a signature
+// that can be made without the body and none, outcomes.
+const fuzzRoutes = `routes:
+  - name: signals
+    topics: [APP.signals.raw]
+    key: [{field: traceId}, {hash: [symbol, exchange, action, timestamp]}]
+    window: 1h
+    fingerprint: [symbol]
+    output: APP.signals.unique
+    dead_letter: APP.dead
+    http:
+      path: /signals
+      methods: [POST, PUT]
+      signature: {scheme: bearer, secret: FUZZ}
+      responses: {duplicate: {status: 200, body: '{"received":true}'}}
+  - name: changes
+    topics: [APP.operations.raw]
+    match: {field: operation, in: [RESET]}
+    mode: claim
+    key: [{fields: [requestId, operation]}]
+    window: 1h
+    output: APP.operations.run
+    outcomes: APP.operations.outcomes
+    replies: APP.operations.replies
+    lease: 1m
+    dead_letter: APP.dead
+    http: {path: /operations, signature: {scheme: none}, outcomes: {signature: {scheme: bearer, secret: FUZZ}}}
+  - name: operations
+    topics: [APP.operations.raw]
+    mode: claim
+    key: [{field: requestId}]
+    window: 1h
+    output: APP.operations.run
+    outcomes: APP.operations.outcomes
+    replies: APP.operations.replies
+    lease: 1m
+    missing_key: pass
+    dead_letter: APP.dead
+    http: {path: /operations, signature: {scheme: none}, outcomes: {signature: {scheme: bearer, secret: FUZZ}}}
+  - name: posts
+    topics: [APP.posts.raw]
+    key: [{header: idempotency-key}, {raw: true}]
+    window: 1h
+    output: APP.posts.unique
+    dead_letter: APP.dead
+    http: {path: /posts, signature: {scheme: none}, answer: async, max_body: 4096}
+`
+
+// TestHTTPFuzz has schemathesis make requests of the served document, right and wrong ones, and hold every answer to it. The
+// program of make fuzz-http is named in the environment.
+func TestHTTPFuzz(t *testing.T) {
+	program := os.Getenv("ONCEBUS_TEST_SCHEMATHESIS")
+	if program == "" {
+		t.Skip("ONCEBUS_TEST_SCHEMATHESIS names no schemathesis: make fuzz-http runs this test")
+	}
+	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.GroupMinSessionTimeout(time.Second))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(cluster.Close)
+	client, err := kgo.NewClient(kgo.SeedBrokers(cluster.ListenAddrs()...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(client.Close)
+	w := newWorldAt(t, fuzzRoutes, cluster.ListenAddrs(), kadm.NewClient(client), false)
+	w.createTopics(nil, "signals.raw", "operations.raw", "posts.raw")
+	s := w.start("a", "INGRESS_ADDR=127.0.0.1:0", "INGRESS_SECRET_FUZZ=fuzz-token", "COMMIT_INTERVAL=5ms")
+	s.awaitReady()
+	url := "http://" + s.await("ingress listening")["addr"].(string)
+
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute) // a hang
+	defer cancel()
+	cmd := exec.CommandContext(ctx, program, "run", url+"/openapi.json", "--seed", "7", "--max-examples", "60", "--workers", "2",
+		"--phases", "examples,coverage,fuzzing", "--request-timeout", "30", "--no-color", "--continue-on-failure",
+		"--generation-database", "none", "-H", "Authorization: Bearer fuzz-token",
+		// Not whether data that breaks the schema is refused, or keeps to it is taken: what a key is made of decides that.
+		"--checks", "not_a_server_error,status_code_conformance,content_type_conformance,response_headers_conformance,"+
+			"response_schema_conformance,unsupported_method,allow_header_conformance")
+	cmd.Dir, cmd.Env = w.dir, []string{"PATH=" + os.Getenv("PATH"), "HOME=" + w.dir, "PYTHONDONTWRITEBYTECODE=1", "PYTHONUTF8=1"}
+	out, err := cmd.CombinedOutput()
+	t.Logf("%s", out)
+	if err != nil {
+		t.Errorf("%s: %v", filepath.Base(program), err)
+	}
+	if err := s.alive(); !errors.Is(err, errNotYet) || strings.Contains(s.log.text(), "panic") {
+		t.Errorf("the process: %v", err)
+	}
+	// Requests did get that far.
+	for _, what := range []string{"signals/unique", "operations/unique", "posts/unique"} {
+		if s.events()[what] == 0 {
+			t.Errorf("no event %s: %v", what, s.events())
+		}
+	}
+	s.stop()
+}

@@ -1,0 +1,65 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"oncebus/dedup"
+	"oncebus/processor/ingress"
+)
+
+// TestShippedOpenAPI holds deployments/openapi.json to the shipped routes files.
+func TestShippedOpenAPI(t *testing.T) {
+	files, err := filepath.Glob("../../deployments/routes/*.yaml")
+	if err != nil || len(files) == 0 {
+		t.Fatal("no routes files", err)
+	}
+	shipped := &dedup.Routes{}
+	for _, file := range files { // in the order of their names
+		routes, err := readRoutes(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		shipped.Routes = append(shipped.Routes, routes.Routes...)
+	}
+	want, err := ingress.OpenAPI(shipped)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const path = "../../deployments/openapi.json"
+	if *update {
+		if err := os.WriteFile(path, want, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if have, err := os.ReadFile(path); err != nil || !bytes.Equal(have, want) {
+		t.Errorf("deployments/openapi.json is out of date, run this test with -update (%v)", err)
+	}
+}
+
+// TestCheckOpenAPI prints the document of a file, and nothing of one with mistakes.
+func TestCheckOpenAPI(t *testing.T) {
+	file := "../../deployments/routes/signals.yaml"
+	routes, err := readRoutes(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := ingress.OpenAPI(routes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var stdout, stderr bytes.Buffer
+	if code := run(t.Context(), []string{"check", "--openapi", file}, process{stdout: &stdout, stderr: &stderr}); code != exitStopped || stdout.String() != string(want) {
+		t.Errorf("exit code %d: %s", code, stderr.String())
+	}
+	stdout.Reset()
+	bad := filepath.Join(t.TempDir(), "routes.yaml")
+	if err := os.WriteFile(bad, []byte("routes: 1\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if code := run(t.Context(), []string{"check", "--openapi", bad}, process{stdout: &stdout, stderr: &stderr}); code != exitWrong || stdout.Len() > 0 {
+		t.Errorf("of a bad file: exit code %d: %s", code, stdout.String())
+	}
+}
