@@ -94,6 +94,9 @@ func verdicts(r *dedup.Route) []processor.Answer {
 	} else {
 		judged(dedup.Duplicate, false)
 	}
+	if r.FailOpen {
+		judged(dedup.Unchecked, true)
+	}
 	if r.Fingerprint != nil {
 		judged(dedup.Collision, r.Collision == dedup.Pass)
 	}

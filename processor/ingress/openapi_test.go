@@ -248,6 +248,23 @@ func TestEveryProblemIsDocumented(t *testing.T) {
 	}
 }
 
+// TestEveryVerdictIsDocumented, where a route may give it.
+func TestEveryVerdictIsDocumented(t *testing.T) {
+	routes := parseRoutes(t, claimRoutes+strings.TrimPrefix(signalRoutes, "routes:\n"))
+	told := map[string]bool{}
+	for _, r := range routes.Routes {
+		r.Limits.LiveKeys, r.FailOpen, r.Fingerprint = 1, true, []dedup.Field{{}}
+		for _, s := range eventSamples([]*dedup.Route{r}, routes) {
+			told[s.verdict] = true
+		}
+	}
+	for _, v := range dedup.Verdicts {
+		if !told[v.String()] {
+			t.Errorf("no answer has verdict %v", v)
+		}
+	}
+}
+
 // TestDocumentIsServed as it is made, and equal routes give equal bytes.
 func TestDocumentIsServed(t *testing.T) {
 	b := newBench(t, claimRoutes)
