@@ -168,7 +168,7 @@ func checkCounts(t *testing.T, counted map[string]int, part []sighting) {
 	t.Helper()
 	want := map[string]int{}
 	for _, route := range []string{"dead", "pass", "drop"} {
-		for _, verdict := range []string{"unique", "duplicate", "expired", "late", "unkeyed", "limited", "invalid", "collision", "pending", "replayed"} {
+		for _, verdict := range []string{"unique", "duplicate", "expired", "late", "unkeyed", "limited", "invalid", "collision", "pending", "replayed", "unchecked"} {
 			want[route+"/"+verdict] = 0
 		}
 		for _, s := range part {
