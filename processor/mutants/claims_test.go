@@ -63,10 +63,10 @@ var claimList = []mutant{
 	{
 		name: "re-claim-without-row",
 		does: "a claim whose lease is over is run again, and nothing is recorded of it: its executor's outcome is refused, and every copy runs",
-		edits: []edit{{"processor/claims.go", "	t.record(j, &c.Row)\n	switch {\n", `	if !c.Reclaimed {
+		edits: []edit{{"processor/claims.go", "	t.record(j, &c.Row)\n	ev.noteWaiting(c)\n", `	if !c.Reclaimed {
 		t.record(j, &c.Row)
 	}
-	switch {
+	ev.noteWaiting(c)
 `}},
 		aims: inProcessor("^TestClaimsAreLinearizable$"),
 	},
@@ -79,7 +79,7 @@ var claimList = []mutant{
 	{
 		name:  "row-without-reply",
 		does:  "failed and rejected free the key and are told to nobody: who asked waits for ever",
-		edits: []edit{{"dedup/claim.go", "		s.Answer, s.Claim = claim.Requests, Claim{}\n", "		s.Claim = Claim{}\n"}},
+		edits: []edit{{"dedup/claim.go", "		s.Answer, s.Claim.Requests = claim.Requests, nil\n		s.Row.Result", "		s.Claim.Requests = nil\n		s.Row.Result"}},
 		aims:  inProcessor("^TestFailureFreesTheKey$"),
 	},
 	{
