@@ -25,7 +25,7 @@ var claimList = []mutant{
 	{
 		name:  "waiting-copy-forgotten",
 		does:  "an outcome is told to who claimed the key alone: the copies that waited for it get no reply",
-		edits: []edit{{"dedup/claim.go", "s.Answer, s.Claim.Requests = claim.Requests, nil", "s.Answer, s.Claim.Requests = claim.Requests[:1], nil"}},
+		edits: []edit{{"dedup/claim.go", "s.Answer, s.Claim.Requests = claim.Requests, nil\n		s.Claim.record", "s.Answer, s.Claim.Requests = claim.Requests[:1], nil\n		s.Claim.record"}},
 		aims:  inProcessor("^TestWaitingCopiesAreAnsweredOnce$"),
 	},
 	{
