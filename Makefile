@@ -14,7 +14,7 @@ SCHEMATHESIS := schemathesis==4.32.5
 # before Go 1.27 (golang/go#75804).
 FUZZTIME ?= 20000x
 # The longest one package's tests may take; the real-Kafka tests start a broker and processes of their own.
-TEST_TIMEOUT ?= 20m
+TEST_TIMEOUT ?= 40m
 # Most lines of a Go file that is not a test.
 FILE_LINES_MAX := 500
 
