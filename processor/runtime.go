@@ -29,7 +29,10 @@ type runtime struct {
 	outcomes map[string][]*routeInfo
 	// failOpen are, by the topic of a task, the classes of routes that do not
 	// wait for local state.
-	failOpen     map[string][]uint8
+	failOpen map[string][]uint8
+	// waiting are the other topics of tasks: without local state nothing of
+	// them is fetched.
+	waiting      []string
 	verdictBytes [][]byte
 	limits       atomic.Pointer[map[string]topicLimits]
 	clock        brokerClock
@@ -60,6 +63,11 @@ func newRuntime(t *topology, m *manifest, routes *dedup.Routes) *runtime {
 		}
 		rt.routes = append(rt.routes, info)
 		rt.byName[r.Name] = info
+	}
+	for _, topic := range t.taskTopics() {
+		if len(rt.failOpen[topic]) == 0 {
+			rt.waiting = append(rt.waiting, topic)
+		}
 	}
 	for _, n := range m.Namespaces {
 		rt.namespaces = append(rt.namespaces, n.Name)

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -388,4 +389,26 @@ func TestRandomOutagesOfLocalState(t *testing.T) {
 	if !strings.Contains(fmt.Sprint(outputs), dedup.Unchecked.String()) {
 		t.Error("nothing ever went out unchecked")
 	}
+}
+
+// TestOpenKeyedTopicsStayInTheTopology: with nothing but keyed topics, one of
+// which does not wait, workers still know all of them when they look again.
+func TestOpenKeyedTopicsStayInTheTopology(t *testing.T) {
+	keyed := strings.NewReplacer("[signals.raw]\n", "[signals.raw]\n    keyed: true\n", "[strict.raw]\n", "[strict.raw]\n    keyed: true\n")
+	b := newBench(t, keyed.Replace(openRoutes))
+	cfg, disk, place := b.onDisk(500)
+	cfg.Workers = 2
+	i := b.ready(b.startWith(cfg, place))
+	disk.free.Store(80)
+	b.wait("tasks without a store", func() bool { return bypassed(i, "signals.raw") })
+	b.produce(signal("a", 0, testTime), strict("a", 0))
+	b.passesTo("signals.unique", 1)
+	disk.free.Store(500)
+	b.ready(i)
+	if got := i.rt.topology.taskTopics(); !slices.Equal(got, []string{"signals.raw", "strict.raw"}) {
+		t.Errorf("the topics of tasks are %q", got)
+	}
+	b.drain(i, "signals.raw", "strict.raw")
+	b.assertOutputs("signals.unique", map[string]string{"k-a": "unchecked"})
+	b.assertOutputs("strict.unique", map[string]string{"k-a": "unique"})
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -201,15 +200,13 @@ func (w *worker) holdFetching() {
 		return
 	}
 	hold := w.p.disk.paused() != nil
-	// A task of a route that does not wait goes on, in its own way.
-	topics := slices.DeleteFunc(w.p.rt.topology.taskTopics(), func(topic string) bool { return len(w.p.rt.failOpen[topic]) > 0 })
 	switch {
 	case hold == w.holding.Load():
 		return
 	case hold:
-		w.client.PauseFetchTopics(topics...)
+		w.client.PauseFetchTopics(w.p.rt.waiting...)
 	default:
-		w.client.ResumeFetchTopics(topics...)
+		w.client.ResumeFetchTopics(w.p.rt.waiting...)
 	}
 	w.holding.Store(hold)
 }
