@@ -7,10 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"time"
 
-	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"oncebus/benchmarks/internal/bench"
 )
 
 // tally is how often each event is in a topic, by its number.
@@ -22,40 +22,8 @@ type tally struct {
 // readTally reads a topic as its users do, from its start to its present end.
 func readTally(ctx context.Context, seeds []string, topic string) (tally, error) {
 	t := tally{records: map[int]int{}}
-	client, err := kgo.NewClient(kgo.SeedBrokers(seeds...), kgo.ConsumeTopics(topic), kgo.FetchIsolationLevel(kgo.ReadCommitted()),
-		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.KeepControlRecords(), kgo.FetchMaxWait(100*time.Millisecond))
-	if err != nil {
-		return t, err
-	}
-	defer client.Close()
-	ends, err := kadm.NewClient(client).ListCommittedOffsets(ctx, topic)
-	if err == nil {
-		err = ends.Error()
-	}
-	if err != nil {
-		return t, fmt.Errorf("find the end of %s: %w", topic, err)
-	}
-	open := map[int32]int64{} // partitions that are not at their end, and that end
-	ends.Each(func(o kadm.ListedOffset) {
-		if o.Offset > 0 {
-			open[o.Partition] = o.Offset
-		}
-	})
-	for len(open) > 0 {
-		fetches := client.PollFetches(ctx)
-		if err := fetches.Err(); err != nil {
-			return t, fmt.Errorf("read %s: %w", topic, err)
-		}
-		fetches.EachRecord(func(r *kgo.Record) {
-			if !r.Attrs.IsControl() {
-				t.add(r.Value)
-			}
-			if r.Offset >= open[r.Partition]-1 {
-				delete(open, r.Partition)
-			}
-		})
-	}
-	return t, nil
+	err := bench.ReadTopic(ctx, seeds, topic, func(r *kgo.Record) { t.add(r.Value) })
+	return t, err
 }
 
 func (t *tally) add(value []byte) {

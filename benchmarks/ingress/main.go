@@ -92,13 +92,9 @@ func (s *settings) parse() (err error) {
 		*list.to, listErr = bench.Ints(list.name, list.text)
 		err = errors.Join(err, listErr)
 	}
-	for text := range strings.SplitSeq(*commits, ",") {
-		commit, parseErr := time.ParseDuration(text)
-		if parseErr != nil || commit < time.Millisecond {
-			err = errors.Join(err, fmt.Errorf("-commit-intervals: %q is no duration of 1ms or more", text))
-		}
-		s.commits = append(s.commits, commit)
-	}
+	var commitsErr error
+	s.commits, commitsErr = bench.CommitIntervals(*commits)
+	err = errors.Join(err, commitsErr)
 	if s.copies < 0 || s.copies > openloop.CopiesMax {
 		err = errors.Join(err, fmt.Errorf("-copies: %d is not within 0 and %d", s.copies, openloop.CopiesMax))
 	}

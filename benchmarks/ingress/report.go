@@ -89,9 +89,9 @@ counted with all of its wait. An event was answered 202 once and all its copies 
 			sum := summed(ms, p99.Median)
 			marked = append(marked, sum)
 			fmt.Fprintf(b, "| %d | %v | %s | %s | %s | %s | %.0f | %s | %s | %s | %s | %.0f | %.0f | %s |\n", rate, commit,
-				withSpread(spread(func(m latencyRun) float64 { return m.Latency.P50 })), withSpread(p99),
-				figure(middle(func(m latencyRun) float64 { return m.Latency.P999 })), figure(middle(func(m latencyRun) float64 { return m.Latency.Max })),
-				openloop.Millis(sum.bound()), sum.goal(), sum.statuses(), figure(sum.Behind.P99), cpuOf(ms, func(m latencyRun) PerRequest { return m.PerRequest }),
+				bench.WithSpread(spread(func(m latencyRun) float64 { return m.Latency.P50 })), bench.WithSpread(p99),
+				bench.Millis(middle(func(m latencyRun) float64 { return m.Latency.P999 })), bench.Millis(middle(func(m latencyRun) float64 { return m.Latency.Max })),
+				openloop.Millis(sum.bound()), sum.goal(), sum.statuses(), bench.Millis(sum.Behind.P99), cpuOf(ms, func(m latencyRun) PerRequest { return m.PerRequest }),
 				middle(func(m latencyRun) float64 { return m.Allocations }), middle(func(m latencyRun) float64 { return m.RSSMaxMiB }),
 				strings.Join(sum.marks(), ", "))
 		}
@@ -196,8 +196,8 @@ Milliseconds from when a request was sent.
 				plainRate = rate.Median
 			}
 			fmt.Fprintf(b, "| %d | %s | %.0f (%.0f, %.0f) | %s | %s | %s | %s | %.0f | %.0f |\n", connections, c, rate.Median, rate.Low, rate.High,
-				bench.Ratio(rate.Median, plainRate), figure(middle(func(m throughputRun) float64 { return m.Latency.P50 })),
-				figure(middle(func(m throughputRun) float64 { return m.Latency.P99 })), cpuOf(ms, func(m throughputRun) PerRequest { return m.PerRequest }),
+				bench.Ratio(rate.Median, plainRate), bench.Millis(middle(func(m throughputRun) float64 { return m.Latency.P50 })),
+				bench.Millis(middle(func(m throughputRun) float64 { return m.Latency.P99 })), cpuOf(ms, func(m throughputRun) PerRequest { return m.PerRequest }),
 				middle(func(m throughputRun) float64 { return m.Allocations }), middle(func(m throughputRun) float64 { return m.RSSMaxMiB }))
 		}
 	}
@@ -217,19 +217,4 @@ func cpuOf[R any](runs []R, costs func(R) PerRequest) string {
 	}
 	return fmt.Sprintf("%.1f, %.1f, %.1f", middle(func(p PerRequest) float64 { return p.CPUMicros }),
 		middle(func(p PerRequest) float64 { return p.BrokerCPUMicros }), middle(func(p PerRequest) float64 { return p.GeneratorCPUMicros }))
-}
-
-func withSpread(s bench.Spread) string {
-	return fmt.Sprintf("%s (%s, %s)", figure(s.Median), figure(s.Low), figure(s.High))
-}
-
-// figure shows milliseconds with three digits, or whole ones.
-func figure(ms float64) string {
-	switch {
-	case ms < 10:
-		return fmt.Sprintf("%.2f", ms)
-	case ms < 100:
-		return fmt.Sprintf("%.1f", ms)
-	}
-	return fmt.Sprintf("%.0f", ms)
 }

@@ -73,13 +73,9 @@ func parse() (s settings, err error) {
 		}
 		s.rates = append(s.rates, rate)
 	}
-	for text := range strings.SplitSeq(*commits, ",") {
-		commit, parseErr := time.ParseDuration(text)
-		if parseErr != nil || commit < time.Millisecond {
-			err = errors.Join(err, fmt.Errorf("-commit-intervals: %q is no duration of 1ms or more", text))
-		}
-		s.commits = append(s.commits, commit)
-	}
+	var commitsErr error
+	s.commits, commitsErr = bench.CommitIntervals(*commits)
+	err = errors.Join(err, commitsErr)
 	if s.copies < 0 || s.copies > openloop.CopiesMax {
 		err = errors.Join(err, fmt.Errorf("-copies: %d is not within 0 and %d", s.copies, openloop.CopiesMax))
 	}

@@ -134,8 +134,8 @@ CPU: microseconds an event of the contender's process and of the broker's, which
 				"| ---: | --- | --- | ---: | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | --- |\n")
 		}
 		fmt.Fprintf(&b, "| %v | %s | %s | %s | %s | %s | %s | %s | %s | %s | %.1f, %.1f | %.0f | %s |\n", r.Commit, r.Contender,
-			withSpread(r.P50), figure(r.P90.Median), withSpread(r.P99), figure(r.P999.Median), figure(r.Max.Median), ratio(r.P50Ratio), ratio(r.P99Ratio),
-			figure(r.BehindP99.Median), r.CPUMicros.Median, r.BrokerCPUMicros.Median, r.RSSMiB.Median, r.marks())
+			bench.WithSpread(r.P50), bench.Millis(r.P90.Median), bench.WithSpread(r.P99), bench.Millis(r.P999.Median), bench.Millis(r.Max.Median), ratio(r.P50Ratio), ratio(r.P99Ratio),
+			bench.Millis(r.BehindP99.Median), r.CPUMicros.Median, r.BrokerCPUMicros.Median, r.RSSMiB.Median, r.marks())
 	}
 	return b.String() + marksMeaning(rows) + goals(rows)
 }
@@ -202,21 +202,6 @@ func goals(rows []row) string {
 		return ""
 	}
 	return fmt.Sprintf("\n## Goals, at %d events/s\n\n| commit interval | contender | | measured | at most | |\n| ---: | --- | --- | ---: | ---: | --- |\n", goalRate) + b.String()
-}
-
-func withSpread(s bench.Spread) string {
-	return fmt.Sprintf("%s (%s, %s)", figure(s.Median), figure(s.Low), figure(s.High))
-}
-
-// figure shows milliseconds with three digits, or whole ones.
-func figure(ms float64) string {
-	switch {
-	case ms < 10:
-		return fmt.Sprintf("%.2f", ms)
-	case ms < 100:
-		return fmt.Sprintf("%.1f", ms)
-	}
-	return fmt.Sprintf("%.0f", ms)
 }
 
 func ratio(r float64) string {

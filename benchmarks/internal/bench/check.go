@@ -45,10 +45,18 @@ func (t Tally) Check(in Input, dedups bool) error {
 
 // ReadTally reads a topic from its start to its present end.
 func ReadTally(ctx context.Context, seeds []string, topic string, in Input) (t Tally, err error) {
+	seen := make([]bool, in.Events)
+	err = ReadTopic(ctx, seeds, topic, func(r *kgo.Record) { t.add(r, in, seen) })
+	return t, err
+}
+
+// ReadTopic calls each with the records of a topic as its users see them, from
+// its start to its present end.
+func ReadTopic(ctx context.Context, seeds []string, topic string, each func(*kgo.Record)) error {
 	client, err := kgo.NewClient(kgo.SeedBrokers(seeds...), kgo.ConsumeTopics(topic), kgo.FetchIsolationLevel(kgo.ReadCommitted()),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.KeepControlRecords(), kgo.FetchMaxWait(100*time.Millisecond))
 	if err != nil {
-		return t, err
+		return err
 	}
 	defer client.Close()
 	ends, err := kadm.NewClient(client).ListCommittedOffsets(ctx, topic)
@@ -56,7 +64,7 @@ func ReadTally(ctx context.Context, seeds []string, topic string, in Input) (t T
 		err = ends.Error()
 	}
 	if err != nil {
-		return t, fmt.Errorf("find the end of %s: %w", topic, err)
+		return fmt.Errorf("find the end of %s: %w", topic, err)
 	}
 	open := map[int32]int64{} // partitions that are not at their end, and that end
 	ends.Each(func(o kadm.ListedOffset) {
@@ -64,27 +72,25 @@ func ReadTally(ctx context.Context, seeds []string, topic string, in Input) (t T
 			open[o.Partition] = o.Offset
 		}
 	})
-	seen := make([]bool, in.Events)
 	for len(open) > 0 {
 		fetches := client.PollFetches(ctx)
 		if err := fetches.Err(); err != nil {
-			return t, fmt.Errorf("read %s: %w", topic, err)
+			return fmt.Errorf("read %s: %w", topic, err)
 		}
 		fetches.EachRecord(func(r *kgo.Record) {
-			t.add(r, in, seen)
+			if !r.Attrs.IsControl() {
+				each(r)
+			}
 			if r.Offset >= open[r.Partition]-1 { // a marker stands at the end, and is kept
 				delete(open, r.Partition)
 			}
 		})
 	}
-	return t, nil
+	return nil
 }
 
 // add counts a record; seen has a place for each id.
 func (t *Tally) add(r *kgo.Record, in Input, seen []bool) {
-	if r.Attrs.IsControl() {
-		return
-	}
 	t.Records++
 	at, ours := in.index(r.Key)
 	switch {

@@ -36,3 +36,19 @@ func Ratio(a, b float64) string {
 	}
 	return fmt.Sprintf("%.2f", a/b)
 }
+
+// WithSpread shows milliseconds and, in brackets, the lowest and the highest.
+func WithSpread(s Spread) string {
+	return fmt.Sprintf("%s (%s, %s)", Millis(s.Median), Millis(s.Low), Millis(s.High))
+}
+
+// Millis shows milliseconds with three digits, or whole ones.
+func Millis(ms float64) string {
+	switch {
+	case ms < 10:
+		return fmt.Sprintf("%.2f", ms)
+	case ms < 100:
+		return fmt.Sprintf("%.1f", ms)
+	}
+	return fmt.Sprintf("%.0f", ms)
+}

@@ -4,12 +4,14 @@ package bench
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/signal"
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 )
 
 // Main is a benchmark's main: parse reads its flags, run works until it is
@@ -40,4 +42,17 @@ func Ints(name, text string) (list []int, err error) {
 		list = append(list, n)
 	}
 	return list, nil
+}
+
+// CommitIntervals reads the value of -commit-intervals. The error has every
+// part that is none.
+func CommitIntervals(text string) (list []time.Duration, err error) {
+	for part := range strings.SplitSeq(text, ",") {
+		commit, parseErr := time.ParseDuration(part)
+		if parseErr != nil || commit < time.Millisecond {
+			err = errors.Join(err, fmt.Errorf("-commit-intervals: %q is no duration of 1ms or more", part))
+		}
+		list = append(list, commit)
+	}
+	return list, err
 }
