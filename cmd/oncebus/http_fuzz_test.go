@@ -11,10 +11,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/twmb/franz-go/pkg/kadm"
-	"github.com/twmb/franz-go/pkg/kfake"
-	"github.com/twmb/franz-go/pkg/kgo"
 )
 
 // fuzzRoutes have every kind of answer that the document knows: both modes, both ways to answer, two routes at a path, a signature
@@ -72,17 +68,8 @@ func TestHTTPFuzz(t *testing.T) {
 	if program == "" {
 		t.Skip("ONCEBUS_TEST_SCHEMATHESIS names no schemathesis: make fuzz-http runs this test")
 	}
-	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.GroupMinSessionTimeout(time.Second))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(cluster.Close)
-	client, err := kgo.NewClient(kgo.SeedBrokers(cluster.ListenAddrs()...))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(client.Close)
-	w := newWorldAt(t, fuzzRoutes, cluster.ListenAddrs(), kadm.NewClient(client), false)
+	cluster, admin := embeddedBroker(t)
+	w := newWorldAt(t, fuzzRoutes, cluster.ListenAddrs(), admin, false)
 	w.createTopics(nil, "signals.raw", "operations.raw", "posts.raw")
 	s := w.start("a", "INGRESS_ADDR=127.0.0.1:0", "INGRESS_SECRET_FUZZ=fuzz-token", "COMMIT_INTERVAL=5ms")
 	s.awaitReady()
