@@ -21,12 +21,45 @@ import (
 // broker or the disk failed; it doubles up to restoreRetryMax.
 const restoreRetryPause, restoreRetryMax = 500 * time.Millisecond, 4 * time.Second
 
+// background is work for a task in a goroutine of its own. Until done is closed
+// what it works on is its own.
+type background struct {
+	cancel context.CancelFunc
+	done   chan struct{}
+}
+
+// start begins the work; finished is called when it has ended, also by stop.
+func (b *background) start(ctx context.Context, finished func(), work func(context.Context)) {
+	ctx, b.cancel = context.WithCancel(ctx)
+	b.done = make(chan struct{})
+	go func() {
+		defer finished()
+		defer close(b.done)
+		work(ctx)
+	}()
+}
+
+// stop ends the work and waits for it.
+func (b *background) stop() {
+	b.cancel()
+	<-b.done
+}
+
+// finished reports whether the work has ended.
+func (b *background) finished() bool {
+	select {
+	case <-b.done:
+		return true
+	default:
+		return false
+	}
+}
+
 // A restore brings one task's store up to the changelog's high watermark, in a
 // goroutine of its own, while the worker goes on with its other tasks. Until
 // done is closed the store belongs to it; after that, to the task again.
 type restore struct {
-	cancel context.CancelFunc
-	done   chan struct{}
+	background
 
 	broken   error // why the store it was given cannot go on
 	failures int   // attempts since something was read
@@ -45,12 +78,6 @@ type restore struct {
 	rows       int
 	from, to   int64 // changelog offsets
 	err        error
-}
-
-// stop ends the restore and waits for it.
-func (r *restore) stop() {
-	r.cancel()
-	<-r.done
 }
 
 // failed notes, unless err is nil, that the store cannot be used for now: its
@@ -78,30 +105,15 @@ func (r *restore) room(ctx context.Context, p *Processor) error {
 	return p.disk.await(ctx)
 }
 
-// finished reports whether the restore ended by itself.
-func (r *restore) finished() bool {
-	select {
-	case <-r.done:
-		return true
-	default:
-		return false
-	}
-}
-
 // startRestore moves the task to restoring. finished is called from the
 // restore's goroutine when it ends by itself.
 func (t *task) startRestore(ctx context.Context, p *Processor, finished func()) {
 	if t.state != restoring {
 		t.to(restoring)
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	r := &restore{cancel: cancel, done: make(chan struct{}), store: t.store, broken: t.broken}
+	r := &restore{store: t.store, broken: t.broken}
 	t.store, t.restore, t.broken = nil, r, nil
-	go func() {
-		defer finished()
-		defer close(r.done)
-		r.err = r.run(ctx, p, t)
-	}()
+	r.start(ctx, finished, func(ctx context.Context) { r.err = r.run(ctx, p, t) })
 }
 
 func (r *restore) run(ctx context.Context, p *Processor, t *task) error {

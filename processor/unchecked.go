@@ -21,8 +21,7 @@ import (
 // A detour is how a task learns from the changelog where to go on without its
 // store.
 type detour struct {
-	cancel context.CancelFunc
-	done   chan struct{}
+	background
 
 	// Written before done is closed.
 	checkpoint checkpoint
@@ -35,12 +34,9 @@ type detour struct {
 // group's stable offset fetch, like a restore's, so nothing that a former owner
 // has under way can come after it.
 func (t *task) startDetour(ctx context.Context, p *Processor, finished func()) {
-	ctx, cancel := context.WithCancel(ctx)
-	d := &detour{cancel: cancel, done: make(chan struct{})}
+	d := &detour{}
 	t.detour = d
-	go func() {
-		defer finished()
-		defer close(d.done)
+	d.start(ctx, finished, func(ctx context.Context) {
 		reader := newLogReader(p.client, t.changelog, p.rt.topology.topics[t.changelog].id, t.id.partition)
 		var start int64
 		d.checkpoint, d.found, start, d.err = reader.lastCheckpoint(ctx)
@@ -48,23 +44,7 @@ func (t *task) startDetour(ctx context.Context, p *Processor, finished func()) {
 		if d.err != nil {
 			_ = pause(ctx, restoreRetryMax) // the caller tries again at once
 		}
-	}()
-}
-
-// stop ends the reading and waits for it.
-func (d *detour) stop() {
-	d.cancel()
-	<-d.done
-}
-
-// finished reports whether the reading has ended.
-func (d *detour) finished() bool {
-	select {
-	case <-d.done:
-		return true
-	default:
-		return false
-	}
+	})
 }
 
 // dropDetour forgets where the task would go on without its store.
