@@ -118,13 +118,12 @@ func (s *Server) derive(ctx context.Context, event *processor.Submission) (dedup
 // submit puts the event on the bus and returns the answer. An event without a
 // key that may do without one has no verdict to wait for.
 func (s *Server) submit(ctx context.Context, rq *request, route *dedup.Route, event *processor.Submission, derived *dedup.Derived) *response {
-	key := hex.EncodeToString(derived.Key[:])
 	if route.HTTP.Verdict && derived.Finding == dedup.Keyed {
 		asked := time.Now()
 		answer, err := s.front.Ask(ctx, event, derived)
 		s.metrics.verdict.WithLabelValues(rq.route).Observe(time.Since(asked).Seconds())
 		if err != nil {
-			return failure(err, route.HTTP).with(headerKey, key)
+			return failure(err, route.HTTP).with(headerKey, hex.EncodeToString(derived.Key[:]))
 		}
 		return tell(route, &answer)
 	}
@@ -134,7 +133,7 @@ func (s *Server) submit(ctx context.Context, rq *request, route *dedup.Route, ev
 	if derived.Finding == dedup.Keyless {
 		return tell(route, &processor.Answer{Verdict: dedup.Unkeyed, Passed: true})
 	}
-	return accepted("async").with(headerKey, key)
+	return accepted("async").with(headerKey, hex.EncodeToString(derived.Key[:]))
 }
 
 // unserved takes the client's own end into account: whatever came of the
