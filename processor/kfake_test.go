@@ -335,7 +335,18 @@ func (b *bench) drained(i *instance, inputs ...string) bool {
 			return false
 		}
 	}
-	return true
+	return i.idle()
+}
+
+// idle reports whether every worker waits for records. The broker knows of a
+// commit before the worker has counted what was in it; a worker that polls again
+// has.
+func (i *instance) idle() bool {
+	return !slices.ContainsFunc(i.workers, func(w *worker) bool {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		return w.wakePoll == nil
+	})
 }
 
 // waiting reports whether committed records stand in [from, end): a

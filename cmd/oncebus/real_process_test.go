@@ -241,6 +241,37 @@ func (s *service) events() map[string]int {
 	return counts
 }
 
+// checkEvents compares how many events the processes judged with what is wanted,
+// by "route/verdict". A process counts an event after the broker has committed
+// its transaction, so what is missing is waited for.
+func checkEvents(t *testing.T, want map[string]int, services ...*service) {
+	t.Helper()
+	got := map[string]int{}
+	eventually(t, "all events are counted", func(ctx context.Context) error {
+		clear(got)
+		for _, s := range services {
+			counts, err := s.metric(ctx, "oncebus_events_total")
+			if err != nil {
+				return err
+			}
+			for what, n := range counts {
+				got[what] += n
+			}
+		}
+		for what, n := range want {
+			if got[what] < n {
+				return fmt.Errorf("%s is %d, want %d", what, got[what], n)
+			}
+		}
+		return nil
+	})
+	for what, n := range want {
+		if got[what] != n {
+			t.Errorf("oncebus_events_total of %s is %d, want %d", what, got[what], n)
+		}
+	}
+}
+
 // awaitSharing waits until all tasks run and every process has some: a group deals them out in two rounds.
 func awaitSharing(t *testing.T, tasks int, services ...*service) {
 	t.Helper()

@@ -149,15 +149,14 @@ func (s *system) reply(topic, request string) *kgo.Record {
 	return newest
 }
 
-// events counts events judged, by verdict.
+// verdicts checks how many events of a route were judged, by verdict.
 func (s *system) verdicts(route string, want map[string]int) {
 	s.t.Helper()
-	got := s.service.events()
+	events := map[string]int{}
 	for verdict, n := range want {
-		if got[route+"/"+verdict] != n {
-			s.t.Errorf("route %s: %d events are %s, want %d", route, got[route+"/"+verdict], verdict, n)
-		}
+		events[route+"/"+verdict] = n
 	}
+	checkEvents(s.t, events, s.service)
 }
 
 // expect checks headers of a record, given as name, value, name, value.
