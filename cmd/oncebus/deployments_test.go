@@ -55,7 +55,7 @@ func readCompose(t *testing.T) compose {
 	t.Helper()
 	var c compose
 	readYAML(t, "compose.yaml", &c)
-	for _, name := range []string{"kafka", "oncebus", "prometheus"} {
+	for _, name := range []string{"kafka", "oncebus", "ingress", "prometheus"} {
 		if _, ok := c.Services[name]; !ok {
 			t.Fatalf("compose.yaml has no service %s", name)
 		}
@@ -102,20 +102,25 @@ func TestComposeMounts(t *testing.T) {
 }
 
 // The settings that compose.yaml and the Dockerfile make are known, valid together, and fit the rest: the broker's listener,
-// the mounted routes, the port that is published and scraped, the time a stop may take.
+// the mounted routes, the ports that are published and scraped, the time a stop may take.
 func TestComposeSettings(t *testing.T) {
 	c := readCompose(t)
-	service := c.Services["oncebus"]
-	var environ []string
+	for _, name := range []string{"oncebus", "ingress"} {
+		t.Run(name, func(t *testing.T) { checkComposeService(t, c, name) })
+	}
+	if want := "apache/kafka:" + kafkatest.KafkaVersion; c.Services["kafka"].Image != want {
+		t.Errorf("compose.yaml runs %s, the tests ran with %s", c.Services["kafka"].Image, want)
+	}
+}
+
+func checkComposeService(t *testing.T, c compose, name string) {
+	t.Helper()
+	service := c.Services[name]
+	environ := dockerfileEnviron(t)
 	for name, value := range service.Environment {
 		environ = append(environ, name+"="+value)
-	}
-	for _, name := range unknownVariables(append(environ, dockerfileEnviron(t)...), &dedup.Routes{}) {
-		t.Errorf("%s is no setting", name)
-	}
-	for name := range service.Environment {
 		if !strings.HasPrefix(name, envPrefix) {
-			t.Errorf("service oncebus: %s is no setting of ours", name)
+			t.Errorf("%s is no setting of ours", name)
 		}
 	}
 	s, err := parseSettings(environ)
@@ -124,15 +129,6 @@ func TestComposeSettings(t *testing.T) {
 	}
 	if err := s.Processor.Validate(); err != nil {
 		t.Error(err)
-	}
-	listeners := c.Services["kafka"].Environment["KAFKA_ADVERTISED_LISTENERS"]
-	for _, broker := range s.Processor.Brokers {
-		if !strings.Contains(listeners, "://"+broker) {
-			t.Errorf("ONCEBUS_BROKERS has %s, Kafka advertises %s", broker, listeners)
-		}
-	}
-	if service.StopGrace <= s.Processor.StopTimeout {
-		t.Errorf("stop_grace_period is %v, must be more than ONCEBUS_STOP_TIMEOUT (%v)", service.StopGrace, s.Processor.StopTimeout)
 	}
 	mounted := func(target string) string {
 		for _, mount := range service.Volumes {
@@ -143,24 +139,44 @@ func TestComposeSettings(t *testing.T) {
 		t.Errorf("nothing is mounted at %s", target)
 		return ""
 	}
-	mounted(s.Processor.StateDir)
-	routes := filepath.Join(deployments, mounted(s.Routes))
-	b, err := os.ReadFile(routes)
+	path := filepath.Join(deployments, mounted(s.Routes))
+	b, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := dedup.ParseRoutes(routes, b); err != nil {
-		t.Error(err)
+	routes, err := dedup.ParseRoutes(path, b)
+	if err != nil {
+		t.Fatal(err)
 	}
-	_, port, err := net.SplitHostPort(s.HTTPAddr)
+	for _, name := range unknownVariables(environ, routes) {
+		t.Errorf("%s is no setting", name)
+	}
+	listeners := c.Services["kafka"].Environment["KAFKA_ADVERTISED_LISTENERS"]
+	for _, broker := range s.Processor.Brokers {
+		if !strings.Contains(listeners, "://"+broker) {
+			t.Errorf("ONCEBUS_BROKERS has %s, Kafka advertises %s", broker, listeners)
+		}
+	}
+	stop, published := s.Processor.StopTimeout, s.HTTPAddr
+	if s.Ingress.Addr == "" {
+		mounted(s.Processor.StateDir)
+	} else {
+		stop, published = stop+s.Ingress.Drain, s.Ingress.Addr
+		for name := range knownSecrets(routes) {
+			if _, ok := service.Environment[name]; !ok && !strings.HasSuffix(name, "_FILE") && !strings.HasSuffix(name, "_NEXT") {
+				t.Errorf("%s is not set", name)
+			}
+		}
+	}
+	if service.StopGrace <= stop {
+		t.Errorf("stop_grace_period is %v, a stop may take %v", service.StopGrace, stop)
+	}
+	_, port, err := net.SplitHostPort(published)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if !slices.ContainsFunc(service.Ports, func(p string) bool { return strings.HasSuffix(p, ":"+port) }) {
-		t.Errorf("port %s of ONCEBUS_HTTP_ADDR is not among the published %v", port, service.Ports)
-	}
-	if want := "apache/kafka:" + kafkatest.KafkaVersion; c.Services["kafka"].Image != want {
-		t.Errorf("compose.yaml runs %s, the tests ran with %s", c.Services["kafka"].Image, want)
+		t.Errorf("port %s is not among the published %v", port, service.Ports)
 	}
 }
 
