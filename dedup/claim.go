@@ -51,7 +51,8 @@ func (s Status) move(step Step) (Status, bool) {
 // ClaimRule is what a route says of claims.
 type ClaimRule struct {
 	// Lease is how long, in ms of the broker's clock, a pending claim keeps
-	// others from running the event.
+	// others from running the event. It runs from when the event was handed
+	// out, and anew from when a task begins to judge.
 	Lease int64
 	// Wait holds the reply to a copy back until the outcome is there, for at
 	// most so many requesters of a claim; 0 answers every copy at once.
@@ -64,8 +65,14 @@ type ClaimRule struct {
 type ClaimEvent struct {
 	Event
 	Key     [32]byte // the dedup key
-	Present int64    // broker-observed, Unix milliseconds
-	Request Request  // who is to get the outcome
+	Present int64    // when it came to its task's partition; broker-observed, Unix milliseconds
+	// Now is the broker's present in which it is judged. An event may have
+	// waited, and nobody works on it before.
+	Now int64
+	// Up is the broker's present at which the task began to judge. Outcomes
+	// that were told while nobody judged may come in behind a copy.
+	Up      int64
+	Request Request // who is to get the outcome
 }
 
 // A Claimed is the judgement on an event of claim mode.
@@ -116,7 +123,7 @@ func DecideClaim(ev ClaimEvent, prior Row, held bool, w Window, rule ClaimRule, 
 	if held && w.Held(prior.First, streamTime) {
 		row.Attempt = prior.Attempt + 1 // an old executor's token must not fit
 	}
-	claim := Claim{Key: ev.Key, Since: ev.Present, Original: ev.Request.ID}
+	claim := Claim{Key: ev.Key, Since: max(ev.Present, ev.Now), Original: ev.Request.ID}
 	if verdict == Expired && prior.Status != Completed {
 		claim.Requests = standing.Requests
 	}
@@ -151,9 +158,9 @@ func decideCopy(ev ClaimEvent, prior Row, standing Claim, rule ClaimRule) (Claim
 	case Completed:
 		return Claimed{Verdict: Replayed, Row: prior, Claim: standing, Reply: true}, nil
 	case Pending:
-		if ev.Present-standing.Since > rule.Lease {
+		if ev.Present-max(standing.Since, ev.Up) > rule.Lease {
 			prior.Attempt++
-			standing.Since = ev.Present
+			standing.Since = max(ev.Present, ev.Now)
 			added := 0
 			// Should executors fail for ever, somebody goes unanswered in the end.
 			if ev.Request.joins(standing.Requests, requestsMax) {

@@ -15,7 +15,8 @@ import (
 //
 //	rule lease=N wait=N result=N window=N   start over
 //	at T                                    the broker's clock
-//	event KEY ID [print=N] [time=N]         judge an event; its time is the clock's unless set
+//	event KEY ID [print=N] [time=N] [now=N] [up=N]
+//	                                        judge an event; its time is the clock's unless set, it is judged now, by a task that judges since up
 //	outcome KEY KIND ATTEMPT [VALUE]        settle an outcome of that attempt of the key's present claim
 //	restart                                 encode and decode every row
 type claimPlay struct {
@@ -59,7 +60,7 @@ func (p *claimPlay) run(line string) (string, error) {
 		if !ok {
 			t = p.now
 		}
-		return p.event(plain[0], plain[1], uint64(named["print"])<<8|1, t)
+		return p.event(plain[0], plain[1], uint64(named["print"])<<8|1, t, named["now"], named["up"])
 	case "outcome":
 		return p.outcome(plain)
 	case "restart":
@@ -75,13 +76,13 @@ func (p *claimPlay) run(line string) (string, error) {
 	return "", fmt.Errorf("unknown command in %q", line)
 }
 
-func (p *claimPlay) event(key, id string, fingerprint uint64, t int64) (string, error) {
+func (p *claimPlay) event(key, id string, fingerprint uint64, t, now, up int64) (string, error) {
 	p.offset++
 	at := Position{Offset: p.offset}
 	prior, held := p.rows[key]
 	c, err := DecideClaim(ClaimEvent{
 		Event:   Event{Digest: Digest{1}, Time: t, At: at, Fingerprint: fingerprint},
-		Present: p.now, Request: Request{At: at, Key: []byte(key), ID: []byte(id)},
+		Present: p.now, Now: now, Up: up, Request: Request{At: at, Key: []byte(key), ID: []byte(id)},
 	}, prior, held, p.w, p.rule, p.stream)
 	if err != nil {
 		return "", err

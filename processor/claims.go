@@ -19,7 +19,7 @@ func (t *task) claim(j *judging, ev *event, decided *dedup.Event, prior *dedup.R
 	if rule.Wait > 0 && !t.mayWait(route) {
 		rule.Wait = 0
 	}
-	c, err := dedup.DecideClaim(dedup.ClaimEvent{Event: *decided, Key: *ev.key, Present: ev.present, Request: ev.requester()},
+	c, err := dedup.DecideClaim(dedup.ClaimEvent{Event: *decided, Key: *ev.key, Present: ev.present, Now: t.began, Up: t.up, Request: ev.requester()},
 		*prior, held, route.span, rule, streamTime)
 	if err != nil {
 		return fmt.Errorf("%w: %w", errIllegalState, err)

@@ -36,8 +36,10 @@
 // dedup.Settle) outcomes come in on a raw topic of their own. The router reads
 // the task's partition from the claim token and sends them through the
 // repartition topic too, so that the events and outcomes of a key have one
-// order. A lease runs by the broker's stamp on that topic, not by a clock of
-// ours. Who waits for an outcome is part of the row, and is answered in the
+// order. A lease runs by the broker's clock, from when the event was handed out
+// to when the broker stamped the copy on that topic: a backlog does not use it
+// up. It starts anew with a task that begins to judge, since outcomes that came
+// in while nobody did may be routed behind a copy. Who waits for an outcome is part of the row, and is answered in the
 // transaction that records the outcome.
 //
 // # Verdicts by HTTP

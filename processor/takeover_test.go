@@ -220,8 +220,9 @@ func TestOffsetsMoveWithTheCheckpoint(t *testing.T) {
 // 5, hazard A7). A request without offsets, member or generation goes nowhere.
 func TestCheckpointsAloneCarryOffsetsToo(t *testing.T) {
 	id := taskID{"app-repartition", 2}
-	idle := &task{id: id, state: running, since: time.Now().Add(-2 * checkpointAge), committed: checkpoint{next: 7, epoch: 3}}
-	s := &taskSet{p: &Processor{}, rt: &runtime{topology: &topology{topics: map[string]topicInfo{}}}, tasks: map[taskID]*task{id: idle}}
+	rt := &runtime{topology: &topology{topics: map[string]topicInfo{}}}
+	idle := &task{id: id, rt: rt, state: running, since: time.Now().Add(-2 * checkpointAge), committed: checkpoint{next: 7, epoch: 3}}
+	s := &taskSet{p: &Processor{}, rt: rt, tasks: map[taskID]*task{id: idle}}
 	w := &worker{tasks: s}
 	member := func() *kmsg.TxnOffsetCommitRequest {
 		req := kmsg.NewPtrTxnOffsetCommitRequest()

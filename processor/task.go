@@ -73,8 +73,11 @@ type task struct {
 	// committed is the checkpoint of the last committed transaction, open
 	// the one of the transaction in progress.
 	// Invariant: committed.next <= open.next.
-	committed, open    checkpoint
-	touched            bool   // the open transaction carries work of this task
+	committed, open checkpoint
+	touched         bool // the open transaction carries work of this task
+	// began is when the open transaction took the task in, up when the task
+	// began to judge; the broker's present, in ms.
+	began, up          int64
 	counts, openCounts counts // as of committed, and of open
 	// sealed is the checkpoint row of the open transaction, its last row.
 	// Once the broker has it, sealed.Offset + 1 is the changelog position.
@@ -159,7 +162,7 @@ func (t *task) process(j *judging, records []*kgo.Record) error {
 // touch takes the task into the open transaction.
 func (t *task) touch() {
 	if !t.touched {
-		t.touched = true
+		t.touched, t.began = true, t.rt.clock.now()
 		t.open = t.committed
 		if t.state == passing {
 			t.open.passed = slices.Clone(t.open.passed)
@@ -367,9 +370,9 @@ func (t *task) record(j *judging, row *dedup.Row) {
 }
 
 // produceRow produces a changelog record; value is copied.
-func (t *task) produceRow(e *emitter, key, value []byte) *kgo.Record {
+func (t *task) produceRow(e *emitter, key, value []byte, headers ...kgo.RecordHeader) *kgo.Record {
 	r := &e.records.take(1)[0]
-	r.Topic, r.Partition, r.Key = t.changelog, t.id.partition, key
+	r.Topic, r.Partition, r.Key, r.Headers = t.changelog, t.id.partition, key, headers
 	r.Value = e.bytes.take(len(value))
 	copy(r.Value, value)
 	e.produce(r)
@@ -384,8 +387,17 @@ func (t *task) seal(e *emitter) {
 		t.open.forgetPassed()
 	}
 	t.value = t.open.append(t.value[:0])
-	t.sealed = t.produceRow(e, []byte(checkpointKey), t.value)
+	var headers []kgo.RecordHeader
+	if len(t.rt.outcomes) > 0 {
+		headers = []kgo.RecordHeader{{Key: headerLease, Value: fmt.Appendf(nil, "%d %d", t.began, t.up)}}
+	}
+	t.sealed = t.produceRow(e, []byte(checkpointKey), t.value, headers...)
 }
+
+// headerLease of a checkpoint row has the two times that leases run by beside
+// those of the records, task.began and task.up: with them the log alone tells
+// why a claim was claimed anew, or was not. Nobody goes on from them.
+const headerLease = "oncebus-lease"
 
 // errNoOffset says that the broker has the checkpoint row but did not say
 // where: it answers so when it recognises a batch that was sent twice.

@@ -206,6 +206,9 @@ func (s *taskSet) finishRestore(client *kgo.Client, t *task) error {
 	t.open, t.touched, t.sealed = t.committed, false, nil
 	t.counts, t.openCounts = r.counts, s.rt.noCounts()
 	t.to(running)
+	if t.up == 0 {
+		t.up = s.rt.clock.now()
+	}
 	client.ResumeFetchPartitions(map[string][]int32{t.id.topic: {t.id.partition}})
 	return nil
 }

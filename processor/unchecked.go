@@ -218,7 +218,7 @@ func (t *task) remember(j *judging, ev *event, decided *dedup.Event, prior *dedu
 
 func (t *task) rememberClaim(j *judging, ev *event, decided *dedup.Event, prior *dedup.Row, held bool, streamTime int64) error {
 	row, carried, absent, err := dedup.RememberClaim(
-		dedup.ClaimEvent{Event: *decided, Key: *ev.key, Present: ev.present, Request: ev.requester()},
+		dedup.ClaimEvent{Event: *decided, Key: *ev.key, Present: ev.present, Now: t.began, Up: t.up, Request: ev.requester()},
 		*prior, held, ev.route.span, streamTime)
 	if err != nil {
 		return fmt.Errorf("%w: %w", errIllegalState, err)

@@ -17,7 +17,7 @@ var claimList = []mutant{
 		name: "submitted-runs-again",
 		does: "a claim that the exchange has is claimed anew when its lease is over",
 		edits: []edit{
-			{"dedup/claim.go", "	case Pending:\n		if ev.Present-standing.Since", "	case Pending, Submitted:\n		if ev.Present-standing.Since"},
+			{"dedup/claim.go", "	case Pending:\n		if ev.Present-max(standing.Since, ev.Up)", "	case Pending, Submitted:\n		if ev.Present-max(standing.Since, ev.Up)"},
 			{"dedup/claim.go", "	case Submitted:\n	default:\n", "	default:\n"},
 		},
 		aims: inDedup("^TestClaimPlays$"),
@@ -57,8 +57,20 @@ var claimList = []mutant{
 	{
 		name:  "lease-never-ends",
 		does:  "a claim whose executor died is never claimed anew",
-		edits: []edit{{"dedup/claim.go", "if ev.Present-standing.Since > rule.Lease {", "if false {"}},
+		edits: []edit{{"dedup/claim.go", "if ev.Present-max(standing.Since, ev.Up) > rule.Lease {", "if false {"}},
 		aims:  inDedup("^TestClaimPlays$"),
+	},
+	{
+		name:  "lease-in-a-backlog",
+		does:  "a lease runs from when its event came to the task, handed out or not: after a backlog event and copy run together",
+		edits: []edit{{"dedup/claim.go", "Since: max(ev.Present, ev.Now), Original", "Since: ev.Present, Original"}},
+		aims:  inProcessor("^TestBacklogUsesUpNoLease$"),
+	},
+	{
+		// Outcomes that came in meanwhile may be routed behind the copies.
+		name:  "lease-over-a-stop",
+		does:  "a lease runs on while no task judges: after a stop the copies run before the outcomes that stand in Kafka are read",
+		edits: []edit{{"processor/claims.go", "Now: t.began, Up: t.up, Request", "Now: t.began, Request"}},
 	},
 	{
 		name: "re-claim-without-row",

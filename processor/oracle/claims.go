@@ -55,6 +55,8 @@ type claimFold struct {
 	seen bool
 	want []string // what has to be emitted
 
+	leases []leaseTimes // by next
+
 	told   map[place]*Record // outcomes that are not routed yet; nil if nobody read them
 	newest map[source]int64  // offset of the newest outcome of each partition
 	counts map[string]int
@@ -68,12 +70,16 @@ type claimFold struct {
 func CheckClaims(c *Claims, live map[string][]Record) (wrong []string, counts map[string]int) {
 	counts = map[string]int{}
 	told := c.outcomes(live, counts)
+	leases, err := c.leases(live[c.Changelog])
+	if err != nil {
+		wrong = append(wrong, err.Error())
+	}
 	folds, homes := map[int32]*claimFold{}, map[digest]int32{}
 	for i := range live[c.Repartition] {
 		r := &live[c.Repartition][i]
 		f := folds[r.Partition]
 		if f == nil {
-			f = &claimFold{Claims: c, keys: map[digest]*claim{}, told: told, newest: map[source]int64{}, counts: counts}
+			f = &claimFold{Claims: c, keys: map[digest]*claim{}, told: told, newest: map[source]int64{}, counts: counts, leases: leases[r.Partition]}
 			folds[r.Partition] = f
 		}
 		if err := f.take(r); err != nil {
@@ -254,7 +260,7 @@ func (f *claimFold) event(r *Record, d digest, time int64, from place) {
 			verdict = "expired"
 		}
 	}
-	fresh := &claim{status: "pending", attempt: attempt, first: time, at: from, since: r.Timestamp}
+	fresh := &claim{status: "pending", attempt: attempt, first: time, at: from, since: f.handedOut(r)}
 	if verdict == "expired" && k.status != "completed" {
 		fresh.asking = k.asking
 	}
@@ -274,8 +280,8 @@ func (f *claimFold) copy(r *Record, k *claim, from place) {
 	case k.status == "completed":
 		f.counts["replayed"]++
 		f.reply(key, "replayed", "completed", k.attempt, k.result)
-	case k.status == "pending" && r.Timestamp-k.since > f.Lease:
-		k.attempt, k.since = k.attempt+1, r.Timestamp
+	case k.status == "pending" && r.Timestamp-max(k.since, f.timesOf(r.Offset).up) > f.Lease:
+		k.attempt, k.since = k.attempt+1, f.handedOut(r)
 		k.asking = append(k.asking, asker{key, from})
 		f.counts["claimed anew"]++
 		f.run(r, "unique", k.attempt)

@@ -88,6 +88,44 @@ func goodRun() *claimLog {
 	return l
 }
 
+// TestClaimsCheckerKnowsWhenLeasesRun: from when an event was handed out, and
+// anew from when a task began to judge.
+func TestClaimsCheckerKnowsWhenLeasesRun(t *testing.T) {
+	for _, c := range []struct {
+		says  string // the checkpoint behind both events
+		again bool
+		wrong string
+	}{
+		{says: "", again: true},
+		{says: "1000 0", again: true},
+		{says: "1001 0"},                 // handed out a moment later
+		{says: "1000 1000", again: true}, // judges since then
+		{says: "1101 1001"},              // and since a moment later
+		{says: "1100 1101", wrong: "the task began to judge after the transaction did"},
+		{says: "soon", wrong: "leases run by"},
+	} {
+		l := &claimLog{live: map[string][]Record{}, now: 1000}
+		l.event("a")
+		l.run("a", "1")
+		l.now += 101
+		l.event("b")
+		attempt := byte(1)
+		if c.again {
+			attempt = 2
+			l.run("b", "2")
+		}
+		row := append(binary.AppendVarint([]byte{1, 2, 0, 1}, 1000), 0, 0, 1, attempt)
+		l.live["log"] = []Record{{Topic: "log", Key: make([]byte, 16), Value: row}}
+		if c.says != "" {
+			l.add("log", "checkpoint", string(binary.AppendVarint([]byte{1}, 2))+"\x00\x02", "oncebus-lease", c.says)
+		}
+		wrong, _ := CheckClaims(testClaims, l.live)
+		if len(wrong) > 0 != (c.wrong != "") || !strings.Contains(strings.Join(wrong, "\n"), c.wrong) {
+			t.Errorf("leases by %q: %q, want %q", c.says, wrong, c.wrong)
+		}
+	}
+}
+
 // TestClaimsCheckerSees: a right run is right, and every record that is
 // missing, doubled or other than it should be is found.
 func TestClaimsCheckerSees(t *testing.T) {
