@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/hex"
 	"encoding/json"
@@ -9,6 +10,7 @@ import (
 	"io"
 	"log/slog"
 	"strconv"
+	"strings"
 	"text/tabwriter"
 	"time"
 	"unicode/utf8"
@@ -32,13 +34,16 @@ type inspectOptions struct {
 	json       bool
 }
 
-const inspectAbout = "The event is read from FILE, or from standard input: as much of it as its key is made of.\n" +
+const inspectAbout = "The event is read from FILE, else from standard input: as much of it as its key is made of.\n" +
 	"Settings are those of 'oncebus run', from the environment: brokers, app, credentials. It reads\n" +
 	"the app's topics alone, so it runs anywhere, whether the service runs or not.\n"
 
-// inspect parses the command line, derives the event's key and connects. When
-// the command is over already, done is true and code is the exit code.
-func inspect(ctx context.Context, name, about string, args []string, p process) (in inspection, o inspectOptions, code int, done bool) {
+// inspect parses the command line, derives the event's key and connects. fits
+// says what is wrong with a route, if there is something. When the command is
+// over already, done is true and code is the exit code.
+func inspect(
+	ctx context.Context, name, about string, args []string, p process, fits func(*dedup.Routes, *dedup.Route) error,
+) (in inspection, o inspectOptions, code int, done bool) {
 	fs := newFlags(name, "--route NAME [OPTIONS] [FILE|-]", about)
 	fs.StringVar(&o.routesFile, "routes", "", "the routes `file`; default: $ONCEBUS_ROUTES, or routes.yaml")
 	fs.StringVar(&o.route, "route", "", "the `name` of the route")
@@ -59,11 +64,18 @@ func inspect(ctx context.Context, name, about string, args []string, p process) 
 	if err != nil {
 		return fail(exitWrong, err)
 	}
+	route, err := findRoute(routes, s.Routes, o.route)
+	if err == nil {
+		err = fits(routes, route)
+	}
+	if err != nil {
+		return fail(exitWrong, err)
+	}
 	payload, err := readEvent(rest, p.stdin)
 	if err != nil {
-		return fail(exitFailed, err)
+		return fail(exitWrong, err)
 	}
-	if in.derived, err = o.derive(routes, s.Processor.KeySecret.Bytes(), payload); err != nil {
+	if in.derived, err = o.derive(routes, route, s.Processor.KeySecret.Bytes(), payload); err != nil {
 		return fail(exitWrong, err)
 	}
 	log := newLogger(p.stderr, slog.LevelError, s.LogFormat)
@@ -87,13 +99,34 @@ func readEvent(rest []string, stdin io.Reader) ([]byte, error) {
 	return payload, nil
 }
 
-func (o *inspectOptions) derive(routes *dedup.Routes, secret, payload []byte) (dedup.Derived, error) {
-	route := routes.Route(o.route)
-	if route == nil {
-		return dedup.Derived{}, fmt.Errorf("the routes file has no route %q", o.route)
+// findRoute returns the route that a flag names.
+func findRoute(routes *dedup.Routes, file, name string) (*dedup.Route, error) {
+	if route := routes.Route(name); route != nil {
+		return route, nil
 	}
+	return nil, fmt.Errorf("%s has no route %q; it has %s", file, name, routeNames(routes, anyRoute))
+}
+
+func anyRoute(*dedup.Route) bool { return true }
+
+func inClaimMode(r *dedup.Route) bool { return r.Mode == dedup.ClaimMode }
+
+// routeNames lists the routes that are wanted, for a message.
+func routeNames(routes *dedup.Routes, wanted func(*dedup.Route) bool) string {
+	var names []string
+	for _, r := range routes.Routes {
+		if wanted(r) {
+			names = append(names, r.Name)
+		}
+	}
+	return cmp.Or(strings.Join(names, ", "), "none")
+}
+
+func (o *inspectOptions) derive(routes *dedup.Routes, route *dedup.Route, secret, payload []byte) (dedup.Derived, error) {
 	derived := routes.NewDeriver(secret).Derive(o.input(route.Topics[0], payload))
 	switch {
+	case derived.Finding != dedup.Keyed && len(payload) == 0:
+		return derived, fmt.Errorf("%w: the event is empty: name its FILE, or write it to standard input; %s", errNoKey, derived.Reason)
 	case derived.Finding != dedup.Keyed:
 		return derived, fmt.Errorf("%w: %s", errNoKey, derived.Reason)
 	case derived.Route != route:
@@ -104,7 +137,8 @@ func (o *inspectOptions) derive(routes *dedup.Routes, secret, payload []byte) (d
 
 func runGet(ctx context.Context, args []string, p process) int {
 	in, o, code, done := inspect(ctx, "get", "Shows what is kept of an event's key: when and where it was first seen, its status, how often it\n"+
-		"was claimed, the size of its result and until when it counts. "+inspectAbout+"Exit code 1: nothing is kept of the key.", args, p)
+		"was claimed, the size of its result and until when it counts. "+inspectAbout+"Exit code 1: nothing is kept of the key.", args, p,
+		func(*dedup.Routes, *dedup.Route) error { return nil })
 	if done {
 		return code
 	}
@@ -227,9 +261,19 @@ func (s *shownEntry) write(to io.Writer) error {
 	return tw.Flush()
 }
 
+// mayForget refuses routes without claims.
+func mayForget(routes *dedup.Routes, route *dedup.Route) error {
+	if inClaimMode(route) {
+		return nil
+	}
+	return fmt.Errorf("route %s is not in claim mode: its keys count until their window is over; those of routes in claim mode can be forgotten: %s",
+		route.Name, routeNames(routes, inClaimMode))
+}
+
 func runForget(ctx context.Context, args []string, p process) int {
 	in, o, code, done := inspect(ctx, "forget", "Erases what is kept of an event's key, so that the event may run again. For routes in claim\n"+
-		"mode: it goes by way of the route's outcomes topic, and is done when the service has read it.\n"+inspectAbout, args, p)
+		"mode: it goes by way of the route's outcomes topic, and is done when the service has read it.\n"+inspectAbout, args, p,
+		mayForget)
 	if done {
 		return code
 	}
