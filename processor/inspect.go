@@ -84,8 +84,29 @@ type Entry struct {
 	StreamTime int64
 }
 
-// Held tells whether the row still counts: older ones wait to be removed.
+// Held tells whether the row is not out of time: older ones wait to be removed.
 func (e *Entry) Held(route *dedup.Route) bool { return route.Span().Held(e.Row.First, e.StreamTime) }
+
+// Standing is what the row means for the events to come.
+func (e *Entry) Standing(route *dedup.Route) Standing {
+	switch w := route.Span(); {
+	case !w.Stands(&e.Row, e.StreamTime):
+		return Free
+	case w.Over(e.Row.First, e.StreamTime):
+		return Expired
+	}
+	return Active
+}
+
+// Standing is what a row means for the events under its key.
+type Standing string
+
+// Standings.
+const (
+	Active  Standing = "active"  // they are copies
+	Expired Standing = "expired" // its window is over: only those that come late are copies
+	Free    Standing = "free"    // they run as if there were no row
+)
 
 // Lookup reads what the app keeps of a derived key; false if nothing. It reads
 // a whole partition of the changelog, and those of all tasks of a keyed topic,

@@ -137,7 +137,7 @@ func (o *inspectOptions) derive(routes *dedup.Routes, route *dedup.Route, secret
 
 func runGet(ctx context.Context, args []string, p process) int {
 	in, o, code, done := inspect(ctx, "get", "Shows what is kept of an event's key: when and where it was first seen, its status, how often it\n"+
-		"was claimed, the size of its result and until when it counts. "+inspectAbout+"Exit code 1: nothing is kept of the key.", args, p,
+		"was claimed, the size of its result and until when it counts, or that nothing is kept. "+inspectAbout, args, p,
 		func(*dedup.Routes, *dedup.Route) error { return nil })
 	if done {
 		return code
@@ -148,11 +148,10 @@ func runGet(ctx context.Context, args []string, p process) int {
 		printf(p.stderr, "oncebus get: %v\n", err)
 		return exitFailed
 	}
-	if !found {
-		printf(p.stderr, "oncebus get: nothing is kept of key %s (digest %s) in namespace %s\n", hex.EncodeToString(in.derived.Key[:]), in.derived.Digest, in.derived.Route.Namespace)
-		return exitFailed
+	shown := showLookup(&in.derived)
+	if found {
+		shown.Found, shown.shownEntry = true, showEntry(in.derived.Route, &entry)
 	}
-	shown := showEntry(&in.derived, &entry)
 	if o.json {
 		encoder := json.NewEncoder(p.stdout)
 		encoder.SetEscapeHTML(false)
@@ -167,25 +166,40 @@ func runGet(ctx context.Context, args []string, p process) int {
 	return exitStopped
 }
 
-// shownEntry is a key's row, as printed. Its field names are an interface.
-type shownEntry struct {
+// shownLookup is the answer about a key, as printed; without shownEntry where
+// nothing is kept of it. The field names of both are an interface.
+type shownLookup struct {
+	Found     bool   `json:"found"`
 	Key       string `json:"key"`
 	Digest    string `json:"digest"`
 	Route     string `json:"route"`
 	Namespace string `json:"namespace"`
+	*shownEntry
+}
+
+func showLookup(d *dedup.Derived) shownLookup {
+	return shownLookup{Key: hex.EncodeToString(d.Key[:]), Digest: d.Digest.String(), Route: d.Route.Name, Namespace: d.Route.Namespace}
+}
+
+// shownEntry is a key's row.
+type shownEntry struct {
 	Task      string `json:"task"`
 	Status    string `json:"status"`
 	First     string `json:"first"`      // topic/partition/offset
 	FirstTime int64  `json:"first_time"` // event time, Unix milliseconds
-	// CopiesUntil is the last event time of a copy, HeldUntil the stream time
-	// until which the row counts.
-	CopiesUntil int64 `json:"copies_until"`
-	HeldUntil   int64 `json:"held_until"`
-	StreamTime  int64 `json:"stream_time"`
-	Held        bool  `json:"held"`
+	// CopiesUntil is the last event time of a copy, absent where the key is
+	// free. HeldUntil is the stream time until which the row is held; at later
+	// ones it is not, and will be removed.
+	CopiesUntil int64              `json:"copies_until,omitempty"`
+	HeldUntil   int64              `json:"held_until"`
+	StreamTime  int64              `json:"stream_time"`
+	Held        bool               `json:"held"`
+	Standing    processor.Standing `json:"standing"`
 
-	// Of claim mode.
+	// Of claim mode. NextAttempt is the one as which the next event runs that
+	// is no copy; absent while the key's window is not over.
 	Attempt       uint32 `json:"attempt,omitempty"`
+	NextAttempt   uint32 `json:"next_attempt,omitempty"`
 	ClaimedAt     int64  `json:"claimed_at,omitempty"`
 	LeaseUntil    int64  `json:"lease_until,omitempty"` // while pending
 	Request       string `json:"request,omitempty"`
@@ -195,13 +209,21 @@ type shownEntry struct {
 	ResultOmitted int    `json:"result_omitted_bytes,omitempty"`
 }
 
-func showEntry(d *dedup.Derived, e *processor.Entry) shownEntry {
-	r, w := d.Route, d.Route.Span()
-	s := shownEntry{
-		Key: hex.EncodeToString(d.Key[:]), Digest: d.Digest.String(), Route: r.Name, Namespace: r.Namespace, Task: e.Task,
-		Status: e.Row.Status.String(), First: e.First, FirstTime: e.Row.First,
-		CopiesUntil: e.Row.First + w.Size, HeldUntil: e.Row.First + w.Retention(), StreamTime: e.StreamTime, Held: e.Held(r),
+func showEntry(r *dedup.Route, e *processor.Entry) *shownEntry {
+	w := r.Span()
+	s := &shownEntry{
+		Task: e.Task, Status: e.Row.Status.String(), First: e.First, FirstTime: e.Row.First,
+		HeldUntil: e.Row.First + w.Retention(), StreamTime: e.StreamTime, Held: e.Held(r), Standing: e.Standing(r),
 		Attempt: e.Row.Attempt,
+	}
+	if s.Standing != processor.Free {
+		s.CopiesUntil = e.Row.First + w.Size
+	}
+	if s.Standing != processor.Active && inClaimMode(r) {
+		s.NextAttempt = 1
+		if s.Held {
+			s.NextAttempt += e.Row.Attempt
+		}
 	}
 	switch e.Row.Status {
 	case dedup.Pending:
@@ -221,23 +243,45 @@ func showEntry(d *dedup.Derived, e *processor.Entry) shownEntry {
 	return s
 }
 
-// write prints the entry for people.
-func (s *shownEntry) write(to io.Writer) error {
+// counts says what the row means for events to come.
+func (s *shownEntry) counts() string {
+	next := "goes out"
+	if s.NextAttempt > 0 {
+		next = "runs as attempt " + strconv.FormatUint(uint64(s.NextAttempt), 10)
+	}
+	switch {
+	case !s.Held:
+		return "no: it is out of time and will be removed; the next event under this key " + next
+	case s.Standing == processor.Free:
+		return "no, the key is free: the next event under it " + next
+	case s.Standing == processor.Expired:
+		return "for events that come late: its window is over, a later event " + next
+	}
+	return "yes"
+}
+
+// write prints the answer for people.
+func (s *shownLookup) write(to io.Writer) error {
+	if !s.Found {
+		_, err := fmt.Fprintf(to, "nothing is kept of key %s (digest %s) in namespace %s\n", s.Key, s.Digest, s.Namespace)
+		return err
+	}
 	when := func(ms int64) string {
 		return time.UnixMilli(ms).UTC().Format(time.RFC3339Nano) + " (" + strconv.FormatInt(ms, 10) + ")"
-	}
-	counts := "yes"
-	if !s.Held {
-		counts = "no: it is out of time and will be removed"
 	}
 	facts := []fact{
 		{"key", s.Key}, {"digest", s.Digest}, {"route", s.Route}, {"namespace", s.Namespace}, {"task", s.Task}, {"status", s.Status},
 		{"first seen", s.First + " at " + when(s.FirstTime)},
-		{"copies until", when(s.CopiesUntil) + " by event time"},
-		{"counts", counts},
 	}
+	if s.Standing != processor.Free {
+		facts = append(facts, fact{"copies until", when(s.CopiesUntil) + " by event time"})
+	}
+	facts = append(facts, fact{"counts", s.counts()})
 	if s.Attempt > 0 {
-		facts = append(facts, fact{"attempt", strconv.FormatUint(uint64(s.Attempt), 10)}, fact{"request id", s.Request})
+		facts = append(facts, fact{"attempt", strconv.FormatUint(uint64(s.Attempt), 10)})
+	}
+	if s.Request != "" {
+		facts = append(facts, fact{"request id", s.Request})
 	}
 	if s.ClaimedAt > 0 {
 		facts = append(facts, fact{"claimed", when(s.ClaimedAt) + " by the broker's clock"})

@@ -12,6 +12,9 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"oncebus/dedup"
+	"oncebus/processor"
 )
 
 // oncebus runs a command of the built program in the world and returns what it prints, and its exit code.
@@ -66,6 +69,65 @@ func TestWrongQuestionIsExitCode2(t *testing.T) {
 	}
 }
 
+// TestUnreachableBrokerIsExitCode1: which says nothing about the key.
+func TestUnreachableBrokerIsExitCode1(t *testing.T) {
+	environ := []string{"ONCEBUS_ROUTES=" + deployments + "/routes/operations.yaml", "ONCEBUS_BROKERS=127.0.0.1:1"}
+	for _, args := range [][]string{{"get", "--route", "operations", "--json"}, {"forget", "--route", "operations"}, {"stats"}} {
+		got := execute(t.Context(), environ, `{"account":"a","requestId":"r1","operation":"grant"}`, args...)
+		if got.code != exitFailed || got.stdout != "" || !strings.Contains(got.stderr, "unable to dial") {
+			t.Errorf("oncebus %v: %+v", args, got)
+		}
+	}
+}
+
+// TestGetSaysWhatARowMeans for the next event under its key.
+func TestGetSaysWhatARowMeans(t *testing.T) {
+	routes, err := readRoutes(deployments + "/routes/operations.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const day = 24 * 3_600_000
+	const copies = "copies until  1970-01-03T00:00:00Z (172800000) by event time"
+	for name, c := range map[string]struct {
+		route    string
+		row      dedup.Row
+		time     int64 // stream time
+		standing processor.Standing
+		next     uint32
+		want     []string
+	}{
+		"in its window":  {"operations", dedup.Row{First: day, Status: dedup.Completed, Attempt: 2}, 2 * day, processor.Active, 0, []string{copies, "counts        yes\n"}},
+		"no stream time": {"operations", dedup.Row{First: day, Status: dedup.Pending, Attempt: 1}, dedup.NoStreamTime, processor.Active, 0, []string{copies, "counts        yes\n"}},
+		"freed": {"operations", dedup.Row{First: day, Status: dedup.Freed, Attempt: 1}, day, processor.Free, 2,
+			[]string{"status      freed", "counts      no, the key is free: the next event under it runs as attempt 2\nattempt     1\n"}},
+		"its window is over": {"operations", dedup.Row{First: day, Status: dedup.Submitted, Attempt: 3}, 2*day + 1, processor.Expired, 4,
+			[]string{copies, "counts        for events that come late: its window is over, a later event runs as attempt 4\n"}},
+		"out of time": {"operations", dedup.Row{First: day, Status: dedup.Completed, Attempt: 3}, 4 * day, processor.Free, 1,
+			[]string{"counts      no: it is out of time and will be removed; the next event under this key runs as attempt 1\n"}},
+		"plain, its window is over": {"economy-webhooks", dedup.Row{First: day, Status: dedup.Seen}, 3 * day, processor.Expired, 0,
+			[]string{copies, "counts        for events that come late: its window is over, a later event goes out\n"}},
+	} {
+		r := routes.Route(c.route)
+		shown := showLookup(&dedup.Derived{Route: r})
+		shown.Found, shown.shownEntry = true, showEntry(r, &processor.Entry{Row: c.row, StreamTime: c.time})
+		if shown.Standing != c.standing || shown.NextAttempt != c.next || (shown.CopiesUntil == 0) != (c.standing == processor.Free) {
+			t.Errorf("%s: %+v", name, shown.shownEntry)
+		}
+		var text strings.Builder
+		if err := shown.write(&text); err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range c.want {
+			if !strings.Contains(text.String(), want) {
+				t.Errorf("%s: want %q in\n%s", name, want, &text)
+			}
+		}
+		if shown.CopiesUntil == 0 && strings.Contains(text.String(), "copies until") {
+			t.Errorf("%s:\n%s", name, &text)
+		}
+	}
+}
+
 // TestRealGetForgetStats: an operator asks about a claim, erases it, and counts.
 func TestRealGetForgetStats(t *testing.T) {
 	onEveryBroker(t, "operations.yaml", unchanged, func(t *testing.T, s *system) {
@@ -85,7 +147,7 @@ func TestRealGetForgetStats(t *testing.T) {
 		}
 		pending := get()
 		for field, want := range map[string]any{
-			"status": "pending", "attempt": 1.0, "request": "r1", "waiting": 1.0, "held": true, "namespace": "operations", "first": s.topic("economy.raw") + "/3/0",
+			"found": true, "standing": "active", "status": "pending", "attempt": 1.0, "request": "r1", "waiting": 1.0, "held": true, "namespace": "operations", "first": s.topic("economy.raw") + "/3/0",
 		} {
 			if pending[field] != want {
 				t.Errorf("%s is %v, want %v", field, pending[field], want)
@@ -118,22 +180,25 @@ func TestRealGetForgetStats(t *testing.T) {
 		}
 		t.Logf("oncebus forget:\n%s", out)
 		s.settle()
-		if erased := get(); erased["status"] != "freed" {
+		if erased := get(); erased["status"] != "freed" || erased["standing"] != "free" || erased["next_attempt"] != 2.0 || erased["copies_until"] != nil {
 			t.Errorf("after forget: %v", erased)
+		}
+		people, _, _ = s.oncebus(event, "get", "--route", "operations")
+		if !strings.Contains(people, "counts      no, the key is free: the next event under it runs as attempt 2") {
+			t.Errorf("after forget:\n%s", people)
 		}
 		s.send("economy.raw", 2, time.Now(), event)
 		s.count("economy.run", 2)
 
-		for _, wrong := range []struct {
-			stdin, want string
-			code        int
-			args        []string
-		}{
-			{`{"account":"a","requestId":"r9","operation":"grant"}`, "nothing is kept of key", exitFailed, []string{"get", "--route", "operations"}},
-		} {
-			if _, stderr, code := s.oncebus(wrong.stdin, wrong.args...); code != wrong.code || !strings.Contains(stderr, wrong.want) {
-				t.Errorf("oncebus %v: %d, %q; want %d and %q", wrong.args, code, stderr, wrong.code, wrong.want)
-			}
+		const other = `{"account":"a","requestId":"r9","operation":"grant"}`
+		out, _, code = s.oncebus(other, "get", "--route", "operations")
+		if code != exitStopped || !strings.HasPrefix(out, "nothing is kept of key ") {
+			t.Errorf("get of a key that is not kept: %d, %s", code, out)
+		}
+		out, _, code = s.oncebus(other, "get", "--route", "operations", "--json")
+		var none map[string]any
+		if err := json.Unmarshal([]byte(out), &none); err != nil || code != exitStopped || none["found"] != false || none["key"] == "" || len(none) != 5 {
+			t.Errorf("get of a key that is not kept: %d, %v, %s", code, err, out)
 		}
 		s.service.stop()
 	})
