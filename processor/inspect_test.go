@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"strings"
 	"testing"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -137,5 +138,37 @@ func TestInspectorFindsAndForgets(t *testing.T) {
 	other := b.routes.NewDeriver(nil).Derive(&dedup.Input{Topic: "ops.raw", Value: operation("2", "x", 0).Value})
 	if _, found, err := inspector.Lookup(t.Context(), &other); found || err != nil {
 		t.Errorf("found a key that was never sent: %v", err)
+	}
+}
+
+// TestInspectorRefusesWhatTheAppNeverRanWith: nothing can be said of its keys,
+// which is another thing than that none is kept.
+func TestInspectorRefusesWhatTheAppNeverRanWith(t *testing.T) {
+	b := newBench(t, benchRoutes)
+	cfg := b.config("one")
+	b.ready(b.start(cfg))
+	other := cfg
+	other.AppID = "nobody"
+	_, err := NewInspector(t.Context(), other, b.routes, slog.New(slog.DiscardHandler))
+	if !Refused(err) || !strings.Contains(err.Error(), "no app nobody has run on this cluster") {
+		t.Errorf("another app: %v", err)
+	}
+	ran := b.routes.Routes[0]
+	b.useRoutes(benchRoutes + strings.TrimPrefix(fmt.Sprintf(claimRoutes, "reject"), "routes:\n") +
+		strings.TrimPrefix(strings.NewReplacer("name: signals", "name: keyed\n    keyed: true", "[signals.raw]", "[keyed.raw]").Replace(benchRoutes), "routes:\n"))
+	inspector, err := NewInspector(t.Context(), cfg, b.routes, slog.New(slog.DiscardHandler))
+	must(t, err)
+	defer func() { must(t, inspector.Close()) }()
+	if _, err := inspector.Stats(t.Context()); !Refused(err) || !strings.Contains(err.Error(), "app app has never run with these routes: ops, keyed") {
+		t.Errorf("stats: %v", err)
+	}
+	for _, r := range b.routes.Routes {
+		derived := dedup.Derived{Route: r}
+		if _, found, err := inspector.Lookup(t.Context(), &derived); found || Refused(err) != (r.Name != ran.Name) {
+			t.Errorf("look-up of route %s: %v, %v", r.Name, found, err)
+		}
+		if err := inspector.Forget(t.Context(), &derived); !Refused(err) {
+			t.Errorf("forget of route %s: %v", r.Name, err)
+		}
 	}
 }

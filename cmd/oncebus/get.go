@@ -80,9 +80,18 @@ func inspect(
 	}
 	log := newLogger(p.stderr, slog.LevelError, s.LogFormat)
 	if in.inspector, err = processor.NewInspector(ctx, s.Processor, routes, log); err != nil {
-		return fail(exitFailed, err)
+		return fail(codeOf(err), err)
 	}
 	return in, o, 0, false
+}
+
+// codeOf is the exit code for an error of the inspector: settings or routes may
+// turn out to be wrong only when the app's manifest is read.
+func codeOf(err error) int {
+	if processor.Refused(err) {
+		return exitWrong
+	}
+	return exitFailed
 }
 
 // readEvent reads the whole payload.
@@ -146,7 +155,7 @@ func runGet(ctx context.Context, args []string, p process) int {
 	err = errors.Join(err, in.inspector.Close())
 	if err != nil {
 		printf(p.stderr, "oncebus get: %v\n", err)
-		return exitFailed
+		return codeOf(err)
 	}
 	shown := showLookup(&in.derived)
 	if found {
@@ -324,7 +333,7 @@ func runForget(ctx context.Context, args []string, p process) int {
 	err := errors.Join(in.inspector.Forget(ctx, &in.derived), in.inspector.Close())
 	if err != nil {
 		printf(p.stderr, "oncebus forget: %v\n", err)
-		return exitFailed
+		return codeOf(err)
 	}
 	key := hex.EncodeToString(in.derived.Key[:])
 	if o.json {

@@ -174,6 +174,12 @@ func TestRealGetForgetStats(t *testing.T) {
 				t.Errorf("stats: %+v", n)
 			}
 		}
+		signals := deployments + "/routes/signals.yaml"
+		for _, args := range [][]string{{"stats", "--routes", signals}, {"get", "--routes", signals, "--route", "signals"}} {
+			if _, stderr, code := s.oncebus(`{"traceId":"1"}`, args...); code != exitWrong || !strings.Contains(stderr, "has never run with these routes: signals") {
+				t.Errorf("oncebus %v: %d, %s", args, code, stderr)
+			}
+		}
 		out, stderr, code := s.oncebus(event, "forget", "--route", "operations")
 		if code != exitStopped {
 			t.Errorf("forget: %d, %s", code, stderr)

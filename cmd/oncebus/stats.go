@@ -41,7 +41,7 @@ func runStats(ctx context.Context, args []string, p process) int {
 	}
 	if err != nil {
 		printf(p.stderr, "oncebus stats: %v\n", err)
-		return exitFailed
+		return codeOf(err)
 	}
 	return exitStopped
 }
