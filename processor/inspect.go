@@ -245,7 +245,7 @@ func (i *Inspector) Stats(ctx context.Context) ([]TaskKeys, error) {
 			if _, err := counts.decode(c.counts); err != nil {
 				return nil, fmt.Errorf("task %v: %w", taskID{topic, partition}, err)
 			}
-			all = append(all, TaskKeys{taskID{topic, partition}.String(), counts.list(i.rt.namespaces, &c)})
+			all = append(all, TaskKeys{taskID{topic, partition}.String(), counts.list(i.rt, &c)})
 		}
 	}
 	return all, nil

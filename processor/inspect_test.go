@@ -4,8 +4,10 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
@@ -35,16 +37,24 @@ func (b *bench) waitingTold(cfg Config) (n uint64) {
 	return n
 }
 
-// TestKeysAreCounted: what /state, the metrics and the checkpoint say of the
-// keys is what a scan of the rows finds; after a restart and a rebuild too.
+// TestKeysAreCounted: what the metrics and the checkpoints say of the keys is
+// what a scan of the rows finds; after a restart and a rebuild too.
 func TestKeysAreCounted(t *testing.T) {
 	b := newBench(t, fmt.Sprintf(claimRoutes, "reject"))
 	cfg := b.config("one")
 	i := b.ready(b.start(cfg))
-	var records []*kgo.Record
+	const minute = 60_000
+	var records, later []*kgo.Record
 	for n := range 40 {
 		records = append(records, operation(fmt.Sprint(n), fmt.Sprint(n), int32(n%4)))
 	}
+	for n := range 12 {
+		later = append(later, operation(fmt.Sprint("later-", n), fmt.Sprint("later-", n), int32(n%4)))
+		later[n].Timestamp = time.UnixMilli(testTime + 90*minute)
+	}
+	// A window is 1 h, and what is two windows and the grace old is let go.
+	last := operation("last", "last", 0)
+	last.Timestamp = time.UnixMilli(testTime + 150*minute)
 	b.produce(records...)
 	b.settle(i)
 	outcomes := []string{"submitted", "completed", "failed", "forget"}
@@ -55,6 +65,10 @@ func TestKeysAreCounted(t *testing.T) {
 	}
 	b.produce(records[:7]...)
 	b.settle(i)
+	for _, more := range [][]*kgo.Record{later, {last}} {
+		b.produce(more...)
+		b.settle(i)
+	}
 	for n, restart := range []string{"running", "restarted", "rebuilt"} {
 		if n > 0 {
 			must(t, i.stop())
@@ -63,47 +77,88 @@ func TestKeysAreCounted(t *testing.T) {
 			}
 			i = b.ready(b.start(cfg))
 		}
-		told, rows := map[string]uint64{}, map[string]uint64{}
+		told := map[string]keySums{}
 		var judged, copies uint64
 		for _, k := range b.keyCounts(cfg) {
-			told[k.Status] += k.Live
+			told[k.Status] = told[k.Status].plus(keySums{k.Total, k.Active, k.Expired})
 			judged += k.Judged
 			copies += k.Copies
-		}
-		for _, status := range b.newestRows() {
-			if status != dedup.Freed {
-				rows[status.String()]++
+			if k.Namespace != "ops" || !slices.Equal(k.Routes, []string{"ops"}) {
+				t.Errorf("%s: namespace %s of routes %v", restart, k.Namespace, k.Routes)
 			}
 		}
+		rows := b.scanKeys()
 		if !maps.Equal(told, rows) {
 			t.Errorf("%s: the counts say %v, the rows %v", restart, told, rows)
 		}
-		if judged != 47 || copies == 0 || copies > 7 {
-			t.Errorf("%s: %d events and %d copies, want 47 and up to 7", restart, judged, copies)
+		all := rows["pending"].plus(rows["submitted"]).plus(rows["completed"])
+		if all.active != 13 || all.expired == 0 || all.total >= 13+40*3/5 {
+			t.Errorf("%s: the scan found %+v, want 13 active ones, and of the others some expired and some gone", restart, all)
 		}
-		metrics := gather(t, i)
+		if judged != 60 || copies == 0 || copies > 7 {
+			t.Errorf("%s: %d events and %d copies, want 60 and up to 7", restart, judged, copies)
+		}
 		for status, n := range rows {
 			b.wait("the counts to be published", func() bool {
-				metrics = gather(t, i)
-				return metrics[fmt.Sprintf("oncebus_keys{namespace=%q,status=%q}", "ops", status)] == float64(n)
+				metrics := gather(t, i)
+				labels := fmt.Sprintf("{namespace=%q,status=%q}", "ops", status)
+				return metrics["oncebus_keys"+labels] == float64(n.total) && metrics["oncebus_keys_active"+labels] == float64(n.active)
 			})
 		}
 	}
 }
 
-// newestRows reads the changelog of the repartition topic.
-func (b *bench) newestRows() map[string]dedup.Status {
+// keySums are numbers of keys.
+type keySums struct{ total, active, expired uint64 }
+
+func (s keySums) plus(more keySums) keySums {
+	return keySums{s.total + more.total, s.active + more.active, s.expired + more.expired}
+}
+
+// newestRows reads the changelog of the repartition topic: the row of each key,
+// by task and digest, and by task the stream time of the first namespace.
+func (b *bench) newestRows() (rows map[rowPlace]dedup.Row, times map[int32]int64) {
 	b.t.Helper()
-	rows := map[string]dedup.Status{}
+	rows, times = map[rowPlace]dedup.Row{}, map[int32]int64{}
 	for _, r := range b.read("app-repartition-changelog") {
 		if string(r.Key) == checkpointKey {
+			c, err := decodeCheckpoint(r.Value)
+			must(b.t, err)
+			times[r.Partition] = c.streamTimes.of(0)
 			continue
 		}
 		row, err := dedup.DecodeValue(dedup.Digest(r.Key), r.Value)
 		must(b.t, err)
-		rows[string(r.Key)] = row.Status
+		rows[rowPlace{r.Partition, row.Digest}] = row
 	}
-	return rows
+	return rows, times
+}
+
+// rowPlace is where a row stands.
+type rowPlace struct {
+	partition int32
+	digest    dedup.Digest
+}
+
+// scanKeys counts the keys of the first route by status, from all rows.
+func (b *bench) scanKeys() map[string]keySums {
+	b.t.Helper()
+	rows, times := b.newestRows()
+	window := b.routes.Routes[0].Span()
+	sums := map[string]keySums{}
+	for _, status := range []dedup.Status{dedup.Pending, dedup.Submitted, dedup.Completed} {
+		sums[status.String()] = keySums{}
+	}
+	for at, row := range rows {
+		switch now, status := times[at.partition], row.Status.String(); {
+		case !window.Stands(&row, now):
+		case window.Over(row.First, now):
+			sums[status] = sums[status].plus(keySums{1, 0, 1})
+		default:
+			sums[status] = sums[status].plus(keySums{1, 1, 0})
+		}
+	}
+	return sums
 }
 
 // TestInspectorFindsAndForgets: from the topics alone.

@@ -6,7 +6,9 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -34,6 +36,18 @@ func (w *world) oncebus(stdin string, args ...string) (stdout, stderr string, co
 		w.t.Fatal(err)
 	}
 	return out.String(), errs.String(), cmd.ProcessState.ExitCode()
+}
+
+// readmeShows holds a line of README.md to what a command prints.
+func readmeShows(t *testing.T, start string) {
+	t.Helper()
+	readme, err := os.ReadFile("../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(readme), "\n"+start) {
+		t.Errorf("README.md has no line that begins with %q", start)
+	}
 }
 
 // TestWrongQuestionIsExitCode2: it is found before anything is connected, and the
@@ -133,8 +147,9 @@ func TestRealGetForgetStats(t *testing.T) {
 	onEveryBroker(t, "operations.yaml", unchanged, func(t *testing.T, s *system) {
 		s.begin("economy.raw", "economy.outcomes", "economy.webhooks.raw")
 		const event = `{"account":"a","requestId":"r1","operation":"grant"}`
-		s.send("economy.raw", 3, time.Now(), event)
-		s.produce(&kgo.Record{Topic: s.topic("economy.raw"), Partition: 1, Timestamp: time.Now(), Value: []byte(event)})
+		sent := time.Now()
+		s.send("economy.raw", 3, sent, event)
+		s.produce(&kgo.Record{Topic: s.topic("economy.raw"), Partition: 1, Timestamp: sent.Add(time.Second), Value: []byte(event)})
 		s.settle()
 		get := func() map[string]any {
 			t.Helper()
@@ -162,15 +177,21 @@ func TestRealGetForgetStats(t *testing.T) {
 		}
 		people, _, _ := s.oncebus(event, "get", "--route", "operations")
 		t.Logf("oncebus get:\n%s", people)
+		for line := range strings.Lines(people) {
+			readmeShows(t, line[:len("copies until  ")])
+		}
 		people, _, _ = s.oncebus("", "stats")
 		t.Logf("oncebus stats:\n%s", people)
+		for line := range strings.Lines(people) {
+			readmeShows(t, strings.TrimSpace(line))
+		}
 		out, _, _ := s.oncebus("", "stats", "--json")
 		var stats shownStats
 		if err := json.Unmarshal([]byte(out), &stats); err != nil || len(stats.Tasks) != realPartitions {
 			t.Fatalf("stats: %v, %s", err, out)
 		}
 		for _, n := range stats.Namespaces {
-			if n.Namespace == "operations" && (n.Live != 1 || n.ByStatus["completed"] != 1 || n.Judged != 2 || n.Copies != 1 || n.HitRate != 0.5) {
+			if n.Namespace == "operations" && (n.heldKeys != heldKeys{1, 1, 0} || *n.ByStatus["completed"] != n.heldKeys || *n.ByStatus["pending"] != heldKeys{} || !slices.Equal(n.Routes, []string{"operations"}) || n.Judged != 2 || n.Copies != 1 || n.HitRate != 0.5) {
 				t.Errorf("stats: %+v", n)
 			}
 		}
@@ -190,6 +211,7 @@ func TestRealGetForgetStats(t *testing.T) {
 			t.Errorf("after forget: %v", erased)
 		}
 		people, _, _ = s.oncebus(event, "get", "--route", "operations")
+		t.Logf("oncebus get, after forget:\n%s", people)
 		if !strings.Contains(people, "counts      no, the key is free: the next event under it runs as attempt 2") {
 			t.Errorf("after forget:\n%s", people)
 		}
@@ -206,6 +228,7 @@ func TestRealGetForgetStats(t *testing.T) {
 		if err := json.Unmarshal([]byte(out), &none); err != nil || code != exitStopped || none["found"] != false || none["key"] == "" || len(none) != 5 {
 			t.Errorf("get of a key that is not kept: %d, %v, %s", code, err, out)
 		}
+		readmeShows(t, strings.TrimSpace(out))
 		s.service.stop()
 	})
 }
