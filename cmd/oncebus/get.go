@@ -159,7 +159,7 @@ func runGet(ctx context.Context, args []string, p process) int {
 	}
 	shown := showLookup(&in.derived)
 	if found {
-		shown.Found, shown.shownEntry = true, showEntry(in.derived.Route, &entry)
+		shown.Found, shown.shownEntry = true, showEntry(&in.derived, &entry)
 	}
 	if o.json {
 		encoder := json.NewEncoder(p.stdout)
@@ -218,8 +218,8 @@ type shownEntry struct {
 	ResultOmitted int    `json:"result_omitted_bytes,omitempty"`
 }
 
-func showEntry(r *dedup.Route, e *processor.Entry) *shownEntry {
-	w := r.Span()
+func showEntry(d *dedup.Derived, e *processor.Entry) *shownEntry {
+	r, w := d.Route, d.Route.Span()
 	s := &shownEntry{
 		Task: e.Task, Status: e.Row.Status.String(), First: e.First, FirstTime: e.Row.First,
 		HeldUntil: e.Row.First + w.Retention(), StreamTime: e.StreamTime, Held: e.Held(r), Standing: e.Standing(r),

@@ -122,8 +122,9 @@ func TestGetSaysWhatARowMeans(t *testing.T) {
 			[]string{copies, "counts        for events that come late: its window is over, a later event goes out\n"}},
 	} {
 		r := routes.Route(c.route)
-		shown := showLookup(&dedup.Derived{Route: r})
-		shown.Found, shown.shownEntry = true, showEntry(r, &processor.Entry{Row: c.row, StreamTime: c.time})
+		derived := dedup.Derived{Route: r}
+		shown := showLookup(&derived)
+		shown.Found, shown.shownEntry = true, showEntry(&derived, &processor.Entry{Row: c.row, StreamTime: c.time})
 		if shown.Standing != c.standing || shown.NextAttempt != c.next || (shown.CopiesUntil == 0) != (c.standing == processor.Free) {
 			t.Errorf("%s: %+v", name, shown.shownEntry)
 		}
