@@ -43,6 +43,20 @@ func (c *Census) Fits(w Window) bool { return c.width == NewCensus(w).width }
 // Live is how many rows are live.
 func (c *Census) Live() uint64 { return c.live }
 
+// Active is how many of the live rows have a window that is not over at a stream
+// time; one may count as active a step too long.
+func (c *Census) Active(w Window, streamTime int64) uint64 {
+	if streamTime == NoStreamTime {
+		return c.live
+	}
+	bound := floorDiv(saturate(streamTime, -w.Size), c.width)
+	active := uint64(0)
+	for i := len(c.buckets) - 1; i >= 0 && c.buckets[i].number >= bound; i-- {
+		active += c.buckets[i].rows
+	}
+	return active
+}
+
 // Add counts a row first seen at first.
 func (c *Census) Add(first int64) {
 	i, found := c.find(first)

@@ -34,8 +34,14 @@ func TestCensusAgainstRows(t *testing.T) {
 			}
 			streamTime = NextStreamTime(streamTime, at)
 			c.Advance(w, streamTime)
-			live, nearly := uint64(0), uint64(0)
+			live, nearly, active, nearlyActive := uint64(0), uint64(0), uint64(0), uint64(0)
 			for _, first := range rows {
+				if !w.Over(first, streamTime) {
+					active++
+				}
+				if !w.Over(first+c.width, streamTime) {
+					nearlyActive++
+				}
 				if w.Held(first, streamTime) {
 					live++
 				}
@@ -46,6 +52,9 @@ func TestCensusAgainstRows(t *testing.T) {
 			// A key that comes back in its last step counts twice for a moment.
 			if c.Live() < live || c.Live() > nearly+300/censusBuckets+5 {
 				t.Fatalf("seed %d, event %d: %d counted, %d live, %d within a step", seed, n, c.Live(), live, nearly)
+			}
+			if got := c.Active(w, streamTime); got < active || got > nearlyActive {
+				t.Fatalf("seed %d, event %d: %d counted as active, %d are, %d within a step", seed, n, got, active, nearlyActive)
 			}
 			if len(c.buckets) > censusBuckets+2 && c.width > 1 {
 				t.Fatalf("%d buckets", len(c.buckets))
@@ -68,6 +77,9 @@ func TestCensusAtTheEndsOfTime(t *testing.T) {
 		c.Add(at)
 	}
 	c.Advance(w, NoStreamTime)
+	if n := c.Active(w, NoStreamTime); n != 4 {
+		t.Errorf("%d active before there is time, want 4", n)
+	}
 	c.Remove(12345)
 	if c.Live() != 4 {
 		t.Errorf("%d live, want 4", c.Live())
@@ -76,6 +88,9 @@ func TestCensusAtTheEndsOfTime(t *testing.T) {
 	var copied Census
 	c.CopyTo(&copied)
 	c.Advance(w, math.MaxInt64)
+	if n := c.Active(w, math.MaxInt64); n != 1 {
+		t.Errorf("%d active, want 1", n)
+	}
 	if c.Live() != 1 || copied.Live() != 3 {
 		t.Errorf("%d and %d live, want 1 and 3", c.Live(), copied.Live())
 	}

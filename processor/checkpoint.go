@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+
+	"oncebus/dedup"
 )
 
 // checkpointKey is the changelog key of a task's checkpoint row. Rows of
@@ -59,6 +61,14 @@ func (c *checkpoint) passedTo(class uint8) int64 {
 type streamTimes struct {
 	at  [256]int64
 	has [256]bool
+}
+
+// of returns the stream time of a class.
+func (s *streamTimes) of(class uint8) int64 {
+	if !s.has[class] {
+		return dedup.NoStreamTime
+	}
+	return s.at[class]
 }
 
 var errCheckpoint = errors.New("corrupt checkpoint")

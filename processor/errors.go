@@ -37,12 +37,16 @@ var (
 	// errRefused is wrapped by errors of the set-up that only the operator
 	// can resolve: a topic that is missing or has other settings than ours,
 	// a manifest that disagrees.
-	errRefused = errors.New("refused to start")
+	errRefused = errors.New("refused")
 	// errMigrated says that a partition is no longer ours.
 	errMigrated = errors.New("partition moved to another owner")
 	// errTruncated says that the topic holds less than was once read from it.
 	errTruncated = errors.New("topic was truncated or recreated")
 )
+
+// Refused reports whether an error is one that only the operator can resolve,
+// by other settings, routes or topics: to try again is of no use.
+func Refused(err error) bool { return errors.Is(err, errRefused) }
 
 // refusal returns an error of kind errRefused.
 func refusal(format string, args ...any) error {

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -21,6 +23,8 @@ import (
 type Inspector struct {
 	p  *Processor
 	rt *runtime
+	// unknown are the names of the routes with which the app has never run.
+	unknown []string
 }
 
 // NewInspector connects to the brokers and reads the app's manifest. It creates
@@ -63,11 +67,26 @@ func (i *Inspector) open(ctx context.Context) error {
 	if m == nil {
 		return refusal("%s holds no manifest: app %s has never started", t.manifest, i.p.cfg.AppID)
 	}
+	i.unknown = m.unknown(t, i.p.routes)
 	if _, err := m.reconcile(t, i.p.routes, i.p.cfg.KeySecret.Bytes()); err != nil {
 		return err
 	}
 	i.rt = newRuntime(t, m, i.p.routes)
 	return nil
+}
+
+// known refuses routes of which the app's topics cannot tell anything.
+func (i *Inspector) known(routes ...*dedup.Route) error {
+	var unknown []string
+	for _, r := range routes {
+		if slices.Contains(i.unknown, r.Name) {
+			unknown = append(unknown, r.Name)
+		}
+	}
+	if len(unknown) == 0 {
+		return nil
+	}
+	return refusal("app %s has never run with these routes: %s; look at ONCEBUS_APP_ID and at the routes file", i.p.cfg.AppID, strings.Join(unknown, ", "))
 }
 
 // Entry is what an app keeps of a key.
@@ -84,13 +103,38 @@ type Entry struct {
 	StreamTime int64
 }
 
-// Held tells whether the row still counts: older ones wait to be removed.
+// Held tells whether the row is not out of time: older ones wait to be removed.
 func (e *Entry) Held(route *dedup.Route) bool { return route.Span().Held(e.Row.First, e.StreamTime) }
 
-// Lookup reads what the app keeps of a derived key; false if nothing. It reads
+// Standing is what the row means for the events to come.
+func (e *Entry) Standing(route *dedup.Route) Standing {
+	switch w := route.Span(); {
+	case !w.Stands(&e.Row, e.StreamTime):
+		return Free
+	case w.Over(e.Row.First, e.StreamTime):
+		return Expired
+	}
+	return Active
+}
+
+// Standing is what a row means for the events under its key.
+type Standing string
+
+// Standings.
+const (
+	Active  Standing = "active"  // they are copies
+	Expired Standing = "expired" // its window is over: only those that come late are copies
+	Free    Standing = "free"    // they run as if there were no row
+)
+
+// Lookup reads what the app keeps of a derived key; false if nothing. A route
+// with which the app has never run is refused. It reads
 // a whole partition of the changelog, and those of all tasks of a keyed topic,
 // whose producers chose the partition.
 func (i *Inspector) Lookup(ctx context.Context, d *dedup.Derived) (Entry, bool, error) {
+	if err := i.known(d.Route); err != nil {
+		return Entry{}, false, err
+	}
 	topic, partitions := i.place(d)
 	class := i.rt.byName[d.Route.Name].class
 	for _, partition := range partitions {
@@ -164,6 +208,9 @@ func (i *Inspector) Forget(ctx context.Context, d *dedup.Derived) error {
 	if d.Route.Mode != dedup.ClaimMode {
 		return refusal("route %s is not in claim mode: its keys are not forgotten before their window is over", d.Route.Name)
 	}
+	if err := i.known(d.Route); err != nil {
+		return err
+	}
 	token := dedup.Token{Class: i.rt.byName[d.Route.Name].class, Partition: i.rt.hasher.partition(&d.Routing), Digest: d.Digest}
 	rec := &kgo.Record{Topic: d.Route.Claim.Outcomes, Timestamp: time.Now(), Headers: []kgo.RecordHeader{
 		{Key: headerClaim, Value: token.Append(nil)}, {Key: headerOutcome, Value: []byte(dedup.OutcomeForget.String())},
@@ -180,8 +227,12 @@ type TaskKeys struct {
 	Keys []KeyCount `json:"keys"`
 }
 
-// Stats reads what the app's tasks remember, from their last checkpoints.
+// Stats reads what the app's tasks remember, from their last checkpoints. Routes
+// with which the app has never run are refused.
 func (i *Inspector) Stats(ctx context.Context) ([]TaskKeys, error) {
+	if err := i.known(i.p.routes.Routes...); err != nil {
+		return nil, err
+	}
 	var all []TaskKeys
 	for _, topic := range i.rt.topology.taskTopics() {
 		for partition := range i.rt.topology.topics[topic].partitions {
@@ -194,7 +245,7 @@ func (i *Inspector) Stats(ctx context.Context) ([]TaskKeys, error) {
 			if _, err := counts.decode(c.counts); err != nil {
 				return nil, fmt.Errorf("task %v: %w", taskID{topic, partition}, err)
 			}
-			all = append(all, TaskKeys{taskID{topic, partition}.String(), counts.list(i.rt.namespaces, &c)})
+			all = append(all, TaskKeys{taskID{topic, partition}.String(), counts.list(i.rt, &c)})
 		}
 	}
 	return all, nil

@@ -4,7 +4,10 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
@@ -34,16 +37,24 @@ func (b *bench) waitingTold(cfg Config) (n uint64) {
 	return n
 }
 
-// TestKeysAreCounted: what /state, the metrics and the checkpoint say of the
-// keys is what a scan of the rows finds; after a restart and a rebuild too.
+// TestKeysAreCounted: what the metrics and the checkpoints say of the keys is
+// what a scan of the rows finds; after a restart and a rebuild too.
 func TestKeysAreCounted(t *testing.T) {
 	b := newBench(t, fmt.Sprintf(claimRoutes, "reject"))
 	cfg := b.config("one")
 	i := b.ready(b.start(cfg))
-	var records []*kgo.Record
+	const minute = 60_000
+	var records, later []*kgo.Record
 	for n := range 40 {
 		records = append(records, operation(fmt.Sprint(n), fmt.Sprint(n), int32(n%4)))
 	}
+	for n := range 12 {
+		later = append(later, operation(fmt.Sprint("later-", n), fmt.Sprint("later-", n), int32(n%4)))
+		later[n].Timestamp = time.UnixMilli(testTime + 90*minute)
+	}
+	// A window is 1 h, and what is two windows and the grace old is let go.
+	last := operation("last", "last", 0)
+	last.Timestamp = time.UnixMilli(testTime + 150*minute)
 	b.produce(records...)
 	b.settle(i)
 	outcomes := []string{"submitted", "completed", "failed", "forget"}
@@ -54,6 +65,10 @@ func TestKeysAreCounted(t *testing.T) {
 	}
 	b.produce(records[:7]...)
 	b.settle(i)
+	for _, more := range [][]*kgo.Record{later, {last}} {
+		b.produce(more...)
+		b.settle(i)
+	}
 	for n, restart := range []string{"running", "restarted", "rebuilt"} {
 		if n > 0 {
 			must(t, i.stop())
@@ -62,47 +77,88 @@ func TestKeysAreCounted(t *testing.T) {
 			}
 			i = b.ready(b.start(cfg))
 		}
-		told, rows := map[string]uint64{}, map[string]uint64{}
+		told := map[string]keySums{}
 		var judged, copies uint64
 		for _, k := range b.keyCounts(cfg) {
-			told[k.Status] += k.Live
+			told[k.Status] = told[k.Status].plus(keySums{k.Total, k.Active, k.Expired})
 			judged += k.Judged
 			copies += k.Copies
-		}
-		for _, status := range b.newestRows() {
-			if status != dedup.Freed {
-				rows[status.String()]++
+			if k.Namespace != "ops" || !slices.Equal(k.Routes, []string{"ops"}) {
+				t.Errorf("%s: namespace %s of routes %v", restart, k.Namespace, k.Routes)
 			}
 		}
+		rows := b.scanKeys()
 		if !maps.Equal(told, rows) {
 			t.Errorf("%s: the counts say %v, the rows %v", restart, told, rows)
 		}
-		if judged != 47 || copies == 0 || copies > 7 {
-			t.Errorf("%s: %d events and %d copies, want 47 and up to 7", restart, judged, copies)
+		all := rows["pending"].plus(rows["submitted"]).plus(rows["completed"])
+		if all.active != 13 || all.expired == 0 || all.total >= 13+40*3/5 {
+			t.Errorf("%s: the scan found %+v, want 13 active ones, and of the others some expired and some gone", restart, all)
 		}
-		metrics := gather(t, i)
+		if judged != 60 || copies == 0 || copies > 7 {
+			t.Errorf("%s: %d events and %d copies, want 60 and up to 7", restart, judged, copies)
+		}
 		for status, n := range rows {
 			b.wait("the counts to be published", func() bool {
-				metrics = gather(t, i)
-				return metrics[fmt.Sprintf("oncebus_keys{namespace=%q,status=%q}", "ops", status)] == float64(n)
+				metrics := gather(t, i)
+				labels := fmt.Sprintf("{namespace=%q,status=%q}", "ops", status)
+				return metrics["oncebus_keys"+labels] == float64(n.total) && metrics["oncebus_keys_active"+labels] == float64(n.active)
 			})
 		}
 	}
 }
 
-// newestRows reads the changelog of the repartition topic.
-func (b *bench) newestRows() map[string]dedup.Status {
+// keySums are numbers of keys.
+type keySums struct{ total, active, expired uint64 }
+
+func (s keySums) plus(more keySums) keySums {
+	return keySums{s.total + more.total, s.active + more.active, s.expired + more.expired}
+}
+
+// newestRows reads the changelog of the repartition topic: the row of each key,
+// by task and digest, and by task the stream time of the first namespace.
+func (b *bench) newestRows() (rows map[rowPlace]dedup.Row, times map[int32]int64) {
 	b.t.Helper()
-	rows := map[string]dedup.Status{}
+	rows, times = map[rowPlace]dedup.Row{}, map[int32]int64{}
 	for _, r := range b.read("app-repartition-changelog") {
 		if string(r.Key) == checkpointKey {
+			c, err := decodeCheckpoint(r.Value)
+			must(b.t, err)
+			times[r.Partition] = c.streamTimes.of(0)
 			continue
 		}
 		row, err := dedup.DecodeValue(dedup.Digest(r.Key), r.Value)
 		must(b.t, err)
-		rows[string(r.Key)] = row.Status
+		rows[rowPlace{r.Partition, row.Digest}] = row
 	}
-	return rows
+	return rows, times
+}
+
+// rowPlace is where a row stands.
+type rowPlace struct {
+	partition int32
+	digest    dedup.Digest
+}
+
+// scanKeys counts the keys of the first route by status, from all rows.
+func (b *bench) scanKeys() map[string]keySums {
+	b.t.Helper()
+	rows, times := b.newestRows()
+	window := b.routes.Routes[0].Span()
+	sums := map[string]keySums{}
+	for _, status := range []dedup.Status{dedup.Pending, dedup.Submitted, dedup.Completed} {
+		sums[status.String()] = keySums{}
+	}
+	for at, row := range rows {
+		switch now, status := times[at.partition], row.Status.String(); {
+		case !window.Stands(&row, now):
+		case window.Over(row.First, now):
+			sums[status] = sums[status].plus(keySums{1, 0, 1})
+		default:
+			sums[status] = sums[status].plus(keySums{1, 1, 0})
+		}
+	}
+	return sums
 }
 
 // TestInspectorFindsAndForgets: from the topics alone.
@@ -137,5 +193,37 @@ func TestInspectorFindsAndForgets(t *testing.T) {
 	other := b.routes.NewDeriver(nil).Derive(&dedup.Input{Topic: "ops.raw", Value: operation("2", "x", 0).Value})
 	if _, found, err := inspector.Lookup(t.Context(), &other); found || err != nil {
 		t.Errorf("found a key that was never sent: %v", err)
+	}
+}
+
+// TestInspectorRefusesWhatTheAppNeverRanWith: nothing can be said of its keys,
+// which is another thing than that none is kept.
+func TestInspectorRefusesWhatTheAppNeverRanWith(t *testing.T) {
+	b := newBench(t, benchRoutes)
+	cfg := b.config("one")
+	b.ready(b.start(cfg))
+	other := cfg
+	other.AppID = "nobody"
+	_, err := NewInspector(t.Context(), other, b.routes, slog.New(slog.DiscardHandler))
+	if !Refused(err) || !strings.Contains(err.Error(), "no app nobody has run on this cluster") {
+		t.Errorf("another app: %v", err)
+	}
+	ran := b.routes.Routes[0]
+	b.useRoutes(benchRoutes + strings.TrimPrefix(fmt.Sprintf(claimRoutes, "reject"), "routes:\n") +
+		strings.TrimPrefix(strings.NewReplacer("name: signals", "name: keyed\n    keyed: true", "[signals.raw]", "[keyed.raw]").Replace(benchRoutes), "routes:\n"))
+	inspector, err := NewInspector(t.Context(), cfg, b.routes, slog.New(slog.DiscardHandler))
+	must(t, err)
+	defer func() { must(t, inspector.Close()) }()
+	if _, err := inspector.Stats(t.Context()); !Refused(err) || !strings.Contains(err.Error(), "app app has never run with these routes: ops, keyed") {
+		t.Errorf("stats: %v", err)
+	}
+	for _, r := range b.routes.Routes {
+		derived := dedup.Derived{Route: r}
+		if _, found, err := inspector.Lookup(t.Context(), &derived); found || Refused(err) != (r.Name != ran.Name) {
+			t.Errorf("look-up of route %s: %v, %v", r.Name, found, err)
+		}
+		if err := inspector.Forget(t.Context(), &derived); !Refused(err) {
+			t.Errorf("forget of route %s: %v", r.Name, err)
+		}
 	}
 }

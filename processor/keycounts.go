@@ -5,14 +5,16 @@ import "github.com/prometheus/client_golang/prometheus"
 // keyCounts shows what the process's tasks remember, as metrics: the sums of
 // what they last published.
 type keyCounts struct {
-	snapshot     *snapshot
-	live, oldest *prometheus.Desc
+	snapshot              *snapshot
+	total, active, oldest *prometheus.Desc
 }
 
 func newKeyCounts(s *snapshot) *keyCounts {
 	return &keyCounts{
 		snapshot: s,
-		live: prometheus.NewDesc("oncebus_keys", "Keys that count, by namespace and status of their rows, in the tasks of this process; the others in oncebus_state_rows are out of time, overwritten or freed.",
+		total: prometheus.NewDesc("oncebus_keys", "Keys held, by namespace and status of their rows, in the tasks of this process; the others in oncebus_state_rows are out of time, overwritten or freed.",
+			[]string{"namespace", "status"}, nil),
+		active: prometheus.NewDesc("oncebus_keys_active", "Those of oncebus_keys whose window is not over in stream time. The others are expired: held for events that come late.",
 			[]string{"namespace", "status"}, nil),
 		oldest: prometheus.NewDesc("oncebus_keys_oldest_seconds", "Age of the oldest of these keys in event time; up to a 64th of its retention too much after keys were freed.",
 			[]string{"namespace", "status"}, nil),
@@ -21,23 +23,26 @@ func newKeyCounts(s *snapshot) *keyCounts {
 
 // Describe names the metrics.
 func (k *keyCounts) Describe(to chan<- *prometheus.Desc) {
-	to <- k.live
+	to <- k.total
+	to <- k.active
 	to <- k.oldest
 }
 
 // Collect adds up what the tasks published.
 func (k *keyCounts) Collect(to chan<- prometheus.Metric) {
 	type labels struct{ namespace, status string }
-	live, oldest := map[labels]float64{}, map[labels]float64{}
+	total, active, oldest := map[labels]float64{}, map[labels]float64{}, map[labels]float64{}
 	for _, t := range k.snapshot.allTasks() {
 		for _, count := range t.Keys {
 			at := labels{count.Namespace, count.Status}
-			live[at] += float64(count.Live)
+			total[at] += float64(count.Total)
+			active[at] += float64(count.Active)
 			oldest[at] = max(oldest[at], float64(count.OldestMS)/1000)
 		}
 	}
-	for at, n := range live {
-		to <- prometheus.MustNewConstMetric(k.live, prometheus.GaugeValue, n, at.namespace, at.status)
+	for at, n := range total {
+		to <- prometheus.MustNewConstMetric(k.total, prometheus.GaugeValue, n, at.namespace, at.status)
+		to <- prometheus.MustNewConstMetric(k.active, prometheus.GaugeValue, active[at], at.namespace, at.status)
 		to <- prometheus.MustNewConstMetric(k.oldest, prometheus.GaugeValue, oldest[at], at.namespace, at.status)
 	}
 }

@@ -107,6 +107,19 @@ func (m *manifest) class(namespace string) uint8 {
 	return uint8(slices.IndexFunc(m.Namespaces, func(n manifestNamespace) bool { return n.Name == namespace }))
 }
 
+// unknown names the routes of which nothing is recorded under this manifest:
+// their namespace, or the topic of their tasks, is not in it.
+func (m *manifest) unknown(t *topology, routes *dedup.Routes) (names []string) {
+	for _, r := range routes.Routes {
+		namespace := slices.ContainsFunc(m.Namespaces, func(n manifestNamespace) bool { return n.Name == r.Namespace })
+		tasks := slices.ContainsFunc(m.Topics, func(have manifestTopic) bool { return have.Name == t.taskTopicOf(r) })
+		if !namespace || !tasks {
+			names = append(names, r.Name)
+		}
+	}
+	return names
+}
+
 // reconcile compares the manifest with what the routes and the broker say now.
 // It adds what is new and returns whether it did; what changed is refused, all
 // of it at once.

@@ -23,7 +23,8 @@ type runtime struct {
 	// topicNames are by number; topicNumbers has the inputs of the routes
 	// and the repartition topic.
 	topicNames   []string
-	namespaces   []string // by class
+	namespaces   []string           // by class
+	routesOf     map[uint8][]string // names, by class
 	topicNumbers map[string]uint16
 	// outcomes are the routes in claim mode by the topic of their outcomes.
 	outcomes map[string][]*routeInfo
@@ -49,7 +50,7 @@ type routeInfo struct {
 }
 
 func newRuntime(t *topology, m *manifest, routes *dedup.Routes) *runtime {
-	rt := &runtime{topology: t, manifest: m, topicNumbers: map[string]uint16{}, byName: map[string]*routeInfo{}, outcomes: map[string][]*routeInfo{}, failOpen: map[string][]uint8{}}
+	rt := &runtime{topology: t, manifest: m, topicNumbers: map[string]uint16{}, byName: map[string]*routeInfo{}, outcomes: map[string][]*routeInfo{}, failOpen: map[string][]uint8{}, routesOf: map[uint8][]string{}}
 	if t.repartition != "" {
 		rt.hasher = m.hasher(t.topics[t.repartition].partitions)
 	}
@@ -63,6 +64,7 @@ func newRuntime(t *topology, m *manifest, routes *dedup.Routes) *runtime {
 		}
 		rt.routes = append(rt.routes, info)
 		rt.byName[r.Name] = info
+		rt.routesOf[info.class] = append(rt.routesOf[info.class], r.Name)
 	}
 	for _, topic := range t.taskTopics() {
 		if len(rt.failOpen[topic]) == 0 {

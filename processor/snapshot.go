@@ -13,6 +13,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"oncebus/dedup"
 	"oncebus/state"
 )
 
@@ -52,13 +53,20 @@ type TaskState struct {
 	id taskID
 }
 
-// KeyCount is how many keys of a namespace count in a task, by the status of
-// their rows, and how many events were judged against them. A key may count a
-// 64th of its retention too long.
+// KeyCount is how many keys of a namespace a task holds, by the status of their
+// rows, and how many events were judged against them. A key is held until its
+// retention is over in the namespace's stream time; freed ones are not counted.
+// A key may count as held, and as active, a 64th of its retention too long.
 type KeyCount struct {
 	Namespace string `json:"namespace"`
-	Status    string `json:"status"`
-	Live      uint64 `json:"live"`
+	// Routes are those that share the namespace, and so the keys.
+	Routes []string `json:"routes"`
+	Status string   `json:"status"`
+	// Total keys are held: Active ones, and Expired ones whose window is over,
+	// which only events that come late can be copies of.
+	Total   uint64 `json:"total"`
+	Active  uint64 `json:"active"`
+	Expired uint64 `json:"expired"`
 	// OldestMS is by how much, in event time, the oldest lies behind stream
 	// time, in milliseconds.
 	OldestMS int64 `json:"oldest_ms"`
@@ -72,16 +80,21 @@ type KeyCount struct {
 }
 
 // list returns the counts for people, as of a checkpoint.
-func (c *counts) list(names []string, at *checkpoint) []KeyCount {
+func (c *counts) list(rt *runtime, at *checkpoint) []KeyCount {
 	var all []KeyCount
 	for i := range c.censuses {
 		one := &c.censuses[i]
 		if one.status == waiting {
 			continue
 		}
-		count := KeyCount{Namespace: names[one.class], Status: one.status.String(), Live: one.Live()}
-		if first, ok := one.Oldest(); ok && at.streamTimes.has[one.class] {
-			count.OldestMS = max(0, at.streamTimes.at[one.class]-first)
+		streamTime := at.streamTimes.of(one.class)
+		count := KeyCount{
+			Namespace: rt.namespaces[one.class], Routes: rt.routesOf[one.class], Status: one.status.String(),
+			Total: one.Live(), Active: one.Active(one.window, streamTime),
+		}
+		count.Expired = count.Total - count.Active
+		if first, ok := one.Oldest(); ok && streamTime != dedup.NoStreamTime {
+			count.OldestMS = max(0, streamTime-first)
 		}
 		if i == 0 || c.censuses[i-1].class != one.class {
 			h := c.hits[c.place[one.class].hits]
@@ -99,7 +112,7 @@ func (t *task) describe(worker string) TaskState {
 	d := TaskState{Task: t.id.String(), Worker: worker, State: t.state.String(), Since: t.since, NextOffset: -1, Lag: t.lag(), id: t.id}
 	if t.state == running {
 		stats := t.store.Stats()
-		d.NextOffset, d.Store, d.Keys = t.committed.next, &stats, t.counts.list(t.rt.namespaces, &t.committed)
+		d.NextOffset, d.Store, d.Keys = t.committed.next, &stats, t.counts.list(t.rt, &t.committed)
 	}
 	return d
 }

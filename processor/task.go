@@ -353,12 +353,7 @@ func (t *task) decide(j *judging, ev *event, decided *dedup.Event, prior *dedup.
 	return nil
 }
 
-func (t *task) streamTime(class uint8) int64 {
-	if !t.open.streamTimes.has[class] {
-		return dedup.NoStreamTime
-	}
-	return t.open.streamTimes.at[class]
-}
+func (t *task) streamTime(class uint8) int64 { return t.open.streamTimes.of(class) }
 
 // record puts a row into the overlay and into the changelog.
 func (t *task) record(j *judging, row *dedup.Row) {

@@ -77,7 +77,7 @@ func live(i *instance, status dedup.Status) (n uint64) {
 	for _, task := range i.State().Tasks {
 		for _, k := range task.Keys {
 			if k.Status == status.String() {
-				n += k.Live
+				n += k.Total
 			}
 		}
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"flag"
+	"fmt"
 	"io"
 	"os"
 	"time"
@@ -35,8 +36,12 @@ func (e *eventFlags) input(topic string, payload []byte) *dedup.Input {
 // openPayload opens what is to be read as payload: the FILE argument, or
 // standard input without one or for "-".
 func openPayload(rest []string, stdin io.Reader) (io.ReadCloser, error) {
-	if len(rest) == 1 && rest[0] != "-" {
-		return os.Open(rest[0]) //nolint:gosec // the file is the one the user names
+	if len(rest) != 1 || rest[0] == "-" {
+		return io.NopCloser(stdin), nil
 	}
-	return io.NopCloser(stdin), nil
+	// A directory opens like a file, and fails only when it is read.
+	if info, err := os.Stat(rest[0]); err == nil && info.IsDir() {
+		return nil, fmt.Errorf("%s is a directory, want the file of an event", rest[0])
+	}
+	return os.Open(rest[0]) //nolint:gosec // the file is the one the user names
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/hex"
 	"encoding/json"
@@ -9,6 +10,7 @@ import (
 	"io"
 	"log/slog"
 	"strconv"
+	"strings"
 	"text/tabwriter"
 	"time"
 	"unicode/utf8"
@@ -32,13 +34,16 @@ type inspectOptions struct {
 	json       bool
 }
 
-const inspectAbout = "The event is read from FILE, or from standard input: as much of it as its key is made of.\n" +
+const inspectAbout = "The event is read from FILE, else from standard input: as much of it as its key is made of.\n" +
 	"Settings are those of 'oncebus run', from the environment: brokers, app, credentials. It reads\n" +
 	"the app's topics alone, so it runs anywhere, whether the service runs or not.\n"
 
-// inspect parses the command line, derives the event's key and connects. When
-// the command is over already, done is true and code is the exit code.
-func inspect(ctx context.Context, name, about string, args []string, p process) (in inspection, o inspectOptions, code int, done bool) {
+// inspect parses the command line, derives the event's key and connects. fits
+// says what is wrong with a route, if there is something. When the command is
+// over already, done is true and code is the exit code.
+func inspect(
+	ctx context.Context, name, about string, args []string, p process, fits func(*dedup.Routes, *dedup.Route) error,
+) (in inspection, o inspectOptions, code int, done bool) {
 	fs := newFlags(name, "--route NAME [OPTIONS] [FILE|-]", about)
 	fs.StringVar(&o.routesFile, "routes", "", "the routes `file`; default: $ONCEBUS_ROUTES, or routes.yaml")
 	fs.StringVar(&o.route, "route", "", "the `name` of the route")
@@ -59,18 +64,34 @@ func inspect(ctx context.Context, name, about string, args []string, p process) 
 	if err != nil {
 		return fail(exitWrong, err)
 	}
+	route, err := findRoute(routes, s.Routes, o.route)
+	if err == nil {
+		err = fits(routes, route)
+	}
+	if err != nil {
+		return fail(exitWrong, err)
+	}
 	payload, err := readEvent(rest, p.stdin)
 	if err != nil {
-		return fail(exitFailed, err)
+		return fail(exitWrong, err)
 	}
-	if in.derived, err = o.derive(routes, s.Processor.KeySecret.Bytes(), payload); err != nil {
+	if in.derived, err = o.derive(routes, route, s.Processor.KeySecret.Bytes(), payload); err != nil {
 		return fail(exitWrong, err)
 	}
 	log := newLogger(p.stderr, slog.LevelError, s.LogFormat)
 	if in.inspector, err = processor.NewInspector(ctx, s.Processor, routes, log); err != nil {
-		return fail(exitFailed, err)
+		return fail(codeOf(err), err)
 	}
 	return in, o, 0, false
+}
+
+// codeOf is the exit code for an error of the inspector: settings or routes may
+// turn out to be wrong only when the app's manifest is read.
+func codeOf(err error) int {
+	if processor.Refused(err) {
+		return exitWrong
+	}
+	return exitFailed
 }
 
 // readEvent reads the whole payload.
@@ -87,13 +108,34 @@ func readEvent(rest []string, stdin io.Reader) ([]byte, error) {
 	return payload, nil
 }
 
-func (o *inspectOptions) derive(routes *dedup.Routes, secret, payload []byte) (dedup.Derived, error) {
-	route := routes.Route(o.route)
-	if route == nil {
-		return dedup.Derived{}, fmt.Errorf("the routes file has no route %q", o.route)
+// findRoute returns the route that a flag names.
+func findRoute(routes *dedup.Routes, file, name string) (*dedup.Route, error) {
+	if route := routes.Route(name); route != nil {
+		return route, nil
 	}
+	return nil, fmt.Errorf("%s has no route %q; it has %s", file, name, routeNames(routes, anyRoute))
+}
+
+func anyRoute(*dedup.Route) bool { return true }
+
+func inClaimMode(r *dedup.Route) bool { return r.Mode == dedup.ClaimMode }
+
+// routeNames lists the routes that are wanted, for a message.
+func routeNames(routes *dedup.Routes, wanted func(*dedup.Route) bool) string {
+	var names []string
+	for _, r := range routes.Routes {
+		if wanted(r) {
+			names = append(names, r.Name)
+		}
+	}
+	return cmp.Or(strings.Join(names, ", "), "none")
+}
+
+func (o *inspectOptions) derive(routes *dedup.Routes, route *dedup.Route, secret, payload []byte) (dedup.Derived, error) {
 	derived := routes.NewDeriver(secret).Derive(o.input(route.Topics[0], payload))
 	switch {
+	case derived.Finding != dedup.Keyed && len(payload) == 0:
+		return derived, fmt.Errorf("%w: the event is empty: name its FILE, or write it to standard input; %s", errNoKey, derived.Reason)
 	case derived.Finding != dedup.Keyed:
 		return derived, fmt.Errorf("%w: %s", errNoKey, derived.Reason)
 	case derived.Route != route:
@@ -104,7 +146,8 @@ func (o *inspectOptions) derive(routes *dedup.Routes, secret, payload []byte) (d
 
 func runGet(ctx context.Context, args []string, p process) int {
 	in, o, code, done := inspect(ctx, "get", "Shows what is kept of an event's key: when and where it was first seen, its status, how often it\n"+
-		"was claimed, the size of its result and until when it counts. "+inspectAbout+"Exit code 1: nothing is kept of the key.", args, p)
+		"was claimed, the size of its result and until when it counts, or that nothing is kept. "+inspectAbout, args, p,
+		func(*dedup.Routes, *dedup.Route) error { return nil })
 	if done {
 		return code
 	}
@@ -112,13 +155,12 @@ func runGet(ctx context.Context, args []string, p process) int {
 	err = errors.Join(err, in.inspector.Close())
 	if err != nil {
 		printf(p.stderr, "oncebus get: %v\n", err)
-		return exitFailed
+		return codeOf(err)
 	}
-	if !found {
-		printf(p.stderr, "oncebus get: nothing is kept of key %s (digest %s) in namespace %s\n", hex.EncodeToString(in.derived.Key[:]), in.derived.Digest, in.derived.Route.Namespace)
-		return exitFailed
+	shown := showLookup(&in.derived)
+	if found {
+		shown.Found, shown.shownEntry = true, showEntry(&in.derived, &entry)
 	}
-	shown := showEntry(&in.derived, &entry)
 	if o.json {
 		encoder := json.NewEncoder(p.stdout)
 		encoder.SetEscapeHTML(false)
@@ -133,25 +175,40 @@ func runGet(ctx context.Context, args []string, p process) int {
 	return exitStopped
 }
 
-// shownEntry is a key's row, as printed. Its field names are an interface.
-type shownEntry struct {
+// shownLookup is the answer about a key, as printed; without shownEntry where
+// nothing is kept of it. The field names of both are an interface.
+type shownLookup struct {
+	Found     bool   `json:"found"`
 	Key       string `json:"key"`
 	Digest    string `json:"digest"`
 	Route     string `json:"route"`
 	Namespace string `json:"namespace"`
+	*shownEntry
+}
+
+func showLookup(d *dedup.Derived) shownLookup {
+	return shownLookup{Key: hex.EncodeToString(d.Key[:]), Digest: d.Digest.String(), Route: d.Route.Name, Namespace: d.Route.Namespace}
+}
+
+// shownEntry is a key's row.
+type shownEntry struct {
 	Task      string `json:"task"`
 	Status    string `json:"status"`
 	First     string `json:"first"`      // topic/partition/offset
 	FirstTime int64  `json:"first_time"` // event time, Unix milliseconds
-	// CopiesUntil is the last event time of a copy, HeldUntil the stream time
-	// until which the row counts.
-	CopiesUntil int64 `json:"copies_until"`
-	HeldUntil   int64 `json:"held_until"`
-	StreamTime  int64 `json:"stream_time"`
-	Held        bool  `json:"held"`
+	// CopiesUntil is the last event time of a copy, absent where the key is
+	// free. HeldUntil is the stream time until which the row is held; at later
+	// ones it is not, and will be removed.
+	CopiesUntil int64              `json:"copies_until,omitempty"`
+	HeldUntil   int64              `json:"held_until"`
+	StreamTime  int64              `json:"stream_time"`
+	Held        bool               `json:"held"`
+	Standing    processor.Standing `json:"standing"`
 
-	// Of claim mode.
+	// Of claim mode. NextAttempt is the one as which the next event runs that
+	// is no copy; absent while the key's window is not over.
 	Attempt       uint32 `json:"attempt,omitempty"`
+	NextAttempt   uint32 `json:"next_attempt,omitempty"`
 	ClaimedAt     int64  `json:"claimed_at,omitempty"`
 	LeaseUntil    int64  `json:"lease_until,omitempty"` // while pending
 	Request       string `json:"request,omitempty"`
@@ -161,13 +218,21 @@ type shownEntry struct {
 	ResultOmitted int    `json:"result_omitted_bytes,omitempty"`
 }
 
-func showEntry(d *dedup.Derived, e *processor.Entry) shownEntry {
+func showEntry(d *dedup.Derived, e *processor.Entry) *shownEntry {
 	r, w := d.Route, d.Route.Span()
-	s := shownEntry{
-		Key: hex.EncodeToString(d.Key[:]), Digest: d.Digest.String(), Route: r.Name, Namespace: r.Namespace, Task: e.Task,
-		Status: e.Row.Status.String(), First: e.First, FirstTime: e.Row.First,
-		CopiesUntil: e.Row.First + w.Size, HeldUntil: e.Row.First + w.Retention(), StreamTime: e.StreamTime, Held: e.Held(r),
+	s := &shownEntry{
+		Task: e.Task, Status: e.Row.Status.String(), First: e.First, FirstTime: e.Row.First,
+		HeldUntil: e.Row.First + w.Retention(), StreamTime: e.StreamTime, Held: e.Held(r), Standing: e.Standing(r),
 		Attempt: e.Row.Attempt,
+	}
+	if s.Standing != processor.Free {
+		s.CopiesUntil = e.Row.First + w.Size
+	}
+	if s.Standing != processor.Active && inClaimMode(r) {
+		s.NextAttempt = 1
+		if s.Held {
+			s.NextAttempt += e.Row.Attempt
+		}
 	}
 	switch e.Row.Status {
 	case dedup.Pending:
@@ -187,23 +252,45 @@ func showEntry(d *dedup.Derived, e *processor.Entry) shownEntry {
 	return s
 }
 
-// write prints the entry for people.
-func (s *shownEntry) write(to io.Writer) error {
+// counts says what the row means for events to come.
+func (s *shownEntry) counts() string {
+	next := "goes out"
+	if s.NextAttempt > 0 {
+		next = "runs as attempt " + strconv.FormatUint(uint64(s.NextAttempt), 10)
+	}
+	switch {
+	case !s.Held:
+		return "no: it is out of time and will be removed; the next event under this key " + next
+	case s.Standing == processor.Free:
+		return "no, the key is free: the next event under it " + next
+	case s.Standing == processor.Expired:
+		return "for events that come late: its window is over, a later event " + next
+	}
+	return "yes"
+}
+
+// write prints the answer for people.
+func (s *shownLookup) write(to io.Writer) error {
+	if !s.Found {
+		_, err := fmt.Fprintf(to, "nothing is kept of key %s (digest %s) in namespace %s\n", s.Key, s.Digest, s.Namespace)
+		return err
+	}
 	when := func(ms int64) string {
 		return time.UnixMilli(ms).UTC().Format(time.RFC3339Nano) + " (" + strconv.FormatInt(ms, 10) + ")"
-	}
-	counts := "yes"
-	if !s.Held {
-		counts = "no: it is out of time and will be removed"
 	}
 	facts := []fact{
 		{"key", s.Key}, {"digest", s.Digest}, {"route", s.Route}, {"namespace", s.Namespace}, {"task", s.Task}, {"status", s.Status},
 		{"first seen", s.First + " at " + when(s.FirstTime)},
-		{"copies until", when(s.CopiesUntil) + " by event time"},
-		{"counts", counts},
 	}
+	if s.Standing != processor.Free {
+		facts = append(facts, fact{"copies until", when(s.CopiesUntil) + " by event time"})
+	}
+	facts = append(facts, fact{"counts", s.counts()})
 	if s.Attempt > 0 {
-		facts = append(facts, fact{"attempt", strconv.FormatUint(uint64(s.Attempt), 10)}, fact{"request id", s.Request})
+		facts = append(facts, fact{"attempt", strconv.FormatUint(uint64(s.Attempt), 10)})
+	}
+	if s.Request != "" {
+		facts = append(facts, fact{"request id", s.Request})
 	}
 	if s.ClaimedAt > 0 {
 		facts = append(facts, fact{"claimed", when(s.ClaimedAt) + " by the broker's clock"})
@@ -227,16 +314,26 @@ func (s *shownEntry) write(to io.Writer) error {
 	return tw.Flush()
 }
 
+// mayForget refuses routes without claims.
+func mayForget(routes *dedup.Routes, route *dedup.Route) error {
+	if inClaimMode(route) {
+		return nil
+	}
+	return fmt.Errorf("route %s is not in claim mode: its keys count until their window is over; those of routes in claim mode can be forgotten: %s",
+		route.Name, routeNames(routes, inClaimMode))
+}
+
 func runForget(ctx context.Context, args []string, p process) int {
 	in, o, code, done := inspect(ctx, "forget", "Erases what is kept of an event's key, so that the event may run again. For routes in claim\n"+
-		"mode: it goes by way of the route's outcomes topic, and is done when the service has read it.\n"+inspectAbout, args, p)
+		"mode: it goes by way of the route's outcomes topic, and is done when the service has read it.\n"+inspectAbout, args, p,
+		mayForget)
 	if done {
 		return code
 	}
 	err := errors.Join(in.inspector.Forget(ctx, &in.derived), in.inspector.Close())
 	if err != nil {
 		printf(p.stderr, "oncebus forget: %v\n", err)
-		return exitFailed
+		return codeOf(err)
 	}
 	key := hex.EncodeToString(in.derived.Key[:])
 	if o.json {

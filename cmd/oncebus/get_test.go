@@ -6,12 +6,17 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"oncebus/dedup"
+	"oncebus/processor"
 )
 
 // oncebus runs a command of the built program in the world and returns what it prints, and its exit code.
@@ -33,13 +38,119 @@ func (w *world) oncebus(stdin string, args ...string) (stdout, stderr string, co
 	return out.String(), errs.String(), cmd.ProcessState.ExitCode()
 }
 
+// readmeShows holds a line of README.md to what a command prints.
+func readmeShows(t *testing.T, start string) {
+	t.Helper()
+	readme, err := os.ReadFile("../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(readme), "\n"+start) {
+		t.Errorf("README.md has no line that begins with %q", start)
+	}
+}
+
+// TestWrongQuestionIsExitCode2: it is found before anything is connected, and the
+// sentence says what to do.
+func TestWrongQuestionIsExitCode2(t *testing.T) {
+	const file = deployments + "/routes/operations.yaml"
+	environ := []string{"ONCEBUS_ROUTES=" + file, "ONCEBUS_BROKERS=127.0.0.1:1"} // nobody is there
+	dir := t.TempDir()
+	for _, wrong := range []struct {
+		stdin, want string
+		args        []string
+	}{
+		{"{}", "--route is missing", []string{"get"}},
+		{"{}", file + ` has no route "orders"; it has operations, economy-webhooks`, []string{"get", "--route", "orders"}},
+		{"{}", file + ` has no route "orders"; it has`, []string{"forget", "--route", "orders"}},
+		{`{"eventId":"e"}`, "route economy-webhooks is not in claim mode", []string{"forget", "--route", "economy-webhooks"}},
+		{"", "can be forgotten: operations", []string{"forget", "--route", "economy-webhooks", "none.json"}},
+		{"", "open none.json: no such file", []string{"get", "--route", "operations", "none.json"}},
+		{"", dir + " is a directory", []string{"get", "--route", "operations", dir}},
+		{"", "the event is empty: name its FILE", []string{"get", "--route", "operations"}},
+		{"", "the event is empty: name its FILE", []string{"forget", "--route", "operations", "-"}},
+		{"{}", "field account: absent", []string{"get", "--route", "operations"}},
+		{"{", "payload: not valid JSON", []string{"get", "--route", "operations"}},
+		{"{}", `unexpected argument "b.json"`, []string{"get", "--route", "operations", "a.json", "b.json"}},
+		{"{}", "open none.yaml: no such file", []string{"get", "--route", "operations", "--routes", "none.yaml"}},
+		{"", "open none.yaml: no such file", []string{"stats", "--routes", "none.yaml"}},
+		{"", `unexpected argument "x"`, []string{"stats", "x"}},
+	} {
+		got := execute(t.Context(), environ, wrong.stdin, wrong.args...)
+		if got.code != exitWrong || got.stdout != "" || !strings.Contains(got.stderr, wrong.want) {
+			t.Errorf("oncebus %v: %+v; want %d and %q", wrong.args, got, exitWrong, wrong.want)
+		}
+	}
+}
+
+// TestUnreachableBrokerIsExitCode1: which says nothing about the key.
+func TestUnreachableBrokerIsExitCode1(t *testing.T) {
+	environ := []string{"ONCEBUS_ROUTES=" + deployments + "/routes/operations.yaml", "ONCEBUS_BROKERS=127.0.0.1:1"}
+	for _, args := range [][]string{{"get", "--route", "operations", "--json"}, {"forget", "--route", "operations"}, {"stats"}} {
+		got := execute(t.Context(), environ, `{"account":"a","requestId":"r1","operation":"grant"}`, args...)
+		if got.code != exitFailed || got.stdout != "" || !strings.Contains(got.stderr, "unable to dial") {
+			t.Errorf("oncebus %v: %+v", args, got)
+		}
+	}
+}
+
+// TestGetSaysWhatARowMeans for the next event under its key.
+func TestGetSaysWhatARowMeans(t *testing.T) {
+	routes, err := readRoutes(deployments + "/routes/operations.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const day = 24 * 3_600_000
+	const copies = "copies until  1970-01-03T00:00:00Z (172800000) by event time"
+	for name, c := range map[string]struct {
+		route    string
+		row      dedup.Row
+		time     int64 // stream time
+		standing processor.Standing
+		next     uint32
+		want     []string
+	}{
+		"in its window":  {"operations", dedup.Row{First: day, Status: dedup.Completed, Attempt: 2}, 2 * day, processor.Active, 0, []string{copies, "counts        yes\n"}},
+		"no stream time": {"operations", dedup.Row{First: day, Status: dedup.Pending, Attempt: 1}, dedup.NoStreamTime, processor.Active, 0, []string{copies, "counts        yes\n"}},
+		"freed": {"operations", dedup.Row{First: day, Status: dedup.Freed, Attempt: 1}, day, processor.Free, 2,
+			[]string{"status      freed", "counts      no, the key is free: the next event under it runs as attempt 2\nattempt     1\n"}},
+		"its window is over": {"operations", dedup.Row{First: day, Status: dedup.Submitted, Attempt: 3}, 2*day + 1, processor.Expired, 4,
+			[]string{copies, "counts        for events that come late: its window is over, a later event runs as attempt 4\n"}},
+		"out of time": {"operations", dedup.Row{First: day, Status: dedup.Completed, Attempt: 3}, 4 * day, processor.Free, 1,
+			[]string{"counts      no: it is out of time and will be removed; the next event under this key runs as attempt 1\n"}},
+		"plain, its window is over": {"economy-webhooks", dedup.Row{First: day, Status: dedup.Seen}, 3 * day, processor.Expired, 0,
+			[]string{copies, "counts        for events that come late: its window is over, a later event goes out\n"}},
+	} {
+		r := routes.Route(c.route)
+		derived := dedup.Derived{Route: r}
+		shown := showLookup(&derived)
+		shown.Found, shown.shownEntry = true, showEntry(&derived, &processor.Entry{Row: c.row, StreamTime: c.time})
+		if shown.Standing != c.standing || shown.NextAttempt != c.next || (shown.CopiesUntil == 0) != (c.standing == processor.Free) {
+			t.Errorf("%s: %+v", name, shown.shownEntry)
+		}
+		var text strings.Builder
+		if err := shown.write(&text); err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range c.want {
+			if !strings.Contains(text.String(), want) {
+				t.Errorf("%s: want %q in\n%s", name, want, &text)
+			}
+		}
+		if shown.CopiesUntil == 0 && strings.Contains(text.String(), "copies until") {
+			t.Errorf("%s:\n%s", name, &text)
+		}
+	}
+}
+
 // TestRealGetForgetStats: an operator asks about a claim, erases it, and counts.
 func TestRealGetForgetStats(t *testing.T) {
 	onEveryBroker(t, "operations.yaml", unchanged, func(t *testing.T, s *system) {
 		s.begin("economy.raw", "economy.outcomes", "economy.webhooks.raw")
 		const event = `{"account":"a","requestId":"r1","operation":"grant"}`
-		s.send("economy.raw", 3, time.Now(), event)
-		s.produce(&kgo.Record{Topic: s.topic("economy.raw"), Partition: 1, Timestamp: time.Now(), Value: []byte(event)})
+		sent := time.Now()
+		s.send("economy.raw", 3, sent, event)
+		s.produce(&kgo.Record{Topic: s.topic("economy.raw"), Partition: 1, Timestamp: sent.Add(time.Second), Value: []byte(event)})
 		s.settle()
 		get := func() map[string]any {
 			t.Helper()
@@ -52,7 +163,7 @@ func TestRealGetForgetStats(t *testing.T) {
 		}
 		pending := get()
 		for field, want := range map[string]any{
-			"status": "pending", "attempt": 1.0, "request": "r1", "waiting": 1.0, "held": true, "namespace": "operations", "first": s.topic("economy.raw") + "/3/0",
+			"found": true, "standing": "active", "status": "pending", "attempt": 1.0, "request": "r1", "waiting": 1.0, "held": true, "namespace": "operations", "first": s.topic("economy.raw") + "/3/0",
 		} {
 			if pending[field] != want {
 				t.Errorf("%s is %v, want %v", field, pending[field], want)
@@ -67,16 +178,28 @@ func TestRealGetForgetStats(t *testing.T) {
 		}
 		people, _, _ := s.oncebus(event, "get", "--route", "operations")
 		t.Logf("oncebus get:\n%s", people)
+		for line := range strings.Lines(people) {
+			readmeShows(t, line[:len("copies until  ")])
+		}
 		people, _, _ = s.oncebus("", "stats")
 		t.Logf("oncebus stats:\n%s", people)
+		for line := range strings.Lines(people) {
+			readmeShows(t, strings.TrimSpace(line))
+		}
 		out, _, _ := s.oncebus("", "stats", "--json")
 		var stats shownStats
 		if err := json.Unmarshal([]byte(out), &stats); err != nil || len(stats.Tasks) != realPartitions {
 			t.Fatalf("stats: %v, %s", err, out)
 		}
 		for _, n := range stats.Namespaces {
-			if n.Namespace == "operations" && (n.Live != 1 || n.ByStatus["completed"] != 1 || n.Judged != 2 || n.Copies != 1 || n.HitRate != 0.5) {
+			if n.Namespace == "operations" && (n.heldKeys != heldKeys{1, 1, 0} || *n.ByStatus["completed"] != n.heldKeys || *n.ByStatus["pending"] != heldKeys{} || !slices.Equal(n.Routes, []string{"operations"}) || n.Judged != 2 || n.Copies != 1 || n.HitRate != 0.5) {
 				t.Errorf("stats: %+v", n)
+			}
+		}
+		signals := deployments + "/routes/signals.yaml"
+		for _, args := range [][]string{{"stats", "--routes", signals}, {"get", "--routes", signals, "--route", "signals"}} {
+			if _, stderr, code := s.oncebus(`{"traceId":"1"}`, args...); code != exitWrong || !strings.Contains(stderr, "has never run with these routes: signals") {
+				t.Errorf("oncebus %v: %d, %s", args, code, stderr)
 			}
 		}
 		out, stderr, code := s.oncebus(event, "forget", "--route", "operations")
@@ -85,28 +208,28 @@ func TestRealGetForgetStats(t *testing.T) {
 		}
 		t.Logf("oncebus forget:\n%s", out)
 		s.settle()
-		if erased := get(); erased["status"] != "freed" {
+		if erased := get(); erased["status"] != "freed" || erased["standing"] != "free" || erased["next_attempt"] != 2.0 || erased["copies_until"] != nil {
 			t.Errorf("after forget: %v", erased)
+		}
+		people, _, _ = s.oncebus(event, "get", "--route", "operations")
+		t.Logf("oncebus get, after forget:\n%s", people)
+		if !strings.Contains(people, "counts      no, the key is free: the next event under it runs as attempt 2") {
+			t.Errorf("after forget:\n%s", people)
 		}
 		s.send("economy.raw", 2, time.Now(), event)
 		s.count("economy.run", 2)
 
-		for _, wrong := range []struct {
-			stdin, want string
-			code        int
-			args        []string
-		}{
-			{event, "--route is missing", exitWrong, []string{"get"}},
-			{event, `no route "orders"`, exitWrong, []string{"get", "--route", "orders"}},
-			{"{}", "field account: absent", exitWrong, []string{"get", "--route", "operations"}},
-			{event, "unexpected argument", exitWrong, []string{"stats", "x"}},
-			{`{"account":"a","requestId":"r9","operation":"grant"}`, "nothing is kept of key", exitFailed, []string{"get", "--route", "operations"}},
-			{`{"eventId":"e"}`, "not in claim mode", exitFailed, []string{"forget", "--route", "economy-webhooks"}},
-		} {
-			if _, stderr, code := s.oncebus(wrong.stdin, wrong.args...); code != wrong.code || !strings.Contains(stderr, wrong.want) {
-				t.Errorf("oncebus %v: %d, %q; want %d and %q", wrong.args, code, stderr, wrong.code, wrong.want)
-			}
+		const other = `{"account":"a","requestId":"r9","operation":"grant"}`
+		out, _, code = s.oncebus(other, "get", "--route", "operations")
+		if code != exitStopped || !strings.HasPrefix(out, "nothing is kept of key ") {
+			t.Errorf("get of a key that is not kept: %d, %s", code, out)
 		}
+		out, _, code = s.oncebus(other, "get", "--route", "operations", "--json")
+		var none map[string]any
+		if err := json.Unmarshal([]byte(out), &none); err != nil || code != exitStopped || none["found"] != false || none["key"] == "" || len(none) != 5 {
+			t.Errorf("get of a key that is not kept: %d, %v, %s", code, err, out)
+		}
+		readmeShows(t, strings.TrimSpace(out))
 		s.service.stop()
 	})
 }

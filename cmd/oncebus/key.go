@@ -85,7 +85,7 @@ func runKey(ctx context.Context, args []string, p process) int {
 	in, err := openPayload(rest, p.stdin)
 	if err != nil {
 		printf(p.stderr, "oncebus key: %v\n", err)
-		return exitFailed
+		return exitWrong
 	}
 	defer in.Close() //nolint:errcheck // it was only read
 	if err := k.print(ctx, in); err != nil {
@@ -116,9 +116,9 @@ func newKeyPrinter(o keyOptions, p process) (*keyPrinter, error) {
 		return nil, err
 	}
 	if o.route != "" {
-		route := routes.Route(o.route)
-		if route == nil {
-			return nil, fmt.Errorf("%s has no route %q", s.Routes, o.route)
+		route, err := findRoute(routes, s.Routes, o.route)
+		if err != nil {
+			return nil, err
 		}
 		o.topic = route.Topics[0]
 	}

@@ -146,8 +146,8 @@ func TestKeyThatCannotBeDerived(t *testing.T) {
 		{"not JSON", `{`, "oncebus key: no key can be derived: payload: not valid JSON", []string{"--route", "signals"}, exitFailed},
 		{"no match", `{"kind":"order"}`, "oncebus key: no key can be derived: match: no route takes this record", []string{"--route", "signals"}, exitFailed},
 		{"unknown topic", `{}`, "oncebus key: no key can be derived: no route names topic none", []string{"--topic", "none"}, exitFailed},
-		{"unknown route", `{}`, path + ` has no route "none"`, []string{"--route", "none"}, exitWrong},
-		{"no such file", `{}`, "oncebus key: open none.json: no such file", []string{"--route", "signals", "none.json"}, exitFailed},
+		{"unknown route", `{}`, path + ` has no route "none"; it has signals, `, []string{"--route", "none"}, exitWrong},
+		{"no such file", `{}`, "oncebus key: open none.json: no such file", []string{"--route", "signals", "none.json"}, exitWrong},
 	} {
 		got := execute(t.Context(), nil, tt.event, append([]string{"key", "--routes", path}, tt.args...)...)
 		if got.code != tt.code || got.stdout != "" || !strings.HasPrefix(got.stderr, tt.want) {

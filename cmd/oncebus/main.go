@@ -15,7 +15,7 @@ import (
 const (
 	exitStopped = 0 // stopped as asked, or the command did what it was asked
 	exitFailed  = 1 // failed while running
-	exitWrong   = 2 // wrong settings, routes or usage; nothing was connected or written
+	exitWrong   = 2 // wrong settings, routes or usage; nothing was written, and nothing connected but to read a manifest
 )
 
 func main() {

@@ -11,6 +11,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -21,8 +22,9 @@ import (
 func runStats(ctx context.Context, args []string, p process) int {
 	var routesFile string
 	var asJSON bool
-	fs := newFlags("stats", "[OPTIONS]", "Shows how many keys the app remembers, by namespace and status, the age of the oldest, and how\n"+
-		"many events were copies. Settings are those of 'oncebus run', from the environment. It reads\n"+
+	fs := newFlags("stats", "[OPTIONS]", "Shows how many keys the app holds, by namespace and status, the age of the oldest, and how many\n"+
+		"events were copies. Active keys are in their window; expired ones are held for events that come\n"+
+		"late, and then removed. Settings are those of 'oncebus run', from the environment. It reads\n"+
 		"the app's topics alone, so it runs anywhere, whether the service runs or not; figures are as of\n"+
 		"each task's last transaction.")
 	fs.StringVar(&routesFile, "routes", "", "the routes `file`; default: $ONCEBUS_ROUTES, or routes.yaml")
@@ -41,7 +43,7 @@ func runStats(ctx context.Context, args []string, p process) int {
 	}
 	if err != nil {
 		printf(p.stderr, "oncebus stats: %v\n", err)
-		return exitFailed
+		return codeOf(err)
 	}
 	return exitStopped
 }
@@ -61,15 +63,29 @@ type shownStats struct {
 	Tasks      []processor.TaskKeys `json:"tasks"`
 }
 
+// heldKeys counts keys: Total ones are held, each either Active or Expired.
+type heldKeys struct {
+	Total   uint64 `json:"total"`
+	Active  uint64 `json:"active"`
+	Expired uint64 `json:"expired"`
+}
+
+func (h *heldKeys) add(k *processor.KeyCount) {
+	h.Total += k.Total
+	h.Active += k.Active
+	h.Expired += k.Expired
+}
+
 // namespaceKeys is the sum over all tasks.
 type namespaceKeys struct {
-	Namespace string            `json:"namespace"`
-	Live      uint64            `json:"live"`
-	ByStatus  map[string]uint64 `json:"by_status"`
-	Waiting   uint64            `json:"waiting"` // requests, for an outcome
-	OldestMS  int64             `json:"oldest_ms"`
-	Judged    uint64            `json:"judged"`
-	Copies    uint64            `json:"copies"`
+	Namespace string   `json:"namespace"`
+	Routes    []string `json:"routes"` // that share it
+	heldKeys
+	ByStatus map[string]*heldKeys `json:"by_status"`
+	Waiting  uint64               `json:"waiting"` // requests, for an outcome
+	OldestMS int64                `json:"oldest_ms"`
+	Judged   uint64               `json:"judged"`
+	Copies   uint64               `json:"copies"`
 	// HitRate is the part of the events judged that were copies, 0 to 1.
 	HitRate float64 `json:"hit_rate"`
 }
@@ -81,11 +97,14 @@ func sumKeys(tasks []processor.TaskKeys) []namespaceKeys {
 			i := slices.IndexFunc(all, func(n namespaceKeys) bool { return n.Namespace == k.Namespace })
 			if i < 0 {
 				i = len(all)
-				all = append(all, namespaceKeys{Namespace: k.Namespace, ByStatus: map[string]uint64{}})
+				all = append(all, namespaceKeys{Namespace: k.Namespace, Routes: k.Routes, ByStatus: map[string]*heldKeys{}})
 			}
 			n := &all[i]
-			n.Live += k.Live
-			n.ByStatus[k.Status] += k.Live
+			if n.ByStatus[k.Status] == nil {
+				n.ByStatus[k.Status] = &heldKeys{}
+			}
+			n.add(&k)
+			n.ByStatus[k.Status].add(&k)
 			n.OldestMS = max(n.OldestMS, k.OldestMS)
 			n.Waiting += k.Waiting
 			n.Judged += k.Judged
@@ -106,12 +125,13 @@ func writeStats(to io.Writer, s shownStats, asJSON bool) error {
 		return json.NewEncoder(to).Encode(s)
 	}
 	tw := tabwriter.NewWriter(to, 0, 0, 2, ' ', 0)
-	printf(tw, "namespace\tstatus\tlive keys\toldest\twaiting\tjudged\tcopies\thit rate\n")
+	printf(tw, "namespace\troutes\tstatus\ttotal\tactive\texpired\toldest\twaiting\tjudged\tcopies\thit rate\n")
 	for _, n := range s.Namespaces {
-		printf(tw, "%s\tall\t%d\t%v\t%d\t%d\t%d\t%s\n", n.Namespace, n.Live, (time.Duration(n.OldestMS) * time.Millisecond).Round(time.Second), n.Waiting, n.Judged, n.Copies,
+		printf(tw, "%s\t%s\tall\t%d\t%d\t%d\t%v\t%d\t%d\t%d\t%s\n", n.Namespace, strings.Join(n.Routes, ","), n.Total, n.Active, n.Expired, (time.Duration(n.OldestMS) * time.Millisecond).Round(time.Second), n.Waiting, n.Judged, n.Copies,
 			strconv.FormatFloat(100*n.HitRate, 'f', 2, 64)+" %")
 		for _, status := range slices.Sorted(maps.Keys(n.ByStatus)) {
-			printf(tw, "%s\t%s\t%d\t\t\t\t\t\n", n.Namespace, status, n.ByStatus[status])
+			h := n.ByStatus[status]
+			printf(tw, "%s\t\t%s\t%d\t%d\t%d\t\t\t\t\t\n", n.Namespace, status, h.Total, h.Active, h.Expired)
 		}
 	}
 	if err := tw.Flush(); err != nil {
