@@ -296,7 +296,7 @@ func (s *shownLookup) write(to io.Writer) error {
 		facts = append(facts, fact{"claimed", when(s.ClaimedAt) + " by the broker's clock"})
 	}
 	if s.LeaseUntil > 0 {
-		facts = append(facts, fact{"lease until", when(s.LeaseUntil)})
+		facts = append(facts, fact{"lease until", when(s.LeaseUntil) + " at least"})
 	}
 	if s.Waiting > 0 {
 		facts = append(facts, fact{"waiting", plural(s.Waiting, "copy")})
