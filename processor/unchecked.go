@@ -217,21 +217,21 @@ func (t *task) remember(j *judging, ev *event, decided *dedup.Event, prior *dedu
 }
 
 func (t *task) rememberClaim(j *judging, ev *event, decided *dedup.Event, prior *dedup.Row, held bool, streamTime int64) error {
-	row, carried, absent, err := dedup.RememberClaim(
+	c, err := dedup.RememberClaim(
 		dedup.ClaimEvent{Event: *decided, Key: *ev.key, Present: ev.present, Request: ev.requester()},
 		*prior, held, ev.route.span, streamTime)
 	if err != nil {
 		return fmt.Errorf("%w: %w", errIllegalState, err)
 	}
-	if !absent || !t.fits(&row) || t.overLimit(ev.route) {
+	if !c.Write || !t.fits(&c.Row) || c.Verdict == dedup.Unique && t.overLimit(ev.route) {
 		return nil
 	}
-	t.record(j, &row)
-	if held && ev.route.span.Stands(prior, streamTime) {
+	t.record(j, &c.Row)
+	if c.Verdict != dedup.Unique {
 		t.uncountRow(prior)
-		t.countWaiting(prior, -carried)
+		t.countWaiting(prior, -c.Carried)
 	}
-	t.countRow(&row)
-	t.countWaiting(&row, carried)
+	t.countRow(&c.Row)
+	t.countWaiting(&c.Row, c.Carried)
 	return nil
 }

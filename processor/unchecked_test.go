@@ -242,6 +242,84 @@ func TestUncheckedOrderIsNotRunAgain(t *testing.T) {
 	b.wait("one key to count as submitted", func() bool { return live(i, dedup.Submitted) == 1 })
 }
 
+// TestUncheckedCopyOfAClaim: a claim stands when a copy goes out unchecked.
+// Neither the end of its lease nor a failure lets a further one run; its outcome
+// is recorded and told, and forget frees it.
+func TestUncheckedCopyOfAClaim(t *testing.T) {
+	for outcome, want := range map[string]map[string]string{
+		"":          {headerVerdict: "pending", headerStatus: "submitted"},
+		"submitted": {headerVerdict: "pending", headerStatus: "submitted"},
+		"failed":    {headerVerdict: "pending", headerStatus: "submitted"},
+		"rejected":  {headerVerdict: "pending", headerStatus: "submitted"},
+		"completed": {headerVerdict: "replayed", headerStatus: "completed"},
+		"forget":    nil,
+	} {
+		t.Run("outcome "+outcome, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t, strings.Replace(fmt.Sprintf(claimRoutes, "reject"), "lease: 10m", "lease: 1ms", 1)+"    on_state_failure: pass\n")
+			cfg, disk, place := b.onDisk(500)
+			i := b.ready(b.startWith(cfg, place))
+			b.produce(operation("1", "first", 0))
+			b.settle(i)
+			claimed := b.read("ops.run")[0]
+			disk.free.Store(80)
+			b.wait("tasks without a store", func() bool { return bypassed(i, "app-repartition") })
+			b.produce(operation("1", "unchecked", 1), operation("1", "unchecked too", 1))
+			b.passesTo("ops.run", 2)
+			disk.free.Store(500)
+			b.settle(i)
+			b.wait("one key to count as submitted", func() bool { return live(i, dedup.Submitted) == 1 && live(i, dedup.Pending) == 0 })
+			if outcome != "" {
+				b.produce(outcomeOf(claimed, outcome, []byte("the result")))
+				b.settle(i)
+			}
+			b.produce(operation("1", "later", 2))
+			b.settle(i)
+			runs, replies := b.read("ops.run"), b.replies("ops.replies")
+			if want == nil {
+				if len(runs) != 4 || !slices.ContainsFunc(runs, func(r *kgo.Record) bool { return header(r, headerAttempt) == "2" }) {
+					t.Errorf("after forget the executor got %d events", len(runs))
+				}
+				return
+			}
+			if len(runs) != 3 {
+				t.Errorf("the executor got %d events, want the first and two unchecked", len(runs))
+			}
+			assertHeaders(t, replies["ops.raw/2/0"], want)
+			if outcome != "" && outcome != "submitted" {
+				assertHeaders(t, replies["ops.raw/0/0"], map[string]string{headerVerdict: "unique", headerStatus: outcome})
+			}
+		})
+	}
+}
+
+// TestUncheckedCopyAfterItsWindowAtTheLimit: the key is not new, so the limit
+// does not keep it from being recorded.
+func TestUncheckedCopyAfterItsWindowAtTheLimit(t *testing.T) {
+	b := newBench(t, fmt.Sprintf(claimRoutes, "reject")+"    on_state_failure: pass\n    limits: {live_keys: 1}\n")
+	cfg, disk, place := b.onDisk(500)
+	i := b.ready(b.startWith(cfg, place))
+	b.produce(operation("1", "first", 0))
+	b.settle(i)
+	disk.free.Store(80)
+	b.wait("tasks without a store", func() bool { return bypassed(i, "app-repartition") })
+	late := func(request string, partition int32) *kgo.Record {
+		r := operation("1", request, partition)
+		r.Timestamp = r.Timestamp.Add(61 * time.Minute)
+		return r
+	}
+	b.produce(late("unchecked", 1))
+	b.passesTo("ops.run", 1)
+	disk.free.Store(500)
+	b.settle(i)
+	b.produce(late("again", 2))
+	b.settle(i)
+	if n := len(b.read("ops.run")); n != 2 {
+		t.Errorf("the executor got %d events, want the first and the unchecked one", n)
+	}
+	assertHeaders(t, b.replies("ops.replies")["ops.raw/2/0"], map[string]string{headerVerdict: "pending", headerStatus: "submitted"})
+}
+
 // TestBrokenStateDoesNotStopOpenRoutes: where rebuilds are no help, a process
 // with a route that does not wait goes on without local state, until a person
 // has looked.
