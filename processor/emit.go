@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"strconv"
 	"sync"
@@ -102,6 +103,17 @@ func (e *emitter) reset() {
 	e.mu.Lock()
 	e.firstErr = nil
 	e.mu.Unlock()
+}
+
+// during runs a transaction and forgets it, unless franz-go may still read its
+// records: it could not deliver them all, or the transaction panics, and a panic
+// there would take the place of the one that says why.
+func (e *emitter) during(transaction func() error) error {
+	err := transaction()
+	if !errors.Is(err, errNotFlushed) {
+		e.reset()
+	}
+	return err
 }
 
 // release gives up the memory that reset keeps. No transaction is open.
