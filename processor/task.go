@@ -431,7 +431,7 @@ func (t *task) horizons() [256]int64 {
 	}
 	for _, r := range t.rt.routes {
 		if t.committed.streamTimes.has[r.class] {
-			before[r.class] = t.committed.streamTimes.at[r.class] - r.RetentionMS()
+			before[r.class] = r.span.Horizon(t.committed.streamTimes.at[r.class])
 		}
 	}
 	return before
