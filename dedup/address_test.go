@@ -38,7 +38,8 @@ func FuzzAddress(f *testing.F) {
 }
 
 // TestClaimVersions: a claim without addresses is written as ever, so that a
-// build that knows none reads it; with one it is another version. By hand.
+// build that knows none reads it; with one it is another version, and yet another
+// with an unchecked copy. By hand.
 func TestClaimVersions(t *testing.T) {
 	key := strings.Repeat("00", 32)
 	c := Claim{Since: 1, Requests: []Request{{At: Position{3, 5, 7}, ID: []byte("a")}, {At: Position{3, 5, 8}}}}
@@ -58,6 +59,11 @@ func TestClaimVersions(t *testing.T) {
 		if err != nil || back.Requests[0].Return != v.address || back.Requests[1].Return.Asked() {
 			t.Errorf("read as %+v, %v", back, err)
 		}
+	}
+	c.Requests[0].Return, c.Unchecked = Address{}, true
+	want := "03" + key + "02" + "00" + "02" + "030507000261" + "00" + "0305080000" + "00" + "000000"
+	if got := hex.EncodeToString(c.Append(nil)); got != want {
+		t.Errorf("with an unchecked copy: %s, want %s", got, want)
 	}
 	asked := Claim{Requests: []Request{{Return: Address{Front: 1}}}}
 	b := asked.Append(nil)

@@ -132,21 +132,27 @@ func DecideClaim(ev ClaimEvent, prior Row, held bool, w Window, rule ClaimRule, 
 	return write(Claimed{Verdict: verdict, Run: true, Carried: carried, Row: row, Claim: claim}), nil
 }
 
-// RememberClaim returns the row for an event of claim mode that went to the
-// executor without a claim, while nobody could look, and how many requests of
-// the row before wait on; absent is false if a row speaks for its key already.
-// Its executor has no token, so its outcome will never be known: it counts as
-// submitted, and its copies do not run.
-func RememberClaim(ev ClaimEvent, prior Row, held bool, w Window, streamTime int64) (row Row, carried int, absent bool, err error) {
+// RememberClaim returns what to record of an event of claim mode that went to
+// the executor without a claim, while nobody could look: Row where Write says
+// so. Run says that Row is the event's own, and not that of a claim before it.
+//
+// Its executor has no token, so its outcome will never be known: the key counts
+// as submitted, and its copies do not run. Where a claim stood before, its
+// attempt goes on and its outcome is told, but a failure frees the key no more.
+func RememberClaim(ev ClaimEvent, prior Row, held bool, w Window, streamTime int64) (Claimed, error) {
 	c, err := DecideClaim(ev, prior, held, w, ClaimRule{Lease: math.MaxInt64}, streamTime)
-	if err != nil || !c.Run {
-		return Row{}, 0, false, err
+	switch {
+	case err != nil:
+		return Claimed{}, err
+	case c.Run:
+		c.Claim.Requests = c.Claim.Requests[:c.Carried] // its own sender was answered
+	case c.Verdict == InProgress && !c.Claim.Unchecked:
+		c.Claim.Unchecked = true
+	default:
+		return c, nil
 	}
-	status, _ := c.Row.Status.move(StepSubmit)
-	c.Row.Status = status
-	c.Claim.Requests = c.Claim.Requests[:c.Carried] // its own sender was answered
-	c.Row.keep(&c.Claim)
-	return c.Row, c.Carried, true, nil
+	c.Row.Status, _ = c.Row.Status.move(StepSubmit)
+	return write(c), nil
 }
 
 // decideCopy judges a copy within the window.
@@ -293,6 +299,12 @@ func Settle(o *Outcome, prior Row, held bool, w Window, rule ClaimRule, streamTi
 		return Settled{}, fmt.Errorf("claim of key %v: %w", prior.Digest, err)
 	}
 	s := Settled{Row: prior, Claim: claim}
+	if claim.Unchecked && step == StepFree {
+		// The copy that went out unchecked may have been carried out.
+		s.Answer, s.Claim.Requests = claim.Requests, nil
+		s.Row.keep(&s.Claim)
+		return s, nil
+	}
 	s.Row.Status = next
 	if next == Freed {
 		s.Answer, s.Claim.Requests = claim.Requests, nil

@@ -17,6 +17,7 @@ import (
 //	at T                                    the broker's clock
 //	event KEY ID [print=N] [time=N] [now=N] [up=N]
 //	                                        judge an event; its time is the clock's unless set, it is judged now, by a task that judges since up
+//	unchecked KEY ID [print=N] [time=N]     record one that went out unchecked
 //	outcome KEY KIND ATTEMPT [VALUE]        settle an outcome of that attempt of the key's present claim
 //	restart                                 encode and decode every row
 type claimPlay struct {
@@ -55,12 +56,17 @@ func (p *claimPlay) run(line string) (string, error) {
 		n, err := strconv.ParseInt(plain[0], 10, 64)
 		p.now = n
 		return "ok", err
-	case "event":
+	case "event", "unchecked":
 		t, ok := named["time"]
 		if !ok {
 			t = p.now
 		}
-		return p.event(plain[0], plain[1], uint64(named["print"])<<8|1, t, named["now"], named["up"])
+		ev := p.next(plain[0], plain[1], uint64(named["print"])<<8|1, t)
+		ev.Now, ev.Up = named["now"], named["up"]
+		if field[0] == "unchecked" {
+			return p.unchecked(plain[0], ev)
+		}
+		return p.event(plain[0], ev)
 	case "outcome":
 		return p.outcome(plain)
 	case "restart":
@@ -76,21 +82,16 @@ func (p *claimPlay) run(line string) (string, error) {
 	return "", fmt.Errorf("unknown command in %q", line)
 }
 
-func (p *claimPlay) event(key, id string, fingerprint uint64, t, now, up int64) (string, error) {
-	p.offset++
-	at := Position{Offset: p.offset}
+func (p *claimPlay) event(key string, ev ClaimEvent) (string, error) {
 	prior, held := p.rows[key]
-	c, err := DecideClaim(ClaimEvent{
-		Event:   Event{Digest: Digest{1}, Time: t, At: at, Fingerprint: fingerprint},
-		Present: p.now, Now: now, Up: up, Request: Request{At: at, Key: []byte(key), ID: []byte(id)},
-	}, prior, held, p.w, p.rule, p.stream)
+	c, err := DecideClaim(ev, prior, held, p.w, p.rule, p.stream)
 	if err != nil {
 		return "", err
 	}
 	if c.Write {
 		p.rows[key] = c.Row
 	}
-	p.stream = NextStreamTime(p.stream, t)
+	p.stream = NextStreamTime(p.stream, ev.Time)
 	out := c.Verdict.String()
 	if c.Run {
 		out += fmt.Sprintf(" run attempt=%d", c.Row.Attempt)
@@ -105,6 +106,30 @@ func (p *claimPlay) event(key, id string, fingerprint uint64, t, now, up int64) 
 		out += fmt.Sprintf(" waits with %d", len(c.Claim.Requests)-1)
 	}
 	return out, nil
+}
+
+// next is the next event of the input.
+func (p *claimPlay) next(key, id string, fingerprint uint64, t int64) ClaimEvent {
+	p.offset++
+	at := Position{Offset: p.offset}
+	return ClaimEvent{
+		Event:   Event{Digest: Digest{1}, Time: t, At: at, Fingerprint: fingerprint},
+		Present: p.now, Request: Request{At: at, Key: []byte(key), ID: []byte(id)},
+	}
+}
+
+func (p *claimPlay) unchecked(key string, ev ClaimEvent) (string, error) {
+	prior, held := p.rows[key]
+	c, err := RememberClaim(ev, prior, held, p.w, p.stream)
+	if err != nil {
+		return "", err
+	}
+	p.stream = NextStreamTime(p.stream, ev.Time)
+	if !c.Write {
+		return "nothing to record: " + c.Verdict.String(), nil
+	}
+	p.rows[key] = c.Row
+	return fmt.Sprintf("%v attempt=%d, %d wait", c.Row.Status, c.Row.Attempt, len(c.Claim.Requests)), nil
 }
 
 func shown(c Claim) string {
@@ -157,7 +182,8 @@ func genClaim(t *rapid.T) Claim {
 	})
 	c := Claim{
 		Since: rapid.Int64().Draw(t, "since"), Original: text.Draw(t, "original"),
-		Result: text.Draw(t, "result"), Omitted: rapid.IntRange(0, 1<<20).Draw(t, "omitted"),
+		Unchecked: rapid.Bool().Draw(t, "unchecked"),
+		Result:    text.Draw(t, "result"), Omitted: rapid.IntRange(0, 1<<20).Draw(t, "omitted"),
 		Requests: rapid.SliceOfN(rapid.Custom(func(t *rapid.T) Request {
 			r := Request{At: position.Draw(t, "at"), Key: text.Draw(t, "key"), ID: text.Draw(t, "id")}
 			if rapid.Bool().Draw(t, "asked") {

@@ -20,6 +20,9 @@ type Claim struct {
 	// Requests are those who get the outcome: whoever claimed, then the
 	// copies that wait.
 	Requests []Request
+	// Unchecked says that beside the claim a copy went to the executor
+	// unchecked: whatever becomes of the claim, the key never runs again.
+	Unchecked bool
 
 	// Of a completed claim.
 	Result  []byte // nil is null
@@ -48,9 +51,9 @@ type Header struct {
 // claim keeps.
 const RequestBytesMax = 1 << 10
 
-// The versions of a claim: with addresses, only where it has some, it is one
-// that older builds refuse.
-const claimVersion, addressedClaimVersion = 1, 2
+// The versions of a claim: with addresses, or with an unchecked copy, only where
+// it has them, it is one that older builds refuse.
+const claimVersion, addressedClaimVersion, uncheckedClaimVersion = 1, 2, 3
 
 // record takes in the outcome's value and headers, if they are not too long.
 func (c *Claim) record(o *Outcome, limit int) {
@@ -73,10 +76,14 @@ func (c *Claim) record(o *Outcome, limit int) {
 //
 // with, for each request, topic, partition and offset uvarint, key and id, and
 // for each header its name and value. A claim with addresses is version 2: after
-// its id a request has 0, or 1 and its address.
+// its id a request has 0, or 1 and its address. So it has in version 3, which is
+// that of a claim beside which a copy went out unchecked.
 func (c *Claim) Append(dst []byte) []byte {
 	version := byte(claimVersion)
-	if slices.ContainsFunc(c.Requests, func(r Request) bool { return r.Return.Asked() }) {
+	switch {
+	case c.Unchecked:
+		version = uncheckedClaimVersion
+	case slices.ContainsFunc(c.Requests, func(r Request) bool { return r.Return.Asked() }):
 		version = addressedClaimVersion
 	}
 	dst = append(append(dst, version), c.Key[:]...)
@@ -112,15 +119,16 @@ func DecodeClaim(b []byte) (c Claim, err error) {
 	}
 	r := cursor{b: b}
 	version := r.byte()
-	if version != claimVersion && version != addressedClaimVersion {
-		return c, fmt.Errorf("%w: claim version %d, this build reads %d and %d", ErrRow, version, claimVersion, addressedClaimVersion)
+	if version < claimVersion || version > uncheckedClaimVersion {
+		return c, fmt.Errorf("%w: claim version %d, this build reads %d to %d", ErrRow, version, claimVersion, uncheckedClaimVersion)
 	}
+	c.Unchecked = version == uncheckedClaimVersion
 	copy(c.Key[:], r.bytes(len(c.Key)))
 	c.Since = r.varint()
 	c.Original = r.text()
 	for n := r.uvarint(uint64(len(b))); n > 0 && !r.bad; n-- {
 		request := Request{At: r.position(), Key: r.text(), ID: r.text()}
-		if version == addressedClaimVersion && r.flag() {
+		if version != claimVersion && r.flag() {
 			request.Return = r.address()
 		}
 		c.Requests = append(c.Requests, request)

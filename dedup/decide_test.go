@@ -207,6 +207,9 @@ func TestWindowDoesNotOverflow(t *testing.T) {
 	if w.Late(0, math.MaxInt64) || w.Late(math.MinInt64, NoStreamTime) || !w.Held(0, math.MaxInt64) {
 		t.Error("differences wrapped around")
 	}
+	if day := (Window{Size: 86_400_000}); day.Horizon(math.MinInt64+5) != math.MinInt64 || !day.Held(math.MinInt64, math.MinInt64+5) || day.Horizon(0) != -2*86_400_000 {
+		t.Error("a horizon wrapped around")
+	}
 	if v, at := w.Admit(math.MaxInt64, NoStreamTime, math.MaxInt64); v != Unique || at != math.MaxInt64 {
 		t.Errorf("%v at %d", v, at)
 	}

@@ -40,7 +40,15 @@ func (w Window) Late(t, streamTime int64) bool {
 // is false are treated as absent even where they are still stored, so that
 // removing them never changes a verdict.
 func (w Window) Held(first, streamTime int64) bool {
-	return streamTime == NoStreamTime || first >= saturate(streamTime, -w.Retention())
+	return first >= w.Horizon(streamTime)
+}
+
+// Horizon is the first sighting from which on rows count as held.
+func (w Window) Horizon(streamTime int64) int64 {
+	if streamTime == NoStreamTime {
+		return math.MinInt64
+	}
+	return saturate(streamTime, -w.Retention())
 }
 
 // Over tells whether the window of a row first seen at first is over at a stream

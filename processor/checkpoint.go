@@ -1,9 +1,11 @@
 package processor
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 
 	"oncebus/dedup"
@@ -37,7 +39,17 @@ type checkpoint struct {
 	// passed says up to which input offset the events of a class went out
 	// unchecked, where that is beyond next. They are not emitted again.
 	passed []passed
+	// withheld are the stretches beyond next, ascending and apart, of what did
+	// not go out but became a dead letter: it is not recorded.
+	withheld []stretch
 }
+
+// stretch is the offsets from one up to but without another.
+type stretch struct{ from, to int64 }
+
+// withheldMax bounds the stretches that a checkpoint keeps, to some 10 KB. What
+// would need one more counts as gone out.
+const withheldMax = 4096
 
 // passed is an input offset of a class; see checkpoint.
 type passed struct {
@@ -54,6 +66,30 @@ func (c *checkpoint) passedTo(class uint8) int64 {
 		}
 	}
 	return c.next
+}
+
+// withhold notes that what stands at these offsets does not go out.
+func (c *checkpoint) withhold(from, to int64) {
+	at := c.endingAt(from)
+	end := at
+	for ; end < len(c.withheld) && c.withheld[end].from <= to; end++ {
+		from, to = min(from, c.withheld[end].from), max(to, c.withheld[end].to)
+	}
+	if end > at || len(c.withheld) < withheldMax {
+		c.withheld = slices.Replace(c.withheld, at, end, stretch{from, to})
+	}
+}
+
+// withholds tells whether what stands at an offset did not go out.
+func (c *checkpoint) withholds(offset int64) bool {
+	at := c.endingAt(offset + 1)
+	return at < len(c.withheld) && c.withheld[at].from <= offset
+}
+
+// endingAt returns the first stretch that ends at an offset or later.
+func (c *checkpoint) endingAt(offset int64) int {
+	at, _ := slices.BinarySearchFunc(c.withheld, offset, func(s stretch, offset int64) int { return cmp.Compare(s.to, offset) })
+	return at
 }
 
 // streamTimes is the highest event time seen, by class. Each namespace has
@@ -86,10 +122,7 @@ func (c *checkpoint) append(dst []byte) []byte {
 	dst = binary.AppendVarint(dst, int64(c.epoch))
 	dst = binary.AppendVarint(dst, c.sequence)
 	if len(c.passed) > 0 {
-		dst = append(dst, byte(len(c.passed)), boolByte(c.counted))
-		for _, p := range c.passed {
-			dst = binary.AppendUvarint(append(dst, p.class), uint64(p.to))
-		}
+		dst = c.appendPassed(dst)
 	}
 	if c.counted {
 		dst = binary.AppendUvarint(dst, uint64(len(c.counts)))
@@ -104,18 +137,46 @@ func (c *checkpoint) append(dst []byte) []byte {
 	return dst
 }
 
+// Flags of what passed. A build that does not know one refuses it.
+const flagCounted, flagWithheld = 1, 2
+
+// appendPassed appends how many classes have events that passed, flags, and for
+// each class how far; then, if the flags say so, how many stretches are withheld,
+// and of each how far it is from the one before, and its length.
+func (c *checkpoint) appendPassed(dst []byte) []byte {
+	var flags byte
+	if c.counted {
+		flags |= flagCounted
+	}
+	if len(c.withheld) > 0 {
+		flags |= flagWithheld
+	}
+	dst = append(dst, byte(len(c.passed)), flags)
+	for _, p := range c.passed {
+		dst = binary.AppendUvarint(append(dst, p.class), uint64(p.to))
+	}
+	if len(c.withheld) == 0 {
+		return dst
+	}
+	dst = binary.AppendUvarint(dst, uint64(len(c.withheld)))
+	end := int64(0)
+	for _, s := range c.withheld {
+		dst = binary.AppendUvarint(dst, uint64(s.from-end))
+		dst = binary.AppendUvarint(dst, uint64(s.to-s.from))
+		end = s.to
+	}
+	return dst
+}
+
 // forgetPassed drops what next has caught up with.
 func (c *checkpoint) forgetPassed() {
 	if len(c.passed) > 0 && !slices.ContainsFunc(c.passed, func(p passed) bool { return p.to > c.next }) {
-		c.passed = nil
+		c.passed, c.withheld = nil, nil
+		return
 	}
-}
-
-func boolByte(is bool) byte {
-	if is {
-		return 1
+	if c.withheld = c.withheld[c.endingAt(c.next+1):]; len(c.withheld) == 0 {
+		c.withheld = nil
 	}
-	return 0
 }
 
 func decodeCheckpoint(b []byte) (checkpoint, error) {
@@ -164,15 +225,14 @@ func decodeCheckpoint(b []byte) (checkpoint, error) {
 	return c, nil
 }
 
-// decodePassed reads how many classes have events that passed, whether keys are
-// counted, and for each class how far; it returns what follows.
+// decodePassed reads what appendPassed wrote and returns what follows.
 func (c *checkpoint) decodePassed(b []byte) ([]byte, error) {
-	cut := fmt.Errorf("%w: cut short in what passed", errCheckpoint)
-	if len(b) < 2 || b[1] > 1 {
+	cut := fmt.Errorf("%w: cut short or out of range in what passed", errCheckpoint)
+	if len(b) < 2 || b[1]&^(flagCounted|flagWithheld) != 0 {
 		return nil, cut
 	}
-	n := int(b[0])
-	c.counted, b = b[1] == 1, b[2:]
+	n, flags := int(b[0]), b[1]
+	c.counted, b = flags&flagCounted != 0, b[2:]
 	for range n {
 		if len(b) < 2 {
 			return nil, cut
@@ -184,5 +244,35 @@ func (c *checkpoint) decodePassed(b []byte) ([]byte, error) {
 		c.passed = append(c.passed, passed{b[0], int64(to)})
 		b = b[1+size:]
 	}
+	if flags&flagWithheld == 0 {
+		return b, nil
+	}
+	if b = c.decodeWithheld(b); b == nil || len(c.passed) == 0 {
+		return nil, cut
+	}
 	return b, nil
+}
+
+// decodeWithheld returns what follows, nil if there is not what should be.
+func (c *checkpoint) decodeWithheld(b []byte) []byte {
+	n, size := binary.Uvarint(b)
+	if size <= 0 || n == 0 || n > withheldMax {
+		return nil
+	}
+	b = b[size:]
+	for end := int64(0); n > 0; n-- {
+		gap, size := binary.Uvarint(b)
+		if size <= 0 || gap > uint64(math.MaxInt64-end) || gap == 0 && len(c.withheld) > 0 {
+			return nil
+		}
+		b = b[size:]
+		from := end + int64(gap)
+		length, size := binary.Uvarint(b)
+		if size <= 0 || length == 0 || length > uint64(math.MaxInt64-from) {
+			return nil
+		}
+		b, end = b[size:], from+int64(length)
+		c.withheld = append(c.withheld, stretch{from, end})
+	}
+	return b
 }

@@ -175,7 +175,8 @@ type reply struct {
 func (t *task) answer(j *judging, route *routeInfo, a *reply) {
 	r := &j.records.take(1)[0]
 	r.Topic, r.Key, r.Value = route.Claim.Replies, a.to.Key, a.value
-	r.Timestamp = time.UnixMilli(a.present)
+	stamp := j.stamp(r.Topic, a.present)
+	r.Timestamp = time.UnixMilli(stamp)
 	if r.Key == nil {
 		r.Partition = placeByDigest(&a.row.Digest)
 	}
@@ -186,7 +187,7 @@ func (t *task) answer(j *judging, route *routeInfo, a *reply) {
 	}
 	r.Headers = append(r.Headers, own...)
 	omitted := a.omitted(route)
-	if misfit := j.misfit(r, a.present); misfit != "" {
+	if misfit := j.misfit(r, stamp); misfit != "" {
 		omitted, r.Value, r.Headers = misfit, nil, own
 		if r.Key == nil {
 			r.Key = j.rt.positionText(a.to.At)

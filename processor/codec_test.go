@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"math"
 	"reflect"
 	"strings"
@@ -147,7 +148,12 @@ func checkpointVectors() map[string]checkpoint {
 	limits := checkpoint{next: math.MaxInt64, epoch: math.MaxInt32, sequence: math.MaxInt64}
 	limits.streamTimes.at[1], limits.streamTimes.has[1] = math.MaxInt64, true
 	limits.streamTimes.at[2], limits.streamTimes.has[2] = math.MinInt64, true
-	return map[string]checkpoint{"01000100": {epoch: -1}, "018eda96010ec6010080a0abfef962ff09": plain, "01feffffffffffffffff01feffffff0ffeffffffffffffffff0101feffffffffffffffff0102ffffffffffffffffff01": limits}
+	// Counted, one class up to 300; withheld are 20, and 128 to 257.
+	withheld := checkpoint{
+		next: 10, epoch: -1, counted: true, passed: []passed{{2, 300}},
+		withheld: []stretch{{20, 21}, {128, 258}},
+	}
+	return map[string]checkpoint{"041401000103" + "02ac02" + "02" + "1401" + "6b8201" + "00": withheld, "01000100": {epoch: -1}, "018eda96010ec6010080a0abfef962ff09": plain, "01feffffffffffffffff01feffffff0ffeffffffffffffffff0101feffffffffffffffff0102ffffffffffffffffff01": limits}
 }
 
 // TestCheckpointEncoding: a changelog outlives the build that wrote it.
@@ -159,6 +165,40 @@ func TestCheckpointEncoding(t *testing.T) {
 		if back, err := decodeCheckpoint(unhex(t, want)); err != nil || !reflect.DeepEqual(back, c) {
 			t.Errorf("%s decoded to %+v, %v", want, back, err)
 		}
+	}
+}
+
+// TestWithheldStretches: they are apart, ascending and bounded, whatever the
+// order in which they come, and those behind the next offset are dropped.
+func TestWithheldStretches(t *testing.T) {
+	c := checkpoint{passed: []passed{{1, 1 << 20}}}
+	for _, s := range []stretch{{40, 41}, {10, 12}, {12, 13}, {20, 21}, {10, 11}, {15, 30}, {41, 45}, {0, 1}} {
+		c.withhold(s.from, s.to)
+	}
+	if got := fmt.Sprint(c.withheld); got != "[{0 1} {10 13} {15 30} {40 45}]" {
+		t.Errorf("withheld are %s", got)
+	}
+	for offset, want := range map[int64]bool{0: true, 1: false, 9: false, 10: true, 12: true, 13: false, 29: true, 30: false, 44: true, 45: false} {
+		if c.withholds(offset) != want {
+			t.Errorf("%d is withheld: %v", offset, !want)
+		}
+	}
+	for next, want := range map[int64]string{0: "[{0 1} {10 13} {15 30} {40 45}]", 13: "[{15 30} {40 45}]", 29: "[{15 30} {40 45}]", 45: "[]", 1 << 20: "[]"} {
+		behind := c
+		behind.next = next
+		if behind.forgetPassed(); fmt.Sprint(behind.withheld) != want || behind.passed == nil != (next == 1<<20) {
+			t.Errorf("at %d %v is withheld of %v, want %s", next, behind.withheld, behind.passed, want)
+		}
+	}
+	for n := range int64(2 * withheldMax) {
+		c.withhold(100+2*n, 101+2*n)
+	}
+	back, err := decodeCheckpoint(c.append(nil))
+	if err != nil || len(c.withheld) != withheldMax || !reflect.DeepEqual(back, c) {
+		t.Errorf("%d of %d stretches came back: %v", len(back.withheld), len(c.withheld), err)
+	}
+	if n := len(c.append(nil)); n > 10<<10 {
+		t.Errorf("%d bytes", n)
 	}
 }
 
@@ -182,6 +222,9 @@ func TestDamagedCheckpointIsRefused(t *testing.T) {
 	for name, b := range map[string]string{
 		"empty": "", "another version": "02 00 01 00", "negative next": "01 01 01 00", "epoch below -1": "01 00 03 00", "epoch too large": "01 00 8080808010 00",
 		"class without time": "01 00 01 00 05",
+		"flag of passed":     "04 14 01 00 01 05 02 ac02 00", "withheld without a class": "04 14 01 00 00 03 01 14 01 00", "nothing withheld": "04 14 01 00 01 03 02 ac02 00 00",
+		"withheld cut short": "04 14 01 00 01 02 02 ac02 02 14 01", "stretches that touch": "04 14 01 00 01 02 02 ac02 02 14 01 00 01",
+		"empty stretch": "04 14 01 00 01 02 02 ac02 01 14 00", "stretch out of range": "04 14 01 00 01 02 02 ac02 01 14 ffffffffffffffff7f",
 	} {
 		if c, err := decodeCheckpoint(unhex(t, b)); !errors.Is(err, errCheckpoint) {
 			t.Errorf("%s: %+v, %v", name, c, err)

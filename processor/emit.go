@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"strconv"
 	"sync"
@@ -102,6 +103,17 @@ func (e *emitter) reset() {
 	e.mu.Lock()
 	e.firstErr = nil
 	e.mu.Unlock()
+}
+
+// during runs a transaction and forgets it, unless franz-go may still read its
+// records: it could not deliver them all, or the transaction panics, and a panic
+// there would take the place of the one that says why.
+func (e *emitter) during(transaction func() error) error {
+	err := transaction()
+	if !errors.Is(err, errNotFlushed) {
+		e.reset()
+	}
+	return err
 }
 
 // release gives up the memory that reset keeps. No transaction is open.
@@ -268,7 +280,8 @@ func recordBytes(r *kgo.Record) int {
 }
 
 // misfit says why the topic would refuse the record; "" if it would not. A
-// refused record would fail its transaction, again and again.
+// refused record would fail its transaction, again and again. The present is
+// that of the event; an event that has waited since may have grown too old.
 func (e *emitter) misfit(r *kgo.Record, present int64) string {
 	limits := e.rt.limit(r.Topic)
 	ts := r.Timestamp.UnixMilli()
@@ -281,10 +294,31 @@ func (e *emitter) misfit(r *kgo.Record, present int64) string {
 		return ""
 	case limits.afterMaxMS < forever && ts-present > limits.afterMaxMS:
 		return fmt.Sprintf("timestamp %d is %d ms ahead of the broker, topic %s allows %d (message.timestamp.after.max.ms)", ts, ts-present, r.Topic, limits.afterMaxMS)
-	case limits.beforeMaxMS < forever && present-ts > limits.beforeMaxMS:
-		return fmt.Sprintf("timestamp %d is %d ms behind the broker, topic %s allows %d (message.timestamp.before.max.ms)", ts, present-ts, r.Topic, limits.beforeMaxMS)
+	}
+	if now, old := e.tooOld(r.Topic, ts, present); old {
+		return fmt.Sprintf("timestamp %d is %d ms behind the broker, topic %s allows %d (message.timestamp.before.max.ms)", ts, now-ts, r.Topic, limits.beforeMaxMS)
 	}
 	return ""
+}
+
+// tooOld tells whether a timestamp lies too far back for a topic, and by which
+// clock: the broker's present has gone on since it was observed.
+func (e *emitter) tooOld(topic string, timestamp, present int64) (now int64, old bool) {
+	limits := e.rt.limit(topic)
+	if limits.beforeMaxMS >= forever || limits.appendTime {
+		return present, false
+	}
+	now = max(present, e.rt.clock.now())
+	return now, timestamp < now-limits.beforeMaxMS
+}
+
+// stamp returns the timestamp of a record of our own: the present of what it
+// answers or, where that lies too far back for the topic, that of now.
+func (e *emitter) stamp(topic string, present int64) int64 {
+	if now, old := e.tooOld(topic, present, present); old {
+		return now
+	}
+	return present
 }
 
 // deadLetterPointer emits what is left when not even the dead-letter topic

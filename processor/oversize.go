@@ -17,7 +17,9 @@ import (
 // bomb, is never unpacked (G5). The client stops at it and says so once. The
 // worker then steps over exactly that batch: in one transaction it emits a
 // dead letter that says where the batch stands and commits the offset behind
-// it. The batch itself stays in its topic, for whoever can read it.
+// it. The batch itself stays in its topic, for whoever can read it. A task that
+// passes events unchecked does so at once; when it meets the batch again, its
+// checkpoint says that the dead letter is out.
 //
 // The client does not repeat itself, not even after an abort, which may or may
 // not rewind it. So a batch that was announced is stepped over in the
@@ -116,14 +118,21 @@ func (w *worker) stepOver(batch *kgo.ErrDecompressTooLarge) error {
 		return nil
 	}
 	t := w.tasks.tasks[taskID{batch.Topic, batch.Partition}]
-	if t == nil || t.state != running {
+	if t == nil || t.state != running && t.state != passing {
 		return fmt.Errorf("%w: a batch of %s/%d arrived for a task that is not running", errMigrated, batch.Topic, batch.Partition)
 	}
 	t.touch()
 	if batch.NextOffset <= t.open.next {
 		return nil // processed before
 	}
-	w.emitter.deadLetterBatch(batch, w.p.rt.clock.now(), w.p.cfg.batchBytes())
+	if !t.open.withholds(batch.Offset) {
+		w.emitter.deadLetterBatch(batch, w.p.rt.clock.now(), w.p.cfg.batchBytes())
+	}
+	if t.state == passing {
+		t.open.withhold(batch.Offset, batch.NextOffset)
+		t.passedUpTo(batch.NextOffset)
+		return nil
+	}
 	t.open.next, t.open.epoch = batch.NextOffset, batch.Epoch
 	return nil
 }

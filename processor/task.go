@@ -165,7 +165,7 @@ func (t *task) touch() {
 		t.touched, t.began = true, t.rt.clock.now()
 		t.open = t.committed
 		if t.state == passing {
-			t.open.passed = slices.Clone(t.open.passed)
+			t.open.passed, t.open.withheld = slices.Clone(t.open.passed), slices.Clone(t.open.withheld)
 			return
 		}
 		t.counts.copyTo(&t.openCounts)
@@ -283,9 +283,12 @@ func (t *task) judge(j *judging, ev *event, digest dedup.Digest, eventTime int64
 	decided := dedup.Event{Digest: digest, Time: eventTime, At: ev.from, Class: route.class, Fingerprint: ev.fingerprint}
 	before := t.passedBefore(route.class, ev.rec.Offset)
 	switch {
-	case verdict != dedup.Unique && before:
-		return nil // which was said when it went out
+	case before && (verdict != dedup.Unique || t.open.withholds(ev.rec.Offset)):
+		return nil // which was said then
 	case verdict == dedup.Invalid:
+		if t.state == passing {
+			t.open.withhold(ev.rec.Offset, ev.rec.Offset+1) // its time may have come when it is met again
+		}
 		ev.verdict = verdict
 		ev.reason = fmt.Sprintf("event time %d is more than %v ahead of the broker's %d", eventTime, route.Skew, ev.present)
 		j.byPolicy(ev, dedup.DeadLetter)
@@ -435,7 +438,7 @@ func (t *task) horizons() [256]int64 {
 	}
 	for _, r := range t.rt.routes {
 		if t.committed.streamTimes.has[r.class] {
-			before[r.class] = t.committed.streamTimes.at[r.class] - r.RetentionMS()
+			before[r.class] = r.span.Horizon(t.committed.streamTimes.at[r.class])
 		}
 	}
 	return before

@@ -15,7 +15,7 @@ import (
 
 // transact runs one transaction over the fetches and all that comes until
 // the commit interval is over.
-func (w *worker) transact(ctx context.Context, fetches kgo.Fetches) (err error) {
+func (w *worker) transact(ctx context.Context, fetches kgo.Fetches) error {
 	failpoint.Hit(failpoint.AfterPoll)
 	w.awaken()
 	if err := w.session.Begin(); err != nil {
@@ -23,11 +23,12 @@ func (w *worker) transact(ctx context.Context, fetches kgo.Fetches) (err error) 
 		// client begins where the group is.
 		return fmt.Errorf("begin a transaction: %w", asRebuild(err))
 	}
-	defer func() {
-		if !errors.Is(err, errNotFlushed) {
-			w.emitter.reset()
-		}
-	}()
+	return w.emitter.during(func() error { return w.fill(ctx, fetches) })
+}
+
+// fill works off fetches until the commit interval is over, and ends the
+// transaction.
+func (w *worker) fill(ctx context.Context, fetches kgo.Fetches) error {
 	deadline := time.Now().Add(w.p.cfg.CommitInterval)
 	for records := 0; ; {
 		if err := w.process(fetches); err != nil {

@@ -1,6 +1,7 @@
 package processor
 
 import (
+	"fmt"
 	"log/slog"
 	"strings"
 	"testing"
@@ -54,6 +55,31 @@ func TestNothingIsAppliedBeforeTheCommit(t *testing.T) {
 			t.Errorf("partition %d: the store holds %d rows, the changelog %d", p, n, rows[p])
 		}
 		must(t, store.Close())
+	}
+}
+
+// TestRecordsOutliveATransactionThatPanics: franz-go reads them until its
+// process is gone. One that could not be flushed is read, too.
+func TestRecordsOutliveATransactionThatPanics(t *testing.T) {
+	for name, c := range map[string]struct {
+		end   func() error
+		keeps bool
+	}{
+		"panic":       {func() error { panic("ours") }, true},
+		"not flushed": {func() error { return asRebuild(fmt.Errorf("%w within 5s", errNotFlushed)) }, true},
+		"aborted":     {func() error { return errMigrated }, false},
+		"committed":   {func() error { return nil }, false},
+	} {
+		e := newEmitter(&runtime{}, nil)
+		r := &e.records.take(1)[0]
+		r.Topic = "signals.unique"
+		func() {
+			defer func() { _ = recover() }()
+			_ = e.during(c.end)
+		}()
+		if kept := r.Topic != ""; kept != c.keeps {
+			t.Errorf("%s: the records are kept: %v", name, kept)
+		}
 	}
 }
 

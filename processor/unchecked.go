@@ -15,8 +15,9 @@ import (
 // on_state_failure: pass. From its last checkpoint on it emits the events of
 // such routes unchecked, in transactions as ever, and leaves everything else
 // where it is: next stays, and the checkpoint says up to where the events of
-// each class went out. Once the store is back, the task goes on from next. What
-// passed is then recorded and not emitted; what was left is judged.
+// each class went out, and which of them became dead letters instead. Once the
+// store is back, the task goes on from next. What passed is then recorded and
+// not emitted; what was left is judged.
 
 // A detour is how a task learns from the changelog where to go on without its
 // store.
@@ -166,7 +167,7 @@ func (t *task) leaves(route *routeInfo, offset int64) bool {
 }
 
 // passedBefore tells whether a running task meets an event that went out
-// unchecked.
+// unchecked, or is withheld.
 func (t *task) passedBefore(class uint8, offset int64) bool {
 	return len(t.open.passed) > 0 && t.state == running && offset < t.open.passedTo(class)
 }
@@ -188,9 +189,12 @@ const uncheckedReason = "local state cannot be used: not checked for copies"
 // pass emits an event that could not be looked up.
 func (t *task) pass(j *judging, ev *event, decided *dedup.Event) {
 	ev.verdict, ev.reason = dedup.Unchecked, uncheckedReason
-	j.emit(ev, ev.route.Output)
+	out := j.emit(ev, ev.route.Output)
 	j.conclude(ev)
-	if ev.route.Mode == dedup.ClaimMode {
+	switch {
+	case !out:
+		t.open.withhold(ev.rec.Offset, ev.rec.Offset+1)
+	case ev.route.Mode == dedup.ClaimMode:
 		row := dedup.Row{Digest: decided.Digest, First: decided.Time, At: ev.from}
 		t.answer(j, ev.route, &reply{
 			verdict: ev.verdict, status: ev.verdict.String(), row: &row, claim: &dedup.Claim{Key: *ev.key}, to: ev.requester(), present: ev.present,
@@ -217,21 +221,21 @@ func (t *task) remember(j *judging, ev *event, decided *dedup.Event, prior *dedu
 }
 
 func (t *task) rememberClaim(j *judging, ev *event, decided *dedup.Event, prior *dedup.Row, held bool, streamTime int64) error {
-	row, carried, absent, err := dedup.RememberClaim(
+	c, err := dedup.RememberClaim(
 		dedup.ClaimEvent{Event: *decided, Key: *ev.key, Present: ev.present, Now: t.began, Up: t.up, Request: ev.requester()},
 		*prior, held, ev.route.span, streamTime)
 	if err != nil {
 		return fmt.Errorf("%w: %w", errIllegalState, err)
 	}
-	if !absent || !t.fits(&row) || t.overLimit(ev.route) {
+	if !c.Write || !t.fits(&c.Row) || c.Verdict == dedup.Unique && t.overLimit(ev.route) {
 		return nil
 	}
-	t.record(j, &row)
-	if held && ev.route.span.Stands(prior, streamTime) {
+	t.record(j, &c.Row)
+	if c.Verdict != dedup.Unique {
 		t.uncountRow(prior)
-		t.countWaiting(prior, -carried)
+		t.countWaiting(prior, -c.Carried)
 	}
-	t.countRow(&row)
-	t.countWaiting(&row, carried)
+	t.countRow(&c.Row)
+	t.countWaiting(&c.Row, c.Carried)
 	return nil
 }

@@ -242,6 +242,84 @@ func TestUncheckedOrderIsNotRunAgain(t *testing.T) {
 	b.wait("one key to count as submitted", func() bool { return live(i, dedup.Submitted) == 1 })
 }
 
+// TestUncheckedCopyOfAClaim: a claim stands when a copy goes out unchecked.
+// Neither the end of its lease nor a failure lets a further one run; its outcome
+// is recorded and told, and forget frees it.
+func TestUncheckedCopyOfAClaim(t *testing.T) {
+	for outcome, want := range map[string]map[string]string{
+		"":          {headerVerdict: "pending", headerStatus: "submitted"},
+		"submitted": {headerVerdict: "pending", headerStatus: "submitted"},
+		"failed":    {headerVerdict: "pending", headerStatus: "submitted"},
+		"rejected":  {headerVerdict: "pending", headerStatus: "submitted"},
+		"completed": {headerVerdict: "replayed", headerStatus: "completed"},
+		"forget":    nil,
+	} {
+		t.Run("outcome "+outcome, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t, strings.Replace(fmt.Sprintf(claimRoutes, "reject"), "lease: 10m", "lease: 1ms", 1)+"    on_state_failure: pass\n")
+			cfg, disk, place := b.onDisk(500)
+			i := b.ready(b.startWith(cfg, place))
+			b.produce(operation("1", "first", 0))
+			b.settle(i)
+			claimed := b.read("ops.run")[0]
+			disk.free.Store(80)
+			b.wait("tasks without a store", func() bool { return bypassed(i, "app-repartition") })
+			b.produce(operation("1", "unchecked", 1), operation("1", "unchecked too", 1))
+			b.passesTo("ops.run", 2)
+			disk.free.Store(500)
+			b.settle(i)
+			b.wait("one key to count as submitted", func() bool { return live(i, dedup.Submitted) == 1 && live(i, dedup.Pending) == 0 })
+			if outcome != "" {
+				b.produce(outcomeOf(claimed, outcome, []byte("the result")))
+				b.settle(i)
+			}
+			b.produce(operation("1", "later", 2))
+			b.settle(i)
+			runs, replies := b.read("ops.run"), b.replies("ops.replies")
+			if want == nil {
+				if len(runs) != 4 || !slices.ContainsFunc(runs, func(r *kgo.Record) bool { return header(r, headerAttempt) == "2" }) {
+					t.Errorf("after forget the executor got %d events", len(runs))
+				}
+				return
+			}
+			if len(runs) != 3 {
+				t.Errorf("the executor got %d events, want the first and two unchecked", len(runs))
+			}
+			assertHeaders(t, replies["ops.raw/2/0"], want)
+			if outcome != "" && outcome != "submitted" {
+				assertHeaders(t, replies["ops.raw/0/0"], map[string]string{headerVerdict: "unique", headerStatus: outcome})
+			}
+		})
+	}
+}
+
+// TestUncheckedCopyAfterItsWindowAtTheLimit: the key is not new, so the limit
+// does not keep it from being recorded.
+func TestUncheckedCopyAfterItsWindowAtTheLimit(t *testing.T) {
+	b := newBench(t, fmt.Sprintf(claimRoutes, "reject")+"    on_state_failure: pass\n    limits: {live_keys: 1}\n")
+	cfg, disk, place := b.onDisk(500)
+	i := b.ready(b.startWith(cfg, place))
+	b.produce(operation("1", "first", 0))
+	b.settle(i)
+	disk.free.Store(80)
+	b.wait("tasks without a store", func() bool { return bypassed(i, "app-repartition") })
+	late := func(request string, partition int32) *kgo.Record {
+		r := operation("1", request, partition)
+		r.Timestamp = r.Timestamp.Add(61 * time.Minute)
+		return r
+	}
+	b.produce(late("unchecked", 1))
+	b.passesTo("ops.run", 1)
+	disk.free.Store(500)
+	b.settle(i)
+	b.produce(late("again", 2))
+	b.settle(i)
+	if n := len(b.read("ops.run")); n != 2 {
+		t.Errorf("the executor got %d events, want the first and the unchecked one", n)
+	}
+	assertHeaders(t, b.replies("ops.replies")["ops.raw/2/0"], map[string]string{headerVerdict: "pending", headerStatus: "submitted"})
+}
+
 // TestBrokenStateDoesNotStopOpenRoutes: where rebuilds are no help, a process
 // with a route that does not wait goes on without local state, until a person
 // has looked.
@@ -411,4 +489,104 @@ func TestOpenKeyedTopicsStayInTheTopology(t *testing.T) {
 	b.drain(i, "signals.raw", "strict.raw")
 	b.assertOutputs("signals.unique", map[string]string{"k-a": "unchecked"})
 	b.assertOutputs("strict.unique", map[string]string{"k-a": "unique"})
+}
+
+// TestDeadLetterOfAnOutageIsNotRemembered: what was too large for the output, or
+// of the future, while nobody could look did not go out. So a copy of it that may
+// go out does.
+func TestDeadLetterOfAnOutageIsNotRemembered(t *testing.T) {
+	const pass = "    on_state_failure: pass\n"
+	claims := fmt.Sprintf(claimRoutes, "reject") + pass
+	large := func(r *kgo.Record) *kgo.Record {
+		r.Headers = append(r.Headers, kgo.RecordHeader{Key: "pad", Value: make([]byte, 3000)})
+		return r
+	}
+	ahead := func(r *kgo.Record) *kgo.Record {
+		r.Timestamp = time.Now().Add(time.Hour)
+		return r
+	}
+	as := func(r *kgo.Record) *kgo.Record { return r }
+	plain := func(n int32) *kgo.Record { return signal("x", n%2, testTime) }
+	claim := func(n int32) *kgo.Record { return operation("1", fmt.Sprint(n), n) }
+	keyed := strings.Replace(openRoutes, "    topics: [signals.raw]\n", "    topics: [signals.raw]\n    keyed: true\n", 1)
+	for name, c := range map[string]struct {
+		routes, topic, output, partitioned string
+		event                              func(n int32) *kgo.Record
+		spoil, mend                        func(*kgo.Record) *kgo.Record
+		later                              string // the routes after the outage
+	}{
+		"too large":         {openRoutes, "signals.raw", "signals.unique", "app-repartition", plain, large, as, openRoutes},
+		"a claim too large": {claims, "ops.raw", "ops.run", "app-repartition", claim, large, as, claims},
+		"of the future": {
+			strings.Replace(keyed, "    window: 1h\n", "    window: 1h\n    skew: 1s\n", 1), "signals.raw", "signals.unique", "signals.raw",
+			func(int32) *kgo.Record { return signal("x", 0, testTime) }, ahead, ahead, strings.Replace(keyed, "    window: 1h\n", "    window: 1h\n    skew: 24h\n", 1),
+		},
+		"a claim of the future": {claims + "    skew: 1s\n", "ops.raw", "ops.run", "app-repartition", claim, ahead, ahead, claims + "    skew: 24h\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t, c.routes)
+			b.createTopic(c.output, 4, "max.message.bytes", "2000")
+			cfg, disk, place := b.onDisk(500)
+			i := b.ready(b.startWith(cfg, place))
+			disk.free.Store(80)
+			b.wait("tasks without a store", func() bool { return bypassed(i, c.partitioned) })
+			b.produce(c.spoil(c.event(0)))
+			b.wait("a dead letter", func() bool { return len(b.read("dead")) == 1 })
+			must(t, i.stop())
+			b.useRoutes(c.later)
+			disk.free.Store(500)
+			i = b.ready(b.startWith(cfg, place))
+			b.drain(i, c.topic)
+			for n := range int32(2) {
+				b.produce(c.mend(c.event(n + 1)))
+				b.drain(i, c.topic)
+			}
+			out, dead := b.read(c.output), b.read("dead")
+			if len(out) != 1 || header(out[0], headerVerdict) != "unique" || string(out[0].Key) != string(c.event(1).Key) {
+				t.Errorf("%d events in %s", len(out), c.output)
+			}
+			if len(dead) != 1 || header(dead[0], headerVerdict) != "invalid" {
+				t.Errorf("%d dead letters", len(dead))
+			}
+		})
+	}
+}
+
+// TestBombWhileEventsPassUnchecked: a batch that unpacks to too much holds
+// nothing up, and becomes one dead letter, however often it is met.
+func TestBombWhileEventsPassUnchecked(t *testing.T) {
+	for _, restart := range []bool{false, true} {
+		t.Run(fmt.Sprintf("restart %v", restart), func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t, strings.Replace(openRoutes, "    topics: [signals.raw]\n", "    topics: [signals.raw]\n    keyed: true\n", 1))
+			cfg, disk, place := b.onDisk(500)
+			cfg.BatchBytes = BatchBytesMin
+			i := b.ready(b.startWith(cfg, place))
+			b.produce(signal("a", 0, testTime))
+			b.drain(i, "signals.raw")
+			disk.free.Store(80)
+			b.wait("tasks without a store", func() bool { return bypassed(i, "signals.raw") })
+			first := b.produceBatch("signals.raw", 0, rawBatch(t, kgo.GzipCompression(), 3, 700_000))
+			b.produce(signal("b", 0, testTime), signal("c", 1, testTime))
+			b.passesTo("signals.unique", 2)
+			if restart {
+				must(t, i.stop())
+				i = b.startWith(cfg, place)
+				b.wait("tasks without a store again", func() bool { return bypassed(i, "signals.raw") })
+				b.produce(signal("d", 0, testTime))
+				b.passesTo("signals.unique", 3)
+			}
+			disk.free.Store(500)
+			b.ready(i)
+			b.produce(signal("b", 0, testTime), signal("c", 1, testTime), signal("e", 0, testTime))
+			b.drain(i, "signals.raw")
+			want := map[string]string{"k-a": "unique", "k-b": "unchecked", "k-c": "unchecked", "k-e": "unique"}
+			if restart {
+				want["k-d"] = "unchecked"
+			}
+			b.assertOutputs("signals.unique", want)
+			assertBatches(t, b, map[string]string{fmt.Sprint("signals.raw/0/", first): fmt.Sprint("signals.raw/0/", first+2)})
+		})
+	}
 }

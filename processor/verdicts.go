@@ -112,13 +112,14 @@ func (e *emitter) tell(a *telling) {
 		return // nobody's address
 	}
 	r := &e.records.take(1)[0]
-	r.Topic, r.Partition, r.Value, r.Timestamp = topic, a.to.Partition, a.value, time.UnixMilli(a.present)
+	stamp := e.stamp(topic, a.present)
+	r.Topic, r.Partition, r.Value, r.Timestamp = topic, a.to.Partition, a.value, time.UnixMilli(stamp)
 	r.Headers = e.headers.take(len(a.headers) + verdictHeadersMax)[:0]
 	for _, h := range a.headers {
 		r.Headers = append(r.Headers, kgo.RecordHeader{Key: h.Key, Value: h.Value})
 	}
 	r.Headers = e.verdictHeaders(r.Headers, a)
-	misfit := e.misfit(r, a.present)
+	misfit := e.misfit(r, stamp)
 	switch {
 	case misfit == "":
 		e.produce(r)

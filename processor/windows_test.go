@@ -2,6 +2,7 @@ package processor
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"strconv"
@@ -10,6 +11,8 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"oncebus/dedup"
 )
 
 // windowRoutes lets every verdict but invalid be read from the output, in the
@@ -329,5 +332,21 @@ func TestBacklogOfOneRouteMakesNoEventOfAnotherLate(t *testing.T) {
 	assertCounts(t, i, "orders", map[string]float64{"unique": 20, "late": 0, "duplicate": 0})
 	if n := len(b.read("orders.unique")); n != 20 {
 		t.Errorf("%d records in the output of the route that is behind, want 20", n)
+	}
+}
+
+// TestFirstEventOfTheBeginningOfTime: a record's timestamp may be any number; the
+// horizon of its class does not wrap around to the far end, which would expire
+// every row.
+func TestFirstEventOfTheBeginningOfTime(t *testing.T) {
+	routes, err := dedup.ParseRoutes("routes.yaml", []byte(benchRoutes))
+	must(t, err)
+	const class = 3
+	first := &task{rt: &runtime{routes: []*routeInfo{{Route: routes.Routes[0], class: class, span: routes.Routes[0].Span()}}}}
+	for at, want := range map[int64]int64{math.MinInt64 + 5: math.MinInt64, 0: -(2*60 + 10) * minute} {
+		first.committed.streamTimes.at[class], first.committed.streamTimes.has[class] = at, true
+		if got := first.horizons(); got[class] != want || got[class+1] != math.MinInt64 {
+			t.Errorf("at %d the horizon is %d, want %d", at, got[class], want)
+		}
 	}
 }

@@ -164,7 +164,7 @@ var list = []mutant{
 		hazards: []string{"T5"},
 		does:    "the machine's clock decides which rows and which events are out of time",
 		edits: []edit{
-			{"processor/task.go", "before[r.class] = t.committed.streamTimes.at[r.class] - r.RetentionMS()", "before[r.class] = time.Now().UnixMilli() - r.RetentionMS()"},
+			{"processor/task.go", "before[r.class] = r.span.Horizon(t.committed.streamTimes.at[r.class])", "before[r.class] = time.Now().UnixMilli() - r.RetentionMS()"},
 			{"processor/task.go", "	streamTime := t.streamTime(route.class)\n", "	streamTime := max(t.streamTime(route.class), time.Now().UnixMilli())\n"},
 		},
 		aims: inProcessor("^TestRowsExpireByStreamTime$"),
