@@ -22,7 +22,8 @@
 // After a 2xx the event is on the bus, acknowledged by all in-sync replicas.
 // After anything else, or nothing, sending the event again is safe: it is a
 // copy then, or it is not. Where the answer is lost with its connection the
-// same holds.
+// same holds. A client that closes its sending side before the answer counts as
+// gone, and its connection is cut off: nothing is answered that is not known.
 //
 // # What is bounded
 //

@@ -53,7 +53,7 @@ func (s *Server) takeOutcome(w http.ResponseWriter, r *http.Request, rq *request
 	case errors.Is(err, processor.ErrOutcome):
 		return problemOutcome.respond(err.Error())
 	}
-	return failure(err, d.http)
+	return s.unserved(r, err, d.http)
 }
 
 func readOutcomeHeaders(in http.Header) (dedup.OutcomeKind, []dedup.Header, error) {

@@ -81,6 +81,7 @@ type response struct {
 	contentType string
 	body        []byte
 	header      http.Header // further ones
+	gone        bool        // to nobody; an executor may choose any status for an answer
 	route       string
 	verdict     string // for the log; "" for none
 	reason      string // for the log: why it was refused

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/hex"
 	"errors"
+	"io"
 	"net/http"
 	"net/netip"
 	"os"
@@ -27,8 +28,9 @@ type request struct {
 // statusGone is what log and metrics say of a client that did not wait.
 const statusGone = 499
 
-// gone is the answer to nobody.
-func gone() *response { return &response{status: statusGone, name: "gone"} }
+// gone is the answer to nobody: it is not written, and ServeHTTP cuts the
+// connection off in its place.
+func gone() *response { return &response{status: statusGone, name: "gone", gone: true} }
 
 // dispatch finds what answers a request.
 func (s *Server) dispatch(w http.ResponseWriter, r *http.Request, rq *request) *response {
@@ -87,7 +89,7 @@ func (s *Server) takeEvent(w http.ResponseWriter, r *http.Request, rq *request, 
 	event := &processor.Submission{Topic: d.Topic, Value: body, Headers: d.headers(r.Header), Time: s.now(), Hold: d.HoldForBus}
 	derived, err := s.derive(ctx, event)
 	if err != nil {
-		return s.unserved(r, failure(err, d.HTTP))
+		return s.unserved(r, err, d.HTTP)
 	}
 	route, ours := d.of(derived.Route)
 	rq.route = route.Name
@@ -99,7 +101,7 @@ func (s *Server) takeEvent(w http.ResponseWriter, r *http.Request, rq *request, 
 	case derived.Finding == dedup.Keyless && route.HTTP.RequireKey:
 		return tell(route, &processor.Answer{Verdict: dedup.Unkeyed, Reason: derived.Reason})
 	}
-	return s.unserved(r, s.submit(ctx, rq, route, event, &derived))
+	return s.submit(ctx, r, rq, route, event, &derived)
 }
 
 // derive asks for route and key, and while nobody knows yet whether the routes
@@ -117,18 +119,18 @@ func (s *Server) derive(ctx context.Context, event *processor.Submission) (dedup
 
 // submit puts the event on the bus and returns the answer. An event without a
 // key that may do without one has no verdict to wait for.
-func (s *Server) submit(ctx context.Context, rq *request, route *dedup.Route, event *processor.Submission, derived *dedup.Derived) *response {
+func (s *Server) submit(ctx context.Context, r *http.Request, rq *request, route *dedup.Route, event *processor.Submission, derived *dedup.Derived) *response {
 	if route.HTTP.Verdict && derived.Finding == dedup.Keyed {
 		asked := time.Now()
 		answer, err := s.front.Ask(ctx, event, derived)
 		s.metrics.verdict.WithLabelValues(rq.route).Observe(time.Since(asked).Seconds())
 		if err != nil {
-			return failure(err, route.HTTP).with(headerKey, hex.EncodeToString(derived.Key[:]))
+			return s.unserved(r, err, route.HTTP).with(headerKey, hex.EncodeToString(derived.Key[:]))
 		}
 		return tell(route, &answer)
 	}
 	if err := s.front.Publish(ctx, event, derived); err != nil {
-		return failure(err, route.HTTP)
+		return s.unserved(r, err, route.HTTP)
 	}
 	if derived.Finding == dedup.Keyless {
 		return tell(route, &processor.Answer{Verdict: dedup.Unkeyed, Passed: true})
@@ -136,9 +138,12 @@ func (s *Server) submit(ctx context.Context, rq *request, route *dedup.Route, ev
 	return accepted("async").with(headerKey, hex.EncodeToString(derived.Key[:]))
 }
 
-// unserved takes the client's own end into account: whatever came of the
-// request then, it is not what the client was told.
-func (s *Server) unserved(r *http.Request, a *response) *response {
+// unserved is the answer where err stands in the way of one. Without one to
+// give it takes the client's own end into account: that is why then, and not
+// the bus. A client that closes only its sending side counts as gone too, since
+// net/http cannot tell.
+func (s *Server) unserved(r *http.Request, err error, h *dedup.HTTP) *response {
+	a := failure(err, h)
 	if a.status < http.StatusInternalServerError || r.Context().Err() == nil || errors.Is(context.Cause(r.Context()), errDrained) {
 		return a
 	}
@@ -194,7 +199,7 @@ func (s *Server) unreadable(r *http.Request, rq *request, err error) *response {
 		return s.refuse(rq, reasonBodies, busy())
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return tooSlow()
-	case r.Context().Err() != nil:
+	case r.Context().Err() != nil && !errors.Is(err, io.ErrUnexpectedEOF): // at that end it may still read
 		return gone()
 	}
 	return notWhole()

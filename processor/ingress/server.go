@@ -154,14 +154,19 @@ func (s *Server) httpServer(base context.Context) *http.Server {
 	}
 }
 
-// ServeHTTP implements http.Handler.
+// ServeHTTP implements http.Handler. For a client that is gone it panics with
+// http.ErrAbortHandler, which ends the connection, or the stream of HTTP/2,
+// without an answer: to return would be a 200.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	rq := &request{start: s.now(), source: sourceOf(r, s.trusted), memory: hold{of: &s.bodies}}
 	a := s.dispatch(w, r, rq)
-	if a.status != statusGone {
+	if !a.gone {
 		s.write(w, a)
 	}
 	s.account(r, rq, a)
+	if a.gone {
+		panic(http.ErrAbortHandler)
+	}
 }
 
 // Values of headers that every answer has; nobody changes them.
