@@ -70,7 +70,9 @@ func raw(path, body string, length int, headers ...string) string {
 	return fmt.Sprintf("POST %s HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n%s\r\n%s", path, length, &more, body)
 }
 
-func whole(path, body string, headers ...string) string { return raw(path, body, len(body), headers...) }
+func whole(path, body string, headers ...string) string {
+	return raw(path, body, len(body), headers...)
+}
 
 // signedRoutes and what opens them.
 var (
