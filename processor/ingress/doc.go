@@ -6,10 +6,11 @@
 //
 //	path, method          404, 405
 //	requests in hand      503 with Retry-After
-//	rates                 429 with Retry-After, of the source, then of the route
+//	rate of the source    429 with Retry-After
 //	content coding        415 unless identity: nothing is unpacked here
 //	body                  413, 408; read whole, within memory that all share
 //	signature             401; over the raw body, before anything is parsed
+//	rate of the route     429 with Retry-After; nobody without the secret uses it up
 //	route and key         400
 //	bus, verdict          202, 409, 422, 429, 503, 504 or the recorded outcome
 //

@@ -63,6 +63,22 @@ func TestRates(t *testing.T) {
 	from("192.0.2.3", "d").want(t, "later", 202)
 }
 
+// TestUnsignedRequestsTakeNoPlaces: who cannot sign locks nobody out who can.
+func TestUnsignedRequestsTakeNoPlaces(t *testing.T) {
+	b := newBench(t, signedRoutes+"      rate: {per_second: 0.01, burst: 2}\n")
+	i := serveSigned(b)
+	now := time.Now()
+	i.now = func() time.Time { return now }
+	for range 5 {
+		i.post("/signals", event("x")).problem(t, "unsigned", "signature", 401)
+	}
+	i.post("/signals", event("a"), bearer...).want(t, "signed", 202)
+	i.post("/signals", event("x")).problem(t, "unsigned again", "signature", 401)
+	i.post("/signals", event("b"), bearer...).want(t, "signed again", 202)
+	i.post("/signals", event("c"), bearer...).problem(t, "one too many", "rate", 429)
+	i.post("/signals", event("x")).problem(t, "unsigned while full", "signature", 401)
+}
+
 // TestRateIsExact: whatever is refused at the same time, and whoever reads the
 // clock first, as many come in as the rate has room for.
 func TestRateIsExact(t *testing.T) {

@@ -73,16 +73,17 @@ func (s *Server) takeEvent(w http.ResponseWriter, r *http.Request, rq *request, 
 	if !slices.Contains(d.Methods, r.Method) {
 		return wrongMethod(d.allow)
 	}
-	// The source first: one that is refused takes no place of the route's.
 	if wait := d.sources.take(rq.source, rq.start); wait > 0 {
 		return s.refuse(rq, reasonSource, tooFast("from this address", wait))
-	}
-	if wait := d.rate.take(rq.start); wait > 0 {
-		return s.refuse(rq, reasonRate, tooFast("", wait))
 	}
 	body, refused := s.receive(w, r, rq, &d.gate, d.MaxBody)
 	if refused != nil {
 		return refused
+	}
+	// After source and signature: who is refused takes no place of the route's
+	// from those who may send.
+	if wait := d.rate.take(s.now()); wait > 0 {
+		return s.refuse(rq, reasonRate, tooFast("", wait))
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), d.Wait)
 	defer cancel()
