@@ -96,11 +96,11 @@ func (s *Server) takeEvent(w http.ResponseWriter, r *http.Request, rq *request, 
 	rq.route = route.Name
 	switch {
 	case derived.Finding == dedup.Malformed:
-		return tell(route, &processor.Answer{Verdict: dedup.Invalid, Reason: derived.Reason})
+		return s.turnAway(ctx, r, route, event, &derived, dedup.Invalid)
 	case !ours:
 		return problemNoRoute.respond("")
 	case derived.Finding == dedup.Keyless && route.HTTP.RequireKey:
-		return tell(route, &processor.Answer{Verdict: dedup.Unkeyed, Reason: derived.Reason})
+		return s.turnAway(ctx, r, route, event, &derived, dedup.Unkeyed)
 	}
 	return s.submit(ctx, r, rq, route, event, &derived)
 }
@@ -137,6 +137,21 @@ func (s *Server) submit(ctx context.Context, r *http.Request, rq *request, route
 		return tell(route, &processor.Answer{Verdict: dedup.Unkeyed, Passed: true})
 	}
 	return accepted("async").with(headerKey, hex.EncodeToString(derived.Key[:]))
+}
+
+// turnAway answers an event that cannot be judged. Where the routes file calls
+// that a success the event goes to its raw topic first, where it is
+// dead-lettered, or treated as missing_key says: after a 2xx no sender has it
+// any more.
+func (s *Server) turnAway(ctx context.Context, r *http.Request, route *dedup.Route, event *processor.Submission, derived *dedup.Derived, verdict dedup.Verdict) *response {
+	a := tell(route, &processor.Answer{Verdict: verdict, Reason: derived.Reason})
+	if a.status >= http.StatusMultipleChoices {
+		return a
+	}
+	if err := s.front.Publish(ctx, event, derived); err != nil {
+		return s.unserved(r, err, route.HTTP)
+	}
+	return a
 }
 
 // unserved is the answer where err stands in the way of one. Without one to
