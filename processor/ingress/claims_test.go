@@ -236,6 +236,29 @@ func TestOutcomesRefused(t *testing.T) {
 	i.post("/orders", `{}`, "Idempotency-Key", "k").problem(t, "still running", "pending", 409)
 }
 
+// TestOutcomeIsLargerThanEvents: how large events may be says nothing of their
+// outcomes, and an executor is told what to do about one that is too large.
+func TestOutcomeIsLargerThanEvents(t *testing.T) {
+	b := newBench(t, strings.Replace(claimRoutes, "path: /orders\n", "path: /orders\n      max_body: 64\n", 1))
+	i := b.serve(func(c *Config) { c.Secrets = Secrets{"EXECUTOR": {Value: "executors-token"}} })
+	i.post("/orders", strings.Repeat(" ", 65), "Idempotency-Key", "k").problem(t, "event", "too-large", 413)
+	i.post("/orders", `{}`, "Idempotency-Key", "k").want(t, "order", 202)
+	token := b.tokens("orders.unique", 1)[0]
+	for what, size := range map[string]int{"over the limit": outcomeBody + 1, "over the topic's limit": outcomeBody} {
+		p := i.settle("/orders", token, "completed", strings.Repeat("x", size)).problem(t, what, "too-large", 413)
+		if !strings.Contains(p.Detail, "with a shorter result, or with none") {
+			t.Errorf("%s: detail %q", what, p.Detail)
+		}
+	}
+	i.settle("/orders", token, "completed", strings.Repeat("x", outcomeBody-2000)).want(t, "as large as may be", 202)
+	var got reply
+	b.wait("the claim to be completed", func() bool {
+		got = i.post("/orders", `{}`, "Idempotency-Key", "k")
+		return got.Header.Get("Oncebus-Status") == "completed"
+	})
+	got.problem(t, "copy", "result-omitted", 410) // as its result_limit says
+}
+
 // TestOutcomeFromTheBus: an executor with a Kafka client is answered for in the
 // same way, and what it cannot mean as a status or a content type is not taken
 // for one.

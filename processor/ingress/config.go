@@ -34,7 +34,7 @@ type Config struct {
 	// be accepted. 1 to RequestsMax.
 	MaxConnections int `env:"MAX_CONNECTIONS" envDefault:"16384" help:"connections open at once; more wait"`
 	// MaxBodyBytes bounds what the bodies in hand take together; more get
-	// 503. At least the largest max_body of a route.
+	// 503. At least the largest max_body of a route, and 1 MiB with outcomes.
 	MaxBodyBytes int `env:"MAX_BODY_BYTES" envDefault:"268435456" help:"bytes of all bodies in hand; more get 503"`
 	// MaxHeaderBytes bounds one request's line and headers. 1 KiB to 1 MiB.
 	MaxHeaderBytes int `env:"MAX_HEADER_BYTES" envDefault:"16384" help:"bytes of a request's headers; more get 431"`
@@ -165,6 +165,9 @@ func (c Config) ValidateRoutes(routes *dedup.Routes) error {
 		if h.MaxBody > c.MaxBodyBytes {
 			errs = append(errs, fmt.Errorf("route %s: http.max_body of %d is more than ONCEBUS_INGRESS_MAX_BODY_BYTES (%d): such a body never comes in",
 				r.Name, h.MaxBody, c.MaxBodyBytes))
+		} else if h.Outcomes != nil && outcomeLimit(h) > c.MaxBodyBytes {
+			errs = append(errs, fmt.Errorf("route %s: http.outcomes are taken up to %d bytes, which is more than ONCEBUS_INGRESS_MAX_BODY_BYTES (%d): such an outcome never comes in",
+				r.Name, outcomeLimit(h), c.MaxBodyBytes))
 		}
 	}
 	_, err := newDoors(c, routes)

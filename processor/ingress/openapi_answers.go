@@ -27,7 +27,7 @@ type sample struct {
 // answers with a status have is known from that.
 func eventSamples(routes []*dedup.Route, all *dedup.Routes) []sample {
 	h := routes[0].HTTP
-	samples := receiveSamples(&h.Signature, h.MaxBody)
+	samples := receiveSamples(&h.Signature)
 	if h.Rate != (dedup.Rate{}) || h.SourceRate != (dedup.Rate{}) {
 		samples = append(samples, sample{response: tooFast("", time.Second)})
 	}
@@ -137,7 +137,7 @@ func complete(a processor.Answer, r *dedup.Route) *processor.Answer {
 
 // outcomeSamples are the answers to outcomes.
 func outcomeSamples(h *dedup.HTTP) []sample {
-	samples := receiveSamples(h.Outcomes, h.MaxBody)
+	samples := receiveSamples(h.Outcomes)
 	for _, a := range []*response{
 		accepted("accepted"), problemOutcome.respond(""), failure(processor.ErrTooLarge, h), failure(processor.ErrBusAway, h),
 	} {
@@ -147,9 +147,9 @@ func outcomeSamples(h *dedup.HTTP) []sample {
 }
 
 // receiveSamples are the answers that come before the body is read as anything.
-func receiveSamples(s *dedup.Signature, maxBody int) []sample {
+func receiveSamples(s *dedup.Signature) []sample {
 	samples := malformed()
-	for _, a := range []*response{busy(), encoded(), tooLarge(int64(maxBody)), tooSlow(), notWhole()} {
+	for _, a := range []*response{busy(), encoded(), tooLarge(&intake{}), tooSlow(), notWhole()} {
 		samples = append(samples, sample{response: a})
 	}
 	if s.Scheme != dedup.NoSignature {

@@ -21,12 +21,16 @@ const (
 	headerEmpty = "Oncebus-Empty"
 )
 
+// shorterOutcome is what an executor can do about an outcome that is too large:
+// without one the operation would run again when its lease ends.
+const shorterOutcome = "the outcome can be sent again with a shorter result, or with none"
+
 // takeOutcome puts an outcome on the bus.
 func (s *Server) takeOutcome(w http.ResponseWriter, r *http.Request, rq *request, d *outcomeDoor) *response {
 	if r.Method != http.MethodPost {
 		return wrongMethod(http.MethodPost)
 	}
-	body, refused := s.receive(w, r, rq, &d.gate, d.http.MaxBody)
+	body, refused := s.receive(w, r, rq, &d.intake)
 	if refused != nil {
 		return refused
 	}
@@ -52,6 +56,8 @@ func (s *Server) takeOutcome(w http.ResponseWriter, r *http.Request, rq *request
 		return accepted(kind.String())
 	case errors.Is(err, processor.ErrOutcome):
 		return problemOutcome.respond(err.Error())
+	case errors.Is(err, processor.ErrTooLarge):
+		return problemTooLarge.respond(overTopic + "; " + shorterOutcome)
 	}
 	return s.unserved(r, err, d.http)
 }

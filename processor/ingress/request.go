@@ -76,7 +76,7 @@ func (s *Server) takeEvent(w http.ResponseWriter, r *http.Request, rq *request, 
 	if wait := d.sources.take(rq.source, rq.start); wait > 0 {
 		return s.refuse(rq, reasonSource, tooFast("from this address", wait))
 	}
-	body, refused := s.receive(w, r, rq, &d.gate, d.MaxBody)
+	body, refused := s.receive(w, r, rq, &d.intake)
 	if refused != nil {
 		return refused
 	}
@@ -171,7 +171,7 @@ func failure(err error, h *dedup.HTTP) *response {
 	again := "it is safe to send the request again"
 	switch {
 	case errors.Is(err, processor.ErrTooLarge):
-		return problemTooLarge.respond("with its headers it is larger than its topic takes")
+		return problemTooLarge.respond(overTopic)
 	case errors.Is(err, processor.ErrNoVerdict) && h.AcceptOnTimeout:
 		return accepted("timeout")
 	case errors.Is(err, processor.ErrNoVerdict):
@@ -185,32 +185,32 @@ func failure(err error, h *dedup.HTTP) *response {
 
 // receive reads the body and checks the signature. It returns the answer where
 // one of them ends the request.
-func (s *Server) receive(w http.ResponseWriter, r *http.Request, rq *request, g *gate, limit int) ([]byte, *response) {
+func (s *Server) receive(w http.ResponseWriter, r *http.Request, rq *request, in *intake) ([]byte, *response) {
 	for _, coding := range r.Header.Values("Content-Encoding") {
 		if !strings.EqualFold(strings.TrimSpace(coding), "identity") {
 			return nil, encoded()
 		}
 	}
-	body, err := readBody(w, r, limit, &rq.memory)
+	body, err := readBody(w, r, in.most, &rq.memory)
 	if err != nil {
-		return nil, s.unreadable(r, rq, err)
+		return nil, s.unreadable(r, rq, in, err)
 	}
 	rq.bytes = len(body)
 	// From here on a wait is a verdict's and has its own limit. The server
 	// takes a read that times out for a client that went away.
 	_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // every connection of a server has one
-	if err := g.verify(r.Header, body, s.now()); err != nil {
-		return nil, s.refuse(rq, refusal(err), unauthorized(g.challenge))
+	if err := in.gate.verify(r.Header, body, s.now()); err != nil {
+		return nil, s.refuse(rq, refusal(err), unauthorized(in.gate.challenge))
 	}
 	return body, nil
 }
 
 // unreadable is the answer to a body that did not come in.
-func (s *Server) unreadable(r *http.Request, rq *request, err error) *response {
+func (s *Server) unreadable(r *http.Request, rq *request, in *intake, err error) *response {
 	var large *http.MaxBytesError
 	switch {
 	case errors.As(err, &large):
-		return tooLarge(large.Limit)
+		return tooLarge(in)
 	case errors.Is(err, errBodies):
 		return s.refuse(rq, reasonBodies, busy())
 	case errors.Is(err, os.ErrDeadlineExceeded):
