@@ -201,6 +201,32 @@ func TestWaiting(t *testing.T) {
 	}
 }
 
+// TestWaitingLeavesRoomForOutcomes: as many copies as there may be requests wait
+// for an outcome, and it comes in.
+func TestWaitingLeavesRoomForOutcomes(t *testing.T) {
+	b := newBench(t, claimRoutes)
+	i := b.serve(func(c *Config) {
+		c.MaxRequests, c.MaxBodyBytes, c.Secrets = 2, 1<<20, Secrets{"EXECUTOR": {Value: "executors-token"}}
+	})
+	arrive := b.arrivals("app-repartition")
+	large := `{"id":"a","x":"` + strings.Repeat("x", 400_000) + `"}`
+	i.post("/operations", large).want(t, "first", 201)
+	twins := []<-chan reply{i.later("/operations", large), i.later("/operations", large)}
+	arrive(large, 3)
+	if i.Requests() != 2 || i.count("oncebus_http_requests_in_flight") != 2 || i.count("oncebus_http_body_bytes") < 800_000 {
+		t.Error("the metrics do not say that two wait")
+	}
+	i.post("/operations", event("b")).problem(t, "a third", "busy", 503)
+	token := b.tokens("operations.unique", 1)[0]
+	i.settle("/operations", token, "completed", strings.Repeat("x", 500_000)+"done").want(t, "outcome", 202)
+	for _, twin := range twins {
+		(<-twin).want(t, "twin", 200, "done")
+	}
+	b.wait("nothing to be in hand", func() bool {
+		return i.Requests() == 0 && i.count("oncebus_http_requests_in_flight") == 0 && i.count("oncebus_http_body_bytes") == 0
+	})
+}
+
 // TestWaitingInVain: when the wait is over the verdict is known, and the
 // outcome is not.
 func TestWaitingInVain(t *testing.T) {

@@ -143,6 +143,16 @@ func trusts(trusted []netip.Prefix, addr netip.Addr) bool {
 	return false
 }
 
+// room bounds what is in hand at once.
+type room struct {
+	requests *inHand
+	bodies   bodyMemory
+}
+
+func newRoom(cfg Config, m *metrics) *room {
+	return &room{requests: newInHand(cfg.MaxRequests), bodies: bodyMemory{most: int64(cfg.MaxBodyBytes), shown: m.bodies}}
+}
+
 // bodyMemory is what bodies take together.
 type bodyMemory struct {
 	most  int64

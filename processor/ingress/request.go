@@ -37,11 +37,11 @@ func (s *Server) dispatch(w http.ResponseWriter, r *http.Request, rq *request) *
 	path := r.URL.Path
 	if d, ok := s.doors.events[path]; ok {
 		rq.route = d.routes[0].Name
-		return s.admitted(rq, func() *response { return s.takeEvent(w, r, rq, d) })
+		return s.admitted(s.events, rq, func() *response { return s.takeEvent(w, r, rq, d) })
 	}
 	if d, ok := s.doors.outcomes[path]; ok {
 		rq.route = d.routes[0].Name
-		return s.admitted(rq, func() *response { return s.takeOutcome(w, r, rq, d) })
+		return s.admitted(s.outcomes, rq, func() *response { return s.takeOutcome(w, r, rq, d) })
 	}
 	if path == openAPIPath {
 		return s.describe(r)
@@ -50,13 +50,14 @@ func (s *Server) dispatch(w http.ResponseWriter, r *http.Request, rq *request) *
 }
 
 // admitted answers with take, if there is room for one more request.
-func (s *Server) admitted(rq *request, take func() *response) *response {
-	if !s.inHand.enter() {
+func (s *Server) admitted(in *room, rq *request, take func() *response) *response {
+	if !in.requests.enter() {
 		return s.refuse(rq, reasonRequests, busy())
 	}
-	defer s.inHand.leave()
+	defer in.requests.leave()
 	s.metrics.inFlight.Inc()
 	defer s.metrics.inFlight.Dec()
+	rq.memory.of = &in.bodies
 	defer rq.memory.release()
 	return take()
 }
