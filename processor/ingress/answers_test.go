@@ -225,7 +225,7 @@ func TestRefusedBeforeAnEvent(t *testing.T) {
 	}
 	got.problem(t, "too large without a length", "too-large", 413)
 	i.post("/signals", strings.Repeat(" ", 64-len(event("a")))+event("a"), "Content-Encoding", "identity").want(t, "as large as may be", 202)
-	i.send("PUT", "/signals", event("b")).want(t, "PUT", 202)
+	i.send("PUT", "/signals", event("b"), "Content-Encoding", "").want(t, "PUT, with an empty coding", 202)
 	i.send("GET", "/openapi.json", "").want(t, "the API", 200, `"openapi"`, "/signals")
 	if n := len(b.read("signals.unique", 2)); n != 2 {
 		t.Errorf("%d records in the output", n)

@@ -120,7 +120,9 @@ func settled(r *dedup.Route) []processor.Answer {
 	answers := []processor.Answer{null, value, said, omitted}
 	if r.Claim.Wait {
 		for _, kind := range []dedup.OutcomeKind{dedup.OutcomeFailed, dedup.OutcomeRejected, dedup.OutcomeForget} {
-			answers = append(answers, processor.Answer{Verdict: dedup.Replayed, Settled: true, Status: kind.String(), Key: "key", Attempt: 1})
+			bare, worded := null, said
+			bare.Status, worded.Status = kind.String(), kind.String()
+			answers = append(answers, bare, worded)
 		}
 	}
 	return answers

@@ -188,7 +188,8 @@ func failure(err error, h *dedup.HTTP) *response {
 // one of them ends the request.
 func (s *Server) receive(w http.ResponseWriter, r *http.Request, rq *request, in *intake) ([]byte, *response) {
 	for _, coding := range r.Header.Values("Content-Encoding") {
-		if !strings.EqualFold(strings.TrimSpace(coding), "identity") {
+		coding = strings.TrimSpace(coding)
+		if coding != "" && !strings.EqualFold(coding, "identity") {
 			return nil, encoded()
 		}
 	}
