@@ -61,20 +61,22 @@ func newHTTPLedger(out io.Writer, routes *dedup.Routes) *httpLedger {
 	return l
 }
 
-// around enters every request and its answer.
+// around enters every request and its answer, also where the handler panics:
+// then nobody was told anything.
 func (l *httpLedger) around(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		answer := &answerSeen{ResponseWriter: w}
+		defer func() {
+			printf(l.out, "  %-4s %.60q  %d %s\n", r.Method, r.URL.Path, answer.status, answer.Header().Get("Oncebus-Verdict"))
+		}()
 		if route, ok := l.paths[r.URL.Path]; ok {
 			number := l.enter(route)
 			r.Header.Set(headerRecord, strconv.Itoa(number))
 			body := &bodySeen{ReadCloser: r.Body, hash: sha256.New()}
 			r.Body = body
-			// Also when the handler panics: then nobody was told anything.
 			defer func() { l.answered(number, body, answer) }()
 		}
 		next.ServeHTTP(answer, r)
-		printf(l.out, "  %-4s %.60q  %d %s\n", r.Method, r.URL.Path, answer.status, answer.Header().Get("Oncebus-Verdict"))
 	})
 }
 

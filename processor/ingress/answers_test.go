@@ -225,7 +225,7 @@ func TestRefusedBeforeAnEvent(t *testing.T) {
 	}
 	got.problem(t, "too large without a length", "too-large", 413)
 	i.post("/signals", strings.Repeat(" ", 64-len(event("a")))+event("a"), "Content-Encoding", "identity").want(t, "as large as may be", 202)
-	i.send("PUT", "/signals", event("b")).want(t, "PUT", 202)
+	i.send("PUT", "/signals", event("b"), "Content-Encoding", "").want(t, "PUT, with an empty coding", 202)
 	i.send("GET", "/openapi.json", "").want(t, "the API", 200, `"openapi"`, "/signals")
 	if n := len(b.read("signals.unique", 2)); n != 2 {
 		t.Errorf("%d records in the output", n)
@@ -236,6 +236,38 @@ func TestRefusedBeforeAnEvent(t *testing.T) {
 type onlyReader struct{ r *strings.Reader }
 
 func (o *onlyReader) Read(p []byte) (int, error) { return o.r.Read(p) }
+
+// TestAcceptedWithoutAVerdictIsDeadLettered: where the routes file has a 2xx for
+// what cannot be read or has no key, the event is on the bus before that.
+func TestAcceptedWithoutAVerdictIsDeadLettered(t *testing.T) {
+	const responses = "responses: {invalid: {status: 200}, unkeyed: {status: 299}, duplicate: {status: 200}}"
+	for _, c := range []struct{ name, routes string }{
+		{"routed", withHTTP(responses)},
+		{"async", withHTTP(responses, "answer: async")},
+		{"keyed", strings.Replace(withHTTP(responses), "    output:", "    keyed: true\n    output:", 1)},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			b := newBench(t, c.routes)
+			i := b.serve(nil)
+			i.post("/signals", "not JSON").want(t, "invalid", 200).header(t, "invalid", "Oncebus-Verdict", "invalid")
+			i.post("/signals", `{"no":"key"}`).want(t, "unkeyed", 299).header(t, "unkeyed", "Oncebus-Verdict", "unkeyed")
+			dead := map[string]string{} // reasons
+			for _, r := range b.read("dead", 2) {
+				dead[string(r.Value)] = recordHeader(r, "oncebus-reason")
+			}
+			if len(dead) != 2 || dead["not JSON"] == "" || dead[`{"no":"key"}`] == "" {
+				t.Errorf("dead letters: %q", dead)
+			}
+		})
+	}
+	b := newBench(t, withHTTP(responses, "bus_away: refuse"))
+	i := b.serve(nil)
+	b.stop()
+	b.cluster.Close()
+	b.wait("the front to notice", func() bool { return i.front.Ready() != nil })
+	i.post("/signals", "not JSON").problem(t, "invalid without a bus", "bus-away", 503)
+	i.post("/signals", `{}`).problem(t, "unkeyed without a bus", "bus-away", 503)
+}
 
 // TestNoRoute: what no route of the path takes is refused, even if another
 // route of its topic would.

@@ -192,13 +192,43 @@ func TestWaiting(t *testing.T) {
 			i.settle("/operations", token, c.kind, c.body, c.headers...).want(t, c.kind, 202)
 		}
 		got, what := <-twin, c.kind+" "+c.body
-		got.header(t, what, "Oncebus-Status", c.kind).header(t, what, "Oncebus-Verdict", "replayed").header(t, what, "Idempotent-Replayed", "true")
+		recorded := ""
+		if c.kind == "completed" {
+			recorded = "true"
+		}
+		got.header(t, what, "Oncebus-Status", c.kind).header(t, what, "Oncebus-Verdict", "replayed").header(t, what, "Idempotent-Replayed", recorded)
 		if c.problem != "" {
 			got.problem(t, what, c.problem, c.status)
 		} else if got.want(t, what, c.status); got.text != c.body {
 			t.Errorf("%s: body %q, want %q", what, got.text, c.body)
 		}
 	}
+}
+
+// TestWaitingLeavesRoomForOutcomes: as many copies as there may be requests wait
+// for an outcome, and it comes in.
+func TestWaitingLeavesRoomForOutcomes(t *testing.T) {
+	b := newBench(t, claimRoutes)
+	i := b.serve(func(c *Config) {
+		c.MaxRequests, c.MaxBodyBytes, c.Secrets = 2, 1<<20, Secrets{"EXECUTOR": {Value: "executors-token"}}
+	})
+	arrive := b.arrivals("app-repartition")
+	large := `{"id":"a","x":"` + strings.Repeat("x", 400_000) + `"}`
+	i.post("/operations", large).want(t, "first", 201)
+	twins := []<-chan reply{i.later("/operations", large), i.later("/operations", large)}
+	arrive(large, 3)
+	if i.Requests() != 2 || i.count("oncebus_http_requests_in_flight") != 2 || i.count("oncebus_http_body_bytes") < 800_000 {
+		t.Error("the metrics do not say that two wait")
+	}
+	i.post("/operations", event("b")).problem(t, "a third", "busy", 503)
+	token := b.tokens("operations.unique", 1)[0]
+	i.settle("/operations", token, "completed", strings.Repeat("x", 500_000)+"done").want(t, "outcome", 202)
+	for _, twin := range twins {
+		(<-twin).want(t, "twin", 200, "done")
+	}
+	b.wait("nothing to be in hand", func() bool {
+		return i.Requests() == 0 && i.count("oncebus_http_requests_in_flight") == 0 && i.count("oncebus_http_body_bytes") == 0
+	})
 }
 
 // TestWaitingInVain: when the wait is over the verdict is known, and the
@@ -225,6 +255,13 @@ func TestOutcomesRefused(t *testing.T) {
 		"no such token": i.settle("/orders", "x", "completed", ""),
 		"bad status":    i.settle("/orders", token, "completed", "", "Http-Status", "100"),
 		"no status":     i.settle("/orders", token, "completed", "", "Http-Status", "fine"),
+		"two statuses":  i.settle("/orders", token, "completed", "", "Http-Status", "201", "Http-Status", "201"),
+		"two kinds":     i.settle("/orders", token, "completed", "", "Oncebus-Outcome", "failed"),
+		"two types":     i.settle("/orders", token, "completed", "", "Content-Type", "text/plain", "Content-Type", "text/html"),
+		"no type":       i.settle("/orders", token, "completed", "{}", "Content-Type", "json"),
+		"half a type":   i.settle("/orders", token, "completed", "{}", "Content-Type", "text/plain; charset"),
+		"a type beyond": i.settle("/orders", token, "completed", "{}", "Content-Type", "text/plain; title=\"\u00e9\""),
+		"a long type":   i.settle("/orders", token, "completed", "{}", "Content-Type", "text/plain; a="+strings.Repeat("x", 1024)),
 		"another route": i.settle("/operations", token, "completed", ""),
 	} {
 		if p := got.problem(t, what, "outcome", 400); p.Detail == "" {
@@ -234,6 +271,29 @@ func TestOutcomesRefused(t *testing.T) {
 	i.settle("/orders", token, "completed", strings.Repeat("x", 1<<20+1)).problem(t, "too large", "too-large", 413)
 	i.settle("/orders", token, "completed", "{}", "Content-Encoding", "br").problem(t, "coded", "encoding", 415)
 	i.post("/orders", `{}`, "Idempotency-Key", "k").problem(t, "still running", "pending", 409)
+}
+
+// TestOutcomeIsLargerThanEvents: how large events may be says nothing of their
+// outcomes, and an executor is told what to do about one that is too large.
+func TestOutcomeIsLargerThanEvents(t *testing.T) {
+	b := newBench(t, strings.Replace(claimRoutes, "path: /orders\n", "path: /orders\n      max_body: 64\n", 1))
+	i := b.serve(func(c *Config) { c.Secrets = Secrets{"EXECUTOR": {Value: "executors-token"}} })
+	i.post("/orders", strings.Repeat(" ", 65), "Idempotency-Key", "k").problem(t, "event", "too-large", 413)
+	i.post("/orders", `{}`, "Idempotency-Key", "k").want(t, "order", 202)
+	token := b.tokens("orders.unique", 1)[0]
+	for what, size := range map[string]int{"over the limit": outcomeBody + 1, "over the topic's limit": outcomeBody} {
+		p := i.settle("/orders", token, "completed", strings.Repeat("x", size)).problem(t, what, "too-large", 413)
+		if !strings.Contains(p.Detail, "with a shorter result, or with none") {
+			t.Errorf("%s: detail %q", what, p.Detail)
+		}
+	}
+	i.settle("/orders", token, "completed", strings.Repeat("x", outcomeBody-2000)).want(t, "as large as may be", 202)
+	var got reply
+	b.wait("the claim to be completed", func() bool {
+		got = i.post("/orders", `{}`, "Idempotency-Key", "k")
+		return got.Header.Get("Oncebus-Status") == "completed"
+	})
+	got.problem(t, "copy", "result-omitted", 410) // as its result_limit says
 }
 
 // TestOutcomeFromTheBus: an executor with a Kafka client is answered for in the

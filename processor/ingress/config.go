@@ -28,14 +28,16 @@ type Config struct {
 	TLSClientCAFile string `env:"TLS_CLIENT_CA_FILE" help:"PEM file of the authorities of client certificates, which are then required"`
 
 	// MaxRequests is how many requests are in hand at once, those that wait
-	// for a verdict included; more get 503. 1 to RequestsMax.
-	MaxRequests int `env:"MAX_REQUESTS" envDefault:"4096" help:"requests in hand at once; more get 503"`
+	// for a verdict included; more get 503. Those with outcomes are counted
+	// apart, up to as many: copies that wait for them do not keep them out.
+	// 1 to RequestsMax.
+	MaxRequests int `env:"MAX_REQUESTS" envDefault:"4096" help:"requests in hand at once, of events, and as many of outcomes; more get 503"`
 	// MaxConnections is how many connections are open at once; more wait to
 	// be accepted. 1 to RequestsMax.
 	MaxConnections int `env:"MAX_CONNECTIONS" envDefault:"16384" help:"connections open at once; more wait"`
-	// MaxBodyBytes bounds what the bodies in hand take together; more get
-	// 503. At least the largest max_body of a route.
-	MaxBodyBytes int `env:"MAX_BODY_BYTES" envDefault:"268435456" help:"bytes of all bodies in hand; more get 503"`
+	// MaxBodyBytes bounds what the bodies in hand take together, those of
+	// outcomes again counted apart; more get 503. At least the largest max_body of a route, and 1 MiB with outcomes.
+	MaxBodyBytes int `env:"MAX_BODY_BYTES" envDefault:"268435456" help:"bytes of all bodies in hand, of events, and as many of outcomes; more get 503"`
 	// MaxHeaderBytes bounds one request's line and headers. 1 KiB to 1 MiB.
 	MaxHeaderBytes int `env:"MAX_HEADER_BYTES" envDefault:"16384" help:"bytes of a request's headers; more get 431"`
 
@@ -165,6 +167,9 @@ func (c Config) ValidateRoutes(routes *dedup.Routes) error {
 		if h.MaxBody > c.MaxBodyBytes {
 			errs = append(errs, fmt.Errorf("route %s: http.max_body of %d is more than ONCEBUS_INGRESS_MAX_BODY_BYTES (%d): such a body never comes in",
 				r.Name, h.MaxBody, c.MaxBodyBytes))
+		} else if h.Outcomes != nil && outcomeLimit(h) > c.MaxBodyBytes {
+			errs = append(errs, fmt.Errorf("route %s: http.outcomes are taken up to %d bytes, which is more than ONCEBUS_INGRESS_MAX_BODY_BYTES (%d): such an outcome never comes in",
+				r.Name, outcomeLimit(h), c.MaxBodyBytes))
 		}
 	}
 	_, err := newDoors(c, routes)

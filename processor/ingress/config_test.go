@@ -129,6 +129,10 @@ func TestValidateRoutes(t *testing.T) {
 			t.Errorf("%s: New: %v", c.name, err)
 		}
 	}
+	cfg := testConfig()
+	cfg.Secrets, cfg.MaxBodyBytes = good, 1<<19
+	lines(t, "no memory for an outcome", cfg.ValidateRoutes(parseRoutes(t, strings.Replace(file, "wait: 20s", "max_body: 100", 1))),
+		"route a: http.outcomes are taken up to 1048576 bytes, which is more than ONCEBUS_INGRESS_MAX_BODY_BYTES (524288)")
 }
 
 // TestEveryMetricIsInTheReadme: as processor's test of that name.

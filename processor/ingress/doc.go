@@ -6,10 +6,11 @@
 //
 //	path, method          404, 405
 //	requests in hand      503 with Retry-After
-//	rates                 429 with Retry-After, of the source, then of the route
+//	rate of the source    429 with Retry-After
 //	content coding        415 unless identity: nothing is unpacked here
 //	body                  413, 408; read whole, within memory that all share
 //	signature             401; over the raw body, before anything is parsed
+//	rate of the route     429 with Retry-After; nobody without the secret uses it up
 //	route and key         400
 //	bus, verdict          202, 409, 422, 429, 503, 504 or the recorded outcome
 //
@@ -22,7 +23,8 @@
 // After a 2xx the event is on the bus, acknowledged by all in-sync replicas.
 // After anything else, or nothing, sending the event again is safe: it is a
 // copy then, or it is not. Where the answer is lost with its connection the
-// same holds.
+// same holds. A client that closes its sending side before the answer counts as
+// gone, and its connection is cut off: nothing is answered that is not known.
 //
 // # What is bounded
 //

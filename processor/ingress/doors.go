@@ -21,7 +21,7 @@ type door struct {
 	routes  []*dedup.Route
 	allow   string // for the header Allow
 	carried []carried
-	gate    gate
+	intake  intake
 	rate    *limiter
 	sources *sources
 }
@@ -45,8 +45,22 @@ func carriedOf(h *dedup.HTTP) []carried {
 type outcomeDoor struct {
 	routes []*dedup.Route
 	http   *dedup.HTTP // the first route's
-	gate   gate
+	intake intake
 }
+
+// intake is how bodies come in at a path.
+type intake struct {
+	gate   gate
+	most   int    // bytes
+	larger string // what to do about a larger one, in the problem's detail; "" for nothing
+}
+
+// outcomeBody is how large outcomes may be at least, in bytes, however small
+// the events are: more than any result_limit. Longer results are not kept, but
+// that the work was done must come in.
+const outcomeBody = 1 << 20
+
+func outcomeLimit(h *dedup.HTTP) int { return max(h.MaxBody, outcomeBody) }
 
 // gate checks signatures.
 type gate struct {
@@ -98,7 +112,7 @@ func (ds *doors) add(cfg Config, r *dedup.Route) error {
 		errs = append(errs, err)
 		d = &door{
 			HTTP: h, allow: strings.Join(h.Methods, ", "), carried: carriedOf(h),
-			gate: g, rate: newLimiter(h.Rate), sources: newSources(h.SourceRate),
+			intake: intake{gate: g, most: h.MaxBody}, rate: newLimiter(h.Rate), sources: newSources(h.SourceRate),
 		}
 		ds.events[h.Path] = d
 	}
@@ -109,7 +123,7 @@ func (ds *doors) add(cfg Config, r *dedup.Route) error {
 		if o == nil {
 			g, err := ds.gate(cfg, h.Outcomes)
 			errs = append(errs, err)
-			o = &outcomeDoor{http: h, gate: g}
+			o = &outcomeDoor{http: h, intake: intake{gate: g, most: outcomeLimit(h), larger: shorterOutcome}}
 			ds.outcomes[path] = o
 		}
 		o.routes = append(o.routes, r)

@@ -25,26 +25,37 @@ import (
 const sourcesMax = 16_384
 
 // limiter holds requests to a rate; nil does not.
-type limiter struct{ bucket *rate.Limiter }
+type limiter struct {
+	bucket *rate.Limiter
+	mu     sync.Mutex
+	now    time.Time // the latest; a bucket whose time goes back is filled twice
+}
 
 func newLimiter(r dedup.Rate) *limiter {
 	if r == (dedup.Rate{}) {
 		return nil
 	}
-	return &limiter{rate.NewLimiter(rate.Limit(r.PerSecond), r.Burst)}
+	return &limiter{bucket: rate.NewLimiter(rate.Limit(r.PerSecond), r.Burst)}
 }
 
-// take takes a place, or returns after what time there is one.
+// take takes a place, or returns after what time there is one. A refusal leaves
+// the bucket as it is: to reserve and cancel would run it into debt where
+// requests are refused at once.
 func (l *limiter) take(now time.Time) time.Duration {
 	if l == nil {
 		return 0
 	}
-	place := l.bucket.ReserveN(now, 1)
-	wait := place.DelayFrom(now)
-	if wait > 0 {
-		place.CancelAt(now)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if now.After(l.now) {
+		l.now = now
 	}
-	return wait
+	if l.bucket.AllowN(l.now, 1) {
+		return 0
+	}
+	missing := 1 - l.bucket.TokensAt(l.now)
+	wait := min(missing/float64(l.bucket.Limit()), timeoutMax.Seconds())
+	return max(time.Nanosecond, time.Duration(wait*float64(time.Second)))
 }
 
 // sources holds the requests of each source to a rate; nil does not.
@@ -130,6 +141,16 @@ func trusts(trusted []netip.Prefix, addr netip.Addr) bool {
 		}
 	}
 	return false
+}
+
+// room bounds what is in hand at once.
+type room struct {
+	requests *inHand
+	bodies   bodyMemory
+}
+
+func newRoom(cfg Config, m *metrics) *room {
+	return &room{requests: newInHand(cfg.MaxRequests), bodies: bodyMemory{most: int64(cfg.MaxBodyBytes), shown: m.bodies}}
 }
 
 // bodyMemory is what bodies take together.

@@ -8,6 +8,8 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -59,6 +61,63 @@ func TestRates(t *testing.T) {
 	}
 	now = now.Add(100 * time.Second)
 	from("192.0.2.3", "d").want(t, "later", 202)
+}
+
+// TestUnsignedRequestsTakeNoPlaces: who cannot sign locks nobody out who can.
+func TestUnsignedRequestsTakeNoPlaces(t *testing.T) {
+	b := newBench(t, signedRoutes+"      rate: {per_second: 0.01, burst: 2}\n")
+	i := serveSigned(b)
+	now := time.Now()
+	i.now = func() time.Time { return now }
+	for range 5 {
+		i.post("/signals", event("x")).problem(t, "unsigned", "signature", 401)
+	}
+	i.post("/signals", event("a"), bearer...).want(t, "signed", 202)
+	i.post("/signals", event("x")).problem(t, "unsigned again", "signature", 401)
+	i.post("/signals", event("b"), bearer...).want(t, "signed again", 202)
+	i.post("/signals", event("c"), bearer...).problem(t, "one too many", "rate", 429)
+	i.post("/signals", event("x")).problem(t, "unsigned while full", "signature", 401)
+}
+
+// TestRateIsExact: whatever is refused at the same time, and whoever reads the
+// clock first, as many come in as the rate has room for.
+func TestRateIsExact(t *testing.T) {
+	const perSecond, burst, seconds, senders = 100, 10, 3, 8
+	for _, behind := range []time.Duration{0, 50 * time.Millisecond} { // of some senders' clock
+		l := newLimiter(dedup.Rate{PerSecond: perSecond, Burst: burst})
+		began := time.Now()
+		var admitted, steps atomic.Int64
+		for range burst {
+			if l.take(began) == 0 {
+				admitted.Add(1)
+			}
+		}
+		var sending sync.WaitGroup
+		for sender := range senders {
+			sending.Go(func() {
+				for {
+					n := steps.Add(1)
+					if n > seconds*10_000 {
+						return
+					}
+					now := began.Add(time.Duration(n) * 100 * time.Microsecond)
+					if sender%2 == 0 {
+						now = now.Add(-behind)
+					}
+					if l.take(now) == 0 {
+						admitted.Add(1)
+					}
+				}
+			})
+		}
+		sending.Wait()
+		for l.take(began.Add(seconds*time.Second+time.Microsecond)) == 0 { // which is more than sums of fractions are off
+			admitted.Add(1)
+		}
+		if n := admitted.Load(); n != burst+perSecond*seconds {
+			t.Errorf("clocks %v apart: %d of %d were admitted", behind, n, burst+perSecond*seconds)
+		}
+	}
 }
 
 func TestSourcesAreBounded(t *testing.T) {

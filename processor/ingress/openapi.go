@@ -157,7 +157,7 @@ func (d *document) add(path string, routes []*dedup.Route, all *dedup.Routes) er
 		Summary:     "Takes in what became of an event of " + names(routes),
 		Description: "For executors, in place of a record in the topic of outcomes.",
 		Parameters:  outcomeParameters(),
-		RequestBody: &requestBody{Description: "The result, byte for byte; nothing is null.", Content: map[string]mediaType{"application/json": {schema{}}, "*/*": {schema{}}}},
+		RequestBody: &requestBody{Description: fmt.Sprintf("The result, byte for byte, of at most %d bytes; nothing is null.", outcomeLimit(h)), Content: map[string]mediaType{"application/json": {schema{}}, "*/*": {schema{}}}},
 		Responses:   describeSamples(outcomeSamples(routes[0].HTTP)),
 	}
 	if err := d.sign(&outcomes, routes[0].Name+".outcomes", routes[0].HTTP.Outcomes); err != nil {

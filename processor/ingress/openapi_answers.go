@@ -27,7 +27,7 @@ type sample struct {
 // answers with a status have is known from that.
 func eventSamples(routes []*dedup.Route, all *dedup.Routes) []sample {
 	h := routes[0].HTTP
-	samples := receiveSamples(&h.Signature, h.MaxBody)
+	samples := receiveSamples(&h.Signature)
 	if h.Rate != (dedup.Rate{}) || h.SourceRate != (dedup.Rate{}) {
 		samples = append(samples, sample{response: tooFast("", time.Second)})
 	}
@@ -120,7 +120,9 @@ func settled(r *dedup.Route) []processor.Answer {
 	answers := []processor.Answer{null, value, said, omitted}
 	if r.Claim.Wait {
 		for _, kind := range []dedup.OutcomeKind{dedup.OutcomeFailed, dedup.OutcomeRejected, dedup.OutcomeForget} {
-			answers = append(answers, processor.Answer{Verdict: dedup.Replayed, Settled: true, Status: kind.String(), Key: "key", Attempt: 1})
+			bare, worded := null, said
+			bare.Status, worded.Status = kind.String(), kind.String()
+			answers = append(answers, bare, worded)
 		}
 	}
 	return answers
@@ -137,7 +139,7 @@ func complete(a processor.Answer, r *dedup.Route) *processor.Answer {
 
 // outcomeSamples are the answers to outcomes.
 func outcomeSamples(h *dedup.HTTP) []sample {
-	samples := receiveSamples(h.Outcomes, h.MaxBody)
+	samples := receiveSamples(h.Outcomes)
 	for _, a := range []*response{
 		accepted("accepted"), problemOutcome.respond(""), failure(processor.ErrTooLarge, h), failure(processor.ErrBusAway, h),
 	} {
@@ -147,9 +149,9 @@ func outcomeSamples(h *dedup.HTTP) []sample {
 }
 
 // receiveSamples are the answers that come before the body is read as anything.
-func receiveSamples(s *dedup.Signature, maxBody int) []sample {
+func receiveSamples(s *dedup.Signature) []sample {
 	samples := malformed()
-	for _, a := range []*response{busy(), encoded(), tooLarge(int64(maxBody)), tooSlow(), notWhole()} {
+	for _, a := range []*response{busy(), encoded(), tooLarge(&intake{}), tooSlow(), notWhole()} {
 		samples = append(samples, sample{response: a})
 	}
 	if s.Scheme != dedup.NoSignature {

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"mime"
 	"net/http"
 	"strconv"
+	"strings"
 
 	"oncebus/dedup"
 	"oncebus/processor"
@@ -18,15 +20,20 @@ const (
 	headerHTTP    = "Http-Status"     // the status that copies are answered with
 	// headerEmpty with the value true makes an empty body an empty result; it
 	// is null otherwise.
-	headerEmpty = "Oncebus-Empty"
+	headerEmpty       = "Oncebus-Empty"
+	headerContentType = "Content-Type" // of the result, given back with it
 )
+
+// shorterOutcome is what an executor can do about an outcome that is too large:
+// without one the operation would run again when its lease ends.
+const shorterOutcome = "the outcome can be sent again with a shorter result, or with none"
 
 // takeOutcome puts an outcome on the bus.
 func (s *Server) takeOutcome(w http.ResponseWriter, r *http.Request, rq *request, d *outcomeDoor) *response {
 	if r.Method != http.MethodPost {
 		return wrongMethod(http.MethodPost)
 	}
-	body, refused := s.receive(w, r, rq, &d.gate, d.http.MaxBody)
+	body, refused := s.receive(w, r, rq, &d.intake)
 	if refused != nil {
 		return refused
 	}
@@ -52,11 +59,21 @@ func (s *Server) takeOutcome(w http.ResponseWriter, r *http.Request, rq *request
 		return accepted(kind.String())
 	case errors.Is(err, processor.ErrOutcome):
 		return problemOutcome.respond(err.Error())
+	case errors.Is(err, processor.ErrTooLarge):
+		return problemTooLarge.respond(overTopic + "; " + shorterOutcome)
 	}
-	return failure(err, d.http)
+	return s.unserved(r, err, d.http)
 }
 
+// readOutcomeHeaders reads what the headers say of an outcome. What would not
+// be given back as it is, or could be meant in two ways, is refused: this is
+// where its executor can still be told.
 func readOutcomeHeaders(in http.Header) (dedup.OutcomeKind, []dedup.Header, error) {
+	for _, name := range []string{headerClaim, headerOutcome, headerHTTP, headerEmpty, headerContentType} {
+		if n := len(in.Values(name)); n > 1 {
+			return 0, nil, fmt.Errorf("header %s is there %d times", name, n)
+		}
+	}
 	kind, ok := dedup.ParseOutcomeKind([]byte(in.Get(headerOutcome)))
 	if !ok {
 		return 0, nil, fmt.Errorf("header %s: %.40q is none of %v", headerOutcome, in.Get(headerOutcome), dedup.OutcomeKinds)
@@ -65,7 +82,10 @@ func readOutcomeHeaders(in http.Header) (dedup.OutcomeKind, []dedup.Header, erro
 		return 0, nil, fmt.Errorf("header %s is missing: it is the token that came with the event", headerClaim)
 	}
 	var headers []dedup.Header
-	if text := in.Get("Content-Type"); text != "" {
+	if text := in.Get(headerContentType); text != "" {
+		if !isMediaType(text) {
+			return 0, nil, fmt.Errorf("header %s: %.80q is no media type such as application/json or text/plain; charset=utf-8", headerContentType, text)
+		}
 		headers = append(headers, dedup.Header{Key: recordContentType, Value: []byte(text)})
 	}
 	if text := in.Get(headerHTTP); text != "" {
@@ -75,6 +95,12 @@ func readOutcomeHeaders(in http.Header) (dedup.OutcomeKind, []dedup.Header, erro
 		headers = append(headers, dedup.Header{Key: recordStatus, Value: []byte(text)})
 	}
 	return kind, headers, nil
+}
+
+// isMediaType tells whether a text can be the content type of an answer.
+func isMediaType(text string) bool {
+	kind, _, err := mime.ParseMediaType(text)
+	return err == nil && strings.Contains(kind, "/") && fitsHeader(text)
 }
 
 // The statuses that an executor may choose from.

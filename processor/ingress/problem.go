@@ -81,6 +81,7 @@ type response struct {
 	contentType string
 	body        []byte
 	header      http.Header // further ones
+	gone        bool        // to nobody; an executor may choose any status for an answer
 	route       string
 	verdict     string // for the log; "" for none
 	reason      string // for the log: why it was refused
@@ -144,8 +145,15 @@ func encoded() *response {
 	return problemEncoding.respond("send it as it is, without a Content-Encoding").with("Accept-Encoding", "identity")
 }
 
-func tooLarge(limit int64) *response {
-	return problemTooLarge.respond(fmt.Sprintf("at most %d bytes are taken", limit))
+// overTopic is why a body within its limit can be too large all the same.
+const overTopic = "with its headers it is larger than its topic takes"
+
+func tooLarge(in *intake) *response {
+	detail := fmt.Sprintf("at most %d bytes are taken", in.most)
+	if in.larger != "" {
+		detail += "; " + in.larger
+	}
+	return problemTooLarge.respond(detail)
 }
 
 func tooSlow() *response  { return problemSlow.respond("").with("Connection", "close") }

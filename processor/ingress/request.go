@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/hex"
 	"errors"
+	"io"
 	"net/http"
 	"net/netip"
 	"os"
@@ -27,19 +28,20 @@ type request struct {
 // statusGone is what log and metrics say of a client that did not wait.
 const statusGone = 499
 
-// gone is the answer to nobody.
-func gone() *response { return &response{status: statusGone, name: "gone"} }
+// gone is the answer to nobody: it is not written, and ServeHTTP cuts the
+// connection off in its place.
+func gone() *response { return &response{status: statusGone, name: "gone", gone: true} }
 
 // dispatch finds what answers a request.
 func (s *Server) dispatch(w http.ResponseWriter, r *http.Request, rq *request) *response {
 	path := r.URL.Path
 	if d, ok := s.doors.events[path]; ok {
 		rq.route = d.routes[0].Name
-		return s.admitted(rq, func() *response { return s.takeEvent(w, r, rq, d) })
+		return s.admitted(s.events, rq, func() *response { return s.takeEvent(w, r, rq, d) })
 	}
 	if d, ok := s.doors.outcomes[path]; ok {
 		rq.route = d.routes[0].Name
-		return s.admitted(rq, func() *response { return s.takeOutcome(w, r, rq, d) })
+		return s.admitted(s.outcomes, rq, func() *response { return s.takeOutcome(w, r, rq, d) })
 	}
 	if path == openAPIPath {
 		return s.describe(r)
@@ -48,13 +50,14 @@ func (s *Server) dispatch(w http.ResponseWriter, r *http.Request, rq *request) *
 }
 
 // admitted answers with take, if there is room for one more request.
-func (s *Server) admitted(rq *request, take func() *response) *response {
-	if !s.inHand.enter() {
+func (s *Server) admitted(in *room, rq *request, take func() *response) *response {
+	if !in.requests.enter() {
 		return s.refuse(rq, reasonRequests, busy())
 	}
-	defer s.inHand.leave()
+	defer in.requests.leave()
 	s.metrics.inFlight.Inc()
 	defer s.metrics.inFlight.Dec()
+	rq.memory.of = &in.bodies
 	defer rq.memory.release()
 	return take()
 }
@@ -71,35 +74,36 @@ func (s *Server) takeEvent(w http.ResponseWriter, r *http.Request, rq *request, 
 	if !slices.Contains(d.Methods, r.Method) {
 		return wrongMethod(d.allow)
 	}
-	// The source first: one that is refused takes no place of the route's.
 	if wait := d.sources.take(rq.source, rq.start); wait > 0 {
 		return s.refuse(rq, reasonSource, tooFast("from this address", wait))
 	}
-	if wait := d.rate.take(rq.start); wait > 0 {
-		return s.refuse(rq, reasonRate, tooFast("", wait))
-	}
-	body, refused := s.receive(w, r, rq, &d.gate, d.MaxBody)
+	body, refused := s.receive(w, r, rq, &d.intake)
 	if refused != nil {
 		return refused
+	}
+	// After source and signature: who is refused takes no place of the route's
+	// from those who may send.
+	if wait := d.rate.take(s.now()); wait > 0 {
+		return s.refuse(rq, reasonRate, tooFast("", wait))
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), d.Wait)
 	defer cancel()
 	event := &processor.Submission{Topic: d.Topic, Value: body, Headers: d.headers(r.Header), Time: s.now(), Hold: d.HoldForBus}
 	derived, err := s.derive(ctx, event)
 	if err != nil {
-		return s.unserved(r, failure(err, d.HTTP))
+		return s.unserved(r, err, d.HTTP)
 	}
 	route, ours := d.of(derived.Route)
 	rq.route = route.Name
 	switch {
 	case derived.Finding == dedup.Malformed:
-		return tell(route, &processor.Answer{Verdict: dedup.Invalid, Reason: derived.Reason})
+		return s.turnAway(ctx, r, route, event, &derived, dedup.Invalid)
 	case !ours:
 		return problemNoRoute.respond("")
 	case derived.Finding == dedup.Keyless && route.HTTP.RequireKey:
-		return tell(route, &processor.Answer{Verdict: dedup.Unkeyed, Reason: derived.Reason})
+		return s.turnAway(ctx, r, route, event, &derived, dedup.Unkeyed)
 	}
-	return s.unserved(r, s.submit(ctx, rq, route, event, &derived))
+	return s.submit(ctx, r, rq, route, event, &derived)
 }
 
 // derive asks for route and key, and while nobody knows yet whether the routes
@@ -117,18 +121,18 @@ func (s *Server) derive(ctx context.Context, event *processor.Submission) (dedup
 
 // submit puts the event on the bus and returns the answer. An event without a
 // key that may do without one has no verdict to wait for.
-func (s *Server) submit(ctx context.Context, rq *request, route *dedup.Route, event *processor.Submission, derived *dedup.Derived) *response {
+func (s *Server) submit(ctx context.Context, r *http.Request, rq *request, route *dedup.Route, event *processor.Submission, derived *dedup.Derived) *response {
 	if route.HTTP.Verdict && derived.Finding == dedup.Keyed {
 		asked := time.Now()
 		answer, err := s.front.Ask(ctx, event, derived)
 		s.metrics.verdict.WithLabelValues(rq.route).Observe(time.Since(asked).Seconds())
 		if err != nil {
-			return failure(err, route.HTTP).with(headerKey, hex.EncodeToString(derived.Key[:]))
+			return s.unserved(r, err, route.HTTP).with(headerKey, hex.EncodeToString(derived.Key[:]))
 		}
 		return tell(route, &answer)
 	}
 	if err := s.front.Publish(ctx, event, derived); err != nil {
-		return failure(err, route.HTTP)
+		return s.unserved(r, err, route.HTTP)
 	}
 	if derived.Finding == dedup.Keyless {
 		return tell(route, &processor.Answer{Verdict: dedup.Unkeyed, Passed: true})
@@ -136,9 +140,27 @@ func (s *Server) submit(ctx context.Context, rq *request, route *dedup.Route, ev
 	return accepted("async").with(headerKey, hex.EncodeToString(derived.Key[:]))
 }
 
-// unserved takes the client's own end into account: whatever came of the
-// request then, it is not what the client was told.
-func (s *Server) unserved(r *http.Request, a *response) *response {
+// turnAway answers an event that cannot be judged. Where the routes file calls
+// that a success the event goes to its raw topic first, where it is
+// dead-lettered, or treated as missing_key says: after a 2xx no sender has it
+// any more.
+func (s *Server) turnAway(ctx context.Context, r *http.Request, route *dedup.Route, event *processor.Submission, derived *dedup.Derived, verdict dedup.Verdict) *response {
+	a := tell(route, &processor.Answer{Verdict: verdict, Reason: derived.Reason})
+	if a.status >= http.StatusMultipleChoices {
+		return a
+	}
+	if err := s.front.Publish(ctx, event, derived); err != nil {
+		return s.unserved(r, err, route.HTTP)
+	}
+	return a
+}
+
+// unserved is the answer where err stands in the way of one. Without one to
+// give it takes the client's own end into account: that is why then, and not
+// the bus. A client that closes only its sending side counts as gone too, since
+// net/http cannot tell.
+func (s *Server) unserved(r *http.Request, err error, h *dedup.HTTP) *response {
+	a := failure(err, h)
 	if a.status < http.StatusInternalServerError || r.Context().Err() == nil || errors.Is(context.Cause(r.Context()), errDrained) {
 		return a
 	}
@@ -150,7 +172,7 @@ func failure(err error, h *dedup.HTTP) *response {
 	again := "it is safe to send the request again"
 	switch {
 	case errors.Is(err, processor.ErrTooLarge):
-		return problemTooLarge.respond("with its headers it is larger than its topic takes")
+		return problemTooLarge.respond(overTopic)
 	case errors.Is(err, processor.ErrNoVerdict) && h.AcceptOnTimeout:
 		return accepted("timeout")
 	case errors.Is(err, processor.ErrNoVerdict):
@@ -164,37 +186,38 @@ func failure(err error, h *dedup.HTTP) *response {
 
 // receive reads the body and checks the signature. It returns the answer where
 // one of them ends the request.
-func (s *Server) receive(w http.ResponseWriter, r *http.Request, rq *request, g *gate, limit int) ([]byte, *response) {
+func (s *Server) receive(w http.ResponseWriter, r *http.Request, rq *request, in *intake) ([]byte, *response) {
 	for _, coding := range r.Header.Values("Content-Encoding") {
-		if !strings.EqualFold(strings.TrimSpace(coding), "identity") {
+		coding = strings.TrimSpace(coding)
+		if coding != "" && !strings.EqualFold(coding, "identity") {
 			return nil, encoded()
 		}
 	}
-	body, err := readBody(w, r, limit, &rq.memory)
+	body, err := readBody(w, r, in.most, &rq.memory)
 	if err != nil {
-		return nil, s.unreadable(r, rq, err)
+		return nil, s.unreadable(r, rq, in, err)
 	}
 	rq.bytes = len(body)
 	// From here on a wait is a verdict's and has its own limit. The server
 	// takes a read that times out for a client that went away.
 	_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // every connection of a server has one
-	if err := g.verify(r.Header, body, s.now()); err != nil {
-		return nil, s.refuse(rq, refusal(err), unauthorized(g.challenge))
+	if err := in.gate.verify(r.Header, body, s.now()); err != nil {
+		return nil, s.refuse(rq, refusal(err), unauthorized(in.gate.challenge))
 	}
 	return body, nil
 }
 
 // unreadable is the answer to a body that did not come in.
-func (s *Server) unreadable(r *http.Request, rq *request, err error) *response {
+func (s *Server) unreadable(r *http.Request, rq *request, in *intake, err error) *response {
 	var large *http.MaxBytesError
 	switch {
 	case errors.As(err, &large):
-		return tooLarge(large.Limit)
+		return tooLarge(in)
 	case errors.Is(err, errBodies):
 		return s.refuse(rq, reasonBodies, busy())
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return tooSlow()
-	case r.Context().Err() != nil:
+	case r.Context().Err() != nil && !errors.Is(err, io.ErrUnexpectedEOF): // at that end it may still read
 		return gone()
 	}
 	return notWhole()

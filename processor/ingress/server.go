@@ -27,9 +27,11 @@ type Server struct {
 	doors   *doors
 	trusted []netip.Prefix
 	metrics *metrics
-	bodies  bodyMemory
-	inHand  *inHand
 	openAPI []byte
+
+	// Outcomes have room of their own: copies that wait for them must not
+	// keep them out.
+	events, outcomes *room
 
 	certificates *certificates // nil without TLS
 	handler      http.Handler  // the server itself, and what is around it
@@ -46,12 +48,11 @@ func New(cfg Config, routes *dedup.Routes, front *processor.Front, registry prom
 	}
 	s := &Server{
 		cfg: cfg, front: front, log: log, now: time.Now, doors: ds, metrics: newMetrics(registry),
-		inHand: newInHand(cfg.MaxRequests),
 	}
+	s.events, s.outcomes = newRoom(cfg, s.metrics), newRoom(cfg, s.metrics)
 	if s.openAPI, err = OpenAPI(routes); err != nil {
 		return nil, err
 	}
-	s.bodies.most, s.bodies.shown = int64(cfg.MaxBodyBytes), s.metrics.bodies
 	if s.trusted, err = cfg.trustedProxies(); err != nil {
 		return nil, err
 	}
@@ -107,11 +108,11 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 	case err := <-ended:
 		err = errors.Join(err, server.Close())
 		cutOff(errDrained)
-		s.inHand.wait()
+		s.waitForRequests()
 		return err
 	case <-ctx.Done():
 	}
-	s.log.Info("ingress drains", "requests", s.inHand.count(), "for", s.cfg.Drain)
+	s.log.Info("ingress drains", "requests", s.Requests(), "for", s.cfg.Drain)
 	draining, drained := context.WithTimeout(context.Background(), s.cfg.Drain)
 	defer drained()
 	stop := context.AfterFunc(draining, func() { cutOff(errDrained) })
@@ -119,19 +120,25 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 	last, end := context.WithTimeout(context.Background(), s.cfg.Drain+lastWords)
 	defer end()
 	if err := server.Shutdown(last); err != nil {
-		s.log.Warn("open http connections cut off", "requests", s.inHand.count(), "error", err)
+		s.log.Warn("open http connections cut off", "requests", s.Requests(), "error", err)
 		_ = server.Close() // what it closes is given up
 	}
 	if err := <-ended; !errors.Is(err, http.ErrServerClosed) {
 		s.log.Warn("ingress listener", "error", err)
 	}
 	cutOff(errDrained)
-	s.inHand.wait()
+	s.waitForRequests()
 	return nil
 }
 
 // Requests returns how many requests are in hand.
-func (s *Server) Requests() int { return s.inHand.count() }
+func (s *Server) Requests() int { return s.events.requests.count() + s.outcomes.requests.count() }
+
+// waitForRequests returns when none is in hand.
+func (s *Server) waitForRequests() {
+	s.events.requests.wait()
+	s.outcomes.requests.wait()
+}
 
 func (s *Server) httpServer(base context.Context) *http.Server {
 	protocols := &http.Protocols{}
@@ -154,14 +161,19 @@ func (s *Server) httpServer(base context.Context) *http.Server {
 	}
 }
 
-// ServeHTTP implements http.Handler.
+// ServeHTTP implements http.Handler. For a client that is gone it panics with
+// http.ErrAbortHandler, which ends the connection, or the stream of HTTP/2,
+// without an answer: to return would be a 200.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	rq := &request{start: s.now(), source: sourceOf(r, s.trusted), memory: hold{of: &s.bodies}}
+	rq := &request{start: s.now(), source: sourceOf(r, s.trusted)}
 	a := s.dispatch(w, r, rq)
-	if a.status != statusGone {
+	if !a.gone {
 		s.write(w, a)
 	}
 	s.account(r, rq, a)
+	if a.gone {
+		panic(http.ErrAbortHandler)
+	}
 }
 
 // Values of headers that every answer has; nobody changes them.

@@ -102,7 +102,8 @@ func tellByDefault(a *processor.Answer) *response {
 func tellOutcome(a *processor.Answer) *response {
 	r := outcomeResponse(a)
 	r.name = a.Status
-	if a.Verdict == dedup.Replayed {
+	// Of the other outcomes nothing is recorded: the key is free.
+	if a.Verdict == dedup.Replayed && a.Status == dedup.OutcomeCompleted.String() {
 		r.with(headerReplayed, "true")
 	}
 	return r
