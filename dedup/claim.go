@@ -265,9 +265,11 @@ type Settled struct {
 	Answer []Request
 }
 
-// Settle judges an outcome against the row held for its digest.
+// Settle judges an outcome against the row held for its digest. A row of another
+// namespace than the token's is not known to it: whoever may tell outcomes of
+// one namespace settles nothing in another.
 func Settle(o *Outcome, prior Row, held bool, w Window, rule ClaimRule, streamTime int64) (Settled, error) {
-	if !held || !w.Held(prior.First, streamTime) {
+	if !held || prior.Class != o.Token.Class || !w.Held(prior.First, streamTime) {
 		return Settled{Refused: "no claim: the key is not known any more"}, nil
 	}
 	if !o.Token.fits(prior) {

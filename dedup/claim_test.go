@@ -279,3 +279,21 @@ func TestRequestsOfAClaimAreBounded(t *testing.T) {
 		}
 	}
 }
+
+// TestTokenOfAnotherNamespace fits no row, whatever it says of the claim.
+func TestTokenOfAnotherNamespace(t *testing.T) {
+	w := Window{Size: 1000, Skew: 1 << 40}
+	for _, status := range []Status{Pending, Submitted, Completed, Freed} {
+		for _, kind := range OutcomeKinds {
+			for _, attempt := range []uint32{0, 1} {
+				row := Row{Digest: Digest{1}, Class: 2, Status: status, Attempt: 1}
+				o := Outcome{Kind: kind, Token: TokenOf(&row, 0)}
+				o.Token.Class, o.Token.Attempt = 1, attempt
+				s, err := Settle(&o, row, true, w, ClaimRule{}, 0)
+				if unknown, _ := Settle(&o, Row{}, false, w, ClaimRule{}, 0); err != nil || s.Refused == "" || s.Refused != unknown.Refused {
+					t.Errorf("%v of attempt %d on a %v key: %+v, %v", kind, attempt, status, s, err)
+				}
+			}
+		}
+	}
+}
