@@ -2,8 +2,11 @@ package dedup
 
 import (
 	"bytes"
+	"encoding/base64"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"strconv"
 	"strings"
 	"testing"
@@ -225,6 +228,23 @@ func TestTokenGolden(t *testing.T) {
 	const want = "AQIHCAkKCwwNDg8QERITFBUWBwME9AMBLZ2XIw" // computed with python3, from the format alone
 	if got := string(token.Append(nil)); got != want {
 		t.Errorf("%s, want %s", got, want)
+	}
+}
+
+// TestTokenHasOneText: what was added to it on its way makes it another.
+func TestTokenHasOneText(t *testing.T) {
+	token := Token{Class: 2, Partition: 7, At: Position{3, 4, 500}, Attempt: 1}
+	text := string(token.Append(nil))
+	raw := append([]byte{tokenVersion, 2}, token.Digest[:]...)
+	raw = append(raw, 0x87, 0x00, 3, 4, 0xf4, 3, 1) // 7 in two bytes
+	raw = binary.LittleEndian.AppendUint32(raw, crc32.Checksum(raw, tokenSum))
+	for _, other := range []string{
+		text + "\n", text + "\r\n", "\n" + text, text[:9] + "\n" + text[9:], " " + text, text + "=",
+		base64.RawURLEncoding.EncodeToString(raw),
+	} {
+		if got, err := ParseToken([]byte(other)); !errors.Is(err, ErrToken) {
+			t.Errorf("%q is %+v, %v", other, got, err)
+		}
 	}
 }
 
