@@ -78,8 +78,8 @@ type Claimed struct {
 	Run bool
 	// Reclaimed says that it runs because a lease is over.
 	Reclaimed bool
-	// Added is how many requests Reclaimed added, Carried how many Expired took
-	// over from the claim before.
+	// Added is how many requests an event that runs added, its own or none;
+	// Carried is how many Expired took over from the claim before.
 	Added, Carried int
 	// Reply says that the copy is answered now.
 	Reply bool
@@ -122,7 +122,15 @@ func DecideClaim(ev ClaimEvent, prior Row, held bool, w Window, rule ClaimRule, 
 	}
 	carried := len(claim.Requests)
 	claim.Requests = append(claim.Requests, ev.Request)
-	return write(Claimed{Verdict: verdict, Run: true, Carried: carried, Row: row, Claim: claim}), nil
+	return write(Claimed{Verdict: verdict, Run: true, Added: 1, Carried: carried, Row: row, Claim: claim}), nil
+}
+
+// Leave takes the request of an event that runs out of the claim again, where
+// the row is too long with it.
+func (c *Claimed) Leave() {
+	c.Claim.Requests = c.Claim.Requests[:len(c.Claim.Requests)-c.Added]
+	c.Added = 0
+	c.Row.keep(&c.Claim)
 }
 
 // RememberClaim returns the row for an event of claim mode that went to the
@@ -300,4 +308,11 @@ func Settle(o *Outcome, prior Row, held bool, w Window, rule ClaimRule, streamTi
 	}
 	s.Row.keep(&s.Claim)
 	return s, nil
+}
+
+// Omit leaves the result of a completed claim out, where the row is too long
+// with it.
+func (s *Settled) Omit() {
+	s.Claim.omit()
+	s.Row.keep(&s.Claim)
 }
