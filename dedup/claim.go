@@ -266,7 +266,9 @@ type Settled struct {
 	Refused string
 	// Repeated says that the same outcome was applied before.
 	Repeated bool
-	Row      Row // to write, unless refused or repeated
+	// Row is to be written; of an outcome that is refused or repeated it is the
+	// one that stands, zero if the key is not known.
+	Row Row
 	// Claim is Row's, decoded; of a key that was freed it says whose it was.
 	Claim Claim
 	// Answer lists who gets the outcome now.
@@ -280,22 +282,25 @@ func Settle(o *Outcome, prior Row, held bool, w Window, rule ClaimRule, streamTi
 	if !held || prior.Class != o.Token.Class || !w.Held(prior.First, streamTime) {
 		return Settled{Refused: "no claim: the key is not known any more"}, nil
 	}
-	if !o.Token.fits(prior) {
-		return Settled{Refused: fmt.Sprintf("of attempt %d, the key is at attempt %d", o.Token.Attempt, prior.Attempt)}, nil
-	}
-	step := outcomeSteps[o.Kind]
-	next, legal := prior.Status.move(step)
-	if !legal || next == prior.Status {
-		if next, _ := Pending.move(step); next == prior.Status {
-			return Settled{Repeated: true, Row: prior}, nil
-		}
-		return Settled{Refused: fmt.Sprintf("%v comes too late: the key is %v", o.Kind, prior.Status)}, nil
-	}
 	claim, err := DecodeClaim(prior.Result)
 	if err != nil {
 		return Settled{}, fmt.Errorf("claim of key %v: %w", prior.Digest, err)
 	}
 	s := Settled{Row: prior, Claim: claim}
+	if !o.Token.fits(prior) {
+		s.Refused = fmt.Sprintf("of attempt %d, the key is at attempt %d", o.Token.Attempt, prior.Attempt)
+		return s, nil
+	}
+	step := outcomeSteps[o.Kind]
+	next, legal := prior.Status.move(step)
+	if !legal || next == prior.Status {
+		if next, _ := Pending.move(step); next == prior.Status {
+			s.Repeated = true
+		} else {
+			s.Refused = fmt.Sprintf("%v comes too late: the key is %v", o.Kind, prior.Status)
+		}
+		return s, nil
+	}
 	s.Row.Status = next
 	if next == Freed {
 		s.Answer, s.Claim.Requests = claim.Requests, nil

@@ -166,7 +166,13 @@ func (t *task) outcome(j *judging, ev *event, read *outcomeEnvelope) error {
 		return nil
 	case s.Refused != "":
 		j.tallyOutcome(route, o.Kind, outcomeRefused)
-		ev.verdict, ev.reason = dedup.Invalid, "outcome refused: "+s.Refused
+		ev.verdict, ev.reason, ev.said = dedup.Invalid, "outcome refused: "+s.Refused, read.headers()
+		if s.Row.Attempt > 0 {
+			ev.first = &s.Row
+		}
+		if s.Row.HasResult {
+			ev.key = &s.Claim.Key
+		}
 		j.deadLetter(ev)
 		return nil
 	}
