@@ -147,20 +147,10 @@ func (t *task) outcome(j *judging, ev *event, read *outcomeEnvelope) error {
 			o.Headers = append(o.Headers, dedup.Header{Key: ev.headers[i].Key, Value: ev.headers[i].Value})
 		}
 	}
-	prior, held, err := t.store.Get(o.Token.Digest)
-	if err != nil {
-		return err
-	}
-	s, err := dedup.Settle(&o, prior, held, route.span, route.rule, t.streamTime(route.class))
-	if s.Refused == "" && !t.fits(&s.Row) {
-		s.Omit()
-		if !t.fits(&s.Row) { // the topic took longer rows once
-			s.Refused = t.misfit(&s.Row)
-		}
-	}
+	prior, s, err := t.settle(route, &o)
 	switch {
 	case err != nil:
-		return fmt.Errorf("%w: %w", errIllegalState, err)
+		return err
 	case s.Repeated:
 		j.tallyOutcome(route, o.Kind, outcomeRepeated)
 		return nil
@@ -194,6 +184,26 @@ func (t *task) outcome(j *judging, ev *event, read *outcomeEnvelope) error {
 		j.tellOutcome(route, &answer)
 	}
 	return nil
+}
+
+// settle judges an outcome against the row of its claim. A result that the
+// changelog has no room for is omitted.
+func (t *task) settle(route *routeInfo, o *dedup.Outcome) (prior dedup.Row, s dedup.Settled, err error) {
+	prior, held, err := t.store.Get(o.Token.Digest)
+	if err != nil {
+		return prior, s, err
+	}
+	s, err = dedup.Settle(o, prior, held, route.span, route.rule, t.streamTime(route.class))
+	if err != nil {
+		return prior, s, fmt.Errorf("%w: %w", errIllegalState, err)
+	}
+	if s.Refused == "" && !t.fits(&s.Row) {
+		s.Omit()
+		if !t.fits(&s.Row) { // the topic took longer rows once
+			s.Refused = t.misfit(&s.Row)
+		}
+	}
+	return prior, s, nil
 }
 
 // reply is the answer to one request.
