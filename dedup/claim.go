@@ -85,8 +85,8 @@ type Claimed struct {
 	Run bool
 	// Reclaimed says that it runs because a lease is over.
 	Reclaimed bool
-	// Added is how many requests Reclaimed added, Carried how many Expired took
-	// over from the claim before.
+	// Added is how many requests an event that runs added, its own or none;
+	// Carried is how many Expired took over from the claim before.
 	Added, Carried int
 	// Reply says that the copy is answered now.
 	Reply bool
@@ -129,7 +129,15 @@ func DecideClaim(ev ClaimEvent, prior Row, held bool, w Window, rule ClaimRule, 
 	}
 	carried := len(claim.Requests)
 	claim.Requests = append(claim.Requests, ev.Request)
-	return write(Claimed{Verdict: verdict, Run: true, Carried: carried, Row: row, Claim: claim}), nil
+	return write(Claimed{Verdict: verdict, Run: true, Added: 1, Carried: carried, Row: row, Claim: claim}), nil
+}
+
+// Leave takes the request of an event that runs out of the claim again, where
+// the row is too long with it.
+func (c *Claimed) Leave() {
+	c.Claim.Requests = c.Claim.Requests[:len(c.Claim.Requests)-c.Added]
+	c.Added = 0
+	c.Row.keep(&c.Claim)
 }
 
 // RememberClaim returns what to record of an event of claim mode that went to
@@ -145,7 +153,7 @@ func RememberClaim(ev ClaimEvent, prior Row, held bool, w Window, streamTime int
 	case err != nil:
 		return Claimed{}, err
 	case c.Run:
-		c.Claim.Requests = c.Claim.Requests[:c.Carried] // its own sender was answered
+		c.Claim.Requests, c.Added = c.Claim.Requests[:c.Carried], 0 // its own sender was answered
 	case c.Verdict == InProgress && !c.Claim.Unchecked:
 		c.Claim.Unchecked = true
 	default:
@@ -271,34 +279,41 @@ type Settled struct {
 	Refused string
 	// Repeated says that the same outcome was applied before.
 	Repeated bool
-	Row      Row // to write, unless refused or repeated
+	// Row is to be written; of an outcome that is refused or repeated it is the
+	// one that stands, zero if the key is not known.
+	Row Row
 	// Claim is Row's, decoded; of a key that was freed it says whose it was.
 	Claim Claim
 	// Answer lists who gets the outcome now.
 	Answer []Request
 }
 
-// Settle judges an outcome against the row held for its digest.
+// Settle judges an outcome against the row held for its digest. A row of another
+// namespace than the token's is not known to it: whoever may tell outcomes of
+// one namespace settles nothing in another.
 func Settle(o *Outcome, prior Row, held bool, w Window, rule ClaimRule, streamTime int64) (Settled, error) {
-	if !held || !w.Held(prior.First, streamTime) {
+	if !held || prior.Class != o.Token.Class || !w.Held(prior.First, streamTime) {
 		return Settled{Refused: "no claim: the key is not known any more"}, nil
-	}
-	if !o.Token.fits(prior) {
-		return Settled{Refused: fmt.Sprintf("of attempt %d, the key is at attempt %d", o.Token.Attempt, prior.Attempt)}, nil
-	}
-	step := outcomeSteps[o.Kind]
-	next, legal := prior.Status.move(step)
-	if !legal || next == prior.Status {
-		if next, _ := Pending.move(step); next == prior.Status {
-			return Settled{Repeated: true, Row: prior}, nil
-		}
-		return Settled{Refused: fmt.Sprintf("%v comes too late: the key is %v", o.Kind, prior.Status)}, nil
 	}
 	claim, err := DecodeClaim(prior.Result)
 	if err != nil {
 		return Settled{}, fmt.Errorf("claim of key %v: %w", prior.Digest, err)
 	}
 	s := Settled{Row: prior, Claim: claim}
+	if !o.Token.fits(prior) {
+		s.Refused = fmt.Sprintf("of attempt %d, the key is at attempt %d", o.Token.Attempt, prior.Attempt)
+		return s, nil
+	}
+	step := outcomeSteps[o.Kind]
+	next, legal := prior.Status.move(step)
+	if !legal || next == prior.Status {
+		if next, _ := Pending.move(step); next == prior.Status {
+			s.Repeated = true
+		} else {
+			s.Refused = fmt.Sprintf("%v comes too late: the key is %v", o.Kind, prior.Status)
+		}
+		return s, nil
+	}
 	if claim.Unchecked && step == StepFree {
 		// The copy that went out unchecked may have been carried out.
 		s.Answer, s.Claim.Requests = claim.Requests, nil
@@ -317,4 +332,11 @@ func Settle(o *Outcome, prior Row, held bool, w Window, rule ClaimRule, streamTi
 	}
 	s.Row.keep(&s.Claim)
 	return s, nil
+}
+
+// Omit leaves the result of a completed claim out, where the row is too long
+// with it.
+func (s *Settled) Omit() {
+	s.Claim.omit()
+	s.Row.keep(&s.Claim)
 }

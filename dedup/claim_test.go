@@ -2,8 +2,11 @@ package dedup
 
 import (
 	"bytes"
+	"encoding/base64"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"strconv"
 	"strings"
 	"testing"
@@ -255,6 +258,23 @@ func TestTokenGolden(t *testing.T) {
 	}
 }
 
+// TestTokenHasOneText: what was added to it on its way makes it another.
+func TestTokenHasOneText(t *testing.T) {
+	token := Token{Class: 2, Partition: 7, At: Position{3, 4, 500}, Attempt: 1}
+	text := string(token.Append(nil))
+	raw := append([]byte{tokenVersion, 2}, token.Digest[:]...)
+	raw = append(raw, 0x87, 0x00, 3, 4, 0xf4, 3, 1) // 7 in two bytes
+	raw = binary.LittleEndian.AppendUint32(raw, crc32.Checksum(raw, tokenSum))
+	for _, other := range []string{
+		text + "\n", text + "\r\n", "\n" + text, text[:9] + "\n" + text[9:], " " + text, text + "=",
+		base64.RawURLEncoding.EncodeToString(raw),
+	} {
+		if got, err := ParseToken([]byte(other)); !errors.Is(err, ErrToken) {
+			t.Errorf("%q is %+v, %v", other, got, err)
+		}
+	}
+}
+
 // TestClaimMovesAreClosed: no move leads to a status that has none, and every
 // status but freed can be forgotten.
 func TestClaimMovesAreClosed(t *testing.T) {
@@ -303,6 +323,24 @@ func TestRequestsOfAClaimAreBounded(t *testing.T) {
 		}
 		if runs < requestsMax || waits == 0 {
 			t.Errorf("keys of %d bytes: %d ran, %d waited", keyBytes, runs, waits)
+		}
+	}
+}
+
+// TestTokenOfAnotherNamespace fits no row, whatever it says of the claim.
+func TestTokenOfAnotherNamespace(t *testing.T) {
+	w := Window{Size: 1000, Skew: 1 << 40}
+	for _, status := range []Status{Pending, Submitted, Completed, Freed} {
+		for _, kind := range OutcomeKinds {
+			for _, attempt := range []uint32{0, 1} {
+				row := Row{Digest: Digest{1}, Class: 2, Status: status, Attempt: 1}
+				o := Outcome{Kind: kind, Token: TokenOf(&row, 0)}
+				o.Token.Class, o.Token.Attempt = 1, attempt
+				s, err := Settle(&o, row, true, w, ClaimRule{}, 0)
+				if unknown, _ := Settle(&o, Row{}, false, w, ClaimRule{}, 0); err != nil || s.Refused == "" || s.Refused != unknown.Refused {
+					t.Errorf("%v of attempt %d on a %v key: %+v, %v", kind, attempt, status, s, err)
+				}
+			}
 		}
 	}
 }

@@ -28,7 +28,7 @@ type Claim struct {
 	Result  []byte // nil is null
 	Headers []Header
 	// Omitted is how long a result was that is not kept, in bytes with its
-	// headers; 0 if it is kept.
+	// headers and at least 1; 0 if it is kept.
 	Omitted int
 }
 
@@ -57,15 +57,25 @@ const claimVersion, addressedClaimVersion, uncheckedClaimVersion = 1, 2, 3
 
 // record takes in the outcome's value and headers, if they are not too long.
 func (c *Claim) record(o *Outcome, limit int) {
-	size := len(o.Value)
-	for _, h := range o.Headers {
+	c.Result, c.Headers = o.Value, o.Headers
+	if c.resultBytes() > limit {
+		c.omit()
+	}
+}
+
+// omit leaves the result out and notes how long it was.
+func (c *Claim) omit() {
+	c.Omitted = max(1, c.resultBytes()) // headers may have no length at all
+	c.Result, c.Headers = nil, nil
+}
+
+// resultBytes is the length of the result with its headers.
+func (c *Claim) resultBytes() int {
+	size := len(c.Result)
+	for _, h := range c.Headers {
 		size += len(h.Key) + len(h.Value)
 	}
-	if size > limit {
-		c.Omitted = size
-		return
-	}
-	c.Result, c.Headers = o.Value, o.Headers
+	return size
 }
 
 // Append appends the encoding of c, in which every text is preceded by its

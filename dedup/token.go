@@ -1,6 +1,7 @@
 package dedup
 
 import (
+	"bytes"
 	"encoding/base64"
 	"encoding/binary"
 	"errors"
@@ -49,7 +50,7 @@ const tokenRawMax = 2 + 16 + 5*binary.MaxVarintLen64 + 4
 // TokenBytesMax is the longest text of a token.
 var TokenBytesMax = base64.RawURLEncoding.EncodedLen(tokenRawMax)
 
-// ParseToken reads the text of a token.
+// ParseToken reads the text of a token, which is the one that Append gives it.
 func ParseToken(text []byte) (t Token, err error) {
 	if len(text) == 0 || len(text) > TokenBytesMax {
 		return t, fmt.Errorf("%w: %d bytes", ErrToken, len(text))
@@ -72,6 +73,10 @@ func ParseToken(text []byte) (t Token, err error) {
 	t.Attempt = uint32(c.uvarint(1<<32 - 1))
 	if c.bad || c.at != len(c.b) {
 		return Token{}, fmt.Errorf("%w: cut short or out of range", ErrToken)
+	}
+	// base64 passes over line breaks, and a number has longer forms.
+	if !bytes.Equal(t.Append(nil), text) {
+		return Token{}, fmt.Errorf("%w: it has a line break or another form than it was given out in", ErrToken)
 	}
 	return t, nil
 }

@@ -46,22 +46,40 @@ func (t *task) claim(j *judging, ev *event, decided *dedup.Event, prior *dedup.R
 		t.countWaiting(&c.Row, 1)
 		ev.noteWaiting(&c)
 	default:
-		t.answer(j, route, &reply{
-			verdict: c.Verdict, status: c.Row.Status.String(), row: &c.Row, claim: &c.Claim,
-			to: ev.requester(), value: c.Claim.Result, headers: c.Claim.Headers, present: ev.present,
-		})
+		t.answerCopy(j, ev, &c, c.Verdict)
 	}
 	j.conclude(ev)
 	return nil
 }
 
-// run sends an event to the executor and records its claim.
+// answerCopy answers an event at once, with what stands.
+func (t *task) answerCopy(j *judging, ev *event, c *dedup.Claimed, verdict dedup.Verdict) {
+	t.answer(j, ev.route, &reply{
+		verdict: verdict, status: c.Row.Status.String(), row: &c.Row, claim: &c.Claim,
+		to: ev.requester(), value: c.Claim.Result, headers: c.Claim.Headers, present: ev.present,
+	})
+}
+
+// run sends an event to the executor and records its claim. Who cannot be kept
+// in it for the outcome, since the row is too long then or too many ask, is told
+// that it runs.
 func (t *task) run(j *judging, ev *event, c *dedup.Claimed, prior *dedup.Row) {
 	route := ev.route
+	if !t.fits(&c.Row) {
+		c.Leave()
+	}
+	if !t.fits(&c.Row) {
+		ev.verdict, ev.reason = dedup.Invalid, t.misfit(&c.Row)
+		j.deadLetter(ev)
+		return
+	}
 	ev.claim = &c.Row
 	ev.token = dedup.TokenOf(&c.Row, t.id.partition)
 	if !j.emit(ev, route.Output) {
 		return
+	}
+	if c.Added == 0 {
+		t.answerCopy(j, ev, c, dedup.InProgress)
 	}
 	t.record(j, &c.Row)
 	ev.noteWaiting(c)
@@ -75,22 +93,35 @@ func (t *task) run(j *judging, ev *event, c *dedup.Claimed, prior *dedup.Row) {
 		t.uncountRow(prior)
 		t.countWaiting(prior, -c.Carried)
 		t.countRow(&c.Row)
-		t.countWaiting(&c.Row, c.Carried+1)
+		t.countWaiting(&c.Row, c.Carried+c.Added)
 		t.log.Info("a copy after its window runs again", "route", route.Name, "key", keyText(ev.key), "first_time", prior.First)
 	default:
 		t.countRow(&c.Row)
-		t.countWaiting(&c.Row, 1)
+		t.countWaiting(&c.Row, c.Added)
 	}
 }
 
-// fits tells whether the changelog takes a row as it is. One that it does not
-// take would fail the transaction, again and again.
+// fits tells whether the changelog takes a row of a claim. One that it does not
+// take would fail the transaction, again and again, so no other is recorded.
 func (t *task) fits(row *dedup.Row) bool {
-	return recordOverhead+len(row.Digest)+rowBytesMax+len(row.Result) <= int(t.rt.limit(t.changelog).maxBytes)
+	return len(row.Result) <= dedup.MaxResultBytes && t.rowBytes(row) <= int(t.rt.limit(t.changelog).maxBytes)
 }
 
-// rowBytesMax is the longest row without a result.
+// rowBytes is what a row takes of the changelog's max.message.bytes: the encoded
+// claim, and the rest at its longest. So a row that fits does so too once it has
+// lost requests, has another status or attempt, or notes an omitted result.
+func (t *task) rowBytes(row *dedup.Row) int {
+	return recordOverhead + len(row.Digest) + rowBytesMax + len(row.Result)
+}
+
+// rowBytesMax is more than the longest row without its claim, by what the note
+// of an omitted result takes.
 const rowBytesMax = 64
+
+// misfit says that a row does not fit.
+func (t *task) misfit(row *dedup.Row) string {
+	return fmt.Sprintf("too large for topic %s: the claim takes %d bytes, max.message.bytes is %d", t.changelog, t.rowBytes(row), t.rt.limit(t.changelog).maxBytes)
+}
 
 // requester is who sent the event, to be answered.
 func (ev *event) requester() dedup.Request {
@@ -116,23 +147,23 @@ func (t *task) outcome(j *judging, ev *event, read *outcomeEnvelope) error {
 			o.Headers = append(o.Headers, dedup.Header{Key: ev.headers[i].Key, Value: ev.headers[i].Value})
 		}
 	}
-	prior, held, err := t.store.Get(o.Token.Digest)
-	if err != nil {
-		return err
-	}
-	rule := route.rule
-	rule.ResultBytes = min(rule.ResultBytes, int(t.rt.limit(t.changelog).maxBytes)-recordOverhead-rowBytesMax-claimBytesMax)
-	s, err := dedup.Settle(&o, prior, held, route.span, rule, t.streamTime(route.class))
+	prior, s, err := t.settle(route, &o)
 	switch {
 	case err != nil:
-		return fmt.Errorf("%w: %w", errIllegalState, err)
-	case s.Refused != "":
-		j.tallyOutcome(route, o.Kind, outcomeRefused)
-		ev.verdict, ev.reason = dedup.Invalid, "outcome refused: "+s.Refused
-		j.deadLetter(ev)
-		return nil
+		return err
 	case s.Repeated:
 		j.tallyOutcome(route, o.Kind, outcomeRepeated)
+		return nil
+	case s.Refused != "":
+		j.tallyOutcome(route, o.Kind, outcomeRefused)
+		ev.verdict, ev.reason, ev.said = dedup.Invalid, "outcome refused: "+s.Refused, read.headers()
+		if s.Row.Attempt > 0 {
+			ev.first = &s.Row
+		}
+		if s.Row.HasResult {
+			ev.key = &s.Claim.Key
+		}
+		j.deadLetter(ev)
 		return nil
 	}
 	t.record(j, &s.Row)
@@ -155,8 +186,25 @@ func (t *task) outcome(j *judging, ev *event, read *outcomeEnvelope) error {
 	return nil
 }
 
-// claimBytesMax is the longest claim without requests, result and headers.
-const claimBytesMax = 64 + dedup.RequestBytesMax
+// settle judges an outcome against the row of its claim. A result that the
+// changelog has no room for is omitted.
+func (t *task) settle(route *routeInfo, o *dedup.Outcome) (prior dedup.Row, s dedup.Settled, err error) {
+	prior, held, err := t.store.Get(o.Token.Digest)
+	if err != nil {
+		return prior, s, err
+	}
+	s, err = dedup.Settle(o, prior, held, route.span, route.rule, t.streamTime(route.class))
+	if err != nil {
+		return prior, s, fmt.Errorf("%w: %w", errIllegalState, err)
+	}
+	if s.Refused == "" && !t.fits(&s.Row) {
+		s.Omit()
+		if !t.fits(&s.Row) { // the topic took longer rows once
+			s.Refused = t.misfit(&s.Row)
+		}
+	}
+	return prior, s, nil
+}
 
 // reply is the answer to one request.
 type reply struct {
@@ -201,10 +249,13 @@ func (t *task) answer(j *judging, route *routeInfo, a *reply) {
 
 // omitted says why a copy does not get the result; "" if it does.
 func (a *reply) omitted(route *routeInfo) string {
-	if a.claim.Omitted > 0 && a.verdict == dedup.Replayed && a.value == nil {
+	switch {
+	case a.claim.Omitted == 0 || a.verdict != dedup.Replayed || a.value != nil:
+		return ""
+	case a.claim.Omitted > route.Claim.ResultBytes:
 		return fmt.Sprintf("the result of %d bytes was not kept, result_limit is %d", a.claim.Omitted, route.Claim.ResultBytes)
 	}
-	return ""
+	return fmt.Sprintf("the result of %d bytes was not kept, its row would have been too large for the changelog", a.claim.Omitted)
 }
 
 func (t *task) replyHeaders(j *judging, route *routeInfo, a *reply) []kgo.RecordHeader {

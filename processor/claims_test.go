@@ -3,6 +3,7 @@ package processor
 import (
 	"bytes"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -322,6 +323,59 @@ func TestUnreadableOutcome(t *testing.T) {
 	}
 	if r := b.replies("ops.replies")["ops.raw/0/0"]; string(r.Value) != "fine" {
 		t.Errorf("the event is answered %q", r.Value)
+	}
+}
+
+// TestRefusedOutcomeIsExplained: its dead letter has what it said, and of which
+// key; what cannot be read is kept as it came, and not at any length.
+func TestRefusedOutcomeIsExplained(t *testing.T) {
+	b := newBench(t, fmt.Sprintf(claimRoutes, "reject"))
+	b.createTopic("dead", 4, "max.message.bytes", fmt.Sprint(deadLetterMinBytes))
+	i := b.ready(b.start(b.config("one")))
+	b.produce(operation("1", "first", 0))
+	b.settle(i)
+	run := b.read("ops.run")[0]
+	token := header(run, headerClaim)
+	b.produce(outcomeOf(run, "completed", []byte("done")))
+	b.settle(i)
+	unknown, err := dedup.ParseToken([]byte(token))
+	must(t, err)
+	unknown.Digest[0]++
+	standing := map[string]string{headerKey: header(run, headerKey), headerFirst: "ops.raw/0/0", headerFirstTime: fmt.Sprint(testTime)}
+	long := strings.Repeat("x", 20_000)
+	for _, c := range []struct {
+		token, kind, reason string
+		want                map[string]string
+	}{
+		{token, "failed", "outcome refused: failed comes too late: the key is completed", standing},
+		{string(unknown.Append(nil)), "completed", "outcome refused: no claim: the key is not known any more", map[string]string{headerKey: ""}},
+		{token, "done", "is none of", map[string]string{headerKey: ""}},
+		{token + "\n", "completed", "no claim token", nil},
+		{"", "completed", "no claim token", nil},
+		{long, "completed", "no claim token", map[string]string{headerClaim: long[:saidMax]}},
+		{token, long, "is none of", map[string]string{headerOutcome: long[:saidMax]}},
+	} {
+		before := len(b.read("dead"))
+		o := outcomeOf(run, c.kind, fmt.Append(nil, before), kgo.RecordHeader{Key: "foreign", Value: []byte("f")}, kgo.RecordHeader{Key: "oncebus-key", Value: []byte("forged")})
+		for n := range o.Headers {
+			if o.Headers[n].Key == headerClaim {
+				o.Headers[n].Value = []byte(c.token)
+			}
+		}
+		b.produce(o)
+		b.settle(i)
+		var dead *kgo.Record
+		for _, r := range b.read("dead") {
+			if string(r.Value) == fmt.Sprint(before) {
+				dead = r
+			}
+		}
+		want := map[string]string{headerClaim: c.token, headerOutcome: c.kind, headerKey: "", headerVerdict: "invalid", "foreign": "f"}
+		maps.Copy(want, c.want)
+		assertHeaders(t, dead, want)
+		if reason := header(dead, headerReason); !strings.Contains(reason, c.reason) {
+			t.Errorf("reason %q, want %q", reason, c.reason)
+		}
 	}
 }
 

@@ -151,6 +151,11 @@
 //     in the transaction in progress, or the client is replaced (oversize.go).
 //   - A front gives its records no context that can be cancelled, and returns
 //     while they may still be on their way: see Front.send.
+//   - A claim token is no secret and no proof: its namespace chose the route, so
+//     it is compared with the row's as well. The rights to an outcomes topic are
+//     rights to the claims of its namespaces, and to no others.
+//   - Every row of a claim is measured before it is recorded (task.fits), by a
+//     bound that a row which fits once never outgrows without gaining a text.
 //   - What a front writes to the repartition topic has no transaction around
 //     it and needs none: a record that is there twice is a copy.
 //   - While the disk is filling the dedup stage pauses and the routing stage

@@ -34,7 +34,7 @@ const (
 	// Of claim mode.
 	headerClaim        = "oncebus-claim"
 	headerAttempt      = "oncebus-attempt"
-	headerOutcome      = "oncebus-outcome" // read, on outcomes
+	headerOutcome      = "oncebus-outcome" // read, on outcomes; kept where they are refused
 	headerStatus       = "oncebus-status"
 	headerRequest      = "oncebus-request"
 	headerFirstRequest = "oncebus-first-request"
@@ -146,8 +146,9 @@ type event struct {
 	last    int64      // of a batch that was not read, the last offset; else 0
 
 	details
-	claim *dedup.Row  // the claim it runs under, in claim mode
-	token dedup.Token // of claim
+	claim *dedup.Row         // the claim it runs under, in claim mode
+	token dedup.Token        // of claim
+	said  []kgo.RecordHeader // token and kind, of an outcome that is refused
 
 	ask     dedup.Address  // who waits for the verdict; zero for nobody
 	claimed *dedup.Claimed // the judgement, in claim mode
@@ -232,6 +233,7 @@ func (e *emitter) ownHeaders(headers []kgo.RecordHeader, ev *event) []kgo.Record
 			kgo.RecordHeader{Key: headerClaim, Value: ev.token.Append(e.bytes.take(dedup.TokenBytesMax)[:0])},
 			kgo.RecordHeader{Key: headerAttempt, Value: strconv.AppendUint(nil, uint64(ev.claim.Attempt), 10)})
 	}
+	headers = append(headers, ev.said...)
 	if ev.reason == "" {
 		return headers
 	}

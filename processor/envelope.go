@@ -64,6 +64,11 @@ type outcomeEnvelope struct {
 	token dedup.Token
 }
 
+// headers are token and kind as they came.
+func (o *outcomeEnvelope) headers() []kgo.RecordHeader {
+	return []kgo.RecordHeader{{Key: headerClaim, Value: o.token.Append(nil)}, {Key: headerOutcome, Value: []byte(o.kind.String())}}
+}
+
 // size is at least what append needs.
 func (e *envelope) size() int {
 	n := 1 + 16 + 32 + 6*binary.MaxVarintLen64 + len(e.route)

@@ -262,6 +262,8 @@ func (f *Front) PublishOutcome(ctx context.Context, route *dedup.Route, token []
 		return fmt.Errorf("%w: %s", ErrOutcome, reason)
 	case found.Namespace != route.Namespace:
 		return fmt.Errorf("%w: header %s: the claim is of route %s, not %s", ErrOutcome, headerClaim, found.Name, route.Name)
+	case read.token.Attempt == 0: // made by the operator's tool, which writes to the topic
+		return fmt.Errorf("%w: header %s: names no attempt; it has to be the one that came with the event", ErrOutcome, headerClaim)
 	}
 	rec.Partition = placeByDigest(&read.token.Digest)
 	return f.send(ctx, at, rec, false)

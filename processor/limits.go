@@ -156,9 +156,13 @@ func (t *task) uncountRow(row *dedup.Row) {
 }
 
 // countWaiting notes that so many requests of a key wait from now on, or with a
-// negative number that they wait no more.
+// negative number that they wait no more. A namespace whose route is gone has
+// no count.
 func (t *task) countWaiting(row *dedup.Row, n int) {
 	c := t.census(row.Class, waiting)
+	if c == nil {
+		return
+	}
 	for ; n > 0; n-- {
 		c.Add(row.First)
 	}

@@ -124,8 +124,22 @@ func (r *router) outcome(e *emitter, rec *kgo.Record) {
 	e.tally(route, tallyUnreadable)
 	e.deadLetter(&event{
 		original: original{rec: rec, headers: rec.Headers, timestamp: rec.Timestamp.UnixMilli(), from: r.rt.positionOf(rec)},
-		route:    route, verdict: dedup.Invalid, present: r.rt.clock.now(), reason: "outcome refused: " + reason,
+		route:    route, verdict: dedup.Invalid, present: r.rt.clock.now(), reason: "outcome refused: " + reason, said: saidOf(rec),
 	})
+}
+
+// saidMax bounds what is kept of token and kind where they cannot be read: who
+// made them up may have made them as long as a dead letter can be.
+const saidMax = 256
+
+// saidOf returns token and kind of an outcome as they came.
+func saidOf(rec *kgo.Record) (said []kgo.RecordHeader) {
+	for _, name := range [...]string{headerClaim, headerOutcome} {
+		if value, ok := (*recordHeaders)(&rec.Headers).Header(name); ok {
+			said = append(said, kgo.RecordHeader{Key: name, Value: value[:min(len(value), saidMax)]})
+		}
+	}
+	return said
 }
 
 // readOutcome returns the route of an outcome's claim and what it says, or the

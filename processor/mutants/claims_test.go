@@ -14,6 +14,12 @@ var claimList = []mutant{
 		aims:  inProcessor("^TestFailureFreesTheKey$"),
 	},
 	{
+		name:  "foreign-namespace-accepted",
+		does:  "a token with the namespace changed in it settles the claim of another namespace",
+		edits: []edit{{"dedup/claim.go", "!held || prior.Class != o.Token.Class || !w.Held", "!held || !w.Held"}},
+		aims:  inDedup("^TestTokenOfAnotherNamespace$"),
+	},
+	{
 		name: "submitted-runs-again",
 		does: "a claim that the exchange has is claimed anew when its lease is over",
 		edits: []edit{

@@ -1,0 +1,121 @@
+package processor
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"oncebus/dedup"
+)
+
+// payRoute has the namespace that the holder of route ops tries to get at.
+var payRoute = strings.ReplaceAll(strings.TrimPrefix(claimRoutes, "routes:\n"), "ops", "pay")
+
+// forgery is the token of a claim of route pay with the namespace of route ops
+// in it: all that somebody needs who may write to ops.outcomes alone.
+func (b *bench) forgery(i *instance) dedup.Token {
+	b.t.Helper()
+	pay := operation("1", "first", 0)
+	pay.Topic = "pay.raw"
+	b.produce(pay)
+	b.drain(i, "ops.raw", "ops.outcomes", "pay.raw", "pay.outcomes")
+	token, err := dedup.ParseToken([]byte(header(b.read("pay.run")[0], headerClaim)))
+	must(b.t, err)
+	token.Class = i.rt.byName["ops"].class
+	return token
+}
+
+func forgedOutcome(token dedup.Token, kind dedup.OutcomeKind) *kgo.Record {
+	return &kgo.Record{Topic: "ops.outcomes", Value: []byte("forged"), Headers: []kgo.RecordHeader{
+		{Key: headerClaim, Value: token.Append(nil)}, {Key: headerOutcome, Value: []byte(kind.String())},
+	}}
+}
+
+// TestTokenOfAnotherNamespaceSettlesNothing, whatever it says and whichever way
+// it comes: the claim stands, and the outcome is refused like one of a key that
+// nobody knows.
+func TestTokenOfAnotherNamespaceSettlesNothing(t *testing.T) {
+	for _, kind := range dedup.OutcomeKinds {
+		for _, way := range []string{"topic", "front"} {
+			t.Run(fmt.Sprint(kind, " by ", way), func(t *testing.T) {
+				t.Parallel()
+				b := newHTTPBench(t, fmt.Sprintf(claimRoutes+payRoute, "reject", "reject"))
+				i := b.ready(b.start(b.config("one")))
+				token := b.forgery(i)
+				switch {
+				case way == "front":
+					must(t, b.front("front").PublishOutcome(t.Context(), b.routes.Routes[0], token.Append(nil), kind, []byte("forged"), nil))
+				case kind == dedup.OutcomeForget:
+					token.Attempt, token.At = 0, dedup.Position{} // as the operator's tool makes it
+					fallthrough
+				default:
+					b.produce(forgedOutcome(token, kind))
+				}
+				b.settle(i)
+				again := operation("1", "again", 1)
+				again.Topic = "pay.raw"
+				b.produce(again)
+				b.drain(i, "ops.raw", "ops.outcomes", "pay.raw", "pay.outcomes")
+				if n := len(b.read("pay.run")); n != 1 {
+					t.Errorf("%d events of route pay went to the executor", n)
+				}
+				replies := b.replies("pay.replies")
+				if len(replies) != 1 {
+					t.Errorf("%d replies of route pay, want one", len(replies))
+				}
+				assertHeaders(t, replies["pay.raw/1/0"], map[string]string{headerVerdict: "pending", headerStatus: "pending", headerAttempt: "1"})
+				if n := len(b.read("ops.replies")); n != 0 {
+					t.Errorf("%d replies of route ops", n)
+				}
+				dead := b.read("dead")
+				if len(dead) != 1 {
+					t.Fatalf("%d dead letters, want the forged outcome", len(dead))
+				}
+				assertHeaders(t, dead[0], map[string]string{headerReason: "outcome refused: no claim: the key is not known any more", headerRoute: "ops", headerKey: ""})
+				if n := gather(t, i)[fmt.Sprintf(`oncebus_outcomes_total{outcome="%v",result="refused",route="ops"}`, kind)]; n != 1 {
+					t.Errorf("%v outcomes are counted as refused", n)
+				}
+			})
+		}
+	}
+}
+
+// TestTokenOfANamespaceWithoutARoute settles nothing either, and stops nobody:
+// the rows of a route that was taken out of the file stay for their time.
+func TestTokenOfANamespaceWithoutARoute(t *testing.T) {
+	b := newBench(t, fmt.Sprintf(claimRoutes+payRoute, "reject", "reject"))
+	cfg := b.config("one")
+	i := b.ready(b.start(cfg))
+	token := b.forgery(i)
+	must(t, i.stop())
+	b.useRoutes(fmt.Sprintf(claimRoutes, "reject"))
+	i = b.ready(b.start(cfg))
+	b.produce(forgedOutcome(token, dedup.OutcomeFailed))
+	b.settle(i)
+	if n := len(b.read("dead")); n != 1 {
+		t.Errorf("%d dead letters, want the forged outcome", n)
+	}
+	(&task{}).countWaiting(&dedup.Row{Class: token.Class}, -1) // nor does the count of those who wait need a route
+}
+
+// TestFrontTakesNoTokenWithoutAnAttempt: any attempt is for the operator's tool
+// to forget, which writes to the topic; an executor has the token of its own.
+func TestFrontTakesNoTokenWithoutAnAttempt(t *testing.T) {
+	b := newHTTPBench(t, fmt.Sprintf(claimRoutes, "reject"))
+	i := b.ready(b.start(b.config("one")))
+	f := b.front("front")
+	assertAnswer(t, f.ask(request("1", "first")), "unique pending attempt 1 passed")
+	token, err := dedup.ParseToken([]byte(header(b.lastRun("1"), headerClaim)))
+	must(t, err)
+	token.Attempt, token.At = 0, dedup.Position{}
+	err = f.PublishOutcome(t.Context(), b.routes.Routes[0], token.Append(nil), dedup.OutcomeForget, nil, nil)
+	if !errors.Is(err, ErrOutcome) || !strings.Contains(err.Error(), "names no attempt") {
+		t.Errorf("a token without an attempt: %v", err)
+	}
+	must(t, f.conclude(b.lastRun("1"), dedup.OutcomeForget, nil))
+	b.settle(i)
+	assertAnswer(t, f.ask(request("1", "second")), "unique pending attempt 2 passed")
+}
