@@ -42,7 +42,7 @@
 //
 // # Verdicts by HTTP
 //
-// A Front (front.go, front_ask.go) puts an event on the bus for a sender that
+// A Front (front.go, front_ask.go, front_asks.go) puts an event on the bus for a sender that
 // waits: it derives the key as the router would and writes the event straight
 // to its task, in an envelope with a return address. Every verdict comes
 // through emitter.conclude, which tells it (verdicts.go) in the same
@@ -149,6 +149,9 @@
 //     in the transaction in progress, or the client is replaced (oversize.go).
 //   - A front gives its records no context that can be cancelled, and returns
 //     while they may still be on their way: see Front.send.
+//   - Who may write to a raw topic may have a verdict told to any address. The
+//     numbers of a front's questions are drawn so that nobody can guess them,
+//     and a verdict on another key is no answer: see question.tell.
 //   - What a front writes to the repartition topic has no transaction around
 //     it and needs none: a record that is there twice is a copy.
 //   - While the disk is filling the dedup stage pauses and the routing stage

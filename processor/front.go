@@ -51,7 +51,7 @@ type Front struct {
 	baseOptions []kgo.Opt
 
 	number   uint64 // in every return address of this process, never 0
-	asks     asks
+	asks     *asks
 	derivers sync.Pool
 	spread   atomic.Uint32 // of events without a key over partitions
 
@@ -94,15 +94,15 @@ func NewFront(cfg Config, routes *dedup.Routes, log *slog.Logger, extra ...kgo.O
 		baseOptions: append(opts, extra...),
 		broken:      make(chan *kgo.Client, 1), done: make(chan struct{}),
 	}
-	f.asks.waiting = map[uint64]chan Answer{}
 	f.derivers.New = func() any { return routes.NewDeriver(cfg.KeySecret.Bytes()) }
 	f.bus = busState{err: errors.New("not connected yet"), changed: make(chan struct{})}
 	for f.number == 0 {
-		var drawn [8]byte
+		var drawn [8 + 32]byte // the number, and the seed of the questions'
 		if _, err := rand.Read(drawn[:]); err != nil {
 			return nil, fmt.Errorf("draw the front's number: %w", err)
 		}
 		f.number = binary.LittleEndian.Uint64(drawn[:])
+		f.asks = newAsks([32]byte(drawn[8:]))
 	}
 	return f, nil
 }
@@ -414,14 +414,11 @@ func (f *Front) hand(rec *kgo.Record) {
 	if !ok || address.Front != f.number {
 		return
 	}
-	waiting := f.asks.of(address.Ask)
-	if waiting == nil {
+	q := f.asks.of(address.Ask)
+	if q == nil {
 		return
 	}
 	if answer, ok := readAnswer(rec); ok {
-		select {
-		case waiting <- answer:
-		default: // told before
-		}
+		q.tell(&answer)
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -82,19 +81,21 @@ func (f *Front) Publish(ctx context.Context, s *Submission, d *dedup.Derived) er
 // claim mode lets copies wait (pending: wait), a copy gets the outcome of the
 // first; if there is none when ctx is done, the verdict without it.
 func (f *Front) Ask(ctx context.Context, s *Submission, d *dedup.Derived) (Answer, error) {
-	ask, answers := f.asks.begin()
+	q := questionOf(d)
+	ask := f.asks.begin(q)
 	defer f.asks.end(ask)
 	if err := f.publish(ctx, s, d, dedup.Address{Front: f.number, Ask: ask}); err != nil {
 		return Answer{}, err
 	}
-	answer, told := f.await(ctx, answers, Answer{})
+	answer, told := f.await(ctx, q.answers, Answer{})
 	if !told {
 		return Answer{}, ErrNoVerdict
 	}
 	// Only a copy waits on: the first is told that it runs.
 	for more := true; more && answer.waits && answer.Verdict == dedup.InProgress; {
-		answer, more = f.await(ctx, answers, answer)
+		answer, more = f.await(ctx, q.answers, answer)
 	}
+	answer.Key = q.key // an outcome has that of the original, which may be a neighbour
 	return answer, nil
 }
 
@@ -265,34 +266,4 @@ func (f *Front) PublishOutcome(ctx context.Context, route *dedup.Route, token []
 	}
 	rec.Partition = placeByDigest(&read.token.Digest)
 	return f.send(ctx, at, rec, false)
-}
-
-// asks are the questions that wait for an answer.
-type asks struct {
-	mu      sync.Mutex
-	last    uint64
-	waiting map[uint64]chan Answer
-}
-
-// begin opens a question. There are two answers to one at most: the verdict,
-// and the outcome.
-func (a *asks) begin() (uint64, <-chan Answer) {
-	answers := make(chan Answer, 2)
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.last++
-	a.waiting[a.last] = answers
-	return a.last, answers
-}
-
-func (a *asks) end(ask uint64) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	delete(a.waiting, ask)
-}
-
-func (a *asks) of(ask uint64) chan<- Answer {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.waiting[ask]
 }
