@@ -48,8 +48,9 @@ const OutcomesSuffix = "/outcomes"
 type Signature struct {
 	Scheme SignatureScheme
 	Secret string // name of the setting, after ONCEBUS_INGRESS_SECRET_; "" for NoSignature
-	// Tolerance is how far the signed timestamp may be from the ingress's clock;
-	// 0 where the scheme signs none.
+	// Tolerance is how far the signed timestamp may be from the ingress's clock,
+	// ahead of it no further than what the window has beyond Tolerance; 0 where
+	// the scheme signs none.
 	Tolerance time.Duration
 
 	// Of HMAC.

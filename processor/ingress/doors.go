@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"net/http"
 	"slices"
 	"strings"
@@ -78,7 +79,7 @@ func newDoors(cfg Config, routes *dedup.Routes) (*doors, error) {
 				users[s.Secret] = append(users[s.Secret], r.Name)
 			}
 		}
-		errs = append(errs, ds.add(cfg, r))
+		errs = append(errs, ds.add(cfg, r, shortestWindow(h.Path, routes)))
 	}
 	for _, name := range slices.Sorted(maps.Keys(ds.keyrings)) {
 		if err := ds.keyrings[name].load(); err != nil {
@@ -88,13 +89,14 @@ func newDoors(cfg Config, routes *dedup.Routes) (*doors, error) {
 	return ds, errors.Join(errs...)
 }
 
-// add makes the doors of a route, unless a route before has the same.
-func (ds *doors) add(cfg Config, r *dedup.Route) error {
+// add makes the doors of a route, unless a route before has the same. window is
+// the shortest of the routes there.
+func (ds *doors) add(cfg Config, r *dedup.Route, window time.Duration) error {
 	var errs []error
 	h := r.HTTP
 	d := ds.events[h.Path]
 	if d == nil {
-		g, err := ds.gate(cfg, &h.Signature)
+		g, err := ds.gate(cfg, &h.Signature, window)
 		errs = append(errs, err)
 		d = &door{
 			HTTP: h, allow: strings.Join(h.Methods, ", "), carried: carriedOf(h),
@@ -107,7 +109,7 @@ func (ds *doors) add(cfg Config, r *dedup.Route) error {
 		path := h.Path + dedup.OutcomesSuffix
 		o := ds.outcomes[path]
 		if o == nil {
-			g, err := ds.gate(cfg, h.Outcomes)
+			g, err := ds.gate(cfg, h.Outcomes, window)
 			errs = append(errs, err)
 			o = &outcomeDoor{http: h, gate: g}
 			ds.outcomes[path] = o
@@ -121,8 +123,8 @@ func (ds *doors) add(cfg Config, r *dedup.Route) error {
 }
 
 // gate makes the gate of a signature. Gates with one secret share its files.
-func (ds *doors) gate(cfg Config, s *dedup.Signature) (gate, error) {
-	v, err := newVerifier(s)
+func (ds *doors) gate(cfg Config, s *dedup.Signature, window time.Duration) (gate, error) {
+	v, err := newVerifier(s, window)
 	g := gate{verifier: v, challenge: challenge(s)}
 	if err != nil || s.Scheme == dedup.NoSignature {
 		return g, err
@@ -136,9 +138,27 @@ func (ds *doors) gate(cfg Config, s *dedup.Signature) (gate, error) {
 	return g, nil
 }
 
-func newVerifier(s *dedup.Signature) (*signature.Verifier, error) {
+// shortestWindow is that of the routes with the path.
+func shortestWindow(path string, routes *dedup.Routes) time.Duration {
+	shortest := time.Duration(math.MaxInt64)
+	for _, r := range routes.Routes {
+		if r.HTTP != nil && r.HTTP.Path == path {
+			shortest = min(shortest, r.Window)
+		}
+	}
+	return shortest
+}
+
+// aheadOf is how far a timestamp may be ahead of the clock: a request that is
+// signed in the future is good for that much longer, and while it is good the
+// first of its copies has to count.
+func aheadOf(s *dedup.Signature, window time.Duration) time.Duration {
+	return min(s.Tolerance, window-s.Tolerance)
+}
+
+func newVerifier(s *dedup.Signature, window time.Duration) (*signature.Verifier, error) {
 	return signature.New(signature.Config{
-		Scheme: signature.Scheme(s.Scheme.String()), Tolerance: s.Tolerance,
+		Scheme: signature.Scheme(s.Scheme.String()), Tolerance: s.Tolerance, Ahead: aheadOf(s, window),
 		Header: s.Header, Algorithm: s.Algorithm, Encoding: s.Encoding, Prefix: s.Prefix, TimestampHeader: s.TimestampHeader, Separator: s.Separator,
 	})
 }

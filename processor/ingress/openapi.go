@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 
 	"oncebus/dedup"
 )
@@ -142,7 +143,8 @@ func (d *document) add(path string, routes []*dedup.Route, all *dedup.Routes) er
 			events.Parameters = append(events.Parameters, parameter{Name: name, In: "header", Description: "Goes with the event.", Schema: schema{"type": "string"}})
 		}
 	}
-	if err := d.sign(&events, routes[0].Name, &h.Signature); err != nil {
+	window := shortestWindow(path, all)
+	if err := d.sign(&events, routes[0].Name, &h.Signature, window); err != nil {
 		return err
 	}
 	d.Paths[path] = pathItem{}
@@ -160,7 +162,7 @@ func (d *document) add(path string, routes []*dedup.Route, all *dedup.Routes) er
 		RequestBody: &requestBody{Description: "The result, byte for byte; nothing is null.", Content: map[string]mediaType{"application/json": {schema{}}, "*/*": {schema{}}}},
 		Responses:   describeSamples(outcomeSamples(routes[0].HTTP)),
 	}
-	if err := d.sign(&outcomes, routes[0].Name+".outcomes", routes[0].HTTP.Outcomes); err != nil {
+	if err := d.sign(&outcomes, routes[0].Name+".outcomes", routes[0].HTTP.Outcomes, window); err != nil {
 		return err
 	}
 	d.Paths[path+dedup.OutcomesSuffix] = pathItem{"post": &outcomes}
@@ -169,8 +171,8 @@ func (d *document) add(path string, routes []*dedup.Route, all *dedup.Routes) er
 
 // sign describes how requests are signed: a security scheme for the header with
 // the signature, parameters for those that it covers.
-func (d *document) sign(o *operation, name string, s *dedup.Signature) error {
-	v, err := newVerifier(s)
+func (d *document) sign(o *operation, name string, s *dedup.Signature, window time.Duration) error {
+	v, err := newVerifier(s, window)
 	if err != nil {
 		return fmt.Errorf("signature of %s: %w", name, err)
 	}
@@ -178,9 +180,9 @@ func (d *document) sign(o *operation, name string, s *dedup.Signature) error {
 	if len(headers) == 0 {
 		return nil
 	}
-	scheme := securityScheme{Type: "apiKey", Name: headers[0], In: "header", Description: describeScheme(s)}
+	scheme := securityScheme{Type: "apiKey", Name: headers[0], In: "header", Description: describeScheme(s, window)}
 	if s.Scheme == dedup.Bearer {
-		scheme = securityScheme{Type: "http", Scheme: "bearer", Description: describeScheme(s)}
+		scheme = securityScheme{Type: "http", Scheme: "bearer", Description: describeScheme(s, window)}
 	}
 	d.Components.SecuritySchemes[name] = scheme
 	o.Security = []map[string][]string{{name: {}}}
@@ -194,7 +196,7 @@ func (d *document) sign(o *operation, name string, s *dedup.Signature) error {
 	return nil
 }
 
-func describeScheme(s *dedup.Signature) string {
+func describeScheme(s *dedup.Signature, window time.Duration) string {
 	text := map[dedup.SignatureScheme]string{
 		dedup.StandardWebhooks: "Standard Webhooks (standardwebhooks.com), v1.",
 		dedup.GitHub:           "As GitHub signs: sha256= and the HMAC-SHA-256 of the body in hex.",
@@ -214,7 +216,11 @@ func describeScheme(s *dedup.Signature) string {
 		text += "."
 	}
 	if s.Tolerance > 0 {
-		text += fmt.Sprintf(" The timestamp is at most %v from the server's clock.", s.Tolerance)
+		text += fmt.Sprintf(" The timestamp is at most %v from the server's clock", s.Tolerance)
+		if ahead := aheadOf(s, window); ahead < s.Tolerance {
+			text += fmt.Sprintf(", and at most %v ahead of it", ahead)
+		}
+		text += "."
 	}
 	return text
 }

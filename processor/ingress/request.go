@@ -22,6 +22,8 @@ type request struct {
 	route  string // for metrics and log
 	bytes  int    // of the body
 	memory hold
+
+	taken time.Time // when the signature was looked at, which is the event's time
 }
 
 // statusGone is what log and metrics say of a client that did not wait.
@@ -84,7 +86,7 @@ func (s *Server) takeEvent(w http.ResponseWriter, r *http.Request, rq *request, 
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), d.Wait)
 	defer cancel()
-	event := &processor.Submission{Topic: d.Topic, Value: body, Headers: d.headers(r.Header), Time: s.now(), Hold: d.HoldForBus}
+	event := &processor.Submission{Topic: d.Topic, Value: body, Headers: d.headers(r.Header), Time: rq.taken, Hold: d.HoldForBus}
 	derived, err := s.derive(ctx, event)
 	if err != nil {
 		return s.unserved(r, failure(err, d.HTTP))
@@ -178,7 +180,8 @@ func (s *Server) receive(w http.ResponseWriter, r *http.Request, rq *request, g 
 	// From here on a wait is a verdict's and has its own limit. The server
 	// takes a read that times out for a client that went away.
 	_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // every connection of a server has one
-	if err := g.verify(r.Header, body, s.now()); err != nil {
+	rq.taken = s.now()
+	if err := g.verify(r.Header, body, rq.taken); err != nil {
 		return nil, s.refuse(rq, refusal(err), unauthorized(g.challenge))
 	}
 	return body, nil
