@@ -72,9 +72,9 @@ var (
 		{"encoding", func(d *decoder, s *signatureDraft, n *yaml.Node, at string) {
 			s.Encoding = encodingNames[max(0, d.choice(n, at, encodingNames[:]...))]
 		}},
-		{"prefix", func(d *decoder, s *signatureDraft, n *yaml.Node, at string) { s.Prefix = d.headerText(n, at) }},
+		{"prefix", func(d *decoder, s *signatureDraft, n *yaml.Node, at string) { s.Prefix = d.signatureText(n, at) }},
 		{"timestamp_header", func(d *decoder, s *signatureDraft, n *yaml.Node, at string) { s.TimestampHeader = d.headerName(n, at) }},
-		{"separator", func(d *decoder, s *signatureDraft, n *yaml.Node, at string) { s.Separator = d.headerText(n, at) }},
+		{"separator", func(d *decoder, s *signatureDraft, n *yaml.Node, at string) { s.Separator = d.signatureText(n, at) }},
 	}
 	rateFields = []fieldOf[Rate]{
 		{"per_second", func(d *decoder, r *Rate, n *yaml.Node, at string) { r.PerSecond = d.perSecond(n, at) }},
