@@ -133,6 +133,12 @@ func TestMistakesInHTTP(t *testing.T) {
 		{"header carried anyway", part("headers: [Content-Type]"), ".headers[0]: Content-Type is always carried: leave it out"},
 		{"header twice", part("headers: [X-A, x-a]"), ".headers[1]: x-a is listed twice"},
 		{"credentials", part("headers: [Authorization]"), ".headers[0]: Authorization holds credentials, which stay off the bus"},
+		{"headers of the connection", part("headers: [Host, transfer-encoding, Trailer]"),
+			".headers[0]: Host is the connection's and never arrives as a header: name one of the sender's own\n" +
+				".headers[1]: transfer-encoding is the connection's and never arrives as a header: name one of the sender's own\n" +
+				".headers[2]: Trailer is the connection's and never arrives as a header: name one of the sender's own"},
+		{"signature in a header of the connection", signed("scheme: hmac, secret: S, header: HOST"),
+			".signature.header: HOST is the connection's and never arrives as a header: name one of the sender's own"},
 		{"our header", part("headers: [Oncebus-Key]"), ".headers[0]: incoming oncebus-* headers are never trusted"},
 		{"no header", part("headers: ['a b']"), `.headers[0]: "a b" is no name of an HTTP header: want letters, digits, dash and underscore`},
 
