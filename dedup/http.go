@@ -41,6 +41,23 @@ type HTTP struct {
 // CarriedHeaders are the request headers that always become record headers.
 var CarriedHeaders = [...]string{"content-type", "idempotency-key", "traceparent", "tracestate"}
 
+// KeyHeader returns the record header that alone gives a key to what comes in by
+// HTTP; "" if there are several, or something else does.
+func (r *Route) KeyHeader() string {
+	name := ""
+	for i := range r.Keys {
+		s := &r.Keys[i]
+		switch {
+		case s.kind == sourceRecordKey: // which no request has
+		case s.kind != sourceHeader || name != "":
+			return ""
+		default:
+			name = s.header
+		}
+	}
+	return name
+}
+
 // OutcomesSuffix is what the path of a route ends in where its outcomes come in.
 const OutcomesSuffix = "/outcomes"
 

@@ -140,7 +140,7 @@ func (d *document) add(path string, routes []*dedup.Route, all *dedup.Routes) er
 	}
 	for _, name := range slices.Concat(dedup.CarriedHeaders[:], h.Headers) {
 		if !strings.EqualFold(name, "content-type") { // which OpenAPI says elsewhere
-			events.Parameters = append(events.Parameters, parameter{Name: name, In: "header", Description: "Goes with the event.", Schema: schema{"type": "string"}})
+			events.Parameters = append(events.Parameters, carriedParameter(name, routes))
 		}
 	}
 	window := shortestWindow(path, all)
@@ -167,6 +167,17 @@ func (d *document) add(path string, routes []*dedup.Route, all *dedup.Routes) er
 	}
 	d.Paths[path+dedup.OutcomesSuffix] = pathItem{"post": &outcomes}
 	return nil
+}
+
+// carriedParameter describes a header that goes with the event. Where every
+// route requires a key and finds it there alone, so must the request.
+func carriedParameter(name string, routes []*dedup.Route) parameter {
+	p := parameter{Name: name, In: "header", Description: "Goes with the event.", Schema: schema{"type": "string"}}
+	p.Required = !slices.ContainsFunc(routes, func(r *dedup.Route) bool { return !r.HTTP.RequireKey || r.KeyHeader() != name })
+	if p.Required {
+		p.Description, p.Schema["minLength"] = "The key. Goes with the event.", 1
+	}
+	return p
 }
 
 // sign describes how requests are signed: a security scheme for the header with
