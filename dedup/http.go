@@ -38,7 +38,8 @@ type HTTP struct {
 	Responses map[Verdict]Response
 }
 
-// CarriedHeaders are the request headers that always become record headers.
+// CarriedHeaders are the request headers that always become record headers: as
+// they are, but for the quotes of an idempotency-key.
 var CarriedHeaders = [...]string{"content-type", "idempotency-key", "traceparent", "tracestate"}
 
 // KeyHeader returns the record header that alone gives a key to what comes in by

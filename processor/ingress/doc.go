@@ -15,7 +15,8 @@
 //
 // The body becomes the record's value, byte for byte, and the carried headers
 // become its headers; a header that came several times is one list, joined with
-// commas (RFC 9110, section 5.3).
+// commas (RFC 9110, section 5.3). Idempotency-Key comes once, and a String of
+// RFC 9651 in it is carried as what it stands for, without quotes (idempotency.go).
 //
 // # What a sender may rely on
 //

@@ -206,13 +206,26 @@ func (d *door) of(r *dedup.Route) (*dedup.Route, bool) {
 	return d.routes[0], false
 }
 
-// headers are the record headers that a request brings.
-func (d *door) headers(in http.Header) []dedup.Header {
+// headers are the record headers that a request brings. The error is for the
+// sender.
+func (d *door) headers(in http.Header) ([]dedup.Header, error) {
 	var headers []dedup.Header
 	for _, c := range d.carried {
-		if values := in[c.from]; len(values) > 0 {
-			headers = append(headers, dedup.Header{Key: c.to, Value: []byte(strings.Join(values, ", "))})
+		values := in[c.from]
+		if len(values) == 0 {
+			continue
 		}
+		value := strings.Join(values, ", ")
+		if c.from == headerIdempotency {
+			var err error
+			if value, err = readIdempotencyKey(values); err != nil {
+				return nil, err
+			}
+			if value == "" {
+				continue // which is no key, and must not be one that all such requests share
+			}
+		}
+		headers = append(headers, dedup.Header{Key: c.to, Value: []byte(value)})
 	}
-	return headers
+	return headers, nil
 }

@@ -173,9 +173,13 @@ func (d *document) add(path string, routes []*dedup.Route, all *dedup.Routes) er
 // route requires a key and finds it there alone, so must the request.
 func carriedParameter(name string, routes []*dedup.Route) parameter {
 	p := parameter{Name: name, In: "header", Description: "Goes with the event.", Schema: schema{"type": "string"}}
+	if strings.EqualFold(name, headerIdempotency) {
+		p.Description += " A string of RFC 9651, or the same without quotes; at most once."
+		p.Schema["pattern"] = idempotencyPattern
+	}
 	p.Required = !slices.ContainsFunc(routes, func(r *dedup.Route) bool { return !r.HTTP.RequireKey || r.KeyHeader() != name })
 	if p.Required {
-		p.Description, p.Schema["minLength"] = "The key. Goes with the event.", 1
+		p.Description, p.Schema["minLength"] = "The key. "+p.Description, 1
 	}
 	return p
 }

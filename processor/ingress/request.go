@@ -86,7 +86,11 @@ func (s *Server) takeEvent(w http.ResponseWriter, r *http.Request, rq *request, 
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), d.Wait)
 	defer cancel()
-	event := &processor.Submission{Topic: d.Topic, Value: body, Headers: d.headers(r.Header), Time: rq.taken, Hold: d.HoldForBus}
+	headers, err := d.headers(r.Header)
+	if err != nil {
+		return problemInvalid.respond(err.Error())
+	}
+	event := &processor.Submission{Topic: d.Topic, Value: body, Headers: headers, Time: rq.taken, Hold: d.HoldForBus}
 	derived, err := s.derive(ctx, event)
 	if err != nil {
 		return s.unserved(r, failure(err, d.HTTP))
