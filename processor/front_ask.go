@@ -231,12 +231,13 @@ func (f *Front) sent(sender *kgo.Client, rec *kgo.Record, err error) error {
 	}
 	if !errors.Is(err, kgo.ErrMaxBuffered) && !errors.Is(err, kgo.ErrClientClosed) {
 		select {
-		case f.broken <- sender:
+		case f.broken <- breakage{sender, err}:
 		default: // it is looked at already
 		}
 	}
 	if errors.Is(err, kerr.MessageTooLarge) || errors.Is(err, kerr.RecordListTooLarge) {
-		// One in its batch was; a limit was lowered since it was read.
+		// One in its batch was: a limit was lowered since it was read, and is
+		// read again now (see renew).
 		return fmt.Errorf("%w: topic %s refuses a batch: %w", ErrBusAway, rec.Topic, err)
 	}
 	return fmt.Errorf("%w: produce to %s: %w", ErrBusAway, rec.Topic, denied(err, "Write", resourceTopic, rec.Topic))

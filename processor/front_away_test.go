@@ -2,6 +2,8 @@ package processor
 
 import (
 	"context"
+	"crypto/rand"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -28,6 +30,30 @@ func TestTooLargeIsNotSent(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	assertAnswer(t, f.ask(submission("signals.raw", `{"id":"a"}`, testTime)), "unique passed")
+}
+
+// TestLoweredLimitIsNoticed: what a topic takes no more is too large, and not
+// for ever an event that the bus does not take; what fits goes on.
+func TestLoweredLimitIsNoticed(t *testing.T) {
+	b := newHTTPBench(t, keyedRoutes)
+	b.ready(b.start(b.config("one")))
+	f := b.front("front")
+	large := make([]byte, 3000)
+	_, _ = rand.Read(large) // never fails
+	event := submission("signals.raw", fmt.Sprintf(`{"id":"a","x":%q}`, base64.StdEncoding.EncodeToString(large)), testTime)
+	assertAnswer(t, f.ask(event), "unique passed")
+	b.alter("signals.raw", "max.message.bytes", "2000")
+	if _, err := f.try(t.Context(), event); !errors.Is(err, ErrBusAway) {
+		t.Errorf("before it was noticed: %v", err)
+	}
+	b.wait("the limit to be noticed", func() bool {
+		_, err := f.try(t.Context(), event)
+		return errors.Is(err, ErrTooLarge)
+	})
+	b.wait("small events to go on", func() bool {
+		a, err := f.try(t.Context(), submission("signals.raw", `{"id":"a"}`, testTime))
+		return err == nil && a.Verdict == dedup.Duplicate
+	})
 }
 
 // switchDialer is a network that can be taken away.
