@@ -14,11 +14,15 @@ import (
 )
 
 // What a sender is told in place of an answer. After each of them it is safe
-// to send the event again: if it is on the bus already, it is a copy then.
+// to send the event again, but for ErrKeyless: if it is on the bus already, it
+// is a copy then.
 var (
 	// ErrBusAway says that the bus did not take the event in time, or that too
 	// much waits for it already. The event may reach it all the same.
 	ErrBusAway = errors.New("the bus did not take it")
+	// ErrKeyless comes with ErrBusAway where the event has no key: if it is on
+	// the bus all the same, nobody can tell that it comes again.
+	ErrKeyless = errors.New("an event without a key")
 	// ErrNoVerdict says that the event is on the bus, and that there was no
 	// verdict in time.
 	ErrNoVerdict = errors.New("no verdict in time")
@@ -124,7 +128,11 @@ func (f *Front) publish(ctx context.Context, s *Submission, d *dedup.Derived, as
 	if ask.Asked() {
 		ask.Partition = at.partition
 	}
-	return f.send(ctx, at, f.record(at, s, d, ask), s.Hold)
+	err = f.send(ctx, at, f.record(at, s, d, ask), s.Hold)
+	if d.Finding == dedup.Keyless && errors.Is(err, ErrBusAway) {
+		return fmt.Errorf("%w: %w", ErrKeyless, err)
+	}
+	return err
 }
 
 // reach returns where events go, or an error if that cannot be reached. With

@@ -56,6 +56,31 @@ func TestLoweredLimitIsNoticed(t *testing.T) {
 	})
 }
 
+// TestKeylessEventThatMayBeOnTheBus: nobody tells its sender that it may come
+// again. One with a key may, and one that was not handed over.
+func TestKeylessEventThatMayBeOnTheBus(t *testing.T) {
+	b := newHTTPBench(t, strings.Replace(keyedRoutes, "    output:", "    missing_key: pass\n    output:", 1))
+	b.ready(b.start(b.config("one")))
+	fronts := map[string]*runningFront{`{"id":"a","x":%q}`: b.front("one"), `{"x":%q}`: b.front("two")}
+	b.alter("signals.raw", "max.message.bytes", "2000") // which they do not know yet
+	large := make([]byte, 3000)
+	_, _ = rand.Read(large) // never fails
+	for body, f := range fronts {
+		event := submission("signals.raw", fmt.Sprintf(body, base64.StdEncoding.EncodeToString(large)), testTime)
+		d, err := f.Derive(event)
+		must(t, err)
+		err = f.publish(t.Context(), event, &d, dedup.Address{})
+		if !errors.Is(err, ErrBusAway) || errors.Is(err, ErrKeyless) != (d.Finding == dedup.Keyless) {
+			t.Errorf("%.10s: %v", body, err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if _, err := f.try(ctx, event); !errors.Is(err, ErrBusAway) || errors.Is(err, ErrKeyless) {
+			t.Errorf("%.10s, not handed over: %v", body, err)
+		}
+	}
+}
+
 // switchDialer is a network that can be taken away.
 type switchDialer struct {
 	mu    sync.Mutex

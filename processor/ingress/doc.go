@@ -22,8 +22,9 @@
 //
 // After a 2xx the event is on the bus, acknowledged by all in-sync replicas.
 // After anything else, or nothing, sending the event again is safe: it is a
-// copy then, or it is not. Where the answer is lost with its connection the
-// same holds.
+// copy then, or it is not. Only one without a key, where a route takes such, is
+// nobody's copy and may pass twice. Where the answer is lost with its connection
+// the same holds.
 //
 // # What is bounded
 //

@@ -8,7 +8,24 @@ import (
 	"time"
 
 	"oncebus/dedup"
+	"oncebus/processor"
 )
+
+// TestKeylessEventIsNotCalledSafe to send again: nothing would tell its copies.
+func TestKeylessEventIsNotCalledSafe(t *testing.T) {
+	for _, c := range []struct {
+		err  error
+		says string
+	}{
+		{processor.ErrBusAway, "it is safe to send the request again"},
+		{fmt.Errorf("%w: %w", processor.ErrKeyless, processor.ErrBusAway), "the event has no key: if it reached the bus all the same, sending it again puts it there twice"},
+	} {
+		var body problemBody
+		if err := json.Unmarshal(failure(c.err, &dedup.HTTP{}).body, &body); err != nil || body.Type != problemType+problemBusAway.name || body.Detail != c.says {
+			t.Errorf("%v: %+v, %v", c.err, body, err)
+		}
+	}
+}
 
 // FuzzSignaturesOfRoutesFiles: what `oncebus check` passes, the ingress takes.
 func FuzzSignaturesOfRoutesFiles(f *testing.F) {

@@ -91,7 +91,7 @@ type securityScheme struct {
 type schema map[string]any
 
 const documentText = `Events come in here by HTTP and are deduplicated on the bus; the answer is the verdict.
-After a 2xx the event is on the bus; after anything else, or no answer at all, it is safe to send it again.
+After a 2xx the event is on the bus; after anything else, or no answer at all, it is safe to send it again, unless it has no key.
 
 Errors are problem details (RFC 9457). A path that is not listed is answered 404, a method that is not listed 405 (components.responses).
 Every answer has the headers Cache-Control: no-store and X-Content-Type-Options: nosniff, but for those to malformed HTTP.`

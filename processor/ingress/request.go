@@ -154,6 +154,9 @@ func (s *Server) unserved(r *http.Request, a *response) *response {
 // failure is the answer to an event without a verdict.
 func failure(err error, h *dedup.HTTP) *response {
 	again := "it is safe to send the request again"
+	if errors.Is(err, processor.ErrKeyless) {
+		again = "the event has no key: if it reached the bus all the same, sending it again puts it there twice"
+	}
 	switch {
 	case errors.Is(err, processor.ErrTooLarge):
 		return problemTooLarge.respond("with its headers it is larger than its topic takes")
