@@ -42,14 +42,14 @@
 //
 // # Verdicts by HTTP
 //
-// A Front (front.go, front_ask.go, front_asks.go) puts an event on the bus for a sender that
-// waits: it derives the key as the router would and writes the event straight
-// to its task, in an envelope with a return address. Every verdict comes
-// through emitter.conclude, which tells it (verdicts.go) in the same
-// transaction by the front's partition of <app>-verdicts. Where copies wait for
-// an outcome their addresses are part of the claim, and the transaction that
-// records the outcome tells it to each. The front keeps nothing and decides
-// nothing. Everything it cannot answer may be sent again.
+// A Front (front*.go) puts an event on the bus for a sender that waits: it
+// derives the key as the router would and writes the event straight to its
+// task, in an envelope with a return address. Every verdict comes through
+// emitter.conclude, which tells it (verdicts.go) in the same transaction by the
+// front's partition of <app>-verdicts. Where copies wait for an outcome their
+// addresses are part of the claim, and the transaction that records the outcome
+// tells it to each. The front keeps nothing and decides nothing. Everything it
+// cannot answer may be sent again, as long as it has a key.
 //
 // # Who owns what
 //
