@@ -13,7 +13,7 @@ const headerIdempotency = "Idempotency-Key"
 
 // idempotencyPattern is what may stand in the header, but for parameters that
 // have strings of their own.
-const idempotencyPattern = `^([^"].*|"([ !#-\[\]-~]|\\["\\])*"(;[^,"]*)?)?$`
+const idempotencyPattern = `^([^"].*|"([\x20\x21\x23-\x5b\x5d-\x7e]|\\["\\])*"(;[^,"]*)?)?$`
 
 // readIdempotencyKey returns the key that a request has in its header; "" for
 // none. The error tells the sender what is wrong.
