@@ -6,12 +6,13 @@ import (
 )
 
 // An Address says where the verdict on an event goes: to whoever put the event
-// on the bus and waits. It is an address and nothing more: anybody can write
-// one, and it decides nothing.
+// on the bus and waits. Who may write to a raw topic can write any address: it
+// decides no verdict, but it does decide who is told one. So the number of a
+// question cannot be guessed, and who asks takes no verdict on another key.
 type Address struct {
 	Partition int32  // of the verdicts topic
 	Front     uint64 // drawn by the asking process; 0: nobody asks
-	Ask       uint64 // which of its questions
+	Ask       uint64 // which of its questions: a number that nobody can guess
 }
 
 // Asked tells whether somebody waits at the address.

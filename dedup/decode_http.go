@@ -72,9 +72,9 @@ var (
 		{"encoding", func(d *decoder, s *signatureDraft, n *yaml.Node, at string) {
 			s.Encoding = encodingNames[max(0, d.choice(n, at, encodingNames[:]...))]
 		}},
-		{"prefix", func(d *decoder, s *signatureDraft, n *yaml.Node, at string) { s.Prefix = d.headerText(n, at) }},
+		{"prefix", func(d *decoder, s *signatureDraft, n *yaml.Node, at string) { s.Prefix = d.signatureText(n, at) }},
 		{"timestamp_header", func(d *decoder, s *signatureDraft, n *yaml.Node, at string) { s.TimestampHeader = d.headerName(n, at) }},
-		{"separator", func(d *decoder, s *signatureDraft, n *yaml.Node, at string) { s.Separator = d.headerText(n, at) }},
+		{"separator", func(d *decoder, s *signatureDraft, n *yaml.Node, at string) { s.Separator = d.signatureText(n, at) }},
 	}
 	rateFields = []fieldOf[Rate]{
 		{"per_second", func(d *decoder, r *Rate, n *yaml.Node, at string) { r.PerSecond = d.perSecond(n, at) }},
@@ -188,11 +188,19 @@ func (d *decoder) carried(n *yaml.Node, at string) []string {
 	return names
 }
 
+// transportHeaders are what an HTTP server takes out of a request's headers
+// before anybody reads them.
+var transportHeaders = []string{"host", "transfer-encoding", "trailer"}
+
 // headerName reads the name of an HTTP header (RFC 9110, section 5.6.2: a
-// token).
+// token) that a request can bring.
 func (d *decoder) headerName(n *yaml.Node, at string) string {
 	name, ok := d.text(n, at)
-	if ok && strings.ContainsFunc(name, func(c rune) bool { return !isAlphanumeric(c) && !strings.ContainsRune("!#$%&'*+-.^_`|~", c) }) {
+	switch {
+	case !ok:
+	case slices.Contains(transportHeaders, strings.ToLower(name)):
+		d.fail(n, at, "%s is the connection's and never arrives as a header: name one of the sender's own", name)
+	case strings.ContainsFunc(name, func(c rune) bool { return !isAlphanumeric(c) && !strings.ContainsRune("!#$%&'*+-.^_`|~", c) }):
 		d.fail(n, at, "%.80q is no name of an HTTP header: want letters, digits, dash and underscore", name)
 	}
 	return name

@@ -85,9 +85,24 @@ func (d *decoder) hmac(s *signatureDraft, n *yaml.Node, at string, nodes map[str
 	case separator != nil && (s.Separator == "" || s.Separator[0] >= '0' && s.Separator[0] <= '9'):
 		d.fail(separator, join(at, "separator"), "%q does not tell where the timestamp ends and the body begins: want one that begins with no digit", s.Separator)
 	}
+	if strings.HasPrefix(s.Prefix, " ") {
+		d.fail(nodes["prefix"], join(at, "prefix"), "%q begins with a space, and no header's value does: leave it out", s.Prefix)
+	}
 	if s.Header != "" && strings.EqualFold(s.Header, s.TimestampHeader) {
 		d.fail(nodes["timestamp_header"], join(at, "timestamp_header"), "%s holds the signature already", s.Header)
 	}
+}
+
+// signatureTextMax is the longest prefix and separator, in bytes.
+const signatureTextMax = 64
+
+// signatureText reads what stands before a signature or after a timestamp.
+func (d *decoder) signatureText(n *yaml.Node, at string) string {
+	text := d.headerText(n, at)
+	if len(text) > signatureTextMax {
+		d.fail(n, at, "%d bytes are too many: at most %d", len(text), signatureTextMax)
+	}
+	return text
 }
 
 // secretName reads what names the setting of a secret. The endings are those of

@@ -38,8 +38,26 @@ type HTTP struct {
 	Responses map[Verdict]Response
 }
 
-// CarriedHeaders are the request headers that always become record headers.
+// CarriedHeaders are the request headers that always become record headers: as
+// they are, but for the quotes of an idempotency-key.
 var CarriedHeaders = [...]string{"content-type", "idempotency-key", "traceparent", "tracestate"}
+
+// KeyHeader returns the record header that alone gives a key to what comes in by
+// HTTP; "" if there are several, or something else does.
+func (r *Route) KeyHeader() string {
+	name := ""
+	for i := range r.Keys {
+		s := &r.Keys[i]
+		switch {
+		case s.kind == sourceRecordKey: // which no request has
+		case s.kind != sourceHeader || name != "":
+			return ""
+		default:
+			name = s.header
+		}
+	}
+	return name
+}
 
 // OutcomesSuffix is what the path of a route ends in where its outcomes come in.
 const OutcomesSuffix = "/outcomes"
@@ -48,8 +66,9 @@ const OutcomesSuffix = "/outcomes"
 type Signature struct {
 	Scheme SignatureScheme
 	Secret string // name of the setting, after ONCEBUS_INGRESS_SECRET_; "" for NoSignature
-	// Tolerance is how far the signed timestamp may be from the ingress's clock;
-	// 0 where the scheme signs none.
+	// Tolerance is how far the signed timestamp may be from the ingress's clock,
+	// ahead of it no further than what the window has beyond Tolerance; 0 where
+	// the scheme signs none.
 	Tolerance time.Duration
 
 	// Of HMAC.

@@ -133,6 +133,12 @@ func TestMistakesInHTTP(t *testing.T) {
 		{"header carried anyway", part("headers: [Content-Type]"), ".headers[0]: Content-Type is always carried: leave it out"},
 		{"header twice", part("headers: [X-A, x-a]"), ".headers[1]: x-a is listed twice"},
 		{"credentials", part("headers: [Authorization]"), ".headers[0]: Authorization holds credentials, which stay off the bus"},
+		{"headers of the connection", part("headers: [Host, transfer-encoding, Trailer]"),
+			".headers[0]: Host is the connection's and never arrives as a header: name one of the sender's own\n" +
+				".headers[1]: transfer-encoding is the connection's and never arrives as a header: name one of the sender's own\n" +
+				".headers[2]: Trailer is the connection's and never arrives as a header: name one of the sender's own"},
+		{"signature in a header of the connection", signed("scheme: hmac, secret: S, header: HOST"),
+			".signature.header: HOST is the connection's and never arrives as a header: name one of the sender's own"},
 		{"our header", part("headers: [Oncebus-Key]"), ".headers[0]: incoming oncebus-* headers are never trusted"},
 		{"no header", part("headers: ['a b']"), `.headers[0]: "a b" is no name of an HTTP header: want letters, digits, dash and underscore`},
 
@@ -154,6 +160,10 @@ func TestMistakesInHTTP(t *testing.T) {
 		{"digits between", signed("scheme: hmac, secret: S, header: X, timestamp_header: T, separator: '0.'"),
 			`.signature.separator: "0." does not tell where the timestamp ends and the body begins: want one that begins with no digit`},
 		{"prefix", signed(`scheme: hmac, secret: S, header: X, prefix: "a\n"`), `.signature.prefix: "a\n": want printable ASCII`},
+		{"prefix after a space", signed(`scheme: hmac, secret: S, header: X, prefix: " v1="`),
+			`.signature.prefix: " v1=" begins with a space, and no header's value does: leave it out`},
+		{"long prefix and separator", signed("scheme: hmac, secret: S, header: X, timestamp_header: T, prefix: " + strings.Repeat("p", 65) + ", separator: " + strings.Repeat("s", 66)),
+			".signature.prefix: 65 bytes are too many: at most 64\n.signature.separator: 66 bytes are too many: at most 64"},
 		{"one header for both", signed("scheme: hmac, secret: S, header: X, timestamp_header: x"), ".signature.timestamp_header: X holds the signature already"},
 		{"tolerance beyond the window", signed("scheme: slack, secret: S, tolerance: 1h"),
 			".signature.tolerance: 1h0m0s is not shorter than the window of 1h0m0s: a signed request could be sent again when it is no copy any more"},

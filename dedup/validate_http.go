@@ -118,7 +118,9 @@ func (d *decoder) requireCarried(r *draft, n *yaml.Node, at, header string) {
 }
 
 // validateTolerance: a signed request that is sent again while its timestamp is
-// good must find the claim of the first.
+// good must find the claim of the first. Its timestamp is good from before it
+// to Tolerance after it; how far before is the ingress's, which allows no more
+// than what of the window is left.
 func (d *decoder) validateTolerance(r *draft, at string, s *Signature) {
 	if r.Window > 0 && s.Tolerance >= r.Window {
 		d.failHTTP(r, at+".tolerance", "%v is not shorter than the window of %v: a signed request could be sent again when it is no copy any more",

@@ -44,14 +44,14 @@
 //
 // # Verdicts by HTTP
 //
-// A Front (front.go, front_ask.go) puts an event on the bus for a sender that
-// waits: it derives the key as the router would and writes the event straight
-// to its task, in an envelope with a return address. Every verdict comes
-// through emitter.conclude, which tells it (verdicts.go) in the same
-// transaction by the front's partition of <app>-verdicts. Where copies wait for
-// an outcome their addresses are part of the claim, and the transaction that
-// records the outcome tells it to each. The front keeps nothing and decides
-// nothing. Everything it cannot answer may be sent again.
+// A Front (front*.go) puts an event on the bus for a sender that waits: it
+// derives the key as the router would and writes the event straight to its
+// task, in an envelope with a return address. Every verdict comes through
+// emitter.conclude, which tells it (verdicts.go) in the same transaction by the
+// front's partition of <app>-verdicts. Where copies wait for an outcome their
+// addresses are part of the claim, and the transaction that records the outcome
+// tells it to each. The front keeps nothing and decides nothing. Everything it
+// cannot answer may be sent again, as long as it has a key.
 //
 // # Who owns what
 //
@@ -156,6 +156,9 @@
 //     rights to the claims of its namespaces, and to no others.
 //   - Every row of a claim is measured before it is recorded (task.fits), by a
 //     bound that a row which fits once never outgrows without gaining a text.
+//   - Who may write to a raw topic may have a verdict told to any address. The
+//     numbers of a front's questions are drawn so that nobody can guess them,
+//     and a verdict on another key is no answer: see question.tell.
 //   - What a front writes to the repartition topic has no transaction around
 //     it and needs none: a record that is there twice is a copy.
 //   - While the disk is filling the dedup stage pauses and the routing stage

@@ -16,7 +16,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/twmb/franz-go/pkg/kadm"
-	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"oncebus/dedup"
@@ -51,7 +50,7 @@ type Front struct {
 	baseOptions []kgo.Opt
 
 	number   uint64 // in every return address of this process, never 0
-	asks     asks
+	asks     *asks
 	derivers sync.Pool
 	spread   atomic.Uint32 // of events without a key over partitions
 
@@ -59,7 +58,7 @@ type Front struct {
 	heard  atomic.Int64               // when a broker last acknowledged something, Unix ns
 	at     atomic.Pointer[footing]    // where events go and verdicts come from; nil before
 	sender atomic.Pointer[kgo.Client] // nil while events are not taken
-	broken chan *kgo.Client           // a sender that takes nothing any more
+	broken chan breakage              // one that renew has not looked at yet
 	done   chan struct{}              // closed when Run returns
 }
 
@@ -92,17 +91,17 @@ func NewFront(cfg Config, routes *dedup.Routes, log *slog.Logger, extra ...kgo.O
 	f := &Front{
 		cfg: cfg, routes: routes, log: log, redact: redact, patience: credentialsPatience, recordsMax: frontRecordsMax,
 		baseOptions: append(opts, extra...),
-		broken:      make(chan *kgo.Client, 1), done: make(chan struct{}),
+		broken:      make(chan breakage, 1), done: make(chan struct{}),
 	}
-	f.asks.waiting = map[uint64]chan Answer{}
 	f.derivers.New = func() any { return routes.NewDeriver(cfg.KeySecret.Bytes()) }
 	f.bus = busState{err: errors.New("not connected yet"), changed: make(chan struct{})}
 	for f.number == 0 {
-		var drawn [8]byte
+		var drawn [8 + 32]byte // the number, and the seed of the questions'
 		if _, err := rand.Read(drawn[:]); err != nil {
 			return nil, fmt.Errorf("draw the front's number: %w", err)
 		}
 		f.number = binary.LittleEndian.Uint64(drawn[:])
+		f.asks = newAsks([32]byte(drawn[8:]))
 	}
 	return f, nil
 }
@@ -291,7 +290,7 @@ func (f *Front) serve(ctx context.Context, at *footing) error {
 	helpersCtx, stop := context.WithCancelCause(ctx)
 	var helpers sync.WaitGroup
 	helpers.Go(func() { f.probe(helpersCtx, reader, stop) })
-	helpers.Go(func() { f.renew(helpersCtx, at) })
+	helpers.Go(func() { f.renew(helpersCtx, reader, at) })
 	err = f.read(helpersCtx, reader, at)
 	stop(nil)
 	helpers.Wait()
@@ -311,41 +310,6 @@ func (f *Front) newSender(at *footing) (*kgo.Client, error) {
 		kgo.RecordPartitioner(newPartitioner(at.rt.internalTopics())),
 		kgo.ProducerBatchMaxBytesFn(at.rt.batchBytes),
 		kgo.MaxBufferedRecords(f.recordsMax), kgo.MaxBufferedBytes(frontBytesMax))...)
-}
-
-// renew replaces a sender that is broken for good: an idempotent one whose
-// producer id was refused never writes again.
-func (f *Front) renew(ctx context.Context, at *footing) {
-	for {
-		var old *kgo.Client
-		select {
-		case <-ctx.Done():
-			return
-		case old = <-f.broken:
-		}
-		if old != f.sender.Load() || !refusesToSend(ctx, old) {
-			continue
-		}
-		fresh, err := f.newSender(at)
-		if err != nil {
-			f.log.Error("no new producer", "error", err)
-		} else if f.sender.CompareAndSwap(old, fresh) {
-			f.log.Warn("the producer was refused and replaced")
-			old.Close()
-		}
-		if pause(ctx, frontRenewPause) != nil {
-			return
-		}
-	}
-}
-
-// refusesToSend tells whether a client has no producer id and asks for none.
-func refusesToSend(ctx context.Context, client *kgo.Client) bool {
-	ctx, cancel := context.WithTimeout(ctx, frontProbeMax)
-	defer cancel()
-	_, _, err := client.ProducerID(ctx)
-	var refused *kerr.Error
-	return errors.As(err, &refused) && !refused.Retriable
 }
 
 // probe keeps Ready true to the facts.
@@ -414,14 +378,11 @@ func (f *Front) hand(rec *kgo.Record) {
 	if !ok || address.Front != f.number {
 		return
 	}
-	waiting := f.asks.of(address.Ask)
-	if waiting == nil {
+	q := f.asks.of(address.Ask)
+	if q == nil {
 		return
 	}
 	if answer, ok := readAnswer(rec); ok {
-		select {
-		case waiting <- answer:
-		default: // told before
-		}
+		q.tell(&answer)
 	}
 }

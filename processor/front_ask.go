@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -15,11 +14,15 @@ import (
 )
 
 // What a sender is told in place of an answer. After each of them it is safe
-// to send the event again: if it is on the bus already, it is a copy then.
+// to send the event again, but for ErrKeyless: if it is on the bus already, it
+// is a copy then.
 var (
 	// ErrBusAway says that the bus did not take the event in time, or that too
 	// much waits for it already. The event may reach it all the same.
 	ErrBusAway = errors.New("the bus did not take it")
+	// ErrKeyless comes with ErrBusAway where the event has no key: if it is on
+	// the bus all the same, nobody can tell that it comes again.
+	ErrKeyless = errors.New("an event without a key")
 	// ErrNoVerdict says that the event is on the bus, and that there was no
 	// verdict in time.
 	ErrNoVerdict = errors.New("no verdict in time")
@@ -82,19 +85,21 @@ func (f *Front) Publish(ctx context.Context, s *Submission, d *dedup.Derived) er
 // claim mode lets copies wait (pending: wait), a copy gets the outcome of the
 // first; if there is none when ctx is done, the verdict without it.
 func (f *Front) Ask(ctx context.Context, s *Submission, d *dedup.Derived) (Answer, error) {
-	ask, answers := f.asks.begin()
+	q := questionOf(d)
+	ask := f.asks.begin(q)
 	defer f.asks.end(ask)
 	if err := f.publish(ctx, s, d, dedup.Address{Front: f.number, Ask: ask}); err != nil {
 		return Answer{}, err
 	}
-	answer, told := f.await(ctx, answers, Answer{})
+	answer, told := f.await(ctx, q.answers, Answer{})
 	if !told {
 		return Answer{}, ErrNoVerdict
 	}
 	// Only a copy waits on: the first is told that it runs.
 	for more := true; more && answer.waits && answer.Verdict == dedup.InProgress; {
-		answer, more = f.await(ctx, answers, answer)
+		answer, more = f.await(ctx, q.answers, answer)
 	}
+	answer.Key = q.key // an outcome has that of the original, which may be a neighbour
 	return answer, nil
 }
 
@@ -123,7 +128,11 @@ func (f *Front) publish(ctx context.Context, s *Submission, d *dedup.Derived, as
 	if ask.Asked() {
 		ask.Partition = at.partition
 	}
-	return f.send(ctx, at, f.record(at, s, d, ask), s.Hold)
+	err = f.send(ctx, at, f.record(at, s, d, ask), s.Hold)
+	if d.Finding == dedup.Keyless && errors.Is(err, ErrBusAway) {
+		return fmt.Errorf("%w: %w", ErrKeyless, err)
+	}
+	return err
 }
 
 // reach returns where events go, or an error if that cannot be reached. With
@@ -230,12 +239,13 @@ func (f *Front) sent(sender *kgo.Client, rec *kgo.Record, err error) error {
 	}
 	if !errors.Is(err, kgo.ErrMaxBuffered) && !errors.Is(err, kgo.ErrClientClosed) {
 		select {
-		case f.broken <- sender:
+		case f.broken <- breakage{sender, err}:
 		default: // it is looked at already
 		}
 	}
 	if errors.Is(err, kerr.MessageTooLarge) || errors.Is(err, kerr.RecordListTooLarge) {
-		// One in its batch was; a limit was lowered since it was read.
+		// One in its batch was: a limit was lowered since it was read, and is
+		// read again now (see renew).
 		return fmt.Errorf("%w: topic %s refuses a batch: %w", ErrBusAway, rec.Topic, err)
 	}
 	return fmt.Errorf("%w: produce to %s: %w", ErrBusAway, rec.Topic, denied(err, "Write", resourceTopic, rec.Topic))
@@ -267,34 +277,4 @@ func (f *Front) PublishOutcome(ctx context.Context, route *dedup.Route, token []
 	}
 	rec.Partition = placeByDigest(&read.token.Digest)
 	return f.send(ctx, at, rec, false)
-}
-
-// asks are the questions that wait for an answer.
-type asks struct {
-	mu      sync.Mutex
-	last    uint64
-	waiting map[uint64]chan Answer
-}
-
-// begin opens a question. There are two answers to one at most: the verdict,
-// and the outcome.
-func (a *asks) begin() (uint64, <-chan Answer) {
-	answers := make(chan Answer, 2)
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.last++
-	a.waiting[a.last] = answers
-	return a.last, answers
-}
-
-func (a *asks) end(ask uint64) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	delete(a.waiting, ask)
-}
-
-func (a *asks) of(ask uint64) chan<- Answer {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.waiting[ask]
 }

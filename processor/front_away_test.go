@@ -2,6 +2,8 @@ package processor
 
 import (
 	"context"
+	"crypto/rand"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -28,6 +30,55 @@ func TestTooLargeIsNotSent(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	assertAnswer(t, f.ask(submission("signals.raw", `{"id":"a"}`, testTime)), "unique passed")
+}
+
+// TestLoweredLimitIsNoticed: what a topic takes no more is too large, and not
+// for ever an event that the bus does not take; what fits goes on.
+func TestLoweredLimitIsNoticed(t *testing.T) {
+	b := newHTTPBench(t, keyedRoutes)
+	b.ready(b.start(b.config("one")))
+	f := b.front("front")
+	large := make([]byte, 3000)
+	_, _ = rand.Read(large) // never fails
+	event := submission("signals.raw", fmt.Sprintf(`{"id":"a","x":%q}`, base64.StdEncoding.EncodeToString(large)), testTime)
+	assertAnswer(t, f.ask(event), "unique passed")
+	b.alter("signals.raw", "max.message.bytes", "2000")
+	if _, err := f.try(t.Context(), event); !errors.Is(err, ErrBusAway) {
+		t.Errorf("before it was noticed: %v", err)
+	}
+	b.wait("the limit to be noticed", func() bool {
+		_, err := f.try(t.Context(), event)
+		return errors.Is(err, ErrTooLarge)
+	})
+	b.wait("small events to go on", func() bool {
+		a, err := f.try(t.Context(), submission("signals.raw", `{"id":"a"}`, testTime))
+		return err == nil && a.Verdict == dedup.Duplicate
+	})
+}
+
+// TestKeylessEventThatMayBeOnTheBus: nobody tells its sender that it may come
+// again. One with a key may, and one that was not handed over.
+func TestKeylessEventThatMayBeOnTheBus(t *testing.T) {
+	b := newHTTPBench(t, strings.Replace(keyedRoutes, "    output:", "    missing_key: pass\n    output:", 1))
+	b.ready(b.start(b.config("one")))
+	fronts := map[string]*runningFront{`{"id":"a","x":%q}`: b.front("one"), `{"x":%q}`: b.front("two")}
+	b.alter("signals.raw", "max.message.bytes", "2000") // which they do not know yet
+	large := make([]byte, 3000)
+	_, _ = rand.Read(large) // never fails
+	for body, f := range fronts {
+		event := submission("signals.raw", fmt.Sprintf(body, base64.StdEncoding.EncodeToString(large)), testTime)
+		d, err := f.Derive(event)
+		must(t, err)
+		err = f.publish(t.Context(), event, &d, dedup.Address{})
+		if !errors.Is(err, ErrBusAway) || errors.Is(err, ErrKeyless) != (d.Finding == dedup.Keyless) {
+			t.Errorf("%.10s: %v", body, err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if _, err := f.try(ctx, event); !errors.Is(err, ErrBusAway) || errors.Is(err, ErrKeyless) {
+			t.Errorf("%.10s, not handed over: %v", body, err)
+		}
+	}
 }
 
 // switchDialer is a network that can be taken away.

@@ -16,7 +16,8 @@ import (
 // verdict that a front reads is one that stands.
 
 // headerReturn is a return address. On a raw record anybody may have written
-// it: it decides where a verdict is told, and nothing else.
+// it: it decides where a verdict is told, and nothing else. Who is told one
+// that is not theirs does not take it (question.tell).
 const headerReturn = "oncebus-return"
 
 // Headers of a verdict beside those of replies. The last four stand for

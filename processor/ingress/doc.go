@@ -16,15 +16,17 @@
 //
 // The body becomes the record's value, byte for byte, and the carried headers
 // become its headers; a header that came several times is one list, joined with
-// commas (RFC 9110, section 5.3).
+// commas (RFC 9110, section 5.3). Idempotency-Key comes once, and a String of
+// RFC 9651 in it is carried as what it stands for, without quotes (idempotency.go).
 //
 // # What a sender may rely on
 //
 // After a 2xx the event is on the bus, acknowledged by all in-sync replicas.
 // After anything else, or nothing, sending the event again is safe: it is a
-// copy then, or it is not. Where the answer is lost with its connection the
-// same holds. A client that closes its sending side before the answer counts as
-// gone, and its connection is cut off: nothing is answered that is not known.
+// copy then, or it is not. Only one without a key, where a route takes such, is
+// nobody's copy and may pass twice. Where the answer is lost with its connection
+// the same holds. A client that closes its sending side before the answer counts
+// as gone, and its connection is cut off: nothing is answered that is not known.
 //
 // # What is bounded
 //

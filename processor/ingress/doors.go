@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"net/http"
 	"slices"
 	"strings"
@@ -92,7 +93,7 @@ func newDoors(cfg Config, routes *dedup.Routes) (*doors, error) {
 				users[s.Secret] = append(users[s.Secret], r.Name)
 			}
 		}
-		errs = append(errs, ds.add(cfg, r))
+		errs = append(errs, ds.add(cfg, r, shortestWindow(h.Path, routes)))
 	}
 	for _, name := range slices.Sorted(maps.Keys(ds.keyrings)) {
 		if err := ds.keyrings[name].load(); err != nil {
@@ -102,13 +103,14 @@ func newDoors(cfg Config, routes *dedup.Routes) (*doors, error) {
 	return ds, errors.Join(errs...)
 }
 
-// add makes the doors of a route, unless a route before has the same.
-func (ds *doors) add(cfg Config, r *dedup.Route) error {
+// add makes the doors of a route, unless a route before has the same. window is
+// the shortest of the routes there.
+func (ds *doors) add(cfg Config, r *dedup.Route, window time.Duration) error {
 	var errs []error
 	h := r.HTTP
 	d := ds.events[h.Path]
 	if d == nil {
-		g, err := ds.gate(cfg, &h.Signature)
+		g, err := ds.gate(cfg, &h.Signature, window)
 		errs = append(errs, err)
 		d = &door{
 			HTTP: h, allow: strings.Join(h.Methods, ", "), carried: carriedOf(h),
@@ -121,7 +123,7 @@ func (ds *doors) add(cfg Config, r *dedup.Route) error {
 		path := h.Path + dedup.OutcomesSuffix
 		o := ds.outcomes[path]
 		if o == nil {
-			g, err := ds.gate(cfg, h.Outcomes)
+			g, err := ds.gate(cfg, h.Outcomes, window)
 			errs = append(errs, err)
 			o = &outcomeDoor{http: h, intake: intake{gate: g, most: outcomeLimit(h), larger: shorterOutcome}}
 			ds.outcomes[path] = o
@@ -135,8 +137,8 @@ func (ds *doors) add(cfg Config, r *dedup.Route) error {
 }
 
 // gate makes the gate of a signature. Gates with one secret share its files.
-func (ds *doors) gate(cfg Config, s *dedup.Signature) (gate, error) {
-	v, err := newVerifier(s)
+func (ds *doors) gate(cfg Config, s *dedup.Signature, window time.Duration) (gate, error) {
+	v, err := newVerifier(s, window)
 	g := gate{verifier: v, challenge: challenge(s)}
 	if err != nil || s.Scheme == dedup.NoSignature {
 		return g, err
@@ -150,9 +152,27 @@ func (ds *doors) gate(cfg Config, s *dedup.Signature) (gate, error) {
 	return g, nil
 }
 
-func newVerifier(s *dedup.Signature) (*signature.Verifier, error) {
+// shortestWindow is that of the routes with the path.
+func shortestWindow(path string, routes *dedup.Routes) time.Duration {
+	shortest := time.Duration(math.MaxInt64)
+	for _, r := range routes.Routes {
+		if r.HTTP != nil && r.HTTP.Path == path {
+			shortest = min(shortest, r.Window)
+		}
+	}
+	return shortest
+}
+
+// aheadOf is how far a timestamp may be ahead of the clock: a request that is
+// signed in the future is good for that much longer, and while it is good the
+// first of its copies has to count.
+func aheadOf(s *dedup.Signature, window time.Duration) time.Duration {
+	return min(s.Tolerance, window-s.Tolerance)
+}
+
+func newVerifier(s *dedup.Signature, window time.Duration) (*signature.Verifier, error) {
 	return signature.New(signature.Config{
-		Scheme: signature.Scheme(s.Scheme.String()), Tolerance: s.Tolerance,
+		Scheme: signature.Scheme(s.Scheme.String()), Tolerance: s.Tolerance, Ahead: aheadOf(s, window),
 		Header: s.Header, Algorithm: s.Algorithm, Encoding: s.Encoding, Prefix: s.Prefix, TimestampHeader: s.TimestampHeader, Separator: s.Separator,
 	})
 }
@@ -200,13 +220,26 @@ func (d *door) of(r *dedup.Route) (*dedup.Route, bool) {
 	return d.routes[0], false
 }
 
-// headers are the record headers that a request brings.
-func (d *door) headers(in http.Header) []dedup.Header {
+// headers are the record headers that a request brings. The error is for the
+// sender.
+func (d *door) headers(in http.Header) ([]dedup.Header, error) {
 	var headers []dedup.Header
 	for _, c := range d.carried {
-		if values := in[c.from]; len(values) > 0 {
-			headers = append(headers, dedup.Header{Key: c.to, Value: []byte(strings.Join(values, ", "))})
+		values := in[c.from]
+		if len(values) == 0 {
+			continue
 		}
+		value := strings.Join(values, ", ")
+		if c.from == headerIdempotency {
+			var err error
+			if value, err = readIdempotencyKey(values); err != nil {
+				return nil, err
+			}
+			if value == "" {
+				continue // which is no key, and must not be one that all such requests share
+			}
+		}
+		headers = append(headers, dedup.Header{Key: c.to, Value: []byte(value)})
 	}
-	return headers
+	return headers, nil
 }

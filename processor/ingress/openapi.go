@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 
 	"oncebus/dedup"
 )
@@ -90,7 +91,7 @@ type securityScheme struct {
 type schema map[string]any
 
 const documentText = `Events come in here by HTTP and are deduplicated on the bus; the answer is the verdict.
-After a 2xx the event is on the bus; after anything else, or no answer at all, it is safe to send it again.
+After a 2xx the event is on the bus; after anything else, or no answer at all, it is safe to send it again, unless it has no key.
 
 Errors are problem details (RFC 9457). A path that is not listed is answered 404, a method that is not listed 405 (components.responses).
 Every answer has the headers Cache-Control: no-store and X-Content-Type-Options: nosniff, but for those to malformed HTTP.`
@@ -139,10 +140,11 @@ func (d *document) add(path string, routes []*dedup.Route, all *dedup.Routes) er
 	}
 	for _, name := range slices.Concat(dedup.CarriedHeaders[:], h.Headers) {
 		if !strings.EqualFold(name, "content-type") { // which OpenAPI says elsewhere
-			events.Parameters = append(events.Parameters, parameter{Name: name, In: "header", Description: "Goes with the event.", Schema: schema{"type": "string"}})
+			events.Parameters = append(events.Parameters, carriedParameter(name, routes))
 		}
 	}
-	if err := d.sign(&events, routes[0].Name, &h.Signature); err != nil {
+	window := shortestWindow(path, all)
+	if err := d.sign(&events, routes[0].Name, &h.Signature, window); err != nil {
 		return err
 	}
 	d.Paths[path] = pathItem{}
@@ -160,17 +162,32 @@ func (d *document) add(path string, routes []*dedup.Route, all *dedup.Routes) er
 		RequestBody: &requestBody{Description: fmt.Sprintf("The result, byte for byte, of at most %d bytes; nothing is null.", outcomeLimit(h)), Content: map[string]mediaType{"application/json": {schema{}}, "*/*": {schema{}}}},
 		Responses:   describeSamples(outcomeSamples(routes[0].HTTP)),
 	}
-	if err := d.sign(&outcomes, routes[0].Name+".outcomes", routes[0].HTTP.Outcomes); err != nil {
+	if err := d.sign(&outcomes, routes[0].Name+".outcomes", routes[0].HTTP.Outcomes, window); err != nil {
 		return err
 	}
 	d.Paths[path+dedup.OutcomesSuffix] = pathItem{"post": &outcomes}
 	return nil
 }
 
+// carriedParameter describes a header that goes with the event. Where every
+// route requires a key and finds it there alone, so must the request.
+func carriedParameter(name string, routes []*dedup.Route) parameter {
+	p := parameter{Name: name, In: "header", Description: "Goes with the event.", Schema: schema{"type": "string"}}
+	if strings.EqualFold(name, headerIdempotency) {
+		p.Description += " A string of RFC 9651, or the same without quotes; at most once."
+		p.Schema["pattern"] = idempotencyPattern
+	}
+	p.Required = !slices.ContainsFunc(routes, func(r *dedup.Route) bool { return !r.HTTP.RequireKey || r.KeyHeader() != name })
+	if p.Required {
+		p.Description, p.Schema["minLength"] = "The key. "+p.Description, 1
+	}
+	return p
+}
+
 // sign describes how requests are signed: a security scheme for the header with
 // the signature, parameters for those that it covers.
-func (d *document) sign(o *operation, name string, s *dedup.Signature) error {
-	v, err := newVerifier(s)
+func (d *document) sign(o *operation, name string, s *dedup.Signature, window time.Duration) error {
+	v, err := newVerifier(s, window)
 	if err != nil {
 		return fmt.Errorf("signature of %s: %w", name, err)
 	}
@@ -178,9 +195,9 @@ func (d *document) sign(o *operation, name string, s *dedup.Signature) error {
 	if len(headers) == 0 {
 		return nil
 	}
-	scheme := securityScheme{Type: "apiKey", Name: headers[0], In: "header", Description: describeScheme(s)}
+	scheme := securityScheme{Type: "apiKey", Name: headers[0], In: "header", Description: describeScheme(s, window)}
 	if s.Scheme == dedup.Bearer {
-		scheme = securityScheme{Type: "http", Scheme: "bearer", Description: describeScheme(s)}
+		scheme = securityScheme{Type: "http", Scheme: "bearer", Description: describeScheme(s, window)}
 	}
 	d.Components.SecuritySchemes[name] = scheme
 	o.Security = []map[string][]string{{name: {}}}
@@ -194,7 +211,7 @@ func (d *document) sign(o *operation, name string, s *dedup.Signature) error {
 	return nil
 }
 
-func describeScheme(s *dedup.Signature) string {
+func describeScheme(s *dedup.Signature, window time.Duration) string {
 	text := map[dedup.SignatureScheme]string{
 		dedup.StandardWebhooks: "Standard Webhooks (standardwebhooks.com), v1.",
 		dedup.GitHub:           "As GitHub signs: sha256= and the HMAC-SHA-256 of the body in hex.",
@@ -214,7 +231,11 @@ func describeScheme(s *dedup.Signature) string {
 		text += "."
 	}
 	if s.Tolerance > 0 {
-		text += fmt.Sprintf(" The timestamp is at most %v from the server's clock.", s.Tolerance)
+		text += fmt.Sprintf(" The timestamp is at most %v from the server's clock", s.Tolerance)
+		if ahead := aheadOf(s, window); ahead < s.Tolerance {
+			text += fmt.Sprintf(", and at most %v ahead of it", ahead)
+		}
+		text += "."
 	}
 	return text
 }

@@ -27,7 +27,7 @@ type sample struct {
 // answers with a status have is known from that.
 func eventSamples(routes []*dedup.Route, all *dedup.Routes) []sample {
 	h := routes[0].HTTP
-	samples := receiveSamples(&h.Signature)
+	samples := append(receiveSamples(&h.Signature), sample{response: problemInvalid.respond("")})
 	if h.Rate != (dedup.Rate{}) || h.SourceRate != (dedup.Rate{}) {
 		samples = append(samples, sample{response: tooFast("", time.Second)})
 	}

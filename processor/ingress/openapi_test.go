@@ -231,6 +231,37 @@ func TestDocumentNamesHeaders(t *testing.T) {
 	}
 }
 
+// TestDocumentRequiresTheKeysHeader, where no request without it has a key and
+// every one must have one.
+func TestDocumentRequiresTheKeysHeader(t *testing.T) {
+	const second = "  - {name: other, topics: [signals.raw], window: 1h, output: signals.unique, dead_letter: dead,\n" +
+		"     http: {path: /signals, headers: [X-Id], signature: {scheme: none}, wait: 50s, bus_away: hold}, key: [KEY]}\n"
+	for _, c := range []struct {
+		key, second string
+		required    bool
+	}{
+		{"[{header: x-id}]", "", true},
+		{"[{header: x-id, normalise: trim}, record_key]", "", true},
+		{"[{header: x-id}]\n    missing_key: pass", "", false},
+		{"[{header: x-id}, {field: id}]", "", false},
+		{"[{field: id}]", "", false},
+		{"[{header: x-id}, {header: idempotency-key}]", "", false},
+		{"[{cloudevent: true}]", "", false},
+		{"[{header: x-id}]\n    match: {field: kind, in: [x]}", "{header: x-id}", true},
+		{"[{header: x-id}]\n    match: {field: kind, in: [x]}", "raw", false},
+	} {
+		text := strings.NewReplacer("[{field: id}]", c.key, "path: /signals\n", "path: /signals\n      headers: [X-Id]\n").Replace(signalRoutes)
+		if c.second != "" {
+			text += strings.Replace(second, "KEY", c.second, 1)
+		}
+		for _, p := range loadDocument(t, parseRoutes(t, text)).Paths.Value("/signals").Post.Parameters {
+			if want := c.required && p.Value.Name == "x-id"; p.Value.Required != want || (p.Value.Schema.Value.MinLength == 1) != want {
+				t.Errorf("%s %s: parameter %s: %+v", c.key, c.second, p.Value.Name, p.Value)
+			}
+		}
+	}
+}
+
 // TestEveryProblemIsDocumented: a problem that no path has is one that the
 // document forgot.
 func TestEveryProblemIsDocumented(t *testing.T) {

@@ -23,6 +23,8 @@ type request struct {
 	route  string // for metrics and log
 	bytes  int    // of the body
 	memory hold
+
+	taken time.Time // when the signature was looked at, which is the event's time
 }
 
 // statusGone is what log and metrics say of a client that did not wait.
@@ -83,12 +85,16 @@ func (s *Server) takeEvent(w http.ResponseWriter, r *http.Request, rq *request, 
 	}
 	// After source and signature: who is refused takes no place of the route's
 	// from those who may send.
-	if wait := d.rate.take(s.now()); wait > 0 {
+	if wait := d.rate.take(rq.taken); wait > 0 {
 		return s.refuse(rq, reasonRate, tooFast("", wait))
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), d.Wait)
 	defer cancel()
-	event := &processor.Submission{Topic: d.Topic, Value: body, Headers: d.headers(r.Header), Time: s.now(), Hold: d.HoldForBus}
+	headers, err := d.headers(r.Header)
+	if err != nil {
+		return problemInvalid.respond(err.Error())
+	}
+	event := &processor.Submission{Topic: d.Topic, Value: body, Headers: headers, Time: rq.taken, Hold: d.HoldForBus}
 	derived, err := s.derive(ctx, event)
 	if err != nil {
 		return s.unserved(r, err, d.HTTP)
@@ -170,6 +176,9 @@ func (s *Server) unserved(r *http.Request, err error, h *dedup.HTTP) *response {
 // failure is the answer to an event without a verdict.
 func failure(err error, h *dedup.HTTP) *response {
 	again := "it is safe to send the request again"
+	if errors.Is(err, processor.ErrKeyless) {
+		again = "the event has no key: if it reached the bus all the same, sending it again puts it there twice"
+	}
 	switch {
 	case errors.Is(err, processor.ErrTooLarge):
 		return problemTooLarge.respond(overTopic)
@@ -201,7 +210,8 @@ func (s *Server) receive(w http.ResponseWriter, r *http.Request, rq *request, in
 	// From here on a wait is a verdict's and has its own limit. The server
 	// takes a read that times out for a client that went away.
 	_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // every connection of a server has one
-	if err := in.gate.verify(r.Header, body, s.now()); err != nil {
+	rq.taken = s.now()
+	if err := in.gate.verify(r.Header, body, rq.taken); err != nil {
 		return nil, s.refuse(rq, refusal(err), unauthorized(in.gate.challenge))
 	}
 	return body, nil

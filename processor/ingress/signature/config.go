@@ -55,6 +55,10 @@ type Config struct {
 	// in the future. At least 1s; 0 is DefaultTolerance. Only of schemes with
 	// a timestamp.
 	Tolerance time.Duration
+	// Ahead is how far a timestamp may be in the future, if that is less: a
+	// request is good for Ahead and Tolerance together. At most Tolerance; 0 is
+	// Tolerance. Only of schemes with a timestamp.
+	Ahead time.Duration
 
 	// What follows is of scheme HMAC only.
 
@@ -88,6 +92,7 @@ func New(cfg Config) (*Verifier, error) {
 	v := &Verifier{scheme: cfg.Scheme, encoding: DefaultEncoding, newHash: sha256.New, size: sha256.Size}
 	if cfg.timed() {
 		v.tolerance = cmp.Or(cfg.Tolerance, DefaultTolerance)
+		v.ahead = cmp.Or(cfg.Ahead, v.tolerance)
 	}
 	switch cfg.Scheme {
 	case StandardWebhooks:
@@ -141,6 +146,13 @@ func (c Config) mistakes() []error {
 		found = append(found, fmt.Errorf("tolerance: scheme %s has no timestamp, so nothing has an age: leave it out", c.Scheme))
 	case c.Tolerance < toleranceMin:
 		found = append(found, fmt.Errorf("tolerance: %s is too short, want at least %s", c.Tolerance, toleranceMin))
+	}
+	switch {
+	case c.Ahead == 0:
+	case !c.timed():
+		found = append(found, errors.New("ahead: nothing is ahead without a timestamp: leave it out"))
+	case c.Ahead < 0, c.Ahead > cmp.Or(c.Tolerance, DefaultTolerance):
+		found = append(found, fmt.Errorf("ahead: %s is out of range, want at most the tolerance", c.Ahead))
 	}
 	return found
 }

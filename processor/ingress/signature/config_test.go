@@ -24,6 +24,10 @@ func TestNewReportsAllMistakes(t *testing.T) {
 			Config{Scheme: Bearer, Header: "X", Algorithm: "sha256", Encoding: "hex", Prefix: "p", TimestampHeader: "T", Separator: "."},
 			[]string{"header: only scheme hmac", "algorithm: only", "encoding: only", "prefix: only", "timestamp_header: only", "separator: only"},
 		},
+		{"ahead", Config{Scheme: Slack, Ahead: DefaultTolerance}, nil},
+		{"ahead of nothing", Config{Scheme: GitHub, Ahead: time.Second}, []string{"ahead: nothing is ahead without a timestamp"}},
+		{"ahead beyond the tolerance", Config{Scheme: Slack, Tolerance: time.Minute, Ahead: time.Minute + 1}, []string{"ahead: 1m0.000000001s is out of range"}},
+		{"negative ahead", Config{Scheme: Slack, Ahead: -1}, []string{"ahead: -1ns is out of range"}},
 		{"hmac", Config{Scheme: HMAC, Header: "X-Signature"}, nil},
 		{"hmac with everything", Config{
 			Scheme: HMAC, Header: "x-signature", Algorithm: "sha512", Encoding: "base64", Prefix: "HMAC v=", TimestampHeader: "x-time", Separator: "\n",

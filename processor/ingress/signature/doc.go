@@ -39,7 +39,9 @@
 // stale where the signature covers a timestamp: StandardWebhooks, Stripe, Slack
 // and HMAC with a timestamp header. Within the tolerance it is genuine, as a
 // retry of the sender would be, and it is the deduplicator that lets it through
-// once: the window of a route must therefore be longer than the tolerance.
+// once. A request is good from Config.Ahead before its timestamp to
+// Config.Tolerance after it: that span must be no longer than the window of a
+// route, so where twice the tolerance is, less is allowed ahead of the clock.
 // GitHub, HMAC without a timestamp, Bearer and None have no notion of age. With
 // them a replay is the deduplicator's alone, and past the window it counts as
 // new.

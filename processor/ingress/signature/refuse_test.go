@@ -195,6 +195,26 @@ func TestStaleAndFuture(t *testing.T) {
 	})
 }
 
+// TestAheadIsLessThanTheTolerance: a timestamp of the future is good for less
+// where the configuration says so, one of the past for as long as ever.
+func TestAheadIsLessThanTheTolerance(t *testing.T) {
+	everyVector(t, func(t *testing.T, v vector) {
+		if !v.timed() {
+			return
+		}
+		const tolerance, ahead = 5 * time.Second, time.Second
+		v.cfg.Tolerance, v.cfg.Ahead = tolerance, ahead
+		for _, d := range []time.Duration{tolerance, -ahead, 1 - ahead, 0} {
+			if err := v.verifyWith(t, v.at.Add(d), v.secret); err != nil {
+				t.Errorf("%s after signing: %v", d, err)
+			}
+		}
+		for _, d := range []time.Duration{tolerance + 1, -ahead - 1, -tolerance, -1 << 63} {
+			wantError(t, d.String()+" after signing", v.verifyWith(t, v.at.Add(d), v.secret), ErrStale, v)
+		}
+	})
+}
+
 // withTimestamp returns the vector with another timestamp under the same
 // signature.
 func (v vector) withTimestamp(timestamp string) vector {

@@ -27,9 +27,9 @@ var (
 	// comes twice.
 	ErrMalformed = errors.New("signature is malformed")
 
-	// ErrStale: the timestamp is further from the clock than the tolerance,
-	// in either direction. A captured request that is sent again, or a clock
-	// that is wrong.
+	// ErrStale: the timestamp is further from the clock than may be, in either
+	// direction. A captured request that is sent again, or a clock that is
+	// wrong.
 	ErrStale = errors.New("signature is stale")
 
 	// ErrWrong: no secret gives the signature that was sent.
@@ -68,6 +68,7 @@ type Verifier struct {
 	newHash         func() hash.Hash // below the HMAC
 	size            int              // bytes of a signature
 	tolerance       time.Duration    // 0 if the scheme has no timestamp
+	ahead           time.Duration    // at most tolerance
 }
 
 // claim is what a request says of itself and nobody has verified yet.
@@ -178,16 +179,17 @@ func (v *Verifier) key(secret []byte) ([]byte, error) {
 	return key, nil
 }
 
-// fresh checks that timestamp is Unix seconds in plain digits, and as close to
-// now as the tolerance asks.
+// fresh checks that timestamp is Unix seconds in plain digits, and no further
+// from now than may be.
 func (v *Verifier) fresh(timestamp string, now time.Time) error {
 	// ParseInt alone would take signs as well.
 	seconds, err := strconv.ParseInt(timestamp, 10, 64)
 	if err != nil || !isDigits(timestamp) || len(timestamp) > timestampDigitsMax {
 		return fmt.Errorf("%w: the timestamp is not Unix seconds in plain digits", ErrMalformed)
 	}
-	if age := now.Sub(time.Unix(seconds, 0)); age.Abs() > v.tolerance {
-		return fmt.Errorf("%w: the timestamp is %s old (less than 0: ahead), and the tolerance is %s", ErrStale, age.Round(time.Second), v.tolerance)
+	if age := now.Sub(time.Unix(seconds, 0)); age > v.tolerance || age < -v.ahead {
+		return fmt.Errorf("%w: the timestamp is %s old (less than 0: ahead), and the tolerance is %s, ahead %s",
+			ErrStale, age.Round(time.Millisecond), v.tolerance, v.ahead)
 	}
 	return nil
 }

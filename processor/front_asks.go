@@ -1,0 +1,77 @@
+package processor
+
+import (
+	"math/rand/v2"
+	"sync"
+
+	"oncebus/dedup"
+)
+
+// A question is an event whose sender waits for the verdict.
+type question struct {
+	// answers has room for all there are: the verdict, and the outcome.
+	answers chan Answer
+	key     string // the event's dedup key as text; "" if it has none
+	near    bool   // its original may have a neighbouring key
+	waits   bool   // the verdict said that the outcome follows; the reader's
+}
+
+func questionOf(d *dedup.Derived) *question {
+	q := &question{answers: make(chan Answer, 2)}
+	if d.Finding == dedup.Keyed {
+		q.key, q.near = keyText(&d.Key), d.HasNear
+	}
+	return q
+}
+
+// tell gives the question an answer, unless that is one to another event: who
+// may write to a raw topic and knows the address can have events of their own
+// judged under it. The outcome that a copy waits for has the original's key.
+func (q *question) tell(a *Answer) {
+	if a.Key != q.key && !(q.near && q.waits && a.Settled) {
+		return
+	}
+	q.waits = q.waits || a.waits
+	select {
+	case q.answers <- *a:
+	default: // told before
+	}
+}
+
+// asks are the questions that wait for an answer. Their numbers cannot be
+// guessed: only who reads what the front wrote knows where its verdict goes.
+type asks struct {
+	mu      sync.Mutex
+	random  *rand.ChaCha8 // cryptographically strong, seeded by the system
+	waiting map[uint64]*question
+}
+
+func newAsks(seed [32]byte) *asks {
+	return &asks{random: rand.NewChaCha8(seed), waiting: map[uint64]*question{}}
+}
+
+// begin opens a question and returns its number.
+func (a *asks) begin(q *question) uint64 {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for {
+		ask := a.random.Uint64()
+		if _, taken := a.waiting[ask]; !taken && ask != 0 {
+			a.waiting[ask] = q
+			return ask
+		}
+	}
+}
+
+func (a *asks) end(ask uint64) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	delete(a.waiting, ask)
+}
+
+// of returns the question with the number, or nil.
+func (a *asks) of(ask uint64) *question {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.waiting[ask]
+}
