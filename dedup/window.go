@@ -43,6 +43,12 @@ func (w Window) Held(first, streamTime int64) bool {
 	return streamTime == NoStreamTime || first >= saturate(streamTime, -w.Retention())
 }
 
+// Over tells whether the window of a row first seen at first is over at a stream
+// time: from now on only events that come late are its copies.
+func (w Window) Over(first, streamTime int64) bool {
+	return streamTime != NoStreamTime && streamTime > saturate(first, w.Size)
+}
+
 // Stands tells whether a stored row still speaks for its key: held, and not
 // freed.
 func (w Window) Stands(r *Row, streamTime int64) bool {
