@@ -124,7 +124,8 @@ func TestInspectorFindsAndForgets(t *testing.T) {
 	if !found || entry.Row.Status != dedup.Completed || entry.First != "ops.raw/2/0" || string(entry.Claim.Result) != "done" || !entry.Held(derived.Route) {
 		t.Errorf("found %v: %+v", found, entry)
 	}
-	must(t, inspector.Forget(t.Context(), &derived))
+	_, err = inspector.Forget(t.Context(), &derived)
+	must(t, err)
 	b.settle(i)
 	if entry, _, err = inspector.Lookup(t.Context(), &derived); err != nil || entry.Row.Status != dedup.Freed {
 		t.Errorf("after forget: %+v, %v", entry.Row, err)

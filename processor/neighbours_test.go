@@ -2,6 +2,7 @@ package processor
 
 import (
 	"fmt"
+	"log/slog"
 	"os"
 	"slices"
 	"strings"
@@ -197,4 +198,45 @@ func TestAttemptsGoOnPastTheEdge(t *testing.T) {
 	assertHeaders(t, s.run("a"), map[string]string{headerVerdict: "unique", headerAttempt: "3"})
 	s.send(order("z", "c2", 61_000, 63_000, 3))
 	assertHeaders(t, s.run("z"), map[string]string{headerVerdict: "unique", headerAttempt: "3"}) // the key's own count
+}
+
+// TestInspectorFindsAndForgetsNeighbours: what the service judges a copy by,
+// the operator's commands find, and forget.
+func TestInspectorFindsAndForgetsNeighbours(t *testing.T) {
+	s := newShippedOrders(t)
+	s.send(order("a", "c1", 59_000, 59_000, 0))
+	first := s.run("a")
+	retry := order("b", "c1", 61_000, 61_000, 1)
+	s.send(retry)
+	inspector, err := NewInspector(t.Context(), s.cfg, s.routes, slog.New(slog.DiscardHandler))
+	must(t, err)
+	defer func() { must(t, inspector.Close()) }()
+	derive := func(r *kgo.Record) *dedup.Derived {
+		in := inputOf(r)
+		d := s.routes.NewDeriver(nil).Derive(&in)
+		return &d
+	}
+	original := derive(order("a", "c1", 59_000, 59_000, 0)).Digest
+	for name, came := range map[string]int64{"at once": 61_000, "hours later": 10 * 3600_000} {
+		asked := derive(order("b", "c1", 61_000, came, 1))
+		entry, found, err := inspector.Lookup(t.Context(), asked)
+		must(t, err)
+		if !found || entry.Row.Digest != original || entry.Row.Status != dedup.Pending || keyText(&entry.Claim.Key) != header(first, headerKey) {
+			t.Errorf("%s: found %v: %+v", name, found, entry.Row)
+		}
+	}
+	other := derive(order("b", "c2", 61_000, 61_000, 1))
+	if entry, found, err := inspector.Lookup(t.Context(), other); found || err != nil {
+		t.Errorf("an order with other details: %+v, %v", entry.Row, err)
+	}
+	digest, err := inspector.Forget(t.Context(), derive(retry))
+	must(t, err)
+	if digest != original {
+		t.Errorf("asked to forget %v, want %v", digest, original)
+	}
+	s.send(order("b", "c1", 61_000, 62_000, 2))
+	assertHeaders(t, s.run("b"), map[string]string{headerVerdict: "unique", headerAttempt: "2"})
+	if dead := s.read("oncebus.dead-letter"); len(dead) > 0 {
+		t.Errorf("dead letters: %v", dead[0].Headers)
+	}
 }

@@ -140,6 +140,7 @@ type shownEntry struct {
 	Route     string `json:"route"`
 	Namespace string `json:"namespace"`
 	Task      string `json:"task"`
+	KeptUnder string `json:"kept_under,omitempty"` // digest of the neighbouring key whose row it is; absent for the event's own
 	Status    string `json:"status"`
 	First     string `json:"first"`      // topic/partition/offset
 	FirstTime int64  `json:"first_time"` // event time, Unix milliseconds
@@ -168,6 +169,9 @@ func showEntry(d *dedup.Derived, e *processor.Entry) shownEntry {
 		Status: e.Row.Status.String(), First: e.First, FirstTime: e.Row.First,
 		CopiesUntil: e.Row.First + w.Size, HeldUntil: e.Row.First + w.Retention(), StreamTime: e.StreamTime, Held: e.Held(r),
 		Attempt: e.Row.Attempt,
+	}
+	if e.Row.Digest != d.Digest {
+		s.KeptUnder = e.Row.Digest.String()
 	}
 	switch e.Row.Status {
 	case dedup.Pending:
@@ -202,6 +206,9 @@ func (s *shownEntry) write(to io.Writer) error {
 		{"copies until", when(s.CopiesUntil) + " by event time"},
 		{"counts", counts},
 	}
+	if s.KeptUnder != "" {
+		facts = append(facts, fact{"kept under", "digest " + s.KeptUnder + ", a neighbouring key: the event is judged as the same order's copy"})
+	}
 	if s.Attempt > 0 {
 		facts = append(facts, fact{"attempt", strconv.FormatUint(uint64(s.Attempt), 10)}, fact{"request id", s.Request})
 	}
@@ -233,16 +240,20 @@ func runForget(ctx context.Context, args []string, p process) int {
 	if done {
 		return code
 	}
-	err := errors.Join(in.inspector.Forget(ctx, &in.derived), in.inspector.Close())
-	if err != nil {
+	digest, err := in.inspector.Forget(ctx, &in.derived)
+	if err = errors.Join(err, in.inspector.Close()); err != nil {
 		printf(p.stderr, "oncebus forget: %v\n", err)
 		return exitFailed
 	}
 	key := hex.EncodeToString(in.derived.Key[:])
 	if o.json {
-		err = json.NewEncoder(p.stdout).Encode(map[string]string{"route": o.route, "key": key, "asked": in.derived.Route.Claim.Outcomes})
+		err = json.NewEncoder(p.stdout).Encode(map[string]string{"route": o.route, "key": key, "digest": digest.String(), "asked": in.derived.Route.Claim.Outcomes})
 	} else {
-		_, err = fmt.Fprintf(p.stdout, "asked to forget key %s of route %s, on topic %s\n", key, o.route, in.derived.Route.Claim.Outcomes)
+		beside := ""
+		if digest != in.derived.Digest {
+			beside = fmt.Sprintf(", kept under the neighbouring digest %v,", digest)
+		}
+		_, err = fmt.Fprintf(p.stdout, "asked to forget key %s%s of route %s, on topic %s\n", key, beside, o.route, in.derived.Route.Claim.Outcomes)
 	}
 	if err != nil {
 		printf(p.stderr, "oncebus forget: %v\n", err)
