@@ -276,9 +276,12 @@ func (t *task) lookUp(ev *event, decided *dedup.Event, streamTime int64) (dedup.
 func (t *task) judge(j *judging, ev *event, digest dedup.Digest, eventTime int64) error {
 	route := ev.route
 	streamTime := t.streamTime(route.class)
-	orderTime := eventTime + ev.shift
-	verdict, eventTime := route.span.Admit(eventTime, streamTime, ev.present)
-	decided := dedup.Event{Digest: digest, Time: eventTime, At: ev.from, Class: route.class, Fingerprint: ev.fingerprint, Shift: orderTime - eventTime}
+	told := eventTime
+	verdict, eventTime := route.span.Admit(told, streamTime, ev.present)
+	decided := dedup.Event{Digest: digest, Time: eventTime, At: ev.from, Class: route.class, Fingerprint: ev.fingerprint}
+	if ev.hasNear {
+		decided.Shift = ev.shift + told - eventTime // which may have been clamped
+	}
 	before := t.passedBefore(route.class, ev.rec.Offset)
 	switch {
 	case verdict != dedup.Unique && before:

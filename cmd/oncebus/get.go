@@ -119,6 +119,9 @@ func runGet(ctx context.Context, args []string, p process) int {
 		return exitFailed
 	}
 	shown := showEntry(&in.derived, &entry)
+	if entry.Row.Digest != in.derived.Digest {
+		shown.KeptUnder = entry.Row.Digest.String()
+	}
 	if o.json {
 		encoder := json.NewEncoder(p.stdout)
 		encoder.SetEscapeHTML(false)
@@ -169,9 +172,6 @@ func showEntry(d *dedup.Derived, e *processor.Entry) shownEntry {
 		Status: e.Row.Status.String(), First: e.First, FirstTime: e.Row.First,
 		CopiesUntil: e.Row.First + w.Size, HeldUntil: e.Row.First + w.Retention(), StreamTime: e.StreamTime, Held: e.Held(r),
 		Attempt: e.Row.Attempt,
-	}
-	if e.Row.Digest != d.Digest {
-		s.KeptUnder = e.Row.Digest.String()
 	}
 	switch e.Row.Status {
 	case dedup.Pending:

@@ -330,6 +330,11 @@ func TestRealOrders(t *testing.T) {
 		if expect(t, cached, "verdict", "replayed", "first-request", "q1"); string(cached.Value) != `{"orderId":"X-1"}` {
 			t.Errorf("the cached order is %q", cached.Value)
 		}
+		// The operator's commands find it as the service does.
+		retry := fmt.Sprintf(`{"timestamp":%d,"account":"ACC123456","symbol":"AAPL","side":"BUY",%s}`, minute.Add(62*time.Second).UnixMilli(), market)
+		if out, stderr, code := s.oncebus(retry, "get", "--route", "orders"); code != exitStopped || !strings.Contains(out, "kept under") || !strings.Contains(out, "completed") {
+			t.Errorf("get of the retry: %d, %s%s", code, out, stderr)
+		}
 		// The same key but other details: let through, and said so.
 		order(3, "q4", minute.Add(59*time.Second), strings.Replace(market, "c1", "c2", 1))
 		expect(t, s.newest("orders.unique", "q4"), "verdict", "collision")
