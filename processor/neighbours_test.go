@@ -24,11 +24,11 @@ type shippedOrders struct {
 // edgeMS is a minute's beginning: times of orders are told from it on.
 const edgeMS = testTime / 60_000 * 60_000
 
-func newShippedOrders(t *testing.T) *shippedOrders {
+func newShippedOrders(t *testing.T, changes ...string) *shippedOrders {
 	t.Helper()
 	file, err := os.ReadFile("../deployments/routes/orders.yaml")
 	must(t, err)
-	b := newBench(t, string(file))
+	b := newBench(t, strings.NewReplacer(changes...).Replace(string(file)))
 	cfg := b.config("one")
 	return &shippedOrders{b, cfg, b.ready(b.start(cfg))}
 }
@@ -198,6 +198,27 @@ func TestAttemptsGoOnPastTheEdge(t *testing.T) {
 	assertHeaders(t, s.run("a"), map[string]string{headerVerdict: "unique", headerAttempt: "3"})
 	s.send(order("z", "c2", 61_000, 63_000, 3))
 	assertHeaders(t, s.run("z"), map[string]string{headerVerdict: "unique", headerAttempt: "3"}) // the key's own count
+}
+
+// TestNeighbourIsClaimedAnewUnderTheFirstKey: when the lease is over, a retry in
+// the next bucket is the next attempt at the first one's claim, and comes with
+// the key by which its executor knows it.
+func TestNeighbourIsClaimedAnewUnderTheFirstKey(t *testing.T) {
+	s := newShippedOrders(t, "lease: 1m", "lease: 1ms")
+	s.send(order("a", "c1", 59_000, 59_000, 0))
+	b := order("b", "c1", 61_000, 61_000, 1)
+	s.wait("the lease to be over", func() bool { // by the broker's clock
+		s.send(b)
+		return s.run("b") != nil
+	})
+	assertHeaders(t, s.run("b"), map[string]string{headerVerdict: "unique", headerAttempt: "2", headerKey: header(s.run("a"), headerKey)})
+	s.say("b", "completed", "X-1")
+	if told := s.told("a"); !slices.Equal(told, []string{"replayed X-1"}) && !slices.Equal(told, []string{"unique X-1"}) {
+		t.Errorf("a is told %v", told)
+	}
+	if dead := s.read("oncebus.dead-letter"); len(dead) > 0 {
+		t.Errorf("dead letters: %v", dead[0].Headers)
+	}
 }
 
 // TestInspectorFindsAndForgetsNeighbours: what the service judges a copy by,
