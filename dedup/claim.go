@@ -102,6 +102,9 @@ type Claimed struct {
 // anew: the new attempt's outcome is theirs too.
 func DecideClaim(ev ClaimEvent, prior Row, held bool, w Window, rule ClaimRule, streamTime int64) (Claimed, error) {
 	verdict := Unique
+	if ev.Over {
+		verdict = Expired
+	}
 	var standing Claim
 	if held && w.Stands(&prior, streamTime) {
 		var err error
@@ -118,10 +121,10 @@ func DecideClaim(ev ClaimEvent, prior Row, held bool, w Window, rule ClaimRule, 
 	}
 	row := Row{
 		Digest: ev.Digest, First: ev.Time, At: ev.At, Fingerprint: ev.Fingerprint, Class: ev.Class,
-		Status: Pending, Attempt: 1,
+		Shift: ev.Shift, Status: Pending, Attempt: ev.Attempts + 1,
 	}
 	if held && w.Held(prior.First, streamTime) {
-		row.Attempt = prior.Attempt + 1 // an old executor's token must not fit
+		row.Attempt = max(row.Attempt, prior.Attempt+1) // an old executor's token must not fit
 	}
 	claim := Claim{Key: ev.Key, Since: max(ev.Present, ev.Now), Original: ev.Request.ID}
 	if verdict == Expired && prior.Status != Completed {

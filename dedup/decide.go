@@ -33,6 +33,15 @@ type Event struct {
 	At          Position
 	Class       uint8
 	Fingerprint uint64 // 0 where the route names no details
+
+	// Shift is the order's own timestamp minus Time, in ms; 0 without
+	// neighbours.
+	Shift int64
+	// Over says that a neighbouring key has held the event's original, whose
+	// window is over, Attempts how often its original was claimed under such
+	// keys. Both are Prior's.
+	Over     bool
+	Attempts uint32
 }
 
 // Decide judges an event that Admit let through against the row held for its
@@ -41,6 +50,9 @@ type Event struct {
 // Collision and Late the row that stands, unchanged.
 func Decide(ev Event, prior Row, held bool, w Window, streamTime int64) (Verdict, Row) {
 	verdict := Unique
+	if ev.Over {
+		verdict = Expired
+	}
 	if held && w.Stands(&prior, streamTime) {
 		switch {
 		case w.Covers(prior.First, ev.Time):
@@ -59,6 +71,7 @@ func Decide(ev Event, prior Row, held bool, w Window, streamTime int64) (Verdict
 		At:          ev.At,
 		Fingerprint: ev.Fingerprint,
 		Class:       ev.Class,
+		Shift:       ev.Shift,
 		Status:      Seen,
 	}
 }

@@ -50,9 +50,11 @@ type Derived struct {
 	// source has a moving part (the order key's bucket).
 	Routing Digest
 	// Near are the digests of the keys beside this one, of which an event less
-	// than Route.NearStep away is the original; only with HasNear.
+	// than Route.NearStep away is the original; only with HasNear. Shift is the
+	// order's own timestamp minus Time, in ms.
 	Near    [2]Digest
 	HasNear bool
+	Shift   int64
 	// Fingerprint is a digest of the details that must agree between copies; 0
 	// where the route names none.
 	Fingerprint uint64
@@ -137,6 +139,9 @@ func (d *Deriver) Derive(in *Input) Derived {
 	}
 	if st == found {
 		st = d.eventTime(route, &out.Time)
+	}
+	if out.HasNear {
+		out.Shift = d.bucket.at - out.Time
 	}
 	if st == found && (route.Fingerprint != nil || route.Claim.Request != nil) {
 		st = d.more(route, &out)

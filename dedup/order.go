@@ -19,7 +19,8 @@ type Order struct {
 	Format                                TimeFormat
 	Step                                  int64 // milliseconds
 	// Neighbours closes the hole at the edge of a bucket: an order less than a
-	// step away from one in a bucket beside its own is its copy.
+	// step away from one in a bucket beside its own is its copy, by their own
+	// timestamps and if their details agree.
 	Neighbours bool
 }
 
@@ -149,7 +150,7 @@ func (d *Deriver) orderBucket(o *Order) status {
 	if reason != "" {
 		return d.fail(o.Timestamp.label, reason)
 	}
-	d.bucket.number, d.bucket.from = ms/o.Step, len(d.buf) // ms is not negative
+	d.bucket.at, d.bucket.number, d.bucket.from = ms, ms/o.Step, len(d.buf) // ms is not negative
 	d.buf = strconv.AppendInt(d.buf, d.bucket.number, 10)
 	d.bucket.to = len(d.buf)
 	d.buf = append(d.buf, '|')
@@ -158,6 +159,7 @@ func (d *Deriver) orderBucket(o *Order) status {
 
 // bucket is where the time bucket stands in an order key.
 type bucket struct {
+	at       int64 // the order's timestamp, Unix milliseconds
 	number   int64
 	from, to int // in Deriver.buf
 }

@@ -47,6 +47,12 @@ func TestOrderKeysGolden(t *testing.T) {
 			t.Errorf("%s: digests %v, want %v", v.name, digests, v.digests)
 		}
 	}
+	later := oneRoute(t, "[{order: {neighbours: true}}]").NewDeriver(nil).Derive(&Input{
+		Topic: "in", Timestamp: 1729642259999, Value: []byte(`{"account":"A","symbol":"B","side":"C","quantity":1,"type":"D","timestamp":1729636859999}`),
+	})
+	if later.Time != 1729642259999 || later.Shift != -5_400_000 {
+		t.Errorf("an order of 90 minutes ago: event time %d, shift %d", later.Time, later.Shift)
+	}
 	without := oneRoute(t, "[order]").NewDeriver(nil).Derive(&Input{Topic: "in", Value: []byte(`{"account":"A","symbol":"B","side":"C","quantity":1,"type":"D","timestamp":1}`)})
 	if without.HasNear || without.Finding != Keyed {
 		t.Errorf("neighbours without being asked for: %+v", without)

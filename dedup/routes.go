@@ -224,8 +224,8 @@ func (r *Route) Span() Window {
 	}
 }
 
-// NearStep is how far, in ms of event time, an event may be from its original
-// in a neighbouring bucket of the order key; 0 where neighbours do not count.
+// NearStep is how far, in ms of their own timestamps, an order may be from its
+// original in a neighbouring bucket; 0 where neighbours do not count.
 func (r *Route) NearStep() int64 {
 	for i := range r.Keys {
 		if o := r.Keys[i].order; o != nil && o.Neighbours {

@@ -160,7 +160,6 @@ func TestMistakesInRoutes(t *testing.T) {
 		{"replies on an output", with("mode: claim, outcomes: o, replies: out"), "r.yaml:3: routes[0].replies: out is the output of the route in line 2, where every event stands once; duplicates: flag is the way to have copies there"},
 		{"namespace of other claims", claim("lease: 1m}\n- {name: b, namespace: a, topics: [x], window: 1h, output: out, key: [raw], mode: claim, outcomes: o, replies: r"),
 			`r.yaml:4: routes[1].namespace: namespace "a" is shared with the route in line 2, which has another mode, or other outcomes, replies, lease, pending, waiting or result_limit`},
-		{"neighbours without a time", key("{order: {neighbours: true}}"), "r.yaml:2: routes[0].time: neighbours: true compares event times, which must be the order's own: write time: {field: timestamp, format: unix_ms}"},
 		{"collision", with("collision: drop"), `r.yaml:3: routes[0].collision: want dead_letter or pass, found "drop"`},
 		{"fingerprint of nothing", with("fingerprint: []"), "r.yaml:3: routes[0].fingerprint: must not be empty"},
 		{"secret in the file", with("secret: hunter2"), "r.yaml:3: routes[0].secret: want true or false: the secret itself comes from ONCEBUS_KEY_SECRET, never from the file"},

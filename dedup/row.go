@@ -53,6 +53,9 @@ type Row struct {
 	// Fingerprint is a digest of the details that must agree between
 	// copies; 0 where the route names none.
 	Fingerprint uint64
+	// Shift is the order's own timestamp minus First, in ms: neighbours are
+	// told apart by their own. 0 for what is no order with neighbours.
+	Shift int64
 	// Class is the number of the route's namespace in the manifest. It
 	// decides by which window and which stream time the row expires.
 	Class  uint8
@@ -77,7 +80,8 @@ const (
 	flagFingerprint = 1 << iota
 	flagAttempt
 	flagResult
-	knownFlags = flagFingerprint | flagAttempt | flagResult
+	flagShift  // older builds refuse it
+	knownFlags = flagFingerprint | flagAttempt | flagResult | flagShift
 )
 
 // ErrRow is wrapped by every error about a row that cannot be decoded.
@@ -88,7 +92,7 @@ var ErrRow = errors.New("corrupt row")
 //
 //	flags 1 | class 1 | status 1 | first varint | topic uvarint |
 //	partition uvarint | offset uvarint | [fingerprint 8] | [attempt uvarint] |
-//	[result length uvarint (0: null, n+1: n bytes) | result]
+//	[shift varint] | [result length uvarint (0: null, n+1: n bytes) | result]
 //
 // A row of plain deduplication takes 14 to 20 bytes.
 func (r *Row) AppendBody(dst []byte) []byte {
@@ -102,6 +106,9 @@ func (r *Row) AppendBody(dst []byte) []byte {
 	if r.HasResult {
 		flags |= flagResult
 	}
+	if r.Shift != 0 {
+		flags |= flagShift
+	}
 	dst = append(dst, flags, r.Class, byte(r.Status))
 	dst = binary.AppendVarint(dst, r.First)
 	dst = binary.AppendUvarint(dst, uint64(r.At.Topic))
@@ -112,6 +119,9 @@ func (r *Row) AppendBody(dst []byte) []byte {
 	}
 	if flags&flagAttempt != 0 {
 		dst = binary.AppendUvarint(dst, uint64(r.Attempt))
+	}
+	if flags&flagShift != 0 {
+		dst = binary.AppendVarint(dst, r.Shift)
 	}
 	if flags&flagResult != 0 {
 		if r.Result == nil {
@@ -141,12 +151,15 @@ func (r *Row) DecodeBody(b []byte) (int, error) {
 	partition := c.uvarint(1<<31 - 1)
 	offset := c.uvarint(1<<63 - 1)
 	r.At = Position{Topic: uint16(topic), Partition: int32(partition), Offset: int64(offset)}
-	r.Fingerprint, r.Attempt, r.Result, r.HasResult = 0, 0, nil, false
+	r.Fingerprint, r.Attempt, r.Shift, r.Result, r.HasResult = 0, 0, 0, nil, false
 	if flags&flagFingerprint != 0 {
 		r.Fingerprint = c.uint64()
 	}
 	if flags&flagAttempt != 0 {
 		r.Attempt = uint32(c.uvarint(1<<32 - 1))
+	}
+	if flags&flagShift != 0 {
+		r.Shift = c.varint()
 	}
 	if flags&flagResult != 0 {
 		r.HasResult = true

@@ -16,10 +16,11 @@ import (
 //	    while n >= 128: o += bytes([n & 127 | 128]); n >>= 7
 //	    return o + bytes([n])
 //	z = lambda n: u(n << 1 if n >= 0 else (-n << 1) - 1)
-//	def row(cl, st, first, t, p, o, fp=0, att=0, res=False):
-//	    b = bytes([(1 if fp else 0) | (2 if att else 0) | (4 if res is not False else 0), cl, st]) + z(first) + u(t) + u(p) + u(o)
+//	def row(cl, st, first, t, p, o, fp=0, att=0, shift=0, res=False):
+//	    b = bytes([(1 if fp else 0) | (2 if att else 0) | (4 if res is not False else 0) | (8 if shift else 0), cl, st]) + z(first) + u(t) + u(p) + u(o)
 //	    if fp: b += struct.pack("<Q", fp)
 //	    if att: b += u(att)
+//	    if shift: b += z(shift)
 //	    if res is not False: b += u(0) if res is None else u(len(res) + 1) + res
 //	    print((b"\x01" + b).hex())
 //	row(1, 0, 1700000000000, 3, 11, 123456789)                       # and so on
@@ -34,6 +35,8 @@ var goldenRows = []struct {
 	{Row{Class: 2, Status: Completed, First: 1700000000000, At: Position{1, 0, 5}, Attempt: 300, HasResult: true, Result: []byte("ok")}, "0106020380a0abfef962010005ac02036f6b"},
 	{Row{Class: 2, Status: Completed, First: 1700000000000, At: Position{1, 0, 5}, Attempt: 1, HasResult: true}, "0106020380a0abfef9620100050100"},
 	{Row{Class: 2, Status: Completed, First: 1700000000000, At: Position{1, 0, 5}, Attempt: 1, HasResult: true, Result: []byte{}}, "0106020380a0abfef9620100050101"},
+	{Row{Class: 2, Status: Completed, First: 1700000000000, Shift: -5400000, At: Position{1, 0, 5}, Fingerprint: 0x0102030405060708, Attempt: 1, HasResult: true, Result: []byte("ok")}, "010f020380a0abfef962010005080706050403020101ff969305036f6b"},
+	{Row{Class: 2, Status: Freed, First: 1700000000000, Shift: 7, At: Position{1, 0, 5}, Attempt: 1}, "010a020480a0abfef962010005010e"},
 }
 
 func TestGoldenRows(t *testing.T) {
@@ -61,7 +64,7 @@ func TestGoldenRows(t *testing.T) {
 func TestCorruptRows(t *testing.T) {
 	for name, bytes := range map[string]string{
 		"version":         "02000000000000" + "00",
-		"flags":           "01080000000000" + "00",
+		"flags":           "01100000000000" + "00",
 		"status":          "01000005000000" + "00",
 		"topic":           "010000000080800400" + "00",
 		"partition":       "01000000000080808080" + "0800",

@@ -178,17 +178,13 @@ func (d *decoder) validateNamespaces(drafts []*draft) {
 	}
 }
 
-// validateNeighbours: how far two orders are apart is told by their event
-// times, so these must be what the buckets are made of.
+// validateNeighbours: within a window that is shorter than the step hardly any
+// neighbour is a copy.
 func (d *decoder) validateNeighbours(r *draft) {
 	for i := range r.Keys {
 		o := r.Keys[i].order
 		if o == nil || !o.Neighbours {
 			continue
-		}
-		if r.Time == nil || r.Time.Field.Path.Text != o.Timestamp.Path.Text || r.Time.Format != o.Format {
-			d.failAt(r, "time", "neighbours: true compares event times, which must be the order's own: write time: {field: %s, format: %v}",
-				o.Timestamp.Path.Text, o.Format)
 		}
 		if o.Step > r.Window.Milliseconds() {
 			d.failAt(r, "window", "is shorter than the order's step, so that neighbours would never count")

@@ -36,11 +36,12 @@ func (t *task) claim(j *judging, ev *event, decided *dedup.Event, prior *dedup.R
 		})
 		return nil
 	case c.Run:
-		if c.Verdict == dedup.Unique && !c.Reclaimed && t.overLimit(route) {
+		replaces := held && route.span.Stands(prior, streamTime)
+		if !replaces && t.overLimit(route) {
 			t.turnLimited(j, ev)
 			return nil
 		}
-		t.run(j, ev, &c, prior)
+		t.run(j, ev, &c, prior, replaces)
 	case c.Write && t.fits(&c.Row):
 		t.record(j, &c.Row) // the copy waits
 		t.countWaiting(&c.Row, 1)
@@ -60,10 +61,10 @@ func (t *task) answerCopy(j *judging, ev *event, c *dedup.Claimed, verdict dedup
 	})
 }
 
-// run sends an event to the executor and records its claim. Who cannot be kept
-// in it for the outcome, since the row is too long then or too many ask, is told
-// that it runs.
-func (t *task) run(j *judging, ev *event, c *dedup.Claimed, prior *dedup.Row) {
+// run sends an event to the executor and records its claim, which may replace
+// the one that stood. Who cannot be kept in it for the outcome, since the row is
+// too long then or too many ask, is told that it runs.
+func (t *task) run(j *judging, ev *event, c *dedup.Claimed, prior *dedup.Row, replaces bool) {
 	route := ev.route
 	if !t.fits(&c.Row) {
 		c.Leave()
@@ -75,7 +76,13 @@ func (t *task) run(j *judging, ev *event, c *dedup.Claimed, prior *dedup.Row) {
 	}
 	ev.claim = &c.Row
 	ev.token = dedup.TokenOf(&c.Row, t.id.partition)
-	if !j.emit(ev, route.Output) {
+	own := ev.key
+	if c.Reclaimed {
+		ev.key = &c.Claim.Key // by which an executor knows the attempts of one order, neighbour or not
+	}
+	out := j.emit(ev, route.Output)
+	ev.key = own // by which its sender knows it
+	if !out {
 		return
 	}
 	if c.Added == 0 {
@@ -88,16 +95,17 @@ func (t *task) run(j *judging, ev *event, c *dedup.Claimed, prior *dedup.Row) {
 		t.countWaiting(&c.Row, c.Added)
 		j.tally(route, tallyReclaimed)
 		t.log.Warn("a claim without an outcome is claimed anew: its executor died, or the lease is too short",
-			"route", route.Name, "key", keyText(ev.key), "attempt", c.Row.Attempt, "lease", route.Claim.Lease)
-	case c.Verdict == dedup.Expired:
-		t.uncountRow(prior)
-		t.countWaiting(prior, -c.Carried)
+			"route", route.Name, "key", keyText(&c.Claim.Key), "attempt", c.Row.Attempt, "lease", route.Claim.Lease)
+	default:
+		if replaces {
+			t.uncountRow(prior)
+			t.countWaiting(prior, -c.Carried)
+		}
 		t.countRow(&c.Row)
 		t.countWaiting(&c.Row, c.Carried+c.Added)
-		t.log.Info("a copy after its window runs again", "route", route.Name, "key", keyText(ev.key), "first_time", prior.First)
-	default:
-		t.countRow(&c.Row)
-		t.countWaiting(&c.Row, c.Added)
+	}
+	if c.Verdict == dedup.Expired {
+		t.log.Info("a copy after its window runs again", "route", route.Name, "key", keyText(ev.key), "attempt", c.Row.Attempt)
 	}
 }
 

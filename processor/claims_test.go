@@ -404,14 +404,15 @@ func TestCollisionIsNoCopy(t *testing.T) {
 }
 
 // TestNeighbouringBucketIsLookedAt: orders on both sides of the minute's edge
-// are copies while they are less than a step apart, from whatever side.
+// are copies while they are less than a step apart by their own timestamps,
+// from whatever side, whether these are the events' times or not.
 func TestNeighbouringBucketIsLookedAt(t *testing.T) {
 	const routes = `routes:
   - name: orders
     topics: [ops.raw]
     key:
       - order: {neighbours: %v}
-    time: {field: timestamp}
+    %s
     window: 1h
     output: ops.run
     duplicates: {to: ops.copies}
@@ -432,7 +433,8 @@ func TestNeighbouringBucketIsLookedAt(t *testing.T) {
 	} {
 		t.Run(fmt.Sprint(c.neighbours, c.times), func(t *testing.T) {
 			t.Parallel()
-			b := newBench(t, fmt.Sprintf(routes, c.neighbours))
+			timed := [...]string{"time: {field: timestamp}", "grace: 10m"}[len(c.times)%2]
+			b := newBench(t, fmt.Sprintf(routes, c.neighbours, timed))
 			i := b.ready(b.start(b.config("one")))
 			for n, at := range c.times {
 				b.produce(&kgo.Record{

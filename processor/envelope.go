@@ -23,7 +23,7 @@ const (
 	envelopeVersion        = 1
 	detailedVersion        = 2 // fingerprint, request id, neighbours
 	outcomeEnvelopeVersion = 3
-	addressedVersion       = 4 // return address, who wrote it; then perhaps details
+	addressedVersion       = 4 // return address, who wrote it; then perhaps details and the order's shift
 )
 
 // envelope is what the router found out about a record.
@@ -50,10 +50,11 @@ type details struct {
 	request     string // the sender's own id; "" for none
 	near        [2]dedup.Digest
 	hasNear     bool
+	shift       int64 // see dedup.Derived
 }
 
 func detailsOf(d *dedup.Derived) details {
-	return details{fingerprint: d.Fingerprint, request: d.Request, near: d.Near, hasNear: d.HasNear}
+	return details{fingerprint: d.Fingerprint, request: d.Request, near: d.Near, hasNear: d.HasNear, shift: d.Shift}
 }
 
 func (d *details) any() bool { return d.fingerprint != 0 || d.request != "" || d.hasNear }
@@ -76,7 +77,7 @@ func (e *envelope) size() int {
 		n += 8 + 1 + 2*16 + binary.MaxVarintLen64 + len(e.request)
 	}
 	if e.addressed() {
-		n += 1 + dedup.AddressBytesMax
+		n += 1 + dedup.AddressBytesMax + binary.MaxVarintLen64
 	}
 	if e.outcome != nil {
 		n += 2 + dedup.TokenBytesMax
@@ -84,7 +85,7 @@ func (e *envelope) size() int {
 	return n
 }
 
-func (e *envelope) addressed() bool { return e.here || e.ask.Asked() }
+func (e *envelope) addressed() bool { return e.here || e.ask.Asked() || e.shift != 0 }
 
 var errEnvelope = errors.New("unreadable envelope")
 
@@ -125,10 +126,11 @@ const (
 	flagAsked = 1 << iota
 	flagHere
 	flagDetails
-	flagsKnown = flagAsked | flagHere | flagDetails
+	flagShift
+	flagsKnown = flagAsked | flagHere | flagDetails | flagShift
 )
 
-// appendAddressed: flags 1 | [address] | [details].
+// appendAddressed: flags 1 | [address] | [details] | [shift varint].
 func (e *envelope) appendAddressed(dst []byte) []byte {
 	mark := len(dst)
 	dst = append(dst, 0)
@@ -142,6 +144,10 @@ func (e *envelope) appendAddressed(dst []byte) []byte {
 	if e.details.any() {
 		dst[mark] |= flagDetails
 		dst = e.details.append(dst)
+	}
+	if e.shift != 0 {
+		dst[mark] |= flagShift
+		dst = binary.AppendVarint(dst, e.shift)
 	}
 	return dst
 }
@@ -161,7 +167,17 @@ func (e *envelope) decodeAddressed(b []byte) ([]byte, error) {
 	}
 	e.here = flags&flagHere != 0
 	if flags&flagDetails != 0 {
-		return e.details.decode(b)
+		var err error
+		if b, err = e.details.decode(b); err != nil {
+			return nil, err
+		}
+	}
+	if flags&flagShift != 0 {
+		var n int
+		if e.shift, n = binary.Varint(b); n <= 0 {
+			return nil, fmt.Errorf("%w: cut short in the shift", errEnvelope)
+		}
+		b = b[n:]
 	}
 	return b, nil
 }

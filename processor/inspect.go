@@ -2,6 +2,7 @@ package processor
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -128,9 +129,10 @@ const (
 )
 
 // Lookup reads what the app keeps of a derived key; false if nothing. A route
-// with which the app has never run is refused. It reads
-// a whole partition of the changelog, and those of all tasks of a keyed topic,
-// whose producers chose the partition.
+// with which the app has never run is refused. An order with neighbours may have
+// been judged under the key beside its own: the row's digest says which it is.
+// It reads a whole partition of the changelog, and those of all tasks of a keyed
+// topic, whose producers chose the partition.
 func (i *Inspector) Lookup(ctx context.Context, d *dedup.Derived) (Entry, bool, error) {
 	if err := i.known(d.Route); err != nil {
 		return Entry{}, false, err
@@ -139,7 +141,7 @@ func (i *Inspector) Lookup(ctx context.Context, d *dedup.Derived) (Entry, bool, 
 	class := i.rt.byName[d.Route.Name].class
 	for _, partition := range partitions {
 		entry := Entry{Task: taskID{topic, partition}.String(), Partition: partition, StreamTime: dedup.NoStreamTime}
-		found := false
+		rows := map[dedup.Digest]dedup.Row{}
 		err := i.changelog(ctx, topic, partition, func(rec *kgo.Record) error {
 			switch {
 			case string(rec.Key) == checkpointKey:
@@ -148,20 +150,22 @@ func (i *Inspector) Lookup(ctx context.Context, d *dedup.Derived) (Entry, bool, 
 					entry.StreamTime = c.streamTimes.at[class]
 				}
 				return err
-			case bytes.Equal(rec.Key, d.Digest[:]):
-				var err error
-				entry.Row, err = dedup.DecodeValue(d.Digest, rec.Value)
-				found = true
+			case bytes.Equal(rec.Key, d.Digest[:]), d.HasNear && (bytes.Equal(rec.Key, d.Near[0][:]) || bytes.Equal(rec.Key, d.Near[1][:])):
+				digest := dedup.Digest(rec.Key)
+				row, err := dedup.DecodeValue(digest, rec.Value)
+				rows[digest] = row
 				return err
 			}
 			return nil
 		})
-		if err != nil || !found {
-			if err != nil {
-				return Entry{}, false, err
-			}
+		if err != nil {
+			return Entry{}, false, err
+		}
+		row, found := priorOf(d, rows, entry.StreamTime)
+		if !found {
 			continue
 		}
+		entry.Row = row
 		entry.First = string(i.rt.positionText(entry.Row.At))
 		if entry.Claim, err = dedup.DecodeClaim(entry.Row.Result); err != nil {
 			return Entry{}, false, err
@@ -169,6 +173,28 @@ func (i *Inspector) Lookup(ctx context.Context, d *dedup.Derived) (Entry, bool, 
 		return entry, true, nil
 	}
 	return Entry{}, false, nil
+}
+
+// priorOf returns the row that the event would be judged against. Where its own
+// key has none, what is kept of its order beside it counts, though its window is
+// over or it was freed.
+func priorOf(d *dedup.Derived, rows map[dedup.Digest]dedup.Row, streamTime int64) (dedup.Row, bool) {
+	own, held := rows[d.Digest]
+	if !d.HasNear {
+		return own, held
+	}
+	ev := dedup.Event{Digest: d.Digest, Time: d.Time, Shift: d.Shift, Fingerprint: d.Fingerprint}
+	var beside []dedup.Row
+	for _, digest := range d.Near {
+		if row, ok := rows[digest]; ok && ev.IsBeside(&row, d.Route.NearStep()) {
+			beside = append(beside, row)
+		}
+	}
+	prior, held := ev.Prior(own, held, beside, d.Route.NearStep(), d.Route.Span(), streamTime)
+	if !held && len(beside) > 0 {
+		return slices.MaxFunc(beside, func(a, b dedup.Row) int { return cmp.Compare(a.First, b.First) }), true
+	}
+	return prior, held
 }
 
 // place returns the topic whose partitions hold the route's keys, and those
@@ -203,22 +229,32 @@ func (i *Inspector) changelog(ctx context.Context, topic string, partition int32
 }
 
 // Forget asks the task that holds a claim to erase it, by way of the route's
-// outcomes topic: it is done when the task has worked its way there.
-func (i *Inspector) Forget(ctx context.Context, d *dedup.Derived) error {
+// outcomes topic: it is done when the task has worked its way there. The claim
+// is the one that Lookup finds; Forget returns its digest.
+func (i *Inspector) Forget(ctx context.Context, d *dedup.Derived) (dedup.Digest, error) {
 	if d.Route.Mode != dedup.ClaimMode {
-		return refusal("route %s is not in claim mode: its keys are not forgotten before their window is over", d.Route.Name)
+		return d.Digest, refusal("route %s is not in claim mode: its keys are not forgotten before their window is over", d.Route.Name)
 	}
 	if err := i.known(d.Route); err != nil {
-		return err
+		return d.Digest, err
 	}
 	token := dedup.Token{Class: i.rt.byName[d.Route.Name].class, Partition: i.rt.hasher.partition(&d.Routing), Digest: d.Digest}
+	if d.HasNear {
+		entry, found, err := i.Lookup(ctx, d)
+		switch {
+		case err != nil:
+			return d.Digest, err
+		case found:
+			token.Digest = entry.Row.Digest
+		}
+	}
 	rec := &kgo.Record{Topic: d.Route.Claim.Outcomes, Timestamp: time.Now(), Headers: []kgo.RecordHeader{
 		{Key: headerClaim, Value: token.Append(nil)}, {Key: headerOutcome, Value: []byte(dedup.OutcomeForget.String())},
 	}}
 	if err := i.p.client.ProduceSync(ctx, rec).FirstErr(); err != nil {
-		return fmt.Errorf("produce to %s: %w", rec.Topic, denied(err, "Write", resourceTopic, rec.Topic))
+		return token.Digest, fmt.Errorf("produce to %s: %w", rec.Topic, denied(err, "Write", resourceTopic, rec.Topic))
 	}
-	return nil
+	return token.Digest, nil
 }
 
 // TaskKeys is what one task remembers, as of its last transaction.

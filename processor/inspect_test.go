@@ -180,7 +180,8 @@ func TestInspectorFindsAndForgets(t *testing.T) {
 	if !found || entry.Row.Status != dedup.Completed || entry.First != "ops.raw/2/0" || string(entry.Claim.Result) != "done" || !entry.Held(derived.Route) {
 		t.Errorf("found %v: %+v", found, entry)
 	}
-	must(t, inspector.Forget(t.Context(), &derived))
+	_, err = inspector.Forget(t.Context(), &derived)
+	must(t, err)
 	b.settle(i)
 	if entry, _, err = inspector.Lookup(t.Context(), &derived); err != nil || entry.Row.Status != dedup.Freed {
 		t.Errorf("after forget: %+v, %v", entry.Row, err)
@@ -222,7 +223,7 @@ func TestInspectorRefusesWhatTheAppNeverRanWith(t *testing.T) {
 		if _, found, err := inspector.Lookup(t.Context(), &derived); found || Refused(err) != (r.Name != ran.Name) {
 			t.Errorf("look-up of route %s: %v, %v", r.Name, found, err)
 		}
-		if err := inspector.Forget(t.Context(), &derived); !Refused(err) {
+		if _, err := inspector.Forget(t.Context(), &derived); !Refused(err) {
 			t.Errorf("forget of route %s: %v", r.Name, err)
 		}
 	}

@@ -253,25 +253,25 @@ func (j *judging) presentOf(rec *kgo.Record) int64 {
 	return j.now
 }
 
-// lookUp returns the row that an event's key has. Where there is none, a row of
-// a neighbouring key counts that was first seen less than a step away, and
-// digest becomes its own.
-func (t *task) lookUp(ev *event, digest *dedup.Digest, eventTime, streamTime int64) (dedup.Row, bool, error) {
-	prior, held, err := t.store.Get(*digest)
-	if err != nil || !ev.hasNear || held && ev.route.span.Stands(&prior, streamTime) {
-		return prior, held, err
+// lookUp returns the row that an event is judged against: its key's, or with
+// neighbours that of a key beside it.
+func (t *task) lookUp(ev *event, decided *dedup.Event, streamTime int64) (dedup.Row, bool, error) {
+	own, held, err := t.store.Get(decided.Digest)
+	if err != nil || !ev.hasNear {
+		return own, held, err
 	}
-	for _, beside := range ev.near {
-		row, found, err := t.store.Get(beside)
-		if err != nil {
+	var rows [len(ev.near)]dedup.Row
+	beside := rows[:0]
+	for _, digest := range ev.near {
+		row, found, err := t.store.Get(digest)
+		switch {
+		case err != nil:
 			return row, found, err
-		}
-		apart := max(row.First-eventTime, eventTime-row.First)
-		if found && ev.route.span.Stands(&row, streamTime) && apart < ev.route.nearStep {
-			*digest = beside
-			return row, true, nil
+		case found:
+			beside = append(beside, row)
 		}
 	}
+	prior, held := decided.Prior(own, held, beside, ev.route.nearStep, ev.route.span, streamTime)
 	return prior, held, nil
 }
 
@@ -279,8 +279,12 @@ func (t *task) lookUp(ev *event, digest *dedup.Digest, eventTime, streamTime int
 func (t *task) judge(j *judging, ev *event, digest dedup.Digest, eventTime int64) error {
 	route := ev.route
 	streamTime := t.streamTime(route.class)
-	verdict, eventTime := route.span.Admit(eventTime, streamTime, ev.present)
+	told := eventTime
+	verdict, eventTime := route.span.Admit(told, streamTime, ev.present)
 	decided := dedup.Event{Digest: digest, Time: eventTime, At: ev.from, Class: route.class, Fingerprint: ev.fingerprint}
+	if ev.hasNear {
+		decided.Shift = ev.shift + told - eventTime // which may have been clamped
+	}
 	before := t.passedBefore(route.class, ev.rec.Offset)
 	switch {
 	case before && (verdict != dedup.Unique || t.open.withholds(ev.rec.Offset)):
@@ -300,7 +304,7 @@ func (t *task) judge(j *judging, ev *event, digest dedup.Digest, eventTime int64
 		t.pass(j, ev, &decided)
 		return nil
 	}
-	prior, held, err := t.lookUp(ev, &decided.Digest, eventTime, streamTime)
+	prior, held, err := t.lookUp(ev, &decided, streamTime)
 	if err != nil {
 		return err
 	}
@@ -330,14 +334,15 @@ func (t *task) decide(j *judging, ev *event, decided *dedup.Event, prior *dedup.
 	verdict, row := dedup.Decide(*decided, *prior, held, route.span, streamTime)
 	switch verdict {
 	case dedup.Unique, dedup.Expired:
-		if verdict == dedup.Unique && t.overLimit(route) {
+		replaces := held && route.span.Stands(prior, streamTime)
+		if !replaces && t.overLimit(route) {
 			t.turnLimited(j, ev)
 			break
 		}
 		ev.verdict = verdict
 		if j.emit(ev, route.Output) {
 			t.record(j, &row)
-			if verdict == dedup.Expired {
+			if replaces {
 				t.uncountRow(prior)
 			}
 			t.countRow(&row)

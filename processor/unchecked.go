@@ -209,11 +209,12 @@ func (t *task) remember(j *judging, ev *event, decided *dedup.Event, prior *dedu
 		return t.rememberClaim(j, ev, decided, prior, held, streamTime)
 	}
 	verdict, row := dedup.Decide(*decided, *prior, held, ev.route.span, streamTime)
-	if verdict != dedup.Unique && verdict != dedup.Expired || verdict == dedup.Unique && t.overLimit(ev.route) {
+	replaces := held && ev.route.span.Stands(prior, streamTime)
+	if verdict != dedup.Unique && verdict != dedup.Expired || !replaces && t.overLimit(ev.route) {
 		return nil
 	}
 	t.record(j, &row)
-	if verdict == dedup.Expired {
+	if replaces {
 		t.uncountRow(prior)
 	}
 	t.countRow(&row)
@@ -227,11 +228,12 @@ func (t *task) rememberClaim(j *judging, ev *event, decided *dedup.Event, prior 
 	if err != nil {
 		return fmt.Errorf("%w: %w", errIllegalState, err)
 	}
-	if !c.Write || !t.fits(&c.Row) || c.Verdict == dedup.Unique && t.overLimit(ev.route) {
+	replaces := held && ev.route.span.Stands(prior, streamTime)
+	if !c.Write || !t.fits(&c.Row) || !replaces && t.overLimit(ev.route) {
 		return nil
 	}
 	t.record(j, &c.Row)
-	if c.Verdict != dedup.Unique {
+	if replaces {
 		t.uncountRow(prior)
 		t.countWaiting(prior, -c.Carried)
 	}

@@ -111,7 +111,7 @@ func rowOf(n uint64) dedup.Row {
 }
 
 func sameRow(a, b dedup.Row) bool {
-	return a.Digest == b.Digest && a.First == b.First && a.At == b.At && a.Fingerprint == b.Fingerprint &&
+	return a.Digest == b.Digest && a.First == b.First && a.At == b.At && a.Fingerprint == b.Fingerprint && a.Shift == b.Shift &&
 		a.Class == b.Class && a.Status == b.Status && a.Attempt == b.Attempt && a.HasResult == b.HasResult &&
 		(a.Result == nil) == (b.Result == nil) && bytes.Equal(a.Result, b.Result)
 }

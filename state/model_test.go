@@ -81,6 +81,7 @@ func (m *machine) drawRow(t *rapid.T) dedup.Row {
 	r.Status = dedup.Status(rapid.IntRange(0, 4).Draw(t, "status"))
 	r.Attempt = rapid.Uint32Range(0, 3).Draw(t, "attempt")
 	r.Fingerprint = rapid.Uint64Range(0, 2).Draw(t, "fingerprint")
+	r.Shift = rapid.Int64Range(-1, 1).Draw(t, "shift")
 	switch rapid.IntRange(0, 9).Draw(t, "result") {
 	case 0:
 		r.HasResult = true

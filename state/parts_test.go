@@ -65,7 +65,7 @@ func TestTableAgainstMap(t *testing.T) {
 		want := make(map[dedup.Digest]dedup.Row)
 		for range 1 + r.IntN(5000)/(round+1) { // also small ones in a large index
 			row := rowOf(r.Uint64N(3000))
-			row.Fingerprint = r.Uint64()
+			row.Fingerprint, row.Shift = r.Uint64(), r.Int64N(4)-2
 			if r.IntN(5) == 0 {
 				row.HasResult = true
 				if r.IntN(2) == 0 {
@@ -73,7 +73,7 @@ func TestTableAgainstMap(t *testing.T) {
 				}
 			}
 			want[row.Digest] = row
-			tab.put(tab.seed.hash(&row.Digest), slotOf(&row), row.Result, row.HasResult)
+			tab.put(tab.seed.hash(&row.Digest), slotOf(&row), extraOf(&row))
 		}
 		if tab.rows != len(want) {
 			t.Fatalf("%d rows, want %d", tab.rows, len(want))
@@ -101,7 +101,7 @@ func TestSortedTable(t *testing.T) {
 			if n%3 == 0 {
 				clear(row.Digest[:8]) // one bucket, one prefix
 			}
-			tab.put(tab.seed.hash(&row.Digest), slotOf(&row), nil, false)
+			tab.put(tab.seed.hash(&row.Digest), slotOf(&row), extra{})
 		}
 		got, order := new(scratch).sorted(tab)
 		if len(order) != rows || !slices.IsSortedFunc(order, func(a, b sortKey) int {
@@ -291,6 +291,7 @@ func samplePage() (rows uint32, payload []byte) {
 	for n := range uint64(20) {
 		r := rowOf(n)
 		r.Fingerprint, r.Attempt, r.HasResult = n%3, uint32(n%2), n%4 == 0
+		r.Shift = int64(n%5) - 2
 		if n%8 == 0 {
 			r.Result = []byte("result")
 		}

@@ -119,11 +119,10 @@ func (s *Store) readRow(r *run, d dedup.Digest) (row dedup.Row, held bool, err e
 
 // Put adds a row to the open transaction. The row's Result is copied.
 func (s *Store) Put(row dedup.Row) {
-	var result []byte
 	if row.Result != nil {
-		result = append([]byte{}, row.Result...)
+		row.Result = append([]byte{}, row.Result...)
 	}
-	s.overlay.put(s.host.seed.hash(&row.Digest), slotOf(&row), result, row.HasResult)
+	s.overlay.put(s.host.seed.hash(&row.Digest), slotOf(&row), extraOf(&row))
 }
 
 // Discard forgets the rows of the open transaction: it did not commit.

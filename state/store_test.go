@@ -125,7 +125,7 @@ func TestOrphansAreRemoved(t *testing.T) {
 	var work scratch
 	table := newTable(h.seed)
 	r := rowOf(999)
-	table.put(h.seed.hash(&r.Digest), slotOf(&r), nil, false)
+	table.put(h.seed.hash(&r.Digest), slotOf(&r), extra{})
 	for _, id := range []uint64{gone, man.nextRun + 3} {
 		_, err := work.writeTable(d, table, id, 512)
 		must(t, err)

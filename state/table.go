@@ -18,11 +18,18 @@ type slot struct {
 	fingerprint uint64
 	partition   int32
 	attempt     uint32
-	// result is 0 for a row without one, else 1 + its place in table.results.
-	result uint32
+	// extra is 0 for a row without one, else 1 + its place in table.extras.
+	extra  uint32
 	topic  uint16
 	class  uint8
 	status dedup.Status
+}
+
+// extra is what only some rows have.
+type extra struct {
+	result    []byte
+	hasResult bool
+	shift     int64
 }
 
 const (
@@ -43,12 +50,12 @@ const (
 // 3/4 full, and holds 8 bits of the hash beside the row's ordinal so that a
 // look-up of an absent digest rarely touches a row.
 type table struct {
-	seed    hashSeed
-	index   []uint32 // hash bits 0-7 <<24 | ordinal+1; 0 is free
-	shift   uint     // 64 - log2(len(index))
-	chunks  []*[chunkRows]slot
-	rows    int
-	results [][]byte
+	seed   hashSeed
+	index  []uint32 // hash bits 0-7 <<24 | ordinal+1; 0 is free
+	shift  uint     // 64 - log2(len(index))
+	chunks []*[chunkRows]slot
+	rows   int
+	extras []extra
 	// resultBytes counts the results of all rows, overwritten ones included.
 	resultBytes int
 }
@@ -92,19 +99,19 @@ func (t *table) find(hash uint64, d *dedup.Digest) *slot {
 }
 
 // put stores s under its digest, replacing an older row of it. The result is
-// kept, not copied; a slot's own result field is ignored.
-func (t *table) put(hash uint64, s slot, result []byte, hasResult bool) {
+// kept, not copied; a slot's own extra field is ignored.
+func (t *table) put(hash uint64, s slot, x extra) {
 	held := t.claim(hash, &s.digest)
-	place := held.result
-	s.result = 0
-	if hasResult {
+	place := held.extra
+	s.extra = 0
+	if x.hasResult || x.shift != 0 {
 		if place == 0 {
-			t.results = append(t.results, nil)
-			place = uint32(len(t.results))
+			t.extras = append(t.extras, extra{})
+			place = uint32(len(t.extras))
 		}
-		t.results[place-1] = result
-		t.resultBytes += len(result)
-		s.result = place
+		t.extras[place-1] = x
+		t.resultBytes += len(x.result)
+		s.extra = place
 	}
 	*held = s
 }
@@ -174,8 +181,8 @@ func (t *table) clear() {
 	} else {
 		clear(t.index)
 	}
-	clear(t.results)
-	t.results = t.results[:0]
+	clear(t.extras)
+	t.extras = t.extras[:0]
 	t.rows, t.resultBytes = 0, 0
 }
 
@@ -191,13 +198,14 @@ func (t *table) row(s *slot) dedup.Row {
 		Status:      s.status,
 		Attempt:     s.attempt,
 	}
-	if s.result != 0 {
-		r.Result, r.HasResult = t.results[s.result-1], true
+	if s.extra != 0 {
+		x := &t.extras[s.extra-1]
+		r.Result, r.HasResult, r.Shift = x.result, x.hasResult, x.shift
 	}
 	return r
 }
 
-// slotOf returns r as a slot, without its result.
+// slotOf returns r as a slot, without its extra.
 func slotOf(r *dedup.Row) slot {
 	return slot{
 		digest:      r.Digest,
@@ -212,14 +220,17 @@ func slotOf(r *dedup.Row) slot {
 	}
 }
 
+// extraOf returns what of r no slot has.
+func extraOf(r *dedup.Row) extra { return extra{r.Result, r.HasResult, r.Shift} }
+
 // moveTo puts every row into dst, in order of arrival.
 func (t *table) moveTo(dst *table) {
 	for i := range t.rows {
 		s := t.at(i)
-		var result []byte
-		if s.result != 0 {
-			result = t.results[s.result-1]
+		var x extra
+		if s.extra != 0 {
+			x = t.extras[s.extra-1]
 		}
-		dst.put(dst.seed.hash(&s.digest), *s, result, s.result != 0)
+		dst.put(dst.seed.hash(&s.digest), *s, x)
 	}
 }

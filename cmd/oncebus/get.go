@@ -160,6 +160,9 @@ func runGet(ctx context.Context, args []string, p process) int {
 	shown := showLookup(&in.derived)
 	if found {
 		shown.Found, shown.shownEntry = true, showEntry(&in.derived, &entry)
+		if entry.Row.Digest != in.derived.Digest {
+			shown.KeptUnder = entry.Row.Digest.String()
+		}
 	}
 	if o.json {
 		encoder := json.NewEncoder(p.stdout)
@@ -193,6 +196,7 @@ func showLookup(d *dedup.Derived) shownLookup {
 // shownEntry is a key's row.
 type shownEntry struct {
 	Task      string `json:"task"`
+	KeptUnder string `json:"kept_under,omitempty"` // digest of the neighbouring key whose row it is; absent for the event's own
 	Status    string `json:"status"`
 	First     string `json:"first"`      // topic/partition/offset
 	FirstTime int64  `json:"first_time"` // event time, Unix milliseconds
@@ -282,6 +286,9 @@ func (s *shownLookup) write(to io.Writer) error {
 		{"key", s.Key}, {"digest", s.Digest}, {"route", s.Route}, {"namespace", s.Namespace}, {"task", s.Task}, {"status", s.Status},
 		{"first seen", s.First + " at " + when(s.FirstTime)},
 	}
+	if s.KeptUnder != "" {
+		facts = append(facts, fact{"kept under", "digest " + s.KeptUnder + ", a neighbouring key: the event is judged as the same order's copy"})
+	}
 	if s.Standing != processor.Free {
 		facts = append(facts, fact{"copies until", when(s.CopiesUntil) + " by event time"})
 	}
@@ -330,16 +337,20 @@ func runForget(ctx context.Context, args []string, p process) int {
 	if done {
 		return code
 	}
-	err := errors.Join(in.inspector.Forget(ctx, &in.derived), in.inspector.Close())
-	if err != nil {
+	digest, err := in.inspector.Forget(ctx, &in.derived)
+	if err = errors.Join(err, in.inspector.Close()); err != nil {
 		printf(p.stderr, "oncebus forget: %v\n", err)
 		return codeOf(err)
 	}
 	key := hex.EncodeToString(in.derived.Key[:])
 	if o.json {
-		err = json.NewEncoder(p.stdout).Encode(map[string]string{"route": o.route, "key": key, "asked": in.derived.Route.Claim.Outcomes})
+		err = json.NewEncoder(p.stdout).Encode(map[string]string{"route": o.route, "key": key, "digest": digest.String(), "asked": in.derived.Route.Claim.Outcomes})
 	} else {
-		_, err = fmt.Fprintf(p.stdout, "asked to forget key %s of route %s, on topic %s\n", key, o.route, in.derived.Route.Claim.Outcomes)
+		beside := ""
+		if digest != in.derived.Digest {
+			beside = fmt.Sprintf(", kept under the neighbouring digest %v,", digest)
+		}
+		_, err = fmt.Fprintf(p.stdout, "asked to forget key %s%s of route %s, on topic %s\n", key, beside, o.route, in.derived.Route.Claim.Outcomes)
 	}
 	if err != nil {
 		printf(p.stderr, "oncebus forget: %v\n", err)

@@ -309,9 +309,12 @@ func TestRealWebhooks(t *testing.T) {
 func TestRealOrders(t *testing.T) {
 	onEveryBroker(t, "orders.yaml", strings.NewReplacer("lease: 1m", "lease: 10ms"), func(t *testing.T, s *system) {
 		s.begin("orders.raw", "orders.outcomes")
-		minute := time.Now().Add(-30 * time.Minute).Truncate(time.Minute)
+		minute := time.Now().Add(-100 * time.Minute).Truncate(time.Minute)
+		sent := func(partition int32, request string, at, came time.Time, details string) {
+			s.send("orders.raw", partition, came, `{"requestId":%q,"timestamp":%d,"account":"ACC123456","symbol":"aapl","side":"Buy",%s}`, request, at.UnixMilli(), details)
+		}
 		order := func(partition int32, request string, at time.Time, details string) {
-			s.send("orders.raw", partition, at, `{"requestId":%q,"timestamp":%d,"account":"ACC123456","symbol":"aapl","side":"Buy",%s}`, request, at.UnixMilli(), details)
+			sent(partition, request, at, at, details)
 		}
 		const market = `"clientOrderId":"c1","quantity":100,"type":"market"`
 		order(0, "q1", minute.Add(59*time.Second), market)
@@ -327,6 +330,11 @@ func TestRealOrders(t *testing.T) {
 		if expect(t, cached, "verdict", "replayed", "first-request", "q1"); string(cached.Value) != `{"orderId":"X-1"}` {
 			t.Errorf("the cached order is %q", cached.Value)
 		}
+		// The operator's commands find it as the service does.
+		retry := fmt.Sprintf(`{"timestamp":%d,"account":"ACC123456","symbol":"AAPL","side":"BUY",%s}`, minute.Add(62*time.Second).UnixMilli(), market)
+		if out, stderr, code := s.oncebus(retry, "get", "--route", "orders"); code != exitStopped || !strings.Contains(out, "kept under") || !strings.Contains(out, "completed") {
+			t.Errorf("get of the retry: %d, %s%s", code, out, stderr)
+		}
 		// The same key but other details: let through, and said so.
 		order(3, "q4", minute.Add(59*time.Second), strings.Replace(market, "c1", "c2", 1))
 		expect(t, s.newest("orders.unique", "q4"), "verdict", "collision")
@@ -340,6 +348,11 @@ func TestRealOrders(t *testing.T) {
 		// Another account never meets.
 		s.send("orders.raw", 2, minute, `{"requestId":"o1","timestamp":%d,"account":"OTHER","symbol":"AAPL","side":"BUY",%s}`, minute.UnixMilli(), market)
 		expect(t, s.newest("orders.unique", "o1"), "verdict", "unique", "attempt", "1")
+		// After expiry a retry is let through, logged and counted as such, not as unique: also one that is sent as it was.
+		order(3, "late traffic", minute.Add(90*time.Minute), strings.Replace(market, "c1", "c9", 1))
+		sent(0, "q1 again", minute.Add(59*time.Second), minute.Add(91*time.Minute), market)
+		expect(t, s.newest("orders.unique", "q1 again"), "verdict", "expired", "attempt", "2")
+		s.service.await("a copy after its window runs again")
 		s.service.stop()
 	})
 }

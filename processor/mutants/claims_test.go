@@ -117,7 +117,28 @@ var claimList = []mutant{
 	{
 		name:  "token-of-the-attempt-before",
 		does:  "an event that runs after a failure carries the attempt of the one before: the old executor's token fits again",
-		edits: []edit{{"dedup/claim.go", "row.Attempt = prior.Attempt + 1 // an old", "row.Attempt = prior.Attempt // an old"}},
+		edits: []edit{{"dedup/claim.go", "row.Attempt = max(row.Attempt, prior.Attempt+1) // an old", "row.Attempt = max(row.Attempt, prior.Attempt) // an old"}},
 		aims:  inProcessor("^TestFailureFreesTheKey$"),
+	},
+	{
+		name:     "neighbour-with-other-details-is-a-copy",
+		does:     "an order is taken for a copy of another one in the next bucket, whose details differ",
+		edits:    []edit{{"dedup/neighbours.go", " < step && !ev.collides(r)", " < step"}},
+		aims:     inDedup("^TestNeighboursDecide$"),
+		notInSim: "its events have ids",
+	},
+	{
+		name:     "own-key-before-the-first",
+		does:     "an order that was a copy of one in the next bucket becomes a copy of the one that has its own key by now: one request, two answers",
+		edits:    []edit{{"dedup/neighbours.go", "case !decided || r.before(&prior):", "case !decided:"}},
+		aims:     inDedup("^TestOrderIsAnsweredByOneRow$"),
+		notInSim: "its events have ids",
+	},
+	{
+		name:     "orders-apart-by-event-time",
+		does:     "how far two orders are apart is told by when they came, and not by their own timestamps",
+		edits:    []edit{{"dedup/neighbours.go", "	at := r.First + r.Shift\n	return max(at-ev.orderTime(), ev.orderTime()-at)", "	return max(r.First-ev.Time, ev.Time-r.First)"}},
+		aims:     inDedup("^TestNeighboursDecide$"),
+		notInSim: "its events have ids",
 	},
 }

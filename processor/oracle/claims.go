@@ -367,7 +367,7 @@ func (k *claim) row() string {
 
 // readRow tells what a row says: version 1 | flags 1 | class 1 | status 1 |
 // first varint | topic, partition, offset uvarint | [fingerprint 8] |
-// [attempt uvarint] | …
+// [attempt uvarint] | … (orders with neighbours have a shift there, no row of ours)
 func readRow(b []byte) string {
 	f := fields{rest: b[4:]}
 	first := f.signed()
