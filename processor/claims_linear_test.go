@@ -59,7 +59,7 @@ func (s claimSpec) step(input, output any) (bool, claimSpec) {
 		return s.status == "pending" || s.status == "submitted", s
 	case replayed: // of a completed key, or to one that waited
 		return answer == s.last && (s.status == "completed" || answer.status != "completed"), s
-	case nil: // nobody was there to see the answer
+	case nil: // nobody saw the answer, and it did not run
 		return true, s
 	}
 	return false, s
@@ -122,7 +122,8 @@ type linear struct {
 	refused map[string]bool     // outcomes, by their record key
 	history []porcupine.Operation
 	runs    chan *kgo.Record
-	told    []int // in history, the operations whose answer is known in the end
+	told    []int          // in history, the operations whose answer is known in the end
+	unseen  map[string]int // in history, by record key, the requests that nobody waited for to the end
 }
 
 func (l *linear) now() int64 { return time.Since(l.began).Nanoseconds() }
@@ -173,17 +174,19 @@ func (l *linear) ask(ctx context.Context, key, request string, partition int32) 
 	l.mu.Unlock()
 	op := porcupine.Operation{Input: ask{key}, Call: l.now(), Return: math.MaxInt64}
 	rec := operation(key, request, partition)
-	if err := l.client.ProduceSync(ctx, rec).FirstErr(); err != nil {
-		return // at the end of the run: nobody knows
-	}
-	select {
-	case op.Output = <-answer:
-		op.Return = l.now()
-	case <-ctx.Done():
+	if l.client.ProduceSync(ctx, rec).FirstErr() == nil { // else it may be on the bus all the same
+		select {
+		case op.Output = <-answer:
+			op.Return = l.now()
+		case <-ctx.Done():
+		}
 	}
 	l.mu.Lock()
+	defer l.mu.Unlock()
+	if op.Output == nil {
+		l.unseen[string(rec.Key)] = len(l.history)
+	}
 	l.history = append(l.history, op)
-	l.mu.Unlock()
 }
 
 // tell sends an outcome. Whether it was refused shows in the end.
@@ -279,7 +282,7 @@ func linearRun(t *testing.T, policy string, seed uint64) []porcupine.Operation {
 	cfg := b.config("one")
 	cfg.CommitInterval = 5 * time.Millisecond
 	i := b.ready(b.start(cfg))
-	l := &linear{bench: b, client: b.newClient(), began: time.Now(), waiting: map[string]chan any{}, refused: map[string]bool{}, runs: make(chan *kgo.Record, 1<<16)}
+	l := &linear{bench: b, client: b.newClient(), began: time.Now(), waiting: map[string]chan any{}, refused: map[string]bool{}, unseen: map[string]int{}, runs: make(chan *kgo.Record, 1<<16)}
 	ctx, cancel := context.WithCancel(t.Context())
 	var others, all sync.WaitGroup
 	others.Go(func() { l.listen(ctx) })
@@ -317,6 +320,12 @@ func linearRun(t *testing.T, policy string, seed uint64) []porcupine.Operation {
 	others.Wait()
 	for _, r := range b.read("dead") {
 		l.refused[string(r.Key)] = true
+	}
+	for _, r := range b.read("ops.run") {
+		if at, ok := l.unseen[string(r.Key)]; ok { // it claimed the key all the same
+			attempt, _ := strconv.Atoi(header(r, headerAttempt))
+			l.history[at].Output = run{attempt}
+		}
 	}
 	for _, at := range l.told {
 		l.history[at].Output = accepted(!l.refused[l.history[at].Output.(string)])
