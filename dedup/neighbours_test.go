@@ -21,11 +21,11 @@ var bookWindow = Window{Size: 600, Skew: 1 << 40}
 func newOrderBook() *orderBook { return &orderBook{rows: map[int64]Row{}, stream: NoStreamTime} }
 
 // judge judges the order of own timestamp at, whose record came at time.
-func (b *orderBook) judge(t rapid.TB, at, time int64, print uint64) Claimed {
+func (b *orderBook) judge(t rapid.TB, at, time int64, details uint64) Claimed {
 	t.Helper()
 	b.offset++
 	bucket := at / bookStep
-	ev := ClaimEvent{Event: Event{Digest: bookDigest(bucket), Time: time, Shift: at - time, At: Position{Offset: b.offset}, Fingerprint: print << 8}}
+	ev := ClaimEvent{Event: Event{Digest: bookDigest(bucket), Time: time, Shift: at - time, At: Position{Offset: b.offset}, Fingerprint: details << 8}}
 	var beside []Row
 	for _, n := range [...]int64{bucket - 1, bucket + 1} {
 		if row, ok := b.rows[n]; ok {

@@ -1,6 +1,7 @@
 package processor
 
 import (
+	"bytes"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -543,7 +544,7 @@ func TestDeadLetterOfAnOutageIsNotRemembered(t *testing.T) {
 				b.drain(i, c.topic)
 			}
 			out, dead := b.read(c.output), b.read("dead")
-			if len(out) != 1 || header(out[0], headerVerdict) != "unique" || string(out[0].Key) != string(c.event(1).Key) {
+			if len(out) != 1 || header(out[0], headerVerdict) != "unique" || !bytes.Equal(out[0].Key, c.event(1).Key) {
 				t.Errorf("%d events in %s", len(out), c.output)
 			}
 			if len(dead) != 1 || header(dead[0], headerVerdict) != "invalid" {

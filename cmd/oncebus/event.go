@@ -40,7 +40,7 @@ func openPayload(rest []string, stdin io.Reader) (io.ReadCloser, error) {
 		return io.NopCloser(stdin), nil
 	}
 	// A directory opens like a file, and fails only when it is read.
-	if info, err := os.Stat(rest[0]); err == nil && info.IsDir() {
+	if info, err := os.Stat(rest[0]); err == nil && info.IsDir() { //nolint:gosec // the file is the one the user names
 		return nil, fmt.Errorf("%s is a directory, want the file of an event", rest[0])
 	}
 	return os.Open(rest[0]) //nolint:gosec // the file is the one the user names
