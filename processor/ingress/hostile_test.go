@@ -46,6 +46,7 @@ const (
 	// each connection: buffers, and headers of MaxHeaderBytes. Without limits
 	// each body would be a MiB.
 	bodiesMost, connectionMost = 4 << 20, 64 << 10
+	heapMost                   = 4*bodiesMost + attackers*connectionMost
 )
 
 // hostileBench is a server with tight limits, and the heap that it began with.
@@ -63,7 +64,13 @@ func hostileBench(t *testing.T) (*instance, int64) {
 // bounded checks the heap at some moment of an attack.
 func (i *instance) bounded(what string, before int64) {
 	i.b.t.Helper()
-	if grown := heap() - before; grown > 4*bodiesMost+attackers*connectionMost {
+	grown := heap() - before
+	// What is made while a collection marks counts as in use, and on a busy
+	// machine that takes long: what is held shows each time.
+	for again := 0; again < 5 && grown > heapMost; again++ {
+		grown = min(grown, heap()-before)
+	}
+	if grown > heapMost {
 		i.b.t.Errorf("%s: the heap has grown by %d bytes", what, grown)
 	}
 }
