@@ -24,10 +24,8 @@ func (ev *Event) IsBeside(r *Row, step int64) bool {
 // whoever claims the event's own key later. Without such a row its own key
 // decides alone: a neighbour with other details is another order.
 func (ev *Event) Prior(own Row, held bool, beside []Row, step int64, w Window, streamTime int64) (Row, bool) {
-	prior, decided := own, false
-	if held && w.Stands(&own, streamTime) && !w.Over(own.First, ev.Time) && !ev.collides(&own) {
-		decided = true
-	}
+	prior := own
+	decided := held && w.Stands(&own, streamTime) && !w.Over(own.First, ev.Time) && !ev.collides(&own)
 	for i := range beside {
 		r := &beside[i]
 		if !w.Held(r.First, streamTime) || !ev.IsBeside(r, step) {

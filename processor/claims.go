@@ -19,8 +19,7 @@ func (t *task) claim(j *judging, ev *event, decided *dedup.Event, prior *dedup.R
 	if rule.Wait > 0 && !t.mayWait(route) {
 		rule.Wait = 0
 	}
-	c, err := dedup.DecideClaim(dedup.ClaimEvent{Event: *decided, Key: *ev.key, Present: ev.present, Now: t.began, Up: t.up, Request: ev.requester()},
-		*prior, held, route.span, rule, streamTime)
+	c, err := dedup.DecideClaim(t.claimEvent(ev, decided), *prior, held, route.span, rule, streamTime)
 	if err != nil {
 		return fmt.Errorf("%w: %w", errIllegalState, err)
 	}
@@ -36,12 +35,12 @@ func (t *task) claim(j *judging, ev *event, decided *dedup.Event, prior *dedup.R
 		})
 		return nil
 	case c.Run:
-		replaces := held && route.span.Stands(prior, streamTime)
-		if !replaces && t.overLimit(route) {
+		stood := route.standing(prior, held, streamTime)
+		if stood == nil && t.overLimit(route) {
 			t.turnLimited(j, ev)
 			return nil
 		}
-		t.run(j, ev, &c, prior, replaces)
+		t.run(j, ev, &c, stood)
 	case c.Write && t.fits(&c.Row):
 		t.record(j, &c.Row) // the copy waits
 		t.countWaiting(&c.Row, 1)
@@ -53,6 +52,11 @@ func (t *task) claim(j *judging, ev *event, decided *dedup.Event, prior *dedup.R
 	return nil
 }
 
+// claimEvent is what the rules of claims need to know of an event.
+func (t *task) claimEvent(ev *event, decided *dedup.Event) dedup.ClaimEvent {
+	return dedup.ClaimEvent{Event: *decided, Key: *ev.key, Present: ev.present, Now: t.began, Up: t.up, Request: ev.requester()}
+}
+
 // answerCopy answers an event at once, with what stands.
 func (t *task) answerCopy(j *judging, ev *event, c *dedup.Claimed, verdict dedup.Verdict) {
 	t.answer(j, ev.route, &reply{
@@ -61,10 +65,10 @@ func (t *task) answerCopy(j *judging, ev *event, c *dedup.Claimed, verdict dedup
 	})
 }
 
-// run sends an event to the executor and records its claim, which may replace
-// the one that stood. Who cannot be kept in it for the outcome, since the row is
+// run sends an event to the executor and records its claim, in the place of the
+// row that stood, if one did. Who cannot be kept in it for the outcome, since the row is
 // too long then or too many ask, is told that it runs.
-func (t *task) run(j *judging, ev *event, c *dedup.Claimed, prior *dedup.Row, replaces bool) {
+func (t *task) run(j *judging, ev *event, c *dedup.Claimed, stood *dedup.Row) {
 	route := ev.route
 	if !t.fits(&c.Row) {
 		c.Leave()
@@ -90,19 +94,13 @@ func (t *task) run(j *judging, ev *event, c *dedup.Claimed, prior *dedup.Row, re
 	}
 	t.record(j, &c.Row)
 	ev.noteWaiting(c)
-	switch {
-	case c.Reclaimed:
+	if c.Reclaimed {
 		t.countWaiting(&c.Row, c.Added)
 		j.tally(route, tallyReclaimed)
 		t.log.Warn("a claim without an outcome is claimed anew: its executor died, or the lease is too short",
 			"route", route.Name, "key", keyText(&c.Claim.Key), "attempt", c.Row.Attempt, "lease", route.Claim.Lease)
-	default:
-		if replaces {
-			t.uncountRow(prior)
-			t.countWaiting(prior, -c.Carried)
-		}
-		t.countRow(&c.Row)
-		t.countWaiting(&c.Row, c.Carried+c.Added)
+	} else {
+		t.recountClaim(c, stood)
 	}
 	if c.Verdict == dedup.Expired {
 		t.log.Info("a copy after its window runs again", "route", route.Name, "key", keyText(ev.key), "attempt", c.Row.Attempt)
@@ -176,8 +174,7 @@ func (t *task) outcome(j *judging, ev *event, read *outcomeEnvelope) error {
 	}
 	t.record(j, &s.Row)
 	j.tallyOutcome(route, o.Kind, outcomeApplied)
-	t.uncountRow(&prior)
-	t.countRow(&s.Row)
+	t.recount(&s.Row, &prior)
 	t.countWaiting(&prior, -len(s.Answer))
 	for i := range s.Answer {
 		verdict := dedup.Replayed

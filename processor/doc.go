@@ -39,8 +39,8 @@
 // order. A lease runs by the broker's clock, from when the event was handed out
 // to when the broker stamped the copy on that topic: a backlog does not use it
 // up. It starts anew with a task that begins to judge, since outcomes that came
-// in while nobody did may be routed behind a copy. Who waits for an outcome is part of the row, and is answered in the
-// transaction that records the outcome.
+// in while nobody did may be routed behind a copy. Who waits for an outcome is
+// part of the row, and is answered in the transaction that records the outcome.
 //
 // # Verdicts by HTTP
 //

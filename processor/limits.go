@@ -155,6 +155,24 @@ func (t *task) uncountRow(row *dedup.Row) {
 	}
 }
 
+// recount notes a row that was recorded, and takes the one off that stood under
+// its key; nil if none did.
+func (t *task) recount(row, stood *dedup.Row) {
+	if stood != nil {
+		t.uncountRow(stood)
+	}
+	t.countRow(row)
+}
+
+// recountClaim does so for a claim and those who wait for its outcome.
+func (t *task) recountClaim(c *dedup.Claimed, stood *dedup.Row) {
+	t.recount(&c.Row, stood)
+	if stood != nil {
+		t.countWaiting(stood, -c.Carried)
+	}
+	t.countWaiting(&c.Row, c.Carried+c.Added)
+}
+
 // countWaiting notes that so many requests of a key wait from now on, or with a
 // negative number that they wait no more. A namespace whose route is gone has
 // no count.

@@ -49,6 +49,15 @@ type routeInfo struct {
 	nameBytes []byte
 }
 
+// standing returns the row that was looked up if it still speaks for its key,
+// so that an event's own would take its place; nil if the key is new.
+func (r *routeInfo) standing(prior *dedup.Row, held bool, streamTime int64) *dedup.Row {
+	if held && r.span.Stands(prior, streamTime) {
+		return prior
+	}
+	return nil
+}
+
 func newRuntime(t *topology, m *manifest, routes *dedup.Routes) *runtime {
 	rt := &runtime{topology: t, manifest: m, topicNumbers: map[string]uint16{}, byName: map[string]*routeInfo{}, outcomes: map[string][]*routeInfo{}, failOpen: map[string][]uint8{}, routesOf: map[uint8][]string{}}
 	if t.repartition != "" {

@@ -334,18 +334,15 @@ func (t *task) decide(j *judging, ev *event, decided *dedup.Event, prior *dedup.
 	verdict, row := dedup.Decide(*decided, *prior, held, route.span, streamTime)
 	switch verdict {
 	case dedup.Unique, dedup.Expired:
-		replaces := held && route.span.Stands(prior, streamTime)
-		if !replaces && t.overLimit(route) {
+		stood := route.standing(prior, held, streamTime)
+		if stood == nil && t.overLimit(route) {
 			t.turnLimited(j, ev)
 			break
 		}
 		ev.verdict = verdict
 		if j.emit(ev, route.Output) {
 			t.record(j, &row)
-			if replaces {
-				t.uncountRow(prior)
-			}
-			t.countRow(&row)
+			t.recount(&row, stood)
 		}
 		j.conclude(ev)
 	case dedup.Duplicate:

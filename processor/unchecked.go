@@ -209,35 +209,25 @@ func (t *task) remember(j *judging, ev *event, decided *dedup.Event, prior *dedu
 		return t.rememberClaim(j, ev, decided, prior, held, streamTime)
 	}
 	verdict, row := dedup.Decide(*decided, *prior, held, ev.route.span, streamTime)
-	replaces := held && ev.route.span.Stands(prior, streamTime)
-	if verdict != dedup.Unique && verdict != dedup.Expired || !replaces && t.overLimit(ev.route) {
+	stood := ev.route.standing(prior, held, streamTime)
+	if verdict != dedup.Unique && verdict != dedup.Expired || stood == nil && t.overLimit(ev.route) {
 		return nil
 	}
 	t.record(j, &row)
-	if replaces {
-		t.uncountRow(prior)
-	}
-	t.countRow(&row)
+	t.recount(&row, stood)
 	return nil
 }
 
 func (t *task) rememberClaim(j *judging, ev *event, decided *dedup.Event, prior *dedup.Row, held bool, streamTime int64) error {
-	c, err := dedup.RememberClaim(
-		dedup.ClaimEvent{Event: *decided, Key: *ev.key, Present: ev.present, Now: t.began, Up: t.up, Request: ev.requester()},
-		*prior, held, ev.route.span, streamTime)
+	c, err := dedup.RememberClaim(t.claimEvent(ev, decided), *prior, held, ev.route.span, streamTime)
 	if err != nil {
 		return fmt.Errorf("%w: %w", errIllegalState, err)
 	}
-	replaces := held && ev.route.span.Stands(prior, streamTime)
-	if !c.Write || !t.fits(&c.Row) || !replaces && t.overLimit(ev.route) {
+	stood := ev.route.standing(prior, held, streamTime)
+	if !c.Write || !t.fits(&c.Row) || stood == nil && t.overLimit(ev.route) {
 		return nil
 	}
 	t.record(j, &c.Row)
-	if replaces {
-		t.uncountRow(prior)
-		t.countWaiting(prior, -c.Carried)
-	}
-	t.countRow(&c.Row)
-	t.countWaiting(&c.Row, c.Carried)
+	t.recountClaim(&c, stood)
 	return nil
 }
