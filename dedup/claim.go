@@ -199,7 +199,7 @@ func decideCopy(ev ClaimEvent, prior Row, standing Claim, rule ClaimRule) (Claim
 
 // requestsMax and requestsBytesMax bound the requests of a claim, however many
 // may wait: they are part of one row of the changelog.
-const requestsMax, requestsBytesMax = 2 * waitingMax, 256 << 10
+const requestsMax, requestsBytesMax = 2 * WaitingMax, 256 << 10
 
 // joins tells whether a request may join those of a claim, at most so many.
 func (r *Request) joins(requests []Request, most int) bool {
@@ -343,3 +343,7 @@ func (s *Settled) Omit() {
 	s.Claim.omit()
 	s.Row.keep(&s.Claim)
 }
+
+const (
+	WaitingMax = 256
+)

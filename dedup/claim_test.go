@@ -294,7 +294,7 @@ func TestClaimMovesAreClosed(t *testing.T) {
 // the changelog whatever keys senders use.
 func TestRequestsOfAClaimAreBounded(t *testing.T) {
 	for _, keyBytes := range []int{0, RequestBytesMax} {
-		w, rule := Window{Size: 1 << 40, Skew: 1 << 40}, ClaimRule{Lease: 1, Wait: waitingMax, ResultBytes: 1}
+		w, rule := Window{Size: 1 << 40, Skew: 1 << 40}, ClaimRule{Lease: 1, Wait: WaitingMax, ResultBytes: 1}
 		var prior Row
 		held, waits, runs := false, 0, 0
 		for n := range int64(4 * requestsMax) {

@@ -1,40 +1,17 @@
-// Package dedup decides. It reads the routes file, derives the dedup key of a
-// record, and judges an event against the row held for its key. It is pure: no
-// I/O, no clock, no goroutine, no logging; time comes in as arguments, and the
+// Package dedup judges. It holds the rows that stand for keys, the windows in
+// which they count, the rules of claims, and the key counters. It is pure: no
+// I/O, no clock, no goroutine, no logging. Time comes in as arguments, and the
 // same input gives the same output on every machine.
 //
-// # From bytes to digest
-//
-// A route lists key sources; they are tried in order and the first that yields
-// wins. A source does not yield when what it looks for is absent, null or (for
-// ids) an empty string. Something that is there but cannot be an id — an
-// object, a boolean, an id over the limit, a payload that is not JSON — makes
-// the record malformed: falling through to the next source would hide it.
-//
-// What is hashed, so that another tool can recompute the oncebus-key header
-// (SHA-256; HMAC-SHA-256 over the same bytes when the route says secret: true):
-//
-//	record_key, header, field   the id's bytes: a string's text in UTF-8, a number in RFC 8785 form
-//	fields                      netstrings of the parts, in the file's order: "<length>:<bytes>," each
-//	cloudevent                  netstrings of source and id
-//	hash                        canonical JSON (RFC 8785) of {"<path as written>": value, ...}
-//	payload                     canonical JSON of what include and exclude leave
-//	raw                         the payload's bytes
-//	order                       account|SYMBOL|SIDE|quantity|bucket|TYPE[|limit][|stop]
-//
-// The state digest is the first 16 bytes of the same function over the
-// netstrings of namespace, kind (id, composite, content or order) and the 32
-// bytes of the dedup key: namespaces never meet, and an id never meets a hash
-// of content. Length prefixes keep "a"+"bc" and "ab"+"c" apart.
-//
-// # Numbers
-//
-// RFC 8785 writes numbers as a float64 would print them. Two ids must never be
-// merged by that rounding, so a literal that float64 does not hold is malformed:
-// see checkNumber for the exact rule.
+// It imports the standard library alone. Package rules derives the keys.
 //
 // # Windows
 //
-// Window describes the rule of the sliding window and its edges, Decide the
-// verdict for one event. Stream time is kept per namespace and task.
+// Window describes the rule of the sliding window and its edges. Decide returns
+// the verdict on one event. Stream time is kept by namespace and task.
+//
+// # Claims
+//
+// DecideClaim returns what an event asks of a claim. Tokens name an attempt, so
+// that the outcome of an earlier attempt is refused.
 package dedup

@@ -82,3 +82,27 @@ func TestCorruptRows(t *testing.T) {
 		}
 	}
 }
+
+func FuzzDecodeRow(f *testing.F) {
+	for _, v := range goldenRows {
+		f.Add(v.row.AppendValue(nil))
+	}
+	f.Add([]byte{RowVersion, knownFlags, 1, 1, 2, 3, 4, 5, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		row, err := DecodeValue(Digest{7}, b)
+		if err != nil {
+			if fmt.Sprint(row) != fmt.Sprint(Row{}) {
+				t.Fatalf("a row beside the error %v: %+v", err, row)
+			}
+			return
+		}
+		encoded := row.AppendValue(nil)
+		if len(encoded) > len(b) {
+			t.Fatalf("%d bytes were decoded from %d", len(encoded), len(b))
+		}
+		again, err := DecodeValue(Digest{7}, encoded)
+		if err != nil || fmt.Sprintf("%#v", again) != fmt.Sprintf("%#v", row) {
+			t.Fatalf("%#v\nbecame %#v, %v", row, again, err)
+		}
+	})
+}

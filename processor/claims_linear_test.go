@@ -15,7 +15,7 @@ import (
 	"github.com/anishathalye/porcupine"
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"oncebus/dedup"
+	"oncebus/dedup/rules"
 )
 
 // ask is a request under a key, told the outcome that an executor says of it.
@@ -214,7 +214,7 @@ func (l *linear) execute(ctx context.Context, rng *rand.Rand) {
 		case <-ctx.Done():
 			return
 		}
-		derived := l.routes.NewDeriver(nil).Derive(&dedup.Input{Topic: "ops.raw", Value: event.Value})
+		derived := l.routes.NewDeriver(nil).Derive(&rules.Input{Topic: "ops.raw", Value: event.Value})
 		key := fieldOf(event.Value, "id")
 		id := fmt.Sprintf("o-%s-%s-%d", derived.Digest, header(event, headerAttempt), n)
 		value := "v" + id

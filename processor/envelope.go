@@ -8,6 +8,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"oncebus/dedup"
+	"oncebus/dedup/rules"
 )
 
 // envelopeHeader is the first header of every record of the repartition
@@ -53,7 +54,7 @@ type details struct {
 	shift       int64 // see dedup.Derived
 }
 
-func detailsOf(d *dedup.Derived) details {
+func detailsOf(d *rules.Derived) details {
 	return details{fingerprint: d.Fingerprint, request: d.Request, near: d.Near, hasNear: d.HasNear, shift: d.Shift}
 }
 

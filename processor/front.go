@@ -18,7 +18,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"oncebus/dedup"
+	"oncebus/dedup/rules"
 )
 
 const (
@@ -42,7 +42,7 @@ const (
 // It is safe for use by many goroutines.
 type Front struct {
 	cfg         Config
-	routes      *dedup.Routes
+	routes      *rules.Routes
 	log         *slog.Logger
 	redact      *redactor
 	patience    time.Duration // with refused credentials, while running
@@ -72,14 +72,14 @@ type footing struct {
 
 // NewFront checks the settings and prepares a front. It connects to nothing.
 // extra goes to every client, after our own options.
-func NewFront(cfg Config, routes *dedup.Routes, log *slog.Logger, extra ...kgo.Opt) (*Front, error) {
+func NewFront(cfg Config, routes *rules.Routes, log *slog.Logger, extra ...kgo.Opt) (*Front, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
 	if err := cfg.CheckSecret(routes.NeedsSecret()); err != nil {
 		return nil, err
 	}
-	if !slices.ContainsFunc(routes.Routes, func(r *dedup.Route) bool { return r.HTTP != nil }) {
+	if !slices.ContainsFunc(routes.Routes, func(r *rules.Route) bool { return r.HTTP != nil }) {
 		return nil, errors.New("no route has an http part: nothing can come in by HTTP")
 	}
 	redact := newRedactor(cfg)
@@ -242,14 +242,14 @@ func (f *Front) openOnce(ctx context.Context, client *kgo.Client, before *footin
 }
 
 // frontTopics are those a front writes to.
-func frontTopics(t *topology, routes *dedup.Routes) []string {
+func frontTopics(t *topology, routes *rules.Routes) []string {
 	var topics []string
 	for _, r := range routes.Routes {
 		if r.HTTP == nil {
 			continue
 		}
 		topics = append(topics, r.Topics...)
-		if r.Mode == dedup.ClaimMode {
+		if r.Mode == rules.ClaimMode {
 			topics = append(topics, r.Claim.Outcomes)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"oncebus/dedup"
+	"oncebus/dedup/rules"
 )
 
 // What a sender is told in place of an answer. After each of them it is safe
@@ -60,13 +61,13 @@ func (s *Submission) Header(name string) ([]byte, bool) {
 
 // Derive picks the event's route and derives its dedup key. It fails only as
 // long as it is not known whether the routes file fits the app.
-func (f *Front) Derive(s *Submission) (dedup.Derived, error) {
+func (f *Front) Derive(s *Submission) (rules.Derived, error) {
 	if f.at.Load() == nil {
-		return dedup.Derived{}, fmt.Errorf("%w: %w", ErrBusAway, f.Ready())
+		return rules.Derived{}, fmt.Errorf("%w: %w", ErrBusAway, f.Ready())
 	}
-	deriver := f.derivers.Get().(*dedup.Deriver) //nolint:forcetypeassert // what New makes
+	deriver := f.derivers.Get().(*rules.Deriver) //nolint:forcetypeassert // what New makes
 	defer f.derivers.Put(deriver)
-	return deriver.Derive(&dedup.Input{Topic: s.Topic, Value: s.Value, Headers: s, Timestamp: s.Time.UnixMilli()}), nil
+	return deriver.Derive(&rules.Input{Topic: s.Topic, Value: s.Value, Headers: s, Timestamp: s.Time.UnixMilli()}), nil
 }
 
 // Await waits until events are taken.
@@ -77,14 +78,14 @@ func (f *Front) Await(ctx context.Context) error {
 
 // Publish puts an event on the bus and returns once all in-sync replicas have
 // it. d is what Derive says of it.
-func (f *Front) Publish(ctx context.Context, s *Submission, d *dedup.Derived) error {
+func (f *Front) Publish(ctx context.Context, s *Submission, d *rules.Derived) error {
 	return f.publish(ctx, s, d, dedup.Address{})
 }
 
 // Ask puts an event on the bus and returns the verdict on it. Where a route in
 // claim mode lets copies wait (pending: wait), a copy gets the outcome of the
 // first; if there is none when ctx is done, the verdict without it.
-func (f *Front) Ask(ctx context.Context, s *Submission, d *dedup.Derived) (Answer, error) {
+func (f *Front) Ask(ctx context.Context, s *Submission, d *rules.Derived) (Answer, error) {
 	q := questionOf(d)
 	ask := f.asks.begin(q)
 	defer f.asks.end(ask)
@@ -120,7 +121,7 @@ func (f *Front) await(ctx context.Context, answers <-chan Answer, before Answer)
 	}
 }
 
-func (f *Front) publish(ctx context.Context, s *Submission, d *dedup.Derived, ask dedup.Address) error {
+func (f *Front) publish(ctx context.Context, s *Submission, d *rules.Derived, ask dedup.Address) error {
 	at, err := f.reach(ctx, s.Hold)
 	if err != nil {
 		return err
@@ -129,7 +130,7 @@ func (f *Front) publish(ctx context.Context, s *Submission, d *dedup.Derived, as
 		ask.Partition = at.partition
 	}
 	err = f.send(ctx, at, f.record(at, s, d, ask), s.Hold)
-	if d.Finding == dedup.Keyless && errors.Is(err, ErrBusAway) {
+	if d.Finding == rules.Keyless && errors.Is(err, ErrBusAway) {
 		return fmt.Errorf("%w: %w", ErrKeyless, err)
 	}
 	return err
@@ -162,11 +163,11 @@ func (f *Front) reach(ctx context.Context, hold bool) (*footing, error) {
 // record makes the bus's record of an event. A keyed one goes straight to its
 // task, in the envelope the router would give it; one without a key to its raw
 // topic, where the router does with it as the route says.
-func (f *Front) record(at *footing, s *Submission, d *dedup.Derived, ask dedup.Address) *kgo.Record {
+func (f *Front) record(at *footing, s *Submission, d *rules.Derived, ask dedup.Address) *kgo.Record {
 	rec := &kgo.Record{Topic: s.Topic, Value: s.Value, Timestamp: s.Time, Headers: make([]kgo.RecordHeader, 0, len(s.Headers)+1)}
 	own := kgo.RecordHeader{Key: headerReturn}
 	switch {
-	case d.Finding == dedup.Keyed && !d.Route.Keyed:
+	case d.Finding == rules.Keyed && !d.Route.Keyed:
 		env := envelope{
 			route: []byte(d.Route.Name), digest: d.Digest, key: d.Key, eventTime: d.Time, timestamp: s.Time.UnixMilli(),
 			details: detailsOf(d), ask: ask, here: true,
@@ -174,7 +175,7 @@ func (f *Front) record(at *footing, s *Submission, d *dedup.Derived, ask dedup.A
 		rec.Topic, rec.Partition = at.rt.topology.repartition, at.rt.hasher.partition(&d.Routing)
 		rec.Timestamp = time.Time{} // that topic's is the broker's present; the event's is in the envelope
 		own = kgo.RecordHeader{Key: envelopeHeader, Value: env.append(make([]byte, 0, env.size()))}
-	case d.Finding == dedup.Keyed:
+	case d.Finding == rules.Keyed:
 		rec.Key = []byte(keyText(&d.Key))
 	default:
 		rec.Partition = int32(f.spread.Add(1) & 0x7fffffff)
@@ -254,12 +255,12 @@ func (f *Front) sent(sender *kgo.Client, rec *kgo.Record, err error) error {
 // PublishOutcome puts on the bus what became of an attempt, for an executor
 // that has no client of it: token is the claim token that came with the event.
 // The task judges it like one from the route's outcomes topic, which it is.
-func (f *Front) PublishOutcome(ctx context.Context, route *dedup.Route, token []byte, kind dedup.OutcomeKind, value []byte, headers []dedup.Header) error {
+func (f *Front) PublishOutcome(ctx context.Context, route *rules.Route, token []byte, kind dedup.OutcomeKind, value []byte, headers []dedup.Header) error {
 	at, err := f.reach(ctx, false)
 	if err != nil {
 		return err
 	}
-	if route.Mode != dedup.ClaimMode {
+	if route.Mode != rules.ClaimMode {
 		return fmt.Errorf("%w: route %s is not in claim mode", ErrOutcome, route.Name)
 	}
 	rec := &kgo.Record{Topic: route.Claim.Outcomes, Value: value, Timestamp: time.Now(), Headers: []kgo.RecordHeader{

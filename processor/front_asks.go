@@ -4,7 +4,7 @@ import (
 	"math/rand/v2"
 	"sync"
 
-	"oncebus/dedup"
+	"oncebus/dedup/rules"
 )
 
 // A question is an event whose sender waits for the verdict.
@@ -16,9 +16,9 @@ type question struct {
 	waits   bool   // the verdict said that the outcome follows; the reader's
 }
 
-func questionOf(d *dedup.Derived) *question {
+func questionOf(d *rules.Derived) *question {
 	q := &question{answers: make(chan Answer, 2)}
-	if d.Finding == dedup.Keyed {
+	if d.Finding == rules.Keyed {
 		q.key, q.near = keyText(&d.Key), d.HasNear
 	}
 	return q

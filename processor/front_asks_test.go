@@ -9,6 +9,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"oncebus/dedup"
+	"oncebus/dedup/rules"
 )
 
 // addressed is a record of somebody who may write to the raw topic and wants
@@ -62,7 +63,7 @@ func (f *runningFront) keyOf(s *Submission) string {
 
 // TestAnswerOfAnotherKeyIsPassedOver, and takes no room of the right one.
 func TestAnswerOfAnotherKeyIsPassedOver(t *testing.T) {
-	d := dedup.Derived{Finding: dedup.Keyed, Key: [32]byte{1}}
+	d := rules.Derived{Finding: rules.Keyed, Key: [32]byte{1}}
 	other := strings.Repeat("02", 32)
 	for _, c := range []struct {
 		name    string

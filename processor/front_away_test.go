@@ -18,6 +18,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"oncebus/dedup"
+	"oncebus/dedup/rules"
 )
 
 // TestTooLargeIsNotSent: said before anything goes on the bus.
@@ -70,7 +71,7 @@ func TestKeylessEventThatMayBeOnTheBus(t *testing.T) {
 		d, err := f.Derive(event)
 		must(t, err)
 		err = f.publish(t.Context(), event, &d, dedup.Address{})
-		if !errors.Is(err, ErrBusAway) || errors.Is(err, ErrKeyless) != (d.Finding == dedup.Keyless) {
+		if !errors.Is(err, ErrBusAway) || errors.Is(err, ErrKeyless) != (d.Finding == rules.Keyless) {
 			t.Errorf("%.10s: %v", body, err)
 		}
 		ctx, cancel := context.WithCancel(t.Context())

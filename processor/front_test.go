@@ -16,6 +16,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"oncebus/dedup"
+	"oncebus/dedup/rules"
 )
 
 // newHTTPBench is newBench with events that may come in by HTTP.
@@ -28,7 +29,7 @@ func newHTTPBench(t *testing.T, routes string) *bench {
 
 func (b *bench) openHTTP() {
 	for _, r := range b.routes.Routes {
-		r.HTTP = &dedup.HTTP{Topic: r.Topics[0], Verdict: true}
+		r.HTTP = &rules.HTTP{Topic: r.Topics[0], Verdict: true}
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"oncebus/dedup"
+	"oncebus/dedup/rules"
 )
 
 // An Inspector answers questions about an app from its topics alone, on any
@@ -30,7 +31,7 @@ type Inspector struct {
 
 // NewInspector connects to the brokers and reads the app's manifest. It creates
 // and changes nothing.
-func NewInspector(ctx context.Context, cfg Config, routes *dedup.Routes, log *slog.Logger, extra ...kgo.Opt) (*Inspector, error) {
+func NewInspector(ctx context.Context, cfg Config, routes *rules.Routes, log *slog.Logger, extra ...kgo.Opt) (*Inspector, error) {
 	p, err := New(cfg, routes, prometheus.NewRegistry(), log, extra...)
 	if err != nil {
 		return nil, err
@@ -77,7 +78,7 @@ func (i *Inspector) open(ctx context.Context) error {
 }
 
 // known refuses routes of which the app's topics cannot tell anything.
-func (i *Inspector) known(routes ...*dedup.Route) error {
+func (i *Inspector) known(routes ...*rules.Route) error {
 	var unknown []string
 	for _, r := range routes {
 		if slices.Contains(i.unknown, r.Name) {
@@ -105,10 +106,10 @@ type Entry struct {
 }
 
 // Held tells whether the row is not out of time: older ones wait to be removed.
-func (e *Entry) Held(route *dedup.Route) bool { return route.Span().Held(e.Row.First, e.StreamTime) }
+func (e *Entry) Held(route *rules.Route) bool { return route.Span().Held(e.Row.First, e.StreamTime) }
 
 // Standing is what the row means for the events to come.
-func (e *Entry) Standing(route *dedup.Route) Standing {
+func (e *Entry) Standing(route *rules.Route) Standing {
 	switch w := route.Span(); {
 	case !w.Stands(&e.Row, e.StreamTime):
 		return Free
@@ -133,7 +134,7 @@ const (
 // been judged under the key beside its own: the row's digest says which it is.
 // It reads a whole partition of the changelog, and those of all tasks of a keyed
 // topic, whose producers chose the partition.
-func (i *Inspector) Lookup(ctx context.Context, d *dedup.Derived) (Entry, bool, error) {
+func (i *Inspector) Lookup(ctx context.Context, d *rules.Derived) (Entry, bool, error) {
 	if err := i.known(d.Route); err != nil {
 		return Entry{}, false, err
 	}
@@ -178,7 +179,7 @@ func (i *Inspector) Lookup(ctx context.Context, d *dedup.Derived) (Entry, bool, 
 // priorOf returns the row that the event would be judged against. Where its own
 // key has none, what is kept of its order beside it counts, though its window is
 // over or it was freed.
-func priorOf(d *dedup.Derived, rows map[dedup.Digest]dedup.Row, streamTime int64) (dedup.Row, bool) {
+func priorOf(d *rules.Derived, rows map[dedup.Digest]dedup.Row, streamTime int64) (dedup.Row, bool) {
 	own, held := rows[d.Digest]
 	if !d.HasNear {
 		return own, held
@@ -199,7 +200,7 @@ func priorOf(d *dedup.Derived, rows map[dedup.Digest]dedup.Row, streamTime int64
 
 // place returns the topic whose partitions hold the route's keys, and those
 // that may hold this one.
-func (i *Inspector) place(d *dedup.Derived) (topic string, partitions []int32) {
+func (i *Inspector) place(d *rules.Derived) (topic string, partitions []int32) {
 	if !d.Route.Keyed {
 		return i.rt.topology.repartition, []int32{i.rt.hasher.partition(&d.Routing)}
 	}
@@ -231,8 +232,8 @@ func (i *Inspector) changelog(ctx context.Context, topic string, partition int32
 // Forget asks the task that holds a claim to erase it, by way of the route's
 // outcomes topic: it is done when the task has worked its way there. The claim
 // is the one that Lookup finds; Forget returns its digest.
-func (i *Inspector) Forget(ctx context.Context, d *dedup.Derived) (dedup.Digest, error) {
-	if d.Route.Mode != dedup.ClaimMode {
+func (i *Inspector) Forget(ctx context.Context, d *rules.Derived) (dedup.Digest, error) {
+	if d.Route.Mode != rules.ClaimMode {
 		return d.Digest, refusal("route %s is not in claim mode: its keys are not forgotten before their window is over", d.Route.Name)
 	}
 	if err := i.known(d.Route); err != nil {

@@ -12,6 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"oncebus/dedup"
+	"oncebus/dedup/rules"
 )
 
 // keyCounts is what the tasks remember, by their checkpoints.
@@ -171,7 +172,7 @@ func TestInspectorFindsAndForgets(t *testing.T) {
 	b.settle(i)
 	b.produce(outcomeOf(b.read("ops.run")[0], "completed", []byte("done")))
 	b.settle(i)
-	derived := b.routes.NewDeriver(nil).Derive(&dedup.Input{Topic: "ops.raw", Value: event.Value})
+	derived := b.routes.NewDeriver(nil).Derive(&rules.Input{Topic: "ops.raw", Value: event.Value})
 	inspector, err := NewInspector(t.Context(), cfg, b.routes, slog.New(slog.DiscardHandler))
 	must(t, err)
 	defer func() { must(t, inspector.Close()) }()
@@ -191,7 +192,7 @@ func TestInspectorFindsAndForgets(t *testing.T) {
 	if n := len(b.read("ops.run")); n != 2 {
 		t.Errorf("%d events went to the executor, want 2", n)
 	}
-	other := b.routes.NewDeriver(nil).Derive(&dedup.Input{Topic: "ops.raw", Value: operation("2", "x", 0).Value})
+	other := b.routes.NewDeriver(nil).Derive(&rules.Input{Topic: "ops.raw", Value: operation("2", "x", 0).Value})
 	if _, found, err := inspector.Lookup(t.Context(), &other); found || err != nil {
 		t.Errorf("found a key that was never sent: %v", err)
 	}
@@ -219,7 +220,7 @@ func TestInspectorRefusesWhatTheAppNeverRanWith(t *testing.T) {
 		t.Errorf("stats: %v", err)
 	}
 	for _, r := range b.routes.Routes {
-		derived := dedup.Derived{Route: r}
+		derived := rules.Derived{Route: r}
 		if _, found, err := inspector.Lookup(t.Context(), &derived); found || Refused(err) != (r.Name != ran.Name) {
 			t.Errorf("look-up of route %s: %v, %v", r.Name, found, err)
 		}

@@ -17,7 +17,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"go.uber.org/goleak"
 
-	"oncebus/dedup"
+	"oncebus/dedup/rules"
 	"oncebus/state"
 )
 
@@ -39,7 +39,7 @@ type bench struct {
 	cluster *kfake.Cluster
 	client  *kgo.Client
 	admin   *kadm.Client
-	routes  *dedup.Routes
+	routes  *rules.Routes
 	logs    *logBuffer
 	// clientOpts go to the bench's own clients; a simulation puts its network here.
 	clientOpts []kgo.Opt
@@ -58,7 +58,7 @@ const benchRoutes = `routes:
 
 func newBench(t *testing.T, routes string, extra ...kfake.Opt) *bench {
 	t.Helper()
-	parsed, err := dedup.ParseRoutes("routes.yaml", []byte(routes))
+	parsed, err := rules.ParseRoutes("routes.yaml", []byte(routes))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -113,7 +113,7 @@ func (b *bench) createTopic(name string, partitions int32, settings ...string) {
 // useRoutes gives the processors started from now on another routes file.
 func (b *bench) useRoutes(routes string) {
 	b.t.Helper()
-	parsed, err := dedup.ParseRoutes("routes.yaml", []byte(routes))
+	parsed, err := rules.ParseRoutes("routes.yaml", []byte(routes))
 	if err != nil {
 		b.t.Fatal(err)
 	}

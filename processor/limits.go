@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"oncebus/dedup"
+	"oncebus/dedup/rules"
 	"oncebus/state"
 )
 
@@ -30,8 +31,8 @@ const waitingMax = 64 << 10
 
 // statusesOf are those that rows of a route may have while they count, and
 // waiting.
-func statusesOf(mode dedup.Mode) []dedup.Status {
-	if mode == dedup.ClaimMode {
+func statusesOf(mode rules.Mode) []dedup.Status {
+	if mode == rules.ClaimMode {
 		return []dedup.Status{dedup.Pending, dedup.Submitted, dedup.Completed, waiting}
 	}
 	return []dedup.Status{dedup.Seen}

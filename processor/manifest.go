@@ -16,6 +16,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"oncebus/dedup"
+	"oncebus/dedup/rules"
 )
 
 // manifestKey is the key of the one row that matters in <app>-manifest.
@@ -109,7 +110,7 @@ func (m *manifest) class(namespace string) uint8 {
 
 // unknown names the routes of which nothing is recorded under this manifest:
 // their namespace, or the topic of their tasks, is not in it.
-func (m *manifest) unknown(t *topology, routes *dedup.Routes) (names []string) {
+func (m *manifest) unknown(t *topology, routes *rules.Routes) (names []string) {
 	for _, r := range routes.Routes {
 		namespace := slices.ContainsFunc(m.Namespaces, func(n manifestNamespace) bool { return n.Name == r.Namespace })
 		tasks := slices.ContainsFunc(m.Topics, func(have manifestTopic) bool { return have.Name == t.taskTopicOf(r) })
@@ -123,7 +124,7 @@ func (m *manifest) unknown(t *topology, routes *dedup.Routes) (names []string) {
 // reconcile compares the manifest with what the routes and the broker say now.
 // It adds what is new and returns whether it did; what changed is refused, all
 // of it at once.
-func (m *manifest) reconcile(t *topology, routes *dedup.Routes, secret []byte) (changed bool, err error) {
+func (m *manifest) reconcile(t *topology, routes *rules.Routes, secret []byte) (changed bool, err error) {
 	var mistakes []error
 	refuse := func(format string, args ...any) { mistakes = append(mistakes, refusal(format, args...)) }
 	if m.Version != manifestVersion || m.Hash != hashName || len(m.HashSecret) != 16 ||

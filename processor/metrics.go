@@ -4,6 +4,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"oncebus/dedup"
+	"oncebus/dedup/rules"
 )
 
 // sampleEvery is how many records share one timing of key derivation or
@@ -56,7 +57,7 @@ func perStage(name, help string) *prometheus.CounterVec {
 	return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, []string{"stage"})
 }
 
-func newMetrics(reg prometheus.Registerer, routes *dedup.Routes) *metrics {
+func newMetrics(reg prometheus.Registerer, routes *rules.Routes) *metrics {
 	taskLabels := []string{"topic", "partition"}
 	m := &metrics{
 		events: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "oncebus_events_total",

@@ -12,6 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"oncebus/dedup"
+	"oncebus/dedup/rules"
 )
 
 // shippedOrders is a process with the shipped orders.yaml, and its orders.
@@ -233,7 +234,7 @@ func TestInspectorFindsAndForgetsNeighbours(t *testing.T) {
 	inspector, err := NewInspector(t.Context(), s.cfg, s.routes, slog.New(slog.DiscardHandler))
 	must(t, err)
 	defer func() { must(t, inspector.Close()) }()
-	derive := func(r *kgo.Record) *dedup.Derived {
+	derive := func(r *kgo.Record) *rules.Derived {
 		in := inputOf(r)
 		d := s.routes.NewDeriver(nil).Derive(&in)
 		return &d

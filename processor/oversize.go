@@ -11,6 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"oncebus/dedup"
+	"oncebus/dedup/rules"
 )
 
 // A batch that unpacks to more than ONCEBUS_BATCH_BYTES, by accident or as a
@@ -142,7 +143,7 @@ func (w *worker) stepOver(batch *kgo.ErrDecompressTooLarge) error {
 // route.
 func (e *emitter) deadLetterBatch(batch *kgo.ErrDecompressTooLarge, present int64, limit int) {
 	i := slices.IndexFunc(e.rt.routes, func(r *routeInfo) bool {
-		return slices.Contains(r.Topics, batch.Topic) || r.Mode == dedup.ClaimMode && r.Claim.Outcomes == batch.Topic
+		return slices.Contains(r.Topics, batch.Topic) || r.Mode == rules.ClaimMode && r.Claim.Outcomes == batch.Topic
 	})
 	route := e.rt.routes[i]
 	from := dedup.Position{Topic: e.rt.topicNumbers[batch.Topic], Partition: batch.Partition, Offset: batch.Offset}
@@ -155,7 +156,7 @@ func (e *emitter) deadLetterBatch(batch *kgo.ErrDecompressTooLarge, present int6
 		reason: fmt.Sprintf("the batch of offsets %d to %d unpacks to more than %d bytes (ONCEBUS_BATCH_BYTES); its records were not read and stand in %s/%d",
 			batch.Offset, batch.NextOffset-1, limit, batch.Topic, batch.Partition),
 	}
-	e.byPolicy(&ev, dedup.DeadLetter)
+	e.byPolicy(&ev, rules.DeadLetter)
 }
 
 // oversizeOffsets makes an offset commit of the routing stage pass the

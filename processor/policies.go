@@ -5,25 +5,26 @@ import (
 	"time"
 
 	"oncebus/dedup"
+	"oncebus/dedup/rules"
 )
 
 // turnAway handles an event without a key, by the route's policy.
-func (e *emitter) turnAway(ev *event, derived *dedup.Derived) {
+func (e *emitter) turnAway(ev *event, derived *rules.Derived) {
 	ev.reason = derived.Reason
-	policy := dedup.DeadLetter
+	policy := rules.DeadLetter
 	ev.verdict = dedup.Invalid
-	if derived.Finding == dedup.Keyless {
+	if derived.Finding == rules.Keyless {
 		ev.verdict, policy = dedup.Unkeyed, ev.route.MissingKey
 	}
 	e.byPolicy(ev, policy)
 }
 
 // byPolicy lets pass, drops or dead-letters an event that was not judged.
-func (e *emitter) byPolicy(ev *event, policy dedup.Policy) {
+func (e *emitter) byPolicy(ev *event, policy rules.Policy) {
 	switch policy {
-	case dedup.Pass:
+	case rules.Pass:
 		e.emit(ev, ev.route.Output)
-	case dedup.Drop:
+	case rules.Drop:
 	default:
 		e.deadLetter(ev)
 	}
@@ -40,9 +41,9 @@ func (t *task) turnDuplicate(j *judging, ev *event, eventTime int64) {
 	j.conclude(ev)
 	var topic string
 	switch ev.route.Duplicates.Policy {
-	case dedup.Flag:
+	case rules.Flag:
 		topic = ev.route.Output
-	case dedup.ToTopic:
+	case rules.ToTopic:
 		topic = ev.route.Duplicates.Topic
 	default:
 		return

@@ -16,7 +16,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"oncebus/dedup"
+	"oncebus/dedup/rules"
 	"oncebus/state"
 )
 
@@ -31,7 +31,7 @@ const (
 // Processor runs the two stages of one process.
 type Processor struct {
 	cfg        Config
-	routes     *dedup.Routes
+	routes     *rules.Routes
 	log        *slog.Logger
 	metrics    *metrics
 	host       *state.Host
@@ -61,7 +61,7 @@ type Processor struct {
 
 // New checks the settings and prepares a processor. It connects to nothing
 // and writes nothing. extra goes to every client, after our own options.
-func New(cfg Config, routes *dedup.Routes, reg prometheus.Registerer, log *slog.Logger, extra ...kgo.Opt) (*Processor, error) {
+func New(cfg Config, routes *rules.Routes, reg prometheus.Registerer, log *slog.Logger, extra ...kgo.Opt) (*Processor, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}

@@ -7,6 +7,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"oncebus/dedup"
+	"oncebus/dedup/rules"
 )
 
 // recordHeaders gives dedup a record's headers without copying them.
@@ -22,8 +23,8 @@ func (h *recordHeaders) Header(name string) ([]byte, bool) {
 	return nil, false
 }
 
-func inputOf(rec *kgo.Record) dedup.Input {
-	return dedup.Input{
+func inputOf(rec *kgo.Record) rules.Input {
+	return rules.Input{
 		Topic: rec.Topic, Key: rec.Key, Value: rec.Value,
 		Headers:   (*recordHeaders)(&rec.Headers),
 		Timestamp: rec.Timestamp.UnixMilli(),
@@ -37,7 +38,7 @@ func inputOf(rec *kgo.Record) dedup.Input {
 type router struct {
 	rt      *runtime
 	metrics *metrics
-	deriver *dedup.Deriver
+	deriver *rules.Deriver
 	samples uint
 }
 
@@ -64,7 +65,7 @@ func (r *router) route(e *emitter, rec *kgo.Record) {
 	derived := r.deriver.Derive(&in)
 	from := r.rt.positionOf(rec)
 	route := r.rt.routes[derived.Route.Index]
-	if derived.Finding != dedup.Keyed {
+	if derived.Finding != rules.Keyed {
 		ev := event{
 			original: original{rec: rec, headers: rec.Headers, timestamp: in.Timestamp, from: from},
 			route:    route, present: r.rt.clock.now(), ask: route.asked(rec),
@@ -82,7 +83,7 @@ func (r *router) route(e *emitter, rec *kgo.Record) {
 			original: original{rec: rec, headers: rec.Headers, timestamp: in.Timestamp, from: from},
 			route:    route, key: &derived.Key, verdict: dedup.Invalid, present: r.rt.clock.now(), reason: misfit, ask: env.ask,
 		}
-		e.byPolicy(&ev, dedup.DeadLetter)
+		e.byPolicy(&ev, rules.DeadLetter)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"oncebus/dedup"
+	"oncebus/dedup/rules"
 )
 
 // runtime is what the workers share once topics and manifest are settled. It
@@ -41,7 +42,7 @@ type runtime struct {
 
 // routeInfo is a route with its numbers.
 type routeInfo struct {
-	*dedup.Route
+	*rules.Route
 	class     uint8
 	span      dedup.Window
 	nearStep  int64 // see dedup.Route.NearStep
@@ -58,14 +59,14 @@ func (r *routeInfo) standing(prior *dedup.Row, held bool, streamTime int64) *ded
 	return nil
 }
 
-func newRuntime(t *topology, m *manifest, routes *dedup.Routes) *runtime {
+func newRuntime(t *topology, m *manifest, routes *rules.Routes) *runtime {
 	rt := &runtime{topology: t, manifest: m, topicNumbers: map[string]uint16{}, byName: map[string]*routeInfo{}, outcomes: map[string][]*routeInfo{}, failOpen: map[string][]uint8{}, routesOf: map[uint8][]string{}}
 	if t.repartition != "" {
 		rt.hasher = m.hasher(t.topics[t.repartition].partitions)
 	}
 	for _, r := range routes.Routes {
 		info := &routeInfo{Route: r, class: m.class(r.Namespace), span: r.Span(), nearStep: r.NearStep(), rule: r.ClaimRule(), nameBytes: []byte(r.Name)}
-		if r.Mode == dedup.ClaimMode {
+		if r.Mode == rules.ClaimMode {
 			rt.outcomes[r.Claim.Outcomes] = append(rt.outcomes[r.Claim.Outcomes], info)
 		}
 		if topic := t.taskTopicOf(r); r.FailOpen && !slices.Contains(rt.failOpen[topic], info.class) {

@@ -22,7 +22,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"oncebus/dedup"
+	"oncebus/dedup/rules"
 	"oncebus/processor/oracle"
 	"oncebus/state"
 )
@@ -72,7 +72,7 @@ func newSim(t *testing.T, seed uint64, length time.Duration) *sim {
 		seed: seed, length: length, set: drawSettings(stream(0)), plan: stream(1), vn: new(kfake.VirtualNetwork),
 		dir: t.TempDir(), mixed: map[string]bool{}, faults: map[string]int{}, began: time.Now(),
 	}
-	routes, err := dedup.ParseRoutes("routes.yaml", []byte(s.set.routesFile()))
+	routes, err := rules.ParseRoutes("routes.yaml", []byte(s.set.routesFile()))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"oncebus/dedup"
+	"oncebus/dedup/rules"
 	"oncebus/state"
 )
 
@@ -118,7 +119,7 @@ func (t *task) to(next taskState) {
 // judging is what a task needs of its worker to judge records.
 type judging struct {
 	*emitter
-	deriver *dedup.Deriver
+	deriver *rules.Deriver
 	now     int64 // broker-observed present, once for the records of a poll, ms
 }
 
@@ -220,7 +221,7 @@ func (t *task) processKeyed(j *judging, rec *kgo.Record) error {
 	switch {
 	case t.leaves(route, rec.Offset):
 		return nil
-	case derived.Finding != dedup.Keyed:
+	case derived.Finding != rules.Keyed:
 		if !t.passedBefore(route.class, rec.Offset) {
 			j.turnAway(&ev, &derived)
 		}
@@ -231,7 +232,7 @@ func (t *task) processKeyed(j *judging, rec *kgo.Record) error {
 }
 
 // derive is Deriver.Derive, timed for the records that are timed.
-func (t *task) derive(deriver *dedup.Deriver, in *dedup.Input) dedup.Derived {
+func (t *task) derive(deriver *rules.Deriver, in *rules.Input) rules.Derived {
 	if t.samples%sampleEvery != 0 {
 		return deriver.Derive(in)
 	}
@@ -295,7 +296,7 @@ func (t *task) judge(j *judging, ev *event, digest dedup.Digest, eventTime int64
 		}
 		ev.verdict = verdict
 		ev.reason = fmt.Sprintf("event time %d is more than %v ahead of the broker's %d", eventTime, route.Skew, ev.present)
-		j.byPolicy(ev, dedup.DeadLetter)
+		j.byPolicy(ev, rules.DeadLetter)
 		return nil
 	case verdict == dedup.Late:
 		t.turnLate(j, ev, eventTime, streamTime)
@@ -311,7 +312,7 @@ func (t *task) judge(j *judging, ev *event, digest dedup.Digest, eventTime int64
 	switch {
 	case before:
 		err = t.remember(j, ev, &decided, &prior, held, streamTime)
-	case route.Mode == dedup.ClaimMode:
+	case route.Mode == rules.ClaimMode:
 		err = t.claim(j, ev, &decided, &prior, held, streamTime)
 	default:
 		err = t.decide(j, ev, &decided, &prior, held, streamTime)

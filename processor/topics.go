@@ -16,7 +16,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 
-	"oncebus/dedup"
+	"oncebus/dedup/rules"
 )
 
 // topicInfo is what the broker says about a topic.
@@ -49,7 +49,7 @@ func changelogName(app, topic string) string {
 	return app + "-" + topic + "-changelog"
 }
 
-func newTopology(app string, routes *dedup.Routes) *topology {
+func newTopology(app string, routes *rules.Routes) *topology {
 	t := &topology{app: app, manifest: app + "-manifest", topics: map[string]topicInfo{}, deadLetters: map[string]bool{}}
 	t.routed, t.keyed = routes.Inputs()
 	if len(t.routed) > 0 {
@@ -83,7 +83,7 @@ func (t *topology) taskTopics() []string {
 }
 
 // taskTopicOf returns the topic of the tasks that judge a route's events.
-func (t *topology) taskTopicOf(r *dedup.Route) string {
+func (t *topology) taskTopicOf(r *rules.Route) string {
 	if r.Keyed {
 		return r.Topics[0] // and only one
 	}

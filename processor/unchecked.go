@@ -9,6 +9,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"oncebus/dedup"
+	"oncebus/dedup/rules"
 )
 
 // A task whose store cannot be used goes round it, if one of its routes says
@@ -194,7 +195,7 @@ func (t *task) pass(j *judging, ev *event, decided *dedup.Event) {
 	switch {
 	case !out:
 		t.open.withhold(ev.rec.Offset, ev.rec.Offset+1)
-	case ev.route.Mode == dedup.ClaimMode:
+	case ev.route.Mode == rules.ClaimMode:
 		row := dedup.Row{Digest: decided.Digest, First: decided.Time, At: ev.from}
 		t.answer(j, ev.route, &reply{
 			verdict: ev.verdict, status: ev.verdict.String(), row: &row, claim: &dedup.Claim{Key: *ev.key}, to: ev.requester(), present: ev.present,
@@ -205,7 +206,7 @@ func (t *task) pass(j *judging, ev *event, decided *dedup.Event) {
 // remember records an event that went out unchecked, so that its later copies
 // are known.
 func (t *task) remember(j *judging, ev *event, decided *dedup.Event, prior *dedup.Row, held bool, streamTime int64) error {
-	if ev.route.Mode == dedup.ClaimMode {
+	if ev.route.Mode == rules.ClaimMode {
 		return t.rememberClaim(j, ev, decided, prior, held, streamTime)
 	}
 	verdict, row := dedup.Decide(*decided, *prior, held, ev.route.span, streamTime)

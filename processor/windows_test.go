@@ -12,7 +12,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"oncebus/dedup"
+	"oncebus/dedup/rules"
 )
 
 // windowRoutes lets every verdict but invalid be read from the output, in the
@@ -339,7 +339,7 @@ func TestBacklogOfOneRouteMakesNoEventOfAnotherLate(t *testing.T) {
 // horizon of its class does not wrap around to the far end, which would expire
 // every row.
 func TestFirstEventOfTheBeginningOfTime(t *testing.T) {
-	routes, err := dedup.ParseRoutes("routes.yaml", []byte(benchRoutes))
+	routes, err := rules.ParseRoutes("routes.yaml", []byte(benchRoutes))
 	must(t, err)
 	const class = 3
 	first := &task{rt: &runtime{routes: []*routeInfo{{Route: routes.Routes[0], class: class, span: routes.Routes[0].Span()}}}}

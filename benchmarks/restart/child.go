@@ -19,7 +19,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"oncebus/dedup"
+	"oncebus/dedup/rules"
 	"oncebus/processor"
 	"oncebus/processor/kafkatest"
 	"oncebus/state"
@@ -46,7 +46,7 @@ type reading struct {
 // runChild is the measured process: it works until it is killed.
 func runChild() error {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	routes, err := dedup.ParseRoutes("restart", fmt.Appendf(nil, `routes:
+	routes, err := rules.ParseRoutes("restart", fmt.Appendf(nil, `routes:
   - name: keys
     topics: [%s]
     keyed: true

@@ -12,7 +12,7 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"oncebus/dedup"
+	"oncebus/dedup/rules"
 )
 
 func runCheck(_ context.Context, args []string, p process) int {
@@ -27,7 +27,7 @@ func runCheck(_ context.Context, args []string, p process) int {
 		return code
 	}
 	if *schema {
-		printf(p.stdout, "%s", dedup.RoutesSchema)
+		printf(p.stdout, "%s", rules.RoutesSchema)
 		return exitStopped
 	}
 	s, settingsErr := parseSettings(p.environ)
@@ -61,16 +61,16 @@ func runCheck(_ context.Context, args []string, p process) int {
 }
 
 // readRoutes reads and validates a routes file.
-func readRoutes(path string) (*dedup.Routes, error) {
+func readRoutes(path string) (*rules.Routes, error) {
 	data, err := os.ReadFile(path) //nolint:gosec // the file is the one the user names
 	if err != nil {
 		return nil, fmt.Errorf("routes file (ONCEBUS_ROUTES): %w", err)
 	}
-	return dedup.ParseRoutes(path, data)
+	return rules.ParseRoutes(path, data)
 }
 
 // printRoutes writes what a routes file means, defaults filled in.
-func printRoutes(w io.Writer, path string, routes *dedup.Routes) error {
+func printRoutes(w io.Writer, path string, routes *rules.Routes) error {
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	printf(tw, "%s is valid: %s\n", path, plural(len(routes.Routes), "route"))
 	for _, r := range routes.Routes {
@@ -95,7 +95,7 @@ func writeFacts(w io.Writer, indent string, facts []fact) {
 	}
 }
 
-func describe(r *dedup.Route) []fact {
+func describe(r *rules.Route) []fact {
 	path := "through the repartition topic"
 	if r.Keyed {
 		path = "partitioned by the dedup key already (keyed)"
@@ -119,10 +119,10 @@ func describe(r *dedup.Route) []fact {
 		eventTime = fmt.Sprintf("field %s (%s)", r.Time.Field.Path.Text, r.Time.Format)
 	}
 	duplicates := describePolicy(r.Duplicates.Policy, r)
-	if r.Duplicates.Policy == dedup.ToTopic {
+	if r.Duplicates.Policy == rules.ToTopic {
 		duplicates = "to " + r.Duplicates.Topic
 	}
-	if r.Mode == dedup.ClaimMode {
+	if r.Mode == rules.ClaimMode {
 		duplicates = "" // answered on replies
 	}
 	collision := ""
@@ -162,8 +162,8 @@ func describe(r *dedup.Route) []fact {
 }
 
 // describeClaims are the facts of claim mode.
-func describeClaims(r *dedup.Route) []fact {
-	if r.Mode != dedup.ClaimMode {
+func describeClaims(r *rules.Route) []fact {
+	if r.Mode != rules.ClaimMode {
 		return nil
 	}
 	c := r.Claim
@@ -187,7 +187,7 @@ func describeClaims(r *dedup.Route) []fact {
 	}
 }
 
-func describeMatch(m *dedup.Match) string {
+func describeMatch(m *rules.Match) string {
 	what := "field " + m.Field.Path.Text
 	if m.Header != "" {
 		what = "header " + m.Header
@@ -199,17 +199,17 @@ func describeMatch(m *dedup.Match) string {
 	return what + " is " + strings.Join(quoted, " or ")
 }
 
-func describePolicy(p dedup.Policy, r *dedup.Route) string {
+func describePolicy(p rules.Policy, r *rules.Route) string {
 	switch p {
-	case dedup.DeadLetter:
+	case rules.DeadLetter:
 		return "to " + r.DeadLetter
-	case dedup.Pass:
+	case rules.Pass:
 		return "passed to " + r.Output + ", unchecked and marked"
-	case dedup.Flag:
+	case rules.Flag:
 		return "passed to " + r.Output + ", marked"
-	case dedup.Drop:
+	case rules.Drop:
 		return "dropped and counted"
-	case dedup.Clamp:
+	case rules.Clamp:
 		return "event time set to the broker's present plus skew"
 	default:
 		return p.String()

@@ -6,11 +6,12 @@ import (
 	"strings"
 
 	"oncebus/dedup"
+	"oncebus/dedup/rules"
 	"oncebus/processor/ingress"
 )
 
 // printOpenAPI writes what 'oncebus ingress' serves at /openapi.json.
-func printOpenAPI(p process, routes *dedup.Routes) int {
+func printOpenAPI(p process, routes *rules.Routes) int {
 	text, err := ingress.OpenAPI(routes)
 	if err != nil {
 		printf(p.stderr, "%v\n", err)
@@ -21,7 +22,7 @@ func printOpenAPI(p process, routes *dedup.Routes) int {
 }
 
 // describeHTTP are the facts of how a route's events come in by HTTP.
-func describeHTTP(r *dedup.Route) []fact {
+func describeHTTP(r *rules.Route) []fact {
 	h := r.HTTP
 	if h == nil {
 		return nil
@@ -32,7 +33,7 @@ func describeHTTP(r *dedup.Route) []fact {
 	}
 	outcomes := ""
 	if h.Outcomes != nil {
-		outcomes = "POST " + h.Path + dedup.OutcomesSuffix + ", " + describeSignature(h.Outcomes)
+		outcomes = "POST " + h.Path + rules.OutcomesSuffix + ", " + describeSignature(h.Outcomes)
 	}
 	var responses []string
 	for _, v := range dedup.Verdicts {
@@ -42,7 +43,7 @@ func describeHTTP(r *dedup.Route) []fact {
 	}
 	return []fact{
 		{"http", door + ", " + describeSignature(&h.Signature)},
-		{"http headers", strings.Join(slices.Concat(dedup.CarriedHeaders[:], h.Headers), ", ")},
+		{"http headers", strings.Join(slices.Concat(rules.CarriedHeaders[:], h.Headers), ", ")},
 		{"http answer", describeAnswer(h)},
 		{"http responses", strings.Join(responses, ", ")},
 		{"http limits", describeLimits(h)},
@@ -50,8 +51,8 @@ func describeHTTP(r *dedup.Route) []fact {
 	}
 }
 
-func describeSignature(s *dedup.Signature) string {
-	if s.Scheme == dedup.NoSignature {
+func describeSignature(s *rules.Signature) string {
+	if s.Scheme == rules.NoSignature {
 		return "from everybody (signature none)"
 	}
 	text := fmt.Sprintf("%v with %sINGRESS_SECRET_%s", s.Scheme, envPrefix, s.Secret)
@@ -61,7 +62,7 @@ func describeSignature(s *dedup.Signature) string {
 	return text
 }
 
-func describeAnswer(h *dedup.HTTP) string {
+func describeAnswer(h *rules.HTTP) string {
 	answer := "202 once it is on the bus"
 	if h.Verdict {
 		late := 504
@@ -81,13 +82,13 @@ func describeAnswer(h *dedup.HTTP) string {
 	return answer
 }
 
-func describeLimits(h *dedup.HTTP) string {
+func describeLimits(h *rules.HTTP) string {
 	text := plural(h.MaxBody, "byte")
 	for _, limit := range []struct {
-		rate dedup.Rate
+		rate rules.Rate
 		of   string
 	}{{h.Rate, ""}, {h.SourceRate, " from one address"}} {
-		if limit.rate != (dedup.Rate{}) {
+		if limit.rate != (rules.Rate{}) {
 			text += fmt.Sprintf("; %v a second%s, %d at once", limit.rate.PerSecond, limit.of, limit.rate.Burst)
 		}
 	}

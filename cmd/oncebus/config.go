@@ -14,7 +14,7 @@ import (
 
 	"github.com/caarlos0/env/v11"
 
-	"oncebus/dedup"
+	"oncebus/dedup/rules"
 	"oncebus/processor"
 	"oncebus/processor/ingress"
 )
@@ -198,7 +198,7 @@ func (s settings) validate() error {
 // load reads and validates settings and routes; routesFile, unless empty, takes
 // the place of ONCEBUS_ROUTES. The error joins every mistake
 // in them; nothing has been connected or written by then.
-func load(environ []string, routesFile string) (settings, *dedup.Routes, error) {
+func load(environ []string, routesFile string) (settings, *rules.Routes, error) {
 	s, parseErr := parseSettings(environ)
 	if routesFile != "" {
 		s.Routes = routesFile
@@ -230,7 +230,7 @@ var kubernetesVariable = regexp.MustCompile(`^ONCEBUS_(INGRESS_)?(SERVICE_|PORT)
 // unknownVariables lists the variables that look like settings and are none,
 // most likely misspelt; secrets of the ingress that no route names, too. Kubernetes adds some of its own to the environment of
 // every pod beside a service named oncebus or oncebus-ingress; those are left out.
-func unknownVariables(environ []string, routes *dedup.Routes) []string {
+func unknownVariables(environ []string, routes *rules.Routes) []string {
 	known := knownSecrets(routes)
 	for _, s := range settingsTable() {
 		known[s.name] = true

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"oncebus/dedup"
+	"oncebus/dedup/rules"
 	"oncebus/processor"
 	"oncebus/processor/ingress"
 )
@@ -50,13 +50,13 @@ func ingressSecrets(variables map[string]string) (ingress.Secrets, error) {
 }
 
 // knownSecrets are the settings of the secrets that the routes name.
-func knownSecrets(routes *dedup.Routes) map[string]bool {
+func knownSecrets(routes *rules.Routes) map[string]bool {
 	known := map[string]bool{}
 	for _, r := range routes.Routes {
 		if r.HTTP == nil {
 			continue
 		}
-		for _, s := range []*dedup.Signature{&r.HTTP.Signature, r.HTTP.Outcomes} {
+		for _, s := range []*rules.Signature{&r.HTTP.Signature, r.HTTP.Outcomes} {
 			if s == nil || s.Secret == "" {
 				continue
 			}
@@ -73,7 +73,7 @@ var errNoIngress = errors.New("no route has an http part: nothing can come in by
 
 // loadServing reads and validates what a command that serves needs. Without
 // required the ingress is left out unless it has an address.
-func loadServing(environ []string, required bool) (settings, *dedup.Routes, error) {
+func loadServing(environ []string, required bool) (settings, *rules.Routes, error) {
 	s, routes, err := load(environ, "")
 	errs := []error{err}
 	switch {
@@ -83,7 +83,7 @@ func loadServing(environ []string, required bool) (settings, *dedup.Routes, erro
 		return s, routes, err
 	}
 	if routes != nil {
-		if !slices.ContainsFunc(routes.Routes, func(r *dedup.Route) bool { return r.HTTP != nil }) {
+		if !slices.ContainsFunc(routes.Routes, func(r *rules.Route) bool { return r.HTTP != nil }) {
 			errs = append(errs, errNoIngress)
 		}
 		errs = append(errs, s.Ingress.ValidateRoutes(routes))

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"oncebus/dedup"
+	"oncebus/dedup/rules"
 	"oncebus/processor"
 	"oncebus/processor/ingress"
 	"oncebus/state"
@@ -204,8 +204,8 @@ func TestUnknownVariables(t *testing.T) {
 		"ONCEBUS_SERVICE_HOST=10.0.0.1", "ONCEBUS_PORT=tcp://10.0.0.1:80", "ONCEBUS_PORT_80_TCP=tcp://10.0.0.1:80",
 		"ONCEBUS_INGRESS_SERVICE_HOST=10.0.0.1", "ONCEBUS_INGRESS_PORT=tcp://10.0.0.1:80",
 		"ONCEBUS_INGRESS_SECRET_SENDER=a", "ONCEBUS_INGRESS_SECRET_SENDER_NEXT_FILE=f", "ONCEBUS_INGRESS_SECRET_EXECUTOR_FILE=f", "ONCEBUS_INGRESS_SECRET_SENDR=a",
-	}, &dedup.Routes{Routes: []*dedup.Route{{}, {HTTP: &dedup.HTTP{
-		Signature: dedup.Signature{Secret: "SENDER"}, Outcomes: &dedup.Signature{Secret: "EXECUTOR"},
+	}, &rules.Routes{Routes: []*rules.Route{{}, {HTTP: &rules.HTTP{
+		Signature: rules.Signature{Secret: "SENDER"}, Outcomes: &rules.Signature{Secret: "EXECUTOR"},
 	}}}})
 	if want := []string{"ONCEBUS_BROKER", "ONCEBUS_INGRESS_SECRET_SENDR", "ONCEBUS_ROUTES_FILE"}; !reflect.DeepEqual(got, want) {
 		t.Errorf("got %q, want %q", got, want)

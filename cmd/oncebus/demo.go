@@ -22,7 +22,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"oncebus/dedup"
+	"oncebus/dedup/rules"
 	"oncebus/processor"
 	"oncebus/processor/ingress"
 )
@@ -139,7 +139,7 @@ type demo struct {
 	broker   *demoBroker
 	config   processor.Config
 	ingress  ingress.Config
-	routes   *dedup.Routes
+	routes   *rules.Routes
 	client   *kgo.Client // produces the input; read_committed readers are clients of their own
 	admin    *kadm.Client
 	registry *prometheus.Registry
@@ -216,7 +216,7 @@ func (d *demo) configure(environ []string, stateDir string) error {
 }
 
 // demoRoutesOf reads the demo's routes, their topics under a prefix.
-func demoRoutesOf(http bool, prefix string) (*dedup.Routes, error) {
+func demoRoutesOf(http bool, prefix string) (*rules.Routes, error) {
 	text := demoRoutes
 	if http {
 		_, further, _ := strings.Cut(demoHTTPRoutes, "routes:\n")
@@ -225,7 +225,7 @@ func demoRoutesOf(http bool, prefix string) (*dedup.Routes, error) {
 	for _, topic := range demoTopics {
 		text = strings.ReplaceAll(text, topic, prefix+topic)
 	}
-	routes, err := dedup.ParseRoutes("demo_routes.yaml", []byte(text))
+	routes, err := rules.ParseRoutes("demo_routes.yaml", []byte(text))
 	if err != nil {
 		return nil, err
 	}

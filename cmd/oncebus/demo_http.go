@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"oncebus/dedup"
+	"oncebus/dedup/rules"
 	"oncebus/processor"
 	"oncebus/processor/ingress"
 )
@@ -34,7 +35,7 @@ var demoHTTPInputs = []string{signalsRaw, webhooksRaw, "operations.raw", demoOut
 
 // demoTopics are the topics in both routes files.
 var demoTopics = append([]string{
-	"signals.unique", "webhooks.unique", demoOperations, "operations.replies", "deliveries.unique", dedup.DefaultDeadLetter,
+	"signals.unique", "webhooks.unique", demoOperations, "operations.replies", "deliveries.unique", rules.DefaultDeadLetter,
 }, demoHTTPInputs...)
 
 // httpFlag is --http or --http=ADDR; "" without it.

@@ -13,6 +13,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"oncebus/dedup"
+	"oncebus/dedup/rules"
 )
 
 // httpLedger is the demo's own account of requests and answers: what their
@@ -53,7 +54,7 @@ const (
 	fateCopy
 )
 
-func newHTTPLedger(out io.Writer, routes *dedup.Routes) *httpLedger {
+func newHTTPLedger(out io.Writer, routes *rules.Routes) *httpLedger {
 	l := &httpLedger{out: out, paths: map[string]string{}, passed: map[[2]string]int{}, keys: map[string]bool{}}
 	for _, r := range routes.Routes {
 		l.paths[r.HTTP.Path] = r.Name

@@ -19,7 +19,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
-	"oncebus/dedup"
+	"oncebus/dedup/rules"
 	"oncebus/processor/kafkatest"
 )
 
@@ -97,8 +97,8 @@ func TestDemoTrafficAgainstItsRoutes(t *testing.T) {
 	traffic := newDemoTraffic(3, demoBase)
 	keys, events := map[int][32]byte{}, map[[32]byte]int{}
 	for _, r := range slices.Concat(traffic.live(20_000), traffic.retries(3000)) {
-		d := deriver.Derive(&dedup.Input{Topic: r.Topic, Key: r.Key, Value: r.Value, Timestamp: r.Timestamp.UnixMilli()})
-		if (d.Finding == dedup.Keyed) == (r.event == badEvent) {
+		d := deriver.Derive(&rules.Input{Topic: r.Topic, Key: r.Key, Value: r.Value, Timestamp: r.Timestamp.UnixMilli()})
+		if (d.Finding == rules.Keyed) == (r.event == badEvent) {
 			t.Fatalf("event %d, %s: %v %s", r.event, r.Value, d.Finding, d.Reason)
 		}
 		if r.event == badEvent {
@@ -135,7 +135,7 @@ func TestDemoRoutesAreThoseDeployed(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			at := slices.IndexFunc(shipped.Routes, func(s *dedup.Route) bool { return s.Name == r.Name })
+			at := slices.IndexFunc(shipped.Routes, func(s *rules.Route) bool { return s.Name == r.Name })
 			if at < 0 {
 				t.Fatalf("%s.yaml has no route of this name", r.Name)
 			}
@@ -165,11 +165,11 @@ func TestDemoRoutesAreThoseDeployed(t *testing.T) {
 
 // unsigned is h without what the demo changes: signatures, and the header of
 // its numbers.
-func unsigned(h *dedup.HTTP) *dedup.HTTP {
+func unsigned(h *rules.HTTP) *rules.HTTP {
 	u := *h
-	u.Signature, u.Headers = dedup.Signature{}, nil
+	u.Signature, u.Headers = rules.Signature{}, nil
 	if u.Outcomes != nil {
-		u.Outcomes = &dedup.Signature{}
+		u.Outcomes = &rules.Signature{}
 	}
 	return &u
 }

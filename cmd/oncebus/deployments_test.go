@@ -17,7 +17,7 @@ import (
 
 	"go.yaml.in/yaml/v4"
 
-	"oncebus/dedup"
+	"oncebus/dedup/rules"
 	"oncebus/processor/kafkatest"
 )
 
@@ -144,7 +144,7 @@ func checkComposeService(t *testing.T, c compose, name string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	routes, err := dedup.ParseRoutes(path, b)
+	routes, err := rules.ParseRoutes(path, b)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,7 +7,7 @@ import (
 	"os"
 	"time"
 
-	"oncebus/dedup"
+	"oncebus/dedup/rules"
 )
 
 // eventFlags are the flags of the commands that take an event: what its record
@@ -25,8 +25,8 @@ func (e *eventFlags) register(fs *flag.FlagSet) {
 }
 
 // input is the event of a payload, as it comes from a topic.
-func (e *eventFlags) input(topic string, payload []byte) *dedup.Input {
-	in := &dedup.Input{Topic: topic, Value: payload, Headers: e.headers, Timestamp: e.timestamp}
+func (e *eventFlags) input(topic string, payload []byte) *rules.Input {
+	in := &rules.Input{Topic: topic, Value: payload, Headers: e.headers, Timestamp: e.timestamp}
 	if e.recordKey != nil {
 		in.Key = []byte(*e.recordKey)
 	}

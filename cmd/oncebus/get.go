@@ -16,13 +16,14 @@ import (
 	"unicode/utf8"
 
 	"oncebus/dedup"
+	"oncebus/dedup/rules"
 	"oncebus/processor"
 )
 
 // inspection is what 'oncebus get' and 'oncebus forget' have in common: an
 // event, the key that its route derives, and a look at the app's topics.
 type inspection struct {
-	derived   dedup.Derived
+	derived   rules.Derived
 	inspector *processor.Inspector
 }
 
@@ -42,7 +43,7 @@ const inspectAbout = "The event is read from FILE, else from standard input: as 
 // says what is wrong with a route, if there is something. When the command is
 // over already, done is true and code is the exit code.
 func inspect(
-	ctx context.Context, name, about string, args []string, p process, fits func(*dedup.Routes, *dedup.Route) error,
+	ctx context.Context, name, about string, args []string, p process, fits func(*rules.Routes, *rules.Route) error,
 ) (in inspection, o inspectOptions, code int, done bool) {
 	fs := newFlags(name, "--route NAME [OPTIONS] [FILE|-]", about)
 	fs.StringVar(&o.routesFile, "routes", "", "the routes `file`; default: $ONCEBUS_ROUTES, or routes.yaml")
@@ -109,19 +110,19 @@ func readEvent(rest []string, stdin io.Reader) ([]byte, error) {
 }
 
 // findRoute returns the route that a flag names.
-func findRoute(routes *dedup.Routes, file, name string) (*dedup.Route, error) {
+func findRoute(routes *rules.Routes, file, name string) (*rules.Route, error) {
 	if route := routes.Route(name); route != nil {
 		return route, nil
 	}
 	return nil, fmt.Errorf("%s has no route %q; it has %s", file, name, routeNames(routes, anyRoute))
 }
 
-func anyRoute(*dedup.Route) bool { return true }
+func anyRoute(*rules.Route) bool { return true }
 
-func inClaimMode(r *dedup.Route) bool { return r.Mode == dedup.ClaimMode }
+func inClaimMode(r *rules.Route) bool { return r.Mode == rules.ClaimMode }
 
 // routeNames lists the routes that are wanted, for a message.
-func routeNames(routes *dedup.Routes, wanted func(*dedup.Route) bool) string {
+func routeNames(routes *rules.Routes, wanted func(*rules.Route) bool) string {
 	var names []string
 	for _, r := range routes.Routes {
 		if wanted(r) {
@@ -131,12 +132,12 @@ func routeNames(routes *dedup.Routes, wanted func(*dedup.Route) bool) string {
 	return cmp.Or(strings.Join(names, ", "), "none")
 }
 
-func (o *inspectOptions) derive(routes *dedup.Routes, route *dedup.Route, secret, payload []byte) (dedup.Derived, error) {
+func (o *inspectOptions) derive(routes *rules.Routes, route *rules.Route, secret, payload []byte) (rules.Derived, error) {
 	derived := routes.NewDeriver(secret).Derive(o.input(route.Topics[0], payload))
 	switch {
-	case derived.Finding != dedup.Keyed && len(payload) == 0:
+	case derived.Finding != rules.Keyed && len(payload) == 0:
 		return derived, fmt.Errorf("%w: the event is empty: name its FILE, or write it to standard input; %s", errNoKey, derived.Reason)
-	case derived.Finding != dedup.Keyed:
+	case derived.Finding != rules.Keyed:
 		return derived, fmt.Errorf("%w: %s", errNoKey, derived.Reason)
 	case derived.Route != route:
 		return derived, fmt.Errorf("route %s takes this event before %s", derived.Route.Name, o.route)
@@ -147,7 +148,7 @@ func (o *inspectOptions) derive(routes *dedup.Routes, route *dedup.Route, secret
 func runGet(ctx context.Context, args []string, p process) int {
 	in, o, code, done := inspect(ctx, "get", "Shows what is kept of an event's key: when and where it was first seen, its status, how often it\n"+
 		"was claimed, the size of its result and until when it counts, or that nothing is kept. "+inspectAbout, args, p,
-		func(*dedup.Routes, *dedup.Route) error { return nil })
+		func(*rules.Routes, *rules.Route) error { return nil })
 	if done {
 		return code
 	}
@@ -189,7 +190,7 @@ type shownLookup struct {
 	*shownEntry
 }
 
-func showLookup(d *dedup.Derived) shownLookup {
+func showLookup(d *rules.Derived) shownLookup {
 	return shownLookup{Key: hex.EncodeToString(d.Key[:]), Digest: d.Digest.String(), Route: d.Route.Name, Namespace: d.Route.Namespace}
 }
 
@@ -222,7 +223,7 @@ type shownEntry struct {
 	ResultOmitted int    `json:"result_omitted_bytes,omitempty"`
 }
 
-func showEntry(d *dedup.Derived, e *processor.Entry) *shownEntry {
+func showEntry(d *rules.Derived, e *processor.Entry) *shownEntry {
 	r, w := d.Route, d.Route.Span()
 	s := &shownEntry{
 		Task: e.Task, Status: e.Row.Status.String(), First: e.First, FirstTime: e.Row.First,
@@ -322,7 +323,7 @@ func (s *shownLookup) write(to io.Writer) error {
 }
 
 // mayForget refuses routes without claims.
-func mayForget(routes *dedup.Routes, route *dedup.Route) error {
+func mayForget(routes *rules.Routes, route *rules.Route) error {
 	if inClaimMode(route) {
 		return nil
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"oncebus/dedup"
+	"oncebus/dedup/rules"
 	"oncebus/processor"
 )
 
@@ -122,7 +123,7 @@ func TestGetSaysWhatARowMeans(t *testing.T) {
 			[]string{copies, "counts        for events that come late: its window is over, a later event goes out\n"}},
 	} {
 		r := routes.Route(c.route)
-		derived := dedup.Derived{Route: r}
+		derived := rules.Derived{Route: r}
 		shown := showLookup(&derived)
 		shown.Found, shown.shownEntry = true, showEntry(&derived, &processor.Entry{Row: c.row, StreamTime: c.time})
 		if shown.Standing != c.standing || shown.NextAttempt != c.next || (shown.CopiesUntil == 0) != (c.standing == processor.Free) {

@@ -8,7 +8,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"oncebus/dedup"
+	"oncebus/dedup/rules"
 	"oncebus/processor"
 	"oncebus/processor/ingress"
 )
@@ -22,7 +22,7 @@ func runIngress(ctx context.Context, args []string, p process) int {
 	return startService(ctx, fs, args, p, true, serveIngress)
 }
 
-func serveIngress(ctx context.Context, s settings, routes *dedup.Routes, log *slog.Logger) int {
+func serveIngress(ctx context.Context, s settings, routes *rules.Routes, log *slog.Logger) int {
 	registry := newRegistry()
 	door, code := openEntrance(ctx, s, routes, registry, log)
 	if door == nil {
@@ -41,7 +41,7 @@ type entrance struct {
 
 // openEntrance prepares an entrance. Nil means that the process ends with the
 // code.
-func openEntrance(ctx context.Context, s settings, routes *dedup.Routes, registry prometheus.Registerer, log *slog.Logger) (*entrance, int) {
+func openEntrance(ctx context.Context, s settings, routes *rules.Routes, registry prometheus.Registerer, log *slog.Logger) (*entrance, int) {
 	e := &entrance{}
 	var err error
 	if e.front, err = processor.NewFront(s.Processor, routes, log); err != nil {

@@ -15,7 +15,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"oncebus/dedup"
+	"oncebus/dedup/rules"
 )
 
 // keyLineMax bounds a line of 'oncebus key --lines'; no broker takes a record
@@ -98,7 +98,7 @@ func runKey(ctx context.Context, args []string, p process) int {
 // keyPrinter derives and prints keys.
 type keyPrinter struct {
 	keyOptions
-	deriver *dedup.Deriver
+	deriver *rules.Deriver
 	out     io.Writer
 }
 
@@ -191,7 +191,7 @@ func (k *keyPrinter) explain(payload []byte) shownKey {
 		shown.Route = derived.Route.Name
 	}
 	switch {
-	case derived.Finding != dedup.Keyed:
+	case derived.Finding != rules.Keyed:
 		shown.Error = derived.Reason
 		return shown
 	case k.route != "" && k.route != shown.Route:

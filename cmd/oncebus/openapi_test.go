@@ -6,7 +6,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"oncebus/dedup"
+	"oncebus/dedup/rules"
 	"oncebus/processor/ingress"
 )
 
@@ -16,7 +16,7 @@ func TestShippedOpenAPI(t *testing.T) {
 	if err != nil || len(files) == 0 {
 		t.Fatal("no routes files", err)
 	}
-	shipped := &dedup.Routes{}
+	shipped := &rules.Routes{}
 	for _, file := range files { // in the order of their names
 		routes, err := readRoutes(file)
 		if err != nil {

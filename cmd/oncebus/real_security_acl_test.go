@@ -25,8 +25,8 @@ type rule struct {
 	of func(w *world) []string
 }
 
-// rules is the least that oncebus needs, and the source of the README's table.
-var rules = []rule{
+// settingRules is the least that oncebus needs, and the source of the README's table.
+var settingRules = []rule{
 	{
 		"topic", "every input", "Read", "",
 		func(w *world) []string { return w.topicsOf(realInputs) },
@@ -66,7 +66,7 @@ func TestReadmeRights(t *testing.T) {
 	}
 	var want strings.Builder
 	want.WriteString("| resource | name | operations | |\n| --- | --- | --- | --- |\n")
-	for _, r := range rules {
+	for _, r := range settingRules {
 		fmt.Fprintf(&want, "| %s | %s | %s | %s |\n", r.resource, r.names, r.operations, r.why)
 	}
 	for _, r := range optionalRules {
@@ -187,7 +187,7 @@ func (w *world) createAll(internal bool) {
 	if !internal {
 		return
 	}
-	names := rules[2].of(w)
+	names := settingRules[2].of(w)
 	settings := map[string][]string{
 		names[0]: {"cleanup.policy=compact"},
 		names[1]: {"cleanup.policy=delete", "retention.ms=-1", "retention.bytes=-1", "message.timestamp.type=LogAppendTime"},
@@ -222,7 +222,7 @@ func (s *secured) testRights(t *testing.T) {
 	s.addUser("least", canaryScram)
 	w := s.world(t, "least")
 	w.createAll(true)
-	rights := rightsOf(w, rules)
+	rights := rightsOf(w, settingRules)
 	s.grant(t, "least", rights...)
 
 	a := w.start("a", s.asUser("least")...)
@@ -267,7 +267,7 @@ func (s *secured) testRightsWithdrawn(t *testing.T) {
 	s.addUser("withdrawn", canaryScram)
 	w := s.world(t, "withdrawn")
 	w.createAll(true)
-	rights := rightsOf(w, rules)
+	rights := rightsOf(w, settingRules)
 	s.grant(t, "withdrawn", rights...)
 	all := w.realTraffic()
 	for _, r := range []right{
@@ -296,7 +296,7 @@ func (s *secured) testCreateRight(t *testing.T) {
 	s.addUser("creator", canaryScram)
 	w := s.world(t, "creator")
 	w.createAll(false)
-	s.grant(t, "creator", rightsOf(w, slices.Concat(rules[:2], rules[3:]))...)
+	s.grant(t, "creator", rightsOf(w, slices.Concat(settingRules[:2], settingRules[3:]))...)
 	for _, op := range []string{"Read", "Write", "DescribeConfigs"} {
 		s.grant(t, "creator", right{"topic", w.app + "-", op})
 	}

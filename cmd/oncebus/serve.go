@@ -9,7 +9,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"oncebus/dedup"
+	"oncebus/dedup/rules"
 	"oncebus/processor"
 )
 
@@ -42,7 +42,7 @@ func newServiceFlags(name, about string) *flag.FlagSet {
 // nothing without one.
 func startService(
 	ctx context.Context, fs *flag.FlagSet, args []string, p process, ingress bool,
-	serve func(context.Context, settings, *dedup.Routes, *slog.Logger) int,
+	serve func(context.Context, settings, *rules.Routes, *slog.Logger) int,
 ) int {
 	if _, code, done := parseFlags(fs, args, 0, p); done {
 		return code
@@ -66,7 +66,7 @@ func startService(
 
 // serve runs the processor, the ingress if it has an address, and the HTTP
 // server of probes beside them.
-func serve(ctx context.Context, s settings, routes *dedup.Routes, log *slog.Logger) int {
+func serve(ctx context.Context, s settings, routes *rules.Routes, log *slog.Logger) int {
 	registry := newRegistry()
 	proc, err := processor.New(s.Processor, routes, registry, log)
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"oncebus/dedup"
+	"oncebus/dedup/rules"
 	"oncebus/processor"
 )
 
@@ -48,7 +48,7 @@ func runStats(ctx context.Context, args []string, p process) int {
 	return exitStopped
 }
 
-func readStats(ctx context.Context, cfg processor.Config, routes *dedup.Routes, log *slog.Logger) ([]processor.TaskKeys, error) {
+func readStats(ctx context.Context, cfg processor.Config, routes *rules.Routes, log *slog.Logger) ([]processor.TaskKeys, error) {
 	inspector, err := processor.NewInspector(ctx, cfg, routes, log)
 	if err != nil {
 		return nil, err

@@ -12,7 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"oncebus/dedup"
+	"oncebus/dedup/rules"
 	"oncebus/processor"
 	"oncebus/state"
 )
@@ -22,7 +22,7 @@ import (
 func TestExecutorBehindOperations(t *testing.T) {
 	file, err := os.ReadFile("../routes/operations.yaml")
 	must(t, err)
-	routes, err := dedup.ParseRoutes("operations.yaml", file)
+	routes, err := rules.ParseRoutes("operations.yaml", file)
 	must(t, err)
 	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.GroupMinSessionTimeout(time.Second))
 	must(t, err)

@@ -20,7 +20,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"go.uber.org/goleak"
 
-	"oncebus/dedup"
+	"oncebus/dedup/rules"
 	"oncebus/processor"
 	"oncebus/state"
 )
@@ -35,7 +35,7 @@ type bench struct {
 	cluster *kfake.Cluster
 	client  *kgo.Client
 	admin   *kadm.Client
-	routes  *dedup.Routes
+	routes  *rules.Routes
 	logs    *logBuffer
 	http    *http.Client
 	stop    func() // ends the processor
@@ -76,9 +76,9 @@ func newBench(t *testing.T, routes string, options ...func(*bench)) *bench {
 	return b
 }
 
-func parseRoutes(t *testing.T, text string) *dedup.Routes {
+func parseRoutes(t *testing.T, text string) *rules.Routes {
 	t.Helper()
-	routes, err := dedup.ParseRoutes("routes.yaml", []byte(text))
+	routes, err := rules.ParseRoutes("routes.yaml", []byte(text))
 	if err != nil {
 		t.Fatal(err)
 	}

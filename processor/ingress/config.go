@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"oncebus/dedup"
+	"oncebus/dedup/rules"
 )
 
 // Config is everything the server is told from outside, routes apart. The tags
@@ -153,7 +153,7 @@ func (c Config) trustedProxies() ([]netip.Prefix, error) {
 
 // ValidateRoutes reports what the routes need and the settings do not have:
 // secrets, and time and memory for an answer. Files of secrets are read.
-func (c Config) ValidateRoutes(routes *dedup.Routes) error {
+func (c Config) ValidateRoutes(routes *rules.Routes) error {
 	var errs []error
 	for _, r := range routes.Routes {
 		h := r.HTTP

@@ -11,15 +11,16 @@ import (
 	"time"
 
 	"oncebus/dedup"
+	"oncebus/dedup/rules"
 	"oncebus/processor/ingress/signature"
 )
 
 // door is a path where the events of a topic come in. Its routes differ only in
 // what is known after one of them took the event.
 type door struct {
-	*dedup.HTTP // the first route's
+	*rules.HTTP // the first route's
 
-	routes  []*dedup.Route
+	routes  []*rules.Route
 	allow   string // for the header Allow
 	carried []carried
 	intake  intake
@@ -33,8 +34,8 @@ type carried struct {
 	to   string // lower case
 }
 
-func carriedOf(h *dedup.HTTP) []carried {
-	names := slices.Concat(dedup.CarriedHeaders[:], h.Headers)
+func carriedOf(h *rules.HTTP) []carried {
+	names := slices.Concat(rules.CarriedHeaders[:], h.Headers)
 	all := make([]carried, 0, len(names))
 	for _, name := range names {
 		all = append(all, carried{http.CanonicalHeaderKey(name), name})
@@ -44,8 +45,8 @@ func carriedOf(h *dedup.HTTP) []carried {
 
 // outcomeDoor is a path where the outcomes of a door's routes come in.
 type outcomeDoor struct {
-	routes []*dedup.Route
-	http   *dedup.HTTP // the first route's
+	routes []*rules.Route
+	http   *rules.HTTP // the first route's
 	intake intake
 }
 
@@ -61,7 +62,7 @@ type intake struct {
 // that the work was done must come in.
 const outcomeBody = 1 << 20
 
-func outcomeLimit(h *dedup.HTTP) int { return max(h.MaxBody, outcomeBody) }
+func outcomeLimit(h *rules.HTTP) int { return max(h.MaxBody, outcomeBody) }
 
 // gate checks signatures.
 type gate struct {
@@ -79,7 +80,7 @@ type doors struct {
 
 // newDoors makes the doors of the routes and reads the secrets. The error has
 // every mistake, with the route's name.
-func newDoors(cfg Config, routes *dedup.Routes) (*doors, error) {
+func newDoors(cfg Config, routes *rules.Routes) (*doors, error) {
 	ds := &doors{events: map[string]*door{}, outcomes: map[string]*outcomeDoor{}, keyrings: map[string]*keyring{}}
 	var errs []error
 	users := map[string][]string{} // of secrets: routes
@@ -88,8 +89,8 @@ func newDoors(cfg Config, routes *dedup.Routes) (*doors, error) {
 		if h == nil {
 			continue
 		}
-		for _, s := range []*dedup.Signature{&h.Signature, h.Outcomes} {
-			if s != nil && s.Scheme != dedup.NoSignature && !slices.Contains(users[s.Secret], r.Name) {
+		for _, s := range []*rules.Signature{&h.Signature, h.Outcomes} {
+			if s != nil && s.Scheme != rules.NoSignature && !slices.Contains(users[s.Secret], r.Name) {
 				users[s.Secret] = append(users[s.Secret], r.Name)
 			}
 		}
@@ -105,7 +106,7 @@ func newDoors(cfg Config, routes *dedup.Routes) (*doors, error) {
 
 // add makes the doors of a route, unless a route before has the same. window is
 // the shortest of the routes there.
-func (ds *doors) add(cfg Config, r *dedup.Route, window time.Duration) error {
+func (ds *doors) add(cfg Config, r *rules.Route, window time.Duration) error {
 	var errs []error
 	h := r.HTTP
 	d := ds.events[h.Path]
@@ -120,7 +121,7 @@ func (ds *doors) add(cfg Config, r *dedup.Route, window time.Duration) error {
 	}
 	d.routes = append(d.routes, r)
 	if h.Outcomes != nil {
-		path := h.Path + dedup.OutcomesSuffix
+		path := h.Path + rules.OutcomesSuffix
 		o := ds.outcomes[path]
 		if o == nil {
 			g, err := ds.gate(cfg, h.Outcomes, window)
@@ -137,10 +138,10 @@ func (ds *doors) add(cfg Config, r *dedup.Route, window time.Duration) error {
 }
 
 // gate makes the gate of a signature. Gates with one secret share its files.
-func (ds *doors) gate(cfg Config, s *dedup.Signature, window time.Duration) (gate, error) {
+func (ds *doors) gate(cfg Config, s *rules.Signature, window time.Duration) (gate, error) {
 	v, err := newVerifier(s, window)
 	g := gate{verifier: v, challenge: challenge(s)}
-	if err != nil || s.Scheme == dedup.NoSignature {
+	if err != nil || s.Scheme == rules.NoSignature {
 		return g, err
 	}
 	g.keys = ds.keyrings[s.Secret]
@@ -153,7 +154,7 @@ func (ds *doors) gate(cfg Config, s *dedup.Signature, window time.Duration) (gat
 }
 
 // shortestWindow is that of the routes with the path.
-func shortestWindow(path string, routes *dedup.Routes) time.Duration {
+func shortestWindow(path string, routes *rules.Routes) time.Duration {
 	shortest := time.Duration(math.MaxInt64)
 	for _, r := range routes.Routes {
 		if r.HTTP != nil && r.HTTP.Path == path {
@@ -166,11 +167,11 @@ func shortestWindow(path string, routes *dedup.Routes) time.Duration {
 // aheadOf is how far a timestamp may be ahead of the clock: a request that is
 // signed in the future is good for that much longer, and while it is good the
 // first of its copies has to count.
-func aheadOf(s *dedup.Signature, window time.Duration) time.Duration {
+func aheadOf(s *rules.Signature, window time.Duration) time.Duration {
 	return min(s.Tolerance, window-s.Tolerance)
 }
 
-func newVerifier(s *dedup.Signature, window time.Duration) (*signature.Verifier, error) {
+func newVerifier(s *rules.Signature, window time.Duration) (*signature.Verifier, error) {
 	return signature.New(signature.Config{
 		Scheme: signature.Scheme(s.Scheme.String()), Tolerance: s.Tolerance, Ahead: aheadOf(s, window),
 		Header: s.Header, Algorithm: s.Algorithm, Encoding: s.Encoding, Prefix: s.Prefix, TimestampHeader: s.TimestampHeader, Separator: s.Separator,
@@ -178,8 +179,8 @@ func newVerifier(s *dedup.Signature, window time.Duration) (*signature.Verifier,
 }
 
 // challenge is what a refused request is told to bring (RFC 9110, section 11.6.1).
-func challenge(s *dedup.Signature) string {
-	if s.Scheme == dedup.Bearer {
+func challenge(s *rules.Signature) string {
+	if s.Scheme == rules.Bearer {
 		return "Bearer"
 	}
 	return fmt.Sprintf("Signature scheme=%q", s.Scheme)
@@ -213,7 +214,7 @@ func refusal(err error) string {
 }
 
 // of returns the route itself if the event came in at its door.
-func (d *door) of(r *dedup.Route) (*dedup.Route, bool) {
+func (d *door) of(r *rules.Route) (*rules.Route, bool) {
 	if r != nil && r.HTTP != nil && r.HTTP.Path == d.Path {
 		return r, true
 	}

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"oncebus/dedup"
+	"oncebus/dedup/rules"
 	"oncebus/processor"
 )
 
@@ -21,7 +21,7 @@ func TestKeylessEventIsNotCalledSafe(t *testing.T) {
 		{fmt.Errorf("%w: %w", processor.ErrKeyless, processor.ErrBusAway), "the event has no key: if it reached the bus all the same, sending it again puts it there twice"},
 	} {
 		var body problemBody
-		if err := json.Unmarshal(failure(c.err, &dedup.HTTP{}).body, &body); err != nil || body.Type != problemType+problemBusAway.name || body.Detail != c.says {
+		if err := json.Unmarshal(failure(c.err, &rules.HTTP{}).body, &body); err != nil || body.Type != problemType+problemBusAway.name || body.Detail != c.says {
 			t.Errorf("%v: %+v, %v", c.err, body, err)
 		}
 	}
@@ -69,7 +69,7 @@ func FuzzSignaturesOfRoutesFiles(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		routes, err := dedup.ParseRoutes("routes.yaml", fmt.Appendf(nil, `routes:
+		routes, err := rules.ParseRoutes("routes.yaml", fmt.Appendf(nil, `routes:
   - {name: a, topics: [in], key: [raw], window: %dms, output: out, http: {path: /a, signature: %s}}
 `, window, signature))
 		if err != nil {

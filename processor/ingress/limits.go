@@ -15,7 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/time/rate"
 
-	"oncebus/dedup"
+	"oncebus/dedup/rules"
 )
 
 // sourcesMax is of how many sources a route knows the rate at once, some 200
@@ -31,8 +31,8 @@ type limiter struct {
 	now    time.Time // the latest; a bucket whose time goes back is filled twice
 }
 
-func newLimiter(r dedup.Rate) *limiter {
-	if r == (dedup.Rate{}) {
+func newLimiter(r rules.Rate) *limiter {
+	if r == (rules.Rate{}) {
 		return nil
 	}
 	return &limiter{bucket: rate.NewLimiter(rate.Limit(r.PerSecond), r.Burst)}
@@ -60,13 +60,13 @@ func (l *limiter) take(now time.Time) time.Duration {
 
 // sources holds the requests of each source to a rate; nil does not.
 type sources struct {
-	rate dedup.Rate
+	rate rules.Rate
 	mu   sync.Mutex // a source has one limiter, not one for each request that comes first
 	by   *lru.Cache[netip.Addr, *limiter]
 }
 
-func newSources(r dedup.Rate) *sources {
-	if r == (dedup.Rate{}) {
+func newSources(r rules.Rate) *sources {
+	if r == (rules.Rate{}) {
 		return nil
 	}
 	by, err := lru.New[netip.Addr, *limiter](sourcesMax)

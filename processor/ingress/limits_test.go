@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"oncebus/dedup"
+	"oncebus/dedup/rules"
 	"oncebus/processor"
 )
 
@@ -84,7 +84,7 @@ func TestUnsignedRequestsTakeNoPlaces(t *testing.T) {
 func TestRateIsExact(t *testing.T) {
 	const perSecond, burst, seconds, senders = 100, 10, 3, 8
 	for _, behind := range []time.Duration{0, 50 * time.Millisecond} { // of some senders' clock
-		l := newLimiter(dedup.Rate{PerSecond: perSecond, Burst: burst})
+		l := newLimiter(rules.Rate{PerSecond: perSecond, Burst: burst})
 		began := time.Now()
 		var admitted, steps atomic.Int64
 		for range burst {
@@ -121,7 +121,7 @@ func TestRateIsExact(t *testing.T) {
 }
 
 func TestSourcesAreBounded(t *testing.T) {
-	s := newSources(dedup.Rate{PerSecond: 0.001, Burst: 1})
+	s := newSources(rules.Rate{PerSecond: 0.001, Burst: 1})
 	now := time.Now()
 	addr := netip.MustParseAddr("10.0.0.0")
 	for range sourcesMax + 1000 {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"oncebus/dedup"
+	"oncebus/dedup/rules"
 )
 
 // openAPIPath is where the description is.
@@ -99,7 +100,7 @@ Every answer has the headers Cache-Control: no-store and X-Content-Type-Options:
 // OpenAPI describes what comes in by HTTP with these routes, as an OpenAPI 3.1
 // document in JSON. Equal routes give equal bytes. What a path answers is not
 // written here: the code that answers is asked (see eventSamples).
-func OpenAPI(routes *dedup.Routes) ([]byte, error) {
+func OpenAPI(routes *rules.Routes) ([]byte, error) {
 	d := document{
 		OpenAPI: "3.1.0",
 		Info:    documentInfo{Title: "oncebus ingress", Version: "1", Description: documentText},
@@ -114,7 +115,7 @@ func OpenAPI(routes *dedup.Routes) ([]byte, error) {
 			SecuritySchemes: map[string]securityScheme{},
 		},
 	}
-	byPath := map[string][]*dedup.Route{}
+	byPath := map[string][]*rules.Route{}
 	for _, r := range routes.Routes {
 		if r.HTTP != nil {
 			byPath[r.HTTP.Path] = append(byPath[r.HTTP.Path], r)
@@ -130,7 +131,7 @@ func OpenAPI(routes *dedup.Routes) ([]byte, error) {
 }
 
 // add describes the path of some routes, and the one of their outcomes.
-func (d *document) add(path string, routes []*dedup.Route, all *dedup.Routes) error {
+func (d *document) add(path string, routes []*rules.Route, all *rules.Routes) error {
 	h := routes[0].HTTP
 	events := operation{
 		Summary:     "Takes in an event of " + names(routes),
@@ -138,7 +139,7 @@ func (d *document) add(path string, routes []*dedup.Route, all *dedup.Routes) er
 		RequestBody: eventBody(routes),
 		Responses:   describeSamples(eventSamples(routes, all)),
 	}
-	for _, name := range slices.Concat(dedup.CarriedHeaders[:], h.Headers) {
+	for _, name := range slices.Concat(rules.CarriedHeaders[:], h.Headers) {
 		if !strings.EqualFold(name, "content-type") { // which OpenAPI says elsewhere
 			events.Parameters = append(events.Parameters, carriedParameter(name, routes))
 		}
@@ -151,7 +152,7 @@ func (d *document) add(path string, routes []*dedup.Route, all *dedup.Routes) er
 	for _, method := range h.Methods {
 		d.Paths[path][strings.ToLower(method)] = &events
 	}
-	routes = slices.DeleteFunc(slices.Clone(routes), func(r *dedup.Route) bool { return r.HTTP.Outcomes == nil })
+	routes = slices.DeleteFunc(slices.Clone(routes), func(r *rules.Route) bool { return r.HTTP.Outcomes == nil })
 	if len(routes) == 0 {
 		return nil
 	}
@@ -165,19 +166,19 @@ func (d *document) add(path string, routes []*dedup.Route, all *dedup.Routes) er
 	if err := d.sign(&outcomes, routes[0].Name+".outcomes", routes[0].HTTP.Outcomes, window); err != nil {
 		return err
 	}
-	d.Paths[path+dedup.OutcomesSuffix] = pathItem{"post": &outcomes}
+	d.Paths[path+rules.OutcomesSuffix] = pathItem{"post": &outcomes}
 	return nil
 }
 
 // carriedParameter describes a header that goes with the event. Where every
 // route requires a key and finds it there alone, so must the request.
-func carriedParameter(name string, routes []*dedup.Route) parameter {
+func carriedParameter(name string, routes []*rules.Route) parameter {
 	p := parameter{Name: name, In: "header", Description: "Goes with the event.", Schema: schema{"type": "string"}}
 	if strings.EqualFold(name, headerIdempotency) {
 		p.Description += " A string of RFC 9651, or the same without quotes; at most once."
 		p.Schema["pattern"] = idempotencyPattern
 	}
-	p.Required = !slices.ContainsFunc(routes, func(r *dedup.Route) bool { return !r.HTTP.RequireKey || r.KeyHeader() != name })
+	p.Required = !slices.ContainsFunc(routes, func(r *rules.Route) bool { return !r.HTTP.RequireKey || r.KeyHeader() != name })
 	if p.Required {
 		p.Description, p.Schema["minLength"] = "The key. "+p.Description, 1
 	}
@@ -186,7 +187,7 @@ func carriedParameter(name string, routes []*dedup.Route) parameter {
 
 // sign describes how requests are signed: a security scheme for the header with
 // the signature, parameters for those that it covers.
-func (d *document) sign(o *operation, name string, s *dedup.Signature, window time.Duration) error {
+func (d *document) sign(o *operation, name string, s *rules.Signature, window time.Duration) error {
 	v, err := newVerifier(s, window)
 	if err != nil {
 		return fmt.Errorf("signature of %s: %w", name, err)
@@ -196,7 +197,7 @@ func (d *document) sign(o *operation, name string, s *dedup.Signature, window ti
 		return nil
 	}
 	scheme := securityScheme{Type: "apiKey", Name: headers[0], In: "header", Description: describeScheme(s, window)}
-	if s.Scheme == dedup.Bearer {
+	if s.Scheme == rules.Bearer {
 		scheme = securityScheme{Type: "http", Scheme: "bearer", Description: describeScheme(s, window)}
 	}
 	d.Components.SecuritySchemes[name] = scheme
@@ -211,15 +212,15 @@ func (d *document) sign(o *operation, name string, s *dedup.Signature, window ti
 	return nil
 }
 
-func describeScheme(s *dedup.Signature, window time.Duration) string {
-	text := map[dedup.SignatureScheme]string{
-		dedup.StandardWebhooks: "Standard Webhooks (standardwebhooks.com), v1.",
-		dedup.GitHub:           "As GitHub signs: sha256= and the HMAC-SHA-256 of the body in hex.",
-		dedup.Stripe:           "As Stripe signs: t, and v1 = the HMAC-SHA-256 of t, a dot and the body in hex.",
-		dedup.Slack:            "As Slack signs: v0= and the HMAC-SHA-256 of v0, the timestamp and the body in hex, with colons between.",
-		dedup.Bearer:           "The secret itself.",
+func describeScheme(s *rules.Signature, window time.Duration) string {
+	text := map[rules.SignatureScheme]string{
+		rules.StandardWebhooks: "Standard Webhooks (standardwebhooks.com), v1.",
+		rules.GitHub:           "As GitHub signs: sha256= and the HMAC-SHA-256 of the body in hex.",
+		rules.Stripe:           "As Stripe signs: t, and v1 = the HMAC-SHA-256 of t, a dot and the body in hex.",
+		rules.Slack:            "As Slack signs: v0= and the HMAC-SHA-256 of v0, the timestamp and the body in hex, with colons between.",
+		rules.Bearer:           "The secret itself.",
 	}[s.Scheme]
-	if s.Scheme == dedup.HMAC {
+	if s.Scheme == rules.HMAC {
 		signed := "the body"
 		if s.TimestampHeader != "" {
 			signed = fmt.Sprintf("%s (Unix seconds), %q and the body", http.CanonicalHeaderKey(s.TimestampHeader), s.Separator)
@@ -261,7 +262,7 @@ func describeDescription() pathItem {
 	return pathItem{"get": o, "head": o}
 }
 
-func names(routes []*dedup.Route) string {
+func names(routes []*rules.Route) string {
 	all := make([]string, len(routes))
 	for i, r := range routes {
 		all[i] = r.Name

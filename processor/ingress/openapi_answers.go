@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"oncebus/dedup"
+	"oncebus/dedup/rules"
 	"oncebus/processor"
 )
 
@@ -25,10 +26,10 @@ type sample struct {
 // eventSamples are the answers to events of routes with one path: each as it is
 // with nothing known beside the verdict, and with everything. What headers all
 // answers with a status have is known from that.
-func eventSamples(routes []*dedup.Route, all *dedup.Routes) []sample {
+func eventSamples(routes []*rules.Route, all *rules.Routes) []sample {
 	h := routes[0].HTTP
 	samples := append(receiveSamples(&h.Signature), sample{response: problemInvalid.respond("")})
-	if h.Rate != (dedup.Rate{}) || h.SourceRate != (dedup.Rate{}) {
+	if h.Rate != (rules.Rate{}) || h.SourceRate != (rules.Rate{}) {
 		samples = append(samples, sample{response: tooFast("", time.Second)})
 	}
 	if mayMiss(routes, all) {
@@ -59,7 +60,7 @@ func eventSamples(routes []*dedup.Route, all *dedup.Routes) []sample {
 
 // mayMiss tells whether an event at the path of routes may be one that none of
 // them takes.
-func mayMiss(routes []*dedup.Route, all *dedup.Routes) bool {
+func mayMiss(routes []*rules.Route, all *rules.Routes) bool {
 	for _, r := range all.Routes { // in their order: the first that matches takes the event
 		switch {
 		case !slices.Contains(r.Topics, routes[0].HTTP.Topic):
@@ -73,7 +74,7 @@ func mayMiss(routes []*dedup.Route, all *dedup.Routes) bool {
 }
 
 // verdicts are what a request can be told without an outcome.
-func verdicts(r *dedup.Route) []processor.Answer {
+func verdicts(r *rules.Route) []processor.Answer {
 	answers := []processor.Answer{{Verdict: dedup.Invalid}}
 	if r.HTTP.RequireKey {
 		answers = append(answers, processor.Answer{Verdict: dedup.Unkeyed})
@@ -88,8 +89,8 @@ func verdicts(r *dedup.Route) []processor.Answer {
 	}
 	judged(dedup.Unique, true)
 	judged(dedup.Expired, true)
-	judged(dedup.Late, r.Late == dedup.Pass)
-	if r.Mode == dedup.ClaimMode {
+	judged(dedup.Late, r.Late == rules.Pass)
+	if r.Mode == rules.ClaimMode {
 		judged(dedup.InProgress, false)
 	} else {
 		judged(dedup.Duplicate, false)
@@ -98,18 +99,18 @@ func verdicts(r *dedup.Route) []processor.Answer {
 		judged(dedup.Unchecked, true)
 	}
 	if r.Fingerprint != nil {
-		judged(dedup.Collision, r.Collision == dedup.Pass)
+		judged(dedup.Collision, r.Collision == rules.Pass)
 	}
 	if r.Limits.LiveKeys > 0 {
-		judged(dedup.Limited, r.Limits.Over == dedup.Pass)
+		judged(dedup.Limited, r.Limits.Over == rules.Pass)
 	}
 	return answers
 }
 
 // settled are the outcomes that a request can be answered with: those that are
 // recorded, and those that it waited for.
-func settled(r *dedup.Route) []processor.Answer {
-	if r.Mode != dedup.ClaimMode || !r.HTTP.Verdict {
+func settled(r *rules.Route) []processor.Answer {
+	if r.Mode != rules.ClaimMode || !r.HTTP.Verdict {
 		return nil
 	}
 	null := processor.Answer{Verdict: dedup.Replayed, Settled: true, Status: dedup.OutcomeCompleted.String(), Key: "key", Attempt: 1}
@@ -129,16 +130,16 @@ func settled(r *dedup.Route) []processor.Answer {
 }
 
 // complete is an answer with everything that there may be to say.
-func complete(a processor.Answer, r *dedup.Route) *processor.Answer {
+func complete(a processor.Answer, r *rules.Route) *processor.Answer {
 	a.Key = "key"
-	if r.Mode == dedup.ClaimMode && a.Verdict != dedup.Unkeyed {
+	if r.Mode == rules.ClaimMode && a.Verdict != dedup.Unkeyed {
 		a.Status, a.Attempt, a.FirstRequest = cmp.Or(a.Status, "pending"), 1, "request"
 	}
 	return &a
 }
 
 // outcomeSamples are the answers to outcomes.
-func outcomeSamples(h *dedup.HTTP) []sample {
+func outcomeSamples(h *rules.HTTP) []sample {
 	samples := receiveSamples(h.Outcomes)
 	for _, a := range []*response{
 		accepted("accepted"), problemOutcome.respond(""), failure(processor.ErrTooLarge, h), failure(processor.ErrBusAway, h),
@@ -149,12 +150,12 @@ func outcomeSamples(h *dedup.HTTP) []sample {
 }
 
 // receiveSamples are the answers that come before the body is read as anything.
-func receiveSamples(s *dedup.Signature) []sample {
+func receiveSamples(s *rules.Signature) []sample {
 	samples := malformed()
 	for _, a := range []*response{busy(), encoded(), tooLarge(&intake{}), tooSlow(), notWhole()} {
 		samples = append(samples, sample{response: a})
 	}
-	if s.Scheme != dedup.NoSignature {
+	if s.Scheme != rules.NoSignature {
 		samples = append(samples, sample{response: unauthorized(challenge(s))})
 	}
 	return samples

@@ -4,11 +4,11 @@ import (
 	"fmt"
 	"strings"
 
-	"oncebus/dedup"
+	"oncebus/dedup/rules"
 )
 
 // describeEvents says what becomes of the events of routes.
-func describeEvents(routes []*dedup.Route) string {
+func describeEvents(routes []*rules.Route) string {
 	var b strings.Builder
 	for i, r := range routes {
 		if i > 0 {
@@ -29,7 +29,7 @@ func describeEvents(routes []*dedup.Route) string {
 }
 
 // eventBody describes the payload: the fields that the routes read.
-func eventBody(routes []*dedup.Route) *requestBody {
+func eventBody(routes []*rules.Route) *requestBody {
 	s := schema{}
 	object := true // every source of a key reads fields, so nothing but an object has one
 	for _, r := range routes {
@@ -65,7 +65,7 @@ func eventBody(routes []*dedup.Route) *requestBody {
 
 // describe adds a field to the schema of an object. Where a path goes through
 // an array its description ends there.
-func (s schema) describe(f *dedup.Field, what schema) {
+func (s schema) describe(f *rules.Field, what schema) {
 	names := f.Path.Names()
 	for i, name := range names {
 		properties, ok := s["properties"].(schema)

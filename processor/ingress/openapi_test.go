@@ -17,11 +17,12 @@ import (
 	"github.com/getkin/kin-openapi/openapi3"
 
 	"oncebus/dedup"
+	"oncebus/dedup/rules"
 )
 
 // loadDocument reads the document of routes as its users do. It is one that the
 // specification allows.
-func loadDocument(t *testing.T, routes *dedup.Routes) *openapi3.T {
+func loadDocument(t *testing.T, routes *rules.Routes) *openapi3.T {
 	t.Helper()
 	text, err := OpenAPI(routes)
 	if err != nil {
@@ -284,8 +285,8 @@ func TestEveryVerdictIsDocumented(t *testing.T) {
 	routes := parseRoutes(t, claimRoutes+strings.TrimPrefix(signalRoutes, "routes:\n"))
 	told := map[string]bool{}
 	for _, r := range routes.Routes {
-		r.Limits.LiveKeys, r.FailOpen, r.Fingerprint = 1, true, []dedup.Field{{}}
-		for _, s := range eventSamples([]*dedup.Route{r}, routes) {
+		r.Limits.LiveKeys, r.FailOpen, r.Fingerprint = 1, true, []rules.Field{{}}
+		for _, s := range eventSamples([]*rules.Route{r}, routes) {
 			told[s.verdict] = true
 		}
 	}

@@ -6,7 +6,7 @@ import (
 	"net/http"
 	"time"
 
-	"oncebus/dedup"
+	"oncebus/dedup/rules"
 	"oncebus/processor"
 )
 
@@ -127,7 +127,7 @@ func accepted(name string) *response {
 }
 
 // configured is an answer that the routes file writes out.
-func configured(name string, r dedup.Response) *response {
+func configured(name string, r rules.Response) *response {
 	return &response{status: r.Status, name: name, contentType: r.ContentType, body: []byte(r.Body)}
 }
 

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"oncebus/dedup"
+	"oncebus/dedup/rules"
 	"oncebus/processor"
 )
 
@@ -81,7 +81,7 @@ func TestShortestWindowOfADoor(t *testing.T) {
 		"/alone":  {time.Second, "clock, and at most 1s ahead of it."},
 	} {
 		window := shortestWindow(path, routes)
-		if ahead := aheadOf(&dedup.Signature{Tolerance: dedup.DefaultTolerance}, window); ahead != want.ahead {
+		if ahead := aheadOf(&rules.Signature{Tolerance: rules.DefaultTolerance}, window); ahead != want.ahead {
 			t.Errorf("%s: %v ahead, want %v", path, ahead, want.ahead)
 		}
 		for name := range (*document.Paths.Value(path).Post.Security)[0] {

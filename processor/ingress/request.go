@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"oncebus/dedup"
+	"oncebus/dedup/rules"
 	"oncebus/processor"
 )
 
@@ -102,11 +103,11 @@ func (s *Server) takeEvent(w http.ResponseWriter, r *http.Request, rq *request, 
 	route, ours := d.of(derived.Route)
 	rq.route = route.Name
 	switch {
-	case derived.Finding == dedup.Malformed:
+	case derived.Finding == rules.Malformed:
 		return s.turnAway(ctx, r, route, event, &derived, dedup.Invalid)
 	case !ours:
 		return problemNoRoute.respond("")
-	case derived.Finding == dedup.Keyless && route.HTTP.RequireKey:
+	case derived.Finding == rules.Keyless && route.HTTP.RequireKey:
 		return s.turnAway(ctx, r, route, event, &derived, dedup.Unkeyed)
 	}
 	return s.submit(ctx, r, rq, route, event, &derived)
@@ -114,7 +115,7 @@ func (s *Server) takeEvent(w http.ResponseWriter, r *http.Request, rq *request, 
 
 // derive asks for route and key, and while nobody knows yet whether the routes
 // file fits the app, waits for that where the route says so.
-func (s *Server) derive(ctx context.Context, event *processor.Submission) (dedup.Derived, error) {
+func (s *Server) derive(ctx context.Context, event *processor.Submission) (rules.Derived, error) {
 	derived, err := s.front.Derive(event)
 	if err == nil || !event.Hold {
 		return derived, err
@@ -127,8 +128,8 @@ func (s *Server) derive(ctx context.Context, event *processor.Submission) (dedup
 
 // submit puts the event on the bus and returns the answer. An event without a
 // key that may do without one has no verdict to wait for.
-func (s *Server) submit(ctx context.Context, r *http.Request, rq *request, route *dedup.Route, event *processor.Submission, derived *dedup.Derived) *response {
-	if route.HTTP.Verdict && derived.Finding == dedup.Keyed {
+func (s *Server) submit(ctx context.Context, r *http.Request, rq *request, route *rules.Route, event *processor.Submission, derived *rules.Derived) *response {
+	if route.HTTP.Verdict && derived.Finding == rules.Keyed {
 		asked := time.Now()
 		answer, err := s.front.Ask(ctx, event, derived)
 		s.metrics.verdict.WithLabelValues(rq.route).Observe(time.Since(asked).Seconds())
@@ -140,7 +141,7 @@ func (s *Server) submit(ctx context.Context, r *http.Request, rq *request, route
 	if err := s.front.Publish(ctx, event, derived); err != nil {
 		return s.unserved(r, err, route.HTTP)
 	}
-	if derived.Finding == dedup.Keyless {
+	if derived.Finding == rules.Keyless {
 		return tell(route, &processor.Answer{Verdict: dedup.Unkeyed, Passed: true})
 	}
 	return accepted("async").with(headerKey, hex.EncodeToString(derived.Key[:]))
@@ -150,7 +151,7 @@ func (s *Server) submit(ctx context.Context, r *http.Request, rq *request, route
 // that a success the event goes to its raw topic first, where it is
 // dead-lettered, or treated as missing_key says: after a 2xx no sender has it
 // any more.
-func (s *Server) turnAway(ctx context.Context, r *http.Request, route *dedup.Route, event *processor.Submission, derived *dedup.Derived, verdict dedup.Verdict) *response {
+func (s *Server) turnAway(ctx context.Context, r *http.Request, route *rules.Route, event *processor.Submission, derived *rules.Derived, verdict dedup.Verdict) *response {
 	a := tell(route, &processor.Answer{Verdict: verdict, Reason: derived.Reason})
 	if a.status >= http.StatusMultipleChoices {
 		return a
@@ -165,7 +166,7 @@ func (s *Server) turnAway(ctx context.Context, r *http.Request, route *dedup.Rou
 // give it takes the client's own end into account: that is why then, and not
 // the bus. A client that closes only its sending side counts as gone too, since
 // net/http cannot tell.
-func (s *Server) unserved(r *http.Request, err error, h *dedup.HTTP) *response {
+func (s *Server) unserved(r *http.Request, err error, h *rules.HTTP) *response {
 	a := failure(err, h)
 	if a.status < http.StatusInternalServerError || r.Context().Err() == nil || errors.Is(context.Cause(r.Context()), errDrained) {
 		return a
@@ -174,7 +175,7 @@ func (s *Server) unserved(r *http.Request, err error, h *dedup.HTTP) *response {
 }
 
 // failure is the answer to an event without a verdict.
-func failure(err error, h *dedup.HTTP) *response {
+func failure(err error, h *rules.HTTP) *response {
 	again := "it is safe to send the request again"
 	if errors.Is(err, processor.ErrKeyless) {
 		again = "the event has no key: if it reached the bus all the same, sending it again puts it there twice"

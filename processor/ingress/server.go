@@ -14,7 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/net/netutil"
 
-	"oncebus/dedup"
+	"oncebus/dedup/rules"
 	"oncebus/processor"
 )
 
@@ -38,7 +38,7 @@ type Server struct {
 }
 
 // New checks settings and routes and prepares a server. It opens no listener.
-func New(cfg Config, routes *dedup.Routes, front *processor.Front, registry prometheus.Registerer, log *slog.Logger) (*Server, error) {
+func New(cfg Config, routes *rules.Routes, front *processor.Front, registry prometheus.Registerer, log *slog.Logger) (*Server, error) {
 	if err := errors.Join(cfg.Validate(), cfg.ValidateRoutes(routes)); err != nil {
 		return nil, err
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"oncebus/dedup"
+	"oncebus/dedup/rules"
 	"oncebus/processor"
 )
 
@@ -33,7 +34,7 @@ const (
 )
 
 // tell makes the answer to an event with a verdict.
-func tell(route *dedup.Route, a *processor.Answer) *response {
+func tell(route *rules.Route, a *processor.Answer) *response {
 	r := tellVerdict(route, a)
 	r.route, r.verdict = route.Name, a.Verdict.String()
 	r.with(headerVerdict, r.verdict)
@@ -52,7 +53,7 @@ func tell(route *dedup.Route, a *processor.Answer) *response {
 	return r
 }
 
-func tellVerdict(route *dedup.Route, a *processor.Answer) *response {
+func tellVerdict(route *rules.Route, a *processor.Answer) *response {
 	if a.Settled {
 		return tellOutcome(a)
 	}

@@ -11,14 +11,14 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"oncebus/dedup"
+	"oncebus/dedup/rules"
 	"oncebus/processor"
 	"oncebus/state"
 )
 
 // oncebus runs the product with its own defaults, but for what a task says.
 func (t Task) oncebus(ctx context.Context) error {
-	routes, err := dedup.ParseRoutes("bench", fmt.Appendf(nil, `routes:
+	routes, err := rules.ParseRoutes("bench", fmt.Appendf(nil, `routes:
   - name: signals
     topics: [%s]
     keyed: %v

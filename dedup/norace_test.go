@@ -1,6 +1,0 @@
-//go:build !race
-
-package dedup
-
-// raceDetector tells whether the race detector is compiled in.
-const raceDetector = false

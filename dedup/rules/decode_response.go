@@ -1,0 +1,58 @@
+package rules
+
+import (
+	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
+	"go.yaml.in/yaml/v4"
+)
+
+// jsonType is the content type of a body that the file does not name another for.
+const jsonType = "application/json"
+
+// response reads the answer for a verdict.
+func (d *decoder) response(n *yaml.Node, at string) Response {
+	r := Response{}
+	before := len(d.mistakes)
+	nodes := decodeObject(d, n, at, &r, responseFields)
+	if nodes == nil {
+		return r
+	}
+	d.require(n, at, nodes, "status")
+	if len(d.mistakes) > before {
+		return r
+	}
+	body, contentType := nodes["body"], nodes["content_type"]
+	switch {
+	case body == nil && contentType != nil:
+		d.fail(contentType, join(at, "content_type"), "there is no body: leave content_type out")
+	case body != nil && (r.Status == 204 || r.Status == 205 || r.Status == 304):
+		d.fail(body, join(at, "body"), "an answer with status %d has none", r.Status)
+	case body != nil && contentType == nil:
+		r.ContentType = jsonType
+	}
+	if body != nil && r.ContentType == jsonType && !jsontext.Value(r.Body).IsValid() {
+		d.fail(body, join(at, "body"), "is not JSON: write content_type: text/plain if it is meant to be text")
+	}
+	return r
+}
+
+// status reads the status of an answer. 500 is none of them: it is how a
+// mistake of ours would look.
+func (d *decoder) status(n *yaml.Node, at string) int {
+	v := d.integer(n, at, 200, 599)
+	if v == 500 {
+		d.fail(n, at, "500 says that the server failed, which no verdict is: want another status from 200 to 599")
+	}
+	return v
+}
+
+// contentType reads a media type, with its parameters.
+func (d *decoder) contentType(n *yaml.Node, at string) string {
+	text := d.headerText(n, at)
+	kind, _, slash := strings.Cut(text, "/")
+	if n.Kind == yaml.ScalarNode && n.ShortTag() == "!!str" && (!slash || kind == "" || strings.ContainsAny(kind, " ;")) {
+		d.fail(n, at, "%.80q is no media type: want one such as application/json or text/plain; charset=utf-8", text)
+	}
+	return text
+}

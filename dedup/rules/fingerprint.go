@@ -1,0 +1,80 @@
+package rules
+
+import (
+	"encoding/binary"
+	"hash/crc32"
+	"strconv"
+
+	"oncebus/dedup"
+)
+
+// more fills in what only some routes ask for: fingerprint and request id.
+func (d *Deriver) more(r *Route, out *Derived) status {
+	if r.Fingerprint != nil {
+		if st := d.fingerprint(r); st != found {
+			return st
+		}
+		sum := d.key(r.Secret, d.details)
+		out.Fingerprint = binary.LittleEndian.Uint64(sum[:8])&^0xff | uint64(r.fingerprintRule)
+	}
+	if r.Claim.Request != nil {
+		out.Request = d.request(r.Claim.Request)
+	}
+	return found
+}
+
+// ruleOf is what a fingerprint's lowest byte says: which details it is of, 1 to
+// 255. Another list of details makes no collisions of the copies of old events.
+func ruleOf(r *Route) uint8 {
+	rule := "secret=" + strconv.FormatBool(r.Secret)
+	for i := range r.Fingerprint {
+		rule += "," + strconv.Quote(r.Fingerprint[i].Path.Text)
+	}
+	return uint8(crc32.ChecksumIEEE([]byte(rule))%255) + 1
+}
+
+// fingerprint collects the canonical JSON of the details in d.details; absent
+// ones count as null.
+func (d *Deriver) fingerprint(r *Route) status {
+	if !d.readPayload() {
+		return bad
+	}
+	for i := range r.Fingerprint {
+		f := &r.Fingerprint[i]
+		raw := f.slotIn(d)
+		if len(raw) == 0 {
+			raw = jsonNull
+		}
+		mark := len(d.text)
+		var reason string
+		if d.text, reason = d.appendCanonical(d.text, raw); reason != "" {
+			return d.fail("fingerprint "+f.label, reason)
+		}
+		d.details = appendNetstring(d.details, d.text[mark:])
+	}
+	return found
+}
+
+var jsonNull = []byte("null")
+
+// request is the sender's id of the request: a header, a string, or a number as
+// it is written. Anything else, and an id that is too long, is none: it decides
+// nothing.
+func (d *Deriver) request(x *RequestID) string {
+	var id []byte
+	if x.Header != "" {
+		id = d.header(x.Header)
+	} else if d.readPayload() {
+		switch raw := x.Field.slotIn(d); {
+		case len(raw) == 0:
+		case raw[0] == '"':
+			id = d.string(raw)
+		case raw[0] == '-' || isDigit(raw[0]):
+			id = raw
+		}
+	}
+	if len(id) > dedup.RequestBytesMax {
+		return ""
+	}
+	return string(id)
+}

@@ -1,0 +1,238 @@
+package rules
+
+import (
+	"bytes"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// fuzzRoutes has a topic for each source, so that one payload meets all.
+const fuzzRoutes = `
+routes:
+  - {name: f, topics: [f], window: 1h, output: o, key: [{field: a.b}, {field: id, normalise: [trim, lower]}], time: {field: t}}
+  - {name: n, topics: [n], window: 1h, output: o, key: [{field: n, normalise: {decimals: 8}}, {field: t, normalise: {step: 1m}}]}
+  - {name: c, topics: [c], window: 1h, output: o, secret: true, key: [{fields: [id, "l.0"]}, record_key, {header: h}], match: {field: kind, in: [x, 1, true]}}
+  - {name: c2, topics: [c], window: 1h, output: o, key: [{header: h}, {record_key: true, normalise: upper}]}
+  - {name: h, topics: [h], window: 1h, output: o, key: [{hash: [a, a.b, "l.1", n], normalise: {n: {decimals: 2}}}]}
+  - {name: x, topics: [x], window: 1h, output: o, key: [{payload: {exclude: [t, a.b, "l.*.t", "l.0.u"]}}]}
+  - {name: i, topics: [i], window: 1h, output: o, key: [{payload: {include: [t, a.b, "l.*.t", "l.0.u"]}}]}
+  - {name: p, topics: [p], window: 1h, output: o, key: [{payload: {}}]}
+  - {name: r, topics: [r], window: 1h, output: o, key: [raw]}
+  - {name: e, topics: [e], window: 1h, output: o, key: [cloudevent]}
+  - {name: o, topics: [o1], window: 1h, output: o, fingerprint: [a, n, l], time: {field: t}, key: [{order: {account: id, symbol: a.b, side: kind, quantity: n, type: kind, timestamp: t, neighbours: true}}]}
+`
+
+func FuzzDerive(f *testing.F) {
+	for _, payload := range []string{
+		`{"id":" A1 ","a":{"b":"x"},"l":[{"t":1,"u":2,"v":3},{"t":1}],"n":1.005,"t":1700000000000,"kind":"x","limit":"1e3"}`,
+		`{"a":1,"id":9007199254740993,"l":["\ud83d\ude00",null],"n":"0.5","t":"2023-11-14T22:13:20Z","kind":true}`,
+		`[{"t":1},[],{}]`, `{"\u0061":{"\u0062":"\\\""}}`, `"x"`, `null`, `{"a":1,"a":2}`, `[1e400]`, "\xff", "", ` { "l" : [ 1 , { "u" : 2 } ] } `,
+	} {
+		f.Add([]byte(payload), []byte("key"), "application/json")
+	}
+	rs := parse(f, fuzzRoutes)
+	used := rs.NewDeriver([]byte(testSecret))
+	f.Fuzz(func(t *testing.T, payload, key []byte, header string) {
+		before := bytes.Clone(payload)
+		routed, _ := rs.Inputs()
+		for _, topic := range routed {
+			in := &Input{Topic: topic, Key: key, Value: payload, Timestamp: 1, Headers: headerMap{"content-type": header, "h": header, "ce_id": header, "ce_source": "s"}}
+			got := used.Derive(in)
+			fresh, ex := rs.NewDeriver([]byte(testSecret)).Explain(in)
+			if got != fresh {
+				t.Fatalf("%s: a used deriver says %+v, a fresh one %+v", topic, got, fresh)
+			}
+			checkDerived(t, topic, &got, &ex)
+			checkContent(t, topic, payload, &got, &ex)
+		}
+		if !bytes.Equal(before, payload) {
+			t.Fatal("the payload was changed")
+		}
+	})
+}
+
+func checkDerived(t *testing.T, topic string, got *Derived, ex *Explanation) {
+	t.Helper()
+	if got.Route == nil {
+		t.Fatalf("%s: no route", topic)
+	}
+	if got.Finding != Keyed {
+		if got.Reason == "" || len(got.Reason) > 2*reasonBytesMax || strings.ContainsAny(got.Reason, "\n\r\x00") || got.Key != [32]byte{} {
+			t.Fatalf("%s: %v with reason %q and key %x", topic, got.Finding, got.Reason, got.Key)
+		}
+		return
+	}
+	want := sha256.Sum256(ex.Hashed)
+	if got.Route.Secret {
+		mac := hmac.New(sha256.New, []byte(testSecret))
+		mac.Write(ex.Hashed)
+		want = [32]byte(mac.Sum(nil))
+	}
+	if got.Key != want || got.Reason != "" || got.Source == "" || (got.Routing == got.Digest) == (ex.Kind == string(kindOrder)) {
+		t.Fatalf("%s: %+v for hashed %q", topic, got, ex.Hashed)
+	}
+}
+
+// checkContent compares the payload source with encoding/json and a naive
+// projection.
+func checkContent(t *testing.T, topic string, payload []byte, got *Derived, ex *Explanation) {
+	t.Helper()
+	if got.Finding != Keyed || topic != "x" && topic != "i" && topic != "p" {
+		return
+	}
+	var v any
+	if err := json.Unmarshal(payload, &v); err != nil {
+		t.Fatalf("%s: encoding/json refuses what we took: %v", topic, err)
+	}
+	paths := [][]string{{"t"}, {"a", "b"}, {"l", "*", "t"}, {"l", "0", "u"}}
+	switch topic {
+	case "x":
+		for _, p := range paths {
+			v = without(v, p)
+		}
+	case "i":
+		v = only(v, paths)
+	}
+	text, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := jsontext.Value(text)
+	if err := want.Canonicalize(); err != nil {
+		t.Fatal(err)
+	}
+	if string(ex.Hashed) != string(want) {
+		t.Fatalf("%s: hashed %s\nwant %s\nof %s", topic, ex.Hashed, want, payload)
+	}
+}
+
+// without removes a path. Of several that match in an array, none follows
+// another by index here, so removing one at a time is the same.
+func without(v any, path []string) any {
+	switch v := v.(type) {
+	case map[string]any:
+		for name, inner := range v {
+			if path[0] != name && path[0] != "*" {
+				continue
+			}
+			if len(path) == 1 {
+				delete(v, name)
+			} else {
+				v[name] = without(inner, path[1:])
+			}
+		}
+	case []any:
+		for i, inner := range v {
+			if (path[0] == strconv.Itoa(i) || path[0] == "*") && len(path) > 1 {
+				v[i] = without(inner, path[1:])
+			}
+		}
+	}
+	return v
+}
+
+// only keeps the paths.
+func only(v any, paths [][]string) any {
+	below := func(name string) (deeper [][]string, all bool) {
+		for _, p := range paths {
+			if p[0] == name || p[0] == "*" {
+				if len(p) == 1 {
+					return nil, true
+				}
+				deeper = append(deeper, p[1:])
+			}
+		}
+		return deeper, false
+	}
+	container := func(v any) bool {
+		_, object := v.(map[string]any)
+		_, array := v.([]any)
+		return object || array
+	}
+	switch v := v.(type) {
+	case map[string]any:
+		out := map[string]any{}
+		for name, inner := range v {
+			if deeper, all := below(name); all {
+				out[name] = inner
+			} else if len(deeper) > 0 && container(inner) {
+				out[name] = only(inner, deeper)
+			}
+		}
+		return out
+	case []any:
+		out, kept := make([]any, len(v)), 0
+		for i, inner := range v {
+			if deeper, all := below(strconv.Itoa(i)); all {
+				out[i], kept = inner, i+1
+			} else if len(deeper) > 0 && container(inner) {
+				out[i], kept = only(inner, deeper), i+1
+			}
+		}
+		return out[:kept]
+	}
+	return v
+}
+
+func FuzzParseRoutes(f *testing.F) {
+	f.Add([]byte(richRoutes))
+	f.Add([]byte(fuzzRoutes))
+	f.Add([]byte(httpRoutes))
+	files, err := filepath.Glob("../../deployments/routes/*.yaml")
+	if err != nil {
+		f.Fatal(err)
+	}
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(data)
+	}
+	f.Add([]byte("routes:\n- &a {name: x}\n- *a\n---\n? [x]\n: !!binary aGk=\n"))
+	where := regexp.MustCompile(`^r\.yaml:[1-9][0-9]*: `)
+	in := Input{Key: []byte("k"), Value: []byte(`{"id":"1","a":{"b":[1,"x"]},"t":1,"n":"1.5"}`), Headers: headerMap{}}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		rs, err := ParseRoutes("r.yaml", data)
+		if err != nil {
+			var joined interface{ Unwrap() []error }
+			if rs != nil || !asJoined(err, &joined) {
+				t.Fatalf("%v with %T %v", rs, err, err)
+			}
+			for _, e := range joined.Unwrap() {
+				if !where.MatchString(e.Error()) {
+					t.Fatalf("no line in %q", e)
+				}
+			}
+			return
+		}
+		again, err := ParseRoutes("r.yaml", data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, r := range rs.Routes {
+			if r.KeyRule() != again.Routes[i].KeyRule() || r.Window <= 0 || r.Output == "" || len(r.Keys) == 0 || len(r.Topics) == 0 || r.Index != i {
+				t.Fatalf("route %+v", r)
+			}
+			in.Topic = r.Topics[0]
+			if got := rs.NewDeriver([]byte("s")).Derive(&in); got.Route == nil {
+				t.Fatal("no route for an input topic")
+			}
+		}
+	})
+}
+
+func asJoined(err error, target *interface{ Unwrap() []error }) bool {
+	joined, ok := err.(interface{ Unwrap() []error })
+	*target = joined
+	return ok
+}

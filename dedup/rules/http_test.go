@@ -1,0 +1,291 @@
+package rules
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"oncebus/dedup"
+)
+
+// httpRoutes uses every field of the http part.
+const httpRoutes = `
+routes:
+  - name: full
+    topics: [a, b]
+    match: {header: x-kind, in: [signal]}
+    mode: claim
+    outcomes: o
+    replies: r
+    key: [{header: idempotency-key}, {header: x-id}, record_key]
+    window: 1h
+    output: out
+    http:
+      path: /hooks/trading-view:1
+      methods: [PUT, POST]
+      topic: b
+      headers: [X-Kind, X-ID]
+      signature:
+        scheme: hmac
+        secret: TRADING_VIEW2
+        tolerance: 59m
+        header: X-Signature
+        algorithm: sha512
+        encoding: base64
+        prefix: "v1="
+        timestamp_header: X-Time
+        separator: ":"
+      answer: verdict
+      wait: 3s
+      on_timeout: 202
+      bus_away: hold
+      max_body: 65536
+      rate: {per_second: 1000, burst: 2000}
+      rate_per_source: {per_second: 0.5, burst: 1}
+      require_key: false
+      outcomes: {signature: {scheme: github, secret: EXECUTOR}}
+      responses:
+        unique: {status: 200, body: ok, content_type: text/plain; charset=utf-8}
+        pending: {status: 409, body: '{"error":"DUPLICATE_REQUEST"}'}
+        limited: {status: 429}
+  - {name: plain, topics: [c], window: 1h, output: out, key: [{field: id}], http: {path: /c, signature: {scheme: stripe, secret: C}}}
+  - {name: open, topics: [d], missing_key: drop, keyed: true, window: 1h, output: out, key: [{field: id}], http: {path: /d, answer: async, signature: {scheme: none}}}
+  - {name: hmac, topics: [e], window: 1h, output: out, key: [{field: id}], http: {path: /e, signature: {scheme: hmac, secret: E, header: X-Sig}}}
+  - {name: stamped, topics: [f], missing_key: pass, window: 1h, output: out, key: [{field: id}],
+     http: {path: /f, require_key: true, responses: {}, signature: {scheme: hmac, secret: E, header: X-Sig, timestamp_header: X-Time}}}
+  - {name: bearer, topics: [g], window: 1s, output: out, key: [{field: id}], http: {path: /g, signature: {scheme: bearer, secret: G}}}
+`
+
+func TestHTTPParts(t *testing.T) {
+	rs := parse(t, httpRoutes)
+	h := rs.Route("full").HTTP
+	got := fmt.Sprintf("%s %v %s %v | %v %+v | %+v | %v %v %v %v %d %v %v %v | %+v", h.Path, h.Methods, h.Topic, h.Headers, h.Signature.Scheme, h.Signature,
+		*h.Outcomes, h.Verdict, h.Wait, h.AcceptOnTimeout, h.HoldForBus, h.MaxBody, h.Rate, h.SourceRate, h.RequireKey, h.Responses)
+	want := "/hooks/trading-view:1 [POST PUT] b [x-id x-kind] | " +
+		"hmac {Scheme:hmac Secret:TRADING_VIEW2 Tolerance:59m0s Header:X-Signature Algorithm:sha512 Encoding:base64 Prefix:v1= TimestampHeader:X-Time Separator::} | " +
+		"{Scheme:github Secret:EXECUTOR Tolerance:0s Header: Algorithm: Encoding: Prefix: TimestampHeader: Separator:} | " +
+		"true 3s true true 65536 {1000 2000} {0.5 1} false | " +
+		"map[unique:{Status:200 Body:ok ContentType:text/plain; charset=utf-8} limited:{Status:429 Body: ContentType:} " +
+		`pending:{Status:409 Body:{"error":"DUPLICATE_REQUEST"} ContentType:application/json}]`
+	if got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+
+	h = rs.Route("plain").HTTP
+	if h.Signature != (Signature{Scheme: Stripe, Secret: "C", Tolerance: 5 * time.Minute}) {
+		t.Errorf("stripe: %+v", h.Signature)
+	}
+	if fmt.Sprint(h.Methods) != "[POST]" || h.Topic != "c" || h.Headers != nil || h.Outcomes != nil || !h.Verdict || h.Wait != 10*time.Second ||
+		h.AcceptOnTimeout || h.HoldForBus || h.MaxBody != 1<<20 || h.Rate != (Rate{}) || h.SourceRate != (Rate{}) || !h.RequireKey || len(h.Responses) != 0 {
+		t.Errorf("defaults: %+v", h)
+	}
+	if h = rs.Route("open").HTTP; h.Signature != (Signature{Scheme: NoSignature}) || h.Verdict || h.RequireKey {
+		t.Errorf("open: %+v", h)
+	}
+	if s := rs.Route("hmac").HTTP.Signature; s != (Signature{Scheme: HMAC, Secret: "E", Header: "X-Sig", Algorithm: "sha256", Encoding: "hex"}) {
+		t.Errorf("hmac: %+v", s)
+	}
+	h = rs.Route("stamped").HTTP
+	if s := h.Signature; s.TimestampHeader != "X-Time" || s.Separator != "." || s.Tolerance != DefaultTolerance || !h.RequireKey {
+		t.Errorf("hmac with a timestamp: %+v", h)
+	}
+	if s := rs.Route("bearer").HTTP.Signature; s != (Signature{Scheme: Bearer, Secret: "G"}) {
+		t.Errorf("bearer: %+v", s)
+	}
+	if parse(t, richRoutes).Route("full").HTTP != nil {
+		t.Error("an http part out of nothing")
+	}
+}
+
+// TestMistakesInHTTP has a part for each mistake, on line 3; messages are
+// compared without the file's name, line and the path of the part where they
+// stand there.
+func TestMistakesInHTTP(t *testing.T) {
+	const signature = "signature: {scheme: bearer, secret: S}"
+	route := func(fields, http string) string {
+		return "routes:\n- {name: a, window: 1h, output: out, " + fields + ",\n    http: {" + http + "}}\n"
+	}
+	const plain, claim = "topics: [in], key: [raw]", "topics: [in], key: [raw], mode: claim, outcomes: o, replies: r"
+	part := func(http string) string { return route(plain, "path: /a, "+signature+", "+http) }
+	path := func(p string) string { return route(plain, "path: '"+p+"', "+signature) }
+	signed := func(s string) string { return route(plain, "path: /a, signature: {"+s+"}") }
+	response := func(r string) string { return part("responses: {unique: {" + r + "}}") }
+	for _, v := range []struct{ name, file, want string }{
+		{"no mapping", "routes:\n- {name: a, window: 1h, output: out, " + plain + ",\n    http: /a}\n", ": want fields (" + fieldNames(httpFields) + `), found "/a"`},
+		{"nothing", route(plain, ""), ".path: is required\n.signature: is required"},
+		{"unknown field", part("pth: /a"), `: unknown field "pth"; known are ` + fieldNames(httpFields)},
+
+		{"relative path", path("a"), `.path: "a" does not begin with a slash`},
+		{"root", path("/"), `.path: "/" ends with a slash`},
+		{"trailing slash", path("/a/"), `.path: "/a/" ends with a slash`},
+		{"path that is not clean", path("/a/../b"), `.path: "/a/../b" is not clean: write /b`},
+		{"pattern", path("/a/{id}"), `.path: "/a/{id}" has something other than letters, digits and /-._~!$&'()+,;=:@`},
+		{"star", path("/*"), `.path: "/*" has something other than letters, digits and /-._~!$&'()+,;=:@`},
+		{"query", path("/a?b"), `.path: "/a?b" has something other than letters, digits and /-._~!$&'()+,;=:@`},
+		{"path of outcomes", path("/a/outcomes"), `.path: "/a/outcomes" ends with /outcomes, where outcomes come in`},
+		{"path of the ingress", path("/readyz"), `.path: "/readyz" is a path of the ingress itself`},
+		{"empty path", path(""), ".path: must not be empty"},
+
+		{"method", part("methods: [GET]"), `.methods[0]: want POST or PUT or PATCH, found "GET"`},
+		{"method twice", part("methods: [PUT, PUT]"), ".methods[1]: PUT is listed twice"},
+		{"no method", part("methods: []"), ".methods: must not be empty"},
+		{"topic of several", route("topics: [x, y], key: [raw]", "path: /a, "+signature), ".topic: is required: the route takes x and y, and an event goes to one of them"},
+		{"topic of another", part("topic: x"), ".topic: x is no topic of the route: want in"},
+		{"header carried anyway", part("headers: [Content-Type]"), ".headers[0]: Content-Type is always carried: leave it out"},
+		{"header twice", part("headers: [X-A, x-a]"), ".headers[1]: x-a is listed twice"},
+		{"credentials", part("headers: [Authorization]"), ".headers[0]: Authorization holds credentials, which stay off the bus"},
+		{"headers of the connection", part("headers: [Host, transfer-encoding, Trailer]"),
+			".headers[0]: Host is the connection's and never arrives as a header: name one of the sender's own\n" +
+				".headers[1]: transfer-encoding is the connection's and never arrives as a header: name one of the sender's own\n" +
+				".headers[2]: Trailer is the connection's and never arrives as a header: name one of the sender's own"},
+		{"signature in a header of the connection", signed("scheme: hmac, secret: S, header: HOST"),
+			".signature.header: HOST is the connection's and never arrives as a header: name one of the sender's own"},
+		{"our header", part("headers: [Oncebus-Key]"), ".headers[0]: incoming oncebus-* headers are never trusted"},
+		{"no header", part("headers: ['a b']"), `.headers[0]: "a b" is no name of an HTTP header: want letters, digits, dash and underscore`},
+
+		{"no scheme", signed("secret: S"), ".signature.scheme: is required"},
+		{"unknown scheme", signed("scheme: md5, header: X"), `.signature.scheme: want standard-webhooks or github or stripe or slack or hmac or bearer or none, found "md5"`},
+		{"no secret", signed("scheme: slack"), ".signature.secret: is required"},
+		{"secret of none", signed("scheme: none, secret: S"), ".signature.secret: scheme: none checks nothing: leave secret out"},
+		{"hmac without header", signed("scheme: hmac, secret: S"), ".signature.header: is required"},
+		{"fields of hmac", signed("scheme: github, secret: S, header: X, encoding: hex"), ".signature.header: belongs to scheme: hmac\n.signature.encoding: belongs to scheme: hmac"},
+		{"algorithm", signed("scheme: hmac, secret: S, header: X, algorithm: md5"), `.signature.algorithm: want sha256 or sha1 or sha512, found "md5"`},
+		{"tolerance of github", signed("scheme: github, secret: S, tolerance: 1m"), ".signature.tolerance: scheme: github signs no timestamp: leave tolerance out"},
+		{"tolerance of none", signed("scheme: none, tolerance: 1m"), ".signature.tolerance: scheme: none signs no timestamp: leave tolerance out"},
+		{"tolerance of hmac", signed("scheme: hmac, secret: S, header: X, tolerance: 1m"),
+			".signature.tolerance: no timestamp is signed: name its header in timestamp_header, or leave tolerance out"},
+		{"separator of hmac", signed("scheme: hmac, secret: S, header: X, separator: '.'"),
+			".signature.separator: stands between timestamp and body, but no timestamp is signed: name its header in timestamp_header, or leave separator out"},
+		{"no separator", signed("scheme: hmac, secret: S, header: X, timestamp_header: T, separator: ''"),
+			`.signature.separator: "" does not tell where the timestamp ends and the body begins: want one that begins with no digit`},
+		{"digits between", signed("scheme: hmac, secret: S, header: X, timestamp_header: T, separator: '0.'"),
+			`.signature.separator: "0." does not tell where the timestamp ends and the body begins: want one that begins with no digit`},
+		{"prefix", signed(`scheme: hmac, secret: S, header: X, prefix: "a\n"`), `.signature.prefix: "a\n": want printable ASCII`},
+		{"prefix after a space", signed(`scheme: hmac, secret: S, header: X, prefix: " v1="`),
+			`.signature.prefix: " v1=" begins with a space, and no header's value does: leave it out`},
+		{"long prefix and separator", signed("scheme: hmac, secret: S, header: X, timestamp_header: T, prefix: " + strings.Repeat("p", 65) + ", separator: " + strings.Repeat("s", 66)),
+			".signature.prefix: 65 bytes are too many: at most 64\n.signature.separator: 66 bytes are too many: at most 64"},
+		{"one header for both", signed("scheme: hmac, secret: S, header: X, timestamp_header: x"), ".signature.timestamp_header: X holds the signature already"},
+		{"tolerance beyond the window", signed("scheme: slack, secret: S, tolerance: 1h"),
+			".signature.tolerance: 1h0m0s is not shorter than the window of 1h0m0s: a signed request could be sent again when it is no copy any more"},
+		{"short tolerance", signed("scheme: slack, secret: S, tolerance: 1ms"), ".signature.tolerance: 1ms is too short: at least 1s"},
+
+		{"answer", part("answer: sync"), `.answer: want verdict or async, found "sync"`},
+		{"wait", part("wait: 0s"), ".wait: 0s is too short: at least 1ms"},
+		{"timeout", part("on_timeout: 408"), ".on_timeout: want 504 or 202, found 408"},
+		{"timeout of async", part("on_timeout: 202, answer: async"), ".on_timeout: answer: async waits for no verdict: leave on_timeout out"},
+		{"bus away", part("bus_away: drop"), `.bus_away: want refuse or hold, found "drop"`},
+		{"body", part("max_body: 67108865"), ".max_body: want a whole number from 1 to 67108864, found 67108865"},
+		{"rate of nothing", part("rate: {}"), ".rate.per_second: is required\n.rate.burst: is required"},
+		{"rate of zero", part("rate: {per_second: 0, burst: 1}"), ".rate.per_second: want a number above 0, at most 1000000, found 0"},
+		{"rate without end", part("rate: {per_second: .inf, burst: 1}"), ".rate.per_second: want a number above 0, at most 1000000, found .inf"},
+		{"rate that is none", part("rate: {per_second: .nan, burst: 1}"), ".rate.per_second: want a number above 0, at most 1000000, found .nan"},
+		{"rate in quotes", part("rate: {per_second: '1', burst: 1}"), `.rate.per_second: want a number above 0, at most 1000000, found "1"`},
+		{"burst of zero", part("rate_per_source: {per_second: 1, burst: 0}"), ".rate_per_source.burst: want a whole number from 1 to 1000000, found 0"},
+
+		{"outcomes in plain mode", part("outcomes: {signature: {scheme: none}}"), ".outcomes: belongs to mode: claim"},
+		{"outcomes of anybody", route(claim, "path: /a, "+signature+", outcomes: {}"), ".outcomes.signature: is required"},
+		{"tolerance of outcomes", route(claim, "path: /a, "+signature+", outcomes: {signature: {scheme: slack, secret: S, tolerance: 2h}}"),
+			".outcomes.signature.tolerance: 2h0m0s is not shorter than the window of 1h0m0s: a signed request could be sent again when it is no copy any more"},
+
+		{"pending in plain mode", part("responses: {pending: {status: 409}}"), ".responses.pending: belongs to mode: claim"},
+		{"recorded outcome", part("responses: {replayed: {status: 200}}"), `.responses: unknown field "replayed"; known are ` + fieldNames(responsesFields)},
+		{"no status", response("body: '{}'"), ".responses.unique.status: is required"},
+		{"status of 1xx", response("status: 199"), ".responses.unique.status: want a whole number from 200 to 599, found 199"},
+		{"status of ours", response("status: 500"), ".responses.unique.status: 500 says that the server failed, which no verdict is: want another status from 200 to 599"},
+		{"type of nothing", response("status: 200, content_type: text/plain"), ".responses.unique.content_type: there is no body: leave content_type out"},
+		{"body of 204", response("status: 204, body: '{}'"), ".responses.unique.body: an answer with status 204 has none"},
+		{"body that is no JSON", response("status: 200, body: ok"), ".responses.unique.body: is not JSON: write content_type: text/plain if it is meant to be text"},
+		{"media type", response("status: 200, body: ok, content_type: text"),
+			`.responses.unique.content_type: "text" is no media type: want one such as application/json or text/plain; charset=utf-8`},
+
+		{"keyed by the record key", route("topics: [in], keyed: true, key: [raw, record_key]", "path: /a, "+signature),
+			": an HTTP request has no record key, which places the events of a keyed route: take record_key out of key, or leave keyed out"},
+		{"only the record key", route("topics: [in], key: [record_key]", "path: /a, "+signature), ": an HTTP request has no record key: add a source that yields a key"},
+	} {
+		t.Run(v.name, func(t *testing.T) {
+			_, err := ParseRoutes("r.yaml", []byte(v.file))
+			got := strings.ReplaceAll(fmt.Sprint(err), "r.yaml:3: routes[0].http", "")
+			if got != v.want {
+				t.Errorf("got  %s\nwant %s\nin\n%s", got, v.want, v.file)
+			}
+		})
+	}
+}
+
+// TestMistakesBesideHTTP has mistakes that stand elsewhere in the route, or on
+// account of another one.
+func TestMistakesBesideHTTP(t *testing.T) {
+	const door = "http: {path: /a, signature: {scheme: bearer, secret: S}}"
+	two := func(first, second string) string {
+		return "routes:\n- {name: a, window: 1h, output: out, key: [raw], " + first + "}\n- {name: b, window: 1h, output: out, key: [raw], " + second + "}\n"
+	}
+	const matched = "topics: [in], match: {field: k, in: [x]}, mode: claim, outcomes: o, replies: r"
+	outcomes := func(secret string) string {
+		return "mode: claim, outcomes: o, replies: r, http: {path: /a, signature: {scheme: bearer, secret: S}, outcomes: {signature: {scheme: bearer, secret: " + secret + "}}}"
+	}
+	for _, v := range []struct{ name, file, want string }{
+		{"header that is not carried", "routes:\n- name: a\n  topics: [in]\n  window: 1h\n  output: out\n  key:\n  - raw\n  - header: x-id\n  " + door,
+			"r.yaml:8: routes[0].key: an HTTP request's header x-id is not carried: add it to http.headers"},
+		{"header in upper case", "routes:\n- {name: a, topics: [in], window: 1h, output: out, " + door + ", key: [{header: Idempotency-Key}]}",
+			"r.yaml:2: routes[0].key: an HTTP request's headers are carried under names in lower case: write idempotency-key"},
+		{"match that is not carried", two("topics: [in], match: {header: x-kind, in: [x]}, "+door, "topics: [x]"),
+			"r.yaml:2: routes[0].match: an HTTP request's header x-kind is not carried: add it to http.headers"},
+		{"request id that is not carried", two("topics: [in], mode: claim, outcomes: o, replies: r, request: {header: x-id}, "+door, "topics: [x]"),
+			"r.yaml:2: routes[0].request: an HTTP request's header x-id is not carried: add it to http.headers"},
+		{"path of another topic", two("topics: [x], "+door, "topics: [y], "+door),
+			"r.yaml:3: routes[1].http.path: /a is the path of the route in line 2, whose events go to another topic: give the route a path of its own"},
+		{"another door of one path", two(matched+", "+door, "topics: [in], http: {path: /a, wait: 1s, max_body: 7, signature: {scheme: none}}"),
+			"r.yaml:3: routes[1].http.path: /a is shared with the route in line 2, which has another signature, wait, max_body: write the same in both"},
+		{"outcomes of one path", two("topics: [in], match: {field: k, in: [x]}, "+outcomes("X"), "topics: [in], "+outcomes("Y")),
+			"r.yaml:3: routes[1].http.outcomes: /a/outcomes is shared with the route in line 2, whose outcomes are signed in another way: write the same in both"},
+		{"default tolerance beyond the window", "routes:\n- {name: a, topics: [in], window: 5m, output: out, key: [raw],\n" +
+			"   http: {path: /a,\n    signature: {scheme: stripe, secret: S}}}",
+			"r.yaml:4: routes[0].http.signature.tolerance: 5m0s is not shorter than the window of 5m0s: a signed request could be sent again when it is no copy any more"},
+	} {
+		t.Run(v.name, func(t *testing.T) {
+			if _, err := ParseRoutes("r.yaml", []byte(v.file)); fmt.Sprint(err) != v.want {
+				t.Errorf("got  %v\nwant %s\nin\n%s", err, v.want, v.file)
+			}
+		})
+	}
+}
+
+// Two routes of one path may differ in what is known only of the event.
+func TestSharedPath(t *testing.T) {
+	rs := parse(t, `routes:
+- {name: a, topics: [in], match: {field: k, in: [x]}, window: 1h, output: out, key: [raw], mode: claim, outcomes: o, replies: r,
+   http: {path: /a, methods: [PUT, POST], headers: [X-A, X-B], signature: {scheme: none}, outcomes: {signature: {scheme: none}}, responses: {unique: {status: 201}}}}
+- {name: b, topics: [in], window: 1h, output: out, key: [raw],
+   http: {path: /a, methods: [POST, PUT], headers: [x-b, x-a], signature: {scheme: none}, require_key: false}}
+- {name: c, topics: [other], window: 1h, output: out, key: [raw]}
+`)
+	if a, b := rs.Routes[0].HTTP, rs.Routes[1].HTTP; a.Path != b.Path || !a.RequireKey || b.RequireKey || rs.Routes[2].HTTP != nil {
+		t.Errorf("%+v\n%+v", a, b)
+	}
+}
+
+// A secret that was written into the file by mistake is not shown.
+func TestSecretsOfHTTPStayOutOfMessages(t *testing.T) {
+	for _, secret := range []string{"hunter2", "[hunter2]", "A_NEXT", "B_FILE", "''", "17", "{hunter2: x}"} {
+		_, err := ParseRoutes("r.yaml", []byte("routes:\n- {name: a, topics: [in], window: 1h, output: out, key: [raw],\n"+
+			"   http: {path: /a, signature: {scheme: bearer, secret: "+secret+"}}}"))
+		const want = "r.yaml:3: routes[0].http.signature.secret: want a name of 1 to 64 of A-Z, 0-9 and underscore, not ending in _NEXT or _FILE: " +
+			"the secret itself comes from ONCEBUS_INGRESS_SECRET_ and that name, never from the file"
+		if fmt.Sprint(err) != want {
+			t.Errorf("%s\ngot  %v\nwant %s", secret, err, want)
+		}
+	}
+}
+
+// Every verdict but that of a recorded outcome has a response of its own.
+func TestResponsesForVerdicts(t *testing.T) {
+	for _, verdict := range dedup.Verdicts {
+		_, err := ParseRoutes("r.yaml", []byte("routes:\n- {name: a, topics: [in], window: 1h, output: out, key: [raw], mode: claim, outcomes: o, replies: r,\n"+
+			"   http: {path: /a, signature: {scheme: none}, responses: {"+verdict.String()+": {status: 418}}}}"))
+		if (err == nil) != (verdict != dedup.Replayed) {
+			t.Errorf("%v: %v", verdict, err)
+		}
+	}
+}

@@ -1,0 +1,152 @@
+package rules
+
+import (
+	"bytes"
+	"strconv"
+	"time"
+	"unicode"
+	"unicode/utf8"
+)
+
+// Normaliser is one step that makes different spellings of an id the same.
+type Normaliser struct {
+	kind   normaliserKind
+	places int        // decimals
+	step   int64      // step, in milliseconds
+	format TimeFormat // step
+	auto   bool       // step: no format given; a number is unix_ms, a string rfc3339
+}
+
+type normaliserKind uint8
+
+const (
+	trim     normaliserKind = iota // cuts Unicode white space at both ends
+	upper                          // Unicode simple case mapping, rune by rune
+	lower                          // likewise
+	decimals                       // a fixed number of decimals, rounded half to even
+	step                           // a time, cut down to a multiple of a duration
+)
+
+var normaliserNames = [...]string{"trim", "upper", "lower", "decimals", "step"}
+
+// decimalPlacesMax bounds the decimals normaliser.
+const decimalPlacesMax = 100
+
+// String returns the normaliser in the form that KeyRule pins.
+func (n Normaliser) String() string {
+	name := normaliserNames[n.kind]
+	switch {
+	case n.kind == decimals:
+		return name + "(" + strconv.Itoa(n.places) + ")"
+	case n.kind == step && n.auto:
+		return name + "(" + strconv.FormatInt(n.step, 10) + "ms)"
+	case n.kind == step:
+		return name + "(" + strconv.FormatInt(n.step, 10) + "ms," + n.format.String() + ")"
+	}
+	return name
+}
+
+// scalar is an id on its way: its text, and whether it is a JSON number. The
+// text of a number is its literal until the end, so that decimals are exact.
+type scalar struct {
+	text   []byte
+	number bool
+}
+
+// normalise applies the steps in order. New text goes to the end of d.text, so
+// that nothing it aliases is overwritten.
+func (d *Deriver) normalise(s scalar, steps []Normaliser) (scalar, string) {
+	for i := range steps {
+		n, mark := &steps[i], len(d.text)
+		switch n.kind {
+		case trim:
+			if !s.number {
+				s.text = bytes.TrimSpace(s.text)
+			}
+			continue
+		case upper, lower:
+			if s.number {
+				continue
+			}
+			d.text = appendCase(d.text, s.text, n.kind == upper)
+			s.text = d.text[mark:]
+		case decimals:
+			v, reason := parseDecimal(d.digits, s.text)
+			d.digits = v.digits[:0]
+			if reason != "" {
+				return s, reason
+			}
+			d.text = v.appendFixed(d.text, n.places)
+			s = scalar{text: d.text[mark:]}
+		case step:
+			ms, reason := d.time(s, n.format, n.auto)
+			if reason != "" {
+				return s, reason
+			}
+			d.text = strconv.AppendInt(d.text, ms/n.step*n.step, 10)
+			s = scalar{text: d.text[mark:], number: true}
+		}
+	}
+	return s, ""
+}
+
+// appendCase appends text in upper or lower case. Bytes that are not UTF-8 stay
+// as they are: replacing them would merge different ids.
+func appendCase(dst, text []byte, toUpper bool) []byte {
+	for len(text) > 0 {
+		r, size := utf8.DecodeRune(text)
+		switch {
+		case r == utf8.RuneError && size == 1:
+			dst = append(dst, text[0])
+		case toUpper:
+			dst = utf8.AppendRune(dst, unicode.ToUpper(r))
+		default:
+			dst = utf8.AppendRune(dst, unicode.ToLower(r))
+		}
+		text = text[size:]
+	}
+	return dst
+}
+
+// lastTime is the latest event time taken: the end of the year 9999, in Unix
+// milliseconds. The first one is 0.
+const lastTime int64 = 253402300799999
+
+const (
+	reasonTimeRange   = "the time is not between 1970 and 9999"
+	reasonTimeNumber  = "want a time as a number"
+	reasonTimeRFC3339 = "want a time such as 2026-01-02T15:04:05Z (RFC 3339)"
+)
+
+// time reads an event time as Unix milliseconds; fractions of a millisecond are
+// cut off. With auto, a number is unix_ms and a string rfc3339.
+func (d *Deriver) time(s scalar, format TimeFormat, auto bool) (int64, string) {
+	if auto && !s.number {
+		format = RFC3339
+	}
+	var ms int64
+	if format == RFC3339 {
+		t, err := time.Parse(time.RFC3339, string(s.text))
+		if s.number || err != nil {
+			return 0, reasonTimeRFC3339
+		}
+		ms = t.UnixMilli()
+	} else {
+		v, reason := parseDecimal(d.digits, s.text)
+		d.digits = v.digits[:0]
+		shift := 0
+		if format == UnixSecond {
+			shift = 3
+		}
+		var fits bool
+		if ms, fits = v.floor(shift); reason != "" {
+			return 0, reasonTimeNumber
+		} else if !fits {
+			return 0, reasonTimeRange
+		}
+	}
+	if ms < 0 || ms > lastTime {
+		return 0, reasonTimeRange
+	}
+	return ms, ""
+}

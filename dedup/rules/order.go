@@ -1,0 +1,180 @@
+package rules
+
+import (
+	"bytes"
+	"strconv"
+
+	"oncebus/dedup"
+)
+
+// Order names the payload fields of the order key
+//
+//	account|SYMBOL|SIDE|quantity|bucket|TYPE[|limit][|stop]
+//
+// with symbol, side and type in upper case, quantity and prices rounded half to
+// even to 8 decimals, and bucket = floor(timestamp / Step). Absent prices are
+// left out: it is the type that tells a limit from a stop.
+type Order struct {
+	Account, Symbol, Side, Quantity, Type Field
+	Limit, Stop                           Field // optional in the payload
+	Timestamp                             Field
+	Format                                TimeFormat
+	Step                                  int64 // milliseconds
+	// Neighbours closes the hole at the edge of a bucket: an order less than a
+	// step away from one in a bucket beside its own is its copy, by their own
+	// timestamps and if their details agree.
+	Neighbours bool
+}
+
+// The defaults of the order source.
+const (
+	orderDecimals = 8
+	orderStepMS   = 60_000
+)
+
+// newOrder returns the order source with the default field names.
+func newOrder() *Order {
+	o := &Order{Step: orderStepMS}
+	for name, f := range o.byName() {
+		*f = newField(Path{Text: name, segments: []segment{{name: name, index: -1}}})
+	}
+	return o
+}
+
+// byName returns the fields by their names in the routes file.
+func (o *Order) byName() map[string]*Field {
+	return map[string]*Field{
+		"account": &o.Account, "symbol": &o.Symbol, "side": &o.Side, "quantity": &o.Quantity,
+		"type": &o.Type, "limit": &o.Limit, "stop": &o.Stop, "timestamp": &o.Timestamp,
+	}
+}
+
+// all returns the fields in the order of the key.
+func (o *Order) all() []*Field {
+	return []*Field{&o.Account, &o.Symbol, &o.Side, &o.Quantity, &o.Timestamp, &o.Type, &o.Limit, &o.Stop}
+}
+
+func (o *Order) rule() []string {
+	var args []string
+	for _, f := range o.all() {
+		args = append(args, strconv.Quote(f.Path.Text))
+	}
+	return append(args, o.Format.String(), strconv.FormatInt(o.Step, 10)+"ms")
+}
+
+// orderKey builds the order string in d.buf, and the one without the bucket in
+// d.routing: copies on both sides of a bucket's edge must be in the same task.
+func (d *Deriver) orderKey(o *Order, limit int) status {
+	d.bucket = bucket{}
+	if !d.readPayload() {
+		return bad
+	}
+	for _, f := range [...]*Field{&o.Account, &o.Symbol, &o.Side} {
+		if st := d.orderText(f, f != &o.Account); st != found {
+			return st
+		}
+	}
+	if st := d.orderDecimal(&o.Quantity); st != found {
+		return st
+	}
+	if st := d.orderBucket(o); st != found {
+		return st
+	}
+	if st := d.orderText(&o.Type, true); st != found {
+		return st
+	}
+	for _, f := range [...]*Field{&o.Limit, &o.Stop} {
+		mark := len(d.why)
+		switch d.orderDecimal(f) {
+		case found:
+		case bad:
+			return bad
+		case none: // an absent price is left out and is no reason for anything
+			d.why = d.why[:mark]
+		}
+	}
+	size := len(d.buf) - 1
+	if size > limit {
+		return d.fail("order key", reasonKeyLimit(size, limit))
+	}
+	d.buf, d.routing = d.buf[:size], d.routing[:len(d.routing)-1] // the last separator
+	d.hashed = d.buf
+	return found
+}
+
+// orderText appends a text field and a separator to both strings.
+func (d *Deriver) orderText(f *Field, toUpper bool) status {
+	s, st := d.scalar(f)
+	if st != found {
+		return st
+	}
+	if s, st = d.finish(f, s); st != found { // a number becomes text
+		return st
+	}
+	if bytes.IndexByte(s.text, '|') >= 0 {
+		return d.fail(f.label, "holds the separator |")
+	}
+	mark := len(d.buf)
+	if toUpper {
+		d.buf = appendCase(d.buf, s.text, true)
+	} else {
+		d.buf = append(d.buf, s.text...)
+	}
+	d.buf = append(d.buf, '|')
+	d.routing = append(d.routing, d.buf[mark:]...)
+	return found
+}
+
+// orderDecimal appends a number with 8 decimals and a separator to both strings.
+func (d *Deriver) orderDecimal(f *Field) status {
+	s, st := d.scalar(f)
+	if st != found {
+		return st
+	}
+	v, reason := parseDecimal(d.digits, s.text)
+	d.digits = v.digits[:0]
+	if reason != "" {
+		return d.fail(f.label, reason)
+	}
+	mark := len(d.buf)
+	d.buf = append(v.appendFixed(d.buf, orderDecimals), '|')
+	d.routing = append(d.routing, d.buf[mark:]...)
+	return found
+}
+
+// orderBucket appends the time bucket and a separator to the key only.
+func (d *Deriver) orderBucket(o *Order) status {
+	s, st := d.scalar(&o.Timestamp)
+	if st != found {
+		return st
+	}
+	ms, reason := d.time(s, o.Format, false)
+	if reason != "" {
+		return d.fail(o.Timestamp.label, reason)
+	}
+	d.bucket.at, d.bucket.number, d.bucket.from = ms, ms/o.Step, len(d.buf) // ms is not negative
+	d.buf = strconv.AppendInt(d.buf, d.bucket.number, 10)
+	d.bucket.to = len(d.buf)
+	d.buf = append(d.buf, '|')
+	return found
+}
+
+// bucket is where the time bucket stands in an order key.
+type bucket struct {
+	at       int64 // the order's timestamp, Unix milliseconds
+	number   int64
+	from, to int // in Deriver.buf
+}
+
+// neighbours returns the digests of the order with the buckets before and
+// after its own.
+func (d *Deriver) neighbours(r *Route) (near [2]dedup.Digest) {
+	for i, number := range [...]int64{d.bucket.number - 1, d.bucket.number + 1} {
+		d.near = append(d.near[:0], d.buf[:d.bucket.from]...)
+		d.near = strconv.AppendInt(d.near, number, 10)
+		d.near = append(d.near, d.buf[d.bucket.to:]...)
+		key := d.key(r.Secret, d.near)
+		near[i] = d.digest(r.Secret, r.Namespace, kindOrder, &key)
+	}
+	return near
+}

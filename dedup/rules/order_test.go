@@ -1,0 +1,87 @@
+package rules
+
+import (
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+)
+
+// TestOrderKeysGolden: keys, digests, and those of the buckets before and
+// after, computed with python3 (decimal, hashlib) from the rule alone:
+//
+//	account|SYMBOL|SIDE|quantity|bucket|TYPE[|limit][|stop]
+func TestOrderKeysGolden(t *testing.T) {
+	d := oneRoute(t, "[{order: {neighbours: true}}]", "time: {field: timestamp}").NewDeriver(nil)
+	for _, v := range []struct {
+		name, payload, hashed, key string
+		digests                    [3]string // its own, before, after
+	}{
+		{"market", `{"account":"ACC123456","symbol":"AAPL","side":"BUY","quantity":"100","timestamp":1729636859999,"type":"MARKET"}`, "ACC123456|AAPL|BUY|100.00000000|28827280|MARKET",
+			"3348b664003d5234b7642812bef3b32403bd3424dd4609430df6cc34779e4b79", [3]string{"45eb77f9b99cacc1d9d8aadc334ce14e", "dbc65d41895fe93b7c42fe3b2921d7e9", "0545d9b49054be3c0ca957eeb58d717f"}},
+		{"limit", `{"account":"ACC123456","symbol":"AAPL","side":"BUY","quantity":"100","timestamp":1729636859999,"type":"LIMIT","limit":"187.25"}`, "ACC123456|AAPL|BUY|100.00000000|28827280|LIMIT|187.25000000",
+			"bbd7e6f7ad9ee7cfcc2c08430b6e3ce7fe870d075e4e617112369f77ea0c7013", [3]string{"2494b6bd71630b9d4cb365f75563dd13", "59b5de99792d52aeb412b512ff081a8d", "5aef5245b6bef1e9f9bd8d3d29a029b1"}},
+		{"stop", `{"account":"ACC123456","symbol":"AAPL","side":"BUY","quantity":"100","timestamp":1729636859999,"type":"STOP","stop":"180"}`, "ACC123456|AAPL|BUY|100.00000000|28827280|STOP|180.00000000",
+			"ae55fd1784c10021e27f1989799cd5ea84f865b5654d89d172ba4baf34bbed31", [3]string{"c19eacff995aa7061330e9a709b0bcb9", "ee1370ddd2fcd63bb1865c3a65d19dfb", "3e3a4a0625e85b0adbf4e209d1dcbcb5"}},
+		{"stop-limit", `{"account":"ACC123456","symbol":"AAPL","side":"BUY","quantity":"100","timestamp":1729636859999,"type":"STOP_LIMIT","limit":"187.25","stop":"186.5"}`, "ACC123456|AAPL|BUY|100.00000000|28827280|STOP_LIMIT|187.25000000|186.50000000",
+			"3b7cc3ac21fc9e3f6466e9f06b6750a85d9d7c2368ac485ef8fd6a05c32cbbab", [3]string{"9be10283a96cc6647a0b645666bb50e1", "3ef450417ba0457f684e58314b007d4c", "d4a5b01bae461c04ac87a59e50ba673a"}},
+		{"lower-case input", `{"account":"ACC123456","symbol":"aapl","side":"buy","quantity":"100","timestamp":1729636859999,"type":"market"}`, "ACC123456|AAPL|BUY|100.00000000|28827280|MARKET",
+			"3348b664003d5234b7642812bef3b32403bd3424dd4609430df6cc34779e4b79", [3]string{"45eb77f9b99cacc1d9d8aadc334ce14e", "dbc65d41895fe93b7c42fe3b2921d7e9", "0545d9b49054be3c0ca957eeb58d717f"}},
+		{"nine decimals, half to even down", `{"account":"ACC123456","symbol":"AAPL","side":"BUY","quantity":"1.000000005","timestamp":1729636859999,"type":"MARKET"}`, "ACC123456|AAPL|BUY|1.00000000|28827280|MARKET",
+			"19f5318d2e40c46a7bdd50725b15e81cad3912be6d749830fcbc1bae0a133017", [3]string{"e544625043ae9f1437bd2f79faf0679d", "262a350cca30a1a5fa4a67f1ebb5d0f5", "41c1f8f5b24d0e981f8bccc8b1a59c0c"}},
+		{"nine decimals, half to even up", `{"account":"ACC123456","symbol":"AAPL","side":"BUY","quantity":"1.000000015","timestamp":1729636859999,"type":"MARKET"}`, "ACC123456|AAPL|BUY|1.00000002|28827280|MARKET",
+			"6976e0c3d6fe36dcce6d01e846a0632f4a8b2f7b05eafe3cf2a8c6f3a015fe88", [3]string{"18d8304716576c9c2fbc2e54530943f0", "29e58451de74480ff96042d065ac0645", "8dd81beae4bcca20777b30265119f0e1"}},
+		{"nine decimals, above half", `{"account":"ACC123456","symbol":"AAPL","side":"BUY","quantity":"1.0000000051","timestamp":1729636859999,"type":"MARKET"}`, "ACC123456|AAPL|BUY|1.00000001|28827280|MARKET",
+			"1e553dff08724aab11bbf7136c3e3f72b00d20415939faacc2006ebd2bca4c00", [3]string{"d0231d178169ec6cedb76fc57e07e8ee", "4907242ed03b19adad68f547d02436b6", "828648bca85d0f250465086d8fc47215"}},
+		{"last millisecond of a minute", `{"account":"ACC123456","symbol":"AAPL","side":"BUY","quantity":"100","timestamp":1729636859999,"type":"MARKET"}`, "ACC123456|AAPL|BUY|100.00000000|28827280|MARKET",
+			"3348b664003d5234b7642812bef3b32403bd3424dd4609430df6cc34779e4b79", [3]string{"45eb77f9b99cacc1d9d8aadc334ce14e", "dbc65d41895fe93b7c42fe3b2921d7e9", "0545d9b49054be3c0ca957eeb58d717f"}},
+		{"first of the next", `{"account":"ACC123456","symbol":"AAPL","side":"BUY","quantity":"100","timestamp":1729636860000,"type":"MARKET"}`, "ACC123456|AAPL|BUY|100.00000000|28827281|MARKET",
+			"13838e162e00eef32dd60f3c0f5f8f5a965e7981dd4563e763be641f4241adaf", [3]string{"0545d9b49054be3c0ca957eeb58d717f", "45eb77f9b99cacc1d9d8aadc334ce14e", "3f36077ada67e31a0e629171e48edec6"}},
+	} {
+		got, how := d.Explain(&Input{Topic: "in", Value: []byte(v.payload)})
+		if string(how.Hashed) != v.hashed || hex.EncodeToString(got.Key[:]) != v.key {
+			t.Errorf("%s: %s of %q, want %s of %q; %s", v.name, hex.EncodeToString(got.Key[:]), how.Hashed, v.key, v.hashed, got.Reason)
+		}
+		if digests := [3]string{got.Digest.String(), got.Near[0].String(), got.Near[1].String()}; digests != v.digests || !got.HasNear {
+			t.Errorf("%s: digests %v, want %v", v.name, digests, v.digests)
+		}
+	}
+	later := oneRoute(t, "[{order: {neighbours: true}}]").NewDeriver(nil).Derive(&Input{
+		Topic: "in", Timestamp: 1729642259999, Value: []byte(`{"account":"A","symbol":"B","side":"C","quantity":1,"type":"D","timestamp":1729636859999}`),
+	})
+	if later.Time != 1729642259999 || later.Shift != -5_400_000 {
+		t.Errorf("an order of 90 minutes ago: event time %d, shift %d", later.Time, later.Shift)
+	}
+	without := oneRoute(t, "[order]").NewDeriver(nil).Derive(&Input{Topic: "in", Value: []byte(`{"account":"A","symbol":"B","side":"C","quantity":1,"type":"D","timestamp":1}`)})
+	if without.HasNear || without.Finding != Keyed {
+		t.Errorf("neighbours without being asked for: %+v", without)
+	}
+}
+
+// BenchmarkOrderKeys derives 10,000 different order keys at a time and tells
+// the slowest and the 99th percentile of them.
+func BenchmarkOrderKeys(b *testing.B) {
+	d := oneRoute(b, "[{order: {neighbours: true}}]", "time: {field: timestamp}").NewDeriver(nil)
+	var orders []*Input
+	for n := range 10_000 {
+		orders = append(orders, &Input{Topic: "in", Value: fmt.Appendf(nil,
+			`{"account":"ACC%d","symbol":"aapl","side":"buy","quantity":"%d.%09d","type":"stop_limit","limit":187.25,"stop":"%d","timestamp":%d}`,
+			n%500, n, n, n%300, 1729636800000+n*731)})
+	}
+	took := make([]time.Duration, len(orders))
+	var slowest, p99 time.Duration
+	for b.Loop() {
+		for i, in := range orders {
+			began := b.Elapsed()
+			if got := d.Derive(in); got.Finding != Keyed {
+				b.Fatal(got.Reason)
+			}
+			took[i] = b.Elapsed() - began
+		}
+		slices.Sort(took)
+		slowest, p99 = max(slowest, took[len(took)-1]), max(p99, took[len(took)*99/100])
+	}
+	b.ReportMetric(float64(slowest.Nanoseconds()), "ns/slowest")
+	b.ReportMetric(float64(p99.Nanoseconds()), "ns/p99")
+}

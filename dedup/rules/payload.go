@@ -1,0 +1,184 @@
+package rules
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// payload is one record's JSON, read once: a pass checks the whole
+// document — grammar, UTF-8, surrogates, duplicate names, at most 10,000 levels
+// — and keeps where the wanted paths of the topic's routes are.
+type payload struct {
+	state  payloadState
+	broken string // why it is broken
+	value  []byte
+	found  [][]byte // by slot: the raw value, aliasing the record; nil: absent
+
+	scan    scan // the quick pass
+	decoder jsontext.Decoder
+	reader  bytes.Buffer
+	name    []byte // scratch for a member name with escapes
+}
+
+type payloadState uint8
+
+const (
+	payloadUnread payloadState = iota
+	payloadRead
+	payloadBroken
+)
+
+// open gets ready for a record. Nothing is read yet: a record whose key is in
+// its headers may hold anything.
+func (p *payload) open(value []byte, wanted []int) {
+	p.state, p.broken, p.value = payloadUnread, "", value
+	for _, slot := range wanted {
+		p.found[slot] = nil
+	}
+}
+
+// read makes the pass unless it was made. It returns false for a broken payload,
+// with p.broken set.
+func (p *payload) read(tree *pathNode) bool {
+	if p.state != payloadUnread {
+		return p.state == payloadRead
+	}
+	p.state = payloadBroken
+	switch {
+	case p.value == nil:
+		p.broken = "null where the route reads JSON"
+		return false
+	case len(p.value) == 0:
+		p.broken = "empty where the route reads JSON"
+		return false
+	}
+	p.scan.b, p.scan.found = p.value, p.found
+	if p.scan.document(tree) {
+		p.state = payloadRead
+		return true
+	}
+	err := p.decode(tree)
+	if err == nil {
+		p.state = payloadRead
+		return true
+	}
+	p.broken = shorten("not valid JSON: " + strings.TrimPrefix(err.Error(), "jsontext: "))
+	return false
+}
+
+// decode is the thorough pass, for what the quick one is not sure of.
+func (p *payload) decode(tree *pathNode) error {
+	// The decoder reads a bytes.Buffer in place: no copy, and it never writes to it.
+	p.reader = *bytes.NewBuffer(p.value)
+	p.decoder.Reset(&p.reader)
+	if err := p.walk(tree); errors.Is(err, io.EOF) {
+		return errors.New("no value")
+	} else if err != nil {
+		return err
+	}
+	if _, err := p.decoder.ReadToken(); err == nil {
+		return errors.New("more than one value")
+	} else if !errors.Is(err, io.EOF) {
+		return err
+	}
+	return nil
+}
+
+// walk reads one value and keeps what node wants of it. It recurses along
+// wanted paths only, so its depth is bounded by pathSegmentsMax.
+func (p *payload) walk(node *pathNode) error {
+	kind := p.decoder.PeekKind()
+	if node == nil || len(node.children) == 0 || kind != jsontext.KindBeginObject && kind != jsontext.KindBeginArray {
+		raw, err := p.decoder.ReadValue()
+		if err == nil && node != nil && node.slot >= 0 {
+			end := p.decoder.InputOffset()
+			p.found[node.slot] = p.value[end-int64(len(raw)) : end]
+		}
+		return err
+	}
+	if _, err := p.decoder.ReadToken(); err != nil {
+		return err
+	}
+	start := p.decoder.InputOffset() - 1
+	var err error
+	if kind == jsontext.KindBeginObject {
+		err = p.walkObject(node)
+	} else {
+		err = p.walkArray(node)
+	}
+	if err == nil {
+		_, err = p.decoder.ReadToken() // the closing bracket
+	}
+	if err == nil && node.slot >= 0 {
+		p.found[node.slot] = p.value[start:p.decoder.InputOffset()]
+	}
+	return err
+}
+
+func (p *payload) walkObject(node *pathNode) error {
+	for {
+		if kind := p.decoder.PeekKind(); kind == jsontext.KindEndObject || kind == jsontext.KindInvalid {
+			return nil // what is invalid the next read reports
+		}
+		quoted, err := p.decoder.ReadValue()
+		if err != nil {
+			return err
+		}
+		name := p.unquote(quoted)
+		if err := p.walk(node.member(name)); err != nil {
+			return err
+		}
+	}
+}
+
+func (p *payload) walkArray(node *pathNode) error {
+	for i := 0; ; i++ {
+		if kind := p.decoder.PeekKind(); kind == jsontext.KindEndArray || kind == jsontext.KindInvalid {
+			return nil
+		}
+		if err := p.walk(node.element(i)); err != nil {
+			return err
+		}
+	}
+}
+
+// unquote returns the text of a valid JSON string. It aliases the string, or
+// p.name where there are escapes.
+func (p *payload) unquote(quoted []byte) []byte {
+	text, scratch := unquote(p.name, quoted)
+	p.name = scratch
+	return text
+}
+
+// unquote returns the text of a valid JSON string and the scratch for the next
+// call. The text aliases quoted where it holds no escape, else scratch.
+func unquote(scratch, quoted []byte) (text, next []byte) {
+	inner := quoted[1 : len(quoted)-1]
+	if bytes.IndexByte(inner, '\\') < 0 {
+		return inner, scratch
+	}
+	scratch = appendUnquoted(scratch[:0], quoted)
+	return scratch, scratch
+}
+
+// reasonBytesMax bounds a reason: it travels in a header and a log line, and
+// part of it may come from a hostile payload.
+const reasonBytesMax = 300
+
+// shorten bounds a reason, makes it one line of valid UTF-8 and tells that it
+// was cut.
+func shorten(reason string) string {
+	if len(reason) > reasonBytesMax {
+		reason = reason[:reasonBytesMax] + "..."
+	}
+	return strings.Map(func(r rune) rune {
+		if r < ' ' || r == 0x7f {
+			return ' '
+		}
+		return r
+	}, strings.ToValidUTF8(reason, ""))
+}

@@ -1,0 +1,113 @@
+package rules
+
+// projection cuts a checked JSON value down to what the payload source hashes.
+// Its walks recurse along the tree's paths only.
+type projection struct {
+	tree    *pathNode
+	include bool // keep only the tree's paths; else keep all but them
+	name    []byte
+}
+
+// append appends the projected value and tells whether anything the tree names
+// (include) was found.
+func (p *projection) append(dst, raw []byte) ([]byte, bool) {
+	if p.include {
+		out, _, found := p.keep(dst, raw, 0, p.tree)
+		return out, found
+	}
+	out, _ := p.cut(dst, raw, 0, p.tree)
+	return out, true
+}
+
+// cut copies the value at i without the paths below node and returns the index
+// after it. An array closes up where an element is cut.
+func (p *projection) cut(dst, b []byte, i int, node *pathNode) ([]byte, int) {
+	if node == nil || b[i] != '{' && b[i] != '[' {
+		end := skipValue(b, i)
+		return append(dst, b[i:end]...), end
+	}
+	object := b[i] == '{'
+	dst = append(dst, b[i])
+	i = skipSpace(b, i+1)
+	for first, n := true, 0; b[i] != '}' && b[i] != ']'; n++ {
+		child, label, value := p.step(b, i, n, object, node)
+		if child != nil && child.slot >= 0 {
+			i = skipValue(b, value)
+		} else {
+			if !first {
+				dst = append(dst, ',')
+			}
+			first = false
+			dst = append(dst, label...)
+			dst, i = p.cut(dst, b, value, child)
+		}
+		i = skipComma(b, i)
+	}
+	return append(dst, b[i]), i + 1
+}
+
+// keep copies of the value at i only what the paths below node name, and
+// returns the index after it and whether something was found. A container on
+// the way to a path is kept even if empty; array elements that no path names
+// become null, so that those that follow keep their place, and are left out at
+// the array's end.
+func (p *projection) keep(dst, b []byte, i int, node *pathNode) ([]byte, int, bool) {
+	if node.slot >= 0 {
+		end := skipValue(b, i)
+		return append(dst, b[i:end]...), end, true
+	}
+	if b[i] != '{' && b[i] != '[' {
+		return append(dst, "null"...), skipValue(b, i), false
+	}
+	object := b[i] == '{'
+	dst = append(dst, b[i])
+	i = skipSpace(b, i+1)
+	open, end, found := len(dst), len(dst), false // dst[:end]: up to the last thing kept
+	for n := 0; b[i] != '}' && b[i] != ']'; n++ {
+		child, label, value := p.step(b, i, n, object, node)
+		if on := child != nil && (child.slot >= 0 || b[value] == '{' || b[value] == '['); on || !object {
+			if len(dst) > open {
+				dst = append(dst, ',')
+			}
+			dst = append(dst, label...)
+			if on {
+				var under bool
+				dst, i, under = p.keep(dst, b, value, child)
+				found = found || under
+				end = len(dst)
+			} else {
+				dst, i = append(dst, "null"...), skipValue(b, value)
+			}
+		} else {
+			i = skipValue(b, value)
+		}
+		i = skipComma(b, i)
+	}
+	return append(dst[:end], b[i]), i + 1, found
+}
+
+// step looks at the member or element n that starts at i: the node below, the
+// label to copy before the value ("name":) and where the value starts.
+func (p *projection) step(b []byte, i, n int, object bool, node *pathNode) (*pathNode, []byte, int) {
+	if !object {
+		return node.element(n), nil, i
+	}
+	end := skipString(b, i)
+	var name []byte
+	name, p.name = unquote(p.name, b[i:end])
+	colon := skipSpace(b, end)
+	child := node.member(name)
+	if colon > end { // drop the space before the colon
+		return child, append(append(make([]byte, 0, end-i+1), b[i:end]...), ':'), skipSpace(b, colon+1)
+	}
+	return child, b[i : colon+1], skipSpace(b, colon+1)
+}
+
+// skipComma returns the index of the next member, element or closing bracket.
+func skipComma(b []byte, i int) int {
+	i = skipSpace(b, i)
+	if b[i] == ',' {
+		i = skipSpace(b, i+1)
+	}
+	return i
+}

@@ -1,0 +1,6 @@
+//go:build race
+
+package rules
+
+// raceDetector tells whether the race detector is compiled in.
+const raceDetector = true

@@ -1,0 +1,374 @@
+package rules
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"oncebus/dedup"
+)
+
+func TestParseRoutesWithEverything(t *testing.T) {
+	rs := parse(t, richRoutes)
+	if len(rs.Routes) != 9 {
+		t.Fatalf("%d routes", len(rs.Routes))
+	}
+	r := rs.Route("full")
+	got := fmt.Sprintf("%s %s %d %v %v %v %v %d | %v %v %v %s %v | %s %v %v %v %v %s",
+		r.Name, r.Namespace, r.Index, r.Topics, r.Match.In, r.Keyed, r.Secret, r.MaxKeyBytes,
+		r.Window, r.Grace, r.Skew, r.Time.Field.Path.Text, r.Time.Format,
+		r.Output, r.Duplicates, r.MissingKey, r.Late, r.Future, r.DeadLetter)
+	want := "full space 0 [rich.a rich.b] [signal 7 true] false true 1000 | " +
+		"24h0m0s 5m0s 1m0s meta.at rfc3339 | full.out {to full.dup} pass drop clamp full.dead"
+	if got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+	r = rs.Route("plain")
+	got = fmt.Sprintf("%s %d %v %v %d %v %v %v %v %v %v %v %s", r.Namespace, r.Index, r.Keyed, r.Secret, r.MaxKeyBytes,
+		r.Grace, r.Skew, r.Time == nil, r.Duplicates, r.MissingKey, r.Late, r.Future, r.DeadLetter)
+	if want = "plain 1 false false 4096 10m0s 1h0m0s true {drop } dead_letter dead_letter dead_letter oncebus.dead-letter"; got != want {
+		t.Errorf("defaults\ngot  %s\nwant %s", got, want)
+	}
+	if rs.Route("none") != nil || !rs.NeedsSecret() {
+		t.Error("Route or NeedsSecret is wrong")
+	}
+	routed, keyed := rs.Inputs()
+	if fmt.Sprint(routed, keyed) != "[f.outcomes rich.a rich.b rich.c rich.e rich.f rich.o] [rich.d]" {
+		t.Errorf("inputs %v %v", routed, keyed)
+	}
+	claims := rs.Route("claims")
+	got = fmt.Sprintf("%v %s %s %v %v %d %d %s | %s %v %d %+v", claims.Mode, claims.Claim.Outcomes, claims.Claim.Replies, claims.Claim.Lease, claims.Claim.Wait,
+		claims.Claim.Waiting, claims.Claim.ResultBytes, claims.Claim.Request.Field.Path.Text, claims.Fingerprint[1].Path.Text, claims.Collision, claims.NearStep(), claims.ClaimRule())
+	if want = "claim f.outcomes f.replies 1m0s true 3 10 r | b pass 60000 {Lease:60000 Wait:3 ResultBytes:10}"; got != want {
+		t.Errorf("claims\ngot  %s\nwant %s", got, want)
+	}
+	if c := r.Claim; r.Mode != Plain || c.Lease != DefaultLease || c.Wait || c.ResultBytes != DefaultResultBytes || r.NearStep() != 0 {
+		t.Errorf("defaults of claims: %v %+v", r.Mode, c)
+	}
+	if w := rs.Route("plain").Span(); w != (dedup.Window{Size: 3600_000, Grace: 600_000, Skew: 3600_000}) ||
+		rs.Route("plain").RetentionMS() != 2*3600_000+600_000 || !rs.Route("full").Span().ClampFuture {
+		t.Errorf("span %+v", w)
+	}
+}
+
+// richRoutes uses every field of the file.
+const richRoutes = `
+routes:
+  - name: full
+    namespace: space
+    topics: [rich.a, rich.b]
+    match: {field: kind, in: [signal, 7.0, true]}
+    keyed: false
+    mode: plain
+    key:
+      - record_key: true
+        normalise: trim
+      - header: Idempotency-Key
+      - {field: traceId, normalise: [trim, lower]}
+      - {fields: [account, request.id], normalise: {account: upper}}
+      - {hash: [symbol, price, at], normalise: {price: {decimals: 8}, at: {step: 1m, format: unix_s}}}
+      - payload: {exclude: [timestamp, items.*.t]}
+      - raw
+    secret: true
+    max_key_bytes: 1000
+    window: 24h
+    grace: 5m
+    skew: 1m
+    time: {field: meta.at, format: rfc3339}
+    output: full.out
+    duplicates: {to: full.dup}
+    missing_key: pass
+    late: drop
+    future: clamp
+    dead_letter: full.dead
+  - {name: plain, topics: [rich.c], window: 1h, output: plain.out, key: [record_key]}
+  - {name: keyed, topics: [rich.d], window: 1h, output: plain.out, keyed: true, duplicates: flag, key: [cloudevent, {payload: {include: [a, "items.0.b"]}}]}
+  - {name: order, topics: [rich.o], window: 1h, output: plain.out, key: [{order: {account: acct, step: 5m, format: unix_s}}]}
+  - {name: first, topics: [rich.e], match: {header: type, in: [x]}, window: 1h, output: plain.out, key: [{field: id}, {payload: {}}]}
+  - {name: second, topics: [rich.e], match: {field: type, in: [x, "7", 8]}, late: pass, window: 1h, output: plain.out, key: [{hash: [b, a, a.0.c]}]}
+  - {name: third, topics: [rich.e], match: {field: type, in: [x, y]}, window: 1h, output: plain.out, key: [raw]}
+  - {name: claims, topics: [rich.f], mode: claim, outcomes: f.outcomes, replies: f.replies, pending: wait, waiting: 3, lease: 1m, result_limit: 10, request: {field: r}, fingerprint: [a, b], collision: pass, time: {field: timestamp}, window: 1h, output: plain.out, key: [{order: {neighbours: true}}, {field: id}]}
+  - {name: rest, topics: [rich.e], window: 1h, output: plain.out, key: [{raw: true}], time: {field: t}}
+`
+
+// TestMistakesInRoutes has a file for each mistake; messages are compared whole.
+func TestMistakesInRoutes(t *testing.T) {
+	const valid = "routes:\n- {name: a, topics: [in], window: 1h, output: out, key: [raw]}\n"
+	with := func(field string) string { // valid with one more field on line 3
+		return strings.Replace(valid, "key: [raw]}", "key: [raw],\n    "+field+"}", 1)
+	}
+	claim := func(field string) string { return with("mode: claim, outcomes: o, replies: r, " + field) }
+	key := func(source string) string { return strings.Replace(valid, "[raw]", "\n    ["+source+"]", 1) }
+	second := func(route string) string { return valid + "- {" + route + "}\n" } // on line 3
+	for _, v := range []struct{ name, file, want string }{
+		{"empty", "", "r.yaml:1: the file is empty: want routes: with at least one route"},
+		{"no routes", "{}", "r.yaml:1: routes: is required"},
+		{"empty list", "routes: []", "r.yaml:1: routes: must not be empty"},
+		{"list for the file", "- a", "r.yaml:1: want fields (routes), found a list"},
+		{"scalar route", "routes:\n- a", "r.yaml:2: routes[0]: want fields (" + fieldNames(routeFields) + `), found "a"`},
+		{"syntax", "routes:\n- {name: a", "r.yaml:3: not valid YAML: did not find expected ',' or '}' (while parsing a flow mapping, begun in line 2)"},
+		{"control character", "routes: \x00", "r.yaml:1: not valid YAML: control characters are not allowed (value: 0)"},
+		{"two documents", valid + "---\na: 1\n", "r.yaml:3: a second YAML document: want one"},
+		{"alias", "routes:\n- &a {name: x}\n- *a", "r.yaml:2: anchor &a: anchors and aliases are not supported, write the value out\n" +
+			"r.yaml:3: alias *a: anchors and aliases are not supported, write the value out"},
+		{"unknown field", with("windw: 1h"), `r.yaml:3: routes[0]: unknown field "windw"; known are ` + fieldNames(routeFields)},
+		{"merge key", with("<<: {}"), `r.yaml:3: routes[0]: unknown field "<<"; known are ` + fieldNames(routeFields)},
+		{"field twice", with("window: 2h"), "r.yaml:3: routes[0].window: set twice, first in line 2"},
+		{"list as field name", with("? [x]\n    : y"), "r.yaml:3: routes[0]: want a field name, found a list"},
+		{"everything missing", "routes:\n- keyed: true\n", "r.yaml:2: routes[0].name: is required\nr.yaml:2: routes[0].topics: is required\n" +
+			"r.yaml:2: routes[0].key: is required\nr.yaml:2: routes[0].window: is required\nr.yaml:2: routes[0].output: is required"},
+		{"bad name", strings.Replace(valid, "name: a", "name: A b", 1), `r.yaml:2: routes[0].name: "A b": want 1 to 64 of a-z, 0-9, dot, dash and underscore`},
+		{"long namespace", with("namespace: " + strings.Repeat("n", 65)), `r.yaml:3: routes[0].namespace: "` + strings.Repeat("n", 65) + `": want 1 to 64 of a-z, 0-9, dot, dash and underscore`},
+		{"empty name", strings.Replace(valid, "name: a", "name: ''", 1), "r.yaml:2: routes[0].name: must not be empty"},
+		{"mapping for a name", strings.Replace(valid, "name: a", "name: {}", 1), "r.yaml:2: routes[0].name: want a string, found a mapping"},
+		{"match is no mapping", with("match: x"), `r.yaml:3: routes[0].match: want fields (field, header, in), found "x"`},
+		{"match of a list", with("match: {field: a, in: [[b]]}"), "r.yaml:3: routes[0].match.in[0]: want a value, found a list"},
+		{"match of a number beyond float64", with("match: {field: a, in: [9007199254740993]}"), "r.yaml:3: routes[0].match.in[0]: the number has more digits than float64 holds; send it as a string: put it in quotes to match a string"},
+		{"lone surrogate", strings.Replace(valid, "name: a", `name: "\ud800"`, 1), "r.yaml:2: not valid YAML: found invalid Unicode character escape code (while scanning a quoted scalar, begun in line 2)"},
+		{"mistake in a second document", valid + "---\n[", "r.yaml:5: not valid YAML: did not find expected node content (while parsing a flow node, begun in line 5)"},
+		{"source is a list", key("[raw]"), "r.yaml:3: routes[0].key[0]: want fields (" + fieldNames(sourceFields) + "), found a list"},
+		{"list of a number", key("{fields: [1]}"), "r.yaml:3: routes[0].key[0].fields[0]: want a string, found 1: put it in quotes"},
+		{"normaliser is a list of lists", key("{field: a, normalise: [[trim]]}"), "r.yaml:3: routes[0].key[0].normalise[0]: want fields (decimals, step, format), found a list"},
+		{"number as name", strings.Replace(valid, "name: a", "name: 7", 1), "r.yaml:2: routes[0].name: want a string, found 7: put it in quotes"},
+		{"null output", strings.Replace(valid, "output: out", "output: ", 1), "r.yaml:2: routes[0].output: want a string, found nothing"},
+		{"bad topic", strings.Replace(valid, "[in]", "[a b]", 1), `r.yaml:2: routes[0].topics: "a b" is no topic name: want 1 to 249 of a-z, A-Z, 0-9, dot, dash and underscore`},
+		{"topic of dots", with("dead_letter: .."), `r.yaml:3: routes[0].dead_letter: ".." is no topic name: want 1 to 249 of a-z, A-Z, 0-9, dot, dash and underscore`},
+		{"topic twice", strings.Replace(valid, "[in]", "[in, in]", 1), "r.yaml:2: routes[0].topics: in is listed twice"},
+		{"topics not a list", strings.Replace(valid, "[in]", "in", 1), `r.yaml:2: routes[0].topics: want a list, found "in"`},
+		{"bad duration", with("grace: soon"), `r.yaml:3: routes[0].grace: want a duration such as 24h, 10m or 500ms, found "soon"`},
+		{"duration without unit", with("grace: 10"), "r.yaml:3: routes[0].grace: want a duration such as 24h, 10m or 500ms, found 10"},
+		{"days", with("grace: 7d"), `r.yaml:3: routes[0].grace: want a duration such as 24h, 10m or 500ms, found "7d"`},
+		{"negative duration", with("grace: -1m"), "r.yaml:3: routes[0].grace: -1m is too short: at least 0s"},
+		{"fine duration", with("skew: 1500us"), "r.yaml:3: routes[0].skew: 1500us is finer than a millisecond"},
+		{"long duration", with("skew: 100000h"), "r.yaml:3: routes[0].skew: 100000h is too long: at most 87600h0m0s (10 years)"},
+		{"window of zero", strings.Replace(valid, "1h", "0s", 1), "r.yaml:2: routes[0].window: 0s is too short: at least 1ms"},
+		{"keyed is no boolean", with("keyed: yes"), `r.yaml:3: routes[0].keyed: want true or false, found "yes"`},
+		{"claim mode without topics", with("mode: claim"), "r.yaml:2: routes[0].outcomes: is required\nr.yaml:2: routes[0].replies: is required"},
+		{"unknown mode", with("mode: fast"), `r.yaml:3: routes[0].mode: want plain or claim, found "fast"`},
+		{"claim fields in plain mode", with("outcomes: o, pending: wait"), "r.yaml:3: routes[0].outcomes: belongs to mode: claim\nr.yaml:3: routes[0].pending: belongs to mode: claim"},
+		{"keyed claims", claim("keyed: true"), "r.yaml:3: routes[0].keyed: a claim's outcome reaches its task through the repartition topic only: leave keyed out"},
+		{"duplicates of claims", claim("duplicates: flag"), "r.yaml:3: routes[0].duplicates: copies are answered on replies in claim mode: leave duplicates out"},
+		{"waiting for nothing", claim("waiting: 3"), "r.yaml:3: routes[0].waiting: says how many copies may wait, but none does: write pending: wait"},
+		{"too many wait", claim("pending: wait, waiting: 257"), "r.yaml:3: routes[0].waiting: want a whole number from 1 to 256, found 257"},
+		{"lease beyond the window", claim("lease: 2h"), "r.yaml:3: routes[0].lease: 2h0m0s is longer than the window of 1h0m0s, after which the claim is forgotten anyway"},
+		{"result limit", claim("result_limit: 1000000"), "r.yaml:3: routes[0].result_limit: want a whole number from 0 to 524288, found 1000000"},
+		{"request of both", claim("request: {field: a, header: b}"), "r.yaml:3: routes[0].request: want either field or header"},
+		{"request of ours", claim("request: {header: Oncebus-Key}"), "r.yaml:3: routes[0].request.header: incoming oncebus-* headers are never trusted"},
+		{"outcomes on an input", with("mode: claim, outcomes: in, replies: r"), "r.yaml:3: routes[0].outcomes: in is an input topic of the route in line 2: an outcome is no event"},
+		{"replies on an input", with("mode: claim, outcomes: o, replies: in"), "r.yaml:3: routes[0].replies: in is an input topic of the route in line 2: records would go round for ever"},
+		{"replies on outcomes", with("mode: claim, outcomes: o, replies: o"), "r.yaml:3: routes[0].replies: o is the route's outcomes topic: replies would be taken for outcomes\n" +
+			"r.yaml:3: routes[0].replies: o is an input topic of the route in line 2: records would go round for ever"},
+		{"replies on an output", with("mode: claim, outcomes: o, replies: out"), "r.yaml:3: routes[0].replies: out is the output of the route in line 2, where every event stands once; duplicates: flag is the way to have copies there"},
+		{"namespace of other claims", claim("lease: 1m}\n- {name: b, namespace: a, topics: [x], window: 1h, output: out, key: [raw], mode: claim, outcomes: o, replies: r"),
+			`r.yaml:4: routes[1].namespace: namespace "a" is shared with the route in line 2, which has another mode, or other outcomes, replies, lease, pending, waiting or result_limit`},
+		{"collision", with("collision: drop"), `r.yaml:3: routes[0].collision: want dead_letter or pass, found "drop"`},
+		{"fingerprint of nothing", with("fingerprint: []"), "r.yaml:3: routes[0].fingerprint: must not be empty"},
+		{"secret in the file", with("secret: hunter2"), "r.yaml:3: routes[0].secret: want true or false: the secret itself comes from ONCEBUS_KEY_SECRET, never from the file"},
+		{"unknown policy", with("late: ignore"), `r.yaml:3: routes[0].late: want dead_letter or pass or drop, found "ignore"`},
+		{"policy of another field", with("missing_key: clamp"), `r.yaml:3: routes[0].missing_key: want dead_letter or pass or drop, found "clamp"`},
+		{"future", with("future: pass"), `r.yaml:3: routes[0].future: want dead_letter or clamp, found "pass"`},
+		{"duplicates", with("duplicates: pass"), `r.yaml:3: routes[0].duplicates: want drop, flag or {to: TOPIC}, found "pass"`},
+		{"duplicates to nowhere", with("duplicates: {}"), "r.yaml:3: routes[0].duplicates.to: is required"},
+		{"key limit", with("max_key_bytes: 0"), "r.yaml:3: routes[0].max_key_bytes: want a whole number from 1 to 1048576, found 0"},
+		{"match of both", with("match: {field: a, header: b, in: [c]}"), "r.yaml:3: routes[0].match: want either field or header"},
+		{"match of nothing", with("match: {field: a}"), "r.yaml:3: routes[0].match.in: is required"},
+		{"match of null", with("match: {field: a, in: [~]}"), "r.yaml:3: routes[0].match.in[0]: want a string, number or boolean, found nothing"},
+		{"match of a hex number", with("match: {field: a, in: [0x10]}"), "r.yaml:3: routes[0].match.in[0]: want a decimal number: put it in quotes to match a string"},
+		{"match of our header", with("match: {header: Oncebus-Key, in: [a]}"), "r.yaml:3: routes[0].match: incoming oncebus-* headers are never trusted"},
+		{"time without field", with("time: {format: unix_s}"), "r.yaml:3: routes[0].time.field: is required"},
+		{"time format", with("time: {field: t, format: iso}"), `r.yaml:3: routes[0].time.format: want unix_ms or unix_s or rfc3339, found "iso"`},
+
+		{"unknown source", key("fiel"), `r.yaml:3: routes[0].key[0]: want a source such as {field: PATH}, or one of record_key, raw, cloudevent, order; found "fiel"`},
+		{"source in need of more", key("field"), `r.yaml:3: routes[0].key[0]: want a source such as {field: PATH}, or one of record_key, raw, cloudevent, order; found "field"`},
+		{"two sources in one", key("{field: a, header: b}"), "r.yaml:3: routes[0].key[0]: want exactly one source, found 2: each source is an entry of its own"},
+		{"no source in one", key("{normalise: trim}"), "r.yaml:3: routes[0].key[0]: want exactly one source, found 0: each source is an entry of its own"},
+		{"source twice", key("raw, {field: a}, {field: a, normalise: trim}"), "r.yaml:3: routes[0].key[2]: field: a is listed twice"},
+		{"no sources", key(""), "r.yaml:3: routes[0].key: must not be empty"},
+		{"source switched off", key("{raw: false}"), "r.yaml:3: routes[0].key[0].raw: want true: leave the source out to switch it off"},
+		{"our header", key("{header: oncebus-key}"), "r.yaml:3: routes[0].key[0].header: incoming oncebus-* headers are never trusted"},
+		{"empty segment", key("{field: a..b}"), `r.yaml:3: routes[0].key[0].field: path "a..b" has an empty segment (\. is a dot inside a name)`},
+		{"star in field", key("{field: a.*}"), `r.yaml:3: routes[0].key[0].field: path "a.*" has a star, which only payload include and exclude take: write a star in a name as \*`},
+		{"bad escape", key(`{field: 'a\n'}`), `r.yaml:3: routes[0].key[0].field: path "a\\n" has a backslash before something other than a dot, a star or a backslash`},
+		{"needless escape", key(`{field: 'a\*'}`), `r.yaml:3: routes[0].key[0].field: path "a\\*" has \* inside a longer name, where the star needs no backslash`},
+		{"deep path", key("{field: " + strings.Repeat("a.", 32) + "a}"), `r.yaml:3: routes[0].key[0].field: path "` + strings.Repeat("a.", 32) + `a" has 33 segments, at most 32 are allowed`},
+		{"path is a number", key("{field: 0}"), "r.yaml:3: routes[0].key[0].field: want a string, found 0: put it in quotes"},
+		{"path twice", key("{fields: [a, b, a]}"), `r.yaml:3: routes[0].key[0].fields[2]: path "a" is listed twice`},
+		{"include and exclude", key("{payload: {include: [a], exclude: [b]}}"), "r.yaml:3: routes[0].key[0].payload: want either include or exclude"},
+		{"covered path", key("{payload: {exclude: [a.*, b, a.c.d]}}"), `r.yaml:3: routes[0].key[0].payload.exclude: path "a.c.d" says nothing: "a.*" covers it`},
+		{"order field", key("{order: {acount: a}}"), `r.yaml:3: routes[0].key[0].order: unknown field "acount"; known are account, symbol, side, quantity, type, limit, stop, timestamp, format, neighbours, step`},
+		{"order step", key("{order: {step: 0s}}"), "r.yaml:3: routes[0].key[0].order.step: 0s is too short: at least 1ms"},
+		{"normaliser", key("{field: a, normalise: title}"), `r.yaml:3: routes[0].key[0].normalise: want trim, upper, lower, {decimals: N} or {step: DURATION}, found "title"`},
+		{"normaliser of two", key("{field: a, normalise: [trim, {decimals: 2, step: 1m}]}"), "r.yaml:3: routes[0].key[0].normalise[1]: want {decimals: N}, {step: DURATION} or {step: DURATION, format: FORMAT}"},
+		{"decimals with format", key("{field: a, normalise: {decimals: 2, format: unix_s}}"), "r.yaml:3: routes[0].key[0].normalise: want {decimals: N}, {step: DURATION} or {step: DURATION, format: FORMAT}"},
+		{"decimals", key("{field: a, normalise: {decimals: 101}}"), "r.yaml:3: routes[0].key[0].normalise.decimals: want a whole number from 0 to 100, found 101"},
+		{"normaliser of raw", key("{raw: true, normalise: trim}"), "r.yaml:3: routes[0].key[0].normalise: raw takes no normalisers"},
+		{"normaliser of all fields", key("{fields: [a, b], normalise: trim}"), `r.yaml:3: routes[0].key[0].normalise: want fields (a, b), found "trim"`},
+		{"normaliser of another field", key("{hash: [a, b], normalise: {c: trim}}"), `r.yaml:3: routes[0].key[0].normalise: unknown field "c"; known are a, b`},
+
+		{"same name", second("name: a, topics: [b], window: 1h, output: out, key: [raw]"), `r.yaml:3: routes[1].name: "a" is the name of the route in line 2`},
+		{"two routes for a topic", second("name: b, topics: [in], window: 1h, output: out, key: [raw]"),
+			"r.yaml:3: routes[1].topics: the route gets nothing of in: the one in line 2 takes every record before it; give that one a match, or move it down"},
+		{"match behind a catch-all", second("name: b, topics: [in], match: {field: a, in: [x]}, window: 1h, output: out, key: [raw]"),
+			"r.yaml:3: routes[1].topics: the route gets nothing of in: the one in line 2 takes every record before it; give that one a match, or move it down"},
+		{"match within a match", strings.Replace(valid, "key:", "match: {field: k, in: [x, y]}, key:", 1) + "- {name: b, topics: [in], match: {field: k, in: [y]}, window: 1h, output: out, key: [raw]}",
+			"r.yaml:3: routes[1].topics: the route gets nothing of in: the one in line 2 takes every record before it; give that one a match, or move it down"},
+		{"keyed and routed", strings.Replace(valid, "key:", "match: {field: k, in: [x]}, key:", 1) + "- {name: b, topics: [in], keyed: true, window: 1h, output: out, key: [raw]}",
+			"r.yaml:3: routes[1].keyed: in is keyed in one route and not in another (line 2)"},
+		{"keyed with two topics", "routes:\n- {name: a, topics: [x, y], keyed: true, window: 1h, output: out, key: [raw]}",
+			"r.yaml:2: routes[0].topics: a keyed route takes one topic, because every keyed topic has a state of its own: copies on two of them would not meet; write a route for each, or leave keyed out"},
+		{"output is an input", second("name: b, topics: [x], window: 1h, output: in, key: [raw]"),
+			"r.yaml:3: routes[1].output: in is an input topic of the route in line 2: records would go round for ever"},
+		{"duplicates to an input", with("duplicates: {to: in}"), "r.yaml:3: routes[0].duplicates: in is an input topic of the route in line 2: records would go round for ever"},
+		{"dead letters to an input", strings.Replace(valid, "[in]", "[oncebus.dead-letter]", 1),
+			"r.yaml:2: routes[0].dead_letter: oncebus.dead-letter is an input topic of the route in line 2: records would go round for ever"},
+		{"duplicates to an output", with("duplicates: {to: out}"), "r.yaml:3: routes[0].duplicates: out is the output of the route in line 2, where every event stands once; duplicates: flag is the way to have copies there"},
+		{"namespace of another window", second("name: b, namespace: a, topics: [x], window: 2h, output: out, key: [raw]"),
+			`r.yaml:3: routes[1].namespace: namespace "a" is shared with the route in line 2, which has another window, grace, skew or future policy`},
+		{"namespace of another key", second("name: b, namespace: a, topics: [x], window: 1h, output: out, key: [record_key]"),
+			`r.yaml:3: routes[1].namespace: namespace "a" is shared with the route in line 2, which derives keys in another way`},
+		{"namespace of a keyed topic", second("name: b, namespace: a, topics: [x], keyed: true, window: 1h, output: out, key: [raw]"),
+			`r.yaml:3: routes[1].namespace: namespace "a" is shared with the route in line 2, but a keyed topic has a state of its own: copies would not meet`},
+	} {
+		t.Run(v.name, func(t *testing.T) {
+			rs, err := ParseRoutes("r.yaml", []byte(v.file))
+			if err == nil {
+				t.Fatalf("no mistake found in\n%s", v.file)
+			}
+			if rs != nil || err.Error() != v.want {
+				t.Errorf("got  %v\nwant %s\nin\n%s", err, v.want, v.file)
+			}
+		})
+	}
+}
+
+func TestAllMistakesAtOnce(t *testing.T) {
+	_, err := ParseRoutes("routes.yaml", []byte(`routes:
+  - name: a
+    topics: [in]
+    window: soon
+    key: [{field: a..b}, {hash: []}]
+    output: in
+  - name: a
+    topics: [in]
+    secret: 12345
+    colour: red
+`))
+	var lines []string
+	for line := range strings.Lines(fmt.Sprint(err)) {
+		lines = append(lines, strings.Join(strings.Fields(line)[:2], " "))
+	}
+	want := []string{
+		"routes.yaml:4: routes[0].window:",
+		"routes.yaml:5: routes[0].key[0].field:",
+		"routes.yaml:5: routes[0].key[1].hash:",
+		"routes.yaml:6: routes[0].output:",
+		"routes.yaml:7: routes[1].key:",
+		"routes.yaml:7: routes[1].window:",
+		"routes.yaml:7: routes[1].output:",
+		"routes.yaml:7: routes[1].name:",
+		"routes.yaml:8: routes[1].topics:",
+		"routes.yaml:9: routes[1].secret:",
+		"routes.yaml:10: routes[1]:",
+	}
+	if !slices.Equal(lines, want) {
+		t.Errorf("got\n%v\n%s", err, strings.Join(lines, "\n"))
+	}
+	if strings.Contains(err.Error(), "12345") {
+		t.Error("the secret is in the message")
+	}
+}
+
+func TestSharedNamespace(t *testing.T) {
+	rs := parse(t, `routes:
+- {name: a, namespace: n, topics: [x], window: 1h, output: out, key: [{hash: [a, b]}]}
+- {name: b, namespace: n, topics: [y], window: 60m, output: out2, key: [{hash: [b, a]}]}
+`)
+	payload := []byte(`{"a":1,"b":2}`)
+	d := rs.NewDeriver(nil)
+	if d.Derive(&Input{Topic: "x", Value: payload}).Digest != d.Derive(&Input{Topic: "y", Value: payload}).Digest {
+		t.Error("keys of one namespace do not meet")
+	}
+}
+
+func TestTooManyNamespaces(t *testing.T) {
+	file := func(n int) []byte {
+		var b strings.Builder
+		b.WriteString("routes:\n")
+		for i := range n {
+			fmt.Fprintf(&b, "- {name: r%d, topics: [t%d], window: 1h, output: out, key: [raw]}\n", i, i)
+		}
+		return []byte(b.String())
+	}
+	if _, err := ParseRoutes("r", file(255)); err != nil {
+		t.Error(err)
+	}
+	if _, err := ParseRoutes("r", file(256)); err == nil || err.Error() != "r:257: routes[255]: one namespace too many: at most 255" {
+		t.Error(err)
+	}
+}
+
+func TestHostileRoutesFiles(t *testing.T) {
+	var bomb strings.Builder
+	bomb.WriteString("a: &a [x, x, x, x, x, x, x, x]\n")
+	for c := 'b'; c <= 'z'; c++ {
+		fmt.Fprintf(&bomb, "%c: &%c [*%c, *%c, *%c, *%c, *%c, *%c, *%c, *%c]\n", c, c, c-1, c-1, c-1, c-1, c-1, c-1, c-1, c-1)
+	}
+	for name, file := range map[string]string{
+		"aliases": bomb.String(),
+		"depth":   strings.Repeat("[", 1<<20-1),
+		"indent":  strings.Repeat("- ", 1<<18),
+		"size":    strings.Repeat("#", 1<<20+1),
+		"bytes":   "routes: \xff\xfe",
+	} {
+		if _, err := ParseRoutes("r", []byte(file)); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+}
+
+func TestKeyRule(t *testing.T) {
+	rule := func(key string, more ...string) string { return oneRoute(t, key, more...).Routes[0].KeyRule() }
+	same := func(a, b string) {
+		t.Helper()
+		if rule(a) != rule(b) {
+			t.Errorf("different rules\n%s\n%s", rule(a), rule(b))
+		}
+	}
+	same("[raw]", "[{raw: true}]")
+	same("[{hash: [b, a]}]", "[{hash: [a, b]}]")
+	same("[order]", "[{order: {step: 60s, symbol: symbol, format: unix_ms}}]")
+	same("[{payload: {exclude: [b, a]}}]", "[{payload: {exclude: [a, b]}}]")
+	same("[{field: a, normalise: trim}]", "[{field: a, normalise: [trim]}]")
+	same("[{field: a, normalise: {step: 1m}}]", "[{field: a, normalise: {step: 60s}}]")
+	if rule("[raw]") != rule("[raw]", "duplicates: flag", "grace: 1m", "late: drop") {
+		t.Error("the rule depends on what does not decide the key")
+	}
+	seen := map[string]string{}
+	for _, v := range [][]string{
+		{"[raw]"}, {"[raw]", "secret: true"}, {"[raw]", "namespace: other"}, {"[record_key]"}, {"[{header: a}]"}, {"[{field: a}]"},
+		{"[{record_key: true, normalise: upper}]"}, {"[{header: a, normalise: upper}]"}, {"[{field: a, normalise: upper}]"},
+		{"[{field: a, normalise: [trim, upper]}]"}, {"[{field: a, normalise: [upper, trim]}]"}, {"[{field: a, normalise: {decimals: 1}}]"},
+		{"[{field: a, normalise: {step: 1m}}]"}, {"[{field: a, normalise: {step: 1m, format: unix_ms}}]"},
+		{"[{fields: [a, b]}]"}, {"[{fields: [b, a]}]"}, {"[{fields: ['a,b']}]"}, {"[{hash: [a, b]}]"}, {"[{hash: [a, b], normalise: {a: trim}}]"},
+		{"[{payload: {}}]"}, {"[{payload: {include: [a]}}]"}, {"[{payload: {exclude: [a]}}]"}, {"[cloudevent]"}, {"[order]"},
+		{"[{order: {step: 2m}}]"}, {"[{order: {account: a}}]"}, {"[{order: {format: unix_s}}]"}, {"[raw, record_key]"}, {"[record_key, raw]"},
+	} {
+		got := rule(v[0], v[1:]...)
+		if was, ok := seen[got]; ok {
+			t.Errorf("%v and %s have the rule %s", v, was, got)
+		}
+		seen[got] = fmt.Sprint(v)
+	}
+	// The text is pinned in manifests: it never changes for the same file.
+	const want = `v1 namespace=space secret=true key=record_key(trim);header("Idempotency-Key");field("traceId"|trim|lower);` +
+		`fields("account"|upper,"request.id");hash("at"|step(60000ms,unix_s),"price"|decimals(8),"symbol");` +
+		`payload(exclude,"items.*.t","timestamp");raw()`
+	if got := parse(t, richRoutes).Route("full").KeyRule(); got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+	const wantOrder = `v1 namespace=order secret=false key=order("acct","symbol","side","quantity","timestamp","type","limit","stop",unix_s,300000ms)`
+	if got := parse(t, richRoutes).Route("order").KeyRule(); got != wantOrder {
+		t.Errorf("got  %s\nwant %s", got, wantOrder)
+	}
+}

@@ -1,0 +1,122 @@
+package rules
+
+import (
+	"encoding/json"
+	"slices"
+	"testing"
+)
+
+// TestSchemaAndDecoderAgree compares the fields that the JSON Schema names with
+// those that the decoder reads, object by object, and the choices of both.
+func TestSchemaAndDecoderAgree(t *testing.T) {
+	type object struct {
+		Properties           map[string]json.RawMessage `json:"properties"`
+		Required             []string                   `json:"required"`
+		AdditionalProperties *bool                      `json:"additionalProperties"`
+	}
+	var schema struct {
+		object
+		Defs map[string]json.RawMessage `json:"$defs"`
+	}
+	if err := json.Unmarshal([]byte(RoutesSchema), &schema); err != nil {
+		t.Fatal(err)
+	}
+	read := func(raw json.RawMessage) (o object) {
+		if err := json.Unmarshal(raw, &o); err != nil {
+			t.Fatal(err)
+		}
+		return o
+	}
+	var source struct{ OneOf []json.RawMessage }
+	if err := json.Unmarshal(schema.Defs["source"], &source); err != nil || len(source.OneOf) != 2 {
+		t.Fatalf("source: %v", err)
+	}
+	// The verdict unchecked comes with a change of the same day.
+	for _, v := range []struct {
+		name     string
+		schema   object
+		names    []string
+		required []string
+	}{
+		{"the file", schema.object, names(fileFields), []string{"routes"}},
+		{"route", read(schema.Defs["route"]), names(routeFields), []string{"key", "name", "output", "topics", "window"}},
+		{"match", read(schema.Defs["match"]), names(matchFields), []string{"in"}},
+		{"time", read(schema.Defs["time"]), names(timeFields), []string{"field"}},
+		{"duplicates", read(schema.Defs["duplicates"]), names(duplicatesFields), []string{"to"}},
+		{"limits", read(schema.Defs["limits"]), names(limitsFields), []string{"live_keys"}},
+		{"request", read(schema.Defs["request"]), names(requestFields), nil},
+		{"http", read(schema.Defs["http"]), names(httpFields), []string{"path", "signature"}},
+		{"signature", read(schema.Defs["signature"]), names(signatureFields), []string{"scheme"}},
+		{"outcomes by http", read(schema.Defs["httpOutcomes"]), names(outcomesFields), []string{"signature"}},
+		{"rate", read(schema.Defs["rate"]), names(rateFields), []string{"burst", "per_second"}},
+		{"responses", read(schema.Defs["responses"]), names(responsesFields), nil},
+		{"response", read(schema.Defs["response"]), names(responseFields), []string{"status"}},
+		{"source", read(source.OneOf[1]), names(sourceFields), nil},
+		{"payload", read(schema.Defs["payload"]), names(payloadFields), nil},
+		{"order", read(schema.Defs["order"]), names(orderFields), nil},
+		{"normaliserStep", read(schema.Defs["normaliserStep"]), names(stepFields), nil},
+	} {
+		var got []string
+		for name := range v.schema.Properties {
+			got = append(got, name)
+		}
+		slices.Sort(got)
+		slices.Sort(v.names)
+		slices.Sort(v.schema.Required)
+		if !slices.Equal(got, v.names) {
+			t.Errorf("%s: the schema has %v, the decoder %v", v.name, got, v.names)
+		}
+		if !slices.Equal(v.schema.Required, v.required) {
+			t.Errorf("%s: the schema requires %v, the decoder %v", v.name, v.schema.Required, v.required)
+		}
+		if v.schema.AdditionalProperties == nil || *v.schema.AdditionalProperties {
+			t.Errorf("%s: the schema takes unknown fields", v.name)
+		}
+	}
+
+	choices := func(raw json.RawMessage) []string {
+		var e struct{ Enum []string }
+		if err := json.Unmarshal(raw, &e); err != nil {
+			t.Fatal(err)
+		}
+		return e.Enum
+	}
+	route, http, signature := read(schema.Defs["route"]), read(schema.Defs["http"]), read(schema.Defs["signature"])
+	var methods struct{ Items json.RawMessage }
+	if err := json.Unmarshal(http.Properties["methods"], &methods); err != nil {
+		t.Fatal(err)
+	}
+	policies := []string{DeadLetter.String(), Pass.String(), Drop.String()}
+	for _, v := range []struct {
+		name      string
+		got, want []string
+	}{
+		{"missing_key", choices(route.Properties["missing_key"]), policies},
+		{"late", choices(route.Properties["late"]), policies},
+		{"collision", choices(route.Properties["collision"]), []string{DeadLetter.String(), Pass.String()}},
+		{"mode", choices(route.Properties["mode"]), modeNames[:]},
+		{"on_state_failure", choices(route.Properties["on_state_failure"]), stateFailureNames[:]},
+		{"pending", choices(route.Properties["pending"]), pendingNames[:]},
+		{"future", choices(route.Properties["future"]), []string{DeadLetter.String(), Clamp.String()}},
+		{"time format", choices(schema.Defs["timeFormat"]), timeFormatNames[:]},
+		{"scheme", choices(signature.Properties["scheme"]), schemeNames[:]},
+		{"algorithm", choices(signature.Properties["algorithm"]), algorithmNames[:]},
+		{"encoding", choices(signature.Properties["encoding"]), encodingNames[:]},
+		{"methods", choices(methods.Items), httpMethods[:]},
+		{"answer", choices(http.Properties["answer"]), answerNames[:]},
+		{"bus_away", choices(http.Properties["bus_away"]), busAwayNames[:]},
+		{"bare sources", choices(source.OneOf[0]), []string{"record_key", "raw", "cloudevent", "order"}},
+	} {
+		if !slices.Equal(v.got, v.want) {
+			t.Errorf("%s: the schema has %v, the decoder %v", v.name, v.got, v.want)
+		}
+	}
+}
+
+func names[T any](fields []fieldOf[T]) []string {
+	var list []string
+	for _, f := range fields {
+		list = append(list, f.name)
+	}
+	return list
+}
