@@ -100,24 +100,24 @@ type Config struct {
 	// process, now and at every start until the hour is over. 0 is no limit.
 	RebuildsPerHour int `env:"REBUILDS_PER_HOUR" envDefault:"2" help:"rebuilds of one task's damaged local state within an hour, over restarts; one more stops the process; 0 = no limit"`
 
-	// StatePatience is how long local state may be unusable before events of
+	// StateFailOpenAfter is how long local state may be unusable before events of
 	// routes with on_state_failure: pass go on without it: 0 to 1h.
-	StatePatience time.Duration `env:"STATE_PATIENCE" envDefault:"5s" help:"how long local state may fail before events of routes with on_state_failure: pass go out unchecked"`
+	StateFailOpenAfter time.Duration `env:"STATE_FAIL_OPEN_AFTER" envDefault:"5s" help:"how long local state may fail before events of routes with on_state_failure: pass go out unchecked"`
 
-	// BatchBytes is what a batch of an input topic may unpack to; a larger
+	// MaxDecompressedBatchBytes is what a batch of an input topic may unpack to; a larger
 	// one is stepped over with a dead letter that says where it stands. 0
-	// is BatchBytesDefault.
-	BatchBytes int `env:"BATCH_BYTES" envDefault:"67108864" help:"bytes a compressed batch of an input may unpack to; a larger one goes to the dead-letter topic as a pointer"`
+	// is DecompressedBatchBytesDefault.
+	MaxDecompressedBatchBytes int `env:"MAX_DECOMPRESSED_BATCH_BYTES" envDefault:"67108864" help:"bytes a compressed batch of an input may unpack to; a larger one goes to the dead-letter topic as a pointer"`
 }
 
 // Disk holds the levels of diskGuard. All zero turns it off.
 type Disk struct {
-	// PausePercent is the free space, in percent of the disk as df counts
+	// MinFreePercent is the free space, in percent of the disk as df counts
 	// it, below which tasks pause, until a fifth more is free again.
-	PausePercent int `env:"PAUSE_PERCENT" envDefault:"10" help:"free disk space of the state directory below which tasks pause until there is more; 0 = never"`
-	// RefusePercent is that below which the process does not start. At most
-	// PausePercent.
-	RefusePercent int `env:"REFUSE_PERCENT" envDefault:"5" help:"free disk space of the state directory below which the process does not start; 0 = never"`
+	MinFreePercent int `env:"MIN_FREE_PERCENT" envDefault:"10" help:"free disk space of the state directory below which tasks pause until there is more; 0 = never"`
+	// StartMinFreePercent is that below which the process does not start. At most
+	// MinFreePercent.
+	StartMinFreePercent int `env:"START_MIN_FREE_PERCENT" envDefault:"5" help:"free disk space of the state directory below which the process does not start; 0 = never"`
 	// MinFreeBytes raises the pause level of a small disk to so many bytes,
 	// and the refuse level to half of it.
 	MinFreeBytes int64 `env:"MIN_FREE_BYTES" envDefault:"67108864" help:"tasks also pause below so many free bytes; half of it refuses a start"`
@@ -132,18 +132,18 @@ const (
 // Limits of Config. A Kafka name has at most 249 characters; what follows an
 // app id in one of ours (topic, role, worker) must fit behind it.
 const (
-	AppIDMax      = 100
-	InstanceIDMax = 100
-	PartitionsMax = 10_000
-	WorkersMax    = 1024
-	KeySecretMin  = 16
-	DiskMax       = 50 // percent
-	RebuildsMax   = 1000
-	BatchBytesMin = 1 << 20
-	BatchBytesMax = 1 << 30
-	// BatchBytesDefault is 64 times the largest batch that a broker with
+	AppIDMax                  = 100
+	InstanceIDMax             = 100
+	PartitionsMax             = 10_000
+	WorkersMax                = 1024
+	KeySecretMin              = 16
+	DiskMax                   = 50 // percent
+	RebuildsMax               = 1000
+	DecompressedBatchBytesMin = 1 << 20
+	DecompressedBatchBytesMax = 1 << 30
+	// DecompressedBatchBytesDefault is 64 times the largest batch that a broker with
 	// default settings takes.
-	BatchBytesDefault = 64 << 20
+	DecompressedBatchBytesDefault = 64 << 20
 )
 
 // Validate reports everything wrong with c at once, joined by errors.Join, or
@@ -204,11 +204,11 @@ func (c Config) validateState(m *mistakes) {
 
 // validateLimits checks what bounds disk, rebuilds and memory.
 func (c Config) validateLimits(m *mistakes) {
-	if c.Disk.PausePercent < 0 || c.Disk.PausePercent > DiskMax {
-		m.addf("ONCEBUS_DISK_PAUSE_PERCENT: %d is out of range, want 0 to %d", c.Disk.PausePercent, DiskMax)
+	if c.Disk.MinFreePercent < 0 || c.Disk.MinFreePercent > DiskMax {
+		m.addf("ONCEBUS_DISK_MIN_FREE_PERCENT: %d is out of range, want 0 to %d", c.Disk.MinFreePercent, DiskMax)
 	}
-	if c.Disk.RefusePercent < 0 || c.Disk.RefusePercent > c.Disk.PausePercent {
-		m.addf("ONCEBUS_DISK_REFUSE_PERCENT: %d is out of range, want 0 to ONCEBUS_DISK_PAUSE_PERCENT (%d)", c.Disk.RefusePercent, c.Disk.PausePercent)
+	if c.Disk.StartMinFreePercent < 0 || c.Disk.StartMinFreePercent > c.Disk.MinFreePercent {
+		m.addf("ONCEBUS_DISK_START_MIN_FREE_PERCENT: %d is out of range, want 0 to ONCEBUS_DISK_MIN_FREE_PERCENT (%d)", c.Disk.StartMinFreePercent, c.Disk.MinFreePercent)
 	}
 	if c.Disk.MinFreeBytes < 0 {
 		m.addf("ONCEBUS_DISK_MIN_FREE_BYTES: %d is out of range, want 0 or more", c.Disk.MinFreeBytes)
@@ -216,13 +216,15 @@ func (c Config) validateLimits(m *mistakes) {
 	if c.RebuildsPerHour < 0 || c.RebuildsPerHour > RebuildsMax {
 		m.addf("ONCEBUS_REBUILDS_PER_HOUR: %d is out of range, want 0 (no limit) to %d", c.RebuildsPerHour, RebuildsMax)
 	}
-	if c.BatchBytes != 0 && (c.BatchBytes < BatchBytesMin || c.BatchBytes > BatchBytesMax) {
-		m.addf("ONCEBUS_BATCH_BYTES: %d is out of range, want %d to %d", c.BatchBytes, BatchBytesMin, BatchBytesMax)
+	if c.MaxDecompressedBatchBytes != 0 && (c.MaxDecompressedBatchBytes < DecompressedBatchBytesMin || c.MaxDecompressedBatchBytes > DecompressedBatchBytesMax) {
+		m.addf("ONCEBUS_MAX_DECOMPRESSED_BATCH_BYTES: %d is out of range, want %d to %d", c.MaxDecompressedBatchBytes, DecompressedBatchBytesMin, DecompressedBatchBytesMax)
 	}
 }
 
-// batchBytes is BatchBytes with its default.
-func (c Config) batchBytes() int { return cmp.Or(c.BatchBytes, BatchBytesDefault) }
+// batchBytes is MaxDecompressedBatchBytes with its default.
+func (c Config) maxDecompressedBatchBytes() int {
+	return cmp.Or(c.MaxDecompressedBatchBytes, DecompressedBatchBytesDefault)
+}
 
 // validateTimes checks every duration and how they stand to one another.
 func (c Config) validateTimes(m *mistakes) {
@@ -231,7 +233,7 @@ func (c Config) validateTimes(m *mistakes) {
 			m.addf("%s: %v is out of range, want %v to %v", name, d, low, high)
 		}
 	}
-	between("ONCEBUS_STATE_PATIENCE", c.StatePatience, 0, time.Hour)
+	between("ONCEBUS_STATE_FAIL_OPEN_AFTER", c.StateFailOpenAfter, 0, time.Hour)
 	between("ONCEBUS_SESSION_TIMEOUT", c.SessionTimeout, 100*time.Millisecond, 30*time.Minute)
 	between("ONCEBUS_TRANSACTION_TIMEOUT", c.TransactionTimeout, time.Second, 15*time.Minute)
 	if c.CommitInterval < time.Millisecond {

@@ -90,7 +90,7 @@ func TestConfigValidateReportsAllAtOnce(t *testing.T) {
 	for i, variable := range []string{
 		"BROKERS", "APP_ID", "INSTANCE_ID", "PARTITIONS", "REPLICATION_FACTOR", "STATE_DIR", "START",
 		"SESSION_TIMEOUT", "TRANSACTION_TIMEOUT", "COMMIT_INTERVAL", "COMMIT_INTERVAL", "STOP_TIMEOUT",
-		"STATE_FLUSH_ROWS", "STATE_MEMORY_ROWS", "STATE_PAGE_BYTES", "STATE_FAN", "STATE_WORKERS", "STATE_FLUSH_AGE",
+		"STATE_FLUSH_ROWS", "STATE_MEMORY_ROWS", "STATE_PAGE_BYTES", "STATE_MERGE_FAN_IN", "STATE_BACKGROUND_JOBS", "STATE_FLUSH_AGE",
 	} {
 		if i >= len(got) || !strings.HasPrefix(got[i], "ONCEBUS_"+variable) {
 			t.Fatalf("mistake %d is not about %s:\n%s", i, variable, strings.Join(got, "\n"))

@@ -63,7 +63,7 @@ func (g *diskGuard) checkStart() error {
 		return refusal("the state directory %s is on a network file system (%s), where locks and mapped files cannot be relied on: set ONCEBUS_STATE_DIR to a local disk; local state is rebuilt from the changelog", g.dir, network)
 	}
 	g.metrics.diskFree.Set(float64(s.Free))
-	if least := level(s, g.cfg.RefusePercent, g.cfg.MinFreeBytes/2); s.Free < least {
+	if least := level(s, g.cfg.StartMinFreePercent, g.cfg.MinFreeBytes/2); s.Free < least {
 		return refusal("the disk of the state directory %s has %d bytes free (%.1f %%), a start needs %d: free some space, or set ONCEBUS_STATE_DIR to another disk; local state is rebuilt from the changelog",
 			g.dir, s.Free, s.FreePercent(), least)
 	}
@@ -89,7 +89,7 @@ func (g *diskGuard) look() {
 	}
 	g.blind = false
 	g.metrics.diskFree.Set(float64(s.Free))
-	least := level(s, g.cfg.PausePercent, g.cfg.MinFreeBytes)
+	least := level(s, g.cfg.MinFreePercent, g.cfg.MinFreeBytes)
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	switch paused := g.reason != ""; {

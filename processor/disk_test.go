@@ -33,7 +33,7 @@ func (b *bench) onDisk(free int64) (Config, *fakeDisk, func(*Processor)) {
 	d := &fakeDisk{}
 	d.free.Store(free)
 	cfg := b.config("one")
-	cfg.Disk = Disk{PausePercent: 10, RefusePercent: 5}
+	cfg.Disk = Disk{MinFreePercent: 10, StartMinFreePercent: 5}
 	return cfg, d, func(p *Processor) { p.disk.space = d.space }
 }
 
@@ -150,7 +150,7 @@ func TestRealDiskThatFills(t *testing.T) {
 		t.Skipf("a file system of its own cannot be mounted here (it takes root, or unshare -rm): %v", err)
 	}
 	t.Cleanup(func() { must(t, syscall.Unmount(cfg.StateDir, 0)) })
-	cfg.Disk = Disk{PausePercent: 10, RefusePercent: 5}
+	cfg.Disk = Disk{MinFreePercent: 10, StartMinFreePercent: 5}
 	cfg.State.FlushRows = 500
 	i := b.ready(b.start(cfg))
 	before, after := batch("before", 1500), batch("after", 1500)

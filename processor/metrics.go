@@ -102,7 +102,7 @@ func newMetrics(reg prometheus.Registerer, routes *rules.Routes) *metrics {
 		diskPaused: prometheus.NewGauge(prometheus.GaugeOpts{Name: "oncebus_disk_paused",
 			Help: "1 while tasks are paused because that disk is filling; they go on by themselves when it has space."}),
 		oversize: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "oncebus_oversize_batches_total",
-			Help: "Batches stepped over with a dead letter, by topic, because they unpack to more than ONCEBUS_BATCH_BYTES. Look at who produces them."}, []string{"topic"}),
+			Help: "Batches stepped over with a dead letter, by topic, because they unpack to more than ONCEBUS_MAX_DECOMPRESSED_BATCH_BYTES. Look at who produces them."}, []string{"topic"}),
 		outcomes: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "oncebus_outcomes_total",
 			Help: "Outcomes of claims by route, kind and result: applied, repeated (came twice) or refused (old token, too late, unreadable)."}, []string{"route", "outcome", "result"}),
 		reclaims: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "oncebus_reclaims_total",

@@ -14,7 +14,7 @@ import (
 	"oncebus/dedup/rules"
 )
 
-// A batch that unpacks to more than ONCEBUS_BATCH_BYTES, by accident or as a
+// A batch that unpacks to more than ONCEBUS_MAX_DECOMPRESSED_BATCH_BYTES, by accident or as a
 // bomb, is never unpacked (G5). The client stops at it and says so once. The
 // worker then steps over exactly that batch: in one transaction it emits a
 // dead letter that says where the batch stands and commits the offset behind
@@ -111,11 +111,11 @@ func (w *worker) noteOversize(fetches kgo.Fetches) {
 // stepOver takes a batch into the open transaction as one dead letter.
 func (w *worker) stepOver(batch *kgo.ErrDecompressTooLarge) error {
 	if batch.Topic == w.p.rt.topology.repartition {
-		return refusal("%s/%d has a batch at offsets %d to %d that unpacks to more than %d bytes, and only oncebus may write this topic: raise ONCEBUS_BATCH_BYTES if it was lowered, and find out who else writes there",
-			batch.Topic, batch.Partition, batch.Offset, batch.NextOffset-1, w.p.cfg.batchBytes())
+		return refusal("%s/%d has a batch at offsets %d to %d that unpacks to more than %d bytes, and only oncebus may write this topic: raise ONCEBUS_MAX_DECOMPRESSED_BATCH_BYTES if it was lowered, and find out who else writes there",
+			batch.Topic, batch.Partition, batch.Offset, batch.NextOffset-1, w.p.cfg.maxDecompressedBatchBytes())
 	}
 	if w.router != nil {
-		w.emitter.deadLetterBatch(batch, w.p.rt.clock.now(), w.p.cfg.batchBytes())
+		w.emitter.deadLetterBatch(batch, w.p.rt.clock.now(), w.p.cfg.maxDecompressedBatchBytes())
 		return nil
 	}
 	t := w.tasks.tasks[taskID{batch.Topic, batch.Partition}]
@@ -127,7 +127,7 @@ func (w *worker) stepOver(batch *kgo.ErrDecompressTooLarge) error {
 		return nil // processed before
 	}
 	if !t.open.withholds(batch.Offset) {
-		w.emitter.deadLetterBatch(batch, w.p.rt.clock.now(), w.p.cfg.batchBytes())
+		w.emitter.deadLetterBatch(batch, w.p.rt.clock.now(), w.p.cfg.maxDecompressedBatchBytes())
 	}
 	if t.state == passing {
 		t.open.withhold(batch.Offset, batch.NextOffset)
@@ -153,7 +153,7 @@ func (e *emitter) deadLetterBatch(batch *kgo.ErrDecompressTooLarge, present int6
 			from: from, timestamp: present,
 		},
 		route: route, verdict: dedup.Invalid, present: present, last: batch.NextOffset - 1,
-		reason: fmt.Sprintf("the batch of offsets %d to %d unpacks to more than %d bytes (ONCEBUS_BATCH_BYTES); its records were not read and stand in %s/%d",
+		reason: fmt.Sprintf("the batch of offsets %d to %d unpacks to more than %d bytes (ONCEBUS_MAX_DECOMPRESSED_BATCH_BYTES); its records were not read and stand in %s/%d",
 			batch.Offset, batch.NextOffset-1, limit, batch.Topic, batch.Partition),
 	}
 	e.byPolicy(&ev, rules.DeadLetter)
@@ -195,7 +195,7 @@ func (w *worker) passOversize() {
 		offsets[id.topic][id.partition] = kgo.EpochOffset{Epoch: batch.Epoch, Offset: batch.NextOffset}
 		w.p.metrics.oversize.WithLabelValues(id.topic).Inc()
 		w.log.Warn("a batch unpacks to too much and was stepped over with a dead letter",
-			"topic", id.topic, "partition", id.partition, "first_offset", batch.Offset, "last_offset", batch.NextOffset-1, "limit_bytes", w.p.cfg.batchBytes())
+			"topic", id.topic, "partition", id.partition, "first_offset", batch.Offset, "last_offset", batch.NextOffset-1, "limit_bytes", w.p.cfg.maxDecompressedBatchBytes())
 	}
 	if waiting, _ := w.announcements(); waiting == 0 {
 		w.client.SetOffsets(offsets)

@@ -83,7 +83,7 @@ func TestBombIsSteppedOver(t *testing.T) {
 				b.produce(signal("after", 1, testTime))
 				only := b.produceBatch("signals.raw", 2, bomb)
 				cfg := b.config("one")
-				cfg.BatchBytes = BatchBytesMin
+				cfg.MaxDecompressedBatchBytes = DecompressedBatchBytesMin
 				i := b.ready(b.start(cfg))
 				b.drain(i, "signals.raw")
 				last := b.produceBatch("signals.raw", 1, bomb)
@@ -135,7 +135,7 @@ func TestBombInATransactionThatAborts(t *testing.T) {
 				t.Parallel()
 				b := newBench(t, routes)
 				b.createTopic("signals.raw", 4)
-				i := b.start(func() Config { c := b.config("one"); c.BatchBytes = BatchBytesMin; return c }())
+				i := b.start(func() Config { c := b.config("one"); c.MaxDecompressedBatchBytes = DecompressedBatchBytesMin; return c }())
 				b.ready(i)
 				armed := b.cluster.Fault(fault)
 				first := b.produceBatch("signals.raw", 1, rawBatch(t, kgo.GzipCompression(), 3, 700_000))
@@ -154,11 +154,11 @@ func TestBombInATransactionThatAborts(t *testing.T) {
 func TestBombOfAStrangerInTheRepartitionTopic(t *testing.T) {
 	b := newBench(t, benchRoutes)
 	cfg := b.config("one")
-	cfg.BatchBytes = BatchBytesMin
+	cfg.MaxDecompressedBatchBytes = DecompressedBatchBytesMin
 	i := b.ready(b.start(cfg))
 	b.produceBatch("app-repartition", 3, rawBatch(t, kgo.GzipCompression(), 3, 700_000))
 	<-i.done
-	if i.err == nil || !strings.Contains(i.err.Error(), "app-repartition/3 has a batch at offsets 0 to 2") || !strings.Contains(i.err.Error(), "ONCEBUS_BATCH_BYTES") {
+	if i.err == nil || !strings.Contains(i.err.Error(), "app-repartition/3 has a batch at offsets 0 to 2") || !strings.Contains(i.err.Error(), "ONCEBUS_MAX_DECOMPRESSED_BATCH_BYTES") {
 		t.Errorf("run returned %v", i.err)
 	}
 }

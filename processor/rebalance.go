@@ -43,7 +43,7 @@ func (w *worker) options() []kgo.Opt {
 		// is resolved in adjustOffsets, anything else out of range is loud.
 		kgo.ConsumeStartOffset(kgo.NewOffset().AtStart()),
 		kgo.ConsumeResetOffset(kgo.NoResetOffset()),
-		kgo.MaxDecompressBatchBytes(cfg.batchBytes()),
+		kgo.MaxDecompressBatchBytes(cfg.maxDecompressedBatchBytes()),
 		kgo.SessionTimeout(cfg.SessionTimeout),
 		kgo.HeartbeatInterval(min(cfg.SessionTimeout/4, 3*time.Second)),
 		kgo.RebalanceTimeout(max(30*time.Second, 2*cfg.TransactionTimeout)),

@@ -64,7 +64,7 @@ func drawSettings(r *rand.Rand) *simSettings {
 	}
 	s.state = state.DefaultConfig()
 	s.state.FlushRows, s.state.FlushAge = pick(r, 16, 64, 512), pick(r, time.Second, 5*time.Second, time.Minute)
-	s.state.Fan = pick(r, 2, 4)
+	s.state.MergeFanIn = pick(r, 2, 4)
 	s.routes = []oracle.Route{
 		drawRoute(r, oracle.Route{Name: "signals", Output: "signals.unique"}),
 		drawRoute(r, oracle.Route{Name: "orders", Output: "orders.unique"}),

@@ -103,7 +103,7 @@ func (s *taskSet) detours(client *kgo.Client) (changed bool) {
 			s.restoreAgain(client, t)
 		case t.state != restoring:
 			continue
-		case t.detour == nil && t.restore.failedFor() > s.p.cfg.StatePatience:
+		case t.detour == nil && t.restore.failedFor() > s.p.cfg.StateFailOpenAfter:
 			t.startDetour(s.ctx, s.p, s.wake)
 			continue
 		case t.detour == nil || !t.detour.finished():

@@ -562,7 +562,7 @@ func TestBombWhileEventsPassUnchecked(t *testing.T) {
 			t.Parallel()
 			b := newBench(t, strings.Replace(openRoutes, "    topics: [signals.raw]\n", "    topics: [signals.raw]\n    keyed: true\n", 1))
 			cfg, disk, place := b.onDisk(500)
-			cfg.BatchBytes = BatchBytesMin
+			cfg.MaxDecompressedBatchBytes = DecompressedBatchBytesMin
 			i := b.ready(b.startWith(cfg, place))
 			b.produce(signal("a", 0, testTime))
 			b.drain(i, "signals.raw")

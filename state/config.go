@@ -24,22 +24,22 @@ type Config struct {
 	// PageBytes is the size at which rows are packed into pages: what one
 	// look-up reads and checks.
 	PageBytes int `env:"PAGE_BYTES" envDefault:"8192" help:"size at which rows are packed into a page, the unit of a look-up on disk"`
-	// Fan is how many runs of similar size make one merge.
-	Fan int `env:"FAN" envDefault:"4" help:"runs of similar size that are merged into one"`
-	// Workers bounds how many stores flush, and how many merge, at the same
+	// MergeFanIn is how many runs of similar size make one merge.
+	MergeFanIn int `env:"MERGE_FAN_IN" envDefault:"4" help:"runs of similar size that are merged into one"`
+	// BackgroundJobs bounds how many stores flush, and how many merge, at the same
 	// time.
-	Workers int `env:"WORKERS" envDefault:"2" help:"stores that flush, and stores that merge, at the same time"`
+	BackgroundJobs int `env:"BACKGROUND_JOBS" envDefault:"2" help:"stores that flush, and stores that merge, at the same time"`
 }
 
 // DefaultConfig returns the defaults that the env tags state.
 func DefaultConfig() Config {
 	return Config{
-		FlushRows:  256 << 10,
-		FlushAge:   time.Minute,
-		MemoryRows: 2 << 20,
-		PageBytes:  8 << 10,
-		Fan:        4,
-		Workers:    2,
+		FlushRows:      256 << 10,
+		FlushAge:       time.Minute,
+		MemoryRows:     2 << 20,
+		PageBytes:      8 << 10,
+		MergeFanIn:     4,
+		BackgroundJobs: 2,
 	}
 }
 
@@ -58,8 +58,8 @@ func (c Config) Validate() error {
 	bound("FLUSH_ROWS", c.FlushRows, 1, 4<<20)
 	bound("MEMORY_ROWS", c.MemoryRows, 1, 1<<30)
 	bound("PAGE_BYTES", c.PageBytes, 128, 256<<10)
-	bound("FAN", c.Fan, 2, 16)
-	bound("WORKERS", c.Workers, 1, 64)
+	bound("MERGE_FAN_IN", c.MergeFanIn, 2, 16)
+	bound("BACKGROUND_JOBS", c.BackgroundJobs, 1, 64)
 	if c.FlushAge < 10*time.Millisecond || c.FlushAge > 24*time.Hour {
 		errs = append(errs, fmt.Errorf("FLUSH_AGE is %v, must be between 10ms and 24h", c.FlushAge))
 	}

@@ -45,7 +45,7 @@ func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
 // smallConfig makes runs, pages and merges of few rows.
 func smallConfig() Config {
 	cfg := DefaultConfig()
-	cfg.FlushRows, cfg.PageBytes, cfg.Fan = 64, 512, 3
+	cfg.FlushRows, cfg.PageBytes, cfg.MergeFanIn = 64, 512, 3
 	return cfg
 }
 

@@ -54,13 +54,13 @@ func NewHost(cfg Config, reg prometheus.Registerer, log *slog.Logger) (*Host, er
 		tiers:         newTiers(cfg),
 		metrics:       newMetrics(),
 		reg:           reg,
-		flushing:      make(chan *scratch, cfg.Workers),
-		merging:       make(chan *scratch, cfg.Workers),
+		flushing:      make(chan *scratch, cfg.BackgroundJobs),
+		merging:       make(chan *scratch, cfg.BackgroundJobs),
 		stores:        make(map[*Store]bool),
 		valueLogBytes: valueLogBytes,
 		boot:          bootID(),
 	}
-	for range cfg.Workers {
+	for range cfg.BackgroundJobs {
 		h.flushing <- new(scratch)
 		h.merging <- new(scratch)
 	}

@@ -174,7 +174,7 @@ const mergeableFans = 6
 // come first, would pile up runs without end. settled says that no merge can
 // reduce the runs further.
 func (s *Store) giveRoom(settled bool) {
-	if s.owesRoom && (settled || s.mergeable() < mergeableFans*s.host.cfg.Fan) {
+	if s.owesRoom && (settled || s.mergeable() < mergeableFans*s.host.cfg.MergeFanIn) {
 		s.owesRoom = false
 		s.room <- struct{}{}
 	}

@@ -93,7 +93,7 @@ func TestOlderRowDoesNotComeBack(t *testing.T) {
 	m.before[0] = 950
 	s.Expire(m.before)
 	merges := testutil.ToFloat64(h.metrics.merges)
-	for range smallConfig().Fan { // the last makes a merge
+	for range smallConfig().MergeFanIn { // the last makes a merge
 		put(30, 900, dedup.Pending)
 	}
 	if testutil.ToFloat64(h.metrics.merges) != merges+1 || s.Stats().Runs != 2 {

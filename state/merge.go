@@ -21,15 +21,15 @@ type tiers struct {
 const wideFan = 4
 
 func newTiers(cfg Config) tiers {
-	t := tiers{fan: cfg.Fan}
+	t := tiers{fan: cfg.MergeFanIn}
 	top := max(1, uint64(cfg.FlushRows)*3/2)
-	for b := top; b >= 64 || b == top; b /= uint64(cfg.Fan) {
+	for b := top; b >= 64 || b == top; b /= uint64(cfg.MergeFanIn) {
 		t.bounds = append(t.bounds, b)
 	}
 	slices.Reverse(t.bounds)
 	t.top = len(t.bounds)
 	for b := top; b < 1<<40; {
-		b *= uint64(cfg.Fan * wideFan)
+		b *= uint64(cfg.MergeFanIn * wideFan)
 		t.bounds = append(t.bounds, b)
 	}
 	return t

@@ -74,7 +74,7 @@ func (s *slot) environ(settings []string) []string {
 		"ONCEBUS_REPLICATION_FACTOR=" + strconv.Itoa(s.app.h.set.nodes),
 		"ONCEBUS_WORKERS=2",
 		"ONCEBUS_CREATE_TOPICS=true",
-		"ONCEBUS_HTTP_ADDR=127.0.0.1:0",
+		"ONCEBUS_ADMIN_ADDR=127.0.0.1:0",
 		"ONCEBUS_LOG_FORMAT=json",
 		"ONCEBUS_COMMIT_INTERVAL=" + commitInterval.String(),
 		"ONCEBUS_SESSION_TIMEOUT=" + sessionTimeout.String(),

@@ -84,7 +84,7 @@ func (a *app) start(ctx context.Context, command string, serves bool) (*bench.Se
 		"ONCEBUS_BROKERS="+strings.Join(a.broker.Seeds(), ","), "ONCEBUS_APP_ID="+a.id, "ONCEBUS_INSTANCE_ID=bench",
 		"ONCEBUS_ROUTES="+a.path("-routes.yaml"), "ONCEBUS_STATE_DIR="+a.path("-state"), "ONCEBUS_PARTITIONS="+strconv.Itoa(a.partitions),
 		"ONCEBUS_REPLICATION_FACTOR=1", "ONCEBUS_WORKERS="+strconv.Itoa(a.workers), "ONCEBUS_COMMIT_INTERVAL="+a.commit.String(),
-		"ONCEBUS_HTTP_ADDR=127.0.0.1:0", "ONCEBUS_LOG_FORMAT=json")
+		"ONCEBUS_ADMIN_ADDR=127.0.0.1:0", "ONCEBUS_LOG_FORMAT=json")
 	if serves {
 		cmd.Env = append(cmd.Env, "ONCEBUS_INGRESS_ADDR=127.0.0.1:0", "ONCEBUS_INGRESS_SECRET_"+secretName+"="+secretValue)
 	}

@@ -35,7 +35,7 @@ func (c spec) environ() []string {
 		"ONCEBUS_ROUTES="+c.routes, "ONCEBUS_STATE_DIR="+c.stateDir, "ONCEBUS_PARTITIONS="+strconv.Itoa(c.partitions),
 		"ONCEBUS_WORKERS="+strconv.Itoa(c.workers), "ONCEBUS_COMMIT_INTERVAL="+c.s.commitInterval.String(),
 		"ONCEBUS_STATE_FLUSH_AGE="+c.s.flushAge.String(), "ONCEBUS_SESSION_TIMEOUT="+c.s.sessionTimeout.String(),
-		"ONCEBUS_HTTP_ADDR=127.0.0.1:0", "ONCEBUS_LOG_FORMAT=json")
+		"ONCEBUS_ADMIN_ADDR=127.0.0.1:0", "ONCEBUS_LOG_FORMAT=json")
 }
 
 // A service is a running process of oncebus.

@@ -25,9 +25,9 @@ import (
 type settings struct {
 	// Routes is the path of the routes file.
 	Routes string `env:"ROUTES" envDefault:"routes.yaml" help:"path of the routes file"`
-	// HTTPAddr is where metrics, health and state are served; port 0 takes
+	// AdminAddr is where metrics, health and state are served; port 0 takes
 	// any free one, which the log names.
-	HTTPAddr string `env:"HTTP_ADDR" envDefault:"127.0.0.1:8080" help:"where /metrics, /healthz, /readyz and /state are served"`
+	AdminAddr string `env:"ADMIN_ADDR" envDefault:"127.0.0.1:8080" help:"where /metrics, /healthz, /readyz and /state are served"`
 	// LogLevel is the lowest level that is logged.
 	LogLevel slog.Level `env:"LOG_LEVEL" envDefault:"info" help:"debug, info, warn or error"`
 	// LogFormat is one of the log formats, text or json.
@@ -192,7 +192,7 @@ func (s settings) validate() error {
 	if s.LogFormat != logText && s.LogFormat != logJSON {
 		errs = append(errs, fmt.Errorf("ONCEBUS_LOG_FORMAT: %q is unknown, want %s or %s", s.LogFormat, logText, logJSON))
 	}
-	return errors.Join(append(errs, checkAddr(s.HTTPAddr), s.Processor.Validate(), s.Ingress.Validate())...)
+	return errors.Join(append(errs, checkAddr(s.AdminAddr), s.Processor.Validate(), s.Ingress.Validate())...)
 }
 
 // load reads and validates settings and routes; routesFile, unless empty, takes

@@ -29,7 +29,7 @@ var promised = map[string]string{
 	"ONCEBUS_WORKERS":            "0",
 	"ONCEBUS_COMMIT_INTERVAL":    "100ms",
 	"ONCEBUS_START":              "earliest",
-	"ONCEBUS_HTTP_ADDR":          "127.0.0.1:8080",
+	"ONCEBUS_ADMIN_ADDR":         "127.0.0.1:8080",
 	"ONCEBUS_LOG_LEVEL":          "info",
 	"ONCEBUS_LOG_FORMAT":         "text",
 	"ONCEBUS_KEY_SECRET":         "",
@@ -102,12 +102,12 @@ func TestParseSettingsDefaults(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := settings{
-		Routes: "routes.yaml", HTTPAddr: "127.0.0.1:8080", LogLevel: slog.LevelInfo, LogFormat: "text",
+		Routes: "routes.yaml", AdminAddr: "127.0.0.1:8080", LogLevel: slog.LevelInfo, LogFormat: "text",
 		Processor: processor.Config{
 			Brokers: []string{"a:9092", "b:9092"}, AppID: "oncebus", InstanceID: host, Partitions: 12, ReplicationFactor: -1,
 			StateDir: "./oncebus-state", CommitInterval: 100 * time.Millisecond, Start: "earliest", SessionTimeout: 10 * time.Second,
 			TransactionTimeout: 15 * time.Second, StopTimeout: 20 * time.Second, State: state.DefaultConfig(),
-			Disk: processor.Disk{PausePercent: 10, RefusePercent: 5, MinFreeBytes: 64 << 20}, RebuildsPerHour: 2, StatePatience: 5 * time.Second, BatchBytes: 64 << 20,
+			Disk: processor.Disk{MinFreePercent: 10, StartMinFreePercent: 5, MinFreeBytes: 64 << 20}, RebuildsPerHour: 2, StateFailOpenAfter: 5 * time.Second, MaxDecompressedBatchBytes: 64 << 20,
 		},
 		Ingress: ingress.DefaultConfig(),
 	}
@@ -133,7 +133,7 @@ func TestParseSettingsDefaults(t *testing.T) {
 func TestParseSettingsNamesEveryVariable(t *testing.T) {
 	s, err := parseSettings([]string{
 		"ONCEBUS_PARTITIONS=many", "ONCEBUS_REPLICATION_FACTOR=40000", "ONCEBUS_CREATE_TOPICS=maybe", "ONCEBUS_WORKERS=1.5",
-		"ONCEBUS_COMMIT_INTERVAL=100", "ONCEBUS_LOG_LEVEL=loud", "ONCEBUS_STATE_WORKERS=x", "ONCEBUS_APP_ID=mine",
+		"ONCEBUS_COMMIT_INTERVAL=100", "ONCEBUS_LOG_LEVEL=loud", "ONCEBUS_STATE_BACKGROUND_JOBS=x", "ONCEBUS_APP_ID=mine",
 	})
 	want := []string{
 		`ONCEBUS_LOG_LEVEL: "loud" is no level (debug, info, warn, error)`,
@@ -142,7 +142,7 @@ func TestParseSettingsNamesEveryVariable(t *testing.T) {
 		`ONCEBUS_CREATE_TOPICS: "maybe" is no boolean (true or false)`,
 		`ONCEBUS_WORKERS: "1.5" is no whole number of 32 bits`,
 		`ONCEBUS_COMMIT_INTERVAL: "100" is no duration such as 100ms or 24h`,
-		`ONCEBUS_STATE_WORKERS: "x" is no whole number of 32 bits`,
+		`ONCEBUS_STATE_BACKGROUND_JOBS: "x" is no whole number of 32 bits`,
 	}
 	if err == nil || err.Error() != strings.Join(want, "\n") {
 		t.Errorf("got\n%v\nwant\n%s", err, strings.Join(want, "\n"))

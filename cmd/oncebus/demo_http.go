@@ -23,7 +23,7 @@ import (
 )
 
 // demoHTTPAddr is where the demo takes requests unless it is told otherwise:
-// beside the default of ONCEBUS_HTTP_ADDR, and on this machine only.
+// beside the default of ONCEBUS_ADMIN_ADDR, and on this machine only.
 const demoHTTPAddr = "127.0.0.1:8081"
 
 //go:embed demo_http_routes.yaml

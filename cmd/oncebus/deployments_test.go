@@ -157,7 +157,7 @@ func checkComposeService(t *testing.T, c compose, name string) {
 			t.Errorf("ONCEBUS_BROKERS has %s, Kafka advertises %s", broker, listeners)
 		}
 	}
-	stop, published := s.Processor.StopTimeout, s.HTTPAddr
+	stop, published := s.Processor.StopTimeout, s.AdminAddr
 	if s.Ingress.Addr == "" {
 		mounted(s.Processor.StateDir)
 	} else {
@@ -188,7 +188,7 @@ func TestPrometheusScrapesCompose(t *testing.T) {
 		} `yaml:"scrape_configs"`
 	}
 	readYAML(t, "prometheus/prometheus.yml", &p)
-	_, port, err := net.SplitHostPort(readCompose(t).Services["oncebus"].Environment["ONCEBUS_HTTP_ADDR"])
+	_, port, err := net.SplitHostPort(readCompose(t).Services["oncebus"].Environment["ONCEBUS_ADMIN_ADDR"])
 	if err != nil {
 		t.Fatal(err)
 	}

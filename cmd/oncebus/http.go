@@ -32,10 +32,10 @@ const (
 func checkAddr(addr string) error {
 	_, port, err := net.SplitHostPort(addr)
 	if err != nil {
-		return fmt.Errorf("ONCEBUS_HTTP_ADDR: %q is no host:port", addr)
+		return fmt.Errorf("ONCEBUS_ADMIN_ADDR: %q is no host:port", addr)
 	}
 	if _, err := strconv.ParseUint(port, 10, 16); err != nil {
-		return fmt.Errorf("ONCEBUS_HTTP_ADDR: %q: port %q is no number from 0 to 65535", addr, port)
+		return fmt.Errorf("ONCEBUS_ADMIN_ADDR: %q: port %q is no number from 0 to 65535", addr, port)
 	}
 	return nil
 }

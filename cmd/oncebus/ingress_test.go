@@ -47,7 +47,7 @@ func TestIngressSecrets(t *testing.T) {
 // that serve.
 func TestIngressReportsItsMistakes(t *testing.T) {
 	routes := writeFile(t, "routes.yaml", ingressRoutes)
-	environ := []string{"ONCEBUS_BROKERS=localhost:1", "ONCEBUS_ROUTES=" + routes, "ONCEBUS_INSTANCE_ID=i", "ONCEBUS_HTTP_ADDR=127.0.0.1:0"}
+	environ := []string{"ONCEBUS_BROKERS=localhost:1", "ONCEBUS_ROUTES=" + routes, "ONCEBUS_INSTANCE_ID=i", "ONCEBUS_ADMIN_ADDR=127.0.0.1:0"}
 	addr, secret := "ONCEBUS_INGRESS_ADDR=127.0.0.1:0", "ONCEBUS_INGRESS_SECRET_SENDER=s"
 	for _, c := range []struct {
 		name, command string

@@ -131,7 +131,7 @@ func (w *world) environ(instance string, settings ...string) []string {
 		"ONCEBUS_PARTITIONS=6",
 		"ONCEBUS_WORKERS=2",
 		"ONCEBUS_CREATE_TOPICS=true",
-		"ONCEBUS_HTTP_ADDR=127.0.0.1:0",
+		"ONCEBUS_ADMIN_ADDR=127.0.0.1:0",
 		"ONCEBUS_LOG_FORMAT=json",
 		// A dead process is found out and its transaction ended within seconds.
 		"ONCEBUS_SESSION_TIMEOUT=" + session,

@@ -114,9 +114,9 @@ type work struct {
 // comes first and goes last, so that probes see a start and a stop from outside.
 func supervise(ctx context.Context, s settings, registry *prometheus.Registry, log *slog.Logger, what work) int {
 	var listen net.ListenConfig
-	listener, err := listen.Listen(ctx, "tcp", s.HTTPAddr)
+	listener, err := listen.Listen(ctx, "tcp", s.AdminAddr)
 	if err != nil {
-		log.Error("http address cannot be used, choose another ONCEBUS_HTTP_ADDR", "addr", s.HTTPAddr, "error", err)
+		log.Error("http address cannot be used, choose another ONCEBUS_ADMIN_ADDR", "addr", s.AdminAddr, "error", err)
 		return exitFailed
 	}
 	running, fail := context.WithCancelCause(ctx)

@@ -34,7 +34,7 @@ func TestRunReportsAllMistakesAtOnce(t *testing.T) {
 	dir := t.TempDir() + "/state"
 	got := execute(t.Context(), []string{
 		"ONCEBUS_BROKERS=" + listener.Addr().String(), "ONCEBUS_ROUTES=" + routes, "ONCEBUS_STATE_DIR=" + dir,
-		"ONCEBUS_PARTITIONS=none", "ONCEBUS_START=now", "ONCEBUS_HTTP_ADDR=8080", "ONCEBUS_LOG_FORMAT=xml", "ONCEBUS_KEY_SECRET=short",
+		"ONCEBUS_PARTITIONS=none", "ONCEBUS_START=now", "ONCEBUS_ADMIN_ADDR=8080", "ONCEBUS_LOG_FORMAT=xml", "ONCEBUS_KEY_SECRET=short",
 		"ONCEBUS_SASL_PASSWORD_FILE=" + dir,
 	}, "", "run")
 	if err := listener.Close(); err != nil {
@@ -48,7 +48,7 @@ func TestRunReportsAllMistakesAtOnce(t *testing.T) {
 		"ONCEBUS_SASL_PASSWORD_FILE: open ",
 		`ONCEBUS_PARTITIONS: "none" is no whole number`,
 		`ONCEBUS_LOG_FORMAT: "xml" is unknown, want text or json`,
-		`ONCEBUS_HTTP_ADDR: "8080" is no host:port`,
+		`ONCEBUS_ADMIN_ADDR: "8080" is no host:port`,
 		`ONCEBUS_START: "now" is unknown, want earliest or latest`,
 		"ONCEBUS_KEY_SECRET: 5 bytes are too few",
 		routes + ":6: ",
@@ -78,7 +78,7 @@ func runEnviron(t *testing.T, more ...string) []string {
 	t.Helper()
 	return append([]string{
 		"ONCEBUS_ROUTES=" + writeFile(t, "routes.yaml", keyRoutes), "ONCEBUS_STATE_DIR=" + t.TempDir(), "ONCEBUS_INSTANCE_ID=test",
-		"ONCEBUS_CREATE_TOPICS=true", "ONCEBUS_WORKERS=1", "ONCEBUS_PARTITIONS=2", "ONCEBUS_HTTP_ADDR=127.0.0.1:0",
+		"ONCEBUS_CREATE_TOPICS=true", "ONCEBUS_WORKERS=1", "ONCEBUS_PARTITIONS=2", "ONCEBUS_ADMIN_ADDR=127.0.0.1:0",
 	}, more...)
 }
 
@@ -86,8 +86,8 @@ func TestRunBusyPortIsExitCode1(t *testing.T) {
 	listener := listenLocal(t)
 	defer listener.Close()
 	addr := listener.Addr().String()
-	got := execute(t.Context(), runEnviron(t, "ONCEBUS_BROKERS="+addr, "ONCEBUS_HTTP_ADDR="+addr), "", "run")
-	if got.code != exitFailed || !strings.Contains(got.stderr, "choose another ONCEBUS_HTTP_ADDR") || !strings.Contains(got.stderr, addr) {
+	got := execute(t.Context(), runEnviron(t, "ONCEBUS_BROKERS="+addr, "ONCEBUS_ADMIN_ADDR="+addr), "", "run")
+	if got.code != exitFailed || !strings.Contains(got.stderr, "choose another ONCEBUS_ADMIN_ADDR") || !strings.Contains(got.stderr, addr) {
 		t.Errorf("%+v", got)
 	}
 }

@@ -27,7 +27,7 @@ func newSmallDisk(s *system) *smallDisk {
 	s.t.Helper()
 	d := &smallDisk{s, s.stateDir("a"), filepath.Join(s.stateDir("a"), "filler")}
 	// Paused by percent alone, whatever the disk's size.
-	s.settings = []string{"STATE_PATIENCE=100ms", "DISK_MIN_FREE_BYTES=0"}
+	s.settings = []string{"STATE_FAIL_OPEN_AFTER=100ms", "DISK_MIN_FREE_BYTES=0"}
 	if err := os.MkdirAll(d.dir, 0o700); err != nil {
 		s.t.Fatal(err)
 	}
