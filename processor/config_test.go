@@ -12,18 +12,22 @@ import (
 // nothing else.
 func goodConfig() Config {
 	return Config{
-		Brokers:            []string{"kafka-1:9092", "kafka-2:9092"},
-		AppID:              "oncebus",
-		InstanceID:         "host-1.example",
-		Partitions:         12,
-		ReplicationFactor:  -1,
-		StateDir:           "./oncebus-state",
-		CommitInterval:     100 * time.Millisecond,
-		Start:              StartEarliest,
-		SessionTimeout:     10 * time.Second,
-		TransactionTimeout: 15 * time.Second,
-		StopTimeout:        20 * time.Second,
-		State:              state.DefaultConfig(),
+		AppConfig: AppConfig{
+			SecurityConfig: SecurityConfig{
+				Brokers:    []string{"kafka-1:9092", "kafka-2:9092"},
+				AppID:      "oncebus",
+				InstanceID: "host-1.example",
+			},
+			Partitions:         12,
+			ReplicationFactor:  -1,
+			Start:              StartEarliest,
+			TransactionTimeout: 15 * time.Second,
+		},
+		StateDir:       "./oncebus-state",
+		CommitInterval: 100 * time.Millisecond,
+		SessionTimeout: 10 * time.Second,
+		StopTimeout:    20 * time.Second,
+		State:          state.DefaultConfig(),
 	}
 }
 
@@ -88,8 +92,8 @@ func TestConfigValidateNamesTheVariable(t *testing.T) {
 func TestConfigValidateReportsAllAtOnce(t *testing.T) {
 	got := strings.Split(Config{}.Validate().Error(), "\n")
 	for i, variable := range []string{
-		"BROKERS", "APP_ID", "INSTANCE_ID", "PARTITIONS", "REPLICATION_FACTOR", "STATE_DIR", "START",
-		"SESSION_TIMEOUT", "TRANSACTION_TIMEOUT", "COMMIT_INTERVAL", "COMMIT_INTERVAL", "STOP_TIMEOUT",
+		"BROKERS", "APP_ID", "INSTANCE_ID", "PARTITIONS", "REPLICATION_FACTOR", "START", "TRANSACTION_TIMEOUT", "STATE_DIR",
+		"SESSION_TIMEOUT", "COMMIT_INTERVAL", "COMMIT_INTERVAL", "STOP_TIMEOUT",
 		"STATE_FLUSH_ROWS", "STATE_MEMORY_ROWS", "STATE_PAGE_BYTES", "STATE_MERGE_FAN_IN", "STATE_BACKGROUND_JOBS", "STATE_FLUSH_AGE",
 	} {
 		if i >= len(got) || !strings.HasPrefix(got[i], "ONCEBUS_"+variable) {

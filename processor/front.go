@@ -41,7 +41,7 @@ const (
 //
 // It is safe for use by many goroutines.
 type Front struct {
-	cfg         Config
+	cfg         AppConfig
 	routes      *rules.Routes
 	log         *slog.Logger
 	redact      *redactor
@@ -72,7 +72,7 @@ type footing struct {
 
 // NewFront checks the settings and prepares a front. It connects to nothing.
 // extra goes to every client, after our own options.
-func NewFront(cfg Config, routes *rules.Routes, log *slog.Logger, extra ...kgo.Opt) (*Front, error) {
+func NewFront(cfg AppConfig, routes *rules.Routes, log *slog.Logger, extra ...kgo.Opt) (*Front, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
@@ -82,9 +82,9 @@ func NewFront(cfg Config, routes *rules.Routes, log *slog.Logger, extra ...kgo.O
 	if !slices.ContainsFunc(routes.Routes, func(r *rules.Route) bool { return r.HTTP != nil }) {
 		return nil, errors.New("no route has an http part: nothing can come in by HTTP")
 	}
-	redact := newRedactor(cfg)
+	redact := newRedactor(cfg.SecurityConfig)
 	log = slog.New(redact.handler(log.Handler()))
-	opts, err := clientOptions(cfg, prometheus.NewRegistry(), log, redact)
+	opts, err := clientOptions(cfg.SecurityConfig, prometheus.NewRegistry(), log, redact)
 	if err != nil {
 		return nil, err
 	}

@@ -92,9 +92,24 @@ func (b *bench) newClient(opts ...kgo.Opt) *kgo.Client {
 
 func (b *bench) config(instance string) Config {
 	return Config{
-		Brokers: b.cluster.ListenAddrs(), AppID: "app", InstanceID: instance, Partitions: 4, ReplicationFactor: 1, CreateTopics: true,
-		StateDir: b.t.TempDir(), Workers: 1, CommitInterval: 20 * time.Millisecond, Start: StartEarliest,
-		SessionTimeout: time.Second, TransactionTimeout: 5 * time.Second, StopTimeout: 20 * time.Second, State: state.DefaultConfig(),
+		AppConfig: AppConfig{
+			SecurityConfig: SecurityConfig{
+				Brokers:    b.cluster.ListenAddrs(),
+				AppID:      "app",
+				InstanceID: instance,
+			},
+			Partitions:         4,
+			ReplicationFactor:  1,
+			CreateTopics:       true,
+			Start:              StartEarliest,
+			TransactionTimeout: 5 * time.Second,
+		},
+		StateDir:       b.t.TempDir(),
+		Workers:        1,
+		CommitInterval: 20 * time.Millisecond,
+		SessionTimeout: time.Second,
+		StopTimeout:    20 * time.Second,
+		State:          state.DefaultConfig(),
 	}
 }
 

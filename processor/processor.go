@@ -68,9 +68,9 @@ func New(cfg Config, routes *rules.Routes, reg prometheus.Registerer, log *slog.
 	if err := cfg.CheckSecret(routes.NeedsSecret()); err != nil {
 		return nil, err
 	}
-	redact := newRedactor(cfg)
+	redact := newRedactor(cfg.SecurityConfig)
 	log = slog.New(redact.handler(log.Handler()))
-	opts, err := clientOptions(cfg, reg, log, redact)
+	opts, err := clientOptions(cfg.SecurityConfig, reg, log, redact)
 	if err != nil {
 		return nil, err
 	}
@@ -91,7 +91,7 @@ func New(cfg Config, routes *rules.Routes, reg prometheus.Registerer, log *slog.
 }
 
 // clientOptions are those that every client of a process starts from.
-func clientOptions(cfg Config, reg prometheus.Registerer, log *slog.Logger, redact *redactor) ([]kgo.Opt, error) {
+func clientOptions(cfg SecurityConfig, reg prometheus.Registerer, log *slog.Logger, redact *redactor) ([]kgo.Opt, error) {
 	security := &security{log: log, metrics: newSecurityMetrics(reg), redact: redact}
 	opts, err := security.options(cfg)
 	return append(opts, kgo.WithLogger(clientLogger{log}), kgo.MetadataMinAge(metadataMinAge)), err

@@ -127,7 +127,7 @@ type security struct {
 // options returns the options every client to the brokers starts from: seeds,
 // client id, TLS and SASL. The error is one Validate reports too, unless a
 // certificate file changed in between.
-func (s *security) options(c Config) ([]kgo.Opt, error) {
+func (s *security) options(c SecurityConfig) ([]kgo.Opt, error) {
 	seeds := make([]string, len(c.Brokers))
 	for i, b := range c.Brokers {
 		host, port, err := splitBroker(b)
@@ -156,13 +156,13 @@ func (s *security) options(c Config) ([]kgo.Opt, error) {
 
 // ClientOptions returns the options of clients beside the processor, such as
 // the demo's producer and readers: the same brokers, reached in the same way.
-func (c Config) ClientOptions() ([]kgo.Opt, error) {
+func (c SecurityConfig) ClientOptions() ([]kgo.Opt, error) {
 	s := &security{log: slog.New(slog.DiscardHandler), metrics: newSecurityMetrics(prometheus.NewRegistry()), redact: newRedactor(c)}
 	return s.options(c)
 }
 
 // validateSecurity checks TLS and SASL, reading the files they name.
-func (c Config) validateSecurity(m *mistakes) {
+func (c SecurityConfig) validateSecurity(m *mistakes) {
 	c.TLS.validate(m)
 	c.SASL.validate(m)
 	if c.SASL.sendsSecret() && !c.TLS.Enabled && !allLoopback(c.Brokers) {
@@ -302,7 +302,7 @@ func isLoopback(host string) bool {
 
 // CheckSecret returns an error when the routes ask for a key secret and c has
 // none. It is apart from Validate because it takes the routes to know.
-func (c Config) CheckSecret(needed bool) error {
+func (c SecurityConfig) CheckSecret(needed bool) error {
 	if needed && c.KeySecret == "" {
 		return errors.New("ONCEBUS_KEY_SECRET: not set, but a route asks for one; set it or ONCEBUS_KEY_SECRET_FILE")
 	}

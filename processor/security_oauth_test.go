@@ -29,7 +29,7 @@ func startEndpoint(t *testing.T) (*endpoint, *tokenSource) {
 		e.answer(w, r)
 	}))
 	t.Cleanup(server.Close)
-	s, _ := newSecurity(Config{})
+	s, _ := newSecurity(SecurityConfig{})
 	source, err := s.tokenSource(OAuth{TokenURL: server.URL + "/token", ClientID: "client:1", ClientSecret: hidden, Scopes: []string{"a", "b"}, Audience: "kafka"})
 	if err != nil {
 		t.Fatal(err)
@@ -166,7 +166,7 @@ func TestTokenEndpointIsVerified(t *testing.T) {
 	server.Config.ErrorLog = nil
 	server.StartTLS()
 	defer server.Close()
-	s, _ := newSecurity(Config{})
+	s, _ := newSecurity(SecurityConfig{})
 	source, err := s.tokenSource(OAuth{TokenURL: server.URL, ClientID: "c", ClientSecret: hidden})
 	if err != nil {
 		t.Fatal(err)

@@ -29,7 +29,7 @@ type redactor struct {
 	secrets map[string][]string // by what they are: the current one and the one before
 }
 
-func newRedactor(c Config) *redactor {
+func newRedactor(c SecurityConfig) *redactor {
 	r := &redactor{secrets: map[string][]string{}}
 	r.learn("key secret", string(c.KeySecret))
 	r.learn(credentialPassword, string(c.SASL.Password))

@@ -19,7 +19,7 @@ type secretive struct{ inner map[string]string }
 // line, it does not come out.
 func TestLogShowsNoSecret(t *testing.T) {
 	const secret = `pass "word" & ü/1`
-	c := goodConfig()
+	c := goodSecurity()
 	c.SASL.Password, c.KeySecret, c.SASL.Token, c.SASL.OAuth.ClientSecret = secret, "key secret of sixteen", "token-token", "client-secret"
 	s, out := newSecurity(c)
 	log := s.log.With("with", secret).WithGroup("group").With("more", errors.New(secret))
@@ -43,7 +43,7 @@ func TestLogShowsNoSecret(t *testing.T) {
 }
 
 func TestRedactedErrorKeepsWhatItWraps(t *testing.T) {
-	c := goodConfig()
+	c := goodSecurity()
 	c.SASL.Password = hidden
 	s, _ := newSecurity(c)
 	var changed *redactedError
@@ -63,7 +63,7 @@ func TestRedactedErrorKeepsWhatItWraps(t *testing.T) {
 // TestRedactorForgetsOldSecrets: tokens come and go for as long as a process
 // runs; the last two may still be on their way into a text.
 func TestRedactorForgetsOldSecrets(t *testing.T) {
-	s, _ := newSecurity(Config{})
+	s, _ := newSecurity(SecurityConfig{})
 	for i := range 100 {
 		s.redact.learn(credentialToken, fmt.Sprintf("token-%03d", i))
 	}

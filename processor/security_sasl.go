@@ -19,7 +19,7 @@ import (
 
 // mechanism returns the SASL mechanism of the settings. Every authentication,
 // the repeated ones of KIP-368 as well, asks for the secret anew.
-func (s *security) mechanism(c Config) (sasl.Mechanism, error) {
+func (s *security) mechanism(c SecurityConfig) (sasl.Mechanism, error) {
 	auth := c.SASL
 	password := s.secret(credentialPassword, auth.Password, auth.PasswordFile)
 	scramAuth := func(context.Context) (scram.Auth, error) {

@@ -32,7 +32,7 @@ func TestPasswordFileIsReadForEveryAuthentication(t *testing.T) {
 		}
 	}
 	write("first secret\n")
-	c := goodConfig()
+	c := goodSecurity()
 	c.SASL = SASL{Mechanism: SASLPlain, Username: "u", Password: "first secret", PasswordFile: SecretPath(path)}
 	s, out := newSecurity(c)
 	m, err := s.mechanism(c)
@@ -76,7 +76,7 @@ func TestNoSecretInTheClear(t *testing.T) {
 		{Mechanism: SASLPlain, Username: "u", Password: hidden},
 		{Mechanism: SASLOAuthBearer, Token: "token"},
 	} {
-		c := goodConfig()
+		c := goodSecurity()
 		c.SASL = auth
 		s, _ := newSecurity(c)
 		m, err := s.mechanism(c)
@@ -101,7 +101,7 @@ func TestNoSecretInTheClear(t *testing.T) {
 
 func TestBearerTokens(t *testing.T) {
 	authenticate := func(auth SASL) (string, error) {
-		c := goodConfig()
+		c := goodSecurity()
 		c.SASL, c.TLS.Enabled = auth, true
 		auth.Mechanism = SASLOAuthBearer
 		c.SASL = auth
@@ -132,7 +132,7 @@ func TestBearerTokens(t *testing.T) {
 // TestBearerRefusal: the broker's JSON is acknowledged with the byte 1, so that
 // its error follows (RFC 7628, section 3.2.3).
 func TestBearerRefusal(t *testing.T) {
-	c := goodConfig()
+	c := goodSecurity()
 	c.SASL = SASL{Mechanism: SASLOAuthBearer, Token: "t"}
 	s, _ := newSecurity(c)
 	m, err := s.mechanism(c)

@@ -22,7 +22,7 @@ import (
 )
 
 // newSecurity returns what a process would prove itself with, and its log.
-func newSecurity(c Config) (*security, *bytes.Buffer) {
+func newSecurity(c SecurityConfig) (*security, *bytes.Buffer) {
 	var out bytes.Buffer
 	redact := newRedactor(c)
 	log := slog.New(redact.handler(slog.NewTextHandler(&out, &slog.HandlerOptions{Level: slog.LevelDebug})))
@@ -95,7 +95,7 @@ func TestConnectionsFollowCertificateFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer cluster.Close()
-	s, out := newSecurity(Config{})
+	s, out := newSecurity(SecurityConfig{})
 	certs, err := s.certificates("ONCEBUS_TLS_", TLS{Enabled: true, CAFile: ca, CertFile: cert, KeyFile: key})
 	if err != nil {
 		t.Fatal(err)

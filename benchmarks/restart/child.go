@@ -61,9 +61,23 @@ func runChild() error {
 	}
 	registry := prometheus.NewRegistry()
 	p, err := processor.New(processor.Config{
-		Brokers: strings.Split(os.Getenv(envBrokers), ","), AppID: app, InstanceID: "one", Partitions: 1, ReplicationFactor: 1,
-		StateDir: os.Getenv(envState), Workers: 1, CommitInterval: 100 * time.Millisecond, Start: processor.StartEarliest,
-		SessionTimeout: 10 * time.Second, TransactionTimeout: 15 * time.Second, StopTimeout: 20 * time.Second, State: state.DefaultConfig(),
+		AppConfig: processor.AppConfig{
+			SecurityConfig: processor.SecurityConfig{
+				Brokers:    strings.Split(os.Getenv(envBrokers), ","),
+				AppID:      app,
+				InstanceID: "one",
+			},
+			Partitions:         1,
+			ReplicationFactor:  1,
+			Start:              processor.StartEarliest,
+			TransactionTimeout: 15 * time.Second,
+		},
+		StateDir:        os.Getenv(envState),
+		Workers:         1,
+		CommitInterval:  100 * time.Millisecond,
+		SessionTimeout:  10 * time.Second,
+		StopTimeout:     20 * time.Second,
+		State:           state.DefaultConfig(),
 		RebuildsPerHour: 1,
 	}, routes, registry, slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})))
 	if err != nil {

@@ -104,10 +104,26 @@ func TestParseSettingsDefaults(t *testing.T) {
 	want := settings{
 		Routes: "routes.yaml", AdminAddr: "127.0.0.1:8080", LogLevel: slog.LevelInfo, LogFormat: "text",
 		Processor: processor.Config{
-			Brokers: []string{"a:9092", "b:9092"}, AppID: "oncebus", InstanceID: host, Partitions: 12, ReplicationFactor: -1,
-			StateDir: "./oncebus-state", CommitInterval: 100 * time.Millisecond, Start: "earliest", SessionTimeout: 10 * time.Second,
-			TransactionTimeout: 15 * time.Second, StopTimeout: 20 * time.Second, State: state.DefaultConfig(),
-			Disk: processor.Disk{MinFreePercent: 10, StartMinFreePercent: 5, MinFreeBytes: 64 << 20}, RebuildsPerHour: 2, StateFailOpenAfter: 5 * time.Second, MaxDecompressedBatchBytes: 64 << 20,
+			AppConfig: processor.AppConfig{
+				SecurityConfig: processor.SecurityConfig{
+					Brokers:    []string{"a:9092", "b:9092"},
+					AppID:      "oncebus",
+					InstanceID: host,
+				},
+				Partitions:         12,
+				ReplicationFactor:  -1,
+				Start:              "earliest",
+				TransactionTimeout: 15 * time.Second,
+			},
+			StateDir:                  "./oncebus-state",
+			CommitInterval:            100 * time.Millisecond,
+			SessionTimeout:            10 * time.Second,
+			StopTimeout:               20 * time.Second,
+			State:                     state.DefaultConfig(),
+			Disk:                      processor.Disk{MinFreePercent: 10, StartMinFreePercent: 5, MinFreeBytes: 64 << 20},
+			RebuildsPerHour:           2,
+			StateFailOpenAfter:        5 * time.Second,
+			MaxDecompressedBatchBytes: 64 << 20,
 		},
 		Ingress: ingress.DefaultConfig(),
 	}

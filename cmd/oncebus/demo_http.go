@@ -142,7 +142,7 @@ func (d *demo) openDoor(listener net.Listener, ledger *httpLedger) (*entrance, e
 	config := d.config
 	config.InstanceID += "-http"
 	config.StateDir = filepath.Join(config.StateDir, config.InstanceID)
-	front, err := processor.NewFront(config, d.routes, d.log)
+	front, err := processor.NewFront(config.AppConfig, d.routes, d.log)
 	if err != nil {
 		return nil, err
 	}

@@ -44,7 +44,7 @@ type entrance struct {
 func openEntrance(ctx context.Context, s settings, routes *rules.Routes, registry prometheus.Registerer, log *slog.Logger) (*entrance, int) {
 	e := &entrance{}
 	var err error
-	if e.front, err = processor.NewFront(s.Processor, routes, log); err != nil {
+	if e.front, err = processor.NewFront(s.Processor.AppConfig, routes, log); err != nil {
 		log.Error("wrong settings", "error", err)
 		return nil, exitWrong
 	}

@@ -32,9 +32,24 @@ func TestExecutorBehindOperations(t *testing.T) {
 	defer cancel()
 
 	p, err := processor.New(processor.Config{
-		Brokers: brokers, AppID: "app", InstanceID: "one", Partitions: 2, ReplicationFactor: 1, CreateTopics: true, StateDir: t.TempDir(), Workers: 1,
-		CommitInterval: 10 * time.Millisecond, Start: processor.StartEarliest, SessionTimeout: 2 * time.Second, TransactionTimeout: 5 * time.Second,
-		StopTimeout: 20 * time.Second, State: state.DefaultConfig(),
+		AppConfig: processor.AppConfig{
+			SecurityConfig: processor.SecurityConfig{
+				Brokers:    brokers,
+				AppID:      "app",
+				InstanceID: "one",
+			},
+			Partitions:         2,
+			ReplicationFactor:  1,
+			CreateTopics:       true,
+			Start:              processor.StartEarliest,
+			TransactionTimeout: 5 * time.Second,
+		},
+		StateDir:       t.TempDir(),
+		Workers:        1,
+		CommitInterval: 10 * time.Millisecond,
+		SessionTimeout: 2 * time.Second,
+		StopTimeout:    20 * time.Second,
+		State:          state.DefaultConfig(),
 	}, routes, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
 	must(t, err)
 	running, stop := context.WithCancel(ctx)

@@ -89,9 +89,24 @@ func (b *bench) logger() *slog.Logger { return slog.New(slog.NewJSONHandler(b.lo
 
 func (b *bench) config(instance string) processor.Config {
 	return processor.Config{
-		Brokers: b.cluster.ListenAddrs(), AppID: "app", InstanceID: instance, Partitions: b.partitions, ReplicationFactor: 1, CreateTopics: true,
-		StateDir: b.t.TempDir(), Workers: 1, CommitInterval: 5 * time.Millisecond, Start: processor.StartEarliest,
-		SessionTimeout: time.Second, TransactionTimeout: 5 * time.Second, StopTimeout: 20 * time.Second, State: state.DefaultConfig(),
+		AppConfig: processor.AppConfig{
+			SecurityConfig: processor.SecurityConfig{
+				Brokers:    b.cluster.ListenAddrs(),
+				AppID:      "app",
+				InstanceID: instance,
+			},
+			Partitions:         b.partitions,
+			ReplicationFactor:  1,
+			CreateTopics:       true,
+			Start:              processor.StartEarliest,
+			TransactionTimeout: 5 * time.Second,
+		},
+		StateDir:       b.t.TempDir(),
+		Workers:        1,
+		CommitInterval: 5 * time.Millisecond,
+		SessionTimeout: time.Second,
+		StopTimeout:    20 * time.Second,
+		State:          state.DefaultConfig(),
 	}
 }
 
@@ -166,7 +181,7 @@ func (b *bench) serve(change func(*Config)) *instance {
 
 func (b *bench) serveAs(name string, change func(*Config), extra ...kgo.Opt) *instance {
 	b.t.Helper()
-	front, err := processor.NewFront(b.config(name), b.routes, b.logger(), extra...)
+	front, err := processor.NewFront(b.config(name).AppConfig, b.routes, b.logger(), extra...)
 	if err != nil {
 		b.t.Fatal(err)
 	}

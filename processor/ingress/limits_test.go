@@ -352,7 +352,7 @@ func TestBusAway(t *testing.T) {
 func TestNotReadyYet(t *testing.T) {
 	for _, choice := range []string{"refuse", "hold"} {
 		b := newBench(t, withHTTP("wait: 50s", "bus_away: "+choice))
-		front, err := processor.NewFront(b.config("door"), b.routes, b.logger())
+		front, err := processor.NewFront(b.config("door").AppConfig, b.routes, b.logger())
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -32,9 +32,23 @@ func (t Task) oncebus(ctx context.Context) error {
 		return err
 	}
 	p, err := processor.New(processor.Config{
-		Brokers: t.Brokers, AppID: t.App, InstanceID: "bench", Partitions: int32(t.Partitions), ReplicationFactor: 1,
-		StateDir: t.StateDir, Workers: t.Workers, CommitInterval: t.Commit, Start: processor.StartEarliest,
-		SessionTimeout: 10 * time.Second, TransactionTimeout: transactionTimeout, StopTimeout: 20 * time.Second, State: state.DefaultConfig(),
+		AppConfig: processor.AppConfig{
+			SecurityConfig: processor.SecurityConfig{
+				Brokers:    t.Brokers,
+				AppID:      t.App,
+				InstanceID: "bench",
+			},
+			Partitions:         int32(t.Partitions),
+			ReplicationFactor:  1,
+			Start:              processor.StartEarliest,
+			TransactionTimeout: transactionTimeout,
+		},
+		StateDir:       t.StateDir,
+		Workers:        t.Workers,
+		CommitInterval: t.Commit,
+		SessionTimeout: 10 * time.Second,
+		StopTimeout:    20 * time.Second,
+		State:          state.DefaultConfig(),
 	}, routes, prometheus.NewRegistry(), slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})))
 	if err != nil {
 		return err

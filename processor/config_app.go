@@ -1,0 +1,60 @@
+package processor
+
+import "time"
+
+// AppConfig is what an app is named by and stands on: whatever looks at its
+// topics needs these settings and no more.
+type AppConfig struct {
+	SecurityConfig
+
+	// Partitions is the partition count of the repartition topic, used when
+	// that topic is created. Afterwards it is pinned in the app's manifest:
+	// 1 to PartitionsMax. It bounds how many workers can share the load.
+	Partitions int32 `env:"PARTITIONS" envDefault:"12" help:"partitions of the repartition topic, at its creation"`
+
+	// ReplicationFactor is that of the topics oncebus creates; -1 leaves it
+	// to the broker's default.replication.factor.
+	ReplicationFactor int16 `env:"REPLICATION_FACTOR" envDefault:"-1" help:"of internal topics; -1 = the broker's default"`
+
+	// CreateTopics also creates missing input, output and dead-letter
+	// topics. Internal topics are created in any case.
+	CreateTopics bool `env:"CREATE_TOPICS" envDefault:"false" help:"also create missing input and output topics"`
+
+	// Start is where an input topic without a committed offset starts:
+	// StartEarliest or StartLatest. It never applies to the repartition
+	// topic, which is always read from its start.
+	Start string `env:"START" envDefault:"earliest" help:"where a raw topic without a committed offset starts: earliest or latest"`
+
+	// TransactionTimeout is after what time the broker aborts a transaction
+	// nobody ends: 1s to 15m, the broker's default maximum. Readers of the
+	// output wait up to this long behind a worker that died.
+	TransactionTimeout time.Duration `env:"TRANSACTION_TIMEOUT" envDefault:"15s" help:"after what time the broker aborts a transaction nobody ends"`
+}
+
+// The values of AppConfig.Start.
+const (
+	StartEarliest = "earliest"
+	StartLatest   = "latest"
+)
+
+// PartitionsMax is the most partitions of the repartition topic.
+const PartitionsMax = 10_000
+
+// Validate reports everything wrong with c at once, or returns nil.
+func (c AppConfig) Validate() error {
+	var m mistakes
+	m.add(c.SecurityConfig.Validate())
+	if c.Partitions < 1 || c.Partitions > PartitionsMax {
+		m.addf("ONCEBUS_PARTITIONS: %d is out of range, want 1 to %d", c.Partitions, PartitionsMax)
+	}
+	if c.ReplicationFactor != -1 && c.ReplicationFactor < 1 {
+		m.addf("ONCEBUS_REPLICATION_FACTOR: %d is out of range, want 1 or more, or -1 for the broker's default", c.ReplicationFactor)
+	}
+	if c.Start != StartEarliest && c.Start != StartLatest {
+		m.addf("ONCEBUS_START: %q is unknown, want %s or %s", c.Start, StartEarliest, StartLatest)
+	}
+	if c.TransactionTimeout < time.Second || c.TransactionTimeout > 15*time.Minute {
+		m.addf("ONCEBUS_TRANSACTION_TIMEOUT: %v is out of range, want %v to %v", c.TransactionTimeout, time.Second, 15*time.Minute)
+	}
+	return m.err()
+}
