@@ -3,52 +3,18 @@ package processor
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"net"
-	"os"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"oncebus/processor/kafkatest/golden"
 )
-
-var rewrite = flag.Bool("rewrite", false, "write the golden files of testdata anew")
-
-// assertGolden compares got with a file of testdata, or rewrites the file.
-func assertGolden(t *testing.T, name, got string) {
-	t.Helper()
-	path := filepath.Join("testdata", name)
-	if *rewrite {
-		if err := os.MkdirAll("testdata", 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatalf("%v; go test -run %s -rewrite writes it", err, t.Name())
-	}
-	have, expect := strings.Split(got, "\n"), strings.Split(string(want), "\n")
-	for n := range max(len(have), len(expect)) {
-		var h, e string
-		if n < len(have) {
-			h = have[n]
-		}
-		if n < len(expect) {
-			e = expect[n]
-		}
-		if h != e {
-			t.Fatalf("%s, line %d: got %q, want %q; if that is right, go test -run %s -rewrite", path, n+1, h, e, t.Name())
-		}
-	}
-}
 
 // TestEveryBrokerErrorHasItsAction is the whole table of classify: what is done
 // about each error a broker can answer. A new franz-go that knows more codes,
@@ -73,7 +39,7 @@ func TestEveryBrokerErrorHasItsAction(t *testing.T) {
 	if known < 130 {
 		t.Errorf("only %d codes are known", known)
 	}
-	assertGolden(t, "classify.txt", table.String())
+	golden.Assert(t, "classify.txt", table.String())
 }
 
 // TestUnknownBrokerErrorCode: a broker of the future may answer what nobody

@@ -274,7 +274,7 @@ func (i *Inspector) Stats(ctx context.Context) ([]TaskKeys, error) {
 	for _, topic := range i.rt.topology.taskTopics() {
 		for partition := range i.rt.topology.topics[topic].partitions {
 			name := changelogName(i.rt.topology.app, topic)
-			c, _, _, err := newLogReader(i.p.client, name, i.rt.topology.topics[name].id, partition).lastCheckpoint(ctx)
+			c, _, _, err := lastCheckpoint(ctx, newLogReader(i.p.client, name, i.rt.topology.topics[name].id, partition))
 			if err != nil {
 				return nil, err
 			}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"oncebus/processor/kafkatest/golden"
 )
 
 // TestMetricsTellWhatHappened compares every figure of a small run that the run
@@ -187,7 +188,7 @@ func TestStateFieldsAreAnInterface(t *testing.T) {
 		}
 		fieldsOf(value, "", names)
 	}
-	assertGolden(t, "state_fields.txt", strings.Join(slices.Sorted(maps.Keys(names)), "\n")+"\n")
+	golden.Assert(t, "state_fields.txt", strings.Join(slices.Sorted(maps.Keys(names)), "\n")+"\n")
 }
 
 // fieldsOf collects the paths of all members with the kind of their value.
@@ -256,7 +257,7 @@ func TestEveryMetricIsInTheReadme(t *testing.T) {
 	if have = strings.TrimSpace(have) + "\n"; have == table {
 		return
 	}
-	if !*rewrite {
+	if !golden.Rewrite() {
 		t.Fatalf("the metrics of README.md are not those of the program; go test -run %s -rewrite writes\n%s", t.Name(), table)
 	}
 	if err := os.WriteFile(path, []byte(head+from+table+to+tail), 0o644); err != nil {

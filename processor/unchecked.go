@@ -41,7 +41,7 @@ func (t *task) startDetour(ctx context.Context, p *Processor, finished func()) {
 	d.start(ctx, finished, func(ctx context.Context) {
 		reader := newLogReader(p.client, t.changelog, p.rt.topology.topics[t.changelog].id, t.id.partition)
 		var start int64
-		d.checkpoint, d.found, start, d.err = reader.lastCheckpoint(ctx)
+		d.checkpoint, d.found, start, d.err = lastCheckpoint(ctx, reader)
 		d.emptied = !d.found && start > 0
 		if d.err != nil {
 			_ = pause(ctx, restoreRetryMax) // the caller tries again at once
@@ -61,9 +61,9 @@ func (t *task) dropDetour() {
 // checkpoint is looked for first; then twice as many, and so on.
 const checkpointSpan = 1000
 
-// lastCheckpoint returns the newest checkpoint of the changelog, and where the
+// lastCheckpoint returns the newest checkpoint of a changelog, and where the
 // changelog begins.
-func (r *logReader) lastCheckpoint(ctx context.Context) (newest checkpoint, found bool, start int64, err error) {
+func lastCheckpoint(ctx context.Context, r *logReader) (newest checkpoint, found bool, start int64, err error) {
 	start, end, err := r.bounds(ctx)
 	if err != nil {
 		return newest, false, 0, err

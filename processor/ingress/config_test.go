@@ -1,7 +1,6 @@
 package ingress
 
 import (
-	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -10,9 +9,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"oncebus/processor/kafkatest/golden"
 )
-
-var rewrite = flag.Bool("rewrite", false, "write the table of metrics into README.md")
 
 // lines checks that err has a line for each beginning, in their order.
 func lines(t *testing.T, what string, err error, want ...string) {
@@ -166,7 +164,7 @@ func TestEveryMetricIsInTheReadme(t *testing.T) {
 	case !found || !closed:
 		t.Fatalf("README.md has no %s ... %s", strings.TrimSpace(from), to)
 	case have == table.String():
-	case !*rewrite:
+	case !golden.Rewrite():
 		t.Fatalf("the metrics of README.md are not those of the program; go test -run %s -rewrite writes\n%s", t.Name(), table.String())
 	default:
 		if err := os.WriteFile(path, []byte(head+from+table.String()+to+tail), 0o644); err != nil {

@@ -1,0 +1,50 @@
+// Package golden compares what a test got with a file of testdata. The flag
+// -rewrite of go test writes the files.
+//
+// It imports the standard library alone. Only tests import it: the flag would
+// otherwise be one of the program's.
+package golden
+
+import (
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+var rewrite = flag.Bool("rewrite", false, "write the golden files of testdata")
+
+// Rewrite reports whether go test was called with -rewrite.
+func Rewrite() bool { return *rewrite }
+
+// Assert compares got with a file of testdata, or rewrites the file.
+func Assert(t *testing.T, name, got string) {
+	t.Helper()
+	path := filepath.Join("testdata", name)
+	if *rewrite {
+		if err := os.MkdirAll("testdata", 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatalf("%v; go test -run %s -rewrite writes it", err, t.Name())
+	}
+	have, expect := strings.Split(got, "\n"), strings.Split(string(want), "\n")
+	for n := range max(len(have), len(expect)) {
+		var h, e string
+		if n < len(have) {
+			h = have[n]
+		}
+		if n < len(expect) {
+			e = expect[n]
+		}
+		if h != e {
+			t.Fatalf("%s, line %d: got %q, want %q; if that is right, go test -run %s -rewrite", path, n+1, h, e, t.Name())
+		}
+	}
+}
