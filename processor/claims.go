@@ -10,6 +10,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"oncebus/dedup"
+	"oncebus/processor/kafka"
 )
 
 // claim judges an event of claim mode: the first claims the key and goes to the
@@ -21,7 +22,7 @@ func (t *task) claim(j *judging, ev *event, decided *dedup.Event, prior *dedup.R
 	}
 	c, err := dedup.DecideClaim(t.claimEvent(ev, decided), *prior, held, route.span, rule, streamTime)
 	if err != nil {
-		return fmt.Errorf("%w: %w", errIllegalState, err)
+		return fmt.Errorf("%w: %w", kafka.ErrIllegalState, err)
 	}
 	ev.verdict, ev.claimed = c.Verdict, &c
 	switch {
@@ -200,7 +201,7 @@ func (t *task) settle(route *routeInfo, o *dedup.Outcome) (prior dedup.Row, s de
 	}
 	s, err = dedup.Settle(o, prior, held, route.span, route.rule, t.streamTime(route.class))
 	if err != nil {
-		return prior, s, fmt.Errorf("%w: %w", errIllegalState, err)
+		return prior, s, fmt.Errorf("%w: %w", kafka.ErrIllegalState, err)
 	}
 	if s.Refused == "" && !t.fits(&s.Row) {
 		s.Omit()

@@ -6,6 +6,8 @@ import (
 	"os"
 	"path/filepath"
 	"syscall"
+
+	"oncebus/processor/kafka"
 )
 
 // dirLeases hands each task's directory to one owner of this process at a
@@ -60,7 +62,7 @@ func lockDir(dir string) (*os.File, error) {
 	}
 	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
 		_ = f.Close()
-		return nil, refusal("state directory %s is in use by another process (%w): give each its own ONCEBUS_STATE_DIR", dir, err)
+		return nil, kafka.OperatorErrorf("state directory %s is in use by another process (%w): give each its own ONCEBUS_STATE_DIR", dir, err)
 	}
 	return f, nil
 }

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"oncebus/processor/kafka"
 	"oncebus/state"
 )
 
@@ -57,14 +58,14 @@ func (g *diskGuard) checkStart() error {
 	s, err := g.space(g.dir)
 	network, netErr := g.network(g.dir)
 	if err := errors.Join(err, netErr); err != nil {
-		return refusal("ONCEBUS_STATE_DIR: %w", err)
+		return kafka.OperatorErrorf("ONCEBUS_STATE_DIR: %w", err)
 	}
 	if network != "" {
-		return refusal("the state directory %s is on a network file system (%s), where locks and mapped files cannot be relied on: set ONCEBUS_STATE_DIR to a local disk; local state is rebuilt from the changelog", g.dir, network)
+		return kafka.OperatorErrorf("the state directory %s is on a network file system (%s), where locks and mapped files cannot be relied on: set ONCEBUS_STATE_DIR to a local disk; local state is rebuilt from the changelog", g.dir, network)
 	}
 	g.metrics.diskFree.Set(float64(s.Free))
 	if least := level(s, g.cfg.StartMinFreePercent, g.cfg.MinFreeBytes/2); s.Free < least {
-		return refusal("the disk of the state directory %s has %d bytes free (%.1f %%), a start needs %d: free some space, or set ONCEBUS_STATE_DIR to another disk; local state is rebuilt from the changelog",
+		return kafka.OperatorErrorf("the disk of the state directory %s has %d bytes free (%.1f %%), a start needs %d: free some space, or set ONCEBUS_STATE_DIR to another disk; local state is rebuilt from the changelog",
 			g.dir, s.Free, s.FreePercent(), least)
 	}
 	g.look()
@@ -73,7 +74,7 @@ func (g *diskGuard) checkStart() error {
 
 // run looks at the disk until ctx is done.
 func (g *diskGuard) run(ctx context.Context) {
-	for pause(ctx, diskInterval) == nil {
+	for kafka.Pause(ctx, diskInterval) == nil {
 		g.look()
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/twmb/franz-go/pkg/kadm"
 
+	"oncebus/processor/kafka"
 	"oncebus/state"
 )
 
@@ -111,7 +112,7 @@ func TestStartOnAFullDisk(t *testing.T) {
 	cfg, disk, place := b.onDisk(49)
 	i := b.startWith(cfg, place)
 	<-i.done
-	if !errors.Is(i.err, errRefused) || !strings.Contains(i.err.Error(), "49000000 bytes free (4.9 %), a start needs 50000000") {
+	if !errors.Is(i.err, kafka.ErrOperator) || !strings.Contains(i.err.Error(), "49000000 bytes free (4.9 %), a start needs 50000000") {
 		t.Fatalf("run returned %v", i.err)
 	}
 	disk.free.Store(60)
@@ -128,7 +129,7 @@ func TestStartOnAFullDisk(t *testing.T) {
 
 	cfg.Disk.MinFreeBytes = 1200e6 // of a disk of 1000
 	i = b.startWith(cfg, place)
-	if <-i.done; !errors.Is(i.err, errRefused) {
+	if <-i.done; !errors.Is(i.err, kafka.ErrOperator) {
 		t.Errorf("run returned %v", i.err)
 	}
 }
@@ -137,7 +138,7 @@ func TestStartOnAFullDisk(t *testing.T) {
 func TestNetworkFileSystemIsRefused(t *testing.T) {
 	b := newBench(t, benchRoutes)
 	i := b.startWith(b.config("one"), func(p *Processor) { p.disk.network = func(string) (string, error) { return "NFS", nil } })
-	if <-i.done; !errors.Is(i.err, errRefused) || !strings.Contains(i.err.Error(), "network file system (NFS)") {
+	if <-i.done; !errors.Is(i.err, kafka.ErrOperator) || !strings.Contains(i.err.Error(), "network file system (NFS)") {
 		t.Errorf("run returned %v", i.err)
 	}
 }

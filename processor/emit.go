@@ -14,6 +14,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"oncebus/dedup"
+	"oncebus/processor/kafka"
 	"oncebus/state/failpoint"
 )
 
@@ -80,7 +81,7 @@ func newEmitter(rt *runtime, client *kgo.Client) *emitter {
 		e.mu.Lock()
 		defer e.mu.Unlock()
 		if e.firstErr == nil {
-			e.firstErr = fmt.Errorf("produce to %s/%d: %w", r.Topic, r.Partition, denied(err, "Write", resourceTopic, r.Topic))
+			e.firstErr = fmt.Errorf("produce to %s/%d: %w", r.Topic, r.Partition, kafka.Denied(err, "Write", kafka.ResourceTopic, r.Topic))
 		}
 	}
 	return e

@@ -19,6 +19,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"oncebus/dedup/rules"
+	"oncebus/processor/kafka"
 )
 
 const (
@@ -127,11 +128,11 @@ func (f *Front) run(ctx context.Context) error {
 			break // ctx is done
 		}
 		if err := f.serve(ctx, at); err != nil {
-			if classify(err) == actStop || credentialsRefused(err) {
+			if kafka.Classify(err) == kafka.Stop || credentialsRefused(err) {
 				return err
 			}
 			f.log.Warn("the front begins again", "error", err)
-			_ = pause(ctx, frontRenewPause) // the loop asks ctx
+			_ = kafka.Pause(ctx, frontRenewPause) // the loop asks ctx
 		}
 		before = at
 	}
@@ -187,13 +188,13 @@ func (f *Front) open(ctx context.Context, before *footing) (*footing, error) {
 			return nil, nil
 		case err == nil:
 			return at, nil
-		case classify(err) == actStop, credentialsRefused(err):
+		case kafka.Classify(err) == kafka.Stop, credentialsRefused(err):
 			return nil, err
 		}
 		if f.bus.set(err) {
 			f.log.Warn("not ready yet, trying again", "error", explainCredentials(err, f.cfg.SASL))
 		}
-		if pause(ctx, frontProbe) != nil {
+		if kafka.Pause(ctx, frontProbe) != nil {
 			return nil, nil
 		}
 	}
@@ -237,7 +238,7 @@ func (f *Front) openOnce(ctx context.Context, client *kgo.Client, before *footin
 		at.next = before.next // verdicts may have come in between
 		return at, nil
 	}
-	_, at.next, err = newLogReader(client, t.verdicts, at.id, at.partition).listBounds(ctx)
+	_, at.next, err = kafka.NewReader(client, t.verdicts, at.id, at.partition).ListBounds(ctx)
 	return at, err
 }
 
@@ -337,7 +338,7 @@ func (f *Front) probe(ctx context.Context, client *kgo.Client, stop context.Canc
 				f.log.Warn("no broker answers", "error", err)
 			}
 		}
-		if pause(ctx, frontProbe) != nil {
+		if kafka.Pause(ctx, frontProbe) != nil {
 			return
 		}
 	}
@@ -358,7 +359,7 @@ func (f *Front) read(ctx context.Context, reader *kgo.Client, at *footing) error
 		fetches.EachError(func(topic string, partition int32, err error) {
 			var lost *kgo.ErrDataLoss // the client goes on by itself
 			if !errors.As(err, &lost) {
-				failed = fmt.Errorf("fetch %s/%d: %w", topic, partition, denied(err, "Read", resourceTopic, topic))
+				failed = fmt.Errorf("fetch %s/%d: %w", topic, partition, kafka.Denied(err, "Read", kafka.ResourceTopic, topic))
 			}
 		})
 		fetches.EachRecord(func(rec *kgo.Record) {

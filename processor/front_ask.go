@@ -12,6 +12,7 @@ import (
 
 	"oncebus/dedup"
 	"oncebus/dedup/rules"
+	"oncebus/processor/kafka"
 )
 
 // What a sender is told in place of an answer. After each of them it is safe
@@ -249,7 +250,7 @@ func (f *Front) sent(sender *kgo.Client, rec *kgo.Record, err error) error {
 		// read again now (see renew).
 		return fmt.Errorf("%w: topic %s refuses a batch: %w", ErrBusAway, rec.Topic, err)
 	}
-	return fmt.Errorf("%w: produce to %s: %w", ErrBusAway, rec.Topic, denied(err, "Write", resourceTopic, rec.Topic))
+	return fmt.Errorf("%w: produce to %s: %w", ErrBusAway, rec.Topic, kafka.Denied(err, "Write", kafka.ResourceTopic, rec.Topic))
 }
 
 // PublishOutcome puts on the bus what became of an attempt, for an executor

@@ -19,6 +19,7 @@ import (
 
 	"oncebus/dedup"
 	"oncebus/dedup/rules"
+	"oncebus/processor/kafka"
 )
 
 // TestTooLargeIsNotSent: said before anything goes on the bus.
@@ -250,7 +251,7 @@ func TestFrontRefusesForeignRoutes(t *testing.T) {
 	b.openHTTP()
 	front, err := NewFront(b.config("front").AppConfig, b.routes, slog.New(slog.DiscardHandler))
 	must(t, err)
-	if err := front.Run(t.Context()); !errors.Is(err, errRefused) || !strings.Contains(err.Error(), "key rule changed") {
+	if err := front.Run(t.Context()); !errors.Is(err, kafka.ErrOperator) || !strings.Contains(err.Error(), "key rule changed") {
 		t.Errorf("got %v", err)
 	}
 	b.useRoutes(benchRoutes)

@@ -8,6 +8,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"oncebus/processor/kafka"
 )
 
 // A breakage is what a sender could not deliver a record for.
@@ -32,7 +34,7 @@ func (f *Front) renew(ctx context.Context, reader *kgo.Client, at *footing) {
 		if broken {
 			f.replace(b, at)
 		}
-		if (broken || tooLarge) && pause(ctx, frontRenewPause) != nil {
+		if (broken || tooLarge) && kafka.Pause(ctx, frontRenewPause) != nil {
 			return
 		}
 	}

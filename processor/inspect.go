@@ -17,6 +17,7 @@ import (
 
 	"oncebus/dedup"
 	"oncebus/dedup/rules"
+	"oncebus/processor/kafka"
 )
 
 // An Inspector answers questions about an app from its topics alone, on any
@@ -60,14 +61,14 @@ func (i *Inspector) open(ctx context.Context) error {
 		return err
 	}
 	if _, ok := t.topics[t.manifest]; !ok {
-		return refusal("there is no topic %s: no app %s has run on this cluster; look at ONCEBUS_APP_ID and ONCEBUS_BROKERS", t.manifest, i.p.cfg.AppID)
+		return kafka.OperatorErrorf("there is no topic %s: no app %s has run on this cluster; look at ONCEBUS_APP_ID and ONCEBUS_BROKERS", t.manifest, i.p.cfg.AppID)
 	}
 	m, err := readManifest(ctx, i.p.client, t)
 	if err != nil {
 		return err
 	}
 	if m == nil {
-		return refusal("%s holds no manifest: app %s has never started", t.manifest, i.p.cfg.AppID)
+		return kafka.OperatorErrorf("%s holds no manifest: app %s has never started", t.manifest, i.p.cfg.AppID)
 	}
 	i.unknown = m.unknown(t, i.p.routes)
 	if _, err := m.reconcile(t, i.p.routes, i.p.cfg.KeySecret.Bytes()); err != nil {
@@ -88,7 +89,7 @@ func (i *Inspector) known(routes ...*rules.Route) error {
 	if len(unknown) == 0 {
 		return nil
 	}
-	return refusal("app %s has never run with these routes: %s; look at ONCEBUS_APP_ID and at the routes file", i.p.cfg.AppID, strings.Join(unknown, ", "))
+	return kafka.OperatorErrorf("app %s has never run with these routes: %s; look at ONCEBUS_APP_ID and at the routes file", i.p.cfg.AppID, strings.Join(unknown, ", "))
 }
 
 // Entry is what an app keeps of a key.
@@ -214,12 +215,12 @@ func (i *Inspector) place(d *rules.Derived) (topic string, partitions []int32) {
 // changelog calls each with every committed record of a task's changelog.
 func (i *Inspector) changelog(ctx context.Context, topic string, partition int32, each func(*kgo.Record) error) error {
 	name := changelogName(i.rt.topology.app, topic)
-	reader := newLogReader(i.p.client, name, i.rt.topology.topics[name].id, partition)
-	start, end, err := reader.bounds(ctx)
+	reader := kafka.NewReader(i.p.client, name, i.rt.topology.topics[name].id, partition)
+	start, end, err := reader.Bounds(ctx)
 	if err != nil {
 		return err
 	}
-	return reader.read(ctx, start, end, func(records []*kgo.Record, _ int64) error {
+	return reader.Read(ctx, start, end, func(records []*kgo.Record, _ int64) error {
 		for _, rec := range records {
 			if err := each(rec); err != nil {
 				return fmt.Errorf("%s/%d/%d: %w", name, partition, rec.Offset, err)
@@ -234,7 +235,7 @@ func (i *Inspector) changelog(ctx context.Context, topic string, partition int32
 // is the one that Lookup finds; Forget returns its digest.
 func (i *Inspector) Forget(ctx context.Context, d *rules.Derived) (dedup.Digest, error) {
 	if d.Route.Mode != rules.ClaimMode {
-		return d.Digest, refusal("route %s is not in claim mode: its keys are not forgotten before their window is over", d.Route.Name)
+		return d.Digest, kafka.OperatorErrorf("route %s is not in claim mode: its keys are not forgotten before their window is over", d.Route.Name)
 	}
 	if err := i.known(d.Route); err != nil {
 		return d.Digest, err
@@ -253,7 +254,7 @@ func (i *Inspector) Forget(ctx context.Context, d *rules.Derived) (dedup.Digest,
 		{Key: headerClaim, Value: token.Append(nil)}, {Key: headerOutcome, Value: []byte(dedup.OutcomeForget.String())},
 	}}
 	if err := i.p.client.ProduceSync(ctx, rec).FirstErr(); err != nil {
-		return token.Digest, fmt.Errorf("produce to %s: %w", rec.Topic, denied(err, "Write", resourceTopic, rec.Topic))
+		return token.Digest, fmt.Errorf("produce to %s: %w", rec.Topic, kafka.Denied(err, "Write", kafka.ResourceTopic, rec.Topic))
 	}
 	return token.Digest, nil
 }
@@ -274,7 +275,7 @@ func (i *Inspector) Stats(ctx context.Context) ([]TaskKeys, error) {
 	for _, topic := range i.rt.topology.taskTopics() {
 		for partition := range i.rt.topology.topics[topic].partitions {
 			name := changelogName(i.rt.topology.app, topic)
-			c, _, _, err := lastCheckpoint(ctx, newLogReader(i.p.client, name, i.rt.topology.topics[name].id, partition))
+			c, _, _, err := lastCheckpoint(ctx, kafka.NewReader(i.p.client, name, i.rt.topology.topics[name].id, partition))
 			if err != nil {
 				return nil, err
 			}

@@ -13,6 +13,7 @@ import (
 
 	"oncebus/dedup"
 	"oncebus/dedup/rules"
+	"oncebus/processor/kafka"
 )
 
 // keyCounts is what the tasks remember, by their checkpoints.
@@ -207,7 +208,7 @@ func TestInspectorRefusesWhatTheAppNeverRanWith(t *testing.T) {
 	other := cfg
 	other.AppID = "nobody"
 	_, err := NewInspector(t.Context(), other, b.routes, slog.New(slog.DiscardHandler))
-	if !Refused(err) || !strings.Contains(err.Error(), "no app nobody has run on this cluster") {
+	if !kafka.IsOperatorError(err) || !strings.Contains(err.Error(), "no app nobody has run on this cluster") {
 		t.Errorf("another app: %v", err)
 	}
 	ran := b.routes.Routes[0]
@@ -216,15 +217,15 @@ func TestInspectorRefusesWhatTheAppNeverRanWith(t *testing.T) {
 	inspector, err := NewInspector(t.Context(), cfg, b.routes, slog.New(slog.DiscardHandler))
 	must(t, err)
 	defer func() { must(t, inspector.Close()) }()
-	if _, err := inspector.Stats(t.Context()); !Refused(err) || !strings.Contains(err.Error(), "app app has never run with these routes: ops, keyed") {
+	if _, err := inspector.Stats(t.Context()); !kafka.IsOperatorError(err) || !strings.Contains(err.Error(), "app app has never run with these routes: ops, keyed") {
 		t.Errorf("stats: %v", err)
 	}
 	for _, r := range b.routes.Routes {
 		derived := rules.Derived{Route: r}
-		if _, found, err := inspector.Lookup(t.Context(), &derived); found || Refused(err) != (r.Name != ran.Name) {
+		if _, found, err := inspector.Lookup(t.Context(), &derived); found || kafka.IsOperatorError(err) != (r.Name != ran.Name) {
 			t.Errorf("look-up of route %s: %v, %v", r.Name, found, err)
 		}
-		if _, err := inspector.Forget(t.Context(), &derived); !Refused(err) {
+		if _, err := inspector.Forget(t.Context(), &derived); !kafka.IsOperatorError(err) {
 			t.Errorf("forget of route %s: %v", r.Name, err)
 		}
 	}

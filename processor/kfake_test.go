@@ -18,6 +18,7 @@ import (
 	"go.uber.org/goleak"
 
 	"oncebus/dedup/rules"
+	"oncebus/processor/kafka"
 	"oncebus/state"
 )
 
@@ -234,10 +235,10 @@ func (b *bench) read(topic string) []*kgo.Record {
 	var all []*kgo.Record
 	detail := meta.Topics[topic]
 	for partition := range int32(len(detail.Partitions)) {
-		r := newLogReader(b.client, topic, detail.ID, partition)
-		start, end, err := r.bounds(ctx)
+		r := kafka.NewReader(b.client, topic, detail.ID, partition)
+		start, end, err := r.Bounds(ctx)
 		if err == nil {
-			err = r.read(ctx, start, end, func(records []*kgo.Record, _ int64) error {
+			err = r.Read(ctx, start, end, func(records []*kgo.Record, _ int64) error {
 				all = append(all, records...)
 				return nil
 			})
@@ -374,7 +375,7 @@ func (b *bench) waiting(topic string, partition int32, from, end int64) bool {
 		b.t.Fatal(err)
 	}
 	found := false
-	err = newLogReader(b.client, topic, meta.Topics[topic].ID, partition).read(ctx, from, end, func(records []*kgo.Record, _ int64) error {
+	err = kafka.NewReader(b.client, topic, meta.Topics[topic].ID, partition).Read(ctx, from, end, func(records []*kgo.Record, _ int64) error {
 		found = found || len(records) > 0
 		return nil
 	})

@@ -8,6 +8,7 @@ import (
 
 	"oncebus/dedup"
 	"oncebus/dedup/rules"
+	"oncebus/processor/kafka"
 	"oncebus/state"
 )
 
@@ -281,7 +282,7 @@ func (rt *runtime) countKeys(c *checkpoint, store *state.Store) (counts, error) 
 	all := rt.noCounts()
 	recount, err := all.decode(c.counts)
 	if err != nil {
-		return counts{}, refusal("%w; run the build that wrote it", err)
+		return counts{}, kafka.OperatorErrorf("%w; run the build that wrote it", err)
 	}
 	for _, h := range all.hits {
 		if !c.counted && c.streamTimes.has[h.class] {

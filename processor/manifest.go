@@ -17,6 +17,7 @@ import (
 
 	"oncebus/dedup"
 	"oncebus/dedup/rules"
+	"oncebus/processor/kafka"
 )
 
 // manifestKey is the key of the one row that matters in <app>-manifest.
@@ -126,7 +127,7 @@ func (m *manifest) unknown(t *topology, routes *rules.Routes) (names []string) {
 // of it at once.
 func (m *manifest) reconcile(t *topology, routes *rules.Routes, secret []byte) (changed bool, err error) {
 	var mistakes []error
-	refuse := func(format string, args ...any) { mistakes = append(mistakes, refusal(format, args...)) }
+	refuse := func(format string, args ...any) { mistakes = append(mistakes, kafka.OperatorErrorf(format, args...)) }
 	if m.Version != manifestVersion || m.Hash != hashName || len(m.HashSecret) != 16 ||
 		m.RowVersion != dedup.RowVersion || m.EnvelopeVersion != envelopeVersion {
 		refuse("the manifest in %s has version %d, hash %q, row encoding %d, envelope %d; this build has %d, %q, %d, %d: run the build that wrote it, or use another ONCEBUS_APP_ID",
@@ -183,29 +184,29 @@ func (m *manifest) reconcile(t *topology, routes *rules.Routes, secret []byte) (
 func (have manifestTopic) compare(want manifestTopic) []error {
 	var mistakes []error
 	if have.Role != want.Role {
-		return []error{refusal("topic %s was %s and is %s now: what was recorded about its keys stands in another changelog; put `keyed` back, or use another topic or ONCEBUS_APP_ID",
+		return []error{kafka.OperatorErrorf("topic %s was %s and is %s now: what was recorded about its keys stands in another changelog; put `keyed` back, or use another topic or ONCEBUS_APP_ID",
 			have.Name, have.Role, want.Role)}
 	}
 	if have.Role == roleRouted {
 		return nil
 	}
 	if want.ID == "" || want.ChangelogID == "" {
-		return []error{refusal("topic %s or its changelog was deleted: offsets and state belonged to it; use another ONCEBUS_APP_ID to start anew", have.Name)}
+		return []error{kafka.OperatorErrorf("topic %s or its changelog was deleted: offsets and state belonged to it; use another ONCEBUS_APP_ID to start anew", have.Name)}
 	}
 	if have.Partitions != want.Partitions {
 		way := fmt.Sprintf("recreate the topic with %d partitions, or use another ONCEBUS_APP_ID", have.Partitions)
 		if have.Role == roleHop {
 			way = fmt.Sprintf("set ONCEBUS_PARTITIONS=%d if only the setting changed; else use another ONCEBUS_APP_ID", have.Partitions)
 		}
-		mistakes = append(mistakes, refusal("topic %s has %d partitions in the manifest, not %d: keys would move away from their rows; %s",
+		mistakes = append(mistakes, kafka.OperatorErrorf("topic %s has %d partitions in the manifest, not %d: keys would move away from their rows; %s",
 			have.Name, have.Partitions, want.Partitions, way))
 	}
 	if have.ID != want.ID {
-		mistakes = append(mistakes, refusal("topic %s was deleted and recreated (id %s, was %s): offsets and state do not belong to it; use another ONCEBUS_APP_ID",
+		mistakes = append(mistakes, kafka.OperatorErrorf("topic %s was deleted and recreated (id %s, was %s): offsets and state do not belong to it; use another ONCEBUS_APP_ID",
 			have.Name, want.ID, have.ID))
 	}
 	if have.ChangelogID != want.ChangelogID {
-		mistakes = append(mistakes, refusal("the changelog of %s was deleted and recreated (id %s, was %s): what it knew is gone; use another ONCEBUS_APP_ID to start anew",
+		mistakes = append(mistakes, kafka.OperatorErrorf("the changelog of %s was deleted and recreated (id %s, was %s): what it knew is gone; use another ONCEBUS_APP_ID to start anew",
 			have.Name, want.ChangelogID, have.ChangelogID))
 	}
 	return mistakes
@@ -219,13 +220,13 @@ func secretCheck(secret []byte) string {
 
 // readManifest reads the newest manifest; nil if there is none.
 func readManifest(ctx context.Context, client *kgo.Client, t *topology) (*manifest, error) {
-	reader := newLogReader(client, t.manifest, t.topics[t.manifest].id, 0)
-	start, end, err := reader.bounds(ctx)
+	reader := kafka.NewReader(client, t.manifest, t.topics[t.manifest].id, 0)
+	start, end, err := reader.Bounds(ctx)
 	if err != nil {
 		return nil, err
 	}
 	var newest []byte
-	err = reader.read(ctx, start, end, func(records []*kgo.Record, _ int64) error {
+	err = reader.Read(ctx, start, end, func(records []*kgo.Record, _ int64) error {
 		for _, rec := range records {
 			if string(rec.Key) == manifestKey {
 				newest = rec.Value
@@ -238,7 +239,7 @@ func readManifest(ctx context.Context, client *kgo.Client, t *topology) (*manife
 	}
 	m := new(manifest)
 	if err := json.Unmarshal(newest, m); err != nil {
-		return nil, refusal("the manifest in %s cannot be read: %v", t.manifest, err)
+		return nil, kafka.OperatorErrorf("the manifest in %s cannot be read: %v", t.manifest, err)
 	}
 	return m, nil
 }
@@ -269,7 +270,7 @@ func (p *Processor) settleManifest(ctx context.Context, t *topology) (*manifest,
 			return nil, fmt.Errorf("write the manifest: %w", err)
 		}
 		p.log.Info("another process wrote the manifest at the same time", "topic", t.manifest)
-		if err := pause(ctx, 50*time.Millisecond); err != nil {
+		if err := kafka.Pause(ctx, 50*time.Millisecond); err != nil {
 			return nil, err
 		}
 	}
@@ -286,7 +287,7 @@ func (p *Processor) writeManifest(ctx context.Context, t *topology) (*manifest, 
 	}
 	defer client.Close()
 	if _, _, err := client.ProducerID(ctx); err != nil {
-		return nil, denied(err, "Write", resourceTransactionalID, p.cfg.AppID+"-manifest")
+		return nil, kafka.Denied(err, "Write", kafka.ResourceTransactionalID, p.cfg.AppID+"-manifest")
 	}
 	m, err := readManifest(ctx, p.client, t)
 	if err != nil {
@@ -357,7 +358,7 @@ func (p *Processor) refuseOrphanedState(ctx context.Context, t *topology) error 
 						return err
 					}
 				}
-				return refusal("%s holds rows but %s has no manifest: it was deleted or this is another app's changelog; use another ONCEBUS_APP_ID", o.Topic, t.manifest)
+				return kafka.OperatorErrorf("%s holds rows but %s has no manifest: it was deleted or this is another app's changelog; use another ONCEBUS_APP_ID", o.Topic, t.manifest)
 			}
 		}
 	}

@@ -14,6 +14,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"oncebus/processor/kafka"
 )
 
 // snapshot is everything a start could change: topics with their ids and
@@ -72,7 +74,7 @@ func (b *bench) refused(cfg Config, want ...string) {
 	case <-timer.C:
 		b.t.Fatalf("the processor did not end by itself; ready: %v", i.Ready())
 	}
-	if !errors.Is(i.err, errRefused) {
+	if !errors.Is(i.err, kafka.ErrOperator) {
 		b.t.Fatalf("the processor ended with %v, want a refusal", i.err)
 	}
 	for _, part := range want {

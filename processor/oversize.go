@@ -12,6 +12,7 @@ import (
 
 	"oncebus/dedup"
 	"oncebus/dedup/rules"
+	"oncebus/processor/kafka"
 )
 
 // A batch that unpacks to more than ONCEBUS_MAX_DECOMPRESSED_BATCH_BYTES, by accident or as a
@@ -111,7 +112,7 @@ func (w *worker) noteOversize(fetches kgo.Fetches) {
 // stepOver takes a batch into the open transaction as one dead letter.
 func (w *worker) stepOver(batch *kgo.ErrDecompressTooLarge) error {
 	if batch.Topic == w.p.rt.topology.repartition {
-		return refusal("%s/%d has a batch at offsets %d to %d that unpacks to more than %d bytes, and only oncebus may write this topic: raise ONCEBUS_MAX_DECOMPRESSED_BATCH_BYTES if it was lowered, and find out who else writes there",
+		return kafka.OperatorErrorf("%s/%d has a batch at offsets %d to %d that unpacks to more than %d bytes, and only oncebus may write this topic: raise ONCEBUS_MAX_DECOMPRESSED_BATCH_BYTES if it was lowered, and find out who else writes there",
 			batch.Topic, batch.Partition, batch.Offset, batch.NextOffset-1, w.p.cfg.maxDecompressedBatchBytes())
 	}
 	if w.router != nil {
@@ -120,7 +121,7 @@ func (w *worker) stepOver(batch *kgo.ErrDecompressTooLarge) error {
 	}
 	t := w.tasks.tasks[taskID{batch.Topic, batch.Partition}]
 	if t == nil || t.state != running && t.state != passing {
-		return fmt.Errorf("%w: a batch of %s/%d arrived for a task that is not running", errMigrated, batch.Topic, batch.Partition)
+		return fmt.Errorf("%w: a batch of %s/%d arrived for a task that is not running", kafka.ErrMustAbort, batch.Topic, batch.Partition)
 	}
 	t.touch()
 	if batch.NextOffset <= t.open.next {

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"maps"
 	"time"
+
+	"oncebus/processor/kafka"
 )
 
 // ownersInterval is how often the groups are looked at. A partition that
@@ -34,7 +36,7 @@ func (o *ownerWatch) run(ctx context.Context) {
 	if routed := o.p.rt.topology.routed; len(routed) > 0 {
 		topics[stageRoute] = routed
 	}
-	for pause(ctx, o.p.ownersInterval) == nil {
+	for kafka.Pause(ctx, o.p.ownersInterval) == nil {
 		for stage, topics := range topics {
 			if err := o.look(ctx, stage, topics); err != nil && ctx.Err() == nil {
 				o.p.log.Debug("who owns what cannot be found out", "stage", stage, "error", err)

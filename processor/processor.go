@@ -17,6 +17,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"oncebus/dedup/rules"
+	"oncebus/processor/kafka"
 	"oncebus/state"
 )
 
@@ -195,11 +196,11 @@ func (p *Processor) work(ctx context.Context) error {
 func (p *Processor) settle(ctx context.Context) error {
 	for {
 		err := p.settleOnce(ctx)
-		if err == nil || ctx.Err() != nil || classify(err) == actStop || credentialsRefused(err) {
+		if err == nil || ctx.Err() != nil || kafka.Classify(err) == kafka.Stop || credentialsRefused(err) {
 			return err
 		}
 		p.log.Warn("not started yet, trying again", "error", explainCredentials(err, p.cfg.SASL))
-		if err := pause(ctx, probeInterval/2); err != nil {
+		if err := kafka.Pause(ctx, probeInterval/2); err != nil {
 			return err
 		}
 	}
@@ -247,10 +248,10 @@ func (p *Processor) workerCount() int {
 func (p *Processor) observeClock(ctx context.Context, rt *runtime) error {
 	rec := &kgo.Record{Topic: rt.topology.manifest, Key: []byte("clock"), Value: []byte(p.cfg.InstanceID)}
 	if err := p.client.ProduceSync(ctx, rec).FirstErr(); err != nil {
-		return fmt.Errorf("write to %s: %w", rec.Topic, denied(err, "Write", resourceTopic, rec.Topic))
+		return fmt.Errorf("write to %s: %w", rec.Topic, kafka.Denied(err, "Write", kafka.ResourceTopic, rec.Topic))
 	}
-	reader := newLogReader(p.client, rec.Topic, rt.topology.topics[rec.Topic].id, rec.Partition)
-	return reader.read(ctx, rec.Offset, rec.Offset+1, func(records []*kgo.Record, _ int64) error {
+	reader := kafka.NewReader(p.client, rec.Topic, rt.topology.topics[rec.Topic].id, rec.Partition)
+	return reader.Read(ctx, rec.Offset, rec.Offset+1, func(records []*kgo.Record, _ int64) error {
 		for _, r := range records {
 			if r.Offset == rec.Offset {
 				rt.clock = brokerClock{observed: r.Timestamp.UnixMilli(), at: time.Now()}
@@ -310,7 +311,7 @@ func (p *Processor) probe(ctx context.Context) {
 		} else {
 			p.metrics.brokerUp.Set(0)
 		}
-		if pause(ctx, probeInterval) != nil {
+		if kafka.Pause(ctx, probeInterval) != nil {
 			return
 		}
 	}

@@ -7,6 +7,8 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
+
+	"oncebus/processor/kafka"
 )
 
 // purgeInterval is how often processed records of the repartition topic are
@@ -27,7 +29,7 @@ func newPurger(p *Processor) *purger { return &purger{p: p, starts: map[int32]in
 func (g *purger) run(ctx context.Context) {
 	var processed kadm.Offsets
 	allowed := true
-	for pause(ctx, purgeInterval) == nil {
+	for kafka.Pause(ctx, purgeInterval) == nil {
 		if len(processed) > 0 && allowed {
 			allowed = g.below(ctx, processed)
 		}

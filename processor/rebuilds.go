@@ -9,6 +9,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"oncebus/processor/kafka"
 )
 
 // rebuildsName is the file, beside the tasks' directories, that remembers the
@@ -49,7 +51,7 @@ func (g *rebuildGuard) allow(task string, why error, now time.Time) error {
 		}
 	}
 	if same >= g.max {
-		return refusal("local state of %s broke %d times within %v, now again: %w; %w: look at the disk and the kernel's log; to start anew remove %s (it is rebuilt from the changelog), or raise ONCEBUS_REBUILDS_PER_HOUR; the last: %s",
+		return kafka.OperatorErrorf("local state of %s broke %d times within %v, now again: %w; %w: look at the disk and the kernel's log; to start anew remove %s (it is rebuilt from the changelog), or raise ONCEBUS_REBUILDS_PER_HOUR; the last: %s",
 			task, same, rebuildWindow, why, errTooOften, g.dir, strings.Join(lines, "; "))
 	}
 	reason := strings.Map(func(r rune) rune {

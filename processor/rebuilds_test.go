@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"oncebus/processor/kafka"
 )
 
 // TestRebuildsAreCounted counts per task, over an hour, over restarts.
@@ -22,7 +24,7 @@ func TestRebuildsAreCounted(t *testing.T) {
 	must(t, guard().allow("a/0", why, now.Add(30*time.Minute)))
 	for _, at := range []time.Duration{31 * time.Minute, 59 * time.Minute, -time.Minute} {
 		err := guard().allow("a/0", why, now.Add(at))
-		if !errors.Is(err, errRefused) || !errors.Is(err, why) || !strings.Contains(err.Error(), "a/0 broke 2 times") || !strings.Contains(err.Error(), "remove "+dir) {
+		if !errors.Is(err, kafka.ErrOperator) || !errors.Is(err, why) || !strings.Contains(err.Error(), "a/0 broke 2 times") || !strings.Contains(err.Error(), "remove "+dir) {
 			t.Errorf("after %v: %v", at, err)
 		}
 	}
@@ -39,7 +41,7 @@ func TestRebuildsAreCounted(t *testing.T) {
 	must(t, guard().allow("a/0", why, now.Add(61*time.Minute)))
 	must(t, os.Remove(path))
 	must(t, os.Mkdir(path, 0o700))
-	if err := guard().allow("a/0", why, now); err == nil || errors.Is(err, errRefused) {
+	if err := guard().allow("a/0", why, now); err == nil || errors.Is(err, kafka.ErrOperator) {
 		t.Errorf("a count that cannot be kept: %v", err)
 	}
 }
@@ -67,7 +69,7 @@ func TestCrashLoopGuard(t *testing.T) {
 	for range 2 {
 		i = b.start(cfg)
 		<-i.done
-		if !errors.Is(i.err, errRefused) || !strings.Contains(i.err.Error(), "local state of app-repartition/0 broke 2 times within 1h0m0s") {
+		if !errors.Is(i.err, kafka.ErrOperator) || !strings.Contains(i.err.Error(), "local state of app-repartition/0 broke 2 times within 1h0m0s") {
 			t.Fatalf("run returned %v", i.err)
 		}
 		if n := testutil.ToFloat64(i.metrics.quarantined); n != 0 {

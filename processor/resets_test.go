@@ -11,6 +11,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"oncebus/processor/kafka"
 )
 
 // TestDeletedUnreadRecordsStopTheProcess deletes records that nobody has read,
@@ -42,7 +44,7 @@ func TestDeletedUnreadRecordsStopTheProcess(t *testing.T) {
 	if len(b.read("signals.unique")) > out {
 		t.Fatal("it went on behind records it had not read")
 	}
-	if classify(i.err) != actStop {
+	if kafka.Classify(i.err) != kafka.Stop {
 		t.Errorf("it ended with %v", i.err)
 	}
 }
@@ -202,7 +204,7 @@ func TestEmptiedChangelogWithoutLocalStateIsRefused(t *testing.T) {
 
 	i := b.start(cfg)
 	<-i.done
-	if classify(i.err) != actStop || !strings.Contains(fmt.Sprint(i.err), "delete the offsets of group app-dedup for app-repartition") {
+	if kafka.Classify(i.err) != kafka.Stop || !strings.Contains(fmt.Sprint(i.err), "delete the offsets of group app-dedup for app-repartition") {
 		t.Fatalf("it ended with %v", i.err)
 	}
 	assertOnce(t, b.read("signals.unique"), sent)

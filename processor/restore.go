@@ -13,6 +13,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"oncebus/dedup"
+	"oncebus/processor/kafka"
 	"oncebus/state"
 	"oncebus/state/failpoint"
 )
@@ -141,7 +142,7 @@ func (r *restore) run(ctx context.Context, p *Processor, t *task) error {
 // recover does what an error asks for before the next attempt, or returns the
 // error that ends the restore.
 func (r *restore) recover(ctx context.Context, p *Processor, t *task, err error) error {
-	if ctx.Err() == nil && !errors.Is(err, errRefused) && (errors.Is(err, errStale) || untrusted(err)) {
+	if ctx.Err() == nil && !errors.Is(err, kafka.ErrOperator) && (errors.Is(err, errStale) || untrusted(err)) {
 		if err = r.letGo(p, t, func() error { return p.quarantine(t, err) }); err == nil {
 			return nil
 		}
@@ -153,10 +154,10 @@ func (r *restore) recover(ctx context.Context, p *Processor, t *task, err error)
 		// A person has to look at the disk; until then events go on without it.
 		t.log.Error("local state stays out of use", "error", err)
 		p.snapshot.explain(t.id, err.Error())
-		return pause(ctx, restoreRetryMax)
-	case errors.Is(err, errRefused):
+		return kafka.Pause(ctx, restoreRetryMax)
+	case errors.Is(err, kafka.ErrOperator):
 		return err
-	case classify(err) == actStop:
+	case kafka.Classify(err) == kafka.Stop:
 		return err
 	}
 	if r.store != nil && (r.broken != nil && errors.Is(err, r.broken) || r.store.Err() != nil) {
@@ -169,7 +170,7 @@ func (r *restore) recover(ctx context.Context, p *Processor, t *task, err error)
 	p.snapshot.explain(t.id, "restore failed, trying again: "+err.Error())
 	wait := min(restoreRetryPause<<min(r.failures, 8), restoreRetryMax)
 	r.failures++
-	return pause(ctx, wait)
+	return kafka.Pause(ctx, wait)
 }
 
 // errStale says that local state does not fit the changelog: it ends before
@@ -192,11 +193,11 @@ func (r *restore) once(ctx context.Context, p *Processor, t *task) error {
 	}
 	info := p.rt.topology.topics[t.changelog]
 	if t.id.partition >= info.partitions {
-		return refusal("topic %s has a partition %d, its changelog has only %d: a key must keep its partition, so the count is fixed; recreate the topic with %d partitions, or use another ONCEBUS_APP_ID",
+		return kafka.OperatorErrorf("topic %s has a partition %d, its changelog has only %d: a key must keep its partition, so the count is fixed; recreate the topic with %d partitions, or use another ONCEBUS_APP_ID",
 			t.id.topic, t.id.partition, info.partitions, info.partitions)
 	}
-	reader := newLogReader(p.client, t.changelog, info.id, t.id.partition)
-	start, end, err := reader.bounds(ctx)
+	reader := kafka.NewReader(p.client, t.changelog, info.id, t.id.partition)
+	start, end, err := reader.Bounds(ctx)
 	if err != nil {
 		return err
 	}
@@ -217,7 +218,7 @@ func (r *restore) once(ctx context.Context, p *Processor, t *task) error {
 	left.Set(float64(end - from))
 	r.watch.position.Store(from)
 	r.watch.end.Store(end)
-	err = reader.read(ctx, from, end, func(records []*kgo.Record, position int64) error {
+	err = reader.Read(ctx, from, end, func(records []*kgo.Record, position int64) error {
 		r.rows += len(records)
 		t.metrics.restored.Add(float64(len(records)))
 		left.Set(float64(max(0, end-position)))
@@ -249,11 +250,11 @@ func (r *restore) apply(records []*kgo.Record, position int64) error {
 			continue
 		}
 		if len(rec.Key) != len(dedup.Digest{}) {
-			return refusal("changelog record %s/%d/%d has a key of %d bytes: only oncebus may write this topic", rec.Topic, rec.Partition, rec.Offset, len(rec.Key))
+			return kafka.OperatorErrorf("changelog record %s/%d/%d has a key of %d bytes: only oncebus may write this topic", rec.Topic, rec.Partition, rec.Offset, len(rec.Key))
 		}
 		row, err := dedup.DecodeValue(dedup.Digest(rec.Key), rec.Value)
 		if err != nil {
-			return refusal("changelog record %s/%d/%d: %w; run the build that wrote it", rec.Topic, rec.Partition, rec.Offset, err)
+			return kafka.OperatorErrorf("changelog record %s/%d/%d: %w; run the build that wrote it", rec.Topic, rec.Partition, rec.Offset, err)
 		}
 		r.store.Put(row)
 	}
@@ -272,7 +273,7 @@ func (r *restore) readCheckpoint() error {
 	}
 	c, err := decodeCheckpoint(b)
 	if err != nil {
-		return refusal("%w; run the build that wrote it", err)
+		return kafka.OperatorErrorf("%w; run the build that wrote it", err)
 	}
 	r.checkpoint = c
 	return nil
@@ -356,7 +357,7 @@ func (p *Processor) storeIdentity(t *task) []byte {
 func (p *Processor) makeStateDir() error {
 	dir := filepath.Join(p.cfg.StateDir, p.cfg.AppID)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return refusal("the state directory cannot be made: %w; set ONCEBUS_STATE_DIR to a local disk", err)
+		return kafka.OperatorErrorf("the state directory cannot be made: %w; set ONCEBUS_STATE_DIR to a local disk", err)
 	}
 	return nil
 }

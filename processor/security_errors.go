@@ -3,12 +3,13 @@ package processor
 import (
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"oncebus/processor/kafka"
 )
 
 // credentialsPatience is how long a running process bears that its credentials
@@ -60,7 +61,7 @@ func (p *patience) stops(err error, began time.Time) bool {
 		return false
 	case !credentialsRefused(err):
 		p.since = time.Time{}
-		return classify(err) == actStop
+		return kafka.Classify(err) == kafka.Stop
 	}
 	now := time.Now()
 	if p.since.IsZero() || now.Sub(began) >= p.limit {
@@ -69,44 +70,10 @@ func (p *patience) stops(err error, began time.Time) bool {
 	return now.Sub(p.since) >= p.limit
 }
 
-// The resources that a broker's authorizer guards, as kafka-acls.sh has them.
-const (
-	resourceTopic           = "topic"
-	resourceGroup           = "group"
-	resourceTransactionalID = "transactional-id"
-)
-
-// refusals is the broker's error for each resource.
-var refusals = map[string]*kerr.Error{
-	resourceTopic:           kerr.TopicAuthorizationFailed,
-	resourceGroup:           kerr.GroupAuthorizationFailed,
-	resourceTransactionalID: kerr.TransactionalIDAuthorizationFailed,
-}
-
-// denied adds to a broker's refusal which right is missing. Errors that are
-// not about that kind of resource it returns as they are.
-func denied(err error, operation, resource, name string) error {
-	if !errors.Is(err, refusals[resource]) {
-		return err
-	}
-	return fmt.Errorf("no right to %s on %s %s, grant it (kafka-acls.sh --add --allow-principal ... --operation %s --%s %s): %w",
-		operation, resource, name, operation, resource, name, err)
-}
-
-// deniedOffsets is denied for the commit of offsets, where the client's words
-// have the topic.
-func deniedOffsets(err error) error {
-	var topic string
-	if _, after, ok := strings.Cut(err.Error(), ": topic "); ok {
-		topic, _, _ = strings.Cut(after, " ")
-	}
-	return denied(err, "Read", resourceTopic, topic)
-}
-
 // denied adds which right on the worker's group or transactional id is missing.
 func (w *worker) denied(err error) error {
-	err = denied(err, "Read", resourceGroup, groupName(w.p.cfg.AppID, w.stage))
-	return denied(err, "Write", resourceTransactionalID, w.name)
+	err = kafka.Denied(err, "Read", kafka.ResourceGroup, groupName(w.p.cfg.AppID, w.stage))
+	return kafka.Denied(err, "Write", kafka.ResourceTransactionalID, w.name)
 }
 
 // What was read again or fetched, as the metric's label has it.

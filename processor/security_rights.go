@@ -11,6 +11,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"oncebus/processor/kafka"
 )
 
 // checkRights asks the broker what it lets us do with the topics (KIP-430) and
@@ -36,7 +38,7 @@ func (t *topology) checkRights(ctx context.Context, client *kgo.Client) error {
 			continue
 		}
 		for _, op := range t.missing(*topic.Topic, topic.ErrorCode, kadm.DecodeACLOperations(topic.AuthorizedOperations)) {
-			mistakes = append(mistakes, fmt.Errorf("%w: %w", errRefused, denied(kerr.TopicAuthorizationFailed, op, resourceTopic, *topic.Topic)))
+			mistakes = append(mistakes, fmt.Errorf("%w: %w", kafka.ErrOperator, kafka.Denied(kerr.TopicAuthorizationFailed, op, kafka.ResourceTopic, *topic.Topic)))
 		}
 	}
 	return errors.Join(mistakes...)

@@ -21,6 +21,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"oncebus/processor/kafka"
 )
 
 func TestPasswordFileIsReadForEveryAuthentication(t *testing.T) {
@@ -175,7 +177,7 @@ func TestRefusedCredentialsEndTheProcessInTime(t *testing.T) {
 	refused := fmt.Errorf("dial: %w", explainCredentials(kerr.SaslAuthenticationFailed, SASL{Username: "u", Mechanism: SASLPlain}))
 	synctest.Test(t, func(t *testing.T) {
 		sleep := func(d time.Duration) { // by the bubble's clock
-			if err := pause(t.Context(), d); err != nil {
+			if err := kafka.Pause(t.Context(), d); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -196,7 +198,7 @@ func TestRefusedCredentialsEndTheProcessInTime(t *testing.T) {
 		if p.stops(errors.New("connection reset"), time.Now()) || p.stops(refused, time.Now()) {
 			t.Error("a failure of another kind does not begin the time anew")
 		}
-		if p.stops(nil, time.Now()) || !p.stops(errIllegalState, time.Now()) {
+		if p.stops(nil, time.Now()) || !p.stops(kafka.ErrIllegalState, time.Now()) {
 			t.Error("other errors are not judged by their kind")
 		}
 	})
@@ -204,14 +206,14 @@ func TestRefusedCredentialsEndTheProcessInTime(t *testing.T) {
 
 func TestDeniedNamesTheRight(t *testing.T) {
 	const want = "no right to Read on topic raw, grant it (kafka-acls.sh --add --allow-principal ... --operation Read --topic raw): "
-	if got := denied(kerr.TopicAuthorizationFailed, "Read", resourceTopic, "raw"); !strings.HasPrefix(got.Error(), want) || classify(got) != actStop {
+	if got := kafka.Denied(kerr.TopicAuthorizationFailed, "Read", kafka.ResourceTopic, "raw"); !strings.HasPrefix(got.Error(), want) || kafka.Classify(got) != kafka.Stop {
 		t.Errorf("got %v", got)
 	}
-	if got := denied(kerr.TopicAuthorizationFailed, "Read", resourceGroup, "g"); !errors.Is(got, kerr.TopicAuthorizationFailed) || strings.Contains(got.Error(), "no right") {
+	if got := kafka.Denied(kerr.TopicAuthorizationFailed, "Read", kafka.ResourceGroup, "g"); !errors.Is(got, kerr.TopicAuthorizationFailed) || strings.Contains(got.Error(), "no right") {
 		t.Errorf("another resource: %v", got)
 	}
 	offsets := fmt.Errorf("unable to commit transaction offsets: topic raw partition 2: %w", kerr.TopicAuthorizationFailed)
-	if got := deniedOffsets(offsets); !strings.HasPrefix(got.Error(), want) {
+	if got := kafka.DeniedOffsets(offsets); !strings.HasPrefix(got.Error(), want) {
 		t.Errorf("offsets: %v", got)
 	}
 }

@@ -19,6 +19,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"oncebus/processor/kafka"
 )
 
 // newSecurity returns what a process would prove itself with, and its log.
@@ -210,7 +212,7 @@ func TestExpiredClientCertificateIsAMistake(t *testing.T) {
 		t.Fatal(err)
 	}
 	synctest.Test(t, func(t *testing.T) {
-		if err := pause(t.Context(), 100*365*24*time.Hour); err != nil { // by the bubble's clock, which begins in the year 2000
+		if err := kafka.Pause(t.Context(), 100*365*24*time.Hour); err != nil { // by the bubble's clock, which begins in the year 2000
 			t.Fatal(err)
 		}
 		if _, _, err := settings.load("ONCEBUS_TLS_"); err == nil || !strings.HasPrefix(err.Error(), "ONCEBUS_TLS_CERT_FILE: "+cert+" expired at ") {

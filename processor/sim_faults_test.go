@@ -13,6 +13,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"oncebus/processor/kafka"
 )
 
 // A simFault does one thing that must not matter and says what it did; "" if
@@ -130,7 +132,7 @@ func (s *sim) compact() string {
 			s.cluster.ApplyRetention()
 			return "compaction"
 		}
-		_ = pause(context.Background(), 50*time.Millisecond)
+		_ = kafka.Pause(context.Background(), 50*time.Millisecond)
 	}
 	return ""
 }
@@ -314,7 +316,7 @@ func (s *sim) idle(d time.Duration) {
 			}
 		}
 		if wait := time.Until(next); wait > 0 {
-			_ = pause(context.Background(), wait)
+			_ = kafka.Pause(context.Background(), wait)
 		}
 		if !time.Now().Before(end) {
 			return

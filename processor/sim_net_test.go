@@ -18,6 +18,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kbin"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"oncebus/processor/kafka"
 )
 
 // simNet is the network between one instance and the brokers. It knows where a
@@ -79,14 +81,14 @@ func (n *simNet) dial(ctx context.Context, network, addr string) (net.Conn, erro
 	// Errors are the kernel's, so that clients see what they know; and they
 	// take time, or a client that asks again at once would do so for ever.
 	if err := n.passable(ctx); err != nil {
-		_ = pause(ctx, unansweredDial)
+		_ = kafka.Pause(ctx, unansweredDial)
 		return nil, &net.OpError{Op: "dial", Net: network, Err: os.NewSyscallError("connect", syscall.ETIMEDOUT)}
 	}
 	broker, err := n.dialer(ctx, network, addr)
 	if err != nil {
 		// franz-go asks for the coordinator and dials again at once, without end,
 		// when AddPartitionsToTxn is refused a connection (sink.produce).
-		_ = pause(ctx, refusedDial)
+		_ = kafka.Pause(ctx, refusedDial)
 		return nil, &net.OpError{Op: "dial", Net: network, Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}
 	}
 	client, near := net.Pipe()
@@ -240,7 +242,7 @@ func (c *simConn) up() {
 		// Without any latency a client that asks again at once would do so
 		// for ever, as virtual time moves only while everybody waits.
 		if c.n.latency > 0 {
-			_ = pause(context.Background(), c.n.latency)
+			_ = kafka.Pause(context.Background(), c.n.latency)
 		}
 		if c.n.passable(context.Background()) != nil {
 			return
@@ -255,7 +257,7 @@ func (c *simConn) up() {
 		c.mu.Unlock()
 		if a.rule != nil && a.rule.do == holdRequest {
 			_ = c.near.Close() // the client thinks what it thinks
-			_ = pause(context.Background(), a.rule.delay)
+			_ = kafka.Pause(context.Background(), a.rule.delay)
 			_, _ = c.broker.Write(frame) // late, and nobody waits for the answer
 			return
 		}
@@ -283,7 +285,7 @@ func (c *simConn) down() {
 			case loseAnswer:
 				return
 			case delayAnswer:
-				_ = pause(context.Background(), a.rule.delay)
+				_ = kafka.Pause(context.Background(), a.rule.delay)
 			case alterAnswer:
 				frame = altered(frame, a)
 			}

@@ -23,6 +23,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"oncebus/dedup/rules"
+	"oncebus/processor/kafka"
 	"oncebus/processor/oracle"
 	"oncebus/state"
 )
@@ -289,7 +290,7 @@ func (s *sim) settled() *oracle.History {
 			s.diagnose()
 			break
 		}
-		_ = pause(context.Background(), 200*time.Millisecond)
+		_ = kafka.Pause(context.Background(), 200*time.Millisecond)
 	}
 	for _, topic := range s.topics() {
 		for _, p := range s.cluster.PartitionInfos(topic) {
@@ -305,7 +306,7 @@ func (s *sim) settled() *oracle.History {
 	h.Offsets = s.samples
 	h.End = time.Now().UnixMilli()
 	for deadline := time.Now().Add(healMax); !s.tailDone() && time.Now().Before(deadline); {
-		_ = pause(context.Background(), 50*time.Millisecond)
+		_ = kafka.Pause(context.Background(), 50*time.Millisecond)
 	}
 	if !s.tailDone() {
 		s.t.Error("the tail has not seen everything")

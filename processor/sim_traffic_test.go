@@ -12,6 +12,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"oncebus/processor/kafka"
 	"oncebus/processor/oracle"
 )
 
@@ -42,7 +43,7 @@ func (g *rawTraffic) flow(d time.Duration) error {
 		if err := g.burst(); err != nil {
 			return err
 		}
-		_ = pause(context.Background(), time.Duration(100+g.rng.IntN(1500))*time.Millisecond)
+		_ = kafka.Pause(context.Background(), time.Duration(100+g.rng.IntN(1500))*time.Millisecond)
 	}
 	return nil
 }

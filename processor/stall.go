@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
+
+	"oncebus/processor/kafka"
 )
 
 // stallAfter is how long a restore may read nothing before it says what it
@@ -49,7 +51,7 @@ func (w *stallWatch) run(ctx context.Context) {
 	defer w.p.snapshot.explain(w.t.id, "")
 	began := time.Now()
 	for last := w.position.Load(); ; {
-		if pause(ctx, w.p.stallAfter) != nil {
+		if kafka.Pause(ctx, w.p.stallAfter) != nil {
 			return
 		}
 		if position := w.position.Load(); position != last {

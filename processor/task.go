@@ -13,6 +13,7 @@ import (
 
 	"oncebus/dedup"
 	"oncebus/dedup/rules"
+	"oncebus/processor/kafka"
 	"oncebus/state"
 )
 
@@ -106,7 +107,7 @@ type task struct {
 // to moves the task. An illegal move is our bug: stop, do not limp.
 func (t *task) to(next taskState) {
 	if !slices.Contains(moves[t.state], next) {
-		panic(fmt.Errorf("%w: task %v: no move from %v to %v", errIllegalState, t.id, t.state, next))
+		panic(fmt.Errorf("%w: task %v: no move from %v to %v", kafka.ErrIllegalState, t.id, t.state, next))
 	}
 	t.metrics.tasks.WithLabelValues(t.state.String()).Dec()
 	if next != closed {
@@ -177,11 +178,11 @@ func (t *task) touch() {
 func (t *task) processHop(j *judging, rec *kgo.Record) error {
 	var env envelope
 	if err := readEnvelope(rec, &env); err != nil {
-		return fmt.Errorf("%w: %w", errIllegalState, err)
+		return fmt.Errorf("%w: %w", kafka.ErrIllegalState, err)
 	}
 	route := t.rt.byName[string(env.route)]
 	if route == nil {
-		return refusal("route %s is gone from the routes file, but its records still wait in %s: put the route back until they are done", env.route, rec.Topic)
+		return kafka.OperatorErrorf("route %s is gone from the routes file, but its records still wait in %s: put the route back until they are done", env.route, rec.Topic)
 	}
 	ev := event{
 		original: original{rec: rec, headers: rec.Headers[1:], timestamp: env.timestamp, from: env.from},
@@ -242,13 +243,9 @@ func (t *task) derive(deriver *rules.Deriver, in *rules.Input) rules.Derived {
 	return derived
 }
 
-// timestampAppend is kgo's number for a timestamp that the broker set. The
-// record says so itself; the topic's setting may have changed since.
-const timestampAppend = 1
-
 // presentOf returns the broker-observed present of a keyed record.
 func (j *judging) presentOf(rec *kgo.Record) int64 {
-	if rec.Attrs.TimestampType() == timestampAppend {
+	if rec.Attrs.TimestampType() == kafka.TimestampAppend {
 		return rec.Timestamp.UnixMilli()
 	}
 	return j.now
@@ -354,7 +351,7 @@ func (t *task) decide(j *judging, ev *event, decided *dedup.Event, prior *dedup.
 	case dedup.Late:
 		t.turnLate(j, ev, decided.Time, streamTime)
 	default:
-		return fmt.Errorf("%w: decided %v", errIllegalState, verdict)
+		return fmt.Errorf("%w: decided %v", kafka.ErrIllegalState, verdict)
 	}
 	return nil
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"oncebus/processor/kafka"
 	"oncebus/state"
 	"oncebus/state/failpoint"
 )
@@ -192,7 +193,7 @@ func (s *taskSet) finishRestore(client *kgo.Client, t *task) error {
 		if r.emptied && t.groupCommitted {
 			// Every commit has a checkpoint, so there was one. To go on from
 			// here would be to let copies through without a word.
-			return refusal("the state of %v is gone: %s/%d was emptied (DeleteRecords, or a stop longer than its retention), and there is no local state; "+
+			return kafka.OperatorErrorf("the state of %v is gone: %s/%d was emptied (DeleteRecords, or a stop longer than its retention), and there is no local state; "+
 				"copies of events before offset %d can no longer be recognised: to accept that, stop all processes and delete the offsets of group %s for %s",
 				t.id, t.changelog, t.id.partition, t.groupOffset, groupName(s.p.cfg.AppID, stageDedup), t.id.topic)
 		}
@@ -219,14 +220,14 @@ func (s *taskSet) process(fetched *kgo.FetchTopicPartition) error {
 	if t == nil || t.state != running && t.state != passing {
 		// Fetched before the partition was paused. Nobody may skip over
 		// these records, so the transaction must not commit past them.
-		return fmt.Errorf("%w: records of %s/%d arrived for a task that is not running", errMigrated, fetched.Topic, fetched.Partition)
+		return fmt.Errorf("%w: records of %s/%d arrived for a task that is not running", kafka.ErrMustAbort, fetched.Topic, fetched.Partition)
 	}
 	t.highWatermark, t.stable = fetched.HighWatermark, fetched.LastStableOffset == fetched.HighWatermark
 	err := t.process(s.judging, fetched.Records)
 	if errors.Is(err, state.ErrCorrupt) {
 		// Our own files failed us, not the record: abort, rebuild, judge again.
 		t.broken = err
-		return fmt.Errorf("%w: %w", errMigrated, err)
+		return fmt.Errorf("%w: %w", kafka.ErrMustAbort, err)
 	}
 	return err
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 
 	"oncebus/dedup/rules"
+	"oncebus/processor/kafka"
 )
 
 // topicInfo is what the broker says about a topic.
@@ -200,13 +201,13 @@ func (t *topology) namesApart() error {
 	internal := map[string]bool{}
 	for _, name := range t.internal() {
 		if internal[name] {
-			mistakes = append(mistakes, refusal("two internal topics would be called %s: rename a keyed topic or use another ONCEBUS_APP_ID", name))
+			mistakes = append(mistakes, kafka.OperatorErrorf("two internal topics would be called %s: rename a keyed topic or use another ONCEBUS_APP_ID", name))
 		}
 		internal[name] = true
 	}
 	for _, name := range t.external() {
 		if internal[name] {
-			mistakes = append(mistakes, refusal("routes name topic %s, which is internal to app %s: use another topic or ONCEBUS_APP_ID", name, t.app))
+			mistakes = append(mistakes, kafka.OperatorErrorf("routes name topic %s, which is internal to app %s: use another topic or ONCEBUS_APP_ID", name, t.app))
 		}
 	}
 	return errors.Join(mistakes...)
@@ -223,7 +224,7 @@ func (t *topology) describe(ctx context.Context, admin *kadm.Client) error {
 		switch {
 		case errors.Is(detail.Err, kerr.UnknownTopicOrPartition):
 		case detail.Err != nil:
-			return fmt.Errorf("describe topic %s: %w", name, denied(detail.Err, "Describe", resourceTopic, name))
+			return fmt.Errorf("describe topic %s: %w", name, kafka.Denied(detail.Err, "Describe", kafka.ResourceTopic, name))
 		default:
 			t.topics[name] = topicInfo{id: detail.ID, partitions: int32(len(detail.Partitions))}
 		}
@@ -236,19 +237,19 @@ func (p *Processor) refuseMissing(t *topology) error {
 	if !p.cfg.CreateTopics {
 		for _, name := range t.external() {
 			if _, ok := t.topics[name]; !ok {
-				mistakes = append(mistakes, refusal("topic %s does not exist: create it, or set ONCEBUS_CREATE_TOPICS=true", name))
+				mistakes = append(mistakes, kafka.OperatorErrorf("topic %s does not exist: create it, or set ONCEBUS_CREATE_TOPICS=true", name))
 			}
 		}
 	}
 	if hop, ok := t.topics[t.repartition]; ok && hop.partitions != p.cfg.Partitions {
-		mistakes = append(mistakes, refusal("topic %s has %d partitions, ONCEBUS_PARTITIONS says %d: a key must keep its partition, so the count is fixed at creation; set ONCEBUS_PARTITIONS=%d, or use another ONCEBUS_APP_ID",
+		mistakes = append(mistakes, kafka.OperatorErrorf("topic %s has %d partitions, ONCEBUS_PARTITIONS says %d: a key must keep its partition, so the count is fixed at creation; set ONCEBUS_PARTITIONS=%d, or use another ONCEBUS_APP_ID",
 			t.repartition, hop.partitions, p.cfg.Partitions, hop.partitions))
 	}
 	for _, name := range t.taskTopics() {
 		topic, ok := t.topics[name]
 		changelog, hasChangelog := t.topics[changelogName(t.app, name)]
 		if ok && hasChangelog && topic.partitions != changelog.partitions {
-			mistakes = append(mistakes, refusal("topic %s has %d partitions, its changelog %s has %d: a key must keep its partition; put the old count back, or use another ONCEBUS_APP_ID",
+			mistakes = append(mistakes, kafka.OperatorErrorf("topic %s has %d partitions, its changelog %s has %d: a key must keep its partition; put the old count back, or use another ONCEBUS_APP_ID",
 				name, topic.partitions, changelogName(t.app, name), changelog.partitions))
 		}
 	}
@@ -270,7 +271,7 @@ func (p *Processor) createMissing(ctx context.Context, t *topology) error {
 			err = resp.Err
 		}
 		if err != nil && !errors.Is(err, kerr.TopicAlreadyExists) {
-			return fmt.Errorf("create topic %s: %w", name, denied(err, "Create", resourceTopic, name))
+			return fmt.Errorf("create topic %s: %w", name, kafka.Denied(err, "Create", kafka.ResourceTopic, name))
 		}
 		p.log.Info("topic created", "topic", name, "partitions", partitions)
 		return nil
@@ -321,7 +322,7 @@ func (p *Processor) awaitTopics(ctx context.Context, t *topology, names []string
 		}) {
 			return nil
 		}
-		if err := pause(ctx, readRetryPause); err != nil {
+		if err := kafka.Pause(ctx, kafka.ReadRetryPause); err != nil {
 			return err
 		}
 	}
@@ -392,7 +393,7 @@ func (t *topology) readConfigs(ctx context.Context, admin *kadm.Client, topics .
 	var mistakes []error
 	for _, topic := range described {
 		if topic.Err != nil {
-			return fmt.Errorf("describe the settings of topic %s: %w", topic.Name, denied(topic.Err, "DescribeConfigs", resourceTopic, topic.Name))
+			return fmt.Errorf("describe the settings of topic %s: %w", topic.Name, kafka.Denied(topic.Err, "DescribeConfigs", kafka.ResourceTopic, topic.Name))
 		}
 		values := map[string]string{}
 		for _, c := range topic.Configs {
@@ -430,14 +431,14 @@ func (t *topology) checkConfigs(name string, values map[string]string) []error {
 	case slices.Contains(t.internal(), name):
 		want = map[string]string{"retention.bytes": "-1", "message.timestamp.type": "LogAppendTime"}
 	case t.deadLetters[name] && configInt(values, "max.message.bytes", forever) < deadLetterMinBytes:
-		return []error{refusal("dead-letter topic %s has max.message.bytes=%s, too little for where a record stands and why it was refused: give it at least %d", name, values["max.message.bytes"], deadLetterMinBytes)}
+		return []error{kafka.OperatorErrorf("dead-letter topic %s has max.message.bytes=%s, too little for where a record stands and why it was refused: give it at least %d", name, values["max.message.bytes"], deadLetterMinBytes)}
 	default:
 		return nil
 	}
 	var mistakes []error
 	for _, key := range slices.Sorted(maps.Keys(want)) {
 		if values[key] != want[key] {
-			mistakes = append(mistakes, refusal("internal topic %s has %s=%s, it must be %s: alter it with kafka-configs.sh --alter --entity-type topics --entity-name %s --add-config %s=%s",
+			mistakes = append(mistakes, kafka.OperatorErrorf("internal topic %s has %s=%s, it must be %s: alter it with kafka-configs.sh --alter --entity-type topics --entity-name %s --add-config %s=%s",
 				name, key, values[key], want[key], name, key, want[key]))
 		}
 	}
@@ -445,10 +446,10 @@ func (t *topology) checkConfigs(name string, values map[string]string) []error {
 		return mistakes
 	}
 	if policy := values["cleanup.policy"]; policy != "compact,delete" && policy != "delete,compact" {
-		mistakes = append(mistakes, refusal("changelog %s has cleanup.policy=%s, it must be compact,delete", name, policy))
+		mistakes = append(mistakes, kafka.OperatorErrorf("changelog %s has cleanup.policy=%s, it must be compact,delete", name, policy))
 	}
 	if have := configInt(values, "retention.ms", 0); have >= 0 && have < t.retention.Milliseconds() {
-		mistakes = append(mistakes, refusal("changelog %s has retention.ms=%d, the longest window needs %d: alter it with kafka-configs.sh --alter --entity-type topics --entity-name %s --add-config retention.ms=%d",
+		mistakes = append(mistakes, kafka.OperatorErrorf("changelog %s has retention.ms=%d, the longest window needs %d: alter it with kafka-configs.sh --alter --entity-type topics --entity-name %s --add-config retention.ms=%d",
 			name, have, t.retention.Milliseconds(), name, t.retention.Milliseconds()))
 	}
 	return mistakes

@@ -10,6 +10,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"oncebus/processor/kafka"
 	"oncebus/state/failpoint"
 )
 
@@ -21,7 +22,7 @@ func (w *worker) transact(ctx context.Context, fetches kgo.Fetches) error {
 	if err := w.session.Begin(); err != nil {
 		// The records in hand were polled and will not come again, unless a new
 		// client begins where the group is.
-		return fmt.Errorf("begin a transaction: %w", asRebuild(err))
+		return fmt.Errorf("begin a transaction: %w", kafka.AsCommitUnknown(err))
 	}
 	return w.emitter.during(func() error { return w.fill(ctx, fetches) })
 }
@@ -98,12 +99,12 @@ func partitionErr(p *kgo.FetchTopicPartition) error {
 	case errors.Is(p.Err, context.Canceled), errors.Is(p.Err, context.DeadlineExceeded):
 		return nil
 	case errors.Is(p.Err, kerr.UnknownTopicID):
-		return fmt.Errorf("%w: %s was deleted and recreated while it was read: %w", errTruncated, p.Topic, p.Err)
+		return fmt.Errorf("%w: %s was deleted and recreated while it was read: %w", kafka.ErrTruncated, p.Topic, p.Err)
 	case errors.Is(p.Err, kerr.OffsetOutOfRange):
 		return fmt.Errorf("%w: the next record of %s/%d was deleted before it was read (retention too short, DeleteRecords, or the topic was recreated): "+
-			"records are lost; to accept that, stop oncebus and reset the group's offset: %w", errTruncated, p.Topic, p.Partition, p.Err)
+			"records are lost; to accept that, stop oncebus and reset the group's offset: %w", kafka.ErrTruncated, p.Topic, p.Partition, p.Err)
 	}
-	return fmt.Errorf("fetch %s/%d: %w", p.Topic, p.Partition, denied(p.Err, "Read", resourceTopic, p.Topic))
+	return fmt.Errorf("fetch %s/%d: %w", p.Topic, p.Partition, kafka.Denied(p.Err, "Read", kafka.ResourceTopic, p.Topic))
 }
 
 // end seals and commits the transaction.
@@ -117,7 +118,7 @@ func (w *worker) end() error {
 	defer flushed()
 	if err := w.client.Flush(flushCtx); err != nil {
 		w.unknown.Inc()
-		return asRebuild(fmt.Errorf("%w within %v", errNotFlushed, w.p.cfg.TransactionTimeout))
+		return kafka.AsCommitUnknown(fmt.Errorf("%w within %v", errNotFlushed, w.p.cfg.TransactionTimeout))
 	}
 	failpoint.Hit(failpoint.AfterFlush)
 	// The session would commit what could be produced (A4).
@@ -134,7 +135,7 @@ func (w *worker) end() error {
 		// The client is given up, and with it all tasks: they come back
 		// through a restore, which finds out what the broker did.
 		w.unknown.Inc()
-		return fmt.Errorf("end the transaction: %w", deniedOffsets(asRebuild(err)))
+		return fmt.Errorf("end the transaction: %w", kafka.DeniedOffsets(kafka.AsCommitUnknown(err)))
 	}
 	if !committed {
 		w.aborted.Inc()
@@ -144,9 +145,9 @@ func (w *worker) end() error {
 			// like this to an UNKNOWN_SERVER_ERROR too (A6). A task finds out
 			// from its changelog. The router has only the group's offsets, and
 			// those that this client would go on from may be the old ones.
-			return fmt.Errorf("%w: the transaction did not commit, as far as the client knows", errUnsettled)
+			return fmt.Errorf("%w: the transaction did not commit, as far as the client knows", kafka.ErrCommitUnknown)
 		}
-		return fmt.Errorf("%w: the transaction did not commit", errMigrated)
+		return fmt.Errorf("%w: the transaction did not commit", kafka.ErrMustAbort)
 	}
 	failpoint.Hit(failpoint.AfterEnd)
 	w.committed.Inc()
@@ -205,7 +206,7 @@ func (w *worker) abort(reason error) error {
 	w.clearRebalanced()
 	if err != nil {
 		w.unknown.Inc()
-		return fmt.Errorf("abort the transaction: %w (because of: %w)", asRebuild(err), reason)
+		return fmt.Errorf("abort the transaction: %w (because of: %w)", kafka.AsCommitUnknown(err), reason)
 	}
 	w.aborted.Inc()
 	w.afterAbort()
@@ -237,36 +238,24 @@ func (w *worker) clearRebalanced() {
 	w.mu.Unlock()
 }
 
-// errUnsettled marks an End that failed: whatever the code says, the client
-// must go (invariant 3).
-var errUnsettled = errors.New("outcome unknown")
-
 // errNotFlushed marks a client that could not deliver what it was given before
 // the broker aborts the transaction on its own: it is given up, with records
 // that it may still read. Without this limit a partition that takes nothing
 // would hold up all others of the worker.
 var errNotFlushed = errors.New("the brokers have not taken all records of the transaction")
 
-// asRebuild keeps an error of End from being taken for a lesser one.
-func asRebuild(err error) error {
-	if classify(err) == actStop {
-		return err
-	}
-	return fmt.Errorf("%w: %w", errUnsettled, err)
-}
-
 // guard is the last look at an offset commit. A commit without member or
 // generation is one that a classic group does not fence (B9).
 func (w *worker) guard(req *kmsg.TxnOffsetCommitRequest) error {
 	if req.MemberID == "" || req.Generation < 0 {
-		return fmt.Errorf("%w: not a member of the group", errMigrated)
+		return fmt.Errorf("%w: not a member of the group", kafka.ErrMustAbort)
 	}
 	w.oversizeOffsets(req)
 	if w.tasks != nil {
 		w.tasks.offsets(req)
 	}
 	if len(req.Topics) == 0 {
-		return fmt.Errorf("%w: a transaction without offsets", errMigrated)
+		return fmt.Errorf("%w: a transaction without offsets", kafka.ErrMustAbort)
 	}
 	failpoint.Hit(failpoint.BeforeOffsets)
 	return nil

@@ -11,6 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"oncebus/processor/kafka"
 	"oncebus/state"
 )
 
@@ -66,8 +67,8 @@ func TestRecordsOutliveATransactionThatPanics(t *testing.T) {
 		keeps bool
 	}{
 		"panic":       {func() error { panic("ours") }, true},
-		"not flushed": {func() error { return asRebuild(fmt.Errorf("%w within 5s", errNotFlushed)) }, true},
-		"aborted":     {func() error { return errMigrated }, false},
+		"not flushed": {func() error { return kafka.AsCommitUnknown(fmt.Errorf("%w within 5s", errNotFlushed)) }, true},
+		"aborted":     {func() error { return kafka.ErrMustAbort }, false},
 		"committed":   {func() error { return nil }, false},
 	} {
 		e := newEmitter(&runtime{}, nil)

@@ -10,6 +10,7 @@ import (
 
 	"oncebus/dedup"
 	"oncebus/dedup/rules"
+	"oncebus/processor/kafka"
 )
 
 // A task whose store cannot be used goes round it, if one of its routes says
@@ -39,12 +40,12 @@ func (t *task) startDetour(ctx context.Context, p *Processor, finished func()) {
 	d := &detour{}
 	t.detour = d
 	d.start(ctx, finished, func(ctx context.Context) {
-		reader := newLogReader(p.client, t.changelog, p.rt.topology.topics[t.changelog].id, t.id.partition)
+		reader := kafka.NewReader(p.client, t.changelog, p.rt.topology.topics[t.changelog].id, t.id.partition)
 		var start int64
 		d.checkpoint, d.found, start, d.err = lastCheckpoint(ctx, reader)
 		d.emptied = !d.found && start > 0
 		if d.err != nil {
-			_ = pause(ctx, restoreRetryMax) // the caller tries again at once
+			_ = kafka.Pause(ctx, restoreRetryMax) // the caller tries again at once
 		}
 	})
 }
@@ -63,21 +64,21 @@ const checkpointSpan = 1000
 
 // lastCheckpoint returns the newest checkpoint of a changelog, and where the
 // changelog begins.
-func lastCheckpoint(ctx context.Context, r *logReader) (newest checkpoint, found bool, start int64, err error) {
-	start, end, err := r.bounds(ctx)
+func lastCheckpoint(ctx context.Context, r *kafka.Reader) (newest checkpoint, found bool, start int64, err error) {
+	start, end, err := r.Bounds(ctx)
 	if err != nil {
 		return newest, false, 0, err
 	}
 	for span := int64(checkpointSpan); ; span *= 2 {
 		from := max(start, end-span)
-		err := r.read(ctx, from, end, func(records []*kgo.Record, _ int64) error {
+		err := r.Read(ctx, from, end, func(records []*kgo.Record, _ int64) error {
 			for _, rec := range records {
 				if string(rec.Key) != checkpointKey {
 					continue
 				}
 				var err error
 				if newest, err = decodeCheckpoint(rec.Value); err != nil {
-					return fmt.Errorf("%s/%d/%d: %w", r.topic, r.partition, rec.Offset, err)
+					return fmt.Errorf("%s/%d/%d: %w", r.Topic, r.Partition, rec.Offset, err)
 				}
 				found = true
 			}
@@ -222,7 +223,7 @@ func (t *task) remember(j *judging, ev *event, decided *dedup.Event, prior *dedu
 func (t *task) rememberClaim(j *judging, ev *event, decided *dedup.Event, prior *dedup.Row, held bool, streamTime int64) error {
 	c, err := dedup.RememberClaim(t.claimEvent(ev, decided), *prior, held, ev.route.span, streamTime)
 	if err != nil {
-		return fmt.Errorf("%w: %w", errIllegalState, err)
+		return fmt.Errorf("%w: %w", kafka.ErrIllegalState, err)
 	}
 	stood := ev.route.standing(prior, held, streamTime)
 	if !c.Write || !t.fits(&c.Row) || stood == nil && t.overLimit(ev.route) {

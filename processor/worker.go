@@ -14,6 +14,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"oncebus/processor/kafka"
 	"oncebus/state/failpoint"
 )
 
@@ -135,7 +136,7 @@ func (w *worker) run(ctx context.Context) error {
 		// Jitter keeps two owners of one name from taking turns in step.
 		wait := backoff/2 + rand.N(backoff)
 		w.log.Warn("building a new client", "error", err, "wait", wait.Round(time.Millisecond).String())
-		_ = pause(ctx, wait) // the loop asks ctx
+		_ = kafka.Pause(ctx, wait) // the loop asks ctx
 		backoff = min(2*backoff, backoffMax)
 	}
 	return nil
@@ -148,7 +149,7 @@ func (w *worker) standBack(ctx context.Context, fenced error, wait time.Duration
 	w.p.metrics.fenced.WithLabelValues(w.stage).Inc()
 	w.log.Error("another process has this worker's place in the group: give each process its own ONCEBUS_INSTANCE_ID",
 		"instance", w.p.cfg.InstanceID, "wait", wait.String(), "error", fenced)
-	_ = pause(ctx, wait) // the caller asks ctx
+	_ = kafka.Pause(ctx, wait) // the caller asks ctx
 }
 
 // live works with one client until it has to be replaced.
@@ -178,14 +179,14 @@ func (w *worker) live(ctx context.Context) error {
 		err := w.turn(ctx, fetches)
 		failpoint.Hit(failpoint.BeforeGate)
 		w.openGate()
-		if len(w.oversize) > 0 && (err == nil || classify(err) != actStop) {
+		if len(w.oversize) > 0 && (err == nil || kafka.Classify(err) != kafka.Stop) {
 			return errors.Join(errOversize, err)
 		}
 		switch {
 		case err == nil:
-		case classify(err) == actAbort, classify(err) == actRetry:
+		case kafka.Classify(err) == kafka.Abort, kafka.Classify(err) == kafka.Retry:
 			w.log.Info("transaction aborted", "reason", err)
-			_ = pause(ctx, backoffMin) // the loop asks ctx
+			_ = kafka.Pause(ctx, backoffMin) // the loop asks ctx
 		default:
 			return err
 		}
@@ -293,7 +294,7 @@ func (w *worker) turn(ctx context.Context, fetches kgo.Fetches) error {
 	}
 	if w.tasks != nil {
 		if err := w.tasks.settle(w.client); err != nil {
-			return asRebuild(err) // what was polled is lost to this client
+			return kafka.AsCommitUnknown(err) // what was polled is lost to this client
 		}
 	}
 	if fetches.NumRecords() == 0 && len(w.oversize) == 0 && (w.tasks == nil || w.holding.Load() || !w.tasks.due()) {

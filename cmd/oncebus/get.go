@@ -18,6 +18,7 @@ import (
 	"oncebus/dedup"
 	"oncebus/dedup/rules"
 	"oncebus/processor"
+	"oncebus/processor/kafka"
 )
 
 // inspection is what 'oncebus get' and 'oncebus forget' have in common: an
@@ -89,7 +90,7 @@ func inspect(
 // codeOf is the exit code for an error of the inspector: settings or routes may
 // turn out to be wrong only when the app's manifest is read.
 func codeOf(err error) int {
-	if processor.Refused(err) {
+	if kafka.IsOperatorError(err) {
 		return exitWrong
 	}
 	return exitFailed

@@ -1,4 +1,4 @@
-package processor
+package kafka
 
 import (
 	"errors"
@@ -10,73 +10,73 @@ import (
 
 // An action is what a worker does about an error. There are four, ordered by
 // how much they throw away; classify picks one for every error there is.
-type action uint8
+type Action uint8
 
 const (
 	// actRetry: nothing was decided; wait and ask again with the same client.
-	actRetry action = iota
+	Retry Action = iota
 	// actAbort: the open transaction cannot commit; abort it, go on with the
 	// same client. Rebalances and failed produces end here.
-	actAbort
+	Abort
 	// actRebuild: the client's place in the group or its producer id is gone,
 	// or the outcome of a commit is unknown (invariant 3). Build a new client
 	// and restore.
-	actRebuild
+	Rebuild
 	// actStop: going on would break a promise, or a person has to change
 	// something first. Stop the process: Kafka holds the events.
-	actStop
+	Stop
 )
 
-func (a action) String() string {
+func (a Action) String() string {
 	return [...]string{"retry", "abort", "rebuild", "stop"}[a]
 }
 
 var (
-	// errIllegalState is wrapped by every error that can only be our own bug.
-	errIllegalState = errors.New("illegal state")
-	// errRefused is wrapped by errors of the set-up that only the operator
+	// ErrIllegalState is wrapped by every error that can only be our own bug.
+	ErrIllegalState = errors.New("illegal state")
+	// ErrOperator is wrapped by errors of the set-up that only the operator
 	// can resolve: a topic that is missing or has other settings than ours,
 	// a manifest that disagrees.
-	errRefused = errors.New("refused")
-	// errMigrated says that a partition is no longer ours.
-	errMigrated = errors.New("partition moved to another owner")
-	// errTruncated says that the topic holds less than was once read from it.
-	errTruncated = errors.New("topic was truncated or recreated")
+	ErrOperator = errors.New("refused")
+	// ErrMustAbort says that a partition is no longer ours.
+	ErrMustAbort = errors.New("partition moved to another owner")
+	// ErrTruncated says that the topic holds less than was once read from it.
+	ErrTruncated = errors.New("topic was truncated or recreated")
 )
 
-// Refused reports whether an error is one that only the operator can resolve,
+// IsOperatorError reports whether an error is one that only the operator can resolve,
 // by other settings, routes or topics: to try again is of no use.
-func Refused(err error) bool { return errors.Is(err, errRefused) }
+func IsOperatorError(err error) bool { return errors.Is(err, ErrOperator) }
 
-// refusal returns an error of kind errRefused.
-func refusal(format string, args ...any) error {
-	return fmt.Errorf("%w: %w", errRefused, fmt.Errorf(format, args...))
+// OperatorErrorf returns an error of kind errRefused.
+func OperatorErrorf(format string, args ...any) error {
+	return fmt.Errorf("%w: %w", ErrOperator, fmt.Errorf(format, args...))
 }
 
-// classify maps an error to the action it asks for. Errors of the network and
+// Classify maps an error to the action it asks for. Errors of the network and
 // errors nobody knows are retried through a new client: after them it is not
 // known what the broker did.
-func classify(err error) action {
+func Classify(err error) Action {
 	var ke *kerr.Error
 	switch {
-	case errors.Is(err, errIllegalState), errors.Is(err, errRefused), errors.Is(err, errTruncated):
-		return actStop
-	case errors.Is(err, errUnsettled):
-		return actRebuild
-	case errors.Is(err, errMigrated):
-		return actAbort
+	case errors.Is(err, ErrIllegalState), errors.Is(err, ErrOperator), errors.Is(err, ErrTruncated):
+		return Stop
+	case errors.Is(err, ErrCommitUnknown):
+		return Rebuild
+	case errors.Is(err, ErrMustAbort):
+		return Abort
 	case errors.As(err, &ke):
 		return classifyCode(ke)
 	case errors.Is(err, kgo.ErrRecordTimeout), errors.Is(err, kgo.ErrRecordRetries), errors.Is(err, kgo.ErrAborting):
-		return actAbort
+		return Abort
 	}
-	return actRebuild
+	return Rebuild
 }
 
 // classifyCode is the table of broker errors. What is not named follows the
 // broker's own word: retriable errors are retried, all others ask for a new
 // client, which settles every doubt by reading the log.
-func classifyCode(ke *kerr.Error) action {
+func classifyCode(ke *kerr.Error) Action {
 	switch ke {
 	// A person has to grant, configure or upgrade something.
 	case kerr.TopicAuthorizationFailed, kerr.GroupAuthorizationFailed, kerr.ClusterAuthorizationFailed,
@@ -86,28 +86,40 @@ func classifyCode(ke *kerr.Error) action {
 		kerr.InvalidConfig, kerr.PolicyViolation, kerr.InvalidTransactionTimeout,
 		kerr.InvalidSessionTimeout, kerr.InvalidTopicException, kerr.InvalidGroupID,
 		kerr.InconsistentGroupProtocol, kerr.InconsistentClusterID:
-		return actStop
+		return Stop
 	// The log no longer has what we stand on (invariant 8).
 	case kerr.OffsetOutOfRange:
-		return actStop
+		return Stop
 	// The group moved on without this transaction.
 	case kerr.RebalanceInProgress, kerr.IllegalGeneration, kerr.StaleMemberEpoch, kerr.UnknownMemberID,
 		kerr.FencedMemberEpoch, kerr.GroupIDNotFound, kerr.UnreleasedInstanceID:
-		return actAbort
+		return Abort
 	// The transaction cannot commit, the producer is well.
 	case kerr.TransactionAbortable, kerr.OperationNotAttempted, kerr.ConcurrentTransactions,
 		kerr.MessageTooLarge, kerr.RecordListTooLarge, kerr.InvalidRecord, kerr.InvalidTimestamp,
 		kerr.CorruptMessage, kerr.KafkaStorageError, kerr.NotEnoughReplicas, kerr.NotEnoughReplicasAfterAppend:
-		return actAbort
+		return Abort
 	// Another producer with our transactional id, or the broker timed the
 	// transaction out: the same codes stand for both (A14).
 	case kerr.ProducerFenced, kerr.InvalidProducerEpoch, kerr.InvalidProducerIDMapping, kerr.UnknownProducerID,
 		kerr.OutOfOrderSequenceNumber, kerr.DuplicateSequenceNumber, kerr.InvalidTxnState,
 		kerr.TransactionCoordinatorFenced, kerr.FencedInstanceID, kerr.UnknownServerError, kerr.RequestTimedOut:
-		return actRebuild
+		return Rebuild
 	}
 	if ke.Retriable {
-		return actRetry
+		return Retry
 	}
-	return actRebuild
+	return Rebuild
+}
+
+// ErrCommitUnknown marks an End that failed: whatever the code says, the client
+// must go (invariant 3).
+var ErrCommitUnknown = errors.New("outcome unknown")
+
+// AsCommitUnknown keeps an error of End from being taken for a lesser one.
+func AsCommitUnknown(err error) error {
+	if Classify(err) == Stop {
+		return err
+	}
+	return fmt.Errorf("%w: %w", ErrCommitUnknown, err)
 }

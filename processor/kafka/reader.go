@@ -1,4 +1,4 @@
-package processor
+package kafka
 
 import (
 	"context"
@@ -19,13 +19,13 @@ const (
 	// answer is empty below the high watermark while somebody's transaction
 	// is open.
 	fetchWait = 250 * time.Millisecond
-	// readRetryPause separates attempts while a leader moves or is away.
-	readRetryPause = 100 * time.Millisecond
+	// ReadRetryPause separates attempts while a leader moves or is away.
+	ReadRetryPause = 100 * time.Millisecond
 	// readIdlePause keeps a read without progress from spinning.
 	readIdlePause = 5 * time.Millisecond
 )
 
-// logReader reads one partition of an internal topic, read_committed, up to an
+// Reader reads one partition of an internal topic, read_committed, up to an
 // end that is given as an offset and reached by position.
 //
 // It fetches by hand and not through a consumer: a consumer shows records
@@ -33,85 +33,85 @@ const (
 // records or a batch that compaction emptied, none of which a consumer shows.
 // Waiting for "a record at end-1" would then wait for ever (Kafka Streams
 // met this as KAFKA-10167, Redpanda as #8698).
-type logReader struct {
+type Reader struct {
 	client    *kgo.Client
 	admin     *kadm.Client
-	topic     string
+	Topic     string
 	topicID   [16]byte
-	partition int32
+	Partition int32
 
 	leader int32 // -1: ask again
 }
 
-func newLogReader(client *kgo.Client, topic string, topicID [16]byte, partition int32) *logReader {
-	return &logReader{
+func NewReader(client *kgo.Client, topic string, topicID [16]byte, partition int32) *Reader {
+	return &Reader{
 		client: client, admin: kadm.NewClient(client),
-		topic: topic, topicID: topicID, partition: partition, leader: -1,
+		Topic: topic, topicID: topicID, Partition: partition, leader: -1,
 	}
 }
 
-// bounds returns the partition's first offset and its high watermark. The
+// Bounds returns the partition's first offset and its high watermark. The
 // watermark is listed read_uncommitted on purpose: the last stable offset
 // would end a restore before committed rows that stand behind somebody's open
 // transaction (invariant 4, hazard B1).
-func (r *logReader) bounds(ctx context.Context) (start, end int64, err error) {
+func (r *Reader) Bounds(ctx context.Context) (start, end int64, err error) {
 	for {
-		start, end, err = r.listBounds(ctx)
-		if err == nil || classify(err) != actRetry {
+		start, end, err = r.ListBounds(ctx)
+		if err == nil || Classify(err) != Retry {
 			return start, end, err
 		}
-		if err := pause(ctx, readRetryPause); err != nil {
+		if err := Pause(ctx, ReadRetryPause); err != nil {
 			return 0, 0, err
 		}
 	}
 }
 
-func (r *logReader) listBounds(ctx context.Context) (start, end int64, err error) {
-	starts, err := r.admin.ListStartOffsets(ctx, r.topic)
+func (r *Reader) ListBounds(ctx context.Context) (start, end int64, err error) {
+	starts, err := r.admin.ListStartOffsets(ctx, r.Topic)
 	if err != nil {
-		return 0, 0, fmt.Errorf("list the start of %s: %w", r.topic, err)
+		return 0, 0, fmt.Errorf("list the start of %s: %w", r.Topic, err)
 	}
-	ends, err := r.admin.ListEndOffsets(ctx, r.topic)
+	ends, err := r.admin.ListEndOffsets(ctx, r.Topic)
 	if err != nil {
-		return 0, 0, fmt.Errorf("list the end of %s: %w", r.topic, err)
+		return 0, 0, fmt.Errorf("list the end of %s: %w", r.Topic, err)
 	}
 	for _, listed := range []struct {
 		offsets kadm.ListedOffsets
 		to      *int64
 	}{{starts, &start}, {ends, &end}} {
-		o, ok := listed.offsets.Lookup(r.topic, r.partition)
+		o, ok := listed.offsets.Lookup(r.Topic, r.Partition)
 		if !ok {
-			return 0, 0, fmt.Errorf("%s/%d is not listed: %w", r.topic, r.partition, kerr.UnknownTopicOrPartition)
+			return 0, 0, fmt.Errorf("%s/%d is not listed: %w", r.Topic, r.Partition, kerr.UnknownTopicOrPartition)
 		}
 		if o.Err != nil {
-			return 0, 0, fmt.Errorf("list offsets of %s/%d: %w", r.topic, r.partition, o.Err)
+			return 0, 0, fmt.Errorf("list offsets of %s/%d: %w", r.Topic, r.Partition, o.Err)
 		}
 		*listed.to = o.Offset
 	}
 	return start, end, nil
 }
 
-// read calls each with the committed records from offset from on, a fetch at
+// Read calls each with the committed records from offset from on, a fetch at
 // a time, with the position behind them, until the position reaches end. The
 // records of one call stay valid after it.
-func (r *logReader) read(ctx context.Context, from, end int64, each func(records []*kgo.Record, position int64) error) error {
+func (r *Reader) Read(ctx context.Context, from, end int64, each func(records []*kgo.Record, position int64) error) error {
 	for from < end {
 		records, next, err := r.fetch(ctx, from, end)
 		switch {
 		case err == nil:
-		case classify(err) == actRetry:
+		case Classify(err) == Retry:
 			r.leader = -1
-			if err := pause(ctx, readRetryPause); err != nil {
+			if err := Pause(ctx, ReadRetryPause); err != nil {
 				return err
 			}
 			continue
 		default:
-			return fmt.Errorf("fetch %s/%d at %d: %w", r.topic, r.partition, from, denied(err, "Read", resourceTopic, r.topic))
+			return fmt.Errorf("fetch %s/%d at %d: %w", r.Topic, r.Partition, from, Denied(err, "Read", ResourceTopic, r.Topic))
 		}
 		if next == from {
 			// Held back by an open transaction. The broker waited for us, but
 			// for an answer that has bytes and brings nothing.
-			if err := pause(ctx, readIdlePause); err != nil {
+			if err := Pause(ctx, readIdlePause); err != nil {
 				return err
 			}
 			continue
@@ -126,7 +126,7 @@ func (r *logReader) read(ctx context.Context, from, end int64, each func(records
 
 // fetch asks once. It returns from as the next offset if there is nothing
 // stable to read there yet.
-func (r *logReader) fetch(ctx context.Context, from, end int64) ([]*kgo.Record, int64, error) {
+func (r *Reader) fetch(ctx context.Context, from, end int64) ([]*kgo.Record, int64, error) {
 	if r.leader < 0 {
 		if err := r.findLeader(ctx); err != nil {
 			return nil, from, err
@@ -153,8 +153,8 @@ func (r *logReader) fetch(ctx context.Context, from, end int64) ([]*kgo.Record, 
 	fetched, next := kgo.ProcessFetchPartition(kgo.ProcessFetchPartitionOpts{
 		Offset:         from,
 		IsolationLevel: kgo.ReadCommitted(),
-		Topic:          r.topic,
-		Partition:      r.partition,
+		Topic:          r.Topic,
+		Partition:      r.Partition,
 	}, answer, kgo.DefaultDecompressor(), nil)
 	if fetched.Err != nil {
 		return nil, from, fetched.Err
@@ -165,7 +165,7 @@ func (r *logReader) fetch(ctx context.Context, from, end int64) ([]*kgo.Record, 
 	return fetched.Records, next, nil
 }
 
-func (r *logReader) request(from int64) *kmsg.FetchRequest {
+func (r *Reader) request(from int64) *kmsg.FetchRequest {
 	req := kmsg.NewPtrFetchRequest()
 	req.MaxWaitMillis = int32(fetchWait.Milliseconds())
 	req.MinBytes = 1
@@ -173,9 +173,9 @@ func (r *logReader) request(from int64) *kmsg.FetchRequest {
 	req.IsolationLevel = 1 // read_committed
 	req.SessionEpoch = -1  // no fetch session
 	topic := kmsg.NewFetchRequestTopic()
-	topic.Topic, topic.TopicID = r.topic, r.topicID
+	topic.Topic, topic.TopicID = r.Topic, r.topicID
 	partition := kmsg.NewFetchRequestTopicPartition()
-	partition.Partition = r.partition
+	partition.Partition = r.Partition
 	partition.FetchOffset = from
 	partition.PartitionMaxBytes = fetchBytes
 	topic.Partitions = append(topic.Partitions, partition)
@@ -183,12 +183,12 @@ func (r *logReader) request(from int64) *kmsg.FetchRequest {
 	return req
 }
 
-func (r *logReader) findLeader(ctx context.Context) error {
-	meta, err := r.admin.Metadata(ctx, r.topic)
+func (r *Reader) findLeader(ctx context.Context) error {
+	meta, err := r.admin.Metadata(ctx, r.Topic)
 	if err != nil {
-		return fmt.Errorf("find the leader of %s/%d: %w", r.topic, r.partition, err)
+		return fmt.Errorf("find the leader of %s/%d: %w", r.Topic, r.Partition, err)
 	}
-	topic, ok := meta.Topics[r.topic]
+	topic, ok := meta.Topics[r.Topic]
 	if !ok {
 		return kerr.UnknownTopicOrPartition
 	}
@@ -196,9 +196,9 @@ func (r *logReader) findLeader(ctx context.Context) error {
 		return topic.Err
 	}
 	if topic.ID != r.topicID {
-		return fmt.Errorf("%w: %s has another topic id than at the start", errTruncated, r.topic)
+		return fmt.Errorf("%w: %s has another topic id than at the start", ErrTruncated, r.Topic)
 	}
-	p, ok := topic.Partitions[r.partition]
+	p, ok := topic.Partitions[r.Partition]
 	if !ok {
 		return kerr.UnknownTopicOrPartition
 	}
@@ -212,14 +212,6 @@ func (r *logReader) findLeader(ctx context.Context) error {
 	return nil
 }
 
-// pause waits for d or until ctx is done, whose error it then returns.
-func pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
+// TimestampAppend is kgo's number for a timestamp that the broker set. The
+// record says so itself; the topic's setting may have changed since.
+const TimestampAppend = 1
