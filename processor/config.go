@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"oncebus/processor/security"
 	"oncebus/state"
 )
 
@@ -90,49 +91,49 @@ const (
 // nil. It trusts no tag: a variable that is set but empty arrives here as its
 // default or as nothing. Certificate files are read, the network is not touched.
 func (c Config) Validate() error {
-	var m mistakes
-	m.add(c.AppConfig.Validate())
+	var m security.Mistakes
+	m.Add(c.AppConfig.Validate())
 	if strings.TrimSpace(c.StateDir) == "" {
-		m.addf("ONCEBUS_STATE_DIR: empty, want a directory")
+		m.Addf("ONCEBUS_STATE_DIR: empty, want a directory")
 	}
 	if c.Workers < 0 || c.Workers > WorkersMax {
-		m.addf("ONCEBUS_WORKERS: %d is out of range, want 0 (one per core) to %d", c.Workers, WorkersMax)
+		m.Addf("ONCEBUS_WORKERS: %d is out of range, want 0 (one per core) to %d", c.Workers, WorkersMax)
 	}
 	c.validateTimes(&m)
 	c.validateState(&m)
 	c.validateLimits(&m)
-	return m.err()
+	return m.Err()
 }
 
 // validateState passes on what the stores find wrong with their part, with the
 // whole names of the variables.
-func (c Config) validateState(m *mistakes) {
+func (c Config) validateState(m *security.Mistakes) {
 	err := c.State.Validate()
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		for _, e := range joined.Unwrap() {
-			m.addf("ONCEBUS_STATE_%w", e)
+			m.Addf("ONCEBUS_STATE_%w", e)
 		}
 	} else if err != nil {
-		m.addf("ONCEBUS_STATE_%w", err)
+		m.Addf("ONCEBUS_STATE_%w", err)
 	}
 }
 
 // validateLimits checks what bounds disk, rebuilds and memory.
-func (c Config) validateLimits(m *mistakes) {
+func (c Config) validateLimits(m *security.Mistakes) {
 	if c.Disk.MinFreePercent < 0 || c.Disk.MinFreePercent > DiskMax {
-		m.addf("ONCEBUS_DISK_MIN_FREE_PERCENT: %d is out of range, want 0 to %d", c.Disk.MinFreePercent, DiskMax)
+		m.Addf("ONCEBUS_DISK_MIN_FREE_PERCENT: %d is out of range, want 0 to %d", c.Disk.MinFreePercent, DiskMax)
 	}
 	if c.Disk.StartMinFreePercent < 0 || c.Disk.StartMinFreePercent > c.Disk.MinFreePercent {
-		m.addf("ONCEBUS_DISK_START_MIN_FREE_PERCENT: %d is out of range, want 0 to ONCEBUS_DISK_MIN_FREE_PERCENT (%d)", c.Disk.StartMinFreePercent, c.Disk.MinFreePercent)
+		m.Addf("ONCEBUS_DISK_START_MIN_FREE_PERCENT: %d is out of range, want 0 to ONCEBUS_DISK_MIN_FREE_PERCENT (%d)", c.Disk.StartMinFreePercent, c.Disk.MinFreePercent)
 	}
 	if c.Disk.MinFreeBytes < 0 {
-		m.addf("ONCEBUS_DISK_MIN_FREE_BYTES: %d is out of range, want 0 or more", c.Disk.MinFreeBytes)
+		m.Addf("ONCEBUS_DISK_MIN_FREE_BYTES: %d is out of range, want 0 or more", c.Disk.MinFreeBytes)
 	}
 	if c.RebuildsPerHour < 0 || c.RebuildsPerHour > RebuildsMax {
-		m.addf("ONCEBUS_REBUILDS_PER_HOUR: %d is out of range, want 0 (no limit) to %d", c.RebuildsPerHour, RebuildsMax)
+		m.Addf("ONCEBUS_REBUILDS_PER_HOUR: %d is out of range, want 0 (no limit) to %d", c.RebuildsPerHour, RebuildsMax)
 	}
 	if c.MaxDecompressedBatchBytes != 0 && (c.MaxDecompressedBatchBytes < DecompressedBatchBytesMin || c.MaxDecompressedBatchBytes > DecompressedBatchBytesMax) {
-		m.addf("ONCEBUS_MAX_DECOMPRESSED_BATCH_BYTES: %d is out of range, want %d to %d", c.MaxDecompressedBatchBytes, DecompressedBatchBytesMin, DecompressedBatchBytesMax)
+		m.Addf("ONCEBUS_MAX_DECOMPRESSED_BATCH_BYTES: %d is out of range, want %d to %d", c.MaxDecompressedBatchBytes, DecompressedBatchBytesMin, DecompressedBatchBytesMax)
 	}
 }
 
@@ -142,23 +143,23 @@ func (c Config) maxDecompressedBatchBytes() int {
 }
 
 // validateTimes checks every duration and how they stand to one another.
-func (c Config) validateTimes(m *mistakes) {
+func (c Config) validateTimes(m *security.Mistakes) {
 	between := func(name string, d, low, high time.Duration) {
 		if d < low || d > high {
-			m.addf("%s: %v is out of range, want %v to %v", name, d, low, high)
+			m.Addf("%s: %v is out of range, want %v to %v", name, d, low, high)
 		}
 	}
 	between("ONCEBUS_STATE_FAIL_OPEN_AFTER", c.StateFailOpenAfter, 0, time.Hour)
 	between("ONCEBUS_SESSION_TIMEOUT", c.SessionTimeout, 100*time.Millisecond, 30*time.Minute)
 	if c.CommitInterval < time.Millisecond {
-		m.addf("ONCEBUS_COMMIT_INTERVAL: %v is too short, want at least 1ms", c.CommitInterval)
+		m.Addf("ONCEBUS_COMMIT_INTERVAL: %v is too short, want at least 1ms", c.CommitInterval)
 	}
 	if c.CommitInterval >= c.TransactionTimeout/3 {
-		m.addf("ONCEBUS_COMMIT_INTERVAL: %v must be less than a third of ONCEBUS_TRANSACTION_TIMEOUT (%v), or the broker aborts a transaction that is merely slow",
+		m.Addf("ONCEBUS_COMMIT_INTERVAL: %v must be less than a third of ONCEBUS_TRANSACTION_TIMEOUT (%v), or the broker aborts a transaction that is merely slow",
 			c.CommitInterval, c.TransactionTimeout)
 	}
 	if c.StopTimeout <= c.CommitInterval {
-		m.addf("ONCEBUS_STOP_TIMEOUT: %v must be more than ONCEBUS_COMMIT_INTERVAL (%v), or no stop can commit what is open",
+		m.Addf("ONCEBUS_STOP_TIMEOUT: %v must be more than ONCEBUS_COMMIT_INTERVAL (%v), or no stop can commit what is open",
 			c.StopTimeout, c.CommitInterval)
 	}
 }

@@ -1,11 +1,15 @@
 package processor
 
-import "time"
+import (
+	"time"
+
+	"oncebus/processor/security"
+)
 
 // AppConfig is what an app is named by and stands on: whatever looks at its
 // topics needs these settings and no more.
 type AppConfig struct {
-	SecurityConfig
+	security.Config
 
 	// Partitions is the partition count of the repartition topic, used when
 	// that topic is created. Afterwards it is pinned in the app's manifest:
@@ -42,19 +46,19 @@ const PartitionsMax = 10_000
 
 // Validate reports everything wrong with c at once, or returns nil.
 func (c AppConfig) Validate() error {
-	var m mistakes
-	m.add(c.SecurityConfig.Validate())
+	var m security.Mistakes
+	m.Add(c.Config.Validate())
 	if c.Partitions < 1 || c.Partitions > PartitionsMax {
-		m.addf("ONCEBUS_PARTITIONS: %d is out of range, want 1 to %d", c.Partitions, PartitionsMax)
+		m.Addf("ONCEBUS_PARTITIONS: %d is out of range, want 1 to %d", c.Partitions, PartitionsMax)
 	}
 	if c.ReplicationFactor != -1 && c.ReplicationFactor < 1 {
-		m.addf("ONCEBUS_REPLICATION_FACTOR: %d is out of range, want 1 or more, or -1 for the broker's default", c.ReplicationFactor)
+		m.Addf("ONCEBUS_REPLICATION_FACTOR: %d is out of range, want 1 or more, or -1 for the broker's default", c.ReplicationFactor)
 	}
 	if c.Start != StartEarliest && c.Start != StartLatest {
-		m.addf("ONCEBUS_START: %q is unknown, want %s or %s", c.Start, StartEarliest, StartLatest)
+		m.Addf("ONCEBUS_START: %q is unknown, want %s or %s", c.Start, StartEarliest, StartLatest)
 	}
 	if c.TransactionTimeout < time.Second || c.TransactionTimeout > 15*time.Minute {
-		m.addf("ONCEBUS_TRANSACTION_TIMEOUT: %v is out of range, want %v to %v", c.TransactionTimeout, time.Second, 15*time.Minute)
+		m.Addf("ONCEBUS_TRANSACTION_TIMEOUT: %v is out of range, want %v to %v", c.TransactionTimeout, time.Second, 15*time.Minute)
 	}
-	return m.err()
+	return m.Err()
 }

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"oncebus/processor/security"
 	"oncebus/state"
 )
 
@@ -13,7 +14,7 @@ import (
 func goodConfig() Config {
 	return Config{
 		AppConfig: AppConfig{
-			SecurityConfig: SecurityConfig{
+			Config: security.Config{
 				Brokers:    []string{"kafka-1:9092", "kafka-2:9092"},
 				AppID:      "oncebus",
 				InstanceID: "host-1.example",
@@ -53,8 +54,8 @@ func TestConfigValidateNamesTheVariable(t *testing.T) {
 		{"empty app id", func(c *Config) { c.AppID = "" }, "ONCEBUS_APP_ID: empty, want a name of letters, digits, '.', '_' and '-'"},
 		{"app id with slash", func(c *Config) { c.AppID = "a/b" }, `ONCEBUS_APP_ID: "a/b" contains '/', want letters, digits, '.', '_' and '-' only`},
 		{"app id of dots", func(c *Config) { c.AppID = ".." }, `ONCEBUS_APP_ID: ".." is not a name Kafka takes`},
-		{"app id at the limit", func(c *Config) { c.AppID = strings.Repeat("a", AppIDMax) }, ""},
-		{"app id over the limit", func(c *Config) { c.AppID = strings.Repeat("a", AppIDMax+1) }, "ONCEBUS_APP_ID: 101 characters are too many, want at most 100"},
+		{"app id at the limit", func(c *Config) { c.AppID = strings.Repeat("a", security.AppIDMax) }, ""},
+		{"app id over the limit", func(c *Config) { c.AppID = strings.Repeat("a", security.AppIDMax+1) }, "ONCEBUS_APP_ID: 101 characters are too many, want at most 100"},
 		{"empty instance id", func(c *Config) { c.InstanceID = "" }, "ONCEBUS_INSTANCE_ID: empty, want a name of letters, digits, '.', '_' and '-'"},
 		{"no partitions", func(c *Config) { c.Partitions = 0 }, "ONCEBUS_PARTITIONS: 0 is out of range, want 1 to 10000"},
 		{"too many partitions", func(c *Config) { c.Partitions = PartitionsMax + 1 }, "ONCEBUS_PARTITIONS: 10001 is out of range, want 1 to 10000"},

@@ -20,6 +20,7 @@ import (
 
 	"oncebus/dedup/rules"
 	"oncebus/processor/kafka"
+	"oncebus/processor/security"
 )
 
 const (
@@ -45,7 +46,7 @@ type Front struct {
 	cfg         AppConfig
 	routes      *rules.Routes
 	log         *slog.Logger
-	redact      *redactor
+	redact      *security.Redactor
 	patience    time.Duration // with refused credentials, while running
 	recordsMax  int           // frontRecordsMax; tests have less
 	baseOptions []kgo.Opt
@@ -83,14 +84,14 @@ func NewFront(cfg AppConfig, routes *rules.Routes, log *slog.Logger, extra ...kg
 	if !slices.ContainsFunc(routes.Routes, func(r *rules.Route) bool { return r.HTTP != nil }) {
 		return nil, errors.New("no route has an http part: nothing can come in by HTTP")
 	}
-	redact := newRedactor(cfg.SecurityConfig)
-	log = slog.New(redact.handler(log.Handler()))
-	opts, err := clientOptions(cfg.SecurityConfig, prometheus.NewRegistry(), log, redact)
+	redact := security.NewRedactor(cfg.Config)
+	log = slog.New(redact.Handler(log.Handler()))
+	opts, err := security.ClientOptions(cfg.Config, prometheus.NewRegistry(), log, redact)
 	if err != nil {
 		return nil, err
 	}
 	f := &Front{
-		cfg: cfg, routes: routes, log: log, redact: redact, patience: credentialsPatience, recordsMax: frontRecordsMax,
+		cfg: cfg, routes: routes, log: log, redact: redact, patience: security.CredentialsPatience, recordsMax: frontRecordsMax,
 		baseOptions: append(opts, extra...),
 		broken:      make(chan breakage, 1), done: make(chan struct{}),
 	}
@@ -114,7 +115,7 @@ func NewFront(cfg AppConfig, routes *rules.Routes, log *slog.Logger, extra ...kg
 // can be called once.
 func (f *Front) Run(ctx context.Context) error {
 	defer close(f.done)
-	return f.redact.err(explainCredentials(f.run(ctx), f.cfg.SASL))
+	return f.redact.Err(security.ExplainCredentials(f.run(ctx), f.cfg.SASL))
 }
 
 func (f *Front) run(ctx context.Context) error {
@@ -128,7 +129,7 @@ func (f *Front) run(ctx context.Context) error {
 			break // ctx is done
 		}
 		if err := f.serve(ctx, at); err != nil {
-			if kafka.Classify(err) == kafka.Stop || credentialsRefused(err) {
+			if kafka.Classify(err) == kafka.Stop || security.CredentialsRefused(err) {
 				return err
 			}
 			f.log.Warn("the front begins again", "error", err)
@@ -188,11 +189,11 @@ func (f *Front) open(ctx context.Context, before *footing) (*footing, error) {
 			return nil, nil
 		case err == nil:
 			return at, nil
-		case kafka.Classify(err) == kafka.Stop, credentialsRefused(err):
+		case kafka.Classify(err) == kafka.Stop, security.CredentialsRefused(err):
 			return nil, err
 		}
 		if f.bus.set(err) {
-			f.log.Warn("not ready yet, trying again", "error", explainCredentials(err, f.cfg.SASL))
+			f.log.Warn("not ready yet, trying again", "error", security.ExplainCredentials(err, f.cfg.SASL))
 		}
 		if kafka.Pause(ctx, frontProbe) != nil {
 			return nil, nil
@@ -315,7 +316,7 @@ func (f *Front) newSender(at *footing) (*kgo.Client, error) {
 
 // probe keeps Ready true to the facts.
 func (f *Front) probe(ctx context.Context, client *kgo.Client, stop context.CancelCauseFunc) {
-	patience := patience{limit: f.patience}
+	patience := security.Patience{Limit: f.patience}
 	for {
 		probeCtx, cancel := context.WithTimeout(ctx, frontProbeMax)
 		err := client.Ping(probeCtx)
@@ -324,11 +325,11 @@ func (f *Front) probe(ctx context.Context, client *kgo.Client, stop context.Canc
 		case ctx.Err() != nil:
 			return
 		case err == nil:
-			patience.since = time.Time{}
+			patience.Since = time.Time{}
 			if f.bus.set(nil) {
 				f.log.Info("ready: a broker answers")
 			}
-		case credentialsRefused(err) && patience.stops(err, time.Now()):
+		case security.CredentialsRefused(err) && patience.Stops(err, time.Now()):
 			stop(err)
 			return
 		case time.Since(time.Unix(0, f.heard.Load())) < frontProbeMax:

@@ -18,6 +18,7 @@ import (
 	"oncebus/dedup"
 	"oncebus/dedup/rules"
 	"oncebus/processor/kafka"
+	"oncebus/processor/security"
 )
 
 // An Inspector answers questions about an app from its topics alone, on any
@@ -44,7 +45,7 @@ func NewInspector(ctx context.Context, cfg Config, routes *rules.Routes, log *sl
 	p.admin = kadm.NewClient(p.client)
 	i := &Inspector{p: p}
 	if err := i.open(ctx); err != nil {
-		return nil, errors.Join(p.redact.err(explainCredentials(err, cfg.SASL)), i.Close())
+		return nil, errors.Join(p.redact.Err(security.ExplainCredentials(err, cfg.SASL)), i.Close())
 	}
 	return i, nil
 }

@@ -19,6 +19,7 @@ import (
 
 	"oncebus/dedup/rules"
 	"oncebus/processor/kafka"
+	"oncebus/processor/security"
 	"oncebus/state"
 )
 
@@ -94,7 +95,7 @@ func (b *bench) newClient(opts ...kgo.Opt) *kgo.Client {
 func (b *bench) config(instance string) Config {
 	return Config{
 		AppConfig: AppConfig{
-			SecurityConfig: SecurityConfig{
+			Config: security.Config{
 				Brokers:    b.cluster.ListenAddrs(),
 				AppID:      "app",
 				InstanceID: instance,

@@ -16,6 +16,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"oncebus/processor/kafka"
+	"oncebus/processor/security"
 )
 
 // snapshot is everything a start could change: topics with their ids and
@@ -179,7 +180,7 @@ func (b *bench) grow(name string) {
 // stands on. Every start is refused, says what to do, and changes nothing; and
 // once the change is undone where it can be, the app starts again.
 func TestChangedPromiseRefusesToStart(t *testing.T) {
-	secret := func(cfg *Config, s string) { cfg.KeySecret = Secret(s) }
+	secret := func(cfg *Config, s string) { cfg.KeySecret = security.Secret(s) }
 	const useOtherApp = "use another ONCEBUS_APP_ID"
 	withSecret := benchRoutes + "    secret: true\n"
 	tests := []struct {

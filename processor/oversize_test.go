@@ -16,6 +16,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"oncebus/processor/security"
 )
 
 // rawBatch makes a batch of records with zero values of a size, as a producer
@@ -171,7 +173,7 @@ func TestTheClientLogsABatchItStopsAt(t *testing.T) {
 	b.produceBatch("signals.raw", 3, rawBatch(t, kgo.ZstdCompression(), 3, 700_000))
 	announced := make(chan taskID, 1)
 	client := b.newClient(kgo.ConsumeTopics("signals.raw"), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.MaxDecompressBatchBytes(1<<20),
-		kgo.WithLogger(oversizeLogger{clientLogger{slog.New(slog.DiscardHandler)}, func(id taskID) { announced <- id }}))
+		kgo.WithLogger(oversizeLogger{security.NewClientLogger(slog.New(slog.DiscardHandler)), func(id taskID) { announced <- id }}))
 	polled := client.PollFetches(t.Context())
 	var tooLarge *kgo.ErrDecompressTooLarge
 	if err := polled.Err(); !errors.As(err, &tooLarge) {

@@ -18,15 +18,13 @@ import (
 
 	"oncebus/dedup/rules"
 	"oncebus/processor/kafka"
+	"oncebus/processor/security"
 	"oncebus/state"
 )
 
 const (
 	// probeInterval is how often the processor asks whether a broker answers.
 	probeInterval = 2 * time.Second
-	// metadataMinAge is how soon a client may ask again who leads: franz-go's
-	// 5 s would be added to every move of a leader and every new topic.
-	metadataMinAge = 250 * time.Millisecond
 )
 
 // Processor runs the two stages of one process.
@@ -43,7 +41,7 @@ type Processor struct {
 	// ownersInterval is ownersInterval; tests have less time.
 	ownersInterval time.Duration
 	rest           *rest
-	redact         *redactor
+	redact         *security.Redactor
 	patience       time.Duration // with refused credentials, while running
 	refused        chan error    // a refusal that lasted longer
 	baseOptions    []kgo.Opt
@@ -69,9 +67,9 @@ func New(cfg Config, routes *rules.Routes, reg prometheus.Registerer, log *slog.
 	if err := cfg.CheckSecret(routes.NeedsSecret()); err != nil {
 		return nil, err
 	}
-	redact := newRedactor(cfg.SecurityConfig)
-	log = slog.New(redact.handler(log.Handler()))
-	opts, err := clientOptions(cfg.SecurityConfig, reg, log, redact)
+	redact := security.NewRedactor(cfg.Config)
+	log = slog.New(redact.Handler(log.Handler()))
+	opts, err := security.ClientOptions(cfg.Config, reg, log, redact)
 	if err != nil {
 		return nil, err
 	}
@@ -81,7 +79,7 @@ func New(cfg Config, routes *rules.Routes, reg prometheus.Registerer, log *slog.
 	}
 	p := &Processor{
 		cfg: cfg, routes: routes, log: log, metrics: newMetrics(reg, routes), host: host, dirs: newDirLeases(), redact: redact,
-		patience: credentialsPatience, refused: make(chan error, 1),
+		patience: security.CredentialsPatience, refused: make(chan error, 1),
 		baseOptions: append(opts, extra...),
 	}
 	reg.MustRegister(newKeyCounts(&p.snapshot))
@@ -91,18 +89,11 @@ func New(cfg Config, routes *rules.Routes, reg prometheus.Registerer, log *slog.
 	return p, nil
 }
 
-// clientOptions are those that every client of a process starts from.
-func clientOptions(cfg SecurityConfig, reg prometheus.Registerer, log *slog.Logger, redact *redactor) ([]kgo.Opt, error) {
-	security := &security{log: log, metrics: newSecurityMetrics(reg), redact: redact}
-	opts, err := security.options(cfg)
-	return append(opts, kgo.WithLogger(clientLogger{log}), kgo.MetadataMinAge(metadataMinAge)), err
-}
-
 // Run works until ctx is done, then drains: every worker ends its transaction
 // and closes its tasks. It returns nil if that was done within StopTimeout.
 // An error before that is one a person has to resolve. Run can be called once.
 func (p *Processor) Run(ctx context.Context) error {
-	return p.redact.err(explainCredentials(p.run(ctx), p.cfg.SASL))
+	return p.redact.Err(security.ExplainCredentials(p.run(ctx), p.cfg.SASL))
 }
 
 func (p *Processor) run(ctx context.Context) error {
@@ -196,10 +187,10 @@ func (p *Processor) work(ctx context.Context) error {
 func (p *Processor) settle(ctx context.Context) error {
 	for {
 		err := p.settleOnce(ctx)
-		if err == nil || ctx.Err() != nil || kafka.Classify(err) == kafka.Stop || credentialsRefused(err) {
+		if err == nil || ctx.Err() != nil || kafka.Classify(err) == kafka.Stop || security.CredentialsRefused(err) {
 			return err
 		}
-		p.log.Warn("not started yet, trying again", "error", explainCredentials(err, p.cfg.SASL))
+		p.log.Warn("not started yet, trying again", "error", security.ExplainCredentials(err, p.cfg.SASL))
 		if err := kafka.Pause(ctx, probeInterval/2); err != nil {
 			return err
 		}
@@ -286,14 +277,14 @@ func (p *Processor) limitsChanged(err error) {
 
 // probe keeps broker_up and readiness true to the facts.
 func (p *Processor) probe(ctx context.Context) {
-	patience := patience{limit: p.patience}
+	patience := security.Patience{Limit: p.patience}
 	for {
 		probeCtx, cancel := context.WithTimeout(ctx, probeInterval)
 		err := p.client.Ping(probeCtx)
 		cancel()
 		if err == nil {
-			patience.since = time.Time{}
-		} else if credentialsRefused(err) && patience.stops(err, time.Now()) {
+			patience.Since = time.Time{}
+		} else if security.CredentialsRefused(err) && patience.Stops(err, time.Now()) {
 			select {
 			case p.refused <- err:
 			default: // said already

@@ -10,6 +10,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"oncebus/processor/security"
 )
 
 // fetchMaxWait is how long a broker may hold back a fetch without records;
@@ -24,7 +26,7 @@ func (w *worker) options() []kgo.Opt {
 		topics = rt.topology.taskTopics()
 	}
 	return append(append([]kgo.Opt(nil), w.p.baseOptions...),
-		kgo.WithLogger(oversizeLogger{clientLogger{w.p.log}, w.onAnnounced}),
+		kgo.WithLogger(oversizeLogger{security.NewClientLogger(w.p.log), w.onAnnounced}),
 		// Begins with the process's own, so that brokers' logs and quotas
 		// tell workers apart and still show what belongs together.
 		kgo.ClientID(w.name),

@@ -1,17 +1,14 @@
 package processor
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
-	"github.com/twmb/franz-go/pkg/kgo"
 
 	"oncebus/dedup"
 	"oncebus/state"
@@ -229,34 +226,4 @@ func (p *Processor) processedOffsets() kadm.Offsets {
 		}
 	}
 	return offsets
-}
-
-// clientLogger passes franz-go's log on, one level down: its info is the
-// detail of ours.
-type clientLogger struct{ log *slog.Logger }
-
-// Level returns the finest level that would be logged.
-func (l clientLogger) Level() kgo.LogLevel {
-	ctx := context.Background()
-	switch {
-	case l.log.Enabled(ctx, slog.LevelDebug):
-		return kgo.LogLevelInfo
-	case l.log.Enabled(ctx, slog.LevelInfo):
-		return kgo.LogLevelWarn
-	case l.log.Enabled(ctx, slog.LevelWarn):
-		return kgo.LogLevelError
-	}
-	return kgo.LogLevelNone
-}
-
-// Log writes one line of the client.
-func (l clientLogger) Log(level kgo.LogLevel, msg string, keyvals ...any) {
-	to := slog.LevelDebug
-	switch level {
-	case kgo.LogLevelError:
-		to = slog.LevelWarn
-	case kgo.LogLevelWarn:
-		to = slog.LevelInfo
-	}
-	l.log.Log(context.Background(), to, "kafka client", append([]any{"event", msg}, keyvals...)...)
 }

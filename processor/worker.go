@@ -15,6 +15,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"oncebus/processor/kafka"
+	"oncebus/processor/security"
 	"oncebus/state/failpoint"
 )
 
@@ -107,11 +108,11 @@ func newWorker(p *Processor, stage string, index int) *worker {
 func (w *worker) run(ctx context.Context) error {
 	backoff := backoffMin
 	fencedBackoff := min(w.p.cfg.SessionTimeout, fencedMax)
-	patience := patience{limit: w.p.patience}
+	patience := security.Patience{Limit: w.p.patience}
 	for ctx.Err() == nil {
 		began := time.Now()
 		err := w.live(ctx)
-		if patience.stops(err, began) {
+		if patience.Stops(err, began) {
 			return fmt.Errorf("worker %s: %w", w.name, w.denied(err))
 		}
 		if ctx.Err() != nil {
@@ -322,4 +323,10 @@ func (w *worker) rearm() (bool, error) {
 	}
 	w.wake() // settle what the rebalance left in the inbox
 	return true, nil
+}
+
+// denied adds which right on the worker's group or transactional id is missing.
+func (w *worker) denied(err error) error {
+	err = kafka.Denied(err, "Read", kafka.ResourceGroup, groupName(w.p.cfg.AppID, w.stage))
+	return kafka.Denied(err, "Write", kafka.ResourceTransactionalID, w.name)
 }

@@ -22,6 +22,7 @@ import (
 	"oncebus/dedup/rules"
 	"oncebus/processor"
 	"oncebus/processor/kafkatest"
+	"oncebus/processor/security"
 	"oncebus/state"
 )
 
@@ -62,7 +63,7 @@ func runChild() error {
 	registry := prometheus.NewRegistry()
 	p, err := processor.New(processor.Config{
 		AppConfig: processor.AppConfig{
-			SecurityConfig: processor.SecurityConfig{
+			Config: security.Config{
 				Brokers:    strings.Split(os.Getenv(envBrokers), ","),
 				AppID:      app,
 				InstanceID: "one",

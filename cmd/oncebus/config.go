@@ -17,6 +17,7 @@ import (
 	"oncebus/dedup/rules"
 	"oncebus/processor"
 	"oncebus/processor/ingress"
+	"oncebus/processor/security"
 )
 
 // settings are the process settings of product.md, section 8. The tags are the
@@ -71,7 +72,7 @@ func settingsTable() []setting {
 			if named {
 				s := setting{
 					name: prefix + name, defaults: f.Tag.Get("envDefault"), help: f.Tag.Get("help"),
-					secret: f.Type == reflect.TypeFor[processor.Secret](), kind: f.Type, index: at,
+					secret: f.Type == reflect.TypeFor[security.Secret](), kind: f.Type, index: at,
 				}
 				if beside, ok := t.FieldByName(f.Tag.Get("file")); ok {
 					s.path = append(slices.Clone(index), beside.Index...)
@@ -161,7 +162,7 @@ func loadSecretFiles(table []setting, variables map[string]string) (paths map[st
 			mistakes = append(mistakes, fmt.Errorf("%s: set as well as %s, want one of them", file, s.name))
 			continue
 		}
-		value, err := processor.ReadSecret(path)
+		value, err := security.ReadSecret(path)
 		if err != nil {
 			mistakes = append(mistakes, fmt.Errorf("%s: %w", file, err))
 			continue

@@ -8,8 +8,8 @@ import (
 	"strings"
 
 	"oncebus/dedup/rules"
-	"oncebus/processor"
 	"oncebus/processor/ingress"
+	"oncebus/processor/security"
 )
 
 // ingressSecretPrefix leads the settings of secrets, whose names are the routes
@@ -42,7 +42,7 @@ func ingressSecrets(variables map[string]string) (ingress.Secrets, error) {
 		case file:
 			source.Path = value
 		default:
-			source.Value = processor.Secret(value)
+			source.Value = security.Secret(value)
 		}
 		secrets[name] = source
 	}

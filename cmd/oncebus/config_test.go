@@ -13,6 +13,7 @@ import (
 	"oncebus/dedup/rules"
 	"oncebus/processor"
 	"oncebus/processor/ingress"
+	"oncebus/processor/security"
 	"oncebus/state"
 )
 
@@ -63,7 +64,7 @@ func TestSettingsTable(t *testing.T) {
 
 func countLeaves(t reflect.Type) int {
 	switch t {
-	case reflect.TypeFor[processor.SecretPath](): // beside the secret it belongs to
+	case reflect.TypeFor[security.SecretPath](): // beside the secret it belongs to
 		return 0
 	case reflect.TypeFor[ingress.Secrets](): // named by the routes file
 		return 0
@@ -105,7 +106,7 @@ func TestParseSettingsDefaults(t *testing.T) {
 		Routes: "routes.yaml", AdminAddr: "127.0.0.1:8080", LogLevel: slog.LevelInfo, LogFormat: "text",
 		Processor: processor.Config{
 			AppConfig: processor.AppConfig{
-				SecurityConfig: processor.SecurityConfig{
+				Config: security.Config{
 					Brokers:    []string{"a:9092", "b:9092"},
 					AppID:      "oncebus",
 					InstanceID: host,

@@ -10,8 +10,8 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kfake"
 
-	"oncebus/processor"
 	"oncebus/processor/ingress"
+	"oncebus/processor/security"
 )
 
 const ingressRoutes = `routes:
@@ -32,7 +32,7 @@ func TestIngressSecrets(t *testing.T) {
 	if err == nil || err.Error() != "ONCEBUS_INGRESS_SECRET_B_FILE: set as well as ONCEBUS_INGRESS_SECRET_B, want one of them" {
 		t.Error(err)
 	}
-	want := ingress.Secrets{"A": {Value: processor.Secret("a")}, "A_NEXT": {Path: "f"}, "B": {Value: processor.Secret("b")}}
+	want := ingress.Secrets{"A": {Value: security.Secret("a")}, "A_NEXT": {Path: "f"}, "B": {Value: security.Secret("b")}}
 	if len(got) != len(want) {
 		t.Errorf("%d secrets, want %d", len(got), len(want))
 	}

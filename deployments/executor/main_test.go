@@ -14,6 +14,7 @@ import (
 
 	"oncebus/dedup/rules"
 	"oncebus/processor"
+	"oncebus/processor/security"
 	"oncebus/state"
 )
 
@@ -33,7 +34,7 @@ func TestExecutorBehindOperations(t *testing.T) {
 
 	p, err := processor.New(processor.Config{
 		AppConfig: processor.AppConfig{
-			SecurityConfig: processor.SecurityConfig{
+			Config: security.Config{
 				Brokers:    brokers,
 				AppID:      "app",
 				InstanceID: "one",

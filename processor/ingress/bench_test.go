@@ -22,6 +22,7 @@ import (
 
 	"oncebus/dedup/rules"
 	"oncebus/processor"
+	"oncebus/processor/security"
 	"oncebus/state"
 )
 
@@ -90,7 +91,7 @@ func (b *bench) logger() *slog.Logger { return slog.New(slog.NewJSONHandler(b.lo
 func (b *bench) config(instance string) processor.Config {
 	return processor.Config{
 		AppConfig: processor.AppConfig{
-			SecurityConfig: processor.SecurityConfig{
+			Config: security.Config{
 				Brokers:    b.cluster.ListenAddrs(),
 				AppID:      "app",
 				InstanceID: instance,

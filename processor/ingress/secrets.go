@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"oncebus/processor"
+	"oncebus/processor/security"
 )
 
 // secretPrefix leads the variable of every secret, and nextSuffix ends that of
@@ -29,7 +29,7 @@ type Secrets map[string]SecretSource
 // A SecretSource is where a secret comes from: its value, or the path of the
 // file that holds it. Files are read again when they change.
 type SecretSource struct {
-	Value processor.Secret
+	Value security.Secret
 	Path  string
 }
 
@@ -91,7 +91,7 @@ func (k *keyring) read(s *secret) (string, error) {
 	value := string(s.source.Value)
 	if s.source.Path != "" {
 		var err error
-		value, err = processor.ReadSecret(s.source.Path)
+		value, err = security.ReadSecret(s.source.Path)
 		if s == &k.next && errors.Is(err, fs.ErrNotExist) {
 			return "", nil
 		}

@@ -13,6 +13,7 @@ import (
 
 	"oncebus/dedup/rules"
 	"oncebus/processor"
+	"oncebus/processor/security"
 	"oncebus/state"
 )
 
@@ -33,7 +34,7 @@ func (t Task) oncebus(ctx context.Context) error {
 	}
 	p, err := processor.New(processor.Config{
 		AppConfig: processor.AppConfig{
-			SecurityConfig: processor.SecurityConfig{
+			Config: security.Config{
 				Brokers:    t.Brokers,
 				AppID:      t.App,
 				InstanceID: "bench",

@@ -1,4 +1,4 @@
-package processor
+package security
 
 import (
 	"bytes"
@@ -24,11 +24,11 @@ import (
 )
 
 // newSecurity returns what a process would prove itself with, and its log.
-func newSecurity(c SecurityConfig) (*security, *bytes.Buffer) {
+func newSecurity(c Config) (*credentials, *bytes.Buffer) {
 	var out bytes.Buffer
-	redact := newRedactor(c)
-	log := slog.New(redact.handler(slog.NewTextHandler(&out, &slog.HandlerOptions{Level: slog.LevelDebug})))
-	return &security{log: log, metrics: newSecurityMetrics(prometheus.NewRegistry()), redact: redact}, &out
+	redact := NewRedactor(c)
+	log := slog.New(redact.Handler(slog.NewTextHandler(&out, &slog.HandlerOptions{Level: slog.LevelDebug})))
+	return &credentials{log: log, metrics: newSecurityMetrics(prometheus.NewRegistry()), redact: redact}, &out
 }
 
 // look makes the next use read the files again.
@@ -97,7 +97,7 @@ func TestConnectionsFollowCertificateFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer cluster.Close()
-	s, out := newSecurity(SecurityConfig{})
+	s, out := newSecurity(Config{})
 	certs, err := s.certificates("ONCEBUS_TLS_", TLS{Enabled: true, CAFile: ca, CertFile: cert, KeyFile: key})
 	if err != nil {
 		t.Fatal(err)

@@ -1,4 +1,4 @@
-package processor
+package security
 
 import (
 	"context"
@@ -19,7 +19,7 @@ import (
 
 // mechanism returns the SASL mechanism of the settings. Every authentication,
 // the repeated ones of KIP-368 as well, asks for the secret anew.
-func (s *security) mechanism(c SecurityConfig) (sasl.Mechanism, error) {
+func (s *credentials) mechanism(c Config) (sasl.Mechanism, error) {
 	auth := c.SASL
 	password := s.secret(credentialPassword, auth.Password, auth.PasswordFile)
 	scramAuth := func(context.Context) (scram.Auth, error) {
@@ -60,7 +60,7 @@ type guarded struct {
 func (g guarded) Authenticate(ctx context.Context, addr string) (sasl.Session, []byte, error) {
 	if host, _, err := net.SplitHostPort(addr); !g.encrypted && g.settings.sendsSecret() && (err != nil || !isLoopback(host)) {
 		return nil, nil, fmt.Errorf("%w: broker %s is not on this machine, and %s would send the %s in the clear: set ONCEBUS_TLS_ENABLED=true",
-			errCredentials, addr, g.settings.Mechanism, g.settings.secretName())
+			ErrCredentials, addr, g.settings.Mechanism, g.settings.secretName())
 	}
 	session, first, err := g.Mechanism.Authenticate(ctx, addr)
 	if err != nil {
@@ -76,14 +76,14 @@ type secretFile struct {
 	path    string // "" if the secret came from the environment
 	log     *slog.Logger
 	metrics *securityMetrics
-	redact  *redactor
+	redact  *Redactor
 
 	mu      sync.Mutex
 	value   string
 	refused string // why the file's present content is not used; "" if it is
 }
 
-func (s *security) secret(what string, value Secret, path SecretPath) *secretFile {
+func (s *credentials) secret(what string, value Secret, path SecretPath) *secretFile {
 	s.redact.learn(what, string(value))
 	return &secretFile{what: what, path: string(path), log: s.log, metrics: s.metrics, redact: s.redact, value: string(value)}
 }
@@ -129,7 +129,7 @@ func ReadSecret(path string) (string, error) {
 }
 
 // bearer is OAUTHBEARER with a token from the settings or a token endpoint.
-func (s *security) bearer(auth SASL) (sasl.Mechanism, error) {
+func (s *credentials) bearer(auth SASL) (sasl.Mechanism, error) {
 	extensions, err := parseExtensions(auth.Extensions)
 	if err != nil {
 		return nil, err
@@ -150,7 +150,7 @@ func (s *security) bearer(auth SASL) (sasl.Mechanism, error) {
 			}
 		}
 		if i := strings.IndexFunc(t, func(r rune) bool { return r <= ' ' || r > '~' }); i >= 0 {
-			return oauth.Auth{}, fmt.Errorf("%w: byte %d of the token is one that no bearer token has", errCredentials, i)
+			return oauth.Auth{}, fmt.Errorf("%w: byte %d of the token is one that no bearer token has", ErrCredentials, i)
 		}
 		return oauth.Auth{Token: t, Extensions: extensions}, nil
 	})}, nil
@@ -196,7 +196,7 @@ func (s *bearerSession) Challenge(answer []byte) (done bool, reply []byte, err e
 	}
 	switch {
 	case s.refused:
-		return false, nil, fmt.Errorf("%w: the broker refuses the token", errCredentials)
+		return false, nil, fmt.Errorf("%w: the broker refuses the token", ErrCredentials)
 	case len(answer) == 0:
 		return s.Session.Challenge(answer)
 	case json.Unmarshal(answer, &refusal) != nil:

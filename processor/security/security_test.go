@@ -1,4 +1,4 @@
-package processor
+package security
 
 import (
 	"bytes"
@@ -78,62 +78,62 @@ func TestSecurityMistakes(t *testing.T) {
 	}
 	tests := []struct {
 		name   string
-		change func(*SecurityConfig)
+		change func(*Config)
 		want   []string // how each line starts
 	}{
-		{"files without TLS", func(c *SecurityConfig) { c.TLS = TLS{CAFile: "a", CertFile: "b", KeyFile: "c", ServerName: "d"} },
+		{"files without TLS", func(c *Config) { c.TLS = TLS{CAFile: "a", CertFile: "b", KeyFile: "c", ServerName: "d"} },
 			[]string{"ONCEBUS_TLS_CA_FILE: set, but TLS is off", "ONCEBUS_TLS_CERT_FILE: set,", "ONCEBUS_TLS_KEY_FILE: set,", "ONCEBUS_TLS_SERVER_NAME: set,"}},
-		{"missing authority and key", func(c *SecurityConfig) {
+		{"missing authority and key", func(c *Config) {
 			c.TLS = TLS{Enabled: true, CAFile: filepath.Join(dir, "none.pem"), CertFile: empty}
 		}, []string{"ONCEBUS_TLS_CA_FILE: open ", "ONCEBUS_TLS_CERT_FILE: set without ONCEBUS_TLS_KEY_FILE"}},
-		{"key without certificate", func(c *SecurityConfig) { c.TLS = TLS{Enabled: true, KeyFile: empty} },
+		{"key without certificate", func(c *Config) { c.TLS = TLS{Enabled: true, KeyFile: empty} },
 			[]string{"ONCEBUS_TLS_KEY_FILE: set without ONCEBUS_TLS_CERT_FILE"}},
-		{"no PEM inside", func(c *SecurityConfig) { c.TLS = TLS{Enabled: true, CAFile: empty, CertFile: empty, KeyFile: empty} },
+		{"no PEM inside", func(c *Config) { c.TLS = TLS{Enabled: true, CAFile: empty, CertFile: empty, KeyFile: empty} },
 			[]string{"ONCEBUS_TLS_CA_FILE: " + empty + " holds no PEM certificate", "ONCEBUS_TLS_CERT_FILE, ONCEBUS_TLS_KEY_FILE: tls: failed to find any PEM data"}},
-		{"unknown mechanism", func(c *SecurityConfig) { c.SASL = SASL{Mechanism: "GSSAPI", Username: "u", Password: "p"} },
+		{"unknown mechanism", func(c *Config) { c.SASL = SASL{Mechanism: "GSSAPI", Username: "u", Password: "p"} },
 			[]string{`ONCEBUS_SASL_MECHANISM: "GSSAPI" is unknown, want PLAIN, SCRAM-SHA-256, SCRAM-SHA-512`}},
-		{"mechanism alone", func(c *SecurityConfig) { c.SASL = SASL{Mechanism: SASLScramSHA512} },
+		{"mechanism alone", func(c *Config) { c.SASL = SASL{Mechanism: SASLScramSHA512} },
 			[]string{"ONCEBUS_SASL_USERNAME: empty", "ONCEBUS_SASL_PASSWORD: empty"}},
-		{"user without mechanism", func(c *SecurityConfig) { c.SASL = SASL{Username: "u", Password: hidden} },
+		{"user without mechanism", func(c *Config) { c.SASL = SASL{Username: "u", Password: hidden} },
 			[]string{"ONCEBUS_SASL_USERNAME: set, but", "ONCEBUS_SASL_PASSWORD: set, but"}},
-		{"password in the clear", func(c *SecurityConfig) { c.SASL = SASL{Mechanism: SASLPlain, Username: "u", Password: hidden} },
+		{"password in the clear", func(c *Config) { c.SASL = SASL{Mechanism: SASLPlain, Username: "u", Password: hidden} },
 			[]string{"ONCEBUS_SASL_MECHANISM: PLAIN would send the password in the clear"}},
-		{"token in the clear", func(c *SecurityConfig) { c.SASL = SASL{Mechanism: SASLOAuthBearer, Token: hidden} },
+		{"token in the clear", func(c *Config) { c.SASL = SASL{Mechanism: SASLOAuthBearer, Token: hidden} },
 			[]string{"ONCEBUS_SASL_MECHANISM: OAUTHBEARER would send the token in the clear"}},
-		{"token alone", func(c *SecurityConfig) {
+		{"token alone", func(c *Config) {
 			c.SASL, c.TLS.Enabled = SASL{Mechanism: SASLOAuthBearer, Token: hidden, Extensions: []string{"logicalCluster=lkc-1"}}, true
 		}, nil},
-		{"no token", func(c *SecurityConfig) { c.SASL, c.TLS.Enabled = SASL{Mechanism: SASLOAuthBearer}, true }, []string{"ONCEBUS_SASL_TOKEN: empty"}},
-		{"token endpoint", func(c *SecurityConfig) {
+		{"no token", func(c *Config) { c.SASL, c.TLS.Enabled = SASL{Mechanism: SASLOAuthBearer}, true }, []string{"ONCEBUS_SASL_TOKEN: empty"}},
+		{"token endpoint", func(c *Config) {
 			c.TLS.Enabled = true
 			c.SASL = SASL{Mechanism: SASLOAuthBearer, OAuth: OAuth{TokenURL: "https://login.example.com/token", ClientID: "c", ClientSecret: hidden}}
 		}, nil},
-		{"two sources of tokens, user and bad extension", func(c *SecurityConfig) {
+		{"two sources of tokens, user and bad extension", func(c *Config) {
 			c.TLS.Enabled = true
 			c.SASL = SASL{Mechanism: SASLOAuthBearer, Username: "u", Token: hidden, OAuth: OAuth{TokenURL: "https://x"}, Extensions: []string{"x"}}
 		}, []string{"ONCEBUS_SASL_USERNAME: set, but OAUTHBEARER takes a token", "ONCEBUS_SASL_TOKEN: set as well as ONCEBUS_SASL_OAUTH_TOKEN_URL", `ONCEBUS_SASL_EXTENSIONS: "x"`}},
-		{"token endpoint in the clear", func(c *SecurityConfig) {
+		{"token endpoint in the clear", func(c *Config) {
 			c.TLS.Enabled = true
 			c.SASL = SASL{Mechanism: SASLOAuthBearer, OAuth: OAuth{TokenURL: "http://login.example.com/token", CAFile: "a"}}
 		}, []string{"ONCEBUS_SASL_OAUTH_CLIENT_ID: empty", "ONCEBUS_SASL_OAUTH_CLIENT_SECRET: empty", "ONCEBUS_SASL_OAUTH_TOKEN_URL: would send the client secret in the clear",
 			"ONCEBUS_SASL_OAUTH_CA_FILE: set, but"}},
-		{"endpoint settings without it", func(c *SecurityConfig) {
+		{"endpoint settings without it", func(c *Config) {
 			c.TLS.Enabled = true
 			c.SASL = SASL{Mechanism: SASLOAuthBearer, Token: hidden, OAuth: OAuth{ClientID: "c", Scopes: []string{"s"}}}
 		}, []string{"ONCEBUS_SASL_OAUTH_CLIENT_ID: set, but ONCEBUS_SASL_OAUTH_TOKEN_URL is not", "ONCEBUS_SASL_OAUTH_SCOPES: set, but"}},
-		{"token with a password's mechanism", func(c *SecurityConfig) {
+		{"token with a password's mechanism", func(c *Config) {
 			c.TLS.Enabled = true
 			c.SASL = SASL{Mechanism: SASLScramSHA256, Username: "u", Password: hidden, Token: hidden}
 		}, []string{"ONCEBUS_SASL_TOKEN: set, but it takes ONCEBUS_SASL_MECHANISM=OAUTHBEARER"}},
-		{"key in place of its file", func(c *SecurityConfig) {
+		{"key in place of its file", func(c *Config) {
 			c.TLS = TLS{Enabled: true, CertFile: empty, KeyFile: "-----BEGIN PRIVATE KEY-----" + hidden}
 		},
 			[]string{"ONCEBUS_TLS_KEY_FILE: holds what should be in a file"}},
-		{"PLAIN over TLS", func(c *SecurityConfig) {
+		{"PLAIN over TLS", func(c *Config) {
 			c.SASL = SASL{Mechanism: SASLPlain, Username: "u", Password: hidden}
 			c.TLS.Enabled = true
 		}, nil},
-		{"PLAIN on this machine", func(c *SecurityConfig) {
+		{"PLAIN on this machine", func(c *Config) {
 			c.SASL = SASL{Mechanism: SASLPlain, Username: "u", Password: hidden}
 			c.Brokers = []string{"localhost:9092", "127.0.0.2:9092", "[::1]:9092"}
 		}, nil},
@@ -198,7 +198,7 @@ func TestClientOptionsConnect(t *testing.T) {
 	}
 }
 
-func ping(t *testing.T, c SecurityConfig) error {
+func ping(t *testing.T, c Config) error {
 	t.Helper()
 	opts, err := c.ClientOptions()
 	if err != nil {
@@ -255,6 +255,6 @@ func writeCertificates(t *testing.T) (ca, cert, key string) {
 }
 
 // goodSecurity is what an environment with brokers and nothing else gives.
-func goodSecurity() SecurityConfig {
-	return SecurityConfig{Brokers: []string{"kafka-1:9092", "kafka-2:9092"}, AppID: "oncebus", InstanceID: "host-1.example"}
+func goodSecurity() Config {
+	return Config{Brokers: []string{"kafka-1:9092", "kafka-2:9092"}, AppID: "oncebus", InstanceID: "host-1.example"}
 }

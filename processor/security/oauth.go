@@ -1,4 +1,4 @@
-package processor
+package security
 
 import (
 	"context"
@@ -39,7 +39,7 @@ type tokenSource struct {
 	certs    *certificates // nil for an endpoint on this machine without TLS
 	log      *slog.Logger
 	metrics  *securityMetrics
-	redact   *redactor
+	redact   *Redactor
 
 	mu             sync.Mutex // held while a token is fetched
 	token          string
@@ -48,7 +48,7 @@ type tokenSource struct {
 	failure        error
 }
 
-func (s *security) tokenSource(settings OAuth) (*tokenSource, error) {
+func (s *credentials) tokenSource(settings OAuth) (*tokenSource, error) {
 	source := &tokenSource{
 		settings: settings, secret: s.secret(credentialClientSecret, settings.ClientSecret, settings.ClientSecretFile),
 		log: s.log, metrics: s.metrics, redact: s.redact,
@@ -87,7 +87,7 @@ func (s *tokenSource) get(ctx context.Context) (string, error) {
 func (s *tokenSource) fetch(ctx context.Context) error {
 	answer, err := s.request(ctx)
 	if err != nil {
-		err = s.redact.err(fmt.Errorf("get a token from %s: %w", s.settings.TokenURL, err))
+		err = s.redact.Err(fmt.Errorf("get a token from %s: %w", s.settings.TokenURL, err))
 		s.failed, s.failure = time.Now(), err
 		s.metrics.failed(credentialToken)
 		s.log.Warn("no new token", "error", err, "current_expires", s.expires)
@@ -161,7 +161,7 @@ func parseTokenAnswer(status int, body []byte) (*tokenAnswer, error) {
 	switch {
 	case refused:
 		return nil, fmt.Errorf("%w: the token endpoint refuses, see ONCEBUS_SASL_OAUTH_CLIENT_ID and the settings beside it: %d %s",
-			errCredentials, status, answer.words())
+			ErrCredentials, status, answer.words())
 	case status != http.StatusOK:
 		return nil, fmt.Errorf("the token endpoint fails: %d %s", status, answer.words())
 	case parseErr != nil:
@@ -170,7 +170,7 @@ func parseTokenAnswer(status int, body []byte) (*tokenAnswer, error) {
 	case answer.AccessToken == "":
 		return nil, errors.New("the token endpoint's answer has no access_token")
 	case answer.TokenType != "" && !strings.EqualFold(answer.TokenType, "bearer"):
-		return nil, fmt.Errorf("%w: the token endpoint gave a token of type %q, want bearer", errCredentials, answer.TokenType)
+		return nil, fmt.Errorf("%w: the token endpoint gave a token of type %q, want bearer", ErrCredentials, answer.TokenType)
 	}
 	return answer, nil
 }

@@ -1,4 +1,4 @@
-package processor
+package security
 
 import (
 	"errors"
@@ -8,10 +8,10 @@ import (
 	"strings"
 )
 
-// SecurityConfig is what every client of an app starts from: the brokers, the
+// Config is what every client of an app starts from: the brokers, the
 // names that the client bears, and the secrets. Errors name a field by its
 // environment variable, because that is where the reader can change it.
-type SecurityConfig struct {
+type Config struct {
 	// Brokers are the seed brokers as host:port; the port is 9092 unless
 	// given. At least one; the client learns of the others from it.
 	Brokers []string `env:"BROKERS" help:"seed brokers, comma separated host:port; required by run"`
@@ -48,25 +48,25 @@ const (
 
 // Validate reports everything wrong with c at once, or returns nil. It reads
 // certificate files and connects to nothing.
-func (c SecurityConfig) Validate() error {
-	var m mistakes
+func (c Config) Validate() error {
+	var m Mistakes
 	c.validateBrokers(&m)
-	m.add(validateName("ONCEBUS_APP_ID", c.AppID, AppIDMax))
-	m.add(validateName("ONCEBUS_INSTANCE_ID", c.InstanceID, InstanceIDMax))
+	m.Add(validateName("ONCEBUS_APP_ID", c.AppID, AppIDMax))
+	m.Add(validateName("ONCEBUS_INSTANCE_ID", c.InstanceID, InstanceIDMax))
 	if n := len(c.KeySecret); n > 0 && n < KeySecretMin {
-		m.addf("ONCEBUS_KEY_SECRET: %d bytes are too few to keep keys from being guessed, want at least %d", n, KeySecretMin)
+		m.Addf("ONCEBUS_KEY_SECRET: %d bytes are too few to keep keys from being guessed, want at least %d", n, KeySecretMin)
 	}
 	c.validateSecurity(&m)
-	return m.err()
+	return m.Err()
 }
 
 // validateBrokers checks the form of the seed brokers, not whether they answer.
-func (c SecurityConfig) validateBrokers(m *mistakes) {
+func (c Config) validateBrokers(m *Mistakes) {
 	if len(c.Brokers) == 0 {
-		m.addf("ONCEBUS_BROKERS: not set, want one or more host:port, comma separated")
+		m.Addf("ONCEBUS_BROKERS: not set, want one or more host:port, comma separated")
 	}
 	for _, b := range c.Brokers {
-		m.add(validateBroker(b))
+		m.Add(validateBroker(b))
 	}
 }
 
@@ -122,11 +122,11 @@ func splitBroker(broker string) (host, port string, err error) {
 	return host, port, err
 }
 
-// mistakes collects what is wrong, in the order found.
-type mistakes struct{ errs []error }
+// Mistakes collects what is wrong, in the order found.
+type Mistakes struct{ errs []error }
 
-// add takes an error, or those that are joined in it.
-func (m *mistakes) add(err error) {
+// Add takes an error, or those that are joined in it.
+func (m *Mistakes) Add(err error) {
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		m.errs = append(m.errs, joined.Unwrap()...)
 	} else if err != nil {
@@ -134,9 +134,9 @@ func (m *mistakes) add(err error) {
 	}
 }
 
-func (m *mistakes) addf(format string, args ...any) {
-	m.add(fmt.Errorf(format, args...))
+func (m *Mistakes) Addf(format string, args ...any) {
+	m.Add(fmt.Errorf(format, args...))
 }
 
-// err joins the mistakes; nil when there are none.
-func (m *mistakes) err() error { return errors.Join(m.errs...) }
+// Err joins the mistakes; nil when there are none.
+func (m *Mistakes) Err() error { return errors.Join(m.errs...) }

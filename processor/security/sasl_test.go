@@ -1,26 +1,17 @@
-package processor
+package security
 
 import (
-	"bytes"
-	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
-	"reflect"
-	goruntime "runtime"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
-	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
-	"github.com/twmb/franz-go/pkg/kgo"
-	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"oncebus/processor/kafka"
 )
@@ -87,7 +78,7 @@ func TestNoSecretInTheClear(t *testing.T) {
 		}
 		for addr, fine := range map[string]bool{"127.0.0.1:9092": true, "localhost:9092": true, "[::1]:9092": true, "10.0.0.1:9092": false, "kafka:9092": false, "kafka": false} {
 			_, first, err := m.Authenticate(t.Context(), addr)
-			if fine != (err == nil) || !fine && (len(first) > 0 || !credentialsRefused(err)) {
+			if fine != (err == nil) || !fine && (len(first) > 0 || !CredentialsRefused(err)) {
 				t.Errorf("%s with %s: %q, %v", auth.Mechanism, addr, first, err)
 			}
 		}
@@ -120,7 +111,7 @@ func TestBearerTokens(t *testing.T) {
 		t.Errorf("got %q, %v, want %q", got, err, want)
 	}
 	for _, token := range []string{"abc\x01auth=Bearer other", "abc def", "über"} {
-		if got, err := authenticate(SASL{Token: Secret(token)}); !credentialsRefused(err) || strings.Contains(err.Error(), token) {
+		if got, err := authenticate(SASL{Token: Secret(token)}); !CredentialsRefused(err) || strings.Contains(err.Error(), token) {
 			t.Errorf("token %q: %q, %v", token, got, err)
 		}
 	}
@@ -155,7 +146,7 @@ func TestBearerRefusal(t *testing.T) {
 	if done, reply, err := session.Challenge([]byte(`{"status":"invalid_token"}`)); done || string(reply) != "\x01" || err != nil {
 		t.Errorf("refused: %v, %q, %v", done, reply, err)
 	}
-	if _, _, err := session.Challenge(nil); !credentialsRefused(err) {
+	if _, _, err := session.Challenge(nil); !CredentialsRefused(err) {
 		t.Errorf("refused without an error code: %v", err)
 	}
 	if _, _, err := begin().Challenge([]byte("no JSON")); err == nil {
@@ -174,125 +165,32 @@ func TestReadSecretShowsNoSecret(t *testing.T) {
 // TestRefusedCredentialsEndTheProcessInTime: at the start at once, while it
 // runs after a time in which they may be changing.
 func TestRefusedCredentialsEndTheProcessInTime(t *testing.T) {
-	refused := fmt.Errorf("dial: %w", explainCredentials(kerr.SaslAuthenticationFailed, SASL{Username: "u", Mechanism: SASLPlain}))
+	refused := fmt.Errorf("dial: %w", ExplainCredentials(kerr.SaslAuthenticationFailed, SASL{Username: "u", Mechanism: SASLPlain}))
 	synctest.Test(t, func(t *testing.T) {
 		sleep := func(d time.Duration) { // by the bubble's clock
 			if err := kafka.Pause(t.Context(), d); err != nil {
 				t.Fatal(err)
 			}
 		}
-		p := patience{limit: credentialsPatience}
-		for waited := time.Duration(0); waited < credentialsPatience; waited += time.Second {
-			if p.stops(refused, time.Now()) {
+		p := Patience{Limit: CredentialsPatience}
+		for waited := time.Duration(0); waited < CredentialsPatience; waited += time.Second {
+			if p.Stops(refused, time.Now()) {
 				t.Fatalf("stops after %v", waited)
 			}
 			sleep(time.Second)
 		}
-		if !p.stops(refused, time.Now()) {
-			t.Errorf("does not stop after %v", credentialsPatience)
+		if !p.Stops(refused, time.Now()) {
+			t.Errorf("does not stop after %v", CredentialsPatience)
 		}
-		if p.stops(refused, time.Now().Add(-time.Hour)) {
+		if p.Stops(refused, time.Now().Add(-time.Hour)) {
 			t.Error("stops at once although the client was accepted for an hour")
 		}
-		sleep(credentialsPatience)
-		if p.stops(errors.New("connection reset"), time.Now()) || p.stops(refused, time.Now()) {
+		sleep(CredentialsPatience)
+		if p.Stops(errors.New("connection reset"), time.Now()) || p.Stops(refused, time.Now()) {
 			t.Error("a failure of another kind does not begin the time anew")
 		}
-		if p.stops(nil, time.Now()) || !p.stops(kafka.ErrIllegalState, time.Now()) {
+		if p.Stops(nil, time.Now()) || !p.Stops(kafka.ErrIllegalState, time.Now()) {
 			t.Error("other errors are not judged by their kind")
 		}
-	})
-}
-
-func TestDeniedNamesTheRight(t *testing.T) {
-	const want = "no right to Read on topic raw, grant it (kafka-acls.sh --add --allow-principal ... --operation Read --topic raw): "
-	if got := kafka.Denied(kerr.TopicAuthorizationFailed, "Read", kafka.ResourceTopic, "raw"); !strings.HasPrefix(got.Error(), want) || kafka.Classify(got) != kafka.Stop {
-		t.Errorf("got %v", got)
-	}
-	if got := kafka.Denied(kerr.TopicAuthorizationFailed, "Read", kafka.ResourceGroup, "g"); !errors.Is(got, kerr.TopicAuthorizationFailed) || strings.Contains(got.Error(), "no right") {
-		t.Errorf("another resource: %v", got)
-	}
-	offsets := fmt.Errorf("unable to commit transaction offsets: topic raw partition 2: %w", kerr.TopicAuthorizationFailed)
-	if got := kafka.DeniedOffsets(offsets); !strings.HasPrefix(got.Error(), want) {
-		t.Errorf("offsets: %v", got)
-	}
-}
-
-func TestMissingRights(t *testing.T) {
-	topics := &topology{app: "app", manifest: "app-manifest", repartition: "app-repartition", routed: []string{"raw", "both"}, emissions: []string{"out", "both"}}
-	all := []kadm.ACLOperation{kmsg.ACLOperationRead, kmsg.ACLOperationWrite, kmsg.ACLOperationDescribe, kmsg.ACLOperationDescribeConfigs}
-	for _, tt := range []struct {
-		topic   string
-		code    int16
-		allowed []kadm.ACLOperation
-		want    []string
-	}{
-		{"raw", 0, all[:1], nil},
-		{"raw", 0, all[1:], []string{"Read"}},
-		{"out", 0, all[:3], []string{"DescribeConfigs"}},
-		{"both", 0, all[2:3], []string{"Read", "Write", "DescribeConfigs"}},
-		{"app-manifest", 0, all, nil},
-		{"app-repartition-changelog", 0, all[:1], []string{"Write", "DescribeConfigs"}},
-		{"app-repartition", kerr.TopicAuthorizationFailed.Code, nil, []string{"Read", "Write", "DescribeConfigs"}},
-		{"app-repartition", kerr.UnknownTopicOrPartition.Code, nil, nil},
-		{"out", 0, nil, nil}, // a broker that does not say
-	} {
-		if got := topics.missing(tt.topic, tt.code, tt.allowed); len(got)+len(tt.want) > 0 && !reflect.DeepEqual(got, tt.want) {
-			t.Errorf("%s with %v: missing %v, want %v", tt.topic, tt.allowed, got, tt.want)
-		}
-	}
-}
-
-// TestProcessEndsWhenItIsNoLongerAccepted: also with a transaction open, which
-// waits for a broker to take its records.
-func TestProcessEndsWhenItIsNoLongerAccepted(t *testing.T) {
-	b := newBench(t, benchRoutes)
-	cfg := b.config("one")
-	cfg.StopTimeout = 2 * time.Second
-	var mu sync.Mutex
-	var open []net.Conn
-	refusing := false
-	dial := func(ctx context.Context, network, addr string) (net.Conn, error) {
-		mu.Lock()
-		defer mu.Unlock()
-		if refusing {
-			return nil, fmt.Errorf("%w: test", errCredentials)
-		}
-		conn, err := new(net.Dialer).DialContext(ctx, network, addr)
-		if err == nil {
-			open = append(open, conn)
-		}
-		return conn, err
-	}
-	i := b.ready(b.startWith(cfg, func(p *Processor) { p.patience = 500 * time.Millisecond }, kgo.Dialer(dial)))
-	var records []*kgo.Record
-	for n := range 1000 {
-		records = append(records, &kgo.Record{Topic: "signals.raw", Partition: int32(n % 4), Value: fmt.Appendf(nil, `{"id":"%d"}`, n)})
-	}
-	b.produce(records...)
-	mu.Lock()
-	refusing = true
-	for _, conn := range open {
-		_ = conn.Close() // the client closed some before
-	}
-	mu.Unlock()
-	b.wait("the end", func() bool {
-		select {
-		case <-i.done:
-			return true
-		default:
-			return false
-		}
-	})
-	if i.err == nil || !credentialsRefused(i.err) {
-		t.Errorf("ended with %v", i.err)
-	}
-	// A process would be gone now; here a worker still waits for a broker.
-	mu.Lock()
-	refusing = false
-	mu.Unlock()
-	b.wait("the workers' end", func() bool {
-		stacks := make([]byte, 4<<20)
-		return !bytes.Contains(stacks[:goruntime.Stack(stacks, true)], []byte("(*worker).run("))
 	})
 }

@@ -1,4 +1,4 @@
-package processor
+package security
 
 import (
 	"errors"
@@ -116,18 +116,18 @@ const (
 	SASLOAuthBearer = "OAUTHBEARER"
 )
 
-// security is what the clients of one process prove themselves with: shared
+// credentials is what the clients of one process prove themselves with: shared
 // by all of them, so that a file is read and a token fetched once for all.
-type security struct {
+type credentials struct {
 	log     *slog.Logger
 	metrics *securityMetrics
-	redact  *redactor
+	redact  *Redactor
 }
 
 // options returns the options every client to the brokers starts from: seeds,
 // client id, TLS and SASL. The error is one Validate reports too, unless a
 // certificate file changed in between.
-func (s *security) options(c SecurityConfig) ([]kgo.Opt, error) {
+func (s *credentials) options(c Config) ([]kgo.Opt, error) {
 	seeds := make([]string, len(c.Brokers))
 	for i, b := range c.Brokers {
 		host, port, err := splitBroker(b)
@@ -156,34 +156,34 @@ func (s *security) options(c SecurityConfig) ([]kgo.Opt, error) {
 
 // ClientOptions returns the options of clients beside the processor, such as
 // the demo's producer and readers: the same brokers, reached in the same way.
-func (c SecurityConfig) ClientOptions() ([]kgo.Opt, error) {
-	s := &security{log: slog.New(slog.DiscardHandler), metrics: newSecurityMetrics(prometheus.NewRegistry()), redact: newRedactor(c)}
+func (c Config) ClientOptions() ([]kgo.Opt, error) {
+	s := &credentials{log: slog.New(slog.DiscardHandler), metrics: newSecurityMetrics(prometheus.NewRegistry()), redact: NewRedactor(c)}
 	return s.options(c)
 }
 
 // validateSecurity checks TLS and SASL, reading the files they name.
-func (c SecurityConfig) validateSecurity(m *mistakes) {
+func (c Config) validateSecurity(m *Mistakes) {
 	c.TLS.validate(m)
 	c.SASL.validate(m)
 	if c.SASL.sendsSecret() && !c.TLS.Enabled && !allLoopback(c.Brokers) {
-		m.addf("ONCEBUS_SASL_MECHANISM: %s would send the %s in the clear, set ONCEBUS_TLS_ENABLED=true or use %s",
+		m.Addf("ONCEBUS_SASL_MECHANISM: %s would send the %s in the clear, set ONCEBUS_TLS_ENABLED=true or use %s",
 			c.SASL.Mechanism, c.SASL.secretName(), SASLScramSHA512)
 	}
 }
 
-func (t TLS) validate(m *mistakes) {
+func (t TLS) validate(m *Mistakes) {
 	if !t.Enabled {
 		for _, f := range []struct{ name, value string }{
 			{"CA_FILE", t.CAFile}, {"CERT_FILE", t.CertFile}, {"KEY_FILE", t.KeyFile}, {"SERVER_NAME", t.ServerName},
 		} {
 			if f.value != "" {
-				m.addf("ONCEBUS_TLS_%s: set, but TLS is off; set ONCEBUS_TLS_ENABLED=true as well", f.name)
+				m.Addf("ONCEBUS_TLS_%s: set, but TLS is off; set ONCEBUS_TLS_ENABLED=true as well", f.name)
 			}
 		}
 		return
 	}
 	_, _, err := t.load("ONCEBUS_TLS_")
-	m.add(err)
+	m.Add(err)
 }
 
 // sendsSecret reports whether the mechanism hands the broker a secret that
@@ -203,7 +203,7 @@ type field struct {
 	set  bool
 }
 
-func (s SASL) validate(m *mistakes) {
+func (s SASL) validate(m *Mistakes) {
 	user := []field{{"USERNAME", s.Username != ""}, {"PASSWORD", s.Password != ""}}
 	bearer := []field{{"TOKEN", s.Token != ""}, {"EXTENSIONS", len(s.Extensions) > 0}}
 	bearer = append(bearer, s.OAuth.fields()...)
@@ -217,40 +217,40 @@ func (s SASL) validate(m *mistakes) {
 		refuse(m, user, "set, but "+SASLOAuthBearer+" takes a token")
 		s.validateBearer(m)
 	default:
-		m.addf("ONCEBUS_SASL_MECHANISM: %q is unknown, want %s", s.Mechanism,
+		m.Addf("ONCEBUS_SASL_MECHANISM: %q is unknown, want %s", s.Mechanism,
 			strings.Join([]string{SASLPlain, SASLScramSHA256, SASLScramSHA512, SASLOAuthBearer}, ", "))
 	}
 }
 
-func refuse(m *mistakes, fields []field, why string) {
+func refuse(m *Mistakes, fields []field, why string) {
 	for _, f := range fields {
 		if f.set {
-			m.addf("ONCEBUS_SASL_%s: %s", f.name, why)
+			m.Addf("ONCEBUS_SASL_%s: %s", f.name, why)
 		}
 	}
 }
 
-func require(m *mistakes, fields []field, why string) {
+func require(m *Mistakes, fields []field, why string) {
 	for _, f := range fields {
 		if !f.set {
-			m.addf("ONCEBUS_SASL_%s: %s", f.name, why)
+			m.Addf("ONCEBUS_SASL_%s: %s", f.name, why)
 		}
 	}
 }
 
-func (s SASL) validateBearer(m *mistakes) {
+func (s SASL) validateBearer(m *Mistakes) {
 	switch {
 	case s.OAuth.TokenURL == "" && s.Token == "":
-		m.addf("ONCEBUS_SASL_TOKEN: empty, but %s asks for one; set it, ONCEBUS_SASL_TOKEN_FILE or ONCEBUS_SASL_OAUTH_TOKEN_URL", SASLOAuthBearer)
+		m.Addf("ONCEBUS_SASL_TOKEN: empty, but %s asks for one; set it, ONCEBUS_SASL_TOKEN_FILE or ONCEBUS_SASL_OAUTH_TOKEN_URL", SASLOAuthBearer)
 	case s.OAuth.TokenURL == "":
 		refuse(m, s.OAuth.fields(), "set, but ONCEBUS_SASL_OAUTH_TOKEN_URL is not")
 	case s.Token != "":
-		m.addf("ONCEBUS_SASL_TOKEN: set as well as ONCEBUS_SASL_OAUTH_TOKEN_URL, want one of them")
+		m.Addf("ONCEBUS_SASL_TOKEN: set as well as ONCEBUS_SASL_OAUTH_TOKEN_URL, want one of them")
 	default:
 		s.OAuth.validate(m)
 	}
 	if _, err := parseExtensions(s.Extensions); err != nil {
-		m.add(err)
+		m.Add(err)
 	}
 }
 
@@ -262,25 +262,25 @@ func (o OAuth) fields() []field {
 	}
 }
 
-func (o OAuth) validate(m *mistakes) {
+func (o OAuth) validate(m *Mistakes) {
 	require(m, o.fields()[1:3], "empty, but ONCEBUS_SASL_OAUTH_TOKEN_URL asks for one")
 	u, err := url.Parse(o.TokenURL)
 	switch {
 	case err != nil || u.Host == "":
 		// Not the parser's error: it repeats the URL, with a password in it.
-		m.addf("ONCEBUS_SASL_OAUTH_TOKEN_URL: not a URL such as https://login.example.com/oauth2/token")
+		m.Addf("ONCEBUS_SASL_OAUTH_TOKEN_URL: not a URL such as https://login.example.com/oauth2/token")
 		return
 	case u.User != nil:
-		m.addf("ONCEBUS_SASL_OAUTH_TOKEN_URL: has a user or password in it; use ONCEBUS_SASL_OAUTH_CLIENT_ID and ONCEBUS_SASL_OAUTH_CLIENT_SECRET")
+		m.Addf("ONCEBUS_SASL_OAUTH_TOKEN_URL: has a user or password in it; use ONCEBUS_SASL_OAUTH_CLIENT_ID and ONCEBUS_SASL_OAUTH_CLIENT_SECRET")
 	case u.Scheme != "https" && (u.Scheme != "http" || !isLoopback(u.Hostname())):
-		m.addf("ONCEBUS_SASL_OAUTH_TOKEN_URL: would send the client secret in the clear, want https")
+		m.Addf("ONCEBUS_SASL_OAUTH_TOKEN_URL: would send the client secret in the clear, want https")
 	}
 	if u.Scheme == "http" && o.CAFile != "" {
-		m.addf("ONCEBUS_SASL_OAUTH_CA_FILE: set, but ONCEBUS_SASL_OAUTH_TOKEN_URL is not https")
+		m.Addf("ONCEBUS_SASL_OAUTH_CA_FILE: set, but ONCEBUS_SASL_OAUTH_TOKEN_URL is not https")
 		return
 	}
 	_, _, err = TLS{CAFile: o.CAFile}.load("ONCEBUS_SASL_OAUTH_")
-	m.add(err)
+	m.Add(err)
 }
 
 // allLoopback reports whether every broker is on this machine by its address.
@@ -302,7 +302,7 @@ func isLoopback(host string) bool {
 
 // CheckSecret returns an error when the routes ask for a key secret and c has
 // none. It is apart from Validate because it takes the routes to know.
-func (c SecurityConfig) CheckSecret(needed bool) error {
+func (c Config) CheckSecret(needed bool) error {
 	if needed && c.KeySecret == "" {
 		return errors.New("ONCEBUS_KEY_SECRET: not set, but a route asks for one; set it or ONCEBUS_KEY_SECRET_FILE")
 	}

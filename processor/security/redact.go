@@ -1,4 +1,4 @@
-package processor
+package security
 
 import (
 	"context"
@@ -19,18 +19,18 @@ import (
 // ones stand in half of all words, and guessing them takes no log.
 const redactedMin = 4
 
-// redactor takes secrets out of texts that we did not write ourselves: errors
+// Redactor takes secrets out of texts that we did not write ourselves: errors
 // and log lines of libraries, and what a broker or a token endpoint answered.
 // None is known to hold one; this is the net below (exactly-once.md section 6).
-type redactor struct {
+type Redactor struct {
 	replacer atomic.Pointer[strings.Replacer] // nil as long as there is no secret
 
 	mu      sync.Mutex
 	secrets map[string][]string // by what they are: the current one and the one before
 }
 
-func newRedactor(c SecurityConfig) *redactor {
-	r := &redactor{secrets: map[string][]string{}}
+func NewRedactor(c Config) *Redactor {
+	r := &Redactor{secrets: map[string][]string{}}
 	r.learn("key secret", string(c.KeySecret))
 	r.learn(credentialPassword, string(c.SASL.Password))
 	r.learn(credentialToken, string(c.SASL.Token))
@@ -40,7 +40,7 @@ func newRedactor(c SecurityConfig) *redactor {
 
 // learn takes a secret that is in use from now on. Its predecessor may still
 // be on its way into some error.
-func (r *redactor) learn(what, secret string) {
+func (r *Redactor) learn(what, secret string) {
 	if len(secret) < redactedMin {
 		return
 	}
@@ -67,15 +67,15 @@ func (r *redactor) learn(what, secret string) {
 }
 
 // text returns s without the secrets.
-func (r *redactor) text(s string) string {
+func (r *Redactor) text(s string) string {
 	if replacer := r.replacer.Load(); replacer != nil {
 		return replacer.Replace(s)
 	}
 	return s
 }
 
-// err returns err with a text without the secrets; what it wraps stays.
-func (r *redactor) err(err error) error {
+// Err returns err with a text without the secrets; what it wraps stays.
+func (r *Redactor) Err(err error) error {
 	if err == nil {
 		return nil
 	}
@@ -97,12 +97,12 @@ func (e *redactedError) Error() string { return e.text }
 func (e *redactedError) Is(target error) bool { return errors.Is(e.err, target) }
 func (e *redactedError) As(target any) bool   { return errors.As(e.err, target) }
 
-// handler returns next with everything that passes it redacted.
-func (r *redactor) handler(next slog.Handler) slog.Handler { return redactingHandler{next, r} }
+// Handler returns next with everything that passes it redacted.
+func (r *Redactor) Handler(next slog.Handler) slog.Handler { return redactingHandler{next, r} }
 
 type redactingHandler struct {
 	slog.Handler
-	redact *redactor
+	redact *Redactor
 }
 
 func (h redactingHandler) Handle(ctx context.Context, rec slog.Record) error {
@@ -126,7 +126,7 @@ func (h redactingHandler) WithGroup(name string) slog.Handler {
 	return redactingHandler{h.Handler.WithGroup(name), h.redact}
 }
 
-func (r *redactor) attr(a slog.Attr) slog.Attr {
+func (r *Redactor) attr(a slog.Attr) slog.Attr {
 	a.Value = a.Value.Resolve()
 	switch a.Value.Kind() {
 	case slog.KindString:

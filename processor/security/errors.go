@@ -1,4 +1,4 @@
-package processor
+package security
 
 import (
 	"errors"
@@ -12,25 +12,25 @@ import (
 	"oncebus/processor/kafka"
 )
 
-// credentialsPatience is how long a running process bears that its credentials
+// CredentialsPatience is how long a running process bears that its credentials
 // are refused: when they are changed, the broker and the files on this machine
 // do not change at the same moment. Kubernetes takes up to two minutes to
 // bring a changed secret into a pod.
-const credentialsPatience = 3 * time.Minute
+const CredentialsPatience = 3 * time.Minute
 
-// errCredentials is wrapped by errors that say that a broker does not accept
+// ErrCredentials is wrapped by errors that say that a broker does not accept
 // us or we not it. At the start they end the process at once.
-var errCredentials = errors.New("not accepted")
+var ErrCredentials = errors.New("not accepted")
 
-// credentialsRefused reports whether err is about certificates, passwords or
+// CredentialsRefused reports whether err is about certificates, passwords or
 // tokens, on whichever side.
-func credentialsRefused(err error) bool {
-	return errors.Is(err, errCredentials) || errors.Is(err, kerr.SaslAuthenticationFailed) ||
+func CredentialsRefused(err error) bool {
+	return errors.Is(err, ErrCredentials) || errors.Is(err, kerr.SaslAuthenticationFailed) ||
 		errors.Is(err, kerr.UnsupportedSaslMechanism) || errors.Is(err, kerr.IllegalSaslState)
 }
 
-// explainCredentials adds to a broker's refusal which settings it is about.
-func explainCredentials(err error, auth SASL) error {
+// ExplainCredentials adds to a broker's refusal which settings it is about.
+func ExplainCredentials(err error, auth SASL) error {
 	var cut *kgo.ErrFirstReadEOF
 	switch {
 	case errors.As(err, &cut):
@@ -47,33 +47,27 @@ func explainCredentials(err error, auth SASL) error {
 	return err
 }
 
-// patience bears with refused credentials for a time.
-type patience struct {
-	limit time.Duration
-	since time.Time
+// Patience bears with refused credentials for a time.
+type Patience struct {
+	Limit time.Duration
+	Since time.Time
 }
 
-// stops reports whether err, of a client that was made at began, ends the
+// Stops reports whether err, of a client that was made at began, ends the
 // process.
-func (p *patience) stops(err error, began time.Time) bool {
+func (p *Patience) Stops(err error, began time.Time) bool {
 	switch {
 	case err == nil:
 		return false
-	case !credentialsRefused(err):
-		p.since = time.Time{}
+	case !CredentialsRefused(err):
+		p.Since = time.Time{}
 		return kafka.Classify(err) == kafka.Stop
 	}
 	now := time.Now()
-	if p.since.IsZero() || now.Sub(began) >= p.limit {
-		p.since = now // until then the client was accepted
+	if p.Since.IsZero() || now.Sub(began) >= p.Limit {
+		p.Since = now // until then the client was accepted
 	}
-	return now.Sub(p.since) >= p.limit
-}
-
-// denied adds which right on the worker's group or transactional id is missing.
-func (w *worker) denied(err error) error {
-	err = kafka.Denied(err, "Read", kafka.ResourceGroup, groupName(w.p.cfg.AppID, w.stage))
-	return kafka.Denied(err, "Write", kafka.ResourceTransactionalID, w.name)
+	return now.Sub(p.Since) >= p.Limit
 }
 
 // What was read again or fetched, as the metric's label has it.

@@ -1,4 +1,4 @@
-package processor
+package security
 
 import (
 	"errors"
@@ -29,7 +29,7 @@ func startEndpoint(t *testing.T) (*endpoint, *tokenSource) {
 		e.answer(w, r)
 	}))
 	t.Cleanup(server.Close)
-	s, _ := newSecurity(SecurityConfig{})
+	s, _ := newSecurity(Config{})
 	source, err := s.tokenSource(OAuth{TokenURL: server.URL + "/token", ClientID: "client:1", ClientSecret: hidden, Scopes: []string{"a", "b"}, Audience: "kafka"})
 	if err != nil {
 		t.Fatal(err)
@@ -77,7 +77,7 @@ func TestTokenIsSharedAndRenewed(t *testing.T) {
 	want("second", 3)
 	source.renew, source.expires = time.Time{}, time.Time{}
 	e.answer = fail(http.StatusServiceUnavailable, "")
-	if got, err := source.get(t.Context()); err == nil || credentialsRefused(err) {
+	if got, err := source.get(t.Context()); err == nil || CredentialsRefused(err) {
 		t.Errorf("without a token that holds: %q, %v, want an error that is tried again", got, err)
 	}
 	if n := testutil.ToFloat64(source.metrics.reloads.WithLabelValues(credentialToken, "failed")); n != 2 {
@@ -143,7 +143,7 @@ func TestTokenRefusals(t *testing.T) {
 			e, source := startEndpoint(t)
 			e.answer = tt.answer
 			_, err := source.get(t.Context())
-			if err == nil || credentialsRefused(err) != tt.final || !strings.Contains(err.Error(), tt.want) {
+			if err == nil || CredentialsRefused(err) != tt.final || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("got %v, want %q in it, final: %v", err, tt.want, tt.final)
 			}
 			for _, secret := range []string{hidden, "correct+horse", "abcdef"} {
@@ -166,12 +166,12 @@ func TestTokenEndpointIsVerified(t *testing.T) {
 	server.Config.ErrorLog = nil
 	server.StartTLS()
 	defer server.Close()
-	s, _ := newSecurity(SecurityConfig{})
+	s, _ := newSecurity(Config{})
 	source, err := s.tokenSource(OAuth{TokenURL: server.URL, ClientID: "c", ClientSecret: hidden})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err = source.get(t.Context()); !errors.Is(err, errCredentials) || asked {
+	if _, err = source.get(t.Context()); !errors.Is(err, ErrCredentials) || asked {
 		t.Errorf("asked: %v, %v", asked, err)
 	}
 }

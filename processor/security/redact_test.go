@@ -1,4 +1,4 @@
-package processor
+package security
 
 import (
 	"encoding/base64"
@@ -47,15 +47,15 @@ func TestRedactedErrorKeepsWhatItWraps(t *testing.T) {
 	c.SASL.Password = hidden
 	s, _ := newSecurity(c)
 	var changed *redactedError
-	if got := s.redact.err(fmt.Errorf("no secret: %w", kerr.NotController)); errors.As(got, &changed) || got.Error() != "no secret: "+kerr.NotController.Error() {
+	if got := s.redact.Err(fmt.Errorf("no secret: %w", kerr.NotController)); errors.As(got, &changed) || got.Error() != "no secret: "+kerr.NotController.Error() {
 		t.Errorf("an error without a secret became %v", got)
 	}
-	err := s.redact.err(fmt.Errorf("told %s: %w", hidden, kerr.SaslAuthenticationFailed))
+	err := s.redact.Err(fmt.Errorf("told %s: %w", hidden, kerr.SaslAuthenticationFailed))
 	var code *kerr.Error
 	if !errors.Is(err, kerr.SaslAuthenticationFailed) || !errors.As(err, &code) || !strings.HasPrefix(err.Error(), "told ***: ") {
 		t.Errorf("got %v", err)
 	}
-	if s.redact.err(nil) != nil {
+	if s.redact.Err(nil) != nil {
 		t.Error("no error became one")
 	}
 }
@@ -63,7 +63,7 @@ func TestRedactedErrorKeepsWhatItWraps(t *testing.T) {
 // TestRedactorForgetsOldSecrets: tokens come and go for as long as a process
 // runs; the last two may still be on their way into a text.
 func TestRedactorForgetsOldSecrets(t *testing.T) {
-	s, _ := newSecurity(SecurityConfig{})
+	s, _ := newSecurity(Config{})
 	for i := range 100 {
 		s.redact.learn(credentialToken, fmt.Sprintf("token-%03d", i))
 	}

@@ -1,4 +1,4 @@
-package processor
+package security
 
 import (
 	"context"
@@ -31,40 +31,40 @@ type tlsFiles struct{ ca, cert, key string }
 // Every mistake is in the error, under the variables that begin with prefix.
 func (t TLS) load(prefix string) (*tls.Config, tlsFiles, error) {
 	var files tlsFiles
-	var m mistakes
+	var m Mistakes
 	for _, f := range []struct {
 		variable, path string
 		to             *string
 	}{{"CA_FILE", t.CAFile, &files.ca}, {"CERT_FILE", t.CertFile, &files.cert}, {"KEY_FILE", t.KeyFile, &files.key}} {
 		content, err := readSetting(prefix+f.variable, f.path)
-		m.add(err)
+		m.Add(err)
 		*f.to = string(content)
 	}
 	switch {
 	case t.CertFile != "" && t.KeyFile == "":
-		m.addf("%sCERT_FILE: set without %sKEY_FILE, want both or neither", prefix, prefix)
+		m.Addf("%sCERT_FILE: set without %sKEY_FILE, want both or neither", prefix, prefix)
 	case t.CertFile == "" && t.KeyFile != "":
-		m.addf("%sKEY_FILE: set without %sCERT_FILE, want both or neither", prefix, prefix)
+		m.Addf("%sKEY_FILE: set without %sCERT_FILE, want both or neither", prefix, prefix)
 	}
-	if err := m.err(); err != nil {
+	if err := m.Err(); err != nil {
 		return nil, files, err
 	}
 	config := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: t.ServerName}
 	if t.CAFile != "" {
 		config.RootCAs = x509.NewCertPool()
 		if !config.RootCAs.AppendCertsFromPEM([]byte(files.ca)) {
-			m.addf("%sCA_FILE: %s holds no PEM certificate", prefix, t.CAFile)
+			m.Addf("%sCA_FILE: %s holds no PEM certificate", prefix, t.CAFile)
 		}
 	}
 	if t.CertFile != "" {
 		pair, err := t.pair(prefix, files)
-		m.add(err)
+		m.Add(err)
 		// Sent whatever authorities the broker names: if it does not take the
 		// certificate, it says so, instead of taking us for nobody.
 		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return pair, nil }
 		config.Certificates = []tls.Certificate{*pair}
 	}
-	return config, files, m.err()
+	return config, files, m.Err()
 }
 
 // pair is the client certificate with its key, and is never nil.
@@ -115,7 +115,7 @@ type certificates struct {
 	refused string // why the files' present content is not used; "" if it is
 }
 
-func (s *security) certificates(prefix string, settings TLS) (*certificates, error) {
+func (s *credentials) certificates(prefix string, settings TLS) (*certificates, error) {
 	config, files, err := settings.load(prefix)
 	if err != nil {
 		return nil, err
@@ -276,5 +276,5 @@ func explainTLS(err error, addr string) error {
 	default:
 		return err
 	}
-	return fmt.Errorf("%w: TLS with broker %s: %s: %w", errCredentials, addr, why, err)
+	return fmt.Errorf("%w: TLS with broker %s: %s: %w", ErrCredentials, addr, why, err)
 }
