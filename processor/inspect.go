@@ -200,7 +200,7 @@ func priorOf(d *dedup.Derived, rows map[dedup.Digest]dedup.Row, streamTime int64
 // place returns the topic whose partitions hold the route's keys, and those
 // that may hold this one.
 func (i *Inspector) place(d *dedup.Derived) (topic string, partitions []int32) {
-	if !d.Route.Keyed {
+	if !d.Route.Prepartitioned {
 		return i.rt.topology.repartition, []int32{i.rt.hasher.partition(&d.Routing)}
 	}
 	topic = d.Route.Topics[0]

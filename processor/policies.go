@@ -13,7 +13,7 @@ func (e *emitter) turnAway(ev *event, derived *dedup.Derived) {
 	policy := dedup.DeadLetter
 	ev.verdict = dedup.Invalid
 	if derived.Finding == dedup.Keyless {
-		ev.verdict, policy = dedup.Unkeyed, ev.route.MissingKey
+		ev.verdict, policy = dedup.Unkeyed, ev.route.OnMissingKey
 	}
 	e.byPolicy(ev, policy)
 }
@@ -21,7 +21,7 @@ func (e *emitter) turnAway(ev *event, derived *dedup.Derived) {
 // byPolicy lets pass, drops or dead-letters an event that was not judged.
 func (e *emitter) byPolicy(ev *event, policy dedup.Policy) {
 	switch policy {
-	case dedup.Pass:
+	case dedup.Forward:
 		e.emit(ev, ev.route.Output)
 	case dedup.Drop:
 	default:
@@ -33,14 +33,14 @@ func (e *emitter) byPolicy(ev *event, policy dedup.Policy) {
 func (t *task) turnLate(j *judging, ev *event, eventTime, streamTime int64) {
 	ev.verdict = dedup.Late
 	ev.reason = fmt.Sprintf("event time %d cannot be judged: stream time is %d, window %v, grace %v", eventTime, streamTime, ev.route.Window, ev.route.Grace)
-	j.byPolicy(ev, ev.route.Late)
+	j.byPolicy(ev, ev.route.OnLate)
 }
 
 func (t *task) turnDuplicate(j *judging, ev *event, eventTime int64) {
 	j.conclude(ev)
 	var topic string
 	switch ev.route.Duplicates.Policy {
-	case dedup.Flag:
+	case dedup.Forward:
 		topic = ev.route.Output
 	case dedup.ToTopic:
 		topic = ev.route.Duplicates.Topic

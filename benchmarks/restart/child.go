@@ -49,7 +49,7 @@ func runChild() error {
 	routes, err := dedup.ParseRoutes("restart", fmt.Appendf(nil, `routes:
   - name: keys
     topics: [%s]
-    keyed: true
+    prepartitioned: true
     key:
       - field: id
     window: 24h

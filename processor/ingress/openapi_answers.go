@@ -88,7 +88,7 @@ func verdicts(r *dedup.Route) []processor.Answer {
 	}
 	judged(dedup.Unique, true)
 	judged(dedup.Expired, true)
-	judged(dedup.Late, r.Late == dedup.Pass)
+	judged(dedup.Late, r.OnLate == dedup.Forward)
 	if r.Mode == dedup.ClaimMode {
 		judged(dedup.InProgress, false)
 	} else {
@@ -98,10 +98,10 @@ func verdicts(r *dedup.Route) []processor.Answer {
 		judged(dedup.Unchecked, true)
 	}
 	if r.Fingerprint != nil {
-		judged(dedup.Collision, r.Collision == dedup.Pass)
+		judged(dedup.Collision, r.Collision == dedup.Forward)
 	}
 	if r.Limits.LiveKeys > 0 {
-		judged(dedup.Limited, r.Limits.Over == dedup.Pass)
+		judged(dedup.Limited, r.Limits.OnLimit == dedup.Forward)
 	}
 	return answers
 }
