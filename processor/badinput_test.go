@@ -22,12 +22,14 @@ import (
 func bothWays(t *testing.T, routes string, test func(t *testing.T, routes string)) {
 	t.Helper()
 	t.Run("routed", func(t *testing.T) { test(t, routes) })
-	t.Run("keyed", func(t *testing.T) { test(t, strings.ReplaceAll(routes, "    key:\n", "    keyed: true\n    key:\n")) })
+	t.Run("keyed", func(t *testing.T) {
+		test(t, strings.ReplaceAll(routes, "    key:\n", "    prepartitioned: true\n    key:\n"))
+	})
 }
 
 // stageOf returns the worker whose transaction turns a record without a key away.
 func stageOf(routes string) string {
-	if strings.Contains(routes, "keyed: true") {
+	if strings.Contains(routes, "prepartitioned: true") {
 		return stageDedup
 	}
 	return stageRoute
@@ -195,9 +197,9 @@ func assertCounts(t *testing.T, i *instance, route string, want map[string]float
 // TestUnkeyedGoesByItsPolicy: dead letter is in the list above; pass lets the
 // record through unchecked and marked, drop only counts it.
 func TestUnkeyedGoesByItsPolicy(t *testing.T) {
-	for _, policy := range []string{"pass", "drop"} {
+	for _, policy := range []string{"forward", "drop"} {
 		t.Run(policy, func(t *testing.T) {
-			bothWays(t, badRoutes+"    missing_key: "+policy+"\n", func(t *testing.T, routes string) {
+			bothWays(t, badRoutes+"    on_missing_key: "+policy+"\n", func(t *testing.T, routes string) {
 				b := newBench(t, routes)
 				i := b.ready(b.start(b.config("one")))
 				twins := []*kgo.Record{signal("", 0, testTime), signal("", 0, testTime)}
@@ -215,7 +217,7 @@ func TestUnkeyedGoesByItsPolicy(t *testing.T) {
 						t.Errorf("output holds %q", r.Key)
 					}
 				}
-				if want := map[string]int{"pass": 2, "drop": 0}[policy]; unkeyed != want {
+				if want := map[string]int{"forward": 2, "drop": 0}[policy]; unkeyed != want {
 					t.Errorf("%d unkeyed records passed, want %d", unkeyed, want)
 				}
 				if n := len(b.read("dead")); n > 0 {

@@ -26,7 +26,7 @@ const claimRoutes = `routes:
     outcomes: ops.outcomes
     replies: ops.replies
     lease: 10m
-    pending: %s
+    while_in_progress: %s
     result_limit: 100
     request: {field: request}
     fingerprint: [amount]
@@ -211,7 +211,7 @@ func TestFailureFreesTheKey(t *testing.T) {
 
 // TestWaitingCopiesAreAnsweredOnce: they wait over a restart and a rebuild.
 func TestWaitingCopiesAreAnsweredOnce(t *testing.T) {
-	b := newBench(t, fmt.Sprintf(claimRoutes, "wait\n    waiting: 3"))
+	b := newBench(t, fmt.Sprintf(claimRoutes, "wait\n    max_waiting: 3"))
 	cfg := b.config("one")
 	i := b.ready(b.start(cfg))
 	b.produce(operation("1", "first", 0))
@@ -411,7 +411,7 @@ func TestNeighbouringBucketIsLookedAt(t *testing.T) {
   - name: orders
     topics: [ops.raw]
     key:
-      - order: {neighbours: %v}
+      - order: {adjacent_buckets: %v}
     %s
     window: 1h
     output: ops.run

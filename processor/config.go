@@ -53,8 +53,8 @@ type Config struct {
 	RebuildsPerHour int `env:"REBUILDS_PER_HOUR" envDefault:"2" help:"rebuilds of one task's damaged local state within an hour, over restarts; one more stops the process; 0 = no limit"`
 
 	// StateFailOpenAfter is how long local state may be unusable before events of
-	// routes with on_state_failure: pass go on without it: 0 to 1h.
-	StateFailOpenAfter time.Duration `env:"STATE_FAIL_OPEN_AFTER" envDefault:"5s" help:"how long local state may fail before events of routes with on_state_failure: pass go out unchecked"`
+	// routes with on_state_failure: fail_open go on without it: 0 to 1h.
+	StateFailOpenAfter time.Duration `env:"STATE_FAIL_OPEN_AFTER" envDefault:"5s" help:"how long local state may fail before events of routes with on_state_failure: fail_open go out unchecked"`
 
 	// MaxDecompressedBatchBytes is what a batch of an input topic may unpack to; a larger
 	// one is stepped over with a dead letter that says where it stands. 0

@@ -4,7 +4,7 @@
 //
 // # The way of a record
 //
-//	raw topics                                keyed topics
+//	raw topics                                prepartitioned topics
 //	    |  router.route                            |
 //	    |  dedup key -> partition                  |
 //	    v                                          |
@@ -80,7 +80,7 @@
 // missing that is two requests.
 //
 // A task is passing while its store cannot be used and a route of its topic
-// says on_state_failure: pass. It knows its place from the last checkpoint in
+// says on_state_failure: fail_open. It knows its place from the last checkpoint in
 // the changelog, emits the events of such routes unchecked and leaves the rest.
 // Its checkpoints then say two things: next, which stays where it is, and up to
 // where the events of each class went out. From passing there is only one way,

@@ -74,7 +74,7 @@ func TestDuplicatesAreDroppedUnlessTheRouteSaysElse(t *testing.T) {
 // TestFlaggedDuplicatesFollowTheirFirst: with flag, copies come out behind the
 // first, in the same partition of the output, and say so.
 func TestFlaggedDuplicatesFollowTheirFirst(t *testing.T) {
-	bothWays(t, withDuplicates("flag"), func(t *testing.T, routes string) {
+	bothWays(t, withDuplicates("forward"), func(t *testing.T, routes string) {
 		for _, key := range []string{"with a record key", "without"} {
 			t.Run(key, func(t *testing.T) {
 				b := newBench(t, routes)
@@ -163,7 +163,7 @@ func forgeries() []kgo.RecordHeader {
 // that pretend to be ours: verdicts and keys are those of the same events
 // without, nothing forged comes out, and all other headers do, in order.
 func TestForgedHeadersChangeNothing(t *testing.T) {
-	bothWays(t, withDuplicates("flag"), func(t *testing.T, routes string) {
+	bothWays(t, withDuplicates("forward"), func(t *testing.T, routes string) {
 		b := newBench(t, routes)
 		i := b.ready(b.start(b.config("one")))
 		theirs := []kgo.RecordHeader{
@@ -201,7 +201,7 @@ func TestForgedHeadersChangeNothing(t *testing.T) {
 // value (a tombstone for readers of a compacted topic) mean different things.
 func TestNullAndEmptyStayWhatTheyAre(t *testing.T) {
 	t.Run("record key", func(t *testing.T) {
-		bothWays(t, withDuplicates("flag"), func(t *testing.T, routes string) {
+		bothWays(t, withDuplicates("forward"), func(t *testing.T, routes string) {
 			b := newBench(t, routes)
 			i := b.ready(b.start(b.config("one")))
 			null, empty := signal("null", 0, testTime), signal("empty", 0, testTime)
@@ -212,7 +212,7 @@ func TestNullAndEmptyStayWhatTheyAre(t *testing.T) {
 		})
 	})
 	t.Run("value", func(t *testing.T) {
-		bothWays(t, strings.ReplaceAll(withDuplicates("flag"), "field: id", "record_key: true"), func(t *testing.T, routes string) {
+		bothWays(t, strings.ReplaceAll(withDuplicates("forward"), "field: id", "record_key: true"), func(t *testing.T, routes string) {
 			b := newBench(t, routes)
 			i := b.ready(b.start(b.config("one")))
 			null := &kgo.Record{Topic: "signals.raw", Key: []byte("null"), Timestamp: time.UnixMilli(testTime)}

@@ -84,7 +84,7 @@ func (f *Front) Publish(ctx context.Context, s *Submission, d *rules.Derived) er
 }
 
 // Ask puts an event on the bus and returns the verdict on it. Where a route in
-// claim mode lets copies wait (pending: wait), a copy gets the outcome of the
+// claim mode lets copies wait (while_in_progress: wait), a copy gets the outcome of the
 // first; if there is none when ctx is done, the verdict without it.
 func (f *Front) Ask(ctx context.Context, s *Submission, d *rules.Derived) (Answer, error) {
 	q := questionOf(d)
@@ -168,7 +168,7 @@ func (f *Front) record(at *footing, s *Submission, d *rules.Derived, ask dedup.A
 	rec := &kgo.Record{Topic: s.Topic, Value: s.Value, Timestamp: s.Time, Headers: make([]kgo.RecordHeader, 0, len(s.Headers)+1)}
 	own := kgo.RecordHeader{Key: headerReturn}
 	switch {
-	case d.Finding == rules.Keyed && !d.Route.Keyed:
+	case d.Finding == rules.Keyed && !d.Route.Prepartitioned:
 		env := envelope{
 			route: []byte(d.Route.Name), digest: d.Digest, key: d.Key, eventTime: d.Time, timestamp: s.Time.UnixMilli(),
 			details: detailsOf(d), ask: ask, here: true,

@@ -113,7 +113,7 @@ func TestNumbersOfQuestions(t *testing.T) {
 
 // TestWaitingNeighbourIsToldTheOutcome of the original, under its own key.
 func TestWaitingNeighbourIsToldTheOutcome(t *testing.T) {
-	routes := strings.Replace(fmt.Sprintf(claimRoutes, "wait"), "      - fields: [account, id]\n", "      - order: {neighbours: true}\n    time: {field: timestamp}\n", 1)
+	routes := strings.Replace(fmt.Sprintf(claimRoutes, "wait"), "      - fields: [account, id]\n", "      - order: {adjacent_buckets: true}\n    time: {field: timestamp}\n", 1)
 	b := newHTTPBench(t, routes)
 	cfg := b.config("one")
 	b.ready(b.start(cfg))

@@ -61,7 +61,7 @@ func TestLoweredLimitIsNoticed(t *testing.T) {
 // TestKeylessEventThatMayBeOnTheBus: nobody tells its sender that it may come
 // again. One with a key may, and one that was not handed over.
 func TestKeylessEventThatMayBeOnTheBus(t *testing.T) {
-	b := newHTTPBench(t, strings.Replace(keyedRoutes, "    output:", "    missing_key: pass\n    output:", 1))
+	b := newHTTPBench(t, strings.Replace(keyedRoutes, "    output:", "    on_missing_key: forward\n    output:", 1))
 	b.ready(b.start(b.config("one")))
 	fronts := map[string]*runningFront{`{"id":"a","x":%q}`: b.front("one"), `{"x":%q}`: b.front("two")}
 	b.alter("signals.raw", "max.message.bytes", "2000") // which they do not know yet

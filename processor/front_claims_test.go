@@ -131,7 +131,7 @@ func TestWaitingTwinIsToldTheOutcome(t *testing.T) {
 	for _, between := range []string{"running", "restarted", "rebuilt"} {
 		t.Run(between, func(t *testing.T) {
 			t.Parallel()
-			b := newHTTPBench(t, fmt.Sprintf(claimRoutes, "wait\n    waiting: 1"))
+			b := newHTTPBench(t, fmt.Sprintf(claimRoutes, "wait\n    max_waiting: 1"))
 			cfg := b.config("one")
 			i := b.ready(b.start(cfg))
 			one, two := b.front("one"), b.front("two")

@@ -131,7 +131,7 @@ func assertAnswer(t *testing.T, a Answer, want string) {
 }
 
 // TestFrontIsToldTheVerdict: every one of plain deduplication, of routed and of
-// keyed topics, with the first copy where there is one.
+// prepartitioned topics, with the first copy where there is one.
 func TestFrontIsToldTheVerdict(t *testing.T) {
 	const hour = int64(time.Hour / time.Millisecond)
 	routes := strings.Replace(benchRoutes, "    output:", "    fingerprint: [price]\n    output:", 1)
@@ -178,7 +178,7 @@ func TestFrontIsToldTheVerdict(t *testing.T) {
 
 // TestFrontIsToldOfUncheckedEvents: while local state cannot be used.
 func TestFrontIsToldOfUncheckedEvents(t *testing.T) {
-	bothWays(t, strings.Replace(benchRoutes, "    output:", "    on_state_failure: pass\n    output:", 1), func(t *testing.T, routes string) {
+	bothWays(t, strings.Replace(benchRoutes, "    output:", "    on_state_failure: fail_open\n    output:", 1), func(t *testing.T, routes string) {
 		b := newHTTPBench(t, routes)
 		cfg, disk, room := b.onDisk(500)
 		i := b.ready(b.startWith(cfg, room))
@@ -200,7 +200,7 @@ func TestFrontIsToldOfUncheckedEvents(t *testing.T) {
 
 // TestPassedEventsAreToldSo: without a key, and beyond the limit.
 func TestPassedEventsAreToldSo(t *testing.T) {
-	routes := strings.Replace(benchRoutes, "    output:", "    missing_key: pass\n    limits: {live_keys: 1, over: pass}\n    output:", 1)
+	routes := strings.Replace(benchRoutes, "    output:", "    on_missing_key: forward\n    limits: {live_keys: 1, on_limit: forward}\n    output:", 1)
 	bothWays(t, routes, func(t *testing.T, routes string) {
 		b := newHTTPBench(t, routes)
 		b.ready(b.start(b.config("one")))
@@ -335,7 +335,7 @@ func TestUnansweredEventIsOnTheBus(t *testing.T) {
 	assertAnswer(t, f.ask(event), "duplicate")
 }
 
-// TestGarbageReturnAddress of whoever may write to a keyed topic disturbs
+// TestGarbageReturnAddress of whoever may write to a prepartitioned topic disturbs
 // nothing and comes out nowhere.
 func TestGarbageReturnAddress(t *testing.T) {
 	b := newHTTPBench(t, keyedRoutes)

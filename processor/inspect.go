@@ -203,7 +203,7 @@ func priorOf(d *rules.Derived, rows map[dedup.Digest]dedup.Row, streamTime int64
 // place returns the topic whose partitions hold the route's keys, and those
 // that may hold this one.
 func (i *Inspector) place(d *rules.Derived) (topic string, partitions []int32) {
-	if !d.Route.Keyed {
+	if !d.Route.Prepartitioned {
 		return i.rt.topology.repartition, []int32{i.rt.hasher.partition(&d.Routing)}
 	}
 	topic = d.Route.Topics[0]

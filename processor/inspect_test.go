@@ -213,7 +213,7 @@ func TestInspectorRefusesWhatTheAppNeverRanWith(t *testing.T) {
 	}
 	ran := b.routes.Routes[0]
 	b.useRoutes(benchRoutes + strings.TrimPrefix(fmt.Sprintf(claimRoutes, "reject"), "routes:\n") +
-		strings.TrimPrefix(strings.NewReplacer("name: signals", "name: keyed\n    keyed: true", "[signals.raw]", "[keyed.raw]").Replace(benchRoutes), "routes:\n"))
+		strings.TrimPrefix(strings.NewReplacer("name: signals", "name: keyed\n    prepartitioned: true", "[signals.raw]", "[keyed.raw]").Replace(benchRoutes), "routes:\n"))
 	inspector, err := NewInspector(t.Context(), cfg, b.routes, slog.New(slog.DiscardHandler))
 	must(t, err)
 	defer func() { must(t, inspector.Close()) }()

@@ -13,7 +13,7 @@ import (
 const keyedRoutes = `routes:
   - name: signals
     topics: [signals.raw]
-    keyed: true
+    prepartitioned: true
     key:
       - field: id
     window: 1h
@@ -55,7 +55,7 @@ func renamed(topic string, rs []*kgo.Record) []*kgo.Record {
 	return rs
 }
 
-// TestKeyedRouteNeedsNoHop: each partition of a keyed topic is a task of its
+// TestKeyedRouteNeedsNoHop: each partition of a prepartitioned topic is a task of its
 // own, with a changelog, and nothing of the routing stage exists.
 func TestKeyedRouteNeedsNoHop(t *testing.T) {
 	b := newBench(t, keyedRoutes)
@@ -69,7 +69,7 @@ func TestKeyedRouteNeedsNoHop(t *testing.T) {
 		t.Fatal(err)
 	}
 	if topics.Has("app-repartition") || topics.Has("app-repartition-changelog") {
-		t.Errorf("a keyed route has no repartition topic, but there are %v", topics.Names())
+		t.Errorf("a prepartitioned route has no repartition topic, but there are %v", topics.Names())
 	}
 	if !topics.Has("app-signals.raw-changelog") {
 		t.Errorf("no changelog of signals.raw among %v", topics.Names())

@@ -140,7 +140,7 @@ func (t *task) turnLimited(j *judging, ev *event) {
 	ev.verdict = dedup.Limited
 	ev.reason = fmt.Sprintf("new key beyond the limit: %d keys of namespace %s are live in %v, live_keys is %d",
 		t.liveKeys(ev.route.class), ev.route.Namespace, t.id, ev.route.Limits.LiveKeys)
-	j.byPolicy(ev, ev.route.Limits.Over)
+	j.byPolicy(ev, ev.route.Limits.OnLimit)
 }
 
 // countRow notes a row that was recorded.

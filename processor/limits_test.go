@@ -22,7 +22,7 @@ func keyedSignals(prefix string, n int, at int64) []*kgo.Record {
 
 // limitedRoutes has one task per partition of the raw topic.
 func limitedRoutes(limits string) string {
-	return strings.Replace(benchRoutes, "    window:", "    keyed: true\n    window:", 1) + limits
+	return strings.Replace(benchRoutes, "    window:", "    prepartitioned: true\n    window:", 1) + limits
 }
 
 // TestLiveKeysAreLimited: new keys beyond the limit go by its policy, known
@@ -32,7 +32,7 @@ func TestLiveKeysAreLimited(t *testing.T) {
 	const hour = 3_600_000
 	for policy, c := range map[string]struct{ limits, topic string }{
 		"dead_letter": {"    limits: {live_keys: 10}\n", "dead"},
-		"pass":        {"    limits: {live_keys: 10, over: pass}\n", "signals.unique"},
+		"forward":     {"    limits: {live_keys: 10, on_limit: forward}\n", "signals.unique"},
 	} {
 		t.Run(policy, func(t *testing.T) {
 			t.Parallel()

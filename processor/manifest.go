@@ -48,9 +48,9 @@ type manifest struct {
 
 // The roles a topic can have for the app.
 const (
-	roleRouted = "routed" // a raw topic; its records go through the router
-	roleKeyed  = "keyed"  // a raw topic whose partitions are tasks
-	roleHop    = "hop"    // the repartition topic, whose partitions are tasks
+	roleRouted         = "routed"         // a raw topic; its records go through the router
+	rolePrepartitioned = "prepartitioned" // a raw topic whose partitions are tasks
+	roleHop            = "hop"            // the repartition topic, whose partitions are tasks
 )
 
 type manifestTopic struct {
@@ -184,7 +184,7 @@ func (m *manifest) reconcile(t *topology, routes *rules.Routes, secret []byte) (
 func (have manifestTopic) compare(want manifestTopic) []error {
 	var mistakes []error
 	if have.Role != want.Role {
-		return []error{kafka.OperatorErrorf("topic %s was %s and is %s now: what was recorded about its keys stands in another changelog; put `keyed` back, or use another topic or ONCEBUS_APP_ID",
+		return []error{kafka.OperatorErrorf("topic %s was %s and is %s now: what was recorded about its keys stands in another changelog; put `prepartitioned` back, or use another topic or ONCEBUS_APP_ID",
 			have.Name, have.Role, want.Role)}
 	}
 	if have.Role == roleRouted {

@@ -100,7 +100,7 @@ func (b *bench) refused(cfg Config, want ...string) {
 func (b *bench) settled(cfg Config, inputs ...string) {
 	b.t.Helper()
 	i := b.ready(b.start(cfg))
-	for _, topic := range append(slices.Clone(inputs), i.rt.topology.keyed...) {
+	for _, topic := range append(slices.Clone(inputs), i.rt.topology.prepartitioned...) {
 		b.produce(renamed(topic, []*kgo.Record{signal("a", 0, testTime), signal("b", 1, testTime)})...)
 	}
 	b.drain(i, inputs...)
@@ -212,12 +212,12 @@ func TestChangedPromiseRefusesToStart(t *testing.T) {
 			want: []string{"topic app-repartition has 4 partitions in the manifest, not 5", useOtherApp},
 		},
 		{
-			name: "partition count of a keyed topic", routes: keyedRoutes,
+			name: "partition count of a prepartitioned topic", routes: keyedRoutes,
 			change: func(b *bench, _ *Config) { b.grow("signals.raw") },
 			want:   []string{"topic signals.raw has 5 partitions, its changelog app-signals.raw-changelog has 4", useOtherApp},
 		},
 		{
-			name: "partition count of a keyed topic and its changelog", routes: keyedRoutes,
+			name: "partition count of a prepartitioned topic and its changelog", routes: keyedRoutes,
 			change: func(b *bench, _ *Config) {
 				b.grow("signals.raw")
 				b.grow("app-signals.raw-changelog")
@@ -255,15 +255,15 @@ func TestChangedPromiseRefusesToStart(t *testing.T) {
 			undo:   func(_ *bench, cfg *Config) { secret(cfg, "sixteen bytes...") },
 		},
 		{
-			name: "keyed flag on", routes: benchRoutes,
+			name: "prepartitioned flag on", routes: benchRoutes,
 			change: func(b *bench, _ *Config) { b.useRoutes(keyedRoutes) },
-			want:   []string{"topic signals.raw was routed and is keyed now", "put `keyed` back"},
+			want:   []string{"topic signals.raw was routed and is prepartitioned now", "put `prepartitioned` back"},
 			undo:   func(b *bench, _ *Config) { b.useRoutes(benchRoutes) },
 		},
 		{
-			name: "keyed flag off", routes: keyedRoutes,
+			name: "prepartitioned flag off", routes: keyedRoutes,
 			change: func(b *bench, _ *Config) { b.useRoutes(benchRoutes) },
-			want:   []string{"topic signals.raw was keyed and is routed now", "put `keyed` back"},
+			want:   []string{"topic signals.raw was prepartitioned and is routed now", "put `prepartitioned` back"},
 			undo:   func(b *bench, _ *Config) { b.useRoutes(keyedRoutes) },
 		},
 		{
@@ -302,7 +302,7 @@ func TestChangedPromiseRefusesToStart(t *testing.T) {
 			want:   []string{"the changelog of app-repartition was deleted and recreated", useOtherApp},
 		},
 		{
-			name: "keyed topic recreated", routes: keyedRoutes,
+			name: "prepartitioned topic recreated", routes: keyedRoutes,
 			change: func(b *bench, _ *Config) { b.recreate("signals.raw") },
 			want:   []string{"topic signals.raw was deleted and recreated", useOtherApp},
 		},

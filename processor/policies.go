@@ -14,7 +14,7 @@ func (e *emitter) turnAway(ev *event, derived *rules.Derived) {
 	policy := rules.DeadLetter
 	ev.verdict = dedup.Invalid
 	if derived.Finding == rules.Keyless {
-		ev.verdict, policy = dedup.Unkeyed, ev.route.MissingKey
+		ev.verdict, policy = dedup.Unkeyed, ev.route.OnMissingKey
 	}
 	e.byPolicy(ev, policy)
 }
@@ -22,7 +22,7 @@ func (e *emitter) turnAway(ev *event, derived *rules.Derived) {
 // byPolicy lets pass, drops or dead-letters an event that was not judged.
 func (e *emitter) byPolicy(ev *event, policy rules.Policy) {
 	switch policy {
-	case rules.Pass:
+	case rules.Forward:
 		e.emit(ev, ev.route.Output)
 	case rules.Drop:
 	default:
@@ -34,14 +34,14 @@ func (e *emitter) byPolicy(ev *event, policy rules.Policy) {
 func (t *task) turnLate(j *judging, ev *event, eventTime, streamTime int64) {
 	ev.verdict = dedup.Late
 	ev.reason = fmt.Sprintf("event time %d cannot be judged: stream time is %d, window %v, grace %v", eventTime, streamTime, ev.route.Window, ev.route.Grace)
-	j.byPolicy(ev, ev.route.Late)
+	j.byPolicy(ev, ev.route.OnLate)
 }
 
 func (t *task) turnDuplicate(j *judging, ev *event, eventTime int64) {
 	j.conclude(ev)
 	var topic string
 	switch ev.route.Duplicates.Policy {
-	case rules.Flag:
+	case rules.Forward:
 		topic = ev.route.Output
 	case rules.ToTopic:
 		topic = ev.route.Duplicates.Topic

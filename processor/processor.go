@@ -222,7 +222,7 @@ func (p *Processor) settleOnce(ctx context.Context) error {
 		}
 		p.workers = append(p.workers, newWorker(p, stageDedup, i))
 	}
-	p.log.Info("started", "app", p.cfg.AppID, "cluster", t.cluster, "routed", t.routed, "keyed", t.keyed, "workers", p.workerCount())
+	p.log.Info("started", "app", p.cfg.AppID, "cluster", t.cluster, "routed", t.routed, "prepartitioned", t.prepartitioned, "workers", p.workerCount())
 	return nil
 }
 

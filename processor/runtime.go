@@ -87,7 +87,7 @@ func newRuntime(t *topology, m *manifest, routes *rules.Routes) *runtime {
 	for _, topic := range m.Topics {
 		rt.topicNames = append(rt.topicNames, topic.Name)
 	}
-	for _, name := range slices.Concat(t.routed, t.keyed) {
+	for _, name := range slices.Concat(t.routed, t.prepartitioned) {
 		rt.topicNumbers[name] = m.topicNumber(name)
 	}
 	if t.repartition != "" {
@@ -139,7 +139,7 @@ func (rt *runtime) positionText(at dedup.Position) []byte {
 
 // brokerClock tells the broker's time as it was observed, carried on by this
 // machine's monotonic clock. It stands in where a record bears no stamp of a
-// broker: in a keyed topic with CreateTime.
+// broker: in a prepartitioned topic with CreateTime.
 type brokerClock struct {
 	observed int64 // ms, the broker's stamp
 	at       time.Time

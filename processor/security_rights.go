@@ -63,7 +63,7 @@ func (t *topology) operations(topic string) []string {
 	switch {
 	case slices.Contains(t.internal(), topic):
 		return []string{"Read", "Write", "DescribeConfigs"}
-	case slices.Contains(t.emissions, topic) && (slices.Contains(t.routed, topic) || slices.Contains(t.keyed, topic)):
+	case slices.Contains(t.emissions, topic) && (slices.Contains(t.routed, topic) || slices.Contains(t.prepartitioned, topic)):
 		return []string{"Read", "Write", "DescribeConfigs"}
 	case slices.Contains(t.emissions, topic):
 		return []string{"Write", "DescribeConfigs"}

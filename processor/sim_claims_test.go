@@ -29,7 +29,7 @@ func drawClaims(r *rand.Rand) *oracle.Claims {
 func claimsFile(c *oracle.Claims) string {
 	pending := "reject"
 	if c.Wait > 0 {
-		pending = fmt.Sprintf("wait\n    waiting: %d", c.Wait)
+		pending = fmt.Sprintf("wait\n    max_waiting: %d", c.Wait)
 	}
 	return fmt.Sprintf(`routes:
   - name: ops
@@ -43,7 +43,7 @@ func claimsFile(c *oracle.Claims) string {
     outcomes: ops.outcomes
     replies: ops.replies
     lease: %dms
-    pending: %s
+    while_in_progress: %s
     dead_letter: dead
 `, c.Window, c.Grace, c.Skew, c.Lease, pending)
 }

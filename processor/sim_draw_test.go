@@ -82,11 +82,11 @@ func drawRoute(r *rand.Rand, route oracle.Route) oracle.Route {
 	route.Window = pick(r, time.Minute, 5*time.Minute, time.Hour).Milliseconds()
 	route.Grace = pick(r, 0, 10*time.Second, 10*time.Minute).Milliseconds()
 	route.Skew = pick(r, time.Minute, time.Hour).Milliseconds()
-	route.Duplicates = pick(r, oracle.Drop, oracle.Flag, oracle.To)
+	route.Duplicates = pick(r, oracle.Drop, oracle.Forward, oracle.To)
 	if route.Duplicates == oracle.To {
 		route.DuplicatesTo = "duplicates"
 	}
-	route.Late = pick(r, oracle.DeadLetter, oracle.Pass, oracle.Drop)
+	route.Late = pick(r, oracle.DeadLetter, oracle.Forward, oracle.Drop)
 	route.Future = pick(r, oracle.DeadLetter, oracle.Clamp)
 	return route
 }
@@ -111,8 +111,8 @@ func (s *simSettings) routesFile() string {
     skew: %dms
     output: %s
     duplicates: %s
-    late: %s
-    future: %s
+    on_late: %s
+    on_future: %s
     dead_letter: %s
 `, route.Name, s.inputs[n], [...]string{"field: id", "record_key"}[n], route.Window, route.Grace, route.Skew, route.Output, duplicates, route.Late, route.Future, route.DeadLetter)
 	}

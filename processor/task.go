@@ -205,7 +205,7 @@ func (t *task) processHop(j *judging, rec *kgo.Record) error {
 	return t.judge(j, &ev, env.digest, env.eventTime)
 }
 
-// processKeyed derives the key of a record of a keyed topic and judges it.
+// processKeyed derives the key of a record of a prepartitioned topic and judges it.
 func (t *task) processKeyed(j *judging, rec *kgo.Record) error {
 	in := inputOf(rec)
 	derived := t.derive(j.deriver, &in)
@@ -243,7 +243,7 @@ func (t *task) derive(deriver *rules.Deriver, in *rules.Input) rules.Derived {
 	return derived
 }
 
-// presentOf returns the broker-observed present of a keyed record.
+// presentOf returns the broker-observed present of a record of a prepartitioned topic.
 func (j *judging) presentOf(rec *kgo.Record) int64 {
 	if rec.Attrs.TimestampType() == kafka.TimestampAppend {
 		return rec.Timestamp.UnixMilli()

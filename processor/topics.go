@@ -28,15 +28,15 @@ type topicInfo struct {
 
 // topology is the set of topics the routes ask for, and what they are like.
 type topology struct {
-	app, cluster          string
-	routed, keyed         []string // inputs
-	emissions             []string // output, duplicates and dead-letter topics
-	deadLetters           map[string]bool
-	repartition, manifest string // repartition is "" if nothing is routed
-	verdicts              string // "" if no event comes in by HTTP
-	retention             time.Duration
-	topics                map[string]topicInfo
-	limits                map[string]topicLimits
+	app, cluster           string
+	routed, prepartitioned []string // inputs
+	emissions              []string // output, duplicates and dead-letter topics
+	deadLetters            map[string]bool
+	repartition, manifest  string // repartition is "" if nothing is routed
+	verdicts               string // "" if no event comes in by HTTP
+	retention              time.Duration
+	topics                 map[string]topicInfo
+	limits                 map[string]topicLimits
 	// starts holds, for ONCEBUS_START=latest, where each input topic ends
 	// now, by partition; nil for earliest.
 	starts map[string][]int64
@@ -52,7 +52,7 @@ func changelogName(app, topic string) string {
 
 func newTopology(app string, routes *rules.Routes) *topology {
 	t := &topology{app: app, manifest: app + "-manifest", topics: map[string]topicInfo{}, deadLetters: map[string]bool{}}
-	t.routed, t.keyed = routes.Inputs()
+	t.routed, t.prepartitioned = routes.Inputs()
 	if len(t.routed) > 0 {
 		t.repartition = app + "-repartition"
 	}
@@ -78,14 +78,14 @@ func newTopology(app string, routes *rules.Routes) *topology {
 // taskTopics returns the topics whose partitions are tasks.
 func (t *topology) taskTopics() []string {
 	if t.repartition == "" {
-		return t.keyed
+		return t.prepartitioned
 	}
-	return append([]string{t.repartition}, t.keyed...)
+	return append([]string{t.repartition}, t.prepartitioned...)
 }
 
 // taskTopicOf returns the topic of the tasks that judge a route's events.
 func (t *topology) taskTopicOf(r *rules.Route) string {
-	if r.Keyed {
+	if r.Prepartitioned {
 		return r.Topics[0] // and only one
 	}
 	return t.repartition
@@ -111,7 +111,7 @@ func (t *topology) internal() []string {
 func (t *topology) written() []string { return append(t.internal(), t.emissions...) }
 
 func (t *topology) external() []string {
-	return slices.Concat(t.routed, t.keyed, t.emissions)
+	return slices.Concat(t.routed, t.prepartitioned, t.emissions)
 }
 
 func (t *topology) manifestTopics() []manifestTopic {
@@ -120,7 +120,7 @@ func (t *topology) manifestTopics() []manifestTopic {
 		topics = append(topics, manifestTopic{Name: name, Role: roleRouted, Starts: t.starts[name]})
 	}
 	for _, name := range t.taskTopics() {
-		role := roleKeyed
+		role := rolePrepartitioned
 		if name == t.repartition {
 			role = roleHop
 		}
@@ -178,7 +178,7 @@ func (p *Processor) settleTopics(ctx context.Context) (*topology, error) {
 // and all restarts, and a partition added later is read from its beginning.
 func (t *topology) findEnds(ctx context.Context, admin *kadm.Client) error {
 	t.starts = map[string][]int64{}
-	inputs := slices.Concat(t.routed, t.keyed)
+	inputs := slices.Concat(t.routed, t.prepartitioned)
 	ends, err := admin.ListEndOffsets(ctx, inputs...)
 	if err != nil {
 		return fmt.Errorf("list the ends of the input topics: %w", err)
@@ -201,7 +201,7 @@ func (t *topology) namesApart() error {
 	internal := map[string]bool{}
 	for _, name := range t.internal() {
 		if internal[name] {
-			mistakes = append(mistakes, kafka.OperatorErrorf("two internal topics would be called %s: rename a keyed topic or use another ONCEBUS_APP_ID", name))
+			mistakes = append(mistakes, kafka.OperatorErrorf("two internal topics would be called %s: rename a prepartitioned topic or use another ONCEBUS_APP_ID", name))
 		}
 		internal[name] = true
 	}
@@ -276,7 +276,7 @@ func (p *Processor) createMissing(ctx context.Context, t *topology) error {
 		p.log.Info("topic created", "topic", name, "partitions", partitions)
 		return nil
 	}
-	for _, name := range slices.Concat(t.routed, t.keyed) {
+	for _, name := range slices.Concat(t.routed, t.prepartitioned) {
 		if err := create(name, p.cfg.Partitions, nil); err != nil {
 			return err
 		}

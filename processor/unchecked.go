@@ -14,7 +14,7 @@ import (
 )
 
 // A task whose store cannot be used goes round it, if one of its routes says
-// on_state_failure: pass. From its last checkpoint on it emits the events of
+// on_state_failure: fail_open. From its last checkpoint on it emits the events of
 // such routes unchecked, in transactions as ever, and leaves everything else
 // where it is: next stays, and the checkpoint says up to where the events of
 // each class went out, and which of them became dead letters instead. Once the

@@ -27,14 +27,14 @@ const openRoutes = `routes:
     window: 1h
     output: signals.unique
     dead_letter: dead
-    on_state_failure: pass
+    on_state_failure: fail_open
   - name: strict
     topics: [strict.raw]
     key: [{field: id}]
     window: 1h
     output: strict.unique
     dead_letter: dead
-    on_state_failure: stop
+    on_state_failure: fail_closed
 `
 
 // outputs returns, by record key, the verdicts under which a topic's events
@@ -160,7 +160,7 @@ func TestEventsPassUncheckedWhileTheDiskIsFull(t *testing.T) {
 // TestKeyedEventsPassUnchecked: a task that derives keys itself does so too. An
 // event without a key needs no state, so it is treated at once, and once.
 func TestKeyedEventsPassUnchecked(t *testing.T) {
-	b := newBench(t, strings.Replace(openRoutes, "    topics: [signals.raw]\n", "    topics: [signals.raw]\n    keyed: true\n", 1))
+	b := newBench(t, strings.Replace(openRoutes, "    topics: [signals.raw]\n", "    topics: [signals.raw]\n    prepartitioned: true\n", 1))
 	cfg, disk, place := b.onDisk(500)
 	i := b.ready(b.startWith(cfg, place))
 	b.produce(signal("a", 0, testTime))
@@ -211,7 +211,7 @@ func TestUncheckedTransactionInDoubt(t *testing.T) {
 // event without a token, its sender is told, and later copies are held back, as
 // nobody will ever know its outcome. Outcomes wait for the store.
 func TestUncheckedOrderIsNotRunAgain(t *testing.T) {
-	b := newBench(t, fmt.Sprintf(claimRoutes, "wait")+"    on_state_failure: pass\n")
+	b := newBench(t, fmt.Sprintf(claimRoutes, "wait")+"    on_state_failure: fail_open\n")
 	cfg, disk, place := b.onDisk(500)
 	i := b.ready(b.startWith(cfg, place))
 	b.produce(operation("1", "first", 0))
@@ -257,7 +257,7 @@ func TestUncheckedCopyOfAClaim(t *testing.T) {
 	} {
 		t.Run("outcome "+outcome, func(t *testing.T) {
 			t.Parallel()
-			b := newBench(t, strings.Replace(fmt.Sprintf(claimRoutes, "reject"), "lease: 10m", "lease: 1ms", 1)+"    on_state_failure: pass\n")
+			b := newBench(t, strings.Replace(fmt.Sprintf(claimRoutes, "reject"), "lease: 10m", "lease: 1ms", 1)+"    on_state_failure: fail_open\n")
 			cfg, disk, place := b.onDisk(500)
 			i := b.ready(b.startWith(cfg, place))
 			b.produce(operation("1", "first", 0))
@@ -297,7 +297,7 @@ func TestUncheckedCopyOfAClaim(t *testing.T) {
 // TestUncheckedCopyAfterItsWindowAtTheLimit: the key is not new, so the limit
 // does not keep it from being recorded.
 func TestUncheckedCopyAfterItsWindowAtTheLimit(t *testing.T) {
-	b := newBench(t, fmt.Sprintf(claimRoutes, "reject")+"    on_state_failure: pass\n    limits: {live_keys: 1}\n")
+	b := newBench(t, fmt.Sprintf(claimRoutes, "reject")+"    on_state_failure: fail_open\n    limits: {live_keys: 1}\n")
 	cfg, disk, place := b.onDisk(500)
 	i := b.ready(b.startWith(cfg, place))
 	b.produce(operation("1", "first", 0))
@@ -470,10 +470,10 @@ func TestRandomOutagesOfLocalState(t *testing.T) {
 	}
 }
 
-// TestOpenKeyedTopicsStayInTheTopology: with nothing but keyed topics, one of
+// TestOpenKeyedTopicsStayInTheTopology: with nothing but prepartitioned topics, one of
 // which does not wait, workers still know all of them when they look again.
 func TestOpenKeyedTopicsStayInTheTopology(t *testing.T) {
-	keyed := strings.NewReplacer("[signals.raw]\n", "[signals.raw]\n    keyed: true\n", "[strict.raw]\n", "[strict.raw]\n    keyed: true\n")
+	keyed := strings.NewReplacer("[signals.raw]\n", "[signals.raw]\n    prepartitioned: true\n", "[strict.raw]\n", "[strict.raw]\n    prepartitioned: true\n")
 	b := newBench(t, keyed.Replace(openRoutes))
 	cfg, disk, place := b.onDisk(500)
 	cfg.Workers = 2
@@ -496,7 +496,7 @@ func TestOpenKeyedTopicsStayInTheTopology(t *testing.T) {
 // of the future, while nobody could look did not go out. So a copy of it that may
 // go out does.
 func TestDeadLetterOfAnOutageIsNotRemembered(t *testing.T) {
-	const pass = "    on_state_failure: pass\n"
+	const pass = "    on_state_failure: fail_open\n"
 	claims := fmt.Sprintf(claimRoutes, "reject") + pass
 	large := func(r *kgo.Record) *kgo.Record {
 		r.Headers = append(r.Headers, kgo.RecordHeader{Key: "pad", Value: make([]byte, 3000)})
@@ -509,7 +509,7 @@ func TestDeadLetterOfAnOutageIsNotRemembered(t *testing.T) {
 	as := func(r *kgo.Record) *kgo.Record { return r }
 	plain := func(n int32) *kgo.Record { return signal("x", n%2, testTime) }
 	claim := func(n int32) *kgo.Record { return operation("1", fmt.Sprint(n), n) }
-	keyed := strings.Replace(openRoutes, "    topics: [signals.raw]\n", "    topics: [signals.raw]\n    keyed: true\n", 1)
+	keyed := strings.Replace(openRoutes, "    topics: [signals.raw]\n", "    topics: [signals.raw]\n    prepartitioned: true\n", 1)
 	for name, c := range map[string]struct {
 		routes, topic, output, partitioned string
 		event                              func(n int32) *kgo.Record
@@ -560,7 +560,7 @@ func TestBombWhileEventsPassUnchecked(t *testing.T) {
 	for _, restart := range []bool{false, true} {
 		t.Run(fmt.Sprintf("restart %v", restart), func(t *testing.T) {
 			t.Parallel()
-			b := newBench(t, strings.Replace(openRoutes, "    topics: [signals.raw]\n", "    topics: [signals.raw]\n    keyed: true\n", 1))
+			b := newBench(t, strings.Replace(openRoutes, "    topics: [signals.raw]\n", "    topics: [signals.raw]\n    prepartitioned: true\n", 1))
 			cfg, disk, place := b.onDisk(500)
 			cfg.MaxDecompressedBatchBytes = DecompressedBatchBytesMin
 			i := b.ready(b.startWith(cfg, place))

@@ -17,7 +17,7 @@ import (
 
 // windowRoutes lets every verdict but invalid be read from the output, in the
 // order of the events: window 1h, grace 10m, skew 1h.
-const windowRoutes = benchRoutes + "    duplicates: flag\n    late: pass\n"
+const windowRoutes = benchRoutes + "    duplicates: forward\n    on_late: forward\n"
 
 const minute = int64(60_000) // ms
 
@@ -110,9 +110,9 @@ func TestExpiredIsCountedApart(t *testing.T) {
 // TestLateGoesByItsPolicy: an event that cannot be judged passes marked, is
 // dropped, or becomes a dead letter with the reason; the next is judged.
 func TestLateGoesByItsPolicy(t *testing.T) {
-	for _, policy := range []string{"pass", "drop", "dead_letter"} {
+	for _, policy := range []string{"forward", "drop", "dead_letter"} {
 		t.Run(policy, func(t *testing.T) {
-			bothWays(t, benchRoutes+"    late: "+policy+"\n", func(t *testing.T, routes string) {
+			bothWays(t, benchRoutes+"    on_late: "+policy+"\n", func(t *testing.T, routes string) {
 				b := newBench(t, routes)
 				i := b.ready(b.start(b.onePartition("one")))
 				late := signal("late", 0, testTime)
@@ -122,7 +122,7 @@ func TestLateGoesByItsPolicy(t *testing.T) {
 				for _, r := range b.read("signals.unique") {
 					out[string(r.Key)] = header(r, headerVerdict)
 				}
-				if out["k-now"] != "unique" || out["k-next"] != "unique" || (out["k-late"] == "late") != (policy == "pass") {
+				if out["k-now"] != "unique" || out["k-next"] != "unique" || (out["k-late"] == "late") != (policy == "forward") {
 					t.Errorf("output %v", out)
 				}
 				dead := b.read("dead")
@@ -152,7 +152,7 @@ func TestFarFutureExpiresNothing(t *testing.T) {
 	for _, kind := range []struct{ name, routes string }{{"record timestamp", windowRoutes}, {"payload field", byField}} {
 		for _, policy := range []string{"dead_letter", "clamp"} {
 			t.Run(kind.name+" "+policy, func(t *testing.T) {
-				bothWays(t, kind.routes+"    future: "+policy+"\n", func(t *testing.T, routes string) {
+				bothWays(t, kind.routes+"    on_future: "+policy+"\n", func(t *testing.T, routes string) {
 					b := newBench(t, routes)
 					i := b.ready(b.start(b.onePartition("one")))
 					now := time.Now().UnixMilli()
@@ -269,7 +269,7 @@ func TestBacklogAfterALongPauseGetsTheSameVerdicts(t *testing.T) {
 			return cfg
 		}
 		partitions := int32(1) // several would be routed in the order in which they arrive
-		if strings.Contains(routes, "keyed: true") {
+		if strings.Contains(routes, "prepartitioned: true") {
 			partitions = 3
 		}
 		events := backlog(9, 600, partitions)

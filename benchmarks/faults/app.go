@@ -63,11 +63,11 @@ var routes = []route{
     window: 40s
     grace: 10s
     skew: 2s
-    duplicates: flag
-    late: pass
-    future: clamp`,
+    duplicates: forward
+    on_late: forward
+    on_future: clamp`,
 		rules: oracle.Route{
-			Window: 40_000, Grace: 10_000, Skew: 2_000, Duplicates: oracle.Flag, Late: oracle.Pass, Future: oracle.Clamp,
+			Window: 40_000, Grace: 10_000, Skew: 2_000, Duplicates: oracle.Forward, Late: oracle.Forward, Future: oracle.Clamp,
 		},
 		key: func(r *kgo.Record, id string) {
 			r.Headers = append(r.Headers, kgo.RecordHeader{Key: "id", Value: []byte(id)})
@@ -78,7 +78,7 @@ var routes = []route{
 		yaml: `key: [record_key]
     window: 1h
     duplicates: drop
-    late: drop`,
+    on_late: drop`,
 		rules: oracle.Route{
 			Window: 3_600_000, Grace: 600_000, Skew: 3_600_000, Duplicates: oracle.Drop, Late: oracle.Drop, Future: oracle.DeadLetter,
 		},

@@ -25,7 +25,7 @@ var claimRoutes = []struct {
 	pending string
 	rules   oracle.Claims
 }{
-	{"ops-wait", "wait\n    waiting: 3", oracle.Claims{Window: 15_000, Grace: 5_000, Skew: 60_000, Lease: 2_000, Wait: 3}},
+	{"ops-wait", "wait\n    max_waiting: 3", oracle.Claims{Window: 15_000, Grace: 5_000, Skew: 60_000, Lease: 2_000, Wait: 3}},
 	{"ops-reject", "reject", oracle.Claims{Window: 15_000, Grace: 5_000, Skew: 60_000, Lease: 2_000}},
 }
 
@@ -48,7 +48,7 @@ func writeClaimRoutes(b *strings.Builder) {
     grace: %dms
     skew: %dms
     lease: %dms
-    pending: %s
+    while_in_progress: %s
     output: APP.%s
     outcomes: APP.%s
     replies: APP.%s

@@ -50,7 +50,7 @@ func runChild() error {
 	routes, err := rules.ParseRoutes("restart", fmt.Appendf(nil, `routes:
   - name: keys
     topics: [%s]
-    keyed: true
+    prepartitioned: true
     key:
       - field: id
     window: 24h

@@ -18,7 +18,7 @@ func (r *result) report() error {
 	if !r.Complete {
 		b.WriteString("**This run ended early with an error. What follows was measured before.**\n\n")
 	}
-	fmt.Fprintf(&b, "The program itself (go build ./cmd/oncebus) with its defaults but for what is said here: commit interval %v, flush age %v, session timeout %v. Signals of about 230 bytes in keyed topics, %d %% copies, %d %% of them of keys from anywhere in the window. "+
+	fmt.Fprintf(&b, "The program itself (go build ./cmd/oncebus) with its defaults but for what is said here: commit interval %v, flush age %v, session timeout %v. Signals of about 230 bytes in prepartitioned topics, %d %% copies, %d %% of them of keys from anywhere in the window. "+
 		"A backlog is written into an open transaction and released at once, so that the generator is at rest while a rate is taken. Every output was read back: each key once, no other, no dead letter.\n\n",
 		r.s.commitInterval, r.s.flushAge, r.s.sessionTimeout, r.s.copies, r.s.old)
 	if sizes := r.sizes(); len(sizes) > 0 {

@@ -97,8 +97,8 @@ func writeFacts(w io.Writer, indent string, facts []fact) {
 
 func describe(r *rules.Route) []fact {
 	path := "through the repartition topic"
-	if r.Keyed {
-		path = "partitioned by the dedup key already (keyed)"
+	if r.Prepartitioned {
+		path = "partitioned by the dedup key already (prepartitioned)"
 	}
 	keys := make([]string, len(r.Keys))
 	for i := range r.Keys {
@@ -135,7 +135,7 @@ func describe(r *rules.Route) []fact {
 	}
 	limits := ""
 	if n := r.Limits.LiveKeys; n > 0 {
-		limits = fmt.Sprintf("%d live keys in a partition; a new key beyond them: %s", n, describePolicy(r.Limits.Over, r))
+		limits = fmt.Sprintf("%d live keys in a partition; a new key beyond them: %s", n, describePolicy(r.Limits.OnLimit, r))
 	}
 	failing := "" // they wait
 	if r.FailOpen {
@@ -151,9 +151,9 @@ func describe(r *rules.Route) []fact {
 		{"output", r.Output},
 		{"duplicates", duplicates},
 		{"collision", collision},
-		{"missing key", describePolicy(r.MissingKey, r)},
-		{"late", describePolicy(r.Late, r)},
-		{"far future", describePolicy(r.Future, r)},
+		{"missing key", describePolicy(r.OnMissingKey, r)},
+		{"late", describePolicy(r.OnLate, r)},
+		{"far future", describePolicy(r.OnFuture, r)},
 		{"dead letter", r.DeadLetter},
 		{"limits", limits},
 		{"state fails", failing},
@@ -167,9 +167,9 @@ func describeClaims(r *rules.Route) []fact {
 		return nil
 	}
 	c := r.Claim
-	pending, request := "told so at once", ""
+	inProgress, request := "told so at once", ""
 	if c.Wait {
-		pending = fmt.Sprintf("waits for the outcome, %s of an event at most", plural(c.Waiting, "copy"))
+		inProgress = fmt.Sprintf("waits for the outcome, %s of an event at most", plural(c.MaxWaiting, "copy"))
 	}
 	if x := c.Request; x != nil {
 		request = "field " + x.Field.Path.Text
@@ -181,7 +181,7 @@ func describeClaims(r *rules.Route) []fact {
 		{"outcomes", c.Outcomes},
 		{"replies", c.Replies},
 		{"lease", shortDuration(c.Lease)},
-		{"copy while pending", pending},
+		{"while in progress", inProgress},
 		{"result limit", plural(c.ResultBytes, "byte")},
 		{"request id", request},
 	}
@@ -203,10 +203,8 @@ func describePolicy(p rules.Policy, r *rules.Route) string {
 	switch p {
 	case rules.DeadLetter:
 		return "to " + r.DeadLetter
-	case rules.Pass:
-		return "passed to " + r.Output + ", unchecked and marked"
-	case rules.Flag:
-		return "passed to " + r.Output + ", marked"
+	case rules.Forward:
+		return "forwarded to " + r.Output + ", marked"
 	case rules.Drop:
 		return "dropped and counted"
 	case rules.Clamp:

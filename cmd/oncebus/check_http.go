@@ -69,12 +69,12 @@ func describeAnswer(h *rules.HTTP) string {
 		if h.AcceptOnTimeout {
 			late = 202
 		}
-		answer = fmt.Sprintf("the verdict within %s, else %d", shortDuration(h.Wait), late)
+		answer = fmt.Sprintf("the verdict within %s, else %d", shortDuration(h.Timeout), late)
 	}
-	if h.HoldForBus {
-		answer += "; bus away: 503 after " + shortDuration(h.Wait)
+	if h.WaitForKafka {
+		answer += "; Kafka unavailable: 503 after " + shortDuration(h.Timeout)
 	} else {
-		answer += "; bus away: 503 at once"
+		answer += "; Kafka unavailable: 503 at once"
 	}
 	if h.RequireKey {
 		answer += "; no key: refused"

@@ -20,17 +20,17 @@ const testRoutes = `routes:
   - name: payments
     namespace: money
     topics: [payments.raw]
-    keyed: true
+    prepartitioned: true
     key: [header: Idempotency-Key, record_key, raw]
     window: 90m
     grace: 1m30s
     skew: 0s
     time: {field: at, format: rfc3339}
     output: payments.unique
-    duplicates: flag
-    missing_key: pass
-    late: drop
-    future: clamp
+    duplicates: forward
+    on_missing_key: forward
+    on_late: drop
+    on_future: clamp
 `
 
 func TestCheckPrintsTheRoutes(t *testing.T) {
@@ -52,13 +52,13 @@ route signals
 
 route payments
   namespace    money
-  takes        payments.raw, partitioned by the dedup key already (keyed)
+  takes        payments.raw, partitioned by the dedup key already (prepartitioned)
   key          header: Idempotency-Key; else record_key; else raw
   hash         SHA-256
   window       1h30m by field at (rfc3339); grace 1m30s, skew 0s
   output       payments.unique
-  duplicates   passed to payments.unique, marked
-  missing key  passed to payments.unique, unchecked and marked
+  duplicates   forwarded to payments.unique, marked
+  missing key  forwarded to payments.unique, marked
   late         dropped and counted
   far future   event time set to the broker's present plus skew
   dead letter  oncebus.dead-letter
@@ -92,7 +92,7 @@ func TestCheckPrintsHTTP(t *testing.T) {
       headers: [X-Provider]
       signature: {scheme: stripe, secret: FULL}
       on_timeout: 202
-      bus_away: hold
+      on_kafka_unavailable: wait
       rate: {per_second: 1000, burst: 2000}
       rate_per_source: {per_second: 0.5, burst: 1}
       require_key: false
@@ -109,17 +109,17 @@ func TestCheckPrintsHTTP(t *testing.T) {
 `)
 	got := execute(t.Context(), nil, "", "check", path)
 	for _, want := range []string{`
-  http                POST or PUT /full to b, stripe with ONCEBUS_INGRESS_SECRET_FULL, tolerance 5m
-  http headers        content-type, idempotency-key, traceparent, tracestate, x-provider
-  http answer         the verdict within 10s, else 202; bus away: 503 after 10s
-  http responses      unique 201, pending 425
-  http limits         1048576 bytes; 1000 a second, 2000 at once; 0.5 a second from one address, 1 at once
-  http outcomes       POST /full/outcomes, from everybody (signature none)
+  http               POST or PUT /full to b, stripe with ONCEBUS_INGRESS_SECRET_FULL, tolerance 5m
+  http headers       content-type, idempotency-key, traceparent, tracestate, x-provider
+  http answer        the verdict within 10s, else 202; Kafka unavailable: 503 after 10s
+  http responses     unique 201, pending 425
+  http limits        1048576 bytes; 1000 a second, 2000 at once; 0.5 a second from one address, 1 at once
+  http outcomes      POST /full/outcomes, from everybody (signature none)
 
 `, `
   http          POST /plain, bearer with ONCEBUS_INGRESS_SECRET_PLAIN
   http headers  content-type, idempotency-key, traceparent, tracestate
-  http answer   202 once it is on the bus; bus away: 503 at once; no key: refused
+  http answer   202 once it is on the bus; Kafka unavailable: 503 at once; no key: refused
   http limits   1048576 bytes
 `} {
 		if got.code != exitStopped || !strings.Contains(got.stdout, want) {
@@ -129,7 +129,7 @@ func TestCheckPrintsHTTP(t *testing.T) {
 }
 
 func TestCheckSaysThatASecretIsNeeded(t *testing.T) {
-	path := writeFile(t, "routes.yaml", strings.Replace(testRoutes, "    keyed: true\n", "    keyed: true\n    secret: true\n", 1))
+	path := writeFile(t, "routes.yaml", strings.Replace(testRoutes, "    prepartitioned: true\n", "    prepartitioned: true\n    secret: true\n", 1))
 	got := execute(t.Context(), nil, "", "check", path)
 	if got.code != exitStopped || !strings.Contains(got.stdout, "  hash         HMAC-SHA-256 with the secret\n") ||
 		!strings.HasSuffix(got.stdout, "\nONCEBUS_KEY_SECRET or ONCEBUS_KEY_SECRET_FILE must be set to run these routes.\n") {

@@ -49,7 +49,7 @@ const fuzzRoutes = `routes:
     outcomes: APP.operations.outcomes
     replies: APP.operations.replies
     lease: 1m
-    missing_key: pass
+    on_missing_key: forward
     dead_letter: APP.dead
     http: {path: /operations, signature: {scheme: none}, outcomes: {signature: {scheme: bearer, secret: FUZZ}}}
   - name: posts

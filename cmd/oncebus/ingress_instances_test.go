@@ -29,7 +29,7 @@ func (w *world) startDoors(n int) doors {
 }
 
 // patient lets requests wait for as long as a judge takes to come back, or a busy machine.
-var patient = strings.NewReplacer("path: /signals\n", "path: /signals\n      wait: 45s\n")
+var patient = strings.NewReplacer("path: /signals\n", "path: /signals\n      timeout: 45s\n")
 
 // TestRealIngressThousandCopies: 1,000 requests that are the same, at the same instant, to three instances, and two processes that
 // judge: one is accepted, 999 are duplicates, one event goes out.

@@ -29,21 +29,21 @@ routes:
     window: 1h
     output: APP.refuse.unique
     dead_letter: APP.dead-letter
-    http: {path: /refuse, signature: {scheme: none}, wait: 45s}
+    http: {path: /refuse, signature: {scheme: none}, timeout: 45s}
   - name: hold
     topics: [APP.hold.raw]
     key: [{field: id}]
     window: 1h
     output: APP.hold.unique
     dead_letter: APP.dead-letter
-    http: {path: /hold, signature: {scheme: none}, wait: 45s, bus_away: hold}
+    http: {path: /hold, signature: {scheme: none}, timeout: 45s, on_kafka_unavailable: wait}
   - name: brief
     topics: [APP.brief.raw]
     key: [{field: id}]
     window: 1h
     output: APP.brief.unique
     dead_letter: APP.dead-letter
-    http: {path: /brief, signature: {scheme: none}, wait: 3s, bus_away: hold}
+    http: {path: /brief, signature: {scheme: none}, timeout: 3s, on_kafka_unavailable: wait}
 `
 
 // outage takes the broker away and brings it back.

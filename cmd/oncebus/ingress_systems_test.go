@@ -352,7 +352,7 @@ func TestRealIngressOrders(t *testing.T) {
 
 // TestRealIngressCollision is a key that is used again with other details, where the route does not let that through.
 func TestRealIngressCollision(t *testing.T) {
-	change := strings.NewReplacer("collision: pass", "collision: dead_letter")
+	change := strings.NewReplacer("collision: forward", "collision: dead_letter")
 	inOneProcess(t, "orders.yaml", change, []string{"orders.raw", "orders.outcomes"}, func(t *testing.T, s *system, d *door) {
 		now := time.Now()
 		const details = `"clientOrderId":"c1","quantity":100,"type":"market"`
@@ -373,7 +373,7 @@ func TestRealIngressEconomyOperations(t *testing.T) {
 	}
 	t.Run("wait", func(t *testing.T) {
 		// Longer than a test may take: an answer that comes is one that did not wait to the end.
-		change := strings.NewReplacer("path: /economy\n", "path: /economy\n      wait: 50s\n")
+		change := strings.NewReplacer("path: /economy\n", "path: /economy\n      timeout: 50s\n")
 		byHTTP(t, "operations.yaml", change, inputs, func(t *testing.T, s *system, d *door) {
 			(<-grant(d, "r1")).is("the first", http.StatusAccepted, accepted)
 			s.settle()
@@ -410,7 +410,7 @@ func TestRealIngressEconomyOperations(t *testing.T) {
 		})
 	})
 	t.Run("reject", func(t *testing.T) {
-		change := strings.NewReplacer("pending: wait", "pending: reject", "    waiting: 64\n", "")
+		change := strings.NewReplacer("while_in_progress: wait", "while_in_progress: reject", "    max_waiting: 64\n", "")
 		byHTTP(t, "operations.yaml", change, inputs, func(_ *testing.T, s *system, d *door) {
 			(<-grant(d, "r1")).is("the first", http.StatusAccepted, accepted)
 			twin := <-grant(d, "r1")
@@ -428,7 +428,7 @@ func TestRealIngressEconomyOperations(t *testing.T) {
 	})
 	t.Run("no outcome", func(t *testing.T) {
 		// Longer than a verdict takes on a busy machine.
-		change := strings.NewReplacer("path: /economy\n", "path: /economy\n      wait: 4s\n")
+		change := strings.NewReplacer("path: /economy\n", "path: /economy\n      timeout: 4s\n")
 		inOneProcess(t, "operations.yaml", change, inputs, func(_ *testing.T, s *system, d *door) {
 			(<-grant(d, "r1")).is("the first", http.StatusAccepted, accepted)
 			(<-grant(d, "r1")).problem("its twin, that waited in vain", http.StatusConflict, "pending")

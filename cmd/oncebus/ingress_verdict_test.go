@@ -16,9 +16,9 @@ func TestRealIngressWithoutVerdict(t *testing.T) {
 		http   string
 		status int
 	}{
-		"504":   {"wait: 3s", http.StatusGatewayTimeout},
-		"202":   {"wait: 3s, on_timeout: 202", http.StatusAccepted},
-		"async": {"answer: async, wait: 45s", http.StatusAccepted},
+		"504":   {"timeout: 3s", http.StatusGatewayTimeout},
+		"202":   {"timeout: 3s, on_timeout: 202", http.StatusAccepted},
+		"async": {"answer: async, timeout: 45s", http.StatusAccepted},
 	} {
 		t.Run(name, func(t *testing.T) {
 			part := "      " + strings.ReplaceAll(test.http, ", ", "\n      ") + "\n"

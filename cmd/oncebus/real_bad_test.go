@@ -28,7 +28,7 @@ routes:
     dead_letter: APP.dead-letter
   - name: headers
     topics: [APP.headers.raw]
-    keyed: true
+    prepartitioned: true
     key: [{header: request-id}]
     max_key_bytes: 64
     window: 1h

@@ -26,7 +26,7 @@ routes:
     key: [{field: id}]
     window: 1h
     output: APP.flag.unique
-    duplicates: flag
+    duplicates: forward
     dead_letter: APP.dead-letter
   - name: to
     topics: [APP.to.raw]

@@ -4,7 +4,7 @@ package main
 
 import "testing"
 
-// Two processes of two workers each, routed routes and a keyed one side by side, copies in the same batch, on other partitions
+// Two processes of two workers each, routed routes and a prepartitioned one side by side, copies in the same batch, on other partitions
 // and after a pause: every event comes out once, untouched; what the processes counted is what was sent.
 func TestRealMainPath(t *testing.T) {
 	w := newWorld(t, realRoutes)

@@ -42,7 +42,7 @@ var settingRules = []rule{
 		},
 	},
 	{
-		"group", "`<app>-route` (unless all inputs are keyed), `<app>-dedup`", "Read", "",
+		"group", "`<app>-route` (unless all inputs are prepartitioned), `<app>-dedup`", "Read", "",
 		func(w *world) []string { return []string{w.app + "-route", w.app + "-dedup"} },
 	},
 	{

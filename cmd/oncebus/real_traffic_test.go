@@ -35,7 +35,7 @@ routes:
     dead_letter: APP.dead-letter
   - name: orders
     topics: [APP.orders.raw]
-    keyed: true
+    prepartitioned: true
     key:
       - fields: [account, request]
     window: 1h
@@ -175,7 +175,7 @@ func orderNumber(r *kgo.Record) int64 {
 	return n
 }
 
-// checkTraffic checks the outputs of realRoutes against all that was sent: every event once and untouched, the keyed route's
+// checkTraffic checks the outputs of realRoutes against all that was sent: every event once and untouched, the prepartitioned route's
 // as their first copies and in order by record key, and nothing in the dead-letter topic.
 func (w *world) checkTraffic(all []*traffic) {
 	w.t.Helper()

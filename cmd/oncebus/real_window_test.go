@@ -23,7 +23,7 @@ routes:
     grace: 10m
     output: APP.unique
     duplicates: {to: APP.duplicates}
-    late: dead_letter
+    on_late: dead_letter
     dead_letter: APP.dead-letter
   - name: pass
     topics: [RAW.raw]
@@ -33,7 +33,7 @@ routes:
     grace: 10m
     output: APP.unique
     duplicates: {to: APP.duplicates}
-    late: pass
+    on_late: forward
     dead_letter: APP.dead-letter
   - name: drop
     topics: [RAW.raw]
@@ -43,8 +43,8 @@ routes:
     grace: 10m
     output: APP.unique
     duplicates: {to: APP.duplicates}
-    late: drop
-    future: clamp
+    on_late: drop
+    on_future: clamp
     dead_letter: APP.dead-letter
 `
 

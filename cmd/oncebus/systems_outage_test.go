@@ -155,9 +155,9 @@ func TestRealOrdersWithoutState(t *testing.T) {
 	})
 }
 
-// TestRealStopWithoutState: with on_state_failure: stop nothing goes out, and nothing is lost.
+// TestRealStopWithoutState: with on_state_failure: fail_closed nothing goes out, and nothing is lost.
 func TestRealStopWithoutState(t *testing.T) {
-	onEveryBroker(t, "webhooks.yaml", strings.NewReplacer("on_state_failure: pass", "on_state_failure: stop"), func(_ *testing.T, s *system) {
+	onEveryBroker(t, "webhooks.yaml", strings.NewReplacer("on_state_failure: fail_open", "on_state_failure: fail_closed"), func(_ *testing.T, s *system) {
 		d := newSmallDisk(s)
 		s.begin("webhooks.raw")
 		now := time.Now()

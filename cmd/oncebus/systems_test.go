@@ -363,7 +363,7 @@ func TestRealEconomyOperations(t *testing.T) {
 		t.Run(policy, func(t *testing.T) {
 			change := unchanged
 			if policy == "reject" {
-				change = strings.NewReplacer("pending: wait", "pending: reject", "    waiting: 64\n", "")
+				change = strings.NewReplacer("while_in_progress: wait", "while_in_progress: reject", "    max_waiting: 64\n", "")
 			}
 			onEveryBroker(t, "operations.yaml", change, func(t *testing.T, s *system) {
 				s.begin("economy.raw", "economy.outcomes", "economy.webhooks.raw")

@@ -19,12 +19,12 @@ const (
 
 // Choices of the http part that have no type of their own.
 var (
-	httpMethods    = [...]string{"POST", "PUT", "PATCH"}
-	answerNames    = [...]string{"verdict", "async"}
-	busAwayNames   = [...]string{"refuse", "hold"}
-	timeoutNames   = [...]string{"504", "202"}
-	algorithmNames = [...]string{"sha256", "sha1", "sha512"}
-	encodingNames  = [...]string{"hex", "base64"}
+	httpMethods           = [...]string{"POST", "PUT", "PATCH"}
+	answerNames           = [...]string{"verdict", "async"}
+	kafkaUnavailableNames = [...]string{"reject", "wait"}
+	timeoutNames          = [...]string{"504", "202"}
+	algorithmNames        = [...]string{"sha256", "sha1", "sha512"}
+	encodingNames         = [...]string{"hex", "base64"}
 )
 
 // The format of a route's http part.
@@ -38,12 +38,12 @@ var (
 		{"answer", func(d *decoder, h *HTTP, n *yaml.Node, at string) {
 			h.Verdict = d.choice(n, at, answerNames[:]...) == 0
 		}},
-		{"wait", func(d *decoder, h *HTTP, n *yaml.Node, at string) { h.Wait = d.duration(n, at, time.Millisecond) }},
+		{"timeout", func(d *decoder, h *HTTP, n *yaml.Node, at string) { h.Timeout = d.duration(n, at, time.Millisecond) }},
 		{"on_timeout", func(d *decoder, h *HTTP, n *yaml.Node, at string) {
 			h.AcceptOnTimeout = d.choice(n, at, timeoutNames[:]...) == 1
 		}},
-		{"bus_away", func(d *decoder, h *HTTP, n *yaml.Node, at string) {
-			h.HoldForBus = d.choice(n, at, busAwayNames[:]...) == 1
+		{"on_kafka_unavailable", func(d *decoder, h *HTTP, n *yaml.Node, at string) {
+			h.WaitForKafka = d.choice(n, at, kafkaUnavailableNames[:]...) == 1
 		}},
 		{"max_body", func(d *decoder, h *HTTP, n *yaml.Node, at string) { h.MaxBody = d.integer(n, at, 1, maxBodyMax) }},
 		{"rate", func(d *decoder, h *HTTP, n *yaml.Node, at string) { h.Rate = d.rate(n, at) }},
@@ -108,7 +108,7 @@ func makeResponsesFields() []fieldOf[map[dedup.Verdict]Response] {
 
 // http reads a route's http part; nil if it is none.
 func (d *decoder) http(n *yaml.Node, at string) *HTTP {
-	h := &HTTP{Methods: []string{"POST"}, Verdict: true, Wait: DefaultWait, MaxBody: DefaultMaxBody}
+	h := &HTTP{Methods: []string{"POST"}, Verdict: true, Timeout: DefaultTimeout, MaxBody: DefaultMaxBody}
 	nodes := decodeObject(d, n, at, h, httpFields)
 	if nodes == nil {
 		return nil
@@ -131,7 +131,7 @@ func (r *draft) completeHTTP() {
 		h.Topic = r.Topics[0]
 	}
 	if valueAt(node, "require_key") == nil {
-		h.RequireKey = r.MissingKey == DeadLetter
+		h.RequireKey = r.OnMissingKey == DeadLetter
 	}
 }
 

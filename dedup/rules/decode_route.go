@@ -28,7 +28,7 @@ var (
 			})
 		}},
 		{"match", func(d *decoder, r *Route, n *yaml.Node, at string) { r.Match = d.match(n, at) }},
-		{"keyed", func(d *decoder, r *Route, n *yaml.Node, at string) { r.Keyed, _ = d.boolean(n, at) }},
+		{"prepartitioned", func(d *decoder, r *Route, n *yaml.Node, at string) { r.Prepartitioned, _ = d.boolean(n, at) }},
 		{"mode", func(d *decoder, r *Route, n *yaml.Node, at string) {
 			r.Mode = Mode(max(0, d.choice(n, at, modeNames[:]...)))
 		}},
@@ -43,14 +43,14 @@ var (
 		{"time", func(d *decoder, r *Route, n *yaml.Node, at string) { r.Time = d.eventTime(n, at) }},
 		{"output", func(d *decoder, r *Route, n *yaml.Node, at string) { r.Output, _ = d.text(n, at) }},
 		{"duplicates", func(d *decoder, r *Route, n *yaml.Node, at string) { r.Duplicates = d.duplicates(n, at) }},
-		{"missing_key", func(d *decoder, r *Route, n *yaml.Node, at string) {
-			r.MissingKey = d.policy(n, at, DeadLetter, Pass, Drop)
+		{"on_missing_key", func(d *decoder, r *Route, n *yaml.Node, at string) {
+			r.OnMissingKey = d.policy(n, at, DeadLetter, Forward, Drop)
 		}},
-		{"late", func(d *decoder, r *Route, n *yaml.Node, at string) {
-			r.Late = d.policy(n, at, DeadLetter, Pass, Drop)
+		{"on_late", func(d *decoder, r *Route, n *yaml.Node, at string) {
+			r.OnLate = d.policy(n, at, DeadLetter, Forward, Drop)
 		}},
-		{"future", func(d *decoder, r *Route, n *yaml.Node, at string) {
-			r.Future = d.policy(n, at, DeadLetter, Clamp)
+		{"on_future", func(d *decoder, r *Route, n *yaml.Node, at string) {
+			r.OnFuture = d.policy(n, at, DeadLetter, Clamp)
 		}},
 		{"dead_letter", func(d *decoder, r *Route, n *yaml.Node, at string) { r.DeadLetter, _ = d.text(n, at) }},
 		{"fingerprint", func(d *decoder, r *Route, n *yaml.Node, at string) {
@@ -58,7 +58,9 @@ var (
 				r.Fingerprint = append(r.Fingerprint, newField(p))
 			}
 		}},
-		{"collision", func(d *decoder, r *Route, n *yaml.Node, at string) { r.Collision = d.policy(n, at, DeadLetter, Pass) }},
+		{"collision", func(d *decoder, r *Route, n *yaml.Node, at string) {
+			r.Collision = d.policy(n, at, DeadLetter, Forward)
+		}},
 		{"on_state_failure", func(d *decoder, r *Route, n *yaml.Node, at string) {
 			r.FailOpen = d.choice(n, at, stateFailureNames[:]...) == 1
 		}},
@@ -67,11 +69,11 @@ var (
 		{"lease", func(d *decoder, r *Route, n *yaml.Node, at string) {
 			r.Claim.Lease = d.duration(n, at, time.Millisecond)
 		}},
-		{"pending", func(d *decoder, r *Route, n *yaml.Node, at string) {
-			r.Claim.Wait = d.choice(n, at, pendingNames[:]...) == 1
+		{"while_in_progress", func(d *decoder, r *Route, n *yaml.Node, at string) {
+			r.Claim.Wait = d.choice(n, at, inProgressNames[:]...) == 1
 		}},
-		{"waiting", func(d *decoder, r *Route, n *yaml.Node, at string) {
-			r.Claim.Waiting = d.integer(n, at, 1, dedup.WaitingMax)
+		{"max_waiting", func(d *decoder, r *Route, n *yaml.Node, at string) {
+			r.Claim.MaxWaiting = d.integer(n, at, 1, dedup.WaitingMax)
 		}},
 		{"result_limit", func(d *decoder, r *Route, n *yaml.Node, at string) {
 			r.Claim.ResultBytes = d.integer(n, at, 0, resultLimitMax)
@@ -86,7 +88,7 @@ var (
 	}
 	limitsFields = []fieldOf[Limits]{
 		{"live_keys", func(d *decoder, l *Limits, n *yaml.Node, at string) { l.LiveKeys = d.integer(n, at, 1, liveKeysMax) }},
-		{"over", func(d *decoder, l *Limits, n *yaml.Node, at string) { l.Over = d.policy(n, at, DeadLetter, Pass) }},
+		{"on_limit", func(d *decoder, l *Limits, n *yaml.Node, at string) { l.OnLimit = d.policy(n, at, DeadLetter, Forward) }},
 	}
 	matchFields = []fieldOf[Match]{
 		{"field", func(d *decoder, m *Match, n *yaml.Node, at string) { m.Field = d.field(n, at) }},
@@ -116,10 +118,10 @@ const keyBytesMax = 1 << 20
 const liveKeysMax = 1_000_000_000
 
 // stateFailureNames are the choices of on_state_failure.
-var stateFailureNames = [...]string{"stop", "pass"}
+var stateFailureNames = [...]string{"fail_closed", "fail_open"}
 
-// pendingNames are the choices of pending.
-var pendingNames = [...]string{"reject", "wait"}
+// inProgressNames are the choices of while_in_progress.
+var inProgressNames = [...]string{"reject", "wait"}
 
 // What a claim keeps is one row of the changelog, whose topic takes 1 MiB
 // unless somebody changed that: waitingMax requests of twice RequestBytesMax
@@ -139,7 +141,7 @@ func (d *decoder) route(n *yaml.Node, at string) *draft {
 		Skew:        DefaultSkew,
 		Duplicates:  Duplicates{Policy: Drop},
 		DeadLetter:  DefaultDeadLetter,
-		Claim:       Claims{Lease: DefaultLease, Waiting: DefaultWaiting, ResultBytes: DefaultResultBytes},
+		Claim:       Claims{Lease: DefaultLease, MaxWaiting: DefaultMaxWaiting, ResultBytes: DefaultResultBytes},
 	}}
 	r.nodes = decodeObject(d, n, at, &r.Route, routeFields)
 	if _, set := r.nodes["namespace"]; !set {
@@ -229,7 +231,7 @@ func (d *decoder) duplicates(n *yaml.Node, at string) Duplicates {
 		d.require(n, at, decodeObject(d, n, at, &x, duplicatesFields), "to")
 		return x
 	}
-	policies := [...]Policy{Drop, Flag}
+	policies := [...]Policy{Drop, Forward}
 	if n.Kind == yaml.ScalarNode {
 		for _, p := range policies {
 			if n.Value == p.String() {
@@ -237,7 +239,7 @@ func (d *decoder) duplicates(n *yaml.Node, at string) Duplicates {
 			}
 		}
 	}
-	d.fail(n, at, "want drop, flag or {to: TOPIC}, found %s", describe(n))
+	d.fail(n, at, "want drop, forward or {to: TOPIC}, found %s", describe(n))
 	return Duplicates{Policy: Drop}
 }
 

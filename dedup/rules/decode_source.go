@@ -47,7 +47,7 @@ func makeOrderFields() []fieldOf[Order] {
 	}
 	return append(fields,
 		fieldOf[Order]{"format", func(d *decoder, o *Order, n *yaml.Node, at string) { o.Format = d.timeFormat(n, at) }},
-		fieldOf[Order]{"neighbours", func(d *decoder, o *Order, n *yaml.Node, at string) { o.Neighbours, _ = d.boolean(n, at) }},
+		fieldOf[Order]{"adjacent_buckets", func(d *decoder, o *Order, n *yaml.Node, at string) { o.AdjacentBuckets, _ = d.boolean(n, at) }},
 		fieldOf[Order]{"step", func(d *decoder, o *Order, n *yaml.Node, at string) { o.Step = d.stepMS(n, at) }},
 	)
 }

@@ -28,7 +28,7 @@ routes:
   - {name: p, topics: [p], window: 1h, output: o, key: [{payload: {}}]}
   - {name: r, topics: [r], window: 1h, output: o, key: [raw]}
   - {name: e, topics: [e], window: 1h, output: o, key: [cloudevent]}
-  - {name: o, topics: [o1], window: 1h, output: o, fingerprint: [a, n, l], time: {field: t}, key: [{order: {account: id, symbol: a.b, side: kind, quantity: n, type: kind, timestamp: t, neighbours: true}}]}
+  - {name: o, topics: [o1], window: 1h, output: o, fingerprint: [a, n, l], time: {field: t}, key: [{order: {account: id, symbol: a.b, side: kind, quantity: n, type: kind, timestamp: t, adjacent_buckets: true}}]}
 `
 
 func FuzzDerive(f *testing.F) {

@@ -9,7 +9,7 @@ import (
 // Defaults of an http part's optional fields.
 const (
 	DefaultTolerance = 5 * time.Minute
-	DefaultWait      = 10 * time.Second
+	DefaultTimeout   = 10 * time.Second
 	DefaultMaxBody   = 1 << 20
 )
 
@@ -28,9 +28,9 @@ type HTTP struct {
 	Outcomes *Signature
 
 	Verdict         bool          // the answer tells the verdict, not only that the event is on the bus
-	Wait            time.Duration // how long an answer may take
+	Timeout         time.Duration // how long an answer may take
 	AcceptOnTimeout bool          // without a verdict in time the answer is 202, not 504
-	HoldForBus      bool          // while the bus is away requests wait for it, Wait at most
+	WaitForKafka    bool          // while Kafka is unavailable requests wait for it, Timeout at most
 
 	MaxBody    int  // bytes
 	Rate       Rate // of the route

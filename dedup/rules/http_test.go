@@ -37,9 +37,9 @@ routes:
         timestamp_header: X-Time
         separator: ":"
       answer: verdict
-      wait: 3s
+      timeout: 3s
       on_timeout: 202
-      bus_away: hold
+      on_kafka_unavailable: wait
       max_body: 65536
       rate: {per_second: 1000, burst: 2000}
       rate_per_source: {per_second: 0.5, burst: 1}
@@ -50,9 +50,9 @@ routes:
         pending: {status: 409, body: '{"error":"DUPLICATE_REQUEST"}'}
         limited: {status: 429}
   - {name: plain, topics: [c], window: 1h, output: out, key: [{field: id}], http: {path: /c, signature: {scheme: stripe, secret: C}}}
-  - {name: open, topics: [d], missing_key: drop, keyed: true, window: 1h, output: out, key: [{field: id}], http: {path: /d, answer: async, signature: {scheme: none}}}
+  - {name: open, topics: [d], on_missing_key: drop, prepartitioned: true, window: 1h, output: out, key: [{field: id}], http: {path: /d, answer: async, signature: {scheme: none}}}
   - {name: hmac, topics: [e], window: 1h, output: out, key: [{field: id}], http: {path: /e, signature: {scheme: hmac, secret: E, header: X-Sig}}}
-  - {name: stamped, topics: [f], missing_key: pass, window: 1h, output: out, key: [{field: id}],
+  - {name: stamped, topics: [f], on_missing_key: forward, window: 1h, output: out, key: [{field: id}],
      http: {path: /f, require_key: true, responses: {}, signature: {scheme: hmac, secret: E, header: X-Sig, timestamp_header: X-Time}}}
   - {name: bearer, topics: [g], window: 1s, output: out, key: [{field: id}], http: {path: /g, signature: {scheme: bearer, secret: G}}}
 `
@@ -61,7 +61,7 @@ func TestHTTPParts(t *testing.T) {
 	rs := parse(t, httpRoutes)
 	h := rs.Route("full").HTTP
 	got := fmt.Sprintf("%s %v %s %v | %v %+v | %+v | %v %v %v %v %d %v %v %v | %+v", h.Path, h.Methods, h.Topic, h.Headers, h.Signature.Scheme, h.Signature,
-		*h.Outcomes, h.Verdict, h.Wait, h.AcceptOnTimeout, h.HoldForBus, h.MaxBody, h.Rate, h.SourceRate, h.RequireKey, h.Responses)
+		*h.Outcomes, h.Verdict, h.Timeout, h.AcceptOnTimeout, h.WaitForKafka, h.MaxBody, h.Rate, h.SourceRate, h.RequireKey, h.Responses)
 	want := "/hooks/trading-view:1 [POST PUT] b [x-id x-kind] | " +
 		"hmac {Scheme:hmac Secret:TRADING_VIEW2 Tolerance:59m0s Header:X-Signature Algorithm:sha512 Encoding:base64 Prefix:v1= TimestampHeader:X-Time Separator::} | " +
 		"{Scheme:github Secret:EXECUTOR Tolerance:0s Header: Algorithm: Encoding: Prefix: TimestampHeader: Separator:} | " +
@@ -76,8 +76,8 @@ func TestHTTPParts(t *testing.T) {
 	if h.Signature != (Signature{Scheme: Stripe, Secret: "C", Tolerance: 5 * time.Minute}) {
 		t.Errorf("stripe: %+v", h.Signature)
 	}
-	if fmt.Sprint(h.Methods) != "[POST]" || h.Topic != "c" || h.Headers != nil || h.Outcomes != nil || !h.Verdict || h.Wait != 10*time.Second ||
-		h.AcceptOnTimeout || h.HoldForBus || h.MaxBody != 1<<20 || h.Rate != (Rate{}) || h.SourceRate != (Rate{}) || !h.RequireKey || len(h.Responses) != 0 {
+	if fmt.Sprint(h.Methods) != "[POST]" || h.Topic != "c" || h.Headers != nil || h.Outcomes != nil || !h.Verdict || h.Timeout != 10*time.Second ||
+		h.AcceptOnTimeout || h.WaitForKafka || h.MaxBody != 1<<20 || h.Rate != (Rate{}) || h.SourceRate != (Rate{}) || !h.RequireKey || len(h.Responses) != 0 {
 		t.Errorf("defaults: %+v", h)
 	}
 	if h = rs.Route("open").HTTP; h.Signature != (Signature{Scheme: NoSignature}) || h.Verdict || h.RequireKey {
@@ -172,10 +172,10 @@ func TestMistakesInHTTP(t *testing.T) {
 		{"short tolerance", signed("scheme: slack, secret: S, tolerance: 1ms"), ".signature.tolerance: 1ms is too short: at least 1s"},
 
 		{"answer", part("answer: sync"), `.answer: want verdict or async, found "sync"`},
-		{"wait", part("wait: 0s"), ".wait: 0s is too short: at least 1ms"},
+		{"wait", part("timeout: 0s"), ".timeout: 0s is too short: at least 1ms"},
 		{"timeout", part("on_timeout: 408"), ".on_timeout: want 504 or 202, found 408"},
 		{"timeout of async", part("on_timeout: 202, answer: async"), ".on_timeout: answer: async waits for no verdict: leave on_timeout out"},
-		{"bus away", part("bus_away: drop"), `.bus_away: want refuse or hold, found "drop"`},
+		{"Kafka unavailable", part("on_kafka_unavailable: drop"), `.on_kafka_unavailable: want reject or wait, found "drop"`},
 		{"body", part("max_body: 67108865"), ".max_body: want a whole number from 1 to 67108864, found 67108865"},
 		{"rate of nothing", part("rate: {}"), ".rate.per_second: is required\n.rate.burst: is required"},
 		{"rate of zero", part("rate: {per_second: 0, burst: 1}"), ".rate.per_second: want a number above 0, at most 1000000, found 0"},
@@ -200,8 +200,8 @@ func TestMistakesInHTTP(t *testing.T) {
 		{"media type", response("status: 200, body: ok, content_type: text"),
 			`.responses.unique.content_type: "text" is no media type: want one such as application/json or text/plain; charset=utf-8`},
 
-		{"keyed by the record key", route("topics: [in], keyed: true, key: [raw, record_key]", "path: /a, "+signature),
-			": an HTTP request has no record key, which places the events of a keyed route: take record_key out of key, or leave keyed out"},
+		{"prepartitioned by the record key", route("topics: [in], prepartitioned: true, key: [raw, record_key]", "path: /a, "+signature),
+			": an HTTP request has no record key, which places the events of a prepartitioned route: take record_key out of key, or leave prepartitioned out"},
 		{"only the record key", route("topics: [in], key: [record_key]", "path: /a, "+signature), ": an HTTP request has no record key: add a source that yields a key"},
 	} {
 		t.Run(v.name, func(t *testing.T) {
@@ -236,8 +236,8 @@ func TestMistakesBesideHTTP(t *testing.T) {
 			"r.yaml:2: routes[0].request: an HTTP request's header x-id is not carried: add it to http.headers"},
 		{"path of another topic", two("topics: [x], "+door, "topics: [y], "+door),
 			"r.yaml:3: routes[1].http.path: /a is the path of the route in line 2, whose events go to another topic: give the route a path of its own"},
-		{"another door of one path", two(matched+", "+door, "topics: [in], http: {path: /a, wait: 1s, max_body: 7, signature: {scheme: none}}"),
-			"r.yaml:3: routes[1].http.path: /a is shared with the route in line 2, which has another signature, wait, max_body: write the same in both"},
+		{"another door of one path", two(matched+", "+door, "topics: [in], http: {path: /a, timeout: 1s, max_body: 7, signature: {scheme: none}}"),
+			"r.yaml:3: routes[1].http.path: /a is shared with the route in line 2, which has another signature, timeout, max_body: write the same in both"},
 		{"outcomes of one path", two("topics: [in], match: {field: k, in: [x]}, "+outcomes("X"), "topics: [in], "+outcomes("Y")),
 			"r.yaml:3: routes[1].http.outcomes: /a/outcomes is shared with the route in line 2, whose outcomes are signed in another way: write the same in both"},
 		{"default tolerance beyond the window", "routes:\n- {name: a, topics: [in], window: 5m, output: out, key: [raw],\n" +

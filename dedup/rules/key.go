@@ -262,7 +262,7 @@ func (d *Deriver) try(r *Route, out *Derived) status {
 		if s.kind == sourceOrder {
 			stable := d.key(r.Secret, d.routing)
 			out.Routing = d.digest(r.Secret, r.Namespace, kind, &stable)
-			if s.order.Neighbours {
+			if s.order.AdjacentBuckets {
 				out.Near, out.HasNear = d.neighbours(r), true
 			}
 		}

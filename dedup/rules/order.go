@@ -20,10 +20,10 @@ type Order struct {
 	Timestamp                             Field
 	Format                                TimeFormat
 	Step                                  int64 // milliseconds
-	// Neighbours closes the hole at the edge of a bucket: an order less than a
+	// AdjacentBuckets closes the hole at the edge of a bucket: an order less than a
 	// step away from one in a bucket beside its own is its copy, by their own
 	// timestamps and if their details agree.
-	Neighbours bool
+	AdjacentBuckets bool
 }
 
 // The defaults of the order source.

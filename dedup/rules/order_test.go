@@ -13,7 +13,7 @@ import (
 //
 //	account|SYMBOL|SIDE|quantity|bucket|TYPE[|limit][|stop]
 func TestOrderKeysGolden(t *testing.T) {
-	d := oneRoute(t, "[{order: {neighbours: true}}]", "time: {field: timestamp}").NewDeriver(nil)
+	d := oneRoute(t, "[{order: {adjacent_buckets: true}}]", "time: {field: timestamp}").NewDeriver(nil)
 	for _, v := range []struct {
 		name, payload, hashed, key string
 		digests                    [3]string // its own, before, after
@@ -47,7 +47,7 @@ func TestOrderKeysGolden(t *testing.T) {
 			t.Errorf("%s: digests %v, want %v", v.name, digests, v.digests)
 		}
 	}
-	later := oneRoute(t, "[{order: {neighbours: true}}]").NewDeriver(nil).Derive(&Input{
+	later := oneRoute(t, "[{order: {adjacent_buckets: true}}]").NewDeriver(nil).Derive(&Input{
 		Topic: "in", Timestamp: 1729642259999, Value: []byte(`{"account":"A","symbol":"B","side":"C","quantity":1,"type":"D","timestamp":1729636859999}`),
 	})
 	if later.Time != 1729642259999 || later.Shift != -5_400_000 {
@@ -62,7 +62,7 @@ func TestOrderKeysGolden(t *testing.T) {
 // BenchmarkOrderKeys derives 10,000 different order keys at a time and tells
 // the slowest and the 99th percentile of them.
 func BenchmarkOrderKeys(b *testing.B) {
-	d := oneRoute(b, "[{order: {neighbours: true}}]", "time: {field: timestamp}").NewDeriver(nil)
+	d := oneRoute(b, "[{order: {adjacent_buckets: true}}]", "time: {field: timestamp}").NewDeriver(nil)
 	var orders []*Input
 	for n := range 10_000 {
 		orders = append(orders, &Input{Topic: "in", Value: fmt.Appendf(nil,

@@ -13,21 +13,20 @@ type Policy uint8
 // Policies. Which of them a field of the routes file takes is in its comment.
 const (
 	DeadLetter Policy = iota // to the route's dead-letter topic, with the reason
-	Pass                     // to the output, unchecked and marked with its verdict
+	Forward                  // to the output, marked with the verdict
 	Drop                     // counted, not emitted
-	Flag                     // copies: to the output, marked with the verdict
 	ToTopic                  // copies: to a topic of their own
 	Clamp                    // far future: the event time is set to the cap
 )
 
-var policyNames = [...]string{"dead_letter", "pass", "drop", "flag", "to", "clamp"}
+var policyNames = [...]string{"dead_letter", "forward", "drop", "to", "clamp"}
 
 // String returns the policy's name in the routes file.
 func (p Policy) String() string { return policyNames[p] }
 
 // Duplicates is what happens to copies.
 type Duplicates struct {
-	Policy Policy // Drop (default), Flag or ToTopic
+	Policy Policy // Drop (default), Forward or ToTopic
 	Topic  string // for ToTopic
 }
 
@@ -53,7 +52,7 @@ const (
 	DefaultMaxKeyBytes = 4096
 
 	DefaultLease       = 5 * time.Minute
-	DefaultWaiting     = 16
+	DefaultMaxWaiting  = 16
 	DefaultResultBytes = 64 << 10
 )
 
@@ -76,10 +75,10 @@ type Route struct {
 	Namespace string // the scope of its keys; the route's name unless set
 	Index     int    // place in Routes.Routes
 
-	Topics []string // inputs
-	Match  *Match   // nil: takes every record of its topics
-	Keyed  bool     // the input is partitioned by the dedup key already
-	Mode   Mode
+	Topics         []string // inputs
+	Match          *Match   // nil: takes every record of its topics
+	Prepartitioned bool     // the input is partitioned by the dedup key already
+	Mode           Mode
 
 	Keys   []Source // tried in order
 	Secret bool     // HMAC-SHA-256 in place of SHA-256
@@ -92,13 +91,13 @@ type Route struct {
 	Skew   time.Duration // how far beyond the broker's present event time may be
 	Time   *EventTime    // nil: the record's timestamp
 
-	Output     string
-	Duplicates Duplicates
-	MissingKey Policy // DeadLetter (default), Pass or Drop
-	Late       Policy // DeadLetter (default), Pass or Drop
-	Future     Policy // DeadLetter (default, verdict invalid) or Clamp
-	DeadLetter string // topic
-	Limits     Limits
+	Output       string
+	Duplicates   Duplicates
+	OnMissingKey Policy // DeadLetter (default), Forward or Drop
+	OnLate       Policy // DeadLetter (default), Forward or Drop
+	OnFuture     Policy // DeadLetter (default, verdict invalid) or Clamp
+	DeadLetter   string // topic
+	Limits       Limits
 	// FailOpen lets events go to the output unchecked while local state cannot
 	// be used; otherwise they wait.
 	FailOpen bool
@@ -106,7 +105,7 @@ type Route struct {
 	// Fingerprint names the payload fields that must agree between copies; an
 	// event that has the key of another but differs in them is a Collision.
 	Fingerprint []Field
-	Collision   Policy // DeadLetter (default) or Pass
+	Collision   Policy // DeadLetter (default) or Forward
 
 	fingerprintRule uint8 // see ruleOf
 
@@ -124,8 +123,8 @@ type Claims struct {
 	// Wait holds the reply to a copy back until there is an outcome; without
 	// it the copy is told so at once.
 	Wait bool
-	// Waiting is how many copies of one event may wait.
-	Waiting int
+	// MaxWaiting is how many copies of one event may wait.
+	MaxWaiting int
 	// ResultBytes is the longest result, headers included, that is kept.
 	ResultBytes int
 	// Request is where an event has the id by which its sender knows it; nil
@@ -145,9 +144,9 @@ type Limits struct {
 	// LiveKeys is how many keys of the route's namespace may be live in one
 	// partition, as Census counts them; 0 is no limit.
 	LiveKeys int
-	// Over says what happens to an event with a new key beyond it:
-	// DeadLetter (default) or Pass, unchecked. It is not remembered.
-	Over Policy
+	// OnLimit says what happens to an event with a new key beyond it:
+	// DeadLetter (default) or Forward. It is not remembered.
+	OnLimit Policy
 }
 
 // EventTime names the payload field that holds the event time.
@@ -181,12 +180,12 @@ type Match struct {
 }
 
 // Inputs returns the input topics, sorted and each once: those that go through
-// the router, topics of outcomes among them, and those declared keyed. No topic
+// the router, topics of outcomes among them, and those declared prepartitioned. No topic
 // is in both.
-func (rs *Routes) Inputs() (routed, keyed []string) {
+func (rs *Routes) Inputs() (routed, prepartitioned []string) {
 	for topic, plan := range rs.byTopic {
-		if plan.routes[0].Keyed {
-			keyed = append(keyed, topic)
+		if plan.routes[0].Prepartitioned {
+			prepartitioned = append(prepartitioned, topic)
 		} else {
 			routed = append(routed, topic)
 		}
@@ -197,8 +196,8 @@ func (rs *Routes) Inputs() (routed, keyed []string) {
 		}
 	}
 	slices.Sort(routed)
-	slices.Sort(keyed)
-	return slices.Compact(routed), keyed
+	slices.Sort(prepartitioned)
+	return slices.Compact(routed), prepartitioned
 }
 
 // Route returns the route of that name, or nil.
@@ -222,7 +221,7 @@ func (r *Route) Span() dedup.Window {
 		Size:        r.Window.Milliseconds(),
 		Grace:       r.Grace.Milliseconds(),
 		Skew:        r.Skew.Milliseconds(),
-		ClampFuture: r.Future == Clamp,
+		ClampFuture: r.OnFuture == Clamp,
 	}
 }
 
@@ -230,7 +229,7 @@ func (r *Route) Span() dedup.Window {
 // original in a neighbouring bucket; 0 where neighbours do not count.
 func (r *Route) NearStep() int64 {
 	for i := range r.Keys {
-		if o := r.Keys[i].order; o != nil && o.Neighbours {
+		if o := r.Keys[i].order; o != nil && o.AdjacentBuckets {
 			return o.Step
 		}
 	}
@@ -241,7 +240,7 @@ func (r *Route) NearStep() int64 {
 func (r *Route) ClaimRule() dedup.ClaimRule {
 	rule := dedup.ClaimRule{Lease: r.Claim.Lease.Milliseconds(), ResultBytes: r.Claim.ResultBytes}
 	if r.Claim.Wait {
-		rule.Wait = r.Claim.Waiting
+		rule.Wait = r.Claim.MaxWaiting
 	}
 	return rule
 }

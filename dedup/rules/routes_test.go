@@ -16,31 +16,31 @@ func TestParseRoutesWithEverything(t *testing.T) {
 	}
 	r := rs.Route("full")
 	got := fmt.Sprintf("%s %s %d %v %v %v %v %d | %v %v %v %s %v | %s %v %v %v %v %s",
-		r.Name, r.Namespace, r.Index, r.Topics, r.Match.In, r.Keyed, r.Secret, r.MaxKeyBytes,
+		r.Name, r.Namespace, r.Index, r.Topics, r.Match.In, r.Prepartitioned, r.Secret, r.MaxKeyBytes,
 		r.Window, r.Grace, r.Skew, r.Time.Field.Path.Text, r.Time.Format,
-		r.Output, r.Duplicates, r.MissingKey, r.Late, r.Future, r.DeadLetter)
+		r.Output, r.Duplicates, r.OnMissingKey, r.OnLate, r.OnFuture, r.DeadLetter)
 	want := "full space 0 [rich.a rich.b] [signal 7 true] false true 1000 | " +
-		"24h0m0s 5m0s 1m0s meta.at rfc3339 | full.out {to full.dup} pass drop clamp full.dead"
+		"24h0m0s 5m0s 1m0s meta.at rfc3339 | full.out {to full.dup} forward drop clamp full.dead"
 	if got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
 	r = rs.Route("plain")
-	got = fmt.Sprintf("%s %d %v %v %d %v %v %v %v %v %v %v %s", r.Namespace, r.Index, r.Keyed, r.Secret, r.MaxKeyBytes,
-		r.Grace, r.Skew, r.Time == nil, r.Duplicates, r.MissingKey, r.Late, r.Future, r.DeadLetter)
+	got = fmt.Sprintf("%s %d %v %v %d %v %v %v %v %v %v %v %s", r.Namespace, r.Index, r.Prepartitioned, r.Secret, r.MaxKeyBytes,
+		r.Grace, r.Skew, r.Time == nil, r.Duplicates, r.OnMissingKey, r.OnLate, r.OnFuture, r.DeadLetter)
 	if want = "plain 1 false false 4096 10m0s 1h0m0s true {drop } dead_letter dead_letter dead_letter oncebus.dead-letter"; got != want {
 		t.Errorf("defaults\ngot  %s\nwant %s", got, want)
 	}
 	if rs.Route("none") != nil || !rs.NeedsSecret() {
 		t.Error("Route or NeedsSecret is wrong")
 	}
-	routed, keyed := rs.Inputs()
-	if fmt.Sprint(routed, keyed) != "[f.outcomes rich.a rich.b rich.c rich.e rich.f rich.o] [rich.d]" {
-		t.Errorf("inputs %v %v", routed, keyed)
+	routed, prepartitioned := rs.Inputs()
+	if fmt.Sprint(routed, prepartitioned) != "[f.outcomes rich.a rich.b rich.c rich.e rich.f rich.o] [rich.d]" {
+		t.Errorf("inputs %v %v", routed, prepartitioned)
 	}
 	claims := rs.Route("claims")
 	got = fmt.Sprintf("%v %s %s %v %v %d %d %s | %s %v %d %+v", claims.Mode, claims.Claim.Outcomes, claims.Claim.Replies, claims.Claim.Lease, claims.Claim.Wait,
-		claims.Claim.Waiting, claims.Claim.ResultBytes, claims.Claim.Request.Field.Path.Text, claims.Fingerprint[1].Path.Text, claims.Collision, claims.NearStep(), claims.ClaimRule())
-	if want = "claim f.outcomes f.replies 1m0s true 3 10 r | b pass 60000 {Lease:60000 Wait:3 ResultBytes:10}"; got != want {
+		claims.Claim.MaxWaiting, claims.Claim.ResultBytes, claims.Claim.Request.Field.Path.Text, claims.Fingerprint[1].Path.Text, claims.Collision, claims.NearStep(), claims.ClaimRule())
+	if want = "claim f.outcomes f.replies 1m0s true 3 10 r | b forward 60000 {Lease:60000 Wait:3 ResultBytes:10}"; got != want {
 		t.Errorf("claims\ngot  %s\nwant %s", got, want)
 	}
 	if c := r.Claim; r.Mode != Plain || c.Lease != DefaultLease || c.Wait || c.ResultBytes != DefaultResultBytes || r.NearStep() != 0 {
@@ -59,7 +59,7 @@ routes:
     namespace: space
     topics: [rich.a, rich.b]
     match: {field: kind, in: [signal, 7.0, true]}
-    keyed: false
+    prepartitioned: false
     mode: plain
     key:
       - record_key: true
@@ -78,17 +78,17 @@ routes:
     time: {field: meta.at, format: rfc3339}
     output: full.out
     duplicates: {to: full.dup}
-    missing_key: pass
-    late: drop
-    future: clamp
+    on_missing_key: forward
+    on_late: drop
+    on_future: clamp
     dead_letter: full.dead
   - {name: plain, topics: [rich.c], window: 1h, output: plain.out, key: [record_key]}
-  - {name: keyed, topics: [rich.d], window: 1h, output: plain.out, keyed: true, duplicates: flag, key: [cloudevent, {payload: {include: [a, "items.0.b"]}}]}
+  - {name: keyed, topics: [rich.d], window: 1h, output: plain.out, prepartitioned: true, duplicates: forward, key: [cloudevent, {payload: {include: [a, "items.0.b"]}}]}
   - {name: order, topics: [rich.o], window: 1h, output: plain.out, key: [{order: {account: acct, step: 5m, format: unix_s}}]}
   - {name: first, topics: [rich.e], match: {header: type, in: [x]}, window: 1h, output: plain.out, key: [{field: id}, {payload: {}}]}
-  - {name: second, topics: [rich.e], match: {field: type, in: [x, "7", 8]}, late: pass, window: 1h, output: plain.out, key: [{hash: [b, a, a.0.c]}]}
+  - {name: second, topics: [rich.e], match: {field: type, in: [x, "7", 8]}, on_late: forward, window: 1h, output: plain.out, key: [{hash: [b, a, a.0.c]}]}
   - {name: third, topics: [rich.e], match: {field: type, in: [x, y]}, window: 1h, output: plain.out, key: [raw]}
-  - {name: claims, topics: [rich.f], mode: claim, outcomes: f.outcomes, replies: f.replies, pending: wait, waiting: 3, lease: 1m, result_limit: 10, request: {field: r}, fingerprint: [a, b], collision: pass, time: {field: timestamp}, window: 1h, output: plain.out, key: [{order: {neighbours: true}}, {field: id}]}
+  - {name: claims, topics: [rich.f], mode: claim, outcomes: f.outcomes, replies: f.replies, while_in_progress: wait, max_waiting: 3, lease: 1m, result_limit: 10, request: {field: r}, fingerprint: [a, b], collision: forward, time: {field: timestamp}, window: 1h, output: plain.out, key: [{order: {adjacent_buckets: true}}, {field: id}]}
   - {name: rest, topics: [rich.e], window: 1h, output: plain.out, key: [{raw: true}], time: {field: t}}
 `
 
@@ -113,10 +113,11 @@ func TestMistakesInRoutes(t *testing.T) {
 		{"alias", "routes:\n- &a {name: x}\n- *a", "r.yaml:2: anchor &a: anchors and aliases are not supported, write the value out\n" +
 			"r.yaml:3: alias *a: anchors and aliases are not supported, write the value out"},
 		{"unknown field", with("windw: 1h"), `r.yaml:3: routes[0]: unknown field "windw"; known are ` + fieldNames(routeFields)},
+		{"name of an old build", with("missing_key: drop"), `r.yaml:3: routes[0]: unknown field "missing_key"; known are ` + fieldNames(routeFields)},
 		{"merge key", with("<<: {}"), `r.yaml:3: routes[0]: unknown field "<<"; known are ` + fieldNames(routeFields)},
 		{"field twice", with("window: 2h"), "r.yaml:3: routes[0].window: set twice, first in line 2"},
 		{"list as field name", with("? [x]\n    : y"), "r.yaml:3: routes[0]: want a field name, found a list"},
-		{"everything missing", "routes:\n- keyed: true\n", "r.yaml:2: routes[0].name: is required\nr.yaml:2: routes[0].topics: is required\n" +
+		{"everything missing", "routes:\n- prepartitioned: true\n", "r.yaml:2: routes[0].name: is required\nr.yaml:2: routes[0].topics: is required\n" +
 			"r.yaml:2: routes[0].key: is required\nr.yaml:2: routes[0].window: is required\nr.yaml:2: routes[0].output: is required"},
 		{"bad name", strings.Replace(valid, "name: a", "name: A b", 1), `r.yaml:2: routes[0].name: "A b": want 1 to 64 of a-z, 0-9, dot, dash and underscore`},
 		{"long namespace", with("namespace: " + strings.Repeat("n", 65)), `r.yaml:3: routes[0].namespace: "` + strings.Repeat("n", 65) + `": want 1 to 64 of a-z, 0-9, dot, dash and underscore`},
@@ -143,14 +144,14 @@ func TestMistakesInRoutes(t *testing.T) {
 		{"fine duration", with("skew: 1500us"), "r.yaml:3: routes[0].skew: 1500us is finer than a millisecond"},
 		{"long duration", with("skew: 100000h"), "r.yaml:3: routes[0].skew: 100000h is too long: at most 87600h0m0s (10 years)"},
 		{"window of zero", strings.Replace(valid, "1h", "0s", 1), "r.yaml:2: routes[0].window: 0s is too short: at least 1ms"},
-		{"keyed is no boolean", with("keyed: yes"), `r.yaml:3: routes[0].keyed: want true or false, found "yes"`},
+		{"prepartitioned is no boolean", with("prepartitioned: yes"), `r.yaml:3: routes[0].prepartitioned: want true or false, found "yes"`},
 		{"claim mode without topics", with("mode: claim"), "r.yaml:2: routes[0].outcomes: is required\nr.yaml:2: routes[0].replies: is required"},
 		{"unknown mode", with("mode: fast"), `r.yaml:3: routes[0].mode: want plain or claim, found "fast"`},
-		{"claim fields in plain mode", with("outcomes: o, pending: wait"), "r.yaml:3: routes[0].outcomes: belongs to mode: claim\nr.yaml:3: routes[0].pending: belongs to mode: claim"},
-		{"keyed claims", claim("keyed: true"), "r.yaml:3: routes[0].keyed: a claim's outcome reaches its task through the repartition topic only: leave keyed out"},
-		{"duplicates of claims", claim("duplicates: flag"), "r.yaml:3: routes[0].duplicates: copies are answered on replies in claim mode: leave duplicates out"},
-		{"waiting for nothing", claim("waiting: 3"), "r.yaml:3: routes[0].waiting: says how many copies may wait, but none does: write pending: wait"},
-		{"too many wait", claim("pending: wait, waiting: 257"), "r.yaml:3: routes[0].waiting: want a whole number from 1 to 256, found 257"},
+		{"claim fields in plain mode", with("outcomes: o, while_in_progress: wait"), "r.yaml:3: routes[0].outcomes: belongs to mode: claim\nr.yaml:3: routes[0].while_in_progress: belongs to mode: claim"},
+		{"prepartitioned claims", claim("prepartitioned: true"), "r.yaml:3: routes[0].prepartitioned: a claim's outcome reaches its task through the repartition topic only: leave prepartitioned out"},
+		{"duplicates of claims", claim("duplicates: forward"), "r.yaml:3: routes[0].duplicates: copies are answered on replies in claim mode: leave duplicates out"},
+		{"waiting for nothing", claim("max_waiting: 3"), "r.yaml:3: routes[0].max_waiting: says how many copies may wait, but none does: write while_in_progress: wait"},
+		{"too many wait", claim("while_in_progress: wait, max_waiting: 257"), "r.yaml:3: routes[0].max_waiting: want a whole number from 1 to 256, found 257"},
 		{"lease beyond the window", claim("lease: 2h"), "r.yaml:3: routes[0].lease: 2h0m0s is longer than the window of 1h0m0s, after which the claim is forgotten anyway"},
 		{"result limit", claim("result_limit: 1000000"), "r.yaml:3: routes[0].result_limit: want a whole number from 0 to 524288, found 1000000"},
 		{"request of both", claim("request: {field: a, header: b}"), "r.yaml:3: routes[0].request: want either field or header"},
@@ -159,16 +160,16 @@ func TestMistakesInRoutes(t *testing.T) {
 		{"replies on an input", with("mode: claim, outcomes: o, replies: in"), "r.yaml:3: routes[0].replies: in is an input topic of the route in line 2: records would go round for ever"},
 		{"replies on outcomes", with("mode: claim, outcomes: o, replies: o"), "r.yaml:3: routes[0].replies: o is the route's outcomes topic: replies would be taken for outcomes\n" +
 			"r.yaml:3: routes[0].replies: o is an input topic of the route in line 2: records would go round for ever"},
-		{"replies on an output", with("mode: claim, outcomes: o, replies: out"), "r.yaml:3: routes[0].replies: out is the output of the route in line 2, where every event stands once; duplicates: flag is the way to have copies there"},
+		{"replies on an output", with("mode: claim, outcomes: o, replies: out"), "r.yaml:3: routes[0].replies: out is the output of the route in line 2, where every event stands once; duplicates: forward is the way to have copies there"},
 		{"namespace of other claims", claim("lease: 1m}\n- {name: b, namespace: a, topics: [x], window: 1h, output: out, key: [raw], mode: claim, outcomes: o, replies: r"),
-			`r.yaml:4: routes[1].namespace: namespace "a" is shared with the route in line 2, which has another mode, or other outcomes, replies, lease, pending, waiting or result_limit`},
-		{"collision", with("collision: drop"), `r.yaml:3: routes[0].collision: want dead_letter or pass, found "drop"`},
+			`r.yaml:4: routes[1].namespace: namespace "a" is shared with the route in line 2, which has another mode, or other outcomes, replies, lease, while_in_progress, max_waiting or result_limit`},
+		{"collision", with("collision: drop"), `r.yaml:3: routes[0].collision: want dead_letter or forward, found "drop"`},
 		{"fingerprint of nothing", with("fingerprint: []"), "r.yaml:3: routes[0].fingerprint: must not be empty"},
 		{"secret in the file", with("secret: hunter2"), "r.yaml:3: routes[0].secret: want true or false: the secret itself comes from ONCEBUS_KEY_SECRET, never from the file"},
-		{"unknown policy", with("late: ignore"), `r.yaml:3: routes[0].late: want dead_letter or pass or drop, found "ignore"`},
-		{"policy of another field", with("missing_key: clamp"), `r.yaml:3: routes[0].missing_key: want dead_letter or pass or drop, found "clamp"`},
-		{"future", with("future: pass"), `r.yaml:3: routes[0].future: want dead_letter or clamp, found "pass"`},
-		{"duplicates", with("duplicates: pass"), `r.yaml:3: routes[0].duplicates: want drop, flag or {to: TOPIC}, found "pass"`},
+		{"unknown policy", with("on_late: ignore"), `r.yaml:3: routes[0].on_late: want dead_letter or forward or drop, found "ignore"`},
+		{"policy of another field", with("on_missing_key: clamp"), `r.yaml:3: routes[0].on_missing_key: want dead_letter or forward or drop, found "clamp"`},
+		{"future", with("on_future: forward"), `r.yaml:3: routes[0].on_future: want dead_letter or clamp, found "forward"`},
+		{"duplicates", with("duplicates: flag"), `r.yaml:3: routes[0].duplicates: want drop, forward or {to: TOPIC}, found "flag"`},
 		{"duplicates to nowhere", with("duplicates: {}"), "r.yaml:3: routes[0].duplicates.to: is required"},
 		{"key limit", with("max_key_bytes: 0"), "r.yaml:3: routes[0].max_key_bytes: want a whole number from 1 to 1048576, found 0"},
 		{"match of both", with("match: {field: a, header: b, in: [c]}"), "r.yaml:3: routes[0].match: want either field or header"},
@@ -196,7 +197,7 @@ func TestMistakesInRoutes(t *testing.T) {
 		{"path twice", key("{fields: [a, b, a]}"), `r.yaml:3: routes[0].key[0].fields[2]: path "a" is listed twice`},
 		{"include and exclude", key("{payload: {include: [a], exclude: [b]}}"), "r.yaml:3: routes[0].key[0].payload: want either include or exclude"},
 		{"covered path", key("{payload: {exclude: [a.*, b, a.c.d]}}"), `r.yaml:3: routes[0].key[0].payload.exclude: path "a.c.d" says nothing: "a.*" covers it`},
-		{"order field", key("{order: {acount: a}}"), `r.yaml:3: routes[0].key[0].order: unknown field "acount"; known are account, symbol, side, quantity, type, limit, stop, timestamp, format, neighbours, step`},
+		{"order field", key("{order: {acount: a}}"), `r.yaml:3: routes[0].key[0].order: unknown field "acount"; known are account, symbol, side, quantity, type, limit, stop, timestamp, format, adjacent_buckets, step`},
 		{"order step", key("{order: {step: 0s}}"), "r.yaml:3: routes[0].key[0].order.step: 0s is too short: at least 1ms"},
 		{"normaliser", key("{field: a, normalise: title}"), `r.yaml:3: routes[0].key[0].normalise: want trim, upper, lower, {decimals: N} or {step: DURATION}, found "title"`},
 		{"normaliser of two", key("{field: a, normalise: [trim, {decimals: 2, step: 1m}]}"), "r.yaml:3: routes[0].key[0].normalise[1]: want {decimals: N}, {step: DURATION} or {step: DURATION, format: FORMAT}"},
@@ -213,22 +214,22 @@ func TestMistakesInRoutes(t *testing.T) {
 			"r.yaml:3: routes[1].topics: the route gets nothing of in: the one in line 2 takes every record before it; give that one a match, or move it down"},
 		{"match within a match", strings.Replace(valid, "key:", "match: {field: k, in: [x, y]}, key:", 1) + "- {name: b, topics: [in], match: {field: k, in: [y]}, window: 1h, output: out, key: [raw]}",
 			"r.yaml:3: routes[1].topics: the route gets nothing of in: the one in line 2 takes every record before it; give that one a match, or move it down"},
-		{"keyed and routed", strings.Replace(valid, "key:", "match: {field: k, in: [x]}, key:", 1) + "- {name: b, topics: [in], keyed: true, window: 1h, output: out, key: [raw]}",
-			"r.yaml:3: routes[1].keyed: in is keyed in one route and not in another (line 2)"},
-		{"keyed with two topics", "routes:\n- {name: a, topics: [x, y], keyed: true, window: 1h, output: out, key: [raw]}",
-			"r.yaml:2: routes[0].topics: a keyed route takes one topic, because every keyed topic has a state of its own: copies on two of them would not meet; write a route for each, or leave keyed out"},
+		{"prepartitioned and routed", strings.Replace(valid, "key:", "match: {field: k, in: [x]}, key:", 1) + "- {name: b, topics: [in], prepartitioned: true, window: 1h, output: out, key: [raw]}",
+			"r.yaml:3: routes[1].prepartitioned: in is prepartitioned in one route and not in another (line 2)"},
+		{"prepartitioned with two topics", "routes:\n- {name: a, topics: [x, y], prepartitioned: true, window: 1h, output: out, key: [raw]}",
+			"r.yaml:2: routes[0].topics: a prepartitioned route takes one topic, because every prepartitioned topic has a state of its own: copies on two of them would not meet; write a route for each, or leave prepartitioned out"},
 		{"output is an input", second("name: b, topics: [x], window: 1h, output: in, key: [raw]"),
 			"r.yaml:3: routes[1].output: in is an input topic of the route in line 2: records would go round for ever"},
 		{"duplicates to an input", with("duplicates: {to: in}"), "r.yaml:3: routes[0].duplicates: in is an input topic of the route in line 2: records would go round for ever"},
 		{"dead letters to an input", strings.Replace(valid, "[in]", "[oncebus.dead-letter]", 1),
 			"r.yaml:2: routes[0].dead_letter: oncebus.dead-letter is an input topic of the route in line 2: records would go round for ever"},
-		{"duplicates to an output", with("duplicates: {to: out}"), "r.yaml:3: routes[0].duplicates: out is the output of the route in line 2, where every event stands once; duplicates: flag is the way to have copies there"},
+		{"duplicates to an output", with("duplicates: {to: out}"), "r.yaml:3: routes[0].duplicates: out is the output of the route in line 2, where every event stands once; duplicates: forward is the way to have copies there"},
 		{"namespace of another window", second("name: b, namespace: a, topics: [x], window: 2h, output: out, key: [raw]"),
-			`r.yaml:3: routes[1].namespace: namespace "a" is shared with the route in line 2, which has another window, grace, skew or future policy`},
+			`r.yaml:3: routes[1].namespace: namespace "a" is shared with the route in line 2, which has another window, grace, skew or on_future`},
 		{"namespace of another key", second("name: b, namespace: a, topics: [x], window: 1h, output: out, key: [record_key]"),
 			`r.yaml:3: routes[1].namespace: namespace "a" is shared with the route in line 2, which derives keys in another way`},
-		{"namespace of a keyed topic", second("name: b, namespace: a, topics: [x], keyed: true, window: 1h, output: out, key: [raw]"),
-			`r.yaml:3: routes[1].namespace: namespace "a" is shared with the route in line 2, but a keyed topic has a state of its own: copies would not meet`},
+		{"namespace of a prepartitioned topic", second("name: b, namespace: a, topics: [x], prepartitioned: true, window: 1h, output: out, key: [raw]"),
+			`r.yaml:3: routes[1].namespace: namespace "a" is shared with the route in line 2, but a prepartitioned topic has a state of its own: copies would not meet`},
 	} {
 		t.Run(v.name, func(t *testing.T) {
 			rs, err := ParseRoutes("r.yaml", []byte(v.file))
@@ -341,7 +342,7 @@ func TestKeyRule(t *testing.T) {
 	same("[{payload: {exclude: [b, a]}}]", "[{payload: {exclude: [a, b]}}]")
 	same("[{field: a, normalise: trim}]", "[{field: a, normalise: [trim]}]")
 	same("[{field: a, normalise: {step: 1m}}]", "[{field: a, normalise: {step: 60s}}]")
-	if rule("[raw]") != rule("[raw]", "duplicates: flag", "grace: 1m", "late: drop") {
+	if rule("[raw]") != rule("[raw]", "duplicates: forward", "grace: 1m", "on_late: drop") {
 		t.Error("the rule depends on what does not decide the key")
 	}
 	seen := map[string]string{}

@@ -86,25 +86,25 @@ func TestSchemaAndDecoderAgree(t *testing.T) {
 	if err := json.Unmarshal(http.Properties["methods"], &methods); err != nil {
 		t.Fatal(err)
 	}
-	policies := []string{DeadLetter.String(), Pass.String(), Drop.String()}
+	policies := []string{DeadLetter.String(), Forward.String(), Drop.String()}
 	for _, v := range []struct {
 		name      string
 		got, want []string
 	}{
-		{"missing_key", choices(route.Properties["missing_key"]), policies},
-		{"late", choices(route.Properties["late"]), policies},
-		{"collision", choices(route.Properties["collision"]), []string{DeadLetter.String(), Pass.String()}},
+		{"on_missing_key", choices(route.Properties["on_missing_key"]), policies},
+		{"on_late", choices(route.Properties["on_late"]), policies},
+		{"collision", choices(route.Properties["collision"]), []string{DeadLetter.String(), Forward.String()}},
 		{"mode", choices(route.Properties["mode"]), modeNames[:]},
 		{"on_state_failure", choices(route.Properties["on_state_failure"]), stateFailureNames[:]},
-		{"pending", choices(route.Properties["pending"]), pendingNames[:]},
-		{"future", choices(route.Properties["future"]), []string{DeadLetter.String(), Clamp.String()}},
+		{"while_in_progress", choices(route.Properties["while_in_progress"]), inProgressNames[:]},
+		{"on_future", choices(route.Properties["on_future"]), []string{DeadLetter.String(), Clamp.String()}},
 		{"time format", choices(schema.Defs["timeFormat"]), timeFormatNames[:]},
 		{"scheme", choices(signature.Properties["scheme"]), schemeNames[:]},
 		{"algorithm", choices(signature.Properties["algorithm"]), algorithmNames[:]},
 		{"encoding", choices(signature.Properties["encoding"]), encodingNames[:]},
 		{"methods", choices(methods.Items), httpMethods[:]},
 		{"answer", choices(http.Properties["answer"]), answerNames[:]},
-		{"bus_away", choices(http.Properties["bus_away"]), busAwayNames[:]},
+		{"on_kafka_unavailable", choices(http.Properties["on_kafka_unavailable"]), kafkaUnavailableNames[:]},
 		{"bare sources", choices(source.OneOf[0]), []string{"record_key", "raw", "cloudevent", "order"}},
 	} {
 		if !slices.Equal(v.got, v.want) {

@@ -54,9 +54,9 @@ func (d *decoder) validateRoute(r *draft) {
 		}
 		seen[topic] = true
 	}
-	if r.Keyed && len(r.Topics) > 1 {
-		d.failAt(r, "topics", "a keyed route takes one topic, because every keyed topic has a state of its own: "+
-			"copies on two of them would not meet; write a route for each, or leave keyed out")
+	if r.Prepartitioned && len(r.Topics) > 1 {
+		d.failAt(r, "topics", "a prepartitioned route takes one topic, because every prepartitioned topic has a state of its own: "+
+			"copies on two of them would not meet; write a route for each, or leave prepartitioned out")
 	}
 	d.checkTopic(r, "output", r.Output)
 	d.checkTopic(r, "duplicates", r.Duplicates.Topic)
@@ -70,7 +70,7 @@ func (d *decoder) validateRoute(r *draft) {
 }
 
 // claimOnly are the fields that mean something in claim mode alone.
-var claimOnly = []string{"outcomes", "replies", "lease", "pending", "waiting", "result_limit", "request"}
+var claimOnly = []string{"outcomes", "replies", "lease", "while_in_progress", "max_waiting", "result_limit", "request"}
 
 func (d *decoder) validateClaim(r *draft) {
 	if r.Mode != ClaimMode {
@@ -84,14 +84,14 @@ func (d *decoder) validateClaim(r *draft) {
 	d.require(r.node, r.at, r.nodes, "outcomes", "replies")
 	d.checkTopic(r, "outcomes", r.Claim.Outcomes)
 	d.checkTopic(r, "replies", r.Claim.Replies)
-	if r.Keyed {
-		d.failAt(r, "keyed", "a claim's outcome reaches its task through the repartition topic only: leave keyed out")
+	if r.Prepartitioned {
+		d.failAt(r, "prepartitioned", "a claim's outcome reaches its task through the repartition topic only: leave prepartitioned out")
 	}
 	if r.nodes["duplicates"] != nil {
 		d.failAt(r, "duplicates", "copies are answered on replies in claim mode: leave duplicates out")
 	}
-	if r.nodes["waiting"] != nil && !r.Claim.Wait {
-		d.failAt(r, "waiting", "says how many copies may wait, but none does: write pending: wait")
+	if r.nodes["max_waiting"] != nil && !r.Claim.Wait {
+		d.failAt(r, "max_waiting", "says how many copies may wait, but none does: write while_in_progress: wait")
 	}
 	if r.Claim.Lease > r.Window {
 		d.failAt(r, "lease", "%v is longer than the window of %v, after which the claim is forgotten anyway", r.Claim.Lease, r.Window)
@@ -140,7 +140,7 @@ func (d *decoder) validateNames(drafts []*draft) {
 
 // validateNamespaces lets routes share a namespace only where their keys can
 // meet and mean the same: rows of one namespace expire by one window, its key
-// rule is pinned once, and a keyed topic's state is its own.
+// rule is pinned once, and a prepartitioned topic's state is its own.
 func (d *decoder) validateNamespaces(drafts []*draft) {
 	first := map[string]*draft{}
 	for _, r := range drafts {
@@ -161,19 +161,19 @@ func (d *decoder) validateNamespaces(drafts []*draft) {
 		}
 		with := fmt.Sprintf("namespace %q is shared with the route in line %d", r.Namespace, other.node.Line)
 		if r.Span() != other.Span() {
-			d.failAt(r, field, "%s, which has another window, grace, skew or future policy", with)
+			d.failAt(r, field, "%s, which has another window, grace, skew or on_future", with)
 		}
 		if r.KeyRule() != other.KeyRule() {
 			d.failAt(r, field, "%s, which derives keys in another way", with)
 		}
 		if r.Mode != other.Mode || r.Mode == ClaimMode && !r.sameClaims(other) {
-			d.failAt(r, field, "%s, which has another mode, or other outcomes, replies, lease, pending, waiting or result_limit", with)
+			d.failAt(r, field, "%s, which has another mode, or other outcomes, replies, lease, while_in_progress, max_waiting or result_limit", with)
 		}
 		if r.FailOpen != other.FailOpen {
 			d.failAt(r, field, "%s, which says something else on_state_failure", with)
 		}
-		if (r.Keyed || other.Keyed) && !slices.Equal(r.Topics, other.Topics) {
-			d.failAt(r, field, "%s, but a keyed topic has a state of its own: copies would not meet", with)
+		if (r.Prepartitioned || other.Prepartitioned) && !slices.Equal(r.Topics, other.Topics) {
+			d.failAt(r, field, "%s, but a prepartitioned topic has a state of its own: copies would not meet", with)
 		}
 	}
 }
@@ -183,7 +183,7 @@ func (d *decoder) validateNamespaces(drafts []*draft) {
 func (d *decoder) validateNeighbours(r *draft) {
 	for i := range r.Keys {
 		o := r.Keys[i].order
-		if o == nil || !o.Neighbours {
+		if o == nil || !o.AdjacentBuckets {
 			continue
 		}
 		if o.Step > r.Window.Milliseconds() {
@@ -206,8 +206,8 @@ func (d *decoder) validateInputs(drafts []*draft) {
 	for _, r := range drafts {
 		for _, topic := range slices.Compact(slices.Sorted(slices.Values(r.Topics))) {
 			for _, earlier := range byTopic[topic] {
-				if earlier.Keyed != r.Keyed {
-					d.failAt(r, "keyed", "%s is keyed in one route and not in another (line %d)", topic, earlier.node.Line)
+				if earlier.Prepartitioned != r.Prepartitioned {
+					d.failAt(r, "prepartitioned", "%s is prepartitioned in one route and not in another (line %d)", topic, earlier.node.Line)
 				}
 				if earlier.takesAllOf(r) {
 					d.failAt(r, "topics", "the route gets nothing of %s: the one in line %d takes every record before it; "+
@@ -268,7 +268,7 @@ func (d *decoder) validateOutputs(drafts []*draft) {
 			}
 			if other, ok := output[out.topic]; ok && out.field != "output" {
 				d.failAt(r, out.field, "%s is the output of the route in line %d, where every event stands once; "+
-					"duplicates: flag is the way to have copies there", out.topic, other.node.Line)
+					"duplicates: forward is the way to have copies there", out.topic, other.node.Line)
 			}
 		}
 	}

@@ -82,9 +82,9 @@ func pathMistake(p string) string {
 func (d *decoder) validateCarried(r *draft) {
 	isRecordKey := func(s Source) bool { return s.kind == sourceRecordKey }
 	switch {
-	case r.Keyed && slices.ContainsFunc(r.Keys, isRecordKey):
-		d.failAt(r, "http", "an HTTP request has no record key, which places the events of a keyed route: "+
-			"take record_key out of key, or leave keyed out")
+	case r.Prepartitioned && slices.ContainsFunc(r.Keys, isRecordKey):
+		d.failAt(r, "http", "an HTTP request has no record key, which places the events of a prepartitioned route: "+
+			"take record_key out of key, or leave prepartitioned out")
 	case len(r.Keys) > 0 && !slices.ContainsFunc(r.Keys, func(s Source) bool { return !isRecordKey(s) }):
 		d.failAt(r, "http", "an HTTP request has no record key: add a source that yields a key")
 	}
@@ -173,9 +173,9 @@ func (h *HTTP) differs(other *HTTP) []string {
 		{"headers", slices.Equal(h.Headers, other.Headers)},
 		{"signature", h.Signature == other.Signature},
 		{"answer", h.Verdict == other.Verdict},
-		{"wait", h.Wait == other.Wait},
+		{"timeout", h.Timeout == other.Timeout},
 		{"on_timeout", h.AcceptOnTimeout == other.AcceptOnTimeout},
-		{"bus_away", h.HoldForBus == other.HoldForBus},
+		{"on_kafka_unavailable", h.WaitForKafka == other.WaitForKafka},
 		{"max_body", h.MaxBody == other.MaxBody},
 		{"rate", h.Rate == other.Rate},
 		{"rate_per_source", h.SourceRate == other.SourceRate},

@@ -25,7 +25,7 @@ const bareRoutes = `routes:
 `
 
 // patience is for tests in which it does not matter how fast the machine is.
-const patience = "      wait: 50s\n      bus_away: hold\n"
+const patience = "      timeout: 50s\n      on_kafka_unavailable: wait\n"
 
 const signalRoutes = bareRoutes + patience
 
@@ -89,7 +89,7 @@ func TestEveryVerdict(t *testing.T) {
     grace: 10m
     fingerprint: [price]
     %s
-    missing_key: dead_letter
+    on_missing_key: dead_letter
     output: events.unique
     dead_letter: dead
     http:
@@ -99,8 +99,8 @@ func TestEveryVerdict(t *testing.T) {
     topics: [lax.raw]
     key: [{field: id}]
     window: 1h
-    missing_key: pass
-    limits: {live_keys: 1, over: %s}
+    on_missing_key: forward
+    limits: {live_keys: 1, on_limit: %s}
     output: lax.unique
     dead_letter: dead
     http:
@@ -114,7 +114,7 @@ func TestEveryVerdict(t *testing.T) {
 		}
 	}
 	written := "\n      responses:" + responses.String()
-	const refuse, pass = "collision: dead_letter\n    late: dead_letter", "collision: pass\n    late: pass"
+	const refuse, pass = "collision: dead_letter\n    on_late: dead_letter", "collision: forward\n    on_late: forward"
 	now := time.Now()
 	at := func(ago time.Duration) string { return fmt.Sprint(now.Add(-ago).UnixMilli()) }
 	for _, file := range []struct {
@@ -244,7 +244,7 @@ func TestAcceptedWithoutAVerdictIsDeadLettered(t *testing.T) {
 	for _, c := range []struct{ name, routes string }{
 		{"routed", withHTTP(responses)},
 		{"async", withHTTP(responses, "answer: async")},
-		{"keyed", strings.Replace(withHTTP(responses), "    output:", "    keyed: true\n    output:", 1)},
+		{"keyed", strings.Replace(withHTTP(responses), "    output:", "    prepartitioned: true\n    output:", 1)},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			b := newBench(t, c.routes)
@@ -260,7 +260,7 @@ func TestAcceptedWithoutAVerdictIsDeadLettered(t *testing.T) {
 			}
 		})
 	}
-	b := newBench(t, withHTTP(responses, "bus_away: refuse"))
+	b := newBench(t, withHTTP(responses, "on_kafka_unavailable: reject"))
 	i := b.serve(nil)
 	b.stop()
 	b.cluster.Close()

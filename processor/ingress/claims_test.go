@@ -19,7 +19,7 @@ const claimRoutes = `routes:
     outcomes: orders.outcomes
     replies: orders.replies
     lease: 1m
-    pending: reject
+    while_in_progress: reject
     result_limit: 128
     request: {field: requestId}
     dead_letter: dead
@@ -36,12 +36,12 @@ const claimRoutes = `routes:
     outcomes: operations.outcomes
     replies: operations.replies
     lease: 1m
-    pending: wait
+    while_in_progress: wait
     dead_letter: dead
     http:
       path: /operations
       signature: {scheme: none}
-      wait: 30s
+      timeout: 30s
       outcomes: {signature: {scheme: none}}
       responses: {unique: {status: 201}}
   - name: hasty
@@ -53,9 +53,9 @@ const claimRoutes = `routes:
     outcomes: hasty.outcomes
     replies: hasty.replies
     lease: 1m
-    pending: wait
+    while_in_progress: wait
     dead_letter: dead
-    http: {path: /hasty, signature: {scheme: none}, wait: 2s}
+    http: {path: /hasty, signature: {scheme: none}, timeout: 2s}
 `
 
 func claimBench(t *testing.T) (*bench, *instance) {
@@ -164,7 +164,7 @@ func TestReplayOfResults(t *testing.T) {
 	}
 }
 
-// TestWaiting: with pending: wait a copy gets the outcome of the first, which is
+// TestWaiting: with while_in_progress: wait a copy gets the outcome of the first, which is
 // told at once that it runs.
 func TestWaiting(t *testing.T) {
 	b, i := claimBench(t)

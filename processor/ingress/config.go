@@ -160,9 +160,9 @@ func (c Config) ValidateRoutes(routes *rules.Routes) error {
 		if h == nil {
 			continue
 		}
-		if h.Wait+c.ReadTimeout > c.WriteTimeout {
+		if h.Timeout+c.ReadTimeout > c.WriteTimeout {
 			errs = append(errs, fmt.Errorf("route %s: http.wait of %v and ONCEBUS_INGRESS_READ_TIMEOUT (%v) are longer than "+
-				"ONCEBUS_INGRESS_WRITE_TIMEOUT (%v) together: the connection would be closed before the answer", r.Name, h.Wait, c.ReadTimeout, c.WriteTimeout))
+				"ONCEBUS_INGRESS_WRITE_TIMEOUT (%v) together: the connection would be closed before the answer", r.Name, h.Timeout, c.ReadTimeout, c.WriteTimeout))
 		}
 		if h.MaxBody > c.MaxBodyBytes {
 			errs = append(errs, fmt.Errorf("route %s: http.max_body of %d is more than ONCEBUS_INGRESS_MAX_BODY_BYTES (%d): such a body never comes in",

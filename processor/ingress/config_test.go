@@ -78,9 +78,9 @@ func TestValidateRoutes(t *testing.T) {
     outcomes: a.outcomes
     replies: a.replies
     lease: 1m
-    pending: reject
+    while_in_progress: reject
     dead_letter: dead
-    http: {path: /a, signature: {scheme: standard-webhooks, secret: A}, wait: 20s, outcomes: {signature: {scheme: bearer, secret: X}}}
+    http: {path: /a, signature: {scheme: standard-webhooks, secret: A}, timeout: 20s, outcomes: {signature: {scheme: bearer, secret: X}}}
   - name: b
     topics: [b.raw]
     key: [{field: id}]
@@ -129,7 +129,7 @@ func TestValidateRoutes(t *testing.T) {
 	}
 	cfg := testConfig()
 	cfg.Secrets, cfg.MaxBodyBytes = good, 1<<19
-	lines(t, "no memory for an outcome", cfg.ValidateRoutes(parseRoutes(t, strings.Replace(file, "wait: 20s", "max_body: 100", 1))),
+	lines(t, "no memory for an outcome", cfg.ValidateRoutes(parseRoutes(t, strings.Replace(file, "timeout: 20s", "max_body: 100", 1))),
 		"route a: http.outcomes are taken up to 1048576 bytes, which is more than ONCEBUS_INGRESS_MAX_BODY_BYTES (524288)")
 }
 

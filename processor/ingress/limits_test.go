@@ -177,7 +177,7 @@ func TestSource(t *testing.T) {
 
 // TestBusy: one request in hand is as many as there may be.
 func TestBusy(t *testing.T) {
-	b := newBench(t, withHTTP("wait: 50s"))
+	b := newBench(t, withHTTP("timeout: 50s"))
 	i := b.serve(func(c *Config) { c.MaxRequests = 1 })
 	release := b.holdBack(i)
 	first := i.later("/signals", event("a"))
@@ -288,7 +288,7 @@ func TestSlowClients(t *testing.T) {
 // TestWaitIsLongerThanReadTimeout: the time to read a request is not the time
 // to wait for its verdict.
 func TestWaitIsLongerThanReadTimeout(t *testing.T) {
-	b := newBench(t, withHTTP("wait: 2s"))
+	b := newBench(t, withHTTP("timeout: 2s"))
 	i := b.serve(func(c *Config) { c.ReadTimeout = 500 * time.Millisecond })
 	b.holdBack(i)
 	i.post("/signals", event("a")).problem(t, "no verdict", "no-verdict", 504)
@@ -307,7 +307,7 @@ func TestTimeouts(t *testing.T) {
 		choice, problem string
 		status          int
 	}{{"504", "no-verdict", 504}, {"202", "", 202}} {
-		b := newBench(t, withHTTP("wait: 1s", "on_timeout: "+c.choice))
+		b := newBench(t, withHTTP("timeout: 1s", "on_timeout: "+c.choice))
 		i := b.serve(nil)
 		for status := 0; status != 202; { // the first verdict may take longer than that
 			status = i.post("/signals", event("before")).StatusCode
@@ -334,15 +334,15 @@ func TestTimeouts(t *testing.T) {
 // TestBusAway: with the broker gone a request is refused at once, or held until
 // its wait is over.
 func TestBusAway(t *testing.T) {
-	for _, choice := range []string{"refuse", "hold"} {
-		b := newBench(t, withHTTP("wait: 300ms", "bus_away: "+choice))
+	for _, choice := range []string{"reject", "wait"} {
+		b := newBench(t, withHTTP("timeout: 300ms", "on_kafka_unavailable: "+choice))
 		i := b.serve(nil)
 		b.stop()
 		b.cluster.Close()
 		b.wait("the front to notice", func() bool { return i.front.Ready() != nil })
 		i.post("/signals", event("a")).header(t, choice, "Retry-After", "1").problem(t, choice, "bus-away", 503)
 		lines := b.logs.requests(t)
-		if took := time.Duration(lines[len(lines)-1]["duration"].(float64)); (took >= 300*time.Millisecond) != (choice == "hold") {
+		if took := time.Duration(lines[len(lines)-1]["duration"].(float64)); (took >= 300*time.Millisecond) != (choice == "wait") {
 			t.Errorf("%s: it took %v", choice, took)
 		}
 	}
@@ -350,15 +350,15 @@ func TestBusAway(t *testing.T) {
 
 // TestNotReadyYet: before the front knows the app nothing is derived.
 func TestNotReadyYet(t *testing.T) {
-	for _, choice := range []string{"refuse", "hold"} {
-		b := newBench(t, withHTTP("wait: 50s", "bus_away: "+choice))
+	for _, choice := range []string{"reject", "wait"} {
+		b := newBench(t, withHTTP("timeout: 50s", "on_kafka_unavailable: "+choice))
 		front, err := processor.NewFront(b.config("door").AppConfig, b.routes, b.logger())
 		if err != nil {
 			t.Fatal(err)
 		}
 		i := b.open(front, nil)
 		i.start()
-		if choice == "refuse" {
+		if choice == "reject" {
 			i.post("/signals", event("a")).problem(t, choice, "bus-away", 503)
 			continue
 		}
@@ -370,14 +370,14 @@ func TestNotReadyYet(t *testing.T) {
 }
 
 func TestTooLargeForItsTopic(t *testing.T) {
-	b := newBench(t, strings.Replace(withHTTP("max_body: 4194304"), "    output:", "    missing_key: pass\n    output:", 1))
+	b := newBench(t, strings.Replace(withHTTP("max_body: 4194304"), "    output:", "    on_missing_key: forward\n    output:", 1))
 	i := b.serve(nil)
 	i.post("/signals", "{}"+strings.Repeat(" ", 3<<20)).problem(t, "over the topic's limit", "too-large", 413)
 }
 
 // TestClientThatGoesAway holds nothing.
 func TestClientThatGoesAway(t *testing.T) {
-	b := newBench(t, withHTTP("wait: 50s"))
+	b := newBench(t, withHTTP("timeout: 50s"))
 	i := b.serve(nil)
 	b.holdBack(i)
 	conn := i.begin("/signals", len(event("a")))

@@ -39,7 +39,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 			Help:    "Time from a request's headers to its answer, by route.",
 			Buckets: prometheus.ExponentialBuckets(0.001, 2, 16)}, []string{"route"}),
 		verdict: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "oncebus_http_verdict_seconds",
-			Help:    "Part of it that was spent waiting for the bus and the verdict; with pending: wait, for the outcome that a copy gets.",
+			Help:    "Part of it that was spent waiting for the bus and the verdict; with while_in_progress: wait, for the outcome that a copy gets.",
 			Buckets: prometheus.ExponentialBuckets(0.001, 2, 16)}, []string{"route"}),
 		inFlight: prometheus.NewGauge(prometheus.GaugeOpts{Name: "oncebus_http_requests_in_flight",
 			Help: "Requests in hand; ONCEBUS_INGRESS_MAX_REQUESTS is the most of events, and as many again of outcomes."}),

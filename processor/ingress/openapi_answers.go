@@ -89,7 +89,7 @@ func verdicts(r *rules.Route) []processor.Answer {
 	}
 	judged(dedup.Unique, true)
 	judged(dedup.Expired, true)
-	judged(dedup.Late, r.Late == rules.Pass)
+	judged(dedup.Late, r.OnLate == rules.Forward)
 	if r.Mode == rules.ClaimMode {
 		judged(dedup.InProgress, false)
 	} else {
@@ -99,10 +99,10 @@ func verdicts(r *rules.Route) []processor.Answer {
 		judged(dedup.Unchecked, true)
 	}
 	if r.Fingerprint != nil {
-		judged(dedup.Collision, r.Collision == rules.Pass)
+		judged(dedup.Collision, r.Collision == rules.Forward)
 	}
 	if r.Limits.LiveKeys > 0 {
-		judged(dedup.Limited, r.Limits.Over == rules.Pass)
+		judged(dedup.Limited, r.Limits.OnLimit == rules.Forward)
 	}
 	return answers
 }

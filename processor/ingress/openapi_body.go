@@ -23,7 +23,7 @@ func describeEvents(routes []*rules.Route) string {
 	if h := routes[0].HTTP; !h.Verdict {
 		b.WriteString("\n\nThe answer comes as soon as the event is on the bus, without a verdict.")
 	} else {
-		fmt.Fprintf(&b, "\n\nThe answer comes with the verdict, within %v.", h.Wait)
+		fmt.Fprintf(&b, "\n\nThe answer comes with the verdict, within %v.", h.Timeout)
 	}
 	return b.String()
 }

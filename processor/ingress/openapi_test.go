@@ -236,14 +236,14 @@ func TestDocumentNamesHeaders(t *testing.T) {
 // every one must have one.
 func TestDocumentRequiresTheKeysHeader(t *testing.T) {
 	const second = "  - {name: other, topics: [signals.raw], window: 1h, output: signals.unique, dead_letter: dead,\n" +
-		"     http: {path: /signals, headers: [X-Id], signature: {scheme: none}, wait: 50s, bus_away: hold}, key: [KEY]}\n"
+		"     http: {path: /signals, headers: [X-Id], signature: {scheme: none}, timeout: 50s, on_kafka_unavailable: wait}, key: [KEY]}\n"
 	for _, c := range []struct {
 		key, second string
 		required    bool
 	}{
 		{"[{header: x-id}]", "", true},
 		{"[{header: x-id, normalise: trim}, record_key]", "", true},
-		{"[{header: x-id}]\n    missing_key: pass", "", false},
+		{"[{header: x-id}]\n    on_missing_key: forward", "", false},
 		{"[{header: x-id}, {field: id}]", "", false},
 		{"[{field: id}]", "", false},
 		{"[{header: x-id}, {header: idempotency-key}]", "", false},

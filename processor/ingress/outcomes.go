@@ -44,7 +44,7 @@ func (s *Server) takeOutcome(w http.ResponseWriter, r *http.Request, rq *request
 	if len(body) == 0 && r.Header.Get(headerEmpty) != "true" {
 		body = nil
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), d.http.Wait)
+	ctx, cancel := context.WithTimeout(r.Context(), d.http.Timeout)
 	defer cancel()
 	for _, route := range d.routes {
 		// The token says whose claim it is; each route takes its own only.

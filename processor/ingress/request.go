@@ -89,13 +89,13 @@ func (s *Server) takeEvent(w http.ResponseWriter, r *http.Request, rq *request, 
 	if wait := d.rate.take(rq.taken); wait > 0 {
 		return s.refuse(rq, reasonRate, tooFast("", wait))
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), d.Wait)
+	ctx, cancel := context.WithTimeout(r.Context(), d.Timeout)
 	defer cancel()
 	headers, err := d.headers(r.Header)
 	if err != nil {
 		return problemInvalid.respond(err.Error())
 	}
-	event := &processor.Submission{Topic: d.Topic, Value: body, Headers: headers, Time: rq.taken, Hold: d.HoldForBus}
+	event := &processor.Submission{Topic: d.Topic, Value: body, Headers: headers, Time: rq.taken, Hold: d.WaitForKafka}
 	derived, err := s.derive(ctx, event)
 	if err != nil {
 		return s.unserved(r, err, d.HTTP)
@@ -149,7 +149,7 @@ func (s *Server) submit(ctx context.Context, r *http.Request, rq *request, route
 
 // turnAway answers an event that cannot be judged. Where the routes file calls
 // that a success the event goes to its raw topic first, where it is
-// dead-lettered, or treated as missing_key says: after a 2xx no sender has it
+// dead-lettered, or treated as on_missing_key says: after a 2xx no sender has it
 // any more.
 func (s *Server) turnAway(ctx context.Context, r *http.Request, route *rules.Route, event *processor.Submission, derived *rules.Derived, verdict dedup.Verdict) *response {
 	a := tell(route, &processor.Answer{Verdict: verdict, Reason: derived.Reason})

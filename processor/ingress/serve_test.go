@@ -205,7 +205,7 @@ func TestPlainHTTP2(t *testing.T) {
 // TestDrain: a server that is asked to stop takes nothing new, and answers
 // those who wait.
 func TestDrain(t *testing.T) {
-	b := newBench(t, withHTTP("wait: 50s"))
+	b := newBench(t, withHTTP("timeout: 50s"))
 	i := b.serve(nil)
 	release := b.holdBack(i)
 	waiting := i.later("/signals", event("a"))
@@ -238,7 +238,7 @@ func TestDrain(t *testing.T) {
 // TestDrainEnds: who waits longer than a stop may take is told that there is no
 // verdict.
 func TestDrainEnds(t *testing.T) {
-	b := newBench(t, withHTTP("wait: 50s"))
+	b := newBench(t, withHTTP("timeout: 50s"))
 	i := b.serve(func(c *Config) { c.Drain = 100 * time.Millisecond })
 	b.holdBack(i)
 	waiting := i.later("/signals", event("a"))

@@ -24,7 +24,7 @@ func testConfig() Config {
 		Topics: map[string]uint16{"signals.raw": 1, "orders.raw": 3},
 		Routes: []Route{
 			{Name: "signals", Class: 1, Window: window, Grace: grace, Skew: skew, Output: "signals", Duplicates: To, DuplicatesTo: "copies", DeadLetter: "dead"},
-			{Name: "orders", Class: 2, Window: window, Grace: grace, Skew: skew, Output: "orders", Duplicates: Flag, Late: Pass, Future: Clamp, DeadLetter: "dead"},
+			{Name: "orders", Class: 2, Window: window, Grace: grace, Skew: skew, Output: "orders", Duplicates: Forward, Late: Forward, Future: Clamp, DeadLetter: "dead"},
 		},
 		Emissions: map[string]Emission{"signals": two, "orders": two, "copies": two, "dead": two},
 	}

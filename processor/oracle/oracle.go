@@ -29,9 +29,8 @@ type Policy string
 // The policies, spelled as in the routes file.
 const (
 	DeadLetter Policy = "dead_letter"
-	Pass       Policy = "pass"
+	Forward    Policy = "forward"
 	Drop       Policy = "drop"
-	Flag       Policy = "flag"
 	To         Policy = "to" // duplicates only: to Route.DuplicatesTo
 	Clamp      Policy = "clamp"
 )
@@ -46,7 +45,7 @@ type Route struct {
 	Grace        int64
 	Skew         int64
 	Output       string
-	Duplicates   Policy // Drop, Flag or To
+	Duplicates   Policy // Drop, Forward or To
 	DuplicatesTo string
 	Late         Policy
 	Future       Policy // DeadLetter or Clamp

@@ -73,13 +73,13 @@ func (m *model) step() {
 		m.rows[name], m.first[name] = row, s
 	case dedup.Duplicate:
 		topic := r.DuplicatesTo
-		if r.Duplicates == Flag {
+		if r.Duplicates == Forward {
 			topic = r.Output
 		}
 		m.duplicate(s, topic, eventTime, prior.First, m.first[name])
 	case dedup.Late:
 		topic := r.DeadLetter
-		if r.Late == Pass {
+		if r.Late == Forward {
 			topic = r.Output
 		}
 		m.late(s, topic, eventTime, streamTime)

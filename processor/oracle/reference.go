@@ -153,7 +153,7 @@ func (f *fold) judge(e *envelope, r *Route, present int64) judgement {
 // to is the topic that a policy sends a record to; "" for none.
 func (r *Route) to(p Policy) string {
 	switch p {
-	case Pass, Flag:
+	case Forward:
 		return r.Output
 	case To:
 		return r.DuplicatesTo
