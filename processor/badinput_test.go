@@ -15,6 +15,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"oncebus/processor/wire"
 )
 
 // bothWays runs a test on a routes file as it stands and with every route
@@ -43,7 +45,7 @@ func bySource(t *testing.T, records []*kgo.Record) map[string]*kgo.Record {
 	t.Helper()
 	filed := map[string]*kgo.Record{}
 	for _, r := range records {
-		at := header(r, headerSource)
+		at := header(r, wire.HeaderSource)
 		if filed[at] != nil {
 			t.Errorf("two records from %s", at)
 		}
@@ -54,7 +56,7 @@ func bySource(t *testing.T, records []*kgo.Record) map[string]*kgo.Record {
 
 // foreign returns a record's headers without ours.
 func foreign(r *kgo.Record) []kgo.RecordHeader {
-	return slices.DeleteFunc(slices.Clone(r.Headers), func(h kgo.RecordHeader) bool { return isOurs(h.Key) })
+	return slices.DeleteFunc(slices.Clone(r.Headers), func(h kgo.RecordHeader) bool { return wire.IsOurs(h.Key) })
 }
 
 func sameHeaders(a, b []kgo.RecordHeader) bool {
@@ -157,18 +159,18 @@ func TestBadInputIsDeadLetteredAndTheNextRecordProcessed(t *testing.T) {
 				continue
 			}
 			assertUntouched(t, got, bad[n])
-			if v := header(got, headerVerdict); v != c.verdict {
+			if v := header(got, wire.HeaderVerdict); v != c.verdict {
 				t.Errorf("%s: verdict %q, want %q", c.name, v, c.verdict)
 			}
-			if r := header(got, headerReason); !strings.Contains(r, c.reason) {
+			if r := header(got, wire.HeaderReason); !strings.Contains(r, c.reason) {
 				t.Errorf("%s: reason %q, want %q in it", c.name, r, c.reason)
 			}
-			if header(got, headerRoute) != "signals" || header(got, headerFirst) != sourceOf(bad[n]) ||
-				header(got, headerFirstTime) != strconv.FormatInt(bad[n].Timestamp.UnixMilli(), 10) {
+			if header(got, wire.HeaderRoute) != "signals" || header(got, wire.HeaderFirst) != sourceOf(bad[n]) ||
+				header(got, wire.HeaderFirstTime) != strconv.FormatInt(bad[n].Timestamp.UnixMilli(), 10) {
 				t.Errorf("%s: headers %.500q", c.name, got.Headers)
 			}
-			if keyed := c.reason == "max.message.bytes is 2000"; keyed != (len(header(got, headerKey)) == 64) {
-				t.Errorf("%s: header %s is %q", c.name, headerKey, header(got, headerKey))
+			if keyed := c.reason == "max.message.bytes is 2000"; keyed != (len(header(got, wire.HeaderKey)) == 64) {
+				t.Errorf("%s: header %s is %q", c.name, wire.HeaderKey, header(got, wire.HeaderKey))
 			}
 		}
 		if len(dead) != len(bad) {
@@ -207,11 +209,11 @@ func TestUnkeyedGoesByItsPolicy(t *testing.T) {
 				b.drain(i, "signals.raw")
 				var unkeyed int
 				for _, r := range b.read("signals.unique") {
-					if header(r, headerVerdict) == "unkeyed" {
+					if header(r, wire.HeaderVerdict) == "unkeyed" {
 						unkeyed++
 						assertUntouched(t, r, twins[0])
-						if header(r, headerKey) != "" {
-							t.Errorf("a record without a key has %s", headerKey)
+						if header(r, wire.HeaderKey) != "" {
+							t.Errorf("a record without a key has %s", wire.HeaderKey)
 						}
 					} else if string(r.Key) != "k-next" {
 						t.Errorf("output holds %q", r.Key)
@@ -252,11 +254,11 @@ func TestRecordTooLargeForTheDeadLetterTopicLeavesAPointer(t *testing.T) {
 				t.Fatalf("no dead letter for %s among %d", sourceOf(r), len(dead))
 			}
 			hash := sha256.Sum256(r.Value)
-			if got.Value != nil && len(r.Value) > deadLetterMinBytes || header(got, headerValueHash) != hex.EncodeToString(hash[:]) ||
-				header(got, headerValueSize) != strconv.Itoa(len(r.Value)) || header(got, headerTimestamp) != strconv.Itoa(testTime) {
+			if got.Value != nil && len(r.Value) > deadLetterMinBytes || header(got, wire.HeaderValueHash) != hex.EncodeToString(hash[:]) ||
+				header(got, wire.HeaderValueSize) != strconv.Itoa(len(r.Value)) || header(got, wire.HeaderTimestamp) != strconv.Itoa(testTime) {
 				t.Errorf("pointer of %s: value of %d bytes, headers %q", sourceOf(r), len(got.Value), got.Headers)
 			}
-			if reason := header(got, headerReason); !strings.Contains(reason, "too large for topic dead") {
+			if reason := header(got, wire.HeaderReason); !strings.Contains(reason, "too large for topic dead") {
 				t.Errorf("pointer of %s: reason %q", sourceOf(r), reason)
 			}
 			if !sameBytes(got.Key, r.Key) && len(r.Key) < 1000 {
@@ -285,8 +287,8 @@ func TestKeylessRecordToACompactedTopicIsDeadLettered(t *testing.T) {
 			t.Fatalf("%d dead letters, want one", len(dead))
 		}
 		assertUntouched(t, dead[0], keyless)
-		if reason := header(dead[0], headerReason); !strings.Contains(reason, "no record key") || header(dead[0], headerSource) != sourceOf(keyless) ||
-			header(dead[0], headerVerdict) != "invalid" {
+		if reason := header(dead[0], wire.HeaderReason); !strings.Contains(reason, "no record key") || header(dead[0], wire.HeaderSource) != sourceOf(keyless) ||
+			header(dead[0], wire.HeaderVerdict) != "invalid" {
 			t.Errorf("headers %q", dead[0].Headers)
 		}
 		if out := b.read("signals.unique"); len(out) != 1 || string(out[0].Key) != "k-next" {
@@ -309,7 +311,7 @@ func TestDeadLetterIsPartOfTheTransaction(t *testing.T) {
 		if fault.Hits() != 1 {
 			t.Fatalf("the fault was hit %d times, want once", fault.Hits())
 		}
-		if dead := b.read("dead"); len(dead) != 1 || header(dead[0], headerSource) != sourceOf(bad) {
+		if dead := b.read("dead"); len(dead) != 1 || header(dead[0], wire.HeaderSource) != sourceOf(bad) {
 			t.Errorf("%d dead letters, want one", len(dead))
 		}
 		if n := b.uncommitted("dead"); n < 2 {

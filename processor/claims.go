@@ -11,6 +11,7 @@ import (
 
 	"oncebus/dedup"
 	"oncebus/processor/kafka"
+	"oncebus/processor/wire"
 )
 
 // claim judges an event of claim mode: the first claims the key and goes to the
@@ -99,12 +100,12 @@ func (t *task) run(j *judging, ev *event, c *dedup.Claimed, stood *dedup.Row) {
 		t.countWaiting(&c.Row, c.Added)
 		j.tally(route, tallyReclaimed)
 		t.log.Warn("a claim without an outcome is claimed anew: its executor died, or the lease is too short",
-			"route", route.Name, "key", keyText(&c.Claim.Key), "attempt", c.Row.Attempt, "lease", route.Claim.Lease)
+			"route", route.Name, "key", wire.KeyText(&c.Claim.Key), "attempt", c.Row.Attempt, "lease", route.Claim.Lease)
 	} else {
 		t.recountClaim(c, stood)
 	}
 	if c.Verdict == dedup.Expired {
-		t.log.Info("a copy after its window runs again", "route", route.Name, "key", keyText(ev.key), "attempt", c.Row.Attempt)
+		t.log.Info("a copy after its window runs again", "route", route.Name, "key", wire.KeyText(ev.key), "attempt", c.Row.Attempt)
 	}
 }
 
@@ -118,7 +119,7 @@ func (t *task) fits(row *dedup.Row) bool {
 // claim, and the rest at its longest. So a row that fits does so too once it has
 // lost requests, has another status or attempt, or notes an omitted result.
 func (t *task) rowBytes(row *dedup.Row) int {
-	return recordOverhead + len(row.Digest) + rowBytesMax + len(row.Result)
+	return wire.RecordOverhead + len(row.Digest) + rowBytesMax + len(row.Result)
 }
 
 // rowBytesMax is more than the longest row without its claim, by what the note
@@ -133,8 +134,8 @@ func (t *task) misfit(row *dedup.Row) string {
 // requester is who sent the event, to be answered.
 func (ev *event) requester() dedup.Request {
 	r := dedup.Request{At: ev.from}
-	if ev.request != "" {
-		r.ID = []byte(ev.request)
+	if ev.Request != "" {
+		r.ID = []byte(ev.Request)
 	}
 	if len(ev.rec.Key) <= dedup.RequestBytesMax {
 		r.Key = ev.rec.Key
@@ -146,11 +147,11 @@ func (ev *event) requester() dedup.Request {
 }
 
 // outcome settles what an executor or an operator says of a claim.
-func (t *task) outcome(j *judging, ev *event, read *outcomeEnvelope) error {
+func (t *task) outcome(j *judging, ev *event, read *wire.OutcomeEnvelope) error {
 	route := ev.route
-	o := dedup.Outcome{Kind: read.kind, Token: read.token, Value: ev.rec.Value}
+	o := dedup.Outcome{Kind: read.Kind, Token: read.Token, Value: ev.rec.Value}
 	for i := range ev.headers {
-		if !isOurs(ev.headers[i].Key) {
+		if !wire.IsOurs(ev.headers[i].Key) {
 			o.Headers = append(o.Headers, dedup.Header{Key: ev.headers[i].Key, Value: ev.headers[i].Value})
 		}
 	}
@@ -163,7 +164,7 @@ func (t *task) outcome(j *judging, ev *event, read *outcomeEnvelope) error {
 		return nil
 	case s.Refused != "":
 		j.tallyOutcome(route, o.Kind, outcomeRefused)
-		ev.verdict, ev.reason, ev.said = dedup.Invalid, "outcome refused: "+s.Refused, read.headers()
+		ev.verdict, ev.reason, ev.said = dedup.Invalid, "outcome refused: "+s.Refused, read.Headers()
 		if s.Row.Attempt > 0 {
 			ev.first = &s.Row
 		}
@@ -232,7 +233,7 @@ func (t *task) answer(j *judging, route *routeInfo, a *reply) {
 	stamp := j.stamp(r.Topic, a.present)
 	r.Timestamp = time.UnixMilli(stamp)
 	if r.Key == nil {
-		r.Partition = placeByDigest(&a.row.Digest)
+		r.Partition = wire.PlaceByDigest(&a.row.Digest)
 	}
 	own := t.replyHeaders(j, route, a)
 	r.Headers = j.headers.take(len(a.headers) + len(own) + 1)[:0]
@@ -248,7 +249,7 @@ func (t *task) answer(j *judging, route *routeInfo, a *reply) {
 		}
 	}
 	if omitted != "" {
-		r.Headers = append(r.Headers, kgo.RecordHeader{Key: headerReason, Value: []byte(omitted)})
+		r.Headers = append(r.Headers, kgo.RecordHeader{Key: wire.HeaderReason, Value: []byte(omitted)})
 	}
 	j.produce(r)
 }
@@ -267,19 +268,19 @@ func (a *reply) omitted(route *routeInfo) string {
 func (t *task) replyHeaders(j *judging, route *routeInfo, a *reply) []kgo.RecordHeader {
 	own := j.headers.take(replyHeadersMax)[:0]
 	own = append(own,
-		kgo.RecordHeader{Key: headerRoute, Value: route.nameBytes},
-		kgo.RecordHeader{Key: headerVerdict, Value: t.rt.verdictBytes[a.verdict]},
-		kgo.RecordHeader{Key: headerStatus, Value: []byte(a.status)},
-		kgo.RecordHeader{Key: headerKey, Value: []byte(keyText(&a.claim.Key))},
-		kgo.RecordHeader{Key: headerAttempt, Value: strconv.AppendUint(nil, uint64(a.row.Attempt), 10)},
-		kgo.RecordHeader{Key: headerSource, Value: t.rt.positionText(a.to.At)},
-		kgo.RecordHeader{Key: headerFirst, Value: t.rt.positionText(a.row.At)},
-		kgo.RecordHeader{Key: headerFirstTime, Value: strconv.AppendInt(nil, a.row.First, 10)})
+		kgo.RecordHeader{Key: wire.HeaderRoute, Value: route.nameBytes},
+		kgo.RecordHeader{Key: wire.HeaderVerdict, Value: wire.VerdictText(a.verdict)},
+		kgo.RecordHeader{Key: wire.HeaderStatus, Value: []byte(a.status)},
+		kgo.RecordHeader{Key: wire.HeaderKey, Value: []byte(wire.KeyText(&a.claim.Key))},
+		kgo.RecordHeader{Key: wire.HeaderAttempt, Value: strconv.AppendUint(nil, uint64(a.row.Attempt), 10)},
+		kgo.RecordHeader{Key: wire.HeaderSource, Value: t.rt.positionText(a.to.At)},
+		kgo.RecordHeader{Key: wire.HeaderFirst, Value: t.rt.positionText(a.row.At)},
+		kgo.RecordHeader{Key: wire.HeaderFirstTime, Value: strconv.AppendInt(nil, a.row.First, 10)})
 	if a.to.ID != nil {
-		own = append(own, kgo.RecordHeader{Key: headerRequest, Value: a.to.ID})
+		own = append(own, kgo.RecordHeader{Key: wire.HeaderRequest, Value: a.to.ID})
 	}
 	if a.claim.Original != nil {
-		own = append(own, kgo.RecordHeader{Key: headerFirstRequest, Value: a.claim.Original})
+		own = append(own, kgo.RecordHeader{Key: wire.HeaderFirstRequest, Value: a.claim.Original})
 	}
 	return own
 }
@@ -296,7 +297,7 @@ func (t *task) turnCollision(j *judging, ev *event, standing *dedup.Row) {
 	ev.verdict, ev.first = dedup.Collision, standing
 	ev.reason = "the key of another event, whose details differ: the fields of fingerprint do not agree"
 	t.log.LogAttrs(context.Background(), levelCritical, "collision: two events with one key and different details",
-		slog.String("route", ev.route.Name), slog.String("key", keyText(ev.key)),
+		slog.String("route", ev.route.Name), slog.String("key", wire.KeyText(ev.key)),
 		slog.String("event", string(t.rt.positionText(ev.from))), slog.String("first", string(t.rt.positionText(standing.At))))
 	j.byPolicy(ev, ev.route.Collision)
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"oncebus/dedup"
+	"oncebus/processor/wire"
 )
 
 // payRoute has the namespace that the holder of route ops tries to get at.
@@ -22,7 +23,7 @@ func (b *bench) forgery(i *instance) dedup.Token {
 	pay.Topic = "pay.raw"
 	b.produce(pay)
 	b.drain(i, "ops.raw", "ops.outcomes", "pay.raw", "pay.outcomes")
-	token, err := dedup.ParseToken([]byte(header(b.read("pay.run")[0], headerClaim)))
+	token, err := dedup.ParseToken([]byte(header(b.read("pay.run")[0], wire.HeaderClaim)))
 	must(b.t, err)
 	token.Class = i.rt.byName["ops"].class
 	return token
@@ -30,7 +31,7 @@ func (b *bench) forgery(i *instance) dedup.Token {
 
 func forgedOutcome(token dedup.Token, kind dedup.OutcomeKind) *kgo.Record {
 	return &kgo.Record{Topic: "ops.outcomes", Value: []byte("forged"), Headers: []kgo.RecordHeader{
-		{Key: headerClaim, Value: token.Append(nil)}, {Key: headerOutcome, Value: []byte(kind.String())},
+		{Key: wire.HeaderClaim, Value: token.Append(nil)}, {Key: wire.HeaderOutcome, Value: []byte(kind.String())},
 	}}
 }
 
@@ -66,7 +67,7 @@ func TestTokenOfAnotherNamespaceSettlesNothing(t *testing.T) {
 				if len(replies) != 1 {
 					t.Errorf("%d replies of route pay, want one", len(replies))
 				}
-				assertHeaders(t, replies["pay.raw/1/0"], map[string]string{headerVerdict: "pending", headerStatus: "pending", headerAttempt: "1"})
+				assertHeaders(t, replies["pay.raw/1/0"], map[string]string{wire.HeaderVerdict: "pending", wire.HeaderStatus: "pending", wire.HeaderAttempt: "1"})
 				if n := len(b.read("ops.replies")); n != 0 {
 					t.Errorf("%d replies of route ops", n)
 				}
@@ -74,7 +75,7 @@ func TestTokenOfAnotherNamespaceSettlesNothing(t *testing.T) {
 				if len(dead) != 1 {
 					t.Fatalf("%d dead letters, want the forged outcome", len(dead))
 				}
-				assertHeaders(t, dead[0], map[string]string{headerReason: "outcome refused: no claim: the key is not known any more", headerRoute: "ops", headerKey: ""})
+				assertHeaders(t, dead[0], map[string]string{wire.HeaderReason: "outcome refused: no claim: the key is not known any more", wire.HeaderRoute: "ops", wire.HeaderKey: ""})
 				if n := gather(t, i)[fmt.Sprintf(`oncebus_outcomes_total{outcome="%v",result="refused",route="ops"}`, kind)]; n != 1 {
 					t.Errorf("%v outcomes are counted as refused", n)
 				}
@@ -108,7 +109,7 @@ func TestFrontTakesNoTokenWithoutAnAttempt(t *testing.T) {
 	i := b.ready(b.start(b.config("one")))
 	f := b.front("front")
 	assertAnswer(t, f.ask(request("1", "first")), "unique pending attempt 1 passed")
-	token, err := dedup.ParseToken([]byte(header(b.lastRun("1"), headerClaim)))
+	token, err := dedup.ParseToken([]byte(header(b.lastRun("1"), wire.HeaderClaim)))
 	must(t, err)
 	token.Attempt, token.At = 0, dedup.Position{}
 	err = f.PublishOutcome(t.Context(), b.routes.Routes[0], token.Append(nil), dedup.OutcomeForget, nil, nil)

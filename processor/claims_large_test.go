@@ -8,6 +8,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"oncebus/dedup"
+	"oncebus/processor/wire"
 )
 
 // smallChangelog makes the changelog of the hop with a limit to its records.
@@ -67,16 +68,16 @@ func TestResultTheChangelogDoesNotTake(t *testing.T) {
 			for _, r := range b.read("ops.replies") {
 				size := sizes[string(r.Key)]
 				switch {
-				case header(r, headerVerdict) == "unique":
-					if len(r.Value) != size || header(r, headerReason) != "" {
-						t.Errorf("who waited got %d bytes of %d, %q", len(r.Value), size, header(r, headerReason))
+				case header(r, wire.HeaderVerdict) == "unique":
+					if len(r.Value) != size || header(r, wire.HeaderReason) != "" {
+						t.Errorf("who waited got %d bytes of %d, %q", len(r.Value), size, header(r, wire.HeaderReason))
 					}
-				case header(r, headerReason) == "":
+				case header(r, wire.HeaderReason) == "":
 					kept = max(kept, size)
 				default:
 					omitted = min(omitted, size)
-					if want := fmt.Sprintf("the result of %d bytes was not kept, its row would", size+headers); r.Value != nil || !strings.Contains(header(r, headerReason), want) {
-						t.Errorf("the copy got %d bytes and %q, want none and %q", len(r.Value), header(r, headerReason), want)
+					if want := fmt.Sprintf("the result of %d bytes was not kept, its row would", size+headers); r.Value != nil || !strings.Contains(header(r, wire.HeaderReason), want) {
+						t.Errorf("the copy got %d bytes and %q, want none and %q", len(r.Value), header(r, wire.HeaderReason), want)
 					}
 				}
 			}
@@ -105,7 +106,7 @@ func TestClaimTheChangelogHasNoRoomForAnotherIn(t *testing.T) {
 				b.settle(i)
 			}
 			for _, run := range b.read("ops.run") {
-				if header(run, headerAttempt) == "3" {
+				if header(run, wire.HeaderAttempt) == "3" {
 					b.produce(outcomeOf(run, "rejected", []byte("no")))
 				}
 			}
@@ -115,9 +116,9 @@ func TestClaimTheChangelogHasNoRoomForAnotherIn(t *testing.T) {
 				t.Errorf("%d replies to %d requests", len(replies), copies+1)
 			}
 			for source, r := range replies {
-				want := map[string]string{headerVerdict: "pending", headerStatus: "pending", headerReason: ""}
+				want := map[string]string{wire.HeaderVerdict: "pending", wire.HeaderStatus: "pending", wire.HeaderReason: ""}
 				if source == "ops.raw/0/0" {
-					want = map[string]string{headerVerdict: "unique", headerStatus: "rejected"}
+					want = map[string]string{wire.HeaderVerdict: "unique", wire.HeaderStatus: "rejected"}
 				}
 				assertHeaders(t, r, want)
 			}
@@ -145,22 +146,22 @@ func TestClaimTheChangelogDoesNotTake(t *testing.T) {
 			}
 			b.settle(i)
 			letters, replies := b.read("dead"), b.replies("ops.replies")
-			assertHeaders(t, replies["ops.raw/1/0"], map[string]string{headerVerdict: "unique", headerStatus: "completed"})
+			assertHeaders(t, replies["ops.raw/1/0"], map[string]string{wire.HeaderVerdict: "unique", wire.HeaderStatus: "completed"})
 			if dead {
 				if len(letters) != 1 || len(replies) != 1 {
 					t.Fatalf("%d dead letters, %d replies", len(letters), len(replies))
 				}
-				assertHeaders(t, letters[0], map[string]string{headerVerdict: "invalid", headerSource: "ops.raw/0/0", headerClaim: ""})
-				if reason := header(letters[0], headerReason); !strings.Contains(reason, "too large for topic app-repartition-changelog") {
+				assertHeaders(t, letters[0], map[string]string{wire.HeaderVerdict: "invalid", wire.HeaderSource: "ops.raw/0/0", wire.HeaderClaim: ""})
+				if reason := header(letters[0], wire.HeaderReason); !strings.Contains(reason, "too large for topic app-repartition-changelog") {
 					t.Errorf("reason %q", reason)
 				}
 				return
 			}
-			assertHeaders(t, replies["ops.raw/0/0"], map[string]string{headerVerdict: "pending", headerStatus: "pending"})
+			assertHeaders(t, replies["ops.raw/0/0"], map[string]string{wire.HeaderVerdict: "pending", wire.HeaderStatus: "pending"})
 			b.produce(longOperation("long", 2))
 			b.settle(i)
 			again := b.replies("ops.replies")["ops.raw/2/0"]
-			assertHeaders(t, again, map[string]string{headerVerdict: "replayed", headerStatus: "completed", headerReason: ""})
+			assertHeaders(t, again, map[string]string{wire.HeaderVerdict: "replayed", wire.HeaderStatus: "completed", wire.HeaderReason: ""})
 			if string(again.Value) != "done" || len(letters) != 0 {
 				t.Errorf("the copy got %q; %d dead letters", again.Value, len(letters))
 			}

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"oncebus/processor/wire"
 )
 
 // hopped waits until so many records stand in the repartition topic and returns
@@ -42,7 +44,7 @@ func TestBacklogUsesUpNoLease(t *testing.T) {
 	if n := len(b.read("ops.run")); n != 1 {
 		t.Errorf("%d attempts went out, nobody had the first", n)
 	}
-	assertHeaders(t, b.replies("ops.replies")["ops.raw/1/0"], map[string]string{headerVerdict: "pending", headerFirstRequest: "first"})
+	assertHeaders(t, b.replies("ops.replies")["ops.raw/1/0"], map[string]string{wire.HeaderVerdict: "pending", wire.HeaderFirstRequest: "first"})
 }
 
 // TestLeasesBeginAnewWithATask: what its checkpoints say of the times that
@@ -62,12 +64,12 @@ func TestLeasesBeginAnewWithATask(t *testing.T) {
 		must(t, i.stop())
 		records := b.read("app-repartition-changelog")
 		for _, r := range records[seen:] {
-			if string(r.Key) != checkpointKey {
+			if string(r.Key) != wire.CheckpointKey {
 				continue
 			}
 			var began, up int64
-			if n, err := fmt.Sscanf(header(r, headerLease), "%d %d", &began, &up); n != 2 {
-				t.Fatalf("header %s is %q: %v", headerLease, header(r, headerLease), err)
+			if n, err := fmt.Sscanf(header(r, wire.HeaderLease), "%d %d", &began, &up); n != 2 {
+				t.Fatalf("header %s is %q: %v", wire.HeaderLease, header(r, wire.HeaderLease), err)
 			}
 			// The broker's clock is ours here; it was asked for before the task ran.
 			if up < started-1 || began < up || began > time.Now().UnixMilli() {

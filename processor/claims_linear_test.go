@@ -16,6 +16,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"oncebus/dedup/rules"
+	"oncebus/processor/wire"
 )
 
 // ask is a request under a key, told the outcome that an executor says of it.
@@ -140,7 +141,7 @@ func (l *linear) listen(ctx context.Context) {
 			var answer any
 			switch {
 			case r.Topic == "ops.run":
-				attempt, _ := strconv.Atoi(header(r, headerAttempt))
+				attempt, _ := strconv.Atoi(header(r, wire.HeaderAttempt))
 				answer = run{attempt}
 				l.runs <- r
 			case r.Topic == "dead":
@@ -148,10 +149,10 @@ func (l *linear) listen(ctx context.Context) {
 				l.refused[string(r.Key)] = true
 				l.mu.Unlock()
 				return
-			case header(r, headerVerdict) == "pending":
+			case header(r, wire.HeaderVerdict) == "pending":
 				answer = pending{}
-			case header(r, headerVerdict) == "replayed":
-				answer = replayed{header(r, headerStatus), string(r.Value)}
+			case header(r, wire.HeaderVerdict) == "replayed":
+				answer = replayed{header(r, wire.HeaderStatus), string(r.Value)}
 			default:
 				return // the outcome, for the one that ran
 			}
@@ -191,7 +192,7 @@ func (l *linear) ask(ctx context.Context, key, request string, partition int32) 
 
 // tell sends an outcome. Whether it was refused shows in the end.
 func (l *linear) tell(ctx context.Context, key string, event *kgo.Record, kind, value, id string) {
-	attempt, _ := strconv.Atoi(header(event, headerAttempt))
+	attempt, _ := strconv.Atoi(header(event, wire.HeaderAttempt))
 	rec := outcomeOf(event, kind, []byte(value))
 	rec.Key = []byte(id)
 	op := porcupine.Operation{Input: told{key, attempt, kind, value}, Output: id, Call: l.now(), Return: math.MaxInt64}
@@ -216,7 +217,7 @@ func (l *linear) execute(ctx context.Context, rng *rand.Rand) {
 		}
 		derived := l.routes.NewDeriver(nil).Derive(&rules.Input{Topic: "ops.raw", Value: event.Value})
 		key := fieldOf(event.Value, "id")
-		id := fmt.Sprintf("o-%s-%s-%d", derived.Digest, header(event, headerAttempt), n)
+		id := fmt.Sprintf("o-%s-%s-%d", derived.Digest, header(event, wire.HeaderAttempt), n)
 		value := "v" + id
 		switch rng.IntN(10) {
 		case 0: // dies
@@ -323,7 +324,7 @@ func linearRun(t *testing.T, policy string, seed uint64) []porcupine.Operation {
 	}
 	for _, r := range b.read("ops.run") {
 		if at, ok := l.unseen[string(r.Key)]; ok { // it claimed the key all the same
-			attempt, _ := strconv.Atoi(header(r, headerAttempt))
+			attempt, _ := strconv.Atoi(header(r, wire.HeaderAttempt))
 			l.history[at].Output = run{attempt}
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"oncebus/dedup"
+	"oncebus/processor/wire"
 )
 
 const claimRoutes = `routes:
@@ -45,7 +46,7 @@ func operation(id, request string, partition int32) *kgo.Record {
 func outcomeOf(event *kgo.Record, kind string, value []byte, headers ...kgo.RecordHeader) *kgo.Record {
 	return &kgo.Record{
 		Topic: "ops.outcomes", Key: event.Key, Value: value,
-		Headers: append(headers, kgo.RecordHeader{Key: headerClaim, Value: []byte(header(event, headerClaim))}, kgo.RecordHeader{Key: headerOutcome, Value: []byte(kind)}),
+		Headers: append(headers, kgo.RecordHeader{Key: wire.HeaderClaim, Value: []byte(header(event, wire.HeaderClaim))}, kgo.RecordHeader{Key: wire.HeaderOutcome, Value: []byte(kind)}),
 	}
 }
 
@@ -54,7 +55,7 @@ func (b *bench) replies(topic string) map[string]*kgo.Record {
 	b.t.Helper()
 	all := map[string]*kgo.Record{}
 	for _, r := range b.read(topic) {
-		source := header(r, headerSource)
+		source := header(r, wire.HeaderSource)
 		if all[source] != nil {
 			b.t.Fatalf("%s is answered twice: %v and %v", source, all[source].Headers, r.Headers)
 		}
@@ -93,16 +94,16 @@ func TestCopyGetsTheOutcomeOfTheFirst(t *testing.T) {
 	if len(run) != 1 {
 		t.Fatalf("%d events went to the executor", len(run))
 	}
-	assertHeaders(t, run[0], map[string]string{headerVerdict: "unique", headerAttempt: "1"})
+	assertHeaders(t, run[0], map[string]string{wire.HeaderVerdict: "unique", wire.HeaderAttempt: "1"})
 	assertHeaders(t, b.replies("ops.replies")["ops.raw/1/0"], map[string]string{
-		headerVerdict: "pending", headerStatus: "pending", headerRequest: "second", headerFirstRequest: "first",
-		headerFirst: "ops.raw/0/0", headerAttempt: "1", headerKey: header(run[0], headerKey),
+		wire.HeaderVerdict: "pending", wire.HeaderStatus: "pending", wire.HeaderRequest: "second", wire.HeaderFirstRequest: "first",
+		wire.HeaderFirst: "ops.raw/0/0", wire.HeaderAttempt: "1", wire.HeaderKey: header(run[0], wire.HeaderKey),
 	})
 
 	b.produce(outcomeOf(run[0], "completed", []byte("the result"), kgo.RecordHeader{Key: "content-type", Value: []byte("text/plain")}))
 	b.settle(i)
 	first := b.replies("ops.replies")["ops.raw/0/0"]
-	assertHeaders(t, first, map[string]string{headerVerdict: "unique", headerStatus: "completed", headerRequest: "first", "content-type": "text/plain"})
+	assertHeaders(t, first, map[string]string{wire.HeaderVerdict: "unique", wire.HeaderStatus: "completed", wire.HeaderRequest: "first", "content-type": "text/plain"})
 	if string(first.Value) != "the result" || string(first.Key) != "k-first" {
 		t.Errorf("the first is answered %q, %q", first.Key, first.Value)
 	}
@@ -119,7 +120,7 @@ func TestCopyGetsTheOutcomeOfTheFirst(t *testing.T) {
 		b.settle(i)
 		again := b.replies("ops.replies")[fmt.Sprintf("ops.raw/2/%d", n)]
 		assertHeaders(t, again, map[string]string{
-			headerVerdict: "replayed", headerStatus: "completed", headerRequest: restart, headerFirstRequest: "first", "content-type": "text/plain",
+			wire.HeaderVerdict: "replayed", wire.HeaderStatus: "completed", wire.HeaderRequest: restart, wire.HeaderFirstRequest: "first", "content-type": "text/plain",
 		})
 		if !bytes.Equal(again.Value, first.Value) || string(again.Key) != "k-"+restart {
 			t.Errorf("%s: the copy is answered %q, %q", restart, again.Key, again.Value)
@@ -149,7 +150,7 @@ func TestThousandCopiesRunOnce(t *testing.T) {
 	b.settle(i)
 	pending, unique := 0, 0
 	for _, r := range b.replies("ops.replies") {
-		switch header(r, headerVerdict) {
+		switch header(r, wire.HeaderVerdict) {
 		case "pending":
 			pending++
 		case "unique":
@@ -173,12 +174,14 @@ func TestFailureFreesTheKey(t *testing.T) {
 		if run = b.read("ops.run"); len(run) != attempt+1 {
 			t.Fatalf("attempt %d: %d events went to the executor", attempt+1, len(run))
 		}
-		slices.SortFunc(run, func(a, b *kgo.Record) int { return strings.Compare(header(a, headerAttempt), header(b, headerAttempt)) })
+		slices.SortFunc(run, func(a, b *kgo.Record) int {
+			return strings.Compare(header(a, wire.HeaderAttempt), header(b, wire.HeaderAttempt))
+		})
 		event := run[attempt]
-		assertHeaders(t, event, map[string]string{headerVerdict: "unique", headerAttempt: fmt.Sprint(attempt + 1)})
+		assertHeaders(t, event, map[string]string{wire.HeaderVerdict: "unique", wire.HeaderAttempt: fmt.Sprint(attempt + 1)})
 		b.produce(outcomeOf(event, kind, []byte(kind)))
 		b.settle(i)
-		assertHeaders(t, b.replies("ops.replies")[fmt.Sprintf("ops.raw/%d/0", attempt)], map[string]string{headerStatus: kind, headerVerdict: "unique"})
+		assertHeaders(t, b.replies("ops.replies")[fmt.Sprintf("ops.raw/%d/0", attempt)], map[string]string{wire.HeaderStatus: kind, wire.HeaderVerdict: "unique"})
 	}
 	b.produce(outcomeOf(run[0], "completed", []byte("zombie")), outcomeOf(run[2], "completed", []byte("completed")), outcomeOf(run[2], "failed", nil))
 	b.settle(i)
@@ -202,7 +205,7 @@ func TestFailureFreesTheKey(t *testing.T) {
 	}
 	var reasons []string
 	for _, r := range b.read("dead") {
-		reasons = append(reasons, header(r, headerReason))
+		reasons = append(reasons, header(r, wire.HeaderReason))
 	}
 	if len(reasons) != 2 || !strings.Contains(strings.Join(reasons, "\n"), "of attempt 1, the key is at attempt 3") {
 		t.Errorf("dead letters say %q", reasons)
@@ -224,7 +227,7 @@ func TestWaitingCopiesAreAnsweredOnce(t *testing.T) {
 	if len(replies) != 1 {
 		t.Fatalf("%d replies before the outcome, want one: that to the copy too many", len(replies))
 	}
-	assertHeaders(t, replies["ops.raw/1/3"], map[string]string{headerVerdict: "pending", headerRequest: "3"})
+	assertHeaders(t, replies["ops.raw/1/3"], map[string]string{wire.HeaderVerdict: "pending", wire.HeaderRequest: "3"})
 	if n := b.waitingTold(cfg); n != 4 {
 		t.Errorf("%d requests wait by the checkpoint, want 4: who runs, and three copies", n)
 	}
@@ -240,10 +243,10 @@ func TestWaitingCopiesAreAnsweredOnce(t *testing.T) {
 	if n := b.waitingTold(cfg); n != 0 {
 		t.Errorf("%d requests wait by the checkpoint after the outcome", n)
 	}
-	assertHeaders(t, replies["ops.raw/0/0"], map[string]string{headerVerdict: "unique", headerRequest: "first"})
+	assertHeaders(t, replies["ops.raw/0/0"], map[string]string{wire.HeaderVerdict: "unique", wire.HeaderRequest: "first"})
 	for n := range 3 {
 		r := replies[fmt.Sprintf("ops.raw/1/%d", n)]
-		assertHeaders(t, r, map[string]string{headerVerdict: "replayed", headerRequest: fmt.Sprint(n), headerFirstRequest: "first"})
+		assertHeaders(t, r, map[string]string{wire.HeaderVerdict: "replayed", wire.HeaderRequest: fmt.Sprint(n), wire.HeaderFirstRequest: "first"})
 		if string(r.Value) != "done" {
 			t.Errorf("copy %d is answered %q", n, r.Value)
 		}
@@ -271,10 +274,10 @@ func TestResultOverTheLimit(t *testing.T) {
 		t.Errorf("the first got %d bytes", n)
 	}
 	long, null := replies["ops.raw/0/1"], replies["ops.raw/1/1"]
-	if long.Value != nil || !strings.Contains(header(long, headerReason), "101 bytes was not kept") {
+	if long.Value != nil || !strings.Contains(header(long, wire.HeaderReason), "101 bytes was not kept") {
 		t.Errorf("the copy got %d bytes and %v", len(long.Value), long.Headers)
 	}
-	if null.Value != nil || header(null, headerReason) != "" || header(null, headerVerdict) != "replayed" {
+	if null.Value != nil || header(null, wire.HeaderReason) != "" || header(null, wire.HeaderVerdict) != "replayed" {
 		t.Errorf("the copy of a null got %q and %v", null.Value, null.Headers)
 	}
 }
@@ -301,16 +304,16 @@ func TestUnreadableOutcome(t *testing.T) {
 		"header oncebus-outcome is missing", "is none of", "header oncebus-claim is missing", "no claim token",
 		"takes no outcomes from topic ops.outcomes", "names no attempt", "names partition 99 of 4",
 	}
-	b.produce(bare(), bare(headerOutcome, "done"), bare(headerOutcome, "completed"), bare(headerOutcome, "completed", headerClaim, "AAAA"),
-		bare(headerOutcome, "completed", headerClaim, string(foreign.Append(nil))),
-		bare(headerOutcome, "completed", headerClaim, string(anyAttempt.Append(nil))),
-		bare(headerOutcome, "completed", headerClaim, string(far.Append(nil))),
+	b.produce(bare(), bare(wire.HeaderOutcome, "done"), bare(wire.HeaderOutcome, "completed"), bare(wire.HeaderOutcome, "completed", wire.HeaderClaim, "AAAA"),
+		bare(wire.HeaderOutcome, "completed", wire.HeaderClaim, string(foreign.Append(nil))),
+		bare(wire.HeaderOutcome, "completed", wire.HeaderClaim, string(anyAttempt.Append(nil))),
+		bare(wire.HeaderOutcome, "completed", wire.HeaderClaim, string(far.Append(nil))),
 		outcomeOf(event, "completed", []byte("fine")))
 	b.settle(i)
 	dead := b.read("dead")
 	var reasons []string
 	for _, r := range dead {
-		reasons = append(reasons, header(r, headerReason))
+		reasons = append(reasons, header(r, wire.HeaderReason))
 	}
 	all := strings.Join(reasons, "\n")
 	for _, reason := range want {
@@ -335,30 +338,30 @@ func TestRefusedOutcomeIsExplained(t *testing.T) {
 	b.produce(operation("1", "first", 0))
 	b.settle(i)
 	run := b.read("ops.run")[0]
-	token := header(run, headerClaim)
+	token := header(run, wire.HeaderClaim)
 	b.produce(outcomeOf(run, "completed", []byte("done")))
 	b.settle(i)
 	unknown, err := dedup.ParseToken([]byte(token))
 	must(t, err)
 	unknown.Digest[0]++
-	standing := map[string]string{headerKey: header(run, headerKey), headerFirst: "ops.raw/0/0", headerFirstTime: fmt.Sprint(testTime)}
+	standing := map[string]string{wire.HeaderKey: header(run, wire.HeaderKey), wire.HeaderFirst: "ops.raw/0/0", wire.HeaderFirstTime: fmt.Sprint(testTime)}
 	long := strings.Repeat("x", 20_000)
 	for _, c := range []struct {
 		token, kind, reason string
 		want                map[string]string
 	}{
 		{token, "failed", "outcome refused: failed comes too late: the key is completed", standing},
-		{string(unknown.Append(nil)), "completed", "outcome refused: no claim: the key is not known any more", map[string]string{headerKey: ""}},
-		{token, "done", "is none of", map[string]string{headerKey: ""}},
+		{string(unknown.Append(nil)), "completed", "outcome refused: no claim: the key is not known any more", map[string]string{wire.HeaderKey: ""}},
+		{token, "done", "is none of", map[string]string{wire.HeaderKey: ""}},
 		{token + "\n", "completed", "no claim token", nil},
 		{"", "completed", "no claim token", nil},
-		{long, "completed", "no claim token", map[string]string{headerClaim: long[:saidMax]}},
-		{token, long, "is none of", map[string]string{headerOutcome: long[:saidMax]}},
+		{long, "completed", "no claim token", map[string]string{wire.HeaderClaim: long[:256]}},
+		{token, long, "is none of", map[string]string{wire.HeaderOutcome: long[:256]}},
 	} {
 		before := len(b.read("dead"))
 		o := outcomeOf(run, c.kind, fmt.Append(nil, before), kgo.RecordHeader{Key: "foreign", Value: []byte("f")}, kgo.RecordHeader{Key: "oncebus-key", Value: []byte("forged")})
 		for n := range o.Headers {
-			if o.Headers[n].Key == headerClaim {
+			if o.Headers[n].Key == wire.HeaderClaim {
 				o.Headers[n].Value = []byte(c.token)
 			}
 		}
@@ -370,10 +373,10 @@ func TestRefusedOutcomeIsExplained(t *testing.T) {
 				dead = r
 			}
 		}
-		want := map[string]string{headerClaim: c.token, headerOutcome: c.kind, headerKey: "", headerVerdict: "invalid", "foreign": "f"}
+		want := map[string]string{wire.HeaderClaim: c.token, wire.HeaderOutcome: c.kind, wire.HeaderKey: "", wire.HeaderVerdict: "invalid", "foreign": "f"}
 		maps.Copy(want, c.want)
 		assertHeaders(t, dead, want)
-		if reason := header(dead, headerReason); !strings.Contains(reason, c.reason) {
+		if reason := header(dead, wire.HeaderReason); !strings.Contains(reason, c.reason) {
 			t.Errorf("reason %q, want %q", reason, c.reason)
 		}
 	}
@@ -393,8 +396,8 @@ func TestCollisionIsNoCopy(t *testing.T) {
 	if len(dead) != 1 {
 		t.Fatalf("%d dead letters", len(dead))
 	}
-	assertHeaders(t, dead[0], map[string]string{headerVerdict: "collision", headerFirst: "ops.raw/0/0", headerSource: "ops.raw/1/0"})
-	assertHeaders(t, b.replies("ops.replies")["ops.raw/1/0"], map[string]string{headerVerdict: "collision", headerFirstRequest: "first", headerRequest: "other"})
+	assertHeaders(t, dead[0], map[string]string{wire.HeaderVerdict: "collision", wire.HeaderFirst: "ops.raw/0/0", wire.HeaderSource: "ops.raw/1/0"})
+	assertHeaders(t, b.replies("ops.replies")["ops.raw/1/0"], map[string]string{wire.HeaderVerdict: "collision", wire.HeaderFirstRequest: "first", wire.HeaderRequest: "other"})
 	if n := gather(t, i)[`oncebus_events_total{route="ops",verdict="collision"}`]; n != 1 {
 		t.Errorf("%v collisions are counted", n)
 	}

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"oncebus/processor/wire"
 )
 
 // withDuplicates is the bench's routes file with a policy for copies.
@@ -31,16 +33,16 @@ func assertExplained(t *testing.T, got, sent, first *kgo.Record, after string) {
 	t.Helper()
 	assertUntouched(t, got, sent)
 	for name, want := range map[string]string{
-		headerVerdict: "duplicate", headerRoute: "signals",
-		headerSource: sourceOf(sent), headerFirst: sourceOf(first), headerFirstTime: strconv.FormatInt(first.Timestamp.UnixMilli(), 10),
-		headerReason: "copy " + after + " after the first, window 1h0m0s",
+		wire.HeaderVerdict: "duplicate", wire.HeaderRoute: "signals",
+		wire.HeaderSource: sourceOf(sent), wire.HeaderFirst: sourceOf(first), wire.HeaderFirstTime: strconv.FormatInt(first.Timestamp.UnixMilli(), 10),
+		wire.HeaderReason: "copy " + after + " after the first, window 1h0m0s",
 	} {
 		if v := header(got, name); v != want {
 			t.Errorf("copy %s: header %s is %q, want %q", sourceOf(sent), name, v, want)
 		}
 	}
-	if len(header(got, headerKey)) != 64 {
-		t.Errorf("copy %s: header %s is %q", sourceOf(sent), headerKey, header(got, headerKey))
+	if len(header(got, wire.HeaderKey)) != 64 {
+		t.Errorf("copy %s: header %s is %q", sourceOf(sent), wire.HeaderKey, header(got, wire.HeaderKey))
 	}
 }
 
@@ -60,7 +62,7 @@ func TestDuplicatesAreDroppedUnlessTheRouteSaysElse(t *testing.T) {
 				if string(r.Key) == "k-a" {
 					assertUntouched(t, r, sent[0])
 				}
-				for _, name := range []string{headerFirst, headerFirstTime, headerReason, headerSource} {
+				for _, name := range []string{wire.HeaderFirst, wire.HeaderFirstTime, wire.HeaderReason, wire.HeaderSource} {
 					if header(r, name) != "" {
 						t.Errorf("a unique event has header %s", name)
 					}
@@ -94,8 +96,8 @@ func TestFlaggedDuplicatesFollowTheirFirst(t *testing.T) {
 				if out[0].Partition != out[1].Partition || out[1].Partition != out[2].Partition {
 					t.Error("the copies did not follow their first")
 				}
-				if header(out[0], headerVerdict) != "unique" {
-					t.Errorf("the first is %q", header(out[0], headerVerdict))
+				if header(out[0], wire.HeaderVerdict) != "unique" {
+					t.Errorf("the first is %q", header(out[0], wire.HeaderVerdict))
 				}
 				assertUntouched(t, out[0], sent[0])
 				assertExplained(t, out[1], sent[1], sent[0], "1.5s")
@@ -151,7 +153,7 @@ func TestFirstSightingIsKnownAfterARestart(t *testing.T) {
 func forgeries() []kgo.RecordHeader {
 	var forged []kgo.RecordHeader
 	for _, name := range []string{
-		headerRoute, headerKey, headerVerdict, headerFirst, headerFirstTime, headerSource, headerReason, envelopeHeader,
+		wire.HeaderRoute, wire.HeaderKey, wire.HeaderVerdict, wire.HeaderFirst, wire.HeaderFirstTime, wire.HeaderSource, wire.HeaderReason, wire.EnvelopeHeader,
 		"oncebus-claim", "oncebus-attempt", "oncebus-outcome", "ONCEBUS-VERDICT", "OnceBus-Key", "oncebus-", "oncebus-\xff",
 	} {
 		forged = append(forged, kgo.RecordHeader{Key: name, Value: []byte("forged")})
@@ -186,7 +188,7 @@ func TestForgedHeadersChangeNothing(t *testing.T) {
 			if !sameHeaders(foreign(r), theirs) {
 				t.Errorf("record %s: foreign headers %q, want %q", r.Key, foreign(r), theirs)
 			}
-			seen[string(r.Key)+" "+header(r, headerVerdict)]++
+			seen[string(r.Key)+" "+header(r, wire.HeaderVerdict)]++
 		}
 		for _, want := range []string{"k-honest unique", "k-forged unique", "k-forged duplicate", "k- invalid"} {
 			if seen[want] != 1 {

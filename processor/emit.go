@@ -3,7 +3,6 @@ package processor
 import (
 	"context"
 	"crypto/sha256"
-	"encoding/binary"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -15,32 +14,8 @@ import (
 
 	"oncebus/dedup"
 	"oncebus/processor/kafka"
+	"oncebus/processor/wire"
 	"oncebus/state/failpoint"
-)
-
-// The headers oncebus adds (product.md section 5, and README "Headers").
-const (
-	headerRoute     = "oncebus-route"
-	headerKey       = "oncebus-key"
-	headerVerdict   = "oncebus-verdict"
-	headerFirst     = "oncebus-first"
-	headerFirstTime = "oncebus-first-time"
-	headerSource    = "oncebus-source"
-	headerReason    = "oncebus-reason"
-	headerTimestamp = "oncebus-timestamp"
-	headerValueHash = "oncebus-value-sha256"
-	headerValueSize = "oncebus-value-bytes"
-	headerLast      = "oncebus-last"
-
-	// Of claim mode.
-	headerClaim        = "oncebus-claim"
-	headerAttempt      = "oncebus-attempt"
-	headerOutcome      = "oncebus-outcome" // read, on outcomes; kept where they are refused
-	headerStatus       = "oncebus-status"
-	headerRequest      = "oncebus-request"
-	headerFirstRequest = "oncebus-first-request"
-
-	headerPrefix = "oncebus-"
 )
 
 // ownHeadersMax is the most headers that one emitted record gets from us,
@@ -146,7 +121,7 @@ type event struct {
 	present int64      // broker-observed present, ms
 	last    int64      // of a batch that was not read, the last offset; else 0
 
-	details
+	wire.Details
 	claim *dedup.Row         // the claim it runs under, in claim mode
 	token dedup.Token        // of claim
 	said  []kgo.RecordHeader // token and kind, of an outcome that is refused
@@ -195,7 +170,7 @@ func (e *emitter) build(ev *event, topic string) *kgo.Record {
 	}
 	headers := e.headers.take(len(ev.headers) + own)[:0]
 	for i := range ev.headers {
-		if !isOurs(ev.headers[i].Key) {
+		if !wire.IsOurs(ev.headers[i].Key) {
 			headers = append(headers, ev.headers[i])
 		}
 	}
@@ -216,23 +191,18 @@ func placeByKey(ev *event) int32 {
 	return int32(uint32(k[0])<<24 | uint32(k[1])<<16 | uint32(k[2])<<8 | uint32(k[3]))
 }
 
-// placeByDigest does so for what belongs to a row.
-func placeByDigest(d *dedup.Digest) int32 { return int32(binary.BigEndian.Uint32(d[:4])) }
-
-func keyText(key *[32]byte) string { return hex.EncodeToString(key[:]) }
-
 func (e *emitter) ownHeaders(headers []kgo.RecordHeader, ev *event) []kgo.RecordHeader {
-	headers = append(headers, kgo.RecordHeader{Key: headerRoute, Value: ev.route.nameBytes},
-		kgo.RecordHeader{Key: headerVerdict, Value: e.rt.verdictBytes[ev.verdict]})
+	headers = append(headers, kgo.RecordHeader{Key: wire.HeaderRoute, Value: ev.route.nameBytes},
+		kgo.RecordHeader{Key: wire.HeaderVerdict, Value: wire.VerdictText(ev.verdict)})
 	if ev.key != nil {
 		text := e.bytes.take(2 * len(ev.key))
 		hex.Encode(text, ev.key[:])
-		headers = append(headers, kgo.RecordHeader{Key: headerKey, Value: text})
+		headers = append(headers, kgo.RecordHeader{Key: wire.HeaderKey, Value: text})
 	}
 	if ev.claim != nil {
 		headers = append(headers,
-			kgo.RecordHeader{Key: headerClaim, Value: ev.token.Append(e.bytes.take(dedup.TokenBytesMax)[:0])},
-			kgo.RecordHeader{Key: headerAttempt, Value: strconv.AppendUint(nil, uint64(ev.claim.Attempt), 10)})
+			kgo.RecordHeader{Key: wire.HeaderClaim, Value: ev.token.Append(e.bytes.take(dedup.TokenBytesMax)[:0])},
+			kgo.RecordHeader{Key: wire.HeaderAttempt, Value: strconv.AppendUint(nil, uint64(ev.claim.Attempt), 10)})
 	}
 	headers = append(headers, ev.said...)
 	if ev.reason == "" {
@@ -245,41 +215,13 @@ func (e *emitter) ownHeaders(headers []kgo.RecordHeader, ev *event) []kgo.Record
 	if ev.last > 0 {
 		last := ev.from
 		last.Offset = ev.last
-		headers = append(headers, kgo.RecordHeader{Key: headerLast, Value: e.rt.positionText(last)})
+		headers = append(headers, kgo.RecordHeader{Key: wire.HeaderLast, Value: e.rt.positionText(last)})
 	}
 	return append(headers,
-		kgo.RecordHeader{Key: headerReason, Value: []byte(ev.reason)},
-		kgo.RecordHeader{Key: headerSource, Value: e.rt.positionText(ev.from)},
-		kgo.RecordHeader{Key: headerFirst, Value: e.rt.positionText(first)},
-		kgo.RecordHeader{Key: headerFirstTime, Value: strconv.AppendInt(nil, firstTime, 10)})
-}
-
-// isOurs reports whether a header name starts with our prefix, in any case.
-func isOurs(name string) bool {
-	if len(name) < len(headerPrefix) {
-		return false
-	}
-	for i := range len(headerPrefix) {
-		c := name[i]
-		if 'A' <= c && c <= 'Z' {
-			c += 'a' - 'A'
-		}
-		if c != headerPrefix[i] {
-			return false
-		}
-	}
-	return true
-}
-
-// recordOverhead covers the batch header and the record's own length fields.
-const recordOverhead = 61 + 40
-
-func recordBytes(r *kgo.Record) int {
-	n := recordOverhead + len(r.Key) + len(r.Value)
-	for i := range r.Headers {
-		n += len(r.Headers[i].Key) + len(r.Headers[i].Value) + 10
-	}
-	return n
+		kgo.RecordHeader{Key: wire.HeaderReason, Value: []byte(ev.reason)},
+		kgo.RecordHeader{Key: wire.HeaderSource, Value: e.rt.positionText(ev.from)},
+		kgo.RecordHeader{Key: wire.HeaderFirst, Value: e.rt.positionText(first)},
+		kgo.RecordHeader{Key: wire.HeaderFirstTime, Value: strconv.AppendInt(nil, firstTime, 10)})
 }
 
 // misfit says why the topic would refuse the record; "" if it would not. A
@@ -288,7 +230,7 @@ func recordBytes(r *kgo.Record) int {
 func (e *emitter) misfit(r *kgo.Record, present int64) string {
 	limits := e.rt.limit(r.Topic)
 	ts := r.Timestamp.UnixMilli()
-	switch n := recordBytes(r); {
+	switch n := wire.RecordBytes(r); {
 	case n > int(limits.maxBytes):
 		return fmt.Sprintf("too large for topic %s: %d bytes with headers, max.message.bytes is %d", r.Topic, n, limits.maxBytes)
 	case limits.compacted && r.Key == nil:
@@ -338,10 +280,10 @@ func (e *emitter) deadLetterPointer(ev *event, full *kgo.Record, misfit string) 
 	r.Topic, r.Partition = full.Topic, placeByKey(ev)
 	r.Headers = e.ownHeaders(e.headers.take(ownHeadersMax)[:0], ev)
 	r.Headers = append(r.Headers,
-		kgo.RecordHeader{Key: headerTimestamp, Value: strconv.AppendInt(nil, ev.timestamp, 10)},
-		kgo.RecordHeader{Key: headerValueSize, Value: strconv.AppendInt(nil, int64(len(ev.rec.Value)), 10)},
-		kgo.RecordHeader{Key: headerValueHash, Value: []byte(hex.EncodeToString(hash[:]))})
-	if limits := e.rt.limit(r.Topic); recordBytes(r)+len(ev.rec.Key) <= int(limits.maxBytes) {
+		kgo.RecordHeader{Key: wire.HeaderTimestamp, Value: strconv.AppendInt(nil, ev.timestamp, 10)},
+		kgo.RecordHeader{Key: wire.HeaderValueSize, Value: strconv.AppendInt(nil, int64(len(ev.rec.Value)), 10)},
+		kgo.RecordHeader{Key: wire.HeaderValueHash, Value: []byte(hex.EncodeToString(hash[:]))})
+	if limits := e.rt.limit(r.Topic); wire.RecordBytes(r)+len(ev.rec.Key) <= int(limits.maxBytes) {
 		r.Key = ev.rec.Key
 	}
 	if limits := e.rt.limit(r.Topic); r.Key == nil && limits.compacted {
@@ -349,7 +291,7 @@ func (e *emitter) deadLetterPointer(ev *event, full *kgo.Record, misfit string) 
 	}
 	// The value goes along where only the timestamp was refused.
 	r.Value = ev.rec.Value
-	if recordBytes(r) > int(e.rt.limit(r.Topic).maxBytes) {
+	if wire.RecordBytes(r) > int(e.rt.limit(r.Topic).maxBytes) {
 		r.Value = nil
 	}
 	e.produce(r)

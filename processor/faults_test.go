@@ -15,6 +15,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"oncebus/processor/wire"
 )
 
 // outcomes returns a stage's transaction counters.
@@ -43,7 +45,7 @@ func (b *bench) assertWhole(i *instance) {
 	b.t.Helper()
 	rows := map[string]int{}
 	for _, r := range b.read(changelogName("app", i.rt.topology.repartition)) {
-		if string(r.Key) != checkpointKey {
+		if string(r.Key) != wire.CheckpointKey {
 			rows[string(r.Key)]++
 		}
 	}

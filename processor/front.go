@@ -21,6 +21,7 @@ import (
 	"oncebus/dedup/rules"
 	"oncebus/processor/kafka"
 	"oncebus/processor/security"
+	"oncebus/processor/wire"
 )
 
 const (
@@ -376,7 +377,7 @@ func (f *Front) read(ctx context.Context, reader *kgo.Client, at *footing) error
 // hand gives a verdict to who waits for it. Nobody may: it came late, or is
 // another front's.
 func (f *Front) hand(rec *kgo.Record) {
-	address, ok := addressOf(rec)
+	address, ok := wire.AddressOf(rec)
 	if !ok || address.Front != f.number {
 		return
 	}
@@ -384,7 +385,7 @@ func (f *Front) hand(rec *kgo.Record) {
 	if q == nil {
 		return
 	}
-	if answer, ok := readAnswer(rec); ok {
+	if answer, ok := wire.ReadAnswer(rec); ok {
 		q.tell(&answer)
 	}
 }

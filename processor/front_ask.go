@@ -13,6 +13,7 @@ import (
 	"oncebus/dedup"
 	"oncebus/dedup/rules"
 	"oncebus/processor/kafka"
+	"oncebus/processor/wire"
 )
 
 // What a sender is told in place of an answer. After each of them it is safe
@@ -53,7 +54,7 @@ type Submission struct {
 // do not come in.
 func (s *Submission) Header(name string) ([]byte, bool) {
 	for i := range s.Headers {
-		if s.Headers[i].Key == name && !isOurs(name) {
+		if s.Headers[i].Key == name && !wire.IsOurs(name) {
 			return s.Headers[i].Value, true
 		}
 	}
@@ -86,19 +87,19 @@ func (f *Front) Publish(ctx context.Context, s *Submission, d *rules.Derived) er
 // Ask puts an event on the bus and returns the verdict on it. Where a route in
 // claim mode lets copies wait (while_in_progress: wait), a copy gets the outcome of the
 // first; if there is none when ctx is done, the verdict without it.
-func (f *Front) Ask(ctx context.Context, s *Submission, d *rules.Derived) (Answer, error) {
+func (f *Front) Ask(ctx context.Context, s *Submission, d *rules.Derived) (wire.Answer, error) {
 	q := questionOf(d)
 	ask := f.asks.begin(q)
 	defer f.asks.end(ask)
 	if err := f.publish(ctx, s, d, dedup.Address{Front: f.number, Ask: ask}); err != nil {
-		return Answer{}, err
+		return wire.Answer{}, err
 	}
-	answer, told := f.await(ctx, q.answers, Answer{})
+	answer, told := f.await(ctx, q.answers, wire.Answer{})
 	if !told {
-		return Answer{}, ErrNoVerdict
+		return wire.Answer{}, ErrNoVerdict
 	}
 	// Only a copy waits on: the first is told that it runs.
-	for more := true; more && answer.waits && answer.Verdict == dedup.InProgress; {
+	for more := true; more && answer.OutcomeFollows && answer.Verdict == dedup.InProgress; {
 		answer, more = f.await(ctx, q.answers, answer)
 	}
 	answer.Key = q.key // an outcome has that of the original, which may be a neighbour
@@ -107,7 +108,7 @@ func (f *Front) Ask(ctx context.Context, s *Submission, d *rules.Derived) (Answe
 
 // await returns the next answer to a question, or the one there was if none
 // comes in time.
-func (f *Front) await(ctx context.Context, answers <-chan Answer, before Answer) (answer Answer, more bool) {
+func (f *Front) await(ctx context.Context, answers <-chan wire.Answer, before wire.Answer) (answer wire.Answer, more bool) {
 	select {
 	case answer := <-answers:
 		return answer, true
@@ -166,18 +167,18 @@ func (f *Front) reach(ctx context.Context, hold bool) (*footing, error) {
 // topic, where the router does with it as the route says.
 func (f *Front) record(at *footing, s *Submission, d *rules.Derived, ask dedup.Address) *kgo.Record {
 	rec := &kgo.Record{Topic: s.Topic, Value: s.Value, Timestamp: s.Time, Headers: make([]kgo.RecordHeader, 0, len(s.Headers)+1)}
-	own := kgo.RecordHeader{Key: headerReturn}
+	own := kgo.RecordHeader{Key: wire.HeaderReturn}
 	switch {
 	case d.Finding == rules.Keyed && !d.Route.Prepartitioned:
-		env := envelope{
-			route: []byte(d.Route.Name), digest: d.Digest, key: d.Key, eventTime: d.Time, timestamp: s.Time.UnixMilli(),
-			details: detailsOf(d), ask: ask, here: true,
+		env := wire.Envelope{
+			Route: []byte(d.Route.Name), Digest: d.Digest, Key: d.Key, EventTime: d.Time, Timestamp: s.Time.UnixMilli(),
+			Details: wire.DetailsOf(d), ReplyTo: ask, FromIngress: true,
 		}
 		rec.Topic, rec.Partition = at.rt.topology.repartition, at.rt.hasher.partition(&d.Routing)
 		rec.Timestamp = time.Time{} // that topic's is the broker's present; the event's is in the envelope
-		own = kgo.RecordHeader{Key: envelopeHeader, Value: env.append(make([]byte, 0, env.size()))}
+		own = kgo.RecordHeader{Key: wire.EnvelopeHeader, Value: env.Append(make([]byte, 0, env.Size()))}
 	case d.Finding == rules.Keyed:
-		rec.Key = []byte(keyText(&d.Key))
+		rec.Key = []byte(wire.KeyText(&d.Key))
 	default:
 		rec.Partition = int32(f.spread.Add(1) & 0x7fffffff)
 	}
@@ -187,18 +188,8 @@ func (f *Front) record(at *footing, s *Submission, d *rules.Derived, ask dedup.A
 	if own.Value != nil {
 		rec.Headers = append(rec.Headers, own)
 	}
-	rec.Headers = appendForeign(rec.Headers, s.Headers)
+	rec.Headers = wire.AppendForeign(rec.Headers, s.Headers)
 	return rec
-}
-
-// appendForeign appends the headers that are not of our prefix.
-func appendForeign(to []kgo.RecordHeader, headers []dedup.Header) []kgo.RecordHeader {
-	for i := range headers {
-		if !isOurs(headers[i].Key) {
-			to = append(to, kgo.RecordHeader{Key: headers[i].Key, Value: headers[i].Value})
-		}
-	}
-	return to
 }
 
 // send produces a record and waits until it is on the bus.
@@ -209,7 +200,7 @@ func appendForeign(to []kgo.RecordHeader, headers []dedup.Header) []kgo.RecordHe
 // record that was handed over is delivered, if late, and if it was sent again
 // in the meantime, one of the two is a copy.
 func (f *Front) send(ctx context.Context, at *footing, rec *kgo.Record, hold bool) error {
-	if n, most := recordBytes(rec), int(at.rt.batchBytes(rec.Topic)); n > most {
+	if n, most := wire.RecordBytes(rec), int(at.rt.batchBytes(rec.Topic)); n > most {
 		return fmt.Errorf("%w: %d bytes with headers, topic %s takes %d", ErrTooLarge, n, rec.Topic, most)
 	}
 	sender := f.sender.Load()
@@ -265,18 +256,18 @@ func (f *Front) PublishOutcome(ctx context.Context, route *rules.Route, token []
 		return fmt.Errorf("%w: route %s is not in claim mode", ErrOutcome, route.Name)
 	}
 	rec := &kgo.Record{Topic: route.Claim.Outcomes, Value: value, Timestamp: time.Now(), Headers: []kgo.RecordHeader{
-		{Key: headerClaim, Value: token}, {Key: headerOutcome, Value: []byte(kind.String())},
+		{Key: wire.HeaderClaim, Value: token}, {Key: wire.HeaderOutcome, Value: []byte(kind.String())},
 	}}
-	rec.Headers = appendForeign(rec.Headers, headers)
+	rec.Headers = wire.AppendForeign(rec.Headers, headers)
 	found, read, reason := at.rt.readOutcome(rec)
 	switch {
 	case reason != "":
 		return fmt.Errorf("%w: %s", ErrOutcome, reason)
 	case found.Namespace != route.Namespace:
-		return fmt.Errorf("%w: header %s: the claim is of route %s, not %s", ErrOutcome, headerClaim, found.Name, route.Name)
-	case read.token.Attempt == 0: // made by the operator's tool, which writes to the topic
-		return fmt.Errorf("%w: header %s: names no attempt; it has to be the one that came with the event", ErrOutcome, headerClaim)
+		return fmt.Errorf("%w: header %s: the claim is of route %s, not %s", ErrOutcome, wire.HeaderClaim, found.Name, route.Name)
+	case read.Token.Attempt == 0: // made by the operator's tool, which writes to the topic
+		return fmt.Errorf("%w: header %s: names no attempt; it has to be the one that came with the event", ErrOutcome, wire.HeaderClaim)
 	}
-	rec.Partition = placeByDigest(&read.token.Digest)
+	rec.Partition = wire.PlaceByDigest(&read.Token.Digest)
 	return f.send(ctx, at, rec, false)
 }

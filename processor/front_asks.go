@@ -5,21 +5,22 @@ import (
 	"sync"
 
 	"oncebus/dedup/rules"
+	"oncebus/processor/wire"
 )
 
 // A question is an event whose sender waits for the verdict.
 type question struct {
 	// answers has room for all there are: the verdict, and the outcome.
-	answers chan Answer
+	answers chan wire.Answer
 	key     string // the event's dedup key as text; "" if it has none
 	near    bool   // its original may have a neighbouring key
 	waits   bool   // the verdict said that the outcome follows; the reader's
 }
 
 func questionOf(d *rules.Derived) *question {
-	q := &question{answers: make(chan Answer, 2)}
+	q := &question{answers: make(chan wire.Answer, 2)}
 	if d.Finding == rules.Keyed {
-		q.key, q.near = keyText(&d.Key), d.HasNear
+		q.key, q.near = wire.KeyText(&d.Key), d.HasNear
 	}
 	return q
 }
@@ -27,11 +28,11 @@ func questionOf(d *rules.Derived) *question {
 // tell gives the question an answer, unless that is one to another event: who
 // may write to a raw topic and knows the address can have events of their own
 // judged under it. The outcome that a copy waits for has the original's key.
-func (q *question) tell(a *Answer) {
-	if a.Key != q.key && !(q.near && q.waits && a.Settled) {
+func (q *question) tell(a *wire.Answer) {
+	if a.Key != q.key && !(q.near && q.waits && a.HasOutcome) {
 		return
 	}
-	q.waits = q.waits || a.waits
+	q.waits = q.waits || a.OutcomeFollows
 	select {
 	case q.answers <- *a:
 	default: // told before

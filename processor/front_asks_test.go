@@ -10,13 +10,14 @@ import (
 
 	"oncebus/dedup"
 	"oncebus/dedup/rules"
+	"oncebus/processor/wire"
 )
 
 // addressed is a record of somebody who may write to the raw topic and wants
 // the verdict on it told at the address.
 func addressed(id string, partition int32, to []byte) *kgo.Record {
 	r := operation(id, "forged "+id, partition)
-	r.Headers = append(r.Headers, kgo.RecordHeader{Key: headerReturn, Value: to})
+	r.Headers = append(r.Headers, kgo.RecordHeader{Key: wire.HeaderReturn, Value: to})
 	return r
 }
 
@@ -41,7 +42,7 @@ func TestForgedAddressAnswersNobody(t *testing.T) {
 	b.drain(i, "ops.raw")
 	assertAnswer(t, f.ask(request("2", "after them")), "unique pending attempt 1 passed") // whose verdict was told after theirs
 	for _, r := range b.read("ops.run") {
-		if header(r, headerKey) == f.keyOf(request("1", "first")) {
+		if header(r, wire.HeaderKey) == f.keyOf(request("1", "first")) {
 			must(t, f.conclude(r, dedup.OutcomeCompleted, []byte("done")))
 		}
 	}
@@ -58,7 +59,7 @@ func (f *runningFront) keyOf(s *Submission) string {
 	f.b.t.Helper()
 	d, err := f.Derive(s)
 	must(f.b.t, err)
-	return keyText(&d.Key)
+	return wire.KeyText(&d.Key)
 }
 
 // TestAnswerOfAnotherKeyIsPassedOver, and takes no room of the right one.
@@ -68,13 +69,13 @@ func TestAnswerOfAnotherKeyIsPassedOver(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		near    bool
-		answers []Answer
+		answers []wire.Answer
 		want    string // the reasons of those that are told
 	}{
-		{"its own", false, []Answer{{Key: keyText(&d.Key), Reason: "a"}}, "a"},
-		{"others", false, []Answer{{Key: other}, {}, {Key: other, Settled: true}, {Key: keyText(&d.Key), Reason: "a"}}, "a"},
-		{"outcome", false, []Answer{{Key: keyText(&d.Key), waits: true, Reason: "a"}, {Key: other, Settled: true}, {Key: keyText(&d.Key), Settled: true, Reason: "b"}}, "ab"},
-		{"outcome of a neighbour", true, []Answer{{Key: other, Settled: true}, {Key: keyText(&d.Key), waits: true, Reason: "a"}, {Key: other}, {Key: other, Settled: true, Reason: "b"}}, "ab"},
+		{"its own", false, []wire.Answer{{Key: wire.KeyText(&d.Key), Reason: "a"}}, "a"},
+		{"others", false, []wire.Answer{{Key: other}, {}, {Key: other, HasOutcome: true}, {Key: wire.KeyText(&d.Key), Reason: "a"}}, "a"},
+		{"outcome", false, []wire.Answer{{Key: wire.KeyText(&d.Key), OutcomeFollows: true, Reason: "a"}, {Key: other, HasOutcome: true}, {Key: wire.KeyText(&d.Key), HasOutcome: true, Reason: "b"}}, "ab"},
+		{"outcome of a neighbour", true, []wire.Answer{{Key: other, HasOutcome: true}, {Key: wire.KeyText(&d.Key), OutcomeFollows: true, Reason: "a"}, {Key: other}, {Key: other, HasOutcome: true, Reason: "b"}}, "ab"},
 	} {
 		d.HasNear = c.near
 		q := questionOf(&d)

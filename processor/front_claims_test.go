@@ -11,6 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"oncebus/dedup"
+	"oncebus/processor/wire"
 )
 
 // request is an operation as it comes in by HTTP.
@@ -22,14 +23,14 @@ func request(id, name string) *Submission {
 func (f *runningFront) conclude(event *kgo.Record, kind dedup.OutcomeKind, value []byte, headers ...dedup.Header) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
 	defer cancel()
-	return f.PublishOutcome(ctx, f.b.routes.Routes[0], []byte(header(event, headerClaim)), kind, value, headers)
+	return f.PublishOutcome(ctx, f.b.routes.Routes[0], []byte(header(event, wire.HeaderClaim)), kind, value, headers)
 }
 
 // lastRun is the event that went to the executor as the given attempt.
 func (b *bench) lastRun(attempt string) *kgo.Record {
 	b.t.Helper()
 	for _, r := range b.read("ops.run") {
-		if header(r, headerAttempt) == attempt {
+		if header(r, wire.HeaderAttempt) == attempt {
 			return r
 		}
 	}
@@ -58,7 +59,7 @@ func TestFrontIsToldOfAClaim(t *testing.T) {
 	assertAnswer(t, f.ask(other), "collision pending attempt 2")
 
 	must(t, f.conclude(b.lastRun("2"), dedup.OutcomeCompleted, []byte("done"), dedup.Header{Key: "http-status", Value: []byte("201")},
-		dedup.Header{Key: headerVerdict, Value: []byte("unique")}))
+		dedup.Header{Key: wire.HeaderVerdict, Value: []byte("unique")}))
 	b.settle(i)
 	replayed := f.ask(request("1", "fourth"))
 	assertAnswer(t, replayed, "replayed completed attempt 2 settled")
@@ -111,12 +112,12 @@ func TestOutcomeByTheFrontIsChecked(t *testing.T) {
 
 // asking is a request that waits.
 type asking struct {
-	answer chan Answer
+	answer chan wire.Answer
 	err    chan error
 }
 
 func (f *runningFront) wait(ctx context.Context, s *Submission) asking {
-	a := asking{make(chan Answer, 1), make(chan error, 1)}
+	a := asking{make(chan wire.Answer, 1), make(chan error, 1)}
 	go func() {
 		answer, err := f.try(ctx, s)
 		a.answer <- answer

@@ -17,6 +17,7 @@ import (
 
 	"oncebus/dedup"
 	"oncebus/dedup/rules"
+	"oncebus/processor/wire"
 )
 
 // newHTTPBench is newBench with events that may come in by HTTP.
@@ -86,15 +87,15 @@ func submission(topic, value string, at int64, headers ...dedup.Header) *Submiss
 }
 
 // try asks, as a request does.
-func (f *runningFront) try(ctx context.Context, s *Submission) (Answer, error) {
+func (f *runningFront) try(ctx context.Context, s *Submission) (wire.Answer, error) {
 	d, err := f.Derive(s)
 	if err != nil {
-		return Answer{}, err
+		return wire.Answer{}, err
 	}
 	return f.Ask(ctx, s, &d)
 }
 
-func (f *runningFront) ask(s *Submission) Answer {
+func (f *runningFront) ask(s *Submission) wire.Answer {
 	f.b.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
 	defer cancel()
@@ -104,7 +105,7 @@ func (f *runningFront) ask(s *Submission) Answer {
 }
 
 // summary is what most tests want to know of an answer.
-func summary(a Answer) string {
+func summary(a wire.Answer) string {
 	s := a.Verdict.String()
 	for _, part := range []struct {
 		text string
@@ -112,8 +113,8 @@ func summary(a Answer) string {
 	}{
 		{" " + a.Status, a.Status != ""},
 		{fmt.Sprintf(" attempt %d", a.Attempt), a.Attempt != 0},
-		{" settled", a.Settled},
-		{" passed", a.Passed},
+		{" settled", a.HasOutcome},
+		{" passed", a.Forwarded},
 		{" omitted", a.Omitted},
 	} {
 		if part.set {
@@ -123,7 +124,7 @@ func summary(a Answer) string {
 	return s
 }
 
-func assertAnswer(t *testing.T, a Answer, want string) {
+func assertAnswer(t *testing.T, a wire.Answer, want string) {
 	t.Helper()
 	if got := summary(a); got != want {
 		t.Errorf("the answer is %q, want %q; all: %+v", got, want, a)
@@ -140,7 +141,7 @@ func TestFrontIsToldTheVerdict(t *testing.T) {
 		b.ready(b.start(b.config("one")))
 		f := b.front("front")
 		const event = `{"id":"a","price":1}`
-		var first Answer
+		var first wire.Answer
 		for n, step := range []struct {
 			value  string
 			at     int64
@@ -227,7 +228,7 @@ func TestForeignHeadersOfOurPrefixDoNotComeIn(t *testing.T) {
 		b.ready(b.start(b.config("one")))
 		f := b.front("front")
 		assertAnswer(t, f.ask(submission("signals.raw", `{"id":"a"}`, testTime,
-			dedup.Header{Key: "Oncebus-Verdict", Value: []byte("x")}, dedup.Header{Key: headerReturn, Value: []byte("x")},
+			dedup.Header{Key: "Oncebus-Verdict", Value: []byte("x")}, dedup.Header{Key: wire.HeaderReturn, Value: []byte("x")},
 			dedup.Header{Key: "content-type", Value: []byte("application/json")})), "unique passed")
 		out := b.read("signals.unique")
 		if len(out) != 1 {
@@ -268,7 +269,7 @@ func TestEachFrontIsToldItsOwn(t *testing.T) {
 					ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
 					defer cancel()
 					a, err := f.Ask(ctx, s, &d)
-					if err != nil || a.Key != keyText(&d.Key) {
+					if err != nil || a.Key != wire.KeyText(&d.Key) {
 						t.Errorf("asked for %x, told %+v, %v", d.Key, a, err)
 						return
 					}
@@ -346,7 +347,7 @@ func TestGarbageReturnAddress(t *testing.T) {
 	var sent []*kgo.Record
 	for n, address := range addresses {
 		r := signal(fmt.Sprint(n), int32(n%4), testTime)
-		r.Headers = append(r.Headers, kgo.RecordHeader{Key: headerReturn, Value: []byte(address)})
+		r.Headers = append(r.Headers, kgo.RecordHeader{Key: wire.HeaderReturn, Value: []byte(address)})
 		sent = append(sent, r)
 	}
 	f := b.front("front")
@@ -358,7 +359,7 @@ func TestGarbageReturnAddress(t *testing.T) {
 		t.Errorf("%d records in the output, want %d", len(out), len(sent)+1)
 	}
 	for _, r := range out {
-		if header(r, headerReturn) != "" {
+		if header(r, wire.HeaderReturn) != "" {
 			t.Errorf("a return address came out: %v", r.Headers)
 		}
 	}

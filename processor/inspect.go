@@ -19,6 +19,7 @@ import (
 	"oncebus/dedup/rules"
 	"oncebus/processor/kafka"
 	"oncebus/processor/security"
+	"oncebus/processor/wire"
 )
 
 // An Inspector answers questions about an app from its topics alone, on any
@@ -147,10 +148,10 @@ func (i *Inspector) Lookup(ctx context.Context, d *rules.Derived) (Entry, bool, 
 		rows := map[dedup.Digest]dedup.Row{}
 		err := i.changelog(ctx, topic, partition, func(rec *kgo.Record) error {
 			switch {
-			case string(rec.Key) == checkpointKey:
-				c, err := decodeCheckpoint(rec.Value)
-				if err == nil && c.streamTimes.has[class] {
-					entry.StreamTime = c.streamTimes.at[class]
+			case string(rec.Key) == wire.CheckpointKey:
+				c, err := wire.DecodeCheckpoint(rec.Value)
+				if err == nil && c.StreamTimes.Has[class] {
+					entry.StreamTime = c.StreamTimes.At[class]
 				}
 				return err
 			case bytes.Equal(rec.Key, d.Digest[:]), d.HasNear && (bytes.Equal(rec.Key, d.Near[0][:]) || bytes.Equal(rec.Key, d.Near[1][:])):
@@ -252,7 +253,7 @@ func (i *Inspector) Forget(ctx context.Context, d *rules.Derived) (dedup.Digest,
 		}
 	}
 	rec := &kgo.Record{Topic: d.Route.Claim.Outcomes, Timestamp: time.Now(), Headers: []kgo.RecordHeader{
-		{Key: headerClaim, Value: token.Append(nil)}, {Key: headerOutcome, Value: []byte(dedup.OutcomeForget.String())},
+		{Key: wire.HeaderClaim, Value: token.Append(nil)}, {Key: wire.HeaderOutcome, Value: []byte(dedup.OutcomeForget.String())},
 	}}
 	if err := i.p.client.ProduceSync(ctx, rec).FirstErr(); err != nil {
 		return token.Digest, fmt.Errorf("produce to %s: %w", rec.Topic, kafka.Denied(err, "Write", kafka.ResourceTopic, rec.Topic))
@@ -281,7 +282,7 @@ func (i *Inspector) Stats(ctx context.Context) ([]TaskKeys, error) {
 				return nil, err
 			}
 			counts := i.rt.noCounts()
-			if _, err := counts.decode(c.counts); err != nil {
+			if _, err := counts.decode(c.Counts); err != nil {
 				return nil, fmt.Errorf("task %v: %w", taskID{topic, partition}, err)
 			}
 			all = append(all, TaskKeys{taskID{topic, partition}.String(), counts.list(i.rt, &c)})

@@ -14,6 +14,7 @@ import (
 	"oncebus/dedup"
 	"oncebus/dedup/rules"
 	"oncebus/processor/kafka"
+	"oncebus/processor/wire"
 )
 
 // keyCounts is what the tasks remember, by their checkpoints.
@@ -123,10 +124,10 @@ func (b *bench) newestRows() (rows map[rowPlace]dedup.Row, times map[int32]int64
 	b.t.Helper()
 	rows, times = map[rowPlace]dedup.Row{}, map[int32]int64{}
 	for _, r := range b.read("app-repartition-changelog") {
-		if string(r.Key) == checkpointKey {
-			c, err := decodeCheckpoint(r.Value)
+		if string(r.Key) == wire.CheckpointKey {
+			c, err := wire.DecodeCheckpoint(r.Value)
 			must(b.t, err)
-			times[r.Partition] = c.streamTimes.of(0)
+			times[r.Partition] = c.StreamTimes.Of(0)
 			continue
 		}
 		row, err := dedup.DecodeValue(dedup.Digest(r.Key), r.Value)

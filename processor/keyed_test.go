@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"oncebus/processor/wire"
 )
 
 const keyedRoutes = `routes:
@@ -112,11 +114,11 @@ func TestKeyedAndRoutedRouteInOneProcess(t *testing.T) {
 	assertOnce(t, b.read("signals.unique"), sentRouted)
 	out := b.read("orders.unique")
 	for _, r := range out {
-		if got := header(r, headerRoute); got != "orders" {
+		if got := header(r, wire.HeaderRoute); got != "orders" {
 			t.Fatalf("record of route %q in the output of orders", got)
 		}
 		for n := range r.Headers {
-			if r.Headers[n].Key == headerRoute {
+			if r.Headers[n].Key == wire.HeaderRoute {
 				r.Headers[n].Value = []byte("signals") // what assertOnce expects
 			}
 		}

@@ -9,6 +9,7 @@ import (
 	"oncebus/dedup"
 	"oncebus/dedup/rules"
 	"oncebus/processor/kafka"
+	"oncebus/processor/wire"
 	"oncebus/state"
 )
 
@@ -234,7 +235,7 @@ func (c *counts) decode(text string) (recount map[uint8]bool, err error) {
 	recount = map[uint8]bool{}
 	for b := []byte(text); len(b) > 0; {
 		if len(b) < 2 {
-			return nil, fmt.Errorf("%w: cut short in the counts of keys", errCheckpoint)
+			return nil, fmt.Errorf("%w: cut short in the counts of keys", wire.ErrCheckpoint)
 		}
 		class, status := b[0], b[1]
 		b = b[2:]
@@ -242,7 +243,7 @@ func (c *counts) decode(text string) (recount map[uint8]bool, err error) {
 			judged, n := binary.Uvarint(b)
 			copies, m := binary.Uvarint(b[max(0, n):])
 			if n <= 0 || m <= 0 {
-				return nil, fmt.Errorf("%w: cut short in the counts of events", errCheckpoint)
+				return nil, fmt.Errorf("%w: cut short in the counts of events", wire.ErrCheckpoint)
 			}
 			b = b[n+m:]
 			if p := c.place[class]; p.known {
@@ -252,7 +253,7 @@ func (c *counts) decode(text string) (recount map[uint8]bool, err error) {
 		}
 		counted, rest, err := dedup.DecodeCensus(b)
 		if err != nil {
-			return nil, fmt.Errorf("%w: %w", errCheckpoint, err)
+			return nil, fmt.Errorf("%w: %w", wire.ErrCheckpoint, err)
 		}
 		b = rest
 		switch known := c.of(class, dedup.Status(status)); {
@@ -278,14 +279,14 @@ func (c *counts) of(class uint8, status dedup.Status) *census {
 
 // countKeys returns the counts that belong to a checkpoint: those it holds,
 // and for a class whose window is new, those of the store's rows.
-func (rt *runtime) countKeys(c *checkpoint, store *state.Store) (counts, error) {
+func (rt *runtime) countKeys(c *wire.Checkpoint, store *state.Store) (counts, error) {
 	all := rt.noCounts()
-	recount, err := all.decode(c.counts)
+	recount, err := all.decode(c.Counts)
 	if err != nil {
 		return counts{}, kafka.OperatorErrorf("%w; run the build that wrote it", err)
 	}
 	for _, h := range all.hits {
-		if !c.counted && c.streamTimes.has[h.class] {
+		if !c.Counted && c.StreamTimes.Has[h.class] {
 			recount[h.class] = true
 		}
 	}
@@ -302,7 +303,7 @@ func (rt *runtime) countKeys(c *checkpoint, store *state.Store) (counts, error) 
 			return counts{}, err
 		}
 		one := all.of(row.Class, row.Status)
-		if one == nil || !recount[row.Class] || !one.window.Held(row.First, c.streamTimes.at[row.Class]) {
+		if one == nil || !recount[row.Class] || !one.window.Held(row.First, c.StreamTimes.At[row.Class]) {
 			continue
 		}
 		one.Add(row.First)

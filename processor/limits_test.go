@@ -3,12 +3,13 @@ package processor
 import (
 	"fmt"
 	"os"
-	"reflect"
 	"strings"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"oncebus/processor/wire"
 )
 
 // keyedSignals makes events of one partition with times of their own.
@@ -80,11 +81,11 @@ func assertLimited(t *testing.T, records []*kgo.Record, want int) {
 	t.Helper()
 	n := 0
 	for _, r := range records {
-		if header(r, headerVerdict) != "limited" {
+		if header(r, wire.HeaderVerdict) != "limited" {
 			continue
 		}
 		n++
-		if reason := header(r, headerReason); reason != "new key beyond the limit: 10 keys of namespace signals are live in signals.raw/0, live_keys is 10" {
+		if reason := header(r, wire.HeaderReason); reason != "new key beyond the limit: 10 keys of namespace signals are live in signals.raw/0, live_keys is 10" {
 			t.Errorf("reason %q", reason)
 		}
 	}
@@ -118,23 +119,5 @@ func TestLimitThatIsSetLater(t *testing.T) {
 		b.produce(keyedSignals(step.key, 5, testTime)...)
 		b.drain(i, "signals.raw")
 		assertCounts(t, i, "signals", map[string]float64{"unique": step.unique, "limited": step.limited})
-	}
-}
-
-// TestCheckpointWithCounts: an older build refuses it, a damaged one is refused.
-func TestCheckpointWithCounts(t *testing.T) {
-	c := checkpoint{next: 7, epoch: 1, sequence: 2, counts: "\x03counts", counted: true}
-	c.streamTimes.at[3], c.streamTimes.has[3] = testTime, true
-	b := c.append(nil)
-	if b[0] != checkpointVersion {
-		t.Errorf("version %d", b[0])
-	}
-	if back, err := decodeCheckpoint(b); err != nil || !reflect.DeepEqual(back, c) {
-		t.Errorf("came back as %+v, %v", back, err)
-	}
-	for at := range len(b) - 7 {
-		if got, err := decodeCheckpoint(b[:at]); err == nil {
-			t.Errorf("%d bytes were taken for %+v", at, got)
-		}
 	}
 }

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"oncebus/processor/wire"
 )
 
 const testTime = 1_700_000_000_000 // ms; any fixed event time
@@ -46,7 +48,7 @@ func assertOnce(t *testing.T, out []*kgo.Record, sent map[string]*kgo.Record) {
 		if !bytes.Equal(r.Value, want.Value) || !r.Timestamp.Equal(want.Timestamp) || header(r, "traceparent") != "00-abc" {
 			t.Fatalf("output of %s was touched: %+v", id, r)
 		}
-		if header(r, headerVerdict) != "unique" || header(r, headerRoute) != "signals" || len(header(r, headerKey)) != 64 {
+		if header(r, wire.HeaderVerdict) != "unique" || header(r, wire.HeaderRoute) != "signals" || len(header(r, wire.HeaderKey)) != 64 {
 			t.Fatalf("output of %s has headers %v", id, r.Headers)
 		}
 	}

@@ -18,6 +18,7 @@ import (
 	"oncebus/dedup"
 	"oncebus/dedup/rules"
 	"oncebus/processor/kafka"
+	"oncebus/processor/wire"
 )
 
 // manifestKey is the key of the one row that matters in <app>-manifest.
@@ -76,7 +77,7 @@ type manifestNamespace struct {
 func newManifest(cluster string) (*manifest, error) {
 	m := &manifest{
 		Version: manifestVersion, Cluster: cluster, Hash: hashName, HashSecret: make([]byte, 16),
-		RowVersion: dedup.RowVersion, EnvelopeVersion: envelopeVersion,
+		RowVersion: dedup.RowVersion, EnvelopeVersion: wire.EnvelopeVersion,
 	}
 	if _, err := rand.Read(m.HashSecret); err != nil {
 		return nil, fmt.Errorf("draw the secret of the partitioning hash: %w", err)
@@ -129,9 +130,9 @@ func (m *manifest) reconcile(t *topology, routes *rules.Routes, secret []byte) (
 	var mistakes []error
 	refuse := func(format string, args ...any) { mistakes = append(mistakes, kafka.OperatorErrorf(format, args...)) }
 	if m.Version != manifestVersion || m.Hash != hashName || len(m.HashSecret) != 16 ||
-		m.RowVersion != dedup.RowVersion || m.EnvelopeVersion != envelopeVersion {
+		m.RowVersion != dedup.RowVersion || m.EnvelopeVersion != wire.EnvelopeVersion {
 		refuse("the manifest in %s has version %d, hash %q, row encoding %d, envelope %d; this build has %d, %q, %d, %d: run the build that wrote it, or use another ONCEBUS_APP_ID",
-			t.manifest, m.Version, m.Hash, m.RowVersion, m.EnvelopeVersion, manifestVersion, hashName, dedup.RowVersion, envelopeVersion)
+			t.manifest, m.Version, m.Hash, m.RowVersion, m.EnvelopeVersion, manifestVersion, hashName, dedup.RowVersion, wire.EnvelopeVersion)
 		return false, errors.Join(mistakes...)
 	}
 	if m.Cluster != t.cluster {

@@ -17,6 +17,7 @@ import (
 
 	"oncebus/processor/kafka"
 	"oncebus/processor/security"
+	"oncebus/processor/wire"
 )
 
 // snapshot is everything a start could change: topics with their ids and
@@ -421,8 +422,8 @@ func TestRoutesMayComeAndGo(t *testing.T) {
 	}
 	out := b.read("signals.duplicates")
 	for _, r := range out {
-		if !strings.HasPrefix(header(r, headerFirst), "signals.raw/") || header(r, headerSource) == header(r, headerFirst) {
-			t.Errorf("copy %s names its first as %s", header(r, headerSource), header(r, headerFirst))
+		if !strings.HasPrefix(header(r, wire.HeaderFirst), "signals.raw/") || header(r, wire.HeaderSource) == header(r, wire.HeaderFirst) {
+			t.Errorf("copy %s names its first as %s", header(r, wire.HeaderSource), header(r, wire.HeaderFirst))
 		}
 	}
 	if unique := b.read("signals.unique"); len(unique) != 2 || len(out) != 2 {

@@ -13,6 +13,7 @@ import (
 
 	"oncebus/dedup"
 	"oncebus/dedup/rules"
+	"oncebus/processor/wire"
 )
 
 // shippedOrders is a process with the shipped orders.yaml, and its orders.
@@ -81,7 +82,7 @@ func (s *shippedOrders) told(request string) (told []string) {
 	s.t.Helper()
 	for _, r := range s.read("orders.replies") {
 		if string(r.Key) == request {
-			told = append(told, strings.TrimSuffix(header(r, headerVerdict)+" "+string(r.Value), " "))
+			told = append(told, strings.TrimSuffix(header(r, wire.HeaderVerdict)+" "+string(r.Value), " "))
 		}
 	}
 	return told
@@ -97,7 +98,7 @@ func TestOrderBesideAnotherHasCopiesOfItsOwn(t *testing.T) {
 	}
 	var ran []string
 	for _, r := range s.read("orders.unique") {
-		ran = append(ran, string(r.Key)+" "+header(r, headerVerdict))
+		ran = append(ran, string(r.Key)+" "+header(r, wire.HeaderVerdict))
 	}
 	if want := []string{"a unique", "b unique"}; !slices.Equal(ran, want) {
 		t.Errorf("%v ran, want %v", ran, want)
@@ -149,7 +150,7 @@ func TestOrderExpires(t *testing.T) {
 				s.send(order("other", "c9", c.other, c.other, 1))
 			}
 			s.send(order("again", "c1", c.at, later, 2))
-			assertHeaders(t, s.run("again"), map[string]string{headerVerdict: "expired", headerAttempt: "2"})
+			assertHeaders(t, s.run("again"), map[string]string{wire.HeaderVerdict: "expired", wire.HeaderAttempt: "2"})
 			s.say("again", "completed", "X-2")
 			s.send(order("copy", "c1", c.at, later+1000, 3))
 			if told, want := s.told("copy"), []string{"replayed X-2"}; !slices.Equal(told, want) {
@@ -194,12 +195,12 @@ func TestAttemptsGoOnPastTheEdge(t *testing.T) {
 	s.send(order("a", "c1", 59_000, 59_000, 0))
 	s.say("a", "failed", "")
 	s.send(order("b", "c1", 61_000, 61_000, 1))
-	assertHeaders(t, s.run("b"), map[string]string{headerVerdict: "unique", headerAttempt: "2"})
+	assertHeaders(t, s.run("b"), map[string]string{wire.HeaderVerdict: "unique", wire.HeaderAttempt: "2"})
 	s.say("b", "rejected", "")
 	s.send(order("a", "c1", 59_000, 62_000, 2))
-	assertHeaders(t, s.run("a"), map[string]string{headerVerdict: "unique", headerAttempt: "3"})
+	assertHeaders(t, s.run("a"), map[string]string{wire.HeaderVerdict: "unique", wire.HeaderAttempt: "3"})
 	s.send(order("z", "c2", 61_000, 63_000, 3))
-	assertHeaders(t, s.run("z"), map[string]string{headerVerdict: "unique", headerAttempt: "3"}) // the key's own count
+	assertHeaders(t, s.run("z"), map[string]string{wire.HeaderVerdict: "unique", wire.HeaderAttempt: "3"}) // the key's own count
 }
 
 // TestNeighbourIsClaimedAnewUnderTheFirstKey: when the lease is over, a retry in
@@ -213,7 +214,7 @@ func TestNeighbourIsClaimedAnewUnderTheFirstKey(t *testing.T) {
 		s.send(b)
 		return s.run("b") != nil
 	})
-	assertHeaders(t, s.run("b"), map[string]string{headerVerdict: "unique", headerAttempt: "2", headerKey: header(s.run("a"), headerKey)})
+	assertHeaders(t, s.run("b"), map[string]string{wire.HeaderVerdict: "unique", wire.HeaderAttempt: "2", wire.HeaderKey: header(s.run("a"), wire.HeaderKey)})
 	s.say("b", "completed", "X-1")
 	if told := s.told("a"); !slices.Equal(told, []string{"replayed X-1"}) && !slices.Equal(told, []string{"unique X-1"}) {
 		t.Errorf("a is told %v", told)
@@ -235,7 +236,7 @@ func TestInspectorFindsAndForgetsNeighbours(t *testing.T) {
 	must(t, err)
 	defer func() { must(t, inspector.Close()) }()
 	derive := func(r *kgo.Record) *rules.Derived {
-		in := inputOf(r)
+		in := wire.InputOf(r)
 		d := s.routes.NewDeriver(nil).Derive(&in)
 		return &d
 	}
@@ -244,7 +245,7 @@ func TestInspectorFindsAndForgetsNeighbours(t *testing.T) {
 		asked := derive(order("b", "c1", 61_000, came, 1))
 		entry, found, err := inspector.Lookup(t.Context(), asked)
 		must(t, err)
-		if !found || entry.Row.Digest != original || entry.Row.Status != dedup.Pending || keyText(&entry.Claim.Key) != header(first, headerKey) {
+		if !found || entry.Row.Digest != original || entry.Row.Status != dedup.Pending || wire.KeyText(&entry.Claim.Key) != header(first, wire.HeaderKey) {
 			t.Errorf("%s: found %v: %+v", name, found, entry.Row)
 		}
 	}
@@ -258,7 +259,7 @@ func TestInspectorFindsAndForgetsNeighbours(t *testing.T) {
 		t.Errorf("asked to forget %v, want %v", digest, original)
 	}
 	s.send(order("b", "c1", 61_000, 62_000, 2))
-	assertHeaders(t, s.run("b"), map[string]string{headerVerdict: "unique", headerAttempt: "2"})
+	assertHeaders(t, s.run("b"), map[string]string{wire.HeaderVerdict: "unique", wire.HeaderAttempt: "2"})
 	if dead := s.read("oncebus.dead-letter"); len(dead) > 0 {
 		t.Errorf("dead letters: %v", dead[0].Headers)
 	}

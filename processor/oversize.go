@@ -124,18 +124,18 @@ func (w *worker) stepOver(batch *kgo.ErrDecompressTooLarge) error {
 		return fmt.Errorf("%w: a batch of %s/%d arrived for a task that is not running", kafka.ErrMustAbort, batch.Topic, batch.Partition)
 	}
 	t.touch()
-	if batch.NextOffset <= t.open.next {
+	if batch.NextOffset <= t.open.Next {
 		return nil // processed before
 	}
-	if !t.open.withholds(batch.Offset) {
+	if !t.open.IsDeadLettered(batch.Offset) {
 		w.emitter.deadLetterBatch(batch, w.p.rt.clock.now(), w.p.cfg.maxDecompressedBatchBytes())
 	}
 	if t.state == passing {
-		t.open.withhold(batch.Offset, batch.NextOffset)
+		t.open.DeadLetter(batch.Offset, batch.NextOffset)
 		t.passedUpTo(batch.NextOffset)
 		return nil
 	}
-	t.open.next, t.open.epoch = batch.NextOffset, batch.Epoch
+	t.open.Next, t.open.Epoch = batch.NextOffset, batch.Epoch
 	return nil
 }
 

@@ -18,6 +18,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"oncebus/processor/security"
+	"oncebus/processor/wire"
 )
 
 // rawBatch makes a batch of records with zero values of a size, as a producer
@@ -113,9 +114,9 @@ func assertBatches(t *testing.T, b *bench, want map[string]string) {
 		t.Errorf("%d dead letters, want %d", len(letters), len(want))
 	}
 	for _, r := range letters {
-		first := header(r, headerSource)
-		if want[first] != header(r, headerLast) || header(r, headerVerdict) != "invalid" || header(r, headerRoute) != "signals" ||
-			!strings.Contains(header(r, headerReason), "unpacks to more than 1048576 bytes") || r.Value != nil {
+		first := header(r, wire.HeaderSource)
+		if want[first] != header(r, wire.HeaderLast) || header(r, wire.HeaderVerdict) != "invalid" || header(r, wire.HeaderRoute) != "signals" ||
+			!strings.Contains(header(r, wire.HeaderReason), "unpacks to more than 1048576 bytes") || r.Value != nil {
 			t.Errorf("dead letter of %s has headers %v", first, r.Headers)
 		}
 		delete(want, first)

@@ -13,6 +13,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"oncebus/processor/kafka"
+	"oncebus/processor/wire"
 )
 
 // TestDeletedUnreadRecordsStopTheProcess deletes records that nobody has read,
@@ -122,7 +123,7 @@ func TestStoreOutOfStepWithTheChangelog(t *testing.T) {
 			must(b.t, os.CopyFS(i.cfg.StateDir, os.DirFS(old)))
 			checkpoint := kadm.Offsets{} // all but the last checkpoint may go: compaction keeps it
 			for _, r := range b.read("app-repartition-changelog") {
-				if r.Partition == 0 && string(r.Key) == checkpointKey {
+				if r.Partition == 0 && string(r.Key) == wire.CheckpointKey {
 					checkpoint.AddOffset(r.Topic, 0, r.Offset, -1)
 				}
 			}

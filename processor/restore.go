@@ -14,6 +14,7 @@ import (
 
 	"oncebus/dedup"
 	"oncebus/processor/kafka"
+	"oncebus/processor/wire"
 	"oncebus/state"
 	"oncebus/state/failpoint"
 )
@@ -73,9 +74,9 @@ type restore struct {
 
 	// Written before done is closed.
 	store      *state.Store
-	checkpoint checkpoint // next is -1 if the changelog has none
-	counts     counts     // of keys as of it
-	emptied    bool       // the changelog had records once, and the store has none of them
+	checkpoint wire.Checkpoint // next is -1 if the changelog has none
+	counts     counts          // of keys as of it
+	emptied    bool            // the changelog had records once, and the store has none of them
 	rows       int
 	from, to   int64 // changelog offsets
 	err        error
@@ -128,7 +129,7 @@ func (r *restore) run(ctx context.Context, p *Processor, t *task) error {
 		}
 		if err == nil {
 			t.metrics.restoreTime.Observe(time.Since(began).Seconds())
-			t.log.Info("restored", "from", r.from, "to", r.to, "rows", r.rows, "next", r.checkpoint.next,
+			t.log.Info("restored", "from", r.from, "to", r.to, "rows", r.rows, "next", r.checkpoint.Next,
 				"took", time.Since(began).Round(time.Millisecond).String())
 			return nil
 		}
@@ -245,7 +246,7 @@ func (r *restore) once(ctx context.Context, p *Processor, t *task) error {
 func (r *restore) apply(records []*kgo.Record, position int64) error {
 	newest := r.store.Checkpoint()
 	for _, rec := range records {
-		if string(rec.Key) == checkpointKey {
+		if string(rec.Key) == wire.CheckpointKey {
 			newest = rec.Value
 			continue
 		}
@@ -266,12 +267,12 @@ func (r *restore) apply(records []*kgo.Record, position int64) error {
 }
 
 func (r *restore) readCheckpoint() error {
-	r.checkpoint = checkpoint{next: -1, epoch: -1}
+	r.checkpoint = wire.Checkpoint{Next: -1, Epoch: -1}
 	b := r.store.Checkpoint()
 	if len(b) == 0 {
 		return nil
 	}
-	c, err := decodeCheckpoint(b)
+	c, err := wire.DecodeCheckpoint(b)
 	if err != nil {
 		return kafka.OperatorErrorf("%w; run the build that wrote it", err)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"oncebus/processor/wire"
 	"oncebus/state"
 )
 
@@ -99,7 +100,7 @@ func TestRestoreWaitsForAnOpenTransaction(t *testing.T) {
 	stranger := b.newClient(kgo.TransactionalID("stranger"))
 	must(t, stranger.BeginTransaction())
 	for p := range int32(4) {
-		must(t, stranger.ProduceSync(ctx, &kgo.Record{Topic: "app-repartition-changelog", Partition: p, Key: []byte(checkpointKey), Value: []byte("never")}).FirstErr())
+		must(t, stranger.ProduceSync(ctx, &kgo.Record{Topic: "app-repartition-changelog", Partition: p, Key: []byte(wire.CheckpointKey), Value: []byte("never")}).FirstErr())
 	}
 	more, sent := traffic(200)
 	b.produce(more...)

@@ -8,28 +8,8 @@ import (
 
 	"oncebus/dedup"
 	"oncebus/dedup/rules"
+	"oncebus/processor/wire"
 )
-
-// recordHeaders gives dedup a record's headers without copying them.
-type recordHeaders []kgo.RecordHeader
-
-// Header returns the first header of that name.
-func (h *recordHeaders) Header(name string) ([]byte, bool) {
-	for i := range *h {
-		if (*h)[i].Key == name {
-			return (*h)[i].Value, true
-		}
-	}
-	return nil, false
-}
-
-func inputOf(rec *kgo.Record) rules.Input {
-	return rules.Input{
-		Topic: rec.Topic, Key: rec.Key, Value: rec.Value,
-		Headers:   (*recordHeaders)(&rec.Headers),
-		Timestamp: rec.Timestamp.UnixMilli(),
-	}
-}
 
 // router is the first stage: it derives dedup keys and sends every record to
 // the partition its key belongs to. It keeps no state, so its transaction is
@@ -61,7 +41,7 @@ func (r *router) route(e *emitter, rec *kgo.Record) {
 		r.outcome(e, rec)
 		return
 	}
-	in := inputOf(rec)
+	in := wire.InputOf(rec)
 	derived := r.deriver.Derive(&in)
 	from := r.rt.positionOf(rec)
 	route := r.rt.routes[derived.Route.Index]
@@ -73,15 +53,15 @@ func (r *router) route(e *emitter, rec *kgo.Record) {
 		e.turnAway(&ev, &derived)
 		return
 	}
-	env := envelope{
-		route: route.nameBytes, digest: derived.Digest, key: derived.Key,
-		eventTime: derived.Time, timestamp: in.Timestamp, from: from, details: detailsOf(&derived),
-		ask: route.asked(rec),
+	env := wire.Envelope{
+		Route: route.nameBytes, Digest: derived.Digest, Key: derived.Key,
+		EventTime: derived.Time, Timestamp: in.Timestamp, From: from, Details: wire.DetailsOf(&derived),
+		ReplyTo: route.asked(rec),
 	}
 	if misfit := r.send(e, rec, &env, r.rt.hasher.partition(&derived.Routing)); misfit != "" {
 		ev := event{
 			original: original{rec: rec, headers: rec.Headers, timestamp: in.Timestamp, from: from},
-			route:    route, key: &derived.Key, verdict: dedup.Invalid, present: r.rt.clock.now(), reason: misfit, ask: env.ask,
+			route:    route, key: &derived.Key, verdict: dedup.Invalid, present: r.rt.clock.now(), reason: misfit, ask: env.ReplyTo,
 		}
 		e.byPolicy(&ev, rules.DeadLetter)
 	}
@@ -89,21 +69,21 @@ func (r *router) route(e *emitter, rec *kgo.Record) {
 
 // send sends a record in its envelope to a partition of the repartition topic,
 // or says why that would not take it.
-func (r *router) send(e *emitter, rec *kgo.Record, env *envelope, partition int32) (misfit string) {
+func (r *router) send(e *emitter, rec *kgo.Record, env *wire.Envelope, partition int32) (misfit string) {
 	out := &e.records.take(1)[0]
 	out.Topic, out.Key, out.Value = r.rt.topology.repartition, rec.Key, rec.Value
 	out.Partition = partition
 	// A foreign header of our prefix ends here: the task trusts what it reads.
 	headers := e.headers.take(len(rec.Headers) + 1)[:0]
-	value := e.bytes.take(env.size())
-	headers = append(headers, kgo.RecordHeader{Key: envelopeHeader, Value: env.append(value[:0])})
+	value := e.bytes.take(env.Size())
+	headers = append(headers, kgo.RecordHeader{Key: wire.EnvelopeHeader, Value: env.Append(value[:0])})
 	for i := range rec.Headers {
-		if !isOurs(rec.Headers[i].Key) {
+		if !wire.IsOurs(rec.Headers[i].Key) {
 			headers = append(headers, rec.Headers[i])
 		}
 	}
 	out.Headers = headers
-	if n := recordBytes(out); n > int(r.rt.limit(out.Topic).maxBytes) {
+	if n := wire.RecordBytes(out); n > int(r.rt.limit(out.Topic).maxBytes) {
 		return fmt.Sprintf("too large for topic %s: %d bytes with headers, max.message.bytes is %d", out.Topic, n, r.rt.limit(out.Topic).maxBytes)
 	}
 	e.produce(out)
@@ -116,8 +96,8 @@ func (r *router) send(e *emitter, rec *kgo.Record, env *envelope, partition int3
 func (r *router) outcome(e *emitter, rec *kgo.Record) {
 	route, read, reason := r.rt.readOutcome(rec)
 	if reason == "" {
-		env := envelope{route: route.nameBytes, timestamp: rec.Timestamp.UnixMilli(), from: r.rt.positionOf(rec), outcome: &read}
-		reason = r.send(e, rec, &env, read.token.Partition)
+		env := wire.Envelope{Route: route.nameBytes, Timestamp: rec.Timestamp.UnixMilli(), From: r.rt.positionOf(rec), Outcome: &read}
+		reason = r.send(e, rec, &env, read.Token.Partition)
 	}
 	if reason == "" {
 		return
@@ -125,55 +105,41 @@ func (r *router) outcome(e *emitter, rec *kgo.Record) {
 	e.tally(route, tallyUnreadable)
 	e.deadLetter(&event{
 		original: original{rec: rec, headers: rec.Headers, timestamp: rec.Timestamp.UnixMilli(), from: r.rt.positionOf(rec)},
-		route:    route, verdict: dedup.Invalid, present: r.rt.clock.now(), reason: "outcome refused: " + reason, said: saidOf(rec),
+		route:    route, verdict: dedup.Invalid, present: r.rt.clock.now(), reason: "outcome refused: " + reason, said: wire.OutcomeHeaders(rec),
 	})
-}
-
-// saidMax bounds what is kept of token and kind where they cannot be read: who
-// made them up may have made them as long as a dead letter can be.
-const saidMax = 256
-
-// saidOf returns token and kind of an outcome as they came.
-func saidOf(rec *kgo.Record) (said []kgo.RecordHeader) {
-	for _, name := range [...]string{headerClaim, headerOutcome} {
-		if value, ok := (*recordHeaders)(&rec.Headers).Header(name); ok {
-			said = append(said, kgo.RecordHeader{Key: name, Value: value[:min(len(value), saidMax)]})
-		}
-	}
-	return said
 }
 
 // readOutcome returns the route of an outcome's claim and what it says, or the
 // reason why it says nothing; the route is then one of its topic's.
-func (rt *runtime) readOutcome(rec *kgo.Record) (route *routeInfo, read outcomeEnvelope, reason string) {
+func (rt *runtime) readOutcome(rec *kgo.Record) (route *routeInfo, read wire.OutcomeEnvelope, reason string) {
 	routes := rt.outcomes[rec.Topic]
-	headers := recordHeaders(rec.Headers)
-	kind, ok := headers.Header(headerOutcome)
+	headers := wire.Headers(rec.Headers)
+	kind, ok := headers.Header(wire.HeaderOutcome)
 	if !ok {
-		return routes[0], read, "header " + headerOutcome + " is missing"
+		return routes[0], read, "header " + wire.HeaderOutcome + " is missing"
 	}
-	if read.kind, ok = dedup.ParseOutcomeKind(kind); !ok {
-		return routes[0], read, fmt.Sprintf("header %s: %.40q is none of %v", headerOutcome, kind, dedup.OutcomeKinds)
+	if read.Kind, ok = dedup.ParseOutcomeKind(kind); !ok {
+		return routes[0], read, fmt.Sprintf("header %s: %.40q is none of %v", wire.HeaderOutcome, kind, dedup.OutcomeKinds)
 	}
-	text, ok := headers.Header(headerClaim)
+	text, ok := headers.Header(wire.HeaderClaim)
 	if !ok {
-		return routes[0], read, "header " + headerClaim + " is missing: it is the one that came with the event"
+		return routes[0], read, "header " + wire.HeaderClaim + " is missing: it is the one that came with the event"
 	}
 	var err error
-	if read.token, err = dedup.ParseToken(text); err != nil {
-		return routes[0], read, fmt.Sprintf("header %s: %v", headerClaim, err)
+	if read.Token, err = dedup.ParseToken(text); err != nil {
+		return routes[0], read, fmt.Sprintf("header %s: %v", wire.HeaderClaim, err)
 	}
 	for _, route := range routes {
-		if route.class != read.token.Class {
+		if route.class != read.Token.Class {
 			continue
 		}
-		if partitions := rt.topology.topics[rt.topology.repartition].partitions; read.token.Partition >= partitions {
-			return route, read, fmt.Sprintf("header %s: names partition %d of %d: it is another app's", headerClaim, read.token.Partition, partitions)
+		if partitions := rt.topology.topics[rt.topology.repartition].partitions; read.Token.Partition >= partitions {
+			return route, read, fmt.Sprintf("header %s: names partition %d of %d: it is another app's", wire.HeaderClaim, read.Token.Partition, partitions)
 		}
-		if read.token.Attempt == 0 && read.kind != dedup.OutcomeForget {
-			return route, read, fmt.Sprintf("header %s: names no attempt, which only forget may", headerClaim)
+		if read.Token.Attempt == 0 && read.Kind != dedup.OutcomeForget {
+			return route, read, fmt.Sprintf("header %s: names no attempt, which only forget may", wire.HeaderClaim)
 		}
 		return route, read, ""
 	}
-	return routes[0], read, fmt.Sprintf("header %s: its route takes no outcomes from topic %s", headerClaim, rec.Topic)
+	return routes[0], read, fmt.Sprintf("header %s: its route takes no outcomes from topic %s", wire.HeaderClaim, rec.Topic)
 }

@@ -9,6 +9,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"github.com/twmb/franz-go/pkg/kversion"
+
+	"oncebus/processor/wire"
 )
 
 // TestRouterRoutesOnceAfterAnUnknownCommit answers the router's EndTxn with
@@ -29,11 +31,11 @@ func TestRouterRoutesOnceAfterAnUnknownCommit(t *testing.T) {
 	}
 	routed := map[string]int{}
 	for _, r := range b.read("app-repartition") {
-		var env envelope
-		if err := readEnvelope(r, &env); err != nil {
+		var env wire.Envelope
+		if err := wire.ReadEnvelope(r, &env); err != nil {
 			t.Fatal(err)
 		}
-		routed[fmt.Sprint(env.from)]++
+		routed[fmt.Sprint(env.From)]++
 	}
 	if len(routed) != 3 {
 		t.Errorf("routed %v, want 3 records", routed)

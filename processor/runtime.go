@@ -34,10 +34,9 @@ type runtime struct {
 	failOpen map[string][]uint8
 	// waiting are the other topics of tasks: without local state nothing of
 	// them is fetched.
-	waiting      []string
-	verdictBytes [][]byte
-	limits       atomic.Pointer[map[string]topicLimits]
-	clock        brokerClock
+	waiting []string
+	limits  atomic.Pointer[map[string]topicLimits]
+	clock   brokerClock
 }
 
 // routeInfo is a route with its numbers.
@@ -92,9 +91,6 @@ func newRuntime(t *topology, m *manifest, routes *rules.Routes) *runtime {
 	}
 	if t.repartition != "" {
 		rt.topicNumbers[t.repartition] = m.topicNumber(t.repartition)
-	}
-	for _, v := range dedup.Verdicts {
-		rt.verdictBytes = append(rt.verdictBytes, []byte(v.String()))
 	}
 	rt.limits.Store(&t.limits)
 	return rt

@@ -11,6 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"oncebus/processor/oracle"
+	"oncebus/processor/wire"
 )
 
 // claimsShare is one seed in so many that has claims in place of plain routes.
@@ -107,11 +108,11 @@ func (g *rawTraffic) outcome(event oracle.Record, kind string) *kgo.Record {
 	g.claimed.n++
 	record := &kgo.Record{
 		Topic: "ops.outcomes", Partition: g.rng.Int32N(g.rawPartitions), Key: fmt.Append(nil, "o-", g.claimed.n), Value: fmt.Append(nil, "v-", g.claimed.n),
-		Timestamp: time.Now(), Headers: []kgo.RecordHeader{{Key: headerOutcome, Value: []byte(kind)}},
+		Timestamp: time.Now(), Headers: []kgo.RecordHeader{{Key: wire.HeaderOutcome, Value: []byte(kind)}},
 	}
 	for _, h := range event.Headers {
-		if h.Key == headerClaim {
-			record.Headers = append(record.Headers, kgo.RecordHeader{Key: headerClaim, Value: h.Value})
+		if h.Key == wire.HeaderClaim {
+			record.Headers = append(record.Headers, kgo.RecordHeader{Key: wire.HeaderClaim, Value: h.Value})
 		}
 	}
 	return record
@@ -153,7 +154,7 @@ func (s *sim) checkClaims(h *oracle.History) {
 
 func reasonOf(r *oracle.Record) string {
 	for _, h := range r.Headers {
-		if h.Key == headerReason {
+		if h.Key == wire.HeaderReason {
 			return string(h.Value)
 		}
 	}

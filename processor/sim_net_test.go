@@ -98,13 +98,13 @@ func (n *simNet) dial(ctx context.Context, network, addr string) (net.Conn, erro
 	n.mu.Unlock()
 	n.open.Go(c.up)
 	n.open.Go(c.down)
-	return wire{client}, nil
+	return clientEnd{client}, nil
 }
 
-// wire is a client's end of a connection, which fails as a socket does.
-type wire struct{ net.Conn }
+// clientEnd is a client's end of a connection, which fails as a socket does.
+type clientEnd struct{ net.Conn }
 
-func (w wire) Write(p []byte) (int, error) {
+func (w clientEnd) Write(p []byte) (int, error) {
 	n, err := w.Conn.Write(p)
 	if errors.Is(err, io.ErrClosedPipe) {
 		err = &net.OpError{Op: "write", Net: "tcp", Err: os.NewSyscallError("write", syscall.EPIPE)}

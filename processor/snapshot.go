@@ -11,6 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 
 	"oncebus/dedup"
+	"oncebus/processor/wire"
 	"oncebus/state"
 )
 
@@ -77,14 +78,14 @@ type KeyCount struct {
 }
 
 // list returns the counts for people, as of a checkpoint.
-func (c *counts) list(rt *runtime, at *checkpoint) []KeyCount {
+func (c *counts) list(rt *runtime, at *wire.Checkpoint) []KeyCount {
 	var all []KeyCount
 	for i := range c.censuses {
 		one := &c.censuses[i]
 		if one.status == waiting {
 			continue
 		}
-		streamTime := at.streamTimes.of(one.class)
+		streamTime := at.StreamTimes.Of(one.class)
 		count := KeyCount{
 			Namespace: rt.namespaces[one.class], Routes: rt.routesOf[one.class], Status: one.status.String(),
 			Total: one.Live(), Active: one.Active(one.window, streamTime),
@@ -109,7 +110,7 @@ func (t *task) describe(worker string) TaskState {
 	d := TaskState{Task: t.id.String(), Worker: worker, State: t.state.String(), Since: t.since, NextOffset: -1, Lag: t.lag(), id: t.id}
 	if t.state == running {
 		stats := t.store.Stats()
-		d.NextOffset, d.Store, d.Keys = t.committed.next, &stats, t.counts.list(t.rt, &t.committed)
+		d.NextOffset, d.Store, d.Keys = t.committed.Next, &stats, t.counts.list(t.rt, &t.committed)
 	}
 	return d
 }

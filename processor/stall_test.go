@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"oncebus/processor/wire"
 )
 
 // TestStalledRestoreNamesTheTransaction holds a transaction open on the
@@ -21,7 +23,7 @@ func TestStalledRestoreNamesTheTransaction(t *testing.T) {
 	ctx := context.Background()
 	stranger := b.newClient(kgo.TransactionalID("stranger"))
 	must(t, stranger.BeginTransaction())
-	hanging := &kgo.Record{Topic: "app-repartition-changelog", Partition: 2, Key: []byte(checkpointKey), Value: []byte("never")}
+	hanging := &kgo.Record{Topic: "app-repartition-changelog", Partition: 2, Key: []byte(wire.CheckpointKey), Value: []byte("never")}
 	must(t, stranger.ProduceSync(ctx, hanging).FirstErr())
 	b.produce(batch("b", 100)...)
 	b.drain(i, "signals.raw")

@@ -10,6 +10,8 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"oncebus/processor/wire"
 )
 
 // stoppingDialer dials real connections that can be made to stand still: at the
@@ -198,12 +200,12 @@ func TestOffsetsMoveWithTheCheckpoint(t *testing.T) {
 	must(t, i.stop())
 	next := map[int32]int64{}
 	for _, r := range b.read("app-repartition-changelog") {
-		if string(r.Key) != checkpointKey {
+		if string(r.Key) != wire.CheckpointKey {
 			continue
 		}
-		c, err := decodeCheckpoint(r.Value)
+		c, err := wire.DecodeCheckpoint(r.Value)
 		must(t, err)
-		next[r.Partition] = c.next
+		next[r.Partition] = c.Next
 	}
 	offsets, err := b.admin.FetchOffsets(t.Context(), groupName("app", stageDedup))
 	must(t, err)
@@ -221,7 +223,7 @@ func TestOffsetsMoveWithTheCheckpoint(t *testing.T) {
 func TestCheckpointsAloneCarryOffsetsToo(t *testing.T) {
 	id := taskID{"app-repartition", 2}
 	rt := &runtime{topology: &topology{topics: map[string]topicInfo{}}}
-	idle := &task{id: id, rt: rt, state: running, since: time.Now().Add(-2 * checkpointAge), committed: checkpoint{next: 7, epoch: 3}}
+	idle := &task{id: id, rt: rt, state: running, since: time.Now().Add(-2 * checkpointAge), committed: wire.Checkpoint{Next: 7, Epoch: 3}}
 	s := &taskSet{p: &Processor{}, rt: rt, tasks: map[taskID]*task{id: idle}}
 	w := &worker{tasks: s}
 	member := func() *kmsg.TxnOffsetCommitRequest {

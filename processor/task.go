@@ -14,6 +14,7 @@ import (
 	"oncebus/dedup"
 	"oncebus/dedup/rules"
 	"oncebus/processor/kafka"
+	"oncebus/processor/wire"
 	"oncebus/state"
 )
 
@@ -75,7 +76,7 @@ type task struct {
 	// committed is the checkpoint of the last committed transaction, open
 	// the one of the transaction in progress.
 	// Invariant: committed.next <= open.next.
-	committed, open checkpoint
+	committed, open wire.Checkpoint
 	touched         bool // the open transaction carries work of this task
 	// began is when the open transaction took the task in, up when the task
 	// began to judge; the broker's present, in ms.
@@ -130,7 +131,7 @@ func (t *task) process(j *judging, records []*kgo.Record) error {
 	j.now = t.rt.clock.now()
 	for _, rec := range records {
 		t.touch()
-		if rec.Offset < t.open.next {
+		if rec.Offset < t.open.Next {
 			t.metrics.skipped.Inc()
 			continue
 		}
@@ -155,7 +156,7 @@ func (t *task) process(j *judging, records []*kgo.Record) error {
 		if t.state == passing {
 			t.passedUpTo(rec.Offset + 1)
 		} else {
-			t.open.next, t.open.epoch = rec.Offset+1, rec.LeaderEpoch
+			t.open.Next, t.open.Epoch = rec.Offset+1, rec.LeaderEpoch
 		}
 	}
 	return nil
@@ -167,7 +168,7 @@ func (t *task) touch() {
 		t.touched, t.began = true, t.rt.clock.now()
 		t.open = t.committed
 		if t.state == passing {
-			t.open.passed, t.open.withheld = slices.Clone(t.open.passed), slices.Clone(t.open.withheld)
+			t.open.Bypassed, t.open.DeadLettered = slices.Clone(t.open.Bypassed), slices.Clone(t.open.DeadLettered)
 			return
 		}
 		t.counts.copyTo(&t.openCounts)
@@ -176,38 +177,38 @@ func (t *task) touch() {
 
 // processHop judges a record that came through the router.
 func (t *task) processHop(j *judging, rec *kgo.Record) error {
-	var env envelope
-	if err := readEnvelope(rec, &env); err != nil {
+	var env wire.Envelope
+	if err := wire.ReadEnvelope(rec, &env); err != nil {
 		return fmt.Errorf("%w: %w", kafka.ErrIllegalState, err)
 	}
-	route := t.rt.byName[string(env.route)]
+	route := t.rt.byName[string(env.Route)]
 	if route == nil {
-		return kafka.OperatorErrorf("route %s is gone from the routes file, but its records still wait in %s: put the route back until they are done", env.route, rec.Topic)
+		return kafka.OperatorErrorf("route %s is gone from the routes file, but its records still wait in %s: put the route back until they are done", env.Route, rec.Topic)
 	}
 	ev := event{
-		original: original{rec: rec, headers: rec.Headers[1:], timestamp: env.timestamp, from: env.from},
+		original: original{rec: rec, headers: rec.Headers[1:], timestamp: env.Timestamp, from: env.From},
 		route:    route,
 		present:  rec.Timestamp.UnixMilli(),
-		ask:      env.ask,
+		ask:      env.ReplyTo,
 	}
-	if env.here {
+	if env.FromIngress {
 		ev.from = t.rt.positionOf(rec)
 	}
 	switch {
-	case env.outcome != nil && t.state == passing:
+	case env.Outcome != nil && t.state == passing:
 		return nil // for when there are claims again
-	case env.outcome != nil:
-		return t.outcome(j, &ev, env.outcome)
+	case env.Outcome != nil:
+		return t.outcome(j, &ev, env.Outcome)
 	case t.leaves(route, rec.Offset):
 		return nil
 	}
-	ev.key, ev.details = &env.key, env.details
-	return t.judge(j, &ev, env.digest, env.eventTime)
+	ev.key, ev.Details = &env.Key, env.Details
+	return t.judge(j, &ev, env.Digest, env.EventTime)
 }
 
 // processKeyed derives the key of a record of a prepartitioned topic and judges it.
 func (t *task) processKeyed(j *judging, rec *kgo.Record) error {
-	in := inputOf(rec)
+	in := wire.InputOf(rec)
 	derived := t.derive(j.deriver, &in)
 	route := t.rt.routes[derived.Route.Index]
 	ev := event{
@@ -228,7 +229,7 @@ func (t *task) processKeyed(j *judging, rec *kgo.Record) error {
 		}
 		return nil
 	}
-	ev.key, ev.details = &derived.Key, detailsOf(&derived)
+	ev.key, ev.Details = &derived.Key, wire.DetailsOf(&derived)
 	return t.judge(j, &ev, derived.Digest, derived.Time)
 }
 
@@ -255,12 +256,12 @@ func (j *judging) presentOf(rec *kgo.Record) int64 {
 // neighbours that of a key beside it.
 func (t *task) lookUp(ev *event, decided *dedup.Event, streamTime int64) (dedup.Row, bool, error) {
 	own, held, err := t.store.Get(decided.Digest)
-	if err != nil || !ev.hasNear {
+	if err != nil || !ev.HasAdjacent {
 		return own, held, err
 	}
-	var rows [len(ev.near)]dedup.Row
+	var rows [len(ev.Adjacent)]dedup.Row
 	beside := rows[:0]
-	for _, digest := range ev.near {
+	for _, digest := range ev.Adjacent {
 		row, found, err := t.store.Get(digest)
 		switch {
 		case err != nil:
@@ -279,17 +280,17 @@ func (t *task) judge(j *judging, ev *event, digest dedup.Digest, eventTime int64
 	streamTime := t.streamTime(route.class)
 	told := eventTime
 	verdict, eventTime := route.span.Admit(told, streamTime, ev.present)
-	decided := dedup.Event{Digest: digest, Time: eventTime, At: ev.from, Class: route.class, Fingerprint: ev.fingerprint}
-	if ev.hasNear {
-		decided.Shift = ev.shift + told - eventTime // which may have been clamped
+	decided := dedup.Event{Digest: digest, Time: eventTime, At: ev.from, Class: route.class, Fingerprint: ev.Fingerprint}
+	if ev.HasAdjacent {
+		decided.Shift = ev.Shift + told - eventTime // which may have been clamped
 	}
 	before := t.passedBefore(route.class, ev.rec.Offset)
 	switch {
-	case before && (verdict != dedup.Unique || t.open.withholds(ev.rec.Offset)):
+	case before && (verdict != dedup.Unique || t.open.IsDeadLettered(ev.rec.Offset)):
 		return nil // which was said then
 	case verdict == dedup.Invalid:
 		if t.state == passing {
-			t.open.withhold(ev.rec.Offset, ev.rec.Offset+1) // its time may have come when it is met again
+			t.open.DeadLetter(ev.rec.Offset, ev.rec.Offset+1) // its time may have come when it is met again
 		}
 		ev.verdict = verdict
 		ev.reason = fmt.Sprintf("event time %d is more than %v ahead of the broker's %d", eventTime, route.Skew, ev.present)
@@ -317,9 +318,9 @@ func (t *task) judge(j *judging, ev *event, digest dedup.Digest, eventTime int64
 	if err != nil {
 		return err
 	}
-	t.open.streamTimes.at[route.class] = dedup.NextStreamTime(streamTime, eventTime)
-	t.open.streamTimes.has[route.class] = true
-	t.advanceCensus(route.class, t.open.streamTimes.at[route.class])
+	t.open.StreamTimes.At[route.class] = dedup.NextStreamTime(streamTime, eventTime)
+	t.open.StreamTimes.Has[route.class] = true
+	t.advanceCensus(route.class, t.open.StreamTimes.At[route.class])
 	if !before {
 		t.countHit(route.class, ev.verdict)
 	}
@@ -356,7 +357,7 @@ func (t *task) decide(j *judging, ev *event, decided *dedup.Event, prior *dedup.
 	return nil
 }
 
-func (t *task) streamTime(class uint8) int64 { return t.open.streamTimes.of(class) }
+func (t *task) streamTime(class uint8) int64 { return t.open.StreamTimes.Of(class) }
 
 // record puts a row into the overlay and into the changelog.
 func (t *task) record(j *judging, row *dedup.Row) {
@@ -379,23 +380,18 @@ func (t *task) produceRow(e *emitter, key, value []byte, headers ...kgo.RecordHe
 
 // seal ends the task's part of the open transaction with its checkpoint row.
 func (t *task) seal(e *emitter) {
-	t.open.sequence++
+	t.open.Sequence++
 	if t.state == running {
-		t.open.counts, t.open.counted = t.openCounts.encode(), true
-		t.open.forgetPassed()
+		t.open.Counts, t.open.Counted = t.openCounts.encode(), true
+		t.open.DropBypassed()
 	}
-	t.value = t.open.append(t.value[:0])
+	t.value = t.open.Append(t.value[:0])
 	var headers []kgo.RecordHeader
 	if len(t.rt.outcomes) > 0 {
-		headers = []kgo.RecordHeader{{Key: headerLease, Value: fmt.Appendf(nil, "%d %d", t.began, t.up)}}
+		headers = []kgo.RecordHeader{{Key: wire.HeaderLease, Value: fmt.Appendf(nil, "%d %d", t.began, t.up)}}
 	}
-	t.sealed = t.produceRow(e, []byte(checkpointKey), t.value, headers...)
+	t.sealed = t.produceRow(e, []byte(wire.CheckpointKey), t.value, headers...)
 }
-
-// headerLease of a checkpoint row has the two times that leases run by beside
-// those of the records, task.began and task.up: with them the log alone tells
-// why a claim was claimed anew, or was not. Nobody goes on from them.
-const headerLease = "oncebus-lease"
 
 // errNoOffset says that the broker has the checkpoint row but did not say
 // where: it answers so when it recognises a batch that was sent twice.
@@ -414,7 +410,7 @@ func (t *task) commit() error {
 	}
 	t.committed, t.touched, t.sealed = t.open, false, nil
 	t.counts, t.openCounts = t.openCounts, t.counts
-	if err := t.store.Apply(position, t.committed.append(nil)); err != nil {
+	if err := t.store.Apply(position, t.committed.Append(nil)); err != nil {
 		return fmt.Errorf("apply to the store of %v: %w", t.id, err)
 	}
 	t.store.Expire(t.horizons())
@@ -437,8 +433,8 @@ func (t *task) horizons() [256]int64 {
 		before[class] = math.MinInt64
 	}
 	for _, r := range t.rt.routes {
-		if t.committed.streamTimes.has[r.class] {
-			before[r.class] = r.span.Horizon(t.committed.streamTimes.at[r.class])
+		if t.committed.StreamTimes.Has[r.class] {
+			before[r.class] = r.span.Horizon(t.committed.StreamTimes.At[r.class])
 		}
 	}
 	return before
@@ -473,11 +469,11 @@ func (t *task) showLag() {
 
 // lag is the number of input records after the last committed one.
 func (t *task) lag() int64 {
-	if t.highWatermark < 0 || t.committed.next < 0 {
+	if t.highWatermark < 0 || t.committed.Next < 0 {
 		return -1
 	}
 	if t.stable && time.Since(t.since) >= idlePoll {
 		return 0 // polls came back without records
 	}
-	return max(0, t.highWatermark-t.committed.next)
+	return max(0, t.highWatermark-t.committed.Next)
 }

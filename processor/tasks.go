@@ -189,7 +189,7 @@ func (s *taskSet) finishRestore(client *kgo.Client, t *task) error {
 		return fmt.Errorf("restore %v: %w", t.id, r.err)
 	}
 	t.committed = r.checkpoint
-	if t.committed.next < 0 {
+	if t.committed.Next < 0 {
 		if r.emptied && t.groupCommitted {
 			// Every commit has a checkpoint, so there was one. To go on from
 			// here would be to let copies through without a word.
@@ -197,13 +197,13 @@ func (s *taskSet) finishRestore(client *kgo.Client, t *task) error {
 				"copies of events before offset %d can no longer be recognised: to accept that, stop all processes and delete the offsets of group %s for %s",
 				t.id, t.changelog, t.id.partition, t.groupOffset, groupName(s.p.cfg.AppID, stageDedup), t.id.topic)
 		}
-		t.committed.next = t.groupOffset
-	} else if t.groupOffset > t.committed.next {
+		t.committed.Next = t.groupOffset
+	} else if t.groupOffset > t.committed.Next {
 		t.log.Warn("the group's offset is ahead of the checkpoint; going on from the checkpoint, so that nothing is lost",
-			"group_offset", t.groupOffset, "checkpoint", t.committed.next)
+			"group_offset", t.groupOffset, "checkpoint", t.committed.Next)
 	}
-	client.SetOffsets(map[string]map[int32]kgo.EpochOffset{t.id.topic: {t.id.partition: {Epoch: -1, Offset: t.committed.next}}})
-	t.groupOffset = t.committed.next
+	client.SetOffsets(map[string]map[int32]kgo.EpochOffset{t.id.topic: {t.id.partition: {Epoch: -1, Offset: t.committed.Next}}})
+	t.groupOffset = t.committed.Next
 	t.open, t.touched, t.sealed = t.committed, false, nil
 	t.counts, t.openCounts = r.counts, s.rt.noCounts()
 	t.to(running)
@@ -280,7 +280,7 @@ func (s *taskSet) offsets(req *kmsg.TxnOffsetCommitRequest) {
 			topics = append(topics, topic)
 		}
 		partition := kmsg.NewTxnOffsetCommitRequestTopicPartition()
-		partition.Partition, partition.Offset, partition.LeaderEpoch = t.id.partition, t.open.next, t.open.epoch
+		partition.Partition, partition.Offset, partition.LeaderEpoch = t.id.partition, t.open.Next, t.open.Epoch
 		partition.Metadata = kmsg.StringPtr(s.p.cfg.InstanceID)
 		topic.Partitions = append(topic.Partitions, partition)
 	}
@@ -308,7 +308,7 @@ func (s *taskSet) committed(client *kgo.Client) {
 		}
 		failpoint.Hit(failpoint.BetweenApplies)
 		t.since = time.Now()
-		t.groupOffset = t.committed.next
+		t.groupOffset = t.committed.Next
 		t.showLag()
 	}
 	if time.Since(s.published) >= publishInterval {

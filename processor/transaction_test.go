@@ -12,6 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"oncebus/processor/kafka"
+	"oncebus/processor/wire"
 	"oncebus/state"
 )
 
@@ -36,7 +37,7 @@ func TestNothingIsAppliedBeforeTheCommit(t *testing.T) {
 
 	committed, rows := map[int32]string{}, map[int32]uint64{}
 	for _, r := range b.read("app-repartition-changelog") {
-		if string(r.Key) == checkpointKey {
+		if string(r.Key) == wire.CheckpointKey {
 			committed[r.Partition] = string(r.Value)
 		} else {
 			rows[r.Partition]++

@@ -11,6 +11,7 @@ import (
 	"oncebus/dedup"
 	"oncebus/dedup/rules"
 	"oncebus/processor/kafka"
+	"oncebus/processor/wire"
 )
 
 // A task whose store cannot be used goes round it, if one of its routes says
@@ -27,7 +28,7 @@ type detour struct {
 	background
 
 	// Written before done is closed.
-	checkpoint checkpoint
+	checkpoint wire.Checkpoint
 	found      bool // the changelog has a checkpoint
 	emptied    bool // the changelog had records once, and has no checkpoint
 	err        error
@@ -64,7 +65,7 @@ const checkpointSpan = 1000
 
 // lastCheckpoint returns the newest checkpoint of a changelog, and where the
 // changelog begins.
-func lastCheckpoint(ctx context.Context, r *kafka.Reader) (newest checkpoint, found bool, start int64, err error) {
+func lastCheckpoint(ctx context.Context, r *kafka.Reader) (newest wire.Checkpoint, found bool, start int64, err error) {
 	start, end, err := r.Bounds(ctx)
 	if err != nil {
 		return newest, false, 0, err
@@ -73,11 +74,11 @@ func lastCheckpoint(ctx context.Context, r *kafka.Reader) (newest checkpoint, fo
 		from := max(start, end-span)
 		err := r.Read(ctx, from, end, func(records []*kgo.Record, _ int64) error {
 			for _, rec := range records {
-				if string(rec.Key) != checkpointKey {
+				if string(rec.Key) != wire.CheckpointKey {
 					continue
 				}
 				var err error
-				if newest, err = decodeCheckpoint(rec.Value); err != nil {
+				if newest, err = wire.DecodeCheckpoint(rec.Value); err != nil {
 					return fmt.Errorf("%s/%d/%d: %w", r.Topic, r.Partition, rec.Offset, err)
 				}
 				found = true
@@ -129,15 +130,15 @@ func (s *taskSet) takeDetour(client *kgo.Client, t *task) bool {
 		return false // the restore says what is to be done
 	}
 	t.detour, t.restore.overtaken = nil, true
-	t.committed = checkpoint{next: t.groupOffset, epoch: -1}
+	t.committed = wire.Checkpoint{Next: t.groupOffset, Epoch: -1}
 	if d.found {
 		t.committed = d.checkpoint
 	}
 	t.open, t.touched, t.sealed = t.committed, false, nil
-	from := t.committed.next + 1<<62
+	from := t.committed.Next + 1<<62
 	var names []string
 	for _, class := range s.rt.failOpen[t.id.topic] {
-		from = min(from, t.committed.passedTo(class))
+		from = min(from, t.committed.BypassedTo(class))
 		names = append(names, s.rt.namespaces[class])
 	}
 	client.SetOffsets(map[string]map[int32]kgo.EpochOffset{t.id.topic: {t.id.partition: {Epoch: -1, Offset: from}}})
@@ -157,7 +158,7 @@ func (s *taskSet) endDetour(client *kgo.Client, t *task) error {
 	if r.err != nil {
 		return fmt.Errorf("restore %v: %w", t.id, r.err)
 	}
-	t.log.Info("local state can be used again: what passed unchecked is recorded, and checking goes on", "next", t.committed.next)
+	t.log.Info("local state can be used again: what passed unchecked is recorded, and checking goes on", "next", t.committed.Next)
 	s.restoreAgain(client, t)
 	return nil
 }
@@ -165,24 +166,24 @@ func (s *taskSet) endDetour(client *kgo.Client, t *task) error {
 // leaves tells whether the events of a class at this offset are left where
 // they are while the task passes events: they wait for the store, or went out.
 func (t *task) leaves(route *routeInfo, offset int64) bool {
-	return t.state == passing && (!route.FailOpen || offset < t.open.passedTo(route.class))
+	return t.state == passing && (!route.FailOpen || offset < t.open.BypassedTo(route.class))
 }
 
 // passedBefore tells whether a running task meets an event that went out
 // unchecked, or is withheld.
 func (t *task) passedBefore(class uint8, offset int64) bool {
-	return len(t.open.passed) > 0 && t.state == running && offset < t.open.passedTo(class)
+	return len(t.open.Bypassed) > 0 && t.state == running && offset < t.open.BypassedTo(class)
 }
 
 // passedUpTo notes that the events of fail-open classes are out up to an offset.
 func (t *task) passedUpTo(offset int64) {
 	for _, class := range t.rt.failOpen[t.id.topic] {
-		at := slices.IndexFunc(t.open.passed, func(p passed) bool { return p.class == class })
+		at := slices.IndexFunc(t.open.Bypassed, func(p wire.BypassedOffset) bool { return p.Class == class })
 		if at < 0 {
-			t.open.passed = append(t.open.passed, passed{class, offset})
+			t.open.Bypassed = append(t.open.Bypassed, wire.BypassedOffset{class, offset})
 			continue
 		}
-		t.open.passed[at].to = max(offset, t.open.passed[at].to)
+		t.open.Bypassed[at].To = max(offset, t.open.Bypassed[at].To)
 	}
 }
 
@@ -195,7 +196,7 @@ func (t *task) pass(j *judging, ev *event, decided *dedup.Event) {
 	j.conclude(ev)
 	switch {
 	case !out:
-		t.open.withhold(ev.rec.Offset, ev.rec.Offset+1)
+		t.open.DeadLetter(ev.rec.Offset, ev.rec.Offset+1)
 	case ev.route.Mode == rules.ClaimMode:
 		row := dedup.Row{Digest: decided.Digest, First: decided.Time, At: ev.from}
 		t.answer(j, ev.route, &reply{

@@ -17,6 +17,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"oncebus/dedup"
+	"oncebus/processor/wire"
 )
 
 // openRoutes are one route that does not wait for local state and one that does.
@@ -43,7 +44,7 @@ func (b *bench) outputs(topic string) map[string]string {
 	b.t.Helper()
 	all := map[string]string{}
 	for _, r := range b.read(topic) {
-		all[string(r.Key)] = strings.TrimSpace(all[string(r.Key)] + " " + header(r, headerVerdict))
+		all[string(r.Key)] = strings.TrimSpace(all[string(r.Key)] + " " + header(r, wire.HeaderVerdict))
 	}
 	return all
 }
@@ -91,7 +92,7 @@ func (b *bench) passesTo(topic string, n int) {
 	b.wait(fmt.Sprintf("%d events marked unchecked in %s", n, topic), func() bool {
 		marked := 0
 		for _, r := range b.read(topic) {
-			if header(r, headerVerdict) == dedup.Unchecked.String() {
+			if header(r, wire.HeaderVerdict) == dedup.Unchecked.String() {
 				marked++
 			}
 		}
@@ -144,7 +145,7 @@ func TestEventsPassUncheckedWhileTheDiskIsFull(t *testing.T) {
 			}
 			b.wait("7 keys to count", func() bool { return live(i, dedup.Seen) == 5+2 })
 			for _, r := range b.read("signals.unique") {
-				if header(r, headerVerdict) == "unchecked" && header(r, headerReason) != uncheckedReason {
+				if header(r, wire.HeaderVerdict) == "unchecked" && header(r, wire.HeaderReason) != uncheckedReason {
 					t.Errorf("an unchecked event has headers %v", r.Headers)
 				}
 			}
@@ -224,19 +225,19 @@ func TestUncheckedOrderIsNotRunAgain(t *testing.T) {
 	b.passesTo("ops.run", 1)
 	b.wait("a reply", func() bool { return len(b.replies("ops.replies")) == 1 })
 	assertHeaders(t, b.replies("ops.replies")["ops.raw/1/0"], map[string]string{
-		headerVerdict: "unchecked", headerStatus: "unchecked", headerRequest: "unchecked", headerAttempt: "0",
+		wire.HeaderVerdict: "unchecked", wire.HeaderStatus: "unchecked", wire.HeaderRequest: "unchecked", wire.HeaderAttempt: "0",
 	})
 	disk.free.Store(500)
 	b.settle(i)
 	b.produce(operation("1", "second", 2), operation("2", "again", 3))
 	b.settle(i)
 	run := b.read("ops.run")
-	if len(run) != 2 || header(run[0], headerClaim) == "" || header(run[1], headerClaim) != "" {
+	if len(run) != 2 || header(run[0], wire.HeaderClaim) == "" || header(run[1], wire.HeaderClaim) != "" {
 		t.Fatalf("the executor got %d events", len(run))
 	}
 	replies := b.replies("ops.replies")
-	assertHeaders(t, replies["ops.raw/0/0"], map[string]string{headerVerdict: "unique", headerStatus: "completed"})
-	assertHeaders(t, replies["ops.raw/2/0"], map[string]string{headerVerdict: "replayed", headerStatus: "completed"})
+	assertHeaders(t, replies["ops.raw/0/0"], map[string]string{wire.HeaderVerdict: "unique", wire.HeaderStatus: "completed"})
+	assertHeaders(t, replies["ops.raw/2/0"], map[string]string{wire.HeaderVerdict: "replayed", wire.HeaderStatus: "completed"})
 	if r := replies["ops.raw/3/0"]; r != nil {
 		t.Errorf("a copy that waits for an outcome is answered %v", r.Headers)
 	}
@@ -248,11 +249,11 @@ func TestUncheckedOrderIsNotRunAgain(t *testing.T) {
 // is recorded and told, and forget frees it.
 func TestUncheckedCopyOfAClaim(t *testing.T) {
 	for outcome, want := range map[string]map[string]string{
-		"":          {headerVerdict: "pending", headerStatus: "submitted"},
-		"submitted": {headerVerdict: "pending", headerStatus: "submitted"},
-		"failed":    {headerVerdict: "pending", headerStatus: "submitted"},
-		"rejected":  {headerVerdict: "pending", headerStatus: "submitted"},
-		"completed": {headerVerdict: "replayed", headerStatus: "completed"},
+		"":          {wire.HeaderVerdict: "pending", wire.HeaderStatus: "submitted"},
+		"submitted": {wire.HeaderVerdict: "pending", wire.HeaderStatus: "submitted"},
+		"failed":    {wire.HeaderVerdict: "pending", wire.HeaderStatus: "submitted"},
+		"rejected":  {wire.HeaderVerdict: "pending", wire.HeaderStatus: "submitted"},
+		"completed": {wire.HeaderVerdict: "replayed", wire.HeaderStatus: "completed"},
 		"forget":    nil,
 	} {
 		t.Run("outcome "+outcome, func(t *testing.T) {
@@ -278,7 +279,7 @@ func TestUncheckedCopyOfAClaim(t *testing.T) {
 			b.settle(i)
 			runs, replies := b.read("ops.run"), b.replies("ops.replies")
 			if want == nil {
-				if len(runs) != 4 || !slices.ContainsFunc(runs, func(r *kgo.Record) bool { return header(r, headerAttempt) == "2" }) {
+				if len(runs) != 4 || !slices.ContainsFunc(runs, func(r *kgo.Record) bool { return header(r, wire.HeaderAttempt) == "2" }) {
 					t.Errorf("after forget the executor got %d events", len(runs))
 				}
 				return
@@ -288,7 +289,7 @@ func TestUncheckedCopyOfAClaim(t *testing.T) {
 			}
 			assertHeaders(t, replies["ops.raw/2/0"], want)
 			if outcome != "" && outcome != "submitted" {
-				assertHeaders(t, replies["ops.raw/0/0"], map[string]string{headerVerdict: "unique", headerStatus: outcome})
+				assertHeaders(t, replies["ops.raw/0/0"], map[string]string{wire.HeaderVerdict: "unique", wire.HeaderStatus: outcome})
 			}
 		})
 	}
@@ -318,7 +319,7 @@ func TestUncheckedCopyAfterItsWindowAtTheLimit(t *testing.T) {
 	if n := len(b.read("ops.run")); n != 2 {
 		t.Errorf("the executor got %d events, want the first and the unchecked one", n)
 	}
-	assertHeaders(t, b.replies("ops.replies")["ops.raw/2/0"], map[string]string{headerVerdict: "pending", headerStatus: "submitted"})
+	assertHeaders(t, b.replies("ops.replies")["ops.raw/2/0"], map[string]string{wire.HeaderVerdict: "pending", wire.HeaderStatus: "submitted"})
 }
 
 // TestBrokenStateDoesNotStopOpenRoutes: where rebuilds are no help, a process
@@ -452,7 +453,7 @@ func TestRandomOutagesOfLocalState(t *testing.T) {
 	}
 	sources := map[string]bool{}
 	for _, r := range b.read("signals.unique") {
-		if source := header(r, headerSource); source != "" && sources[source] {
+		if source := header(r, wire.HeaderSource); source != "" && sources[source] {
 			t.Errorf("the event at %s went out twice", source)
 		} else {
 			sources[source] = true
@@ -544,10 +545,10 @@ func TestDeadLetterOfAnOutageIsNotRemembered(t *testing.T) {
 				b.drain(i, c.topic)
 			}
 			out, dead := b.read(c.output), b.read("dead")
-			if len(out) != 1 || header(out[0], headerVerdict) != "unique" || !bytes.Equal(out[0].Key, c.event(1).Key) {
+			if len(out) != 1 || header(out[0], wire.HeaderVerdict) != "unique" || !bytes.Equal(out[0].Key, c.event(1).Key) {
 				t.Errorf("%d events in %s", len(out), c.output)
 			}
-			if len(dead) != 1 || header(dead[0], headerVerdict) != "invalid" {
+			if len(dead) != 1 || header(dead[0], wire.HeaderVerdict) != "invalid" {
 				t.Errorf("%d dead letters", len(dead))
 			}
 		})

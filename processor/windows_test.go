@@ -13,6 +13,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"oncebus/dedup/rules"
+	"oncebus/processor/wire"
 )
 
 // windowRoutes lets every verdict but invalid be read from the output, in the
@@ -46,11 +47,11 @@ func (b *bench) tell(i *instance, story []sighting) {
 	b.drain(i, "signals.raw")
 	got := map[string]string{} // by place in the raw topic
 	for _, r := range append(b.read("signals.unique"), b.read("dead")...) {
-		at := header(r, headerSource)
+		at := header(r, wire.HeaderSource)
 		if at == "" { // unique and expired events carry no source; their time is unlike all others
 			at = strconv.FormatInt(r.Timestamp.UnixMilli(), 10) + string(r.Key)
 		}
-		got[at] += header(r, headerVerdict)
+		got[at] += header(r, wire.HeaderVerdict)
 	}
 	for n, s := range story {
 		verdict, ok := got[sourceOf(records[n])]
@@ -120,7 +121,7 @@ func TestLateGoesByItsPolicy(t *testing.T) {
 				b.drain(i, "signals.raw")
 				out := map[string]string{}
 				for _, r := range b.read("signals.unique") {
-					out[string(r.Key)] = header(r, headerVerdict)
+					out[string(r.Key)] = header(r, wire.HeaderVerdict)
 				}
 				if out["k-now"] != "unique" || out["k-next"] != "unique" || (out["k-late"] == "late") != (policy == "forward") {
 					t.Errorf("output %v", out)
@@ -132,7 +133,7 @@ func TestLateGoesByItsPolicy(t *testing.T) {
 				for _, r := range dead {
 					assertUntouched(t, r, late)
 					want := fmt.Sprintf("event time %d cannot be judged: stream time is %d, window 1h0m0s, grace 10m0s", int64(testTime), testTime+70*minute+1)
-					if header(r, headerReason) != want || header(r, headerVerdict) != "late" || header(r, headerSource) != sourceOf(late) {
+					if header(r, wire.HeaderReason) != want || header(r, wire.HeaderVerdict) != "late" || header(r, wire.HeaderSource) != sourceOf(late) {
 						t.Errorf("dead letter has headers %q", r.Headers)
 					}
 				}
@@ -170,7 +171,7 @@ func TestFarFutureExpiresNothing(t *testing.T) {
 					out := map[string][]string{}
 					for _, r := range b.read("signals.unique") {
 						key := string(r.Key)
-						if out[key] = append(out[key], header(r, headerVerdict)); key == "k-future" && len(out[key]) == 1 && policy == "clamp" {
+						if out[key] = append(out[key], header(r, wire.HeaderVerdict)); key == "k-future" && len(out[key]) == 1 && policy == "clamp" {
 							assertUntouched(t, r, future)
 						}
 					}
@@ -185,7 +186,7 @@ func TestFarFutureExpiresNothing(t *testing.T) {
 					}
 					for _, r := range dead {
 						assertUntouched(t, r, future)
-						if !strings.Contains(header(r, headerReason), "more than 1h0m0s ahead of the broker's") || header(r, headerVerdict) != "invalid" {
+						if !strings.Contains(header(r, wire.HeaderReason), "more than 1h0m0s ahead of the broker's") || header(r, wire.HeaderVerdict) != "invalid" {
 							t.Errorf("dead letter has headers %q", r.Headers)
 						}
 					}
@@ -216,15 +217,15 @@ func TestEventTimeComesFromThePayload(t *testing.T) {
 		b.drain(i, "signals.raw")
 		var verdicts []string
 		for _, r := range b.read("signals.unique") {
-			verdicts = append(verdicts, header(r, headerVerdict))
+			verdicts = append(verdicts, header(r, wire.HeaderVerdict))
 		}
 		if want := []string{"unique", "duplicate", "expired"}; !slices.Equal(verdicts, want) {
 			t.Errorf("verdicts %v, want %v", verdicts, want)
 		}
 		dead := b.read("dead")
 		for n, want := range []string{"time field meta.at: ", "time field meta.at: null"} {
-			if n >= len(dead) || !strings.Contains(header(dead[n], headerReason), want) {
-				t.Fatalf("dead letter %d of %d: want reason %q, have %q", n, len(dead), want, header(dead[min(n, len(dead)-1)], headerReason))
+			if n >= len(dead) || !strings.Contains(header(dead[n], wire.HeaderReason), want) {
+				t.Fatalf("dead letter %d of %d: want reason %q, have %q", n, len(dead), want, header(dead[min(n, len(dead)-1)], wire.HeaderReason))
 			}
 		}
 	})
@@ -236,7 +237,7 @@ func (b *bench) outcomes(topic string) map[string][]string {
 	out := map[string][]string{}
 	for _, r := range b.read(topic) {
 		out[string(r.Key)] = append(out[string(r.Key)],
-			fmt.Sprintf("%s %d %s %s %s", r.Value, r.Timestamp.UnixMilli(), header(r, headerVerdict), header(r, headerFirst), header(r, headerReason)))
+			fmt.Sprintf("%s %d %s %s %s", r.Value, r.Timestamp.UnixMilli(), header(r, wire.HeaderVerdict), header(r, wire.HeaderFirst), header(r, wire.HeaderReason)))
 	}
 	return out
 }
@@ -344,7 +345,7 @@ func TestFirstEventOfTheBeginningOfTime(t *testing.T) {
 	const class = 3
 	first := &task{rt: &runtime{routes: []*routeInfo{{Route: routes.Routes[0], class: class, span: routes.Routes[0].Span()}}}}
 	for at, want := range map[int64]int64{math.MinInt64 + 5: math.MinInt64, 0: -(2*60 + 10) * minute} {
-		first.committed.streamTimes.at[class], first.committed.streamTimes.has[class] = at, true
+		first.committed.StreamTimes.At[class], first.committed.StreamTimes.Has[class] = at, true
 		if got := first.horizons(); got[class] != want || got[class+1] != math.MinInt64 {
 			t.Errorf("at %d the horizon is %d, want %d", at, got[class], want)
 		}

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"oncebus/dedup"
-	"oncebus/processor"
+	"oncebus/processor/wire"
 )
 
 // bareRoutes is a route with every default.
@@ -179,7 +179,7 @@ func TestEveryVerdict(t *testing.T) {
 // its way, and says that nobody looked.
 func TestUnchecked(t *testing.T) {
 	route := parseRoutes(t, signalRoutes).Routes[0]
-	r := tell(route, &processor.Answer{Verdict: dedup.Unchecked, Passed: true})
+	r := tell(route, &wire.Answer{Verdict: dedup.Unchecked, Forwarded: true})
 	if r.status != http.StatusAccepted || r.header.Get(headerVerdict) != "unchecked" {
 		t.Errorf("%d %v", r.status, r.header)
 	}

@@ -13,6 +13,7 @@ import (
 	"oncebus/dedup"
 	"oncebus/dedup/rules"
 	"oncebus/processor"
+	"oncebus/processor/wire"
 )
 
 // sample is an answer that a path can give, made by the code that gives it.
@@ -74,18 +75,18 @@ func mayMiss(routes []*rules.Route, all *rules.Routes) bool {
 }
 
 // verdicts are what a request can be told without an outcome.
-func verdicts(r *rules.Route) []processor.Answer {
-	answers := []processor.Answer{{Verdict: dedup.Invalid}}
+func verdicts(r *rules.Route) []wire.Answer {
+	answers := []wire.Answer{{Verdict: dedup.Invalid}}
 	if r.HTTP.RequireKey {
-		answers = append(answers, processor.Answer{Verdict: dedup.Unkeyed})
+		answers = append(answers, wire.Answer{Verdict: dedup.Unkeyed})
 	} else {
-		answers = append(answers, processor.Answer{Verdict: dedup.Unkeyed, Passed: true})
+		answers = append(answers, wire.Answer{Verdict: dedup.Unkeyed, Forwarded: true})
 	}
 	if !r.HTTP.Verdict {
 		return answers
 	}
 	judged := func(v dedup.Verdict, passed bool) {
-		answers = append(answers, processor.Answer{Verdict: v, Passed: passed, Key: "key"})
+		answers = append(answers, wire.Answer{Verdict: v, Forwarded: passed, Key: "key"})
 	}
 	judged(dedup.Unique, true)
 	judged(dedup.Expired, true)
@@ -109,16 +110,16 @@ func verdicts(r *rules.Route) []processor.Answer {
 
 // settled are the outcomes that a request can be answered with: those that are
 // recorded, and those that it waited for.
-func settled(r *rules.Route) []processor.Answer {
+func settled(r *rules.Route) []wire.Answer {
 	if r.Mode != rules.ClaimMode || !r.HTTP.Verdict {
 		return nil
 	}
-	null := processor.Answer{Verdict: dedup.Replayed, Settled: true, Status: dedup.OutcomeCompleted.String(), Key: "key", Attempt: 1}
+	null := wire.Answer{Verdict: dedup.Replayed, HasOutcome: true, Status: dedup.OutcomeCompleted.String(), Key: "key", Attempt: 1}
 	value, said, omitted := null, null, null
 	value.Value = []byte("{}")
 	said.Value, said.Headers = value.Value, []dedup.Header{{Key: recordStatus, Value: []byte("200")}}
 	omitted.Omitted = true
-	answers := []processor.Answer{null, value, said, omitted}
+	answers := []wire.Answer{null, value, said, omitted}
 	if r.Claim.Wait {
 		for _, kind := range []dedup.OutcomeKind{dedup.OutcomeFailed, dedup.OutcomeRejected, dedup.OutcomeForget} {
 			bare, worded := null, said
@@ -130,7 +131,7 @@ func settled(r *rules.Route) []processor.Answer {
 }
 
 // complete is an answer with everything that there may be to say.
-func complete(a processor.Answer, r *rules.Route) *processor.Answer {
+func complete(a wire.Answer, r *rules.Route) *wire.Answer {
 	a.Key = "key"
 	if r.Mode == rules.ClaimMode && a.Verdict != dedup.Unkeyed {
 		a.Status, a.Attempt, a.FirstRequest = cmp.Or(a.Status, "pending"), 1, "request"

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"oncebus/dedup/rules"
-	"oncebus/processor"
+	"oncebus/processor/wire"
 )
 
 // problemType leads the type of every problem, a relative reference (RFC 9457,
@@ -111,7 +111,7 @@ func (p problem) response(body *problemBody) *response {
 }
 
 // about makes the answer of a problem that is a verdict.
-func (p problem) about(a *processor.Answer, detail string) *response {
+func (p problem) about(a *wire.Answer, detail string) *response {
 	body := &problemBody{
 		Detail: detail, Verdict: a.Verdict.String(), Key: a.Key, State: a.Status, Attempt: a.Attempt, First: a.First, FirstRequest: a.FirstRequest,
 	}

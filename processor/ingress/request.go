@@ -15,6 +15,7 @@ import (
 	"oncebus/dedup"
 	"oncebus/dedup/rules"
 	"oncebus/processor"
+	"oncebus/processor/wire"
 )
 
 // request is what is known of a request beside itself.
@@ -142,7 +143,7 @@ func (s *Server) submit(ctx context.Context, r *http.Request, rq *request, route
 		return s.unserved(r, err, route.HTTP)
 	}
 	if derived.Finding == rules.Keyless {
-		return tell(route, &processor.Answer{Verdict: dedup.Unkeyed, Passed: true})
+		return tell(route, &wire.Answer{Verdict: dedup.Unkeyed, Forwarded: true})
 	}
 	return accepted("async").with(headerKey, hex.EncodeToString(derived.Key[:]))
 }
@@ -152,7 +153,7 @@ func (s *Server) submit(ctx context.Context, r *http.Request, rq *request, route
 // dead-lettered, or treated as on_missing_key says: after a 2xx no sender has it
 // any more.
 func (s *Server) turnAway(ctx context.Context, r *http.Request, route *rules.Route, event *processor.Submission, derived *rules.Derived, verdict dedup.Verdict) *response {
-	a := tell(route, &processor.Answer{Verdict: verdict, Reason: derived.Reason})
+	a := tell(route, &wire.Answer{Verdict: verdict, Reason: derived.Reason})
 	if a.status >= http.StatusMultipleChoices {
 		return a
 	}

@@ -8,7 +8,7 @@ import (
 
 	"oncebus/dedup"
 	"oncebus/dedup/rules"
-	"oncebus/processor"
+	"oncebus/processor/wire"
 )
 
 // Headers of an answer that tells a verdict.
@@ -34,7 +34,7 @@ const (
 )
 
 // tell makes the answer to an event with a verdict.
-func tell(route *rules.Route, a *processor.Answer) *response {
+func tell(route *rules.Route, a *wire.Answer) *response {
 	r := tellVerdict(route, a)
 	r.route, r.verdict = route.Name, a.Verdict.String()
 	r.with(headerVerdict, r.verdict)
@@ -53,8 +53,8 @@ func tell(route *rules.Route, a *processor.Answer) *response {
 	return r
 }
 
-func tellVerdict(route *rules.Route, a *processor.Answer) *response {
-	if a.Settled {
+func tellVerdict(route *rules.Route, a *wire.Answer) *response {
+	if a.HasOutcome {
 		return tellOutcome(a)
 	}
 	r := tellByDefault(a)
@@ -69,7 +69,7 @@ func tellVerdict(route *rules.Route, a *processor.Answer) *response {
 }
 
 // tellByDefault is the answer to a verdict for which the routes file has none.
-func tellByDefault(a *processor.Answer) *response {
+func tellByDefault(a *wire.Answer) *response {
 	name := a.Verdict.String()
 	switch a.Verdict {
 	case dedup.Unique, dedup.Expired, dedup.Unchecked:
@@ -83,7 +83,7 @@ func tellByDefault(a *processor.Answer) *response {
 	case dedup.Replayed: // which is settled
 		return problemOmitted.about(a, a.Reason)
 	case dedup.Late, dedup.Unkeyed, dedup.Limited, dedup.Collision:
-		if a.Passed {
+		if a.Forwarded {
 			return accepted(name)
 		}
 	}
@@ -100,7 +100,7 @@ func tellByDefault(a *processor.Answer) *response {
 }
 
 // tellOutcome answers with what the executor said, byte for byte.
-func tellOutcome(a *processor.Answer) *response {
+func tellOutcome(a *wire.Answer) *response {
 	r := outcomeResponse(a)
 	r.name = a.Status
 	// Of the other outcomes nothing is recorded: the key is free.
@@ -110,7 +110,7 @@ func tellOutcome(a *processor.Answer) *response {
 	return r
 }
 
-func outcomeResponse(a *processor.Answer) *response {
+func outcomeResponse(a *wire.Answer) *response {
 	completed := a.Status == dedup.OutcomeCompleted.String()
 	status, said := outcomeStatus(a.Headers)
 	switch {
