@@ -180,7 +180,7 @@ func (t *task) passedUpTo(offset int64) {
 	for _, class := range t.rt.failOpen[t.id.topic] {
 		at := slices.IndexFunc(t.open.Bypassed, func(p wire.BypassedOffset) bool { return p.Class == class })
 		if at < 0 {
-			t.open.Bypassed = append(t.open.Bypassed, wire.BypassedOffset{class, offset})
+			t.open.Bypassed = append(t.open.Bypassed, wire.BypassedOffset{Class: class, To: offset})
 			continue
 		}
 		t.open.Bypassed[at].To = max(offset, t.open.Bypassed[at].To)
