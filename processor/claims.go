@@ -102,7 +102,7 @@ func (t *task) run(j *judging, ev *event, c *dedup.Claimed, stood *dedup.Row) {
 	} else {
 		t.recountClaim(c, stood)
 	}
-	if c.Verdict == dedup.Expired {
+	if c.Verdict == dedup.AfterWindow {
 		t.log.Info("a copy after its window runs again", "route", route.Name, "key", keyText(ev.key), "attempt", c.Row.Attempt)
 	}
 }
@@ -182,7 +182,7 @@ func (t *task) outcome(j *judging, ev *event, read *outcomeEnvelope) error {
 			verdict = dedup.Unique
 		}
 		answer := reply{
-			verdict: verdict, status: o.Kind.String(), row: &prior, claim: &s.Claim,
+			verdict: verdict, status: o.Kind.ClaimStatus(), row: &prior, claim: &s.Claim,
 			to: s.Answer[i], value: o.Value, headers: o.Headers, present: ev.present,
 		}
 		t.answer(j, route, &answer)

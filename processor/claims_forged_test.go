@@ -66,7 +66,7 @@ func TestTokenOfAnotherNamespaceSettlesNothing(t *testing.T) {
 				if len(replies) != 1 {
 					t.Errorf("%d replies of route pay, want one", len(replies))
 				}
-				assertHeaders(t, replies["pay.raw/1/0"], map[string]string{headerVerdict: "pending", headerStatus: "pending", headerAttempt: "1"})
+				assertHeaders(t, replies["pay.raw/1/0"], map[string]string{headerVerdict: "in_progress", headerStatus: "in_progress", headerAttempt: "1"})
 				if n := len(b.read("ops.replies")); n != 0 {
 					t.Errorf("%d replies of route ops", n)
 				}
@@ -107,7 +107,7 @@ func TestFrontTakesNoTokenWithoutAnAttempt(t *testing.T) {
 	b := newHTTPBench(t, fmt.Sprintf(claimRoutes, "reject"))
 	i := b.ready(b.start(b.config("one")))
 	f := b.front("front")
-	assertAnswer(t, f.ask(request("1", "first")), "unique pending attempt 1 passed")
+	assertAnswer(t, f.ask(request("1", "first")), "unique in_progress attempt 1 passed")
 	token, err := dedup.ParseToken([]byte(header(b.lastRun("1"), headerClaim)))
 	must(t, err)
 	token.Attempt, token.At = 0, dedup.Position{}
@@ -117,5 +117,5 @@ func TestFrontTakesNoTokenWithoutAnAttempt(t *testing.T) {
 	}
 	must(t, f.conclude(b.lastRun("1"), dedup.OutcomeForget, nil))
 	b.settle(i)
-	assertAnswer(t, f.ask(request("1", "second")), "unique pending attempt 2 passed")
+	assertAnswer(t, f.ask(request("1", "second")), "unique in_progress attempt 2 passed")
 }

@@ -115,7 +115,7 @@ func TestClaimTheChangelogHasNoRoomForAnotherIn(t *testing.T) {
 				t.Errorf("%d replies to %d requests", len(replies), copies+1)
 			}
 			for source, r := range replies {
-				want := map[string]string{headerVerdict: "pending", headerStatus: "pending", headerReason: ""}
+				want := map[string]string{headerVerdict: "in_progress", headerStatus: "in_progress", headerReason: ""}
 				if source == "ops.raw/0/0" {
 					want = map[string]string{headerVerdict: "unique", headerStatus: "rejected"}
 				}
@@ -156,7 +156,7 @@ func TestClaimTheChangelogDoesNotTake(t *testing.T) {
 				}
 				return
 			}
-			assertHeaders(t, replies["ops.raw/0/0"], map[string]string{headerVerdict: "pending", headerStatus: "pending"})
+			assertHeaders(t, replies["ops.raw/0/0"], map[string]string{headerVerdict: "in_progress", headerStatus: "in_progress"})
 			b.produce(longOperation("long", 2))
 			b.settle(i)
 			again := b.replies("ops.replies")["ops.raw/2/0"]

@@ -42,7 +42,7 @@ func TestBacklogUsesUpNoLease(t *testing.T) {
 	if n := len(b.read("ops.run")); n != 1 {
 		t.Errorf("%d attempts went out, nobody had the first", n)
 	}
-	assertHeaders(t, b.replies("ops.replies")["ops.raw/1/0"], map[string]string{headerVerdict: "pending", headerFirstRequest: "first"})
+	assertHeaders(t, b.replies("ops.replies")["ops.raw/1/0"], map[string]string{headerVerdict: "in_progress", headerFirstRequest: "first"})
 }
 
 // TestLeasesBeginAnewWithATask: what its checkpoints say of the times that

@@ -95,7 +95,7 @@ func TestCopyGetsTheOutcomeOfTheFirst(t *testing.T) {
 	}
 	assertHeaders(t, run[0], map[string]string{headerVerdict: "unique", headerAttempt: "1"})
 	assertHeaders(t, b.replies("ops.replies")["ops.raw/1/0"], map[string]string{
-		headerVerdict: "pending", headerStatus: "pending", headerRequest: "second", headerFirstRequest: "first",
+		headerVerdict: "in_progress", headerStatus: "in_progress", headerRequest: "second", headerFirstRequest: "first",
 		headerFirst: "ops.raw/0/0", headerAttempt: "1", headerKey: header(run[0], headerKey),
 	})
 
@@ -150,7 +150,7 @@ func TestThousandCopiesRunOnce(t *testing.T) {
 	pending, unique := 0, 0
 	for _, r := range b.replies("ops.replies") {
 		switch header(r, headerVerdict) {
-		case "pending":
+		case "in_progress":
 			pending++
 		case "unique":
 			unique++
@@ -224,7 +224,7 @@ func TestWaitingCopiesAreAnsweredOnce(t *testing.T) {
 	if len(replies) != 1 {
 		t.Fatalf("%d replies before the outcome, want one: that to the copy too many", len(replies))
 	}
-	assertHeaders(t, replies["ops.raw/1/3"], map[string]string{headerVerdict: "pending", headerRequest: "3"})
+	assertHeaders(t, replies["ops.raw/1/3"], map[string]string{headerVerdict: "in_progress", headerRequest: "3"})
 	if n := b.waitingTold(cfg); n != 4 {
 		t.Errorf("%d requests wait by the checkpoint, want 4: who runs, and three copies", n)
 	}

@@ -129,7 +129,7 @@ func (f *Front) publish(ctx context.Context, s *Submission, d *dedup.Derived, as
 		ask.Partition = at.partition
 	}
 	err = f.send(ctx, at, f.record(at, s, d, ask), s.Hold)
-	if d.Finding == dedup.Keyless && errors.Is(err, ErrBusAway) {
+	if d.Finding == dedup.KeyMissing && errors.Is(err, ErrBusAway) {
 		return fmt.Errorf("%w: %w", ErrKeyless, err)
 	}
 	return err

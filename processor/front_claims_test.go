@@ -44,18 +44,18 @@ func TestFrontIsToldOfAClaim(t *testing.T) {
 	b := newHTTPBench(t, fmt.Sprintf(claimRoutes, "reject"))
 	i := b.ready(b.start(b.config("one")))
 	f := b.front("front")
-	assertAnswer(t, f.ask(request("1", "first")), "unique pending attempt 1 passed")
+	assertAnswer(t, f.ask(request("1", "first")), "unique in_progress attempt 1 passed")
 	second := f.ask(request("1", "second"))
-	assertAnswer(t, second, "pending pending attempt 1")
+	assertAnswer(t, second, "in_progress in_progress attempt 1")
 	if second.FirstRequest != "first" || !strings.HasPrefix(second.First, "app-repartition/") || second.FirstTime.UnixMilli() != testTime {
 		t.Errorf("the first is said to be %+v", second)
 	}
 	must(t, f.conclude(b.lastRun("1"), dedup.OutcomeFailed, nil))
 	b.settle(i)
-	assertAnswer(t, f.ask(request("1", "third")), "unique pending attempt 2 passed")
+	assertAnswer(t, f.ask(request("1", "third")), "unique in_progress attempt 2 passed")
 	other := request("1", "other")
 	other.Value = []byte(strings.Replace(string(other.Value), `"amount":5`, `"amount":6`, 1))
-	assertAnswer(t, f.ask(other), "collision pending attempt 2")
+	assertAnswer(t, f.ask(other), "collision in_progress attempt 2")
 
 	must(t, f.conclude(b.lastRun("2"), dedup.OutcomeCompleted, []byte("done"), dedup.Header{Key: "http-status", Value: []byte("201")},
 		dedup.Header{Key: headerVerdict, Value: []byte("unique")}))
@@ -67,7 +67,7 @@ func TestFrontIsToldOfAClaim(t *testing.T) {
 	}
 
 	for name, result := range map[string][]byte{"null": nil, "long": make([]byte, 101), "empty": {}} {
-		assertAnswer(t, f.ask(request(name, name)), "unique pending attempt 1 passed")
+		assertAnswer(t, f.ask(request(name, name)), "unique in_progress attempt 1 passed")
 		for _, event := range b.read("ops.run") {
 			if strings.Contains(string(event.Value), `"request":"`+name) {
 				must(t, f.conclude(event, dedup.OutcomeCompleted, result))
@@ -136,11 +136,11 @@ func TestWaitingTwinIsToldTheOutcome(t *testing.T) {
 			i := b.ready(b.start(cfg))
 			one, two := b.front("one"), b.front("two")
 			waitFor := func(n uint64) { b.wait("a request to wait", func() bool { return b.waitingTold(cfg) == n }) }
-			assertAnswer(t, one.ask(request("1", "first")), "unique pending attempt 1 passed")
+			assertAnswer(t, one.ask(request("1", "first")), "unique in_progress attempt 1 passed")
 			waitFor(1)
 			twin := two.wait(t.Context(), request("1", "twin"))
 			waitFor(2)
-			assertAnswer(t, one.ask(request("1", "one too many")), "pending pending attempt 1")
+			assertAnswer(t, one.ask(request("1", "one too many")), "in_progress in_progress attempt 1")
 			if between != "running" {
 				must(t, i.stop())
 				if between == "rebuilt" {
@@ -188,11 +188,11 @@ func TestUnsettledAskEndsWithTheVerdict(t *testing.T) {
 	cfg := b.config("one")
 	b.ready(b.start(cfg))
 	f := b.front("front")
-	for n, want := range []string{"unique pending attempt 1 passed", "pending pending attempt 1"} {
+	for n, want := range []string{"unique in_progress attempt 1 passed", "in_progress in_progress attempt 1"} {
 		ctx, cancel := context.WithCancel(context.Background())
 		a := f.wait(ctx, request("1", fmt.Sprint(n)))
 		b.wait("a request to wait", func() bool { return b.waitingTold(cfg) == uint64(n+1) })
-		assertAnswer(t, f.ask(submission("ops.raw", `{}`, testTime)), "unkeyed") // which is told after the other verdict
+		assertAnswer(t, f.ask(submission("ops.raw", `{}`, testTime)), "missing_key") // which is told after the other verdict
 		cancel()
 		assertAnswer(t, <-a.answer, want)
 		must(t, <-a.err)
@@ -205,7 +205,7 @@ func TestResultTheVerdictsTopicRefuses(t *testing.T) {
 	b.createTopic("app-verdicts", 4, "max.message.bytes", "2000", "message.timestamp.type", "LogAppendTime")
 	i := b.ready(b.start(b.config("one")))
 	f := b.front("front")
-	assertAnswer(t, f.ask(request("1", "first")), "unique pending attempt 1 passed")
+	assertAnswer(t, f.ask(request("1", "first")), "unique in_progress attempt 1 passed")
 	must(t, f.conclude(b.lastRun("1"), dedup.OutcomeCompleted, make([]byte, 3000)))
 	b.settle(i)
 	a := f.ask(request("1", "second"))

@@ -150,10 +150,10 @@ func TestFrontIsToldTheVerdict(t *testing.T) {
 			{event, testTime, "unique passed", false, ""},
 			{event, testTime + 1, "duplicate", true, ""},
 			{`{"id":"a","price":2}`, testTime + 1, "collision", true, "the key of another event"},
-			{event, testTime + 2*hour, "expired passed", false, ""},
+			{event, testTime + 2*hour, "after_window passed", false, ""},
 			{event, testTime, "late", false, "cannot be judged"},
 			{event, testTime + 100*365*24*hour, "invalid", false, "ahead of the broker's"},
-			{`{"price":1}`, testTime, "unkeyed", false, "field id: absent"},
+			{`{"price":1}`, testTime, "missing_key", false, "field id: absent"},
 			{`{"id":[]}`, testTime, "invalid", false, "found an array"},
 			{`no JSON`, testTime, "invalid", false, "payload"},
 		} {
@@ -189,7 +189,7 @@ func TestFrontIsToldOfUncheckedEvents(t *testing.T) {
 			n++
 			event = submission("signals.raw", fmt.Sprintf(`{"id":"%d"}`, n), testTime)
 			a := f.ask(event)
-			return summary(a) == "unchecked passed" && a.Reason == uncheckedReason
+			return summary(a) == "bypassed passed" && a.Reason == bypassedReason
 		})
 		disk.free.Store(500)
 		b.ready(i)
@@ -204,7 +204,7 @@ func TestPassedEventsAreToldSo(t *testing.T) {
 		b := newHTTPBench(t, routes)
 		b.ready(b.start(b.config("one")))
 		f := b.front("front")
-		assertAnswer(t, f.ask(submission("signals.raw", `{}`, testTime)), "unkeyed passed")
+		assertAnswer(t, f.ask(submission("signals.raw", `{}`, testTime)), "missing_key passed")
 		told := map[string]int{}
 		for n := range 5 { // more keys than partitions
 			told[summary(f.ask(submission("signals.raw", fmt.Sprintf(`{"id":"%d"}`, n), testTime)))]++

@@ -32,7 +32,7 @@ const waitingMax = 64 << 10
 // waiting.
 func statusesOf(mode dedup.Mode) []dedup.Status {
 	if mode == dedup.ClaimMode {
-		return []dedup.Status{dedup.Pending, dedup.Submitted, dedup.Completed, waiting}
+		return []dedup.Status{dedup.ClaimInProgress, dedup.Submitted, dedup.Completed, waiting}
 	}
 	return []dedup.Status{dedup.Seen}
 }

@@ -101,7 +101,7 @@ func TestOrderBesideAnotherHasCopiesOfItsOwn(t *testing.T) {
 	if want := []string{"a unique", "b unique"}; !slices.Equal(ran, want) {
 		t.Errorf("%v ran, want %v", ran, want)
 	}
-	if told, want := s.told("b"), []string{"pending", "pending", "pending", "pending"}; !slices.Equal(told, want) {
+	if told, want := s.told("b"), []string{"in_progress", "in_progress", "in_progress", "in_progress"}; !slices.Equal(told, want) {
 		t.Errorf("b is told %v, want %v", told, want)
 	}
 	if n := gather(t, s.i)[`oncebus_events_total{route="orders",verdict="collision"}`]; n != 0 {
@@ -148,7 +148,7 @@ func TestOrderExpires(t *testing.T) {
 				s.send(order("other", "c9", c.other, c.other, 1))
 			}
 			s.send(order("again", "c1", c.at, later, 2))
-			assertHeaders(t, s.run("again"), map[string]string{headerVerdict: "expired", headerAttempt: "2"})
+			assertHeaders(t, s.run("again"), map[string]string{headerVerdict: "after_window", headerAttempt: "2"})
 			s.say("again", "completed", "X-2")
 			s.send(order("copy", "c1", c.at, later+1000, 3))
 			if told, want := s.told("copy"), []string{"replayed X-2"}; !slices.Equal(told, want) {
@@ -157,7 +157,7 @@ func TestOrderExpires(t *testing.T) {
 			if !strings.Contains(s.logs.String(), "a copy after its window runs again") {
 				t.Error("the log does not tell")
 			}
-			if n := gather(t, s.i)[`oncebus_events_total{route="orders",verdict="expired"}`]; n != 1 {
+			if n := gather(t, s.i)[`oncebus_events_total{route="orders",verdict="after_window"}`]; n != 1 {
 				t.Errorf("%v are counted as expired, want 1", n)
 			}
 			if dead := s.read("oncebus.dead-letter"); len(dead) > 0 {
@@ -243,7 +243,7 @@ func TestInspectorFindsAndForgetsNeighbours(t *testing.T) {
 		asked := derive(order("b", "c1", 61_000, came, 1))
 		entry, found, err := inspector.Lookup(t.Context(), asked)
 		must(t, err)
-		if !found || entry.Row.Digest != original || entry.Row.Status != dedup.Pending || keyText(&entry.Claim.Key) != header(first, headerKey) {
+		if !found || entry.Row.Digest != original || entry.Row.Status != dedup.ClaimInProgress || keyText(&entry.Claim.Key) != header(first, headerKey) {
 			t.Errorf("%s: found %v: %+v", name, found, entry.Row)
 		}
 	}

@@ -12,8 +12,8 @@ func (e *emitter) turnAway(ev *event, derived *dedup.Derived) {
 	ev.reason = derived.Reason
 	policy := dedup.DeadLetter
 	ev.verdict = dedup.Invalid
-	if derived.Finding == dedup.Keyless {
-		ev.verdict, policy = dedup.Unkeyed, ev.route.OnMissingKey
+	if derived.Finding == dedup.KeyMissing {
+		ev.verdict, policy = dedup.MissingKey, ev.route.OnMissingKey
 	}
 	e.byPolicy(ev, policy)
 }

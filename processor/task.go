@@ -333,7 +333,7 @@ func (t *task) decide(j *judging, ev *event, decided *dedup.Event, prior *dedup.
 	route := ev.route
 	verdict, row := dedup.Decide(*decided, *prior, held, route.span, streamTime)
 	switch verdict {
-	case dedup.Unique, dedup.Expired:
+	case dedup.Unique, dedup.AfterWindow:
 		stood := route.standing(prior, held, streamTime)
 		if stood == nil && t.overLimit(route) {
 			t.turnLimited(j, ev)

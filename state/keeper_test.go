@@ -94,7 +94,7 @@ func TestOlderRowDoesNotComeBack(t *testing.T) {
 	s.Expire(m.before)
 	merges := testutil.ToFloat64(h.metrics.merges)
 	for range smallConfig().MergeFanIn { // the last makes a merge
-		put(30, 900, dedup.Pending)
+		put(30, 900, dedup.ClaimInProgress)
 	}
 	if testutil.ToFloat64(h.metrics.merges) != merges+1 || s.Stats().Runs != 2 {
 		t.Fatalf("no merge: %+v", s.Stats())

@@ -187,9 +187,9 @@ func (d *demo) keepOpen(ctx, running context.Context, door *entrance, ledger *ht
 		return err
 	}
 	// Nobody waited for the verdict on events without a key.
-	_, err = d.await(running, ledger.acceptedUnkeyed(), func() (int, error) {
+	_, err = d.await(running, ledger.acceptedMissingKey(), func() (int, error) {
 		counts, err := gatherVerdicts(d.registry)
-		return counts[dedup.Unkeyed.String()], err
+		return counts[dedup.MissingKey.String()], err
 	})
 	return err
 }

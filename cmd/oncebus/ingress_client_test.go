@@ -214,7 +214,7 @@ func (a answer) problem(what string, status int, verdict string) problem {
 		p.Status != status || p.Type == "" || p.Title == "" || p.Verdict != verdict {
 		a.t.Errorf("%s is answered %v (%v), want a problem %d with verdict %q", what, a, err, status, verdict)
 	}
-	if (status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable || verdict == "pending") && a.header.Get("Retry-After") == "" {
+	if (status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable || verdict == "in_progress") && a.header.Get("Retry-After") == "" {
 		a.t.Errorf("%s is answered %v without Retry-After", what, a)
 	}
 	return p

@@ -63,7 +63,7 @@ func TestRealIngressTradeSignals(t *testing.T) {
 			problem("its copy", http.StatusConflict, "duplicate")
 		d.post("/signals", sign, `{"symbol":"AAPL","exchange":"NASDAQ","action":"buy","timestamp":1700000000001}`).is("a later one", http.StatusAccepted, accepted)
 
-		d.post("/signals", sign, `{"note":"refused: no key"}`).problem("a signal without key", http.StatusBadRequest, "unkeyed")
+		d.post("/signals", sign, `{"note":"refused: no key"}`).problem("a signal without key", http.StatusBadRequest, "missing_key")
 		d.post("/signals", sign, `refused: no JSON`).problem("no JSON", http.StatusBadRequest, "invalid")
 		large := `{"traceId":"refused: too large","pad":"` + strings.Repeat("x", 1<<20) + `"}`
 		d.post("/signals", sign, large).problem("a large signal", http.StatusRequestEntityTooLarge, "")
@@ -176,7 +176,7 @@ func TestRealIngressUserOperations(t *testing.T) {
 		for _, r := range s.output("operations.run") {
 			if strings.Contains(string(r.Value), "no id") {
 				passed++
-				expect(t, r, "verdict", "unkeyed", "claim", "")
+				expect(t, r, "verdict", "missing_key", "claim", "")
 			}
 		}
 		if passed != 2 {
@@ -269,7 +269,7 @@ func TestRealIngressWebhooks(t *testing.T) {
 		d.post("/webhooks", stale, refused).problem("a stale webhook", http.StatusUnauthorized, "")
 		forged := func(h http.Header, body string, at time.Time) { asWebhook(h, body+" ", at) }
 		d.post("/webhooks", forged, refused).problem("a forged webhook", http.StatusUnauthorized, "")
-		d.post("/webhooks", asWebhook, `{"eventId":"refused"}`).problem("half a webhook", http.StatusBadRequest, "unkeyed")
+		d.post("/webhooks", asWebhook, `{"eventId":"refused"}`).problem("half a webhook", http.StatusBadRequest, "missing_key")
 		s.settle()
 		for _, r := range s.count("webhooks.unique", 2) {
 			expect(t, r, "verdict", "unique", "route", "webhooks")
@@ -304,13 +304,13 @@ func TestRealIngressOrders(t *testing.T) {
 		}
 		processing := func(what, status string, a answer) {
 			t.Helper()
-			if p := a.problem(what, http.StatusConflict, "pending"); p.FirstRequest != "q1" || a.header.Get("Oncebus-Status") != status {
+			if p := a.problem(what, http.StatusConflict, "in_progress"); p.FirstRequest != "q1" || a.header.Get("Oncebus-Status") != status {
 				t.Errorf("%s is answered %v, want the original request q1 and status %s", what, a, status)
 			}
 		}
 		const market = `"clientOrderId":"c1","quantity":100,"type":"market"`
 		order("q1", minute.Add(59*time.Second), market).is("an order", http.StatusAccepted, accepted)
-		processing("a copy", "pending", order("q2", minute.Add(59*time.Second), market))
+		processing("a copy", "in_progress", order("q2", minute.Add(59*time.Second), market))
 		s.settle()
 		placed := s.count("orders.unique", 1)[0]
 		d.outcome("/orders", "ORDERS_EXECUTOR", placed, "submitted", "")
@@ -379,7 +379,7 @@ func TestRealIngressEconomyOperations(t *testing.T) {
 			s.settle()
 			granted := s.newest("economy.run", "r1")
 			twins := []<-chan answer{grant(d, "r1"), grant(d, "r1")}
-			s.awaitVerdicts("operations/pending", len(twins))
+			s.awaitVerdicts("operations/in_progress", len(twins))
 			d.outcome("/economy", "ECONOMY_EXECUTOR", granted, "completed", "granted: \xff", "Http-Status", "201", "Content-Type", "text/x-grant")
 			for _, twin := range append(twins, nil) {
 				what := "a twin that waited"
@@ -393,9 +393,9 @@ func TestRealIngressEconomyOperations(t *testing.T) {
 			for kind, status := range map[string]int{"failed": http.StatusBadGateway, "rejected": http.StatusUnprocessableEntity} { // neither consumes the key
 				(<-grant(d, kind)).is("the first", http.StatusAccepted, accepted)
 				s.settle()
-				before := s.service.events()["operations/pending"]
+				before := s.service.events()["operations/in_progress"]
 				twin := grant(d, kind)
-				s.awaitVerdicts("operations/pending", before+1)
+				s.awaitVerdicts("operations/in_progress", before+1)
 				d.outcome("/economy", "ECONOMY_EXECUTOR", s.newest("economy.run", kind), kind, "")
 				(<-twin).problem("a twin of what is "+kind, status, "replayed")
 				s.settle()
@@ -414,7 +414,7 @@ func TestRealIngressEconomyOperations(t *testing.T) {
 		byHTTP(t, "operations.yaml", change, inputs, func(_ *testing.T, s *system, d *door) {
 			(<-grant(d, "r1")).is("the first", http.StatusAccepted, accepted)
 			twin := <-grant(d, "r1")
-			if p := twin.problem("its twin", http.StatusConflict, "pending"); p.FirstRequest != "r1" {
+			if p := twin.problem("its twin", http.StatusConflict, "in_progress"); p.FirstRequest != "r1" {
 				s.t.Errorf("a twin is answered %v without the first's request id", twin)
 			}
 			s.settle()
@@ -431,7 +431,7 @@ func TestRealIngressEconomyOperations(t *testing.T) {
 		change := strings.NewReplacer("path: /economy\n", "path: /economy\n      timeout: 4s\n")
 		inOneProcess(t, "operations.yaml", change, inputs, func(_ *testing.T, s *system, d *door) {
 			(<-grant(d, "r1")).is("the first", http.StatusAccepted, accepted)
-			(<-grant(d, "r1")).problem("its twin, that waited in vain", http.StatusConflict, "pending")
+			(<-grant(d, "r1")).problem("its twin, that waited in vain", http.StatusConflict, "in_progress")
 			s.settle()
 			d.outcome("/economy", "ECONOMY_EXECUTOR", s.newest("economy.run", "r1"), "completed", "granted")
 			s.settle()

@@ -87,14 +87,14 @@ func TestReplay(t *testing.T) {
 	b, i := claimBench(t)
 	key := []string{"Idempotency-Key", "k1"}
 	first := i.post("/orders", `{"side":"buy","requestId":"r1"}`, key...)
-	first.want(t, "first", 202, `{"status":"accepted"}`).header(t, "first", "Oncebus-Status", "pending").header(t, "first", "Oncebus-Attempt", "1")
-	pending := i.post("/orders", `{"side":"buy","requestId":"r2"}`, key...)
-	p := pending.header(t, "pending", "Retry-After", "1").header(t, "pending", "Oncebus-Verdict", "pending").problem(t, "pending", "pending", 409)
-	if p.FirstRequest != "r1" || p.State != "pending" || p.Attempt != 1 || pending.Header.Get("Oncebus-First-Request") != "r1" {
-		t.Errorf("pending: %+v, %v", p, pending.Header)
+	first.want(t, "first", 202, `{"status":"accepted"}`).header(t, "first", "Oncebus-Status", "in_progress").header(t, "first", "Oncebus-Attempt", "1")
+	inProgress := i.post("/orders", `{"side":"buy","requestId":"r2"}`, key...)
+	p := inProgress.header(t, "in progress", "Retry-After", "1").header(t, "in progress", "Oncebus-Verdict", "in_progress").problem(t, "in progress", "in-progress", 409)
+	if p.FirstRequest != "r1" || p.State != "in_progress" || p.Attempt != 1 || inProgress.Header.Get("Oncebus-First-Request") != "r1" {
+		t.Errorf("in progress: %+v, %v", p, inProgress.Header)
 	}
 	i.post("/orders", `{"side":"sell","requestId":"r1"}`, key...).problem(t, "another order", "collision", 422)
-	i.post("/orders", `{"side":"buy"}`).problem(t, "no header", "key-missing", 400)
+	i.post("/orders", `{"side":"buy"}`).problem(t, "no header", "missing-key", 400)
 
 	token := b.tokens("orders.unique", 1)[0]
 	i.settle("/orders", token, "submitted", "").want(t, "submitted", 202)
@@ -181,7 +181,7 @@ func TestWaiting(t *testing.T) {
 		{"failed", `{"why":"broke"}`, []string{"Http-Status", "503"}, 503, ""},
 		{"rejected", "no", nil, 422, "rejected"},
 		{"rejected", "no funds", []string{"Http-Status", "402", "Content-Type", "text/plain"}, 402, ""},
-		{"forget", "", nil, 502, "forgotten"},
+		{"forget", "", nil, 502, "erased"},
 	} {
 		body := event(strings.Repeat("x", n+1))
 		i.post("/operations", body).want(t, c.kind, 201).header(t, c.kind, "Oncebus-Verdict", "unique")
@@ -196,7 +196,11 @@ func TestWaiting(t *testing.T) {
 		if c.kind == "completed" {
 			recorded = "true"
 		}
-		got.header(t, what, "Oncebus-Status", c.kind).header(t, what, "Oncebus-Verdict", "replayed").header(t, what, "Idempotent-Replayed", recorded)
+		status := c.kind
+		if c.kind == "forget" {
+			status = "erased"
+		}
+		got.header(t, what, "Oncebus-Status", status).header(t, what, "Oncebus-Verdict", "replayed").header(t, what, "Idempotent-Replayed", recorded)
 		if c.problem != "" {
 			got.problem(t, what, c.problem, c.status)
 		} else if got.want(t, what, c.status); got.text != c.body {
@@ -236,7 +240,7 @@ func TestWaitingLeavesRoomForOutcomes(t *testing.T) {
 func TestWaitingInVain(t *testing.T) {
 	_, i := claimBench(t)
 	i.post("/hasty", event("a")).want(t, "first", 202, `{"status":"accepted"}`).header(t, "first", "Oncebus-Verdict", "unique")
-	i.post("/hasty", event("a")).problem(t, "twin", "pending", 409)
+	i.post("/hasty", event("a")).problem(t, "twin", "in-progress", 409)
 }
 
 func TestOutcomesRefused(t *testing.T) {
@@ -270,7 +274,7 @@ func TestOutcomesRefused(t *testing.T) {
 	}
 	i.settle("/orders", token, "completed", strings.Repeat("x", 1<<20+1)).problem(t, "too large", "too-large", 413)
 	i.settle("/orders", token, "completed", "{}", "Content-Encoding", "br").problem(t, "coded", "encoding", 415)
-	i.post("/orders", `{}`, "Idempotency-Key", "k").problem(t, "still running", "pending", 409)
+	i.post("/orders", `{}`, "Idempotency-Key", "k").problem(t, "still running", "in-progress", 409)
 }
 
 // TestOutcomeIsLargerThanEvents: how large events may be says nothing of their

@@ -163,7 +163,7 @@ func TestHalfClosedInClaimMode(t *testing.T) {
 	twin := i.half(whole("/operations", event("a")))
 	arrive(event("a"), 2)
 	for _, got := range twin.answers() { // the verdict may be known
-		got.problem(t, "twin", "pending", 409)
+		got.problem(t, "twin", "in-progress", 409)
 	}
 	token := b.tokens("operations.unique", 1)[0]
 	outcome := []string{"Oncebus-Claim", token, "Oncebus-Outcome", "completed"}

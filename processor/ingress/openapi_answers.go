@@ -76,9 +76,9 @@ func mayMiss(routes []*dedup.Route, all *dedup.Routes) bool {
 func verdicts(r *dedup.Route) []processor.Answer {
 	answers := []processor.Answer{{Verdict: dedup.Invalid}}
 	if r.HTTP.RequireKey {
-		answers = append(answers, processor.Answer{Verdict: dedup.Unkeyed})
+		answers = append(answers, processor.Answer{Verdict: dedup.MissingKey})
 	} else {
-		answers = append(answers, processor.Answer{Verdict: dedup.Unkeyed, Passed: true})
+		answers = append(answers, processor.Answer{Verdict: dedup.MissingKey, Passed: true})
 	}
 	if !r.HTTP.Verdict {
 		return answers
@@ -87,7 +87,7 @@ func verdicts(r *dedup.Route) []processor.Answer {
 		answers = append(answers, processor.Answer{Verdict: v, Passed: passed, Key: "key"})
 	}
 	judged(dedup.Unique, true)
-	judged(dedup.Expired, true)
+	judged(dedup.AfterWindow, true)
 	judged(dedup.Late, r.OnLate == dedup.Forward)
 	if r.Mode == dedup.ClaimMode {
 		judged(dedup.InProgress, false)
@@ -95,7 +95,7 @@ func verdicts(r *dedup.Route) []processor.Answer {
 		judged(dedup.Duplicate, false)
 	}
 	if r.FailOpen {
-		judged(dedup.Unchecked, true)
+		judged(dedup.Bypassed, true)
 	}
 	if r.Fingerprint != nil {
 		judged(dedup.Collision, r.Collision == dedup.Forward)
@@ -121,7 +121,7 @@ func settled(r *dedup.Route) []processor.Answer {
 	if r.Claim.Wait {
 		for _, kind := range []dedup.OutcomeKind{dedup.OutcomeFailed, dedup.OutcomeRejected, dedup.OutcomeForget} {
 			bare, worded := null, said
-			bare.Status, worded.Status = kind.String(), kind.String()
+			bare.Status, worded.Status = kind.ClaimStatus(), kind.ClaimStatus()
 			answers = append(answers, bare, worded)
 		}
 	}
@@ -131,8 +131,8 @@ func settled(r *dedup.Route) []processor.Answer {
 // complete is an answer with everything that there may be to say.
 func complete(a processor.Answer, r *dedup.Route) *processor.Answer {
 	a.Key = "key"
-	if r.Mode == dedup.ClaimMode && a.Verdict != dedup.Unkeyed {
-		a.Status, a.Attempt, a.FirstRequest = cmp.Or(a.Status, "pending"), 1, "request"
+	if r.Mode == dedup.ClaimMode && a.Verdict != dedup.MissingKey {
+		a.Status, a.Attempt, a.FirstRequest = cmp.Or(a.Status, "in_progress"), 1, "request"
 	}
 	return &a
 }

@@ -34,17 +34,17 @@ var (
 	problemBroken       = problem{"broken", http.StatusBadRequest, "The body is not whole"}
 	problemUnauthorized = problem{"signature", http.StatusUnauthorized, "The signature was refused"}
 	problemNoRoute      = problem{"no-route", http.StatusBadRequest, "No route of this path takes the event"}
-	problemKey          = problem{"key-missing", http.StatusBadRequest, "The event has no key"}
+	problemMissingKey   = problem{"missing-key", http.StatusBadRequest, "The event has no key"}
 	problemInvalid      = problem{"invalid", http.StatusBadRequest, "The event cannot be read"}
 	problemDuplicate    = problem{"duplicate", http.StatusConflict, "The event is a duplicate"}
-	problemPending      = problem{"pending", http.StatusConflict, "The first request with this key is still running"}
+	problemInProgress   = problem{"in-progress", http.StatusConflict, "The first request with this key is still running"}
 	problemCollision    = problem{"collision", http.StatusUnprocessableEntity, "The key is that of another event"}
 	problemLate         = problem{"late", http.StatusUnprocessableEntity, "The event is too old to be judged"}
 	problemLimited      = problem{"limited", http.StatusTooManyRequests, "Too many new keys in this time"}
 	problemOmitted      = problem{"result-omitted", http.StatusGone, "The result is not kept"}
 	problemFailed       = problem{"failed", http.StatusBadGateway, "The request was run and failed"}
 	problemRejected     = problem{"rejected", http.StatusUnprocessableEntity, "The request was run and rejected"}
-	problemForgotten    = problem{"forgotten", http.StatusBadGateway, "The record of the request was erased"}
+	problemErased       = problem{"erased", http.StatusBadGateway, "The record of the request was erased"}
 	problemOutcome      = problem{"outcome", http.StatusBadRequest, "The outcome cannot be read"}
 	problemBusAway      = problem{"bus-away", http.StatusServiceUnavailable, "The bus did not take the event in time"}
 	problemNoVerdict    = problem{"no-verdict", http.StatusGatewayTimeout, "There was no verdict in time"}
@@ -53,8 +53,8 @@ var (
 // problems lists them all.
 var problems = []problem{
 	problemNotFound, problemMethod, problemBusy, problemRate, problemEncoding, problemTooLarge, problemSlow, problemBroken,
-	problemUnauthorized, problemNoRoute, problemKey, problemInvalid, problemDuplicate, problemPending, problemCollision,
-	problemLate, problemLimited, problemOmitted, problemFailed, problemRejected, problemForgotten, problemOutcome, problemBusAway, problemNoVerdict,
+	problemUnauthorized, problemNoRoute, problemMissingKey, problemInvalid, problemDuplicate, problemInProgress, problemCollision,
+	problemLate, problemLimited, problemOmitted, problemFailed, problemRejected, problemErased, problemOutcome, problemBusAway, problemNoVerdict,
 }
 
 // problemBody is a problem on the wire.

@@ -106,8 +106,8 @@ func (s *Server) takeEvent(w http.ResponseWriter, r *http.Request, rq *request, 
 		return s.turnAway(ctx, r, route, event, &derived, dedup.Invalid)
 	case !ours:
 		return problemNoRoute.respond("")
-	case derived.Finding == dedup.Keyless && route.HTTP.RequireKey:
-		return s.turnAway(ctx, r, route, event, &derived, dedup.Unkeyed)
+	case derived.Finding == dedup.KeyMissing && route.HTTP.RequireKey:
+		return s.turnAway(ctx, r, route, event, &derived, dedup.MissingKey)
 	}
 	return s.submit(ctx, r, rq, route, event, &derived)
 }
@@ -140,8 +140,8 @@ func (s *Server) submit(ctx context.Context, r *http.Request, rq *request, route
 	if err := s.front.Publish(ctx, event, derived); err != nil {
 		return s.unserved(r, err, route.HTTP)
 	}
-	if derived.Finding == dedup.Keyless {
-		return tell(route, &processor.Answer{Verdict: dedup.Unkeyed, Passed: true})
+	if derived.Finding == dedup.KeyMissing {
+		return tell(route, &processor.Answer{Verdict: dedup.MissingKey, Passed: true})
 	}
 	return accepted("async").with(headerKey, hex.EncodeToString(derived.Key[:]))
 }

@@ -71,17 +71,17 @@ func tellVerdict(route *dedup.Route, a *processor.Answer) *response {
 func tellByDefault(a *processor.Answer) *response {
 	name := a.Verdict.String()
 	switch a.Verdict {
-	case dedup.Unique, dedup.Expired, dedup.Unchecked:
+	case dedup.Unique, dedup.AfterWindow, dedup.Bypassed:
 		return accepted(name)
 	case dedup.Duplicate:
 		return problemDuplicate.about(a, a.Reason)
 	case dedup.InProgress:
-		return problemPending.about(a, a.Reason).with("Retry-After", seconds(retrySoon))
+		return problemInProgress.about(a, a.Reason).with("Retry-After", seconds(retrySoon))
 	case dedup.Invalid:
 		return problemInvalid.about(a, a.Reason)
 	case dedup.Replayed: // which is settled
 		return problemOmitted.about(a, a.Reason)
-	case dedup.Late, dedup.Unkeyed, dedup.Limited, dedup.Collision:
+	case dedup.Late, dedup.MissingKey, dedup.Limited, dedup.Collision:
 		if a.Passed {
 			return accepted(name)
 		}
@@ -89,8 +89,8 @@ func tellByDefault(a *processor.Answer) *response {
 	switch a.Verdict {
 	case dedup.Late:
 		return problemLate.about(a, a.Reason)
-	case dedup.Unkeyed:
-		return problemKey.about(a, a.Reason)
+	case dedup.MissingKey:
+		return problemMissingKey.about(a, a.Reason)
 	case dedup.Limited:
 		return problemLimited.about(a, a.Reason).with("Retry-After", seconds(retryLimited))
 	default:
@@ -125,7 +125,7 @@ func outcomeResponse(a *processor.Answer) *response {
 	case a.Status == dedup.OutcomeFailed.String():
 		return problemFailed.about(a, "the key is free, and the request may be sent again")
 	default:
-		return problemForgotten.about(a, "the key is free, and the request may be sent again")
+		return problemErased.about(a, "the key is free, and the request may be sent again")
 	}
 	r := &response{status: status, body: a.Value}
 	if a.Value != nil {

@@ -66,7 +66,7 @@ func goodRun() *claimLog {
 	l.run("a", "1")
 	l.event("b") // waits
 	l.event("c")
-	l.reply("c", "pending", "pending", "1", "")
+	l.reply("c", "in_progress", "in_progress", "1", "")
 	l.outcome("o1", 2, 1, 1, "no")
 	l.reply("a", "unique", "failed", "1", "no")
 	l.reply("b", "replayed", "failed", "1", "no")
