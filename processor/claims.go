@@ -268,14 +268,14 @@ func (t *task) replyHeaders(j *judging, route *routeInfo, a *reply) []kgo.Record
 	own = append(own,
 		kgo.RecordHeader{Key: headerRoute, Value: route.nameBytes},
 		kgo.RecordHeader{Key: headerVerdict, Value: t.rt.verdictBytes[a.verdict]},
-		kgo.RecordHeader{Key: headerStatus, Value: []byte(a.status)},
+		kgo.RecordHeader{Key: headerClaimStatus, Value: []byte(a.status)},
 		kgo.RecordHeader{Key: headerKey, Value: []byte(keyText(&a.claim.Key))},
 		kgo.RecordHeader{Key: headerAttempt, Value: strconv.AppendUint(nil, uint64(a.row.Attempt), 10)},
 		kgo.RecordHeader{Key: headerSource, Value: t.rt.positionText(a.to.At)},
 		kgo.RecordHeader{Key: headerFirst, Value: t.rt.positionText(a.row.At)},
 		kgo.RecordHeader{Key: headerFirstTime, Value: strconv.AppendInt(nil, a.row.First, 10)})
 	if a.to.ID != nil {
-		own = append(own, kgo.RecordHeader{Key: headerRequest, Value: a.to.ID})
+		own = append(own, kgo.RecordHeader{Key: headerRequestID, Value: a.to.ID})
 	}
 	if a.claim.Original != nil {
 		own = append(own, kgo.RecordHeader{Key: headerFirstRequest, Value: a.claim.Original})

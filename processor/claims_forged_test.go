@@ -22,7 +22,7 @@ func (b *bench) forgery(i *instance) dedup.Token {
 	pay.Topic = "pay.raw"
 	b.produce(pay)
 	b.drain(i, "ops.raw", "ops.outcomes", "pay.raw", "pay.outcomes")
-	token, err := dedup.ParseToken([]byte(header(b.read("pay.run")[0], headerClaim)))
+	token, err := dedup.ParseToken([]byte(header(b.read("pay.run")[0], headerClaimToken)))
 	must(b.t, err)
 	token.Class = i.rt.byName["ops"].class
 	return token
@@ -30,7 +30,7 @@ func (b *bench) forgery(i *instance) dedup.Token {
 
 func forgedOutcome(token dedup.Token, kind dedup.OutcomeKind) *kgo.Record {
 	return &kgo.Record{Topic: "ops.outcomes", Value: []byte("forged"), Headers: []kgo.RecordHeader{
-		{Key: headerClaim, Value: token.Append(nil)}, {Key: headerOutcome, Value: []byte(kind.String())},
+		{Key: headerClaimToken, Value: token.Append(nil)}, {Key: headerOutcome, Value: []byte(kind.String())},
 	}}
 }
 
@@ -66,7 +66,7 @@ func TestTokenOfAnotherNamespaceSettlesNothing(t *testing.T) {
 				if len(replies) != 1 {
 					t.Errorf("%d replies of route pay, want one", len(replies))
 				}
-				assertHeaders(t, replies["pay.raw/1/0"], map[string]string{headerVerdict: "in_progress", headerStatus: "in_progress", headerAttempt: "1"})
+				assertHeaders(t, replies["pay.raw/1/0"], map[string]string{headerVerdict: "in_progress", headerClaimStatus: "in_progress", headerAttempt: "1"})
 				if n := len(b.read("ops.replies")); n != 0 {
 					t.Errorf("%d replies of route ops", n)
 				}
@@ -108,7 +108,7 @@ func TestFrontTakesNoTokenWithoutAnAttempt(t *testing.T) {
 	i := b.ready(b.start(b.config("one")))
 	f := b.front("front")
 	assertAnswer(t, f.ask(request("1", "first")), "unique in_progress attempt 1 passed")
-	token, err := dedup.ParseToken([]byte(header(b.lastRun("1"), headerClaim)))
+	token, err := dedup.ParseToken([]byte(header(b.lastRun("1"), headerClaimToken)))
 	must(t, err)
 	token.Attempt, token.At = 0, dedup.Position{}
 	err = f.PublishOutcome(t.Context(), b.routes.Routes[0], token.Append(nil), dedup.OutcomeForget, nil, nil)

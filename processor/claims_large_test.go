@@ -115,9 +115,9 @@ func TestClaimTheChangelogHasNoRoomForAnotherIn(t *testing.T) {
 				t.Errorf("%d replies to %d requests", len(replies), copies+1)
 			}
 			for source, r := range replies {
-				want := map[string]string{headerVerdict: "in_progress", headerStatus: "in_progress", headerReason: ""}
+				want := map[string]string{headerVerdict: "in_progress", headerClaimStatus: "in_progress", headerReason: ""}
 				if source == "ops.raw/0/0" {
-					want = map[string]string{headerVerdict: "unique", headerStatus: "rejected"}
+					want = map[string]string{headerVerdict: "unique", headerClaimStatus: "rejected"}
 				}
 				assertHeaders(t, r, want)
 			}
@@ -145,22 +145,22 @@ func TestClaimTheChangelogDoesNotTake(t *testing.T) {
 			}
 			b.settle(i)
 			letters, replies := b.read("dead"), b.replies("ops.replies")
-			assertHeaders(t, replies["ops.raw/1/0"], map[string]string{headerVerdict: "unique", headerStatus: "completed"})
+			assertHeaders(t, replies["ops.raw/1/0"], map[string]string{headerVerdict: "unique", headerClaimStatus: "completed"})
 			if dead {
 				if len(letters) != 1 || len(replies) != 1 {
 					t.Fatalf("%d dead letters, %d replies", len(letters), len(replies))
 				}
-				assertHeaders(t, letters[0], map[string]string{headerVerdict: "invalid", headerSource: "ops.raw/0/0", headerClaim: ""})
+				assertHeaders(t, letters[0], map[string]string{headerVerdict: "invalid", headerSource: "ops.raw/0/0", headerClaimToken: ""})
 				if reason := header(letters[0], headerReason); !strings.Contains(reason, "too large for topic app-repartition-changelog") {
 					t.Errorf("reason %q", reason)
 				}
 				return
 			}
-			assertHeaders(t, replies["ops.raw/0/0"], map[string]string{headerVerdict: "in_progress", headerStatus: "in_progress"})
+			assertHeaders(t, replies["ops.raw/0/0"], map[string]string{headerVerdict: "in_progress", headerClaimStatus: "in_progress"})
 			b.produce(longOperation("long", 2))
 			b.settle(i)
 			again := b.replies("ops.replies")["ops.raw/2/0"]
-			assertHeaders(t, again, map[string]string{headerVerdict: "replayed", headerStatus: "completed", headerReason: ""})
+			assertHeaders(t, again, map[string]string{headerVerdict: "replayed", headerClaimStatus: "completed", headerReason: ""})
 			if string(again.Value) != "done" || len(letters) != 0 {
 				t.Errorf("the copy got %q; %d dead letters", again.Value, len(letters))
 			}

@@ -151,7 +151,7 @@ func (l *linear) listen(ctx context.Context) {
 			case header(r, headerVerdict) == "in_progress":
 				answer = pending{}
 			case header(r, headerVerdict) == "replayed":
-				answer = replayed{header(r, headerStatus), string(r.Value)}
+				answer = replayed{header(r, headerClaimStatus), string(r.Value)}
 			default:
 				return // the outcome, for the one that ran
 			}

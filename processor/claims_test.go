@@ -45,7 +45,7 @@ func operation(id, request string, partition int32) *kgo.Record {
 func outcomeOf(event *kgo.Record, kind string, value []byte, headers ...kgo.RecordHeader) *kgo.Record {
 	return &kgo.Record{
 		Topic: "ops.outcomes", Key: event.Key, Value: value,
-		Headers: append(headers, kgo.RecordHeader{Key: headerClaim, Value: []byte(header(event, headerClaim))}, kgo.RecordHeader{Key: headerOutcome, Value: []byte(kind)}),
+		Headers: append(headers, kgo.RecordHeader{Key: headerClaimToken, Value: []byte(header(event, headerClaimToken))}, kgo.RecordHeader{Key: headerOutcome, Value: []byte(kind)}),
 	}
 }
 
@@ -95,14 +95,14 @@ func TestCopyGetsTheOutcomeOfTheFirst(t *testing.T) {
 	}
 	assertHeaders(t, run[0], map[string]string{headerVerdict: "unique", headerAttempt: "1"})
 	assertHeaders(t, b.replies("ops.replies")["ops.raw/1/0"], map[string]string{
-		headerVerdict: "in_progress", headerStatus: "in_progress", headerRequest: "second", headerFirstRequest: "first",
+		headerVerdict: "in_progress", headerClaimStatus: "in_progress", headerRequestID: "second", headerFirstRequest: "first",
 		headerFirst: "ops.raw/0/0", headerAttempt: "1", headerKey: header(run[0], headerKey),
 	})
 
 	b.produce(outcomeOf(run[0], "completed", []byte("the result"), kgo.RecordHeader{Key: "content-type", Value: []byte("text/plain")}))
 	b.settle(i)
 	first := b.replies("ops.replies")["ops.raw/0/0"]
-	assertHeaders(t, first, map[string]string{headerVerdict: "unique", headerStatus: "completed", headerRequest: "first", "content-type": "text/plain"})
+	assertHeaders(t, first, map[string]string{headerVerdict: "unique", headerClaimStatus: "completed", headerRequestID: "first", "content-type": "text/plain"})
 	if string(first.Value) != "the result" || string(first.Key) != "k-first" {
 		t.Errorf("the first is answered %q, %q", first.Key, first.Value)
 	}
@@ -119,7 +119,7 @@ func TestCopyGetsTheOutcomeOfTheFirst(t *testing.T) {
 		b.settle(i)
 		again := b.replies("ops.replies")[fmt.Sprintf("ops.raw/2/%d", n)]
 		assertHeaders(t, again, map[string]string{
-			headerVerdict: "replayed", headerStatus: "completed", headerRequest: restart, headerFirstRequest: "first", "content-type": "text/plain",
+			headerVerdict: "replayed", headerClaimStatus: "completed", headerRequestID: restart, headerFirstRequest: "first", "content-type": "text/plain",
 		})
 		if !bytes.Equal(again.Value, first.Value) || string(again.Key) != "k-"+restart {
 			t.Errorf("%s: the copy is answered %q, %q", restart, again.Key, again.Value)
@@ -178,7 +178,7 @@ func TestFailureFreesTheKey(t *testing.T) {
 		assertHeaders(t, event, map[string]string{headerVerdict: "unique", headerAttempt: fmt.Sprint(attempt + 1)})
 		b.produce(outcomeOf(event, kind, []byte(kind)))
 		b.settle(i)
-		assertHeaders(t, b.replies("ops.replies")[fmt.Sprintf("ops.raw/%d/0", attempt)], map[string]string{headerStatus: kind, headerVerdict: "unique"})
+		assertHeaders(t, b.replies("ops.replies")[fmt.Sprintf("ops.raw/%d/0", attempt)], map[string]string{headerClaimStatus: kind, headerVerdict: "unique"})
 	}
 	b.produce(outcomeOf(run[0], "completed", []byte("zombie")), outcomeOf(run[2], "completed", []byte("completed")), outcomeOf(run[2], "failed", nil))
 	b.settle(i)
@@ -224,7 +224,7 @@ func TestWaitingCopiesAreAnsweredOnce(t *testing.T) {
 	if len(replies) != 1 {
 		t.Fatalf("%d replies before the outcome, want one: that to the copy too many", len(replies))
 	}
-	assertHeaders(t, replies["ops.raw/1/3"], map[string]string{headerVerdict: "in_progress", headerRequest: "3"})
+	assertHeaders(t, replies["ops.raw/1/3"], map[string]string{headerVerdict: "in_progress", headerRequestID: "3"})
 	if n := b.waitingTold(cfg); n != 4 {
 		t.Errorf("%d requests wait by the checkpoint, want 4: who runs, and three copies", n)
 	}
@@ -240,10 +240,10 @@ func TestWaitingCopiesAreAnsweredOnce(t *testing.T) {
 	if n := b.waitingTold(cfg); n != 0 {
 		t.Errorf("%d requests wait by the checkpoint after the outcome", n)
 	}
-	assertHeaders(t, replies["ops.raw/0/0"], map[string]string{headerVerdict: "unique", headerRequest: "first"})
+	assertHeaders(t, replies["ops.raw/0/0"], map[string]string{headerVerdict: "unique", headerRequestID: "first"})
 	for n := range 3 {
 		r := replies[fmt.Sprintf("ops.raw/1/%d", n)]
-		assertHeaders(t, r, map[string]string{headerVerdict: "replayed", headerRequest: fmt.Sprint(n), headerFirstRequest: "first"})
+		assertHeaders(t, r, map[string]string{headerVerdict: "replayed", headerRequestID: fmt.Sprint(n), headerFirstRequest: "first"})
 		if string(r.Value) != "done" {
 			t.Errorf("copy %d is answered %q", n, r.Value)
 		}
@@ -298,13 +298,13 @@ func TestUnreadableOutcome(t *testing.T) {
 	anyAttempt := dedup.Token{Attempt: 0}
 	far := dedup.Token{Partition: 99, Attempt: 1}
 	want := []string{
-		"header oncebus-outcome is missing", "is none of", "header oncebus-claim is missing", "no claim token",
+		"header oncebus-outcome is missing", "is none of", "header oncebus-claim-token is missing", "no claim token",
 		"takes no outcomes from topic ops.outcomes", "names no attempt", "names partition 99 of 4",
 	}
-	b.produce(bare(), bare(headerOutcome, "done"), bare(headerOutcome, "completed"), bare(headerOutcome, "completed", headerClaim, "AAAA"),
-		bare(headerOutcome, "completed", headerClaim, string(foreign.Append(nil))),
-		bare(headerOutcome, "completed", headerClaim, string(anyAttempt.Append(nil))),
-		bare(headerOutcome, "completed", headerClaim, string(far.Append(nil))),
+	b.produce(bare(), bare(headerOutcome, "done"), bare(headerOutcome, "completed"), bare(headerOutcome, "completed", headerClaimToken, "AAAA"),
+		bare(headerOutcome, "completed", headerClaimToken, string(foreign.Append(nil))),
+		bare(headerOutcome, "completed", headerClaimToken, string(anyAttempt.Append(nil))),
+		bare(headerOutcome, "completed", headerClaimToken, string(far.Append(nil))),
 		outcomeOf(event, "completed", []byte("fine")))
 	b.settle(i)
 	dead := b.read("dead")
@@ -335,7 +335,7 @@ func TestRefusedOutcomeIsExplained(t *testing.T) {
 	b.produce(operation("1", "first", 0))
 	b.settle(i)
 	run := b.read("ops.run")[0]
-	token := header(run, headerClaim)
+	token := header(run, headerClaimToken)
 	b.produce(outcomeOf(run, "completed", []byte("done")))
 	b.settle(i)
 	unknown, err := dedup.ParseToken([]byte(token))
@@ -352,13 +352,13 @@ func TestRefusedOutcomeIsExplained(t *testing.T) {
 		{token, "done", "is none of", map[string]string{headerKey: ""}},
 		{token + "\n", "completed", "no claim token", nil},
 		{"", "completed", "no claim token", nil},
-		{long, "completed", "no claim token", map[string]string{headerClaim: long[:saidMax]}},
+		{long, "completed", "no claim token", map[string]string{headerClaimToken: long[:saidMax]}},
 		{token, long, "is none of", map[string]string{headerOutcome: long[:saidMax]}},
 	} {
 		before := len(b.read("dead"))
 		o := outcomeOf(run, c.kind, fmt.Append(nil, before), kgo.RecordHeader{Key: "foreign", Value: []byte("f")}, kgo.RecordHeader{Key: "oncebus-key", Value: []byte("forged")})
 		for n := range o.Headers {
-			if o.Headers[n].Key == headerClaim {
+			if o.Headers[n].Key == headerClaimToken {
 				o.Headers[n].Value = []byte(c.token)
 			}
 		}
@@ -370,7 +370,7 @@ func TestRefusedOutcomeIsExplained(t *testing.T) {
 				dead = r
 			}
 		}
-		want := map[string]string{headerClaim: c.token, headerOutcome: c.kind, headerKey: "", headerVerdict: "invalid", "foreign": "f"}
+		want := map[string]string{headerClaimToken: c.token, headerOutcome: c.kind, headerKey: "", headerVerdict: "invalid", "foreign": "f"}
 		maps.Copy(want, c.want)
 		assertHeaders(t, dead, want)
 		if reason := header(dead, headerReason); !strings.Contains(reason, c.reason) {
@@ -394,7 +394,7 @@ func TestCollisionIsNoCopy(t *testing.T) {
 		t.Fatalf("%d dead letters", len(dead))
 	}
 	assertHeaders(t, dead[0], map[string]string{headerVerdict: "collision", headerFirst: "ops.raw/0/0", headerSource: "ops.raw/1/0"})
-	assertHeaders(t, b.replies("ops.replies")["ops.raw/1/0"], map[string]string{headerVerdict: "collision", headerFirstRequest: "first", headerRequest: "other"})
+	assertHeaders(t, b.replies("ops.replies")["ops.raw/1/0"], map[string]string{headerVerdict: "collision", headerFirstRequest: "first", headerRequestID: "other"})
 	if n := gather(t, i)[`oncebus_events_total{route="ops",verdict="collision"}`]; n != 1 {
 		t.Errorf("%v collisions are counted", n)
 	}

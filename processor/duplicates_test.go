@@ -152,7 +152,7 @@ func forgeries() []kgo.RecordHeader {
 	var forged []kgo.RecordHeader
 	for _, name := range []string{
 		headerRoute, headerKey, headerVerdict, headerFirst, headerFirstTime, headerSource, headerReason, envelopeHeader,
-		"oncebus-claim", "oncebus-attempt", "oncebus-outcome", "ONCEBUS-VERDICT", "OnceBus-Key", "oncebus-", "oncebus-\xff",
+		"oncebus-claim-token", "oncebus-attempt", "oncebus-outcome", "ONCEBUS-VERDICT", "OnceBus-Key", "oncebus-", "oncebus-\xff",
 	} {
 		forged = append(forged, kgo.RecordHeader{Key: name, Value: []byte("forged")})
 	}

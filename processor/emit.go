@@ -29,14 +29,14 @@ const (
 	headerTimestamp = "oncebus-timestamp"
 	headerValueHash = "oncebus-value-sha256"
 	headerValueSize = "oncebus-value-bytes"
-	headerLast      = "oncebus-last"
+	headerBatchLast = "oncebus-batch-last"
 
 	// Of claim mode.
-	headerClaim        = "oncebus-claim"
+	headerClaimToken   = "oncebus-claim-token"
 	headerAttempt      = "oncebus-attempt"
 	headerOutcome      = "oncebus-outcome" // read, on outcomes; kept where they are refused
-	headerStatus       = "oncebus-status"
-	headerRequest      = "oncebus-request"
+	headerClaimStatus  = "oncebus-claim-status"
+	headerRequestID    = "oncebus-request-id"
 	headerFirstRequest = "oncebus-first-request"
 
 	headerPrefix = "oncebus-"
@@ -230,7 +230,7 @@ func (e *emitter) ownHeaders(headers []kgo.RecordHeader, ev *event) []kgo.Record
 	}
 	if ev.claim != nil {
 		headers = append(headers,
-			kgo.RecordHeader{Key: headerClaim, Value: ev.token.Append(e.bytes.take(dedup.TokenBytesMax)[:0])},
+			kgo.RecordHeader{Key: headerClaimToken, Value: ev.token.Append(e.bytes.take(dedup.TokenBytesMax)[:0])},
 			kgo.RecordHeader{Key: headerAttempt, Value: strconv.AppendUint(nil, uint64(ev.claim.Attempt), 10)})
 	}
 	headers = append(headers, ev.said...)
@@ -244,7 +244,7 @@ func (e *emitter) ownHeaders(headers []kgo.RecordHeader, ev *event) []kgo.Record
 	if ev.last > 0 {
 		last := ev.from
 		last.Offset = ev.last
-		headers = append(headers, kgo.RecordHeader{Key: headerLast, Value: e.rt.positionText(last)})
+		headers = append(headers, kgo.RecordHeader{Key: headerBatchLast, Value: e.rt.positionText(last)})
 	}
 	return append(headers,
 		kgo.RecordHeader{Key: headerReason, Value: []byte(ev.reason)},

@@ -67,7 +67,7 @@ type outcomeEnvelope struct {
 
 // headers are token and kind as they came.
 func (o *outcomeEnvelope) headers() []kgo.RecordHeader {
-	return []kgo.RecordHeader{{Key: headerClaim, Value: o.token.Append(nil)}, {Key: headerOutcome, Value: []byte(o.kind.String())}}
+	return []kgo.RecordHeader{{Key: headerClaimToken, Value: o.token.Append(nil)}, {Key: headerOutcome, Value: []byte(o.kind.String())}}
 }
 
 // size is at least what append needs.

@@ -164,7 +164,7 @@ func (f *Front) reach(ctx context.Context, hold bool) (*footing, error) {
 // topic, where the router does with it as the route says.
 func (f *Front) record(at *footing, s *Submission, d *dedup.Derived, ask dedup.Address) *kgo.Record {
 	rec := &kgo.Record{Topic: s.Topic, Value: s.Value, Timestamp: s.Time, Headers: make([]kgo.RecordHeader, 0, len(s.Headers)+1)}
-	own := kgo.RecordHeader{Key: headerReturn}
+	own := kgo.RecordHeader{Key: headerReplyTo}
 	switch {
 	case d.Finding == dedup.Keyed && !d.Route.Prepartitioned:
 		env := envelope{
@@ -263,7 +263,7 @@ func (f *Front) PublishOutcome(ctx context.Context, route *dedup.Route, token []
 		return fmt.Errorf("%w: route %s is not in claim mode", ErrOutcome, route.Name)
 	}
 	rec := &kgo.Record{Topic: route.Claim.Outcomes, Value: value, Timestamp: time.Now(), Headers: []kgo.RecordHeader{
-		{Key: headerClaim, Value: token}, {Key: headerOutcome, Value: []byte(kind.String())},
+		{Key: headerClaimToken, Value: token}, {Key: headerOutcome, Value: []byte(kind.String())},
 	}}
 	rec.Headers = appendForeign(rec.Headers, headers)
 	found, read, reason := at.rt.readOutcome(rec)
@@ -271,9 +271,9 @@ func (f *Front) PublishOutcome(ctx context.Context, route *dedup.Route, token []
 	case reason != "":
 		return fmt.Errorf("%w: %s", ErrOutcome, reason)
 	case found.Namespace != route.Namespace:
-		return fmt.Errorf("%w: header %s: the claim is of route %s, not %s", ErrOutcome, headerClaim, found.Name, route.Name)
+		return fmt.Errorf("%w: header %s: the claim is of route %s, not %s", ErrOutcome, headerClaimToken, found.Name, route.Name)
 	case read.token.Attempt == 0: // made by the operator's tool, which writes to the topic
-		return fmt.Errorf("%w: header %s: names no attempt; it has to be the one that came with the event", ErrOutcome, headerClaim)
+		return fmt.Errorf("%w: header %s: names no attempt; it has to be the one that came with the event", ErrOutcome, headerClaimToken)
 	}
 	rec.Partition = placeByDigest(&read.token.Digest)
 	return f.send(ctx, at, rec, false)

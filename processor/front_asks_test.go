@@ -15,7 +15,7 @@ import (
 // the verdict on it told at the address.
 func addressed(id string, partition int32, to []byte) *kgo.Record {
 	r := operation(id, "forged "+id, partition)
-	r.Headers = append(r.Headers, kgo.RecordHeader{Key: headerReturn, Value: to})
+	r.Headers = append(r.Headers, kgo.RecordHeader{Key: headerReplyTo, Value: to})
 	return r
 }
 

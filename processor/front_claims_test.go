@@ -22,7 +22,7 @@ func request(id, name string) *Submission {
 func (f *runningFront) conclude(event *kgo.Record, kind dedup.OutcomeKind, value []byte, headers ...dedup.Header) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
 	defer cancel()
-	return f.PublishOutcome(ctx, f.b.routes.Routes[0], []byte(header(event, headerClaim)), kind, value, headers)
+	return f.PublishOutcome(ctx, f.b.routes.Routes[0], []byte(header(event, headerClaimToken)), kind, value, headers)
 }
 
 // lastRun is the event that went to the executor as the given attempt.

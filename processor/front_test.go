@@ -226,7 +226,7 @@ func TestForeignHeadersOfOurPrefixDoNotComeIn(t *testing.T) {
 		b.ready(b.start(b.config("one")))
 		f := b.front("front")
 		assertAnswer(t, f.ask(submission("signals.raw", `{"id":"a"}`, testTime,
-			dedup.Header{Key: "Oncebus-Verdict", Value: []byte("x")}, dedup.Header{Key: headerReturn, Value: []byte("x")},
+			dedup.Header{Key: "Oncebus-Verdict", Value: []byte("x")}, dedup.Header{Key: headerReplyTo, Value: []byte("x")},
 			dedup.Header{Key: "content-type", Value: []byte("application/json")})), "unique passed")
 		out := b.read("signals.unique")
 		if len(out) != 1 {
@@ -345,7 +345,7 @@ func TestGarbageReturnAddress(t *testing.T) {
 	var sent []*kgo.Record
 	for n, address := range addresses {
 		r := signal(fmt.Sprint(n), int32(n%4), testTime)
-		r.Headers = append(r.Headers, kgo.RecordHeader{Key: headerReturn, Value: []byte(address)})
+		r.Headers = append(r.Headers, kgo.RecordHeader{Key: headerReplyTo, Value: []byte(address)})
 		sent = append(sent, r)
 	}
 	f := b.front("front")
@@ -357,7 +357,7 @@ func TestGarbageReturnAddress(t *testing.T) {
 		t.Errorf("%d records in the output, want %d", len(out), len(sent)+1)
 	}
 	for _, r := range out {
-		if header(r, headerReturn) != "" {
+		if header(r, headerReplyTo) != "" {
 			t.Errorf("a return address came out: %v", r.Headers)
 		}
 	}

@@ -249,7 +249,7 @@ func (i *Inspector) Forget(ctx context.Context, d *dedup.Derived) (dedup.Digest,
 		}
 	}
 	rec := &kgo.Record{Topic: d.Route.Claim.Outcomes, Timestamp: time.Now(), Headers: []kgo.RecordHeader{
-		{Key: headerClaim, Value: token.Append(nil)}, {Key: headerOutcome, Value: []byte(dedup.OutcomeForget.String())},
+		{Key: headerClaimToken, Value: token.Append(nil)}, {Key: headerOutcome, Value: []byte(dedup.OutcomeForget.String())},
 	}}
 	if err := i.p.client.ProduceSync(ctx, rec).FirstErr(); err != nil {
 		return token.Digest, fmt.Errorf("produce to %s: %w", rec.Topic, denied(err, "Write", resourceTopic, rec.Topic))

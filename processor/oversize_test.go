@@ -112,7 +112,7 @@ func assertBatches(t *testing.T, b *bench, want map[string]string) {
 	}
 	for _, r := range letters {
 		first := header(r, headerSource)
-		if want[first] != header(r, headerLast) || header(r, headerVerdict) != "invalid" || header(r, headerRoute) != "signals" ||
+		if want[first] != header(r, headerBatchLast) || header(r, headerVerdict) != "invalid" || header(r, headerRoute) != "signals" ||
 			!strings.Contains(header(r, headerReason), "unpacks to more than 1048576 bytes") || r.Value != nil {
 			t.Errorf("dead letter of %s has headers %v", first, r.Headers)
 		}

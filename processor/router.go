@@ -134,7 +134,7 @@ const saidMax = 256
 
 // saidOf returns token and kind of an outcome as they came.
 func saidOf(rec *kgo.Record) (said []kgo.RecordHeader) {
-	for _, name := range [...]string{headerClaim, headerOutcome} {
+	for _, name := range [...]string{headerClaimToken, headerOutcome} {
 		if value, ok := (*recordHeaders)(&rec.Headers).Header(name); ok {
 			said = append(said, kgo.RecordHeader{Key: name, Value: value[:min(len(value), saidMax)]})
 		}
@@ -154,25 +154,25 @@ func (rt *runtime) readOutcome(rec *kgo.Record) (route *routeInfo, read outcomeE
 	if read.kind, ok = dedup.ParseOutcomeKind(kind); !ok {
 		return routes[0], read, fmt.Sprintf("header %s: %.40q is none of %v", headerOutcome, kind, dedup.OutcomeKinds)
 	}
-	text, ok := headers.Header(headerClaim)
+	text, ok := headers.Header(headerClaimToken)
 	if !ok {
-		return routes[0], read, "header " + headerClaim + " is missing: it is the one that came with the event"
+		return routes[0], read, "header " + headerClaimToken + " is missing: it is the one that came with the event"
 	}
 	var err error
 	if read.token, err = dedup.ParseToken(text); err != nil {
-		return routes[0], read, fmt.Sprintf("header %s: %v", headerClaim, err)
+		return routes[0], read, fmt.Sprintf("header %s: %v", headerClaimToken, err)
 	}
 	for _, route := range routes {
 		if route.class != read.token.Class {
 			continue
 		}
 		if partitions := rt.topology.topics[rt.topology.repartition].partitions; read.token.Partition >= partitions {
-			return route, read, fmt.Sprintf("header %s: names partition %d of %d: it is another app's", headerClaim, read.token.Partition, partitions)
+			return route, read, fmt.Sprintf("header %s: names partition %d of %d: it is another app's", headerClaimToken, read.token.Partition, partitions)
 		}
 		if read.token.Attempt == 0 && read.kind != dedup.OutcomeForget {
-			return route, read, fmt.Sprintf("header %s: names no attempt, which only forget may", headerClaim)
+			return route, read, fmt.Sprintf("header %s: names no attempt, which only forget may", headerClaimToken)
 		}
 		return route, read, ""
 	}
-	return routes[0], read, fmt.Sprintf("header %s: its route takes no outcomes from topic %s", headerClaim, rec.Topic)
+	return routes[0], read, fmt.Sprintf("header %s: its route takes no outcomes from topic %s", headerClaimToken, rec.Topic)
 }

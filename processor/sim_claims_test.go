@@ -110,8 +110,8 @@ func (g *rawTraffic) outcome(event oracle.Record, kind string) *kgo.Record {
 		Timestamp: time.Now(), Headers: []kgo.RecordHeader{{Key: headerOutcome, Value: []byte(kind)}},
 	}
 	for _, h := range event.Headers {
-		if h.Key == headerClaim {
-			record.Headers = append(record.Headers, kgo.RecordHeader{Key: headerClaim, Value: h.Value})
+		if h.Key == headerClaimToken {
+			record.Headers = append(record.Headers, kgo.RecordHeader{Key: headerClaimToken, Value: h.Value})
 		}
 	}
 	return record

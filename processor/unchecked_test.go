@@ -224,19 +224,19 @@ func TestUncheckedOrderIsNotRunAgain(t *testing.T) {
 	b.passesTo("ops.run", 1)
 	b.wait("a reply", func() bool { return len(b.replies("ops.replies")) == 1 })
 	assertHeaders(t, b.replies("ops.replies")["ops.raw/1/0"], map[string]string{
-		headerVerdict: "bypassed", headerStatus: "bypassed", headerRequest: "bypassed", headerAttempt: "0",
+		headerVerdict: "bypassed", headerClaimStatus: "bypassed", headerRequestID: "bypassed", headerAttempt: "0",
 	})
 	disk.free.Store(500)
 	b.settle(i)
 	b.produce(operation("1", "second", 2), operation("2", "again", 3))
 	b.settle(i)
 	run := b.read("ops.run")
-	if len(run) != 2 || header(run[0], headerClaim) == "" || header(run[1], headerClaim) != "" {
+	if len(run) != 2 || header(run[0], headerClaimToken) == "" || header(run[1], headerClaimToken) != "" {
 		t.Fatalf("the executor got %d events", len(run))
 	}
 	replies := b.replies("ops.replies")
-	assertHeaders(t, replies["ops.raw/0/0"], map[string]string{headerVerdict: "unique", headerStatus: "completed"})
-	assertHeaders(t, replies["ops.raw/2/0"], map[string]string{headerVerdict: "replayed", headerStatus: "completed"})
+	assertHeaders(t, replies["ops.raw/0/0"], map[string]string{headerVerdict: "unique", headerClaimStatus: "completed"})
+	assertHeaders(t, replies["ops.raw/2/0"], map[string]string{headerVerdict: "replayed", headerClaimStatus: "completed"})
 	if r := replies["ops.raw/3/0"]; r != nil {
 		t.Errorf("a copy that waits for an outcome is answered %v", r.Headers)
 	}
@@ -248,11 +248,11 @@ func TestUncheckedOrderIsNotRunAgain(t *testing.T) {
 // is recorded and told, and forget frees it.
 func TestUncheckedCopyOfAClaim(t *testing.T) {
 	for outcome, want := range map[string]map[string]string{
-		"":          {headerVerdict: "in_progress", headerStatus: "submitted"},
-		"submitted": {headerVerdict: "in_progress", headerStatus: "submitted"},
-		"failed":    {headerVerdict: "in_progress", headerStatus: "submitted"},
-		"rejected":  {headerVerdict: "in_progress", headerStatus: "submitted"},
-		"completed": {headerVerdict: "replayed", headerStatus: "completed"},
+		"":          {headerVerdict: "in_progress", headerClaimStatus: "submitted"},
+		"submitted": {headerVerdict: "in_progress", headerClaimStatus: "submitted"},
+		"failed":    {headerVerdict: "in_progress", headerClaimStatus: "submitted"},
+		"rejected":  {headerVerdict: "in_progress", headerClaimStatus: "submitted"},
+		"completed": {headerVerdict: "replayed", headerClaimStatus: "completed"},
 		"forget":    nil,
 	} {
 		t.Run("outcome "+outcome, func(t *testing.T) {
@@ -288,7 +288,7 @@ func TestUncheckedCopyOfAClaim(t *testing.T) {
 			}
 			assertHeaders(t, replies["ops.raw/2/0"], want)
 			if outcome != "" && outcome != "submitted" {
-				assertHeaders(t, replies["ops.raw/0/0"], map[string]string{headerVerdict: "unique", headerStatus: outcome})
+				assertHeaders(t, replies["ops.raw/0/0"], map[string]string{headerVerdict: "unique", headerClaimStatus: outcome})
 			}
 		})
 	}
@@ -318,7 +318,7 @@ func TestUncheckedCopyAfterItsWindowAtTheLimit(t *testing.T) {
 	if n := len(b.read("ops.run")); n != 2 {
 		t.Errorf("the executor got %d events, want the first and the unchecked one", n)
 	}
-	assertHeaders(t, b.replies("ops.replies")["ops.raw/2/0"], map[string]string{headerVerdict: "in_progress", headerStatus: "submitted"})
+	assertHeaders(t, b.replies("ops.replies")["ops.raw/2/0"], map[string]string{headerVerdict: "in_progress", headerClaimStatus: "submitted"})
 }
 
 // TestBrokenStateDoesNotStopOpenRoutes: where rebuilds are no help, a process

@@ -15,18 +15,18 @@ import (
 // record of <app>-verdicts, in the transaction that holds the judgement: a
 // verdict that a front reads is one that stands.
 
-// headerReturn is a return address. On a raw record anybody may have written
+// headerReplyTo is a return address. On a raw record anybody may have written
 // it: it decides where a verdict is told, and nothing else. Who is told one
 // that is not theirs does not take it (question.tell).
-const headerReturn = "oncebus-return"
+const headerReplyTo = "oncebus-reply-to"
 
 // Headers of a verdict beside those of replies. The last four stand for
 // themselves and have no value.
 const (
-	headerSettled = "oncebus-settled" // the record carries an outcome
-	headerPassed  = "oncebus-passed"  // the event went to the output
-	headerWaits   = "oncebus-waits"   // the outcome will be told too
-	headerOmitted = "oncebus-omitted" // the outcome's result is left out
+	headerHasOutcome     = "oncebus-has-outcome"     // the record carries an outcome
+	headerForwarded      = "oncebus-forwarded"       // the event went to the output
+	headerOutcomeFollows = "oncebus-outcome-follows" // the outcome will be told too
+	headerOmitted        = "oncebus-omitted"         // the outcome's result is left out
 )
 
 // verdictHeadersMax is the most headers of ours on a verdict.
@@ -37,7 +37,7 @@ func (r *routeInfo) asked(rec *kgo.Record) dedup.Address {
 	if r.HTTP == nil {
 		return dedup.Address{}
 	}
-	text, _ := (*recordHeaders)(&rec.Headers).Header(headerReturn)
+	text, _ := (*recordHeaders)(&rec.Headers).Header(headerReplyTo)
 	address, ok := dedup.ParseAddress(text)
 	if !ok {
 		return dedup.Address{}
@@ -133,7 +133,7 @@ func (e *emitter) tell(a *telling) {
 
 func (e *emitter) verdictHeaders(headers []kgo.RecordHeader, a *telling) []kgo.RecordHeader {
 	headers = append(headers,
-		kgo.RecordHeader{Key: headerReturn, Value: a.to.AppendText(e.bytes.take(dedup.AddressTextBytes)[:0])},
+		kgo.RecordHeader{Key: headerReplyTo, Value: a.to.AppendText(e.bytes.take(dedup.AddressTextBytes)[:0])},
 		kgo.RecordHeader{Key: headerVerdict, Value: e.rt.verdictBytes[a.verdict]})
 	if a.key != nil {
 		text := e.bytes.take(2 * len(a.key))
@@ -147,7 +147,7 @@ func (e *emitter) verdictHeaders(headers []kgo.RecordHeader, a *telling) []kgo.R
 	}
 	if a.claim != nil {
 		headers = append(headers,
-			kgo.RecordHeader{Key: headerStatus, Value: []byte(a.status)},
+			kgo.RecordHeader{Key: headerClaimStatus, Value: []byte(a.status)},
 			kgo.RecordHeader{Key: headerAttempt, Value: strconv.AppendUint(nil, uint64(a.row.Attempt), 10)})
 		if a.claim.Original != nil {
 			headers = append(headers, kgo.RecordHeader{Key: headerFirstRequest, Value: a.claim.Original})
@@ -159,7 +159,7 @@ func (e *emitter) verdictHeaders(headers []kgo.RecordHeader, a *telling) []kgo.R
 	for _, flag := range [...]struct {
 		name string
 		set  bool
-	}{{headerSettled, a.settled}, {headerPassed, a.passed}, {headerWaits, a.waits}, {headerOmitted, a.omitted}} {
+	}{{headerHasOutcome, a.settled}, {headerForwarded, a.passed}, {headerOutcomeFollows, a.waits}, {headerOmitted, a.omitted}} {
 		if flag.set {
 			headers = append(headers, kgo.RecordHeader{Key: flag.name})
 		}
@@ -198,7 +198,7 @@ type Answer struct {
 func addressOf(rec *kgo.Record) (dedup.Address, bool) {
 	// The last one is ours: an outcome's headers stand before.
 	for i := len(rec.Headers) - 1; i >= 0; i-- {
-		if rec.Headers[i].Key == headerReturn {
+		if rec.Headers[i].Key == headerReplyTo {
 			return dedup.ParseAddress(rec.Headers[i].Value)
 		}
 	}
@@ -223,7 +223,7 @@ func readAnswer(rec *kgo.Record) (Answer, bool) {
 					a.Verdict, known = v, true
 				}
 			}
-		case headerStatus:
+		case headerClaimStatus:
 			a.Status = text
 		case headerKey:
 			a.Key = text
@@ -240,11 +240,11 @@ func readAnswer(rec *kgo.Record) (Answer, bool) {
 			a.FirstRequest = text
 		case headerReason:
 			a.Reason = text
-		case headerSettled:
+		case headerHasOutcome:
 			a.Settled = true
-		case headerPassed:
+		case headerForwarded:
 			a.Passed = true
-		case headerWaits:
+		case headerOutcomeFollows:
 			a.waits = true
 		case headerOmitted:
 			a.Omitted = true

@@ -169,7 +169,7 @@ func (d *door) post(path string, sign signer, body string, headers ...string) an
 // outcome tells what became of an event, as an executor without a Kafka client does.
 func (d *door) outcome(path, secret string, event *kgo.Record, outcome, value string, headers ...string) {
 	d.t.Helper()
-	headers = append([]string{"Oncebus-Claim", headerOf(event, "oncebus-claim"), "Oncebus-Outcome", outcome}, headers...)
+	headers = append([]string{"Oncebus-Claim-Token", headerOf(event, "oncebus-claim-token"), "Oncebus-Outcome", outcome}, headers...)
 	if a := d.post(path+"/outcomes", withHMAC(secret), value, headers...); a.status != http.StatusAccepted {
 		d.t.Fatalf("outcome %s is answered %v", outcome, a)
 	}

@@ -43,7 +43,7 @@ func TestRealIngressTradeSignals(t *testing.T) {
 		if copied.Key != headerOf(first, "oncebus-key") || copied.First == "" {
 			t.Errorf("a copy is answered %+v, its first went out as %v", copied, first.Headers)
 		}
-		if expect(t, first, "verdict", "unique", "return", ""); headerOf(first, "content-type") != "application/json" || headerOf(first, "x-other") != "" {
+		if expect(t, first, "verdict", "unique", "reply-to", ""); headerOf(first, "content-type") != "application/json" || headerOf(first, "x-other") != "" {
 			t.Errorf("the signal went out with headers %v", first.Headers)
 		}
 
@@ -129,7 +129,7 @@ func TestRealIngressUserOperations(t *testing.T) {
 
 		// An executor that has no Kafka client; what it says is no JSON and not even text.
 		const result = "bought: \x00\xff\r\n 1"
-		d.outcome("/operations", "OPERATIONS_EXECUTOR", buy, "completed", result, "Http-Status", "201", "Content-Type", "application/x.result; v=1")
+		d.outcome("/operations", "OPERATIONS_EXECUTOR", buy, "completed", result, "Oncebus-Result-Status", "201", "Content-Type", "application/x.result; v=1")
 		s.settle()
 		for range 2 {
 			a := send("a1", "r1", "BUY")
@@ -176,7 +176,7 @@ func TestRealIngressUserOperations(t *testing.T) {
 		for _, r := range s.output("operations.run") {
 			if strings.Contains(string(r.Value), "no id") {
 				passed++
-				expect(t, r, "verdict", "missing_key", "claim", "")
+				expect(t, r, "verdict", "missing_key", "claim-token", "")
 			}
 		}
 		if passed != 2 {
@@ -236,16 +236,16 @@ func operationsRefused(s *system, d *door) {
 	d.post("/operations", withHMAC("OPERATIONS_EXECUTOR"), body).problem("another's signature", http.StatusUnauthorized, "")
 	stale := func(h http.Header, body string, at time.Time) { withHMAC("OPERATIONS")(h, body, at.Add(-time.Hour)) }
 	d.post("/operations", stale, body).problem("a stale operation", http.StatusUnauthorized, "")
-	token := headerOf(s.newest("operations.run", "crashed"), "oncebus-claim")
+	token := headerOf(s.newest("operations.run", "crashed"), "oncebus-claim-token")
 	outcome := func(sign signer, headers ...string) answer {
 		return d.post("/operations/outcomes", sign, "refused", headers...)
 	}
-	outcome(byNobody, "Oncebus-Claim", token, "Oncebus-Outcome", "completed").problem("an unsigned outcome", http.StatusUnauthorized, "")
-	outcome(withHMAC("OPERATIONS"), "Oncebus-Claim", token, "Oncebus-Outcome", "completed").problem("a sender's outcome", http.StatusUnauthorized, "")
+	outcome(byNobody, "Oncebus-Claim-Token", token, "Oncebus-Outcome", "completed").problem("an unsigned outcome", http.StatusUnauthorized, "")
+	outcome(withHMAC("OPERATIONS"), "Oncebus-Claim-Token", token, "Oncebus-Outcome", "completed").problem("a sender's outcome", http.StatusUnauthorized, "")
 	executor := withHMAC("OPERATIONS_EXECUTOR")
 	outcome(executor, "Oncebus-Outcome", "completed").problem("an outcome without token", http.StatusBadRequest, "")
-	outcome(executor, "Oncebus-Claim", token+"x", "Oncebus-Outcome", "completed").problem("an outcome with a broken token", http.StatusBadRequest, "")
-	outcome(executor, "Oncebus-Claim", token, "Oncebus-Outcome", "done").problem("an unknown outcome", http.StatusBadRequest, "")
+	outcome(executor, "Oncebus-Claim-Token", token+"x", "Oncebus-Outcome", "completed").problem("an outcome with a broken token", http.StatusBadRequest, "")
+	outcome(executor, "Oncebus-Claim-Token", token, "Oncebus-Outcome", "done").problem("an unknown outcome", http.StatusBadRequest, "")
 	s.nowhere("refused")
 }
 
@@ -304,7 +304,7 @@ func TestRealIngressOrders(t *testing.T) {
 		}
 		processing := func(what, status string, a answer) {
 			t.Helper()
-			if p := a.problem(what, http.StatusConflict, "in_progress"); p.FirstRequest != "q1" || a.header.Get("Oncebus-Status") != status {
+			if p := a.problem(what, http.StatusConflict, "in_progress"); p.FirstRequest != "q1" || a.header.Get("Oncebus-Claim-Status") != status {
 				t.Errorf("%s is answered %v, want the original request q1 and status %s", what, a, status)
 			}
 		}
@@ -316,7 +316,7 @@ func TestRealIngressOrders(t *testing.T) {
 		d.outcome("/orders", "ORDERS_EXECUTOR", placed, "submitted", "")
 		s.settle()
 		processing("a copy past the minute's edge, of a submitted order", "submitted", order("q3", minute.Add(61*time.Second), market))
-		d.outcome("/orders", "ORDERS_EXECUTOR", placed, "completed", `{"orderId":"X-1"}`, "Http-Status", "201")
+		d.outcome("/orders", "ORDERS_EXECUTOR", placed, "completed", `{"orderId":"X-1"}`, "Oncebus-Result-Status", "201")
 		s.settle()
 		for _, at := range []time.Time{minute.Add(59 * time.Second), minute.Add(62 * time.Second)} {
 			cached := order("q4", at, market)
@@ -380,7 +380,7 @@ func TestRealIngressEconomyOperations(t *testing.T) {
 			granted := s.newest("economy.run", "r1")
 			twins := []<-chan answer{grant(d, "r1"), grant(d, "r1")}
 			s.awaitVerdicts("operations/in_progress", len(twins))
-			d.outcome("/economy", "ECONOMY_EXECUTOR", granted, "completed", "granted: \xff", "Http-Status", "201", "Content-Type", "text/x-grant")
+			d.outcome("/economy", "ECONOMY_EXECUTOR", granted, "completed", "granted: \xff", "Oncebus-Result-Status", "201", "Content-Type", "text/x-grant")
 			for _, twin := range append(twins, nil) {
 				what := "a twin that waited"
 				if twin == nil {

@@ -104,7 +104,7 @@ func (s *system) settle() { s.t.Helper(); s.drained(s.inputs, nil) }
 func (s *system) answer(topic string, event *kgo.Record, outcome string, value []byte) {
 	s.t.Helper()
 	s.produce(&kgo.Record{Topic: s.topic(topic), Value: value, Headers: []kgo.RecordHeader{
-		withHeader("oncebus-claim", []byte(headerOf(event, "oncebus-claim"))), withHeader("oncebus-outcome", []byte(outcome)),
+		withHeader("oncebus-claim-token", []byte(headerOf(event, "oncebus-claim-token"))), withHeader("oncebus-outcome", []byte(outcome)),
 	}})
 	s.settle()
 }
@@ -139,7 +139,7 @@ func (s *system) reply(topic, request string) *kgo.Record {
 	s.t.Helper()
 	var newest *kgo.Record
 	for _, r := range s.output(topic) {
-		if headerOf(r, "oncebus-request") == request && (newest == nil || r.Partition == newest.Partition || r.Timestamp.After(newest.Timestamp)) {
+		if headerOf(r, "oncebus-request-id") == request && (newest == nil || r.Partition == newest.Partition || r.Timestamp.After(newest.Timestamp)) {
 			newest = r
 		}
 	}
@@ -221,7 +221,7 @@ func TestRealUserOperations(t *testing.T) {
 		s.answer("operations.outcomes", buy, "submitted", nil)
 		operation(3, "a1", "r1", "BUY") // while it is processed
 		s.count("operations.run", 3)
-		expect(t, s.reply("operations.replies", "r1"), "verdict", "in_progress", "status", "submitted", "first-request", "r1")
+		expect(t, s.reply("operations.replies", "r1"), "verdict", "in_progress", "claim-status", "submitted", "first-request", "r1")
 		s.answer("operations.outcomes", buy, "completed", []byte(`{"bought":1}`))
 		operation(4, "a1", "r1", "BUY")
 		s.count("operations.run", 3)
@@ -249,7 +249,7 @@ func TestRealUserOperations(t *testing.T) {
 		expect(t, s.reply("operations.replies", "r-reset"), "verdict", "in_progress")
 		s.answer("operations.outcomes", reset, "completed", []byte(`{"account":"after"}`))
 		operation(2, "after", "r-reset", "RESET")
-		expect(t, s.reply("operations.replies", "r-reset"), "status", "completed")
+		expect(t, s.reply("operations.replies", "r-reset"), "claim-status", "completed")
 
 		// No request id: passes, and nothing is stored, so it passes again.
 		before := len(s.output("operations.run"))
@@ -263,7 +263,7 @@ func TestRealUserOperations(t *testing.T) {
 		s.answer("operations.outcomes", s.newest("operations.run", "void"), "completed", nil)
 		operation(1, "a5", "void", "CLOSE")
 		void := s.reply("operations.replies", "void")
-		if expect(t, void, "status", "completed"); void.Value != nil {
+		if expect(t, void, "claim-status", "completed"); void.Value != nil {
 			t.Errorf("a void operation's copy is answered %q", void.Value)
 		}
 
@@ -323,7 +323,7 @@ func TestRealOrders(t *testing.T) {
 		// Submitted is never run again, though the lease is over; a retry past the minute's edge is a copy all the same.
 		order(1, "q2", minute.Add(61*time.Second), market)
 		s.count("orders.unique", 1)
-		expect(t, s.reply("orders.replies", "q2"), "verdict", "in_progress", "status", "submitted", "first-request", "q1")
+		expect(t, s.reply("orders.replies", "q2"), "verdict", "in_progress", "claim-status", "submitted", "first-request", "q1")
 		s.answer("orders.outcomes", placed, "completed", []byte(`{"orderId":"X-1"}`))
 		order(2, "q3", minute.Add(62*time.Second), market)
 		cached := s.reply("orders.replies", "q3")

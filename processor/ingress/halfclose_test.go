@@ -166,7 +166,7 @@ func TestHalfClosedInClaimMode(t *testing.T) {
 		got.problem(t, "twin", "in-progress", 409)
 	}
 	token := b.tokens("operations.unique", 1)[0]
-	outcome := []string{"Oncebus-Claim", token, "Oncebus-Outcome", "completed"}
+	outcome := []string{"Oncebus-Claim-Token", token, "Oncebus-Outcome", "completed"}
 	got := i.half(raw("/operations/outcomes", "{", 100, outcome...)).answers()
 	if len(got) != 1 {
 		t.Fatalf("half an outcome: %d answers", len(got))
@@ -189,11 +189,11 @@ func TestStatusOfAnExecutorIsNotAClientThatIsGone(t *testing.T) {
 	b, i := claimBench(t)
 	key := []string{"Idempotency-Key", "k"}
 	i.post("/orders", `{}`, key...).want(t, "first", 202)
-	i.settle("/orders", b.tokens("orders.unique", 1)[0], "completed", "{}", "Http-Status", "499").want(t, "outcome", 202)
+	i.settle("/orders", b.tokens("orders.unique", 1)[0], "completed", "{}", "Oncebus-Result-Status", "499").want(t, "outcome", 202)
 	var got reply
 	b.wait("the claim to be completed", func() bool {
 		got = i.post("/orders", `{}`, key...)
-		return got.Header.Get("Oncebus-Status") == "completed"
+		return got.Header.Get("Oncebus-Claim-Status") == "completed"
 	})
 	got.want(t, "replay", 499, "{}")
 }

@@ -320,7 +320,7 @@ var headerMeanings = map[string]headerObject{
 	"Www-Authenticate": {Description: "The scheme of the signature.", Schema: schema{"type": "string"}},
 	headerVerdict:      {Description: "The verdict on the event.", Schema: schema{"type": "string", "enum": verdictNames()}},
 	headerKey:          {Description: "The dedup key.", Schema: schema{"type": "string"}},
-	headerStatus:       {Description: "The status of the claim, or the kind of its outcome.", Schema: schema{"type": "string"}},
+	headerClaimStatus:  {Description: "The status of the claim, or the kind of its outcome.", Schema: schema{"type": "string"}},
 	headerAttempt:      {Description: "The attempt of the claim.", Schema: schema{"type": "integer", "minimum": 1}},
 	headerFirstRequest: {Description: "The sender's id of the first request with the key.", Schema: schema{"type": "string"}},
 	headerReplayed:     {Description: "The outcome is one that was recorded before.", Schema: schema{"type": "string", "const": "true"}},

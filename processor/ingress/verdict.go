@@ -14,8 +14,8 @@ import (
 const (
 	headerVerdict      = "Oncebus-Verdict"
 	headerKey          = "Oncebus-Key"
-	headerStatus       = "Oncebus-Status"  // of the claim, or the kind of the outcome; claim mode only
-	headerAttempt      = "Oncebus-Attempt" // claim mode only
+	headerClaimStatus  = "Oncebus-Claim-Status" // of the claim, or the kind of the outcome; claim mode only
+	headerAttempt      = "Oncebus-Attempt"      // claim mode only
 	headerFirstRequest = "Oncebus-First-Request"
 	headerReplayed     = "Idempotent-Replayed"
 )
@@ -41,7 +41,7 @@ func tell(route *dedup.Route, a *processor.Answer) *response {
 		r.with(headerKey, a.Key)
 	}
 	if a.Status != "" {
-		r.with(headerStatus, a.Status)
+		r.with(headerClaimStatus, a.Status)
 	}
 	if a.Attempt > 0 {
 		r.with(headerAttempt, strconv.FormatUint(uint64(a.Attempt), 10))

@@ -124,7 +124,7 @@ func (c *Claims) outcomes(live map[string][]Record, counts map[string]int) map[p
 	told := map[place]*Record{}
 	for i := range live[c.Outcomes] {
 		r := &live[c.Outcomes][i]
-		raw, err := base64.RawURLEncoding.DecodeString(text(r, "oncebus-claim"))
+		raw, err := base64.RawURLEncoding.DecodeString(text(r, "oncebus-claim-token"))
 		if err == nil && len(raw) > 1 && raw[1] == c.Class { // version 1 | class 1 | …
 			told[place{c.OutcomesNumber, r.Partition, r.Offset}] = r
 			counts[c.Outcomes]++
@@ -140,7 +140,7 @@ func (c *Claims) line(r *Record) string {
 	case c.Output:
 		return fmt.Sprintf("run %s: %s, attempt %s, %s", r.Key, verdict, attempt, content(r.Value, r.Headers))
 	case c.Replies:
-		return fmt.Sprintf("reply to %s: %s, %s, attempt %s, %s", r.Key, verdict, text(r, "oncebus-status"), attempt, content(r.Value, r.Headers))
+		return fmt.Sprintf("reply to %s: %s, %s, attempt %s, %s", r.Key, verdict, text(r, "oncebus-claim-status"), attempt, content(r.Value, r.Headers))
 	}
 	return fmt.Sprintf("dead %s: %s, %s", r.Key, verdict, content(r.Value, r.Headers))
 }

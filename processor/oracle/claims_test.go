@@ -53,7 +53,7 @@ func (l *claimLog) run(key, attempt string) {
 }
 
 func (l *claimLog) reply(key, verdict, status, attempt, value string) {
-	l.add("replies", key, value, "oncebus-verdict", verdict, "oncebus-status", status, "oncebus-attempt", attempt)
+	l.add("replies", key, value, "oncebus-verdict", verdict, "oncebus-claim-status", status, "oncebus-attempt", attempt)
 }
 
 var testClaims = &Claims{Repartition: "hop", Changelog: "log", Output: "run", Replies: "replies", Dead: "dead", Window: 1 << 30, Skew: 1 << 30, Lease: 100, Wait: 1}
