@@ -75,7 +75,7 @@ func TestTokenOfAnotherNamespaceSettlesNothing(t *testing.T) {
 					t.Fatalf("%d dead letters, want the forged outcome", len(dead))
 				}
 				assertHeaders(t, dead[0], map[string]string{headerReason: "outcome refused: no claim: the key is not known any more", headerRoute: "ops", headerKey: ""})
-				if n := gather(t, i)[fmt.Sprintf(`oncebus_outcomes_total{outcome="%v",result="refused",route="ops"}`, kind)]; n != 1 {
+				if n := gather(t, i)[fmt.Sprintf(`oncebus_outcomes_total{kind="%v",result="refused",route="ops"}`, kind)]; n != 1 {
 					t.Errorf("%v outcomes are counted as refused", n)
 				}
 			})

@@ -189,12 +189,12 @@ func TestFailureFreesTheKey(t *testing.T) {
 	}
 	metrics := gather(t, i)
 	for series, want := range map[string]float64{
-		`oncebus_outcomes_total{outcome="completed",result="applied",route="ops"}`:  1,
-		`oncebus_outcomes_total{outcome="completed",result="refused",route="ops"}`:  1,
-		`oncebus_outcomes_total{outcome="completed",result="repeated",route="ops"}`: 1,
-		`oncebus_outcomes_total{outcome="failed",result="refused",route="ops"}`:     1,
-		`oncebus_events_total{route="ops",verdict="replayed"}`:                      1,
-		`oncebus_events_total{route="ops",verdict="unique"}`:                        3,
+		`oncebus_outcomes_total{kind="completed",result="applied",route="ops"}`:  1,
+		`oncebus_outcomes_total{kind="completed",result="refused",route="ops"}`:  1,
+		`oncebus_outcomes_total{kind="completed",result="repeated",route="ops"}`: 1,
+		`oncebus_outcomes_total{kind="failed",result="refused",route="ops"}`:     1,
+		`oncebus_events_total{route="ops",verdict="replayed"}`:                   1,
+		`oncebus_events_total{route="ops",verdict="unique"}`:                     3,
 	} {
 		if metrics[series] != want {
 			t.Errorf("%s is %v, want %v", series, metrics[series], want)

@@ -53,13 +53,13 @@ func TestMetricsTellWhatHappened(t *testing.T) {
 		`oncebus_task_lag_records` + task:                              0,
 		`oncebus_restored_rows_total`:                                  0,
 		`oncebus_restore_seconds`:                                      1,
-		`oncebus_key_seconds`:                                          2,
-		`oncebus_check_seconds`:                                        2,
-		`oncebus_skipped_records_total`:                                0,
+		`oncebus_key_derivation_seconds`:                               2,
+		`oncebus_decision_seconds`:                                     2,
+		`oncebus_reread_records_total`:                                 0,
 		`oncebus_quarantined_stores_total`:                             0,
 		`oncebus_broker_up`:                                            1,
 		`oncebus_state_rows`:                                           130,
-		`oncebus_state_expired_rows_total`:                             0,
+		`oncebus_state_evicted_rows_total`:                             0,
 	} {
 		if have, ok := got[series]; !ok || have != want {
 			t.Errorf("%s is %v (there: %v), want %v", series, have, ok, want)

@@ -51,7 +51,7 @@ func (r *router) process(e *emitter, records []*kgo.Record) {
 		}
 		began := time.Now()
 		r.route(e, rec)
-		r.metrics.keySeconds.Observe(time.Since(began).Seconds())
+		r.metrics.keyDerivationSeconds.Observe(time.Since(began).Seconds())
 	}
 }
 

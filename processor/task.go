@@ -129,7 +129,7 @@ func (t *task) process(j *judging, records []*kgo.Record) error {
 	for _, rec := range records {
 		t.touch()
 		if rec.Offset < t.open.next {
-			t.metrics.skipped.Inc()
+			t.metrics.reread.Inc()
 			continue
 		}
 		t.samples++
@@ -148,7 +148,7 @@ func (t *task) process(j *judging, records []*kgo.Record) error {
 			return fmt.Errorf("judge %s/%d/%d: %w", rec.Topic, rec.Partition, rec.Offset, err)
 		}
 		if timed {
-			t.metrics.checkSeconds.Observe(time.Since(began).Seconds())
+			t.metrics.decisionSeconds.Observe(time.Since(began).Seconds())
 		}
 		if t.state == passing {
 			t.passedUpTo(rec.Offset + 1)
@@ -237,7 +237,7 @@ func (t *task) derive(deriver *dedup.Deriver, in *dedup.Input) dedup.Derived {
 	}
 	began := time.Now()
 	derived := deriver.Derive(in)
-	t.metrics.keySeconds.Observe(time.Since(began).Seconds())
+	t.metrics.keyDerivationSeconds.Observe(time.Since(began).Seconds())
 	return derived
 }
 

@@ -41,8 +41,8 @@ func TestExpiredRunIsDroppedWhole(t *testing.T) {
 		settle(t, s, rested)
 		settle(t, s, rested)
 		st := s.Stats()
-		if st.Runs != runs || st.ExpiredRows != expired {
-			t.Fatalf("%d runs, %d rows expired; want %d, %d", st.Runs, st.ExpiredRows, runs, expired)
+		if st.Runs != runs || st.EvictedRows != expired {
+			t.Fatalf("%d runs, %d rows expired; want %d, %d", st.Runs, st.EvictedRows, runs, expired)
 		}
 		ids, err := s.db.runIDs()
 		must(t, err)
