@@ -265,8 +265,8 @@ func TestAcceptedWithoutAVerdictIsDeadLettered(t *testing.T) {
 	b.stop()
 	b.cluster.Close()
 	b.wait("the front to notice", func() bool { return i.front.Ready() != nil })
-	i.post("/signals", "not JSON").problem(t, "invalid without a bus", "bus-away", 503)
-	i.post("/signals", `{}`).problem(t, "missing key without a bus", "bus-away", 503)
+	i.post("/signals", "not JSON").problem(t, "invalid without a bus", "kafka-unavailable", 503)
+	i.post("/signals", `{}`).problem(t, "missing key without a bus", "kafka-unavailable", 503)
 }
 
 // TestNoRoute: what no route of the path takes is refused, even if another

@@ -103,10 +103,10 @@ func TestHalfClosedWithoutAVerdict(t *testing.T) {
 		what, text, problem string
 		status              int
 	}{
-		{"half a body", raw("/signals", event("b"), 100, bearer...), "broken", 400},
-		{"half a body, unsigned", raw("/signals", event("b"), 100), "broken", 400},
+		{"half a body", raw("/signals", event("b"), 100, bearer...), "incomplete-body", 400},
+		{"half a body, unsigned", raw("/signals", event("b"), 100), "incomplete-body", 400},
 		{"unsigned", whole("/signals", event("b")), "signature", 401},
-		{"half a chunk", "POST /signals HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n{", "broken", 400},
+		{"half a chunk", "POST /signals HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n{", "incomplete-body", 400},
 	} {
 		got := i.half(c.text).answers()
 		if len(got) != 1 {
@@ -171,7 +171,7 @@ func TestHalfClosedInClaimMode(t *testing.T) {
 	if len(got) != 1 {
 		t.Fatalf("half an outcome: %d answers", len(got))
 	}
-	got[0].problem(t, "half an outcome", "broken", 400)
+	got[0].problem(t, "half an outcome", "incomplete-body", 400)
 	fault := b.cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: "operations.outcomes", Err: kerr.NotLeaderForPartition, Count: -1})
 	executor := i.half(whole("/operations/outcomes", "{}", outcome...))
 	b.wait("the outcome to be in hand", func() bool { return i.Requests() == 1 })

@@ -185,10 +185,10 @@ func failure(err error, h *dedup.HTTP) *response {
 	case errors.Is(err, processor.ErrNoVerdict) && h.AcceptOnTimeout:
 		return accepted("timeout")
 	case errors.Is(err, processor.ErrNoVerdict):
-		return problemNoVerdict.respond("the event is on the bus; "+again).with("Retry-After", seconds(retrySoon))
+		return problemVerdictTimeout.respond("the event is on the bus; "+again).with("Retry-After", seconds(retrySoon))
 	}
 	// The error's text is about brokers, which are none of the sender's business.
-	r := problemBusAway.respond(again).with("Retry-After", seconds(retrySoon))
+	r := problemKafkaUnavailable.respond(again).with("Retry-After", seconds(retrySoon))
 	r.reason = err.Error()
 	return r
 }
