@@ -258,5 +258,5 @@ func (l clientLogger) Log(level kgo.LogLevel, msg string, keyvals ...any) {
 	case kgo.LogLevelWarn:
 		to = slog.LevelInfo
 	}
-	l.log.Log(context.Background(), to, "kafka client", append([]any{"event", msg}, keyvals...)...)
+	l.log.Log(context.Background(), to, "kafka client", append([]any{"client_message", msg}, keyvals...)...)
 }
