@@ -60,7 +60,7 @@ func TestClaimVersions(t *testing.T) {
 			t.Errorf("read as %+v, %v", back, err)
 		}
 	}
-	c.Requests[0].Return, c.Unchecked = Address{}, true
+	c.Requests[0].Return, c.Bypassed = Address{}, true
 	want := "03" + key + "02" + "00" + "02" + "030507000261" + "00" + "0305080000" + "00" + "000000"
 	if got := hex.EncodeToString(c.Append(nil)); got != want {
 		t.Errorf("with an unchecked copy: %s, want %s", got, want)

@@ -25,7 +25,7 @@ func TestCensusAgainstRows(t *testing.T) {
 			switch verdict, row := Decide(Event{Time: at}, Row{First: first, Status: Seen}, held, w, streamTime); {
 			case w.Late(at, streamTime), verdict == Duplicate, verdict == Late:
 				continue
-			case verdict == Expired:
+			case verdict == AfterWindow:
 				c.Remove(first)
 				fallthrough
 			default:

@@ -27,19 +27,19 @@ func (s Step) String() string { return stepNames[s] }
 // claimMoves are the legal moves of a claim's life; what is not listed is
 // refused:
 //
-//	          claim            submit             complete
-//	freed ------------> pending ------> submitted ---------> completed
-//	  ^                 |  ^ | reclaim      |                  ^ |
-//	  |                 |  \_/              |                  | |
-//	  |                 \___________________|___ complete _____/ |
-//	  \____ free, forget ___________________/_____ forget ______/
+//	          claim                submit             complete
+//	freed ------------> in progress ------> submitted ---------> completed
+//	  ^                 |  ^ | reclaim          |                  ^ |
+//	  |                 |  \_/                  |                  | |
+//	  |                 \_______________________|___ complete _____/ |
+//	  \____ free, forget _______________________/_____ forget ______/
 //
 // A key without a row counts as freed.
 var claimMoves = map[Status]map[Step]Status{
-	Freed:     {StepClaim: Pending},
-	Pending:   {StepReclaim: Pending, StepSubmit: Submitted, StepComplete: Completed, StepFree: Freed, StepForget: Freed},
-	Submitted: {StepSubmit: Submitted, StepComplete: Completed, StepFree: Freed, StepForget: Freed},
-	Completed: {StepForget: Freed},
+	Freed:           {StepClaim: ClaimInProgress},
+	ClaimInProgress: {StepReclaim: ClaimInProgress, StepSubmit: Submitted, StepComplete: Completed, StepFree: Freed, StepForget: Freed},
+	Submitted:       {StepSubmit: Submitted, StepComplete: Completed, StepFree: Freed, StepForget: Freed},
+	Completed:       {StepForget: Freed},
 }
 
 // move returns the status after a step, false if the step is not legal.
@@ -50,7 +50,7 @@ func (s Status) move(step Step) (Status, bool) {
 
 // ClaimRule is what a route says of claims.
 type ClaimRule struct {
-	// Lease is how long, in ms of the broker's clock, a pending claim keeps
+	// Lease is how long, in ms of the broker's clock, a claim in progress keeps
 	// others from running the event. It runs from when the event was handed
 	// out, and anew from when a task begins to judge.
 	Lease int64
@@ -86,11 +86,11 @@ type Claimed struct {
 	// Reclaimed says that it runs because a lease is over.
 	Reclaimed bool
 	// Added is how many requests an event that runs added, its own or none;
-	// Carried is how many Expired took over from the claim before.
+	// Carried is how many AfterWindow took over from the claim before.
 	Added, Carried int
 	// Reply says that the copy is answered now.
 	Reply bool
-	// Claim is Row's, decoded; the one that stood before Expired replaced it
+	// Claim is Row's, decoded; the one that stood before AfterWindow replaced it
 	// is gone.
 	Claim Claim
 }
@@ -103,7 +103,7 @@ type Claimed struct {
 func DecideClaim(ev ClaimEvent, prior Row, held bool, w Window, rule ClaimRule, streamTime int64) (Claimed, error) {
 	verdict := Unique
 	if ev.Over {
-		verdict = Expired
+		verdict = AfterWindow
 	}
 	var standing Claim
 	if held && w.Stands(&prior, streamTime) {
@@ -117,17 +117,17 @@ func DecideClaim(ev ClaimEvent, prior Row, held bool, w Window, rule ClaimRule, 
 		case ev.Time < prior.First:
 			return Claimed{Verdict: Late, Row: prior, Claim: standing}, nil
 		}
-		verdict = Expired
+		verdict = AfterWindow
 	}
 	row := Row{
 		Digest: ev.Digest, First: ev.Time, At: ev.At, Fingerprint: ev.Fingerprint, Class: ev.Class,
-		Shift: ev.Shift, Status: Pending, Attempt: ev.Attempts + 1,
+		Shift: ev.Shift, Status: ClaimInProgress, Attempt: ev.Attempts + 1,
 	}
 	if held && w.Held(prior.First, streamTime) {
 		row.Attempt = max(row.Attempt, prior.Attempt+1) // an old executor's token must not fit
 	}
 	claim := Claim{Key: ev.Key, Since: max(ev.Present, ev.Now), Original: ev.Request.ID}
-	if verdict == Expired && prior.Status != Completed {
+	if verdict == AfterWindow && prior.Status != Completed {
 		claim.Requests = standing.Requests
 	}
 	carried := len(claim.Requests)
@@ -157,8 +157,8 @@ func RememberClaim(ev ClaimEvent, prior Row, held bool, w Window, streamTime int
 		return Claimed{}, err
 	case c.Run:
 		c.Claim.Requests, c.Added = c.Claim.Requests[:c.Carried], 0 // its own sender was answered
-	case c.Verdict == InProgress && !c.Claim.Unchecked:
-		c.Claim.Unchecked = true
+	case c.Verdict == InProgress && !c.Claim.Bypassed:
+		c.Claim.Bypassed = true
 	default:
 		return c, nil
 	}
@@ -174,7 +174,7 @@ func decideCopy(ev ClaimEvent, prior Row, standing Claim, rule ClaimRule) (Claim
 	switch prior.Status {
 	case Completed:
 		return Claimed{Verdict: Replayed, Row: prior, Claim: standing, Reply: true}, nil
-	case Pending:
+	case ClaimInProgress:
 		if ev.Present-max(standing.Since, ev.Up) > rule.Lease {
 			prior.Attempt++
 			standing.Since = max(ev.Present, ev.Now)
@@ -255,6 +255,14 @@ func (k OutcomeKind) String() string {
 	return outcomeNames[k]
 }
 
+// ClaimStatus returns what replies say became of a claim that got the outcome.
+func (k OutcomeKind) ClaimStatus() string {
+	if k == OutcomeForget {
+		return "erased"
+	}
+	return k.String()
+}
+
 // ParseOutcomeKind reads a kind from a header.
 func ParseOutcomeKind(text []byte) (OutcomeKind, bool) {
 	for k, name := range outcomeNames {
@@ -310,14 +318,14 @@ func Settle(o *Outcome, prior Row, held bool, w Window, rule ClaimRule, streamTi
 	step := outcomeSteps[o.Kind]
 	next, legal := prior.Status.move(step)
 	if !legal || next == prior.Status {
-		if next, _ := Pending.move(step); next == prior.Status {
+		if next, _ := ClaimInProgress.move(step); next == prior.Status {
 			s.Repeated = true
 		} else {
 			s.Refused = fmt.Sprintf("%v comes too late: the key is %v", o.Kind, prior.Status)
 		}
 		return s, nil
 	}
-	if claim.Unchecked && step == StepFree {
+	if claim.Bypassed && step == StepFree {
 		// The copy that went out unchecked may have been carried out.
 		s.Answer, s.Claim.Requests = claim.Requests, nil
 		s.Row.keep(&s.Claim)

@@ -20,7 +20,7 @@ import (
 //	at T                                    the broker's clock
 //	event KEY ID [print=N] [time=N] [now=N] [up=N]
 //	                                        judge an event; its time is the clock's unless set, it is judged now, by a task that judges since up
-//	unchecked KEY ID [print=N] [time=N]     record one that went out unchecked
+//	bypassed KEY ID [print=N] [time=N]     record one that went out unchecked
 //	outcome KEY KIND ATTEMPT [VALUE]        settle an outcome of that attempt of the key's present claim
 //	restart                                 encode and decode every row
 type claimPlay struct {
@@ -59,15 +59,15 @@ func (p *claimPlay) run(line string) (string, error) {
 		n, err := strconv.ParseInt(plain[0], 10, 64)
 		p.now = n
 		return "ok", err
-	case "event", "unchecked":
+	case "event", "bypassed":
 		t, ok := named["time"]
 		if !ok {
 			t = p.now
 		}
 		ev := p.next(plain[0], plain[1], uint64(named["print"])<<8|1, t)
 		ev.Now, ev.Up = named["now"], named["up"]
-		if field[0] == "unchecked" {
-			return p.unchecked(plain[0], ev)
+		if field[0] == "bypassed" {
+			return p.bypassed(plain[0], ev)
 		}
 		return p.event(plain[0], ev)
 	case "outcome":
@@ -121,7 +121,7 @@ func (p *claimPlay) next(key, id string, fingerprint uint64, t int64) ClaimEvent
 	}
 }
 
-func (p *claimPlay) unchecked(key string, ev ClaimEvent) (string, error) {
+func (p *claimPlay) bypassed(key string, ev ClaimEvent) (string, error) {
 	prior, held := p.rows[key]
 	c, err := RememberClaim(ev, prior, held, p.w, p.stream)
 	if err != nil {
@@ -185,8 +185,8 @@ func genClaim(t *rapid.T) Claim {
 	})
 	c := Claim{
 		Since: rapid.Int64().Draw(t, "since"), Original: text.Draw(t, "original"),
-		Unchecked: rapid.Bool().Draw(t, "unchecked"),
-		Result:    text.Draw(t, "result"), Omitted: rapid.IntRange(0, 1<<20).Draw(t, "omitted"),
+		Bypassed: rapid.Bool().Draw(t, "bypassed"),
+		Result:   text.Draw(t, "result"), Omitted: rapid.IntRange(0, 1<<20).Draw(t, "omitted"),
 		Requests: rapid.SliceOfN(rapid.Custom(func(t *rapid.T) Request {
 			r := Request{At: position.Draw(t, "at"), Key: text.Draw(t, "key"), ID: text.Draw(t, "id")}
 			if rapid.Bool().Draw(t, "asked") {
@@ -330,7 +330,7 @@ func TestRequestsOfAClaimAreBounded(t *testing.T) {
 // TestTokenOfAnotherNamespace fits no row, whatever it says of the claim.
 func TestTokenOfAnotherNamespace(t *testing.T) {
 	w := Window{Size: 1000, Skew: 1 << 40}
-	for _, status := range []Status{Pending, Submitted, Completed, Freed} {
+	for _, status := range []Status{ClaimInProgress, Submitted, Completed, Freed} {
 		for _, kind := range OutcomeKinds {
 			for _, attempt := range []uint32{0, 1} {
 				row := Row{Digest: Digest{1}, Class: 2, Status: status, Attempt: 1}

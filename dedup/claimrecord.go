@@ -20,9 +20,9 @@ type Claim struct {
 	// Requests are those who get the outcome: whoever claimed, then the
 	// copies that wait.
 	Requests []Request
-	// Unchecked says that beside the claim a copy went to the executor
+	// Bypassed says that beside the claim a copy went to the executor
 	// unchecked: whatever becomes of the claim, the key never runs again.
-	Unchecked bool
+	Bypassed bool
 
 	// Of a completed claim.
 	Result  []byte // nil is null
@@ -53,7 +53,7 @@ const RequestBytesMax = 1 << 10
 
 // The versions of a claim: with addresses, or with an unchecked copy, only where
 // it has them, it is one that older builds refuse.
-const claimVersion, addressedClaimVersion, uncheckedClaimVersion = 1, 2, 3
+const claimVersion, addressedClaimVersion, bypassedClaimVersion = 1, 2, 3
 
 // record takes in the outcome's value and headers, if they are not too long.
 func (c *Claim) record(o *Outcome, limit int) {
@@ -91,8 +91,8 @@ func (c *Claim) resultBytes() int {
 func (c *Claim) Append(dst []byte) []byte {
 	version := byte(claimVersion)
 	switch {
-	case c.Unchecked:
-		version = uncheckedClaimVersion
+	case c.Bypassed:
+		version = bypassedClaimVersion
 	case slices.ContainsFunc(c.Requests, func(r Request) bool { return r.Return.Asked() }):
 		version = addressedClaimVersion
 	}
@@ -129,10 +129,10 @@ func DecodeClaim(b []byte) (c Claim, err error) {
 	}
 	r := cursor{b: b}
 	version := r.byte()
-	if version < claimVersion || version > uncheckedClaimVersion {
-		return c, fmt.Errorf("%w: claim version %d, this build reads %d to %d", ErrRow, version, claimVersion, uncheckedClaimVersion)
+	if version < claimVersion || version > bypassedClaimVersion {
+		return c, fmt.Errorf("%w: claim version %d, this build reads %d to %d", ErrRow, version, claimVersion, bypassedClaimVersion)
 	}
-	c.Unchecked = version == uncheckedClaimVersion
+	c.Bypassed = version == bypassedClaimVersion
 	copy(c.Key[:], r.bytes(len(c.Key)))
 	c.Since = r.varint()
 	c.Original = r.text()

@@ -5,23 +5,23 @@ type Verdict uint8
 
 // Verdicts.
 const (
-	Unique     Verdict = iota // first sighting: emitted
-	Duplicate                 // a copy inside the window
-	Expired                   // a copy after its window: emitted, counted apart
-	Late                      // too old to be judged
-	Unkeyed                   // no source yields a key
-	Invalid                   // malformed, or from the far future
-	Limited                   // a new key beyond the route's limit: not checked
-	Collision                 // the key of another event: the details differ
-	InProgress                // claim mode: a copy while there is no outcome
-	Replayed                  // claim mode: a copy that gets the recorded outcome
-	Unchecked                 // emitted while the state that knows copies could not be used
+	Unique      Verdict = iota // first sighting: emitted
+	Duplicate                  // a copy inside the window
+	AfterWindow                // a copy after its window: emitted, counted apart
+	Late                       // too old to be judged
+	MissingKey                 // no source yields a key
+	Invalid                    // malformed, or from the far future
+	Limited                    // a new key beyond the route's limit: not checked
+	Collision                  // the key of another event: the details differ
+	InProgress                 // claim mode: a copy while there is no outcome
+	Replayed                   // claim mode: a copy that gets the recorded outcome
+	Bypassed                   // emitted while the state that knows copies could not be used
 )
 
 // Verdicts lists every verdict, for metrics.
-var Verdicts = [...]Verdict{Unique, Duplicate, Expired, Late, Unkeyed, Invalid, Limited, Collision, InProgress, Replayed, Unchecked}
+var Verdicts = [...]Verdict{Unique, Duplicate, AfterWindow, Late, MissingKey, Invalid, Limited, Collision, InProgress, Replayed, Bypassed}
 
-var verdictNames = [...]string{"unique", "duplicate", "expired", "late", "unkeyed", "invalid", "limited", "collision", "pending", "replayed", "unchecked"}
+var verdictNames = [...]string{"unique", "duplicate", "after_window", "late", "missing_key", "invalid", "limited", "collision", "in_progress", "replayed", "bypassed"}
 
 // String returns the verdict as it stands in headers and metric labels.
 func (v Verdict) String() string { return verdictNames[v] }
@@ -46,12 +46,12 @@ type Event struct {
 
 // Decide judges an event that Admit let through against the row held for its
 // digest, if there is one. streamTime is the namespace's stream time before the
-// event. For Unique and Expired it returns the row to write; for Duplicate,
+// event. For Unique and AfterWindow it returns the row to write; for Duplicate,
 // Collision and Late the row that stands, unchanged.
 func Decide(ev Event, prior Row, held bool, w Window, streamTime int64) (Verdict, Row) {
 	verdict := Unique
 	if ev.Over {
-		verdict = Expired
+		verdict = AfterWindow
 	}
 	if held && w.Stands(&prior, streamTime) {
 		switch {
@@ -63,7 +63,7 @@ func Decide(ev Event, prior Row, held bool, w Window, streamTime int64) (Verdict
 		case ev.Time < prior.First:
 			return Late, prior
 		}
-		verdict = Expired
+		verdict = AfterWindow
 	}
 	return verdict, Row{
 		Digest:      ev.Digest,

@@ -108,7 +108,7 @@ func (h *history) judge(key int, t, present int64) Verdict {
 		switch forgotten := started && newest-last > size+size+grace; {
 		case forgotten:
 		case t > last+size:
-			verdict = Expired
+			verdict = AfterWindow
 		case t < last-size:
 			return Late
 		default:
@@ -178,11 +178,11 @@ func TestDecideWritesTheRow(t *testing.T) {
 	w := Window{Size: 10}
 	want := Row{Digest: ev.Digest, First: 50, At: ev.At, Class: 4, Fingerprint: 5}
 	for name, prior := range map[string]Row{
-		"expired": {First: 30, Status: Completed, Attempt: 3, Result: []byte("x"), HasResult: true},
-		"freed":   {First: 49, Status: Freed},
+		"after_window": {First: 30, Status: Completed, Attempt: 3, Result: []byte("x"), HasResult: true},
+		"freed":        {First: 49, Status: Freed},
 	} {
 		verdict, row := Decide(ev, prior, true, w, 50)
-		if name == "expired" && verdict != Expired || name == "freed" && verdict != Unique {
+		if name == "after_window" && verdict != AfterWindow || name == "freed" && verdict != Unique {
 			t.Errorf("%s: %v", name, verdict)
 		}
 		if fmt.Sprint(row) != fmt.Sprint(want) {
@@ -219,7 +219,7 @@ func TestWindowDoesNotOverflow(t *testing.T) {
 }
 
 func TestVerdictNames(t *testing.T) {
-	if fmt.Sprint(Verdicts) != "[unique duplicate expired late unkeyed invalid limited collision pending replayed unchecked]" {
+	if fmt.Sprint(Verdicts) != "[unique duplicate after_window late missing_key invalid limited collision in_progress replayed bypassed]" {
 		t.Error(Verdicts)
 	}
 }

@@ -94,9 +94,9 @@ func TestNeighboursDecide(t *testing.T) {
 			{59, 59, 1, Unique, 0, 1, "failed"}, {61, 61, 1, Unique, 1, 2, "failed"}, {59, 62, 1, Unique, 0, 3, ""},
 		},
 		"not of another order":        {{59, 59, 1, Unique, 0, 1, "failed"}, {61, 61, 2, Unique, 1, 1, ""}},
-		"after the window it expires": {{59, 59, 1, Unique, 0, 1, "completed"}, {59, 700, 1, Expired, 0, 2, ""}, {59, 701, 1, InProgress, 0, 2, ""}},
+		"after the window it expires": {{59, 59, 1, Unique, 0, 1, "completed"}, {59, 700, 1, AfterWindow, 0, 2, ""}, {59, 701, 1, InProgress, 0, 2, ""}},
 		"so does a retry past the edge": {
-			{59, 59, 1, Unique, 0, 1, "completed"}, {61, 700, 1, Expired, 1, 2, ""}, {61, 701, 1, InProgress, 1, 2, ""}, {59, 702, 1, InProgress, 1, 2, ""},
+			{59, 59, 1, Unique, 0, 1, "completed"}, {61, 700, 1, AfterWindow, 1, 2, ""}, {61, 701, 1, InProgress, 1, 2, ""}, {59, 702, 1, InProgress, 1, 2, ""},
 		},
 		"one beside that comes long before its copy's window": {{59, 2000, 1, Unique, 0, 1, ""}, {61, 1400, 1, InProgress, 0, 1, ""}, {61, 1399, 1, Late, 0, 1, ""}},
 	} {

@@ -29,14 +29,14 @@ type Status uint8
 
 // The numbers are part of the row encoding and never change meaning.
 const (
-	Seen      Status = 0 // plain deduplication: the first copy was emitted
-	Pending   Status = 1 // claim mode: forwarded, no outcome yet
-	Submitted Status = 2 // claim mode: pinned, never re-run
-	Completed Status = 3 // claim mode: Result holds the outcome
-	Freed     Status = 4 // claim mode: failed, rejected or forgotten; as good as absent
+	Seen            Status = 0 // plain deduplication: the first copy was emitted
+	ClaimInProgress Status = 1 // claim mode: forwarded, no outcome yet
+	Submitted       Status = 2 // claim mode: pinned, never re-run
+	Completed       Status = 3 // claim mode: Result holds the outcome
+	Freed           Status = 4 // claim mode: failed, rejected or forgotten; as good as absent
 )
 
-var statusNames = [...]string{"seen", "pending", "submitted", "completed", "freed"}
+var statusNames = [...]string{"seen", "in_progress", "submitted", "completed", "freed"}
 
 // String returns the status as it stands in headers and metric labels.
 func (s Status) String() string { return statusNames[s] }

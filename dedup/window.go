@@ -9,7 +9,7 @@ const NoStreamTime int64 = math.MinInt64
 // Window is a route's rule of time. All values are milliseconds of event time.
 //
 // A row first seen at f stands for the events in [f-Size, f+Size], both ends
-// included. After it an event is Expired and re-anchors the row; before it one
+// included. After it an event is AfterWindow and re-anchors the row; before it one
 // row per key cannot tell whether an older first copy was re-anchored away, so
 // the event is Late.
 type Window struct {
@@ -23,7 +23,7 @@ type Window struct {
 
 // Retention is how far behind stream time a row counts as held. An event may be
 // judged down to Size+Grace behind stream time and its first copy may lie one
-// Size further back; rows older than that can decide nothing but Expired.
+// Size further back; rows older than that can decide nothing but AfterWindow.
 func (w Window) Retention() int64 { return saturate(saturate(w.Size, w.Size), w.Grace) }
 
 // Covers tells whether t is a copy's time for a row first seen at first.

@@ -117,9 +117,9 @@ func badCases() []badCase {
 		{name: "nested beyond measure", value: bytes.Repeat(text("["), 100_000), verdict: "invalid", reason: "payload: "},
 		{name: "empty payload", value: []byte{}, verdict: "invalid", reason: "payload: "},
 		{name: "null payload", value: nil, verdict: "invalid", reason: "payload: "},
-		{name: "missing field", value: text(`{"price":1}`), verdict: "unkeyed", reason: "field id: absent"},
-		{name: "null field", value: text(`{"id":null}`), verdict: "unkeyed", reason: "field id: null"},
-		{name: "empty field", value: text(`{"id":""}`), verdict: "unkeyed", reason: "field id: empty"},
+		{name: "missing field", value: text(`{"price":1}`), verdict: "missing_key", reason: "field id: absent"},
+		{name: "null field", value: text(`{"id":null}`), verdict: "missing_key", reason: "field id: null"},
+		{name: "empty field", value: text(`{"id":""}`), verdict: "missing_key", reason: "field id: empty"},
 		{name: "object for an id", value: text(`{"id":{"a":1}}`), verdict: "invalid", reason: "field id: want a string or number, found an object"},
 		{name: "array for an id", value: text(`{"id":[1]}`), verdict: "invalid", reason: "field id: want a string or number, found an array"},
 		{name: "boolean for an id", value: text(`{"id":true}`), verdict: "invalid", reason: "field id: want a string or number, found a boolean"},
@@ -181,7 +181,7 @@ func TestBadInputIsDeadLetteredAndTheNextRecordProcessed(t *testing.T) {
 			sent["after-"+strconv.Itoa(n)] = good[n]
 		}
 		assertOnce(t, b.read("signals.unique"), sent)
-		assertCounts(t, i, "signals", map[string]float64{"unique": float64(len(good)), "unkeyed": 3, "invalid": float64(len(bad) - 3)})
+		assertCounts(t, i, "signals", map[string]float64{"unique": float64(len(good)), "missing_key": 3, "invalid": float64(len(bad) - 3)})
 	})
 }
 
@@ -209,7 +209,7 @@ func TestUnkeyedGoesByItsPolicy(t *testing.T) {
 				b.drain(i, "signals.raw")
 				var unkeyed int
 				for _, r := range b.read("signals.unique") {
-					if header(r, wire.HeaderVerdict) == "unkeyed" {
+					if header(r, wire.HeaderVerdict) == "missing_key" {
 						unkeyed++
 						assertUntouched(t, r, twins[0])
 						if header(r, wire.HeaderKey) != "" {
@@ -225,7 +225,7 @@ func TestUnkeyedGoesByItsPolicy(t *testing.T) {
 				if n := len(b.read("dead")); n > 0 {
 					t.Errorf("%d dead letters, want none", n)
 				}
-				assertCounts(t, i, "signals", map[string]float64{"unkeyed": 2, "unique": 1})
+				assertCounts(t, i, "signals", map[string]float64{"missing_key": 2, "unique": 1})
 			})
 		})
 	}

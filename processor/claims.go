@@ -104,7 +104,7 @@ func (t *task) run(j *judging, ev *event, c *dedup.Claimed, stood *dedup.Row) {
 	} else {
 		t.recountClaim(c, stood)
 	}
-	if c.Verdict == dedup.Expired {
+	if c.Verdict == dedup.AfterWindow {
 		t.log.Info("a copy after its window runs again", "route", route.Name, "key", wire.KeyText(ev.key), "attempt", c.Row.Attempt)
 	}
 }
@@ -184,7 +184,7 @@ func (t *task) outcome(j *judging, ev *event, read *wire.OutcomeEnvelope) error 
 			verdict = dedup.Unique
 		}
 		answer := reply{
-			verdict: verdict, status: o.Kind.String(), row: &prior, claim: &s.Claim,
+			verdict: verdict, status: o.Kind.ClaimStatus(), row: &prior, claim: &s.Claim,
 			to: s.Answer[i], value: o.Value, headers: o.Headers, present: ev.present,
 		}
 		t.answer(j, route, &answer)
@@ -270,14 +270,14 @@ func (t *task) replyHeaders(j *judging, route *routeInfo, a *reply) []kgo.Record
 	own = append(own,
 		kgo.RecordHeader{Key: wire.HeaderRoute, Value: route.nameBytes},
 		kgo.RecordHeader{Key: wire.HeaderVerdict, Value: wire.VerdictText(a.verdict)},
-		kgo.RecordHeader{Key: wire.HeaderStatus, Value: []byte(a.status)},
+		kgo.RecordHeader{Key: wire.HeaderClaimStatus, Value: []byte(a.status)},
 		kgo.RecordHeader{Key: wire.HeaderKey, Value: []byte(wire.KeyText(&a.claim.Key))},
 		kgo.RecordHeader{Key: wire.HeaderAttempt, Value: strconv.AppendUint(nil, uint64(a.row.Attempt), 10)},
 		kgo.RecordHeader{Key: wire.HeaderSource, Value: t.rt.positionText(a.to.At)},
 		kgo.RecordHeader{Key: wire.HeaderFirst, Value: t.rt.positionText(a.row.At)},
 		kgo.RecordHeader{Key: wire.HeaderFirstTime, Value: strconv.AppendInt(nil, a.row.First, 10)})
 	if a.to.ID != nil {
-		own = append(own, kgo.RecordHeader{Key: wire.HeaderRequest, Value: a.to.ID})
+		own = append(own, kgo.RecordHeader{Key: wire.HeaderRequestID, Value: a.to.ID})
 	}
 	if a.claim.Original != nil {
 		own = append(own, kgo.RecordHeader{Key: wire.HeaderFirstRequest, Value: a.claim.Original})

@@ -23,7 +23,7 @@ func (b *bench) forgery(i *instance) dedup.Token {
 	pay.Topic = "pay.raw"
 	b.produce(pay)
 	b.drain(i, "ops.raw", "ops.outcomes", "pay.raw", "pay.outcomes")
-	token, err := dedup.ParseToken([]byte(header(b.read("pay.run")[0], wire.HeaderClaim)))
+	token, err := dedup.ParseToken([]byte(header(b.read("pay.run")[0], wire.HeaderClaimToken)))
 	must(b.t, err)
 	token.Class = i.rt.byName["ops"].class
 	return token
@@ -31,7 +31,7 @@ func (b *bench) forgery(i *instance) dedup.Token {
 
 func forgedOutcome(token dedup.Token, kind dedup.OutcomeKind) *kgo.Record {
 	return &kgo.Record{Topic: "ops.outcomes", Value: []byte("forged"), Headers: []kgo.RecordHeader{
-		{Key: wire.HeaderClaim, Value: token.Append(nil)}, {Key: wire.HeaderOutcome, Value: []byte(kind.String())},
+		{Key: wire.HeaderClaimToken, Value: token.Append(nil)}, {Key: wire.HeaderOutcome, Value: []byte(kind.String())},
 	}}
 }
 
@@ -67,7 +67,7 @@ func TestTokenOfAnotherNamespaceSettlesNothing(t *testing.T) {
 				if len(replies) != 1 {
 					t.Errorf("%d replies of route pay, want one", len(replies))
 				}
-				assertHeaders(t, replies["pay.raw/1/0"], map[string]string{wire.HeaderVerdict: "pending", wire.HeaderStatus: "pending", wire.HeaderAttempt: "1"})
+				assertHeaders(t, replies["pay.raw/1/0"], map[string]string{wire.HeaderVerdict: "in_progress", wire.HeaderClaimStatus: "in_progress", wire.HeaderAttempt: "1"})
 				if n := len(b.read("ops.replies")); n != 0 {
 					t.Errorf("%d replies of route ops", n)
 				}
@@ -76,7 +76,7 @@ func TestTokenOfAnotherNamespaceSettlesNothing(t *testing.T) {
 					t.Fatalf("%d dead letters, want the forged outcome", len(dead))
 				}
 				assertHeaders(t, dead[0], map[string]string{wire.HeaderReason: "outcome refused: no claim: the key is not known any more", wire.HeaderRoute: "ops", wire.HeaderKey: ""})
-				if n := gather(t, i)[fmt.Sprintf(`oncebus_outcomes_total{outcome="%v",result="refused",route="ops"}`, kind)]; n != 1 {
+				if n := gather(t, i)[fmt.Sprintf(`oncebus_outcomes_total{kind="%v",result="refused",route="ops"}`, kind)]; n != 1 {
 					t.Errorf("%v outcomes are counted as refused", n)
 				}
 			})
@@ -108,8 +108,8 @@ func TestFrontTakesNoTokenWithoutAnAttempt(t *testing.T) {
 	b := newHTTPBench(t, fmt.Sprintf(claimRoutes, "reject"))
 	i := b.ready(b.start(b.config("one")))
 	f := b.front("front")
-	assertAnswer(t, f.ask(request("1", "first")), "unique pending attempt 1 passed")
-	token, err := dedup.ParseToken([]byte(header(b.lastRun("1"), wire.HeaderClaim)))
+	assertAnswer(t, f.ask(request("1", "first")), "unique in_progress attempt 1 passed")
+	token, err := dedup.ParseToken([]byte(header(b.lastRun("1"), wire.HeaderClaimToken)))
 	must(t, err)
 	token.Attempt, token.At = 0, dedup.Position{}
 	err = f.PublishOutcome(t.Context(), b.routes.Routes[0], token.Append(nil), dedup.OutcomeForget, nil, nil)
@@ -118,5 +118,5 @@ func TestFrontTakesNoTokenWithoutAnAttempt(t *testing.T) {
 	}
 	must(t, f.conclude(b.lastRun("1"), dedup.OutcomeForget, nil))
 	b.settle(i)
-	assertAnswer(t, f.ask(request("1", "second")), "unique pending attempt 2 passed")
+	assertAnswer(t, f.ask(request("1", "second")), "unique in_progress attempt 2 passed")
 }

@@ -116,9 +116,9 @@ func TestClaimTheChangelogHasNoRoomForAnotherIn(t *testing.T) {
 				t.Errorf("%d replies to %d requests", len(replies), copies+1)
 			}
 			for source, r := range replies {
-				want := map[string]string{wire.HeaderVerdict: "pending", wire.HeaderStatus: "pending", wire.HeaderReason: ""}
+				want := map[string]string{wire.HeaderVerdict: "in_progress", wire.HeaderClaimStatus: "in_progress", wire.HeaderReason: ""}
 				if source == "ops.raw/0/0" {
-					want = map[string]string{wire.HeaderVerdict: "unique", wire.HeaderStatus: "rejected"}
+					want = map[string]string{wire.HeaderVerdict: "unique", wire.HeaderClaimStatus: "rejected"}
 				}
 				assertHeaders(t, r, want)
 			}
@@ -146,22 +146,22 @@ func TestClaimTheChangelogDoesNotTake(t *testing.T) {
 			}
 			b.settle(i)
 			letters, replies := b.read("dead"), b.replies("ops.replies")
-			assertHeaders(t, replies["ops.raw/1/0"], map[string]string{wire.HeaderVerdict: "unique", wire.HeaderStatus: "completed"})
+			assertHeaders(t, replies["ops.raw/1/0"], map[string]string{wire.HeaderVerdict: "unique", wire.HeaderClaimStatus: "completed"})
 			if dead {
 				if len(letters) != 1 || len(replies) != 1 {
 					t.Fatalf("%d dead letters, %d replies", len(letters), len(replies))
 				}
-				assertHeaders(t, letters[0], map[string]string{wire.HeaderVerdict: "invalid", wire.HeaderSource: "ops.raw/0/0", wire.HeaderClaim: ""})
+				assertHeaders(t, letters[0], map[string]string{wire.HeaderVerdict: "invalid", wire.HeaderSource: "ops.raw/0/0", wire.HeaderClaimToken: ""})
 				if reason := header(letters[0], wire.HeaderReason); !strings.Contains(reason, "too large for topic app-repartition-changelog") {
 					t.Errorf("reason %q", reason)
 				}
 				return
 			}
-			assertHeaders(t, replies["ops.raw/0/0"], map[string]string{wire.HeaderVerdict: "pending", wire.HeaderStatus: "pending"})
+			assertHeaders(t, replies["ops.raw/0/0"], map[string]string{wire.HeaderVerdict: "in_progress", wire.HeaderClaimStatus: "in_progress"})
 			b.produce(longOperation("long", 2))
 			b.settle(i)
 			again := b.replies("ops.replies")["ops.raw/2/0"]
-			assertHeaders(t, again, map[string]string{wire.HeaderVerdict: "replayed", wire.HeaderStatus: "completed", wire.HeaderReason: ""})
+			assertHeaders(t, again, map[string]string{wire.HeaderVerdict: "replayed", wire.HeaderClaimStatus: "completed", wire.HeaderReason: ""})
 			if string(again.Value) != "done" || len(letters) != 0 {
 				t.Errorf("the copy got %q; %d dead letters", again.Value, len(letters))
 			}

@@ -44,7 +44,7 @@ func TestBacklogUsesUpNoLease(t *testing.T) {
 	if n := len(b.read("ops.run")); n != 1 {
 		t.Errorf("%d attempts went out, nobody had the first", n)
 	}
-	assertHeaders(t, b.replies("ops.replies")["ops.raw/1/0"], map[string]string{wire.HeaderVerdict: "pending", wire.HeaderFirstRequest: "first"})
+	assertHeaders(t, b.replies("ops.replies")["ops.raw/1/0"], map[string]string{wire.HeaderVerdict: "in_progress", wire.HeaderFirstRequest: "first"})
 }
 
 // TestLeasesBeginAnewWithATask: what its checkpoints say of the times that

@@ -42,7 +42,7 @@ type (
 // claimSpec is the sequential specification of a key's claim (README, Claims),
 // written without a look at the code.
 type claimSpec struct {
-	status  string // "", pending, submitted, completed
+	status  string // "", in_progress, submitted, completed
 	attempt int
 	last    replayed // the last outcome that ended something
 }
@@ -53,11 +53,11 @@ func (s claimSpec) step(input, output any) (bool, claimSpec) {
 	}
 	switch answer := output.(type) {
 	case run: // the first, or the lease is over, whose clock is not part of this
-		legal := answer.attempt == s.attempt+1 && (s.status == "" || s.status == "pending")
-		s.status, s.attempt = "pending", answer.attempt
+		legal := answer.attempt == s.attempt+1 && (s.status == "" || s.status == "in_progress")
+		s.status, s.attempt = "in_progress", answer.attempt
 		return legal, s
 	case pending:
-		return s.status == "pending" || s.status == "submitted", s
+		return s.status == "in_progress" || s.status == "submitted", s
 	case replayed: // of a completed key, or to one that waited
 		return answer == s.last && (s.status == "completed" || answer.status != "completed"), s
 	case nil: // nobody saw the answer, and it did not run
@@ -72,12 +72,12 @@ func (s claimSpec) tell(o told, ok bool) (bool, claimSpec) {
 	switch {
 	case !legal:
 	case o.kind == "submitted":
-		legal = s.status == "pending" || s.status == "submitted"
+		legal = s.status == "in_progress" || s.status == "submitted"
 		s.status = "submitted"
 	case o.kind == "completed" && s.status == "completed", (o.kind == "failed" || o.kind == "rejected") && s.status == "" && s.attempt > 0:
 		return ok, s // came twice: counts once
 	case o.kind == "completed", o.kind == "failed", o.kind == "rejected":
-		legal = s.status == "pending" || s.status == "submitted"
+		legal = s.status == "in_progress" || s.status == "submitted"
 		s.status, s.last = "", replayed{o.kind, o.value}
 		if o.kind == "completed" {
 			s.status = "completed"
@@ -149,10 +149,10 @@ func (l *linear) listen(ctx context.Context) {
 				l.refused[string(r.Key)] = true
 				l.mu.Unlock()
 				return
-			case header(r, wire.HeaderVerdict) == "pending":
+			case header(r, wire.HeaderVerdict) == "in_progress":
 				answer = pending{}
 			case header(r, wire.HeaderVerdict) == "replayed":
-				answer = replayed{header(r, wire.HeaderStatus), string(r.Value)}
+				answer = replayed{header(r, wire.HeaderClaimStatus), string(r.Value)}
 			default:
 				return // the outcome, for the one that ran
 			}

@@ -46,7 +46,7 @@ func operation(id, request string, partition int32) *kgo.Record {
 func outcomeOf(event *kgo.Record, kind string, value []byte, headers ...kgo.RecordHeader) *kgo.Record {
 	return &kgo.Record{
 		Topic: "ops.outcomes", Key: event.Key, Value: value,
-		Headers: append(headers, kgo.RecordHeader{Key: wire.HeaderClaim, Value: []byte(header(event, wire.HeaderClaim))}, kgo.RecordHeader{Key: wire.HeaderOutcome, Value: []byte(kind)}),
+		Headers: append(headers, kgo.RecordHeader{Key: wire.HeaderClaimToken, Value: []byte(header(event, wire.HeaderClaimToken))}, kgo.RecordHeader{Key: wire.HeaderOutcome, Value: []byte(kind)}),
 	}
 }
 
@@ -96,14 +96,14 @@ func TestCopyGetsTheOutcomeOfTheFirst(t *testing.T) {
 	}
 	assertHeaders(t, run[0], map[string]string{wire.HeaderVerdict: "unique", wire.HeaderAttempt: "1"})
 	assertHeaders(t, b.replies("ops.replies")["ops.raw/1/0"], map[string]string{
-		wire.HeaderVerdict: "pending", wire.HeaderStatus: "pending", wire.HeaderRequest: "second", wire.HeaderFirstRequest: "first",
+		wire.HeaderVerdict: "in_progress", wire.HeaderClaimStatus: "in_progress", wire.HeaderRequestID: "second", wire.HeaderFirstRequest: "first",
 		wire.HeaderFirst: "ops.raw/0/0", wire.HeaderAttempt: "1", wire.HeaderKey: header(run[0], wire.HeaderKey),
 	})
 
 	b.produce(outcomeOf(run[0], "completed", []byte("the result"), kgo.RecordHeader{Key: "content-type", Value: []byte("text/plain")}))
 	b.settle(i)
 	first := b.replies("ops.replies")["ops.raw/0/0"]
-	assertHeaders(t, first, map[string]string{wire.HeaderVerdict: "unique", wire.HeaderStatus: "completed", wire.HeaderRequest: "first", "content-type": "text/plain"})
+	assertHeaders(t, first, map[string]string{wire.HeaderVerdict: "unique", wire.HeaderClaimStatus: "completed", wire.HeaderRequestID: "first", "content-type": "text/plain"})
 	if string(first.Value) != "the result" || string(first.Key) != "k-first" {
 		t.Errorf("the first is answered %q, %q", first.Key, first.Value)
 	}
@@ -120,7 +120,7 @@ func TestCopyGetsTheOutcomeOfTheFirst(t *testing.T) {
 		b.settle(i)
 		again := b.replies("ops.replies")[fmt.Sprintf("ops.raw/2/%d", n)]
 		assertHeaders(t, again, map[string]string{
-			wire.HeaderVerdict: "replayed", wire.HeaderStatus: "completed", wire.HeaderRequest: restart, wire.HeaderFirstRequest: "first", "content-type": "text/plain",
+			wire.HeaderVerdict: "replayed", wire.HeaderClaimStatus: "completed", wire.HeaderRequestID: restart, wire.HeaderFirstRequest: "first", "content-type": "text/plain",
 		})
 		if !bytes.Equal(again.Value, first.Value) || string(again.Key) != "k-"+restart {
 			t.Errorf("%s: the copy is answered %q, %q", restart, again.Key, again.Value)
@@ -151,7 +151,7 @@ func TestThousandCopiesRunOnce(t *testing.T) {
 	pending, unique := 0, 0
 	for _, r := range b.replies("ops.replies") {
 		switch header(r, wire.HeaderVerdict) {
-		case "pending":
+		case "in_progress":
 			pending++
 		case "unique":
 			unique++
@@ -181,7 +181,7 @@ func TestFailureFreesTheKey(t *testing.T) {
 		assertHeaders(t, event, map[string]string{wire.HeaderVerdict: "unique", wire.HeaderAttempt: fmt.Sprint(attempt + 1)})
 		b.produce(outcomeOf(event, kind, []byte(kind)))
 		b.settle(i)
-		assertHeaders(t, b.replies("ops.replies")[fmt.Sprintf("ops.raw/%d/0", attempt)], map[string]string{wire.HeaderStatus: kind, wire.HeaderVerdict: "unique"})
+		assertHeaders(t, b.replies("ops.replies")[fmt.Sprintf("ops.raw/%d/0", attempt)], map[string]string{wire.HeaderClaimStatus: kind, wire.HeaderVerdict: "unique"})
 	}
 	b.produce(outcomeOf(run[0], "completed", []byte("zombie")), outcomeOf(run[2], "completed", []byte("completed")), outcomeOf(run[2], "failed", nil))
 	b.settle(i)
@@ -192,12 +192,12 @@ func TestFailureFreesTheKey(t *testing.T) {
 	}
 	metrics := gather(t, i)
 	for series, want := range map[string]float64{
-		`oncebus_outcomes_total{outcome="completed",result="applied",route="ops"}`:  1,
-		`oncebus_outcomes_total{outcome="completed",result="refused",route="ops"}`:  1,
-		`oncebus_outcomes_total{outcome="completed",result="repeated",route="ops"}`: 1,
-		`oncebus_outcomes_total{outcome="failed",result="refused",route="ops"}`:     1,
-		`oncebus_events_total{route="ops",verdict="replayed"}`:                      1,
-		`oncebus_events_total{route="ops",verdict="unique"}`:                        3,
+		`oncebus_outcomes_total{kind="completed",result="applied",route="ops"}`:  1,
+		`oncebus_outcomes_total{kind="completed",result="refused",route="ops"}`:  1,
+		`oncebus_outcomes_total{kind="completed",result="repeated",route="ops"}`: 1,
+		`oncebus_outcomes_total{kind="failed",result="refused",route="ops"}`:     1,
+		`oncebus_events_total{route="ops",verdict="replayed"}`:                   1,
+		`oncebus_events_total{route="ops",verdict="unique"}`:                     3,
 	} {
 		if metrics[series] != want {
 			t.Errorf("%s is %v, want %v", series, metrics[series], want)
@@ -227,7 +227,7 @@ func TestWaitingCopiesAreAnsweredOnce(t *testing.T) {
 	if len(replies) != 1 {
 		t.Fatalf("%d replies before the outcome, want one: that to the copy too many", len(replies))
 	}
-	assertHeaders(t, replies["ops.raw/1/3"], map[string]string{wire.HeaderVerdict: "pending", wire.HeaderRequest: "3"})
+	assertHeaders(t, replies["ops.raw/1/3"], map[string]string{wire.HeaderVerdict: "in_progress", wire.HeaderRequestID: "3"})
 	if n := b.waitingTold(cfg); n != 4 {
 		t.Errorf("%d requests wait by the checkpoint, want 4: who runs, and three copies", n)
 	}
@@ -243,10 +243,10 @@ func TestWaitingCopiesAreAnsweredOnce(t *testing.T) {
 	if n := b.waitingTold(cfg); n != 0 {
 		t.Errorf("%d requests wait by the checkpoint after the outcome", n)
 	}
-	assertHeaders(t, replies["ops.raw/0/0"], map[string]string{wire.HeaderVerdict: "unique", wire.HeaderRequest: "first"})
+	assertHeaders(t, replies["ops.raw/0/0"], map[string]string{wire.HeaderVerdict: "unique", wire.HeaderRequestID: "first"})
 	for n := range 3 {
 		r := replies[fmt.Sprintf("ops.raw/1/%d", n)]
-		assertHeaders(t, r, map[string]string{wire.HeaderVerdict: "replayed", wire.HeaderRequest: fmt.Sprint(n), wire.HeaderFirstRequest: "first"})
+		assertHeaders(t, r, map[string]string{wire.HeaderVerdict: "replayed", wire.HeaderRequestID: fmt.Sprint(n), wire.HeaderFirstRequest: "first"})
 		if string(r.Value) != "done" {
 			t.Errorf("copy %d is answered %q", n, r.Value)
 		}
@@ -301,13 +301,13 @@ func TestUnreadableOutcome(t *testing.T) {
 	anyAttempt := dedup.Token{Attempt: 0}
 	far := dedup.Token{Partition: 99, Attempt: 1}
 	want := []string{
-		"header oncebus-outcome is missing", "is none of", "header oncebus-claim is missing", "no claim token",
+		"header oncebus-outcome is missing", "is none of", "header oncebus-claim-token is missing", "no claim token",
 		"takes no outcomes from topic ops.outcomes", "names no attempt", "names partition 99 of 4",
 	}
-	b.produce(bare(), bare(wire.HeaderOutcome, "done"), bare(wire.HeaderOutcome, "completed"), bare(wire.HeaderOutcome, "completed", wire.HeaderClaim, "AAAA"),
-		bare(wire.HeaderOutcome, "completed", wire.HeaderClaim, string(foreign.Append(nil))),
-		bare(wire.HeaderOutcome, "completed", wire.HeaderClaim, string(anyAttempt.Append(nil))),
-		bare(wire.HeaderOutcome, "completed", wire.HeaderClaim, string(far.Append(nil))),
+	b.produce(bare(), bare(wire.HeaderOutcome, "done"), bare(wire.HeaderOutcome, "completed"), bare(wire.HeaderOutcome, "completed", wire.HeaderClaimToken, "AAAA"),
+		bare(wire.HeaderOutcome, "completed", wire.HeaderClaimToken, string(foreign.Append(nil))),
+		bare(wire.HeaderOutcome, "completed", wire.HeaderClaimToken, string(anyAttempt.Append(nil))),
+		bare(wire.HeaderOutcome, "completed", wire.HeaderClaimToken, string(far.Append(nil))),
 		outcomeOf(event, "completed", []byte("fine")))
 	b.settle(i)
 	dead := b.read("dead")
@@ -338,7 +338,7 @@ func TestRefusedOutcomeIsExplained(t *testing.T) {
 	b.produce(operation("1", "first", 0))
 	b.settle(i)
 	run := b.read("ops.run")[0]
-	token := header(run, wire.HeaderClaim)
+	token := header(run, wire.HeaderClaimToken)
 	b.produce(outcomeOf(run, "completed", []byte("done")))
 	b.settle(i)
 	unknown, err := dedup.ParseToken([]byte(token))
@@ -355,13 +355,13 @@ func TestRefusedOutcomeIsExplained(t *testing.T) {
 		{token, "done", "is none of", map[string]string{wire.HeaderKey: ""}},
 		{token + "\n", "completed", "no claim token", nil},
 		{"", "completed", "no claim token", nil},
-		{long, "completed", "no claim token", map[string]string{wire.HeaderClaim: long[:256]}},
+		{long, "completed", "no claim token", map[string]string{wire.HeaderClaimToken: long[:256]}},
 		{token, long, "is none of", map[string]string{wire.HeaderOutcome: long[:256]}},
 	} {
 		before := len(b.read("dead"))
 		o := outcomeOf(run, c.kind, fmt.Append(nil, before), kgo.RecordHeader{Key: "foreign", Value: []byte("f")}, kgo.RecordHeader{Key: "oncebus-key", Value: []byte("forged")})
 		for n := range o.Headers {
-			if o.Headers[n].Key == wire.HeaderClaim {
+			if o.Headers[n].Key == wire.HeaderClaimToken {
 				o.Headers[n].Value = []byte(c.token)
 			}
 		}
@@ -373,7 +373,7 @@ func TestRefusedOutcomeIsExplained(t *testing.T) {
 				dead = r
 			}
 		}
-		want := map[string]string{wire.HeaderClaim: c.token, wire.HeaderOutcome: c.kind, wire.HeaderKey: "", wire.HeaderVerdict: "invalid", "foreign": "f"}
+		want := map[string]string{wire.HeaderClaimToken: c.token, wire.HeaderOutcome: c.kind, wire.HeaderKey: "", wire.HeaderVerdict: "invalid", "foreign": "f"}
 		maps.Copy(want, c.want)
 		assertHeaders(t, dead, want)
 		if reason := header(dead, wire.HeaderReason); !strings.Contains(reason, c.reason) {
@@ -397,7 +397,7 @@ func TestCollisionIsNoCopy(t *testing.T) {
 		t.Fatalf("%d dead letters", len(dead))
 	}
 	assertHeaders(t, dead[0], map[string]string{wire.HeaderVerdict: "collision", wire.HeaderFirst: "ops.raw/0/0", wire.HeaderSource: "ops.raw/1/0"})
-	assertHeaders(t, b.replies("ops.replies")["ops.raw/1/0"], map[string]string{wire.HeaderVerdict: "collision", wire.HeaderFirstRequest: "first", wire.HeaderRequest: "other"})
+	assertHeaders(t, b.replies("ops.replies")["ops.raw/1/0"], map[string]string{wire.HeaderVerdict: "collision", wire.HeaderFirstRequest: "first", wire.HeaderRequestID: "other"})
 	if n := gather(t, i)[`oncebus_events_total{route="ops",verdict="collision"}`]; n != 1 {
 		t.Errorf("%v collisions are counted", n)
 	}

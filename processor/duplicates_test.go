@@ -154,7 +154,7 @@ func forgeries() []kgo.RecordHeader {
 	var forged []kgo.RecordHeader
 	for _, name := range []string{
 		wire.HeaderRoute, wire.HeaderKey, wire.HeaderVerdict, wire.HeaderFirst, wire.HeaderFirstTime, wire.HeaderSource, wire.HeaderReason, wire.EnvelopeHeader,
-		"oncebus-claim", "oncebus-attempt", "oncebus-outcome", "ONCEBUS-VERDICT", "OnceBus-Key", "oncebus-", "oncebus-\xff",
+		"oncebus-claim-token", "oncebus-attempt", "oncebus-outcome", "ONCEBUS-VERDICT", "OnceBus-Key", "oncebus-", "oncebus-\xff",
 	} {
 		forged = append(forged, kgo.RecordHeader{Key: name, Value: []byte("forged")})
 	}

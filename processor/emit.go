@@ -201,7 +201,7 @@ func (e *emitter) ownHeaders(headers []kgo.RecordHeader, ev *event) []kgo.Record
 	}
 	if ev.claim != nil {
 		headers = append(headers,
-			kgo.RecordHeader{Key: wire.HeaderClaim, Value: ev.token.Append(e.bytes.take(dedup.TokenBytesMax)[:0])},
+			kgo.RecordHeader{Key: wire.HeaderClaimToken, Value: ev.token.Append(e.bytes.take(dedup.TokenBytesMax)[:0])},
 			kgo.RecordHeader{Key: wire.HeaderAttempt, Value: strconv.AppendUint(nil, uint64(ev.claim.Attempt), 10)})
 	}
 	headers = append(headers, ev.said...)
@@ -215,7 +215,7 @@ func (e *emitter) ownHeaders(headers []kgo.RecordHeader, ev *event) []kgo.Record
 	if ev.last > 0 {
 		last := ev.from
 		last.Offset = ev.last
-		headers = append(headers, kgo.RecordHeader{Key: wire.HeaderLast, Value: e.rt.positionText(last)})
+		headers = append(headers, kgo.RecordHeader{Key: wire.HeaderBatchLast, Value: e.rt.positionText(last)})
 	}
 	return append(headers,
 		kgo.RecordHeader{Key: wire.HeaderReason, Value: []byte(ev.reason)},

@@ -132,7 +132,7 @@ func (f *Front) publish(ctx context.Context, s *Submission, d *rules.Derived, as
 		ask.Partition = at.partition
 	}
 	err = f.send(ctx, at, f.record(at, s, d, ask), s.Hold)
-	if d.Finding == rules.Keyless && errors.Is(err, ErrBusAway) {
+	if d.Finding == rules.KeyMissing && errors.Is(err, ErrBusAway) {
 		return fmt.Errorf("%w: %w", ErrKeyless, err)
 	}
 	return err
@@ -167,7 +167,7 @@ func (f *Front) reach(ctx context.Context, hold bool) (*footing, error) {
 // topic, where the router does with it as the route says.
 func (f *Front) record(at *footing, s *Submission, d *rules.Derived, ask dedup.Address) *kgo.Record {
 	rec := &kgo.Record{Topic: s.Topic, Value: s.Value, Timestamp: s.Time, Headers: make([]kgo.RecordHeader, 0, len(s.Headers)+1)}
-	own := kgo.RecordHeader{Key: wire.HeaderReturn}
+	own := kgo.RecordHeader{Key: wire.HeaderReplyTo}
 	switch {
 	case d.Finding == rules.Keyed && !d.Route.Prepartitioned:
 		env := wire.Envelope{
@@ -256,7 +256,7 @@ func (f *Front) PublishOutcome(ctx context.Context, route *rules.Route, token []
 		return fmt.Errorf("%w: route %s is not in claim mode", ErrOutcome, route.Name)
 	}
 	rec := &kgo.Record{Topic: route.Claim.Outcomes, Value: value, Timestamp: time.Now(), Headers: []kgo.RecordHeader{
-		{Key: wire.HeaderClaim, Value: token}, {Key: wire.HeaderOutcome, Value: []byte(kind.String())},
+		{Key: wire.HeaderClaimToken, Value: token}, {Key: wire.HeaderOutcome, Value: []byte(kind.String())},
 	}}
 	rec.Headers = wire.AppendForeign(rec.Headers, headers)
 	found, read, reason := at.rt.readOutcome(rec)
@@ -264,9 +264,9 @@ func (f *Front) PublishOutcome(ctx context.Context, route *rules.Route, token []
 	case reason != "":
 		return fmt.Errorf("%w: %s", ErrOutcome, reason)
 	case found.Namespace != route.Namespace:
-		return fmt.Errorf("%w: header %s: the claim is of route %s, not %s", ErrOutcome, wire.HeaderClaim, found.Name, route.Name)
+		return fmt.Errorf("%w: header %s: the claim is of route %s, not %s", ErrOutcome, wire.HeaderClaimToken, found.Name, route.Name)
 	case read.Token.Attempt == 0: // made by the operator's tool, which writes to the topic
-		return fmt.Errorf("%w: header %s: names no attempt; it has to be the one that came with the event", ErrOutcome, wire.HeaderClaim)
+		return fmt.Errorf("%w: header %s: names no attempt; it has to be the one that came with the event", ErrOutcome, wire.HeaderClaimToken)
 	}
 	rec.Partition = wire.PlaceByDigest(&read.Token.Digest)
 	return f.send(ctx, at, rec, false)

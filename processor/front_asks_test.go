@@ -17,7 +17,7 @@ import (
 // the verdict on it told at the address.
 func addressed(id string, partition int32, to []byte) *kgo.Record {
 	r := operation(id, "forged "+id, partition)
-	r.Headers = append(r.Headers, kgo.RecordHeader{Key: wire.HeaderReturn, Value: to})
+	r.Headers = append(r.Headers, kgo.RecordHeader{Key: wire.HeaderReplyTo, Value: to})
 	return r
 }
 
@@ -28,7 +28,7 @@ func TestForgedAddressAnswersNobody(t *testing.T) {
 	cfg := b.config("one")
 	i := b.ready(b.start(cfg))
 	f := b.front("front")
-	assertAnswer(t, f.ask(request("1", "first")), "unique pending attempt 1 passed")
+	assertAnswer(t, f.ask(request("1", "first")), "unique in_progress attempt 1 passed")
 	twin := f.wait(t.Context(), request("1", "twin"))
 	b.wait("requests to wait", func() bool { return b.waitingTold(cfg) == 2 })
 	var forged []*kgo.Record
@@ -40,7 +40,7 @@ func TestForgedAddressAnswersNobody(t *testing.T) {
 	}
 	b.produce(forged...)
 	b.drain(i, "ops.raw")
-	assertAnswer(t, f.ask(request("2", "after them")), "unique pending attempt 1 passed") // whose verdict was told after theirs
+	assertAnswer(t, f.ask(request("2", "after them")), "unique in_progress attempt 1 passed") // whose verdict was told after theirs
 	for _, r := range b.read("ops.run") {
 		if header(r, wire.HeaderKey) == f.keyOf(request("1", "first")) {
 			must(t, f.conclude(r, dedup.OutcomeCompleted, []byte("done")))
@@ -125,7 +125,7 @@ func TestWaitingNeighbourIsToldTheOutcome(t *testing.T) {
 			`{"account":"A","symbol":"aapl","side":"buy","quantity":"1","type":"market","amount":5,"timestamp":%d,"request":%q}`, at, request)}
 	}
 	first := f.ask(order(edge-1, "first"))
-	assertAnswer(t, first, "unique pending attempt 1 passed")
+	assertAnswer(t, first, "unique in_progress attempt 1 passed")
 	twin := f.wait(t.Context(), order(edge, "twin"))
 	b.wait("requests to wait", func() bool { return b.waitingTold(cfg) == 2 })
 	must(t, f.conclude(b.lastRun("1"), dedup.OutcomeCompleted, []byte("done")))

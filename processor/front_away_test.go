@@ -72,7 +72,7 @@ func TestKeylessEventThatMayBeOnTheBus(t *testing.T) {
 		d, err := f.Derive(event)
 		must(t, err)
 		err = f.publish(t.Context(), event, &d, dedup.Address{})
-		if !errors.Is(err, ErrBusAway) || errors.Is(err, ErrKeyless) != (d.Finding == rules.Keyless) {
+		if !errors.Is(err, ErrBusAway) || errors.Is(err, ErrKeyless) != (d.Finding == rules.KeyMissing) {
 			t.Errorf("%.10s: %v", body, err)
 		}
 		ctx, cancel := context.WithCancel(t.Context())

@@ -23,7 +23,7 @@ func request(id, name string) *Submission {
 func (f *runningFront) conclude(event *kgo.Record, kind dedup.OutcomeKind, value []byte, headers ...dedup.Header) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
 	defer cancel()
-	return f.PublishOutcome(ctx, f.b.routes.Routes[0], []byte(header(event, wire.HeaderClaim)), kind, value, headers)
+	return f.PublishOutcome(ctx, f.b.routes.Routes[0], []byte(header(event, wire.HeaderClaimToken)), kind, value, headers)
 }
 
 // lastRun is the event that went to the executor as the given attempt.
@@ -45,18 +45,18 @@ func TestFrontIsToldOfAClaim(t *testing.T) {
 	b := newHTTPBench(t, fmt.Sprintf(claimRoutes, "reject"))
 	i := b.ready(b.start(b.config("one")))
 	f := b.front("front")
-	assertAnswer(t, f.ask(request("1", "first")), "unique pending attempt 1 passed")
+	assertAnswer(t, f.ask(request("1", "first")), "unique in_progress attempt 1 passed")
 	second := f.ask(request("1", "second"))
-	assertAnswer(t, second, "pending pending attempt 1")
+	assertAnswer(t, second, "in_progress in_progress attempt 1")
 	if second.FirstRequest != "first" || !strings.HasPrefix(second.First, "app-repartition/") || second.FirstTime.UnixMilli() != testTime {
 		t.Errorf("the first is said to be %+v", second)
 	}
 	must(t, f.conclude(b.lastRun("1"), dedup.OutcomeFailed, nil))
 	b.settle(i)
-	assertAnswer(t, f.ask(request("1", "third")), "unique pending attempt 2 passed")
+	assertAnswer(t, f.ask(request("1", "third")), "unique in_progress attempt 2 passed")
 	other := request("1", "other")
 	other.Value = []byte(strings.Replace(string(other.Value), `"amount":5`, `"amount":6`, 1))
-	assertAnswer(t, f.ask(other), "collision pending attempt 2")
+	assertAnswer(t, f.ask(other), "collision in_progress attempt 2")
 
 	must(t, f.conclude(b.lastRun("2"), dedup.OutcomeCompleted, []byte("done"), dedup.Header{Key: "http-status", Value: []byte("201")},
 		dedup.Header{Key: wire.HeaderVerdict, Value: []byte("unique")}))
@@ -68,7 +68,7 @@ func TestFrontIsToldOfAClaim(t *testing.T) {
 	}
 
 	for name, result := range map[string][]byte{"null": nil, "long": make([]byte, 101), "empty": {}} {
-		assertAnswer(t, f.ask(request(name, name)), "unique pending attempt 1 passed")
+		assertAnswer(t, f.ask(request(name, name)), "unique in_progress attempt 1 passed")
 		for _, event := range b.read("ops.run") {
 			if strings.Contains(string(event.Value), `"request":"`+name) {
 				must(t, f.conclude(event, dedup.OutcomeCompleted, result))
@@ -137,11 +137,11 @@ func TestWaitingTwinIsToldTheOutcome(t *testing.T) {
 			i := b.ready(b.start(cfg))
 			one, two := b.front("one"), b.front("two")
 			waitFor := func(n uint64) { b.wait("a request to wait", func() bool { return b.waitingTold(cfg) == n }) }
-			assertAnswer(t, one.ask(request("1", "first")), "unique pending attempt 1 passed")
+			assertAnswer(t, one.ask(request("1", "first")), "unique in_progress attempt 1 passed")
 			waitFor(1)
 			twin := two.wait(t.Context(), request("1", "twin"))
 			waitFor(2)
-			assertAnswer(t, one.ask(request("1", "one too many")), "pending pending attempt 1")
+			assertAnswer(t, one.ask(request("1", "one too many")), "in_progress in_progress attempt 1")
 			if between != "running" {
 				must(t, i.stop())
 				if between == "rebuilt" {
@@ -189,11 +189,11 @@ func TestUnsettledAskEndsWithTheVerdict(t *testing.T) {
 	cfg := b.config("one")
 	b.ready(b.start(cfg))
 	f := b.front("front")
-	for n, want := range []string{"unique pending attempt 1 passed", "pending pending attempt 1"} {
+	for n, want := range []string{"unique in_progress attempt 1 passed", "in_progress in_progress attempt 1"} {
 		ctx, cancel := context.WithCancel(context.Background())
 		a := f.wait(ctx, request("1", fmt.Sprint(n)))
 		b.wait("a request to wait", func() bool { return b.waitingTold(cfg) == uint64(n+1) })
-		assertAnswer(t, f.ask(submission("ops.raw", `{}`, testTime)), "unkeyed") // which is told after the other verdict
+		assertAnswer(t, f.ask(submission("ops.raw", `{}`, testTime)), "missing_key") // which is told after the other verdict
 		cancel()
 		assertAnswer(t, <-a.answer, want)
 		must(t, <-a.err)
@@ -206,7 +206,7 @@ func TestResultTheVerdictsTopicRefuses(t *testing.T) {
 	b.createTopic("app-verdicts", 4, "max.message.bytes", "2000", "message.timestamp.type", "LogAppendTime")
 	i := b.ready(b.start(b.config("one")))
 	f := b.front("front")
-	assertAnswer(t, f.ask(request("1", "first")), "unique pending attempt 1 passed")
+	assertAnswer(t, f.ask(request("1", "first")), "unique in_progress attempt 1 passed")
 	must(t, f.conclude(b.lastRun("1"), dedup.OutcomeCompleted, make([]byte, 3000)))
 	b.settle(i)
 	a := f.ask(request("1", "second"))

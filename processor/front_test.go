@@ -152,10 +152,10 @@ func TestFrontIsToldTheVerdict(t *testing.T) {
 			{event, testTime, "unique passed", false, ""},
 			{event, testTime + 1, "duplicate", true, ""},
 			{`{"id":"a","price":2}`, testTime + 1, "collision", true, "the key of another event"},
-			{event, testTime + 2*hour, "expired passed", false, ""},
+			{event, testTime + 2*hour, "after_window passed", false, ""},
 			{event, testTime, "late", false, "cannot be judged"},
 			{event, testTime + 100*365*24*hour, "invalid", false, "ahead of the broker's"},
-			{`{"price":1}`, testTime, "unkeyed", false, "field id: absent"},
+			{`{"price":1}`, testTime, "missing_key", false, "field id: absent"},
 			{`{"id":[]}`, testTime, "invalid", false, "found an array"},
 			{`no JSON`, testTime, "invalid", false, "payload"},
 		} {
@@ -191,7 +191,7 @@ func TestFrontIsToldOfUncheckedEvents(t *testing.T) {
 			n++
 			event = submission("signals.raw", fmt.Sprintf(`{"id":"%d"}`, n), testTime)
 			a := f.ask(event)
-			return summary(a) == "unchecked passed" && a.Reason == uncheckedReason
+			return summary(a) == "bypassed passed" && a.Reason == bypassedReason
 		})
 		disk.free.Store(500)
 		b.ready(i)
@@ -206,7 +206,7 @@ func TestPassedEventsAreToldSo(t *testing.T) {
 		b := newHTTPBench(t, routes)
 		b.ready(b.start(b.config("one")))
 		f := b.front("front")
-		assertAnswer(t, f.ask(submission("signals.raw", `{}`, testTime)), "unkeyed passed")
+		assertAnswer(t, f.ask(submission("signals.raw", `{}`, testTime)), "missing_key passed")
 		told := map[string]int{}
 		for n := range 5 { // more keys than partitions
 			told[summary(f.ask(submission("signals.raw", fmt.Sprintf(`{"id":"%d"}`, n), testTime)))]++
@@ -228,7 +228,7 @@ func TestForeignHeadersOfOurPrefixDoNotComeIn(t *testing.T) {
 		b.ready(b.start(b.config("one")))
 		f := b.front("front")
 		assertAnswer(t, f.ask(submission("signals.raw", `{"id":"a"}`, testTime,
-			dedup.Header{Key: "Oncebus-Verdict", Value: []byte("x")}, dedup.Header{Key: wire.HeaderReturn, Value: []byte("x")},
+			dedup.Header{Key: "Oncebus-Verdict", Value: []byte("x")}, dedup.Header{Key: wire.HeaderReplyTo, Value: []byte("x")},
 			dedup.Header{Key: "content-type", Value: []byte("application/json")})), "unique passed")
 		out := b.read("signals.unique")
 		if len(out) != 1 {
@@ -347,7 +347,7 @@ func TestGarbageReturnAddress(t *testing.T) {
 	var sent []*kgo.Record
 	for n, address := range addresses {
 		r := signal(fmt.Sprint(n), int32(n%4), testTime)
-		r.Headers = append(r.Headers, kgo.RecordHeader{Key: wire.HeaderReturn, Value: []byte(address)})
+		r.Headers = append(r.Headers, kgo.RecordHeader{Key: wire.HeaderReplyTo, Value: []byte(address)})
 		sent = append(sent, r)
 	}
 	f := b.front("front")
@@ -359,7 +359,7 @@ func TestGarbageReturnAddress(t *testing.T) {
 		t.Errorf("%d records in the output, want %d", len(out), len(sent)+1)
 	}
 	for _, r := range out {
-		if header(r, wire.HeaderReturn) != "" {
+		if header(r, wire.HeaderReplyTo) != "" {
 			t.Errorf("a return address came out: %v", r.Headers)
 		}
 	}

@@ -94,7 +94,7 @@ func TestKeysAreCounted(t *testing.T) {
 		if !maps.Equal(told, rows) {
 			t.Errorf("%s: the counts say %v, the rows %v", restart, told, rows)
 		}
-		all := rows["pending"].plus(rows["submitted"]).plus(rows["completed"])
+		all := rows["in_progress"].plus(rows["submitted"]).plus(rows["completed"])
 		if all.active != 13 || all.expired == 0 || all.total >= 13+40*3/5 {
 			t.Errorf("%s: the scan found %+v, want 13 active ones, and of the others some expired and some gone", restart, all)
 		}
@@ -149,7 +149,7 @@ func (b *bench) scanKeys() map[string]keySums {
 	rows, times := b.newestRows()
 	window := b.routes.Routes[0].Span()
 	sums := map[string]keySums{}
-	for _, status := range []dedup.Status{dedup.Pending, dedup.Submitted, dedup.Completed} {
+	for _, status := range []dedup.Status{dedup.ClaimInProgress, dedup.Submitted, dedup.Completed} {
 		sums[status.String()] = keySums{}
 	}
 	for at, row := range rows {

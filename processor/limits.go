@@ -35,7 +35,7 @@ const waitingMax = 64 << 10
 // waiting.
 func statusesOf(mode rules.Mode) []dedup.Status {
 	if mode == rules.ClaimMode {
-		return []dedup.Status{dedup.Pending, dedup.Submitted, dedup.Completed, waiting}
+		return []dedup.Status{dedup.ClaimInProgress, dedup.Submitted, dedup.Completed, waiting}
 	}
 	return []dedup.Status{dedup.Seen}
 }

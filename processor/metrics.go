@@ -27,30 +27,30 @@ const (
 // metrics is every series of the processor. Labels that are known at the
 // start are resolved there; per-task series go when their task closes.
 type metrics struct {
-	events       *prometheus.CounterVec
-	transactions *prometheus.CounterVec
-	commit       *prometheus.HistogramVec
-	keySeconds   prometheus.Histogram
-	checkSeconds prometheus.Histogram
-	lag          *prometheus.GaugeVec
-	tasks        *prometheus.GaugeVec
-	restored     prometheus.Counter
-	restoreLeft  *prometheus.GaugeVec
-	restoreTime  prometheus.Histogram
-	skipped      prometheus.Counter
-	rebuilt      *prometheus.CounterVec
-	fenced       *prometheus.CounterVec
-	rejoined     *prometheus.CounterVec
-	quarantined  prometheus.Counter
-	purged       prometheus.Counter
-	brokerUp     prometheus.Gauge
-	diskFree     prometheus.Gauge
-	diskPaused   prometheus.Gauge
-	oversize     *prometheus.CounterVec
-	stalled      *prometheus.GaugeVec
-	outcomes     *prometheus.CounterVec
-	reclaims     *prometheus.CounterVec
-	byTally      [][]prometheus.Counter // [route index][tally]
+	events               *prometheus.CounterVec
+	transactions         *prometheus.CounterVec
+	commit               *prometheus.HistogramVec
+	keyDerivationSeconds prometheus.Histogram
+	decisionSeconds      prometheus.Histogram
+	lag                  *prometheus.GaugeVec
+	tasks                *prometheus.GaugeVec
+	restored             prometheus.Counter
+	restoreLeft          *prometheus.GaugeVec
+	restoreTime          prometheus.Histogram
+	reread               prometheus.Counter
+	rebuilt              *prometheus.CounterVec
+	fenced               *prometheus.CounterVec
+	rejoined             *prometheus.CounterVec
+	quarantined          prometheus.Counter
+	purged               prometheus.Counter
+	brokerUp             prometheus.Gauge
+	diskFree             prometheus.Gauge
+	diskPaused           prometheus.Gauge
+	oversize             *prometheus.CounterVec
+	stalled              *prometheus.GaugeVec
+	outcomes             *prometheus.CounterVec
+	leaseExpirations     *prometheus.CounterVec
+	byTally              [][]prometheus.Counter // [route index][tally]
 }
 
 func perStage(name, help string) *prometheus.CounterVec {
@@ -67,10 +67,10 @@ func newMetrics(reg prometheus.Registerer, routes *rules.Routes) *metrics {
 		commit: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "oncebus_commit_seconds",
 			Help:    "Time from the end of processing to the known end of the transaction: flush, offsets, end.",
 			Buckets: prometheus.ExponentialBuckets(0.001, 2, 14)}, []string{"stage"}),
-		keySeconds: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "oncebus_key_seconds",
+		keyDerivationSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "oncebus_key_derivation_seconds",
 			Help:    "Time to derive the dedup key of one event (one in 64 is timed).",
 			Buckets: prometheus.ExponentialBuckets(0.0000005, 2, 16)}),
-		checkSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "oncebus_check_seconds",
+		decisionSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "oncebus_decision_seconds",
 			Help:    "Time to look up and decide one event (one in 64 is timed).",
 			Buckets: prometheus.ExponentialBuckets(0.0000005, 2, 16)}),
 		lag: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "oncebus_task_lag_records",
@@ -84,7 +84,7 @@ func newMetrics(reg prometheus.Registerer, routes *rules.Routes) *metrics {
 		restoreTime: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "oncebus_restore_seconds",
 			Help:    "Time a task took from assignment or doubt to running.",
 			Buckets: prometheus.ExponentialBuckets(0.001, 4, 10)}),
-		skipped: prometheus.NewCounter(prometheus.CounterOpts{Name: "oncebus_skipped_records_total",
+		reread: prometheus.NewCounter(prometheus.CounterOpts{Name: "oncebus_reread_records_total",
 			Help: "Records below a checkpoint that were read again and passed over; not duplicates."}),
 		rebuilt: perStage("oncebus_clients_rebuilt_total",
 			"Clients replaced after an error that left their state in doubt, by stage."),
@@ -104,14 +104,14 @@ func newMetrics(reg prometheus.Registerer, routes *rules.Routes) *metrics {
 		oversize: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "oncebus_oversize_batches_total",
 			Help: "Batches stepped over with a dead letter, by topic, because they unpack to more than ONCEBUS_MAX_DECOMPRESSED_BATCH_BYTES. Look at who produces them."}, []string{"topic"}),
 		outcomes: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "oncebus_outcomes_total",
-			Help: "Outcomes of claims by route, kind and result: applied, repeated (came twice) or refused (old token, too late, unreadable)."}, []string{"route", "outcome", "result"}),
-		reclaims: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "oncebus_reclaims_total",
+			Help: "Outcomes of claims by route, kind and result: applied, repeated (came twice) or refused (old token, too late, unreadable)."}, []string{"route", "kind", "result"}),
+		leaseExpirations: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "oncebus_lease_expirations_total",
 			Help: "Claims that got no outcome within their lease and were run again. Executors die, or the lease is too short."}, []string{"route"}),
 		stalled: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "oncebus_restore_stalled",
 			Help: "1 while a restore has read nothing for a minute; the log and /readyz name the open transaction it waits for."}, taskLabels),
 	}
-	reg.MustRegister(m.events, m.transactions, m.commit, m.keySeconds, m.checkSeconds, m.lag, m.tasks, m.restored,
-		m.restoreLeft, m.restoreTime, m.skipped, m.rebuilt, m.fenced, m.rejoined, m.quarantined, m.purged, m.brokerUp, m.diskFree, m.diskPaused, m.oversize, m.stalled, m.outcomes, m.reclaims)
+	reg.MustRegister(m.events, m.transactions, m.commit, m.keyDerivationSeconds, m.decisionSeconds, m.lag, m.tasks, m.restored,
+		m.restoreLeft, m.restoreTime, m.reread, m.rebuilt, m.fenced, m.rejoined, m.quarantined, m.purged, m.brokerUp, m.diskFree, m.diskPaused, m.oversize, m.stalled, m.outcomes, m.leaseExpirations)
 	for _, r := range routes.Routes {
 		m.byTally = append(m.byTally, m.tallied(r.Name))
 	}
@@ -176,5 +176,5 @@ func (m *metrics) tallied(route string) []prometheus.Counter {
 			counters = append(counters, m.outcomes.WithLabelValues(route, kind.String(), result))
 		}
 	}
-	return append(counters, m.outcomes.WithLabelValues(route, unreadableOutcome, outcomeResultNames[outcomeRefused]), m.reclaims.WithLabelValues(route))
+	return append(counters, m.outcomes.WithLabelValues(route, unreadableOutcome, outcomeResultNames[outcomeRefused]), m.leaseExpirations.WithLabelValues(route))
 }

@@ -103,7 +103,7 @@ func TestOrderBesideAnotherHasCopiesOfItsOwn(t *testing.T) {
 	if want := []string{"a unique", "b unique"}; !slices.Equal(ran, want) {
 		t.Errorf("%v ran, want %v", ran, want)
 	}
-	if told, want := s.told("b"), []string{"pending", "pending", "pending", "pending"}; !slices.Equal(told, want) {
+	if told, want := s.told("b"), []string{"in_progress", "in_progress", "in_progress", "in_progress"}; !slices.Equal(told, want) {
 		t.Errorf("b is told %v, want %v", told, want)
 	}
 	if n := gather(t, s.i)[`oncebus_events_total{route="orders",verdict="collision"}`]; n != 0 {
@@ -150,7 +150,7 @@ func TestOrderExpires(t *testing.T) {
 				s.send(order("other", "c9", c.other, c.other, 1))
 			}
 			s.send(order("again", "c1", c.at, later, 2))
-			assertHeaders(t, s.run("again"), map[string]string{wire.HeaderVerdict: "expired", wire.HeaderAttempt: "2"})
+			assertHeaders(t, s.run("again"), map[string]string{wire.HeaderVerdict: "after_window", wire.HeaderAttempt: "2"})
 			s.say("again", "completed", "X-2")
 			s.send(order("copy", "c1", c.at, later+1000, 3))
 			if told, want := s.told("copy"), []string{"replayed X-2"}; !slices.Equal(told, want) {
@@ -159,7 +159,7 @@ func TestOrderExpires(t *testing.T) {
 			if !strings.Contains(s.logs.String(), "a copy after its window runs again") {
 				t.Error("the log does not tell")
 			}
-			if n := gather(t, s.i)[`oncebus_events_total{route="orders",verdict="expired"}`]; n != 1 {
+			if n := gather(t, s.i)[`oncebus_events_total{route="orders",verdict="after_window"}`]; n != 1 {
 				t.Errorf("%v are counted as expired, want 1", n)
 			}
 			if dead := s.read("oncebus.dead-letter"); len(dead) > 0 {
@@ -245,7 +245,7 @@ func TestInspectorFindsAndForgetsNeighbours(t *testing.T) {
 		asked := derive(order("b", "c1", 61_000, came, 1))
 		entry, found, err := inspector.Lookup(t.Context(), asked)
 		must(t, err)
-		if !found || entry.Row.Digest != original || entry.Row.Status != dedup.Pending || wire.KeyText(&entry.Claim.Key) != header(first, wire.HeaderKey) {
+		if !found || entry.Row.Digest != original || entry.Row.Status != dedup.ClaimInProgress || wire.KeyText(&entry.Claim.Key) != header(first, wire.HeaderKey) {
 			t.Errorf("%s: found %v: %+v", name, found, entry.Row)
 		}
 	}

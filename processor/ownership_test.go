@@ -62,7 +62,7 @@ func TestInputBelowTheCheckpointIsSkipped(t *testing.T) {
 			w.client.SetOffsets(map[string]map[int32]kgo.EpochOffset{"app-repartition": {0: {Epoch: -1}, 1: {Epoch: -1}, 2: {Epoch: -1}, 3: {Epoch: -1}}})
 		}
 	}
-	b.wait("the old records to be read again", func() bool { return testutil.ToFloat64(i.metrics.skipped)+duplicates()-before >= 150 })
+	b.wait("the old records to be read again", func() bool { return testutil.ToFloat64(i.metrics.reread)+duplicates()-before >= 150 })
 	b.drain(i, "signals.raw")
 	if now := duplicates(); now != before {
 		t.Errorf("skipped records were counted as %v duplicates", now-before)

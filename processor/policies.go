@@ -13,8 +13,8 @@ func (e *emitter) turnAway(ev *event, derived *rules.Derived) {
 	ev.reason = derived.Reason
 	policy := rules.DeadLetter
 	ev.verdict = dedup.Invalid
-	if derived.Finding == rules.Keyless {
-		ev.verdict, policy = dedup.Unkeyed, ev.route.OnMissingKey
+	if derived.Finding == rules.KeyMissing {
+		ev.verdict, policy = dedup.MissingKey, ev.route.OnMissingKey
 	}
 	e.byPolicy(ev, policy)
 }

@@ -340,7 +340,7 @@ func (p *Processor) quarantine(t *task, why error) error {
 	}
 	failpoint.Hit(failpoint.AfterQuarantine)
 	t.metrics.quarantined.Inc()
-	t.log.Error("local state set aside, rebuilding from the changelog", "reason", why, "kept", aside)
+	t.log.Error("local state set aside, rebuilding from the changelog", "reason", why, "quarantine_dir", aside)
 	return nil
 }
 

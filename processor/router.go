@@ -32,7 +32,7 @@ func (r *router) process(e *emitter, records []*kgo.Record) {
 		}
 		began := time.Now()
 		r.route(e, rec)
-		r.metrics.keySeconds.Observe(time.Since(began).Seconds())
+		r.metrics.keyDerivationSeconds.Observe(time.Since(began).Seconds())
 	}
 }
 
@@ -121,25 +121,25 @@ func (rt *runtime) readOutcome(rec *kgo.Record) (route *routeInfo, read wire.Out
 	if read.Kind, ok = dedup.ParseOutcomeKind(kind); !ok {
 		return routes[0], read, fmt.Sprintf("header %s: %.40q is none of %v", wire.HeaderOutcome, kind, dedup.OutcomeKinds)
 	}
-	text, ok := headers.Header(wire.HeaderClaim)
+	text, ok := headers.Header(wire.HeaderClaimToken)
 	if !ok {
-		return routes[0], read, "header " + wire.HeaderClaim + " is missing: it is the one that came with the event"
+		return routes[0], read, "header " + wire.HeaderClaimToken + " is missing: it is the one that came with the event"
 	}
 	var err error
 	if read.Token, err = dedup.ParseToken(text); err != nil {
-		return routes[0], read, fmt.Sprintf("header %s: %v", wire.HeaderClaim, err)
+		return routes[0], read, fmt.Sprintf("header %s: %v", wire.HeaderClaimToken, err)
 	}
 	for _, route := range routes {
 		if route.class != read.Token.Class {
 			continue
 		}
 		if partitions := rt.topology.topics[rt.topology.repartition].partitions; read.Token.Partition >= partitions {
-			return route, read, fmt.Sprintf("header %s: names partition %d of %d: it is another app's", wire.HeaderClaim, read.Token.Partition, partitions)
+			return route, read, fmt.Sprintf("header %s: names partition %d of %d: it is another app's", wire.HeaderClaimToken, read.Token.Partition, partitions)
 		}
 		if read.Token.Attempt == 0 && read.Kind != dedup.OutcomeForget {
-			return route, read, fmt.Sprintf("header %s: names no attempt, which only forget may", wire.HeaderClaim)
+			return route, read, fmt.Sprintf("header %s: names no attempt, which only forget may", wire.HeaderClaimToken)
 		}
 		return route, read, ""
 	}
-	return routes[0], read, fmt.Sprintf("header %s: its route takes no outcomes from topic %s", wire.HeaderClaim, rec.Topic)
+	return routes[0], read, fmt.Sprintf("header %s: its route takes no outcomes from topic %s", wire.HeaderClaimToken, rec.Topic)
 }

@@ -111,8 +111,8 @@ func (g *rawTraffic) outcome(event oracle.Record, kind string) *kgo.Record {
 		Timestamp: time.Now(), Headers: []kgo.RecordHeader{{Key: wire.HeaderOutcome, Value: []byte(kind)}},
 	}
 	for _, h := range event.Headers {
-		if h.Key == wire.HeaderClaim {
-			record.Headers = append(record.Headers, kgo.RecordHeader{Key: wire.HeaderClaim, Value: h.Value})
+		if h.Key == wire.HeaderClaimToken {
+			record.Headers = append(record.Headers, kgo.RecordHeader{Key: wire.HeaderClaimToken, Value: h.Value})
 		}
 	}
 	return record

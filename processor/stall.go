@@ -71,7 +71,7 @@ func (w *stallWatch) run(ctx context.Context) {
 		w.p.snapshot.explain(w.t.id, why)
 		w.t.log.Error("a restore stands still; it goes on by itself when the cause is gone, and loses nothing",
 			"changelog", w.t.changelog, "partition", w.t.id.partition, "position", last, "end", w.end.Load(),
-			"since", time.Since(began).Round(time.Second).String(), "cause", why)
+			"stalled_for", time.Since(began).Round(time.Second).String(), "reason", why)
 	}
 }
 

@@ -274,7 +274,7 @@ func TestRowsExpireByStreamTime(t *testing.T) {
 	assertOnce(t, b.read("signals.unique"), sent)
 	var expired uint64
 	for _, task := range i.State().Tasks {
-		expired += task.Store.ExpiredRows
+		expired += task.Store.EvictedRows
 	}
 	if expired != 0 {
 		t.Errorf("%d rows went, none is out of time", expired)

@@ -132,7 +132,7 @@ func (t *task) process(j *judging, records []*kgo.Record) error {
 	for _, rec := range records {
 		t.touch()
 		if rec.Offset < t.open.Next {
-			t.metrics.skipped.Inc()
+			t.metrics.reread.Inc()
 			continue
 		}
 		t.samples++
@@ -151,7 +151,7 @@ func (t *task) process(j *judging, records []*kgo.Record) error {
 			return fmt.Errorf("judge %s/%d/%d: %w", rec.Topic, rec.Partition, rec.Offset, err)
 		}
 		if timed {
-			t.metrics.checkSeconds.Observe(time.Since(began).Seconds())
+			t.metrics.decisionSeconds.Observe(time.Since(began).Seconds())
 		}
 		if t.state == passing {
 			t.passedUpTo(rec.Offset + 1)
@@ -240,7 +240,7 @@ func (t *task) derive(deriver *rules.Deriver, in *rules.Input) rules.Derived {
 	}
 	began := time.Now()
 	derived := deriver.Derive(in)
-	t.metrics.keySeconds.Observe(time.Since(began).Seconds())
+	t.metrics.keyDerivationSeconds.Observe(time.Since(began).Seconds())
 	return derived
 }
 
@@ -332,7 +332,7 @@ func (t *task) decide(j *judging, ev *event, decided *dedup.Event, prior *dedup.
 	route := ev.route
 	verdict, row := dedup.Decide(*decided, *prior, held, route.span, streamTime)
 	switch verdict {
-	case dedup.Unique, dedup.Expired:
+	case dedup.Unique, dedup.AfterWindow:
 		stood := route.standing(prior, held, streamTime)
 		if stood == nil && t.overLimit(route) {
 			t.turnLimited(j, ev)

@@ -187,11 +187,11 @@ func (t *task) passedUpTo(offset int64) {
 	}
 }
 
-const uncheckedReason = "local state cannot be used: not checked for copies"
+const bypassedReason = "local state cannot be used: not checked for copies"
 
 // pass emits an event that could not be looked up.
 func (t *task) pass(j *judging, ev *event, decided *dedup.Event) {
-	ev.verdict, ev.reason = dedup.Unchecked, uncheckedReason
+	ev.verdict, ev.reason = dedup.Bypassed, bypassedReason
 	out := j.emit(ev, ev.route.Output)
 	j.conclude(ev)
 	switch {
@@ -213,7 +213,7 @@ func (t *task) remember(j *judging, ev *event, decided *dedup.Event, prior *dedu
 	}
 	verdict, row := dedup.Decide(*decided, *prior, held, ev.route.span, streamTime)
 	stood := ev.route.standing(prior, held, streamTime)
-	if verdict != dedup.Unique && verdict != dedup.Expired || stood == nil && t.overLimit(ev.route) {
+	if verdict != dedup.Unique && verdict != dedup.AfterWindow || stood == nil && t.overLimit(ev.route) {
 		return nil
 	}
 	t.record(j, &row)

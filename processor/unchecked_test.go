@@ -86,13 +86,13 @@ func live(i *instance, status dedup.Status) (n uint64) {
 	return n
 }
 
-// passesTo waits until so many records of a topic are marked unchecked.
+// passesTo waits until so many records of a topic are marked bypassed.
 func (b *bench) passesTo(topic string, n int) {
 	b.t.Helper()
-	b.wait(fmt.Sprintf("%d events marked unchecked in %s", n, topic), func() bool {
+	b.wait(fmt.Sprintf("%d events marked bypassed in %s", n, topic), func() bool {
 		marked := 0
 		for _, r := range b.read(topic) {
-			if header(r, wire.HeaderVerdict) == dedup.Unchecked.String() {
+			if header(r, wire.HeaderVerdict) == dedup.Bypassed.String() {
 				marked++
 			}
 		}
@@ -120,7 +120,7 @@ func TestEventsPassUncheckedWhileTheDiskIsFull(t *testing.T) {
 			b.produce(signal("a", 1, testTime+1), signal("b", 1, testTime), signal("c", 2, testTime), signal("c", 3, testTime+5), strict("a", 1), strict("b", 1), strict("b", 2))
 			b.passesTo("signals.unique", 4)
 			b.wait("the routing stage, which goes on", b.routed)
-			b.assertOutputs("signals.unique", map[string]string{"k-a": "unique unchecked", "k-b": "unchecked", "k-c": "unchecked unchecked"})
+			b.assertOutputs("signals.unique", map[string]string{"k-a": "unique bypassed", "k-b": "bypassed", "k-c": "bypassed bypassed"})
 			b.assertOutputs("strict.unique", map[string]string{"k-a": "unique"})
 			if restart {
 				must(t, i.stop())
@@ -134,9 +134,9 @@ func TestEventsPassUncheckedWhileTheDiskIsFull(t *testing.T) {
 			b.drain(i, "signals.raw", "strict.raw")
 			b.produce(signal("b", 0, testTime+9), signal("c", 0, testTime+9), signal("d", 1, testTime+9), signal("e", 0, testTime), strict("b", 3))
 			b.drain(i, "signals.raw", "strict.raw")
-			want := map[string]string{"k-a": "unique unchecked", "k-b": "unchecked", "k-c": "unchecked unchecked", "k-d": "unique", "k-e": "unique"}
+			want := map[string]string{"k-a": "unique bypassed", "k-b": "bypassed", "k-c": "bypassed bypassed", "k-d": "unique", "k-e": "unique"}
 			if restart {
-				want["k-d"] = "unchecked"
+				want["k-d"] = "bypassed"
 			}
 			b.assertOutputs("signals.unique", want)
 			b.assertOutputs("strict.unique", map[string]string{"k-a": "unique", "k-b": "unique"})
@@ -145,13 +145,13 @@ func TestEventsPassUncheckedWhileTheDiskIsFull(t *testing.T) {
 			}
 			b.wait("7 keys to count", func() bool { return live(i, dedup.Seen) == 5+2 })
 			for _, r := range b.read("signals.unique") {
-				if header(r, wire.HeaderVerdict) == "unchecked" && header(r, wire.HeaderReason) != uncheckedReason {
+				if header(r, wire.HeaderVerdict) == "bypassed" && header(r, wire.HeaderReason) != bypassedReason {
 					t.Errorf("an unchecked event has headers %v", r.Headers)
 				}
 			}
 			if !restart {
-				if n := testutil.ToFloat64(i.metrics.events.WithLabelValues("signals", "unchecked")); n != 4 {
-					t.Errorf("%v events count as unchecked", n)
+				if n := testutil.ToFloat64(i.metrics.events.WithLabelValues("signals", "bypassed")); n != 4 {
+					t.Errorf("%v events count as bypassed", n)
 				}
 			}
 		})
@@ -175,7 +175,7 @@ func TestKeyedEventsPassUnchecked(t *testing.T) {
 	b.ready(i)
 	b.produce(signal("b", 0, testTime+2), signal("c", 0, testTime))
 	b.drain(i, "signals.raw")
-	b.assertOutputs("signals.unique", map[string]string{"k-a": "unique unchecked", "k-b": "unchecked", "k-c": "unique"})
+	b.assertOutputs("signals.unique", map[string]string{"k-a": "unique bypassed", "k-b": "bypassed", "k-c": "unique"})
 	if dead := b.read("dead"); len(dead) != 1 {
 		t.Errorf("%d dead letters", len(dead))
 	}
@@ -202,7 +202,7 @@ func TestUncheckedTransactionInDoubt(t *testing.T) {
 	b.produce(batch("x", 40)...)
 	b.drain(i, "signals.raw")
 	for key, verdicts := range b.outputs("signals.unique") {
-		if verdicts != "unchecked" {
+		if verdicts != "bypassed" {
 			t.Errorf("%s went out as %s", key, verdicts)
 		}
 	}
@@ -221,23 +221,23 @@ func TestUncheckedOrderIsNotRunAgain(t *testing.T) {
 	b.wait("tasks without a store", func() bool { return bypassed(i, "app-repartition") })
 	first := b.read("ops.run")[0]
 	b.produce(outcomeOf(first, "completed", []byte("done")))
-	b.produce(operation("2", "unchecked", 1))
+	b.produce(operation("2", "bypassed", 1))
 	b.passesTo("ops.run", 1)
 	b.wait("a reply", func() bool { return len(b.replies("ops.replies")) == 1 })
 	assertHeaders(t, b.replies("ops.replies")["ops.raw/1/0"], map[string]string{
-		wire.HeaderVerdict: "unchecked", wire.HeaderStatus: "unchecked", wire.HeaderRequest: "unchecked", wire.HeaderAttempt: "0",
+		wire.HeaderVerdict: "bypassed", wire.HeaderClaimStatus: "bypassed", wire.HeaderRequestID: "bypassed", wire.HeaderAttempt: "0",
 	})
 	disk.free.Store(500)
 	b.settle(i)
 	b.produce(operation("1", "second", 2), operation("2", "again", 3))
 	b.settle(i)
 	run := b.read("ops.run")
-	if len(run) != 2 || header(run[0], wire.HeaderClaim) == "" || header(run[1], wire.HeaderClaim) != "" {
+	if len(run) != 2 || header(run[0], wire.HeaderClaimToken) == "" || header(run[1], wire.HeaderClaimToken) != "" {
 		t.Fatalf("the executor got %d events", len(run))
 	}
 	replies := b.replies("ops.replies")
-	assertHeaders(t, replies["ops.raw/0/0"], map[string]string{wire.HeaderVerdict: "unique", wire.HeaderStatus: "completed"})
-	assertHeaders(t, replies["ops.raw/2/0"], map[string]string{wire.HeaderVerdict: "replayed", wire.HeaderStatus: "completed"})
+	assertHeaders(t, replies["ops.raw/0/0"], map[string]string{wire.HeaderVerdict: "unique", wire.HeaderClaimStatus: "completed"})
+	assertHeaders(t, replies["ops.raw/2/0"], map[string]string{wire.HeaderVerdict: "replayed", wire.HeaderClaimStatus: "completed"})
 	if r := replies["ops.raw/3/0"]; r != nil {
 		t.Errorf("a copy that waits for an outcome is answered %v", r.Headers)
 	}
@@ -249,11 +249,11 @@ func TestUncheckedOrderIsNotRunAgain(t *testing.T) {
 // is recorded and told, and forget frees it.
 func TestUncheckedCopyOfAClaim(t *testing.T) {
 	for outcome, want := range map[string]map[string]string{
-		"":          {wire.HeaderVerdict: "pending", wire.HeaderStatus: "submitted"},
-		"submitted": {wire.HeaderVerdict: "pending", wire.HeaderStatus: "submitted"},
-		"failed":    {wire.HeaderVerdict: "pending", wire.HeaderStatus: "submitted"},
-		"rejected":  {wire.HeaderVerdict: "pending", wire.HeaderStatus: "submitted"},
-		"completed": {wire.HeaderVerdict: "replayed", wire.HeaderStatus: "completed"},
+		"":          {wire.HeaderVerdict: "in_progress", wire.HeaderClaimStatus: "submitted"},
+		"submitted": {wire.HeaderVerdict: "in_progress", wire.HeaderClaimStatus: "submitted"},
+		"failed":    {wire.HeaderVerdict: "in_progress", wire.HeaderClaimStatus: "submitted"},
+		"rejected":  {wire.HeaderVerdict: "in_progress", wire.HeaderClaimStatus: "submitted"},
+		"completed": {wire.HeaderVerdict: "replayed", wire.HeaderClaimStatus: "completed"},
 		"forget":    nil,
 	} {
 		t.Run("outcome "+outcome, func(t *testing.T) {
@@ -266,11 +266,11 @@ func TestUncheckedCopyOfAClaim(t *testing.T) {
 			claimed := b.read("ops.run")[0]
 			disk.free.Store(80)
 			b.wait("tasks without a store", func() bool { return bypassed(i, "app-repartition") })
-			b.produce(operation("1", "unchecked", 1), operation("1", "unchecked too", 1))
+			b.produce(operation("1", "bypassed", 1), operation("1", "bypassed too", 1))
 			b.passesTo("ops.run", 2)
 			disk.free.Store(500)
 			b.settle(i)
-			b.wait("one key to count as submitted", func() bool { return live(i, dedup.Submitted) == 1 && live(i, dedup.Pending) == 0 })
+			b.wait("one key to count as submitted", func() bool { return live(i, dedup.Submitted) == 1 && live(i, dedup.ClaimInProgress) == 0 })
 			if outcome != "" {
 				b.produce(outcomeOf(claimed, outcome, []byte("the result")))
 				b.settle(i)
@@ -289,7 +289,7 @@ func TestUncheckedCopyOfAClaim(t *testing.T) {
 			}
 			assertHeaders(t, replies["ops.raw/2/0"], want)
 			if outcome != "" && outcome != "submitted" {
-				assertHeaders(t, replies["ops.raw/0/0"], map[string]string{wire.HeaderVerdict: "unique", wire.HeaderStatus: outcome})
+				assertHeaders(t, replies["ops.raw/0/0"], map[string]string{wire.HeaderVerdict: "unique", wire.HeaderClaimStatus: outcome})
 			}
 		})
 	}
@@ -310,7 +310,7 @@ func TestUncheckedCopyAfterItsWindowAtTheLimit(t *testing.T) {
 		r.Timestamp = r.Timestamp.Add(61 * time.Minute)
 		return r
 	}
-	b.produce(late("unchecked", 1))
+	b.produce(late("bypassed", 1))
 	b.passesTo("ops.run", 1)
 	disk.free.Store(500)
 	b.settle(i)
@@ -319,7 +319,7 @@ func TestUncheckedCopyAfterItsWindowAtTheLimit(t *testing.T) {
 	if n := len(b.read("ops.run")); n != 2 {
 		t.Errorf("the executor got %d events, want the first and the unchecked one", n)
 	}
-	assertHeaders(t, b.replies("ops.replies")["ops.raw/2/0"], map[string]string{wire.HeaderVerdict: "pending", wire.HeaderStatus: "submitted"})
+	assertHeaders(t, b.replies("ops.replies")["ops.raw/2/0"], map[string]string{wire.HeaderVerdict: "in_progress", wire.HeaderClaimStatus: "submitted"})
 }
 
 // TestBrokenStateDoesNotStopOpenRoutes: where rebuilds are no help, a process
@@ -351,7 +351,7 @@ func TestBrokenStateDoesNotStopOpenRoutes(t *testing.T) {
 	b.produce(batch("before", 40)...)
 	b.drain(i, "signals.raw")
 	for key, verdicts := range b.outputs("signals.unique") {
-		if verdicts != "unique" && verdicts != "unique unchecked" {
+		if verdicts != "unique" && verdicts != "unique bypassed" {
 			t.Errorf("%s went out as %s", key, verdicts)
 		}
 	}
@@ -379,7 +379,7 @@ func TestStateThatCannotBeOpened(t *testing.T) {
 	b.produce(append(batch("x", 40), batch("y", 4)...)...)
 	b.drain(i, "signals.raw")
 	for key, verdicts := range b.outputs("signals.unique") {
-		if verdicts != "unique" && verdicts != "unique unchecked" && verdicts != "unchecked" {
+		if verdicts != "unique" && verdicts != "unique bypassed" && verdicts != "bypassed" {
 			t.Errorf("%s went out as %s", key, verdicts)
 		}
 	}
@@ -466,7 +466,7 @@ func TestRandomOutagesOfLocalState(t *testing.T) {
 	b.drain(i, "signals.raw", "strict.raw")
 	b.assertOutputs("signals.unique", outputs)
 	b.assertOutputs("strict.unique", wantStrict)
-	if !strings.Contains(fmt.Sprint(outputs), dedup.Unchecked.String()) {
+	if !strings.Contains(fmt.Sprint(outputs), dedup.Bypassed.String()) {
 		t.Error("nothing ever went out unchecked")
 	}
 }
@@ -489,7 +489,7 @@ func TestOpenKeyedTopicsStayInTheTopology(t *testing.T) {
 		t.Errorf("the topics of tasks are %q", got)
 	}
 	b.drain(i, "signals.raw", "strict.raw")
-	b.assertOutputs("signals.unique", map[string]string{"k-a": "unchecked"})
+	b.assertOutputs("signals.unique", map[string]string{"k-a": "bypassed"})
 	b.assertOutputs("strict.unique", map[string]string{"k-a": "unique"})
 }
 
@@ -583,9 +583,9 @@ func TestBombWhileEventsPassUnchecked(t *testing.T) {
 			b.ready(i)
 			b.produce(signal("b", 0, testTime), signal("c", 1, testTime), signal("e", 0, testTime))
 			b.drain(i, "signals.raw")
-			want := map[string]string{"k-a": "unique", "k-b": "unchecked", "k-c": "unchecked", "k-e": "unique"}
+			want := map[string]string{"k-a": "unique", "k-b": "bypassed", "k-c": "bypassed", "k-e": "unique"}
 			if restart {
-				want["k-d"] = "unchecked"
+				want["k-d"] = "bypassed"
 			}
 			b.assertOutputs("signals.unique", want)
 			assertBatches(t, b, map[string]string{fmt.Sprint("signals.raw/0/", first): fmt.Sprint("signals.raw/0/", first+2)})

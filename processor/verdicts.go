@@ -19,7 +19,7 @@ func (r *routeInfo) asked(rec *kgo.Record) dedup.Address {
 	if r.HTTP == nil {
 		return dedup.Address{}
 	}
-	text, _ := (*wire.Headers)(&rec.Headers).Header(wire.HeaderReturn)
+	text, _ := (*wire.Headers)(&rec.Headers).Header(wire.HeaderReplyTo)
 	address, ok := dedup.ParseAddress(text)
 	if !ok {
 		return dedup.Address{}

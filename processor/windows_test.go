@@ -74,14 +74,14 @@ func TestWindowEdges(t *testing.T) {
 	}{
 		{"inside", []sighting{{"a", 0, "unique"}, {"a", window - 1, "duplicate"}}},
 		{"at the edge", []sighting{{"a", 0, "unique"}, {"a", window, "duplicate"}}},
-		{"1 ms after", []sighting{{"a", 0, "unique"}, {"a", window + 1, "expired"}}},
+		{"1 ms after", []sighting{{"a", 0, "unique"}, {"a", window + 1, "after_window"}}},
 		{"before", []sighting{{"a", 0, "unique"}, {"a", -window, "duplicate"}}},
 		{"1 ms too far before", []sighting{{"a", 0, "unique"}, {"a", -window - 1, "late"}}},
 		{"copies of one let through after its window", []sighting{
-			{"a", 0, "unique"}, {"a", window + 1, "expired"}, {"a", 2 * window, "duplicate"}, {"a", 2*window + 1, "duplicate"}, {"a", 2*window + 2, "expired"},
+			{"a", 0, "unique"}, {"a", window + 1, "after_window"}, {"a", 2 * window, "duplicate"}, {"a", 2*window + 1, "duplicate"}, {"a", 2*window + 2, "after_window"},
 		}},
 		{"copies do not move the window", []sighting{
-			{"a", 0, "unique"}, {"a", window / 2, "duplicate"}, {"a", window, "duplicate"}, {"a", window + 1, "expired"},
+			{"a", 0, "unique"}, {"a", window / 2, "duplicate"}, {"a", window, "duplicate"}, {"a", window + 1, "after_window"},
 		}},
 		{"late behind another key", []sighting{
 			{"a", 0, "unique"}, {"b", window + 10*minute, "unique"}, {"c", 0, "unique"}, {"d", -1, "late"}, {"d", -1 + minute, "unique"},
@@ -104,8 +104,8 @@ func TestWindowEdges(t *testing.T) {
 func TestExpiredIsCountedApart(t *testing.T) {
 	b := newBench(t, windowRoutes)
 	i := b.ready(b.start(b.onePartition("one")))
-	b.tell(i, []sighting{{"a", testTime, "unique"}, {"a", testTime + 61*minute, "expired"}})
-	assertCounts(t, i, "signals", map[string]float64{"unique": 1, "expired": 1, "duplicate": 0, "late": 0})
+	b.tell(i, []sighting{{"a", testTime, "unique"}, {"a", testTime + 61*minute, "after_window"}})
+	assertCounts(t, i, "signals", map[string]float64{"unique": 1, "after_window": 1, "duplicate": 0, "late": 0})
 }
 
 // TestLateGoesByItsPolicy: an event that cannot be judged passes marked, is
@@ -219,7 +219,7 @@ func TestEventTimeComesFromThePayload(t *testing.T) {
 		for _, r := range b.read("signals.unique") {
 			verdicts = append(verdicts, header(r, wire.HeaderVerdict))
 		}
-		if want := []string{"unique", "duplicate", "expired"}; !slices.Equal(verdicts, want) {
+		if want := []string{"unique", "duplicate", "after_window"}; !slices.Equal(verdicts, want) {
 			t.Errorf("verdicts %v, want %v", verdicts, want)
 		}
 		dead := b.read("dead")
@@ -300,7 +300,7 @@ func TestBacklogAfterALongPauseGetsTheSameVerdicts(t *testing.T) {
 		if len(got) != len(want) {
 			t.Errorf("%d keys from the backlog, want %d", len(got), len(want))
 		}
-		for _, v := range []string{"unique", "duplicate", "expired", "late"} {
+		for _, v := range []string{"unique", "duplicate", "after_window", "late"} {
 			if verdicts[v] < 5 {
 				t.Errorf("the events met %v: too few %s to show anything", verdicts, v)
 			}

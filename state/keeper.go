@@ -209,13 +209,13 @@ func (s *Store) expire() error {
 	if err := s.commit(&next, false); err != nil {
 		return fmt.Errorf("expire runs: %w", err)
 	}
-	s.countExpired(rows)
+	s.countEvicted(rows)
 	return nil
 }
 
-func (s *Store) countExpired(rows uint64) {
-	s.expired.Add(rows)
-	s.host.metrics.expired.Add(float64(rows))
+func (s *Store) countEvicted(rows uint64) {
+	s.evicted.Add(rows)
+	s.host.metrics.evicted.Add(float64(rows))
 }
 
 // classLasts is the greatest First of each class in some runs.

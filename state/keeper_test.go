@@ -41,8 +41,8 @@ func TestExpiredRunIsDroppedWhole(t *testing.T) {
 		settle(t, s, rested)
 		settle(t, s, rested)
 		st := s.Stats()
-		if st.Runs != runs || st.ExpiredRows != expired {
-			t.Fatalf("%d runs, %d rows expired; want %d, %d", st.Runs, st.ExpiredRows, runs, expired)
+		if st.Runs != runs || st.EvictedRows != expired {
+			t.Fatalf("%d runs, %d rows expired; want %d, %d", st.Runs, st.EvictedRows, runs, expired)
 		}
 		ids, err := s.db.runIDs()
 		must(t, err)
@@ -94,7 +94,7 @@ func TestOlderRowDoesNotComeBack(t *testing.T) {
 	s.Expire(m.before)
 	merges := testutil.ToFloat64(h.metrics.merges)
 	for range smallConfig().MergeFanIn { // the last makes a merge
-		put(30, 900, dedup.Pending)
+		put(30, 900, dedup.ClaimInProgress)
 	}
 	if testutil.ToFloat64(h.metrics.merges) != merges+1 || s.Stats().Runs != 2 {
 		t.Fatalf("no merge: %+v", s.Stats())

@@ -137,7 +137,7 @@ func (s *Store) merge(inputs []*run) error {
 	}
 	s.host.metrics.merges.Inc()
 	s.host.metrics.mergedRows.Add(float64(m.read))
-	s.countExpired(m.expired)
+	s.countEvicted(m.evicted)
 	return nil
 }
 
@@ -151,7 +151,7 @@ type merging struct {
 	before  *[256]int64
 	older   *classLasts
 	read    uint64
-	expired uint64
+	evicted uint64
 }
 
 // gone tells whether a row may be dropped; see Store.expire.
@@ -199,7 +199,7 @@ func (m *merging) copy(w *runWriter) error {
 			return err
 		}
 		if m.gone(h.row.Class, h.row.First) {
-			m.expired++
+			m.evicted++
 			continue
 		}
 		if err := w.add(&h.row.Digest, h.body, h.row.Class, h.row.First); err != nil {

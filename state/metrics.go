@@ -23,7 +23,7 @@ type metrics struct {
 	flushSeconds prometheus.Histogram
 	merges       prometheus.Counter
 	mergedRows   prometheus.Counter
-	expired      prometheus.Counter
+	evicted      prometheus.Counter
 	orphans      prometheus.Counter
 	corrupt      prometheus.Counter
 	collections  prometheus.Counter
@@ -53,7 +53,7 @@ func newMetrics() *metrics {
 		}),
 		merges:       counter("merges_total", "Merges of runs."),
 		mergedRows:   counter("merged_rows_total", "Rows read by merges. Many times the rows written means that runs are too small: raise the memory for rows."),
-		expired:      counter("expired_rows_total", "Rows removed because their window is over."),
+		evicted:      counter("evicted_rows_total", "Rows removed because their window is over."),
 		orphans:      counter("orphans_removed_total", "Runs found in the files that no manifest names, left by a kill or brought back by Badger, and removed."),
 		corrupt:      counter("corrupt_stores_total", "Stores whose files could not be trusted. Each is set aside and rebuilt from the changelog; look at the disk."),
 		collections:  counter("value_log_collections_total", "Value-log files rewritten to give space back."),
@@ -79,7 +79,7 @@ func newMetrics() *metrics {
 
 func (m *metrics) collectors() []prometheus.Collector {
 	return []prometheus.Collector{
-		m.lookupsVec, m.flushSeconds, m.merges, m.mergedRows, m.expired, m.orphans,
+		m.lookupsVec, m.flushSeconds, m.merges, m.mergedRows, m.evicted, m.orphans,
 		m.corrupt, m.collections, m.backpressure,
 	}
 }

@@ -42,7 +42,7 @@ type Stats struct {
 	FilterBytes     uint64 `json:"filter_bytes"`
 	RunBytes        uint64 `json:"run_bytes"`       // blocks of live runs
 	DiskBytes       uint64 `json:"disk_bytes"`      // all files, as allocated
-	ExpiredRows     uint64 `json:"expired_rows"`    // since Open
+	EvictedRows     uint64 `json:"evicted_rows"`    // since Open
 	OrphansRemoved  uint64 `json:"orphans_removed"` // runs without a manifest entry, since Open
 	Position        int64  `json:"position"`
 	DurablePosition int64  `json:"durable_position"`
@@ -59,7 +59,7 @@ func (s *Store) Stats() Stats {
 func (s *Store) gauges() Stats {
 	st := Stats{
 		RecentRows:      int(s.recentRows.Load()),
-		ExpiredRows:     s.expired.Load(),
+		EvictedRows:     s.evicted.Load(),
 		OrphansRemoved:  s.orphans.Load(),
 		Position:        s.Position(),
 		DurablePosition: s.DurablePosition(),

@@ -47,7 +47,7 @@ type Store struct {
 	position   atomic.Int64
 	durable    atomic.Int64
 	recentRows atomic.Int64
-	expired    atomic.Uint64
+	evicted    atomic.Uint64
 	orphans    atomic.Uint64
 	before     atomic.Pointer[[256]int64]
 

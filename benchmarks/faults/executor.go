@@ -174,7 +174,7 @@ func (x *executor) outcome(token []byte, kind string) *kgo.Record {
 	x.told++
 	r := &kgo.Record{
 		Topic: x.app.topic(claimOutcomes), Key: fmt.Append(nil, "o-", x.told), Value: fmt.Append(nil, "result ", x.rng.IntN(1_000_000)),
-		Headers: []kgo.RecordHeader{{Key: "oncebus-claim", Value: token}, {Key: "oncebus-outcome", Value: []byte(kind)}},
+		Headers: []kgo.RecordHeader{{Key: "oncebus-claim-token", Value: token}, {Key: "oncebus-outcome", Value: []byte(kind)}},
 	}
 	switch x.rng.IntN(4) {
 	case 0:
@@ -187,7 +187,7 @@ func (x *executor) outcome(token []byte, kind string) *kgo.Record {
 
 func tokenOf(event *kgo.Record) []byte {
 	for _, h := range event.Headers {
-		if h.Key == "oncebus-claim" {
+		if h.Key == "oncebus-claim-token" {
 			return h.Value
 		}
 	}

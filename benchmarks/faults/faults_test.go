@@ -263,18 +263,18 @@ func claimEpoch(route int) (*oracle.Config, *oracle.History) {
 	}
 	raw := append(append([]byte{1, rules.Class}, digest...), 0, topic, 0, 0, 1, 0, 0, 0, 0) // partition | first | attempt | sum
 	token := base64.RawURLEncoding.EncodeToString(raw)
-	own := text("oncebus-claim", token, "oncebus-outcome", "completed")
+	own := text("oncebus-claim-token", token, "oncebus-outcome", "completed")
 
 	add("hop", "r-1", []byte("do"), envelope(1, topic, 0, ""))
 	add(claimRun, "r-1", []byte("do"), text("oncebus-route", rules.Route, "oncebus-verdict", "unique", "oncebus-attempt", "1")...)
 	add("hop", "r-2", []byte("do"), envelope(1, topic, 1, ""))
 	if rules.Wait == 0 {
-		add(claimReplies, "r-2", nil, text("oncebus-route", rules.Route, "oncebus-verdict", "pending", "oncebus-status", "pending", "oncebus-attempt", "1")...)
+		add(claimReplies, "r-2", nil, text("oncebus-route", rules.Route, "oncebus-verdict", "in_progress", "oncebus-claim-status", "in_progress", "oncebus-attempt", "1")...)
 	}
 	add(claimOutcomes, "o-1", []byte("done"), append(text("type", "text"), own...)...)
 	add("hop", "o-1", []byte("done"), append([]oracle.Header{envelope(3, outcomes, 0, "\x01"+string(rune(len(token)))+token)}, append(text("type", "text"), own...)...)...)
 	reply := func(key, verdict string) {
-		add(claimReplies, key, []byte("done"), text("type", "text", "oncebus-route", rules.Route, "oncebus-verdict", verdict, "oncebus-status", "completed", "oncebus-attempt", "1")...)
+		add(claimReplies, key, []byte("done"), text("type", "text", "oncebus-route", rules.Route, "oncebus-verdict", verdict, "oncebus-claim-status", "completed", "oncebus-attempt", "1")...)
 	}
 	reply("r-1", "unique")
 	if rules.Wait > 0 {
@@ -317,7 +317,7 @@ func TestClaimErrorsAreFound(t *testing.T) {
 			"an outcome astray":   {"hop", func(all []oracle.Record) []oracle.Record { all[2].Partition = 1; return all }, "of a claim in partition 0"},
 			"the claim's row":     {"log", func([]oracle.Record) []oracle.Record { return nil }, `is "" in the changelog`},
 			"another attempt":     {"log", func(all []oracle.Record) []oracle.Record { all[0].Value[len(all[0].Value)-1]++; return all }, "attempt 2, first"},
-			"the outcome's row":   {"log", func(all []oracle.Record) []oracle.Record { all[0].Value[3] = 1; return all }, `is "pending, attempt 1`},
+			"the outcome's row":   {"log", func(all []oracle.Record) []oracle.Record { all[0].Value[3] = 1; return all }, `is "in_progress, attempt 1`},
 			"none was to compare": {claimOutcomes, func([]oracle.Record) []oracle.Record { return nil }, "nothing to compare"},
 		} {
 			cfg, h := claimEpoch(route)
@@ -345,7 +345,7 @@ func TestExecutorPlans(t *testing.T) {
 	x := &executor{app: &app{id: "a"}, rng: rand.New(rand.NewPCG(1, 2))}
 	var run kgo.FetchPartition
 	for range 2_000 {
-		run.Records = append(run.Records, &kgo.Record{Headers: []kgo.RecordHeader{{Key: "oncebus-claim", Value: []byte("token")}}})
+		run.Records = append(run.Records, &kgo.Record{Headers: []kgo.RecordHeader{{Key: "oncebus-claim-token", Value: []byte("token")}}})
 	}
 	now := time.UnixMilli(1_000_000)
 	fetches := kgo.Fetches{{Topics: []kgo.FetchTopic{{Topic: "a." + claimRun, Partitions: []kgo.FetchPartition{run}}}}}

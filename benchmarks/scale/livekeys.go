@@ -34,7 +34,7 @@ type liveRun struct {
 	Growing      stretch
 	Expiring     stretch
 	Steady       steady
-	ExpiredRows  int     // that the stores had removed by then
+	EvictedRows  int     // that the stores had removed by then
 	KeyP99       float64 // microseconds to derive a key, until then
 	CheckP99     float64 // to derive, look up and decide
 	Restarts     []restart
@@ -231,8 +231,8 @@ func (l *live) steadyTraffic(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	l.run.ExpiredRows = int(bench.Sums(families)[metricExpired])
-	for name, p99 := range map[string]*float64{metricKeySeconds: &l.run.KeyP99, metricCheckSeconds: &l.run.CheckP99} {
+	l.run.EvictedRows = int(bench.Sums(families)[metricEvicted])
+	for name, p99 := range map[string]*float64{metricKeyDerivationSeconds: &l.run.KeyP99, metricDecisionSeconds: &l.run.CheckP99} {
 		seconds, err := quantile(families, name, 0.99)
 		if err != nil {
 			return err

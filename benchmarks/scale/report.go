@@ -51,7 +51,7 @@ func (r *result) liveTables(b *strings.Builder, sizes []size) {
 		fmt.Fprintf(b, "| %s | %s | %.2f | %.2f | %s | %.2f | %.2f | %.0f | %.0f |\n", s.span(),
 			rates(s, growing), s.of(func(r liveRun) float64 { return r.Growing.CPU }).Median, s.of(func(r liveRun) float64 { return r.Growing.BrokerCPU }).Median,
 			rates(s, expiring), s.of(func(r liveRun) float64 { return r.Expiring.CPU }).Median, s.of(expiryRatio).Median,
-			s.of(func(r liveRun) float64 { return float64(r.ExpiredRows) }).Median, s.of(func(r liveRun) float64 { return r.FillRate / 1e3 }).Median)
+			s.of(func(r liveRun) float64 { return float64(r.EvictedRows) }).Median, s.of(func(r liveRun) float64 { return r.FillRate / 1e3 }).Median)
 	}
 	b.WriteString("\nFilled: generator and reader on the same cores.\n\n| live keys | resident MiB | with restarts and rebuild | anonymous MiB | Go heap MiB at rest | highest | disk B a key |\n| ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n")
 	for _, s := range sizes {

@@ -69,10 +69,10 @@ const (
 	metricHeap     = "go_memstats_heap_alloc_bytes"
 	metricRecent   = "oncebus_state_recent_rows"
 	metricRestored = "oncebus_restored_rows_total"
-	metricExpired  = "oncebus_state_expired_rows_total"
+	metricEvicted  = "oncebus_state_evicted_rows_total"
 
-	metricKeySeconds   = "oncebus_key_seconds"
-	metricCheckSeconds = "oncebus_check_seconds"
+	metricKeyDerivationSeconds = "oncebus_key_derivation_seconds"
+	metricDecisionSeconds      = "oncebus_decision_seconds"
 )
 
 // tasks lists the partitions of the tasks that run in the process.

@@ -98,7 +98,7 @@ func TestCheckPrintsHTTP(t *testing.T) {
       require_key: false
       outcomes: {signature: {scheme: none}}
       responses:
-        pending: {status: 425}
+        in_progress: {status: 425}
         unique: {status: 201}
   - name: plain
     topics: [c]
@@ -112,7 +112,7 @@ func TestCheckPrintsHTTP(t *testing.T) {
   http               POST or PUT /full to b, stripe with ONCEBUS_INGRESS_SECRET_FULL, tolerance 5m
   http headers       content-type, idempotency-key, traceparent, tracestate, x-provider
   http answer        the verdict within 10s, else 202; Kafka unavailable: 503 after 10s
-  http responses     unique 201, pending 425
+  http responses     unique 201, in_progress 425
   http limits        1048576 bytes; 1000 a second, 2000 at once; 0.5 a second from one address, 1 at once
   http outcomes      POST /full/outcomes, from everybody (signature none)
 

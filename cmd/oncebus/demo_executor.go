@@ -67,14 +67,14 @@ func (d *demo) workOn(event *kgo.Record, done *int) *kgo.Record {
 		Operation string `json:"operation"`
 	}
 	_ = json.Unmarshal(event.Value, &asked) // whatever is asked for is done
-	token, attempt := header(event, "oncebus-claim"), header(event, "oncebus-attempt")
+	token, attempt := header(event, "oncebus-claim-token"), header(event, "oncebus-attempt")
 	say := func(what string) {
 		printf(d.out, "  executor  %.40q %.40q, attempt %s: %s\n", asked.Operation, asked.RequestID, attempt, what)
 	}
 	outcome := func(kind, result string) *kgo.Record {
 		say(kind + " " + result)
 		return &kgo.Record{Topic: d.broker.prefix + demoOutcomes, Value: []byte(result), Headers: []kgo.RecordHeader{
-			{Key: "oncebus-claim", Value: []byte(token)}, {Key: "oncebus-outcome", Value: []byte(kind)},
+			{Key: "oncebus-claim-token", Value: []byte(token)}, {Key: "oncebus-outcome", Value: []byte(kind)},
 		}}
 	}
 	switch {

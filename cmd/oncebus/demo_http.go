@@ -188,9 +188,9 @@ func (d *demo) keepOpen(ctx, running context.Context, door *entrance, ledger *ht
 		return err
 	}
 	// Nobody waited for the verdict on events without a key.
-	_, err = d.await(running, ledger.acceptedUnkeyed(), func() (int, error) {
+	_, err = d.await(running, ledger.acceptedMissingKey(), func() (int, error) {
 		counts, err := gatherVerdicts(d.registry)
-		return counts[dedup.Unkeyed.String()], err
+		return counts[dedup.MissingKey.String()], err
 	})
 	return err
 }
@@ -242,7 +242,7 @@ func demoCurls(addr string) []demoCurl {
 		{"an operation that fails at first; a moment later it may be sent again, and then has a result", []string{sell, sell, sell}},
 		{"an operation that waits for you; you as its executor, with the CLAIM printed here; its result", []string{
 			withdraw, withdraw,
-			post("/operations/outcomes", `{"withdrawn":100}`, `"Oncebus-Claim: $CLAIM"`, "'Oncebus-Outcome: completed'", "'Content-Type: application/json'"),
+			post("/operations/outcomes", `{"withdrawn":100}`, `"Oncebus-Claim-Token: $CLAIM"`, "'Oncebus-Outcome: completed'", "'Content-Type: application/json'"),
 			withdraw,
 		}},
 		{"a webhook without its signature, and with it", []string{

@@ -24,12 +24,12 @@ type httpLedger struct {
 	out   io.Writer // for the person watching
 	paths map[string]string
 
-	mu       sync.Mutex
-	requests []httpEntry
-	passed   map[[2]string]int // by key and attempt, records in the output that are said to be the first
-	keys     map[string]bool   // in the output
-	dead     int
-	unkeyed  int // events without a key that were accepted
+	mu         sync.Mutex
+	requests   []httpEntry
+	passed     map[[2]string]int // by key and attempt, records in the output that are said to be the first
+	keys       map[string]bool   // in the output
+	dead       int
+	missingKey int // events without a key that were accepted
 
 	httpResult
 	faults []string
@@ -98,23 +98,23 @@ func (l *httpLedger) answered(number int, body *bodySeen, answer *answerSeen) {
 	e.key = answer.Header().Get("Oncebus-Key")
 	verdict := answer.Header().Get("Oncebus-Verdict")
 	switch {
-	case slices.Contains([]string{"duplicate", "replayed", "pending"}, verdict):
+	case slices.Contains([]string{"duplicate", "replayed", "in_progress"}, verdict):
 		e.fate = fateCopy
 	case answer.status == http.StatusAccepted:
 		e.fate = fatePassed
-		if verdict == dedup.Unkeyed.String() {
-			l.unkeyed++
+		if verdict == dedup.MissingKey.String() {
+			l.missingKey++
 		}
 	case answer.status >= 400 && answer.status < 500:
 		e.fate = fateRefused
 	}
 }
 
-// acceptedUnkeyed counts the accepted events for whose verdict nobody waited.
-func (l *httpLedger) acceptedUnkeyed() int {
+// acceptedMissingKey counts the accepted events for whose verdict nobody waited.
+func (l *httpLedger) acceptedMissingKey() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.unkeyed
+	return l.missingKey
 }
 
 // bodySeen digests a body as it is read.

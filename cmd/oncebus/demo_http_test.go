@@ -231,7 +231,7 @@ func TestHTTPLedgerConvicts(t *testing.T) {
 		want    httpResult
 	}{
 		{"as told", []answer{first, copied}, []*kgo.Record{record("0", "k", "unique", "0")}, httpResult{Events: 2, Unique: 1, Duplicates: 1}},
-		{"refused", []answer{{400, "unkeyed", ""}, {401, "", ""}}, nil, httpResult{Refused: 2}},
+		{"refused", []answer{{400, "missing_key", ""}, {401, "", ""}}, nil, httpResult{Refused: 2}},
 		{"no answer, on the bus", []answer{{}, {504, "", "k"}, copied}, []*kgo.Record{record("1", "k", "unique", "1")},
 			httpResult{Events: 1, Duplicates: 1, Unanswered: 2}},
 		{"an accepted one is missing", []answer{first}, nil, httpResult{Events: 1, Missing: 1}},
@@ -241,7 +241,7 @@ func TestHTTPLedgerConvicts(t *testing.T) {
 		{"a copy came out under another key", []answer{first, copied}, []*kgo.Record{record("0", "k", "unique", "0"), record("1", "j", "unique", "1")},
 			httpResult{Events: 2, Unique: 1, Duplicates: 1, Extra: 1}},
 		{"a refused one came out", []answer{{400, "", ""}}, []*kgo.Record{record("0", "k", "unique", "0")}, httpResult{Refused: 1, Extra: 1}},
-		{"one twice", []answer{{202, "unkeyed", ""}}, []*kgo.Record{record("0", "", "unkeyed", "0"), record("0", "", "unkeyed", "0")},
+		{"one twice", []answer{{202, "missing_key", ""}}, []*kgo.Record{record("0", "", "missing_key", "0"), record("0", "", "missing_key", "0")},
 			httpResult{Events: 1, Unique: 1, Extra: 1}},
 		{"a stranger", nil, []*kgo.Record{record("", "k", "unique", ""), record("0", "j", "unique", "")}, httpResult{Extra: 2}},
 		{"other bytes", []answer{first}, []*kgo.Record{record("0", "k", "unique", "x")}, httpResult{Events: 1, Unique: 1, Altered: 1}},

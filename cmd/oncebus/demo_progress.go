@@ -98,5 +98,5 @@ func (p *progress) line() {
 		start, end = "\r\x1b[K", "" // to the line's start, and wipe it
 	}
 	printf(p.w, "%s  %4.1f s  produced %d of %d  judged %d: %d unique, %d copies, %d bad%s", start, time.Since(p.started).Seconds(),
-		p.produced.Load(), p.total, counts.total(), counts["unique"], counts["duplicate"], counts["invalid"]+counts["unkeyed"], end)
+		p.produced.Load(), p.total, counts.total(), counts["unique"], counts["duplicate"], counts["invalid"]+counts["missing_key"], end)
 }

@@ -216,7 +216,7 @@ type shownEntry struct {
 	Attempt       uint32 `json:"attempt,omitempty"`
 	NextAttempt   uint32 `json:"next_attempt,omitempty"`
 	ClaimedAt     int64  `json:"claimed_at,omitempty"`
-	LeaseUntil    int64  `json:"lease_until,omitempty"` // while pending
+	LeaseUntil    int64  `json:"lease_until,omitempty"` // while in progress
 	Request       string `json:"request,omitempty"`
 	Waiting       int    `json:"waiting,omitempty"` // copies
 	ResultBytes   *int   `json:"result_bytes,omitempty"`
@@ -241,7 +241,7 @@ func showEntry(d *rules.Derived, e *processor.Entry) *shownEntry {
 		}
 	}
 	switch e.Row.Status {
-	case dedup.Pending:
+	case dedup.ClaimInProgress:
 		s.LeaseUntil = e.Claim.Since + r.ClaimRule().Lease
 		fallthrough
 	case dedup.Submitted:

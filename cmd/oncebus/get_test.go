@@ -112,7 +112,7 @@ func TestGetSaysWhatARowMeans(t *testing.T) {
 		want     []string
 	}{
 		"in its window":  {"operations", dedup.Row{First: day, Status: dedup.Completed, Attempt: 2}, 2 * day, processor.Active, 0, []string{copies, "counts        yes\n"}},
-		"no stream time": {"operations", dedup.Row{First: day, Status: dedup.Pending, Attempt: 1}, dedup.NoStreamTime, processor.Active, 0, []string{copies, "counts        yes\n"}},
+		"no stream time": {"operations", dedup.Row{First: day, Status: dedup.ClaimInProgress, Attempt: 1}, dedup.NoStreamTime, processor.Active, 0, []string{copies, "counts        yes\n"}},
 		"freed": {"operations", dedup.Row{First: day, Status: dedup.Freed, Attempt: 1}, day, processor.Free, 2,
 			[]string{"status      freed", "counts      no, the key is free: the next event under it runs as attempt 2\nattempt     1\n"}},
 		"its window is over": {"operations", dedup.Row{First: day, Status: dedup.Submitted, Attempt: 3}, 2*day + 1, processor.Expired, 4,
@@ -164,7 +164,7 @@ func TestRealGetForgetStats(t *testing.T) {
 		}
 		pending := get()
 		for field, want := range map[string]any{
-			"found": true, "standing": "active", "status": "pending", "attempt": 1.0, "request": "r1", "waiting": 1.0, "held": true, "namespace": "operations", "first": s.topic("economy.raw") + "/3/0",
+			"found": true, "standing": "active", "status": "in_progress", "attempt": 1.0, "request": "r1", "waiting": 1.0, "held": true, "namespace": "operations", "first": s.topic("economy.raw") + "/3/0",
 		} {
 			if pending[field] != want {
 				t.Errorf("%s is %v, want %v", field, pending[field], want)
@@ -193,7 +193,7 @@ func TestRealGetForgetStats(t *testing.T) {
 			t.Fatalf("stats: %v, %s", err, out)
 		}
 		for _, n := range stats.Namespaces {
-			if n.Namespace == "operations" && (n.heldKeys != heldKeys{1, 1, 0} || *n.ByStatus["completed"] != n.heldKeys || *n.ByStatus["pending"] != heldKeys{} || !slices.Equal(n.Routes, []string{"operations"}) || n.Judged != 2 || n.Copies != 1 || n.HitRate != 0.5) {
+			if n.Namespace == "operations" && (n.heldKeys != heldKeys{1, 1, 0} || *n.ByStatus["completed"] != n.heldKeys || *n.ByStatus["in_progress"] != heldKeys{} || !slices.Equal(n.Routes, []string{"operations"}) || n.Judged != 2 || n.Copies != 1 || n.HitRate != 0.5) {
 				t.Errorf("stats: %+v", n)
 			}
 		}

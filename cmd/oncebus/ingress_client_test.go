@@ -169,7 +169,7 @@ func (d *door) post(path string, sign signer, body string, headers ...string) an
 // outcome tells what became of an event, as an executor without a Kafka client does.
 func (d *door) outcome(path, secret string, event *kgo.Record, outcome, value string, headers ...string) {
 	d.t.Helper()
-	headers = append([]string{"Oncebus-Claim", headerOf(event, "oncebus-claim"), "Oncebus-Outcome", outcome}, headers...)
+	headers = append([]string{"Oncebus-Claim-Token", headerOf(event, "oncebus-claim-token"), "Oncebus-Outcome", outcome}, headers...)
 	if a := d.post(path+"/outcomes", withHMAC(secret), value, headers...); a.status != http.StatusAccepted {
 		d.t.Fatalf("outcome %s is answered %v", outcome, a)
 	}
@@ -214,7 +214,7 @@ func (a answer) problem(what string, status int, verdict string) problem {
 		p.Status != status || p.Type == "" || p.Title == "" || p.Verdict != verdict {
 		a.t.Errorf("%s is answered %v (%v), want a problem %d with verdict %q", what, a, err, status, verdict)
 	}
-	if (status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable || verdict == "pending") && a.header.Get("Retry-After") == "" {
+	if (status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable || verdict == "in_progress") && a.header.Get("Retry-After") == "" {
 		a.t.Errorf("%s is answered %v without Retry-After", what, a)
 	}
 	return p

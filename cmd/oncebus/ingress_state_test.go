@@ -14,8 +14,8 @@ import (
 func TestRealIngressWithoutState(t *testing.T) {
 	taken := func(what string, a answer) {
 		t.Helper()
-		if a.is(what, http.StatusAccepted, accepted); a.header.Get("Oncebus-Verdict") != "unchecked" {
-			t.Errorf("%s is answered %v, want the verdict unchecked", what, a)
+		if a.is(what, http.StatusAccepted, accepted); a.header.Get("Oncebus-Verdict") != "bypassed" {
+			t.Errorf("%s is answered %v, want the verdict bypassed", what, a)
 		}
 	}
 	t.Run("webhooks", func(t *testing.T) {
@@ -38,7 +38,7 @@ func TestRealIngressWithoutState(t *testing.T) {
 		}
 		s.settle()
 		s.count("webhooks.unique", 3)
-		s.verdicts("webhooks", map[string]int{"unique": 1, "unchecked": 2, "duplicate": 2})
+		s.verdicts("webhooks", map[string]int{"unique": 1, "bypassed": 2, "duplicate": 2})
 		d.stop()
 		s.service.stop()
 	})
@@ -57,8 +57,8 @@ func TestRealIngressWithoutState(t *testing.T) {
 		disk.passing(6)
 		taken("an order that cannot be checked", order("q2", "B"))
 		disk.end()
-		order("q3", "B").problem("its copy", http.StatusConflict, "pending")
-		order("q4", "A").problem("a copy of the one before", http.StatusConflict, "pending")
+		order("q3", "B").problem("its copy", http.StatusConflict, "in_progress")
+		order("q4", "A").problem("a copy of the one before", http.StatusConflict, "in_progress")
 		s.settle()
 		s.count("orders.unique", 2)
 		d.stop()

@@ -43,7 +43,7 @@ func TestRealIngressTradeSignals(t *testing.T) {
 		if copied.Key != headerOf(first, "oncebus-key") || copied.First == "" {
 			t.Errorf("a copy is answered %+v, its first went out as %v", copied, first.Headers)
 		}
-		if expect(t, first, "verdict", "unique", "return", ""); headerOf(first, "content-type") != "application/json" || headerOf(first, "x-other") != "" {
+		if expect(t, first, "verdict", "unique", "reply-to", ""); headerOf(first, "content-type") != "application/json" || headerOf(first, "x-other") != "" {
 			t.Errorf("the signal went out with headers %v", first.Headers)
 		}
 
@@ -63,7 +63,7 @@ func TestRealIngressTradeSignals(t *testing.T) {
 			problem("its copy", http.StatusConflict, "duplicate")
 		d.post("/signals", sign, `{"symbol":"AAPL","exchange":"NASDAQ","action":"buy","timestamp":1700000000001}`).is("a later one", http.StatusAccepted, accepted)
 
-		d.post("/signals", sign, `{"note":"refused: no key"}`).problem("a signal without key", http.StatusBadRequest, "unkeyed")
+		d.post("/signals", sign, `{"note":"refused: no key"}`).problem("a signal without key", http.StatusBadRequest, "missing_key")
 		d.post("/signals", sign, `refused: no JSON`).problem("no JSON", http.StatusBadRequest, "invalid")
 		large := `{"traceId":"refused: too large","pad":"` + strings.Repeat("x", 1<<20) + `"}`
 		d.post("/signals", sign, large).problem("a large signal", http.StatusRequestEntityTooLarge, "")
@@ -129,7 +129,7 @@ func TestRealIngressUserOperations(t *testing.T) {
 
 		// An executor that has no Kafka client; what it says is no JSON and not even text.
 		const result = "bought: \x00\xff\r\n 1"
-		d.outcome("/operations", "OPERATIONS_EXECUTOR", buy, "completed", result, "Http-Status", "201", "Content-Type", "application/x.result; v=1")
+		d.outcome("/operations", "OPERATIONS_EXECUTOR", buy, "completed", result, "Oncebus-Result-Status", "201", "Content-Type", "application/x.result; v=1")
 		s.settle()
 		for range 2 {
 			a := send("a1", "r1", "BUY")
@@ -176,7 +176,7 @@ func TestRealIngressUserOperations(t *testing.T) {
 		for _, r := range s.output("operations.run") {
 			if strings.Contains(string(r.Value), "no id") {
 				passed++
-				expect(t, r, "verdict", "unkeyed", "claim", "")
+				expect(t, r, "verdict", "missing_key", "claim-token", "")
 			}
 		}
 		if passed != 2 {
@@ -236,16 +236,16 @@ func operationsRefused(s *system, d *door) {
 	d.post("/operations", withHMAC("OPERATIONS_EXECUTOR"), body).problem("another's signature", http.StatusUnauthorized, "")
 	stale := func(h http.Header, body string, at time.Time) { withHMAC("OPERATIONS")(h, body, at.Add(-time.Hour)) }
 	d.post("/operations", stale, body).problem("a stale operation", http.StatusUnauthorized, "")
-	token := headerOf(s.newest("operations.run", "crashed"), "oncebus-claim")
+	token := headerOf(s.newest("operations.run", "crashed"), "oncebus-claim-token")
 	outcome := func(sign signer, headers ...string) answer {
 		return d.post("/operations/outcomes", sign, "refused", headers...)
 	}
-	outcome(byNobody, "Oncebus-Claim", token, "Oncebus-Outcome", "completed").problem("an unsigned outcome", http.StatusUnauthorized, "")
-	outcome(withHMAC("OPERATIONS"), "Oncebus-Claim", token, "Oncebus-Outcome", "completed").problem("a sender's outcome", http.StatusUnauthorized, "")
+	outcome(byNobody, "Oncebus-Claim-Token", token, "Oncebus-Outcome", "completed").problem("an unsigned outcome", http.StatusUnauthorized, "")
+	outcome(withHMAC("OPERATIONS"), "Oncebus-Claim-Token", token, "Oncebus-Outcome", "completed").problem("a sender's outcome", http.StatusUnauthorized, "")
 	executor := withHMAC("OPERATIONS_EXECUTOR")
 	outcome(executor, "Oncebus-Outcome", "completed").problem("an outcome without token", http.StatusBadRequest, "")
-	outcome(executor, "Oncebus-Claim", token+"x", "Oncebus-Outcome", "completed").problem("an outcome with a broken token", http.StatusBadRequest, "")
-	outcome(executor, "Oncebus-Claim", token, "Oncebus-Outcome", "done").problem("an unknown outcome", http.StatusBadRequest, "")
+	outcome(executor, "Oncebus-Claim-Token", token+"x", "Oncebus-Outcome", "completed").problem("an outcome with a broken token", http.StatusBadRequest, "")
+	outcome(executor, "Oncebus-Claim-Token", token, "Oncebus-Outcome", "done").problem("an unknown outcome", http.StatusBadRequest, "")
 	s.nowhere("refused")
 }
 
@@ -269,7 +269,7 @@ func TestRealIngressWebhooks(t *testing.T) {
 		d.post("/webhooks", stale, refused).problem("a stale webhook", http.StatusUnauthorized, "")
 		forged := func(h http.Header, body string, at time.Time) { asWebhook(h, body+" ", at) }
 		d.post("/webhooks", forged, refused).problem("a forged webhook", http.StatusUnauthorized, "")
-		d.post("/webhooks", asWebhook, `{"eventId":"refused"}`).problem("half a webhook", http.StatusBadRequest, "unkeyed")
+		d.post("/webhooks", asWebhook, `{"eventId":"refused"}`).problem("half a webhook", http.StatusBadRequest, "missing_key")
 		s.settle()
 		for _, r := range s.count("webhooks.unique", 2) {
 			expect(t, r, "verdict", "unique", "route", "webhooks")
@@ -304,19 +304,19 @@ func TestRealIngressOrders(t *testing.T) {
 		}
 		processing := func(what, status string, a answer) {
 			t.Helper()
-			if p := a.problem(what, http.StatusConflict, "pending"); p.FirstRequest != "q1" || a.header.Get("Oncebus-Status") != status {
+			if p := a.problem(what, http.StatusConflict, "in_progress"); p.FirstRequest != "q1" || a.header.Get("Oncebus-Claim-Status") != status {
 				t.Errorf("%s is answered %v, want the original request q1 and status %s", what, a, status)
 			}
 		}
 		const market = `"clientOrderId":"c1","quantity":100,"type":"market"`
 		order("q1", minute.Add(59*time.Second), market).is("an order", http.StatusAccepted, accepted)
-		processing("a copy", "pending", order("q2", minute.Add(59*time.Second), market))
+		processing("a copy", "in_progress", order("q2", minute.Add(59*time.Second), market))
 		s.settle()
 		placed := s.count("orders.unique", 1)[0]
 		d.outcome("/orders", "ORDERS_EXECUTOR", placed, "submitted", "")
 		s.settle()
 		processing("a copy past the minute's edge, of a submitted order", "submitted", order("q3", minute.Add(61*time.Second), market))
-		d.outcome("/orders", "ORDERS_EXECUTOR", placed, "completed", `{"orderId":"X-1"}`, "Http-Status", "201")
+		d.outcome("/orders", "ORDERS_EXECUTOR", placed, "completed", `{"orderId":"X-1"}`, "Oncebus-Result-Status", "201")
 		s.settle()
 		for _, at := range []time.Time{minute.Add(59 * time.Second), minute.Add(62 * time.Second)} {
 			cached := order("q4", at, market)
@@ -379,8 +379,8 @@ func TestRealIngressEconomyOperations(t *testing.T) {
 			s.settle()
 			granted := s.newest("economy.run", "r1")
 			twins := []<-chan answer{grant(d, "r1"), grant(d, "r1")}
-			s.awaitVerdicts("operations/pending", len(twins))
-			d.outcome("/economy", "ECONOMY_EXECUTOR", granted, "completed", "granted: \xff", "Http-Status", "201", "Content-Type", "text/x-grant")
+			s.awaitVerdicts("operations/in_progress", len(twins))
+			d.outcome("/economy", "ECONOMY_EXECUTOR", granted, "completed", "granted: \xff", "Oncebus-Result-Status", "201", "Content-Type", "text/x-grant")
 			for _, twin := range append(twins, nil) {
 				what := "a twin that waited"
 				if twin == nil {
@@ -393,9 +393,9 @@ func TestRealIngressEconomyOperations(t *testing.T) {
 			for kind, status := range map[string]int{"failed": http.StatusBadGateway, "rejected": http.StatusUnprocessableEntity} { // neither consumes the key
 				(<-grant(d, kind)).is("the first", http.StatusAccepted, accepted)
 				s.settle()
-				before := s.service.events()["operations/pending"]
+				before := s.service.events()["operations/in_progress"]
 				twin := grant(d, kind)
-				s.awaitVerdicts("operations/pending", before+1)
+				s.awaitVerdicts("operations/in_progress", before+1)
 				d.outcome("/economy", "ECONOMY_EXECUTOR", s.newest("economy.run", kind), kind, "")
 				(<-twin).problem("a twin of what is "+kind, status, "replayed")
 				s.settle()
@@ -414,7 +414,7 @@ func TestRealIngressEconomyOperations(t *testing.T) {
 		byHTTP(t, "operations.yaml", change, inputs, func(_ *testing.T, s *system, d *door) {
 			(<-grant(d, "r1")).is("the first", http.StatusAccepted, accepted)
 			twin := <-grant(d, "r1")
-			if p := twin.problem("its twin", http.StatusConflict, "pending"); p.FirstRequest != "r1" {
+			if p := twin.problem("its twin", http.StatusConflict, "in_progress"); p.FirstRequest != "r1" {
 				s.t.Errorf("a twin is answered %v without the first's request id", twin)
 			}
 			s.settle()
@@ -431,7 +431,7 @@ func TestRealIngressEconomyOperations(t *testing.T) {
 		change := strings.NewReplacer("path: /economy\n", "path: /economy\n      timeout: 4s\n")
 		inOneProcess(t, "operations.yaml", change, inputs, func(_ *testing.T, s *system, d *door) {
 			(<-grant(d, "r1")).is("the first", http.StatusAccepted, accepted)
-			(<-grant(d, "r1")).problem("its twin, that waited in vain", http.StatusConflict, "pending")
+			(<-grant(d, "r1")).problem("its twin, that waited in vain", http.StatusConflict, "in_progress")
 			s.settle()
 			d.outcome("/economy", "ECONOMY_EXECUTOR", s.newest("economy.run", "r1"), "completed", "granted")
 			s.settle()

@@ -42,7 +42,7 @@ routes:
 func forged() []kgo.RecordHeader {
 	return []kgo.RecordHeader{
 		withHeader("oncebus-verdict", []byte("unique")), withHeader("Oncebus-Key", []byte(strings.Repeat("0", 64))),
-		withHeader("ONCEBUS-FIRST", []byte("elsewhere/0/0")), withHeader("oncebus-route", []byte("other")), withHeader("oncebus-claim", []byte("1")),
+		withHeader("ONCEBUS-FIRST", []byte("elsewhere/0/0")), withHeader("oncebus-route", []byte("other")), withHeader("oncebus-claim-token", []byte("1")),
 	}
 }
 

@@ -66,11 +66,11 @@ const year = 365 * 24 * time.Hour
 // stream time, which stands in the comments where it moves.
 var (
 	beforeThePause = []sighting{
-		{"a", 0, "unique", "first sighting", ""},                                                              // 0
-		{"a", 30 * time.Minute, "duplicate", "inside the window", ""},                                         // 30 m
-		{"a", time.Hour, "duplicate", "at the window's edge", ""},                                             // 1 h
-		{"a", time.Hour + time.Millisecond, "expired", "right behind the edge: let through, starts anew", ""}, // 1 h 1 ms
-		{"a", 2*time.Hour + time.Millisecond, "duplicate", "at the edge of the window that started anew", ""}, // 2 h 1 ms
+		{"a", 0, "unique", "first sighting", ""},                                                                   // 0
+		{"a", 30 * time.Minute, "duplicate", "inside the window", ""},                                              // 30 m
+		{"a", time.Hour, "duplicate", "at the window's edge", ""},                                                  // 1 h
+		{"a", time.Hour + time.Millisecond, "after_window", "right behind the edge: let through, starts anew", ""}, // 1 h 1 ms
+		{"a", 2*time.Hour + time.Millisecond, "duplicate", "at the edge of the window that started anew", ""},      // 2 h 1 ms
 		{"b", 2 * time.Hour, "unique", "first sighting", ""},
 		{"b", time.Hour, "duplicate", "before the first by event time, at the window's other edge", ""},
 		{"b", time.Hour - time.Millisecond, "late", "before the first by more than the window", ""},
@@ -85,8 +85,8 @@ var (
 		{"b", 2*time.Hour + 3*time.Millisecond, "duplicate", "seen before the pause, inside the window", ""}, // 2 h 3 ms
 		{"e", 52 * time.Minute, "duplicate", "seen before the pause, though old by any wall clock", ""},
 		{"f", 50 * time.Minute, "late", "stream time was kept over the pause", ""},
-		{"f", 2*time.Hour + 30*time.Minute, "unique", "first sighting", ""},                              // 2 h 30 m
-		{"b", 3*time.Hour + time.Millisecond, "expired", "behind the window of the sighting at 2 h", ""}, // 3 h 1 ms
+		{"f", 2*time.Hour + 30*time.Minute, "unique", "first sighting", ""},                                   // 2 h 30 m
+		{"b", 3*time.Hour + time.Millisecond, "after_window", "behind the window of the sighting at 2 h", ""}, // 3 h 1 ms
 		{"f", 3 * time.Hour, "duplicate", "inside the window", ""},
 		{"y", year, "invalid", "a year ahead; clamped: the present and an hour", "unique"},
 		{"y", year + time.Minute, "invalid", "a year ahead; clamped: the present, an instant later, and an hour", "duplicate"},
@@ -152,7 +152,7 @@ func checkStory(t *testing.T, found map[string]string, part []sighting, name str
 				continue
 			}
 			want := map[string]string{
-				"unique": "unique unique", "expired": "unique expired", "duplicate": "duplicates duplicate",
+				"unique": "unique unique", "after_window": "unique after_window", "duplicate": "duplicates duplicate",
 				"late": lateTo[route], "invalid": "dead-letter invalid",
 			}[s.by(route)]
 			if got := found[fmt.Sprintf("%s/%s/%d", route, name, i)]; got != want {
@@ -167,7 +167,7 @@ func checkCounts(t *testing.T, s *service, part []sighting) {
 	t.Helper()
 	want := map[string]int{}
 	for _, route := range []string{"dead", "pass", "drop"} {
-		for _, verdict := range []string{"unique", "duplicate", "expired", "late", "unkeyed", "limited", "invalid", "collision", "pending", "replayed", "unchecked"} {
+		for _, verdict := range []string{"unique", "duplicate", "after_window", "late", "missing_key", "limited", "invalid", "collision", "in_progress", "replayed", "bypassed"} {
 			want[route+"/"+verdict] = 0
 		}
 		for _, s := range part {
@@ -211,7 +211,7 @@ func TestRealWindows(t *testing.T) {
 	checkStory(t, found, afterThePause, "after")
 	checkOrder(t, slices.DeleteFunc(w.output("unique"), func(r *kgo.Record) bool {
 		v := headerOf(r, "oncebus-verdict")
-		return headerOf(r, "oncebus-route") != "dead" || v != "unique" && v != "expired"
+		return headerOf(r, "oncebus-route") != "dead" || v != "unique" && v != "after_window"
 	}), func(r *kgo.Record) int64 { return r.Timestamp.UnixMilli() })
 	s.stop()
 

@@ -92,7 +92,7 @@ func (s *system) pass(topic, output string, at time.Time, format string, args ..
 	s.t.Helper()
 	unchecked := func() (n int) {
 		for _, r := range s.output(output) {
-			if headerOf(r, "oncebus-verdict") == "unchecked" {
+			if headerOf(r, "oncebus-verdict") == "bypassed" {
 				n++
 			}
 		}
@@ -120,18 +120,18 @@ func TestRealWebhooksWithoutState(t *testing.T) {
 		d.passing(6)
 		s.pass("webhooks.raw", "webhooks.unique", now, event, "known")
 		s.pass("webhooks.raw", "webhooks.unique", now, event, "new")
-		s.verdicts("webhooks", map[string]int{"unique": 1, "unchecked": 2})
+		s.verdicts("webhooks", map[string]int{"unique": 1, "bypassed": 2})
 		d.end()
 		s.send("webhooks.raw", 1, now, event, "known")
 		s.send("webhooks.raw", 2, now, event, "new")
 		s.send("webhooks.raw", 3, now, event, "later")
 		s.count("webhooks.unique", 4)
-		s.verdicts("webhooks", map[string]int{"unique": 2, "unchecked": 2, "duplicate": 2})
+		s.verdicts("webhooks", map[string]int{"unique": 2, "bypassed": 2, "duplicate": 2})
 		s.service.stop()
 	})
 }
 
-// TestRealOrdersWithoutState is its sentence in section 4: orders go on, marked unchecked, and checking resumes by itself.
+// TestRealOrdersWithoutState is its sentence in section 4: orders go on, marked bypassed, and checking resumes by itself.
 func TestRealOrdersWithoutState(t *testing.T) {
 	onEveryBroker(t, "orders.yaml", unchanged, func(t *testing.T, s *system) {
 		d := newSmallDisk(s)
@@ -142,11 +142,11 @@ func TestRealOrdersWithoutState(t *testing.T) {
 		d.fill()
 		d.passing(6)
 		s.pass("orders.raw", "orders.unique", now, order, "q2", "B")
-		expect(t, s.newest("orders.unique", "q2"), "verdict", "unchecked", "claim", "")
-		expect(t, s.reply("orders.replies", "q2"), "verdict", "unchecked", "request", "q2")
+		expect(t, s.newest("orders.unique", "q2"), "verdict", "bypassed", "claim-token", "")
+		expect(t, s.reply("orders.replies", "q2"), "verdict", "bypassed", "request-id", "q2")
 		d.end()
 		s.send("orders.raw", 1, now, order, "q3", "B")
-		expect(t, s.reply("orders.replies", "q3"), "verdict", "pending", "status", "submitted")
+		expect(t, s.reply("orders.replies", "q3"), "verdict", "in_progress", "claim-status", "submitted")
 		s.answer("orders.outcomes", s.newest("orders.unique", "q1"), "completed", []byte("X-1"))
 		s.send("orders.raw", 2, now, order, "q4", "A")
 		expect(t, s.reply("orders.replies", "q4"), "verdict", "replayed")
@@ -169,7 +169,7 @@ func TestRealStopWithoutState(t *testing.T) {
 		// The event is with its task, and the transactions that the task does not begin have gone by.
 		s.taken(s.topicsOf(s.inputs))
 		s.count("webhooks.unique", 1)
-		s.verdicts("webhooks", map[string]int{"unique": 1, "unchecked": 0})
+		s.verdicts("webhooks", map[string]int{"unique": 1, "bypassed": 0})
 		d.clear()
 		s.service.awaitReady()
 		s.settle()

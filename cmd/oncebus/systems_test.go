@@ -104,7 +104,7 @@ func (s *system) settle() { s.t.Helper(); s.drained(s.inputs, nil) }
 func (s *system) answer(topic string, event *kgo.Record, outcome string, value []byte) {
 	s.t.Helper()
 	s.produce(&kgo.Record{Topic: s.topic(topic), Value: value, Headers: []kgo.RecordHeader{
-		withHeader("oncebus-claim", []byte(headerOf(event, "oncebus-claim"))), withHeader("oncebus-outcome", []byte(outcome)),
+		withHeader("oncebus-claim-token", []byte(headerOf(event, "oncebus-claim-token"))), withHeader("oncebus-outcome", []byte(outcome)),
 	}})
 	s.settle()
 }
@@ -139,7 +139,7 @@ func (s *system) reply(topic, request string) *kgo.Record {
 	s.t.Helper()
 	var newest *kgo.Record
 	for _, r := range s.output(topic) {
-		if headerOf(r, "oncebus-request") == request && (newest == nil || r.Partition == newest.Partition || r.Timestamp.After(newest.Timestamp)) {
+		if headerOf(r, "oncebus-request-id") == request && (newest == nil || r.Partition == newest.Partition || r.Timestamp.After(newest.Timestamp)) {
 			newest = r
 		}
 	}
@@ -221,7 +221,7 @@ func TestRealUserOperations(t *testing.T) {
 		s.answer("operations.outcomes", buy, "submitted", nil)
 		operation(3, "a1", "r1", "BUY") // while it is processed
 		s.count("operations.run", 3)
-		expect(t, s.reply("operations.replies", "r1"), "verdict", "pending", "status", "submitted", "first-request", "r1")
+		expect(t, s.reply("operations.replies", "r1"), "verdict", "in_progress", "claim-status", "submitted", "first-request", "r1")
 		s.answer("operations.outcomes", buy, "completed", []byte(`{"bought":1}`))
 		operation(4, "a1", "r1", "BUY")
 		s.count("operations.run", 3)
@@ -246,24 +246,24 @@ func TestRealUserOperations(t *testing.T) {
 		reset := s.newest("operations.run", "r-reset")
 		expect(t, reset, "route", "account-changes")
 		operation(1, "after", "r-reset", "RESET")
-		expect(t, s.reply("operations.replies", "r-reset"), "verdict", "pending")
+		expect(t, s.reply("operations.replies", "r-reset"), "verdict", "in_progress")
 		s.answer("operations.outcomes", reset, "completed", []byte(`{"account":"after"}`))
 		operation(2, "after", "r-reset", "RESET")
-		expect(t, s.reply("operations.replies", "r-reset"), "status", "completed")
+		expect(t, s.reply("operations.replies", "r-reset"), "claim-status", "completed")
 
 		// No request id: passes, and nothing is stored, so it passes again.
 		before := len(s.output("operations.run"))
 		s.send("operations.raw", 0, now, `{"accountId":"a4","operation":"BUY"}`)
 		s.send("operations.raw", 0, now, `{"accountId":"a4","operation":"BUY"}`)
 		s.count("operations.run", before+2)
-		s.verdicts("user-operations", map[string]int{"unkeyed": 2})
+		s.verdicts("user-operations", map[string]int{"missing_key": 2})
 
 		// A void operation completes with null, and null is what its copy gets.
 		operation(0, "a5", "void", "CLOSE")
 		s.answer("operations.outcomes", s.newest("operations.run", "void"), "completed", nil)
 		operation(1, "a5", "void", "CLOSE")
 		void := s.reply("operations.replies", "void")
-		if expect(t, void, "status", "completed"); void.Value != nil {
+		if expect(t, void, "claim-status", "completed"); void.Value != nil {
 			t.Errorf("a void operation's copy is answered %q", void.Value)
 		}
 
@@ -323,7 +323,7 @@ func TestRealOrders(t *testing.T) {
 		// Submitted is never run again, though the lease is over; a retry past the minute's edge is a copy all the same.
 		order(1, "q2", minute.Add(61*time.Second), market)
 		s.count("orders.unique", 1)
-		expect(t, s.reply("orders.replies", "q2"), "verdict", "pending", "status", "submitted", "first-request", "q1")
+		expect(t, s.reply("orders.replies", "q2"), "verdict", "in_progress", "claim-status", "submitted", "first-request", "q1")
 		s.answer("orders.outcomes", placed, "completed", []byte(`{"orderId":"X-1"}`))
 		order(2, "q3", minute.Add(62*time.Second), market)
 		cached := s.reply("orders.replies", "q3")
@@ -351,7 +351,7 @@ func TestRealOrders(t *testing.T) {
 		// After expiry a retry is let through, logged and counted as such, not as unique: also one that is sent as it was.
 		order(3, "late traffic", minute.Add(90*time.Minute), strings.Replace(market, "c1", "c9", 1))
 		sent(0, "q1 again", minute.Add(59*time.Second), minute.Add(91*time.Minute), market)
-		expect(t, s.newest("orders.unique", "q1 again"), "verdict", "expired", "attempt", "2")
+		expect(t, s.newest("orders.unique", "q1 again"), "verdict", "after_window", "attempt", "2")
 		s.service.await("a copy after its window runs again")
 		s.service.stop()
 	})
@@ -388,7 +388,7 @@ func TestRealEconomyOperations(t *testing.T) {
 						t.Errorf("the twin is answered before the outcome: %v", r.Headers)
 					}
 				} else {
-					expect(t, twin(), "verdict", "pending")
+					expect(t, twin(), "verdict", "in_progress")
 				}
 				s.answer("economy.outcomes", granted, "completed", []byte("granted"))
 				if policy == "wait" {

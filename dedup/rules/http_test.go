@@ -47,7 +47,7 @@ routes:
       outcomes: {signature: {scheme: github, secret: EXECUTOR}}
       responses:
         unique: {status: 200, body: ok, content_type: text/plain; charset=utf-8}
-        pending: {status: 409, body: '{"error":"DUPLICATE_REQUEST"}'}
+        in_progress: {status: 409, body: '{"error":"DUPLICATE_REQUEST"}'}
         limited: {status: 429}
   - {name: plain, topics: [c], window: 1h, output: out, key: [{field: id}], http: {path: /c, signature: {scheme: stripe, secret: C}}}
   - {name: open, topics: [d], on_missing_key: drop, prepartitioned: true, window: 1h, output: out, key: [{field: id}], http: {path: /d, answer: async, signature: {scheme: none}}}
@@ -67,7 +67,7 @@ func TestHTTPParts(t *testing.T) {
 		"{Scheme:github Secret:EXECUTOR Tolerance:0s Header: Algorithm: Encoding: Prefix: TimestampHeader: Separator:} | " +
 		"true 3s true true 65536 {1000 2000} {0.5 1} false | " +
 		"map[unique:{Status:200 Body:ok ContentType:text/plain; charset=utf-8} limited:{Status:429 Body: ContentType:} " +
-		`pending:{Status:409 Body:{"error":"DUPLICATE_REQUEST"} ContentType:application/json}]`
+		`in_progress:{Status:409 Body:{"error":"DUPLICATE_REQUEST"} ContentType:application/json}]`
 	if got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
@@ -189,7 +189,7 @@ func TestMistakesInHTTP(t *testing.T) {
 		{"tolerance of outcomes", route(claim, "path: /a, "+signature+", outcomes: {signature: {scheme: slack, secret: S, tolerance: 2h}}"),
 			".outcomes.signature.tolerance: 2h0m0s is not shorter than the window of 1h0m0s: a signed request could be sent again when it is no copy any more"},
 
-		{"pending in plain mode", part("responses: {pending: {status: 409}}"), ".responses.pending: belongs to mode: claim"},
+		{"in_progress in plain mode", part("responses: {in_progress: {status: 409}}"), ".responses.in_progress: belongs to mode: claim"},
 		{"recorded outcome", part("responses: {replayed: {status: 200}}"), `.responses: unknown field "replayed"; known are ` + fieldNames(responsesFields)},
 		{"no status", response("body: '{}'"), ".responses.unique.status: is required"},
 		{"status of 1xx", response("status: 199"), ".responses.unique.status: want a whole number from 200 to 599, found 199"},

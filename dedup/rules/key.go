@@ -29,12 +29,12 @@ type Finding uint8
 
 // Findings.
 const (
-	Keyed     Finding = iota // a source yielded a key
-	Keyless                  // no source yields: verdict Unkeyed
-	Malformed                // verdict Invalid
+	Keyed      Finding = iota // a source yielded a key
+	KeyMissing                // no source yields: verdict MissingKey
+	Malformed                 // verdict Invalid
 )
 
-var findingNames = [...]string{"keyed", "keyless", "malformed"}
+var findingNames = [...]string{"keyed", "missing_key", "malformed"}
 
 // String returns the finding in lower case.
 func (f Finding) String() string { return findingNames[f] }
@@ -151,7 +151,7 @@ func (d *Deriver) Derive(in *Input) Derived {
 	switch st {
 	case found:
 	case none:
-		out.Finding, out.Reason = Keyless, shorten("no key: "+joinWhy(d.why))
+		out.Finding, out.Reason = KeyMissing, shorten("no key: "+joinWhy(d.why))
 	case bad:
 		out = Derived{Route: route, Finding: Malformed, Time: in.Timestamp, Reason: shorten(d.fault.String())}
 	}

@@ -40,7 +40,7 @@ routes:
 			t.Errorf("%s %s: route %s, %v %q; want route %s, %q", v.in.Topic, v.in.Value, got.Route.Name, got.Finding, got.Reason, v.route, v.reason)
 		}
 	}
-	if names := fmt.Sprint(Keyed, Keyless, Malformed, &rs.Routes[0].Keys[0]); names != "keyed keyless malformed field: id" {
+	if names := fmt.Sprint(Keyed, KeyMissing, Malformed, &rs.Routes[0].Keys[0]); names != "keyed missing_key malformed field: id" {
 		t.Error(names)
 	}
 	if got := d.Derive(&Input{Topic: "elsewhere"}); got.Route != nil || got.Finding != Malformed {
@@ -146,14 +146,14 @@ func TestCloudEventModes(t *testing.T) {
 		finding Finding
 		reason  string
 	}{
-		{"binary without id", Input{Headers: headerMap{"ce_source": "s"}}, Keyless, "no key: header ce_id: absent"},
-		{"binary, empty source", Input{Headers: headerMap{"ce_source": "", "ce_id": "1"}}, Keyless, "no key: header ce_source: empty"},
-		{"structured without id", Input{Headers: headerMap{"content-type": "application/cloudevents+json"}, Value: []byte(`{"source":"s"}`)}, Keyless, "no key: field id: absent"},
+		{"binary without id", Input{Headers: headerMap{"ce_source": "s"}}, KeyMissing, "no key: header ce_id: absent"},
+		{"binary, empty source", Input{Headers: headerMap{"ce_source": "", "ce_id": "1"}}, KeyMissing, "no key: header ce_source: empty"},
+		{"structured without id", Input{Headers: headerMap{"content-type": "application/cloudevents+json"}, Value: []byte(`{"source":"s"}`)}, KeyMissing, "no key: field id: absent"},
 		{"structured, not JSON", Input{Headers: headerMap{"content-type": "application/cloudevents+json"}, Value: []byte(`x`)}, Malformed, "payload: not valid JSON"},
-		{"structured wins over headers", Input{Headers: headerMap{"content-type": "application/cloudevents+json", "ce_id": "1", "ce_source": "s"}, Value: []byte(`{}`)}, Keyless, "no key: field source: absent"},
+		{"structured wins over headers", Input{Headers: headerMap{"content-type": "application/cloudevents+json", "ce_id": "1", "ce_source": "s"}, Value: []byte(`{}`)}, KeyMissing, "no key: field source: absent"},
 		{"another format", Input{Headers: headerMap{"content-type": "application/cloudevents+avro"}}, Malformed, "header content-type: of the CloudEvents formats"},
 		{"a batch", Input{Headers: headerMap{"content-type": "application/cloudevents-batch+json"}}, Malformed, "header content-type: of the CloudEvents formats"},
-		{"no headers", Input{Value: []byte(`{}`)}, Keyless, "no key: header ce_source: absent"},
+		{"no headers", Input{Value: []byte(`{}`)}, KeyMissing, "no key: header ce_source: absent"},
 	} {
 		v.in.Topic = "in"
 		if got := d.Derive(&v.in); got.Finding != v.finding || !strings.HasPrefix(got.Reason, v.reason) {
@@ -209,7 +209,7 @@ func TestDeriverKeepsNothingOfARecord(t *testing.T) {
 	copy(value, `{"id":"two"}`)
 	second := d.Derive(&Input{Topic: "in", Value: value})
 	absent := d.Derive(&Input{Topic: "in", Value: []byte(`{}`)})
-	if first.Key == second.Key || absent.Finding != Keyless {
+	if first.Key == second.Key || absent.Finding != KeyMissing {
 		t.Errorf("a value of an earlier record was used: %v %v %v", first, second, absent)
 	}
 	big := `{"id":"` + strings.Repeat(`\u0041`, 2<<20) + `"}`

@@ -102,7 +102,7 @@ func TestWhatDoesNotYield(t *testing.T) {
 		{"[order]", `{"account":"A","symbol":"B","side":"buy","quantity":1,"type":"x"}`, "no key: field timestamp: absent"},
 	} {
 		got := derive(t, v.key, v.payload)
-		if got.Finding != Keyless || got.Reason != v.want {
+		if got.Finding != KeyMissing || got.Reason != v.want {
 			t.Errorf("%s with %s: %v: %q\n want %q", v.key, v.payload, got.Finding, got.Reason, v.want)
 		}
 	}

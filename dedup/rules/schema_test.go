@@ -31,7 +31,6 @@ func TestSchemaAndDecoderAgree(t *testing.T) {
 	if err := json.Unmarshal(schema.Defs["source"], &source); err != nil || len(source.OneOf) != 2 {
 		t.Fatalf("source: %v", err)
 	}
-	// The verdict unchecked comes with a change of the same day.
 	for _, v := range []struct {
 		name     string
 		schema   object

@@ -112,14 +112,14 @@ func (s *settings) outcomeOf(ctx context.Context, event *kgo.Record, work func(c
 	case err != nil:
 		kind, result = "failed", []byte(err.Error())
 	}
-	token := headerOf(event, "oncebus-claim")
+	token := headerOf(event, "oncebus-claim-token")
 	if token == nil {
 		slog.Warn("worked on an event without a claim", "outcome", kind, "verdict", string(headerOf(event, "oncebus-verdict")))
 		return nil
 	}
 	return &kgo.Record{
 		Topic: s.outcomes, Key: event.Key, Value: result,
-		Headers: []kgo.RecordHeader{{Key: "oncebus-claim", Value: token}, {Key: "oncebus-outcome", Value: []byte(kind)}},
+		Headers: []kgo.RecordHeader{{Key: "oncebus-claim-token", Value: token}, {Key: "oncebus-outcome", Value: []byte(kind)}},
 	}
 }
 

@@ -85,8 +85,8 @@ func TestExecutorBehindOperations(t *testing.T) {
 		fetches := client.PollFetches(ctx)
 		must(t, fetches.Err())
 		fetches.EachRecord(func(r *kgo.Record) {
-			who := string(r.Key) + " " + string(headerOf(r, "oncebus-request"))
-			if status := string(headerOf(r, "oncebus-status")); status != want[who] {
+			who := string(r.Key) + " " + string(headerOf(r, "oncebus-request-id"))
+			if status := string(headerOf(r, "oncebus-claim-status")); status != want[who] {
 				t.Errorf("%s is answered %q, want %q", who, status, want[who])
 			}
 			delete(want, who)

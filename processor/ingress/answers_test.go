@@ -122,15 +122,15 @@ func TestEveryVerdict(t *testing.T) {
 		want                          map[string]string // by step: status and problem
 	}{
 		{"refused", refuse, "dead_letter", "", map[string]string{
-			"unique": "202", "duplicate": "409 duplicate", "expired": "202", "late": "422 late", "collision": "422 collision", "unkeyed": "400 key-missing",
+			"unique": "202", "duplicate": "409 duplicate", "after_window": "202", "late": "422 late", "collision": "422 collision", "missing_key": "400 missing-key",
 			"invalid": "400 invalid", "null": "400 invalid", "passed": "202", "limited": "429 limited",
 		}},
-		{"passed", pass, "pass", "", map[string]string{
-			"unique": "202", "duplicate": "409 duplicate", "expired": "202", "late": "202", "collision": "202", "unkeyed": "400 key-missing",
+		{"passed", pass, "forward", "", map[string]string{
+			"unique": "202", "duplicate": "409 duplicate", "after_window": "202", "late": "202", "collision": "202", "missing_key": "400 missing-key",
 			"invalid": "400 invalid", "null": "400 invalid", "passed": "202", "limited": "202",
 		}},
 		{"written", refuse, "dead_letter", written, map[string]string{
-			"unique": "210", "duplicate": "211", "expired": "212", "late": "213", "collision": "217", "unkeyed": "214",
+			"unique": "210", "duplicate": "211", "after_window": "212", "late": "213", "collision": "217", "missing_key": "214",
 			"invalid": "215", "null": "215", "passed": "214", "limited": "216",
 		}},
 	} {
@@ -140,14 +140,14 @@ func TestEveryVerdict(t *testing.T) {
 			for _, step := range []struct{ name, path, body, verdict string }{
 				{"unique", "/events", `{"id":"old","price":1,"at":` + at(4*time.Hour) + `}`, "unique"},
 				{"duplicate", "/events", `{"id":"old","price":1,"at":` + at(4*time.Hour) + `}`, "duplicate"},
-				{"expired", "/events", `{"id":"old","price":1,"at":` + at(150*time.Minute) + `}`, "expired"},
+				{"after_window", "/events", `{"id":"old","price":1,"at":` + at(150*time.Minute) + `}`, "after_window"},
 				{"unique", "/events", `{"id":"new","price":1,"at":` + at(0) + `}`, "unique"},
 				{"collision", "/events", `{"id":"new","price":2,"at":` + at(0) + `}`, "collision"},
 				{"late", "/events", `{"id":"new","price":1,"at":` + at(3*time.Hour) + `}`, "late"},
-				{"unkeyed", "/events", `{"price":1,"at":1}`, "unkeyed"},
+				{"missing_key", "/events", `{"price":1,"at":1}`, "missing_key"},
 				{"invalid", "/events", `{"id":`, "invalid"},
 				{"null", "/events", ``, "invalid"},
-				{"passed", "/lax", `{}`, "unkeyed"},
+				{"passed", "/lax", `{}`, "missing_key"},
 				{"unique", "/lax", `{"id":"1"}`, "unique"},
 				{"limited", "/lax", `{"id":"2"}`, "limited"},
 			} {
@@ -179,8 +179,8 @@ func TestEveryVerdict(t *testing.T) {
 // its way, and says that nobody looked.
 func TestUnchecked(t *testing.T) {
 	route := parseRoutes(t, signalRoutes).Routes[0]
-	r := tell(route, &wire.Answer{Verdict: dedup.Unchecked, Forwarded: true})
-	if r.status != http.StatusAccepted || r.header.Get(headerVerdict) != "unchecked" {
+	r := tell(route, &wire.Answer{Verdict: dedup.Bypassed, Forwarded: true})
+	if r.status != http.StatusAccepted || r.header.Get(headerVerdict) != "bypassed" {
 		t.Errorf("%d %v", r.status, r.header)
 	}
 }
@@ -206,7 +206,7 @@ func TestRefusedBeforeAnEvent(t *testing.T) {
 		{"gzip", "POST", "/signals", "\x1f\x8b", []string{"Content-Encoding", "gzip"}, 415, "encoding", "Accept-Encoding", "identity"},
 		{"two codings", "POST", "/signals", "", []string{"Content-Encoding", "identity", "Content-Encoding", "br"}, 415, "encoding", "", ""},
 		{"announced too large", "POST", "/signals", big, nil, 413, "too-large", "", ""},
-		{"no key", "POST", "/signals", `{}`, nil, 400, "key-missing", "Oncebus-Verdict", "unkeyed"},
+		{"no key", "POST", "/signals", `{}`, nil, 400, "missing-key", "Oncebus-Verdict", "missing_key"},
 		{"not JSON", "POST", "/signals", `id=a`, nil, 400, "invalid", "Oncebus-Verdict", "invalid"},
 		{"the API", "POST", "/openapi.json", "", nil, 405, "method", "Allow", "GET, HEAD"},
 	} {
@@ -240,7 +240,7 @@ func (o *onlyReader) Read(p []byte) (int, error) { return o.r.Read(p) }
 // TestAcceptedWithoutAVerdictIsDeadLettered: where the routes file has a 2xx for
 // what cannot be read or has no key, the event is on the bus before that.
 func TestAcceptedWithoutAVerdictIsDeadLettered(t *testing.T) {
-	const responses = "responses: {invalid: {status: 200}, unkeyed: {status: 299}, duplicate: {status: 200}}"
+	const responses = "responses: {invalid: {status: 200}, missing_key: {status: 299}, duplicate: {status: 200}}"
 	for _, c := range []struct{ name, routes string }{
 		{"routed", withHTTP(responses)},
 		{"async", withHTTP(responses, "answer: async")},
@@ -250,7 +250,7 @@ func TestAcceptedWithoutAVerdictIsDeadLettered(t *testing.T) {
 			b := newBench(t, c.routes)
 			i := b.serve(nil)
 			i.post("/signals", "not JSON").want(t, "invalid", 200).header(t, "invalid", "Oncebus-Verdict", "invalid")
-			i.post("/signals", `{"no":"key"}`).want(t, "unkeyed", 299).header(t, "unkeyed", "Oncebus-Verdict", "unkeyed")
+			i.post("/signals", `{"no":"key"}`).want(t, "missing_key", 299).header(t, "missing_key", "Oncebus-Verdict", "missing_key")
 			dead := map[string]string{} // reasons
 			for _, r := range b.read("dead", 2) {
 				dead[string(r.Value)] = recordHeader(r, "oncebus-reason")
@@ -265,8 +265,8 @@ func TestAcceptedWithoutAVerdictIsDeadLettered(t *testing.T) {
 	b.stop()
 	b.cluster.Close()
 	b.wait("the front to notice", func() bool { return i.front.Ready() != nil })
-	i.post("/signals", "not JSON").problem(t, "invalid without a bus", "bus-away", 503)
-	i.post("/signals", `{}`).problem(t, "unkeyed without a bus", "bus-away", 503)
+	i.post("/signals", "not JSON").problem(t, "invalid without a bus", "kafka-unavailable", 503)
+	i.post("/signals", `{}`).problem(t, "missing key without a bus", "kafka-unavailable", 503)
 }
 
 // TestNoRoute: what no route of the path takes is refused, even if another
@@ -319,7 +319,7 @@ func TestAsync(t *testing.T) {
 			t.Errorf("key %q", got.Header.Get("Oncebus-Key"))
 		}
 	}
-	i.post("/signals", `{}`).problem(t, "no key", "key-missing", 400)
+	i.post("/signals", `{}`).problem(t, "no key", "missing-key", 400)
 	if n := len(b.read("signals.unique", 1)); n != 1 {
 		t.Errorf("%d records in the output", n)
 	}

@@ -68,7 +68,7 @@ func claimBench(t *testing.T) (*bench, *instance) {
 // settle posts an outcome.
 func (i *instance) settle(path, token, kind, body string, headers ...string) reply {
 	i.b.t.Helper()
-	return i.post(path+"/outcomes", body, append([]string{"Authorization", "Bearer executors-token", "Oncebus-Claim", token, "Oncebus-Outcome", kind}, headers...)...)
+	return i.post(path+"/outcomes", body, append([]string{"Authorization", "Bearer executors-token", "Oncebus-Claim-Token", token, "Oncebus-Outcome", kind}, headers...)...)
 }
 
 // tokens returns the claim tokens of a topic's records, once there are n.
@@ -76,7 +76,7 @@ func (b *bench) tokens(topic string, n int) []string {
 	b.t.Helper()
 	var tokens []string
 	for _, r := range b.read(topic, n) {
-		tokens = append(tokens, recordHeader(r, "oncebus-claim"))
+		tokens = append(tokens, recordHeader(r, "oncebus-claim-token"))
 	}
 	return tokens
 }
@@ -87,29 +87,29 @@ func TestReplay(t *testing.T) {
 	b, i := claimBench(t)
 	key := []string{"Idempotency-Key", "k1"}
 	first := i.post("/orders", `{"side":"buy","requestId":"r1"}`, key...)
-	first.want(t, "first", 202, `{"status":"accepted"}`).header(t, "first", "Oncebus-Status", "pending").header(t, "first", "Oncebus-Attempt", "1")
-	pending := i.post("/orders", `{"side":"buy","requestId":"r2"}`, key...)
-	p := pending.header(t, "pending", "Retry-After", "1").header(t, "pending", "Oncebus-Verdict", "pending").problem(t, "pending", "pending", 409)
-	if p.FirstRequest != "r1" || p.State != "pending" || p.Attempt != 1 || pending.Header.Get("Oncebus-First-Request") != "r1" {
-		t.Errorf("pending: %+v, %v", p, pending.Header)
+	first.want(t, "first", 202, `{"status":"accepted"}`).header(t, "first", "Oncebus-Claim-Status", "in_progress").header(t, "first", "Oncebus-Attempt", "1")
+	inProgress := i.post("/orders", `{"side":"buy","requestId":"r2"}`, key...)
+	p := inProgress.header(t, "in progress", "Retry-After", "1").header(t, "in progress", "Oncebus-Verdict", "in_progress").problem(t, "in progress", "in-progress", 409)
+	if p.FirstRequest != "r1" || p.State != "in_progress" || p.Attempt != 1 || inProgress.Header.Get("Oncebus-First-Request") != "r1" {
+		t.Errorf("in progress: %+v, %v", p, inProgress.Header)
 	}
 	i.post("/orders", `{"side":"sell","requestId":"r1"}`, key...).problem(t, "another order", "collision", 422)
-	i.post("/orders", `{"side":"buy"}`).problem(t, "no header", "key-missing", 400)
+	i.post("/orders", `{"side":"buy"}`).problem(t, "no header", "missing-key", 400)
 
 	token := b.tokens("orders.unique", 1)[0]
 	i.settle("/orders", token, "submitted", "").want(t, "submitted", 202)
 	b.wait("the claim to be submitted", func() bool {
-		return i.post("/orders", `{"side":"buy"}`, key...).Header.Get("Oncebus-Status") == "submitted"
+		return i.post("/orders", `{"side":"buy"}`, key...).Header.Get("Oncebus-Claim-Status") == "submitted"
 	})
 	const result = "<order id=\"7\"/>"
-	i.settle("/orders", token, "completed", result, "Content-Type", "application/xml; charset=utf-8", "Http-Status", "201").want(t, "completed", 202)
+	i.settle("/orders", token, "completed", result, "Content-Type", "application/xml; charset=utf-8", "Oncebus-Result-Status", "201").want(t, "completed", 202)
 	var copied reply
 	b.wait("the claim to be completed", func() bool {
 		copied = i.post("/orders", `{"side":"buy"}`, key...)
 		return copied.StatusCode != http.StatusConflict
 	})
 	copied.want(t, "replay", 201).header(t, "replay", "Idempotent-Replayed", "true").header(t, "replay", "Oncebus-Verdict", "replayed").
-		header(t, "replay", "Content-Type", "application/xml; charset=utf-8").header(t, "replay", "Oncebus-Status", "completed").
+		header(t, "replay", "Content-Type", "application/xml; charset=utf-8").header(t, "replay", "Oncebus-Claim-Status", "completed").
 		header(t, "replay", "Oncebus-First-Request", "r1")
 	if copied.text != result {
 		t.Errorf("replayed %q", copied.text)
@@ -126,10 +126,10 @@ func TestReplayOfResults(t *testing.T) {
 		kind, text string // content type and body
 	}{
 		{"null", "", nil, 204, "", ""},
-		{"null with a status", "", []string{"Http-Status", "202"}, 202, "", ""},
+		{"null with a status", "", []string{"Oncebus-Result-Status", "202"}, 202, "", ""},
 		{"empty", "", []string{"Oncebus-Empty", "true"}, 200, "application/json", ""},
 		{"JSON", `{"id":7}`, nil, 200, "application/json", `{"id":7}`},
-		{"an error", `no`, []string{"Http-Status", "500", "Content-Type", "text/plain"}, 500, "text/plain", "no"},
+		{"an error", `no`, []string{"Oncebus-Result-Status", "500", "Content-Type", "text/plain"}, 500, "text/plain", "no"},
 	} {
 		key := []string{"Idempotency-Key", c.name}
 		i.post("/orders", `{}`, key...).want(t, c.name, 202)
@@ -140,7 +140,7 @@ func TestReplayOfResults(t *testing.T) {
 		var got reply
 		b.wait("the claim to be completed", func() bool {
 			got = i.post("/orders", `{}`, key...)
-			return got.Header.Get("Oncebus-Status") == "completed"
+			return got.Header.Get("Oncebus-Claim-Status") == "completed"
 		})
 		got.want(t, c.name, c.status).header(t, c.name, "Content-Type", c.kind).header(t, c.name, "Idempotent-Replayed", "true")
 		if got.text != c.text {
@@ -156,7 +156,7 @@ func TestReplayOfResults(t *testing.T) {
 	var got reply
 	b.wait("the claim to be completed", func() bool {
 		got = i.post("/orders", `{}`, key...)
-		return got.Header.Get("Oncebus-Status") == "completed"
+		return got.Header.Get("Oncebus-Claim-Status") == "completed"
 	})
 	p := got.header(t, "long", "Idempotent-Replayed", "true").problem(t, "long", "result-omitted", 410)
 	if !strings.Contains(p.Detail, "129 bytes") {
@@ -178,10 +178,10 @@ func TestWaiting(t *testing.T) {
 		{"completed", "done", []string{"Content-Type", "text/plain"}, 200, ""},
 		{"completed", "", nil, 204, ""},
 		{"failed", "broke", nil, 502, "failed"},
-		{"failed", `{"why":"broke"}`, []string{"Http-Status", "503"}, 503, ""},
+		{"failed", `{"why":"broke"}`, []string{"Oncebus-Result-Status", "503"}, 503, ""},
 		{"rejected", "no", nil, 422, "rejected"},
-		{"rejected", "no funds", []string{"Http-Status", "402", "Content-Type", "text/plain"}, 402, ""},
-		{"forget", "", nil, 502, "forgotten"},
+		{"rejected", "no funds", []string{"Oncebus-Result-Status", "402", "Content-Type", "text/plain"}, 402, ""},
+		{"forget", "", nil, 502, "erased"},
 	} {
 		body := event(strings.Repeat("x", n+1))
 		i.post("/operations", body).want(t, c.kind, 201).header(t, c.kind, "Oncebus-Verdict", "unique")
@@ -196,7 +196,11 @@ func TestWaiting(t *testing.T) {
 		if c.kind == "completed" {
 			recorded = "true"
 		}
-		got.header(t, what, "Oncebus-Status", c.kind).header(t, what, "Oncebus-Verdict", "replayed").header(t, what, "Idempotent-Replayed", recorded)
+		status := c.kind
+		if c.kind == "forget" {
+			status = "erased"
+		}
+		got.header(t, what, "Oncebus-Claim-Status", status).header(t, what, "Oncebus-Verdict", "replayed").header(t, what, "Idempotent-Replayed", recorded)
 		if c.problem != "" {
 			got.problem(t, what, c.problem, c.status)
 		} else if got.want(t, what, c.status); got.text != c.body {
@@ -236,16 +240,16 @@ func TestWaitingLeavesRoomForOutcomes(t *testing.T) {
 func TestWaitingInVain(t *testing.T) {
 	_, i := claimBench(t)
 	i.post("/hasty", event("a")).want(t, "first", 202, `{"status":"accepted"}`).header(t, "first", "Oncebus-Verdict", "unique")
-	i.post("/hasty", event("a")).problem(t, "twin", "pending", 409)
+	i.post("/hasty", event("a")).problem(t, "twin", "in-progress", 409)
 }
 
 func TestOutcomesRefused(t *testing.T) {
 	b, i := claimBench(t)
 	i.post("/orders", `{}`, "Idempotency-Key", "k").want(t, "order", 202)
 	token := b.tokens("orders.unique", 1)[0]
-	i.post("/orders/outcomes", "", "Oncebus-Claim", token, "Oncebus-Outcome", "completed").
+	i.post("/orders/outcomes", "", "Oncebus-Claim-Token", token, "Oncebus-Outcome", "completed").
 		header(t, "unsigned", "WWW-Authenticate", "Bearer").problem(t, "unsigned", "signature", 401)
-	i.post("/orders/outcomes", "", "Authorization", "Bearer wrong", "Oncebus-Claim", token, "Oncebus-Outcome", "completed").problem(t, "wrong", "signature", 401)
+	i.post("/orders/outcomes", "", "Authorization", "Bearer wrong", "Oncebus-Claim-Token", token, "Oncebus-Outcome", "completed").problem(t, "wrong", "signature", 401)
 	i.send("GET", "/orders/outcomes", "").header(t, "GET", "Allow", "POST").problem(t, "GET", "method", 405)
 	i.send("POST", "/hasty/outcomes", "").problem(t, "no outcomes here", "not-found", 404)
 	for what, got := range map[string]reply{
@@ -253,9 +257,9 @@ func TestOutcomesRefused(t *testing.T) {
 		"unknown kind":  i.settle("/orders", token, "done", ""),
 		"no token":      i.settle("/orders", "", "completed", ""),
 		"no such token": i.settle("/orders", "x", "completed", ""),
-		"bad status":    i.settle("/orders", token, "completed", "", "Http-Status", "100"),
-		"no status":     i.settle("/orders", token, "completed", "", "Http-Status", "fine"),
-		"two statuses":  i.settle("/orders", token, "completed", "", "Http-Status", "201", "Http-Status", "201"),
+		"bad status":    i.settle("/orders", token, "completed", "", "Oncebus-Result-Status", "100"),
+		"no status":     i.settle("/orders", token, "completed", "", "Oncebus-Result-Status", "fine"),
+		"two statuses":  i.settle("/orders", token, "completed", "", "Oncebus-Result-Status", "201", "Oncebus-Result-Status", "201"),
 		"two kinds":     i.settle("/orders", token, "completed", "", "Oncebus-Outcome", "failed"),
 		"two types":     i.settle("/orders", token, "completed", "", "Content-Type", "text/plain", "Content-Type", "text/html"),
 		"no type":       i.settle("/orders", token, "completed", "{}", "Content-Type", "json"),
@@ -270,7 +274,7 @@ func TestOutcomesRefused(t *testing.T) {
 	}
 	i.settle("/orders", token, "completed", strings.Repeat("x", 1<<20+1)).problem(t, "too large", "too-large", 413)
 	i.settle("/orders", token, "completed", "{}", "Content-Encoding", "br").problem(t, "coded", "encoding", 415)
-	i.post("/orders", `{}`, "Idempotency-Key", "k").problem(t, "still running", "pending", 409)
+	i.post("/orders", `{}`, "Idempotency-Key", "k").problem(t, "still running", "in-progress", 409)
 }
 
 // TestOutcomeIsLargerThanEvents: how large events may be says nothing of their
@@ -291,7 +295,7 @@ func TestOutcomeIsLargerThanEvents(t *testing.T) {
 	var got reply
 	b.wait("the claim to be completed", func() bool {
 		got = i.post("/orders", `{}`, "Idempotency-Key", "k")
-		return got.Header.Get("Oncebus-Status") == "completed"
+		return got.Header.Get("Oncebus-Claim-Status") == "completed"
 	})
 	got.problem(t, "copy", "result-omitted", 410) // as its result_limit says
 }
@@ -311,12 +315,12 @@ func TestOutcomeFromTheBus(t *testing.T) {
 		key := []string{"Idempotency-Key", c.status}
 		i.post("/orders", `{}`, key...).want(t, c.status, 202)
 		for _, token := range b.tokens("orders.unique", n+1) {
-			b.produce("orders.outcomes", []byte("done"), "oncebus-claim", token, "oncebus-outcome", "completed", "http-status", c.status, "Content-Type", c.contentType)
+			b.produce("orders.outcomes", []byte("done"), "oncebus-claim-token", token, "oncebus-outcome", "completed", "http-status", c.status, "Content-Type", c.contentType)
 		}
 		var got reply
 		b.wait("the claim to be completed", func() bool {
 			got = i.post("/orders", `{}`, key...)
-			return got.Header.Get("Oncebus-Status") == "completed"
+			return got.Header.Get("Oncebus-Claim-Status") == "completed"
 		})
 		got.want(t, c.status, c.want, "done").header(t, c.status, "Content-Type", c.wantType)
 	}

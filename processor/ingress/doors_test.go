@@ -21,7 +21,7 @@ func TestKeylessEventIsNotCalledSafe(t *testing.T) {
 		{fmt.Errorf("%w: %w", processor.ErrKeyless, processor.ErrBusAway), "the event has no key: if it reached the bus all the same, sending it again puts it there twice"},
 	} {
 		var body problemBody
-		if err := json.Unmarshal(failure(c.err, &rules.HTTP{}).body, &body); err != nil || body.Type != problemType+problemBusAway.name || body.Detail != c.says {
+		if err := json.Unmarshal(failure(c.err, &rules.HTTP{}).body, &body); err != nil || body.Type != problemType+problemKafkaUnavailable.name || body.Detail != c.says {
 			t.Errorf("%v: %+v, %v", c.err, body, err)
 		}
 	}

@@ -103,10 +103,10 @@ func TestHalfClosedWithoutAVerdict(t *testing.T) {
 		what, text, problem string
 		status              int
 	}{
-		{"half a body", raw("/signals", event("b"), 100, bearer...), "broken", 400},
-		{"half a body, unsigned", raw("/signals", event("b"), 100), "broken", 400},
+		{"half a body", raw("/signals", event("b"), 100, bearer...), "incomplete-body", 400},
+		{"half a body, unsigned", raw("/signals", event("b"), 100), "incomplete-body", 400},
 		{"unsigned", whole("/signals", event("b")), "signature", 401},
-		{"half a chunk", "POST /signals HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n{", "broken", 400},
+		{"half a chunk", "POST /signals HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n{", "incomplete-body", 400},
 	} {
 		got := i.half(c.text).answers()
 		if len(got) != 1 {
@@ -163,15 +163,15 @@ func TestHalfClosedInClaimMode(t *testing.T) {
 	twin := i.half(whole("/operations", event("a")))
 	arrive(event("a"), 2)
 	for _, got := range twin.answers() { // the verdict may be known
-		got.problem(t, "twin", "pending", 409)
+		got.problem(t, "twin", "in-progress", 409)
 	}
 	token := b.tokens("operations.unique", 1)[0]
-	outcome := []string{"Oncebus-Claim", token, "Oncebus-Outcome", "completed"}
+	outcome := []string{"Oncebus-Claim-Token", token, "Oncebus-Outcome", "completed"}
 	got := i.half(raw("/operations/outcomes", "{", 100, outcome...)).answers()
 	if len(got) != 1 {
 		t.Fatalf("half an outcome: %d answers", len(got))
 	}
-	got[0].problem(t, "half an outcome", "broken", 400)
+	got[0].problem(t, "half an outcome", "incomplete-body", 400)
 	fault := b.cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: "operations.outcomes", Err: kerr.NotLeaderForPartition, Count: -1})
 	executor := i.half(whole("/operations/outcomes", "{}", outcome...))
 	b.wait("the outcome to be in hand", func() bool { return i.Requests() == 1 })
@@ -189,11 +189,11 @@ func TestStatusOfAnExecutorIsNotAClientThatIsGone(t *testing.T) {
 	b, i := claimBench(t)
 	key := []string{"Idempotency-Key", "k"}
 	i.post("/orders", `{}`, key...).want(t, "first", 202)
-	i.settle("/orders", b.tokens("orders.unique", 1)[0], "completed", "{}", "Http-Status", "499").want(t, "outcome", 202)
+	i.settle("/orders", b.tokens("orders.unique", 1)[0], "completed", "{}", "Oncebus-Result-Status", "499").want(t, "outcome", 202)
 	var got reply
 	b.wait("the claim to be completed", func() bool {
 		got = i.post("/orders", `{}`, key...)
-		return got.Header.Get("Oncebus-Status") == "completed"
+		return got.Header.Get("Oncebus-Claim-Status") == "completed"
 	})
 	got.want(t, "replay", 499, "{}")
 }

@@ -68,7 +68,7 @@ func TestRequestsWithAnIdempotencyKey(t *testing.T) {
 	i.post("/signals", `{}`, name, `q1`).problem(t, "without", "duplicate", 409)
 	i.post("/signals", `{}`, name, `"q1";v=2`).problem(t, "with a parameter", "duplicate", 409)
 	for _, none := range []string{`""`, ``} {
-		i.post("/signals", `{}`, name, none).header(t, none, "Oncebus-Verdict", "unkeyed").problem(t, none, "key-missing", 400)
+		i.post("/signals", `{}`, name, none).header(t, none, "Oncebus-Verdict", "missing_key").problem(t, none, "missing-key", 400)
 	}
 	for want, headers := range map[string][]string{
 		"header Idempotency-Key: it came 2 times, want one":                                 {name, "q2", name, "q3"},

@@ -291,7 +291,7 @@ func TestWaitIsLongerThanReadTimeout(t *testing.T) {
 	b := newBench(t, withHTTP("timeout: 2s"))
 	i := b.serve(func(c *Config) { c.ReadTimeout = 500 * time.Millisecond })
 	b.holdBack(i)
-	i.post("/signals", event("a")).problem(t, "no verdict", "no-verdict", 504)
+	i.post("/signals", event("a")).problem(t, "no verdict", "verdict-timeout", 504)
 }
 
 func TestLongHeaders(t *testing.T) {
@@ -306,7 +306,7 @@ func TestTimeouts(t *testing.T) {
 	for _, c := range []struct {
 		choice, problem string
 		status          int
-	}{{"504", "no-verdict", 504}, {"202", "", 202}} {
+	}{{"504", "verdict-timeout", 504}, {"202", "", 202}} {
 		b := newBench(t, withHTTP("timeout: 1s", "on_timeout: "+c.choice))
 		i := b.serve(nil)
 		for status := 0; status != 202; { // the first verdict may take longer than that
@@ -340,7 +340,7 @@ func TestBusAway(t *testing.T) {
 		b.stop()
 		b.cluster.Close()
 		b.wait("the front to notice", func() bool { return i.front.Ready() != nil })
-		i.post("/signals", event("a")).header(t, choice, "Retry-After", "1").problem(t, choice, "bus-away", 503)
+		i.post("/signals", event("a")).header(t, choice, "Retry-After", "1").problem(t, choice, "kafka-unavailable", 503)
 		lines := b.logs.requests(t)
 		if took := time.Duration(lines[len(lines)-1]["duration"].(float64)); (took >= 300*time.Millisecond) != (choice == "wait") {
 			t.Errorf("%s: it took %v", choice, took)
@@ -359,7 +359,7 @@ func TestNotReadyYet(t *testing.T) {
 		i := b.open(front, nil)
 		i.start()
 		if choice == "reject" {
-			i.post("/signals", event("a")).problem(t, choice, "bus-away", 503)
+			i.post("/signals", event("a")).problem(t, choice, "kafka-unavailable", 503)
 			continue
 		}
 		held := i.later("/signals", event("a"))

@@ -248,9 +248,9 @@ func outcomeParameters() []parameter {
 		kinds[i] = k.String()
 	}
 	return []parameter{
-		{Name: headerClaim, In: "header", Required: true, Description: "The claim token that came with the event.", Schema: schema{"type": "string"}},
+		{Name: headerClaimToken, In: "header", Required: true, Description: "The claim token that came with the event.", Schema: schema{"type": "string"}},
 		{Name: headerOutcome, In: "header", Required: true, Description: "What became of it.", Schema: schema{"type": "string", "enum": kinds}},
-		{Name: headerHTTP, In: "header", Description: "The status that copies are answered with; else 200, or 204 without a result.",
+		{Name: headerResultStatus, In: "header", Description: "The status that copies are answered with; else 200, or 204 without a result.",
 			Schema: schema{"type": "integer", "minimum": statusMin, "maximum": statusMax}},
 		{Name: headerEmpty, In: "header", Description: "Without a body: the result is empty, not null.", Schema: schema{"type": "string", "const": "true"}},
 	}

@@ -78,9 +78,9 @@ func mayMiss(routes []*rules.Route, all *rules.Routes) bool {
 func verdicts(r *rules.Route) []wire.Answer {
 	answers := []wire.Answer{{Verdict: dedup.Invalid}}
 	if r.HTTP.RequireKey {
-		answers = append(answers, wire.Answer{Verdict: dedup.Unkeyed})
+		answers = append(answers, wire.Answer{Verdict: dedup.MissingKey})
 	} else {
-		answers = append(answers, wire.Answer{Verdict: dedup.Unkeyed, Forwarded: true})
+		answers = append(answers, wire.Answer{Verdict: dedup.MissingKey, Forwarded: true})
 	}
 	if !r.HTTP.Verdict {
 		return answers
@@ -89,7 +89,7 @@ func verdicts(r *rules.Route) []wire.Answer {
 		answers = append(answers, wire.Answer{Verdict: v, Forwarded: passed, Key: "key"})
 	}
 	judged(dedup.Unique, true)
-	judged(dedup.Expired, true)
+	judged(dedup.AfterWindow, true)
 	judged(dedup.Late, r.OnLate == rules.Forward)
 	if r.Mode == rules.ClaimMode {
 		judged(dedup.InProgress, false)
@@ -97,7 +97,7 @@ func verdicts(r *rules.Route) []wire.Answer {
 		judged(dedup.Duplicate, false)
 	}
 	if r.FailOpen {
-		judged(dedup.Unchecked, true)
+		judged(dedup.Bypassed, true)
 	}
 	if r.Fingerprint != nil {
 		judged(dedup.Collision, r.Collision == rules.Forward)
@@ -123,7 +123,7 @@ func settled(r *rules.Route) []wire.Answer {
 	if r.Claim.Wait {
 		for _, kind := range []dedup.OutcomeKind{dedup.OutcomeFailed, dedup.OutcomeRejected, dedup.OutcomeForget} {
 			bare, worded := null, said
-			bare.Status, worded.Status = kind.String(), kind.String()
+			bare.Status, worded.Status = kind.ClaimStatus(), kind.ClaimStatus()
 			answers = append(answers, bare, worded)
 		}
 	}
@@ -133,8 +133,8 @@ func settled(r *rules.Route) []wire.Answer {
 // complete is an answer with everything that there may be to say.
 func complete(a wire.Answer, r *rules.Route) *wire.Answer {
 	a.Key = "key"
-	if r.Mode == rules.ClaimMode && a.Verdict != dedup.Unkeyed {
-		a.Status, a.Attempt, a.FirstRequest = cmp.Or(a.Status, "pending"), 1, "request"
+	if r.Mode == rules.ClaimMode && a.Verdict != dedup.MissingKey {
+		a.Status, a.Attempt, a.FirstRequest = cmp.Or(a.Status, "in_progress"), 1, "request"
 	}
 	return &a
 }
@@ -322,7 +322,7 @@ var headerMeanings = map[string]headerObject{
 	"Www-Authenticate": {Description: "The scheme of the signature.", Schema: schema{"type": "string"}},
 	headerVerdict:      {Description: "The verdict on the event.", Schema: schema{"type": "string", "enum": verdictNames()}},
 	headerKey:          {Description: "The dedup key.", Schema: schema{"type": "string"}},
-	headerStatus:       {Description: "The status of the claim, or the kind of its outcome.", Schema: schema{"type": "string"}},
+	headerClaimStatus:  {Description: "The status of the claim, or the kind of its outcome.", Schema: schema{"type": "string"}},
 	headerAttempt:      {Description: "The attempt of the claim.", Schema: schema{"type": "integer", "minimum": 1}},
 	headerFirstRequest: {Description: "The sender's id of the first request with the key.", Schema: schema{"type": "string"}},
 	headerReplayed:     {Description: "The outcome is one that was recorded before.", Schema: schema{"type": "string", "const": "true"}},

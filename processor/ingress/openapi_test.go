@@ -166,7 +166,7 @@ func TestConforms(t *testing.T) {
 		{"content type", "POST", "/signals", 409, strings.Replace(about, "+json", "+xml", 1), duplicate, "content type"},
 		{"no content type", "POST", "/signals", 409, strings.Replace(about, "Content-Type", "Content", 1), duplicate, "content type"},
 		{"no JSON", "POST", "/signals", 409, about, "{", "unexpected end"},
-		{"problem", "POST", "/signals", 409, about, strings.Replace(duplicate, "problems/duplicate", "problems/pending", 1), "/type"},
+		{"problem", "POST", "/signals", 409, about, strings.Replace(duplicate, "problems/duplicate", "problems/in-progress", 1), "/type"},
 		{"status in the problem", "POST", "/signals", 409, about, strings.Replace(duplicate, "409", "408", 1), "/status"},
 		{"no title", "POST", "/signals", 409, about, strings.Replace(duplicate, "title", "name", 1), "title"},
 		{"body", "POST", "/signals", 202, "Oncebus-Verdict: unique\nOncebus-Key: key\nContent-Type: application/json", `{"status":"maybe"}`, "const"},

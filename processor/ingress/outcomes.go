@@ -15,9 +15,9 @@ import (
 
 // Headers of an outcome that comes in.
 const (
-	headerClaim   = "Oncebus-Claim"   // the token that came with the event
-	headerOutcome = "Oncebus-Outcome" // the kind
-	headerHTTP    = "Http-Status"     // the status that copies are answered with
+	headerClaimToken   = "Oncebus-Claim-Token"   // the token that came with the event
+	headerOutcome      = "Oncebus-Outcome"       // the kind
+	headerResultStatus = "Oncebus-Result-Status" // the status that copies are answered with
 	// headerEmpty with the value true makes an empty body an empty result; it
 	// is null otherwise.
 	headerEmpty       = "Oncebus-Empty"
@@ -48,7 +48,7 @@ func (s *Server) takeOutcome(w http.ResponseWriter, r *http.Request, rq *request
 	defer cancel()
 	for _, route := range d.routes {
 		// The token says whose claim it is; each route takes its own only.
-		err = s.front.PublishOutcome(ctx, route, []byte(r.Header.Get(headerClaim)), kind, body, headers)
+		err = s.front.PublishOutcome(ctx, route, []byte(r.Header.Get(headerClaimToken)), kind, body, headers)
 		if !errors.Is(err, processor.ErrOutcome) {
 			rq.route = route.Name
 			break
@@ -69,7 +69,7 @@ func (s *Server) takeOutcome(w http.ResponseWriter, r *http.Request, rq *request
 // be given back as it is, or could be meant in two ways, is refused: this is
 // where its executor can still be told.
 func readOutcomeHeaders(in http.Header) (dedup.OutcomeKind, []dedup.Header, error) {
-	for _, name := range []string{headerClaim, headerOutcome, headerHTTP, headerEmpty, headerContentType} {
+	for _, name := range []string{headerClaimToken, headerOutcome, headerResultStatus, headerEmpty, headerContentType} {
 		if n := len(in.Values(name)); n > 1 {
 			return 0, nil, fmt.Errorf("header %s is there %d times", name, n)
 		}
@@ -78,8 +78,8 @@ func readOutcomeHeaders(in http.Header) (dedup.OutcomeKind, []dedup.Header, erro
 	if !ok {
 		return 0, nil, fmt.Errorf("header %s: %.40q is none of %v", headerOutcome, in.Get(headerOutcome), dedup.OutcomeKinds)
 	}
-	if in.Get(headerClaim) == "" {
-		return 0, nil, fmt.Errorf("header %s is missing: it is the token that came with the event", headerClaim)
+	if in.Get(headerClaimToken) == "" {
+		return 0, nil, fmt.Errorf("header %s is missing: it is the token that came with the event", headerClaimToken)
 	}
 	var headers []dedup.Header
 	if text := in.Get(headerContentType); text != "" {
@@ -88,9 +88,9 @@ func readOutcomeHeaders(in http.Header) (dedup.OutcomeKind, []dedup.Header, erro
 		}
 		headers = append(headers, dedup.Header{Key: recordContentType, Value: []byte(text)})
 	}
-	if text := in.Get(headerHTTP); text != "" {
+	if text := in.Get(headerResultStatus); text != "" {
 		if _, err := parseStatus(text); err != nil {
-			return 0, nil, fmt.Errorf("header %s: %w", headerHTTP, err)
+			return 0, nil, fmt.Errorf("header %s: %w", headerResultStatus, err)
 		}
 		headers = append(headers, dedup.Header{Key: recordStatus, Value: []byte(text)})
 	}

@@ -24,37 +24,37 @@ type problem struct {
 
 // The problems. README.md lists them; their names stay.
 var (
-	problemNotFound     = problem{"not-found", http.StatusNotFound, "Nothing comes in at this path"}
-	problemMethod       = problem{"method", http.StatusMethodNotAllowed, "The path takes other methods"}
-	problemBusy         = problem{"busy", http.StatusServiceUnavailable, "Too many requests are in hand"}
-	problemRate         = problem{"rate", http.StatusTooManyRequests, "Too many requests in this time"}
-	problemEncoding     = problem{"encoding", http.StatusUnsupportedMediaType, "The body is encoded"}
-	problemTooLarge     = problem{"too-large", http.StatusRequestEntityTooLarge, "The body is too large"}
-	problemSlow         = problem{"slow", http.StatusRequestTimeout, "The body did not come in time"}
-	problemBroken       = problem{"broken", http.StatusBadRequest, "The body is not whole"}
-	problemUnauthorized = problem{"signature", http.StatusUnauthorized, "The signature was refused"}
-	problemNoRoute      = problem{"no-route", http.StatusBadRequest, "No route of this path takes the event"}
-	problemKey          = problem{"key-missing", http.StatusBadRequest, "The event has no key"}
-	problemInvalid      = problem{"invalid", http.StatusBadRequest, "The event cannot be read"}
-	problemDuplicate    = problem{"duplicate", http.StatusConflict, "The event is a duplicate"}
-	problemPending      = problem{"pending", http.StatusConflict, "The first request with this key is still running"}
-	problemCollision    = problem{"collision", http.StatusUnprocessableEntity, "The key is that of another event"}
-	problemLate         = problem{"late", http.StatusUnprocessableEntity, "The event is too old to be judged"}
-	problemLimited      = problem{"limited", http.StatusTooManyRequests, "Too many new keys in this time"}
-	problemOmitted      = problem{"result-omitted", http.StatusGone, "The result is not kept"}
-	problemFailed       = problem{"failed", http.StatusBadGateway, "The request was run and failed"}
-	problemRejected     = problem{"rejected", http.StatusUnprocessableEntity, "The request was run and rejected"}
-	problemForgotten    = problem{"forgotten", http.StatusBadGateway, "The record of the request was erased"}
-	problemOutcome      = problem{"outcome", http.StatusBadRequest, "The outcome cannot be read"}
-	problemBusAway      = problem{"bus-away", http.StatusServiceUnavailable, "The bus did not take the event in time"}
-	problemNoVerdict    = problem{"no-verdict", http.StatusGatewayTimeout, "There was no verdict in time"}
+	problemNotFound         = problem{"not-found", http.StatusNotFound, "Nothing comes in at this path"}
+	problemMethod           = problem{"method", http.StatusMethodNotAllowed, "The path takes other methods"}
+	problemBusy             = problem{"busy", http.StatusServiceUnavailable, "Too many requests are in hand"}
+	problemRate             = problem{"rate", http.StatusTooManyRequests, "Too many requests in this time"}
+	problemEncoding         = problem{"encoding", http.StatusUnsupportedMediaType, "The body is encoded"}
+	problemTooLarge         = problem{"too-large", http.StatusRequestEntityTooLarge, "The body is too large"}
+	problemRequestTimeout   = problem{"request-timeout", http.StatusRequestTimeout, "The body did not come in time"}
+	problemIncompleteBody   = problem{"incomplete-body", http.StatusBadRequest, "The body is not whole"}
+	problemUnauthorized     = problem{"signature", http.StatusUnauthorized, "The signature was refused"}
+	problemNoRoute          = problem{"no-route", http.StatusBadRequest, "No route of this path takes the event"}
+	problemMissingKey       = problem{"missing-key", http.StatusBadRequest, "The event has no key"}
+	problemInvalid          = problem{"invalid", http.StatusBadRequest, "The event cannot be read"}
+	problemDuplicate        = problem{"duplicate", http.StatusConflict, "The event is a duplicate"}
+	problemInProgress       = problem{"in-progress", http.StatusConflict, "The first request with this key is still running"}
+	problemCollision        = problem{"collision", http.StatusUnprocessableEntity, "The key is that of another event"}
+	problemLate             = problem{"late", http.StatusUnprocessableEntity, "The event is too old to be judged"}
+	problemLimited          = problem{"limited", http.StatusTooManyRequests, "Too many new keys in this time"}
+	problemOmitted          = problem{"result-omitted", http.StatusGone, "The result is not kept"}
+	problemFailed           = problem{"failed", http.StatusBadGateway, "The request was run and failed"}
+	problemRejected         = problem{"rejected", http.StatusUnprocessableEntity, "The request was run and rejected"}
+	problemErased           = problem{"erased", http.StatusBadGateway, "The record of the request was erased"}
+	problemOutcome          = problem{"outcome", http.StatusBadRequest, "The outcome cannot be read"}
+	problemKafkaUnavailable = problem{"kafka-unavailable", http.StatusServiceUnavailable, "The bus did not take the event in time"}
+	problemVerdictTimeout   = problem{"verdict-timeout", http.StatusGatewayTimeout, "There was no verdict in time"}
 )
 
 // problems lists them all.
 var problems = []problem{
-	problemNotFound, problemMethod, problemBusy, problemRate, problemEncoding, problemTooLarge, problemSlow, problemBroken,
-	problemUnauthorized, problemNoRoute, problemKey, problemInvalid, problemDuplicate, problemPending, problemCollision,
-	problemLate, problemLimited, problemOmitted, problemFailed, problemRejected, problemForgotten, problemOutcome, problemBusAway, problemNoVerdict,
+	problemNotFound, problemMethod, problemBusy, problemRate, problemEncoding, problemTooLarge, problemRequestTimeout, problemIncompleteBody,
+	problemUnauthorized, problemNoRoute, problemMissingKey, problemInvalid, problemDuplicate, problemInProgress, problemCollision,
+	problemLate, problemLimited, problemOmitted, problemFailed, problemRejected, problemErased, problemOutcome, problemKafkaUnavailable, problemVerdictTimeout,
 }
 
 // problemBody is a problem on the wire.
@@ -156,8 +156,8 @@ func tooLarge(in *intake) *response {
 	return problemTooLarge.respond(detail)
 }
 
-func tooSlow() *response  { return problemSlow.respond("").with("Connection", "close") }
-func notWhole() *response { return problemBroken.respond("").with("Connection", "close") }
+func tooSlow() *response  { return problemRequestTimeout.respond("").with("Connection", "close") }
+func notWhole() *response { return problemIncompleteBody.respond("").with("Connection", "close") }
 
 func unauthorized(challenge string) *response {
 	return problemUnauthorized.respond("").with("WWW-Authenticate", challenge)

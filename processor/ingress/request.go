@@ -108,8 +108,8 @@ func (s *Server) takeEvent(w http.ResponseWriter, r *http.Request, rq *request, 
 		return s.turnAway(ctx, r, route, event, &derived, dedup.Invalid)
 	case !ours:
 		return problemNoRoute.respond("")
-	case derived.Finding == rules.Keyless && route.HTTP.RequireKey:
-		return s.turnAway(ctx, r, route, event, &derived, dedup.Unkeyed)
+	case derived.Finding == rules.KeyMissing && route.HTTP.RequireKey:
+		return s.turnAway(ctx, r, route, event, &derived, dedup.MissingKey)
 	}
 	return s.submit(ctx, r, rq, route, event, &derived)
 }
@@ -142,8 +142,8 @@ func (s *Server) submit(ctx context.Context, r *http.Request, rq *request, route
 	if err := s.front.Publish(ctx, event, derived); err != nil {
 		return s.unserved(r, err, route.HTTP)
 	}
-	if derived.Finding == rules.Keyless {
-		return tell(route, &wire.Answer{Verdict: dedup.Unkeyed, Forwarded: true})
+	if derived.Finding == rules.KeyMissing {
+		return tell(route, &wire.Answer{Verdict: dedup.MissingKey, Forwarded: true})
 	}
 	return accepted("async").with(headerKey, hex.EncodeToString(derived.Key[:]))
 }
@@ -187,10 +187,10 @@ func failure(err error, h *rules.HTTP) *response {
 	case errors.Is(err, processor.ErrNoVerdict) && h.AcceptOnTimeout:
 		return accepted("timeout")
 	case errors.Is(err, processor.ErrNoVerdict):
-		return problemNoVerdict.respond("the event is on the bus; "+again).with("Retry-After", seconds(retrySoon))
+		return problemVerdictTimeout.respond("the event is on the bus; "+again).with("Retry-After", seconds(retrySoon))
 	}
 	// The error's text is about brokers, which are none of the sender's business.
-	r := problemBusAway.respond(again).with("Retry-After", seconds(retrySoon))
+	r := problemKafkaUnavailable.respond(again).with("Retry-After", seconds(retrySoon))
 	r.reason = err.Error()
 	return r
 }

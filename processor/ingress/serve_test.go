@@ -244,7 +244,7 @@ func TestDrainEnds(t *testing.T) {
 	waiting := i.later("/signals", event("a"))
 	b.wait("a request to be in hand", func() bool { return i.Requests() == 1 })
 	i.stop()
-	(<-waiting).problem(t, "waiting", "no-verdict", 504)
+	(<-waiting).problem(t, "waiting", "verdict-timeout", 504)
 	if i.Requests() != 0 {
 		t.Error("requests are in hand after the stop")
 	}

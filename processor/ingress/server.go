@@ -112,7 +112,7 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 		return err
 	case <-ctx.Done():
 	}
-	s.log.Info("ingress drains", "requests", s.Requests(), "for", s.cfg.Drain)
+	s.log.Info("ingress drains", "requests", s.Requests(), "drain_timeout", s.cfg.Drain)
 	draining, drained := context.WithTimeout(context.Background(), s.cfg.Drain)
 	defer drained()
 	stop := context.AfterFunc(draining, func() { cutOff(errDrained) })

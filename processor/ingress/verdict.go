@@ -15,8 +15,8 @@ import (
 const (
 	headerVerdict      = "Oncebus-Verdict"
 	headerKey          = "Oncebus-Key"
-	headerStatus       = "Oncebus-Status"  // of the claim, or the kind of the outcome; claim mode only
-	headerAttempt      = "Oncebus-Attempt" // claim mode only
+	headerClaimStatus  = "Oncebus-Claim-Status" // of the claim, or the kind of the outcome; claim mode only
+	headerAttempt      = "Oncebus-Attempt"      // claim mode only
 	headerFirstRequest = "Oncebus-First-Request"
 	headerReplayed     = "Idempotent-Replayed"
 )
@@ -42,7 +42,7 @@ func tell(route *rules.Route, a *wire.Answer) *response {
 		r.with(headerKey, a.Key)
 	}
 	if a.Status != "" {
-		r.with(headerStatus, a.Status)
+		r.with(headerClaimStatus, a.Status)
 	}
 	if a.Attempt > 0 {
 		r.with(headerAttempt, strconv.FormatUint(uint64(a.Attempt), 10))
@@ -72,17 +72,17 @@ func tellVerdict(route *rules.Route, a *wire.Answer) *response {
 func tellByDefault(a *wire.Answer) *response {
 	name := a.Verdict.String()
 	switch a.Verdict {
-	case dedup.Unique, dedup.Expired, dedup.Unchecked:
+	case dedup.Unique, dedup.AfterWindow, dedup.Bypassed:
 		return accepted(name)
 	case dedup.Duplicate:
 		return problemDuplicate.about(a, a.Reason)
 	case dedup.InProgress:
-		return problemPending.about(a, a.Reason).with("Retry-After", seconds(retrySoon))
+		return problemInProgress.about(a, a.Reason).with("Retry-After", seconds(retrySoon))
 	case dedup.Invalid:
 		return problemInvalid.about(a, a.Reason)
 	case dedup.Replayed: // which is settled
 		return problemOmitted.about(a, a.Reason)
-	case dedup.Late, dedup.Unkeyed, dedup.Limited, dedup.Collision:
+	case dedup.Late, dedup.MissingKey, dedup.Limited, dedup.Collision:
 		if a.Forwarded {
 			return accepted(name)
 		}
@@ -90,8 +90,8 @@ func tellByDefault(a *wire.Answer) *response {
 	switch a.Verdict {
 	case dedup.Late:
 		return problemLate.about(a, a.Reason)
-	case dedup.Unkeyed:
-		return problemKey.about(a, a.Reason)
+	case dedup.MissingKey:
+		return problemMissingKey.about(a, a.Reason)
 	case dedup.Limited:
 		return problemLimited.about(a, a.Reason).with("Retry-After", seconds(retryLimited))
 	default:
@@ -126,7 +126,7 @@ func outcomeResponse(a *wire.Answer) *response {
 	case a.Status == dedup.OutcomeFailed.String():
 		return problemFailed.about(a, "the key is free, and the request may be sent again")
 	default:
-		return problemForgotten.about(a, "the key is free, and the request may be sent again")
+		return problemErased.about(a, "the key is free, and the request may be sent again")
 	}
 	r := &response{status: status, body: a.Value}
 	if a.Value != nil {

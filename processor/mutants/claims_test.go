@@ -23,7 +23,7 @@ var claimList = []mutant{
 		name: "submitted-runs-again",
 		does: "a claim that the exchange has is claimed anew when its lease is over",
 		edits: []edit{
-			{"dedup/claim.go", "	case Pending:\n		if ev.Present-max(standing.Since, ev.Up)", "	case Pending, Submitted:\n		if ev.Present-max(standing.Since, ev.Up)"},
+			{"dedup/claim.go", "	case ClaimInProgress:\n		if ev.Present-max(standing.Since, ev.Up)", "	case ClaimInProgress, Submitted:\n		if ev.Present-max(standing.Since, ev.Up)"},
 			{"dedup/claim.go", "	case Submitted:\n	default:\n", "	default:\n"},
 		},
 		aims: inDedup("^TestClaimPlays$"),

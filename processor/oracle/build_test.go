@@ -183,7 +183,7 @@ func (w *world) turned(s Sent, stamp int64, verdict, topic, reason string) {
 // unkeyed is a record that the router sends to the dead letters.
 func (w *world) unkeyed(partition int32, at int64) Sent {
 	s := w.send(0, partition, "", at)
-	w.emit(s, "dead", headerRoute, s.Route, headerVerdict, "unkeyed", headerReason, "field id: absent", headerSource, w.source(&s),
+	w.emit(s, "dead", headerRoute, s.Route, headerVerdict, "missing_key", headerReason, "field id: absent", headerSource, w.source(&s),
 		headerFirst, w.source(&s), headerFirstTime, fmt.Sprint(s.Timestamp))
 	return s
 }
@@ -250,7 +250,7 @@ func story() *world {
 	w.copied(w.send(0, 0, a, window), firstA, "copies") // at the edge
 	w.commit(1)
 	w.copied(w.send(1, 1, b, 500), firstB, "orders")
-	w.let(w.send(0, 1, a, window+1), "expired", window+1, window+1) // just beyond it
+	w.let(w.send(0, 1, a, window+1), "after_window", window+1, window+1) // just beyond it
 	w.commit(0)
 	w.let(w.send(1, 0, d, 30), "unique", 30, 30)
 	w.turned(w.send(0, 1, c, 9000), 1100, "invalid", "dead", fmt.Sprintf("event time %d is more than 500ms ahead of the broker's %d", base+9000, base+1100))
@@ -264,7 +264,7 @@ func story() *world {
 	w.let(w.send(0, 1, idAt(0, "g"), 3900), "unique", 3900, 3900)
 	w.commit(0)
 	// Late by its row: more than a window before the first sighting.
-	w.let(w.send(1, 1, d, 9000), "expired", 1530, 1530+skew) // clamped
+	w.let(w.send(1, 1, d, 9000), "after_window", 1530, 1530+skew) // clamped
 	w.turned(w.send(1, 0, d, 500), 1600, "late", "orders",
 		fmt.Sprintf("event time %d cannot be judged: stream time is %d, window 1s, grace 100ms", base+500, base+2030))
 	w.commit(1)

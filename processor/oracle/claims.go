@@ -33,7 +33,7 @@ type Claims struct {
 // A claim is the state of one key. The statuses are those of the product's
 // words; one that was failed, rejected or forgotten is freed.
 type claim struct {
-	status  string // pending, submitted, completed, freed
+	status  string // in_progress, submitted, completed, freed
 	attempt uint64
 	first   int64
 	at      place
@@ -124,7 +124,7 @@ func (c *Claims) outcomes(live map[string][]Record, counts map[string]int) map[p
 	told := map[place]*Record{}
 	for i := range live[c.Outcomes] {
 		r := &live[c.Outcomes][i]
-		raw, err := base64.RawURLEncoding.DecodeString(text(r, "oncebus-claim"))
+		raw, err := base64.RawURLEncoding.DecodeString(text(r, "oncebus-claim-token"))
 		if err == nil && len(raw) > 1 && raw[1] == c.Class { // version 1 | class 1 | …
 			told[place{c.OutcomesNumber, r.Partition, r.Offset}] = r
 			counts[c.Outcomes]++
@@ -140,7 +140,7 @@ func (c *Claims) line(r *Record) string {
 	case c.Output:
 		return fmt.Sprintf("run %s: %s, attempt %s, %s", r.Key, verdict, attempt, content(r.Value, r.Headers))
 	case c.Replies:
-		return fmt.Sprintf("reply to %s: %s, %s, attempt %s, %s", r.Key, verdict, text(r, "oncebus-status"), attempt, content(r.Value, r.Headers))
+		return fmt.Sprintf("reply to %s: %s, %s, attempt %s, %s", r.Key, verdict, text(r, "oncebus-claim-status"), attempt, content(r.Value, r.Headers))
 	}
 	return fmt.Sprintf("dead %s: %s, %s", r.Key, verdict, content(r.Value, r.Headers))
 }
@@ -257,11 +257,11 @@ func (f *claimFold) event(r *Record, d digest, time int64, from place) {
 				f.dead(r, "late")
 				return
 			}
-			verdict = "expired"
+			verdict = "after_window"
 		}
 	}
-	fresh := &claim{status: "pending", attempt: attempt, first: time, at: from, since: f.handedOut(r)}
-	if verdict == "expired" && k.status != "completed" {
+	fresh := &claim{status: "in_progress", attempt: attempt, first: time, at: from, since: f.handedOut(r)}
+	if verdict == "after_window" && k.status != "completed" {
 		fresh.asking = k.asking
 	}
 	fresh.asking = append(slices.Clone(fresh.asking), asker{key, from})
@@ -280,7 +280,7 @@ func (f *claimFold) copy(r *Record, k *claim, from place) {
 	case k.status == "completed":
 		f.counts["replayed"]++
 		f.reply(key, "replayed", "completed", k.attempt, k.result)
-	case k.status == "pending" && r.Timestamp-max(k.since, f.timesOf(r.Offset).up) > f.Lease:
+	case k.status == "in_progress" && r.Timestamp-max(k.since, f.timesOf(r.Offset).up) > f.Lease:
 		k.attempt, k.since = k.attempt+1, f.handedOut(r)
 		k.asking = append(k.asking, asker{key, from})
 		f.counts["claimed anew"]++
@@ -290,7 +290,7 @@ func (f *claimFold) copy(r *Record, k *claim, from place) {
 		k.asking = append(k.asking, asker{key, from})
 	default:
 		f.counts["told to wait"]++
-		f.reply(key, "pending", k.status, k.attempt, content(nil, nil))
+		f.reply(key, "in_progress", k.status, k.attempt, content(nil, nil))
 	}
 }
 
@@ -314,13 +314,13 @@ func (f *claimFold) outcome(r *Record, b []byte) error {
 	k := f.keys[digest(raw[2:18])]
 	refused := !f.held(k) || attempt != k.attempt || first != k.at
 	if !refused {
-		running := k.status == "pending" || k.status == "submitted"
+		running := k.status == "in_progress" || k.status == "submitted"
 		switch kind {
 		case "submitted":
 			if k.status == "submitted" {
 				return nil // came twice
 			}
-			if refused = k.status != "pending"; !refused {
+			if refused = k.status != "in_progress"; !refused {
 				k.status = kind
 			}
 		case "completed":
@@ -350,6 +350,9 @@ func (f *claimFold) outcome(r *Record, b []byte) error {
 
 // settle answers all who ask.
 func (f *claimFold) settle(k *claim, status, value string) {
+	if status == "forget" {
+		status = "erased"
+	}
 	for _, a := range k.asking {
 		verdict := "replayed"
 		if a.at == k.at {
@@ -382,7 +385,7 @@ func readRow(b []byte) string {
 	if f.bad || b[3] > 4 {
 		return "unreadable"
 	}
-	k := claim{status: [...]string{"seen", "pending", "submitted", "completed", "freed"}[b[3]], attempt: attempt, first: first, at: from}
+	k := claim{status: [...]string{"seen", "in_progress", "submitted", "completed", "freed"}[b[3]], attempt: attempt, first: first, at: from}
 	return k.row()
 }
 

@@ -53,7 +53,7 @@ func (l *claimLog) run(key, attempt string) {
 }
 
 func (l *claimLog) reply(key, verdict, status, attempt, value string) {
-	l.add("replies", key, value, "oncebus-verdict", verdict, "oncebus-status", status, "oncebus-attempt", attempt)
+	l.add("replies", key, value, "oncebus-verdict", verdict, "oncebus-claim-status", status, "oncebus-attempt", attempt)
 }
 
 var testClaims = &Claims{Repartition: "hop", Changelog: "log", Output: "run", Replies: "replies", Dead: "dead", Window: 1 << 30, Skew: 1 << 30, Lease: 100, Wait: 1}
@@ -66,7 +66,7 @@ func goodRun() *claimLog {
 	l.run("a", "1")
 	l.event("b") // waits
 	l.event("c")
-	l.reply("c", "pending", "pending", "1", "")
+	l.reply("c", "in_progress", "in_progress", "1", "")
 	l.outcome("o1", 2, 1, 1, "no")
 	l.reply("a", "unique", "failed", "1", "no")
 	l.reply("b", "replayed", "failed", "1", "no")

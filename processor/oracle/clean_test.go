@@ -18,11 +18,11 @@ func TestCleanHistory(t *testing.T) {
 	if len(violations) > 0 {
 		t.Fatal(ids(t, violations))
 	}
-	outputs := map[string]int{"unique": 6, "expired": 2, "duplicate": 3, "late": 2, "invalid": 1, "unkeyed": 2}
+	outputs := map[string]int{"unique": 6, "after_window": 2, "duplicate": 3, "late": 2, "invalid": 1, "missing_key": 2}
 	if !maps.Equal(report.Outputs, outputs) || report.Sent != 16 || report.Routed != 14 || report.Transactions != 6 || report.Rows != 8 || report.Stores != 6 {
 		t.Errorf("report: %v", report)
 	}
-	if text := report.String(); !strings.HasPrefix(text, "16 sent (2 unkeyed), 14 routed, emitted duplicate:3 expired:2") || !strings.HasSuffix(text, "violations none") {
+	if text := report.String(); !strings.HasPrefix(text, "16 sent (2 missing key), 14 routed, emitted after_window:2 duplicate:3") || !strings.HasSuffix(text, "violations none") {
 		t.Errorf("report in words: %s", text)
 	}
 }
@@ -128,7 +128,7 @@ func equals(w *world) {
 		s := w.send(0, 0, id, 5000)
 		s.Time = base + 5000 + n*(window+1)
 		w.h.Sent[len(w.h.Sent)-1].Time = s.Time
-		w.let(s, []string{"unique", "expired", "expired"}[n], s.Time-base, s.Time-base)
+		w.let(s, []string{"unique", "after_window", "after_window"}[n], s.Time-base, s.Time-base)
 	}
 	w.commit(0)
 }

@@ -73,7 +73,7 @@ func compareRules(t *testing.T, rng *rand.Rand, seed uint64, r Route) {
 		if streamTime != dedup.NoStreamTime && (!f.seen[r.Class] || f.times[r.Class] != streamTime) {
 			t.Fatalf("seed %d, event %d: stream time %d, dedup says %d", seed, n, f.times[r.Class], streamTime)
 		}
-		if wrote := verdict == dedup.Unique || verdict == dedup.Expired; wrote != j.wrote {
+		if wrote := verdict == dedup.Unique || verdict == dedup.AfterWindow; wrote != j.wrote {
 			t.Fatalf("seed %d, event %d: %s wrote a row: %t", seed, n, j.verdict, j.wrote)
 		} else if wrote {
 			rows[e.digest] = row

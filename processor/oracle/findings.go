@@ -15,7 +15,7 @@ const MaxMessages = 20
 // A Report says how much was looked at.
 type Report struct {
 	Sent         int            // acknowledged raw records
-	Unkeyed      int            // of them, those without a key
+	MissingKey   int            // of them, those without a key
 	Routed       int            // records of the repartition topic
 	Outputs      map[string]int // emitted records by verdict
 	Dropped      map[string]int // judged and rightly not emitted, by verdict
@@ -34,8 +34,8 @@ type Report struct {
 
 // String is the report in one line.
 func (r Report) String() string {
-	s := fmt.Sprintf("%d sent (%d unkeyed), %d routed, emitted%s, dropped%s, %d rows in %d transactions (%d idle), %d samples, %d stores with %d rows",
-		r.Sent, r.Unkeyed, r.Routed, byName(r.Outputs), byName(r.Dropped), r.Rows, r.Transactions, r.Idle, r.Samples, r.Stores, r.StoreRows)
+	s := fmt.Sprintf("%d sent (%d missing key), %d routed, emitted%s, dropped%s, %d rows in %d transactions (%d idle), %d samples, %d stores with %d rows",
+		r.Sent, r.MissingKey, r.Routed, byName(r.Outputs), byName(r.Dropped), r.Rows, r.Transactions, r.Idle, r.Samples, r.Stores, r.StoreRows)
 	if r.Unwatched {
 		s += ", not watched live"
 	}

@@ -165,7 +165,7 @@ func (c *check) unlike(s *Sent, r *Record, text string) string {
 	e := envelope{timestamp: s.Timestamp}
 	verdict, _ := own(r, headerVerdict)
 	reason, _ := own(r, headerReason)
-	if verdict != "invalid" && verdict != "unkeyed" || reason == "" {
+	if verdict != "invalid" && verdict != "missing_key" || reason == "" {
 		return fmt.Sprintf("verdict %q for reason %q", verdict, reason)
 	}
 	want := []Header{{headerRoute, []byte(s.Route)}, {headerVerdict, []byte(verdict)}, {headerReason, []byte(reason)},

@@ -123,7 +123,7 @@ func TestNoneLost(t *testing.T) {
 		{name: "an output is lost", want: []string{"K2", "K11"}, says: "signals: lost: app-repartition/0/0 of signals.raw/0/0", world: func(w *world) {
 			w.remove(w.nth("signals", w.placeOf("signals", idAt(0, "a")), 0))
 		}},
-		{name: "one of two equal outputs is lost", want: []string{"K2", "K11"}, says: "was judged expired and never arrived", world: func(w *world) {
+		{name: "one of two equal outputs is lost", want: []string{"K2", "K11"}, says: "was judged after_window and never arrived", world: func(w *world) {
 			equals(w)
 			w.h.Live["signals"] = w.h.Live["signals"][:len(w.h.Live["signals"])-1]
 		}},
@@ -216,12 +216,12 @@ func TestFirstWinsUntouched(t *testing.T) {
 			r := out(w)
 			r.Headers = slices.Insert(slices.Clone(r.Headers), 3, Header{"Oncebus-Verdict", []byte("forged")})
 		}},
-		{name: "verdict", want: []string{"K3"}, says: "verdict \"expired\", want \"unique\"", world: func(w *world) {
+		{name: "verdict", want: []string{"K3"}, says: "verdict \"after_window\", want \"unique\"", world: func(w *world) {
 			r := out(w)
 			r.Headers = slices.Clone(r.Headers)
 			for i := range r.Headers {
 				if r.Headers[i].Key == headerVerdict {
-					r.Headers[i].Value = []byte("expired")
+					r.Headers[i].Value = []byte("after_window")
 				}
 			}
 		}},

@@ -68,7 +68,7 @@ func (m *model) step() {
 		defer func() { m.last[task] = dedup.NextStreamTime(streamTime, eventTime) }()
 	}
 	switch verdict {
-	case dedup.Unique, dedup.Expired:
+	case dedup.Unique, dedup.AfterWindow:
 		m.let(s, verdict.String(), m.now, eventTime)
 		m.rows[name], m.first[name] = row, s
 	case dedup.Duplicate:
@@ -116,7 +116,7 @@ func TestRandomHistories(t *testing.T) {
 			seen[verdict] += n
 		}
 	}
-	for _, verdict := range []string{"unique", "expired", "duplicate", "late", "invalid", "unkeyed"} {
+	for _, verdict := range []string{"unique", "after_window", "duplicate", "late", "invalid", "missing_key"} {
 		if seen[verdict] < 10 {
 			t.Errorf("only %d records are %s: the histories do not try it", seen[verdict], verdict)
 		}

@@ -144,7 +144,7 @@ func (f *fold) judge(e *envelope, r *Route, present int64) judgement {
 	case e.time < add(prior.first, -r.Window):
 		return late()
 	case e.time > add(prior.first, r.Window):
-		return judgement{verdict: "expired", topic: r.Output, row: next, wrote: true}
+		return judgement{verdict: "after_window", topic: r.Output, row: next, wrote: true}
 	}
 	return judgement{verdict: "duplicate", first: &prior, topic: r.to(cmp.Or(r.Duplicates, Drop)),
 		reason: fmt.Sprintf("copy %v after the first, window %v", ms(e.time-prior.first), ms(r.Window))}

@@ -38,7 +38,7 @@ func (c *check) readSent() {
 			continue
 		}
 		if s.ID == "" {
-			c.report.Unkeyed++
+			c.report.MissingKey++
 		}
 		from := source{number, s.Partition}
 		if c.sources[from] == nil {

@@ -52,5 +52,5 @@ func (l ClientLogger) Log(level kgo.LogLevel, msg string, keyvals ...any) {
 	case kgo.LogLevelWarn:
 		to = slog.LevelInfo
 	}
-	l.log.Log(context.Background(), to, "kafka client", append([]any{"event", msg}, keyvals...)...)
+	l.log.Log(context.Background(), to, "kafka client", append([]any{"client_message", msg}, keyvals...)...)
 }

@@ -68,7 +68,7 @@ type OutcomeEnvelope struct {
 
 // Headers are token and kind as they came.
 func (o *OutcomeEnvelope) Headers() []kgo.RecordHeader {
-	return []kgo.RecordHeader{{Key: HeaderClaim, Value: o.Token.Append(nil)}, {Key: HeaderOutcome, Value: []byte(o.Kind.String())}}
+	return []kgo.RecordHeader{{Key: HeaderClaimToken, Value: o.Token.Append(nil)}, {Key: HeaderOutcome, Value: []byte(o.Kind.String())}}
 }
 
 // Size is at least what append needs.

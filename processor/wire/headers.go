@@ -22,14 +22,14 @@ const (
 	HeaderTimestamp = "oncebus-timestamp"
 	HeaderValueHash = "oncebus-value-sha256"
 	HeaderValueSize = "oncebus-value-bytes"
-	HeaderLast      = "oncebus-last"
+	HeaderBatchLast = "oncebus-batch-last"
 
 	// Of claim mode.
-	HeaderClaim        = "oncebus-claim"
+	HeaderClaimToken   = "oncebus-claim-token"
 	HeaderAttempt      = "oncebus-attempt"
 	HeaderOutcome      = "oncebus-outcome" // read, on outcomes; kept where they are refused
-	HeaderStatus       = "oncebus-status"
-	HeaderRequest      = "oncebus-request"
+	HeaderClaimStatus  = "oncebus-claim-status"
+	HeaderRequestID    = "oncebus-request-id"
 	HeaderFirstRequest = "oncebus-first-request"
 
 	headerPrefix = "oncebus-"
@@ -105,7 +105,7 @@ const outcomeHeaderMax = 256
 
 // OutcomeHeaders returns token and kind of an outcome as they came.
 func OutcomeHeaders(rec *kgo.Record) (said []kgo.RecordHeader) {
-	for _, name := range [...]string{HeaderClaim, HeaderOutcome} {
+	for _, name := range [...]string{HeaderClaimToken, HeaderOutcome} {
 		if value, ok := (*Headers)(&rec.Headers).Header(name); ok {
 			said = append(said, kgo.RecordHeader{Key: name, Value: value[:min(len(value), outcomeHeaderMax)]})
 		}
@@ -118,16 +118,16 @@ func OutcomeHeaders(rec *kgo.Record) (said []kgo.RecordHeader) {
 // why a claim was claimed anew, or was not. Nobody goes on from them.
 const HeaderLease = "oncebus-lease"
 
-// HeaderReturn is a return address. On a raw record anybody may have written
+// HeaderReplyTo is a return address. On a raw record anybody may have written
 // it: it decides where a verdict is told, and nothing else. Who is told one
 // that is not theirs does not take it (question.tell).
-const HeaderReturn = "oncebus-return"
+const HeaderReplyTo = "oncebus-reply-to"
 
 // Headers of a verdict beside those of replies. The last four stand for
 // themselves and have no value.
 const (
-	headerSettled = "oncebus-settled" // the record carries an outcome
-	headerPassed  = "oncebus-passed"  // the event went to the output
-	headerWaits   = "oncebus-waits"   // the outcome will be told too
-	headerOmitted = "oncebus-omitted" // the outcome's result is left out
+	headerSettled = "oncebus-has-outcome"     // the record carries an outcome
+	headerPassed  = "oncebus-forwarded"       // the event went to the output
+	headerWaits   = "oncebus-outcome-follows" // the outcome will be told too
+	headerOmitted = "oncebus-omitted"         // the outcome's result is left out
 )

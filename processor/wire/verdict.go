@@ -48,7 +48,7 @@ const VerdictTextBytes = dedup.AddressTextBytes + 2*32
 // and key are written to text, of verdictTextBytes.
 func (a *VerdictRecord) AppendHeaders(headers []kgo.RecordHeader, text []byte) []kgo.RecordHeader {
 	headers = append(headers,
-		kgo.RecordHeader{Key: HeaderReturn, Value: a.To.AppendText(text[:0:dedup.AddressTextBytes])},
+		kgo.RecordHeader{Key: HeaderReplyTo, Value: a.To.AppendText(text[:0:dedup.AddressTextBytes])},
 		kgo.RecordHeader{Key: HeaderVerdict, Value: VerdictText(a.Verdict)})
 	if a.Key != nil {
 		text = text[dedup.AddressTextBytes:]
@@ -62,7 +62,7 @@ func (a *VerdictRecord) AppendHeaders(headers []kgo.RecordHeader, text []byte) [
 	}
 	if a.Claim != nil {
 		headers = append(headers,
-			kgo.RecordHeader{Key: HeaderStatus, Value: []byte(a.Status)},
+			kgo.RecordHeader{Key: HeaderClaimStatus, Value: []byte(a.Status)},
 			kgo.RecordHeader{Key: HeaderAttempt, Value: strconv.AppendUint(nil, uint64(a.Row.Attempt), 10)})
 		if a.Claim.Original != nil {
 			headers = append(headers, kgo.RecordHeader{Key: HeaderFirstRequest, Value: a.Claim.Original})
@@ -113,7 +113,7 @@ type Answer struct {
 func AddressOf(rec *kgo.Record) (dedup.Address, bool) {
 	// The last one is ours: an outcome's headers stand before.
 	for i := len(rec.Headers) - 1; i >= 0; i-- {
-		if rec.Headers[i].Key == HeaderReturn {
+		if rec.Headers[i].Key == HeaderReplyTo {
 			return dedup.ParseAddress(rec.Headers[i].Value)
 		}
 	}
@@ -138,7 +138,7 @@ func ReadAnswer(rec *kgo.Record) (Answer, bool) {
 					a.Verdict, known = v, true
 				}
 			}
-		case HeaderStatus:
+		case HeaderClaimStatus:
 			a.Status = text
 		case HeaderKey:
 			a.Key = text
