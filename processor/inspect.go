@@ -111,8 +111,8 @@ type Entry struct {
 // Held tells whether the row is not out of time: older ones wait to be removed.
 func (e *Entry) Held(route *rules.Route) bool { return route.Span().Held(e.Row.First, e.StreamTime) }
 
-// Standing is what the row means for the events to come.
-func (e *Entry) Standing(route *rules.Route) Standing {
+// KeyState is what the row means for the events to come.
+func (e *Entry) KeyState(route *rules.Route) KeyState {
 	switch w := route.Span(); {
 	case !w.Stands(&e.Row, e.StreamTime):
 		return Free
@@ -122,14 +122,14 @@ func (e *Entry) Standing(route *rules.Route) Standing {
 	return Active
 }
 
-// Standing is what a row means for the events under its key.
-type Standing string
+// KeyState is what a row means for the events under its key.
+type KeyState string
 
-// Standings.
+// Key states.
 const (
-	Active  Standing = "active"  // they are copies
-	Expired Standing = "expired" // its window is over: only those that come late are copies
-	Free    Standing = "free"    // they run as if there were no row
+	Active  KeyState = "active"  // they are copies
+	Expired KeyState = "expired" // its window is over: only those that come late are copies
+	Free    KeyState = "free"    // they run as if there were no row
 )
 
 // Lookup reads what the app keeps of a derived key; false if nothing. A route

@@ -209,7 +209,7 @@ type shownEntry struct {
 	HeldUntil   int64              `json:"held_until"`
 	StreamTime  int64              `json:"stream_time"`
 	Held        bool               `json:"held"`
-	Standing    processor.Standing `json:"standing"`
+	KeyState    processor.KeyState `json:"key_state"`
 
 	// Of claim mode. NextAttempt is the one as which the next event runs that
 	// is no copy; absent while the key's window is not over.
@@ -228,13 +228,13 @@ func showEntry(d *rules.Derived, e *processor.Entry) *shownEntry {
 	r, w := d.Route, d.Route.Span()
 	s := &shownEntry{
 		Task: e.Task, Status: e.Row.Status.String(), First: e.First, FirstTime: e.Row.First,
-		HeldUntil: e.Row.First + w.Retention(), StreamTime: e.StreamTime, Held: e.Held(r), Standing: e.Standing(r),
+		HeldUntil: e.Row.First + w.Retention(), StreamTime: e.StreamTime, Held: e.Held(r), KeyState: e.KeyState(r),
 		Attempt: e.Row.Attempt,
 	}
-	if s.Standing != processor.Free {
+	if s.KeyState != processor.Free {
 		s.CopiesUntil = e.Row.First + w.Size
 	}
-	if s.Standing != processor.Active && inClaimMode(r) {
+	if s.KeyState != processor.Active && inClaimMode(r) {
 		s.NextAttempt = 1
 		if s.Held {
 			s.NextAttempt += e.Row.Attempt
@@ -258,21 +258,21 @@ func showEntry(d *rules.Derived, e *processor.Entry) *shownEntry {
 	return s
 }
 
-// counts says what the row means for events to come.
-func (s *shownEntry) counts() string {
+// describeKeyState says what the row means for events to come.
+func (s *shownEntry) describeKeyState() string {
 	next := "goes out"
 	if s.NextAttempt > 0 {
 		next = "runs as attempt " + strconv.FormatUint(uint64(s.NextAttempt), 10)
 	}
 	switch {
 	case !s.Held:
-		return "no: it is out of time and will be removed; the next event under this key " + next
-	case s.Standing == processor.Free:
-		return "no, the key is free: the next event under it " + next
-	case s.Standing == processor.Expired:
-		return "for events that come late: its window is over, a later event " + next
+		return "free: its retention is over, the row will be evicted; the next event under this key " + next
+	case s.KeyState == processor.Free:
+		return "free: the next event under the key " + next
+	case s.KeyState == processor.Expired:
+		return "expired: only an event within the window is a duplicate, a later event " + next
 	}
-	return "yes"
+	return string(processor.Active)
 }
 
 // write prints the answer for people.
@@ -291,10 +291,10 @@ func (s *shownLookup) write(to io.Writer) error {
 	if s.KeptUnder != "" {
 		facts = append(facts, fact{"kept under", "digest " + s.KeptUnder + ", a neighbouring key: the event is judged as the same order's copy"})
 	}
-	if s.Standing != processor.Free {
+	if s.KeyState != processor.Free {
 		facts = append(facts, fact{"copies until", when(s.CopiesUntil) + " by event time"})
 	}
-	facts = append(facts, fact{"counts", s.counts()})
+	facts = append(facts, fact{"key state", s.describeKeyState()})
 	if s.Attempt > 0 {
 		facts = append(facts, fact{"attempt", strconv.FormatUint(uint64(s.Attempt), 10)})
 	}

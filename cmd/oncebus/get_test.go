@@ -104,29 +104,29 @@ func TestGetSaysWhatARowMeans(t *testing.T) {
 	const day = 24 * 3_600_000
 	const copies = "copies until  1970-01-03T00:00:00Z (172800000) by event time"
 	for name, c := range map[string]struct {
-		route    string
-		row      dedup.Row
-		time     int64 // stream time
-		standing processor.Standing
-		next     uint32
-		want     []string
+		route string
+		row   dedup.Row
+		time  int64 // stream time
+		state processor.KeyState
+		next  uint32
+		want  []string
 	}{
-		"in its window":  {"operations", dedup.Row{First: day, Status: dedup.Completed, Attempt: 2}, 2 * day, processor.Active, 0, []string{copies, "counts        yes\n"}},
-		"no stream time": {"operations", dedup.Row{First: day, Status: dedup.ClaimInProgress, Attempt: 1}, dedup.NoStreamTime, processor.Active, 0, []string{copies, "counts        yes\n"}},
+		"in its window":  {"operations", dedup.Row{First: day, Status: dedup.Completed, Attempt: 2}, 2 * day, processor.Active, 0, []string{copies, "key state     active\n"}},
+		"no stream time": {"operations", dedup.Row{First: day, Status: dedup.ClaimInProgress, Attempt: 1}, dedup.NoStreamTime, processor.Active, 0, []string{copies, "key state     active\n"}},
 		"freed": {"operations", dedup.Row{First: day, Status: dedup.Freed, Attempt: 1}, day, processor.Free, 2,
-			[]string{"status      freed", "counts      no, the key is free: the next event under it runs as attempt 2\nattempt     1\n"}},
+			[]string{"status      freed", "key state   free: the next event under the key runs as attempt 2\nattempt     1\n"}},
 		"its window is over": {"operations", dedup.Row{First: day, Status: dedup.Submitted, Attempt: 3}, 2*day + 1, processor.Expired, 4,
-			[]string{copies, "counts        for events that come late: its window is over, a later event runs as attempt 4\n"}},
+			[]string{copies, "key state     expired: only an event within the window is a duplicate, a later event runs as attempt 4\n"}},
 		"out of time": {"operations", dedup.Row{First: day, Status: dedup.Completed, Attempt: 3}, 4 * day, processor.Free, 1,
-			[]string{"counts      no: it is out of time and will be removed; the next event under this key runs as attempt 1\n"}},
+			[]string{"key state   free: its retention is over, the row will be evicted; the next event under this key runs as attempt 1\n"}},
 		"plain, its window is over": {"economy-webhooks", dedup.Row{First: day, Status: dedup.Seen}, 3 * day, processor.Expired, 0,
-			[]string{copies, "counts        for events that come late: its window is over, a later event goes out\n"}},
+			[]string{copies, "key state     expired: only an event within the window is a duplicate, a later event goes out\n"}},
 	} {
 		r := routes.Route(c.route)
 		derived := rules.Derived{Route: r}
 		shown := showLookup(&derived)
 		shown.Found, shown.shownEntry = true, showEntry(&derived, &processor.Entry{Row: c.row, StreamTime: c.time})
-		if shown.Standing != c.standing || shown.NextAttempt != c.next || (shown.CopiesUntil == 0) != (c.standing == processor.Free) {
+		if shown.KeyState != c.state || shown.NextAttempt != c.next || (shown.CopiesUntil == 0) != (c.state == processor.Free) {
 			t.Errorf("%s: %+v", name, shown.shownEntry)
 		}
 		var text strings.Builder
@@ -164,7 +164,7 @@ func TestRealGetForgetStats(t *testing.T) {
 		}
 		pending := get()
 		for field, want := range map[string]any{
-			"found": true, "standing": "active", "status": "in_progress", "attempt": 1.0, "request": "r1", "waiting": 1.0, "held": true, "namespace": "operations", "first": s.topic("economy.raw") + "/3/0",
+			"found": true, "key_state": "active", "status": "in_progress", "attempt": 1.0, "request": "r1", "waiting": 1.0, "held": true, "namespace": "operations", "first": s.topic("economy.raw") + "/3/0",
 		} {
 			if pending[field] != want {
 				t.Errorf("%s is %v, want %v", field, pending[field], want)
@@ -209,12 +209,12 @@ func TestRealGetForgetStats(t *testing.T) {
 		}
 		t.Logf("oncebus forget:\n%s", out)
 		s.settle()
-		if erased := get(); erased["status"] != "freed" || erased["standing"] != "free" || erased["next_attempt"] != 2.0 || erased["copies_until"] != nil {
+		if erased := get(); erased["status"] != "freed" || erased["key_state"] != "free" || erased["next_attempt"] != 2.0 || erased["copies_until"] != nil {
 			t.Errorf("after forget: %v", erased)
 		}
 		people, _, _ = s.oncebus(event, "get", "--route", "operations")
 		t.Logf("oncebus get, after forget:\n%s", people)
-		if !strings.Contains(people, "counts      no, the key is free: the next event under it runs as attempt 2") {
+		if !strings.Contains(people, "key state   free: the next event under the key runs as attempt 2") {
 			t.Errorf("after forget:\n%s", people)
 		}
 		s.send("economy.raw", 2, time.Now(), event)

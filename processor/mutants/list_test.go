@@ -183,7 +183,7 @@ var list = []mutant{
 		does:    "the group's offset alone says where a task goes on, and what lies below its checkpoint is judged again",
 		edits: []edit{
 			{"processor/task.go", `		if rec.Offset < t.open.next {
-			t.metrics.skipped.Inc()
+			t.metrics.reread.Inc()
 			continue
 		}
 `, ""},
