@@ -10,27 +10,27 @@ import (
 	"strconv"
 	"strings"
 	"text/tabwriter"
-	"time"
 
+	"oncebus/cmd/oncebus/cli"
 	"oncebus/dedup/rules"
 )
 
-func runCheck(_ context.Context, args []string, p process) int {
-	fs := newFlags("check", "[OPTIONS] [FILE]", "Validates the routes file and prints what it says, without a broker. FILE is\n"+
+func runCheck(_ context.Context, args []string, p cli.Process) int {
+	fs := cli.NewFlags("check", "[OPTIONS] [FILE]", "Validates the routes file and prints what it says, without a broker. FILE is\n"+
 		"$ONCEBUS_ROUTES unless given, and routes.yaml without either. All mistakes are\n"+
 		"reported at once, with file, line and field; the exit code is 2 then.")
 	schema := fs.Bool("schema", false, "print the JSON Schema of the routes file and do nothing else")
 	openAPI := fs.Bool("openapi", false, "print the OpenAPI document of what comes in by HTTP with FILE and do nothing else")
 	all := fs.Bool("settings", false, "validate the settings in the environment too, as 'oncebus run' does at its start")
-	rest, code, done := parseFlags(fs, args, 1, p)
+	rest, code, done := cli.ParseFlags(fs, args, 1, p)
 	if done {
 		return code
 	}
 	if *schema {
-		printf(p.stdout, "%s", rules.RoutesSchema)
-		return exitStopped
+		cli.Printf(p.Stdout, "%s", rules.RoutesSchema)
+		return cli.ExitStopped
 	}
-	s, settingsErr := parseSettings(p.environ)
+	s, settingsErr := parseSettings(p.Environ)
 	if len(rest) == 1 {
 		s.Routes = rest[0]
 	}
@@ -47,17 +47,17 @@ func runCheck(_ context.Context, args []string, p process) int {
 		}
 	}
 	if err := errors.Join(settingsErr, err); err != nil {
-		printf(p.stderr, "%v\n", err)
-		return exitWrong
+		cli.Printf(p.Stderr, "%v\n", err)
+		return cli.ExitWrong
 	}
 	if *openAPI {
 		return printOpenAPI(p, routes)
 	}
-	if err := printRoutes(p.stdout, s.Routes, routes); err != nil {
-		printf(p.stderr, "oncebus check: %v\n", err)
-		return exitFailed
+	if err := printRoutes(p.Stdout, s.Routes, routes); err != nil {
+		cli.Printf(p.Stderr, "oncebus check: %v\n", err)
+		return cli.ExitFailed
 	}
-	return exitStopped
+	return cli.ExitStopped
 }
 
 // readRoutes reads and validates a routes file.
@@ -72,27 +72,15 @@ func readRoutes(path string) (*rules.Routes, error) {
 // printRoutes writes what a routes file means, defaults filled in.
 func printRoutes(w io.Writer, path string, routes *rules.Routes) error {
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	printf(tw, "%s is valid: %s\n", path, plural(len(routes.Routes), "route"))
+	cli.Printf(tw, "%s is valid: %s\n", path, plural(len(routes.Routes), "route"))
 	for _, r := range routes.Routes {
-		printf(tw, "\nroute %s\n", r.Name)
+		cli.Printf(tw, "\nroute %s\n", r.Name)
 		writeFacts(tw, "  ", describe(r))
 	}
 	if routes.NeedsSecret() {
-		printf(tw, "\nONCEBUS_KEY_SECRET or ONCEBUS_KEY_SECRET_FILE must be set to run these routes.\n")
+		cli.Printf(tw, "\nONCEBUS_KEY_SECRET or ONCEBUS_KEY_SECRET_FILE must be set to run these routes.\n")
 	}
 	return tw.Flush()
-}
-
-// fact is one line about a route; without a value it is not worth saying.
-type fact struct{ name, value string }
-
-// writeFacts writes those that are worth saying, a line each.
-func writeFacts(w io.Writer, indent string, facts []fact) {
-	for _, f := range facts {
-		if f.value != "" {
-			printf(w, "%s%s\t%s\n", indent, f.name, f.value)
-		}
-	}
 }
 
 func describe(r *rules.Route) []fact {
@@ -212,26 +200,4 @@ func describePolicy(p rules.Policy, r *rules.Route) string {
 	default:
 		return p.String()
 	}
-}
-
-// shortDuration writes a duration without its zero parts: 24h, not 24h0m0s.
-func shortDuration(d time.Duration) string {
-	s := d.String()
-	if strings.HasSuffix(s, "m0s") {
-		s = strings.TrimSuffix(s, "0s")
-	}
-	if strings.HasSuffix(s, "h0m") {
-		s = strings.TrimSuffix(s, "0m")
-	}
-	return s
-}
-
-func plural(n int, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	if stem, ok := strings.CutSuffix(noun, "y"); ok {
-		return strconv.Itoa(n) + " " + stem + "ies"
-	}
-	return strconv.Itoa(n) + " " + noun + "s"
 }

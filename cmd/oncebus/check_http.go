@@ -5,20 +5,21 @@ import (
 	"slices"
 	"strings"
 
+	"oncebus/cmd/oncebus/cli"
 	"oncebus/dedup"
 	"oncebus/dedup/rules"
 	"oncebus/processor/ingress"
 )
 
 // printOpenAPI writes what 'oncebus ingress' serves at /openapi.json.
-func printOpenAPI(p process, routes *rules.Routes) int {
+func printOpenAPI(p cli.Process, routes *rules.Routes) int {
 	text, err := ingress.OpenAPI(routes)
 	if err != nil {
-		printf(p.stderr, "%v\n", err)
-		return exitWrong
+		cli.Printf(p.Stderr, "%v\n", err)
+		return cli.ExitWrong
 	}
-	printf(p.stdout, "%s", text)
-	return exitStopped
+	cli.Printf(p.Stdout, "%s", text)
+	return cli.ExitStopped
 }
 
 // describeHTTP are the facts of how a route's events come in by HTTP.

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+
+	"oncebus/cmd/oncebus/cli"
 )
 
 const testRoutes = `routes:
@@ -69,7 +71,7 @@ route payments
 		execute(t.Context(), []string{"ONCEBUS_ROUTES=none.yaml"}, "", "check", path),
 		execute(t.Context(), []string{"ONCEBUS_BROKERS=a:1"}, "", "check", "--settings", path),
 	} {
-		if got.code != exitStopped || got.stdout != want || got.stderr != "" {
+		if got.code != cli.ExitStopped || got.stdout != want || got.stderr != "" {
 			t.Errorf("exit code %d, stderr %q, stdout:\n%s\nwant:\n%s", got.code, got.stderr, got.stdout, want)
 		}
 	}
@@ -122,7 +124,7 @@ func TestCheckPrintsHTTP(t *testing.T) {
   http answer   202 once it is on the bus; Kafka unavailable: 503 at once; no key: refused
   http limits   1048576 bytes
 `} {
-		if got.code != exitStopped || !strings.Contains(got.stdout, want) {
+		if got.code != cli.ExitStopped || !strings.Contains(got.stdout, want) {
 			t.Errorf("exit code %d, stderr %q, stdout:\n%s\nwant:\n%s", got.code, got.stderr, got.stdout, want)
 		}
 	}
@@ -131,12 +133,12 @@ func TestCheckPrintsHTTP(t *testing.T) {
 func TestCheckSaysThatASecretIsNeeded(t *testing.T) {
 	path := writeFile(t, "routes.yaml", strings.Replace(testRoutes, "    prepartitioned: true\n", "    prepartitioned: true\n    secret: true\n", 1))
 	got := execute(t.Context(), nil, "", "check", path)
-	if got.code != exitStopped || !strings.Contains(got.stdout, "  hash         HMAC-SHA-256 with the secret\n") ||
+	if got.code != cli.ExitStopped || !strings.Contains(got.stdout, "  hash         HMAC-SHA-256 with the secret\n") ||
 		!strings.HasSuffix(got.stdout, "\nONCEBUS_KEY_SECRET or ONCEBUS_KEY_SECRET_FILE must be set to run these routes.\n") {
 		t.Errorf("%+v", got)
 	}
 	got = execute(t.Context(), []string{"ONCEBUS_BROKERS=a:1"}, "", "check", "--settings", path)
-	if got.code != exitWrong || !strings.HasPrefix(got.stderr, "ONCEBUS_KEY_SECRET: not set") {
+	if got.code != cli.ExitWrong || !strings.HasPrefix(got.stderr, "ONCEBUS_KEY_SECRET: not set") {
 		t.Errorf("%+v", got)
 	}
 }
@@ -160,7 +162,7 @@ func TestCheckReportsAllMistakesAtOnce(t *testing.T) {
 	path := writeFile(t, "routes.yaml", badRoutes)
 	got := execute(t.Context(), nil, "", "check", path)
 	lines := strings.Split(strings.TrimSuffix(got.stderr, "\n"), "\n")
-	if got.code != exitWrong || got.stdout != "" || len(lines) < 4 {
+	if got.code != cli.ExitWrong || got.stdout != "" || len(lines) < 4 {
 		t.Fatalf("%+v", got)
 	}
 	for _, want := range []string{":6: ", ":7: routes[0].window", ":9: routes[1].", "routes[1].output"} {
@@ -177,7 +179,7 @@ func TestCheckReportsAllMistakesAtOnce(t *testing.T) {
 
 func TestCheckMissingFile(t *testing.T) {
 	got := execute(t.Context(), nil, "", "check", "none.yaml")
-	if want := "routes file (ONCEBUS_ROUTES): open none.yaml: no such file or directory\n"; got.code != exitWrong || got.stderr != want {
+	if want := "routes file (ONCEBUS_ROUTES): open none.yaml: no such file or directory\n"; got.code != cli.ExitWrong || got.stderr != want {
 		t.Errorf("%+v", got)
 	}
 }
@@ -185,7 +187,7 @@ func TestCheckMissingFile(t *testing.T) {
 func TestCheckSettings(t *testing.T) {
 	path := writeFile(t, "routes.yaml", badRoutes)
 	got := execute(t.Context(), []string{"ONCEBUS_PARTITIONS=0", "ONCEBUS_WORKERS=x"}, "", "check", "--settings", path)
-	if got.code != exitWrong {
+	if got.code != cli.ExitWrong {
 		t.Errorf("exit code %d", got.code)
 	}
 	for _, want := range []string{"ONCEBUS_WORKERS: ", "ONCEBUS_PARTITIONS: 0", "ONCEBUS_BROKERS: not set", path + ":6: "} {
@@ -204,7 +206,7 @@ func TestCheckSchema(t *testing.T) {
 	if err := json.Unmarshal([]byte(got.stdout), &schema); err != nil {
 		t.Fatal(err)
 	}
-	if got.code != exitStopped || schema.Schema == "" || schema.Properties["routes"] == nil {
+	if got.code != cli.ExitStopped || schema.Schema == "" || schema.Properties["routes"] == nil {
 		t.Errorf("%+v", got)
 	}
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/caarlos0/env/v11"
 
+	"oncebus/cmd/oncebus/cli"
 	"oncebus/dedup/rules"
 	"oncebus/processor"
 	"oncebus/processor/ingress"
@@ -96,10 +97,10 @@ func printSettings(w io.Writer) {
 		if s.defaults != "" {
 			help += " [" + s.defaults + "]"
 		}
-		printf(tw, "  %s\t%s\n", s.name, help)
+		cli.Printf(tw, "  %s\t%s\n", s.name, help)
 	}
 	for _, s := range ingressSecretHelp {
-		printf(tw, "  %s\t%s\n", s[0], s[1])
+		cli.Printf(tw, "  %s\t%s\n", s[0], s[1])
 	}
 	_ = tw.Flush() // w keeps the error
 }
@@ -190,8 +191,8 @@ func (s settings) validate() error {
 	if s.Routes == "" {
 		errs = append(errs, errors.New("ONCEBUS_ROUTES: empty, want the path of the routes file"))
 	}
-	if s.LogFormat != logText && s.LogFormat != logJSON {
-		errs = append(errs, fmt.Errorf("ONCEBUS_LOG_FORMAT: %q is unknown, want %s or %s", s.LogFormat, logText, logJSON))
+	if s.LogFormat != cli.LogText && s.LogFormat != cli.LogJSON {
+		errs = append(errs, fmt.Errorf("ONCEBUS_LOG_FORMAT: %q is unknown, want %s or %s", s.LogFormat, cli.LogText, cli.LogJSON))
 	}
 	return errors.Join(append(errs, checkAddr(s.AdminAddr), s.Processor.Validate(), s.Ingress.Validate())...)
 }
@@ -222,9 +223,6 @@ func (s settings) attrs() []slog.Attr {
 	}
 	return attrs
 }
-
-// environment returns the environment of the process.
-func environment() []string { return os.Environ() }
 
 var kubernetesVariable = regexp.MustCompile(`^ONCEBUS_(INGRESS_)?(SERVICE_|PORT)`)
 

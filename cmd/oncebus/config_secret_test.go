@@ -3,6 +3,8 @@ package main
 import (
 	"strings"
 	"testing"
+
+	"oncebus/cmd/oncebus/cli"
 )
 
 // TestSecretFilesAreRemembered: the processor reads them again, but for the
@@ -43,8 +45,8 @@ func TestWrongSettingsShowNoSecret(t *testing.T) {
 		{"ONCEBUS_SASL_MECHANISM=OAUTHBEARER", "ONCEBUS_SASL_OAUTH_TOKEN_URL=https://id:" + secret + "@login:%zz", "ONCEBUS_SASL_OAUTH_CLIENT_SECRET=" + secret},
 	} {
 		got := execute(t.Context(), append(environ, "ONCEBUS_BROKERS=kafka:9092", "ONCEBUS_ROUTES="+routes), "", "run")
-		if got.code != exitWrong {
-			t.Errorf("%q: exit code %d, want %d", environ, got.code, exitWrong)
+		if got.code != cli.ExitWrong {
+			t.Errorf("%q: exit code %d, want %d", environ, got.code, cli.ExitWrong)
 		}
 		if strings.Contains(got.stdout+got.stderr, secret) {
 			t.Errorf("%q shows the secret:\n%s", environ, got.stderr)

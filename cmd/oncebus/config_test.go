@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"oncebus/cmd/oncebus/cli"
 	"oncebus/dedup/rules"
 	"oncebus/processor"
 	"oncebus/processor/ingress"
@@ -200,10 +201,10 @@ func TestSettingsLogHidesSecrets(t *testing.T) {
 		t.Fatal(err)
 	}
 	var b bytes.Buffer
-	for _, format := range []string{logText, logJSON} {
-		newLogger(&b, slog.LevelInfo, format).LogAttrs(t.Context(), slog.LevelInfo, "starting", slog.GroupAttrs("settings", s.attrs()...))
+	for _, format := range []string{cli.LogText, cli.LogJSON} {
+		cli.NewLogger(&b, slog.LevelInfo, format).LogAttrs(t.Context(), slog.LevelInfo, "starting", slog.GroupAttrs("settings", s.attrs()...))
 	}
-	newLogger(&b, slog.LevelInfo, logText).Info("whole", "settings", s)
+	cli.NewLogger(&b, slog.LevelInfo, cli.LogText).Info("whole", "settings", s)
 	fmt.Fprintf(&b, "%v %+v %#v", s, s, s)
 	if out := b.String(); strings.Contains(out, "horse") || strings.Contains(out, "staple") {
 		t.Errorf("a secret is shown:\n%s", out)

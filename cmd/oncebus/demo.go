@@ -22,6 +22,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"oncebus/cmd/oncebus/cli"
 	"oncebus/dedup/rules"
 	"oncebus/processor"
 	"oncebus/processor/ingress"
@@ -85,8 +86,8 @@ func (r demoResult) proved() bool {
 	return r.Missing == 0 && r.Extra == 0 && r.Altered == 0 && r.Duplicates == r.Events-r.Unique-r.Invalid
 }
 
-func runDemo(ctx context.Context, args []string, p process) int {
-	fs := newFlags("demo", "[OPTIONS]", "Sends generated trade signals and webhooks with copies among them through oncebus, on\n"+
+func runDemo(ctx context.Context, args []string, p cli.Process) int {
+	fs := cli.NewFlags("demo", "[OPTIONS]", "Sends generated trade signals and webhooks with copies among them through oncebus, on\n"+
 		"an embedded broker, and proves the result: the output is read back and compared with\n"+
 		"what was produced. The last line on standard output is the result as JSON; the exit\n"+
 		"code is 0 only when nothing is missing and nothing is there twice. With --http the\n"+
@@ -99,14 +100,14 @@ func runDemo(ctx context.Context, args []string, p process) int {
 	verbose := fs.Bool("verbose", false, "log what oncebus does")
 	var requests httpFlag
 	fs.Var(&requests, "http", "take requests by HTTP in place of generated records: --http at "+demoHTTPAddr+", or --http=`host:port`")
-	if _, code, done := parseFlags(fs, args, 0, p); done {
+	if _, code, done := cli.ParseFlags(fs, args, 0, p); done {
 		return code
 	}
 	if *events < demoEventsMin || *events > demoEventsMax {
-		return usageError(fs, p, fmt.Sprintf("--events %d is out of range, want %d to %d", *events, demoEventsMin, demoEventsMax))
+		return cli.UsageError(fs, p, fmt.Sprintf("--events %d is out of range, want %d to %d", *events, demoEventsMin, demoEventsMax))
 	}
 	if name := generating(fs); name != "" && requests != "" {
-		return usageError(fs, p, fmt.Sprintf("--%s is about generated records, with --http there are none", name))
+		return cli.UsageError(fs, p, fmt.Sprintf("--%s is about generated records, with --http there are none", name))
 	}
 	o := demoOptions{seed: *seed, events: *events, verbose: *verbose, http: string(requests)}
 	if *brokers != "" {
@@ -117,19 +118,19 @@ func runDemo(ctx context.Context, args []string, p process) int {
 	}
 	result, err := demonstrate(ctx, o, p)
 	if err != nil {
-		printf(p.stderr, "oncebus demo: %v\n", err)
-		return exitFailed
+		cli.Printf(p.Stderr, "oncebus demo: %v\n", err)
+		return cli.ExitFailed
 	}
 	line, err := json.Marshal(result)
 	if err != nil {
-		printf(p.stderr, "oncebus demo: %v\n", err)
-		return exitFailed
+		cli.Printf(p.Stderr, "oncebus demo: %v\n", err)
+		return cli.ExitFailed
 	}
-	printf(p.stdout, "%s\n", line)
+	cli.Printf(p.Stdout, "%s\n", line)
 	if !result.proved() {
-		return exitFailed
+		return cli.ExitFailed
 	}
-	return exitStopped
+	return cli.ExitStopped
 }
 
 // demo is one run: a broker, processes of oncebus on it, and the ledger.
@@ -150,13 +151,13 @@ type demo struct {
 
 // demonstrate runs the demo and returns its result. An error means that the
 // result could not be had; a bad result is none.
-func demonstrate(ctx context.Context, o demoOptions, p process) (result summary, err error) {
-	d := &demo{demoOptions: o, out: p.stderr, registry: prometheus.NewRegistry()}
+func demonstrate(ctx context.Context, o demoOptions, p cli.Process) (result summary, err error) {
+	d := &demo{demoOptions: o, out: p.Stderr, registry: prometheus.NewRegistry()}
 	level := slog.LevelWarn
 	if o.verbose {
 		level = slog.LevelDebug
 	}
-	d.log = newLogger(p.stderr, level, logText)
+	d.log = cli.NewLogger(p.Stderr, level, cli.LogText)
 	stateDir, err := os.MkdirTemp("", "oncebus-demo-")
 	if err != nil {
 		return result, err
@@ -166,7 +167,7 @@ func demonstrate(ctx context.Context, o demoOptions, p process) (result summary,
 		return result, err
 	}
 	defer d.broker.stop()
-	if err := d.configure(p.environ, stateDir); err != nil {
+	if err := d.configure(p.Environ, stateDir); err != nil {
 		return result, err
 	}
 	options, err := d.config.ClientOptions()
@@ -240,7 +241,7 @@ func demoRoutesOf(http bool, prefix string) (*rules.Routes, error) {
 // run sends the traffic through oncebus and counts what came of it.
 func (d *demo) run(ctx context.Context) (demoResult, error) {
 	started := time.Now()
-	printf(d.out, "oncebus demo: %d records, seed %d, broker %s, %d processes of %d workers\n",
+	cli.Printf(d.out, "oncebus demo: %d records, seed %d, broker %s, %d processes of %d workers\n",
 		d.events, d.seed, strings.Join(d.broker.addrs, ","), demoProcesses, demoWorkers)
 	if err := d.broker.create(ctx, d.admin, d.config.ReplicationFactor, d.broker.prefix+signalsRaw, d.broker.prefix+webhooksRaw); err != nil {
 		return demoResult{}, err
@@ -330,7 +331,7 @@ func (d *demo) sendAll(ctx context.Context, procs []*processor.Processor) error 
 		}
 		if n != len(d.ledger.produced) {
 			// Not an error: the ledger says what is missing.
-			printf(d.out, "  stalled: %d of %d records judged\n", n, len(d.ledger.produced))
+			cli.Printf(d.out, "  stalled: %d of %d records judged\n", n, len(d.ledger.produced))
 		}
 	}
 	return nil
@@ -449,7 +450,7 @@ func (d *demo) readOutputs(ctx context.Context, output func(string, *kgo.Record)
 
 // report prints the result for a person.
 func (d *demo) report(r demoResult) {
-	printf(d.out, "\nRead back and compared with what was produced, after %.1f s:\n", r.Seconds)
+	cli.Printf(d.out, "\nRead back and compared with what was produced, after %.1f s:\n", r.Seconds)
 	for _, line := range []struct {
 		n    int
 		what string
@@ -462,9 +463,9 @@ func (d *demo) report(r demoResult) {
 		{r.Extra, "there twice, or from nowhere"},
 		{r.Altered, "altered, or not the first copy"},
 	} {
-		printf(d.out, "  %8d  %s\n", line.n, line.what)
+		cli.Printf(d.out, "  %8d  %s\n", line.n, line.what)
 	}
 	for _, fault := range d.ledger.faults {
-		printf(d.out, "  ! %s\n", fault)
+		cli.Printf(d.out, "  ! %s\n", fault)
 	}
 }

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"oncebus/cmd/oncebus/cli"
 )
 
 // What the demo's executor works on, and where it says what came of it.
@@ -69,7 +71,7 @@ func (d *demo) workOn(event *kgo.Record, done *int) *kgo.Record {
 	_ = json.Unmarshal(event.Value, &asked) // whatever is asked for is done
 	token, attempt := header(event, "oncebus-claim-token"), header(event, "oncebus-attempt")
 	say := func(what string) {
-		printf(d.out, "  executor  %.40q %.40q, attempt %s: %s\n", asked.Operation, asked.RequestID, attempt, what)
+		cli.Printf(d.out, "  executor  %.40q %.40q, attempt %s: %s\n", asked.Operation, asked.RequestID, attempt, what)
 	}
 	outcome := func(kind, result string) *kgo.Record {
 		say(kind + " " + result)

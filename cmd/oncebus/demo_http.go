@@ -16,6 +16,7 @@ import (
 	"sync"
 	"time"
 
+	"oncebus/cmd/oncebus/cli"
 	"oncebus/dedup"
 	"oncebus/dedup/rules"
 	"oncebus/processor"
@@ -197,16 +198,16 @@ func (d *demo) keepOpen(ctx, running context.Context, door *entrance, ledger *ht
 
 // guide prints what to try.
 func (d *demo) guide(addr string) {
-	printf(d.out, "oncebus demo: taking requests at http://%s, broker %s, %d processes of %d workers.\n"+
+	cli.Printf(d.out, "oncebus demo: taking requests at http://%s, broker %s, %d processes of %d workers.\n"+
 		"To try in another terminal; Ctrl-C here reads the output back and proves the result.\n\n  SECRET=%s\n",
 		addr, strings.Join(d.broker.addrs, ","), demoProcesses, demoWorkers, d.secret)
 	for _, step := range demoCurls(addr) {
-		printf(d.out, "\n  # %s\n", step.about)
+		cli.Printf(d.out, "\n  # %s\n", step.about)
 		for _, command := range step.commands {
-			printf(d.out, "  %s\n", command)
+			cli.Printf(d.out, "  %s\n", command)
 		}
 	}
-	printf(d.out, "\n")
+	cli.Printf(d.out, "\n")
 }
 
 // demoCurl is something to try.

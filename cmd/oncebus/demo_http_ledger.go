@@ -12,6 +12,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"oncebus/cmd/oncebus/cli"
 	"oncebus/dedup"
 	"oncebus/dedup/rules"
 )
@@ -68,7 +69,7 @@ func (l *httpLedger) around(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		answer := &answerSeen{ResponseWriter: w}
 		defer func() {
-			printf(l.out, "  %-4s %.60q  %d %s\n", r.Method, r.URL.Path, answer.status, answer.Header().Get("Oncebus-Verdict"))
+			cli.Printf(l.out, "  %-4s %.60q  %d %s\n", r.Method, r.URL.Path, answer.status, answer.Header().Get("Oncebus-Verdict"))
 		}()
 		if route, ok := l.paths[r.URL.Path]; ok {
 			number := l.enter(route)
@@ -220,7 +221,7 @@ func (l *httpLedger) note(format string, args ...any) {
 
 // report prints the result for a person.
 func (l *httpLedger) report(r httpResult) {
-	printf(l.out, "\nRead back and compared with what senders were told:\n")
+	cli.Printf(l.out, "\nRead back and compared with what senders were told:\n")
 	for _, line := range []struct {
 		n    int
 		what string
@@ -235,9 +236,9 @@ func (l *httpLedger) report(r httpResult) {
 		{r.Extra, "there twice, or from nowhere"},
 		{r.Altered, "altered"},
 	} {
-		printf(l.out, "  %8d  %s\n", line.n, line.what)
+		cli.Printf(l.out, "  %8d  %s\n", line.n, line.what)
 	}
 	for _, fault := range l.faults {
-		printf(l.out, "  ! %s\n", fault)
+		cli.Printf(l.out, "  ! %s\n", fault)
 	}
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"oncebus/cmd/oncebus/cli"
 	"oncebus/processor/kafkatest"
 )
 
@@ -41,7 +42,7 @@ func startDemoHTTP(t *testing.T, args ...string) *runningDemo {
 	ctx, d.stop = context.WithCancel(t.Context())
 	t.Cleanup(d.stop)
 	go func() {
-		d.code <- run(ctx, append([]string{"demo", "--http=127.0.0.1:0"}, args...), process{stdout: &d.stdout, stderr: &d.stderr})
+		d.code <- commands().Run(ctx, append([]string{"demo", "--http=127.0.0.1:0"}, args...), cli.Process{Stdout: &d.stdout, Stderr: &d.stderr})
 	}()
 	d.url = d.await(demoURL)
 	return d
@@ -73,7 +74,7 @@ func (d *runningDemo) end() (result httpResult) {
 	d.stop()
 	select {
 	case code := <-d.code:
-		if err := json.Unmarshal([]byte(d.stdout.String()), &result); err != nil || code != exitStopped {
+		if err := json.Unmarshal([]byte(d.stdout.String()), &result); err != nil || code != cli.ExitStopped {
 			d.t.Fatalf("exit code %d, %v\n%s\n%s", code, err, d.stdout.String(), d.stderr.String())
 		}
 	case <-time.After(60 * time.Second):
@@ -192,7 +193,7 @@ func TestDemoHTTPAddressInUse(t *testing.T) {
 	listener := listenLocal(t)
 	defer listener.Close()
 	got := execute(t.Context(), nil, "", "demo", "--http="+listener.Addr().String())
-	if got.code != exitFailed || got.stdout != "" || !strings.Contains(got.stderr, "oncebus demo: choose another address, as in --http=127.0.0.1:0: ") {
+	if got.code != cli.ExitFailed || got.stdout != "" || !strings.Contains(got.stderr, "oncebus demo: choose another address, as in --http=127.0.0.1:0: ") {
 		t.Errorf("%+v", got)
 	}
 }
@@ -201,7 +202,7 @@ func TestDemoHTTPStoppedBeforeItIsReady(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	got := execute(ctx, nil, "", "demo", "--http=127.0.0.1:0")
-	if got.code != exitFailed || got.stdout != "" {
+	if got.code != cli.ExitFailed || got.stdout != "" {
 		t.Errorf("%+v", got)
 	}
 }

@@ -9,6 +9,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
+
+	"oncebus/cmd/oncebus/cli"
 )
 
 // verdicts counts the events oncebus has judged, as its metrics say.
@@ -61,8 +63,7 @@ type progress struct {
 }
 
 func newProgress(w io.Writer, metrics prometheus.Gatherer, total int) *progress {
-	o, ok := w.(*output)
-	return &progress{w: w, terminal: ok && o.terminal, metrics: metrics, total: total, started: time.Now()}
+	return &progress{w: w, terminal: cli.OnTerminal(w), metrics: metrics, total: total, started: time.Now()}
 }
 
 // show writes the line until ctx is done, and once more then.
@@ -80,7 +81,7 @@ func (p *progress) show(ctx context.Context) {
 		case <-ctx.Done():
 			p.line()
 			if p.terminal {
-				printf(p.w, "\n")
+				cli.Printf(p.w, "\n")
 			}
 			return
 		}
@@ -90,13 +91,13 @@ func (p *progress) show(ctx context.Context) {
 func (p *progress) line() {
 	counts, err := gatherVerdicts(p.metrics)
 	if err != nil {
-		printf(p.w, "  %v\n", err)
+		cli.Printf(p.w, "  %v\n", err)
 		return
 	}
 	start, end := "", "\n"
 	if p.terminal {
 		start, end = "\r\x1b[K", "" // to the line's start, and wipe it
 	}
-	printf(p.w, "%s  %4.1f s  produced %d of %d  judged %d: %d unique, %d copies, %d bad%s", start, time.Since(p.started).Seconds(),
+	cli.Printf(p.w, "%s  %4.1f s  produced %d of %d  judged %d: %d unique, %d copies, %d bad%s", start, time.Since(p.started).Seconds(),
 		p.produced.Load(), p.total, counts.total(), counts["unique"], counts["duplicate"], counts["invalid"]+counts["missing_key"], end)
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"oncebus/cmd/oncebus/cli"
 	"oncebus/dedup/rules"
 	"oncebus/processor/kafkatest"
 )
@@ -292,7 +293,7 @@ func TestDemoEndToEnd(t *testing.T) {
 	for i := range counts {
 		got := execute(t.Context(), []string{"ONCEBUS_BROKERS=nobody.invalid:1"}, "", "demo", "--seed", "42", "--events", "4000")
 		lines := strings.Split(strings.TrimSuffix(got.stdout, "\n"), "\n")
-		if err := json.Unmarshal([]byte(lines[len(lines)-1]), &counts[i]); err != nil || got.code != exitStopped {
+		if err := json.Unmarshal([]byte(lines[len(lines)-1]), &counts[i]); err != nil || got.code != cli.ExitStopped {
 			t.Fatalf("exit code %d, %v\n%s%s", got.code, err, got.stdout, got.stderr)
 		}
 		for _, want := range []string{"seed 42", " s  produced ", "records produced"} {
@@ -330,7 +331,7 @@ func TestDemoOnAGivenBroker(t *testing.T) {
 		return nil, nil, false
 	})
 	got := execute(t.Context(), nil, "", "demo", "--events", "1000", "--brokers", strings.Join(cluster.ListenAddrs(), ","))
-	if got.code != exitStopped || !strings.HasPrefix(got.stdout, `{"events":1000,`) {
+	if got.code != cli.ExitStopped || !strings.HasPrefix(got.stdout, `{"events":1000,`) {
 		t.Fatalf("%+v", got)
 	}
 	client, err := kgo.NewClient(kgo.SeedBrokers(cluster.ListenAddrs()...))
@@ -356,7 +357,7 @@ func TestDemoOnAGivenBroker(t *testing.T) {
 func TestRealDemo(t *testing.T) {
 	broker := kafkatest.Shared(t)
 	got := execute(t.Context(), nil, "", "demo", "--seed", "7", "--brokers", strings.Join(broker.Seeds(), ","))
-	if got.code != exitStopped || !strings.Contains(got.stdout, `"missing":0,"extra":0,"altered":0,"seed":7,`) {
+	if got.code != cli.ExitStopped || !strings.Contains(got.stdout, `"missing":0,"extra":0,"altered":0,"seed":7,`) {
 		t.Fatalf("%+v", got)
 	}
 	t.Log(got.stdout)
@@ -385,7 +386,7 @@ func TestDemoWithoutABroker(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	got := execute(ctx, nil, "", "demo", "--brokers", "127.0.0.1:1")
-	if got.code != exitFailed || got.stdout != "" || !strings.Contains(got.stderr, "oncebus demo: create the input topics on 127.0.0.1:1") {
+	if got.code != cli.ExitFailed || got.stdout != "" || !strings.Contains(got.stderr, "oncebus demo: create the input topics on 127.0.0.1:1") {
 		t.Errorf("%+v", got)
 	}
 }

@@ -1,10 +1,12 @@
 package main
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"time"
 
 	"oncebus/dedup/rules"
@@ -33,6 +35,32 @@ func (e *eventFlags) input(topic string, payload []byte) *rules.Input {
 	return in
 }
 
+// headerList is a repeatable flag 'NAME: VALUE' and, as rules.HeaderSource, the
+// headers of the event.
+type headerList []struct{ name, value string }
+
+func (h *headerList) String() string { return "" }
+
+// Set adds one header; the space after the colon is no part of the value.
+func (h *headerList) Set(s string) error {
+	name, value, ok := strings.Cut(s, ":")
+	if !ok || name == "" {
+		return errors.New("want 'NAME: VALUE'")
+	}
+	*h = append(*h, struct{ name, value string }{name, strings.TrimPrefix(value, " ")})
+	return nil
+}
+
+// Header returns the first header of that name.
+func (h headerList) Header(name string) ([]byte, bool) {
+	for _, header := range h {
+		if header.name == name {
+			return []byte(header.value), true
+		}
+	}
+	return nil, false
+}
+
 // openPayload opens what is to be read as payload: the FILE argument, or
 // standard input without one or for "-".
 func openPayload(rest []string, stdin io.Reader) (io.ReadCloser, error) {
@@ -44,4 +72,18 @@ func openPayload(rest []string, stdin io.Reader) (io.ReadCloser, error) {
 		return nil, fmt.Errorf("%s is a directory, want the file of an event", rest[0])
 	}
 	return os.Open(rest[0]) //nolint:gosec // the file is the one the user names
+}
+
+// readEvent reads the whole payload.
+func readEvent(rest []string, stdin io.Reader) ([]byte, error) {
+	in, err := openPayload(rest, stdin)
+	if err != nil {
+		return nil, err
+	}
+	defer in.Close() //nolint:errcheck // it was only read
+	payload, err := io.ReadAll(in)
+	if err != nil {
+		return nil, fmt.Errorf("read the event: %w", err)
+	}
+	return payload, nil
 }

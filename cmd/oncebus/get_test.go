@@ -15,6 +15,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"oncebus/cmd/oncebus/cli"
 	"oncebus/dedup"
 	"oncebus/dedup/rules"
 	"oncebus/processor"
@@ -78,8 +79,8 @@ func TestWrongQuestionIsExitCode2(t *testing.T) {
 		{"", `unexpected argument "x"`, []string{"stats", "x"}},
 	} {
 		got := execute(t.Context(), environ, wrong.stdin, wrong.args...)
-		if got.code != exitWrong || got.stdout != "" || !strings.Contains(got.stderr, wrong.want) {
-			t.Errorf("oncebus %v: %+v; want %d and %q", wrong.args, got, exitWrong, wrong.want)
+		if got.code != cli.ExitWrong || got.stdout != "" || !strings.Contains(got.stderr, wrong.want) {
+			t.Errorf("oncebus %v: %+v; want %d and %q", wrong.args, got, cli.ExitWrong, wrong.want)
 		}
 	}
 }
@@ -89,7 +90,7 @@ func TestUnreachableBrokerIsExitCode1(t *testing.T) {
 	environ := []string{"ONCEBUS_ROUTES=" + deployments + "/routes/operations.yaml", "ONCEBUS_BROKERS=127.0.0.1:1"}
 	for _, args := range [][]string{{"get", "--route", "operations", "--json"}, {"forget", "--route", "operations"}, {"stats"}} {
 		got := execute(t.Context(), environ, `{"account":"a","requestId":"r1","operation":"grant"}`, args...)
-		if got.code != exitFailed || got.stdout != "" || !strings.Contains(got.stderr, "unable to dial") {
+		if got.code != cli.ExitFailed || got.stdout != "" || !strings.Contains(got.stderr, "unable to dial") {
 			t.Errorf("oncebus %v: %+v", args, got)
 		}
 	}
@@ -157,7 +158,7 @@ func TestRealGetForgetStats(t *testing.T) {
 			t.Helper()
 			out, stderr, code := s.oncebus(event, "get", "--route", "operations", "--json")
 			var shown map[string]any
-			if err := json.Unmarshal([]byte(out), &shown); err != nil || code != exitStopped {
+			if err := json.Unmarshal([]byte(out), &shown); err != nil || code != cli.ExitStopped {
 				t.Fatalf("get: %d, %v, %s%s", code, err, out, stderr)
 			}
 			return shown
@@ -174,7 +175,7 @@ func TestRealGetForgetStats(t *testing.T) {
 		if done := get(); done["status"] != "completed" || done["result_bytes"] != 7.0 {
 			t.Errorf("after the outcome: %v", done)
 		}
-		if out, _, code := s.oncebus(event, "get", "--route", "operations"); code != exitStopped || !strings.Contains(out, "result        7 bytes") {
+		if out, _, code := s.oncebus(event, "get", "--route", "operations"); code != cli.ExitStopped || !strings.Contains(out, "result        7 bytes") {
 			t.Errorf("get for people: %d\n%s", code, out)
 		}
 		people, _, _ := s.oncebus(event, "get", "--route", "operations")
@@ -199,12 +200,12 @@ func TestRealGetForgetStats(t *testing.T) {
 		}
 		signals := deployments + "/routes/signals.yaml"
 		for _, args := range [][]string{{"stats", "--routes", signals}, {"get", "--routes", signals, "--route", "signals"}} {
-			if _, stderr, code := s.oncebus(`{"traceId":"1"}`, args...); code != exitWrong || !strings.Contains(stderr, "has never run with these routes: signals") {
+			if _, stderr, code := s.oncebus(`{"traceId":"1"}`, args...); code != cli.ExitWrong || !strings.Contains(stderr, "has never run with these routes: signals") {
 				t.Errorf("oncebus %v: %d, %s", args, code, stderr)
 			}
 		}
 		out, stderr, code := s.oncebus(event, "forget", "--route", "operations")
-		if code != exitStopped {
+		if code != cli.ExitStopped {
 			t.Errorf("forget: %d, %s", code, stderr)
 		}
 		t.Logf("oncebus forget:\n%s", out)
@@ -222,12 +223,12 @@ func TestRealGetForgetStats(t *testing.T) {
 
 		const other = `{"account":"a","requestId":"r9","operation":"grant"}`
 		out, _, code = s.oncebus(other, "get", "--route", "operations")
-		if code != exitStopped || !strings.HasPrefix(out, "nothing is kept of key ") {
+		if code != cli.ExitStopped || !strings.HasPrefix(out, "nothing is kept of key ") {
 			t.Errorf("get of a key that is not kept: %d, %s", code, out)
 		}
 		out, _, code = s.oncebus(other, "get", "--route", "operations", "--json")
 		var none map[string]any
-		if err := json.Unmarshal([]byte(out), &none); err != nil || code != exitStopped || none["found"] != false || none["key"] == "" || len(none) != 5 {
+		if err := json.Unmarshal([]byte(out), &none); err != nil || code != cli.ExitStopped || none["found"] != false || none["key"] == "" || len(none) != 5 {
 			t.Errorf("get of a key that is not kept: %d, %v, %s", code, err, out)
 		}
 		readmeShows(t, strings.TrimSpace(out))

@@ -8,13 +8,14 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"oncebus/cmd/oncebus/cli"
 	"oncebus/dedup/rules"
 	"oncebus/processor"
 	"oncebus/processor/ingress"
 )
 
 // runIngress is 'oncebus ingress': it takes events in and judges none.
-func runIngress(ctx context.Context, args []string, p process) int {
+func runIngress(ctx context.Context, args []string, p cli.Process) int {
 	fs := newServiceFlags("ingress", "Takes events in by HTTP at ONCEBUS_INGRESS_ADDR, puts them on the bus, and answers with\n"+
 		"what the processes of 'oncebus run' decide. Its routes file and ONCEBUS_KEY_SECRET are\n"+
 		"theirs. It has no options and keeps no state; its settings are environment variables, of\n"+
@@ -46,19 +47,19 @@ func openEntrance(ctx context.Context, s settings, routes *rules.Routes, registr
 	var err error
 	if e.front, err = processor.NewFront(s.Processor.AppConfig, routes, log); err != nil {
 		log.Error("wrong settings", "error", err)
-		return nil, exitWrong
+		return nil, cli.ExitWrong
 	}
 	if e.server, err = ingress.New(s.Ingress, routes, e.front, registry, log); err != nil {
 		log.Error("wrong settings", "error", err)
-		return nil, exitWrong
+		return nil, cli.ExitWrong
 	}
 	var listen net.ListenConfig
 	if e.listener, err = listen.Listen(ctx, "tcp", s.Ingress.Addr); err != nil {
 		log.Error("http address cannot be used, choose another ONCEBUS_INGRESS_ADDR", "addr", s.Ingress.Addr, "error", err)
-		return nil, exitFailed
+		return nil, cli.ExitFailed
 	}
 	log.Info("ingress listening", "addr", e.listener.Addr().String())
-	return e, exitStopped
+	return e, cli.ExitStopped
 }
 
 func (e *entrance) ready() error { return e.front.Ready() }

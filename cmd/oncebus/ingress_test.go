@@ -10,6 +10,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kfake"
 
+	"oncebus/cmd/oncebus/cli"
 	"oncebus/processor/ingress"
 	"oncebus/processor/security"
 )
@@ -65,17 +66,17 @@ func TestIngressReportsItsMistakes(t *testing.T) {
 			"no route has an http part: nothing can come in by HTTP"},
 	} {
 		got := execute(t.Context(), append(append([]string{}, environ...), c.environ...), "", c.command)
-		if got.code != exitWrong || !strings.HasPrefix(got.stderr, c.want) || strings.Contains(got.stderr, "two words") {
+		if got.code != cli.ExitWrong || !strings.HasPrefix(got.stderr, c.want) || strings.Contains(got.stderr, "two words") {
 			t.Errorf("%s, %s: exit code %d, want %q:\n%s", c.command, c.name, got.code, c.want, got.stderr)
 		}
 	}
-	if got := execute(t.Context(), append(environ, addr), "", "check", "--settings"); got.code != exitWrong || !strings.HasPrefix(got.stderr, "route signals: secret SENDER: ") {
+	if got := execute(t.Context(), append(environ, addr), "", "check", "--settings"); got.code != cli.ExitWrong || !strings.HasPrefix(got.stderr, "route signals: secret SENDER: ") {
 		t.Errorf("check: exit code %d:\n%s", got.code, got.stderr)
 	}
 	busy := listenLocal(t)
 	defer busy.Close()
 	got := execute(t.Context(), append(environ, secret, "ONCEBUS_INGRESS_ADDR="+busy.Addr().String()), "", "ingress")
-	if got.code != exitFailed || !strings.Contains(got.stderr, "choose another ONCEBUS_INGRESS_ADDR") {
+	if got.code != cli.ExitFailed || !strings.Contains(got.stderr, "choose another ONCEBUS_INGRESS_ADDR") {
 		t.Errorf("busy: exit code %d:\n%s", got.code, got.stderr)
 	}
 }
@@ -95,7 +96,7 @@ func serveCommand(t *testing.T, command string, environ ...string) *served {
 	s := &served{t: t, stop: stop, code: make(chan int, 1), client: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 60 * time.Second}}
 	go func() {
 		var stdout syncBuffer
-		s.code <- run(ctx, []string{command}, process{environ: environ, stdout: &stdout, stderr: &s.stderr})
+		s.code <- commands().Run(ctx, []string{command}, cli.Process{Environ: environ, Stdout: &stdout, Stderr: &s.stderr})
 	}()
 	return s
 }
@@ -165,7 +166,7 @@ func (s *served) post(body string) <-chan int {
 
 func (s *served) ended() {
 	s.t.Helper()
-	if c := <-s.code; c != exitStopped || !strings.Contains(s.stderr.String(), "msg=stopped") {
+	if c := <-s.code; c != cli.ExitStopped || !strings.Contains(s.stderr.String(), "msg=stopped") {
 		s.t.Errorf("exit code %d:\n%s", c, s.stderr.String())
 	}
 }

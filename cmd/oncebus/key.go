@@ -15,6 +15,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"oncebus/cmd/oncebus/cli"
 	"oncebus/dedup/rules"
 )
 
@@ -32,35 +33,9 @@ type keyOptions struct {
 	lines      bool
 }
 
-// headerList is a repeatable flag 'NAME: VALUE' and, as dedup.HeaderSource, the
-// headers of the event.
-type headerList []struct{ name, value string }
-
-func (h *headerList) String() string { return "" }
-
-// Set adds one header; the space after the colon is no part of the value.
-func (h *headerList) Set(s string) error {
-	name, value, ok := strings.Cut(s, ":")
-	if !ok || name == "" {
-		return errors.New("want 'NAME: VALUE'")
-	}
-	*h = append(*h, struct{ name, value string }{name, strings.TrimPrefix(value, " ")})
-	return nil
-}
-
-// Header returns the first header of that name.
-func (h headerList) Header(name string) ([]byte, bool) {
-	for _, header := range h {
-		if header.name == name {
-			return []byte(header.value), true
-		}
-	}
-	return nil, false
-}
-
-func runKey(ctx context.Context, args []string, p process) int {
+func runKey(ctx context.Context, args []string, p cli.Process) int {
 	var o keyOptions
-	fs := newFlags("key", "--topic TOPIC | --route NAME [OPTIONS] [FILE|-]", "Prints the dedup key that a route derives for an event, and how: what the key is the\n"+
+	fs := cli.NewFlags("key", "--topic TOPIC | --route NAME [OPTIONS] [FILE|-]", "Prints the dedup key that a route derives for an event, and how: what the key is the\n"+
 		"hash of, so that another tool can recompute it. The payload is read from FILE, or from\n"+
 		"standard input, byte by byte as it is. The secret, where a route asks for one, comes from\n"+
 		"ONCEBUS_KEY_SECRET or ONCEBUS_KEY_SECRET_FILE. Exit code 1: no key can be derived.")
@@ -70,29 +45,29 @@ func runKey(ctx context.Context, args []string, p process) int {
 	o.register(fs)
 	fs.BoolVar(&o.json, "json", false, "print JSON, one line per event")
 	fs.BoolVar(&o.lines, "lines", false, "every line of the input is an event; prints a line for each")
-	rest, code, done := parseFlags(fs, args, 1, p)
+	rest, code, done := cli.ParseFlags(fs, args, 1, p)
 	if done {
 		return code
 	}
 	if (o.topic == "") == (o.route == "") {
-		return usageError(fs, p, "want either --topic or --route")
+		return cli.UsageError(fs, p, "want either --topic or --route")
 	}
 	k, err := newKeyPrinter(o, p)
 	if err != nil {
-		printf(p.stderr, "%v\n", err)
-		return exitWrong
+		cli.Printf(p.Stderr, "%v\n", err)
+		return cli.ExitWrong
 	}
-	in, err := openPayload(rest, p.stdin)
+	in, err := openPayload(rest, p.Stdin)
 	if err != nil {
-		printf(p.stderr, "oncebus key: %v\n", err)
-		return exitWrong
+		cli.Printf(p.Stderr, "oncebus key: %v\n", err)
+		return cli.ExitWrong
 	}
 	defer in.Close() //nolint:errcheck // it was only read
 	if err := k.print(ctx, in); err != nil {
-		printf(p.stderr, "oncebus key: %v\n", err)
-		return exitFailed
+		cli.Printf(p.Stderr, "oncebus key: %v\n", err)
+		return cli.ExitFailed
 	}
-	return exitStopped
+	return cli.ExitStopped
 }
 
 // keyPrinter derives and prints keys.
@@ -103,8 +78,8 @@ type keyPrinter struct {
 }
 
 // newKeyPrinter reads routes and secret. Its errors are wrong settings.
-func newKeyPrinter(o keyOptions, p process) (*keyPrinter, error) {
-	s, settingsErr := parseSettings(p.environ)
+func newKeyPrinter(o keyOptions, p cli.Process) (*keyPrinter, error) {
+	s, settingsErr := parseSettings(p.Environ)
 	if o.routesFile != "" {
 		s.Routes = o.routesFile
 	}
@@ -122,7 +97,7 @@ func newKeyPrinter(o keyOptions, p process) (*keyPrinter, error) {
 		}
 		o.topic = route.Topics[0]
 	}
-	return &keyPrinter{keyOptions: o, deriver: routes.NewDeriver(s.Processor.KeySecret.Bytes()), out: p.stdout}, nil
+	return &keyPrinter{keyOptions: o, deriver: routes.NewDeriver(s.Processor.KeySecret.Bytes()), out: p.Stdout}, nil
 }
 
 // errNoKey is returned when there are events without a key among those read.
@@ -228,10 +203,10 @@ func (k *keyPrinter) write(s shownKey) error {
 		{"digest", s.Digest + " (what the row is filed under)"},
 		{"time", strconv.FormatInt(s.Time, 10) + " (" + time.UnixMilli(s.Time).UTC().Format(time.RFC3339Nano) + ")"},
 	} {
-		printf(tw, "%s\t%s\n", line.name, line.value)
+		cli.Printf(tw, "%s\t%s\n", line.name, line.value)
 	}
 	for _, skipped := range s.Skipped {
-		printf(tw, "passed over\t%s\n", skipped)
+		cli.Printf(tw, "passed over\t%s\n", skipped)
 	}
 	return tw.Flush()
 }

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+
+	"oncebus/cmd/oncebus/cli"
 )
 
 // The keys below were computed with another tool:
@@ -44,7 +46,7 @@ time       1761955200000 (2025-11-01T00:00:00Z)
 		{"key", "--routes", path, "--route", "signals", "--timestamp", "1761955200000", writeFile(t, "event.json", `{"traceId":"abc-1"}`)},
 	} {
 		got := execute(t.Context(), nil, `{ "traceId": "abc-1", "symbol": "AAPL" }`, args...)
-		if got.code != exitStopped || got.stderr != "" || got.stdout != withDigest(got.stdout, want) {
+		if got.code != cli.ExitStopped || got.stderr != "" || got.stdout != withDigest(got.stdout, want) {
 			t.Errorf("%q: exit code %d, stderr %q, stdout:\n%s\nwant:\n%s", args, got.code, got.stderr, got.stdout, want)
 		}
 	}
@@ -65,7 +67,7 @@ func TestKeyOfDetailsAsJSON(t *testing.T) {
 	event := `{"timestamp":1729623600000,"action":"buy","symbol":"AAPL","exchange":"NASDAQ","price":1}`
 	got := execute(t.Context(), nil, event, "key", "--routes", path, "--topic", "signals.raw", "--timestamp", "5", "--json")
 	var shown shownKey
-	if err := json.Unmarshal([]byte(got.stdout), &shown); err != nil || got.code != exitStopped {
+	if err := json.Unmarshal([]byte(got.stdout), &shown); err != nil || got.code != cli.ExitStopped {
 		t.Fatalf("%+v, %v", got, err)
 	}
 	if shown.Key != keyOfDetails || shown.Hash != "SHA-256" || shown.Time != 5 || shown.Route != "signals" || shown.Namespace != "signals" ||
@@ -82,12 +84,12 @@ func TestKeyWithSecret(t *testing.T) {
 	path := writeFile(t, "routes.yaml", strings.Replace(keyRoutes, "    window:", "    secret: true\n    window:", 1))
 	args := []string{"key", "--routes", path, "--route", "signals", "--json"}
 	got := execute(t.Context(), nil, `{"traceId":"abc-1"}`, args...)
-	if got.code != exitWrong || !strings.HasPrefix(got.stderr, "ONCEBUS_KEY_SECRET: not set") {
+	if got.code != cli.ExitWrong || !strings.HasPrefix(got.stderr, "ONCEBUS_KEY_SECRET: not set") {
 		t.Errorf("without a secret: %+v", got)
 	}
 	secret := writeFile(t, "secret", "sixteen bytes or more\n")
 	got = execute(t.Context(), []string{"ONCEBUS_KEY_SECRET_FILE=" + secret}, `{"traceId":"abc-1"}`, args...)
-	if got.code != exitStopped || !strings.Contains(got.stdout, `"key":"`+hmacOfTrace+`"`) || !strings.Contains(got.stdout, `"hash":"HMAC-SHA-256"`) {
+	if got.code != cli.ExitStopped || !strings.Contains(got.stdout, `"key":"`+hmacOfTrace+`"`) || !strings.Contains(got.stdout, `"hash":"HMAC-SHA-256"`) {
 		t.Errorf("with a secret: %+v", got)
 	}
 	if strings.Contains(got.stdout+got.stderr, "sixteen") {
@@ -103,7 +105,7 @@ func TestKeyLines(t *testing.T) {
 	if len(lines) != 4 || lines[0] != keyOfTrace || !strings.HasPrefix(lines[1], "error: payload") || lines[2] != keyOfTrace {
 		t.Errorf("stdout: %q", lines)
 	}
-	if want := "oncebus key: no key can be derived for 1 of 3 events\n"; got.code != exitFailed || got.stderr != want {
+	if want := "oncebus key: no key can be derived for 1 of 3 events\n"; got.code != cli.ExitFailed || got.stderr != want {
 		t.Errorf("exit code %d, stderr %q", got.code, got.stderr)
 	}
 }
@@ -122,7 +124,7 @@ func TestKeyFromHeadersAndRecordKey(t *testing.T) {
 	} {
 		got := execute(t.Context(), nil, payload, append(args[:len(args):len(args)], tt.more...)...)
 		var shown shownKey
-		if err := json.Unmarshal([]byte(got.stdout), &shown); err != nil || got.code != exitStopped {
+		if err := json.Unmarshal([]byte(got.stdout), &shown); err != nil || got.code != cli.ExitStopped {
 			t.Fatalf("%q: %+v, %v", tt.more, got, err)
 		}
 		if shown.Source != tt.source || shown.Hashed != tt.hashed || shown.Namespace != "money" || shown.Time != 1761955200000 {
@@ -142,12 +144,12 @@ func TestKeyThatCannotBeDerived(t *testing.T) {
 		args              []string
 		code              int
 	}{
-		{"no source yields", `{"kind":"signal"}`, "oncebus key: no key can be derived: no key: field traceId: absent; field", []string{"--route", "signals"}, exitFailed},
-		{"not JSON", `{`, "oncebus key: no key can be derived: payload: not valid JSON", []string{"--route", "signals"}, exitFailed},
-		{"no match", `{"kind":"order"}`, "oncebus key: no key can be derived: match: no route takes this record", []string{"--route", "signals"}, exitFailed},
-		{"unknown topic", `{}`, "oncebus key: no key can be derived: no route names topic none", []string{"--topic", "none"}, exitFailed},
-		{"unknown route", `{}`, path + ` has no route "none"; it has signals, `, []string{"--route", "none"}, exitWrong},
-		{"no such file", `{}`, "oncebus key: open none.json: no such file", []string{"--route", "signals", "none.json"}, exitWrong},
+		{"no source yields", `{"kind":"signal"}`, "oncebus key: no key can be derived: no key: field traceId: absent; field", []string{"--route", "signals"}, cli.ExitFailed},
+		{"not JSON", `{`, "oncebus key: no key can be derived: payload: not valid JSON", []string{"--route", "signals"}, cli.ExitFailed},
+		{"no match", `{"kind":"order"}`, "oncebus key: no key can be derived: match: no route takes this record", []string{"--route", "signals"}, cli.ExitFailed},
+		{"unknown topic", `{}`, "oncebus key: no key can be derived: no route names topic none", []string{"--topic", "none"}, cli.ExitFailed},
+		{"unknown route", `{}`, path + ` has no route "none"; it has signals, `, []string{"--route", "none"}, cli.ExitWrong},
+		{"no such file", `{}`, "oncebus key: open none.json: no such file", []string{"--route", "signals", "none.json"}, cli.ExitWrong},
 	} {
 		got := execute(t.Context(), nil, tt.event, append([]string{"key", "--routes", path}, tt.args...)...)
 		if got.code != tt.code || got.stdout != "" || !strings.HasPrefix(got.stderr, tt.want) {
@@ -155,7 +157,7 @@ func TestKeyThatCannotBeDerived(t *testing.T) {
 		}
 	}
 	got := execute(t.Context(), nil, "{", "key", "--routes", path, "--route", "signals", "--json")
-	if got.code != exitFailed || !strings.HasPrefix(got.stdout, `{"route":"signals","error":"payload: `) {
+	if got.code != cli.ExitFailed || !strings.HasPrefix(got.stdout, `{"route":"signals","error":"payload: `) {
 		t.Errorf("JSON: %+v", got)
 	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"oncebus/cmd/oncebus/cli"
 	"oncebus/processor/kafkatest"
 )
 
@@ -27,7 +28,7 @@ type outcome struct {
 // environment.
 func execute(ctx context.Context, environ []string, stdin string, args ...string) outcome {
 	var stdout, stderr syncBuffer
-	code := run(ctx, args, process{environ: environ, stdin: strings.NewReader(stdin), stdout: &stdout, stderr: &stderr})
+	code := commands().Run(ctx, args, cli.Process{Environ: environ, Stdin: strings.NewReader(stdin), Stdout: &stdout, Stderr: &stderr})
 	return outcome{code, stdout.String(), stderr.String()}
 }
 
@@ -61,19 +62,19 @@ func writeFile(t *testing.T, name, content string) string {
 func TestUsage(t *testing.T) {
 	for _, help := range []string{"help", "-h", "--help"} {
 		got := execute(t.Context(), nil, "", help)
-		if got.code != exitStopped || got.stderr != "" {
+		if got.code != cli.ExitStopped || got.stderr != "" {
 			t.Errorf("%s: %+v", help, got)
 		}
 		for _, c := range commands() {
-			if !strings.Contains(got.stdout, "\n  "+c.name+" ") {
-				t.Errorf("%s does not list %s:\n%s", help, c.name, got.stdout)
+			if !strings.Contains(got.stdout, "\n  "+c.Name+" ") {
+				t.Errorf("%s does not list %s:\n%s", help, c.Name, got.stdout)
 			}
 		}
 	}
 	for _, c := range commands() {
-		got := execute(t.Context(), nil, "", c.name, "--help")
-		if got.code != exitStopped || got.stderr != "" || !strings.HasPrefix(got.stdout, "Usage: oncebus "+c.name) {
-			t.Errorf("%s --help: %+v", c.name, got)
+		got := execute(t.Context(), nil, "", c.Name, "--help")
+		if got.code != cli.ExitStopped || got.stderr != "" || !strings.HasPrefix(got.stdout, "Usage: oncebus "+c.Name) {
+			t.Errorf("%s --help: %+v", c.Name, got)
 		}
 	}
 }
@@ -101,7 +102,7 @@ func TestWrongUsageIsExitCode2(t *testing.T) {
 		{[]string{"demo", "--seed", "-1"}, `oncebus demo: invalid value "-1" for flag -seed`},
 	} {
 		got := execute(t.Context(), nil, "", tt.args...)
-		if got.code != exitWrong || got.stdout != "" || !strings.HasPrefix(got.stderr, tt.want) {
+		if got.code != cli.ExitWrong || got.stdout != "" || !strings.HasPrefix(got.stderr, tt.want) {
 			t.Errorf("%q: %+v", tt.args, got)
 		}
 	}
@@ -109,7 +110,7 @@ func TestWrongUsageIsExitCode2(t *testing.T) {
 
 func TestVersion(t *testing.T) {
 	got := execute(t.Context(), nil, "", "version")
-	if got.code != exitStopped || !strings.HasPrefix(got.stdout, "oncebus ") || len(got.stdout) < len("oncebus x\n") {
+	if got.code != cli.ExitStopped || !strings.HasPrefix(got.stdout, "oncebus ") || len(got.stdout) < len("oncebus x\n") {
 		t.Errorf("%+v", got)
 	}
 }
@@ -121,8 +122,8 @@ func (fullDisk) Write([]byte) (int, error) { return 0, errors.New("no space left
 func TestResultThatCannotBeWrittenIsExitCode1(t *testing.T) {
 	for _, args := range [][]string{{"version"}, {"help"}, {"check", "--schema"}, {"run", "--help"}} {
 		var stderr syncBuffer
-		code := run(t.Context(), args, process{stdout: fullDisk{}, stderr: &stderr})
-		if want := "oncebus: standard output: no space left on device\n"; code != exitFailed || stderr.String() != want {
+		code := commands().Run(t.Context(), args, cli.Process{Stdout: fullDisk{}, Stderr: &stderr})
+		if want := "oncebus: standard output: no space left on device\n"; code != cli.ExitFailed || stderr.String() != want {
 			t.Errorf("%q: exit code %d, %q", args, code, stderr.String())
 		}
 	}

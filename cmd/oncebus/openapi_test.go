@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"oncebus/cmd/oncebus/cli"
 	"oncebus/dedup/rules"
 	"oncebus/processor/ingress"
 )
@@ -51,7 +52,7 @@ func TestCheckOpenAPI(t *testing.T) {
 		t.Fatal(err)
 	}
 	var stdout, stderr bytes.Buffer
-	if code := run(t.Context(), []string{"check", "--openapi", file}, process{stdout: &stdout, stderr: &stderr}); code != exitStopped || stdout.String() != string(want) {
+	if code := commands().Run(t.Context(), []string{"check", "--openapi", file}, cli.Process{Stdout: &stdout, Stderr: &stderr}); code != cli.ExitStopped || stdout.String() != string(want) {
 		t.Errorf("exit code %d: %s", code, stderr.String())
 	}
 	stdout.Reset()
@@ -59,7 +60,7 @@ func TestCheckOpenAPI(t *testing.T) {
 	if err := os.WriteFile(bad, []byte("routes: 1\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if code := run(t.Context(), []string{"check", "--openapi", bad}, process{stdout: &stdout, stderr: &stderr}); code != exitWrong || stdout.Len() > 0 {
+	if code := commands().Run(t.Context(), []string{"check", "--openapi", bad}, cli.Process{Stdout: &stdout, Stderr: &stderr}); code != cli.ExitWrong || stdout.Len() > 0 {
 		t.Errorf("of a bad file: exit code %d: %s", code, stdout.String())
 	}
 }

@@ -1,4 +1,4 @@
-package main
+package cli
 
 import (
 	"fmt"
@@ -35,10 +35,19 @@ func (o *output) failed() error {
 	return o.err
 }
 
-// printf prints to an output, or to a writer that reports its errors at its end
+// Printf prints to an output, or to a writer that reports its errors at its end
 // as tabwriter does. The error is kept there.
-func printf(w io.Writer, format string, args ...any) {
+func Printf(w io.Writer, format string, args ...any) {
 	_, _ = fmt.Fprintf(w, format, args...)
+}
+
+func newOutput(w io.Writer) *output { return &output{w: w, terminal: isTerminal(w)} }
+
+// OnTerminal reports whether w, as a command has it from its Process, shows
+// what is written to a person at a terminal.
+func OnTerminal(w io.Writer) bool {
+	o, ok := w.(*output)
+	return ok && o.terminal
 }
 
 func isTerminal(w io.Writer) bool {

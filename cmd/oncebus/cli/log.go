@@ -1,4 +1,4 @@
-package main
+package cli
 
 import (
 	"io"
@@ -7,14 +7,14 @@ import (
 
 // The values of ONCEBUS_LOG_FORMAT.
 const (
-	logText = "text"
-	logJSON = "json"
+	LogText = "text"
+	LogJSON = "json"
 )
 
-// newLogger returns a logger that writes records of level and above to w.
-func newLogger(w io.Writer, level slog.Level, format string) *slog.Logger {
+// NewLogger returns a logger that writes records of level and above to w.
+func NewLogger(w io.Writer, level slog.Level, format string) *slog.Logger {
 	options := &slog.HandlerOptions{Level: level}
-	if format == logJSON {
+	if format == LogJSON {
 		return slog.New(slog.NewJSONHandler(w, options))
 	}
 	return slog.New(slog.NewTextHandler(w, options))

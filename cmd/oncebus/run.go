@@ -9,6 +9,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"oncebus/cmd/oncebus/cli"
 	"oncebus/dedup/rules"
 	"oncebus/processor"
 )
@@ -17,7 +18,7 @@ var errStopping = errors.New("stopping")
 
 // runService is 'oncebus run': everything is validated first, then served and
 // run until ctx is done.
-func runService(ctx context.Context, args []string, p process) int {
+func runService(ctx context.Context, args []string, p cli.Process) int {
 	fs := newServiceFlags("run", "Runs the service. It has no options; its settings are environment variables, and an\n"+
 		"empty one counts as not set. With ONCEBUS_INGRESS_ADDR it takes events in by HTTP too,\n"+
 		"as 'oncebus ingress' does. Exit codes: 0 stopped as asked, 1 failed while running,\n"+
@@ -28,11 +29,11 @@ func runService(ctx context.Context, args []string, p process) int {
 // newServiceFlags are the flags of a command that serves: its help has the
 // settings.
 func newServiceFlags(name, about string) *flag.FlagSet {
-	fs := newFlags(name, "", about)
+	fs := cli.NewFlags(name, "", about)
 	usage := fs.Usage
 	fs.Usage = func() {
 		usage()
-		printf(fs.Output(), "\nSettings [default]:\n")
+		cli.Printf(fs.Output(), "\nSettings [default]:\n")
 		printSettings(fs.Output())
 	}
 	return fs
@@ -41,26 +42,26 @@ func newServiceFlags(name, about string) *flag.FlagSet {
 // startService reads the settings and serves with them; ingress says that it is
 // nothing without one.
 func startService(
-	ctx context.Context, fs *flag.FlagSet, args []string, p process, ingress bool,
+	ctx context.Context, fs *flag.FlagSet, args []string, p cli.Process, ingress bool,
 	serve func(context.Context, settings, *rules.Routes, *slog.Logger) int,
 ) int {
-	if _, code, done := parseFlags(fs, args, 0, p); done {
+	if _, code, done := cli.ParseFlags(fs, args, 0, p); done {
 		return code
 	}
-	s, routes, err := loadServing(p.environ, ingress)
+	s, routes, err := loadServing(p.Environ, ingress)
 	if err != nil {
-		printf(p.stderr, "%v\n", err)
-		return exitWrong
+		cli.Printf(p.Stderr, "%v\n", err)
+		return cli.ExitWrong
 	}
-	log := newLogger(p.stderr, s.LogLevel, s.LogFormat)
+	log := cli.NewLogger(p.Stderr, s.LogLevel, s.LogFormat)
 	log.LogAttrs(ctx, slog.LevelInfo, "starting", slog.String("version", version()), slog.Int("routes", len(routes.Routes)),
 		slog.GroupAttrs("settings", s.attrs()...))
-	for _, name := range unknownVariables(p.environ, routes) {
+	for _, name := range unknownVariables(p.Environ, routes) {
 		log.Warn("no such setting, ignored", "variable", name)
 	}
 	running, ended := context.WithCancel(ctx)
 	defer ended()
-	go boundHeap(running, p.environ)
+	go boundHeap(running, p.Environ)
 	return serve(ctx, s, routes, log)
 }
 
@@ -71,7 +72,7 @@ func serve(ctx context.Context, s settings, routes *rules.Routes, log *slog.Logg
 	proc, err := processor.New(s.Processor, routes, registry, log)
 	if err != nil {
 		log.Error("wrong settings", "error", err)
-		return exitWrong
+		return cli.ExitWrong
 	}
 	if s.Ingress.Addr == "" {
 		return supervise(ctx, s, registry, log, work{ready: proc.Ready, state: func() any { return proc.State() }, run: proc.Run})
@@ -117,7 +118,7 @@ func supervise(ctx context.Context, s settings, registry *prometheus.Registry, l
 	listener, err := listen.Listen(ctx, "tcp", s.AdminAddr)
 	if err != nil {
 		log.Error("http address cannot be used, choose another ONCEBUS_ADMIN_ADDR", "addr", s.AdminAddr, "error", err)
-		return exitFailed
+		return cli.ExitFailed
 	}
 	running, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
@@ -141,8 +142,8 @@ func supervise(ctx context.Context, s settings, registry *prometheus.Registry, l
 	}
 	if runErr != nil {
 		log.Error("failed", "error", runErr)
-		return exitFailed
+		return cli.ExitFailed
 	}
 	log.Info("stopped")
-	return exitStopped
+	return cli.ExitStopped
 }

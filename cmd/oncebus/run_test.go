@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kfake"
+
+	"oncebus/cmd/oncebus/cli"
 )
 
 // TestRunReportsAllMistakesAtOnce gives 'oncebus run' wrong settings, a wrong
@@ -41,7 +43,7 @@ func TestRunReportsAllMistakesAtOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	<-accepted
-	if got.code != exitWrong || got.stdout != "" || calls.Load() != 0 {
+	if got.code != cli.ExitWrong || got.stdout != "" || calls.Load() != 0 {
 		t.Errorf("exit code %d, %d connections, stdout %q", got.code, calls.Load(), got.stdout)
 	}
 	for i, want := range []string{
@@ -69,7 +71,7 @@ func TestRunWithoutRoutesAndBrokers(t *testing.T) {
 	got := execute(t.Context(), []string{"ONCEBUS_INSTANCE_ID=host"}, "", "run")
 	want := "ONCEBUS_BROKERS: not set, want one or more host:port, comma separated\n" +
 		"routes file (ONCEBUS_ROUTES): open routes.yaml: no such file or directory\n"
-	if got.code != exitWrong || got.stderr != want {
+	if got.code != cli.ExitWrong || got.stderr != want {
 		t.Errorf("%+v", got)
 	}
 }
@@ -87,7 +89,7 @@ func TestRunBusyPortIsExitCode1(t *testing.T) {
 	defer listener.Close()
 	addr := listener.Addr().String()
 	got := execute(t.Context(), runEnviron(t, "ONCEBUS_BROKERS="+addr, "ONCEBUS_ADMIN_ADDR="+addr), "", "run")
-	if got.code != exitFailed || !strings.Contains(got.stderr, "choose another ONCEBUS_ADMIN_ADDR") || !strings.Contains(got.stderr, addr) {
+	if got.code != cli.ExitFailed || !strings.Contains(got.stderr, "choose another ONCEBUS_ADMIN_ADDR") || !strings.Contains(got.stderr, addr) {
 		t.Errorf("%+v", got)
 	}
 }
@@ -108,7 +110,7 @@ func TestRunServesUntilAskedToStop(t *testing.T) {
 	var stdout, stderr syncBuffer
 	code := make(chan int, 1)
 	go func() {
-		code <- run(ctx, []string{"run"}, process{environ: environ, stdout: &stdout, stderr: &stderr})
+		code <- commands().Run(ctx, []string{"run"}, cli.Process{Environ: environ, Stdout: &stdout, Stderr: &stderr})
 	}()
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 5 * time.Second}
 	page := func(path string) (int, string) {
@@ -147,7 +149,7 @@ func TestRunServesUntilAskedToStop(t *testing.T) {
 	stop()
 	select {
 	case c := <-code:
-		if c != exitStopped || !strings.Contains(stderr.String(), "msg=stopped") {
+		if c != cli.ExitStopped || !strings.Contains(stderr.String(), "msg=stopped") {
 			t.Errorf("exit code %d:\n%s", c, stderr.String())
 		}
 	case <-time.After(60 * time.Second):
