@@ -9,7 +9,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"strconv"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -27,18 +26,6 @@ const (
 	httpStopTimeout   = 2 * time.Second
 	httpHeaderBytes   = 16 << 10
 )
-
-// checkAddr reports an address that cannot be listened on by its form.
-func checkAddr(addr string) error {
-	_, port, err := net.SplitHostPort(addr)
-	if err != nil {
-		return fmt.Errorf("ONCEBUS_ADMIN_ADDR: %q is no host:port", addr)
-	}
-	if _, err := strconv.ParseUint(port, 10, 16); err != nil {
-		return fmt.Errorf("ONCEBUS_ADMIN_ADDR: %q: port %q is no number from 0 to 65535", addr, port)
-	}
-	return nil
-}
 
 // newRegistry returns a registry with the metrics of the Go runtime and the process.
 func newRegistry() *prometheus.Registry {

@@ -1,19 +1,19 @@
 package main
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"io"
 	"log/slog"
 	"math"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"oncebus/cmd/oncebus/cli/clitest"
 )
 
 func get(t *testing.T, h http.Handler, method, path string) *httptest.ResponseRecorder {
@@ -21,31 +21,6 @@ func get(t *testing.T, h http.Handler, method, path string) *httptest.ResponseRe
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), method, path, nil))
 	return w
-}
-
-func listenLocal(t *testing.T) net.Listener {
-	t.Helper()
-	var config net.ListenConfig
-	listener, err := config.Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return listener
-}
-
-// fetch gets a page over the network.
-func fetch(ctx context.Context, client *http.Client, url string) (status int, body string, err error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
-	if err != nil {
-		return 0, "", err
-	}
-	response, err := client.Do(request)
-	if err != nil {
-		return 0, "", err
-	}
-	defer response.Body.Close()
-	b, err := io.ReadAll(response.Body)
-	return response.StatusCode, string(b), err
 }
 
 func TestHandler(t *testing.T) {
@@ -95,7 +70,7 @@ func TestHandler(t *testing.T) {
 }
 
 func TestServeHTTP(t *testing.T) {
-	listener := listenLocal(t)
+	listener := clitest.Listen(t)
 	inside, release := make(chan struct{}), make(chan struct{})
 	handler := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		close(inside)
@@ -107,7 +82,7 @@ func TestServeHTTP(t *testing.T) {
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	body := make(chan string, 1)
 	go func() {
-		_, text, err := fetch(t.Context(), client, "http://"+listener.Addr().String())
+		_, text, err := clitest.Get(t.Context(), client, "http://"+listener.Addr().String())
 		if err != nil {
 			text = err.Error()
 		}
@@ -131,7 +106,7 @@ func TestServeHTTP(t *testing.T) {
 }
 
 func TestServeHTTPReportsItsEnd(t *testing.T) {
-	listener := listenLocal(t)
+	listener := clitest.Listen(t)
 	failed := make(chan error, 1)
 	server := serveHTTP(listener, http.NotFoundHandler(), slog.New(slog.DiscardHandler), func(err error) { failed <- err })
 	if err := listener.Close(); err != nil {

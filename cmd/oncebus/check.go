@@ -5,13 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
 	"text/tabwriter"
 
 	"oncebus/cmd/oncebus/cli"
+	"oncebus/cmd/oncebus/settings"
 	"oncebus/dedup/rules"
 )
 
@@ -30,16 +30,16 @@ func runCheck(_ context.Context, args []string, p cli.Process) int {
 		cli.Printf(p.Stdout, "%s", rules.RoutesSchema)
 		return cli.ExitStopped
 	}
-	s, settingsErr := parseSettings(p.Environ)
+	s, settingsErr := settings.Parse(p.Environ)
 	if len(rest) == 1 {
 		s.Routes = rest[0]
 	}
 	if *all {
-		settingsErr = errors.Join(settingsErr, s.validate())
+		settingsErr = errors.Join(settingsErr, s.Validate())
 	} else {
 		settingsErr = nil
 	}
-	routes, err := readRoutes(s.Routes)
+	routes, err := settings.ReadRoutes(s.Routes)
 	if *all && err == nil {
 		settingsErr = errors.Join(settingsErr, s.Processor.CheckSecret(routes.NeedsSecret()))
 		if s.Ingress.Addr != "" {
@@ -58,15 +58,6 @@ func runCheck(_ context.Context, args []string, p cli.Process) int {
 		return cli.ExitFailed
 	}
 	return cli.ExitStopped
-}
-
-// readRoutes reads and validates a routes file.
-func readRoutes(path string) (*rules.Routes, error) {
-	data, err := os.ReadFile(path) //nolint:gosec // the file is the one the user names
-	if err != nil {
-		return nil, fmt.Errorf("routes file (ONCEBUS_ROUTES): %w", err)
-	}
-	return rules.ParseRoutes(path, data)
 }
 
 // printRoutes writes what a routes file means, defaults filled in.

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"oncebus/cmd/oncebus/cli"
+	"oncebus/cmd/oncebus/settings"
 	"oncebus/dedup"
 	"oncebus/dedup/rules"
 	"oncebus/processor/ingress"
@@ -56,7 +57,7 @@ func describeSignature(s *rules.Signature) string {
 	if s.Scheme == rules.NoSignature {
 		return "from everybody (signature none)"
 	}
-	text := fmt.Sprintf("%v with %sINGRESS_SECRET_%s", s.Scheme, envPrefix, s.Secret)
+	text := fmt.Sprintf("%v with %sINGRESS_SECRET_%s", s.Scheme, settings.Prefix, s.Secret)
 	if s.Tolerance > 0 {
 		text += ", tolerance " + shortDuration(s.Tolerance)
 	}

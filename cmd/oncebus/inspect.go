@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"oncebus/cmd/oncebus/cli"
+	"oncebus/cmd/oncebus/settings"
 	"oncebus/dedup/rules"
 	"oncebus/processor"
 	"oncebus/processor/kafka"
@@ -54,7 +55,7 @@ func inspect(
 		cli.Printf(p.Stderr, "oncebus %s: %v\n", name, err)
 		return in, o, code, true
 	}
-	s, routes, err := load(p.Environ, o.routesFile)
+	s, routes, err := settings.Load(p.Environ, o.routesFile)
 	if err != nil {
 		return fail(cli.ExitWrong, err)
 	}

@@ -16,6 +16,7 @@ import (
 	"unicode/utf8"
 
 	"oncebus/cmd/oncebus/cli"
+	"oncebus/cmd/oncebus/settings"
 	"oncebus/dedup/rules"
 )
 
@@ -79,11 +80,11 @@ type keyPrinter struct {
 
 // newKeyPrinter reads routes and secret. Its errors are wrong settings.
 func newKeyPrinter(o keyOptions, p cli.Process) (*keyPrinter, error) {
-	s, settingsErr := parseSettings(p.Environ)
+	s, settingsErr := settings.Parse(p.Environ)
 	if o.routesFile != "" {
 		s.Routes = o.routesFile
 	}
-	routes, err := readRoutes(s.Routes)
+	routes, err := settings.ReadRoutes(s.Routes)
 	if err := errors.Join(settingsErr, err); err != nil {
 		return nil, err
 	}

@@ -9,6 +9,7 @@ import (
 	"syscall"
 
 	"oncebus/cmd/oncebus/cli"
+	"oncebus/cmd/oncebus/demo"
 )
 
 func main() {
@@ -24,7 +25,7 @@ func commands() cli.Commands {
 	return cli.Commands{
 		{Name: "run", About: "the service: settings from the environment, see 'oncebus run --help'", Run: runService},
 		{Name: "ingress", About: "takes events in by HTTP and answers with the verdict, see 'oncebus ingress --help'", Run: runIngress},
-		{Name: "demo", About: "sample traffic through an embedded broker, with the result proved", Run: runDemo},
+		{Name: "demo", About: "sample traffic through an embedded broker, with the result proved", Run: demo.Run},
 		{Name: "check", About: "validate the routes file, without a broker", Run: runCheck},
 		{Name: "key", About: "print the dedup key a route derives for an event, and how", Run: runKey},
 		{Name: "get", About: "show what is kept of an event's key, from the app's topics", Run: runGet},

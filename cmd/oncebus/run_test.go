@@ -1,4 +1,4 @@
-package main
+package main_test
 
 import (
 	"context"
@@ -13,12 +13,16 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 
 	"oncebus/cmd/oncebus/cli"
+	"oncebus/cmd/oncebus/cli/clitest"
+	"oncebus/cmd/oncebus/settings"
+
+	main "oncebus/cmd/oncebus"
 )
 
 // TestRunReportsAllMistakesAtOnce gives 'oncebus run' wrong settings, a wrong
 // routes file and a broker that counts who calls: nobody may.
 func TestRunReportsAllMistakesAtOnce(t *testing.T) {
-	listener := listenLocal(t)
+	listener := clitest.Listen(t)
 	var calls atomic.Int64
 	accepted := make(chan struct{})
 	go func() {
@@ -32,7 +36,7 @@ func TestRunReportsAllMistakesAtOnce(t *testing.T) {
 			_ = conn.Close() // one call is enough to fail
 		}
 	}()
-	routes := writeFile(t, "routes.yaml", badRoutes)
+	routes := clitest.WriteFile(t, "routes.yaml", badRoutes)
 	dir := t.TempDir() + "/state"
 	got := execute(t.Context(), []string{
 		"ONCEBUS_BROKERS=" + listener.Addr().String(), "ONCEBUS_ROUTES=" + routes, "ONCEBUS_STATE_DIR=" + dir,
@@ -43,8 +47,8 @@ func TestRunReportsAllMistakesAtOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	<-accepted
-	if got.code != cli.ExitWrong || got.stdout != "" || calls.Load() != 0 {
-		t.Errorf("exit code %d, %d connections, stdout %q", got.code, calls.Load(), got.stdout)
+	if got.Code != cli.ExitWrong || got.Stdout != "" || calls.Load() != 0 {
+		t.Errorf("exit code %d, %d connections, stdout %q", got.Code, calls.Load(), got.Stdout)
 	}
 	for i, want := range []string{
 		"ONCEBUS_SASL_PASSWORD_FILE: open ",
@@ -55,13 +59,13 @@ func TestRunReportsAllMistakesAtOnce(t *testing.T) {
 		"ONCEBUS_KEY_SECRET: 5 bytes are too few",
 		routes + ":6: ",
 	} {
-		lines := strings.Split(got.stderr, "\n")
+		lines := strings.Split(got.Stderr, "\n")
 		if i >= len(lines) || !strings.HasPrefix(lines[i], want) {
-			t.Fatalf("line %d is not %q:\n%s", i, want, got.stderr)
+			t.Fatalf("line %d is not %q:\n%s", i, want, got.Stderr)
 		}
 	}
-	if strings.Contains(got.stderr, "short") {
-		t.Errorf("the secret is shown:\n%s", got.stderr)
+	if strings.Contains(got.Stderr, "short") {
+		t.Errorf("the secret is shown:\n%s", got.Stderr)
 	}
 }
 
@@ -71,7 +75,7 @@ func TestRunWithoutRoutesAndBrokers(t *testing.T) {
 	got := execute(t.Context(), []string{"ONCEBUS_INSTANCE_ID=host"}, "", "run")
 	want := "ONCEBUS_BROKERS: not set, want one or more host:port, comma separated\n" +
 		"routes file (ONCEBUS_ROUTES): open routes.yaml: no such file or directory\n"
-	if got.code != cli.ExitWrong || got.stderr != want {
+	if got.Code != cli.ExitWrong || got.Stderr != want {
 		t.Errorf("%+v", got)
 	}
 }
@@ -79,17 +83,17 @@ func TestRunWithoutRoutesAndBrokers(t *testing.T) {
 func runEnviron(t *testing.T, more ...string) []string {
 	t.Helper()
 	return append([]string{
-		"ONCEBUS_ROUTES=" + writeFile(t, "routes.yaml", keyRoutes), "ONCEBUS_STATE_DIR=" + t.TempDir(), "ONCEBUS_INSTANCE_ID=test",
+		"ONCEBUS_ROUTES=" + clitest.WriteFile(t, "routes.yaml", keyRoutes), "ONCEBUS_STATE_DIR=" + t.TempDir(), "ONCEBUS_INSTANCE_ID=test",
 		"ONCEBUS_CREATE_TOPICS=true", "ONCEBUS_WORKERS=1", "ONCEBUS_PARTITIONS=2", "ONCEBUS_ADMIN_ADDR=127.0.0.1:0",
 	}, more...)
 }
 
 func TestRunBusyPortIsExitCode1(t *testing.T) {
-	listener := listenLocal(t)
+	listener := clitest.Listen(t)
 	defer listener.Close()
 	addr := listener.Addr().String()
 	got := execute(t.Context(), runEnviron(t, "ONCEBUS_BROKERS="+addr, "ONCEBUS_ADMIN_ADDR="+addr), "", "run")
-	if got.code != cli.ExitFailed || !strings.Contains(got.stderr, "choose another ONCEBUS_ADMIN_ADDR") || !strings.Contains(got.stderr, addr) {
+	if got.Code != cli.ExitFailed || !strings.Contains(got.Stderr, "choose another ONCEBUS_ADMIN_ADDR") || !strings.Contains(got.Stderr, addr) {
 		t.Errorf("%+v", got)
 	}
 }
@@ -107,10 +111,10 @@ func TestRunServesUntilAskedToStop(t *testing.T) {
 	environ := runEnviron(t, "ONCEBUS_BROKERS="+strings.Join(cluster.ListenAddrs(), ","), "ONCEBUS_KEY_SECRET=sixteen bytes or more", "ONCEBUS_BROKER=typo")
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
-	var stdout, stderr syncBuffer
+	var stdout, stderr clitest.Buffer
 	code := make(chan int, 1)
 	go func() {
-		code <- commands().Run(ctx, []string{"run"}, cli.Process{Environ: environ, Stdout: &stdout, Stderr: &stderr})
+		code <- main.Commands().Run(ctx, []string{"run"}, cli.Process{Environ: environ, Stdout: &stdout, Stderr: &stderr})
 	}()
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 5 * time.Second}
 	page := func(path string) (int, string) {
@@ -118,7 +122,7 @@ func TestRunServesUntilAskedToStop(t *testing.T) {
 		if m == nil {
 			return 0, ""
 		}
-		status, body, err := fetch(t.Context(), client, "http://"+m[1]+path)
+		status, body, err := clitest.Get(t.Context(), client, "http://"+m[1]+path)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -162,5 +166,47 @@ func TestRunServesUntilAskedToStop(t *testing.T) {
 	}
 	if strings.Contains(stderr.String(), "sixteen") || stdout.String() != "" {
 		t.Errorf("the secret is logged, or stdout is not empty: %q\n%s", stdout.String(), stderr.String())
+	}
+}
+
+func TestRunHelpListsEverySetting(t *testing.T) {
+	help := execute(t.Context(), nil, "", "run", "--help").Stdout
+	for _, s := range settings.All() {
+		line := ""
+		for l := range strings.Lines(help) {
+			if strings.HasPrefix(l, "  "+s.Name+" ") {
+				line = l
+			}
+		}
+		if !strings.Contains(line, s.Meaning) || !strings.Contains(line, "["+s.Default+"]") && s.Default != "" {
+			t.Errorf("%s has the line %q", s.Name, line)
+		}
+		if got := strings.Contains(line, s.Name+"_FILE"); got != s.Secret {
+			t.Errorf("%s: secret %v, but its line is %q", s.Name, s.Secret, line)
+		}
+	}
+}
+
+// TestWrongSettingsShowNoSecret: secrets in the wrong place, and settings
+// beside them that are wrong.
+func TestWrongSettingsShowNoSecret(t *testing.T) {
+	const secret = "canary-5f0e-canary"
+	const pem = "-----BEGIN PRIVATE KEY-----\n" + secret + "\n-----END PRIVATE KEY-----\n"
+	routes := clitest.WriteFile(t, "routes.yaml", "routes: []")
+	for _, environ := range [][]string{
+		{"ONCEBUS_TLS_ENABLED=true", "ONCEBUS_TLS_CERT_FILE=" + pem, "ONCEBUS_TLS_KEY_FILE=" + pem, "ONCEBUS_TLS_CA_FILE=" + pem},
+		{"ONCEBUS_KEY_SECRET_FILE=" + pem, "ONCEBUS_SASL_PASSWORD_FILE=" + secret + "\n"},
+		{"ONCEBUS_SASL_MECHANISM=PLAIN", "ONCEBUS_SASL_PASSWORD=" + secret, "ONCEBUS_SASL_TOKEN=" + secret, "ONCEBUS_KEY_SECRET=" + secret},
+		{"ONCEBUS_SASL_MECHANISM=GSSAPI", "ONCEBUS_SASL_PASSWORD=" + secret, "ONCEBUS_PARTITIONS=many"},
+		{"ONCEBUS_SASL_MECHANISM=OAUTHBEARER", "ONCEBUS_SASL_OAUTH_TOKEN_URL=https://id:" + secret + "@login.example.com", "ONCEBUS_SASL_OAUTH_CLIENT_SECRET=" + secret},
+		{"ONCEBUS_SASL_MECHANISM=OAUTHBEARER", "ONCEBUS_SASL_OAUTH_TOKEN_URL=https://id:" + secret + "@login:%zz", "ONCEBUS_SASL_OAUTH_CLIENT_SECRET=" + secret},
+	} {
+		got := execute(t.Context(), append(environ, "ONCEBUS_BROKERS=kafka:9092", "ONCEBUS_ROUTES="+routes), "", "run")
+		if got.Code != cli.ExitWrong {
+			t.Errorf("%q: exit code %d, want %d", environ, got.Code, cli.ExitWrong)
+		}
+		if strings.Contains(got.Stdout+got.Stderr, secret) {
+			t.Errorf("%q shows the secret:\n%s", environ, got.Stderr)
+		}
 	}
 }

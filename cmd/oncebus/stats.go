@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"oncebus/cmd/oncebus/cli"
+	"oncebus/cmd/oncebus/settings"
 	"oncebus/dedup/rules"
 	"oncebus/processor"
 )
@@ -33,7 +34,7 @@ func runStats(ctx context.Context, args []string, p cli.Process) int {
 	if _, code, done := cli.ParseFlags(fs, args, 0, p); done {
 		return code
 	}
-	s, routes, err := load(p.Environ, routesFile)
+	s, routes, err := settings.Load(p.Environ, routesFile)
 	if err != nil {
 		cli.Printf(p.Stderr, "oncebus stats: %v\n", err)
 		return cli.ExitWrong

@@ -1,4 +1,4 @@
-package main
+package demo
 
 import (
 	"fmt"
@@ -14,9 +14,9 @@ import (
 
 // The inputs of the demo. The routes file names the same topics.
 const (
-	signalsRaw          = "signals.raw"
-	webhooksRaw         = "webhooks.raw"
-	demoInputPartitions = 6
+	signalsRaw      = "signals.raw"
+	webhooksRaw     = "webhooks.raw"
+	inputPartitions = 6
 )
 
 // headerRecord carries a record's number through oncebus, which passes foreign
@@ -26,27 +26,27 @@ const headerRecord = "demo-record"
 // badEvent stands for the event of a record that is none.
 const badEvent = -1
 
-// demoRecord is a record to produce and what the generator knows about it. The
+// sentRecord is a record to produce and what the generator knows about it. The
 // event is the identity by construction; no dedup key is derived here.
-type demoRecord struct {
+type sentRecord struct {
 	*kgo.Record
 	event int // the same for all copies of one event; badEvent for bad records
 	route string
 }
 
-// demoTraffic generates the demo's records from a seed: the same seed and base
+// traffic generates the demo's records from a seed: the same seed and base
 // time give the same records in the same order.
-type demoTraffic struct {
+type traffic struct {
 	rng  *rand.Rand
 	base int64 // event time of the first record, in Unix milliseconds
 	// events holds one line per event, from which its copies are written.
-	events []demoEvent
+	events []sentEvent
 	// later holds copies to be sent when so many records have been.
-	later map[int][]demoRecord
+	later map[int][]sentRecord
 }
 
-// demoEvent is what every copy of an event agrees on.
-type demoEvent struct {
+// sentEvent is what every copy of an event agrees on.
+type sentEvent struct {
 	route    string
 	key      []byte // record key
 	identity []member
@@ -57,19 +57,19 @@ type demoEvent struct {
 // member is one member of a JSON object, its value already encoded.
 type member struct{ name, value string }
 
-func newDemoTraffic(seed uint64, base time.Time) *demoTraffic {
-	return &demoTraffic{
+func newTraffic(seed uint64, base time.Time) *traffic {
+	return &traffic{
 		rng:   rand.New(rand.NewPCG(seed, 0x6f6e6365627573)),
 		base:  base.UnixMilli(),
-		later: map[int][]demoRecord{},
+		later: map[int][]sentRecord{},
 	}
 }
 
 // live generates n records of ordinary traffic: events, copies of them beside
 // and soon after them, on the same partition and on others, and bad records.
 // A copy that would come after the end is never sent.
-func (t *demoTraffic) live(n int) []demoRecord {
-	records := make([]demoRecord, 0, n+8)
+func (t *traffic) live(n int) []sentRecord {
+	records := make([]sentRecord, 0, n+8)
 	for len(records) < n {
 		at := len(records)
 		if due, ok := t.later[at]; ok {
@@ -91,11 +91,11 @@ func (t *demoTraffic) live(n int) []demoRecord {
 }
 
 // copies draws how many copies an event has besides its first record.
-func (t *demoTraffic) copies() int { return [...]int{0, 0, 0, 0, 0, 1, 1, 1, 2, 3}[t.rng.IntN(10)] }
+func (t *traffic) copies() int { return [...]int{0, 0, 0, 0, 0, 1, 1, 1, 2, 3}[t.rng.IntN(10)] }
 
 // addCopy sends a copy of event: at once and on the same partition, as the twin
 // in the same batch, or a little later on any partition.
-func (t *demoTraffic) addCopy(records []demoRecord, event, at int) []demoRecord {
+func (t *traffic) addCopy(records []sentRecord, event, at int) []sentRecord {
 	if t.rng.IntN(3) == 0 {
 		twin := t.copyOf(event, at)
 		twin.Partition = records[len(records)-1].Partition
@@ -107,10 +107,10 @@ func (t *demoTraffic) addCopy(records []demoRecord, event, at int) []demoRecord 
 }
 
 // retries generates n copies of events sent by live, as a producer sends them
-// that comes back after demoPause.
-func (t *demoTraffic) retries(n int) []demoRecord {
-	t.base += demoPause.Milliseconds()
-	records := make([]demoRecord, n)
+// that comes back after pauseTime.
+func (t *traffic) retries(n int) []sentRecord {
+	t.base += pauseTime.Milliseconds()
+	records := make([]sentRecord, n)
 	for i := range records {
 		records[i] = t.copyOf(t.rng.IntN(len(t.events)), i)
 	}
@@ -118,7 +118,7 @@ func (t *demoTraffic) retries(n int) []demoRecord {
 }
 
 // newEvent draws an event. Its identity is unique because its number is in it.
-func (t *demoTraffic) newEvent() int {
+func (t *traffic) newEvent() int {
 	n := len(t.events)
 	if t.rng.IntN(100) < 40 {
 		t.events = append(t.events, t.newWebhook(n))
@@ -130,9 +130,9 @@ func (t *demoTraffic) newEvent() int {
 
 // newSignal draws a trade signal. One in three has no trace id, absent, null
 // or empty, and is told apart by its timestamp alone.
-func (t *demoTraffic) newSignal(n int) demoEvent {
+func (t *traffic) newSignal(n int) sentEvent {
 	symbol := pick(t.rng, "BTCUSDT", "ETHUSDT", "AAPL", "MSFT", "EURUSD", "münchen-dax")
-	e := demoEvent{route: "signals", key: []byte(symbol), identity: []member{
+	e := sentEvent{route: "signals", key: []byte(symbol), identity: []member{
 		{"symbol", strconv.Quote(symbol)},
 		{"exchange", strconv.Quote(pick(t.rng, "BINANCE", "NASDAQ", "XETRA"))},
 		{"action", strconv.Quote(pick(t.rng, "buy", "sell", "close"))},
@@ -152,9 +152,9 @@ func (t *demoTraffic) newSignal(n int) demoEvent {
 }
 
 // newWebhook draws a provider's webhook.
-func (t *demoTraffic) newWebhook(n int) demoEvent {
+func (t *traffic) newWebhook(n int) sentEvent {
 	resource := fmt.Sprintf("pay_%04d", t.rng.IntN(5000))
-	return demoEvent{route: "webhooks", key: []byte(resource), identity: []member{
+	return sentEvent{route: "webhooks", key: []byte(resource), identity: []member{
 		{"eventId", fmt.Sprintf(`"evt_%08x_%d"`, t.rng.Uint32(), n)},
 		{"resourceId", strconv.Quote(resource)},
 		{"eventType", strconv.Quote(pick(t.rng, "payment.succeeded", "payment.failed", "refund.created"))},
@@ -164,7 +164,7 @@ func (t *demoTraffic) newWebhook(n int) demoEvent {
 // copyOf writes a record of event, the at-th of its part: the same identity
 // with the members in another order, other spaces, and for webhooks another
 // retryCount and timestamp.
-func (t *demoTraffic) copyOf(event, at int) demoRecord {
+func (t *traffic) copyOf(event, at int) sentRecord {
 	e := &t.events[event]
 	members := slices.Concat(e.identity, e.details)
 	if e.route == "webhooks" {
@@ -180,7 +180,7 @@ func (t *demoTraffic) copyOf(event, at int) demoRecord {
 }
 
 // object writes a JSON object, sometimes with spaces nobody needs.
-func (t *demoTraffic) object(members []member) []byte {
+func (t *traffic) object(members []member) []byte {
 	colon, comma := ":", ","
 	if t.rng.IntN(2) == 0 {
 		colon, comma = ": ", ",\n  "
@@ -196,7 +196,7 @@ func (t *demoTraffic) object(members []member) []byte {
 }
 
 // bad draws a record that cannot be judged and belongs in the dead-letter topic.
-func (t *demoTraffic) bad(at int) demoRecord {
+func (t *traffic) bad(at int) sentRecord {
 	signal := [][]byte{
 		[]byte(`{"traceId":"cut of`),                    // not JSON
 		[]byte(`{"symbol":"AAPL","exchange":"NASDAQ"}`), // fields missing
@@ -224,10 +224,10 @@ func (t *demoTraffic) bad(at int) demoRecord {
 
 // record draws the parts that do not depend on the event: partition, time and
 // headers, now and then with forged ones that must count for nothing.
-func (t *demoTraffic) record(route string, at int) demoRecord {
+func (t *traffic) record(route string, at int) sentRecord {
 	r := &kgo.Record{
 		Topic:     signalsRaw,
-		Partition: t.rng.Int32N(demoInputPartitions),
+		Partition: t.rng.Int32N(inputPartitions),
 		Timestamp: time.UnixMilli(t.base + int64(at) + t.rng.Int64N(50)),
 		Headers: []kgo.RecordHeader{{
 			Key: "traceparent", Value: fmt.Appendf(nil, "00-%016x%016x-%016x-01", t.rng.Uint64(), t.rng.Uint64(), t.rng.Uint64()|1),
@@ -240,7 +240,7 @@ func (t *demoTraffic) record(route string, at int) demoRecord {
 		r.Headers = append(r.Headers, kgo.RecordHeader{Key: "oncebus-verdict", Value: []byte("forged")},
 			kgo.RecordHeader{Key: "Oncebus-Key", Value: []byte("forged")})
 	}
-	return demoRecord{Record: r, route: route}
+	return sentRecord{Record: r, route: route}
 }
 
 // fingerprint digests everything of r that must pass through untouched: key,

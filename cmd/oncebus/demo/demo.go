@@ -1,4 +1,4 @@
-package main
+package demo
 
 import (
 	"context"
@@ -23,38 +23,39 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"oncebus/cmd/oncebus/cli"
+	"oncebus/cmd/oncebus/settings"
 	"oncebus/dedup/rules"
 	"oncebus/processor"
 	"oncebus/processor/ingress"
 )
 
 const (
-	demoProcesses  = 2
-	demoWorkers    = 2 // of each process
-	demoPartitions = 6 // of the repartition topic
-	demoEventsMin  = 100
-	demoEventsMax  = 2_000_000 // all of it is kept in memory
-	// demoLivePercent of the records are live traffic; the rest are copies
+	processCount   = 2
+	workerCount    = 2 // of each process
+	partitionCount = 6 // of the repartition topic
+	eventsMin      = 100
+	eventsMax      = 2_000_000 // all of it is kept in memory
+	// livePercent of the records are live traffic; the rest are copies
 	// that come after the pause.
-	demoLivePercent = 85
+	livePercent = 85
 	// The live traffic is spread over so many steps, so that there is
 	// something to see and oncebus works on a stream rather than a heap.
-	demoSteps    = 100
-	demoStepMin  = 100 // records; few records take fewer steps
-	demoStepTime = 50 * time.Millisecond
-	// demoPause lies between live traffic and retries by event time; by the
+	stepCount      = 100
+	stepRecordsMin = 100 // records; few records take fewer steps
+	stepTime       = 50 * time.Millisecond
+	// pauseTime lies between live traffic and retries by event time; by the
 	// clock it is as long as the last commit needs.
-	demoPause = time.Hour
-	// demoStall is how long nothing may move before the demo gives up and
+	pauseTime = time.Hour
+	// stallTime is how long nothing may move before the demo gives up and
 	// counts what there is.
-	demoStall = 20 * time.Second
+	stallTime = 20 * time.Second
 )
 
-//go:embed demo_routes.yaml
-var demoRoutes string
+//go:embed routes.yaml
+var routesYAML string
 
-// demoOptions are the flags of 'oncebus demo'.
-type demoOptions struct {
+// options are the flags of 'oncebus demo'.
+type options struct {
 	seed    uint64
 	events  int
 	brokers []string
@@ -68,9 +69,9 @@ type summary interface {
 	proved() bool // nothing is missing, and nothing there that must not be
 }
 
-// demoResult is the last line on standard output. Events are the records
+// result is the last line on standard output. Events are the records
 // produced; all but duplicates are counted by reading the topics back.
-type demoResult struct {
+type result struct {
 	Events     int     `json:"events"`
 	Unique     int     `json:"unique"`
 	Duplicates int     `json:"duplicates"`
@@ -82,11 +83,11 @@ type demoResult struct {
 	Seconds    float64 `json:"seconds"`
 }
 
-func (r demoResult) proved() bool {
+func (r result) proved() bool {
 	return r.Missing == 0 && r.Extra == 0 && r.Altered == 0 && r.Duplicates == r.Events-r.Unique-r.Invalid
 }
 
-func runDemo(ctx context.Context, args []string, p cli.Process) int {
+func Run(ctx context.Context, args []string, p cli.Process) int {
 	fs := cli.NewFlags("demo", "[OPTIONS]", "Sends generated trade signals and webhooks with copies among them through oncebus, on\n"+
 		"an embedded broker, and proves the result: the output is read back and compared with\n"+
 		"what was produced. The last line on standard output is the result as JSON; the exit\n"+
@@ -99,17 +100,17 @@ func runDemo(ctx context.Context, args []string, p cli.Process) int {
 		"ONCEBUS_TLS_*, ONCEBUS_SASL_* and ONCEBUS_REPLICATION_FACTOR apply;\nthe demo's topics and groups are removed at the end")
 	verbose := fs.Bool("verbose", false, "log what oncebus does")
 	var requests httpFlag
-	fs.Var(&requests, "http", "take requests by HTTP in place of generated records: --http at "+demoHTTPAddr+", or --http=`host:port`")
+	fs.Var(&requests, "http", "take requests by HTTP in place of generated records: --http at "+httpAddrDefault+", or --http=`host:port`")
 	if _, code, done := cli.ParseFlags(fs, args, 0, p); done {
 		return code
 	}
-	if *events < demoEventsMin || *events > demoEventsMax {
-		return cli.UsageError(fs, p, fmt.Sprintf("--events %d is out of range, want %d to %d", *events, demoEventsMin, demoEventsMax))
+	if *events < eventsMin || *events > eventsMax {
+		return cli.UsageError(fs, p, fmt.Sprintf("--events %d is out of range, want %d to %d", *events, eventsMin, eventsMax))
 	}
 	if name := generating(fs); name != "" && requests != "" {
 		return cli.UsageError(fs, p, fmt.Sprintf("--%s is about generated records, with --http there are none", name))
 	}
-	o := demoOptions{seed: *seed, events: *events, verbose: *verbose, http: string(requests)}
+	o := options{seed: *seed, events: *events, verbose: *verbose, http: string(requests)}
 	if *brokers != "" {
 		o.brokers = strings.Split(*brokers, ",")
 	}
@@ -135,9 +136,9 @@ func runDemo(ctx context.Context, args []string, p cli.Process) int {
 
 // demo is one run: a broker, processes of oncebus on it, and the ledger.
 type demo struct {
-	demoOptions
+	options
 	out      io.Writer // for the person watching
-	broker   *demoBroker
+	broker   *broker
 	config   processor.Config
 	ingress  ingress.Config
 	routes   *rules.Routes
@@ -145,14 +146,14 @@ type demo struct {
 	admin    *kadm.Client
 	registry *prometheus.Registry
 	log      *slog.Logger
-	ledger   demoLedger
+	ledger   ledger
 	progress *progress
 }
 
 // demonstrate runs the demo and returns its result. An error means that the
 // result could not be had; a bad result is none.
-func demonstrate(ctx context.Context, o demoOptions, p cli.Process) (result summary, err error) {
-	d := &demo{demoOptions: o, out: p.Stderr, registry: prometheus.NewRegistry()}
+func demonstrate(ctx context.Context, o options, p cli.Process) (result summary, err error) {
+	d := &demo{options: o, out: p.Stderr, registry: prometheus.NewRegistry()}
 	level := slog.LevelWarn
 	if o.verbose {
 		level = slog.LevelDebug
@@ -193,40 +194,40 @@ func (d *demo) configure(environ []string, stateDir string) error {
 	var own []string
 	for _, v := range environ {
 		for _, prefix := range []string{"TLS_", "SASL_", "REPLICATION_FACTOR"} {
-			if d.broker.embedded == nil && strings.HasPrefix(v, envPrefix+prefix) {
+			if d.broker.embedded == nil && strings.HasPrefix(v, settings.Prefix+prefix) {
 				own = append(own, v)
 			}
 		}
 	}
 	own = append(own, d.httpSettings()...)
-	s, err := parseSettings(append(own,
+	s, err := settings.Parse(append(own,
 		"ONCEBUS_BROKERS="+strings.Join(d.broker.addrs, ","),
 		"ONCEBUS_APP_ID="+d.broker.prefix+"app",
 		"ONCEBUS_INSTANCE_ID=demo",
-		"ONCEBUS_PARTITIONS="+strconv.Itoa(demoPartitions),
-		"ONCEBUS_WORKERS="+strconv.Itoa(demoWorkers),
+		"ONCEBUS_PARTITIONS="+strconv.Itoa(partitionCount),
+		"ONCEBUS_WORKERS="+strconv.Itoa(workerCount),
 		"ONCEBUS_CREATE_TOPICS=true",
 		"ONCEBUS_STATE_DIR="+stateDir,
 	))
-	if err := errors.Join(err, s.validate()); err != nil {
+	if err := errors.Join(err, s.Validate()); err != nil {
 		return err
 	}
 	d.config, d.ingress = s.Processor, s.Ingress
-	d.routes, err = demoRoutesOf(d.http != "", d.broker.prefix)
+	d.routes, err = parseRoutes(d.http != "", d.broker.prefix)
 	return err
 }
 
-// demoRoutesOf reads the demo's routes, their topics under a prefix.
-func demoRoutesOf(http bool, prefix string) (*rules.Routes, error) {
-	text := demoRoutes
+// parseRoutes reads the demo's routes, their topics under a prefix.
+func parseRoutes(http bool, prefix string) (*rules.Routes, error) {
+	text := routesYAML
 	if http {
-		_, further, _ := strings.Cut(demoHTTPRoutes, "routes:\n")
+		_, further, _ := strings.Cut(httpRoutesYAML, "routes:\n")
 		text += further
 	}
-	for _, topic := range demoTopics {
+	for _, topic := range allTopics {
 		text = strings.ReplaceAll(text, topic, prefix+topic)
 	}
-	routes, err := rules.ParseRoutes("demo_routes.yaml", []byte(text))
+	routes, err := rules.ParseRoutes("routes.yaml", []byte(text))
 	if err != nil {
 		return nil, err
 	}
@@ -239,25 +240,25 @@ func demoRoutesOf(http bool, prefix string) (*rules.Routes, error) {
 }
 
 // run sends the traffic through oncebus and counts what came of it.
-func (d *demo) run(ctx context.Context) (demoResult, error) {
+func (d *demo) run(ctx context.Context) (result, error) {
 	started := time.Now()
 	cli.Printf(d.out, "oncebus demo: %d records, seed %d, broker %s, %d processes of %d workers\n",
-		d.events, d.seed, strings.Join(d.broker.addrs, ","), demoProcesses, demoWorkers)
+		d.events, d.seed, strings.Join(d.broker.addrs, ","), processCount, workerCount)
 	if err := d.broker.create(ctx, d.admin, d.config.ReplicationFactor, d.broker.prefix+signalsRaw, d.broker.prefix+webhooksRaw); err != nil {
-		return demoResult{}, err
+		return result{}, err
 	}
 	d.progress = newProgress(d.out, d.registry, d.events)
 	if err := d.withProcesses(ctx, d.sendWatched); err != nil {
-		return demoResult{}, err
+		return result{}, err
 	}
 	if err := d.readBack(ctx); err != nil {
-		return demoResult{}, err
+		return result{}, err
 	}
 	counts, err := gatherVerdicts(d.registry)
 	if err != nil {
-		return demoResult{}, err
+		return result{}, err
 	}
-	result := demoResult{
+	result := result{
 		Events: len(d.ledger.produced), Unique: d.ledger.passed, Duplicates: counts["duplicate"], Invalid: d.ledger.invalid,
 		Missing: d.ledger.missing, Extra: d.ledger.extra, Altered: d.ledger.altered,
 		Seed: d.seed, Seconds: math.Round(time.Since(started).Seconds()*10) / 10,
@@ -271,7 +272,7 @@ func (d *demo) run(ctx context.Context) (demoResult, error) {
 func (d *demo) withProcesses(ctx context.Context, work func(context.Context, []*processor.Processor) error) error {
 	running, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
-	procs := make([]*processor.Processor, demoProcesses)
+	procs := make([]*processor.Processor, processCount)
 	for i := range procs {
 		config := d.config
 		config.InstanceID += "-" + strconv.Itoa(i+1)
@@ -318,9 +319,9 @@ func (d *demo) sendAll(ctx context.Context, procs []*processor.Processor) error 
 	}
 	// The events lie well in the past, so that the retries lie there too:
 	// event time beyond the broker's present is refused as from the future.
-	t := newDemoTraffic(d.seed, time.Now().Add(-2*demoPause))
-	live := t.live(d.events * demoLivePercent / 100)
-	for _, records := range [][]demoRecord{live, t.retries(d.events - len(live))} {
+	t := newTraffic(d.seed, time.Now().Add(-2*pauseTime))
+	live := t.live(d.events * livePercent / 100)
+	for _, records := range [][]sentRecord{live, t.retries(d.events - len(live))} {
 		d.ledger.add(records)
 		if err := d.produce(ctx, records); err != nil {
 			return err
@@ -370,7 +371,7 @@ func (d *demo) judged() (int, error) {
 	return counts.total(), err
 }
 
-// await polls count until it reaches want, or has not moved for demoStall.
+// await polls count until it reaches want, or has not moved for stallTime.
 func (d *demo) await(ctx context.Context, want int, count func() (int, error)) (int, error) {
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
@@ -383,7 +384,7 @@ func (d *demo) await(ctx context.Context, want int, count func() (int, error)) (
 		if n != last {
 			last, moved = n, time.Now()
 		}
-		if time.Since(moved) > demoStall {
+		if time.Since(moved) > stallTime {
 			return n, nil
 		}
 		select {
@@ -395,10 +396,10 @@ func (d *demo) await(ctx context.Context, want int, count func() (int, error)) (
 }
 
 // produce sends records step by step, in their order on each partition.
-func (d *demo) produce(ctx context.Context, records []demoRecord) error {
-	tick := time.NewTicker(demoStepTime)
+func (d *demo) produce(ctx context.Context, records []sentRecord) error {
+	tick := time.NewTicker(stepTime)
 	defer tick.Stop()
-	for step := range slices.Chunk(records, max(demoStepMin, d.events/demoSteps)) {
+	for step := range slices.Chunk(records, max(stepRecordsMin, d.events/stepCount)) {
 		batch := make([]*kgo.Record, len(step))
 		for i, r := range step {
 			r.Topic = d.broker.prefix + r.Topic
@@ -449,7 +450,7 @@ func (d *demo) readOutputs(ctx context.Context, output func(string, *kgo.Record)
 }
 
 // report prints the result for a person.
-func (d *demo) report(r demoResult) {
+func (d *demo) report(r result) {
 	cli.Printf(d.out, "\nRead back and compared with what was produced, after %.1f s:\n", r.Seconds)
 	for _, line := range []struct {
 		n    int

@@ -1,4 +1,4 @@
-package main
+package demo
 
 import (
 	"cmp"
@@ -23,21 +23,21 @@ import (
 	"oncebus/processor/ingress"
 )
 
-// demoHTTPAddr is where the demo takes requests unless it is told otherwise:
+// httpAddrDefault is where the demo takes requests unless it is told otherwise:
 // beside the default of ONCEBUS_ADMIN_ADDR, and on this machine only.
-const demoHTTPAddr = "127.0.0.1:8081"
+const httpAddrDefault = "127.0.0.1:8081"
 
-//go:embed demo_http_routes.yaml
-var demoHTTPRoutes string
+//go:embed http_routes.yaml
+var httpRoutesYAML string
 
-// demoHTTPInputs are the inputs of the further routes. The claims' outcomes are
+// httpInputs are the inputs of the further routes. The claims' outcomes are
 // one too.
-var demoHTTPInputs = []string{signalsRaw, webhooksRaw, "operations.raw", demoOutcomes, "deliveries.raw"}
+var httpInputs = []string{signalsRaw, webhooksRaw, "operations.raw", outcomesTopic, "deliveries.raw"}
 
-// demoTopics are the topics in both routes files.
-var demoTopics = append([]string{
-	"signals.unique", "webhooks.unique", demoOperations, "operations.replies", "deliveries.unique", rules.DefaultDeadLetter,
-}, demoHTTPInputs...)
+// allTopics are the topics in both routes files.
+var allTopics = append([]string{
+	"signals.unique", "webhooks.unique", operationsTopic, "operations.replies", "deliveries.unique", rules.DefaultDeadLetter,
+}, httpInputs...)
 
 // httpFlag is --http or --http=ADDR; "" without it.
 type httpFlag string
@@ -48,7 +48,7 @@ func (f *httpFlag) IsBoolFlag() bool { return true } // may stand without a valu
 func (f *httpFlag) Set(text string) error {
 	switch text {
 	case "true":
-		text = demoHTTPAddr
+		text = httpAddrDefault
 	case "false":
 		text = ""
 	default:
@@ -102,29 +102,24 @@ func (r httpResult) proved() bool {
 // takeRequests takes requests until ctx is done, and counts what came of them.
 func (d *demo) takeRequests(ctx context.Context) (summary, error) {
 	started := time.Now()
-	var listen net.ListenConfig
-	listener, err := listen.Listen(ctx, "tcp", d.http)
+	ledger := newHTTPLedger(d.out, d.routes)
+	requests, err := d.openIngress(ctx, ledger)
 	if err != nil {
-		return nil, fmt.Errorf("choose another address, as in --http=127.0.0.1:0: %w", err)
+		return nil, err
 	}
-	defer listener.Close() //nolint:errcheck // only open still if nothing was served
+	defer requests.Close() //nolint:errcheck // only open still if nothing was served
 	var inputs []string
-	for _, topic := range demoHTTPInputs {
+	for _, topic := range httpInputs {
 		inputs = append(inputs, d.broker.prefix+topic)
 	}
 	if err := d.broker.create(ctx, d.admin, d.config.ReplicationFactor, inputs...); err != nil {
 		return nil, err
 	}
-	ledger := newHTTPLedger(d.out, d.routes)
-	door, err := d.openDoor(listener, ledger)
-	if err != nil {
-		return nil, err
-	}
 	// What is in hand when ctx is done still gets its verdict, so the processes
-	// end after the door.
+	// end after the ingress.
 	finishing := context.WithoutCancel(ctx)
 	if err := d.withProcesses(finishing, func(running context.Context, procs []*processor.Processor) error {
-		return d.keepOpen(ctx, running, door, ledger, procs)
+		return d.keepOpen(ctx, running, requests, ledger, procs)
 	}); err != nil {
 		return nil, err
 	}
@@ -137,22 +132,21 @@ func (d *demo) takeRequests(ctx context.Context) (summary, error) {
 	return result, nil
 }
 
-// openDoor makes an ingress as 'oncebus ingress' is one, every request of which
-// passes the ledger.
-func (d *demo) openDoor(listener net.Listener, ledger *httpLedger) (*entrance, error) {
+// openIngress returns an ingress like that of 'oncebus ingress', every request of
+// which goes through the ledger.
+func (d *demo) openIngress(ctx context.Context, ledger *httpLedger) (*ingress.Service, error) {
 	config := d.config
 	config.InstanceID += "-http"
 	config.StateDir = filepath.Join(config.StateDir, config.InstanceID)
-	front, err := processor.NewFront(config.AppConfig, d.routes, d.log)
+	requests, err := ingress.NewService(d.ingress, config.AppConfig, d.routes, d.registry, d.log)
 	if err != nil {
 		return nil, err
 	}
-	server, err := ingress.New(d.ingress, d.routes, front, d.registry, d.log)
-	if err != nil {
-		return nil, err
+	requests.Around(ledger.around)
+	if err := requests.Listen(ctx); err != nil {
+		return nil, fmt.Errorf("choose another address, as in --http=127.0.0.1:0: %w", err)
 	}
-	server.Around(ledger.around)
-	return &entrance{front: front, server: server, listener: listener}, nil
+	return requests, nil
 }
 
 // errUnready says that ctx was done too early for a result.
@@ -160,7 +154,7 @@ var errUnready = errors.New("stopped before it was ready")
 
 // keepOpen takes requests, and works on operations, until ctx is done; or until
 // running is, because a process failed.
-func (d *demo) keepOpen(ctx, running context.Context, door *entrance, ledger *httpLedger, procs []*processor.Processor) error {
+func (d *demo) keepOpen(ctx, running context.Context, requests *ingress.Service, ledger *httpLedger, procs []*processor.Processor) error {
 	serving, end := context.WithCancelCause(ctx)
 	defer end(nil)
 	stop := context.AfterFunc(running, func() { end(context.Cause(running)) })
@@ -173,16 +167,16 @@ func (d *demo) keepOpen(ctx, running context.Context, door *entrance, ledger *ht
 	var executor sync.WaitGroup
 	var failed error
 	executor.Go(func() {
-		failed = d.awaitReady(serving, door.ready)
+		failed = d.awaitReady(serving, requests.Ready)
 		if failed == nil {
-			d.guide(door.listener.Addr().String())
+			d.guide(requests.Addr().String())
 			failed = d.executeOperations(serving)
 		} else if ctx.Err() != nil {
 			failed = errUnready
 		}
 		end(failed)
 	})
-	err := door.run(serving)
+	err := requests.Run(serving)
 	end(err)
 	executor.Wait()
 	if err := cmp.Or(err, failed); err != nil {
@@ -200,56 +194,12 @@ func (d *demo) keepOpen(ctx, running context.Context, door *entrance, ledger *ht
 func (d *demo) guide(addr string) {
 	cli.Printf(d.out, "oncebus demo: taking requests at http://%s, broker %s, %d processes of %d workers.\n"+
 		"To try in another terminal; Ctrl-C here reads the output back and proves the result.\n\n  SECRET=%s\n",
-		addr, strings.Join(d.broker.addrs, ","), demoProcesses, demoWorkers, d.secret)
-	for _, step := range demoCurls(addr) {
+		addr, strings.Join(d.broker.addrs, ","), processCount, workerCount, d.secret)
+	for _, step := range examples(addr) {
 		cli.Printf(d.out, "\n  # %s\n", step.about)
 		for _, command := range step.commands {
 			cli.Printf(d.out, "  %s\n", command)
 		}
 	}
 	cli.Printf(d.out, "\n")
-}
-
-// demoCurl is something to try.
-type demoCurl struct {
-	about    string
-	commands []string // of a shell
-}
-
-func demoCurls(addr string) []demoCurl {
-	post := func(path, body string, more ...string) string {
-		command := "curl -i http://" + addr + path
-		for _, header := range more {
-			command += " -H " + header
-		}
-		return command + " -d '" + body + "'"
-	}
-	operation := func(request, name string) string {
-		return post("/operations", `{"accountId":"a1","requestId":`+strconv.Quote(request)+`,"operation":`+strconv.Quote(name)+`}`)
-	}
-	buy, sell, withdraw := operation("r1", "BUY"), operation("r2", "SELL"), operation("r3", "WITHDRAW")
-	const delivery = `{"ref":"main"}`
-	return []demoCurl{
-		{"a trade signal; its copy, written otherwise; one with nothing to tell it by", []string{
-			post("/signals", `{"traceId":"t1","symbol":"AAPL","action":"buy"}`),
-			post("/signals", `{"action":"buy", "symbol":"AAPL", "traceId":"t1"}`),
-			post("/signals", `{"symbol":"AAPL"}`),
-		}},
-		{"a webhook, and its provider's retry", []string{
-			post("/webhooks", `{"eventId":"e1","resourceId":"p9","eventType":"paid","retryCount":0}`),
-			post("/webhooks", `{"eventId":"e1","resourceId":"p9","eventType":"paid","retryCount":1}`),
-		}},
-		{"an operation; a moment later, its recorded result", []string{buy, buy}},
-		{"an operation that fails at first; a moment later it may be sent again, and then has a result", []string{sell, sell, sell}},
-		{"an operation that waits for you; you as its executor, with the CLAIM printed here; its result", []string{
-			withdraw, withdraw,
-			post("/operations/outcomes", `{"withdrawn":100}`, `"Oncebus-Claim-Token: $CLAIM"`, "'Oncebus-Outcome: completed'", "'Content-Type: application/json'"),
-			withdraw,
-		}},
-		{"a webhook without its signature, and with it", []string{
-			post("/deliveries", delivery, "'X-GitHub-Delivery: d1'"),
-			"SIGNATURE=$(printf %s '" + delivery + `' | openssl dgst -sha256 -hmac "$SECRET" -r | cut -d' ' -f1)`,
-			post("/deliveries", delivery, "'X-GitHub-Delivery: d1'", `"X-Hub-Signature-256: sha256=$SIGNATURE"`),
-		}},
-	}
 }

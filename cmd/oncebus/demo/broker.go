@@ -1,4 +1,4 @@
-package main
+package demo
 
 import (
 	"context"
@@ -14,18 +14,18 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// demoBroker is the Kafka the demo runs on: the embedded one, or a real one
+// broker is the Kafka the demo runs on: the embedded one, or a real one
 // in which everything the demo makes has a prefix of its own.
-type demoBroker struct {
+type broker struct {
 	addrs    []string
 	prefix   string // of every topic and group; "" on the embedded broker
 	embedded *kfake.Cluster
 }
 
 // openBroker starts the embedded broker unless addrs name a real one.
-func openBroker(addrs []string) (*demoBroker, error) {
+func openBroker(addrs []string) (*broker, error) {
 	if len(addrs) > 0 {
-		return &demoBroker{addrs: addrs, prefix: "oncebus-demo-" + strconv.FormatInt(time.Now().UnixMilli(), 36) + "-"}, nil
+		return &broker{addrs: addrs, prefix: "oncebus-demo-" + strconv.FormatInt(time.Now().UnixMilli(), 36) + "-"}, nil
 	}
 	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.BrokerConfigs(map[string]string{
 		// Its compaction can drop rows of open transactions, which Kafka's
@@ -36,15 +36,15 @@ func openBroker(addrs []string) (*demoBroker, error) {
 	if err != nil {
 		return nil, fmt.Errorf("start the embedded broker: %w", err)
 	}
-	return &demoBroker{addrs: cluster.ListenAddrs(), embedded: cluster}, nil
+	return &broker{addrs: cluster.ListenAddrs(), embedded: cluster}, nil
 }
 
 // create makes the input topics. A real broker must be reachable by then; its
 // answer is the first thing to fail when the address is wrong.
-func (b *demoBroker) create(ctx context.Context, admin *kadm.Client, replication int16, topics ...string) error {
+func (b *broker) create(ctx context.Context, admin *kadm.Client, replication int16, topics ...string) error {
 	ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
 	defer cancel()
-	made, err := admin.CreateTopics(ctx, demoInputPartitions, replication, nil, topics...)
+	made, err := admin.CreateTopics(ctx, inputPartitions, replication, nil, topics...)
 	if err == nil {
 		err = made.Error()
 	}
@@ -55,7 +55,7 @@ func (b *demoBroker) create(ctx context.Context, admin *kadm.Client, replication
 }
 
 // stop ends the embedded broker; a real one lives on.
-func (b *demoBroker) stop() {
+func (b *broker) stop() {
 	if b.embedded != nil {
 		b.embedded.Close()
 	}
@@ -63,7 +63,7 @@ func (b *demoBroker) stop() {
 
 // remove deletes from a real broker every topic and group with the demo's
 // prefix. The embedded one takes its own along.
-func (b *demoBroker) remove(ctx context.Context, admin *kadm.Client) error {
+func (b *broker) remove(ctx context.Context, admin *kadm.Client) error {
 	if b.embedded != nil {
 		return nil
 	}

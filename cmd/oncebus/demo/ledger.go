@@ -1,4 +1,4 @@
-package main
+package demo
 
 import (
 	"fmt"
@@ -8,10 +8,10 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// demoLedger is the demo's own account of what was produced. It is kept by the
+// ledger is the demo's own account of what was produced. It is kept by the
 // identities the generator gave, never by dedup keys, so that it can convict
 // oncebus of a wrong key as well as of a lost or doubled event.
-type demoLedger struct {
+type ledger struct {
 	produced []entry
 	events   []eventEntry
 	bad      int // bad records produced
@@ -46,7 +46,7 @@ const faultsMax = 10
 
 // add enters records and marks each with its number, in the order in which they
 // are then produced. Of records added by a later call none can be a first copy.
-func (l *demoLedger) add(records []demoRecord) {
+func (l *ledger) add(records []sentRecord) {
 	later := len(l.produced) > 0
 	for _, r := range records {
 		number := len(l.produced)
@@ -67,11 +67,11 @@ func (l *demoLedger) add(records []demoRecord) {
 }
 
 // unique is how many events must come out, duplicates how many copies must not.
-func (l *demoLedger) unique() int     { return len(l.events) }
-func (l *demoLedger) duplicates() int { return len(l.produced) - len(l.events) - l.bad }
+func (l *ledger) unique() int     { return len(l.events) }
+func (l *ledger) duplicates() int { return len(l.produced) - len(l.events) - l.bad }
 
 // output judges a record read from the output topic of route.
-func (l *demoLedger) output(route string, r *kgo.Record) {
+func (l *ledger) output(route string, r *kgo.Record) {
 	e, ok := l.find(r)
 	if !ok || e.event == badEvent {
 		l.fault(&l.extra, r, "nothing of this kind was produced")
@@ -94,7 +94,7 @@ func (l *demoLedger) output(route string, r *kgo.Record) {
 }
 
 // deadLetter judges a record read from the dead-letter topic.
-func (l *demoLedger) deadLetter(r *kgo.Record) {
+func (l *ledger) deadLetter(r *kgo.Record) {
 	e, ok := l.find(r)
 	if !ok || e.event != badEvent {
 		l.fault(&l.extra, r, "not a bad record, reason "+strconv.Quote(header(r, "oncebus-reason")))
@@ -114,7 +114,7 @@ func (l *demoLedger) deadLetter(r *kgo.Record) {
 }
 
 // close counts what was produced and never found.
-func (l *demoLedger) close() {
+func (l *ledger) close() {
 	for i, e := range l.events {
 		if e.found == 0 {
 			l.missing++
@@ -129,7 +129,7 @@ func (l *demoLedger) close() {
 	}
 }
 
-func (l *demoLedger) find(r *kgo.Record) (*entry, bool) {
+func (l *ledger) find(r *kgo.Record) (*entry, bool) {
 	number, err := strconv.Atoi(header(r, headerRecord))
 	if err != nil || number < 0 || number >= len(l.produced) {
 		return nil, false
@@ -137,12 +137,12 @@ func (l *demoLedger) find(r *kgo.Record) (*entry, bool) {
 	return &l.produced[number], true
 }
 
-func (l *demoLedger) fault(count *int, r *kgo.Record, what string) {
+func (l *ledger) fault(count *int, r *kgo.Record, what string) {
 	*count++
 	l.note("%s/%d/%d (record %s): %s", r.Topic, r.Partition, r.Offset, header(r, headerRecord), what)
 }
 
-func (l *demoLedger) note(format string, args ...any) {
+func (l *ledger) note(format string, args ...any) {
 	if len(l.faults) < faultsMax {
 		l.faults = append(l.faults, fmt.Sprintf(format, args...))
 	}

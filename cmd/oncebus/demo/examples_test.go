@@ -1,4 +1,4 @@
-package main
+package demo
 
 import (
 	"encoding/json"
@@ -22,11 +22,11 @@ type curlStep struct {
 // readWalkThrough returns the commands of the walk-through and its last line.
 func readWalkThrough(t *testing.T) (steps []curlStep, result httpResult) {
 	t.Helper()
-	data, err := os.ReadFile("../../README.md")
+	data, err := os.ReadFile("../../../README.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	const begin, end = "<!-- walk-through: held to the demo by go test ./cmd/oncebus -run TestReadmeWalkThrough -->\n", "<!-- end of walk-through -->\n"
+	const begin, end = "<!-- walk-through: held to the demo by go test ./cmd/oncebus/demo -run TestReadmeWalkThrough -->\n", "<!-- end of walk-through -->\n"
 	_, text, begins := strings.Cut(string(data), begin)
 	text, _, ends := strings.Cut(text, end)
 	if !begins || !ends {
@@ -86,7 +86,7 @@ func TestReadmeWalkThrough(t *testing.T) {
 	}
 	steps, result := readWalkThrough(t)
 	var commands []string
-	for _, step := range demoCurls(demoHTTPAddr) {
+	for _, step := range examples(httpAddrDefault) {
 		commands = append(commands, step.commands...)
 	}
 	if got := slices.Collect(func(yield func(string) bool) {
@@ -110,7 +110,7 @@ func TestReadmeWalkThrough(t *testing.T) {
 		if strings.Contains(step.command, "$CLAIM") {
 			environ = append(environ, "CLAIM="+d.await(regexp.MustCompile(`\n  CLAIM=(\S+)\n`)))
 		}
-		command := strings.ReplaceAll(step.command, "http://"+demoHTTPAddr, d.url)
+		command := strings.ReplaceAll(step.command, "http://"+httpAddrDefault, d.url)
 		answer := runShell(t, environ, sets+command)
 		// "A moment later": while an operation runs, its sender asks again.
 		const runs = "DUPLICATE_REQUEST"

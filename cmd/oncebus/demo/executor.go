@@ -1,4 +1,4 @@
-package main
+package demo
 
 import (
 	"context"
@@ -13,13 +13,13 @@ import (
 
 // What the demo's executor works on, and where it says what came of it.
 const (
-	demoOperations = "operations.run"
-	demoOutcomes   = "operations.outcomes"
+	operationsTopic = "operations.run"
+	outcomesTopic   = "operations.outcomes"
 )
 
-// demoMoment is how long the executor takes: long enough to see that an
+// workTime is how long the executor takes: long enough to see that an
 // operation runs, and no longer than it takes to type the next command.
-const demoMoment = 500 * time.Millisecond
+const workTime = 500 * time.Millisecond
 
 // executeOperations works on the operations until ctx is done. It lives as long
 // as the broker and so keeps no place of its own; deployments/executor does.
@@ -28,7 +28,7 @@ func (d *demo) executeOperations(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	client, err := kgo.NewClient(append(options, kgo.ConsumeTopics(d.broker.prefix+demoOperations),
+	client, err := kgo.NewClient(append(options, kgo.ConsumeTopics(d.broker.prefix+operationsTopic),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchIsolationLevel(kgo.ReadCommitted()))...)
 	if err != nil {
 		return err
@@ -44,7 +44,7 @@ func (d *demo) executeOperations(ctx context.Context) error {
 			return fmt.Errorf("executor: %w", err)
 		}
 		select {
-		case <-time.After(demoMoment):
+		case <-time.After(workTime):
 		case <-ctx.Done():
 			return nil
 		}
@@ -75,7 +75,7 @@ func (d *demo) workOn(event *kgo.Record, done *int) *kgo.Record {
 	}
 	outcome := func(kind, result string) *kgo.Record {
 		say(kind + " " + result)
-		return &kgo.Record{Topic: d.broker.prefix + demoOutcomes, Value: []byte(result), Headers: []kgo.RecordHeader{
+		return &kgo.Record{Topic: d.broker.prefix + outcomesTopic, Value: []byte(result), Headers: []kgo.RecordHeader{
 			{Key: "oncebus-claim-token", Value: []byte(token)}, {Key: "oncebus-outcome", Value: []byte(kind)},
 		}}
 	}

@@ -1,4 +1,4 @@
-package main
+package settings
 
 import (
 	"bytes"
@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"oncebus/cmd/oncebus/cli"
+	"oncebus/cmd/oncebus/cli/clitest"
 	"oncebus/dedup/rules"
 	"oncebus/processor"
 	"oncebus/processor/ingress"
@@ -41,16 +42,16 @@ var promised = map[string]string{
 
 func TestSettingsTable(t *testing.T) {
 	seen := map[string]bool{}
-	for _, s := range settingsTable() {
-		if seen[s.name] {
-			t.Errorf("%s is there twice", s.name)
+	for _, s := range table() {
+		if seen[s.Name] {
+			t.Errorf("%s is there twice", s.Name)
 		}
-		seen[s.name] = true
-		if s.help == "" {
-			t.Errorf("%s does not say what it means", s.name)
+		seen[s.Name] = true
+		if s.Meaning == "" {
+			t.Errorf("%s does not say what it means", s.Name)
 		}
-		if want, ok := promised[s.name]; ok && s.defaults != want {
-			t.Errorf("%s has the default %q, promised is %q", s.name, s.defaults, want)
+		if want, ok := promised[s.Name]; ok && s.Default != want {
+			t.Errorf("%s has the default %q, promised is %q", s.Name, s.Default, want)
 		}
 	}
 	for name := range promised {
@@ -58,7 +59,7 @@ func TestSettingsTable(t *testing.T) {
 			t.Errorf("%s is missing", name)
 		}
 	}
-	if leaves := countLeaves(reflect.TypeFor[settings]()); leaves != len(seen) {
+	if leaves := countLeaves(reflect.TypeFor[Settings]()); leaves != len(seen) {
 		t.Errorf("%d fields, but %d settings: a field has no env tag", leaves, len(seen))
 	}
 }
@@ -80,30 +81,12 @@ func countLeaves(t reflect.Type) int {
 	return n
 }
 
-func TestRunHelpListsEverySetting(t *testing.T) {
-	help := execute(t.Context(), nil, "", "run", "--help").stdout
-	for _, s := range settingsTable() {
-		line := ""
-		for l := range strings.Lines(help) {
-			if strings.HasPrefix(l, "  "+s.name+" ") {
-				line = l
-			}
-		}
-		if !strings.Contains(line, s.help) || !strings.Contains(line, "["+s.defaults+"]") && s.defaults != "" {
-			t.Errorf("%s has the line %q", s.name, line)
-		}
-		if got := strings.Contains(line, s.name+"_FILE"); got != s.secret {
-			t.Errorf("%s: secret %v, but its line is %q", s.name, s.secret, line)
-		}
-	}
-}
-
 func TestParseSettingsDefaults(t *testing.T) {
 	host, err := os.Hostname()
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := settings{
+	want := Settings{
 		Routes: "routes.yaml", AdminAddr: "127.0.0.1:8080", LogLevel: slog.LevelInfo, LogFormat: "text",
 		Processor: processor.Config{
 			AppConfig: processor.AppConfig{
@@ -135,21 +118,21 @@ func TestParseSettingsDefaults(t *testing.T) {
 		// Set but empty is not set.
 		{"ONCEBUS_BROKERS=a:9092,b:9092", "ONCEBUS_ROUTES=", "ONCEBUS_PARTITIONS=", "ONCEBUS_KEY_SECRET=", "ONCEBUS_KEY_SECRET_FILE=", "ONCEBUS_LOG_LEVEL="},
 	} {
-		got, err := parseSettings(environ)
+		got, err := Parse(environ)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if !reflect.DeepEqual(got, want) {
 			t.Errorf("%q:\ngot  %+v\nwant %+v", environ, got, want)
 		}
-		if err := got.validate(); err != nil {
+		if err := got.Validate(); err != nil {
 			t.Error(err)
 		}
 	}
 }
 
 func TestParseSettingsNamesEveryVariable(t *testing.T) {
-	s, err := parseSettings([]string{
+	s, err := Parse([]string{
 		"ONCEBUS_PARTITIONS=many", "ONCEBUS_REPLICATION_FACTOR=40000", "ONCEBUS_CREATE_TOPICS=maybe", "ONCEBUS_WORKERS=1.5",
 		"ONCEBUS_COMMIT_INTERVAL=100", "ONCEBUS_LOG_LEVEL=loud", "ONCEBUS_STATE_BACKGROUND_JOBS=x", "ONCEBUS_APP_ID=mine",
 	})
@@ -171,9 +154,9 @@ func TestParseSettingsNamesEveryVariable(t *testing.T) {
 }
 
 func TestSecretsFromFiles(t *testing.T) {
-	secret := writeFile(t, "secret", "sixteen bytes or more\r\n")
-	empty := writeFile(t, "empty", "\n")
-	s, err := parseSettings([]string{"ONCEBUS_KEY_SECRET_FILE=" + secret, "ONCEBUS_SASL_PASSWORD_FILE=" + secret})
+	secret := clitest.WriteFile(t, "secret", "sixteen bytes or more\r\n")
+	empty := clitest.WriteFile(t, "empty", "\n")
+	s, err := Parse([]string{"ONCEBUS_KEY_SECRET_FILE=" + secret, "ONCEBUS_SASL_PASSWORD_FILE=" + secret})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -189,20 +172,20 @@ func TestSecretsFromFiles(t *testing.T) {
 		{[]string{"ONCEBUS_KEY_SECRET_FILE=" + secret, "ONCEBUS_KEY_SECRET=another sixteen"},
 			"ONCEBUS_KEY_SECRET_FILE: set as well as ONCEBUS_KEY_SECRET, want one of them"},
 	} {
-		if _, err := parseSettings(tt.environ); err == nil || err.Error() != tt.want {
+		if _, err := Parse(tt.environ); err == nil || err.Error() != tt.want {
 			t.Errorf("got %v, want %s", err, tt.want)
 		}
 	}
 }
 
 func TestSettingsLogHidesSecrets(t *testing.T) {
-	s, err := parseSettings([]string{"ONCEBUS_BROKERS=a:1", "ONCEBUS_KEY_SECRET=correct horse battery", "ONCEBUS_SASL_PASSWORD=staple"})
+	s, err := Parse([]string{"ONCEBUS_BROKERS=a:1", "ONCEBUS_KEY_SECRET=correct horse battery", "ONCEBUS_SASL_PASSWORD=staple"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	var b bytes.Buffer
 	for _, format := range []string{cli.LogText, cli.LogJSON} {
-		cli.NewLogger(&b, slog.LevelInfo, format).LogAttrs(t.Context(), slog.LevelInfo, "starting", slog.GroupAttrs("settings", s.attrs()...))
+		cli.NewLogger(&b, slog.LevelInfo, format).LogAttrs(t.Context(), slog.LevelInfo, "starting", slog.GroupAttrs("settings", s.Attrs()...))
 	}
 	cli.NewLogger(&b, slog.LevelInfo, cli.LogText).Info("whole", "settings", s)
 	fmt.Fprintf(&b, "%v %+v %#v", s, s, s)
@@ -217,7 +200,7 @@ func TestSettingsLogHidesSecrets(t *testing.T) {
 }
 
 func TestUnknownVariables(t *testing.T) {
-	got := unknownVariables([]string{
+	got := Unknown([]string{
 		"PATH=/bin", "ONCEBUS_BROKER=a", "ONCEBUS_BROKERS=a", "ONCEBUS_KEY_SECRET_FILE=f", "ONCEBUS_ROUTES_FILE=f",
 		"ONCEBUS_SERVICE_HOST=10.0.0.1", "ONCEBUS_PORT=tcp://10.0.0.1:80", "ONCEBUS_PORT_80_TCP=tcp://10.0.0.1:80",
 		"ONCEBUS_INGRESS_SERVICE_HOST=10.0.0.1", "ONCEBUS_INGRESS_PORT=tcp://10.0.0.1:80",

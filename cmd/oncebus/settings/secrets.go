@@ -1,9 +1,10 @@
-package main
+package settings
 
 import (
 	"errors"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -14,14 +15,17 @@ import (
 
 // ingressSecretPrefix leads the settings of secrets, whose names are the routes
 // file's.
-const ingressSecretPrefix = envPrefix + "INGRESS_SECRET_"
+const ingressSecretPrefix = Prefix + "INGRESS_SECRET_"
 
-// ingressSecretHelp is what help and README say of them.
-var ingressSecretHelp = [][2]string{
-	{ingressSecretPrefix + "NAME", "secret NAME of the signatures in the routes file; or the path of a file that holds it in " + ingressSecretPrefix +
-		"NAME_FILE, read again when it changes"},
-	{ingressSecretPrefix + "NAME_NEXT", "a second secret that is good too, for a rotation; or the path of a file, which may come and go, in " + ingressSecretPrefix +
-		"NAME_NEXT_FILE"},
+// ingressSecretTable lists the settings of one secret NAME.
+func ingressSecretTable() []Setting {
+	group := groups[reflect.TypeFor[ingress.Config]()]
+	return []Setting{
+		{Name: ingressSecretPrefix + "NAME", Group: group, Secret: true,
+			Meaning: "secret NAME of the signatures in the routes file; its file is read again when it changes"},
+		{Name: ingressSecretPrefix + "NAME_NEXT", Group: group, Secret: true,
+			Meaning: "a second valid secret, for a rotation; its file may appear and disappear"},
+	}
 }
 
 // ingressSecrets reads the settings of secrets.
@@ -68,25 +72,26 @@ func knownSecrets(routes *rules.Routes) map[string]bool {
 	return known
 }
 
-// errNoIngress says that nothing can come in.
-var errNoIngress = errors.New("no route has an http part: nothing can come in by HTTP")
-
-// loadServing reads and validates what a command that serves needs. Without
-// required the ingress is left out unless it has an address.
-func loadServing(environ []string, required bool) (settings, *rules.Routes, error) {
-	s, routes, err := load(environ, "")
-	errs := []error{err}
-	switch {
-	case required && s.Ingress.Addr == "":
-		errs = append(errs, fmt.Errorf("%sINGRESS_ADDR: not set, want host:port where requests come in", envPrefix))
-	case s.Ingress.Addr == "":
-		return s, routes, err
-	}
-	if routes != nil {
-		if !slices.ContainsFunc(routes.Routes, func(r *rules.Route) bool { return r.HTTP != nil }) {
-			errs = append(errs, errNoIngress)
+// loadSecretFiles replaces NAME_FILE by NAME in variables, for every secret,
+// and returns the paths by NAME.
+func loadSecretFiles(table []Setting, variables map[string]string) (paths map[string]string, mistakes []error) {
+	paths = map[string]string{}
+	for _, s := range table {
+		file := s.Name + "_FILE"
+		path := variables[file]
+		if !s.Secret || path == "" {
+			continue
 		}
-		errs = append(errs, s.Ingress.ValidateRoutes(routes))
+		if variables[s.Name] != "" {
+			mistakes = append(mistakes, fmt.Errorf("%s: set as well as %s, want one of them", file, s.Name))
+			continue
+		}
+		value, err := security.ReadSecret(path)
+		if err != nil {
+			mistakes = append(mistakes, fmt.Errorf("%s: %w", file, err))
+			continue
+		}
+		variables[s.Name], paths[s.Name] = value, path
 	}
-	return s, routes, errors.Join(errs...)
+	return paths, mistakes
 }

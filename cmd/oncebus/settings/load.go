@@ -1,0 +1,70 @@
+package settings
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+
+	"oncebus/dedup/rules"
+)
+
+// Load reads and validates settings and routes; routesFile, unless empty, takes
+// the place of ONCEBUS_ROUTES. The error joins every mistake
+// in them; nothing has been connected or written by then.
+func Load(environ []string, routesFile string) (Settings, *rules.Routes, error) {
+	s, parseErr := Parse(environ)
+	if routesFile != "" {
+		s.Routes = routesFile
+	}
+	routes, routesErr := ReadRoutes(s.Routes)
+	var secretErr error
+	if routesErr == nil {
+		secretErr = s.Processor.CheckSecret(routes.NeedsSecret())
+	}
+	return s, routes, errors.Join(parseErr, s.Validate(), secretErr, routesErr)
+}
+
+// errNoIngress says that nothing can come in.
+var errNoIngress = errors.New("no route has an http part: nothing can come in by HTTP")
+
+// LoadRun is Load for 'oncebus run': routes and settings must also suit an
+// ingress, if it has an address.
+func LoadRun(environ []string) (Settings, *rules.Routes, error) {
+	s, routes, err := Load(environ, "")
+	if s.Ingress.Addr == "" {
+		return s, routes, err
+	}
+	return s, routes, errors.Join(err, s.validateIngress(routes))
+}
+
+// LoadIngress is Load for 'oncebus ingress', which is nothing without an address.
+func LoadIngress(environ []string) (Settings, *rules.Routes, error) {
+	s, routes, err := Load(environ, "")
+	if s.Ingress.Addr == "" {
+		err = errors.Join(err, fmt.Errorf("%sINGRESS_ADDR: not set, want host:port where requests come in", Prefix))
+	}
+	return s, routes, errors.Join(err, s.validateIngress(routes))
+}
+
+// validateIngress reports why an ingress cannot serve routes; nil if there are
+// none, because they could not be read.
+func (s Settings) validateIngress(routes *rules.Routes) error {
+	if routes == nil {
+		return nil
+	}
+	var noHTTP error
+	if !slices.ContainsFunc(routes.Routes, func(r *rules.Route) bool { return r.HTTP != nil }) {
+		noHTTP = errNoIngress
+	}
+	return errors.Join(noHTTP, s.Ingress.ValidateRoutes(routes))
+}
+
+// ReadRoutes reads and validates a routes file.
+func ReadRoutes(path string) (*rules.Routes, error) {
+	data, err := os.ReadFile(path) //nolint:gosec // the file is the one the user names
+	if err != nil {
+		return nil, fmt.Errorf("routes file (ONCEBUS_ROUTES): %w", err)
+	}
+	return rules.ParseRoutes(path, data)
+}
