@@ -55,8 +55,8 @@ func TestRunReportsAllMistakesAtOnce(t *testing.T) {
 		`ONCEBUS_PARTITIONS: "none" is no whole number`,
 		`ONCEBUS_LOG_FORMAT: "xml" is unknown, want text or json`,
 		`ONCEBUS_ADMIN_ADDR: "8080" is no host:port`,
-		`ONCEBUS_START: "now" is unknown, want earliest or latest`,
 		"ONCEBUS_KEY_SECRET: 5 bytes are too few",
+		`ONCEBUS_START: "now" is unknown, want earliest or latest`,
 		routes + ":6: ",
 	} {
 		lines := strings.Split(got.Stderr, "\n")
