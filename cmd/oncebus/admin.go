@@ -16,8 +16,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// Limits of the HTTP server: nobody can hold a connection or a goroutine for
-// long. The write limit leaves room for a scrape of many partitions.
+// Limits of the admin server, so that no client occupies a connection or a
+// goroutine for long. A scrape of many partitions fits the write limit.
 const (
 	httpHeaderTimeout = 5 * time.Second
 	httpReadTimeout   = 10 * time.Second
@@ -36,10 +36,10 @@ func newRegistry() *prometheus.Registry {
 
 // newHandler serves
 //
-//	/metrics  what metrics gathers, in Prometheus' format
-//	/healthz  200 as long as the process answers: it is alive
-//	/readyz   200 when ready returns nil, else 503 and why not
-//	/state    what state returns, as JSON
+//	/metrics  the metrics, in the Prometheus text format
+//	/healthz  200 while the process responds
+//	/readyz   200 when ready returns nil, else 503 and its error
+//	/state    the result of state, as JSON
 func newHandler(metrics *prometheus.Registry, ready func() error, state func() any, log *slog.Logger) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.InstrumentMetricHandler(metrics, promhttp.HandlerFor(metrics, promhttp.HandlerOpts{
@@ -58,13 +58,13 @@ func newHandler(metrics *prometheus.Registry, ready func() error, state func() a
 	mux.HandleFunc("GET /state", func(w http.ResponseWriter, _ *http.Request) {
 		body, err := json.MarshalIndent(state(), "", "  ")
 		if err != nil {
-			log.Error("state page failed", "error", err)
-			writeText(w, http.StatusInternalServerError, "state cannot be shown: "+err.Error())
+			log.Error("encode state failed", "error", err)
+			writeText(w, http.StatusInternalServerError, "encode state: "+err.Error())
 			return
 		}
 		w.Header().Set("Content-Type", "application/json")
 		w.Header().Set("Cache-Control", "no-store")
-		_, _ = w.Write(append(body, '\n')) // a client that went away is nobody to tell
+		_, _ = w.Write(append(body, '\n')) // fails only if the client disconnected
 	})
 	return mux
 }
@@ -73,7 +73,7 @@ func writeText(w http.ResponseWriter, status int, text string) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.Header().Set("Cache-Control", "no-store")
 	w.WriteHeader(status)
-	_, _ = io.WriteString(w, text+"\n") // as above
+	_, _ = io.WriteString(w, text+"\n") // fails only if the client disconnected
 }
 
 // httpServer is a server and the goroutine it serves on.
@@ -82,8 +82,8 @@ type httpServer struct {
 	ended  chan struct{}
 }
 
-// serveHTTP serves handler on listener until stop is called. Should the server
-// end by itself, failed is called with the reason.
+// serveHTTP serves handler on listener until stop. It calls failed if the server
+// ends before.
 func serveHTTP(listener net.Listener, handler http.Handler, log *slog.Logger, failed func(error)) *httpServer {
 	h := &httpServer{
 		server: &http.Server{
@@ -100,14 +100,14 @@ func serveHTTP(listener net.Listener, handler http.Handler, log *slog.Logger, fa
 	go func() {
 		defer close(h.ended)
 		if err := h.server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-			failed(fmt.Errorf("http server: %w", err))
+			failed(fmt.Errorf("serve admin pages: %w", err))
 		}
 	}()
 	return h
 }
 
-// stop lets open requests finish within httpStopTimeout, and cuts off the rest.
-// That ctx is done already does not matter; it often is the reason to stop.
+// stop waits httpStopTimeout for open requests and then closes their connections.
+// It ignores that ctx is done, which is often the reason to stop.
 func (h *httpServer) stop(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), httpStopTimeout)
 	defer cancel()

@@ -10,24 +10,24 @@ import (
 )
 
 const (
-	// heapRoom is what the heap may grow by between two collections. Go lets it
-	// double: with 50 million keys, 500 MiB of which are live at times, it would
-	// take 1 GiB. Rows and filters hold no pointers, so a collection costs about
-	// the same with many keys as with few.
-	heapRoom = 192 << 20
-	// gcPercentMin keeps collections apart when very much is live.
+	// heapGrowthMax is how many bytes the heap may grow between two collections. By
+	// default Go lets it double: 50 million keys, with up to 500 MiB live, would take
+	// 1 GiB. Rows and filters contain no pointers, so a collection costs about the
+	// same with many keys as with few.
+	heapGrowthMax = 192 << 20
+	// gcPercentMin limits how often a very large heap is collected.
 	gcPercentMin = 25
-	// heapInterval is how often the percentage follows what is live.
+	// heapInterval is how often boundHeap adjusts the percentage to the live heap.
 	heapInterval = 5 * time.Second
 )
 
-// gcPercent is Go's GOGC for a heap of which so many bytes are live.
+// gcPercent returns the GOGC for a heap with so many live bytes.
 func gcPercent(live uint64) int {
-	return int(min(100, max(gcPercentMin, heapRoom*100/max(live, 1))))
+	return int(min(100, max(gcPercentMin, heapGrowthMax*100/max(live, 1))))
 }
 
-// boundHeap keeps the heap from growing by more than heapRoom until ctx is
-// done, unless the environment says how it shall grow.
+// boundHeap keeps the heap from growing by more than heapGrowthMax until ctx is
+// done. It does nothing if environ sets GOGC or GOMEMLIMIT.
 func boundHeap(ctx context.Context, environ []string) {
 	if slices.ContainsFunc(environ, func(v string) bool {
 		return strings.HasPrefix(v, "GOGC=") || strings.HasPrefix(v, "GOMEMLIMIT=")

@@ -15,7 +15,7 @@ func runVersion(_ context.Context, args []string, p cli.Process) int {
 	return cli.ExitStopped
 }
 
-// version is the module version or the commit the binary was built from.
+// version returns the module version, or the commit that the binary was built from.
 func version() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {

@@ -9,7 +9,7 @@ import (
 // Command is one subcommand of oncebus.
 type Command struct {
 	Name  string
-	About string // one line
+	About string // one line of the list of commands
 	// Run takes the arguments after the name and returns the exit code.
 	Run func(ctx context.Context, args []string, p Process) int
 }
@@ -24,9 +24,9 @@ func (c Command) Help() string {
 // Commands are the subcommands of oncebus.
 type Commands []Command
 
-// Run executes one command line and returns the exit code. A result that could
-// not be written is a failure: whoever reads standard output must not take half
-// of it for the whole.
+// Run executes one command line and returns the exit code. It fails if standard
+// output could not be written, because a reader must not mistake half a result for
+// the whole.
 func (cs Commands) Run(ctx context.Context, args []string, p Process) int {
 	stdout := newOutput(p.Stdout)
 	p.Stdout, p.Stderr = stdout, newOutput(p.Stderr)
@@ -38,7 +38,7 @@ func (cs Commands) Run(ctx context.Context, args []string, p Process) int {
 	return code
 }
 
-// dispatch finds the command and runs it.
+// dispatch runs the command that args name.
 func (cs Commands) dispatch(ctx context.Context, args []string, p Process) int {
 	if len(args) == 0 {
 		cs.printUsage(p.Stderr)
@@ -60,9 +60,9 @@ func (cs Commands) dispatch(ctx context.Context, args []string, p Process) int {
 }
 
 func (cs Commands) printUsage(w io.Writer) {
-	Printf(w, "oncebus lets every event stand exactly once in Kafka.\n\nUsage: oncebus COMMAND [OPTIONS]\n\n")
+	Printf(w, "oncebus removes duplicates from Kafka topics: every event comes out exactly once.\n\nUsage: oncebus COMMAND [OPTIONS]\n\n")
 	for _, c := range cs {
 		Printf(w, "  %-8s %s\n", c.Name, c.About)
 	}
-	Printf(w, "\n'oncebus COMMAND --help' says more about a command.\n")
+	Printf(w, "\n'oncebus COMMAND --help' describes a command.\n")
 }

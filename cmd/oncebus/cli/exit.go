@@ -7,7 +7,7 @@ const (
 	ExitWrong   = 2
 )
 
-// ExitCode is one row of ExitCodes.
+// ExitCode is an exit code and what it means.
 type ExitCode struct {
 	Code    int
 	Meaning string
@@ -16,8 +16,8 @@ type ExitCode struct {
 // ExitCodes lists the exit codes of every command.
 func ExitCodes() []ExitCode {
 	return []ExitCode{
-		{ExitStopped, "stopped as asked, or the command did what it was asked"},
+		{ExitStopped, "stopped as requested, or the command succeeded"},
 		{ExitFailed, "failed while running"},
-		{ExitWrong, "wrong settings, routes or usage; nothing was written, and nothing connected but to read a manifest"},
+		{ExitWrong, "wrong settings, routes or usage: nothing was written; at most the app's manifest was read"},
 	}
 }

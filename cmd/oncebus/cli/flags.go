@@ -8,11 +8,11 @@ import (
 	"strings"
 )
 
-// NewFlags returns a flag set whose help is synopsis (what follows the command
-// name), about and the flags themselves.
+// NewFlags returns the flag set of a command. Its help shows synopsis (what
+// follows the command name), about and the flags.
 func NewFlags(name, synopsis, about string) *flag.FlagSet {
 	fs := flag.NewFlagSet(name, flag.ContinueOnError)
-	fs.SetOutput(io.Discard) // ParseFlags decides where what is printed
+	fs.SetOutput(io.Discard) // ParseFlags sets the output for help
 	fs.Usage = func() {
 		line := strings.TrimSpace("oncebus " + name + " " + synopsis)
 		Printf(fs.Output(), "Usage: %s\n\n%s\n", line, strings.TrimSpace(about))
@@ -26,9 +26,10 @@ func NewFlags(name, synopsis, about string) *flag.FlagSet {
 	return fs
 }
 
-// ParseFlags parses args and returns what stands besides the flags, which may
-// stand before or behind it. When the command is over already, because help was
-// asked for or the usage is wrong, done is true and code is the exit code.
+// ParseFlags parses args and returns the arguments that are not flags, at most
+// argsMax. Flags may come before and after them. If args ask for help or are
+// wrong, ParseFlags prints the help or the mistake; done is then true and code is
+// the exit code.
 func ParseFlags(fs *flag.FlagSet, args []string, argsMax int, p Process) (rest []string, code int, done bool) {
 	for {
 		if err := fs.Parse(args); errors.Is(err, flag.ErrHelp) {
@@ -50,7 +51,9 @@ func ParseFlags(fs *flag.FlagSet, args []string, argsMax int, p Process) (rest [
 	return rest, 0, false
 }
 
+// UsageError prints what is wrong with the arguments of a command and returns its
+// exit code.
 func UsageError(fs *flag.FlagSet, p Process, message string) int {
-	Printf(p.Stderr, "oncebus %s: %s\n'oncebus %s --help' says what it takes.\n", fs.Name(), message, fs.Name())
+	Printf(p.Stderr, "oncebus %s: %s\n'oncebus %s --help' lists its options.\n", fs.Name(), message, fs.Name())
 	return ExitWrong
 }

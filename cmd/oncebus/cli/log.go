@@ -11,7 +11,8 @@ const (
 	LogJSON = "json"
 )
 
-// NewLogger returns a logger that writes records of level and above to w.
+// NewLogger returns a logger that writes to w, from level up, in format LogText or
+// LogJSON.
 func NewLogger(w io.Writer, level slog.Level, format string) *slog.Logger {
 	options := &slog.HandlerOptions{Level: level}
 	if format == LogJSON {

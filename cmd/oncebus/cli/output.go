@@ -7,13 +7,13 @@ import (
 	"sync"
 )
 
-// output is standard output or standard error. It keeps the first write that
-// failed, so that printing needs no check at every line and none is lost.
+// output is standard output or standard error. It keeps the error of the first
+// write that failed, so that callers need not check every line.
 type output struct {
 	w        io.Writer
 	terminal bool
 
-	mu  sync.Mutex // goroutines of a command print side by side
+	mu  sync.Mutex // guards err: goroutines of a command print concurrently
 	err error
 }
 
@@ -35,16 +35,15 @@ func (o *output) failed() error {
 	return o.err
 }
 
-// Printf prints to an output, or to a writer that reports its errors at its end
-// as tabwriter does. The error is kept there.
+// Printf prints to a Process's output, which keeps the error, or to a writer that
+// returns its errors when it is flushed, such as tabwriter.
 func Printf(w io.Writer, format string, args ...any) {
 	_, _ = fmt.Fprintf(w, format, args...)
 }
 
 func newOutput(w io.Writer) *output { return &output{w: w, terminal: isTerminal(w)} }
 
-// OnTerminal reports whether w, as a command has it from its Process, shows
-// what is written to a person at a terminal.
+// OnTerminal reports whether w, an output of a Process, is a terminal.
 func OnTerminal(w io.Writer) bool {
 	o, ok := w.(*output)
 	return ok && o.terminal

@@ -5,23 +5,10 @@ import (
 	"slices"
 	"strings"
 
-	"oncebus/cmd/oncebus/cli"
 	"oncebus/cmd/oncebus/settings"
 	"oncebus/dedup"
 	"oncebus/dedup/rules"
-	"oncebus/processor/ingress"
 )
-
-// printOpenAPI writes what 'oncebus ingress' serves at /openapi.json.
-func printOpenAPI(p cli.Process, routes *rules.Routes) int {
-	text, err := ingress.OpenAPI(routes)
-	if err != nil {
-		cli.Printf(p.Stderr, "%v\n", err)
-		return cli.ExitWrong
-	}
-	cli.Printf(p.Stdout, "%s", text)
-	return cli.ExitStopped
-}
 
 // describeHTTP are the facts of how a route's events come in by HTTP.
 func describeHTTP(r *rules.Route) []fact {
