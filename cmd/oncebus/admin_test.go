@@ -112,7 +112,7 @@ func TestServeHTTPReportsItsEnd(t *testing.T) {
 	if err := listener.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if err := <-failed; !strings.HasPrefix(err.Error(), "http server: ") {
+	if err := <-failed; !strings.HasPrefix(err.Error(), "serve admin pages: ") {
 		t.Error(err)
 	}
 	if err := server.stop(t.Context()); err != nil {

@@ -13,12 +13,12 @@ import (
 )
 
 func runCheck(_ context.Context, args []string, p cli.Process) int {
-	fs := cli.NewFlags("check", "[OPTIONS] [FILE]", "Validates the routes file and prints what it says, without a broker. FILE is\n"+
-		"$ONCEBUS_ROUTES unless given, and routes.yaml without either. All mistakes are\n"+
-		"reported at once, with file, line and field; the exit code is 2 then.")
-	schema := fs.Bool("schema", false, "print the JSON Schema of the routes file and do nothing else")
-	openAPI := fs.Bool("openapi", false, "print the OpenAPI document of what comes in by HTTP with FILE and do nothing else")
-	all := fs.Bool("settings", false, "validate the settings in the environment too, as 'oncebus run' does at its start")
+	fs := cli.NewFlags("check", "[OPTIONS] [FILE]", "Validates the routes file and prints its meaning, without a broker. FILE defaults to\n"+
+		"$ONCEBUS_ROUTES, else routes.yaml. It reports all mistakes together, with file, line\n"+
+		"and field; the exit code is then 2.")
+	schema := fs.Bool("schema", false, "print the JSON Schema of routes files and exit")
+	openAPI := fs.Bool("openapi", false, "print the OpenAPI document of the HTTP endpoints in FILE and exit")
+	all := fs.Bool("settings", false, "also validate the settings in the environment, as 'oncebus run' does before it starts")
 	rest, code, done := cli.ParseFlags(fs, args, 1, p)
 	if done {
 		return code
@@ -57,7 +57,7 @@ func runCheck(_ context.Context, args []string, p cli.Process) int {
 	return cli.ExitStopped
 }
 
-// printRoutes writes what a routes file means, defaults filled in.
+// printRoutes writes what a routes file means, including defaults.
 func printRoutes(w io.Writer, path string, routes *rules.Routes) error {
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	cli.Printf(tw, "%s is valid: %s\n", path, plural(len(routes.Routes), "route"))
@@ -71,7 +71,7 @@ func printRoutes(w io.Writer, path string, routes *rules.Routes) error {
 	return tw.Flush()
 }
 
-// printOpenAPI writes what 'oncebus ingress' serves at /openapi.json.
+// printOpenAPI writes the document that 'oncebus ingress' serves at /openapi.json.
 func printOpenAPI(p cli.Process, routes *rules.Routes) int {
 	text, err := ingress.OpenAPI(routes)
 	if err != nil {

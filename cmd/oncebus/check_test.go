@@ -41,7 +41,7 @@ func TestCheckPrintsTheRoutes(t *testing.T) {
 	want := path + ` is valid: 2 routes
 
 route signals
-  takes        signals.raw, signals.retry, through the repartition topic
+  topics       signals.raw, signals.retry, through the repartition topic
   match        field kind is "signal" or "1"
   key          field: traceId; else hash: [symbol, exchange, action, timestamp]
   hash         SHA-256
@@ -55,7 +55,7 @@ route signals
 
 route payments
   namespace    money
-  takes        payments.raw, partitioned by the dedup key already (prepartitioned)
+  topics       payments.raw, prepartitioned by the dedup key
   key          header: Idempotency-Key; else record_key; else raw
   hash         SHA-256
   window       1h30m by field at (rfc3339); grace 1m30s, skew 0s
@@ -63,7 +63,7 @@ route payments
   duplicates   forwarded to payments.unique, marked
   missing key  forwarded to payments.unique, marked
   late         dropped and counted
-  far future   event time set to the broker's present plus skew
+  far future   event time set to broker time plus skew
   dead letter  oncebus.dead-letter
 `
 	for _, got := range []clitest.Outcome{
@@ -114,16 +114,16 @@ func TestCheckPrintsHTTP(t *testing.T) {
 	for _, want := range []string{`
   http               POST or PUT /full to b, stripe with ONCEBUS_INGRESS_SECRET_FULL, tolerance 5m
   http headers       content-type, idempotency-key, traceparent, tracestate, x-provider
-  http answer        the verdict within 10s, else 202; Kafka unavailable: 503 after 10s
-  http responses     unique 201, in_progress 425
+  http response      the verdict within 10s, else 202; Kafka unavailable: 503 after 10s
+  http statuses      unique 201, in_progress 425
   http limits        1048576 bytes; 1000 a second, 2000 at once; 0.5 a second from one address, 1 at once
-  http outcomes      POST /full/outcomes, from everybody (signature none)
+  http outcomes      POST /full/outcomes, without a signature, from any sender
 
 `, `
-  http          POST /plain, bearer with ONCEBUS_INGRESS_SECRET_PLAIN
-  http headers  content-type, idempotency-key, traceparent, tracestate
-  http answer   202 once it is on the bus; Kafka unavailable: 503 at once; no key: refused
-  http limits   1048576 bytes
+  http           POST /plain, bearer with ONCEBUS_INGRESS_SECRET_PLAIN
+  http headers   content-type, idempotency-key, traceparent, tracestate
+  http response  202 when Kafka has the event; Kafka unavailable: 503 immediately; missing key: 400
+  http limits    1048576 bytes
 `} {
 		if got.Code != cli.ExitStopped || !strings.Contains(got.Stdout, want) {
 			t.Errorf("exit code %d, stderr %q, stdout:\n%s\nwant:\n%s", got.Code, got.Stderr, got.Stdout, want)

@@ -9,10 +9,11 @@ import (
 	"oncebus/dedup/rules"
 )
 
+// describe lists the facts of a route.
 func describe(r *rules.Route) []fact {
 	path := "through the repartition topic"
 	if r.Prepartitioned {
-		path = "partitioned by the dedup key already (prepartitioned)"
+		path = "prepartitioned by the dedup key"
 	}
 	keys := make([]string, len(r.Keys))
 	for i := range r.Keys {
@@ -37,7 +38,7 @@ func describe(r *rules.Route) []fact {
 		duplicates = "to " + r.Duplicates.Topic
 	}
 	if r.Mode == rules.ClaimMode {
-		duplicates = "" // answered on replies
+		duplicates = "" // they get a reply
 	}
 	collision := ""
 	if r.Fingerprint != nil {
@@ -49,15 +50,15 @@ func describe(r *rules.Route) []fact {
 	}
 	limits := ""
 	if n := r.Limits.LiveKeys; n > 0 {
-		limits = fmt.Sprintf("%d live keys in a partition; a new key beyond them: %s", n, describePolicy(r.Limits.OnLimit, r))
+		limits = fmt.Sprintf("%d live keys in a partition; further new keys: %s", n, describePolicy(r.Limits.OnLimit, r))
 	}
-	failing := "" // they wait
+	failing := "" // fail closed: events wait in Kafka
 	if r.FailOpen {
-		failing = "events go to " + r.Output + " unchecked, and are recorded afterwards"
+		failing = "events are forwarded to " + r.Output + " as bypassed, and stored afterwards"
 	}
 	facts := []fact{
 		{"namespace", namespace},
-		{"takes", strings.Join(r.Topics, ", ") + ", " + path},
+		{"topics", strings.Join(r.Topics, ", ") + ", " + path},
 		{"match", match},
 		{"key", strings.Join(keys, "; else ")},
 		{"hash", hash},
@@ -70,20 +71,20 @@ func describe(r *rules.Route) []fact {
 		{"far future", describePolicy(r.OnFuture, r)},
 		{"dead letter", r.DeadLetter},
 		{"limits", limits},
-		{"state fails", failing},
+		{"on state failure", failing},
 	}
 	return slices.Concat(facts, describeClaims(r), describeHTTP(r))
 }
 
-// describeClaims are the facts of claim mode.
+// describeClaims lists the facts of claim mode.
 func describeClaims(r *rules.Route) []fact {
 	if r.Mode != rules.ClaimMode {
 		return nil
 	}
 	c := r.Claim
-	inProgress, request := "told so at once", ""
+	inProgress, request := "duplicates are rejected immediately", ""
 	if c.Wait {
-		inProgress = fmt.Sprintf("waits for the outcome, %s of an event at most", plural(c.MaxWaiting, "copy"))
+		inProgress = fmt.Sprintf("duplicates wait for the outcome, at most %d per event", c.MaxWaiting)
 	}
 	if x := c.Request; x != nil {
 		request = "field " + x.Field.Path.Text
@@ -101,6 +102,7 @@ func describeClaims(r *rules.Route) []fact {
 	}
 }
 
+// describeMatch writes the condition of a route.
 func describeMatch(m *rules.Match) string {
 	what := "field " + m.Field.Path.Text
 	if m.Header != "" {
@@ -113,6 +115,7 @@ func describeMatch(m *rules.Match) string {
 	return what + " is " + strings.Join(quoted, " or ")
 }
 
+// describePolicy writes what a policy does to an event of r.
 func describePolicy(p rules.Policy, r *rules.Route) string {
 	switch p {
 	case rules.DeadLetter:
@@ -122,7 +125,7 @@ func describePolicy(p rules.Policy, r *rules.Route) string {
 	case rules.Drop:
 		return "dropped and counted"
 	case rules.Clamp:
-		return "event time set to the broker's present plus skew"
+		return "event time set to broker time plus skew"
 	default:
 		return p.String()
 	}

@@ -10,15 +10,15 @@ import (
 	"oncebus/dedup/rules"
 )
 
-// describeHTTP are the facts of how a route's events come in by HTTP.
+// describeHTTP lists the facts of a route's HTTP endpoint.
 func describeHTTP(r *rules.Route) []fact {
 	h := r.HTTP
 	if h == nil {
 		return nil
 	}
-	door := strings.Join(h.Methods, " or ") + " " + h.Path
+	endpoint := strings.Join(h.Methods, " or ") + " " + h.Path
 	if len(r.Topics) > 1 {
-		door += " to " + h.Topic
+		endpoint += " to " + h.Topic
 	}
 	outcomes := ""
 	if h.Outcomes != nil {
@@ -31,10 +31,10 @@ func describeHTTP(r *rules.Route) []fact {
 		}
 	}
 	return []fact{
-		{"http", door + ", " + describeSignature(&h.Signature)},
+		{"http", endpoint + ", " + describeSignature(&h.Signature)},
 		{"http headers", strings.Join(slices.Concat(rules.CarriedHeaders[:], h.Headers), ", ")},
-		{"http answer", describeAnswer(h)},
-		{"http responses", strings.Join(responses, ", ")},
+		{"http response", describeResponse(h)},
+		{"http statuses", strings.Join(responses, ", ")},
 		{"http limits", describeLimits(h)},
 		{"http outcomes", outcomes},
 	}
@@ -42,7 +42,7 @@ func describeHTTP(r *rules.Route) []fact {
 
 func describeSignature(s *rules.Signature) string {
 	if s.Scheme == rules.NoSignature {
-		return "from everybody (signature none)"
+		return "without a signature, from any sender"
 	}
 	text := fmt.Sprintf("%v with %sINGRESS_SECRET_%s", s.Scheme, settings.Prefix, s.Secret)
 	if s.Tolerance > 0 {
@@ -51,24 +51,24 @@ func describeSignature(s *rules.Signature) string {
 	return text
 }
 
-func describeAnswer(h *rules.HTTP) string {
-	answer := "202 once it is on the bus"
+func describeResponse(h *rules.HTTP) string {
+	response := "202 when Kafka has the event"
 	if h.Verdict {
 		late := 504
 		if h.AcceptOnTimeout {
 			late = 202
 		}
-		answer = fmt.Sprintf("the verdict within %s, else %d", shortDuration(h.Timeout), late)
+		response = fmt.Sprintf("the verdict within %s, else %d", shortDuration(h.Timeout), late)
 	}
 	if h.WaitForKafka {
-		answer += "; Kafka unavailable: 503 after " + shortDuration(h.Timeout)
+		response += "; Kafka unavailable: 503 after " + shortDuration(h.Timeout)
 	} else {
-		answer += "; Kafka unavailable: 503 at once"
+		response += "; Kafka unavailable: 503 immediately"
 	}
 	if h.RequireKey {
-		answer += "; no key: refused"
+		response += "; missing key: 400"
 	}
-	return answer
+	return response
 }
 
 func describeLimits(h *rules.HTTP) string {

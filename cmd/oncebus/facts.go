@@ -9,10 +9,10 @@ import (
 	"oncebus/cmd/oncebus/cli"
 )
 
-// fact is one named line of output; without a value it is left out.
+// fact is one named line of output. writeFacts skips it if it has no value.
 type fact struct{ name, value string }
 
-// writeFacts writes the facts that have a value, a line each.
+// writeFacts writes one line for each fact that has a value.
 func writeFacts(w io.Writer, indent string, facts []fact) {
 	for _, f := range facts {
 		if f.value != "" {
@@ -33,13 +33,10 @@ func shortDuration(d time.Duration) string {
 	return s
 }
 
-// plural writes how many of noun there are: 1 copy, 2 copies.
+// plural writes a number and its noun: 1 key, 2 keys.
 func plural(n int, noun string) string {
 	if n == 1 {
 		return "1 " + noun
-	}
-	if stem, ok := strings.CutSuffix(noun, "y"); ok {
-		return strconv.Itoa(n) + " " + stem + "ies"
 	}
 	return strconv.Itoa(n) + " " + noun + "s"
 }

@@ -12,12 +12,15 @@ import (
 	"oncebus/processor/ingress"
 )
 
-// runIngress is 'oncebus ingress': it takes events in and judges none.
+// runIngress is 'oncebus ingress': it accepts events, which processes of 'oncebus
+// run' judge.
 func runIngress(ctx context.Context, args []string, p cli.Process) int {
-	return service{name: "ingress", about: "Takes events in by HTTP at ONCEBUS_INGRESS_ADDR, puts them on the bus, and answers with\n" +
-		"what the processes of 'oncebus run' decide. Its routes file and ONCEBUS_KEY_SECRET are\n" +
-		"theirs. It has no options and keeps no state; its settings are environment variables, of\n" +
-		"which ONCEBUS_STATE_*, _DISK_* and _WORKERS mean nothing to it. Exit codes as for 'run'.",
+	return service{name: "ingress", about: "Accepts events by HTTP at ONCEBUS_INGRESS_ADDR, produces them to Kafka, and responds with\n" +
+		"the verdict of 'oncebus run'. Both need the same routes file and ONCEBUS_KEY_SECRET. It has\n" +
+		"no options and no state. Its settings are environment variables; an empty one counts as\n" +
+		"unset. It ignores ONCEBUS_STATE_*, ONCEBUS_DISK_* and ONCEBUS_WORKERS. Exit codes: 0 stopped\n" +
+		"as requested, 1 failed while running, 2 wrong settings or routes\n" +
+		"(it contacted no broker and wrote nothing).",
 		load: settings.LoadIngress, serve: serveIngress,
 	}.run(ctx, args, p)
 }
@@ -28,12 +31,11 @@ func serveIngress(ctx context.Context, s settings.Settings, routes *rules.Routes
 	if requests == nil {
 		return code
 	}
-	defer requests.Close() //nolint:errcheck // only open still if nothing was served
+	defer requests.Close() //nolint:errcheck // Run has closed it, unless it did not start
 	return supervise(ctx, s, registry, log, work{ready: requests.Ready, state: func() any { return requests.State() }, run: requests.Run})
 }
 
-// openIngress returns an ingress that listens. Nil means that the process ends
-// with the code.
+// openIngress returns an ingress that listens, or nil and the exit code.
 func openIngress(ctx context.Context, s settings.Settings, routes *rules.Routes, registry prometheus.Registerer, log *slog.Logger) (*ingress.Service, int) {
 	requests, err := ingress.NewService(s.Ingress, s.Processor.AppConfig, routes, registry, log)
 	if err != nil {
@@ -41,7 +43,7 @@ func openIngress(ctx context.Context, s settings.Settings, routes *rules.Routes,
 		return nil, cli.ExitWrong
 	}
 	if err := requests.Listen(ctx); err != nil {
-		log.Error("http address cannot be used, choose another ONCEBUS_INGRESS_ADDR", "addr", s.Ingress.Addr, "error", err)
+		log.Error("listen for ingress failed; choose another ONCEBUS_INGRESS_ADDR", "addr", s.Ingress.Addr, "error", err)
 		return nil, cli.ExitFailed
 	}
 	log.Info("ingress listening", "addr", requests.Addr().String())

@@ -37,15 +37,15 @@ func TestIngressReportsItsMistakes(t *testing.T) {
 		environ       []string
 		want          string
 	}{
-		{"no address", "ingress", []string{secret}, "ONCEBUS_INGRESS_ADDR: not set, want host:port where requests come in"},
+		{"no address", "ingress", []string{secret}, "ONCEBUS_INGRESS_ADDR: not set, want host:port to accept requests"},
 		{"no secret", "ingress", []string{addr}, "route signals: secret SENDER: ONCEBUS_INGRESS_SECRET_SENDER: not set"},
 		{"no secret", "run", []string{addr}, "route signals: secret SENDER: ONCEBUS_INGRESS_SECRET_SENDER: not set"},
 		{"unusable secret", "run", []string{addr, "ONCEBUS_INGRESS_SECRET_SENDER=two words"}, "route signals: secret SENDER: ONCEBUS_INGRESS_SECRET_SENDER: no usable secret"},
 		{"no time to answer", "ingress", []string{addr, secret, "ONCEBUS_INGRESS_WRITE_TIMEOUT=10s"}, "route signals: http.wait of 10s and"},
-		{"no number", "run", []string{"ONCEBUS_INGRESS_MAX_REQUESTS=many"}, `ONCEBUS_INGRESS_MAX_REQUESTS: "many" is no whole number`},
+		{"no number", "run", []string{"ONCEBUS_INGRESS_MAX_REQUESTS=many"}, `ONCEBUS_INGRESS_MAX_REQUESTS: "many" is not a whole number`},
 		{"out of range", "run", []string{"ONCEBUS_INGRESS_DRAIN=1ms"}, "ONCEBUS_INGRESS_DRAIN: 1ms is out of range"},
 		{"no http part", "ingress", []string{addr, "ONCEBUS_ROUTES=" + clitest.WriteFile(t, "plain.yaml", keyRoutes), "ONCEBUS_KEY_SECRET=sixteen bytes or more"},
-			"no route has an http part: nothing can come in by HTTP"},
+			"no route has an http part, want one"},
 	} {
 		got := execute(t.Context(), append(append([]string{}, environ...), c.environ...), "", c.command)
 		if got.Code != cli.ExitWrong || !strings.HasPrefix(got.Stderr, c.want) || strings.Contains(got.Stderr, "two words") {

@@ -14,14 +14,14 @@ import (
 	"oncebus/processor/kafka"
 )
 
-// inspection is what 'oncebus get' and 'oncebus forget' have in common: an
-// event, the key that its route derives, and a look at the app's topics.
+// inspection is what 'oncebus get' and 'oncebus forget' share: the key of an event,
+// and an inspector of the app's topics.
 type inspection struct {
 	derived   rules.Derived
 	inspector *processor.Inspector
 }
 
-// inspectOptions are their flags.
+// inspectOptions are the flags of 'oncebus get' and 'oncebus forget'.
 type inspectOptions struct {
 	eventFlags
 	routesFile string
@@ -29,13 +29,13 @@ type inspectOptions struct {
 	json       bool
 }
 
-const inspectAbout = "The event is read from FILE, else from standard input: as much of it as its key is made of.\n" +
-	"Settings are those of 'oncebus run', from the environment: brokers, app, credentials. It reads\n" +
-	"the app's topics alone, so it runs anywhere, whether the service runs or not.\n"
+const inspectAbout = "It reads the event from FILE or standard input, of which only the fields of the key matter.\n" +
+	"Its settings are those of 'oncebus run': brokers, app and credentials. It reads only the app's\n" +
+	"topics, so it works on any machine, even if the service does not run.\n"
 
 // inspect parses the command line, derives the event's key and connects. fits
-// says what is wrong with a route, if there is something. When the command is
-// over already, done is true and code is the exit code.
+// returns why the command cannot use a route. If the command has ended, done is
+// true and code is the exit code.
 func inspect(
 	ctx context.Context, name, about string, args []string, p cli.Process, fits func(*rules.Routes, *rules.Route) error,
 ) (in inspection, o inspectOptions, code int, done bool) {
@@ -49,7 +49,7 @@ func inspect(
 		return in, o, code, true
 	}
 	if o.route == "" {
-		return in, o, cli.UsageError(fs, p, "--route is missing: it says how the key is derived"), true
+		return in, o, cli.UsageError(fs, p, "--route is missing, want the route that derives the key"), true
 	}
 	fail := func(code int, err error) (inspection, inspectOptions, int, bool) {
 		cli.Printf(p.Stderr, "oncebus %s: %v\n", name, err)
@@ -80,8 +80,8 @@ func inspect(
 	return in, o, 0, false
 }
 
-// codeOf is the exit code for an error of the inspector: settings or routes may
-// turn out to be wrong only when the app's manifest is read.
+// codeOf returns the exit code for an error of the inspector. Only the app's manifest
+// shows whether settings and routes are those of the app.
 func codeOf(err error) int {
 	if kafka.IsOperatorError(err) {
 		return cli.ExitWrong
@@ -93,16 +93,16 @@ func (o *inspectOptions) derive(routes *rules.Routes, route *rules.Route, secret
 	derived := routes.NewDeriver(secret).Derive(o.input(route.Topics[0], payload))
 	switch {
 	case derived.Finding != rules.Keyed && len(payload) == 0:
-		return derived, fmt.Errorf("%w: the event is empty: name its FILE, or write it to standard input; %s", errNoKey, derived.Reason)
+		return derived, fmt.Errorf("%w: the event is empty; pass FILE or write the event to standard input; %s", errNoKey, derived.Reason)
 	case derived.Finding != rules.Keyed:
 		return derived, fmt.Errorf("%w: %s", errNoKey, derived.Reason)
 	case derived.Route != route:
-		return derived, fmt.Errorf("route %s takes this event before %s", derived.Route.Name, o.route)
+		return derived, fmt.Errorf("route %s matches this event before %s", derived.Route.Name, o.route)
 	}
 	return derived, nil
 }
 
-// findRoute returns the route that a flag names.
+// findRoute returns the route of that name. file is for the error.
 func findRoute(routes *rules.Routes, file, name string) (*rules.Route, error) {
 	if route := routes.Route(name); route != nil {
 		return route, nil
@@ -114,7 +114,7 @@ func anyRoute(*rules.Route) bool { return true }
 
 func inClaimMode(r *rules.Route) bool { return r.Mode == rules.ClaimMode }
 
-// routeNames lists the routes that are wanted, for a message.
+// routeNames lists the wanted routes for an error.
 func routeNames(routes *rules.Routes, wanted func(*rules.Route) bool) string {
 	var names []string
 	for _, r := range routes.Routes {

@@ -38,7 +38,7 @@ namespace  signals
 source     field: traceId
 hash       SHA-256 of the next line's bytes
 hashed     abc-1
-digest     DIGEST (what the row is filed under)
+digest     DIGEST (the key of its row)
 time       1761955200000 (2025-11-01T00:00:00Z)
 `
 	for _, args := range [][]string{
@@ -86,7 +86,7 @@ func TestKeyOfDetailsAsJSON(t *testing.T) {
 		t.Errorf("%+v", shown)
 	}
 	if len(shown.Skipped) != 1 || !strings.Contains(shown.Skipped[0], "traceId") {
-		t.Errorf("what was passed over: %q", shown.Skipped)
+		t.Errorf("skipped: %q", shown.Skipped)
 	}
 }
 

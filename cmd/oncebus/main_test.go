@@ -48,7 +48,7 @@ func TestWrongUsageIsExitCode2(t *testing.T) {
 		args []string
 		want string // start of standard error
 	}{
-		{nil, "oncebus lets every event"},
+		{nil, "oncebus removes duplicates"},
 		{[]string{"serve"}, `oncebus: unknown command "serve"`},
 		{[]string{"run", "--port", "1"}, "oncebus run: flag provided but not defined: -port"},
 		{[]string{"run", "now"}, `oncebus run: unexpected argument "now"`},
@@ -60,7 +60,7 @@ func TestWrongUsageIsExitCode2(t *testing.T) {
 		{[]string{"demo", "--events", "99"}, "oncebus demo: --events 99 is out of range, want 100 to 2000000"},
 		{[]string{"demo", "--http", "--events", "500"}, "oncebus demo: --events is about generated records, with --http there are none"},
 		{[]string{"demo", "--http", "--seed", "1"}, "oncebus demo: --seed is about"},
-		{[]string{"demo", "--http=8081"}, `oncebus demo: invalid boolean value "8081" for -http: "8081" is no host:port`},
+		{[]string{"demo", "--http=8081"}, `oncebus demo: invalid boolean value "8081" for -http: "8081" is not host:port`},
 		{[]string{"demo", "--http=localhost:http"}, `oncebus demo: invalid boolean value`},
 		{[]string{"demo", "--http", ":8081"}, `oncebus demo: unexpected argument ":8081"`},
 		{[]string{"demo", "--seed", "-1"}, `oncebus demo: invalid value "-1" for flag -seed`},

@@ -11,19 +11,17 @@ import (
 	"oncebus/processor"
 )
 
-// runService is 'oncebus run': everything is validated first, then served and
-// run until ctx is done.
+// runService is 'oncebus run'.
 func runService(ctx context.Context, args []string, p cli.Process) int {
-	return service{name: "run", about: "Runs the service. It has no options; its settings are environment variables, and an\n" +
-		"empty one counts as not set. With ONCEBUS_INGRESS_ADDR it takes events in by HTTP too,\n" +
-		"as 'oncebus ingress' does. Exit codes: 0 stopped as asked, 1 failed while running,\n" +
-		"2 wrong settings or routes (nothing was connected or written).",
+	return service{name: "run", about: "Runs the service. It has no options. Its settings are environment variables; an empty one\n" +
+		"counts as unset. With ONCEBUS_INGRESS_ADDR it also accepts events by HTTP, as 'oncebus\n" +
+		"ingress' does. Exit codes: 0 stopped as requested, 1 failed while running, 2 wrong settings\n" +
+		"or routes (it contacted no broker and wrote nothing).",
 		load: settings.LoadRun, serve: serve,
 	}.run(ctx, args, p)
 }
 
-// serve runs the processor, the ingress if it has an address, and the HTTP
-// server of probes beside them.
+// serve runs the processor, the admin server, and the ingress if it has an address.
 func serve(ctx context.Context, s settings.Settings, routes *rules.Routes, log *slog.Logger) int {
 	registry := newRegistry()
 	proc, err := processor.New(s.Processor, routes, registry, log)
@@ -38,13 +36,13 @@ func serve(ctx context.Context, s settings.Settings, routes *rules.Routes, log *
 	if requests == nil {
 		return code
 	}
-	defer requests.Close() //nolint:errcheck // only open still if nothing was served
+	defer requests.Close() //nolint:errcheck // Run has closed it, unless it did not start
 	return supervise(ctx, s, registry, log, work{
 		ready: func() error { return errors.Join(proc.Ready(), requests.Ready()) },
 		state: func() any { return proc.State() },
 		run: func(ctx context.Context) error {
-			// Requests wait for verdicts, so the processor goes on until the
-			// last of them has its answer.
+			// In-flight requests wait for verdicts, so the processor stops after
+			// the ingress has sent the last response.
 			judging, stop := context.WithCancel(context.WithoutCancel(ctx))
 			defer stop()
 			ctx, end := context.WithCancel(ctx)

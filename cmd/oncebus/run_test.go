@@ -52,9 +52,9 @@ func TestRunReportsAllMistakesAtOnce(t *testing.T) {
 	}
 	for i, want := range []string{
 		"ONCEBUS_SASL_PASSWORD_FILE: open ",
-		`ONCEBUS_PARTITIONS: "none" is no whole number`,
+		`ONCEBUS_PARTITIONS: "none" is not a whole number`,
 		`ONCEBUS_LOG_FORMAT: "xml" is unknown, want text or json`,
-		`ONCEBUS_ADMIN_ADDR: "8080" is no host:port`,
+		`ONCEBUS_ADMIN_ADDR: "8080" is not host:port`,
 		"ONCEBUS_KEY_SECRET: 5 bytes are too few",
 		`ONCEBUS_START: "now" is unknown, want earliest or latest`,
 		routes + ":6: ",
@@ -159,7 +159,7 @@ func TestRunServesUntilAskedToStop(t *testing.T) {
 	case <-time.After(60 * time.Second):
 		t.Fatalf("not stopped:\n%s", stderr.String())
 	}
-	for _, want := range []string{"msg=starting", "settings.app_id=oncebus", "settings.key_secret=***", "no such setting, ignored", "variable=ONCEBUS_BROKER\n"} {
+	for _, want := range []string{"msg=starting", "settings.app_id=oncebus", "settings.key_secret=***", "unknown setting ignored", "variable=ONCEBUS_BROKER\n"} {
 		if !strings.Contains(stderr.String(), want) {
 			t.Errorf("%q is not logged:\n%s", want, stderr.String())
 		}

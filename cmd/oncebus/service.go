@@ -16,15 +16,16 @@ import (
 
 var errStopping = errors.New("stopping")
 
-// service is a command that serves until it is asked to stop. It has no flags;
-// its help lists the settings.
+// service is a command that runs until it is asked to stop. It has no flags; its
+// help lists the settings.
 type service struct {
 	name, about string
 	load        func(environ []string) (settings.Settings, *rules.Routes, error)
 	serve       func(context.Context, settings.Settings, *rules.Routes, *slog.Logger) int
 }
 
-// run validates settings and routes, and then serves with them.
+// run validates settings and routes before it serves, so that no mistake in them
+// reaches a broker.
 func (c service) run(ctx context.Context, args []string, p cli.Process) int {
 	if _, code, done := cli.ParseFlags(c.flags(), args, 0, p); done {
 		return code
@@ -38,7 +39,7 @@ func (c service) run(ctx context.Context, args []string, p cli.Process) int {
 	log.LogAttrs(ctx, slog.LevelInfo, "starting", slog.String("version", version()), slog.Int("routes", len(routes.Routes)),
 		slog.GroupAttrs("settings", s.Attrs()...))
 	for _, name := range settings.Unknown(p.Environ, routes) {
-		log.Warn("no such setting, ignored", "variable", name)
+		log.Warn("unknown setting ignored", "variable", name)
 	}
 	running, ended := context.WithCancel(ctx)
 	defer ended()
@@ -57,20 +58,20 @@ func (c service) flags() *flag.FlagSet {
 	return fs
 }
 
-// work is what a process does.
+// work is what supervise runs.
 type work struct {
 	ready func() error
 	state func() any
-	run   func(context.Context) error // until the context is done
+	run   func(context.Context) error // returns when its context is done
 }
 
-// supervise runs a service and the HTTP server of probes beside it. The server
-// comes first and goes last, so that probes see a start and a stop from outside.
+// supervise runs a service and the admin server, and returns the exit code. The
+// server starts first and stops last, so that probes see the service start and stop.
 func supervise(ctx context.Context, s settings.Settings, registry *prometheus.Registry, log *slog.Logger, what work) int {
 	var listen net.ListenConfig
 	listener, err := listen.Listen(ctx, "tcp", s.AdminAddr)
 	if err != nil {
-		log.Error("http address cannot be used, choose another ONCEBUS_ADMIN_ADDR", "addr", s.AdminAddr, "error", err)
+		log.Error("listen for admin pages failed; choose another ONCEBUS_ADMIN_ADDR", "addr", s.AdminAddr, "error", err)
 		return cli.ExitFailed
 	}
 	running, fail := context.WithCancelCause(ctx)
@@ -85,13 +86,13 @@ func supervise(ctx context.Context, s settings.Settings, registry *prometheus.Re
 	log.Info("http listening", "addr", listener.Addr().String())
 
 	runErr := what.run(running)
-	// The cause is the HTTP server's error where that ended the run; an
-	// ordinary stop has the outer context's.
+	// If the admin server failed, its error is the cause. After an ordinary stop
+	// the cause is that of ctx.
 	if cause := context.Cause(running); cause != nil && ctx.Err() == nil {
 		runErr = errors.Join(runErr, cause)
 	}
 	if err := server.stop(ctx); err != nil {
-		log.Warn("open http requests cut off", "error", err)
+		log.Warn("admin server aborted open requests", "error", err)
 	}
 	if runErr != nil {
 		log.Error("failed", "error", runErr)

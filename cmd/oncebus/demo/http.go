@@ -54,7 +54,7 @@ func (f *httpFlag) Set(text string) error {
 	default:
 		_, port, err := net.SplitHostPort(text)
 		if _, portErr := strconv.ParseUint(port, 10, 16); err != nil || portErr != nil {
-			return fmt.Errorf("%q is no host:port", text)
+			return fmt.Errorf("%q is not host:port", text)
 		}
 	}
 	*f = httpFlag(text)

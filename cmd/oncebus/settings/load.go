@@ -9,9 +9,8 @@ import (
 	"oncebus/dedup/rules"
 )
 
-// Load reads and validates settings and routes; routesFile, unless empty, takes
-// the place of ONCEBUS_ROUTES. The error joins every mistake
-// in them; nothing has been connected or written by then.
+// Load reads and validates settings and routes. routesFile, unless empty, replaces
+// ONCEBUS_ROUTES. The error joins every mistake in both.
 func Load(environ []string, routesFile string) (Settings, *rules.Routes, error) {
 	s, parseErr := Parse(environ)
 	if routesFile != "" {
@@ -25,11 +24,10 @@ func Load(environ []string, routesFile string) (Settings, *rules.Routes, error) 
 	return s, routes, errors.Join(parseErr, s.Validate(), secretErr, routesErr)
 }
 
-// errNoIngress says that nothing can come in.
-var errNoIngress = errors.New("no route has an http part: nothing can come in by HTTP")
+var errNoIngress = errors.New("no route has an http part, want one for the ingress to accept events")
 
-// LoadRun is Load for 'oncebus run': routes and settings must also suit an
-// ingress, if it has an address.
+// LoadRun is Load for 'oncebus run'. If the ingress has an address, it also
+// validates settings and routes for the ingress.
 func LoadRun(environ []string) (Settings, *rules.Routes, error) {
 	s, routes, err := Load(environ, "")
 	if s.Ingress.Addr == "" {
@@ -38,17 +36,18 @@ func LoadRun(environ []string) (Settings, *rules.Routes, error) {
 	return s, routes, errors.Join(err, s.validateIngress(routes))
 }
 
-// LoadIngress is Load for 'oncebus ingress', which is nothing without an address.
+// LoadIngress is Load for 'oncebus ingress', which needs the ingress' address and
+// routes with an http part.
 func LoadIngress(environ []string) (Settings, *rules.Routes, error) {
 	s, routes, err := Load(environ, "")
 	if s.Ingress.Addr == "" {
-		err = errors.Join(err, fmt.Errorf("%sINGRESS_ADDR: not set, want host:port where requests come in", Prefix))
+		err = errors.Join(err, fmt.Errorf("%sINGRESS_ADDR: not set, want host:port to accept requests", Prefix))
 	}
 	return s, routes, errors.Join(err, s.validateIngress(routes))
 }
 
-// validateIngress reports why an ingress cannot serve routes; nil if there are
-// none, because they could not be read.
+// validateIngress reports what is wrong with settings and routes for an ingress, or
+// nil if routes is nil because the file could not be read.
 func (s Settings) validateIngress(routes *rules.Routes) error {
 	if routes == nil {
 		return nil
@@ -60,7 +59,7 @@ func (s Settings) validateIngress(routes *rules.Routes) error {
 	return errors.Join(noHTTP, s.Ingress.ValidateRoutes(routes))
 }
 
-// ReadRoutes reads and validates a routes file.
+// ReadRoutes reads and validates the routes file at path.
 func ReadRoutes(path string) (*rules.Routes, error) {
 	data, err := os.ReadFile(path) //nolint:gosec // the file is the one the user names
 	if err != nil {

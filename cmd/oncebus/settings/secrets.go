@@ -13,8 +13,8 @@ import (
 	"oncebus/processor/security"
 )
 
-// ingressSecretPrefix leads the settings of secrets, whose names are the routes
-// file's.
+// ingressSecretPrefix begins the settings of the ingress secrets; the name that the
+// routes file gives the secret follows it.
 const ingressSecretPrefix = Prefix + "INGRESS_SECRET_"
 
 // ingressSecretTable lists the settings of one secret NAME.
@@ -28,7 +28,7 @@ func ingressSecretTable() []Setting {
 	}
 }
 
-// ingressSecrets reads the settings of secrets.
+// ingressSecrets reads the settings of the ingress secrets.
 func ingressSecrets(variables map[string]string) (ingress.Secrets, error) {
 	secrets := ingress.Secrets{}
 	var mistakes []error
@@ -41,8 +41,8 @@ func ingressSecrets(variables map[string]string) (ingress.Secrets, error) {
 		name, file := strings.CutSuffix(name, "_FILE")
 		source := secrets[name]
 		switch {
-		case file && source.Value != "": // sorted: the value comes first
-			mistakes = append(mistakes, fmt.Errorf("%s: set as well as %s, want one of them", variable, ingressSecretPrefix+name))
+		case file && source.Value != "": // the names are sorted, so the value comes first
+			mistakes = append(mistakes, fmt.Errorf("%s: %s is also set, want only one of them", variable, ingressSecretPrefix+name))
 		case file:
 			source.Path = value
 		default:
@@ -53,7 +53,7 @@ func ingressSecrets(variables map[string]string) (ingress.Secrets, error) {
 	return secrets, errors.Join(mistakes...)
 }
 
-// knownSecrets are the settings of the secrets that the routes name.
+// knownSecrets returns the settings of the secrets that the routes name.
 func knownSecrets(routes *rules.Routes) map[string]bool {
 	known := map[string]bool{}
 	for _, r := range routes.Routes {
@@ -72,8 +72,8 @@ func knownSecrets(routes *rules.Routes) map[string]bool {
 	return known
 }
 
-// loadSecretFiles replaces NAME_FILE by NAME in variables, for every secret,
-// and returns the paths by NAME.
+// loadSecretFiles sets NAME in variables to the content of the file that NAME_FILE
+// names, for every secret, and returns the paths by NAME.
 func loadSecretFiles(table []Setting, variables map[string]string) (paths map[string]string, mistakes []error) {
 	paths = map[string]string{}
 	for _, s := range table {
@@ -83,7 +83,7 @@ func loadSecretFiles(table []Setting, variables map[string]string) (paths map[st
 			continue
 		}
 		if variables[s.Name] != "" {
-			mistakes = append(mistakes, fmt.Errorf("%s: set as well as %s, want one of them", file, s.Name))
+			mistakes = append(mistakes, fmt.Errorf("%s: %s is also set, want only one of them", file, s.Name))
 			continue
 		}
 		value, err := security.ReadSecret(path)

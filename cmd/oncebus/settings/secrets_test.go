@@ -36,7 +36,7 @@ func TestIngressSecrets(t *testing.T) {
 		"ONCEBUS_INGRESS_SECRET_A": "a", "ONCEBUS_INGRESS_SECRET_A_NEXT_FILE": "f", "ONCEBUS_INGRESS_SECRET_B": "b", "ONCEBUS_INGRESS_SECRET_B_FILE": "f",
 		"ONCEBUS_INGRESS_SECRET_C": "", "ONCEBUS_KEY_SECRET": "k",
 	})
-	if err == nil || err.Error() != "ONCEBUS_INGRESS_SECRET_B_FILE: set as well as ONCEBUS_INGRESS_SECRET_B, want one of them" {
+	if err == nil || err.Error() != "ONCEBUS_INGRESS_SECRET_B_FILE: ONCEBUS_INGRESS_SECRET_B is also set, want only one of them" {
 		t.Error(err)
 	}
 	want := ingress.Secrets{"A": {Value: security.Secret("a")}, "A_NEXT": {Path: "f"}, "B": {Value: security.Secret("b")}}

@@ -17,45 +17,44 @@ import (
 	"oncebus/processor/ingress"
 )
 
-// Settings are the process settings of product.md, section 8. The tags are the
-// one source of name, default and meaning: for the parser, the help text and
-// the README's table.
+// Settings are the settings of a process. Their tags are the only source of name,
+// default and meaning.
 type Settings struct {
 	// Routes is the path of the routes file.
 	Routes string `env:"ROUTES" envDefault:"routes.yaml" help:"path of the routes file"`
-	// AdminAddr is where metrics, health and state are served; port 0 takes
-	// any free one, which the log names.
-	AdminAddr string `env:"ADMIN_ADDR" envDefault:"127.0.0.1:8080" help:"where /metrics, /healthz, /readyz and /state are served"`
+	// AdminAddr is the address of the admin server; with port 0 the server takes a
+	// free port and logs it.
+	AdminAddr string `env:"ADMIN_ADDR" envDefault:"127.0.0.1:8080" help:"address of /metrics, /healthz, /readyz and /state, as host:port"`
 	// LogLevel is the lowest level that is logged.
-	LogLevel slog.Level `env:"LOG_LEVEL" envDefault:"info" help:"debug, info, warn or error"`
-	// LogFormat is one of the log formats, text or json.
-	LogFormat string `env:"LOG_FORMAT" envDefault:"text" help:"text or json"`
+	LogLevel slog.Level `env:"LOG_LEVEL" envDefault:"info" help:"lowest level that is logged: debug, info, warn or error"`
+	// LogFormat is cli.LogText or cli.LogJSON.
+	LogFormat string `env:"LOG_FORMAT" envDefault:"text" help:"format of the log: text or json"`
 
 	Processor processor.Config
 
-	// Ingress is the server of events that come in by HTTP.
+	// Ingress is unused without an address.
 	Ingress ingress.Config `envPrefix:"INGRESS_"`
 }
 
-// Parse reads the settings from environ. The error joins everything
-// that cannot be read as what it should be; those settings have their default,
-// so that the others can be validated all the same.
+// Parse reads the settings from environ. The error joins one error for each
+// setting that cannot be parsed; such a setting has its default, so that Validate
+// can check the others.
 func Parse(environ []string) (Settings, error) {
 	variables := env.ToMap(environ)
 	rows := table()
 	paths, mistakes := loadSecretFiles(rows, variables)
 	for _, row := range rows {
-		// One variable at a time: the parser's errors name a field of some
-		// struct and not the variable the reader has to look at.
+		// One variable at a time: the parser's errors name a struct field, not
+		// the variable.
 		value := variables[row.Name]
 		if _, err := parseVariables(map[string]string{row.Name: value}); err != nil {
-			mistakes = append(mistakes, fmt.Errorf("%s: %q is no %s", row.Name, value, kindName(row.kind)))
+			mistakes = append(mistakes, fmt.Errorf("%s: %q is not a %s", row.Name, value, kindName(row.kind)))
 			delete(variables, row.Name)
 		}
 	}
 	s, err := parseVariables(variables)
 	if err != nil {
-		return s, fmt.Errorf("settings cannot be parsed: %w", err) // a tag of ours is wrong
+		return s, fmt.Errorf("parse settings: %w", err) // a struct tag is wrong
 	}
 	secrets, err := ingressSecrets(variables)
 	if err != nil {
@@ -70,17 +69,19 @@ func Parse(environ []string) (Settings, error) {
 	if s.Processor.InstanceID == "" {
 		host, err := os.Hostname()
 		if err != nil {
-			mistakes = append(mistakes, fmt.Errorf("ONCEBUS_INSTANCE_ID: not set, and the host has no name to take: %w", err))
+			mistakes = append(mistakes, fmt.Errorf("ONCEBUS_INSTANCE_ID: not set, and its default, the host name, is unknown: %w", err))
 		}
 		s.Processor.InstanceID = host
 	}
 	return s, errors.Join(mistakes...)
 }
 
+// parseVariables reads the settings from variables by name.
 func parseVariables(variables map[string]string) (Settings, error) {
 	return env.ParseAsWithOptions[Settings](env.Options{Prefix: Prefix, Environment: variables})
 }
 
+// kindName describes what a setting of type t may contain.
 func kindName(t reflect.Type) string {
 	switch {
 	case t.String() == "time.Duration":
@@ -90,10 +91,10 @@ func kindName(t reflect.Type) string {
 	case t.Kind() == reflect.Bool:
 		return "boolean (true or false)"
 	}
-	return fmt.Sprintf("whole number of %d bits", min(t.Bits(), 32)) // the parser reads an int as 32 bits
+	return fmt.Sprintf("whole number of %d bits", min(t.Bits(), 32)) // env parses an int as 32 bits
 }
 
-// Validate reports everything wrong with the settings at once.
+// Validate reports everything that is wrong with the settings, joined.
 func (s Settings) Validate() error {
 	var errs []error
 	if s.Routes == "" {
@@ -105,7 +106,8 @@ func (s Settings) Validate() error {
 	return errors.Join(append(errs, checkAddr(s.AdminAddr), s.Processor.Validate(), s.Ingress.Validate())...)
 }
 
-// Attrs lists the settings for the log; secrets show only whether they are set.
+// Attrs returns the settings as log attributes. A secret shows only whether it is
+// set.
 func (s Settings) Attrs() []slog.Attr {
 	v := reflect.ValueOf(s)
 	var attrs []slog.Attr
@@ -116,14 +118,14 @@ func (s Settings) Attrs() []slog.Attr {
 	return attrs
 }
 
-// checkAddr reports an address that cannot be listened on by its form.
+// checkAddr reports an admin address that is not host:port.
 func checkAddr(addr string) error {
 	_, port, err := net.SplitHostPort(addr)
 	if err != nil {
-		return fmt.Errorf("ONCEBUS_ADMIN_ADDR: %q is no host:port", addr)
+		return fmt.Errorf("ONCEBUS_ADMIN_ADDR: %q is not host:port", addr)
 	}
 	if _, err := strconv.ParseUint(port, 10, 16); err != nil {
-		return fmt.Errorf("ONCEBUS_ADMIN_ADDR: %q: port %q is no number from 0 to 65535", addr, port)
+		return fmt.Errorf("ONCEBUS_ADMIN_ADDR: %q: port %q is not a number from 0 to 65535", addr, port)
 	}
 	return nil
 }

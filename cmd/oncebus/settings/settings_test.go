@@ -137,13 +137,13 @@ func TestParseSettingsNamesEveryVariable(t *testing.T) {
 		"ONCEBUS_COMMIT_INTERVAL=100", "ONCEBUS_LOG_LEVEL=loud", "ONCEBUS_STATE_BACKGROUND_JOBS=x", "ONCEBUS_APP_ID=mine",
 	})
 	want := []string{
-		`ONCEBUS_LOG_LEVEL: "loud" is no level (debug, info, warn, error)`,
-		`ONCEBUS_PARTITIONS: "many" is no whole number of 32 bits`,
-		`ONCEBUS_REPLICATION_FACTOR: "40000" is no whole number of 16 bits`,
-		`ONCEBUS_CREATE_TOPICS: "maybe" is no boolean (true or false)`,
-		`ONCEBUS_WORKERS: "1.5" is no whole number of 32 bits`,
-		`ONCEBUS_COMMIT_INTERVAL: "100" is no duration such as 100ms or 24h`,
-		`ONCEBUS_STATE_BACKGROUND_JOBS: "x" is no whole number of 32 bits`,
+		`ONCEBUS_LOG_LEVEL: "loud" is not a level (debug, info, warn, error)`,
+		`ONCEBUS_PARTITIONS: "many" is not a whole number of 32 bits`,
+		`ONCEBUS_REPLICATION_FACTOR: "40000" is not a whole number of 16 bits`,
+		`ONCEBUS_CREATE_TOPICS: "maybe" is not a boolean (true or false)`,
+		`ONCEBUS_WORKERS: "1.5" is not a whole number of 32 bits`,
+		`ONCEBUS_COMMIT_INTERVAL: "100" is not a duration such as 100ms or 24h`,
+		`ONCEBUS_STATE_BACKGROUND_JOBS: "x" is not a whole number of 32 bits`,
 	}
 	if err == nil || err.Error() != strings.Join(want, "\n") {
 		t.Errorf("got\n%v\nwant\n%s", err, strings.Join(want, "\n"))
@@ -170,7 +170,7 @@ func TestSecretsFromFiles(t *testing.T) {
 		{[]string{"ONCEBUS_KEY_SECRET_FILE=" + empty}, "ONCEBUS_KEY_SECRET_FILE: " + empty + " is empty"},
 		{[]string{"ONCEBUS_KEY_SECRET_FILE=" + secret + ".none"}, "ONCEBUS_KEY_SECRET_FILE: open " + secret + ".none: no such file or directory"},
 		{[]string{"ONCEBUS_KEY_SECRET_FILE=" + secret, "ONCEBUS_KEY_SECRET=another sixteen"},
-			"ONCEBUS_KEY_SECRET_FILE: set as well as ONCEBUS_KEY_SECRET, want one of them"},
+			"ONCEBUS_KEY_SECRET_FILE: ONCEBUS_KEY_SECRET is also set, want only one of them"},
 	} {
 		if _, err := Parse(tt.environ); err == nil || err.Error() != tt.want {
 			t.Errorf("got %v, want %s", err, tt.want)

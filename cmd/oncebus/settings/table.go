@@ -18,7 +18,7 @@ import (
 	"oncebus/state"
 )
 
-// Prefix leads the name of every setting.
+// Prefix begins the name of every setting.
 const Prefix = "ONCEBUS_"
 
 // Setting describes one environment variable.
@@ -32,9 +32,9 @@ type Setting struct {
 	Secret bool
 
 	kind  reflect.Type
-	index []int // where the value is in Settings, for reflect.Value.FieldByIndex
-	// path is where a secret's SecretPath is; nil if the file is read at the
-	// start only.
+	index []int // of the value in Settings, for reflect.Value.FieldByIndex
+	// path is the index of a secret's SecretPath; nil if the file is only read at
+	// the start.
 	path []int
 }
 
@@ -100,7 +100,7 @@ func Print(w io.Writer) {
 		}
 		cli.Printf(tw, "  %s\t%s\n", s.Name, meaning)
 	}
-	_ = tw.Flush() // w keeps the error
+	_ = tw.Flush() // an output of a cli.Process keeps the error
 }
 
 var kubernetesVariable = regexp.MustCompile(`^ONCEBUS_(INGRESS_)?(SERVICE_|PORT)`)
