@@ -3,43 +3,40 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
-	"os"
-	"slices"
-	"strconv"
-	"strings"
 	"text/tabwriter"
-	"time"
 
+	"oncebus/cmd/oncebus/cli"
+	"oncebus/cmd/oncebus/settings"
 	"oncebus/dedup/rules"
+	"oncebus/processor/ingress"
 )
 
-func runCheck(_ context.Context, args []string, p process) int {
-	fs := newFlags("check", "[OPTIONS] [FILE]", "Validates the routes file and prints what it says, without a broker. FILE is\n"+
-		"$ONCEBUS_ROUTES unless given, and routes.yaml without either. All mistakes are\n"+
-		"reported at once, with file, line and field; the exit code is 2 then.")
-	schema := fs.Bool("schema", false, "print the JSON Schema of the routes file and do nothing else")
-	openAPI := fs.Bool("openapi", false, "print the OpenAPI document of what comes in by HTTP with FILE and do nothing else")
-	all := fs.Bool("settings", false, "validate the settings in the environment too, as 'oncebus run' does at its start")
-	rest, code, done := parseFlags(fs, args, 1, p)
+func runCheck(_ context.Context, args []string, p cli.Process) int {
+	fs := cli.NewFlags("check", "[OPTIONS] [FILE]", "Validates the routes file and prints its meaning, without a broker. FILE defaults to\n"+
+		"$ONCEBUS_ROUTES, else routes.yaml. It reports all mistakes together, with file, line\n"+
+		"and field; the exit code is then 2.")
+	schema := fs.Bool("schema", false, "print the JSON Schema of routes files and exit")
+	openAPI := fs.Bool("openapi", false, "print the OpenAPI document of the HTTP endpoints in FILE and exit")
+	all := fs.Bool("settings", false, "also validate the settings in the environment, as 'oncebus run' does before it starts")
+	rest, code, done := cli.ParseFlags(fs, args, 1, p)
 	if done {
 		return code
 	}
 	if *schema {
-		printf(p.stdout, "%s", rules.RoutesSchema)
-		return exitStopped
+		cli.Printf(p.Stdout, "%s", rules.RoutesSchema)
+		return cli.ExitStopped
 	}
-	s, settingsErr := parseSettings(p.environ)
+	s, settingsErr := settings.Parse(p.Environ)
 	if len(rest) == 1 {
 		s.Routes = rest[0]
 	}
 	if *all {
-		settingsErr = errors.Join(settingsErr, s.validate())
+		settingsErr = errors.Join(settingsErr, s.Validate())
 	} else {
 		settingsErr = nil
 	}
-	routes, err := readRoutes(s.Routes)
+	routes, err := settings.ReadRoutes(s.Routes)
 	if *all && err == nil {
 		settingsErr = errors.Join(settingsErr, s.Processor.CheckSecret(routes.NeedsSecret()))
 		if s.Ingress.Addr != "" {
@@ -47,191 +44,40 @@ func runCheck(_ context.Context, args []string, p process) int {
 		}
 	}
 	if err := errors.Join(settingsErr, err); err != nil {
-		printf(p.stderr, "%v\n", err)
-		return exitWrong
+		cli.Printf(p.Stderr, "%v\n", err)
+		return cli.ExitWrong
 	}
 	if *openAPI {
 		return printOpenAPI(p, routes)
 	}
-	if err := printRoutes(p.stdout, s.Routes, routes); err != nil {
-		printf(p.stderr, "oncebus check: %v\n", err)
-		return exitFailed
+	if err := printRoutes(p.Stdout, s.Routes, routes); err != nil {
+		cli.Printf(p.Stderr, "oncebus check: %v\n", err)
+		return cli.ExitFailed
 	}
-	return exitStopped
+	return cli.ExitStopped
 }
 
-// readRoutes reads and validates a routes file.
-func readRoutes(path string) (*rules.Routes, error) {
-	data, err := os.ReadFile(path) //nolint:gosec // the file is the one the user names
-	if err != nil {
-		return nil, fmt.Errorf("routes file (ONCEBUS_ROUTES): %w", err)
-	}
-	return rules.ParseRoutes(path, data)
-}
-
-// printRoutes writes what a routes file means, defaults filled in.
+// printRoutes writes what a routes file means, including defaults.
 func printRoutes(w io.Writer, path string, routes *rules.Routes) error {
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	printf(tw, "%s is valid: %s\n", path, plural(len(routes.Routes), "route"))
+	cli.Printf(tw, "%s is valid: %s\n", path, plural(len(routes.Routes), "route"))
 	for _, r := range routes.Routes {
-		printf(tw, "\nroute %s\n", r.Name)
+		cli.Printf(tw, "\nroute %s\n", r.Name)
 		writeFacts(tw, "  ", describe(r))
 	}
 	if routes.NeedsSecret() {
-		printf(tw, "\nONCEBUS_KEY_SECRET or ONCEBUS_KEY_SECRET_FILE must be set to run these routes.\n")
+		cli.Printf(tw, "\nONCEBUS_KEY_SECRET or ONCEBUS_KEY_SECRET_FILE must be set to run these routes.\n")
 	}
 	return tw.Flush()
 }
 
-// fact is one line about a route; without a value it is not worth saying.
-type fact struct{ name, value string }
-
-// writeFacts writes those that are worth saying, a line each.
-func writeFacts(w io.Writer, indent string, facts []fact) {
-	for _, f := range facts {
-		if f.value != "" {
-			printf(w, "%s%s\t%s\n", indent, f.name, f.value)
-		}
+// printOpenAPI writes the document that 'oncebus ingress' serves at /openapi.json.
+func printOpenAPI(p cli.Process, routes *rules.Routes) int {
+	text, err := ingress.OpenAPI(routes)
+	if err != nil {
+		cli.Printf(p.Stderr, "%v\n", err)
+		return cli.ExitWrong
 	}
-}
-
-func describe(r *rules.Route) []fact {
-	path := "through the repartition topic"
-	if r.Prepartitioned {
-		path = "partitioned by the dedup key already (prepartitioned)"
-	}
-	keys := make([]string, len(r.Keys))
-	for i := range r.Keys {
-		keys[i] = r.Keys[i].String()
-	}
-	hash := "SHA-256"
-	if r.Secret {
-		hash = "HMAC-SHA-256 with the secret"
-	}
-	namespace, match, eventTime := "", "", "the record's timestamp"
-	if r.Namespace != r.Name {
-		namespace = r.Namespace
-	}
-	if r.Match != nil {
-		match = describeMatch(r.Match)
-	}
-	if r.Time != nil {
-		eventTime = fmt.Sprintf("field %s (%s)", r.Time.Field.Path.Text, r.Time.Format)
-	}
-	duplicates := describePolicy(r.Duplicates.Policy, r)
-	if r.Duplicates.Policy == rules.ToTopic {
-		duplicates = "to " + r.Duplicates.Topic
-	}
-	if r.Mode == rules.ClaimMode {
-		duplicates = "" // answered on replies
-	}
-	collision := ""
-	if r.Fingerprint != nil {
-		var fields []string
-		for _, f := range r.Fingerprint {
-			fields = append(fields, f.Path.Text)
-		}
-		collision = "where " + strings.Join(fields, ", ") + " differ: " + describePolicy(r.Collision, r)
-	}
-	limits := ""
-	if n := r.Limits.LiveKeys; n > 0 {
-		limits = fmt.Sprintf("%d live keys in a partition; a new key beyond them: %s", n, describePolicy(r.Limits.OnLimit, r))
-	}
-	failing := "" // they wait
-	if r.FailOpen {
-		failing = "events go to " + r.Output + " unchecked, and are recorded afterwards"
-	}
-	facts := []fact{
-		{"namespace", namespace},
-		{"takes", strings.Join(r.Topics, ", ") + ", " + path},
-		{"match", match},
-		{"key", strings.Join(keys, "; else ")},
-		{"hash", hash},
-		{"window", fmt.Sprintf("%s by %s; grace %s, skew %s", shortDuration(r.Window), eventTime, shortDuration(r.Grace), shortDuration(r.Skew))},
-		{"output", r.Output},
-		{"duplicates", duplicates},
-		{"collision", collision},
-		{"missing key", describePolicy(r.OnMissingKey, r)},
-		{"late", describePolicy(r.OnLate, r)},
-		{"far future", describePolicy(r.OnFuture, r)},
-		{"dead letter", r.DeadLetter},
-		{"limits", limits},
-		{"state fails", failing},
-	}
-	return slices.Concat(facts, describeClaims(r), describeHTTP(r))
-}
-
-// describeClaims are the facts of claim mode.
-func describeClaims(r *rules.Route) []fact {
-	if r.Mode != rules.ClaimMode {
-		return nil
-	}
-	c := r.Claim
-	inProgress, request := "told so at once", ""
-	if c.Wait {
-		inProgress = fmt.Sprintf("waits for the outcome, %s of an event at most", plural(c.MaxWaiting, "copy"))
-	}
-	if x := c.Request; x != nil {
-		request = "field " + x.Field.Path.Text
-		if x.Header != "" {
-			request = "header " + x.Header
-		}
-	}
-	return []fact{
-		{"outcomes", c.Outcomes},
-		{"replies", c.Replies},
-		{"lease", shortDuration(c.Lease)},
-		{"while in progress", inProgress},
-		{"result limit", plural(c.ResultBytes, "byte")},
-		{"request id", request},
-	}
-}
-
-func describeMatch(m *rules.Match) string {
-	what := "field " + m.Field.Path.Text
-	if m.Header != "" {
-		what = "header " + m.Header
-	}
-	quoted := make([]string, len(m.In))
-	for i, v := range m.In {
-		quoted[i] = strconv.Quote(v)
-	}
-	return what + " is " + strings.Join(quoted, " or ")
-}
-
-func describePolicy(p rules.Policy, r *rules.Route) string {
-	switch p {
-	case rules.DeadLetter:
-		return "to " + r.DeadLetter
-	case rules.Forward:
-		return "forwarded to " + r.Output + ", marked"
-	case rules.Drop:
-		return "dropped and counted"
-	case rules.Clamp:
-		return "event time set to the broker's present plus skew"
-	default:
-		return p.String()
-	}
-}
-
-// shortDuration writes a duration without its zero parts: 24h, not 24h0m0s.
-func shortDuration(d time.Duration) string {
-	s := d.String()
-	if strings.HasSuffix(s, "m0s") {
-		s = strings.TrimSuffix(s, "0s")
-	}
-	if strings.HasSuffix(s, "h0m") {
-		s = strings.TrimSuffix(s, "0m")
-	}
-	return s
-}
-
-func plural(n int, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	if stem, ok := strings.CutSuffix(noun, "y"); ok {
-		return strconv.Itoa(n) + " " + stem + "ies"
-	}
-	return strconv.Itoa(n) + " " + noun + "s"
+	cli.Printf(p.Stdout, "%s", text)
+	return cli.ExitStopped
 }

@@ -1,9 +1,12 @@
-package main
+package main_test
 
 import (
 	"encoding/json"
 	"strings"
 	"testing"
+
+	"oncebus/cmd/oncebus/cli"
+	"oncebus/cmd/oncebus/cli/clitest"
 )
 
 const testRoutes = `routes:
@@ -34,11 +37,11 @@ const testRoutes = `routes:
 `
 
 func TestCheckPrintsTheRoutes(t *testing.T) {
-	path := writeFile(t, "routes.yaml", testRoutes)
+	path := clitest.WriteFile(t, "routes.yaml", testRoutes)
 	want := path + ` is valid: 2 routes
 
 route signals
-  takes        signals.raw, signals.retry, through the repartition topic
+  topics       signals.raw, signals.retry, through the repartition topic
   match        field kind is "signal" or "1"
   key          field: traceId; else hash: [symbol, exchange, action, timestamp]
   hash         SHA-256
@@ -52,7 +55,7 @@ route signals
 
 route payments
   namespace    money
-  takes        payments.raw, partitioned by the dedup key already (prepartitioned)
+  topics       payments.raw, prepartitioned by the dedup key
   key          header: Idempotency-Key; else record_key; else raw
   hash         SHA-256
   window       1h30m by field at (rfc3339); grace 1m30s, skew 0s
@@ -60,23 +63,23 @@ route payments
   duplicates   forwarded to payments.unique, marked
   missing key  forwarded to payments.unique, marked
   late         dropped and counted
-  far future   event time set to the broker's present plus skew
+  far future   event time set to broker time plus skew
   dead letter  oncebus.dead-letter
 `
-	for _, got := range []outcome{
+	for _, got := range []clitest.Outcome{
 		execute(t.Context(), nil, "", "check", path),
 		execute(t.Context(), []string{"ONCEBUS_ROUTES=" + path}, "", "check"),
 		execute(t.Context(), []string{"ONCEBUS_ROUTES=none.yaml"}, "", "check", path),
 		execute(t.Context(), []string{"ONCEBUS_BROKERS=a:1"}, "", "check", "--settings", path),
 	} {
-		if got.code != exitStopped || got.stdout != want || got.stderr != "" {
-			t.Errorf("exit code %d, stderr %q, stdout:\n%s\nwant:\n%s", got.code, got.stderr, got.stdout, want)
+		if got.Code != cli.ExitStopped || got.Stdout != want || got.Stderr != "" {
+			t.Errorf("exit code %d, stderr %q, stdout:\n%s\nwant:\n%s", got.Code, got.Stderr, got.Stdout, want)
 		}
 	}
 }
 
 func TestCheckPrintsHTTP(t *testing.T) {
-	path := writeFile(t, "routes.yaml", `routes:
+	path := clitest.WriteFile(t, "routes.yaml", `routes:
   - name: full
     topics: [a, b]
     mode: claim
@@ -111,32 +114,32 @@ func TestCheckPrintsHTTP(t *testing.T) {
 	for _, want := range []string{`
   http               POST or PUT /full to b, stripe with ONCEBUS_INGRESS_SECRET_FULL, tolerance 5m
   http headers       content-type, idempotency-key, traceparent, tracestate, x-provider
-  http answer        the verdict within 10s, else 202; Kafka unavailable: 503 after 10s
-  http responses     unique 201, in_progress 425
+  http response      the verdict within 10s, else 202; Kafka unavailable: 503 after 10s
+  http statuses      unique 201, in_progress 425
   http limits        1048576 bytes; 1000 a second, 2000 at once; 0.5 a second from one address, 1 at once
-  http outcomes      POST /full/outcomes, from everybody (signature none)
+  http outcomes      POST /full/outcomes, without a signature, from any sender
 
 `, `
-  http          POST /plain, bearer with ONCEBUS_INGRESS_SECRET_PLAIN
-  http headers  content-type, idempotency-key, traceparent, tracestate
-  http answer   202 once it is on the bus; Kafka unavailable: 503 at once; no key: refused
-  http limits   1048576 bytes
+  http           POST /plain, bearer with ONCEBUS_INGRESS_SECRET_PLAIN
+  http headers   content-type, idempotency-key, traceparent, tracestate
+  http response  202 when Kafka has the event; Kafka unavailable: 503 immediately; missing key: 400
+  http limits    1048576 bytes
 `} {
-		if got.code != exitStopped || !strings.Contains(got.stdout, want) {
-			t.Errorf("exit code %d, stderr %q, stdout:\n%s\nwant:\n%s", got.code, got.stderr, got.stdout, want)
+		if got.Code != cli.ExitStopped || !strings.Contains(got.Stdout, want) {
+			t.Errorf("exit code %d, stderr %q, stdout:\n%s\nwant:\n%s", got.Code, got.Stderr, got.Stdout, want)
 		}
 	}
 }
 
 func TestCheckSaysThatASecretIsNeeded(t *testing.T) {
-	path := writeFile(t, "routes.yaml", strings.Replace(testRoutes, "    prepartitioned: true\n", "    prepartitioned: true\n    secret: true\n", 1))
+	path := clitest.WriteFile(t, "routes.yaml", strings.Replace(testRoutes, "    prepartitioned: true\n", "    prepartitioned: true\n    secret: true\n", 1))
 	got := execute(t.Context(), nil, "", "check", path)
-	if got.code != exitStopped || !strings.Contains(got.stdout, "  hash         HMAC-SHA-256 with the secret\n") ||
-		!strings.HasSuffix(got.stdout, "\nONCEBUS_KEY_SECRET or ONCEBUS_KEY_SECRET_FILE must be set to run these routes.\n") {
+	if got.Code != cli.ExitStopped || !strings.Contains(got.Stdout, "  hash         HMAC-SHA-256 with the secret\n") ||
+		!strings.HasSuffix(got.Stdout, "\nONCEBUS_KEY_SECRET or ONCEBUS_KEY_SECRET_FILE must be set to run these routes.\n") {
 		t.Errorf("%+v", got)
 	}
 	got = execute(t.Context(), []string{"ONCEBUS_BROKERS=a:1"}, "", "check", "--settings", path)
-	if got.code != exitWrong || !strings.HasPrefix(got.stderr, "ONCEBUS_KEY_SECRET: not set") {
+	if got.Code != cli.ExitWrong || !strings.HasPrefix(got.Stderr, "ONCEBUS_KEY_SECRET: not set") {
 		t.Errorf("%+v", got)
 	}
 }
@@ -157,15 +160,15 @@ const badRoutes = `routes:
 `
 
 func TestCheckReportsAllMistakesAtOnce(t *testing.T) {
-	path := writeFile(t, "routes.yaml", badRoutes)
+	path := clitest.WriteFile(t, "routes.yaml", badRoutes)
 	got := execute(t.Context(), nil, "", "check", path)
-	lines := strings.Split(strings.TrimSuffix(got.stderr, "\n"), "\n")
-	if got.code != exitWrong || got.stdout != "" || len(lines) < 4 {
+	lines := strings.Split(strings.TrimSuffix(got.Stderr, "\n"), "\n")
+	if got.Code != cli.ExitWrong || got.Stdout != "" || len(lines) < 4 {
 		t.Fatalf("%+v", got)
 	}
 	for _, want := range []string{":6: ", ":7: routes[0].window", ":9: routes[1].", "routes[1].output"} {
-		if !strings.Contains(got.stderr, want) {
-			t.Errorf("no mistake at %q in:\n%s", want, got.stderr)
+		if !strings.Contains(got.Stderr, want) {
+			t.Errorf("no mistake at %q in:\n%s", want, got.Stderr)
 		}
 	}
 	for _, line := range lines {
@@ -177,20 +180,20 @@ func TestCheckReportsAllMistakesAtOnce(t *testing.T) {
 
 func TestCheckMissingFile(t *testing.T) {
 	got := execute(t.Context(), nil, "", "check", "none.yaml")
-	if want := "routes file (ONCEBUS_ROUTES): open none.yaml: no such file or directory\n"; got.code != exitWrong || got.stderr != want {
+	if want := "routes file (ONCEBUS_ROUTES): open none.yaml: no such file or directory\n"; got.Code != cli.ExitWrong || got.Stderr != want {
 		t.Errorf("%+v", got)
 	}
 }
 
 func TestCheckSettings(t *testing.T) {
-	path := writeFile(t, "routes.yaml", badRoutes)
+	path := clitest.WriteFile(t, "routes.yaml", badRoutes)
 	got := execute(t.Context(), []string{"ONCEBUS_PARTITIONS=0", "ONCEBUS_WORKERS=x"}, "", "check", "--settings", path)
-	if got.code != exitWrong {
-		t.Errorf("exit code %d", got.code)
+	if got.Code != cli.ExitWrong {
+		t.Errorf("exit code %d", got.Code)
 	}
 	for _, want := range []string{"ONCEBUS_WORKERS: ", "ONCEBUS_PARTITIONS: 0", "ONCEBUS_BROKERS: not set", path + ":6: "} {
-		if !strings.Contains(got.stderr, want) {
-			t.Errorf("no mistake %q in:\n%s", want, got.stderr)
+		if !strings.Contains(got.Stderr, want) {
+			t.Errorf("no mistake %q in:\n%s", want, got.Stderr)
 		}
 	}
 }
@@ -201,10 +204,10 @@ func TestCheckSchema(t *testing.T) {
 		Schema     string                     `json:"$schema"`
 		Properties map[string]json.RawMessage `json:"properties"`
 	}
-	if err := json.Unmarshal([]byte(got.stdout), &schema); err != nil {
+	if err := json.Unmarshal([]byte(got.Stdout), &schema); err != nil {
 		t.Fatal(err)
 	}
-	if got.code != exitStopped || schema.Schema == "" || schema.Properties["routes"] == nil {
+	if got.Code != cli.ExitStopped || schema.Schema == "" || schema.Properties["routes"] == nil {
 		t.Errorf("%+v", got)
 	}
 }

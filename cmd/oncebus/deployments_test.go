@@ -1,6 +1,6 @@
 //go:build unix
 
-package main
+package main_test
 
 import (
 	"debug/elf"
@@ -17,6 +17,7 @@ import (
 
 	"go.yaml.in/yaml/v4"
 
+	"oncebus/cmd/oncebus/settings"
 	"oncebus/dedup/rules"
 	"oncebus/processor/kafkatest"
 )
@@ -113,17 +114,32 @@ func TestComposeSettings(t *testing.T) {
 	}
 }
 
+// secretsOf returns the names of the secrets in a routes file.
+func secretsOf(routes *rules.Routes) (secrets []string) {
+	for _, r := range routes.Routes {
+		if r.HTTP == nil {
+			continue
+		}
+		for _, s := range []*rules.Signature{&r.HTTP.Signature, r.HTTP.Outcomes} {
+			if s != nil && s.Secret != "" {
+				secrets = append(secrets, s.Secret)
+			}
+		}
+	}
+	return secrets
+}
+
 func checkComposeService(t *testing.T, c compose, name string) {
 	t.Helper()
 	service := c.Services[name]
 	environ := dockerfileEnviron(t)
 	for name, value := range service.Environment {
 		environ = append(environ, name+"="+value)
-		if !strings.HasPrefix(name, envPrefix) {
+		if !strings.HasPrefix(name, settings.Prefix) {
 			t.Errorf("%s is no setting of ours", name)
 		}
 	}
-	s, err := parseSettings(environ)
+	s, err := settings.Parse(environ)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -148,7 +164,7 @@ func checkComposeService(t *testing.T, c compose, name string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range unknownVariables(environ, routes) {
+	for _, name := range settings.Unknown(environ, routes) {
 		t.Errorf("%s is no setting", name)
 	}
 	listeners := c.Services["kafka"].Environment["KAFKA_ADVERTISED_LISTENERS"]
@@ -162,9 +178,9 @@ func checkComposeService(t *testing.T, c compose, name string) {
 		mounted(s.Processor.StateDir)
 	} else {
 		stop, published = stop+s.Ingress.Drain, s.Ingress.Addr
-		for name := range knownSecrets(routes) {
-			if _, ok := service.Environment[name]; !ok && !strings.HasSuffix(name, "_FILE") && !strings.HasSuffix(name, "_NEXT") {
-				t.Errorf("%s is not set", name)
+		for _, secret := range secretsOf(routes) {
+			if _, ok := service.Environment["ONCEBUS_INGRESS_SECRET_"+secret]; !ok {
+				t.Errorf("secret %s is not set", secret)
 			}
 		}
 	}
@@ -232,7 +248,7 @@ func TestDockerfile(t *testing.T) {
 	if build == nil {
 		t.Fatal("no line RUN CGO_ENABLED=0 go build ... -o PATH PACKAGE")
 	}
-	s, err := parseSettings(dockerfileEnviron(t))
+	s, err := settings.Parse(dockerfileEnviron(t))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,17 +1,20 @@
 package main
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"os"
+	"strconv"
+	"strings"
 	"time"
 
 	"oncebus/dedup/rules"
 )
 
-// eventFlags are the flags of the commands that take an event: what its record
-// has beside the payload.
+// eventFlags are the flags of the commands that read an event: the parts of its
+// record other than the payload.
 type eventFlags struct {
 	recordKey *string // nil: null
 	headers   headerList
@@ -20,11 +23,16 @@ type eventFlags struct {
 
 func (e *eventFlags) register(fs *flag.FlagSet) {
 	fs.Func("key", "the record `key`; default: null", func(s string) error { e.recordKey = &s; return nil })
-	fs.Var(&e.headers, "header", "a `'NAME: VALUE'` of the record; may be repeated")
-	fs.Int64Var(&e.timestamp, "timestamp", time.Now().UnixMilli(), "the record's time, in Unix `milliseconds`; default: now")
+	fs.Var(&e.headers, "header", "a header of the record, as `'NAME: VALUE'`; may be repeated")
+	// Not Int64Var: it would print the time of the help as the default.
+	e.timestamp = time.Now().UnixMilli()
+	fs.Func("timestamp", "the record's time, in Unix `milliseconds`; default: now", func(s string) (err error) {
+		e.timestamp, err = strconv.ParseInt(s, 0, 64)
+		return err
+	})
 }
 
-// input is the event of a payload, as it comes from a topic.
+// input returns the event as if topic had delivered it.
 func (e *eventFlags) input(topic string, payload []byte) *rules.Input {
 	in := &rules.Input{Topic: topic, Value: payload, Headers: e.headers, Timestamp: e.timestamp}
 	if e.recordKey != nil {
@@ -33,15 +41,53 @@ func (e *eventFlags) input(topic string, payload []byte) *rules.Input {
 	return in
 }
 
-// openPayload opens what is to be read as payload: the FILE argument, or
-// standard input without one or for "-".
+// headerList is a repeatable flag 'NAME: VALUE'. It implements rules.HeaderSource.
+type headerList []struct{ name, value string }
+
+func (h *headerList) String() string { return "" }
+
+// Set adds one header, without the space after the colon.
+func (h *headerList) Set(s string) error {
+	name, value, ok := strings.Cut(s, ":")
+	if !ok || name == "" {
+		return errors.New("want 'NAME: VALUE'")
+	}
+	*h = append(*h, struct{ name, value string }{name, strings.TrimPrefix(value, " ")})
+	return nil
+}
+
+// Header returns the first header of that name.
+func (h headerList) Header(name string) ([]byte, bool) {
+	for _, header := range h {
+		if header.name == name {
+			return []byte(header.value), true
+		}
+	}
+	return nil, false
+}
+
+// openPayload opens the FILE argument, or standard input if it is missing or "-".
 func openPayload(rest []string, stdin io.Reader) (io.ReadCloser, error) {
 	if len(rest) != 1 || rest[0] == "-" {
 		return io.NopCloser(stdin), nil
 	}
-	// A directory opens like a file, and fails only when it is read.
+	// A directory can be opened; only reading it would fail.
 	if info, err := os.Stat(rest[0]); err == nil && info.IsDir() { //nolint:gosec // the file is the one the user names
-		return nil, fmt.Errorf("%s is a directory, want the file of an event", rest[0])
+		return nil, fmt.Errorf("%s is a directory, want a file with one event", rest[0])
 	}
 	return os.Open(rest[0]) //nolint:gosec // the file is the one the user names
+}
+
+// readEvent reads the payload of openPayload.
+func readEvent(rest []string, stdin io.Reader) ([]byte, error) {
+	in, err := openPayload(rest, stdin)
+	if err != nil {
+		return nil, err
+	}
+	defer in.Close() //nolint:errcheck // it was only read
+	payload, err := io.ReadAll(in)
+	if err != nil {
+		return nil, fmt.Errorf("read the event: %w", err)
+	}
+	return payload, nil
 }

@@ -1,152 +1,24 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"strconv"
-	"strings"
 	"text/tabwriter"
 	"time"
 	"unicode/utf8"
 
+	"oncebus/cmd/oncebus/cli"
 	"oncebus/dedup"
 	"oncebus/dedup/rules"
 	"oncebus/processor"
-	"oncebus/processor/kafka"
 )
 
-// inspection is what 'oncebus get' and 'oncebus forget' have in common: an
-// event, the key that its route derives, and a look at the app's topics.
-type inspection struct {
-	derived   rules.Derived
-	inspector *processor.Inspector
-}
-
-// inspectOptions are their flags.
-type inspectOptions struct {
-	eventFlags
-	routesFile string
-	route      string
-	json       bool
-}
-
-const inspectAbout = "The event is read from FILE, else from standard input: as much of it as its key is made of.\n" +
-	"Settings are those of 'oncebus run', from the environment: brokers, app, credentials. It reads\n" +
-	"the app's topics alone, so it runs anywhere, whether the service runs or not.\n"
-
-// inspect parses the command line, derives the event's key and connects. fits
-// says what is wrong with a route, if there is something. When the command is
-// over already, done is true and code is the exit code.
-func inspect(
-	ctx context.Context, name, about string, args []string, p process, fits func(*rules.Routes, *rules.Route) error,
-) (in inspection, o inspectOptions, code int, done bool) {
-	fs := newFlags(name, "--route NAME [OPTIONS] [FILE|-]", about)
-	fs.StringVar(&o.routesFile, "routes", "", "the routes `file`; default: $ONCEBUS_ROUTES, or routes.yaml")
-	fs.StringVar(&o.route, "route", "", "the `name` of the route")
-	o.register(fs)
-	fs.BoolVar(&o.json, "json", false, "print JSON")
-	rest, code, done := parseFlags(fs, args, 1, p)
-	if done {
-		return in, o, code, true
-	}
-	if o.route == "" {
-		return in, o, usageError(fs, p, "--route is missing: it says how the key is derived"), true
-	}
-	fail := func(code int, err error) (inspection, inspectOptions, int, bool) {
-		printf(p.stderr, "oncebus %s: %v\n", name, err)
-		return in, o, code, true
-	}
-	s, routes, err := load(p.environ, o.routesFile)
-	if err != nil {
-		return fail(exitWrong, err)
-	}
-	route, err := findRoute(routes, s.Routes, o.route)
-	if err == nil {
-		err = fits(routes, route)
-	}
-	if err != nil {
-		return fail(exitWrong, err)
-	}
-	payload, err := readEvent(rest, p.stdin)
-	if err != nil {
-		return fail(exitWrong, err)
-	}
-	if in.derived, err = o.derive(routes, route, s.Processor.KeySecret.Bytes(), payload); err != nil {
-		return fail(exitWrong, err)
-	}
-	log := newLogger(p.stderr, slog.LevelError, s.LogFormat)
-	if in.inspector, err = processor.NewInspector(ctx, s.Processor, routes, log); err != nil {
-		return fail(codeOf(err), err)
-	}
-	return in, o, 0, false
-}
-
-// codeOf is the exit code for an error of the inspector: settings or routes may
-// turn out to be wrong only when the app's manifest is read.
-func codeOf(err error) int {
-	if kafka.IsOperatorError(err) {
-		return exitWrong
-	}
-	return exitFailed
-}
-
-// readEvent reads the whole payload.
-func readEvent(rest []string, stdin io.Reader) ([]byte, error) {
-	in, err := openPayload(rest, stdin)
-	if err != nil {
-		return nil, err
-	}
-	defer in.Close() //nolint:errcheck // it was only read
-	payload, err := io.ReadAll(in)
-	if err != nil {
-		return nil, fmt.Errorf("read the event: %w", err)
-	}
-	return payload, nil
-}
-
-// findRoute returns the route that a flag names.
-func findRoute(routes *rules.Routes, file, name string) (*rules.Route, error) {
-	if route := routes.Route(name); route != nil {
-		return route, nil
-	}
-	return nil, fmt.Errorf("%s has no route %q; it has %s", file, name, routeNames(routes, anyRoute))
-}
-
-func anyRoute(*rules.Route) bool { return true }
-
-func inClaimMode(r *rules.Route) bool { return r.Mode == rules.ClaimMode }
-
-// routeNames lists the routes that are wanted, for a message.
-func routeNames(routes *rules.Routes, wanted func(*rules.Route) bool) string {
-	var names []string
-	for _, r := range routes.Routes {
-		if wanted(r) {
-			names = append(names, r.Name)
-		}
-	}
-	return cmp.Or(strings.Join(names, ", "), "none")
-}
-
-func (o *inspectOptions) derive(routes *rules.Routes, route *rules.Route, secret, payload []byte) (rules.Derived, error) {
-	derived := routes.NewDeriver(secret).Derive(o.input(route.Topics[0], payload))
-	switch {
-	case derived.Finding != rules.Keyed && len(payload) == 0:
-		return derived, fmt.Errorf("%w: the event is empty: name its FILE, or write it to standard input; %s", errNoKey, derived.Reason)
-	case derived.Finding != rules.Keyed:
-		return derived, fmt.Errorf("%w: %s", errNoKey, derived.Reason)
-	case derived.Route != route:
-		return derived, fmt.Errorf("route %s takes this event before %s", derived.Route.Name, o.route)
-	}
-	return derived, nil
-}
-
-func runGet(ctx context.Context, args []string, p process) int {
+func runGet(ctx context.Context, args []string, p cli.Process) int {
 	in, o, code, done := inspect(ctx, "get", "Shows what is kept of an event's key: when and where it was first seen, its status, how often it\n"+
 		"was claimed, the size of its result and until when it counts, or that nothing is kept. "+inspectAbout, args, p,
 		func(*rules.Routes, *rules.Route) error { return nil })
@@ -156,7 +28,7 @@ func runGet(ctx context.Context, args []string, p process) int {
 	entry, found, err := in.inspector.Lookup(ctx, &in.derived)
 	err = errors.Join(err, in.inspector.Close())
 	if err != nil {
-		printf(p.stderr, "oncebus get: %v\n", err)
+		cli.Printf(p.Stderr, "oncebus get: %v\n", err)
 		return codeOf(err)
 	}
 	shown := showLookup(&in.derived)
@@ -167,17 +39,17 @@ func runGet(ctx context.Context, args []string, p process) int {
 		}
 	}
 	if o.json {
-		encoder := json.NewEncoder(p.stdout)
+		encoder := json.NewEncoder(p.Stdout)
 		encoder.SetEscapeHTML(false)
 		err = encoder.Encode(shown)
 	} else {
-		err = shown.write(p.stdout)
+		err = shown.write(p.Stdout)
 	}
 	if err != nil {
-		printf(p.stderr, "oncebus get: %v\n", err)
-		return exitFailed
+		cli.Printf(p.Stderr, "oncebus get: %v\n", err)
+		return cli.ExitFailed
 	}
-	return exitStopped
+	return cli.ExitStopped
 }
 
 // shownLookup is the answer about a key, as printed; without shownEntry where
@@ -321,42 +193,4 @@ func (s *shownLookup) write(to io.Writer) error {
 	tw := tabwriter.NewWriter(to, 0, 0, 2, ' ', 0)
 	writeFacts(tw, "", facts)
 	return tw.Flush()
-}
-
-// mayForget refuses routes without claims.
-func mayForget(routes *rules.Routes, route *rules.Route) error {
-	if inClaimMode(route) {
-		return nil
-	}
-	return fmt.Errorf("route %s is not in claim mode: its keys count until their window is over; those of routes in claim mode can be forgotten: %s",
-		route.Name, routeNames(routes, inClaimMode))
-}
-
-func runForget(ctx context.Context, args []string, p process) int {
-	in, o, code, done := inspect(ctx, "forget", "Erases what is kept of an event's key, so that the event may run again. For routes in claim\n"+
-		"mode: it goes by way of the route's outcomes topic, and is done when the service has read it.\n"+inspectAbout, args, p,
-		mayForget)
-	if done {
-		return code
-	}
-	digest, err := in.inspector.Forget(ctx, &in.derived)
-	if err = errors.Join(err, in.inspector.Close()); err != nil {
-		printf(p.stderr, "oncebus forget: %v\n", err)
-		return codeOf(err)
-	}
-	key := hex.EncodeToString(in.derived.Key[:])
-	if o.json {
-		err = json.NewEncoder(p.stdout).Encode(map[string]string{"route": o.route, "key": key, "digest": digest.String(), "asked": in.derived.Route.Claim.Outcomes})
-	} else {
-		beside := ""
-		if digest != in.derived.Digest {
-			beside = fmt.Sprintf(", kept under the neighbouring digest %v,", digest)
-		}
-		_, err = fmt.Fprintf(p.stdout, "asked to forget key %s%s of route %s, on topic %s\n", key, beside, o.route, in.derived.Route.Claim.Outcomes)
-	}
-	if err != nil {
-		printf(p.stderr, "oncebus forget: %v\n", err)
-		return exitFailed
-	}
-	return exitStopped
 }

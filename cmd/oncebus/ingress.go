@@ -2,98 +2,50 @@ package main
 
 import (
 	"context"
-	"errors"
 	"log/slog"
-	"net"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"oncebus/cmd/oncebus/cli"
+	"oncebus/cmd/oncebus/settings"
 	"oncebus/dedup/rules"
-	"oncebus/processor"
 	"oncebus/processor/ingress"
 )
 
-// runIngress is 'oncebus ingress': it takes events in and judges none.
-func runIngress(ctx context.Context, args []string, p process) int {
-	fs := newServiceFlags("ingress", "Takes events in by HTTP at ONCEBUS_INGRESS_ADDR, puts them on the bus, and answers with\n"+
-		"what the processes of 'oncebus run' decide. Its routes file and ONCEBUS_KEY_SECRET are\n"+
-		"theirs. It has no options and keeps no state; its settings are environment variables, of\n"+
-		"which ONCEBUS_STATE_*, _DISK_* and _WORKERS mean nothing to it. Exit codes as for 'run'.")
-	return startService(ctx, fs, args, p, true, serveIngress)
+// runIngress is 'oncebus ingress': it accepts events, which processes of 'oncebus
+// run' judge.
+func runIngress(ctx context.Context, args []string, p cli.Process) int {
+	return service{name: "ingress", about: "Accepts events by HTTP at ONCEBUS_INGRESS_ADDR, produces them to Kafka, and responds with\n" +
+		"the verdict of 'oncebus run'. Both need the same routes file and ONCEBUS_KEY_SECRET. It has\n" +
+		"no options and no state. Its settings are environment variables; an empty one counts as\n" +
+		"unset. It ignores ONCEBUS_STATE_*, ONCEBUS_DISK_* and ONCEBUS_WORKERS. Exit codes: 0 stopped\n" +
+		"as requested, 1 failed while running, 2 wrong settings or routes\n" +
+		"(it contacted no broker and wrote nothing).",
+		load: settings.LoadIngress, serve: serveIngress,
+	}.run(ctx, args, p)
 }
 
-func serveIngress(ctx context.Context, s settings, routes *rules.Routes, log *slog.Logger) int {
+func serveIngress(ctx context.Context, s settings.Settings, routes *rules.Routes, log *slog.Logger) int {
 	registry := newRegistry()
-	door, code := openEntrance(ctx, s, routes, registry, log)
-	if door == nil {
+	requests, code := openIngress(ctx, s, routes, registry, log)
+	if requests == nil {
 		return code
 	}
-	defer door.listener.Close() //nolint:errcheck // only open still if nothing was served
-	return supervise(ctx, s, registry, log, work{ready: door.ready, state: door.state, run: door.run})
+	defer requests.Close() //nolint:errcheck // Run has closed it, unless it did not start
+	return supervise(ctx, s, registry, log, work{ready: requests.Ready, state: func() any { return requests.State() }, run: requests.Run})
 }
 
-// entrance is where events come in: the front on the bus, and the server.
-type entrance struct {
-	front    *processor.Front
-	server   *ingress.Server
-	listener net.Listener
-}
-
-// openEntrance prepares an entrance. Nil means that the process ends with the
-// code.
-func openEntrance(ctx context.Context, s settings, routes *rules.Routes, registry prometheus.Registerer, log *slog.Logger) (*entrance, int) {
-	e := &entrance{}
-	var err error
-	if e.front, err = processor.NewFront(s.Processor.AppConfig, routes, log); err != nil {
+// openIngress returns an ingress that listens, or nil and the exit code.
+func openIngress(ctx context.Context, s settings.Settings, routes *rules.Routes, registry prometheus.Registerer, log *slog.Logger) (*ingress.Service, int) {
+	requests, err := ingress.NewService(s.Ingress, s.Processor.AppConfig, routes, registry, log)
+	if err != nil {
 		log.Error("wrong settings", "error", err)
-		return nil, exitWrong
+		return nil, cli.ExitWrong
 	}
-	if e.server, err = ingress.New(s.Ingress, routes, e.front, registry, log); err != nil {
-		log.Error("wrong settings", "error", err)
-		return nil, exitWrong
+	if err := requests.Listen(ctx); err != nil {
+		log.Error("listen for ingress failed; choose another ONCEBUS_INGRESS_ADDR", "addr", s.Ingress.Addr, "error", err)
+		return nil, cli.ExitFailed
 	}
-	var listen net.ListenConfig
-	if e.listener, err = listen.Listen(ctx, "tcp", s.Ingress.Addr); err != nil {
-		log.Error("http address cannot be used, choose another ONCEBUS_INGRESS_ADDR", "addr", s.Ingress.Addr, "error", err)
-		return nil, exitFailed
-	}
-	log.Info("ingress listening", "addr", e.listener.Addr().String())
-	return e, exitStopped
-}
-
-func (e *entrance) ready() error { return e.front.Ready() }
-
-// state is the page of an ingress.
-func (e *entrance) state() any {
-	page := struct {
-		Ready    bool   `json:"ready"`
-		Why      string `json:"why,omitempty"`
-		Requests int    `json:"requests"`
-	}{Requests: e.server.Requests()}
-	if err := e.front.Ready(); err != nil {
-		page.Why = err.Error()
-	} else {
-		page.Ready = true
-	}
-	return page
-}
-
-// run serves until ctx is done and everybody is answered. The front ends last:
-// who waits for a verdict gets it from there.
-func (e *entrance) run(ctx context.Context) error {
-	serving, fail := context.WithCancelCause(ctx)
-	defer fail(nil)
-	fronting, stop := context.WithCancel(context.WithoutCancel(ctx))
-	defer stop()
-	ended := make(chan error, 1)
-	go func() {
-		err := e.front.Run(fronting)
-		if err != nil {
-			fail(err)
-		}
-		ended <- err
-	}()
-	err := e.server.Serve(serving, e.listener)
-	stop()
-	return errors.Join(err, <-ended)
+	log.Info("ingress listening", "addr", requests.Addr().String())
+	return requests, cli.ExitStopped
 }

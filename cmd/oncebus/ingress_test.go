@@ -1,4 +1,4 @@
-package main
+package main_test
 
 import (
 	"context"
@@ -10,8 +10,10 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kfake"
 
-	"oncebus/processor/ingress"
-	"oncebus/processor/security"
+	"oncebus/cmd/oncebus/cli"
+	"oncebus/cmd/oncebus/cli/clitest"
+
+	main "oncebus/cmd/oncebus"
 )
 
 const ingressRoutes = `routes:
@@ -24,29 +26,10 @@ const ingressRoutes = `routes:
     http: {path: /signals, signature: {scheme: bearer, secret: SENDER}}
 `
 
-func TestIngressSecrets(t *testing.T) {
-	got, err := ingressSecrets(map[string]string{
-		"ONCEBUS_INGRESS_SECRET_A": "a", "ONCEBUS_INGRESS_SECRET_A_NEXT_FILE": "f", "ONCEBUS_INGRESS_SECRET_B": "b", "ONCEBUS_INGRESS_SECRET_B_FILE": "f",
-		"ONCEBUS_INGRESS_SECRET_C": "", "ONCEBUS_KEY_SECRET": "k",
-	})
-	if err == nil || err.Error() != "ONCEBUS_INGRESS_SECRET_B_FILE: set as well as ONCEBUS_INGRESS_SECRET_B, want one of them" {
-		t.Error(err)
-	}
-	want := ingress.Secrets{"A": {Value: security.Secret("a")}, "A_NEXT": {Path: "f"}, "B": {Value: security.Secret("b")}}
-	if len(got) != len(want) {
-		t.Errorf("%d secrets, want %d", len(got), len(want))
-	}
-	for name := range want {
-		if got[name] != want[name] {
-			t.Errorf("secret %s is not as set", name)
-		}
-	}
-}
-
 // TestIngressReportsItsMistakes: before anything is connected, in both commands
 // that serve.
 func TestIngressReportsItsMistakes(t *testing.T) {
-	routes := writeFile(t, "routes.yaml", ingressRoutes)
+	routes := clitest.WriteFile(t, "routes.yaml", ingressRoutes)
 	environ := []string{"ONCEBUS_BROKERS=localhost:1", "ONCEBUS_ROUTES=" + routes, "ONCEBUS_INSTANCE_ID=i", "ONCEBUS_ADMIN_ADDR=127.0.0.1:0"}
 	addr, secret := "ONCEBUS_INGRESS_ADDR=127.0.0.1:0", "ONCEBUS_INGRESS_SECRET_SENDER=s"
 	for _, c := range []struct {
@@ -54,36 +37,36 @@ func TestIngressReportsItsMistakes(t *testing.T) {
 		environ       []string
 		want          string
 	}{
-		{"no address", "ingress", []string{secret}, "ONCEBUS_INGRESS_ADDR: not set, want host:port where requests come in"},
+		{"no address", "ingress", []string{secret}, "ONCEBUS_INGRESS_ADDR: not set, want host:port to accept requests"},
 		{"no secret", "ingress", []string{addr}, "route signals: secret SENDER: ONCEBUS_INGRESS_SECRET_SENDER: not set"},
 		{"no secret", "run", []string{addr}, "route signals: secret SENDER: ONCEBUS_INGRESS_SECRET_SENDER: not set"},
 		{"unusable secret", "run", []string{addr, "ONCEBUS_INGRESS_SECRET_SENDER=two words"}, "route signals: secret SENDER: ONCEBUS_INGRESS_SECRET_SENDER: no usable secret"},
 		{"no time to answer", "ingress", []string{addr, secret, "ONCEBUS_INGRESS_WRITE_TIMEOUT=10s"}, "route signals: http.wait of 10s and"},
-		{"no number", "run", []string{"ONCEBUS_INGRESS_MAX_REQUESTS=many"}, `ONCEBUS_INGRESS_MAX_REQUESTS: "many" is no whole number`},
+		{"no number", "run", []string{"ONCEBUS_INGRESS_MAX_REQUESTS=many"}, `ONCEBUS_INGRESS_MAX_REQUESTS: "many" is not a whole number`},
 		{"out of range", "run", []string{"ONCEBUS_INGRESS_DRAIN=1ms"}, "ONCEBUS_INGRESS_DRAIN: 1ms is out of range"},
-		{"no http part", "ingress", []string{addr, "ONCEBUS_ROUTES=" + writeFile(t, "plain.yaml", keyRoutes), "ONCEBUS_KEY_SECRET=sixteen bytes or more"},
-			"no route has an http part: nothing can come in by HTTP"},
+		{"no http part", "ingress", []string{addr, "ONCEBUS_ROUTES=" + clitest.WriteFile(t, "plain.yaml", keyRoutes), "ONCEBUS_KEY_SECRET=sixteen bytes or more"},
+			"no route has an http part, want one"},
 	} {
 		got := execute(t.Context(), append(append([]string{}, environ...), c.environ...), "", c.command)
-		if got.code != exitWrong || !strings.HasPrefix(got.stderr, c.want) || strings.Contains(got.stderr, "two words") {
-			t.Errorf("%s, %s: exit code %d, want %q:\n%s", c.command, c.name, got.code, c.want, got.stderr)
+		if got.Code != cli.ExitWrong || !strings.HasPrefix(got.Stderr, c.want) || strings.Contains(got.Stderr, "two words") {
+			t.Errorf("%s, %s: exit code %d, want %q:\n%s", c.command, c.name, got.Code, c.want, got.Stderr)
 		}
 	}
-	if got := execute(t.Context(), append(environ, addr), "", "check", "--settings"); got.code != exitWrong || !strings.HasPrefix(got.stderr, "route signals: secret SENDER: ") {
-		t.Errorf("check: exit code %d:\n%s", got.code, got.stderr)
+	if got := execute(t.Context(), append(environ, addr), "", "check", "--settings"); got.Code != cli.ExitWrong || !strings.HasPrefix(got.Stderr, "route signals: secret SENDER: ") {
+		t.Errorf("check: exit code %d:\n%s", got.Code, got.Stderr)
 	}
-	busy := listenLocal(t)
+	busy := clitest.Listen(t)
 	defer busy.Close()
 	got := execute(t.Context(), append(environ, secret, "ONCEBUS_INGRESS_ADDR="+busy.Addr().String()), "", "ingress")
-	if got.code != exitFailed || !strings.Contains(got.stderr, "choose another ONCEBUS_INGRESS_ADDR") {
-		t.Errorf("busy: exit code %d:\n%s", got.code, got.stderr)
+	if got.Code != cli.ExitFailed || !strings.Contains(got.Stderr, "choose another ONCEBUS_INGRESS_ADDR") {
+		t.Errorf("busy: exit code %d:\n%s", got.Code, got.Stderr)
 	}
 }
 
 // served is a command that runs.
 type served struct {
 	t      *testing.T
-	stderr syncBuffer
+	stderr clitest.Buffer
 	stop   context.CancelFunc
 	code   chan int
 	client *http.Client
@@ -94,8 +77,8 @@ func serveCommand(t *testing.T, command string, environ ...string) *served {
 	ctx, stop := context.WithCancel(t.Context())
 	s := &served{t: t, stop: stop, code: make(chan int, 1), client: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 60 * time.Second}}
 	go func() {
-		var stdout syncBuffer
-		s.code <- run(ctx, []string{command}, process{environ: environ, stdout: &stdout, stderr: &s.stderr})
+		var stdout clitest.Buffer
+		s.code <- main.Commands().Run(ctx, []string{command}, cli.Process{Environ: environ, Stdout: &stdout, Stderr: &s.stderr})
 	}()
 	return s
 }
@@ -125,7 +108,7 @@ func (s *served) page(path string) (int, string) {
 	if m == nil {
 		return 0, ""
 	}
-	status, body, err := fetch(s.t.Context(), s.client, "http://"+m[1]+path)
+	status, body, err := clitest.Get(s.t.Context(), s.client, "http://"+m[1]+path)
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -165,15 +148,15 @@ func (s *served) post(body string) <-chan int {
 
 func (s *served) ended() {
 	s.t.Helper()
-	if c := <-s.code; c != exitStopped || !strings.Contains(s.stderr.String(), "msg=stopped") {
+	if c := <-s.code; c != cli.ExitStopped || !strings.Contains(s.stderr.String(), "msg=stopped") {
 		s.t.Errorf("exit code %d:\n%s", c, s.stderr.String())
 	}
 }
 
 func ingressEnviron(t *testing.T, cluster *kfake.Cluster, more ...string) []string {
 	t.Helper()
-	return append(runEnviron(t, "ONCEBUS_BROKERS="+strings.Join(cluster.ListenAddrs(), ","), "ONCEBUS_ROUTES="+writeFile(t, "routes.yaml", ingressRoutes),
-		"ONCEBUS_COMMIT_INTERVAL=10ms", "ONCEBUS_INGRESS_SECRET_SENDER_FILE="+writeFile(t, "secret", "token-of-sender\n")), more...)
+	return append(runEnviron(t, "ONCEBUS_BROKERS="+strings.Join(cluster.ListenAddrs(), ","), "ONCEBUS_ROUTES="+clitest.WriteFile(t, "routes.yaml", ingressRoutes),
+		"ONCEBUS_COMMIT_INTERVAL=10ms", "ONCEBUS_INGRESS_SECRET_SENDER_FILE="+clitest.WriteFile(t, "secret", "token-of-sender\n")), more...)
 }
 
 // TestIngressBesideRun: one process judges, the other answers.

@@ -15,11 +15,13 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"oncebus/cmd/oncebus/cli"
+	"oncebus/cmd/oncebus/settings"
 	"oncebus/dedup/rules"
 )
 
-// keyLineMax bounds a line of 'oncebus key --lines'; no broker takes a record
-// of that size by default.
+// keyLineMax is the longest line of 'oncebus key --lines', in bytes. By default a
+// broker rejects a record of that size.
 const keyLineMax = 64 << 20
 
 // keyOptions are the flags of 'oncebus key'.
@@ -32,67 +34,41 @@ type keyOptions struct {
 	lines      bool
 }
 
-// headerList is a repeatable flag 'NAME: VALUE' and, as dedup.HeaderSource, the
-// headers of the event.
-type headerList []struct{ name, value string }
-
-func (h *headerList) String() string { return "" }
-
-// Set adds one header; the space after the colon is no part of the value.
-func (h *headerList) Set(s string) error {
-	name, value, ok := strings.Cut(s, ":")
-	if !ok || name == "" {
-		return errors.New("want 'NAME: VALUE'")
-	}
-	*h = append(*h, struct{ name, value string }{name, strings.TrimPrefix(value, " ")})
-	return nil
-}
-
-// Header returns the first header of that name.
-func (h headerList) Header(name string) ([]byte, bool) {
-	for _, header := range h {
-		if header.name == name {
-			return []byte(header.value), true
-		}
-	}
-	return nil, false
-}
-
-func runKey(ctx context.Context, args []string, p process) int {
+func runKey(ctx context.Context, args []string, p cli.Process) int {
 	var o keyOptions
-	fs := newFlags("key", "--topic TOPIC | --route NAME [OPTIONS] [FILE|-]", "Prints the dedup key that a route derives for an event, and how: what the key is the\n"+
-		"hash of, so that another tool can recompute it. The payload is read from FILE, or from\n"+
-		"standard input, byte by byte as it is. The secret, where a route asks for one, comes from\n"+
-		"ONCEBUS_KEY_SECRET or ONCEBUS_KEY_SECRET_FILE. Exit code 1: no key can be derived.")
+	fs := cli.NewFlags("key", "--topic TOPIC | --route NAME [OPTIONS] [FILE|-]", "Prints the dedup key that a route derives for an event, and the bytes that it hashes, so\n"+
+		"that another tool can recompute the key. It reads the payload unchanged from FILE, or from\n"+
+		"standard input. A route with a secret takes it from ONCEBUS_KEY_SECRET or\n"+
+		"ONCEBUS_KEY_SECRET_FILE. Exit code 1: no key can be derived.")
 	fs.StringVar(&o.routesFile, "routes", "", "the routes `file`; default: $ONCEBUS_ROUTES, or routes.yaml")
-	fs.StringVar(&o.topic, "topic", "", "the input `topic` the event comes from; its routes are tried in order")
-	fs.StringVar(&o.route, "route", "", "the `name` of the route, in place of --topic")
+	fs.StringVar(&o.topic, "topic", "", "the input `topic` of the event; its routes are tried in order")
+	fs.StringVar(&o.route, "route", "", "the `name` of the route, instead of --topic")
 	o.register(fs)
 	fs.BoolVar(&o.json, "json", false, "print JSON, one line per event")
-	fs.BoolVar(&o.lines, "lines", false, "every line of the input is an event; prints a line for each")
-	rest, code, done := parseFlags(fs, args, 1, p)
+	fs.BoolVar(&o.lines, "lines", false, "read every line of the input as an event, and print one line for each")
+	rest, code, done := cli.ParseFlags(fs, args, 1, p)
 	if done {
 		return code
 	}
 	if (o.topic == "") == (o.route == "") {
-		return usageError(fs, p, "want either --topic or --route")
+		return cli.UsageError(fs, p, "want either --topic or --route")
 	}
 	k, err := newKeyPrinter(o, p)
 	if err != nil {
-		printf(p.stderr, "%v\n", err)
-		return exitWrong
+		cli.Printf(p.Stderr, "%v\n", err)
+		return cli.ExitWrong
 	}
-	in, err := openPayload(rest, p.stdin)
+	in, err := openPayload(rest, p.Stdin)
 	if err != nil {
-		printf(p.stderr, "oncebus key: %v\n", err)
-		return exitWrong
+		cli.Printf(p.Stderr, "oncebus key: %v\n", err)
+		return cli.ExitWrong
 	}
 	defer in.Close() //nolint:errcheck // it was only read
 	if err := k.print(ctx, in); err != nil {
-		printf(p.stderr, "oncebus key: %v\n", err)
-		return exitFailed
+		cli.Printf(p.Stderr, "oncebus key: %v\n", err)
+		return cli.ExitFailed
 	}
-	return exitStopped
+	return cli.ExitStopped
 }
 
 // keyPrinter derives and prints keys.
@@ -102,13 +78,13 @@ type keyPrinter struct {
 	out     io.Writer
 }
 
-// newKeyPrinter reads routes and secret. Its errors are wrong settings.
-func newKeyPrinter(o keyOptions, p process) (*keyPrinter, error) {
-	s, settingsErr := parseSettings(p.environ)
+// newKeyPrinter reads routes and secret. Every error means wrong settings.
+func newKeyPrinter(o keyOptions, p cli.Process) (*keyPrinter, error) {
+	s, settingsErr := settings.Parse(p.Environ)
 	if o.routesFile != "" {
 		s.Routes = o.routesFile
 	}
-	routes, err := readRoutes(s.Routes)
+	routes, err := settings.ReadRoutes(s.Routes)
 	if err := errors.Join(settingsErr, err); err != nil {
 		return nil, err
 	}
@@ -122,14 +98,14 @@ func newKeyPrinter(o keyOptions, p process) (*keyPrinter, error) {
 		}
 		o.topic = route.Topics[0]
 	}
-	return &keyPrinter{keyOptions: o, deriver: routes.NewDeriver(s.Processor.KeySecret.Bytes()), out: p.stdout}, nil
+	return &keyPrinter{keyOptions: o, deriver: routes.NewDeriver(s.Processor.KeySecret.Bytes()), out: p.Stdout}, nil
 }
 
-// errNoKey is returned when there are events without a key among those read.
+// errNoKey says that an event has no dedup key.
 var errNoKey = errors.New("no key can be derived")
 
-// print handles the whole input. With lines it goes on after an event without a
-// key, which has its own line.
+// print explains every event of the input. With lines, an event without a key gets
+// a line with the error, and the next line follows.
 func (k *keyPrinter) print(ctx context.Context, in io.Reader) error {
 	if !k.lines {
 		payload, err := io.ReadAll(in)
@@ -169,18 +145,19 @@ func (k *keyPrinter) print(ctx context.Context, in io.Reader) error {
 	return nil
 }
 
-// shownKey is how a key came about, as printed; Error stands alone with Route.
+// shownKey explains a key, or with Error why there is none. Its JSON names are an
+// interface.
 type shownKey struct {
 	Key       string   `json:"key,omitempty"`
 	Route     string   `json:"route,omitempty"`
 	Namespace string   `json:"namespace,omitempty"`
 	Source    string   `json:"source,omitempty"`
 	Hash      string   `json:"hash,omitempty"`
-	Hashed    string   `json:"hashed,omitempty"`     // as text, where it is printable
-	HashedHex string   `json:"hashed_hex,omitempty"` // otherwise
+	Hashed    string   `json:"hashed,omitempty"`     // as text, if printable
+	HashedHex string   `json:"hashed_hex,omitempty"` // if not printable
 	Digest    string   `json:"digest,omitempty"`     // state key
 	Time      int64    `json:"time,omitempty"`       // event time, Unix milliseconds
-	Skipped   []string `json:"skipped,omitempty"`    // sources that did not yield
+	Skipped   []string `json:"skipped,omitempty"`    // sources that yielded no key
 	Error     string   `json:"error,omitempty"`
 }
 
@@ -195,7 +172,7 @@ func (k *keyPrinter) explain(payload []byte) shownKey {
 		shown.Error = derived.Reason
 		return shown
 	case k.route != "" && k.route != shown.Route:
-		shown.Error = fmt.Sprintf("route %s takes this event before %s", shown.Route, k.route)
+		shown.Error = fmt.Sprintf("route %s matches this event before %s", shown.Route, k.route)
 		return shown
 	}
 	shown.Key, shown.Digest = hex.EncodeToString(derived.Key[:]), derived.Digest.String()
@@ -212,7 +189,7 @@ func (k *keyPrinter) explain(payload []byte) shownKey {
 	return shown
 }
 
-// write prints one key, as a table or as a line of JSON.
+// write prints one key as a table or as JSON.
 func (k *keyPrinter) write(s shownKey) error {
 	if k.json {
 		return k.writeLine(s)
@@ -225,18 +202,18 @@ func (k *keyPrinter) write(s shownKey) error {
 	for _, line := range []fact{
 		{"key", s.Key}, {"route", s.Route}, {"namespace", s.Namespace}, {"source", s.Source},
 		{"hash", s.Hash + " of the next line's bytes"}, {"hashed", hashed},
-		{"digest", s.Digest + " (what the row is filed under)"},
+		{"digest", s.Digest + " (the key of its row)"},
 		{"time", strconv.FormatInt(s.Time, 10) + " (" + time.UnixMilli(s.Time).UTC().Format(time.RFC3339Nano) + ")"},
 	} {
-		printf(tw, "%s\t%s\n", line.name, line.value)
+		cli.Printf(tw, "%s\t%s\n", line.name, line.value)
 	}
 	for _, skipped := range s.Skipped {
-		printf(tw, "passed over\t%s\n", skipped)
+		cli.Printf(tw, "skipped\t%s\n", skipped)
 	}
 	return tw.Flush()
 }
 
-// writeLine prints one key, or why there is none, as one line.
+// writeLine prints one key, or the reason why there is none, on one line.
 func (k *keyPrinter) writeLine(s shownKey) error {
 	if !k.json {
 		line := s.Key
@@ -251,7 +228,7 @@ func (k *keyPrinter) writeLine(s shownKey) error {
 	return encoder.Encode(s)
 }
 
-// printable reports whether b can be shown on a line as it is.
+// printable reports whether b can be printed unchanged on one line.
 func printable(b []byte) bool {
 	if !utf8.Valid(b) {
 		return false

@@ -1,9 +1,12 @@
-package main
+package main_test
 
 import (
 	"encoding/json"
 	"strings"
 	"testing"
+
+	"oncebus/cmd/oncebus/cli"
+	"oncebus/cmd/oncebus/cli/clitest"
 )
 
 // The keys below were computed with another tool:
@@ -28,24 +31,24 @@ const keyRoutes = `routes:
 `
 
 func TestKeyOfAnId(t *testing.T) {
-	path := writeFile(t, "routes.yaml", keyRoutes)
+	path := clitest.WriteFile(t, "routes.yaml", keyRoutes)
 	want := `key        ` + keyOfTrace + `
 route      signals
 namespace  signals
 source     field: traceId
 hash       SHA-256 of the next line's bytes
 hashed     abc-1
-digest     DIGEST (what the row is filed under)
+digest     DIGEST (the key of its row)
 time       1761955200000 (2025-11-01T00:00:00Z)
 `
 	for _, args := range [][]string{
 		{"key", "--routes", path, "--topic", "signals.raw", "--timestamp", "1761955200000"},
 		{"key", "--routes", path, "--route", "signals", "--timestamp", "1761955200000", "-"},
-		{"key", "--routes", path, "--route", "signals", "--timestamp", "1761955200000", writeFile(t, "event.json", `{"traceId":"abc-1"}`)},
+		{"key", "--routes", path, "--route", "signals", "--timestamp", "1761955200000", clitest.WriteFile(t, "event.json", `{"traceId":"abc-1"}`)},
 	} {
 		got := execute(t.Context(), nil, `{ "traceId": "abc-1", "symbol": "AAPL" }`, args...)
-		if got.code != exitStopped || got.stderr != "" || got.stdout != withDigest(got.stdout, want) {
-			t.Errorf("%q: exit code %d, stderr %q, stdout:\n%s\nwant:\n%s", args, got.code, got.stderr, got.stdout, want)
+		if got.Code != cli.ExitStopped || got.Stderr != "" || got.Stdout != withDigest(got.Stdout, want) {
+			t.Errorf("%q: exit code %d, stderr %q, stdout:\n%s\nwant:\n%s", args, got.Code, got.Stderr, got.Stdout, want)
 		}
 	}
 }
@@ -60,12 +63,21 @@ func withDigest(got, want string) string {
 	return want
 }
 
+// shownKey is what 'oncebus key --json' prints.
+type shownKey struct {
+	Key, Route, Namespace, Source, Hash, Hashed, Digest, Error string
+
+	HashedHex string `json:"hashed_hex"`
+	Time      int64
+	Skipped   []string
+}
+
 func TestKeyOfDetailsAsJSON(t *testing.T) {
-	path := writeFile(t, "routes.yaml", keyRoutes)
+	path := clitest.WriteFile(t, "routes.yaml", keyRoutes)
 	event := `{"timestamp":1729623600000,"action":"buy","symbol":"AAPL","exchange":"NASDAQ","price":1}`
 	got := execute(t.Context(), nil, event, "key", "--routes", path, "--topic", "signals.raw", "--timestamp", "5", "--json")
 	var shown shownKey
-	if err := json.Unmarshal([]byte(got.stdout), &shown); err != nil || got.code != exitStopped {
+	if err := json.Unmarshal([]byte(got.Stdout), &shown); err != nil || got.Code != cli.ExitStopped {
 		t.Fatalf("%+v, %v", got, err)
 	}
 	if shown.Key != keyOfDetails || shown.Hash != "SHA-256" || shown.Time != 5 || shown.Route != "signals" || shown.Namespace != "signals" ||
@@ -74,42 +86,42 @@ func TestKeyOfDetailsAsJSON(t *testing.T) {
 		t.Errorf("%+v", shown)
 	}
 	if len(shown.Skipped) != 1 || !strings.Contains(shown.Skipped[0], "traceId") {
-		t.Errorf("what was passed over: %q", shown.Skipped)
+		t.Errorf("skipped: %q", shown.Skipped)
 	}
 }
 
 func TestKeyWithSecret(t *testing.T) {
-	path := writeFile(t, "routes.yaml", strings.Replace(keyRoutes, "    window:", "    secret: true\n    window:", 1))
+	path := clitest.WriteFile(t, "routes.yaml", strings.Replace(keyRoutes, "    window:", "    secret: true\n    window:", 1))
 	args := []string{"key", "--routes", path, "--route", "signals", "--json"}
 	got := execute(t.Context(), nil, `{"traceId":"abc-1"}`, args...)
-	if got.code != exitWrong || !strings.HasPrefix(got.stderr, "ONCEBUS_KEY_SECRET: not set") {
+	if got.Code != cli.ExitWrong || !strings.HasPrefix(got.Stderr, "ONCEBUS_KEY_SECRET: not set") {
 		t.Errorf("without a secret: %+v", got)
 	}
-	secret := writeFile(t, "secret", "sixteen bytes or more\n")
+	secret := clitest.WriteFile(t, "secret", "sixteen bytes or more\n")
 	got = execute(t.Context(), []string{"ONCEBUS_KEY_SECRET_FILE=" + secret}, `{"traceId":"abc-1"}`, args...)
-	if got.code != exitStopped || !strings.Contains(got.stdout, `"key":"`+hmacOfTrace+`"`) || !strings.Contains(got.stdout, `"hash":"HMAC-SHA-256"`) {
+	if got.Code != cli.ExitStopped || !strings.Contains(got.Stdout, `"key":"`+hmacOfTrace+`"`) || !strings.Contains(got.Stdout, `"hash":"HMAC-SHA-256"`) {
 		t.Errorf("with a secret: %+v", got)
 	}
-	if strings.Contains(got.stdout+got.stderr, "sixteen") {
+	if strings.Contains(got.Stdout+got.Stderr, "sixteen") {
 		t.Errorf("the secret is shown: %+v", got)
 	}
 }
 
 func TestKeyLines(t *testing.T) {
-	path := writeFile(t, "routes.yaml", keyRoutes)
+	path := clitest.WriteFile(t, "routes.yaml", keyRoutes)
 	events := `{"traceId":"abc-1"}` + "\n" + `{"traceId":` + "\n" + `{"traceId":"abc-1","more":[1]}` + "\n"
 	got := execute(t.Context(), nil, events, "key", "--routes", path, "--topic", "signals.raw", "--lines")
-	lines := strings.Split(got.stdout, "\n")
+	lines := strings.Split(got.Stdout, "\n")
 	if len(lines) != 4 || lines[0] != keyOfTrace || !strings.HasPrefix(lines[1], "error: payload") || lines[2] != keyOfTrace {
 		t.Errorf("stdout: %q", lines)
 	}
-	if want := "oncebus key: no key can be derived for 1 of 3 events\n"; got.code != exitFailed || got.stderr != want {
-		t.Errorf("exit code %d, stderr %q", got.code, got.stderr)
+	if want := "oncebus key: no key can be derived for 1 of 3 events\n"; got.Code != cli.ExitFailed || got.Stderr != want {
+		t.Errorf("exit code %d, stderr %q", got.Code, got.Stderr)
 	}
 }
 
 func TestKeyFromHeadersAndRecordKey(t *testing.T) {
-	path := writeFile(t, "routes.yaml", testRoutes)
+	path := clitest.WriteFile(t, "routes.yaml", testRoutes)
 	args := []string{"key", "--routes", path, "--route", "payments", "--json"}
 	payload := `{"at":"2025-11-01T00:00:00Z"}`
 	for _, tt := range []struct {
@@ -122,7 +134,7 @@ func TestKeyFromHeadersAndRecordKey(t *testing.T) {
 	} {
 		got := execute(t.Context(), nil, payload, append(args[:len(args):len(args)], tt.more...)...)
 		var shown shownKey
-		if err := json.Unmarshal([]byte(got.stdout), &shown); err != nil || got.code != exitStopped {
+		if err := json.Unmarshal([]byte(got.Stdout), &shown); err != nil || got.Code != cli.ExitStopped {
 			t.Fatalf("%q: %+v, %v", tt.more, got, err)
 		}
 		if shown.Source != tt.source || shown.Hashed != tt.hashed || shown.Namespace != "money" || shown.Time != 1761955200000 {
@@ -130,32 +142,32 @@ func TestKeyFromHeadersAndRecordKey(t *testing.T) {
 		}
 	}
 	got := execute(t.Context(), nil, payload, append(args, "--header", "Idempotency-Key: a\xffb")...)
-	if !strings.Contains(got.stdout, `"hashed_hex":"61ff62"`) {
+	if !strings.Contains(got.Stdout, `"hashed_hex":"61ff62"`) {
 		t.Errorf("bytes that are no text: %+v", got)
 	}
 }
 
 func TestKeyThatCannotBeDerived(t *testing.T) {
-	path := writeFile(t, "routes.yaml", testRoutes)
+	path := clitest.WriteFile(t, "routes.yaml", testRoutes)
 	for _, tt := range []struct {
 		name, event, want string
 		args              []string
 		code              int
 	}{
-		{"no source yields", `{"kind":"signal"}`, "oncebus key: no key can be derived: no key: field traceId: absent; field", []string{"--route", "signals"}, exitFailed},
-		{"not JSON", `{`, "oncebus key: no key can be derived: payload: not valid JSON", []string{"--route", "signals"}, exitFailed},
-		{"no match", `{"kind":"order"}`, "oncebus key: no key can be derived: match: no route takes this record", []string{"--route", "signals"}, exitFailed},
-		{"unknown topic", `{}`, "oncebus key: no key can be derived: no route names topic none", []string{"--topic", "none"}, exitFailed},
-		{"unknown route", `{}`, path + ` has no route "none"; it has signals, `, []string{"--route", "none"}, exitWrong},
-		{"no such file", `{}`, "oncebus key: open none.json: no such file", []string{"--route", "signals", "none.json"}, exitWrong},
+		{"no source yields", `{"kind":"signal"}`, "oncebus key: no key can be derived: no key: field traceId: absent; field", []string{"--route", "signals"}, cli.ExitFailed},
+		{"not JSON", `{`, "oncebus key: no key can be derived: payload: not valid JSON", []string{"--route", "signals"}, cli.ExitFailed},
+		{"no match", `{"kind":"order"}`, "oncebus key: no key can be derived: match: no route takes this record", []string{"--route", "signals"}, cli.ExitFailed},
+		{"unknown topic", `{}`, "oncebus key: no key can be derived: no route names topic none", []string{"--topic", "none"}, cli.ExitFailed},
+		{"unknown route", `{}`, path + ` has no route "none"; it has signals, `, []string{"--route", "none"}, cli.ExitWrong},
+		{"no such file", `{}`, "oncebus key: open none.json: no such file", []string{"--route", "signals", "none.json"}, cli.ExitWrong},
 	} {
 		got := execute(t.Context(), nil, tt.event, append([]string{"key", "--routes", path}, tt.args...)...)
-		if got.code != tt.code || got.stdout != "" || !strings.HasPrefix(got.stderr, tt.want) {
+		if got.Code != tt.code || got.Stdout != "" || !strings.HasPrefix(got.Stderr, tt.want) {
 			t.Errorf("%s: %+v", tt.name, got)
 		}
 	}
 	got := execute(t.Context(), nil, "{", "key", "--routes", path, "--route", "signals", "--json")
-	if got.code != exitFailed || !strings.HasPrefix(got.stdout, `{"route":"signals","error":"payload: `) {
+	if got.Code != cli.ExitFailed || !strings.HasPrefix(got.Stdout, `{"route":"signals","error":"payload: `) {
 		t.Errorf("JSON: %+v", got)
 	}
 }

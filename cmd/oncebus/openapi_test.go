@@ -1,4 +1,4 @@
-package main
+package main_test
 
 import (
 	"bytes"
@@ -6,8 +6,12 @@ import (
 	"path/filepath"
 	"testing"
 
+	"oncebus/cmd/oncebus/cli"
+	"oncebus/cmd/oncebus/settings"
 	"oncebus/dedup/rules"
 	"oncebus/processor/ingress"
+
+	main "oncebus/cmd/oncebus"
 )
 
 // TestShippedOpenAPI holds deployments/openapi.json to the shipped routes files.
@@ -18,7 +22,7 @@ func TestShippedOpenAPI(t *testing.T) {
 	}
 	shipped := &rules.Routes{}
 	for _, file := range files { // in the order of their names
-		routes, err := readRoutes(file)
+		routes, err := settings.ReadRoutes(file)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -42,7 +46,7 @@ func TestShippedOpenAPI(t *testing.T) {
 // TestCheckOpenAPI prints the document of a file, and nothing of one with mistakes.
 func TestCheckOpenAPI(t *testing.T) {
 	file := "../../deployments/routes/signals.yaml"
-	routes, err := readRoutes(file)
+	routes, err := settings.ReadRoutes(file)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,7 +55,7 @@ func TestCheckOpenAPI(t *testing.T) {
 		t.Fatal(err)
 	}
 	var stdout, stderr bytes.Buffer
-	if code := run(t.Context(), []string{"check", "--openapi", file}, process{stdout: &stdout, stderr: &stderr}); code != exitStopped || stdout.String() != string(want) {
+	if code := main.Commands().Run(t.Context(), []string{"check", "--openapi", file}, cli.Process{Stdout: &stdout, Stderr: &stderr}); code != cli.ExitStopped || stdout.String() != string(want) {
 		t.Errorf("exit code %d: %s", code, stderr.String())
 	}
 	stdout.Reset()
@@ -59,7 +63,7 @@ func TestCheckOpenAPI(t *testing.T) {
 	if err := os.WriteFile(bad, []byte("routes: 1\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if code := run(t.Context(), []string{"check", "--openapi", bad}, process{stdout: &stdout, stderr: &stderr}); code != exitWrong || stdout.Len() > 0 {
+	if code := main.Commands().Run(t.Context(), []string{"check", "--openapi", bad}, cli.Process{Stdout: &stdout, Stderr: &stderr}); code != cli.ExitWrong || stdout.Len() > 0 {
 		t.Errorf("of a bad file: exit code %d: %s", code, stdout.String())
 	}
 }

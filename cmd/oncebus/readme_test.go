@@ -1,4 +1,4 @@
-package main
+package main_test
 
 import (
 	"flag"
@@ -6,6 +6,8 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"oncebus/cmd/oncebus/settings"
 )
 
 var update = flag.Bool("update", false, "write the table of settings into README.md")
@@ -41,18 +43,15 @@ func TestReadmeSettings(t *testing.T) {
 func markdownSettings() string {
 	var b strings.Builder
 	b.WriteString("| variable | meaning | default |\n| --- | --- | --- |\n")
-	for _, s := range settingsTable() {
-		name, value := "`"+s.name+"`", ""
-		if s.secret {
-			name += " or `" + s.name + "_FILE`"
+	for _, s := range settings.All() {
+		name, value := "`"+s.Name+"`", ""
+		if s.Secret {
+			name += " or `" + s.Name + "_FILE`"
 		}
-		if s.defaults != "" {
-			value = "`" + s.defaults + "`"
+		if s.Default != "" {
+			value = "`" + s.Default + "`"
 		}
-		fmt.Fprintf(&b, "| %s | %s | %s |\n", name, s.help, value)
-	}
-	for _, s := range ingressSecretHelp {
-		fmt.Fprintf(&b, "| `%s` | %s |  |\n", s[0], s[1])
+		fmt.Fprintf(&b, "| %s | %s | %s |\n", name, s.Meaning, value)
 	}
 	return b.String()
 }

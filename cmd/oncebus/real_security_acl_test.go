@@ -1,6 +1,6 @@
 //go:build unix
 
-package main
+package main_test
 
 import (
 	"context"
@@ -13,6 +13,8 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"oncebus/cmd/oncebus/cli"
 )
 
 // rule is one row of the README's table of rights.
@@ -249,8 +251,8 @@ func (s *secured) testRights(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), realDeadline)
 		got := execute(ctx, w.environ("a", s.asUser("least")...), "", "run") // in this process: there are many
 		cancel()
-		if got.code != exitFailed || !strings.Contains(got.stderr, r.String()) {
-			t.Errorf("without the right: exit code %d, want %d and %q in\n%s", got.code, exitFailed, r, lastLines(got.stderr, 5))
+		if got.Code != cli.ExitFailed || !strings.Contains(got.Stderr, r.String()) {
+			t.Errorf("without the right: exit code %d, want %d and %q in\n%s", got.Code, cli.ExitFailed, r, lastLines(got.Stderr, 5))
 		}
 		s.grant(t, "least", r)
 	}

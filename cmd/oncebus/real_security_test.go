@@ -1,6 +1,6 @@
 //go:build unix
 
-package main
+package main_test
 
 import (
 	"context"
@@ -17,6 +17,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"oncebus/cmd/oncebus/cli"
 	"oncebus/processor/kafkatest"
 )
 
@@ -172,8 +173,8 @@ func (s *service) exitCode() int {
 // failure waits until a process ends as it should, with exit code 1 and one last line that says why, and returns that.
 func (s *service) failure() string {
 	s.t.Helper()
-	if code := s.exitCode(); code != exitFailed {
-		s.t.Errorf("process %s: exit code %d, want %d", s.name, code, exitFailed)
+	if code := s.exitCode(); code != cli.ExitFailed {
+		s.t.Errorf("process %s: exit code %d, want %d", s.name, code, cli.ExitFailed)
 	}
 	lines := s.log.lines()
 	if len(lines) == 0 || lines[len(lines)-1]["msg"] != "failed" {

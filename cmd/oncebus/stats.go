@@ -15,37 +15,39 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"oncebus/cmd/oncebus/cli"
+	"oncebus/cmd/oncebus/settings"
 	"oncebus/dedup/rules"
 	"oncebus/processor"
 )
 
-func runStats(ctx context.Context, args []string, p process) int {
+func runStats(ctx context.Context, args []string, p cli.Process) int {
 	var routesFile string
 	var asJSON bool
-	fs := newFlags("stats", "[OPTIONS]", "Shows how many keys the app holds, by namespace and status, the age of the oldest, and how many\n"+
-		"events were copies. Active keys are in their window; expired ones are held for events that come\n"+
-		"late, and then removed. Settings are those of 'oncebus run', from the environment. It reads\n"+
-		"the app's topics alone, so it runs anywhere, whether the service runs or not; figures are as of\n"+
-		"each task's last transaction.")
+	fs := cli.NewFlags("stats", "[OPTIONS]", "Shows how many keys the app retains, by namespace and status, the age of the oldest, and how\n"+
+		"many events were duplicates. Active keys are within their window. Expired keys are retained for\n"+
+		"late events and then evicted. The settings are those of 'oncebus run'. It reads only the app's\n"+
+		"topics, so it works on any machine, even if the service does not run. The numbers are as of the\n"+
+		"last transaction of each task.")
 	fs.StringVar(&routesFile, "routes", "", "the routes `file`; default: $ONCEBUS_ROUTES, or routes.yaml")
-	fs.BoolVar(&asJSON, "json", false, "print JSON, with the figures of each task")
-	if _, code, done := parseFlags(fs, args, 0, p); done {
+	fs.BoolVar(&asJSON, "json", false, "print JSON, including the numbers of each task")
+	if _, code, done := cli.ParseFlags(fs, args, 0, p); done {
 		return code
 	}
-	s, routes, err := load(p.environ, routesFile)
+	s, routes, err := settings.Load(p.Environ, routesFile)
 	if err != nil {
-		printf(p.stderr, "oncebus stats: %v\n", err)
-		return exitWrong
+		cli.Printf(p.Stderr, "oncebus stats: %v\n", err)
+		return cli.ExitWrong
 	}
-	tasks, err := readStats(ctx, s.Processor, routes, newLogger(p.stderr, slog.LevelError, s.LogFormat))
+	tasks, err := readStats(ctx, s.Processor, routes, cli.NewLogger(p.Stderr, slog.LevelError, s.LogFormat))
 	if err == nil {
-		err = writeStats(p.stdout, shownStats{Namespaces: sumKeys(tasks), Tasks: tasks}, asJSON)
+		err = writeStats(p.Stdout, shownStats{Namespaces: sumKeys(tasks), Tasks: tasks}, asJSON)
 	}
 	if err != nil {
-		printf(p.stderr, "oncebus stats: %v\n", err)
+		cli.Printf(p.Stderr, "oncebus stats: %v\n", err)
 		return codeOf(err)
 	}
-	return exitStopped
+	return cli.ExitStopped
 }
 
 func readStats(ctx context.Context, cfg processor.Config, routes *rules.Routes, log *slog.Logger) ([]processor.TaskKeys, error) {
@@ -57,13 +59,13 @@ func readStats(ctx context.Context, cfg processor.Config, routes *rules.Routes, 
 	return tasks, errors.Join(err, inspector.Close())
 }
 
-// shownStats is what is printed as JSON. Its field names are an interface.
+// shownStats is printed as JSON. Its JSON names are an interface.
 type shownStats struct {
 	Namespaces []namespaceKeys      `json:"namespaces"`
 	Tasks      []processor.TaskKeys `json:"tasks"`
 }
 
-// heldKeys counts keys: Total ones are held, each either Active or Expired.
+// heldKeys counts retained keys, each of which is either active or expired.
 type heldKeys struct {
 	Total   uint64 `json:"total"`
 	Active  uint64 `json:"active"`
@@ -76,17 +78,17 @@ func (h *heldKeys) add(k *processor.KeyCount) {
 	h.Expired += k.Expired
 }
 
-// namespaceKeys is the sum over all tasks.
+// namespaceKeys sums the keys of a namespace over all tasks.
 type namespaceKeys struct {
 	Namespace string   `json:"namespace"`
-	Routes    []string `json:"routes"` // that share it
+	Routes    []string `json:"routes"` // that share the namespace
 	heldKeys
 	ByStatus map[string]*heldKeys `json:"by_status"`
-	Waiting  uint64               `json:"waiting"` // requests, for an outcome
+	Waiting  uint64               `json:"waiting"` // requests that wait for an outcome
 	OldestMS int64                `json:"oldest_ms"`
 	Judged   uint64               `json:"judged"`
 	Copies   uint64               `json:"copies"`
-	// HitRate is the part of the events judged that were copies, 0 to 1.
+	// HitRate is the fraction of judged events that were duplicates, 0 to 1.
 	HitRate float64 `json:"hit_rate"`
 }
 
@@ -125,17 +127,17 @@ func writeStats(to io.Writer, s shownStats, asJSON bool) error {
 		return json.NewEncoder(to).Encode(s)
 	}
 	tw := tabwriter.NewWriter(to, 0, 0, 2, ' ', 0)
-	printf(tw, "namespace\troutes\tstatus\ttotal\tactive\texpired\toldest\twaiting\tjudged\tcopies\thit rate\n")
+	cli.Printf(tw, "namespace\troutes\tstatus\ttotal\tactive\texpired\toldest\twaiting\tjudged\tcopies\thit rate\n")
 	for _, n := range s.Namespaces {
-		printf(tw, "%s\t%s\tall\t%d\t%d\t%d\t%v\t%d\t%d\t%d\t%s\n", n.Namespace, strings.Join(n.Routes, ","), n.Total, n.Active, n.Expired, (time.Duration(n.OldestMS) * time.Millisecond).Round(time.Second), n.Waiting, n.Judged, n.Copies,
+		cli.Printf(tw, "%s\t%s\tall\t%d\t%d\t%d\t%v\t%d\t%d\t%d\t%s\n", n.Namespace, strings.Join(n.Routes, ","), n.Total, n.Active, n.Expired, (time.Duration(n.OldestMS) * time.Millisecond).Round(time.Second), n.Waiting, n.Judged, n.Copies,
 			strconv.FormatFloat(100*n.HitRate, 'f', 2, 64)+" %")
 		for _, status := range slices.Sorted(maps.Keys(n.ByStatus)) {
 			h := n.ByStatus[status]
-			printf(tw, "%s\t\t%s\t%d\t%d\t%d\t\t\t\t\t\n", n.Namespace, status, h.Total, h.Active, h.Expired)
+			cli.Printf(tw, "%s\t\t%s\t%d\t%d\t%d\t\t\t\t\t\n", n.Namespace, status, h.Total, h.Active, h.Expired)
 		}
 	}
 	if err := tw.Flush(); err != nil {
-		return fmt.Errorf("write: %w", err)
+		return fmt.Errorf("write standard output: %w", err)
 	}
 	return nil
 }

@@ -1,6 +1,6 @@
 //go:build unix
 
-package main
+package main_test
 
 import (
 	"context"
@@ -16,6 +16,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"oncebus/cmd/oncebus/cli"
 	"oncebus/dedup"
 	"oncebus/processor/kafkatest"
 )
@@ -332,7 +333,7 @@ func TestRealOrders(t *testing.T) {
 		}
 		// The operator's commands find it as the service does.
 		retry := fmt.Sprintf(`{"timestamp":%d,"account":"ACC123456","symbol":"AAPL","side":"BUY",%s}`, minute.Add(62*time.Second).UnixMilli(), market)
-		if out, stderr, code := s.oncebus(retry, "get", "--route", "orders"); code != exitStopped || !strings.Contains(out, "kept under") || !strings.Contains(out, "completed") {
+		if out, stderr, code := s.oncebus(retry, "get", "--route", "orders"); code != cli.ExitStopped || !strings.Contains(out, "kept under") || !strings.Contains(out, "completed") {
 			t.Errorf("get of the retry: %d, %s%s", code, out, stderr)
 		}
 		// The same key but other details: let through, and said so.

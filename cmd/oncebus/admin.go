@@ -1,0 +1,120 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+)
+
+// Limits of the admin server, so that no client occupies a connection or a
+// goroutine for long. A scrape of many partitions fits the write limit.
+const (
+	httpHeaderTimeout = 5 * time.Second
+	httpReadTimeout   = 10 * time.Second
+	httpWriteTimeout  = 30 * time.Second
+	httpIdleTimeout   = 2 * time.Minute
+	httpStopTimeout   = 2 * time.Second
+	httpHeaderBytes   = 16 << 10
+)
+
+// newRegistry returns a registry with the metrics of the Go runtime and the process.
+func newRegistry() *prometheus.Registry {
+	reg := prometheus.NewRegistry()
+	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return reg
+}
+
+// newHandler serves
+//
+//	/metrics  the metrics, in the Prometheus text format
+//	/healthz  200 while the process responds
+//	/readyz   200 when ready returns nil, else 503 and its error
+//	/state    the result of state, as JSON
+func newHandler(metrics *prometheus.Registry, ready func() error, state func() any, log *slog.Logger) http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", promhttp.InstrumentMetricHandler(metrics, promhttp.HandlerFor(metrics, promhttp.HandlerOpts{
+		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelError),
+	})))
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
+		writeText(w, http.StatusOK, "alive")
+	})
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
+		if err := ready(); err != nil {
+			writeText(w, http.StatusServiceUnavailable, "not ready: "+err.Error())
+			return
+		}
+		writeText(w, http.StatusOK, "ready")
+	})
+	mux.HandleFunc("GET /state", func(w http.ResponseWriter, _ *http.Request) {
+		body, err := json.MarshalIndent(state(), "", "  ")
+		if err != nil {
+			log.Error("encode state failed", "error", err)
+			writeText(w, http.StatusInternalServerError, "encode state: "+err.Error())
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		w.Header().Set("Cache-Control", "no-store")
+		_, _ = w.Write(append(body, '\n')) // fails only if the client disconnected
+	})
+	return mux
+}
+
+func writeText(w http.ResponseWriter, status int, text string) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(status)
+	_, _ = io.WriteString(w, text+"\n") // fails only if the client disconnected
+}
+
+// httpServer is a server and the goroutine it serves on.
+type httpServer struct {
+	server *http.Server
+	ended  chan struct{}
+}
+
+// serveHTTP serves handler on listener until stop. It calls failed if the server
+// ends before.
+func serveHTTP(listener net.Listener, handler http.Handler, log *slog.Logger, failed func(error)) *httpServer {
+	h := &httpServer{
+		server: &http.Server{
+			Handler:           handler,
+			ReadHeaderTimeout: httpHeaderTimeout,
+			ReadTimeout:       httpReadTimeout,
+			WriteTimeout:      httpWriteTimeout,
+			IdleTimeout:       httpIdleTimeout,
+			MaxHeaderBytes:    httpHeaderBytes,
+			ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelWarn),
+		},
+		ended: make(chan struct{}),
+	}
+	go func() {
+		defer close(h.ended)
+		if err := h.server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+			failed(fmt.Errorf("serve admin pages: %w", err))
+		}
+	}()
+	return h
+}
+
+// stop waits httpStopTimeout for open requests and then closes their connections.
+// It ignores that ctx is done, which is often the reason to stop.
+func (h *httpServer) stop(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), httpStopTimeout)
+	defer cancel()
+	err := h.server.Shutdown(ctx)
+	if err != nil {
+		err = errors.Join(err, h.server.Close())
+	}
+	<-h.ended
+	return err
+}

@@ -1,0 +1,121 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"math"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"oncebus/cmd/oncebus/cli/clitest"
+)
+
+func get(t *testing.T, h http.Handler, method, path string) *httptest.ResponseRecorder {
+	t.Helper()
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), method, path, nil))
+	return w
+}
+
+func TestHandler(t *testing.T) {
+	var notReady error
+	var state any = map[string]string{"app": "oncebus"}
+	registry := newRegistry()
+	registry.MustRegister(prometheus.NewGauge(prometheus.GaugeOpts{Name: "oncebus_probe", Help: "Help."}))
+	h := newHandler(registry, func() error { return notReady }, func() any { return state }, slog.New(slog.DiscardHandler))
+
+	if w := get(t, h, "GET", "/healthz"); w.Code != 200 || w.Body.String() != "alive\n" {
+		t.Errorf("/healthz: %d %q", w.Code, w.Body)
+	}
+	if w := get(t, h, "GET", "/readyz"); w.Code != 200 || w.Body.String() != "ready\n" {
+		t.Errorf("/readyz: %d %q", w.Code, w.Body)
+	}
+	notReady = errors.New("task 3 is restoring")
+	if w := get(t, h, "GET", "/readyz"); w.Code != 503 || w.Body.String() != "not ready: task 3 is restoring\n" {
+		t.Errorf("/readyz: %d %q", w.Code, w.Body)
+	}
+	if w := get(t, h, "GET", "/healthz"); w.Code != 200 {
+		t.Errorf("/healthz is %d while not ready", w.Code)
+	}
+	w := get(t, h, "GET", "/state")
+	var back map[string]string
+	if err := json.Unmarshal(w.Body.Bytes(), &back); err != nil || w.Code != 200 || back["app"] != "oncebus" ||
+		w.Header().Get("Content-Type") != "application/json" {
+		t.Errorf("/state: %d %v %q, %v", w.Code, w.Header(), w.Body, err)
+	}
+	state = math.Inf(1)
+	if w := get(t, h, "GET", "/state"); w.Code != 500 {
+		t.Errorf("/state that cannot be encoded: %d", w.Code)
+	}
+	metrics := get(t, h, "GET", "/metrics").Body.String()
+	for _, want := range []string{"# HELP oncebus_probe Help.\n", "\ngo_goroutines ", "\nprocess_open_fds "} {
+		if !strings.Contains(metrics, want) {
+			t.Errorf("/metrics lacks %q", want)
+		}
+	}
+	for path, want := range map[string]int{"/": 404, "/metrics/x": 404} {
+		if w := get(t, h, "GET", path); w.Code != want {
+			t.Errorf("GET %s: %d", path, w.Code)
+		}
+	}
+	if w := get(t, h, "POST", "/state"); w.Code != 405 {
+		t.Errorf("POST /state: %d", w.Code)
+	}
+}
+
+func TestServeHTTP(t *testing.T) {
+	listener := clitest.Listen(t)
+	inside, release := make(chan struct{}), make(chan struct{})
+	handler := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		close(inside)
+		<-release
+		_, _ = io.WriteString(w, "finished") // the client's side is checked
+	})
+	failed := make(chan error, 1)
+	server := serveHTTP(listener, handler, slog.New(slog.DiscardHandler), func(err error) { failed <- err })
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	body := make(chan string, 1)
+	go func() {
+		_, text, err := clitest.Get(t.Context(), client, "http://"+listener.Addr().String())
+		if err != nil {
+			text = err.Error()
+		}
+		body <- text
+	}()
+	<-inside
+	stopped := make(chan error, 1)
+	go func() { stopped <- server.stop(t.Context()) }()
+	close(release)
+	if got := <-body; got != "finished" {
+		t.Errorf("an open request got %q", got)
+	}
+	if err := <-stopped; err != nil {
+		t.Error(err)
+	}
+	select {
+	case err := <-failed:
+		t.Errorf("a stop is reported as a failure: %v", err)
+	default:
+	}
+}
+
+func TestServeHTTPReportsItsEnd(t *testing.T) {
+	listener := clitest.Listen(t)
+	failed := make(chan error, 1)
+	server := serveHTTP(listener, http.NotFoundHandler(), slog.New(slog.DiscardHandler), func(err error) { failed <- err })
+	if err := listener.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-failed; !strings.HasPrefix(err.Error(), "serve admin pages: ") {
+		t.Error(err)
+	}
+	if err := server.stop(t.Context()); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,86 @@
+// Package clitest runs commands in the process of a test. Only tests import it.
+package clitest
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"oncebus/cmd/oncebus/cli"
+)
+
+// Outcome is what a command left behind.
+type Outcome struct {
+	Code           int
+	Stdout, Stderr string
+}
+
+// Run runs a command line as main does, with environ as the whole environment.
+func Run(ctx context.Context, commands cli.Commands, environ []string, stdin string, args ...string) Outcome {
+	var stdout, stderr Buffer
+	code := commands.Run(ctx, args, cli.Process{Environ: environ, Stdin: strings.NewReader(stdin), Stdout: &stdout, Stderr: &stderr})
+	return Outcome{code, stdout.String(), stderr.String()}
+}
+
+// Buffer is a buffer that goroutines of a command may write to at once.
+type Buffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+// Write implements io.Writer.
+func (b *Buffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+// String returns what was written so far.
+func (b *Buffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
+}
+
+// WriteFile writes a file that lasts as long as the test and returns its path.
+func WriteFile(t testing.TB, name, content string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// Listen returns a listener at a free port of this machine.
+func Listen(t testing.TB) net.Listener {
+	t.Helper()
+	var config net.ListenConfig
+	listener, err := config.Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return listener
+}
+
+// Get gets a page over the network.
+func Get(ctx context.Context, client *http.Client, url string) (status int, body string, err error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+	if err != nil {
+		return 0, "", err
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		return 0, "", err
+	}
+	defer response.Body.Close() //nolint:errcheck // it was only read
+	b, err := io.ReadAll(response.Body)
+	return response.StatusCode, string(b), err
+}

@@ -1,0 +1,23 @@
+package cli
+
+// The exit codes. ExitCodes says what each of them means.
+const (
+	ExitStopped = 0
+	ExitFailed  = 1
+	ExitWrong   = 2
+)
+
+// ExitCode is an exit code and what it means.
+type ExitCode struct {
+	Code    int
+	Meaning string
+}
+
+// ExitCodes lists the exit codes of every command.
+func ExitCodes() []ExitCode {
+	return []ExitCode{
+		{ExitStopped, "stopped as requested, or the command succeeded"},
+		{ExitFailed, "failed while running"},
+		{ExitWrong, "wrong settings, routes or usage: nothing was written; at most the app's manifest was read"},
+	}
+}

@@ -1,0 +1,160 @@
+package demo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// broker is the Kafka the demo runs on: the embedded one, or a real one
+// in which everything the demo makes has a prefix of its own.
+type broker struct {
+	addrs    []string
+	prefix   string // of every topic and group; "" on the embedded broker
+	embedded *kfake.Cluster
+}
+
+// openBroker starts the embedded broker unless addrs name a real one.
+func openBroker(addrs []string) (*broker, error) {
+	if len(addrs) > 0 {
+		return &broker{addrs: addrs, prefix: "oncebus-demo-" + strconv.FormatInt(time.Now().UnixMilli(), 36) + "-"}, nil
+	}
+	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.BrokerConfigs(map[string]string{
+		// Its compaction can drop rows of open transactions, which Kafka's
+		// never does; a demo is over long before any is needed.
+		"log.cleaner.backoff.ms": strconv.FormatInt((24 * time.Hour).Milliseconds(), 10),
+		"log.segment.bytes":      strconv.Itoa(1 << 20),
+	}))
+	if err != nil {
+		return nil, fmt.Errorf("start the embedded broker: %w", err)
+	}
+	return &broker{addrs: cluster.ListenAddrs(), embedded: cluster}, nil
+}
+
+// create makes the input topics. A real broker must be reachable by then; its
+// answer is the first thing to fail when the address is wrong.
+func (b *broker) create(ctx context.Context, admin *kadm.Client, replication int16, topics ...string) error {
+	ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
+	defer cancel()
+	made, err := admin.CreateTopics(ctx, inputPartitions, replication, nil, topics...)
+	if err == nil {
+		err = made.Error()
+	}
+	if err != nil {
+		return fmt.Errorf("create the input topics on %s: %w", strings.Join(b.addrs, ","), err)
+	}
+	return nil
+}
+
+// stop ends the embedded broker; a real one lives on.
+func (b *broker) stop() {
+	if b.embedded != nil {
+		b.embedded.Close()
+	}
+}
+
+// remove deletes from a real broker every topic and group with the demo's
+// prefix. The embedded one takes its own along.
+func (b *broker) remove(ctx context.Context, admin *kadm.Client) error {
+	if b.embedded != nil {
+		return nil
+	}
+	// An interrupted demo tidies up too.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
+	defer cancel()
+	ours := func(names []string) []string {
+		return slices.DeleteFunc(names, func(name string) bool { return !strings.HasPrefix(name, b.prefix) })
+	}
+	groups, groupsErr := admin.ListGroups(ctx)
+	removeErr := removeGroups(ctx, admin, ours(groups.Groups()))
+	topics, topicsErr := admin.ListTopics(ctx)
+	gone, goneErr := admin.DeleteTopics(ctx, ours(topics.Names())...)
+	if err := errors.Join(groupsErr, removeErr, topicsErr, goneErr, gone.Error()); err != nil {
+		return fmt.Errorf("remove the demo's topics and groups (prefix %s): %w", b.prefix, err)
+	}
+	return nil
+}
+
+// removeGroups deletes groups. Static members stay in theirs until the session
+// is over, so that a restart finds its partitions again; they are sent away
+// first, because a group with members cannot be deleted.
+func removeGroups(ctx context.Context, admin *kadm.Client, names []string) error {
+	groups, err := admin.DescribeGroups(ctx, names...)
+	errs := []error{err, groups.Error()}
+	for _, group := range groups {
+		var members []string
+		for _, member := range group.Members {
+			if member.InstanceID != nil {
+				members = append(members, *member.InstanceID)
+			}
+		}
+		if len(members) > 0 {
+			left, err := admin.LeaveGroup(ctx, kadm.LeaveGroup(group.Group).InstanceIDs(members...))
+			errs = append(errs, err, left.Error())
+		}
+	}
+	deleted, err := admin.DeleteGroups(ctx, names...)
+	return errors.Join(append(errs, err, deleted.Error())...)
+}
+
+// readTopics reads topics from start to end as an ordinary read_committed
+// consumer does, and hands every record to each. The end is the one at the
+// call, counted by position: the last offsets of a partition may be markers.
+func readTopics(ctx context.Context, admin *kadm.Client, opts []kgo.Opt, each func(*kgo.Record), topics ...string) error {
+	ends, err := admin.ListEndOffsets(ctx, topics...)
+	if err == nil {
+		err = ends.Error()
+	}
+	if err != nil {
+		return fmt.Errorf("list the ends of %s: %w", strings.Join(topics, ", "), err)
+	}
+	left := map[string]map[int32]int64{}
+	partitions := map[string]map[int32]kgo.Offset{}
+	ends.Each(func(o kadm.ListedOffset) {
+		if o.Offset > 0 {
+			if left[o.Topic] == nil {
+				left[o.Topic], partitions[o.Topic] = map[int32]int64{}, map[int32]kgo.Offset{}
+			}
+			left[o.Topic][o.Partition] = o.Offset
+			partitions[o.Topic][o.Partition] = kgo.NewOffset().AtStart()
+		}
+	})
+	if len(left) == 0 {
+		return nil
+	}
+	client, err := kgo.NewClient(append(opts[:len(opts):len(opts)], kgo.ConsumePartitions(partitions), kgo.KeepControlRecords(),
+		kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.ConsumeResetOffset(kgo.NoResetOffset()))...)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	for len(left) > 0 {
+		fetches := client.PollFetches(ctx)
+		if err := fetches.Err0(); err != nil {
+			return fmt.Errorf("read back, with %v still to come: %w", left, err)
+		}
+		for _, e := range fetches.Errors() {
+			return fmt.Errorf("read back %s/%d: %w", e.Topic, e.Partition, e.Err)
+		}
+		fetches.EachRecord(func(r *kgo.Record) {
+			if !r.Attrs.IsControl() {
+				each(r)
+			}
+			if r.Offset+1 >= left[r.Topic][r.Partition] {
+				delete(left[r.Topic], r.Partition)
+			}
+			if len(left[r.Topic]) == 0 {
+				delete(left, r.Topic)
+			}
+		})
+	}
+	return nil
+}

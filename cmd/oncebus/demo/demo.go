@@ -1,0 +1,472 @@
+package demo
+
+import (
+	"context"
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"oncebus/cmd/oncebus/cli"
+	"oncebus/cmd/oncebus/settings"
+	"oncebus/dedup/rules"
+	"oncebus/processor"
+	"oncebus/processor/ingress"
+)
+
+const (
+	processCount   = 2
+	workerCount    = 2 // of each process
+	partitionCount = 6 // of the repartition topic
+	eventsMin      = 100
+	eventsMax      = 2_000_000 // all of it is kept in memory
+	// livePercent of the records are live traffic; the rest are copies
+	// that come after the pause.
+	livePercent = 85
+	// The live traffic is spread over so many steps, so that there is
+	// something to see and oncebus works on a stream rather than a heap.
+	stepCount      = 100
+	stepRecordsMin = 100 // records; few records take fewer steps
+	stepTime       = 50 * time.Millisecond
+	// pauseTime lies between live traffic and retries by event time; by the
+	// clock it is as long as the last commit needs.
+	pauseTime = time.Hour
+	// stallTime is how long nothing may move before the demo gives up and
+	// counts what there is.
+	stallTime = 20 * time.Second
+)
+
+//go:embed routes.yaml
+var routesYAML string
+
+// options are the flags of 'oncebus demo'.
+type options struct {
+	seed    uint64
+	events  int
+	brokers []string
+	verbose bool
+	http    string // where requests come in; "" for generated records
+	secret  string // of signatures, drawn where requests come in
+}
+
+// summary is what a demo says at its end.
+type summary interface {
+	proved() bool // nothing is missing, and nothing there that must not be
+}
+
+// result is the last line on standard output. Events are the records
+// produced; all but duplicates are counted by reading the topics back.
+type result struct {
+	Events     int     `json:"events"`
+	Unique     int     `json:"unique"`
+	Duplicates int     `json:"duplicates"`
+	Invalid    int     `json:"invalid"`
+	Missing    int     `json:"missing"`
+	Extra      int     `json:"extra"`
+	Altered    int     `json:"altered"`
+	Seed       uint64  `json:"seed"`
+	Seconds    float64 `json:"seconds"`
+}
+
+func (r result) proved() bool {
+	return r.Missing == 0 && r.Extra == 0 && r.Altered == 0 && r.Duplicates == r.Events-r.Unique-r.Invalid
+}
+
+func Run(ctx context.Context, args []string, p cli.Process) int {
+	fs := cli.NewFlags("demo", "[OPTIONS]", "Sends generated trade signals and webhooks with copies among them through oncebus, on\n"+
+		"an embedded broker, and proves the result: the output is read back and compared with\n"+
+		"what was produced. The last line on standard output is the result as JSON; the exit\n"+
+		"code is 0 only when nothing is missing and nothing is there twice. With --http the\n"+
+		"requests are yours: it prints what to try with curl, and proves the result when you\n"+
+		"stop it with Ctrl-C.")
+	seed := fs.Uint64("seed", 0, "generate the events from this `number`; 0 draws one, which is printed")
+	events := fs.Int("events", 20_000, "how many `records` to produce, copies included")
+	brokers := fs.String("brokers", "", "use the Kafka at these comma separated `addresses` in place of the embedded one;\n"+
+		"ONCEBUS_TLS_*, ONCEBUS_SASL_* and ONCEBUS_REPLICATION_FACTOR apply;\nthe demo's topics and groups are removed at the end")
+	verbose := fs.Bool("verbose", false, "log what oncebus does")
+	var requests httpFlag
+	fs.Var(&requests, "http", "take requests by HTTP in place of generated records: --http at "+httpAddrDefault+", or --http=`host:port`")
+	if _, code, done := cli.ParseFlags(fs, args, 0, p); done {
+		return code
+	}
+	if *events < eventsMin || *events > eventsMax {
+		return cli.UsageError(fs, p, fmt.Sprintf("--events %d is out of range, want %d to %d", *events, eventsMin, eventsMax))
+	}
+	if name := generating(fs); name != "" && requests != "" {
+		return cli.UsageError(fs, p, fmt.Sprintf("--%s is about generated records, with --http there are none", name))
+	}
+	o := options{seed: *seed, events: *events, verbose: *verbose, http: string(requests)}
+	if *brokers != "" {
+		o.brokers = strings.Split(*brokers, ",")
+	}
+	for o.seed == 0 {
+		o.seed = uint64(rand.Uint32())
+	}
+	result, err := demonstrate(ctx, o, p)
+	if err != nil {
+		cli.Printf(p.Stderr, "oncebus demo: %v\n", err)
+		return cli.ExitFailed
+	}
+	line, err := json.Marshal(result)
+	if err != nil {
+		cli.Printf(p.Stderr, "oncebus demo: %v\n", err)
+		return cli.ExitFailed
+	}
+	cli.Printf(p.Stdout, "%s\n", line)
+	if !result.proved() {
+		return cli.ExitFailed
+	}
+	return cli.ExitStopped
+}
+
+// demo is one run: a broker, processes of oncebus on it, and the ledger.
+type demo struct {
+	options
+	out      io.Writer // for the person watching
+	broker   *broker
+	config   processor.Config
+	ingress  ingress.Config
+	routes   *rules.Routes
+	client   *kgo.Client // produces the input; read_committed readers are clients of their own
+	admin    *kadm.Client
+	registry *prometheus.Registry
+	log      *slog.Logger
+	ledger   ledger
+	progress *progress
+}
+
+// demonstrate runs the demo and returns its result. An error means that the
+// result could not be had; a bad result is none.
+func demonstrate(ctx context.Context, o options, p cli.Process) (result summary, err error) {
+	d := &demo{options: o, out: p.Stderr, registry: prometheus.NewRegistry()}
+	level := slog.LevelWarn
+	if o.verbose {
+		level = slog.LevelDebug
+	}
+	d.log = cli.NewLogger(p.Stderr, level, cli.LogText)
+	stateDir, err := os.MkdirTemp("", "oncebus-demo-")
+	if err != nil {
+		return result, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(stateDir)) }()
+	if d.broker, err = openBroker(o.brokers); err != nil {
+		return result, err
+	}
+	defer d.broker.stop()
+	if err := d.configure(p.Environ, stateDir); err != nil {
+		return result, err
+	}
+	options, err := d.config.ClientOptions()
+	if err != nil {
+		return result, err
+	}
+	d.client, err = kgo.NewClient(append(options, kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.UnknownTopicRetries(-1))...)
+	if err != nil {
+		return result, err
+	}
+	defer d.client.Close()
+	d.admin = kadm.NewClient(d.client)
+	defer func() { err = errors.Join(err, d.broker.remove(ctx, d.admin)) }()
+	if d.http != "" {
+		return d.takeRequests(ctx)
+	}
+	return d.run(ctx)
+}
+
+// configure makes settings and routes of the demo. Of the environment only what
+// a real broker asks for is taken over.
+func (d *demo) configure(environ []string, stateDir string) error {
+	var own []string
+	for _, v := range environ {
+		for _, prefix := range []string{"TLS_", "SASL_", "REPLICATION_FACTOR"} {
+			if d.broker.embedded == nil && strings.HasPrefix(v, settings.Prefix+prefix) {
+				own = append(own, v)
+			}
+		}
+	}
+	own = append(own, d.httpSettings()...)
+	s, err := settings.Parse(append(own,
+		"ONCEBUS_BROKERS="+strings.Join(d.broker.addrs, ","),
+		"ONCEBUS_APP_ID="+d.broker.prefix+"app",
+		"ONCEBUS_INSTANCE_ID=demo",
+		"ONCEBUS_PARTITIONS="+strconv.Itoa(partitionCount),
+		"ONCEBUS_WORKERS="+strconv.Itoa(workerCount),
+		"ONCEBUS_CREATE_TOPICS=true",
+		"ONCEBUS_STATE_DIR="+stateDir,
+	))
+	if err := errors.Join(err, s.Validate()); err != nil {
+		return err
+	}
+	d.config, d.ingress = s.Processor, s.Ingress
+	d.routes, err = parseRoutes(d.http != "", d.broker.prefix)
+	return err
+}
+
+// parseRoutes reads the demo's routes, their topics under a prefix.
+func parseRoutes(http bool, prefix string) (*rules.Routes, error) {
+	text := routesYAML
+	if http {
+		_, further, _ := strings.Cut(httpRoutesYAML, "routes:\n")
+		text += further
+	}
+	for _, topic := range allTopics {
+		text = strings.ReplaceAll(text, topic, prefix+topic)
+	}
+	routes, err := rules.ParseRoutes("routes.yaml", []byte(text))
+	if err != nil {
+		return nil, err
+	}
+	if !http {
+		for _, r := range routes.Routes {
+			r.HTTP = nil
+		}
+	}
+	return routes, nil
+}
+
+// run sends the traffic through oncebus and counts what came of it.
+func (d *demo) run(ctx context.Context) (result, error) {
+	started := time.Now()
+	cli.Printf(d.out, "oncebus demo: %d records, seed %d, broker %s, %d processes of %d workers\n",
+		d.events, d.seed, strings.Join(d.broker.addrs, ","), processCount, workerCount)
+	if err := d.broker.create(ctx, d.admin, d.config.ReplicationFactor, d.broker.prefix+signalsRaw, d.broker.prefix+webhooksRaw); err != nil {
+		return result{}, err
+	}
+	d.progress = newProgress(d.out, d.registry, d.events)
+	if err := d.withProcesses(ctx, d.sendWatched); err != nil {
+		return result{}, err
+	}
+	if err := d.readBack(ctx); err != nil {
+		return result{}, err
+	}
+	counts, err := gatherVerdicts(d.registry)
+	if err != nil {
+		return result{}, err
+	}
+	result := result{
+		Events: len(d.ledger.produced), Unique: d.ledger.passed, Duplicates: counts["duplicate"], Invalid: d.ledger.invalid,
+		Missing: d.ledger.missing, Extra: d.ledger.extra, Altered: d.ledger.altered,
+		Seed: d.seed, Seconds: math.Round(time.Since(started).Seconds()*10) / 10,
+	}
+	d.report(result)
+	return result, nil
+}
+
+// withProcesses runs work beside the processes of oncebus, which share the app
+// as processes on several machines would. It returns when all have stopped.
+func (d *demo) withProcesses(ctx context.Context, work func(context.Context, []*processor.Processor) error) error {
+	running, fail := context.WithCancelCause(ctx)
+	defer fail(nil)
+	procs := make([]*processor.Processor, processCount)
+	for i := range procs {
+		config := d.config
+		config.InstanceID += "-" + strconv.Itoa(i+1)
+		config.StateDir = filepath.Join(config.StateDir, config.InstanceID)
+		registerer := prometheus.WrapRegistererWith(prometheus.Labels{"process": config.InstanceID}, d.registry)
+		var err error
+		if procs[i], err = processor.New(config, d.routes, registerer, d.log.With("process", config.InstanceID)); err != nil {
+			return err
+		}
+	}
+	var wg sync.WaitGroup
+	errs := make([]error, len(procs))
+	for i, proc := range procs {
+		wg.Go(func() {
+			if errs[i] = proc.Run(running); errs[i] != nil {
+				fail(errs[i])
+			}
+		})
+	}
+	workErr := work(running, procs)
+	fail(nil)
+	wg.Wait()
+	if err := errors.Join(errs...); err != nil {
+		return err // workErr is what followed from it
+	}
+	return workErr
+}
+
+// sendWatched sends everything, and shows how far it is.
+func (d *demo) sendWatched(ctx context.Context, procs []*processor.Processor) error {
+	watched, unwatch := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	wg.Go(func() { d.progress.show(watched) })
+	defer wg.Wait()
+	defer unwatch()
+	return d.sendAll(ctx, procs)
+}
+
+// sendAll waits for the processes to be ready, produces the live traffic and
+// then, when all of it has been judged, the copies that come after a pause.
+func (d *demo) sendAll(ctx context.Context, procs []*processor.Processor) error {
+	if err := d.awaitProcesses(ctx, procs); err != nil {
+		return err
+	}
+	// The events lie well in the past, so that the retries lie there too:
+	// event time beyond the broker's present is refused as from the future.
+	t := newTraffic(d.seed, time.Now().Add(-2*pauseTime))
+	live := t.live(d.events * livePercent / 100)
+	for _, records := range [][]sentRecord{live, t.retries(d.events - len(live))} {
+		d.ledger.add(records)
+		if err := d.produce(ctx, records); err != nil {
+			return err
+		}
+		n, err := d.await(ctx, len(d.ledger.produced), d.judged)
+		if err != nil {
+			return err
+		}
+		if n != len(d.ledger.produced) {
+			// Not an error: the ledger says what is missing.
+			cli.Printf(d.out, "  stalled: %d of %d records judged\n", n, len(d.ledger.produced))
+		}
+	}
+	return nil
+}
+
+func (d *demo) awaitProcesses(ctx context.Context, procs []*processor.Processor) error {
+	ready := make([]func() error, len(procs))
+	for i, p := range procs {
+		ready[i] = p.Ready
+	}
+	return d.awaitReady(ctx, ready...)
+}
+
+// awaitReady waits until each of ready returns nil.
+func (d *demo) awaitReady(ctx context.Context, ready ...func() error) error {
+	var reasons []error // why some are not
+	count := func() (int, error) {
+		reasons = reasons[:0]
+		for _, r := range ready {
+			if err := r(); err != nil {
+				reasons = append(reasons, err)
+			}
+		}
+		return len(ready) - len(reasons), nil
+	}
+	if n, err := d.await(ctx, len(ready), count); err != nil {
+		return err
+	} else if n < len(ready) {
+		return fmt.Errorf("only %d of %d processes are ready: %w", n, len(ready), errors.Join(reasons...))
+	}
+	return nil
+}
+
+func (d *demo) judged() (int, error) {
+	counts, err := gatherVerdicts(d.registry)
+	return counts.total(), err
+}
+
+// await polls count until it reaches want, or has not moved for stallTime.
+func (d *demo) await(ctx context.Context, want int, count func() (int, error)) (int, error) {
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	last, moved := -1, time.Now()
+	for {
+		n, err := count()
+		if err != nil || n >= want {
+			return n, err
+		}
+		if n != last {
+			last, moved = n, time.Now()
+		}
+		if time.Since(moved) > stallTime {
+			return n, nil
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return n, context.Cause(ctx)
+		}
+	}
+}
+
+// produce sends records step by step, in their order on each partition.
+func (d *demo) produce(ctx context.Context, records []sentRecord) error {
+	tick := time.NewTicker(stepTime)
+	defer tick.Stop()
+	for step := range slices.Chunk(records, max(stepRecordsMin, d.events/stepCount)) {
+		batch := make([]*kgo.Record, len(step))
+		for i, r := range step {
+			r.Topic = d.broker.prefix + r.Topic
+			batch[i] = r.Record
+		}
+		if err := d.client.ProduceSync(ctx, batch...).FirstErr(); err != nil {
+			return fmt.Errorf("produce: %w", errors.Join(err, context.Cause(ctx)))
+		}
+		d.progress.produced.Add(int64(len(batch)))
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	return nil
+}
+
+// readBack reads every output and dead-letter topic and lets the ledger judge.
+func (d *demo) readBack(ctx context.Context) error {
+	err := d.readOutputs(ctx, d.ledger.output, d.ledger.deadLetter)
+	d.ledger.close()
+	return err
+}
+
+// readOutputs hands every record of the outputs to output, with its route, and
+// those of the dead-letter topics to dead.
+func (d *demo) readOutputs(ctx context.Context, output func(string, *kgo.Record), dead func(*kgo.Record)) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	options, err := d.config.ClientOptions()
+	if err != nil {
+		return err
+	}
+	outputs, topics := map[string]string{}, []string{}
+	for _, r := range d.routes.Routes {
+		outputs[r.Output] = r.Name
+		topics = append(topics, r.Output, r.DeadLetter)
+	}
+	slices.Sort(topics)
+	return readTopics(ctx, d.admin, options, func(r *kgo.Record) {
+		if route, ok := outputs[r.Topic]; ok {
+			output(route, r)
+		} else {
+			dead(r)
+		}
+	}, slices.Compact(topics)...)
+}
+
+// report prints the result for a person.
+func (d *demo) report(r result) {
+	cli.Printf(d.out, "\nRead back and compared with what was produced, after %.1f s:\n", r.Seconds)
+	for _, line := range []struct {
+		n    int
+		what string
+	}{
+		{r.Events, "records produced"},
+		{r.Unique, fmt.Sprintf("events came out, of %d produced", d.ledger.unique())},
+		{r.Duplicates, fmt.Sprintf("copies were held back, of %d produced", d.ledger.duplicates())},
+		{r.Invalid, fmt.Sprintf("bad records are in the dead-letter topic, of %d produced", d.ledger.bad)},
+		{r.Missing, "missing"},
+		{r.Extra, "there twice, or from nowhere"},
+		{r.Altered, "altered, or not the first copy"},
+	} {
+		cli.Printf(d.out, "  %8d  %s\n", line.n, line.what)
+	}
+	for _, fault := range d.ledger.faults {
+		cli.Printf(d.out, "  ! %s\n", fault)
+	}
+}

@@ -1,0 +1,195 @@
+package demo
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+	"go.uber.org/goleak"
+	"go.yaml.in/yaml/v4"
+
+	"oncebus/cmd/oncebus/cli"
+	"oncebus/cmd/oncebus/cli/clitest"
+	"oncebus/processor/kafkatest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(kafkatest.Main(m)) }
+
+// commands is the program's table, as far as these tests need it.
+var commands = cli.Commands{{Name: "demo", Run: Run}}
+
+// execute runs 'oncebus demo' with environ as the whole environment.
+func execute(ctx context.Context, environ []string, args ...string) clitest.Outcome {
+	return clitest.Run(ctx, commands, environ, "", append([]string{"demo"}, args...)...)
+}
+
+// TestDemoRoutesAreThoseDeployed keeps what the demo shows and what is shipped
+// the same, but for what routes.yaml and http_routes.yaml say.
+func TestDemoRoutesAreThoseDeployed(t *testing.T) {
+	compared := 0
+	for _, text := range []string{routesYAML, httpRoutesYAML} {
+		for name, got := range routesIn(t, text) {
+			if name == "deliveries" { // the demo's own
+				continue
+			}
+			compared++
+			shipped, err := os.ReadFile(filepath.Join("..", "..", "..", "deployments", "routes", name+".yaml"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if want := routesIn(t, string(shipped))[name]; !reflect.DeepEqual(got, want) {
+				t.Errorf("the demo has %v\nshipped is   %v", got, want)
+			}
+		}
+	}
+	if compared != 3 {
+		t.Errorf("%d routes were compared", compared)
+	}
+}
+
+// routesIn returns the routes of a file by name, without what the demo changes:
+// signatures, and the header of its numbers.
+func routesIn(t *testing.T, text string) map[string]any {
+	t.Helper()
+	var file struct{ Routes []map[string]any }
+	if err := yaml.Unmarshal([]byte(text), &file); err != nil {
+		t.Fatal(err)
+	}
+	routes := map[string]any{}
+	for _, r := range file.Routes {
+		http := r["http"].(map[string]any)
+		delete(http, "signature")
+		delete(http, "headers")
+		if outcomes, ok := http["outcomes"].(map[string]any); ok {
+			delete(outcomes, "signature")
+		}
+		routes[r["name"].(string)] = r
+	}
+	return routes
+}
+
+// TestRoutesWithoutHTTP: a demo that produces the records itself takes none.
+func TestRoutesWithoutHTTP(t *testing.T) {
+	routes, err := parseRoutes(false, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range routes.Routes {
+		if r.HTTP != nil {
+			t.Errorf("route %s has an http part", r.Name)
+		}
+	}
+}
+
+func TestDemoEndToEnd(t *testing.T) {
+	var counts [2]result
+	for i := range counts {
+		got := execute(t.Context(), []string{"ONCEBUS_BROKERS=nobody.invalid:1"}, "--seed", "42", "--events", "4000")
+		lines := strings.Split(strings.TrimSuffix(got.Stdout, "\n"), "\n")
+		if err := json.Unmarshal([]byte(lines[len(lines)-1]), &counts[i]); err != nil || got.Code != cli.ExitStopped {
+			t.Fatalf("exit code %d, %v\n%s%s", got.Code, err, got.Stdout, got.Stderr)
+		}
+		for _, want := range []string{"seed 42", " s  produced ", "records produced"} {
+			if !strings.Contains(got.Stderr, want) {
+				t.Errorf("%q is not shown:\n%s", want, got.Stderr)
+			}
+		}
+		counts[i].Seconds = 0
+	}
+	r := counts[0]
+	if counts[0] != counts[1] {
+		t.Errorf("the same seed gives %+v and %+v", counts[0], counts[1])
+	}
+	if r.Events != 4000 || r.Unique+r.Duplicates+r.Invalid != 4000 || r.Missing != 0 || r.Extra != 0 || r.Altered != 0 || r.Unique < 1000 || r.Duplicates < 1000 || r.Invalid < 50 {
+		t.Errorf("%+v", r)
+	}
+}
+
+// TestDemoOnAGivenBroker runs the demo as on a real Kafka: under a prefix of its
+// own, and leaving nothing behind.
+func TestDemoOnAGivenBroker(t *testing.T) {
+	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, "signals.raw", "somebody.elses"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cluster.Close()
+	var created atomic.Int64
+	cluster.ControlKey(int16(kmsg.CreateTopics), func(r kmsg.Request) (kmsg.Response, error, bool) {
+		cluster.KeepControl()
+		for _, topic := range r.(*kmsg.CreateTopicsRequest).Topics {
+			if created.Add(1); !strings.HasPrefix(topic.Topic, "oncebus-demo-") {
+				t.Errorf("topic %s was created", topic.Topic)
+			}
+		}
+		return nil, nil, false
+	})
+	got := execute(t.Context(), nil, "--events", "1000", "--brokers", strings.Join(cluster.ListenAddrs(), ","))
+	if got.Code != cli.ExitStopped || !strings.HasPrefix(got.Stdout, `{"events":1000,`) {
+		t.Fatalf("%+v", got)
+	}
+	client, err := kgo.NewClient(kgo.SeedBrokers(cluster.ListenAddrs()...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	admin := kadm.NewClient(client)
+	topics, err := admin.ListTopics(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if left := topics.Names(); !slices.Equal(left, []string{"signals.raw", "somebody.elses"}) || created.Load() < 5 {
+		t.Errorf("%d topics were created, left are %q", created.Load(), left)
+	}
+	groups, err := admin.ListGroups(t.Context())
+	if err != nil || len(groups) > 0 {
+		t.Errorf("groups left: %v, %v", groups.Groups(), err)
+	}
+}
+
+// TestRealDemo is the same on Apache Kafka.
+func TestRealDemo(t *testing.T) {
+	broker := kafkatest.Shared(t)
+	got := execute(t.Context(), nil, "--seed", "7", "--brokers", strings.Join(broker.Seeds(), ","))
+	if got.Code != cli.ExitStopped || !strings.Contains(got.Stdout, `"missing":0,"extra":0,"altered":0,"seed":7,`) {
+		t.Fatalf("%+v", got)
+	}
+	t.Log(got.Stdout)
+	client, err := kgo.NewClient(kgo.SeedBrokers(broker.Seeds()...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	admin := kadm.NewClient(client)
+	topics, err := admin.ListTopics(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	groups, err := admin.ListGroups(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range slices.Concat(topics.Names(), groups.Groups()) {
+		if strings.HasPrefix(name, "oncebus-demo-") {
+			t.Errorf("%s is left", name)
+		}
+	}
+}
+
+func TestDemoWithoutABroker(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	got := execute(ctx, nil, "--brokers", "127.0.0.1:1")
+	if got.Code != cli.ExitFailed || got.Stdout != "" || !strings.Contains(got.Stderr, "oncebus demo: create the input topics on 127.0.0.1:1") {
+		t.Errorf("%+v", got)
+	}
+}

@@ -1,0 +1,207 @@
+package demo
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"oncebus/cmd/oncebus/cli"
+	"oncebus/cmd/oncebus/cli/clitest"
+	"oncebus/processor/kafkatest"
+)
+
+// runningDemo is 'oncebus demo --http' under way.
+type runningDemo struct {
+	t              *testing.T
+	url            string
+	stop           context.CancelFunc
+	code           chan int
+	stdout, stderr clitest.Buffer
+}
+
+var demoURL = regexp.MustCompile(`taking requests at (http://\S+), broker [^\n]*\n[^\n]*\n\n  SECRET=(\w+)\n`)
+
+// startDemoHTTP starts a demo at any port and waits until it takes requests.
+func startDemoHTTP(t *testing.T, args ...string) *runningDemo {
+	t.Helper()
+	d := &runningDemo{t: t, code: make(chan int, 1)}
+	var ctx context.Context
+	ctx, d.stop = context.WithCancel(t.Context())
+	t.Cleanup(d.stop)
+	go func() {
+		d.code <- commands.Run(ctx, append([]string{"demo", "--http=127.0.0.1:0"}, args...), cli.Process{Stdout: &d.stdout, Stderr: &d.stderr})
+	}()
+	d.url = d.await(demoURL)
+	return d
+}
+
+// await waits until the demo has printed something and returns its first part.
+func (d *runningDemo) await(what *regexp.Regexp) string {
+	d.t.Helper()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	deadline := time.After(60 * time.Second)
+	for {
+		if m := what.FindStringSubmatch(d.stderr.String()); m != nil {
+			return m[1]
+		}
+		select {
+		case <-tick.C:
+		case code := <-d.code:
+			d.t.Fatalf("ended with exit code %d:\n%s", code, d.stderr.String())
+		case <-deadline:
+			d.t.Fatalf("no %v in\n%s", what, d.stderr.String())
+		}
+	}
+}
+
+// end stops the demo as Ctrl-C does and returns what it says.
+func (d *runningDemo) end() (result httpResult) {
+	d.t.Helper()
+	d.stop()
+	select {
+	case code := <-d.code:
+		if err := json.Unmarshal([]byte(d.stdout.String()), &result); err != nil || code != cli.ExitStopped {
+			d.t.Fatalf("exit code %d, %v\n%s\n%s", code, err, d.stdout.String(), d.stderr.String())
+		}
+	case <-time.After(60 * time.Second):
+		d.t.Fatalf("not stopped:\n%s", d.stderr.String())
+	}
+	result.Seconds = 0
+	return result
+}
+
+// post sends one request on a connection of its own.
+func (d *runningDemo) post(path, body string, headers ...string) (status int, answer string, header http.Header) {
+	d.t.Helper()
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 30 * time.Second}
+	request, err := http.NewRequestWithContext(d.t.Context(), http.MethodPost, d.url+path, strings.NewReader(body))
+	if err != nil {
+		d.t.Error(err)
+		return 0, "", nil
+	}
+	for i := 0; i < len(headers); i += 2 {
+		request.Header.Set(headers[i], headers[i+1])
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		d.t.Error(err)
+		return 0, "", nil
+	}
+	defer response.Body.Close()
+	b, err := io.ReadAll(response.Body)
+	if err != nil {
+		d.t.Error(err)
+	}
+	return response.StatusCode, string(b), response.Header
+}
+
+// TestDemoByHTTP runs it on a given broker: under a prefix of its own, and
+// leaving nothing behind.
+func TestDemoByHTTP(t *testing.T) {
+	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, "signals.raw"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cluster.Close()
+	demoByHTTP(t, cluster.ListenAddrs())
+	if left := topicNamesOn(t, cluster.ListenAddrs()); !slices.Equal(left, []string{"signals.raw"}) {
+		t.Errorf("topics left: %q", left)
+	}
+}
+
+// TestRealDemoByHTTP is the same on Apache Kafka.
+func TestRealDemoByHTTP(t *testing.T) {
+	broker := kafkatest.Shared(t)
+	demoByHTTP(t, broker.Seeds())
+	for _, name := range topicNamesOn(t, broker.Seeds()) {
+		if strings.HasPrefix(name, "oncebus-demo-") {
+			t.Errorf("%s is left", name)
+		}
+	}
+}
+
+func topicNamesOn(t *testing.T, brokers []string) []string {
+	t.Helper()
+	client, err := kgo.NewClient(kgo.SeedBrokers(brokers...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	topics, err := kadm.NewClient(client).ListTopics(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return topics.Names()
+}
+
+// demoByHTTP sends each request many times at once.
+func demoByHTTP(t *testing.T, brokers []string) {
+	t.Helper()
+	d := startDemoHTTP(t, "--brokers", strings.Join(brokers, ","))
+	const copies = 20
+	requests := []struct {
+		path, body string
+		want       map[int]int // by status
+	}{
+		{"/signals", `{"traceId":"t1"}`, map[int]int{202: 1, 409: copies - 1}},
+		{"/webhooks", `{"eventId":"e1","resourceId":"p9","eventType":"paid"}`, map[int]int{202: 1, 200: copies - 1}},
+		{"/operations", `{"accountId":"a1","requestId":"r1","operation":"WITHDRAW"}`, map[int]int{202: 1, 409: copies - 1}},
+		{"/operations", `{"accountId":"a1","operation":"BUY"}`, map[int]int{202: copies}}, // no request id: each of them runs
+		{"/signals", `not JSON`, map[int]int{400: copies}},
+		{"/deliveries", `{}`, map[int]int{401: copies}},
+		{"/nowhere", `{}`, map[int]int{404: copies}},
+	}
+	for _, request := range requests {
+		var wg sync.WaitGroup
+		var mu sync.Mutex
+		got := map[int]int{}
+		for range copies {
+			wg.Go(func() {
+				// A number that somebody else gives is not the demo's.
+				status, _, _ := d.post(request.path, request.body, "Demo-Record", "0")
+				mu.Lock()
+				defer mu.Unlock()
+				got[status]++
+			})
+		}
+		wg.Wait()
+		if fmt.Sprint(got) != fmt.Sprint(request.want) {
+			t.Errorf("%s %s: %v, want %v", request.path, request.body, got, request.want)
+		}
+	}
+	want := httpResult{Events: 4 * copies, Unique: 3 + copies, Duplicates: 3 * (copies - 1), Refused: 2 * copies}
+	if got := d.end(); got != want {
+		t.Errorf("%+v, want %+v\n%s", got, want, d.stderr.String())
+	}
+}
+
+func TestDemoHTTPAddressInUse(t *testing.T) {
+	listener := clitest.Listen(t)
+	defer listener.Close()
+	got := execute(t.Context(), nil, "--http="+listener.Addr().String())
+	if got.Code != cli.ExitFailed || got.Stdout != "" || !strings.Contains(got.Stderr, "oncebus demo: choose another address, as in --http=127.0.0.1:0: ") {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestDemoHTTPStoppedBeforeItIsReady(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	got := execute(ctx, nil, "--http=127.0.0.1:0")
+	if got.Code != cli.ExitFailed || got.Stdout != "" {
+		t.Errorf("%+v", got)
+	}
+}

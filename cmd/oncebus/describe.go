@@ -1,0 +1,132 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"oncebus/dedup/rules"
+)
+
+// describe lists the facts of a route.
+func describe(r *rules.Route) []fact {
+	path := "through the repartition topic"
+	if r.Prepartitioned {
+		path = "prepartitioned by the dedup key"
+	}
+	keys := make([]string, len(r.Keys))
+	for i := range r.Keys {
+		keys[i] = r.Keys[i].String()
+	}
+	hash := "SHA-256"
+	if r.Secret {
+		hash = "HMAC-SHA-256 with the secret"
+	}
+	namespace, match, eventTime := "", "", "the record's timestamp"
+	if r.Namespace != r.Name {
+		namespace = r.Namespace
+	}
+	if r.Match != nil {
+		match = describeMatch(r.Match)
+	}
+	if r.Time != nil {
+		eventTime = fmt.Sprintf("field %s (%s)", r.Time.Field.Path.Text, r.Time.Format)
+	}
+	duplicates := describePolicy(r.Duplicates.Policy, r)
+	if r.Duplicates.Policy == rules.ToTopic {
+		duplicates = "to " + r.Duplicates.Topic
+	}
+	if r.Mode == rules.ClaimMode {
+		duplicates = "" // they get a reply
+	}
+	collision := ""
+	if r.Fingerprint != nil {
+		var fields []string
+		for _, f := range r.Fingerprint {
+			fields = append(fields, f.Path.Text)
+		}
+		collision = "where " + strings.Join(fields, ", ") + " differ: " + describePolicy(r.Collision, r)
+	}
+	limits := ""
+	if n := r.Limits.LiveKeys; n > 0 {
+		limits = fmt.Sprintf("%d live keys in a partition; further new keys: %s", n, describePolicy(r.Limits.OnLimit, r))
+	}
+	failing := "" // fail closed: events wait in Kafka
+	if r.FailOpen {
+		failing = "events are forwarded to " + r.Output + " as bypassed, and stored afterwards"
+	}
+	facts := []fact{
+		{"namespace", namespace},
+		{"topics", strings.Join(r.Topics, ", ") + ", " + path},
+		{"match", match},
+		{"key", strings.Join(keys, "; else ")},
+		{"hash", hash},
+		{"window", fmt.Sprintf("%s by %s; grace %s, skew %s", shortDuration(r.Window), eventTime, shortDuration(r.Grace), shortDuration(r.Skew))},
+		{"output", r.Output},
+		{"duplicates", duplicates},
+		{"collision", collision},
+		{"missing key", describePolicy(r.OnMissingKey, r)},
+		{"late", describePolicy(r.OnLate, r)},
+		{"far future", describePolicy(r.OnFuture, r)},
+		{"dead letter", r.DeadLetter},
+		{"limits", limits},
+		{"on state failure", failing},
+	}
+	return slices.Concat(facts, describeClaims(r), describeHTTP(r))
+}
+
+// describeClaims lists the facts of claim mode.
+func describeClaims(r *rules.Route) []fact {
+	if r.Mode != rules.ClaimMode {
+		return nil
+	}
+	c := r.Claim
+	inProgress, request := "duplicates are rejected immediately", ""
+	if c.Wait {
+		inProgress = fmt.Sprintf("duplicates wait for the outcome, at most %d per event", c.MaxWaiting)
+	}
+	if x := c.Request; x != nil {
+		request = "field " + x.Field.Path.Text
+		if x.Header != "" {
+			request = "header " + x.Header
+		}
+	}
+	return []fact{
+		{"outcomes", c.Outcomes},
+		{"replies", c.Replies},
+		{"lease", shortDuration(c.Lease)},
+		{"while in progress", inProgress},
+		{"result limit", plural(c.ResultBytes, "byte")},
+		{"request id", request},
+	}
+}
+
+// describeMatch writes the condition of a route.
+func describeMatch(m *rules.Match) string {
+	what := "field " + m.Field.Path.Text
+	if m.Header != "" {
+		what = "header " + m.Header
+	}
+	quoted := make([]string, len(m.In))
+	for i, v := range m.In {
+		quoted[i] = strconv.Quote(v)
+	}
+	return what + " is " + strings.Join(quoted, " or ")
+}
+
+// describePolicy writes what a policy does to an event of r.
+func describePolicy(p rules.Policy, r *rules.Route) string {
+	switch p {
+	case rules.DeadLetter:
+		return "to " + r.DeadLetter
+	case rules.Forward:
+		return "forwarded to " + r.Output + ", marked"
+	case rules.Drop:
+		return "dropped and counted"
+	case rules.Clamp:
+		return "event time set to broker time plus skew"
+	default:
+		return p.String()
+	}
+}

@@ -1,0 +1,85 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"oncebus/cmd/oncebus/settings"
+	"oncebus/dedup"
+	"oncebus/dedup/rules"
+)
+
+// describeHTTP lists the facts of a route's HTTP endpoint.
+func describeHTTP(r *rules.Route) []fact {
+	h := r.HTTP
+	if h == nil {
+		return nil
+	}
+	endpoint := strings.Join(h.Methods, " or ") + " " + h.Path
+	if len(r.Topics) > 1 {
+		endpoint += " to " + h.Topic
+	}
+	outcomes := ""
+	if h.Outcomes != nil {
+		outcomes = "POST " + h.Path + rules.OutcomesSuffix + ", " + describeSignature(h.Outcomes)
+	}
+	var responses []string
+	for _, v := range dedup.Verdicts {
+		if response, ok := h.Responses[v]; ok {
+			responses = append(responses, fmt.Sprintf("%v %d", v, response.Status))
+		}
+	}
+	return []fact{
+		{"http", endpoint + ", " + describeSignature(&h.Signature)},
+		{"http headers", strings.Join(slices.Concat(rules.CarriedHeaders[:], h.Headers), ", ")},
+		{"http response", describeResponse(h)},
+		{"http statuses", strings.Join(responses, ", ")},
+		{"http limits", describeLimits(h)},
+		{"http outcomes", outcomes},
+	}
+}
+
+func describeSignature(s *rules.Signature) string {
+	if s.Scheme == rules.NoSignature {
+		return "without a signature, from any sender"
+	}
+	text := fmt.Sprintf("%v with %sINGRESS_SECRET_%s", s.Scheme, settings.Prefix, s.Secret)
+	if s.Tolerance > 0 {
+		text += ", tolerance " + shortDuration(s.Tolerance)
+	}
+	return text
+}
+
+func describeResponse(h *rules.HTTP) string {
+	response := "202 when Kafka has the event"
+	if h.Verdict {
+		late := 504
+		if h.AcceptOnTimeout {
+			late = 202
+		}
+		response = fmt.Sprintf("the verdict within %s, else %d", shortDuration(h.Timeout), late)
+	}
+	if h.WaitForKafka {
+		response += "; Kafka unavailable: 503 after " + shortDuration(h.Timeout)
+	} else {
+		response += "; Kafka unavailable: 503 immediately"
+	}
+	if h.RequireKey {
+		response += "; missing key: 400"
+	}
+	return response
+}
+
+func describeLimits(h *rules.HTTP) string {
+	text := plural(h.MaxBody, "byte")
+	for _, limit := range []struct {
+		rate rules.Rate
+		of   string
+	}{{h.Rate, ""}, {h.SourceRate, " from one address"}} {
+		if limit.rate != (rules.Rate{}) {
+			text += fmt.Sprintf("; %v a second%s, %d at once", limit.rate.PerSecond, limit.of, limit.rate.Burst)
+		}
+	}
+	return text
+}

@@ -1,0 +1,39 @@
+// Command oncebus removes duplicates from Kafka topics: it consumes topics that
+// may contain duplicates and produces topics that do not.
+//
+// # What it owns
+//
+// The operating system: environment, standard streams, signals, exit codes and
+// the admin server. The packages below are its own:
+//
+//	cli       the command line: commands, flags, output, log, exit codes
+//	settings  the environment as settings, and the routes file
+//	demo      'oncebus demo': embedded broker, sample traffic, verification
+//
+// Here is one file per command: run, ingress, check, key, get, forget, stats and
+// version. service.go starts run and ingress and supervises them, admin.go has
+// the admin server, heap.go the garbage collector's pace. describe.go writes what
+// a route means, event.go and inspect.go read the event whose key a command needs.
+//
+// # What it may import
+//
+// Everything but test harnesses and benchmarks; no package imports it. Only
+// settings imports caarlos0/env, only demo imports kfake (.ci/deps).
+//
+// # Invariants
+//
+//   - A command contacts no broker and writes nothing before all its settings and
+//     routes are valid. It reports all mistakes together and ends with exit code 2.
+//   - Commands see the operating system as a cli.Process, so that a test can run a
+//     command line in its own process.
+//   - A result that standard output did not take is a failure (exit code 1).
+//   - JSON output is an interface: its names stay.
+//
+// # What looks wrong but is not
+//
+//   - run stops the processor after the ingress, although both get the same
+//     signal: in-flight requests wait for the processor's verdicts.
+//   - The admin server outlives what it reports on, so that a probe sees the stop.
+//   - get and forget may end with exit code 2 after they read the app's manifest:
+//     only it shows whether settings and routes are those of the app.
+package main

@@ -1,0 +1,42 @@
+package main
+
+import (
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	"oncebus/cmd/oncebus/cli"
+)
+
+// fact is one named line of output. writeFacts skips it if it has no value.
+type fact struct{ name, value string }
+
+// writeFacts writes one line for each fact that has a value.
+func writeFacts(w io.Writer, indent string, facts []fact) {
+	for _, f := range facts {
+		if f.value != "" {
+			cli.Printf(w, "%s%s\t%s\n", indent, f.name, f.value)
+		}
+	}
+}
+
+// shortDuration writes a duration without its zero parts: 24h, not 24h0m0s.
+func shortDuration(d time.Duration) string {
+	s := d.String()
+	if strings.HasSuffix(s, "m0s") {
+		s = strings.TrimSuffix(s, "0s")
+	}
+	if strings.HasSuffix(s, "h0m") {
+		s = strings.TrimSuffix(s, "0m")
+	}
+	return s
+}
+
+// plural writes a number and its noun: 1 key, 2 keys.
+func plural(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return strconv.Itoa(n) + " " + noun + "s"
+}

@@ -1,0 +1,126 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+
+	"oncebus/cmd/oncebus/cli"
+	"oncebus/cmd/oncebus/settings"
+	"oncebus/dedup/rules"
+	"oncebus/processor"
+	"oncebus/processor/kafka"
+)
+
+// inspection is what 'oncebus get' and 'oncebus forget' share: the key of an event,
+// and an inspector of the app's topics.
+type inspection struct {
+	derived   rules.Derived
+	inspector *processor.Inspector
+}
+
+// inspectOptions are the flags of 'oncebus get' and 'oncebus forget'.
+type inspectOptions struct {
+	eventFlags
+	routesFile string
+	route      string
+	json       bool
+}
+
+const inspectAbout = "It reads the event from FILE or standard input, of which only the fields of the key matter.\n" +
+	"Its settings are those of 'oncebus run': brokers, app and credentials. It reads only the app's\n" +
+	"topics, so it works on any machine, even if the service does not run.\n"
+
+// inspect parses the command line, derives the event's key and connects. fits
+// returns why the command cannot use a route. If the command has ended, done is
+// true and code is the exit code.
+func inspect(
+	ctx context.Context, name, about string, args []string, p cli.Process, fits func(*rules.Routes, *rules.Route) error,
+) (in inspection, o inspectOptions, code int, done bool) {
+	fs := cli.NewFlags(name, "--route NAME [OPTIONS] [FILE|-]", about)
+	fs.StringVar(&o.routesFile, "routes", "", "the routes `file`; default: $ONCEBUS_ROUTES, or routes.yaml")
+	fs.StringVar(&o.route, "route", "", "the `name` of the route")
+	o.register(fs)
+	fs.BoolVar(&o.json, "json", false, "print JSON")
+	rest, code, done := cli.ParseFlags(fs, args, 1, p)
+	if done {
+		return in, o, code, true
+	}
+	if o.route == "" {
+		return in, o, cli.UsageError(fs, p, "--route is missing, want the route that derives the key"), true
+	}
+	fail := func(code int, err error) (inspection, inspectOptions, int, bool) {
+		cli.Printf(p.Stderr, "oncebus %s: %v\n", name, err)
+		return in, o, code, true
+	}
+	s, routes, err := settings.Load(p.Environ, o.routesFile)
+	if err != nil {
+		return fail(cli.ExitWrong, err)
+	}
+	route, err := findRoute(routes, s.Routes, o.route)
+	if err == nil {
+		err = fits(routes, route)
+	}
+	if err != nil {
+		return fail(cli.ExitWrong, err)
+	}
+	payload, err := readEvent(rest, p.Stdin)
+	if err != nil {
+		return fail(cli.ExitWrong, err)
+	}
+	if in.derived, err = o.derive(routes, route, s.Processor.KeySecret.Bytes(), payload); err != nil {
+		return fail(cli.ExitWrong, err)
+	}
+	log := cli.NewLogger(p.Stderr, slog.LevelError, s.LogFormat)
+	if in.inspector, err = processor.NewInspector(ctx, s.Processor, routes, log); err != nil {
+		return fail(codeOf(err), err)
+	}
+	return in, o, 0, false
+}
+
+// codeOf returns the exit code for an error of the inspector. Only the app's manifest
+// shows whether settings and routes are those of the app.
+func codeOf(err error) int {
+	if kafka.IsOperatorError(err) {
+		return cli.ExitWrong
+	}
+	return cli.ExitFailed
+}
+
+func (o *inspectOptions) derive(routes *rules.Routes, route *rules.Route, secret, payload []byte) (rules.Derived, error) {
+	derived := routes.NewDeriver(secret).Derive(o.input(route.Topics[0], payload))
+	switch {
+	case derived.Finding != rules.Keyed && len(payload) == 0:
+		return derived, fmt.Errorf("%w: the event is empty; pass FILE or write the event to standard input; %s", errNoKey, derived.Reason)
+	case derived.Finding != rules.Keyed:
+		return derived, fmt.Errorf("%w: %s", errNoKey, derived.Reason)
+	case derived.Route != route:
+		return derived, fmt.Errorf("route %s matches this event before %s", derived.Route.Name, o.route)
+	}
+	return derived, nil
+}
+
+// findRoute returns the route of that name. file is for the error.
+func findRoute(routes *rules.Routes, file, name string) (*rules.Route, error) {
+	if route := routes.Route(name); route != nil {
+		return route, nil
+	}
+	return nil, fmt.Errorf("%s has no route %q; it has %s", file, name, routeNames(routes, anyRoute))
+}
+
+func anyRoute(*rules.Route) bool { return true }
+
+func inClaimMode(r *rules.Route) bool { return r.Mode == rules.ClaimMode }
+
+// routeNames lists the wanted routes for an error.
+func routeNames(routes *rules.Routes, wanted func(*rules.Route) bool) string {
+	var names []string
+	for _, r := range routes.Routes {
+		if wanted(r) {
+			names = append(names, r.Name)
+		}
+	}
+	return cmp.Or(strings.Join(names, ", "), "none")
+}

@@ -1,0 +1,60 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+
+	"oncebus/cmd/oncebus/cli"
+	"oncebus/cmd/oncebus/settings"
+	"oncebus/dedup/rules"
+	"oncebus/processor"
+)
+
+// runService is 'oncebus run'.
+func runService(ctx context.Context, args []string, p cli.Process) int {
+	return service{name: "run", about: "Runs the service. It has no options. Its settings are environment variables; an empty one\n" +
+		"counts as unset. With ONCEBUS_INGRESS_ADDR it also accepts events by HTTP, as 'oncebus\n" +
+		"ingress' does. Exit codes: 0 stopped as requested, 1 failed while running, 2 wrong settings\n" +
+		"or routes (it contacted no broker and wrote nothing).",
+		load: settings.LoadRun, serve: serve,
+	}.run(ctx, args, p)
+}
+
+// serve runs the processor, the admin server, and the ingress if it has an address.
+func serve(ctx context.Context, s settings.Settings, routes *rules.Routes, log *slog.Logger) int {
+	registry := newRegistry()
+	proc, err := processor.New(s.Processor, routes, registry, log)
+	if err != nil {
+		log.Error("wrong settings", "error", err)
+		return cli.ExitWrong
+	}
+	if s.Ingress.Addr == "" {
+		return supervise(ctx, s, registry, log, work{ready: proc.Ready, state: func() any { return proc.State() }, run: proc.Run})
+	}
+	requests, code := openIngress(ctx, s, routes, registry, log)
+	if requests == nil {
+		return code
+	}
+	defer requests.Close() //nolint:errcheck // Run has closed it, unless it did not start
+	return supervise(ctx, s, registry, log, work{
+		ready: func() error { return errors.Join(proc.Ready(), requests.Ready()) },
+		state: func() any { return proc.State() },
+		run: func(ctx context.Context) error {
+			// In-flight requests wait for verdicts, so the processor stops after
+			// the ingress has sent the last response.
+			judging, stop := context.WithCancel(context.WithoutCancel(ctx))
+			defer stop()
+			ctx, end := context.WithCancel(ctx)
+			defer end()
+			ended := make(chan error, 1)
+			go func() {
+				ended <- requests.Run(ctx)
+				stop()
+			}()
+			err := proc.Run(judging)
+			end()
+			return errors.Join(err, <-ended)
+		},
+	})
+}

@@ -1,0 +1,103 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"log/slog"
+	"net"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"oncebus/cmd/oncebus/cli"
+	"oncebus/cmd/oncebus/settings"
+	"oncebus/dedup/rules"
+)
+
+var errStopping = errors.New("stopping")
+
+// service is a command that runs until it is asked to stop. It has no flags; its
+// help lists the settings.
+type service struct {
+	name, about string
+	load        func(environ []string) (settings.Settings, *rules.Routes, error)
+	serve       func(context.Context, settings.Settings, *rules.Routes, *slog.Logger) int
+}
+
+// run validates settings and routes before it serves, so that no mistake in them
+// reaches a broker.
+func (c service) run(ctx context.Context, args []string, p cli.Process) int {
+	if _, code, done := cli.ParseFlags(c.flags(), args, 0, p); done {
+		return code
+	}
+	s, routes, err := c.load(p.Environ)
+	if err != nil {
+		cli.Printf(p.Stderr, "%v\n", err)
+		return cli.ExitWrong
+	}
+	log := cli.NewLogger(p.Stderr, s.LogLevel, s.LogFormat)
+	log.LogAttrs(ctx, slog.LevelInfo, "starting", slog.String("version", version()), slog.Int("routes", len(routes.Routes)),
+		slog.GroupAttrs("settings", s.Attrs()...))
+	for _, name := range settings.Unknown(p.Environ, routes) {
+		log.Warn("unknown setting ignored", "variable", name)
+	}
+	running, ended := context.WithCancel(ctx)
+	defer ended()
+	go boundHeap(running, p.Environ)
+	return c.serve(ctx, s, routes, log)
+}
+
+func (c service) flags() *flag.FlagSet {
+	fs := cli.NewFlags(c.name, "", c.about)
+	usage := fs.Usage
+	fs.Usage = func() {
+		usage()
+		cli.Printf(fs.Output(), "\nSettings [default]:\n")
+		settings.Print(fs.Output())
+	}
+	return fs
+}
+
+// work is what supervise runs.
+type work struct {
+	ready func() error
+	state func() any
+	run   func(context.Context) error // returns when its context is done
+}
+
+// supervise runs a service and the admin server, and returns the exit code. The
+// server starts first and stops last, so that probes see the service start and stop.
+func supervise(ctx context.Context, s settings.Settings, registry *prometheus.Registry, log *slog.Logger, what work) int {
+	var listen net.ListenConfig
+	listener, err := listen.Listen(ctx, "tcp", s.AdminAddr)
+	if err != nil {
+		log.Error("listen for admin pages failed; choose another ONCEBUS_ADMIN_ADDR", "addr", s.AdminAddr, "error", err)
+		return cli.ExitFailed
+	}
+	running, fail := context.WithCancelCause(ctx)
+	defer fail(nil)
+	ready := func() error {
+		if running.Err() != nil {
+			return errStopping
+		}
+		return what.ready()
+	}
+	server := serveHTTP(listener, newHandler(registry, ready, what.state, log), log, fail)
+	log.Info("http listening", "addr", listener.Addr().String())
+
+	runErr := what.run(running)
+	// If the admin server failed, its error is the cause. After an ordinary stop
+	// the cause is that of ctx.
+	if cause := context.Cause(running); cause != nil && ctx.Err() == nil {
+		runErr = errors.Join(runErr, cause)
+	}
+	if err := server.stop(ctx); err != nil {
+		log.Warn("admin server aborted open requests", "error", err)
+	}
+	if runErr != nil {
+		log.Error("failed", "error", runErr)
+		return cli.ExitFailed
+	}
+	log.Info("stopped")
+	return cli.ExitStopped
+}

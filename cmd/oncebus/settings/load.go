@@ -1,0 +1,69 @@
+package settings
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+
+	"oncebus/dedup/rules"
+)
+
+// Load reads and validates settings and routes. routesFile, unless empty, replaces
+// ONCEBUS_ROUTES. The error joins every mistake in both.
+func Load(environ []string, routesFile string) (Settings, *rules.Routes, error) {
+	s, parseErr := Parse(environ)
+	if routesFile != "" {
+		s.Routes = routesFile
+	}
+	routes, routesErr := ReadRoutes(s.Routes)
+	var secretErr error
+	if routesErr == nil {
+		secretErr = s.Processor.CheckSecret(routes.NeedsSecret())
+	}
+	return s, routes, errors.Join(parseErr, s.Validate(), secretErr, routesErr)
+}
+
+var errNoIngress = errors.New("no route has an http part, want one for the ingress to accept events")
+
+// LoadRun is Load for 'oncebus run'. If the ingress has an address, it also
+// validates settings and routes for the ingress.
+func LoadRun(environ []string) (Settings, *rules.Routes, error) {
+	s, routes, err := Load(environ, "")
+	if s.Ingress.Addr == "" {
+		return s, routes, err
+	}
+	return s, routes, errors.Join(err, s.validateIngress(routes))
+}
+
+// LoadIngress is Load for 'oncebus ingress', which needs the ingress' address and
+// routes with an http part.
+func LoadIngress(environ []string) (Settings, *rules.Routes, error) {
+	s, routes, err := Load(environ, "")
+	if s.Ingress.Addr == "" {
+		err = errors.Join(err, fmt.Errorf("%sINGRESS_ADDR: not set, want host:port to accept requests", Prefix))
+	}
+	return s, routes, errors.Join(err, s.validateIngress(routes))
+}
+
+// validateIngress reports what is wrong with settings and routes for an ingress, or
+// nil if routes is nil because the file could not be read.
+func (s Settings) validateIngress(routes *rules.Routes) error {
+	if routes == nil {
+		return nil
+	}
+	var noHTTP error
+	if !slices.ContainsFunc(routes.Routes, func(r *rules.Route) bool { return r.HTTP != nil }) {
+		noHTTP = errNoIngress
+	}
+	return errors.Join(noHTTP, s.Ingress.ValidateRoutes(routes))
+}
+
+// ReadRoutes reads and validates the routes file at path.
+func ReadRoutes(path string) (*rules.Routes, error) {
+	data, err := os.ReadFile(path) //nolint:gosec // the file is the one the user names
+	if err != nil {
+		return nil, fmt.Errorf("routes file (ONCEBUS_ROUTES): %w", err)
+	}
+	return rules.ParseRoutes(path, data)
+}

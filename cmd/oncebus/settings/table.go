@@ -1,0 +1,126 @@
+package settings
+
+import (
+	"io"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/caarlos0/env/v11"
+
+	"oncebus/cmd/oncebus/cli"
+	"oncebus/dedup/rules"
+	"oncebus/processor"
+	"oncebus/processor/ingress"
+	"oncebus/processor/security"
+	"oncebus/state"
+)
+
+// Prefix begins the name of every setting.
+const Prefix = "ONCEBUS_"
+
+// Setting describes one environment variable.
+type Setting struct {
+	Name    string // with Prefix
+	Default string // as text; "" where there is none
+	Meaning string
+	Group   string // what the setting is about, such as TLS
+	// Secret: the log never shows the value, and a file may hold it instead,
+	// whose path is in the variable Name_FILE.
+	Secret bool
+
+	kind  reflect.Type
+	index []int // of the value in Settings, for reflect.Value.FieldByIndex
+	// path is the index of a secret's SecretPath; nil if the file is only read at
+	// the start.
+	path []int
+}
+
+// groups names the structs whose settings are a group of their own. The settings
+// of another struct belong to the group of the struct around it.
+var groups = map[reflect.Type]string{
+	reflect.TypeFor[Settings]():            "Process",
+	reflect.TypeFor[security.Config]():     "App and brokers",
+	reflect.TypeFor[security.TLS]():        "TLS",
+	reflect.TypeFor[security.SASL]():       "SASL",
+	reflect.TypeFor[processor.AppConfig](): "Topics and transactions",
+	reflect.TypeFor[processor.Config]():    "Tasks",
+	reflect.TypeFor[state.Config]():        "State",
+	reflect.TypeFor[processor.Disk]():      "Disk",
+	reflect.TypeFor[ingress.Config]():      "Ingress",
+}
+
+// All lists every setting, in the order of the structs. Those of the ingress
+// secrets come last, with NAME for the name that the routes file gives a secret.
+func All() []Setting { return append(table(), ingressSecretTable()...) }
+
+// table lists the settings that are fields of Settings.
+func table() []Setting {
+	var all []Setting
+	var walk func(t reflect.Type, prefix, group string, index []int)
+	walk = func(t reflect.Type, prefix, group string, index []int) {
+		if own, ok := groups[t]; ok {
+			group = own
+		}
+		for i := range t.NumField() {
+			f := t.Field(i)
+			at := append(slices.Clone(index), i)
+			name, named := f.Tag.Lookup("env")
+			if !named && f.Type.Kind() == reflect.Struct {
+				walk(f.Type, prefix+f.Tag.Get("envPrefix"), group, at)
+			}
+			if named {
+				s := Setting{
+					Name: prefix + name, Default: f.Tag.Get("envDefault"), Meaning: f.Tag.Get("help"), Group: group,
+					Secret: f.Type == reflect.TypeFor[security.Secret](), kind: f.Type, index: at,
+				}
+				if path, ok := t.FieldByName(f.Tag.Get("file")); ok {
+					s.path = append(slices.Clone(index), path.Index...)
+				}
+				all = append(all, s)
+			}
+		}
+	}
+	walk(reflect.TypeFor[Settings](), Prefix, "", nil)
+	return all
+}
+
+// Print writes every setting for a person at a terminal, a line each.
+func Print(w io.Writer) {
+	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	for _, s := range All() {
+		meaning := s.Meaning
+		if s.Secret {
+			meaning += "; or the path of a file that holds it in " + s.Name + "_FILE"
+		}
+		if s.Default != "" {
+			meaning += " [" + s.Default + "]"
+		}
+		cli.Printf(tw, "  %s\t%s\n", s.Name, meaning)
+	}
+	_ = tw.Flush() // an output of a cli.Process keeps the error
+}
+
+var kubernetesVariable = regexp.MustCompile(`^ONCEBUS_(INGRESS_)?(SERVICE_|PORT)`)
+
+// Unknown lists the variables that look like settings and are not, most likely
+// misspelled; also secrets of the ingress that no route names. It leaves out the
+// variables that Kubernetes adds to every pod of a namespace with a service named
+// oncebus or oncebus-ingress.
+func Unknown(environ []string, routes *rules.Routes) []string {
+	known := knownSecrets(routes)
+	for _, s := range table() {
+		known[s.Name] = true
+		known[s.Name+"_FILE"] = s.Secret
+	}
+	var unknown []string
+	for name := range env.ToMap(environ) {
+		if strings.HasPrefix(name, Prefix) && !known[name] && !kubernetesVariable.MatchString(name) {
+			unknown = append(unknown, name)
+		}
+	}
+	slices.Sort(unknown)
+	return unknown
+}
