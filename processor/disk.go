@@ -99,13 +99,13 @@ func (g *diskGuard) look() {
 			g.dir, least, uint64(diskResume*float64(least)))
 		g.resumed = make(chan struct{})
 		g.metrics.diskPaused.Set(1)
-		g.host.Hold(true)
+		g.host.PauseMerges(true)
 		g.log.Error("the disk is filling: tasks are paused", "dir", g.dir, "free_bytes", s.Free, "free_percent", s.FreePercent(), "pause_below", least)
 	case paused && float64(s.Free) >= diskResume*float64(least):
 		g.reason = ""
 		close(g.resumed)
 		g.metrics.diskPaused.Set(0)
-		g.host.Hold(false)
+		g.host.PauseMerges(false)
 		g.log.Info("the disk has space again: tasks go on", "dir", g.dir, "free_bytes", s.Free)
 	}
 }

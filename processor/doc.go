@@ -163,7 +163,7 @@
 //     it and needs none: a record that is there twice is a copy.
 //   - While the disk is filling the dedup stage pauses and the routing stage
 //     does not: it writes no local state, and what it routes is for the tasks
-//     of other processes too. Merges pause as well (state.Host.Hold).
+//     of other processes too. Merges pause as well (state.Host.PauseMerges).
 //   - Local state knows no tombstones: rows go by stream time, in the store and
 //     in every fold of the changelog alike. So a store may be as old as it
 //     likes (T1) as long as its position is still in the changelog.

@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 		// glog's flusher comes with badger's dependencies and lives for ever.
 		goleak.IgnoreTopFunction("github.com/golang/glog.(*fileSink).flushDaemon"),
 		// Badger leaves these behind when it fails to open damaged files. A
-		// store that a test does not close shows by its keeper.
+		// store that a test does not close shows by its background goroutine.
 		goleak.IgnoreTopFunction("github.com/dgraph-io/ristretto/v2/z.(*AllocatorPool).freeupAllocators"),
 		goleak.IgnoreTopFunction("github.com/dgraph-io/badger/v4.(*DB).monitorCache"),
 		goleak.IgnoreTopFunction("github.com/dgraph-io/badger/v4.(*DB).updateSize"),

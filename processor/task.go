@@ -413,7 +413,7 @@ func (t *task) commit() error {
 	if err := t.store.Apply(position, t.committed.Append(nil)); err != nil {
 		return fmt.Errorf("apply to the store of %v: %w", t.id, err)
 	}
-	t.store.Expire(t.horizons())
+	t.store.EvictBefore(t.horizons())
 	return nil
 }
 

@@ -178,7 +178,7 @@ func (w *worker) live(ctx context.Context) error {
 			continue // no poll, no gate: nothing may be touched
 		}
 		err := w.turn(ctx, fetches)
-		failpoint.Hit(failpoint.BeforeGate)
+		failpoint.Hit(failpoint.BeforeAllowRebalance)
 		w.openGate()
 		if len(w.oversize) > 0 && (err == nil || kafka.Classify(err) != kafka.Stop) {
 			return errors.Join(errOversize, err)

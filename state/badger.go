@@ -23,14 +23,14 @@ import (
 // Sizes of Badger's files. Pages go to the value log, the LSM tree holds only
 // their keys, a manifest and small pages.
 const (
-	// memTableBytes is small because a deleted page becomes garbage that the
-	// value log's collection can see only when its tombstone has been
-	// flushed and compacted, and a page costs the memtable some 150 bytes.
-	// Never lower it: Badger ends the process when it finds a larger
-	// write-ahead log (checkFiles turns such a directory away).
+	// memTableBytes is small, because the value log's collection counts a
+	// deleted page as garbage only after its tombstone was flushed and
+	// compacted. A page takes some 150 bytes of the memtable. Never lower the
+	// value: Badger ends the process when it opens a larger write-ahead log,
+	// so prepareFiles rejects it.
 	memTableBytes = 128 << 10
-	// valueThreshold keeps manifests out of the value log, whose collection
-	// can bring deleted entries back (measured with Badger 4.9.6).
+	// valueThreshold puts manifests into the LSM tree. The collection of the
+	// value log can restore deleted entries (measured with Badger 4.9.6).
 	valueThreshold = 4 << 10
 	valueLogBytes  = 8 << 20
 )
@@ -38,33 +38,33 @@ const (
 // badgerOptions returns the options of a store in dir.
 func badgerOptions(dir string, valueLogBytes int64, log *slog.Logger) badger.Options {
 	return badger.DefaultOptions(dir).
-		WithCompression(options.None).WithBlockCacheSize(0).WithIndexCacheSize(0). // mmap and the page cache do
+		WithCompression(options.None).WithBlockCacheSize(0).WithIndexCacheSize(0). // mmap and the page cache suffice
 		WithMemTableSize(memTableBytes).WithNumMemtables(2).
 		WithBaseTableSize(2 << 20).WithBaseLevelSize(16 << 20).
 		WithNumCompactors(0).WithNumLevelZeroTablesStall(math.MaxInt). // see database.compact
 		WithNumGoroutines(1).
 		WithValueThreshold(valueThreshold).WithValueLogFileSize(valueLogBytes).
-		// Badger frees the lock on a damaged value-log file only if it finds
-		// the damage by this checksum; otherwise Close would wait for ever.
+		// Without this checksum a damaged value leaves Badger's lock on the
+		// value-log file locked, and Close blocks forever.
 		WithVerifyValueChecksum(true).
-		WithChecksumVerificationMode(options.OnBlockRead). // checkTables does it for whole tables
-		WithBloomFalsePositive(0).                         // every page that is asked for exists
+		WithChecksumVerificationMode(options.OnBlockRead). // checkTables verifies whole tables
+		WithBloomFalsePositive(0).                         // every page that the store reads exists
 		WithSyncWrites(true).
 		WithNumVersionsToKeep(1).WithDetectConflicts(false).WithMetricsEnabled(false).
 		WithCompactL0OnClose(false).
 		WithLogger(badgerLogger{log.With("component", "badger")})
 }
 
-// openBadger opens the database of a store. Whatever Badger finds wrong with
-// its files, by error or by panic, becomes ErrCorrupt; a lock held by another
-// process or a lack of rights, space or descriptors does not.
+// openBadger opens the database of a store. Errors and panics of Badger about
+// its files become ErrCorrupt. Another process's lock or a lack of permissions,
+// space or descriptors does not.
 func openBadger(dir string, valueLogBytes int64, log *slog.Logger) (db *badger.DB, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			db, err = nil, fmt.Errorf("%w: open %s: badger panicked: %v", ErrCorrupt, dir, p)
 		}
 	}()
-	if err := checkFiles(dir); err != nil {
+	if err := prepareFiles(dir); err != nil {
 		return nil, err
 	}
 	if err := checkTables(dir); err != nil {
@@ -72,19 +72,20 @@ func openBadger(dir string, valueLogBytes int64, log *slog.Logger) (db *badger.D
 	}
 	db, err = badger.OpenManaged(badgerOptions(dir, valueLogBytes, log))
 	if err != nil {
-		if environmental(err) {
+		if isEnvironmental(err) {
 			return nil, fmt.Errorf("open %s: %w", dir, err)
 		}
 		return nil, fmt.Errorf("%w: open %s: %w", ErrCorrupt, dir, err)
 	}
-	// Without it a managed database never reclaims anything.
+	// Without it a managed database never frees deleted entries.
 	db.SetDiscardTs(math.MaxUint64)
 	return db, nil
 }
 
-// environmental tells errors of the surroundings from damaged files. Badger
-// drops the chain of most errors, so their text counts too.
-func environmental(err error) bool {
+// isEnvironmental reports whether err is about the environment, not about
+// damaged files. Badger drops the chain of most errors, so it compares texts
+// too.
+func isEnvironmental(err error) bool {
 	if errors.Is(err, fs.ErrPermission) {
 		return true
 	}
@@ -92,23 +93,22 @@ func environmental(err error) bool {
 	if strings.Contains(text, "Cannot acquire directory lock") {
 		return true
 	}
-	for _, no := range []syscall.Errno{
+	for _, errno := range []syscall.Errno{
 		syscall.EACCES, syscall.EPERM, syscall.ENOSPC, syscall.EDQUOT, syscall.EROFS,
 		syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM,
 	} {
-		if errors.Is(err, no) || strings.Contains(text, no.Error()) {
+		if errors.Is(err, errno) || strings.Contains(text, errno.Error()) {
 			return true
 		}
 	}
 	return false
 }
 
-// checkFiles prepares a directory for Badger: a kill between create and
-// truncate leaves an empty log file at which Open fails (badger issue 2207),
-// and the discard statistics are only hints but Badger ends the process when
-// they are cut short. A write-ahead log that does not fit the memtable would
-// end the process too.
-func checkFiles(dir string) error {
+// prepareFiles removes or rejects files with which Badger would fail or end the
+// process. A kill between create and truncate leaves an empty log file (badger
+// issue 2207). Truncated discard statistics end the process, although they are
+// only hints; so does a write-ahead log larger than the memtable.
+func prepareFiles(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return fmt.Errorf("read state directory: %w", err)
@@ -119,7 +119,7 @@ func checkFiles(dir string) error {
 			return fmt.Errorf("read state directory: %w", err)
 		}
 		if !info.Mode().IsRegular() {
-			return fmt.Errorf("%w: %s is no file", ErrCorrupt, e.Name())
+			return fmt.Errorf("%w: %s is not a regular file", ErrCorrupt, e.Name())
 		}
 		ext, size := filepath.Ext(e.Name()), info.Size()
 		switch {
@@ -129,36 +129,36 @@ func checkFiles(dir string) error {
 				return fmt.Errorf("remove unfinished file: %w", err)
 			}
 		case ext == ".mem" && size > 2*memTableBytes:
-			return fmt.Errorf("%w: %s has %d bytes, a write-ahead log of this build at most %d",
+			return fmt.Errorf("%w: write-ahead log %s has %d bytes, more than the limit of %d",
 				ErrCorrupt, e.Name(), size, 2*memTableBytes)
 		}
-		if err := checkRights(filepath.Join(dir, e.Name())); err != nil {
+		if err := checkPermissions(filepath.Join(dir, e.Name())); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// checkRights opens a file as Badger will: where it may not, it would end the
-// process or call the file damaged.
-func checkRights(path string) error {
+// checkPermissions opens a file as Badger will. Without permissions Badger
+// would end the process or call the file damaged.
+func checkPermissions(path string) error {
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil // just removed
+		return nil // prepareFiles removed it
 	}
 	if err != nil {
-		return fmt.Errorf("state files must be readable and writable: %w", err)
+		return fmt.Errorf("state files must be readable and writable by this user: %w", err)
 	}
 	if err := f.Close(); err != nil {
-		return fmt.Errorf("check rights: %w", err)
+		return fmt.Errorf("check permissions: %w", err)
 	}
 	return nil
 }
 
-// checkTables verifies every table of the LSM tree. Badger opens tables in
-// goroutines of its own, where a damaged one ends the process with a panic
-// that nobody can recover, or is left out with a line in the log. Tables that
-// its manifest does not name are leftovers that it removes.
+// checkTables verifies every table of the LSM tree. Badger opens tables in its
+// own goroutines: a damaged table panics there and ends the process, or is
+// dropped with a log line. Badger removes tables that its manifest does not
+// name.
 func checkTables(dir string) (err error) {
 	f, err := os.Open(filepath.Join(dir, badger.ManifestFilename))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -180,8 +180,8 @@ func checkTables(dir string) (err error) {
 	return nil
 }
 
-// checkTable opens a table, in memory so that nothing of it is left mapped,
-// and with it verifies the checksums of its index and all its blocks.
+// checkTable verifies the checksums of a table's index and blocks. It opens the
+// table in memory, so that no mapping of the file remains.
 func checkTable(path string) (err error) {
 	data, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -211,8 +211,8 @@ func checkTable(path string) (err error) {
 }
 
 // checkTableIndex verifies the end of a table file: index | its length 4 |
-// checksum | its length 4, big endian. Badger ends the process where these do
-// not fit the file.
+// checksum | its length 4, big endian. Badger ends the process if a length
+// exceeds the file.
 func checkTableIndex(data []byte) error {
 	cut := func(n uint32) ([]byte, bool) {
 		if uint64(n) > uint64(len(data)) {
@@ -231,11 +231,11 @@ func checkTableIndex(data []byte) error {
 	}
 	sum, ok := cut(number())
 	if !ok {
-		return errors.New("cut short")
+		return errors.New("checksum is truncated")
 	}
 	index, ok := cut(number())
 	if !ok {
-		return errors.New("cut short")
+		return errors.New("index is truncated")
 	}
 	var expected pb.Checksum
 	if err := proto.Unmarshal(sum, &expected); err != nil {
@@ -244,8 +244,8 @@ func checkTableIndex(data []byte) error {
 	return y.VerifyChecksum(index, &expected)
 }
 
-// badgerLogger sends Badger's log to slog, one level lower than Badger means
-// it: the store reports what matters itself.
+// badgerLogger sends Badger's log to slog, one level lower, because the store
+// returns the errors that need action.
 type badgerLogger struct{ log *slog.Logger }
 
 func (l badgerLogger) Errorf(format string, args ...any) {

@@ -9,30 +9,29 @@ import (
 	"oncebus/dedup"
 )
 
-// ErrCorrupt is wrapped by every error about local files that cannot be
-// trusted. The way out is Quarantine and a rebuild from the changelog.
+// ErrCorrupt is wrapped by every error about damaged local files. The caller
+// must quarantine the directory and rebuild the store from the changelog.
 var ErrCorrupt = errors.New("corrupt state")
 
-// ErrForeign is wrapped when a directory holds the state of something else
-// than the caller names. The way out is the same as for ErrCorrupt.
+// ErrForeign is wrapped when the identity of a directory is not the caller's.
+// The remedy is the same as for ErrCorrupt.
 var ErrForeign = errors.New("foreign state")
 
-// blockHeader leads every value that a run has in Badger: a page, a chunk of
-// a large page, or a chunk of the filter. It names the place the block belongs
-// to, so that one found elsewhere, left over from another run or damaged is
-// never taken for the right one. Badger itself returns a value-log entry that
-// it cannot read as empty and without an error.
+// blockHeader starts every value of a run in Badger: a page, a chunk of a large
+// page, or a chunk of the filter. It repeats the block's key, so that a moved,
+// old or damaged block is detected. Badger returns an unreadable value as an
+// empty one, without an error.
 type blockHeader struct {
 	kind   blockKind
 	run    uint64 // the run's id
 	nonce  uint64 // random, drawn with the run, also in the manifest
 	part   uint32 // number of the page; 0 for a filter
-	chunk  uint16 // place among the chunks of the part
+	chunk  uint16 // index among the chunks of the part
 	chunks uint16
 	rows   uint32 // rows of the whole part
 }
 
-// blockKind tells pages from filters, in keys and in headers.
+// blockKind distinguishes pages and filters, in keys and in headers.
 type blockKind uint8
 
 const (
@@ -48,7 +47,7 @@ const (
 	blockVersion     = 1
 	blockHeaderBytes = 40
 	blockSumFrom     = 8
-	// chunkBytes bounds a payload: the smallest value-log file takes it.
+	// chunkBytes bounds a payload, so that it fits the smallest value-log file.
 	chunkBytes = 512 << 10
 	maxChunks  = 1<<16 - 1
 )
@@ -68,17 +67,17 @@ func appendBlockHeader(dst []byte, h blockHeader) []byte {
 	return binary.LittleEndian.AppendUint32(dst, 0)
 }
 
-// sealBlock fills in length and checksum of a whole block.
+// sealBlock sets length and checksum of a whole block.
 func sealBlock(block []byte) {
 	binary.LittleEndian.PutUint32(block[36:], uint32(len(block)-blockHeaderBytes))
 	binary.LittleEndian.PutUint32(block[4:], crc32.Checksum(block[blockSumFrom:], castagnoli))
 }
 
-// decodeBlock checks a block and returns its header and payload, which
+// decodeBlock verifies a block and returns its header and payload. The payload
 // aliases b.
 func decodeBlock(b []byte) (blockHeader, []byte, error) {
 	if len(b) < blockHeaderBytes {
-		return blockHeader{}, nil, fmt.Errorf("%w: block of %d bytes", ErrCorrupt, len(b))
+		return blockHeader{}, nil, fmt.Errorf("%w: block has %d bytes, fewer than its header", ErrCorrupt, len(b))
 	}
 	if b[0] != blockVersion || b[2] != dedup.RowVersion || b[3] != 0 {
 		return blockHeader{}, nil, fmt.Errorf("%w: block version %d, row version %d; this build reads %d, %d",
@@ -88,7 +87,7 @@ func decodeBlock(b []byte) (blockHeader, []byte, error) {
 		return blockHeader{}, nil, fmt.Errorf("%w: block checksum does not match", ErrCorrupt)
 	}
 	if n := binary.LittleEndian.Uint32(b[36:]); uint64(n) != uint64(len(b)-blockHeaderBytes) {
-		return blockHeader{}, nil, fmt.Errorf("%w: block says %d bytes, has %d", ErrCorrupt, n, len(b)-blockHeaderBytes)
+		return blockHeader{}, nil, fmt.Errorf("%w: block header says %d bytes, block has %d", ErrCorrupt, n, len(b)-blockHeaderBytes)
 	}
 	h := blockHeader{
 		kind:   blockKind(b[1]),
@@ -102,18 +101,17 @@ func decodeBlock(b []byte) (blockHeader, []byte, error) {
 	return h, b[blockHeaderBytes:], nil
 }
 
-// check tells whether the block is the one of run r, kind and place it was
-// looked up under.
+// check returns ErrCorrupt unless the header matches the key of the look-up.
 func (h blockHeader) check(r *run, kind blockKind, part uint32, chunk uint16) error {
 	if h.kind != kind || h.run != r.id || h.nonce != r.nonce || h.part != part || h.chunk != chunk || h.chunk >= h.chunks {
-		return fmt.Errorf("%w: block %c of run %d part %d chunk %d/%d where %c of run %d part %d chunk %d belongs",
+		return fmt.Errorf("%w: read block %c of run %d part %d chunk %d/%d, expected %c of run %d part %d chunk %d",
 			ErrCorrupt, h.kind, h.run, h.part, h.chunk, h.chunks, kind, r.id, part, chunk)
 	}
 	return nil
 }
 
-// Keys in Badger. All blocks of a run share a prefix, so that a sweep needs
-// one seek for each run.
+// Keys in Badger. All blocks of a run share a prefix, so that runIDs needs one
+// seek per run.
 const (
 	runPrefix     = 'r'
 	blockKeyBytes = 16

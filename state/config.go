@@ -6,24 +6,24 @@ import (
 	"time"
 )
 
-// Config is what the stores of one process share. The tags are the one source
-// of name, default and meaning to an operator; the prefix of the variables is
-// chosen by the program that embeds it.
+// Config is the configuration that the stores of one process share. The tags
+// define name, default and help text of each setting. The embedding program
+// chooses the prefix of the variables.
 type Config struct {
-	// FlushRows is how many rows a task collects in memory before they are
-	// written as one run. Larger runs cost less CPU and more memory, and
-	// more of the changelog is read again after a kill.
+	// FlushRows is how many rows a task collects in memory before it writes
+	// them as one run. Larger runs cost less CPU and more memory, and a restore
+	// after a kill reads more of the changelog.
 	FlushRows int `env:"FLUSH_ROWS" envDefault:"262144" help:"rows a task collects in memory before they are written to disk as one run"`
-	// FlushAge bounds the age of rows that are only in memory, and so how
-	// far the durable changelog position stays behind while events arrive.
+	// FlushAge bounds the age of rows that are only in memory, and so the lag
+	// of the durable changelog position while events arrive.
 	FlushAge time.Duration `env:"FLUSH_AGE" envDefault:"1m" help:"longest time a row is only in memory; bounds what a restart reads again"`
-	// MemoryRows is the budget of unflushed rows of the whole process,
-	// about 70 bytes each. It is divided over the open stores; a store gets
-	// at least 4096 rows and at most FlushRows.
+	// MemoryRows is the process's budget of rows in memory, about 70 bytes
+	// each. The open stores share it equally; each store gets at least 4096
+	// rows and at most FlushRows.
 	MemoryRows int `env:"MEMORY_ROWS" envDefault:"2097152" help:"rows in memory of all tasks of the process, about 70 bytes each"`
-	// PageBytes is the size at which rows are packed into pages: what one
-	// look-up reads and checks.
-	PageBytes int `env:"PAGE_BYTES" envDefault:"8192" help:"size at which rows are packed into a page, the unit of a look-up on disk"`
+	// PageBytes is the target size of a page. One look-up reads and verifies
+	// one page.
+	PageBytes int `env:"PAGE_BYTES" envDefault:"8192" help:"target size of a page of rows; one look-up on disk reads one page"`
 	// MergeFanIn is how many runs of similar size make one merge.
 	MergeFanIn int `env:"MERGE_FAN_IN" envDefault:"4" help:"runs of similar size that are merged into one"`
 	// BackgroundJobs bounds how many stores flush, and how many merge, at the same
@@ -31,7 +31,7 @@ type Config struct {
 	BackgroundJobs int `env:"BACKGROUND_JOBS" envDefault:"2" help:"stores that flush, and stores that merge, at the same time"`
 }
 
-// DefaultConfig returns the defaults that the env tags state.
+// DefaultConfig returns the defaults of the env tags.
 func DefaultConfig() Config {
 	return Config{
 		FlushRows:      256 << 10,
@@ -43,11 +43,11 @@ func DefaultConfig() Config {
 	}
 }
 
-// minStoreRows is the least share of MemoryRows: below it the runs become so
-// small that the store only merges.
+// minStoreRows is the minimum of a store's share of MemoryRows. With fewer rows
+// the runs are so small that the store spends its time on merges.
 const minStoreRows = 4096
 
-// Validate reports every value out of range at once.
+// Validate returns one error for every value out of range, joined.
 func (c Config) Validate() error {
 	var errs []error
 	bound := func(name string, v, low, high int) {

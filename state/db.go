@@ -8,26 +8,25 @@ import (
 	"github.com/dgraph-io/badger/v4"
 )
 
-// database is a store's Badger with the few operations the store needs. Reads
-// are safe from several goroutines; writes come from one.
+// database is a store's Badger database. Reads are safe from any goroutine,
+// writes only from one.
 type database struct {
 	*badger.DB
-	// view reads at the greatest version, so it sees every commit; it takes
-	// no part in Badger's transaction bookkeeping and never waits for a
-	// write in flight.
-	view *badger.Txn
-	// version is the commit version last used.
-	version uint64
-	// beforeWrite, if set, is called before each transaction and can fail
-	// it. Tests stop a store there.
+	// readTxn reads at the greatest version, so it sees every commit. Badger
+	// does not track it, so it never waits for a running write.
+	readTxn *badger.Txn
+	// lastVersion is the version of the last commit.
+	lastVersion uint64
+	// beforeWrite is a test hook, called before each transaction; its error
+	// fails the transaction.
 	beforeWrite func() error
 }
 
 func newDatabase(db *badger.DB) *database {
-	return &database{DB: db, view: db.NewTransactionAt(math.MaxUint64, false), version: db.MaxVersion()}
+	return &database{DB: db, readTxn: db.NewTransactionAt(math.MaxUint64, false), lastVersion: db.MaxVersion()}
 }
 
-// commit writes txn, synced.
+// commit writes txn and syncs it to disk.
 func (db *database) commit(txn *badger.Txn) error {
 	if db.beforeWrite != nil {
 		if err := db.beforeWrite(); err != nil {
@@ -35,21 +34,20 @@ func (db *database) commit(txn *badger.Txn) error {
 			return err
 		}
 	}
-	db.version++
-	if err := txn.CommitAt(db.version, nil); err != nil {
+	db.lastVersion++
+	if err := txn.CommitAt(db.lastVersion, nil); err != nil {
 		return fmt.Errorf("write to badger: %w", err)
 	}
 	return db.compact(levelZeroTables)
 }
 
-// levelZeroTables is how many tables of level zero, each a memtable's, are
-// compacted at a time. A look-up asks all of them.
+// levelZeroTables is the number of level-zero tables, each a flushed memtable,
+// that starts a compaction. A look-up reads all of them.
 const levelZeroTables = 4
 
-// compact merges all tables into one level if level zero has at least so many.
-// The keeper does it, as Badger's own compactors look for work every 50 ms, at
-// least two a store: a process of 24 stores with nothing to do would wake up
-// 960 times a second for it.
+// compact merges all tables into one level if level zero has at least atLeast
+// tables. Badger's own compactors, at least two a store, would poll every
+// 50 ms: 960 times a second in an idle process of 24 stores.
 func (db *database) compact(atLeast int) error {
 	if db.Levels()[0].NumTables < atLeast {
 		return nil
@@ -60,7 +58,7 @@ func (db *database) compact(atLeast int) error {
 	return nil
 }
 
-// putManifest commits m. Everything it names must have been committed before.
+// putManifest commits m, after the caller has committed all blocks of its runs.
 func (db *database) putManifest(m *manifest) error {
 	txn := db.NewTransactionAt(math.MaxUint64, true)
 	if err := txn.Set(manifestKey, m.encode()); err != nil {
@@ -82,13 +80,13 @@ func (db *database) manifest() (m *manifest, err error) {
 	return m, err
 }
 
-// readAttempts bounds the retries of a value that Badger returned as empty. A
-// collection of the value log can move a value and remove its file between
-// look-up and read; a second look-up finds it at its new place.
+// readAttempts bounds the reads of a value that Badger returns as empty. A
+// collection of the value log can move a value between look-up and read; a
+// second look-up finds the new position.
 const readAttempts = 4
 
-// read calls fn with the value of key, which fn must not keep. A missing key
-// is badger.ErrKeyNotFound, a panic of Badger is ErrCorrupt.
+// read calls fn with the value of key; the value is valid until fn returns. A
+// missing key is badger.ErrKeyNotFound, a panic of Badger is ErrCorrupt.
 func (db *database) read(key []byte, fn func([]byte) error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -96,7 +94,7 @@ func (db *database) read(key []byte, fn func([]byte) error) (err error) {
 		}
 	}()
 	for range readAttempts {
-		item, err := db.view.Get(key)
+		item, err := db.readTxn.Get(key)
 		if err != nil {
 			return err
 		}
@@ -111,10 +109,10 @@ func (db *database) read(key []byte, fn func([]byte) error) (err error) {
 			return err
 		}
 	}
-	return fmt.Errorf("%w: value of %x cannot be read", ErrCorrupt, key)
+	return fmt.Errorf("%w: value of %x is empty after %d reads", ErrCorrupt, key, readAttempts)
 }
 
-// readBlock calls fn with header and payload of one block of r, checked.
+// readBlock calls fn with the verified header and payload of one block of r.
 func (db *database) readBlock(r *run, kind blockKind, part uint32, chunk uint16, fn func(blockHeader, []byte) error) error {
 	var key [blockKeyBytes]byte
 	err := db.read(appendBlockKey(key[:0], r.id, kind, part, chunk), func(b []byte) error {
@@ -136,8 +134,8 @@ func (db *database) readBlock(r *run, kind blockKind, part uint32, chunk uint16,
 	return nil
 }
 
-// readPart calls fn with rows and payload of a whole part, which fn must not
-// keep. A part of one chunk is not copied.
+// readPart calls fn with the number of rows and the payload of a whole part,
+// valid until fn returns. A part of one chunk is not copied.
 func (db *database) readPart(r *run, kind blockKind, part uint32, fn func(rows uint32, payload []byte) error) error {
 	var first blockHeader
 	var whole []byte
@@ -155,7 +153,8 @@ func (db *database) readPart(r *run, kind blockKind, part uint32, fn func(rows u
 	for c := uint16(1); c < first.chunks; c++ {
 		err := db.readBlock(r, kind, part, c, func(h blockHeader, payload []byte) error {
 			if h.chunks != first.chunks || h.rows != first.rows {
-				return fmt.Errorf("%w: chunks disagree", ErrCorrupt)
+				return fmt.Errorf("%w: chunk 0 says %d chunks and %d rows, chunk %d says %d and %d",
+					ErrCorrupt, first.chunks, first.rows, c, h.chunks, h.rows)
 			}
 			whole = append(whole, payload...)
 			return nil
@@ -182,8 +181,8 @@ func (db *database) readPage(r *run, n uint32, fn func(page) error) error {
 func (db *database) loadFilter(r *run) error {
 	return db.readPart(r, kindFilter, 0, func(_ uint32, payload []byte) error {
 		if len(payload) != int(r.filterBlocks)*filterBlockBytes {
-			return fmt.Errorf("%w: filter of run %d has %d bytes, %d blocks belong there",
-				ErrCorrupt, r.id, len(payload), r.filterBlocks)
+			return fmt.Errorf("%w: filter of run %d has %d bytes, want %d",
+				ErrCorrupt, r.id, len(payload), int(r.filterBlocks)*filterBlockBytes)
 		}
 		r.filter = filter{make([]filterBlock, r.filterBlocks)}
 		r.filter.load(payload)
@@ -191,7 +190,8 @@ func (db *database) loadFilter(r *run) error {
 	})
 }
 
-// runIDs returns the ids of all runs that have blocks, in order, live or not.
+// runIDs returns the ids of all runs that have blocks, in order, orphans
+// included.
 func (db *database) runIDs() (ids []uint64, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -203,7 +203,7 @@ func (db *database) runIDs() (ids []uint64, err error) {
 	for it.Rewind(); it.Valid(); {
 		key := it.Item().Key()
 		if len(key) != blockKeyBytes {
-			return nil, fmt.Errorf("%w: key %x is not a block's", ErrCorrupt, key)
+			return nil, fmt.Errorf("%w: key %x has %d bytes, a block key has %d", ErrCorrupt, key, len(key), blockKeyBytes)
 		}
 		id := runOfKey(key)
 		ids = append(ids, id)
@@ -216,10 +216,10 @@ func (db *database) runIDs() (ids []uint64, err error) {
 }
 
 func (db *database) keys(prefix []byte) *badger.Iterator {
-	return db.view.NewIterator(badger.IteratorOptions{Prefix: prefix})
+	return db.readTxn.NewIterator(badger.IteratorOptions{Prefix: prefix})
 }
 
-// deleteRun deletes every block under a run id.
+// deleteRun deletes every block of a run id.
 func (db *database) deleteRun(id uint64) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -242,20 +242,20 @@ func (db *database) deleteRun(id uint64) (err error) {
 }
 
 // batch collects writes and commits them in transactions as large as Badger
-// and its own buffer allow. The order between transactions is kept; inside
-// one there is none.
+// and its own buffer allow. Transactions commit in the order of their writes.
 type batch struct {
 	db  *database
 	txn *badger.Txn
-	// buf holds the values of the open transaction; Badger refers to them
-	// until it is committed.
+	// buf contains the values of the open transaction. Badger refers to them
+	// until the commit.
 	buf []byte
 }
 
-// batchBytes is what one transaction carries at most.
+// batchBytes bounds the values of one transaction.
 const batchBytes = 2 << 20
 
-// value reserves space for a value of at most n bytes and returns it empty.
+// value reserves buffer space for a value and returns an empty slice of
+// capacity n.
 func (w *batch) value(n int) ([]byte, error) {
 	if cap(w.buf)-len(w.buf) < n {
 		if err := w.commit(); err != nil {
@@ -268,7 +268,7 @@ func (w *batch) value(n int) ([]byte, error) {
 	return w.buf[len(w.buf) : len(w.buf) : len(w.buf)+n], nil
 }
 
-// set writes a value that value reserved.
+// set adds the write of a value whose space value reserved.
 func (w *batch) set(key, value []byte) error {
 	w.buf = w.buf[:len(w.buf)+len(value)]
 	return w.do(func(txn *badger.Txn) error { return txn.Set(key, value) })
@@ -286,7 +286,7 @@ func (w *batch) do(op func(*badger.Txn) error) error {
 	if !errors.Is(err, badger.ErrTxnTooBig) {
 		return err
 	}
-	// The buffer is not reset: the value in hand lies in it.
+	// Keep the buffer: it contains the value of this write.
 	if err := w.flush(); err != nil {
 		return err
 	}
@@ -303,7 +303,7 @@ func (w *batch) flush() error {
 	return w.db.commit(txn)
 }
 
-// commit writes what is pending.
+// commit commits the open transaction, if there is one.
 func (w *batch) commit() error {
 	err := w.flush()
 	w.buf = w.buf[:0]
@@ -318,13 +318,13 @@ func (w *batch) discard() {
 	w.buf = w.buf[:0]
 }
 
-// close closes Badger. A panic of Badger becomes an error.
+// close closes Badger. A panic of Badger becomes ErrCorrupt.
 func (db *database) close() (err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("%w: close: badger panicked: %v", ErrCorrupt, p)
 		}
 	}()
-	db.view.Discard()
+	db.readTxn.Discard()
 	return db.Close()
 }

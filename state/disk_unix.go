@@ -7,8 +7,8 @@ import (
 	"syscall"
 )
 
-// allocated returns the disk space of a file. Badger's open logs are sparse:
-// their length says little.
+// allocated returns the disk space of a file, which is less than the length of
+// Badger's open logs: they are sparse.
 func allocated(info fs.FileInfo) uint64 {
 	if st, ok := info.Sys().(*syscall.Stat_t); ok {
 		return uint64(st.Blocks) * 512

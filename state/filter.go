@@ -9,12 +9,12 @@ import (
 // filter is a split-block Bloom filter as Apache Parquet and Impala define it
 // (Putze, Sanders, Singler: "Cache-, Hash- and Space-Efficient Bloom
 // Filters", 2007): a key sets one bit in each of the eight words of one block,
-// so a look-up touches one cache line. With 16 bits a key about one absent key
-// in a thousand is said to be there; one that is there is never denied.
+// so a look-up touches one cache line. With 16 bits a key, about one absent key
+// in a thousand is a false hit; there are no false misses.
 //
-// Against a binary fuse filter of 8 bits it takes two thirds more memory,
-// builds in a quarter of the time and without memory for the construction, and
-// a look-up misses the CPU's cache once, not three times.
+// A binary fuse filter of 8 bits would take 40 % less memory. It takes four
+// times as long and additional memory to build, and a look-up misses the CPU
+// cache three times instead of once.
 type filter struct{ blocks []filterBlock }
 
 type filterBlock [8]uint32
@@ -23,7 +23,7 @@ const (
 	filterBlockBytes    = 32
 	filterKeysPerBlock  = 16
 	maxFilterBlocks     = 1 << 28
-	filterHashBytesFrom = 8 // the page is found by the first half of a digest, the block by the second
+	filterHashBytesFrom = 8 // the first half of a digest selects the page, the second the filter block
 )
 
 // filterSalts are the odd multipliers of the Parquet specification.
@@ -48,7 +48,7 @@ func (f filter) add(d *dedup.Digest) {
 	}
 }
 
-// has reports false only if d was not added.
+// has reports whether d may have been added; false is certain.
 func (f filter) has(d *dedup.Digest) bool {
 	b, k := f.block(d)
 	for i, salt := range filterSalts {
@@ -59,7 +59,7 @@ func (f filter) has(d *dedup.Digest) bool {
 	return true
 }
 
-// append appends the blocks in little endian.
+// append appends the encoded blocks, little endian, to dst.
 func (f filter) append(dst []byte) []byte {
 	for i := range f.blocks {
 		for _, w := range f.blocks[i] {
@@ -69,7 +69,7 @@ func (f filter) append(dst []byte) []byte {
 	return dst
 }
 
-// load fills the blocks with what append wrote.
+// load decodes the blocks that append encoded.
 func (f filter) load(b []byte) {
 	for i := range f.blocks {
 		for w := range f.blocks[i] {

@@ -13,8 +13,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Host is what the stores of one process share: the memory budget, the places
-// for background work, the metrics. Its methods are safe from any goroutine.
+// Host owns what the stores of one process share: the memory budget, the
+// bounded background jobs, the metrics. Its methods are safe from any goroutine.
 type Host struct {
 	cfg     Config
 	log     *slog.Logger
@@ -23,26 +23,27 @@ type Host struct {
 	metrics *metrics
 	reg     prometheus.Registerer
 
-	// One scratch for each flush, and each merge, that may run at a time.
-	flushing chan *scratch
-	merging  chan *scratch
+	// Each running flush or merge takes a scratch, so their number bounds both.
+	flushScratch chan *scratch
+	mergeScratch chan *scratch
 
-	open atomic.Int64 // number of stores
-	held atomic.Bool  // no merges, see Hold
-	boot string       // id of this boot; tests make the host restart
+	openStores   atomic.Int64 // number of stores
+	mergesPaused atomic.Bool  // see PauseMerges
+	boot         string       // id of this boot; tests change it to simulate a host restart
 
-	mu     sync.Mutex
-	stores map[*Store]bool
-	tables []*table // to be reused
+	mu         sync.Mutex
+	stores     map[*Store]bool
+	freeTables []*table // empty, for reuse
 
-	// Tests make files smaller, stop stores at their writes and wait for
-	// keepers that have nothing left to do.
+	// Test hooks: smaller files, a failure before a write, the end of a round
+	// of background work.
 	valueLogBytes int64
 	beforeWrite   func(dir string) error
-	rested        func()
+	onIdle        func()
 }
 
-// NewHost validates cfg and registers the metrics.
+// NewHost validates cfg, registers the metrics with reg and returns a host
+// without stores. Close unregisters the metrics.
 func NewHost(cfg Config, reg prometheus.Registerer, log *slog.Logger) (*Host, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, fmt.Errorf("state config: %w", err)
@@ -54,15 +55,15 @@ func NewHost(cfg Config, reg prometheus.Registerer, log *slog.Logger) (*Host, er
 		tiers:         newTiers(cfg),
 		metrics:       newMetrics(),
 		reg:           reg,
-		flushing:      make(chan *scratch, cfg.BackgroundJobs),
-		merging:       make(chan *scratch, cfg.BackgroundJobs),
+		flushScratch:  make(chan *scratch, cfg.BackgroundJobs),
+		mergeScratch:  make(chan *scratch, cfg.BackgroundJobs),
 		stores:        make(map[*Store]bool),
 		valueLogBytes: valueLogBytes,
 		boot:          bootID(),
 	}
 	for range cfg.BackgroundJobs {
-		h.flushing <- new(scratch)
-		h.merging <- new(scratch)
+		h.flushScratch <- new(scratch)
+		h.mergeScratch <- new(scratch)
 	}
 	if err := reg.Register(h); err != nil {
 		return nil, fmt.Errorf("register state metrics: %w", err)
@@ -70,65 +71,65 @@ func NewHost(cfg Config, reg prometheus.Registerer, log *slog.Logger) (*Host, er
 	return h, nil
 }
 
-// Close gives up the metrics. All stores must have been closed.
+// Close unregisters the metrics. It fails while a store is open.
 func (h *Host) Close() error {
-	if n := h.open.Load(); n > 0 {
-		return fmt.Errorf("close state: %d stores are still open", n)
+	if n := h.openStores.Load(); n > 0 {
+		return fmt.Errorf("close state: %d stores are open; close them first", n)
 	}
 	h.reg.Unregister(h)
 	return nil
 }
 
-// share is how many rows a store may collect before it must freeze. A store
-// has up to two tables, one filling and one being flushed, so that all
-// together stay within the budget.
-func (h *Host) share() int {
-	share := h.cfg.MemoryRows / (2 * int(max(1, h.open.Load())))
+// rowsPerStore returns how many rows a store may collect before it must freeze
+// its table. The factor 2: a store has one active and one frozen table.
+func (h *Host) rowsPerStore() int {
+	share := h.cfg.MemoryRows / (2 * int(max(1, h.openStores.Load())))
 	return min(max(share, minStoreRows), h.cfg.FlushRows)
 }
 
-// Hold stops the stores from merging, or lets them go on: a merge needs as
-// much new space as it will free. Flushes go on, for they make rows durable
-// that are already committed.
-func (h *Host) Hold(hold bool) {
-	if h.held.Swap(hold) == hold || hold {
+// PauseMerges pauses or resumes the merges of all stores: on a nearly full
+// disk a merge first needs as much space as it will free. Flushes continue,
+// because they make committed rows durable.
+func (h *Host) PauseMerges(paused bool) {
+	if h.mergesPaused.Swap(paused) == paused || paused {
 		return
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for s := range h.stores {
-		s.wake()
+		s.wakeBackground()
 	}
 }
 
 func (h *Host) getTable() *table {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if n := len(h.tables); n > 0 {
-		t := h.tables[n-1]
-		h.tables = h.tables[:n-1]
+	if n := len(h.freeTables); n > 0 {
+		t := h.freeTables[n-1]
+		h.freeTables = h.freeTables[:n-1]
 		return t
 	}
 	return newTable(h.seed)
 }
 
-// putTable takes a table back that nobody reads any more.
+// putTable clears a table for reuse. No view may refer to it.
 func (h *Host) putTable(t *table) {
 	t.clear()
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.tables = append(h.tables, t)
+	h.freeTables = append(h.freeTables, t)
 }
 
-// Open opens or creates the store in dir. identity names what the state
-// belongs to, such as cluster, changelog topic and partition: a directory with
-// another identity is ErrForeign, one with unreadable or damaged files
-// ErrCorrupt, one that was open when the host stopped ErrUnclean; all are left
-// as they are. A directory that another process has open, or that may not be
-// read or written, is an error of none of these kinds.
+// Open opens or creates the store in dir. identity names the owner of the
+// state, such as cluster, changelog topic and partition.
+//
+// The error wraps ErrForeign for a directory with another identity, ErrCorrupt
+// for unreadable or damaged files, ErrUnclean for a store that was open when
+// the host stopped; Open leaves these files as they are. A directory locked by
+// another process, or without permissions, gives an error of no such kind.
 func (h *Host) Open(dir string, identity []byte) (*Store, error) {
 	if len(identity) > maxIdentityBytes {
-		return nil, fmt.Errorf("open %s: identity of %d bytes, at most %d", dir, len(identity), maxIdentityBytes)
+		return nil, fmt.Errorf("open %s: identity has %d bytes, more than the limit of %d", dir, len(identity), maxIdentityBytes)
 	}
 	if err := os.MkdirAll(dir, 0o750); err != nil {
 		return nil, fmt.Errorf("create state directory: %w", err)
@@ -140,23 +141,24 @@ func (h *Host) Open(dir string, identity []byte) (*Store, error) {
 	h.mu.Lock()
 	h.stores[s] = true
 	h.mu.Unlock()
-	h.open.Add(1)
-	go s.keep()
-	s.wake()
+	h.openStores.Add(1)
+	go s.runBackground()
+	s.wakeBackground()
 	return s, nil
 }
 
-// openFiles opens the files of a store and reads what they say. What fails for
-// a reason that is not in the files leaves their status as it was.
+// openFiles opens the files of a store and reads manifest and filters. An error
+// that is no damage, such as a lock or missing permissions, leaves STATUS
+// unchanged.
 func (h *Host) openFiles(dir string, identity []byte) (*Store, error) {
-	leave, err := h.enter(dir)
+	restoreStatus, err := h.beginOpen(dir)
 	if err != nil {
 		return nil, err
 	}
 	bdb, err := openBadger(dir, h.valueLogBytes, h.log)
 	if err != nil {
 		if !errors.Is(err, ErrCorrupt) {
-			err = errors.Join(err, leave())
+			err = errors.Join(err, restoreStatus())
 		}
 		return nil, err
 	}
@@ -164,7 +166,7 @@ func (h *Host) openFiles(dir string, identity []byte) (*Store, error) {
 	if err := s.load(identity); err != nil {
 		err = errors.Join(fmt.Errorf("open %s: %w", dir, err), s.db.close())
 		if !errors.Is(err, ErrCorrupt) {
-			err = errors.Join(err, leave())
+			err = errors.Join(err, restoreStatus())
 		}
 		return nil, err
 	}
@@ -173,34 +175,34 @@ func (h *Host) openFiles(dir string, identity []byte) (*Store, error) {
 
 func (h *Host) countCorrupt(err error) error {
 	if errors.Is(err, ErrCorrupt) {
-		h.metrics.corrupt.Inc()
+		h.metrics.corruptStores.Inc()
 	}
 	return err
 }
 
 func (h *Host) newStore(dir string, bdb *badger.DB) *Store {
 	s := &Store{
-		host:    h,
-		dir:     dir,
-		db:      newDatabase(bdb),
-		log:     h.log,
-		overlay: h.getTable(),
-		active:  h.getTable(),
-		room:    make(chan struct{}, 1),
-		frozen:  make(chan *frozen, 1),
-		nudge:   make(chan struct{}, 1),
-		quit:    make(chan struct{}),
-		kept:    make(chan struct{}),
-		failed:  make(chan struct{}),
+		host:           h,
+		dir:            dir,
+		db:             newDatabase(bdb),
+		log:            h.log,
+		overlay:        h.getTable(),
+		active:         h.getTable(),
+		freezeToken:    make(chan struct{}, 1),
+		frozen:         make(chan *frozenTable, 1),
+		wakeUps:        make(chan struct{}, 1),
+		quit:           make(chan struct{}),
+		backgroundDone: make(chan struct{}),
+		failed:         make(chan struct{}),
 	}
-	s.room <- struct{}{}
+	s.freezeToken <- struct{}{}
 	if h.beforeWrite != nil {
 		s.db.beforeWrite = func() error { return h.beforeWrite(dir) }
 	}
 	return s
 }
 
-// load reads the manifest and the filters and removes what is left over.
+// load reads the manifest and the filters and deletes orphan runs.
 func (s *Store) load(identity []byte) error {
 	m, err := s.db.manifest()
 	if err != nil {
@@ -212,7 +214,7 @@ func (s *Store) load(identity []byte) error {
 	}
 	switch {
 	case m == nil && len(ids) > 0:
-		return fmt.Errorf("%w: runs without a manifest", ErrCorrupt)
+		return fmt.Errorf("%w: %d runs without a manifest", ErrCorrupt, len(ids))
 	case m == nil:
 		m = &manifest{identity: identity, nextRun: 1}
 		if err := s.db.putManifest(m); err != nil {
@@ -227,9 +229,9 @@ func (s *Store) load(identity []byte) error {
 		}
 	}
 	if n := len(ids); n > 0 && ids[n-1] >= m.nextRun {
-		// A crash left blocks of a run that no manifest knew. Its id must be
-		// passed durably before its blocks are deleted, or a second crash
-		// would let another run have it.
+		// A crash left blocks of a run that the manifest does not name. Store
+		// the next id durably before deleting the blocks; otherwise a second
+		// crash would let another run reuse the id.
 		m.nextRun = ids[n-1] + 1
 		if err := s.db.putManifest(m); err != nil {
 			return err
@@ -239,14 +241,14 @@ func (s *Store) load(identity []byte) error {
 	s.checkpoint = bytes.Clone(m.checkpoint) // the owner overwrites its own
 	s.position.Store(m.position)
 	s.durable.Store(m.position)
-	s.publish(func(*view) *view { return &view{runs: m.runs} })
-	s.refresh()
-	return s.sweep()
+	s.publishView(func(*view) *view { return &view{runs: m.runs} })
+	s.refreshView()
+	return s.deleteOrphanRuns()
 }
 
-func (h *Host) remove(s *Store) {
+func (h *Host) removeStore(s *Store) {
 	h.mu.Lock()
 	delete(h.stores, s)
 	h.mu.Unlock()
-	h.open.Add(-1)
+	h.openStores.Add(-1)
 }

@@ -7,15 +7,15 @@ import (
 	"math"
 )
 
-// manifest is the commit point of a store. It alone says which runs live; a
-// block in Badger is never evidence of a run. It is written as one small
-// synced transaction after everything it names.
+// manifest is the commit point of a store: only the runs that it names exist,
+// whatever blocks Badger contains. It is written in one small synced
+// transaction after the blocks of its runs.
 type manifest struct {
-	// identity names what the state belongs to, chosen by the caller.
+	// identity names the owner of the state; see Host.Open.
 	identity []byte
 	// position is the next changelog offset that the runs lack.
 	position int64
-	// checkpoint is the caller's, valid as of position.
+	// checkpoint is the caller's, valid at position; nil before the first.
 	checkpoint []byte
 	// nextRun is greater than the id of every run ever written.
 	nextRun uint64
@@ -23,7 +23,7 @@ type manifest struct {
 	runs []*run
 }
 
-// run is what the manifest knows about a run, and its filter.
+// run is the manifest's entry of a run, and its filter in memory.
 type run struct {
 	id    uint64
 	nonce uint64
@@ -33,20 +33,20 @@ type run struct {
 	pages uint32
 	// filterBlocks is the length of its filter.
 	filterBlocks uint32
-	// classes are in order of class.
-	classes []classSpan
+	// namespaces are in order of id.
+	namespaces []namespaceRows
 
 	filter filter
-	// refs counts the views that hold the run; guarded by Store.mu.
+	// refs counts the views that refer to the run; guarded by Store.mu.
 	refs int
 }
 
-// classSpan is what a run holds of one class.
-type classSpan struct {
-	class uint8
-	rows  uint64
-	// last is the greatest First: once it is out of the window, all are.
-	last int64
+// namespaceRows describes a run's rows of one namespace.
+type namespaceRows struct {
+	id   uint8
+	rows uint64
+	// lastFirst is the greatest First: when it expires, all rows have expired.
+	lastFirst int64
 }
 
 // Layout of the manifest, little endian: version 1 | CRC-32C 4 of what follows
@@ -81,11 +81,11 @@ func (m *manifest) encode() []byte {
 		b = binary.AppendUvarint(b, r.bytes)
 		b = binary.AppendUvarint(b, uint64(r.pages))
 		b = binary.AppendUvarint(b, uint64(r.filterBlocks))
-		b = binary.AppendUvarint(b, uint64(len(r.classes)))
-		for _, c := range r.classes {
-			b = append(b, c.class)
+		b = binary.AppendUvarint(b, uint64(len(r.namespaces)))
+		for _, c := range r.namespaces {
+			b = append(b, c.id)
 			b = binary.AppendUvarint(b, c.rows)
-			b = binary.AppendVarint(b, c.last)
+			b = binary.AppendVarint(b, c.lastFirst)
 		}
 	}
 	return sealManifest(b)
@@ -98,10 +98,10 @@ func sealManifest(b []byte) []byte {
 	return b
 }
 
-// decodeManifest decodes what encode wrote; nothing of it aliases b.
+// decodeManifest decodes a manifest; the result does not alias b.
 func decodeManifest(b []byte) (*manifest, error) {
 	if len(b) < manifestSumFrom {
-		return nil, fmt.Errorf("%w: manifest of %d bytes", ErrCorrupt, len(b))
+		return nil, fmt.Errorf("%w: manifest has %d bytes, fewer than its header", ErrCorrupt, len(b))
 	}
 	if b[0] != manifestVersion {
 		return nil, fmt.Errorf("%w: manifest version %d, this build reads %d", ErrCorrupt, b[0], manifestVersion)
@@ -120,18 +120,18 @@ func decodeManifest(b []byte) (*manifest, error) {
 	for range d.uvarint(maxRuns) {
 		r := d.run()
 		if d.bad || r.id >= m.nextRun || r.pages == 0 || r.filterBlocks == 0 {
-			return nil, fmt.Errorf("%w: manifest names an impossible run", ErrCorrupt)
+			return nil, fmt.Errorf("%w: manifest names run %d with invalid fields", ErrCorrupt, r.id)
 		}
 		m.runs = append(m.runs, r)
 	}
 	if d.bad || len(d.b) != 0 || m.position < 0 {
-		return nil, fmt.Errorf("%w: manifest cut short, too long or out of range", ErrCorrupt)
+		return nil, fmt.Errorf("%w: manifest is truncated, too long or has a field out of range", ErrCorrupt)
 	}
 	return m, nil
 }
 
-// decoder reads integers and byte strings; after the first bad one it returns
-// zeros.
+// decoder reads integers and byte strings; after the first invalid one it
+// returns zeros.
 type decoder struct {
 	b   []byte
 	bad bool
@@ -177,13 +177,13 @@ func (d *decoder) run() *run {
 	r.pages = uint32(d.uvarint(math.MaxUint32))
 	r.filterBlocks = uint32(d.uvarint(maxFilterBlocks))
 	for range d.uvarint(256) {
-		var c classSpan
-		if class := d.bytes(1); class != nil {
-			c.class = class[0]
+		var c namespaceRows
+		if id := d.bytes(1); id != nil {
+			c.id = id[0]
 		}
 		c.rows = d.uvarint(math.MaxUint64)
-		c.last = d.varint()
-		r.classes = append(r.classes, c)
+		c.lastFirst = d.varint()
+		r.namespaces = append(r.namespaces, c)
 	}
 	return r
 }

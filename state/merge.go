@@ -7,21 +7,21 @@ import (
 	"slices"
 )
 
-// tiers are the bounds, in rows, between size classes of runs. Runs below the
-// top are merged fan at a time; one merge takes a run of FlushRows, or of a
-// quarter of it, to the top. From there on runs are left alone until there are
-// very many of them: every merge costs as much as the first flush.
+// tiers are the bounds, in rows, between size tiers of runs. Runs below the top
+// tier are merged fanIn at a time; one merge takes a run of FlushRows, or of a
+// quarter of it, to the top tier. Runs there need topFanInFactor times as many,
+// because every merge costs as much as the first flush.
 type tiers struct {
 	bounds []uint64
 	top    int
-	fan    int
+	fanIn  int
 }
 
-// wideFan is how many times the fan it takes to merge runs of the top.
-const wideFan = 4
+// topFanInFactor times fanIn runs of the top tier make one merge.
+const topFanInFactor = 4
 
 func newTiers(cfg Config) tiers {
-	t := tiers{fan: cfg.MergeFanIn}
+	t := tiers{fanIn: cfg.MergeFanIn}
 	top := max(1, uint64(cfg.FlushRows)*3/2)
 	for b := top; b >= 64 || b == top; b /= uint64(cfg.MergeFanIn) {
 		t.bounds = append(t.bounds, b)
@@ -29,13 +29,13 @@ func newTiers(cfg Config) tiers {
 	slices.Reverse(t.bounds)
 	t.top = len(t.bounds)
 	for b := top; b < 1<<40; {
-		b *= uint64(cfg.MergeFanIn * wideFan)
+		b *= uint64(cfg.MergeFanIn * topFanInFactor)
 		t.bounds = append(t.bounds, b)
 	}
 	return t
 }
 
-func (t tiers) of(r *run) int {
+func (t tiers) tierOf(r *run) int {
 	n := 0
 	for n < len(t.bounds) && r.rows >= t.bounds[n] {
 		n++
@@ -43,22 +43,22 @@ func (t tiers) of(r *run) int {
 	return n
 }
 
-// pick returns the runs to merge next, nil if none: neighbours, from newest to
-// oldest. Only the newest runs up to some tier are ever merged, so that in
-// every run all rows are older than those of the runs before it.
-func (t tiers) pick(runs []*run) []*run {
+// pickRuns returns the runs to merge next, from newest to oldest, or nil. They
+// always include the newest run and have no gap, so that the order by age of
+// the manifest stays true for every row.
+func (t tiers) pickRuns(runs []*run) []*run {
 	small := 0
-	for small < len(runs) && t.of(runs[small]) < t.top {
+	for small < len(runs) && t.tierOf(runs[small]) < t.top {
 		small++
 	}
 	for tier := range len(t.bounds) + 1 {
-		need := t.fan
+		need := t.fanIn
 		if tier >= t.top {
-			need *= wideFan
+			need *= topFanInFactor
 		}
 		n, exact := 0, 0
-		for n < len(runs) && t.of(runs[n]) <= tier {
-			if t.of(runs[n]) == tier {
+		for n < len(runs) && t.tierOf(runs[n]) <= tier {
+			if t.tierOf(runs[n]) == tier {
 				exact++
 			}
 			n++
@@ -67,72 +67,72 @@ func (t tiers) pick(runs []*run) []*run {
 			return runs[:n]
 		}
 	}
-	// Uneven sizes can keep every tier below its number.
-	if small >= wideFan*t.fan {
+	// With uneven sizes no tier may reach its number, however many runs exist.
+	if small >= topFanInFactor*t.fanIn {
 		return runs[:small]
 	}
 	return nil
 }
 
-// pick returns the runs to merge next: by size, or a single run at least half
-// of which is classes out of time.
-func (s *Store) pick() []*run {
-	if inputs := s.host.tiers.pick(s.manifest.runs); inputs != nil {
+// pickRuns returns the runs to merge next: by size, or a single run if at least
+// half of its rows are of namespaces without a retained row.
+func (s *Store) pickRuns() []*run {
+	if inputs := s.host.tiers.pickRuns(s.manifest.runs); inputs != nil {
 		return inputs
 	}
-	before := s.before.Load()
+	before := s.evictBounds.Load()
 	if before == nil {
 		return nil
 	}
-	last := lastOfClasses(nil)
+	last := lastFirstsOf(nil)
 	for i, r := range slices.Backward(s.manifest.runs) {
 		last.add(r)
-		var dead uint64
-		for _, c := range r.classes {
-			if last[c.class] < before[c.class] {
-				dead += c.rows
+		var expired uint64
+		for _, c := range r.namespaces {
+			if last[c.id] < before[c.id] {
+				expired += c.rows
 			}
 		}
-		if dead >= max(1, r.rows/2) {
+		if expired >= max(1, r.rows/2) {
 			return s.manifest.runs[i : i+1]
 		}
 	}
 	return nil
 }
 
-// mergeable returns how many runs merging could still reduce.
-func (s *Store) mergeable() int {
+// countMergeable returns the number of runs below the top tier.
+func (s *Store) countMergeable() int {
 	n := 0
 	for _, r := range s.manifest.runs {
-		if s.host.tiers.of(r) < s.host.tiers.top {
+		if s.host.tiers.tierOf(r) < s.host.tiers.top {
 			n++
 		}
 	}
 	return n
 }
 
-// merge replaces the inputs, neighbours in the manifest, by one run with the
-// newest row of every digest, without rows out of time.
-func (s *Store) merge(inputs []*run) error {
-	work, err := acquire(s, s.host.merging)
+// mergeRuns replaces the inputs, consecutive runs of the manifest, by one run
+// with the newest row of every digest. It evicts rows as EvictBefore permits.
+func (s *Store) mergeRuns(inputs []*run) error {
+	work, err := acquireScratch(s, s.host.mergeScratch)
 	if err != nil {
 		return err
 	}
-	m := merging{s: s, inputs: inputs, work: work}
-	if before := s.before.Load(); before != nil {
+	m := mergeJob{s: s, inputs: inputs, work: work}
+	if before := s.evictBounds.Load(); before != nil {
 		oldest := slices.Index(s.manifest.runs, inputs[len(inputs)-1])
-		m.before, m.older = before, lastOfClasses(s.manifest.runs[oldest+1:])
+		m.bounds, m.olderFirsts = before, lastFirstsOf(s.manifest.runs[oldest+1:])
 	}
-	out, err := m.write()
-	s.host.merging <- work
+	out, err := m.writeRun()
+	s.host.mergeScratch <- work
 	if err != nil {
 		return err
 	}
-	// Flushes from within the merge have put runs before the inputs.
+	// Flushes during the merge have added runs before the inputs.
 	next := *s.manifest
 	at := slices.Index(next.runs, inputs[0])
 	next.runs = slices.Concat(next.runs[:at], out, next.runs[at+len(inputs):])
-	if err := s.commit(&next, false); err != nil {
+	if err := s.commitManifest(&next, false); err != nil {
 		return fmt.Errorf("merge %d runs: %w", len(inputs), err)
 	}
 	s.host.metrics.merges.Inc()
@@ -141,35 +141,36 @@ func (s *Store) merge(inputs []*run) error {
 	return nil
 }
 
-// merging is one merge under way.
-type merging struct {
+// mergeJob is the state of one running merge.
+type mergeJob struct {
 	s      *Store
 	inputs []*run
 	work   *scratch
-	// before and older are nil if nothing expires: the bound of each class,
-	// and the greatest First of each class in the runs below the inputs.
-	before  *[256]int64
-	older   *classLasts
-	read    uint64
-	evicted uint64
+	// bounds are those of EvictBefore, olderFirsts are of the runs older than
+	// the inputs. Both are nil before the first EvictBefore.
+	bounds      *[256]int64
+	olderFirsts *lastFirsts
+	read        uint64
+	evicted     uint64
 }
 
-// gone tells whether a row may be dropped; see Store.expire.
-func (m *merging) gone(class uint8, first int64) bool {
-	return m.before != nil && first < m.before[class] && m.older[class] < m.before[class]
+// evictable reports whether the merge may drop a row; see Store.evictRuns.
+func (m *mergeJob) evictable(namespaceID uint8, first int64) bool {
+	return m.bounds != nil && first < m.bounds[namespaceID] && m.olderFirsts[namespaceID] < m.bounds[namespaceID]
 }
 
-// mergeYieldPages is after how many pages a merge lets a flush pass.
-const mergeYieldPages = 64
+// flushCheckPages is the number of pages between a merge's checks for a frozen
+// table to flush.
+const flushCheckPages = 64
 
-// write writes the merged run; none if no row is left.
-func (m *merging) write() ([]*run, error) {
-	size, err := m.size()
+// writeRun writes the merged run and returns it, or no run if no row is left.
+func (m *mergeJob) writeRun() ([]*run, error) {
+	size, err := m.estimateSize()
 	if err != nil {
 		return nil, err
 	}
 	w := newRunWriter(m.s.db, m.work, m.s.newRunID(), size, m.s.host.cfg.PageBytes)
-	err = m.copy(w)
+	err = m.copyRows(w)
 	if err == nil && w.run.rows == 0 {
 		m.work.batch.discard()
 		return nil, nil
@@ -188,17 +189,17 @@ func (m *merging) write() ([]*run, error) {
 	return []*run{out}, nil
 }
 
-// copy adds the rows that stay to w.
-func (m *merging) copy(w *runWriter) error {
+// copyRows adds all rows that are not evictable to w.
+func (m *mergeJob) copyRows(w *runWriter) error {
 	rows := newMerger(runSources(m.s.db, m.inputs))
-	next := uint32(mergeYieldPages)
+	next := uint32(flushCheckPages)
 	for {
 		h, err := rows.next()
 		if err != nil || h == nil {
 			m.read = rows.read
 			return err
 		}
-		if m.gone(h.row.Class, h.row.First) {
+		if m.evictable(h.row.Class, h.row.First) {
 			m.evicted++
 			continue
 		}
@@ -206,21 +207,21 @@ func (m *merging) copy(w *runWriter) error {
 			return err
 		}
 		if w.page >= next {
-			next = w.page + mergeYieldPages
-			if err := m.s.yield(); err != nil {
+			next = w.page + flushCheckPages
+			if err := m.s.flushFrozen(); err != nil {
 				return err
 			}
 		}
 	}
 }
 
-// samplePages is how many pages of the largest input are read to learn how
-// many rows survive a merge.
+// samplePages is the number of pages of the largest input that estimateSize
+// reads.
 const samplePages = 16
 
-// size estimates the merged run by merging the lowest digests: as digests are
-// uniform, they stand for all.
-func (m *merging) size() (runSize, error) {
+// estimateSize estimates the merged run from a merge of the lowest digests.
+// They are a fair sample, because digests are uniformly distributed.
+func (m *mergeJob) estimateSize() (runSize, error) {
 	var pages uint32
 	for _, r := range m.inputs {
 		pages = max(pages, r.pages)
@@ -239,7 +240,7 @@ func (m *merging) size() (runSize, error) {
 		if h == nil || h.prefix > limit {
 			break
 		}
-		if !m.gone(h.row.Class, h.row.First) {
+		if !m.evictable(h.row.Class, h.row.First) {
 			size.rows++
 			size.bytes += uint64(rowOverhead + len(h.body))
 		}

@@ -4,7 +4,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Where a look-up was answered.
+// The sources of a look-up's answer.
 const (
 	answerOverlay = iota
 	answerRecent
@@ -16,24 +16,24 @@ const (
 
 var answerNames = [answers]string{"overlay", "recent", "page", "filter", "false_hit"}
 
-// metrics are the counters of a process's stores. None has a label for a task
-// or key. The gauges are summed over the open stores when they are asked for.
+// metrics are the counters of a process's stores, without labels for tasks or
+// keys. A scrape sums the gauges over the open stores.
 type metrics struct {
-	lookups      [answers]prometheus.Counter
-	flushSeconds prometheus.Histogram
-	merges       prometheus.Counter
-	mergedRows   prometheus.Counter
-	evicted      prometheus.Counter
-	orphans      prometheus.Counter
-	corrupt      prometheus.Counter
-	collections  prometheus.Counter
-	backpressure prometheus.Counter
+	lookups       [answers]prometheus.Counter
+	flushSeconds  prometheus.Histogram
+	merges        prometheus.Counter
+	mergedRows    prometheus.Counter
+	evictedRows   prometheus.Counter
+	orphanRuns    prometheus.Counter
+	corruptStores prometheus.Counter
+	collections   prometheus.Counter
+	backpressure  prometheus.Counter
 
 	lookupsVec *prometheus.CounterVec
 	gauges     []gauge
 }
 
-// gauge is a figure of a store that is summed over all open ones.
+// gauge is a value of a store, summed over all open stores.
 type gauge struct {
 	desc  *prometheus.Desc
 	value func(Stats) float64
@@ -48,19 +48,19 @@ func newMetrics() *metrics {
 	m := &metrics{
 		flushSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name:    metricPrefix + "flush_seconds",
-			Help:    "Time to write a task's recent rows as a run, waiting for a place included. More than the time a task takes to fill its table means that tasks wait.",
+			Help:    "Time to write a task's recent rows as a run, including the wait for a background job. Tasks are blocked when it exceeds the time in which they fill a table.",
 			Buckets: []float64{.005, .02, .05, .1, .25, .5, 1, 2.5, 5, 15, 60},
 		}),
-		merges:       counter("merges_total", "Merges of runs."),
-		mergedRows:   counter("merged_rows_total", "Rows read by merges. Many times the rows written means that runs are too small: raise the memory for rows."),
-		evicted:      counter("evicted_rows_total", "Rows removed because their window is over."),
-		orphans:      counter("orphans_removed_total", "Runs found in the files that no manifest names, left by a kill or brought back by Badger, and removed."),
-		corrupt:      counter("corrupt_stores_total", "Stores whose files could not be trusted. Each is set aside and rebuilt from the changelog; look at the disk."),
-		collections:  counter("value_log_collections_total", "Value-log files rewritten to give space back."),
-		backpressure: counter("backpressure_seconds_total", "Time tasks waited for flushes or merges. Growing steadily means that disk or CPU cannot keep up."),
+		merges:        counter("merges_total", "Merges of runs."),
+		mergedRows:    counter("merged_rows_total", "Rows read by merges. If they are many times the rows written, runs are too small: raise the memory for rows."),
+		evictedRows:   counter("evicted_rows_total", "Expired rows removed from disk."),
+		orphanRuns:    counter("orphans_removed_total", "Runs removed because the manifest does not name them: a kill left them or Badger restored them."),
+		corruptStores: counter("corrupt_stores_total", "Stores with damaged files. Each is quarantined and rebuilt from the changelog; check the disk."),
+		collections:   counter("value_log_collections_total", "Value-log files rewritten to free disk space."),
+		backpressure:  counter("backpressure_seconds_total", "Time tasks waited for flushes or merges. A steady increase means that disk or CPU is too slow."),
 		lookupsVec: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: metricPrefix + "lookups_total",
-			Help: "Look-ups by where they were answered: overlay (rows of the open transaction), recent (rows in memory), page (read from a run), filter (absent, no read), false_hit (absent, but a page was read).",
+			Help: "Look-ups by source of the answer: overlay (rows of the open transaction), recent (rows in memory), page (read from a run), filter (absent, no read), false_hit (absent, but a page was read).",
 		}, []string{"answer"}),
 	}
 	for i, name := range answerNames {
@@ -69,8 +69,8 @@ func newMetrics() *metrics {
 	sum := func(name, help string, value func(Stats) float64) {
 		m.gauges = append(m.gauges, gauge{prometheus.NewDesc(metricPrefix+name, help, nil, nil), value})
 	}
-	sum("rows", "Rows held, in memory and in runs; an overwritten row counts until its run is merged.", func(s Stats) float64 { return float64(s.Rows) })
-	sum("recent_rows", "Rows in memory only. After a kill they are read from the changelog.", func(s Stats) float64 { return float64(s.RecentRows) })
+	sum("rows", "Rows in memory and in runs; an overwritten row counts until its run is merged.", func(s Stats) float64 { return float64(s.Rows) })
+	sum("recent_rows", "Rows in memory only. A restore after a kill reads them from the changelog.", func(s Stats) float64 { return float64(s.RecentRows) })
 	sum("runs", "Runs of all open stores.", func(s Stats) float64 { return float64(s.Runs) })
 	sum("filter_bytes", "Memory of the runs' filters.", func(s Stats) float64 { return float64(s.FilterBytes) })
 	sum("disk_bytes", "Disk space of all open stores.", func(s Stats) float64 { return float64(s.DiskBytes) })
@@ -79,8 +79,8 @@ func newMetrics() *metrics {
 
 func (m *metrics) collectors() []prometheus.Collector {
 	return []prometheus.Collector{
-		m.lookupsVec, m.flushSeconds, m.merges, m.mergedRows, m.evicted, m.orphans,
-		m.corrupt, m.collections, m.backpressure,
+		m.lookupsVec, m.flushSeconds, m.merges, m.mergedRows, m.evictedRows, m.orphanRuns,
+		m.corruptStores, m.collections, m.backpressure,
 	}
 }
 
@@ -121,7 +121,8 @@ func (h *Host) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// publishCounters adds up what the owner counted since the last transaction.
+// publishCounters adds the owner's counts since the last transaction to the
+// metrics.
 func (s *Store) publishCounters() {
 	s.recentRows.Store(int64(s.active.rows))
 	for i, n := range s.lookups {

@@ -5,7 +5,7 @@ import (
 	"syscall"
 )
 
-// networkTypes are the numbers by which statfs(2) tells network file systems.
+// networkTypes are the statfs(2) types of network file systems.
 var networkTypes = map[uint32]string{
 	0x6969:     "NFS",
 	0x517b:     "SMB",
@@ -17,9 +17,9 @@ var networkTypes = map[uint32]string{
 	0x0bd00bd0: "Lustre",
 }
 
-// NetworkFS returns the name of the network file system that dir is on, "" if
-// it is on none that is known. Locks and mapped files do not hold there what
-// they promise (E7).
+// NetworkFS returns the name of the network file system of dir, or "" for any
+// other file system. Locks and mapped files are unreliable on a network file
+// system (hazard E7).
 func NetworkFS(dir string) (string, error) {
 	var st syscall.Statfs_t
 	if err := syscall.Statfs(dir, &st); err != nil {

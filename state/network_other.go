@@ -2,5 +2,5 @@
 
 package state
 
-// NetworkFS returns "": the file system cannot be told here.
+// NetworkFS returns "": only Linux reports the type of a file system.
 func NetworkFS(string) (string, error) { return "", nil }

@@ -8,20 +8,20 @@ import (
 	"oncebus/dedup"
 )
 
-// A page holds the rows of one stretch of the digests, in their order:
+// A page contains the rows of one range of digests, in order of digest:
 //
 //	digest 16 x rows | end of body 4 x rows | body x rows
 //
-// An end counts from the first body. Digests lie together so that a search
+// An end is relative to the first body. Digests are adjacent, so that a search
 // touches little memory.
 const rowOverhead = 16 + 4
 
-// prefix is the part of a digest that orders almost all rows and places them
-// on a page.
+// prefix returns the part of a digest that orders almost all rows and selects
+// their page.
 func prefix(d *dedup.Digest) uint64 { return binary.BigEndian.Uint64(d[:8]) }
 
-// pageOf returns which of n pages holds the digests of this prefix. Digests
-// are uniform, so the pages come out about equal and no index is needed.
+// pageOf returns the page of a prefix among n pages. Digests are uniformly
+// distributed, so the pages have about equal sizes and need no index.
 func pageOf(prefix uint64, n uint32) uint32 {
 	hi, _ := bits.Mul64(prefix, uint64(n))
 	return uint32(hi)
@@ -37,12 +37,12 @@ type page struct {
 
 func decodePage(rows uint32, payload []byte) (page, error) {
 	if uint64(rows)*rowOverhead > uint64(len(payload)) {
-		return page{}, fmt.Errorf("%w: page of %d bytes cannot hold %d rows", ErrCorrupt, len(payload), rows)
+		return page{}, fmt.Errorf("%w: page of %d bytes is too short for %d rows", ErrCorrupt, len(payload), rows)
 	}
 	n := int(rows)
 	p := page{rows: n, digests: payload[:16*n], ends: payload[16*n : rowOverhead*n], bodies: payload[rowOverhead*n:]}
 	if n > 0 && p.end(n-1) != len(p.bodies) || n == 0 && len(p.bodies) != 0 {
-		return page{}, fmt.Errorf("%w: bodies of a page of %d rows do not fill its %d bytes", ErrCorrupt, rows, len(payload))
+		return page{}, fmt.Errorf("%w: lengths of the bodies of a page of %d rows and %d bytes are inconsistent", ErrCorrupt, rows, len(payload))
 	}
 	return p, nil
 }
@@ -59,7 +59,7 @@ func (p *page) body(i int) ([]byte, error) {
 	}
 	to := p.end(i)
 	if from > to || to > len(p.bodies) {
-		return nil, fmt.Errorf("%w: row %d of a page ends at %d, begins at %d", ErrCorrupt, i, to, from)
+		return nil, fmt.Errorf("%w: row %d of a page ends at byte %d and begins at byte %d", ErrCorrupt, i, to, from)
 	}
 	return p.bodies[from:to], nil
 }
@@ -81,7 +81,7 @@ func (p *page) row(i int) (dedup.Row, error) {
 	return r, nil
 }
 
-// find returns the place of d in the page.
+// find returns the index of d in the page.
 func (p *page) find(d *dedup.Digest) (int, bool) {
 	hi, lo := binary.BigEndian.Uint64(d[:8]), binary.BigEndian.Uint64(d[8:])
 	from, to := 0, p.rows
@@ -97,7 +97,7 @@ func (p *page) find(d *dedup.Digest) (int, bool) {
 	return from, from < p.rows && p.digest(from) == *d
 }
 
-// pageBuilder collects the rows of one page. Rows come in order of digest.
+// pageBuilder collects the rows of one page, added in order of digest.
 type pageBuilder struct {
 	rows    uint32
 	digests []byte
@@ -113,7 +113,7 @@ func (b *pageBuilder) add(d *dedup.Digest, body []byte) {
 	b.ends = binary.LittleEndian.AppendUint32(b.ends, uint32(len(b.bodies)))
 }
 
-// bytes returns the page's payload; it is valid until the next add.
+// bytes returns the page's payload, valid until the next call of a method.
 func (b *pageBuilder) bytes() []byte {
 	b.payload = append(append(append(b.payload[:0], b.digests...), b.ends...), b.bodies...)
 	return b.payload

@@ -10,20 +10,20 @@ import (
 	"time"
 )
 
-// quarantineKeep is how many directories set aside are kept of one store.
-const quarantineKeep = 2
+// quarantinesKept bounds the quarantined directories of one store.
+const quarantinesKept = 2
 
-const quarantineMark = ".quarantine-"
+const quarantineInfix = ".quarantine-"
 
-// Quarantine sets a store's directory aside: it is renamed to a sibling, named
-// by the given time, and the path is free for a new store. The last two of a
-// store are kept for inspection, older ones are removed. It returns the new
-// path. The store must be closed.
+// Quarantine renames the directory of a closed store to a sibling with the
+// given time in its name, and returns the new path. The old path is then free
+// for a new store. Quarantine keeps the last two directories of a store for
+// inspection and removes older ones.
 func Quarantine(dir string, now time.Time) (string, error) {
 	dir = filepath.Clean(dir)
-	name := dir + quarantineMark + now.UTC().Format("20060102T150405.000000000Z")
+	name := dir + quarantineInfix + now.UTC().Format("20060102T150405.000000000Z")
 	if _, err := os.Lstat(name); err == nil {
-		return "", fmt.Errorf("quarantine %s: %s exists", dir, name)
+		return "", fmt.Errorf("quarantine %s: %s exists already", dir, name)
 	}
 	if err := os.Rename(dir, name); err != nil {
 		return "", fmt.Errorf("quarantine: %w", err)
@@ -34,22 +34,22 @@ func Quarantine(dir string, now time.Time) (string, error) {
 	}
 	var kept []string
 	for _, e := range entries {
-		if strings.HasPrefix(e.Name(), filepath.Base(dir)+quarantineMark) {
+		if strings.HasPrefix(e.Name(), filepath.Base(dir)+quarantineInfix) {
 			kept = append(kept, filepath.Join(filepath.Dir(dir), e.Name()))
 		}
 	}
 	slices.Sort(kept)
 	var errs []error
-	for _, old := range kept[:max(0, len(kept)-quarantineKeep)] {
+	for _, old := range kept[:max(0, len(kept)-quarantinesKept)] {
 		if err := os.RemoveAll(old); err != nil {
-			errs = append(errs, fmt.Errorf("quarantine %s: remove the oldest: %w", dir, err))
+			errs = append(errs, fmt.Errorf("quarantine %s: remove an older quarantine: %w", dir, err))
 		}
 	}
 	return name, errors.Join(errs...)
 }
 
-// diskBytes returns the disk space of the files in dir. Files that vanish
-// meanwhile count nothing.
+// diskBytes returns the disk space of the files in dir. It ignores files that
+// Badger removes in the meantime.
 func diskBytes(dir string) uint64 {
 	entries, err := os.ReadDir(dir)
 	if err != nil {

@@ -8,17 +8,17 @@ import (
 )
 
 // Rows iterates over the newest applied row of every digest, in order of
-// digest, rows out of time included as far as they still exist. A row's Result
-// is valid until the next. No other method may be called meanwhile. An error
-// ends the iteration.
+// digest, expired rows included until they are evicted. A row's Result is valid
+// until the next iteration. The caller must not call other methods during the
+// iteration. An error ends it.
 func (s *Store) Rows() iter.Seq2[dedup.Row, error] {
 	return func(yield func(dedup.Row, error) bool) {
-		s.refresh()
+		s.refreshView()
 		sources := []source{newTableSource(s.active)}
-		if f := s.mine.frozen; f != nil {
+		if f := s.ownerView.frozen; f != nil {
 			sources = append(sources, newTableSource(f.table))
 		}
-		rows := newMerger(append(sources, runSources(s.db, s.mine.runs)...))
+		rows := newMerger(append(sources, runSources(s.db, s.ownerView.runs)...))
 		for {
 			h, err := rows.next()
 			if err != nil {
@@ -33,14 +33,14 @@ func (s *Store) Rows() iter.Seq2[dedup.Row, error] {
 	}
 }
 
-// Stats is a look at a store. Rows overwritten in another run, or out of time
-// and still there, are counted, so Rows is an upper bound of the live ones.
+// Stats are figures of a store. Rows is an upper bound of the retained rows: it
+// includes overwritten rows of older runs and expired rows not yet evicted.
 type Stats struct {
-	Rows            uint64 `json:"rows"`        // in runs and in memory, as said
+	Rows            uint64 `json:"rows"`        // in runs and in memory
 	RecentRows      int    `json:"recent_rows"` // in memory only, as of the last Apply
 	Runs            int    `json:"runs"`
 	FilterBytes     uint64 `json:"filter_bytes"`
-	RunBytes        uint64 `json:"run_bytes"`       // blocks of live runs
+	RunBytes        uint64 `json:"run_bytes"`       // blocks of the runs that the manifest names
 	DiskBytes       uint64 `json:"disk_bytes"`      // all files, as allocated
 	EvictedRows     uint64 `json:"evicted_rows"`    // since Open
 	OrphansRemoved  uint64 `json:"orphans_removed"` // runs without a manifest entry, since Open
@@ -48,14 +48,15 @@ type Stats struct {
 	DurablePosition int64  `json:"durable_position"`
 }
 
-// Stats reads the directory for DiskBytes. Safe from any goroutine.
+// Stats returns the store's figures; it reads the directory for DiskBytes.
+// Safe from any goroutine.
 func (s *Store) Stats() Stats {
 	st := s.gauges()
 	st.DiskBytes = diskBytes(s.dir)
 	return st
 }
 
-// gauges is Stats without what needs the disk.
+// gauges returns Stats without DiskBytes, and does no I/O.
 func (s *Store) gauges() Stats {
 	st := Stats{
 		RecentRows:      int(s.recentRows.Load()),
@@ -66,12 +67,12 @@ func (s *Store) gauges() Stats {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if f := s.current.frozen; f != nil {
+	if f := s.currentView.frozen; f != nil {
 		st.RecentRows += f.table.rows
 	}
 	st.Rows = uint64(st.RecentRows)
-	st.Runs = len(s.current.runs)
-	for _, r := range s.current.runs {
+	st.Runs = len(s.currentView.runs)
+	for _, r := range s.currentView.runs {
 		st.Rows += r.rows
 		st.RunBytes += r.bytes
 		st.FilterBytes += uint64(r.filterBlocks) * filterBlockBytes

@@ -6,18 +6,18 @@ import (
 	"oncebus/dedup"
 )
 
-// source yields rows in order of digest.
+// source iterates over rows in order of digest.
 type source interface {
-	// next fills h with the next row, valid until it is called again, or
-	// reports that there is none.
+	// next stores the next row in h, valid until the next call, or returns
+	// false after the last row.
 	next(h *head) (bool, error)
 }
 
-// head is the row a source stands at.
+// head is the current row of a source.
 type head struct {
 	prefix uint64
 	row    dedup.Row
-	body   []byte // the row's encoding; nil if the source does not have it
+	body   []byte // the row's encoding, nil if the source is a table
 }
 
 // runSource reads a run page by page.
@@ -27,7 +27,7 @@ type runSource struct {
 	page page
 	at   int    // next row of page
 	part uint32 // next page
-	buf  []byte // what page aliases
+	buf  []byte // the memory that page aliases
 }
 
 func (r *runSource) next(h *head) (bool, error) {
@@ -51,7 +51,7 @@ func (r *runSource) next(h *head) (bool, error) {
 
 func (r *runSource) load() error {
 	err := r.db.readPart(r.run, kindPage, r.part, func(rows uint32, payload []byte) (err error) {
-		r.buf = append(r.buf[:0], payload...) // what is read belongs to Badger
+		r.buf = append(r.buf[:0], payload...) // Badger reuses payload's memory
 		r.page, err = decodePage(rows, r.buf)
 		return err
 	})
@@ -68,7 +68,7 @@ func runSources(db *database, runs []*run) []source {
 	return sources
 }
 
-// tableSource yields the rows of a table.
+// tableSource reads the rows of a table.
 type tableSource struct {
 	table *table
 	rows  []slot
@@ -85,18 +85,18 @@ func (t *tableSource) next(h *head) (bool, error) {
 		return false, nil
 	}
 	k := t.order[0]
-	h.row, h.prefix = t.table.row(&t.rows[k.place]), k.prefix
+	h.row, h.prefix = t.table.row(&t.rows[k.index]), k.prefix
 	t.order = t.order[1:]
 	return true, nil
 }
 
-// merger yields the newest row of every digest from sources that are ordered
-// from newest to oldest.
+// merger returns the newest row of every digest of its sources, which are in
+// order from newest to oldest.
 type merger struct {
 	sources []source
 	heads   []head
 	live    []bool
-	last    int // the source to advance first; -1 before the first row
+	last    int // the source of the last row returned; -1 before the first
 	read    uint64
 }
 
@@ -112,40 +112,52 @@ func (m *merger) advance(i int) (err error) {
 	return err
 }
 
-// next returns the next row, valid until the next call, or nil at the end.
-func (m *merger) next() (*head, error) {
+// advanceStart advances the source of the last row, or at the start all sources.
+func (m *merger) advanceStart() error {
 	if m.last >= 0 {
-		if err := m.advance(m.last); err != nil {
-			return nil, err
-		}
-	} else {
-		for i := range m.sources {
-			if err := m.advance(i); err != nil {
-				return nil, err
-			}
+		return m.advance(m.last)
+	}
+	for i := range m.sources {
+		if err := m.advance(i); err != nil {
+			return err
 		}
 	}
-	m.last = -1
+	return nil
+}
+
+// least returns the newest source with the least digest, -1 after the last row.
+func (m *merger) least() int {
+	least := -1
 	for i := range m.heads {
-		if m.live[i] && (m.last < 0 || m.heads[i].before(&m.heads[m.last])) {
-			m.last = i
+		if m.live[i] && (least < 0 || m.heads[i].less(&m.heads[least])) {
+			least = i
 		}
 	}
+	return least
+}
+
+// next returns the next row, valid until the next call, or nil after the last.
+func (m *merger) next() (*head, error) {
+	if err := m.advanceStart(); err != nil {
+		return nil, err
+	}
+	m.last = m.least()
 	if m.last < 0 {
 		return nil, nil
 	}
 	newest := &m.heads[m.last]
-	for i := m.last + 1; i < len(m.heads); i++ {
-		if m.live[i] && m.heads[i].row.Digest == newest.row.Digest {
-			if err := m.advance(i); err != nil {
-				return nil, err
-			}
+	for i := m.last + 1; i < len(m.heads); i++ { // skip the older rows of the digest
+		if !m.live[i] || m.heads[i].row.Digest != newest.row.Digest {
+			continue
+		}
+		if err := m.advance(i); err != nil {
+			return nil, err
 		}
 	}
 	return newest, nil
 }
 
-func (h *head) before(o *head) bool {
+func (h *head) less(o *head) bool {
 	if h.prefix != o.prefix {
 		return h.prefix < o.prefix
 	}

@@ -12,13 +12,13 @@ import (
 	"github.com/dgraph-io/badger/v4"
 )
 
-// ErrUnclean is wrapped when the host stopped while a store was open: what of
-// its files reached the disk nobody knows (E1). The way out is the same as for
-// ErrCorrupt.
+// ErrUnclean is wrapped when the host stopped while a store was open: some of
+// its writes may not have reached the disk (hazard E1). The remedy is the same
+// as for ErrCorrupt.
 var ErrUnclean = errors.New("state of a host that stopped uncleanly")
 
-// statusName is the file of a store's directory that tells the next Open how
-// this one ended. It is text, so that a person, or a test that plays a power
+// statusName is the file that records for the next Open how the store was
+// closed. It is text, so that an operator, or a test that simulates a power
 // loss, can read and change it:
 //
 //	oncebus store 1
@@ -26,8 +26,8 @@ var ErrUnclean = errors.New("state of a host that stopped uncleanly")
 //	boot 4b0a4fcc-7a0c-4d04-8f5c-0f1d6fd0a9c7
 //	tries 0
 //
-// It has a fixed size and is overwritten in place: one sector is written whole
-// or not at all, also on a disk that is full.
+// It has a fixed size and is overwritten in place: the write of one sector is
+// atomic and succeeds on a full disk.
 const statusName = "STATUS"
 
 const (
@@ -35,28 +35,27 @@ const (
 	statusBytes = 128
 )
 
-// What a status says of the store.
+// The states of a store in its status file.
 const (
-	statusOpening = "opening" // between Open and the end of the keeper's first round
+	statusOpening = "opening" // between Open and the end of the first background round
 	statusOpen    = "open"
-	statusClosed  = "closed" // everything is on disk
+	statusClosed  = "closed" // all rows are on disk
 )
 
-// openTriesMax is how many times in a row a process may die between Open and
-// the end of the keeper's first round before the files are held to be what
-// kills it. Errors and panics of Badger that can be caught are not among the
-// deaths, so it takes something like SIGBUS.
+// openTriesMax is how many times in a row a process may die in statusOpening
+// before the files count as corrupt. Only deaths without an error count, such
+// as SIGBUS: Open recovers errors and panics of Badger.
 const openTriesMax = 3
 
-// status is what the status file says.
+// status is the content of the status file.
 type status struct {
 	state string
-	boot  string // id of the boot the state is of; "" if the system has none
-	tries int    // of opening, in a row
+	boot  string // id of the boot that wrote the status; "" if the system has none
+	tries int    // openings in a row that did not reach statusOpen
 }
 
-// bootID returns the kernel's id of this boot, "" where there is none to be
-// had: outside of Linux, or without /proc.
+// bootID returns the kernel's id of this boot, or "" outside of Linux or
+// without /proc.
 func bootID() string {
 	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
@@ -65,11 +64,11 @@ func bootID() string {
 	return strings.TrimSpace(string(b))
 }
 
-// readStatus reads the status of a store's directory; nil if there is no
-// store in it. Files of Badger without a readable status are ErrCorrupt.
+// readStatus reads the status of a store's directory, nil for a directory
+// without a store. Files of Badger without a readable status are ErrCorrupt.
 func readStatus(dir string) (*status, error) {
 	if info, err := os.Lstat(filepath.Join(dir, statusName)); err == nil && !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("%w: %s in %s is no file", ErrCorrupt, statusName, dir)
+		return nil, fmt.Errorf("%w: %s in %s is not a regular file", ErrCorrupt, statusName, dir)
 	}
 	b, err := os.ReadFile(filepath.Join(dir, statusName))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -87,7 +86,7 @@ func readStatus(dir string) (*status, error) {
 	}
 	s, ok := parseStatus(string(b))
 	if !ok {
-		return nil, fmt.Errorf("%w: %s cannot be understood", ErrCorrupt, filepath.Join(dir, statusName))
+		return nil, fmt.Errorf("%w: %s has invalid content", ErrCorrupt, filepath.Join(dir, statusName))
 	}
 	return s, nil
 }
@@ -115,11 +114,11 @@ func parseStatus(text string) (*status, bool) {
 	return &s, err == nil && s.tries >= 0 && known
 }
 
-// write makes the file say s, durably.
+// write writes s to the status file and syncs it to disk.
 func (s status) write(dir string) (err error) {
 	text := fmt.Sprintf("%s\nstate %s\nboot %s\ntries %d\n", statusTitle, s.state, s.boot, s.tries)
 	if len(text) > statusBytes {
-		return fmt.Errorf("write status: %d bytes are too many", len(text))
+		return fmt.Errorf("write status: text has %d bytes, more than the limit of %d", len(text), statusBytes)
 	}
 	path := filepath.Join(dir, statusName)
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
@@ -143,7 +142,7 @@ func (s status) write(dir string) (err error) {
 		return fmt.Errorf("write status: %w", err)
 	}
 	if info.Size() == 0 {
-		return syncDir(dir) // so that the new file has a name
+		return syncDir(dir) // makes the name of the new file durable
 	}
 	return nil
 }
@@ -160,45 +159,45 @@ func syncDir(dir string) (err error) {
 	return nil
 }
 
-// trust decides whether the files may be used in the boot given. A kill alone
-// leaves them whole, because what was written is in the page cache; so only
-// an open store of another boot, or of one that cannot be told from this, is
-// turned away.
-func (s *status) trust(boot string) error {
+// checkTrust returns an error if the files must not be used in the given boot.
+// A kill leaves the files complete, because the page cache outlives the
+// process. So it rejects only an open store of another boot or of an unknown
+// one.
+func (s *status) checkTrust(boot string) error {
 	switch {
 	case s.state == statusClosed:
 		return nil
 	case s.boot == "" || s.boot != boot:
-		return fmt.Errorf("%w: it was open in boot %q, this is boot %q", ErrUnclean, s.boot, boot)
+		return fmt.Errorf("%w: the store was open in boot %q, this is boot %q", ErrUnclean, s.boot, boot)
 	case s.state == statusOpening && s.tries >= openTriesMax:
 		return fmt.Errorf("%w: the process died %d times in a row while it opened this store", ErrCorrupt, s.tries)
 	}
 	return nil
 }
 
-// enter judges the directory by its status and notes that it is being opened.
-// leave is to be called if that fails for a reason that is not in the files,
-// such as another process that has them open.
-func (h *Host) enter(dir string) (leave func() error, err error) {
+// beginOpen checks the directory's status and writes statusOpening. The caller
+// calls restore if the open fails for a reason other than damage, such as the
+// lock of another process.
+func (h *Host) beginOpen(dir string) (restore func() error, err error) {
 	prior, err := readStatus(dir)
 	if err != nil {
 		return nil, err
 	}
 	next := status{state: statusOpening, boot: h.boot, tries: 1}
-	// Badger may have begun a database by then, so the status stays.
-	leave = func() error { return status{state: statusOpening, boot: h.boot}.write(dir) }
+	// Badger may have created files by then, which need a status.
+	restore = func() error { return status{state: statusOpening, boot: h.boot}.write(dir) }
 	if prior != nil {
-		if err := prior.trust(h.boot); err != nil {
+		if err := prior.checkTrust(h.boot); err != nil {
 			return nil, fmt.Errorf("open %s: %w", dir, err)
 		}
 		_, err := os.Lstat(filepath.Join(dir, badger.ManifestFilename))
 		if errors.Is(err, fs.ErrNotExist) && prior.state != statusOpening {
-			return nil, fmt.Errorf("%w: open %s: the database is gone", ErrCorrupt, dir) // Badger would begin anew
+			return nil, fmt.Errorf("%w: open %s: the files of Badger are missing", ErrCorrupt, dir) // Badger would create an empty database
 		}
 		if prior.state == statusOpening {
 			next.tries = prior.tries + 1
 		}
-		leave = func() error { return prior.write(dir) }
+		restore = func() error { return prior.write(dir) }
 	}
-	return leave, next.write(dir)
+	return restore, next.write(dir)
 }

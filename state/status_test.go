@@ -15,8 +15,8 @@ import (
 	"testing"
 )
 
-// killedStore makes a store and returns a copy of it as a kill leaves it, with
-// the changelog it was made from.
+// killedStore returns a copy of a store as a kill leaves it, with the store's
+// changelog.
 func killedStore(t *testing.T, h *Host) (dir string, m *model) {
 	t.Helper()
 	m = damageModel()
@@ -24,20 +24,20 @@ func killedStore(t *testing.T, h *Host) (dir string, m *model) {
 	dir = filepath.Join(t.TempDir(), "killed")
 	alone := newHost(t, h.cfg)
 	alone.boot = h.boot
-	rested := rests(alone)
+	idle := watchIdle(alone)
 	s := mustOpen(t, alone, live)
 	must(t, m.replay(s))
 	flush(t, s)
-	settle(t, s, rested)
+	awaitIdle(t, s, idle)
 	must(t, snapshot(live, dir))
 	must(t, s.Close())
 	return dir, m
 }
 
-// TestHostStop opens what is left of a store after each way to stop.
+// TestHostStop opens the files of a store after each way to stop.
 func TestHostStop(t *testing.T) {
 	if runtime.GOOS == "linux" && bootID() == "" {
-		t.Error("this kernel tells no boot id")
+		t.Error("this kernel has no boot id")
 	}
 	for name, c := range map[string]struct {
 		before, after string // ids of the boots
@@ -47,8 +47,8 @@ func TestHostStop(t *testing.T) {
 		"killed":                    {"one", "one", false, nil},
 		"host stopped":              {"one", "two", false, ErrUnclean},
 		"closed, then host stopped": {"one", "two", true, nil},
-		"killed, boot not known":    {"", "", false, ErrUnclean},
-		"closed, boot not known":    {"", "", true, nil},
+		"killed, boot unknown":      {"", "", false, ErrUnclean},
+		"closed, boot unknown":      {"", "", true, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := newHost(t, damageConfig())
@@ -71,7 +71,7 @@ func TestHostStop(t *testing.T) {
 	}
 }
 
-// mustOpenIn opens a store in a boot in which it is trusted.
+// mustOpenIn sets the boot of a store's status and opens the store in that boot.
 func mustOpenIn(t *testing.T, h *Host, dir, boot string) *Store {
 	t.Helper()
 	st, err := readStatus(dir)
@@ -85,28 +85,27 @@ func mustOpenIn(t *testing.T, h *Host, dir, boot string) *Store {
 	return s
 }
 
-// TestDeathsWhileOpening counts processes that died before the keeper's first
-// round was over, as they do where Badger or the kernel ends them because of
-// the files.
+// TestDeathsWhileOpening counts processes that died before the end of the first
+// background round, as when Badger or the kernel ends them because of the files.
 func TestDeathsWhileOpening(t *testing.T) {
 	h := newHost(t, damageConfig())
 	dir, m := killedStore(t, h)
 	for deaths := 1; ; deaths++ {
-		leave, err := h.enter(dir)
+		restore, err := h.beginOpen(dir)
 		if errors.Is(err, ErrCorrupt) {
 			if deaths != openTriesMax+1 {
-				t.Fatalf("turned away after %d deaths, want %d", deaths-1, openTriesMax)
+				t.Fatalf("rejected after %d deaths, want %d", deaths-1, openTriesMax)
 			}
 			break
 		}
 		must(t, err)
 		if deaths == 1 {
-			must(t, leave()) // a failure that is not the files' counts for nothing
-			_, err := h.enter(dir)
+			must(t, restore()) // a failure without damage does not count
+			_, err := h.beginOpen(dir)
 			must(t, err)
 		}
 	}
-	// One good round forgets them.
+	// One complete round resets the count.
 	must(t, status{state: statusOpening, boot: h.boot, tries: openTriesMax - 1}.write(dir))
 	s := mustOpen(t, h, dir)
 	must(t, m.check(s, m.position()))
@@ -116,8 +115,7 @@ func TestDeathsWhileOpening(t *testing.T) {
 	}
 }
 
-// TestStatusAfterFailure keeps a store that failed from being taken for one
-// that was closed.
+// TestStatusAfterFailure: the status of a failed store is not closed.
 func TestStatusAfterFailure(t *testing.T) {
 	h := newHost(t, damageConfig())
 	dir := t.TempDir()
@@ -145,17 +143,17 @@ func TestParseStatus(t *testing.T) {
 		"oncebus store 1\nboot b\nstate open\ntries 0\n", "oncebus store 1\nstate open\nboot b\ntries -1\n", "oncebus store 1\nstate open\nboot b",
 	} {
 		if s, ok := parseStatus(text); ok {
-			t.Errorf("%q was read as %+v", text, s)
+			t.Errorf("%q is parsed as %+v", text, s)
 		}
 	}
 	if err := (status{state: statusOpen, boot: strings.Repeat("b", 200)}).write(dir); err == nil {
-		t.Error("a status that does not fit was written")
+		t.Error("write of an oversized status returned no error")
 	}
 }
 
-// TestWrongPermissions takes the right to read or write each file, and the
-// directory, from a process that is not root. That is no damage: the error
-// names the file, and with the right given back the store is as it was.
+// TestWrongPermissions removes the permission to read or write each file, and
+// the directory, from a process that is not root. That is no damage: the error
+// names the file, and with the permission restored the store is unchanged.
 func TestWrongPermissions(t *testing.T) {
 	t.Parallel()
 	h := newHost(t, damageConfig())
@@ -165,11 +163,11 @@ func TestWrongPermissions(t *testing.T) {
 	cmd := exec.Command("/proc/self/exe", dir)
 	cmd.Env = append(os.Environ(), childEnv+"=permissions")
 	if os.Getuid() == 0 {
-		const nobody = 65534
+		const unprivileged = 65534
 		must(t, filepath.Walk(dir, func(path string, _ os.FileInfo, err error) error {
-			return errors.Join(err, os.Chown(path, nobody, nobody))
+			return errors.Join(err, os.Chown(path, unprivileged, unprivileged))
 		}))
-		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: unprivileged, Gid: unprivileged}}
 	}
 	if runtime.GOOS != "linux" {
 		cmd.Path = os.Args[0]
@@ -181,7 +179,7 @@ func TestWrongPermissions(t *testing.T) {
 	t.Logf("%s", out)
 }
 
-// childPermissions does the work of TestWrongPermissions.
+// childPermissions is the child program of TestWrongPermissions.
 func childPermissions() {
 	dir := os.Args[len(os.Args)-1]
 	if err := tryPermissions(dir); err != nil {
@@ -201,47 +199,61 @@ func tryPermissions(dir string) error {
 		return err
 	}
 	for _, name := range append(slices.Sorted(maps.Keys(sizes)), ".") {
-		path := filepath.Join(dir, name)
-		info, err := os.Stat(path)
-		if err != nil {
-			continue // Badger has its files renewed at every open
+		modes := []os.FileMode{0, 0o444}
+		if name == "." {
+			modes = []os.FileMode{0, 0o555}
 		}
-		for _, mode := range []os.FileMode{0, 0o444} {
-			if name == "." && mode != 0 {
-				mode = 0o555
-			}
-			if err := os.Chmod(path, mode); err != nil {
-				return err
-			}
-			s, err := h.Open(dir, testIdentity)
-			if err == nil {
-				err = s.Close()
-			}
-			fmt.Printf("%s %o: %v\n", name, mode, err)
-			if errors.Is(err, ErrCorrupt) || errors.Is(err, ErrUnclean) || errors.Is(err, ErrForeign) {
-				return fmt.Errorf("%s with mode %o: taken for damage: %w", name, mode, err)
-			}
-			if err := os.Chmod(path, info.Mode()); err != nil {
-				if os.IsNotExist(err) {
-					continue
-				}
-				return err
-			}
-			m := damageModel()
-			s, err = h.Open(dir, testIdentity)
-			if err == nil {
-				err = errors.Join(m.check(s, m.position()), s.Close())
-			}
-			if err != nil {
-				return fmt.Errorf("%s, which had mode %o: %w", name, mode, err)
+		for _, mode := range modes {
+			if err := tryMode(h, dir, name, mode); err != nil {
+				return fmt.Errorf("%s with mode %o: %w", name, mode, err)
 			}
 		}
 	}
 	return nil
 }
 
-// TestDirectoryForFile puts a directory in the place of each file: damage, and
-// not a matter of rights that a person could grant.
+// tryMode opens the store with another mode of one file, and again with the
+// original mode.
+func tryMode(h *Host, dir, name string, mode os.FileMode) error {
+	path := filepath.Join(dir, name)
+	info, err := os.Stat(path)
+	if os.IsNotExist(err) {
+		return nil // Badger replaces files at every open
+	}
+	if err == nil {
+		err = os.Chmod(path, mode)
+	}
+	if err != nil {
+		return err
+	}
+	s, err := h.Open(dir, testIdentity)
+	if err == nil {
+		err = s.Close()
+	}
+	fmt.Printf("%s %o: %v\n", name, mode, err)
+	if errors.Is(err, ErrCorrupt) || errors.Is(err, ErrUnclean) || errors.Is(err, ErrForeign) {
+		return fmt.Errorf("reported as damage: %w", err)
+	}
+	err = os.Chmod(path, info.Mode())
+	if os.IsNotExist(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	m := damageModel()
+	s, err = h.Open(dir, testIdentity)
+	if err == nil {
+		err = errors.Join(m.check(s, m.position()), s.Close())
+	}
+	if err != nil {
+		return fmt.Errorf("after restoring mode %o: %w", info.Mode(), err)
+	}
+	return nil
+}
+
+// TestDirectoryForFile replaces each file by a directory: that is damage, not a
+// lack of permissions.
 func TestDirectoryForFile(t *testing.T) {
 	t.Parallel()
 	h := newHost(t, damageConfig())

@@ -12,56 +12,56 @@ import (
 	"oncebus/dedup"
 )
 
-// Store is the state of one task. Except where a method says otherwise it
-// belongs to one goroutine, its owner; a keeper goroutine of its own flushes,
-// merges, expires and collects in the background.
+// Store is the state of one task. One goroutine, the owner, calls its methods,
+// except those documented as safe from any goroutine. The store's background
+// goroutine flushes, merges, evicts and collects garbage.
 type Store struct {
 	host *Host
 	dir  string
 	db   *database
 	log  *slog.Logger
 
-	// The owner's.
+	// Only the owner uses these.
 	overlay    *table // rows of the open transaction
 	active     *table // committed rows since the last freeze
-	mine       *view
+	ownerView  *view
 	checkpoint []byte // nil before the first
 	dirtySince time.Time
 	lookups    [answers]uint64
 	closed     bool
 
-	// The keeper's.
-	manifest *manifest
-	owesRoom bool   // the owner waits for merges before the next freeze
-	garbage  uint64 // bytes deleted and not yet collected
-	alive    bool   // the status says that the store is open
+	// Only the background goroutine uses these.
+	manifest   *manifest
+	owesToken  bool   // freezeToken is due once flush and merges allow it
+	garbage    uint64 // deleted bytes that the value log still stores
+	markedOpen bool   // STATUS says open, no longer opening
 
-	// room holds a token when the owner may freeze the active table.
-	room   chan struct{}
-	frozen chan *frozen
-	nudge  chan struct{}
-	quit   chan struct{} // closed: the keeper stops
-	kept   chan struct{} // closed: the keeper has stopped
-	failed chan struct{} // closed: err is set
+	// freezeToken contains a token when the owner may freeze the active table.
+	freezeToken    chan struct{}
+	frozen         chan *frozenTable
+	wakeUps        chan struct{}
+	quit           chan struct{} // closed: the background goroutine has to stop
+	backgroundDone chan struct{} // closed: the background goroutine has returned
+	failed         chan struct{} // closed: err is set
 
-	position   atomic.Int64
-	durable    atomic.Int64
-	recentRows atomic.Int64
-	evicted    atomic.Uint64
-	orphans    atomic.Uint64
-	before     atomic.Pointer[[256]int64]
+	position    atomic.Int64
+	durable     atomic.Int64
+	recentRows  atomic.Int64
+	evicted     atomic.Uint64
+	orphans     atomic.Uint64
+	evictBounds atomic.Pointer[[256]int64]
 
-	mu      sync.Mutex // held briefly, never across I/O
-	current *view
-	dead    []*run
-	err     error
+	mu          sync.Mutex // never locked during I/O
+	currentView *view
+	deadRuns    []*run
+	err         error
 }
 
-// Get returns the newest row held for d: from the open transaction, the recent
-// rows, or the runs from newest to oldest. The row's Result must not be
-// changed. An error means that the store cannot be used any more; it wraps
-// ErrCorrupt if a page cannot be read.
-func (s *Store) Get(d dedup.Digest) (row dedup.Row, held bool, err error) {
+// Get returns the newest row of d: from the open transaction, the recent rows,
+// or the runs from newest to oldest. The caller must not change the row's
+// Result. After an error the store has failed; the error wraps ErrCorrupt if a
+// page is unreadable.
+func (s *Store) Get(d dedup.Digest) (row dedup.Row, found bool, err error) {
 	hash := s.host.seed.hash(&d)
 	if slot := s.overlay.find(hash, &d); slot != nil {
 		s.lookups[answerOverlay]++
@@ -71,23 +71,23 @@ func (s *Store) Get(d dedup.Digest) (row dedup.Row, held bool, err error) {
 		s.lookups[answerRecent]++
 		return s.active.row(slot), true, nil
 	}
-	if f := s.mine.frozen; f != nil {
+	if f := s.ownerView.frozen; f != nil {
 		if slot := f.table.find(hash, &d); slot != nil {
 			s.lookups[answerRecent]++
 			return f.table.row(slot), true, nil
 		}
 	}
 	answer := answerFilter
-	for _, r := range s.mine.runs {
+	for _, r := range s.ownerView.runs {
 		if !r.filter.has(&d) {
 			continue
 		}
-		row, held, err := s.readRow(r, d)
+		row, found, err := s.readRow(r, d)
 		if err != nil {
 			s.fail(err)
 			return dedup.Row{}, false, err
 		}
-		if held {
+		if found {
 			s.lookups[answerPage]++
 			return row, true, nil
 		}
@@ -98,10 +98,10 @@ func (s *Store) Get(d dedup.Digest) (row dedup.Row, held bool, err error) {
 }
 
 // readRow looks d up in the one page of r that can hold it.
-func (s *Store) readRow(r *run, d dedup.Digest) (row dedup.Row, held bool, err error) {
+func (s *Store) readRow(r *run, d dedup.Digest) (row dedup.Row, found bool, err error) {
 	err = s.db.readPage(r, pageOf(prefix(&d), r.pages), func(p page) error {
-		i, found := p.find(&d)
-		if !found {
+		i, onPage := p.find(&d)
+		if !onPage {
 			return nil
 		}
 		var err error
@@ -109,15 +109,15 @@ func (s *Store) readRow(r *run, d dedup.Digest) (row dedup.Row, held bool, err e
 			return err
 		}
 		if row.Result != nil {
-			row.Result = append([]byte{}, row.Result...) // the page is Badger's
+			row.Result = append([]byte{}, row.Result...) // Badger reuses the page's memory
 		}
-		held = true
+		found = true
 		return nil
 	})
-	return row, held, err
+	return row, found, err
 }
 
-// Put adds a row to the open transaction. The row's Result is copied.
+// Put adds a row to the open transaction and copies its Result.
 func (s *Store) Put(row dedup.Row) {
 	if row.Result != nil {
 		row.Result = append([]byte{}, row.Result...)
@@ -125,30 +125,30 @@ func (s *Store) Put(row dedup.Row) {
 	s.overlay.put(s.host.seed.hash(&row.Digest), slotOf(&row), extraOf(&row))
 }
 
-// Discard forgets the rows of the open transaction: it did not commit.
+// Discard drops the rows of the open transaction after an abort.
 func (s *Store) Discard() {
 	s.overlay.clear()
-	s.refresh()
+	s.refreshView()
 	s.publishCounters()
 }
 
-// Apply makes the rows of the open transaction, which has committed, part of
-// the store. position is the next changelog offset that the store lacks and
-// never goes backwards; checkpoint is the caller's, valid as of position.
+// Apply adds the rows of the committed transaction to the store. position is
+// the next changelog offset that the store lacks; it must not decrease. The
+// store keeps checkpoint, the caller's bytes valid at position, unread.
 //
-// Apply returns when the rows are in memory. It blocks only while flush or
-// merge is behind. An error other than a position going backwards means that
-// the store has failed and must be closed and opened again; the changelog
-// holds what it lacks.
+// Apply returns when the rows are in memory. It blocks only when flushes or
+// merges fall behind (backpressure). A lower position or an oversized
+// checkpoint changes nothing. After any other error the store has failed:
+// close it, open it again and restore the missing rows from the changelog.
 func (s *Store) Apply(position int64, checkpoint []byte) error {
 	if err := s.Err(); err != nil {
 		return err
 	}
 	if at := s.position.Load(); position < at {
-		return fmt.Errorf("apply up to changelog offset %d: the store already holds all below %d", position, at)
+		return fmt.Errorf("apply up to changelog offset %d: the store is already at offset %d", position, at)
 	}
 	if len(checkpoint) > maxCheckpointBytes {
-		return fmt.Errorf("apply up to changelog offset %d: checkpoint of %d bytes, at most %d are kept",
+		return fmt.Errorf("apply up to changelog offset %d: checkpoint has %d bytes, more than the limit of %d",
 			position, len(checkpoint), maxCheckpointBytes)
 	}
 	s.overlay.moveTo(s.active)
@@ -163,66 +163,65 @@ func (s *Store) Apply(position int64, checkpoint []byte) error {
 		s.dirtySince = now
 	}
 	s.publishCounters()
-	s.refresh()
+	s.refreshView()
 	return s.freezeIfDue(now)
 }
 
-// freezeIfDue hands the active table to the keeper when it is full or old.
-// Only a full one waits for the keeper.
+// freezeIfDue freezes the active table when it is full or older than FlushAge.
+// Only a full table blocks the owner until the background goroutine is ready.
 func (s *Store) freezeIfDue(now time.Time) error {
-	if s.active.weight() < s.host.share() {
+	if s.active.weight() < s.host.rowsPerStore() {
 		if now.Sub(s.dirtySince) < s.host.cfg.FlushAge {
 			return nil
 		}
 		select {
-		case <-s.room:
-			s.freeze()
-		default: // a flush is under way; the next Apply asks again
+		case <-s.freezeToken:
+			s.freezeTable()
+		default: // the previous flush is running; the next Apply tries again
 		}
 		return nil
 	}
 	select {
-	case <-s.room:
-		s.freeze()
+	case <-s.freezeToken:
+		s.freezeTable()
 		return nil
 	default:
 	}
 	defer func() { s.host.metrics.backpressure.Add(time.Since(now).Seconds()) }()
 	select {
-	case <-s.room:
-		s.freeze()
+	case <-s.freezeToken:
+		s.freezeTable()
 		return nil
 	case <-s.failed:
 		return s.Err()
 	}
 }
 
-// freeze gives the active table to the keeper. The owner has taken the token
-// from s.room, so the channel has space.
-func (s *Store) freeze() *frozen {
-	f := &frozen{table: s.active, position: s.position.Load(), done: make(chan struct{})}
+// freezeTable sends the active table to the background goroutine. The caller
+// has received the freeze token, so the send does not block.
+func (s *Store) freezeTable() *frozenTable {
+	f := &frozenTable{table: s.active, position: s.position.Load(), done: make(chan struct{})}
 	if s.checkpoint != nil {
 		f.checkpoint = append([]byte{}, s.checkpoint...)
 	}
 	s.active = s.host.getTable()
 	s.recentRows.Store(0)
 	s.dirtySince = time.Time{}
-	s.publish(func(old *view) *view { return &view{frozen: f, runs: old.runs} })
-	s.refresh()
+	s.publishView(func(old *view) *view { return &view{frozen: f, runs: old.runs} })
+	s.refreshView()
 	s.frozen <- f
 	return f
 }
 
-// Position returns the next changelog offset that the store lacks, in memory.
-// Safe from any goroutine.
+// Position returns the next changelog offset that the store lacks, rows in
+// memory included. Safe from any goroutine.
 func (s *Store) Position() int64 { return s.position.Load() }
 
 // DurablePosition returns the next changelog offset that the files lack.
 // Safe from any goroutine.
 func (s *Store) DurablePosition() int64 { return s.durable.Load() }
 
-// Checkpoint returns a copy of what the last Apply was given, nil if there was
-// none.
+// Checkpoint returns a copy of the checkpoint of the last Apply, or nil.
 func (s *Store) Checkpoint() []byte {
 	if s.checkpoint == nil {
 		return nil
@@ -230,13 +229,12 @@ func (s *Store) Checkpoint() []byte {
 	return append([]byte{}, s.checkpoint...)
 }
 
-// Expire tells the store that rows of class c whose First is below before[c]
-// may go; it need not be sorted out at once, and Get may return such a row or
-// an older one of its digest that is out of time as well. Safe from any
-// goroutine.
-func (s *Store) Expire(before [256]int64) {
-	s.before.Store(&before)
-	s.wake()
+// EvictBefore permits the store to evict rows of namespace id n with First
+// below before[n]. Eviction happens later. Until then Get may return such a
+// row, or an older expired row of its digest. Safe from any goroutine.
+func (s *Store) EvictBefore(before [256]int64) {
+	s.evictBounds.Store(&before)
+	s.wakeBackground()
 }
 
 // Err returns why the store has failed, or nil. Safe from any goroutine.
@@ -251,7 +249,7 @@ func (s *Store) Err() error {
 	}
 }
 
-// fail records the first error after which the store cannot go on.
+// fail stores the first error and marks the store as failed.
 func (s *Store) fail(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -261,7 +259,7 @@ func (s *Store) fail(err error) {
 	s.err = err
 	close(s.failed)
 	if errors.Is(err, ErrCorrupt) {
-		s.host.metrics.corrupt.Inc()
+		s.host.metrics.corruptStores.Inc()
 	}
 }
 
@@ -270,32 +268,32 @@ func (s *Store) Flush(ctx context.Context) error {
 	if err := s.Err(); err != nil {
 		return err
 	}
-	s.refresh()
+	s.refreshView()
 	if s.dirtySince.IsZero() {
-		// Nothing since the last freeze; that one may still be under way.
-		if f := s.mine.frozen; f != nil {
-			return s.await(ctx, f)
+		// No row since the last freeze, whose flush may still be running.
+		if f := s.ownerView.frozen; f != nil {
+			return s.awaitFlush(ctx, f)
 		}
 		return nil
 	}
-	if f := s.mine.frozen; f != nil {
-		if err := s.await(ctx, f); err != nil {
+	if f := s.ownerView.frozen; f != nil {
+		if err := s.awaitFlush(ctx, f); err != nil {
 			return err
 		}
 	}
 	select {
-	case <-s.room:
+	case <-s.freezeToken:
 	case <-s.failed:
 		return s.Err()
 	case <-ctx.Done():
 		return fmt.Errorf("flush up to changelog offset %d: %w", s.position.Load(), ctx.Err())
 	}
-	err := s.await(ctx, s.freeze())
-	s.refresh()
+	err := s.awaitFlush(ctx, s.freezeTable())
+	s.refreshView()
 	return err
 }
 
-func (s *Store) await(ctx context.Context, f *frozen) error {
+func (s *Store) awaitFlush(ctx context.Context, f *frozenTable) error {
 	select {
 	case <-f.done:
 		return nil
@@ -306,9 +304,9 @@ func (s *Store) await(ctx context.Context, f *frozen) error {
 	}
 }
 
-// Close flushes and closes the store. After a failure it closes without
-// flushing and reports the failure; the directory's lock is released in any
-// case. A second Close does nothing.
+// Close flushes and closes the store. A failed store closes without a flush
+// and returns the failure. Close always releases the directory's lock; a second
+// call does nothing.
 func (s *Store) Close() error {
 	if s.closed {
 		return nil
@@ -316,8 +314,8 @@ func (s *Store) Close() error {
 	return errors.Join(s.Flush(context.Background()), s.stop())
 }
 
-// Abandon closes the store without flushing: the rows since DurablePosition
-// are read from the changelog next time.
+// Abandon closes the store without a flush. The next restore reads the rows
+// since DurablePosition from the changelog.
 func (s *Store) Abandon() error {
 	if s.closed {
 		return nil
@@ -328,21 +326,21 @@ func (s *Store) Abandon() error {
 func (s *Store) stop() error {
 	s.closed = true
 	close(s.quit)
-	<-s.kept
+	<-s.backgroundDone
 	s.publishCounters()
-	s.host.remove(s)
-	var reclaimErr error
+	s.host.removeStore(s)
+	var deleteErr error
 	if s.Err() == nil {
-		s.refresh()
-		reclaimErr = s.reclaim()
+		s.refreshView()
+		deleteErr = s.deleteDeadRuns()
 	}
 	s.host.putTable(s.active)
 	s.host.putTable(s.overlay)
 	if err := s.db.close(); err != nil {
-		return errors.Join(reclaimErr, fmt.Errorf("close %s: %w", s.dir, err))
+		return errors.Join(deleteErr, fmt.Errorf("close %s: %w", s.dir, err))
 	}
-	if reclaimErr != nil || s.Err() != nil {
-		return reclaimErr // what is on disk is not known: the status stays open
+	if deleteErr != nil || s.Err() != nil {
+		return deleteErr // the files are of unknown content: STATUS stays open
 	}
 	return status{state: statusClosed, boot: s.host.boot}.write(s.dir)
 }

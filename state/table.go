@@ -18,14 +18,14 @@ type slot struct {
 	fingerprint uint64
 	partition   int32
 	attempt     uint32
-	// extra is 0 for a row without one, else 1 + its place in table.extras.
-	extra  uint32
-	topic  uint16
-	class  uint8
-	status dedup.Status
+	// extra is 0 for a row without one, else 1 + its index in table.extras.
+	extra       uint32
+	topic       uint16
+	namespaceID uint8
+	status      dedup.Status
 }
 
-// extra is what only some rows have.
+// extra contains the fields that only some rows have.
 type extra struct {
 	result    []byte
 	hasResult bool
@@ -41,14 +41,14 @@ const (
 	ordinalMask = 1<<24 - 1
 	maxOrdinal  = ordinalMask - 1
 
-	// resultBytesPerRow is what of a stored result weighs as much as a row.
+	// resultBytesPerRow bytes of stored results weigh as much as a row.
 	resultBytesPerRow = 64
 )
 
-// table is a hash table of rows, at most one for a digest. Rows lie densely in
-// order of arrival; the index is open addressing with linear probing, at most
-// 3/4 full, and holds 8 bits of the hash beside the row's ordinal so that a
-// look-up of an absent digest rarely touches a row.
+// table is a hash table of rows, at most one per digest. Rows are stored
+// densely in order of arrival. The index uses open addressing with linear
+// probing and is at most 3/4 full. An entry combines 8 bits of the hash with
+// the row's ordinal, so that a look-up of an absent digest rarely touches a row.
 type table struct {
 	seed   hashSeed
 	index  []uint32 // hash bits 0-7 <<24 | ordinal+1; 0 is free
@@ -56,12 +56,12 @@ type table struct {
 	chunks []*[chunkRows]slot
 	rows   int
 	extras []extra
-	// resultBytes counts the results of all rows, overwritten ones included.
+	// resultBytes is the size of all results, overwritten ones included.
 	resultBytes int
 }
 
-// hashSeed makes the place of a digest in the index unpredictable: digests of
-// an app without a secret can be computed by whoever sends the events.
+// hashSeed makes the index position of a digest unpredictable: in an app
+// without a secret, producers of events can compute digests.
 type hashSeed struct{ add, mul uint64 }
 
 func newHashSeed() hashSeed { return hashSeed{rand.Uint64(), rand.Uint64() | 1} }
@@ -77,7 +77,7 @@ func newTable(seed hashSeed) *table {
 	return t
 }
 
-// weight is the number of rows the table counts as in the memory budget.
+// weight returns the table's share of the memory budget, in rows.
 func (t *table) weight() int { return t.rows + t.resultBytes/resultBytesPerRow }
 
 func (t *table) at(ordinal int) *slot { return &t.chunks[ordinal>>chunkBits][ordinal&chunkMask] }
@@ -98,27 +98,27 @@ func (t *table) find(hash uint64, d *dedup.Digest) *slot {
 	}
 }
 
-// put stores s under its digest, replacing an older row of it. The result is
-// kept, not copied; a slot's own extra field is ignored.
+// put stores s and x under the digest of s and replaces an older row. It keeps
+// the result without a copy and ignores s.extra.
 func (t *table) put(hash uint64, s slot, x extra) {
-	held := t.claim(hash, &s.digest)
-	place := held.extra
+	stored := t.slotFor(hash, &s.digest)
+	ordinal := stored.extra
 	s.extra = 0
 	if x.hasResult || x.shift != 0 {
-		if place == 0 {
+		if ordinal == 0 {
 			t.extras = append(t.extras, extra{})
-			place = uint32(len(t.extras))
+			ordinal = uint32(len(t.extras))
 		}
-		t.extras[place-1] = x
+		t.extras[ordinal-1] = x
 		t.resultBytes += len(x.result)
-		s.extra = place
+		s.extra = ordinal
 	}
-	*held = s
+	*stored = s
 }
 
-// claim returns the slot of d or, in one walk along the index, the new one
-// that becomes its; the caller fills it.
-func (t *table) claim(hash uint64, d *dedup.Digest) *slot {
+// slotFor returns the slot of d. Without one it adds an empty slot, which
+// the caller fills.
+func (t *table) slotFor(hash uint64, d *dedup.Digest) *slot {
 	if t.rows >= len(t.index)/4*3 {
 		t.resize(2 * len(t.index))
 	}
@@ -127,7 +127,7 @@ func (t *table) claim(hash uint64, d *dedup.Digest) *slot {
 		e := t.index[p&mask]
 		if e == 0 {
 			t.index[p&mask] = uint32(hash&0xff)<<24 | uint32(t.rows+1)
-			return t.grow()
+			return t.appendSlot()
 		}
 		if uint64(e>>24) == hash&0xff {
 			if s := t.at(int(e&ordinalMask) - 1); s.digest == *d {
@@ -138,7 +138,7 @@ func (t *table) claim(hash uint64, d *dedup.Digest) *slot {
 }
 
 // grow appends an empty slot.
-func (t *table) grow() *slot {
+func (t *table) appendSlot() *slot {
 	if t.rows >= maxOrdinal {
 		panic(fmt.Sprintf("state: table of %d rows is full", t.rows))
 	}
@@ -165,9 +165,9 @@ func (t *table) resize(size int) {
 	}
 }
 
-// clear empties the table and keeps its memory. A table that once was large
-// and now holds little is cleared row by row: the overlay is cleared at every
-// transaction, and one huge transaction must not slow all later ones.
+// clear empties the table and keeps its memory. A table with few rows for its
+// size is cleared row by row: every transaction clears the overlay, and one
+// huge transaction must not slow down all later ones.
 func (t *table) clear() {
 	if t.rows < len(t.index)/16 {
 		mask := uint64(len(t.index) - 1)
@@ -186,15 +186,14 @@ func (t *table) clear() {
 	t.rows, t.resultBytes = 0, 0
 }
 
-// row returns the row that s holds. Its Result aliases the table's, which is
-// never written again.
+// row returns the row of s. Its Result aliases the table's, which is immutable.
 func (t *table) row(s *slot) dedup.Row {
 	r := dedup.Row{
 		Digest:      s.digest,
 		First:       s.first,
 		At:          dedup.Position{Topic: s.topic, Partition: s.partition, Offset: s.offset},
 		Fingerprint: s.fingerprint,
-		Class:       s.class,
+		Class:       s.namespaceID,
 		Status:      s.status,
 		Attempt:     s.attempt,
 	}
@@ -215,12 +214,12 @@ func slotOf(r *dedup.Row) slot {
 		partition:   r.At.Partition,
 		attempt:     r.Attempt,
 		topic:       r.At.Topic,
-		class:       r.Class,
+		namespaceID: r.Class,
 		status:      r.Status,
 	}
 }
 
-// extraOf returns what of r no slot has.
+// extraOf returns the fields of r that a slot does not have.
 func extraOf(r *dedup.Row) extra { return extra{r.Result, r.HasResult, r.Shift} }
 
 // moveTo puts every row into dst, in order of arrival.

@@ -1,33 +1,33 @@
 package state
 
-// frozen is a table of recent rows that waits for its flush.
-type frozen struct {
+// frozenTable is a full table of recent rows on its way to a run.
+type frozenTable struct {
 	table *table
-	// position and checkpoint are those of the store when it was frozen.
+	// position and checkpoint are the store's at the time of the freeze.
 	position   int64
 	checkpoint []byte
 	// done is closed when the rows are durable.
 	done chan struct{}
-	// refs counts the views that hold the table; guarded by Store.mu.
+	// refs counts the views that refer to the table; guarded by Store.mu.
 	refs int
 }
 
-// view is what a look-up sees below the recent rows: immutable, and held by
-// count. The owner keeps the view it works with from one Apply or Discard to
-// the next, so that its look-ups take no lock and nothing it may read is
-// deleted or reused under it.
+// view is an immutable, reference-counted list of what a look-up reads below
+// the active table. The owner keeps one reference from one Apply or Discard to
+// the next: its look-ups take no lock, and no run or table that it reads can be
+// deleted or reused.
 type view struct {
-	frozen *frozen // nil if none
-	runs   []*run  // from newest to oldest
-	refs   int     // guarded by Store.mu
+	frozen *frozenTable // nil if none
+	runs   []*run       // from newest to oldest
+	refs   int          // guarded by Store.mu
 }
 
-// publish makes a new view the current one. Runs that no view holds any more
-// are queued for deletion, a table without a view is reused.
-func (s *Store) publish(next func(old *view) *view) {
+// publishView makes a new view the current one. Runs without a view are queued
+// for deletion, a table without a view is reused.
+func (s *Store) publishView(next func(old *view) *view) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	v := next(s.current)
+	v := next(s.currentView)
 	v.refs = 1
 	for _, r := range v.runs {
 		r.refs++
@@ -35,24 +35,24 @@ func (s *Store) publish(next func(old *view) *view) {
 	if v.frozen != nil {
 		v.frozen.refs++
 	}
-	s.release(s.current)
-	s.current = v
+	s.releaseView(s.currentView)
+	s.currentView = v
 }
 
-// refresh moves the owner to the current view.
-func (s *Store) refresh() {
+// refreshView moves the owner to the current view.
+func (s *Store) refreshView() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.mine == s.current {
+	if s.ownerView == s.currentView {
 		return
 	}
-	s.current.refs++
-	s.release(s.mine)
-	s.mine = s.current
+	s.currentView.refs++
+	s.releaseView(s.ownerView)
+	s.ownerView = s.currentView
 }
 
-// release gives up one hold of v. s.mu is held.
-func (s *Store) release(v *view) {
+// releaseView drops one reference to v. The caller has locked s.mu.
+func (s *Store) releaseView(v *view) {
 	if v == nil {
 		return
 	}
@@ -61,7 +61,7 @@ func (s *Store) release(v *view) {
 	}
 	for _, r := range v.runs {
 		if r.refs--; r.refs == 0 {
-			s.dead = append(s.dead, r)
+			s.deadRuns = append(s.deadRuns, r)
 		}
 	}
 	if f := v.frozen; f != nil {
@@ -70,24 +70,24 @@ func (s *Store) release(v *view) {
 			f.table = nil
 		}
 	}
-	if len(s.dead) > 0 {
-		s.wake()
+	if len(s.deadRuns) > 0 {
+		s.wakeBackground()
 	}
 }
 
-// wake tells the keeper that there may be something to do.
-func (s *Store) wake() {
+// wakeBackground starts a round of background work, unless one is due already.
+func (s *Store) wakeBackground() {
 	select {
-	case s.nudge <- struct{}{}:
+	case s.wakeUps <- struct{}{}:
 	default:
 	}
 }
 
-// takeDead returns the runs to delete.
-func (s *Store) takeDead() []*run {
+// takeDeadRuns returns the runs without a view and empties their queue.
+func (s *Store) takeDeadRuns() []*run {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	dead := s.dead
-	s.dead = nil
+	dead := s.deadRuns
+	s.deadRuns = nil
 	return dead
 }

@@ -11,8 +11,7 @@ import (
 	"oncebus/dedup"
 )
 
-// scratch is the memory that a flush or a merge works in. There is one for
-// each that may run at the same time in the process.
+// scratch is the reusable memory of one flush or merge.
 type scratch struct {
 	page   pageBuilder
 	batch  batch
@@ -22,28 +21,28 @@ type scratch struct {
 	order  []sortKey
 }
 
-// runSize is what a run will hold, as well as it is known before it is
-// written. It decides the number of pages and the size of the filter; being
-// off costs space or false hits, never correctness.
+// runSize estimates the content of a run before it is written. It decides the
+// number of pages and the size of the filter; an error costs space or false
+// hits, never correctness.
 type runSize struct {
 	rows  uint64
 	bytes uint64 // digests and encoded rows
 }
 
-// pages returns the number of pages for runs of about this size. A page of
-// few large rows beats many empty pages.
+// pages returns the number of pages for a run of this size. It prefers large
+// pages of few rows to many empty pages.
 func (s runSize) pages(pageBytes int) uint32 {
 	n := min((s.bytes+uint64(pageBytes)-1)/uint64(pageBytes), (s.rows+3)/4)
 	return uint32(min(max(n, 1), 1<<31))
 }
 
-// runWriter writes the blocks of a new run. Rows are added in order of
-// digest; what it wrote lives only when a manifest names the run.
+// runWriter writes the blocks of a new run. The caller adds rows in order of
+// digest, and then commits a manifest that names the run.
 type runWriter struct {
-	run     *run
-	s       *scratch
-	page    uint32
-	classes [256]classSpan
+	run        *run
+	s          *scratch
+	page       uint32
+	namespaces [256]namespaceRows
 }
 
 func newRunWriter(db *database, s *scratch, id uint64, size runSize, pageBytes int) *runWriter {
@@ -54,8 +53,8 @@ func newRunWriter(db *database, s *scratch, id uint64, size runSize, pageBytes i
 	return &runWriter{run: r, s: s}
 }
 
-// add appends a row; body is its encoding, class and first are of the row.
-func (w *runWriter) add(d *dedup.Digest, body []byte, class uint8, first int64) error {
+// add appends a row: its digest, encoding, namespace id and First.
+func (w *runWriter) add(d *dedup.Digest, body []byte, namespaceID uint8, first int64) error {
 	for n := pageOf(prefix(d), w.run.pages); w.page < n; {
 		if err := w.writePage(); err != nil {
 			return err
@@ -64,9 +63,9 @@ func (w *runWriter) add(d *dedup.Digest, body []byte, class uint8, first int64) 
 	w.s.page.add(d, body)
 	w.run.filter.add(d)
 	w.run.rows++
-	c := &w.classes[class]
-	if c.rows == 0 || first > c.last {
-		c.last = first
+	c := &w.namespaces[namespaceID]
+	if c.rows == 0 || first > c.lastFirst {
+		c.lastFirst = first
 	}
 	c.rows++
 	return nil
@@ -79,11 +78,11 @@ func (w *runWriter) writePage() error {
 	return err
 }
 
-// writePart writes a payload in as many chunks as it needs, one if empty.
+// writePart writes a payload in chunks, at least one.
 func (w *runWriter) writePart(kind blockKind, part, rows uint32, payload []byte) error {
 	chunks := max(1, (len(payload)+chunkBytes-1)/chunkBytes)
 	if chunks > maxChunks {
-		return fmt.Errorf("part of %d bytes is too large for a run", len(payload))
+		return fmt.Errorf("part %d of run %d has %d bytes, more than the limit of %d", part, w.run.id, len(payload), maxChunks*chunkBytes)
 	}
 	h := blockHeader{kind: kind, run: w.run.id, nonce: w.run.nonce, part: part, chunks: uint16(chunks), rows: rows}
 	for c := range chunks {
@@ -104,8 +103,8 @@ func (w *runWriter) writePart(kind blockKind, part, rows uint32, payload []byte)
 	return nil
 }
 
-// finish writes the last pages and, in one piece behind all pages, the
-// filter: opening a store then reads few places of the disk.
+// finish writes the last pages, then the filter. The filter's chunks are
+// contiguous on disk, so that opening a store reads quickly.
 func (w *runWriter) finish() (*run, error) {
 	for w.page < w.run.pages {
 		if err := w.writePage(); err != nil {
@@ -119,36 +118,36 @@ func (w *runWriter) finish() (*run, error) {
 	if err := w.s.batch.commit(); err != nil {
 		return nil, err
 	}
-	for i, c := range &w.classes { // a pointer: the array has 6 KiB
+	for i, c := range &w.namespaces { // by pointer: the array has 6 KiB
 		if c.rows > 0 {
-			c.class = uint8(i)
-			w.run.classes = append(w.run.classes, c)
+			c.id = uint8(i)
+			w.run.namespaces = append(w.run.namespaces, c)
 		}
 	}
-	w.run.classes = slices.Clip(w.run.classes)
+	w.run.namespaces = slices.Clip(w.run.namespaces)
 	return w.run, nil
 }
 
 // sortKey orders the rows of a table by digest.
 type sortKey struct {
 	prefix uint64
-	place  uint32 // in scratch.rows
+	index  uint32 // in scratch.rows
 }
 
-// Rows are sorted in two steps: first copied to buckets by the top bits of
-// their digests, about bucketRows in each, then sorted within. Both touch
-// memory in order; following a sorted list of all ordinals through the table
-// would miss the cache at every row.
+// Rows are sorted in two steps: copied to buckets by the top bits of their
+// digests, about bucketRows in each, then sorted within a bucket. Both steps
+// access memory sequentially; a sorted list of ordinals would miss the CPU
+// cache at every row.
 const (
 	bucketRows    = 64
 	bucketBitsMax = 12
 )
 
-// sorted returns copies of all rows of t and their places in order of digest.
-// Both are valid until the scratch is used again.
+// sorted returns copies of all rows of t, and their indexes in order of digest.
+// Both are valid until the next use of the scratch.
 func (s *scratch) sorted(t *table) ([]slot, []sortKey) {
 	shift := 64 - min(bits.Len(uint(t.rows/bucketRows)), bucketBitsMax)
-	var ends [1<<bucketBitsMax + 1]uint32 // of the bucket before, so that they become its own
+	var ends [1<<bucketBitsMax + 1]uint32 // ends[b+1] counts bucket b; later ends[b] becomes its end
 	for i := range t.rows {
 		ends[prefix(&t.at(i).digest)>>shift+1]++
 	}
@@ -160,10 +159,10 @@ func (s *scratch) sorted(t *table) ([]slot, []sortKey) {
 	for i := range t.rows {
 		row := t.at(i)
 		p := prefix(&row.digest)
-		place := ends[p>>shift]
+		at := ends[p>>shift]
 		ends[p>>shift]++
-		s.rows[place] = *row
-		s.order[place] = sortKey{p, place}
+		s.rows[at] = *row
+		s.order[at] = sortKey{p, at}
 	}
 	from := uint32(0)
 	for _, to := range ends[:1<<(64-shift)] {
@@ -177,15 +176,15 @@ func (s *scratch) compare(a, b sortKey) int {
 	if c := cmp.Compare(a.prefix, b.prefix); c != 0 {
 		return c
 	}
-	x, y := &s.rows[a.place].digest, &s.rows[b.place].digest
+	x, y := &s.rows[a.index].digest, &s.rows[b.index].digest
 	return bytes.Compare(x[:], y[:])
 }
 
-// sampleRows is how many rows of a table are encoded to learn their size.
+// sampleRows is the number of rows that sizeOf encodes.
 const sampleRows = 1024
 
-// sizeOf estimates the size of a table's run. Results are known exactly, the
-// rest is sampled evenly.
+// sizeOf estimates the size of a table's run: results exactly, other fields by
+// an even sample.
 func (s *scratch) sizeOf(t *table) runSize {
 	step := max(1, t.rows/sampleRows)
 	n, bytes := 0, 0
@@ -207,7 +206,7 @@ func (s *scratch) writeTable(db *database, t *table, id uint64, pageBytes int) (
 	w := newRunWriter(db, s, id, s.sizeOf(t), pageBytes)
 	rows, order := s.sorted(t)
 	for _, k := range order {
-		row := t.row(&rows[k.place])
+		row := t.row(&rows[k.index])
 		s.body = row.AppendBody(s.body[:0])
 		if err := w.add(&row.Digest, s.body, row.Class, row.First); err != nil {
 			s.batch.discard()

@@ -198,9 +198,9 @@ var list = []mutant{
 		name:    "position-before-rows",
 		hazards: []string{"E1", "E5"},
 		does:    "a flush makes the position durable before the rows below it",
-		edits: []edit{{"state/keeper.go", "	next.position, next.checkpoint = f.position, f.checkpoint\n", `	next.position, next.checkpoint = f.position, f.checkpoint
+		edits: []edit{{"state/background.go", "	next.position, next.checkpoint = f.position, f.checkpoint\n", `	next.position, next.checkpoint = f.position, f.checkpoint
 	early := next
-	if err := s.commit(&early, false); err != nil {
+	if err := s.commitManifest(&early, false); err != nil {
 		return err
 	}
 `}},
@@ -233,7 +233,7 @@ var list = []mutant{
 		hazards: []string{"E1"},
 		does:    "files that were open when the host stopped are used as if they had all reached the disk",
 		edits: []edit{{"state/status.go", `	case s.boot == "" || s.boot != boot:
-		return fmt.Errorf("%w: it was open in boot %q, this is boot %q", ErrUnclean, s.boot, boot)
+		return fmt.Errorf("%w: the store was open in boot %q, this is boot %q", ErrUnclean, s.boot, boot)
 `, ""}},
 		aims:     inState("^TestHostStop$"),
 		notInSim: "a bubble has no boots",

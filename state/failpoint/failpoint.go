@@ -1,30 +1,31 @@
-// Package failpoint names the places at which a process can be killed to show
-// that nothing is lost there. Builds with the tag failpoints read the setting
-// ONCEBUS_FAILPOINT (name:hits) and kill themselves with SIGKILL at the hits-th
-// pass; in all other builds a point is no code at all.
+// Package failpoint names the points at which a test can kill the process, to
+// show that no row and no event is lost there. Builds with the tag failpoints
+// read the setting ONCEBUS_FAILPOINT (name:hits) and send themselves SIGKILL at
+// that hit of the point. In all other builds Hit compiles to nothing. The
+// package imports nothing of this module.
 package failpoint
 
-// The points, in the order in which a transaction and a restore pass them.
+// The points, in the order of a transaction and then of a restore.
 const (
-	AfterPoll        = "after-poll"        // records are polled, no transaction is open
-	AfterOutput      = "after-output"      // a record of a transaction is handed to the client
-	BeforeFlush      = "before-flush"      // everything is produced, checkpoints included
-	AfterFlush       = "after-flush"       // the broker has all records
-	BeforeOffsets    = "before-offsets"    // the offset commit is about to be sent
-	AfterOffsets     = "after-offsets"     // the offset commit was answered, EndTxn not yet sent
-	AfterEnd         = "after-end"         // the transaction is committed, nothing is applied
-	BetweenApplies   = "between-applies"   // one task's rows are applied, another's not
-	BeforeGate       = "before-gate"       // everything is applied, the rebalance gate is closed
-	RestoreStart     = "restore-start"     // a restore knows its bounds, has read nothing
-	RestoreChunk     = "restore-chunk"     // a restore has applied one fetch
-	FlushWritten     = "flush-written"     // a run is on disk, the manifest does not name it
-	FlushCommitted   = "flush-committed"   // the manifest names a new run
-	BeforeQuarantine = "before-quarantine" // a damaged directory is about to be renamed
-	AfterQuarantine  = "after-quarantine"  // it is renamed, nothing is rebuilt
+	AfterPoll            = "after-poll"             // records are polled, no transaction is open
+	AfterOutput          = "after-output"           // the client has one record of the transaction
+	BeforeFlush          = "before-flush"           // the client has all records, checkpoints included
+	AfterFlush           = "after-flush"            // the broker has all records
+	BeforeOffsets        = "before-offsets"         // the offset commit is not yet sent
+	AfterOffsets         = "after-offsets"          // the offset commit succeeded, EndTxn is not yet sent
+	AfterEnd             = "after-end"              // the transaction is committed, no row is applied
+	BetweenApplies       = "between-applies"        // the rows of one task are applied, others are not
+	BeforeAllowRebalance = "before-allow-rebalance" // all rows are applied, the rebalance lock is still held
+	RestoreStart         = "restore-start"          // a restore has its offset range and has read nothing
+	RestoreChunk         = "restore-chunk"          // a restore has applied one fetch
+	FlushWritten         = "flush-written"          // a run is on disk, the manifest does not name it
+	FlushCommitted       = "flush-committed"        // the manifest names a new run
+	BeforeQuarantine     = "before-quarantine"      // a damaged directory is not yet renamed
+	AfterQuarantine      = "after-quarantine"       // it is renamed, the rebuild has not started
 )
 
 // Names lists all points.
 var Names = []string{
 	AfterPoll, AfterOutput, BeforeFlush, AfterFlush, BeforeOffsets, AfterOffsets, AfterEnd, BetweenApplies,
-	BeforeGate, RestoreStart, RestoreChunk, FlushWritten, FlushCommitted, BeforeQuarantine, AfterQuarantine,
+	BeforeAllowRebalance, RestoreStart, RestoreChunk, FlushWritten, FlushCommitted, BeforeQuarantine, AfterQuarantine,
 }

@@ -12,11 +12,11 @@ import (
 	"syscall"
 )
 
-// The point to die at, and how often it is passed before, from
+// The chosen point, and the hits left until the kill, from
 // ONCEBUS_FAILPOINT=name:hits.
 var (
-	name string
-	left atomic.Int64
+	name     string
+	hitsLeft atomic.Int64
 )
 
 func init() {
@@ -31,17 +31,17 @@ func init() {
 		os.Exit(2)
 	}
 	name = point
-	left.Store(n)
+	hitsLeft.Store(n)
 }
 
-// Hit kills the process, as kill -9 would, at the chosen point.
+// Hit kills the process with SIGKILL at the chosen hit of the chosen point.
 func Hit(point string) {
-	if point != name || left.Add(-1) != 0 {
+	if point != name || hitsLeft.Add(-1) != 0 {
 		return
 	}
 	fmt.Fprintf(os.Stderr, "failpoint: %s\n", point)
 	if err := syscall.Kill(os.Getpid(), syscall.SIGKILL); err != nil {
 		panic(err)
 	}
-	select {} // the signal is on its way: nothing may happen after this point
+	select {} // run nothing until the signal arrives
 }

@@ -1,0 +1,329 @@
+package state
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/dgraph-io/badger/v4"
+
+	"oncebus/state/failpoint"
+)
+
+// errStopped ends a flush or merge because the store is closing or has failed.
+var errStopped = errors.New("store is closing")
+
+// runBackground is the only goroutine that writes to Badger. A flush takes
+// precedence over all other work; a running merge stops for it.
+func (s *Store) runBackground() {
+	defer close(s.backgroundDone)
+	for {
+		var err error
+		select {
+		case f := <-s.frozen:
+			err = s.flush(f)
+		case <-s.wakeUps:
+		case <-s.quit:
+			return
+		}
+		if err == nil {
+			err = s.maintain()
+		}
+		if err == nil {
+			err = s.markOpen()
+		}
+		if err != nil {
+			if !errors.Is(err, errStopped) {
+				s.fail(err) // the owner's next Apply returns it
+			}
+			return
+		}
+	}
+}
+
+// markOpen writes STATUS once after the first round: reading the files did not
+// kill the process.
+func (s *Store) markOpen() error {
+	if s.markedOpen {
+		return nil
+	}
+	s.markedOpen = true
+	return status{state: statusOpen, boot: s.host.boot}.write(s.dir)
+}
+
+// maintain evicts, deletes and merges until no work is left, then collects
+// garbage.
+func (s *Store) maintain() error {
+	for {
+		if err := s.flushFrozen(); err != nil {
+			return err
+		}
+		if err := s.evictRuns(); err != nil {
+			return err
+		}
+		if err := s.deleteDeadRuns(); err != nil {
+			return err
+		}
+		var inputs []*run
+		if !s.host.mergesPaused.Load() {
+			inputs = s.pickRuns()
+		}
+		s.returnToken(inputs == nil)
+		if inputs == nil {
+			break
+		}
+		if err := s.mergeRuns(inputs); err != nil {
+			return err
+		}
+	}
+	err := s.collectValueLog()
+	if s.host.onIdle != nil {
+		s.host.onIdle()
+	}
+	return err
+}
+
+// flushFrozen flushes the frozen table, if there is one. On errStopped the
+// caller must return.
+func (s *Store) flushFrozen() error {
+	select {
+	case <-s.quit:
+		return errStopped
+	case <-s.failed:
+		return errStopped
+	default:
+	}
+	select {
+	case f := <-s.frozen:
+		return s.flush(f)
+	default:
+		return nil
+	}
+}
+
+// flush writes a frozen table as a run and then the manifest that names it.
+func (s *Store) flush(f *frozenTable) error {
+	began := time.Now()
+	next := *s.manifest
+	next.position, next.checkpoint = f.position, f.checkpoint
+	if f.table.rows > 0 {
+		work, err := acquireScratch(s, s.host.flushScratch)
+		if err != nil {
+			return err
+		}
+		r, err := work.writeTable(s.db, f.table, s.newRunID(), s.host.cfg.PageBytes)
+		s.host.flushScratch <- work
+		if err != nil {
+			return fmt.Errorf("flush %d rows up to changelog offset %d: %w", f.table.rows, f.position, err)
+		}
+		next.runs = append([]*run{r}, s.manifest.runs...)
+	}
+	failpoint.Hit(failpoint.FlushWritten)
+	if err := s.commitManifest(&next, true); err != nil {
+		return fmt.Errorf("flush up to changelog offset %d: %w", f.position, err)
+	}
+	failpoint.Hit(failpoint.FlushCommitted)
+	s.durable.Store(f.position)
+	close(f.done)
+	s.host.metrics.flushSeconds.Observe(time.Since(began).Seconds())
+	s.owesToken = true
+	s.returnToken(false)
+	return nil
+}
+
+// newRunID returns an id that no run of this directory ever had. The next
+// manifest stores the counter. After a crash before that, Store.load raises the
+// counter above the ids of all blocks.
+func (s *Store) newRunID() uint64 {
+	s.manifest.nextRun++
+	return s.manifest.nextRun - 1
+}
+
+// commitManifest writes the manifest and publishes its runs. flushed drops the
+// frozen table from the view: its rows are in a run.
+func (s *Store) commitManifest(next *manifest, flushed bool) error {
+	next.nextRun = s.manifest.nextRun
+	if err := s.db.putManifest(next); err != nil {
+		return err
+	}
+	s.manifest = next
+	s.publishView(func(old *view) *view {
+		v := &view{runs: next.runs}
+		if !flushed {
+			v.frozen = old.frozen
+		}
+		return v
+	})
+	return nil
+}
+
+// acquireScratch waits until fewer than BackgroundJobs flushes or merges of the
+// process are running.
+func acquireScratch(s *Store, from chan *scratch) (*scratch, error) {
+	select {
+	case work := <-from:
+		return work, nil
+	case <-s.quit:
+		return nil, errStopped
+	}
+}
+
+// mergeBacklogFactor bounds the merge backlog: at this many times MergeFanIn
+// runs below the top tier the owner may not freeze (backpressure).
+const mergeBacklogFactor = 6
+
+// returnToken lets the owner freeze again after a flush, unless the merge
+// backlog is too long: flushes precede merges, so a fast writer would add runs
+// without bound. merged says that no merge can reduce the runs.
+func (s *Store) returnToken(merged bool) {
+	if s.owesToken && (merged || s.countMergeable() < mergeBacklogFactor*s.host.cfg.MergeFanIn) {
+		s.owesToken = false
+		s.freezeToken <- struct{}{}
+	}
+}
+
+// evictRuns evicts a run only if it and all older runs have no retained row of
+// its namespaces. Otherwise the eviction would expose an older retained row of
+// a digest whose newest row is evicted.
+func (s *Store) evictRuns() error {
+	before := s.evictBounds.Load()
+	if before == nil {
+		return nil
+	}
+	next := *s.manifest
+	next.runs = nil
+	var rows uint64
+	last := lastFirstsOf(nil)
+	for _, r := range slices.Backward(s.manifest.runs) {
+		last.add(r)
+		if slices.ContainsFunc(r.namespaces, func(c namespaceRows) bool { return last[c.id] >= before[c.id] }) {
+			next.runs = append(next.runs, r)
+		} else {
+			rows += r.rows
+		}
+	}
+	if rows == 0 {
+		return nil
+	}
+	slices.Reverse(next.runs)
+	if err := s.commitManifest(&next, false); err != nil {
+		return fmt.Errorf("evict %d rows: %w", rows, err)
+	}
+	s.countEvicted(rows)
+	return nil
+}
+
+func (s *Store) countEvicted(rows uint64) {
+	s.evicted.Add(rows)
+	s.host.metrics.evictedRows.Add(float64(rows))
+}
+
+// lastFirsts is the greatest First of each namespace id in a set of runs.
+type lastFirsts [256]int64
+
+func lastFirstsOf(runs []*run) *lastFirsts {
+	var l lastFirsts
+	for i := range l {
+		l[i] = math.MinInt64
+	}
+	for _, r := range runs {
+		l.add(r)
+	}
+	return &l
+}
+
+func (l *lastFirsts) add(r *run) {
+	for _, c := range r.namespaces {
+		l[c.id] = max(l[c.id], c.lastFirst)
+	}
+}
+
+// deleteDeadRuns deletes the blocks of runs without a view.
+func (s *Store) deleteDeadRuns() error {
+	for _, r := range s.takeDeadRuns() {
+		if err := s.db.deleteRun(r.id); err != nil {
+			return fmt.Errorf("delete run %d: %w", r.id, err)
+		}
+		s.garbage += r.bytes
+	}
+	return nil
+}
+
+// Badger rewrites a value-log file when its garbage ratio is collectRatio. It
+// counts a deleted block as garbage after compacting the tombstone.
+const (
+	collectRatio = 0.5
+	collectMax   = 8 // files per round, so that flushes are not delayed
+)
+
+// collectValueLog frees the disk space of deleted runs, file by file. Badger's
+// collection can restore deleted entries, so it ends with deleteOrphanRuns.
+func (s *Store) collectValueLog() error {
+	if s.garbage < uint64(s.host.valueLogBytes) {
+		return nil
+	}
+	rewritten := 0
+	for rewritten < collectMax {
+		// Badger counts deleted blocks as garbage only after a compaction.
+		if err := s.db.compact(1); err != nil {
+			return err
+		}
+		err := s.db.RunValueLogGC(collectRatio)
+		if errors.Is(err, badger.ErrNoRewrite) || errors.Is(err, badger.ErrRejected) {
+			break
+		}
+		if err != nil {
+			return fmt.Errorf("collect value log: %w", err)
+		}
+		rewritten++
+		s.garbage -= min(s.garbage, uint64(s.host.valueLogBytes))
+		if err := s.flushFrozen(); err != nil {
+			return err
+		}
+	}
+	if rewritten == 0 {
+		return nil
+	}
+	s.host.metrics.collections.Add(float64(rewritten))
+	return s.deleteOrphanRuns()
+}
+
+// deleteOrphanRuns deletes the blocks of runs that neither manifest nor view
+// names.
+func (s *Store) deleteOrphanRuns() error {
+	known := make(map[uint64]bool)
+	for _, r := range s.manifest.runs {
+		known[r.id] = true
+	}
+	s.mu.Lock()
+	for _, v := range []*view{s.currentView, s.ownerView} {
+		if v != nil {
+			for _, r := range v.runs {
+				known[r.id] = true
+			}
+		}
+	}
+	for _, r := range s.deadRuns {
+		known[r.id] = true
+	}
+	s.mu.Unlock()
+
+	ids, err := s.db.runIDs()
+	if err != nil {
+		return err
+	}
+	for _, id := range ids {
+		if known[id] {
+			continue
+		}
+		if err := s.db.deleteRun(id); err != nil {
+			return fmt.Errorf("delete orphan run %d: %w", id, err)
+		}
+		s.orphans.Add(1)
+		s.host.metrics.orphanRuns.Inc()
+		s.log.Warn("removed orphan run", "dir", s.dir, "run", id)
+	}
+	return nil
+}

@@ -1,0 +1,264 @@
+package state
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"oncebus/dedup"
+)
+
+// TestResultsCountForMemory shows that results fill a table as rows do.
+func TestResultsCountForMemory(t *testing.T) {
+	h := newHost(t, smallConfig()) // 64 rows
+	s := mustOpen(t, h, t.TempDir())
+	var m model
+	applyRows(t, s, &m, 0, 1, func(r *dedup.Row) { r.HasResult, r.Result = true, make([]byte, 64*resultBytesPerRow) })
+	if s.active.rows != 0 {
+		t.Fatal("one row with the weight of 64 was not frozen")
+	}
+	must(t, s.Close())
+}
+
+// TestEvictedRunIsDroppedWhole has two runs of two namespaces. A run is evicted
+// when all rows of its namespaces have expired, and none of its blocks remain.
+func TestEvictedRunIsDroppedWhole(t *testing.T) {
+	h := newHost(t, smallConfig())
+	idle := watchIdle(h)
+	s := mustOpen(t, h, t.TempDir())
+	var m model
+	applyRows(t, s, &m, 0, 50, func(r *dedup.Row) { r.First, r.Class = r.At.Offset, uint8(r.At.Offset%2) })
+	flush(t, s)
+	applyRows(t, s, &m, 50, 100, func(r *dedup.Row) { r.First = r.At.Offset })
+	flush(t, s)
+	expect := func(runs int, evicted uint64) {
+		t.Helper()
+		s.EvictBefore(m.before)
+		awaitIdle(t, s, idle)
+		awaitIdle(t, s, idle)
+		st := s.Stats()
+		if st.Runs != runs || st.EvictedRows != evicted {
+			t.Fatalf("%d runs, %d rows evicted; want %d, %d", st.Runs, st.EvictedRows, runs, evicted)
+		}
+		ids, err := s.db.runIDs()
+		must(t, err)
+		if len(ids) != runs {
+			t.Fatalf("blocks of runs %v remain, want %d runs", ids, runs)
+		}
+		must(t, m.check(s, m.position()))
+	}
+	expect(2, 0)
+	m.before[1] = 49 // the last row of namespace id 1 is at 49
+	expect(2, 0)
+	m.before[1] = 50 // half of the run has expired: a merge rewrites it
+	expect(2, 25)
+	m.before[0] = 49
+	expect(1, 50)
+	m.before[0] = 100
+	expect(0, 100)
+	must(t, s.Close())
+}
+
+// TestOlderRowStaysHidden: the newest row of a key has expired, an older one in
+// an older run is retained. Eviction of the newest row would expose the older.
+func TestOlderRowStaysHidden(t *testing.T) {
+	h := newHost(t, smallConfig())
+	idle := watchIdle(h)
+	s := mustOpen(t, h, t.TempDir())
+	var m model
+	put := func(rows int, first int64, status dedup.Status) {
+		var txn []dedup.Row
+		for n := range rows {
+			r := rowOf(uint64(n))
+			r.First, r.Status = first, status
+			txn = append(txn, r)
+		}
+		must(t, apply(s, m.commit(txn)))
+		flush(t, s)
+		awaitIdle(t, s, idle)
+		for n := range rows {
+			r, found, err := s.Get(digestOf(uint64(n)))
+			must(t, err)
+			if found && r.Status != status {
+				t.Fatalf("get returned an older row: %+v", r)
+			}
+		}
+	}
+	put(100, 1000, dedup.Freed) // a run of the top tier
+	m.before[0] = 950
+	s.EvictBefore(m.before)
+	merges := testutil.ToFloat64(h.metrics.merges)
+	for range smallConfig().MergeFanIn { // the last flush causes a merge
+		put(30, 900, dedup.ClaimInProgress)
+	}
+	if testutil.ToFloat64(h.metrics.merges) != merges+1 || s.Stats().Runs != 2 {
+		t.Fatalf("no merge: %+v", s.Stats())
+	}
+	m.before[0] = 1001
+	s.EvictBefore(m.before)
+	awaitIdle(t, s, idle)
+	if n := s.Stats().Runs; n != 0 {
+		t.Fatalf("%d runs, want none", n)
+	}
+	must(t, s.Close())
+}
+
+// TestReadsDuringMerges looks rows up while the background goroutine merges
+// runs and deletes the inputs. The owner refreshes its view only sometimes.
+func TestReadsDuringMerges(t *testing.T) {
+	h := newHost(t, smallConfig())
+	s := mustOpen(t, h, t.TempDir())
+	var m model
+	for from := uint64(0); from < 6000; from += 100 {
+		applyRows(t, s, &m, from, from+100, nil)
+		for n := uint64(0); n < from; n += 37 {
+			r, found, err := s.Get(digestOf(n))
+			if err != nil || !found || r.At.Offset != int64(n) {
+				t.Fatalf("row %d of %d: %+v %v %v", n, from, r, found, err)
+			}
+		}
+	}
+	if testutil.ToFloat64(h.metrics.merges) == 0 {
+		t.Fatal("no run was merged")
+	}
+	must(t, m.check(s, m.position()))
+	must(t, s.Close())
+}
+
+// TestOwnerWaitsForBackground blocks the background goroutine in a write: the
+// owner fills one more table and then blocks, so that memory stays bounded.
+func TestOwnerWaitsForBackground(t *testing.T) {
+	h := newHost(t, smallConfig()) // 64 rows a table
+	blocked, release := make(chan struct{}), make(chan struct{})
+	first := true
+	h.beforeWrite = func(string) error {
+		if first { // the manifest of the new store
+			first = false
+			return nil
+		}
+		select {
+		case blocked <- struct{}{}:
+		case <-release:
+		}
+		<-release
+		return nil
+	}
+	s := mustOpen(t, h, t.TempDir())
+	var m model
+	applyRows(t, s, &m, 0, 80, nil) // fills a table, whose flush begins
+	<-blocked
+	applyRows(t, s, &m, 80, 120, nil) // fits into the next table
+	if n := s.Stats().RecentRows; n != 120 {
+		t.Fatalf("%d rows in memory", n)
+	}
+	done := make(chan struct{})
+	go func() { // the owner until done
+		defer close(done)
+		applyRows(t, s, &m, 120, 1000, nil)
+	}()
+	select {
+	case <-done:
+		t.Fatal("the store accepted 1000 rows while the first flush was blocked")
+	default:
+	}
+	close(release)
+	<-done
+	if testutil.ToFloat64(h.metrics.backpressure) <= 0 {
+		t.Fatal("backpressure metric is 0")
+	}
+	must(t, m.check(s, m.position()))
+	must(t, s.Close())
+}
+
+// TestFlushByAge runs on fake time: while transactions continue, no row is only
+// in memory for longer than FlushAge.
+func TestFlushByAge(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		h := newHost(t, DefaultConfig())
+		s := mustOpen(t, h, dir)
+		s.Put(rowOf(1))
+		must(t, s.Apply(1, nil))
+		time.Sleep(59 * time.Second) //nolint:forbidigo // the fake clock of the synctest bubble
+		must(t, s.Apply(2, nil))
+		synctest.Wait()
+		if p := s.DurablePosition(); p != 0 {
+			t.Fatalf("durable to %d after 59 s", p)
+		}
+		time.Sleep(time.Second) //nolint:forbidigo // the fake clock of the synctest bubble
+		must(t, s.Apply(3, nil))
+		synctest.Wait() // also for file I/O, which is not durably blocking
+		if p := s.DurablePosition(); p != 3 {
+			t.Fatalf("durable to %d, want 3", p)
+		}
+		must(t, s.Close())
+		must(t, h.Close())
+	})
+}
+
+func TestFlushHonoursContext(t *testing.T) {
+	h := newHost(t, smallConfig())
+	blocked, release := make(chan struct{}), make(chan struct{})
+	writes := 0
+	h.beforeWrite = func(string) error {
+		if writes++; writes == 2 {
+			close(blocked)
+			<-release
+		}
+		return nil
+	}
+	s := mustOpen(t, h, t.TempDir())
+	var m model
+	applyRows(t, s, &m, 0, 10, nil)
+	ctx, cancel := context.WithCancel(context.Background())
+	result := make(chan error)
+	go func() { result <- s.Flush(ctx) }()
+	<-blocked
+	cancel()
+	if err := <-result; !errors.Is(err, context.Canceled) {
+		t.Fatalf("flush: %v", err)
+	}
+	close(release)
+	flush(t, s)
+	if s.DurablePosition() != m.position() {
+		t.Fatalf("durable to %d, want %d", s.DurablePosition(), m.position())
+	}
+	must(t, s.Close())
+}
+
+// TestCollectionFreesSpace writes and evicts rows until the value log consists
+// mostly of garbage.
+func TestCollectionFreesSpace(t *testing.T) {
+	cfg := smallConfig()
+	cfg.FlushRows, cfg.PageBytes = 2000, 8<<10
+	h := newHost(t, cfg)
+	idle := watchIdle(h)
+	s := mustOpen(t, h, t.TempDir())
+	var m model
+	for n := uint64(0); n < 120_000; n += 2000 {
+		var rows []dedup.Row
+		for i := n; i < n+2000; i++ {
+			r := rowOf(i)
+			r.First, r.HasResult, r.Result = int64(i), true, make([]byte, 300)
+			rows = append(rows, r)
+		}
+		must(t, apply(s, m.commit(rows)))
+		m.before[0] = int64(n) - 10_000
+		s.EvictBefore(m.before)
+		awaitIdle(t, s, idle)
+	}
+	st := s.Stats()
+	if testutil.ToFloat64(h.metrics.collections) == 0 {
+		t.Fatalf("no value-log file was collected: %+v", st)
+	}
+	t.Logf("%d bytes on disk for runs of %d bytes", st.DiskBytes, st.RunBytes)
+	if st.DiskBytes > 40<<20 { // the flushes alone wrote as much, the merges too
+		t.Fatalf("%d bytes on disk for runs of %d bytes", st.DiskBytes, st.RunBytes)
+	}
+	must(t, m.check(s, m.position()))
+	must(t, s.Close())
+}

@@ -1,0 +1,34 @@
+package state
+
+import "testing"
+
+// TestFilter: no added key is a miss, also if added twice, and few absent keys
+// are false hits.
+func TestFilter(t *testing.T) {
+	const rows = 50_000
+	f := newFilter(rows)
+	for n := range uint64(rows) {
+		d := digestOf(n)
+		f.add(&d)
+		f.add(&d)
+	}
+	g := newFilter(rows)
+	g.load(f.append(nil))
+	wrong := 0
+	for n := range uint64(rows) {
+		d := digestOf(n)
+		if !g.has(&d) {
+			t.Fatalf("row %d is a miss", n)
+		}
+		if d = digestOf(1<<40 + n); g.has(&d) {
+			wrong++
+		}
+	}
+	if wrong > rows/400 {
+		t.Fatalf("%d of %d absent keys are false hits", wrong, rows)
+	}
+	empty := newFilter(0)
+	if d := digestOf(1); empty.has(&d) {
+		t.Fatal("an empty filter has a key")
+	}
+}

@@ -1,0 +1,79 @@
+package state
+
+import (
+	"testing"
+
+	"oncebus/dedup"
+)
+
+// TestMergeKeepsNewest overwrites the same keys many times: merges keep one row
+// of each.
+func TestMergeKeepsNewest(t *testing.T) {
+	h := newHost(t, smallConfig())
+	idle := watchIdle(h)
+	s := mustOpen(t, h, t.TempDir())
+	var m model
+	for round := range 30 {
+		applyRows(t, s, &m, 0, 100, func(r *dedup.Row) { r.Attempt = uint32(round) })
+	}
+	flush(t, s)
+	awaitIdle(t, s, idle)
+	if st := s.Stats(); st.Rows > 900 || st.Runs > 12 {
+		t.Fatalf("%d rows in %d runs of 100 keys", st.Rows, st.Runs)
+	}
+	must(t, m.check(s, m.position()))
+	must(t, s.Close())
+}
+
+// simulateMerges flushes runs of the given sizes and merges them by the default
+// policy. It returns the greatest number of runs and how often it wrote a row.
+func simulateMerges(flushes int, rows func(i int) uint64) (mostRuns int, writes float64) {
+	tiers := newTiers(DefaultConfig())
+	var runs []*run
+	var flushed, written uint64
+	for i := range flushes {
+		runs = append([]*run{{rows: rows(i)}}, runs...)
+		flushed += rows(i)
+		written += rows(i)
+		for inputs := tiers.pickRuns(runs); inputs != nil; inputs = tiers.pickRuns(runs) {
+			merged := &run{}
+			for _, r := range inputs {
+				merged.rows += r.rows
+			}
+			written += merged.rows
+			runs = append([]*run{merged}, runs[len(inputs):]...)
+		}
+		mostRuns = max(mostRuns, len(runs))
+	}
+	return mostRuns, float64(written) / float64(flushed)
+}
+
+// TestMergePolicy bounds the number of runs and the writes of a row.
+func TestMergePolicy(t *testing.T) {
+	const flushRows = 256 << 10
+	for _, c := range []struct {
+		name      string
+		rows      func(i int) uint64
+		flushes   int
+		runsMax   int
+		writesMax float64
+	}{
+		{"full", func(int) uint64 { return flushRows }, 200, 3 + 15 + 4, 3},
+		{"half", func(int) uint64 { return flushRows / 2 }, 400, 26, 3},
+		{"eighth", func(int) uint64 { return flushRows / 8 }, 1000, 6 + 15 + 4, 4},
+		{"tiny", func(int) uint64 { return 10 }, 5000, 20, 10},
+		{"uneven", func(i int) uint64 { return []uint64{100, flushRows, 3000, 50, 90_000}[i%5] }, 2000, 16 + 16 + 4, 5},
+		{"rising", func(i int) uint64 { return uint64(i+1) * 500 }, 500, 40, 5},
+		{"falling", func(i int) uint64 { return uint64(500-i) * 500 }, 500, 40, 5},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			runs, writes := simulateMerges(c.flushes, c.rows)
+			if runs > c.runsMax {
+				t.Errorf("up to %d runs, want at most %d", runs, c.runsMax)
+			}
+			if writes > c.writesMax {
+				t.Errorf("a row is written %.1f times, want at most %.1f", writes, c.writesMax)
+			}
+		})
+	}
+}
