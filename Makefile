@@ -155,7 +155,7 @@ lint: ## golangci-lint with .golangci.yml
 	$(GO) run $(GOLANGCI_LINT) run ./...
 
 .PHONY: deps
-deps: ## dependencies point one way: cmd -> processor -> state -> dedup, one outside system per package
+deps: ## every import is in the table of .ci/deps
 	@GO='$(GO)' .ci/deps
 
 .PHONY: length
