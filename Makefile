@@ -12,9 +12,11 @@ SCHEMATHESIS := schemathesis==4.32.5
 
 # How long each fuzz target runs: a number of inputs or a duration (60s). A duration may fail at its end without a finding,
 # before Go 1.27 (golang/go#75804).
-FUZZTIME ?= 20000x
+FUZZTIME ?= 5000x
 # The longest one package's tests may take; the real-Kafka tests start a broker and processes of their own.
 TEST_TIMEOUT ?= 40m
+# How many tests of a package run at a time. Most of them wait for sessions and transactions to time out, so more than there are cores.
+TEST_PARALLEL ?= 4
 # Most lines of a Go file that is not a test.
 FILE_LINES_MAX := 500
 
@@ -39,7 +41,7 @@ demo-http: build ## the same by HTTP: prints what to try with curl, until Ctrl-C
 
 .PHONY: test
 test: race-note kafka-note curl-note fuzz fuzz-http sim ## all tests: short fuzz runs, simulation, then every package with the race detector and a real Kafka
-	.ci/failures $(GO) test $(RACE) -timeout $(TEST_TIMEOUT) ./...
+	.ci/failures $(GO) test $(RACE) -vet=off -parallel $(TEST_PARALLEL) -timeout $(TEST_TIMEOUT) ./...
 
 .PHONY: race-note
 race-note:
@@ -72,7 +74,7 @@ fuzz-http: ## requests made of the OpenAPI document, and every answer held to it
 
 # How much of it: make sim SEEDS=1000 HOURS=1000 gives each of 1000 seeds one simulated hour; HOURS=0 some minutes each. FIRST is the
 # first seed. make sim SEED=7 replays one seed (HOURS is then its own length). Failed seeds leave their logs in SIM_LOG.
-SEEDS ?= 300
+SEEDS ?= 100
 HOURS ?= 0
 FIRST ?= 1
 SIM_LOG ?=
@@ -85,12 +87,14 @@ sim: ## SEEDS runs of crashes, rebalances and lost answers in virtual time (test
 	ONCEBUS_SIM_SEEDS=$(SEEDS) ONCEBUS_SIM_HOURS=$(HOURS) ONCEBUS_SIM_FIRST=$(FIRST) ONCEBUS_SIM_SEED=$(SEED) ONCEBUS_SIM_LOG=$(SIM_LOG) \
 		$(GO) test -tags synctests -count=1 -timeout $(SIM_TIMEOUT) -v -run '^TestSim$$' ./processor
 
-# One of them: make mutants MUTANT=lso-bound-restore
+# One of them: make mutants MUTANT=lso-bound-restore. The control run shows that the tests pass without a mutant; with CONTROL=skip
+# make test has just shown it.
 MUTANT ?=
+CONTROL ?=
 
 .PHONY: mutants
 mutants: ## plant the defects of processor/mutants one at a time: a test has to see each
-	$(GO) test -tags mutants -timeout 40m -count=1 -v -run 'TestMutants/.*/$(MUTANT)' ./processor/mutants
+	ONCEBUS_MUTANTS_CONTROL=$(CONTROL) $(GO) test -tags mutants -timeout 40m -count=1 -v -run 'TestMutants/.*/$(MUTANT)' ./processor/mutants
 
 .PHONY: real
 real: ## only the tests against a real Apache Kafka, with their names
@@ -123,6 +127,26 @@ bench-ingress: ## the HTTP ingress: how long a verdict takes, and its throughput
 bench-scale: ## millions of live keys, workers, processes, partitions, rebalances, idle cost (an hour)
 	$(GO) run ./benchmarks/scale -results benchmarks/results
 
+# What make soak adds to make test, make mutants and .ci/run. The kinds of fault, input and scenario are the same; the seeds are
+# others, and each run is longer, for defects that show once in thousands of runs:
+#   fuzz     a hundred times the inputs of make test for each target
+#   sim      other seeds, each with half a simulated hour instead of some minutes
+#   twins    the scenarios of cmd/oncebus once more, also on the embedded broker
+#   faults   half an hour with every fault several times, instead of one fault of each row
+# make soak SOAK_FIRST=501 takes the next seeds.
+SOAK_FUZZTIME ?= 500000x
+SOAK_FIRST ?= 101
+SOAK_SEEDS ?= 400
+SOAK_HOURS ?= 200
+SOAK_DURATION ?= 30m
+
+.PHONY: soak
+soak: ## what make test runs, with other seeds and for longer: fuzz, simulation, embedded twins, faults (hours)
+	$(MAKE) fuzz FUZZTIME=$(SOAK_FUZZTIME)
+	$(MAKE) sim FIRST=$(SOAK_FIRST) SEEDS=$(SOAK_SEEDS) HOURS=$(SOAK_HOURS)
+	ONCEBUS_TEST_TWINS=true .ci/failures $(GO) test $(RACE) -count=1 -parallel $(TEST_PARALLEL) -timeout $(TEST_TIMEOUT) -run '^TestReal' ./cmd/oncebus
+	$(MAKE) faults DURATION=$(SOAK_DURATION) FAULT_INTERVAL=1s RESULTS=
+
 # How the faults run: e.g. make faults DURATION=10m SEED=7 NODES=3 FAULTS=p1,b1 FAULT_INTERVAL=4s RESULTS=
 DURATION ?= 30m
 SEED ?= 0
@@ -137,25 +161,20 @@ faults: ## break a real Kafka and oncebus for DURATION and prove that nothing wa
 	$(GO) run ./benchmarks/faults -duration $(DURATION) -seed $(SEED) -nodes $(NODES) -faults '$(FAULTS)' -interval $(FAULT_INTERVAL) -results '$(RESULTS)' $(FAULTS_FLAGS)
 
 .PHONY: check
-check: fmt vet deps length tidy lint vuln ## every static check
+check: ## every static check
+	@$(MAKE) --no-print-directory -j4 -Otarget fmt deps length tidy lint vuln
 	@echo 'check: ok'
 
 .PHONY: fmt
 fmt: ## every Go file is formatted
 	@files=$$(gofmt -l .) && { [ -z "$$files" ] || { echo "fmt: run gofmt -w on: $$files" >&2; exit 1; }; }
 
-.PHONY: vet
-vet: ## go vet, also of the simulation's and the mutants' files
-	$(GO) vet ./...
-	$(GO) vet -tags synctests ./...
-	$(GO) vet -tags mutants ./processor/mutants
-
 .PHONY: lint
-lint: ## golangci-lint with .golangci.yml
+lint: ## golangci-lint with .golangci.yml: go vet and more, also of the simulation's and the mutants' files
 	$(GO) run $(GOLANGCI_LINT) run ./...
 
 .PHONY: deps
-deps: ## dependencies point one way: cmd -> processor -> state -> dedup, one outside system per package
+deps: ## every import is in the table of .ci/deps
 	@GO='$(GO)' .ci/deps
 
 .PHONY: length

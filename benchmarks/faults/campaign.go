@@ -151,7 +151,7 @@ func (e *epoch) play(ctx context.Context, d *deck, rep *report, until time.Time)
 	next := d.draw(f.rng)
 	waiting := time.Now()
 	var aside *fault // drawn before, but its slots were taken
-	for time.Now().Before(until) && ctx.Err() == nil && len(e.h.violated()) == 0 {
+	for time.Now().Before(until) && ctx.Err() == nil && len(e.h.violated()) == 0 && !rep.roundComplete() {
 		if err := pause(ctx, f.gap()); err != nil {
 			return err
 		}
@@ -276,7 +276,7 @@ func (h *harness) campaign() (*report, error) {
 	end := h.began.Add(h.set.duration)
 	d := &deck{faults: selectFaults(allFaults, h.set.filter, h.set.nodes)}
 	rep.expect(d.faults)
-	for number := 1; h.ctx.Err() == nil && len(h.violated()) == 0; number++ {
+	for number := 1; h.ctx.Err() == nil && len(h.violated()) == 0 && !rep.roundComplete(); number++ {
 		left := time.Until(end)
 		if left < time.Minute/2+closeReserve {
 			break
@@ -287,7 +287,7 @@ func (h *harness) campaign() (*report, error) {
 		if err != nil {
 			return rep, fmt.Errorf("epoch %d: %w", number, err)
 		}
-		if number == 1 && len(h.set.filter) == 0 && h.set.duration >= 5*time.Minute {
+		if number == 1 && len(h.set.filter) == 0 && (h.set.round != "" || h.set.duration >= 5*time.Minute) {
 			err = e.playScenarios(h.ctx, rep)
 		}
 		if err == nil {

@@ -220,6 +220,35 @@ func TestReadCheckpoint(t *testing.T) {
 	}
 }
 
+// A round is complete when every row, or every fault, has struck.
+func TestRound(t *testing.T) {
+	for _, test := range []struct {
+		round string
+		left  []string // after one strike
+	}{
+		{"", nil},
+		{roundRows, []string{"n1"}},
+		{roundFaults, []string{"n1 lost", "p1 kill-late"}},
+	} {
+		r := newReport(settings{round: test.round})
+		r.expect([]*fault{{row: "p1", name: "kill"}, {row: "p1", name: "kill-late"}, {row: "n1", name: "lost"}})
+		for _, f := range r.ByFault {
+			if f.Name == "kill" {
+				f.Struck = 1
+			}
+		}
+		if left := r.roundLeft(); !slices.Equal(left, test.left) || r.roundComplete() {
+			t.Errorf("round %q: left %q, want %q; complete %v", test.round, left, test.left, r.roundComplete())
+		}
+		for _, f := range r.ByFault {
+			f.Struck = 1
+		}
+		if want := test.round != ""; r.roundComplete() != want {
+			t.Errorf("round %q: complete %v after all struck", test.round, !want)
+		}
+	}
+}
+
 func TestParseFlags(t *testing.T) {
 	s, err := parseFlags([]string{"-duration", "30m", "-faults", "p1, b1 broker-down"})
 	if err != nil || s.minFaults != 120 || s.seed == 0 || !slices.Equal(s.filter, []string{"p1", "b1", "broker-down"}) {

@@ -43,6 +43,7 @@ type settings struct {
 	results   string
 	work      string
 	scenario  string // runs one scenario alone
+	round     string // roundRows or roundFaults: the run ends with a complete round
 	list      bool
 	lenient   bool   // times are reported, not demanded
 	recheck   string // history of an earlier run
@@ -96,6 +97,7 @@ func parseFlags(args []string) (settings, error) {
 	fs.StringVar(&s.results, "results", "", "directory for the report; none is written if empty")
 	fs.StringVar(&s.work, "work", "", "directory for data and logs (default: a temporary one)")
 	fs.StringVar(&s.scenario, "scenario", "", "run this scenario alone: "+strings.Join(scenarioNames(), ", "))
+	fs.StringVar(&s.round, "round", "", "end as soon as one fault of every row ("+roundRows+") or every fault ("+roundFaults+") has struck, with one round of each scenario; fail if -duration is over before")
 	fs.BoolVar(&s.lenient, "lenient", false, "report times that were promised and missed, and wait ten times as long before a run that does not recover has failed: for machines that share their cores")
 	fs.BoolVar(&s.list, "list", false, "list all faults and end")
 	fs.StringVar(&s.recheck, "check", "", "check the history that an earlier run kept (history-*.jsonl.gz), and end")
@@ -117,13 +119,17 @@ func parseFlags(args []string) (settings, error) {
 		return s, fmt.Errorf("-epoch: %v is too short, want at least a minute", s.epoch)
 	case s.interval <= 0 || s.rate <= 0:
 		return s, fmt.Errorf("-interval %v, -rate %d: want more than 0", s.interval, s.rate)
+	case s.round != "" && s.round != roundRows && s.round != roundFaults:
+		return s, fmt.Errorf("-round: %q, want %s or %s", s.round, roundRows, roundFaults)
 	case s.scenario != "" && scenarioByName(s.scenario) == nil:
 		return s, fmt.Errorf("-scenario: there is no %q; there are %s", s.scenario, strings.Join(scenarioNames(), ", "))
 	}
 	if s.seed == 0 {
 		s.seed = rand.Uint64()
 	}
-	if s.minFaults < 0 {
+	if s.minFaults < 0 && s.round != "" {
+		s.minFaults = 0 // the round itself is demanded
+	} else if s.minFaults < 0 {
 		s.minFaults = int(s.duration / (15 * time.Second))
 	}
 	return s, nil

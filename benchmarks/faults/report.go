@@ -185,6 +185,30 @@ func (r *report) finish(h *harness) {
 	fmt.Print("\n", r.markdown())
 }
 
+// What a complete round is made of (settings.round).
+const roundRows, roundFaults = "rows", "faults"
+
+// roundComplete says that the run has the complete round it was asked for.
+func (r *report) roundComplete() bool { return r.set.round != "" && len(r.roundLeft()) == 0 }
+
+// roundLeft names the rows or faults that must strike before the round is complete.
+func (r *report) roundLeft() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.set.round == "" {
+		return nil
+	}
+	struck := map[string]bool{}
+	for _, f := range r.ByFault {
+		name := f.Row
+		if r.set.round == roundFaults {
+			name += " " + f.Name
+		}
+		struck[name] = struck[name] || f.Struck > 0
+	}
+	return slices.DeleteFunc(slices.Sorted(maps.Keys(struck)), func(name string) bool { return struck[name] })
+}
+
 // verdict is why the run failed, or nil.
 func (r *report) verdict(h *harness) error {
 	var errs []error
@@ -193,6 +217,9 @@ func (r *report) verdict(h *harness) error {
 	}
 	if r.set.scenario != "" {
 		return errors.Join(errs...)
+	}
+	if left := r.roundLeft(); len(left) > 0 {
+		errs = append(errs, fmt.Errorf("the round is incomplete, these never struck: %s; give it a longer -duration", strings.Join(left, ", ")))
 	}
 	if r.Faults < r.set.minFaults {
 		errs = append(errs, fmt.Errorf("%d faults struck, want at least %d", r.Faults, r.set.minFaults))

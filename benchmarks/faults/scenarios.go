@@ -87,7 +87,11 @@ func (e *epoch) playScenarios(ctx context.Context, rep *report) error {
 
 func (e *epoch) playScenario(ctx context.Context, rep *report, s *scenario) error {
 	var times []time.Duration
-	for round := range s.rounds {
+	rounds := s.rounds
+	if e.h.set.round != "" {
+		rounds = 1 // a round shows that the promise holds; the others measure how far
+	}
+	for round := range rounds {
 		took, err := s.play(ctx, e, round)
 		if ctx.Err() != nil {
 			return ctx.Err()

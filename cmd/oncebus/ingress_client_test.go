@@ -243,26 +243,39 @@ func (s *system) nowhere(text string) {
 	}
 }
 
-// byHTTP runs a scenario on every broker: on the embedded one `oncebus run` takes the requests itself, on Kafka a process of its
-// own does, `oncebus ingress`.
+// inRun are the files whose requests `oncebus run` takes itself on Kafka, so that both ways meet a real broker.
+var inRun = map[string]bool{"signals.yaml": true, "orders.yaml": true}
+
+// byHTTP runs a scenario on Kafka in parallel with other tests: `oncebus run` takes the requests itself, or a process of its own
+// does, `oncebus ingress`. On the embedded broker, see onKafka, it is always `oncebus run`.
 func byHTTP(t *testing.T, file string, change *strings.Replacer, inputs []string, scenario func(t *testing.T, s *system, d *door)) {
-	t.Run("embedded", func(t *testing.T) { inOneProcess(t, file, change, inputs, scenario) })
-	t.Run("kafka", func(t *testing.T) {
-		broker := kafkatest.Shared(t)
+	t.Helper()
+	t.Parallel()
+	onKafka(t, func(t *testing.T, broker *kafkatest.Broker) {
 		s := newSystem(newWorldAt(t, shippedRoutes(t, file, change), broker.Seeds(), broker.Admin(), broker.External()))
+		if inRun[file] {
+			s.asOneProcess(t, inputs, scenario)
+			return
+		}
 		s.settings = []string{"COMMIT_INTERVAL=20ms"}
 		s.begin(inputs...)
 		d := s.startDoor("door")
 		scenario(t, s, d)
 		d.stop()
 		s.service.stop()
-	})
+	}, func(t *testing.T) { embedded(t, file, change).asOneProcess(t, inputs, scenario) })
 }
 
-// inOneProcess runs a scenario on an embedded broker.
+// inOneProcess runs a scenario on an embedded broker, in parallel with other tests.
 func inOneProcess(t *testing.T, file string, change *strings.Replacer, inputs []string, scenario func(t *testing.T, s *system, d *door)) {
 	t.Helper()
-	s := embedded(t, file, change)
+	t.Parallel()
+	embedded(t, file, change).asOneProcess(t, inputs, scenario)
+}
+
+// asOneProcess runs a scenario on one process, which takes the requests itself.
+func (s *system) asOneProcess(t *testing.T, inputs []string, scenario func(t *testing.T, s *system, d *door)) {
+	t.Helper()
 	s.settings = ingressSettings()
 	s.begin(inputs...)
 	scenario(t, s, s.open(s.service))

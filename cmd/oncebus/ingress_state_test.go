@@ -19,6 +19,7 @@ func TestRealIngressWithoutState(t *testing.T) {
 		}
 	}
 	t.Run("webhooks", func(t *testing.T) {
+		t.Parallel()
 		s := embedded(t, "webhooks.yaml", unchanged)
 		disk := newSmallDisk(s)
 		s.settings = append(s.settings, "COMMIT_INTERVAL=20ms")
@@ -43,6 +44,7 @@ func TestRealIngressWithoutState(t *testing.T) {
 		s.service.stop()
 	})
 	t.Run("orders", func(t *testing.T) {
+		t.Parallel()
 		s := embedded(t, "orders.yaml", unchanged)
 		disk := newSmallDisk(s)
 		s.settings = append(s.settings, "COMMIT_INTERVAL=20ms")

@@ -21,6 +21,7 @@ func TestRealIngressWithoutVerdict(t *testing.T) {
 		"async": {"answer: async, timeout: 45s", http.StatusAccepted},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			part := "      " + strings.ReplaceAll(test.http, ", ", "\n      ") + "\n"
 			s := embedded(t, "signals.yaml", strings.NewReplacer("path: /signals\n", "path: /signals\n"+part))
 			// One worker, so that it is not stopped in the middle of sharing tasks with another.

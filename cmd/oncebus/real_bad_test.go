@@ -102,6 +102,7 @@ func badRecords() []badRecord {
 // Every kind of bad record goes to the dead-letter topic as it is, with the reason and where it stood; the good record right
 // behind it on the same partition is processed. In the end there is one dead letter for each and nothing else.
 func TestRealBadInput(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, hostileRoutes)
 	w.createTopics([]string{"message.timestamp.after.max.ms=9223372036854775807"}, "ids.raw", "hashes.raw", "headers.raw")
 	w.createTopics([]string{"max.message.bytes=20000"}, "ids.unique", "hashes.unique", "headers.unique")

@@ -81,6 +81,7 @@ func (w *world) killInTransaction(s *service, all []*traffic) {
 // back on its state directory, reading the changelog's tail only. Then the directory is deleted: it comes back on the whole
 // changelog. Every event still comes out once.
 func TestRealRestart(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, realRoutes)
 	w.createTopics(nil, realInputs...)
 	all := w.realTraffic()
@@ -133,6 +134,7 @@ func TestRealRestart(t *testing.T) {
 // One of two processes is killed in the middle of a transaction and stays away: the other takes its tasks over, state
 // included. Then the first returns on its state directory and catches up from there.
 func TestRealTakeover(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, realRoutes)
 	w.createTopics(nil, realInputs...)
 	all := w.realTraffic()

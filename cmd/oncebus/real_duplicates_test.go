@@ -49,6 +49,7 @@ func forged() []kgo.RecordHeader {
 // Copies are dropped, flagged in the output, or sent to a topic of their own; flagged and routed ones say which record was the
 // first, when, and why they count as copies. Headers that pretend to be oncebus's change no verdict and do not get through.
 func TestRealDuplicates(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, duplicateRoutes)
 	policies := []string{"drop", "flag", "to"}
 	inputs := []string{"drop.raw", "flag.raw", "to.raw"}

@@ -7,6 +7,7 @@ import "testing"
 // Two processes of two workers each, routed routes and a prepartitioned one side by side, copies in the same batch, on other partitions
 // and after a pause: every event comes out once, untouched; what the processes counted is what was sent.
 func TestRealMainPath(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, realRoutes)
 	w.createTopics(nil, realInputs...)
 	services := []*service{w.start("a"), w.start("b")}

@@ -185,6 +185,7 @@ func (s *service) failure() string {
 
 // TestRealSecurity shares one broker among its parts, which keep apart by app and user.
 func TestRealSecurity(t *testing.T) {
+	t.Parallel()
 	s := startSecured(t)
 	for name, part := range map[string]func(*testing.T){
 		"accepted": s.testAccepted, "refused": s.testRefused,

@@ -187,6 +187,7 @@ func checkCounts(t *testing.T, s *service, part []sighting) {
 // The story of a window and its edges comes out the same for each policy for late events, over a pause in which the process is
 // away and a backlog builds up, and once more when another app reads all of it from the start: event time decides, no clock.
 func TestRealWindows(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, strings.ReplaceAll(windowRoutes, "RAW", "APP"))
 	w.createTopics([]string{"message.timestamp.after.max.ms=9223372036854775807"}, "raw")
 	outputs := []string{"unique", "duplicates", "dead-letter"}

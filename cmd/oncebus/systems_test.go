@@ -22,15 +22,30 @@ import (
 )
 
 // The tests here show the systems that oncebus replaces (README, "The five systems"), each from its shipped route file: the built
-// program as a process, ordinary producers and consumers, on the embedded broker and on a real Apache Kafka.
+// program as a process, ordinary producers and consumers, on a real Apache Kafka or on the embedded broker.
 
-// onEveryBroker runs a scenario on both.
+// onEveryBroker runs a scenario on a real Apache Kafka in parallel with other tests, and its twin on the embedded broker.
 func onEveryBroker(t *testing.T, file string, change *strings.Replacer, scenario func(t *testing.T, s *system)) {
-	t.Run("embedded", func(t *testing.T) { scenario(t, embedded(t, file, change)) })
+	t.Helper()
+	t.Parallel()
+	onKafka(t, func(t *testing.T, broker *kafkatest.Broker) {
+		scenario(t, newSystem(newWorldAt(t, shippedRoutes(t, file, change), broker.Seeds(), broker.Admin(), broker.External())))
+	}, func(t *testing.T) { scenario(t, embedded(t, file, change)) })
+}
+
+// onKafka runs a scenario on the shared Apache Kafka. Its twin on the embedded broker shows the same of the program, so it runs only
+// where there is no Kafka, and with ONCEBUS_TEST_TWINS=true (make soak).
+func onKafka(t *testing.T, scenario func(t *testing.T, broker *kafkatest.Broker), twin func(t *testing.T)) {
+	t.Helper()
+	ran := false
 	t.Run("kafka", func(t *testing.T) {
 		broker := kafkatest.Shared(t)
-		scenario(t, newSystem(newWorldAt(t, shippedRoutes(t, file, change), broker.Seeds(), broker.Admin(), broker.External())))
+		ran = true
+		scenario(t, broker)
 	})
+	if !ran || os.Getenv("ONCEBUS_TEST_TWINS") == "true" {
+		t.Run("embedded", twin)
+	}
 }
 
 // embedded is a system on an embedded broker of its own.
@@ -207,7 +222,7 @@ func TestRealTradeSignals(t *testing.T) {
 
 // TestRealUserOperations is section 2.
 func TestRealUserOperations(t *testing.T) {
-	onEveryBroker(t, "user-operations.yaml", strings.NewReplacer("lease: 5m", "lease: 500ms"), func(t *testing.T, s *system) {
+	onEveryBroker(t, "user-operations.yaml", strings.NewReplacer("lease: 5m", "lease: 5s"), func(t *testing.T, s *system) {
 		s.begin("operations.raw", "operations.outcomes")
 		now := time.Now()
 		operation := func(partition int32, account, request, operation string) {
