@@ -1,9 +1,8 @@
-// Command executor is an example of what stands behind a route in claim mode:
-// it takes events from the route's output, does the work, and says on the
-// outcomes topic what became of it, each in one transaction with its own place
-// in the output. So every event is worked on once, as far as Kafka goes: what
-// the work does elsewhere should be told the event's oncebus-key, by which the
-// other side knows a second attempt.
+// Command executor is an example of an executor for a route in claim mode. It
+// consumes the route's output, does the work, and produces the outcome in one
+// transaction with its offset. So Kafka has one outcome per event. A call to
+// another system should pass the event's oncebus-key, so that the system
+// recognises a second attempt.
 //
 //	go run ./deployments/executor -brokers localhost:9092 -input economy.run -outcomes economy.outcomes
 package main
@@ -23,12 +22,12 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// settings say what an executor works on.
+// settings are the topics and identity of an executor.
 type settings struct {
 	brokers         []string
 	input, outcomes string
 	group           string
-	instance        string // of this process, for its transactions
+	instance        string // transactional id of this process
 }
 
 func main() {
@@ -36,39 +35,39 @@ func main() {
 	brokers := flag.String("brokers", "localhost:9092", "seed brokers, comma separated")
 	flag.StringVar(&s.input, "input", "economy.run", "output topic of the route")
 	flag.StringVar(&s.outcomes, "outcomes", "economy.outcomes", "outcomes topic of the route")
-	flag.StringVar(&s.instance, "instance", "executor-1", "name of this process, different for each: it leads its transactions")
+	flag.StringVar(&s.instance, "instance", "executor-1", "transactional id of this process, different for each")
 	flag.Parse()
 	s.brokers = strings.Split(*brokers, ",")
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	err := s.run(ctx, grant)
 	stop()
 	if err != nil {
-		slog.Error("executor", "error", err)
+		slog.Error("executor failed", "error", err)
 		os.Exit(1)
 	}
 }
 
-// errRejected is a refusal for good: the event was understood and is not to be
-// done. Any other error is a failure, after which the event may be sent again.
+// errRejected refuses an event for good. After any other error the event may be
+// retried.
 var errRejected = errors.New("rejected")
 
-// grant is the work of the example: it grants what the event asks for.
+// grant is the work of this example: it grants the amount of the event.
 func grant(_ context.Context, event *kgo.Record) (result []byte, err error) {
-	var asked struct {
+	var request struct {
 		Account string `json:"account"`
 		Amount  int    `json:"amount"`
 	}
-	if err := json.Unmarshal(event.Value, &asked); err != nil {
+	if err := json.Unmarshal(event.Value, &request); err != nil {
 		return nil, fmt.Errorf("%w: %w", errRejected, err)
 	}
-	if asked.Amount > 1000 {
-		return nil, fmt.Errorf("%w: %d is more than 1000", errRejected, asked.Amount)
+	if request.Amount > 1000 {
+		return nil, fmt.Errorf("%w: %d is more than 1000", errRejected, request.Amount)
 	}
-	return json.Marshal(map[string]any{"account": asked.Account, "granted": asked.Amount})
+	return json.Marshal(map[string]any{"account": request.Account, "granted": request.Amount})
 }
 
-// run works until ctx is done. A batch whose transaction does not commit is
-// worked on again: by this process, or by the one that took over.
+// run works until ctx is done. After an aborted transaction this process, or the
+// new owner of the partition, works on the same events again.
 func (s *settings) run(ctx context.Context, work func(context.Context, *kgo.Record) ([]byte, error)) error {
 	session, err := kgo.NewGroupTransactSession(
 		kgo.SeedBrokers(s.brokers...), kgo.ConsumerGroup(s.group), kgo.ConsumeTopics(s.input), kgo.TransactionalID(s.instance),
@@ -101,8 +100,8 @@ func (s *settings) run(ctx context.Context, work func(context.Context, *kgo.Reco
 	}
 }
 
-// outcomeOf does the work for an event and says what became of it. An event
-// without a token was let through unclaimed: nobody waits for its outcome.
+// outcomeOf does the work of an event and returns the outcome. An event without a
+// token was forwarded without a claim, so it has no outcome.
 func (s *settings) outcomeOf(ctx context.Context, event *kgo.Record, work func(context.Context, *kgo.Record) ([]byte, error)) *kgo.Record {
 	result, err := work(ctx, event)
 	kind := "completed"
@@ -114,7 +113,7 @@ func (s *settings) outcomeOf(ctx context.Context, event *kgo.Record, work func(c
 	}
 	token := headerOf(event, "oncebus-claim-token")
 	if token == nil {
-		slog.Warn("worked on an event without a claim", "outcome", kind, "verdict", string(headerOf(event, "oncebus-verdict")))
+		slog.Warn("event without a claim", "outcome", kind, "verdict", string(headerOf(event, "oncebus-verdict")))
 		return nil
 	}
 	return &kgo.Record{

@@ -18,8 +18,8 @@ import (
 	"oncebus/state"
 )
 
-// TestExecutorBehindOperations: events go in twice, each is worked on once, and
-// both who sent it get the result.
+// TestExecutorBehindOperations: each operation is sent twice and runs once; both
+// senders get the result.
 func TestExecutorBehindOperations(t *testing.T) {
 	file, err := os.ReadFile("../routes/operations.yaml")
 	must(t, err)
@@ -79,19 +79,19 @@ func TestExecutorBehindOperations(t *testing.T) {
 			must(t, client.ProduceSync(ctx, &kgo.Record{Topic: "economy.raw", Key: []byte(sender), Value: []byte(payload)}).FirstErr())
 		}
 	}
-	// The first of r1 and its copy; of r2, which is rejected and so runs for each.
+	// r1 and its duplicate; r2 is rejected, so it runs for each sender.
 	want := map[string]string{"first r1": "completed", "second r1": "completed", "first r2": "rejected", "second r2": "rejected"}
 	for len(want) > 0 {
 		fetches := client.PollFetches(ctx)
 		must(t, fetches.Err())
 		fetches.EachRecord(func(r *kgo.Record) {
-			who := string(r.Key) + " " + string(headerOf(r, "oncebus-request-id"))
-			if status := string(headerOf(r, "oncebus-claim-status")); status != want[who] {
-				t.Errorf("%s is answered %q, want %q", who, status, want[who])
+			reply := string(r.Key) + " " + string(headerOf(r, "oncebus-request-id"))
+			if status := string(headerOf(r, "oncebus-claim-status")); status != want[reply] {
+				t.Errorf("%s: status %q, want %q", reply, status, want[reply])
 			}
-			delete(want, who)
-			if strings.HasSuffix(who, "r1") && string(r.Value) != `{"account":"a","granted":5}` {
-				t.Errorf("%s got %s", who, r.Value)
+			delete(want, reply)
+			if strings.HasSuffix(reply, "r1") && string(r.Value) != `{"account":"a","granted":5}` {
+				t.Errorf("%s got %s", reply, r.Value)
 			}
 		})
 	}

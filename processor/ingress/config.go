@@ -12,50 +12,50 @@ import (
 	"oncebus/dedup/rules"
 )
 
-// Config is everything the server is told from outside, routes apart. The tags
-// are read by cmd/oncebus, which puts ONCEBUS_INGRESS_ in front of every name.
-// Errors name a field by its environment variable.
+// Config is the server's settings; its other input is the routes. cmd/oncebus
+// reads the tags and prefixes every name with ONCEBUS_INGRESS_. Errors name a
+// field by its environment variable.
 type Config struct {
-	// Addr is where requests come in; port 0 takes any free one.
-	Addr string `env:"ADDR" help:"where requests come in by HTTP, host:port; required by ingress, and run serves them too if it is set"`
+	// Addr is the address to listen on; port 0 is any free one.
+	Addr string `env:"ADDR" help:"host:port for requests; required by ingress; run serves requests too if it is set"`
 
-	// TLSCertFile and TLSKeyFile are the server's certificate, with those
-	// between it and its authority, and its key in PEM. Without them there is no TLS.
+	// TLSCertFile is the server's certificate with its intermediates,
+	// TLSKeyFile its private key, both in PEM. Without them there is no TLS.
 	TLSCertFile string `env:"TLS_CERT_FILE" help:"PEM file of the server certificate; without it there is no TLS; the files are read again when they change"`
 	TLSKeyFile  string `env:"TLS_KEY_FILE" help:"PEM file of the server certificate's private key"`
-	// TLSClientCAFile makes every client show a certificate of one of these
-	// authorities.
+	// TLSClientCAFile has the authorities that must have signed a client's
+	// certificate, in PEM. "" requires no client certificate.
 	TLSClientCAFile string `env:"TLS_CLIENT_CA_FILE" help:"PEM file of the authorities of client certificates, which are then required"`
 
-	// MaxRequests is how many requests are in hand at once, those that wait
-	// for a verdict included; more get 503. Those with outcomes are counted
-	// apart, up to as many: copies that wait for them do not keep them out.
-	// 1 to RequestsMax.
-	MaxRequests int `env:"MAX_REQUESTS" envDefault:"4096" help:"requests in hand at once, of events, and as many of outcomes; more get 503"`
-	// MaxConnections is how many connections are open at once; more wait to
-	// be accepted. 1 to RequestsMax.
-	MaxConnections int `env:"MAX_CONNECTIONS" envDefault:"16384" help:"connections open at once; more wait"`
-	// MaxBodyBytes bounds what the bodies in hand take together, those of
-	// outcomes again counted apart; more get 503. At least the largest max_body of a route, and 1 MiB with outcomes.
-	MaxBodyBytes int `env:"MAX_BODY_BYTES" envDefault:"268435456" help:"bytes of all bodies in hand, of events, and as many of outcomes; more get 503"`
+	// MaxRequests is the limit of in-flight requests with events, including
+	// those that wait for a verdict; others get 503. Requests with outcomes
+	// have a limit of their own, of the same size. 1 to RequestsMax.
+	MaxRequests int `env:"MAX_REQUESTS" envDefault:"4096" help:"in-flight requests with events, and as many with outcomes; others get 503"`
+	// MaxConnections is the limit of open connections; others wait to be
+	// accepted. 1 to RequestsMax.
+	MaxConnections int `env:"MAX_CONNECTIONS" envDefault:"16384" help:"open connections; others wait to be accepted"`
+	// MaxBodyBytes is the memory for the bodies of in-flight events; requests
+	// beyond it get 503. Outcomes have as much of their own. At least the
+	// largest max_body of a route, and 1 MiB with outcomes.
+	MaxBodyBytes int `env:"MAX_BODY_BYTES" envDefault:"268435456" help:"bytes of the bodies of in-flight events, and as many of outcomes; others get 503"`
 	// MaxHeaderBytes bounds one request's line and headers. 1 KiB to 1 MiB.
 	MaxHeaderBytes int `env:"MAX_HEADER_BYTES" envDefault:"16384" help:"bytes of a request's headers; more get 431"`
 
-	// ReadTimeout is how long a request may take to come in, headers and body
-	// each; WriteTimeout how long from its headers to the end of its answer.
-	// Every route's wait must fit between the two.
-	ReadTimeout  time.Duration `env:"READ_TIMEOUT" envDefault:"10s" help:"longest time a request takes to come in"`
-	WriteTimeout time.Duration `env:"WRITE_TIMEOUT" envDefault:"60s" help:"longest time from a request's headers to the end of its answer"`
+	// ReadTimeout bounds the time to receive a request, headers and body each;
+	// WriteTimeout the time from its headers to the end of its response. A
+	// route's wait plus ReadTimeout must be at most WriteTimeout.
+	ReadTimeout  time.Duration `env:"READ_TIMEOUT" envDefault:"10s" help:"longest time to receive a request"`
+	WriteTimeout time.Duration `env:"WRITE_TIMEOUT" envDefault:"60s" help:"longest time from a request's headers to the end of its response"`
 	// IdleTimeout is how long a connection without requests stays open.
-	IdleTimeout time.Duration `env:"IDLE_TIMEOUT" envDefault:"2m" help:"longest time a connection is open without a request"`
-	// Drain is how long requests in hand may take when the server is asked to
-	// stop; those left then are answered 503 or 504.
-	Drain time.Duration `env:"DRAIN" envDefault:"20s" help:"how long requests in hand may take at a stop; comes before ONCEBUS_STOP_TIMEOUT"`
+	IdleTimeout time.Duration `env:"IDLE_TIMEOUT" envDefault:"2m" help:"longest time a connection stays open without a request"`
+	// Drain is how long in-flight requests may take when the server stops;
+	// after it they get 503 or 504.
+	Drain time.Duration `env:"DRAIN" envDefault:"20s" help:"how long in-flight requests may take at a stop; comes before ONCEBUS_STOP_TIMEOUT"`
 
-	// TrustedProxies are the networks whose X-Forwarded-For is believed.
+	// TrustedProxies are the networks whose X-Forwarded-For the server trusts.
 	TrustedProxies []string `env:"TRUSTED_PROXIES" help:"networks such as 10.0.0.0/8, comma separated, whose X-Forwarded-For names the source"`
 
-	// Secrets are the settings SECRET_<NAME>, by what stands for <NAME>.
+	// Secrets are the settings SECRET_<NAME>, by <NAME>.
 	Secrets Secrets
 }
 
@@ -67,34 +67,33 @@ func DefaultConfig() Config {
 	}
 }
 
-// RequestsMax is the most requests and connections at once.
+// RequestsMax is the highest limit of requests and of connections.
 const RequestsMax = 1 << 20
 
-// Bounds of the times. The longest keep a mistaken unit from switching a limit
-// off.
+// Range of the timeouts. The maximum finds mistaken units, which would disable
+// a limit.
 const (
 	timeoutMin = 10 * time.Millisecond
 	timeoutMax = time.Hour
 )
 
-// Validate reports everything that is wrong with c by itself, joined by
-// errors.Join. No address means that there is no server, which is none of its
-// mistakes.
+// Validate returns every mistake in c, joined by errors.Join. An empty Addr is
+// valid: it means that there is no server.
 func (c Config) Validate() error {
 	var errs []error
 	addf := func(format string, args ...any) { errs = append(errs, fmt.Errorf("ONCEBUS_INGRESS_"+format, args...)) }
 	if c.Addr != "" {
 		if _, port, err := net.SplitHostPort(c.Addr); err != nil {
-			addf("ADDR: %q is no host:port", c.Addr)
+			addf("ADDR: %q is malformed, want host:port", c.Addr)
 		} else if _, err := strconv.ParseUint(port, 10, 16); err != nil {
-			addf("ADDR: %q: port %q is no number from 0 to 65535", c.Addr, port)
+			addf("ADDR: %q: port %q is malformed, want a number from 0 to 65535", c.Addr, port)
 		}
 	}
 	switch {
 	case (c.TLSCertFile == "") != (c.TLSKeyFile == ""):
 		addf("TLS_CERT_FILE, ONCEBUS_INGRESS_TLS_KEY_FILE: one is set without the other, want both or neither")
 	case c.TLSCertFile == "" && c.TLSClientCAFile != "":
-		addf("TLS_CLIENT_CA_FILE: set without ONCEBUS_INGRESS_TLS_CERT_FILE: there is no TLS in which clients could show certificates")
+		addf("TLS_CLIENT_CA_FILE: set without ONCEBUS_INGRESS_TLS_CERT_FILE: without TLS clients send no certificates")
 	case c.TLSCertFile != "":
 		if _, err := loadCertificates(c); err != nil {
 			errs = append(errs, err)
@@ -129,7 +128,7 @@ func (c Config) Validate() error {
 	return errors.Join(errs...)
 }
 
-// trustedProxies reads TrustedProxies; a single address is a network of one.
+// trustedProxies parses TrustedProxies; a single address is a network of one.
 func (c Config) trustedProxies() ([]netip.Prefix, error) {
 	var networks []netip.Prefix
 	var errs []error
@@ -143,7 +142,7 @@ func (c Config) trustedProxies() ([]netip.Prefix, error) {
 			}
 		}
 		if err != nil {
-			errs = append(errs, fmt.Errorf("ONCEBUS_INGRESS_TRUSTED_PROXIES: %q is no network such as 10.0.0.0/8", text))
+			errs = append(errs, fmt.Errorf("ONCEBUS_INGRESS_TRUSTED_PROXIES: %q is malformed, want a network such as 10.0.0.0/8", text))
 			continue
 		}
 		networks = append(networks, network.Masked())
@@ -151,8 +150,9 @@ func (c Config) trustedProxies() ([]netip.Prefix, error) {
 	return networks, errors.Join(errs...)
 }
 
-// ValidateRoutes reports what the routes need and the settings do not have:
-// secrets, and time and memory for an answer. Files of secrets are read.
+// ValidateRoutes returns every mistake of the routes with these settings:
+// missing or unusable secrets, too little time or memory. It reads the secrets'
+// files.
 func (c Config) ValidateRoutes(routes *rules.Routes) error {
 	var errs []error
 	for _, r := range routes.Routes {
@@ -162,16 +162,16 @@ func (c Config) ValidateRoutes(routes *rules.Routes) error {
 		}
 		if h.Timeout+c.ReadTimeout > c.WriteTimeout {
 			errs = append(errs, fmt.Errorf("route %s: http.wait of %v and ONCEBUS_INGRESS_READ_TIMEOUT (%v) are longer than "+
-				"ONCEBUS_INGRESS_WRITE_TIMEOUT (%v) together: the connection would be closed before the answer", r.Name, h.Timeout, c.ReadTimeout, c.WriteTimeout))
+				"ONCEBUS_INGRESS_WRITE_TIMEOUT (%v) together: the connection would close before the response", r.Name, h.Timeout, c.ReadTimeout, c.WriteTimeout))
 		}
 		if h.MaxBody > c.MaxBodyBytes {
-			errs = append(errs, fmt.Errorf("route %s: http.max_body of %d is more than ONCEBUS_INGRESS_MAX_BODY_BYTES (%d): such a body never comes in",
+			errs = append(errs, fmt.Errorf("route %s: http.max_body of %d is more than ONCEBUS_INGRESS_MAX_BODY_BYTES (%d): a body of that size would always get 503",
 				r.Name, h.MaxBody, c.MaxBodyBytes))
 		} else if h.Outcomes != nil && outcomeLimit(h) > c.MaxBodyBytes {
-			errs = append(errs, fmt.Errorf("route %s: http.outcomes are taken up to %d bytes, which is more than ONCEBUS_INGRESS_MAX_BODY_BYTES (%d): such an outcome never comes in",
+			errs = append(errs, fmt.Errorf("route %s: http.outcomes accepts up to %d bytes, which is more than ONCEBUS_INGRESS_MAX_BODY_BYTES (%d): an outcome of that size would always get 503",
 				r.Name, outcomeLimit(h), c.MaxBodyBytes))
 		}
 	}
-	_, err := newDoors(c, routes)
+	_, err := newEndpoints(c, routes)
 	return errors.Join(append(errs, err)...)
 }

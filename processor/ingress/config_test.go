@@ -1,18 +1,15 @@
 package ingress
 
 import (
-	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"oncebus/processor/kafkatest/golden"
 )
 
-// lines checks that err has a line for each beginning, in their order.
+// lines checks that err has one line for each prefix, in order.
 func lines(t *testing.T, what string, err error, want ...string) {
 	t.Helper()
 	var have []string
@@ -42,17 +39,17 @@ func TestValidate(t *testing.T) {
 		{"defaults", func(*Config) {}, nil},
 		{"no server", func(c *Config) { c.Addr = "" }, nil},
 		{"TLS", func(c *Config) { c.TLSCertFile, c.TLSKeyFile, c.TLSClientCAFile = certFile, keyFile, certFile }, nil},
-		{"no port", func(c *Config) { c.Addr = "localhost" }, []string{`ONCEBUS_INGRESS_ADDR: "localhost" is no host:port`}},
-		{"port", func(c *Config) { c.Addr = ":http" }, []string{`ONCEBUS_INGRESS_ADDR: ":http": port "http" is no number`}},
+		{"no port", func(c *Config) { c.Addr = "localhost" }, []string{`ONCEBUS_INGRESS_ADDR: "localhost" is malformed, want host:port`}},
+		{"port", func(c *Config) { c.Addr = ":http" }, []string{`ONCEBUS_INGRESS_ADDR: ":http": port "http" is malformed`}},
 		{"half of TLS", func(c *Config) { c.TLSCertFile = certFile }, []string{"ONCEBUS_INGRESS_TLS_CERT_FILE, ONCEBUS_INGRESS_TLS_KEY_FILE: one is set"}},
 		{"clients without TLS", func(c *Config) { c.TLSClientCAFile = certFile }, []string{"ONCEBUS_INGRESS_TLS_CLIENT_CA_FILE: set without"}},
 		{"no such files", func(c *Config) { c.TLSCertFile, c.TLSKeyFile, c.TLSClientCAFile = none, none, none },
 			[]string{"ONCEBUS_INGRESS_TLS_CERT_FILE: open ", "ONCEBUS_INGRESS_TLS_KEY_FILE: open ", "ONCEBUS_INGRESS_TLS_CLIENT_CA_FILE: open "}},
 		{"no certificates", func(c *Config) { c.TLSCertFile, c.TLSKeyFile, c.TLSClientCAFile = certFile, keyFile, keyFile },
-			[]string{"ONCEBUS_INGRESS_TLS_CLIENT_CA_FILE: " + keyFile + " holds no PEM certificate"}},
+			[]string{"ONCEBUS_INGRESS_TLS_CLIENT_CA_FILE: " + keyFile + " contains no PEM certificate"}},
 		{"exchanged", func(c *Config) { c.TLSCertFile, c.TLSKeyFile = keyFile, certFile }, []string{"ONCEBUS_INGRESS_TLS_CERT_FILE, ONCEBUS_INGRESS_TLS_KEY_FILE: tls: "}},
 		{"the key itself", func(c *Config) { c.TLSCertFile, c.TLSKeyFile = certFile, "-----BEGIN PRIVATE KEY-----" },
-			[]string{"ONCEBUS_INGRESS_TLS_KEY_FILE: holds what should be in a file"}},
+			[]string{"ONCEBUS_INGRESS_TLS_KEY_FILE: contains the file's content"}},
 		{"nothing", func(c *Config) { *c = Config{} }, []string{
 			"ONCEBUS_INGRESS_MAX_REQUESTS: 0 is out of range", "ONCEBUS_INGRESS_MAX_CONNECTIONS: 0", "ONCEBUS_INGRESS_MAX_BODY_BYTES: 0",
 			"ONCEBUS_INGRESS_MAX_HEADER_BYTES: 0", "ONCEBUS_INGRESS_READ_TIMEOUT: 0s is out of range, want 10ms to 1h0m0s", "ONCEBUS_INGRESS_WRITE_TIMEOUT: 0s",
@@ -130,58 +127,5 @@ func TestValidateRoutes(t *testing.T) {
 	cfg := testConfig()
 	cfg.Secrets, cfg.MaxBodyBytes = good, 1<<19
 	lines(t, "no memory for an outcome", cfg.ValidateRoutes(parseRoutes(t, strings.Replace(file, "timeout: 20s", "max_body: 100", 1))),
-		"route a: http.outcomes are taken up to 1048576 bytes, which is more than ONCEBUS_INGRESS_MAX_BODY_BYTES (524288)")
-}
-
-// TestEveryMetricIsInTheReadme: as processor's test of that name.
-func TestEveryMetricIsInTheReadme(t *testing.T) {
-	const path, from, to = "../../README.md", "<!-- http metrics -->\n", "<!-- /http metrics -->"
-	registry := prometheus.NewRegistry()
-	m := newMetrics(registry)
-	m.prepare("r")
-	m.reloads(reloadSecrets)
-	m.requests.WithLabelValues("r", "202", "unique")
-	families, err := registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
-	var table strings.Builder
-	table.WriteString("| metric | type | labels | meaning |\n| --- | --- | --- | --- |\n")
-	for _, family := range families {
-		var labels []string
-		for _, l := range family.GetMetric()[0].GetLabel() {
-			labels = append(labels, "`"+l.GetName()+"`")
-		}
-		fmt.Fprintf(&table, "| `%s` | %s | %s | %s |\n", family.GetName(), strings.ToLower(family.GetType().String()), strings.Join(labels, ", "), family.GetHelp())
-	}
-	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	head, rest, found := strings.Cut(string(text), from)
-	have, tail, closed := strings.Cut(rest, to)
-	switch {
-	case !found || !closed:
-		t.Fatalf("README.md has no %s ... %s", strings.TrimSpace(from), to)
-	case have == table.String():
-	case !golden.Rewrite():
-		t.Fatalf("the metrics of README.md are not those of the program; go test -run %s -rewrite writes\n%s", t.Name(), table.String())
-	default:
-		if err := os.WriteFile(path, []byte(head+from+table.String()+to+tail), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-}
-
-// TestEveryProblemIsInTheReadme: senders rely on the types.
-func TestEveryProblemIsInTheReadme(t *testing.T) {
-	text, err := os.ReadFile("../../README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, p := range problems {
-		if row := fmt.Sprintf("| `%s%s` | %d |", problemType, p.name, p.status); !strings.Contains(string(text), row) {
-			t.Errorf("README.md has no row that begins with %s", row)
-		}
-	}
+		"route a: http.outcomes accepts up to 1048576 bytes, which is more than ONCEBUS_INGRESS_MAX_BODY_BYTES (524288)")
 }

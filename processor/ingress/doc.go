@@ -1,37 +1,53 @@
-// Package ingress is the HTTP server in front of the bus: it takes webhooks and
-// other requests in, has processor.Front put them on the bus, and answers with
-// what deduplication decided.
+// Package ingress is the HTTP server that receives events and outcomes. It has
+// processor.Front produce them to Kafka and responds with the verdict.
 //
-// # The way of a request
+// It owns HTTP: connections, limits, signatures, responses and the OpenAPI
+// document. It may import processor, dedup and signature; its only way to Kafka
+// is processor.Front.
+//
+// # A request, step by step
 //
 //	path, method          404, 405
-//	requests in hand      503 with Retry-After
+//	in-flight requests    503 with Retry-After
 //	rate of the source    429 with Retry-After
-//	content coding        415 unless identity: nothing is unpacked here
-//	body                  413, 408; read whole, within memory that all share
+//	content coding        415 unless identity: nothing is decompressed here
+//	body                  413, 408; read whole, from memory that all bodies share
 //	signature             401; over the raw body, before anything is parsed
-//	rate of the route     429 with Retry-After; nobody without the secret uses it up
+//	rate of the endpoint  429 with Retry-After; only signed requests count
 //	route and key         400
-//	bus, verdict          202, 409, 422, 429, 503, 504 or the recorded outcome
+//	Kafka, verdict        202, 409, 422, 429, 503, 504 or the stored outcome
 //
 // The body becomes the record's value, byte for byte, and the carried headers
-// become its headers; a header that came several times is one list, joined with
-// commas (RFC 9110, section 5.3). Idempotency-Key comes once, and a String of
-// RFC 9651 in it is carried as what it stands for, without quotes (idempotency.go).
+// become its headers. A repeated header is joined with commas (RFC 9110, section
+// 5.3), except Idempotency-Key, which must come once (idempotency.go).
 //
-// # What a sender may rely on
+// # Invariants
 //
-// After a 2xx the event is on the bus, acknowledged by all in-sync replicas.
-// After anything else, or nothing, sending the event again is safe: it is a
-// copy then, or it is not. Only one without a key, where a route takes such, is
-// nobody's copy and may pass twice. Where the answer is lost with its connection
-// the same holds. A client that closes its sending side before the answer counts
-// as gone, and its connection is cut off: nothing is answered that is not known.
+// After a 2xx all in-sync replicas have acknowledged the event. Without a 2xx
+// the client may retry: the retry is a duplicate. An event without a key may be
+// emitted twice.
 //
-// # What is bounded
+// Everything that a client can make the server hold has a limit: connections,
+// in-flight requests, bytes of bodies and headers, the time to receive a request,
+// to write a response and to keep a connection idle, tracked sources.
+// processor.Front limits the events that wait for Kafka.
 //
-// Connections, requests in hand, bytes of bodies, bytes of headers, the time a
-// request takes to come in, an answer takes to go out and a connection is idle,
-// and the number of sources whose rate is known. What waits for the bus is the
-// front's, which has bounds of its own.
+// OpenAPI writes down no response by hand. It collects what the responding code
+// returns for every verdict and error (openapi_responses.go).
+//
+// # Looks wrong, is not
+//
+// A client that closes only its sending side gets no response: net/http cannot
+// tell it from one that disconnected (respondToError).
+//
+// ServeHTTP panics for a disconnected client: to return would send a 200.
+//
+// receive clears the read deadline: net/http would end the wait for the verdict
+// as if the client had disconnected.
+//
+// Outcomes have limits of their own, equal to those of events: duplicates that
+// wait for an outcome must not keep it out.
+//
+// Reloaded has no goroutine. Files are read while requests or connections need
+// them, so there is nothing to stop.
 package ingress

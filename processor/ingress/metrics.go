@@ -4,8 +4,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Reasons for which a request is refused before it is read as an event, as the
-// metric's label has them. Those of signatures are in refusals.
+// Values of the label reason of oncebus_http_refused_total; the others are
+// signatureReasons.
 const (
 	reasonRequests = "requests"
 	reasonBodies   = "bodies"
@@ -13,13 +13,13 @@ const (
 	reasonSource   = "rate_per_source"
 )
 
-// What is read again when its files change, as the metric's label has it.
+// Values of the label what of oncebus_http_reloads_total.
 const (
 	reloadSecrets      = "secrets"
 	reloadCertificates = "certificates"
 )
 
-// metrics is every series of the server.
+// metrics are the server's series.
 type metrics struct {
 	requests *prometheus.CounterVec
 	seconds  *prometheus.HistogramVec
@@ -34,46 +34,50 @@ type metrics struct {
 func newMetrics(reg prometheus.Registerer) *metrics {
 	m := &metrics{
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "oncebus_http_requests_total",
-			Help: "Requests answered, by route, status code and response: a verdict, an outcome, or the name of the problem. The route is the path's first where none was derived; empty without a path of ours; code 499 is a client that went away."}, []string{"route", "code", "response"}),
+			Help: "Responses, by route, status code and response: a verdict, the kind of an outcome, or the name of a problem. Before a route is known, route is the first of the path; it is empty for an unknown path. Code 499 is a client that disconnected."}, []string{"route", "code", "response"}),
 		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "oncebus_http_request_seconds",
-			Help:    "Time from a request's headers to its answer, by route.",
+			Help:    "Time from a request's headers to its response, by route.",
 			Buckets: prometheus.ExponentialBuckets(0.001, 2, 16)}, []string{"route"}),
 		verdict: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "oncebus_http_verdict_seconds",
-			Help:    "Part of it that was spent waiting for the bus and the verdict; with while_in_progress: wait, for the outcome that a copy gets.",
+			Help:    "Time from producing the event to its verdict, by route; with while_in_progress: wait, to the outcome that a duplicate waits for.",
 			Buckets: prometheus.ExponentialBuckets(0.001, 2, 16)}, []string{"route"}),
 		inFlight: prometheus.NewGauge(prometheus.GaugeOpts{Name: "oncebus_http_requests_in_flight",
-			Help: "Requests in hand; ONCEBUS_INGRESS_MAX_REQUESTS is the most of events, and as many again of outcomes."}),
+			Help: "In-flight requests. ONCEBUS_INGRESS_MAX_REQUESTS limits events, and outcomes separately."}),
 		bodies: prometheus.NewGauge(prometheus.GaugeOpts{Name: "oncebus_http_body_bytes",
-			Help: "Memory held for bodies; ONCEBUS_INGRESS_MAX_BODY_BYTES is the most of events, and as much again of outcomes."}),
+			Help: "Memory that bodies use. ONCEBUS_INGRESS_MAX_BODY_BYTES limits events, and outcomes separately."}),
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "oncebus_http_refused_total",
-			Help: "Requests refused by limits and signatures, by route and reason: requests, bodies, rate, rate_per_source; missing, malformed, stale or wrong signatures."}, []string{"route", "reason"}),
+			Help: "Requests rejected by limits and signatures, by route and reason: requests, bodies, rate, rate_per_source; or a missing, malformed, stale or wrong signature."}, []string{"route", "reason"}),
 		reload: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "oncebus_http_reloads_total",
-			Help: "Secrets and certificates read again from changed files, by outcome. A failed one leaves the old one in use; the log says why."}, []string{"what", "outcome"}),
+			Help: "Changed secrets and certificates that were read again, by outcome. After a failure the old ones stay in use; the log has the error."}, []string{"what", "outcome"}),
 		expiry: prometheus.NewGauge(prometheus.GaugeOpts{Name: "oncebus_http_certificate_expiry_timestamp_seconds",
-			Help: "When the server certificate in use ends, in Unix time; 0 without one. Alert well before."}),
+			Help: "When the server certificate in use expires, in Unix time; 0 without one. Alert days before."}),
 	}
 	reg.MustRegister(m.requests, m.seconds, m.verdict, m.inFlight, m.bodies, m.refused, m.reload, m.expiry)
 	return m
 }
 
-// prepare makes the series of a route exist before the first request.
+// prepare creates the series of a route, so that they begin at 0.
 func (m *metrics) prepare(route string) {
 	m.seconds.WithLabelValues(route)
 	m.verdict.WithLabelValues(route)
 	for _, reason := range []string{reasonRequests, reasonBodies, reasonRate, reasonSource} {
 		m.refused.WithLabelValues(route, reason)
 	}
-	for _, r := range refusals {
+	for _, r := range signatureReasons {
 		m.refused.WithLabelValues(route, r.reason)
 	}
 }
 
-// reloads counts what became of files that were read again.
-type reloads struct{ ok, bad prometheus.Counter }
-
-func (m *metrics) reloads(what string) reloads {
-	return reloads{ok: m.reload.WithLabelValues(what, "ok"), bad: m.reload.WithLabelValues(what, "failed")}
+func (m *metrics) showExpiry(files *certificateFiles) {
+	m.expiry.Set(float64(files.config.Certificates[0].Leaf.NotAfter.Unix()))
 }
 
-func (r reloads) reloaded() { r.ok.Inc() }
-func (r reloads) failed()   { r.bad.Inc() }
+// reloadCounters count the reloads of one kind of file.
+type reloadCounters struct{ ok, bad prometheus.Counter }
+
+func (m *metrics) reloadCounters(what string) reloadCounters {
+	return reloadCounters{ok: m.reload.WithLabelValues(what, "ok"), bad: m.reload.WithLabelValues(what, "failed")}
+}
+
+func (r reloadCounters) succeeded() { r.ok.Inc() }
+func (r reloadCounters) failed()    { r.bad.Inc() }

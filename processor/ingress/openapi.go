@@ -13,11 +13,11 @@ import (
 	"oncebus/dedup/rules"
 )
 
-// openAPIPath is where the description is.
+// openAPIPath is the path of the OpenAPI document.
 const openAPIPath = "/openapi.json"
 
-// document is an OpenAPI document (spec.openapis.org/oas/v3.1.0), as far as
-// this one goes.
+// document is the part of an OpenAPI document (spec.openapis.org/oas/v3.1.0)
+// that this package uses.
 type document struct {
 	OpenAPI    string              `json:"openapi"`
 	Info       documentInfo        `json:"info"`
@@ -32,22 +32,22 @@ type documentInfo struct {
 }
 
 type components struct {
-	Schemas         map[string]schema         `json:"schemas"`
-	Headers         map[string]headerObject   `json:"headers"`
-	Responses       map[string]*answerObject  `json:"responses"`
-	SecuritySchemes map[string]securityScheme `json:"securitySchemes,omitempty"`
+	Schemas         map[string]schema          `json:"schemas"`
+	Headers         map[string]headerObject    `json:"headers"`
+	Responses       map[string]*responseObject `json:"responses"`
+	SecuritySchemes map[string]securityScheme  `json:"securitySchemes,omitempty"`
 }
 
 // pathItem is the operations of a path by method, in lower case.
 type pathItem map[string]*operation
 
 type operation struct {
-	Summary     string                   `json:"summary"`
-	Description string                   `json:"description,omitempty"`
-	Parameters  []parameter              `json:"parameters,omitempty"`
-	RequestBody *requestBody             `json:"requestBody,omitempty"`
-	Responses   map[string]*answerObject `json:"responses"`
-	Security    []map[string][]string    `json:"security,omitempty"`
+	Summary     string                     `json:"summary"`
+	Description string                     `json:"description,omitempty"`
+	Parameters  []parameter                `json:"parameters,omitempty"`
+	RequestBody *requestBody               `json:"requestBody,omitempty"`
+	Responses   map[string]*responseObject `json:"responses"`
+	Security    []map[string][]string      `json:"security,omitempty"`
 }
 
 type parameter struct {
@@ -64,7 +64,7 @@ type requestBody struct {
 	Content     map[string]mediaType `json:"content"`
 }
 
-type answerObject struct {
+type responseObject struct {
 	Description string               `json:"description"`
 	Headers     map[string]reference `json:"headers,omitempty"`
 	Content     map[string]mediaType `json:"content,omitempty"`
@@ -91,24 +91,24 @@ type securityScheme struct {
 // schema is a JSON Schema (draft 2020-12).
 type schema map[string]any
 
-const documentText = `Events come in here by HTTP and are deduplicated on the bus; the answer is the verdict.
-After a 2xx the event is on the bus; after anything else, or no answer at all, it is safe to send it again, unless it has no key.
+const documentText = `These endpoints receive events by HTTP and produce them to Kafka for deduplication. The response has the verdict.
+After a 2xx Kafka has stored the event. Without a 2xx the client may retry: the retry is a duplicate. An event without a key may be emitted twice.
 
-Errors are problem details (RFC 9457). A path that is not listed is answered 404, a method that is not listed 405 (components.responses).
-Every answer has the headers Cache-Control: no-store and X-Content-Type-Options: nosniff, but for those to malformed HTTP.`
+Errors are problem details (RFC 9457). Other paths get 404, other methods 405 (components.responses).
+Every response has the headers Cache-Control: no-store and X-Content-Type-Options: nosniff, except those to malformed HTTP.`
 
-// OpenAPI describes what comes in by HTTP with these routes, as an OpenAPI 3.1
-// document in JSON. Equal routes give equal bytes. What a path answers is not
-// written here: the code that answers is asked (see eventSamples).
+// OpenAPI returns the OpenAPI 3.1 document, in JSON, of the endpoints of these
+// routes. Equal routes give equal bytes. The responding code supplies the
+// responses (eventSamples), so that the document cannot differ from it.
 func OpenAPI(routes *rules.Routes) ([]byte, error) {
 	d := document{
 		OpenAPI: "3.1.0",
 		Info:    documentInfo{Title: "oncebus ingress", Version: "1", Description: documentText},
 		Paths:   map[string]pathItem{openAPIPath: describeDescription()},
 		Components: components{
-			Schemas: map[string]schema{"Problem": problemSchema(), "Outcome": {"description": "What an executor wrote: anything."}},
+			Schemas: map[string]schema{"Problem": problemSchema(), "Outcome": {"description": "The result that an executor produced: any content."}},
 			Headers: headerComponents(),
-			Responses: map[string]*answerObject{
+			Responses: map[string]*responseObject{
 				"NotFound":         describeSamples([]sample{{response: problemNotFound.respond("")}})["404"],
 				"MethodNotAllowed": describeSamples([]sample{{response: wrongMethod(http.MethodPost)}})["405"],
 			},
@@ -130,17 +130,17 @@ func OpenAPI(routes *rules.Routes) ([]byte, error) {
 	return append(text, '\n'), err
 }
 
-// add describes the path of some routes, and the one of their outcomes.
+// add describes the endpoint of some routes, and that of their outcomes.
 func (d *document) add(path string, routes []*rules.Route, all *rules.Routes) error {
 	h := routes[0].HTTP
 	events := operation{
-		Summary:     "Takes in an event of " + names(routes),
+		Summary:     "Receives an event of " + names(routes),
 		Description: describeEvents(routes),
 		RequestBody: eventBody(routes),
 		Responses:   describeSamples(eventSamples(routes, all)),
 	}
 	for _, name := range slices.Concat(rules.CarriedHeaders[:], h.Headers) {
-		if !strings.EqualFold(name, "content-type") { // which OpenAPI says elsewhere
+		if !strings.EqualFold(name, "content-type") { // OpenAPI describes it in requestBody
 			events.Parameters = append(events.Parameters, carriedParameter(name, routes))
 		}
 	}
@@ -157,10 +157,10 @@ func (d *document) add(path string, routes []*rules.Route, all *rules.Routes) er
 		return nil
 	}
 	outcomes := operation{
-		Summary:     "Takes in what became of an event of " + names(routes),
-		Description: "For executors, in place of a record in the topic of outcomes.",
+		Summary:     "Receives the outcome of an event of " + names(routes),
+		Description: "For executors, instead of a record in the outcomes topic.",
 		Parameters:  outcomeParameters(),
-		RequestBody: &requestBody{Description: fmt.Sprintf("The result, byte for byte, of at most %d bytes; nothing is null.", outcomeLimit(h)), Content: map[string]mediaType{"application/json": {schema{}}, "*/*": {schema{}}}},
+		RequestBody: &requestBody{Description: fmt.Sprintf("The result, stored byte for byte, at most %d bytes; an empty body is null.", outcomeLimit(h)), Content: map[string]mediaType{"application/json": {schema{}}, "*/*": {schema{}}}},
 		Responses:   describeSamples(outcomeSamples(routes[0].HTTP)),
 	}
 	if err := d.sign(&outcomes, routes[0].Name+".outcomes", routes[0].HTTP.Outcomes, window); err != nil {
@@ -170,12 +170,12 @@ func (d *document) add(path string, routes []*rules.Route, all *rules.Routes) er
 	return nil
 }
 
-// carriedParameter describes a header that goes with the event. Where every
-// route requires a key and finds it there alone, so must the request.
+// carriedParameter describes a header that becomes a record header. It is
+// required if every route requires a key and has no other source for it.
 func carriedParameter(name string, routes []*rules.Route) parameter {
-	p := parameter{Name: name, In: "header", Description: "Goes with the event.", Schema: schema{"type": "string"}}
+	p := parameter{Name: name, In: "header", Description: "Becomes a header of the record.", Schema: schema{"type": "string"}}
 	if strings.EqualFold(name, headerIdempotency) {
-		p.Description += " A string of RFC 9651, or the same without quotes; at most once."
+		p.Description += " A string of RFC 9651, or its content without quotes; at most once."
 		p.Schema["pattern"] = idempotencyPattern
 	}
 	p.Required = !slices.ContainsFunc(routes, func(r *rules.Route) bool { return !r.HTTP.RequireKey || r.KeyHeader() != name })
@@ -185,8 +185,8 @@ func carriedParameter(name string, routes []*rules.Route) parameter {
 	return p
 }
 
-// sign describes how requests are signed: a security scheme for the header with
-// the signature, parameters for those that it covers.
+// sign describes the signature: a security scheme for its header, parameters
+// for the headers that it covers.
 func (d *document) sign(o *operation, name string, s *rules.Signature, window time.Duration) error {
 	v, err := newVerifier(s, window)
 	if err != nil {
@@ -202,7 +202,7 @@ func (d *document) sign(o *operation, name string, s *rules.Signature, window ti
 	}
 	d.Components.SecuritySchemes[name] = scheme
 	o.Security = []map[string][]string{{name: {}}}
-	// A header that the event also carries is described once, as the signature's.
+	// A header that also becomes a record header is described once, here.
 	o.Parameters = slices.DeleteFunc(o.Parameters, func(p parameter) bool {
 		return slices.ContainsFunc(headers, func(h string) bool { return strings.EqualFold(h, p.Name) })
 	})
@@ -213,23 +213,21 @@ func (d *document) sign(o *operation, name string, s *rules.Signature, window ti
 }
 
 func describeScheme(s *rules.Signature, window time.Duration) string {
-	text := map[rules.SignatureScheme]string{
-		rules.StandardWebhooks: "Standard Webhooks (standardwebhooks.com), v1.",
-		rules.GitHub:           "As GitHub signs: sha256= and the HMAC-SHA-256 of the body in hex.",
-		rules.Stripe:           "As Stripe signs: t, and v1 = the HMAC-SHA-256 of t, a dot and the body in hex.",
-		rules.Slack:            "As Slack signs: v0= and the HMAC-SHA-256 of v0, the timestamp and the body in hex, with colons between.",
-		rules.Bearer:           "The secret itself.",
-	}[s.Scheme]
-	if s.Scheme == rules.HMAC {
-		signed := "the body"
-		if s.TimestampHeader != "" {
-			signed = fmt.Sprintf("%s (Unix seconds), %q and the body", http.CanonicalHeaderKey(s.TimestampHeader), s.Separator)
-		}
-		text = fmt.Sprintf("HMAC with %s over %s, in %s", s.Algorithm, signed, s.Encoding)
-		if s.Prefix != "" {
-			text += fmt.Sprintf(", after %q", s.Prefix)
-		}
-		text += "."
+	var text string
+	switch s.Scheme {
+	case rules.StandardWebhooks:
+		text = "Standard Webhooks (standardwebhooks.com), v1."
+	case rules.GitHub:
+		text = "As GitHub signs: sha256= and the HMAC-SHA-256 of the body in hex."
+	case rules.Stripe:
+		text = "As Stripe signs: t, and v1 = the HMAC-SHA-256 of t, a dot and the body in hex."
+	case rules.Slack:
+		text = "As Slack signs: v0= and the HMAC-SHA-256 of v0, the timestamp and the body in hex, with colons between."
+	case rules.HMAC:
+		text = describeHMAC(s)
+	case rules.Bearer:
+		text = "The secret itself."
+	case rules.NoSignature:
 	}
 	if s.Tolerance > 0 {
 		text += fmt.Sprintf(" The timestamp is at most %v from the server's clock", s.Tolerance)
@@ -241,18 +239,30 @@ func describeScheme(s *rules.Signature, window time.Duration) string {
 	return text
 }
 
-// outcomeParameters are the headers of an outcome, as readOutcomeHeaders reads them.
+func describeHMAC(s *rules.Signature) string {
+	signed := "the body"
+	if s.TimestampHeader != "" {
+		signed = fmt.Sprintf("%s (Unix seconds), %q and the body", http.CanonicalHeaderKey(s.TimestampHeader), s.Separator)
+	}
+	text := fmt.Sprintf("HMAC with %s over %s, in %s", s.Algorithm, signed, s.Encoding)
+	if s.Prefix != "" {
+		text += fmt.Sprintf(", after %q", s.Prefix)
+	}
+	return text + "."
+}
+
+// outcomeParameters describes the headers that readOutcomeHeaders reads.
 func outcomeParameters() []parameter {
 	kinds := make([]string, len(dedup.OutcomeKinds))
 	for i, k := range dedup.OutcomeKinds {
 		kinds[i] = k.String()
 	}
 	return []parameter{
-		{Name: headerClaimToken, In: "header", Required: true, Description: "The claim token that came with the event.", Schema: schema{"type": "string"}},
-		{Name: headerOutcome, In: "header", Required: true, Description: "What became of it.", Schema: schema{"type": "string", "enum": kinds}},
-		{Name: headerResultStatus, In: "header", Description: "The status that copies are answered with; else 200, or 204 without a result.",
+		{Name: headerClaimToken, In: "header", Required: true, Description: "The claim token of the dispatched event.", Schema: schema{"type": "string"}},
+		{Name: headerOutcome, In: "header", Required: true, Description: "The kind of the outcome.", Schema: schema{"type": "string", "enum": kinds}},
+		{Name: headerResultStatus, In: "header", Description: "The status of the response to duplicates. Default: 200, or 204 for a null result.",
 			Schema: schema{"type": "integer", "minimum": statusMin, "maximum": statusMax}},
-		{Name: headerEmpty, In: "header", Description: "Without a body: the result is empty, not null.", Schema: schema{"type": "string", "const": "true"}},
+		{Name: headerEmpty, In: "header", Description: "Makes an empty body an empty result instead of null.", Schema: schema{"type": "string", "const": "true"}},
 	}
 }
 
@@ -270,7 +280,7 @@ func names(routes []*rules.Route) string {
 	return strings.Join(all, " or ")
 }
 
-// describe answers with the description.
+// describe responds with the document.
 func (s *Server) describe(r *http.Request) *response {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		return wrongMethod("GET, HEAD")

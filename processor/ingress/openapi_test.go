@@ -1,7 +1,6 @@
 package ingress
 
 import (
-	"bufio"
 	"bytes"
 	"encoding/json"
 	"errors"
@@ -16,12 +15,10 @@ import (
 
 	"github.com/getkin/kin-openapi/openapi3"
 
-	"oncebus/dedup"
 	"oncebus/dedup/rules"
 )
 
-// loadDocument reads the document of routes as its users do. It is one that the
-// specification allows.
+// loadDocument parses and validates the document of routes.
 func loadDocument(t *testing.T, routes *rules.Routes) *openapi3.T {
 	t.Helper()
 	text, err := OpenAPI(routes)
@@ -38,8 +35,8 @@ func loadDocument(t *testing.T, routes *rules.Routes) *openapi3.T {
 	return document
 }
 
-// documented fails the test on every answer that the document does not have.
-// All requests of the tests of this package with the bench's client go through it.
+// documented fails the test on every response that is not documented.
+// The bench's client sends all its requests through it.
 type documented struct {
 	t        *testing.T
 	next     http.RoundTripper
@@ -66,12 +63,34 @@ func (d *documented) RoundTrip(r *http.Request) (*http.Response, error) {
 	return response, nil
 }
 
-// conforms tells whether an answer is one that the document has for it.
+// conforms returns how a response differs from its description; nil if it does not.
 func conforms(document *openapi3.T, method, path string, response *http.Response, body []byte) error {
 	described, err := find(document, method, path, response)
 	if err != nil {
 		return err
 	}
+	if err := conformHeaders(described, response); err != nil {
+		return err
+	}
+	contentType := response.Header.Get("Content-Type")
+	if contentType == "" && len(body) == 0 {
+		return nil
+	}
+	content := described.Content.Get(contentType)
+	if content == nil {
+		return fmt.Errorf("content type %q", contentType)
+	}
+	if method == http.MethodHead || content.Schema.Value.IsEmpty() || !strings.Contains(contentType, "json") {
+		return nil
+	}
+	var value any
+	if err := json.Unmarshal(body, &value); err != nil {
+		return err
+	}
+	return content.Schema.Value.VisitJSON(value, openapi3.EnableJSONSchema2020())
+}
+
+func conformHeaders(described *openapi3.Response, response *http.Response) error {
 	for name, header := range described.Headers {
 		value := response.Header.Get(name)
 		if value == "" {
@@ -93,25 +112,10 @@ func conforms(document *openapi3.T, method, path string, response *http.Response
 			return fmt.Errorf("header %s", name)
 		}
 	}
-	kind := response.Header.Get("Content-Type")
-	if kind == "" && len(body) == 0 {
-		return nil
-	}
-	content := described.Content.Get(kind)
-	if content == nil {
-		return fmt.Errorf("content type %q", kind)
-	}
-	if method == http.MethodHead || content.Schema.Value.IsEmpty() || !strings.Contains(kind, "json") {
-		return nil
-	}
-	var value any
-	if err := json.Unmarshal(body, &value); err != nil {
-		return err
-	}
-	return content.Schema.Value.VisitJSON(value, openapi3.EnableJSONSchema2020())
+	return nil
 }
 
-// find returns what the document says of an answer.
+// find returns the description of a response.
 func find(document *openapi3.T, method, path string, response *http.Response) (*openapi3.Response, error) {
 	item := document.Paths.Value(path)
 	if item == nil {
@@ -147,7 +151,7 @@ func general(document *openapi3.T, name string, response *http.Response, status 
 	return document.Components.Responses[name].Value, nil
 }
 
-// TestConforms: answers that are not documented are seen as such.
+// TestConforms: conforms finds responses that are not documented.
 func TestConforms(t *testing.T) {
 	document := loadDocument(t, parseRoutes(t, signalRoutes))
 	about := strings.Join([]string{"Oncebus-Verdict: duplicate", "Oncebus-Key: key", "Content-Type: application/problem+json"}, "\n")
@@ -185,8 +189,7 @@ func TestConforms(t *testing.T) {
 	}
 }
 
-// TestDocumentNamesHeaders: whatever signature is asked for, the document says
-// which headers have it.
+// TestDocumentNamesHeaders: the document names the headers of every scheme.
 func TestDocumentNamesHeaders(t *testing.T) {
 	for scheme, want := range map[string]string{
 		"scheme: standard-webhooks":         "Webhook-Signature Webhook-Id Webhook-Timestamp",
@@ -204,36 +207,43 @@ func TestDocumentNamesHeaders(t *testing.T) {
 		}
 		document := loadDocument(t, parseRoutes(t, text))
 		post := document.Paths.Value("/signals").Post
-		var got []string
-		if post.Security != nil {
-			scheme := document.Components.SecuritySchemes["signals"].Value
-			got = append(got, scheme.Name+scheme.Scheme)
-			if len(*post.Security) != 1 || (*post.Security)[0]["signals"] == nil {
-				t.Errorf("%s: security %v", scheme.Name, *post.Security)
-			}
-		}
-		seen := map[string]bool{}
-		for _, p := range post.Parameters {
-			if p.Value.Required {
-				got = append(got, p.Value.Name)
-			}
-			if name := strings.ToLower(p.Value.Name); seen[name] {
-				t.Errorf("%s: parameter %s comes twice", scheme, name)
-			} else {
-				seen[name] = true
-			}
-		}
-		if strings.Join(got, " ") != want {
+		if got := strings.Join(requiredHeaders(t, document, post), " "); got != want {
 			t.Errorf("%s: headers %q, want %q", scheme, got, want)
 		}
-		if answer := post.Responses.Status(401); (answer != nil) != (scheme != "scheme: none") {
-			t.Errorf("%s: 401: %v", scheme, answer)
+		if response := post.Responses.Status(401); (response != nil) != (scheme != "scheme: none") {
+			t.Errorf("%s: 401: %v", scheme, response)
 		}
 	}
 }
 
-// TestDocumentRequiresTheKeysHeader, where no request without it has a key and
-// every one must have one.
+// requiredHeaders returns the signature's headers, and checks that the document
+// has each parameter once.
+func requiredHeaders(t *testing.T, document *openapi3.T, o *openapi3.Operation) []string {
+	t.Helper()
+	var required []string
+	if o.Security != nil {
+		scheme := document.Components.SecuritySchemes["signals"].Value
+		required = append(required, scheme.Name+scheme.Scheme)
+		if len(*o.Security) != 1 || (*o.Security)[0]["signals"] == nil {
+			t.Errorf("%s: security %v", scheme.Name, *o.Security)
+		}
+	}
+	seen := map[string]bool{}
+	for _, p := range o.Parameters {
+		if p.Value.Required {
+			required = append(required, p.Value.Name)
+		}
+		name := strings.ToLower(p.Value.Name)
+		if seen[name] {
+			t.Errorf("parameter %s comes twice", name)
+		}
+		seen[name] = true
+	}
+	return required
+}
+
+// TestDocumentRequiresTheKeysHeader: the key's header is required where every
+// request needs a key and the header is its only source.
 func TestDocumentRequiresTheKeysHeader(t *testing.T) {
 	const second = "  - {name: other, topics: [signals.raw], window: 1h, output: signals.unique, dead_letter: dead,\n" +
 		"     http: {path: /signals, headers: [X-Id], signature: {scheme: none}, timeout: 50s, on_kafka_unavailable: wait}, key: [KEY]}\n"
@@ -263,41 +273,8 @@ func TestDocumentRequiresTheKeysHeader(t *testing.T) {
 	}
 }
 
-// TestEveryProblemIsDocumented: a problem that no path has is one that the
-// document forgot.
-func TestEveryProblemIsDocumented(t *testing.T) {
-	routes := strings.Replace(claimRoutes, "    http:\n      path: /orders", "    limits: {live_keys: 1}\n    http:\n      rate: {per_second: 1, burst: 1}\n      path: /orders", 1) +
-		strings.TrimPrefix(signalRoutes, "routes:\n")
-	routes = strings.Replace(routes, "    key: [{field: id}]", "    match: {field: a, in: [b]}\n    key: [{field: id}]", 1)
-	text, err := OpenAPI(parseRoutes(t, routes))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, p := range problems {
-		if !bytes.Contains(text, []byte(`"`+problemType+p.name+`"`)) {
-			t.Errorf("problem %s is not in the document", p.name)
-		}
-	}
-}
-
-// TestEveryVerdictIsDocumented, where a route may give it.
-func TestEveryVerdictIsDocumented(t *testing.T) {
-	routes := parseRoutes(t, claimRoutes+strings.TrimPrefix(signalRoutes, "routes:\n"))
-	told := map[string]bool{}
-	for _, r := range routes.Routes {
-		r.Limits.LiveKeys, r.FailOpen, r.Fingerprint = 1, true, []rules.Field{{}}
-		for _, s := range eventSamples([]*rules.Route{r}, routes) {
-			told[s.verdict] = true
-		}
-	}
-	for _, v := range dedup.Verdicts {
-		if !told[v.String()] {
-			t.Errorf("no answer has verdict %v", v)
-		}
-	}
-}
-
-// TestDocumentIsServed as it is made, and equal routes give equal bytes.
+// TestDocumentIsServed: the server returns OpenAPI's bytes, which equal routes
+// repeat.
 func TestDocumentIsServed(t *testing.T) {
 	b := newBench(t, claimRoutes)
 	i := b.serve(func(c *Config) { c.Secrets = Secrets{"EXECUTOR": {Value: "token"}} })
@@ -311,48 +288,5 @@ func TestDocumentIsServed(t *testing.T) {
 	}
 	if got := i.send("HEAD", "/openapi.json", "").want(t, "its head", 200); got.ContentLength != int64(len(want)) {
 		t.Errorf("length %d", got.ContentLength)
-	}
-}
-
-// TestMalformedIsDocumented: what net/http answers by itself is as documented.
-func TestMalformedIsDocumented(t *testing.T) {
-	b := newBench(t, signalRoutes)
-	document := loadDocument(t, b.routes)
-	i := b.serve(func(c *Config) { c.MaxHeaderBytes = 2048 })
-	for status, head := range map[int]string{
-		400: "POST /signals HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n",
-		417: "POST /signals HTTP/1.1\r\nHost: a\r\nExpect: a miracle\r\nContent-Length: 1\r\n\r\n",
-		431: "POST /signals HTTP/1.1\r\nHost: a\r\nX-Long: " + strings.Repeat("x", 8<<10) + "\r\n\r\n",
-		501: "POST /signals HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: gzip\r\n\r\n",
-		505: "POST /signals HTTP/3.0\r\nHost: a\r\n\r\n",
-	} {
-		conn := i.dial()
-		if _, err := io.WriteString(conn, head); err != nil {
-			t.Fatal(err)
-		}
-		response, err := http.ReadResponse(bufio.NewReader(conn), nil)
-		if err != nil {
-			t.Fatalf("%d: %v", status, err)
-		}
-		body, _ := io.ReadAll(response.Body) // the server hangs up on what it has not read
-		_ = response.Body.Close()
-		if response.StatusCode != status {
-			t.Errorf("status %d, want %d", response.StatusCode, status)
-		}
-		if err := conforms(document, http.MethodPost, "/signals", response, body); err != nil {
-			t.Errorf("%d: %v: %v %q", status, err, response.Header, body)
-		}
-	}
-	protocols := &http.Protocols{}
-	protocols.SetUnencryptedHTTP2(true)
-	transport := &http.Transport{Protocols: protocols}
-	defer transport.CloseIdleConnections()
-	client := &http.Client{Transport: &documented{t: t, next: transport, document: document}}
-	long := strings.Repeat("x", 1000)
-	got, err := i.try(client, i.request("POST", "/signals", http.NoBody, "X-A", long, "X-B", long, "X-C", long))
-	if err == nil {
-		got.want(t, "HTTP/2", 431)
-	} else if !strings.Contains(err.Error(), "header list") { // the client knew the limit already
-		t.Error(err)
 	}
 }

@@ -2,19 +2,17 @@ package ingress
 
 import (
 	"encoding/json"
-	"fmt"
 	"net/http"
 	"time"
 
-	"oncebus/dedup/rules"
 	"oncebus/processor/wire"
 )
 
-// problemType leads the type of every problem, a relative reference (RFC 9457,
-// section 3.1.1) that names it and stays what it is.
+// problemType begins the type of every problem, a relative reference that
+// identifies it (RFC 9457, section 3.1.1).
 const problemType = "/problems/"
 
-// problem is one way not to be served. Its name is the end of its type, and the
+// problem is a reason for an error response. Its name ends its type, and is the
 // response in metrics and log.
 type problem struct {
 	name   string
@@ -22,32 +20,32 @@ type problem struct {
 	title  string
 }
 
-// The problems. README.md lists them; their names stay.
+// The problems. Senders depend on their names.
 var (
-	problemNotFound         = problem{"not-found", http.StatusNotFound, "Nothing comes in at this path"}
-	problemMethod           = problem{"method", http.StatusMethodNotAllowed, "The path takes other methods"}
-	problemBusy             = problem{"busy", http.StatusServiceUnavailable, "Too many requests are in hand"}
-	problemRate             = problem{"rate", http.StatusTooManyRequests, "Too many requests in this time"}
+	problemNotFound         = problem{"not-found", http.StatusNotFound, "This path is not an endpoint"}
+	problemMethod           = problem{"method", http.StatusMethodNotAllowed, "The endpoint does not accept this method"}
+	problemBusy             = problem{"busy", http.StatusServiceUnavailable, "Too many requests are in flight"}
+	problemRate             = problem{"rate", http.StatusTooManyRequests, "The request rate is over its limit"}
 	problemEncoding         = problem{"encoding", http.StatusUnsupportedMediaType, "The body is encoded"}
 	problemTooLarge         = problem{"too-large", http.StatusRequestEntityTooLarge, "The body is too large"}
-	problemRequestTimeout   = problem{"request-timeout", http.StatusRequestTimeout, "The body did not come in time"}
-	problemIncompleteBody   = problem{"incomplete-body", http.StatusBadRequest, "The body is not whole"}
+	problemRequestTimeout   = problem{"request-timeout", http.StatusRequestTimeout, "The body did not arrive in time"}
+	problemIncompleteBody   = problem{"incomplete-body", http.StatusBadRequest, "The body is incomplete"}
 	problemUnauthorized     = problem{"signature", http.StatusUnauthorized, "The signature was refused"}
-	problemNoRoute          = problem{"no-route", http.StatusBadRequest, "No route of this path takes the event"}
+	problemNoRoute          = problem{"no-route", http.StatusBadRequest, "No route of this endpoint matches the event"}
 	problemMissingKey       = problem{"missing-key", http.StatusBadRequest, "The event has no key"}
-	problemInvalid          = problem{"invalid", http.StatusBadRequest, "The event cannot be read"}
+	problemInvalid          = problem{"invalid", http.StatusBadRequest, "The event is invalid"}
 	problemDuplicate        = problem{"duplicate", http.StatusConflict, "The event is a duplicate"}
-	problemInProgress       = problem{"in-progress", http.StatusConflict, "The first request with this key is still running"}
-	problemCollision        = problem{"collision", http.StatusUnprocessableEntity, "The key is that of another event"}
+	problemInProgress       = problem{"in-progress", http.StatusConflict, "The first request with this key is still in progress"}
+	problemCollision        = problem{"collision", http.StatusUnprocessableEntity, "The key belongs to an event with other details"}
 	problemLate             = problem{"late", http.StatusUnprocessableEntity, "The event is too old to be judged"}
-	problemLimited          = problem{"limited", http.StatusTooManyRequests, "Too many new keys in this time"}
-	problemOmitted          = problem{"result-omitted", http.StatusGone, "The result is not kept"}
-	problemFailed           = problem{"failed", http.StatusBadGateway, "The request was run and failed"}
-	problemRejected         = problem{"rejected", http.StatusUnprocessableEntity, "The request was run and rejected"}
-	problemErased           = problem{"erased", http.StatusBadGateway, "The record of the request was erased"}
-	problemOutcome          = problem{"outcome", http.StatusBadRequest, "The outcome cannot be read"}
-	problemKafkaUnavailable = problem{"kafka-unavailable", http.StatusServiceUnavailable, "The bus did not take the event in time"}
-	problemVerdictTimeout   = problem{"verdict-timeout", http.StatusGatewayTimeout, "There was no verdict in time"}
+	problemLimited          = problem{"limited", http.StatusTooManyRequests, "The route has its maximum of keys"}
+	problemOmitted          = problem{"result-omitted", http.StatusGone, "The result was too long to store"}
+	problemFailed           = problem{"failed", http.StatusBadGateway, "The executor failed"}
+	problemRejected         = problem{"rejected", http.StatusUnprocessableEntity, "The executor rejected the request"}
+	problemErased           = problem{"erased", http.StatusBadGateway, "The claim of the request was erased"}
+	problemOutcome          = problem{"outcome", http.StatusBadRequest, "The outcome is invalid"}
+	problemKafkaUnavailable = problem{"kafka-unavailable", http.StatusServiceUnavailable, "Kafka did not acknowledge the event in time"}
+	problemVerdictTimeout   = problem{"verdict-timeout", http.StatusGatewayTimeout, "The verdict did not arrive in time"}
 )
 
 // problems lists them all.
@@ -57,7 +55,7 @@ var problems = []problem{
 	problemLate, problemLimited, problemOmitted, problemFailed, problemRejected, problemErased, problemOutcome, problemKafkaUnavailable, problemVerdictTimeout,
 }
 
-// problemBody is a problem on the wire.
+// problemBody is the JSON of a problem.
 type problemBody struct {
 	Type   string `json:"type"`
 	Title  string `json:"title"`
@@ -73,45 +71,13 @@ type problemBody struct {
 	FirstRequest string `json:"first_request,omitempty"`
 }
 
-// response is an answer before it is written.
-type response struct {
-	status      int
-	name        string   // in metrics and log
-	problem     *problem // nil if it is none
-	contentType string
-	body        []byte
-	header      http.Header // further ones
-	gone        bool        // to nobody; an executor may choose any status for an answer
-	route       string
-	verdict     string // for the log; "" for none
-	reason      string // for the log: why it was refused
-}
-
-// with adds a header.
-func (r *response) with(name, value string) *response {
-	if r.header == nil {
-		r.header = http.Header{}
-	}
-	r.header.Set(name, value)
-	return r
-}
-
-// respond makes the answer of a problem that no verdict is behind.
+// respond returns the response for a problem without a verdict.
 func (p problem) respond(detail string) *response {
 	return p.response(&problemBody{Detail: detail})
 }
 
-func (p problem) response(body *problemBody) *response {
-	body.Type, body.Title, body.Status = problemType+p.name, p.title, p.status
-	text, err := json.Marshal(body)
-	if err != nil {
-		panic(err) // strings and numbers only
-	}
-	return &response{status: p.status, name: p.name, problem: &p, contentType: problemJSON, body: append(text, '\n')}
-}
-
-// about makes the answer of a problem that is a verdict.
-func (p problem) about(a *wire.Answer, detail string) *response {
+// respondTo returns the response for a problem with a verdict.
+func (p problem) respondTo(a *wire.Answer, detail string) *response {
 	body := &problemBody{
 		Detail: detail, Verdict: a.Verdict.String(), Key: a.Key, State: a.Status, Attempt: a.Attempt, First: a.First, FirstRequest: a.FirstRequest,
 	}
@@ -121,49 +87,11 @@ func (p problem) about(a *wire.Answer, detail string) *response {
 	return p.response(body)
 }
 
-// accepted is what an event that went its way is answered with.
-func accepted(name string) *response {
-	return &response{status: http.StatusAccepted, name: name, contentType: jsonType, body: []byte(`{"status":"accepted"}`)}
-}
-
-// configured is an answer that the routes file writes out.
-func configured(name string, r rules.Response) *response {
-	return &response{status: r.Status, name: name, contentType: r.ContentType, body: []byte(r.Body)}
-}
-
-// The answers to requests that never become events.
-
-func wrongMethod(allow string) *response { return problemMethod.respond("").with("Allow", allow) }
-
-func busy() *response { return problemBusy.respond("").with("Retry-After", seconds(retrySoon)) }
-
-func tooFast(detail string, wait time.Duration) *response {
-	return problemRate.respond(detail).with("Retry-After", seconds(wait))
-}
-
-func encoded() *response {
-	return problemEncoding.respond("send it as it is, without a Content-Encoding").with("Accept-Encoding", "identity")
-}
-
-// overTopic is why a body within its limit can be too large all the same.
-const overTopic = "with its headers it is larger than its topic takes"
-
-func tooLarge(in *intake) *response {
-	detail := fmt.Sprintf("at most %d bytes are taken", in.most)
-	if in.larger != "" {
-		detail += "; " + in.larger
+func (p problem) response(body *problemBody) *response {
+	body.Type, body.Title, body.Status = problemType+p.name, p.title, p.status
+	text, err := json.Marshal(body)
+	if err != nil {
+		panic(err) // strings and numbers always marshal
 	}
-	return problemTooLarge.respond(detail)
+	return &response{status: p.status, name: p.name, problem: &p, contentType: problemJSON, body: append(text, '\n')}
 }
-
-func tooSlow() *response  { return problemRequestTimeout.respond("").with("Connection", "close") }
-func notWhole() *response { return problemIncompleteBody.respond("").with("Connection", "close") }
-
-func unauthorized(challenge string) *response {
-	return problemUnauthorized.respond("").with("WWW-Authenticate", challenge)
-}
-
-const (
-	jsonType    = "application/json"
-	problemJSON = "application/problem+json"
-)

@@ -1,6 +1,7 @@
 package ingress
 
 import (
+	"fmt"
 	"net/http"
 	"strconv"
 	"strings"
@@ -11,7 +12,7 @@ import (
 	"oncebus/processor/wire"
 )
 
-// Headers of an answer that tells a verdict.
+// Headers of a response with a verdict.
 const (
 	headerVerdict      = "Oncebus-Verdict"
 	headerKey          = "Oncebus-Key"
@@ -21,21 +22,24 @@ const (
 	headerReplayed     = "Idempotent-Replayed"
 )
 
-// Record headers of an outcome that say how it is answered.
+// Record headers of an outcome that become parts of the response.
 const (
 	recordStatus      = "http-status"
 	recordContentType = "content-type"
 )
 
-// Times after which it makes sense to send again.
-const (
-	retrySoon    = time.Second
-	retryLimited = time.Minute // room for new keys comes with event time, not with ours
-)
+// retryLimited is the Retry-After of a route with its maximum of keys. Keys
+// expire in event time, so the true time is unknown.
+const retryLimited = time.Minute
 
-// tell makes the answer to an event with a verdict.
-func tell(route *rules.Route, a *wire.Answer) *response {
-	r := tellVerdict(route, a)
+// respondToVerdict returns the response to an event with a verdict.
+func respondToVerdict(route *rules.Route, a *wire.Answer) *response {
+	var r *response
+	if a.HasOutcome {
+		r = outcomeResponse(a)
+	} else {
+		r = routeResponse(route, a)
+	}
 	r.route, r.verdict = route.Name, a.Verdict.String()
 	r.with(headerVerdict, r.verdict)
 	if a.Key != "" {
@@ -53,14 +57,13 @@ func tell(route *rules.Route, a *wire.Answer) *response {
 	return r
 }
 
-func tellVerdict(route *rules.Route, a *wire.Answer) *response {
-	if a.HasOutcome {
-		return tellOutcome(a)
-	}
-	r := tellByDefault(a)
-	if written, ok := route.HTTP.Responses[a.Verdict]; ok {
+// routeResponse returns the routes file's response to a verdict, else the
+// default.
+func routeResponse(route *rules.Route, a *wire.Answer) *response {
+	r := defaultResponse(a)
+	if own, ok := route.HTTP.Responses[a.Verdict]; ok {
 		retry := r.header.Get("Retry-After")
-		if r = configured(a.Verdict.String(), written); retry != "" {
+		if r = configured(a.Verdict.String(), own); retry != "" {
 			r.with("Retry-After", retry)
 		}
 	}
@@ -68,65 +71,99 @@ func tellVerdict(route *rules.Route, a *wire.Answer) *response {
 	return r
 }
 
-// tellByDefault is the answer to a verdict for which the routes file has none.
-func tellByDefault(a *wire.Answer) *response {
-	name := a.Verdict.String()
+// defaultResponse returns the response to a verdict for which the routes file
+// has none. The switch has no default, so that the linter `exhaustive` finds a
+// verdict without a response.
+func defaultResponse(a *wire.Answer) *response {
 	switch a.Verdict {
 	case dedup.Unique, dedup.AfterWindow, dedup.Bypassed:
-		return accepted(name)
+		return accepted(a.Verdict.String())
 	case dedup.Duplicate:
-		return problemDuplicate.about(a, a.Reason)
+		return problemDuplicate.respondTo(a, a.Reason)
 	case dedup.InProgress:
-		return problemInProgress.about(a, a.Reason).with("Retry-After", seconds(retrySoon))
+		return problemInProgress.respondTo(a, a.Reason).with("Retry-After", retryAfter(retrySoon))
 	case dedup.Invalid:
-		return problemInvalid.about(a, a.Reason)
-	case dedup.Replayed: // which is settled
-		return problemOmitted.about(a, a.Reason)
-	case dedup.Late, dedup.MissingKey, dedup.Limited, dedup.Collision:
-		if a.Forwarded {
-			return accepted(name)
-		}
-	}
-	switch a.Verdict {
+		return problemInvalid.respondTo(a, a.Reason)
+	case dedup.Replayed: // without its outcome: too long for the verdict record
+		return problemOmitted.respondTo(a, a.Reason)
 	case dedup.Late:
-		return problemLate.about(a, a.Reason)
+		return unlessForwarded(a, problemLate.respondTo(a, a.Reason))
 	case dedup.MissingKey:
-		return problemMissingKey.about(a, a.Reason)
+		return unlessForwarded(a, problemMissingKey.respondTo(a, a.Reason))
 	case dedup.Limited:
-		return problemLimited.about(a, a.Reason).with("Retry-After", seconds(retryLimited))
-	default:
-		return problemCollision.about(a, a.Reason)
+		return unlessForwarded(a, problemLimited.respondTo(a, a.Reason).with("Retry-After", retryAfter(retryLimited)))
+	case dedup.Collision:
+		return unlessForwarded(a, problemCollision.respondTo(a, a.Reason))
 	}
+	panic(fmt.Sprintf("no response for verdict %d", a.Verdict))
 }
 
-// tellOutcome answers with what the executor said, byte for byte.
-func tellOutcome(a *wire.Answer) *response {
-	r := outcomeResponse(a)
+// unlessForwarded returns r, or a 202 if the route's policy forwarded the event.
+func unlessForwarded(a *wire.Answer, r *response) *response {
+	if a.Forwarded {
+		return accepted(a.Verdict.String())
+	}
+	return r
+}
+
+// outcomeResponse returns the executor's response, byte for byte, or the
+// problem that stands for an outcome without one.
+func outcomeResponse(a *wire.Answer) *response {
+	r := outcomeProblem(a)
+	if r == nil {
+		r = resultResponse(a)
+	}
 	r.name = a.Status
-	// Of the other outcomes nothing is recorded: the key is free.
+	// Other outcomes free the key, so nothing of them is stored.
 	if a.Verdict == dedup.Replayed && a.Status == dedup.OutcomeCompleted.String() {
 		r.with(headerReplayed, "true")
 	}
 	return r
 }
 
-func outcomeResponse(a *wire.Answer) *response {
-	completed := a.Status == dedup.OutcomeCompleted.String()
-	status, said := outcomeStatus(a.Headers)
+const keyIsFree = "the key is free: the request can be retried"
+
+// outcomeProblem returns the problem for an outcome that has no response of its
+// own; nil if it has one.
+func outcomeProblem(a *wire.Answer) *response {
+	if a.Omitted {
+		return problemOmitted.respondTo(a, a.Reason)
+	}
+	if _, chosen := outcomeStatus(a.Headers); chosen {
+		return nil // also of a failed outcome: the executor wrote it for the sender
+	}
+	switch outcomeKind(a.Status) {
+	case dedup.OutcomeCompleted:
+		return nil
+	case dedup.OutcomeRejected:
+		return problemRejected.respondTo(a, "")
+	case dedup.OutcomeFailed:
+		return problemFailed.respondTo(a, keyIsFree)
+	case dedup.OutcomeForget, dedup.OutcomeSubmitted: // submitted is not final, so it never ends a wait
+	}
+	return problemErased.respondTo(a, keyIsFree)
+}
+
+// outcomeKind returns the kind of outcome that gave a claim its status, erased
+// for a status that this version does not know.
+func outcomeKind(status string) dedup.OutcomeKind {
+	for _, kind := range dedup.OutcomeKinds {
+		if kind.ClaimStatus() == status {
+			return kind
+		}
+	}
+	return dedup.OutcomeForget
+}
+
+// resultResponse returns the result of an outcome, with the executor's status
+// and content type.
+func resultResponse(a *wire.Answer) *response {
+	status, chosen := outcomeStatus(a.Headers)
 	switch {
-	case a.Omitted:
-		return problemOmitted.about(a, a.Reason)
-	case completed && !said && a.Value == nil:
+	case !chosen && a.Value == nil:
 		status = http.StatusNoContent
-	case completed && !said:
+	case !chosen:
 		status = http.StatusOK
-	case said: // also of one that failed: the executor wrote it for the sender
-	case a.Status == dedup.OutcomeRejected.String():
-		return problemRejected.about(a, "")
-	case a.Status == dedup.OutcomeFailed.String():
-		return problemFailed.about(a, "the key is free, and the request may be sent again")
-	default:
-		return problemErased.about(a, "the key is free, and the request may be sent again")
 	}
 	r := &response{status: status, body: a.Value}
 	if a.Value != nil {
@@ -138,9 +175,9 @@ func outcomeResponse(a *wire.Answer) *response {
 	return r
 }
 
-// outcomeStatus reads the status that an executor gave its outcome: any final
-// one. 500 is the executor's word like every other. A text that is none counts
-// as not said, since the kind of the outcome says what matters.
+// outcomeStatus returns the status that the executor chose, if it chose a valid
+// one. An executor that uses Kafka can write any text; an invalid one counts as
+// absent, because the kind of the outcome decides.
 func outcomeStatus(headers []dedup.Header) (int, bool) {
 	status, err := parseStatus(outcomeHeader(headers, recordStatus))
 	return status, err == nil
@@ -155,9 +192,10 @@ func outcomeHeader(headers []dedup.Header, name string) string {
 	return ""
 }
 
-// fitsHeader tells whether a text can be the value of a header as it is.
-func fitsHeader(s string) bool {
-	return len(s) <= 1024 && strings.TrimSpace(s) == s && !strings.ContainsFunc(s, func(c rune) bool { return c < ' ' || c > '~' })
-}
+// headerMaxBytes bounds a text of a sender or executor in a response header.
+const headerMaxBytes = 1024
 
-func seconds(wait time.Duration) string { return strconv.Itoa(retryAfter(wait)) }
+// fitsHeader tells whether a response header can have s as its value, unchanged.
+func fitsHeader(s string) bool {
+	return len(s) <= headerMaxBytes && strings.TrimSpace(s) == s && !strings.ContainsFunc(s, func(c rune) bool { return c < ' ' || c > '~' })
+}

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// Scheme is whose way of signing a request is verified.
+// Scheme is a way to sign requests.
 type Scheme string
 
 // The schemes, as the routes file spells them.
@@ -27,10 +27,10 @@ const (
 	None             Scheme = "none"
 )
 
-// The values that a Config leaves out.
+// Defaults of Config.
 const (
-	// DefaultTolerance is what Standard Webhooks' libraries, Stripe's and
-	// Slack's documents have.
+	// DefaultTolerance is that of Standard Webhooks' libraries and of the
+	// documentation of Stripe and Slack.
 	DefaultTolerance = 5 * time.Minute
 	DefaultAlgorithm = "sha256"
 	DefaultEncoding  = "hex"
@@ -38,53 +38,53 @@ const (
 )
 
 const (
-	// toleranceMin is the unit of the timestamps: less would refuse requests
-	// that were sent this moment.
+	// toleranceMin is the unit of the timestamps: less would reject requests
+	// that were signed just now.
 	toleranceMin = time.Second
 
-	// textBytesMax bounds Prefix and Separator.
+	// textBytesMax is the longest Prefix and Separator.
 	textBytesMax = 64
 )
 
-// Config says how a request is signed. Fields that the scheme does not have
-// must be left out: they would promise a check that does not take place.
+// Config describes how a request is signed. Fields that the scheme does not use
+// must be empty: they would promise a check that does not happen.
 type Config struct {
 	Scheme Scheme
 
 	// Tolerance is how far a timestamp may be from the clock, in the past and
-	// in the future. At least 1s; 0 is DefaultTolerance. Only of schemes with
+	// in the future. At least 1s; 0 is DefaultTolerance. Only for schemes with
 	// a timestamp.
 	Tolerance time.Duration
-	// Ahead is how far a timestamp may be in the future, if that is less: a
-	// request is good for Ahead and Tolerance together. At most Tolerance; 0 is
-	// Tolerance. Only of schemes with a timestamp.
+	// Ahead is how far a timestamp may be in the future, if that is less. A
+	// request is valid for Ahead plus Tolerance. At most Tolerance; 0 is
+	// Tolerance. Only for schemes with a timestamp.
 	Ahead time.Duration
 
-	// What follows is of scheme HMAC only.
+	// The other fields are for scheme HMAC only.
 
-	// Header is the name of the header with the signature. Required.
+	// Header is the name of the signature's header. Required.
 	Header string
 	// Algorithm is sha256, sha1 or sha512; "" is DefaultAlgorithm.
 	Algorithm string
 	// Encoding is hex, of either case, or base64, padded and with + and /;
 	// "" is DefaultEncoding.
 	Encoding string
-	// Prefix is what stands before the signature in its header, such as
-	// "sha256="; it may be empty.
+	// Prefix precedes the signature in its header, such as "sha256="; it may
+	// be empty.
 	Prefix string
-	// TimestampHeader is the name of the header with the time of signing in
-	// Unix seconds. If it is set, what is signed is the timestamp as sent,
-	// Separator and the body; if not, the body.
+	// TimestampHeader is the name of the header with the time of signing, in
+	// Unix seconds. With it the sender signs the timestamp as sent, Separator
+	// and the body; without it the body alone.
 	TimestampHeader string
-	// Separator stands between timestamp and body; "" is DefaultSeparator. It
-	// cannot be nothing, nor begin with a digit: the border between timestamp
-	// and body could then be moved without touching the signature. Only with
+	// Separator separates timestamp and body; "" is DefaultSeparator. It must
+	// not be empty or begin with a digit: a forger could then move the border
+	// between timestamp and body under the same signature. Only with
 	// TimestampHeader.
 	Separator string
 }
 
-// New returns the verifier of cfg, or all mistakes in it, each of which begins
-// with the name the field has in the routes file.
+// New returns the verifier of cfg, or every mistake in cfg, each beginning with
+// the field's name in the routes file.
 func New(cfg Config) (*Verifier, error) {
 	if err := errors.Join(cfg.mistakes()...); err != nil {
 		return nil, err
@@ -121,12 +121,14 @@ func (c Config) timed() bool {
 	switch c.Scheme {
 	case StandardWebhooks, Stripe, Slack:
 		return true
-	default:
-		return c.Scheme == HMAC && c.TimestampHeader != ""
+	case HMAC:
+		return c.TimestampHeader != ""
+	case GitHub, Bearer, None:
 	}
+	return false
 }
 
-// mistakes returns everything that is wrong with the configuration.
+// mistakes returns every mistake in c.
 func (c Config) mistakes() []error {
 	var found []error
 	switch c.Scheme {
@@ -138,26 +140,32 @@ func (c Config) mistakes() []error {
 		return []error{fmt.Errorf("scheme: %q is unknown, want %s, %s, %s, %s, %s, %s or %s",
 			c.Scheme, StandardWebhooks, GitHub, Stripe, Slack, HMAC, Bearer, None)}
 	}
+	return append(found, c.mistakesTimed()...)
+}
+
+// mistakesTimed returns the mistakes in Tolerance and Ahead.
+func (c Config) mistakesTimed() []error {
+	var found []error
 	switch {
 	case c.Tolerance == 0:
 	case !c.timed() && c.Scheme == HMAC:
-		found = append(found, errors.New("tolerance: nothing has an age without a timestamp_header: name one, or leave it out"))
+		found = append(found, errors.New("tolerance: without a timestamp_header a request has no age: set timestamp_header, or remove tolerance"))
 	case !c.timed():
-		found = append(found, fmt.Errorf("tolerance: scheme %s has no timestamp, so nothing has an age: leave it out", c.Scheme))
+		found = append(found, fmt.Errorf("tolerance: scheme %s has no timestamp, so a request has no age: remove tolerance", c.Scheme))
 	case c.Tolerance < toleranceMin:
 		found = append(found, fmt.Errorf("tolerance: %s is too short, want at least %s", c.Tolerance, toleranceMin))
 	}
 	switch {
 	case c.Ahead == 0:
 	case !c.timed():
-		found = append(found, errors.New("ahead: nothing is ahead without a timestamp: leave it out"))
+		found = append(found, errors.New("ahead: the signature has no timestamp: remove ahead"))
 	case c.Ahead < 0, c.Ahead > cmp.Or(c.Tolerance, DefaultTolerance):
 		found = append(found, fmt.Errorf("ahead: %s is out of range, want at most the tolerance", c.Ahead))
 	}
 	return found
 }
 
-// mistakesFixed returns the fields that are set although the scheme fixes them.
+// mistakesFixed returns the fields that are set although the scheme defines them.
 func (c Config) mistakesFixed() []error {
 	var found []error
 	for _, field := range []struct{ name, value string }{
@@ -169,20 +177,20 @@ func (c Config) mistakesFixed() []error {
 		{"separator", c.Separator},
 	} {
 		if field.value != "" {
-			found = append(found, fmt.Errorf("%s: only scheme %s has one, the scheme is %s: leave it out", field.name, HMAC, c.Scheme))
+			found = append(found, fmt.Errorf("%s: only scheme %s uses it, the scheme is %s: remove it", field.name, HMAC, c.Scheme))
 		}
 	}
 	return found
 }
 
-// mistakesHMAC returns what is wrong with the fields of scheme HMAC.
+// mistakesHMAC returns the mistakes in the fields of scheme HMAC.
 func (c Config) mistakesHMAC() []error {
 	var found []error
 	addf := func(format string, args ...any) { found = append(found, fmt.Errorf(format, args...)) }
 	if c.Header == "" {
-		addf("header: not set, want the name of the header with the signature")
+		addf("header: not set, want the name of the signature's header")
 	} else if !isToken(c.Header) {
-		addf("header: %q is no name of a header", c.Header)
+		addf("header: %q is malformed, want the name of a header", c.Header)
 	}
 	if newHash(cmp.Or(c.Algorithm, DefaultAlgorithm)) == nil {
 		addf("algorithm: %q is unknown, want sha256, sha1 or sha512", c.Algorithm)
@@ -192,32 +200,31 @@ func (c Config) mistakesHMAC() []error {
 	}
 	switch {
 	case len(c.Prefix) > textBytesMax:
-		addf("prefix: %d bytes are too many, want at most %d", len(c.Prefix), textBytesMax)
+		addf("prefix: %d bytes is too long, want at most %d", len(c.Prefix), textBytesMax)
 	case strings.HasPrefix(c.Prefix, " ") || !isVisible(strings.ReplaceAll(c.Prefix, " ", "")):
-		addf("prefix: %q cannot stand at the beginning of a header, want visible ASCII", c.Prefix)
+		addf("prefix: %q cannot begin a header's value, want visible ASCII", c.Prefix)
 	}
 	switch {
 	case c.TimestampHeader == "":
 		if c.Separator != "" {
-			addf("separator: stands between a timestamp and the body, and there is no timestamp_header: name one, or leave it out")
+			addf("separator: without a timestamp_header nothing precedes the body: set timestamp_header, or remove separator")
 		}
 		return found
 	case !isToken(c.TimestampHeader):
-		addf("timestamp_header: %q is no name of a header", c.TimestampHeader)
+		addf("timestamp_header: %q is malformed, want the name of a header", c.TimestampHeader)
 	case strings.EqualFold(c.TimestampHeader, c.Header):
-		addf("timestamp_header: %q is the header with the signature already", c.TimestampHeader)
+		addf("timestamp_header: %q is also the signature's header, want another", c.TimestampHeader)
 	}
 	switch {
 	case len(c.Separator) > textBytesMax:
-		addf("separator: %d bytes are too many, want at most %d", len(c.Separator), textBytesMax)
+		addf("separator: %d bytes is too long, want at most %d", len(c.Separator), textBytesMax)
 	case c.Separator != "" && isDigits(c.Separator[:1]):
-		addf("separator: %q begins with a digit, and would not tell where the timestamp ends", c.Separator)
+		addf("separator: %q begins with a digit, so the end of the timestamp is ambiguous: want another first character", c.Separator)
 	}
 	return found
 }
 
-// newHash returns the constructor of the hash with this name, nil if there is
-// none.
+// newHash returns the constructor of a hash by name, nil for an unknown one.
 func newHash(name string) func() hash.Hash {
 	switch name {
 	case "sha256":
@@ -231,7 +238,7 @@ func newHash(name string) func() hash.Hash {
 	}
 }
 
-// isToken tells whether s can be the name of a header (RFC 9110 section 5.6.2).
+// isToken tells whether s can name a header (RFC 9110, section 5.6.2).
 func isToken(s string) bool {
 	for i := range len(s) {
 		c := s[i]
@@ -242,7 +249,7 @@ func isToken(s string) bool {
 	return s != ""
 }
 
-// isVisible tells whether s is of visible ASCII characters only, without space.
+// isVisible tells whether s contains visible ASCII only, no space.
 func isVisible(s string) bool {
 	for i := range len(s) {
 		if s[i] <= ' ' || s[i] > '~' {
@@ -252,7 +259,7 @@ func isVisible(s string) bool {
 	return true
 }
 
-// isDigits tells whether s is of decimal digits only.
+// isDigits tells whether s contains decimal digits only.
 func isDigits(s string) bool {
 	for i := range len(s) {
 		if s[i] < '0' || s[i] > '9' {

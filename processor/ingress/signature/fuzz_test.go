@@ -12,9 +12,9 @@ import (
 	"time"
 )
 
-// FuzzVerify changes the requests of the vectors. The secrets of the vectors
-// have signed nothing else, so nothing else may be accepted; nor may anything
-// be that was signed with no knowledge of a secret drawn for this process.
+// FuzzVerify changes the requests of the vectors. Their secrets have signed
+// nothing else, so Verify must accept nothing else, and nothing at all for a
+// secret that this process drew at random.
 func FuzzVerify(f *testing.F) {
 	list := vectors(f)
 	names := make([][]string, len(list))
@@ -34,7 +34,7 @@ func FuzzVerify(f *testing.F) {
 	if _, err := rand.Read(drawn); err != nil {
 		f.Fatal(err)
 	}
-	// Of the form that every scheme takes.
+	// Every scheme accepts this form.
 	secret := base64.StdEncoding.EncodeToString(drawn)
 
 	f.Fuzz(func(t *testing.T, n uint8, body []byte, first, second, third string, doubled bool, offset int64) {
@@ -57,13 +57,13 @@ func FuzzVerify(f *testing.F) {
 		switch {
 		case err != nil:
 			if !slices.ContainsFunc([]error{ErrMissing, ErrMalformed, ErrStale, ErrWrong}, func(e error) bool { return errors.Is(err, e) }) {
-				t.Errorf("%s: the error %v is none of the package's", v.name, err)
+				t.Errorf("%s: the error %v is not one of the package's", v.name, err)
 			}
 		case doubled:
 			t.Errorf("%s: accepted a header that comes twice", v.name)
 		case v.cfg.Scheme == Bearer:
 		case source < 0:
-			t.Errorf("%s: accepted what the secret never signed: %q with %q", v.name, body, header)
+			t.Errorf("%s: accepted a request that the secret never signed: %q with %q", v.name, body, header)
 		case v.timed() && now.Sub(list[source].at).Abs() > DefaultTolerance:
 			t.Errorf("%s: accepted %s after it was signed", v.name, now.Sub(list[source].at))
 		}
@@ -73,8 +73,8 @@ func FuzzVerify(f *testing.F) {
 	})
 }
 
-// isSource tells whether v, a vector with the key of tried, is where this
-// request comes from. Only the header with the signature has several spellings.
+// isSource tells whether the request is that of v, a vector with the key of
+// tried. Only the signature's header has several spellings.
 func (v vector) isSource(tried vector, header http.Header, body []byte) bool {
 	for name, values := range header {
 		if name != tried.signed && !slices.Equal(values, v.header[name]) {

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Headers of the schemes that have several, or a list in one.
+// Headers of the schemes that have several headers, or a list in one.
 const (
 	standardID        = "Webhook-Id"
 	standardTimestamp = "Webhook-Timestamp"
@@ -16,127 +16,129 @@ const (
 	stripeList        = "Stripe-Signature"
 )
 
-// read returns what the headers of the scheme claim.
-func (v *Verifier) read(header http.Header) (claim, error) {
+// read parses the headers of the scheme.
+func (v *Verifier) read(header http.Header) (unverified, error) {
 	switch v.scheme {
 	case StandardWebhooks:
 		return v.readStandard(header)
 	case Stripe:
 		return v.readStripe(header)
-	default:
+	case GitHub, Slack, HMAC:
 		return v.readSingle(header)
+	case Bearer, None: // Verify returns before
 	}
+	return unverified{}, ErrNoSecret
 }
 
-// readSingle reads a header with one signature, and the timestamp of another
-// where there is one.
-func (v *Verifier) readSingle(header http.Header) (claim, error) {
+// readSingle parses a header with one signature, and the timestamp's header if
+// the scheme has one.
+func (v *Verifier) readSingle(header http.Header) (unverified, error) {
 	value, err := one(header, v.header)
 	if err != nil {
-		return claim{}, err
+		return unverified{}, err
 	}
 	text, ok := strings.CutPrefix(value, v.prefix)
 	if !ok {
-		return claim{}, fmt.Errorf("header %s: %w: it does not begin with %q", v.header, ErrMalformed, v.prefix)
+		return unverified{}, fmt.Errorf("header %s: %w: want a value that begins with %q", v.header, ErrMalformed, v.prefix)
 	}
 	signature, err := v.decode(v.header, text)
 	if err != nil {
-		return claim{}, err
+		return unverified{}, err
 	}
-	c := claim{signatures: [][]byte{signature}}
+	u := unverified{signatures: [][]byte{signature}}
 	if v.timestampHeader != "" {
-		if c.timestamp, err = one(header, v.timestampHeader); err != nil {
-			return claim{}, err
+		if u.timestamp, err = one(header, v.timestampHeader); err != nil {
+			return unverified{}, err
 		}
-		c.before = v.version + c.timestamp + v.separator
+		u.before = v.version + u.timestamp + v.separator
 	}
-	return c, nil
+	return u, nil
 }
 
-// readStandard reads the three headers of Standard Webhooks.
-func (v *Verifier) readStandard(header http.Header) (claim, error) {
+// readStandard parses the three headers of Standard Webhooks.
+func (v *Verifier) readStandard(header http.Header) (unverified, error) {
 	id, err := one(header, standardID)
 	if err != nil {
-		return claim{}, err
+		return unverified{}, err
 	}
-	// The specification forbids full stops in ids for this: id and timestamp
-	// of a genuine request would together make the id of another one, whose
-	// timestamp is the beginning of the body.
+	// The specification forbids full stops in ids. With them, id and timestamp
+	// of a genuine request could form the id of a forged one, whose timestamp
+	// is the beginning of the body.
 	if strings.Contains(id, ".") {
-		return claim{}, fmt.Errorf("header %s: %w: it has a full stop", standardID, ErrMalformed)
+		return unverified{}, fmt.Errorf("header %s: %w: ids must not contain a full stop", standardID, ErrMalformed)
 	}
 	timestamp, err := one(header, standardTimestamp)
 	if err != nil {
-		return claim{}, err
+		return unverified{}, err
 	}
 	list, err := one(header, standardList)
 	if err != nil {
-		return claim{}, err
+		return unverified{}, err
 	}
 	entries, err := split(standardList, list, " ", ",")
 	if err != nil {
-		return claim{}, err
+		return unverified{}, err
 	}
-	c := claim{timestamp: timestamp, before: id + "." + timestamp + "."}
+	u := unverified{timestamp: timestamp, before: id + "." + timestamp + "."}
 	for _, e := range entries {
 		if e.name != "v1" {
 			continue
 		}
 		signature, err := v.decode(standardList, e.value)
 		if err != nil {
-			return claim{}, err
+			return unverified{}, err
 		}
-		c.signatures = append(c.signatures, signature)
+		u.signatures = append(u.signatures, signature)
 	}
-	if len(c.signatures) == 0 {
-		return claim{}, fmt.Errorf("header %s: %w: it has no v1", standardList, ErrMissing)
+	if len(u.signatures) == 0 {
+		return unverified{}, fmt.Errorf("header %s: %w: want an entry v1", standardList, ErrMissing)
 	}
-	return c, nil
+	return u, nil
 }
 
-// readStripe reads Stripe's one header.
-func (v *Verifier) readStripe(header http.Header) (claim, error) {
+// readStripe parses Stripe's header.
+func (v *Verifier) readStripe(header http.Header) (unverified, error) {
 	list, err := one(header, stripeList)
 	if err != nil {
-		return claim{}, err
+		return unverified{}, err
 	}
 	entries, err := split(stripeList, list, ",", "=")
 	if err != nil {
-		return claim{}, err
+		return unverified{}, err
 	}
-	var c claim
+	var u unverified
 	for _, e := range entries {
 		switch e.name {
 		case "t":
-			// Of two timestamps one might be checked and the other signed.
-			if c.timestamp != "" {
-				return claim{}, fmt.Errorf("header %s: %w: it has two timestamps", stripeList, ErrMalformed)
+			// Of two timestamps, one could be checked and the other signed.
+			if u.timestamp != "" {
+				return unverified{}, fmt.Errorf("header %s: %w: it has two timestamps, want one", stripeList, ErrMalformed)
 			}
-			c.timestamp = e.value
+			u.timestamp = e.value
 		case "v1":
 			signature, err := v.decode(stripeList, e.value)
 			if err != nil {
-				return claim{}, err
+				return unverified{}, err
 			}
-			c.signatures = append(c.signatures, signature)
+			u.signatures = append(u.signatures, signature)
 		}
 	}
-	if c.timestamp == "" || len(c.signatures) == 0 {
-		return claim{}, fmt.Errorf("header %s: %w: want both t and v1", stripeList, ErrMissing)
+	if u.timestamp == "" || len(u.signatures) == 0 {
+		return unverified{}, fmt.Errorf("header %s: %w: want both t and v1", stripeList, ErrMissing)
 	}
-	c.before = c.timestamp + "."
-	return c, nil
+	u.before = u.timestamp + "."
+	return u, nil
 }
 
-// one returns the value of the header, which must come once: of two, another
-// reader of the same request might take the other one. name is canonical.
+// one returns the value of a header that must come once: of two values, another
+// reader of the request could use the other one. name is canonical.
 func one(header http.Header, name string) (string, error) {
 	values := header[name]
 	switch {
 	case len(values) == 0:
 		return "", fmt.Errorf("header %s: %w", name, ErrMissing)
 	case len(values) > 1:
-		return "", fmt.Errorf("header %s: %w: it came %d times", name, ErrMalformed, len(values))
+		return "", fmt.Errorf("header %s: %w: it came %d times, want one", name, ErrMalformed, len(values))
 	case values[0] == "":
 		return "", fmt.Errorf("header %s: %w: it is empty", name, ErrMissing)
 	case len(values[0]) > headerBytesMax:
@@ -145,13 +147,12 @@ func one(header http.Header, name string) (string, error) {
 	return values[0], nil
 }
 
-// entry is a part of a header that is a list.
+// entry is an element of a list header.
 type entry struct{ name, value string }
 
-// split returns the entries of a list, of which there are at most
-// signaturesMax: between stands between two, within between name and value.
-// Blanks are in none: the lists of two header lines that a proxy joined with a
-// comma and a space are not one list.
+// split returns the entries of a list, at most signaturesMax. between separates
+// two entries, within separates name and value. An entry contains no blank, so
+// that two header lines that a proxy joined with a comma and a space are refused.
 func split(header, list, between, within string) ([]entry, error) {
 	parts := strings.SplitN(list, between, signaturesMax+1)
 	if len(parts) > signaturesMax {
@@ -161,16 +162,16 @@ func split(header, list, between, within string) ([]entry, error) {
 	for i, part := range parts {
 		name, value, ok := strings.Cut(part, within)
 		if !ok || name == "" || value == "" || !isVisible(part) {
-			return nil, fmt.Errorf("header %s: %w: entry %d is not a name and a value", header, ErrMalformed, i+1)
+			return nil, fmt.Errorf("header %s: %w: entry %d is malformed, want a name and a value", header, ErrMalformed, i+1)
 		}
 		entries[i] = entry{name, value}
 	}
 	return entries, nil
 }
 
-// decode returns the signature that text spells, which must be whole: of one
-// byte every 256th guess would be right. The decoders' own errors quote what
-// they cannot read, and so stay here.
+// decode decodes a signature, which must be complete: a forger would guess one
+// byte in 256 attempts. The decoders' errors quote their input, so they are
+// dropped.
 func (v *Verifier) decode(header, text string) ([]byte, error) {
 	var signature []byte
 	var err error
@@ -179,15 +180,15 @@ func (v *Verifier) decode(header, text string) ([]byte, error) {
 	} else {
 		signature, err = hex.DecodeString(text)
 	}
-	// Base64 passes over line ends, so the text is measured too: one signature
-	// has one spelling, but for the case of hexadecimal digits.
+	// Base64 ignores line ends, so the length of the text counts too: except for
+	// the case of hexadecimal digits, a signature has one spelling.
 	if err != nil || len(signature) != v.size || len(text) != v.textBytes() {
-		return nil, fmt.Errorf("header %s: %w: it is not a whole signature of %d bytes in %s", header, ErrMalformed, v.size, v.encoding)
+		return nil, fmt.Errorf("header %s: %w: want a signature of %d bytes in %s", header, ErrMalformed, v.size, v.encoding)
 	}
 	return signature, nil
 }
 
-// textBytes is how long a signature is in its header.
+// textBytes returns the length of a signature in its header.
 func (v *Verifier) textBytes() int {
 	if v.encoding == "base64" {
 		return base64.StdEncoding.EncodedLen(v.size)

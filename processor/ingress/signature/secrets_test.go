@@ -17,8 +17,8 @@ func TestWrongSecret(t *testing.T) {
 	})
 }
 
-// While a secret is rotated, the old one and the new one are active, in any
-// order, and a slot may be empty before and after.
+// During a rotation both secrets are valid, in any order. Before and after it one
+// may be empty.
 func TestRotation(t *testing.T) {
 	everyVector(t, func(t *testing.T, v vector) {
 		for _, secrets := range [][]string{{v.secret, otherSecret}, {otherSecret, v.secret}, {v.secret, ""}, {"", v.secret}, {v.secret, v.secret}} {
@@ -39,8 +39,8 @@ func TestWithoutSecretEverythingIsRefused(t *testing.T) {
 	})
 }
 
-// The signature is the right one for the empty key, as Python's
-// hmac.new(b"", b"Hello, World!", "sha256") has it; OpenSSL takes no empty key.
+// The signature is that of the empty key: Python's
+// hmac.new(b"", b"Hello, World!", "sha256"). OpenSSL refuses an empty key.
 func TestForgeryWithTheEmptySecret(t *testing.T) {
 	v := vector{cfg: Config{Scheme: GitHub}, body: []byte("Hello, World!"), signed: "X-Hub-Signature-256", header: http.Header{
 		"X-Hub-Signature-256": {"sha256=2bbcfa9524f3218c7a34b30e6936f8b1a4516cb097f1a85a1c7d98b5977ec769"},

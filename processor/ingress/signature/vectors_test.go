@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// vector is a block of testdata/vectors.txt: a request that verifies.
+// vector is a block of testdata/vectors.txt: a genuine request.
 type vector struct {
 	name      string
 	published bool
@@ -24,20 +24,20 @@ type vector struct {
 	signed    string // name of the header with the signature
 }
 
-// clone returns a vector whose headers and body may be changed.
+// clone returns a vector whose headers and body may be modified.
 func (v vector) clone() vector {
 	v.header = v.header.Clone()
 	v.body = slices.Clone(v.body)
 	return v
 }
 
-// verify runs the vector with its own secret at the time it was signed.
+// verify verifies the vector with its secret at the time of signing.
 func (v vector) verify(tb testing.TB) error {
 	tb.Helper()
 	return v.verifyWith(tb, v.at, v.secret)
 }
 
-// verifyWith runs the vector at another time, with these secrets.
+// verifyWith verifies the vector at another time, with other secrets.
 func (v vector) verifyWith(tb testing.TB, now time.Time, secrets ...string) error {
 	tb.Helper()
 	verifier, err := New(v.cfg)
@@ -89,7 +89,7 @@ func vectors(tb testing.TB) []vector {
 	return list
 }
 
-// set takes one line of a block.
+// set parses one line of a block.
 func (v *vector) set(name, value string) (err error) {
 	switch name {
 	case "made":
@@ -163,7 +163,7 @@ func TestVectors(t *testing.T) {
 	}
 }
 
-// A benchmark of the whole way, for the body of an ordinary webhook.
+// BenchmarkVerify verifies ordinary webhooks.
 func BenchmarkVerify(b *testing.B) {
 	for _, v := range vectors(b) {
 		if !v.published {

@@ -16,17 +16,17 @@ import (
 	"oncebus/processor/wire"
 )
 
-// sample is an answer that a path can give, made by the code that gives it.
+// sample is a possible response of a path, made by the code that responds.
 type sample struct {
 	*response
 	open  bool // the body may be any
-	any   bool // an executor's, who may say every other status and content type as well
-	other bool // such a one, with a status that is another answer's too
+	any   bool // an executor's, which may choose any other status and content type
+	other bool // such a one, under a status that other responses have
 }
 
-// eventSamples are the answers to events of routes with one path: each as it is
-// with nothing known beside the verdict, and with everything. What headers all
-// answers with a status have is known from that.
+// eventSamples returns the responses to events of routes with one path: each
+// with the verdict alone, and with every optional header. Headers that all
+// samples of a status have are then known to be always present.
 func eventSamples(routes []*rules.Route, all *rules.Routes) []sample {
 	h := routes[0].HTTP
 	samples := append(receiveSamples(&h.Signature), sample{response: problemInvalid.respond("")})
@@ -37,7 +37,7 @@ func eventSamples(routes []*rules.Route, all *rules.Routes) []sample {
 		samples = append(samples, sample{response: problemNoRoute.respond("")})
 	}
 	failed := func(err error) {
-		samples = append(samples, sample{response: failure(err, h)}, sample{response: failure(err, h).with(headerKey, "key")})
+		samples = append(samples, sample{response: errorResponse(err, h)}, sample{response: errorResponse(err, h).with(headerKey, "key")})
 	}
 	failed(processor.ErrTooLarge)
 	failed(processor.ErrBusAway)
@@ -47,22 +47,22 @@ func eventSamples(routes []*rules.Route, all *rules.Routes) []sample {
 		samples = append(samples, sample{response: accepted("async").with(headerKey, "key")})
 	}
 	for _, r := range routes {
-		for _, a := range verdicts(r) {
-			samples = append(samples, sample{response: tell(r, &a)}, sample{response: tell(r, complete(a, r))})
+		for _, a := range verdictAnswers(r) {
+			samples = append(samples, sample{response: respondToVerdict(r, &a)}, sample{response: respondToVerdict(r, complete(a, r))})
 		}
-		for _, a := range settled(r) {
-			for _, answer := range []*response{tell(r, &a), tell(r, complete(a, r))} {
-				samples = append(samples, sample{response: answer, open: answer.problem == nil, any: outcomeHeader(a.Headers, recordStatus) != ""})
+		for _, a := range outcomeAnswers(r) {
+			for _, response := range []*response{respondToVerdict(r, &a), respondToVerdict(r, complete(a, r))} {
+				samples = append(samples, sample{response: response, open: response.problem == nil, any: outcomeHeader(a.Headers, recordStatus) != ""})
 			}
 		}
 	}
 	return samples
 }
 
-// mayMiss tells whether an event at the path of routes may be one that none of
-// them takes.
+// mayMiss tells whether an event may arrive at the path of routes that none of
+// them matches.
 func mayMiss(routes []*rules.Route, all *rules.Routes) bool {
-	for _, r := range all.Routes { // in their order: the first that matches takes the event
+	for _, r := range all.Routes { // in their order: the first that matches has the event
 		switch {
 		case !slices.Contains(r.Topics, routes[0].HTTP.Topic):
 		case !slices.Contains(routes, r):
@@ -74,8 +74,8 @@ func mayMiss(routes []*rules.Route, all *rules.Routes) bool {
 	return true
 }
 
-// verdicts are what a request can be told without an outcome.
-func verdicts(r *rules.Route) []wire.Answer {
+// verdictAnswers returns the answers of a task that have no outcome.
+func verdictAnswers(r *rules.Route) []wire.Answer {
 	answers := []wire.Answer{{Verdict: dedup.Invalid}}
 	if r.HTTP.RequireKey {
 		answers = append(answers, wire.Answer{Verdict: dedup.MissingKey})
@@ -108,29 +108,29 @@ func verdicts(r *rules.Route) []wire.Answer {
 	return answers
 }
 
-// settled are the outcomes that a request can be answered with: those that are
-// recorded, and those that it waited for.
-func settled(r *rules.Route) []wire.Answer {
+// outcomeAnswers returns the answers of a task with an outcome: a stored one, or
+// one that the request waited for.
+func outcomeAnswers(r *rules.Route) []wire.Answer {
 	if r.Mode != rules.ClaimMode || !r.HTTP.Verdict {
 		return nil
 	}
 	null := wire.Answer{Verdict: dedup.Replayed, HasOutcome: true, Status: dedup.OutcomeCompleted.String(), Key: "key", Attempt: 1}
-	value, said, omitted := null, null, null
+	value, chosen, omitted := null, null, null
 	value.Value = []byte("{}")
-	said.Value, said.Headers = value.Value, []dedup.Header{{Key: recordStatus, Value: []byte("200")}}
+	chosen.Value, chosen.Headers = value.Value, []dedup.Header{{Key: recordStatus, Value: []byte("200")}}
 	omitted.Omitted = true
-	answers := []wire.Answer{null, value, said, omitted}
+	answers := []wire.Answer{null, value, chosen, omitted}
 	if r.Claim.Wait {
 		for _, kind := range []dedup.OutcomeKind{dedup.OutcomeFailed, dedup.OutcomeRejected, dedup.OutcomeForget} {
-			bare, worded := null, said
-			bare.Status, worded.Status = kind.ClaimStatus(), kind.ClaimStatus()
-			answers = append(answers, bare, worded)
+			plain, own := null, chosen
+			plain.Status, own.Status = kind.ClaimStatus(), kind.ClaimStatus()
+			answers = append(answers, plain, own)
 		}
 	}
 	return answers
 }
 
-// complete is an answer with everything that there may be to say.
+// complete returns an answer with every optional field set.
 func complete(a wire.Answer, r *rules.Route) *wire.Answer {
 	a.Key = "key"
 	if r.Mode == rules.ClaimMode && a.Verdict != dedup.MissingKey {
@@ -139,22 +139,22 @@ func complete(a wire.Answer, r *rules.Route) *wire.Answer {
 	return &a
 }
 
-// outcomeSamples are the answers to outcomes.
+// outcomeSamples returns the responses to outcomes.
 func outcomeSamples(h *rules.HTTP) []sample {
 	samples := receiveSamples(h.Outcomes)
-	for _, a := range []*response{
-		accepted("accepted"), problemOutcome.respond(""), failure(processor.ErrTooLarge, h), failure(processor.ErrBusAway, h),
+	for _, response := range []*response{
+		accepted("accepted"), problemOutcome.respond(""), errorResponse(processor.ErrTooLarge, h), errorResponse(processor.ErrBusAway, h),
 	} {
-		samples = append(samples, sample{response: a})
+		samples = append(samples, sample{response: response})
 	}
 	return samples
 }
 
-// receiveSamples are the answers that come before the body is read as anything.
+// receiveSamples returns the responses that are sent before the body is parsed.
 func receiveSamples(s *rules.Signature) []sample {
 	samples := malformed()
-	for _, a := range []*response{busy(), encoded(), tooLarge(&intake{}), tooSlow(), notWhole()} {
-		samples = append(samples, sample{response: a})
+	for _, response := range []*response{busy(), encoded(), tooLarge(&bodyRules{}), tooSlow(), incomplete()} {
+		samples = append(samples, sample{response: response})
 	}
 	if s.Scheme != rules.NoSignature {
 		samples = append(samples, sample{response: unauthorized(challenge(s))})
@@ -162,11 +162,11 @@ func receiveSamples(s *rules.Signature) []sample {
 	return samples
 }
 
-// malformed are the answers of net/http itself, before a path is known.
+// malformed returns the responses of net/http itself, before a path is known.
 func malformed() []sample {
 	const text, html = "text/plain; charset=utf-8", "text/html; charset=utf-8"
 	var samples []sample
-	for _, a := range []response{
+	for _, response := range []response{
 		{status: http.StatusBadRequest, contentType: text, name: "malformed HTTP"},
 		{status: http.StatusExpectationFailed, name: "an Expect other than 100-continue"},
 		{status: http.StatusRequestHeaderFieldsTooLarge, contentType: text, name: "headers too large"},
@@ -174,13 +174,13 @@ func malformed() []sample {
 		{status: http.StatusNotImplemented, contentType: text, name: "a Transfer-Encoding other than chunked"},
 		{status: http.StatusHTTPVersionNotSupported, contentType: text, name: "an HTTP version other than 1.0, 1.1 and 2"},
 	} {
-		samples = append(samples, sample{response: &a, open: true})
+		samples = append(samples, sample{response: &response, open: true})
 	}
 	return samples
 }
 
-// describeSamples describes answers by status.
-func describeSamples(samples []sample) map[string]*answerObject {
+// describeSamples describes responses by status.
+func describeSamples(samples []sample) map[string]*responseObject {
 	byStatus := map[int][]sample{}
 	var outcomes []sample
 	for _, s := range samples {
@@ -189,7 +189,7 @@ func describeSamples(samples []sample) map[string]*answerObject {
 			outcomes = append(outcomes, s)
 		}
 	}
-	described := map[string]*answerObject{}
+	described := map[string]*responseObject{}
 	for status, same := range byStatus {
 		for _, s := range outcomes {
 			s.other = true
@@ -199,19 +199,19 @@ func describeSamples(samples []sample) map[string]*answerObject {
 	}
 	if len(outcomes) > 0 {
 		described["default"] = describeStatus(outcomes)
-		described["default"].Description = "The outcome, with the status that its executor gave it."
+		described["default"].Description = "The outcome, with the status that its executor chose."
 	}
 	return described
 }
 
-// describeStatus describes answers with one status.
-func describeStatus(samples []sample) *answerObject {
-	a := &answerObject{Headers: map[string]reference{}, Content: map[string]mediaType{}}
-	var names, kinds []string
+// describeStatus describes the responses with one status.
+func describeStatus(samples []sample) *responseObject {
+	o := &responseObject{Headers: map[string]reference{}, Content: map[string]mediaType{}}
+	var names, types []string
 	headers := map[string]int{}
 	for _, s := range samples {
 		if s.any {
-			a.Content["*/*"] = mediaType{outcomeSchema}
+			o.Content["*/*"] = mediaType{outcomeSchema}
 		}
 		for name := range s.header {
 			headers[name]++
@@ -223,32 +223,32 @@ func describeStatus(samples []sample) *answerObject {
 		if s.problem != nil {
 			name = s.problem.title
 		}
-		names, kinds = append(names, name), append(kinds, s.contentType)
+		names, types = append(names, name), append(types, s.contentType)
 	}
 	slices.Sort(names)
-	a.Description = strings.Join(slices.Compact(names), "; ")
-	for _, kind := range kinds {
-		if kind != "" {
-			a.Content[kind] = mediaType{bodySchema(kind, samples)}
+	o.Description = strings.Join(slices.Compact(names), "; ")
+	for _, contentType := range types {
+		if contentType != "" {
+			o.Content[contentType] = mediaType{bodySchema(contentType, samples)}
 		}
 	}
 	for _, s := range samples {
 		for name := range s.header {
-			// Connection is not the answer's, and not there in HTTP/2.
+			// Connection belongs to the connection, and HTTP/2 has none.
 			if !s.other && name != "Connection" {
-				a.Headers[name] = headerReference(name, headers[name] == len(samples))
+				o.Headers[name] = headerReference(name, headers[name] == len(samples))
 			}
 		}
 	}
-	return a
+	return o
 }
 
 var outcomeSchema = schema{"$ref": "#/components/schemas/Outcome"}
 
-// bodySchema describes the bodies of answers with one status that are of one
+// bodySchema describes the bodies of the responses with one status and one
 // content type.
-func bodySchema(kind string, samples []sample) schema {
-	isJSON := kind == jsonType || kind == problemJSON
+func bodySchema(contentType string, samples []sample) schema {
+	isJSON := contentType == jsonType || contentType == problemJSON
 	var problems []string
 	var each []schema
 	add := func(s schema) {
@@ -261,7 +261,7 @@ func bodySchema(kind string, samples []sample) schema {
 		switch {
 		case s.other && isJSON:
 			add(outcomeSchema)
-		case s.other || s.contentType != kind:
+		case s.other || s.contentType != contentType:
 		case s.problem != nil:
 			problems = append(problems, problemType+s.problem.name)
 		case s.open && isJSON:
@@ -287,12 +287,12 @@ func bodySchema(kind string, samples []sample) schema {
 	return schema{"anyOf": each}
 }
 
-// reference is a place in the components.
+// reference refers to one of the components.
 type reference struct {
 	Ref string `json:"$ref"`
 }
 
-// always ends the name of a header that all answers with a status have.
+// always ends the name of a header that all responses with a status have.
 const always = ".always"
 
 func headerReference(name string, required bool) reference {
@@ -302,8 +302,7 @@ func headerReference(name string, required bool) reference {
 	return reference{"#/components/headers/" + name}
 }
 
-// headerComponents is every header twice: as one that may be there, and as one
-// that is.
+// headerComponents returns every header twice: optional and always present.
 func headerComponents() map[string]headerObject {
 	all := map[string]headerObject{}
 	for name, h := range headerMeanings {
@@ -314,18 +313,18 @@ func headerComponents() map[string]headerObject {
 	return all
 }
 
-// headerMeanings is what the headers of answers mean.
+// headerMeanings describes the headers of responses.
 var headerMeanings = map[string]headerObject{
-	"Accept-Encoding":  {Description: "Which encodings of a body are taken.", Schema: schema{"type": "string"}},
-	"Allow":            {Description: "The methods of the path.", Schema: schema{"type": "string"}},
-	"Retry-After":      {Description: "Seconds after which it makes sense to send the request again.", Schema: schema{"type": "integer", "minimum": 1}},
+	"Accept-Encoding":  {Description: "The encodings of a body that the server accepts.", Schema: schema{"type": "string"}},
+	"Allow":            {Description: "The methods of the endpoint.", Schema: schema{"type": "string"}},
+	"Retry-After":      {Description: "Seconds to wait before a retry.", Schema: schema{"type": "integer", "minimum": 1}},
 	"Www-Authenticate": {Description: "The scheme of the signature.", Schema: schema{"type": "string"}},
 	headerVerdict:      {Description: "The verdict on the event.", Schema: schema{"type": "string", "enum": verdictNames()}},
 	headerKey:          {Description: "The dedup key.", Schema: schema{"type": "string"}},
 	headerClaimStatus:  {Description: "The status of the claim, or the kind of its outcome.", Schema: schema{"type": "string"}},
 	headerAttempt:      {Description: "The attempt of the claim.", Schema: schema{"type": "integer", "minimum": 1}},
 	headerFirstRequest: {Description: "The sender's id of the first request with the key.", Schema: schema{"type": "string"}},
-	headerReplayed:     {Description: "The outcome is one that was recorded before.", Schema: schema{"type": "string", "const": "true"}},
+	headerReplayed:     {Description: "The outcome was stored before this request.", Schema: schema{"type": "string", "const": "true"}},
 }
 
 func verdictNames() []string {
@@ -338,22 +337,22 @@ func verdictNames() []string {
 
 // problemSchema describes problemBody.
 func problemSchema() schema {
-	text := func(about string) schema { return schema{"type": "string", "description": about} }
+	text := func(meaning string) schema { return schema{"type": "string", "description": meaning} }
 	return schema{
 		"description": "A problem (RFC 9457).",
 		"type":        "object",
 		"required":    []string{"type", "title", "status"},
 		"properties": schema{
-			"type":          text("Names the problem."),
-			"title":         text("The problem in words."),
-			"status":        schema{"type": "integer", "description": "The status of the answer."},
-			"detail":        text("What is known of this one."),
-			"verdict":       schema{"type": "string", "enum": verdictNames(), "description": "The verdict, if the problem is one."},
+			"type":          text("Identifies the problem."),
+			"title":         text("A summary of the problem."),
+			"status":        schema{"type": "integer", "description": "The status of the response."},
+			"detail":        text("What this occurrence adds."),
+			"verdict":       schema{"type": "string", "enum": verdictNames(), "description": "The verdict, if the event has one."},
 			"key":           text("The dedup key."),
 			"claim_status":  text("The status of the claim, or the kind of its outcome."),
 			"attempt":       schema{"type": "integer", "minimum": 1, "description": "The attempt of the claim."},
-			"first":         text("Where the first copy is: topic/partition/offset."),
-			"first_time":    schema{"type": "string", "format": "date-time", "description": "The event time of the first copy."},
+			"first":         text("The record of the first event: topic/partition/offset."),
+			"first_time":    schema{"type": "string", "format": "date-time", "description": "The event time of the first event."},
 			"first_request": text("The sender's id of the first request with the key."),
 		},
 	}

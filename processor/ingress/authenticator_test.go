@@ -3,7 +3,9 @@ package ingress
 import (
 	"encoding/json"
 	"fmt"
+	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -11,23 +13,8 @@ import (
 	"oncebus/processor"
 )
 
-// TestKeylessEventIsNotCalledSafe to send again: nothing would tell its copies.
-func TestKeylessEventIsNotCalledSafe(t *testing.T) {
-	for _, c := range []struct {
-		err  error
-		says string
-	}{
-		{processor.ErrBusAway, "it is safe to send the request again"},
-		{fmt.Errorf("%w: %w", processor.ErrKeyless, processor.ErrBusAway), "the event has no key: if it reached the bus all the same, sending it again puts it there twice"},
-	} {
-		var body problemBody
-		if err := json.Unmarshal(failure(c.err, &rules.HTTP{}).body, &body); err != nil || body.Type != problemType+problemKafkaUnavailable.name || body.Detail != c.says {
-			t.Errorf("%v: %+v, %v", c.err, body, err)
-		}
-	}
-}
-
-// FuzzSignaturesOfRoutesFiles: what `oncebus check` passes, the ingress takes.
+// FuzzSignaturesOfRoutesFiles: the ingress accepts every signature that
+// `oncebus check` accepts.
 func FuzzSignaturesOfRoutesFiles(f *testing.F) {
 	for _, s := range []struct {
 		scheme, header, prefix, timestamp, separator string
@@ -79,4 +66,47 @@ func FuzzSignaturesOfRoutesFiles(f *testing.F) {
 			t.Errorf("%s with a window of %d ms: %v", signature, window, err)
 		}
 	})
+}
+
+// TestSignedRequestIsForwardedOnce: as long as the timestamp of a request is
+// valid, the same bytes are a duplicate, though twice the tolerance exceeds the
+// window.
+func TestSignedRequestIsForwardedOnce(t *testing.T) {
+	b := newBench(t, strings.NewReplacer("window: 1h", "window: 6s",
+		"scheme: none", "scheme: hmac, header: X-Sig, timestamp_header: X-Time, secret: A, tolerance: 5s").Replace(signalRoutes))
+	signed := time.Now().Truncate(time.Second).Add(-time.Minute)
+	var now atomic.Int64 // ns
+	front, err := processor.NewFront(b.config("ingress").AppConfig, b.routes, b.logger())
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := b.open(front, func(c *Config) { c.Secrets = Secrets{"A": {Value: "secret"}} })
+	i.now = func() time.Time { return time.Unix(0, now.Load()) }
+	b.background("front", front.Run)
+	i.start()
+	b.wait("the client to be ready", func() bool { return front.Ready() == nil })
+	body, at := event("a"), strconv.FormatInt(signed.Unix(), 10)
+	for _, step := range []struct {
+		after   time.Duration // signing
+		problem string
+		status  int
+	}{
+		{-5 * time.Second, "signature", 401},
+		{-time.Second - 1, "signature", 401},
+		{-time.Second, "", 202},
+		{0, "duplicate", 409},
+		{5 * time.Second, "duplicate", 409},
+		{5*time.Second + 1, "signature", 401},
+	} {
+		now.Store(signed.Add(step.after).UnixNano())
+		r := i.post("/signals", body, "X-Time", at, "X-Sig", sign("secret", at+"."+body))
+		if step.problem == "" {
+			r.want(t, step.after.String(), step.status)
+		} else {
+			r.problem(t, step.after.String(), step.problem, step.status)
+		}
+	}
+	if n := len(b.read("signals.unique", 1)); n != 1 {
+		t.Errorf("%d events were forwarded, want 1", n)
+	}
 }

@@ -5,10 +5,10 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("github.com/golang/glog.(*fileSink).flushDaemon")) // comes with badger, lives for ever
 }
 
-// bench is an embedded broker, a processor and the servers in front of it.
+// bench is an embedded broker, a processor and ingress servers.
 type bench struct {
 	t       *testing.T
 	cluster *kfake.Cluster
@@ -44,10 +44,10 @@ type bench struct {
 	partitions int32
 }
 
-// oneTask has everything judged by one task.
+// oneTask gives the app a single task.
 func oneTask(b *bench) { b.partitions = 1 }
 
-// newBench starts a broker, and a processor that judges.
+// newBench starts a broker and a processor.
 func newBench(t *testing.T, routes string, options ...func(*bench)) *bench {
 	t.Helper()
 	b := &bench{t: t, routes: parseRoutes(t, routes), logs: &logBuffer{}, partitions: 4}
@@ -141,7 +141,7 @@ func (b *bench) background(what string, run func(context.Context) error) (stop f
 	return stop
 }
 
-// wait waits for a condition that some event of the system brings about.
+// wait waits for a condition.
 func (b *bench) wait(what string, holds func() bool) {
 	b.t.Helper()
 	deadline := time.NewTimer(60 * time.Second)
@@ -157,7 +157,7 @@ func (b *bench) wait(what string, holds func() bool) {
 	}
 }
 
-// instance is a server and its front.
+// instance is a server and its client.
 type instance struct {
 	*Server
 	b        *bench
@@ -177,7 +177,7 @@ func testConfig() Config {
 // serve starts a server. change may change settings.
 func (b *bench) serve(change func(*Config)) *instance {
 	b.t.Helper()
-	return b.serveAs("door", change)
+	return b.serveAs("ingress", change)
 }
 
 func (b *bench) serveAs(name string, change func(*Config), extra ...kgo.Opt) *instance {
@@ -189,11 +189,11 @@ func (b *bench) serveAs(name string, change func(*Config), extra ...kgo.Opt) *in
 	i := b.open(front, change)
 	b.background("front", front.Run)
 	i.start()
-	b.wait("the front to be ready", func() bool { return front.Ready() == nil })
+	b.wait("the client to be ready", func() bool { return front.Ready() == nil })
 	return i
 }
 
-// open makes a server that does not serve yet.
+// open returns a server that does not serve yet.
 func (b *bench) open(front *processor.Front, change func(*Config)) *instance {
 	b.t.Helper()
 	cfg := testConfig()
@@ -221,101 +221,132 @@ func (i *instance) start() {
 	i.stop = i.b.background("server", func(ctx context.Context) error { return i.Serve(ctx, listener) })
 }
 
-// reply is an answer, read.
-type reply struct {
-	*http.Response
-	text string
-}
+// bareRoutes is a route with every default.
+const bareRoutes = `routes:
+  - name: signals
+    topics: [signals.raw]
+    key: [{field: id}]
+    window: 1h
+    output: signals.unique
+    dead_letter: dead
+    http:
+      path: /signals
+      signature: {scheme: none}
+`
 
-// send sends a request; headers are name, value, name, value.
-func (i *instance) send(method, path, body string, headers ...string) reply {
-	i.b.t.Helper()
-	r, err := i.try(i.b.http, i.request(method, path, strings.NewReader(body), headers...))
-	if err != nil {
-		i.b.t.Fatal(err)
-	}
-	return r
-}
+// patience keeps slow machines from failing tests that do not measure time.
+const patience = "      timeout: 50s\n      on_kafka_unavailable: wait\n"
 
-func (i *instance) post(path, body string, headers ...string) reply {
-	i.b.t.Helper()
-	return i.send(http.MethodPost, path, body, headers...)
-}
+const signalRoutes = bareRoutes + patience
 
-func (i *instance) request(method, path string, body io.Reader, headers ...string) *http.Request {
-	i.b.t.Helper()
-	r, err := http.NewRequestWithContext(i.b.t.Context(), method, i.url+path, body)
-	if err != nil {
-		i.b.t.Fatal(err)
-	}
-	for n := 0; n < len(headers); n += 2 {
-		r.Header.Add(headers[n], headers[n+1])
-	}
-	return r
-}
-
-func (i *instance) try(client *http.Client, r *http.Request) (reply, error) {
-	response, err := client.Do(r)
-	if err != nil {
-		return reply{}, err
-	}
-	defer response.Body.Close()
-	text, err := io.ReadAll(response.Body)
-	return reply{response, string(text)}, err
-}
-
-// later sends a request and returns where its answer will be.
-func (i *instance) later(path, body string, headers ...string) <-chan reply {
-	i.b.t.Helper()
-	r := i.request(http.MethodPost, path, strings.NewReader(body), headers...)
-	answer := make(chan reply, 1)
-	go func() {
-		got, err := i.try(i.b.http, r)
-		if err != nil {
-			i.b.t.Error(err)
-		}
-		answer <- got
-	}()
-	return answer
-}
-
-// want checks status, and what the body contains.
-func (r reply) want(t *testing.T, what string, status int, contains ...string) reply {
-	t.Helper()
-	if r.Response == nil {
-		t.Fatalf("%s: no answer", what)
-	}
-	if r.StatusCode != status {
-		t.Errorf("%s: status %d, want %d: %s", what, r.StatusCode, status, r.text)
-	}
-	for _, text := range contains {
-		if !strings.Contains(r.text, text) {
-			t.Errorf("%s: the body %q does not contain %q", what, r.text, text)
+// withHTTP adds lines to the http part of bareRoutes, and patience where they
+// do not set it.
+func withHTTP(lines ...string) string {
+	text := bareRoutes
+	for line := range strings.Lines(patience) {
+		name, _, _ := strings.Cut(strings.TrimSpace(line), ":")
+		if !slices.ContainsFunc(lines, func(l string) bool { return strings.HasPrefix(l, name+":") }) {
+			text += line
 		}
 	}
-	return r
+	for _, line := range lines {
+		text += "      " + line + "\n"
+	}
+	return text
 }
 
-// problem checks that the answer is the problem of a name.
-func (r reply) problem(t *testing.T, what, name string, status int) problemBody {
-	t.Helper()
-	r.want(t, what, status)
-	var p problemBody
-	if err := json.Unmarshal([]byte(r.text), &p); err != nil {
-		t.Fatalf("%s: %v: %q", what, err, r.text)
-	}
-	if p.Type != "/problems/"+name || p.Status != status || p.Title == "" || r.Header.Get("Content-Type") != "application/problem+json" {
-		t.Errorf("%s: want problem %s with status %d: %s: %s", what, name, status, r.Header.Get("Content-Type"), r.text)
-	}
-	return p
+// signedRoutes, and the headers of a request that they accept.
+var (
+	signedRoutes = strings.Replace(signalRoutes, "scheme: none", "scheme: bearer, secret: A", 1)
+	bearer       = []string{"Authorization", "Bearer token-of-a"}
+)
+
+func serveSigned(b *bench) *instance {
+	return b.serve(func(c *Config) { c.Secrets = Secrets{"A": {Value: "token-of-a"}} })
 }
 
-func (r reply) header(t *testing.T, what, name, value string) reply {
+// claimRoutes are two routes in claim mode: one whose duplicates wait
+// for the outcome, and one whose duplicates get in_progress.
+const claimRoutes = `routes:
+  - name: orders
+    topics: [orders.raw]
+    mode: claim
+    key: [{header: idempotency-key}]
+    fingerprint: [side]
+    window: 1h
+    output: orders.unique
+    outcomes: orders.outcomes
+    replies: orders.replies
+    lease: 1m
+    while_in_progress: reject
+    result_limit: 128
+    request: {field: requestId}
+    dead_letter: dead
+    http:
+      path: /orders
+      signature: {scheme: none}
+      outcomes: {signature: {scheme: bearer, secret: EXECUTOR}}
+  - name: operations
+    topics: [operations.raw]
+    mode: claim
+    key: [{field: id}]
+    window: 1h
+    output: operations.unique
+    outcomes: operations.outcomes
+    replies: operations.replies
+    lease: 1m
+    while_in_progress: wait
+    dead_letter: dead
+    http:
+      path: /operations
+      signature: {scheme: none}
+      timeout: 30s
+      outcomes: {signature: {scheme: none}}
+      responses: {unique: {status: 201}}
+  - name: hasty
+    topics: [hasty.raw]
+    mode: claim
+    key: [{field: id}]
+    window: 1h
+    output: hasty.unique
+    outcomes: hasty.outcomes
+    replies: hasty.replies
+    lease: 1m
+    while_in_progress: wait
+    dead_letter: dead
+    http: {path: /hasty, signature: {scheme: none}, timeout: 2s}
+`
+
+func claimBench(t *testing.T) (*bench, *instance) {
 	t.Helper()
-	if got := r.Header.Get(name); got != value {
-		t.Errorf("%s: header %s is %q, want %q", what, name, got, value)
+	b := newBench(t, strings.ReplaceAll(claimRoutes, "EXECUTOR", "EXEC"))
+	i := b.serve(func(c *Config) { c.Secrets = Secrets{"EXEC": {Value: "executors-token"}} })
+	return b, i
+}
+
+// postOutcome posts an outcome.
+func (i *instance) postOutcome(path, token, kind, body string, headers ...string) reply {
+	i.b.t.Helper()
+	return i.post(path+"/outcomes", body, append([]string{"Authorization", "Bearer executors-token", "Oncebus-Claim-Token", token, "Oncebus-Outcome", kind}, headers...)...)
+}
+
+// tokens returns the claim tokens of a topic's records, once there are n.
+func (b *bench) tokens(topic string, n int) []string {
+	b.t.Helper()
+	var tokens []string
+	for _, r := range b.read(topic, n) {
+		tokens = append(tokens, recordHeader(r, "oncebus-claim-token"))
 	}
-	return r
+	return tokens
+}
+
+// stopJudging stops the processor, so that no verdict comes until the returned
+// function is called.
+func (b *bench) stopJudging(i *instance) (release func()) {
+	b.t.Helper()
+	i.post("/signals", event("before")).want(b.t, "before", 202) // the client has connected
+	b.stop()
+	return b.judge
 }
 
 // read returns the committed records of a topic, at least n of them: it waits
@@ -341,8 +372,8 @@ func (b *bench) read(topic string, n int) []*kgo.Record {
 	return records
 }
 
-// arrivals follows a topic. What it returns waits until so many records with a
-// value have come.
+// arrivals follows a topic. The returned function waits for n records with a
+// value.
 func (b *bench) arrivals(topic string) (arrive func(value string, n int)) {
 	b.t.Helper()
 	client, err := kgo.NewClient(kgo.SeedBrokers(b.cluster.ListenAddrs()...), kgo.ConsumeTopics(topic),
@@ -417,7 +448,7 @@ func (i *instance) count(name string, labels ...string) float64 {
 	return sum
 }
 
-// logBuffer keeps a log.
+// logBuffer stores a log.
 type logBuffer struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -451,5 +482,5 @@ func (l *logBuffer) requests(t *testing.T) []map[string]any {
 	return lines
 }
 
-// event makes a body.
+// event returns a body.
 func event(id string) string { return fmt.Sprintf(`{"id":%q,"price":"1.0"}`, id) }

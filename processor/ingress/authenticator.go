@@ -1,0 +1,67 @@
+package ingress
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"oncebus/dedup/rules"
+	"oncebus/processor/ingress/signature"
+)
+
+// authenticator verifies that a request was signed with one of the secrets.
+type authenticator struct {
+	verifier  *signature.Verifier
+	keys      *keyring // nil for scheme none
+	challenge string   // value of the header WWW-Authenticate
+}
+
+// verify returns why a request must be rejected, or nil.
+func (a *authenticator) verify(header http.Header, body []byte, now time.Time) error {
+	var secrets [][]byte
+	if a.keys != nil {
+		secrets = a.keys.secrets()
+	}
+	return a.verifier.Verify(secrets, header, body, now)
+}
+
+func newVerifier(s *rules.Signature, window time.Duration) (*signature.Verifier, error) {
+	return signature.New(signature.Config{
+		Scheme: signature.Scheme(s.Scheme.String()), Tolerance: s.Tolerance, Ahead: aheadOf(s, window),
+		Header: s.Header, Algorithm: s.Algorithm, Encoding: s.Encoding, Prefix: s.Prefix, TimestampHeader: s.TimestampHeader, Separator: s.Separator,
+	})
+}
+
+// aheadOf returns how far a timestamp may be ahead of the clock. A request
+// signed in the future stays valid for that much longer, and as long as it is
+// valid the window must cover its first event.
+func aheadOf(s *rules.Signature, window time.Duration) time.Duration {
+	return min(s.Tolerance, window-s.Tolerance)
+}
+
+// challenge returns the WWW-Authenticate of a 401 (RFC 9110, section 11.6.1).
+func challenge(s *rules.Signature) string {
+	if s.Scheme == rules.Bearer {
+		return "Bearer"
+	}
+	return fmt.Sprintf("Signature scheme=%q", s.Scheme)
+}
+
+// signatureReasons are the values of the metric's label for a 401. They are for
+// the operator; the sender learns only that the signature was rejected.
+var signatureReasons = []struct {
+	err    error
+	reason string
+}{
+	{signature.ErrMissing, "missing"}, {signature.ErrMalformed, "malformed"}, {signature.ErrStale, "stale"}, {signature.ErrWrong, "wrong"},
+}
+
+func signatureReason(err error) string {
+	for _, r := range signatureReasons {
+		if errors.Is(err, r.err) {
+			return r.reason
+		}
+	}
+	return "secret" // ErrNoSecret, which keyring.load rules out
+}

@@ -1,0 +1,84 @@
+package ingress
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"os"
+	"strings"
+	"time"
+)
+
+// firstReadBytes is the buffer that every body begins with.
+const firstReadBytes = 16 << 10
+
+// receive reads the body and verifies the signature. If either fails it returns
+// the response.
+func (s *Server) receive(w http.ResponseWriter, r *http.Request, rq *request, rules *bodyRules) ([]byte, *response) {
+	for _, coding := range r.Header.Values("Content-Encoding") {
+		coding = strings.TrimSpace(coding)
+		if coding != "" && !strings.EqualFold(coding, "identity") {
+			return nil, encoded()
+		}
+	}
+	body, err := readBody(w, r, rules.maxBytes, &rq.memory)
+	if err != nil {
+		return nil, s.respondToBodyError(r, rq, rules, err)
+	}
+	rq.bytes = len(body)
+	// The route's own timeout bounds the wait for the verdict. net/http treats
+	// a read that times out during that wait as a client that disconnected.
+	_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // works on every connection of http.Server
+	rq.received = s.now()
+	if err := rules.auth.verify(r.Header, body, rq.received); err != nil {
+		return nil, s.reject(rq, signatureReason(err), unauthorized(rules.auth.challenge))
+	}
+	return body, nil
+}
+
+// respondToBodyError returns the response to a request whose body was not read.
+func (s *Server) respondToBodyError(r *http.Request, rq *request, rules *bodyRules, err error) *response {
+	var large *http.MaxBytesError
+	switch {
+	case errors.As(err, &large):
+		return tooLarge(rules)
+	case errors.Is(err, errBodyMemory):
+		return s.reject(rq, reasonBodies, busy())
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return tooSlow()
+	case r.Context().Err() != nil && !errors.Is(err, io.ErrUnexpectedEOF): // after that error the client may still read
+		return disconnected()
+	}
+	return incomplete()
+}
+
+// readBody reads a body of at most limit bytes. Memory is reserved for bytes
+// that arrived, not for those that Content-Length announces.
+func readBody(w http.ResponseWriter, r *http.Request, limit int, memory *reservation) ([]byte, error) {
+	if r.ContentLength > int64(limit) {
+		return nil, &http.MaxBytesError{Limit: int64(limit)}
+	}
+	maxBytes := int64(limit) + 1 // one more, to see the end
+	if r.ContentLength >= 0 {
+		maxBytes = r.ContentLength + 1
+	}
+	in := http.MaxBytesReader(w, r.Body, int64(limit))
+	var body []byte
+	for {
+		if len(body) == cap(body) {
+			size := min(maxBytes, max(firstReadBytes, 2*int64(cap(body))))
+			if err := memory.grow(size - int64(cap(body))); err != nil {
+				return nil, err
+			}
+			body = append(make([]byte, 0, size), body...)
+		}
+		n, err := in.Read(body[len(body):cap(body)])
+		body = body[:len(body)+n]
+		switch {
+		case errors.Is(err, io.EOF):
+			return body, nil
+		case err != nil:
+			return nil, err
+		}
+	}
+}

@@ -1,0 +1,191 @@
+package ingress
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"oncebus/dedup"
+	"oncebus/dedup/rules"
+)
+
+// endpoint is a path that receives the events of one topic. Its routes agree in
+// everything but what is decided after the event has one of them.
+type endpoint struct {
+	*rules.HTTP // the first route's
+
+	routes  []*rules.Route
+	allow   string // value of the header Allow
+	carried []carriedHeader
+	body    bodyRules
+	rate    *rateLimiter
+	sources *sourceLimiters
+}
+
+// carriedHeader is a request header that becomes a record header.
+type carriedHeader struct {
+	from string // canonical, as net/http spells it
+	to   string // lower case
+}
+
+func carriedHeaders(h *rules.HTTP) []carriedHeader {
+	names := slices.Concat(rules.CarriedHeaders[:], h.Headers)
+	all := make([]carriedHeader, 0, len(names))
+	for _, name := range names {
+		all = append(all, carriedHeader{http.CanonicalHeaderKey(name), name})
+	}
+	return all
+}
+
+// outcomeEndpoint is a path that receives the outcomes of an endpoint's routes.
+type outcomeEndpoint struct {
+	routes []*rules.Route
+	http   *rules.HTTP // the first route's
+	body   bodyRules
+}
+
+// bodyRules say which bodies a path accepts.
+type bodyRules struct {
+	auth     authenticator
+	maxBytes int
+	tooLarge string // what the sender can do about a larger one; "" for nothing
+}
+
+// outcomeMaxBytes is the least limit of an outcome's body, however small the
+// events are. It exceeds every result_limit: a longer result is not stored, but
+// the outcome itself must arrive.
+const outcomeMaxBytes = 1 << 20
+
+func outcomeLimit(h *rules.HTTP) int { return max(h.MaxBody, outcomeMaxBytes) }
+
+// endpoints are all paths that the routes name.
+type endpoints struct {
+	events   map[string]*endpoint
+	outcomes map[string]*outcomeEndpoint
+	keyrings map[string]*keyring // by the secret's name
+}
+
+// newEndpoints builds the endpoints of the routes and reads the secrets. The
+// error contains every mistake, each with the routes' names.
+func newEndpoints(cfg Config, routes *rules.Routes) (*endpoints, error) {
+	es := &endpoints{events: map[string]*endpoint{}, outcomes: map[string]*outcomeEndpoint{}, keyrings: map[string]*keyring{}}
+	var errs []error
+	users := map[string][]string{} // secret to routes
+	for _, r := range routes.Routes {
+		h := r.HTTP
+		if h == nil {
+			continue
+		}
+		for _, s := range []*rules.Signature{&h.Signature, h.Outcomes} {
+			if s != nil && s.Scheme != rules.NoSignature && !slices.Contains(users[s.Secret], r.Name) {
+				users[s.Secret] = append(users[s.Secret], r.Name)
+			}
+		}
+		if err := es.add(cfg, r, shortestWindow(h.Path, routes)); err != nil {
+			errs = append(errs, fmt.Errorf("route %s: http.signature: %w", r.Name, err))
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(es.keyrings)) {
+		if err := es.keyrings[name].load(); err != nil {
+			errs = append(errs, fmt.Errorf("route %s: secret %s: %w", strings.Join(users[name], ", "), name, err))
+		}
+	}
+	return es, errors.Join(errs...)
+}
+
+// add adds a route to its endpoints and creates those that are missing. window
+// is the shortest of all routes with that path.
+func (es *endpoints) add(cfg Config, r *rules.Route, window time.Duration) error {
+	var errs []error
+	h := r.HTTP
+	e := es.events[h.Path]
+	if e == nil {
+		auth, err := es.authenticator(cfg, &h.Signature, window)
+		errs = append(errs, err)
+		e = &endpoint{
+			HTTP: h, allow: strings.Join(h.Methods, ", "), carried: carriedHeaders(h),
+			body: bodyRules{auth: auth, maxBytes: h.MaxBody}, rate: newRateLimiter(h.Rate), sources: newSourceLimiters(h.SourceRate),
+		}
+		es.events[h.Path] = e
+	}
+	e.routes = append(e.routes, r)
+	if h.Outcomes == nil {
+		return errors.Join(errs...)
+	}
+	path := h.Path + rules.OutcomesSuffix
+	o := es.outcomes[path]
+	if o == nil {
+		auth, err := es.authenticator(cfg, h.Outcomes, window)
+		errs = append(errs, err)
+		o = &outcomeEndpoint{http: h, body: bodyRules{auth: auth, maxBytes: outcomeLimit(h), tooLarge: sendShorterResult}}
+		es.outcomes[path] = o
+	}
+	o.routes = append(o.routes, r)
+	return errors.Join(errs...)
+}
+
+// authenticator builds the authenticator of a signature. Those with equal
+// secret names share one keyring, so that its files are read once.
+func (es *endpoints) authenticator(cfg Config, s *rules.Signature, window time.Duration) (authenticator, error) {
+	v, err := newVerifier(s, window)
+	auth := authenticator{verifier: v, challenge: challenge(s)}
+	if err != nil || s.Scheme == rules.NoSignature {
+		return auth, err
+	}
+	auth.keys = es.keyrings[s.Secret]
+	if auth.keys == nil {
+		auth.keys = newKeyring(cfg.Secrets, s.Secret)
+		es.keyrings[s.Secret] = auth.keys
+	}
+	auth.keys.checks = append(auth.keys.checks, v.CheckSecret)
+	return auth, nil
+}
+
+// shortestWindow returns the shortest window of the routes with a path.
+func shortestWindow(path string, routes *rules.Routes) time.Duration {
+	shortest := time.Duration(math.MaxInt64)
+	for _, r := range routes.Routes {
+		if r.HTTP != nil && r.HTTP.Path == path {
+			shortest = min(shortest, r.Window)
+		}
+	}
+	return shortest
+}
+
+// routeOf returns r if this endpoint serves it. Otherwise it returns the first
+// route, whose settings then apply, and false.
+func (e *endpoint) routeOf(r *rules.Route) (*rules.Route, bool) {
+	if r != nil && r.HTTP != nil && r.HTTP.Path == e.Path {
+		return r, true
+	}
+	return e.routes[0], false
+}
+
+// recordHeaders returns the record headers of a request. The error is the
+// problem's detail.
+func (e *endpoint) recordHeaders(in http.Header) ([]dedup.Header, error) {
+	var headers []dedup.Header
+	for _, c := range e.carried {
+		values := in[c.from]
+		if len(values) == 0 {
+			continue
+		}
+		value := strings.Join(values, ", ")
+		if c.from == headerIdempotency {
+			var err error
+			if value, err = readIdempotencyKey(values); err != nil {
+				return nil, err
+			}
+			if value == "" {
+				continue // an empty key would be one key that all such requests share
+			}
+		}
+		headers = append(headers, dedup.Header{Key: c.to, Value: []byte(value)})
+	}
+	return headers, nil
+}

@@ -1,0 +1,135 @@
+package ingress
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"net/http"
+	"slices"
+	"time"
+
+	"oncebus/dedup"
+	"oncebus/dedup/rules"
+	"oncebus/processor"
+	"oncebus/processor/wire"
+)
+
+// takeEvent reads an event, submits it and responds.
+func (s *Server) takeEvent(w http.ResponseWriter, r *http.Request, rq *request, e *endpoint) *response {
+	if !slices.Contains(e.Methods, r.Method) {
+		return wrongMethod(e.allow)
+	}
+	if wait := e.sources.allow(rq.source, rq.start); wait > 0 {
+		return s.reject(rq, reasonSource, tooFast("the limit is that of your address", wait))
+	}
+	body, rejected := s.receive(w, r, rq, &e.body)
+	if rejected != nil {
+		return rejected
+	}
+	// After the signature, so that senders without the secret use up nothing of
+	// the endpoint's rate.
+	if wait := e.rate.allow(rq.received); wait > 0 {
+		return s.reject(rq, reasonRate, tooFast("", wait))
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), e.Timeout)
+	defer cancel()
+	headers, err := e.recordHeaders(r.Header)
+	if err != nil {
+		return problemInvalid.respond(err.Error())
+	}
+	event := &processor.Submission{Topic: e.Topic, Value: body, Headers: headers, Time: rq.received, Hold: e.WaitForKafka}
+	derived, err := s.derive(ctx, event)
+	if err != nil {
+		return respondToError(r, err, e.HTTP)
+	}
+	route, matches := e.routeOf(derived.Route)
+	rq.route = route.Name
+	switch {
+	case derived.Finding == rules.Malformed:
+		return s.refuse(ctx, r, route, event, &derived, dedup.Invalid)
+	case !matches:
+		return problemNoRoute.respond("")
+	case derived.Finding == rules.KeyMissing && route.HTTP.RequireKey:
+		return s.refuse(ctx, r, route, event, &derived, dedup.MissingKey)
+	}
+	return s.submit(ctx, r, rq, route, event, &derived)
+}
+
+// derive returns route and key of an event. Until the client knows whether the
+// routes file fits the app, it waits where the route says so.
+func (s *Server) derive(ctx context.Context, event *processor.Submission) (rules.Derived, error) {
+	derived, err := s.front.Derive(event)
+	if err == nil || !event.Hold {
+		return derived, err
+	}
+	if err := s.front.Await(ctx); err != nil {
+		return derived, err
+	}
+	return s.front.Derive(event)
+}
+
+// submit produces the event and responds. An event with a missing key, on a
+// route that accepts those, gets no verdict from a task.
+func (s *Server) submit(ctx context.Context, r *http.Request, rq *request, route *rules.Route, event *processor.Submission, derived *rules.Derived) *response {
+	if route.HTTP.Verdict && derived.Finding == rules.Keyed {
+		submitted := time.Now()
+		answer, err := s.front.Ask(ctx, event, derived)
+		s.metrics.verdict.WithLabelValues(rq.route).Observe(time.Since(submitted).Seconds())
+		if err != nil {
+			return respondToError(r, err, route.HTTP).with(headerKey, hex.EncodeToString(derived.Key[:]))
+		}
+		return respondToVerdict(route, &answer)
+	}
+	if err := s.front.Publish(ctx, event, derived); err != nil {
+		return respondToError(r, err, route.HTTP)
+	}
+	if derived.Finding == rules.KeyMissing {
+		return respondToVerdict(route, &wire.Answer{Verdict: dedup.MissingKey, Forwarded: true})
+	}
+	return accepted("async").with(headerKey, hex.EncodeToString(derived.Key[:]))
+}
+
+// refuse responds to an event that cannot be judged. If the routes file has a
+// 2xx for that, the event is produced to its input topic first, where it is
+// dead-lettered or on_missing_key applies: after a 2xx the sender will not retry.
+func (s *Server) refuse(ctx context.Context, r *http.Request, route *rules.Route, event *processor.Submission, derived *rules.Derived, verdict dedup.Verdict) *response {
+	response := respondToVerdict(route, &wire.Answer{Verdict: verdict, Reason: derived.Reason})
+	if response.status >= http.StatusMultipleChoices {
+		return response
+	}
+	if err := s.front.Publish(ctx, event, derived); err != nil {
+		return respondToError(r, err, route.HTTP)
+	}
+	return response
+}
+
+// respondToError returns the response to a request that failed with err. If the
+// client disconnected, close the connection; send no 5xx. net/http cannot tell
+// a client that closed only its sending side, so that one counts too.
+func respondToError(r *http.Request, err error, h *rules.HTTP) *response {
+	response := errorResponse(err, h)
+	if response.status < http.StatusInternalServerError || r.Context().Err() == nil || errors.Is(context.Cause(r.Context()), errDrained) {
+		return response
+	}
+	return disconnected()
+}
+
+// errorResponse returns the response to a connected client.
+func errorResponse(err error, h *rules.HTTP) *response {
+	retry := "the request can be retried safely"
+	if errors.Is(err, processor.ErrKeyless) {
+		retry = "the event has no key: if Kafka stored it, a retry stores it a second time"
+	}
+	switch {
+	case errors.Is(err, processor.ErrTooLarge):
+		return problemTooLarge.respond(overTopicLimit)
+	case errors.Is(err, processor.ErrNoVerdict) && h.AcceptOnTimeout:
+		return accepted("timeout")
+	case errors.Is(err, processor.ErrNoVerdict):
+		return problemVerdictTimeout.respond("Kafka stored the event; "+retry).with("Retry-After", retryAfter(retrySoon))
+	}
+	// Senders must not see the error's text: it names brokers.
+	response := problemKafkaUnavailable.respond(retry).with("Retry-After", retryAfter(retrySoon))
+	response.reason = err.Error()
+	return response
+}

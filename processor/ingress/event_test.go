@@ -1,0 +1,280 @@
+package ingress
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"oncebus/dedup/rules"
+	"oncebus/processor"
+)
+
+func TestFirstAndDuplicate(t *testing.T) {
+	b := newBench(t, signalRoutes)
+	i := b.serve(nil)
+	first := i.post("/signals", event("a"), "Content-Type", "application/json", "Traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+		"Tracestate", "a=1", "Tracestate", "b=2", "X-Other", "no")
+	first.want(t, "first", 202, `{"status":"accepted"}`).header(t, "first", "Oncebus-Verdict", "unique").header(t, "first", "Content-Type", "application/json")
+	if key := first.Header.Get("Oncebus-Key"); len(key) != 64 {
+		t.Errorf("key %q", key)
+	}
+	again := i.post("/signals", event("a"))
+	p := again.header(t, "duplicate", "Oncebus-Verdict", "duplicate").problem(t, "duplicate", "duplicate", 409)
+	if p.Verdict != "duplicate" || p.Key != first.Header.Get("Oncebus-Key") || p.First == "" || p.FirstTime == "" {
+		t.Errorf("duplicate: %+v", p)
+	}
+	if _, err := time.Parse(time.RFC3339Nano, p.FirstTime); err != nil {
+		t.Error(err)
+	}
+	out := b.read("signals.unique", 1)
+	if len(out) != 1 || string(out[0].Value) != event("a") {
+		t.Fatalf("%d records in the output", len(out))
+	}
+	for name, want := range map[string]string{
+		"content-type": "application/json", "traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "tracestate": "a=1, b=2", "x-other": "",
+	} {
+		if got := recordHeader(out[0], name); got != want {
+			t.Errorf("header %s is %q, want %q", name, got, want)
+		}
+	}
+	lines := b.logs.requests(t)
+	if len(lines) != 2 {
+		t.Fatalf("%d lines in the access log", len(lines))
+	}
+	line := lines[0]
+	for name, want := range map[string]any{
+		"route": "signals", "method": "POST", "path": "/signals", "status": 202.0, "response": "unique", "verdict": "unique",
+		"bytes": float64(len(event("a"))), "source": "127.0.0.1", "trace_id": "0af7651916cd43dd8448eb211c80319c", "level": "INFO",
+	} {
+		if line[name] != want {
+			t.Errorf("log: %s is %v, want %v", name, line[name], want)
+		}
+	}
+	if i.count("oncebus_http_requests_total", "route", "signals", "code", "409", "response", "duplicate") != 1 ||
+		i.count("oncebus_http_verdict_seconds", "route", "signals") != 2 || i.count("oncebus_http_request_seconds") != 2 ||
+		i.count("oncebus_http_requests_in_flight") != 0 || i.count("oncebus_http_body_bytes") != 0 {
+		t.Error("wrong metrics")
+	}
+}
+
+// TestAcceptedWithoutAVerdictIsDeadLettered: where the routes file has a 2xx for
+// an invalid event or a missing key, Kafka has the event before the response.
+func TestAcceptedWithoutAVerdictIsDeadLettered(t *testing.T) {
+	const responses = "responses: {invalid: {status: 200}, missing_key: {status: 299}, duplicate: {status: 200}}"
+	for _, c := range []struct{ name, routes string }{
+		{"routed", withHTTP(responses)},
+		{"async", withHTTP(responses, "answer: async")},
+		{"keyed", strings.Replace(withHTTP(responses), "    output:", "    prepartitioned: true\n    output:", 1)},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			b := newBench(t, c.routes)
+			i := b.serve(nil)
+			i.post("/signals", "not JSON").want(t, "invalid", 200).header(t, "invalid", "Oncebus-Verdict", "invalid")
+			i.post("/signals", `{"no":"key"}`).want(t, "missing_key", 299).header(t, "missing_key", "Oncebus-Verdict", "missing_key")
+			dead := map[string]string{} // reasons
+			for _, r := range b.read("dead", 2) {
+				dead[string(r.Value)] = recordHeader(r, "oncebus-reason")
+			}
+			if len(dead) != 2 || dead["not JSON"] == "" || dead[`{"no":"key"}`] == "" {
+				t.Errorf("dead letters: %q", dead)
+			}
+		})
+	}
+	b := newBench(t, withHTTP(responses, "on_kafka_unavailable: reject"))
+	i := b.serve(nil)
+	b.stop()
+	b.cluster.Close()
+	b.wait("the client to notice", func() bool { return i.front.Ready() != nil })
+	i.post("/signals", "not JSON").problem(t, "invalid without Kafka", "kafka-unavailable", 503)
+	i.post("/signals", `{}`).problem(t, "missing key without Kafka", "kafka-unavailable", 503)
+}
+
+// TestNoRoute: an event that no route of the path matches is refused, even if
+// another route of its topic matches.
+func TestNoRoute(t *testing.T) {
+	b := newBench(t, `routes:
+  - name: buys
+    topics: [trades.raw]
+    match: {field: side, in: [buy]}
+    key: [{field: id}]
+    window: 1h
+    output: buys
+    dead_letter: dead
+    http: {path: /trades, signature: {scheme: none}}
+  - name: sells
+    topics: [trades.raw]
+    match: {field: side, in: [sell]}
+    key: [{field: id}]
+    window: 1h
+    output: sells
+    dead_letter: dead
+    http: {path: /trades, signature: {scheme: none}, responses: {unique: {status: 201}}}
+  - name: rest
+    topics: [trades.raw]
+    match: {field: side, in: [none]}
+    key: [{field: id}]
+    window: 1h
+    output: rest
+    dead_letter: dead
+`)
+	i := b.serve(nil)
+	i.post("/trades", `{"id":"1","side":"buy"}`).want(t, "first route", 202)
+	got := i.post("/trades", `{"id":"1","side":"sell"}`).want(t, "second route", 201)
+	if got.text != "" || got.Header.Get("Content-Type") != "" || got.Header.Get("Content-Length") != "0" {
+		t.Errorf("%q, %v", got.text, got.Header)
+	}
+	i.post("/trades", `{"id":"1","side":"none"}`).problem(t, "another endpoint's", "no-route", 400)
+	i.post("/trades", `{"id":"1","side":"odd"}`).problem(t, "no route's", "invalid", 400)
+	if i.count("oncebus_http_requests_total", "route", "sells", "code", "201") != 1 {
+		t.Error("the second route is not counted")
+	}
+}
+
+func TestAsync(t *testing.T) {
+	b := newBench(t, withHTTP("answer: async"))
+	i := b.serve(nil)
+	for range 2 {
+		got := i.post("/signals", event("a")).want(t, "async", 202, `{"status":"accepted"}`).header(t, "async", "Oncebus-Verdict", "")
+		if len(got.Header.Get("Oncebus-Key")) != 64 {
+			t.Errorf("key %q", got.Header.Get("Oncebus-Key"))
+		}
+	}
+	i.post("/signals", `{}`).problem(t, "no key", "missing-key", 400)
+	if n := len(b.read("signals.unique", 1)); n != 1 {
+		t.Errorf("%d records in the output", n)
+	}
+}
+
+// TestThousandDuplicatesAtThreeInstances: one of a thousand requests with one event
+// gets the verdict unique.
+func TestThousandDuplicatesAtThreeInstances(t *testing.T) {
+	b := newBench(t, signalRoutes)
+	instances := []*instance{b.serveAs("one", nil), b.serveAs("two", nil), b.serveAs("three", nil)}
+	const requests = 1000
+	var replies []<-chan reply
+	for n := range requests {
+		replies = append(replies, instances[n%3].later("/signals", event("a")))
+	}
+	count := map[int]int{}
+	for _, received := range replies {
+		got := <-received
+		count[got.StatusCode]++
+		if got.StatusCode == http.StatusConflict {
+			got.problem(t, "duplicate", "duplicate", 409)
+		}
+	}
+	if len(count) != 2 || count[202] != 1 || count[409] != requests-1 {
+		t.Errorf("responses by status: %v", count)
+	}
+	i := instances[0]
+	i.post("/signals", event("b")).want(t, "another event", 202) // so that what came before is judged
+	if n := len(b.read("signals.unique", 2)); n != 2 {
+		t.Errorf("%d records in the output, want the first and the last", n)
+	}
+}
+
+// TestRetryWithoutAKeyIsNotCalledSafe: the problem warns of a second record.
+func TestRetryWithoutAKeyIsNotCalledSafe(t *testing.T) {
+	for _, c := range []struct {
+		err    error
+		detail string
+	}{
+		{processor.ErrBusAway, "the request can be retried safely"},
+		{fmt.Errorf("%w: %w", processor.ErrKeyless, processor.ErrBusAway), "the event has no key: if Kafka stored it, a retry stores it a second time"},
+	} {
+		var body problemBody
+		if err := json.Unmarshal(errorResponse(c.err, &rules.HTTP{}).body, &body); err != nil || body.Type != problemType+problemKafkaUnavailable.name || body.Detail != c.detail {
+			t.Errorf("%v: %+v, %v", c.err, body, err)
+		}
+	}
+}
+
+func TestTimeouts(t *testing.T) {
+	for _, c := range []struct {
+		choice, problem string
+		status          int
+	}{{"504", "verdict-timeout", 504}, {"202", "", 202}} {
+		b := newBench(t, withHTTP("timeout: 1s", "on_timeout: "+c.choice))
+		i := b.serve(nil)
+		for status := 0; status != 202; { // the first verdict may take longer than that
+			status = i.post("/signals", event("before")).StatusCode
+			if status == http.StatusConflict {
+				break
+			}
+		}
+		b.stop()
+		got := i.post("/signals", event("a")).header(t, c.choice, "Oncebus-Verdict", "")
+		if len(got.Header.Get("Oncebus-Key")) != 64 {
+			t.Errorf("no key: %v", got.Header)
+		}
+		if c.problem == "" {
+			got.want(t, c.choice, c.status, `{"status":"accepted"}`)
+		} else {
+			got.header(t, c.choice, "Retry-After", "1").problem(t, c.choice, c.problem, c.status)
+		}
+		// To send it again is safe.
+		b.judge()
+		b.wait("a verdict", func() bool { return i.post("/signals", event("a")).StatusCode == http.StatusConflict })
+	}
+}
+
+// TestKafkaUnavailable: without a broker a request fails at once or after its
+// wait, as the route says.
+func TestKafkaUnavailable(t *testing.T) {
+	for _, choice := range []string{"reject", "wait"} {
+		b := newBench(t, withHTTP("timeout: 300ms", "on_kafka_unavailable: "+choice))
+		i := b.serve(nil)
+		b.stop()
+		b.cluster.Close()
+		b.wait("the client to notice", func() bool { return i.front.Ready() != nil })
+		i.post("/signals", event("a")).header(t, choice, "Retry-After", "1").problem(t, choice, "kafka-unavailable", 503)
+		lines := b.logs.requests(t)
+		if took := time.Duration(lines[len(lines)-1]["duration"].(float64)); (took >= 300*time.Millisecond) != (choice == "wait") {
+			t.Errorf("%s: it took %v", choice, took)
+		}
+	}
+}
+
+// TestBeforeTheClientIsReady: no key is derived before the client knows the app.
+func TestBeforeTheClientIsReady(t *testing.T) {
+	for _, choice := range []string{"reject", "wait"} {
+		b := newBench(t, withHTTP("timeout: 50s", "on_kafka_unavailable: "+choice))
+		front, err := processor.NewFront(b.config("ingress").AppConfig, b.routes, b.logger())
+		if err != nil {
+			t.Fatal(err)
+		}
+		i := b.open(front, nil)
+		i.start()
+		if choice == "reject" {
+			i.post("/signals", event("a")).problem(t, choice, "kafka-unavailable", 503)
+			continue
+		}
+		waiting := i.later("/signals", event("a"))
+		b.wait("the request to be in flight", func() bool { return i.Requests() == 1 })
+		b.background("front", front.Run)
+		(<-waiting).want(t, "waiting", 202)
+	}
+}
+
+func TestTooLargeForItsTopic(t *testing.T) {
+	b := newBench(t, strings.Replace(withHTTP("max_body: 4194304"), "    output:", "    on_missing_key: forward\n    output:", 1))
+	i := b.serve(nil)
+	i.post("/signals", "{}"+strings.Repeat(" ", 3<<20)).problem(t, "over the topic's limit", "too-large", 413)
+}
+
+// TestClientDisconnects: a disconnected client uses no limit.
+func TestClientDisconnects(t *testing.T) {
+	b := newBench(t, withHTTP("timeout: 50s"))
+	i := b.serve(nil)
+	b.stopJudging(i)
+	conn := i.begin("/signals", len(event("a")))
+	if _, err := conn.Write([]byte(event("a"))); err != nil {
+		t.Fatal(err)
+	}
+	b.wait("the request to be in flight", func() bool { return i.Requests() == 1 })
+	_ = conn.Close()
+	b.wait("the request to end", func() bool { return i.count("oncebus_http_requests_total", "code", "499", "response", "gone") == 1 })
+}

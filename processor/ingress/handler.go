@@ -1,0 +1,118 @@
+package ingress
+
+import (
+	"log/slog"
+	"net/http"
+	"net/netip"
+	"strconv"
+	"time"
+)
+
+// request is what the server knows of a request, besides the request itself.
+type request struct {
+	start    time.Time
+	source   netip.Addr
+	route    string // for metrics and log
+	bytes    int    // of the body
+	memory   reservation
+	received time.Time // when the signature was verified: the event's time
+}
+
+// ServeHTTP implements http.Handler. If the client disconnected it panics with
+// http.ErrAbortHandler, which closes the connection or the HTTP/2 stream: to
+// return would send a 200.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	rq := &request{start: s.now(), source: sourceOf(r, s.trusted)}
+	response := s.dispatch(w, r, rq)
+	if !response.disconnected {
+		response.write(w)
+	}
+	s.record(r, rq, response)
+	if response.disconnected {
+		panic(http.ErrAbortHandler)
+	}
+}
+
+// dispatch lets the endpoint of the path respond.
+func (s *Server) dispatch(w http.ResponseWriter, r *http.Request, rq *request) *response {
+	path := r.URL.Path
+	if e, ok := s.endpoints.events[path]; ok {
+		rq.route = e.routes[0].Name
+		return s.admit(s.events, rq, func() *response { return s.takeEvent(w, r, rq, e) })
+	}
+	if e, ok := s.endpoints.outcomes[path]; ok {
+		rq.route = e.routes[0].Name
+		return s.admit(s.outcomes, rq, func() *response { return s.takeOutcome(w, r, rq, e) })
+	}
+	if path == openAPIPath {
+		return s.describe(r)
+	}
+	return problemNotFound.respond("")
+}
+
+// admit responds with take if the limits allow one more request.
+func (s *Server) admit(limits *requestLimits, rq *request, take func() *response) *response {
+	if !limits.requests.enter() {
+		return s.reject(rq, reasonRequests, busy())
+	}
+	defer limits.requests.leave()
+	s.metrics.inFlight.Inc()
+	defer s.metrics.inFlight.Dec()
+	rq.memory.of = &limits.bodies
+	defer rq.memory.release()
+	return take()
+}
+
+// reject counts a request that a limit or a signature rejected.
+func (s *Server) reject(rq *request, reason string, r *response) *response {
+	s.metrics.refused.WithLabelValues(rq.route, reason).Inc()
+	r.reason = reason
+	return r
+}
+
+// pathLogBytes is how much of a path the log shows.
+const pathLogBytes = 200
+
+// record counts and logs a response. Of the request's content the log shows
+// only the path, which contains no secret.
+func (s *Server) record(r *http.Request, rq *request, response *response) {
+	took := s.now().Sub(rq.start)
+	s.metrics.requests.WithLabelValues(rq.route, strconv.Itoa(response.status), response.name).Inc()
+	if rq.route != "" {
+		s.metrics.seconds.WithLabelValues(rq.route).Observe(took.Seconds())
+	}
+	if !s.log.Enabled(r.Context(), slog.LevelInfo) {
+		return
+	}
+	path := r.URL.Path
+	if len(path) > pathLogBytes {
+		path = path[:pathLogBytes] + "..."
+	}
+	attrs := []slog.Attr{
+		slog.String("route", rq.route), slog.String("method", r.Method), slog.String("path", path), slog.Int("status", response.status),
+		slog.String("response", response.name), slog.String("verdict", response.verdict), slog.Int("bytes", rq.bytes),
+		slog.Duration("duration", took), slog.String("source", rq.source.String()),
+	}
+	if id := traceID(r.Header.Get("Traceparent")); id != "" {
+		attrs = append(attrs, slog.String("trace_id", id))
+	}
+	if response.reason != "" {
+		attrs = append(attrs, slog.String("reason", response.reason))
+	}
+	s.log.LogAttrs(r.Context(), slog.LevelInfo, "request", attrs...)
+}
+
+// traceID returns the trace id of a traceparent (W3C Trace Context, section
+// 3.2.2), or "" if it is malformed.
+func traceID(traceparent string) string {
+	const begin, end = 3, 3 + 32
+	if len(traceparent) < 55 || traceparent[2] != '-' || traceparent[end] != '-' {
+		return ""
+	}
+	for _, c := range []byte(traceparent[begin:end]) {
+		if (c < '0' || c > '9') && (c < 'a' || c > 'f') {
+			return ""
+		}
+	}
+	return traceparent[begin:end]
+}

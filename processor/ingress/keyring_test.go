@@ -1,0 +1,70 @@
+package ingress
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestRotation replaces a secret by files, without a rejected request.
+func TestRotation(t *testing.T) {
+	b := newBench(t, strings.Replace(signalRoutes, "scheme: none", "scheme: hmac, header: X-Sig, secret: A", 1))
+	dir := t.TempDir()
+	current, next := filepath.Join(dir, "a"), filepath.Join(dir, "a-next")
+	write(t, current, []byte("old secret\n"))
+	i := b.serve(func(c *Config) { c.Secrets = Secrets{"A": {Path: current}, "A_NEXT": {Path: next}} })
+	now := time.Now()
+	i.endpoints.keyrings["A"].now = func() time.Time { return now }
+	n := 0
+	good := func(secret string) {
+		t.Helper()
+		n++
+		body := event(strings.Repeat("g", n))
+		i.post("/signals", body, "X-Sig", sign(secret, body)).want(t, secret, 202)
+	}
+	bad := func(secret string) {
+		t.Helper()
+		body := event("bad")
+		i.post("/signals", body, "X-Sig", sign(secret, body)).header(t, secret, "WWW-Authenticate", `Signature scheme="hmac"`).problem(t, secret, "signature", 401)
+	}
+	good("old secret")
+	bad("new secret")
+	write(t, next, []byte("new secret"))
+	good("old secret")
+	bad("new secret") // not looked at again yet
+	now = now.Add(reloadInterval)
+	good("new secret")
+	good("old secret")
+	write(t, current, []byte("new secret\n"))
+	now = now.Add(reloadInterval)
+	bad("old secret")
+	good("new secret")
+	if err := os.Remove(next); err != nil {
+		t.Fatal(err)
+	}
+	now = now.Add(reloadInterval)
+	good("new secret")
+	// What cannot be used changes nothing.
+	write(t, current, nil)
+	now = now.Add(reloadInterval)
+	good("new secret")
+	now = now.Add(reloadInterval)
+	good("new secret")
+	if i.count("oncebus_http_reloads_total", "what", "secrets", "outcome", "failed") != 1 ||
+		i.count("oncebus_http_reloads_total", "what", "secrets", "outcome", "ok") != 3 {
+		t.Error("the reloads are not counted")
+	}
+	if i.count("oncebus_http_refused_total", "route", "signals", "reason", "wrong") != 3 {
+		t.Error("the refusals are not counted")
+	}
+	for _, hidden := range []string{"old secret", "new secret", "price", sign("new secret", event("bad"))} {
+		if strings.Contains(b.logs.String(), hidden) {
+			t.Errorf("the log has %q", hidden)
+		}
+	}
+	if n := len(b.read("signals.unique", 8)); n != 8 {
+		t.Errorf("%d records in the output", n)
+	}
+}

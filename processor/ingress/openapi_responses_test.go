@@ -1,0 +1,89 @@
+package ingress
+
+import (
+	"bufio"
+	"bytes"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	"oncebus/dedup"
+	"oncebus/dedup/rules"
+)
+
+// TestEveryProblemIsDocumented: each problem is a response of some path.
+func TestEveryProblemIsDocumented(t *testing.T) {
+	routes := strings.Replace(claimRoutes, "    http:\n      path: /orders", "    limits: {live_keys: 1}\n    http:\n      rate: {per_second: 1, burst: 1}\n      path: /orders", 1) +
+		strings.TrimPrefix(signalRoutes, "routes:\n")
+	routes = strings.Replace(routes, "    key: [{field: id}]", "    match: {field: a, in: [b]}\n    key: [{field: id}]", 1)
+	text, err := OpenAPI(parseRoutes(t, routes))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range problems {
+		if !bytes.Contains(text, []byte(`"`+problemType+p.name+`"`)) {
+			t.Errorf("problem %s is not in the document", p.name)
+		}
+	}
+}
+
+// TestEveryVerdictIsDocumented: each verdict has a sample of some route.
+func TestEveryVerdictIsDocumented(t *testing.T) {
+	routes := parseRoutes(t, claimRoutes+strings.TrimPrefix(signalRoutes, "routes:\n"))
+	seen := map[string]bool{}
+	for _, r := range routes.Routes {
+		r.Limits.LiveKeys, r.FailOpen, r.Fingerprint = 1, true, []rules.Field{{}}
+		for _, s := range eventSamples([]*rules.Route{r}, routes) {
+			seen[s.verdict] = true
+		}
+	}
+	for _, v := range dedup.Verdicts {
+		if !seen[v.String()] {
+			t.Errorf("no response has verdict %v", v)
+		}
+	}
+}
+
+// TestMalformedIsDocumented: net/http's own responses are documented.
+func TestMalformedIsDocumented(t *testing.T) {
+	b := newBench(t, signalRoutes)
+	document := loadDocument(t, b.routes)
+	i := b.serve(func(c *Config) { c.MaxHeaderBytes = 2048 })
+	for status, head := range map[int]string{
+		400: "POST /signals HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n",
+		417: "POST /signals HTTP/1.1\r\nHost: a\r\nExpect: a miracle\r\nContent-Length: 1\r\n\r\n",
+		431: "POST /signals HTTP/1.1\r\nHost: a\r\nX-Long: " + strings.Repeat("x", 8<<10) + "\r\n\r\n",
+		501: "POST /signals HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: gzip\r\n\r\n",
+		505: "POST /signals HTTP/3.0\r\nHost: a\r\n\r\n",
+	} {
+		conn := i.dial()
+		if _, err := io.WriteString(conn, head); err != nil {
+			t.Fatal(err)
+		}
+		response, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err != nil {
+			t.Fatalf("%d: %v", status, err)
+		}
+		body, _ := io.ReadAll(response.Body) // the server hangs up on what it has not read
+		_ = response.Body.Close()
+		if response.StatusCode != status {
+			t.Errorf("status %d, want %d", response.StatusCode, status)
+		}
+		if err := conforms(document, http.MethodPost, "/signals", response, body); err != nil {
+			t.Errorf("%d: %v: %v %q", status, err, response.Header, body)
+		}
+	}
+	protocols := &http.Protocols{}
+	protocols.SetUnencryptedHTTP2(true)
+	transport := &http.Transport{Protocols: protocols}
+	defer transport.CloseIdleConnections()
+	client := &http.Client{Transport: &documented{t: t, next: transport, document: document}}
+	long := strings.Repeat("x", 1000)
+	got, err := i.try(client, i.request("POST", "/signals", http.NoBody, "X-A", long, "X-B", long, "X-C", long))
+	if err == nil {
+		got.want(t, "HTTP/2", 431)
+	} else if !strings.Contains(err.Error(), "header list") { // the client knew the limit already
+		t.Error(err)
+	}
+}

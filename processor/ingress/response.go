@@ -1,0 +1,118 @@
+package ingress
+
+import (
+	"fmt"
+	"net/http"
+	"strconv"
+	"time"
+
+	"oncebus/dedup/rules"
+)
+
+// Content types.
+const (
+	jsonType    = "application/json"
+	problemJSON = "application/problem+json"
+)
+
+// retrySoon is the Retry-After of states that last for moments.
+const retrySoon = time.Second
+
+// response is a response before it is written.
+type response struct {
+	status       int
+	name         string   // in metrics and log
+	problem      *problem // nil for other responses
+	contentType  string
+	body         []byte
+	header       http.Header // further headers
+	disconnected bool        // nothing is written; an executor may choose status 499 too, so it cannot tell
+	route        string
+	verdict      string // for the log; "" for none
+	reason       string // of a rejection, for the log
+}
+
+// with sets a header.
+func (r *response) with(name, value string) *response {
+	if r.header == nil {
+		r.header = http.Header{}
+	}
+	r.header.Set(name, value)
+	return r
+}
+
+// accepted is the response to an event that was forwarded.
+func accepted(name string) *response {
+	return &response{status: http.StatusAccepted, name: name, contentType: jsonType, body: []byte(`{"status":"accepted"}`)}
+}
+
+// configured is a response from the routes file.
+func configured(name string, r rules.Response) *response {
+	return &response{status: r.Status, name: name, contentType: r.ContentType, body: []byte(r.Body)}
+}
+
+// statusDisconnected is the status in log and metrics of a client that
+// disconnected.
+const statusDisconnected = 499
+
+// disconnected makes ServeHTTP close the connection without a response.
+func disconnected() *response {
+	return &response{status: statusDisconnected, name: "gone", disconnected: true}
+}
+
+// The responses to requests that never become events.
+
+func wrongMethod(allow string) *response { return problemMethod.respond("").with("Allow", allow) }
+
+func busy() *response { return problemBusy.respond("").with("Retry-After", retryAfter(retrySoon)) }
+
+func tooFast(detail string, wait time.Duration) *response {
+	return problemRate.respond(detail).with("Retry-After", retryAfter(wait))
+}
+
+func encoded() *response {
+	return problemEncoding.respond("send the body without a Content-Encoding").with("Accept-Encoding", "identity")
+}
+
+// overTopicLimit is why a body within its own limit can be too large.
+const overTopicLimit = "with its headers the record exceeds the topic's max.message.bytes"
+
+func tooLarge(rules *bodyRules) *response {
+	detail := fmt.Sprintf("the limit is %d bytes", rules.maxBytes)
+	if rules.tooLarge != "" {
+		detail += "; " + rules.tooLarge
+	}
+	return problemTooLarge.respond(detail)
+}
+
+func tooSlow() *response    { return problemRequestTimeout.respond("").with("Connection", "close") }
+func incomplete() *response { return problemIncompleteBody.respond("").with("Connection", "close") }
+
+func unauthorized(challenge string) *response {
+	return problemUnauthorized.respond("").with("WWW-Authenticate", challenge)
+}
+
+// Header values of every response; nothing modifies these slices.
+var noStore, noSniff = []string{"no-store"}, []string{"nosniff"}
+
+// write sends a response.
+func (r *response) write(w http.ResponseWriter) {
+	h := w.Header()
+	for name, values := range r.header {
+		h[name] = values
+	}
+	h["Cache-Control"], h["X-Content-Type-Options"] = noStore, noSniff
+	if r.status == http.StatusNoContent || r.status == http.StatusResetContent || r.status == http.StatusNotModified {
+		w.WriteHeader(r.status)
+		return
+	}
+	if r.contentType != "" {
+		h.Set("Content-Type", r.contentType)
+	} else {
+		h["Content-Type"] = nil // net/http would guess one
+	}
+	h.Set("Content-Length", strconv.Itoa(len(r.body)))
+	w.WriteHeader(r.status)
+	// An error means that the client disconnected.
+	_, _ = w.Write(r.body) //nolint:gosec // G705: nosniff keeps browsers from rendering it; an outcome is its executor's
+}

@@ -1,0 +1,59 @@
+package ingress
+
+import (
+	"net/http"
+	"net/netip"
+	"strings"
+)
+
+// sourceOf returns the address of the sender: the peer, or the address that a
+// trusted proxy reports. Each proxy appends to X-Forwarded-For, so the list is
+// read from its end, for as long as the address that appended is trusted.
+func sourceOf(r *http.Request, trusted []netip.Prefix) netip.Addr {
+	peer, err := netip.ParseAddrPort(r.RemoteAddr)
+	if err != nil {
+		return netip.Addr{} // not TCP
+	}
+	source := peer.Addr().Unmap().WithZone("")
+	if len(trusted) == 0 {
+		return source
+	}
+	forwarded := strings.Split(strings.Join(r.Header.Values("X-Forwarded-For"), ","), ",")
+	for i := len(forwarded) - 1; i >= 0 && isTrusted(trusted, source); i-- {
+		addr, ok := parseForwarded(strings.TrimSpace(forwarded[i]))
+		if !ok {
+			break
+		}
+		source = addr.Unmap().WithZone("")
+	}
+	return source
+}
+
+// parseForwarded reads an address, with or without a port.
+func parseForwarded(text string) (netip.Addr, bool) {
+	if withPort, err := netip.ParseAddrPort(text); err == nil {
+		return withPort.Addr(), true
+	}
+	addr, err := netip.ParseAddr(text)
+	return addr, err == nil
+}
+
+func isTrusted(trusted []netip.Prefix, addr netip.Addr) bool {
+	for _, network := range trusted {
+		if network.Contains(addr) {
+			return true
+		}
+	}
+	return false
+}
+
+// sourceNetwork returns what counts as one source: an IPv4 address, or the 64
+// bits that an IPv6 network gives to one customer.
+func sourceNetwork(source netip.Addr) netip.Addr {
+	if source.Is6() && !source.Is4In6() {
+		if prefix, err := source.Prefix(64); err == nil {
+			return prefix.Addr()
+		}
+	}
+	return source
+}

@@ -1,0 +1,291 @@
+package ingress
+
+import (
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"oncebus/dedup"
+	"oncebus/processor/wire"
+)
+
+// TestEveryVerdict causes each verdict, with default responses and with those of
+// the routes file.
+func TestEveryVerdict(t *testing.T) {
+	const routes = `routes:
+  - name: events
+    topics: [events.raw]
+    key: [{field: id}]
+    time: {field: at}
+    window: 1h
+    grace: 10m
+    fingerprint: [price]
+    %s
+    on_missing_key: dead_letter
+    output: events.unique
+    dead_letter: dead
+    http:
+      path: /events
+      signature: {scheme: none}%s
+  - name: lax
+    topics: [lax.raw]
+    key: [{field: id}]
+    window: 1h
+    on_missing_key: forward
+    limits: {live_keys: 1, on_limit: %s}
+    output: lax.unique
+    dead_letter: dead
+    http:
+      path: /lax
+      signature: {scheme: none}%s
+`
+	var responses strings.Builder
+	for n, v := range dedup.Verdicts {
+		if v != dedup.Replayed && v != dedup.InProgress {
+			fmt.Fprintf(&responses, "\n        %v: {status: %d, body: text of %v, content_type: text/plain}", v, 210+n, v)
+		}
+	}
+	written := "\n      responses:" + responses.String()
+	const refuse, forward = "collision: dead_letter\n    on_late: dead_letter", "collision: forward\n    on_late: forward"
+	now := time.Now()
+	at := func(ago time.Duration) string { return fmt.Sprint(now.Add(-ago).UnixMilli()) }
+	for _, file := range []struct {
+		name, policy, over, responses string
+		want                          map[string]string // by step: status and problem
+	}{
+		{"refused", refuse, "dead_letter", "", map[string]string{
+			"unique": "202", "duplicate": "409 duplicate", "after_window": "202", "late": "422 late", "collision": "422 collision", "missing_key": "400 missing-key",
+			"invalid": "400 invalid", "null": "400 invalid", "forwarded": "202", "limited": "429 limited",
+		}},
+		{"forwarded", forward, "forward", "", map[string]string{
+			"unique": "202", "duplicate": "409 duplicate", "after_window": "202", "late": "202", "collision": "202", "missing_key": "400 missing-key",
+			"invalid": "400 invalid", "null": "400 invalid", "forwarded": "202", "limited": "202",
+		}},
+		{"written", refuse, "dead_letter", written, map[string]string{
+			"unique": "210", "duplicate": "211", "after_window": "212", "late": "213", "collision": "217", "missing_key": "214",
+			"invalid": "215", "null": "215", "forwarded": "214", "limited": "216",
+		}},
+	} {
+		t.Run(file.name, func(t *testing.T) {
+			b := newBench(t, fmt.Sprintf(routes, file.policy, file.responses, file.over, file.responses), oneTask)
+			i := b.serve(nil)
+			for _, step := range []struct{ name, path, body, verdict string }{
+				{"unique", "/events", `{"id":"old","price":1,"at":` + at(4*time.Hour) + `}`, "unique"},
+				{"duplicate", "/events", `{"id":"old","price":1,"at":` + at(4*time.Hour) + `}`, "duplicate"},
+				{"after_window", "/events", `{"id":"old","price":1,"at":` + at(150*time.Minute) + `}`, "after_window"},
+				{"unique", "/events", `{"id":"new","price":1,"at":` + at(0) + `}`, "unique"},
+				{"collision", "/events", `{"id":"new","price":2,"at":` + at(0) + `}`, "collision"},
+				{"late", "/events", `{"id":"new","price":1,"at":` + at(3*time.Hour) + `}`, "late"},
+				{"missing_key", "/events", `{"price":1,"at":1}`, "missing_key"},
+				{"invalid", "/events", `{"id":`, "invalid"},
+				{"null", "/events", ``, "invalid"},
+				{"forwarded", "/lax", `{}`, "missing_key"},
+				{"unique", "/lax", `{"id":"1"}`, "unique"},
+				{"limited", "/lax", `{"id":"2"}`, "limited"},
+			} {
+				got := i.post(step.path, step.body)
+				what := step.path + " " + step.name
+				got.header(t, what, "Oncebus-Verdict", step.verdict).isVerdict(t, what, file.want[step.name], step.verdict)
+				if retry := got.Header.Get("Retry-After"); (retry != "") != (file.want["limited"] != "202" && step.verdict == "limited") {
+					t.Errorf("%s: Retry-After %q", what, retry)
+				}
+			}
+		})
+	}
+}
+
+// isVerdict checks status and body. want is a status, and the name of a problem
+// if the body is one.
+func (r reply) isVerdict(t *testing.T, what, want, verdict string) {
+	t.Helper()
+	text, name, isProblem := strings.Cut(want, " ")
+	status, err := strconv.Atoi(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	switch {
+	case isProblem:
+		r.problem(t, what, name, status)
+	case status == http.StatusAccepted:
+		r.want(t, what, status, `{"status":"accepted"}`)
+	default:
+		r.want(t, what, status, "text of "+verdict).header(t, what, "Content-Type", "text/plain")
+	}
+}
+
+// TestResponseToUnchecked: an event that was forwarded without a look-up is
+// accepted, with that verdict.
+func TestResponseToUnchecked(t *testing.T) {
+	route := parseRoutes(t, signalRoutes).Routes[0]
+	r := respondToVerdict(route, &wire.Answer{Verdict: dedup.Bypassed, Forwarded: true})
+	if r.status != http.StatusAccepted || r.header.Get(headerVerdict) != "bypassed" {
+		t.Errorf("%d %v", r.status, r.header)
+	}
+}
+
+// TestReplay follows an order: a duplicate gets in_progress, the outcome arrives
+// by HTTP, and a duplicate gets its bytes.
+func TestReplay(t *testing.T) {
+	b, i := claimBench(t)
+	key := []string{"Idempotency-Key", "k1"}
+	first := i.post("/orders", `{"side":"buy","requestId":"r1"}`, key...)
+	first.want(t, "first", 202, `{"status":"accepted"}`).header(t, "first", "Oncebus-Claim-Status", "in_progress").header(t, "first", "Oncebus-Attempt", "1")
+	inProgress := i.post("/orders", `{"side":"buy","requestId":"r2"}`, key...)
+	p := inProgress.header(t, "in progress", "Retry-After", "1").header(t, "in progress", "Oncebus-Verdict", "in_progress").problem(t, "in progress", "in-progress", 409)
+	if p.FirstRequest != "r1" || p.State != "in_progress" || p.Attempt != 1 || inProgress.Header.Get("Oncebus-First-Request") != "r1" {
+		t.Errorf("in progress: %+v, %v", p, inProgress.Header)
+	}
+	i.post("/orders", `{"side":"sell","requestId":"r1"}`, key...).problem(t, "another order", "collision", 422)
+	i.post("/orders", `{"side":"buy"}`).problem(t, "no header", "missing-key", 400)
+
+	token := b.tokens("orders.unique", 1)[0]
+	i.postOutcome("/orders", token, "submitted", "").want(t, "submitted", 202)
+	b.wait("the claim to be submitted", func() bool {
+		return i.post("/orders", `{"side":"buy"}`, key...).Header.Get("Oncebus-Claim-Status") == "submitted"
+	})
+	const result = "<order id=\"7\"/>"
+	i.postOutcome("/orders", token, "completed", result, "Content-Type", "application/xml; charset=utf-8", "Oncebus-Result-Status", "201").want(t, "completed", 202)
+	var replayed reply
+	b.wait("the claim to be completed", func() bool {
+		replayed = i.post("/orders", `{"side":"buy"}`, key...)
+		return replayed.StatusCode != http.StatusConflict
+	})
+	replayed.want(t, "replay", 201).header(t, "replay", "Idempotent-Replayed", "true").header(t, "replay", "Oncebus-Verdict", "replayed").
+		header(t, "replay", "Content-Type", "application/xml; charset=utf-8").header(t, "replay", "Oncebus-Claim-Status", "completed").
+		header(t, "replay", "Oncebus-First-Request", "r1")
+	if replayed.text != result {
+		t.Errorf("replayed %q", replayed.text)
+	}
+}
+
+// TestReplayOfResults: every kind of result a completed claim may have.
+func TestReplayOfResults(t *testing.T) {
+	b, i := claimBench(t)
+	for n, c := range []struct {
+		name, body string
+		headers    []string
+		status     int
+		kind, text string // content type and body
+	}{
+		{"null", "", nil, 204, "", ""},
+		{"null with a status", "", []string{"Oncebus-Result-Status", "202"}, 202, "", ""},
+		{"empty", "", []string{"Oncebus-Empty", "true"}, 200, "application/json", ""},
+		{"JSON", `{"id":7}`, nil, 200, "application/json", `{"id":7}`},
+		{"an error", `no`, []string{"Oncebus-Result-Status", "500", "Content-Type", "text/plain"}, 500, "text/plain", "no"},
+	} {
+		key := []string{"Idempotency-Key", c.name}
+		i.post("/orders", `{}`, key...).want(t, c.name, 202)
+		tokens := b.tokens("orders.unique", n+1)
+		for _, token := range tokens { // the claims of earlier keys have their outcome: a second one is refused later
+			i.postOutcome("/orders", token, "completed", c.body, c.headers...).want(t, c.name, 202)
+		}
+		var got reply
+		b.wait("the claim to be completed", func() bool {
+			got = i.post("/orders", `{}`, key...)
+			return got.Header.Get("Oncebus-Claim-Status") == "completed"
+		})
+		got.want(t, c.name, c.status).header(t, c.name, "Content-Type", c.kind).header(t, c.name, "Idempotent-Replayed", "true")
+		if got.text != c.text {
+			t.Errorf("%s: replayed %q, want %q", c.name, got.text, c.text)
+		}
+	}
+	// The result is over the route's limit.
+	key := []string{"Idempotency-Key", "long"}
+	i.post("/orders", `{}`, key...).want(t, "long", 202)
+	for _, token := range b.tokens("orders.unique", 6) {
+		i.postOutcome("/orders", token, "completed", strings.Repeat("x", 129)).want(t, "long", 202)
+	}
+	var got reply
+	b.wait("the claim to be completed", func() bool {
+		got = i.post("/orders", `{}`, key...)
+		return got.Header.Get("Oncebus-Claim-Status") == "completed"
+	})
+	p := got.header(t, "long", "Idempotent-Replayed", "true").problem(t, "long", "result-omitted", 410)
+	if !strings.Contains(p.Detail, "129 bytes") {
+		t.Errorf("detail %q", p.Detail)
+	}
+}
+
+// TestWaitForOutcome: with while_in_progress: wait a duplicate gets the outcome of the
+// first request, which gets unique at once.
+func TestWaitForOutcome(t *testing.T) {
+	b, i := claimBench(t)
+	arrive := b.arrivals("app-repartition")
+	for n, c := range []struct {
+		kind, body string
+		headers    []string
+		status     int
+		problem    string
+	}{
+		{"completed", "done", []string{"Content-Type", "text/plain"}, 200, ""},
+		{"completed", "", nil, 204, ""},
+		{"failed", "broke", nil, 502, "failed"},
+		{"failed", `{"why":"broke"}`, []string{"Oncebus-Result-Status", "503"}, 503, ""},
+		{"rejected", "no", nil, 422, "rejected"},
+		{"rejected", "no funds", []string{"Oncebus-Result-Status", "402", "Content-Type", "text/plain"}, 402, ""},
+		{"forget", "", nil, 502, "erased"},
+	} {
+		body := event(strings.Repeat("x", n+1))
+		i.post("/operations", body).want(t, c.kind, 201).header(t, c.kind, "Oncebus-Verdict", "unique")
+		duplicate := i.later("/operations", body)
+		arrive(body, 2) // so that what follows is judged after it
+		tokens := b.tokens("operations.unique", n+1)
+		for _, token := range tokens {
+			i.postOutcome("/operations", token, c.kind, c.body, c.headers...).want(t, c.kind, 202)
+		}
+		got, what := <-duplicate, c.kind+" "+c.body
+		recorded := ""
+		if c.kind == "completed" {
+			recorded = "true"
+		}
+		status := c.kind
+		if c.kind == "forget" {
+			status = "erased"
+		}
+		got.header(t, what, "Oncebus-Claim-Status", status).header(t, what, "Oncebus-Verdict", "replayed").header(t, what, "Idempotent-Replayed", recorded)
+		if c.problem != "" {
+			got.problem(t, what, c.problem, c.status)
+		} else if got.want(t, what, c.status); got.text != c.body {
+			t.Errorf("%s: body %q, want %q", what, got.text, c.body)
+		}
+	}
+}
+
+// TestWaitTimesOut: after the wait the response has the verdict, without an
+// outcome.
+func TestWaitTimesOut(t *testing.T) {
+	_, i := claimBench(t)
+	i.post("/hasty", event("a")).want(t, "first", 202, `{"status":"accepted"}`).header(t, "first", "Oncebus-Verdict", "unique")
+	i.post("/hasty", event("a")).problem(t, "duplicate", "in-progress", 409)
+}
+
+// TestExecutorMayChooseStatus499: 499 is a status like every other.
+func TestExecutorMayChooseStatus499(t *testing.T) {
+	b, i := claimBench(t)
+	key := []string{"Idempotency-Key", "k"}
+	i.post("/orders", `{}`, key...).want(t, "first", 202)
+	i.postOutcome("/orders", b.tokens("orders.unique", 1)[0], "completed", "{}", "Oncebus-Result-Status", "499").want(t, "outcome", 202)
+	var got reply
+	b.wait("the claim to be completed", func() bool {
+		got = i.post("/orders", `{}`, key...)
+		return got.Header.Get("Oncebus-Claim-Status") == "completed"
+	})
+	got.want(t, "replay", 499, "{}")
+}
+
+// TestEveryVerdictHasAResponse: also without the linter.
+func TestEveryVerdictHasAResponse(t *testing.T) {
+	for _, v := range dedup.Verdicts {
+		if r := defaultResponse(&wire.Answer{Verdict: v}); r.status == 0 {
+			t.Errorf("%v: no status", v)
+		}
+	}
+	for _, kind := range dedup.OutcomeKinds {
+		if r := outcomeResponse(&wire.Answer{Verdict: dedup.Replayed, HasOutcome: true, Status: kind.ClaimStatus()}); r.status == 0 {
+			t.Errorf("%v: no status", kind)
+		}
+	}
+}
