@@ -4,27 +4,25 @@ package main
 
 import (
 	"encoding/json"
-	"flag"
 	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
+
+	"oncebus/processor/kafkatest/golden"
 )
 
 // The pages of the repository: everything that a reader finds in *.md. Sections between "<!-- generated: NAME -->" and
 // "<!-- end -->" are made from the code by the functions here; make pages writes them.
 
 const top = "../.." // of the repository
-
-var update = flag.Bool("update", false, "write the generated sections of the pages")
 
 // generated names each generated section of the pages, by page and name. processor/ingress has its own, of unexported tables.
 var generated = []struct {
@@ -45,27 +43,7 @@ var generated = []struct {
 func TestPages(t *testing.T) {
 	for _, s := range generated {
 		t.Run(s.name, func(t *testing.T) {
-			path := filepath.Join(top, s.page)
-			data, err := os.ReadFile(path)
-			if err != nil {
-				t.Fatal(err)
-			}
-			begin, end := "<!-- generated: "+s.name+" -->\n", "<!-- end -->"
-			before, rest, begins := strings.Cut(string(data), begin)
-			section, after, ends := strings.Cut(rest, end)
-			if !begins || !ends {
-				t.Fatalf("%s has no section between %s%s", s.page, begin, end)
-			}
-			want := s.make(t)
-			switch {
-			case section == want:
-			case !*update:
-				t.Errorf("section %q of %s differs from the code, run make pages; want\n%s", s.name, s.page, want)
-			default:
-				if err := os.WriteFile(path, []byte(before+begin+want+end+after), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			}
+			golden.AssertSection(t, filepath.Join(top, s.page), s.name, s.make(t))
 		})
 	}
 }

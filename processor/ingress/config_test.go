@@ -1,15 +1,12 @@
 package ingress
 
 import (
-	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"oncebus/processor/kafkatest/golden"
 )
 
 // lines checks that err has a line for each beginning, in their order.
@@ -131,57 +128,4 @@ func TestValidateRoutes(t *testing.T) {
 	cfg.Secrets, cfg.MaxBodyBytes = good, 1<<19
 	lines(t, "no memory for an outcome", cfg.ValidateRoutes(parseRoutes(t, strings.Replace(file, "timeout: 20s", "max_body: 100", 1))),
 		"route a: http.outcomes are taken up to 1048576 bytes, which is more than ONCEBUS_INGRESS_MAX_BODY_BYTES (524288)")
-}
-
-// TestEveryMetricIsInTheReadme: as processor's test of that name.
-func TestEveryMetricIsInTheReadme(t *testing.T) {
-	const path, from, to = "../../README.md", "<!-- http metrics -->\n", "<!-- /http metrics -->"
-	registry := prometheus.NewRegistry()
-	m := newMetrics(registry)
-	m.prepare("r")
-	m.reloads(reloadSecrets)
-	m.requests.WithLabelValues("r", "202", "unique")
-	families, err := registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
-	var table strings.Builder
-	table.WriteString("| metric | type | labels | meaning |\n| --- | --- | --- | --- |\n")
-	for _, family := range families {
-		var labels []string
-		for _, l := range family.GetMetric()[0].GetLabel() {
-			labels = append(labels, "`"+l.GetName()+"`")
-		}
-		fmt.Fprintf(&table, "| `%s` | %s | %s | %s |\n", family.GetName(), strings.ToLower(family.GetType().String()), strings.Join(labels, ", "), family.GetHelp())
-	}
-	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	head, rest, found := strings.Cut(string(text), from)
-	have, tail, closed := strings.Cut(rest, to)
-	switch {
-	case !found || !closed:
-		t.Fatalf("README.md has no %s ... %s", strings.TrimSpace(from), to)
-	case have == table.String():
-	case !golden.Rewrite():
-		t.Fatalf("the metrics of README.md are not those of the program; go test -run %s -rewrite writes\n%s", t.Name(), table.String())
-	default:
-		if err := os.WriteFile(path, []byte(head+from+table.String()+to+tail), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-}
-
-// TestEveryProblemIsInTheReadme: senders rely on the types.
-func TestEveryProblemIsInTheReadme(t *testing.T) {
-	text, err := os.ReadFile("../../README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, p := range problems {
-		if row := fmt.Sprintf("| `%s%s` | %d |", problemType, p.name, p.status); !strings.Contains(string(text), row) {
-			t.Errorf("README.md has no row that begins with %s", row)
-		}
-	}
 }
