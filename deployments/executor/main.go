@@ -1,11 +1,3 @@
-// Command executor is an example of what stands behind a route in claim mode:
-// it takes events from the route's output, does the work, and says on the
-// outcomes topic what became of it, each in one transaction with its own place
-// in the output. So every event is worked on once, as far as Kafka goes: what
-// the work does elsewhere should be told the event's oncebus-key, by which the
-// other side knows a second attempt.
-//
-//	go run ./deployments/executor -brokers localhost:9092 -input economy.run -outcomes economy.outcomes
 package main
 
 import (
