@@ -102,19 +102,23 @@ func (p *page) anchors() map[string]bool {
 		if p.fence[i] != "" || !strings.HasPrefix(line, "#") {
 			continue
 		}
-		heading := strings.ToLower(strings.TrimSpace(strings.TrimLeft(markup.ReplaceAllString(line, "$1"), "#")))
-		var b strings.Builder
-		for _, r := range heading {
-			switch {
-			case r == ' ':
-				b.WriteByte('-')
-			case r == '-' || r == '_' || unicode.IsLetter(r) || unicode.IsDigit(r):
-				b.WriteRune(r)
-			}
-		}
-		set[b.String()] = true
+		set[anchor(strings.TrimLeft(line, "#"))] = true
 	}
 	return set
+}
+
+// anchor is the fragment of a heading.
+func anchor(heading string) string {
+	var b strings.Builder
+	for _, r := range strings.ToLower(strings.TrimSpace(markup.ReplaceAllString(heading, "$1"))) {
+		switch {
+		case r == ' ':
+			b.WriteByte('-')
+		case r == '-' || r == '_' || unicode.IsLetter(r) || unicode.IsDigit(r):
+			b.WriteRune(r)
+		}
+	}
+	return b.String()
 }
 
 var link = regexp.MustCompile(`\]\(([^)\s]+)\)`)
@@ -123,9 +127,15 @@ var link = regexp.MustCompile(`\]\(([^)\s]+)\)`)
 func TestPageLinks(t *testing.T) {
 	list := pages(t)
 	for _, p := range list {
+		seen := map[string]bool{}
 		for i, line := range p.lines {
 			if p.fence[i] != "" {
 				continue
+			}
+			if fragment := anchor(strings.TrimLeft(line, "#")); strings.HasPrefix(line, "#") && seen[fragment] {
+				t.Errorf("%s:%d: a second heading with the fragment #%s", p.path, i+1, fragment)
+			} else if strings.HasPrefix(line, "#") {
+				seen[fragment] = true
 			}
 			for _, m := range link.FindAllStringSubmatch(line, -1) {
 				target, fragment, _ := strings.Cut(m[1], "#")

@@ -41,7 +41,10 @@ func (i *inventory) MustRegister(cs ...prometheus.Collector) {
 type metric struct{ name, kind, labels, help string }
 
 // descriptor is prometheus.Desc as its String method prints it; there is no other way to read one.
-var descriptor = regexp.MustCompile(`^Desc\{fqName: "([^"]+)", help: ("(?:[^"\\]|\\.)*"), constLabels: \{[^}]*\}, variableLabels: \{([^}]*)\}\}$`)
+var descriptor = regexp.MustCompile(`^Desc\{fqName: "([^"]+)", help: ("(?:[^"\\]|\\.)*"), constLabels: \{([^}]*)\}, variableLabels: \{([^}]*)\}\}$`)
+
+// labelName is the name of a label that has one value for the process.
+var labelName = regexp.MustCompile(`(\w+)="`)
 
 // exported lists the metrics that the processor and the ingress register.
 func exported(t *testing.T) []metric {
@@ -69,7 +72,10 @@ func exported(t *testing.T) []metric {
 			if !strings.HasPrefix(m[1], "oncebus_") {
 				t.Errorf("metric %s has not our prefix", m[1])
 			}
-			help, labels := "", strings.FieldsFunc(m[3], func(r rune) bool { return r == ',' })
+			help, labels := "", strings.FieldsFunc(m[4], func(r rune) bool { return r == ',' })
+			for _, constant := range labelName.FindAllStringSubmatch(m[3], -1) {
+				labels = append(labels, constant[1])
+			}
 			if _, err := fmt.Sscanf(m[2], "%q", &help); err != nil {
 				t.Fatal(err)
 			}

@@ -151,6 +151,9 @@ func constants(t *testing.T, dir string, which func(name, value string) bool) []
 	t.Helper()
 	var list []constant
 	err := filepath.WalkDir(filepath.Join(top, dir), func(path string, d fs.DirEntry, err error) error {
+		if d != nil && d.Name() == "oracle" { // it shares no code with what it judges, names of headers included
+			return fs.SkipDir
+		}
 		if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
 			return err
 		}
@@ -262,22 +265,22 @@ func (p *properties) UnmarshalJSON(data []byte) error {
 
 // routeObjects are the objects of the routes file, in the order of the page.
 var routeObjects = []struct{ def, heading string }{
-	{"route", "A route"},
-	{"match", "`match`"},
-	{"source", "An entry of `key`"},
-	{"payload", "`payload` of a key"},
-	{"order", "`order` of a key"},
-	{"normaliserStep", "A step of `normalise`"},
-	{"time", "`time`"},
-	{"duplicates", "`duplicates`"},
-	{"limits", "`limits`"},
-	{"request", "`request`"},
-	{"http", "`http`"},
-	{"signature", "`signature`"},
-	{"httpOutcomes", "`outcomes` of `http`"},
-	{"rate", "`rate`, `rate_per_source`"},
-	{"responses", "`responses`"},
-	{"response", "A response"},
+	{"route", "Keys of a route"},
+	{"match", "Keys of `match`"},
+	{"source", "Keys of a key source"},
+	{"payload", "Keys of `payload`"},
+	{"order", "Keys of `order`"},
+	{"normaliserStep", "Steps of `normalise`"},
+	{"time", "Keys of `time`"},
+	{"duplicates", "Keys of `duplicates`"},
+	{"limits", "Keys of `limits`"},
+	{"request", "Keys of `request`"},
+	{"http", "Keys of `http`"},
+	{"signature", "Keys of `signature`"},
+	{"httpOutcomes", "Keys of `outcomes` in `http`"},
+	{"rate", "Keys of `rate` and `rate_per_source`"},
+	{"responses", "Keys of `responses`"},
+	{"response", "Keys of a response"},
 }
 
 // routeKeys makes the tables of all keys of a routes file from its JSON Schema.
@@ -332,6 +335,15 @@ func (s *schemaNode) values(n *schemaNode) string {
 		return name
 	case "headerName":
 		return "header name"
+	case "source":
+		return "`record_key`, `raw`, `cloudevent`, `order` or [object](#keys-of-a-key-source)"
+	case "normalisers":
+		return "`trim`, `upper`, `lower` or [step](#steps-of-normalise), or a list of them"
+	}
+	for _, o := range routeObjects {
+		if n.Ref == "#/$defs/"+o.def && len(s.Defs[o.def].Properties) > 0 {
+			return "[object](#" + anchor(o.heading) + ")"
+		}
 	}
 	n = s.resolve(n)
 	for _, v := range n.Enum {
