@@ -41,7 +41,7 @@ func (i *inventory) MustRegister(cs ...prometheus.Collector) {
 type metric struct{ name, kind, labels, help string }
 
 // descriptor is prometheus.Desc as its String method prints it; there is no other way to read one.
-var descriptor = regexp.MustCompile(`^Desc\{fqName: "([^"]+)", help: ("(?:[^"\\]|\\.)*"), constLabels: \{([^}]*)\}, variableLabels: \{([^}]*)\}\}$`)
+var descriptor = regexp.MustCompile(`^Desc\{fqName: "([^"]+)", help: ("(?:[^"\\]|\\.)*"), (?:unit: "[^"]*", )?constLabels: \{([^}]*)\}, variableLabels: \{([^}]*)\}\}$`)
 
 // labelName is the name of a label that has one value for the process.
 var labelName = regexp.MustCompile(`(\w+)="`)
