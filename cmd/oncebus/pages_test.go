@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"go/ast"
@@ -146,7 +147,7 @@ func commandNames(t *testing.T) []string {
 // constant is a documented constant of the code.
 type constant struct{ name, value, comment string }
 
-// constants returns the constants below dir that which selects, in the order of the source. Each must have a comment at its line.
+// constants returns the constants below dir that which selects, in the order of the source. Each must have a comment.
 func constants(t *testing.T, dir string, which func(name, value string) bool) []constant {
 	t.Helper()
 	var list []constant
@@ -177,9 +178,9 @@ func constants(t *testing.T, dir string, which func(name, value string) bool) []
 			if !which(spec.Names[0].Name, value) {
 				return true
 			}
-			comment := strings.TrimSpace(strings.ReplaceAll(spec.Comment.Text(), "\n", " "))
+			comment := strings.TrimSpace(strings.ReplaceAll(cmp.Or(spec.Doc.Text(), spec.Comment.Text()), "\n", " "))
 			if comment == "" {
-				t.Errorf("%s: constant %s has no comment at its line", path, spec.Names[0].Name)
+				t.Errorf("%s: constant %s has no comment of its own", path, spec.Names[0].Name)
 			}
 			list = append(list, constant{spec.Names[0].Name, value, comment})
 			return true

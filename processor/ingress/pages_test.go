@@ -41,7 +41,7 @@ func problemRows(t *testing.T) string {
 		}
 		if first, ok := literal.Elts[0].(*ast.BasicLit); ok {
 			name, _ := strconv.Unquote(first.Value)
-			when[name] = strings.TrimSpace(spec.Comment.Text())
+			when[name] = strings.TrimSpace(strings.ReplaceAll(spec.Doc.Text(), "\n", " "))
 		}
 		return true
 	})
