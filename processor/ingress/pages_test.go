@@ -11,8 +11,8 @@ import (
 	"testing"
 
 	"oncebus/dedup"
-	"oncebus/processor"
 	"oncebus/processor/kafkatest/golden"
+	"oncebus/processor/wire"
 )
 
 // TestPages compares the generated sections of HTTP.md with the code; those of
@@ -81,8 +81,8 @@ func responseRows() string {
 		if v == dedup.Replayed {
 			continue
 		}
-		forwarded := tellByDefault(&processor.Answer{Verdict: v, Passed: true})
-		refused := tellByDefault(&processor.Answer{Verdict: v})
+		forwarded := tellByDefault(&wire.Answer{Verdict: v, Passed: true})
+		refused := tellByDefault(&wire.Answer{Verdict: v})
 		if forwarded.status == refused.status {
 			row(v.String(), "", refused)
 			continue
@@ -90,7 +90,7 @@ func responseRows() string {
 		row(v.String(), "the route forwards it", forwarded)
 		row(v.String(), "otherwise", refused)
 	}
-	result := func(when string, a processor.Answer) {
+	result := func(when string, a wire.Answer) {
 		a.Verdict, a.Settled = dedup.Replayed, true
 		r := tellOutcome(&a)
 		if r.problem == nil {
@@ -98,11 +98,11 @@ func responseRows() string {
 		}
 		row(dedup.Replayed.String(), when, r)
 	}
-	result("completed", processor.Answer{Status: dedup.OutcomeCompleted.String(), Value: []byte("{}")})
-	result("completed, null result", processor.Answer{Status: dedup.OutcomeCompleted.String()})
-	result("completed, result not recorded", processor.Answer{Status: dedup.OutcomeCompleted.String(), Omitted: true})
+	result("completed", wire.Answer{Status: dedup.OutcomeCompleted.String(), Value: []byte("{}")})
+	result("completed, null result", wire.Answer{Status: dedup.OutcomeCompleted.String()})
+	result("completed, result not recorded", wire.Answer{Status: dedup.OutcomeCompleted.String(), Omitted: true})
 	for _, kind := range []dedup.OutcomeKind{dedup.OutcomeFailed, dedup.OutcomeRejected, dedup.OutcomeForget} {
-		result("waited, and the outcome is `"+kind.String()+"`", processor.Answer{Status: kind.String()})
+		result("waited, and the outcome is `"+kind.String()+"`", wire.Answer{Status: kind.String()})
 	}
 	return b.String()
 }
