@@ -81,7 +81,7 @@ func responseRows() string {
 		if v == dedup.Replayed {
 			continue
 		}
-		forwarded := tellByDefault(&wire.Answer{Verdict: v, Passed: true})
+		forwarded := tellByDefault(&wire.Answer{Verdict: v, Forwarded: true})
 		refused := tellByDefault(&wire.Answer{Verdict: v})
 		if forwarded.status == refused.status {
 			row(v.String(), "", refused)
@@ -91,7 +91,7 @@ func responseRows() string {
 		row(v.String(), "otherwise", refused)
 	}
 	result := func(when string, a wire.Answer) {
-		a.Verdict, a.Settled = dedup.Replayed, true
+		a.Verdict, a.HasOutcome = dedup.Replayed, true
 		r := tellOutcome(&a)
 		if r.problem == nil {
 			r.name = ""

@@ -22,32 +22,57 @@ type problem struct {
 	title  string
 }
 
-// The problems. README.md lists them; their names stay.
+// The problems; their names stay. A comment says when it is the response: HTTP.md
+// is made of it.
 var (
-	problemNotFound         = problem{"not-found", http.StatusNotFound, "Nothing comes in at this path"}
-	problemMethod           = problem{"method", http.StatusMethodNotAllowed, "The path takes other methods"}
-	problemBusy             = problem{"busy", http.StatusServiceUnavailable, "Too many requests are in hand"}
-	problemRate             = problem{"rate", http.StatusTooManyRequests, "Too many requests in this time"}
-	problemEncoding         = problem{"encoding", http.StatusUnsupportedMediaType, "The body is encoded"}
-	problemTooLarge         = problem{"too-large", http.StatusRequestEntityTooLarge, "The body is too large"}
-	problemRequestTimeout   = problem{"request-timeout", http.StatusRequestTimeout, "The body did not come in time"}
-	problemIncompleteBody   = problem{"incomplete-body", http.StatusBadRequest, "The body is not whole"}
-	problemUnauthorized     = problem{"signature", http.StatusUnauthorized, "The signature was refused"}
-	problemNoRoute          = problem{"no-route", http.StatusBadRequest, "No route of this path takes the event"}
-	problemMissingKey       = problem{"missing-key", http.StatusBadRequest, "The event has no key"}
-	problemInvalid          = problem{"invalid", http.StatusBadRequest, "The event cannot be read"}
-	problemDuplicate        = problem{"duplicate", http.StatusConflict, "The event is a duplicate"}
-	problemInProgress       = problem{"in-progress", http.StatusConflict, "The first request with this key is still running"}
-	problemCollision        = problem{"collision", http.StatusUnprocessableEntity, "The key is that of another event"}
-	problemLate             = problem{"late", http.StatusUnprocessableEntity, "The event is too old to be judged"}
-	problemLimited          = problem{"limited", http.StatusTooManyRequests, "Too many new keys in this time"}
-	problemOmitted          = problem{"result-omitted", http.StatusGone, "The result is not kept"}
-	problemFailed           = problem{"failed", http.StatusBadGateway, "The request was run and failed"}
-	problemRejected         = problem{"rejected", http.StatusUnprocessableEntity, "The request was run and rejected"}
-	problemErased           = problem{"erased", http.StatusBadGateway, "The record of the request was erased"}
-	problemOutcome          = problem{"outcome", http.StatusBadRequest, "The outcome cannot be read"}
+	// no route has the path
+	problemNotFound = problem{"not-found", http.StatusNotFound, "Nothing comes in at this path"}
+	// the header Allow names the methods of the path
+	problemMethod = problem{"method", http.StatusMethodNotAllowed, "The path takes other methods"}
+	// ONCEBUS_INGRESS_MAX_REQUESTS or _MAX_BODY_BYTES is reached, by events or by outcomes; with Retry-After
+	problemBusy = problem{"busy", http.StatusServiceUnavailable, "Too many requests are in hand"}
+	// rate or rate_per_source is exceeded; with Retry-After
+	problemRate = problem{"rate", http.StatusTooManyRequests, "Too many requests in this time"}
+	// the request has a Content-Encoding: nothing is decompressed
+	problemEncoding = problem{"encoding", http.StatusUnsupportedMediaType, "The body is encoded"}
+	// the body is over max_body (an outcome: over that and 1 MiB), or over what the topic accepts
+	problemTooLarge = problem{"too-large", http.StatusRequestEntityTooLarge, "The body is too large"}
+	// the body did not arrive within ONCEBUS_INGRESS_READ_TIMEOUT
+	problemRequestTimeout = problem{"request-timeout", http.StatusRequestTimeout, "The body did not come in time"}
+	// the body ended early, or its chunks are malformed
+	problemIncompleteBody = problem{"incomplete-body", http.StatusBadRequest, "The body is not whole"}
+	// the signature is missing, malformed, stale or wrong; only log and metrics say which
+	problemUnauthorized = problem{"signature", http.StatusUnauthorized, "The signature was refused"}
+	// no route of this path matches the event; one of another path would
+	problemNoRoute = problem{"no-route", http.StatusBadRequest, "No route of this path takes the event"}
+	// verdict missing_key where require_key holds
+	problemMissingKey = problem{"missing-key", http.StatusBadRequest, "The event has no key"}
+	// verdict invalid, with the reason; or an Idempotency-Key that cannot be read
+	problemInvalid = problem{"invalid", http.StatusBadRequest, "The event cannot be read"}
+	// verdict duplicate
+	problemDuplicate = problem{"duplicate", http.StatusConflict, "The event is a duplicate"}
+	// verdict in_progress; with Retry-After and the first request's id
+	problemInProgress = problem{"in-progress", http.StatusConflict, "The first request with this key is still running"}
+	// verdict collision
+	problemCollision = problem{"collision", http.StatusUnprocessableEntity, "The key is that of another event"}
+	// verdict late
+	problemLate = problem{"late", http.StatusUnprocessableEntity, "The event is too old to be judged"}
+	// verdict limited; with Retry-After
+	problemLimited = problem{"limited", http.StatusTooManyRequests, "Too many new keys in this time"}
+	// the request was completed, but its result was over result_limit, or too long for a changelog record
+	problemOmitted = problem{"result-omitted", http.StatusGone, "The result is not kept"}
+	// outcome failed, for a request that waited; the key is free
+	problemFailed = problem{"failed", http.StatusBadGateway, "The request was run and failed"}
+	// outcome rejected, for a request that waited; the key is free
+	problemRejected = problem{"rejected", http.StatusUnprocessableEntity, "The request was run and rejected"}
+	// outcome forget, for a request that waited; the key is free
+	problemErased = problem{"erased", http.StatusBadGateway, "The record of the request was erased"}
+	// at /outcomes: a header is missing, wrong or repeated, or the claim is that of another route
+	problemOutcome = problem{"outcome", http.StatusBadRequest, "The outcome cannot be read"}
+	// Kafka did not accept the event in time; sending again is safe, unless the event has no key; with Retry-After
 	problemKafkaUnavailable = problem{"kafka-unavailable", http.StatusServiceUnavailable, "The bus did not take the event in time"}
-	problemVerdictTimeout   = problem{"verdict-timeout", http.StatusGatewayTimeout, "There was no verdict in time"}
+	// Kafka has the event, the verdict did not arrive in time; sending again is safe; with Retry-After
+	problemVerdictTimeout = problem{"verdict-timeout", http.StatusGatewayTimeout, "There was no verdict in time"}
 )
 
 // problems lists them all.
