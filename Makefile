@@ -62,7 +62,7 @@ kafka-note:
 .PHONY: curl-note
 curl-note:
 	@{ command -v curl && command -v openssl; } >/dev/null || \
-		echo 'test: no curl or no openssl: the commands of the README are not run'
+		echo 'test: no curl or no openssl: the commands of WALKTHROUGH.md are not run'
 
 .PHONY: fuzz
 fuzz: ## run every fuzz target for FUZZTIME
@@ -190,6 +190,10 @@ tidy: ## go.mod and go.sum hold what the code needs and no more
 .PHONY: vuln
 vuln: ## known vulnerabilities in what the code calls, where their database can be reached
 	@GO='$(GO)' .ci/vuln $(GOVULNCHECK)
+
+.PHONY: pages
+pages: ## write the generated sections of the pages (*.md) and openapi.json from the code
+	$(GO) test -count=1 -run '^(TestPages|TestShippedOpenAPI)$$' ./cmd/oncebus ./processor/ingress -rewrite
 
 .PHONY: clean
 clean: ## remove what the build made

@@ -1,21 +1,5 @@
 //go:build unix
 
-// Command faults runs oncebus against a real Apache Kafka while it breaks both,
-// and proves that no event was lost or emitted twice.
-//
-//	go run ./benchmarks/faults -duration 30m -seed 7
-//
-// The program under test is cmd/oncebus, built with the tag failpoints, in child
-// processes. A seeded generator fills raw topics, an executor that is no good one
-// answers what the routes in claim mode run; read_committed consumers that run
-// all the time note what everybody can see; faults are drawn from the matrix
-// (faults_*.go), up to three at once. A run is cut into epochs, each with an app
-// of its own: at the end of an epoch everything is healed, drained and handed to
-// package oracle, which folds the log to what should have come out. The seed,
-// the history and all logs are kept if anything is wrong.
-//
-// Exit codes: 0 nothing was wrong; 1 a promise was broken, a fault never struck,
-// or there were fewer faults than asked for; 2 wrong flags.
 package main
 
 import (

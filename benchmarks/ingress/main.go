@@ -1,22 +1,5 @@
 //go:build unix
 
-// Command ingress measures the HTTP ingress of oncebus, the program itself with
-// its settings, on a real Apache Kafka:
-//
-//   - how long a verdict takes, from when a request is due until its answer is
-//     there, in an open loop at fixed rates and commit intervals;
-//   - how many requests a second are answered once they are on the bus, in a
-//     closed loop, beside the least HTTP server that does so.
-//
-// Every request is signed, some are copies. A run fails unless what was
-// answered and what is in the output fit: each event that was accepted is there
-// once, and its copies were told so.
-//
-// The schedule of a rate is fixed before the first request is sent, and latency
-// counts from it, so that a request that had to wait because something before
-// it was slow is counted with its wait (no coordinated omission).
-//
-//	go run ./benchmarks/ingress -what verdict -rates 1000 -commit-intervals 20ms -measure 5s -rounds 1
 package main
 
 import (

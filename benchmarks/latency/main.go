@@ -1,18 +1,5 @@
 //go:build unix
 
-// Command latency measures how long an event takes from the moment it is due
-// to be produced until a read_committed consumer has it: oncebus beside the
-// least that a transactional stream processor can do, at fixed rates and
-// commit intervals, in rounds, each contender in turn.
-//
-// The schedule of a rate is fixed before the first event is sent, and latency
-// counts from it, so that an event that had to wait because something before
-// it was slow is counted with its wait (no coordinated omission). Generator and
-// consumer are this process, with one clock; contender and broker are others.
-//
-//	go run ./benchmarks/latency -rates 1000 -commit-intervals 20ms -measure 5s -rounds 1
-//
-// By default there are 135 measurements of half a minute each.
 package main
 
 import (

@@ -1,11 +1,5 @@
 //go:build unix
 
-// Command restart measures what a process reads again after kill -9: the
-// changelog rows since its last flush, however many keys it knows. For each
-// number of keys it fills a real Kafka and a process with them, goes on with
-// light traffic, kills the process, and starts another on what it left.
-//
-//	go run ./benchmarks/restart -keys 1000000,10000000
 package main
 
 import (

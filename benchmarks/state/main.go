@@ -1,10 +1,3 @@
-// Command state measures the state store at size beside a plain Badger with a
-// row for every key, both in the same run and through the same loop.
-//
-//	go run ./benchmarks/state -keys 10000000
-//
-// Every phase is a process of its own, so that CPU time and memory belong to
-// one engine. It prints a table and writes JSON and Markdown to -out.
 package main
 
 import (

@@ -1,7 +1,5 @@
 //go:build unix
 
-// Package streams is a peer for benchmarks: a deduplicator on Kafka Streams.
-// It is Java, in Deduplicator.java; here it is built and started.
 package streams
 
 import (

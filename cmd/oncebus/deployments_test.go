@@ -293,22 +293,9 @@ func TestDockerfile(t *testing.T) {
 	}
 }
 
-// The alert rules do what alerts_test.yml says, and use metrics that there are.
+// The alert rules do what alerts_test.yml says. TestPages finds metrics that do not exist.
 func TestAlertRules(t *testing.T) {
 	dir := filepath.Join(deployments, "prometheus")
-	rules, err := os.ReadFile(filepath.Join(dir, "alerts.yml"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	readme, err := os.ReadFile("../../README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, metric := range regexp.MustCompile(`\boncebus_[a-z_]+`).FindAllString(string(rules), -1) {
-		if !strings.Contains(string(readme), "| `"+metric+"` |") {
-			t.Errorf("alerts.yml uses %s, which README.md does not list", metric)
-		}
-	}
 	if _, err := exec.LookPath("promtool"); err != nil {
 		if os.Getenv("CI") == "true" {
 			t.Fatal("promtool is not installed; without it nobody knows whether the rules hold (.ci/run fetches it)")

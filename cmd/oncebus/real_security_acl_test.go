@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -17,7 +16,7 @@ import (
 	"oncebus/cmd/oncebus/cli"
 )
 
-// rule is one row of the README's table of rights.
+// rule is one row of the table of rights on the page SECURITY.md.
 type rule struct {
 	resource   string // as kafka-acls.sh has it
 	names      string // for people
@@ -27,7 +26,7 @@ type rule struct {
 	of func(w *world) []string
 }
 
-// settingRules is the least that oncebus needs, and the source of the README's table.
+// settingRules is the least that oncebus needs, and the source of the page's table.
 var settingRules = []rule{
 	{
 		"topic", "every input", "Read", "",
@@ -53,40 +52,10 @@ var settingRules = []rule{
 	},
 }
 
-// optionalRules follow in the README: with them oncebus does more.
+// optionalRules follow on the page: with them oncebus does more.
 var optionalRules = []rule{
 	{"topic", "prefix `<app>-`", "Create", "for the first start, unless somebody else creates the internal topics", nil},
 	{"topic", "`<app>-repartition`", "Delete", "to purge what was processed; without it the topic grows and the log says so once", nil},
-}
-
-// TestReadmeRights holds the README's table of rights to the rules that TestRealSecurity runs with.
-func TestReadmeRights(t *testing.T) {
-	const readme, begin, end = "../../README.md", "<!-- rights: written by go test ./cmd/oncebus -run TestReadmeRights -update -->\n", "<!-- end of rights -->\n"
-	data, err := os.ReadFile(readme)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var want strings.Builder
-	want.WriteString("| resource | name | operations | |\n| --- | --- | --- | --- |\n")
-	for _, r := range settingRules {
-		fmt.Fprintf(&want, "| %s | %s | %s | %s |\n", r.resource, r.names, r.operations, r.why)
-	}
-	for _, r := range optionalRules {
-		fmt.Fprintf(&want, "| %s | %s | %s | optional: %s |\n", r.resource, r.names, r.operations, r.why)
-	}
-	before, rest, begins := strings.Cut(string(data), begin)
-	table, after, ends := strings.Cut(rest, end)
-	switch {
-	case !begins || !ends:
-		t.Fatalf("README.md has no place for the table of rights: want the lines\n%s%s", begin, end)
-	case table == want.String():
-	case !*update:
-		t.Errorf("the table of rights in README.md is out of date, run this test with -update; want\n%s", want.String())
-	default:
-		if err := os.WriteFile(readme, []byte(before+begin+want.String()+end+after), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
 }
 
 // right is one operation on one resource.
@@ -182,7 +151,7 @@ func (s *secured) awaitACLs(t *testing.T, user string, want int, rights []right)
 	})
 }
 
-// createAll makes every topic of realRoutes as a separate principal would beforehand, with the settings of the README.
+// createAll makes every topic of realRoutes as a separate principal would beforehand, with the settings of SECURITY.md.
 func (w *world) createAll(internal bool) {
 	w.t.Helper()
 	w.createTopics(nil, append(slices.Clone(realInputs), realOutputs...)...)
@@ -217,7 +186,7 @@ func (s *secured) asUser(user string) []string {
 	return s.at("SASL", "CREATE_TOPICS=false", "SASL_MECHANISM=SCRAM-SHA-512", "SASL_USERNAME="+user, "SASL_PASSWORD="+canaryScram)
 }
 
-// testRights runs the whole main path with exactly the rights of the README, a restart and a take-over included, then takes each
+// testRights runs the whole main path with exactly the rights of SECURITY.md, a restart and a take-over included, then takes each
 // right away in turn: the start fails and names it.
 func (s *secured) testRights(t *testing.T) {
 	t.Parallel()

@@ -1,10 +1,3 @@
-// Command executor is an example of an executor for a route in claim mode. It
-// consumes the route's output, does the work, and produces the outcome in one
-// transaction with its offset. So Kafka has one outcome per event. A call to
-// another system should pass the event's oncebus-key, so that the system
-// recognises a second attempt.
-//
-//	go run ./deployments/executor -brokers localhost:9092 -input economy.run -outcomes economy.outcomes
 package main
 
 import (

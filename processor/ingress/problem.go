@@ -20,32 +20,57 @@ type problem struct {
 	title  string
 }
 
-// The problems. Senders depend on their names.
+// The problems; their names stay. A comment says when it is the response: HTTP.md
+// is made of it.
 var (
-	problemNotFound         = problem{"not-found", http.StatusNotFound, "This path is not an endpoint"}
-	problemMethod           = problem{"method", http.StatusMethodNotAllowed, "The endpoint does not accept this method"}
-	problemBusy             = problem{"busy", http.StatusServiceUnavailable, "Too many requests are in flight"}
-	problemRate             = problem{"rate", http.StatusTooManyRequests, "The request rate is over its limit"}
-	problemEncoding         = problem{"encoding", http.StatusUnsupportedMediaType, "The body is encoded"}
-	problemTooLarge         = problem{"too-large", http.StatusRequestEntityTooLarge, "The body is too large"}
-	problemRequestTimeout   = problem{"request-timeout", http.StatusRequestTimeout, "The body did not arrive in time"}
-	problemIncompleteBody   = problem{"incomplete-body", http.StatusBadRequest, "The body is incomplete"}
-	problemUnauthorized     = problem{"signature", http.StatusUnauthorized, "The signature was refused"}
-	problemNoRoute          = problem{"no-route", http.StatusBadRequest, "No route of this endpoint matches the event"}
-	problemMissingKey       = problem{"missing-key", http.StatusBadRequest, "The event has no key"}
-	problemInvalid          = problem{"invalid", http.StatusBadRequest, "The event is invalid"}
-	problemDuplicate        = problem{"duplicate", http.StatusConflict, "The event is a duplicate"}
-	problemInProgress       = problem{"in-progress", http.StatusConflict, "The first request with this key is still in progress"}
-	problemCollision        = problem{"collision", http.StatusUnprocessableEntity, "The key belongs to an event with other details"}
-	problemLate             = problem{"late", http.StatusUnprocessableEntity, "The event is too old to be judged"}
-	problemLimited          = problem{"limited", http.StatusTooManyRequests, "The route has its maximum of keys"}
-	problemOmitted          = problem{"result-omitted", http.StatusGone, "The result was too long to store"}
-	problemFailed           = problem{"failed", http.StatusBadGateway, "The executor failed"}
-	problemRejected         = problem{"rejected", http.StatusUnprocessableEntity, "The executor rejected the request"}
-	problemErased           = problem{"erased", http.StatusBadGateway, "The claim of the request was erased"}
-	problemOutcome          = problem{"outcome", http.StatusBadRequest, "The outcome is invalid"}
+	// no route has the path
+	problemNotFound = problem{"not-found", http.StatusNotFound, "This path is not an endpoint"}
+	// the header Allow names the methods of the path
+	problemMethod = problem{"method", http.StatusMethodNotAllowed, "The endpoint does not accept this method"}
+	// ONCEBUS_INGRESS_MAX_REQUESTS or _MAX_BODY_BYTES is reached, by events or by outcomes; with Retry-After
+	problemBusy = problem{"busy", http.StatusServiceUnavailable, "Too many requests are in flight"}
+	// rate or rate_per_source is exceeded; with Retry-After
+	problemRate = problem{"rate", http.StatusTooManyRequests, "The request rate is over its limit"}
+	// the request has a Content-Encoding: nothing is decompressed
+	problemEncoding = problem{"encoding", http.StatusUnsupportedMediaType, "The body is encoded"}
+	// the body is over max_body (an outcome: over that and 1 MiB), or over what the topic accepts
+	problemTooLarge = problem{"too-large", http.StatusRequestEntityTooLarge, "The body is too large"}
+	// the body did not arrive within ONCEBUS_INGRESS_READ_TIMEOUT
+	problemRequestTimeout = problem{"request-timeout", http.StatusRequestTimeout, "The body did not arrive in time"}
+	// the body ended early, or its chunks are malformed
+	problemIncompleteBody = problem{"incomplete-body", http.StatusBadRequest, "The body is incomplete"}
+	// the signature is missing, malformed, stale or wrong; only log and metrics say which
+	problemUnauthorized = problem{"signature", http.StatusUnauthorized, "The signature was refused"}
+	// no route of this path matches the event; one of another path would
+	problemNoRoute = problem{"no-route", http.StatusBadRequest, "No route of this endpoint matches the event"}
+	// verdict missing_key where require_key holds
+	problemMissingKey = problem{"missing-key", http.StatusBadRequest, "The event has no key"}
+	// verdict invalid, with the reason; or an Idempotency-Key that cannot be read
+	problemInvalid = problem{"invalid", http.StatusBadRequest, "The event is invalid"}
+	// verdict duplicate
+	problemDuplicate = problem{"duplicate", http.StatusConflict, "The event is a duplicate"}
+	// verdict in_progress; with Retry-After and the first request's id
+	problemInProgress = problem{"in-progress", http.StatusConflict, "The first request with this key is still in progress"}
+	// verdict collision
+	problemCollision = problem{"collision", http.StatusUnprocessableEntity, "The key belongs to an event with other details"}
+	// verdict late
+	problemLate = problem{"late", http.StatusUnprocessableEntity, "The event is too old to be judged"}
+	// verdict limited; with Retry-After
+	problemLimited = problem{"limited", http.StatusTooManyRequests, "The route has its maximum of keys"}
+	// the request was completed, but its result was over result_limit, or too long for a changelog record
+	problemOmitted = problem{"result-omitted", http.StatusGone, "The result was too long to store"}
+	// outcome failed, for a request that waited; the key is free
+	problemFailed = problem{"failed", http.StatusBadGateway, "The executor failed"}
+	// outcome rejected, for a request that waited; the key is free
+	problemRejected = problem{"rejected", http.StatusUnprocessableEntity, "The executor rejected the request"}
+	// outcome forget, for a request that waited; the key is free
+	problemErased = problem{"erased", http.StatusBadGateway, "The claim of the request was erased"}
+	// at /outcomes: a header is missing, wrong or repeated, or the claim is that of another route
+	problemOutcome = problem{"outcome", http.StatusBadRequest, "The outcome is invalid"}
+	// Kafka did not accept the event in time; sending again is safe, unless the event has no key; with Retry-After
 	problemKafkaUnavailable = problem{"kafka-unavailable", http.StatusServiceUnavailable, "Kafka did not acknowledge the event in time"}
-	problemVerdictTimeout   = problem{"verdict-timeout", http.StatusGatewayTimeout, "The verdict did not arrive in time"}
+	// Kafka has the event, the verdict did not arrive in time; sending again is safe; with Retry-After
+	problemVerdictTimeout = problem{"verdict-timeout", http.StatusGatewayTimeout, "The verdict did not arrive in time"}
 )
 
 // problems lists them all.

@@ -1,9 +1,3 @@
-// Package oracle says what oncebus should have done. It is a second, slow and
-// small implementation of the rules, written from the product's words: it folds
-// the repartition log to the exact outputs and state, and compares them with
-// what was found. It shares no code with packages dedup and state, does no
-// I/O, and imports nothing but the standard library, so that a mistake there
-// cannot hide here. The simulation and the fault harness feed it.
 package oracle
 
 // A Record is a Kafka record as a read_committed reader saw it.

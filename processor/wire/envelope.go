@@ -15,7 +15,7 @@ import (
 // topic. The rest of the record is the original one, but for its timestamp:
 // the broker stamps that topic itself, which gives every task a clock that
 // stands in the log.
-const EnvelopeHeader = "oncebus-envelope"
+const EnvelopeHeader = "oncebus-envelope" // internal, repartition topic: what the router derived from the record, and its original timestamp
 
 // The versions of an envelope. A router that is newer than a task of an older
 // build must not be misread by it, so what not every record has is a version of

@@ -10,26 +10,52 @@ import (
 	"oncebus/dedup/rules"
 )
 
-// The headers oncebus adds (product.md section 5, and README "Headers").
+// The headers oncebus adds. A comment says on which records, and what the value
+// is: HEADERS.md is made of it.
 const (
-	HeaderRoute     = "oncebus-route"
-	HeaderKey       = "oncebus-key"
-	HeaderVerdict   = "oncebus-verdict"
-	HeaderFirst     = "oncebus-first"
+	// every record: the name of its route
+	HeaderRoute = "oncebus-route"
+	// every record with a key, and dead letters of outcomes whose claim exists:
+	// the dedup key, 64 hex digits
+	HeaderKey = "oncebus-key"
+	// every record: the verdict
+	HeaderVerdict = "oncebus-verdict"
+	// duplicates, dead letters, events that were not judged, replies without their
+	// result: why, in words
+	HeaderReason = "oncebus-reason"
+	// as oncebus-reason: topic/partition/offset of the first record of the key;
+	// for an outcome, of the event that claimed it; of the record itself if there
+	// is no first
+	HeaderFirst = "oncebus-first"
+	// as oncebus-reason: event time of that record, in ms
 	HeaderFirstTime = "oncebus-first-time"
-	HeaderSource    = "oncebus-source"
-	HeaderReason    = "oncebus-reason"
+	// as oncebus-reason, and replies: topic/partition/offset of the record itself;
+	// of a reply, of the record it answers
+	HeaderSource = "oncebus-source"
+	// dead letters that did not fit whole: timestamp of the original, in ms
 	HeaderTimestamp = "oncebus-timestamp"
+	// dead letters that did not fit whole: SHA-256 of the original's value
 	HeaderValueHash = "oncebus-value-sha256"
+	// dead letters that did not fit whole: size of the original's value
 	HeaderValueSize = "oncebus-value-bytes"
+	// dead letters of batches that were not decompressed: topic/partition/offset
+	// of the batch's last record; oncebus-source is its first
 	HeaderBatchLast = "oncebus-batch-last"
 
-	// Of claim mode.
-	HeaderClaimToken   = "oncebus-claim-token"
-	HeaderAttempt      = "oncebus-attempt"
-	HeaderOutcome      = "oncebus-outcome" // read, on outcomes; kept where they are refused
-	HeaderClaimStatus  = "oncebus-claim-status"
-	HeaderRequestID    = "oncebus-request-id"
+	// output in claim mode, and dead letters of outcomes: token of the attempt,
+	// for its outcome; of a dead letter as the outcome had it, at most 256 bytes
+	HeaderClaimToken = "oncebus-claim-token"
+	// output in claim mode, and replies: how often the key was claimed
+	HeaderAttempt = "oncebus-attempt"
+	// outcomes, and dead letters of outcomes: kind of the outcome, from the
+	// executor; of a dead letter at most 256 bytes
+	HeaderOutcome = "oncebus-outcome"
+	// replies: in_progress, submitted, completed, failed, rejected, erased or
+	// bypassed
+	HeaderClaimStatus = "oncebus-claim-status"
+	// replies: the sender's id of the request that is answered
+	HeaderRequestID = "oncebus-request-id"
+	// replies: the sender's id of the request that claimed the key
 	HeaderFirstRequest = "oncebus-first-request"
 
 	headerPrefix = "oncebus-"
@@ -116,18 +142,22 @@ func OutcomeHeaders(rec *kgo.Record) (said []kgo.RecordHeader) {
 // HeaderLease of a checkpoint row has the two times that leases run by beside
 // those of the records, task.began and task.up: with them the log alone tells
 // why a claim was claimed anew, or was not. Nobody goes on from them.
-const HeaderLease = "oncebus-lease"
+const HeaderLease = "oncebus-lease" // internal, checkpoints of the changelog: the two times that leases run by besides those of the records; for readers of the log, oncebus never reads it
 
 // HeaderReplyTo is a return address. On a raw record anybody may have written
 // it: it decides where a verdict is told, and nothing else. Who is told one
 // that is not theirs does not take it (question.tell).
-const HeaderReplyTo = "oncebus-reply-to"
+const HeaderReplyTo = "oncebus-reply-to" // internal, raw topics, repartition topic, verdicts: address of the request that waits for the verdict
 
 // Headers of a verdict beside those of replies. The last four stand for
 // themselves and have no value.
 const (
-	headerSettled = "oncebus-has-outcome"     // the record carries an outcome
-	headerPassed  = "oncebus-forwarded"       // the event went to the output
-	headerWaits   = "oncebus-outcome-follows" // the outcome will be told too
-	headerOmitted = "oncebus-omitted"         // the outcome's result is left out
+	// internal, verdicts: the record carries an outcome
+	headerSettled = "oncebus-has-outcome"
+	// internal, verdicts: the event went to the output
+	headerPassed = "oncebus-forwarded"
+	// internal, verdicts: the outcome will be sent too
+	headerWaits = "oncebus-outcome-follows"
+	// internal, verdicts: the outcome's result is left out
+	headerOmitted = "oncebus-omitted"
 )

@@ -1,5 +1,5 @@
-// Package golden compares what a test got with a file of testdata. The flag
-// -rewrite of go test writes the files.
+// Package golden compares what a test got with a file of testdata, or with a
+// generated section of a page. The flag -rewrite of go test writes both.
 //
 // It imports the standard library alone. Only tests import it: the flag would
 // otherwise be one of the program's.
@@ -45,6 +45,30 @@ func Assert(t *testing.T, name, got string) {
 		}
 		if h != e {
 			t.Fatalf("%s, line %d: got %q, want %q; if that is right, go test -run %s -rewrite", path, n+1, h, e, t.Name())
+		}
+	}
+}
+
+// AssertSection compares got with the section of a page between the lines
+// "<!-- generated: NAME -->" and "<!-- end -->", or rewrites the section.
+func AssertSection(t *testing.T, page, name, got string) {
+	t.Helper()
+	data, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	begin, end := "<!-- generated: "+name+" -->\n", "<!-- end -->\n"
+	before, rest, begins := strings.Cut(string(data), begin)
+	want, after, ends := strings.Cut(rest, end)
+	switch {
+	case !begins || !ends:
+		t.Errorf("%s has no section between %s%s", page, begin, end)
+	case want == got:
+	case !*rewrite:
+		t.Errorf("section %q of %s differs from the code, run make pages; want\n%s", name, page, got)
+	default:
+		if err := os.WriteFile(page, []byte(before+begin+got+end+after), 0o644); err != nil {
+			t.Fatal(err)
 		}
 	}
 }

@@ -1,0 +1,208 @@
+//go:build unix
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+
+	"oncebus/processor/kafkatest"
+)
+
+// listed are the commands of the pages that TestPageCommands does not run, by how they begin, and why.
+var listed = []struct {
+	begins *regexp.Regexp
+	why    string
+}{
+	{regexp.MustCompile(`^make (build|pages)\b`), "TestPages and this test need what they make"},
+	{regexp.MustCompile(`^make demo\b`), "TestDemo runs the demo"},
+	{regexp.MustCompile(`^make demo-http\b`), "TestWalkThrough runs the demo by HTTP"},
+	{regexp.MustCompile(`^make (test|check|sim|mutants|faults|soak|bench-[a-z]+)\b`), "this test is a part of it, or it takes minutes to hours"},
+	{regexp.MustCompile(`^([A-Z_]+=\S+ )?docker compose -f deployments/compose\.yaml `), "needs Docker; TestCompose reads the file"},
+	{regexp.MustCompile(`^(printf .* \| )?kafka-[a-z-]+\.sh `), "a script of Apache Kafka, which has no place on a build machine"},
+}
+
+// commandLines splits a block into commands: a line, with those that a backslash continues or a here-document holds.
+func commandLines(block string) []string {
+	var list []string
+	lines := strings.Split(block, "\n")
+	for i := 0; i < len(lines); i++ {
+		command := lines[i]
+		for strings.HasSuffix(command, `\`) && i+1 < len(lines) {
+			i++
+			command += "\n" + lines[i]
+		}
+		if _, end, ok := strings.Cut(command, "<<'"); ok {
+			end, _, _ = strings.Cut(end, "'")
+			for more := true; more && i+1 < len(lines); more = lines[i] != end {
+				i++
+				command += "\n" + lines[i]
+			}
+		}
+		if text := strings.TrimSpace(command); text != "" && !strings.HasPrefix(text, "#") {
+			list = append(list, command)
+		}
+	}
+	return list
+}
+
+// TestPageCommands runs every command in an sh block of a page, in the order of the page, or finds it listed above.
+func TestPageCommands(t *testing.T) {
+	makefile, err := os.ReadFile(filepath.Join(top, "Makefile"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range pages(t) {
+		blocks := p.blocks("sh")
+		if len(blocks) == 0 {
+			continue
+		}
+		t.Run(p.path, func(t *testing.T) {
+			t.Parallel()
+			r := newReader(t)
+			for _, block := range blocks {
+				for _, command := range commandLines(block) {
+					if target, ok := strings.CutPrefix(command, "make "); ok {
+						target, _, _ = strings.Cut(target, " ")
+						if !strings.Contains(string(makefile), "\n"+target+":") {
+							t.Errorf("make has no target %s", target)
+						}
+					}
+					if !isListed(command) {
+						r.run(command)
+					}
+				}
+			}
+		})
+	}
+}
+
+func isListed(command string) bool {
+	for _, l := range listed {
+		if l.begins.MatchString(command) {
+			return true
+		}
+	}
+	return false
+}
+
+// reader is somebody who follows a page at the top of the repository, with a Kafka at localhost:9092.
+type reader struct {
+	t      *testing.T
+	dir    string
+	broker string
+}
+
+func newReader(t *testing.T) *reader {
+	t.Helper()
+	shipped, err := filepath.Abs(filepath.Join(top, "deployments"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &reader{t: t, dir: t.TempDir()}
+	for _, err := range []error{
+		os.Mkdir(filepath.Join(r.dir, "bin"), 0o755),
+		os.Symlink(shipped, filepath.Join(r.dir, "deployments")),
+		os.WriteFile(filepath.Join(r.dir, "signals.secret"), []byte("secret-of-the-page"), 0o600),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return r
+}
+
+// run executes a command: the service until it is ready, everything else to its end. Each must exit with 0.
+func (r *reader) run(command string) {
+	r.t.Helper()
+	if program, err := binary(); err != nil {
+		r.t.Fatal(err)
+	} else if err := os.Symlink(program, filepath.Join(r.dir, "bin/oncebus")); err != nil && !errors.Is(err, fs.ErrExist) {
+		r.t.Fatal(err)
+	}
+	environ := []string{"PATH=" + os.Getenv("PATH"), "HOME=" + r.dir, "ONCEBUS_INSTANCE_ID=reader"}
+	if strings.Contains(command, "localhost:9092") {
+		if r.broker == "" {
+			cluster, _ := embeddedBroker(r.t)
+			r.broker = cluster.ListenAddrs()[0]
+		}
+		command = strings.ReplaceAll(command, "localhost:9092", r.broker)
+	}
+	for _, service := range []string{"run", "ingress"} {
+		if before, ok := strings.CutSuffix(command, "./bin/oncebus "+service); ok {
+			if service == "ingress" { // it reads the topics that the service makes
+				topics := regexp.MustCompile(`ONCEBUS_INGRESS_ADDR=\S+`).ReplaceAllString(before, "ONCEBUS_CREATE_TOPICS=true")
+				r.serve(topics+"exec ./bin/oncebus run", environ)
+			}
+			r.serve(strings.Replace(before, "=:8081", "=127.0.0.1:0", 1)+"exec ./bin/oncebus "+service, environ)
+			return
+		}
+	}
+	r.t.Logf("runs %s", command)
+	shell := exec.CommandContext(r.t.Context(), "bash", "-c", command)
+	shell.Dir, shell.Env = r.dir, environ
+	if out, err := shell.CombinedOutput(); err != nil {
+		r.t.Errorf("%s: %v\n%s", command, err, out)
+	}
+}
+
+// serve starts a service, waits until it is ready and stops it.
+func (r *reader) serve(command string, environ []string) {
+	r.t.Helper()
+	r.t.Logf("serves %s", command)
+	free, err := (&net.ListenConfig{}).Listen(r.t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	admin := free.Addr().String()
+	if err := free.Close(); err != nil {
+		r.t.Fatal(err)
+	}
+	shell := exec.Command("bash", "-c", command)
+	shell.Dir, shell.Env = r.dir, append(environ, "ONCEBUS_ADMIN_ADDR="+admin)
+	var log syncBuffer
+	shell.Stdout, shell.Stderr = &log, &log
+	proc, err := kafkatest.StartProcess(shell)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer proc.Kill() //nolint:errcheck // it has ended, or the test has failed
+	eventually(r.t, command+" is ready", func(ctx context.Context) error {
+		select {
+		case <-proc.Exited():
+			return fatalError{fmt.Errorf("it ended: %w\n%s", errors.Join(proc.Err(), errNotYet), log.String())}
+		default:
+		}
+		request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+admin+"/readyz", http.NoBody)
+		if err != nil {
+			return err
+		}
+		request.Close = true
+		response, err := http.DefaultClient.Do(request)
+		if err != nil {
+			return err
+		}
+		if err := response.Body.Close(); err != nil || response.StatusCode != http.StatusOK {
+			return fmt.Errorf("%s %w", response.Status, errors.Join(err, errNotYet))
+		}
+		return nil
+	})
+	if err := proc.Signal(syscall.SIGTERM); err != nil {
+		r.t.Fatal(err)
+	}
+	<-proc.Exited()
+	if err := proc.Err(); err != nil {
+		r.t.Errorf("%s, after SIGTERM: %v\n%s", command, err, log.String())
+	}
+}

@@ -1,0 +1,208 @@
+//go:build unix
+
+package main
+
+import (
+	"fmt"
+	"log/slog"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+	"go.yaml.in/yaml/v4"
+
+	"oncebus/processor"
+	"oncebus/processor/ingress"
+)
+
+// inventory is a registry that also keeps the collectors, for their descriptors: a vector without a series is in no scrape.
+type inventory struct {
+	*prometheus.Registry
+	collectors []prometheus.Collector
+}
+
+func (i *inventory) Register(c prometheus.Collector) error {
+	i.collectors = append(i.collectors, c)
+	return i.Registry.Register(c)
+}
+
+func (i *inventory) MustRegister(cs ...prometheus.Collector) {
+	i.collectors = append(i.collectors, cs...)
+	i.Registry.MustRegister(cs...)
+}
+
+// metric is one metric that a process may export.
+type metric struct{ name, kind, labels, help string }
+
+// descriptor is prometheus.Desc as its String method prints it; there is no other way to read one.
+var descriptor = regexp.MustCompile(`^Desc\{fqName: "([^"]+)", help: ("(?:[^"\\]|\\.)*"), (?:unit: "[^"]*", )?constLabels: \{([^}]*)\}, variableLabels: \{([^}]*)\}\}$`)
+
+// labelName is the name of a label that has one value for the process.
+var labelName = regexp.MustCompile(`(\w+)="`)
+
+// exported lists the metrics that the processor and the ingress register.
+func exported(t *testing.T) []metric {
+	t.Helper()
+	registry := &inventory{Registry: prometheus.NewRegistry()}
+	s, routes, err := load([]string{"ONCEBUS_BROKERS=127.0.0.1:1", "ONCEBUS_STATE_DIR=" + t.TempDir(), "ONCEBUS_INSTANCE_ID=pages",
+		"ONCEBUS_INGRESS_ADDR=127.0.0.1:0", "ONCEBUS_INGRESS_SECRET_SIGNALS=pages"}, filepath.Join(top, "deployments/routes/signals.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	log := slog.New(slog.DiscardHandler)
+	if _, err := processor.New(s.Processor, routes, registry, log); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ingress.New(s.Ingress, routes, nil, registry, log); err != nil {
+		t.Fatal(err)
+	}
+	list := map[string]metric{}
+	for _, c := range registry.collectors {
+		for desc := range collect(c.Describe) {
+			m := descriptor.FindStringSubmatch(desc.String())
+			if m == nil {
+				t.Fatalf("cannot read %s", desc)
+			}
+			if !strings.HasPrefix(m[1], "oncebus_") {
+				t.Errorf("metric %s has not our prefix", m[1])
+			}
+			help, labels := "", strings.FieldsFunc(m[4], func(r rune) bool { return r == ',' })
+			for _, constant := range labelName.FindAllStringSubmatch(m[3], -1) {
+				labels = append(labels, constant[1])
+			}
+			if _, err := fmt.Sscanf(m[2], "%q", &help); err != nil {
+				t.Fatal(err)
+			}
+			slices.Sort(labels)
+			for i := range labels {
+				labels[i] = code(labels[i])
+			}
+			list[m[1]] = metric{m[1], kindOf(t, c, desc), strings.Join(labels, ", "), help}
+		}
+	}
+	return slices.SortedFunc(maps.Values(list), func(a, b metric) int { return strings.Compare(a.name, b.name) })
+}
+
+// collect gathers what a collector sends.
+func collect[T any](send func(chan<- T)) func(yield func(T) bool) {
+	return func(yield func(T) bool) {
+		ch := make(chan T)
+		go func() { defer close(ch); send(ch) }()
+		more := true
+		for v := range ch {
+			more = more && yield(v)
+		}
+	}
+}
+
+// kindOf is the type of a collector's metric with the descriptor.
+func kindOf(t *testing.T, c prometheus.Collector, desc *prometheus.Desc) string {
+	switch c.(type) {
+	case *prometheus.CounterVec:
+		return "counter"
+	case *prometheus.GaugeVec:
+		return "gauge"
+	case *prometheus.HistogramVec:
+		return "histogram"
+	}
+	for m := range collect(c.Collect) {
+		var text dto.Metric
+		if m.Desc().String() != desc.String() {
+			continue
+		}
+		if err := m.Write(&text); err != nil {
+			t.Fatal(err)
+		}
+		switch {
+		case text.Counter != nil:
+			return "counter"
+		case text.Histogram != nil:
+			return "histogram"
+		}
+		return "gauge"
+	}
+	// A collector of its own that has nothing to show yet: the name tells.
+	if strings.Contains(desc.String(), `_total"`) {
+		return "counter"
+	}
+	return "gauge"
+}
+
+func metricRows(t *testing.T) string {
+	alerts := alertRules(t)
+	rows := newTable("metric", "type", "labels", "meaning", "alerts")
+	for _, m := range exported(t) {
+		var serves []string
+		for _, a := range alerts {
+			if slices.Contains(a.metrics(), m.name) {
+				serves = append(serves, code(strings.TrimPrefix(a.Alert, "Oncebus")))
+			}
+		}
+		rows.row(code(m.name), m.kind, m.labels, m.help, strings.Join(serves, ", "))
+	}
+	return rows.String()
+}
+
+// alertRule is one rule of alerts.yml.
+type alertRule struct {
+	Alert       string
+	Expr        string
+	For         string
+	Labels      struct{ Severity string }
+	Annotations struct{ Summary, Description string }
+}
+
+var metricName = regexp.MustCompile(`\boncebus_[a-z_]+`)
+
+// metrics are those that the rule looks at.
+func (a *alertRule) metrics() []string { return metricName.FindAllString(a.Expr, -1) }
+
+func alertRules(t *testing.T) []alertRule {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join(top, "deployments/prometheus/alerts.yml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var file struct {
+		Groups []struct{ Rules []alertRule }
+	}
+	if err := yaml.Unmarshal(data, &file); err != nil {
+		t.Fatal(err)
+	}
+	var rules []alertRule
+	for _, g := range file.Groups {
+		rules = append(rules, g.Rules...)
+	}
+	return rules
+}
+
+// braces are the placeholders of an alert's summary.
+var braces = regexp.MustCompile(`\{\{ (?:\$labels\.|\$)(\w+)(?: \| \w+)? \}\}`)
+
+func alertRows(t *testing.T) string {
+	known := exported(t)
+	rows := newTable("alert", "severity", "means", "cause")
+	page, err := os.ReadFile(filepath.Join(top, "deployments/METRICS.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, advice, _ := strings.Cut(string(page), "What to do:")
+	for _, a := range alertRules(t) {
+		for _, name := range a.metrics() {
+			if !slices.ContainsFunc(known, func(m metric) bool { return m.name == name }) {
+				t.Errorf("alert %s uses %s, which no process exports", a.Alert, name)
+			}
+		}
+		rows.row(code(a.Alert), a.Labels.Severity, braces.ReplaceAllString(a.Annotations.Summary, "{$1}"), a.Annotations.Description)
+		if !strings.Contains(advice, "| "+code(a.Alert)+" |") {
+			t.Errorf("METRICS.md does not say what to do about %s", a.Alert)
+		}
+	}
+	return rows.String()
+}

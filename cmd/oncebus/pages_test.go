@@ -1,0 +1,396 @@
+//go:build unix
+
+package main
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"oncebus/processor/kafkatest/golden"
+)
+
+// The pages of the repository: everything that a reader finds in *.md. Sections between "<!-- generated: NAME -->" and
+// "<!-- end -->" are made from the code by the functions here; make pages writes them.
+
+const top = "../.." // of the repository
+
+// generated names each generated section of the pages, by page and name. processor/ingress has its own, of unexported tables.
+var generated = []struct {
+	page, name string
+	make       func(t *testing.T) string
+}{
+	{"dedup/ROUTES.md", "route keys", routeKeys},
+	{"cmd/oncebus/SETTINGS.md", "settings", settingRows},
+	{"cmd/oncebus/SETTINGS.md", "exit codes", exitCodeRows},
+	{"cmd/oncebus/COMMANDS.md", "commands", helpTexts},
+	{"deployments/SECURITY.md", "rights", rightRows},
+	{"deployments/METRICS.md", "alerts", alertRows},
+	{"deployments/METRICS.md", "metrics", metricRows},
+	{"processor/HEADERS.md", "headers", headerRows},
+}
+
+// TestPages compares the generated sections of the pages with the code.
+func TestPages(t *testing.T) {
+	for _, s := range generated {
+		t.Run(s.name, func(t *testing.T) {
+			golden.AssertSection(t, filepath.Join(top, s.page), s.name, s.make(t))
+		})
+	}
+}
+
+// table writes rows in Markdown.
+type table struct{ strings.Builder }
+
+func newTable(columns ...string) *table {
+	var t table
+	t.row(columns...)
+	t.row(slices.Repeat([]string{"---"}, len(columns))...)
+	return &t
+}
+
+func (t *table) row(cells ...string) {
+	for i, cell := range cells {
+		cells[i] = strings.ReplaceAll(cell, "|", `\|`)
+	}
+	t.WriteString("| " + strings.Join(cells, " | ") + " |\n")
+}
+
+// code is text as Markdown code; "" stays empty.
+func code(text string) string {
+	if text == "" {
+		return ""
+	}
+	return "`" + text + "`"
+}
+
+func settingRows(*testing.T) string {
+	rows := newTable("variable", "meaning", "default")
+	for _, s := range settingsTable() {
+		name := code(s.name)
+		if s.secret {
+			name += " or " + code(s.name+"_FILE")
+		}
+		rows.row(name, s.help, code(s.defaults))
+	}
+	for _, s := range ingressSecretHelp {
+		rows.row(code(s[0]), s[1], "")
+	}
+	return rows.String()
+}
+
+func exitCodeRows(t *testing.T) string {
+	rows := newTable("code", "meaning")
+	for _, c := range constants(t, "cmd/oncebus", func(name, value string) bool {
+		return strings.HasPrefix(strings.ToLower(name), "exit") && strings.Trim(value, "0123456789") == ""
+	}) {
+		rows.row(c.value, c.comment)
+	}
+	return rows.String()
+}
+
+func rightRows(*testing.T) string {
+	rows := newTable("resource", "name", "operations", "why")
+	for _, r := range settingRules {
+		rows.row(r.resource, r.names, r.operations, r.why)
+	}
+	for _, r := range optionalRules {
+		rows.row(r.resource, r.names, r.operations, "optional: "+r.why)
+	}
+	return rows.String()
+}
+
+// now is the default of a flag that is another one in each run.
+var now = regexp.MustCompile(` \(default \d{13}\)`)
+
+// helpTexts are those of all commands. That of the settings is a page of its own.
+func helpTexts(t *testing.T) string {
+	var b strings.Builder
+	for _, name := range append([]string{""}, commandNames(t)...) {
+		heading := "oncebus"
+		args := []string{"--help"}
+		if name != "" {
+			heading, args = "oncebus "+name, []string{name, "--help"}
+		}
+		got := execute(t.Context(), nil, "", args...)
+		text, _, _ := strings.Cut(now.ReplaceAllString(got.stdout, ""), "\nSettings [default]:\n")
+		if got.code != 0 || text == "" {
+			t.Fatalf("%s: exit code %d, %s%s", heading, got.code, got.stdout, got.stderr)
+		}
+		fmt.Fprintf(&b, "## %s\n\n```\n%s\n```\n\n", heading, strings.TrimRight(strings.ReplaceAll(text, "\t", "    "), "\n"))
+	}
+	return b.String()
+}
+
+// commandNames reads the names of the commands from the usage.
+func commandNames(t *testing.T) []string {
+	var names []string
+	for _, m := range regexp.MustCompile(`(?m)^  ([a-z]+) +\S`).FindAllStringSubmatch(execute(t.Context(), nil, "", "--help").stdout, -1) {
+		names = append(names, m[1])
+	}
+	if len(names) == 0 {
+		t.Fatal("the usage lists no command")
+	}
+	return names
+}
+
+// constant is a documented constant of the code.
+type constant struct{ name, value, comment string }
+
+// constants returns the constants below dir that which selects, in the order of the source. Each must have a comment.
+func constants(t *testing.T, dir string, which func(name, value string) bool) []constant {
+	t.Helper()
+	var list []constant
+	err := filepath.WalkDir(filepath.Join(top, dir), func(path string, d fs.DirEntry, err error) error {
+		if d != nil && d.Name() == "oracle" { // it shares no code with what it judges, names of headers included
+			return fs.SkipDir
+		}
+		if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ParseComments)
+		if err != nil {
+			return err
+		}
+		ast.Inspect(file, func(n ast.Node) bool {
+			spec, ok := n.(*ast.ValueSpec)
+			if !ok || len(spec.Names) != 1 || len(spec.Values) != 1 {
+				return true
+			}
+			literal, ok := spec.Values[0].(*ast.BasicLit)
+			if !ok {
+				return true
+			}
+			value := literal.Value
+			if text, err := strconv.Unquote(value); err == nil {
+				value = text
+			}
+			if !which(spec.Names[0].Name, value) {
+				return true
+			}
+			comment := strings.TrimSpace(strings.ReplaceAll(cmp.Or(spec.Doc.Text(), spec.Comment.Text()), "\n", " "))
+			if comment == "" {
+				t.Errorf("%s: constant %s has no comment of its own", path, spec.Names[0].Name)
+			}
+			list = append(list, constant{spec.Names[0].Name, value, comment})
+			return true
+		})
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(list) == 0 {
+		t.Fatalf("no such constant below %s", dir)
+	}
+	return list
+}
+
+// ours matches the name of a header that oncebus adds.
+var ours = regexp.MustCompile(`^oncebus-[a-z0-9-]*[a-z0-9]$`)
+
+// otherHeader is one that the text of a header names.
+var otherHeader = regexp.MustCompile(`\boncebus-[a-z-]*[a-z]`)
+
+// headerRows reads the table of headers from the constants of their names. A comment is "RECORDS: VALUE".
+func headerRows(t *testing.T) string {
+	rows, internal := newTable("header", "on", "value"), newTable("header", "on", "value")
+	for _, c := range constants(t, "processor", func(name, value string) bool {
+		return strings.Contains(strings.ToLower(name), "header") && ours.MatchString(value)
+	}) {
+		on, value, ok := strings.Cut(otherHeader.ReplaceAllString(c.comment, "`$0`"), ": ")
+		if !ok {
+			t.Errorf("comment of %s: %q, want \"RECORDS: VALUE\"", c.name, c.comment)
+		}
+		if inside, ok := strings.CutPrefix(on, "internal, "); ok {
+			internal.row(code(c.value), inside, value)
+		} else {
+			rows.row(code(c.value), on, value)
+		}
+	}
+	return rows.String() + "\nOn internal topics only:\n\n" + internal.String()
+}
+
+// schemaNode is what the tables of route keys need of a JSON Schema.
+type schemaNode struct {
+	Ref         string                `json:"$ref"`
+	Type        any                   `json:"type"`
+	Description string                `json:"description"`
+	Default     json.RawMessage       `json:"default"`
+	Enum        []any                 `json:"enum"`
+	Const       any                   `json:"const"`
+	Minimum     json.Number           `json:"minimum"`
+	Maximum     json.Number           `json:"maximum"`
+	Above       json.Number           `json:"exclusiveMinimum"`
+	Items       *schemaNode           `json:"items"`
+	OneOf       []schemaNode          `json:"oneOf"`
+	AnyOf       []schemaNode          `json:"anyOf"`
+	Required    []string              `json:"required"`
+	Properties  properties            `json:"properties"`
+	Defs        map[string]schemaNode `json:"$defs"`
+}
+
+// properties keep the order of the file.
+type properties []property
+
+type property struct {
+	name string
+	schemaNode
+}
+
+func (p *properties) UnmarshalJSON(data []byte) error {
+	d := json.NewDecoder(strings.NewReader(string(data)))
+	if _, err := d.Token(); err != nil {
+		return err
+	}
+	for d.More() {
+		name, err := d.Token()
+		if err != nil {
+			return err
+		}
+		var node schemaNode
+		if err := d.Decode(&node); err != nil {
+			return err
+		}
+		*p = append(*p, property{name.(string), node})
+	}
+	return nil
+}
+
+// routeObjects are the objects of the routes file, in the order of the page.
+var routeObjects = []struct{ def, heading string }{
+	{"route", "Keys of a route"},
+	{"match", "Keys of `match`"},
+	{"source", "Keys of a key source"},
+	{"payload", "Keys of `payload`"},
+	{"order", "Keys of `order`"},
+	{"normaliserStep", "Steps of `normalise`"},
+	{"time", "Keys of `time`"},
+	{"duplicates", "Keys of `duplicates`"},
+	{"limits", "Keys of `limits`"},
+	{"request", "Keys of `request`"},
+	{"http", "Keys of `http`"},
+	{"signature", "Keys of `signature`"},
+	{"httpOutcomes", "Keys of `outcomes` in `http`"},
+	{"rate", "Keys of `rate` and `rate_per_source`"},
+	{"responses", "Keys of `responses`"},
+	{"response", "Keys of a response"},
+}
+
+// routeKeys makes the tables of all keys of a routes file from its JSON Schema.
+func routeKeys(t *testing.T) string {
+	got := execute(t.Context(), nil, "", "check", "--schema")
+	var schema schemaNode
+	if err := json.Unmarshal([]byte(got.stdout), &schema); err != nil {
+		t.Fatal(err)
+	}
+	var b strings.Builder
+	for _, o := range routeObjects {
+		def := schema.Defs[o.def]
+		if len(def.OneOf) > 0 && len(def.Properties) == 0 { // the form with keys, of those that also have a short one
+			def = def.OneOf[len(def.OneOf)-1]
+		}
+		rows := newTable("key", "value", "default", "meaning")
+		for _, p := range def.Properties {
+			if p.Description == "" {
+				t.Errorf("key %s of %s has no description in the schema", p.name, o.def)
+			}
+			value := string(p.Default)
+			if slices.Contains(def.Required, p.name) {
+				value = "required"
+			} else if value != "" {
+				value = code(strings.Trim(value, `"`))
+			}
+			rows.row(code(p.name), schema.values(&p.schemaNode), value, p.Description)
+		}
+		fmt.Fprintf(&b, "### %s\n\n%s\n", o.heading, rows)
+	}
+	for name, def := range schema.Defs {
+		if len(def.Properties) > 0 && !slices.ContainsFunc(routeObjects, func(o struct{ def, heading string }) bool { return o.def == name }) {
+			t.Errorf("object %s of the schema is not on the page", name)
+		}
+	}
+	return strings.TrimSuffix(b.String(), "\n")
+}
+
+func (s *schemaNode) resolve(n *schemaNode) *schemaNode {
+	if name, ok := strings.CutPrefix(n.Ref, "#/$defs/"); ok {
+		def := s.Defs[name]
+		return &def
+	}
+	return n
+}
+
+// values says in words which values a key takes.
+func (s *schemaNode) values(n *schemaNode) string {
+	var texts []string
+	switch name := strings.TrimPrefix(n.Ref, "#/$defs/"); name {
+	case "duration", "topic", "name", "path":
+		return name
+	case "headerName":
+		return "header name"
+	case "source":
+		return "`record_key`, `raw`, `cloudevent`, `order` or [object](#keys-of-a-key-source)"
+	case "normalisers":
+		return "`trim`, `upper`, `lower` or [step](#steps-of-normalise), or a list of them"
+	}
+	for _, o := range routeObjects {
+		if n.Ref == "#/$defs/"+o.def && len(s.Defs[o.def].Properties) > 0 {
+			return "[object](#" + anchor(o.heading) + ")"
+		}
+	}
+	n = s.resolve(n)
+	for _, v := range n.Enum {
+		texts = append(texts, code(fmt.Sprint(v)))
+	}
+	if n.Const != nil {
+		texts = append(texts, code(fmt.Sprint(n.Const)))
+	}
+	for _, o := range append(n.OneOf, n.AnyOf...) {
+		if v := s.values(&o); v != "" && !slices.Contains(texts, v) {
+			texts = append(texts, v)
+		}
+	}
+	if n.Items != nil {
+		return "list of " + s.values(n.Items)
+	}
+	if len(texts) > 0 && len(n.Properties) == 0 {
+		return strings.Join(texts, ", ")
+	}
+	switch n.Type {
+	case "integer", "number":
+		text := "number"
+		if n.Type == "integer" {
+			text = "integer"
+		}
+		if n.Minimum != "" && n.Maximum != "" {
+			return text + ", " + n.Minimum.String() + " to " + n.Maximum.String()
+		}
+		if n.Above != "" && n.Maximum != "" {
+			return text + " over " + n.Above.String() + ", to " + n.Maximum.String()
+		}
+		return text
+	case "boolean":
+		return "`true`, `false`"
+	case "string":
+		return "text"
+	case "object":
+		return "object"
+	}
+	if list, ok := n.Type.([]any); ok {
+		for _, v := range list {
+			texts = append(texts, fmt.Sprint(v))
+		}
+	}
+	return strings.Join(texts, ", ")
+}

@@ -1,0 +1,108 @@
+package ingress
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"oncebus/dedup"
+	"oncebus/processor/kafkatest/golden"
+	"oncebus/processor/wire"
+)
+
+// TestPages compares the generated sections of HTTP.md with the code; those of
+// the other pages are in cmd/oncebus.
+func TestPages(t *testing.T) {
+	golden.AssertSection(t, "HTTP.md", "responses", responseRows())
+	golden.AssertSection(t, "HTTP.md", "problems", problemRows(t))
+}
+
+// problemRows lists the problems; the comment of each in the code says when it
+// is the response.
+func problemRows(t *testing.T) string {
+	file, err := parser.ParseFile(token.NewFileSet(), "problem.go", nil, parser.ParseComments)
+	if err != nil {
+		t.Fatal(err)
+	}
+	when := map[string]string{}
+	ast.Inspect(file, func(n ast.Node) bool {
+		spec, ok := n.(*ast.ValueSpec)
+		if !ok || len(spec.Values) != 1 {
+			return true
+		}
+		literal, ok := spec.Values[0].(*ast.CompositeLit)
+		if !ok || len(literal.Elts) == 0 {
+			return true
+		}
+		if first, ok := literal.Elts[0].(*ast.BasicLit); ok {
+			name, _ := strconv.Unquote(first.Value)
+			when[name] = strings.TrimSpace(strings.ReplaceAll(spec.Doc.Text(), "\n", " "))
+		}
+		return true
+	})
+	var b strings.Builder
+	b.WriteString("| `type` | status | title | when |\n| --- | --- | --- | --- |\n")
+	for _, p := range problems {
+		if when[p.name] == "" {
+			t.Errorf("problem %s has no comment that says when it is the response", p.name)
+		}
+		fmt.Fprintf(&b, "| `%s%s` | %d | %s | %s |\n", problemType, p.name, p.status, p.title, when[p.name])
+	}
+	return b.String()
+}
+
+// responseRows lists the default response to each verdict, as the code makes it.
+func responseRows() string {
+	var b strings.Builder
+	b.WriteString("| verdict | when | status | body | headers |\n| --- | --- | --- | --- | --- |\n")
+	row := func(verdict, when string, r *response) {
+		body := "the result, byte for byte"
+		switch {
+		case r.problem != nil:
+			body = "`" + problemType + r.problem.name + "`"
+		case r.name != "":
+			body = "`" + string(r.body) + "`"
+		case r.body == nil:
+			body = "none"
+		}
+		var headers []string
+		for name := range r.header {
+			headers = append(headers, "`"+name+": "+r.header.Get(name)+"`")
+		}
+		slices.Sort(headers)
+		fmt.Fprintf(&b, "| `%s` | %s | %d | %s | %s |\n", verdict, when, r.status, body, strings.Join(headers, ", "))
+	}
+	for _, v := range dedup.Verdicts {
+		if v == dedup.Replayed {
+			continue
+		}
+		forwarded := tellByDefault(&wire.Answer{Verdict: v, Forwarded: true})
+		refused := tellByDefault(&wire.Answer{Verdict: v})
+		if forwarded.status == refused.status {
+			row(v.String(), "", refused)
+			continue
+		}
+		row(v.String(), "the route forwards it", forwarded)
+		row(v.String(), "otherwise", refused)
+	}
+	result := func(when string, a wire.Answer) {
+		a.Verdict, a.HasOutcome = dedup.Replayed, true
+		r := tellOutcome(&a)
+		if r.problem == nil {
+			r.name = ""
+		}
+		row(dedup.Replayed.String(), when, r)
+	}
+	result("completed", wire.Answer{Status: dedup.OutcomeCompleted.String(), Value: []byte("{}")})
+	result("completed, null result", wire.Answer{Status: dedup.OutcomeCompleted.String()})
+	result("completed, result not recorded", wire.Answer{Status: dedup.OutcomeCompleted.String(), Omitted: true})
+	for _, kind := range []dedup.OutcomeKind{dedup.OutcomeFailed, dedup.OutcomeRejected, dedup.OutcomeForget} {
+		result("waited, and the outcome is `"+kind.String()+"`", wire.Answer{Status: kind.String()})
+	}
+	return b.String()
+}
