@@ -20,10 +20,10 @@ const (
 
 // warnOldTransactions says so if the cluster follows older rules. It is no
 // reason not to start: the cluster may be in the middle of an upgrade.
-func (p *Processor) warnOldTransactions(ctx context.Context) error {
+func (s *setup) warnOldTransactions(ctx context.Context) error {
 	req := kmsg.NewPtrApiVersionsRequest()
 	req.ClientSoftwareName, req.ClientSoftwareVersion = "oncebus", "1" // brokers refuse empty ones
-	resp, err := req.RequestWith(ctx, p.client)
+	resp, err := req.RequestWith(ctx, s.client)
 	if err == nil {
 		err = kerr.ErrorForCode(resp.ErrorCode)
 	}
@@ -37,7 +37,7 @@ func (p *Processor) warnOldTransactions(ctx context.Context) error {
 		}
 	}
 	if version < transactionVersionMin {
-		p.log.Warn("this cluster does not protect a transaction from a late end of the one before: a lost and repeated request could then lose or repeat events; "+
+		s.log.Warn("this cluster does not protect a transaction from a late end of the one before: a lost and repeated request could then lose or repeat events; "+
 			"upgrade it to Kafka 4.0 or later and finalize the feature (kafka-features.sh upgrade --feature transaction.version=2)",
 			"feature", transactionFeature, "version", version, "wanted", transactionVersionMin)
 	}

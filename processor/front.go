@@ -206,35 +206,28 @@ func (f *Front) open(ctx context.Context, before *footing) (*footing, error) {
 var errNotThere = errors.New("not there yet")
 
 func (f *Front) openOnce(ctx context.Context, client *kgo.Client, before *footing) (*footing, error) {
-	admin := kadm.NewClient(client)
-	t := newTopology(f.cfg.AppID, f.routes)
-	t.emissions = nil // are none of a front's business
-	if err := t.describe(ctx, admin); err != nil {
-		return nil, err
-	}
-	for _, name := range slices.Concat(t.internal(), t.external()) {
-		if _, ok := t.topics[name]; !ok {
-			return nil, fmt.Errorf("topic %s of app %s is %w: start `oncebus run` with this routes file", name, t.app, errNotThere)
-		}
-	}
-	m, err := readManifest(ctx, client, t)
+	app, err := findApp(ctx, client, f.cfg.AppID, f.routes)
 	if err != nil {
 		return nil, err
 	}
-	if m == nil {
+	t := app.topology
+	if missing := app.missingTopics(); len(missing) > 0 {
+		return nil, fmt.Errorf("topic %s of app %s is %w: start `oncebus run` with this routes file", missing[0], t.app, errNotThere)
+	}
+	if app.manifest == nil {
 		return nil, fmt.Errorf("the manifest in %s is %w: start `oncebus run`", t.manifest, errNotThere)
 	}
-	changed, err := m.reconcile(t, f.routes, f.cfg.KeySecret.Bytes())
+	changed, err := app.check(f.cfg.KeySecret.Bytes())
 	if err != nil {
 		return nil, err
 	}
 	if changed {
 		return nil, fmt.Errorf("a route of this routes file is %w in the manifest in %s: start `oncebus run` with it", errNotThere, t.manifest)
 	}
-	if err := t.readConfigs(ctx, admin, frontTopics(t, f.routes)...); err != nil {
+	at := &footing{rt: app.runtime(), id: t.topics[t.verdicts].id}
+	if _, err := at.rt.rereadLimits(ctx, kadm.NewClient(client), frontTopics(t, f.routes)); err != nil {
 		return nil, err
 	}
-	at := &footing{rt: newRuntime(t, m, f.routes), id: t.topics[t.verdicts].id}
 	at.partition = partitionOfInstance(f.cfg.InstanceID, t.topics[t.verdicts].partitions)
 	if before != nil && before.id == at.id && before.partition == at.partition {
 		at.next = before.next // verdicts may have come in between

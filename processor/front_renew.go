@@ -3,7 +3,6 @@ package processor
 import (
 	"context"
 	"errors"
-	"maps"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -56,13 +55,11 @@ func (f *Front) replace(b breakage, at *footing) {
 func (f *Front) limitsChanged(ctx context.Context, client *kgo.Client, at *footing) bool {
 	ctx, cancel := context.WithTimeout(ctx, frontProbeMax)
 	defer cancel()
-	fresh := newTopology(f.cfg.AppID, f.routes)
-	if err := fresh.readConfigs(ctx, kadm.NewClient(client), frontTopics(fresh, f.routes)...); err != nil {
+	changed, err := at.rt.rereadLimits(ctx, kadm.NewClient(client), frontTopics(at.rt.topology, f.routes))
+	if err != nil {
 		f.log.Error("a topic refused a record, and its settings cannot be read", "error", err)
-		return false
 	}
-	before := at.rt.limits.Swap(&fresh.limits)
-	return !maps.Equal(*before, fresh.limits)
+	return changed
 }
 
 // refusesToSend tells whether a client has no producer id and asks for none.

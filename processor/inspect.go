@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"oncebus/dedup"
@@ -26,57 +25,58 @@ import (
 // machine that reaches the brokers, whether a process of the app runs or not.
 // It joins no group, and reads only what is committed.
 type Inspector struct {
-	p  *Processor
-	rt *runtime
+	cfg    AppConfig
+	routes *rules.Routes
+	redact *security.Redactor
+	client *kgo.Client
+	rt     *runtime
 	// unknown are the names of the routes with which the app has never run.
 	unknown []string
 }
 
 // NewInspector connects to the brokers and reads the app's manifest. It creates
 // and changes nothing.
-func NewInspector(ctx context.Context, cfg Config, routes *rules.Routes, log *slog.Logger, extra ...kgo.Opt) (*Inspector, error) {
-	p, err := New(cfg, routes, prometheus.NewRegistry(), log, extra...)
+func NewInspector(ctx context.Context, cfg AppConfig, routes *rules.Routes, log *slog.Logger, extra ...kgo.Opt) (*Inspector, error) {
+	if err := errors.Join(cfg.Validate(), cfg.CheckSecret(routes.NeedsSecret())); err != nil {
+		return nil, err
+	}
+	redact := security.NewRedactor(cfg.Config)
+	opts, err := security.ClientOptions(cfg.Config, prometheus.NewRegistry(), slog.New(redact.Handler(log.Handler())), redact)
 	if err != nil {
 		return nil, err
 	}
-	p.client, err = kgo.NewClient(append([]kgo.Opt{kgo.RecordPartitioner(kgo.StickyKeyPartitioner(nil))}, p.baseOptions...)...)
+	i := &Inspector{cfg: cfg, routes: routes, redact: redact}
+	i.client, err = kgo.NewClient(append(append([]kgo.Opt{kgo.RecordPartitioner(kgo.StickyKeyPartitioner(nil))}, opts...), extra...)...)
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("client: %w", err), p.host.Close())
+		return nil, fmt.Errorf("client: %w", err)
 	}
-	p.admin = kadm.NewClient(p.client)
-	i := &Inspector{p: p}
 	if err := i.open(ctx); err != nil {
-		return nil, errors.Join(p.redact.Err(security.ExplainCredentials(err, cfg.SASL)), i.Close())
+		i.Close()
+		return nil, redact.Err(security.ExplainCredentials(err, cfg.SASL))
 	}
 	return i, nil
 }
 
 // Close ends the connections.
-func (i *Inspector) Close() error {
-	i.p.client.Close()
-	return i.p.host.Close()
-}
+func (i *Inspector) Close() { i.client.Close() }
 
 func (i *Inspector) open(ctx context.Context) error {
-	t := newTopology(i.p.cfg.AppID, i.p.routes)
-	if err := t.describe(ctx, i.p.admin); err != nil {
-		return err
-	}
-	if _, ok := t.topics[t.manifest]; !ok {
-		return kafka.OperatorErrorf("there is no topic %s: no app %s has run on this cluster; look at ONCEBUS_APP_ID and ONCEBUS_BROKERS", t.manifest, i.p.cfg.AppID)
-	}
-	m, err := readManifest(ctx, i.p.client, t)
+	app, err := findApp(ctx, i.client, i.cfg.AppID, i.routes)
 	if err != nil {
 		return err
 	}
-	if m == nil {
-		return kafka.OperatorErrorf("%s holds no manifest: app %s has never started", t.manifest, i.p.cfg.AppID)
+	t := app.topology
+	if _, ok := t.topics[t.manifest]; !ok {
+		return kafka.OperatorErrorf("there is no topic %s: no app %s has run on this cluster; look at ONCEBUS_APP_ID and ONCEBUS_BROKERS", t.manifest, i.cfg.AppID)
 	}
-	i.unknown = m.unknown(t, i.p.routes)
-	if _, err := m.reconcile(t, i.p.routes, i.p.cfg.KeySecret.Bytes()); err != nil {
+	if app.manifest == nil {
+		return kafka.OperatorErrorf("%s holds no manifest: app %s has never started", t.manifest, i.cfg.AppID)
+	}
+	i.unknown = app.unknown()
+	if _, err := app.check(i.cfg.KeySecret.Bytes()); err != nil {
 		return err
 	}
-	i.rt = newRuntime(t, m, i.p.routes)
+	i.rt = app.runtime()
 	return nil
 }
 
@@ -91,7 +91,7 @@ func (i *Inspector) known(routes ...*rules.Route) error {
 	if len(unknown) == 0 {
 		return nil
 	}
-	return kafka.OperatorErrorf("app %s has never run with these routes: %s; look at ONCEBUS_APP_ID and at the routes file", i.p.cfg.AppID, strings.Join(unknown, ", "))
+	return kafka.OperatorErrorf("app %s has never run with these routes: %s; look at ONCEBUS_APP_ID and at the routes file", i.cfg.AppID, strings.Join(unknown, ", "))
 }
 
 // Entry is what an app keeps of a key.
@@ -217,7 +217,7 @@ func (i *Inspector) place(d *rules.Derived) (topic string, partitions []int32) {
 // changelog calls each with every committed record of a task's changelog.
 func (i *Inspector) changelog(ctx context.Context, topic string, partition int32, each func(*kgo.Record) error) error {
 	name := changelogName(i.rt.topology.app, topic)
-	reader := kafka.NewReader(i.p.client, name, i.rt.topology.topics[name].id, partition)
+	reader := kafka.NewReader(i.client, name, i.rt.topology.topics[name].id, partition)
 	start, end, err := reader.Bounds(ctx)
 	if err != nil {
 		return err
@@ -255,7 +255,7 @@ func (i *Inspector) Forget(ctx context.Context, d *rules.Derived) (dedup.Digest,
 	rec := &kgo.Record{Topic: d.Route.Claim.Outcomes, Timestamp: time.Now(), Headers: []kgo.RecordHeader{
 		{Key: wire.HeaderClaimToken, Value: token.Append(nil)}, {Key: wire.HeaderOutcome, Value: []byte(dedup.OutcomeForget.String())},
 	}}
-	if err := i.p.client.ProduceSync(ctx, rec).FirstErr(); err != nil {
+	if err := i.client.ProduceSync(ctx, rec).FirstErr(); err != nil {
 		return token.Digest, fmt.Errorf("produce to %s: %w", rec.Topic, kafka.Denied(err, "Write", kafka.ResourceTopic, rec.Topic))
 	}
 	return token.Digest, nil
@@ -270,14 +270,14 @@ type TaskKeys struct {
 // Stats reads what the app's tasks remember, from their last checkpoints. Routes
 // with which the app has never run are refused.
 func (i *Inspector) Stats(ctx context.Context) ([]TaskKeys, error) {
-	if err := i.known(i.p.routes.Routes...); err != nil {
+	if err := i.known(i.routes.Routes...); err != nil {
 		return nil, err
 	}
 	var all []TaskKeys
 	for _, topic := range i.rt.topology.taskTopics() {
 		for partition := range i.rt.topology.topics[topic].partitions {
 			name := changelogName(i.rt.topology.app, topic)
-			c, _, _, err := lastCheckpoint(ctx, kafka.NewReader(i.p.client, name, i.rt.topology.topics[name].id, partition))
+			c, _, _, err := lastCheckpoint(ctx, kafka.NewReader(i.client, name, i.rt.topology.topics[name].id, partition))
 			if err != nil {
 				return nil, err
 			}

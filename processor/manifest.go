@@ -249,28 +249,28 @@ func readManifest(ctx context.Context, client *kgo.Client, t *topology) (*manife
 // writes it back if that changed anything. Several processes may start at
 // once: they share one transactional id, so the last to register fences the
 // others, which then read what it wrote and begin again.
-func (p *Processor) settleManifest(ctx context.Context, t *topology) (*manifest, error) {
+func (s *setup) settleManifest(ctx context.Context, t *topology) (*manifest, error) {
 	for {
-		m, err := readManifest(ctx, p.client, t)
+		m, err := readManifest(ctx, s.client, t)
 		if err != nil {
 			return nil, err
 		}
 		if m != nil {
-			changed, err := m.reconcile(t, p.routes, p.cfg.KeySecret.Bytes())
+			changed, err := m.reconcile(t, s.routes, s.cfg.KeySecret.Bytes())
 			if err != nil || !changed {
 				return m, err
 			}
-		} else if err := p.refuseOrphanedState(ctx, t); err != nil {
+		} else if err := s.refuseOrphanedState(ctx, t); err != nil {
 			return nil, err
 		}
-		m, err = p.writeManifest(ctx, t)
+		m, err = s.writeManifest(ctx, t)
 		if err == nil {
 			return m, nil
 		}
 		if !errors.Is(err, kerr.ProducerFenced) && !errors.Is(err, kerr.InvalidProducerEpoch) && !errors.Is(err, kerr.ConcurrentTransactions) {
 			return nil, fmt.Errorf("write the manifest: %w", err)
 		}
-		p.log.Info("another process wrote the manifest at the same time", "topic", t.manifest)
+		s.log.Info("another process wrote the manifest at the same time", "topic", t.manifest)
 		if err := kafka.Pause(ctx, 50*time.Millisecond); err != nil {
 			return nil, err
 		}
@@ -279,18 +279,18 @@ func (p *Processor) settleManifest(ctx context.Context, t *topology) (*manifest,
 
 // writeManifest takes the manifest's transactional id, which ends whatever an
 // earlier holder had begun, and only then reads what it will replace.
-func (p *Processor) writeManifest(ctx context.Context, t *topology) (*manifest, error) {
-	opts := append(slices.Clone(p.baseOptions), kgo.TransactionalID(p.cfg.AppID+"-manifest"), kgo.DefaultProduceTopic(t.manifest),
-		kgo.TransactionTimeout(p.cfg.TransactionTimeout))
+func (s *setup) writeManifest(ctx context.Context, t *topology) (*manifest, error) {
+	opts := append(slices.Clone(s.options), kgo.TransactionalID(s.cfg.AppID+"-manifest"), kgo.DefaultProduceTopic(t.manifest),
+		kgo.TransactionTimeout(s.cfg.TransactionTimeout))
 	client, err := kgo.NewClient(opts...)
 	if err != nil {
 		return nil, err
 	}
 	defer client.Close()
 	if _, _, err := client.ProducerID(ctx); err != nil {
-		return nil, kafka.Denied(err, "Write", kafka.ResourceTransactionalID, p.cfg.AppID+"-manifest")
+		return nil, kafka.Denied(err, "Write", kafka.ResourceTransactionalID, s.cfg.AppID+"-manifest")
 	}
-	m, err := readManifest(ctx, p.client, t)
+	m, err := readManifest(ctx, s.client, t)
 	if err != nil {
 		return nil, err
 	}
@@ -299,7 +299,7 @@ func (p *Processor) writeManifest(ctx context.Context, t *topology) (*manifest, 
 			return nil, err
 		}
 	}
-	changed, err := m.reconcile(t, p.routes, p.cfg.KeySecret.Bytes())
+	changed, err := m.reconcile(t, s.routes, s.cfg.KeySecret.Bytes())
 	if err != nil || !changed {
 		return m, err
 	}
@@ -316,46 +316,46 @@ func (p *Processor) writeManifest(ctx context.Context, t *topology) (*manifest, 
 	if err := client.EndTransaction(ctx, kgo.TryCommit); err != nil {
 		return nil, err
 	}
-	p.log.Info("manifest written", "topic", t.manifest, "topics", len(m.Topics), "namespaces", len(m.Namespaces))
+	s.log.Info("manifest written", "topic", t.manifest, "topics", len(m.Topics), "namespaces", len(m.Namespaces))
 	return m, nil
 }
 
 // refuseChanged compares the routes with the manifest before anything is
 // created, so that a start that must be refused leaves nothing behind.
-func (p *Processor) refuseChanged(ctx context.Context, t *topology) error {
+func (s *setup) refuseChanged(ctx context.Context, t *topology) error {
 	var m *manifest
 	if _, ok := t.topics[t.manifest]; ok {
 		var err error
-		if m, err = readManifest(ctx, p.client, t); err != nil {
+		if m, err = readManifest(ctx, s.client, t); err != nil {
 			return err
 		}
 	}
 	if m == nil {
-		return p.refuseOrphanedState(ctx, t)
+		return s.refuseOrphanedState(ctx, t)
 	}
-	_, err := m.reconcile(t, p.routes, p.cfg.KeySecret.Bytes())
+	_, err := m.reconcile(t, s.routes, s.cfg.KeySecret.Bytes())
 	return err
 }
 
 // refuseOrphanedState refuses to begin a new manifest over changelogs that
 // already hold rows: a new hash secret would send their keys elsewhere.
-func (p *Processor) refuseOrphanedState(ctx context.Context, t *topology) error {
+func (s *setup) refuseOrphanedState(ctx context.Context, t *topology) error {
 	for _, task := range t.taskTopics() {
 		if _, ok := t.topics[changelogName(t.app, task)]; !ok {
 			continue
 		}
-		ends, err := p.admin.ListEndOffsets(ctx, changelogName(t.app, task))
+		ends, err := s.admin.ListEndOffsets(ctx, changelogName(t.app, task))
 		if err != nil {
 			return fmt.Errorf("list the end of the changelog of %s: %w", task, err)
 		}
 		for _, o := range ends.Offsets().Sorted() {
 			if o.At > 0 {
 				// Unless another process wrote manifest and rows since we looked.
-				if err := t.describe(ctx, p.admin); err != nil {
+				if err := t.describe(ctx, s.admin); err != nil {
 					return err
 				}
 				if _, ok := t.topics[t.manifest]; ok {
-					if m, err := readManifest(ctx, p.client, t); err != nil || m != nil {
+					if m, err := readManifest(ctx, s.client, t); err != nil || m != nil {
 						return err
 					}
 				}

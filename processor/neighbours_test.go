@@ -232,9 +232,9 @@ func TestInspectorFindsAndForgetsNeighbours(t *testing.T) {
 	first := s.run("a")
 	retry := order("b", "c1", 61_000, 61_000, 1)
 	s.send(retry)
-	inspector, err := NewInspector(t.Context(), s.cfg, s.routes, slog.New(slog.DiscardHandler))
+	inspector, err := NewInspector(t.Context(), s.cfg.AppConfig, s.routes, slog.New(slog.DiscardHandler))
 	must(t, err)
-	defer func() { must(t, inspector.Close()) }()
+	defer func() { inspector.Close() }()
 	derive := func(r *kgo.Record) *rules.Derived {
 		in := wire.InputOf(r)
 		d := s.routes.NewDeriver(nil).Derive(&in)

@@ -123,7 +123,7 @@ func (p *Processor) run(ctx context.Context) error {
 	defer stopBackground()
 	helpers.Go(func() { p.probe(background) })
 	helpers.Go(func() { p.disk.run(background) })
-	if err := p.settle(ctx); err != nil {
+	if err := p.setUp(ctx); err != nil {
 		if ctx.Err() != nil {
 			return nil
 		}
@@ -183,11 +183,15 @@ func (p *Processor) work(ctx context.Context) error {
 	}
 }
 
-// settle waits for a broker, then settles topics and manifest.
-func (p *Processor) settle(ctx context.Context) error {
+// setUp waits for a broker, makes topics and manifest, and the workers.
+func (p *Processor) setUp(ctx context.Context) error {
 	for {
-		err := p.settleOnce(ctx)
-		if err == nil || ctx.Err() != nil || kafka.Classify(err) == kafka.Stop || security.CredentialsRefused(err) {
+		rt, err := settleApp(ctx, p.conn(), p.cfg.AppConfig, p.routes)
+		if err == nil {
+			p.makeWorkers(rt)
+			return nil
+		}
+		if ctx.Err() != nil || kafka.Classify(err) == kafka.Stop || security.CredentialsRefused(err) {
 			return err
 		}
 		p.log.Warn("not started yet, trying again", "error", security.ExplainCredentials(err, p.cfg.SASL))
@@ -197,22 +201,13 @@ func (p *Processor) settle(ctx context.Context) error {
 	}
 }
 
-func (p *Processor) settleOnce(ctx context.Context) error {
-	t, err := p.settleTopics(ctx)
-	if err != nil {
-		return err
-	}
-	m, err := p.settleManifest(ctx, t)
-	if err != nil {
-		return err
-	}
-	if err := p.warnOldTransactions(ctx); err != nil {
-		return err
-	}
-	rt := newRuntime(t, m, p.routes)
-	if err := p.observeClock(ctx, rt); err != nil {
-		return err
-	}
+// conn is what the set-up needs of the clients.
+func (p *Processor) conn() conn {
+	return conn{client: p.client, admin: p.admin, options: p.baseOptions, log: p.log}
+}
+
+func (p *Processor) makeWorkers(rt *runtime) {
+	t := rt.topology
 	p.rt = rt
 	p.startedMu.Lock()
 	defer p.startedMu.Unlock()
@@ -223,7 +218,6 @@ func (p *Processor) settleOnce(ctx context.Context) error {
 		p.workers = append(p.workers, newWorker(p, stageDedup, i))
 	}
 	p.log.Info("started", "app", p.cfg.AppID, "cluster", t.cluster, "routed", t.routed, "prepartitioned", t.prepartitioned, "workers", p.workerCount())
-	return nil
 }
 
 // workerCount is how many workers each stage has.
@@ -232,24 +226,6 @@ func (p *Processor) workerCount() int {
 		return p.cfg.Workers
 	}
 	return goruntime.GOMAXPROCS(0)
-}
-
-// observeClock appends a record to the manifest topic, which the broker
-// stamps, and reads the stamp back.
-func (p *Processor) observeClock(ctx context.Context, rt *runtime) error {
-	rec := &kgo.Record{Topic: rt.topology.manifest, Key: []byte("clock"), Value: []byte(p.cfg.InstanceID)}
-	if err := p.client.ProduceSync(ctx, rec).FirstErr(); err != nil {
-		return fmt.Errorf("write to %s: %w", rec.Topic, kafka.Denied(err, "Write", kafka.ResourceTopic, rec.Topic))
-	}
-	reader := kafka.NewReader(p.client, rec.Topic, rt.topology.topics[rec.Topic].id, rec.Partition)
-	return reader.Read(ctx, rec.Offset, rec.Offset+1, func(records []*kgo.Record, _ int64) error {
-		for _, r := range records {
-			if r.Offset == rec.Offset {
-				rt.clock = brokerClock{observed: r.Timestamp.UnixMilli(), at: time.Now()}
-			}
-		}
-		return nil
-	})
 }
 
 // limitsChanged reads the topics' limits again after a broker refused a
@@ -264,14 +240,12 @@ func (p *Processor) limitsChanged(err error) {
 		return // another worker is reading them
 	}
 	defer p.limitsMu.Unlock()
-	fresh := newTopology(p.cfg.AppID, p.routes)
 	ctx, cancel := context.WithTimeout(context.Background(), p.cfg.TransactionTimeout/3)
 	defer cancel()
-	if err := fresh.readConfigs(ctx, p.admin, fresh.written()...); err != nil {
-		p.log.Error("a topic refused a record, and its settings cannot be read", "error", err)
+	if _, failed := p.rt.rereadLimits(ctx, p.admin, p.rt.topology.written()); failed != nil {
+		p.log.Error("a topic refused a record, and its settings cannot be read", "error", failed)
 		return
 	}
-	p.rt.limits.Store(&fresh.limits)
 	p.log.Warn("a topic refused a record; its settings were read again", "error", err)
 }
 

@@ -1,12 +1,15 @@
 package processor
 
 import (
+	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"sync/atomic"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"oncebus/dedup"
@@ -94,6 +97,17 @@ func newRuntime(t *topology, m *manifest, routes *rules.Routes) *runtime {
 	}
 	rt.limits.Store(&t.limits)
 	return rt
+}
+
+// rereadLimits reads the limits of topics again, and reports whether somebody
+// changed them. The app then has those of these topics alone.
+func (rt *runtime) rereadLimits(ctx context.Context, admin *kadm.Client, topics []string) (changed bool, err error) {
+	fresh := *rt.topology
+	if err := fresh.readConfigs(ctx, admin, topics...); err != nil {
+		return false, err
+	}
+	before := rt.limits.Swap(&fresh.limits)
+	return !maps.Equal(*before, fresh.limits), nil
 }
 
 func (rt *runtime) limit(topic string) topicLimits { return (*rt.limits.Load())[topic] }

@@ -142,31 +142,31 @@ func topicIDText(id [16]byte) string {
 
 // settleTopics looks at every topic, creates the missing ones it may create,
 // and refuses, with all mistakes at once, what would break a promise.
-func (p *Processor) settleTopics(ctx context.Context) (*topology, error) {
-	t := newTopology(p.cfg.AppID, p.routes)
+func (s *setup) settleTopics(ctx context.Context) (*topology, error) {
+	t := newTopology(s.cfg.AppID, s.routes)
 	if err := t.namesApart(); err != nil {
 		return nil, err
 	}
-	if err := t.checkRights(ctx, p.client); err != nil {
+	if err := t.checkRights(ctx, s.client); err != nil {
 		return nil, err
 	}
-	if err := t.describe(ctx, p.admin); err != nil {
+	if err := t.describe(ctx, s.admin); err != nil {
 		return nil, err
 	}
-	if err := p.refuseMissing(t); err != nil {
+	if err := s.refuseMissing(t); err != nil {
 		return nil, err
 	}
-	if err := p.refuseChanged(ctx, t); err != nil {
+	if err := s.refuseChanged(ctx, t); err != nil {
 		return nil, err
 	}
-	if err := p.createMissing(ctx, t); err != nil {
+	if err := s.createMissing(ctx, t); err != nil {
 		return nil, err
 	}
-	if err := t.readConfigs(ctx, p.admin, t.written()...); err != nil {
+	if err := t.readConfigs(ctx, s.admin, t.written()...); err != nil {
 		return nil, err
 	}
-	if p.cfg.Start == StartLatest {
-		if err := t.findEnds(ctx, p.admin); err != nil {
+	if s.cfg.Start == StartLatest {
+		if err := t.findEnds(ctx, s.admin); err != nil {
 			return nil, err
 		}
 	}
@@ -232,18 +232,18 @@ func (t *topology) describe(ctx context.Context, admin *kadm.Client) error {
 	return nil
 }
 
-func (p *Processor) refuseMissing(t *topology) error {
+func (s *setup) refuseMissing(t *topology) error {
 	var mistakes []error
-	if !p.cfg.CreateTopics {
+	if !s.cfg.CreateTopics {
 		for _, name := range t.external() {
 			if _, ok := t.topics[name]; !ok {
 				mistakes = append(mistakes, kafka.OperatorErrorf("topic %s does not exist: create it, or set ONCEBUS_CREATE_TOPICS=true", name))
 			}
 		}
 	}
-	if hop, ok := t.topics[t.repartition]; ok && hop.partitions != p.cfg.Partitions {
+	if hop, ok := t.topics[t.repartition]; ok && hop.partitions != s.cfg.Partitions {
 		mistakes = append(mistakes, kafka.OperatorErrorf("topic %s has %d partitions, ONCEBUS_PARTITIONS says %d: a key must keep its partition, so the count is fixed at creation; set ONCEBUS_PARTITIONS=%d, or use another ONCEBUS_APP_ID",
-			t.repartition, hop.partitions, p.cfg.Partitions, hop.partitions))
+			t.repartition, hop.partitions, s.cfg.Partitions, hop.partitions))
 	}
 	for _, name := range t.taskTopics() {
 		topic, ok := t.topics[name]
@@ -257,7 +257,7 @@ func (p *Processor) refuseMissing(t *topology) error {
 }
 
 // createMissing creates internal topics, and external ones if asked to.
-func (p *Processor) createMissing(ctx context.Context, t *topology) error {
+func (s *setup) createMissing(ctx context.Context, t *topology) error {
 	create := func(name string, partitions int32, configs map[string]string) error {
 		if _, ok := t.topics[name]; ok {
 			return nil
@@ -266,23 +266,23 @@ func (p *Processor) createMissing(ctx context.Context, t *topology) error {
 		for k, v := range configs {
 			values[k] = &v
 		}
-		resp, err := p.admin.CreateTopic(ctx, partitions, p.cfg.ReplicationFactor, values, name)
+		resp, err := s.admin.CreateTopic(ctx, partitions, s.cfg.ReplicationFactor, values, name)
 		if err == nil {
 			err = resp.Err
 		}
 		if err != nil && !errors.Is(err, kerr.TopicAlreadyExists) {
 			return fmt.Errorf("create topic %s: %w", name, kafka.Denied(err, "Create", kafka.ResourceTopic, name))
 		}
-		p.log.Info("topic created", "topic", name, "partitions", partitions)
+		s.log.Info("topic created", "topic", name, "partitions", partitions)
 		return nil
 	}
 	for _, name := range slices.Concat(t.routed, t.prepartitioned) {
-		if err := create(name, p.cfg.Partitions, nil); err != nil {
+		if err := create(name, s.cfg.Partitions, nil); err != nil {
 			return err
 		}
 	}
 	for _, name := range t.emissions {
-		if err := create(name, p.cfg.Partitions, emissionConfigs()); err != nil {
+		if err := create(name, s.cfg.Partitions, emissionConfigs()); err != nil {
 			return err
 		}
 	}
@@ -290,16 +290,16 @@ func (p *Processor) createMissing(ctx context.Context, t *topology) error {
 		return err
 	}
 	if t.repartition != "" {
-		if err := create(t.repartition, p.cfg.Partitions, repartitionConfigs()); err != nil {
+		if err := create(t.repartition, s.cfg.Partitions, repartitionConfigs()); err != nil {
 			return err
 		}
 	}
 	if t.verdicts != "" {
-		if err := create(t.verdicts, p.cfg.Partitions, verdictsConfigs()); err != nil {
+		if err := create(t.verdicts, s.cfg.Partitions, verdictsConfigs()); err != nil {
 			return err
 		}
 	}
-	if err := p.awaitTopics(ctx, t, append(t.external(), t.repartition)); err != nil {
+	if err := s.awaitTopics(ctx, t, append(t.external(), t.repartition)); err != nil {
 		return err
 	}
 	for _, name := range t.taskTopics() {
@@ -307,13 +307,13 @@ func (p *Processor) createMissing(ctx context.Context, t *topology) error {
 			return err
 		}
 	}
-	return p.awaitTopics(ctx, t, t.internal())
+	return s.awaitTopics(ctx, t, t.internal())
 }
 
 // awaitTopics waits until the broker's metadata shows the topics it created.
-func (p *Processor) awaitTopics(ctx context.Context, t *topology, names []string) error {
+func (s *setup) awaitTopics(ctx context.Context, t *topology, names []string) error {
 	for {
-		if err := t.describe(ctx, p.admin); err != nil {
+		if err := t.describe(ctx, s.admin); err != nil {
 			return err
 		}
 		if !slices.ContainsFunc(names, func(name string) bool {

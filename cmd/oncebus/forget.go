@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"fmt"
 
 	"oncebus/cmd/oncebus/cli"
@@ -28,7 +27,8 @@ func runForget(ctx context.Context, args []string, p cli.Process) int {
 		return code
 	}
 	digest, err := in.inspector.Forget(ctx, &in.derived)
-	if err = errors.Join(err, in.inspector.Close()); err != nil {
+	in.inspector.Close()
+	if err != nil {
 		cli.Printf(p.Stderr, "oncebus forget: %v\n", err)
 		return codeOf(err)
 	}

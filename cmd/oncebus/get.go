@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"strconv"
@@ -26,7 +25,7 @@ func runGet(ctx context.Context, args []string, p cli.Process) int {
 		return code
 	}
 	entry, found, err := in.inspector.Lookup(ctx, &in.derived)
-	err = errors.Join(err, in.inspector.Close())
+	in.inspector.Close()
 	if err != nil {
 		cli.Printf(p.Stderr, "oncebus get: %v\n", err)
 		return codeOf(err)

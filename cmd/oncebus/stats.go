@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -51,12 +50,13 @@ func runStats(ctx context.Context, args []string, p cli.Process) int {
 }
 
 func readStats(ctx context.Context, cfg processor.Config, routes *rules.Routes, log *slog.Logger) ([]processor.TaskKeys, error) {
-	inspector, err := processor.NewInspector(ctx, cfg, routes, log)
+	inspector, err := processor.NewInspector(ctx, cfg.AppConfig, routes, log)
 	if err != nil {
 		return nil, err
 	}
 	tasks, err := inspector.Stats(ctx)
-	return tasks, errors.Join(err, inspector.Close())
+	inspector.Close()
+	return tasks, err
 }
 
 // shownStats is printed as JSON. Its JSON names are an interface.
