@@ -16,6 +16,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"oncebus/processor/app"
 	"oncebus/processor/wire"
 )
 
@@ -237,7 +238,7 @@ func TestRecordTooLargeForTheDeadLetterTopicLeavesAPointer(t *testing.T) {
 	bothWays(t, badRoutes, func(t *testing.T, routes string) {
 		b := newBench(t, routes)
 		b.createTopic("signals.unique", 4, "max.message.bytes", "2000")
-		b.createTopic("dead", 4, "max.message.bytes", strconv.Itoa(deadLetterMinBytes))
+		b.createTopic("dead", 4, "max.message.bytes", strconv.Itoa(app.DeadLetterMinBytes))
 		i := b.ready(b.start(b.config("one")))
 		large := signal(strings.Repeat("v", 20), 0, testTime)
 		large.Value = []byte(`{"id":"large","pad":"` + strings.Repeat("x", 9000) + `"}`)
@@ -254,7 +255,7 @@ func TestRecordTooLargeForTheDeadLetterTopicLeavesAPointer(t *testing.T) {
 				t.Fatalf("no dead letter for %s among %d", sourceOf(r), len(dead))
 			}
 			hash := sha256.Sum256(r.Value)
-			if got.Value != nil && len(r.Value) > deadLetterMinBytes || header(got, wire.HeaderValueHash) != hex.EncodeToString(hash[:]) ||
+			if got.Value != nil && len(r.Value) > app.DeadLetterMinBytes || header(got, wire.HeaderValueHash) != hex.EncodeToString(hash[:]) ||
 				header(got, wire.HeaderValueSize) != strconv.Itoa(len(r.Value)) || header(got, wire.HeaderTimestamp) != strconv.Itoa(testTime) {
 				t.Errorf("pointer of %s: value of %d bytes, headers %q", sourceOf(r), len(got.Value), got.Headers)
 			}

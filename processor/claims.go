@@ -10,6 +10,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"oncebus/dedup"
+	"oncebus/processor/app"
 	"oncebus/processor/kafka"
 	"oncebus/processor/wire"
 )
@@ -17,11 +18,11 @@ import (
 // claim judges an event of claim mode: the first claims the key and goes to the
 // executor, copies are answered.
 func (t *task) claim(j *judging, ev *event, decided *dedup.Event, prior *dedup.Row, held bool, streamTime int64) error {
-	route, rule := ev.route, ev.route.rule
+	route, rule := ev.route, ev.route.Rule
 	if rule.Wait > 0 && !t.mayWait(route) {
 		rule.Wait = 0
 	}
-	c, err := dedup.DecideClaim(t.claimEvent(ev, decided), *prior, held, route.span, rule, streamTime)
+	c, err := dedup.DecideClaim(t.claimEvent(ev, decided), *prior, held, route.Span, rule, streamTime)
 	if err != nil {
 		return fmt.Errorf("%w: %w", kafka.ErrIllegalState, err)
 	}
@@ -37,7 +38,7 @@ func (t *task) claim(j *judging, ev *event, decided *dedup.Event, prior *dedup.R
 		})
 		return nil
 	case c.Run:
-		stood := route.standing(prior, held, streamTime)
+		stood := standing(route, prior, held, streamTime)
 		if stood == nil && t.overLimit(route) {
 			t.turnLimited(j, ev)
 			return nil
@@ -81,7 +82,7 @@ func (t *task) run(j *judging, ev *event, c *dedup.Claimed, stood *dedup.Row) {
 		return
 	}
 	ev.claim = &c.Row
-	ev.token = dedup.TokenOf(&c.Row, t.id.partition)
+	ev.token = dedup.TokenOf(&c.Row, t.id.Partition)
 	own := ev.key
 	if c.Reclaimed {
 		ev.key = &c.Claim.Key // by which an executor knows the attempts of one order, neighbour or not
@@ -112,7 +113,7 @@ func (t *task) run(j *judging, ev *event, c *dedup.Claimed, stood *dedup.Row) {
 // fits tells whether the changelog takes a row of a claim. One that it does not
 // take would fail the transaction, again and again, so no other is recorded.
 func (t *task) fits(row *dedup.Row) bool {
-	return len(row.Result) <= dedup.MaxResultBytes && t.rowBytes(row) <= int(t.rt.limit(t.changelog).maxBytes)
+	return len(row.Result) <= dedup.MaxResultBytes && t.rowBytes(row) <= int(t.rt.Limit(t.changelog).MaxBytes)
 }
 
 // rowBytes is what a row takes of the changelog's max.message.bytes: the encoded
@@ -128,7 +129,7 @@ const rowBytesMax = 64
 
 // misfit says that a row does not fit.
 func (t *task) misfit(row *dedup.Row) string {
-	return fmt.Sprintf("too large for topic %s: the claim takes %d bytes, max.message.bytes is %d", t.changelog, t.rowBytes(row), t.rt.limit(t.changelog).maxBytes)
+	return fmt.Sprintf("too large for topic %s: the claim takes %d bytes, max.message.bytes is %d", t.changelog, t.rowBytes(row), t.rt.Limit(t.changelog).MaxBytes)
 }
 
 // requester is who sent the event, to be answered.
@@ -195,12 +196,12 @@ func (t *task) outcome(j *judging, ev *event, read *wire.OutcomeEnvelope) error 
 
 // settle judges an outcome against the row of its claim. A result that the
 // changelog has no room for is omitted.
-func (t *task) settle(route *routeInfo, o *dedup.Outcome) (prior dedup.Row, s dedup.Settled, err error) {
+func (t *task) settle(route *app.Route, o *dedup.Outcome) (prior dedup.Row, s dedup.Settled, err error) {
 	prior, held, err := t.store.Get(o.Token.Digest)
 	if err != nil {
 		return prior, s, err
 	}
-	s, err = dedup.Settle(o, prior, held, route.span, route.rule, t.streamTime(route.class))
+	s, err = dedup.Settle(o, prior, held, route.Span, route.Rule, t.streamTime(route.Class))
 	if err != nil {
 		return prior, s, fmt.Errorf("%w: %w", kafka.ErrIllegalState, err)
 	}
@@ -227,7 +228,7 @@ type reply struct {
 
 // answer emits a reply: key as in the request, value and foreign headers as in
 // the outcome. What the replies topic does not take goes without them.
-func (t *task) answer(j *judging, route *routeInfo, a *reply) {
+func (t *task) answer(j *judging, route *app.Route, a *reply) {
 	r := &j.records.take(1)[0]
 	r.Topic, r.Key, r.Value = route.Claim.Replies, a.to.Key, a.value
 	stamp := j.stamp(r.Topic, a.present)
@@ -245,7 +246,7 @@ func (t *task) answer(j *judging, route *routeInfo, a *reply) {
 	if misfit := j.misfit(r, stamp); misfit != "" {
 		omitted, r.Value, r.Headers = misfit, nil, own
 		if r.Key == nil {
-			r.Key = j.rt.positionText(a.to.At)
+			r.Key = j.rt.PositionText(a.to.At)
 		}
 	}
 	if omitted != "" {
@@ -255,7 +256,7 @@ func (t *task) answer(j *judging, route *routeInfo, a *reply) {
 }
 
 // omitted says why a copy does not get the result; "" if it does.
-func (a *reply) omitted(route *routeInfo) string {
+func (a *reply) omitted(route *app.Route) string {
 	switch {
 	case a.claim.Omitted == 0 || a.verdict != dedup.Replayed || a.value != nil:
 		return ""
@@ -265,16 +266,16 @@ func (a *reply) omitted(route *routeInfo) string {
 	return fmt.Sprintf("the result of %d bytes was not kept, its row would have been too large for the changelog", a.claim.Omitted)
 }
 
-func (t *task) replyHeaders(j *judging, route *routeInfo, a *reply) []kgo.RecordHeader {
+func (t *task) replyHeaders(j *judging, route *app.Route, a *reply) []kgo.RecordHeader {
 	own := j.headers.take(replyHeadersMax)[:0]
 	own = append(own,
-		kgo.RecordHeader{Key: wire.HeaderRoute, Value: route.nameBytes},
+		kgo.RecordHeader{Key: wire.HeaderRoute, Value: route.NameBytes},
 		kgo.RecordHeader{Key: wire.HeaderVerdict, Value: wire.VerdictText(a.verdict)},
 		kgo.RecordHeader{Key: wire.HeaderClaimStatus, Value: []byte(a.status)},
 		kgo.RecordHeader{Key: wire.HeaderKey, Value: []byte(wire.KeyText(&a.claim.Key))},
 		kgo.RecordHeader{Key: wire.HeaderAttempt, Value: strconv.AppendUint(nil, uint64(a.row.Attempt), 10)},
-		kgo.RecordHeader{Key: wire.HeaderSource, Value: t.rt.positionText(a.to.At)},
-		kgo.RecordHeader{Key: wire.HeaderFirst, Value: t.rt.positionText(a.row.At)},
+		kgo.RecordHeader{Key: wire.HeaderSource, Value: t.rt.PositionText(a.to.At)},
+		kgo.RecordHeader{Key: wire.HeaderFirst, Value: t.rt.PositionText(a.row.At)},
 		kgo.RecordHeader{Key: wire.HeaderFirstTime, Value: strconv.AppendInt(nil, a.row.First, 10)})
 	if a.to.ID != nil {
 		own = append(own, kgo.RecordHeader{Key: wire.HeaderRequestID, Value: a.to.ID})
@@ -298,6 +299,6 @@ func (t *task) turnCollision(j *judging, ev *event, standing *dedup.Row) {
 	ev.reason = "the key of another event, whose details differ: the fields of fingerprint do not agree"
 	t.log.LogAttrs(context.Background(), levelCritical, "collision: two events with one key and different details",
 		slog.String("route", ev.route.Name), slog.String("key", wire.KeyText(ev.key)),
-		slog.String("event", string(t.rt.positionText(ev.from))), slog.String("first", string(t.rt.positionText(standing.At))))
+		slog.String("event", string(t.rt.PositionText(ev.from))), slog.String("first", string(t.rt.PositionText(standing.At))))
 	j.byPolicy(ev, ev.route.Collision)
 }

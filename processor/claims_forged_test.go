@@ -25,7 +25,7 @@ func (b *bench) forgery(i *instance) dedup.Token {
 	b.drain(i, "ops.raw", "ops.outcomes", "pay.raw", "pay.outcomes")
 	token, err := dedup.ParseToken([]byte(header(b.read("pay.run")[0], wire.HeaderClaimToken)))
 	must(b.t, err)
-	token.Class = i.rt.byName["ops"].class
+	token.Class = i.rt.ByName["ops"].Class
 	return token
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"oncebus/dedup"
+	"oncebus/processor/app"
 	"oncebus/processor/wire"
 )
 
@@ -333,7 +334,7 @@ func TestUnreadableOutcome(t *testing.T) {
 // key; what cannot be read is kept as it came, and not at any length.
 func TestRefusedOutcomeIsExplained(t *testing.T) {
 	b := newBench(t, fmt.Sprintf(claimRoutes, "reject"))
-	b.createTopic("dead", 4, "max.message.bytes", fmt.Sprint(deadLetterMinBytes))
+	b.createTopic("dead", 4, "max.message.bytes", fmt.Sprint(app.DeadLetterMinBytes))
 	i := b.ready(b.start(b.config("one")))
 	b.produce(operation("1", "first", 0))
 	b.settle(i)

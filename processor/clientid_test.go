@@ -3,6 +3,8 @@ package processor
 import (
 	"slices"
 	"testing"
+
+	"oncebus/processor/app"
 )
 
 // TestWorkersAreToldApart by brokers: each worker's client id is its own and
@@ -12,7 +14,7 @@ func TestWorkersAreToldApart(t *testing.T) {
 	b := newBench(t, benchRoutes)
 	b.createTopic("signals.raw", 4)
 	b.ready(b.start(b.config("one")))
-	groups, err := b.admin.DescribeGroups(t.Context(), groupName("app", stageRoute), groupName("app", stageDedup))
+	groups, err := b.admin.DescribeGroups(t.Context(), app.GroupName("app", stageRoute), app.GroupName("app", stageDedup))
 	if err != nil {
 		t.Fatal(err)
 	}

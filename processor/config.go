@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"oncebus/processor/app"
 	"oncebus/processor/security"
 	"oncebus/state"
 )
@@ -14,7 +15,7 @@ import (
 // name; this package reads no environment. Errors name a field by its
 // environment variable, because that is where the reader can change it.
 type Config struct {
-	AppConfig
+	app.Config
 
 	// StateDir holds one directory of local state per task. Losing it costs
 	// a rebuild from the changelog and nothing else. Two processes must not
@@ -92,7 +93,7 @@ const (
 // default or as nothing. Certificate files are read, the network is not touched.
 func (c Config) Validate() error {
 	var m security.Mistakes
-	m.Add(c.AppConfig.Validate())
+	m.Add(c.Config.Validate())
 	if strings.TrimSpace(c.StateDir) == "" {
 		m.Addf("ONCEBUS_STATE_DIR: empty, want a directory")
 	}

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"oncebus/processor/app"
 	"oncebus/processor/security"
 	"oncebus/state"
 )
@@ -13,7 +14,7 @@ import (
 // nothing else.
 func goodConfig() Config {
 	return Config{
-		AppConfig: AppConfig{
+		Config: app.Config{
 			Config: security.Config{
 				Brokers:    []string{"kafka-1:9092", "kafka-2:9092"},
 				AppID:      "oncebus",
@@ -21,7 +22,7 @@ func goodConfig() Config {
 			},
 			Partitions:         12,
 			ReplicationFactor:  -1,
-			Start:              StartEarliest,
+			Start:              app.StartEarliest,
 			TransactionTimeout: 15 * time.Second,
 		},
 		StateDir:       "./oncebus-state",
@@ -58,7 +59,7 @@ func TestConfigValidateNamesTheVariable(t *testing.T) {
 		{"app id over the limit", func(c *Config) { c.AppID = strings.Repeat("a", security.AppIDMax+1) }, "ONCEBUS_APP_ID: 101 characters are too many, want at most 100"},
 		{"empty instance id", func(c *Config) { c.InstanceID = "" }, "ONCEBUS_INSTANCE_ID: empty, want a name of letters, digits, '.', '_' and '-'"},
 		{"no partitions", func(c *Config) { c.Partitions = 0 }, "ONCEBUS_PARTITIONS: 0 is out of range, want 1 to 10000"},
-		{"too many partitions", func(c *Config) { c.Partitions = PartitionsMax + 1 }, "ONCEBUS_PARTITIONS: 10001 is out of range, want 1 to 10000"},
+		{"too many partitions", func(c *Config) { c.Partitions = app.PartitionsMax + 1 }, "ONCEBUS_PARTITIONS: 10001 is out of range, want 1 to 10000"},
 		{"replication factor 0", func(c *Config) { c.ReplicationFactor = 0 }, "ONCEBUS_REPLICATION_FACTOR: 0 is out of range, want 1 or more, or -1 for the broker's default"},
 		{"replication factor 3", func(c *Config) { c.ReplicationFactor = 3 }, ""},
 		{"no state directory", func(c *Config) { c.StateDir = " " }, "ONCEBUS_STATE_DIR: empty, want a directory"},

@@ -18,6 +18,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/twmb/franz-go/pkg/kadm"
 
+	"oncebus/processor/app"
 	"oncebus/state"
 )
 
@@ -51,7 +52,7 @@ func newHarmed(t *testing.T) *harmed {
 	h.copyState(h.cfg.StateDir, h.lives.killed)
 	must(t, i.stop())
 	h.copyState(h.cfg.StateDir, h.lives.stopped)
-	h.dir = i.storeDir(taskID{"app-repartition", 0})
+	h.dir = i.storeDir(app.TaskID{"app-repartition", 0})
 	return h
 }
 
@@ -243,8 +244,8 @@ func (h *harmed) move(position int64) {
 	p := &Processor{cfg: h.cfg}
 	meta, err := h.admin.Metadata(context.Background(), "app-repartition-changelog")
 	must(h.t, err)
-	p.rt = &runtime{topology: &topology{cluster: meta.Cluster, topics: map[string]topicInfo{"c": {id: meta.Topics["app-repartition-changelog"].ID}}}}
-	store, err := host.Open(h.dir, p.storeIdentity(&task{id: taskID{"app-repartition", 0}, changelog: "c"}))
+	p.rt = &app.App{Topology: &app.Topology{Cluster: meta.Cluster, Topics: map[string]app.Topic{"c": {Id: meta.Topics["app-repartition-changelog"].ID}}}}
+	store, err := host.Open(h.dir, p.storeIdentity(&task{id: app.TaskID{"app-repartition", 0}, changelog: "c"}))
 	must(h.t, err)
 	must(h.t, store.Apply(position, store.Checkpoint()))
 	must(h.t, store.Close())

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"syscall"
 
+	"oncebus/processor/app"
 	"oncebus/processor/kafka"
 )
 
@@ -16,17 +17,17 @@ import (
 // broken one. The zero value is not usable.
 type dirLeases struct {
 	turn  chan struct{} // guards taken; a channel, so that simulations see who waits
-	taken map[taskID]chan struct{}
+	taken map[app.TaskID]chan struct{}
 }
 
 func newDirLeases() *dirLeases {
-	d := &dirLeases{turn: make(chan struct{}, 1), taken: map[taskID]chan struct{}{}}
+	d := &dirLeases{turn: make(chan struct{}, 1), taken: map[app.TaskID]chan struct{}{}}
 	d.turn <- struct{}{}
 	return d
 }
 
 // acquire waits until nobody has the task's directory.
-func (d *dirLeases) acquire(ctx context.Context, id taskID) error {
+func (d *dirLeases) acquire(ctx context.Context, id app.TaskID) error {
 	for {
 		<-d.turn
 		released, held := d.taken[id]
@@ -45,7 +46,7 @@ func (d *dirLeases) acquire(ctx context.Context, id taskID) error {
 }
 
 // release gives the directory back. The caller must hold it.
-func (d *dirLeases) release(id taskID) {
+func (d *dirLeases) release(id app.TaskID) {
 	<-d.turn
 	close(d.taken[id])
 	delete(d.taken, id)

@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/twmb/franz-go/pkg/kadm"
 
+	"oncebus/processor/app"
 	"oncebus/processor/kafka"
 	"oncebus/state"
 )
@@ -46,7 +47,7 @@ func diskPaused(i *instance) bool {
 // dedupOffsets returns what the tasks' group has committed, by partition.
 func (b *bench) dedupOffsets() map[int32]int64 {
 	b.t.Helper()
-	committed, err := b.admin.FetchOffsets(context.Background(), groupName("app", stageDedup))
+	committed, err := b.admin.FetchOffsets(context.Background(), app.GroupName("app", stageDedup))
 	must(b.t, err)
 	at := map[int32]int64{}
 	committed.Each(func(o kadm.OffsetResponse) { at[o.Partition] = o.At })
@@ -56,11 +57,11 @@ func (b *bench) dedupOffsets() map[int32]int64 {
 // routed reports whether the routing stage has committed all of signals.raw.
 func (b *bench) routed() bool {
 	b.t.Helper()
-	lag, err := b.admin.Lag(context.Background(), groupName("app", stageRoute))
+	lag, err := b.admin.Lag(context.Background(), app.GroupName("app", stageRoute))
 	if err != nil {
 		return false
 	}
-	l := lag[groupName("app", stageRoute)].Lag
+	l := lag[app.GroupName("app", stageRoute)].Lag
 	return len(l) > 0 && l.Total() == 0
 }
 
@@ -89,9 +90,9 @@ func TestDiskThatFills(t *testing.T) {
 	if now := b.dedupOffsets(); len(now) != 4 || committed() != transactions {
 		t.Errorf("%v transactions while paused; offsets %v, before %v", committed()-transactions, now, before)
 	}
-	group, err := b.admin.DescribeGroups(context.Background(), groupName("app", stageDedup))
+	group, err := b.admin.DescribeGroups(context.Background(), app.GroupName("app", stageDedup))
 	must(t, err)
-	if g := group[groupName("app", stageDedup)]; g.State != "Stable" || len(g.Members) != 1 {
+	if g := group[app.GroupName("app", stageDedup)]; g.State != "Stable" || len(g.Members) != 1 {
 		t.Errorf("the group is %s with %d members", g.State, len(g.Members))
 	}
 	disk.free.Store(-1) // not known: neither pauses nor goes on

@@ -13,6 +13,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"oncebus/dedup"
+	"oncebus/processor/app"
 	"oncebus/processor/kafka"
 	"oncebus/processor/wire"
 	"oncebus/state/failpoint"
@@ -33,7 +34,7 @@ type original struct {
 // emitter builds and produces the records of one worker's open transaction.
 // Its memory is reused from one transaction to the next.
 type emitter struct {
-	rt     *runtime
+	rt     *app.App
 	client *kgo.Client
 
 	records arena[kgo.Record]
@@ -47,8 +48,8 @@ type emitter struct {
 	onProduced func(*kgo.Record, error) // one for all records: a closure each would be an allocation each
 }
 
-func newEmitter(rt *runtime, client *kgo.Client) *emitter {
-	e := &emitter{rt: rt, client: client, counts: make([]uint64, len(rt.routes)*tallies)}
+func newEmitter(rt *app.App, client *kgo.Client) *emitter {
+	e := &emitter{rt: rt, client: client, counts: make([]uint64, len(rt.Routes)*tallies)}
 	e.onProduced = func(r *kgo.Record, err error) {
 		if err == nil {
 			return
@@ -97,9 +98,9 @@ func (e *emitter) release() {
 	e.records, e.headers, e.bytes = arena[kgo.Record]{}, arena[kgo.RecordHeader]{}, arena[byte]{}
 }
 
-func (e *emitter) tally(route *routeInfo, what tally) { e.counts[route.Index*tallies+int(what)]++ }
+func (e *emitter) tally(route *app.Route, what tally) { e.counts[route.Index*tallies+int(what)]++ }
 
-func (e *emitter) tallyOutcome(route *routeInfo, kind dedup.OutcomeKind, became outcomeResult) {
+func (e *emitter) tallyOutcome(route *app.Route, kind dedup.OutcomeKind, became outcomeResult) {
 	e.tally(route, tallyOutcomes+tally(kind)*tally(outcomeResults)+tally(became))
 }
 
@@ -113,7 +114,7 @@ func (e *emitter) produce(r *kgo.Record) {
 // event is what is known about an original when it is emitted.
 type event struct {
 	original
-	route   *routeInfo
+	route   *app.Route
 	verdict dedup.Verdict
 	key     *[32]byte  // nil if no key could be derived
 	first   *dedup.Row // of the first copy, for duplicates
@@ -192,7 +193,7 @@ func placeByKey(ev *event) int32 {
 }
 
 func (e *emitter) ownHeaders(headers []kgo.RecordHeader, ev *event) []kgo.RecordHeader {
-	headers = append(headers, kgo.RecordHeader{Key: wire.HeaderRoute, Value: ev.route.nameBytes},
+	headers = append(headers, kgo.RecordHeader{Key: wire.HeaderRoute, Value: ev.route.NameBytes},
 		kgo.RecordHeader{Key: wire.HeaderVerdict, Value: wire.VerdictText(ev.verdict)})
 	if ev.key != nil {
 		text := e.bytes.take(2 * len(ev.key))
@@ -215,12 +216,12 @@ func (e *emitter) ownHeaders(headers []kgo.RecordHeader, ev *event) []kgo.Record
 	if ev.last > 0 {
 		last := ev.from
 		last.Offset = ev.last
-		headers = append(headers, kgo.RecordHeader{Key: wire.HeaderBatchLast, Value: e.rt.positionText(last)})
+		headers = append(headers, kgo.RecordHeader{Key: wire.HeaderBatchLast, Value: e.rt.PositionText(last)})
 	}
 	return append(headers,
 		kgo.RecordHeader{Key: wire.HeaderReason, Value: []byte(ev.reason)},
-		kgo.RecordHeader{Key: wire.HeaderSource, Value: e.rt.positionText(ev.from)},
-		kgo.RecordHeader{Key: wire.HeaderFirst, Value: e.rt.positionText(first)},
+		kgo.RecordHeader{Key: wire.HeaderSource, Value: e.rt.PositionText(ev.from)},
+		kgo.RecordHeader{Key: wire.HeaderFirst, Value: e.rt.PositionText(first)},
 		kgo.RecordHeader{Key: wire.HeaderFirstTime, Value: strconv.AppendInt(nil, firstTime, 10)})
 }
 
@@ -228,20 +229,20 @@ func (e *emitter) ownHeaders(headers []kgo.RecordHeader, ev *event) []kgo.Record
 // refused record would fail its transaction, again and again. The present is
 // that of the event; an event that has waited since may have grown too old.
 func (e *emitter) misfit(r *kgo.Record, present int64) string {
-	limits := e.rt.limit(r.Topic)
+	limits := e.rt.Limit(r.Topic)
 	ts := r.Timestamp.UnixMilli()
 	switch n := wire.RecordBytes(r); {
-	case n > int(limits.maxBytes):
-		return fmt.Sprintf("too large for topic %s: %d bytes with headers, max.message.bytes is %d", r.Topic, n, limits.maxBytes)
-	case limits.compacted && r.Key == nil:
+	case n > int(limits.MaxBytes):
+		return fmt.Sprintf("too large for topic %s: %d bytes with headers, max.message.bytes is %d", r.Topic, n, limits.MaxBytes)
+	case limits.Compacted && r.Key == nil:
 		return fmt.Sprintf("no record key: topic %s is compacted and takes none without", r.Topic)
-	case limits.appendTime:
+	case limits.AppendTime:
 		return ""
-	case limits.afterMaxMS < forever && ts-present > limits.afterMaxMS:
-		return fmt.Sprintf("timestamp %d is %d ms ahead of the broker, topic %s allows %d (message.timestamp.after.max.ms)", ts, ts-present, r.Topic, limits.afterMaxMS)
+	case limits.AfterMaxMS < app.Forever && ts-present > limits.AfterMaxMS:
+		return fmt.Sprintf("timestamp %d is %d ms ahead of the broker, topic %s allows %d (message.timestamp.after.max.ms)", ts, ts-present, r.Topic, limits.AfterMaxMS)
 	}
 	if now, old := e.tooOld(r.Topic, ts, present); old {
-		return fmt.Sprintf("timestamp %d is %d ms behind the broker, topic %s allows %d (message.timestamp.before.max.ms)", ts, now-ts, r.Topic, limits.beforeMaxMS)
+		return fmt.Sprintf("timestamp %d is %d ms behind the broker, topic %s allows %d (message.timestamp.before.max.ms)", ts, now-ts, r.Topic, limits.BeforeMaxMS)
 	}
 	return ""
 }
@@ -249,12 +250,12 @@ func (e *emitter) misfit(r *kgo.Record, present int64) string {
 // tooOld tells whether a timestamp lies too far back for a topic, and by which
 // clock: the broker's present has gone on since it was observed.
 func (e *emitter) tooOld(topic string, timestamp, present int64) (now int64, old bool) {
-	limits := e.rt.limit(topic)
-	if limits.beforeMaxMS >= forever || limits.appendTime {
+	limits := e.rt.Limit(topic)
+	if limits.BeforeMaxMS >= app.Forever || limits.AppendTime {
 		return present, false
 	}
-	now = max(present, e.rt.clock.now())
-	return now, timestamp < now-limits.beforeMaxMS
+	now = max(present, e.rt.Clock.Now())
+	return now, timestamp < now-limits.BeforeMaxMS
 }
 
 // stamp returns the timestamp of a record of our own: the present of what it
@@ -283,15 +284,15 @@ func (e *emitter) deadLetterPointer(ev *event, full *kgo.Record, misfit string) 
 		kgo.RecordHeader{Key: wire.HeaderTimestamp, Value: strconv.AppendInt(nil, ev.timestamp, 10)},
 		kgo.RecordHeader{Key: wire.HeaderValueSize, Value: strconv.AppendInt(nil, int64(len(ev.rec.Value)), 10)},
 		kgo.RecordHeader{Key: wire.HeaderValueHash, Value: []byte(hex.EncodeToString(hash[:]))})
-	if limits := e.rt.limit(r.Topic); wire.RecordBytes(r)+len(ev.rec.Key) <= int(limits.maxBytes) {
+	if limits := e.rt.Limit(r.Topic); wire.RecordBytes(r)+len(ev.rec.Key) <= int(limits.MaxBytes) {
 		r.Key = ev.rec.Key
 	}
-	if limits := e.rt.limit(r.Topic); r.Key == nil && limits.compacted {
-		r.Key = e.rt.positionText(ev.from)
+	if limits := e.rt.Limit(r.Topic); r.Key == nil && limits.Compacted {
+		r.Key = e.rt.PositionText(ev.from)
 	}
 	// The value goes along where only the timestamp was refused.
 	r.Value = ev.rec.Value
-	if wire.RecordBytes(r) > int(e.rt.limit(r.Topic).maxBytes) {
+	if wire.RecordBytes(r) > int(e.rt.Limit(r.Topic).MaxBytes) {
 		r.Value = nil
 	}
 	e.produce(r)

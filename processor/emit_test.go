@@ -7,17 +7,19 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"oncebus/processor/app"
 )
 
 // TestEventThatGrewTooOldForItsTopic: a broker measures a timestamp against its
 // clock when the record arrives, however long the event waited for us before.
 func TestEventThatGrewTooOldForItsTopic(t *testing.T) {
 	const hour, now = 3_600_000, testTime
-	rt := &runtime{clock: brokerClock{observed: now, at: time.Now()}}
-	rt.limits.Store(&map[string]topicLimits{
-		"bounded":  {maxBytes: 1000, beforeMaxMS: hour, afterMaxMS: hour},
-		"open":     {maxBytes: 1000, beforeMaxMS: forever, afterMaxMS: hour},
-		"appended": {maxBytes: 1000, beforeMaxMS: hour, afterMaxMS: hour, appendTime: true},
+	rt := &app.App{Clock: app.BrokerClock{Observed: now, At: time.Now()}}
+	rt.Limits.Store(&map[string]app.TopicLimits{
+		"bounded":  {MaxBytes: 1000, BeforeMaxMS: hour, AfterMaxMS: hour},
+		"open":     {MaxBytes: 1000, BeforeMaxMS: app.Forever, AfterMaxMS: hour},
+		"appended": {MaxBytes: 1000, BeforeMaxMS: hour, AfterMaxMS: hour, AppendTime: true},
 	})
 	e := newEmitter(rt, nil)
 	for _, c := range []struct {

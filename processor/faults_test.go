@@ -16,6 +16,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"oncebus/processor/app"
 	"oncebus/processor/wire"
 )
 
@@ -44,7 +45,7 @@ func traffic(n int) (records []*kgo.Record, sent map[string]*kgo.Record) {
 func (b *bench) assertWhole(i *instance) {
 	b.t.Helper()
 	rows := map[string]int{}
-	for _, r := range b.read(changelogName("app", i.rt.topology.repartition)) {
+	for _, r := range b.read(app.ChangelogName("app", i.rt.Topology.Repartition)) {
 		if string(r.Key) != wire.CheckpointKey {
 			rows[string(r.Key)]++
 		}

@@ -19,6 +19,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"oncebus/dedup/rules"
+	"oncebus/processor/app"
 	"oncebus/processor/kafka"
 	"oncebus/processor/security"
 	"oncebus/processor/wire"
@@ -44,7 +45,7 @@ const (
 //
 // It is safe for use by many goroutines.
 type Front struct {
-	cfg         AppConfig
+	cfg         app.Config
 	routes      *rules.Routes
 	log         *slog.Logger
 	redact      *security.Redactor
@@ -67,7 +68,7 @@ type Front struct {
 
 // footing is what a front knows of its app while it serves.
 type footing struct {
-	rt        *runtime
+	rt        *app.App
 	partition int32    // of the verdicts topic, ours
 	id        [16]byte // of the verdicts topic
 	next      int64    // where to read on; owned by Run's goroutine
@@ -75,7 +76,7 @@ type footing struct {
 
 // NewFront checks the settings and prepares a front. It connects to nothing.
 // extra goes to every client, after our own options.
-func NewFront(cfg AppConfig, routes *rules.Routes, log *slog.Logger, extra ...kgo.Opt) (*Front, error) {
+func NewFront(cfg app.Config, routes *rules.Routes, log *slog.Logger, extra ...kgo.Opt) (*Front, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
@@ -206,39 +207,39 @@ func (f *Front) open(ctx context.Context, before *footing) (*footing, error) {
 var errNotThere = errors.New("not there yet")
 
 func (f *Front) openOnce(ctx context.Context, client *kgo.Client, before *footing) (*footing, error) {
-	app, err := findApp(ctx, client, f.cfg.AppID, f.routes)
+	app, err := app.Find(ctx, client, f.cfg.AppID, f.routes)
 	if err != nil {
 		return nil, err
 	}
-	t := app.topology
-	if missing := app.missingTopics(); len(missing) > 0 {
-		return nil, fmt.Errorf("topic %s of app %s is %w: start `oncebus run` with this routes file", missing[0], t.app, errNotThere)
+	t := app.Topology
+	if missing := app.MissingTopics(); len(missing) > 0 {
+		return nil, fmt.Errorf("topic %s of app %s is %w: start `oncebus run` with this routes file", missing[0], t.App, errNotThere)
 	}
-	if app.manifest == nil {
-		return nil, fmt.Errorf("the manifest in %s is %w: start `oncebus run`", t.manifest, errNotThere)
+	if app.Manifest == nil {
+		return nil, fmt.Errorf("the manifest in %s is %w: start `oncebus run`", t.Manifest, errNotThere)
 	}
-	changed, err := app.check(f.cfg.KeySecret.Bytes())
+	changed, err := app.Check(f.cfg.KeySecret.Bytes())
 	if err != nil {
 		return nil, err
 	}
 	if changed {
-		return nil, fmt.Errorf("a route of this routes file is %w in the manifest in %s: start `oncebus run` with it", errNotThere, t.manifest)
+		return nil, fmt.Errorf("a route of this routes file is %w in the manifest in %s: start `oncebus run` with it", errNotThere, t.Manifest)
 	}
-	at := &footing{rt: app.runtime(), id: t.topics[t.verdicts].id}
-	if _, err := at.rt.rereadLimits(ctx, kadm.NewClient(client), frontTopics(t, f.routes)); err != nil {
+	at := &footing{rt: app.App(), id: t.Topics[t.Verdicts].Id}
+	if _, err := at.rt.RereadLimits(ctx, kadm.NewClient(client), frontTopics(t, f.routes)); err != nil {
 		return nil, err
 	}
-	at.partition = partitionOfInstance(f.cfg.InstanceID, t.topics[t.verdicts].partitions)
+	at.partition = partitionOfInstance(f.cfg.InstanceID, t.Topics[t.Verdicts].Partitions)
 	if before != nil && before.id == at.id && before.partition == at.partition {
 		at.next = before.next // verdicts may have come in between
 		return at, nil
 	}
-	_, at.next, err = kafka.NewReader(client, t.verdicts, at.id, at.partition).ListBounds(ctx)
+	_, at.next, err = kafka.NewReader(client, t.Verdicts, at.id, at.partition).ListBounds(ctx)
 	return at, err
 }
 
 // frontTopics are those a front writes to.
-func frontTopics(t *topology, routes *rules.Routes) []string {
+func frontTopics(t *app.Topology, routes *rules.Routes) []string {
 	var topics []string
 	for _, r := range routes.Routes {
 		if r.HTTP == nil {
@@ -249,8 +250,8 @@ func frontTopics(t *topology, routes *rules.Routes) []string {
 			topics = append(topics, r.Claim.Outcomes)
 		}
 	}
-	if t.repartition != "" {
-		topics = append(topics, t.repartition)
+	if t.Repartition != "" {
+		topics = append(topics, t.Repartition)
 	}
 	slices.Sort(topics)
 	return slices.Compact(topics)
@@ -268,7 +269,7 @@ func partitionOfInstance(instance string, partitions int32) int32 {
 // not go on.
 func (f *Front) serve(ctx context.Context, at *footing) error {
 	reader, err := kgo.NewClient(append(slices.Clone(f.baseOptions),
-		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{at.rt.topology.verdicts: {at.partition: kgo.NewOffset().At(at.next)}}),
+		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{at.rt.Topology.Verdicts: {at.partition: kgo.NewOffset().At(at.next)}}),
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.FetchMaxWait(fetchMaxWait),
 		// Out of range after records were lost: who waits for an older verdict
 		// than this is not there any more.
@@ -303,8 +304,8 @@ var errStopping = errors.New("stopping")
 func (f *Front) newSender(at *footing) (*kgo.Client, error) {
 	return kgo.NewClient(append(slices.Clone(f.baseOptions),
 		kgo.RequiredAcks(kgo.AllISRAcks()), kgo.ProducerLinger(0),
-		kgo.RecordPartitioner(newPartitioner(at.rt.internalTopics())),
-		kgo.ProducerBatchMaxBytesFn(at.rt.batchBytes),
+		kgo.RecordPartitioner(app.NewPartitioner(at.rt.InternalTopics())),
+		kgo.ProducerBatchMaxBytesFn(at.rt.BatchBytes),
 		kgo.MaxBufferedRecords(f.recordsMax), kgo.MaxBufferedBytes(frontBytesMax))...)
 }
 

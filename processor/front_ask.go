@@ -174,7 +174,7 @@ func (f *Front) record(at *footing, s *Submission, d *rules.Derived, ask dedup.A
 			Route: []byte(d.Route.Name), Digest: d.Digest, Key: d.Key, EventTime: d.Time, Timestamp: s.Time.UnixMilli(),
 			Details: wire.DetailsOf(d), ReplyTo: ask, FromIngress: true,
 		}
-		rec.Topic, rec.Partition = at.rt.topology.repartition, at.rt.hasher.partition(&d.Routing)
+		rec.Topic, rec.Partition = at.rt.Topology.Repartition, at.rt.Hasher.Partition(&d.Routing)
 		rec.Timestamp = time.Time{} // that topic's is the broker's present; the event's is in the envelope
 		own = kgo.RecordHeader{Key: wire.EnvelopeHeader, Value: env.Append(make([]byte, 0, env.Size()))}
 	case d.Finding == rules.Keyed:
@@ -200,7 +200,7 @@ func (f *Front) record(at *footing, s *Submission, d *rules.Derived, ask dedup.A
 // record that was handed over is delivered, if late, and if it was sent again
 // in the meantime, one of the two is a copy.
 func (f *Front) send(ctx context.Context, at *footing, rec *kgo.Record, hold bool) error {
-	if n, most := wire.RecordBytes(rec), int(at.rt.batchBytes(rec.Topic)); n > most {
+	if n, most := wire.RecordBytes(rec), int(at.rt.BatchBytes(rec.Topic)); n > most {
 		return fmt.Errorf("%w: %d bytes with headers, topic %s takes %d", ErrTooLarge, n, rec.Topic, most)
 	}
 	sender := f.sender.Load()
@@ -259,7 +259,7 @@ func (f *Front) PublishOutcome(ctx context.Context, route *rules.Route, token []
 		{Key: wire.HeaderClaimToken, Value: token}, {Key: wire.HeaderOutcome, Value: []byte(kind.String())},
 	}}
 	rec.Headers = wire.AppendForeign(rec.Headers, headers)
-	found, read, reason := at.rt.readOutcome(rec)
+	found, read, reason := at.rt.ReadOutcome(rec)
 	switch {
 	case reason != "":
 		return fmt.Errorf("%w: %s", ErrOutcome, reason)

@@ -249,13 +249,13 @@ func TestFrontRefusesForeignRoutes(t *testing.T) {
 	b.ready(b.start(b.config("one")))
 	b.useRoutes(strings.Replace(benchRoutes, "field: id", "field: other", 1))
 	b.openHTTP()
-	front, err := NewFront(b.config("front").AppConfig, b.routes, slog.New(slog.DiscardHandler))
+	front, err := NewFront(b.config("front").Config, b.routes, slog.New(slog.DiscardHandler))
 	must(t, err)
 	if err := front.Run(t.Context()); !errors.Is(err, kafka.ErrOperator) || !strings.Contains(err.Error(), "key rule changed") {
 		t.Errorf("got %v", err)
 	}
 	b.useRoutes(benchRoutes)
-	if _, err := NewFront(b.config("front").AppConfig, b.routes, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), "no route has an http part") {
+	if _, err := NewFront(b.config("front").Config, b.routes, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), "no route has an http part") {
 		t.Errorf("got %v", err)
 	}
 }

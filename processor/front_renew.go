@@ -55,7 +55,7 @@ func (f *Front) replace(b breakage, at *footing) {
 func (f *Front) limitsChanged(ctx context.Context, client *kgo.Client, at *footing) bool {
 	ctx, cancel := context.WithTimeout(ctx, frontProbeMax)
 	defer cancel()
-	changed, err := at.rt.rereadLimits(ctx, kadm.NewClient(client), frontTopics(at.rt.topology, f.routes))
+	changed, err := at.rt.RereadLimits(ctx, kadm.NewClient(client), frontTopics(at.rt.Topology, f.routes))
 	if err != nil {
 		f.log.Error("a topic refused a record, and its settings cannot be read", "error", err)
 	}

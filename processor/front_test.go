@@ -52,7 +52,7 @@ func (b *bench) startFront(instance string, extra ...kgo.Opt) *runningFront {
 func (b *bench) startFrontWith(instance string, prepare func(*Front), extra ...kgo.Opt) *runningFront {
 	b.t.Helper()
 	log := slog.New(slog.NewTextHandler(b.logs, nil)).With("front", instance)
-	front, err := NewFront(b.config(instance).AppConfig, b.routes, log, extra...)
+	front, err := NewFront(b.config(instance).Config, b.routes, log, extra...)
 	must(b.t, err)
 	prepare(front)
 	ctx, cancel := context.WithCancel(context.Background())

@@ -16,6 +16,7 @@ import (
 
 	"oncebus/dedup"
 	"oncebus/dedup/rules"
+	"oncebus/processor/app"
 	"oncebus/processor/kafka"
 	"oncebus/processor/security"
 	"oncebus/processor/wire"
@@ -25,18 +26,18 @@ import (
 // machine that reaches the brokers, whether a process of the app runs or not.
 // It joins no group, and reads only what is committed.
 type Inspector struct {
-	cfg    AppConfig
+	cfg    app.Config
 	routes *rules.Routes
 	redact *security.Redactor
 	client *kgo.Client
-	rt     *runtime
+	rt     *app.App
 	// unknown are the names of the routes with which the app has never run.
 	unknown []string
 }
 
 // NewInspector connects to the brokers and reads the app's manifest. It creates
 // and changes nothing.
-func NewInspector(ctx context.Context, cfg AppConfig, routes *rules.Routes, log *slog.Logger, extra ...kgo.Opt) (*Inspector, error) {
+func NewInspector(ctx context.Context, cfg app.Config, routes *rules.Routes, log *slog.Logger, extra ...kgo.Opt) (*Inspector, error) {
 	if err := errors.Join(cfg.Validate(), cfg.CheckSecret(routes.NeedsSecret())); err != nil {
 		return nil, err
 	}
@@ -61,22 +62,22 @@ func NewInspector(ctx context.Context, cfg AppConfig, routes *rules.Routes, log 
 func (i *Inspector) Close() { i.client.Close() }
 
 func (i *Inspector) open(ctx context.Context) error {
-	app, err := findApp(ctx, i.client, i.cfg.AppID, i.routes)
+	app, err := app.Find(ctx, i.client, i.cfg.AppID, i.routes)
 	if err != nil {
 		return err
 	}
-	t := app.topology
-	if _, ok := t.topics[t.manifest]; !ok {
-		return kafka.OperatorErrorf("there is no topic %s: no app %s has run on this cluster; look at ONCEBUS_APP_ID and ONCEBUS_BROKERS", t.manifest, i.cfg.AppID)
+	t := app.Topology
+	if _, ok := t.Topics[t.Manifest]; !ok {
+		return kafka.OperatorErrorf("there is no topic %s: no app %s has run on this cluster; look at ONCEBUS_APP_ID and ONCEBUS_BROKERS", t.Manifest, i.cfg.AppID)
 	}
-	if app.manifest == nil {
-		return kafka.OperatorErrorf("%s holds no manifest: app %s has never started", t.manifest, i.cfg.AppID)
+	if app.Manifest == nil {
+		return kafka.OperatorErrorf("%s holds no manifest: app %s has never started", t.Manifest, i.cfg.AppID)
 	}
-	i.unknown = app.unknown()
-	if _, err := app.check(i.cfg.KeySecret.Bytes()); err != nil {
+	i.unknown = app.Unknown()
+	if _, err := app.Check(i.cfg.KeySecret.Bytes()); err != nil {
 		return err
 	}
-	i.rt = app.runtime()
+	i.rt = app.App()
 	return nil
 }
 
@@ -142,9 +143,9 @@ func (i *Inspector) Lookup(ctx context.Context, d *rules.Derived) (Entry, bool, 
 		return Entry{}, false, err
 	}
 	topic, partitions := i.place(d)
-	class := i.rt.byName[d.Route.Name].class
+	class := i.rt.ByName[d.Route.Name].Class
 	for _, partition := range partitions {
-		entry := Entry{Task: taskID{topic, partition}.String(), Partition: partition, StreamTime: dedup.NoStreamTime}
+		entry := Entry{Task: app.TaskID{topic, partition}.String(), Partition: partition, StreamTime: dedup.NoStreamTime}
 		rows := map[dedup.Digest]dedup.Row{}
 		err := i.changelog(ctx, topic, partition, func(rec *kgo.Record) error {
 			switch {
@@ -170,7 +171,7 @@ func (i *Inspector) Lookup(ctx context.Context, d *rules.Derived) (Entry, bool, 
 			continue
 		}
 		entry.Row = row
-		entry.First = string(i.rt.positionText(entry.Row.At))
+		entry.First = string(i.rt.PositionText(entry.Row.At))
 		if entry.Claim, err = dedup.DecodeClaim(entry.Row.Result); err != nil {
 			return Entry{}, false, err
 		}
@@ -205,10 +206,10 @@ func priorOf(d *rules.Derived, rows map[dedup.Digest]dedup.Row, streamTime int64
 // that may hold this one.
 func (i *Inspector) place(d *rules.Derived) (topic string, partitions []int32) {
 	if !d.Route.Prepartitioned {
-		return i.rt.topology.repartition, []int32{i.rt.hasher.partition(&d.Routing)}
+		return i.rt.Topology.Repartition, []int32{i.rt.Hasher.Partition(&d.Routing)}
 	}
 	topic = d.Route.Topics[0]
-	for partition := range i.rt.topology.topics[topic].partitions {
+	for partition := range i.rt.Topology.Topics[topic].Partitions {
 		partitions = append(partitions, partition)
 	}
 	return topic, partitions
@@ -216,8 +217,8 @@ func (i *Inspector) place(d *rules.Derived) (topic string, partitions []int32) {
 
 // changelog calls each with every committed record of a task's changelog.
 func (i *Inspector) changelog(ctx context.Context, topic string, partition int32, each func(*kgo.Record) error) error {
-	name := changelogName(i.rt.topology.app, topic)
-	reader := kafka.NewReader(i.client, name, i.rt.topology.topics[name].id, partition)
+	name := app.ChangelogName(i.rt.Topology.App, topic)
+	reader := kafka.NewReader(i.client, name, i.rt.Topology.Topics[name].Id, partition)
 	start, end, err := reader.Bounds(ctx)
 	if err != nil {
 		return err
@@ -242,7 +243,7 @@ func (i *Inspector) Forget(ctx context.Context, d *rules.Derived) (dedup.Digest,
 	if err := i.known(d.Route); err != nil {
 		return d.Digest, err
 	}
-	token := dedup.Token{Class: i.rt.byName[d.Route.Name].class, Partition: i.rt.hasher.partition(&d.Routing), Digest: d.Digest}
+	token := dedup.Token{Class: i.rt.ByName[d.Route.Name].Class, Partition: i.rt.Hasher.Partition(&d.Routing), Digest: d.Digest}
 	if d.HasNear {
 		entry, found, err := i.Lookup(ctx, d)
 		switch {
@@ -274,18 +275,18 @@ func (i *Inspector) Stats(ctx context.Context) ([]TaskKeys, error) {
 		return nil, err
 	}
 	var all []TaskKeys
-	for _, topic := range i.rt.topology.taskTopics() {
-		for partition := range i.rt.topology.topics[topic].partitions {
-			name := changelogName(i.rt.topology.app, topic)
-			c, _, _, err := lastCheckpoint(ctx, kafka.NewReader(i.client, name, i.rt.topology.topics[name].id, partition))
+	for _, topic := range i.rt.Topology.TaskTopics() {
+		for partition := range i.rt.Topology.Topics[topic].Partitions {
+			name := app.ChangelogName(i.rt.Topology.App, topic)
+			c, _, _, err := app.LastCheckpoint(ctx, kafka.NewReader(i.client, name, i.rt.Topology.Topics[name].Id, partition))
 			if err != nil {
 				return nil, err
 			}
-			counts := i.rt.noCounts()
+			counts := noCounts(i.rt)
 			if _, err := counts.decode(c.Counts); err != nil {
-				return nil, fmt.Errorf("task %v: %w", taskID{topic, partition}, err)
+				return nil, fmt.Errorf("task %v: %w", app.TaskID{topic, partition}, err)
 			}
-			all = append(all, TaskKeys{taskID{topic, partition}.String(), counts.list(i.rt, &c)})
+			all = append(all, TaskKeys{app.TaskID{topic, partition}.String(), counts.list(i.rt, &c)})
 		}
 	}
 	return all, nil

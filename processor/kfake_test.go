@@ -18,6 +18,7 @@ import (
 	"go.uber.org/goleak"
 
 	"oncebus/dedup/rules"
+	"oncebus/processor/app"
 	"oncebus/processor/kafka"
 	"oncebus/processor/security"
 	"oncebus/state"
@@ -94,7 +95,7 @@ func (b *bench) newClient(opts ...kgo.Opt) *kgo.Client {
 
 func (b *bench) config(instance string) Config {
 	return Config{
-		AppConfig: AppConfig{
+		Config: app.Config{
 			Config: security.Config{
 				Brokers:    b.cluster.ListenAddrs(),
 				AppID:      "app",
@@ -103,7 +104,7 @@ func (b *bench) config(instance string) Config {
 			Partitions:         4,
 			ReplicationFactor:  1,
 			CreateTopics:       true,
-			Start:              StartEarliest,
+			Start:              app.StartEarliest,
 			TransactionTimeout: 5 * time.Second,
 		},
 		StateDir:       b.t.TempDir(),
@@ -327,10 +328,10 @@ func (b *bench) drained(i *instance, inputs ...string) bool {
 	}
 	// The way of a record, in its direction: what leaves a topic after it was
 	// looked at has arrived in the next one.
-	for _, topic := range append(slices.Clone(inputs), i.rt.topology.taskTopics()...) {
-		group := groupName(i.cfg.AppID, stageDedup)
-		if slices.Contains(i.rt.topology.routed, topic) {
-			group = groupName(i.cfg.AppID, stageRoute)
+	for _, topic := range append(slices.Clone(inputs), i.rt.Topology.TaskTopics()...) {
+		group := app.GroupName(i.cfg.AppID, stageDedup)
+		if slices.Contains(i.rt.Topology.Routed, topic) {
+			group = app.GroupName(i.cfg.AppID, stageRoute)
 		}
 		committed, err := b.admin.FetchOffsets(ctx, group)
 		if err != nil {
@@ -344,7 +345,7 @@ func (b *bench) drained(i *instance, inputs ...string) bool {
 		ends.Each(func(o kadm.ListedOffset) {
 			at, ok := committed.Lookup(topic, o.Partition)
 			if !ok {
-				at.At = i.rt.manifest.start(topic, o.Partition)
+				at.At = i.rt.Manifest.Start(topic, o.Partition)
 			}
 			behind = behind || o.Err != nil || b.waiting(topic, o.Partition, max(0, at.At), o.Offset)
 		})

@@ -8,6 +8,7 @@ import (
 
 	"oncebus/dedup"
 	"oncebus/dedup/rules"
+	"oncebus/processor/app"
 	"oncebus/processor/kafka"
 	"oncebus/processor/wire"
 	"oncebus/state"
@@ -75,8 +76,8 @@ func (c *counts) copyTo(to *counts) {
 }
 
 // noCounts returns the counts of a task that has seen nothing.
-func (rt *runtime) noCounts() counts {
-	c := counts{censuses: rt.emptyCensuses()}
+func noCounts(rt *app.App) counts {
+	c := counts{censuses: emptyCensuses(rt)}
 	for i, one := range c.censuses {
 		p := &c.place[one.class]
 		if !p.known {
@@ -89,14 +90,14 @@ func (rt *runtime) noCounts() counts {
 }
 
 // emptyCensuses returns one for each class and status, in order.
-func (rt *runtime) emptyCensuses() []census {
+func emptyCensuses(rt *app.App) []census {
 	var all []census
-	for _, r := range rt.routes {
-		if slices.ContainsFunc(all, func(c census) bool { return c.class == r.class }) {
+	for _, r := range rt.Routes {
+		if slices.ContainsFunc(all, func(c census) bool { return c.class == r.Class }) {
 			continue
 		}
 		for _, status := range statusesOf(r.Mode) {
-			all = append(all, census{r.class, status, r.span, dedup.NewCensus(r.span)})
+			all = append(all, census{r.Class, status, r.Span, dedup.NewCensus(r.Span)})
 		}
 	}
 	slices.SortFunc(all, func(a, b census) int {
@@ -131,8 +132,8 @@ func (t *task) liveKeys(class uint8) (n uint64) {
 }
 
 // overLimit reports whether a new key is one too many.
-func (t *task) overLimit(route *routeInfo) bool {
-	return route.Limits.LiveKeys > 0 && t.liveKeys(route.class) >= uint64(route.Limits.LiveKeys)
+func (t *task) overLimit(route *app.Route) bool {
+	return route.Limits.LiveKeys > 0 && t.liveKeys(route.Class) >= uint64(route.Limits.LiveKeys)
 }
 
 // turnLimited lets an event with a key too many go, unchecked. Its time counts
@@ -140,7 +141,7 @@ func (t *task) overLimit(route *routeInfo) bool {
 func (t *task) turnLimited(j *judging, ev *event) {
 	ev.verdict = dedup.Limited
 	ev.reason = fmt.Sprintf("new key beyond the limit: %d keys of namespace %s are live in %v, live_keys is %d",
-		t.liveKeys(ev.route.class), ev.route.Namespace, t.id, ev.route.Limits.LiveKeys)
+		t.liveKeys(ev.route.Class), ev.route.Namespace, t.id, ev.route.Limits.LiveKeys)
 	j.byPolicy(ev, ev.route.Limits.OnLimit)
 }
 
@@ -193,8 +194,8 @@ func (t *task) countWaiting(row *dedup.Row, n int) {
 }
 
 // mayWait reports whether one more request of a route may wait.
-func (t *task) mayWait(route *routeInfo) bool {
-	return t.census(route.class, waiting).Live() < waitingMax
+func (t *task) mayWait(route *app.Route) bool {
+	return t.census(route.Class, waiting).Live() < waitingMax
 }
 
 // advanceCensus takes off what is out of time at the class's stream time.
@@ -279,8 +280,8 @@ func (c *counts) of(class uint8, status dedup.Status) *census {
 
 // countKeys returns the counts that belong to a checkpoint: those it holds,
 // and for a class whose window is new, those of the store's rows.
-func (rt *runtime) countKeys(c *wire.Checkpoint, store *state.Store) (counts, error) {
-	all := rt.noCounts()
+func countKeys(rt *app.App, c *wire.Checkpoint, store *state.Store) (counts, error) {
+	all := noCounts(rt)
 	recount, err := all.decode(c.Counts)
 	if err != nil {
 		return counts{}, kafka.OperatorErrorf("%w; run the build that wrote it", err)

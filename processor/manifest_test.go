@@ -15,6 +15,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"oncebus/processor/app"
 	"oncebus/processor/kafka"
 	"oncebus/processor/security"
 	"oncebus/processor/wire"
@@ -50,7 +51,7 @@ func (b *bench) snapshot() []string {
 			lines = append(lines, fmt.Sprintf("setting %s %s=%s", topic.Name, c.Key, c.MaybeValue()))
 		}
 	}
-	for _, group := range []string{groupName("app", stageRoute), groupName("app", stageDedup)} {
+	for _, group := range []string{app.GroupName("app", stageRoute), app.GroupName("app", stageDedup)} {
 		offsets, err := admin.FetchOffsets(ctx, group)
 		if err != nil && !errors.Is(err, kerr.GroupIDNotFound) {
 			b.t.Fatal(err)
@@ -101,7 +102,7 @@ func (b *bench) refused(cfg Config, want ...string) {
 func (b *bench) settled(cfg Config, inputs ...string) {
 	b.t.Helper()
 	i := b.ready(b.start(cfg))
-	for _, topic := range append(slices.Clone(inputs), i.rt.topology.prepartitioned...) {
+	for _, topic := range append(slices.Clone(inputs), i.rt.Topology.Prepartitioned...) {
 		b.produce(renamed(topic, []*kgo.Record{signal("a", 0, testTime), signal("b", 1, testTime)})...)
 	}
 	b.drain(i, inputs...)
@@ -111,33 +112,33 @@ func (b *bench) settled(cfg Config, inputs ...string) {
 }
 
 // manifestOf reads an app's manifest as it stands.
-func (b *bench) manifestOf(app string) *manifest {
+func (b *bench) manifestOf(appID string) *app.Manifest {
 	b.t.Helper()
-	var m *manifest
-	for _, r := range b.read(app + "-manifest") {
-		if string(r.Key) == manifestKey {
-			m = new(manifest)
+	var m *app.Manifest
+	for _, r := range b.read(appID + "-manifest") {
+		if string(r.Key) == app.ManifestKey {
+			m = new(app.Manifest)
 			if err := json.Unmarshal(r.Value, m); err != nil {
 				b.t.Fatal(err)
 			}
 		}
 	}
 	if m == nil {
-		b.t.Fatalf("app %s has no manifest", app)
+		b.t.Fatalf("appID %s has no manifest", appID)
 	}
 	return m
 }
 
 // doctor writes another manifest over an app's.
-func (b *bench) doctor(app string, change func(*manifest)) {
+func (b *bench) doctor(appID string, change func(*app.Manifest)) {
 	b.t.Helper()
-	m := b.manifestOf(app)
+	m := b.manifestOf(appID)
 	change(m)
 	value, err := json.Marshal(m)
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	b.produce(&kgo.Record{Topic: app + "-manifest", Key: []byte(manifestKey), Value: value})
+	b.produce(&kgo.Record{Topic: appID + "-manifest", Key: []byte(app.ManifestKey), Value: value})
 }
 
 func (b *bench) deleteTopic(name string) {
@@ -269,26 +270,26 @@ func TestChangedPromiseRefusesToStart(t *testing.T) {
 		},
 		{
 			name: "hash", routes: benchRoutes,
-			change: func(b *bench, _ *Config) { b.doctor("app", func(m *manifest) { m.Hash = "murmur2" }) },
-			want:   []string{`hash "murmur2"`, hashName, "run the build that wrote it", useOtherApp},
-			undo:   func(b *bench, _ *Config) { b.doctor("app", func(m *manifest) { m.Hash = hashName }) },
+			change: func(b *bench, _ *Config) { b.doctor("app", func(m *app.Manifest) { m.Hash = "murmur2" }) },
+			want:   []string{`hash "murmur2"`, app.HashName, "run the build that wrote it", useOtherApp},
+			undo:   func(b *bench, _ *Config) { b.doctor("app", func(m *app.Manifest) { m.Hash = app.HashName }) },
 		},
 		{
 			name: "row encoding", routes: benchRoutes,
-			change: func(b *bench, _ *Config) { b.doctor("app", func(m *manifest) { m.RowVersion++ }) },
+			change: func(b *bench, _ *Config) { b.doctor("app", func(m *app.Manifest) { m.RowVersion++ }) },
 			want:   []string{"row encoding 2", "run the build that wrote it"},
-			undo:   func(b *bench, _ *Config) { b.doctor("app", func(m *manifest) { m.RowVersion-- }) },
+			undo:   func(b *bench, _ *Config) { b.doctor("app", func(m *app.Manifest) { m.RowVersion-- }) },
 		},
 		{
 			name: "cluster", routes: benchRoutes,
-			change: func(b *bench, _ *Config) { b.doctor("app", func(m *manifest) { m.Cluster = "elsewhere" }) },
+			change: func(b *bench, _ *Config) { b.doctor("app", func(m *app.Manifest) { m.Cluster = "elsewhere" }) },
 			want:   []string{"written for cluster elsewhere, this is cluster kfake", useOtherApp},
-			undo:   func(b *bench, _ *Config) { b.doctor("app", func(m *manifest) { m.Cluster = "kfake" }) },
+			undo:   func(b *bench, _ *Config) { b.doctor("app", func(m *app.Manifest) { m.Cluster = "kfake" }) },
 		},
 		{
 			name: "unreadable manifest", routes: benchRoutes,
 			change: func(b *bench, _ *Config) {
-				b.produce(&kgo.Record{Topic: "app-manifest", Key: []byte(manifestKey), Value: []byte("?")})
+				b.produce(&kgo.Record{Topic: "app-manifest", Key: []byte(app.ManifestKey), Value: []byte("?")})
 			},
 			want: []string{"the manifest in app-manifest cannot be read"},
 		},
@@ -365,8 +366,8 @@ func TestTwoFirstStartsAgreeOnOneManifest(t *testing.T) {
 			b.ready(two)
 			m := b.manifestOf("app")
 			for _, i := range []*instance{one, two} {
-				if !reflect.DeepEqual(i.rt.manifest, m) {
-					t.Fatalf("an instance runs with %+v, the manifest is %+v", i.rt.manifest, m)
+				if !reflect.DeepEqual(i.rt.Manifest, m) {
+					t.Fatalf("an instance runs with %+v, the manifest is %+v", i.rt.Manifest, m)
 				}
 			}
 			if len(m.Topics) != 2 || len(m.Namespaces) != 1 {

@@ -12,6 +12,7 @@ import (
 
 	"oncebus/dedup"
 	"oncebus/dedup/rules"
+	"oncebus/processor/app"
 	"oncebus/processor/kafka"
 )
 
@@ -45,7 +46,7 @@ var errOversize = errors.New("the client stands before a batch that unpacks to t
 // oversizeLogger passes a client's log on and listens for oversize batches.
 type oversizeLogger struct {
 	kgo.Logger
-	announced func(taskID)
+	announced func(app.TaskID)
 }
 
 // Level is at least that of the line to listen for.
@@ -54,16 +55,16 @@ func (l oversizeLogger) Level() kgo.LogLevel { return max(l.Logger.Level(), kgo.
 // Log passes a line on.
 func (l oversizeLogger) Log(level kgo.LogLevel, msg string, keyvals ...any) {
 	if level == kgo.LogLevelError && strings.HasPrefix(msg, oversizeLog) {
-		var id taskID
+		var id app.TaskID
 		for n := 0; n+1 < len(keyvals); n += 2 {
 			switch v := keyvals[n+1].(type) {
 			case string:
 				if keyvals[n] == "topic" {
-					id.topic = v
+					id.Topic = v
 				}
 			case int32:
 				if keyvals[n] == "partition" {
-					id.partition = v
+					id.Partition = v
 				}
 			}
 		}
@@ -75,7 +76,7 @@ func (l oversizeLogger) Log(level kgo.LogLevel, msg string, keyvals ...any) {
 }
 
 // onAnnounced runs in the client's goroutines.
-func (w *worker) onAnnounced(id taskID) {
+func (w *worker) onAnnounced(id app.TaskID) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.announced[id] = time.Now()
@@ -100,26 +101,26 @@ func (w *worker) noteOversize(fetches kgo.Fetches) {
 			return
 		}
 		if w.oversize == nil {
-			w.oversize = map[taskID]*kgo.ErrDecompressTooLarge{}
+			w.oversize = map[app.TaskID]*kgo.ErrDecompressTooLarge{}
 		}
-		w.oversize[taskID{topic, partition}] = tooLarge
+		w.oversize[app.TaskID{topic, partition}] = tooLarge
 		w.mu.Lock()
-		delete(w.announced, taskID{topic, partition})
+		delete(w.announced, app.TaskID{topic, partition})
 		w.mu.Unlock()
 	})
 }
 
 // stepOver takes a batch into the open transaction as one dead letter.
 func (w *worker) stepOver(batch *kgo.ErrDecompressTooLarge) error {
-	if batch.Topic == w.p.rt.topology.repartition {
+	if batch.Topic == w.p.rt.Topology.Repartition {
 		return kafka.OperatorErrorf("%s/%d has a batch at offsets %d to %d that unpacks to more than %d bytes, and only oncebus may write this topic: raise ONCEBUS_MAX_DECOMPRESSED_BATCH_BYTES if it was lowered, and find out who else writes there",
 			batch.Topic, batch.Partition, batch.Offset, batch.NextOffset-1, w.p.cfg.maxDecompressedBatchBytes())
 	}
 	if w.router != nil {
-		w.emitter.deadLetterBatch(batch, w.p.rt.clock.now(), w.p.cfg.maxDecompressedBatchBytes())
+		w.emitter.deadLetterBatch(batch, w.p.rt.Clock.Now(), w.p.cfg.maxDecompressedBatchBytes())
 		return nil
 	}
-	t := w.tasks.tasks[taskID{batch.Topic, batch.Partition}]
+	t := w.tasks.tasks[app.TaskID{batch.Topic, batch.Partition}]
 	if t == nil || t.state != running && t.state != passing {
 		return fmt.Errorf("%w: a batch of %s/%d arrived for a task that is not running", kafka.ErrMustAbort, batch.Topic, batch.Partition)
 	}
@@ -128,7 +129,7 @@ func (w *worker) stepOver(batch *kgo.ErrDecompressTooLarge) error {
 		return nil // processed before
 	}
 	if !t.open.IsDeadLettered(batch.Offset) {
-		w.emitter.deadLetterBatch(batch, w.p.rt.clock.now(), w.p.cfg.maxDecompressedBatchBytes())
+		w.emitter.deadLetterBatch(batch, w.p.rt.Clock.Now(), w.p.cfg.maxDecompressedBatchBytes())
 	}
 	if t.state == passing {
 		t.open.DeadLetter(batch.Offset, batch.NextOffset)
@@ -143,11 +144,11 @@ func (w *worker) stepOver(batch *kgo.ErrDecompressTooLarge) error {
 // goes the way of a record that no route takes: that of the topic's first
 // route.
 func (e *emitter) deadLetterBatch(batch *kgo.ErrDecompressTooLarge, present int64, limit int) {
-	i := slices.IndexFunc(e.rt.routes, func(r *routeInfo) bool {
+	i := slices.IndexFunc(e.rt.Routes, func(r *app.Route) bool {
 		return slices.Contains(r.Topics, batch.Topic) || r.Mode == rules.ClaimMode && r.Claim.Outcomes == batch.Topic
 	})
-	route := e.rt.routes[i]
-	from := dedup.Position{Topic: e.rt.topicNumbers[batch.Topic], Partition: batch.Partition, Offset: batch.Offset}
+	route := e.rt.Routes[i]
+	from := dedup.Position{Topic: e.rt.TopicNumbers[batch.Topic], Partition: batch.Partition, Offset: batch.Offset}
 	ev := event{
 		original: original{
 			rec:  &kgo.Record{Topic: batch.Topic, Partition: batch.Partition, Offset: batch.Offset},
@@ -164,18 +165,18 @@ func (e *emitter) deadLetterBatch(batch *kgo.ErrDecompressTooLarge, present int6
 // batches that were stepped over. Tasks write theirs from their checkpoints.
 func (w *worker) oversizeOffsets(req *kmsg.TxnOffsetCommitRequest) {
 	for id, batch := range w.oversize {
-		i := slices.IndexFunc(req.Topics, func(t kmsg.TxnOffsetCommitRequestTopic) bool { return t.Topic == id.topic })
+		i := slices.IndexFunc(req.Topics, func(t kmsg.TxnOffsetCommitRequestTopic) bool { return t.Topic == id.Topic })
 		if i < 0 {
 			topic := kmsg.NewTxnOffsetCommitRequestTopic()
-			topic.Topic, topic.TopicID = id.topic, w.p.rt.topology.topics[id.topic].id
+			topic.Topic, topic.TopicID = id.Topic, w.p.rt.Topology.Topics[id.Topic].Id
 			req.Topics = append(req.Topics, topic)
 			i = len(req.Topics) - 1
 		}
 		topic := &req.Topics[i]
-		j := slices.IndexFunc(topic.Partitions, func(p kmsg.TxnOffsetCommitRequestTopicPartition) bool { return p.Partition == id.partition })
+		j := slices.IndexFunc(topic.Partitions, func(p kmsg.TxnOffsetCommitRequestTopicPartition) bool { return p.Partition == id.Partition })
 		if j < 0 {
 			partition := kmsg.NewTxnOffsetCommitRequestTopicPartition()
-			partition.Partition = id.partition
+			partition.Partition = id.Partition
 			topic.Partitions = append(topic.Partitions, partition)
 			j = len(topic.Partitions) - 1
 		}
@@ -190,13 +191,13 @@ func (w *worker) oversizeOffsets(req *kmsg.TxnOffsetCommitRequest) {
 func (w *worker) passOversize() {
 	offsets := map[string]map[int32]kgo.EpochOffset{}
 	for id, batch := range w.oversize {
-		if offsets[id.topic] == nil {
-			offsets[id.topic] = map[int32]kgo.EpochOffset{}
+		if offsets[id.Topic] == nil {
+			offsets[id.Topic] = map[int32]kgo.EpochOffset{}
 		}
-		offsets[id.topic][id.partition] = kgo.EpochOffset{Epoch: batch.Epoch, Offset: batch.NextOffset}
-		w.p.metrics.oversize.WithLabelValues(id.topic).Inc()
+		offsets[id.Topic][id.Partition] = kgo.EpochOffset{Epoch: batch.Epoch, Offset: batch.NextOffset}
+		w.p.metrics.oversize.WithLabelValues(id.Topic).Inc()
 		w.log.Warn("a batch unpacks to too much and was stepped over with a dead letter",
-			"topic", id.topic, "partition", id.partition, "first_offset", batch.Offset, "last_offset", batch.NextOffset-1, "limit_bytes", w.p.cfg.maxDecompressedBatchBytes())
+			"topic", id.Topic, "partition", id.Partition, "first_offset", batch.Offset, "last_offset", batch.NextOffset-1, "limit_bytes", w.p.cfg.maxDecompressedBatchBytes())
 	}
 	if waiting, _ := w.announcements(); waiting == 0 {
 		w.client.SetOffsets(offsets)

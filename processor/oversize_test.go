@@ -17,6 +17,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"oncebus/processor/app"
 	"oncebus/processor/security"
 	"oncebus/processor/wire"
 )
@@ -172,15 +173,15 @@ func TestTheClientLogsABatchItStopsAt(t *testing.T) {
 	b := newBench(t, benchRoutes)
 	b.createTopic("signals.raw", 4)
 	b.produceBatch("signals.raw", 3, rawBatch(t, kgo.ZstdCompression(), 3, 700_000))
-	announced := make(chan taskID, 1)
+	announced := make(chan app.TaskID, 1)
 	client := b.newClient(kgo.ConsumeTopics("signals.raw"), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.MaxDecompressBatchBytes(1<<20),
-		kgo.WithLogger(oversizeLogger{security.NewClientLogger(slog.New(slog.DiscardHandler)), func(id taskID) { announced <- id }}))
+		kgo.WithLogger(oversizeLogger{security.NewClientLogger(slog.New(slog.DiscardHandler)), func(id app.TaskID) { announced <- id }}))
 	polled := client.PollFetches(t.Context())
 	var tooLarge *kgo.ErrDecompressTooLarge
 	if err := polled.Err(); !errors.As(err, &tooLarge) {
 		t.Fatalf("polled %v", err)
 	}
-	if id := <-announced; id != (taskID{"signals.raw", 3}) {
+	if id := <-announced; id != (app.TaskID{"signals.raw", 3}) {
 		t.Errorf("announced for %v", id)
 	}
 }
@@ -190,7 +191,7 @@ func TestTheClientLogsABatchItStopsAt(t *testing.T) {
 func TestLostAnnouncementReplacesTheClient(t *testing.T) {
 	b := newBench(t, benchRoutes)
 	i := b.ready(b.start(b.config("one")))
-	i.workers[0].onAnnounced(taskID{"signals.raw", 1})
+	i.workers[0].onAnnounced(app.TaskID{"signals.raw", 1})
 	b.wait("another client", func() bool { return testutil.ToFloat64(i.metrics.rebuilt.WithLabelValues(stageRoute)) == 1 })
 	b.produce(batch("a", 8)...)
 	b.drain(i, "signals.raw")

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"time"
 
+	"oncebus/processor/app"
 	"oncebus/processor/kafka"
 )
 
@@ -24,16 +25,16 @@ const ownersInterval = 5 * time.Second
 // until somebody joins or leaves (B12). A worker that joins again ends that.
 type ownerWatch struct {
 	p      *Processor
-	orphan map[string]map[taskID]bool // by stage, of the last look
+	orphan map[string]map[app.TaskID]bool // by stage, of the last look
 }
 
 func newOwnerWatch(p *Processor) *ownerWatch {
-	return &ownerWatch{p: p, orphan: map[string]map[taskID]bool{}}
+	return &ownerWatch{p: p, orphan: map[string]map[app.TaskID]bool{}}
 }
 
 func (o *ownerWatch) run(ctx context.Context) {
-	topics := map[string][]string{stageDedup: o.p.rt.topology.taskTopics()}
-	if routed := o.p.rt.topology.routed; len(routed) > 0 {
+	topics := map[string][]string{stageDedup: o.p.rt.Topology.TaskTopics()}
+	if routed := o.p.rt.Topology.Routed; len(routed) > 0 {
 		topics[stageRoute] = routed
 	}
 	for kafka.Pause(ctx, o.p.ownersInterval) == nil {
@@ -51,7 +52,7 @@ func (o *ownerWatch) look(ctx context.Context, stage string, topics []string) er
 	o.orphan[stage] = nil
 	ctx, cancel := context.WithTimeout(ctx, o.p.ownersInterval)
 	defer cancel()
-	name := groupName(o.p.cfg.AppID, stage)
+	name := app.GroupName(o.p.cfg.AppID, stage)
 	described, err := o.p.admin.DescribeGroups(ctx, name)
 	if err == nil {
 		err = described[name].Err
@@ -63,15 +64,15 @@ func (o *ownerWatch) look(ctx context.Context, stage string, topics []string) er
 	if group.State != "Stable" {
 		return nil
 	}
-	now := map[taskID]bool{}
+	now := map[app.TaskID]bool{}
 	for _, topic := range topics {
-		for partition := range o.p.rt.topology.topics[topic].partitions {
-			now[taskID{topic, partition}] = true
+		for partition := range o.p.rt.Topology.Topics[topic].Partitions {
+			now[app.TaskID{topic, partition}] = true
 		}
 	}
-	group.AssignedPartitions().Each(func(topic string, partition int32) { delete(now, taskID{topic, partition}) })
+	group.AssignedPartitions().Each(func(topic string, partition int32) { delete(now, app.TaskID{topic, partition}) })
 	o.orphan[stage] = now
-	maps.DeleteFunc(before, func(id taskID, _ bool) bool { return !now[id] })
+	maps.DeleteFunc(before, func(id app.TaskID, _ bool) bool { return !now[id] })
 	if len(before) == 0 {
 		return nil
 	}

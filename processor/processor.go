@@ -17,6 +17,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"oncebus/dedup/rules"
+	"oncebus/processor/app"
 	"oncebus/processor/kafka"
 	"oncebus/processor/security"
 	"oncebus/state"
@@ -48,7 +49,7 @@ type Processor struct {
 
 	client *kgo.Client // for everything that is not a worker's
 	admin  *kadm.Client
-	rt     *runtime // set before the first worker starts
+	rt     *app.App // set before the first worker starts
 
 	startedMu sync.Mutex // guards workers, which Ready may ask for any time
 	workers   []*worker
@@ -67,9 +68,9 @@ func New(cfg Config, routes *rules.Routes, reg prometheus.Registerer, log *slog.
 	if err := cfg.CheckSecret(routes.NeedsSecret()); err != nil {
 		return nil, err
 	}
-	redact := security.NewRedactor(cfg.Config)
+	redact := security.NewRedactor(cfg.Config.Config)
 	log = slog.New(redact.Handler(log.Handler()))
-	opts, err := security.ClientOptions(cfg.Config, reg, log, redact)
+	opts, err := security.ClientOptions(cfg.Config.Config, reg, log, redact)
 	if err != nil {
 		return nil, err
 	}
@@ -130,7 +131,7 @@ func (p *Processor) run(ctx context.Context) error {
 		return err
 	}
 	helpers.Go(func() { newOwnerWatch(p).run(background) })
-	if p.rt.topology.repartition != "" {
+	if p.rt.Topology.Repartition != "" {
 		helpers.Go(func() { newPurger(p).run(background) })
 	}
 	return p.work(ctx)
@@ -186,7 +187,7 @@ func (p *Processor) work(ctx context.Context) error {
 // setUp waits for a broker, makes topics and manifest, and the workers.
 func (p *Processor) setUp(ctx context.Context) error {
 	for {
-		rt, err := settleApp(ctx, p.conn(), p.cfg.AppConfig, p.routes)
+		rt, err := app.Settle(ctx, p.conn(), p.cfg.Config, p.routes)
 		if err == nil {
 			p.makeWorkers(rt)
 			return nil
@@ -202,22 +203,22 @@ func (p *Processor) setUp(ctx context.Context) error {
 }
 
 // conn is what the set-up needs of the clients.
-func (p *Processor) conn() conn {
-	return conn{client: p.client, admin: p.admin, options: p.baseOptions, log: p.log}
+func (p *Processor) conn() app.Conn {
+	return app.Conn{Client: p.client, Admin: p.admin, Options: p.baseOptions, Log: p.log}
 }
 
-func (p *Processor) makeWorkers(rt *runtime) {
-	t := rt.topology
+func (p *Processor) makeWorkers(rt *app.App) {
+	t := rt.Topology
 	p.rt = rt
 	p.startedMu.Lock()
 	defer p.startedMu.Unlock()
 	for i := range p.workerCount() {
-		if len(t.routed) > 0 {
+		if len(t.Routed) > 0 {
 			p.workers = append(p.workers, newWorker(p, stageRoute, i))
 		}
 		p.workers = append(p.workers, newWorker(p, stageDedup, i))
 	}
-	p.log.Info("started", "app", p.cfg.AppID, "cluster", t.cluster, "routed", t.routed, "prepartitioned", t.prepartitioned, "workers", p.workerCount())
+	p.log.Info("started", "app", p.cfg.AppID, "cluster", t.Cluster, "routed", t.Routed, "prepartitioned", t.Prepartitioned, "workers", p.workerCount())
 }
 
 // workerCount is how many workers each stage has.
@@ -242,7 +243,7 @@ func (p *Processor) limitsChanged(err error) {
 	defer p.limitsMu.Unlock()
 	ctx, cancel := context.WithTimeout(context.Background(), p.cfg.TransactionTimeout/3)
 	defer cancel()
-	if _, failed := p.rt.rereadLimits(ctx, p.admin, p.rt.topology.written()); failed != nil {
+	if _, failed := p.rt.RereadLimits(ctx, p.admin, p.rt.Topology.Written()); failed != nil {
 		p.log.Error("a topic refused a record, and its settings cannot be read", "error", failed)
 		return
 	}

@@ -40,7 +40,7 @@ func (g *purger) run(ctx context.Context) {
 // below deletes what lies below the offsets, all of which are committed. It
 // returns false if it has no right to.
 func (g *purger) below(ctx context.Context, offsets kadm.Offsets) bool {
-	listed, err := g.p.admin.ListStartOffsets(ctx, g.p.rt.topology.repartition)
+	listed, err := g.p.admin.ListStartOffsets(ctx, g.p.rt.Topology.Repartition)
 	if err == nil {
 		listed.Each(func(o kadm.ListedOffset) { g.starts[o.Partition] = max(o.Offset, g.starts[o.Partition]) })
 		var resps kadm.DeleteRecordsResponses
@@ -55,7 +55,7 @@ func (g *purger) below(ctx context.Context, offsets kadm.Offsets) bool {
 			g.starts[o.Partition] = max(o.At, g.starts[o.Partition])
 		})
 	case errors.Is(err, kerr.TopicAuthorizationFailed):
-		g.p.log.Warn("processed records stay in the repartition topic: no right to delete them; grant Delete on it, or delete them yourself", "topic", g.p.rt.topology.repartition)
+		g.p.log.Warn("processed records stay in the repartition topic: no right to delete them; grant Delete on it, or delete them yourself", "topic", g.p.rt.Topology.Repartition)
 		return false
 	case ctx.Err() == nil:
 		g.p.log.Warn("deleting processed records failed", "error", err)

@@ -11,6 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"oncebus/processor/app"
 	"oncebus/processor/security"
 )
 
@@ -21,16 +22,16 @@ const fetchMaxWait = 500 * time.Millisecond
 // options are those of a worker's client.
 func (w *worker) options() []kgo.Opt {
 	cfg, rt := &w.p.cfg, w.p.rt
-	topics := rt.topology.routed
+	topics := rt.Topology.Routed
 	if w.stage == stageDedup {
-		topics = rt.topology.taskTopics()
+		topics = rt.Topology.TaskTopics()
 	}
 	return append(append([]kgo.Opt(nil), w.p.baseOptions...),
 		kgo.WithLogger(oversizeLogger{security.NewClientLogger(w.p.log), w.onAnnounced}),
 		// Begins with the process's own, so that brokers' logs and quotas
 		// tell workers apart and still show what belongs together.
 		kgo.ClientID(w.name),
-		kgo.ConsumerGroup(groupName(cfg.AppID, w.stage)),
+		kgo.ConsumerGroup(app.GroupName(cfg.AppID, w.stage)),
 		kgo.InstanceID(w.name),
 		kgo.TransactionalID(w.name),
 		kgo.ConsumeTopics(topics...),
@@ -59,8 +60,8 @@ func (w *worker) options() []kgo.Opt {
 		// timestamp, and ours are the originals'. A record that cannot be
 		// delivered waits until the broker is back and refuses it, because
 		// the transaction has timed out by then.
-		kgo.RecordPartitioner(newPartitioner(rt.internalTopics())),
-		kgo.ProducerBatchMaxBytesFn(rt.batchBytes),
+		kgo.RecordPartitioner(app.NewPartitioner(rt.InternalTopics())),
+		kgo.ProducerBatchMaxBytesFn(rt.BatchBytes),
 		kgo.MaxBufferedRecords(4*transactionRecordsMax),
 		kgo.MaxBufferedBytes(256<<20),
 		kgo.ProducerLinger(lingerFor(cfg.CommitInterval)),
@@ -85,8 +86,6 @@ func lingerFor(commitInterval time.Duration) time.Duration {
 // verdict: p50 16 ms in place of 33 (benchmarks/ingress, 2026-11-21).
 const settleTime = 4 * time.Millisecond
 
-func groupName(app, stage string) string { return app + "-" + stage }
-
 // watchedBalancer is a balancer that tells what the group gave this member.
 // franz-go's callbacks speak of differences, and its transaction session keeps
 // some of them back (A8); the answer to a sync is the whole of it.
@@ -107,10 +106,10 @@ func (b watchedBalancer) ParseSyncAssignment(assignment []byte) (map[string][]in
 func (w *worker) onAssignment(partitions map[string][]int32) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.assignment = map[taskID]bool{}
+	w.assignment = map[app.TaskID]bool{}
 	for topic, ps := range partitions {
 		for _, p := range ps {
-			w.assignment[taskID{topic, p}] = true
+			w.assignment[app.TaskID{topic, p}] = true
 		}
 	}
 	for id := range w.placed {
@@ -121,14 +120,14 @@ func (w *worker) onAssignment(partitions map[string][]int32) {
 }
 
 // assigned returns the present assignment; nil if there is none.
-func (w *worker) assigned() map[taskID]bool {
+func (w *worker) assigned() map[app.TaskID]bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return maps.Clone(w.assignment)
 }
 
 // unplaced returns a partition of the assignment that is not being read yet.
-func (w *worker) unplaced() (taskID, bool) {
+func (w *worker) unplaced() (app.TaskID, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for id := range w.assignment {
@@ -136,7 +135,7 @@ func (w *worker) unplaced() (taskID, bool) {
 			return id, true
 		}
 	}
-	return taskID{}, false
+	return app.TaskID{}, false
 }
 
 // onLost runs when the group has forgotten us.
@@ -153,7 +152,7 @@ func (w *worker) onGone(gone map[string][]int32) {
 	w.rebalanced = true
 	for topic, ps := range gone {
 		for _, p := range ps {
-			delete(w.announced, taskID{topic, p})
+			delete(w.announced, app.TaskID{topic, p})
 		}
 	}
 	w.mu.Unlock()
@@ -187,7 +186,7 @@ func (w *worker) adjustOffsets(ctx context.Context, offsets map[string]map[int32
 	w.mu.Lock()
 	for topic, partitions := range offsets {
 		for partition := range partitions {
-			if id := (taskID{topic, partition}); w.assignment[id] {
+			if id := (app.TaskID{topic, partition}); w.assignment[id] {
 				w.placed[id] = true
 			}
 		}
@@ -198,7 +197,7 @@ func (w *worker) adjustOffsets(ctx context.Context, offsets map[string]map[int32
 		pause := map[string][]int32{}
 		for topic, partitions := range offsets {
 			for partition, offset := range partitions {
-				id := taskID{topic, partition}
+				id := app.TaskID{topic, partition}
 				inbox = append(inbox, assignment{id, offset.EpochOffset().Offset, !uncommitted[id]})
 				pause[topic] = append(pause[topic], partition)
 			}
@@ -216,8 +215,8 @@ func (w *worker) adjustOffsets(ctx context.Context, offsets map[string]map[int32
 // ONCEBUS_START=latest, else the partition's beginning. A partition added to a
 // topic in use starts at its beginning in any case, or the events before its
 // discovery would be lost. It returns which partitions these were.
-func (w *worker) resolveStarts(ctx context.Context, offsets map[string]map[int32]kgo.Offset) (uncommitted map[taskID]bool, err error) {
-	uncommitted = map[taskID]bool{}
+func (w *worker) resolveStarts(ctx context.Context, offsets map[string]map[int32]kgo.Offset) (uncommitted map[app.TaskID]bool, err error) {
+	uncommitted = map[app.TaskID]bool{}
 	for topic, partitions := range offsets {
 		var listed kadm.ListedOffsets
 		for partition, offset := range partitions {
@@ -233,8 +232,8 @@ func (w *worker) resolveStarts(ctx context.Context, offsets map[string]map[int32
 			if !ok || o.Err != nil {
 				return nil, fmt.Errorf("list the start of %s/%d: %w", topic, partition, cmp.Or(o.Err, error(kerr.UnknownTopicOrPartition)))
 			}
-			partitions[partition] = kgo.NewOffset().At(max(o.Offset, w.p.rt.manifest.start(topic, partition)))
-			uncommitted[taskID{topic, partition}] = true
+			partitions[partition] = kgo.NewOffset().At(max(o.Offset, w.p.rt.Manifest.Start(topic, partition)))
+			uncommitted[app.TaskID{topic, partition}] = true
 		}
 	}
 	return uncommitted, nil

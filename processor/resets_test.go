@@ -12,6 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"oncebus/processor/app"
 	"oncebus/processor/kafka"
 	"oncebus/processor/wire"
 )
@@ -59,7 +60,7 @@ func TestGroupOffsetsThatSomebodyMoved(t *testing.T) {
 		"to the start": func(b *bench) error { return b.moveGroup(func(int64) int64 { return 0 }) },
 		"to the end":   func(b *bench) error { return b.moveGroup(func(end int64) int64 { return end }) },
 		"away": func(b *bench) error {
-			_, err := b.admin.DeleteGroup(b.t.Context(), groupName("app", stageDedup))
+			_, err := b.admin.DeleteGroup(b.t.Context(), app.GroupName("app", stageDedup))
 			return err
 		},
 	} {
@@ -98,7 +99,7 @@ func (b *bench) moveGroup(to func(end int64) int64) error {
 	}
 	var offsets kadm.Offsets
 	ends.Each(func(o kadm.ListedOffset) { offsets.AddOffset(o.Topic, o.Partition, to(o.Offset), -1) })
-	moved, err := b.admin.CommitOffsets(b.t.Context(), groupName("app", stageDedup), offsets)
+	moved, err := b.admin.CommitOffsets(b.t.Context(), app.GroupName("app", stageDedup), offsets)
 	if err != nil {
 		return err
 	}
@@ -112,7 +113,7 @@ func (b *bench) moveGroup(to func(end int64) int64) error {
 func TestStoreOutOfStepWithTheChangelog(t *testing.T) {
 	for name, part := range map[string]func(b *bench, i *instance, old string){
 		"beyond the end": func(b *bench, i *instance, _ string) {
-			id := taskID{"app-repartition", 0}
+			id := app.TaskID{"app-repartition", 0}
 			store, err := i.host.Open(i.storeDir(id), i.storeIdentity(&task{id: id, changelog: "app-repartition-changelog"}))
 			must(b.t, err)
 			must(b.t, store.Apply(store.Position()+1000, store.Checkpoint()))
@@ -210,7 +211,7 @@ func TestEmptiedChangelogWithoutLocalStateIsRefused(t *testing.T) {
 	}
 	assertOnce(t, b.read("signals.unique"), sent)
 
-	group := groupName("app", stageDedup)
+	group := app.GroupName("app", stageDedup)
 	b.wait("the group to be empty", func() bool {
 		_, err := b.admin.DeleteGroup(t.Context(), group)
 		return err == nil

@@ -13,6 +13,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"oncebus/dedup"
+	"oncebus/processor/app"
 	"oncebus/processor/kafka"
 	"oncebus/processor/wire"
 	"oncebus/state"
@@ -151,7 +152,7 @@ func (r *restore) recover(ctx context.Context, p *Processor, t *task, err error)
 	switch {
 	case ctx.Err() != nil:
 		return ctx.Err()
-	case errors.Is(err, errTooOften) && len(p.rt.failOpen[t.id.topic]) > 0:
+	case errors.Is(err, errTooOften) && len(p.rt.FailOpen[t.id.Topic]) > 0:
 		// A person has to look at the disk; until then events go on without it.
 		t.log.Error("local state stays out of use", "error", err)
 		p.snapshot.explain(t.id, err.Error())
@@ -192,12 +193,12 @@ func (r *restore) once(ctx context.Context, p *Processor, t *task) error {
 			return err
 		}
 	}
-	info := p.rt.topology.topics[t.changelog]
-	if t.id.partition >= info.partitions {
+	info := p.rt.Topology.Topics[t.changelog]
+	if t.id.Partition >= info.Partitions {
 		return kafka.OperatorErrorf("topic %s has a partition %d, its changelog has only %d: a key must keep its partition, so the count is fixed; recreate the topic with %d partitions, or use another ONCEBUS_APP_ID",
-			t.id.topic, t.id.partition, info.partitions, info.partitions)
+			t.id.Topic, t.id.Partition, info.Partitions, info.Partitions)
 	}
-	reader := kafka.NewReader(p.client, t.changelog, info.id, t.id.partition)
+	reader := kafka.NewReader(p.client, t.changelog, info.Id, t.id.Partition)
 	start, end, err := reader.Bounds(ctx)
 	if err != nil {
 		return err
@@ -215,7 +216,7 @@ func (r *restore) once(ctx context.Context, p *Processor, t *task) error {
 	}
 	r.from, r.to = from, end
 	failpoint.Hit(failpoint.RestoreStart)
-	left := t.metrics.restoreLeft.WithLabelValues(t.id.topic, strconv.Itoa(int(t.id.partition)))
+	left := t.metrics.restoreLeft.WithLabelValues(t.id.Topic, strconv.Itoa(int(t.id.Partition)))
 	left.Set(float64(end - from))
 	r.watch.position.Store(from)
 	r.watch.end.Store(end)
@@ -236,7 +237,7 @@ func (r *restore) once(ctx context.Context, p *Processor, t *task) error {
 	if err := r.readCheckpoint(); err != nil {
 		return err
 	}
-	r.counts, err = p.rt.countKeys(&r.checkpoint, r.store)
+	r.counts, err = countKeys(p.rt, &r.checkpoint, r.store)
 	return r.failed(err)
 }
 
@@ -344,14 +345,14 @@ func (p *Processor) quarantine(t *task, why error) error {
 	return nil
 }
 
-func (p *Processor) storeDir(id taskID) string {
-	return filepath.Join(p.cfg.StateDir, p.cfg.AppID, id.topic+"-"+strconv.Itoa(int(id.partition)))
+func (p *Processor) storeDir(id app.TaskID) string {
+	return filepath.Join(p.cfg.StateDir, p.cfg.AppID, id.Topic+"-"+strconv.Itoa(int(id.Partition)))
 }
 
 // storeIdentity names what the state of a task belongs to.
 func (p *Processor) storeIdentity(t *task) []byte {
-	info := p.rt.topology.topics[t.changelog]
-	return []byte(p.rt.topology.cluster + "/" + topicIDText(info.id) + "/" + strconv.Itoa(int(t.id.partition)))
+	info := p.rt.Topology.Topics[t.changelog]
+	return []byte(p.rt.Topology.Cluster + "/" + app.TopicIDText(info.Id) + "/" + strconv.Itoa(int(t.id.Partition)))
 }
 
 // makeStateDir creates the state directory, readable for its owner only.

@@ -14,6 +14,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"oncebus/processor/app"
 	"oncebus/processor/kafka"
 )
 
@@ -187,7 +188,7 @@ func (s *sim) drawAnswer(rule *netRule) {
 			// The router has no checkpoint to fall back on: only the dedup
 			// group's offsets may be forgotten.
 			for _, g := range resp.(*kmsg.OffsetFetchResponse).Groups {
-				if g.Group != groupName("app", stageDedup) {
+				if g.Group != app.GroupName("app", stageDedup) {
 					return
 				}
 			}
@@ -261,7 +262,7 @@ func (s *sim) injectError() string {
 			})
 		}
 	case kmsg.JoinGroup, kmsg.SyncGroup, kmsg.Heartbeat, kmsg.OffsetFetch, kmsg.TxnOffsetCommit:
-		fault.Group = groupName("app", pick(s.plan, stageRoute, stageDedup, stageDedup))
+		fault.Group = app.GroupName("app", pick(s.plan, stageRoute, stageDedup, stageDedup))
 	}
 	var handle *kfake.FaultHandle
 	s.later(fmt.Sprint(r.key.Name(), ": ", err.Message), func() { handle = s.cluster.Fault(fault) }, func() bool {

@@ -19,6 +19,8 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"oncebus/processor/app"
 )
 
 const (
@@ -173,7 +175,7 @@ func (s *sim) doom(l *simLife) {
 // (kfake, groups.go: reply).
 func (s *sim) expireGhosts() {
 	for _, stage := range []string{stageRoute, stageDedup} {
-		info := s.cluster.GroupInfo(groupName("app", stage))
+		info := s.cluster.GroupInfo(app.GroupName("app", stage))
 		if info == nil {
 			continue
 		}

@@ -23,6 +23,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"oncebus/dedup/rules"
+	"oncebus/processor/app"
 	"oncebus/processor/kafka"
 	"oncebus/processor/oracle"
 	"oncebus/state"
@@ -114,7 +115,7 @@ func newSim(t *testing.T, seed uint64, length time.Duration) *sim {
 		s.createTopic(topic, s.set.rawPartitions, "retention.ms", "-1")
 	}
 	for _, topic := range s.set.outputs() {
-		s.createTopic(topic, s.set.partitions, "retention.ms", "-1", "message.timestamp.after.max.ms", strconv.Itoa(forever))
+		s.createTopic(topic, s.set.partitions, "retention.ms", "-1", "message.timestamp.after.max.ms", strconv.Itoa(app.Forever))
 	}
 	s.slots = make([]*simLife, s.set.slots)
 	s.traffic = newTraffic(s.set, stream(2), s.client)
@@ -261,7 +262,7 @@ func (s *sim) unlock(keep *simLife) bool {
 	others := slices.DeleteFunc(s.running(), func(l *simLife) bool { return l == keep })
 	stuck := false
 	for _, stage := range []string{stageRoute, stageDedup} {
-		info := s.cluster.GroupInfo(groupName("app", stage))
+		info := s.cluster.GroupInfo(app.GroupName("app", stage))
 		stuck = stuck || info != nil && info.State == "PreparingRebalance"
 	}
 	if !stuck || len(others) == 0 {
@@ -326,7 +327,7 @@ func (s *sim) diagnose() {
 		s.note("slot %d: ready: %v, state %+v", l.slot, l.Ready(), l.State())
 	}
 	for _, stage := range []string{stageRoute, stageDedup} {
-		if b, err := json.Marshal(s.cluster.GroupInfo(groupName("app", stage))); err == nil {
+		if b, err := json.Marshal(s.cluster.GroupInfo(app.GroupName("app", stage))); err == nil {
 			s.note("group %s: %s", stage, b)
 		}
 	}
@@ -366,7 +367,7 @@ func (s *sim) tailDone() bool {
 
 // sample notes the dedup group's committed offsets.
 func (s *sim) sample() {
-	committed, err := s.admin.FetchOffsets(context.Background(), groupName("app", stageDedup))
+	committed, err := s.admin.FetchOffsets(context.Background(), app.GroupName("app", stageDedup))
 	if err != nil {
 		return // a fault met it
 	}
@@ -404,7 +405,7 @@ func (s *sim) readStores() []oracle.Store {
 				continue // it never had this partition
 			}
 			store, err := readStore(host, dir, partition, s.lives[0].storeIdentity(&task{
-				id: taskID{"app-repartition", partition}, changelog: "app-repartition-changelog",
+				id: app.TaskID{"app-repartition", partition}, changelog: "app-repartition-changelog",
 			}))
 			if errors.Is(err, state.ErrForeign) && s.mixed[l.dir] {
 				continue // it never had this partition, but another one's files
@@ -443,7 +444,7 @@ func (s *sim) check(h *oracle.History) {
 		s.checkClaims(h)
 		return
 	}
-	manifest := s.lives[0].rt.manifest
+	manifest := s.lives[0].rt.Manifest
 	cfg := oracle.Config{
 		Repartition: "app-repartition", Changelog: "app-repartition-changelog", Partitions: s.set.partitions,
 		Topics: map[string]uint16{}, Routes: s.set.routes, Emissions: map[string]oracle.Emission{},
@@ -452,10 +453,10 @@ func (s *sim) check(h *oracle.History) {
 		cfg.Emissions[topic] = oracle.Emission{Partitions: s.set.partitions}
 	}
 	for n := range cfg.Routes {
-		cfg.Routes[n].Class = manifest.class(cfg.Routes[n].Name)
+		cfg.Routes[n].Class = manifest.Class(cfg.Routes[n].Name)
 	}
 	for _, topic := range s.set.inputs {
-		cfg.Topics[topic] = manifest.topicNumber(topic)
+		cfg.Topics[topic] = manifest.TopicNumber(topic)
 	}
 	began := time.Now()
 	report, violations := oracle.Check(cfg, h)

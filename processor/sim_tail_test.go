@@ -14,6 +14,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"oncebus/processor/app"
 	"oncebus/processor/oracle"
 )
 
@@ -29,12 +30,12 @@ type tail struct {
 
 	mu   sync.Mutex
 	live map[string][]oracle.Record
-	next map[taskID]int64
+	next map[app.TaskID]int64
 	err  error
 	// By partition: producers that ever aborted there, and those of the newest
 	// record of each key.
-	aborters map[taskID]map[int64]bool
-	newest   map[taskID]map[string]int64
+	aborters map[app.TaskID]map[int64]bool
+	newest   map[app.TaskID]map[string]int64
 }
 
 func (s *sim) startTail(topics []string) *tail {
@@ -42,8 +43,8 @@ func (s *sim) startTail(topics []string) *tail {
 		kgo.ConsumeStartOffset(kgo.NewOffset().AtStart()), kgo.ConsumeResetOffset(kgo.NoResetOffset()),
 		kgo.FetchMaxWait(tailMaxWaitMillis*time.Millisecond), kgo.MetadataMinAge(250*time.Millisecond), kgo.UnknownTopicRetries(-1), kgo.DisableClientMetrics())
 	t := &tail{
-		client: client, done: make(chan struct{}), live: map[string][]oracle.Record{}, next: map[taskID]int64{},
-		aborters: map[taskID]map[int64]bool{}, newest: map[taskID]map[string]int64{},
+		client: client, done: make(chan struct{}), live: map[string][]oracle.Record{}, next: map[app.TaskID]int64{},
+		aborters: map[app.TaskID]map[int64]bool{}, newest: map[app.TaskID]map[string]int64{},
 	}
 	go t.run()
 	return t
@@ -74,7 +75,7 @@ func (t *tail) run() {
 
 // see takes note of a record or a transaction marker.
 func (t *tail) see(r *kgo.Record) {
-	id := taskID{r.Topic, r.Partition}
+	id := app.TaskID{r.Topic, r.Partition}
 	if t.next[id] == 0 {
 		t.aborters[id], t.newest[id] = map[int64]bool{}, map[string]int64{}
 	}
@@ -95,7 +96,7 @@ func (t *tail) abortsOutlast(topic string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for id, aborters := range t.aborters {
-		if id.topic != topic {
+		if id.Topic != topic {
 			continue
 		}
 		left := map[int64]bool{}
@@ -115,7 +116,7 @@ func (t *tail) abortsOutlast(topic string) bool {
 func (t *tail) position(topic string, partition int32) int64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.next[taskID{topic, partition}]
+	return t.next[app.TaskID{topic, partition}]
 }
 
 // since returns the records seen of a topic from the n-th on.

@@ -11,6 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 
 	"oncebus/dedup"
+	"oncebus/processor/app"
 	"oncebus/processor/wire"
 	"oncebus/state"
 )
@@ -48,7 +49,7 @@ type TaskState struct {
 	// Store is the local state; absent while it is being restored.
 	Store *state.Stats `json:"store,omitempty"`
 
-	id taskID
+	id app.TaskID
 }
 
 // KeyCount is how many keys of a namespace a task holds, by the status of their
@@ -78,7 +79,7 @@ type KeyCount struct {
 }
 
 // list returns the counts for people, as of a checkpoint.
-func (c *counts) list(rt *runtime, at *wire.Checkpoint) []KeyCount {
+func (c *counts) list(rt *app.App, at *wire.Checkpoint) []KeyCount {
 	var all []KeyCount
 	for i := range c.censuses {
 		one := &c.censuses[i]
@@ -87,7 +88,7 @@ func (c *counts) list(rt *runtime, at *wire.Checkpoint) []KeyCount {
 		}
 		streamTime := at.StreamTimes.Of(one.class)
 		count := KeyCount{
-			Namespace: rt.namespaces[one.class], Routes: rt.routesOf[one.class], Status: one.status.String(),
+			Namespace: rt.Namespaces[one.class], Routes: rt.RoutesOf[one.class], Status: one.status.String(),
 			Total: one.Live(), Active: one.Active(one.window, streamTime),
 		}
 		count.Expired = count.Total - count.Active
@@ -119,11 +120,11 @@ func (t *task) describe(worker string) TaskState {
 type snapshot struct {
 	mu    sync.Mutex
 	tasks map[string][]TaskState // by worker
-	stuck map[taskID]string      // why a restoring task gets no further
+	stuck map[app.TaskID]string  // why a restoring task gets no further
 }
 
 // explain notes why a restoring task gets no further; "" takes it back.
-func (s *snapshot) explain(id taskID, why string) {
+func (s *snapshot) explain(id app.TaskID, why string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if why == "" {
@@ -131,7 +132,7 @@ func (s *snapshot) explain(id taskID, why string) {
 		return
 	}
 	if s.stuck == nil {
-		s.stuck = map[taskID]string{}
+		s.stuck = map[app.TaskID]string{}
 	}
 	s.stuck[id] = why
 }
@@ -176,7 +177,7 @@ func (p *Processor) Ready() error {
 	if err := p.disk.paused(); err != nil {
 		return err
 	}
-	runs := map[taskID]bool{}
+	runs := map[app.TaskID]bool{}
 	for _, t := range p.snapshot.allTasks() {
 		if t.State != running.String() {
 			if t.Reason != "" {
@@ -222,8 +223,8 @@ func (p *Processor) State() State {
 func (p *Processor) processedOffsets() kadm.Offsets {
 	offsets := kadm.Offsets{}
 	for _, t := range p.snapshot.allTasks() {
-		if t.id.topic == p.rt.topology.repartition && t.NextOffset > 0 {
-			offsets.AddOffset(t.id.topic, t.id.partition, t.NextOffset, -1)
+		if t.id.Topic == p.rt.Topology.Repartition && t.NextOffset > 0 {
+			offsets.AddOffset(t.id.Topic, t.id.Partition, t.NextOffset, -1)
 		}
 	}
 	return offsets

@@ -46,7 +46,7 @@ func (w *stallWatch) stop() {
 
 func (w *stallWatch) run(ctx context.Context) {
 	defer close(w.done)
-	labels := []string{w.t.id.topic, strconv.Itoa(int(w.t.id.partition))}
+	labels := []string{w.t.id.Topic, strconv.Itoa(int(w.t.id.Partition))}
 	defer w.p.metrics.stalled.DeleteLabelValues(labels...)
 	defer w.p.snapshot.explain(w.t.id, "")
 	began := time.Now()
@@ -70,7 +70,7 @@ func (w *stallWatch) run(ctx context.Context) {
 		w.p.metrics.stalled.WithLabelValues(labels...).Set(1)
 		w.p.snapshot.explain(w.t.id, why)
 		w.t.log.Error("a restore stands still; it goes on by itself when the cause is gone, and loses nothing",
-			"changelog", w.t.changelog, "partition", w.t.id.partition, "position", last, "end", w.end.Load(),
+			"changelog", w.t.changelog, "partition", w.t.id.Partition, "position", last, "end", w.end.Load(),
 			"stalled_for", time.Since(began).Round(time.Second).String(), "reason", why)
 	}
 }
@@ -83,7 +83,7 @@ func (w *stallWatch) diagnose(ctx context.Context) string {
 	ctx, cancel := context.WithTimeout(ctx, w.p.stallAfter)
 	defer cancel()
 	topics := kadm.TopicsSet{}
-	topics.Add(w.t.changelog, w.t.id.partition)
+	topics.Add(w.t.changelog, w.t.id.Partition)
 	described, err := w.p.admin.DescribeProducers(ctx, topics)
 	if err == nil {
 		described.EachPartition(func(d kadm.DescribedProducersPartition) { err = errors.Join(err, d.Err) })

@@ -9,6 +9,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"oncebus/processor/app"
 	"oncebus/processor/wire"
 )
 
@@ -61,7 +62,7 @@ func TestStateThatMayNotBeRead(t *testing.T) {
 	cfg := b.config("one")
 	i := b.lived(cfg, batch("a", 100)...)
 	// A file where the directory belongs: not even root may open that.
-	dir := i.storeDir(taskID{"app-repartition", 1})
+	dir := i.storeDir(app.TaskID{"app-repartition", 1})
 	must(t, os.Rename(dir, dir+".away"))
 	must(t, os.WriteFile(dir, nil, 0o600))
 	i = b.start(cfg)

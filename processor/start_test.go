@@ -10,6 +10,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"oncebus/processor/app"
 )
 
 // batch makes n events of a name, spread over the partitions of signals.raw.
@@ -42,7 +44,7 @@ func assertOut(t *testing.T, b *bench, want ...[]*kgo.Record) {
 
 func (b *bench) latest(instance string) Config {
 	cfg := b.config(instance)
-	cfg.Start = StartLatest
+	cfg.Start = app.StartLatest
 	return cfg
 }
 
@@ -110,7 +112,7 @@ func TestStartLatestWithSeveralWorkers(t *testing.T) {
 			cfg.Workers = 4
 			i := b.ready(b.start(cfg))
 			b.wait("all members to have a partition", func() bool {
-				info := b.cluster.GroupInfo(groupName("app", stageRoute))
+				info := b.cluster.GroupInfo(app.GroupName("app", stageRoute))
 				return info != nil && len(info.Members) == 4 && i.Ready() == nil
 			})
 			after := batch("after", 8)
@@ -124,7 +126,7 @@ func TestStartLatestWithSeveralWorkers(t *testing.T) {
 // TestAddedPartitionStartsAtItsBeginning: events are in it before we know of
 // it, and "latest" was meant for what was there before the first start.
 func TestAddedPartitionStartsAtItsBeginning(t *testing.T) {
-	for _, start := range []string{StartEarliest, StartLatest} {
+	for _, start := range []string{app.StartEarliest, app.StartLatest} {
 		t.Run(start, func(t *testing.T) {
 			b := newBench(t, benchRoutes)
 			b.createTopic("signals.raw", 4)
@@ -140,7 +142,7 @@ func TestAddedPartitionStartsAtItsBeginning(t *testing.T) {
 				t.Fatal(err)
 			}
 			b.wait("the added partition to be read", func() bool {
-				offsets, err := b.admin.FetchOffsets(t.Context(), groupName("app", stageRoute))
+				offsets, err := b.admin.FetchOffsets(t.Context(), app.GroupName("app", stageRoute))
 				if err != nil {
 					return false
 				}
@@ -149,7 +151,7 @@ func TestAddedPartitionStartsAtItsBeginning(t *testing.T) {
 			})
 			b.drain(i, "signals.raw")
 			var before []*kgo.Record
-			if start == StartEarliest {
+			if start == app.StartEarliest {
 				before = batch("before", 8)
 			}
 			assertOut(t, b, added, before)
@@ -165,7 +167,7 @@ func TestRestartTakesOverAtOnce(t *testing.T) {
 	cfg.SessionTimeout = 4 * time.Minute // far beyond the patience of this test
 	members := func() (all []string) {
 		for _, stage := range []string{stageRoute, stageDedup} {
-			for _, m := range b.cluster.GroupInfo(groupName("app", stage)).Members {
+			for _, m := range b.cluster.GroupInfo(app.GroupName("app", stage)).Members {
 				all = append(all, *m.InstanceID) // nil, and a panic, for a member that is not static
 			}
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"oncebus/processor/app"
 	"oncebus/processor/wire"
 )
 
@@ -176,8 +177,8 @@ func TestPartitionThatComesBackIsRestored(t *testing.T) {
 }
 
 // workersAssignment is what the group gave a stage's workers.
-func (i *instance) workersAssignment(stage string) map[taskID]bool {
-	all := map[taskID]bool{}
+func (i *instance) workersAssignment(stage string) map[app.TaskID]bool {
+	all := map[app.TaskID]bool{}
 	for _, w := range i.workers {
 		if w.stage != stage {
 			continue
@@ -207,7 +208,7 @@ func TestOffsetsMoveWithTheCheckpoint(t *testing.T) {
 		must(t, err)
 		next[r.Partition] = c.Next
 	}
-	offsets, err := b.admin.FetchOffsets(t.Context(), groupName("app", stageDedup))
+	offsets, err := b.admin.FetchOffsets(t.Context(), app.GroupName("app", stageDedup))
 	must(t, err)
 	for p := range int32(4) {
 		committed, ok := offsets.Lookup("app-repartition", p)
@@ -221,10 +222,10 @@ func TestOffsetsMoveWithTheCheckpoint(t *testing.T) {
 // checkpoints anew has no input, and has to be fenced like any other (invariant
 // 5, hazard A7). A request without offsets, member or generation goes nowhere.
 func TestCheckpointsAloneCarryOffsetsToo(t *testing.T) {
-	id := taskID{"app-repartition", 2}
-	rt := &runtime{topology: &topology{topics: map[string]topicInfo{}}}
+	id := app.TaskID{"app-repartition", 2}
+	rt := &app.App{Topology: &app.Topology{Topics: map[string]app.Topic{}}}
 	idle := &task{id: id, rt: rt, state: running, since: time.Now().Add(-2 * checkpointAge), committed: wire.Checkpoint{Next: 7, Epoch: 3}}
-	s := &taskSet{p: &Processor{}, rt: rt, tasks: map[taskID]*task{id: idle}}
+	s := &taskSet{p: &Processor{}, rt: rt, tasks: map[app.TaskID]*task{id: idle}}
 	w := &worker{tasks: s}
 	member := func() *kmsg.TxnOffsetCommitRequest {
 		req := kmsg.NewPtrTxnOffsetCommitRequest()
@@ -243,7 +244,7 @@ func TestCheckpointsAloneCarryOffsetsToo(t *testing.T) {
 	if len(req.Topics) != 1 || len(req.Topics[0].Partitions) != 1 {
 		t.Fatalf("the request holds %+v", req.Topics)
 	}
-	if p := req.Topics[0].Partitions[0]; req.Topics[0].Topic != id.topic || p.Partition != 2 || p.Offset != 7 || p.LeaderEpoch != 3 {
+	if p := req.Topics[0].Partitions[0]; req.Topics[0].Topic != id.Topic || p.Partition != 2 || p.Offset != 7 || p.LeaderEpoch != 3 {
 		t.Errorf("the request says %s %+v", req.Topics[0].Topic, p)
 	}
 	for name, unfenced := range map[string]func(*kmsg.TxnOffsetCommitRequest){

@@ -13,18 +13,11 @@ import (
 
 	"oncebus/dedup"
 	"oncebus/dedup/rules"
+	"oncebus/processor/app"
 	"oncebus/processor/kafka"
 	"oncebus/processor/wire"
 	"oncebus/state"
 )
-
-// taskID names a task: a partition whose records are partitioned by dedup key.
-type taskID struct {
-	topic     string
-	partition int32
-}
-
-func (id taskID) String() string { return id.topic + "/" + strconv.Itoa(int(id.partition)) }
 
 // taskState is a task's place in its life:
 //
@@ -63,10 +56,10 @@ var moves = [taskStates][]taskState{
 // time, strictly in offset order. It belongs to one worker's goroutine; while
 // restoring, its store belongs to the restore alone.
 type task struct {
-	id        taskID
+	id        app.TaskID
 	hop       bool // the partition is one of the repartition topic
 	changelog string
-	rt        *runtime
+	rt        *app.App
 	metrics   *metrics
 	log       *slog.Logger
 
@@ -128,7 +121,7 @@ type judging struct {
 // process judges records into the open transaction. Records below the
 // checkpoint were judged before: they are passed over (invariant 6).
 func (t *task) process(j *judging, records []*kgo.Record) error {
-	j.now = t.rt.clock.now()
+	j.now = t.rt.Clock.Now()
 	for _, rec := range records {
 		t.touch()
 		if rec.Offset < t.open.Next {
@@ -165,7 +158,7 @@ func (t *task) process(j *judging, records []*kgo.Record) error {
 // touch takes the task into the open transaction.
 func (t *task) touch() {
 	if !t.touched {
-		t.touched, t.began = true, t.rt.clock.now()
+		t.touched, t.began = true, t.rt.Clock.Now()
 		t.open = t.committed
 		if t.state == passing {
 			t.open.Bypassed, t.open.DeadLettered = slices.Clone(t.open.Bypassed), slices.Clone(t.open.DeadLettered)
@@ -181,7 +174,7 @@ func (t *task) processHop(j *judging, rec *kgo.Record) error {
 	if err := wire.ReadEnvelope(rec, &env); err != nil {
 		return fmt.Errorf("%w: %w", kafka.ErrIllegalState, err)
 	}
-	route := t.rt.byName[string(env.Route)]
+	route := t.rt.ByName[string(env.Route)]
 	if route == nil {
 		return kafka.OperatorErrorf("route %s is gone from the routes file, but its records still wait in %s: put the route back until they are done", env.Route, rec.Topic)
 	}
@@ -192,7 +185,7 @@ func (t *task) processHop(j *judging, rec *kgo.Record) error {
 		ask:      env.ReplyTo,
 	}
 	if env.FromIngress {
-		ev.from = t.rt.positionOf(rec)
+		ev.from = t.rt.PositionOf(rec)
 	}
 	switch {
 	case env.Outcome != nil && t.state == passing:
@@ -210,21 +203,21 @@ func (t *task) processHop(j *judging, rec *kgo.Record) error {
 func (t *task) processKeyed(j *judging, rec *kgo.Record) error {
 	in := wire.InputOf(rec)
 	derived := t.derive(j.deriver, &in)
-	route := t.rt.routes[derived.Route.Index]
+	route := t.rt.Routes[derived.Route.Index]
 	ev := event{
 		original: original{
 			rec: rec, headers: rec.Headers, timestamp: in.Timestamp,
-			from: t.rt.positionOf(rec),
+			from: t.rt.PositionOf(rec),
 		},
 		route:   route,
 		present: j.presentOf(rec),
-		ask:     route.asked(rec),
+		ask:     route.Asked(rec),
 	}
 	switch {
 	case t.leaves(route, rec.Offset):
 		return nil
 	case derived.Finding != rules.Keyed:
-		if !t.passedBefore(route.class, rec.Offset) {
+		if !t.passedBefore(route.Class, rec.Offset) {
 			j.turnAway(&ev, &derived)
 		}
 		return nil
@@ -270,21 +263,21 @@ func (t *task) lookUp(ev *event, decided *dedup.Event, streamTime int64) (dedup.
 			beside = append(beside, row)
 		}
 	}
-	prior, held := decided.Prior(own, held, beside, ev.route.nearStep, ev.route.span, streamTime)
+	prior, held := decided.Prior(own, held, beside, ev.route.NearStep, ev.route.Span, streamTime)
 	return prior, held, nil
 }
 
 // judge is the decision: admit by time, look up, decide, emit, record.
 func (t *task) judge(j *judging, ev *event, digest dedup.Digest, eventTime int64) error {
 	route := ev.route
-	streamTime := t.streamTime(route.class)
+	streamTime := t.streamTime(route.Class)
 	told := eventTime
-	verdict, eventTime := route.span.Admit(told, streamTime, ev.present)
-	decided := dedup.Event{Digest: digest, Time: eventTime, At: ev.from, Class: route.class, Fingerprint: ev.Fingerprint}
+	verdict, eventTime := route.Span.Admit(told, streamTime, ev.present)
+	decided := dedup.Event{Digest: digest, Time: eventTime, At: ev.from, Class: route.Class, Fingerprint: ev.Fingerprint}
 	if ev.HasAdjacent {
 		decided.Shift = ev.Shift + told - eventTime // which may have been clamped
 	}
-	before := t.passedBefore(route.class, ev.rec.Offset)
+	before := t.passedBefore(route.Class, ev.rec.Offset)
 	switch {
 	case before && (verdict != dedup.Unique || t.open.IsDeadLettered(ev.rec.Offset)):
 		return nil // which was said then
@@ -318,11 +311,11 @@ func (t *task) judge(j *judging, ev *event, digest dedup.Digest, eventTime int64
 	if err != nil {
 		return err
 	}
-	t.open.StreamTimes.At[route.class] = dedup.NextStreamTime(streamTime, eventTime)
-	t.open.StreamTimes.Has[route.class] = true
-	t.advanceCensus(route.class, t.open.StreamTimes.At[route.class])
+	t.open.StreamTimes.At[route.Class] = dedup.NextStreamTime(streamTime, eventTime)
+	t.open.StreamTimes.Has[route.Class] = true
+	t.advanceCensus(route.Class, t.open.StreamTimes.At[route.Class])
 	if !before {
-		t.countHit(route.class, ev.verdict)
+		t.countHit(route.Class, ev.verdict)
 	}
 	return nil
 }
@@ -330,10 +323,10 @@ func (t *task) judge(j *judging, ev *event, digest dedup.Digest, eventTime int64
 // decide judges an event of plain deduplication.
 func (t *task) decide(j *judging, ev *event, decided *dedup.Event, prior *dedup.Row, held bool, streamTime int64) error {
 	route := ev.route
-	verdict, row := dedup.Decide(*decided, *prior, held, route.span, streamTime)
+	verdict, row := dedup.Decide(*decided, *prior, held, route.Span, streamTime)
 	switch verdict {
 	case dedup.Unique, dedup.AfterWindow:
-		stood := route.standing(prior, held, streamTime)
+		stood := standing(route, prior, held, streamTime)
 		if stood == nil && t.overLimit(route) {
 			t.turnLimited(j, ev)
 			break
@@ -371,7 +364,7 @@ func (t *task) record(j *judging, row *dedup.Row) {
 // produceRow produces a changelog record; value is copied.
 func (t *task) produceRow(e *emitter, key, value []byte, headers ...kgo.RecordHeader) *kgo.Record {
 	r := &e.records.take(1)[0]
-	r.Topic, r.Partition, r.Key, r.Headers = t.changelog, t.id.partition, key, headers
+	r.Topic, r.Partition, r.Key, r.Headers = t.changelog, t.id.Partition, key, headers
 	r.Value = e.bytes.take(len(value))
 	copy(r.Value, value)
 	e.produce(r)
@@ -387,7 +380,7 @@ func (t *task) seal(e *emitter) {
 	}
 	t.value = t.open.Append(t.value[:0])
 	var headers []kgo.RecordHeader
-	if len(t.rt.outcomes) > 0 {
+	if len(t.rt.Outcomes) > 0 {
 		headers = []kgo.RecordHeader{{Key: wire.HeaderLease, Value: fmt.Appendf(nil, "%d %d", t.began, t.up)}}
 	}
 	t.sealed = t.produceRow(e, []byte(wire.CheckpointKey), t.value, headers...)
@@ -432,9 +425,9 @@ func (t *task) horizons() [256]int64 {
 	for class := range before {
 		before[class] = math.MinInt64
 	}
-	for _, r := range t.rt.routes {
-		if t.committed.StreamTimes.Has[r.class] {
-			before[r.class] = r.span.Horizon(t.committed.StreamTimes.At[r.class])
+	for _, r := range t.rt.Routes {
+		if t.committed.StreamTimes.Has[r.Class] {
+			before[r.Class] = r.Span.Horizon(t.committed.StreamTimes.At[r.Class])
 		}
 	}
 	return before
@@ -448,9 +441,9 @@ func (t *task) close() error {
 		t.store, t.restore = t.restore.store, nil
 	}
 	t.to(closed)
-	partition := strconv.Itoa(int(t.id.partition))
-	t.metrics.lag.DeleteLabelValues(t.id.topic, partition)
-	t.metrics.restoreLeft.DeleteLabelValues(t.id.topic, partition)
+	partition := strconv.Itoa(int(t.id.Partition))
+	t.metrics.lag.DeleteLabelValues(t.id.Topic, partition)
+	t.metrics.restoreLeft.DeleteLabelValues(t.id.Topic, partition)
 	if t.store == nil {
 		return nil
 	}
@@ -464,7 +457,7 @@ func (t *task) close() error {
 }
 
 func (t *task) showLag() {
-	t.metrics.lag.WithLabelValues(t.id.topic, strconv.Itoa(int(t.id.partition))).Set(float64(t.lag()))
+	t.metrics.lag.WithLabelValues(t.id.Topic, strconv.Itoa(int(t.id.Partition))).Set(float64(t.lag()))
 }
 
 // lag is the number of input records after the last committed one.
@@ -476,4 +469,13 @@ func (t *task) lag() int64 {
 		return 0 // polls came back without records
 	}
 	return max(0, t.highWatermark-t.committed.Next)
+}
+
+// standing returns the row that was looked up if it still speaks for its key,
+// so that an event's own would take its place; nil if the key is new.
+func standing(r *app.Route, prior *dedup.Row, held bool, streamTime int64) *dedup.Row {
+	if held && r.Span.Stands(prior, streamTime) {
+		return prior
+	}
+	return nil
 }

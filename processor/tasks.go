@@ -13,6 +13,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"oncebus/processor/app"
 	"oncebus/processor/kafka"
 	"oncebus/state"
 	"oncebus/state/failpoint"
@@ -29,7 +30,7 @@ const publishInterval = time.Second
 // An assignment is a partition the group gave us, with the offset at which
 // to start: what the group has committed, or else the resolved beginning.
 type assignment struct {
-	id        taskID
+	id        app.TaskID
 	offset    int64
 	committed bool
 }
@@ -39,12 +40,12 @@ type assignment struct {
 // rebalance callback between polls, never by both.
 type taskSet struct {
 	p    *Processor
-	rt   *runtime
+	rt   *app.App
 	log  *slog.Logger
 	wake func() // makes the worker's poll return
 	ctx  context.Context
 
-	tasks     map[taskID]*task
+	tasks     map[app.TaskID]*task
 	judging   *judging
 	worker    string    // name, for /state
 	published time.Time // when the snapshot was last refreshed
@@ -58,7 +59,7 @@ type taskSet struct {
 
 func newTaskSet(ctx context.Context, p *Processor, worker string, log *slog.Logger, e *emitter, wake func()) *taskSet {
 	return &taskSet{
-		p: p, rt: p.rt, worker: worker, log: log, wake: wake, ctx: ctx, tasks: map[taskID]*task{},
+		p: p, rt: p.rt, worker: worker, log: log, wake: wake, ctx: ctx, tasks: map[app.TaskID]*task{},
 		judging: &judging{emitter: e, deriver: p.routes.NewDeriver(p.cfg.KeySecret.Bytes())},
 	}
 }
@@ -75,23 +76,23 @@ func (s *taskSet) assigned(fresh []assignment) {
 
 // revoked closes tasks before the group hands their partitions on.
 func (s *taskSet) revoked(partitions map[string][]int32) {
-	gone := map[taskID]bool{}
+	gone := map[app.TaskID]bool{}
 	for topic, ps := range partitions {
 		for _, p := range ps {
-			gone[taskID{topic, p}] = true
+			gone[app.TaskID{topic, p}] = true
 		}
 	}
-	s.drop(func(id taskID) bool { return gone[id] })
+	s.drop(func(id app.TaskID) bool { return gone[id] })
 }
 
 // retain closes every task that the group's last answer does not give us.
 // franz-go's session does not pass on a second revocation before a transaction
 // ends (A8), so callbacks alone cannot be trusted.
-func (s *taskSet) retain(assignment map[taskID]bool) {
-	s.drop(func(id taskID) bool { return !assignment[id] })
+func (s *taskSet) retain(assignment map[app.TaskID]bool) {
+	s.drop(func(id app.TaskID) bool { return !assignment[id] })
 }
 
-func (s *taskSet) drop(gone func(taskID) bool) {
+func (s *taskSet) drop(gone func(app.TaskID) bool) {
 	s.inboxMu.Lock()
 	s.inbox = slices.DeleteFunc(s.inbox, func(a assignment) bool { return gone(a.id) })
 	s.inboxMu.Unlock()
@@ -114,7 +115,7 @@ func (s *taskSet) drop(gone func(taskID) bool) {
 }
 
 // close closes all tasks.
-func (s *taskSet) close() { s.drop(func(taskID) bool { return true }) }
+func (s *taskSet) close() { s.drop(func(app.TaskID) bool { return true }) }
 
 // sorted returns the tasks in a fixed order, so that runs repeat.
 func (s *taskSet) sorted() []*task {
@@ -123,7 +124,7 @@ func (s *taskSet) sorted() []*task {
 		all = append(all, t)
 	}
 	slices.SortFunc(all, func(a, b *task) int {
-		return cmp.Or(cmp.Compare(a.id.topic, b.id.topic), cmp.Compare(a.id.partition, b.id.partition))
+		return cmp.Or(cmp.Compare(a.id.Topic, b.id.Topic), cmp.Compare(a.id.Partition, b.id.Partition))
 	})
 	return all
 }
@@ -138,7 +139,7 @@ func (s *taskSet) settle(client *kgo.Client) error {
 	for _, a := range inbox {
 		if _, ok := s.tasks[a.id]; ok {
 			// Lost and given back before we noticed: begin anew.
-			s.drop(func(id taskID) bool { return id == a.id })
+			s.drop(func(id app.TaskID) bool { return id == a.id })
 		}
 		t := s.create(a)
 		s.tasks[a.id] = t
@@ -168,7 +169,7 @@ func (s *taskSet) settle(client *kgo.Client) error {
 
 func (s *taskSet) create(a assignment) *task {
 	t := &task{
-		id: a.id, hop: a.id.topic == s.rt.topology.repartition, changelog: changelogName(s.rt.topology.app, a.id.topic),
+		id: a.id, hop: a.id.Topic == s.rt.Topology.Repartition, changelog: app.ChangelogName(s.rt.Topology.App, a.id.Topic),
 		rt: s.rt, metrics: s.p.metrics, log: s.log.With("task", a.id.String()),
 		groupOffset: a.offset, groupCommitted: a.committed, highWatermark: -1, since: time.Now(),
 		release: func() { s.p.dirs.release(a.id) },
@@ -195,28 +196,28 @@ func (s *taskSet) finishRestore(client *kgo.Client, t *task) error {
 			// here would be to let copies through without a word.
 			return kafka.OperatorErrorf("the state of %v is gone: %s/%d was emptied (DeleteRecords, or a stop longer than its retention), and there is no local state; "+
 				"copies of events before offset %d can no longer be recognised: to accept that, stop all processes and delete the offsets of group %s for %s",
-				t.id, t.changelog, t.id.partition, t.groupOffset, groupName(s.p.cfg.AppID, stageDedup), t.id.topic)
+				t.id, t.changelog, t.id.Partition, t.groupOffset, app.GroupName(s.p.cfg.AppID, stageDedup), t.id.Topic)
 		}
 		t.committed.Next = t.groupOffset
 	} else if t.groupOffset > t.committed.Next {
 		t.log.Warn("the group's offset is ahead of the checkpoint; going on from the checkpoint, so that nothing is lost",
 			"group_offset", t.groupOffset, "checkpoint", t.committed.Next)
 	}
-	client.SetOffsets(map[string]map[int32]kgo.EpochOffset{t.id.topic: {t.id.partition: {Epoch: -1, Offset: t.committed.Next}}})
+	client.SetOffsets(map[string]map[int32]kgo.EpochOffset{t.id.Topic: {t.id.Partition: {Epoch: -1, Offset: t.committed.Next}}})
 	t.groupOffset = t.committed.Next
 	t.open, t.touched, t.sealed = t.committed, false, nil
-	t.counts, t.openCounts = r.counts, s.rt.noCounts()
+	t.counts, t.openCounts = r.counts, noCounts(s.rt)
 	t.to(running)
 	if t.up == 0 {
-		t.up = s.rt.clock.now()
+		t.up = s.rt.Clock.Now()
 	}
-	client.ResumeFetchPartitions(map[string][]int32{t.id.topic: {t.id.partition}})
+	client.ResumeFetchPartitions(map[string][]int32{t.id.Topic: {t.id.Partition}})
 	return nil
 }
 
 // process judges the records of one partition into the open transaction.
 func (s *taskSet) process(fetched *kgo.FetchTopicPartition) error {
-	t := s.tasks[taskID{fetched.Topic, fetched.Partition}]
+	t := s.tasks[app.TaskID{fetched.Topic, fetched.Partition}]
 	if t == nil || t.state != running && t.state != passing {
 		// Fetched before the partition was paused. Nobody may skip over
 		// these records, so the transaction must not commit past them.
@@ -271,16 +272,16 @@ func (s *taskSet) offsets(req *kmsg.TxnOffsetCommitRequest) {
 		if !t.touched {
 			continue
 		}
-		topic := byTopic[t.id.topic]
+		topic := byTopic[t.id.Topic]
 		if topic == nil {
 			fresh := kmsg.NewTxnOffsetCommitRequestTopic()
 			topic = &fresh
-			topic.Topic, topic.TopicID = t.id.topic, s.rt.topology.topics[t.id.topic].id
-			byTopic[t.id.topic] = topic
+			topic.Topic, topic.TopicID = t.id.Topic, s.rt.Topology.Topics[t.id.Topic].Id
+			byTopic[t.id.Topic] = topic
 			topics = append(topics, topic)
 		}
 		partition := kmsg.NewTxnOffsetCommitRequestTopicPartition()
-		partition.Partition, partition.Offset, partition.LeaderEpoch = t.id.partition, t.open.Next, t.open.Epoch
+		partition.Partition, partition.Offset, partition.LeaderEpoch = t.id.Partition, t.open.Next, t.open.Epoch
 		partition.Metadata = kmsg.StringPtr(s.p.cfg.InstanceID)
 		topic.Partitions = append(topic.Partitions, partition)
 	}
@@ -351,7 +352,7 @@ func (s *taskSet) restoreAgain(client *kgo.Client, t *task) {
 }
 
 func (s *taskSet) pause(client *kgo.Client, t *task) {
-	client.PauseFetchPartitions(map[string][]int32{t.id.topic: {t.id.partition}})
+	client.PauseFetchPartitions(map[string][]int32{t.id.Topic: {t.id.Partition}})
 }
 
 // publish refreshes what State and Ready tell about these tasks.

@@ -10,6 +10,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"oncebus/processor/app"
 	"oncebus/processor/kafka"
 	"oncebus/state/failpoint"
 )
@@ -52,7 +53,7 @@ func (w *worker) process(fetches kgo.Fetches) error {
 		switch {
 		case failed != nil:
 		case p.Err != nil:
-			if batch := w.oversize[taskID{p.Topic, p.Partition}]; batch != nil {
+			if batch := w.oversize[app.TaskID{p.Topic, p.Partition}]; batch != nil {
 				failed = w.stepOver(batch)
 			} else {
 				failed = partitionErr(&p)

@@ -11,6 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"oncebus/processor/app"
 	"oncebus/processor/kafka"
 	"oncebus/processor/wire"
 	"oncebus/state"
@@ -47,7 +48,7 @@ func TestNothingIsAppliedBeforeTheCommit(t *testing.T) {
 	must(t, err)
 	t.Cleanup(func() { must(t, host.Close()) })
 	for p := range int32(4) {
-		id := taskID{"app-repartition", p}
+		id := app.TaskID{"app-repartition", p}
 		store, err := host.Open(i.storeDir(id), i.storeIdentity(&task{id: id, changelog: "app-repartition-changelog"}))
 		must(t, err)
 		if got := string(store.Checkpoint()); got != committed[p] || got == "" {
@@ -72,7 +73,7 @@ func TestRecordsOutliveATransactionThatPanics(t *testing.T) {
 		"aborted":     {func() error { return kafka.ErrMustAbort }, false},
 		"committed":   {func() error { return nil }, false},
 	} {
-		e := newEmitter(&runtime{}, nil)
+		e := newEmitter(&app.App{}, nil)
 		r := &e.records.take(1)[0]
 		r.Topic = "signals.unique"
 		func() {

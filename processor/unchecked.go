@@ -10,6 +10,7 @@ import (
 
 	"oncebus/dedup"
 	"oncebus/dedup/rules"
+	"oncebus/processor/app"
 	"oncebus/processor/kafka"
 	"oncebus/processor/wire"
 )
@@ -41,9 +42,9 @@ func (t *task) startDetour(ctx context.Context, p *Processor, finished func()) {
 	d := &detour{}
 	t.detour = d
 	d.start(ctx, finished, func(ctx context.Context) {
-		reader := kafka.NewReader(p.client, t.changelog, p.rt.topology.topics[t.changelog].id, t.id.partition)
+		reader := kafka.NewReader(p.client, t.changelog, p.rt.Topology.Topics[t.changelog].Id, t.id.Partition)
 		var start int64
-		d.checkpoint, d.found, start, d.err = lastCheckpoint(ctx, reader)
+		d.checkpoint, d.found, start, d.err = app.LastCheckpoint(ctx, reader)
 		d.emptied = !d.found && start > 0
 		if d.err != nil {
 			_ = kafka.Pause(ctx, restoreRetryMax) // the caller tries again at once
@@ -59,44 +60,12 @@ func (t *task) dropDetour() {
 	}
 }
 
-// checkpointSpan is how many offsets before the end of a changelog a
-// checkpoint is looked for first; then twice as many, and so on.
-const checkpointSpan = 1000
-
-// lastCheckpoint returns the newest checkpoint of a changelog, and where the
-// changelog begins.
-func lastCheckpoint(ctx context.Context, r *kafka.Reader) (newest wire.Checkpoint, found bool, start int64, err error) {
-	start, end, err := r.Bounds(ctx)
-	if err != nil {
-		return newest, false, 0, err
-	}
-	for span := int64(checkpointSpan); ; span *= 2 {
-		from := max(start, end-span)
-		err := r.Read(ctx, from, end, func(records []*kgo.Record, _ int64) error {
-			for _, rec := range records {
-				if string(rec.Key) != wire.CheckpointKey {
-					continue
-				}
-				var err error
-				if newest, err = wire.DecodeCheckpoint(rec.Value); err != nil {
-					return fmt.Errorf("%s/%d/%d: %w", r.Topic, r.Partition, rec.Offset, err)
-				}
-				found = true
-			}
-			return nil
-		})
-		if err != nil || found || from == start {
-			return newest, found, start, err
-		}
-	}
-}
-
 // detours looks after the tasks that cannot use their stores. It is called
 // between transactions, with the gate held.
 func (s *taskSet) detours(client *kgo.Client) (changed bool) {
 	full := s.p.disk.paused() != nil
 	for _, t := range s.sorted() {
-		if len(s.rt.failOpen[t.id.topic]) == 0 {
+		if len(s.rt.FailOpen[t.id.Topic]) == 0 {
 			continue
 		}
 		switch {
@@ -137,13 +106,13 @@ func (s *taskSet) takeDetour(client *kgo.Client, t *task) bool {
 	t.open, t.touched, t.sealed = t.committed, false, nil
 	from := t.committed.Next + 1<<62
 	var names []string
-	for _, class := range s.rt.failOpen[t.id.topic] {
+	for _, class := range s.rt.FailOpen[t.id.Topic] {
 		from = min(from, t.committed.BypassedTo(class))
-		names = append(names, s.rt.namespaces[class])
+		names = append(names, s.rt.Namespaces[class])
 	}
-	client.SetOffsets(map[string]map[int32]kgo.EpochOffset{t.id.topic: {t.id.partition: {Epoch: -1, Offset: from}}})
+	client.SetOffsets(map[string]map[int32]kgo.EpochOffset{t.id.Topic: {t.id.Partition: {Epoch: -1, Offset: from}}})
 	t.to(passing)
-	client.ResumeFetchPartitions(map[string][]int32{t.id.topic: {t.id.partition}})
+	client.ResumeFetchPartitions(map[string][]int32{t.id.Topic: {t.id.Partition}})
 	t.log.Error("local state cannot be used: events go out unchecked until it can", "namespaces", names,
 		"from", from, "failing_for", t.restore.failedFor().Round(time.Millisecond).String())
 	return true
@@ -165,8 +134,8 @@ func (s *taskSet) endDetour(client *kgo.Client, t *task) error {
 
 // leaves tells whether the events of a class at this offset are left where
 // they are while the task passes events: they wait for the store, or went out.
-func (t *task) leaves(route *routeInfo, offset int64) bool {
-	return t.state == passing && (!route.FailOpen || offset < t.open.BypassedTo(route.class))
+func (t *task) leaves(route *app.Route, offset int64) bool {
+	return t.state == passing && (!route.FailOpen || offset < t.open.BypassedTo(route.Class))
 }
 
 // passedBefore tells whether a running task meets an event that went out
@@ -177,7 +146,7 @@ func (t *task) passedBefore(class uint8, offset int64) bool {
 
 // passedUpTo notes that the events of fail-open classes are out up to an offset.
 func (t *task) passedUpTo(offset int64) {
-	for _, class := range t.rt.failOpen[t.id.topic] {
+	for _, class := range t.rt.FailOpen[t.id.Topic] {
 		at := slices.IndexFunc(t.open.Bypassed, func(p wire.BypassedOffset) bool { return p.Class == class })
 		if at < 0 {
 			t.open.Bypassed = append(t.open.Bypassed, wire.BypassedOffset{Class: class, To: offset})
@@ -211,8 +180,8 @@ func (t *task) remember(j *judging, ev *event, decided *dedup.Event, prior *dedu
 	if ev.route.Mode == rules.ClaimMode {
 		return t.rememberClaim(j, ev, decided, prior, held, streamTime)
 	}
-	verdict, row := dedup.Decide(*decided, *prior, held, ev.route.span, streamTime)
-	stood := ev.route.standing(prior, held, streamTime)
+	verdict, row := dedup.Decide(*decided, *prior, held, ev.route.Span, streamTime)
+	stood := standing(ev.route, prior, held, streamTime)
 	if verdict != dedup.Unique && verdict != dedup.AfterWindow || stood == nil && t.overLimit(ev.route) {
 		return nil
 	}
@@ -222,11 +191,11 @@ func (t *task) remember(j *judging, ev *event, decided *dedup.Event, prior *dedu
 }
 
 func (t *task) rememberClaim(j *judging, ev *event, decided *dedup.Event, prior *dedup.Row, held bool, streamTime int64) error {
-	c, err := dedup.RememberClaim(t.claimEvent(ev, decided), *prior, held, ev.route.span, streamTime)
+	c, err := dedup.RememberClaim(t.claimEvent(ev, decided), *prior, held, ev.route.Span, streamTime)
 	if err != nil {
 		return fmt.Errorf("%w: %w", kafka.ErrIllegalState, err)
 	}
-	stood := ev.route.standing(prior, held, streamTime)
+	stood := standing(ev.route, prior, held, streamTime)
 	if !c.Write || !t.fits(&c.Row) || stood == nil && t.overLimit(ev.route) {
 		return nil
 	}

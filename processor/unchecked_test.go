@@ -67,7 +67,7 @@ func strict(id string, partition int32) *kgo.Record {
 func bypassed(i *instance, topic string) bool {
 	n := 0
 	for _, t := range i.State().Tasks {
-		if t.id.topic == topic && t.State == passing.String() {
+		if t.id.Topic == topic && t.State == passing.String() {
 			n++
 		}
 	}
@@ -485,7 +485,7 @@ func TestOpenKeyedTopicsStayInTheTopology(t *testing.T) {
 	b.passesTo("signals.unique", 1)
 	disk.free.Store(500)
 	b.ready(i)
-	if got := i.rt.topology.taskTopics(); !slices.Equal(got, []string{"signals.raw", "strict.raw"}) {
+	if got := i.rt.Topology.TaskTopics(); !slices.Equal(got, []string{"signals.raw", "strict.raw"}) {
 		t.Errorf("the topics of tasks are %q", got)
 	}
 	b.drain(i, "signals.raw", "strict.raw")

@@ -6,6 +6,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"oncebus/dedup"
+	"oncebus/processor/app"
 	"oncebus/processor/wire"
 )
 
@@ -13,19 +14,6 @@ import (
 // events bear a return address, and whoever judges one tells the verdict by a
 // record of <app>-verdicts, in the transaction that holds the judgement: a
 // verdict that a front reads is one that stands.
-
-// asked returns the address that a record gives.
-func (r *routeInfo) asked(rec *kgo.Record) dedup.Address {
-	if r.HTTP == nil {
-		return dedup.Address{}
-	}
-	text, _ := (*wire.Headers)(&rec.Headers).Header(wire.HeaderReplyTo)
-	address, ok := dedup.ParseAddress(text)
-	if !ok {
-		return dedup.Address{}
-	}
-	return address
-}
 
 // conclude ends the judgement on an event: it is counted and, if somebody
 // waits for it, told. Every verdict comes through here, once.
@@ -60,7 +48,7 @@ func (e *emitter) tellEvent(ev *event) {
 }
 
 // tellOutcome tells the outcome to a request that waited for it.
-func (e *emitter) tellOutcome(route *routeInfo, r *reply) {
+func (e *emitter) tellOutcome(route *app.Route, r *reply) {
 	if !r.to.Return.Asked() {
 		return
 	}
@@ -74,8 +62,8 @@ func (e *emitter) tellOutcome(route *routeInfo, r *reply) {
 
 // tell produces a verdict. What the topic does not take goes without the result.
 func (e *emitter) tell(a *wire.VerdictRecord) {
-	topic := e.rt.topology.verdicts
-	if a.To.Partition >= e.rt.topology.topics[topic].partitions {
+	topic := e.rt.Topology.Verdicts
+	if a.To.Partition >= e.rt.Topology.Topics[topic].Partitions {
 		return // nobody's address
 	}
 	r := &e.records.take(1)[0]
@@ -86,7 +74,7 @@ func (e *emitter) tell(a *wire.VerdictRecord) {
 		r.Headers = append(r.Headers, kgo.RecordHeader{Key: h.Key, Value: h.Value})
 	}
 	if a.Row != nil {
-		a.First = e.rt.positionText(a.Row.At)
+		a.First = e.rt.PositionText(a.Row.At)
 	}
 	r.Headers = a.AppendHeaders(r.Headers, e.bytes.take(wire.VerdictTextBytes))
 	misfit := e.misfit(r, stamp)

@@ -13,6 +13,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"oncebus/dedup/rules"
+	"oncebus/processor/app"
 	"oncebus/processor/wire"
 )
 
@@ -343,7 +344,7 @@ func TestFirstEventOfTheBeginningOfTime(t *testing.T) {
 	routes, err := rules.ParseRoutes("routes.yaml", []byte(benchRoutes))
 	must(t, err)
 	const class = 3
-	first := &task{rt: &runtime{routes: []*routeInfo{{Route: routes.Routes[0], class: class, span: routes.Routes[0].Span()}}}}
+	first := &task{rt: &app.App{Routes: []*app.Route{{Route: routes.Routes[0], Class: class, Span: routes.Routes[0].Span()}}}}
 	for at, want := range map[int64]int64{math.MinInt64 + 5: math.MinInt64, 0: -(2*60 + 10) * minute} {
 		first.committed.StreamTimes.At[class], first.committed.StreamTimes.Has[class] = at, true
 		if got := first.horizons(); got[class] != want || got[class+1] != math.MinInt64 {

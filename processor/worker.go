@@ -14,6 +14,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"oncebus/processor/app"
 	"oncebus/processor/kafka"
 	"oncebus/processor/security"
 	"oncebus/state/failpoint"
@@ -69,9 +70,9 @@ type worker struct {
 	workedAt time.Time // when it last began a transaction or got a client
 	// oversize has the batches that the client stopped at and that were not
 	// yet passed in a committed transaction.
-	oversize map[taskID]*kgo.ErrDecompressTooLarge
+	oversize map[app.TaskID]*kgo.ErrDecompressTooLarge
 	// announced has those that the client has met and that came in no poll.
-	announced map[taskID]time.Time // under mu
+	announced map[app.TaskID]time.Time // under mu
 
 	committed, aborted, unknown prometheus.Counter
 	commitSeconds               prometheus.Observer
@@ -85,7 +86,7 @@ type worker struct {
 	// assignment is what the group's last answer gave us; nil before the
 	// first one and after we were forgotten. placed are those of it whose
 	// offsets are known.
-	assignment, placed map[taskID]bool
+	assignment, placed map[app.TaskID]bool
 	// callbackBlocked says that a rebalance callback waits for the gate;
 	// endStuck is to be called then if an End is under way.
 	callbackBlocked bool
@@ -206,9 +207,9 @@ func (w *worker) holdFetching() {
 	case hold == w.holding.Load():
 		return
 	case hold:
-		w.client.PauseFetchTopics(w.p.rt.waiting...)
+		w.client.PauseFetchTopics(w.p.rt.Waiting...)
 	default:
-		w.client.ResumeFetchTopics(w.p.rt.waiting...)
+		w.client.ResumeFetchTopics(w.p.rt.Waiting...)
 	}
 	w.holding.Store(hold)
 }
@@ -218,7 +219,7 @@ func (w *worker) connect(ctx context.Context) error {
 	w.mu.Lock()
 	w.callbackBlocked = false
 	w.rebalanced = false
-	w.assignment, w.placed, w.announced = nil, map[taskID]bool{}, map[taskID]time.Time{}
+	w.assignment, w.placed, w.announced = nil, map[app.TaskID]bool{}, map[app.TaskID]time.Time{}
 	w.mu.Unlock()
 	clientCtx, cancel := context.WithCancel(context.Background())
 	session, err := kgo.NewGroupTransactSession(append(w.options(), kgo.WithContext(clientCtx))...)
@@ -327,6 +328,6 @@ func (w *worker) rearm() (bool, error) {
 
 // denied adds which right on the worker's group or transactional id is missing.
 func (w *worker) denied(err error) error {
-	err = kafka.Denied(err, "Read", kafka.ResourceGroup, groupName(w.p.cfg.AppID, w.stage))
+	err = kafka.Denied(err, "Read", kafka.ResourceGroup, app.GroupName(w.p.cfg.AppID, w.stage))
 	return kafka.Denied(err, "Write", kafka.ResourceTransactionalID, w.name)
 }

@@ -21,6 +21,7 @@ import (
 
 	"oncebus/dedup/rules"
 	"oncebus/processor"
+	"oncebus/processor/app"
 	"oncebus/processor/kafkatest"
 	"oncebus/processor/security"
 	"oncebus/state"
@@ -56,21 +57,21 @@ func runChild() error {
     window: 24h
     output: %s-output
     dead_letter: %s-dead
-`, inputTopic, app, app))
+`, inputTopic, appID, appID))
 	if err != nil {
 		return err
 	}
 	registry := prometheus.NewRegistry()
 	p, err := processor.New(processor.Config{
-		AppConfig: processor.AppConfig{
+		Config: app.Config{
 			Config: security.Config{
 				Brokers:    strings.Split(os.Getenv(envBrokers), ","),
-				AppID:      app,
+				AppID:      appID,
 				InstanceID: "one",
 			},
 			Partitions:         1,
 			ReplicationFactor:  1,
-			Start:              processor.StartEarliest,
+			Start:              app.StartEarliest,
 			TransactionTimeout: 15 * time.Second,
 		},
 		StateDir:        os.Getenv(envState),

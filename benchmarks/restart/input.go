@@ -14,7 +14,7 @@ import (
 
 const (
 	inputTopic = "restart-input"
-	app        = "restart"
+	appID      = "restart"
 )
 
 // input writes new keys, each once.
@@ -27,7 +27,7 @@ type input struct {
 }
 
 func newInput(ctx context.Context, broker *bench.Broker, partitions int) (*input, error) {
-	if err := broker.CreateTopics(ctx, partitions, inputTopic, app+"-output", app+"-dead"); err != nil {
+	if err := broker.CreateTopics(ctx, partitions, inputTopic, appID+"-output", appID+"-dead"); err != nil {
 		return nil, err
 	}
 	client, err := kgo.NewClient(kgo.SeedBrokers(broker.Seeds()...), kgo.DefaultProduceTopic(inputTopic), kgo.ProducerLinger(5*time.Millisecond), kgo.MaxBufferedRecords(100_000))

@@ -37,7 +37,7 @@ func serveIngress(ctx context.Context, s settings.Settings, routes *rules.Routes
 
 // openIngress returns an ingress that listens, or nil and the exit code.
 func openIngress(ctx context.Context, s settings.Settings, routes *rules.Routes, registry prometheus.Registerer, log *slog.Logger) (*ingress.Service, int) {
-	requests, err := ingress.NewService(s.Ingress, s.Processor.AppConfig, routes, registry, log)
+	requests, err := ingress.NewService(s.Ingress, s.Processor.Config, routes, registry, log)
 	if err != nil {
 		log.Error("wrong settings", "error", err)
 		return nil, cli.ExitWrong

@@ -74,7 +74,7 @@ func inspect(
 		return fail(cli.ExitWrong, err)
 	}
 	log := cli.NewLogger(p.Stderr, slog.LevelError, s.LogFormat)
-	if in.inspector, err = processor.NewInspector(ctx, s.Processor.AppConfig, routes, log); err != nil {
+	if in.inspector, err = processor.NewInspector(ctx, s.Processor.Config, routes, log); err != nil {
 		return fail(codeOf(err), err)
 	}
 	return in, o, 0, false

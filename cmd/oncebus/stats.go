@@ -50,7 +50,7 @@ func runStats(ctx context.Context, args []string, p cli.Process) int {
 }
 
 func readStats(ctx context.Context, cfg processor.Config, routes *rules.Routes, log *slog.Logger) ([]processor.TaskKeys, error) {
-	inspector, err := processor.NewInspector(ctx, cfg.AppConfig, routes, log)
+	inspector, err := processor.NewInspector(ctx, cfg.Config, routes, log)
 	if err != nil {
 		return nil, err
 	}

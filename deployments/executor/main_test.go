@@ -14,6 +14,7 @@ import (
 
 	"oncebus/dedup/rules"
 	"oncebus/processor"
+	"oncebus/processor/app"
 	"oncebus/processor/security"
 	"oncebus/state"
 )
@@ -33,7 +34,7 @@ func TestExecutorBehindOperations(t *testing.T) {
 	defer cancel()
 
 	p, err := processor.New(processor.Config{
-		AppConfig: processor.AppConfig{
+		Config: app.Config{
 			Config: security.Config{
 				Brokers:    brokers,
 				AppID:      "app",
@@ -42,7 +43,7 @@ func TestExecutorBehindOperations(t *testing.T) {
 			Partitions:         2,
 			ReplicationFactor:  1,
 			CreateTopics:       true,
-			Start:              processor.StartEarliest,
+			Start:              app.StartEarliest,
 			TransactionTimeout: 5 * time.Second,
 		},
 		StateDir:       t.TempDir(),

@@ -242,7 +242,7 @@ func TestKafkaUnavailable(t *testing.T) {
 func TestBeforeTheClientIsReady(t *testing.T) {
 	for _, choice := range []string{"reject", "wait"} {
 		b := newBench(t, withHTTP("timeout: 50s", "on_kafka_unavailable: "+choice))
-		front, err := processor.NewFront(b.config("ingress").AppConfig, b.routes, b.logger())
+		front, err := processor.NewFront(b.config("ingress").Config, b.routes, b.logger())
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -22,6 +22,7 @@ import (
 
 	"oncebus/dedup/rules"
 	"oncebus/processor"
+	"oncebus/processor/app"
 	"oncebus/processor/security"
 	"oncebus/state"
 )
@@ -90,7 +91,7 @@ func (b *bench) logger() *slog.Logger { return slog.New(slog.NewJSONHandler(b.lo
 
 func (b *bench) config(instance string) processor.Config {
 	return processor.Config{
-		AppConfig: processor.AppConfig{
+		Config: app.Config{
 			Config: security.Config{
 				Brokers:    b.cluster.ListenAddrs(),
 				AppID:      "app",
@@ -99,7 +100,7 @@ func (b *bench) config(instance string) processor.Config {
 			Partitions:         b.partitions,
 			ReplicationFactor:  1,
 			CreateTopics:       true,
-			Start:              processor.StartEarliest,
+			Start:              app.StartEarliest,
 			TransactionTimeout: 5 * time.Second,
 		},
 		StateDir:       b.t.TempDir(),
@@ -182,7 +183,7 @@ func (b *bench) serve(change func(*Config)) *instance {
 
 func (b *bench) serveAs(name string, change func(*Config), extra ...kgo.Opt) *instance {
 	b.t.Helper()
-	front, err := processor.NewFront(b.config(name).AppConfig, b.routes, b.logger(), extra...)
+	front, err := processor.NewFront(b.config(name).Config, b.routes, b.logger(), extra...)
 	if err != nil {
 		b.t.Fatal(err)
 	}

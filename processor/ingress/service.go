@@ -11,6 +11,7 @@ import (
 
 	"oncebus/dedup/rules"
 	"oncebus/processor"
+	"oncebus/processor/app"
 )
 
 // Service is a Server with all that it needs to run: the listener it accepts
@@ -25,7 +26,7 @@ type Service struct {
 // NewService checks settings and routes and prepares a service. It opens no
 // listener and connects to nothing. app are the settings of the front.
 func NewService(
-	cfg Config, app processor.AppConfig, routes *rules.Routes, registry prometheus.Registerer, log *slog.Logger,
+	cfg Config, app app.Config, routes *rules.Routes, registry prometheus.Registerer, log *slog.Logger,
 ) (*Service, error) {
 	front, err := processor.NewFront(app, routes, log)
 	if err != nil {

@@ -13,6 +13,7 @@ import (
 
 	"oncebus/dedup/rules"
 	"oncebus/processor"
+	"oncebus/processor/app"
 	"oncebus/processor/security"
 	"oncebus/state"
 )
@@ -33,7 +34,7 @@ func (t Task) oncebus(ctx context.Context) error {
 		return err
 	}
 	p, err := processor.New(processor.Config{
-		AppConfig: processor.AppConfig{
+		Config: app.Config{
 			Config: security.Config{
 				Brokers:    t.Brokers,
 				AppID:      t.App,
@@ -41,7 +42,7 @@ func (t Task) oncebus(ctx context.Context) error {
 			},
 			Partitions:         int32(t.Partitions),
 			ReplicationFactor:  1,
-			Start:              processor.StartEarliest,
+			Start:              app.StartEarliest,
 			TransactionTimeout: transactionTimeout,
 		},
 		StateDir:       t.StateDir,

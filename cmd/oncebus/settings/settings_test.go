@@ -14,6 +14,7 @@ import (
 	"oncebus/cmd/oncebus/cli/clitest"
 	"oncebus/dedup/rules"
 	"oncebus/processor"
+	"oncebus/processor/app"
 	"oncebus/processor/ingress"
 	"oncebus/processor/security"
 	"oncebus/state"
@@ -89,7 +90,7 @@ func TestParseSettingsDefaults(t *testing.T) {
 	want := Settings{
 		Routes: "routes.yaml", AdminAddr: "127.0.0.1:8080", LogLevel: slog.LevelInfo, LogFormat: "text",
 		Processor: processor.Config{
-			AppConfig: processor.AppConfig{
+			Config: app.Config{
 				Config: security.Config{
 					Brokers:    []string{"a:9092", "b:9092"},
 					AppID:      "oncebus",

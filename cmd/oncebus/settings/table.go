@@ -13,6 +13,7 @@ import (
 	"oncebus/cmd/oncebus/cli"
 	"oncebus/dedup/rules"
 	"oncebus/processor"
+	"oncebus/processor/app"
 	"oncebus/processor/ingress"
 	"oncebus/processor/security"
 	"oncebus/state"
@@ -41,15 +42,15 @@ type Setting struct {
 // groups names the structs whose settings are a group of their own. The settings
 // of another struct belong to the group of the struct around it.
 var groups = map[reflect.Type]string{
-	reflect.TypeFor[Settings]():            "Process",
-	reflect.TypeFor[security.Config]():     "App and brokers",
-	reflect.TypeFor[security.TLS]():        "TLS",
-	reflect.TypeFor[security.SASL]():       "SASL",
-	reflect.TypeFor[processor.AppConfig](): "Topics and transactions",
-	reflect.TypeFor[processor.Config]():    "Tasks",
-	reflect.TypeFor[state.Config]():        "State",
-	reflect.TypeFor[processor.Disk]():      "Disk",
-	reflect.TypeFor[ingress.Config]():      "Ingress",
+	reflect.TypeFor[Settings]():         "Process",
+	reflect.TypeFor[security.Config]():  "App and brokers",
+	reflect.TypeFor[security.TLS]():     "TLS",
+	reflect.TypeFor[security.SASL]():    "SASL",
+	reflect.TypeFor[app.Config]():       "Topics and transactions",
+	reflect.TypeFor[processor.Config](): "Tasks",
+	reflect.TypeFor[state.Config]():     "State",
+	reflect.TypeFor[processor.Disk]():   "Disk",
+	reflect.TypeFor[ingress.Config]():   "Ingress",
 }
 
 // All lists every setting, in the order of the structs. Those of the ingress

@@ -1,4 +1,4 @@
-package processor
+package app
 
 import (
 	"context"
@@ -13,26 +13,26 @@ import (
 	"oncebus/processor/kafka"
 )
 
-// conn is a connection to the brokers.
-type conn struct {
-	client *kgo.Client // places records by hand, and may write them twice
-	admin  *kadm.Client
-	// options are those that a further client starts from.
-	options []kgo.Opt
-	log     *slog.Logger
+// Conn is a connection to the brokers.
+type Conn struct {
+	Client *kgo.Client // places records by hand, and may write them twice
+	Admin  *kadm.Client
+	// Options are those that a further client starts from.
+	Options []kgo.Opt
+	Log     *slog.Logger
 }
 
 // setup makes what an app stands on.
 type setup struct {
-	conn
-	cfg    AppConfig
+	Conn
+	cfg    Config
 	routes *rules.Routes
 }
 
-// settleApp makes the app's topics and its manifest, or checks those that are
+// Settle makes the app's topics and its manifest, or checks those that are
 // there. What would break a promise is refused, all of it at once.
-func settleApp(ctx context.Context, c conn, cfg AppConfig, routes *rules.Routes) (*runtime, error) {
-	s := &setup{conn: c, cfg: cfg, routes: routes}
+func Settle(ctx context.Context, c Conn, cfg Config, routes *rules.Routes) (*App, error) {
+	s := &setup{Conn: c, cfg: cfg, routes: routes}
 	t, err := s.settleTopics(ctx)
 	if err != nil {
 		return nil, err
@@ -44,22 +44,22 @@ func settleApp(ctx context.Context, c conn, cfg AppConfig, routes *rules.Routes)
 	if err := s.warnOldTransactions(ctx); err != nil {
 		return nil, err
 	}
-	rt := newRuntime(t, m, routes)
+	rt := newApp(t, m, routes)
 	return rt, s.observeClock(ctx, rt)
 }
 
 // observeClock appends a record to the manifest topic, which the broker
 // stamps, and reads the broker's time back.
-func (s *setup) observeClock(ctx context.Context, rt *runtime) error {
-	rec := &kgo.Record{Topic: rt.topology.manifest, Key: []byte("clock"), Value: []byte(s.cfg.InstanceID)}
-	if err := s.client.ProduceSync(ctx, rec).FirstErr(); err != nil {
+func (s *setup) observeClock(ctx context.Context, rt *App) error {
+	rec := &kgo.Record{Topic: rt.Topology.Manifest, Key: []byte("clock"), Value: []byte(s.cfg.InstanceID)}
+	if err := s.Client.ProduceSync(ctx, rec).FirstErr(); err != nil {
 		return fmt.Errorf("write to %s: %w", rec.Topic, kafka.Denied(err, "Write", kafka.ResourceTopic, rec.Topic))
 	}
-	reader := kafka.NewReader(s.client, rec.Topic, rt.topology.topics[rec.Topic].id, rec.Partition)
+	reader := kafka.NewReader(s.Client, rec.Topic, rt.Topology.Topics[rec.Topic].Id, rec.Partition)
 	return reader.Read(ctx, rec.Offset, rec.Offset+1, func(records []*kgo.Record, _ int64) error {
 		for _, r := range records {
 			if r.Offset == rec.Offset {
-				rt.clock = brokerClock{observed: r.Timestamp.UnixMilli(), at: time.Now()}
+				rt.Clock = BrokerClock{Observed: r.Timestamp.UnixMilli(), At: time.Now()}
 			}
 		}
 		return nil

@@ -1,4 +1,4 @@
-package processor
+package app
 
 import (
 	"context"
@@ -23,7 +23,7 @@ const (
 func (s *setup) warnOldTransactions(ctx context.Context) error {
 	req := kmsg.NewPtrApiVersionsRequest()
 	req.ClientSoftwareName, req.ClientSoftwareVersion = "oncebus", "1" // brokers refuse empty ones
-	resp, err := req.RequestWith(ctx, s.client)
+	resp, err := req.RequestWith(ctx, s.Client)
 	if err == nil {
 		err = kerr.ErrorForCode(resp.ErrorCode)
 	}
@@ -37,7 +37,7 @@ func (s *setup) warnOldTransactions(ctx context.Context) error {
 		}
 	}
 	if version < transactionVersionMin {
-		s.log.Warn("this cluster does not protect a transaction from a late end of the one before: a lost and repeated request could then lose or repeat events; "+
+		s.Log.Warn("this cluster does not protect a transaction from a late end of the one before: a lost and repeated request could then lose or repeat events; "+
 			"upgrade it to Kafka 4.0 or later and finalize the feature (kafka-features.sh upgrade --feature transaction.version=2)",
 			"feature", transactionFeature, "version", version, "wanted", transactionVersionMin)
 	}

@@ -1,4 +1,4 @@
-package processor
+package app
 
 import (
 	"context"
@@ -19,7 +19,7 @@ import (
 // refuses, all at once, what would fail later. A broker that does not say is
 // taken at its word when it fails. Groups and transactional ids are not asked
 // for: a group that does not exist yet has no answer, and ids never have one.
-func (t *topology) checkRights(ctx context.Context, client *kgo.Client) error {
+func (t *Topology) checkRights(ctx context.Context, client *kgo.Client) error {
 	req := kmsg.NewPtrMetadataRequest()
 	req.IncludeTopicAuthorizedOperations = true
 	for _, name := range append(t.internal(), t.external()...) {
@@ -45,7 +45,7 @@ func (t *topology) checkRights(ctx context.Context, client *kgo.Client) error {
 }
 
 // missing returns the operations we need on a topic and may not do.
-func (t *topology) missing(topic string, code int16, allowed []kadm.ACLOperation) []string {
+func (t *Topology) missing(topic string, code int16, allowed []kadm.ACLOperation) []string {
 	needed := t.operations(topic)
 	switch {
 	case code == kerr.TopicAuthorizationFailed.Code:
@@ -59,11 +59,11 @@ func (t *topology) missing(topic string, code int16, allowed []kadm.ACLOperation
 }
 
 // operations are the rights we need on a topic, under Kafka's names.
-func (t *topology) operations(topic string) []string {
+func (t *Topology) operations(topic string) []string {
 	switch {
 	case slices.Contains(t.internal(), topic):
 		return []string{"Read", "Write", "DescribeConfigs"}
-	case slices.Contains(t.emissions, topic) && (slices.Contains(t.routed, topic) || slices.Contains(t.prepartitioned, topic)):
+	case slices.Contains(t.emissions, topic) && (slices.Contains(t.Routed, topic) || slices.Contains(t.Prepartitioned, topic)):
 		return []string{"Read", "Write", "DescribeConfigs"}
 	case slices.Contains(t.emissions, topic):
 		return []string{"Write", "DescribeConfigs"}

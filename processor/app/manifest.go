@@ -1,4 +1,4 @@
-package processor
+package app
 
 import (
 	"context"
@@ -21,16 +21,16 @@ import (
 	"oncebus/processor/wire"
 )
 
-// manifestKey is the key of the one row that matters in <app>-manifest.
-const manifestKey = "manifest"
+// ManifestKey is the key of the one row that matters in <app>-manifest.
+const ManifestKey = "manifest"
 
 const manifestVersion = 1
 
-// manifest pins what must never change under stored state (invariant 9): the
+// Manifest pins what must never change under stored state (invariant 9): the
 // partitioning hash, partition counts, key rules and encodings, and the small
 // numbers that rows use for topics and namespaces. It lives in a compacted
 // topic of its own, because a changelog also deletes by age.
-type manifest struct {
+type Manifest struct {
 	Version    int    `json:"version"`
 	Cluster    string `json:"cluster"`
 	Hash       string `json:"hash"`
@@ -74,9 +74,9 @@ type manifestNamespace struct {
 	Mode string `json:"mode,omitempty"`
 }
 
-func newManifest(cluster string) (*manifest, error) {
-	m := &manifest{
-		Version: manifestVersion, Cluster: cluster, Hash: hashName, HashSecret: make([]byte, 16),
+func newManifest(cluster string) (*Manifest, error) {
+	m := &Manifest{
+		Version: manifestVersion, Cluster: cluster, Hash: HashName, HashSecret: make([]byte, 16),
 		RowVersion: dedup.RowVersion, EnvelopeVersion: wire.EnvelopeVersion,
 	}
 	if _, err := rand.Read(m.HashSecret); err != nil {
@@ -85,18 +85,18 @@ func newManifest(cluster string) (*manifest, error) {
 	return m, nil
 }
 
-func (m *manifest) hasher(partitions int32) hasher {
+func (m *Manifest) hasher(partitions int32) hasher {
 	return newHasher([16]byte(m.HashSecret), partitions)
 }
 
-// topicNumber returns the number of a topic, which reconcile has put there.
-func (m *manifest) topicNumber(name string) uint16 {
+// TopicNumber returns the number of a topic, which reconcile has put there.
+func (m *Manifest) TopicNumber(name string) uint16 {
 	return uint16(slices.IndexFunc(m.Topics, func(t manifestTopic) bool { return t.Name == name }))
 }
 
-// start returns where a partition of an input topic is read from that the
+// Start returns where a partition of an input topic is read from that the
 // group has no offset for.
-func (m *manifest) start(topic string, partition int32) int64 {
+func (m *Manifest) Start(topic string, partition int32) int64 {
 	for _, t := range m.Topics {
 		if t.Name == topic && int(partition) < len(t.Starts) {
 			return t.Starts[partition]
@@ -105,14 +105,14 @@ func (m *manifest) start(topic string, partition int32) int64 {
 	return 0
 }
 
-// class returns the class of a namespace, which reconcile has put there.
-func (m *manifest) class(namespace string) uint8 {
+// Class returns the class of a namespace, which reconcile has put there.
+func (m *Manifest) Class(namespace string) uint8 {
 	return uint8(slices.IndexFunc(m.Namespaces, func(n manifestNamespace) bool { return n.Name == namespace }))
 }
 
 // unknown names the routes of which nothing is recorded under this manifest:
 // their namespace, or the topic of their tasks, is not in it.
-func (m *manifest) unknown(t *topology, routes *rules.Routes) (names []string) {
+func (m *Manifest) unknown(t *Topology, routes *rules.Routes) (names []string) {
 	for _, r := range routes.Routes {
 		namespace := slices.ContainsFunc(m.Namespaces, func(n manifestNamespace) bool { return n.Name == r.Namespace })
 		tasks := slices.ContainsFunc(m.Topics, func(have manifestTopic) bool { return have.Name == t.taskTopicOf(r) })
@@ -126,18 +126,18 @@ func (m *manifest) unknown(t *topology, routes *rules.Routes) (names []string) {
 // reconcile compares the manifest with what the routes and the broker say now.
 // It adds what is new and returns whether it did; what changed is refused, all
 // of it at once.
-func (m *manifest) reconcile(t *topology, routes *rules.Routes, secret []byte) (changed bool, err error) {
+func (m *Manifest) reconcile(t *Topology, routes *rules.Routes, secret []byte) (changed bool, err error) {
 	var mistakes []error
 	refuse := func(format string, args ...any) { mistakes = append(mistakes, kafka.OperatorErrorf(format, args...)) }
-	if m.Version != manifestVersion || m.Hash != hashName || len(m.HashSecret) != 16 ||
+	if m.Version != manifestVersion || m.Hash != HashName || len(m.HashSecret) != 16 ||
 		m.RowVersion != dedup.RowVersion || m.EnvelopeVersion != wire.EnvelopeVersion {
 		refuse("the manifest in %s has version %d, hash %q, row encoding %d, envelope %d; this build has %d, %q, %d, %d: run the build that wrote it, or use another ONCEBUS_APP_ID",
-			t.manifest, m.Version, m.Hash, m.RowVersion, m.EnvelopeVersion, manifestVersion, hashName, dedup.RowVersion, wire.EnvelopeVersion)
+			t.Manifest, m.Version, m.Hash, m.RowVersion, m.EnvelopeVersion, manifestVersion, HashName, dedup.RowVersion, wire.EnvelopeVersion)
 		return false, errors.Join(mistakes...)
 	}
-	if m.Cluster != t.cluster {
+	if m.Cluster != t.Cluster {
 		refuse("the manifest in %s was written for cluster %s, this is cluster %s: state and offsets of another cluster mean nothing here; use another ONCEBUS_APP_ID",
-			t.manifest, m.Cluster, t.cluster)
+			t.Manifest, m.Cluster, t.Cluster)
 	}
 	for _, want := range t.manifestTopics() {
 		at := slices.IndexFunc(m.Topics, func(have manifestTopic) bool { return have.Name == want.Name })
@@ -220,8 +220,8 @@ func secretCheck(secret []byte) string {
 }
 
 // readManifest reads the newest manifest; nil if there is none.
-func readManifest(ctx context.Context, client *kgo.Client, t *topology) (*manifest, error) {
-	reader := kafka.NewReader(client, t.manifest, t.topics[t.manifest].id, 0)
+func readManifest(ctx context.Context, client *kgo.Client, t *Topology) (*Manifest, error) {
+	reader := kafka.NewReader(client, t.Manifest, t.Topics[t.Manifest].Id, 0)
 	start, end, err := reader.Bounds(ctx)
 	if err != nil {
 		return nil, err
@@ -229,7 +229,7 @@ func readManifest(ctx context.Context, client *kgo.Client, t *topology) (*manife
 	var newest []byte
 	err = reader.Read(ctx, start, end, func(records []*kgo.Record, _ int64) error {
 		for _, rec := range records {
-			if string(rec.Key) == manifestKey {
+			if string(rec.Key) == ManifestKey {
 				newest = rec.Value
 			}
 		}
@@ -238,9 +238,9 @@ func readManifest(ctx context.Context, client *kgo.Client, t *topology) (*manife
 	if err != nil || newest == nil {
 		return nil, err
 	}
-	m := new(manifest)
+	m := new(Manifest)
 	if err := json.Unmarshal(newest, m); err != nil {
-		return nil, kafka.OperatorErrorf("the manifest in %s cannot be read: %v", t.manifest, err)
+		return nil, kafka.OperatorErrorf("the manifest in %s cannot be read: %v", t.Manifest, err)
 	}
 	return m, nil
 }
@@ -249,9 +249,9 @@ func readManifest(ctx context.Context, client *kgo.Client, t *topology) (*manife
 // writes it back if that changed anything. Several processes may start at
 // once: they share one transactional id, so the last to register fences the
 // others, which then read what it wrote and begin again.
-func (s *setup) settleManifest(ctx context.Context, t *topology) (*manifest, error) {
+func (s *setup) settleManifest(ctx context.Context, t *Topology) (*Manifest, error) {
 	for {
-		m, err := readManifest(ctx, s.client, t)
+		m, err := readManifest(ctx, s.Client, t)
 		if err != nil {
 			return nil, err
 		}
@@ -270,7 +270,7 @@ func (s *setup) settleManifest(ctx context.Context, t *topology) (*manifest, err
 		if !errors.Is(err, kerr.ProducerFenced) && !errors.Is(err, kerr.InvalidProducerEpoch) && !errors.Is(err, kerr.ConcurrentTransactions) {
 			return nil, fmt.Errorf("write the manifest: %w", err)
 		}
-		s.log.Info("another process wrote the manifest at the same time", "topic", t.manifest)
+		s.Log.Info("another process wrote the manifest at the same time", "topic", t.Manifest)
 		if err := kafka.Pause(ctx, 50*time.Millisecond); err != nil {
 			return nil, err
 		}
@@ -279,8 +279,8 @@ func (s *setup) settleManifest(ctx context.Context, t *topology) (*manifest, err
 
 // writeManifest takes the manifest's transactional id, which ends whatever an
 // earlier holder had begun, and only then reads what it will replace.
-func (s *setup) writeManifest(ctx context.Context, t *topology) (*manifest, error) {
-	opts := append(slices.Clone(s.options), kgo.TransactionalID(s.cfg.AppID+"-manifest"), kgo.DefaultProduceTopic(t.manifest),
+func (s *setup) writeManifest(ctx context.Context, t *Topology) (*Manifest, error) {
+	opts := append(slices.Clone(s.Options), kgo.TransactionalID(s.cfg.AppID+"-manifest"), kgo.DefaultProduceTopic(t.Manifest),
 		kgo.TransactionTimeout(s.cfg.TransactionTimeout))
 	client, err := kgo.NewClient(opts...)
 	if err != nil {
@@ -290,12 +290,12 @@ func (s *setup) writeManifest(ctx context.Context, t *topology) (*manifest, erro
 	if _, _, err := client.ProducerID(ctx); err != nil {
 		return nil, kafka.Denied(err, "Write", kafka.ResourceTransactionalID, s.cfg.AppID+"-manifest")
 	}
-	m, err := readManifest(ctx, s.client, t)
+	m, err := readManifest(ctx, s.Client, t)
 	if err != nil {
 		return nil, err
 	}
 	if m == nil {
-		if m, err = newManifest(t.cluster); err != nil {
+		if m, err = newManifest(t.Cluster); err != nil {
 			return nil, err
 		}
 	}
@@ -310,23 +310,23 @@ func (s *setup) writeManifest(ctx context.Context, t *topology) (*manifest, erro
 	if err := client.BeginTransaction(); err != nil {
 		return nil, err
 	}
-	if err := client.ProduceSync(ctx, &kgo.Record{Key: []byte(manifestKey), Value: value}).FirstErr(); err != nil {
+	if err := client.ProduceSync(ctx, &kgo.Record{Key: []byte(ManifestKey), Value: value}).FirstErr(); err != nil {
 		return nil, errors.Join(err, client.EndTransaction(ctx, kgo.TryAbort))
 	}
 	if err := client.EndTransaction(ctx, kgo.TryCommit); err != nil {
 		return nil, err
 	}
-	s.log.Info("manifest written", "topic", t.manifest, "topics", len(m.Topics), "namespaces", len(m.Namespaces))
+	s.Log.Info("manifest written", "topic", t.Manifest, "topics", len(m.Topics), "namespaces", len(m.Namespaces))
 	return m, nil
 }
 
 // refuseChanged compares the routes with the manifest before anything is
 // created, so that a start that must be refused leaves nothing behind.
-func (s *setup) refuseChanged(ctx context.Context, t *topology) error {
-	var m *manifest
-	if _, ok := t.topics[t.manifest]; ok {
+func (s *setup) refuseChanged(ctx context.Context, t *Topology) error {
+	var m *Manifest
+	if _, ok := t.Topics[t.Manifest]; ok {
 		var err error
-		if m, err = readManifest(ctx, s.client, t); err != nil {
+		if m, err = readManifest(ctx, s.Client, t); err != nil {
 			return err
 		}
 	}
@@ -339,27 +339,27 @@ func (s *setup) refuseChanged(ctx context.Context, t *topology) error {
 
 // refuseOrphanedState refuses to begin a new manifest over changelogs that
 // already hold rows: a new hash secret would send their keys elsewhere.
-func (s *setup) refuseOrphanedState(ctx context.Context, t *topology) error {
-	for _, task := range t.taskTopics() {
-		if _, ok := t.topics[changelogName(t.app, task)]; !ok {
+func (s *setup) refuseOrphanedState(ctx context.Context, t *Topology) error {
+	for _, task := range t.TaskTopics() {
+		if _, ok := t.Topics[ChangelogName(t.App, task)]; !ok {
 			continue
 		}
-		ends, err := s.admin.ListEndOffsets(ctx, changelogName(t.app, task))
+		ends, err := s.Admin.ListEndOffsets(ctx, ChangelogName(t.App, task))
 		if err != nil {
 			return fmt.Errorf("list the end of the changelog of %s: %w", task, err)
 		}
 		for _, o := range ends.Offsets().Sorted() {
 			if o.At > 0 {
 				// Unless another process wrote manifest and rows since we looked.
-				if err := t.describe(ctx, s.admin); err != nil {
+				if err := t.describe(ctx, s.Admin); err != nil {
 					return err
 				}
-				if _, ok := t.topics[t.manifest]; ok {
-					if m, err := readManifest(ctx, s.client, t); err != nil || m != nil {
+				if _, ok := t.Topics[t.Manifest]; ok {
+					if m, err := readManifest(ctx, s.Client, t); err != nil || m != nil {
 						return err
 					}
 				}
-				return kafka.OperatorErrorf("%s holds rows but %s has no manifest: it was deleted or this is another app's changelog; use another ONCEBUS_APP_ID", o.Topic, t.manifest)
+				return kafka.OperatorErrorf("%s holds rows but %s has no manifest: it was deleted or this is another app's changelog; use another ONCEBUS_APP_ID", o.Topic, t.Manifest)
 			}
 		}
 	}

@@ -1,4 +1,4 @@
-package processor
+package app
 
 import (
 	"time"
@@ -6,9 +6,9 @@ import (
 	"oncebus/processor/security"
 )
 
-// AppConfig is what an app is named by and stands on: whatever looks at its
+// Config is what an app is named by and stands on: whatever looks at its
 // topics needs these settings and no more.
-type AppConfig struct {
+type Config struct {
 	security.Config
 
 	// Partitions is the partition count of the repartition topic, used when
@@ -45,7 +45,7 @@ const (
 const PartitionsMax = 10_000
 
 // Validate reports everything wrong with c at once, or returns nil.
-func (c AppConfig) Validate() error {
+func (c Config) Validate() error {
 	var m security.Mistakes
 	m.Add(c.Config.Validate())
 	if c.Partitions < 1 || c.Partitions > PartitionsMax {

@@ -1,7 +1,8 @@
-package processor
+package app
 
 import (
 	"encoding/binary"
+	"strconv"
 
 	"github.com/dchest/siphash"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -9,8 +10,8 @@ import (
 	"oncebus/dedup"
 )
 
-// hashName is the pinned partitioning hash as the manifest writes it.
-const hashName = "siphash-2-4/16"
+// HashName is the pinned partitioning hash as the manifest writes it.
+const HashName = "siphash-2-4/16"
 
 // hasher places dedup keys on partitions of the repartition topic: SipHash-2-4
 // (Aumasson, Bernstein 2012) under a secret of the app's manifest, so that a
@@ -28,17 +29,17 @@ func newHasher(secret [16]byte, partitions int32) hasher {
 	}
 }
 
-// partition returns the partition of a routing key.
-func (h hasher) partition(routing *dedup.Digest) int32 {
+// Partition returns the partition of a routing key.
+func (h hasher) Partition(routing *dedup.Digest) int32 {
 	return int32(siphash.Hash(h.k0, h.k1, routing[:]) % h.partitions)
 }
 
-// newPartitioner returns the partitioner of a worker's client. A record of an
+// NewPartitioner returns the partitioner of a worker's client. A record of an
 // internal topic names its partition. Any other goes by its record key as
 // every Kafka client does (murmur2); without a record key, by the number the
 // emitter left in Partition, which comes from the dedup key: a flagged copy
 // then follows its first.
-func newPartitioner(internal map[string]bool) kgo.Partitioner {
+func NewPartitioner(internal map[string]bool) kgo.Partitioner {
 	byKey := kgo.StickyKeyPartitioner(nil)
 	return kgo.BasicConsistentPartitioner(func(topic string) func(*kgo.Record, int) int {
 		if internal[topic] {
@@ -53,3 +54,13 @@ func newPartitioner(internal map[string]bool) kgo.Partitioner {
 		}
 	})
 }
+
+func GroupName(app, stage string) string { return app + "-" + stage }
+
+// TaskID names a task: a partition whose records are partitioned by dedup key.
+type TaskID struct {
+	Topic     string
+	Partition int32
+}
+
+func (id TaskID) String() string { return id.Topic + "/" + strconv.Itoa(int(id.Partition)) }

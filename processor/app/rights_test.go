@@ -1,4 +1,4 @@
-package processor
+package app
 
 import (
 	"reflect"
@@ -10,7 +10,7 @@ import (
 )
 
 func TestMissingRights(t *testing.T) {
-	topics := &topology{app: "app", manifest: "app-manifest", repartition: "app-repartition", routed: []string{"raw", "both"}, emissions: []string{"out", "both"}}
+	topics := &Topology{App: "app", Manifest: "app-manifest", Repartition: "app-repartition", Routed: []string{"raw", "both"}, emissions: []string{"out", "both"}}
 	all := []kadm.ACLOperation{kmsg.ACLOperationRead, kmsg.ACLOperationWrite, kmsg.ACLOperationDescribe, kmsg.ACLOperationDescribeConfigs}
 	for _, tt := range []struct {
 		topic   string

@@ -1,0 +1,165 @@
+package app
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"oncebus/dedup"
+	"oncebus/dedup/rules"
+	"oncebus/processor/wire"
+)
+
+// App is what the workers share once topics and manifest are settled. It
+// does not change, but for the limits of topics, which are swapped whole.
+type App struct {
+	Topology *Topology
+	Manifest *Manifest
+	Hasher   hasher
+	Routes   []*Route // by route index
+	ByName   map[string]*Route
+	// topicNames are by number; topicNumbers has the inputs of the routes
+	// and the repartition topic.
+	topicNames   []string
+	Namespaces   []string           // by class
+	RoutesOf     map[uint8][]string // names, by class
+	TopicNumbers map[string]uint16
+	// Outcomes are the routes in claim mode by the topic of their outcomes.
+	Outcomes map[string][]*Route
+	// FailOpen are, by the topic of a task, the classes of routes that do not
+	// wait for local state.
+	FailOpen map[string][]uint8
+	// Waiting are the other topics of tasks: without local state nothing of
+	// them is fetched.
+	Waiting []string
+	Limits  atomic.Pointer[map[string]TopicLimits]
+	Clock   BrokerClock
+}
+
+// Route is a route with its numbers.
+type Route struct {
+	*rules.Route
+	Class     uint8
+	Span      dedup.Window
+	NearStep  int64 // see dedup.Route.NearStep
+	Rule      dedup.ClaimRule
+	NameBytes []byte
+}
+
+func newApp(t *Topology, m *Manifest, routes *rules.Routes) *App {
+	rt := &App{Topology: t, Manifest: m, TopicNumbers: map[string]uint16{}, ByName: map[string]*Route{}, Outcomes: map[string][]*Route{}, FailOpen: map[string][]uint8{}, RoutesOf: map[uint8][]string{}}
+	if t.Repartition != "" {
+		rt.Hasher = m.hasher(t.Topics[t.Repartition].Partitions)
+	}
+	for _, r := range routes.Routes {
+		info := &Route{Route: r, Class: m.Class(r.Namespace), Span: r.Span(), NearStep: r.NearStep(), Rule: r.ClaimRule(), NameBytes: []byte(r.Name)}
+		if r.Mode == rules.ClaimMode {
+			rt.Outcomes[r.Claim.Outcomes] = append(rt.Outcomes[r.Claim.Outcomes], info)
+		}
+		if topic := t.taskTopicOf(r); r.FailOpen && !slices.Contains(rt.FailOpen[topic], info.Class) {
+			rt.FailOpen[topic] = append(rt.FailOpen[topic], info.Class)
+		}
+		rt.Routes = append(rt.Routes, info)
+		rt.ByName[r.Name] = info
+		rt.RoutesOf[info.Class] = append(rt.RoutesOf[info.Class], r.Name)
+	}
+	for _, topic := range t.TaskTopics() {
+		if len(rt.FailOpen[topic]) == 0 {
+			rt.Waiting = append(rt.Waiting, topic)
+		}
+	}
+	for _, n := range m.Namespaces {
+		rt.Namespaces = append(rt.Namespaces, n.Name)
+	}
+	for _, topic := range m.Topics {
+		rt.topicNames = append(rt.topicNames, topic.Name)
+	}
+	for _, name := range slices.Concat(t.Routed, t.Prepartitioned) {
+		rt.TopicNumbers[name] = m.TopicNumber(name)
+	}
+	if t.Repartition != "" {
+		rt.TopicNumbers[t.Repartition] = m.TopicNumber(t.Repartition)
+	}
+	rt.Limits.Store(&t.limits)
+	return rt
+}
+
+// RereadLimits reads the limits of topics again, and reports whether somebody
+// changed them. The app then has those of these topics alone.
+func (rt *App) RereadLimits(ctx context.Context, admin *kadm.Client, topics []string) (changed bool, err error) {
+	fresh := *rt.Topology
+	if err := fresh.readConfigs(ctx, admin, topics...); err != nil {
+		return false, err
+	}
+	before := rt.Limits.Swap(&fresh.limits)
+	return !maps.Equal(*before, fresh.limits), nil
+}
+
+func (rt *App) Limit(topic string) TopicLimits { return (*rt.Limits.Load())[topic] }
+
+// BatchBytes is the largest batch a topic takes. Topics that are none of ours
+// get Kafka's default; the client asks for them, nobody produces to them.
+func (rt *App) BatchBytes(topic string) int32 {
+	if limits, ok := (*rt.Limits.Load())[topic]; ok {
+		return max(limits.MaxBytes, 1<<10)
+	}
+	return 1 << 20
+}
+
+// InternalTopics is the set for the partitioner.
+func (rt *App) InternalTopics() map[string]bool {
+	set := map[string]bool{}
+	for _, name := range rt.Topology.internal() {
+		set[name] = true
+	}
+	return set
+}
+
+// PositionOf returns where an input record stands.
+func (rt *App) PositionOf(rec *kgo.Record) dedup.Position {
+	return dedup.Position{Topic: rt.TopicNumbers[rec.Topic], Partition: rec.Partition, Offset: rec.Offset}
+}
+
+// PositionText writes a position as topic/partition/offset.
+func (rt *App) PositionText(at dedup.Position) []byte {
+	name := fmt.Sprintf("topic#%d", at.Topic)
+	if int(at.Topic) < len(rt.topicNames) {
+		name = rt.topicNames[at.Topic]
+	}
+	b := make([]byte, 0, len(name)+24)
+	b = append(append(b, name...), '/')
+	b = append(strconv.AppendInt(b, int64(at.Partition), 10), '/')
+	return strconv.AppendInt(b, at.Offset, 10)
+}
+
+// BrokerClock tells the broker's time as it was observed, carried on by this
+// machine's monotonic clock. It stands in where a record bears no stamp of a
+// broker: in a prepartitioned topic with CreateTime.
+type BrokerClock struct {
+	Observed int64 // ms, the broker's stamp
+	At       time.Time
+}
+
+func (c *BrokerClock) Now() int64 {
+	return c.Observed + time.Since(c.At).Milliseconds()
+}
+
+// Asked returns the address that a record gives.
+func (r *Route) Asked(rec *kgo.Record) dedup.Address {
+	if r.HTTP == nil {
+		return dedup.Address{}
+	}
+	text, _ := (*wire.Headers)(&rec.Headers).Header(wire.HeaderReplyTo)
+	address, ok := dedup.ParseAddress(text)
+	if !ok {
+		return dedup.Address{}
+	}
+	return address
+}

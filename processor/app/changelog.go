@@ -1,0 +1,43 @@
+package app
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"oncebus/processor/kafka"
+	"oncebus/processor/wire"
+)
+
+// checkpointSpan is how many offsets before the end of a changelog a
+// checkpoint is looked for first; then twice as many, and so on.
+const checkpointSpan = 1000
+
+// LastCheckpoint returns the newest checkpoint of a changelog, and where the
+// changelog begins.
+func LastCheckpoint(ctx context.Context, r *kafka.Reader) (newest wire.Checkpoint, found bool, start int64, err error) {
+	start, end, err := r.Bounds(ctx)
+	if err != nil {
+		return newest, false, 0, err
+	}
+	for span := int64(checkpointSpan); ; span *= 2 {
+		from := max(start, end-span)
+		err := r.Read(ctx, from, end, func(records []*kgo.Record, _ int64) error {
+			for _, rec := range records {
+				if string(rec.Key) != wire.CheckpointKey {
+					continue
+				}
+				var err error
+				if newest, err = wire.DecodeCheckpoint(rec.Value); err != nil {
+					return fmt.Errorf("%s/%d/%d: %w", r.Topic, r.Partition, rec.Offset, err)
+				}
+				found = true
+			}
+			return nil
+		})
+		if err != nil || found || from == start {
+			return newest, found, start, err
+		}
+	}
+}

@@ -1,0 +1,144 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+
+	"oncebus/processor/kafka"
+)
+
+const Forever = math.MaxInt64
+
+// DeadLetterMinBytes is room for a dead letter without key and value: our
+// headers, of which names of topics and the reason are the longest.
+const DeadLetterMinBytes = 8 << 10
+
+// internalMaxMessage lets a record through that was as large as its input
+// topic allowed, with our header added.
+const internalMaxMessage = 64 << 20
+
+func emissionConfigs() map[string]string {
+	return map[string]string{"message.timestamp.after.max.ms": strconv.Itoa(Forever)}
+}
+
+func manifestConfigs() map[string]string {
+	return map[string]string{"cleanup.policy": "compact", "retention.ms": "-1", "message.timestamp.type": "LogAppendTime"}
+}
+
+// repartitionConfigs: records are purged below the checkpoints, never by age
+// (G6), and stamped by the broker.
+func repartitionConfigs() map[string]string {
+	return map[string]string{
+		"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1",
+		"message.timestamp.type": "LogAppendTime", "max.message.bytes": strconv.Itoa(internalMaxMessage),
+	}
+}
+
+// verdictsConfigs: a verdict is of use for as long as somebody waits for it.
+func verdictsConfigs() map[string]string {
+	return map[string]string{
+		"cleanup.policy": "delete", "retention.ms": strconv.FormatInt(time.Hour.Milliseconds(), 10),
+		"segment.ms":             strconv.FormatInt((10 * time.Minute).Milliseconds(), 10),
+		"message.timestamp.type": "LogAppendTime", "max.message.bytes": strconv.Itoa(internalMaxMessage),
+	}
+}
+
+// changelogConfigs: the checkpoint row is rewritten in every transaction, so
+// segments must roll and be cleaned often enough for a restore to stay short.
+func (t *Topology) changelogConfigs() map[string]string {
+	return map[string]string{
+		"cleanup.policy": "compact,delete", "retention.ms": strconv.FormatInt(t.retention.Milliseconds(), 10), "retention.bytes": "-1",
+		"message.timestamp.type": "LogAppendTime", "max.message.bytes": strconv.Itoa(internalMaxMessage),
+		"segment.ms": strconv.FormatInt(time.Hour.Milliseconds(), 10), "min.cleanable.dirty.ratio": "0.3",
+	}
+}
+
+// TopicLimits is what a topic accepts.
+type TopicLimits struct {
+	MaxBytes                int32
+	BeforeMaxMS, AfterMaxMS int64 // how far a timestamp may be off the broker's clock
+	AppendTime              bool  // the broker replaces timestamps
+	Compacted               bool  // a record needs a key
+}
+
+// readConfigs reads the limits of topics we produce to and checks the internal
+// ones.
+func (t *Topology) readConfigs(ctx context.Context, admin *kadm.Client, topics ...string) error {
+	described, err := admin.DescribeTopicConfigs(ctx, topics...)
+	if err != nil {
+		return fmt.Errorf("ask for topic settings: %w", err)
+	}
+	t.limits = map[string]TopicLimits{}
+	var mistakes []error
+	for _, topic := range described {
+		if topic.Err != nil {
+			return fmt.Errorf("describe the settings of topic %s: %w", topic.Name, kafka.Denied(topic.Err, "DescribeConfigs", kafka.ResourceTopic, topic.Name))
+		}
+		values := map[string]string{}
+		for _, c := range topic.Configs {
+			values[c.Key] = c.MaybeValue()
+		}
+		t.limits[topic.Name] = TopicLimits{
+			MaxBytes:    int32(configInt(values, "max.message.bytes", 1<<20)),
+			BeforeMaxMS: configInt(values, "message.timestamp.before.max.ms", Forever),
+			AfterMaxMS:  configInt(values, "message.timestamp.after.max.ms", Forever),
+			AppendTime:  values["message.timestamp.type"] == "LogAppendTime",
+			Compacted:   strings.Contains(values["cleanup.policy"], "compact"),
+		}
+		mistakes = append(mistakes, t.checkConfigs(topic.Name, values)...)
+	}
+	return errors.Join(mistakes...)
+}
+
+func configInt(values map[string]string, name string, otherwise int64) int64 {
+	if v, err := strconv.ParseInt(values[name], 10, 64); err == nil {
+		return v
+	}
+	return otherwise
+}
+
+// checkConfigs refuses an internal topic that would lose what we stand on.
+func (t *Topology) checkConfigs(name string, values map[string]string) []error {
+	var want map[string]string
+	switch {
+	case name == t.Manifest:
+		want = map[string]string{"cleanup.policy": "compact"}
+	case name == t.Repartition:
+		want = map[string]string{"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1", "message.timestamp.type": "LogAppendTime"}
+	case name == t.Verdicts:
+		want = map[string]string{"cleanup.policy": "delete", "message.timestamp.type": "LogAppendTime"}
+	case slices.Contains(t.internal(), name):
+		want = map[string]string{"retention.bytes": "-1", "message.timestamp.type": "LogAppendTime"}
+	case t.deadLetters[name] && configInt(values, "max.message.bytes", Forever) < DeadLetterMinBytes:
+		return []error{kafka.OperatorErrorf("dead-letter topic %s has max.message.bytes=%s, too little for where a record stands and why it was refused: give it at least %d", name, values["max.message.bytes"], DeadLetterMinBytes)}
+	default:
+		return nil
+	}
+	var mistakes []error
+	for _, key := range slices.Sorted(maps.Keys(want)) {
+		if values[key] != want[key] {
+			mistakes = append(mistakes, kafka.OperatorErrorf("internal topic %s has %s=%s, it must be %s: alter it with kafka-configs.sh --alter --entity-type topics --entity-name %s --add-config %s=%s",
+				name, key, values[key], want[key], name, key, want[key]))
+		}
+	}
+	if name == t.Manifest || name == t.Repartition || name == t.Verdicts {
+		return mistakes
+	}
+	if policy := values["cleanup.policy"]; policy != "compact,delete" && policy != "delete,compact" {
+		mistakes = append(mistakes, kafka.OperatorErrorf("changelog %s has cleanup.policy=%s, it must be compact,delete", name, policy))
+	}
+	if have := configInt(values, "retention.ms", 0); have >= 0 && have < t.retention.Milliseconds() {
+		mistakes = append(mistakes, kafka.OperatorErrorf("changelog %s has retention.ms=%d, the longest window needs %d: alter it with kafka-configs.sh --alter --entity-type topics --entity-name %s --add-config retention.ms=%d",
+			name, have, t.retention.Milliseconds(), name, t.retention.Milliseconds()))
+	}
+	return mistakes
+}

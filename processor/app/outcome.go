@@ -1,0 +1,45 @@
+package app
+
+import (
+	"fmt"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"oncebus/dedup"
+	"oncebus/processor/wire"
+)
+
+// ReadOutcome returns the route of an outcome's claim and what it says, or the
+// reason why it says nothing; the route is then one of its topic's.
+func (rt *App) ReadOutcome(rec *kgo.Record) (route *Route, read wire.OutcomeEnvelope, reason string) {
+	routes := rt.Outcomes[rec.Topic]
+	headers := wire.Headers(rec.Headers)
+	kind, ok := headers.Header(wire.HeaderOutcome)
+	if !ok {
+		return routes[0], read, "header " + wire.HeaderOutcome + " is missing"
+	}
+	if read.Kind, ok = dedup.ParseOutcomeKind(kind); !ok {
+		return routes[0], read, fmt.Sprintf("header %s: %.40q is none of %v", wire.HeaderOutcome, kind, dedup.OutcomeKinds)
+	}
+	text, ok := headers.Header(wire.HeaderClaimToken)
+	if !ok {
+		return routes[0], read, "header " + wire.HeaderClaimToken + " is missing: it is the one that came with the event"
+	}
+	var err error
+	if read.Token, err = dedup.ParseToken(text); err != nil {
+		return routes[0], read, fmt.Sprintf("header %s: %v", wire.HeaderClaimToken, err)
+	}
+	for _, route := range routes {
+		if route.Class != read.Token.Class {
+			continue
+		}
+		if partitions := rt.Topology.Topics[rt.Topology.Repartition].Partitions; read.Token.Partition >= partitions {
+			return route, read, fmt.Sprintf("header %s: names partition %d of %d: it is another app's", wire.HeaderClaimToken, read.Token.Partition, partitions)
+		}
+		if read.Token.Attempt == 0 && read.Kind != dedup.OutcomeForget {
+			return route, read, fmt.Sprintf("header %s: names no attempt, which only forget may", wire.HeaderClaimToken)
+		}
+		return route, read, ""
+	}
+	return routes[0], read, fmt.Sprintf("header %s: its route takes no outcomes from topic %s", wire.HeaderClaimToken, rec.Topic)
+}

@@ -1,0 +1,79 @@
+package app
+
+import (
+	"encoding/binary"
+	"encoding/hex"
+	"math"
+	"testing"
+
+	"oncebus/dedup"
+)
+
+// partitionVectors were computed with OpenSSL 3:
+//
+//	printf %s $DIGEST | xxd -r -p | openssl mac -macopt size:8 -macopt hexkey:$SECRET SIPHASH
+//
+// which prints the hash with its lowest byte first, and python3's
+// int.from_bytes(bytes.fromhex(HASH), 'little') % PARTITIONS. The first row is
+// the vector for 16 bytes of the reference implementation
+// (github.com/veorq/SipHash, vectors_sip64).
+var partitionVectors = []struct {
+	secret, digest, hash string
+	of1000, of12, of7    int32
+}{
+
+	{"000102030405060708090a0b0c0d0e0f", "000102030405060708090a0b0c0d0e0f", "db9bc2577fcc2a3f", 91, 11, 4},
+	{"ffffffffffffffffffffffffffffffff", "00000000000000000000000000000000", "cf155f6a72e6c835", 431, 3, 4},
+	{"00112233445566778899aabbccddeeff", "deadbeefdeadbeefdeadbeefdeadbeef", "919462c80c712efc", 49, 9, 4},
+}
+
+func fromHex(tb testing.TB, s string) []byte {
+	tb.Helper()
+	b, err := hex.DecodeString(s)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return b
+}
+
+// TestPartitionHashIsPinned: with another hash every key moves away from its row.
+func TestPartitionHashIsPinned(t *testing.T) {
+	for _, v := range partitionVectors {
+		digest := dedup.Digest(fromHex(t, v.digest))
+		sum := binary.LittleEndian.Uint64(fromHex(t, v.hash))
+		if got, want := newHasher([16]byte(fromHex(t, v.secret)), math.MaxInt32).Partition(&digest), int32(sum%math.MaxInt32); got != want {
+			t.Errorf("digest %s under secret %s: partition %d of the most there can be, want %d", v.digest, v.secret, got, want)
+		}
+		for partitions, want := range map[int32]int32{1: 0, 7: v.of7, 12: v.of12, 1000: v.of1000} {
+			if got := newHasher([16]byte(fromHex(t, v.secret)), partitions).Partition(&digest); got != want {
+				t.Errorf("digest %s under secret %s: partition %d of %d, want %d", v.digest, v.secret, got, partitions, want)
+			}
+		}
+	}
+}
+
+// TestPartitionsShareTheKeys: no partition gets much more than its share, and
+// another secret shares them out in another way.
+func TestPartitionsShareTheKeys(t *testing.T) {
+	const keys, partitions = 12_000, 12
+	one, two := newHasher([16]byte{1}, partitions), newHasher([16]byte{2}, partitions)
+	var counts [partitions]int
+	moved := 0
+	for n := range keys {
+		var d dedup.Digest
+		binary.BigEndian.PutUint64(d[8:], uint64(n)) // as alike as digests never are
+		p := one.Partition(&d)
+		counts[p]++
+		if p != two.Partition(&d) {
+			moved++
+		}
+	}
+	for p, n := range counts {
+		if n < keys/partitions*8/10 || n > keys/partitions*12/10 {
+			t.Errorf("partition %d has %d of %d keys", p, n, keys)
+		}
+	}
+	if moved < keys*8/10 {
+		t.Errorf("only %d of %d keys moved with the secret", moved, keys)
+	}
+}

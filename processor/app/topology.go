@@ -1,0 +1,196 @@
+package app
+
+import (
+	"cmp"
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+
+	"oncebus/dedup/rules"
+	"oncebus/processor/kafka"
+)
+
+// Topic is what the broker says about a topic.
+type Topic struct {
+	Id         [16]byte
+	Partitions int32
+}
+
+// Topology is the set of topics the routes ask for, and what they are like.
+type Topology struct {
+	App, Cluster           string
+	Routed, Prepartitioned []string // inputs
+	emissions              []string // output, duplicates and dead-letter topics
+	deadLetters            map[string]bool
+	Repartition, Manifest  string // repartition is "" if nothing is routed
+	Verdicts               string // "" if no event comes in by HTTP
+	retention              time.Duration
+	Topics                 map[string]Topic
+	limits                 map[string]TopicLimits
+	// starts holds, for ONCEBUS_START=latest, where each input topic ends
+	// now, by partition; nil for earliest.
+	starts map[string][]int64
+}
+
+// ChangelogName names the changelog of a topic whose partitions are tasks.
+func ChangelogName(app, topic string) string {
+	if topic == app+"-repartition" {
+		return topic + "-changelog"
+	}
+	return app + "-" + topic + "-changelog"
+}
+
+func newTopology(app string, routes *rules.Routes) *Topology {
+	t := &Topology{App: app, Manifest: app + "-manifest", Topics: map[string]Topic{}, deadLetters: map[string]bool{}}
+	t.Routed, t.Prepartitioned = routes.Inputs()
+	if len(t.Routed) > 0 {
+		t.Repartition = app + "-repartition"
+	}
+	seen := map[string]bool{}
+	for _, r := range routes.Routes {
+		for _, topic := range []string{r.Output, r.Duplicates.Topic, r.DeadLetter, r.Claim.Replies} {
+			if topic != "" && !seen[topic] {
+				seen[topic] = true
+				t.emissions = append(t.emissions, topic)
+			}
+		}
+		t.deadLetters[r.DeadLetter] = true
+		if r.HTTP != nil {
+			t.Verdicts = app + "-verdicts"
+		}
+		// A changelog row may be asked for until retention has passed in
+		// event time; a day of slack covers the difference to broker time.
+		t.retention = max(t.retention, time.Duration(r.RetentionMS())*time.Millisecond+24*time.Hour)
+	}
+	return t
+}
+
+// TaskTopics returns the topics whose partitions are tasks.
+func (t *Topology) TaskTopics() []string {
+	if t.Repartition == "" {
+		return t.Prepartitioned
+	}
+	return append([]string{t.Repartition}, t.Prepartitioned...)
+}
+
+// taskTopicOf returns the topic of the tasks that judge a route's events.
+func (t *Topology) taskTopicOf(r *rules.Route) string {
+	if r.Prepartitioned {
+		return r.Topics[0] // and only one
+	}
+	return t.Repartition
+}
+
+// internal returns the names of all internal topics.
+func (t *Topology) internal() []string {
+	names := []string{t.Manifest}
+	if t.Repartition != "" {
+		names = append(names, t.Repartition)
+	}
+	if t.Verdicts != "" {
+		names = append(names, t.Verdicts)
+	}
+	for _, topic := range t.TaskTopics() {
+		names = append(names, ChangelogName(t.App, topic))
+	}
+	return names
+}
+
+// Written returns the topics whose limits the processor has to know. Of an
+// input nothing is asked that takes a further right.
+func (t *Topology) Written() []string { return append(t.internal(), t.emissions...) }
+
+func (t *Topology) external() []string {
+	return slices.Concat(t.Routed, t.Prepartitioned, t.emissions)
+}
+
+func (t *Topology) manifestTopics() []manifestTopic {
+	var topics []manifestTopic
+	for _, name := range t.Routed {
+		topics = append(topics, manifestTopic{Name: name, Role: roleRouted, Starts: t.starts[name]})
+	}
+	for _, name := range t.TaskTopics() {
+		role := rolePrepartitioned
+		if name == t.Repartition {
+			role = roleHop
+		}
+		topics = append(topics, manifestTopic{
+			Name: name, Role: role, Partitions: t.Topics[name].Partitions, Starts: t.starts[name],
+			ID: TopicIDText(t.Topics[name].Id), ChangelogID: TopicIDText(t.Topics[ChangelogName(t.App, name)].Id),
+		})
+	}
+	return topics
+}
+
+// TopicIDText writes a topic id; "" for the zero id of a topic that is not there.
+func TopicIDText(id [16]byte) string {
+	if id == [16]byte{} {
+		return ""
+	}
+	return hex.EncodeToString(id[:])
+}
+
+// findEnds notes where the input topics end. The manifest keeps it for topics
+// it sees for the first time: "latest" then means one moment for all workers
+// and all restarts, and a partition added later is read from its beginning.
+func (t *Topology) findEnds(ctx context.Context, admin *kadm.Client) error {
+	t.starts = map[string][]int64{}
+	inputs := slices.Concat(t.Routed, t.Prepartitioned)
+	ends, err := admin.ListEndOffsets(ctx, inputs...)
+	if err != nil {
+		return fmt.Errorf("list the ends of the input topics: %w", err)
+	}
+	for _, topic := range inputs {
+		for partition := range t.Topics[topic].Partitions {
+			o, ok := ends.Lookup(topic, partition)
+			if !ok || o.Err != nil {
+				return fmt.Errorf("list the end of %s/%d: %w", topic, partition, cmp.Or(o.Err, error(kerr.UnknownTopicOrPartition)))
+			}
+			t.starts[topic] = append(t.starts[topic], o.Offset)
+		}
+	}
+	return nil
+}
+
+// namesApart refuses routes whose topics would be mistaken for internal ones.
+func (t *Topology) namesApart() error {
+	var mistakes []error
+	internal := map[string]bool{}
+	for _, name := range t.internal() {
+		if internal[name] {
+			mistakes = append(mistakes, kafka.OperatorErrorf("two internal topics would be called %s: rename a prepartitioned topic or use another ONCEBUS_APP_ID", name))
+		}
+		internal[name] = true
+	}
+	for _, name := range t.external() {
+		if internal[name] {
+			mistakes = append(mistakes, kafka.OperatorErrorf("routes name topic %s, which is internal to app %s: use another topic or ONCEBUS_APP_ID", name, t.App))
+		}
+	}
+	return errors.Join(mistakes...)
+}
+
+// describe fills in the topics that exist.
+func (t *Topology) describe(ctx context.Context, admin *kadm.Client) error {
+	meta, err := admin.Metadata(ctx, append(t.internal(), t.external()...)...)
+	if err != nil {
+		return fmt.Errorf("ask for topics: %w", err)
+	}
+	t.Cluster = meta.Cluster
+	for name, detail := range meta.Topics {
+		switch {
+		case errors.Is(detail.Err, kerr.UnknownTopicOrPartition):
+		case detail.Err != nil:
+			return fmt.Errorf("describe topic %s: %w", name, kafka.Denied(detail.Err, "Describe", kafka.ResourceTopic, name))
+		default:
+			t.Topics[name] = Topic{Id: detail.ID, Partitions: int32(len(detail.Partitions))}
+		}
+	}
+	return nil
+}
