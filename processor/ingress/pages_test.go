@@ -81,8 +81,8 @@ func responseRows() string {
 		if v == dedup.Replayed {
 			continue
 		}
-		forwarded := tellByDefault(&wire.Answer{Verdict: v, Forwarded: true})
-		refused := tellByDefault(&wire.Answer{Verdict: v})
+		forwarded := defaultResponse(&wire.Answer{Verdict: v, Forwarded: true})
+		refused := defaultResponse(&wire.Answer{Verdict: v})
 		if forwarded.status == refused.status {
 			row(v.String(), "", refused)
 			continue
@@ -92,7 +92,7 @@ func responseRows() string {
 	}
 	result := func(when string, a wire.Answer) {
 		a.Verdict, a.HasOutcome = dedup.Replayed, true
-		r := tellOutcome(&a)
+		r := outcomeResponse(&a)
 		if r.problem == nil {
 			r.name = ""
 		}
