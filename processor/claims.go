@@ -46,7 +46,7 @@ func (t *task) claim(j *judging, ev *event, decided *dedup.Event, prior *dedup.R
 		t.run(j, ev, &c, stood)
 	case c.Write && t.fits(&c.Row):
 		t.record(j, &c.Row) // the copy waits
-		t.countWaiting(&c.Row, 1)
+		t.openCounts.AddWaiting(&c.Row, 1)
 		ev.noteWaiting(&c)
 	default:
 		t.answerCopy(j, ev, &c, c.Verdict)
@@ -98,12 +98,12 @@ func (t *task) run(j *judging, ev *event, c *dedup.Claimed, stood *dedup.Row) {
 	t.record(j, &c.Row)
 	ev.noteWaiting(c)
 	if c.Reclaimed {
-		t.countWaiting(&c.Row, c.Added)
+		t.openCounts.AddWaiting(&c.Row, c.Added)
 		j.tally(route, tallyReclaimed)
 		t.log.Warn("a claim without an outcome is claimed anew: its executor died, or the lease is too short",
 			"route", route.Name, "key", wire.KeyText(&c.Claim.Key), "attempt", c.Row.Attempt, "lease", route.Claim.Lease)
 	} else {
-		t.recountClaim(c, stood)
+		t.openCounts.ReplaceClaim(c, stood)
 	}
 	if c.Verdict == dedup.AfterWindow {
 		t.log.Info("a copy after its window runs again", "route", route.Name, "key", wire.KeyText(ev.key), "attempt", c.Row.Attempt)
@@ -177,8 +177,8 @@ func (t *task) outcome(j *judging, ev *event, read *wire.OutcomeEnvelope) error 
 	}
 	t.record(j, &s.Row)
 	j.tallyOutcome(route, o.Kind, outcomeApplied)
-	t.recount(&s.Row, &prior)
-	t.countWaiting(&prior, -len(s.Answer))
+	t.openCounts.ReplaceRow(&s.Row, &prior)
+	t.openCounts.AddWaiting(&prior, -len(s.Answer))
 	for i := range s.Answer {
 		verdict := dedup.Replayed
 		if s.Answer[i].At == prior.At {

@@ -52,7 +52,7 @@ func newHarmed(t *testing.T) *harmed {
 	h.copyState(h.cfg.StateDir, h.lives.killed)
 	must(t, i.stop())
 	h.copyState(h.cfg.StateDir, h.lives.stopped)
-	h.dir = i.storeDir(app.TaskID{"app-repartition", 0})
+	h.dir = i.storeDir(app.TaskID{Topic: "app-repartition", Partition: 0})
 	return h
 }
 
@@ -245,7 +245,7 @@ func (h *harmed) move(position int64) {
 	meta, err := h.admin.Metadata(context.Background(), "app-repartition-changelog")
 	must(h.t, err)
 	p.rt = &app.App{Topology: &app.Topology{Cluster: meta.Cluster, Topics: map[string]app.Topic{"c": {Id: meta.Topics["app-repartition-changelog"].ID}}}}
-	store, err := host.Open(h.dir, p.storeIdentity(&task{id: app.TaskID{"app-repartition", 0}, changelog: "c"}))
+	store, err := host.Open(h.dir, p.storeIdentity(&task{id: app.TaskID{Topic: "app-repartition", Partition: 0}, changelog: "c"}))
 	must(h.t, err)
 	must(h.t, store.Apply(position, store.Checkpoint()))
 	must(h.t, store.Close())

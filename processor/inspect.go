@@ -145,7 +145,7 @@ func (i *Inspector) Lookup(ctx context.Context, d *rules.Derived) (Entry, bool, 
 	topic, partitions := i.place(d)
 	class := i.rt.ByName[d.Route.Name].Class
 	for _, partition := range partitions {
-		entry := Entry{Task: app.TaskID{topic, partition}.String(), Partition: partition, StreamTime: dedup.NoStreamTime}
+		entry := Entry{Task: app.TaskID{Topic: topic, Partition: partition}.String(), Partition: partition, StreamTime: dedup.NoStreamTime}
 		rows := map[dedup.Digest]dedup.Row{}
 		err := i.changelog(ctx, topic, partition, func(rec *kgo.Record) error {
 			switch {
@@ -264,8 +264,8 @@ func (i *Inspector) Forget(ctx context.Context, d *rules.Derived) (dedup.Digest,
 
 // TaskKeys is what one task remembers, as of its last transaction.
 type TaskKeys struct {
-	Task string     `json:"task"`
-	Keys []KeyCount `json:"keys"`
+	Task string         `json:"task"`
+	Keys []app.KeyCount `json:"keys"`
 }
 
 // Stats reads what the app's tasks remember, from their last checkpoints. Routes
@@ -282,11 +282,11 @@ func (i *Inspector) Stats(ctx context.Context) ([]TaskKeys, error) {
 			if err != nil {
 				return nil, err
 			}
-			counts := noCounts(i.rt)
-			if _, err := counts.decode(c.Counts); err != nil {
-				return nil, fmt.Errorf("task %v: %w", app.TaskID{topic, partition}, err)
+			counts := app.NewCounts(i.rt)
+			if _, err := counts.Decode(c.Counts); err != nil {
+				return nil, fmt.Errorf("task %v: %w", app.TaskID{Topic: topic, Partition: partition}, err)
 			}
-			all = append(all, TaskKeys{app.TaskID{topic, partition}.String(), counts.list(i.rt, &c)})
+			all = append(all, TaskKeys{app.TaskID{Topic: topic, Partition: partition}.String(), counts.List(i.rt, &c)})
 		}
 	}
 	return all, nil

@@ -13,12 +13,13 @@ import (
 
 	"oncebus/dedup"
 	"oncebus/dedup/rules"
+	"oncebus/processor/app"
 	"oncebus/processor/kafka"
 	"oncebus/processor/wire"
 )
 
 // keyCounts is what the tasks remember, by their checkpoints.
-func (b *bench) keyCounts(cfg Config) (all []KeyCount) {
+func (b *bench) keyCounts(cfg Config) (all []app.KeyCount) {
 	b.t.Helper()
 	inspector, err := NewInspector(b.t.Context(), cfg.Config, b.routes, slog.New(slog.DiscardHandler))
 	must(b.t, err)

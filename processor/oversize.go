@@ -103,9 +103,9 @@ func (w *worker) noteOversize(fetches kgo.Fetches) {
 		if w.oversize == nil {
 			w.oversize = map[app.TaskID]*kgo.ErrDecompressTooLarge{}
 		}
-		w.oversize[app.TaskID{topic, partition}] = tooLarge
+		w.oversize[app.TaskID{Topic: topic, Partition: partition}] = tooLarge
 		w.mu.Lock()
-		delete(w.announced, app.TaskID{topic, partition})
+		delete(w.announced, app.TaskID{Topic: topic, Partition: partition})
 		w.mu.Unlock()
 	})
 }
@@ -120,7 +120,7 @@ func (w *worker) stepOver(batch *kgo.ErrDecompressTooLarge) error {
 		w.emitter.deadLetterBatch(batch, w.p.rt.Clock.Now(), w.p.cfg.maxDecompressedBatchBytes())
 		return nil
 	}
-	t := w.tasks.tasks[app.TaskID{batch.Topic, batch.Partition}]
+	t := w.tasks.tasks[app.TaskID{Topic: batch.Topic, Partition: batch.Partition}]
 	if t == nil || t.state != running && t.state != passing {
 		return fmt.Errorf("%w: a batch of %s/%d arrived for a task that is not running", kafka.ErrMustAbort, batch.Topic, batch.Partition)
 	}

@@ -181,7 +181,7 @@ func TestTheClientLogsABatchItStopsAt(t *testing.T) {
 	if err := polled.Err(); !errors.As(err, &tooLarge) {
 		t.Fatalf("polled %v", err)
 	}
-	if id := <-announced; id != (app.TaskID{"signals.raw", 3}) {
+	if id := <-announced; id != (app.TaskID{Topic: "signals.raw", Partition: 3}) {
 		t.Errorf("announced for %v", id)
 	}
 }
@@ -191,7 +191,7 @@ func TestTheClientLogsABatchItStopsAt(t *testing.T) {
 func TestLostAnnouncementReplacesTheClient(t *testing.T) {
 	b := newBench(t, benchRoutes)
 	i := b.ready(b.start(b.config("one")))
-	i.workers[0].onAnnounced(app.TaskID{"signals.raw", 1})
+	i.workers[0].onAnnounced(app.TaskID{Topic: "signals.raw", Partition: 1})
 	b.wait("another client", func() bool { return testutil.ToFloat64(i.metrics.rebuilt.WithLabelValues(stageRoute)) == 1 })
 	b.produce(batch("a", 8)...)
 	b.drain(i, "signals.raw")

@@ -67,10 +67,10 @@ func (o *ownerWatch) look(ctx context.Context, stage string, topics []string) er
 	now := map[app.TaskID]bool{}
 	for _, topic := range topics {
 		for partition := range o.p.rt.Topology.Topics[topic].Partitions {
-			now[app.TaskID{topic, partition}] = true
+			now[app.TaskID{Topic: topic, Partition: partition}] = true
 		}
 	}
-	group.AssignedPartitions().Each(func(topic string, partition int32) { delete(now, app.TaskID{topic, partition}) })
+	group.AssignedPartitions().Each(func(topic string, partition int32) { delete(now, app.TaskID{Topic: topic, Partition: partition}) })
 	o.orphan[stage] = now
 	maps.DeleteFunc(before, func(id app.TaskID, _ bool) bool { return !now[id] })
 	if len(before) == 0 {

@@ -109,7 +109,7 @@ func (w *worker) onAssignment(partitions map[string][]int32) {
 	w.assignment = map[app.TaskID]bool{}
 	for topic, ps := range partitions {
 		for _, p := range ps {
-			w.assignment[app.TaskID{topic, p}] = true
+			w.assignment[app.TaskID{Topic: topic, Partition: p}] = true
 		}
 	}
 	for id := range w.placed {
@@ -152,7 +152,7 @@ func (w *worker) onGone(gone map[string][]int32) {
 	w.rebalanced = true
 	for topic, ps := range gone {
 		for _, p := range ps {
-			delete(w.announced, app.TaskID{topic, p})
+			delete(w.announced, app.TaskID{Topic: topic, Partition: p})
 		}
 	}
 	w.mu.Unlock()
@@ -186,7 +186,7 @@ func (w *worker) adjustOffsets(ctx context.Context, offsets map[string]map[int32
 	w.mu.Lock()
 	for topic, partitions := range offsets {
 		for partition := range partitions {
-			if id := (app.TaskID{topic, partition}); w.assignment[id] {
+			if id := (app.TaskID{Topic: topic, Partition: partition}); w.assignment[id] {
 				w.placed[id] = true
 			}
 		}
@@ -197,7 +197,7 @@ func (w *worker) adjustOffsets(ctx context.Context, offsets map[string]map[int32
 		pause := map[string][]int32{}
 		for topic, partitions := range offsets {
 			for partition, offset := range partitions {
-				id := app.TaskID{topic, partition}
+				id := app.TaskID{Topic: topic, Partition: partition}
 				inbox = append(inbox, assignment{id, offset.EpochOffset().Offset, !uncommitted[id]})
 				pause[topic] = append(pause[topic], partition)
 			}
@@ -233,7 +233,7 @@ func (w *worker) resolveStarts(ctx context.Context, offsets map[string]map[int32
 				return nil, fmt.Errorf("list the start of %s/%d: %w", topic, partition, cmp.Or(o.Err, error(kerr.UnknownTopicOrPartition)))
 			}
 			partitions[partition] = kgo.NewOffset().At(max(o.Offset, w.p.rt.Manifest.Start(topic, partition)))
-			uncommitted[app.TaskID{topic, partition}] = true
+			uncommitted[app.TaskID{Topic: topic, Partition: partition}] = true
 		}
 	}
 	return uncommitted, nil

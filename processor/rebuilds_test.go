@@ -56,7 +56,7 @@ func TestCrashLoopGuard(t *testing.T) {
 	cfg.RebuildsPerHour = 2
 	i := b.lived(cfg, batch("a", 40)...)
 	harm := func() {
-		must(t, os.WriteFile(filepath.Join(i.storeDir(app.TaskID{"app-repartition", 0}), "MANIFEST"), []byte("x"), 0o600))
+		must(t, os.WriteFile(filepath.Join(i.storeDir(app.TaskID{Topic: "app-repartition", Partition: 0}), "MANIFEST"), []byte("x"), 0o600))
 	}
 	for range 2 {
 		harm()

@@ -113,7 +113,7 @@ func (b *bench) moveGroup(to func(end int64) int64) error {
 func TestStoreOutOfStepWithTheChangelog(t *testing.T) {
 	for name, part := range map[string]func(b *bench, i *instance, old string){
 		"beyond the end": func(b *bench, i *instance, _ string) {
-			id := app.TaskID{"app-repartition", 0}
+			id := app.TaskID{Topic: "app-repartition", Partition: 0}
 			store, err := i.host.Open(i.storeDir(id), i.storeIdentity(&task{id: id, changelog: "app-repartition-changelog"}))
 			must(b.t, err)
 			must(b.t, store.Apply(store.Position()+1000, store.Checkpoint()))

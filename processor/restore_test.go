@@ -29,7 +29,7 @@ func TestCheckpointRowWithoutOffsetIsReadBack(t *testing.T) {
 	must(t, err)
 	t.Cleanup(func() { must(t, store.Close()) })
 	must(t, store.Apply(10, []byte("c")))
-	task := &task{id: app.TaskID{"topic", 1}, store: store, touched: true, sealed: &kgo.Record{Offset: -1}}
+	task := &task{id: app.TaskID{Topic: "topic", Partition: 1}, store: store, touched: true, sealed: &kgo.Record{Offset: -1}}
 	if err := task.commit(); !errors.Is(err, errNoOffset) || store.Position() != 10 {
 		t.Errorf("commit returned %v, position %d", err, store.Position())
 	}
@@ -57,7 +57,7 @@ func TestDamagedStateIsSetAsideAndRebuilt(t *testing.T) {
 			cfg := b.config("one")
 			records, sent := traffic(100)
 			i := b.lived(cfg, records...)
-			c.harm(t, i.storeDir(app.TaskID{"app-repartition", 0}))
+			c.harm(t, i.storeDir(app.TaskID{Topic: "app-repartition", Partition: 0}))
 			i = b.ready(b.start(cfg))
 			if n := testutil.ToFloat64(i.metrics.quarantined); n != c.quarantined {
 				t.Errorf("%v stores set aside, want %v", n, c.quarantined)

@@ -405,7 +405,7 @@ func (s *sim) readStores() []oracle.Store {
 				continue // it never had this partition
 			}
 			store, err := readStore(host, dir, partition, s.lives[0].storeIdentity(&task{
-				id: app.TaskID{"app-repartition", partition}, changelog: "app-repartition-changelog",
+				id: app.TaskID{Topic: "app-repartition", Partition: partition}, changelog: "app-repartition-changelog",
 			}))
 			if errors.Is(err, state.ErrForeign) && s.mixed[l.dir] {
 				continue // it never had this partition, but another one's files

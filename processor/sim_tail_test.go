@@ -75,7 +75,7 @@ func (t *tail) run() {
 
 // see takes note of a record or a transaction marker.
 func (t *tail) see(r *kgo.Record) {
-	id := app.TaskID{r.Topic, r.Partition}
+	id := app.TaskID{Topic: r.Topic, Partition: r.Partition}
 	if t.next[id] == 0 {
 		t.aborters[id], t.newest[id] = map[int64]bool{}, map[string]int64{}
 	}
@@ -116,7 +116,7 @@ func (t *tail) abortsOutlast(topic string) bool {
 func (t *tail) position(topic string, partition int32) int64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.next[app.TaskID{topic, partition}]
+	return t.next[app.TaskID{Topic: topic, Partition: partition}]
 }
 
 // since returns the records seen of a topic from the n-th on.

@@ -10,9 +10,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kadm"
 
-	"oncebus/dedup"
 	"oncebus/processor/app"
-	"oncebus/processor/wire"
 	"oncebus/state"
 )
 
@@ -45,73 +43,18 @@ type TaskState struct {
 	Lag        int64     `json:"lag_records"`      // -1 while not known
 	// Keys is what the task remembers, by namespace and status; absent while
 	// it is being restored.
-	Keys []KeyCount `json:"keys,omitempty"`
+	Keys []app.KeyCount `json:"keys,omitempty"`
 	// Store is the local state; absent while it is being restored.
 	Store *state.Stats `json:"store,omitempty"`
 
 	id app.TaskID
 }
 
-// KeyCount is how many keys of a namespace a task holds, by the status of their
-// rows, and how many events were judged against them. A key is held until its
-// retention is over in the namespace's stream time; freed ones are not counted.
-// A key may count as held, and as active, a 64th of its retention too long.
-type KeyCount struct {
-	Namespace string `json:"namespace"`
-	// Routes are those that share the namespace, and so the keys.
-	Routes []string `json:"routes"`
-	Status string   `json:"status"`
-	// Total keys are held: Active ones, and Expired ones whose window is over,
-	// which only events that come late can be copies of.
-	Total   uint64 `json:"total"`
-	Active  uint64 `json:"active"`
-	Expired uint64 `json:"expired"`
-	// OldestMS is by how much, in event time, the oldest lies behind stream
-	// time, in milliseconds.
-	OldestMS int64 `json:"oldest_ms"`
-	// Judged and Copies are of the namespace since the app began, told with
-	// its first status.
-	Judged uint64 `json:"judged"`
-	Copies uint64 `json:"copies"`
-	// Waiting is how many requests wait for an outcome, told with the first
-	// status too.
-	Waiting uint64 `json:"waiting"`
-}
-
-// list returns the counts for people, as of a checkpoint.
-func (c *counts) list(rt *app.App, at *wire.Checkpoint) []KeyCount {
-	var all []KeyCount
-	for i := range c.censuses {
-		one := &c.censuses[i]
-		if one.status == waiting {
-			continue
-		}
-		streamTime := at.StreamTimes.Of(one.class)
-		count := KeyCount{
-			Namespace: rt.Namespaces[one.class], Routes: rt.RoutesOf[one.class], Status: one.status.String(),
-			Total: one.Live(), Active: one.Active(one.window, streamTime),
-		}
-		count.Expired = count.Total - count.Active
-		if first, ok := one.Oldest(); ok && streamTime != dedup.NoStreamTime {
-			count.OldestMS = max(0, streamTime-first)
-		}
-		if i == 0 || c.censuses[i-1].class != one.class {
-			h := c.hits[c.place[one.class].hits]
-			count.Judged, count.Copies = h.judged, h.copies
-			if requests := c.of(one.class, waiting); requests != nil {
-				count.Waiting = requests.Live()
-			}
-		}
-		all = append(all, count)
-	}
-	return all
-}
-
 func (t *task) describe(worker string) TaskState {
 	d := TaskState{Task: t.id.String(), Worker: worker, State: t.state.String(), Since: t.since, NextOffset: -1, Lag: t.lag(), id: t.id}
 	if t.state == running {
 		stats := t.store.Stats()
-		d.NextOffset, d.Store, d.Keys = t.committed.Next, &stats, t.counts.list(t.rt, &t.committed)
+		d.NextOffset, d.Store, d.Keys = t.committed.Next, &stats, t.counts.List(t.rt, &t.committed)
 	}
 	return d
 }

@@ -222,7 +222,7 @@ func TestOffsetsMoveWithTheCheckpoint(t *testing.T) {
 // checkpoints anew has no input, and has to be fenced like any other (invariant
 // 5, hazard A7). A request without offsets, member or generation goes nowhere.
 func TestCheckpointsAloneCarryOffsetsToo(t *testing.T) {
-	id := app.TaskID{"app-repartition", 2}
+	id := app.TaskID{Topic: "app-repartition", Partition: 2}
 	rt := &app.App{Topology: &app.Topology{Topics: map[string]app.Topic{}}}
 	idle := &task{id: id, rt: rt, state: running, since: time.Now().Add(-2 * checkpointAge), committed: wire.Checkpoint{Next: 7, Epoch: 3}}
 	s := &taskSet{p: &Processor{}, rt: rt, tasks: map[app.TaskID]*task{id: idle}}

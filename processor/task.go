@@ -74,7 +74,7 @@ type task struct {
 	// began is when the open transaction took the task in, up when the task
 	// began to judge; the broker's present, in ms.
 	began, up          int64
-	counts, openCounts counts // as of committed, and of open
+	counts, openCounts app.Counts // as of committed, and of open
 	// sealed is the checkpoint row of the open transaction, its last row.
 	// Once the broker has it, sealed.Offset + 1 is the changelog position.
 	sealed *kgo.Record
@@ -164,7 +164,7 @@ func (t *task) touch() {
 			t.open.Bypassed, t.open.DeadLettered = slices.Clone(t.open.Bypassed), slices.Clone(t.open.DeadLettered)
 			return
 		}
-		t.counts.copyTo(&t.openCounts)
+		t.counts.CopyTo(&t.openCounts)
 	}
 }
 
@@ -313,9 +313,9 @@ func (t *task) judge(j *judging, ev *event, digest dedup.Digest, eventTime int64
 	}
 	t.open.StreamTimes.At[route.Class] = dedup.NextStreamTime(streamTime, eventTime)
 	t.open.StreamTimes.Has[route.Class] = true
-	t.advanceCensus(route.Class, t.open.StreamTimes.At[route.Class])
+	t.openCounts.Advance(route.Class, t.open.StreamTimes.At[route.Class])
 	if !before {
-		t.countHit(route.Class, ev.verdict)
+		t.openCounts.CountLookup(route.Class, ev.verdict)
 	}
 	return nil
 }
@@ -334,7 +334,7 @@ func (t *task) decide(j *judging, ev *event, decided *dedup.Event, prior *dedup.
 		ev.verdict = verdict
 		if j.emit(ev, route.Output) {
 			t.record(j, &row)
-			t.recount(&row, stood)
+			t.openCounts.ReplaceRow(&row, stood)
 		}
 		j.conclude(ev)
 	case dedup.Duplicate:
@@ -375,7 +375,7 @@ func (t *task) produceRow(e *emitter, key, value []byte, headers ...kgo.RecordHe
 func (t *task) seal(e *emitter) {
 	t.open.Sequence++
 	if t.state == running {
-		t.open.Counts, t.open.Counted = t.openCounts.encode(), true
+		t.open.Counts, t.open.Counted = t.openCounts.Encode(), true
 		t.open.DropBypassed()
 	}
 	t.value = t.open.Append(t.value[:0])

@@ -79,7 +79,7 @@ func (s *taskSet) revoked(partitions map[string][]int32) {
 	gone := map[app.TaskID]bool{}
 	for topic, ps := range partitions {
 		for _, p := range ps {
-			gone[app.TaskID{topic, p}] = true
+			gone[app.TaskID{Topic: topic, Partition: p}] = true
 		}
 	}
 	s.drop(func(id app.TaskID) bool { return gone[id] })
@@ -206,7 +206,7 @@ func (s *taskSet) finishRestore(client *kgo.Client, t *task) error {
 	client.SetOffsets(map[string]map[int32]kgo.EpochOffset{t.id.Topic: {t.id.Partition: {Epoch: -1, Offset: t.committed.Next}}})
 	t.groupOffset = t.committed.Next
 	t.open, t.touched, t.sealed = t.committed, false, nil
-	t.counts, t.openCounts = r.counts, noCounts(s.rt)
+	t.counts, t.openCounts = r.counts, app.NewCounts(s.rt)
 	t.to(running)
 	if t.up == 0 {
 		t.up = s.rt.Clock.Now()
@@ -217,7 +217,7 @@ func (s *taskSet) finishRestore(client *kgo.Client, t *task) error {
 
 // process judges the records of one partition into the open transaction.
 func (s *taskSet) process(fetched *kgo.FetchTopicPartition) error {
-	t := s.tasks[app.TaskID{fetched.Topic, fetched.Partition}]
+	t := s.tasks[app.TaskID{Topic: fetched.Topic, Partition: fetched.Partition}]
 	if t == nil || t.state != running && t.state != passing {
 		// Fetched before the partition was paused. Nobody may skip over
 		// these records, so the transaction must not commit past them.

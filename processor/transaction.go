@@ -53,7 +53,7 @@ func (w *worker) process(fetches kgo.Fetches) error {
 		switch {
 		case failed != nil:
 		case p.Err != nil:
-			if batch := w.oversize[app.TaskID{p.Topic, p.Partition}]; batch != nil {
+			if batch := w.oversize[app.TaskID{Topic: p.Topic, Partition: p.Partition}]; batch != nil {
 				failed = w.stepOver(batch)
 			} else {
 				failed = partitionErr(&p)

@@ -48,7 +48,7 @@ func TestNothingIsAppliedBeforeTheCommit(t *testing.T) {
 	must(t, err)
 	t.Cleanup(func() { must(t, host.Close()) })
 	for p := range int32(4) {
-		id := app.TaskID{"app-repartition", p}
+		id := app.TaskID{Topic: "app-repartition", Partition: p}
 		store, err := host.Open(i.storeDir(id), i.storeIdentity(&task{id: id, changelog: "app-repartition-changelog"}))
 		must(t, err)
 		if got := string(store.Checkpoint()); got != committed[p] || got == "" {

@@ -186,7 +186,7 @@ func (t *task) remember(j *judging, ev *event, decided *dedup.Event, prior *dedu
 		return nil
 	}
 	t.record(j, &row)
-	t.recount(&row, stood)
+	t.openCounts.ReplaceRow(&row, stood)
 	return nil
 }
 
@@ -200,6 +200,6 @@ func (t *task) rememberClaim(j *judging, ev *event, decided *dedup.Event, prior 
 		return nil
 	}
 	t.record(j, &c.Row)
-	t.recountClaim(&c, stood)
+	t.openCounts.ReplaceClaim(&c, stood)
 	return nil
 }

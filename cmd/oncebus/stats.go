@@ -18,6 +18,7 @@ import (
 	"oncebus/cmd/oncebus/settings"
 	"oncebus/dedup/rules"
 	"oncebus/processor"
+	"oncebus/processor/app"
 )
 
 func runStats(ctx context.Context, args []string, p cli.Process) int {
@@ -72,7 +73,7 @@ type heldKeys struct {
 	Expired uint64 `json:"expired"`
 }
 
-func (h *heldKeys) add(k *processor.KeyCount) {
+func (h *heldKeys) add(k *app.KeyCount) {
 	h.Total += k.Total
 	h.Active += k.Active
 	h.Expired += k.Expired
