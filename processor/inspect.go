@@ -136,8 +136,8 @@ const (
 // Lookup reads what the app keeps of a derived key; false if nothing. A route
 // with which the app has never run is refused. An order with neighbours may have
 // been judged under the key beside its own: the row's digest says which it is.
-// It reads a whole partition of the changelog, and those of all tasks of a keyed
-// topic, whose producers chose the partition.
+// It reads a whole partition of the changelog, and those of all tasks of a
+// prepartitioned topic, whose producers chose the partition.
 func (i *Inspector) Lookup(ctx context.Context, d *rules.Derived) (Entry, bool, error) {
 	if err := i.known(d.Route); err != nil {
 		return Entry{}, false, err

@@ -174,7 +174,7 @@ func TestRealGetForgetStats(t *testing.T) {
 		}
 		people, _, _ = s.oncebus(event, "get", "--route", "operations")
 		t.Logf("oncebus get, after forget:\n%s", people)
-		if !strings.Contains(people, "counts      no, the key is free: the next event under it runs as attempt 2") {
+		if !strings.Contains(people, "key state   free: the next event under the key runs as attempt 2") {
 			t.Errorf("after forget:\n%s", people)
 		}
 		s.send("economy.raw", 2, time.Now(), event)
