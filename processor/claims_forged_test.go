@@ -9,6 +9,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"oncebus/dedup"
+	"oncebus/processor/app"
 	"oncebus/processor/wire"
 )
 
@@ -99,7 +100,7 @@ func TestTokenOfANamespaceWithoutARoute(t *testing.T) {
 	if n := len(b.read("dead")); n != 1 {
 		t.Errorf("%d dead letters, want the forged outcome", n)
 	}
-	(&task{}).countWaiting(&dedup.Row{Class: token.Class}, -1) // nor does the count of those who wait need a route
+	(&app.Counts{}).AddWaiting(&dedup.Row{Class: token.Class}, -1) // nor does the count of those who wait need a route
 }
 
 // TestFrontTakesNoTokenWithoutAnAttempt: any attempt is for the operator's tool

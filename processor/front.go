@@ -45,12 +45,13 @@ const (
 //
 // It is safe for use by many goroutines.
 type Front struct {
-	cfg         app.Config
-	routes      *rules.Routes
-	log         *slog.Logger
-	redact      *security.Redactor
-	patience    time.Duration // with refused credentials, while running
-	recordsMax  int           // frontRecordsMax; tests have less
+	cfg      app.Config
+	routes   *rules.Routes
+	log      *slog.Logger
+	redact   *security.Redactor
+	patience time.Duration // with refused credentials, while running
+	// RecordsMax is how many events may wait for Kafka; more are refused at once.
+	RecordsMax  int
 	baseOptions []kgo.Opt
 
 	number   uint64 // in every return address of this process, never 0
@@ -93,7 +94,7 @@ func NewFront(cfg app.Config, routes *rules.Routes, log *slog.Logger, extra ...k
 		return nil, err
 	}
 	f := &Front{
-		cfg: cfg, routes: routes, log: log, redact: redact, patience: security.CredentialsPatience, recordsMax: frontRecordsMax,
+		cfg: cfg, routes: routes, log: log, redact: redact, patience: security.CredentialsPatience, RecordsMax: frontRecordsMax,
 		baseOptions: append(opts, extra...),
 		broken:      make(chan breakage, 1), done: make(chan struct{}),
 	}
@@ -306,7 +307,7 @@ func (f *Front) newSender(at *footing) (*kgo.Client, error) {
 		kgo.RequiredAcks(kgo.AllISRAcks()), kgo.ProducerLinger(0),
 		kgo.RecordPartitioner(app.NewPartitioner(at.rt.InternalTopics())),
 		kgo.ProducerBatchMaxBytesFn(at.rt.BatchBytes),
-		kgo.MaxBufferedRecords(f.recordsMax), kgo.MaxBufferedBytes(frontBytesMax))...)
+		kgo.MaxBufferedRecords(f.RecordsMax), kgo.MaxBufferedBytes(frontBytesMax))...)
 }
 
 // probe keeps Ready true to the facts.

@@ -84,6 +84,15 @@ func (f *Front) Publish(ctx context.Context, s *Submission, d *rules.Derived) er
 	return f.publish(ctx, s, d, dedup.Address{})
 }
 
+// Address is where the verdict on one of this client's requests goes, as of now.
+func (f *Front) Address(request uint64) dedup.Address {
+	address := dedup.Address{Front: f.number, Ask: request}
+	if at := f.at.Load(); at != nil {
+		address.Partition = at.partition
+	}
+	return address
+}
+
 // Ask puts an event on the bus and returns the verdict on it. Where a route in
 // claim mode lets copies wait (while_in_progress: wait), a copy gets the outcome of the
 // first; if there is none when ctx is done, the verdict without it.

@@ -33,7 +33,7 @@ func TestForgedAddressAnswersNobody(t *testing.T) {
 	b.wait("requests to wait", func() bool { return b.waitingTold(cfg) == 2 })
 	var forged []*kgo.Record
 	for ask := range uint64(8) {
-		address := dedup.Address{Partition: f.at.Load().partition, Front: f.number, Ask: ask}.AppendText(nil)
+		address := f.Address(ask).AppendText(nil)
 		unkeyed := addressed("", 1, address)
 		unkeyed.Value = []byte(`{}`)
 		forged = append(forged, addressed(fmt.Sprintf("forged %d", ask), int32(ask%4), address), unkeyed)

@@ -71,7 +71,7 @@ func TestKeylessEventThatMayBeOnTheBus(t *testing.T) {
 		event := submission("signals.raw", fmt.Sprintf(body, base64.StdEncoding.EncodeToString(large)), testTime)
 		d, err := f.Derive(event)
 		must(t, err)
-		err = f.publish(t.Context(), event, &d, dedup.Address{})
+		err = f.Publish(t.Context(), event, &d)
 		if !errors.Is(err, ErrBusAway) || errors.Is(err, ErrKeyless) != (d.Finding == rules.KeyMissing) {
 			t.Errorf("%.10s: %v", body, err)
 		}
@@ -172,7 +172,7 @@ func TestFrontWithoutABroker(t *testing.T) {
 func TestFullFrontRefuses(t *testing.T) {
 	b := newHTTPBench(t, benchRoutes)
 	b.ready(b.start(b.config("one")))
-	f := b.frontReady(b.startFrontWith("front", func(f *Front) { f.recordsMax = 3 }))
+	f := b.frontReady(b.startFrontWith("front", func(f *Front) { f.RecordsMax = 3 }))
 	fault := b.cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: "app-repartition", Err: kerr.NotLeaderForPartition, Count: -1})
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 10)
@@ -249,9 +249,9 @@ func TestFrontRefusesForeignRoutes(t *testing.T) {
 	b.ready(b.start(b.config("one")))
 	b.useRoutes(strings.Replace(benchRoutes, "field: id", "field: other", 1))
 	b.openHTTP()
-	front, err := NewFront(b.config("front").Config, b.routes, slog.New(slog.DiscardHandler))
+	client, err := NewFront(b.config("front").Config, b.routes, slog.New(slog.DiscardHandler))
 	must(t, err)
-	if err := front.Run(t.Context()); !errors.Is(err, kafka.ErrOperator) || !strings.Contains(err.Error(), "key rule changed") {
+	if err := client.Run(t.Context()); !errors.Is(err, kafka.ErrOperator) || !strings.Contains(err.Error(), "key rule changed") {
 		t.Errorf("got %v", err)
 	}
 	b.useRoutes(benchRoutes)
