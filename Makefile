@@ -162,7 +162,7 @@ faults: ## break a real Kafka and oncebus for DURATION and prove that nothing wa
 
 .PHONY: check
 check: ## every static check
-	@$(MAKE) --no-print-directory -j4 -Otarget fmt deps length tidy lint vuln
+	@$(MAKE) --no-print-directory -k -j4 -Otarget fmt deps length tidy lint vuln
 	@echo 'check: ok'
 
 .PHONY: fmt
