@@ -74,7 +74,7 @@ fuzz-http: ## requests made of the OpenAPI document, and every answer held to it
 
 # How much of it: make sim SEEDS=1000 HOURS=1000 gives each of 1000 seeds one simulated hour; HOURS=0 some minutes each. FIRST is the
 # first seed. make sim SEED=7 replays one seed (HOURS is then its own length). Failed seeds leave their logs in SIM_LOG.
-SEEDS ?= 100
+SEEDS ?= 150
 HOURS ?= 0
 FIRST ?= 1
 SIM_LOG ?=
@@ -130,12 +130,13 @@ bench-scale: ## millions of live keys, workers, processes, partitions, rebalance
 # What make soak adds to make test, make mutants and .ci/run. The kinds of fault, input and scenario are the same; the seeds are
 # others, and each run is longer, for defects that show once in thousands of runs:
 #   fuzz     a hundred times the inputs of make test for each target
-#   sim      other seeds, each with half a simulated hour instead of some minutes
+#   sim      other seeds, each with half a simulated hour instead of some minutes; the rarest pairs of a request and an error. 100
+#            seeds had all kinds of fault and 161 of some 178 pairs
 #   twins    the scenarios of cmd/oncebus once more, also on the embedded broker
 #   faults   half an hour with every fault several times, instead of one fault of each row
-# make soak SOAK_FIRST=501 takes the next seeds.
+# make soak SOAK_FIRST=551 takes the next seeds.
 SOAK_FUZZTIME ?= 500000x
-SOAK_FIRST ?= 101
+SOAK_FIRST ?= 151
 SOAK_SEEDS ?= 400
 SOAK_HOURS ?= 200
 SOAK_DURATION ?= 30m
@@ -162,7 +163,7 @@ faults: ## break a real Kafka and oncebus for DURATION and prove that nothing wa
 
 .PHONY: check
 check: ## every static check
-	@$(MAKE) --no-print-directory -j4 -Otarget fmt deps length tidy lint vuln
+	@$(MAKE) --no-print-directory -k -j4 -Otarget fmt deps length tidy lint vuln
 	@echo 'check: ok'
 
 .PHONY: fmt

@@ -28,8 +28,9 @@ const (
 	// simSeeds is how many seeds of the simulation a mutant has to survive that
 	// no other test sees.
 	simSeeds = 16
-	// atATime is how many mutants are tried side by side.
-	atATime = 2
+	// atATime is how many mutants are tried side by side: one more than CI has
+	// cores, because tests also wait.
+	atATime = 3
 )
 
 // A suite is a test binary and what of it is run.
