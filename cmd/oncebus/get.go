@@ -14,7 +14,7 @@ import (
 	"oncebus/cmd/oncebus/cli"
 	"oncebus/dedup"
 	"oncebus/dedup/rules"
-	"oncebus/processor"
+	"oncebus/processor/front"
 )
 
 func runGet(ctx context.Context, args []string, p cli.Process) int {
@@ -76,11 +76,11 @@ type shownEntry struct {
 	// CopiesUntil is the last event time of a copy, absent where the key is
 	// free. HeldUntil is the stream time until which the row is held; at later
 	// ones it is not, and will be removed.
-	CopiesUntil int64              `json:"copies_until,omitempty"`
-	HeldUntil   int64              `json:"held_until"`
-	StreamTime  int64              `json:"stream_time"`
-	Held        bool               `json:"held"`
-	KeyState    processor.KeyState `json:"key_state"`
+	CopiesUntil int64          `json:"copies_until,omitempty"`
+	HeldUntil   int64          `json:"held_until"`
+	StreamTime  int64          `json:"stream_time"`
+	Held        bool           `json:"held"`
+	KeyState    front.KeyState `json:"key_state"`
 
 	// Of claim mode. NextAttempt is the one as which the next event runs that
 	// is no copy; absent while the key's window is not over.
@@ -95,17 +95,17 @@ type shownEntry struct {
 	ResultOmitted int    `json:"result_omitted_bytes,omitempty"`
 }
 
-func showEntry(d *rules.Derived, e *processor.Entry) *shownEntry {
+func showEntry(d *rules.Derived, e *front.Entry) *shownEntry {
 	r, w := d.Route, d.Route.Span()
 	s := &shownEntry{
 		Task: e.Task, Status: e.Row.Status.String(), First: e.First, FirstTime: e.Row.First,
 		HeldUntil: e.Row.First + w.Retention(), StreamTime: e.StreamTime, Held: e.Held(r), KeyState: e.KeyState(r),
 		Attempt: e.Row.Attempt,
 	}
-	if s.KeyState != processor.Free {
+	if s.KeyState != front.Free {
 		s.CopiesUntil = e.Row.First + w.Size
 	}
-	if s.KeyState != processor.Active && inClaimMode(r) {
+	if s.KeyState != front.Active && inClaimMode(r) {
 		s.NextAttempt = 1
 		if s.Held {
 			s.NextAttempt += e.Row.Attempt
@@ -138,12 +138,12 @@ func (s *shownEntry) describeKeyState() string {
 	switch {
 	case !s.Held:
 		return "free: its retention is over, the row will be evicted; the next event under this key " + next
-	case s.KeyState == processor.Free:
+	case s.KeyState == front.Free:
 		return "free: the next event under the key " + next
-	case s.KeyState == processor.Expired:
+	case s.KeyState == front.Expired:
 		return "expired: only an event within the window is a duplicate, a later event " + next
 	}
-	return string(processor.Active)
+	return string(front.Active)
 }
 
 // write prints the answer for people.
@@ -162,7 +162,7 @@ func (s *shownLookup) write(to io.Writer) error {
 	if s.KeptUnder != "" {
 		facts = append(facts, fact{"kept under", "digest " + s.KeptUnder + ", a neighbouring key: the event is judged as the same order's copy"})
 	}
-	if s.KeyState != processor.Free {
+	if s.KeyState != front.Free {
 		facts = append(facts, fact{"copies until", when(s.CopiesUntil) + " by event time"})
 	}
 	facts = append(facts, fact{"key state", s.describeKeyState()})
