@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"oncebus/processor/app"
+	"oncebus/processor/restore"
 	"oncebus/processor/security"
 	"oncebus/state"
 )
@@ -46,7 +47,7 @@ type Config struct {
 	State state.Config `envPrefix:"STATE_"`
 
 	// Disk is what has to stay free on the disk of StateDir.
-	Disk Disk `envPrefix:"DISK_"`
+	Disk restore.Disk `envPrefix:"DISK_"`
 
 	// RebuildsPerHour is how many times within an hour the damaged local
 	// state of one task is set aside and rebuilt; once more stops the
@@ -61,19 +62,6 @@ type Config struct {
 	// one is stepped over with a dead letter that says where it stands. 0
 	// is DecompressedBatchBytesDefault.
 	MaxDecompressedBatchBytes int `env:"MAX_DECOMPRESSED_BATCH_BYTES" envDefault:"67108864" help:"bytes a compressed batch of an input may unpack to; a larger one goes to the dead-letter topic as a pointer"`
-}
-
-// Disk holds the levels of diskGuard. All zero turns it off.
-type Disk struct {
-	// MinFreePercent is the free space, in percent of the disk as df counts
-	// it, below which tasks pause, until a fifth more is free again.
-	MinFreePercent int `env:"MIN_FREE_PERCENT" envDefault:"10" help:"free disk space of the state directory below which tasks pause until there is more; 0 = never"`
-	// StartMinFreePercent is that below which the process does not start. At most
-	// MinFreePercent.
-	StartMinFreePercent int `env:"START_MIN_FREE_PERCENT" envDefault:"5" help:"free disk space of the state directory below which the process does not start; 0 = never"`
-	// MinFreeBytes raises the pause level of a small disk to so many bytes,
-	// and the refuse level to half of it.
-	MinFreeBytes int64 `env:"MIN_FREE_BYTES" envDefault:"67108864" help:"tasks also pause below so many free bytes; half of it refuses a start"`
 }
 
 // Limits of Config.

@@ -19,6 +19,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 
 	"oncebus/processor/app"
+	"oncebus/processor/restore"
 	"oncebus/state"
 )
 
@@ -52,7 +53,7 @@ func newHarmed(t *testing.T) *harmed {
 	h.copyState(h.cfg.StateDir, h.lives.killed)
 	must(t, i.stop())
 	h.copyState(h.cfg.StateDir, h.lives.stopped)
-	h.dir = i.storeDir(app.TaskID{Topic: "app-repartition", Partition: 0})
+	h.dir = i.stores.DirOf(app.TaskID{Topic: "app-repartition", Partition: 0})
 	return h
 }
 
@@ -94,7 +95,7 @@ const either = -1
 func (h *harmed) proceed(quarantined float64) *instance {
 	h.t.Helper()
 	i := h.ready(h.start(h.cfg))
-	n := testutil.ToFloat64(i.metrics.quarantined)
+	n := testutil.ToFloat64(i.restores.Quarantined)
 	if quarantined == either {
 		quarantined = min(n, 1)
 	}
@@ -241,11 +242,12 @@ func (h *harmed) move(position int64) {
 	h.t.Helper()
 	host, err := state.NewHost(h.cfg.State, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
 	must(h.t, err)
-	p := &Processor{cfg: h.cfg}
 	meta, err := h.admin.Metadata(context.Background(), "app-repartition-changelog")
 	must(h.t, err)
-	p.rt = &app.App{Topology: &app.Topology{Cluster: meta.Cluster, Topics: map[string]app.Topic{"c": {Id: meta.Topics["app-repartition-changelog"].ID}}}}
-	store, err := host.Open(h.dir, p.storeIdentity(&task{id: app.TaskID{Topic: "app-repartition", Partition: 0}, changelog: "c"}))
+	named := &app.App{Topology: &app.Topology{App: "app", Cluster: meta.Cluster, Topics: map[string]app.Topic{
+		"app-repartition-changelog": {ID: meta.Topics["app-repartition-changelog"].ID},
+	}}}
+	store, err := host.Open(h.dir, restore.StoreIdentity(named, app.TaskID{Topic: "app-repartition", Partition: 0}))
 	must(h.t, err)
 	must(h.t, store.Apply(position, store.Checkpoint()))
 	must(h.t, store.Close())

@@ -15,6 +15,7 @@ import (
 
 	"oncebus/processor/app"
 	"oncebus/processor/kafka"
+	"oncebus/processor/restore"
 	"oncebus/state"
 )
 
@@ -35,13 +36,13 @@ func (b *bench) onDisk(free int64) (Config, *fakeDisk, func(*Processor)) {
 	d := &fakeDisk{}
 	d.free.Store(free)
 	cfg := b.config("one")
-	cfg.Disk = Disk{MinFreePercent: 10, StartMinFreePercent: 5}
-	return cfg, d, func(p *Processor) { p.disk.space = d.space }
+	cfg.Disk = restore.Disk{MinFreePercent: 10, StartMinFreePercent: 5}
+	return cfg, d, func(p *Processor) { p.stores.Disk.Space = d.space }
 }
 
 func diskPaused(i *instance) bool {
 	err := i.Ready()
-	return testutil.ToFloat64(i.metrics.diskPaused) == 1 && err != nil && strings.Contains(err.Error(), "paused: the disk of the state directory")
+	return testutil.ToFloat64(i.restores.DiskPaused) == 1 && err != nil && strings.Contains(err.Error(), "paused: the disk of the state directory")
 }
 
 // dedupOffsets returns what the tasks' group has committed, by partition.
@@ -83,7 +84,7 @@ func TestDiskThatFills(t *testing.T) {
 	b.produce(records[300:]...)
 	b.wait("the routing stage, which goes on", b.routed)
 	disk.free.Store(119) // more than the level, less than a fifth more
-	b.wait("two looks at the disk", func() bool { return testutil.ToFloat64(i.metrics.diskFree) == 119e6 })
+	b.wait("two looks at the disk", func() bool { return testutil.ToFloat64(i.restores.DiskFree) == 119e6 })
 	if !diskPaused(i) {
 		t.Error("work went on at the level itself")
 	}
@@ -101,7 +102,7 @@ func TestDiskThatFills(t *testing.T) {
 	disk.free.Store(121)
 	b.drain(i, "signals.raw")
 	assertOnce(t, b.read("signals.unique"), sent)
-	if testutil.ToFloat64(i.metrics.diskPaused) != 0 || testutil.ToFloat64(i.metrics.rebuilt.WithLabelValues(stageDedup)) != 0 {
+	if testutil.ToFloat64(i.restores.DiskPaused) != 0 || testutil.ToFloat64(i.metrics.rebuilt.WithLabelValues(stageDedup)) != 0 {
 		t.Error("still paused, or a client was replaced")
 	}
 }
@@ -120,7 +121,7 @@ func TestStartOnAFullDisk(t *testing.T) {
 	i = b.startWith(cfg, place)
 	b.wait("the group", func() bool { return len(i.State().Tasks) == 4 })
 	for _, task := range i.State().Tasks {
-		if _, err := os.Stat(i.storeDir(task.id)); task.State != restoring.String() || !errors.Is(err, os.ErrNotExist) {
+		if _, err := os.Stat(i.stores.DirOf(task.id)); task.State != restoring.String() || !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("task %s is %s on a disk that is filling; its directory: %v", task.Task, task.State, err)
 		}
 	}
@@ -138,7 +139,7 @@ func TestStartOnAFullDisk(t *testing.T) {
 // TestNetworkFileSystemIsRefused: Badger's lock and ours are local (E7).
 func TestNetworkFileSystemIsRefused(t *testing.T) {
 	b := newBench(t, benchRoutes)
-	i := b.startWith(b.config("one"), func(p *Processor) { p.disk.network = func(string) (string, error) { return "NFS", nil } })
+	i := b.startWith(b.config("one"), func(p *Processor) { p.stores.Disk.Network = func(string) (string, error) { return "NFS", nil } })
 	if <-i.done; !errors.Is(i.err, kafka.ErrOperator) || !strings.Contains(i.err.Error(), "network file system (NFS)") {
 		t.Errorf("run returned %v", i.err)
 	}
@@ -152,7 +153,7 @@ func TestRealDiskThatFills(t *testing.T) {
 		t.Skipf("a file system of its own cannot be mounted here (it takes root, or unshare -rm): %v", err)
 	}
 	t.Cleanup(func() { must(t, syscall.Unmount(cfg.StateDir, 0)) })
-	cfg.Disk = Disk{MinFreePercent: 10, StartMinFreePercent: 5}
+	cfg.Disk = restore.Disk{MinFreePercent: 10, StartMinFreePercent: 5}
 	cfg.State.FlushRows = 500
 	i := b.ready(b.start(cfg))
 	before, after := batch("before", 1500), batch("after", 1500)

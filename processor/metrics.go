@@ -34,20 +34,13 @@ type metrics struct {
 	decisionSeconds      prometheus.Histogram
 	lag                  *prometheus.GaugeVec
 	tasks                *prometheus.GaugeVec
-	restored             prometheus.Counter
-	restoreLeft          *prometheus.GaugeVec
-	restoreTime          prometheus.Histogram
 	reread               prometheus.Counter
 	rebuilt              *prometheus.CounterVec
 	fenced               *prometheus.CounterVec
 	rejoined             *prometheus.CounterVec
-	quarantined          prometheus.Counter
 	purged               prometheus.Counter
 	brokerUp             prometheus.Gauge
-	diskFree             prometheus.Gauge
-	diskPaused           prometheus.Gauge
 	oversize             *prometheus.CounterVec
-	stalled              *prometheus.GaugeVec
 	outcomes             *prometheus.CounterVec
 	leaseExpirations     *prometheus.CounterVec
 	byTally              [][]prometheus.Counter // [route index][tally]
@@ -77,13 +70,6 @@ func newMetrics(reg prometheus.Registerer, routes *rules.Routes) *metrics {
 			Help: "Records between a task's next offset and the end of its partition; -1 until first read. Rising lag means events wait."}, taskLabels),
 		tasks: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "oncebus_tasks",
 			Help: "Assigned tasks by state; ready when all are running."}, []string{"state"}),
-		restored: prometheus.NewCounter(prometheus.CounterOpts{Name: "oncebus_restored_rows_total",
-			Help: "Changelog rows read to bring local state up to date."}),
-		restoreLeft: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "oncebus_restore_remaining_records",
-			Help: "Changelog offsets a restoring task still has to read; stuck above 0 means an open transaction or a lost leader."}, taskLabels),
-		restoreTime: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "oncebus_restore_seconds",
-			Help:    "Time a task took from assignment or doubt to running.",
-			Buckets: prometheus.ExponentialBuckets(0.001, 4, 10)}),
 		reread: prometheus.NewCounter(prometheus.CounterOpts{Name: "oncebus_reread_records_total",
 			Help: "Records below a checkpoint that were read again and passed over; not duplicates."}),
 		rebuilt: perStage("oncebus_clients_rebuilt_total",
@@ -91,27 +77,18 @@ func newMetrics(reg prometheus.Registerer, routes *rules.Routes) *metrics {
 		fenced: perStage("oncebus_fenced_total",
 			"Times another process with the same ONCEBUS_INSTANCE_ID took a worker's place in its group, by stage. Should stay 0."),
 		rejoined: perStage("oncebus_rejoins_total", "Times this process joined its group again because a partition had no owner, by stage."),
-		quarantined: prometheus.NewCounter(prometheus.CounterOpts{Name: "oncebus_quarantined_stores_total",
-			Help: "Local stores set aside as corrupt, foreign or out of step, and rebuilt from the changelog. Each deserves a look."}),
 		purged: prometheus.NewCounter(prometheus.CounterOpts{Name: "oncebus_purged_records_total",
 			Help: "Records of the repartition topic deleted below the checkpoints."}),
 		brokerUp: prometheus.NewGauge(prometheus.GaugeOpts{Name: "oncebus_broker_up",
 			Help: "1 while a broker answers, 0 while none does."}),
-		diskFree: prometheus.NewGauge(prometheus.GaugeOpts{Name: "oncebus_disk_free_bytes",
-			Help: "Space left on the disk of the state directory, as last looked at."}),
-		diskPaused: prometheus.NewGauge(prometheus.GaugeOpts{Name: "oncebus_disk_paused",
-			Help: "1 while tasks are paused because that disk is filling; they go on by themselves when it has space."}),
 		oversize: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "oncebus_oversize_batches_total",
 			Help: "Batches stepped over with a dead letter, by topic, because they unpack to more than ONCEBUS_MAX_DECOMPRESSED_BATCH_BYTES. Look at who produces them."}, []string{"topic"}),
 		outcomes: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "oncebus_outcomes_total",
 			Help: "Outcomes of claims by route, kind and result: applied, repeated (came twice) or refused (old token, too late, unreadable)."}, []string{"route", "kind", "result"}),
 		leaseExpirations: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "oncebus_lease_expirations_total",
 			Help: "Claims that got no outcome within their lease and were run again. Executors die, or the lease is too short."}, []string{"route"}),
-		stalled: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "oncebus_restore_stalled",
-			Help: "1 while a restore has read nothing for a minute; the log and /readyz name the open transaction it waits for."}, taskLabels),
 	}
-	reg.MustRegister(m.events, m.transactions, m.commit, m.keyDerivationSeconds, m.decisionSeconds, m.lag, m.tasks, m.restored,
-		m.restoreLeft, m.restoreTime, m.reread, m.rebuilt, m.fenced, m.rejoined, m.quarantined, m.purged, m.brokerUp, m.diskFree, m.diskPaused, m.oversize, m.stalled, m.outcomes, m.leaseExpirations)
+	reg.MustRegister(m.events, m.transactions, m.commit, m.keyDerivationSeconds, m.decisionSeconds, m.lag, m.tasks, m.reread, m.rebuilt, m.fenced, m.rejoined, m.purged, m.brokerUp, m.oversize, m.outcomes, m.leaseExpirations)
 	for _, r := range routes.Routes {
 		m.byTally = append(m.byTally, m.tallied(r.Name))
 	}

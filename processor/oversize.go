@@ -168,7 +168,7 @@ func (w *worker) oversizeOffsets(req *kmsg.TxnOffsetCommitRequest) {
 		i := slices.IndexFunc(req.Topics, func(t kmsg.TxnOffsetCommitRequestTopic) bool { return t.Topic == id.Topic })
 		if i < 0 {
 			topic := kmsg.NewTxnOffsetCommitRequestTopic()
-			topic.Topic, topic.TopicID = id.Topic, w.p.rt.Topology.Topics[id.Topic].Id
+			topic.Topic, topic.TopicID = id.Topic, w.p.rt.Topology.Topics[id.Topic].ID
 			req.Topics = append(req.Topics, topic)
 			i = len(req.Topics) - 1
 		}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"path/filepath"
 	goruntime "runtime"
 	"sync"
 	"sync/atomic"
@@ -19,8 +18,8 @@ import (
 	"oncebus/dedup/rules"
 	"oncebus/processor/app"
 	"oncebus/processor/kafka"
+	"oncebus/processor/restore"
 	"oncebus/processor/security"
-	"oncebus/state"
 )
 
 const (
@@ -34,10 +33,8 @@ type Processor struct {
 	routes     *rules.Routes
 	log        *slog.Logger
 	metrics    *metrics
-	host       *state.Host
-	dirs       *dirLeases
-	disk       *diskGuard
-	rebuilds   *rebuildGuard
+	stores     *restore.Stores
+	restores   *restore.Metrics
 	stallAfter time.Duration // stallAfter; tests have less time
 	// ownersInterval is ownersInterval; tests have less time.
 	ownersInterval time.Duration
@@ -74,19 +71,20 @@ func New(cfg Config, routes *rules.Routes, reg prometheus.Registerer, log *slog.
 	if err != nil {
 		return nil, err
 	}
-	host, err := state.NewHost(cfg.State, reg, log)
+	restores := restore.NewMetrics(reg)
+	stores, err := restore.NewStores(restore.Config{
+		Dir: cfg.StateDir, App: cfg.AppID, State: cfg.State, Disk: cfg.Disk, RebuildsPerHour: cfg.RebuildsPerHour,
+	}, reg, restores, log)
 	if err != nil {
 		return nil, err
 	}
 	p := &Processor{
-		cfg: cfg, routes: routes, log: log, metrics: newMetrics(reg, routes), host: host, dirs: newDirLeases(), redact: redact,
+		cfg: cfg, routes: routes, log: log, metrics: newMetrics(reg, routes), restores: restores, stores: stores, redact: redact,
 		patience: security.CredentialsPatience, refused: make(chan error, 1),
 		baseOptions: append(opts, extra...),
 	}
 	reg.MustRegister(newKeyCounts(&p.snapshot))
-	p.stallAfter, p.ownersInterval, p.rest = stallAfter, ownersInterval, newRest()
-	p.disk = newDiskGuard(cfg, host, p.metrics, log)
-	p.rebuilds = &rebuildGuard{dir: filepath.Join(cfg.StateDir, cfg.AppID), max: cfg.RebuildsPerHour}
+	p.stallAfter, p.ownersInterval, p.rest = restore.StallAfter, ownersInterval, newRest()
 	return p, nil
 }
 
@@ -98,17 +96,11 @@ func (p *Processor) Run(ctx context.Context) error {
 }
 
 func (p *Processor) run(ctx context.Context) error {
-	if err := p.makeStateDir(); err != nil {
-		return err
-	}
-	lock, err := lockDir(p.cfg.StateDir)
+	unlock, err := p.stores.Lock()
 	if err != nil {
 		return err
 	}
-	defer func() { _ = lock.Close() }() // the kernel lets go in any case
-	if err := p.disk.checkStart(); err != nil {
-		return err
-	}
+	defer unlock()
 	// What this client writes may be there twice. An idempotent one would never
 	// write again after its first InitProducerID had failed.
 	p.client, err = kgo.NewClient(append([]kgo.Opt{kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.DisableIdempotentWrite()}, p.baseOptions...)...)
@@ -123,7 +115,7 @@ func (p *Processor) run(ctx context.Context) error {
 	defer helpers.Wait()
 	defer stopBackground()
 	helpers.Go(func() { p.probe(background) })
-	helpers.Go(func() { p.disk.run(background) })
+	helpers.Go(func() { p.stores.WatchDisk(background) })
 	if err := p.setUp(ctx); err != nil {
 		if ctx.Err() != nil {
 			return nil
@@ -154,7 +146,7 @@ func (p *Processor) work(ctx context.Context) error {
 			})
 		}
 		wg.Wait()
-		done <- errors.Join(errors.Join(errs...), p.host.Close())
+		done <- errors.Join(errors.Join(errs...), p.stores.Close())
 	}()
 	select {
 	case err := <-done:
@@ -205,6 +197,11 @@ func (p *Processor) setUp(ctx context.Context) error {
 // conn is what the set-up needs of the clients.
 func (p *Processor) conn() app.Conn {
 	return app.Conn{Client: p.client, Admin: p.admin, Options: p.baseOptions, Log: p.log}
+}
+
+// source is where the restores of this process read.
+func (p *Processor) source() *restore.Source {
+	return &restore.Source{Client: p.client, Admin: p.admin, App: p.rt, Stores: p.stores, Metrics: p.restores, Explain: p.snapshot.explain, StallAfter: p.stallAfter}
 }
 
 func (p *Processor) makeWorkers(rt *app.App) {

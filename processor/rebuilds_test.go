@@ -7,45 +7,12 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"oncebus/processor/app"
 	"oncebus/processor/kafka"
 )
-
-// TestRebuildsAreCounted counts per task, over an hour, over restarts.
-func TestRebuildsAreCounted(t *testing.T) {
-	dir := t.TempDir()
-	why, now := errors.New("checksum\nof a\tpage"), time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
-	guard := func() *rebuildGuard { return &rebuildGuard{dir: dir, max: 2} }
-	must(t, guard().allow("a/0", why, now))
-	must(t, guard().allow("a/1", why, now))
-	must(t, guard().allow("a/0", why, now.Add(30*time.Minute)))
-	for _, at := range []time.Duration{31 * time.Minute, 59 * time.Minute, -time.Minute} {
-		err := guard().allow("a/0", why, now.Add(at))
-		if !errors.Is(err, kafka.ErrOperator) || !errors.Is(err, why) || !strings.Contains(err.Error(), "a/0 broke 2 times") || !strings.Contains(err.Error(), "remove "+dir) {
-			t.Errorf("after %v: %v", at, err)
-		}
-	}
-	must(t, guard().allow("a/0", why, now.Add(61*time.Minute)))
-	must(t, (&rebuildGuard{dir: dir}).allow("a/0", why, now)) // no limit
-
-	path := filepath.Join(dir, rebuildsName)
-	b, err := os.ReadFile(path)
-	must(t, err)
-	if text := string(b); strings.Count(text, "\n") != 2 || !strings.Contains(text, "2026-11-21T12:30:00Z\ta/0\tchecksum of a page\n") {
-		t.Errorf("the file says %q", text)
-	}
-	must(t, os.WriteFile(path, []byte("x\n\n2026-11-21T13:01:00Z\n\x00\xff"), 0o600))
-	must(t, guard().allow("a/0", why, now.Add(61*time.Minute)))
-	must(t, os.Remove(path))
-	must(t, os.Mkdir(path, 0o700))
-	if err := guard().allow("a/0", why, now); err == nil || errors.Is(err, kafka.ErrOperator) {
-		t.Errorf("a count that cannot be kept: %v", err)
-	}
-}
 
 // TestCrashLoopGuard damages the state of one task before every start: the
 // third time within an hour the process stops, and stays stopped, until
@@ -56,12 +23,12 @@ func TestCrashLoopGuard(t *testing.T) {
 	cfg.RebuildsPerHour = 2
 	i := b.lived(cfg, batch("a", 40)...)
 	harm := func() {
-		must(t, os.WriteFile(filepath.Join(i.storeDir(app.TaskID{Topic: "app-repartition", Partition: 0}), "MANIFEST"), []byte("x"), 0o600))
+		must(t, os.WriteFile(filepath.Join(i.stores.DirOf(app.TaskID{Topic: "app-repartition", Partition: 0}), "MANIFEST"), []byte("x"), 0o600))
 	}
 	for range 2 {
 		harm()
 		i = b.ready(b.start(cfg))
-		if n := testutil.ToFloat64(i.metrics.quarantined); n != 1 {
+		if n := testutil.ToFloat64(i.restores.Quarantined); n != 1 {
 			t.Errorf("%v stores set aside, want 1", n)
 		}
 		must(t, i.stop())
@@ -73,7 +40,7 @@ func TestCrashLoopGuard(t *testing.T) {
 		if !errors.Is(i.err, kafka.ErrOperator) || !strings.Contains(i.err.Error(), "local state of app-repartition/0 broke 2 times within 1h0m0s") {
 			t.Fatalf("run returned %v", i.err)
 		}
-		if n := testutil.ToFloat64(i.metrics.quarantined); n != 0 {
+		if n := testutil.ToFloat64(i.restores.Quarantined); n != 0 {
 			t.Errorf("%v stores set aside by a process that stops", n)
 		}
 	}
@@ -93,7 +60,7 @@ func TestHostStopsAreNotCounted(t *testing.T) {
 	for n := range 3 {
 		b.stopHost(i, fmt.Sprint("another boot ", n))
 		i = b.ready(b.start(cfg))
-		if n := testutil.ToFloat64(i.metrics.quarantined); n != 4 {
+		if n := testutil.ToFloat64(i.restores.Quarantined); n != 4 {
 			t.Errorf("%v stores set aside, want 4", n)
 		}
 		must(t, i.stop())

@@ -14,6 +14,7 @@ import (
 
 	"oncebus/processor/app"
 	"oncebus/processor/kafka"
+	"oncebus/processor/restore"
 	"oncebus/processor/wire"
 )
 
@@ -114,7 +115,7 @@ func TestStoreOutOfStepWithTheChangelog(t *testing.T) {
 	for name, part := range map[string]func(b *bench, i *instance, old string){
 		"beyond the end": func(b *bench, i *instance, _ string) {
 			id := app.TaskID{Topic: "app-repartition", Partition: 0}
-			store, err := i.host.Open(i.storeDir(id), i.storeIdentity(&task{id: id, changelog: "app-repartition-changelog"}))
+			store, err := i.stores.Host.Open(i.stores.DirOf(id), restore.StoreIdentity(i.rt, id))
 			must(b.t, err)
 			must(b.t, store.Apply(store.Position()+1000, store.Checkpoint()))
 			must(b.t, store.Close())
@@ -145,7 +146,7 @@ func TestStoreOutOfStepWithTheChangelog(t *testing.T) {
 
 			part(b, i, old)
 			i = b.ready(b.start(cfg))
-			if n := testutil.ToFloat64(i.metrics.quarantined); n != 1 {
+			if n := testutil.ToFloat64(i.restores.Quarantined); n != 1 {
 				t.Errorf("%v stores were set aside, want 1", n)
 			}
 			for n := range 100 {

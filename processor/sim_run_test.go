@@ -26,6 +26,7 @@ import (
 	"oncebus/processor/app"
 	"oncebus/processor/kafka"
 	"oncebus/processor/oracle"
+	"oncebus/processor/restore"
 	"oncebus/state"
 )
 
@@ -404,9 +405,7 @@ func (s *sim) readStores() []oracle.Store {
 			if _, err := os.Stat(dir); err != nil {
 				continue // it never had this partition
 			}
-			store, err := readStore(host, dir, partition, s.lives[0].storeIdentity(&task{
-				id: app.TaskID{Topic: "app-repartition", Partition: partition}, changelog: "app-repartition-changelog",
-			}))
+			store, err := readStore(host, dir, partition, restore.StoreIdentity(s.lives[0].rt, app.TaskID{Topic: "app-repartition", Partition: partition}))
 			if errors.Is(err, state.ErrForeign) && s.mixed[l.dir] {
 				continue // it never had this partition, but another one's files
 			}

@@ -117,7 +117,7 @@ func (p *Processor) Ready() error {
 	if len(workers) == 0 {
 		return errors.New("topics and manifest are not settled yet")
 	}
-	if err := p.disk.paused(); err != nil {
+	if err := p.stores.Paused(); err != nil {
 		return err
 	}
 	runs := map[app.TaskID]bool{}

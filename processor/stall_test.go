@@ -62,7 +62,7 @@ func TestStateThatMayNotBeRead(t *testing.T) {
 	cfg := b.config("one")
 	i := b.lived(cfg, batch("a", 100)...)
 	// A file where the directory belongs: not even root may open that.
-	dir := i.storeDir(app.TaskID{Topic: "app-repartition", Partition: 1})
+	dir := i.stores.DirOf(app.TaskID{Topic: "app-repartition", Partition: 1})
 	must(t, os.Rename(dir, dir+".away"))
 	must(t, os.WriteFile(dir, nil, 0o600))
 	i = b.start(cfg)

@@ -1,6 +1,7 @@
 package processor
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -15,6 +16,7 @@ import (
 	"oncebus/dedup/rules"
 	"oncebus/processor/app"
 	"oncebus/processor/kafka"
+	"oncebus/processor/restore"
 	"oncebus/processor/wire"
 	"oncebus/state"
 )
@@ -92,10 +94,10 @@ type task struct {
 	samples uint
 	value   []byte // scratch for encoded rows
 
-	broken  error    // why the store cannot go on as it is
-	restore *restore // while restoring or passing
-	detour  *detour  // while restoring: the way without the store
-	release func()   // gives the directory back; to be called once the store is closed
+	broken  error            // why the store cannot go on as it is
+	restore *restore.Restore // while restoring or passing
+	detour  *restore.Bypass  // while restoring: the way without the store
+	release func()           // gives the directory back; to be called once the store is closed
 }
 
 // to moves the task. An illegal move is our bug: stop, do not limp.
@@ -437,13 +439,12 @@ func (t *task) horizons() [256]int64 {
 func (t *task) close() error {
 	t.dropDetour()
 	if t.restore != nil {
-		t.restore.stop()
-		t.store, t.restore = t.restore.store, nil
+		t.restore.Stop()
+		t.store, t.restore = t.restore.Store, nil
 	}
 	t.to(closed)
 	partition := strconv.Itoa(int(t.id.Partition))
 	t.metrics.lag.DeleteLabelValues(t.id.Topic, partition)
-	t.metrics.restoreLeft.DeleteLabelValues(t.id.Topic, partition)
 	if t.store == nil {
 		return nil
 	}
@@ -454,6 +455,15 @@ func (t *task) close() error {
 		return fmt.Errorf("close the store of %v: %w", t.id, err)
 	}
 	return nil
+}
+
+// startRestore moves the task to restoring.
+func (t *task) startRestore(ctx context.Context, src *restore.Source, finished func()) {
+	if t.state != restoring {
+		t.to(restoring)
+	}
+	t.restore = restore.Start(ctx, src, t.id, t.log, t.store, t.broken, finished)
+	t.store, t.broken = nil, nil
 }
 
 func (t *task) showLag() {

@@ -15,6 +15,7 @@ import (
 
 	"oncebus/processor/app"
 	"oncebus/processor/kafka"
+	"oncebus/processor/restore"
 	"oncebus/state"
 	"oncebus/state/failpoint"
 )
@@ -41,6 +42,7 @@ type assignment struct {
 type taskSet struct {
 	p    *Processor
 	rt   *app.App
+	src  *restore.Source // of restores
 	log  *slog.Logger
 	wake func() // makes the worker's poll return
 	ctx  context.Context
@@ -59,7 +61,7 @@ type taskSet struct {
 
 func newTaskSet(ctx context.Context, p *Processor, worker string, log *slog.Logger, e *emitter, wake func()) *taskSet {
 	return &taskSet{
-		p: p, rt: p.rt, worker: worker, log: log, wake: wake, ctx: ctx, tasks: map[app.TaskID]*task{},
+		p: p, rt: p.rt, src: p.source(), worker: worker, log: log, wake: wake, ctx: ctx, tasks: map[app.TaskID]*task{},
 		judging: &judging{emitter: e, deriver: p.routes.NewDeriver(p.cfg.KeySecret.Bytes())},
 	}
 }
@@ -143,15 +145,15 @@ func (s *taskSet) settle(client *kgo.Client) error {
 		}
 		t := s.create(a)
 		s.tasks[a.id] = t
-		t.startRestore(s.ctx, s.p, s.wake)
+		t.startRestore(s.ctx, s.src, s.wake)
 	}
 	changed := len(inbox) > 0
 	for _, t := range s.sorted() {
-		if t.restore == nil || !t.restore.finished() || s.ctx.Err() != nil {
+		if t.restore == nil || !t.restore.Finished() || s.ctx.Err() != nil {
 			continue // a stop ends restores before their time
 		}
 		end := s.finishRestore
-		if t.restore.overtaken {
+		if t.restore.Overtaken {
 			end = s.endDetour
 		}
 		if err := end(client, t); err != nil {
@@ -172,7 +174,7 @@ func (s *taskSet) create(a assignment) *task {
 		id: a.id, hop: a.id.Topic == s.rt.Topology.Repartition, changelog: app.ChangelogName(s.rt.Topology.App, a.id.Topic),
 		rt: s.rt, metrics: s.p.metrics, log: s.log.With("task", a.id.String()),
 		groupOffset: a.offset, groupCommitted: a.committed, highWatermark: -1, since: time.Now(),
-		release: func() { s.p.dirs.release(a.id) },
+		release: func() { s.src.Stores.Release(a.id) },
 	}
 	t.metrics.tasks.WithLabelValues(created.String()).Inc()
 	t.showLag()
@@ -185,13 +187,13 @@ func (s *taskSet) create(a assignment) *task {
 func (s *taskSet) finishRestore(client *kgo.Client, t *task) error {
 	t.dropDetour()
 	r := t.restore
-	t.store, t.restore = r.store, nil
-	if r.err != nil {
-		return fmt.Errorf("restore %v: %w", t.id, r.err)
+	t.store, t.restore = r.Store, nil
+	if r.Err != nil {
+		return fmt.Errorf("restore %v: %w", t.id, r.Err)
 	}
-	t.committed = r.checkpoint
+	t.committed = r.Checkpoint
 	if t.committed.Next < 0 {
-		if r.emptied && t.groupCommitted {
+		if r.Emptied && t.groupCommitted {
 			// Every commit has a checkpoint, so there was one. To go on from
 			// here would be to let copies through without a word.
 			return kafka.OperatorErrorf("the state of %v is gone: %s/%d was emptied (DeleteRecords, or a stop longer than its retention), and there is no local state; "+
@@ -206,7 +208,7 @@ func (s *taskSet) finishRestore(client *kgo.Client, t *task) error {
 	client.SetOffsets(map[string]map[int32]kgo.EpochOffset{t.id.Topic: {t.id.Partition: {Epoch: -1, Offset: t.committed.Next}}})
 	t.groupOffset = t.committed.Next
 	t.open, t.touched, t.sealed = t.committed, false, nil
-	t.counts, t.openCounts = r.counts, app.NewCounts(s.rt)
+	t.counts, t.openCounts = r.Counts, app.NewCounts(s.rt)
 	t.to(running)
 	if t.up == 0 {
 		t.up = s.rt.Clock.Now()
@@ -276,7 +278,7 @@ func (s *taskSet) offsets(req *kmsg.TxnOffsetCommitRequest) {
 		if topic == nil {
 			fresh := kmsg.NewTxnOffsetCommitRequestTopic()
 			topic = &fresh
-			topic.Topic, topic.TopicID = t.id.Topic, s.rt.Topology.Topics[t.id.Topic].Id
+			topic.Topic, topic.TopicID = t.id.Topic, s.rt.Topology.Topics[t.id.Topic].ID
 			byTopic[t.id.Topic] = topic
 			topics = append(topics, topic)
 		}
@@ -340,7 +342,7 @@ func (s *taskSet) discarded(client *kgo.Client) {
 			t.discard()
 			s.pause(client, t)
 			t.to(restoring)
-			t.startDetour(s.ctx, s.p, s.wake)
+			t.detour = restore.StartBypass(s.ctx, s.src, t.id, s.wake)
 		}
 	}
 	s.publish()
@@ -348,7 +350,7 @@ func (s *taskSet) discarded(client *kgo.Client) {
 
 func (s *taskSet) restoreAgain(client *kgo.Client, t *task) {
 	s.pause(client, t)
-	t.startRestore(s.ctx, s.p, s.wake)
+	t.startRestore(s.ctx, s.src, s.wake)
 }
 
 func (s *taskSet) pause(client *kgo.Client, t *task) {

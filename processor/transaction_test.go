@@ -13,6 +13,7 @@ import (
 
 	"oncebus/processor/app"
 	"oncebus/processor/kafka"
+	"oncebus/processor/restore"
 	"oncebus/processor/wire"
 	"oncebus/state"
 )
@@ -49,7 +50,7 @@ func TestNothingIsAppliedBeforeTheCommit(t *testing.T) {
 	t.Cleanup(func() { must(t, host.Close()) })
 	for p := range int32(4) {
 		id := app.TaskID{Topic: "app-repartition", Partition: p}
-		store, err := host.Open(i.storeDir(id), i.storeIdentity(&task{id: id, changelog: "app-repartition-changelog"}))
+		store, err := host.Open(i.stores.DirOf(id), restore.StoreIdentity(i.rt, id))
 		must(t, err)
 		if got := string(store.Checkpoint()); got != committed[p] || got == "" {
 			t.Errorf("partition %d: the store's checkpoint is %x, the last committed one %x", p, got, committed[p])

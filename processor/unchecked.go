@@ -1,7 +1,6 @@
 package processor
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"time"
@@ -12,6 +11,7 @@ import (
 	"oncebus/dedup/rules"
 	"oncebus/processor/app"
 	"oncebus/processor/kafka"
+	"oncebus/processor/restore"
 	"oncebus/processor/wire"
 )
 
@@ -23,39 +23,10 @@ import (
 // store is back, the task goes on from next. What passed is then recorded and
 // not emitted; what was left is judged.
 
-// A detour is how a task learns from the changelog where to go on without its
-// store.
-type detour struct {
-	background
-
-	// Written before done is closed.
-	checkpoint wire.Checkpoint
-	found      bool // the changelog has a checkpoint
-	emptied    bool // the changelog had records once, and has no checkpoint
-	err        error
-}
-
-// startDetour reads the task's last checkpoint. The reading begins after the
-// group's stable offset fetch, like a restore's, so nothing that a former owner
-// has under way can come after it.
-func (t *task) startDetour(ctx context.Context, p *Processor, finished func()) {
-	d := &detour{}
-	t.detour = d
-	d.start(ctx, finished, func(ctx context.Context) {
-		reader := kafka.NewReader(p.client, t.changelog, p.rt.Topology.Topics[t.changelog].Id, t.id.Partition)
-		var start int64
-		d.checkpoint, d.found, start, d.err = app.LastCheckpoint(ctx, reader)
-		d.emptied = !d.found && start > 0
-		if d.err != nil {
-			_ = kafka.Pause(ctx, restoreRetryMax) // the caller tries again at once
-		}
-	})
-}
-
 // dropDetour forgets where the task would go on without its store.
 func (t *task) dropDetour() {
 	if t.detour != nil {
-		t.detour.stop()
+		t.detour.Stop()
 		t.detour = nil
 	}
 }
@@ -63,7 +34,7 @@ func (t *task) dropDetour() {
 // detours looks after the tasks that cannot use their stores. It is called
 // between transactions, with the gate held.
 func (s *taskSet) detours(client *kgo.Client) (changed bool) {
-	full := s.p.disk.paused() != nil
+	full := s.src.Stores.Paused() != nil
 	for _, t := range s.sorted() {
 		if len(s.rt.FailOpen[t.id.Topic]) == 0 {
 			continue
@@ -74,10 +45,10 @@ func (s *taskSet) detours(client *kgo.Client) (changed bool) {
 			s.restoreAgain(client, t)
 		case t.state != restoring:
 			continue
-		case t.detour == nil && t.restore.failedFor() > s.p.cfg.StateFailOpenAfter:
-			t.startDetour(s.ctx, s.p, s.wake)
+		case t.detour == nil && t.restore.FailedFor() > s.p.cfg.StateFailOpenAfter:
+			t.detour = restore.StartBypass(s.ctx, s.src, t.id, s.wake)
 			continue
-		case t.detour == nil || !t.detour.finished():
+		case t.detour == nil || !t.detour.Finished():
 			continue
 		case !s.takeDetour(client, t):
 			continue
@@ -91,17 +62,17 @@ func (s *taskSet) detours(client *kgo.Client) (changed bool) {
 func (s *taskSet) takeDetour(client *kgo.Client, t *task) bool {
 	d := t.detour
 	switch {
-	case d.err != nil:
-		t.log.Warn("no way round the store that cannot be used, trying again", "error", d.err)
+	case d.Err != nil:
+		t.log.Warn("no way round the store that cannot be used, trying again", "error", d.Err)
 		t.detour = nil
 		return false
-	case d.emptied && t.groupCommitted:
+	case d.Emptied && t.groupCommitted:
 		return false // the restore says what is to be done
 	}
-	t.detour, t.restore.overtaken = nil, true
+	t.detour, t.restore.Overtaken = nil, true
 	t.committed = wire.Checkpoint{Next: t.groupOffset, Epoch: -1}
-	if d.found {
-		t.committed = d.checkpoint
+	if d.Found {
+		t.committed = d.Checkpoint
 	}
 	t.open, t.touched, t.sealed = t.committed, false, nil
 	from := t.committed.Next + 1<<62
@@ -114,7 +85,7 @@ func (s *taskSet) takeDetour(client *kgo.Client, t *task) bool {
 	t.to(passing)
 	client.ResumeFetchPartitions(map[string][]int32{t.id.Topic: {t.id.Partition}})
 	t.log.Error("local state cannot be used: events go out unchecked until it can", "namespaces", names,
-		"from", from, "failing_for", t.restore.failedFor().Round(time.Millisecond).String())
+		"from", from, "failing_for", t.restore.FailedFor().Round(time.Millisecond).String())
 	return true
 }
 
@@ -123,9 +94,9 @@ func (s *taskSet) takeDetour(client *kgo.Client, t *task) bool {
 func (s *taskSet) endDetour(client *kgo.Client, t *task) error {
 	t.dropDetour()
 	r := t.restore
-	t.store, t.restore = r.store, nil
-	if r.err != nil {
-		return fmt.Errorf("restore %v: %w", t.id, r.err)
+	t.store, t.restore = r.Store, nil
+	if r.Err != nil {
+		return fmt.Errorf("restore %v: %w", t.id, r.Err)
 	}
 	t.log.Info("local state can be used again: what passed unchecked is recorded, and checking goes on", "next", t.committed.Next)
 	s.restoreAgain(client, t)

@@ -17,6 +17,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"oncebus/dedup"
+	"oncebus/processor/restore"
 	"oncebus/processor/wire"
 )
 
@@ -346,7 +347,7 @@ func TestBrokenStateDoesNotStopOpenRoutes(t *testing.T) {
 	if why := i.State().Tasks[0].Reason; !strings.Contains(why, "broke 1 times") {
 		t.Errorf("the reason is %q", why)
 	}
-	must(t, os.Remove(filepath.Join(cfg.StateDir, "app", rebuildsName)))
+	must(t, os.Remove(filepath.Join(cfg.StateDir, "app", restore.RebuildsName)))
 	b.ready(i)
 	b.produce(batch("before", 40)...)
 	b.drain(i, "signals.raw")
@@ -382,19 +383,6 @@ func TestStateThatCannotBeOpened(t *testing.T) {
 		if verdicts != "unique" && verdicts != "unique bypassed" && verdicts != "bypassed" {
 			t.Errorf("%s went out as %s", key, verdicts)
 		}
-	}
-}
-
-// TestLongRestoreIsNoFailure: a state that is merely being read lets nothing
-// pass, however long it takes.
-func TestLongRestoreIsNoFailure(t *testing.T) {
-	r := &restore{}
-	if r.failedFor() != 0 {
-		t.Error("a restore that did not fail has failed for a time")
-	}
-	_ = r.failed(errStale)
-	if r.failedFor() <= 0 || r.failedFor() > time.Minute {
-		t.Errorf("failed for %v", r.failedFor())
 	}
 }
 

@@ -202,7 +202,7 @@ func (w *worker) holdFetching() {
 	if w.tasks == nil {
 		return
 	}
-	hold := w.p.disk.paused() != nil
+	hold := w.p.stores.Paused() != nil
 	switch {
 	case hold == w.holding.Load():
 		return

@@ -163,3 +163,6 @@ func (r *Route) Asked(rec *kgo.Record) dedup.Address {
 	}
 	return address
 }
+
+// ChangelogOf returns the name of the changelog of a topic's tasks.
+func (rt *App) ChangelogOf(topic string) string { return ChangelogName(rt.Topology.App, topic) }

@@ -221,7 +221,7 @@ func secretCheck(secret []byte) string {
 
 // readManifest reads the newest manifest; nil if there is none.
 func readManifest(ctx context.Context, client *kgo.Client, t *Topology) (*Manifest, error) {
-	reader := kafka.NewReader(client, t.Manifest, t.Topics[t.Manifest].Id, 0)
+	reader := kafka.NewReader(client, t.Manifest, t.Topics[t.Manifest].ID, 0)
 	start, end, err := reader.Bounds(ctx)
 	if err != nil {
 		return nil, err

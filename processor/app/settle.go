@@ -55,7 +55,7 @@ func (s *setup) observeClock(ctx context.Context, rt *App) error {
 	if err := s.Client.ProduceSync(ctx, rec).FirstErr(); err != nil {
 		return fmt.Errorf("write to %s: %w", rec.Topic, kafka.Denied(err, "Write", kafka.ResourceTopic, rec.Topic))
 	}
-	reader := kafka.NewReader(s.Client, rec.Topic, rt.Topology.Topics[rec.Topic].Id, rec.Partition)
+	reader := kafka.NewReader(s.Client, rec.Topic, rt.Topology.Topics[rec.Topic].ID, rec.Partition)
 	return reader.Read(ctx, rec.Offset, rec.Offset+1, func(records []*kgo.Record, _ int64) error {
 		for _, r := range records {
 			if r.Offset == rec.Offset {

@@ -18,7 +18,7 @@ import (
 
 // Topic is what the broker says about a topic.
 type Topic struct {
-	Id         [16]byte
+	ID         [16]byte
 	Partitions int32
 }
 
@@ -122,7 +122,7 @@ func (t *Topology) manifestTopics() []manifestTopic {
 		}
 		topics = append(topics, manifestTopic{
 			Name: name, Role: role, Partitions: t.Topics[name].Partitions, Starts: t.starts[name],
-			ID: TopicIDText(t.Topics[name].Id), ChangelogID: TopicIDText(t.Topics[ChangelogName(t.App, name)].Id),
+			ID: TopicIDText(t.Topics[name].ID), ChangelogID: TopicIDText(t.Topics[ChangelogName(t.App, name)].ID),
 		})
 	}
 	return topics
@@ -189,7 +189,7 @@ func (t *Topology) describe(ctx context.Context, admin *kadm.Client) error {
 		case detail.Err != nil:
 			return fmt.Errorf("describe topic %s: %w", name, kafka.Denied(detail.Err, "Describe", kafka.ResourceTopic, name))
 		default:
-			t.Topics[name] = Topic{Id: detail.ID, Partitions: int32(len(detail.Partitions))}
+			t.Topics[name] = Topic{ID: detail.ID, Partitions: int32(len(detail.Partitions))}
 		}
 	}
 	return nil

@@ -226,7 +226,7 @@ func (f *IngressClient) openOnce(ctx context.Context, client *kgo.Client, before
 	if changed {
 		return nil, fmt.Errorf("a route of this routes file is %w in the manifest in %s: start `oncebus run` with it", errNotThere, t.Manifest)
 	}
-	at := &clientState{rt: app.App(), id: t.Topics[t.Verdicts].Id}
+	at := &clientState{rt: app.App(), id: t.Topics[t.Verdicts].ID}
 	if _, err := at.rt.RereadLimits(ctx, kadm.NewClient(client), frontTopics(t, f.routes)); err != nil {
 		return nil, err
 	}

@@ -218,7 +218,7 @@ func (i *Inspector) place(d *rules.Derived) (topic string, partitions []int32) {
 // changelog calls each with every committed record of a task's changelog.
 func (i *Inspector) changelog(ctx context.Context, topic string, partition int32, each func(*kgo.Record) error) error {
 	name := app.ChangelogName(i.rt.Topology.App, topic)
-	reader := kafka.NewReader(i.client, name, i.rt.Topology.Topics[name].Id, partition)
+	reader := kafka.NewReader(i.client, name, i.rt.Topology.Topics[name].ID, partition)
 	start, end, err := reader.Bounds(ctx)
 	if err != nil {
 		return err
@@ -278,7 +278,7 @@ func (i *Inspector) Stats(ctx context.Context) ([]TaskKeys, error) {
 	for _, topic := range i.rt.Topology.TaskTopics() {
 		for partition := range i.rt.Topology.Topics[topic].Partitions {
 			name := app.ChangelogName(i.rt.Topology.App, topic)
-			c, _, _, err := app.LastCheckpoint(ctx, kafka.NewReader(i.client, name, i.rt.Topology.Topics[name].Id, partition))
+			c, _, _, err := app.LastCheckpoint(ctx, kafka.NewReader(i.client, name, i.rt.Topology.Topics[name].ID, partition))
 			if err != nil {
 				return nil, err
 			}

@@ -16,6 +16,7 @@ import (
 	"oncebus/processor"
 	"oncebus/processor/app"
 	"oncebus/processor/ingress"
+	"oncebus/processor/restore"
 	"oncebus/processor/security"
 	"oncebus/state"
 )
@@ -106,7 +107,7 @@ func TestParseSettingsDefaults(t *testing.T) {
 			SessionTimeout:            10 * time.Second,
 			StopTimeout:               20 * time.Second,
 			State:                     state.DefaultConfig(),
-			Disk:                      processor.Disk{MinFreePercent: 10, StartMinFreePercent: 5, MinFreeBytes: 64 << 20},
+			Disk:                      restore.Disk{MinFreePercent: 10, StartMinFreePercent: 5, MinFreeBytes: 64 << 20},
 			RebuildsPerHour:           2,
 			StateFailOpenAfter:        5 * time.Second,
 			MaxDecompressedBatchBytes: 64 << 20,

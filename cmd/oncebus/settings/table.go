@@ -15,6 +15,7 @@ import (
 	"oncebus/processor"
 	"oncebus/processor/app"
 	"oncebus/processor/ingress"
+	"oncebus/processor/restore"
 	"oncebus/processor/security"
 	"oncebus/state"
 )
@@ -49,7 +50,7 @@ var groups = map[reflect.Type]string{
 	reflect.TypeFor[app.Config]():       "Topics and transactions",
 	reflect.TypeFor[processor.Config](): "Tasks",
 	reflect.TypeFor[state.Config]():     "State",
-	reflect.TypeFor[processor.Disk]():   "Disk",
+	reflect.TypeFor[restore.Disk]():     "Disk",
 	reflect.TypeFor[ingress.Config]():   "Ingress",
 }
 

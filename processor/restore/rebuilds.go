@@ -1,4 +1,4 @@
-package processor
+package restore
 
 import (
 	"errors"
@@ -13,9 +13,9 @@ import (
 	"oncebus/processor/kafka"
 )
 
-// rebuildsName is the file, beside the tasks' directories, that remembers the
+// RebuildsName is the file, beside the tasks' directories, that remembers the
 // rebuilds of the last hour: one line each, with time, task and reason.
-const rebuildsName = "REBUILDS"
+const RebuildsName = "REBUILDS"
 
 // rebuildWindow is the time over which rebuilds are counted.
 const rebuildWindow = time.Hour
@@ -30,8 +30,8 @@ type rebuildGuard struct {
 	mu sync.Mutex // tasks of all workers come here
 }
 
-// errTooOften says that rebuilds do not help.
-var errTooOften = errors.New("rebuilds do not help")
+// ErrTooOften says that rebuilds do not help.
+var ErrTooOften = errors.New("rebuilds do not help")
 
 // allow counts a rebuild of a task, or refuses it.
 func (g *rebuildGuard) allow(task string, why error, now time.Time) error {
@@ -52,7 +52,7 @@ func (g *rebuildGuard) allow(task string, why error, now time.Time) error {
 	}
 	if same >= g.max {
 		return kafka.OperatorErrorf("local state of %s broke %d times within %v, now again: %w; %w: look at the disk and the kernel's log; to start anew remove %s (it is rebuilt from the changelog), or raise ONCEBUS_REBUILDS_PER_HOUR; the last: %s",
-			task, same, rebuildWindow, why, errTooOften, g.dir, strings.Join(lines, "; "))
+			task, same, rebuildWindow, why, ErrTooOften, g.dir, strings.Join(lines, "; "))
 	}
 	reason := strings.Map(func(r rune) rune {
 		if r == '\n' || r == '\t' || r == '\r' {
@@ -66,7 +66,7 @@ func (g *rebuildGuard) allow(task string, why error, now time.Time) error {
 // recent returns the lines of the last hour. What cannot be read as a line is
 // left out: it is a guard, not a record.
 func (g *rebuildGuard) recent(now time.Time) ([]string, error) {
-	b, err := os.ReadFile(filepath.Join(g.dir, rebuildsName))
+	b, err := os.ReadFile(filepath.Join(g.dir, RebuildsName))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -85,7 +85,7 @@ func (g *rebuildGuard) recent(now time.Time) ([]string, error) {
 }
 
 func (g *rebuildGuard) write(lines []string) error {
-	path := filepath.Join(g.dir, rebuildsName)
+	path := filepath.Join(g.dir, RebuildsName)
 	if err := os.WriteFile(path+".new", []byte(strings.Join(lines, "\n")+"\n"), 0o600); err != nil {
 		return fmt.Errorf("count the rebuilds of local state: %w", err)
 	}

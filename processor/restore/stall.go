@@ -1,4 +1,4 @@
-package processor
+package restore
 
 import (
 	"context"
@@ -14,26 +14,25 @@ import (
 	"oncebus/processor/kafka"
 )
 
-// stallAfter is how long a restore may read nothing before it says what it
+// StallAfter is how long a restore may read nothing before it says what it
 // waits for. A transaction that nobody ends is aborted by the broker within
 // its timeout and a few seconds; what is open longer hangs, and only an
 // operator can end it (KIP-664).
-const stallAfter = time.Minute
+const StallAfter = time.Minute
 
 // A stallWatch says why a restore gets no further. It changes nothing: to read
 // on without the rows behind an open transaction would lose them.
 type stallWatch struct {
-	p        *Processor
-	t        *task
+	r        *Restore
 	position atomic.Int64 // of the changelog, as far as it was read
 	end      atomic.Int64 // of the restore; 0 until known
 	cancel   context.CancelFunc
 	done     chan struct{}
 }
 
-func newStallWatch(ctx context.Context, p *Processor, t *task) *stallWatch {
+func newStallWatch(ctx context.Context, r *Restore) *stallWatch {
 	ctx, cancel := context.WithCancel(ctx)
-	w := &stallWatch{p: p, t: t, cancel: cancel, done: make(chan struct{})}
+	w := &stallWatch{r: r, cancel: cancel, done: make(chan struct{})}
 	go w.run(ctx)
 	return w
 }
@@ -46,31 +45,31 @@ func (w *stallWatch) stop() {
 
 func (w *stallWatch) run(ctx context.Context) {
 	defer close(w.done)
-	labels := []string{w.t.id.Topic, strconv.Itoa(int(w.t.id.Partition))}
-	defer w.p.metrics.stalled.DeleteLabelValues(labels...)
-	defer w.p.snapshot.explain(w.t.id, "")
+	labels := []string{w.r.id.Topic, strconv.Itoa(int(w.r.id.Partition))}
+	defer w.r.src.Metrics.stalled.DeleteLabelValues(labels...)
+	defer w.r.src.Explain(w.r.id, "")
 	began := time.Now()
 	for last := w.position.Load(); ; {
-		if kafka.Pause(ctx, w.p.stallAfter) != nil {
+		if kafka.Pause(ctx, w.r.src.StallAfter) != nil {
 			return
 		}
 		if position := w.position.Load(); position != last {
 			last, began = position, time.Now()
-			w.p.metrics.stalled.DeleteLabelValues(labels...)
-			w.p.snapshot.explain(w.t.id, "")
+			w.r.src.Metrics.stalled.DeleteLabelValues(labels...)
+			w.r.src.Explain(w.r.id, "")
 			continue
 		}
-		if w.p.disk.paused() != nil {
+		if w.r.src.Stores.Disk.paused() != nil {
 			continue // which says so itself
 		}
 		why := w.diagnose(ctx)
 		if ctx.Err() != nil {
 			return
 		}
-		w.p.metrics.stalled.WithLabelValues(labels...).Set(1)
-		w.p.snapshot.explain(w.t.id, why)
-		w.t.log.Error("a restore stands still; it goes on by itself when the cause is gone, and loses nothing",
-			"changelog", w.t.changelog, "partition", w.t.id.Partition, "position", last, "end", w.end.Load(),
+		w.r.src.Metrics.stalled.WithLabelValues(labels...).Set(1)
+		w.r.src.Explain(w.r.id, why)
+		w.r.log.Error("a restore stands still; it goes on by itself when the cause is gone, and loses nothing",
+			"changelog", w.r.changelog, "partition", w.r.id.Partition, "position", last, "end", w.end.Load(),
 			"stalled_for", time.Since(began).Round(time.Second).String(), "reason", why)
 	}
 }
@@ -80,11 +79,11 @@ func (w *stallWatch) diagnose(ctx context.Context) string {
 	if w.end.Load() == 0 {
 		return "the store was not opened, or the changelog partition has no leader; the log has the attempts"
 	}
-	ctx, cancel := context.WithTimeout(ctx, w.p.stallAfter)
+	ctx, cancel := context.WithTimeout(ctx, w.r.src.StallAfter)
 	defer cancel()
 	topics := kadm.TopicsSet{}
-	topics.Add(w.t.changelog, w.t.id.Partition)
-	described, err := w.p.admin.DescribeProducers(ctx, topics)
+	topics.Add(w.r.changelog, w.r.id.Partition)
+	described, err := w.r.src.Admin.DescribeProducers(ctx, topics)
 	if err == nil {
 		described.EachPartition(func(d kadm.DescribedProducersPartition) { err = errors.Join(err, d.Err) })
 	}
@@ -113,7 +112,7 @@ func (w *stallWatch) diagnose(ctx context.Context) string {
 // transactionalIDs returns what is known of producers by their ids.
 func (w *stallWatch) transactionalIDs(ctx context.Context, producers []int64) map[int64]string {
 	names := map[int64]string{}
-	listed, err := w.p.admin.ListTransactions(ctx, producers, nil)
+	listed, err := w.r.src.Admin.ListTransactions(ctx, producers, nil)
 	for _, id := range producers {
 		names[id] = "transactional id not known"
 		if err != nil {

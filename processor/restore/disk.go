@@ -1,4 +1,4 @@
-package processor
+package restore
 
 import (
 	"context"
@@ -20,18 +20,18 @@ const (
 	diskResume = 1.2
 )
 
-// diskGuard watches the space left for local state. Below the refuse level no
+// DiskGuard watches the space left for local state. Below the refuse level no
 // process starts; below the pause level tasks fetch nothing, begin no
 // transaction and restore nothing, but keep their places in the group. The
 // routing stage goes on: it writes no local state, and what it routes is for
 // the tasks of other processes too.
-type diskGuard struct {
+type DiskGuard struct {
 	dir     string
 	cfg     Disk
-	space   func(dir string) (state.Space, error) // state.DiskSpace; tests fill the disk
-	network func(dir string) (string, error)      // state.NetworkFS
+	Space   func(dir string) (state.Space, error) // state.DiskSpace; tests fill the disk
+	Network func(dir string) (string, error)      // state.NetworkFS
 	host    *state.Host
-	metrics *metrics
+	metrics *Metrics
 	log     *slog.Logger
 
 	mu      sync.Mutex
@@ -40,8 +40,8 @@ type diskGuard struct {
 	blind   bool          // the last look failed
 }
 
-func newDiskGuard(cfg Config, host *state.Host, m *metrics, log *slog.Logger) *diskGuard {
-	g := &diskGuard{dir: cfg.StateDir, cfg: cfg.Disk, space: state.DiskSpace, network: state.NetworkFS, host: host, metrics: m, log: log, resumed: make(chan struct{})}
+func newDiskGuard(dir string, cfg Disk, host *state.Host, m *Metrics, log *slog.Logger) *DiskGuard {
+	g := &DiskGuard{dir: dir, cfg: cfg, Space: state.DiskSpace, Network: state.NetworkFS, host: host, metrics: m, log: log, resumed: make(chan struct{})}
 	close(g.resumed)
 	return g
 }
@@ -54,16 +54,16 @@ func level(s state.Space, percent int, least int64) uint64 {
 
 // checkStart refuses to start on a network file system and on a disk that is
 // about to be full, and pauses from the start on one that is not far from it.
-func (g *diskGuard) checkStart() error {
-	s, err := g.space(g.dir)
-	network, netErr := g.network(g.dir)
+func (g *DiskGuard) checkStart() error {
+	s, err := g.Space(g.dir)
+	network, netErr := g.Network(g.dir)
 	if err := errors.Join(err, netErr); err != nil {
 		return kafka.OperatorErrorf("ONCEBUS_STATE_DIR: %w", err)
 	}
 	if network != "" {
 		return kafka.OperatorErrorf("the state directory %s is on a network file system (%s), where locks and mapped files cannot be relied on: set ONCEBUS_STATE_DIR to a local disk; local state is rebuilt from the changelog", g.dir, network)
 	}
-	g.metrics.diskFree.Set(float64(s.Free))
+	g.metrics.DiskFree.Set(float64(s.Free))
 	if least := level(s, g.cfg.StartMinFreePercent, g.cfg.MinFreeBytes/2); s.Free < least {
 		return kafka.OperatorErrorf("the disk of the state directory %s has %d bytes free (%.1f %%), a start needs %d: free some space, or set ONCEBUS_STATE_DIR to another disk; local state is rebuilt from the changelog",
 			g.dir, s.Free, s.FreePercent(), least)
@@ -73,14 +73,14 @@ func (g *diskGuard) checkStart() error {
 }
 
 // run looks at the disk until ctx is done.
-func (g *diskGuard) run(ctx context.Context) {
+func (g *DiskGuard) run(ctx context.Context) {
 	for kafka.Pause(ctx, diskInterval) == nil {
 		g.look()
 	}
 }
 
-func (g *diskGuard) look() {
-	s, err := g.space(g.dir)
+func (g *DiskGuard) look() {
+	s, err := g.Space(g.dir)
 	if err != nil {
 		if !g.blind {
 			g.log.Warn("the free disk space is not known", "error", err)
@@ -89,7 +89,7 @@ func (g *diskGuard) look() {
 		return
 	}
 	g.blind = false
-	g.metrics.diskFree.Set(float64(s.Free))
+	g.metrics.DiskFree.Set(float64(s.Free))
 	least := level(s, g.cfg.MinFreePercent, g.cfg.MinFreeBytes)
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -98,20 +98,20 @@ func (g *diskGuard) look() {
 		g.reason = fmt.Sprintf("paused: the disk of the state directory %s has less than %d bytes free; work goes on by itself at %d",
 			g.dir, least, uint64(diskResume*float64(least)))
 		g.resumed = make(chan struct{})
-		g.metrics.diskPaused.Set(1)
+		g.metrics.DiskPaused.Set(1)
 		g.host.PauseMerges(true)
 		g.log.Error("the disk is filling: tasks are paused", "dir", g.dir, "free_bytes", s.Free, "free_percent", s.FreePercent(), "pause_below", least)
 	case paused && float64(s.Free) >= diskResume*float64(least):
 		g.reason = ""
 		close(g.resumed)
-		g.metrics.diskPaused.Set(0)
+		g.metrics.DiskPaused.Set(0)
 		g.host.PauseMerges(false)
 		g.log.Info("the disk has space again: tasks go on", "dir", g.dir, "free_bytes", s.Free)
 	}
 }
 
 // paused returns why tasks may not work now, nil if they may.
-func (g *diskGuard) paused() error {
+func (g *DiskGuard) paused() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.reason == "" {
@@ -121,7 +121,7 @@ func (g *diskGuard) paused() error {
 }
 
 // await waits until tasks may work.
-func (g *diskGuard) await(ctx context.Context) error {
+func (g *DiskGuard) await(ctx context.Context) error {
 	g.mu.Lock()
 	resumed := g.resumed
 	g.mu.Unlock()
@@ -131,4 +131,17 @@ func (g *diskGuard) await(ctx context.Context) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
+}
+
+// Disk holds the levels of diskGuard. All zero turns it off.
+type Disk struct {
+	// MinFreePercent is the free space, in percent of the disk as df counts
+	// it, below which tasks pause, until a fifth more is free again.
+	MinFreePercent int `env:"MIN_FREE_PERCENT" envDefault:"10" help:"free disk space of the state directory below which tasks pause until there is more; 0 = never"`
+	// StartMinFreePercent is that below which the process does not start. At most
+	// MinFreePercent.
+	StartMinFreePercent int `env:"START_MIN_FREE_PERCENT" envDefault:"5" help:"free disk space of the state directory below which the process does not start; 0 = never"`
+	// MinFreeBytes raises the pause level of a small disk to so many bytes,
+	// and the refuse level to half of it.
+	MinFreeBytes int64 `env:"MIN_FREE_BYTES" envDefault:"67108864" help:"tasks also pause below so many free bytes; half of it refuses a start"`
 }

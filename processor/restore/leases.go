@@ -1,4 +1,4 @@
-package processor
+package restore
 
 import (
 	"context"
@@ -11,23 +11,23 @@ import (
 	"oncebus/processor/kafka"
 )
 
-// dirLeases hands each task's directory to one owner of this process at a
+// leases hands each task's directory to one owner of this process at a
 // time: during a rebalance the next worker may want it before the last one
 // has closed it, and must then wait instead of taking a locked store for a
 // broken one. The zero value is not usable.
-type dirLeases struct {
+type leases struct {
 	turn  chan struct{} // guards taken; a channel, so that simulations see who waits
 	taken map[app.TaskID]chan struct{}
 }
 
-func newDirLeases() *dirLeases {
-	d := &dirLeases{turn: make(chan struct{}, 1), taken: map[app.TaskID]chan struct{}{}}
+func newLeases() *leases {
+	d := &leases{turn: make(chan struct{}, 1), taken: map[app.TaskID]chan struct{}{}}
 	d.turn <- struct{}{}
 	return d
 }
 
 // acquire waits until nobody has the task's directory.
-func (d *dirLeases) acquire(ctx context.Context, id app.TaskID) error {
+func (d *leases) acquire(ctx context.Context, id app.TaskID) error {
 	for {
 		<-d.turn
 		released, held := d.taken[id]
@@ -46,7 +46,7 @@ func (d *dirLeases) acquire(ctx context.Context, id app.TaskID) error {
 }
 
 // release gives the directory back. The caller must hold it.
-func (d *dirLeases) release(id app.TaskID) {
+func (d *leases) release(id app.TaskID) {
 	<-d.turn
 	close(d.taken[id])
 	delete(d.taken, id)

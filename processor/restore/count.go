@@ -1,0 +1,50 @@
+package restore
+
+import (
+	"oncebus/dedup"
+	"oncebus/processor/app"
+	"oncebus/processor/kafka"
+	"oncebus/processor/wire"
+	"oncebus/state"
+)
+
+// countKeys returns the counts that belong to a checkpoint: those it holds,
+// and for a class whose window is new, those of the store's rows.
+func countKeys(rt *app.App, c *wire.Checkpoint, store *state.Store) (app.Counts, error) {
+	all := app.NewCounts(rt)
+	recount, err := all.Decode(c.Counts)
+	if err != nil {
+		return app.Counts{}, kafka.OperatorErrorf("%w; run the build that wrote it", err)
+	}
+	for _, h := range all.Hits {
+		if !c.Counted && c.StreamTimes.Has[h.Class] {
+			recount[h.Class] = true
+		}
+	}
+	if len(recount) == 0 {
+		return all, nil
+	}
+	for i := range all.Censuses {
+		if one := &all.Censuses[i]; recount[one.Class] {
+			one.Census = dedup.NewCensus(one.Window)
+		}
+	}
+	for row, err := range store.Rows() {
+		if err != nil {
+			return app.Counts{}, err
+		}
+		one := all.Of(row.Class, row.Status)
+		if one == nil || !recount[row.Class] || !one.Window.Held(row.First, c.StreamTimes.At[row.Class]) {
+			continue
+		}
+		one.Add(row.First)
+		claim, err := dedup.DecodeClaim(row.Result)
+		if err != nil {
+			return app.Counts{}, err
+		}
+		for range claim.Requests {
+			all.Of(row.Class, app.StatusWaiting).Add(row.First)
+		}
+	}
+	return all, nil
+}

@@ -1,0 +1,42 @@
+package restore
+
+import "github.com/prometheus/client_golang/prometheus"
+
+// Metrics are the series of restores and of the disk of the stores.
+type Metrics struct {
+	Restored    prometheus.Counter
+	restoreLeft *prometheus.GaugeVec
+	restoreTime prometheus.Histogram
+	Quarantined prometheus.Counter
+	DiskFree    prometheus.Gauge
+	DiskPaused  prometheus.Gauge
+	stalled     *prometheus.GaugeVec
+}
+
+func NewMetrics(reg prometheus.Registerer) *Metrics {
+	taskLabels := []string{"topic", "partition"}
+	m := &Metrics{
+		Restored: prometheus.NewCounter(prometheus.CounterOpts{Name: "oncebus_restored_rows_total",
+			Help: "Changelog rows read to bring local state up to date."}),
+		restoreLeft: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "oncebus_restore_remaining_records",
+			Help: "Changelog offsets a restoring task still has to read; stuck above 0 means an open transaction or a lost leader."}, taskLabels),
+		restoreTime: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "oncebus_restore_seconds",
+			Help:    "Time a task took from assignment or doubt to running.",
+			Buckets: prometheus.ExponentialBuckets(0.001, 4, 10)}),
+		Quarantined: prometheus.NewCounter(prometheus.CounterOpts{Name: "oncebus_quarantined_stores_total",
+			Help: "Local stores set aside as corrupt, foreign or out of step, and rebuilt from the changelog. Each deserves a look."}),
+		DiskFree: prometheus.NewGauge(prometheus.GaugeOpts{Name: "oncebus_disk_free_bytes",
+			Help: "Space left on the disk of the state directory, as last looked at."}),
+		DiskPaused: prometheus.NewGauge(prometheus.GaugeOpts{Name: "oncebus_disk_paused",
+			Help: "1 while tasks are paused because that disk is filling; they go on by themselves when it has space."}),
+		stalled: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "oncebus_restore_stalled",
+			Help: "1 while a restore has read nothing for a minute; the log and /readyz name the open transaction it waits for."}, taskLabels),
+	}
+	reg.MustRegister(m.Restored, m.restoreLeft, m.restoreTime, m.Quarantined, m.DiskFree, m.DiskPaused, m.stalled)
+	return m
+}
+
+// forget drops the series of a task.
+func (m *Metrics) forget(topic, partition string) {
+	m.restoreLeft.DeleteLabelValues(topic, partition)
+}
