@@ -1,13 +1,13 @@
 //go:build unix
 
-package main
+package main_test
 
 import (
-	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"unicode"
@@ -24,33 +24,16 @@ type page struct {
 
 var fenceLine = regexp.MustCompile("^ *```([a-z]*)$")
 
-// pages reads every page of the repository.
+// pages reads every page but the results of past runs.
 func pages(t *testing.T) []*page {
 	t.Helper()
 	var list []*page
-	err := filepath.WalkDir(top, func(path string, d fs.DirEntry, err error) error {
+	for _, name := range repositoryFiles(t, ".md") {
+		data, err := os.ReadFile(filepath.Join(moduleRoot, name))
 		if err != nil {
-			return err
+			t.Fatal(err)
 		}
-		name, err := filepath.Rel(top, path)
-		if err != nil {
-			return err
-		}
-		if d.IsDir() {
-			if name == ".git" || name == "bin" {
-				return fs.SkipDir
-			}
-			return nil
-		}
-		if filepath.Ext(path) != ".md" {
-			return nil
-		}
-		data, err := os.ReadFile(path)
 		list = append(list, newPage(name, string(data)))
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
 	}
 	return list
 }
@@ -121,7 +104,7 @@ func anchor(heading string) string {
 	return b.String()
 }
 
-var link = regexp.MustCompile(`\]\(([^)\s]+)\)`)
+var pageLink = regexp.MustCompile(`\]\(([^)\s]+)\)`)
 
 // TestPageLinks: every relative link of a page leads to a file, and its fragment to a heading of it.
 func TestPageLinks(t *testing.T) {
@@ -137,7 +120,7 @@ func TestPageLinks(t *testing.T) {
 			} else if strings.HasPrefix(line, "#") {
 				seen[fragment] = true
 			}
-			for _, m := range link.FindAllStringSubmatch(line, -1) {
+			for _, m := range pageLink.FindAllStringSubmatch(line, -1) {
 				target, fragment, _ := strings.Cut(m[1], "#")
 				if strings.Contains(target, "://") {
 					continue
@@ -146,7 +129,7 @@ func TestPageLinks(t *testing.T) {
 				if target != "" {
 					path = filepath.Join(filepath.Dir(p.path), target)
 				}
-				if _, err := os.Stat(filepath.Join(top, path)); err != nil {
+				if _, err := os.Stat(filepath.Join(moduleRoot, path)); err != nil {
 					t.Errorf("%s:%d: %s leads nowhere", p.path, i+1, m[1])
 					continue
 				}
@@ -184,7 +167,7 @@ func TestPageRoutes(t *testing.T) {
 // TestReadmeSize: the front page is read at one go.
 func TestReadmeSize(t *testing.T) {
 	const most = 10_240
-	info, err := os.Stat(filepath.Join(top, "README.md"))
+	info, err := os.Stat(filepath.Join(moduleRoot, "README.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -196,11 +179,11 @@ func TestReadmeSize(t *testing.T) {
 // TestPackageDocs: every package says in a doc.go what it is, on a page. That of processor is the architecture.
 func TestPackageDocs(t *testing.T) {
 	const most = 60
-	out, err := exec.Command("go", "list", "-C", top, "-f", "{{.Dir}}", "./...").Output()
+	out, err := exec.Command("go", "list", "-C", moduleRoot, "-f", "{{.Dir}}", "./...").Output()
 	if err != nil {
 		t.Fatal(err)
 	}
-	root, err := filepath.Abs(top)
+	root, err := filepath.Abs(moduleRoot)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -217,5 +200,28 @@ func TestPackageDocs(t *testing.T) {
 		if n := strings.Count(string(data), "\n"); n > most && name != "processor" {
 			t.Errorf("%s/doc.go has %d lines, at most %d are allowed", name, n, most)
 		}
+	}
+}
+
+// TestDependencyReasons: CONTRIBUTING.md says of every direct dependency why it is there, and of no other.
+func TestDependencyReasons(t *testing.T) {
+	read := func(name string) string {
+		data, err := os.ReadFile(filepath.Join(moduleRoot, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(data)
+	}
+	var have, want []string
+	for _, m := range regexp.MustCompile("(?m)^\\| `([a-z][a-z.]+/[^`]+)` \\| \\S").FindAllStringSubmatch(read("CONTRIBUTING.md"), -1) {
+		have = append(have, m[1])
+	}
+	for _, m := range regexp.MustCompile(`(?m)^(?:require)?\s+(\S+) v\S+$`).FindAllStringSubmatch(read("go.mod"), -1) {
+		want = append(want, regexp.MustCompile(`/v\d+$`).ReplaceAllString(m[1], ""))
+	}
+	slices.Sort(have)
+	slices.Sort(want)
+	if !slices.Equal(have, want) {
+		t.Errorf("CONTRIBUTING.md gives a reason for\n%s\ngo.mod requires\n%s", strings.Join(have, "\n"), strings.Join(want, "\n"))
 	}
 }

@@ -53,5 +53,5 @@ func (f *Found) Check(secret []byte) (changed bool, err error) {
 	return f.Manifest.reconcile(f.Topology, f.routes, secret)
 }
 
-// App returns the app. Its clock stands still, and it has no limits of topics.
+// App returns the app. Its clock does not move, and it has no limits of topics.
 func (f *Found) App() *App { return newApp(f.Topology, f.Manifest, f.routes) }

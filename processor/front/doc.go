@@ -1,0 +1,28 @@
+// Package front is the way into an app from outside a task: it submits events and
+// outcomes, waits for their verdicts, and reads or erases the row of a key.
+//
+// # What it owns
+//
+//   - IngressClient produces the events of HTTP requests. SubmitAndWait derives the
+//     key as the router would, writes the event to its task's partition of the
+//     repartition topic, and waits for the verdict on <app>-verdicts.
+//   - Inspector reads rows and counts from the app's topics for get and stats, and
+//     sends the outcome that erases a row for forget.
+//
+// It may import processor/app, processor/kafka, processor/wire, processor/security,
+// dedup and dedup/rules. It has no local state and judges nothing.
+//
+// # Invariants
+//
+//   - A request without a verdict can be sent again, as long as its event has a key:
+//     at most it is a duplicate.
+//   - Request ids are random, and a verdict on another key is ignored, because any
+//     producer of a raw topic can forge a return address.
+//
+// # What looks wrong
+//
+//   - Records are produced without a transaction; tasks drop a repeated record as a
+//     duplicate.
+//   - A produce is never cancelled, although its request may have ended: after a
+//     cancellation a later acknowledged record can be missing (franz-go #1217).
+package front
