@@ -37,15 +37,15 @@ func (w *world) oncebus(stdin string, args ...string) (stdout, stderr string, co
 	return out.String(), errs.String(), cmd.ProcessState.ExitCode()
 }
 
-// readmeShows holds a line of README.md to what a command prints.
-func readmeShows(t *testing.T, start string) {
+// pageShows compares the beginning of a line of COMMANDS.md with what a command prints.
+func pageShows(t *testing.T, start string) {
 	t.Helper()
-	readme, err := os.ReadFile("../../README.md")
+	page, err := os.ReadFile("COMMANDS.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !strings.Contains(string(readme), "\n"+start) {
-		t.Errorf("README.md has no line that begins with %q", start)
+	if !strings.Contains(string(page), "\n"+start) {
+		t.Errorf("COMMANDS.md has no line that begins with %q", start)
 	}
 }
 
@@ -129,12 +129,12 @@ func TestRealGetForgetStats(t *testing.T) {
 		people, _, _ := s.oncebus(event, "get", "--route", "operations")
 		t.Logf("oncebus get:\n%s", people)
 		for line := range strings.Lines(people) {
-			readmeShows(t, line[:len("copies until  ")])
+			pageShows(t, line[:len("copies until  ")])
 		}
 		people, _, _ = s.oncebus("", "stats")
 		t.Logf("oncebus stats:\n%s", people)
 		for line := range strings.Lines(people) {
-			readmeShows(t, strings.TrimSpace(line))
+			pageShows(t, strings.TrimSpace(line))
 		}
 		out, _, _ := s.oncebus("", "stats", "--json")
 		type held struct{ Total, Active, Expired uint64 }
@@ -190,7 +190,7 @@ func TestRealGetForgetStats(t *testing.T) {
 		if err := json.Unmarshal([]byte(out), &none); err != nil || code != cli.ExitStopped || none["found"] != false || none["key"] == "" || len(none) != 5 {
 			t.Errorf("get of a key that is not kept: %d, %v, %s", code, err, out)
 		}
-		readmeShows(t, strings.TrimSpace(out))
+		pageShows(t, strings.TrimSpace(out))
 		s.service.stop()
 	})
 }

@@ -10,6 +10,7 @@ import (
 	"oncebus/cmd/oncebus/settings"
 	"oncebus/dedup/rules"
 	"oncebus/processor/ingress"
+	"oncebus/processor/kafkatest/golden"
 
 	main "oncebus/cmd/oncebus"
 )
@@ -33,13 +34,13 @@ func TestShippedOpenAPI(t *testing.T) {
 		t.Fatal(err)
 	}
 	const path = "../../deployments/openapi.json"
-	if *update {
+	if golden.Rewrite() {
 		if err := os.WriteFile(path, want, 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if have, err := os.ReadFile(path); err != nil || !bytes.Equal(have, want) {
-		t.Errorf("deployments/openapi.json is out of date, run this test with -update (%v)", err)
+		t.Errorf("deployments/openapi.json is out of date, run make pages (%v)", err)
 	}
 }
 

@@ -1,6 +1,6 @@
 //go:build unix
 
-package main
+package main_test
 
 import (
 	"context"
@@ -17,6 +17,7 @@ import (
 	"syscall"
 	"testing"
 
+	"oncebus/cmd/oncebus/cli/clitest"
 	"oncebus/processor/kafkatest"
 )
 
@@ -59,7 +60,7 @@ func commandLines(block string) []string {
 
 // TestPageCommands runs every command in an sh block of a page, in the order of the page, or finds it listed above.
 func TestPageCommands(t *testing.T) {
-	makefile, err := os.ReadFile(filepath.Join(top, "Makefile"))
+	makefile, err := os.ReadFile(filepath.Join(moduleRoot, "Makefile"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -106,7 +107,7 @@ type reader struct {
 
 func newReader(t *testing.T) *reader {
 	t.Helper()
-	shipped, err := filepath.Abs(filepath.Join(top, "deployments"))
+	shipped, err := filepath.Abs(filepath.Join(moduleRoot, "deployments"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -171,7 +172,7 @@ func (r *reader) serve(command string, environ []string) {
 	}
 	shell := exec.Command("bash", "-c", command)
 	shell.Dir, shell.Env = r.dir, append(environ, "ONCEBUS_ADMIN_ADDR="+admin)
-	var log syncBuffer
+	var log clitest.Buffer
 	shell.Stdout, shell.Stderr = &log, &log
 	proc, err := kafkatest.StartProcess(shell)
 	if err != nil {

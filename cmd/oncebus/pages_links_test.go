@@ -1,9 +1,8 @@
 //go:build unix
 
-package main
+package main_test
 
 import (
-	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -24,33 +23,16 @@ type page struct {
 
 var fenceLine = regexp.MustCompile("^ *```([a-z]*)$")
 
-// pages reads every page of the repository.
+// pages reads every page but the results of past runs.
 func pages(t *testing.T) []*page {
 	t.Helper()
 	var list []*page
-	err := filepath.WalkDir(top, func(path string, d fs.DirEntry, err error) error {
+	for _, name := range repositoryFiles(t, ".md") {
+		data, err := os.ReadFile(filepath.Join(moduleRoot, name))
 		if err != nil {
-			return err
+			t.Fatal(err)
 		}
-		name, err := filepath.Rel(top, path)
-		if err != nil {
-			return err
-		}
-		if d.IsDir() {
-			if name == ".git" || name == "bin" {
-				return fs.SkipDir
-			}
-			return nil
-		}
-		if filepath.Ext(path) != ".md" {
-			return nil
-		}
-		data, err := os.ReadFile(path)
 		list = append(list, newPage(name, string(data)))
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
 	}
 	return list
 }
@@ -121,7 +103,7 @@ func anchor(heading string) string {
 	return b.String()
 }
 
-var link = regexp.MustCompile(`\]\(([^)\s]+)\)`)
+var pageLink = regexp.MustCompile(`\]\(([^)\s]+)\)`)
 
 // TestPageLinks: every relative link of a page leads to a file, and its fragment to a heading of it.
 func TestPageLinks(t *testing.T) {
@@ -137,7 +119,7 @@ func TestPageLinks(t *testing.T) {
 			} else if strings.HasPrefix(line, "#") {
 				seen[fragment] = true
 			}
-			for _, m := range link.FindAllStringSubmatch(line, -1) {
+			for _, m := range pageLink.FindAllStringSubmatch(line, -1) {
 				target, fragment, _ := strings.Cut(m[1], "#")
 				if strings.Contains(target, "://") {
 					continue
@@ -146,7 +128,7 @@ func TestPageLinks(t *testing.T) {
 				if target != "" {
 					path = filepath.Join(filepath.Dir(p.path), target)
 				}
-				if _, err := os.Stat(filepath.Join(top, path)); err != nil {
+				if _, err := os.Stat(filepath.Join(moduleRoot, path)); err != nil {
 					t.Errorf("%s:%d: %s leads nowhere", p.path, i+1, m[1])
 					continue
 				}
@@ -184,7 +166,7 @@ func TestPageRoutes(t *testing.T) {
 // TestReadmeSize: the front page is read at one go.
 func TestReadmeSize(t *testing.T) {
 	const most = 10_240
-	info, err := os.Stat(filepath.Join(top, "README.md"))
+	info, err := os.Stat(filepath.Join(moduleRoot, "README.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -196,11 +178,11 @@ func TestReadmeSize(t *testing.T) {
 // TestPackageDocs: every package says in a doc.go what it is, on a page. That of processor is the architecture.
 func TestPackageDocs(t *testing.T) {
 	const most = 60
-	out, err := exec.Command("go", "list", "-C", top, "-f", "{{.Dir}}", "./...").Output()
+	out, err := exec.Command("go", "list", "-C", moduleRoot, "-f", "{{.Dir}}", "./...").Output()
 	if err != nil {
 		t.Fatal(err)
 	}
-	root, err := filepath.Abs(top)
+	root, err := filepath.Abs(moduleRoot)
 	if err != nil {
 		t.Fatal(err)
 	}

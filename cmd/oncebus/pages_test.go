@@ -1,6 +1,6 @@
 //go:build unix
 
-package main
+package main_test
 
 import (
 	"cmp"
@@ -17,13 +17,15 @@ import (
 	"strings"
 	"testing"
 
+	"oncebus/cmd/oncebus/cli"
+	"oncebus/cmd/oncebus/settings"
 	"oncebus/processor/kafkatest/golden"
+
+	main "oncebus/cmd/oncebus"
 )
 
 // The pages of the repository: everything that a reader finds in *.md. Sections between "<!-- generated: NAME -->" and
 // "<!-- end -->" are made from the code by the functions here; make pages writes them.
-
-const top = "../.." // of the repository
 
 // generated names each generated section of the pages, by page and name. processor/ingress has its own, of unexported tables.
 var generated = []struct {
@@ -44,7 +46,7 @@ var generated = []struct {
 func TestPages(t *testing.T) {
 	for _, s := range generated {
 		t.Run(s.name, func(t *testing.T) {
-			golden.AssertSection(t, filepath.Join(top, s.page), s.name, s.make(t))
+			golden.AssertSection(t, filepath.Join(moduleRoot, s.page), s.name, s.make(t))
 		})
 	}
 }
@@ -75,26 +77,29 @@ func code(text string) string {
 }
 
 func settingRows(*testing.T) string {
-	rows := newTable("variable", "meaning", "default")
-	for _, s := range settingsTable() {
-		name := code(s.name)
-		if s.secret {
-			name += " or " + code(s.name+"_FILE")
+	var groups []string
+	rows := map[string]*table{}
+	for _, s := range settings.All() {
+		if rows[s.Group] == nil {
+			groups, rows[s.Group] = append(groups, s.Group), newTable("variable", "meaning", "default")
 		}
-		rows.row(name, s.help, code(s.defaults))
+		name := code(s.Name)
+		if s.Secret {
+			name += " or " + code(s.Name+"_FILE")
+		}
+		rows[s.Group].row(name, s.Meaning, code(s.Default))
 	}
-	for _, s := range ingressSecretHelp {
-		rows.row(code(s[0]), s[1], "")
+	var b strings.Builder
+	for _, group := range groups {
+		fmt.Fprintf(&b, "### %s\n\n%s\n", group, rows[group])
 	}
-	return rows.String()
+	return strings.TrimSuffix(b.String(), "\n")
 }
 
-func exitCodeRows(t *testing.T) string {
+func exitCodeRows(*testing.T) string {
 	rows := newTable("code", "meaning")
-	for _, c := range constants(t, "cmd/oncebus", func(name, value string) bool {
-		return strings.HasPrefix(strings.ToLower(name), "exit") && strings.Trim(value, "0123456789") == ""
-	}) {
-		rows.row(c.value, c.comment)
+	for _, c := range cli.ExitCodes() {
+		rows.row(strconv.Itoa(c.Code), c.Meaning)
 	}
 	return rows.String()
 }
@@ -116,32 +121,24 @@ var now = regexp.MustCompile(` \(default \d{13}\)`)
 // helpTexts are those of all commands. That of the settings is a page of its own.
 func helpTexts(t *testing.T) string {
 	var b strings.Builder
-	for _, name := range append([]string{""}, commandNames(t)...) {
+	names := []string{""}
+	for _, c := range main.Commands() {
+		names = append(names, c.Name)
+	}
+	for _, name := range names {
 		heading := "oncebus"
 		args := []string{"--help"}
 		if name != "" {
 			heading, args = "oncebus "+name, []string{name, "--help"}
 		}
 		got := execute(t.Context(), nil, "", args...)
-		text, _, _ := strings.Cut(now.ReplaceAllString(got.stdout, ""), "\nSettings [default]:\n")
-		if got.code != 0 || text == "" {
-			t.Fatalf("%s: exit code %d, %s%s", heading, got.code, got.stdout, got.stderr)
+		text, _, _ := strings.Cut(now.ReplaceAllString(got.Stdout, ""), "\nSettings [default]:\n")
+		if got.Code != 0 || text == "" {
+			t.Fatalf("%s: exit code %d, %s%s", heading, got.Code, got.Stdout, got.Stderr)
 		}
 		fmt.Fprintf(&b, "## %s\n\n```\n%s\n```\n\n", heading, strings.TrimRight(strings.ReplaceAll(text, "\t", "    "), "\n"))
 	}
 	return b.String()
-}
-
-// commandNames reads the names of the commands from the usage.
-func commandNames(t *testing.T) []string {
-	var names []string
-	for _, m := range regexp.MustCompile(`(?m)^  ([a-z]+) +\S`).FindAllStringSubmatch(execute(t.Context(), nil, "", "--help").stdout, -1) {
-		names = append(names, m[1])
-	}
-	if len(names) == 0 {
-		t.Fatal("the usage lists no command")
-	}
-	return names
 }
 
 // constant is a documented constant of the code.
@@ -151,7 +148,7 @@ type constant struct{ name, value, comment string }
 func constants(t *testing.T, dir string, which func(name, value string) bool) []constant {
 	t.Helper()
 	var list []constant
-	err := filepath.WalkDir(filepath.Join(top, dir), func(path string, d fs.DirEntry, err error) error {
+	err := filepath.WalkDir(filepath.Join(moduleRoot, dir), func(path string, d fs.DirEntry, err error) error {
 		if d != nil && d.Name() == "oracle" { // it shares no code with what it judges, names of headers included
 			return fs.SkipDir
 		}
@@ -291,7 +288,7 @@ var routeObjects = []struct{ def, heading string }{
 func routeKeys(t *testing.T) string {
 	got := execute(t.Context(), nil, "", "check", "--schema")
 	var schema schemaNode
-	if err := json.Unmarshal([]byte(got.stdout), &schema); err != nil {
+	if err := json.Unmarshal([]byte(got.Stdout), &schema); err != nil {
 		t.Fatal(err)
 	}
 	var b strings.Builder

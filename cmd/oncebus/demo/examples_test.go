@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -11,7 +12,7 @@ import (
 	"time"
 )
 
-// curlStep is a command of the README's walk-through and what it answers there.
+// curlStep is a command of the walk-through and its response there.
 type curlStep struct {
 	command string
 	status  string
@@ -19,20 +20,17 @@ type curlStep struct {
 	body    string
 }
 
-// readWalkThrough returns the commands of the walk-through and its last line.
-func readWalkThrough(t *testing.T) (steps []curlStep, result httpResult) {
+// walkThrough is the page of the commands, from the root of the repository.
+const walkThrough = "processor/ingress/WALKTHROUGH.md"
+
+// readWalkThrough returns the commands of a page and its last line.
+func readWalkThrough(t *testing.T, page string) (steps []curlStep, result httpResult) {
 	t.Helper()
-	data, err := os.ReadFile("../../../README.md")
+	data, err := os.ReadFile(filepath.Join("../../..", page))
 	if err != nil {
 		t.Fatal(err)
 	}
-	const begin, end = "<!-- walk-through: held to the demo by go test ./cmd/oncebus/demo -run TestReadmeWalkThrough -->\n", "<!-- end of walk-through -->\n"
-	_, text, begins := strings.Cut(string(data), begin)
-	text, _, ends := strings.Cut(text, end)
-	if !begins || !ends {
-		t.Fatalf("README.md has no walk-through: want the lines\n%s%s", begin, end)
-	}
-	for _, block := range regexp.MustCompile("(?s)```(console|json)\n(.*?)```").FindAllStringSubmatch(text, -1) {
+	for _, block := range regexp.MustCompile("(?s)```(console|json)\n(.*?)```").FindAllStringSubmatch(string(data), -1) {
 		if block[1] == "json" {
 			if err := json.Unmarshal([]byte(block[2]), &result); err != nil {
 				t.Fatal(err)
@@ -63,7 +61,7 @@ func parseCurlStep(text string) curlStep {
 // varying is what is another one in each run: where and when a first copy came.
 var varying = regexp.MustCompile(`"first":"app-repartition/\d+/\d+","first_time":"[^"]+"`)
 
-// matches tells whether an answer of curl -i is that of the README.
+// matches tells whether an answer of curl -i is that of the page.
 func (s *curlStep) matches(answer string) bool {
 	head, body, _ := strings.Cut(strings.ReplaceAll(answer, "\r\n", "\n"), "\n\n")
 	lines := strings.Split(head, "\n")
@@ -73,18 +71,19 @@ func (s *curlStep) matches(answer string) bool {
 	return !slices.ContainsFunc(s.headers, func(line string) bool { return !slices.Contains(lines, line) })
 }
 
-// TestReadmeWalkThrough runs the commands of the README against a demo: they
-// are those that the demo prints, and answer what the README says.
-func TestReadmeWalkThrough(t *testing.T) {
+// TestWalkThrough runs the commands of the page against a demo: they are those
+// that the demo prints, and the responses are those of the page. README.md has
+// some of them.
+func TestWalkThrough(t *testing.T) {
 	for _, tool := range []string{"bash", "curl", "openssl", "cut"} {
 		if _, err := exec.LookPath(tool); err != nil {
 			if os.Getenv("CI") == "true" {
 				t.Fatal(err)
 			}
-			t.Skipf("the commands of the README need it: %v", err)
+			t.Skipf("the commands of the page need it: %v", err)
 		}
 	}
-	steps, result := readWalkThrough(t)
+	steps, result := readWalkThrough(t, walkThrough)
 	var commands []string
 	for _, step := range examples(httpAddrDefault) {
 		commands = append(commands, step.commands...)
@@ -96,7 +95,14 @@ func TestReadmeWalkThrough(t *testing.T) {
 			}
 		}
 	}); !slices.Equal(got, commands) {
-		t.Fatalf("the README has\n%s\nthe demo prints\n%s", strings.Join(got, "\n"), strings.Join(commands, "\n"))
+		t.Fatalf("the page has\n%s\nthe demo prints\n%s", strings.Join(got, "\n"), strings.Join(commands, "\n"))
+	}
+
+	front, _ := readWalkThrough(t, "README.md")
+	for _, s := range front {
+		if !slices.ContainsFunc(steps, func(other curlStep) bool { return s.command == other.command && s.status == other.status }) {
+			t.Errorf("README.md has %+v, which %s has not", s, walkThrough)
+		}
 	}
 
 	d := startDemoHTTP(t)
@@ -127,7 +133,7 @@ func TestReadmeWalkThrough(t *testing.T) {
 	got := d.end()
 	got.Events, got.Duplicates, result.Seconds = got.Events-again, got.Duplicates-again, 0
 	if got != result {
-		t.Errorf("the demo ends with %+v, the README with %+v\n%s", got, result, d.stderr.String())
+		t.Errorf("the demo ends with %+v, the page with %+v\n%s", got, result, d.stderr.String())
 	}
 }
 
