@@ -98,11 +98,11 @@ func responseRows() string {
 		}
 		row(dedup.Replayed.String(), when, r)
 	}
-	result("completed", wire.Answer{Status: dedup.OutcomeCompleted.String(), Value: []byte("{}")})
-	result("completed, null result", wire.Answer{Status: dedup.OutcomeCompleted.String()})
-	result("completed, result not recorded", wire.Answer{Status: dedup.OutcomeCompleted.String(), Omitted: true})
+	result("completed", wire.Answer{Status: dedup.OutcomeCompleted.ClaimStatus(), Value: []byte("{}")})
+	result("completed, null result", wire.Answer{Status: dedup.OutcomeCompleted.ClaimStatus()})
+	result("completed, result not recorded", wire.Answer{Status: dedup.OutcomeCompleted.ClaimStatus(), Omitted: true})
 	for _, kind := range []dedup.OutcomeKind{dedup.OutcomeFailed, dedup.OutcomeRejected, dedup.OutcomeForget} {
-		result("waited, and the outcome is `"+kind.String()+"`", wire.Answer{Status: kind.String()})
+		result("waited, and the outcome is `"+kind.String()+"`", wire.Answer{Status: kind.ClaimStatus()})
 	}
 	return b.String()
 }
