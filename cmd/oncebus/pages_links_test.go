@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"unicode"
@@ -199,5 +200,28 @@ func TestPackageDocs(t *testing.T) {
 		if n := strings.Count(string(data), "\n"); n > most && name != "processor" {
 			t.Errorf("%s/doc.go has %d lines, at most %d are allowed", name, n, most)
 		}
+	}
+}
+
+// TestDependencyReasons: CONTRIBUTING.md says of every direct dependency why it is there, and of no other.
+func TestDependencyReasons(t *testing.T) {
+	read := func(name string) string {
+		data, err := os.ReadFile(filepath.Join(moduleRoot, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(data)
+	}
+	var have, want []string
+	for _, m := range regexp.MustCompile("(?m)^\\| `([a-z][a-z.]+/[^`]+)` \\| \\S").FindAllStringSubmatch(read("CONTRIBUTING.md"), -1) {
+		have = append(have, m[1])
+	}
+	for _, m := range regexp.MustCompile(`(?m)^(?:require)?\s+(\S+) v\S+$`).FindAllStringSubmatch(read("go.mod"), -1) {
+		want = append(want, regexp.MustCompile(`/v\d+$`).ReplaceAllString(m[1], ""))
+	}
+	slices.Sort(have)
+	slices.Sort(want)
+	if !slices.Equal(have, want) {
+		t.Errorf("CONTRIBUTING.md gives a reason for\n%s\ngo.mod requires\n%s", strings.Join(have, "\n"), strings.Join(want, "\n"))
 	}
 }

@@ -1,8 +1,3 @@
-// Package failpoint names the points at which a test can kill the process, to
-// show that no row and no event is lost there. Builds with the tag failpoints
-// read the setting ONCEBUS_FAILPOINT (name:hits) and send themselves SIGKILL at
-// that hit of the point. In all other builds Hit compiles to nothing. The
-// package imports nothing of this module.
 package failpoint
 
 // The points, in the order of a transaction and then of a restore.
