@@ -40,7 +40,7 @@ type Config struct {
 	// StopTimeout is how long a process asked to stop may take to finish its
 	// open transaction and leave. More than CommitInterval; keep it below
 	// the grace period of whatever sends the SIGTERM.
-	StopTimeout time.Duration `env:"STOP_TIMEOUT" envDefault:"20s" help:"how long a process asked to stop may take to commit and leave"`
+	StopTimeout time.Duration `env:"STOP_TIMEOUT" envDefault:"20s" help:"how long a stop may take to commit and leave the group"`
 
 	// State is how the local stores use memory and disk.
 	State state.Config `envPrefix:"STATE_"`
@@ -55,12 +55,12 @@ type Config struct {
 
 	// StateFailOpenAfter is how long local state may be unusable before events of
 	// routes with on_state_failure: fail_open go on without it: 0 to 1h.
-	StateFailOpenAfter time.Duration `env:"STATE_FAIL_OPEN_AFTER" envDefault:"5s" help:"how long local state may fail before events of routes with on_state_failure: fail_open go out unchecked"`
+	StateFailOpenAfter time.Duration `env:"STATE_FAIL_OPEN_AFTER" envDefault:"5s" help:"how long local state may fail before events of routes with on_state_failure: fail_open are forwarded unchecked"`
 
 	// MaxDecompressedBatchBytes is what a batch of an input topic may unpack to; a larger
 	// one is stepped over with a dead letter that says where it stands. 0
 	// is DecompressedBatchBytesDefault.
-	MaxDecompressedBatchBytes int `env:"MAX_DECOMPRESSED_BATCH_BYTES" envDefault:"67108864" help:"bytes a compressed batch of an input may unpack to; a larger one goes to the dead-letter topic as a pointer"`
+	MaxDecompressedBatchBytes int `env:"MAX_DECOMPRESSED_BATCH_BYTES" envDefault:"67108864" help:"bytes to which a batch of an input may decompress; for a larger one a dead letter names its offsets"`
 }
 
 // Disk holds the levels of diskGuard. All zero turns it off.

@@ -12,11 +12,11 @@ type keyCounts struct {
 func newKeyCounts(s *snapshot) *keyCounts {
 	return &keyCounts{
 		snapshot: s,
-		total: prometheus.NewDesc("oncebus_keys", "Keys held, by namespace and status of their rows, in the tasks of this process; the others in oncebus_state_rows are out of time, overwritten or freed.",
+		total: prometheus.NewDesc("oncebus_keys", "Stored keys, by namespace and status of their rows, in the tasks of this process. The other rows of oncebus_state_rows are evicted, overwritten or freed.",
 			[]string{"namespace", "status"}, nil),
-		active: prometheus.NewDesc("oncebus_keys_active", "Those of oncebus_keys whose window is not over in stream time. The others are expired: held for events that come late.",
+		active: prometheus.NewDesc("oncebus_keys_active", "Keys of oncebus_keys whose window is not over in stream time. The others are expired: stored for late events.",
 			[]string{"namespace", "status"}, nil),
-		oldest: prometheus.NewDesc("oncebus_keys_oldest_seconds", "Age of the oldest of these keys in event time; up to a 64th of its retention too much after keys were freed.",
+		oldest: prometheus.NewDesc("oncebus_keys_oldest_seconds", "Age of the oldest of these keys in event time. After keys were freed it may be a 64th of their retention too high.",
 			[]string{"namespace", "status"}, nil),
 	}
 }

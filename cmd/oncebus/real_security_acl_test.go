@@ -47,15 +47,15 @@ var settingRules = []rule{
 		func(w *world) []string { return []string{w.app + "-route", w.app + "-dedup"} },
 	},
 	{
-		"transactional-id", "prefix `<app>-`", "Write", "whoever has it can fence this app: grant it to nobody else",
+		"transactional-id", "prefix `<app>-`", "Write", "a process with it can fence this app: grant it to this app only",
 		func(w *world) []string { return []string{w.app + "-"} },
 	},
 }
 
 // optionalRules follow on the page: with them oncebus does more.
 var optionalRules = []rule{
-	{"topic", "prefix `<app>-`", "Create", "for the first start, unless somebody else creates the internal topics", nil},
-	{"topic", "`<app>-repartition`", "Delete", "to purge what was processed; without it the topic grows and the log says so once", nil},
+	{"topic", "prefix `<app>-`", "Create", "for the first start, unless an administrator creates the internal topics", nil},
+	{"topic", "`<app>-repartition`", "Delete", "to purge processed records; without it the topic grows, and the log says so once", nil},
 }
 
 // right is one operation on one resource.

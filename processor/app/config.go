@@ -32,7 +32,7 @@ type Config struct {
 	// TransactionTimeout is after what time the broker aborts a transaction
 	// nobody ends: 1s to 15m, the broker's default maximum. Readers of the
 	// output wait up to this long behind a worker that died.
-	TransactionTimeout time.Duration `env:"TRANSACTION_TIMEOUT" envDefault:"15s" help:"after what time the broker aborts a transaction nobody ends"`
+	TransactionTimeout time.Duration `env:"TRANSACTION_TIMEOUT" envDefault:"15s" help:"after what time the broker aborts an open transaction"`
 }
 
 // The values of AppConfig.Start.

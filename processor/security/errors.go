@@ -87,9 +87,9 @@ type securityMetrics struct {
 func newSecurityMetrics(reg prometheus.Registerer) *securityMetrics {
 	m := &securityMetrics{
 		reloads: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "oncebus_credential_reloads_total",
-			Help: "Credentials read again from changed files, and tokens fetched, by what and outcome. A failed one leaves the old one in use; the log says why."}, []string{"credential", "outcome"}),
+			Help: "Credentials read again from changed files, and tokens fetched, by credential and outcome. After a failure the old one stays in use; the log has the error."}, []string{"credential", "outcome"}),
 		expiry: prometheus.NewGauge(prometheus.GaugeOpts{Name: "oncebus_client_certificate_expiry_timestamp_seconds",
-			Help: "When the client certificate in use ends, in Unix time; 0 without one. Alert well before."}),
+			Help: "When the client certificate in use expires, in Unix time; 0 without one. Alert days before."}),
 	}
 	reg.MustRegister(m.reloads, m.expiry)
 	for _, c := range []string{credentialCertificates, credentialPassword, credentialToken, credentialClientSecret} {

@@ -67,7 +67,7 @@ type TLS struct {
 	KeyFile  string `env:"KEY_FILE" help:"PEM file of the client certificate's private key"`
 	// ServerName is the name a broker's certificate must have; by default
 	// the host each broker is dialled at.
-	ServerName string `env:"SERVER_NAME" help:"name the brokers' certificates must have; default: the host dialled"`
+	ServerName string `env:"SERVER_NAME" help:"name that the brokers' certificates must have; default: the host of the connection"`
 }
 
 // SASL is how this client proves who it is; an empty Mechanism means it does
@@ -102,8 +102,8 @@ type OAuth struct {
 	ClientSecret     Secret `env:"CLIENT_SECRET" file:"ClientSecretFile" help:"client secret, with ONCEBUS_SASL_OAUTH_TOKEN_URL; a file is read again for every token"`
 	ClientSecretFile SecretPath
 	// Scopes and Audience go into the request if set.
-	Scopes   []string `env:"SCOPES" help:"scopes to ask for, comma separated"`
-	Audience string   `env:"AUDIENCE" help:"audience to ask for, where the token endpoint wants one"`
+	Scopes   []string `env:"SCOPES" help:"requested scopes, comma separated"`
+	Audience string   `env:"AUDIENCE" help:"requested audience, where the token endpoint requires one"`
 	// CAFile is as TLS.CAFile, for the token endpoint.
 	CAFile string `env:"CA_FILE" help:"PEM file of the authorities trusted to sign the token endpoint's certificate; default: the system's"`
 }
