@@ -73,8 +73,8 @@ func TestHTTPLedgerConvicts(t *testing.T) {
 			if got != tt.want {
 				t.Errorf("%+v, want %+v; %q", got, tt.want, l.faults)
 			}
-			if fine := tt.want.Missing+tt.want.Extra+tt.want.Altered == 0; got.proved() != fine || (len(l.faults) == 0) != fine {
-				t.Errorf("proved: %v, faults %q", got.proved(), l.faults)
+			if fine := tt.want.Missing+tt.want.Extra+tt.want.Altered == 0; got.verified() != fine || (len(l.faults) == 0) != fine {
+				t.Errorf("verified: %v, faults %q", got.verified(), l.faults)
 			}
 		})
 	}

@@ -31,7 +31,7 @@ type runningDemo struct {
 	stdout, stderr clitest.Buffer
 }
 
-var demoURL = regexp.MustCompile(`taking requests at (http://\S+), broker [^\n]*\n[^\n]*\n\n  SECRET=(\w+)\n`)
+var demoURL = regexp.MustCompile(`accepting requests at (http://\S+), broker [^\n]*\n[^\n]*\n\n  SECRET=(\w+)\n`)
 
 // startDemoHTTP starts a demo at any port and waits until it takes requests.
 func startDemoHTTP(t *testing.T, args ...string) *runningDemo {
@@ -192,7 +192,7 @@ func TestDemoHTTPAddressInUse(t *testing.T) {
 	listener := clitest.Listen(t)
 	defer listener.Close()
 	got := execute(t.Context(), nil, "--http="+listener.Addr().String())
-	if got.Code != cli.ExitFailed || got.Stdout != "" || !strings.Contains(got.Stderr, "oncebus demo: choose another address, as in --http=127.0.0.1:0: ") {
+	if got.Code != cli.ExitFailed || got.Stdout != "" || !strings.Contains(got.Stderr, "oncebus demo: choose another address, such as --http=127.0.0.1:0: ") {
 		t.Errorf("%+v", got)
 	}
 }
