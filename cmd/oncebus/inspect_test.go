@@ -63,7 +63,7 @@ func TestWrongQuestionIsExitCode2(t *testing.T) {
 		{"{}", file + ` has no route "orders"; it has operations, economy-webhooks`, []string{"get", "--route", "orders"}},
 		{"{}", file + ` has no route "orders"; it has`, []string{"forget", "--route", "orders"}},
 		{`{"eventId":"e"}`, "route economy-webhooks is not in claim mode", []string{"forget", "--route", "economy-webhooks"}},
-		{"", "can be forgotten: operations", []string{"forget", "--route", "economy-webhooks", "none.json"}},
+		{"", "routes in claim mode: operations", []string{"forget", "--route", "economy-webhooks", "none.json"}},
 		{"", "open none.json: no such file", []string{"get", "--route", "operations", "none.json"}},
 		{"", dir + " is a directory", []string{"get", "--route", "operations", dir}},
 		{"", "the event is empty; pass FILE", []string{"get", "--route", "operations"}},
@@ -129,7 +129,7 @@ func TestRealGetForgetStats(t *testing.T) {
 		people, _, _ := s.oncebus(event, "get", "--route", "operations")
 		t.Logf("oncebus get:\n%s", people)
 		for line := range strings.Lines(people) {
-			pageShows(t, line[:len("copies until  ")])
+			pageShows(t, line[:len("duplicates until  ")])
 		}
 		people, _, _ = s.oncebus("", "stats")
 		t.Logf("oncebus stats:\n%s", people)
@@ -174,7 +174,7 @@ func TestRealGetForgetStats(t *testing.T) {
 		}
 		people, _, _ = s.oncebus(event, "get", "--route", "operations")
 		t.Logf("oncebus get, after forget:\n%s", people)
-		if !strings.Contains(people, "key state   free: the next event under the key runs as attempt 2") {
+		if !strings.Contains(people, "key state   free: the next event with the key runs as attempt 2") {
 			t.Errorf("after forget:\n%s", people)
 		}
 		s.send("economy.raw", 2, time.Now(), event)
@@ -182,13 +182,13 @@ func TestRealGetForgetStats(t *testing.T) {
 
 		const other = `{"account":"a","requestId":"r9","operation":"grant"}`
 		out, _, code = s.oncebus(other, "get", "--route", "operations")
-		if code != cli.ExitStopped || !strings.HasPrefix(out, "nothing is kept of key ") {
-			t.Errorf("get of a key that is not kept: %d, %s", code, out)
+		if code != cli.ExitStopped || !strings.HasPrefix(out, "no row for key ") {
+			t.Errorf("get of a key without a row: %d, %s", code, out)
 		}
 		out, _, code = s.oncebus(other, "get", "--route", "operations", "--json")
 		var none map[string]any
 		if err := json.Unmarshal([]byte(out), &none); err != nil || code != cli.ExitStopped || none["found"] != false || none["key"] == "" || len(none) != 5 {
-			t.Errorf("get of a key that is not kept: %d, %v, %s", code, err, out)
+			t.Errorf("get of a key without a row: %d, %v, %s", code, err, out)
 		}
 		pageShows(t, strings.TrimSpace(out))
 		s.service.stop()
