@@ -18,7 +18,7 @@ import (
 	"oncebus/cmd/oncebus/cli"
 )
 
-// oncebus runs a command of the built program in the world and returns what it prints, and its exit code.
+// oncebus runs a command of the built program in the world and returns output and exit code.
 func (w *world) oncebus(stdin string, args ...string) (stdout, stderr string, code int) {
 	w.t.Helper()
 	path, err := binary()
@@ -49,11 +49,10 @@ func pageShows(t *testing.T, start string) {
 	}
 }
 
-// TestWrongQuestionIsExitCode2: it is found before anything is connected, and the
-// sentence says what to do.
+// TestWrongQuestionIsExitCode2: the command reports the mistake before it connects.
 func TestWrongQuestionIsExitCode2(t *testing.T) {
 	const file = deployments + "/routes/operations.yaml"
-	environ := []string{"ONCEBUS_ROUTES=" + file, "ONCEBUS_BROKERS=127.0.0.1:1"} // nobody is there
+	environ := []string{"ONCEBUS_ROUTES=" + file, "ONCEBUS_BROKERS=127.0.0.1:1"} // no broker listens there
 	dir := t.TempDir()
 	for _, wrong := range []struct {
 		stdin, want string
@@ -82,7 +81,7 @@ func TestWrongQuestionIsExitCode2(t *testing.T) {
 	}
 }
 
-// TestUnreachableBrokerIsExitCode1: which says nothing about the key.
+// TestUnreachableBrokerIsExitCode1: the state of the key is unknown.
 func TestUnreachableBrokerIsExitCode1(t *testing.T) {
 	environ := []string{"ONCEBUS_ROUTES=" + deployments + "/routes/operations.yaml", "ONCEBUS_BROKERS=127.0.0.1:1"}
 	for _, args := range [][]string{{"get", "--route", "operations", "--json"}, {"forget", "--route", "operations"}, {"stats"}} {
@@ -93,7 +92,7 @@ func TestUnreachableBrokerIsExitCode1(t *testing.T) {
 	}
 }
 
-// TestRealGetForgetStats: an operator asks about a claim, erases it, and counts.
+// TestRealGetForgetStats: an operator shows a claim, erases it, and counts keys.
 func TestRealGetForgetStats(t *testing.T) {
 	onEveryBroker(t, "operations.yaml", unchanged, func(t *testing.T, s *system) {
 		s.begin("economy.raw", "economy.outcomes", "economy.webhooks.raw")
@@ -101,7 +100,7 @@ func TestRealGetForgetStats(t *testing.T) {
 		sent := time.Now()
 		s.send("economy.raw", 3, sent, event)
 		s.produce(&kgo.Record{Topic: s.topic("economy.raw"), Partition: 1, Timestamp: sent.Add(time.Second), Value: []byte(event)})
-		s.settle()
+		s.awaitProcessed()
 		get := func() map[string]any {
 			t.Helper()
 			out, stderr, code := s.oncebus(event, "get", "--route", "operations", "--json")
@@ -123,7 +122,7 @@ func TestRealGetForgetStats(t *testing.T) {
 		if done := get(); done["status"] != "completed" || done["result_bytes"] != 7.0 {
 			t.Errorf("after the outcome: %v", done)
 		}
-		if out, _, code := s.oncebus(event, "get", "--route", "operations"); code != cli.ExitStopped || !strings.Contains(out, "result        7 bytes") {
+		if out, _, code := s.oncebus(event, "get", "--route", "operations"); code != cli.ExitStopped || !strings.Contains(out, "result            7 bytes") {
 			t.Errorf("get for people: %d\n%s", code, out)
 		}
 		people, _, _ := s.oncebus(event, "get", "--route", "operations")
@@ -168,7 +167,7 @@ func TestRealGetForgetStats(t *testing.T) {
 			t.Errorf("forget: %d, %s", code, stderr)
 		}
 		t.Logf("oncebus forget:\n%s", out)
-		s.settle()
+		s.awaitProcessed()
 		if erased := get(); erased["status"] != "freed" || erased["key_state"] != "free" || erased["next_attempt"] != 2.0 || erased["copies_until"] != nil {
 			t.Errorf("after forget: %v", erased)
 		}
