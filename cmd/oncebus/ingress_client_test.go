@@ -51,7 +51,7 @@ func ingressSettings(settings ...string) []string {
 // signer signs a body at a time.
 type signer func(h http.Header, body string, at time.Time)
 
-func byNobody(http.Header, string, time.Time) {}
+func unsigned(http.Header, string, time.Time) {}
 
 func withBearer(token string) signer {
 	return func(h http.Header, _ string, _ time.Time) { h.Set("Authorization", "Bearer "+token) }

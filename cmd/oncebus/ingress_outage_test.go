@@ -98,7 +98,7 @@ func (s *system) withoutBus(o outage) {
 	s.begin("refuse.raw", "hold.raw", "brief.raw")
 	// A busy machine reads so many bodies slowly.
 	d := s.startIngress("sender", "INGRESS_READ_TIMEOUT=1m", "INGRESS_WRITE_TIMEOUT=2m")
-	d.post("/refuse", byNobody, `{"id":"before"}`).is("an event before", http.StatusAccepted, accepted)
+	d.post("/refuse", unsigned, `{"id":"before"}`).is("an event before", http.StatusAccepted, accepted)
 	calm := d.memory()
 
 	o.away()
@@ -156,7 +156,7 @@ func (d *sender) refuse(id string, size int) error {
 	ctx, cancel := context.WithTimeout(d.t.Context(), 40*time.Second)
 	defer cancel()
 	body := fmt.Sprintf(`{"id":%q,"pad":%q}`, id, strings.Repeat("x", size))
-	a, err := d.try(ctx, "/refuse", byNobody, time.Now(), body)
+	a, err := d.try(ctx, "/refuse", unsigned, time.Now(), body)
 	if err == nil && (a.status != http.StatusServiceUnavailable || a.header.Get("Retry-After") == "") {
 		err = fmt.Errorf("answered %v, want 503 with Retry-After", a)
 	}
@@ -203,7 +203,7 @@ func (d *sender) briefly() []string {
 	began := time.Now()
 	var promises []<-chan answer
 	for _, id := range ids {
-		promises = append(promises, d.later("/brief", byNobody, fmt.Sprintf(`{"id":%q}`, id)))
+		promises = append(promises, d.later("/brief", unsigned, fmt.Sprintf(`{"id":%q}`, id)))
 	}
 	for _, promise := range promises {
 		(<-promise).problem("an event whose wait is over", http.StatusServiceUnavailable, "")
@@ -217,7 +217,7 @@ func (d *sender) briefly() []string {
 // hold sends events that wait for Kafka.
 func (d *sender) hold() (promises []<-chan answer) {
 	for _, id := range numbered("hold", 200) {
-		promises = append(promises, d.later("/hold", byNobody, fmt.Sprintf(`{"id":%q,"pad":%q}`, id, strings.Repeat("x", refusedBytes))))
+		promises = append(promises, d.later("/hold", unsigned, fmt.Sprintf(`{"id":%q,"pad":%q}`, id, strings.Repeat("x", refusedBytes))))
 	}
 	return promises
 }
@@ -228,7 +228,7 @@ func (d *sender) resend(path string, ids []string) {
 	d.each(ids, 100, func(id string) error {
 		ctx, cancel := context.WithTimeout(d.t.Context(), realDeadline)
 		defer cancel()
-		a, err := d.try(ctx, path, byNobody, time.Now(), fmt.Sprintf(`{"id":%q}`, id))
+		a, err := d.try(ctx, path, unsigned, time.Now(), fmt.Sprintf(`{"id":%q}`, id))
 		if err == nil && a.status != http.StatusAccepted && a.status != http.StatusConflict {
 			err = fmt.Errorf("event %s, sent again: answered %v", id, a)
 		}

@@ -67,7 +67,7 @@ func TestRealIngressTradeSignals(t *testing.T) {
 		d.post("/signals", sign, `refused: no JSON`).problem("no JSON", http.StatusBadRequest, "invalid")
 		large := `{"traceId":"refused: too large","pad":"` + strings.Repeat("x", 1<<20) + `"}`
 		d.post("/signals", sign, large).problem("a large signal", http.StatusRequestEntityTooLarge, "")
-		d.post("/signals", byNobody, `{"traceId":"refused: unsigned"}`).problem("an unsigned signal", http.StatusUnauthorized, "")
+		d.post("/signals", unsigned, `{"traceId":"refused: unsigned"}`).problem("an unsigned signal", http.StatusUnauthorized, "")
 		d.post("/signals", withBearer("token-of-signal"), `{"traceId":"refused: wrong token"}`).problem("a wrong token", http.StatusUnauthorized, "")
 		s.awaitProcessed()
 		s.count("signals.unique", 3+pairs)
@@ -231,7 +231,7 @@ func operationsThatCrash(t *testing.T, s *system, d *sender, send func(account, 
 func operationsRefused(s *system, d *sender) {
 	s.t.Helper()
 	const body = `{"accountId":"a7","requestId":"refused","operation":"BUY"}`
-	d.post("/operations", byNobody, body).problem("an unsigned operation", http.StatusUnauthorized, "")
+	d.post("/operations", unsigned, body).problem("an unsigned operation", http.StatusUnauthorized, "")
 	d.post("/operations", withHMAC("OPERATIONS_EXECUTOR"), body).problem("another's signature", http.StatusUnauthorized, "")
 	stale := func(h http.Header, body string, at time.Time) { withHMAC("OPERATIONS")(h, body, at.Add(-time.Hour)) }
 	d.post("/operations", stale, body).problem("a stale operation", http.StatusUnauthorized, "")
@@ -239,7 +239,7 @@ func operationsRefused(s *system, d *sender) {
 	outcome := func(sign signer, headers ...string) answer {
 		return d.post("/operations/outcomes", sign, "refused", headers...)
 	}
-	outcome(byNobody, "Oncebus-Claim-Token", token, "Oncebus-Outcome", "completed").problem("an unsigned outcome", http.StatusUnauthorized, "")
+	outcome(unsigned, "Oncebus-Claim-Token", token, "Oncebus-Outcome", "completed").problem("an unsigned outcome", http.StatusUnauthorized, "")
 	outcome(withHMAC("OPERATIONS"), "Oncebus-Claim-Token", token, "Oncebus-Outcome", "completed").problem("a sender's outcome", http.StatusUnauthorized, "")
 	executor := withHMAC("OPERATIONS_EXECUTOR")
 	outcome(executor, "Oncebus-Outcome", "completed").problem("an outcome without token", http.StatusBadRequest, "")
@@ -263,7 +263,7 @@ func TestRealIngressWebhooks(t *testing.T) {
 		}
 		d.post("/webhooks", asWebhook, `{"eventType":"refunded","resourceId":"r9","eventId":"e1"}`).is("another type", http.StatusAccepted, accepted)
 		const refused = `{"eventId":"refused","resourceId":"r9","eventType":"paid"}`
-		d.post("/webhooks", byNobody, refused).problem("an unsigned webhook", http.StatusUnauthorized, "")
+		d.post("/webhooks", unsigned, refused).problem("an unsigned webhook", http.StatusUnauthorized, "")
 		stale := func(h http.Header, body string, at time.Time) { asWebhook(h, body, at.Add(-10*time.Minute)) }
 		d.post("/webhooks", stale, refused).problem("a stale webhook", http.StatusUnauthorized, "")
 		forged := func(h http.Header, body string, at time.Time) { asWebhook(h, body+" ", at) }

@@ -158,8 +158,8 @@ func ingressEnviron(t *testing.T, cluster *kfake.Cluster, more ...string) []stri
 		"ONCEBUS_COMMIT_INTERVAL=10ms", "ONCEBUS_INGRESS_SECRET_SENDER_FILE="+clitest.WriteFile(t, "secret", "token-of-sender\n")), more...)
 }
 
-// TestIngressBesideRun: one process judges, the other responds.
-func TestIngressBesideRun(t *testing.T) {
+// TestIngressAndRun: one process judges, the other responds.
+func TestIngressAndRun(t *testing.T) {
 	cluster, err := kfake.NewCluster(kfake.NumBrokers(1))
 	if err != nil {
 		t.Fatal(err)

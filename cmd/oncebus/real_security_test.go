@@ -240,7 +240,7 @@ func (s *secured) testRefused(t *testing.T) {
 		"foreign certificate":  {s.at("MTLS", foreign...), "it refuses the connection, most likely our certificate"},
 		"wrong password":       {plain("SASL_PASSWORD=" + canaryWrong), `the broker refuses user "plain" with PLAIN`},
 		"wrong SCRAM password": {plain("SASL_MECHANISM=SCRAM-SHA-512", "SASL_USERNAME=scram", "SASL_PASSWORD="+canaryWrong), `the broker refuses user "scram" with SCRAM-SHA-512`},
-		"unknown user":         {plain("SASL_MECHANISM=SCRAM-SHA-256", "SASL_USERNAME=nobody"), `the broker refuses user "nobody" with SCRAM-SHA-256`},
+		"unknown user":         {plain("SASL_MECHANISM=SCRAM-SHA-256", "SASL_USERNAME=intruder"), `the broker refuses user "intruder" with SCRAM-SHA-256`},
 		"not a SASL port":      {s.at("MTLS", append(mtls, "SASL_MECHANISM=PLAIN", "SASL_USERNAME=plain", "SASL_PASSWORD="+canaryPlain)...), "ONCEBUS_SASL_MECHANISM"},
 		"expired token":        {s.at("SASL", "SASL_MECHANISM=OAUTHBEARER", "SASL_TOKEN="+unsecuredToken("bearer", time.Now().Add(-time.Hour))), "the broker refuses the token"},
 		"wrong client secret":  {s.at("SASL", s.tokens.settings(canaryWrong)...), "the token endpoint refuses, see ONCEBUS_SASL_OAUTH_CLIENT_ID"},

@@ -151,8 +151,8 @@ func (l *ledger) note(format string, args ...any) {
 	}
 }
 
-// header returns the value of the only header of that name, or "" if there is none or
-// more than one.
+// header returns the value of the only header of that name, or "" if it is missing or
+// not the only one.
 func header(r *kgo.Record, name string) string {
 	var value string
 	n := 0
