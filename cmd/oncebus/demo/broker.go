@@ -114,30 +114,20 @@ func readTopics(ctx context.Context, admin *kadm.Client, opts []kgo.Opt, each fu
 	if err != nil {
 		return fmt.Errorf("list the end offsets of %s: %w", strings.Join(topics, ", "), err)
 	}
-	left := map[string]map[int32]int64{}
-	partitions := map[string]map[int32]kgo.Offset{}
-	ends.Each(func(o kadm.ListedOffset) {
-		if o.Offset > 0 {
-			if left[o.Topic] == nil {
-				left[o.Topic], partitions[o.Topic] = map[int32]int64{}, map[int32]kgo.Offset{}
-			}
-			left[o.Topic][o.Partition] = o.Offset
-			partitions[o.Topic][o.Partition] = kgo.NewOffset().AtStart()
-		}
-	})
-	if len(left) == 0 {
+	unread, starts := unreadPartitions(ends)
+	if len(unread) == 0 {
 		return nil
 	}
-	client, err := kgo.NewClient(append(opts[:len(opts):len(opts)], kgo.ConsumePartitions(partitions), kgo.KeepControlRecords(),
+	client, err := kgo.NewClient(append(opts[:len(opts):len(opts)], kgo.ConsumePartitions(starts), kgo.KeepControlRecords(),
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.ConsumeResetOffset(kgo.NoResetOffset()))...)
 	if err != nil {
 		return err
 	}
 	defer client.Close()
-	for len(left) > 0 {
+	for len(unread) > 0 {
 		fetches := client.PollFetches(ctx)
 		if err := fetches.Err0(); err != nil {
-			return fmt.Errorf("read the output topics, with %v unread: %w", left, err)
+			return fmt.Errorf("read the output topics, with %v unread: %w", unread, err)
 		}
 		for _, e := range fetches.Errors() {
 			return fmt.Errorf("read %s/%d: %w", e.Topic, e.Partition, e.Err)
@@ -146,13 +136,33 @@ func readTopics(ctx context.Context, admin *kadm.Client, opts []kgo.Opt, each fu
 			if !r.Attrs.IsControl() {
 				each(r)
 			}
-			if r.Offset+1 >= left[r.Topic][r.Partition] {
-				delete(left[r.Topic], r.Partition)
-			}
-			if len(left[r.Topic]) == 0 {
-				delete(left, r.Topic)
+			if p := (topicPartition{r.Topic, r.Partition}); r.Offset+1 >= unread[p] {
+				delete(unread, p)
 			}
 		})
 	}
 	return nil
+}
+
+type topicPartition struct {
+	topic     string
+	partition int32
+}
+
+// unreadPartitions returns the end offsets of the partitions that are not empty, and
+// their starts for a consumer.
+func unreadPartitions(ends kadm.ListedOffsets) (map[topicPartition]int64, map[string]map[int32]kgo.Offset) {
+	unread := map[topicPartition]int64{}
+	starts := map[string]map[int32]kgo.Offset{}
+	ends.Each(func(o kadm.ListedOffset) {
+		if o.Offset == 0 {
+			return
+		}
+		if starts[o.Topic] == nil {
+			starts[o.Topic] = map[int32]kgo.Offset{}
+		}
+		starts[o.Topic][o.Partition] = kgo.NewOffset().AtStart()
+		unread[topicPartition{o.Topic, o.Partition}] = o.Offset
+	})
+	return unread, starts
 }

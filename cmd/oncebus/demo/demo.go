@@ -87,6 +87,7 @@ func (r result) verified() bool {
 	return r.Missing == 0 && r.Extra == 0 && r.Altered == 0 && r.Duplicates == r.Events-r.Unique-r.Invalid
 }
 
+// Run is 'oncebus demo'. It returns ExitStopped only if the result is verified.
 func Run(ctx context.Context, args []string, p cli.Process) int {
 	fs := cli.NewFlags("demo", "[OPTIONS]", "Sends generated trade signals and webhooks, with duplicates among them, through oncebus\n"+
 		"on an embedded broker, reads the output and compares it with the records it produced.\n"+
