@@ -10,6 +10,7 @@ import (
 
 	"oncebus/dedup"
 	"oncebus/processor/app"
+	"oncebus/processor/front"
 	"oncebus/processor/wire"
 )
 
@@ -49,7 +50,7 @@ func TestTokenOfAnotherNamespaceSettlesNothing(t *testing.T) {
 				token := b.forgery(i)
 				switch {
 				case way == "front":
-					must(t, b.front("front").PublishOutcome(t.Context(), b.routes.Routes[0], token.Append(nil), kind, []byte("forged"), nil))
+					must(t, b.front("front").SubmitOutcome(t.Context(), b.routes.Routes[0], token.Append(nil), kind, []byte("forged"), nil))
 				case kind == dedup.OutcomeForget:
 					token.Attempt, token.At = 0, dedup.Position{} // as the operator's tool makes it
 					fallthrough
@@ -113,8 +114,8 @@ func TestFrontTakesNoTokenWithoutAnAttempt(t *testing.T) {
 	token, err := dedup.ParseToken([]byte(header(b.lastRun("1"), wire.HeaderClaimToken)))
 	must(t, err)
 	token.Attempt, token.At = 0, dedup.Position{}
-	err = f.PublishOutcome(t.Context(), b.routes.Routes[0], token.Append(nil), dedup.OutcomeForget, nil, nil)
-	if !errors.Is(err, ErrOutcome) || !strings.Contains(err.Error(), "names no attempt") {
+	err = f.SubmitOutcome(t.Context(), b.routes.Routes[0], token.Append(nil), dedup.OutcomeForget, nil, nil)
+	if !errors.Is(err, front.ErrOutcome) || !strings.Contains(err.Error(), "names no attempt") {
 		t.Errorf("a token without an attempt: %v", err)
 	}
 	must(t, f.conclude(b.lastRun("1"), dedup.OutcomeForget, nil))

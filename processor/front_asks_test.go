@@ -9,7 +9,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"oncebus/dedup"
-	"oncebus/dedup/rules"
+	"oncebus/processor/front"
 	"oncebus/processor/wire"
 )
 
@@ -55,61 +55,11 @@ func TestForgedAddressAnswersNobody(t *testing.T) {
 }
 
 // keyOf is the dedup key of an event as text.
-func (f *runningFront) keyOf(s *Submission) string {
+func (f *runningFront) keyOf(s *front.Submission) string {
 	f.b.t.Helper()
 	d, err := f.Derive(s)
 	must(f.b.t, err)
 	return wire.KeyText(&d.Key)
-}
-
-// TestAnswerOfAnotherKeyIsPassedOver, and takes no room of the right one.
-func TestAnswerOfAnotherKeyIsPassedOver(t *testing.T) {
-	d := rules.Derived{Finding: rules.Keyed, Key: [32]byte{1}}
-	other := strings.Repeat("02", 32)
-	for _, c := range []struct {
-		name    string
-		near    bool
-		answers []wire.Answer
-		want    string // the reasons of those that are told
-	}{
-		{"its own", false, []wire.Answer{{Key: wire.KeyText(&d.Key), Reason: "a"}}, "a"},
-		{"others", false, []wire.Answer{{Key: other}, {}, {Key: other, HasOutcome: true}, {Key: wire.KeyText(&d.Key), Reason: "a"}}, "a"},
-		{"outcome", false, []wire.Answer{{Key: wire.KeyText(&d.Key), OutcomeFollows: true, Reason: "a"}, {Key: other, HasOutcome: true}, {Key: wire.KeyText(&d.Key), HasOutcome: true, Reason: "b"}}, "ab"},
-		{"outcome of a neighbour", true, []wire.Answer{{Key: other, HasOutcome: true}, {Key: wire.KeyText(&d.Key), OutcomeFollows: true, Reason: "a"}, {Key: other}, {Key: other, HasOutcome: true, Reason: "b"}}, "ab"},
-	} {
-		d.HasNear = c.near
-		q := questionOf(&d)
-		for i := range c.answers {
-			q.tell(&c.answers[i])
-		}
-		got := ""
-		for len(q.answers) > 0 {
-			a := <-q.answers
-			got += a.Reason
-		}
-		if got != c.want {
-			t.Errorf("%s: told %q, want %q", c.name, got, c.want)
-		}
-	}
-}
-
-// TestNumbersOfQuestions are none that is in use, and none that follows from
-// those before.
-func TestNumbersOfQuestions(t *testing.T) {
-	a := newAsks([32]byte{1})
-	first := a.begin(&question{})
-	again := newAsks([32]byte{1}) // which draws the same
-	again.waiting[first] = &question{}
-	if second := again.begin(&question{}); second == first || second-first < 1<<32 || a.of(first) == nil || a.of(second) != nil {
-		t.Errorf("drew %x, then %x", first, second)
-	}
-	if n := testing.AllocsPerRun(100, func() {
-		q := a.waiting[first]
-		a.end(first)
-		first = a.begin(q)
-	}); n != 0 {
-		t.Errorf("a question's number takes %v allocations", n)
-	}
 }
 
 // TestWaitingNeighbourIsToldTheOutcome of the original, under its own key.
@@ -120,8 +70,8 @@ func TestWaitingNeighbourIsToldTheOutcome(t *testing.T) {
 	b.ready(b.start(cfg))
 	f := b.front("front")
 	const edge = testTime / 60_000 * 60_000
-	order := func(at int64, request string) *Submission {
-		return &Submission{Topic: "ops.raw", Time: time.UnixMilli(at), Value: fmt.Appendf(nil,
+	order := func(at int64, request string) *front.Submission {
+		return &front.Submission{Topic: "ops.raw", Time: time.UnixMilli(at), Value: fmt.Appendf(nil,
 			`{"account":"A","symbol":"aapl","side":"buy","quantity":"1","type":"market","amount":5,"timestamp":%d,"request":%q}`, at, request)}
 	}
 	first := f.ask(order(edge-1, "first"))

@@ -19,6 +19,7 @@ import (
 
 	"oncebus/dedup"
 	"oncebus/dedup/rules"
+	"oncebus/processor/front"
 	"oncebus/processor/kafka"
 )
 
@@ -28,7 +29,7 @@ func TestTooLargeIsNotSent(t *testing.T) {
 	b.createTopic("signals.raw", 4, "max.message.bytes", "2000")
 	b.ready(b.start(b.config("one")))
 	f := b.front("front")
-	if _, err := f.try(t.Context(), submission("signals.raw", `{"id":"a","x":"`+strings.Repeat("x", 2000)+`"}`, testTime)); !errors.Is(err, ErrTooLarge) {
+	if _, err := f.try(t.Context(), submission("signals.raw", `{"id":"a","x":"`+strings.Repeat("x", 2000)+`"}`, testTime)); !errors.Is(err, front.ErrTooLarge) {
 		t.Errorf("got %v", err)
 	}
 	assertAnswer(t, f.ask(submission("signals.raw", `{"id":"a"}`, testTime)), "unique passed")
@@ -45,12 +46,12 @@ func TestLoweredLimitIsNoticed(t *testing.T) {
 	event := submission("signals.raw", fmt.Sprintf(`{"id":"a","x":%q}`, base64.StdEncoding.EncodeToString(large)), testTime)
 	assertAnswer(t, f.ask(event), "unique passed")
 	b.alter("signals.raw", "max.message.bytes", "2000")
-	if _, err := f.try(t.Context(), event); !errors.Is(err, ErrBusAway) {
+	if _, err := f.try(t.Context(), event); !errors.Is(err, front.ErrKafkaUnavailable) {
 		t.Errorf("before it was noticed: %v", err)
 	}
 	b.wait("the limit to be noticed", func() bool {
 		_, err := f.try(t.Context(), event)
-		return errors.Is(err, ErrTooLarge)
+		return errors.Is(err, front.ErrTooLarge)
 	})
 	b.wait("small events to go on", func() bool {
 		a, err := f.try(t.Context(), submission("signals.raw", `{"id":"a"}`, testTime))
@@ -71,13 +72,13 @@ func TestKeylessEventThatMayBeOnTheBus(t *testing.T) {
 		event := submission("signals.raw", fmt.Sprintf(body, base64.StdEncoding.EncodeToString(large)), testTime)
 		d, err := f.Derive(event)
 		must(t, err)
-		err = f.Publish(t.Context(), event, &d)
-		if !errors.Is(err, ErrBusAway) || errors.Is(err, ErrKeyless) != (d.Finding == rules.KeyMissing) {
+		err = f.Submit(t.Context(), event, &d)
+		if !errors.Is(err, front.ErrKafkaUnavailable) || errors.Is(err, front.ErrMissingKey) != (d.Finding == rules.KeyMissing) {
 			t.Errorf("%.10s: %v", body, err)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		if _, err := f.try(ctx, event); !errors.Is(err, ErrBusAway) || errors.Is(err, ErrKeyless) {
+		if _, err := f.try(ctx, event); !errors.Is(err, front.ErrKafkaUnavailable) || errors.Is(err, front.ErrMissingKey) {
 			t.Errorf("%.10s, not handed over: %v", body, err)
 		}
 	}
@@ -128,21 +129,21 @@ func TestFrontWithoutABroker(t *testing.T) {
 	dialer.turn(true)
 	// Some are on their way when the bus goes, and are refused when that shows.
 	for n := range 10 {
-		if _, err := f.try(t.Context(), submission("signals.raw", fmt.Sprintf(`{"id":"early-%d"}`, n), testTime)); !errors.Is(err, ErrBusAway) {
+		if _, err := f.try(t.Context(), submission("signals.raw", fmt.Sprintf(`{"id":"early-%d"}`, n), testTime)); !errors.Is(err, front.ErrKafkaUnavailable) {
 			t.Fatalf("got %v", err)
 		}
 	}
 	if err := f.Ready(); err == nil {
 		t.Error("a front without a broker says it is ready")
 	}
-	if _, err := f.try(t.Context(), submission("signals.raw", `{"id":"refused"}`, testTime)); !errors.Is(err, ErrBusAway) {
+	if _, err := f.try(t.Context(), submission("signals.raw", `{"id":"refused"}`, testTime)); !errors.Is(err, front.ErrKafkaUnavailable) {
 		t.Errorf("got %v", err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	held := make(chan string, 20)
 	for n := range 20 {
 		s := submission("signals.raw", fmt.Sprintf(`{"id":"held-%d"}`, n), testTime)
-		s.Hold = true
+		s.WaitForBroker = true
 		go func() {
 			a, err := f.try(ctx, s)
 			held <- summary(a) + " " + fmt.Sprint(err)
@@ -151,8 +152,8 @@ func TestFrontWithoutABroker(t *testing.T) {
 	given, giveUp := context.WithCancel(context.Background())
 	giveUp()
 	s := submission("signals.raw", `{"id":"given up"}`, testTime)
-	s.Hold = true
-	if _, err := f.try(given, s); !errors.Is(err, ErrBusAway) {
+	s.WaitForBroker = true
+	if _, err := f.try(given, s); !errors.Is(err, front.ErrKafkaUnavailable) {
 		t.Errorf("got %v", err)
 	}
 	dialer.turn(false)
@@ -172,7 +173,7 @@ func TestFrontWithoutABroker(t *testing.T) {
 func TestFullFrontRefuses(t *testing.T) {
 	b := newHTTPBench(t, benchRoutes)
 	b.ready(b.start(b.config("one")))
-	f := b.frontReady(b.startFrontWith("front", func(f *Front) { f.RecordsMax = 3 }))
+	f := b.frontReady(b.startFrontWith("front", func(f *front.IngressClient) { f.RecordsMax = 3 }))
 	fault := b.cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: "app-repartition", Err: kerr.NotLeaderForPartition, Count: -1})
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 10)
@@ -184,13 +185,13 @@ func TestFullFrontRefuses(t *testing.T) {
 		}()
 	}
 	for range 7 {
-		if err := <-ended; !errors.Is(err, ErrBusAway) || !errors.Is(err, kgo.ErrMaxBuffered) {
+		if err := <-ended; !errors.Is(err, front.ErrKafkaUnavailable) || !errors.Is(err, kgo.ErrMaxBuffered) {
 			t.Errorf("got %v", err)
 		}
 	}
 	cancel()
 	for range 3 {
-		if err := <-ended; !errors.Is(err, ErrBusAway) || errors.Is(err, kgo.ErrMaxBuffered) {
+		if err := <-ended; !errors.Is(err, front.ErrKafkaUnavailable) || errors.Is(err, kgo.ErrMaxBuffered) {
 			t.Errorf("got %v", err)
 		}
 	}
@@ -210,7 +211,7 @@ func TestRefusedProducerIsReplaced(t *testing.T) {
 		return ok && init.TransactionalID == nil
 	}})
 	event := submission("signals.raw", `{"id":"a"}`, testTime)
-	if _, err := f.try(t.Context(), event); !errors.Is(err, ErrBusAway) {
+	if _, err := f.try(t.Context(), event); !errors.Is(err, front.ErrKafkaUnavailable) {
 		t.Fatalf("got %v", err)
 	}
 	b.wait("another producer", func() bool {
@@ -230,7 +231,7 @@ func TestFrontWaitsForItsApp(t *testing.T) {
 	b.wait("the front to say what it waits for", func() bool {
 		return strings.Contains(f.Ready().Error(), "topic app-verdicts of app app is not there yet")
 	})
-	if _, err := f.Derive(submission("signals.raw", `{"id":"a"}`, testTime)); !errors.Is(err, ErrBusAway) {
+	if _, err := f.Derive(submission("signals.raw", `{"id":"a"}`, testTime)); !errors.Is(err, front.ErrKafkaUnavailable) {
 		t.Errorf("got %v", err)
 	}
 	must(t, i.stop())
@@ -249,13 +250,13 @@ func TestFrontRefusesForeignRoutes(t *testing.T) {
 	b.ready(b.start(b.config("one")))
 	b.useRoutes(strings.Replace(benchRoutes, "field: id", "field: other", 1))
 	b.openHTTP()
-	client, err := NewFront(b.config("front").Config, b.routes, slog.New(slog.DiscardHandler))
+	client, err := front.NewIngressClient(b.config("front").Config, b.routes, slog.New(slog.DiscardHandler))
 	must(t, err)
 	if err := client.Run(t.Context()); !errors.Is(err, kafka.ErrOperator) || !strings.Contains(err.Error(), "key rule changed") {
 		t.Errorf("got %v", err)
 	}
 	b.useRoutes(benchRoutes)
-	if _, err := NewFront(b.config("front").Config, b.routes, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), "no route has an http part") {
+	if _, err := front.NewIngressClient(b.config("front").Config, b.routes, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), "no route has an http part") {
 		t.Errorf("got %v", err)
 	}
 }

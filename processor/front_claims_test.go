@@ -11,11 +11,12 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"oncebus/dedup"
+	"oncebus/processor/front"
 	"oncebus/processor/wire"
 )
 
 // request is an operation as it comes in by HTTP.
-func request(id, name string) *Submission {
+func request(id, name string) *front.Submission {
 	return submission("ops.raw", string(operation(id, name, 0).Value), testTime)
 }
 
@@ -23,7 +24,7 @@ func request(id, name string) *Submission {
 func (f *runningFront) conclude(event *kgo.Record, kind dedup.OutcomeKind, value []byte, headers ...dedup.Header) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
 	defer cancel()
-	return f.PublishOutcome(ctx, f.b.routes.Routes[0], []byte(header(event, wire.HeaderClaimToken)), kind, value, headers)
+	return f.SubmitOutcome(ctx, f.b.routes.Routes[0], []byte(header(event, wire.HeaderClaimToken)), kind, value, headers)
 }
 
 // lastRun is the event that went to the executor as the given attempt.
@@ -100,8 +101,8 @@ func TestOutcomeByTheFrontIsChecked(t *testing.T) {
 	for token, want := range map[string]string{
 		"": "no claim token", "x": "no claim token", string(foreign.Append(nil)): "takes no outcomes from topic",
 	} {
-		err := f.PublishOutcome(t.Context(), b.routes.Routes[0], []byte(token), dedup.OutcomeCompleted, nil, nil)
-		if !errors.Is(err, ErrOutcome) || !strings.Contains(err.Error(), want) {
+		err := f.SubmitOutcome(t.Context(), b.routes.Routes[0], []byte(token), dedup.OutcomeCompleted, nil, nil)
+		if !errors.Is(err, front.ErrOutcome) || !strings.Contains(err.Error(), want) {
 			t.Errorf("token %q: %v", token, err)
 		}
 	}
@@ -116,7 +117,7 @@ type asking struct {
 	err    chan error
 }
 
-func (f *runningFront) wait(ctx context.Context, s *Submission) asking {
+func (f *runningFront) wait(ctx context.Context, s *front.Submission) asking {
 	a := asking{make(chan wire.Answer, 1), make(chan error, 1)}
 	go func() {
 		answer, err := f.try(ctx, s)

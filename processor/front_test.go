@@ -17,6 +17,7 @@ import (
 
 	"oncebus/dedup"
 	"oncebus/dedup/rules"
+	"oncebus/processor/front"
 	"oncebus/processor/wire"
 )
 
@@ -36,7 +37,7 @@ func (b *bench) openHTTP() {
 
 // runningFront is a front that runs until it is stopped or the test ends.
 type runningFront struct {
-	*Front
+	*front.IngressClient
 	b      *bench
 	cancel context.CancelFunc
 	done   chan struct{}
@@ -45,18 +46,18 @@ type runningFront struct {
 
 func (b *bench) startFront(instance string, extra ...kgo.Opt) *runningFront {
 	b.t.Helper()
-	return b.startFrontWith(instance, func(*Front) {}, extra...)
+	return b.startFrontWith(instance, func(*front.IngressClient) {}, extra...)
 }
 
 // startFrontWith starts a front that was changed before it runs.
-func (b *bench) startFrontWith(instance string, prepare func(*Front), extra ...kgo.Opt) *runningFront {
+func (b *bench) startFrontWith(instance string, prepare func(*front.IngressClient), extra ...kgo.Opt) *runningFront {
 	b.t.Helper()
 	log := slog.New(slog.NewTextHandler(b.logs, nil)).With("front", instance)
-	front, err := NewFront(b.config(instance).Config, b.routes, log, extra...)
+	front, err := front.NewIngressClient(b.config(instance).Config, b.routes, log, extra...)
 	must(b.t, err)
 	prepare(front)
 	ctx, cancel := context.WithCancel(context.Background())
-	f := &runningFront{Front: front, b: b, cancel: cancel, done: make(chan struct{})}
+	f := &runningFront{IngressClient: front, b: b, cancel: cancel, done: make(chan struct{})}
 	go func() {
 		defer close(f.done)
 		f.err = front.Run(ctx)
@@ -82,20 +83,20 @@ func (b *bench) frontReady(f *runningFront) *runningFront {
 	return f
 }
 
-func submission(topic, value string, at int64, headers ...dedup.Header) *Submission {
-	return &Submission{Topic: topic, Value: []byte(value), Headers: headers, Time: time.UnixMilli(at)}
+func submission(topic, value string, at int64, headers ...dedup.Header) *front.Submission {
+	return &front.Submission{Topic: topic, Value: []byte(value), Headers: headers, Time: time.UnixMilli(at)}
 }
 
 // try asks, as a request does.
-func (f *runningFront) try(ctx context.Context, s *Submission) (wire.Answer, error) {
+func (f *runningFront) try(ctx context.Context, s *front.Submission) (wire.Answer, error) {
 	d, err := f.Derive(s)
 	if err != nil {
 		return wire.Answer{}, err
 	}
-	return f.Ask(ctx, s, &d)
+	return f.SubmitAndWait(ctx, s, &d)
 }
 
-func (f *runningFront) ask(s *Submission) wire.Answer {
+func (f *runningFront) ask(s *front.Submission) wire.Answer {
 	f.b.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
 	defer cancel()
@@ -185,7 +186,7 @@ func TestFrontIsToldOfUncheckedEvents(t *testing.T) {
 		i := b.ready(b.startWith(cfg, room))
 		f := b.front("front")
 		disk.free.Store(80)
-		var event *Submission
+		var event *front.Submission
 		n := 0
 		b.wait("an event to pass unchecked", func() bool {
 			n++
@@ -268,7 +269,7 @@ func TestEachFrontIsToldItsOwn(t *testing.T) {
 					}
 					ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
 					defer cancel()
-					a, err := f.Ask(ctx, s, &d)
+					a, err := f.SubmitAndWait(ctx, s, &d)
 					if err != nil || a.Key != wire.KeyText(&d.Key) {
 						t.Errorf("asked for %x, told %+v, %v", d.Key, a, err)
 						return
@@ -329,7 +330,7 @@ func TestUnansweredEventIsOnTheBus(t *testing.T) {
 	}()
 	b.wait("the event to be on the bus", func() bool { return len(b.read("app-repartition")) == 1 })
 	cancel()
-	if err := <-failed; !errors.Is(err, ErrNoVerdict) && !errors.Is(err, ErrBusAway) { // the latter before it is acknowledged
+	if err := <-failed; !errors.Is(err, front.ErrNoVerdict) && !errors.Is(err, front.ErrKafkaUnavailable) { // the latter before it is acknowledged
 		t.Errorf("the request ended with %v", err)
 	}
 	b.ready(b.start(cfg))

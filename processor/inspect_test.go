@@ -14,6 +14,7 @@ import (
 	"oncebus/dedup"
 	"oncebus/dedup/rules"
 	"oncebus/processor/app"
+	"oncebus/processor/front"
 	"oncebus/processor/kafka"
 	"oncebus/processor/wire"
 )
@@ -21,7 +22,7 @@ import (
 // keyCounts is what the tasks remember, by their checkpoints.
 func (b *bench) keyCounts(cfg Config) (all []app.KeyCount) {
 	b.t.Helper()
-	inspector, err := NewInspector(b.t.Context(), cfg.Config, b.routes, slog.New(slog.DiscardHandler))
+	inspector, err := front.NewInspector(b.t.Context(), cfg.Config, b.routes, slog.New(slog.DiscardHandler))
 	must(b.t, err)
 	tasks, err := inspector.Stats(b.t.Context())
 	must(b.t, err)
@@ -176,7 +177,7 @@ func TestInspectorFindsAndForgets(t *testing.T) {
 	b.produce(outcomeOf(b.read("ops.run")[0], "completed", []byte("done")))
 	b.settle(i)
 	derived := b.routes.NewDeriver(nil).Derive(&rules.Input{Topic: "ops.raw", Value: event.Value})
-	inspector, err := NewInspector(t.Context(), cfg.Config, b.routes, slog.New(slog.DiscardHandler))
+	inspector, err := front.NewInspector(t.Context(), cfg.Config, b.routes, slog.New(slog.DiscardHandler))
 	must(t, err)
 	defer func() { inspector.Close() }()
 	entry, found, err := inspector.Lookup(t.Context(), &derived)
@@ -209,14 +210,14 @@ func TestInspectorRefusesWhatTheAppNeverRanWith(t *testing.T) {
 	b.ready(b.start(cfg))
 	other := cfg
 	other.AppID = "nobody"
-	_, err := NewInspector(t.Context(), other.Config, b.routes, slog.New(slog.DiscardHandler))
+	_, err := front.NewInspector(t.Context(), other.Config, b.routes, slog.New(slog.DiscardHandler))
 	if !kafka.IsOperatorError(err) || !strings.Contains(err.Error(), "no app nobody has run on this cluster") {
 		t.Errorf("another app: %v", err)
 	}
 	ran := b.routes.Routes[0]
 	b.useRoutes(benchRoutes + strings.TrimPrefix(fmt.Sprintf(claimRoutes, "reject"), "routes:\n") +
 		strings.TrimPrefix(strings.NewReplacer("name: signals", "name: keyed\n    prepartitioned: true", "[signals.raw]", "[keyed.raw]").Replace(benchRoutes), "routes:\n"))
-	inspector, err := NewInspector(t.Context(), cfg.Config, b.routes, slog.New(slog.DiscardHandler))
+	inspector, err := front.NewInspector(t.Context(), cfg.Config, b.routes, slog.New(slog.DiscardHandler))
 	must(t, err)
 	defer func() { inspector.Close() }()
 	if _, err := inspector.Stats(t.Context()); !kafka.IsOperatorError(err) || !strings.Contains(err.Error(), "app app has never run with these routes: ops, keyed") {

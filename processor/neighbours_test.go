@@ -13,6 +13,7 @@ import (
 
 	"oncebus/dedup"
 	"oncebus/dedup/rules"
+	"oncebus/processor/front"
 	"oncebus/processor/wire"
 )
 
@@ -232,7 +233,7 @@ func TestInspectorFindsAndForgetsNeighbours(t *testing.T) {
 	first := s.run("a")
 	retry := order("b", "c1", 61_000, 61_000, 1)
 	s.send(retry)
-	inspector, err := NewInspector(t.Context(), s.cfg.Config, s.routes, slog.New(slog.DiscardHandler))
+	inspector, err := front.NewInspector(t.Context(), s.cfg.Config, s.routes, slog.New(slog.DiscardHandler))
 	must(t, err)
 	defer func() { inspector.Close() }()
 	derive := func(r *kgo.Record) *rules.Derived {

@@ -12,12 +12,9 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"oncebus/processor/app"
+	"oncebus/processor/kafka"
 	"oncebus/processor/security"
 )
-
-// fetchMaxWait is how long a broker may hold back a fetch without records;
-// Kafka's own clients wait as long.
-const fetchMaxWait = 500 * time.Millisecond
 
 // options are those of a worker's client.
 func (w *worker) options() []kgo.Opt {
@@ -41,7 +38,7 @@ func (w *worker) options() []kgo.Opt {
 		// A broker has one fetch of ours at a time: partitions resumed after a
 		// restore wait until the one in progress returns, which with nothing
 		// but idle partitions in it takes this long.
-		kgo.FetchMaxWait(fetchMaxWait),
+		kgo.FetchMaxWait(kafka.FetchMaxWait),
 		// No offset reset is silent (invariant 8): a start without a commit
 		// is resolved in adjustOffsets, anything else out of range is loud.
 		kgo.ConsumeStartOffset(kgo.NewOffset().AtStart()),

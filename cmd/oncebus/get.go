@@ -14,7 +14,7 @@ import (
 	"oncebus/cmd/oncebus/cli"
 	"oncebus/dedup"
 	"oncebus/dedup/rules"
-	"oncebus/processor"
+	"oncebus/processor/front"
 )
 
 func runGet(ctx context.Context, args []string, p cli.Process) int {
@@ -77,11 +77,11 @@ type shownEntry struct {
 	// CopiesUntil is the last event time at which an event is a duplicate; absent if
 	// the key is free. HeldUntil is the last stream time at which the row is retained;
 	// later it is evicted.
-	CopiesUntil int64              `json:"copies_until,omitempty"`
-	HeldUntil   int64              `json:"held_until"`
-	StreamTime  int64              `json:"stream_time"`
-	Held        bool               `json:"held"`
-	KeyState    processor.KeyState `json:"key_state"`
+	CopiesUntil int64          `json:"copies_until,omitempty"`
+	HeldUntil   int64          `json:"held_until"`
+	StreamTime  int64          `json:"stream_time"`
+	Held        bool           `json:"held"`
+	KeyState    front.KeyState `json:"key_state"`
 
 	// Of claim mode. NextAttempt is the attempt of the next event that is not a
 	// duplicate; absent within the key's window.
@@ -98,17 +98,17 @@ type shownEntry struct {
 }
 
 // showEntry shows the row of a key.
-func showEntry(d *rules.Derived, e *processor.Entry) *shownEntry {
+func showEntry(d *rules.Derived, e *front.Entry) *shownEntry {
 	r, w := d.Route, d.Route.Span()
 	s := &shownEntry{
 		Task: e.Task, Status: e.Row.Status.String(), First: e.First, FirstTime: e.Row.First,
 		HeldUntil: e.Row.First + w.Retention(), StreamTime: e.StreamTime, Held: e.Held(r), KeyState: e.KeyState(r),
 		Attempt: e.Row.Attempt, resultLimit: r.Claim.ResultBytes,
 	}
-	if s.KeyState != processor.Free {
+	if s.KeyState != front.Free {
 		s.CopiesUntil = e.Row.First + w.Size
 	}
-	if s.KeyState != processor.Active && inClaimMode(r) {
+	if s.KeyState != front.Active && inClaimMode(r) {
 		s.NextAttempt = 1
 		if s.Held {
 			s.NextAttempt += e.Row.Attempt
@@ -150,12 +150,12 @@ func (s *shownEntry) describeKeyState() string {
 	switch {
 	case !s.Held:
 		return "free: its retention is over, and the row will be evicted; the next event with the key " + next
-	case s.KeyState == processor.Free:
+	case s.KeyState == front.Free:
 		return "free: the next event with the key " + next
-	case s.KeyState == processor.Expired:
+	case s.KeyState == front.Expired:
 		return "expired: only an event within the window is a duplicate; a later event " + next
 	}
-	return string(processor.Active)
+	return string(front.Active)
 }
 
 // write prints the key as a table.
@@ -174,7 +174,7 @@ func (s *shownLookup) write(to io.Writer) error {
 	if s.KeptUnder != "" {
 		facts = append(facts, fact{"row of", "digest " + s.KeptUnder + ", the key in an adjacent bucket: the event is a duplicate of that order"})
 	}
-	if s.KeyState != processor.Free {
+	if s.KeyState != front.Free {
 		facts = append(facts, fact{"duplicates until", when(s.CopiesUntil) + " in event time"})
 	}
 	facts = append(facts, fact{"key state", s.describeKeyState()})

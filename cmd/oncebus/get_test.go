@@ -7,7 +7,7 @@ import (
 	"oncebus/cmd/oncebus/settings"
 	"oncebus/dedup"
 	"oncebus/dedup/rules"
-	"oncebus/processor"
+	"oncebus/processor/front"
 )
 
 // TestGetSaysWhatARowMeans for the next event under its key.
@@ -22,26 +22,26 @@ func TestGetSaysWhatARowMeans(t *testing.T) {
 		route string
 		row   dedup.Row
 		time  int64 // stream time
-		state processor.KeyState
+		state front.KeyState
 		next  uint32
 		want  []string
 	}{
-		"in its window":  {"operations", dedup.Row{First: day, Status: dedup.Completed, Attempt: 2}, 2 * day, processor.Active, 0, []string{until, "key state         active\n"}},
-		"no stream time": {"operations", dedup.Row{First: day, Status: dedup.ClaimInProgress, Attempt: 1}, dedup.NoStreamTime, processor.Active, 0, []string{until, "key state         active\n"}},
-		"freed": {"operations", dedup.Row{First: day, Status: dedup.Freed, Attempt: 1}, day, processor.Free, 2,
+		"in its window":  {"operations", dedup.Row{First: day, Status: dedup.Completed, Attempt: 2}, 2 * day, front.Active, 0, []string{until, "key state         active\n"}},
+		"no stream time": {"operations", dedup.Row{First: day, Status: dedup.ClaimInProgress, Attempt: 1}, dedup.NoStreamTime, front.Active, 0, []string{until, "key state         active\n"}},
+		"freed": {"operations", dedup.Row{First: day, Status: dedup.Freed, Attempt: 1}, day, front.Free, 2,
 			[]string{"status      freed", "key state   free: the next event with the key runs as attempt 2\nattempt     1\n"}},
-		"its window is over": {"operations", dedup.Row{First: day, Status: dedup.Submitted, Attempt: 3}, 2*day + 1, processor.Expired, 4,
+		"its window is over": {"operations", dedup.Row{First: day, Status: dedup.Submitted, Attempt: 3}, 2*day + 1, front.Expired, 4,
 			[]string{until, "key state         expired: only an event within the window is a duplicate; a later event runs as attempt 4\n"}},
-		"retention over": {"operations", dedup.Row{First: day, Status: dedup.Completed, Attempt: 3}, 4 * day, processor.Free, 1,
+		"retention over": {"operations", dedup.Row{First: day, Status: dedup.Completed, Attempt: 3}, 4 * day, front.Free, 1,
 			[]string{"key state   free: its retention is over, and the row will be evicted; the next event with the key runs as attempt 1\n"}},
-		"plain, its window is over": {"economy-webhooks", dedup.Row{First: day, Status: dedup.Seen}, 3 * day, processor.Expired, 0,
+		"plain, its window is over": {"economy-webhooks", dedup.Row{First: day, Status: dedup.Seen}, 3 * day, front.Expired, 0,
 			[]string{until, "key state         expired: only an event within the window is a duplicate; a later event is emitted\n"}},
 	} {
 		r := routes.Route(c.route)
 		derived := rules.Derived{Route: r}
 		shown := showLookup(&derived)
-		shown.Found, shown.shownEntry = true, showEntry(&derived, &processor.Entry{Row: c.row, StreamTime: c.time})
-		if shown.KeyState != c.state || shown.NextAttempt != c.next || (shown.CopiesUntil == 0) != (c.state == processor.Free) {
+		shown.Found, shown.shownEntry = true, showEntry(&derived, &front.Entry{Row: c.row, StreamTime: c.time})
+		if shown.KeyState != c.state || shown.NextAttempt != c.next || (shown.CopiesUntil == 0) != (c.state == front.Free) {
 			t.Errorf("%s: %+v", name, shown.shownEntry)
 		}
 		var text strings.Builder

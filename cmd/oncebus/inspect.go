@@ -10,7 +10,7 @@ import (
 	"oncebus/cmd/oncebus/cli"
 	"oncebus/cmd/oncebus/settings"
 	"oncebus/dedup/rules"
-	"oncebus/processor"
+	"oncebus/processor/front"
 	"oncebus/processor/kafka"
 )
 
@@ -18,7 +18,7 @@ import (
 // and an inspector of the app's topics.
 type inspection struct {
 	derived   rules.Derived
-	inspector *processor.Inspector
+	inspector *front.Inspector
 }
 
 // inspectOptions are the flags of 'oncebus get' and 'oncebus forget'.
@@ -74,7 +74,7 @@ func inspect(
 		return fail(cli.ExitWrong, err)
 	}
 	log := cli.NewLogger(p.Stderr, slog.LevelError, s.LogFormat)
-	if in.inspector, err = processor.NewInspector(ctx, s.Processor.Config, routes, log); err != nil {
+	if in.inspector, err = front.NewInspector(ctx, s.Processor.Config, routes, log); err != nil {
 		return fail(codeOf(err), err)
 	}
 	return in, o, 0, false

@@ -19,6 +19,7 @@ import (
 	"oncebus/dedup/rules"
 	"oncebus/processor"
 	"oncebus/processor/app"
+	"oncebus/processor/front"
 )
 
 func runStats(ctx context.Context, args []string, p cli.Process) int {
@@ -50,8 +51,8 @@ func runStats(ctx context.Context, args []string, p cli.Process) int {
 	return cli.ExitStopped
 }
 
-func readStats(ctx context.Context, cfg processor.Config, routes *rules.Routes, log *slog.Logger) ([]processor.TaskKeys, error) {
-	inspector, err := processor.NewInspector(ctx, cfg.Config, routes, log)
+func readStats(ctx context.Context, cfg processor.Config, routes *rules.Routes, log *slog.Logger) ([]front.TaskKeys, error) {
+	inspector, err := front.NewInspector(ctx, cfg.Config, routes, log)
 	if err != nil {
 		return nil, err
 	}
@@ -62,8 +63,8 @@ func readStats(ctx context.Context, cfg processor.Config, routes *rules.Routes, 
 
 // shownStats is printed as JSON. Its JSON names are an interface.
 type shownStats struct {
-	Namespaces []namespaceKeys      `json:"namespaces"`
-	Tasks      []processor.TaskKeys `json:"tasks"`
+	Namespaces []namespaceKeys  `json:"namespaces"`
+	Tasks      []front.TaskKeys `json:"tasks"`
 }
 
 // heldKeys counts retained keys, each of which is either active or expired.
@@ -93,7 +94,7 @@ type namespaceKeys struct {
 	HitRate float64 `json:"hit_rate"`
 }
 
-func sumKeys(tasks []processor.TaskKeys) []namespaceKeys {
+func sumKeys(tasks []front.TaskKeys) []namespaceKeys {
 	var all []namespaceKeys
 	for _, t := range tasks {
 		for _, k := range t.Keys {

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"oncebus/dedup/rules"
-	"oncebus/processor"
+	"oncebus/processor/front"
 )
 
 // FuzzSignaturesOfRoutesFiles: the ingress accepts every signature that
@@ -76,7 +76,7 @@ func TestSignedRequestIsForwardedOnce(t *testing.T) {
 		"scheme: none", "scheme: hmac, header: X-Sig, timestamp_header: X-Time, secret: A, tolerance: 5s").Replace(signalRoutes))
 	signed := time.Now().Truncate(time.Second).Add(-time.Minute)
 	var now atomic.Int64 // ns
-	front, err := processor.NewFront(b.config("ingress").Config, b.routes, b.logger())
+	front, err := front.NewIngressClient(b.config("ingress").Config, b.routes, b.logger())
 	if err != nil {
 		t.Fatal(err)
 	}

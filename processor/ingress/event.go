@@ -10,7 +10,7 @@ import (
 
 	"oncebus/dedup"
 	"oncebus/dedup/rules"
-	"oncebus/processor"
+	"oncebus/processor/front"
 	"oncebus/processor/wire"
 )
 
@@ -37,7 +37,7 @@ func (s *Server) takeEvent(w http.ResponseWriter, r *http.Request, rq *request, 
 	if err != nil {
 		return problemInvalid.respond(err.Error())
 	}
-	event := &processor.Submission{Topic: e.Topic, Value: body, Headers: headers, Time: rq.received, Hold: e.WaitForKafka}
+	event := &front.Submission{Topic: e.Topic, Value: body, Headers: headers, Time: rq.received, WaitForBroker: e.WaitForKafka}
 	derived, err := s.derive(ctx, event)
 	if err != nil {
 		return respondToError(r, err, e.HTTP)
@@ -57,9 +57,9 @@ func (s *Server) takeEvent(w http.ResponseWriter, r *http.Request, rq *request, 
 
 // derive returns route and key of an event. Until the client knows whether the
 // routes file fits the app, it waits where the route says so.
-func (s *Server) derive(ctx context.Context, event *processor.Submission) (rules.Derived, error) {
+func (s *Server) derive(ctx context.Context, event *front.Submission) (rules.Derived, error) {
 	derived, err := s.front.Derive(event)
-	if err == nil || !event.Hold {
+	if err == nil || !event.WaitForBroker {
 		return derived, err
 	}
 	if err := s.front.Await(ctx); err != nil {
@@ -70,17 +70,17 @@ func (s *Server) derive(ctx context.Context, event *processor.Submission) (rules
 
 // submit produces the event and responds. An event with a missing key, on a
 // route that accepts those, gets no verdict from a task.
-func (s *Server) submit(ctx context.Context, r *http.Request, rq *request, route *rules.Route, event *processor.Submission, derived *rules.Derived) *response {
+func (s *Server) submit(ctx context.Context, r *http.Request, rq *request, route *rules.Route, event *front.Submission, derived *rules.Derived) *response {
 	if route.HTTP.Verdict && derived.Finding == rules.Keyed {
 		submitted := time.Now()
-		answer, err := s.front.Ask(ctx, event, derived)
+		answer, err := s.front.SubmitAndWait(ctx, event, derived)
 		s.metrics.verdict.WithLabelValues(rq.route).Observe(time.Since(submitted).Seconds())
 		if err != nil {
 			return respondToError(r, err, route.HTTP).with(headerKey, hex.EncodeToString(derived.Key[:]))
 		}
 		return respondToVerdict(route, &answer)
 	}
-	if err := s.front.Publish(ctx, event, derived); err != nil {
+	if err := s.front.Submit(ctx, event, derived); err != nil {
 		return respondToError(r, err, route.HTTP)
 	}
 	if derived.Finding == rules.KeyMissing {
@@ -92,12 +92,12 @@ func (s *Server) submit(ctx context.Context, r *http.Request, rq *request, route
 // refuse responds to an event that cannot be judged. If the routes file has a
 // 2xx for that, the event is produced to its input topic first, where it is
 // dead-lettered or on_missing_key applies: after a 2xx the sender will not retry.
-func (s *Server) refuse(ctx context.Context, r *http.Request, route *rules.Route, event *processor.Submission, derived *rules.Derived, verdict dedup.Verdict) *response {
+func (s *Server) refuse(ctx context.Context, r *http.Request, route *rules.Route, event *front.Submission, derived *rules.Derived, verdict dedup.Verdict) *response {
 	response := respondToVerdict(route, &wire.Answer{Verdict: verdict, Reason: derived.Reason})
 	if response.status >= http.StatusMultipleChoices {
 		return response
 	}
-	if err := s.front.Publish(ctx, event, derived); err != nil {
+	if err := s.front.Submit(ctx, event, derived); err != nil {
 		return respondToError(r, err, route.HTTP)
 	}
 	return response
@@ -117,15 +117,15 @@ func respondToError(r *http.Request, err error, h *rules.HTTP) *response {
 // errorResponse returns the response to a connected client.
 func errorResponse(err error, h *rules.HTTP) *response {
 	retry := "the request can be retried safely"
-	if errors.Is(err, processor.ErrKeyless) {
+	if errors.Is(err, front.ErrMissingKey) {
 		retry = "the event has no key: if Kafka stored it, a retry stores it a second time"
 	}
 	switch {
-	case errors.Is(err, processor.ErrTooLarge):
+	case errors.Is(err, front.ErrTooLarge):
 		return problemTooLarge.respond(overTopicLimit)
-	case errors.Is(err, processor.ErrNoVerdict) && h.AcceptOnTimeout:
+	case errors.Is(err, front.ErrNoVerdict) && h.AcceptOnTimeout:
 		return accepted("timeout")
-	case errors.Is(err, processor.ErrNoVerdict):
+	case errors.Is(err, front.ErrNoVerdict):
 		return problemVerdictTimeout.respond("Kafka stored the event; "+retry).with("Retry-After", retryAfter(retrySoon))
 	}
 	// Senders must not see the error's text: it names brokers.

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"oncebus/dedup/rules"
-	"oncebus/processor"
+	"oncebus/processor/front"
 )
 
 func TestFirstAndDuplicate(t *testing.T) {
@@ -182,8 +182,8 @@ func TestRetryWithoutAKeyIsNotCalledSafe(t *testing.T) {
 		err    error
 		detail string
 	}{
-		{processor.ErrBusAway, "the request can be retried safely"},
-		{fmt.Errorf("%w: %w", processor.ErrKeyless, processor.ErrBusAway), "the event has no key: if Kafka stored it, a retry stores it a second time"},
+		{front.ErrKafkaUnavailable, "the request can be retried safely"},
+		{fmt.Errorf("%w: %w", front.ErrMissingKey, front.ErrKafkaUnavailable), "the event has no key: if Kafka stored it, a retry stores it a second time"},
 	} {
 		var body problemBody
 		if err := json.Unmarshal(errorResponse(c.err, &rules.HTTP{}).body, &body); err != nil || body.Type != problemType+problemKafkaUnavailable.name || body.Detail != c.detail {
@@ -242,7 +242,7 @@ func TestKafkaUnavailable(t *testing.T) {
 func TestBeforeTheClientIsReady(t *testing.T) {
 	for _, choice := range []string{"reject", "wait"} {
 		b := newBench(t, withHTTP("timeout: 50s", "on_kafka_unavailable: "+choice))
-		front, err := processor.NewFront(b.config("ingress").Config, b.routes, b.logger())
+		front, err := front.NewIngressClient(b.config("ingress").Config, b.routes, b.logger())
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -23,6 +23,7 @@ import (
 	"oncebus/dedup/rules"
 	"oncebus/processor"
 	"oncebus/processor/app"
+	"oncebus/processor/front"
 	"oncebus/processor/security"
 	"oncebus/state"
 )
@@ -162,7 +163,7 @@ func (b *bench) wait(what string, holds func() bool) {
 type instance struct {
 	*Server
 	b        *bench
-	front    *processor.Front
+	front    *front.IngressClient
 	registry *prometheus.Registry
 	url      string
 	addr     string
@@ -183,7 +184,7 @@ func (b *bench) serve(change func(*Config)) *instance {
 
 func (b *bench) serveAs(name string, change func(*Config), extra ...kgo.Opt) *instance {
 	b.t.Helper()
-	front, err := processor.NewFront(b.config(name).Config, b.routes, b.logger(), extra...)
+	front, err := front.NewIngressClient(b.config(name).Config, b.routes, b.logger(), extra...)
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -195,7 +196,7 @@ func (b *bench) serveAs(name string, change func(*Config), extra ...kgo.Opt) *in
 }
 
 // open returns a server that does not serve yet.
-func (b *bench) open(front *processor.Front, change func(*Config)) *instance {
+func (b *bench) open(front *front.IngressClient, change func(*Config)) *instance {
 	b.t.Helper()
 	cfg := testConfig()
 	if change != nil {

@@ -12,7 +12,7 @@ import (
 
 	"oncebus/dedup"
 	"oncebus/dedup/rules"
-	"oncebus/processor"
+	"oncebus/processor/front"
 	"oncebus/processor/wire"
 )
 
@@ -39,10 +39,10 @@ func eventSamples(routes []*rules.Route, all *rules.Routes) []sample {
 	failed := func(err error) {
 		samples = append(samples, sample{response: errorResponse(err, h)}, sample{response: errorResponse(err, h).with(headerKey, "key")})
 	}
-	failed(processor.ErrTooLarge)
-	failed(processor.ErrBusAway)
+	failed(front.ErrTooLarge)
+	failed(front.ErrKafkaUnavailable)
 	if h.Verdict {
-		failed(processor.ErrNoVerdict)
+		failed(front.ErrNoVerdict)
 	} else {
 		samples = append(samples, sample{response: accepted("async").with(headerKey, "key")})
 	}
@@ -143,7 +143,7 @@ func complete(a wire.Answer, r *rules.Route) *wire.Answer {
 func outcomeSamples(h *rules.HTTP) []sample {
 	samples := receiveSamples(h.Outcomes)
 	for _, response := range []*response{
-		accepted("accepted"), problemOutcome.respond(""), errorResponse(processor.ErrTooLarge, h), errorResponse(processor.ErrBusAway, h),
+		accepted("accepted"), problemOutcome.respond(""), errorResponse(front.ErrTooLarge, h), errorResponse(front.ErrKafkaUnavailable, h),
 	} {
 		samples = append(samples, sample{response: response})
 	}

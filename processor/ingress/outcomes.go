@@ -10,7 +10,7 @@ import (
 	"strings"
 
 	"oncebus/dedup"
-	"oncebus/processor"
+	"oncebus/processor/front"
 )
 
 // Request headers of an outcome.
@@ -48,8 +48,8 @@ func (s *Server) takeOutcome(w http.ResponseWriter, r *http.Request, rq *request
 	defer cancel()
 	for _, route := range e.routes {
 		// The token names the namespace; a route accepts only its own.
-		err = s.front.PublishOutcome(ctx, route, []byte(r.Header.Get(headerClaimToken)), kind, body, headers)
-		if !errors.Is(err, processor.ErrOutcome) {
+		err = s.front.SubmitOutcome(ctx, route, []byte(r.Header.Get(headerClaimToken)), kind, body, headers)
+		if !errors.Is(err, front.ErrOutcome) {
 			rq.route = route.Name
 			break
 		}
@@ -57,9 +57,9 @@ func (s *Server) takeOutcome(w http.ResponseWriter, r *http.Request, rq *request
 	switch {
 	case err == nil:
 		return accepted(kind.String())
-	case errors.Is(err, processor.ErrOutcome):
+	case errors.Is(err, front.ErrOutcome):
 		return problemOutcome.respond(err.Error())
-	case errors.Is(err, processor.ErrTooLarge):
+	case errors.Is(err, front.ErrTooLarge):
 		return problemTooLarge.respond(overTopicLimit + "; " + sendShorterResult)
 	}
 	return respondToError(r, err, e.http)

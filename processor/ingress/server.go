@@ -13,13 +13,13 @@ import (
 	"golang.org/x/net/netutil"
 
 	"oncebus/dedup/rules"
-	"oncebus/processor"
+	"oncebus/processor/front"
 )
 
 // Server receives requests.
 type Server struct {
 	cfg       Config
-	front     *processor.Front
+	front     *front.IngressClient
 	log       *slog.Logger
 	now       func() time.Time
 	endpoints *endpoints
@@ -37,7 +37,7 @@ type Server struct {
 
 // New checks settings and routes and prepares a server. It opens no listener.
 // front submits the events and must run until Serve has returned.
-func New(cfg Config, routes *rules.Routes, front *processor.Front, registry prometheus.Registerer, log *slog.Logger) (*Server, error) {
+func New(cfg Config, routes *rules.Routes, front *front.IngressClient, registry prometheus.Registerer, log *slog.Logger) (*Server, error) {
 	if err := errors.Join(cfg.Validate(), cfg.ValidateRoutes(routes)); err != nil {
 		return nil, err
 	}

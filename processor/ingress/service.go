@@ -10,15 +10,15 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"oncebus/dedup/rules"
-	"oncebus/processor"
 	"oncebus/processor/app"
+	"oncebus/processor/front"
 )
 
 // Service is a Server with all that it needs to run: the listener it accepts
 // connections on, and the front that puts its events into Kafka.
 type Service struct {
 	addr     string
-	front    *processor.Front
+	front    *front.IngressClient
 	server   *Server
 	listener net.Listener // nil before Listen
 }
@@ -28,7 +28,7 @@ type Service struct {
 func NewService(
 	cfg Config, app app.Config, routes *rules.Routes, registry prometheus.Registerer, log *slog.Logger,
 ) (*Service, error) {
-	front, err := processor.NewFront(app, routes, log)
+	front, err := front.NewIngressClient(app, routes, log)
 	if err != nil {
 		return nil, err
 	}

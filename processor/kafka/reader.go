@@ -215,3 +215,7 @@ func (r *Reader) findLeader(ctx context.Context) error {
 // TimestampAppend is kgo's number for a timestamp that the broker set. The
 // record says so itself; the topic's setting may have changed since.
 const TimestampAppend = 1
+
+// FetchMaxWait is how long a broker may hold back a fetch without records;
+// Kafka's own clients wait as long.
+const FetchMaxWait = 500 * time.Millisecond

@@ -1,4 +1,4 @@
-package processor
+package front
 
 import (
 	"cmp"
@@ -26,15 +26,15 @@ import (
 )
 
 const (
-	// frontProbe is how often a front asks whether a broker answers, and
+	// probeInterval is how often a front asks whether a broker answers, and
 	// frontProbeMax how long an answer may take: senders are told 503 for as
 	// long as nobody noticed.
-	frontProbe, frontProbeMax = 500 * time.Millisecond, 2 * time.Second
-	// frontRecordsMax and frontBytesMax bound what waits for the bus. More
+	probeInterval, probeTimeout = 500 * time.Millisecond, 2 * time.Second
+	// recordsMax and frontBytesMax bound what waits for the bus. More
 	// than that is refused at once.
-	frontRecordsMax, frontBytesMax = 16_384, 64 << 20
-	// frontRenewPause separates two producers, the first of which was broken.
-	frontRenewPause = time.Second
+	recordsMax, bytesMax = 16_384, 64 << 20
+	// renewPause separates two producers, the first of which was broken.
+	renewPause = time.Second
 )
 
 // A Front puts events on the bus for senders that wait for the verdict. It
@@ -44,7 +44,7 @@ const (
 // it had in hand when it died is sent again, and then is a copy or is not.
 //
 // It is safe for use by many goroutines.
-type Front struct {
+type IngressClient struct {
 	cfg      app.Config
 	routes   *rules.Routes
 	log      *slog.Logger
@@ -55,29 +55,29 @@ type Front struct {
 	baseOptions []kgo.Opt
 
 	number   uint64 // in every return address of this process, never 0
-	asks     *asks
+	asks     *waiters
 	derivers sync.Pool
 	spread   atomic.Uint32 // of events without a key over partitions
 
-	bus    busState
-	heard  atomic.Int64               // when a broker last acknowledged something, Unix ns
-	at     atomic.Pointer[footing]    // where events go and verdicts come from; nil before
-	sender atomic.Pointer[kgo.Client] // nil while events are not taken
-	broken chan breakage              // one that renew has not looked at yet
-	done   chan struct{}              // closed when Run returns
+	bus    reachability
+	heard  atomic.Int64                // when a broker last acknowledged something, Unix ns
+	at     atomic.Pointer[clientState] // where events go and verdicts come from; nil before
+	sender atomic.Pointer[kgo.Client]  // nil while events are not taken
+	broken chan breakage               // one that renew has not looked at yet
+	done   chan struct{}               // closed when Run returns
 }
 
-// footing is what a front knows of its app while it serves.
-type footing struct {
+// clientState is what a front knows of its app while it serves.
+type clientState struct {
 	rt        *app.App
 	partition int32    // of the verdicts topic, ours
 	id        [16]byte // of the verdicts topic
 	next      int64    // where to read on; owned by Run's goroutine
 }
 
-// NewFront checks the settings and prepares a front. It connects to nothing.
+// NewIngressClient checks the settings and prepares a front. It connects to nothing.
 // extra goes to every client, after our own options.
-func NewFront(cfg app.Config, routes *rules.Routes, log *slog.Logger, extra ...kgo.Opt) (*Front, error) {
+func NewIngressClient(cfg app.Config, routes *rules.Routes, log *slog.Logger, extra ...kgo.Opt) (*IngressClient, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
@@ -93,20 +93,20 @@ func NewFront(cfg app.Config, routes *rules.Routes, log *slog.Logger, extra ...k
 	if err != nil {
 		return nil, err
 	}
-	f := &Front{
-		cfg: cfg, routes: routes, log: log, redact: redact, patience: security.CredentialsPatience, RecordsMax: frontRecordsMax,
+	f := &IngressClient{
+		cfg: cfg, routes: routes, log: log, redact: redact, patience: security.CredentialsPatience, RecordsMax: recordsMax,
 		baseOptions: append(opts, extra...),
 		broken:      make(chan breakage, 1), done: make(chan struct{}),
 	}
 	f.derivers.New = func() any { return routes.NewDeriver(cfg.KeySecret.Bytes()) }
-	f.bus = busState{err: errors.New("not connected yet"), changed: make(chan struct{})}
+	f.bus = reachability{err: errors.New("not connected yet"), changed: make(chan struct{})}
 	for f.number == 0 {
 		var drawn [8 + 32]byte // the number, and the seed of the questions'
 		if _, err := rand.Read(drawn[:]); err != nil {
 			return nil, fmt.Errorf("draw the front's number: %w", err)
 		}
 		f.number = binary.LittleEndian.Uint64(drawn[:])
-		f.asks = newAsks([32]byte(drawn[8:]))
+		f.asks = newWaiters([32]byte(drawn[8:]))
 	}
 	return f, nil
 }
@@ -116,13 +116,13 @@ func NewFront(cfg app.Config, routes *rules.Routes, log *slog.Logger, extra ...k
 // told that there is no answer. An error before that is one a person has to
 // resolve: a routes file that does not fit the app, refused credentials. Run
 // can be called once.
-func (f *Front) Run(ctx context.Context) error {
+func (f *IngressClient) Run(ctx context.Context) error {
 	defer close(f.done)
 	return f.redact.Err(security.ExplainCredentials(f.run(ctx), f.cfg.SASL))
 }
 
-func (f *Front) run(ctx context.Context) error {
-	var before *footing
+func (f *IngressClient) run(ctx context.Context) error {
+	var before *clientState
 	for ctx.Err() == nil {
 		at, err := f.open(ctx, before)
 		if err != nil {
@@ -136,7 +136,7 @@ func (f *Front) run(ctx context.Context) error {
 				return err
 			}
 			f.log.Warn("the front begins again", "error", err)
-			_ = kafka.Pause(ctx, frontRenewPause) // the loop asks ctx
+			_ = kafka.Pause(ctx, renewPause) // the loop asks ctx
 		}
 		before = at
 	}
@@ -144,13 +144,13 @@ func (f *Front) run(ctx context.Context) error {
 }
 
 // Ready returns nil if events are taken and answered, else why they are not.
-func (f *Front) Ready() error {
+func (f *IngressClient) Ready() error {
 	err, _ := f.bus.look()
 	return err
 }
 
-// busState is whether the bus can be reached.
-type busState struct {
+// reachability is whether the bus can be reached.
+type reachability struct {
 	mu      sync.Mutex
 	err     error         // why not; nil if it can
 	changed chan struct{} // closed when err becomes another
@@ -158,7 +158,7 @@ type busState struct {
 
 // set notes why the bus cannot be reached, nil if it can, and reports whether
 // that is news.
-func (b *busState) set(err error) bool {
+func (b *reachability) set(err error) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if (err == nil) == (b.err == nil) && (err == nil || err.Error() == b.err.Error()) {
@@ -172,14 +172,14 @@ func (b *busState) set(err error) bool {
 
 // look returns why the bus cannot be reached, and what is closed when that
 // changes.
-func (b *busState) look() (error, <-chan struct{}) { //nolint:revive,staticcheck // the error is the state, not a failure
+func (b *reachability) look() (error, <-chan struct{}) { //nolint:revive,staticcheck // the error is the state, not a failure
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.err, b.changed
 }
 
 // open waits until the app is there. It returns nil if ctx is done before.
-func (f *Front) open(ctx context.Context, before *footing) (*footing, error) {
+func (f *IngressClient) open(ctx context.Context, before *clientState) (*clientState, error) {
 	client, err := kgo.NewClient(f.baseOptions...)
 	if err != nil {
 		return nil, fmt.Errorf("client: %w", err)
@@ -198,7 +198,7 @@ func (f *Front) open(ctx context.Context, before *footing) (*footing, error) {
 		if f.bus.set(err) {
 			f.log.Warn("not ready yet, trying again", "error", security.ExplainCredentials(err, f.cfg.SASL))
 		}
-		if kafka.Pause(ctx, frontProbe) != nil {
+		if kafka.Pause(ctx, probeInterval) != nil {
 			return nil, nil
 		}
 	}
@@ -207,7 +207,7 @@ func (f *Front) open(ctx context.Context, before *footing) (*footing, error) {
 // errNotThere says that the app has not got that far.
 var errNotThere = errors.New("not there yet")
 
-func (f *Front) openOnce(ctx context.Context, client *kgo.Client, before *footing) (*footing, error) {
+func (f *IngressClient) openOnce(ctx context.Context, client *kgo.Client, before *clientState) (*clientState, error) {
 	app, err := app.Find(ctx, client, f.cfg.AppID, f.routes)
 	if err != nil {
 		return nil, err
@@ -226,7 +226,7 @@ func (f *Front) openOnce(ctx context.Context, client *kgo.Client, before *footin
 	if changed {
 		return nil, fmt.Errorf("a route of this routes file is %w in the manifest in %s: start `oncebus run` with it", errNotThere, t.Manifest)
 	}
-	at := &footing{rt: app.App(), id: t.Topics[t.Verdicts].Id}
+	at := &clientState{rt: app.App(), id: t.Topics[t.Verdicts].Id}
 	if _, err := at.rt.RereadLimits(ctx, kadm.NewClient(client), frontTopics(t, f.routes)); err != nil {
 		return nil, err
 	}
@@ -268,10 +268,10 @@ func partitionOfInstance(instance string, partitions int32) int32 {
 
 // serve takes events and reads verdicts until ctx is done or the reader can
 // not go on.
-func (f *Front) serve(ctx context.Context, at *footing) error {
+func (f *IngressClient) serve(ctx context.Context, at *clientState) error {
 	reader, err := kgo.NewClient(append(slices.Clone(f.baseOptions),
 		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{at.rt.Topology.Verdicts: {at.partition: kgo.NewOffset().At(at.next)}}),
-		kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.FetchMaxWait(fetchMaxWait),
+		kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.FetchMaxWait(kafka.FetchMaxWait),
 		// Out of range after records were lost: who waits for an older verdict
 		// than this is not there any more.
 		kgo.ConsumeResetOffset(kgo.RewindOffset(time.Minute)))...)
@@ -302,19 +302,19 @@ var errStopping = errors.New("stopping")
 // newSender makes the producer: idempotent, with acks of all in-sync replicas.
 // It does not linger: what comes while requests are under way goes into the
 // next ones together, so batches grow with the load and nobody waits for one.
-func (f *Front) newSender(at *footing) (*kgo.Client, error) {
+func (f *IngressClient) newSender(at *clientState) (*kgo.Client, error) {
 	return kgo.NewClient(append(slices.Clone(f.baseOptions),
 		kgo.RequiredAcks(kgo.AllISRAcks()), kgo.ProducerLinger(0),
 		kgo.RecordPartitioner(app.NewPartitioner(at.rt.InternalTopics())),
 		kgo.ProducerBatchMaxBytesFn(at.rt.BatchBytes),
-		kgo.MaxBufferedRecords(f.RecordsMax), kgo.MaxBufferedBytes(frontBytesMax))...)
+		kgo.MaxBufferedRecords(f.RecordsMax), kgo.MaxBufferedBytes(bytesMax))...)
 }
 
 // probe keeps Ready true to the facts.
-func (f *Front) probe(ctx context.Context, client *kgo.Client, stop context.CancelCauseFunc) {
+func (f *IngressClient) probe(ctx context.Context, client *kgo.Client, stop context.CancelCauseFunc) {
 	patience := security.Patience{Limit: f.patience}
 	for {
-		probeCtx, cancel := context.WithTimeout(ctx, frontProbeMax)
+		probeCtx, cancel := context.WithTimeout(ctx, probeTimeout)
 		err := client.Ping(probeCtx)
 		cancel()
 		switch {
@@ -328,14 +328,14 @@ func (f *Front) probe(ctx context.Context, client *kgo.Client, stop context.Canc
 		case security.CredentialsRefused(err) && patience.Stops(err, time.Now()):
 			stop(err)
 			return
-		case time.Since(time.Unix(0, f.heard.Load())) < frontProbeMax:
+		case time.Since(time.Unix(0, f.heard.Load())) < probeTimeout:
 			// Only busy: it acknowledged an event since the question was put.
 		default:
 			if f.bus.set(errors.New("no broker answers")) {
 				f.log.Warn("no broker answers", "error", err)
 			}
 		}
-		if kafka.Pause(ctx, frontProbe) != nil {
+		if kafka.Pause(ctx, probeInterval) != nil {
 			return
 		}
 	}
@@ -343,7 +343,7 @@ func (f *Front) probe(ctx context.Context, client *kgo.Client, stop context.Canc
 
 // read hands verdicts to those who wait until ctx is done, or until the
 // partition is not what it was.
-func (f *Front) read(ctx context.Context, reader *kgo.Client, at *footing) error {
+func (f *IngressClient) read(ctx context.Context, reader *kgo.Client, at *clientState) error {
 	for {
 		fetches := reader.PollFetches(ctx)
 		if ctx.Err() != nil {
@@ -371,7 +371,7 @@ func (f *Front) read(ctx context.Context, reader *kgo.Client, at *footing) error
 
 // hand gives a verdict to who waits for it. Nobody may: it came late, or is
 // another front's.
-func (f *Front) hand(rec *kgo.Record) {
+func (f *IngressClient) hand(rec *kgo.Record) {
 	address, ok := wire.AddressOf(rec)
 	if !ok || address.Front != f.number {
 		return
@@ -381,6 +381,6 @@ func (f *Front) hand(rec *kgo.Record) {
 		return
 	}
 	if answer, ok := wire.ReadAnswer(rec); ok {
-		q.tell(&answer)
+		q.deliver(&answer)
 	}
 }

@@ -1,4 +1,4 @@
-package processor
+package front
 
 import (
 	"context"
@@ -20,7 +20,7 @@ type breakage struct {
 // renew replaces a sender that is broken for good: an idempotent one whose
 // producer id was refused never writes again, and one that was made for other
 // limits makes batches that are refused.
-func (f *Front) renew(ctx context.Context, reader *kgo.Client, at *footing) {
+func (f *IngressClient) renew(ctx context.Context, reader *kgo.Client, at *clientState) {
 	for {
 		var b breakage
 		select {
@@ -33,13 +33,13 @@ func (f *Front) renew(ctx context.Context, reader *kgo.Client, at *footing) {
 		if broken {
 			f.replace(b, at)
 		}
-		if (broken || tooLarge) && kafka.Pause(ctx, frontRenewPause) != nil {
+		if (broken || tooLarge) && kafka.Pause(ctx, renewPause) != nil {
 			return
 		}
 	}
 }
 
-func (f *Front) replace(b breakage, at *footing) {
+func (f *IngressClient) replace(b breakage, at *clientState) {
 	fresh, err := f.newSender(at)
 	if err != nil {
 		f.log.Error("no new producer", "error", err)
@@ -52,8 +52,8 @@ func (f *Front) replace(b breakage, at *footing) {
 // limitsChanged reads the topics' limits again after a broker refused what we
 // thought would fit, and tells whether somebody changed them. What does not fit
 // is refused before it is sent from then on.
-func (f *Front) limitsChanged(ctx context.Context, client *kgo.Client, at *footing) bool {
-	ctx, cancel := context.WithTimeout(ctx, frontProbeMax)
+func (f *IngressClient) limitsChanged(ctx context.Context, client *kgo.Client, at *clientState) bool {
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	changed, err := at.rt.RereadLimits(ctx, kadm.NewClient(client), frontTopics(at.rt.Topology, f.routes))
 	if err != nil {
@@ -64,7 +64,7 @@ func (f *Front) limitsChanged(ctx context.Context, client *kgo.Client, at *footi
 
 // refusesToSend tells whether a client has no producer id and asks for none.
 func refusesToSend(ctx context.Context, client *kgo.Client) bool {
-	ctx, cancel := context.WithTimeout(ctx, frontProbeMax)
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	_, _, err := client.ProducerID(ctx)
 	var refused *kerr.Error

@@ -1,4 +1,4 @@
-package processor
+package front
 
 import (
 	"math/rand/v2"
@@ -9,7 +9,7 @@ import (
 )
 
 // A question is an event whose sender waits for the verdict.
-type question struct {
+type waiter struct {
 	// answers has room for all there are: the verdict, and the outcome.
 	answers chan wire.Answer
 	key     string // the event's dedup key as text; "" if it has none
@@ -17,18 +17,18 @@ type question struct {
 	waits   bool   // the verdict said that the outcome follows; the reader's
 }
 
-func questionOf(d *rules.Derived) *question {
-	q := &question{answers: make(chan wire.Answer, 2)}
+func newWaiter(d *rules.Derived) *waiter {
+	q := &waiter{answers: make(chan wire.Answer, 2)}
 	if d.Finding == rules.Keyed {
 		q.key, q.near = wire.KeyText(&d.Key), d.HasNear
 	}
 	return q
 }
 
-// tell gives the question an answer, unless that is one to another event: who
+// deliver gives the question an answer, unless that is one to another event: who
 // may write to a raw topic and knows the address can have events of their own
 // judged under it. The outcome that a copy waits for has the original's key.
-func (q *question) tell(a *wire.Answer) {
+func (q *waiter) deliver(a *wire.Answer) {
 	if a.Key != q.key && !(q.near && q.waits && a.HasOutcome) {
 		return
 	}
@@ -39,20 +39,20 @@ func (q *question) tell(a *wire.Answer) {
 	}
 }
 
-// asks are the questions that wait for an answer. Their numbers cannot be
+// waiters are the questions that wait for an answer. Their numbers cannot be
 // guessed: only who reads what the front wrote knows where its verdict goes.
-type asks struct {
+type waiters struct {
 	mu      sync.Mutex
 	random  *rand.ChaCha8 // cryptographically strong, seeded by the system
-	waiting map[uint64]*question
+	waiting map[uint64]*waiter
 }
 
-func newAsks(seed [32]byte) *asks {
-	return &asks{random: rand.NewChaCha8(seed), waiting: map[uint64]*question{}}
+func newWaiters(seed [32]byte) *waiters {
+	return &waiters{random: rand.NewChaCha8(seed), waiting: map[uint64]*waiter{}}
 }
 
 // begin opens a question and returns its number.
-func (a *asks) begin(q *question) uint64 {
+func (a *waiters) begin(q *waiter) uint64 {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for {
@@ -64,14 +64,14 @@ func (a *asks) begin(q *question) uint64 {
 	}
 }
 
-func (a *asks) end(ask uint64) {
+func (a *waiters) end(ask uint64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	delete(a.waiting, ask)
 }
 
 // of returns the question with the number, or nil.
-func (a *asks) of(ask uint64) *question {
+func (a *waiters) of(ask uint64) *waiter {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.waiting[ask]

@@ -1,4 +1,4 @@
-package processor
+package front
 
 import (
 	"cmp"
@@ -20,12 +20,12 @@ import (
 // to send the event again, but for ErrKeyless: if it is on the bus already, it
 // is a copy then.
 var (
-	// ErrBusAway says that the bus did not take the event in time, or that too
+	// ErrKafkaUnavailable says that the bus did not take the event in time, or that too
 	// much waits for it already. The event may reach it all the same.
-	ErrBusAway = errors.New("the bus did not take it")
-	// ErrKeyless comes with ErrBusAway where the event has no key: if it is on
+	ErrKafkaUnavailable = errors.New("the bus did not take it")
+	// ErrMissingKey comes with ErrBusAway where the event has no key: if it is on
 	// the bus all the same, nobody can tell that it comes again.
-	ErrKeyless = errors.New("an event without a key")
+	ErrMissingKey = errors.New("an event without a key")
 	// ErrNoVerdict says that the event is on the bus, and that there was no
 	// verdict in time.
 	ErrNoVerdict = errors.New("no verdict in time")
@@ -45,9 +45,9 @@ type Submission struct {
 	Value   []byte // nil is null
 	Headers []dedup.Header
 	Time    time.Time // the event time, unless the route has a field for it
-	// Hold waits for a bus that cannot be reached until the context is done;
+	// WaitForBroker waits for a bus that cannot be reached until the context is done;
 	// without it the answer is ErrBusAway at once.
-	Hold bool
+	WaitForBroker bool
 }
 
 // Header returns the first header of that name. Headers of oncebus's own prefix
@@ -63,9 +63,9 @@ func (s *Submission) Header(name string) ([]byte, bool) {
 
 // Derive picks the event's route and derives its dedup key. It fails only as
 // long as it is not known whether the routes file fits the app.
-func (f *Front) Derive(s *Submission) (rules.Derived, error) {
+func (f *IngressClient) Derive(s *Submission) (rules.Derived, error) {
 	if f.at.Load() == nil {
-		return rules.Derived{}, fmt.Errorf("%w: %w", ErrBusAway, f.Ready())
+		return rules.Derived{}, fmt.Errorf("%w: %w", ErrKafkaUnavailable, f.Ready())
 	}
 	deriver := f.derivers.Get().(*rules.Deriver) //nolint:forcetypeassert // what New makes
 	defer f.derivers.Put(deriver)
@@ -73,19 +73,19 @@ func (f *Front) Derive(s *Submission) (rules.Derived, error) {
 }
 
 // Await waits until events are taken.
-func (f *Front) Await(ctx context.Context) error {
+func (f *IngressClient) Await(ctx context.Context) error {
 	_, err := f.reach(ctx, true)
 	return err
 }
 
-// Publish puts an event on the bus and returns once all in-sync replicas have
+// Submit puts an event on the bus and returns once all in-sync replicas have
 // it. d is what Derive says of it.
-func (f *Front) Publish(ctx context.Context, s *Submission, d *rules.Derived) error {
+func (f *IngressClient) Submit(ctx context.Context, s *Submission, d *rules.Derived) error {
 	return f.publish(ctx, s, d, dedup.Address{})
 }
 
 // Address is where the verdict on one of this client's requests goes, as of now.
-func (f *Front) Address(request uint64) dedup.Address {
+func (f *IngressClient) Address(request uint64) dedup.Address {
 	address := dedup.Address{Front: f.number, Ask: request}
 	if at := f.at.Load(); at != nil {
 		address.Partition = at.partition
@@ -93,11 +93,11 @@ func (f *Front) Address(request uint64) dedup.Address {
 	return address
 }
 
-// Ask puts an event on the bus and returns the verdict on it. Where a route in
+// SubmitAndWait puts an event on the bus and returns the verdict on it. Where a route in
 // claim mode lets copies wait (while_in_progress: wait), a copy gets the outcome of the
 // first; if there is none when ctx is done, the verdict without it.
-func (f *Front) Ask(ctx context.Context, s *Submission, d *rules.Derived) (wire.Answer, error) {
-	q := questionOf(d)
+func (f *IngressClient) SubmitAndWait(ctx context.Context, s *Submission, d *rules.Derived) (wire.Answer, error) {
+	q := newWaiter(d)
 	ask := f.asks.begin(q)
 	defer f.asks.end(ask)
 	if err := f.publish(ctx, s, d, dedup.Address{Front: f.number, Ask: ask}); err != nil {
@@ -117,7 +117,7 @@ func (f *Front) Ask(ctx context.Context, s *Submission, d *rules.Derived) (wire.
 
 // await returns the next answer to a question, or the one there was if none
 // comes in time.
-func (f *Front) await(ctx context.Context, answers <-chan wire.Answer, before wire.Answer) (answer wire.Answer, more bool) {
+func (f *IngressClient) await(ctx context.Context, answers <-chan wire.Answer, before wire.Answer) (answer wire.Answer, more bool) {
 	select {
 	case answer := <-answers:
 		return answer, true
@@ -132,17 +132,17 @@ func (f *Front) await(ctx context.Context, answers <-chan wire.Answer, before wi
 	}
 }
 
-func (f *Front) publish(ctx context.Context, s *Submission, d *rules.Derived, ask dedup.Address) error {
-	at, err := f.reach(ctx, s.Hold)
+func (f *IngressClient) publish(ctx context.Context, s *Submission, d *rules.Derived, ask dedup.Address) error {
+	at, err := f.reach(ctx, s.WaitForBroker)
 	if err != nil {
 		return err
 	}
 	if ask.Asked() {
 		ask.Partition = at.partition
 	}
-	err = f.send(ctx, at, f.record(at, s, d, ask), s.Hold)
-	if d.Finding == rules.KeyMissing && errors.Is(err, ErrBusAway) {
-		return fmt.Errorf("%w: %w", ErrKeyless, err)
+	err = f.send(ctx, at, f.record(at, s, d, ask), s.WaitForBroker)
+	if d.Finding == rules.KeyMissing && errors.Is(err, ErrKafkaUnavailable) {
+		return fmt.Errorf("%w: %w", ErrMissingKey, err)
 	}
 	return err
 }
@@ -150,23 +150,23 @@ func (f *Front) publish(ctx context.Context, s *Submission, d *rules.Derived, as
 // reach returns where events go, or an error if that cannot be reached. With
 // hold it waits: an event that was not handed over yet is not underway when
 // its sender has given up.
-func (f *Front) reach(ctx context.Context, hold bool) (*footing, error) {
+func (f *IngressClient) reach(ctx context.Context, hold bool) (*clientState, error) {
 	for {
 		why, changed := f.bus.look()
 		switch {
 		case ctx.Err() != nil:
-			return nil, fmt.Errorf("%w: %w", ErrBusAway, ctx.Err())
+			return nil, fmt.Errorf("%w: %w", ErrKafkaUnavailable, ctx.Err())
 		case why == nil:
 			return f.at.Load(), nil
 		case !hold:
-			return nil, fmt.Errorf("%w: %w", ErrBusAway, why)
+			return nil, fmt.Errorf("%w: %w", ErrKafkaUnavailable, why)
 		}
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return nil, fmt.Errorf("%w: %w", ErrBusAway, why)
+			return nil, fmt.Errorf("%w: %w", ErrKafkaUnavailable, why)
 		case <-f.done:
-			return nil, fmt.Errorf("%w: %w", ErrBusAway, why)
+			return nil, fmt.Errorf("%w: %w", ErrKafkaUnavailable, why)
 		}
 	}
 }
@@ -174,7 +174,7 @@ func (f *Front) reach(ctx context.Context, hold bool) (*footing, error) {
 // record makes the bus's record of an event. A keyed one goes straight to its
 // task, in the envelope the router would give it; one without a key to its raw
 // topic, where the router does with it as the route says.
-func (f *Front) record(at *footing, s *Submission, d *rules.Derived, ask dedup.Address) *kgo.Record {
+func (f *IngressClient) record(at *clientState, s *Submission, d *rules.Derived, ask dedup.Address) *kgo.Record {
 	rec := &kgo.Record{Topic: s.Topic, Value: s.Value, Timestamp: s.Time, Headers: make([]kgo.RecordHeader, 0, len(s.Headers)+1)}
 	own := kgo.RecordHeader{Key: wire.HeaderReplyTo}
 	switch {
@@ -208,33 +208,33 @@ func (f *Front) record(at *footing, s *Submission, d *rules.Derived, ask dedup.A
 // that follows can be acknowledged and not be there (franz-go #1217). So a
 // record that was handed over is delivered, if late, and if it was sent again
 // in the meantime, one of the two is a copy.
-func (f *Front) send(ctx context.Context, at *footing, rec *kgo.Record, hold bool) error {
+func (f *IngressClient) send(ctx context.Context, at *clientState, rec *kgo.Record, hold bool) error {
 	if n, most := wire.RecordBytes(rec), int(at.rt.BatchBytes(rec.Topic)); n > most {
 		return fmt.Errorf("%w: %d bytes with headers, topic %s takes %d", ErrTooLarge, n, rec.Topic, most)
 	}
 	sender := f.sender.Load()
 	if sender == nil {
-		return fmt.Errorf("%w: %w", ErrBusAway, cmp.Or(f.Ready(), errStopping))
+		return fmt.Errorf("%w: %w", ErrKafkaUnavailable, cmp.Or(f.Ready(), errStopping))
 	}
 	sent := make(chan error, 1)
 	sender.TryProduce(context.Background(), rec, func(_ *kgo.Record, err error) { sent <- err })
 	for {
 		why, changed := f.bus.look()
 		if why != nil && !hold {
-			return fmt.Errorf("%w: not acknowledged: %w", ErrBusAway, why)
+			return fmt.Errorf("%w: not acknowledged: %w", ErrKafkaUnavailable, why)
 		}
 		select {
 		case err := <-sent:
 			return f.sent(sender, rec, err)
 		case <-ctx.Done():
-			return fmt.Errorf("%w: not acknowledged in time: %w", ErrBusAway, ctx.Err())
+			return fmt.Errorf("%w: not acknowledged in time: %w", ErrKafkaUnavailable, ctx.Err())
 		case <-changed:
 		}
 	}
 }
 
 // sent says what a record's delivery came to.
-func (f *Front) sent(sender *kgo.Client, rec *kgo.Record, err error) error {
+func (f *IngressClient) sent(sender *kgo.Client, rec *kgo.Record, err error) error {
 	if err == nil {
 		f.heard.Store(time.Now().UnixNano())
 		return nil
@@ -248,15 +248,15 @@ func (f *Front) sent(sender *kgo.Client, rec *kgo.Record, err error) error {
 	if errors.Is(err, kerr.MessageTooLarge) || errors.Is(err, kerr.RecordListTooLarge) {
 		// One in its batch was: a limit was lowered since it was read, and is
 		// read again now (see renew).
-		return fmt.Errorf("%w: topic %s refuses a batch: %w", ErrBusAway, rec.Topic, err)
+		return fmt.Errorf("%w: topic %s refuses a batch: %w", ErrKafkaUnavailable, rec.Topic, err)
 	}
-	return fmt.Errorf("%w: produce to %s: %w", ErrBusAway, rec.Topic, kafka.Denied(err, "Write", kafka.ResourceTopic, rec.Topic))
+	return fmt.Errorf("%w: produce to %s: %w", ErrKafkaUnavailable, rec.Topic, kafka.Denied(err, "Write", kafka.ResourceTopic, rec.Topic))
 }
 
-// PublishOutcome puts on the bus what became of an attempt, for an executor
+// SubmitOutcome puts on the bus what became of an attempt, for an executor
 // that has no client of it: token is the claim token that came with the event.
 // The task judges it like one from the route's outcomes topic, which it is.
-func (f *Front) PublishOutcome(ctx context.Context, route *rules.Route, token []byte, kind dedup.OutcomeKind, value []byte, headers []dedup.Header) error {
+func (f *IngressClient) SubmitOutcome(ctx context.Context, route *rules.Route, token []byte, kind dedup.OutcomeKind, value []byte, headers []dedup.Header) error {
 	at, err := f.reach(ctx, false)
 	if err != nil {
 		return err

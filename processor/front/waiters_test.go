@@ -1,0 +1,59 @@
+package front
+
+import (
+	"strings"
+	"testing"
+
+	"oncebus/dedup/rules"
+	"oncebus/processor/wire"
+)
+
+// TestAnswerOfAnotherKeyIsPassedOver, and takes no room of the right one.
+func TestAnswerOfAnotherKeyIsPassedOver(t *testing.T) {
+	d := rules.Derived{Finding: rules.Keyed, Key: [32]byte{1}}
+	other := strings.Repeat("02", 32)
+	for _, c := range []struct {
+		name    string
+		near    bool
+		answers []wire.Answer
+		want    string // the reasons of those that are told
+	}{
+		{"its own", false, []wire.Answer{{Key: wire.KeyText(&d.Key), Reason: "a"}}, "a"},
+		{"others", false, []wire.Answer{{Key: other}, {}, {Key: other, HasOutcome: true}, {Key: wire.KeyText(&d.Key), Reason: "a"}}, "a"},
+		{"outcome", false, []wire.Answer{{Key: wire.KeyText(&d.Key), OutcomeFollows: true, Reason: "a"}, {Key: other, HasOutcome: true}, {Key: wire.KeyText(&d.Key), HasOutcome: true, Reason: "b"}}, "ab"},
+		{"outcome of a neighbour", true, []wire.Answer{{Key: other, HasOutcome: true}, {Key: wire.KeyText(&d.Key), OutcomeFollows: true, Reason: "a"}, {Key: other}, {Key: other, HasOutcome: true, Reason: "b"}}, "ab"},
+	} {
+		d.HasNear = c.near
+		q := newWaiter(&d)
+		for i := range c.answers {
+			q.deliver(&c.answers[i])
+		}
+		got := ""
+		for len(q.answers) > 0 {
+			a := <-q.answers
+			got += a.Reason
+		}
+		if got != c.want {
+			t.Errorf("%s: told %q, want %q", c.name, got, c.want)
+		}
+	}
+}
+
+// TestNumbersOfQuestions are none that is in use, and none that follows from
+// those before.
+func TestNumbersOfQuestions(t *testing.T) {
+	a := newWaiters([32]byte{1})
+	first := a.begin(&waiter{})
+	again := newWaiters([32]byte{1}) // which draws the same
+	again.waiting[first] = &waiter{}
+	if second := again.begin(&waiter{}); second == first || second-first < 1<<32 || a.of(first) == nil || a.of(second) != nil {
+		t.Errorf("drew %x, then %x", first, second)
+	}
+	if n := testing.AllocsPerRun(100, func() {
+		q := a.waiting[first]
+		a.end(first)
+		first = a.begin(q)
+	}); n != 0 {
+		t.Errorf("a question's number takes %v allocations", n)
+	}
+}
