@@ -144,7 +144,7 @@ func TestCheckSaysThatASecretIsNeeded(t *testing.T) {
 	}
 }
 
-// badRoutes has four mistakes, each with its line.
+// badRoutes has four mistakes on different lines.
 const badRoutes = `routes:
   - name: signals
     topics: [signals.raw]

@@ -22,12 +22,12 @@ import (
 	"oncebus/processor/kafkatest"
 )
 
-// There is no container engine where these tests run, so they check what can be known without one: that the files of
-// deployments/ agree with the program, with one another and with the tree.
+// These tests run without a container engine. They check that the files of deployments/ agree with the program, with each
+// other and with the tree.
 
 const deployments = "../../deployments"
 
-// compose is what the tests look at in compose.yaml.
+// compose is the part of compose.yaml that the tests check.
 type compose struct {
 	Services map[string]struct {
 		Image       string
@@ -64,7 +64,7 @@ func readCompose(t *testing.T) compose {
 	return c
 }
 
-// Every mount is a file that is there or a volume that is declared; every service waited for exists.
+// TestComposeMounts: every mount is an existing file or a declared volume, and every service in depends_on exists.
 func TestComposeMounts(t *testing.T) {
 	c := readCompose(t)
 	used := map[string]bool{}
@@ -102,8 +102,8 @@ func TestComposeMounts(t *testing.T) {
 	}
 }
 
-// The settings that compose.yaml and the Dockerfile make are known, valid together, and fit the rest: the broker's listener,
-// the mounted routes, the ports that are published and scraped, the time a stop may take.
+// TestComposeSettings: the settings in compose.yaml and the Dockerfile are known and valid together, and match the broker's
+// listener, the mounted routes, the published and scraped ports, and the stop timeout.
 func TestComposeSettings(t *testing.T) {
 	c := readCompose(t)
 	for _, name := range []string{"oncebus", "ingress"} {
@@ -136,7 +136,7 @@ func checkComposeService(t *testing.T, c compose, name string) {
 	for name, value := range service.Environment {
 		environ = append(environ, name+"="+value)
 		if !strings.HasPrefix(name, settings.Prefix) {
-			t.Errorf("%s is no setting of ours", name)
+			t.Errorf("%s is not a setting", name)
 		}
 	}
 	s, err := settings.Parse(environ)
@@ -196,7 +196,7 @@ func checkComposeService(t *testing.T, c compose, name string) {
 	}
 }
 
-// Prometheus scrapes the service of compose.yaml at its port.
+// TestPrometheusScrapesCompose: Prometheus scrapes the service of compose.yaml at its port.
 func TestPrometheusScrapesCompose(t *testing.T) {
 	var p struct {
 		ScrapeConfigs []struct {
@@ -227,7 +227,7 @@ func readDockerfile(t *testing.T) string {
 	return strings.ReplaceAll(string(b), "\\\n", " ")
 }
 
-// dockerfileEnviron is what the image's ENV lines set.
+// dockerfileEnviron returns the variables that the ENV lines of the image set.
 func dockerfileEnviron(t *testing.T) []string {
 	t.Helper()
 	var environ []string
@@ -298,7 +298,7 @@ func TestAlertRules(t *testing.T) {
 	dir := filepath.Join(deployments, "prometheus")
 	if _, err := exec.LookPath("promtool"); err != nil {
 		if os.Getenv("CI") == "true" {
-			t.Fatal("promtool is not installed; without it nobody knows whether the rules hold (.ci/run fetches it)")
+			t.Fatal("promtool is not installed; without it the rules are not tested (.ci/run fetches it)")
 		}
 		t.Skip("promtool is not installed: the alert rules are not tried")
 	}

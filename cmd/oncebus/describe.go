@@ -34,9 +34,6 @@ func describe(r *rules.Route) []fact {
 		eventTime = fmt.Sprintf("field %s (%s)", r.Time.Field.Path.Text, r.Time.Format)
 	}
 	duplicates := describePolicy(r.Duplicates.Policy, r)
-	if r.Duplicates.Policy == rules.ToTopic {
-		duplicates = "to " + r.Duplicates.Topic
-	}
 	if r.Mode == rules.ClaimMode {
 		duplicates = "" // they get a reply
 	}
@@ -120,6 +117,8 @@ func describePolicy(p rules.Policy, r *rules.Route) string {
 	switch p {
 	case rules.DeadLetter:
 		return "to " + r.DeadLetter
+	case rules.ToTopic:
+		return "to " + r.Duplicates.Topic
 	case rules.Forward:
 		return "forwarded to " + r.Output + ", marked"
 	case rules.Drop:

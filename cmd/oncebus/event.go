@@ -72,10 +72,10 @@ func openPayload(rest []string, stdin io.Reader) (io.ReadCloser, error) {
 		return io.NopCloser(stdin), nil
 	}
 	// A directory can be opened; only reading it would fail.
-	if info, err := os.Stat(rest[0]); err == nil && info.IsDir() { //nolint:gosec // the file is the one the user names
+	if info, err := os.Stat(rest[0]); err == nil && info.IsDir() {
 		return nil, fmt.Errorf("%s is a directory, want a file with one event", rest[0])
 	}
-	return os.Open(rest[0]) //nolint:gosec // the file is the one the user names
+	return os.Open(rest[0])
 }
 
 // readEvent reads the payload of openPayload.

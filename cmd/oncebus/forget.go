@@ -10,18 +10,18 @@ import (
 	"oncebus/dedup/rules"
 )
 
-// mayForget refuses routes without claims.
+// mayForget returns an error for a route without claims.
 func mayForget(routes *rules.Routes, route *rules.Route) error {
 	if inClaimMode(route) {
 		return nil
 	}
-	return fmt.Errorf("route %s is not in claim mode: its keys count until their window is over; those of routes in claim mode can be forgotten: %s",
+	return fmt.Errorf("route %s is not in claim mode, so its keys stay until their window is over; routes in claim mode: %s",
 		route.Name, routeNames(routes, inClaimMode))
 }
 
 func runForget(ctx context.Context, args []string, p cli.Process) int {
-	in, o, code, done := inspect(ctx, "forget", "Erases what is kept of an event's key, so that the event may run again. For routes in claim\n"+
-		"mode: it goes by way of the route's outcomes topic, and is done when the service has read it.\n"+inspectAbout, args, p,
+	in, o, code, done := inspect(ctx, "forget", "Erases the row of an event's key, so that the event may run again. Only for routes in claim\n"+
+		"mode: it produces an outcome, and the service erases the row when it reads the outcome.\n"+inspectAbout, args, p,
 		mayForget)
 	if done {
 		return code
@@ -36,11 +36,11 @@ func runForget(ctx context.Context, args []string, p cli.Process) int {
 	if o.json {
 		err = json.NewEncoder(p.Stdout).Encode(map[string]string{"route": o.route, "key": key, "digest": digest.String(), "asked": in.derived.Route.Claim.Outcomes})
 	} else {
-		beside := ""
+		adjacent := ""
 		if digest != in.derived.Digest {
-			beside = fmt.Sprintf(", kept under the neighbouring digest %v,", digest)
+			adjacent = fmt.Sprintf(" (with the row of digest %v, in an adjacent bucket)", digest)
 		}
-		_, err = fmt.Fprintf(p.Stdout, "asked to forget key %s%s of route %s, on topic %s\n", key, beside, o.route, in.derived.Route.Claim.Outcomes)
+		_, err = fmt.Fprintf(p.Stdout, "produced the outcome forget for key %s%s of route %s to topic %s\n", key, adjacent, o.route, in.derived.Route.Claim.Outcomes)
 	}
 	if err != nil {
 		cli.Printf(p.Stderr, "oncebus forget: %v\n", err)

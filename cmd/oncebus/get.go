@@ -18,8 +18,8 @@ import (
 )
 
 func runGet(ctx context.Context, args []string, p cli.Process) int {
-	in, o, code, done := inspect(ctx, "get", "Shows what is kept of an event's key: when and where it was first seen, its status, how often it\n"+
-		"was claimed, the size of its result and until when it counts, or that nothing is kept. "+inspectAbout, args, p,
+	in, o, code, done := inspect(ctx, "get", "Shows the row of an event's key, if there is one: first seen when and where, status, attempts,\n"+
+		"size of the result, and until when an event with the key is a duplicate.\n"+inspectAbout, args, p,
 		func(*rules.Routes, *rules.Route) error { return nil })
 	if done {
 		return code
@@ -51,8 +51,8 @@ func runGet(ctx context.Context, args []string, p cli.Process) int {
 	return cli.ExitStopped
 }
 
-// shownLookup is the answer about a key, as printed; without shownEntry where
-// nothing is kept of it. The field names of both are an interface.
+// shownLookup is what get prints of a key; shownEntry is nil without a row. The JSON
+// names of both are an interface.
 type shownLookup struct {
 	Found     bool   `json:"found"`
 	Key       string `json:"key"`
@@ -62,6 +62,7 @@ type shownLookup struct {
 	*shownEntry
 }
 
+// showLookup shows a key without a row.
 func showLookup(d *rules.Derived) shownLookup {
 	return shownLookup{Key: hex.EncodeToString(d.Key[:]), Digest: d.Digest.String(), Route: d.Route.Name, Namespace: d.Route.Namespace}
 }
@@ -69,38 +70,40 @@ func showLookup(d *rules.Derived) shownLookup {
 // shownEntry is a key's row.
 type shownEntry struct {
 	Task      string `json:"task"`
-	KeptUnder string `json:"kept_under,omitempty"` // digest of the neighbouring key whose row it is; absent for the event's own
+	KeptUnder string `json:"kept_under,omitempty"` // digest of the row's key in an adjacent bucket; absent for the event's own key
 	Status    string `json:"status"`
 	First     string `json:"first"`      // topic/partition/offset
 	FirstTime int64  `json:"first_time"` // event time, Unix milliseconds
-	// CopiesUntil is the last event time of a copy, absent where the key is
-	// free. HeldUntil is the stream time until which the row is held; at later
-	// ones it is not, and will be removed.
+	// CopiesUntil is the last event time at which an event is a duplicate; absent if
+	// the key is free. HeldUntil is the last stream time at which the row is retained;
+	// later it is evicted.
 	CopiesUntil int64          `json:"copies_until,omitempty"`
 	HeldUntil   int64          `json:"held_until"`
 	StreamTime  int64          `json:"stream_time"`
 	Held        bool           `json:"held"`
 	KeyState    front.KeyState `json:"key_state"`
 
-	// Of claim mode. NextAttempt is the one as which the next event runs that
-	// is no copy; absent while the key's window is not over.
+	// Of claim mode. NextAttempt is the attempt of the next event that is not a
+	// duplicate; absent within the key's window.
 	Attempt       uint32 `json:"attempt,omitempty"`
 	NextAttempt   uint32 `json:"next_attempt,omitempty"`
 	ClaimedAt     int64  `json:"claimed_at,omitempty"`
 	LeaseUntil    int64  `json:"lease_until,omitempty"` // while in progress
 	Request       string `json:"request,omitempty"`
-	Waiting       int    `json:"waiting,omitempty"` // copies
+	Waiting       int    `json:"waiting,omitempty"` // requests of duplicates
 	ResultBytes   *int   `json:"result_bytes,omitempty"`
 	ResultNull    bool   `json:"result_null,omitempty"`
 	ResultOmitted int    `json:"result_omitted_bytes,omitempty"`
+	resultLimit   int    // result_limit of the route
 }
 
+// showEntry shows the row of a key.
 func showEntry(d *rules.Derived, e *front.Entry) *shownEntry {
 	r, w := d.Route, d.Route.Span()
 	s := &shownEntry{
 		Task: e.Task, Status: e.Row.Status.String(), First: e.First, FirstTime: e.Row.First,
 		HeldUntil: e.Row.First + w.Retention(), StreamTime: e.StreamTime, Held: e.Held(r), KeyState: e.KeyState(r),
-		Attempt: e.Row.Attempt,
+		Attempt: e.Row.Attempt, resultLimit: r.Claim.ResultBytes,
 	}
 	if s.KeyState != front.Free {
 		s.CopiesUntil = e.Row.First + w.Size
@@ -129,27 +132,36 @@ func showEntry(d *rules.Derived, e *front.Entry) *shownEntry {
 	return s
 }
 
-// describeKeyState says what the row means for events to come.
+// omissionCause says why the result was not stored. The row does not tell, but there
+// are only two causes.
+func (s *shownEntry) omissionCause() string {
+	if s.ResultOmitted > s.resultLimit {
+		return "over result_limit, " + plural(s.resultLimit, "byte")
+	}
+	return "its row would exceed max.message.bytes of the changelog"
+}
+
+// describeKeyState says what happens to the next event with the key.
 func (s *shownEntry) describeKeyState() string {
-	next := "goes out"
+	next := "is emitted"
 	if s.NextAttempt > 0 {
 		next = "runs as attempt " + strconv.FormatUint(uint64(s.NextAttempt), 10)
 	}
 	switch {
 	case !s.Held:
-		return "free: its retention is over, the row will be evicted; the next event under this key " + next
+		return "free: its retention is over, and the row will be evicted; the next event with the key " + next
 	case s.KeyState == front.Free:
-		return "free: the next event under the key " + next
+		return "free: the next event with the key " + next
 	case s.KeyState == front.Expired:
-		return "expired: only an event within the window is a duplicate, a later event " + next
+		return "expired: only an event within the window is a duplicate; a later event " + next
 	}
 	return string(front.Active)
 }
 
-// write prints the answer for people.
+// write prints the key as a table.
 func (s *shownLookup) write(to io.Writer) error {
 	if !s.Found {
-		_, err := fmt.Fprintf(to, "nothing is kept of key %s (digest %s) in namespace %s\n", s.Key, s.Digest, s.Namespace)
+		_, err := fmt.Fprintf(to, "no row for key %s (digest %s) in namespace %s\n", s.Key, s.Digest, s.Namespace)
 		return err
 	}
 	when := func(ms int64) string {
@@ -160,10 +172,10 @@ func (s *shownLookup) write(to io.Writer) error {
 		{"first seen", s.First + " at " + when(s.FirstTime)},
 	}
 	if s.KeptUnder != "" {
-		facts = append(facts, fact{"kept under", "digest " + s.KeptUnder + ", a neighbouring key: the event is judged as the same order's copy"})
+		facts = append(facts, fact{"row of", "digest " + s.KeptUnder + ", the key in an adjacent bucket: the event is a duplicate of that order"})
 	}
 	if s.KeyState != front.Free {
-		facts = append(facts, fact{"copies until", when(s.CopiesUntil) + " by event time"})
+		facts = append(facts, fact{"duplicates until", when(s.CopiesUntil) + " in event time"})
 	}
 	facts = append(facts, fact{"key state", s.describeKeyState()})
 	if s.Attempt > 0 {
@@ -173,17 +185,17 @@ func (s *shownLookup) write(to io.Writer) error {
 		facts = append(facts, fact{"request id", s.Request})
 	}
 	if s.ClaimedAt > 0 {
-		facts = append(facts, fact{"claimed", when(s.ClaimedAt) + " by the broker's clock"})
+		facts = append(facts, fact{"claimed", when(s.ClaimedAt) + " in broker time"})
 	}
 	if s.LeaseUntil > 0 {
-		facts = append(facts, fact{"lease until", when(s.LeaseUntil) + " at least"})
+		facts = append(facts, fact{"lease until", "at least " + when(s.LeaseUntil)})
 	}
 	if s.Waiting > 0 {
-		facts = append(facts, fact{"waiting", plural(s.Waiting, "copy")})
+		facts = append(facts, fact{"waiting", plural(s.Waiting, "duplicate")})
 	}
 	switch {
 	case s.ResultOmitted > 0:
-		facts = append(facts, fact{"result", plural(s.ResultOmitted, "byte") + ", not kept: over result_limit"})
+		facts = append(facts, fact{"result", plural(s.ResultOmitted, "byte") + ", not stored: " + s.omissionCause()})
 	case s.ResultNull:
 		facts = append(facts, fact{"result", "null"})
 	case s.ResultBytes != nil:

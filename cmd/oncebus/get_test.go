@@ -17,7 +17,7 @@ func TestGetSaysWhatARowMeans(t *testing.T) {
 		t.Fatal(err)
 	}
 	const day = 24 * 3_600_000
-	const copies = "copies until  1970-01-03T00:00:00Z (172800000) by event time"
+	const until = "duplicates until  1970-01-03T00:00:00Z (172800000) in event time"
 	for name, c := range map[string]struct {
 		route string
 		row   dedup.Row
@@ -26,16 +26,16 @@ func TestGetSaysWhatARowMeans(t *testing.T) {
 		next  uint32
 		want  []string
 	}{
-		"in its window":  {"operations", dedup.Row{First: day, Status: dedup.Completed, Attempt: 2}, 2 * day, front.Active, 0, []string{copies, "key state     active\n"}},
-		"no stream time": {"operations", dedup.Row{First: day, Status: dedup.ClaimInProgress, Attempt: 1}, dedup.NoStreamTime, front.Active, 0, []string{copies, "key state     active\n"}},
+		"in its window":  {"operations", dedup.Row{First: day, Status: dedup.Completed, Attempt: 2}, 2 * day, front.Active, 0, []string{until, "key state         active\n"}},
+		"no stream time": {"operations", dedup.Row{First: day, Status: dedup.ClaimInProgress, Attempt: 1}, dedup.NoStreamTime, front.Active, 0, []string{until, "key state         active\n"}},
 		"freed": {"operations", dedup.Row{First: day, Status: dedup.Freed, Attempt: 1}, day, front.Free, 2,
-			[]string{"status      freed", "key state   free: the next event under the key runs as attempt 2\nattempt     1\n"}},
+			[]string{"status      freed", "key state   free: the next event with the key runs as attempt 2\nattempt     1\n"}},
 		"its window is over": {"operations", dedup.Row{First: day, Status: dedup.Submitted, Attempt: 3}, 2*day + 1, front.Expired, 4,
-			[]string{copies, "key state     expired: only an event within the window is a duplicate, a later event runs as attempt 4\n"}},
-		"out of time": {"operations", dedup.Row{First: day, Status: dedup.Completed, Attempt: 3}, 4 * day, front.Free, 1,
-			[]string{"key state   free: its retention is over, the row will be evicted; the next event under this key runs as attempt 1\n"}},
+			[]string{until, "key state         expired: only an event within the window is a duplicate; a later event runs as attempt 4\n"}},
+		"retention over": {"operations", dedup.Row{First: day, Status: dedup.Completed, Attempt: 3}, 4 * day, front.Free, 1,
+			[]string{"key state   free: its retention is over, and the row will be evicted; the next event with the key runs as attempt 1\n"}},
 		"plain, its window is over": {"economy-webhooks", dedup.Row{First: day, Status: dedup.Seen}, 3 * day, front.Expired, 0,
-			[]string{copies, "key state     expired: only an event within the window is a duplicate, a later event goes out\n"}},
+			[]string{until, "key state         expired: only an event within the window is a duplicate; a later event is emitted\n"}},
 	} {
 		r := routes.Route(c.route)
 		derived := rules.Derived{Route: r}
@@ -53,7 +53,7 @@ func TestGetSaysWhatARowMeans(t *testing.T) {
 				t.Errorf("%s: want %q in\n%s", name, want, &text)
 			}
 		}
-		if shown.CopiesUntil == 0 && strings.Contains(text.String(), "copies until") {
+		if shown.CopiesUntil == 0 && strings.Contains(text.String(), "duplicates until") {
 			t.Errorf("%s:\n%s", name, &text)
 		}
 	}

@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// fuzzRoutes have every kind of answer that the document knows: both modes, both ways to answer, two routes at a path, a signature
-// that can be made without the body and none, outcomes.
+// fuzzRoutes have every kind of response in the document: both modes, with and without a verdict, two routes at one path, with a
+// signature that does not cover the body and without one, and outcomes.
 const fuzzRoutes = `routes:
   - name: signals
     topics: [APP.signals.raw]
@@ -61,8 +61,8 @@ const fuzzRoutes = `routes:
     http: {path: /posts, signature: {scheme: none}, answer: async, max_body: 4096}
 `
 
-// TestHTTPFuzz has schemathesis make requests of the served document, right and wrong ones, and hold every answer to it. The
-// program of make fuzz-http is named in the environment.
+// TestHTTPFuzz runs schemathesis, which sends valid and invalid requests of the served document and checks every response. make
+// fuzz-http names the program in the environment.
 func TestHTTPFuzz(t *testing.T) {
 	program := os.Getenv("ONCEBUS_TEST_SCHEMATHESIS")
 	if program == "" {
@@ -80,7 +80,7 @@ func TestHTTPFuzz(t *testing.T) {
 	cmd := exec.CommandContext(ctx, program, "run", url+"/openapi.json", "--seed", "7", "--max-examples", "60", "--workers", "2",
 		"--phases", "examples,coverage,fuzzing", "--request-timeout", "30", "--no-color", "--continue-on-failure",
 		"--generation-database", "none", "-H", "Authorization: Bearer fuzz-token",
-		// Not whether data that breaks the schema is refused, or keeps to it is taken: what a key is made of decides that.
+		// Not whether valid data is accepted and invalid data rejected: the sources of the key decide that.
 		"--checks", "not_a_server_error,status_code_conformance,content_type_conformance,response_headers_conformance,"+
 			"response_schema_conformance,unsupported_method,allow_header_conformance")
 	cmd.Dir, cmd.Env = w.dir, []string{"PATH=" + os.Getenv("PATH"), "HOME=" + w.dir, "PYTHONDONTWRITEBYTECODE=1", "PYTHONUTF8=1"}
@@ -92,7 +92,7 @@ func TestHTTPFuzz(t *testing.T) {
 	if err := s.alive(); !errors.Is(err, errNotYet) || strings.Contains(s.log.text(), "panic") {
 		t.Errorf("the process: %v", err)
 	}
-	// Requests did get that far.
+	// Some requests must have reached Kafka.
 	for _, what := range []string{"signals/unique", "operations/unique", "posts/unique"} {
 		if s.events()[what] == 0 {
 			t.Errorf("no event %s: %v", what, s.events())

@@ -24,13 +24,12 @@ import (
 	"oncebus/processor/kafkatest"
 )
 
-// The tests in ingress_*_test.go are black box as those in real_*_test.go, with plain HTTP clients, which sign what they send
-// themselves.
+// The tests in ingress_*_test.go are black box like those in real_*_test.go. Their HTTP clients sign requests themselves.
 
-// webhookKey is what Standard Webhooks are signed with; its secret is its text.
+// webhookKey is the key of Standard Webhooks signatures; webhookSecret is its text form.
 const webhookKey = "a key of 24 bytes or more"
 
-// shippedSecrets are the secrets of the shipped files, by the names they have there.
+// shippedSecrets are the secrets of the shipped files, by name.
 var shippedSecrets = map[string]string{
 	"SIGNALS": "token-of-signals", "WEBHOOKS": webhookSecret(), "ECONOMY_WEBHOOKS": webhookSecret(),
 	"OPERATIONS": "secret-of-operations", "OPERATIONS_EXECUTOR": "secret-of-their-executor",
@@ -40,7 +39,7 @@ var shippedSecrets = map[string]string{
 
 func webhookSecret() string { return "whsec_" + base64.StdEncoding.EncodeToString([]byte(webhookKey)) }
 
-// ingressSettings let a process take requests.
+// ingressSettings are the settings of an ingress.
 func ingressSettings(settings ...string) []string {
 	all := []string{"INGRESS_ADDR=127.0.0.1:0", "COMMIT_INTERVAL=20ms"}
 	for _, name := range slices.Sorted(maps.Keys(shippedSecrets)) {
@@ -49,16 +48,16 @@ func ingressSettings(settings ...string) []string {
 	return append(all, settings...)
 }
 
-// signer signs a body as of a time.
+// signer signs a body at a time.
 type signer func(h http.Header, body string, at time.Time)
 
-func byNobody(http.Header, string, time.Time) {}
+func unsigned(http.Header, string, time.Time) {}
 
 func withBearer(token string) signer {
 	return func(h http.Header, _ string, _ time.Time) { h.Set("Authorization", "Bearer "+token) }
 }
 
-// withHMAC signs timestamp, dot and body as the shipped files have it, with a secret of theirs.
+// withHMAC signs timestamp, dot and body, as the shipped files require, with one of their secrets.
 func withHMAC(name string) signer {
 	return func(h http.Header, body string, at time.Time) {
 		timestamp := strconv.FormatInt(at.Unix(), 10)
@@ -67,7 +66,7 @@ func withHMAC(name string) signer {
 	}
 }
 
-// asWebhook signs as Standard Webhooks say. Every delivery has the same id, so that nothing rests on it.
+// asWebhook signs as Standard Webhooks require. Every delivery has the same id, so that no verdict depends on it.
 func asWebhook(h http.Header, body string, at time.Time) {
 	timestamp := strconv.FormatInt(at.Unix(), 10)
 	h.Set("Webhook-Id", "msg_1")
@@ -81,31 +80,31 @@ func sum(key, text string) []byte {
 	return mac.Sum(nil)
 }
 
-// door is where requests come in to a process.
-type door struct {
+// sender sends requests to one process.
+type sender struct {
 	*service
 	url    string
 	client *http.Client
 }
 
-// open returns a process's door once it takes requests.
-func (w *world) open(s *service) *door {
+// open returns a client of a process when the process accepts requests.
+func (w *world) open(s *service) *sender {
 	w.t.Helper()
 	transport := &http.Transport{MaxIdleConnsPerHost: 1024}
 	w.t.Cleanup(transport.CloseIdleConnections)
-	d := &door{s, "http://" + s.await("ingress listening")["addr"].(string), &http.Client{Transport: transport}}
+	d := &sender{s, "http://" + s.await("ingress listening")["addr"].(string), &http.Client{Transport: transport}}
 	d.awaitReady()
 	return d
 }
 
-// startDoor starts `oncebus ingress`.
-func (w *world) startDoor(instance string, settings ...string) *door {
+// startIngress starts `oncebus ingress`.
+func (w *world) startIngress(instance string, settings ...string) *sender {
 	w.t.Helper()
 	return w.open(w.startAs("ingress", instance, ingressSettings(settings...)...))
 }
 
-// stop is of the process; a server that drains gives connections that were never used some seconds.
-func (d *door) stop() {
+// stop stops the process. It closes idle connections first, for which a draining server would wait some seconds.
+func (d *sender) stop() {
 	d.t.Helper()
 	d.client.CloseIdleConnections()
 	d.service.stop()
@@ -121,7 +120,7 @@ type answer struct {
 
 func (a answer) String() string { return fmt.Sprintf("%d %v %s", a.status, a.header, a.body) }
 
-func (d *door) do(req *http.Request) (answer, error) {
+func (d *sender) do(req *http.Request) (answer, error) {
 	resp, err := d.client.Do(req)
 	if err != nil {
 		return answer{}, err
@@ -131,8 +130,8 @@ func (d *door) do(req *http.Request) (answer, error) {
 	return answer{d.t, resp.StatusCode, resp.Header, string(body)}, err
 }
 
-// try sends one request, signed as of at, and returns what came of it. headers are given as name, value, name, value.
-func (d *door) try(ctx context.Context, path string, sign signer, at time.Time, body string, headers ...string) (answer, error) {
+// try sends one request, signed at a time, and returns response and error. headers are name, value, name, value.
+func (d *sender) try(ctx context.Context, path string, sign signer, at time.Time, body string, headers ...string) (answer, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, d.url+path, strings.NewReader(body))
 	if err != nil {
 		return answer{}, err
@@ -145,8 +144,8 @@ func (d *door) try(ctx context.Context, path string, sign signer, at time.Time, 
 	return d.do(req)
 }
 
-// later sends a request and promises its answer. A request without one fails the test.
-func (d *door) later(path string, sign signer, body string, headers ...string) <-chan answer {
+// later sends a request and returns its response later. A request without a response fails the test.
+func (d *sender) later(path string, sign signer, body string, headers ...string) <-chan answer {
 	promise := make(chan answer, 1)
 	go func() {
 		ctx, cancel := context.WithTimeout(d.t.Context(), realDeadline)
@@ -161,13 +160,13 @@ func (d *door) later(path string, sign signer, body string, headers ...string) <
 	return promise
 }
 
-func (d *door) post(path string, sign signer, body string, headers ...string) answer {
+func (d *sender) post(path string, sign signer, body string, headers ...string) answer {
 	d.t.Helper()
 	return <-d.later(path, sign, body, headers...)
 }
 
-// outcome tells what became of an event, as an executor without a Kafka client does.
-func (d *door) outcome(path, secret string, event *kgo.Record, outcome, value string, headers ...string) {
+// outcome sends the outcome of an event, like an executor without a Kafka client.
+func (d *sender) outcome(path, secret string, event *kgo.Record, outcome, value string, headers ...string) {
 	d.t.Helper()
 	headers = append([]string{"Oncebus-Claim-Token", headerOf(event, "oncebus-claim-token"), "Oncebus-Outcome", outcome}, headers...)
 	if a := d.post(path+"/outcomes", withHMAC(secret), value, headers...); a.status != http.StatusAccepted {
@@ -177,7 +176,7 @@ func (d *door) outcome(path, secret string, event *kgo.Record, outcome, value st
 
 const accepted = `{"status":"accepted"}`
 
-// is checks an answer's status, and its body byte for byte; what has a body and says nothing else is JSON.
+// is checks status and body of a response, and that its content type is JSON unless it has another.
 func (a answer) is(what string, status int, body string) {
 	a.t.Helper()
 	a.isOf(what, status, "application/json", body)
@@ -190,7 +189,7 @@ func (a answer) isOf(what string, status int, contentType, body string) {
 	}
 }
 
-// replays checks that an answer is a recorded outcome, or that it is none.
+// replays checks whether a response is a stored outcome.
 func (a answer) replays(what string, want bool) {
 	a.t.Helper()
 	if got := a.header.Get("Idempotent-Replayed") == "true"; got != want {
@@ -198,14 +197,14 @@ func (a answer) replays(what string, want bool) {
 	}
 }
 
-// problem is the body of an error (RFC 9457), with what oncebus adds.
+// problem is the body of an error (RFC 9457), with the members of oncebus.
 type problem struct {
 	Type, Title, Detail, Verdict, Key, First string
 	Status                                   int
 	FirstRequest                             string `json:"first_request"`
 }
 
-// problem checks that an answer is an error with this verdict, and returns it.
+// problem checks that a response is an error with this verdict, and returns it.
 func (a answer) problem(what string, status int, verdict string) problem {
 	a.t.Helper()
 	var p problem
@@ -220,7 +219,7 @@ func (a answer) problem(what string, status int, verdict string) problem {
 	return p
 }
 
-// nowhere checks that no topic of the app has a text in a record.
+// nowhere checks that no record in the topics of the app contains a text.
 func (s *system) nowhere(text string) {
 	s.t.Helper()
 	topics, err := s.admin.ListTopics(s.t.Context())
@@ -243,12 +242,12 @@ func (s *system) nowhere(text string) {
 	}
 }
 
-// inRun are the files whose requests `oncebus run` takes itself on Kafka, so that both ways meet a real broker.
+// inRun are the files for which `oncebus run` accepts the requests on Kafka, so that both ways meet a real broker.
 var inRun = map[string]bool{"signals.yaml": true, "orders.yaml": true}
 
-// byHTTP runs a scenario on Kafka in parallel with other tests: `oncebus run` takes the requests itself, or a process of its own
-// does, `oncebus ingress`. On the embedded broker, see onKafka, it is always `oncebus run`.
-func byHTTP(t *testing.T, file string, change *strings.Replacer, inputs []string, scenario func(t *testing.T, s *system, d *door)) {
+// byHTTP runs a scenario on Kafka in parallel with other tests: `oncebus run` accepts the requests, or a separate `oncebus ingress`.
+// On the embedded broker, see onKafka, it is always `oncebus run`.
+func byHTTP(t *testing.T, file string, change *strings.Replacer, inputs []string, scenario func(t *testing.T, s *system, d *sender)) {
 	t.Helper()
 	t.Parallel()
 	onKafka(t, func(t *testing.T, broker *kafkatest.Broker) {
@@ -259,7 +258,7 @@ func byHTTP(t *testing.T, file string, change *strings.Replacer, inputs []string
 		}
 		s.settings = []string{"COMMIT_INTERVAL=20ms"}
 		s.begin(inputs...)
-		d := s.startDoor("door")
+		d := s.startIngress("sender")
 		scenario(t, s, d)
 		d.stop()
 		s.service.stop()
@@ -267,14 +266,14 @@ func byHTTP(t *testing.T, file string, change *strings.Replacer, inputs []string
 }
 
 // inOneProcess runs a scenario on an embedded broker, in parallel with other tests.
-func inOneProcess(t *testing.T, file string, change *strings.Replacer, inputs []string, scenario func(t *testing.T, s *system, d *door)) {
+func inOneProcess(t *testing.T, file string, change *strings.Replacer, inputs []string, scenario func(t *testing.T, s *system, d *sender)) {
 	t.Helper()
 	t.Parallel()
 	embedded(t, file, change).asOneProcess(t, inputs, scenario)
 }
 
 // asOneProcess runs a scenario on one process, which takes the requests itself.
-func (s *system) asOneProcess(t *testing.T, inputs []string, scenario func(t *testing.T, s *system, d *door)) {
+func (s *system) asOneProcess(t *testing.T, inputs []string, scenario func(t *testing.T, s *system, d *sender)) {
 	t.Helper()
 	s.settings = ingressSettings()
 	s.begin(inputs...)

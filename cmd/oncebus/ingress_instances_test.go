@@ -16,30 +16,30 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 )
 
-// doors are several processes of `oncebus ingress` of one app.
-type doors []*door
+// instances are several instances of `oncebus ingress` of one app.
+type instances []*sender
 
-func (w *world) startDoors(n int) doors {
+func (w *world) startInstances(n int) instances {
 	w.t.Helper()
-	var all doors
+	var all instances
 	for i := range n {
-		all = append(all, w.startDoor(fmt.Sprint("door", i)))
+		all = append(all, w.startIngress(fmt.Sprint("sender", i)))
 	}
 	return all
 }
 
-// patient lets requests wait for as long as a judge takes to come back, or a busy machine.
+// patient lets requests wait until a killed processor has restarted, even on a busy machine.
 var patient = strings.NewReplacer("path: /signals\n", "path: /signals\n      timeout: 45s\n")
 
-// TestRealIngressThousandCopies: 1,000 requests that are the same, at the same instant, to three instances, and two processes that
-// judge: one is accepted, 999 are duplicates, one event goes out.
+// TestRealIngressThousandCopies: 1,000 equal requests at the same time to three instances, and two processors: one is accepted, 999
+// are duplicates, one event is emitted.
 func TestRealIngressThousandCopies(t *testing.T) {
 	onEveryBroker(t, "signals.yaml", patient, func(t *testing.T, s *system) {
 		s.settings = []string{"COMMIT_INTERVAL=20ms"}
 		s.begin("signals.raw")
 		other := s.start("b", s.settings...)
 		other.awaitReady()
-		all := s.startDoors(3)
+		all := s.startInstances(3)
 		const copies = 1000
 		answers := make([]answer, copies)
 		var barrier, sent sync.WaitGroup
@@ -63,7 +63,7 @@ func TestRealIngressThousandCopies(t *testing.T) {
 		if unique != 1 {
 			t.Errorf("%d of %d copies are accepted, want 1", unique, copies)
 		}
-		s.settle()
+		s.awaitProcessed()
 		s.count("signals.unique", 1)
 		for _, d := range all {
 			d.stop()
@@ -73,16 +73,16 @@ func TestRealIngressThousandCopies(t *testing.T) {
 	})
 }
 
-// submission is one client's event until it is taken.
+// submission is one client's event until it is accepted.
 type submission struct {
 	id      string
 	answers []int // statuses
 	cut     int   // connections that died
 }
 
-// insist sends an event until it is taken or known to be a copy, at the next door each time that there was none. Only connections
-// to the one that is killed may die.
-func (s *submission) insist(ctx context.Context, all doors, first int, mortal *door) error {
+// insist sends an event until it is accepted or a duplicate, to the next instance after every failure. Only connections to the
+// killed instance may fail.
+func (s *submission) insist(ctx context.Context, all instances, first int, mortal *sender) error {
 	for at := first; ; at++ {
 		d := all[at%len(all)]
 		a, err := d.try(ctx, "/signals", withBearer(shippedSecrets["SIGNALS"]), time.Now(), fmt.Sprintf(`{"traceId":%q}`, s.id))
@@ -104,8 +104,8 @@ func (s *submission) insist(ctx context.Context, all doors, first int, mortal *d
 	}
 }
 
-// submitAll sends events, each by a client of its own, and returns them once all are taken; wait waits for that.
-func (w *world) submitAll(name string, n int, all doors, mortal *door) (sent []*submission, wait func()) {
+// submitAll sends events with one client each; wait returns when all are accepted.
+func (w *world) submitAll(name string, n int, all instances, mortal *sender) (sent []*submission, wait func()) {
 	errs := make([]error, n)
 	var clients sync.WaitGroup
 	ctx, cancel := context.WithTimeout(w.t.Context(), realDeadline)
@@ -124,7 +124,7 @@ func (w *world) submitAll(name string, n int, all doors, mortal *door) (sent []*
 	}
 }
 
-// awaitRecords waits until a topic has taken so many records.
+// awaitRecords waits until a topic has so many records.
 func (w *world) awaitRecords(topic string, want int64) {
 	w.t.Helper()
 	eventually(w.t, fmt.Sprintf("%s has taken %d records", topic, want), func(ctx context.Context) error {
@@ -141,7 +141,7 @@ func (w *world) awaitRecords(topic string, want int64) {
 	})
 }
 
-// onceEach checks that every event is in a topic once, and nothing else is.
+// onceEach checks that a topic contains every event once, and no other record.
 func (s *system) onceEach(topic, field string, ids []string) {
 	s.t.Helper()
 	times := map[string]int{}
@@ -157,12 +157,12 @@ func (s *system) onceEach(topic, field string, ids []string) {
 		delete(times, id)
 	}
 	if len(times) > 0 {
-		s.t.Errorf("%s holds what nobody sent: %v", topic, times)
+		s.t.Errorf("%s contains events that no client sent: %v", topic, times)
 	}
 }
 
-// TestRealIngressKilled: an instance is killed while requests wait there, and in a second round together with one of those that
-// judge. The clients send again elsewhere: every event is in the output once, and only connections to the dead were cut.
+// TestRealIngressKilled: an instance is killed while requests wait, and in a second round together with a processor. The clients
+// retry at other instances: every event is in the output once, and only connections to the killed instance failed.
 func TestRealIngressKilled(t *testing.T) {
 	onEveryBroker(t, "signals.yaml", patient, func(t *testing.T, s *system) {
 		s.settings = []string{"COMMIT_INTERVAL=20ms", "WORKERS=1"}
@@ -170,8 +170,8 @@ func TestRealIngressKilled(t *testing.T) {
 		judges := []*service{s.service, s.start("b", s.settings...)}
 		judges[1].awaitReady()
 		awaitSharing(t, realPartitions, judges...) // they are not stopped in the middle of it
-		all := s.startDoors(3)
-		hop, taken := s.app+"-repartition", int64(0)
+		all := s.startInstances(3)
+		repartition, taken := s.app+"-repartition", int64(0)
 		var ids []string
 		for round, withJudge := range []bool{false, true} {
 			for _, j := range judges {
@@ -181,10 +181,10 @@ func TestRealIngressKilled(t *testing.T) {
 			victim := all[round]
 			sent, wait := s.submitAll(fmt.Sprint("round", round), clients, all, victim)
 			taken += clients
-			s.awaitRecords(hop, taken) // on the bus, and without a verdict
+			s.awaitRecords(repartition, taken) // in Kafka, without a verdict
 			victim.kill()
 			taken += int64(clients / len(all)) // sent again
-			s.awaitRecords(hop, taken)
+			s.awaitRecords(repartition, taken)
 			if withJudge {
 				judges[0].kill()
 			}
@@ -201,7 +201,7 @@ func TestRealIngressKilled(t *testing.T) {
 				ids = append(ids, one.id)
 				want := http.StatusAccepted
 				if n%len(all) == round {
-					want = http.StatusConflict // the first one is on the bus, though nobody was told
+					want = http.StatusConflict // Kafka has the first one, although its client got no response
 					cut += one.cut
 				}
 				if len(one.answers) != 1 || one.answers[0] != want {
@@ -213,7 +213,7 @@ func TestRealIngressKilled(t *testing.T) {
 			}
 			s.drained(s.inputs, nil)
 			s.onceEach("signals.unique", "traceId", ids)
-			all[round] = s.startDoor(victim.name)
+			all[round] = s.startIngress(victim.name)
 		}
 		ids = append(ids, s.killInTraffic(all)...)
 		s.drained(s.inputs, nil)
@@ -229,8 +229,8 @@ func TestRealIngressKilled(t *testing.T) {
 	})
 }
 
-// killInTraffic kills the last instance while requests of all ages are there: in reading, on their way to the bus, waiting.
-func (s *system) killInTraffic(all doors) (ids []string) {
+// killInTraffic kills the last instance while it has requests in every stage: being read, being produced, and waiting.
+func (s *system) killInTraffic(all instances) (ids []string) {
 	s.t.Helper()
 	victim := all[len(all)-1]
 	var waits []func()
@@ -251,7 +251,7 @@ func (s *system) killInTraffic(all doors) (ids []string) {
 	return ids
 }
 
-// signal sends a signal; to a process that is gone it is none.
+// signal sends a signal, unless the process has ended.
 func (s *service) signal(sig syscall.Signal) {
 	s.t.Helper()
 	if err := s.proc.Signal(sig); err != nil {

@@ -20,8 +20,7 @@ import (
 	"oncebus/processor/kafkatest"
 )
 
-// outageRoutes are one route for each thing to do while the bus is away. What waits does so for longer than an outage, but for
-// brief, which does not.
+// outageRoutes has one route for each on_kafka_unavailable. Those that wait do so longer than the outage, except for brief.
 const outageRoutes = `
 routes:
   - name: refuse
@@ -47,14 +46,14 @@ routes:
     http: {path: /brief, signature: {scheme: none}, timeout: 3s, on_kafka_unavailable: wait}
 `
 
-// outage takes the broker away and brings it back.
+// outage stops the broker and starts it again.
 type outage struct {
 	lasts      time.Duration
 	away, back func()
 }
 
-// TestRealIngressWithoutBus: no broker answers for 30 s. Who is refused is told at once, who is held is served when the bus is back
-// or told when the wait is over, memory stays where it is, and nothing that was accepted is missing.
+// TestRealIngressWithoutBus: no broker responds for 30 s. Requests are rejected immediately, or they wait for the broker or for
+// the timeout. Memory does not grow, and no accepted event is missing.
 func TestRealIngressWithoutBus(t *testing.T) {
 	t.Parallel()
 	ran := false // as in onKafka, on a broker of its own
@@ -86,7 +85,8 @@ func TestRealIngressWithoutBus(t *testing.T) {
 	})
 }
 
-// refusedBytes is the body of a request that is refused, refusedRequests how many there are: together more than memory may grow by.
+// refusedBytes is the body size of a rejected request, refusedRequests how many there are: together more than the allowed growth
+// of memory.
 const (
 	refusedBytes, refusedRequests, refusedAtOnce = 32 << 10, 5000, 200
 	memoryGrowthMax                              = 96 << 20
@@ -96,16 +96,16 @@ func (s *system) withoutBus(o outage) {
 	s.t.Helper()
 	s.settings = []string{"COMMIT_INTERVAL=20ms"}
 	s.begin("refuse.raw", "hold.raw", "brief.raw")
-	// A busy machine may take its time to read so many bodies.
-	d := s.startDoor("door", "INGRESS_READ_TIMEOUT=1m", "INGRESS_WRITE_TIMEOUT=2m")
-	d.post("/refuse", byNobody, `{"id":"before"}`).is("an event before", http.StatusAccepted, accepted)
+	// A busy machine reads so many bodies slowly.
+	d := s.startIngress("sender", "INGRESS_READ_TIMEOUT=1m", "INGRESS_WRITE_TIMEOUT=2m")
+	d.post("/refuse", unsigned, `{"id":"before"}`).is("an event before", http.StatusAccepted, accepted)
 	calm := d.memory()
 
 	o.away()
 	began := time.Now()
 	refused := d.refusals()
 	brief := d.briefly()
-	// The rest of the outage, with a request now and then, each of which is refused. Some are held in the second half of it.
+	// In the rest of the outage every request is rejected. In its second half some wait.
 	var held []<-chan answer
 	ticker := time.NewTicker(askEvery)
 	defer ticker.Stop()
@@ -133,7 +133,7 @@ func (s *system) withoutBus(o outage) {
 		s.t.Errorf("memory grew from %d to %d bytes while no broker answered", calm, most)
 	}
 
-	// It recovers by itself, and what was refused is sent again.
+	// It recovers by itself, and the clients send the rejected events again.
 	d.awaitReady()
 	s.service.awaitReady()
 	var kept []string
@@ -151,12 +151,12 @@ func (s *system) withoutBus(o outage) {
 	s.service.stop()
 }
 
-// refuse sends an event with so many bytes, for which there is no bus. To be told so does not take its wait.
-func (d *door) refuse(id string, size int) error {
+// refuse sends an event with so many bytes while Kafka is unavailable. It is rejected before its timeout.
+func (d *sender) refuse(id string, size int) error {
 	ctx, cancel := context.WithTimeout(d.t.Context(), 40*time.Second)
 	defer cancel()
 	body := fmt.Sprintf(`{"id":%q,"pad":%q}`, id, strings.Repeat("x", size))
-	a, err := d.try(ctx, "/refuse", byNobody, time.Now(), body)
+	a, err := d.try(ctx, "/refuse", unsigned, time.Now(), body)
 	if err == nil && (a.status != http.StatusServiceUnavailable || a.header.Get("Retry-After") == "") {
 		err = fmt.Errorf("answered %v, want 503 with Retry-After", a)
 	}
@@ -166,8 +166,8 @@ func (d *door) refuse(id string, size int) error {
 	return nil
 }
 
-// each does something to every id, so many at once.
-func (d *door) each(ids []string, atOnce int, do func(id string) error) {
+// each calls do for every id, so many concurrently.
+func (d *sender) each(ids []string, atOnce int, do func(id string) error) {
 	d.t.Helper()
 	work := make(chan string, len(ids))
 	for _, id := range ids {
@@ -189,21 +189,21 @@ func (d *door) each(ids []string, atOnce int, do func(id string) error) {
 	}
 }
 
-func (d *door) refusals() []string {
+func (d *sender) refusals() []string {
 	d.t.Helper()
 	ids := numbered("refused", refusedRequests)
 	d.each(ids, refusedAtOnce, func(id string) error { return d.refuse(id, refusedBytes) })
 	return ids
 }
 
-// briefly sends events whose wait is over before the bus is back.
-func (d *door) briefly() []string {
+// briefly sends events that time out before the broker is back.
+func (d *sender) briefly() []string {
 	d.t.Helper()
 	ids := numbered("brief", 200)
 	began := time.Now()
 	var promises []<-chan answer
 	for _, id := range ids {
-		promises = append(promises, d.later("/brief", byNobody, fmt.Sprintf(`{"id":%q}`, id)))
+		promises = append(promises, d.later("/brief", unsigned, fmt.Sprintf(`{"id":%q}`, id)))
 	}
 	for _, promise := range promises {
 		(<-promise).problem("an event whose wait is over", http.StatusServiceUnavailable, "")
@@ -214,21 +214,21 @@ func (d *door) briefly() []string {
 	return ids
 }
 
-// hold sends events that wait for the bus.
-func (d *door) hold() (promises []<-chan answer) {
+// hold sends events that wait for Kafka.
+func (d *sender) hold() (promises []<-chan answer) {
 	for _, id := range numbered("hold", 200) {
-		promises = append(promises, d.later("/hold", byNobody, fmt.Sprintf(`{"id":%q,"pad":%q}`, id, strings.Repeat("x", refusedBytes))))
+		promises = append(promises, d.later("/hold", unsigned, fmt.Sprintf(`{"id":%q,"pad":%q}`, id, strings.Repeat("x", refusedBytes))))
 	}
 	return promises
 }
 
-// resend sends events again. The bus may have taken some of them late: then they are copies.
-func (d *door) resend(path string, ids []string) {
+// resend sends events again. Kafka may have accepted some of them late; those are duplicates.
+func (d *sender) resend(path string, ids []string) {
 	d.t.Helper()
 	d.each(ids, 100, func(id string) error {
 		ctx, cancel := context.WithTimeout(d.t.Context(), realDeadline)
 		defer cancel()
-		a, err := d.try(ctx, path, byNobody, time.Now(), fmt.Sprintf(`{"id":%q}`, id))
+		a, err := d.try(ctx, path, unsigned, time.Now(), fmt.Sprintf(`{"id":%q}`, id))
 		if err == nil && a.status != http.StatusAccepted && a.status != http.StatusConflict {
 			err = fmt.Errorf("event %s, sent again: answered %v", id, a)
 		}
@@ -244,9 +244,9 @@ func numbered(name string, n int) []string {
 	return ids
 }
 
-// memory is the most that the process ever took of the machine's, in bytes: what was given back counts on. The shadow that the race
-// detector makes of memory, several times its size, does not count.
-func (d *door) memory() int {
+// memory is the largest resident size that the process ever had, in bytes, without the shadow memory of the race detector, which
+// is several times as large.
+func (d *sender) memory() int {
 	d.t.Helper()
 	const name = "go_memstats_sys_bytes "
 	_, body, err := d.get(d.t.Context(), "/metrics")

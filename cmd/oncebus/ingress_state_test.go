@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// TestRealIngressWithoutState: local state cannot be used. A webhook, copy or not, is taken, and so is an order; checking resumes by
-// itself.
+// TestRealIngressWithoutState: local state cannot be used. Webhooks and orders are accepted, duplicates too; deduplication resumes
+// by itself.
 func TestRealIngressWithoutState(t *testing.T) {
 	taken := func(what string, a answer) {
 		t.Helper()
@@ -24,20 +24,20 @@ func TestRealIngressWithoutState(t *testing.T) {
 		disk := newSmallDisk(s)
 		s.settings = append(s.settings, "COMMIT_INTERVAL=20ms")
 		s.begin("webhooks.raw")
-		d := s.startDoor("door")
+		d := s.startIngress("sender")
 		send := func(id string) answer {
 			return d.post("/webhooks", asWebhook, fmt.Sprintf(`{"eventId":%q,"resourceId":"r9","eventType":"paid"}`, id))
 		}
 		send("known").is("a webhook", http.StatusAccepted, accepted)
 		disk.fill()
-		disk.passing(6)
-		taken("a copy that cannot be told", send("known"))
+		disk.bypassing(6)
+		taken("a duplicate that is not recognized", send("known"))
 		taken("a webhook that cannot be checked", send("new"))
 		disk.end()
 		for _, id := range []string{"known", "new"} {
 			send(id).is("a copy", http.StatusOK, `{"received":true}`)
 		}
-		s.settle()
+		s.awaitProcessed()
 		s.count("webhooks.unique", 3)
 		s.verdicts("webhooks", map[string]int{"unique": 1, "bypassed": 2, "duplicate": 2})
 		d.stop()
@@ -49,19 +49,19 @@ func TestRealIngressWithoutState(t *testing.T) {
 		disk := newSmallDisk(s)
 		s.settings = append(s.settings, "COMMIT_INTERVAL=20ms")
 		s.begin("orders.raw", "orders.outcomes")
-		d := s.startDoor("door")
+		d := s.startIngress("sender")
 		now := time.Now()
 		order := func(request, account string) answer {
 			return d.post("/orders", withHMAC("ORDERS"), orderOf(request, now, account, `"clientOrderId":"c","quantity":1,"type":"market"`))
 		}
 		order("q1", "A").is("an order", http.StatusAccepted, accepted)
 		disk.fill()
-		disk.passing(6)
+		disk.bypassing(6)
 		taken("an order that cannot be checked", order("q2", "B"))
 		disk.end()
 		order("q3", "B").problem("its copy", http.StatusConflict, "in_progress")
 		order("q4", "A").problem("a copy of the one before", http.StatusConflict, "in_progress")
-		s.settle()
+		s.awaitProcessed()
 		s.count("orders.unique", 2)
 		d.stop()
 		s.service.stop()

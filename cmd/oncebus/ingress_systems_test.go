@@ -14,10 +14,10 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// The tests here show what the five systems answer by HTTP, each from its shipped route file.
+// The tests here show the HTTP responses of the five systems, each from its shipped route file.
 
-// twins sends a request twice at the same instant and returns both answers.
-func (d *door) twins(path string, sign signer, body string) [2]answer {
+// twins sends a request twice at the same time and returns both responses.
+func (d *sender) twins(path string, sign signer, body string) [2]answer {
 	var barrier, sent sync.WaitGroup
 	barrier.Add(2)
 	var answers [2]answer
@@ -32,13 +32,13 @@ func (d *door) twins(path string, sign signer, body string) [2]answer {
 	return answers
 }
 
-// TestRealIngressTradeSignals is section 1: a copy is answered 409.
+// TestRealIngressTradeSignals is section 1: a duplicate gets 409.
 func TestRealIngressTradeSignals(t *testing.T) {
-	byHTTP(t, "signals.yaml", unchanged, []string{"signals.raw"}, func(t *testing.T, s *system, d *door) {
+	byHTTP(t, "signals.yaml", unchanged, []string{"signals.raw"}, func(t *testing.T, s *system, d *sender) {
 		sign := withBearer(shippedSecrets["SIGNALS"])
 		d.post("/signals", sign, `{"traceId":"t-1"}`, "X-Other", "no").is("a signal", http.StatusAccepted, accepted)
 		copied := d.post("/signals", sign, `{"traceId":"t-1"}`).problem("its copy", http.StatusConflict, "duplicate")
-		s.settle()
+		s.awaitProcessed()
 		first := s.count("signals.unique", 1)[0]
 		if copied.Key != headerOf(first, "oncebus-key") || copied.First == "" {
 			t.Errorf("a copy is answered %+v, its first went out as %v", copied, first.Headers)
@@ -57,7 +57,7 @@ func TestRealIngressTradeSignals(t *testing.T) {
 			pair[1].problem("the other of two", http.StatusConflict, "duplicate")
 		}
 
-		// Without a trace id the signal itself tells; the order of its fields and what else it has do not matter.
+		// Without a trace id the details are the key, whatever the order of the fields and the other fields.
 		d.post("/signals", sign, `{"symbol":"AAPL","exchange":"NASDAQ","action":"buy","timestamp":1700000000000}`).is("a signal without id", http.StatusAccepted, accepted)
 		d.post("/signals", sign, `{"timestamp":1700000000000,"action":"buy","exchange":"NASDAQ","symbol":"AAPL","note":"again"}`).
 			problem("its copy", http.StatusConflict, "duplicate")
@@ -67,19 +67,18 @@ func TestRealIngressTradeSignals(t *testing.T) {
 		d.post("/signals", sign, `refused: no JSON`).problem("no JSON", http.StatusBadRequest, "invalid")
 		large := `{"traceId":"refused: too large","pad":"` + strings.Repeat("x", 1<<20) + `"}`
 		d.post("/signals", sign, large).problem("a large signal", http.StatusRequestEntityTooLarge, "")
-		d.post("/signals", byNobody, `{"traceId":"refused: unsigned"}`).problem("an unsigned signal", http.StatusUnauthorized, "")
+		d.post("/signals", unsigned, `{"traceId":"refused: unsigned"}`).problem("an unsigned signal", http.StatusUnauthorized, "")
 		d.post("/signals", withBearer("token-of-signal"), `{"traceId":"refused: wrong token"}`).problem("a wrong token", http.StatusUnauthorized, "")
-		s.settle()
+		s.awaitProcessed()
 		s.count("signals.unique", 3+pairs)
 		s.verdicts("signals", map[string]int{"unique": 3 + pairs, "duplicate": 2 + pairs})
 		s.nowhere("refused")
 	})
 }
 
-// TestRealIngressAfterTheWindow is its last sentence, with a window that does not take a day: an id may come again, and nobody had
-// to ask.
+// TestRealIngressAfterTheWindow is the end of section 1, with a short window: after it the id is free without a request.
 func TestRealIngressAfterTheWindow(t *testing.T) {
-	inOneProcess(t, "signals.yaml", strings.NewReplacer("window: 24h", "window: 2s"), []string{"signals.raw"}, func(t *testing.T, s *system, d *door) {
+	inOneProcess(t, "signals.yaml", strings.NewReplacer("window: 24h", "window: 2s"), []string{"signals.raw"}, func(t *testing.T, s *system, d *sender) {
 		sign := withBearer(shippedSecrets["SIGNALS"])
 		d.post("/signals", sign, `{"traceId":"t-1"}`).is("a signal", http.StatusAccepted, accepted)
 		eventually(t, "the window is over", func(context.Context) error {
@@ -90,15 +89,15 @@ func TestRealIngressAfterTheWindow(t *testing.T) {
 			a.is("a copy after the window", http.StatusAccepted, accepted)
 			return nil
 		})
-		s.settle()
+		s.awaitProcessed()
 		s.count("signals.unique", 2)
 	})
 }
 
-// TestRealIngressUserOperations is section 2: DUPLICATE_REQUEST while it runs, then the stored result byte for byte.
+// TestRealIngressUserOperations is section 2: DUPLICATE_REQUEST while in progress, then the stored result byte for byte.
 func TestRealIngressUserOperations(t *testing.T) {
 	inputs := []string{"operations.raw", "operations.outcomes"}
-	byHTTP(t, "user-operations.yaml", strings.NewReplacer("lease: 5m", "lease: 3s"), inputs, func(t *testing.T, s *system, d *door) {
+	byHTTP(t, "user-operations.yaml", strings.NewReplacer("lease: 5m", "lease: 3s"), inputs, func(t *testing.T, s *system, d *sender) {
 		const duplicateRequest = `{"error":"DUPLICATE_REQUEST"}`
 		send := func(account, request, operation string) answer {
 			t.Helper()
@@ -108,7 +107,7 @@ func TestRealIngressUserOperations(t *testing.T) {
 			t.Helper()
 			a.is(what, http.StatusAccepted, accepted)
 			a.replays(what, false)
-			s.settle()
+			s.awaitProcessed()
 			return s.newest("operations.run", what)
 		}
 		pending := func(what string, a answer) {
@@ -118,60 +117,60 @@ func TestRealIngressUserOperations(t *testing.T) {
 			}
 		}
 
-		// One request id under another operation and another account is another key.
+		// The same request id with another operation or account is another key.
 		buy := runs(`"BUY"`, send("a1", "r1", "BUY"))
 		runs(`"SELL"`, send("a1", "r1", "SELL"))
 		runs(`"a2"`, send("a2", "r1", "BUY"))
-		// Pinned, so that it is pending for as long as this takes.
+		// Submitted, so that no lease ends meanwhile.
 		d.outcome("/operations", "OPERATIONS_EXECUTOR", buy, "submitted", "")
-		s.settle()
+		s.awaitProcessed()
 		pending("a copy while it is processed", send("a1", "r1", "BUY"))
 
-		// An executor that has no Kafka client; what it says is no JSON and not even text.
+		// An executor without a Kafka client, with a result that is neither JSON nor text.
 		const result = "bought: \x00\xff\r\n 1"
 		d.outcome("/operations", "OPERATIONS_EXECUTOR", buy, "completed", result, "Oncebus-Result-Status", "201", "Content-Type", "application/x.result; v=1")
-		s.settle()
+		s.awaitProcessed()
 		for range 2 {
 			a := send("a1", "r1", "BUY")
 			a.isOf("a copy of a completed operation", http.StatusCreated, "application/x.result; v=1", result)
 			a.replays("a copy of a completed operation", true)
 		}
-		// One that has.
+		// An executor with a Kafka client.
 		s.answer("operations.outcomes", s.newest("operations.run", `"SELL"`), "completed", []byte(`{"sold":1}`))
 		sold := send("a1", "r1", "SELL")
 		sold.is("a copy of what was completed by Kafka", http.StatusOK, `{"sold":1}`)
 		sold.replays("a copy of what was completed by Kafka", true)
 
-		// Failure deletes the claim: a retry under the same key runs.
+		// A failure frees the key: a retry runs.
 		for n, kind := range []string{"failed", "rejected", "forget"} {
 			attempt := runs(kind, send("a3", kind, "BUY"))
 			d.outcome("/operations", "OPERATIONS_EXECUTOR", attempt, kind, "no funds")
-			s.settle()
+			s.awaitProcessed()
 			again := runs(kind, send("a3", kind, "BUY"))
-			if n < 2 { // what is forgotten begins anew
+			if n < 2 { // forget allows a new claim
 				expect(t, again, "attempt", "2", "verdict", "unique")
 			}
 			d.outcome("/operations", "OPERATIONS_EXECUTOR", again, "completed", "second")
-			s.settle()
+			s.awaitProcessed()
 			send("a3", kind, "BUY").is("a copy of the second attempt", http.StatusOK, "second")
 		}
 
-		// RESET changes the account while it runs: the account is no part of its key, and the token finds the claim.
+		// RESET changes the account: its key does not contain the account, and the token identifies the claim.
 		reset := runs("r-reset", send("before", "r-reset", "RESET"))
 		expect(t, reset, "route", "account-changes")
 		d.outcome("/operations", "OPERATIONS_EXECUTOR", reset, "submitted", "")
-		s.settle()
+		s.awaitProcessed()
 		pending("a RESET from the account's new name", send("after", "r-reset", "RESET"))
 		d.outcome("/operations", "OPERATIONS_EXECUTOR", reset, "completed", `{"account":"after"}`)
-		s.settle()
+		s.awaitProcessed()
 		send("after", "r-reset", "RESET").is("a copy of RESET", http.StatusOK, `{"account":"after"}`)
 		runs("START_CHALLENGE", send("after", "r-reset", "START_CHALLENGE"))
 
-		// No request id: passes, and nothing is stored, so it passes again.
+		// Without a request id it is forwarded and not stored, so a retry is forwarded too.
 		for range 2 {
 			d.post("/operations", withHMAC("OPERATIONS"), `{"accountId":"a4","operation":"BUY","note":"no id"}`).is("no request id", http.StatusAccepted, accepted)
 		}
-		s.settle()
+		s.awaitProcessed()
 		passed := 0
 		for _, r := range s.output("operations.run") {
 			if strings.Contains(string(r.Value), "no id") {
@@ -183,7 +182,7 @@ func TestRealIngressUserOperations(t *testing.T) {
 			t.Errorf("%d operations without id ran, want 2", passed)
 		}
 
-		// A void operation completes with null, and null is what its copy gets.
+		// A void operation completes with null, and a duplicate gets null.
 		for _, kafka := range []bool{true, false} {
 			request := fmt.Sprint("void-", kafka)
 			void := runs(request, send("a5", request, "CLOSE"))
@@ -191,7 +190,7 @@ func TestRealIngressUserOperations(t *testing.T) {
 				s.answer("operations.outcomes", void, "completed", nil)
 			} else {
 				d.outcome("/operations", "OPERATIONS_EXECUTOR", void, "completed", "")
-				s.settle()
+				s.awaitProcessed()
 			}
 			a := send("a5", request, "CLOSE")
 			a.isOf("a copy of a void operation", http.StatusNoContent, "", "")
@@ -203,11 +202,11 @@ func TestRealIngressUserOperations(t *testing.T) {
 	})
 }
 
-// operationsThatCrash: a claim left by a crashed executor is claimed anew after its lease, and the old one is heard no more.
-func operationsThatCrash(t *testing.T, s *system, d *door, send func(account, request, operation string) answer) {
+// operationsThatCrash: after the lease of a crashed executor the next event takes over the claim, and the old token is rejected.
+func operationsThatCrash(t *testing.T, s *system, d *sender, send func(account, request, operation string) answer) {
 	t.Helper()
 	send("a6", "crashed", "BUY").is("an operation", http.StatusAccepted, accepted)
-	s.settle()
+	s.awaitProcessed()
 	old := s.newest("operations.run", "crashed")
 	eventually(t, "the lease is over", func(context.Context) error {
 		a := send("a6", "crashed", "BUY")
@@ -217,22 +216,22 @@ func operationsThatCrash(t *testing.T, s *system, d *door, send func(account, re
 		a.is("an operation after its lease", http.StatusAccepted, accepted)
 		return nil
 	})
-	s.settle()
+	s.awaitProcessed()
 	again := s.newest("operations.run", "crashed")
 	expect(t, again, "attempt", "2")
 	d.outcome("/operations", "OPERATIONS_EXECUTOR", old, "completed", "first") // taken, and refused by who judges it
 	d.outcome("/operations", "OPERATIONS_EXECUTOR", again, "completed", "second")
-	s.settle()
+	s.awaitProcessed()
 	send("a6", "crashed", "BUY").is("a copy after a crash", http.StatusOK, "second")
 	dead := s.count("oncebus.dead-letter", 1)
 	expect(t, dead[0], "verdict", "invalid")
 }
 
-// operationsRefused: what is not signed for its purpose, and outcomes that are none, never reach the bus.
-func operationsRefused(s *system, d *door) {
+// operationsRefused: requests with a wrong signature and invalid outcomes never reach Kafka.
+func operationsRefused(s *system, d *sender) {
 	s.t.Helper()
 	const body = `{"accountId":"a7","requestId":"refused","operation":"BUY"}`
-	d.post("/operations", byNobody, body).problem("an unsigned operation", http.StatusUnauthorized, "")
+	d.post("/operations", unsigned, body).problem("an unsigned operation", http.StatusUnauthorized, "")
 	d.post("/operations", withHMAC("OPERATIONS_EXECUTOR"), body).problem("another's signature", http.StatusUnauthorized, "")
 	stale := func(h http.Header, body string, at time.Time) { withHMAC("OPERATIONS")(h, body, at.Add(-time.Hour)) }
 	d.post("/operations", stale, body).problem("a stale operation", http.StatusUnauthorized, "")
@@ -240,7 +239,7 @@ func operationsRefused(s *system, d *door) {
 	outcome := func(sign signer, headers ...string) answer {
 		return d.post("/operations/outcomes", sign, "refused", headers...)
 	}
-	outcome(byNobody, "Oncebus-Claim-Token", token, "Oncebus-Outcome", "completed").problem("an unsigned outcome", http.StatusUnauthorized, "")
+	outcome(unsigned, "Oncebus-Claim-Token", token, "Oncebus-Outcome", "completed").problem("an unsigned outcome", http.StatusUnauthorized, "")
 	outcome(withHMAC("OPERATIONS"), "Oncebus-Claim-Token", token, "Oncebus-Outcome", "completed").problem("a sender's outcome", http.StatusUnauthorized, "")
 	executor := withHMAC("OPERATIONS_EXECUTOR")
 	outcome(executor, "Oncebus-Outcome", "completed").problem("an outcome without token", http.StatusBadRequest, "")
@@ -249,9 +248,9 @@ func operationsRefused(s *system, d *door) {
 	s.nowhere("refused")
 }
 
-// TestRealIngressWebhooks is section 3: a copy is a success to its provider.
+// TestRealIngressWebhooks is section 3: a duplicate gets a success.
 func TestRealIngressWebhooks(t *testing.T) {
-	byHTTP(t, "webhooks.yaml", unchanged, []string{"webhooks.raw"}, func(t *testing.T, s *system, d *door) {
+	byHTTP(t, "webhooks.yaml", unchanged, []string{"webhooks.raw"}, func(t *testing.T, s *system, d *sender) {
 		const received = `{"received":true}`
 		d.post("/webhooks", asWebhook, `{"eventId":"e1","resourceId":"r9","eventType":"paid","timestamp":1}`).is("a webhook", http.StatusAccepted, accepted)
 		for _, copied := range []string{
@@ -264,19 +263,19 @@ func TestRealIngressWebhooks(t *testing.T) {
 		}
 		d.post("/webhooks", asWebhook, `{"eventType":"refunded","resourceId":"r9","eventId":"e1"}`).is("another type", http.StatusAccepted, accepted)
 		const refused = `{"eventId":"refused","resourceId":"r9","eventType":"paid"}`
-		d.post("/webhooks", byNobody, refused).problem("an unsigned webhook", http.StatusUnauthorized, "")
+		d.post("/webhooks", unsigned, refused).problem("an unsigned webhook", http.StatusUnauthorized, "")
 		stale := func(h http.Header, body string, at time.Time) { asWebhook(h, body, at.Add(-10*time.Minute)) }
 		d.post("/webhooks", stale, refused).problem("a stale webhook", http.StatusUnauthorized, "")
 		forged := func(h http.Header, body string, at time.Time) { asWebhook(h, body+" ", at) }
 		d.post("/webhooks", forged, refused).problem("a forged webhook", http.StatusUnauthorized, "")
 		d.post("/webhooks", asWebhook, `{"eventId":"refused"}`).problem("half a webhook", http.StatusBadRequest, "missing_key")
-		s.settle()
+		s.awaitProcessed()
 		for _, r := range s.count("webhooks.unique", 2) {
 			expect(t, r, "verdict", "unique", "route", "webhooks")
 		}
 		s.verdicts("webhooks", map[string]int{"unique": 2, "duplicate": 4})
 		s.nowhere("refused")
-		// Copies are logged: what the provider was told stands beside why.
+		// The log has response and verdict of duplicates.
 		logged := 0
 		for _, line := range d.log.lines() {
 			if line["msg"] == "request" && line["verdict"] == "duplicate" && line["status"] == float64(http.StatusOK) && line["route"] == "webhooks" {
@@ -296,7 +295,7 @@ func orderOf(request string, at time.Time, account, details string) string {
 
 // TestRealIngressOrders is section 4: "processing" with the original request id, then the order id byte for byte.
 func TestRealIngressOrders(t *testing.T) {
-	byHTTP(t, "orders.yaml", unchanged, []string{"orders.raw", "orders.outcomes"}, func(t *testing.T, s *system, d *door) {
+	byHTTP(t, "orders.yaml", unchanged, []string{"orders.raw", "orders.outcomes"}, func(t *testing.T, s *system, d *sender) {
 		minute := time.Now().Add(-30 * time.Minute).Truncate(time.Minute)
 		order := func(request string, at time.Time, details string) answer {
 			t.Helper()
@@ -311,13 +310,13 @@ func TestRealIngressOrders(t *testing.T) {
 		const market = `"clientOrderId":"c1","quantity":100,"type":"market"`
 		order("q1", minute.Add(59*time.Second), market).is("an order", http.StatusAccepted, accepted)
 		processing("a copy", "in_progress", order("q2", minute.Add(59*time.Second), market))
-		s.settle()
+		s.awaitProcessed()
 		placed := s.count("orders.unique", 1)[0]
 		d.outcome("/orders", "ORDERS_EXECUTOR", placed, "submitted", "")
-		s.settle()
+		s.awaitProcessed()
 		processing("a copy past the minute's edge, of a submitted order", "submitted", order("q3", minute.Add(61*time.Second), market))
 		d.outcome("/orders", "ORDERS_EXECUTOR", placed, "completed", `{"orderId":"X-1"}`, "Oncebus-Result-Status", "201")
-		s.settle()
+		s.awaitProcessed()
 		for _, at := range []time.Time{minute.Add(59 * time.Second), minute.Add(62 * time.Second)} {
 			cached := order("q4", at, market)
 			cached.is("a copy of a completed order", http.StatusCreated, `{"orderId":"X-1"}`)
@@ -326,40 +325,40 @@ func TestRealIngressOrders(t *testing.T) {
 				t.Errorf("a copy of a completed order is answered %v, want the original request q1", cached)
 			}
 		}
-		// The same key but other details: let through, and said so.
+		// The same key with other details: forwarded as a collision.
 		collided := order("q5", minute.Add(59*time.Second), strings.Replace(market, "c1", "c2", 1))
 		if collided.is("another order with the key", http.StatusAccepted, accepted); collided.header.Get("Oncebus-Verdict") != "collision" {
 			t.Errorf("another order with the key is answered %v, want the verdict collision", collided)
 		}
 		s.service.await("collision: two events with one key and different details")
-		// Failed runs again.
+		// A failed order may run again.
 		const limit = `"clientOrderId":"c3","quantity":"1.000000005","type":"limit","limit":"187.25"`
 		order("f1", minute, limit).is("a limit order", http.StatusAccepted, accepted)
-		s.settle()
+		s.awaitProcessed()
 		d.outcome("/orders", "ORDERS_EXECUTOR", s.newest("orders.unique", "f1"), "failed", "")
-		s.settle()
+		s.awaitProcessed()
 		order("f2", minute, limit).is("an order that failed", http.StatusAccepted, accepted)
-		s.settle()
+		s.awaitProcessed()
 		expect(t, s.newest("orders.unique", "f2"), "attempt", "2")
-		// Accounts never see one another's entries.
+		// Accounts do not share keys.
 		d.post("/orders", withHMAC("ORDERS"), orderOf("o1", minute.Add(59*time.Second), "OTHER", market)).is("another account's", http.StatusAccepted, accepted)
 		d.post("/orders", withHMAC("ECONOMY"), orderOf("refused", minute, "ACC123456", market)).problem("another's signature", http.StatusUnauthorized, "")
-		s.settle()
+		s.awaitProcessed()
 		s.count("orders.unique", 5)
 		s.nowhere("refused")
 	})
 }
 
-// TestRealIngressCollision is a key that is used again with other details, where the route does not let that through.
+// TestRealIngressCollision uses a key again with other details, on a route that rejects collisions.
 func TestRealIngressCollision(t *testing.T) {
 	change := strings.NewReplacer("collision: forward", "collision: dead_letter")
-	inOneProcess(t, "orders.yaml", change, []string{"orders.raw", "orders.outcomes"}, func(t *testing.T, s *system, d *door) {
+	inOneProcess(t, "orders.yaml", change, []string{"orders.raw", "orders.outcomes"}, func(t *testing.T, s *system, d *sender) {
 		now := time.Now()
 		const details = `"clientOrderId":"c1","quantity":100,"type":"market"`
 		d.post("/orders", withHMAC("ORDERS"), orderOf("q1", now, "A", details)).is("an order", http.StatusAccepted, accepted)
 		other := strings.Replace(details, "c1", "c2", 1)
 		d.post("/orders", withHMAC("ORDERS"), orderOf("q2", now, "A", other)).problem("other details", http.StatusUnprocessableEntity, "collision")
-		s.settle()
+		s.awaitProcessed()
 		s.count("orders.unique", 1)
 		expect(t, s.count("oncebus.dead-letter", 1)[0], "verdict", "collision")
 	})
@@ -368,15 +367,15 @@ func TestRealIngressCollision(t *testing.T) {
 // TestRealIngressEconomyOperations is section 5, with both policies.
 func TestRealIngressEconomyOperations(t *testing.T) {
 	inputs := []string{"economy.raw", "economy.outcomes", "economy.webhooks.raw"}
-	grant := func(d *door, request string) <-chan answer {
+	grant := func(d *sender, request string) <-chan answer {
 		return d.later("/economy", withHMAC("ECONOMY"), fmt.Sprintf(`{"account":"a","requestId":%q,"operation":"grant"}`, request))
 	}
 	t.Run("wait", func(t *testing.T) {
-		// Longer than a test may take: an answer that comes is one that did not wait to the end.
+		// Longer than a test may take, so that every response came before the timeout.
 		change := strings.NewReplacer("path: /economy\n", "path: /economy\n      timeout: 50s\n")
-		byHTTP(t, "operations.yaml", change, inputs, func(t *testing.T, s *system, d *door) {
+		byHTTP(t, "operations.yaml", change, inputs, func(t *testing.T, s *system, d *sender) {
 			(<-grant(d, "r1")).is("the first", http.StatusAccepted, accepted)
-			s.settle()
+			s.awaitProcessed()
 			granted := s.newest("economy.run", "r1")
 			twins := []<-chan answer{grant(d, "r1"), grant(d, "r1")}
 			s.awaitVerdicts("operations/in_progress", len(twins))
@@ -392,15 +391,15 @@ func TestRealIngressEconomyOperations(t *testing.T) {
 			}
 			for kind, status := range map[string]int{"failed": http.StatusBadGateway, "rejected": http.StatusUnprocessableEntity} { // neither consumes the key
 				(<-grant(d, kind)).is("the first", http.StatusAccepted, accepted)
-				s.settle()
+				s.awaitProcessed()
 				before := s.service.events()["operations/in_progress"]
 				twin := grant(d, kind)
 				s.awaitVerdicts("operations/in_progress", before+1)
 				d.outcome("/economy", "ECONOMY_EXECUTOR", s.newest("economy.run", kind), kind, "")
 				(<-twin).problem("a twin of what is "+kind, status, "replayed")
-				s.settle()
+				s.awaitProcessed()
 				(<-grant(d, kind)).is("the second attempt", http.StatusAccepted, accepted)
-				s.settle()
+				s.awaitProcessed()
 				again := s.newest("economy.run", kind)
 				expect(t, again, "attempt", "2")
 				s.answer("economy.outcomes", again, "completed", []byte("granted"))
@@ -411,15 +410,15 @@ func TestRealIngressEconomyOperations(t *testing.T) {
 	})
 	t.Run("reject", func(t *testing.T) {
 		change := strings.NewReplacer("while_in_progress: wait", "while_in_progress: reject", "    max_waiting: 64\n", "")
-		byHTTP(t, "operations.yaml", change, inputs, func(_ *testing.T, s *system, d *door) {
+		byHTTP(t, "operations.yaml", change, inputs, func(_ *testing.T, s *system, d *sender) {
 			(<-grant(d, "r1")).is("the first", http.StatusAccepted, accepted)
 			twin := <-grant(d, "r1")
 			if p := twin.problem("its twin", http.StatusConflict, "in_progress"); p.FirstRequest != "r1" {
 				s.t.Errorf("a twin is answered %v without the first's request id", twin)
 			}
-			s.settle()
+			s.awaitProcessed()
 			d.outcome("/economy", "ECONOMY_EXECUTOR", s.newest("economy.run", "r1"), "completed", "granted")
-			s.settle()
+			s.awaitProcessed()
 			a := <-grant(d, "r1")
 			a.is("a copy", http.StatusOK, "granted")
 			a.replays("a copy", true)
@@ -429,30 +428,30 @@ func TestRealIngressEconomyOperations(t *testing.T) {
 	t.Run("no outcome", func(t *testing.T) {
 		// Longer than a verdict takes on a busy machine.
 		change := strings.NewReplacer("path: /economy\n", "path: /economy\n      timeout: 4s\n")
-		inOneProcess(t, "operations.yaml", change, inputs, func(_ *testing.T, s *system, d *door) {
+		inOneProcess(t, "operations.yaml", change, inputs, func(_ *testing.T, s *system, d *sender) {
 			(<-grant(d, "r1")).is("the first", http.StatusAccepted, accepted)
 			(<-grant(d, "r1")).problem("its twin, that waited in vain", http.StatusConflict, "in_progress")
-			s.settle()
+			s.awaitProcessed()
 			d.outcome("/economy", "ECONOMY_EXECUTOR", s.newest("economy.run", "r1"), "completed", "granted")
-			s.settle()
+			s.awaitProcessed()
 			(<-grant(d, "r1")).is("a copy", http.StatusOK, "granted")
 		})
 	})
 }
 
-// economyWebhooks: the guard of inbound webhooks has keys of its own, which operations never meet.
-func (s *system) economyWebhooks(d *door) {
+// economyWebhooks: inbound webhooks have a namespace of their own, apart from operations.
+func (s *system) economyWebhooks(d *sender) {
 	s.t.Helper()
 	d.post("/economy/webhooks", asWebhook, `{"eventId":"r1"}`).is("a webhook with an operation's id", http.StatusAccepted, accepted)
 	d.post("/economy/webhooks", asWebhook, `{"eventId":"r1"}`).is("its copy", http.StatusOK, `{"received":true}`)
 	d.post("/economy/webhooks", withHMAC("ECONOMY"), `{"eventId":"refused"}`).problem("an operation's signature", http.StatusUnauthorized, "")
 	d.post("/economy", asWebhook, `{"account":"a","requestId":"refused","operation":"grant"}`).problem("a webhook's signature", http.StatusUnauthorized, "")
-	s.settle()
+	s.awaitProcessed()
 	s.count("economy.webhooks.unique", 1)
 	s.nowhere("refused")
 }
 
-// awaitVerdicts waits until so many events at least have a verdict, given as route/verdict.
+// awaitVerdicts waits until at least so many events have a verdict, given as route/verdict.
 func (s *system) awaitVerdicts(verdict string, want int) {
 	s.t.Helper()
 	eventually(s.t, fmt.Sprintf("%d events are %s", want, verdict), func(context.Context) error {

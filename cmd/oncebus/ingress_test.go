@@ -26,8 +26,7 @@ const ingressRoutes = `routes:
     http: {path: /signals, signature: {scheme: bearer, secret: SENDER}}
 `
 
-// TestIngressReportsItsMistakes: before anything is connected, in both commands
-// that serve.
+// TestIngressReportsItsMistakes: run and ingress report them before they connect.
 func TestIngressReportsItsMistakes(t *testing.T) {
 	routes := clitest.WriteFile(t, "routes.yaml", ingressRoutes)
 	environ := []string{"ONCEBUS_BROKERS=localhost:1", "ONCEBUS_ROUTES=" + routes, "ONCEBUS_INSTANCE_ID=i", "ONCEBUS_ADMIN_ADDR=127.0.0.1:0"}
@@ -63,7 +62,7 @@ func TestIngressReportsItsMistakes(t *testing.T) {
 	}
 }
 
-// served is a command that runs.
+// served is a running command.
 type served struct {
 	t      *testing.T
 	stderr clitest.Buffer
@@ -102,7 +101,7 @@ func (s *served) until(what string, holds func() bool) {
 
 var ingressListening = regexp.MustCompile(`msg="ingress listening" addr=(\S+)`)
 
-// page fetches a page of the probes' server; 0 before it listens.
+// page gets a page of the admin server; the status is 0 before it listens.
 func (s *served) page(path string) (int, string) {
 	m := listening.FindStringSubmatch(s.stderr.String())
 	if m == nil {
@@ -123,7 +122,7 @@ func (s *served) ready() {
 	})
 }
 
-// post sends an event and returns where the status of its answer will be.
+// post sends an event; the channel gets the status of its response.
 func (s *served) post(body string) <-chan int {
 	s.t.Helper()
 	addr := ingressListening.FindStringSubmatch(s.stderr.String())[1]
@@ -159,48 +158,48 @@ func ingressEnviron(t *testing.T, cluster *kfake.Cluster, more ...string) []stri
 		"ONCEBUS_COMMIT_INTERVAL=10ms", "ONCEBUS_INGRESS_SECRET_SENDER_FILE="+clitest.WriteFile(t, "secret", "token-of-sender\n")), more...)
 }
 
-// TestIngressBesideRun: one process judges, the other answers.
-func TestIngressBesideRun(t *testing.T) {
+// TestIngressAndRun: one process judges, the other responds.
+func TestIngressAndRun(t *testing.T) {
 	cluster, err := kfake.NewCluster(kfake.NumBrokers(1))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer cluster.Close()
-	door := serveCommand(t, "ingress", ingressEnviron(t, cluster, "ONCEBUS_INGRESS_ADDR=127.0.0.1:0", "ONCEBUS_INSTANCE_ID=door", "ONCEBUS_INGRESS_SECRET_OTHER=s")...)
-	defer door.stop()
-	door.until("the probes", func() bool { status, _ := door.page("/healthz"); return status == http.StatusOK })
-	if status, why := door.page("/readyz"); status != http.StatusServiceUnavailable || !strings.Contains(why, "not ready") {
+	acceptor := serveCommand(t, "ingress", ingressEnviron(t, cluster, "ONCEBUS_INGRESS_ADDR=127.0.0.1:0", "ONCEBUS_INSTANCE_ID=acceptor", "ONCEBUS_INGRESS_SECRET_OTHER=s")...)
+	defer acceptor.stop()
+	acceptor.until("the probes", func() bool { status, _ := acceptor.page("/healthz"); return status == http.StatusOK })
+	if status, why := acceptor.page("/readyz"); status != http.StatusServiceUnavailable || !strings.Contains(why, "not ready") {
 		t.Errorf("/readyz before the app is there: %d %s", status, why)
 	}
 	judge := serveCommand(t, "run", ingressEnviron(t, cluster)...)
 	defer judge.stop()
 	judge.ready()
-	door.ready()
-	if first, again := <-door.post(`{"id":"a"}`), <-door.post(`{"id":"a"}`); first != 202 || again != 409 {
+	acceptor.ready()
+	if first, again := <-acceptor.post(`{"id":"a"}`), <-acceptor.post(`{"id":"a"}`); first != 202 || again != 409 {
 		t.Errorf("first %d, again %d", first, again)
 	}
-	if _, body := door.page("/metrics"); !strings.Contains(body, `oncebus_http_requests_total{code="409",response="duplicate",route="signals"} 1`) {
+	if _, body := acceptor.page("/metrics"); !strings.Contains(body, `oncebus_http_requests_total{code="409",response="duplicate",route="signals"} 1`) {
 		t.Errorf("/metrics:\n%s", body)
 	}
-	if _, body := door.page("/state"); !strings.Contains(body, `"ready": true`) {
+	if _, body := acceptor.page("/state"); !strings.Contains(body, `"ready": true`) {
 		t.Errorf("/state: %s", body)
 	}
 	for _, want := range []string{`variable=ONCEBUS_INGRESS_SECRET_OTHER`, "settings.ingress_addr=127.0.0.1:0", "msg=request route=signals"} {
-		if !strings.Contains(door.stderr.String(), want) {
-			t.Errorf("%s is not in the log:\n%s", want, door.stderr.String())
+		if !strings.Contains(acceptor.stderr.String(), want) {
+			t.Errorf("%s is not in the log:\n%s", want, acceptor.stderr.String())
 		}
 	}
-	if strings.Contains(door.stderr.String(), "token-of-sender") {
-		t.Errorf("a secret is in the log:\n%s", door.stderr.String())
+	if strings.Contains(acceptor.stderr.String(), "token-of-sender") {
+		t.Errorf("a secret is in the log:\n%s", acceptor.stderr.String())
 	}
-	door.stop()
-	door.ended()
+	acceptor.stop()
+	acceptor.ended()
 	judge.stop()
 	judge.ended()
 }
 
-// TestRunWithIngress: one process does both, and when it is asked to stop it
-// judges until those who wait are answered.
+// TestRunWithIngress: one process does both. On a stop it judges until every request
+// in flight has its response.
 func TestRunWithIngress(t *testing.T) {
 	cluster, err := kfake.NewCluster(kfake.NumBrokers(1))
 	if err != nil {
@@ -211,7 +210,7 @@ func TestRunWithIngress(t *testing.T) {
 	defer s.stop()
 	s.ready()
 	waiting := s.post(`{"id":"a"}`)
-	s.until("the request to be in hand", func() bool {
+	s.until("the request to be in flight", func() bool {
 		_, body := s.page("/metrics")
 		return strings.Contains(body, "\noncebus_http_requests_in_flight 1\n")
 	})

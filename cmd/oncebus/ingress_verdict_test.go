@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestRealIngressWithoutVerdict: nobody judges for a while. An answer says so by the route's choice, or never asked for a verdict,
-// and to send the event again is safe.
+// TestRealIngressWithoutVerdict: no processor runs for a while. Depending on the route, a request times out with 504 or 202, or does
+// not wait for a verdict. The client can safely send the event again.
 func TestRealIngressWithoutVerdict(t *testing.T) {
 	for name, test := range map[string]struct {
 		http   string
@@ -24,22 +24,22 @@ func TestRealIngressWithoutVerdict(t *testing.T) {
 			t.Parallel()
 			part := "      " + strings.ReplaceAll(test.http, ", ", "\n      ") + "\n"
 			s := embedded(t, "signals.yaml", strings.NewReplacer("path: /signals\n", "path: /signals\n"+part))
-			// One worker, so that it is not stopped in the middle of sharing tasks with another.
+			// One worker, so that the stop does not meet a rebalance.
 			s.settings = []string{"COMMIT_INTERVAL=20ms", "WORKERS=1"}
 			s.begin("signals.raw")
-			d := s.startDoor("door")
+			d := s.startIngress("sender")
 			sign := withBearer(shippedSecrets["SIGNALS"])
 			s.service.signal(syscall.SIGSTOP)
 			for _, promise := range []<-chan answer{d.later("/signals", sign, `{"traceId":"t-1"}`), d.later("/signals", sign, `{"traceId":"t-1"}`)} {
 				a := <-promise
 				if test.status == http.StatusAccepted {
-					a.is("an event that nobody judges", http.StatusAccepted, accepted)
+					a.is("an event without a verdict", http.StatusAccepted, accepted)
 				} else {
-					a.problem("an event that nobody judges", test.status, "")
+					a.problem("an event without a verdict", test.status, "")
 				}
 			}
 			s.service.signal(syscall.SIGCONT)
-			s.settle()
+			s.awaitProcessed()
 			s.count("signals.unique", 1)
 			s.verdicts("signals", map[string]int{"unique": 1, "duplicate": 1})
 			d.stop()

@@ -18,7 +18,7 @@ import (
 	"oncebus/cmd/oncebus/cli"
 )
 
-// oncebus runs a command of the built program in the world and returns what it prints, and its exit code.
+// oncebus runs a command of the built program in the world and returns output and exit code.
 func (w *world) oncebus(stdin string, args ...string) (stdout, stderr string, code int) {
 	w.t.Helper()
 	path, err := binary()
@@ -49,11 +49,10 @@ func pageShows(t *testing.T, start string) {
 	}
 }
 
-// TestWrongQuestionIsExitCode2: it is found before anything is connected, and the
-// sentence says what to do.
+// TestWrongQuestionIsExitCode2: the command reports the mistake before it connects.
 func TestWrongQuestionIsExitCode2(t *testing.T) {
 	const file = deployments + "/routes/operations.yaml"
-	environ := []string{"ONCEBUS_ROUTES=" + file, "ONCEBUS_BROKERS=127.0.0.1:1"} // nobody is there
+	environ := []string{"ONCEBUS_ROUTES=" + file, "ONCEBUS_BROKERS=127.0.0.1:1"} // no broker listens there
 	dir := t.TempDir()
 	for _, wrong := range []struct {
 		stdin, want string
@@ -63,7 +62,7 @@ func TestWrongQuestionIsExitCode2(t *testing.T) {
 		{"{}", file + ` has no route "orders"; it has operations, economy-webhooks`, []string{"get", "--route", "orders"}},
 		{"{}", file + ` has no route "orders"; it has`, []string{"forget", "--route", "orders"}},
 		{`{"eventId":"e"}`, "route economy-webhooks is not in claim mode", []string{"forget", "--route", "economy-webhooks"}},
-		{"", "can be forgotten: operations", []string{"forget", "--route", "economy-webhooks", "none.json"}},
+		{"", "routes in claim mode: operations", []string{"forget", "--route", "economy-webhooks", "none.json"}},
 		{"", "open none.json: no such file", []string{"get", "--route", "operations", "none.json"}},
 		{"", dir + " is a directory", []string{"get", "--route", "operations", dir}},
 		{"", "the event is empty; pass FILE", []string{"get", "--route", "operations"}},
@@ -82,7 +81,7 @@ func TestWrongQuestionIsExitCode2(t *testing.T) {
 	}
 }
 
-// TestUnreachableBrokerIsExitCode1: which says nothing about the key.
+// TestUnreachableBrokerIsExitCode1: the state of the key is unknown.
 func TestUnreachableBrokerIsExitCode1(t *testing.T) {
 	environ := []string{"ONCEBUS_ROUTES=" + deployments + "/routes/operations.yaml", "ONCEBUS_BROKERS=127.0.0.1:1"}
 	for _, args := range [][]string{{"get", "--route", "operations", "--json"}, {"forget", "--route", "operations"}, {"stats"}} {
@@ -93,7 +92,7 @@ func TestUnreachableBrokerIsExitCode1(t *testing.T) {
 	}
 }
 
-// TestRealGetForgetStats: an operator asks about a claim, erases it, and counts.
+// TestRealGetForgetStats: an operator shows a claim, erases it, and counts keys.
 func TestRealGetForgetStats(t *testing.T) {
 	onEveryBroker(t, "operations.yaml", unchanged, func(t *testing.T, s *system) {
 		s.begin("economy.raw", "economy.outcomes", "economy.webhooks.raw")
@@ -101,7 +100,7 @@ func TestRealGetForgetStats(t *testing.T) {
 		sent := time.Now()
 		s.send("economy.raw", 3, sent, event)
 		s.produce(&kgo.Record{Topic: s.topic("economy.raw"), Partition: 1, Timestamp: sent.Add(time.Second), Value: []byte(event)})
-		s.settle()
+		s.awaitProcessed()
 		get := func() map[string]any {
 			t.Helper()
 			out, stderr, code := s.oncebus(event, "get", "--route", "operations", "--json")
@@ -123,13 +122,13 @@ func TestRealGetForgetStats(t *testing.T) {
 		if done := get(); done["status"] != "completed" || done["result_bytes"] != 7.0 {
 			t.Errorf("after the outcome: %v", done)
 		}
-		if out, _, code := s.oncebus(event, "get", "--route", "operations"); code != cli.ExitStopped || !strings.Contains(out, "result        7 bytes") {
+		if out, _, code := s.oncebus(event, "get", "--route", "operations"); code != cli.ExitStopped || !strings.Contains(out, "result            7 bytes") {
 			t.Errorf("get for people: %d\n%s", code, out)
 		}
 		people, _, _ := s.oncebus(event, "get", "--route", "operations")
 		t.Logf("oncebus get:\n%s", people)
 		for line := range strings.Lines(people) {
-			pageShows(t, line[:len("copies until  ")])
+			pageShows(t, line[:len("duplicates until  ")])
 		}
 		people, _, _ = s.oncebus("", "stats")
 		t.Logf("oncebus stats:\n%s", people)
@@ -168,13 +167,13 @@ func TestRealGetForgetStats(t *testing.T) {
 			t.Errorf("forget: %d, %s", code, stderr)
 		}
 		t.Logf("oncebus forget:\n%s", out)
-		s.settle()
+		s.awaitProcessed()
 		if erased := get(); erased["status"] != "freed" || erased["key_state"] != "free" || erased["next_attempt"] != 2.0 || erased["copies_until"] != nil {
 			t.Errorf("after forget: %v", erased)
 		}
 		people, _, _ = s.oncebus(event, "get", "--route", "operations")
 		t.Logf("oncebus get, after forget:\n%s", people)
-		if !strings.Contains(people, "key state   free: the next event under the key runs as attempt 2") {
+		if !strings.Contains(people, "key state   free: the next event with the key runs as attempt 2") {
 			t.Errorf("after forget:\n%s", people)
 		}
 		s.send("economy.raw", 2, time.Now(), event)
@@ -182,13 +181,13 @@ func TestRealGetForgetStats(t *testing.T) {
 
 		const other = `{"account":"a","requestId":"r9","operation":"grant"}`
 		out, _, code = s.oncebus(other, "get", "--route", "operations")
-		if code != cli.ExitStopped || !strings.HasPrefix(out, "nothing is kept of key ") {
-			t.Errorf("get of a key that is not kept: %d, %s", code, out)
+		if code != cli.ExitStopped || !strings.HasPrefix(out, "no row for key ") {
+			t.Errorf("get of a key without a row: %d, %s", code, out)
 		}
 		out, _, code = s.oncebus(other, "get", "--route", "operations", "--json")
 		var none map[string]any
 		if err := json.Unmarshal([]byte(out), &none); err != nil || code != cli.ExitStopped || none["found"] != false || none["key"] == "" || len(none) != 5 {
-			t.Errorf("get of a key that is not kept: %d, %v, %s", code, err, out)
+			t.Errorf("get of a key without a row: %d, %v, %s", code, err, out)
 		}
 		pageShows(t, strings.TrimSpace(out))
 		s.service.stop()

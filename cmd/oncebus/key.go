@@ -145,7 +145,7 @@ func (k *keyPrinter) print(ctx context.Context, in io.Reader) error {
 	return nil
 }
 
-// shownKey explains a key, or with Error why there is none. Its JSON names are an
+// shownKey explains a key, or with Error why it is missing. Its JSON names are an
 // interface.
 type shownKey struct {
 	Key       string   `json:"key,omitempty"`
@@ -213,7 +213,7 @@ func (k *keyPrinter) write(s shownKey) error {
 	return tw.Flush()
 }
 
-// writeLine prints one key, or the reason why there is none, on one line.
+// writeLine prints one key, or the reason why it is missing, on one line.
 func (k *keyPrinter) writeLine(s shownKey) error {
 	if !k.json {
 		line := s.Key

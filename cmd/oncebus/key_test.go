@@ -53,7 +53,7 @@ time       1761955200000 (2025-11-01T00:00:00Z)
 	}
 }
 
-// withDigest puts the digest of got, whose golden vectors are dedup's, into want.
+// withDigest puts the digest of got into want; package dedup has its golden vectors.
 func withDigest(got, want string) string {
 	for line := range strings.Lines(got) {
 		if rest, ok := strings.CutPrefix(line, "digest     "); ok && len(rest) > 32 {

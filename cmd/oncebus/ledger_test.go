@@ -15,15 +15,14 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// The ledger is the judge of the real-Kafka tests: it holds what was sent and compares it with what came out. It shares no code
-// with the product and does not know dedup keys: what an event is, and which copies tell of it, is written into two headers of
-// every record when it is made, and those travel through untouched.
+// The ledger verifies the real-Kafka tests: it compares the output with the records sent. It shares no code with the product and
+// derives no dedup keys: two headers of every record name its event and its number, and oncebus does not change them.
 const (
 	headerTestEvent = "test-event" // which event the record tells of
 	headerTestCopy  = "test-copy"  // which of the event's records this is, from 0
 )
 
-// ledger is what was sent.
+// ledger has the records sent.
 type ledger struct {
 	copies map[string][]*kgo.Record // by event, in the order made
 	events []string                 // in the order made
@@ -31,7 +30,7 @@ type ledger struct {
 
 func newLedger() *ledger { return &ledger{copies: map[string][]*kgo.Record{}} }
 
-// add marks r as the next record of event and enters it.
+// add marks r as the next record of event and adds it.
 func (l *ledger) add(event string, r *kgo.Record) *kgo.Record {
 	n := len(l.copies[event])
 	if n == 0 {
@@ -53,7 +52,7 @@ func (l *ledger) records() int {
 	return n
 }
 
-// match finds the record that out is the emission of.
+// match returns the sent record that out is the emission of.
 func (l *ledger) match(out *kgo.Record) (event string, sent *kgo.Record, err error) {
 	event = headerOf(out, headerTestEvent)
 	n, err := strconv.Atoi(headerOf(out, headerTestCopy))
@@ -63,7 +62,7 @@ func (l *ledger) match(out *kgo.Record) (event string, sent *kgo.Record, err err
 	return event, l.copies[event][n], nil
 }
 
-// checkOnce checks what once does, and returns the emission of every event.
+// checkOnce fails the test with the errors of once, and returns the emission of every event.
 func (l *ledger) checkOnce(t *testing.T, out []*kgo.Record) map[string]*kgo.Record {
 	t.Helper()
 	found, wrong := l.once(out)
@@ -71,8 +70,8 @@ func (l *ledger) checkOnce(t *testing.T, out []*kgo.Record) map[string]*kgo.Reco
 	return found
 }
 
-// once says what is wrong with out, where every event sent should stand exactly once, as one of its copies untouched, judged
-// unique, and no two events with the same dedup key. It also returns the emission of every event.
+// once returns what is wrong with out, which must contain every event once, as one of its records unchanged, with the verdict unique,
+// and no two events with the same dedup key. It also returns the emission of every event.
 func (l *ledger) once(out []*kgo.Record) (found map[string]*kgo.Record, wrong []string) {
 	found = map[string]*kgo.Record{}
 	keys := map[string]string{}
@@ -106,8 +105,7 @@ func (l *ledger) once(out []*kgo.Record) (found map[string]*kgo.Record, wrong []
 	return found, wrong
 }
 
-// checkFirst checks, for input that keeps all copies of an event on one partition, that the emission of every event is its
-// first copy: nothing but order of arrival may choose.
+// checkFirst checks that the emission of every event is its first record, for input with all records of an event on one partition.
 func (l *ledger) checkFirst(t *testing.T, emitted map[string]*kgo.Record) {
 	t.Helper()
 	var wrong []string
@@ -120,8 +118,8 @@ func (l *ledger) checkFirst(t *testing.T, emitted map[string]*kgo.Record) {
 	complain(t, wrong, "%d events out", len(emitted))
 }
 
-// checkOrder checks that records of the same record key stand in one partition and in rising order of what rank says. out is in
-// partition and offset order.
+// checkOrder checks that records with the same record key are in one partition and in rising order of rank. out is in partition and
+// offset order.
 func checkOrder(t *testing.T, out []*kgo.Record, rank func(*kgo.Record) int64) {
 	t.Helper()
 	complain(t, disorder(out, rank), "%d records out", len(out))
@@ -143,8 +141,7 @@ func disorder(out []*kgo.Record, rank func(*kgo.Record) int64) (wrong []string) 
 	return wrong
 }
 
-// touched says in what out differs from sent, which it is the emission of: key, value, timestamp (to the millisecond, as Kafka
-// keeps it), and headers other than oncebus's own, in their order.
+// touched returns how out differs from sent: key, value, timestamp in milliseconds, and the headers of others, in their order.
 func touched(sent, out *kgo.Record) []string {
 	var wrong []string
 	differ := func(what string, got, want any) {
@@ -165,7 +162,7 @@ func touched(sent, out *kgo.Record) []string {
 	return wrong
 }
 
-// foreignHeaders writes down a record's headers without those of our prefix.
+// foreignHeaders formats the headers of a record without those of oncebus.
 func foreignHeaders(r *kgo.Record) string {
 	var b strings.Builder
 	for _, h := range r.Headers {
@@ -176,7 +173,7 @@ func foreignHeaders(r *kgo.Record) string {
 	return b.String()
 }
 
-// headerOf returns the value of the only header of that name, "" if there is none, and a complaint if there are more.
+// headerOf returns the value of the only header of that name, "" without one, and an error text if there are more.
 func headerOf(r *kgo.Record, name string) string {
 	value, n := "", 0
 	for _, h := range r.Headers {
@@ -191,10 +188,10 @@ func headerOf(r *kgo.Record, name string) string {
 	return value
 }
 
-// at names a record's place as oncebus's headers do.
+// at formats a record's position like the headers of oncebus.
 func at(r *kgo.Record) string { return fmt.Sprintf("%s/%d/%d", r.Topic, r.Partition, r.Offset) }
 
-// shorten keeps a failure's message readable, with both ends of a long value and its length.
+// shorten formats a long value as its start, end and length.
 func shorten(b []byte) string {
 	const end = 60
 	if len(b) <= 2*end {
@@ -203,7 +200,7 @@ func shorten(b []byte) string {
 	return fmt.Sprintf("%s...%s (%d bytes)", b[:end], b[len(b)-end:], len(b))
 }
 
-// complain fails the test with the first complaints and the count of all, if there are any.
+// complain fails the test if there are errors, with the first of them and their number.
 func complain(t *testing.T, wrong []string, format string, args ...any) {
 	t.Helper()
 	if len(wrong) == 0 {
@@ -217,7 +214,7 @@ func complain(t *testing.T, wrong []string, format string, args ...any) {
 	t.Errorf("%s: %d complaints:\n%s%s", fmt.Sprintf(format, args...), len(wrong), strings.Join(wrong[:min(len(wrong), shown)], "\n"), more)
 }
 
-// A judge that finds nothing is worth nothing: one complaint for every way in which an output can be wrong.
+// TestLedgerComplains: the ledger finds every way in which an output can be wrong.
 func TestLedgerComplains(t *testing.T) {
 	l := newLedger()
 	var sent []*kgo.Record

@@ -15,7 +15,7 @@ import (
 	main "oncebus/cmd/oncebus"
 )
 
-// TestShippedOpenAPI holds deployments/openapi.json to the shipped routes files.
+// TestShippedOpenAPI compares deployments/openapi.json with the shipped routes files.
 func TestShippedOpenAPI(t *testing.T) {
 	files, err := filepath.Glob("../../deployments/routes/*.yaml")
 	if err != nil || len(files) == 0 {
@@ -44,7 +44,7 @@ func TestShippedOpenAPI(t *testing.T) {
 	}
 }
 
-// TestCheckOpenAPI prints the document of a file, and nothing of one with mistakes.
+// TestCheckOpenAPI prints the document of a valid file only.
 func TestCheckOpenAPI(t *testing.T) {
 	file := "../../deployments/routes/signals.yaml"
 	routes, err := settings.ReadRoutes(file)

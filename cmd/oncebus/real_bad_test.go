@@ -36,7 +36,7 @@ routes:
     dead_letter: APP.dead-letter
 `
 
-// badRecord is a record that no route can judge or no output can take.
+// badRecord is a record that no route can judge or that fits in no output.
 type badRecord struct {
 	name    string
 	input   string // name of the input topic
@@ -99,8 +99,8 @@ func badRecords() []badRecord {
 	return append(all, future, large)
 }
 
-// Every kind of bad record goes to the dead-letter topic as it is, with the reason and where it stood; the good record right
-// behind it on the same partition is processed. In the end there is one dead letter for each and nothing else.
+// TestRealBadInput: every kind of bad record goes unchanged to the dead-letter topic, with reason and position, and the record that
+// follows on the partition is processed. Each bad record has exactly one dead letter.
 func TestRealBadInput(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, hostileRoutes)
@@ -161,7 +161,7 @@ func TestRealBadInput(t *testing.T) {
 	s.stop()
 }
 
-// checkLetter checks a dead letter's contents and what its headers say.
+// checkLetter checks content and headers of a dead letter.
 func checkLetter(t *testing.T, b badRecord, letter *kgo.Record) {
 	t.Helper()
 	if !b.cut {

@@ -10,12 +10,11 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 )
 
-// crashSettings make transactions long enough to be hit in the middle, and have the stores write runs all the time, so that a
-// restart has a position to go on from.
+// crashSettings make transactions long enough for a kill in the middle, and make the stores write runs often, so that a restart
+// continues at their position.
 var crashSettings = []string{"COMMIT_INTERVAL=400ms", "STATE_FLUSH_ROWS=50", "STATE_FLUSH_AGE=50ms"}
 
-// changelogRecords is how many offsets the changelogs of the app hold, from start to end: what a rebuild reads, transaction
-// markers included.
+// changelogRecords is how many offsets the changelogs of the app have, including control records: what a rebuild reads.
 func (w *world) changelogRecords() int {
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(w.t.Context(), realDeadline)
@@ -40,7 +39,7 @@ func (w *world) changelogRecords() int {
 	return n
 }
 
-// checkTail checks that a restarted process took its tasks up from where its state directory was, not from the start.
+// checkTail checks that a restarted process restored its tasks from the position of its state directory, not from the start.
 func (w *world) checkTail(s *service) {
 	w.t.Helper()
 	got, all := s.restores(), w.changelogRecords()
@@ -53,8 +52,8 @@ func (w *world) checkTail(s *service) {
 	}
 }
 
-// killInTransaction kills the process while a transaction of its is open, with traffic under way. The transaction may end
-// between the look and the kill: then the process is started again for another try.
+// killInTransaction kills the process in an open transaction, during traffic. If the transaction ended before the kill, it starts the
+// process again and retries.
 func (w *world) killInTransaction(s *service, all []*traffic) {
 	w.t.Helper()
 	const tries = 8
@@ -77,9 +76,9 @@ func (w *world) killInTransaction(s *service, all []*traffic) {
 	w.t.Fatalf("process %s was killed %d times and never in a transaction", s.name, tries)
 }
 
-// A process is stopped by SIGTERM, then killed, each in the middle of a transaction; events pile up while it is away; it comes
-// back on its state directory, reading the changelog's tail only. Then the directory is deleted: it comes back on the whole
-// changelog. Every event still comes out once.
+// TestRealRestart stops a process with SIGTERM and then kills it, both in a transaction, while events queue up. It restarts from its
+// state directory and reads only the tail of the changelog; after the directory is deleted, it reads all of it. Every event is emitted
+// once.
 func TestRealRestart(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, realRoutes)
@@ -93,7 +92,7 @@ func TestRealRestart(t *testing.T) {
 	send(w, 200, all...)
 	w.awaitOpenTransaction("signals.unique")
 	s.stop()
-	// A stop ends its transactions; a death leaves them to the restart.
+	// A stop ends the transactions; after a kill the restart ends them.
 	open, err := w.openTransactions(t.Context(), w.topicsOf(realOutputs)...)
 	if err != nil || len(open) > 0 {
 		t.Errorf("after SIGTERM transactions are open on %v, %v", open, err)
@@ -131,8 +130,8 @@ func TestRealRestart(t *testing.T) {
 	s.stop()
 }
 
-// One of two processes is killed in the middle of a transaction and stays away: the other takes its tasks over, state
-// included. Then the first returns on its state directory and catches up from there.
+// TestRealTakeover kills one of two processes in a transaction: the other takes over its tasks and restores their state. Then the first
+// restarts and catches up from its state directory.
 func TestRealTakeover(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, realRoutes)

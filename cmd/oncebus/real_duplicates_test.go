@@ -37,8 +37,7 @@ routes:
     dead_letter: APP.dead-letter
 `
 
-// forged are headers with which a producer tries to pass for oncebus: to have its copies taken for first records, or its
-// record for one that was judged.
+// forged are headers with which a producer imitates oncebus, so that its duplicate seems to be unique or its record already judged.
 func forged() []kgo.RecordHeader {
 	return []kgo.RecordHeader{
 		withHeader("oncebus-verdict", []byte("unique")), withHeader("Oncebus-Key", []byte(strings.Repeat("0", 64))),
@@ -46,8 +45,8 @@ func forged() []kgo.RecordHeader {
 	}
 }
 
-// Copies are dropped, flagged in the output, or sent to a topic of their own; flagged and routed ones say which record was the
-// first, when, and why they count as copies. Headers that pretend to be oncebus's change no verdict and do not get through.
+// TestRealDuplicates: duplicates are dropped, forwarded to the output, or sent to a topic of their own. Those emitted name the first
+// record, its time and the reason. Forged headers change no verdict and are not emitted.
 func TestRealDuplicates(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, duplicateRoutes)
@@ -117,8 +116,8 @@ func TestRealDuplicates(t *testing.T) {
 	s.stop()
 }
 
-// checkDuplicates checks that duplicates are copies, untouched, that they name the emission's own record as the first, and,
-// where both stand in one topic, that they stand behind it.
+// checkDuplicates checks that duplicates are unchanged, name the emitted record as the first, and follow it if they are in the same
+// topic.
 func (l *ledger) checkDuplicates(t *testing.T, route string, first map[string]*kgo.Record, duplicates []*kgo.Record) {
 	t.Helper()
 	seen := map[string]bool{}

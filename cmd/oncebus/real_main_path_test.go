@@ -4,8 +4,8 @@ package main_test
 
 import "testing"
 
-// Two processes of two workers each, routed routes and a prepartitioned one side by side, copies in the same batch, on other partitions
-// and after a pause: every event comes out once, untouched; what the processes counted is what was sent.
+// TestRealMainPath: two processes of two workers, routes with and without a repartition topic, duplicates in the same batch, on other
+// partitions and after a pause. Every event is emitted once and unchanged, and the metrics count every record.
 func TestRealMainPath(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, realRoutes)

@@ -23,7 +23,7 @@ import (
 	"oncebus/processor/kafkatest"
 )
 
-// binary builds the program under test, once per run of the tests; removeBinary takes it away again.
+// binary builds the program under test once; removeBinary deletes it.
 var binary = sync.OnceValues(buildBinary)
 
 var binaryDir string
@@ -35,7 +35,7 @@ func buildBinary() (string, error) {
 	}
 	binaryDir = dir
 	path := filepath.Join(dir, "oncebus")
-	// No version stamp: the tests also run where the checkout belongs to somebody else, which git refuses to look into.
+	// No version stamp: git refuses to read a checkout of another owner.
 	args := []string{"build", "-buildvcs=false", "-o", path}
 	if raceAvailable() {
 		args = append(args, "-race")
@@ -46,7 +46,7 @@ func buildBinary() (string, error) {
 	return path, nil
 }
 
-// raceAvailable says whether the race detector can be built in: it needs cgo and a C compiler.
+// raceAvailable reports whether the race detector can be built in, which needs cgo and a C compiler.
 func raceAvailable() bool {
 	out, err := exec.Command("go", "env", "CGO_ENABLED", "CC").Output()
 	enabled, compiler, _ := strings.Cut(strings.TrimSpace(string(out)), "\n")
@@ -57,7 +57,7 @@ func raceAvailable() bool {
 	return err == nil
 }
 
-// realTests is the package's tests with what those against a real Kafka share: the broker and the built program.
+// realTests are the tests of the package, which share a broker and the built program.
 type realTests struct{ kafkatest.Tests }
 
 func (r realTests) Run() int {
@@ -115,7 +115,7 @@ func (w *world) startAs(command, instance string, settings ...string) *service {
 	return s
 }
 
-// environ is the whole environment of a process: nothing of the machine's but PATH and HOME.
+// environ is the whole environment of a process, with only PATH and HOME of the machine.
 func (w *world) environ(instance string, settings ...string) []string {
 	session := "2s"
 	if w.external {
@@ -133,7 +133,7 @@ func (w *world) environ(instance string, settings ...string) []string {
 		"ONCEBUS_CREATE_TOPICS=true",
 		"ONCEBUS_ADMIN_ADDR=127.0.0.1:0",
 		"ONCEBUS_LOG_FORMAT=json",
-		// A dead process is found out and its transaction ended within seconds.
+		// The broker detects a dead process and ends its transaction within seconds.
 		"ONCEBUS_SESSION_TIMEOUT=" + session,
 		"ONCEBUS_TRANSACTION_TIMEOUT=5s",
 	}
@@ -145,7 +145,7 @@ func (w *world) environ(instance string, settings ...string) []string {
 
 func (w *world) stateDir(instance string) string { return filepath.Join(w.dir, "state-"+instance) }
 
-// await waits until the process logs msg and returns that line. A process that ends before is a failure.
+// await waits until the process logs msg and returns that line. It fails if the process ends before.
 func (s *service) await(msg string) map[string]any {
 	s.t.Helper()
 	var line map[string]any
@@ -161,7 +161,7 @@ func (s *service) await(msg string) map[string]any {
 	return line
 }
 
-// alive returns errNotYet while the process runs, and what it died of once it does not.
+// alive returns errNotYet while the process runs, else why it ended.
 func (s *service) alive() error {
 	select {
 	case <-s.proc.Exited():
@@ -171,7 +171,7 @@ func (s *service) alive() error {
 	}
 }
 
-// awaitReady waits until /readyz says 200.
+// awaitReady waits until /readyz returns 200.
 func (s *service) awaitReady() {
 	s.t.Helper()
 	eventually(s.t, fmt.Sprintf("process %s is ready", s.name), func(ctx context.Context) error {
@@ -204,7 +204,7 @@ func (s *service) get(ctx context.Context, path string) (status int, body string
 	return resp.StatusCode, string(b), err
 }
 
-// metric reads the samples of one metric, by their label values in the order of the text, joined by slashes.
+// metric reads the samples of one metric. Its keys are the label values in their order, joined by slashes.
 func (s *service) metric(ctx context.Context, name string) (map[string]int, error) {
 	status, body, err := s.get(ctx, "/metrics")
 	if err != nil || status != http.StatusOK {
@@ -241,9 +241,9 @@ func (s *service) events() map[string]int {
 	return counts
 }
 
-// checkEvents compares how many events the processes judged with what is wanted,
-// by "route/verdict". A process counts an event after the broker has committed
-// its transaction, so what is missing is waited for.
+// checkEvents compares how many events the processes judged with want, by
+// "route/verdict". It waits for missing ones, because a process counts an event only
+// after the commit.
 func checkEvents(t *testing.T, want map[string]int, services ...*service) {
 	t.Helper()
 	got := map[string]int{}
@@ -272,7 +272,7 @@ func checkEvents(t *testing.T, want map[string]int, services ...*service) {
 	}
 }
 
-// awaitSharing waits until all tasks run and every process has some: a group deals them out in two rounds.
+// awaitSharing waits until all tasks run and every process has some: the group assigns them in two rebalances.
 func awaitSharing(t *testing.T, tasks int, services ...*service) {
 	t.Helper()
 	eventually(t, fmt.Sprintf("%d tasks are shared out", tasks), func(ctx context.Context) error {
@@ -305,7 +305,7 @@ func (s *service) stop() {
 	}
 }
 
-// exited waits until the process is gone.
+// exited waits until the process has ended.
 func (s *service) exited() {
 	s.t.Helper()
 	ctx, cancel := context.WithTimeout(s.t.Context(), realDeadline)
@@ -317,7 +317,7 @@ func (s *service) exited() {
 	}
 }
 
-// kill sends SIGKILL and waits until the process is gone.
+// kill sends SIGKILL and waits until the process has ended.
 func (s *service) kill() {
 	s.t.Helper()
 	if err := s.proc.Kill(); err != nil {
@@ -325,7 +325,7 @@ func (s *service) kill() {
 	}
 }
 
-// restores is what the process logged about restored tasks so far.
+// restores returns what the process logged about restored tasks.
 type restores struct {
 	tasks     int
 	rows      int // changelog records read
@@ -353,7 +353,7 @@ func (s *service) restores() restores {
 	return sum
 }
 
-// jsonLog collects a process's output, whose lines are JSON objects but for a crash.
+// jsonLog collects the output of a process: lines of JSON, and text after a crash.
 type jsonLog struct {
 	mu     sync.Mutex
 	raw    bytes.Buffer
@@ -393,7 +393,7 @@ func (l *jsonLog) text() string {
 	return l.raw.String()
 }
 
-// complaints are a log's lines of level WARN and above, which may stand long before its end.
+// complaints returns the lines of level WARN and above.
 func complaints(text string) string {
 	var b strings.Builder
 	for line := range strings.Lines(text) {

@@ -28,7 +28,7 @@ type authority struct {
 	key  *ecdsa.PrivateKey
 }
 
-// newAuthority makes an authority whose files are kept in dir.
+// newAuthority makes an authority with its files in dir.
 func newAuthority(t *testing.T, dir, name string) *authority {
 	t.Helper()
 	a := &authority{t: t, dir: dir, name: name, key: newKey(t)}
@@ -46,12 +46,12 @@ func newAuthority(t *testing.T, dir, name string) *authority {
 	return a
 }
 
-// pem is the authority's own certificate.
+// pem returns the authority's certificate.
 func (a *authority) pem() []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.cert.Raw})
 }
 
-// file writes the authority's own certificate and returns its path.
+// file writes the authority's certificate and returns its path.
 func (a *authority) file() string { return writeAt(a.t, filepath.Join(a.dir, a.name+".pem"), a.pem()) }
 
 // issue returns a certificate for name, for broker and client alike, that ends at notAfter, and its key.
@@ -81,13 +81,13 @@ func (a *authority) client(name string) (settings []string, key []byte) {
 	return []string{"TLS_CERT_FILE=" + writeAt(a.t, base+".crt", cert), "TLS_KEY_FILE=" + writeAt(a.t, base+".key", key)}, key
 }
 
-// keyLines are the lines of a private key that are secret.
+// keyLines returns the secret lines of a private key.
 func keyLines(key []byte) []string {
 	lines := strings.Split(strings.TrimSpace(string(key)), "\n")
 	return lines[1 : len(lines)-1]
 }
 
-// keystore writes what a broker's PEM keystore holds, and returns its path.
+// keystore writes a broker's PEM keystore and returns its path.
 func (a *authority) keystore(name string, notAfter time.Time) string {
 	cert, key := a.issue("localhost", notAfter)
 	return writeAt(a.t, filepath.Join(a.dir, name+".keystore.pem"), bytes.Join([][]byte{key, cert, a.pem()}, nil))
@@ -111,7 +111,7 @@ func serial(t *testing.T) *big.Int {
 	return n
 }
 
-// writeAt replaces the file at path as tools that hand out secrets do: a new file, renamed over the old.
+// writeAt replaces the file at path like tools that distribute secrets: with a new file, renamed over the old one.
 func writeAt(t *testing.T, path string, content []byte) string {
 	t.Helper()
 	if err := os.WriteFile(path+".new", content, 0o600); err != nil {

@@ -17,8 +17,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 )
 
-// testCertificatesReplaced replaces every certificate under a running process: the authorities, the client's, and the broker's,
-// which no old connection would notice. The process is not started again, and no transaction is given up for it.
+// testCertificatesReplaced replaces every certificate of a running process: the authorities', the client's and the broker's, which
+// only new connections use. The process does not restart, and no transaction has an unknown outcome.
 func (s *secured) testCertificatesReplaced(t *testing.T) {
 	t.Parallel()
 	w := s.world(t, "replaced")
@@ -39,14 +39,14 @@ func (s *secured) testCertificatesReplaced(t *testing.T) {
 	all := w.realTraffic()
 	send(w, 100, all...)
 	w.drained(realInputs, realOutputs)
-	before := svc.givenUp() // the first assignment may cost a transaction
+	before := svc.replaced() // the first assignment may cost a transaction
 
 	writeAt(t, cert, []byte("half a certif"))
 	svc.await("changed certificate files cannot be used, the old ones stay in use")
 	send(w, 100, all...)
 	w.drained(realInputs, realOutputs)
 
-	// Whom to trust comes first, as in any roll-out.
+	// The trusted authorities change first, as in any rollout.
 	writeAt(t, cert, oldCert)
 	writeAt(t, ca, append(s.ca.pem(), s.second.pem()...))
 	svc.awaitReloads("certificates", 1)
@@ -58,14 +58,14 @@ func (s *secured) testCertificatesReplaced(t *testing.T) {
 	svc.awaitReloads("certificates", 3)
 	send(w, 100, all...)
 	w.checkTraffic(all)
-	if after := svc.givenUp(); !maps.Equal(after, before) {
-		t.Errorf("given up before certificates were replaced: %v, after: %v", before, after)
+	if after := svc.replaced(); !maps.Equal(after, before) {
+		t.Errorf("replaced clients and unknown outcomes before the new certificates: %v, after: %v", before, after)
 	}
 	svc.stop()
 }
 
-// givenUp counts what a process gave up and began anew: clients, and transactions without a known outcome.
-func (s *service) givenUp() map[string]int {
+// replaced counts the clients that a process replaced, and its transactions with an unknown commit outcome.
+func (s *service) replaced() map[string]int {
 	s.t.Helper()
 	sum := map[string]int{}
 	for _, name := range []string{"oncebus_clients_rebuilt_total", "oncebus_transactions_total"} {
@@ -103,7 +103,7 @@ func (s *secured) replaceKeystore(t *testing.T, listener string, by *authority) 
 	})
 }
 
-// awaitReloads waits until a process has read credentials again n times.
+// awaitReloads waits until a process has reloaded credentials n times.
 func (s *service) awaitReloads(credential string, n int) {
 	s.t.Helper()
 	eventually(s.t, fmt.Sprintf("process %s has read its %s again, for the %d. time", s.name, credential, n), func(ctx context.Context) error {
@@ -118,8 +118,8 @@ func (s *service) awaitReloads(credential string, n int) {
 	})
 }
 
-// testPasswordChanged changes a user's password: first with the broker, which refuses the process from then on, and only then in
-// the process's file. It bears with that and goes on.
+// testPasswordChanged changes a user's password: first on the broker, which then rejects the process, and later in the process's file.
+// The process retries and recovers.
 func (s *secured) testPasswordChanged(t *testing.T) {
 	t.Parallel()
 	s.addUser("scram-changing", canaryFirst)
@@ -143,7 +143,7 @@ func (s *secured) testPasswordChanged(t *testing.T) {
 	svc.stop()
 }
 
-// testTokenRenewed lives beyond the first token.
+// testTokenRenewed runs longer than the first token is valid.
 func (s *secured) testTokenRenewed(t *testing.T) {
 	t.Parallel()
 	w := s.world(t, "renewed")
@@ -155,7 +155,7 @@ func (s *secured) testTokenRenewed(t *testing.T) {
 	svc.awaitReloads("token", 2)
 	send(w, 100, all...)
 	w.checkTraffic(all)
-	// What the runtime prints of a dying process shows no secret either.
+	// The stack traces of a killed process show no secret either.
 	if err := svc.proc.Signal(syscall.SIGQUIT); err != nil {
 		t.Fatal(err)
 	}

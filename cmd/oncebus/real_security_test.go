@@ -36,12 +36,11 @@ func canaries() []string {
 	return []string{canaryPlain, canaryScram, canaryClient, canaryKeySecret, canaryWrong, canaryFirst, canarySecond}
 }
 
-// reauthInterval is how often the broker makes SASL clients authenticate again (KIP-368): often enough that every test lives
-// through it.
+// reauthInterval is how often the broker makes SASL clients authenticate again (KIP-368): several times in every test.
 const reauthInterval = 3 * time.Second
 
-// secured is a Kafka with the standard authorizer, a listener for SASL over TLS, one for client certificates and one whose own
-// certificate has expired. The plain listener is for the test alone, whose nameless principal is a super user.
+// secured is a Kafka with the standard authorizer and listeners for SASL over TLS, for client certificates, and with an expired
+// certificate. Only the test uses the plain listener, whose anonymous principal is a super user.
 type secured struct {
 	*kafkatest.Broker
 	t          *testing.T
@@ -50,7 +49,7 @@ type secured struct {
 	tokens     *tokenEndpoint
 }
 
-// The users that may do everything, by the way they come in.
+// The users with all rights, by authentication method.
 var securedSupers = []string{"ANONYMOUS", "plain", "scram", "scram-changing", "bearer", "mtls"}
 
 func startSecured(t *testing.T) *secured {
@@ -95,7 +94,7 @@ func startSecured(t *testing.T) *secured {
 	return s
 }
 
-// addUser makes a user for SCRAM.
+// addUser adds a SCRAM user.
 func (s *secured) addUser(name, password string) {
 	s.t.Helper()
 	for _, mechanism := range []kadm.ScramMechanism{kadm.ScramSha256, kadm.ScramSha512} {
@@ -110,7 +109,7 @@ func (s *secured) addUser(name, password string) {
 	}
 }
 
-// at is the settings of clients of a listener that trust the broker's authority.
+// at returns the settings for clients of a listener that trust the broker's authority.
 func (s *secured) at(listener string, settings ...string) []string {
 	return append([]string{
 		"BROKERS=" + s.ListenAddrs(listener)[0], "TLS_ENABLED=true", "TLS_CA_FILE=" + s.ca.file(),
@@ -118,7 +117,7 @@ func (s *secured) at(listener string, settings ...string) []string {
 	}, settings...)
 }
 
-// world is a corner of the broker for an app.
+// world is the part of the broker for one app.
 func (s *secured) world(t *testing.T, app string) *world {
 	t.Helper()
 	w := &world{t: t, seeds: s.Seeds(), external: s.External(), admin: s.Admin(), app: app, dir: t.TempDir(), rng: rand.New(rand.NewPCG(1, 2))}
@@ -132,7 +131,7 @@ func (s *secured) world(t *testing.T, app string) *world {
 	return w
 }
 
-// silent checks that nothing a process wrote or serves shows a canary, or a key.
+// silent checks that neither the output nor the pages of a process show a canary or a key.
 func (s *secured) silent(t *testing.T, svc *service, more ...string) {
 	t.Helper()
 	shown := map[string]string{"output": svc.log.text()}
@@ -170,7 +169,7 @@ func (s *service) exitCode() int {
 	return 0
 }
 
-// failure waits until a process ends as it should, with exit code 1 and one last line that says why, and returns that.
+// failure waits until a process ends with exit code 1, and returns its last line, the reason.
 func (s *service) failure() string {
 	s.t.Helper()
 	if code := s.exitCode(); code != cli.ExitFailed {
@@ -183,7 +182,7 @@ func (s *service) failure() string {
 	return fmt.Sprint(lines[len(lines)-1]["error"])
 }
 
-// TestRealSecurity shares one broker among its parts, which keep apart by app and user.
+// TestRealSecurity shares one broker among its parts, each with its own app and user.
 func TestRealSecurity(t *testing.T) {
 	t.Parallel()
 	s := startSecured(t)
@@ -196,7 +195,7 @@ func TestRealSecurity(t *testing.T) {
 	}
 }
 
-// testAccepted: by each way in, the whole main path works, through several repeated authentications.
+// testAccepted: the main path works with every authentication method, across several re-authentications.
 func (s *secured) testAccepted(t *testing.T) {
 	secretFile := func(name, secret string) string { return writeAt(t, filepath.Join(s.dir, name), []byte(secret+"\n")) }
 	mtls, key := s.ca.client("mtls")
@@ -222,7 +221,7 @@ func (s *secured) testAccepted(t *testing.T) {
 	}
 }
 
-// testRefused: what is not accepted on either side ends the process at once, with exit code 1 and the reason.
+// testRefused: if either side rejects the other, the process ends immediately, with exit code 1 and the reason.
 func (s *secured) testRefused(t *testing.T) {
 	other := newAuthority(t, t.TempDir(), "other-ca")
 	foreign, _ := other.client("mtls")
@@ -241,7 +240,7 @@ func (s *secured) testRefused(t *testing.T) {
 		"foreign certificate":  {s.at("MTLS", foreign...), "it refuses the connection, most likely our certificate"},
 		"wrong password":       {plain("SASL_PASSWORD=" + canaryWrong), `the broker refuses user "plain" with PLAIN`},
 		"wrong SCRAM password": {plain("SASL_MECHANISM=SCRAM-SHA-512", "SASL_USERNAME=scram", "SASL_PASSWORD="+canaryWrong), `the broker refuses user "scram" with SCRAM-SHA-512`},
-		"unknown user":         {plain("SASL_MECHANISM=SCRAM-SHA-256", "SASL_USERNAME=nobody"), `the broker refuses user "nobody" with SCRAM-SHA-256`},
+		"unknown user":         {plain("SASL_MECHANISM=SCRAM-SHA-256", "SASL_USERNAME=intruder"), `the broker refuses user "intruder" with SCRAM-SHA-256`},
 		"not a SASL port":      {s.at("MTLS", append(mtls, "SASL_MECHANISM=PLAIN", "SASL_USERNAME=plain", "SASL_PASSWORD="+canaryPlain)...), "ONCEBUS_SASL_MECHANISM"},
 		"expired token":        {s.at("SASL", "SASL_MECHANISM=OAUTHBEARER", "SASL_TOKEN="+unsecuredToken("bearer", time.Now().Add(-time.Hour))), "the broker refuses the token"},
 		"wrong client secret":  {s.at("SASL", s.tokens.settings(canaryWrong)...), "the token endpoint refuses, see ONCEBUS_SASL_OAUTH_CLIENT_ID"},

@@ -13,11 +13,11 @@ import (
 	"time"
 )
 
-// tokenLife is how long the endpoint's tokens hold: short, so that a test lives through several.
+// tokenLife is how long a token is valid: so short that a test needs several.
 const tokenLife = 15 * time.Second
 
-// tokenEndpoint grants tokens for client credentials, over TLS. The tokens are unsecured JSON web tokens, which Kafka's own
-// validator takes and checks for their end.
+// tokenEndpoint grants tokens for client credentials, over TLS. They are unsecured JSON web tokens, of which Kafka's validator checks
+// the expiry.
 type tokenEndpoint struct {
 	server *httptest.Server
 	ca     string
@@ -53,7 +53,7 @@ func (e *tokenEndpoint) serve(w http.ResponseWriter, r *http.Request) {
 		answer.Error = "invalid_request"
 	case id != "bearer" || secret != canaryClient:
 		w.WriteHeader(http.StatusUnauthorized)
-		// As a careless endpoint would, it repeats what it was given.
+		// Like a careless endpoint, it repeats the request in the error.
 		answer.Error, answer.Description = "invalid_client", fmt.Sprintf("no client %q with secret %q", id, secret)
 	default:
 		answer.Token, answer.Type, answer.Life = unsecuredToken(id, time.Now().Add(tokenLife)), "Bearer", tokenLife.Seconds()
@@ -63,7 +63,7 @@ func (e *tokenEndpoint) serve(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// settings are those of a client with this secret.
+// settings returns the settings of a client with this secret.
 func (e *tokenEndpoint) settings(secret string) []string {
 	return []string{
 		"SASL_MECHANISM=OAUTHBEARER", "SASL_OAUTH_TOKEN_URL=" + e.server.URL + "/token", "SASL_OAUTH_CLIENT_ID=bearer",
@@ -71,7 +71,7 @@ func (e *tokenEndpoint) settings(secret string) []string {
 	}
 }
 
-// unsecuredToken is a JSON web token without a signature.
+// unsecuredToken returns a JSON web token without a signature.
 func unsecuredToken(subject string, expires time.Time) string {
 	part := func(v map[string]any) string {
 		b, err := json.Marshal(v)

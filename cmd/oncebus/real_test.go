@@ -26,15 +26,15 @@ import (
 // read_committed consumer, and an independent judge (ledger_test.go).
 
 const (
-	// realDeadline bounds every single wait, so that a hang fails with its reason instead of by the test's timeout.
+	// realDeadline limits every wait, so that a hang fails with its reason and not with the test's timeout.
 	realDeadline = 90 * time.Second
-	// askEvery paces questions to other processes, whose progress nothing announces.
+	// askEvery is the interval of polling another process.
 	askEvery = 50 * time.Millisecond
 	// realPartitions is the partition count of all topics.
 	realPartitions = 6
 )
 
-// world is one scenario's corner of the shared Kafka: an app id that leads all its topic names, and its own random numbers.
+// world is one scenario's part of the shared Kafka: an app id, which begins all its topic names, and random numbers.
 type world struct {
 	t        *testing.T
 	seeds    []string
@@ -47,7 +47,7 @@ type world struct {
 	rng      *rand.Rand
 }
 
-// newWorld makes a world with this routes file, in which APP stands for the app id.
+// newWorld makes a world with this routes file, in which it replaces APP by the app id.
 func newWorld(t *testing.T, routes string) *world {
 	t.Helper()
 	broker := kafkatest.Shared(t)
@@ -56,7 +56,7 @@ func newWorld(t *testing.T, routes string) *world {
 
 func newWorldAt(t *testing.T, routes string, seeds []string, admin *kadm.Client, external bool) *world {
 	t.Helper()
-	// Different on every run, for a cluster that outlives it.
+	// Different in every run, because the cluster may outlive it.
 	name, _, _ := strings.Cut(strings.ToLower(strings.TrimPrefix(t.Name(), "TestReal")), "/")
 	app := fmt.Sprintf("%s-%06x", name, rand.N(1<<24))
 	w := &world{t: t, seeds: seeds, external: external, admin: admin, app: app, dir: t.TempDir()}
@@ -77,10 +77,10 @@ func newWorldAt(t *testing.T, routes string, seeds []string, admin *kadm.Client,
 	return w
 }
 
-// topic is the world's topic of that name.
+// topic returns the world's topic of that name.
 func (w *world) topic(name string) string { return w.app + "." + name }
 
-// createTopics makes topics of realPartitions partitions with these settings, given as name=value.
+// createTopics creates topics with realPartitions partitions and these settings, name=value.
 func (w *world) createTopics(configs []string, names ...string) {
 	w.t.Helper()
 	values := map[string]*string{}
@@ -97,8 +97,8 @@ func (w *world) createTopics(configs []string, names ...string) {
 	}
 }
 
-// produce sends the records as they are, to the partitions they name, and returns once all are acknowledged and know their
-// offsets. Records of one partition keep their order.
+// produce sends the records to the partitions they name, in order within a partition, and returns when all are acknowledged and have
+// their offsets.
 func (w *world) produce(records ...*kgo.Record) {
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(w.t.Context(), realDeadline)
@@ -108,13 +108,13 @@ func (w *world) produce(records ...*kgo.Record) {
 	}
 }
 
-// errNotYet says that what is waited for has not happened; any other error of a question is remembered for the failure's
-// message, and a fatalError ends the wait.
+// errNotYet says that a condition is not yet true. eventually reports any other error if it times out, and a fatalError ends its
+// wait.
 var errNotYet = errors.New("not yet")
 
 type fatalError struct{ error }
 
-// eventually asks until the answer is nil, and fails the test after realDeadline with the last answer.
+// eventually polls until the result is nil, and fails the test after realDeadline with the last result.
 func eventually(t *testing.T, what string, ask func(context.Context) error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), realDeadline)
@@ -141,20 +141,19 @@ func eventually(t *testing.T, what string, ask func(context.Context) error) {
 	}
 }
 
-// drained waits until everything produced so far has been processed and committed: the groups have committed to the end of the
-// inputs and of the repartition topic, and no transaction is open on the outputs. Each stage is asked after the one before it,
-// and stays done once it is.
+// drained waits until everything produced so far is processed and committed: the groups have committed to the end of the inputs and
+// of the repartition topic, and no transaction is open on the outputs. It waits for one stage after the other; none falls back.
 func (w *world) drained(inputs, outputs []string) {
 	w.t.Helper()
 	w.drainedFrom(w.topicsOf(inputs), w.topicsOf(outputs))
 }
 
-// drainedFrom is drained with whole topic names: inputs may be another world's.
+// drainedFrom is drained with complete topic names, also of another world.
 func (w *world) drainedFrom(inputs, outputs []string) {
 	w.t.Helper()
 	w.taken(inputs)
-	if hop := w.app + "-repartition"; w.exists(hop) {
-		eventually(w.t, "the repartition topic is processed", func(ctx context.Context) error { return w.hopDone(ctx, hop) })
+	if repartition := w.app + "-repartition"; w.exists(repartition) {
+		eventually(w.t, "the repartition topic is processed", func(ctx context.Context) error { return w.repartitionDone(ctx, repartition) })
 	}
 	eventually(w.t, "no transaction is open on the outputs", func(ctx context.Context) error {
 		open, err := w.openTransactions(ctx, outputs...)
@@ -165,7 +164,7 @@ func (w *world) drainedFrom(inputs, outputs []string) {
 	})
 }
 
-// taken waits until all of the inputs is processed by the stage that reads them.
+// taken waits until the stage that reads the inputs has processed them.
 func (w *world) taken(inputs []string) {
 	w.t.Helper()
 	eventually(w.t, "all input is processed", func(ctx context.Context) error {
@@ -207,7 +206,7 @@ func (w *world) exists(topic string) bool {
 	return listed.Has(topic)
 }
 
-// committed is the highest committed offset of every partition, over the groups of the app.
+// committed returns the highest committed offset of every partition over the groups of the app.
 func (w *world) committed(ctx context.Context) (map[string]map[int32]int64, error) {
 	groups, err := w.admin.ListGroups(ctx)
 	if err != nil {
@@ -232,27 +231,27 @@ func (w *world) committed(ctx context.Context) (map[string]map[int32]int64, erro
 	return committed, nil
 }
 
-// hopDone returns nil once no committed record of the repartition topic stands at or above the group's committed offset. What
-// may stand there are transaction markers, which a consumer does not commit past.
-func (w *world) hopDone(ctx context.Context, hop string) error {
-	if open, err := w.openTransactions(ctx, hop); err != nil || len(open) > 0 {
+// repartitionDone returns nil when the repartition topic has no committed record at or above the group's committed offset. It may
+// have control records there, past which a consumer does not commit.
+func (w *world) repartitionDone(ctx context.Context, repartition string) error {
+	if open, err := w.openTransactions(ctx, repartition); err != nil || len(open) > 0 {
 		return errors.Join(err, fmt.Errorf("transactions open on %v", open))
 	}
 	committed, err := w.committed(ctx)
 	if err != nil {
 		return err
 	}
-	left, err := w.read(ctx, hop, committed[hop])
+	left, err := w.read(ctx, repartition, committed[repartition])
 	if err != nil {
 		return err
 	}
 	if len(left) > 0 {
-		return fmt.Errorf("%d records of %s are not processed, the first at %s", len(left), hop, at(left[0]))
+		return fmt.Errorf("%d records of %s are not processed, the first at %s", len(left), repartition, at(left[0]))
 	}
 	return nil
 }
 
-// openTransactions returns the partitions on which a transaction is open: their last stable offset is below the high watermark.
+// openTransactions returns the partitions with an open transaction: the last stable offset is below the high watermark.
 func (w *world) openTransactions(ctx context.Context, topics ...string) ([]string, error) {
 	stable, err := w.admin.ListCommittedOffsets(ctx, topics...)
 	if err != nil {
@@ -275,7 +274,7 @@ func (w *world) openTransactions(ctx context.Context, topics ...string) ([]strin
 	return open, nil
 }
 
-// awaitOpenTransaction waits until a transaction is open on the output, which is then the moment to hit a process.
+// awaitOpenTransaction waits until a transaction is open on the output, so that a test can kill its process.
 func (w *world) awaitOpenTransaction(output string) {
 	w.t.Helper()
 	eventually(w.t, "a transaction is open on "+output, func(ctx context.Context) error {
@@ -287,7 +286,7 @@ func (w *world) awaitOpenTransaction(output string) {
 	})
 }
 
-// output returns what a read_committed consumer finds in the topic, partition by partition in offset order.
+// output returns what a read_committed consumer reads, by partition in offset order.
 func (w *world) output(name string) []*kgo.Record {
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(w.t.Context(), realDeadline)
@@ -299,8 +298,8 @@ func (w *world) output(name string) []*kgo.Record {
 	return records
 }
 
-// read reads a topic read_committed from the offsets in from, or from its start, to the last stable offset, counting by
-// position: control records are kept while reading so that the end is seen whatever stands there.
+// read reads a topic read_committed from the offsets in from, or from its start, to the last stable offset. It keeps control records,
+// so that it sees the end even if the last record is one.
 func (w *world) read(ctx context.Context, topic string, from map[int32]int64) ([]*kgo.Record, error) {
 	starts, err := w.admin.ListStartOffsets(ctx, topic)
 	if err != nil {

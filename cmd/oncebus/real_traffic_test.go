@@ -14,8 +14,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// realRoutes has a route of each kind: ids with a fall-back to a hash of details, a hash that ignores what changes between
-// retries, and an input that its producers already partition by dedup key.
+// realRoutes has a route of each kind: an id that falls back to a hash of details, a hash without the fields that change between
+// retries, and a prepartitioned input.
 const realRoutes = `
 routes:
   - name: signals
@@ -49,18 +49,18 @@ var (
 	realOutputs = []string{"signals.unique", "webhooks.unique", "orders.unique", "dead-letter"}
 )
 
-// traffic makes the events of one route with their copies.
+// traffic makes the events of one route and their duplicates.
 type traffic struct {
 	w      *world
 	topic  string // name of the input
 	output string // name of the output
 	ledger *ledger
 	next   int // number of the next new event
-	// record makes one of the records that tell of event n.
+	// record makes a record of event n.
 	record func(w *world, n, copied int) *kgo.Record
 }
 
-// realTraffic is one traffic for each of the routes of realRoutes, in their order.
+// realTraffic returns one traffic for each route of realRoutes.
 func (w *world) realTraffic() []*traffic {
 	all := []*traffic{
 		{topic: "signals.raw", output: "signals.unique", record: signalRecord},
@@ -73,8 +73,8 @@ func (w *world) realTraffic() []*traffic {
 	return all
 }
 
-// send produces n new events of each traffic, with copies: right behind the first record, so that both are in one batch;
-// further on; and of events of earlier sends. About half of all records are copies.
+// send produces n new events of each traffic, with duplicates in the same batch, later, and of events of earlier sends. About half
+// of all records are duplicates.
 func send(w *world, n int, all ...*traffic) {
 	w.t.Helper()
 	var records []*kgo.Record
@@ -115,7 +115,7 @@ func (tr *traffic) chunk(n int) []*kgo.Record {
 		r := tr.record(tr.w, p.event, len(tr.ledger.copies[id]))
 		r.Topic = tr.w.topic(tr.topic)
 		r.Timestamp = time.Now().Truncate(time.Millisecond)
-		// What an application may send: a trace, a header twice, bytes that are no text, no value at all.
+		// Headers as applications send them: a trace, one twice, bytes that are not text, a null value.
 		r.Headers = append(r.Headers, kgo.RecordHeader{Key: "traceparent", Value: []byte("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01")},
 			kgo.RecordHeader{Key: "x", Value: []byte{0xff, 0x00}}, kgo.RecordHeader{Key: "x", Value: nil})
 		records[i] = tr.ledger.add(id, r)
@@ -123,8 +123,8 @@ func (tr *traffic) chunk(n int) []*kgo.Record {
 	return records
 }
 
-// signalRecord makes a trade signal. Every other one has a trace id and details that differ between copies; the rest are known only
-// by their details. Some records have no key.
+// signalRecord makes a trade signal. Every second one has a trace id, and details that differ between its records; the key of the
+// others is their details. Some records have no record key.
 func signalRecord(w *world, n, copied int) *kgo.Record {
 	r := &kgo.Record{Partition: w.rng.Int32N(realPartitions)}
 	if n%3 > 0 {
@@ -138,7 +138,7 @@ func signalRecord(w *world, n, copied int) *kgo.Record {
 	return r
 }
 
-// webhookRecord makes a provider's webhook, whose retries have their members in another order, another timestamp and a count.
+// webhookRecord makes a webhook, whose retries have another member order, timestamp and count.
 func webhookRecord(w *world, n, copied int) *kgo.Record {
 	members := []string{
 		fmt.Sprintf(`"eventId":"e-%d"`, n), fmt.Sprintf(`"resourceId":%d`, n%10), `"eventType":"payment.créé"`,
@@ -152,8 +152,8 @@ func webhookRecord(w *world, n, copied int) *kgo.Record {
 	}
 }
 
-// orderRecord makes an order of one of a few accounts. Its partition is the account's, hence also that of all copies of one dedup
-// key; requests of an account rise.
+// orderRecord makes an order of one of a few accounts. The account determines the partition, and so do all records of one dedup key;
+// request numbers of an account rise.
 func orderRecord(_ *world, n, _ int) *kgo.Record {
 	account := fmt.Sprintf("account-%d", n%25)
 	h := fnv.New32a()
@@ -165,7 +165,7 @@ func orderRecord(_ *world, n, _ int) *kgo.Record {
 	}
 }
 
-// orderNumber reads the request number of an order.
+// orderNumber returns the request number of an order.
 func orderNumber(r *kgo.Record) int64 {
 	_, number, _ := strings.Cut(headerOf(r, headerTestEvent), "orders.raw-")
 	n, err := strconv.ParseInt(number, 10, 64)
@@ -175,8 +175,8 @@ func orderNumber(r *kgo.Record) int64 {
 	return n
 }
 
-// checkTraffic checks the outputs of realRoutes against all that was sent: every event once and untouched, the prepartitioned route's
-// as their first copies and in order by record key, and nothing in the dead-letter topic.
+// checkTraffic checks the outputs of realRoutes: every event once and unchanged, those of the prepartitioned route as their first
+// record and in order by record key, and an empty dead-letter topic.
 func (w *world) checkTraffic(all []*traffic) {
 	w.t.Helper()
 	w.drained(realInputs, realOutputs)

@@ -12,7 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// windowRoutes make every verdict visible: copies in a topic of their own, and one route for each policy for late events.
+// windowRoutes make every verdict visible: duplicates go to a topic of their own, and each policy for late events has a route.
 const windowRoutes = `
 routes:
   - name: dead
@@ -48,8 +48,8 @@ routes:
     dead_letter: APP.dead-letter
 `
 
-// sighting is one record of the story told to each of the window routes.
-type sighting struct {
+// scene is one record that the test sends to each of the window routes.
+type scene struct {
 	event   string
 	at      time.Duration // event time, from the story's start
 	verdict string
@@ -57,53 +57,53 @@ type sighting struct {
 	clamped string // the verdict where the far future is clamped, if another; or untold
 }
 
-// untold marks a sighting that the story of a clamping route leaves out: it would move its stream time.
+// untold marks a scene that the clamping route does not get, because it would move the stream time.
 const untold = "untold"
 
 const year = 365 * 24 * time.Hour
 
-// beforeThePause and afterThePause are one story in two parts. Window 1 h, grace 10 m, so late means more than 70 min behind
-// stream time, which stands in the comments where it moves.
+// beforeThePause and afterThePause are one story in two parts. The window is 1 h and the grace period 10 min, so an event is late
+// if it is more than 70 min behind stream time. Comments give the stream time where it moves.
 var (
-	beforeThePause = []sighting{
-		{"a", 0, "unique", "first sighting", ""},                                                                   // 0
-		{"a", 30 * time.Minute, "duplicate", "inside the window", ""},                                              // 30 m
-		{"a", time.Hour, "duplicate", "at the window's edge", ""},                                                  // 1 h
-		{"a", time.Hour + time.Millisecond, "after_window", "right behind the edge: let through, starts anew", ""}, // 1 h 1 ms
-		{"a", 2*time.Hour + time.Millisecond, "duplicate", "at the edge of the window that started anew", ""},      // 2 h 1 ms
-		{"b", 2 * time.Hour, "unique", "first sighting", ""},
+	beforeThePause = []scene{
+		{"a", 0, "unique", "first seen", ""},                                                                // 0
+		{"a", 30 * time.Minute, "duplicate", "inside the window", ""},                                       // 30 m
+		{"a", time.Hour, "duplicate", "at the window's edge", ""},                                           // 1 h
+		{"a", time.Hour + time.Millisecond, "after_window", "1 ms after the edge: a new window begins", ""}, // 1 h 1 ms
+		{"a", 2*time.Hour + time.Millisecond, "duplicate", "at the edge of the new window", ""},             // 2 h 1 ms
+		{"b", 2 * time.Hour, "unique", "first seen", ""},
 		{"b", time.Hour, "duplicate", "before the first by event time, at the window's other edge", ""},
 		{"b", time.Hour - time.Millisecond, "late", "before the first by more than the window", ""},
 		{"c", 50*time.Minute + time.Millisecond, "unique", "at the edge of what can be judged", ""},
 		{"d", 50 * time.Minute, "late", "a millisecond older than what can be judged", ""},
-		{"d", 90 * time.Minute, "unique", "a late record leaves no trace: this is the first sighting", ""},
+		{"d", 90 * time.Minute, "unique", "a late record leaves no trace: so this is the first seen", ""},
 		{"x", year, "invalid", "a year ahead", untold},
 		{"b", 2*time.Hour + 2*time.Millisecond, "duplicate", "the far future expired nothing", ""}, // 2 h 2 ms
 		{"e", 51 * time.Minute, "unique", "the far future made nothing late", ""},
 	}
-	afterThePause = []sighting{
+	afterThePause = []scene{
 		{"b", 2*time.Hour + 3*time.Millisecond, "duplicate", "seen before the pause, inside the window", ""}, // 2 h 3 ms
 		{"e", 52 * time.Minute, "duplicate", "seen before the pause, though old by any wall clock", ""},
 		{"f", 50 * time.Minute, "late", "stream time was kept over the pause", ""},
-		{"f", 2*time.Hour + 30*time.Minute, "unique", "first sighting", ""},                                   // 2 h 30 m
-		{"b", 3*time.Hour + time.Millisecond, "after_window", "behind the window of the sighting at 2 h", ""}, // 3 h 1 ms
+		{"f", 2*time.Hour + 30*time.Minute, "unique", "first seen", ""},                                   // 2 h 30 m
+		{"b", 3*time.Hour + time.Millisecond, "after_window", "after the window of the event at 2 h", ""}, // 3 h 1 ms
 		{"f", 3 * time.Hour, "duplicate", "inside the window", ""},
 		{"y", year, "invalid", "a year ahead; clamped: the present and an hour", "unique"},
 		{"y", year + time.Minute, "invalid", "a year ahead; clamped: the present, an instant later, and an hour", "duplicate"},
-		{"g", 3 * time.Hour, "unique", "first sighting; clamped: hours behind the present", "late"},
+		{"g", 3 * time.Hour, "unique", "first seen; clamped: hours before broker time", "late"},
 	}
 )
 
 // by returns the verdict of a route.
-func (s sighting) by(route string) string {
+func (s scene) by(route string) string {
 	if route == "drop" && s.clamped != "" {
 		return s.clamped
 	}
 	return s.verdict
 }
 
-// tell produces the story's part to every route, in order on one partition, and enters every record as an event of its own.
-func tell(w *world, l *ledger, start time.Time, part []sighting, name string) {
+// play produces a part of the story to every route, in order on one partition, each record as an event of its own.
+func play(w *world, l *ledger, start time.Time, part []scene, name string) {
 	w.t.Helper()
 	var records []*kgo.Record
 	for _, route := range []string{"dead", "pass", "drop"} {
@@ -121,7 +121,7 @@ func tell(w *world, l *ledger, start time.Time, part []sighting, name string) {
 	w.produce(records...)
 }
 
-// verdicts finds for every record of the story where it came out, as "topic verdict".
+// verdicts returns "topic verdict" of every record of the story.
 func (w *world) verdicts(l *ledger) map[string]string {
 	w.t.Helper()
 	found := map[string]string{}
@@ -142,8 +142,8 @@ func (w *world) verdicts(l *ledger) map[string]string {
 	return found
 }
 
-// checkStory compares the verdicts of one part with the story's.
-func checkStory(t *testing.T, found map[string]string, part []sighting, name string) {
+// checkStory compares the verdicts of one part with those expected.
+func checkStory(t *testing.T, found map[string]string, part []scene, name string) {
 	t.Helper()
 	lateTo := map[string]string{"dead": "dead-letter late", "pass": "unique late", "drop": ""}
 	for _, route := range []string{"dead", "pass", "drop"} {
@@ -162,8 +162,8 @@ func checkStory(t *testing.T, found map[string]string, part []sighting, name str
 	}
 }
 
-// checkCounts compares what a process counted with the part of the story that it judged.
-func checkCounts(t *testing.T, s *service, part []sighting) {
+// checkCounts compares the metrics of a process with the part of the story that it judged.
+func checkCounts(t *testing.T, s *service, part []scene) {
 	t.Helper()
 	want := map[string]int{}
 	for _, route := range []string{"dead", "pass", "drop"} {
@@ -184,8 +184,8 @@ func checkCounts(t *testing.T, s *service, part []sighting) {
 	}
 }
 
-// The story of a window and its edges comes out the same for each policy for late events, over a pause in which the process is
-// away and a backlog builds up, and once more when another app reads all of it from the start: event time decides, no clock.
+// TestRealWindows: event time alone determines the verdicts at the edges of a window. They are the same after a pause with a backlog,
+// and for another app that reads the whole input later.
 func TestRealWindows(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, strings.ReplaceAll(windowRoutes, "RAW", "APP"))
@@ -193,16 +193,16 @@ func TestRealWindows(t *testing.T) {
 	outputs := []string{"unique", "duplicates", "dead-letter"}
 	l := newLedger()
 	start := time.Now().Add(-5 * time.Hour).Truncate(time.Millisecond)
-	// One task, so that one stream time sees the whole story.
+	// One task, so that one stream time applies to the whole story.
 	settings := []string{"PARTITIONS=1"}
 
 	s := w.start("a", settings...)
 	s.awaitReady()
-	tell(w, l, start, beforeThePause, "before")
+	play(w, l, start, beforeThePause, "before")
 	w.drained([]string{"raw"}, outputs)
 	checkCounts(t, s, beforeThePause)
 	s.stop()
-	tell(w, l, start, afterThePause, "after")
+	play(w, l, start, afterThePause, "after")
 	s = w.start("a", settings...)
 	s.awaitReady()
 	w.drained([]string{"raw"}, outputs)
@@ -216,7 +216,7 @@ func TestRealWindows(t *testing.T) {
 	}), func(r *kgo.Record) int64 { return r.Timestamp.UnixMilli() })
 	s.stop()
 
-	// The same input read by an app that has seen none of it.
+	// Another app reads the same input.
 	replay := newWorld(t, strings.ReplaceAll(windowRoutes, "RAW", w.app))
 	s = replay.start("a", settings...)
 	s.awaitReady()

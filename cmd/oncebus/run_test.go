@@ -20,7 +20,7 @@ import (
 )
 
 // TestRunReportsAllMistakesAtOnce gives 'oncebus run' wrong settings, a wrong
-// routes file and a broker that counts who calls: nobody may.
+// routes file, and a broker that must not get a connection.
 func TestRunReportsAllMistakesAtOnce(t *testing.T) {
 	listener := clitest.Listen(t)
 	var calls atomic.Int64
@@ -69,7 +69,7 @@ func TestRunReportsAllMistakesAtOnce(t *testing.T) {
 	}
 }
 
-// TestRunWithoutRoutesAndBrokers is the first thing a new user does.
+// TestRunWithoutRoutesAndBrokers is what a new user may try first.
 func TestRunWithoutRoutesAndBrokers(t *testing.T) {
 	t.Chdir(t.TempDir())
 	got := execute(t.Context(), []string{"ONCEBUS_INSTANCE_ID=host"}, "", "run")
@@ -187,8 +187,8 @@ func TestRunHelpListsEverySetting(t *testing.T) {
 	}
 }
 
-// TestWrongSettingsShowNoSecret: secrets in the wrong place, and settings
-// beside them that are wrong.
+// TestWrongSettingsShowNoSecret: secrets in the wrong setting, and other wrong
+// settings.
 func TestWrongSettingsShowNoSecret(t *testing.T) {
 	const secret = "canary-5f0e-canary"
 	const pem = "-----BEGIN PRIVATE KEY-----\n" + secret + "\n-----END PRIVATE KEY-----\n"

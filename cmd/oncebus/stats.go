@@ -129,7 +129,7 @@ func writeStats(to io.Writer, s shownStats, asJSON bool) error {
 		return json.NewEncoder(to).Encode(s)
 	}
 	tw := tabwriter.NewWriter(to, 0, 0, 2, ' ', 0)
-	cli.Printf(tw, "namespace\troutes\tstatus\ttotal\tactive\texpired\toldest\twaiting\tjudged\tcopies\thit rate\n")
+	cli.Printf(tw, "namespace\troutes\tstatus\ttotal\tactive\texpired\toldest\twaiting\tjudged\tduplicates\thit rate\n")
 	for _, n := range s.Namespaces {
 		cli.Printf(tw, "%s\t%s\tall\t%d\t%d\t%d\t%v\t%d\t%d\t%d\t%s\n", n.Namespace, strings.Join(n.Routes, ","), n.Total, n.Active, n.Expired, (time.Duration(n.OldestMS) * time.Millisecond).Round(time.Second), n.Waiting, n.Judged, n.Copies,
 			strconv.FormatFloat(100*n.HitRate, 'f', 2, 64)+" %")

@@ -17,7 +17,7 @@ import (
 	"oncebus/state"
 )
 
-// smallDisk is a disk of its own for the state of the system's process.
+// smallDisk is a separate disk for the state of the system's process.
 type smallDisk struct {
 	s           *system
 	dir, filler string
@@ -26,7 +26,7 @@ type smallDisk struct {
 func newSmallDisk(s *system) *smallDisk {
 	s.t.Helper()
 	d := &smallDisk{s, s.stateDir("a"), filepath.Join(s.stateDir("a"), "filler")}
-	// Paused by percent alone, whatever the disk's size.
+	// Only the percentage pauses tasks, whatever the size of the disk.
 	s.settings = []string{"STATE_FAIL_OPEN_AFTER=100ms", "DISK_MIN_FREE_BYTES=0"}
 	if err := os.MkdirAll(d.dir, 0o700); err != nil {
 		s.t.Fatal(err)
@@ -42,7 +42,7 @@ func newSmallDisk(s *system) *smallDisk {
 	return d
 }
 
-// fill leaves less free than tasks need to go on.
+// fill leaves so little space that tasks pause.
 func (d *smallDisk) fill() {
 	d.s.t.Helper()
 	space, err := state.DiskSpace(d.dir)
@@ -66,8 +66,8 @@ func (d *smallDisk) clear() {
 	}
 }
 
-// passing waits until so many tasks go round their stores.
-func (d *smallDisk) passing(want int) {
+// bypassing waits until so many tasks bypass their stores.
+func (d *smallDisk) bypassing(want int) {
 	d.s.t.Helper()
 	eventually(d.s.t, fmt.Sprintf("%d tasks go round their stores", want), func(ctx context.Context) error {
 		tasks, err := d.s.service.metric(ctx, "oncebus_tasks")
@@ -78,16 +78,16 @@ func (d *smallDisk) passing(want int) {
 	})
 }
 
-// end clears the disk and waits until everything is checked again.
+// end clears the disk and waits until no task bypasses its store.
 func (d *smallDisk) end() {
 	d.s.t.Helper()
 	d.clear()
-	d.passing(0)
+	d.bypassing(0)
 	d.s.service.awaitReady()
-	d.s.settle()
+	d.s.awaitProcessed()
 }
 
-// pass produces an event that cannot be checked, and waits until it went out so.
+// pass produces an event, and waits until it is emitted as bypassed.
 func (s *system) pass(topic, output string, at time.Time, format string, args ...any) {
 	s.t.Helper()
 	unchecked := func() (n int) {
@@ -108,7 +108,7 @@ func (s *system) pass(topic, output string, at time.Time, format string, args ..
 	})
 }
 
-// TestRealWebhooksWithoutState is the last sentence of section 3: when the store fails, events pass unchecked, marked and counted.
+// TestRealWebhooksWithoutState is the end of section 3: when the store fails, events are bypassed, marked and counted.
 func TestRealWebhooksWithoutState(t *testing.T) {
 	onEveryBroker(t, "webhooks.yaml", unchanged, func(_ *testing.T, s *system) {
 		d := newSmallDisk(s)
@@ -117,7 +117,7 @@ func TestRealWebhooksWithoutState(t *testing.T) {
 		const event = `{"eventId":%q,"resourceId":"r9","eventType":"paid"}`
 		s.send("webhooks.raw", 0, now, event, "known")
 		d.fill()
-		d.passing(6)
+		d.bypassing(6)
 		s.pass("webhooks.raw", "webhooks.unique", now, event, "known")
 		s.pass("webhooks.raw", "webhooks.unique", now, event, "new")
 		s.verdicts("webhooks", map[string]int{"unique": 1, "bypassed": 2})
@@ -131,7 +131,7 @@ func TestRealWebhooksWithoutState(t *testing.T) {
 	})
 }
 
-// TestRealOrdersWithoutState is its sentence in section 4: orders go on, marked bypassed, and checking resumes by itself.
+// TestRealOrdersWithoutState is the same in section 4: orders are bypassed, and deduplication resumes by itself.
 func TestRealOrdersWithoutState(t *testing.T) {
 	onEveryBroker(t, "orders.yaml", unchanged, func(t *testing.T, s *system) {
 		d := newSmallDisk(s)
@@ -140,7 +140,7 @@ func TestRealOrdersWithoutState(t *testing.T) {
 		order := fmt.Sprintf(`{"requestId":%%q,"timestamp":%d,"account":%%q,"symbol":"AAPL","side":"BUY","clientOrderId":"c","quantity":1,"type":"market"}`, now.UnixMilli())
 		s.send("orders.raw", 0, now, order, "q1", "A")
 		d.fill()
-		d.passing(6)
+		d.bypassing(6)
 		s.pass("orders.raw", "orders.unique", now, order, "q2", "B")
 		expect(t, s.newest("orders.unique", "q2"), "verdict", "bypassed", "claim-token", "")
 		expect(t, s.reply("orders.replies", "q2"), "verdict", "bypassed", "request-id", "q2")
@@ -155,7 +155,7 @@ func TestRealOrdersWithoutState(t *testing.T) {
 	})
 }
 
-// TestRealStopWithoutState: with on_state_failure: fail_closed nothing goes out, and nothing is lost.
+// TestRealStopWithoutState: with on_state_failure: fail_closed events wait, and none is lost.
 func TestRealStopWithoutState(t *testing.T) {
 	onEveryBroker(t, "webhooks.yaml", strings.NewReplacer("on_state_failure: fail_open", "on_state_failure: fail_closed"), func(_ *testing.T, s *system) {
 		d := newSmallDisk(s)
@@ -166,13 +166,13 @@ func TestRealStopWithoutState(t *testing.T) {
 		d.fill()
 		s.service.await("the disk is filling: tasks are paused")
 		s.produce(&kgo.Record{Topic: s.topic("webhooks.raw"), Timestamp: now, Value: fmt.Appendf(nil, event, "new")})
-		// The event is with its task, and the transactions that the task does not begin have gone by.
+		// The task has the event, and does not begin a transaction.
 		s.taken(s.topicsOf(s.inputs))
 		s.count("webhooks.unique", 1)
 		s.verdicts("webhooks", map[string]int{"unique": 1, "bypassed": 0})
 		d.clear()
 		s.service.awaitReady()
-		s.settle()
+		s.awaitProcessed()
 		s.count("webhooks.unique", 2)
 		s.service.stop()
 	})

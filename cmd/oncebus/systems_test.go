@@ -21,8 +21,8 @@ import (
 	"oncebus/processor/kafkatest"
 )
 
-// The tests here show the systems that oncebus replaces (README, "The five systems"), each from its shipped route file: the built
-// program as a process, ordinary producers and consumers, on a real Apache Kafka or on the embedded broker.
+// The tests here show the five systems that oncebus replaces, each from its shipped route file: the built program as a process, with
+// ordinary producers and consumers, on a real Apache Kafka or on the embedded broker.
 
 // onEveryBroker runs a scenario on a real Apache Kafka in parallel with other tests, and its twin on the embedded broker.
 func onEveryBroker(t *testing.T, file string, change *strings.Replacer, scenario func(t *testing.T, s *system)) {
@@ -70,10 +70,10 @@ func embeddedBroker(t *testing.T) (*kfake.Cluster, *kadm.Client) {
 	return cluster, kadm.NewClient(client)
 }
 
-// topicNames are what the shipped files call topics.
+// topicNames matches the topics in the shipped files.
 var topicNames = regexp.MustCompile(`\b[a-z.-]+\.(raw|run|unique|outcomes|replies|dead-letter)\b`)
 
-// shippedRoutes is a shipped file with the test's own topics, and its changes.
+// shippedRoutes returns a shipped file with the topics and the changes of the test.
 func shippedRoutes(t *testing.T, file string, change *strings.Replacer) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(deployments, "routes", file))
@@ -87,18 +87,18 @@ func shippedRoutes(t *testing.T, file string, change *strings.Replacer) string {
 	return topicNames.ReplaceAllString(changed, "APP.$0")
 }
 
-// system is a world with what its scenario needs.
+// system is a world with the routes of one of the five systems.
 type system struct {
 	*world
 	service *service
 	inputs  []string
-	// settings of the process beside the test's own, NAME=value.
+	// more settings of the process, NAME=value.
 	settings []string
 }
 
 func newSystem(w *world) *system { return &system{world: w} }
 
-// begin starts one process on these inputs; the others of a route are created too.
+// begin creates the topics and starts one process.
 func (s *system) begin(inputs ...string) {
 	s.t.Helper()
 	s.inputs = inputs
@@ -107,14 +107,14 @@ func (s *system) begin(inputs ...string) {
 	s.service.awaitReady()
 }
 
-// send produces one event and waits until it is worked off.
+// send produces one event and waits until it is processed.
 func (s *system) send(topic string, partition int32, at time.Time, format string, args ...any) {
 	s.t.Helper()
 	s.produce(&kgo.Record{Topic: s.topic(topic), Partition: partition, Timestamp: at.Truncate(time.Millisecond), Value: fmt.Appendf(nil, format, args...)})
-	s.settle()
+	s.awaitProcessed()
 }
 
-func (s *system) settle() { s.t.Helper(); s.drained(s.inputs, nil) }
+func (s *system) awaitProcessed() { s.t.Helper(); s.drained(s.inputs, nil) }
 
 // answer produces an outcome for an event that was forwarded.
 func (s *system) answer(topic string, event *kgo.Record, outcome string, value []byte) {
@@ -122,10 +122,10 @@ func (s *system) answer(topic string, event *kgo.Record, outcome string, value [
 	s.produce(&kgo.Record{Topic: s.topic(topic), Value: value, Headers: []kgo.RecordHeader{
 		withHeader("oncebus-claim-token", []byte(headerOf(event, "oncebus-claim-token"))), withHeader("oncebus-outcome", []byte(outcome)),
 	}})
-	s.settle()
+	s.awaitProcessed()
 }
 
-// count expects so many records in a topic and returns them.
+// count checks that a topic has so many records and returns them.
 func (s *system) count(topic string, want int) []*kgo.Record {
 	s.t.Helper()
 	records := s.output(topic)
@@ -135,7 +135,7 @@ func (s *system) count(topic string, want int) []*kgo.Record {
 	return records
 }
 
-// newest returns the event that was forwarded with this text in its payload, the last attempt of it.
+// newest returns the last forwarded event with this text in its payload.
 func (s *system) newest(topic, text string) *kgo.Record {
 	s.t.Helper()
 	var newest *kgo.Record
@@ -150,7 +150,7 @@ func (s *system) newest(topic, text string) *kgo.Record {
 	return newest
 }
 
-// reply returns the newest answer to a request.
+// reply returns the newest reply to a request.
 func (s *system) reply(topic, request string) *kgo.Record {
 	s.t.Helper()
 	var newest *kgo.Record
@@ -187,7 +187,7 @@ func expect(t *testing.T, r *kgo.Record, pairs ...string) {
 
 var unchanged = strings.NewReplacer()
 
-// TestRealTradeSignals is section 1: by trace id, else by the signal itself; copies at the same instant; purged by itself.
+// TestRealTradeSignals is section 1: the key is the trace id, else the details; duplicates at the same time; eviction.
 func TestRealTradeSignals(t *testing.T) {
 	onEveryBroker(t, "signals.yaml", unchanged, func(t *testing.T, s *system) {
 		s.begin("signals.raw")
@@ -197,18 +197,18 @@ func TestRealTradeSignals(t *testing.T) {
 			burst = append(burst, &kgo.Record{Topic: s.topic("signals.raw"), Partition: p, Timestamp: now, Value: []byte(`{"traceId":"t-1"}`)})
 		}
 		s.produce(burst...)
-		s.settle()
+		s.awaitProcessed()
 		s.send("signals.raw", 0, now, `{"symbol":"AAPL","exchange":"NASDAQ","action":"buy","timestamp":1700000000000}`)
 		s.send("signals.raw", 1, now, `{"timestamp":1700000000000,"action":"buy","exchange":"NASDAQ","symbol":"AAPL","note":"again"}`)
 		s.send("signals.raw", 2, now, `{"timestamp":1700000000001,"action":"buy","exchange":"NASDAQ","symbol":"AAPL"}`)
 		s.count("signals.unique", 3)
 		s.verdicts("signals", map[string]int{"unique": 3, "duplicate": realPartitions})
-		// Days later, by the clock of events, nothing of that counts any more, and nobody had to ask.
+		// Days later in event time all these keys are free, without a request.
 		const later = 100
 		for n := range later {
 			s.produce(&kgo.Record{Topic: s.topic("signals.raw"), Partition: int32(n % realPartitions), Timestamp: time.Now(), Value: fmt.Appendf(nil, `{"traceId":"later-%d"}`, n)})
 		}
-		s.settle()
+		s.awaitProcessed()
 		eventually(t, "the old ids are purged", func(ctx context.Context) error {
 			keys, err := s.service.metric(ctx, "oncebus_keys")
 			if err == nil && keys["signals/seen"] != later {
@@ -228,7 +228,7 @@ func TestRealUserOperations(t *testing.T) {
 		operation := func(partition int32, account, request, operation string) {
 			s.send("operations.raw", partition, now, `{"accountId":%q,"requestId":%q,"operation":%q}`, account, request, operation)
 		}
-		// One request id under another operation and another account is another key.
+		// The same request id with another operation or account is another key.
 		operation(0, "a1", "r1", "BUY")
 		operation(1, "a1", "r1", "SELL")
 		operation(2, "a2", "r1", "BUY")
@@ -251,13 +251,13 @@ func TestRealUserOperations(t *testing.T) {
 			t.Fatalf("the copy of a completed operation is answered %+v", replayed)
 		}
 
-		// Failure deletes the claim: a retry under the same key runs.
+		// A failure frees the key: a retry runs.
 		operation(0, "a3", "fails", "BUY")
 		s.answer("operations.outcomes", s.newest("operations.run", "fails"), "failed", []byte("no funds"))
 		operation(1, "a3", "fails", "BUY")
 		expect(t, s.newest("operations.run", "fails"), "attempt", "2", "verdict", "unique")
 
-		// RESET changes the account while it runs: the account is no part of its key, and its outcome finds the claim by the token.
+		// RESET changes the account: its key does not contain the account, and the token identifies the claim.
 		operation(0, "before", "r-reset", "RESET")
 		reset := s.newest("operations.run", "r-reset")
 		expect(t, reset, "route", "account-changes")
@@ -267,14 +267,14 @@ func TestRealUserOperations(t *testing.T) {
 		operation(2, "after", "r-reset", "RESET")
 		expect(t, s.reply("operations.replies", "r-reset"), "claim-status", "completed")
 
-		// No request id: passes, and nothing is stored, so it passes again.
+		// Without a request id it is forwarded and not stored, so a retry is forwarded too.
 		before := len(s.output("operations.run"))
 		s.send("operations.raw", 0, now, `{"accountId":"a4","operation":"BUY"}`)
 		s.send("operations.raw", 0, now, `{"accountId":"a4","operation":"BUY"}`)
 		s.count("operations.run", before+2)
 		s.verdicts("user-operations", map[string]int{"missing_key": 2})
 
-		// A void operation completes with null, and null is what its copy gets.
+		// A void operation completes with null, and a duplicate gets null.
 		operation(0, "a5", "void", "CLOSE")
 		s.answer("operations.outcomes", s.newest("operations.run", "void"), "completed", nil)
 		operation(1, "a5", "void", "CLOSE")
@@ -283,7 +283,7 @@ func TestRealUserOperations(t *testing.T) {
 			t.Errorf("a void operation's copy is answered %q", void.Value)
 		}
 
-		// A crashed executor's claim is claimed anew after its lease.
+		// After the lease of a crashed executor the next event takes over the claim.
 		operation(0, "a6", "crashed", "BUY")
 		old := s.newest("operations.run", "crashed")
 		eventually(t, "the lease is over", func(context.Context) error {
@@ -305,7 +305,7 @@ func TestRealUserOperations(t *testing.T) {
 	})
 }
 
-// TestRealWebhooks is section 3, but for what the HTTP ingress answers and for a store that fails (TestRealWebhooksWithoutState).
+// TestRealWebhooks is section 3, without the HTTP responses and a failing store (TestRealWebhooksWithoutState).
 func TestRealWebhooks(t *testing.T) {
 	onEveryBroker(t, "webhooks.yaml", unchanged, func(t *testing.T, s *system) {
 		s.begin("webhooks.raw")
@@ -321,7 +321,7 @@ func TestRealWebhooks(t *testing.T) {
 	})
 }
 
-// TestRealOrders is section 4, but for statistics (TestKeysAreCounted) and a store that fails (TestRealOrdersWithoutState).
+// TestRealOrders is section 4, without statistics (TestKeysAreCounted) and a failing store (TestRealOrdersWithoutState).
 func TestRealOrders(t *testing.T) {
 	onEveryBroker(t, "orders.yaml", strings.NewReplacer("lease: 1m", "lease: 10ms"), func(t *testing.T, s *system) {
 		s.begin("orders.raw", "orders.outcomes")
@@ -336,7 +336,7 @@ func TestRealOrders(t *testing.T) {
 		order(0, "q1", minute.Add(59*time.Second), market)
 		placed := s.newest("orders.unique", "q1")
 		s.answer("orders.outcomes", placed, "submitted", nil)
-		// Submitted is never run again, though the lease is over; a retry past the minute's edge is a copy all the same.
+		// A submitted order never runs again, even after its lease; a retry in the next minute is a duplicate too.
 		order(1, "q2", minute.Add(61*time.Second), market)
 		s.count("orders.unique", 1)
 		expect(t, s.reply("orders.replies", "q2"), "verdict", "in_progress", "claim-status", "submitted", "first-request", "q1")
@@ -346,25 +346,25 @@ func TestRealOrders(t *testing.T) {
 		if expect(t, cached, "verdict", "replayed", "first-request", "q1"); string(cached.Value) != `{"orderId":"X-1"}` {
 			t.Errorf("the cached order is %q", cached.Value)
 		}
-		// The operator's commands find it as the service does.
+		// The operator's commands find the row too.
 		retry := fmt.Sprintf(`{"timestamp":%d,"account":"ACC123456","symbol":"AAPL","side":"BUY",%s}`, minute.Add(62*time.Second).UnixMilli(), market)
 		if out, stderr, code := s.oncebus(retry, "get", "--route", "orders"); code != cli.ExitStopped || !strings.Contains(out, "kept under") || !strings.Contains(out, "completed") {
 			t.Errorf("get of the retry: %d, %s%s", code, out, stderr)
 		}
-		// The same key but other details: let through, and said so.
+		// The same key with other details: forwarded as a collision.
 		order(3, "q4", minute.Add(59*time.Second), strings.Replace(market, "c1", "c2", 1))
 		expect(t, s.newest("orders.unique", "q4"), "verdict", "collision")
 		s.service.await("collision: two events with one key and different details")
-		// Failed runs again.
+		// A failed order may run again.
 		const limit = `"clientOrderId":"c3","quantity":"1.000000005","type":"limit","limit":"187.25"`
 		order(0, "f1", minute, limit)
 		s.answer("orders.outcomes", s.newest("orders.unique", "f1"), "failed", nil)
 		order(1, "f2", minute, limit)
 		expect(t, s.newest("orders.unique", "f2"), "attempt", "2")
-		// Another account never meets.
+		// Accounts do not share keys.
 		s.send("orders.raw", 2, minute, `{"requestId":"o1","timestamp":%d,"account":"OTHER","symbol":"AAPL","side":"BUY",%s}`, minute.UnixMilli(), market)
 		expect(t, s.newest("orders.unique", "o1"), "verdict", "unique", "attempt", "1")
-		// After expiry a retry is let through, logged and counted as such, not as unique: also one that is sent as it was.
+		// After the window a retry is forwarded, logged and counted as after_window, even with the same bytes.
 		order(3, "late traffic", minute.Add(90*time.Minute), strings.Replace(market, "c1", "c9", 1))
 		sent(0, "q1 again", minute.Add(59*time.Second), minute.Add(91*time.Minute), market)
 		expect(t, s.newest("orders.unique", "q1 again"), "verdict", "after_window", "attempt", "2")
@@ -389,7 +389,7 @@ func TestRealEconomyOperations(t *testing.T) {
 				}
 				send(0, "r1")
 				s.produce(&kgo.Record{Topic: s.topic("economy.raw"), Partition: 1, Key: []byte("twin"), Timestamp: now, Value: []byte(`{"account":"a","requestId":"r1","operation":"grant"}`)})
-				s.settle()
+				s.awaitProcessed()
 				granted := s.count("economy.run", 1)[0]
 				twin := func() *kgo.Record {
 					for _, r := range s.output("economy.replies") {
@@ -419,7 +419,7 @@ func TestRealEconomyOperations(t *testing.T) {
 					send(int32(n+1), request)
 					expect(t, s.newest("economy.run", request), "attempt", "2")
 				}
-				// The guard of inbound webhooks has keys of its own.
+				// Inbound webhooks have a namespace of their own.
 				s.send("economy.webhooks.raw", 0, now, `{"eventId":"r1"}`)
 				s.send("economy.webhooks.raw", 1, now, `{"eventId":"r1"}`)
 				s.count("economy.webhooks.unique", 1)
@@ -429,7 +429,7 @@ func TestRealEconomyOperations(t *testing.T) {
 	}
 }
 
-// TestRealThousandCopiesOfOneOrder: one is forwarded, 999 are hits, on one process and on four, one of which is killed meanwhile.
+// TestRealThousandCopiesOfOneOrder: one is forwarded and 999 are duplicates, with one process and with four, one of which is killed.
 func TestRealThousandCopiesOfOneOrder(t *testing.T) {
 	for _, processes := range []int{1, 4} {
 		t.Run(fmt.Sprint(processes), func(t *testing.T) {
@@ -456,7 +456,7 @@ func TestRealThousandCopiesOfOneOrder(t *testing.T) {
 				s.produce(records[500:]...)
 				services[0] = s.start("p0")
 				services[0].awaitReady()
-				s.settle()
+				s.awaitProcessed()
 				s.answer("orders.outcomes", s.count("orders.unique", 1)[0], "completed", []byte("done"))
 				hits := 0
 				for _, r := range s.output("orders.replies") {

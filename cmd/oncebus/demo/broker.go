@@ -14,22 +14,22 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// broker is the Kafka the demo runs on: the embedded one, or a real one
-// in which everything the demo makes has a prefix of its own.
+// broker is the Kafka of the demo: an embedded broker, or a given cluster in which
+// everything the demo creates has a prefix of its own.
 type broker struct {
 	addrs    []string
 	prefix   string // of every topic and group; "" on the embedded broker
 	embedded *kfake.Cluster
 }
 
-// openBroker starts the embedded broker unless addrs name a real one.
+// openBroker starts the embedded broker, unless addrs name a cluster.
 func openBroker(addrs []string) (*broker, error) {
 	if len(addrs) > 0 {
 		return &broker{addrs: addrs, prefix: "oncebus-demo-" + strconv.FormatInt(time.Now().UnixMilli(), 36) + "-"}, nil
 	}
 	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.BrokerConfigs(map[string]string{
-		// Its compaction can drop rows of open transactions, which Kafka's
-		// never does; a demo is over long before any is needed.
+		// kfake's compaction can remove rows of open transactions, which Kafka's
+		// does not. A demo ends long before it needs compaction.
 		"log.cleaner.backoff.ms": strconv.FormatInt((24 * time.Hour).Milliseconds(), 10),
 		"log.segment.bytes":      strconv.Itoa(1 << 20),
 	}))
@@ -39,8 +39,8 @@ func openBroker(addrs []string) (*broker, error) {
 	return &broker{addrs: cluster.ListenAddrs(), embedded: cluster}, nil
 }
 
-// create makes the input topics. A real broker must be reachable by then; its
-// answer is the first thing to fail when the address is wrong.
+// create creates the input topics. It is the first request, so it fails if no broker
+// responds at the address.
 func (b *broker) create(ctx context.Context, admin *kadm.Client, replication int16, topics ...string) error {
 	ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
 	defer cancel()
@@ -54,20 +54,19 @@ func (b *broker) create(ctx context.Context, admin *kadm.Client, replication int
 	return nil
 }
 
-// stop ends the embedded broker; a real one lives on.
+// stop stops the embedded broker.
 func (b *broker) stop() {
 	if b.embedded != nil {
 		b.embedded.Close()
 	}
 }
 
-// remove deletes from a real broker every topic and group with the demo's
-// prefix. The embedded one takes its own along.
+// remove deletes every topic and group with the demo's prefix from a given cluster.
 func (b *broker) remove(ctx context.Context, admin *kadm.Client) error {
 	if b.embedded != nil {
 		return nil
 	}
-	// An interrupted demo tidies up too.
+	// An interrupted demo must also remove them.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
 	defer cancel()
 	ours := func(names []string) []string {
@@ -83,9 +82,8 @@ func (b *broker) remove(ctx context.Context, admin *kadm.Client) error {
 	return nil
 }
 
-// removeGroups deletes groups. Static members stay in theirs until the session
-// is over, so that a restart finds its partitions again; they are sent away
-// first, because a group with members cannot be deleted.
+// removeGroups deletes groups. It removes their static members first: those remain
+// until the session timeout, and a group with members cannot be deleted.
 func removeGroups(ctx context.Context, admin *kadm.Client, names []string) error {
 	groups, err := admin.DescribeGroups(ctx, names...)
 	errs := []error{err, groups.Error()}
@@ -105,56 +103,66 @@ func removeGroups(ctx context.Context, admin *kadm.Client, names []string) error
 	return errors.Join(append(errs, err, deleted.Error())...)
 }
 
-// readTopics reads topics from start to end as an ordinary read_committed
-// consumer does, and hands every record to each. The end is the one at the
-// call, counted by position: the last offsets of a partition may be markers.
+// readTopics reads topics like a read_committed consumer, from their start to their
+// end at the time of the call, and passes every record to each. It compares offsets
+// with the end, because the last records of a partition may be control records.
 func readTopics(ctx context.Context, admin *kadm.Client, opts []kgo.Opt, each func(*kgo.Record), topics ...string) error {
 	ends, err := admin.ListEndOffsets(ctx, topics...)
 	if err == nil {
 		err = ends.Error()
 	}
 	if err != nil {
-		return fmt.Errorf("list the ends of %s: %w", strings.Join(topics, ", "), err)
+		return fmt.Errorf("list the end offsets of %s: %w", strings.Join(topics, ", "), err)
 	}
-	left := map[string]map[int32]int64{}
-	partitions := map[string]map[int32]kgo.Offset{}
-	ends.Each(func(o kadm.ListedOffset) {
-		if o.Offset > 0 {
-			if left[o.Topic] == nil {
-				left[o.Topic], partitions[o.Topic] = map[int32]int64{}, map[int32]kgo.Offset{}
-			}
-			left[o.Topic][o.Partition] = o.Offset
-			partitions[o.Topic][o.Partition] = kgo.NewOffset().AtStart()
-		}
-	})
-	if len(left) == 0 {
+	unread, starts := unreadPartitions(ends)
+	if len(unread) == 0 {
 		return nil
 	}
-	client, err := kgo.NewClient(append(opts[:len(opts):len(opts)], kgo.ConsumePartitions(partitions), kgo.KeepControlRecords(),
+	client, err := kgo.NewClient(append(opts[:len(opts):len(opts)], kgo.ConsumePartitions(starts), kgo.KeepControlRecords(),
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.ConsumeResetOffset(kgo.NoResetOffset()))...)
 	if err != nil {
 		return err
 	}
 	defer client.Close()
-	for len(left) > 0 {
+	for len(unread) > 0 {
 		fetches := client.PollFetches(ctx)
 		if err := fetches.Err0(); err != nil {
-			return fmt.Errorf("read back, with %v still to come: %w", left, err)
+			return fmt.Errorf("read the output topics, with %v unread: %w", unread, err)
 		}
 		for _, e := range fetches.Errors() {
-			return fmt.Errorf("read back %s/%d: %w", e.Topic, e.Partition, e.Err)
+			return fmt.Errorf("read %s/%d: %w", e.Topic, e.Partition, e.Err)
 		}
 		fetches.EachRecord(func(r *kgo.Record) {
 			if !r.Attrs.IsControl() {
 				each(r)
 			}
-			if r.Offset+1 >= left[r.Topic][r.Partition] {
-				delete(left[r.Topic], r.Partition)
-			}
-			if len(left[r.Topic]) == 0 {
-				delete(left, r.Topic)
+			if p := (topicPartition{r.Topic, r.Partition}); r.Offset+1 >= unread[p] {
+				delete(unread, p)
 			}
 		})
 	}
 	return nil
+}
+
+type topicPartition struct {
+	topic     string
+	partition int32
+}
+
+// unreadPartitions returns the end offsets of the partitions that are not empty, and
+// their starts for a consumer.
+func unreadPartitions(ends kadm.ListedOffsets) (map[topicPartition]int64, map[string]map[int32]kgo.Offset) {
+	unread := map[topicPartition]int64{}
+	starts := map[string]map[int32]kgo.Offset{}
+	ends.Each(func(o kadm.ListedOffset) {
+		if o.Offset == 0 {
+			return
+		}
+		if starts[o.Topic] == nil {
+			starts[o.Topic] = map[int32]kgo.Offset{}
+		}
+		starts[o.Topic][o.Partition] = kgo.NewOffset().AtStart()
+		unread[topicPartition{o.Topic, o.Partition}] = o.Offset
+	})
+	return unread, starts
 }

@@ -34,20 +34,20 @@ const (
 	workerCount    = 2 // of each process
 	partitionCount = 6 // of the repartition topic
 	eventsMin      = 100
-	eventsMax      = 2_000_000 // all of it is kept in memory
-	// livePercent of the records are live traffic; the rest are copies
-	// that come after the pause.
+	eventsMax      = 2_000_000 // the ledger keeps all of them in memory
+	// livePercent of the records are live traffic; the rest are duplicates
+	// that follow after pauseTime.
 	livePercent = 85
-	// The live traffic is spread over so many steps, so that there is
-	// something to see and oncebus works on a stream rather than a heap.
+	// The demo produces live traffic in so many steps, so that oncebus processes
+	// a stream and a person can watch it.
 	stepCount      = 100
-	stepRecordsMin = 100 // records; few records take fewer steps
+	stepRecordsMin = 100 // records a step; few records need fewer steps
 	stepTime       = 50 * time.Millisecond
-	// pauseTime lies between live traffic and retries by event time; by the
-	// clock it is as long as the last commit needs.
+	// pauseTime is the event time between live traffic and retries. The demo
+	// itself only waits until all live traffic is judged.
 	pauseTime = time.Hour
-	// stallTime is how long nothing may move before the demo gives up and
-	// counts what there is.
+	// stallTime is how long the demo waits without progress before it counts the
+	// result.
 	stallTime = 20 * time.Second
 )
 
@@ -60,17 +60,17 @@ type options struct {
 	events  int
 	brokers []string
 	verbose bool
-	http    string // where requests come in; "" for generated records
-	secret  string // of signatures, drawn where requests come in
+	http    string // address to accept requests at; "" for generated records
+	secret  string // of signatures, random; only with http
 }
 
-// summary is what a demo says at its end.
+// summary is the result of a demo.
 type summary interface {
-	proved() bool // nothing is missing, and nothing there that must not be
+	verified() bool // no record is missing, extra or altered
 }
 
-// result is the last line on standard output. Events are the records
-// produced; all but duplicates are counted by reading the topics back.
+// result is the last line on standard output. Events counts the produced records,
+// Duplicates is from the metrics, and the rest from reading the topics.
 type result struct {
 	Events     int     `json:"events"`
 	Unique     int     `json:"unique"`
@@ -83,24 +83,24 @@ type result struct {
 	Seconds    float64 `json:"seconds"`
 }
 
-func (r result) proved() bool {
+func (r result) verified() bool {
 	return r.Missing == 0 && r.Extra == 0 && r.Altered == 0 && r.Duplicates == r.Events-r.Unique-r.Invalid
 }
 
+// Run is 'oncebus demo'. It returns ExitStopped only if the result is verified.
 func Run(ctx context.Context, args []string, p cli.Process) int {
-	fs := cli.NewFlags("demo", "[OPTIONS]", "Sends generated trade signals and webhooks with copies among them through oncebus, on\n"+
-		"an embedded broker, and proves the result: the output is read back and compared with\n"+
-		"what was produced. The last line on standard output is the result as JSON; the exit\n"+
-		"code is 0 only when nothing is missing and nothing is there twice. With --http the\n"+
-		"requests are yours: it prints what to try with curl, and proves the result when you\n"+
-		"stop it with Ctrl-C.")
-	seed := fs.Uint64("seed", 0, "generate the events from this `number`; 0 draws one, which is printed")
-	events := fs.Int("events", 20_000, "how many `records` to produce, copies included")
-	brokers := fs.String("brokers", "", "use the Kafka at these comma separated `addresses` in place of the embedded one;\n"+
-		"ONCEBUS_TLS_*, ONCEBUS_SASL_* and ONCEBUS_REPLICATION_FACTOR apply;\nthe demo's topics and groups are removed at the end")
-	verbose := fs.Bool("verbose", false, "log what oncebus does")
+	fs := cli.NewFlags("demo", "[OPTIONS]", "Sends generated trade signals and webhooks, with duplicates among them, through oncebus\n"+
+		"on an embedded broker, reads the output and compares it with the records it produced.\n"+
+		"The last line on standard output is the result as JSON. The exit code is 0 only if no\n"+
+		"record is missing, extra or altered. With --http you send the requests: it prints curl\n"+
+		"commands to try, and verifies the result when you stop it with Ctrl-C.")
+	seed := fs.Uint64("seed", 0, "generate the events from this `number`; 0 chooses one and prints it")
+	events := fs.Int("events", 20_000, "how many `records` to produce, including duplicates")
+	brokers := fs.String("brokers", "", "use the Kafka at these comma separated `addresses` instead of the embedded broker,\n"+
+		"with ONCEBUS_TLS_*, ONCEBUS_SASL_* and ONCEBUS_REPLICATION_FACTOR;\nthe demo removes its topics and groups at the end")
+	verbose := fs.Bool("verbose", false, "write the log of oncebus to standard error")
 	var requests httpFlag
-	fs.Var(&requests, "http", "take requests by HTTP in place of generated records: --http at "+httpAddrDefault+", or --http=`host:port`")
+	fs.Var(&requests, "http", "accept requests by HTTP instead of generating records: --http at "+httpAddrDefault+", or --http=`host:port`")
 	if _, code, done := cli.ParseFlags(fs, args, 0, p); done {
 		return code
 	}
@@ -108,7 +108,7 @@ func Run(ctx context.Context, args []string, p cli.Process) int {
 		return cli.UsageError(fs, p, fmt.Sprintf("--events %d is out of range, want %d to %d", *events, eventsMin, eventsMax))
 	}
 	if name := generating(fs); name != "" && requests != "" {
-		return cli.UsageError(fs, p, fmt.Sprintf("--%s is about generated records, with --http there are none", name))
+		return cli.UsageError(fs, p, fmt.Sprintf("--%s applies to generated records, but --http generates none", name))
 	}
 	o := options{seed: *seed, events: *events, verbose: *verbose, http: string(requests)}
 	if *brokers != "" {
@@ -128,13 +128,13 @@ func Run(ctx context.Context, args []string, p cli.Process) int {
 		return cli.ExitFailed
 	}
 	cli.Printf(p.Stdout, "%s\n", line)
-	if !result.proved() {
+	if !result.verified() {
 		return cli.ExitFailed
 	}
 	return cli.ExitStopped
 }
 
-// demo is one run: a broker, processes of oncebus on it, and the ledger.
+// demo is one run: a broker, processes of oncebus, and a ledger.
 type demo struct {
 	options
 	out      io.Writer // for the person watching
@@ -142,7 +142,7 @@ type demo struct {
 	config   processor.Config
 	ingress  ingress.Config
 	routes   *rules.Routes
-	client   *kgo.Client // produces the input; read_committed readers are clients of their own
+	client   *kgo.Client // produces the input; readers have clients of their own
 	admin    *kadm.Client
 	registry *prometheus.Registry
 	log      *slog.Logger
@@ -150,8 +150,8 @@ type demo struct {
 	progress *progress
 }
 
-// demonstrate runs the demo and returns its result. An error means that the
-// result could not be had; a bad result is none.
+// demonstrate runs the demo and returns its result. It returns an error only if
+// there is no result; a result that is not verified is no error.
 func demonstrate(ctx context.Context, o options, p cli.Process) (result summary, err error) {
 	d := &demo{options: o, out: p.Stderr, registry: prometheus.NewRegistry()}
 	level := slog.LevelWarn
@@ -188,8 +188,8 @@ func demonstrate(ctx context.Context, o options, p cli.Process) (result summary,
 	return d.run(ctx)
 }
 
-// configure makes settings and routes of the demo. Of the environment only what
-// a real broker asks for is taken over.
+// configure sets settings and routes. From environ it takes only what a given broker
+// needs.
 func (d *demo) configure(environ []string, stateDir string) error {
 	var own []string
 	for _, v := range environ {
@@ -217,7 +217,7 @@ func (d *demo) configure(environ []string, stateDir string) error {
 	return err
 }
 
-// parseRoutes reads the demo's routes, their topics under a prefix.
+// parseRoutes parses the demo's routes and prefixes their topics.
 func parseRoutes(http bool, prefix string) (*rules.Routes, error) {
 	text := routesYAML
 	if http {
@@ -239,7 +239,7 @@ func parseRoutes(http bool, prefix string) (*rules.Routes, error) {
 	return routes, nil
 }
 
-// run sends the traffic through oncebus and counts what came of it.
+// run sends the traffic through oncebus and verifies the output.
 func (d *demo) run(ctx context.Context) (result, error) {
 	started := time.Now()
 	cli.Printf(d.out, "oncebus demo: %d records, seed %d, broker %s, %d processes of %d workers\n",
@@ -259,7 +259,7 @@ func (d *demo) run(ctx context.Context) (result, error) {
 		return result{}, err
 	}
 	result := result{
-		Events: len(d.ledger.produced), Unique: d.ledger.passed, Duplicates: counts["duplicate"], Invalid: d.ledger.invalid,
+		Events: len(d.ledger.produced), Unique: d.ledger.emitted, Duplicates: counts["duplicate"], Invalid: d.ledger.invalid,
 		Missing: d.ledger.missing, Extra: d.ledger.extra, Altered: d.ledger.altered,
 		Seed: d.seed, Seconds: math.Round(time.Since(started).Seconds()*10) / 10,
 	}
@@ -267,8 +267,8 @@ func (d *demo) run(ctx context.Context) (result, error) {
 	return result, nil
 }
 
-// withProcesses runs work beside the processes of oncebus, which share the app
-// as processes on several machines would. It returns when all have stopped.
+// withProcesses runs work while the processes of oncebus run, which share the app
+// like processes on several machines. It returns when all have stopped.
 func (d *demo) withProcesses(ctx context.Context, work func(context.Context, []*processor.Processor) error) error {
 	running, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
@@ -296,12 +296,12 @@ func (d *demo) withProcesses(ctx context.Context, work func(context.Context, []*
 	fail(nil)
 	wg.Wait()
 	if err := errors.Join(errs...); err != nil {
-		return err // workErr is what followed from it
+		return err // workErr follows from it
 	}
 	return workErr
 }
 
-// sendWatched sends everything, and shows how far it is.
+// sendWatched is sendAll with a progress line.
 func (d *demo) sendWatched(ctx context.Context, procs []*processor.Processor) error {
 	watched, unwatch := context.WithCancel(ctx)
 	var wg sync.WaitGroup
@@ -311,14 +311,14 @@ func (d *demo) sendWatched(ctx context.Context, procs []*processor.Processor) er
 	return d.sendAll(ctx, procs)
 }
 
-// sendAll waits for the processes to be ready, produces the live traffic and
-// then, when all of it has been judged, the copies that come after a pause.
+// sendAll waits until the processes are ready and produces the live traffic. When
+// all of it is judged, it produces the retries.
 func (d *demo) sendAll(ctx context.Context, procs []*processor.Processor) error {
 	if err := d.awaitProcesses(ctx, procs); err != nil {
 		return err
 	}
-	// The events lie well in the past, so that the retries lie there too:
-	// event time beyond the broker's present is refused as from the future.
+	// The events are so old that even the retries are in the past: an event time
+	// after broker time plus skew is invalid.
 	t := newTraffic(d.seed, time.Now().Add(-2*pauseTime))
 	live := t.live(d.events * livePercent / 100)
 	for _, records := range [][]sentRecord{live, t.retries(d.events - len(live))} {
@@ -331,13 +331,14 @@ func (d *demo) sendAll(ctx context.Context, procs []*processor.Processor) error 
 			return err
 		}
 		if n != len(d.ledger.produced) {
-			// Not an error: the ledger says what is missing.
+			// Not an error: the ledger counts what is missing.
 			cli.Printf(d.out, "  stalled: %d of %d records judged\n", n, len(d.ledger.produced))
 		}
 	}
 	return nil
 }
 
+// awaitProcesses waits until every process is ready.
 func (d *demo) awaitProcesses(ctx context.Context, procs []*processor.Processor) error {
 	ready := make([]func() error, len(procs))
 	for i, p := range procs {
@@ -348,7 +349,7 @@ func (d *demo) awaitProcesses(ctx context.Context, procs []*processor.Processor)
 
 // awaitReady waits until each of ready returns nil.
 func (d *demo) awaitReady(ctx context.Context, ready ...func() error) error {
-	var reasons []error // why some are not
+	var reasons []error // of those that are not ready
 	count := func() (int, error) {
 		reasons = reasons[:0]
 		for _, r := range ready {
@@ -366,12 +367,13 @@ func (d *demo) awaitReady(ctx context.Context, ready ...func() error) error {
 	return nil
 }
 
+// judged counts the events with a verdict.
 func (d *demo) judged() (int, error) {
 	counts, err := gatherVerdicts(d.registry)
 	return counts.total(), err
 }
 
-// await polls count until it reaches want, or has not moved for stallTime.
+// await polls count until it reaches want or has not changed for stallTime.
 func (d *demo) await(ctx context.Context, want int, count func() (int, error)) (int, error) {
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
@@ -395,7 +397,7 @@ func (d *demo) await(ctx context.Context, want int, count func() (int, error)) (
 	}
 }
 
-// produce sends records step by step, in their order on each partition.
+// produce sends records in steps, and keeps their order within a partition.
 func (d *demo) produce(ctx context.Context, records []sentRecord) error {
 	tick := time.NewTicker(stepTime)
 	defer tick.Stop()
@@ -406,7 +408,7 @@ func (d *demo) produce(ctx context.Context, records []sentRecord) error {
 			batch[i] = r.Record
 		}
 		if err := d.client.ProduceSync(ctx, batch...).FirstErr(); err != nil {
-			return fmt.Errorf("produce: %w", errors.Join(err, context.Cause(ctx)))
+			return fmt.Errorf("produce sample records: %w", errors.Join(err, context.Cause(ctx)))
 		}
 		d.progress.produced.Add(int64(len(batch)))
 		select {
@@ -418,15 +420,15 @@ func (d *demo) produce(ctx context.Context, records []sentRecord) error {
 	return nil
 }
 
-// readBack reads every output and dead-letter topic and lets the ledger judge.
+// readBack reads every output and dead-letter topic into the ledger.
 func (d *demo) readBack(ctx context.Context) error {
 	err := d.readOutputs(ctx, d.ledger.output, d.ledger.deadLetter)
 	d.ledger.close()
 	return err
 }
 
-// readOutputs hands every record of the outputs to output, with its route, and
-// those of the dead-letter topics to dead.
+// readOutputs passes every record of an output topic to output, with its route, and
+// every record of a dead-letter topic to dead.
 func (d *demo) readOutputs(ctx context.Context, output func(string, *kgo.Record), dead func(*kgo.Record)) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
@@ -449,20 +451,20 @@ func (d *demo) readOutputs(ctx context.Context, output func(string, *kgo.Record)
 	}, slices.Compact(topics)...)
 }
 
-// report prints the result for a person.
+// report prints the result as text.
 func (d *demo) report(r result) {
-	cli.Printf(d.out, "\nRead back and compared with what was produced, after %.1f s:\n", r.Seconds)
+	cli.Printf(d.out, "\nRead the output topics and compared them with the produced records, after %.1f s:\n", r.Seconds)
 	for _, line := range []struct {
 		n    int
 		what string
 	}{
 		{r.Events, "records produced"},
-		{r.Unique, fmt.Sprintf("events came out, of %d produced", d.ledger.unique())},
-		{r.Duplicates, fmt.Sprintf("copies were held back, of %d produced", d.ledger.duplicates())},
-		{r.Invalid, fmt.Sprintf("bad records are in the dead-letter topic, of %d produced", d.ledger.bad)},
+		{r.Unique, fmt.Sprintf("unique events emitted, of %d produced", d.ledger.unique())},
+		{r.Duplicates, fmt.Sprintf("duplicates dropped, of %d produced", d.ledger.duplicates())},
+		{r.Invalid, fmt.Sprintf("bad records in the dead-letter topic, of %d produced", d.ledger.bad)},
 		{r.Missing, "missing"},
-		{r.Extra, "there twice, or from nowhere"},
-		{r.Altered, "altered, or not the first copy"},
+		{r.Extra, "extra: emitted twice or never produced"},
+		{r.Altered, "altered, or not the first of its partition"},
 	} {
 		cli.Printf(d.out, "  %8d  %s\n", line.n, line.what)
 	}

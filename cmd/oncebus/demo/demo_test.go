@@ -25,7 +25,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(kafkatest.Main(m)) }
 
-// commands is the program's table, as far as these tests need it.
+// commands contains only the demo.
 var commands = cli.Commands{{Name: "demo", Run: Run}}
 
 // execute runs 'oncebus demo' with environ as the whole environment.
@@ -33,8 +33,8 @@ func execute(ctx context.Context, environ []string, args ...string) clitest.Outc
 	return clitest.Run(ctx, commands, environ, "", append([]string{"demo"}, args...)...)
 }
 
-// TestDemoRoutesAreThoseDeployed keeps what the demo shows and what is shipped
-// the same, but for what routes.yaml and http_routes.yaml say.
+// TestDemoRoutesAreThoseDeployed: the demo's routes are the shipped ones, except for
+// the differences that routes.yaml and http_routes.yaml describe.
 func TestDemoRoutesAreThoseDeployed(t *testing.T) {
 	compared := 0
 	for _, text := range []string{routesYAML, httpRoutesYAML} {
@@ -57,8 +57,8 @@ func TestDemoRoutesAreThoseDeployed(t *testing.T) {
 	}
 }
 
-// routesIn returns the routes of a file by name, without what the demo changes:
-// signatures, and the header of its numbers.
+// routesIn returns the routes of a file by name, without the parts that the demo
+// changes: signatures, and the header with its numbers.
 func routesIn(t *testing.T, text string) map[string]any {
 	t.Helper()
 	var file struct{ Routes []map[string]any }
@@ -78,7 +78,7 @@ func routesIn(t *testing.T, text string) map[string]any {
 	return routes
 }
 
-// TestRoutesWithoutHTTP: a demo that produces the records itself takes none.
+// TestRoutesWithoutHTTP: without --http no route has an http part.
 func TestRoutesWithoutHTTP(t *testing.T) {
 	routes, err := parseRoutes(false, "")
 	if err != nil {
@@ -94,7 +94,7 @@ func TestRoutesWithoutHTTP(t *testing.T) {
 func TestDemoEndToEnd(t *testing.T) {
 	var counts [2]result
 	for i := range counts {
-		got := execute(t.Context(), []string{"ONCEBUS_BROKERS=nobody.invalid:1"}, "--seed", "42", "--events", "4000")
+		got := execute(t.Context(), []string{"ONCEBUS_BROKERS=unused.invalid:1"}, "--seed", "42", "--events", "4000")
 		lines := strings.Split(strings.TrimSuffix(got.Stdout, "\n"), "\n")
 		if err := json.Unmarshal([]byte(lines[len(lines)-1]), &counts[i]); err != nil || got.Code != cli.ExitStopped {
 			t.Fatalf("exit code %d, %v\n%s%s", got.Code, err, got.Stdout, got.Stderr)
@@ -115,8 +115,8 @@ func TestDemoEndToEnd(t *testing.T) {
 	}
 }
 
-// TestDemoOnAGivenBroker runs the demo as on a real Kafka: under a prefix of its
-// own, and leaving nothing behind.
+// TestDemoOnAGivenBroker runs the demo like on a real Kafka: with a prefix, and
+// without topics or groups left over.
 func TestDemoOnAGivenBroker(t *testing.T) {
 	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, "signals.raw", "somebody.elses"))
 	if err != nil {

@@ -38,7 +38,7 @@ func readWalkThrough(t *testing.T, page string) (steps []curlStep, result httpRe
 			continue
 		}
 		for _, step := range strings.Split(block[2], "$ curl")[1:] {
-			// A line that sets a variable stands before its command.
+			// A line before the command may set a variable.
 			set := ""
 			if at := strings.LastIndex(step, "\n$ "); at >= 0 {
 				step, set = step[:at+1], step[at+3:]
@@ -58,10 +58,10 @@ func parseCurlStep(text string) curlStep {
 	return curlStep{command: lines[0], status: lines[1], headers: lines[2:], body: strings.TrimSuffix(body, "\n")}
 }
 
-// varying is what is another one in each run: where and when a first copy came.
+// varying matches what differs in each run: position and time of the first event.
 var varying = regexp.MustCompile(`"first":"app-repartition/\d+/\d+","first_time":"[^"]+"`)
 
-// matches tells whether an answer of curl -i is that of the page.
+// matches reports whether the output of curl -i is that of the page.
 func (s *curlStep) matches(answer string) bool {
 	head, body, _ := strings.Cut(strings.ReplaceAll(answer, "\r\n", "\n"), "\n\n")
 	lines := strings.Split(head, "\n")
@@ -118,7 +118,7 @@ func TestWalkThrough(t *testing.T) {
 		}
 		command := strings.ReplaceAll(step.command, "http://"+httpAddrDefault, d.url)
 		answer := runShell(t, environ, sets+command)
-		// "A moment later": while an operation runs, its sender asks again.
+		// "A moment later": send it again while the operation is in progress.
 		const runs = "DUPLICATE_REQUEST"
 		for deadline := time.Now().Add(time.Minute); strings.Contains(answer, runs) && !strings.Contains(step.body, runs); again++ {
 			if time.Now().After(deadline) {

@@ -11,18 +11,18 @@ import (
 	"oncebus/cmd/oncebus/cli"
 )
 
-// What the demo's executor works on, and where it says what came of it.
+// The topics of the demo's executor.
 const (
 	operationsTopic = "operations.run"
 	outcomesTopic   = "operations.outcomes"
 )
 
-// workTime is how long the executor takes: long enough to see that an
-// operation runs, and no longer than it takes to type the next command.
+// workTime is how long an operation takes: long enough to see that it is in
+// progress, short enough to be completed when the next command is typed.
 const workTime = 500 * time.Millisecond
 
-// executeOperations works on the operations until ctx is done. It lives as long
-// as the broker and so keeps no place of its own; deployments/executor does.
+// executeOperations executes the operations until ctx is done. It commits no offsets,
+// because it runs as long as the broker; deployments/executor commits them.
 func (d *demo) executeOperations(ctx context.Context) error {
 	options, err := d.config.ClientOptions()
 	if err != nil {
@@ -54,44 +54,45 @@ func (d *demo) executeOperations(ctx context.Context) error {
 				outcomes = append(outcomes, outcome)
 			}
 		})
-		// An outcome is better told late than not: the claim would wait for its lease.
+		// Even if ctx is done: without the outcome the claim stays in progress until
+		// its lease ends.
 		if err := client.ProduceSync(context.WithoutCancel(ctx), outcomes...).FirstErr(); err != nil {
 			return fmt.Errorf("executor: produce outcomes: %w", err)
 		}
 	}
 }
 
-// workOn does an operation, adds it to those done, and returns its outcome; nil
-// if nobody asks for one, or the person watching is to give it.
+// workOn executes an operation, counts it in done, and returns its outcome: nil for
+// an event without a claim, and if the user is to send the outcome.
 func (d *demo) workOn(event *kgo.Record, done *int) *kgo.Record {
-	var asked struct {
+	var operation struct {
 		RequestID string `json:"requestId"`
 		Operation string `json:"operation"`
 	}
-	_ = json.Unmarshal(event.Value, &asked) // whatever is asked for is done
+	_ = json.Unmarshal(event.Value, &operation) // an operation that is not JSON is executed too
 	token, attempt := header(event, "oncebus-claim-token"), header(event, "oncebus-attempt")
-	say := func(what string) {
-		cli.Printf(d.out, "  executor  %.40q %.40q, attempt %s: %s\n", asked.Operation, asked.RequestID, attempt, what)
+	report := func(what string) {
+		cli.Printf(d.out, "  executor  %.40q %.40q, attempt %s: %s\n", operation.Operation, operation.RequestID, attempt, what)
 	}
 	outcome := func(kind, result string) *kgo.Record {
-		say(kind + " " + result)
+		report(kind + " " + result)
 		return &kgo.Record{Topic: d.broker.prefix + outcomesTopic, Value: []byte(result), Headers: []kgo.RecordHeader{
 			{Key: "oncebus-claim-token", Value: []byte(token)}, {Key: "oncebus-outcome", Value: []byte(kind)},
 		}}
 	}
 	switch {
 	case token == "":
-		say("done without a claim, as it has no request id")
+		report("done without a claim: missing request id")
 		return nil
-	case asked.Operation == "WITHDRAW":
-		say("waits for you\n\n  CLAIM=" + token + "\n")
+	case operation.Operation == "WITHDRAW":
+		report("waits for your outcome\n\n  CLAIM=" + token + "\n")
 		return nil
-	case asked.Operation == "SELL" && attempt == "1":
+	case operation.Operation == "SELL" && attempt == "1":
 		return outcome("failed", `{"error":"no market"}`)
 	}
 	*done++
 	completed := outcome("completed", fmt.Sprintf(`{"number":%d}`, *done))
-	// What a sender who asks again is answered with, beside the result.
+	// A duplicate gets this status and content type with the result.
 	completed.Headers = append(completed.Headers,
 		kgo.RecordHeader{Key: "http-status", Value: []byte("201")}, kgo.RecordHeader{Key: "content-type", Value: []byte("application/json")})
 	return completed

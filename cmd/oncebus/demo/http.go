@@ -23,27 +23,27 @@ import (
 	"oncebus/processor/ingress"
 )
 
-// httpAddrDefault is where the demo takes requests unless it is told otherwise:
-// beside the default of ONCEBUS_ADMIN_ADDR, and on this machine only.
+// httpAddrDefault is where the demo accepts requests by default: on this machine only,
+// at the port after that of ONCEBUS_ADMIN_ADDR.
 const httpAddrDefault = "127.0.0.1:8081"
 
 //go:embed http_routes.yaml
 var httpRoutesYAML string
 
-// httpInputs are the inputs of the further routes. The claims' outcomes are
-// one too.
+// httpInputs are the input topics of a demo with --http. The outcomes topic is one of
+// them.
 var httpInputs = []string{signalsRaw, webhooksRaw, "operations.raw", outcomesTopic, "deliveries.raw"}
 
-// allTopics are the topics in both routes files.
+// allTopics are the topics in both routes files, which get a prefix.
 var allTopics = append([]string{
 	"signals.unique", "webhooks.unique", operationsTopic, "operations.replies", "deliveries.unique", rules.DefaultDeadLetter,
 }, httpInputs...)
 
-// httpFlag is --http or --http=ADDR; "" without it.
+// httpFlag is the address of --http or --http=ADDR, or "".
 type httpFlag string
 
 func (f *httpFlag) String() string   { return string(*f) }
-func (f *httpFlag) IsBoolFlag() bool { return true } // may stand without a value
+func (f *httpFlag) IsBoolFlag() bool { return true } // --http needs no value
 
 func (f *httpFlag) Set(text string) error {
 	switch text {
@@ -61,8 +61,8 @@ func (f *httpFlag) Set(text string) error {
 	return nil
 }
 
-// generating returns the name of a flag that was given and is about generated
-// records only, or "".
+// generating returns the name of a given flag that applies only to generated records,
+// or "".
 func generating(fs *flag.FlagSet) (name string) {
 	fs.Visit(func(f *flag.Flag) {
 		if f.Name == "seed" || f.Name == "events" {
@@ -72,7 +72,7 @@ func generating(fs *flag.FlagSet) (name string) {
 	return name
 }
 
-// httpSettings are the demo's settings as an ingress.
+// httpSettings returns the settings of the demo's ingress.
 func (d *demo) httpSettings() []string {
 	if d.http == "" {
 		return nil
@@ -81,25 +81,25 @@ func (d *demo) httpSettings() []string {
 	return []string{"ONCEBUS_INGRESS_ADDR=" + d.http, "ONCEBUS_INGRESS_SECRET_DELIVERIES=" + d.secret, "ONCEBUS_INGRESS_DRAIN=5s"}
 }
 
-// httpResult is the last line on standard output. Events are the requests with
-// a verdict; what came out is counted by reading the topics back.
+// httpResult is the last line on standard output. Events counts the requests with a
+// verdict; Unique, Missing, Extra and Altered are from reading the topics.
 type httpResult struct {
 	Events     int     `json:"events"`
 	Unique     int     `json:"unique"`
 	Duplicates int     `json:"duplicates"`
-	Refused    int     `json:"refused"`    // answered without a way to the bus
-	Unanswered int     `json:"unanswered"` // whatever became of them, it was not told
+	Refused    int     `json:"refused"`    // rejected with a 4xx status
+	Unanswered int     `json:"unanswered"` // without a response, or with one that has no verdict
 	Missing    int     `json:"missing"`
 	Extra      int     `json:"extra"`
 	Altered    int     `json:"altered"`
 	Seconds    float64 `json:"seconds"`
 }
 
-func (r httpResult) proved() bool {
+func (r httpResult) verified() bool {
 	return r.Missing == 0 && r.Extra == 0 && r.Altered == 0 && r.Events == r.Unique+r.Duplicates
 }
 
-// takeRequests takes requests until ctx is done, and counts what came of them.
+// takeRequests accepts requests until ctx is done, and verifies the output.
 func (d *demo) takeRequests(ctx context.Context) (summary, error) {
 	started := time.Now()
 	ledger := newHTTPLedger(d.out, d.routes)
@@ -107,7 +107,7 @@ func (d *demo) takeRequests(ctx context.Context) (summary, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer requests.Close() //nolint:errcheck // only open still if nothing was served
+	defer requests.Close() //nolint:errcheck // Run has closed it, unless it did not start
 	var inputs []string
 	for _, topic := range httpInputs {
 		inputs = append(inputs, d.broker.prefix+topic)
@@ -115,8 +115,8 @@ func (d *demo) takeRequests(ctx context.Context) (summary, error) {
 	if err := d.broker.create(ctx, d.admin, d.config.ReplicationFactor, inputs...); err != nil {
 		return nil, err
 	}
-	// What is in hand when ctx is done still gets its verdict, so the processes
-	// end after the ingress.
+	// Requests that are in flight when ctx is done still get their verdict, so the
+	// processes stop after the ingress.
 	finishing := context.WithoutCancel(ctx)
 	if err := d.withProcesses(finishing, func(running context.Context, procs []*processor.Processor) error {
 		return d.keepOpen(ctx, running, requests, ledger, procs)
@@ -132,8 +132,8 @@ func (d *demo) takeRequests(ctx context.Context) (summary, error) {
 	return result, nil
 }
 
-// openIngress returns an ingress like that of 'oncebus ingress', every request of
-// which goes through the ledger.
+// openIngress returns an ingress like that of 'oncebus ingress' which passes every
+// request through the ledger.
 func (d *demo) openIngress(ctx context.Context, ledger *httpLedger) (*ingress.Service, error) {
 	config := d.config
 	config.InstanceID += "-http"
@@ -144,16 +144,16 @@ func (d *demo) openIngress(ctx context.Context, ledger *httpLedger) (*ingress.Se
 	}
 	requests.Around(ledger.around)
 	if err := requests.Listen(ctx); err != nil {
-		return nil, fmt.Errorf("choose another address, as in --http=127.0.0.1:0: %w", err)
+		return nil, fmt.Errorf("choose another address, such as --http=127.0.0.1:0: %w", err)
 	}
 	return requests, nil
 }
 
-// errUnready says that ctx was done too early for a result.
+// errUnready says that the demo was stopped too early for a result.
 var errUnready = errors.New("stopped before it was ready")
 
-// keepOpen takes requests, and works on operations, until ctx is done; or until
-// running is, because a process failed.
+// keepOpen serves requests and executes operations until ctx is done, or until running
+// is, because a process failed.
 func (d *demo) keepOpen(ctx, running context.Context, requests *ingress.Service, ledger *httpLedger, procs []*processor.Processor) error {
 	serving, end := context.WithCancelCause(ctx)
 	defer end(nil)
@@ -182,7 +182,7 @@ func (d *demo) keepOpen(ctx, running context.Context, requests *ingress.Service,
 	if err := cmp.Or(err, failed); err != nil {
 		return err
 	}
-	// Nobody waited for the verdict on events without a key.
+	// The ingress did not wait for the verdicts of events with a missing key.
 	_, err = d.await(running, ledger.acceptedMissingKey(), func() (int, error) {
 		counts, err := gatherVerdicts(d.registry)
 		return counts[dedup.MissingKey.String()], err
@@ -190,10 +190,10 @@ func (d *demo) keepOpen(ctx, running context.Context, requests *ingress.Service,
 	return err
 }
 
-// guide prints what to try.
+// guide prints commands to try.
 func (d *demo) guide(addr string) {
-	cli.Printf(d.out, "oncebus demo: taking requests at http://%s, broker %s, %d processes of %d workers.\n"+
-		"To try in another terminal; Ctrl-C here reads the output back and proves the result.\n\n  SECRET=%s\n",
+	cli.Printf(d.out, "oncebus demo: accepting requests at http://%s, broker %s, %d processes of %d workers.\n"+
+		"Try these in another terminal. Ctrl-C here ends the demo, reads the output and verifies the result.\n\n  SECRET=%s\n",
 		addr, strings.Join(d.broker.addrs, ","), processCount, workerCount, d.secret)
 	for _, step := range examples(addr) {
 		cli.Printf(d.out, "\n  # %s\n", step.about)

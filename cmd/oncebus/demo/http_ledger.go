@@ -17,20 +17,19 @@ import (
 	"oncebus/dedup/rules"
 )
 
-// httpLedger is the demo's own account of requests and answers: what their
-// senders were told, and whether the output is that. Each request bears a
-// number that travels with its event, so that no dedup key is needed to know
-// an event again.
+// httpLedger records requests and responses, and verifies that the output agrees with
+// the responses. Each request gets a number that its event carries, so that the ledger
+// recognizes the event without a dedup key.
 type httpLedger struct {
-	out   io.Writer // for the person watching
+	out   io.Writer // for progress and report
 	paths map[string]string
 
 	mu         sync.Mutex
 	requests   []httpEntry
-	passed     map[[2]string]int // by key and attempt, records in the output that are said to be the first
-	keys       map[string]bool   // in the output
+	unique     map[[2]string]int // output records with the verdict unique, by key and attempt
+	keys       map[string]bool   // of output records
 	dead       int
-	missingKey int // events without a key that were accepted
+	missingKey int // accepted events with a missing key
 
 	httpResult
 	faults []string
@@ -40,45 +39,45 @@ type httpLedger struct {
 type httpEntry struct {
 	route  string
 	digest [sha256.Size]byte // of the body
-	key    string            // as answered; "" if it was not
+	key    string            // of the response; "" if it has none
 	fate   fate
 	found  int // records in the outputs
 }
 
-// fate is what a request's sender was told.
+// fate is what the response says of an event.
 type fate int
 
 const (
-	fateUnknown fate = iota // nothing, or that nothing is known
-	fateRefused
-	fatePassed
-	fateCopy
+	fateUnknown fate = iota // no response, or one without a verdict
+	fateRejected
+	fateAccepted
+	fateDuplicate
 )
 
 func newHTTPLedger(out io.Writer, routes *rules.Routes) *httpLedger {
-	l := &httpLedger{out: out, paths: map[string]string{}, passed: map[[2]string]int{}, keys: map[string]bool{}}
+	l := &httpLedger{out: out, paths: map[string]string{}, unique: map[[2]string]int{}, keys: map[string]bool{}}
 	for _, r := range routes.Routes {
 		l.paths[r.HTTP.Path] = r.Name
 	}
 	return l
 }
 
-// around enters every request and its answer, also where the handler panics:
-// then nobody was told anything.
+// around records every request and its response, even if the handler panics and there
+// is no response.
 func (l *httpLedger) around(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		answer := &answerSeen{ResponseWriter: w}
+		response := &responseSeen{ResponseWriter: w}
 		defer func() {
-			cli.Printf(l.out, "  %-4s %.60q  %d %s\n", r.Method, r.URL.Path, answer.status, answer.Header().Get("Oncebus-Verdict"))
+			cli.Printf(l.out, "  %-4s %.60q  %d %s\n", r.Method, r.URL.Path, response.status, response.Header().Get("Oncebus-Verdict"))
 		}()
 		if route, ok := l.paths[r.URL.Path]; ok {
 			number := l.enter(route)
 			r.Header.Set(headerRecord, strconv.Itoa(number))
 			body := &bodySeen{ReadCloser: r.Body, hash: sha256.New()}
 			r.Body = body
-			defer func() { l.answered(number, body, answer) }()
+			defer func() { l.responded(number, body, response) }()
 		}
-		next.ServeHTTP(answer, r)
+		next.ServeHTTP(response, r)
 	})
 }
 
@@ -90,28 +89,29 @@ func (l *httpLedger) enter(route string) int {
 	return len(l.requests) - 1
 }
 
-// answered notes what the sender was told.
-func (l *httpLedger) answered(number int, body *bodySeen, answer *answerSeen) {
+// responded records the response to a request.
+func (l *httpLedger) responded(number int, body *bodySeen, response *responseSeen) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	e := &l.requests[number]
 	body.hash.Sum(e.digest[:0])
-	e.key = answer.Header().Get("Oncebus-Key")
-	verdict := answer.Header().Get("Oncebus-Verdict")
+	e.key = response.Header().Get("Oncebus-Key")
+	verdict := response.Header().Get("Oncebus-Verdict")
 	switch {
 	case slices.Contains([]string{"duplicate", "replayed", "in_progress"}, verdict):
-		e.fate = fateCopy
-	case answer.status == http.StatusAccepted:
-		e.fate = fatePassed
+		e.fate = fateDuplicate
+	case response.status == http.StatusAccepted:
+		e.fate = fateAccepted
 		if verdict == dedup.MissingKey.String() {
 			l.missingKey++
 		}
-	case answer.status >= 400 && answer.status < 500:
-		e.fate = fateRefused
+	case response.status >= 400 && response.status < 500:
+		e.fate = fateRejected
 	}
 }
 
-// acceptedMissingKey counts the accepted events for whose verdict nobody waited.
+// acceptedMissingKey counts the accepted events with a missing key. The ingress
+// responds to them without waiting for the verdict.
 func (l *httpLedger) acceptedMissingKey() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -130,56 +130,57 @@ func (b *bodySeen) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// answerSeen keeps the status of an answer; 0 if there was none.
-type answerSeen struct {
+// responseSeen keeps the status of a response, or 0.
+type responseSeen struct {
 	http.ResponseWriter
 	status int
 }
 
-func (a *answerSeen) WriteHeader(status int) {
-	a.status = status
-	a.ResponseWriter.WriteHeader(status)
+func (r *responseSeen) WriteHeader(status int) {
+	r.status = status
+	r.ResponseWriter.WriteHeader(status)
 }
 
-// Unwrap lets http.ResponseController at the connection.
-func (a *answerSeen) Unwrap() http.ResponseWriter { return a.ResponseWriter }
+// Unwrap gives http.ResponseController access to the connection.
+func (r *responseSeen) Unwrap() http.ResponseWriter { return r.ResponseWriter }
 
-// output judges a record read from the output topic of route.
+// output verifies a record of the output topic of route.
 func (l *httpLedger) output(route string, r *kgo.Record) {
-	l.mu.Lock() // a request that was cut off may still end
+	l.mu.Lock() // an aborted request may still be running
 	defer l.mu.Unlock()
 	key := header(r, "oncebus-key")
 	l.keys[key] = true
 	if header(r, "oncebus-verdict") == dedup.Unique.String() {
 		first := [2]string{key, header(r, "oncebus-attempt")}
-		if l.passed[first]++; l.passed[first] > 1 {
-			l.fault(&l.Extra, r, "another event with its key passed before")
+		if l.unique[first]++; l.unique[first] > 1 {
+			l.fault(&l.Extra, r, "another event with this key was emitted before")
 			return
 		}
 	}
 	number, err := strconv.Atoi(header(r, headerRecord))
 	if err != nil || number < 0 || number >= len(l.requests) {
-		l.fault(&l.Extra, r, "no request brought it")
+		l.fault(&l.Extra, r, "no request produced it")
 		return
 	}
 	e := &l.requests[number]
 	e.found++
 	switch {
 	case e.found > 1:
-		l.fault(&l.Extra, r, "it was there before")
-	case e.fate == fateCopy:
-		l.fault(&l.Extra, r, "its sender was told that it is a copy")
-	case e.fate == fateRefused:
-		l.fault(&l.Extra, r, "its sender was told that it is refused")
+		l.fault(&l.Extra, r, "it is there twice")
+	case e.fate == fateDuplicate:
+		l.fault(&l.Extra, r, "the response called it a duplicate")
+	case e.fate == fateRejected:
+		l.fault(&l.Extra, r, "the response rejected it")
 	case e.route != route || sha256.Sum256(r.Value) != e.digest:
-		l.fault(&l.Altered, r, "route or value are not those of the request")
+		l.fault(&l.Altered, r, "its route or value is not that of the request")
 	}
 }
 
-// deadLetter counts; a request that was accepted and ended there is missing.
+// deadLetter counts a record of the dead-letter topic. If its request was accepted, it
+// is missing in the output.
 func (l *httpLedger) deadLetter(*kgo.Record) { l.dead++ }
 
-// close counts what was promised and never found.
+// close counts the requests by fate, and the accepted events that are missing.
 func (l *httpLedger) close() httpResult {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -188,52 +189,54 @@ func (l *httpLedger) close() httpResult {
 		switch e.fate {
 		case fateUnknown:
 			l.Unanswered++
-		case fateRefused:
+		case fateRejected:
 			l.Refused++
-		case fatePassed:
+		case fateAccepted:
 			if l.Events++; e.found > 0 {
 				l.Unique++
 				continue
 			}
 			l.Missing++
-			l.note("request %d (%s), which was accepted, is missing", i, e.route)
-		case fateCopy:
+			l.note("request %d (%s) was accepted, but its event is missing", i, e.route)
+		case fateDuplicate:
 			l.Duplicates++
 			if l.Events++; !l.keys[e.key] {
 				l.Missing++
-				l.note("request %d (%s) was called a copy, and its first is missing", i, e.route)
+				l.note("request %d (%s) was called a duplicate, but the first event is missing", i, e.route)
 			}
 		}
 	}
 	return l.httpResult
 }
 
+// fault counts a fault of r and notes it.
 func (l *httpLedger) fault(count *int, r *kgo.Record, what string) {
 	*count++
 	l.note("%s/%d/%d (request %s): %s", r.Topic, r.Partition, r.Offset, header(r, headerRecord), what)
 }
 
+// note keeps the first faultsMax faults for the report.
 func (l *httpLedger) note(format string, args ...any) {
 	if len(l.faults) < faultsMax {
 		l.faults = append(l.faults, fmt.Sprintf(format, args...))
 	}
 }
 
-// report prints the result for a person.
+// report prints the result as text.
 func (l *httpLedger) report(r httpResult) {
-	cli.Printf(l.out, "\nRead back and compared with what senders were told:\n")
+	cli.Printf(l.out, "\nRead the output topics and compared them with the responses:\n")
 	for _, line := range []struct {
 		n    int
 		what string
 	}{
-		{r.Events, "requests were answered with a verdict"},
-		{r.Unique, "events came out"},
-		{r.Duplicates, "requests were copies, and none of them came out"},
-		{r.Refused, "requests were refused"},
-		{r.Unanswered, "requests ended without an answer that says what became of them"},
-		{l.dead, "records are in the dead-letter topic"},
+		{r.Events, "requests got a verdict"},
+		{r.Unique, "unique events emitted"},
+		{r.Duplicates, "requests were duplicates"},
+		{r.Refused, "requests were rejected"},
+		{r.Unanswered, "requests got no verdict"},
+		{l.dead, "records in the dead-letter topic"},
 		{r.Missing, "missing"},
-		{r.Extra, "there twice, or from nowhere"},
+		{r.Extra, "extra: emitted twice or never requested"},
 		{r.Altered, "altered"},
 	} {
 		cli.Printf(l.out, "  %8d  %s\n", line.n, line.what)

@@ -11,7 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// TestHTTPLedgerConvicts gives the ledger answers and outputs that disagree.
+// TestHTTPLedgerConvicts: the ledger finds responses and outputs that disagree.
 func TestHTTPLedgerConvicts(t *testing.T) {
 	routes, err := parseRoutes(true, "")
 	if err != nil {
@@ -35,9 +35,9 @@ func TestHTTPLedgerConvicts(t *testing.T) {
 		outputs []*kgo.Record
 		want    httpResult
 	}{
-		{"as told", []answer{first, copied}, []*kgo.Record{record("0", "k", "unique", "0")}, httpResult{Events: 2, Unique: 1, Duplicates: 1}},
+		{"all agree", []answer{first, copied}, []*kgo.Record{record("0", "k", "unique", "0")}, httpResult{Events: 2, Unique: 1, Duplicates: 1}},
 		{"refused", []answer{{400, "missing_key", ""}, {401, "", ""}}, nil, httpResult{Refused: 2}},
-		{"no answer, on the bus", []answer{{}, {504, "", "k"}, copied}, []*kgo.Record{record("1", "k", "unique", "1")},
+		{"no response, but in the output", []answer{{}, {504, "", "k"}, copied}, []*kgo.Record{record("1", "k", "unique", "1")},
 			httpResult{Events: 1, Duplicates: 1, Unanswered: 2}},
 		{"an accepted one is missing", []answer{first}, nil, httpResult{Events: 1, Missing: 1}},
 		{"the first of a copy is missing", []answer{copied}, nil, httpResult{Events: 1, Duplicates: 1, Missing: 1}},
@@ -73,8 +73,8 @@ func TestHTTPLedgerConvicts(t *testing.T) {
 			if got != tt.want {
 				t.Errorf("%+v, want %+v; %q", got, tt.want, l.faults)
 			}
-			if fine := tt.want.Missing+tt.want.Extra+tt.want.Altered == 0; got.proved() != fine || (len(l.faults) == 0) != fine {
-				t.Errorf("proved: %v, faults %q", got.proved(), l.faults)
+			if fine := tt.want.Missing+tt.want.Extra+tt.want.Altered == 0; got.verified() != fine || (len(l.faults) == 0) != fine {
+				t.Errorf("verified: %v, faults %q", got.verified(), l.faults)
 			}
 		})
 	}

@@ -22,7 +22,7 @@ import (
 	"oncebus/processor/kafkatest"
 )
 
-// runningDemo is 'oncebus demo --http' under way.
+// runningDemo is a running 'oncebus demo --http'.
 type runningDemo struct {
 	t              *testing.T
 	url            string
@@ -31,9 +31,9 @@ type runningDemo struct {
 	stdout, stderr clitest.Buffer
 }
 
-var demoURL = regexp.MustCompile(`taking requests at (http://\S+), broker [^\n]*\n[^\n]*\n\n  SECRET=(\w+)\n`)
+var demoURL = regexp.MustCompile(`accepting requests at (http://\S+), broker [^\n]*\n[^\n]*\n\n  SECRET=(\w+)\n`)
 
-// startDemoHTTP starts a demo at any port and waits until it takes requests.
+// startDemoHTTP starts a demo at a free port and waits until it accepts requests.
 func startDemoHTTP(t *testing.T, args ...string) *runningDemo {
 	t.Helper()
 	d := &runningDemo{t: t, code: make(chan int, 1)}
@@ -47,7 +47,8 @@ func startDemoHTTP(t *testing.T, args ...string) *runningDemo {
 	return d
 }
 
-// await waits until the demo has printed something and returns its first part.
+// await waits until the demo has printed text that matches, and returns the first
+// group.
 func (d *runningDemo) await(what *regexp.Regexp) string {
 	d.t.Helper()
 	tick := time.NewTicker(20 * time.Millisecond)
@@ -67,7 +68,7 @@ func (d *runningDemo) await(what *regexp.Regexp) string {
 	}
 }
 
-// end stops the demo as Ctrl-C does and returns what it says.
+// end stops the demo like Ctrl-C and returns its result.
 func (d *runningDemo) end() (result httpResult) {
 	d.t.Helper()
 	d.stop()
@@ -108,8 +109,8 @@ func (d *runningDemo) post(path, body string, headers ...string) (status int, an
 	return response.StatusCode, string(b), response.Header
 }
 
-// TestDemoByHTTP runs it on a given broker: under a prefix of its own, and
-// leaving nothing behind.
+// TestDemoByHTTP runs the demo on a given broker: with a prefix, and without topics
+// left over.
 func TestDemoByHTTP(t *testing.T) {
 	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, "signals.raw"))
 	if err != nil {
@@ -170,7 +171,7 @@ func demoByHTTP(t *testing.T, brokers []string) {
 		got := map[int]int{}
 		for range copies {
 			wg.Go(func() {
-				// A number that somebody else gives is not the demo's.
+				// The demo must replace a number of the client.
 				status, _, _ := d.post(request.path, request.body, "Demo-Record", "0")
 				mu.Lock()
 				defer mu.Unlock()
@@ -192,7 +193,7 @@ func TestDemoHTTPAddressInUse(t *testing.T) {
 	listener := clitest.Listen(t)
 	defer listener.Close()
 	got := execute(t.Context(), nil, "--http="+listener.Addr().String())
-	if got.Code != cli.ExitFailed || got.Stdout != "" || !strings.Contains(got.Stderr, "oncebus demo: choose another address, as in --http=127.0.0.1:0: ") {
+	if got.Code != cli.ExitFailed || got.Stdout != "" || !strings.Contains(got.Stderr, "oncebus demo: choose another address, such as --http=127.0.0.1:0: ") {
 		t.Errorf("%+v", got)
 	}
 }

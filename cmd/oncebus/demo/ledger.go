@@ -8,31 +8,31 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// ledger is the demo's own account of what was produced. It is kept by the
-// identities the generator gave, never by dedup keys, so that it can convict
-// oncebus of a wrong key as well as of a lost or doubled event.
+// ledger records what the demo produced and verifies the output. It identifies events
+// by the generator's numbers, never by dedup keys, so that it detects a wrong key as
+// well as a lost or repeated event.
 type ledger struct {
 	produced []entry
 	events   []eventEntry
 	bad      int // bad records produced
 
-	passed  int // events found in their output topics
+	emitted int // events found in their output topics
 	invalid int // bad records found in the dead-letter topic
 	missing int // events and bad records that are nowhere
-	extra   int // records beyond the one of each
-	altered int // records that are not what was produced, or not the first copy
+	extra   int // records beyond the first of an event
+	altered int // records that differ from the produced one, or are not the first
 	faults  []string
 }
 
-// entry is one produced record, found by its number.
+// entry is one produced record; its index is the record's number.
 type entry struct {
 	event  int
 	route  string
 	digest uint64 // its fingerprint
-	// first: no earlier copy of its event went to the same partition, nor
-	// was one there before a pause; only such a record may pass.
+	// first: no earlier record of its event went to the same partition or before
+	// the pause. Only such a record may be emitted.
 	first bool
-	found int // times it was read back
+	found int // times it was read
 }
 
 // eventEntry is one produced event.
@@ -41,11 +41,11 @@ type eventEntry struct {
 	found      int // records of it in its output topic
 }
 
-// faultsMax bounds how many faults are shown one by one.
+// faultsMax is how many faults the report lists.
 const faultsMax = 10
 
-// add enters records and marks each with its number, in the order in which they
-// are then produced. Of records added by a later call none can be a first copy.
+// add records what will be produced, in that order, and sets each record's number.
+// Records of a later call are never the first of their event.
 func (l *ledger) add(records []sentRecord) {
 	later := len(l.produced) > 0
 	for _, r := range records {
@@ -66,59 +66,59 @@ func (l *ledger) add(records []sentRecord) {
 	}
 }
 
-// unique is how many events must come out, duplicates how many copies must not.
+// unique is how many events must be emitted, duplicates how many records must not.
 func (l *ledger) unique() int     { return len(l.events) }
 func (l *ledger) duplicates() int { return len(l.produced) - len(l.events) - l.bad }
 
-// output judges a record read from the output topic of route.
+// output verifies a record of the output topic of route.
 func (l *ledger) output(route string, r *kgo.Record) {
 	e, ok := l.find(r)
 	if !ok || e.event == badEvent {
-		l.fault(&l.extra, r, "nothing of this kind was produced")
+		l.fault(&l.extra, r, "it was not produced")
 		return
 	}
 	event := &l.events[e.event]
 	if event.found++; event.found == 1 {
-		l.passed++
+		l.emitted++
 	}
 	switch verdict := header(r, "oncebus-verdict"); {
 	case event.found > 1:
-		l.fault(&l.extra, r, "another copy of the event stands in the output")
+		l.fault(&l.extra, r, "another record of the event was emitted")
 	case e.digest != fingerprint(r):
-		l.fault(&l.altered, r, "key, value, headers or time are not as produced")
+		l.fault(&l.altered, r, "key, value, headers or time differ from the produced record")
 	case !e.first:
-		l.fault(&l.altered, r, "an earlier copy should have passed instead")
+		l.fault(&l.altered, r, "it is not the first of its partition")
 	case verdict != "unique" || header(r, "oncebus-route") != route || e.route != route:
 		l.fault(&l.altered, r, fmt.Sprintf("verdict %q, route %q", verdict, header(r, "oncebus-route")))
 	}
 }
 
-// deadLetter judges a record read from the dead-letter topic.
+// deadLetter verifies a record of the dead-letter topic.
 func (l *ledger) deadLetter(r *kgo.Record) {
 	e, ok := l.find(r)
 	if !ok || e.event != badEvent {
-		l.fault(&l.extra, r, "not a bad record, reason "+strconv.Quote(header(r, "oncebus-reason")))
+		l.fault(&l.extra, r, "it was produced as an event, reason "+strconv.Quote(header(r, "oncebus-reason")))
 		return
 	}
 	e.found++
 	switch {
 	case e.found > 1:
-		l.fault(&l.extra, r, "the bad record was there before")
+		l.fault(&l.extra, r, "it is there twice")
 		return
 	case e.digest != fingerprint(r):
-		l.fault(&l.altered, r, "key, value, headers or time are not as produced")
+		l.fault(&l.altered, r, "key, value, headers or time differ from the produced record")
 	case header(r, "oncebus-reason") == "":
-		l.fault(&l.altered, r, "no reason is given")
+		l.fault(&l.altered, r, "it has no reason")
 	}
 	l.invalid++
 }
 
-// close counts what was produced and never found.
+// close counts the events and bad records that are missing.
 func (l *ledger) close() {
 	for i, e := range l.events {
 		if e.found == 0 {
 			l.missing++
-			l.note("event %d (its copies went to partitions %v) is missing", i, e.partitions)
+			l.note("event %d (produced to partitions %v) is missing", i, e.partitions)
 		}
 	}
 	for i, e := range l.produced {
@@ -129,6 +129,7 @@ func (l *ledger) close() {
 	}
 }
 
+// find returns the entry of a record, by the number it carries.
 func (l *ledger) find(r *kgo.Record) (*entry, bool) {
 	number, err := strconv.Atoi(header(r, headerRecord))
 	if err != nil || number < 0 || number >= len(l.produced) {
@@ -137,19 +138,21 @@ func (l *ledger) find(r *kgo.Record) (*entry, bool) {
 	return &l.produced[number], true
 }
 
+// fault counts a fault of r and notes it.
 func (l *ledger) fault(count *int, r *kgo.Record, what string) {
 	*count++
 	l.note("%s/%d/%d (record %s): %s", r.Topic, r.Partition, r.Offset, header(r, headerRecord), what)
 }
 
+// note keeps the first faultsMax faults for the report.
 func (l *ledger) note(format string, args ...any) {
 	if len(l.faults) < faultsMax {
 		l.faults = append(l.faults, fmt.Sprintf(format, args...))
 	}
 }
 
-// header returns the value of the only header of that name; "" where there is
-// none, or more than one to choose from.
+// header returns the value of the only header of that name, or "" if it is missing or
+// not the only one.
 func header(r *kgo.Record, name string) string {
 	var value string
 	n := 0

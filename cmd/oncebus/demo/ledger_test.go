@@ -9,9 +9,9 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// ledgerFixture is a ledger with an event of three copies (partitions 0, 1, 0),
-// another one, a bad record, and a copy after the pause. In records they are
-// 0, 1, 2; 3; 4; 5, as oncebus would emit them.
+// ledgerFixture returns a ledger with an event of three records (partitions 0, 1, 0),
+// another event, a bad record, and a duplicate of the first after the pause; and these
+// records as oncebus would emit them, 0 to 5.
 func ledgerFixture() (*ledger, []*kgo.Record) {
 	var sent [2][]sentRecord
 	add := func(part, event int, partition int32) {

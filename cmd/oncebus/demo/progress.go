@@ -13,7 +13,7 @@ import (
 	"oncebus/cmd/oncebus/cli"
 )
 
-// verdicts counts the events oncebus has judged, as its metrics say.
+// verdicts counts judged events by verdict, from the metrics.
 type verdicts map[string]int
 
 func (v verdicts) total() int {
@@ -42,6 +42,7 @@ func gatherVerdicts(g prometheus.Gatherer) (verdicts, error) {
 	return counts, nil
 }
 
+// label returns the value of a label of m, or "".
 func label(m *dto.Metric, name string) string {
 	for _, l := range m.GetLabel() {
 		if l.GetName() == name {
@@ -51,8 +52,8 @@ func label(m *dto.Metric, name string) string {
 	return ""
 }
 
-// progress shows how far the demo is: one line rewritten in place on a
-// terminal, a line a second anywhere else.
+// progress shows how far the demo is: one line that it rewrites on a terminal, or a new
+// line every second.
 type progress struct {
 	w        io.Writer
 	terminal bool
@@ -66,7 +67,7 @@ func newProgress(w io.Writer, metrics prometheus.Gatherer, total int) *progress 
 	return &progress{w: w, terminal: cli.OnTerminal(w), metrics: metrics, total: total, started: time.Now()}
 }
 
-// show writes the line until ctx is done, and once more then.
+// show writes the line until ctx is done, and then once more.
 func (p *progress) show(ctx context.Context) {
 	every := time.Second
 	if p.terminal {
@@ -88,6 +89,7 @@ func (p *progress) show(ctx context.Context) {
 	}
 }
 
+// line writes the line once.
 func (p *progress) line() {
 	counts, err := gatherVerdicts(p.metrics)
 	if err != nil {
@@ -96,8 +98,8 @@ func (p *progress) line() {
 	}
 	start, end := "", "\n"
 	if p.terminal {
-		start, end = "\r\x1b[K", "" // to the line's start, and wipe it
+		start, end = "\r\x1b[K", "" // return to the start of the line and erase it
 	}
-	cli.Printf(p.w, "%s  %4.1f s  produced %d of %d  judged %d: %d unique, %d copies, %d bad%s", start, time.Since(p.started).Seconds(),
+	cli.Printf(p.w, "%s  %4.1f s  produced %d of %d  judged %d: %d unique, %d duplicates, %d bad%s", start, time.Since(p.started).Seconds(),
 		p.produced.Load(), p.total, counts.total(), counts["unique"], counts["duplicate"], counts["invalid"]+counts["missing_key"], end)
 }

@@ -18,7 +18,7 @@ func TestDemoProgressLine(t *testing.T) {
 	events.WithLabelValues("webhooks", "duplicate").Add(4)
 	events.WithLabelValues("webhooks", "invalid").Add(1)
 	events.WithLabelValues("signals", "missing_key").Add(2)
-	const want = " s  produced 20 of 30  judged 14: 7 unique, 4 copies, 3 bad\n"
+	const want = " s  produced 20 of 30  judged 14: 7 unique, 4 duplicates, 3 bad\n"
 	for _, terminal := range []bool{false, true} {
 		var out bytes.Buffer
 		p := newProgress(&out, registry, 30)

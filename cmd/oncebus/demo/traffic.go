@@ -12,25 +12,25 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// The inputs of the demo. The routes file names the same topics.
+// The input topics of the demo, which the routes file also names.
 const (
 	signalsRaw      = "signals.raw"
 	webhooksRaw     = "webhooks.raw"
 	inputPartitions = 6
 )
 
-// headerRecord carries a record's number through oncebus, which passes foreign
-// headers untouched: by it the ledger knows again what it reads.
+// headerRecord is the header with a record's number, by which the ledger recognizes it
+// in the output. oncebus does not change headers of others.
 const headerRecord = "demo-record"
 
-// badEvent stands for the event of a record that is none.
+// badEvent is the event of a record that is not an event.
 const badEvent = -1
 
-// sentRecord is a record to produce and what the generator knows about it. The
-// event is the identity by construction; no dedup key is derived here.
+// sentRecord is a record to produce, with its event and route. The generator knows the
+// event without deriving a dedup key.
 type sentRecord struct {
 	*kgo.Record
-	event int // the same for all copies of one event; badEvent for bad records
+	event int // the same for all duplicates of an event; badEvent for a bad record
 	route string
 }
 
@@ -39,19 +39,19 @@ type sentRecord struct {
 type traffic struct {
 	rng  *rand.Rand
 	base int64 // event time of the first record, in Unix milliseconds
-	// events holds one line per event, from which its copies are written.
+	// events has every event, from which copyOf writes its records.
 	events []sentEvent
-	// later holds copies to be sent when so many records have been.
+	// later has the duplicates to send after so many records.
 	later map[int][]sentRecord
 }
 
-// sentEvent is what every copy of an event agrees on.
+// sentEvent is what all records of an event have in common.
 type sentEvent struct {
 	route    string
 	key      []byte // record key
 	identity []member
 	details  []member
-	copies   int // written so far
+	written  int // records so far
 }
 
 // member is one member of a JSON object, its value already encoded.
@@ -65,9 +65,9 @@ func newTraffic(seed uint64, base time.Time) *traffic {
 	}
 }
 
-// live generates n records of ordinary traffic: events, copies of them beside
-// and soon after them, on the same partition and on others, and bad records.
-// A copy that would come after the end is never sent.
+// live generates n records of ordinary traffic: events, their duplicates in the same
+// batch or soon after, on the same partition or others, and bad records. It leaves out
+// duplicates that would follow after the end.
 func (t *traffic) live(n int) []sentRecord {
 	records := make([]sentRecord, 0, n+8)
 	for len(records) < n {
@@ -83,19 +83,19 @@ func (t *traffic) live(n int) []sentRecord {
 		}
 		event := t.newEvent()
 		records = append(records, t.copyOf(event, at))
-		for range t.copies() {
-			records = t.addCopy(records, event, at)
+		for range t.duplicates() {
+			records = t.addDuplicate(records, event, at)
 		}
 	}
 	return records[:n]
 }
 
-// copies draws how many copies an event has besides its first record.
-func (t *traffic) copies() int { return [...]int{0, 0, 0, 0, 0, 1, 1, 1, 2, 3}[t.rng.IntN(10)] }
+// duplicates returns a random number of duplicates for an event.
+func (t *traffic) duplicates() int { return [...]int{0, 0, 0, 0, 0, 1, 1, 1, 2, 3}[t.rng.IntN(10)] }
 
-// addCopy sends a copy of event: at once and on the same partition, as the twin
-// in the same batch, or a little later on any partition.
-func (t *traffic) addCopy(records []sentRecord, event, at int) []sentRecord {
+// addDuplicate adds a duplicate of event: immediately, on the same partition and so in
+// the same batch, or later on any partition.
+func (t *traffic) addDuplicate(records []sentRecord, event, at int) []sentRecord {
 	if t.rng.IntN(3) == 0 {
 		twin := t.copyOf(event, at)
 		twin.Partition = records[len(records)-1].Partition
@@ -106,8 +106,8 @@ func (t *traffic) addCopy(records []sentRecord, event, at int) []sentRecord {
 	return records
 }
 
-// retries generates n copies of events sent by live, as a producer sends them
-// that comes back after pauseTime.
+// retries generates n duplicates of events of live, like a producer that sends them again
+// after pauseTime.
 func (t *traffic) retries(n int) []sentRecord {
 	t.base += pauseTime.Milliseconds()
 	records := make([]sentRecord, n)
@@ -117,7 +117,7 @@ func (t *traffic) retries(n int) []sentRecord {
 	return records
 }
 
-// newEvent draws an event. Its identity is unique because its number is in it.
+// newEvent makes a random event and returns its number, which makes its identity unique.
 func (t *traffic) newEvent() int {
 	n := len(t.events)
 	if t.rng.IntN(100) < 40 {
@@ -128,8 +128,8 @@ func (t *traffic) newEvent() int {
 	return n
 }
 
-// newSignal draws a trade signal. One in three has no trace id, absent, null
-// or empty, and is told apart by its timestamp alone.
+// newSignal makes a random trade signal. In one of three the trace id is absent, null or
+// empty; such signals differ only by their timestamp.
 func (t *traffic) newSignal(n int) sentEvent {
 	symbol := pick(t.rng, "BTCUSDT", "ETHUSDT", "AAPL", "MSFT", "EURUSD", "münchen-dax")
 	e := sentEvent{route: "signals", key: []byte(symbol), identity: []member{
@@ -151,7 +151,7 @@ func (t *traffic) newSignal(n int) sentEvent {
 	return e
 }
 
-// newWebhook draws a provider's webhook.
+// newWebhook makes a random webhook.
 func (t *traffic) newWebhook(n int) sentEvent {
 	resource := fmt.Sprintf("pay_%04d", t.rng.IntN(5000))
 	return sentEvent{route: "webhooks", key: []byte(resource), identity: []member{
@@ -161,25 +161,24 @@ func (t *traffic) newWebhook(n int) sentEvent {
 	}}
 }
 
-// copyOf writes a record of event, the at-th of its part: the same identity
-// with the members in another order, other spaces, and for webhooks another
-// retryCount and timestamp.
+// copyOf writes a record of event, at position at: with the same identity, but members in
+// another order, other white space, and for webhooks another retryCount and timestamp.
 func (t *traffic) copyOf(event, at int) sentRecord {
 	e := &t.events[event]
 	members := slices.Concat(e.identity, e.details)
 	if e.route == "webhooks" {
-		members = append(members, member{"retryCount", strconv.Itoa(e.copies)},
+		members = append(members, member{"retryCount", strconv.Itoa(e.written)},
 			member{"timestamp", strconv.FormatInt(t.base+int64(at), 10)})
 	}
 	t.rng.Shuffle(len(members), func(i, j int) { members[i], members[j] = members[j], members[i] })
 	r := t.record(e.route, at)
 	r.Key, r.Value = e.key, t.object(members)
-	e.copies++
+	e.written++
 	r.event = event
 	return r
 }
 
-// object writes a JSON object, sometimes with spaces nobody needs.
+// object writes a JSON object, sometimes with white space.
 func (t *traffic) object(members []member) []byte {
 	colon, comma := ":", ","
 	if t.rng.IntN(2) == 0 {
@@ -195,7 +194,7 @@ func (t *traffic) object(members []member) []byte {
 	return []byte("{" + b.String() + "}")
 }
 
-// bad draws a record that cannot be judged and belongs in the dead-letter topic.
+// bad makes a record that belongs in the dead-letter topic.
 func (t *traffic) bad(at int) sentRecord {
 	signal := [][]byte{
 		[]byte(`{"traceId":"cut of`),                    // not JSON
@@ -203,7 +202,7 @@ func (t *traffic) bad(at int) sentRecord {
 		nil, // null payload
 		[]byte(`{"traceId":"` + strings.Repeat("x", 5000) + `"}`), // key over the limit
 		[]byte(`{"traceId":{"id":1},"symbol":"AAPL"}`),            // wrong type
-		{0xff, 0xfe, 0x00, 0x7b},                                  // not even text
+		{0xff, 0xfe, 0x00, 0x7b},                                  // not UTF-8
 	}
 	webhook := [][]byte{
 		[]byte(`eventId=evt_1&resourceId=pay_1`),
@@ -222,8 +221,8 @@ func (t *traffic) bad(at int) sentRecord {
 	return r
 }
 
-// record draws the parts that do not depend on the event: partition, time and
-// headers, now and then with forged ones that must count for nothing.
+// record makes a record with a random partition, time and headers. Some records have
+// forged oncebus headers, which must have no effect.
 func (t *traffic) record(route string, at int) sentRecord {
 	r := &kgo.Record{
 		Topic:     signalsRaw,
@@ -243,9 +242,8 @@ func (t *traffic) record(route string, at int) sentRecord {
 	return sentRecord{Record: r, route: route}
 }
 
-// fingerprint digests everything of r that must pass through untouched: key,
-// value, time and every header that is not oncebus's own. It tells a null from
-// an empty value.
+// fingerprint digests what oncebus must not change: key, value, time and the headers of
+// others. It distinguishes null from empty.
 func fingerprint(r *kgo.Record) uint64 {
 	h := fnv.New64a()
 	part := func(b []byte) {
@@ -268,7 +266,8 @@ func fingerprint(r *kgo.Record) uint64 {
 	return h.Sum64()
 }
 
-// ownHeader reports whether a header belongs to oncebus: on input it is forged.
+// ownHeader reports whether a header is one of oncebus, which on input is forged.
 func ownHeader(name string) bool { return strings.HasPrefix(strings.ToLower(name), "oncebus-") }
 
+// pick returns one of its arguments at random.
 func pick(rng *rand.Rand, of ...string) string { return of[rng.IntN(len(of))] }

@@ -26,7 +26,8 @@ func TestDemoTrafficFollowsItsSeed(t *testing.T) {
 	}
 }
 
-// TestDemoTrafficHasEveryKind holds the generator to what the demo claims to show.
+// TestDemoTrafficHasEveryKind: the generator makes every kind of record that the demo
+// shows.
 func TestDemoTrafficHasEveryKind(t *testing.T) {
 	traffic := newTraffic(7, baseTime)
 	live := traffic.live(5000)

@@ -61,7 +61,7 @@ func (s Settings) validateIngress(routes *rules.Routes) error {
 
 // ReadRoutes reads and validates the routes file at path.
 func ReadRoutes(path string) (*rules.Routes, error) {
-	data, err := os.ReadFile(path) //nolint:gosec // the file is the one the user names
+	data, err := os.ReadFile(path)
 	if err != nil {
 		return nil, fmt.Errorf("routes file (ONCEBUS_ROUTES): %w", err)
 	}

@@ -68,7 +68,7 @@ func TestSettingsTable(t *testing.T) {
 
 func countLeaves(t reflect.Type) int {
 	switch t {
-	case reflect.TypeFor[security.SecretPath](): // beside the secret it belongs to
+	case reflect.TypeFor[security.SecretPath](): // set together with its secret
 		return 0
 	case reflect.TypeFor[ingress.Secrets](): // named by the routes file
 		return 0

@@ -26,7 +26,7 @@ const Prefix = "ONCEBUS_"
 // Setting describes one environment variable.
 type Setting struct {
 	Name    string // with Prefix
-	Default string // as text; "" where there is none
+	Default string // as text; "" without a default
 	Meaning string
 	Group   string // what the setting is about, such as TLS
 	// Secret: the log never shows the value, and a file may hold it instead,

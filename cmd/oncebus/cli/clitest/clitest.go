@@ -49,22 +49,22 @@ func (b *Buffer) String() string {
 }
 
 // WriteFile writes a file that lasts as long as the test and returns its path.
-func WriteFile(t testing.TB, name, content string) string {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), name)
+func WriteFile(tb testing.TB, name, content string) string {
+	tb.Helper()
+	path := filepath.Join(tb.TempDir(), name)
 	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return path
 }
 
 // Listen returns a listener at a free port of this machine.
-func Listen(t testing.TB) net.Listener {
-	t.Helper()
+func Listen(tb testing.TB) net.Listener {
+	tb.Helper()
 	var config net.ListenConfig
-	listener, err := config.Listen(t.Context(), "tcp", "127.0.0.1:0")
+	listener, err := config.Listen(tb.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return listener
 }
