@@ -7,7 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/twmb/franz-go/pkg/kfake"
+	"oncebus/processor/kafkatest/embedded"
+
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
@@ -54,16 +55,9 @@ func TestCheck(t *testing.T) {
 // TestReadTally reads what is committed, and behind it the marker of a
 // transaction that is not.
 func TestReadTally(t *testing.T) {
-	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(3, "output"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer cluster.Close()
-	client, err := kgo.NewClient(kgo.SeedBrokers(cluster.ListenAddrs()...), kgo.DefaultProduceTopic("output"), kgo.TransactionalID("test"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer client.Close()
+	cluster := embedded.Start(t)
+	cluster.CreateTopic("output", 3)
+	client := cluster.Client(kgo.DefaultProduceTopic("output"), kgo.TransactionalID("test"))
 	ctx := context.Background()
 	for _, end := range []kgo.TransactionEndTry{kgo.TryCommit, kgo.TryAbort} {
 		if err := client.BeginTransaction(); err != nil {

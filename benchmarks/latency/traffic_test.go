@@ -9,11 +9,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"oncebus/benchmarks/internal/bench"
 	"oncebus/benchmarks/internal/openloop"
+	"oncebus/processor/kafkatest/embedded"
 )
 
 const testMax = time.Minute
@@ -23,13 +23,12 @@ const testMax = time.Minute
 // and aborts one with all of them before it commits the next.
 func testTrial(t *testing.T, s openloop.Schedule, dedups bool, passes func(n int) bool) *trial {
 	t.Helper()
-	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(4, "test-input", "test-output"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(cluster.Close)
+	cluster := embedded.Start(t)
+	cluster.CreateTopic("test-input", 4)
+	cluster.CreateTopic("test-output", 4)
 	l := newLedger(s, dedups, 100)
 	tr := &trial{schedule: s, ledger: l, drainMax: testMax, task: bench.Task{App: "test", Input: "test-input"}}
+	var err error
 	if tr.producer, err = newProducer(cluster.ListenAddrs(), tr.task.Input); err != nil {
 		t.Fatal(err)
 	}

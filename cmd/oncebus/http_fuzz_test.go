@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"oncebus/processor/kafkatest/embedded"
 )
 
 // fuzzRoutes have every kind of answer that the document knows: both modes, both ways to answer, two routes at a path, a signature
@@ -68,8 +70,8 @@ func TestHTTPFuzz(t *testing.T) {
 	if program == "" {
 		t.Skip("ONCEBUS_TEST_SCHEMATHESIS names no schemathesis: make fuzz-http runs this test")
 	}
-	cluster, admin := embeddedBroker(t)
-	w := newWorldAt(t, fuzzRoutes, cluster.ListenAddrs(), admin, false)
+	cluster := embedded.Start(t)
+	w := newWorldAt(t, fuzzRoutes, cluster.ListenAddrs(), cluster.Admin(), false)
 	w.createTopics(nil, "signals.raw", "operations.raw", "posts.raw")
 	s := w.start("a", "INGRESS_ADDR=127.0.0.1:0", "INGRESS_SECRET_FUZZ=fuzz-token", "COMMIT_INTERVAL=5ms")
 	s.awaitReady()

@@ -18,6 +18,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"oncebus/processor/kafkatest"
+	"oncebus/processor/kafkatest/embedded"
 )
 
 // outageRoutes are one route for each thing to do while the bus is away. What waits does so for longer than an outage, but for
@@ -75,13 +76,12 @@ func TestRealIngressWithoutBus(t *testing.T) {
 		return
 	}
 	t.Run("embedded", func(t *testing.T) {
-		cluster, admin := embeddedBroker(t)
+		cluster := embedded.Start(t)
 		var away atomic.Bool
-		cluster.Control(func(kmsg.Request) (kmsg.Response, error, bool) {
-			cluster.KeepControl()
+		cluster.Intercept(func(kmsg.Request) (kmsg.Response, error, bool) {
 			return nil, errors.New("away"), away.Load()
 		})
-		s := newSystem(newWorldAt(t, outageRoutes, cluster.ListenAddrs(), admin, false))
+		s := newSystem(newWorldAt(t, outageRoutes, cluster.ListenAddrs(), cluster.Admin(), false))
 		s.withoutBus(outage{5 * time.Second, func() { away.Store(true) }, func() { away.Store(false) }})
 	})
 }

@@ -16,13 +16,13 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/twmb/franz-go/pkg/kadm"
-	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"go.uber.org/goleak"
 
 	"oncebus/dedup/rules"
 	"oncebus/processor"
 	"oncebus/processor/app"
+	"oncebus/processor/kafkatest/embedded"
 	"oncebus/processor/security"
 	"oncebus/state"
 )
@@ -34,7 +34,7 @@ func TestMain(m *testing.M) {
 // bench is an embedded broker, a processor and ingress servers.
 type bench struct {
 	t       *testing.T
-	cluster *kfake.Cluster
+	cluster *embedded.Cluster
 	client  *kgo.Client
 	admin   *kadm.Client
 	routes  *rules.Routes
@@ -60,16 +60,8 @@ func newBench(t *testing.T, routes string, options ...func(*bench)) *bench {
 			t.Log(b.logs.String())
 		}
 	})
-	var err error
-	b.cluster, err = kfake.NewCluster(kfake.NumBrokers(1), kfake.GroupMinSessionTimeout(100*time.Millisecond), kfake.DefaultNumPartitions(4))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(b.cluster.Close)
-	if b.client, err = kgo.NewClient(kgo.SeedBrokers(b.cluster.ListenAddrs()...), kgo.FetchMaxWait(100*time.Millisecond)); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(b.client.Close)
+	b.cluster = embedded.Start(t)
+	b.client = b.cluster.Client(kgo.FetchMaxWait(100 * time.Millisecond))
 	b.admin = kadm.NewClient(b.client)
 	transport := &http.Transport{}
 	b.http = &http.Client{Transport: &documented{t: t, next: transport, document: loadDocument(t, b.routes)}, Timeout: 60 * time.Second}

@@ -8,7 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kfake"
+	"oncebus/processor/kafkatest/embedded"
+
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
@@ -49,16 +50,9 @@ func TestCheck(t *testing.T) {
 func TestReadTally(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(3, "out"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer cluster.Close()
-	client, err := kgo.NewClient(kgo.SeedBrokers(cluster.ListenAddrs()...), kgo.TransactionalID("t"), kgo.RecordPartitioner(kgo.ManualPartitioner()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer client.Close()
+	cluster := embedded.Start(t)
+	cluster.CreateTopic("out", 3)
+	client := cluster.Client(kgo.TransactionalID("t"), kgo.RecordPartitioner(kgo.ManualPartitioner()))
 	in := Input{Topic: "out", Events: 1000, Copies: 10, Start: time.UnixMilli(0)}
 	transaction := func(commit bool, records ...*kgo.Record) {
 		t.Helper()
