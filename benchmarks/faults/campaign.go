@@ -11,6 +11,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"oncebus/processor/kafkatest"
 )
 
 const (
@@ -152,7 +154,7 @@ func (e *epoch) play(ctx context.Context, d *deck, rep *report, until time.Time)
 	waiting := time.Now()
 	var aside *fault // drawn before, but its slots were taken
 	for time.Now().Before(until) && ctx.Err() == nil && len(e.h.violated()) == 0 && !rep.roundComplete() {
-		if err := pause(ctx, f.gap()); err != nil {
+		if err := kafkatest.Pause(ctx, f.gap()); err != nil {
 			return err
 		}
 		if f.rng.IntN(quietEvery) == 0 {

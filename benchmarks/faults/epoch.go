@@ -72,7 +72,7 @@ func (e *epoch) startAll(ctx context.Context) error {
 
 // stopAll ends every process by SIGTERM.
 func (e *epoch) stopAll(ctx context.Context) error {
-	return each(e.app.slots, func(s *slot) error { return s.stop(ctx) })
+	return each(e.app.slots, func(s *slot) error { return s.stop() })
 }
 
 func (e *epoch) killAll() error { return each(e.app.slots, (*slot).kill) }

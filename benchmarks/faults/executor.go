@@ -10,6 +10,8 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"oncebus/processor/kafkatest"
+
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
@@ -62,7 +64,7 @@ func (x *executor) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		if err := x.session(ctx); err != nil && ctx.Err() == nil {
 			x.app.h.note("executor", map[string]any{"app": x.app.id, "error": err.Error()})
-			_ = pause(ctx, time.Second/2)
+			_ = kafkatest.Pause(ctx, time.Second/2)
 		}
 	}
 }

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"time"
 
+	"oncebus/processor/kafkatest"
+
 	"github.com/twmb/franz-go/pkg/kadm"
 )
 
@@ -70,7 +72,7 @@ func resetOffsets(move func(k *strike, at int64) int64) func(context.Context, *s
 // awaitEmpty waits until a group has no member. Static members stay for their
 // session timeout.
 func (h *harness) awaitEmpty(ctx context.Context, group string) error {
-	return eventually(ctx, "group "+group+" is empty", func(ctx context.Context) error {
+	return kafkatest.Await(ctx, "group "+group+" is empty", func(ctx context.Context) error {
 		described, err := h.admin.DescribeGroups(ctx, group)
 		if err != nil {
 			return err

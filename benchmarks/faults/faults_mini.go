@@ -11,6 +11,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"oncebus/processor/kafkatest"
+
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
@@ -84,7 +86,7 @@ func (m *mini) send(ctx context.Context) error {
 func (m *mini) awaitUnique(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, miniMax)
 	defer cancel()
-	return eventually(ctx, "every event of "+m.id+" is there", func(ctx context.Context) error {
+	return kafkatest.Await(ctx, "every event of "+m.id+" is there", func(ctx context.Context) error {
 		records, err := m.h.readCommitted(ctx, m.topic("orders.unique"))
 		if err != nil {
 			return err
@@ -95,7 +97,7 @@ func (m *mini) awaitUnique(ctx context.Context) error {
 		}
 		slices.Sort(got)
 		if n := len(got) - len(slices.Compact(slices.Clone(got))); n > 0 {
-			return fatal(fmt.Errorf("%d events of %s came out twice", n, m.id))
+			return kafkatest.Fatal(fmt.Errorf("%d events of %s came out twice", n, m.id))
 		}
 		if len(got) != len(m.ids) {
 			return fmt.Errorf("%d of %d events", len(got), len(m.ids))
@@ -113,22 +115,22 @@ func refusal(harm func(*mini, context.Context) error, why string) func(context.C
 			return err
 		}
 		defer func() { err = errors.Join(err, m.close(ctx)) }()
-		if err := errors.Join(m.s.stop(ctx), harm(m, ctx)); err != nil {
+		if err := errors.Join(m.s.stop(), harm(m, ctx)); err != nil {
 			return err
 		}
 		m.s.doomed = true
 		waiting, cancel := context.WithTimeout(ctx, miniMax)
 		defer cancel()
 		startErr := m.s.start(waiting)
-		code, err := m.s.exited(waiting)
+		code, err := m.s.current().ExitCode(waiting)
 		if err != nil {
 			return fmt.Errorf("it runs on, instead of refusing: %w", errors.Join(err, startErr))
 		}
-		_, log := m.s.current()
-		if said := log.failure(); code != 1 || !strings.Contains(said, why) {
+		log := m.s.current().Log
+		if said := log.Failure(); code != 1 || !strings.Contains(said, why) {
 			return fmt.Errorf("it ended with exit code %d and said %q, want 1 and %q", code, said, why)
 		}
-		k.note("exit code 1: %.160s", log.failure())
+		k.note("exit code 1: %.160s", log.Failure())
 		return nil
 	}
 }
@@ -179,7 +181,7 @@ func (m *mini) recreate(ctx context.Context, topic string) error {
 	ctx, cancel := context.WithTimeout(ctx, miniMax)
 	defer cancel()
 	// The name is free when the broker has noticed the deletion.
-	return eventually(ctx, topic+" is created again", func(ctx context.Context) error {
+	return kafkatest.Await(ctx, topic+" is created again", func(ctx context.Context) error {
 		resp, err := m.h.admin.CreateTopics(ctx, partitions, int16(m.h.set.nodes), configs, topic)
 		if err == nil {
 			err = resp.Error()
@@ -199,7 +201,7 @@ func (m *mini) addPartitions(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, miniMax)
 	defer cancel()
-	return eventually(ctx, m.repartition()+" has one more partition", func(ctx context.Context) error {
+	return kafkatest.Await(ctx, m.repartition()+" has one more partition", func(ctx context.Context) error {
 		meta, err := m.h.admin.Metadata(ctx, m.repartition())
 		if err == nil && len(meta.Topics[m.repartition()].Partitions) != partitions+1 {
 			err = errors.New("not yet")
@@ -218,7 +220,7 @@ func routeOffsets(move func(at int64) int64) func(context.Context, *strike) erro
 			return err
 		}
 		defer func() { err = errors.Join(err, m.close(ctx)) }()
-		if err := m.s.stop(ctx); err != nil {
+		if err := m.s.stop(); err != nil {
 			return err
 		}
 		group := m.group("route")

@@ -12,6 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"oncebus/processor/kafkatest"
 	"oncebus/processor/kafkatest/proxy"
 )
 
@@ -88,7 +89,7 @@ func (k *strike) underCountedRule(ctx context.Context, rule proxy.Rule, restart 
 	if restart {
 		// A process that was away for longer than its session has to ask for
 		// everything again.
-		if err := errors.Join(s.kill(), pause(ctx, k.between(0, 2*time.Second))); err != nil {
+		if err := errors.Join(s.kill(), kafkatest.Pause(ctx, k.between(0, 2*time.Second))); err != nil {
 			return err
 		}
 		rule.Count = 1
@@ -278,7 +279,7 @@ func underRule(rule proxy.Rule, d time.Duration) func(context.Context, *strike) 
 			return err
 		}
 		defer f.Remove()
-		if err := pause(ctx, d); err != nil {
+		if err := kafkatest.Pause(ctx, d); err != nil {
 			return err
 		}
 		f.Remove()
@@ -307,7 +308,7 @@ func swizzle(ctx context.Context, k *strike) error {
 			return err
 		}
 		holes = append(holes, f)
-		if err := pause(ctx, k.between(200*time.Millisecond, 2*time.Second)); err != nil {
+		if err := kafkatest.Pause(ctx, k.between(200*time.Millisecond, 2*time.Second)); err != nil {
 			return err
 		}
 	}
@@ -315,7 +316,7 @@ func swizzle(ctx context.Context, k *strike) error {
 	for _, i := range k.rng.Perm(3) {
 		struck += holes[i].Struck()
 		holes[i].Remove()
-		if err := pause(ctx, k.between(200*time.Millisecond, 2*time.Second)); err != nil {
+		if err := kafkatest.Pause(ctx, k.between(200*time.Millisecond, 2*time.Second)); err != nil {
 			return err
 		}
 	}
@@ -330,7 +331,7 @@ func resets(ctx context.Context, k *strike) error {
 	cut := 0
 	for range 2 + k.rng.IntN(6) {
 		cut += k.h.cluster.proxy.Cut(proxy.Match{ClientID: k.slots[0].client()}, true)
-		if err := pause(ctx, k.between(100*time.Millisecond, time.Second)); err != nil {
+		if err := kafkatest.Pause(ctx, k.between(100*time.Millisecond, time.Second)); err != nil {
 			return err
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	"oncebus/processor/kafkatest"
 	"oncebus/state/failpoint"
 )
 
@@ -67,7 +68,7 @@ func killRestart(ctx context.Context, k *strike) error {
 func killAt(point string) func(context.Context, *strike) error {
 	return func(ctx context.Context, k *strike) error {
 		s := k.slots[0]
-		if err := s.stop(ctx); err != nil {
+		if err := s.stop(); err != nil {
 			return err
 		}
 		passes := 1 + k.rng.IntN(20)
@@ -104,13 +105,13 @@ func killAt(point string) func(context.Context, *strike) error {
 func dieAt(ctx context.Context, s *slot, point string, startErr error) error {
 	ctx, cancel := context.WithTimeout(ctx, pointMax)
 	defer cancel()
-	code, err := s.exited(ctx)
-	_, log := s.current()
+	proc := s.current()
+	code, err := proc.ExitCode(ctx)
 	switch {
 	case err != nil:
 		return fmt.Errorf("%w: %s was not passed in %v", errNotStruck, point, pointMax)
-	case code != -1 || log.count("failpoint "+point) == 0:
-		return fmt.Errorf("process %s, armed for %s, ended with exit code %d: %s: %w", s.name, point, code, log.failure(), startErr)
+	case code != -1 || proc.Log.Count("failpoint "+point) == 0:
+		return fmt.Errorf("process %s, armed for %s, ended with exit code %d: %s: %w", s.name, point, code, proc.Log.Failure(), startErr)
 	}
 	return nil
 }
@@ -140,7 +141,7 @@ func freezeBursts(ctx context.Context, k *strike) error {
 		if err := k.slots[0].freeze(ctx, k.between(100*time.Millisecond, 800*time.Millisecond)); err != nil {
 			return err
 		}
-		if err := pause(ctx, k.between(50*time.Millisecond, 400*time.Millisecond)); err != nil {
+		if err := kafkatest.Pause(ctx, k.between(50*time.Millisecond, 400*time.Millisecond)); err != nil {
 			return err
 		}
 	}
@@ -176,7 +177,7 @@ func zombie(low, high time.Duration) func(context.Context, *strike) error {
 // rollingRestart stops and starts one process after the other.
 func rollingRestart(ctx context.Context, k *strike) error {
 	for _, s := range k.slots {
-		if err := s.stop(ctx); err != nil {
+		if err := s.stop(); err != nil {
 			return err
 		}
 		if err := errors.Join(s.start(ctx), s.awaitReady(ctx)); err != nil {
@@ -191,13 +192,13 @@ func rollingRestart(ctx context.Context, k *strike) error {
 func scale(ctx context.Context, k *strike) error {
 	step := func(do func(context.Context, *slot) error, slots ...*slot) error {
 		for _, s := range slots {
-			if err := errors.Join(do(ctx, s), pause(ctx, k.between(500*time.Millisecond, 2*time.Second))); err != nil {
+			if err := errors.Join(do(ctx, s), kafkatest.Pause(ctx, k.between(500*time.Millisecond, 2*time.Second))); err != nil {
 				return err
 			}
 		}
 		return nil
 	}
-	stop := func(ctx context.Context, s *slot) error { return s.stop(ctx) }
+	stop := func(_ context.Context, s *slot) error { return s.stop() }
 	start := func(ctx context.Context, s *slot) error { return s.start(ctx) }
 	err := errors.Join(
 		step(stop, k.slots[1:]...),
@@ -219,14 +220,13 @@ func twins(ctx context.Context, k *strike) error {
 	if err := twin.start(ctx); err != nil {
 		return err
 	}
-	_, log := s.current()
-	before := log.count(rebuildMessage)
+	log := s.current().Log
+	before := log.Count(rebuildMessage)
 	together := k.between(3*time.Second, 8*time.Second)
-	if err := pause(ctx, together); err != nil {
+	if err := kafkatest.Pause(ctx, together); err != nil {
 		return err
 	}
-	_, twinLog := twin.current()
-	rebuilt, twinRebuilt := log.count(rebuildMessage)-before, twinLog.count(rebuildMessage)
+	rebuilt, twinRebuilt := log.Count(rebuildMessage)-before, twin.current().Log.Count(rebuildMessage)
 	k.note("%v together, clients rebuilt %d and %d times", together.Round(time.Second), rebuilt, twinRebuilt)
 	// Four clients each; a backoff begins at 25 ms and doubles up to 5 s, so
 	// that a client gets in about ten tries in this time.
@@ -250,14 +250,14 @@ const rebuildMessage = "building a new client"
 func starve(ctx context.Context, k *strike) error {
 	s := k.slots[0]
 	// By group: a priority belongs to a thread, and all of them are meant.
-	if err := syscall.Setpriority(syscall.PRIO_PGRP, s.pid, 19); err != nil {
+	if err := syscall.Setpriority(syscall.PRIO_PGRP, s.current().PID(), 19); err != nil {
 		return fmt.Errorf("lower the priority of process %s: %w", s.name, err)
 	}
 	burners, err := startBurners(ctx, 3)
 	if err != nil {
 		return err
 	}
-	err = pause(ctx, k.between(4*time.Second, 10*time.Second))
+	err = kafkatest.Pause(ctx, k.between(4*time.Second, 10*time.Second))
 	for _, b := range burners {
 		err = errors.Join(err, b.Kill())
 	}
@@ -268,23 +268,23 @@ func starve(ctx context.Context, k *strike) error {
 		return err
 	}
 	// Priorities cannot be raised again by everybody: a new process has one.
-	return errors.Join(s.stop(ctx), s.start(ctx), s.awaitReady(ctx))
+	return errors.Join(s.stop(), s.start(ctx), s.awaitReady(ctx))
 }
 
 // memoryLimit runs a process with less memory than it likes.
 func memoryLimit(ctx context.Context, k *strike) error {
 	s := k.slots[0]
-	if err := errors.Join(s.stop(ctx), s.start(ctx, "GOMEMLIMIT=48MiB")); err != nil {
+	if err := errors.Join(s.stop(), s.start(ctx, "GOMEMLIMIT=48MiB")); err != nil {
 		return err
 	}
 	started := time.Now()
-	if err := pause(ctx, k.between(4*time.Second, 10*time.Second)); err != nil {
+	if err := kafkatest.Pause(ctx, k.between(4*time.Second, 10*time.Second)); err != nil {
 		return err
 	}
 	if err := k.recovers(ctx, started, takeOverMax); err != nil {
 		return err
 	}
-	return errors.Join(s.stop(ctx), s.start(ctx), s.awaitReady(ctx))
+	return errors.Join(s.stop(), s.start(ctx), s.awaitReady(ctx))
 }
 
 // storm lets members join and leave the groups every two seconds, some of them
@@ -302,16 +302,16 @@ func storm(ctx context.Context, k *strike) error {
 			err = s.kill()
 			did = append(did, "x"+s.name)
 		default:
-			err = s.stop(ctx)
+			err = s.stop()
 			did = append(did, "-"+s.name)
 		}
-		if err := errors.Join(err, pause(ctx, k.between(time.Second, 3*time.Second))); err != nil {
+		if err := errors.Join(err, kafkatest.Pause(ctx, k.between(time.Second, 3*time.Second))); err != nil {
 			return err
 		}
 	}
 	k.note("%s", strings.Join(did, " "))
 	for _, s := range k.spare {
-		if err := s.stop(ctx); err != nil {
+		if err := s.stop(); err != nil {
 			return err
 		}
 	}

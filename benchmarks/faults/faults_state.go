@@ -18,6 +18,7 @@ import (
 	"strings"
 	"time"
 
+	"oncebus/processor/kafkatest"
 	"oncebus/state"
 )
 
@@ -123,16 +124,16 @@ func (k *strike) afterDamage(ctx context.Context, s *slot, harms map[string]stri
 	if err := errors.Join(s.start(ctx), s.awaitReady(ready)); err != nil {
 		return fmt.Errorf("%w; harmed were %v", err, harms)
 	}
-	_, log := s.current()
+	log := s.current().Log
 	opened, aside := 0, 0
 	var trusted []string
 	for dir, did := range harms {
 		at := strings.LastIndexByte(dir, '-')
 		task := dir[:at] + "/" + dir[at+1:]
 		switch {
-		case log.countTask(asideMessage, task) > 0:
+		case log.CountTask(asideMessage, task) > 0:
 			opened, aside = opened+1, aside+1
-		case log.countTask("restored", task) > 0:
+		case log.CountTask("restored", task) > 0:
 			opened++
 			trusted = append(trusted, dir+" "+did)
 		}
@@ -245,7 +246,7 @@ func (k *strike) copyAndGoOn(ctx context.Context, s *slot, to string) error {
 	if err := errors.Join(os.RemoveAll(to), copyDir(s.stateDir(), to), s.start(ctx)); err != nil {
 		return err
 	}
-	return errors.Join(pause(ctx, k.between(3*time.Second, 8*time.Second)), s.kill())
+	return errors.Join(kafkatest.Pause(ctx, k.between(3*time.Second, 8*time.Second)), s.kill())
 }
 
 // otherPartition exchanges the directories of two tasks.
@@ -385,17 +386,17 @@ func diskFull(ctx context.Context, k *strike) (err error) {
 	}
 	paused, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	err = eventually(paused, "process "+s.name+" pauses", func(ctx context.Context) error { return k.diskPaused(ctx, s, 1) })
+	err = kafkatest.Await(paused, "process "+s.name+" pauses", func(ctx context.Context) error { return k.diskPaused(ctx, s, 1) })
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(pause(ctx, k.between(time.Second, 5*time.Second)), os.Remove(ballast)); err != nil {
+	if err := errors.Join(kafkatest.Pause(ctx, k.between(time.Second, 5*time.Second)), os.Remove(ballast)); err != nil {
 		return err
 	}
 	freed := time.Now()
 	resumed, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	err = eventually(resumed, "process "+s.name+" goes on", func(ctx context.Context) error { return k.diskPaused(ctx, s, 0) })
+	err = kafkatest.Await(resumed, "process "+s.name+" goes on", func(ctx context.Context) error { return k.diskPaused(ctx, s, 0) })
 	if err != nil {
 		return err
 	}
@@ -403,15 +404,18 @@ func diskFull(ctx context.Context, k *strike) (err error) {
 }
 
 func (k *strike) diskPaused(ctx context.Context, s *slot, want float64) error {
-	if !s.alive() {
-		_, log := s.current()
-		return fatal(fmt.Errorf("process %s ended: %s", s.name, log.failure()))
+	proc := s.current()
+	if err := proc.Ended(); err != nil {
+		return kafkatest.Fatal(err)
 	}
-	got, err := s.metric(ctx, "oncebus_disk_paused")
-	if err == nil && got != want {
-		err = fmt.Errorf("oncebus_disk_paused is %v", got)
+	m, err := proc.Metrics(ctx)
+	if err != nil {
+		return err
 	}
-	return err
+	if got := m.Sum("oncebus_disk_paused"); got != want {
+		return fmt.Errorf("oncebus_disk_paused is %v", got)
+	}
+	return nil
 }
 
 // smallDisk stops a process and gives it a small disk of its own for its state:

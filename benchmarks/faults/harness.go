@@ -10,11 +10,12 @@ import (
 	"maps"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"sync"
 	"time"
+
+	"oncebus/processor/kafkatest/program"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -139,10 +140,8 @@ func (h *harness) prepare() error {
 		return err
 	}
 	h.note("start", map[string]any{"seed": h.set.seed, "nodes": h.set.nodes, "duration": h.set.duration.String()})
-	h.binary = filepath.Join(h.dir, "oncebus")
-	build := exec.CommandContext(h.ctx, "go", "build", "-buildvcs=false", "-tags", "failpoints", "-o", h.binary, "oncebus/cmd/oncebus")
-	if out, err := build.CombinedOutput(); err != nil {
-		return fmt.Errorf("build the program under test: %w\n%s", err, out)
+	if h.binary, err = program.Build(h.ctx, h.dir, "-tags", "failpoints"); err != nil {
+		return err
 	}
 	if h.cluster, err = startCluster(h.ctx, filepath.Join(h.dir, "kafka"), h.set.nodes); err != nil {
 		return err

@@ -13,6 +13,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"oncebus/processor/kafkatest"
 	"oncebus/processor/oracle"
 )
 
@@ -224,7 +225,7 @@ func (o *observer) passed(t time.Time) error {
 func (o *observer) recovered(ctx context.Context, t time.Time, limit time.Duration, enough func() bool) (time.Duration, error) {
 	ctx, cancel := context.WithDeadlineCause(ctx, t.Add(limit), fmt.Errorf("%v are over", limit))
 	defer cancel()
-	err := eventually(ctx, "events flow again", func(context.Context) error {
+	err := kafkatest.Await(ctx, "events flow again", func(context.Context) error {
 		err := o.passed(t)
 		if err != nil && enough != nil && enough() {
 			return nil
@@ -255,7 +256,7 @@ func (o *observer) drained() error {
 
 // sample asks once a second for the dedup group's committed offsets.
 func (o *observer) sample(ctx context.Context) {
-	for pause(ctx, time.Second) == nil {
+	for kafkatest.Pause(ctx, time.Second) == nil {
 		asked, cancel := context.WithTimeout(ctx, 5*time.Second)
 		_ = o.sampleOnce(asked) // the broker may be away
 		cancel()

@@ -13,6 +13,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kadm"
 
+	"oncebus/processor/kafkatest"
 	"oncebus/processor/oracle"
 )
 
@@ -70,7 +71,7 @@ func (e *epoch) close(ctx context.Context) (epochResult, error) {
 func (e *epoch) drain(ctx context.Context, h *oracle.History) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, drainMax, fmt.Errorf("%v are over", drainMax))
 	defer cancel()
-	return eventually(ctx, "everything is processed", func(ctx context.Context) error {
+	return kafkatest.Await(ctx, "everything is processed", func(ctx context.Context) error {
 		open, err := e.openTransactions(ctx)
 		if err != nil {
 			return err
@@ -153,7 +154,7 @@ func (e *epoch) collect(ctx context.Context, h *oracle.History) (oracle.Config, 
 	}
 	// An observer that does not get to see all is K7's to tell.
 	seeCtx, cancel := context.WithTimeout(ctx, seeMax)
-	_ = eventually(seeCtx, "the observer has seen everything", func(context.Context) error { return e.obs.hasSeen(last) })
+	_ = kafkatest.Await(seeCtx, "the observer has seen everything", func(context.Context) error { return e.obs.hasSeen(last) })
 	cancel()
 	e.obs.end()
 	if e.obs.lost != nil {

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"syscall"
 	"time"
+
+	"oncebus/processor/kafkatest"
 )
 
 // playZombie stops one of two processes for longer than both timeouts and lets
@@ -20,13 +22,13 @@ func playZombie(ctx context.Context, e *epoch, round int) ([]time.Duration, erro
 		return nil, err
 	}
 	s := e.base[round%2]
-	pid := s.pid
+	proc := s.current()
 	if err := s.signal(syscall.SIGSTOP); err != nil {
 		return nil, err
 	}
 	stopped := time.Now()
 	frozen, err := e.producers(ctx, s)
-	err = errors.Join(err, pause(ctx, max(sessionTimeout, transactionTimeout)+4*time.Second), s.signal(syscall.SIGCONT))
+	err = errors.Join(err, kafkatest.Pause(ctx, max(sessionTimeout, transactionTimeout)+4*time.Second), s.signal(syscall.SIGCONT))
 	if err != nil {
 		return nil, err
 	}
@@ -36,7 +38,7 @@ func playZombie(ctx context.Context, e *epoch, round int) ([]time.Duration, erro
 	}
 	waiting, cancel := context.WithTimeout(ctx, quietMax)
 	defer cancel()
-	err = eventually(waiting, "the zombie commits again", func(context.Context) error {
+	err = kafkatest.Await(waiting, "the zombie commits again", func(context.Context) error {
 		if !e.obs.wroteAgain(frozen, woken) {
 			return errors.New("no checkpoint of it yet")
 		}
@@ -46,8 +48,11 @@ func playZombie(ctx context.Context, e *epoch, round int) ([]time.Duration, erro
 	if err != nil {
 		return nil, err
 	}
-	if s.pid != pid || !s.alive() {
-		return nil, fmt.Errorf("process %s was %d and is %d", s.name, pid, s.pid)
+	if err := proc.Ended(); err != nil {
+		return nil, err
+	}
+	if s.current() != proc {
+		return nil, fmt.Errorf("process %s is another one now", s.name)
 	}
 	if late := e.obs.lateCommits(frozen, stopped); len(late) > 0 {
 		return nil, fmt.Errorf("%d transactions of the zombie stand behind its successor's first commit, the first at %s/%d/%d",

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"oncebus/benchmarks/internal/bench"
+	"oncebus/processor/kafkatest/program"
 )
 
 // bed is what all measurements have in common.
@@ -78,23 +79,26 @@ const listensIngress = "ingress listening"
 
 // start starts the program, "run" or "ingress", and waits until it is ready.
 // Its log, with a line for each request as by default, goes to a file.
-func (a *app) start(ctx context.Context, command string, serves bool) (*bench.Service, error) {
+func (a *app) start(ctx context.Context, command string, serves bool) (*program.Process, error) {
 	cmd := exec.CommandContext(ctx, a.binary, command)
-	cmd.Env = append(bench.Environ(),
-		"ONCEBUS_BROKERS="+strings.Join(a.broker.Seeds(), ","), "ONCEBUS_APP_ID="+a.id, "ONCEBUS_INSTANCE_ID=bench",
-		"ONCEBUS_ROUTES="+a.path("-routes.yaml"), "ONCEBUS_STATE_DIR="+a.path("-state"), "ONCEBUS_PARTITIONS="+strconv.Itoa(a.partitions),
-		"ONCEBUS_REPLICATION_FACTOR=1", "ONCEBUS_WORKERS="+strconv.Itoa(a.workers), "ONCEBUS_COMMIT_INTERVAL="+a.commit.String(),
-		"ONCEBUS_ADMIN_ADDR=127.0.0.1:0", "ONCEBUS_LOG_FORMAT=json")
-	if serves {
-		cmd.Env = append(cmd.Env, "ONCEBUS_INGRESS_ADDR=127.0.0.1:0", "ONCEBUS_INGRESS_SECRET_"+secretName+"="+secretValue)
+	settings := program.Settings{
+		Brokers: a.broker.Seeds(), AppID: a.id, Instance: "bench", Routes: a.path("-routes.yaml"), StateDir: a.path("-state"),
+		More: []string{
+			"PARTITIONS=" + strconv.Itoa(a.partitions), "REPLICATION_FACTOR=1", "WORKERS=" + strconv.Itoa(a.workers),
+			"COMMIT_INTERVAL=" + a.commit.String(),
+		},
 	}
+	if serves {
+		settings.More = append(settings.More, "INGRESS_ADDR=127.0.0.1:0", "INGRESS_SECRET_"+secretName+"="+secretValue)
+	}
+	cmd.Env = append(program.Inherited(), settings.Environ()...)
 	if a.profiles != "" {
 		cmd.Env = append(cmd.Env, profileEnv+"="+a.profilePath(command))
 		if err := os.RemoveAll(a.profilePath(command) + "-allocs.pprof"); err != nil { // of a run before
 			return nil, err
 		}
 	}
-	s, err := bench.StartServiceLogging(a.id+" "+command, cmd, a.path(".log"))
+	s, err := program.Start(a.id+" "+command, cmd, a.path(".log"))
 	if err != nil {
 		return nil, err
 	}
@@ -105,10 +109,10 @@ func (a *app) start(ctx context.Context, command string, serves bool) (*bench.Se
 }
 
 // ready waits until a process is ready, and kills one that does not get there.
-func ready(ctx context.Context, s *bench.Service) error {
+func ready(ctx context.Context, s *program.Process) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, startMax, fmt.Errorf("within %v", startMax))
 	defer cancel()
-	if _, err := s.Ready(ctx); err != nil {
+	if _, err := s.AwaitReady(ctx); err != nil {
 		return errors.Join(err, s.Kill())
 	}
 	return nil
@@ -120,7 +124,7 @@ const startMax = time.Minute
 
 // drained waits until the tasks have judged everything, and returns what is in
 // the output.
-func (a *app) drained(ctx context.Context, s *bench.Service) (tally, error) {
+func (a *app) drained(ctx context.Context, s *program.Process) (tally, error) {
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	for {
@@ -147,17 +151,17 @@ func (a *app) drained(ctx context.Context, s *bench.Service) (tally, error) {
 
 // cost is what processes have cost so far.
 type cost struct {
-	server, broker bench.Usage
+	server, broker program.Usage
 	generator      time.Duration
 	mallocs        float64 // heap allocations of the server
 }
 
-func (b *bed) cost(ctx context.Context, s *bench.Service) (c cost, err error) {
+func (b *bed) cost(ctx context.Context, s *program.Process) (c cost, err error) {
 	metrics, err := s.Metrics(ctx)
 	if err != nil {
 		return c, err
 	}
-	c.mallocs = metrics["go_memstats_mallocs_total"]
+	c.mallocs = metrics.Sum("go_memstats_mallocs_total")
 	if c.server, err = s.Usage(); err != nil {
 		return c, err
 	}
@@ -197,7 +201,7 @@ var profiler []byte
 // build builds the program.
 func (b *bed) build(ctx context.Context) (err error) {
 	if b.profiles == "" {
-		b.binary, err = bench.Build(ctx, b.broker.Dir)
+		b.binary, err = program.Build(ctx, b.broker.Dir)
 		return err
 	}
 	if b.profiles, err = filepath.Abs(b.profiles); err != nil {
@@ -215,12 +219,12 @@ func (b *bed) build(ctx context.Context) (err error) {
 	if err := errors.Join(os.MkdirAll(b.profiles, 0o755), os.WriteFile(source, profiler, 0o600), os.WriteFile(overlay, replace, 0o600)); err != nil {
 		return err
 	}
-	b.binary, err = bench.Build(ctx, b.broker.Dir, "-overlay", overlay)
+	b.binary, err = program.Build(ctx, b.broker.Dir, "-overlay", overlay)
 	return err
 }
 
 // profile begins the profile of a process, if there is to be one.
-func (a *app) profile(s *bench.Service) error {
+func (a *app) profile(s *program.Process) error {
 	if a.profiles == "" || s.Name == a.id {
 		return nil // the plain server has no profiler
 	}
@@ -228,7 +232,7 @@ func (a *app) profile(s *bench.Service) error {
 }
 
 // profiled ends the profile and waits until it is written.
-func (a *app) profiled(ctx context.Context, s *bench.Service) error {
+func (a *app) profiled(ctx context.Context, s *program.Process) error {
 	if a.profiles == "" || s.Name == a.id {
 		return nil
 	}

@@ -9,8 +9,8 @@ import (
 	"sync"
 	"time"
 
-	"oncebus/benchmarks/internal/bench"
 	"oncebus/benchmarks/internal/openloop"
+	"oncebus/processor/kafkatest/program"
 )
 
 const (
@@ -83,7 +83,7 @@ type trial struct {
 	point
 
 	app      *app
-	service  *bench.Service
+	service  *program.Process
 	schedule openloop.Schedule
 	answers  *answers
 	client   *client
@@ -133,7 +133,7 @@ func (t *trial) run(ctx context.Context) (m latencyRun, err error) {
 }
 
 // watch ends the context when a process does.
-func watch(ctx context.Context, s *bench.Service) (context.Context, context.CancelCauseFunc) {
+func watch(ctx context.Context, s *program.Process) (context.Context, context.CancelCauseFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	go func() {
 		select {

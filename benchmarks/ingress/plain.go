@@ -15,10 +15,10 @@ import (
 	"syscall"
 	"time"
 
+	"oncebus/processor/kafkatest/program"
+
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/twmb/franz-go/pkg/kgo"
-
-	"oncebus/benchmarks/internal/bench"
 )
 
 // envPlain holds the settings of the plain server's process.
@@ -35,7 +35,7 @@ type plain struct {
 }
 
 // startPlain starts a plain server in a process of its own.
-func (a *app) startPlain(ctx context.Context) (*bench.Service, error) {
+func (a *app) startPlain(ctx context.Context) (*program.Process, error) {
 	exe, err := os.Executable()
 	if err != nil {
 		return nil, err
@@ -45,8 +45,8 @@ func (a *app) startPlain(ctx context.Context) (*bench.Service, error) {
 		return nil, err
 	}
 	cmd := exec.CommandContext(ctx, exe)
-	cmd.Env = append(bench.Environ(), envPlain+"="+string(text))
-	s, err := bench.StartServiceLogging(a.id, cmd, a.path(".log"))
+	cmd.Env = append(program.Inherited(), envPlain+"="+string(text))
+	s, err := program.Start(a.id, cmd, a.path(".log"))
 	if err != nil {
 		return nil, err
 	}
@@ -100,7 +100,7 @@ func (p *plain) serve() (err error) {
 	server := &http.Server{Handler: mux, ReadTimeout: 10 * time.Second, WriteTimeout: time.Minute, IdleTimeout: 2 * time.Minute}
 	ended := make(chan error, 1)
 	go func() { ended <- server.Serve(listener) }()
-	fmt.Fprintf(os.Stderr, "{\"msg\":%q,\"addr\":%q}\n", bench.ListensHTTP, listener.Addr()) // as oncebus logs it
+	fmt.Fprintf(os.Stderr, "{\"msg\":%q,\"addr\":%q}\n", program.ListensHTTP, listener.Addr()) // as oncebus logs it
 	select {
 	case err := <-ended:
 		return err

@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"oncebus/benchmarks/internal/bench"
 	"oncebus/benchmarks/internal/openloop"
+	"oncebus/processor/kafkatest/program"
 )
 
 func TestBound(t *testing.T) {
@@ -79,9 +79,9 @@ func TestGoal(t *testing.T) {
 }
 
 func TestPerRequest(t *testing.T) {
-	before := cost{server: bench.Usage{CPU: time.Second}, broker: bench.Usage{CPU: time.Second}, generator: time.Second, mallocs: 1000}
+	before := cost{server: program.Usage{CPU: time.Second}, broker: program.Usage{CPU: time.Second}, generator: time.Second, mallocs: 1000}
 	after := cost{
-		server: bench.Usage{CPU: 2 * time.Second, RSSMax: 64 << 20}, broker: bench.Usage{CPU: 3 * time.Second}, generator: 1500 * time.Millisecond, mallocs: 51_000,
+		server: program.Usage{CPU: 2 * time.Second, RSSMax: 64 << 20}, broker: program.Usage{CPU: 3 * time.Second}, generator: 1500 * time.Millisecond, mallocs: 51_000,
 	}
 	want := PerRequest{CPUMicros: 1000, BrokerCPUMicros: 2000, GeneratorCPUMicros: 500, Allocations: 50, RSSMaxMiB: 64}
 	if got := perRequest(before, after, 1000); got != want {

@@ -11,8 +11,8 @@ import (
 	"strings"
 	"time"
 
-	"oncebus/benchmarks/internal/bench"
 	"oncebus/benchmarks/internal/openloop"
+	"oncebus/processor/kafkatest/program"
 )
 
 // contender takes requests and answers 202 once they are on the bus.
@@ -96,13 +96,13 @@ func (b *bed) measureThroughput(ctx context.Context, c contender, connections, r
 const asyncCommit = 100 * time.Millisecond
 
 // startContender returns the process and where its requests come in.
-func (a *app) startContender(ctx context.Context, c contender) (s *bench.Service, addr string, err error) {
+func (a *app) startContender(ctx context.Context, c contender) (s *program.Process, addr string, err error) {
 	switch c {
 	case plainProduce:
 		if s, err = a.startPlain(ctx); err != nil {
 			return nil, "", err
 		}
-		addr = s.Address(bench.ListensHTTP)
+		addr = s.Address(program.ListensHTTP)
 		return s, addr, nil
 	case ingressAlone:
 		// The app has to be there: its topics and its manifest.
@@ -137,7 +137,7 @@ func (a *app) judgeLater(ctx context.Context) (tally, error) {
 // the answer to the one before.
 type flood struct {
 	app     *app
-	service *bench.Service
+	service *program.Process
 	answers *answers
 	began   []time.Duration // by request
 	sent    int

@@ -14,6 +14,7 @@ import (
 
 	"oncebus/benchmarks/internal/bench"
 	"oncebus/benchmarks/internal/openloop"
+	"oncebus/processor/kafkatest/program"
 )
 
 const (
@@ -55,7 +56,7 @@ type trial struct {
 	schedule  openloop.Schedule
 	task      bench.Task
 	broker    *bench.Broker
-	contender *bench.Process
+	contender *program.Process
 	producer  *producer
 	consumer  *consumer
 	ledger    *ledger
@@ -92,7 +93,7 @@ func measure(ctx context.Context, broker *bench.Broker, s settings, c contender,
 	if err != nil {
 		return m, err
 	}
-	if t.contender, err = bench.Start(cmd); err != nil {
+	if t.contender, err = program.Start(c.name, cmd, ""); err != nil {
 		return m, err
 	}
 	m, err = t.run(ctx)
@@ -178,7 +179,7 @@ func (t *trial) collect(ctx context.Context, now func() time.Duration) error {
 }
 
 // usage is what contender and broker have cost so far.
-func (t *trial) usage() (u [2]bench.Usage, err error) {
+func (t *trial) usage() (u [2]program.Usage, err error) {
 	if u[0], err = t.contender.Usage(); err != nil {
 		return u, err
 	}

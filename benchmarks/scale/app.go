@@ -15,6 +15,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 
 	"oncebus/benchmarks/internal/bench"
+	"oncebus/processor/kafkatest"
+	"oncebus/processor/kafkatest/program"
 )
 
 // bed is what all apps of one run stand on.
@@ -107,17 +109,17 @@ func (a *app) close() error {
 }
 
 // start starts process i of the app, on what it left if it ran before.
-func (a *app) start(ctx context.Context, i int) (*service, error) {
-	return startService(ctx, spec{
+func (a *app) start(ctx context.Context, i int) (*program.Process, error) {
+	return spec{
 		binary: a.binary, brokers: a.broker.Seeds(), app: a.name, instance: "p" + strconv.Itoa(i), routes: a.routes,
-		stateDir: a.stateDir(i), partitions: a.shape.Partitions, workers: a.shape.Workers, s: a.s,
-	})
+		stateDir: a.stateDir(i), log: filepath.Join(a.broker.Dir, fmt.Sprintf("%s-p%d.log", a.name, i)), partitions: a.shape.Partitions, workers: a.shape.Workers, s: a.s,
+	}.start(ctx)
 }
 
 func (a *app) stateDir(i int) string { return filepath.Join(a.broker.Dir, a.name, "p"+strconv.Itoa(i)) }
 
 // startAll starts all processes and waits until every task runs in one.
-func (a *app) startAll(ctx context.Context) (all []*service, err error) {
+func (a *app) startAll(ctx context.Context) (all []*program.Process, err error) {
 	for i := range a.shape.Processes {
 		s, err := a.start(ctx, i)
 		if err != nil {
@@ -134,8 +136,8 @@ const allRunEvery = 50 * time.Millisecond
 
 // allRun waits until the processes are ready, all tasks run in them, and the
 // last of them, which may have come later, has its share.
-func (a *app) allRun(ctx context.Context, services ...*service) error {
-	ctx, cancel := context.WithTimeout(ctx, bench.ReadyMax)
+func (a *app) allRun(ctx context.Context, services ...*program.Process) error {
+	ctx, cancel := context.WithTimeout(ctx, readyMax)
 	defer cancel()
 	members := max(1, a.shape.Workers) * len(services)
 	share := max(1, a.shape.Workers) * (a.shape.Partitions / members)
@@ -146,13 +148,10 @@ func (a *app) allRun(ctx context.Context, services ...*service) error {
 				return err
 			}
 			last = 0
-			if s.Address(bench.ListensHTTP) == "" {
+			if _, err := s.Page(ctx, "/readyz"); err != nil {
 				continue
 			}
-			if _, err := s.Get(ctx, "/readyz"); err != nil {
-				continue
-			}
-			tasks, err := s.tasks(ctx)
+			tasks, err := tasks(ctx, s)
 			if err != nil {
 				return err
 			}
@@ -162,7 +161,7 @@ func (a *app) allRun(ctx context.Context, services ...*service) error {
 		if running == a.shape.Partitions && last >= share {
 			return nil
 		}
-		if err := pause(ctx, allRunEvery); err != nil {
+		if err := kafkatest.Pause(ctx, allRunEvery); err != nil {
 			return fmt.Errorf("%d of %d tasks run: %w; %s", running, a.shape.Partitions, err, why(context.WithoutCancel(ctx), services))
 		}
 	}
@@ -178,7 +177,7 @@ const purgeEvery = 2 * time.Second
 
 // fill streams events until there are so many keys and all is committed. The
 // output is read, and what was processed deleted, at the same time.
-func (a *app) fill(ctx context.Context, keys int, services ...*service) error {
+func (a *app) fill(ctx context.Context, keys int, services ...*program.Process) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var beside sync.WaitGroup
@@ -226,7 +225,7 @@ func (a *app) purge(ctx context.Context) error {
 
 // awaitOutput waits until every key that was sent is in the output. Where
 // events are routed, an input that is drained does not say so.
-func (a *app) awaitOutput(ctx context.Context, services ...*service) error {
+func (a *app) awaitOutput(ctx context.Context, services ...*program.Process) error {
 	for found, since := 0, time.Now(); ; {
 		if err := a.out.catchUp(ctx); err != nil {
 			return err
@@ -239,7 +238,7 @@ func (a *app) awaitOutput(ctx context.Context, services ...*service) error {
 		case time.Since(since) > standstillMax:
 			return fmt.Errorf("nothing was put out for %v, %d of %d keys are there: %s", standstillMax, found, a.load.keys, why(ctx, services))
 		}
-		if err := pause(ctx, allRunEvery); err != nil {
+		if err := kafkatest.Pause(ctx, allRunEvery); err != nil {
 			return err
 		}
 	}
@@ -274,7 +273,7 @@ type stretch struct {
 const slicesOf = 5
 
 // drain lets the services work off a backlog of n events, alone.
-func (a *app) drain(ctx context.Context, n int, services ...*service) (stretch, error) {
+func (a *app) drain(ctx context.Context, n int, services ...*program.Process) (stretch, error) {
 	held, err := a.load.hold(ctx, n)
 	if err != nil {
 		return stretch{}, err
@@ -312,7 +311,7 @@ func (a *app) drain(ctx context.Context, n int, services ...*service) (stretch, 
 }
 
 // costs is the CPU time of the services together, and of the broker.
-func (a *app) costs(services []*service) (sum, broker time.Duration, err error) {
+func (a *app) costs(services []*program.Process) (sum, broker time.Duration, err error) {
 	for _, s := range services {
 		u, err := s.Usage()
 		if err != nil {

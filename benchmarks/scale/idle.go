@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"oncebus/processor/kafkatest"
 )
 
 // idleRun is what processes cost that have nothing to do, by process.
@@ -57,7 +59,7 @@ func idleOnce(ctx context.Context, b *bed, routed bool, keys int) (r idleRun, er
 	if err := a.awaitOutput(ctx, services...); err != nil {
 		return r, err
 	}
-	if err := pause(ctx, quiet); err != nil {
+	if err := kafkatest.Pause(ctx, quiet); err != nil {
 		return r, err
 	}
 	began := time.Now()
@@ -69,7 +71,7 @@ func idleOnce(ctx context.Context, b *bed, routed bool, keys int) (r idleRun, er
 		}
 		before = append(before, u.CPU)
 	}
-	if err := pause(ctx, b.s.idle); err != nil {
+	if err := kafkatest.Pause(ctx, b.s.idle); err != nil {
 		return r, err
 	}
 	r.Seconds = time.Since(began).Seconds()
@@ -81,12 +83,8 @@ func idleOnce(ctx context.Context, b *bed, routed bool, keys int) (r idleRun, er
 		if err != nil {
 			return r, err
 		}
-		now, _, err := s.resident()
-		if err != nil {
-			return r, err
-		}
 		r.CPU = append(r.CPU, 100*(u.CPU-before[i]).Seconds()/r.Seconds)
-		r.RSS, r.RSSMax = append(r.RSS, now), append(r.RSSMax, u.RSSMax)
+		r.RSS, r.RSSMax = append(r.RSS, u.RSS), append(r.RSSMax, u.RSSMax)
 	}
 	for _, s := range services {
 		err = errors.Join(err, s.Stop())

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"oncebus/benchmarks/internal/bench"
+	"oncebus/processor/kafkatest"
+	"oncebus/processor/kafkatest/program"
 )
 
 // liveRun is all that was measured at one number of keys in one round. Times
@@ -104,7 +106,7 @@ func (r liveRun) diskPerKey() float64 {
 type live struct {
 	*app
 	run     liveRun
-	service *service
+	service *program.Process
 	memory  *memory
 }
 
@@ -151,7 +153,9 @@ func (l *live) begin(ctx context.Context) (ready time.Duration, err error) {
 	if l.service, err = l.start(ctx, 0); err != nil {
 		return 0, err
 	}
-	if ready, err = l.service.Ready(ctx); err != nil {
+	readyCtx, cancel := context.WithTimeout(ctx, readyMax)
+	defer cancel()
+	if ready, err = l.service.AwaitReady(readyCtx); err != nil {
 		return 0, err
 	}
 	l.memory.watch(ctx, l.service)
@@ -207,9 +211,9 @@ func (l *live) settleDown(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	l.run.GoHeap = int64(m[metricHeap])
+	l.run.GoHeap = int64(m.Sum(metricHeap))
 	l.run.DiskBytes, err = bench.DiskBytes(l.stateDir(0))
-	l.run.DiskKeys = l.load.keys - int(m[metricRecent])
+	l.run.DiskKeys = l.load.keys - int(m.Sum(metricRecent))
 	return err
 }
 
@@ -227,13 +231,13 @@ func (l *live) steadyTraffic(ctx context.Context) error {
 		return err
 	}
 	l.run.Steady = steady{Rate: float64(rate), Gaps: l.watch.gapFigures()}
-	families, err := l.service.Families(ctx)
+	m, err := l.service.Metrics(ctx)
 	if err != nil {
 		return err
 	}
-	l.run.EvictedRows = int(bench.Sums(families)[metricEvicted])
+	l.run.EvictedRows = int(m.Sum(metricEvicted))
 	for name, p99 := range map[string]*float64{metricKeyDerivationSeconds: &l.run.KeyP99, metricDecisionSeconds: &l.run.CheckP99} {
-		seconds, err := quantile(families, name, 0.99)
+		seconds, err := quantile(m, name, 0.99)
 		if err != nil {
 			return err
 		}
@@ -262,7 +266,7 @@ func (l *live) restarts(ctx context.Context, n int) error {
 		if err := held.release(ctx); err != nil {
 			return err
 		}
-		if err := l.watch.await(ctx, []*service{l.service}, func() bool { return l.watch.total()-before > int64(killAfter*float64(n)) }); err != nil {
+		if err := l.watch.await(ctx, []*program.Process{l.service}, func() bool { return l.watch.total()-before > int64(killAfter*float64(n)) }); err != nil {
 			return err
 		}
 		r, err := l.restart(ctx)
@@ -285,14 +289,14 @@ func (l *live) restart(ctx context.Context) (r restart, err error) {
 	if err != nil {
 		return r, err
 	}
-	r.Unflushed = int(m[metricRecent])
+	r.Unflushed = int(m.Sum(metricRecent))
 	if err := l.noteMemory(); err != nil {
 		return r, err
 	}
 	if err := l.service.Kill(); err != nil {
 		return r, err
 	}
-	if err := pause(ctx, lateCommits); err != nil {
+	if err := kafkatest.Pause(ctx, lateCommits); err != nil {
 		return r, err
 	}
 	if l.watch.waiting() == 0 {
@@ -304,12 +308,12 @@ func (l *live) restart(ctx context.Context) (r restart, err error) {
 		return r, err
 	}
 	r.Ready = ready.Seconds()
-	if err := l.watch.await(ctx, []*service{l.service}, func() bool { return l.watch.total() > committed }); err != nil {
+	if err := l.watch.await(ctx, []*program.Process{l.service}, func() bool { return l.watch.total() > committed }); err != nil {
 		return r, err
 	}
 	r.Flow = l.watch.firstAbove(committed).Sub(l.service.Started).Seconds()
 	m, err = l.service.Metrics(ctx)
-	r.Read = int(m[metricRestored])
+	r.Read = int(m.Sum(metricRestored))
 	return r, err
 }
 
@@ -329,7 +333,7 @@ func (l *live) rebuild(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	records := int(m[metricRestored])
+	records := int(m.Sum(metricRestored))
 	l.run.Rebuild = rebuild{Records: records, Keys: min(records, l.load.keys), Seconds: ready.Seconds()}
 	return nil
 }
@@ -347,19 +351,19 @@ const (
 	heapEvery      = 10 // of those samples
 )
 
-func (m *memory) watch(ctx context.Context, s *service) {
+func (m *memory) watch(ctx context.Context, s *program.Process) {
 	ctx, m.cancel = context.WithCancel(ctx)
 	m.sampling.Go(func() {
 		tick := time.NewTicker(anonymousEvery)
 		defer tick.Stop()
 		for n := 0; ; n++ {
 			// A sample that fails is one of a process that is about to end.
-			if _, anonymous, err := s.resident(); err == nil {
-				m.anonymous = max(m.anonymous, anonymous)
+			if u, err := s.Usage(); err == nil {
+				m.anonymous = max(m.anonymous, u.RSSAnon)
 			}
 			if n%heapEvery == 0 {
 				if all, err := s.Metrics(ctx); err == nil {
-					m.heap = max(m.heap, int64(all[metricHeap]))
+					m.heap = max(m.heap, int64(all.Sum(metricHeap)))
 				}
 			}
 			select {

@@ -10,6 +10,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"oncebus/processor/kafkatest"
+
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
@@ -172,22 +174,7 @@ func (l *load) pace(rate int) func(context.Context) error {
 	began, from := time.Now(), l.events
 	return func(ctx context.Context) error {
 		due := time.Duration(float64(l.events-from) / float64(rate) * float64(time.Second))
-		return pause(ctx, due-time.Since(began))
-	}
-}
-
-// pause waits for d, or until ctx is done, which is its error.
-func pause(ctx context.Context, d time.Duration) error {
-	if d <= 0 {
-		return ctx.Err()
-	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
+		return kafkatest.Pause(ctx, due-time.Since(began))
 	}
 }
 

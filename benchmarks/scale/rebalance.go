@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"oncebus/benchmarks/internal/bench"
+	"oncebus/processor/kafkatest"
+	"oncebus/processor/kafkatest/program"
 )
 
 // What happens to the last process of an app.
@@ -44,7 +46,7 @@ func measureRebalances(ctx context.Context, b *bed) (moves []move, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, a.close()) }()
-	var services []*service
+	var services []*program.Process
 	defer func() { err = errors.Join(err, end(services...)) }()
 	for i := range a.shape.Processes - 1 {
 		s, err := a.start(ctx, i)
@@ -102,9 +104,9 @@ func (a *app) traffic(ctx context.Context, rate int) (stop func() error) {
 
 // cycles starts, stops, starts and kills the last process, as often as asked
 // for.
-func (a *app) cycles(ctx context.Context, stay []*service) (moves []move, err error) {
+func (a *app) cycles(ctx context.Context, stay []*program.Process) (moves []move, err error) {
 	for n := range a.s.cycles {
-		var comes *service
+		var comes *program.Process
 		for _, event := range []string{processStarts, processStops, processStarts, processDies} {
 			m, s, err := a.move(ctx, event, stay, comes)
 			if err != nil {
@@ -119,11 +121,11 @@ func (a *app) cycles(ctx context.Context, stay []*service) (moves []move, err er
 }
 
 // move lets the process come or go; it returns the one that came.
-func (a *app) move(ctx context.Context, event string, stay []*service, goes *service) (m move, comes *service, err error) {
+func (a *app) move(ctx context.Context, event string, stay []*program.Process, goes *program.Process) (m move, comes *program.Process, err error) {
 	m.Event = event
 	var moved []int
 	if goes != nil {
-		if moved, err = goes.tasks(ctx); err != nil {
+		if moved, err = tasks(ctx, goes); err != nil {
 			return m, goes, err
 		}
 	}
@@ -148,11 +150,11 @@ func (a *app) move(ctx context.Context, event string, stay []*service, goes *ser
 		return m, comes, err
 	}
 	m.Settled = time.Since(began).Seconds()
-	if err := pause(ctx, settledPause); err != nil {
+	if err := kafkatest.Pause(ctx, settledPause); err != nil {
 		return m, comes, err
 	}
 	if comes != nil {
-		if moved, err = comes.tasks(ctx); err != nil {
+		if moved, err = tasks(ctx, comes); err != nil {
 			return m, comes, err
 		}
 	}

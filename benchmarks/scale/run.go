@@ -9,6 +9,7 @@ import (
 	"os"
 
 	"oncebus/benchmarks/internal/bench"
+	"oncebus/processor/kafkatest/program"
 )
 
 // result is what is written as JSON.
@@ -38,7 +39,7 @@ func run(ctx context.Context, s settings) (err error) {
 	}
 	defer func() { err = errors.Join(err, broker.Close()) }()
 	b := &bed{s: s, broker: broker}
-	if b.binary, err = bench.Build(ctx, broker.Dir); err != nil {
+	if b.binary, err = program.Build(ctx, broker.Dir); err != nil {
 		return err
 	}
 	err = r.measure(ctx, b)

@@ -12,6 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 
 	"oncebus/benchmarks/internal/bench"
+	"oncebus/processor/kafkatest/program"
 )
 
 const (
@@ -127,7 +128,7 @@ func (w *watch) waiting() (sum int64) {
 
 // await waits, look by look, until holds does. It gives up when the services
 // end, or when nothing is committed for standstillMax.
-func (w *watch) await(ctx context.Context, services []*service, holds func() bool) error {
+func (w *watch) await(ctx context.Context, services []*program.Process, holds func() bool) error {
 	last, since := w.total(), time.Now()
 	for !holds() {
 		w.mu.Lock()
@@ -156,7 +157,7 @@ func (w *watch) await(ctx context.Context, services []*service, holds func() boo
 }
 
 // drained waits until all that is visible is committed.
-func (w *watch) drained(ctx context.Context, services ...*service) error {
+func (w *watch) drained(ctx context.Context, services ...*program.Process) error {
 	return w.await(ctx, services, func() bool { return w.waiting() == 0 })
 }
 

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"oncebus/benchmarks/internal/bench"
+	"oncebus/processor/kafkatest/program"
 )
 
 // benchmark is what all measurements have in common.
@@ -52,7 +53,7 @@ func (b benchmark) measure(ctx context.Context, c contender, workers, round int)
 	if err != nil {
 		return m, err
 	}
-	process, err := bench.Start(cmd)
+	process, err := program.Start(c.name, cmd, "")
 	if err != nil {
 		return m, err
 	}
@@ -75,7 +76,7 @@ func fileName(contender string) string {
 type moment struct {
 	at                time.Time
 	input, output     int64 // sums of offsets: committed by the first stage, and put out
-	contender, broker bench.Usage
+	contender, broker program.Usage
 }
 
 // progress is the share of the work that is done: an event that stands between
@@ -95,7 +96,7 @@ const (
 
 // watch follows a contender from outside until it has committed the whole
 // input and its output has come to rest.
-func (b benchmark) watch(ctx context.Context, process *bench.Process, task bench.Task, dedups bool) (measurement, error) {
+func (b benchmark) watch(ctx context.Context, process *program.Process, task bench.Task, dedups bool) (measurement, error) {
 	events, due := int64(b.input.Events), int64(b.input.Events)
 	if dedups {
 		due = int64(b.input.Distinct())
@@ -134,7 +135,7 @@ func (b benchmark) watch(ctx context.Context, process *bench.Process, task bench
 	}
 }
 
-func (b benchmark) look(ctx context.Context, process *bench.Process, task bench.Task) (m moment, err error) {
+func (b benchmark) look(ctx context.Context, process *program.Process, task bench.Task) (m moment, err error) {
 	if m.input, err = b.broker.Committed(ctx, task.Group(), task.Input); err != nil {
 		return m, err
 	}

@@ -4,7 +4,6 @@ package main_test
 
 import (
 	"context"
-	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -91,7 +90,7 @@ func TestHTTPFuzz(t *testing.T) {
 	if err != nil {
 		t.Errorf("%s: %v", filepath.Base(program), err)
 	}
-	if err := s.alive(); !errors.Is(err, errNotYet) || strings.Contains(s.log.text(), "panic") {
+	if err := s.Ended(); err != nil || strings.Contains(s.text(), "panic") {
 		t.Errorf("the process: %v", err)
 	}
 	// Requests did get that far.

@@ -153,7 +153,7 @@ func (d *door) later(path string, sign signer, body string, headers ...string) <
 		defer cancel()
 		a, err := d.try(ctx, path, sign, time.Now(), body, headers...)
 		if err != nil {
-			d.t.Errorf("process %s: POST %s %s: %v", d.name, path, body, err)
+			d.t.Errorf("process %s: POST %s %s: %v", d.Name, path, body, err)
 			a.t = d.t
 		}
 		promise <- a

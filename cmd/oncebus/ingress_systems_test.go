@@ -278,7 +278,7 @@ func TestRealIngressWebhooks(t *testing.T) {
 		s.nowhere("refused")
 		// Copies are logged: what the provider was told stands beside why.
 		logged := 0
-		for _, line := range d.log.lines() {
+		for _, line := range d.lines() {
 			if line["msg"] == "request" && line["verdict"] == "duplicate" && line["status"] == float64(http.StatusOK) && line["route"] == "webhooks" {
 				logged++
 			}

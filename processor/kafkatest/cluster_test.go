@@ -114,18 +114,8 @@ func eventually(t *testing.T, ask func(context.Context) error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), deadline)
 	defer cancel()
-	ticker := time.NewTicker(100 * time.Millisecond)
-	defer ticker.Stop()
-	for {
-		err := ask(ctx)
-		if err == nil {
-			return
-		}
-		select {
-		case <-ctx.Done():
-			t.Fatalf("still after %v: %v", deadline, err)
-		case <-ticker.C:
-		}
+	if err := kafkatest.Await(ctx, "the cluster got there by itself", ask); err != nil {
+		t.Fatal(err)
 	}
 }
 

@@ -66,17 +66,15 @@ func (n *Node) LogTail() string {
 	return tail(log, logTailLines)
 }
 
-// Running says whether the node's process exists; a paused one does.
-func (n *Node) Running() bool {
+// Running reports whether the node's process exists; a paused one does.
+func (n *Node) Running() bool { return n.proc != nil && n.proc.Running() }
+
+// PID returns the number of the node's newest process in the system; 0 before the first start.
+func (n *Node) PID() int {
 	if n.proc == nil {
-		return false
+		return 0
 	}
-	select {
-	case <-n.proc.Exited():
-		return false
-	default:
-		return true
-	}
+	return n.proc.PID()
 }
 
 // Stop ends the node with SIGTERM and waits for it; a paused node is continued for that. If it takes longer than half a minute
@@ -85,17 +83,10 @@ func (n *Node) Stop() error {
 	if n.proc == nil {
 		return nil
 	}
-	if err := errors.Join(n.proc.Signal(syscall.SIGTERM), n.proc.Signal(syscall.SIGCONT)); err != nil {
-		return err
+	if err := n.proc.Stop(stopMax); err != nil {
+		return n.withLog(fmt.Errorf("stop Kafka's node %d: %w", n.id, err))
 	}
-	timer := time.NewTimer(stopMax)
-	defer timer.Stop()
-	select {
-	case <-n.proc.Exited():
-		return nil
-	case <-timer.C:
-		return errors.Join(fmt.Errorf("stop Kafka's node %d: it took more than %v and was killed; end of its log:\n%s", n.id, stopMax, n.LogTail()), n.Kill())
-	}
+	return nil
 }
 
 // Kill ends the node with SIGKILL and waits until it is gone. What it wrote stays in the page cache, so this is the death of a
@@ -225,28 +216,24 @@ func (n *Node) launch(ctx context.Context) error {
 func waitReady(ctx context.Context, nodes []*Node, probe func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, startMax)
 	defer cancel()
-	ticker := time.NewTicker(probeEvery)
-	defer ticker.Stop()
-	for {
+	err := AwaitEvery(ctx, probeEvery, "Kafka serves", func(ctx context.Context) error {
 		err := probe(ctx)
 		if err == nil {
 			return nil
 		}
 		for _, n := range nodes {
 			if !n.Running() {
-				return n.died(err)
+				return Fatal(n.died(err))
 			}
 		}
-		select {
-		case <-ctx.Done():
-			err = fmt.Errorf("the broker was not ready in time: %w", errors.Join(context.Cause(ctx), err))
-			for _, n := range nodes {
-				err = n.withLog(err)
-			}
-			return err
-		case <-ticker.C:
+		return err
+	})
+	if err != nil && ctx.Err() != nil {
+		for _, n := range nodes {
+			err = n.withLog(err)
 		}
 	}
+	return err
 }
 
 // died is the error of a node whose process ended while it was waited for; err is what was found instead.

@@ -106,3 +106,14 @@ func (m Machine) Write(dir, name string, result any, files map[string][]byte) er
 	}
 	return errors.Join(errs...)
 }
+
+// field returns a value of a file of /proc with lines "name: value"; empty if
+// the name is missing.
+func field(file []byte, name string) string {
+	for line := range strings.Lines(string(file)) {
+		if key, value, _ := strings.Cut(line, ":"); strings.TrimSpace(key) == name {
+			return strings.TrimSpace(value)
+		}
+	}
+	return ""
+}
