@@ -192,7 +192,7 @@ func (f *field) drawAgain() {
 	f.missed = nil
 }
 
-// gap is the time to the next fault: random, with the mean that was asked for.
+// gap is the time to the next fault: random, with the mean that was requested.
 func (f *field) gap() time.Duration {
 	gap := time.Duration(f.rng.ExpFloat64() * float64(f.e.h.set.interval))
 	return min(max(gap, 200*time.Millisecond), 4*f.e.h.set.interval)

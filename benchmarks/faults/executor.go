@@ -219,18 +219,18 @@ func routedOutcome(r *kgo.Record) outcomePlace {
 // meet notes that an outcome was seen where it was told, or in the repartition
 // topic; readers of two topics may see it there first.
 func (o *observer) meet(at outcomePlace, told bool) {
-	if before, met := o.told[at]; met && before != told {
-		delete(o.told, at)
+	if before, met := o.unmet[at]; met && before != told {
+		delete(o.unmet, at)
 		return
 	}
-	o.told[at] = told
+	o.unmet[at] = told
 }
 
-// unrouted says how many outcomes were told and are not routed yet.
+// unrouted returns how many outcomes were told and are not routed yet.
 func (o *observer) unrouted() error {
 	n := 0
 	var one outcomePlace
-	for at, told := range o.told {
+	for at, told := range o.unmet {
 		if told {
 			n, one = n+1, at
 		}

@@ -19,7 +19,7 @@ import (
 
 // miniFaults harm what an app stands on. Most of them it cannot survive: it has
 // to stop with exit code 1 and say what happened, instead of going on with
-// losses. Each plays on an app of its own beside the epoch's.
+// losses. Each plays on an app of its own, while the epoch's app runs.
 var miniFaults = []*fault{
 	{row: "b6", name: "input-deleted-unread", broker: true, apply: refusal((*mini).deleteUnread, "was deleted before it was read")},
 	{row: "b6", name: "changelog-recreated", broker: true, apply: refusal((*mini).recreateChangelog, "deleted")},
@@ -68,7 +68,7 @@ func (m *mini) close(ctx context.Context) error {
 	return errors.Join(m.s.kill(), m.drop(ctx))
 }
 
-// send produces new events and a copy of each.
+// send produces new events and a duplicate of each.
 func (m *mini) send(ctx context.Context) error {
 	var records []*kgo.Record
 	for range miniEvents {
@@ -135,7 +135,7 @@ func refusal(harm func(*mini, context.Context) error, why string) func(context.C
 	}
 }
 
-// deleteUnread deletes raw records that nobody has read.
+// deleteUnread deletes raw records before oncebus reads them.
 func (m *mini) deleteUnread(ctx context.Context) error {
 	if err := m.send(ctx); err != nil {
 		return err
@@ -157,7 +157,7 @@ func (m *mini) recreateRepartition(ctx context.Context) error {
 	return m.recreate(ctx, m.repartition())
 }
 
-// recreate deletes a topic and creates it anew with the same settings.
+// recreate deletes a topic and creates it again with the same settings.
 func (m *mini) recreate(ctx context.Context, topic string) error {
 	described, err := m.h.admin.DescribeTopicConfigs(ctx, topic)
 	if err != nil {

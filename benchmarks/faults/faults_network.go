@@ -54,7 +54,7 @@ var networkFaults = slices.Concat(
 // client is what the proxy knows a process by: all its clients have this id.
 func (s *slot) client() string { return s.app.id + "-" + s.name }
 
-// lostFaults are n1: a request or its answer is lost, with the connection.
+// lostFaults are n1: a request or its response is lost, with the connection.
 func lostFaults() []*fault {
 	var faults []*fault
 	for _, key := range []kmsg.Key{kmsg.EndTxn, kmsg.TxnOffsetCommit, kmsg.Produce, kmsg.InitProducerID, kmsg.JoinGroup, kmsg.SyncGroup} {
@@ -106,7 +106,7 @@ func (k *strike) underCountedRule(ctx context.Context, rule proxy.Rule, restart 
 	}
 	waiting, cancel := context.WithTimeout(ctx, ruleMax)
 	defer cancel()
-	_ = f.Wait(waiting, rule.Count) // how often it struck is asked for below
+	_ = f.Wait(waiting, rule.Count) // the strikes are counted below
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
@@ -121,7 +121,7 @@ func (k *strike) underCountedRule(ctx context.Context, rule proxy.Rule, restart 
 	return k.recovers(ctx, time.Now(), brokerBackMax)
 }
 
-// lateFaults are n2: a request is delivered long after its sender has given up
+// lateFaults are n2: a request is delivered long after its sender stopped waiting
 // its connection and gone on.
 func lateFaults() []*fault {
 	var faults []*fault
@@ -156,7 +156,7 @@ func late(key kmsg.Key) func(context.Context, *strike) error {
 			return errors.Join(ctx.Err(), fmt.Errorf("%w: it was held and never delivered: %w", errNotStruck, err))
 		}
 		if ended[0].Err != nil {
-			// The broker had closed its side, which also settles it.
+			// The broker had closed its side, which also ends it.
 			k.note("held %v, then %v", held.Round(time.Millisecond), ended[0].Err)
 		} else {
 			k.note("held %v, then answered %s", held.Round(time.Millisecond), answered(ended[0].Response))
@@ -199,7 +199,7 @@ func errorFaults() []*fault {
 		name  string
 		key   kmsg.Key
 		err   *kerr.Error
-		patch bool // done, and the answer says otherwise; else not done
+		patch bool // done, and the response says otherwise; else not done
 	}{
 		{"EndTxn-unknown-but-done", kmsg.EndTxn, kerr.UnknownServerError, true},
 		{"EndTxn-unknown", kmsg.EndTxn, kerr.UnknownServerError, false},
@@ -248,7 +248,7 @@ func errorFaults() []*fault {
 	return append(faults, forgotten)
 }
 
-// forgetOffsets makes an answer say that nothing was ever committed.
+// forgetOffsets makes a response say that nothing was ever committed.
 func forgetOffsets(resp kmsg.Response) {
 	r := resp.(*kmsg.OffsetFetchResponse)
 	for _, g := range r.Groups {

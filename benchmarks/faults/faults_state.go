@@ -92,8 +92,8 @@ func stateLost(ctx context.Context, k *strike) error {
 }
 
 // damaged kills a process, damages one file in each of its stores, and starts
-// it. What it opens and cannot trust it must set aside and rebuild; what it
-// took from bad files in silence the check of the epoch finds.
+// it. It must quarantine and rebuild what it opens and cannot trust. The
+// check of the epoch finds what it read from bad files in silence.
 func damaged(harm func(*mathrand.Rand, string) (string, error)) func(context.Context, *strike) error {
 	return func(ctx context.Context, k *strike) error {
 		s := k.slots[0]
@@ -117,7 +117,7 @@ func damaged(harm func(*mathrand.Rand, string) (string, error)) func(context.Con
 }
 
 // afterDamage starts a process on stores that were harmed. certain says that
-// every store that it opens has to be set aside.
+// it has to quarantine every store that it opens.
 func (k *strike) afterDamage(ctx context.Context, s *slot, harms map[string]string, certain bool) error {
 	ready, cancel := context.WithTimeout(ctx, startMax)
 	defer cancel()
@@ -125,20 +125,20 @@ func (k *strike) afterDamage(ctx context.Context, s *slot, harms map[string]stri
 		return fmt.Errorf("%w; harmed were %v", err, harms)
 	}
 	log := s.current().Log
-	opened, aside := 0, 0
+	opened, quarantined := 0, 0
 	var trusted []string
 	for dir, did := range harms {
 		at := strings.LastIndexByte(dir, '-')
 		task := dir[:at] + "/" + dir[at+1:]
 		switch {
 		case log.CountTask(asideMessage, task) > 0:
-			opened, aside = opened+1, aside+1
+			opened, quarantined = opened+1, quarantined+1
 		case log.CountTask("restored", task) > 0:
 			opened++
 			trusted = append(trusted, dir+" "+did)
 		}
 	}
-	k.note("%d stores harmed, %d opened, %d set aside, trusted %v", len(harms), opened, aside, trusted)
+	k.note("%d stores harmed, %d opened, %d quarantined, trusted %v", len(harms), opened, quarantined, trusted)
 	if certain && len(trusted) > 0 {
 		return fmt.Errorf("process %s trusted %v", s.name, trusted)
 	}

@@ -85,7 +85,7 @@ func (h *harness) violated() []violation {
 // clock is the time since the start, for the terminal.
 func (h *harness) clock() string { return fmt.Sprintf("%7.1f", time.Since(h.began).Seconds()) }
 
-// say prints a line for whoever watches.
+// say prints a line on the terminal.
 func (h *harness) say(format string, args ...any) {
 	fmt.Printf("%s %s\n", h.clock(), fmt.Sprintf(format, args...))
 }
@@ -155,8 +155,8 @@ func (h *harness) prepare() error {
 	return nil
 }
 
-// cleanUp removes what a run without findings leaves, unless it was told where
-// to put it.
+// cleanUp removes what a run without findings leaves, unless a flag said
+// where to put it.
 func (h *harness) cleanUp() error {
 	if h.set.work != "" {
 		return nil

@@ -31,11 +31,11 @@ type observer struct {
 	lost    error   // the log lost something before the observer read it
 	flows   []int64 // by raw partition: the newest record that was routed, as made (us)
 	tasks   []taskProgress
-	told    map[outcomePlace]bool // outcomes seen in one of two places: true where they were told, false where they were routed
+	unmet   map[outcomePlace]bool // outcomes seen in one of two topics: true in the outcomes topic, false in the repartition topic
 	writers []write               // of the changelog, oldest first
 	delays  []delay               // of unique events, by arrival
 	outputs int                   // records in the output topics
-	quiet   time.Time             // when stalls begin to count anew
+	quiet   time.Time             // when stalls begin to count
 	stall   stall                 // the longest so far
 
 	samplesMu sync.Mutex
@@ -91,7 +91,7 @@ func observe(a *app) (*observer, error) {
 	ctx, cancel := context.WithCancel(a.h.ctx)
 	now := time.Now()
 	o := &observer{
-		app: a, client: client, stop: cancel, live: map[string][]oracle.Record{}, told: map[outcomePlace]bool{}, flows: make([]int64, flows),
+		app: a, client: client, stop: cancel, live: map[string][]oracle.Record{}, unmet: map[outcomePlace]bool{}, flows: make([]int64, flows),
 		tasks: make([]taskProgress, partitions), quiet: now,
 	}
 	for i := range o.tasks {
@@ -264,7 +264,7 @@ func (o *observer) sample(ctx context.Context) {
 }
 
 // sampleOnce keeps the group's offsets. The lock is held while it asks, so that
-// no answer from before a reset is noted after it.
+// no response from before a reset is noted after it.
 func (o *observer) sampleOnce(ctx context.Context) error {
 	o.samplesMu.Lock()
 	defer o.samplesMu.Unlock()

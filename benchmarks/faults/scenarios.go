@@ -129,7 +129,7 @@ func (r *report) scenario(s scenarioResult) {
 	r.Scenarios = append(r.Scenarios, s)
 }
 
-// two leaves the first two processes running and all tasks settled on them.
+// two leaves the first two processes running with all tasks.
 func (e *epoch) two(ctx context.Context) error {
 	for _, s := range e.base[2:] {
 		if err := s.stop(); err != nil {

@@ -51,7 +51,7 @@ func flowOf(headers []kgo.RecordHeader) (flow int, sent int64, ok bool) {
 }
 
 // traffic fills the raw topics of an app at a steady rate on average, with
-// copies, and keeps what the broker acknowledged.
+// duplicates, and keeps what the broker acknowledged.
 type traffic struct {
 	app    *app
 	rng    *rand.Rand
@@ -77,23 +77,23 @@ type traffic struct {
 // trafficRows are the rows of the matrix that the traffic itself is.
 var trafficRows = map[string]string{
 	"t1": "late and future event times",
-	"t2": "copies: recent, Zipf, hot, at the edge of the window, in all raw partitions at once",
+	"t2": "duplicates: recent, Zipf, hot, at the edge of the window, in all raw partitions at once",
 	"t3": "nulls, no key, broken JSON, 64 KiB keys, values over 1 MiB",
 }
 
-// event is what copies of it have in common.
+// event is what its records have in common.
 type event struct {
 	id     string
-	at     int64 // event time of the first copy, ms
+	at     int64 // event time of the first record, ms
 	copied bool  // it was sent before
 }
 
 // phase is a kind of traffic that lasts for some seconds.
 type phase struct {
-	until  time.Time
-	copies float64 // share of copies
-	zipf   bool    // copies follow Zipf's law instead of being recent
-	hot    string  // half of all records have this id; "" for none
+	until      time.Time
+	duplicates float64 // share of duplicates
+	zipf       bool    // duplicates follow Zipf's law instead of being recent
+	hot        string  // half of all records have this id; "" for none
 }
 
 const (
@@ -162,7 +162,7 @@ func (t *traffic) run(ctx context.Context, rate int) {
 
 func (t *traffic) drawPhase(now time.Time) phase {
 	p := phase{until: now.Add(time.Duration(3+t.rng.IntN(12)) * time.Second)}
-	p.copies = []float64{0, 0.1, 0.3, 0.5, 0.9, 0.95}[t.rng.IntN(6)]
+	p.duplicates = []float64{0, 0.1, 0.3, 0.5, 0.9, 0.95}[t.rng.IntN(6)]
 	switch t.rng.IntN(4) {
 	case 0:
 		p.zipf = true
@@ -196,16 +196,16 @@ func (t *traffic) one(now time.Time) int {
 	return 1
 }
 
-// draw chooses the event to send and the event time of this copy of it.
+// draw chooses the event to send and the event time of this record of it.
 func (t *traffic) draw(route int, now time.Time) (event, int64) {
 	ms := now.UnixMilli()
 	known := t.known[route]
 	switch {
 	case t.phase.hot != "" && t.rng.IntN(2) == 0:
 		return event{t.phase.hot, ms, true}, ms
-	case t.phase.zipf && t.rng.Float64() < t.phase.copies:
+	case t.phase.zipf && t.rng.Float64() < t.phase.duplicates:
 		return event{fmt.Sprintf("zipf-%d", t.zipf.Uint64()), ms, true}, ms
-	case len(known) > 0 && t.rng.Float64() < t.phase.copies:
+	case len(known) > 0 && t.rng.Float64() < t.phase.duplicates:
 		ev := known[t.rng.IntN(len(known))]
 		if t.rng.IntN(2) == 0 {
 			ev = known[max(0, len(known)-1-t.rng.IntN(50))]

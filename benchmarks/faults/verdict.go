@@ -110,7 +110,7 @@ func (e *epoch) openTransactions(ctx context.Context) ([]string, error) {
 }
 
 // lag is what the groups have not committed of the raw topics. How far the
-// repartition topic is the observer knows: it ends in markers, which nobody
+// repartition topic is the observer knows: it ends in control records, which no
 // commits past.
 func (e *epoch) lag(ctx context.Context) (map[string]int64, error) {
 	group := e.app.group("route")
@@ -216,7 +216,7 @@ func sameHeader(a, b oracle.Header) bool {
 	return a.Key == b.Key && (a.Value == nil) == (b.Value == nil) && bytes.Equal(a.Value, b.Value)
 }
 
-// acknowledged checks that the raw topics hold what their producer was told
+// acknowledged checks that the raw topics hold what the broker acknowledged
 // they hold, and nothing else: otherwise the broker, or the producer, failed.
 func (e *epoch) acknowledged(ctx context.Context, sent []oracle.Sent) error {
 	type place struct {

@@ -34,7 +34,7 @@ func playZombie(ctx context.Context, e *epoch, round int) ([]time.Duration, erro
 	}
 	woken := time.Now()
 	if e.obs.firstCommits(frozen, stopped) == nil {
-		return nil, fmt.Errorf("nobody took over from process %s while it was stopped", s.name)
+		return nil, fmt.Errorf("no other process took over from process %s while it was stopped", s.name)
 	}
 	waiting, cancel := context.WithTimeout(ctx, quietMax)
 	defer cancel()
@@ -83,7 +83,7 @@ func (e *epoch) producers(ctx context.Context, s *slot) (map[int64]bool, error) 
 }
 
 // firstCommits returns, by partition, the first checkpoint that anybody else
-// committed since the producers were stopped; nil if there is none.
+// committed since the producers were stopped; nil without one.
 func (o *observer) firstCommits(frozen map[int64]bool, stopped time.Time) map[int32]write {
 	o.mu.Lock()
 	defer o.mu.Unlock()

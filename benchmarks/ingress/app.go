@@ -36,10 +36,10 @@ type app struct {
 	commit time.Duration
 }
 
-// The topics of an app; the hop is where an ingress puts keyed events.
-func (a *app) input() string  { return a.id + "-input" }
-func (a *app) output() string { return a.id + "-output" }
-func (a *app) hop() string    { return a.id + "-repartition" }
+// The topics of an app; the ingress produces events with a key to the repartition topic.
+func (a *app) input() string       { return a.id + "-input" }
+func (a *app) output() string      { return a.id + "-output" }
+func (a *app) repartition() string { return a.id + "-repartition" }
 func (a *app) path(end string) string {
 	return filepath.Join(a.broker.Dir, a.id+end)
 }
@@ -128,11 +128,11 @@ func (a *app) drained(ctx context.Context, s *program.Process) (tally, error) {
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		end, err := a.broker.Ends(ctx, a.hop())
+		end, err := a.broker.Ends(ctx, a.repartition())
 		if err != nil {
 			return tally{}, err
 		}
-		done, err := a.broker.Committed(ctx, a.id+"-dedup", a.hop())
+		done, err := a.broker.Committed(ctx, a.id+"-dedup", a.repartition())
 		if err != nil {
 			return tally{}, err
 		}

@@ -24,8 +24,8 @@ import (
 // envPlain holds the settings of the plain server's process.
 const envPlain = "ONCEBUS_BENCH_PLAIN"
 
-// plain is the least HTTP server that puts events on the bus: it reads the
-// body, produces it with acks of all in-sync replicas, and answers 202. No
+// plain is the least HTTP server that produces events: it reads the
+// body, produces it with acks of all in-sync replicas, and responds 202. No
 // signature, no key, no log of requests.
 type plain struct {
 	Brokers []string
@@ -79,7 +79,7 @@ func plainMain() {
 func (p *plain) serve() (err error) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	// Without linger, as the ingress: what comes while requests are under way
+	// Without linger, as the ingress: what comes while requests are in flight
 	// goes into the next one.
 	p.client, err = kgo.NewClient(kgo.SeedBrokers(p.Brokers...), kgo.DefaultProduceTopic(p.Topic), kgo.RequiredAcks(kgo.AllISRAcks()), kgo.ProducerLinger(0))
 	if err != nil {
@@ -131,5 +131,5 @@ func (p *plain) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(http.StatusAccepted)
-	_, _ = w.Write(accepted) // a client that went away is nobody to tell
+	_, _ = w.Write(accepted) // the client may have disconnected
 }

@@ -67,7 +67,7 @@ type trial struct {
 func measure(ctx context.Context, broker *bench.Broker, s settings, c contender, at point, round int) (m measurement, err error) {
 	app := fmt.Sprintf("latency-%s-%d-%v-%d", strings.NewReplacer(" ", "-", ",", "").Replace(c.name), at.Rate, at.Commit, round)
 	t := trial{
-		schedule: openloop.Schedule{Rate: at.Rate, Warmup: s.warmup, Measured: s.measured, Copies: s.copies},
+		schedule: openloop.Schedule{Rate: at.Rate, Warmup: s.warmup, Measured: s.measured, Duplicates: s.duplicates},
 		task: bench.Task{
 			Role: c.role, App: app, Brokers: broker.Seeds(), Input: app + "-input", Partitions: s.partitions,
 			Workers: s.workers, Commit: at.Commit, StateDir: filepath.Join(broker.Dir, app),
@@ -167,7 +167,7 @@ func (t *trial) prime(ctx context.Context) error {
 }
 
 // collect reads until every expected event has arrived, and then whatever else
-// was put out: by the order of events no copy comes later.
+// was put out: by the order of events no duplicate comes later.
 func (t *trial) collect(ctx context.Context, now func() time.Duration) error {
 	whole := t.schedule.Due(t.schedule.Events()) + t.drainMax
 	ctx, cancel := context.WithTimeoutCause(ctx, whole, fmt.Errorf("not all events had arrived %v after the last was due: raise -drain, or lower the rate", t.drainMax))

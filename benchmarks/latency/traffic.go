@@ -22,10 +22,10 @@ func newProducer(seeds []string, topic string) (*producer, error) {
 	client, err := kgo.NewClient(
 		kgo.SeedBrokers(seeds...), kgo.DefaultProduceTopic(topic),
 		// No waiting for more events: what becomes due together is sent
-		// together all the same, as is what gathers behind requests under way.
+		// together all the same, as is what gathers behind requests in flight.
 		kgo.ProducerLinger(0),
 		// An event that a crashed broker could lose was not produced, and one
-		// that a retry could repeat would be a copy nobody ordered: idempotent
+		// that a retry could repeat would be an unplanned duplicate: idempotent
 		// writes are franz-go's default and need these acks.
 		kgo.RequiredAcks(kgo.AllISRAcks()),
 		// So many that Produce never waits for a place: an open loop.
@@ -49,7 +49,7 @@ func (p *producer) sent() error {
 	return nil
 }
 
-// fetchWait is how long the broker may hold back an answer without records. It
+// fetchWait is how long the broker may hold back a response without records. It
 // answers as soon as there are some, so this adds no latency; it is small for
 // the case that the broker misses the moment at which a transaction's end
 // makes them visible.

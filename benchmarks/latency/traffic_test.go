@@ -103,7 +103,7 @@ func play(t *testing.T, tr *trial) error {
 	return tr.ledger.verdict()
 }
 
-var short = openloop.Schedule{Rate: 2000, Measured: time.Second, Copies: 10}
+var short = openloop.Schedule{Rate: 2000, Measured: time.Second, Duplicates: 10}
 
 func TestTrialOfADeduplicator(t *testing.T) {
 	tr := testTrial(t, short, true, func(n int) bool { return short.First(n) == n })
@@ -119,9 +119,9 @@ func TestTrialOfAPassthrough(t *testing.T) {
 	}
 }
 
-// TestTrialFindsACopyThatPassed: the last copy, so that nothing but the
+// TestTrialFindsAnEmittedDuplicate: the last duplicate, so that nothing but the
 // cooldown comes behind it.
-func TestTrialFindsACopyThatPassed(t *testing.T) {
+func TestTrialFindsAnEmittedDuplicate(t *testing.T) {
 	last := 0
 	for n := range short.Events() {
 		if short.First(n) != n {
@@ -129,7 +129,7 @@ func TestTrialFindsACopyThatPassed(t *testing.T) {
 		}
 	}
 	tr := testTrial(t, short, true, func(n int) bool { return short.First(n) == n || n == last })
-	if err := play(t, tr); err == nil || !strings.Contains(err.Error(), "1 arrivals are copies") {
-		t.Errorf("verdict %v, want that a copy passed", err)
+	if err := play(t, tr); err == nil || !strings.Contains(err.Error(), "1 arrivals are duplicates") {
+		t.Errorf("verdict %v, want that a duplicate was emitted", err)
 	}
 }

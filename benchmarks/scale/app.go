@@ -131,7 +131,7 @@ func (a *app) startAll(ctx context.Context) (all []*program.Process, err error) 
 }
 
 // allRunEvery is how often the processes are asked whether all tasks run;
-// the answer costs them a look at every store.
+// the response costs them a look at every store.
 const allRunEvery = 50 * time.Millisecond
 
 // allRun waits until the processes are ready, all tasks run in them, and the
@@ -180,13 +180,13 @@ const purgeEvery = 2 * time.Second
 func (a *app) fill(ctx context.Context, keys int, services ...*program.Process) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	var beside sync.WaitGroup
+	var purging sync.WaitGroup
 	filled := make(chan struct{})
 	defer func() {
 		close(filled)
-		beside.Wait()
+		purging.Wait()
 	}()
-	beside.Go(func() {
+	purging.Go(func() {
 		tick := time.NewTicker(purgeEvery)
 		defer tick.Stop()
 		for {
@@ -260,8 +260,8 @@ func (a *app) verify(ctx context.Context) error {
 	return err
 }
 
-// stretch is what was measured while a backlog was worked off.
-type stretch struct {
+// drainRun is what was measured while the app drained a backlog.
+type drainRun struct {
 	Events    int
 	Rate      float64      // events a second, from the first commit seen to the last
 	Slices    bench.Spread // of the rates of its five parts of equal time
@@ -273,37 +273,37 @@ type stretch struct {
 const slicesOf = 5
 
 // drain lets the services work off a backlog of n events, alone.
-func (a *app) drain(ctx context.Context, n int, services ...*program.Process) (stretch, error) {
+func (a *app) drain(ctx context.Context, n int, services ...*program.Process) (drainRun, error) {
 	held, err := a.load.hold(ctx, n)
 	if err != nil {
-		return stretch{}, err
+		return drainRun{}, err
 	}
 	a.watch.reset()
 	before := a.watch.total()
 	if err := held.release(ctx); err != nil {
-		return stretch{}, err
+		return drainRun{}, err
 	}
 	if err := a.watch.await(ctx, services, func() bool { return a.watch.total() > before }); err != nil {
-		return stretch{}, err
+		return drainRun{}, err
 	}
 	first := a.watch.newest()
 	cpu, brokerCPU, err := a.costs(services)
 	if err != nil {
-		return stretch{}, err
+		return drainRun{}, err
 	}
 	if err := a.watch.drained(ctx, services...); err != nil {
-		return stretch{}, err
+		return drainRun{}, err
 	}
 	last := a.watch.newest()
 	cpuAfter, brokerAfter, err := a.costs(services)
 	if err != nil {
-		return stretch{}, err
+		return drainRun{}, err
 	}
 	events := float64(last.events - first.events)
 	if events <= 0 {
-		return stretch{}, fmt.Errorf("a backlog of %d events was worked off in one commit: give it more", n)
+		return drainRun{}, fmt.Errorf("a backlog of %d events was worked off in one commit: give it more", n)
 	}
-	m := stretch{Events: n, Rate: rate(first, last), Gaps: a.watch.gapFigures()}
+	m := drainRun{Events: n, Rate: rate(first, last), Gaps: a.watch.gapFigures()}
 	m.Slices = bench.SpreadOf(a.watch.rates(first, last, slicesOf))
 	m.CPU = float64((cpuAfter - cpu).Microseconds()) / events
 	m.BrokerCPU = float64((brokerAfter - brokerCPU).Microseconds()) / events

@@ -18,13 +18,13 @@ import (
 // liveRun is all that was measured at one number of keys in one round. Times
 // are in seconds, sizes in bytes.
 type liveRun struct {
-	Keys  int // asked for: filled before anything else
+	Keys  int // requested: filled before anything else
 	Round int
 	// Horizon is how many keys are alive once keys expire: Keys, those of the
-	// light traffic, and those of the stretch in which none expires.
+	// light traffic, and those of the backlog during which none expires.
 	Horizon int
 
-	FillRate     float64 // events a second, generator and reader beside on the same cores
+	FillRate     float64 // events a second, with generator and reader on the same cores
 	FillGaps     gapFigures
 	RSSFirst     int64 // highest of the process that was filled, mapped files included
 	RSSMax       int64 // highest of those that followed too
@@ -33,8 +33,8 @@ type liveRun struct {
 	GoHeap       int64 // after the light traffic
 	DiskBytes    int64 // of the state directory, then
 	DiskKeys     int   // whose rows are in it
-	Growing      stretch
-	Expiring     stretch
+	Growing      drainRun
+	Expiring     drainRun
 	Steady       steady
 	EvictedRows  int     // that the stores had removed by then
 	KeyP99       float64 // microseconds to derive a key, until then
@@ -70,9 +70,9 @@ type rebuild struct {
 
 func (r rebuild) rate() float64 { return float64(r.Keys) / r.Seconds }
 
-// settleRate is the light traffic after a fill: it makes tasks look whether
+// flushRate is the light traffic after a fill: it makes tasks look whether
 // their rows are old enough to be flushed.
-const settleRate = 200
+const flushRate = 200
 
 // measureLive runs all rounds of all sizes.
 func measureLive(ctx context.Context, b *bed) (runs []liveRun, err error) {
@@ -112,8 +112,8 @@ type live struct {
 
 // liveOnce fills an app and measures it, then checks what it put out.
 func liveOnce(ctx context.Context, b *bed, keys, round int) (run liveRun, err error) {
-	n := min(b.s.stretch, keys)
-	horizon := keys + int(b.s.settle.Seconds()*settleRate) + n*(100-b.s.copies)/100
+	n := min(b.s.backlog, keys)
+	horizon := keys + int(b.s.flushWait.Seconds()*flushRate) + n*(100-b.s.duplicates)/100
 	a, err := b.newApp(ctx, fmt.Sprintf("keys-%d-round-%d", keys, round+1), shape{1, b.s.workers, b.s.partitions}, true, horizon)
 	if err != nil {
 		return run, err
@@ -129,7 +129,7 @@ func liveOnce(ctx context.Context, b *bed, keys, round int) (run liveRun, err er
 	}{
 		{"start", func(ctx context.Context) error { _, err := l.begin(ctx); return err }},
 		{"fill", l.fillUp},
-		{"light traffic", l.settleDown},
+		{"light traffic", l.letFlush},
 		{"rate without expiry", func(ctx context.Context) (err error) { l.run.Growing, err = l.drain(ctx, n, l.service); return err }},
 		{"rate with expiry", func(ctx context.Context) (err error) { l.run.Expiring, err = l.drain(ctx, n, l.service); return err }},
 		{"steady traffic", l.steadyTraffic},
@@ -197,11 +197,11 @@ func (l *live) fillUp(ctx context.Context) error {
 	return errors.Join(l.out.catchUp(ctx), l.purge(ctx))
 }
 
-// settleDown lets light traffic flush what is in memory, and looks at what is
+// letFlush lets light traffic flush what is in memory, and looks at what is
 // kept.
-func (l *live) settleDown(ctx context.Context) error {
-	keys := l.load.keys + int(l.s.settle.Seconds()*settleRate)
-	if err := l.load.stream(ctx, keys, l.load.pace(settleRate*100/(100-l.s.copies))); err != nil {
+func (l *live) letFlush(ctx context.Context) error {
+	keys := l.load.keys + int(l.s.flushWait.Seconds()*flushRate)
+	if err := l.load.stream(ctx, keys, l.load.pace(flushRate*100/(100-l.s.duplicates))); err != nil {
 		return err
 	}
 	if err := l.watch.drained(ctx, l.service); err != nil {
@@ -222,7 +222,7 @@ const steadyShare = 0.4
 
 func (l *live) steadyTraffic(ctx context.Context) error {
 	rate := int(l.run.Expiring.Rate * steadyShare)
-	keys := l.load.keys + int(l.s.steady.Seconds()*float64(rate))*(100-l.s.copies)/100
+	keys := l.load.keys + int(l.s.steady.Seconds()*float64(rate))*(100-l.s.duplicates)/100
 	l.watch.reset()
 	if err := l.load.stream(ctx, keys, l.load.pace(rate)); err != nil {
 		return err
@@ -255,7 +255,7 @@ const killAfter = 0.4
 const lateCommits = 200 * time.Millisecond
 
 // restarts kills the process in the midst of a backlog of n events, as often
-// as asked for, and starts it again on what it left.
+// as requested, and starts it again on what it left.
 func (l *live) restarts(ctx context.Context, n int) error {
 	for range l.s.kills {
 		held, err := l.load.hold(ctx, n)
@@ -300,7 +300,7 @@ func (l *live) restart(ctx context.Context) (r restart, err error) {
 		return r, err
 	}
 	if l.watch.waiting() == 0 {
-		return r, errors.New("all was done before the kill, so it shows nothing: raise -stretch")
+		return r, errors.New("all was done before the kill, so it shows nothing: raise -backlog")
 	}
 	committed := l.watch.total()
 	ready, err := l.begin(ctx)

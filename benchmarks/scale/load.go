@@ -32,8 +32,8 @@ const (
 type load struct {
 	topic      string
 	partitions int
-	copies     int // percent of the events
-	old        int // percent of the copies
+	duplicates int // percent of the events
+	old        int // percent of the duplicates
 	horizon    int // keys alive at the same time, at most
 	start      time.Time
 
@@ -55,7 +55,7 @@ const loadAge = 60 * 24 * time.Hour
 
 func newLoad(seeds []string, topic string, partitions, horizon int, s settings) (*load, error) {
 	l := &load{
-		topic: topic, partitions: partitions, copies: s.copies, old: s.old, horizon: horizon, start: time.Now().Add(-loadAge),
+		topic: topic, partitions: partitions, duplicates: s.duplicates, old: s.old, horizon: horizon, start: time.Now().Add(-loadAge),
 		seeds: seeds, random: rand.New(rand.NewPCG(1, 2)), ends: make([]atomic.Int64, partitions),
 	}
 	var err error
@@ -72,16 +72,16 @@ func (l *load) options() []kgo.Opt {
 
 func (l *load) close() { l.client.Close() }
 
-// nearKeys is how far behind its original most copies come, in keys.
+// nearKeys is how far behind its original most duplicates come, in keys.
 const nearKeys = 500
 
 // next returns the next event.
 func (l *load) next() *kgo.Record {
 	id := l.keys
-	isCopy := l.events*l.copies%100 < l.copies && l.keys > nearKeys
+	isDuplicate := l.events*l.duplicates%100 < l.duplicates && l.keys > nearKeys
 	l.events++
 	switch {
-	case !isCopy:
+	case !isDuplicate:
 		l.keys++
 	case l.random.IntN(100) < l.old:
 		// A tenth of the window is left, for partitions that are ahead of others.
@@ -178,7 +178,7 @@ func (l *load) pace(rate int) func(context.Context) error {
 	}
 }
 
-// A backlog is events that are written and that nobody sees yet, because the
+// A backlog is written events that no consumer sees yet, because the
 // transaction they are in is open. To release it is one request: whoever is
 // measured then finds all of it, and the generator is at rest.
 type backlog struct {

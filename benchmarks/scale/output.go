@@ -95,7 +95,7 @@ type tally struct {
 	bits     []uint64
 	distinct int
 	repeated int // records with a key that was there before
-	foreign  int // records with a key that is none of ours
+	foreign  int // records with a foreign key
 }
 
 func (t *tally) add(key []byte) {

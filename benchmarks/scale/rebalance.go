@@ -25,15 +25,15 @@ const (
 // move is one rebalance. Silence is the longest gap between two commits of a
 // partition in which input waits, in milliseconds.
 type move struct {
-	Event   string
-	Settled float64 // seconds until all tasks run where they belong
-	Moved   int     // tasks
-	Silence bench.Spread
-	Others  float64 // longest silence of a task that did not move, ms
+	Event    string
+	Balanced float64 // seconds until all tasks run where they belong
+	Moved    int     // tasks
+	Silence  bench.Spread
+	Others   float64 // longest silence of a task that did not move, ms
 }
 
-// settledPause is how long the traffic is watched after a rebalance.
-const settledPause = 3 * time.Second
+// balancedPause is how long the traffic is watched after a rebalance.
+const balancedPause = 3 * time.Second
 
 // errEnough ends the traffic.
 var errEnough = errors.New("enough traffic")
@@ -113,7 +113,7 @@ func (a *app) cycles(ctx context.Context, stay []*program.Process) (moves []move
 				return moves, errors.Join(fmt.Errorf("%s: %w", event, err), end(s))
 			}
 			comes = s
-			progress("rebalance %d, %s: settled after %.1f s, %d tasks moved, silent for %.0f ms, others %.0f ms", n+1, event, m.Settled, m.Moved, m.Silence.Median, m.Others)
+			progress("rebalance %d, %s: balanced after %.1f s, %d tasks moved, silent for %.0f ms, others %.0f ms", n+1, event, m.Balanced, m.Moved, m.Silence.Median, m.Others)
 			moves = append(moves, m)
 		}
 	}
@@ -149,8 +149,8 @@ func (a *app) move(ctx context.Context, event string, stay []*program.Process, g
 	if err != nil {
 		return m, comes, err
 	}
-	m.Settled = time.Since(began).Seconds()
-	if err := kafkatest.Pause(ctx, settledPause); err != nil {
+	m.Balanced = time.Since(began).Seconds()
+	if err := kafkatest.Pause(ctx, balancedPause); err != nil {
 		return m, comes, err
 	}
 	if comes != nil {

@@ -16,7 +16,7 @@ import (
 type result struct {
 	Machine    bench.Machine
 	Command    string
-	Complete   bool // every part that was asked for ran to its end, and every output was right
+	Complete   bool // every part that was requested ran to its end, and every output was right
 	LiveKeys   []liveRun
 	Shapes     []shapeRun
 	Rebalances []move
@@ -29,7 +29,7 @@ type result struct {
 // progress tells a person who waits.
 func progress(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }
 
-// run measures the parts that were asked for and reports them; also what it
+// run measures the parts that were requested and reports them; also what it
 // has when one of them fails.
 func run(ctx context.Context, s settings) (err error) {
 	r := result{Machine: bench.ThisMachine(), Command: bench.Command("scale"), s: s}

@@ -15,7 +15,7 @@ import (
 	"oncebus/processor/kafkatest/program"
 )
 
-// spec is what a process of an app is told.
+// spec has the settings of one process of an app.
 type spec struct {
 	binary     string
 	brokers    []string
@@ -46,7 +46,7 @@ func (c spec) start(ctx context.Context) (*program.Process, error) {
 	return program.Start(c.app+" "+c.instance, cmd, c.log)
 }
 
-// readyMax is how long a process may take to get ready: a rebuild of 100 million keys at a quarter of the rate that is asked for.
+// readyMax is how long a process may take to get ready: a rebuild of 100 million keys at a quarter of the rate that is requested.
 const readyMax = 15 * time.Minute
 
 // why says what keeps services from getting on, as far as they know.

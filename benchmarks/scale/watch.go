@@ -20,7 +20,7 @@ const (
 	// group's coordinator so often.
 	watchEvery = 10 * time.Millisecond
 	// standstillMax is how long nothing may be committed, while input waits,
-	// before a run is given up: longer than any timeout of the group.
+	// before a run fails: longer than any timeout of the group.
 	standstillMax = 2 * time.Minute
 )
 
@@ -67,7 +67,7 @@ func startWatch(ctx context.Context, admin *kadm.Client, group string, l *load) 
 
 // look takes one sample; false when there will be no more.
 func (w *watch) look(ctx context.Context) bool {
-	ends := w.load.endOffsets() // first: what it says waits has waited when the answer comes
+	ends := w.load.endOffsets() // first: what it says waits has waited when the response comes
 	offsets, err := w.admin.FetchOffsets(ctx, w.group)
 	now := time.Now()
 	w.mu.Lock()
@@ -95,7 +95,7 @@ func (w *watch) look(ctx context.Context) bool {
 	return true
 }
 
-// reset forgets samples and gaps, so that a stretch begins.
+// reset forgets samples and gaps, so that a measurement begins.
 func (w *watch) reset() {
 	w.mu.Lock()
 	defer w.mu.Unlock()

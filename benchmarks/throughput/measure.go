@@ -88,7 +88,7 @@ func (m moment) progress(events, due int64) float64 {
 const (
 	// lookEvery is the resolution of the clock.
 	lookEvery = 10 * time.Millisecond
-	// quiet is how long nothing may come after the last output, beside two commit intervals.
+	// quiet is how long nothing may come after the last output, besides two commit intervals.
 	quiet = time.Second
 	// stuckAfter is how long a contender may do nothing before it is done; a start of Kafka Streams takes some seconds.
 	stuckAfter = time.Minute

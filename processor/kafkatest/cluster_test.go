@@ -79,7 +79,7 @@ func startCluster(t *testing.T, opts ...kafkatest.Option) *kafkatest.Cluster {
 	return c
 }
 
-// writer is a client that writes to the partitions of clusterTopic as told.
+// writer is a client that writes to the partitions of clusterTopic that records name.
 func writer(t *testing.T, seeds []string, opts ...kgo.Opt) *kgo.Client {
 	t.Helper()
 	cl, err := kgo.NewClient(append([]kgo.Opt{
@@ -109,7 +109,7 @@ func write(t *testing.T, cl *kgo.Client) error {
 	return cl.ProduceSync(ctx, records...).FirstErr()
 }
 
-// eventually asks until the answer is nil, at most for the deadline: what a cluster comes to by itself, nothing announces.
+// eventually calls ask until it returns nil, at most for the deadline: a cluster does not announce its state.
 func eventually(t *testing.T, ask func(context.Context) error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), deadline)
@@ -193,7 +193,7 @@ func throughProxy(t *testing.T, c *kafkatest.Cluster, px *proxy.Proxy) {
 		t.Errorf("write without broker 2: %v after %d strikes", err, f.Struck())
 	}
 	if err := write(t, writer(t, c.Seeds())); err != nil {
-		t.Errorf("write beside the proxy: %v", err)
+		t.Errorf("write past the proxy: %v", err)
 	}
 	px.Clear()
 	if err := write(t, writer(t, px.Addrs())); err != nil {

@@ -74,7 +74,7 @@ func install(ctx context.Context) (dist, error) {
 	return dist{java: java, classPath: filepath.Join(lib, "*")}, nil
 }
 
-// fetch lets Maven copy the jars into a directory beside lib and renames it last: lib exists only complete.
+// fetch lets Maven copy the jars into a directory next to lib and renames it last: lib exists only complete.
 func fetch(ctx context.Context, dir, lib string) error {
 	mvn, err := exec.LookPath("mvn")
 	if err != nil {

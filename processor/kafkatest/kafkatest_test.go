@@ -34,7 +34,7 @@ func createTopic(t *testing.T, b *kafkatest.Broker, configs map[string]*string) 
 	return topic
 }
 
-// produceTxn writes values to the topic in one transaction and ends it as told.
+// produceTxn writes values to the topic in one transaction and commits or aborts it.
 func produceTxn(t *testing.T, b *kafkatest.Broker, topic string, end kgo.TransactionEndTry, values ...string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), deadline)

@@ -98,7 +98,7 @@ func (n *Node) Kill() error {
 	return n.proc.Kill()
 }
 
-// Pause stops the node's process where it is (SIGSTOP): its connections stay open and nobody answers.
+// Pause stops the node's process where it is (SIGSTOP): its connections stay open without responses.
 func (n *Node) Pause() error { return n.running("pause", syscall.SIGSTOP) }
 
 // Resume lets a paused node go on (SIGCONT); one that is not paused stays as it is.
@@ -113,7 +113,7 @@ func (n *Node) running(verb string, sig syscall.Signal) error {
 }
 
 // Restart starts a stopped or killed node again on its data and ports and returns when it serves: a broker, when it says itself
-// that it takes part in the cluster, which needs the controller; a controller, when it knows who leads.
+// that it takes part in the cluster, which needs the controller; a controller, when it has a leader.
 func (n *Node) Restart(ctx context.Context) error {
 	if n.Running() {
 		return fmt.Errorf("restart Kafka's node %d: it is running; Stop or Kill it first", n.id)
@@ -130,7 +130,7 @@ func (n *Node) Restart(ctx context.Context) error {
 	return waitReady(ctx, []*Node{n}, func(ctx context.Context) error { return n.probe(ctx, client) })
 }
 
-// probe asks the node whether it serves.
+// probe returns nil once the node serves.
 func (n *Node) probe(ctx context.Context, client *kgo.Client) error {
 	if err := dial(ctx, n.addr); err != nil {
 		return err
@@ -151,7 +151,7 @@ func (n *Node) probe(ctx context.Context, client *kgo.Client) error {
 	}
 	if n.controller {
 		if cluster.ControllerID < 0 {
-			return fmt.Errorf("controller %d does not know who leads", n.id)
+			return fmt.Errorf("controller %d has no leader yet", n.id)
 		}
 		return nil
 	}
@@ -211,8 +211,7 @@ func (n *Node) launch(ctx context.Context) error {
 	return err
 }
 
-// waitReady asks until the probe finds no error, or one of the nodes is dead, or the time is up. It waits on other processes,
-// whose progress nothing announces, hence the ticker.
+// waitReady calls probe until it returns nil. The end of a node, and of the time, is an error.
 func waitReady(ctx context.Context, nodes []*Node, probe func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, startMax)
 	defer cancel()
@@ -252,7 +251,7 @@ func (n *Node) withLog(err error) error {
 	return fmt.Errorf("%w\nend of the log of Kafka's node %d:\n%s", err, n.id, n.LogTail())
 }
 
-// bindFailed says whether the node's log since the launch complains of a port in use.
+// bindFailed reports whether the node's log since the launch complains of a port in use.
 func (n *Node) bindFailed() bool {
 	log, err := os.ReadFile(n.LogPath())
 	return err == nil && int64(len(log)) > n.mark && strings.Contains(string(log[n.mark:]), "Address already in use")

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// AwaitInterval is how often [Await] asks other processes, which announce nothing.
+// AwaitInterval is how often [Await] asks other processes, which do not announce their state.
 const AwaitInterval = 20 * time.Millisecond
 
 // Pause waits for d. The error is the cause of ctx's end, if that comes first.
@@ -59,7 +59,7 @@ func AwaitEvery(ctx context.Context, interval time.Duration, what string, ask fu
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("waiting until %s: %w; last answer: %w", what, context.Cause(ctx), last)
+			return fmt.Errorf("waiting until %s: %w; last: %w", what, context.Cause(ctx), last)
 		case <-ticker.C:
 		}
 	}

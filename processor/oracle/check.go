@@ -20,7 +20,7 @@ func Check(cfg Config, h *History) (Report, []Violation) {
 	for _, topic := range []string{cfg.Repartition, cfg.Changelog} {
 		for partition := range c.logs[topic] {
 			if partition < 0 || partition >= cfg.Partitions {
-				c.add("K2", "%s/%d: there are only %d partitions, nobody reads this one", topic, partition, cfg.Partitions)
+				c.add("K2", "%s/%d: there are only %d partitions, no task reads this one", topic, partition, cfg.Partitions)
 			}
 		}
 	}
@@ -152,7 +152,7 @@ func (c *check) offsets() {
 		g.note(c, i, s)
 	}
 	if len(groups) == 0 {
-		return // nobody sampled
+		return // no samples
 	}
 	for partition := range c.cfg.Partitions {
 		g, t := groups[partition], c.tasks[partition]

@@ -21,10 +21,10 @@ type Claims struct {
 	Repartition, Changelog     string
 	Output, Replies, Dead      string
 	Window, Grace, Skew, Lease int64
-	Wait                       int // copies that may wait for an outcome
+	Wait                       int // duplicates that may wait for an outcome
 
 	// Outcomes is the topic of the outcomes, OutcomesNumber its number in the
-	// manifest. "" if nobody read it: then an outcome that never reached the
+	// manifest. "" if it was not read: then an outcome that never reached the
 	// repartition topic is not missed.
 	Outcomes       string
 	OutcomesNumber uint16
@@ -57,7 +57,7 @@ type claimFold struct {
 
 	leases []leaseTimes // by next
 
-	told   map[place]*Record // outcomes that are not routed yet; nil if nobody read them
+	sent   map[place]*Record // outcomes that are not routed yet; nil if they were not read
 	newest map[source]int64  // offset of the newest outcome of each partition
 	counts map[string]int
 }
@@ -69,7 +69,7 @@ type claimFold struct {
 // topic, and what the fold saw by word.
 func CheckClaims(c *Claims, live map[string][]Record) (wrong []string, counts map[string]int) {
 	counts = map[string]int{}
-	told := c.outcomes(live, counts)
+	sent := c.outcomes(live, counts)
 	leases, err := c.leases(live[c.Changelog])
 	if err != nil {
 		wrong = append(wrong, err.Error())
@@ -79,14 +79,14 @@ func CheckClaims(c *Claims, live map[string][]Record) (wrong []string, counts ma
 		r := &live[c.Repartition][i]
 		f := folds[r.Partition]
 		if f == nil {
-			f = &claimFold{Claims: c, keys: map[digest]*claim{}, told: told, newest: map[source]int64{}, counts: counts, leases: leases[r.Partition]}
+			f = &claimFold{Claims: c, keys: map[digest]*claim{}, sent: sent, newest: map[source]int64{}, counts: counts, leases: leases[r.Partition]}
 			folds[r.Partition] = f
 		}
 		if err := f.take(r); err != nil {
 			wrong = append(wrong, fmt.Sprintf("%s: %v", at(r), err))
 		}
 	}
-	for _, r := range told {
+	for _, r := range sent {
 		wrong = append(wrong, fmt.Sprintf("%s: outcome lost: it never reached %s; record key %s", at(r), c.Repartition, brief(r.Key)))
 	}
 	var want, got []string
@@ -115,22 +115,22 @@ func CheckClaims(c *Claims, live map[string][]Record) (wrong []string, counts ma
 	return wrong, counts
 }
 
-// outcomes returns the route's outcomes by where they stand, nil if nobody read
-// them.
+// outcomes returns the route's outcomes by their offsets, nil if they were
+// not read.
 func (c *Claims) outcomes(live map[string][]Record, counts map[string]int) map[place]*Record {
 	if c.Outcomes == "" {
 		return nil
 	}
-	told := map[place]*Record{}
+	sent := map[place]*Record{}
 	for i := range live[c.Outcomes] {
 		r := &live[c.Outcomes][i]
 		raw, err := base64.RawURLEncoding.DecodeString(text(r, "oncebus-claim-token"))
 		if err == nil && len(raw) > 1 && raw[1] == c.Class { // version 1 | class 1 | …
-			told[place{c.OutcomesNumber, r.Partition, r.Offset}] = r
+			sent[place{c.OutcomesNumber, r.Partition, r.Offset}] = r
 			counts[c.Outcomes]++
 		}
 	}
-	return told
+	return sent
 }
 
 // line is a record as the fold foretells it.
@@ -181,13 +181,13 @@ func (f *claimFold) take(r *Record) error {
 	}
 	b := r.Headers[0].Value
 	if len(b) < 49 || b[0] < 1 || b[0] > 3 {
-		return fmt.Errorf("has an envelope that is none: %x", b)
+		return fmt.Errorf("has an invalid envelope: %x", b)
 	}
 	rest := fields{rest: b[49:]}
 	event, _ := rest.signed(), rest.signed()
 	from := place{uint16(rest.unsigned(1 << 16)), int32(rest.unsigned(1 << 31)), int64(rest.unsigned(1 << 63))}
 	if rest.bad {
-		return fmt.Errorf("has an envelope that is none: %x", b)
+		return fmt.Errorf("has an invalid envelope: %x", b)
 	}
 	route := rest.rest
 	if b[0] == 3 && len(route) > 1 {
@@ -207,21 +207,21 @@ func (f *claimFold) take(r *Record) error {
 // arrived takes an outcome off those that are on their way: each is routed
 // once, unchanged, and none overtakes another.
 func (f *claimFold) arrived(r *Record, from place) error {
-	if f.told == nil {
+	if f.sent == nil {
 		return nil
 	}
-	sent, of := f.told[from], source{from.topic, from.partition}
+	outcome, of := f.sent[from], source{from.topic, from.partition}
 	last, later := f.newest[of]
 	switch {
-	case sent == nil:
+	case outcome == nil:
 		return fmt.Errorf("is an outcome from %s/%d/%d, where none stands (any more)", f.Outcomes, from.partition, from.offset)
-	case !same(sent.Key, r.Key) || content(sent.Value, sent.Headers) != content(r.Value, r.Headers):
-		return fmt.Errorf("is not the outcome that stands in %s", at(sent))
+	case !same(outcome.Key, r.Key) || content(outcome.Value, outcome.Headers) != content(r.Value, r.Headers):
+		return fmt.Errorf("is not the outcome that stands in %s", at(outcome))
 	case later && from.offset < last:
-		return fmt.Errorf("is the outcome of %s, and that of offset %d came before it", at(sent), last)
+		return fmt.Errorf("is the outcome of %s, and that of offset %d came before it", at(outcome), last)
 	}
 	f.newest[of] = from.offset
-	delete(f.told, from)
+	delete(f.sent, from)
 	return nil
 }
 
@@ -250,7 +250,7 @@ func (f *claimFold) event(r *Record, d digest, time int64, from place) {
 		if k.status != "freed" {
 			switch {
 			case time >= k.first-f.Window && time <= k.first+f.Window:
-				f.copy(r, k, from)
+				f.duplicate(r, k, from)
 				return
 			case time < k.first:
 				f.counts["late"]++
@@ -273,8 +273,8 @@ func (f *claimFold) run(r *Record, verdict string, attempt uint64) {
 	f.emit("run %s: %s, attempt %d, %s", r.Key, verdict, attempt, content(r.Value, r.Headers))
 }
 
-// copy judges a copy within the window.
-func (f *claimFold) copy(r *Record, k *claim, from place) {
+// duplicate judges a duplicate within the window.
+func (f *claimFold) duplicate(r *Record, k *claim, from place) {
 	key := string(r.Key)
 	switch {
 	case k.status == "completed":
@@ -283,26 +283,26 @@ func (f *claimFold) copy(r *Record, k *claim, from place) {
 	case k.status == "in_progress" && r.Timestamp-max(k.since, f.timesOf(r.Offset).up) > f.Lease:
 		k.attempt, k.since = k.attempt+1, f.handedOut(r)
 		k.asking = append(k.asking, asker{key, from})
-		f.counts["claimed anew"]++
+		f.counts["dispatched again"]++
 		f.run(r, "unique", k.attempt)
 	case len(k.asking)-1 < f.Wait:
 		f.counts["waited"]++
 		k.asking = append(k.asking, asker{key, from})
 	default:
-		f.counts["told to wait"]++
+		f.counts["in progress"]++
 		f.reply(key, "in_progress", k.status, k.attempt, content(nil, nil))
 	}
 }
 
-// outcome settles what an executor says. b: kind 1 | length 1 | token | route.
+// outcome applies what an executor sent. b: kind 1 | length 1 | token | route.
 func (f *claimFold) outcome(r *Record, b []byte) error {
 	if len(b) < 2 || len(b) < 2+int(b[1]) || b[0] > 4 {
-		return fmt.Errorf("has an outcome that is none: %x", b)
+		return fmt.Errorf("has an invalid outcome: %x", b)
 	}
 	kind := [...]string{"submitted", "completed", "failed", "rejected", "forget"}[b[0]]
 	raw, err := base64.RawURLEncoding.DecodeString(string(b[2 : 2+int(b[1])]))
 	if err != nil || len(raw) < 22 {
-		return fmt.Errorf("has a token that is none: %s", b[2:])
+		return fmt.Errorf("has an invalid token: %s", b[2:])
 	}
 	rest := fields{rest: raw[18 : len(raw)-4]}
 	home := int32(rest.unsigned(1 << 31))
@@ -328,7 +328,7 @@ func (f *claimFold) outcome(r *Record, b []byte) error {
 				return nil
 			}
 			if refused = !running; !refused {
-				f.settle(k, kind, content(r.Value, r.Headers))
+				f.answer(k, kind, content(r.Value, r.Headers))
 				k.status, k.result = kind, content(r.Value, r.Headers)
 			}
 		default:
@@ -336,7 +336,7 @@ func (f *claimFold) outcome(r *Record, b []byte) error {
 				return nil
 			}
 			if refused = !running && kind != "forget"; !refused {
-				f.settle(k, kind, content(r.Value, r.Headers))
+				f.answer(k, kind, content(r.Value, r.Headers))
 				k.status, k.result = "freed", ""
 			}
 		}
@@ -348,8 +348,8 @@ func (f *claimFold) outcome(r *Record, b []byte) error {
 	return nil
 }
 
-// settle answers all who ask.
-func (f *claimFold) settle(k *claim, status, value string) {
+// answer replies to all requesters.
+func (f *claimFold) answer(k *claim, status, value string) {
 	if status == "forget" {
 		status = "erased"
 	}
@@ -370,7 +370,7 @@ func (k *claim) row() string {
 
 // readRow tells what a row says: version 1 | flags 1 | class 1 | status 1 |
 // first varint | topic, partition, offset uvarint | [fingerprint 8] |
-// [attempt uvarint] | … (orders with neighbours have a shift there, no row of ours)
+// [attempt uvarint] | … (rows of routes with adjacent buckets have a shift there; the oracle has none)
 func readRow(b []byte) string {
 	f := fields{rest: b[4:]}
 	first := f.signed()

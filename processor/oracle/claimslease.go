@@ -8,8 +8,8 @@ import (
 )
 
 // leaseTimes are the times that leases run by in the records up to an input
-// offset, beside those of the records themselves: when their transaction began,
-// before which nobody was handed an event, and when the task began to judge. ms
+// offset, besides those of the records themselves: when their transaction began,
+// before which no executor received an event, and when the task began to judge. ms
 // of the broker's clock.
 type leaseTimes struct{ next, began, up int64 }
 

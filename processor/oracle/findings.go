@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// MaxMessages is how many violations of one invariant are told in words. All
+// MaxMessages is how many violations of one invariant the report describes. All
 // of them are counted in Report.Violations.
 const MaxMessages = 20
 

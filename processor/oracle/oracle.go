@@ -115,7 +115,7 @@ type History struct {
 	Sent []Sent
 	// Live holds, by topic, what read_committed consumers that ran all the
 	// time saw, in their order: repartition, changelog and all outputs. A
-	// topic that is not in it had no records; nil says that nobody watched.
+	// topic that is not in it had no records; nil says that they were not read.
 	Live map[string][]Record
 	// Final holds, by topic, a read_committed read from the beginning after the
 	// end. Records that were purged or compacted away are missing from it. A

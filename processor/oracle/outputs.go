@@ -104,7 +104,7 @@ func (c *check) emitted(lane []*Record) (strangers []*Record) {
 		switch {
 		case twice:
 			key, _ := own(r, headerKey)
-			c.add("K1", "%s: an extra copy, the same record was emitted before; record key %s, dedup key %s", at(r), brief(r.Key), key)
+			c.add("K1", "%s: an extra record, the same record was emitted before; record key %s, dedup key %s", at(r), brief(r.Key), key)
 			continue
 		case x == nil:
 			strangers = append(strangers, r)
@@ -135,13 +135,13 @@ func (c *check) turnedAway(r *Record, last map[source]int64) {
 	}
 	switch {
 	case i < 0:
-		c.add("K2", "%s: without a key, from %q, where nobody sent a record; record key %s", at(r), text, brief(r.Key))
+		c.add("K2", "%s: without a key, from %q, where no record was sent; record key %s", at(r), text, brief(r.Key))
 		return
 	case lane.sent[i].ID != "":
-		c.add("K2", "%s: turned away without a key, but %s has id %q; record key %s", at(r), text, lane.sent[i].ID, brief(r.Key))
+		c.add("K2", "%s: dead-lettered without a key, but %s has id %q; record key %s", at(r), text, lane.sent[i].ID, brief(r.Key))
 		return
 	case lane.done[i]:
-		c.add("K1", "%s: an extra copy, %s was turned away before; record key %s", at(r), text, brief(r.Key))
+		c.add("K1", "%s: an extra record, %s was dead-lettered before; record key %s", at(r), text, brief(r.Key))
 		return
 	}
 	s := lane.sent[i]
@@ -159,8 +159,8 @@ func (c *check) turnedAway(r *Record, last map[source]int64) {
 	last[of] = from.offset
 }
 
-// unlike names what of a record that was turned away is not as it was sent or
-// not as it should be said. A record that did not fit is told by its hash.
+// unlike names what of a record that was dead-lettered is not as it was sent or
+// not as it should be said. The hash stands for a record that did not fit.
 func (c *check) unlike(s *Sent, r *Record, text string) string {
 	e := envelope{timestamp: s.Timestamp}
 	verdict, _ := own(r, headerVerdict)
@@ -205,7 +205,7 @@ type wanted struct {
 	key   string // dedup key, hex
 }
 
-// explain finds out what the records are that nobody expected: an expected
+// explain identifies unexpected records: an expected
 // one that was changed on the way (K3), or one too many (K1).
 func (c *check) explain(strangers []*Record) {
 	if len(strangers) == 0 {
@@ -229,7 +229,7 @@ func (c *check) explain(strangers []*Record) {
 		w := wanted{c.expected.number(r.Topic), key}
 		list := open[w]
 		if len(list) == 0 {
-			c.add("K1", "%s: a copy too many with verdict %q: no such record is to come of dedup key %s (any more); record key %s", at(r), verdict, key, brief(r.Key))
+			c.add("K1", "%s: one record too many with verdict %q: no such record is to come of dedup key %s (any more); record key %s", at(r), verdict, key, brief(r.Key))
 			continue
 		}
 		i := max(0, slices.IndexFunc(list, func(x *expectation) bool { return c.expected.names[x.verdict] == verdict }))

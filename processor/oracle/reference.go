@@ -36,7 +36,7 @@ func openEnvelope(r *Record) (e envelope, err error) {
 	}
 	b := r.Headers[0].Value
 	if len(b) < 49 || b[0] != 1 {
-		return e, fmt.Errorf("has an envelope that is none: %x", b)
+		return e, fmt.Errorf("has an invalid envelope: %x", b)
 	}
 	copy(e.digest[:], b[1:])
 	copy(e.key[:], b[17:])
@@ -44,7 +44,7 @@ func openEnvelope(r *Record) (e envelope, err error) {
 	e.time, e.timestamp = f.signed(), f.signed()
 	e.from = place{uint16(f.unsigned(1 << 16)), int32(f.unsigned(1 << 31)), int64(f.unsigned(1 << 63))}
 	if e.route = f.rest; f.bad {
-		return e, fmt.Errorf("has an envelope that is none: %x", b)
+		return e, fmt.Errorf("has an invalid envelope: %x", b)
 	}
 	return e, nil
 }
@@ -108,7 +108,7 @@ type judgement struct {
 	verdict string
 	topic   string // where it goes; "" for nowhere
 	reason  string
-	first   *row // the first copy, of a duplicate
+	first   *row // the first event, of a duplicate
 	row     row  // the one to be written if the record arrives in its topic
 	wrote   bool
 }

@@ -17,7 +17,7 @@ type source struct {
 // A sourceLane holds what was sent to one source, offsets rising.
 type sourceLane struct {
 	sent []*Sent
-	done []bool // routed, or turned away
+	done []bool // routed, or dead-lettered
 }
 
 func (l *sourceLane) find(offset int64) int {
@@ -63,7 +63,7 @@ func (c *check) routed(t *task, r *Record, e *envelope) {
 		i = lane.find(e.from.offset)
 	}
 	if i < 0 {
-		c.add("K2", "%s: routed from %s, where nobody sent a record; record key %s, dedup key %x", at(r), text, brief(r.Key), e.key)
+		c.add("K2", "%s: routed from %s, where no record was sent; record key %s, dedup key %x", at(r), text, brief(r.Key), e.key)
 		return
 	}
 	s := lane.sent[i]

@@ -73,7 +73,7 @@ type horizon struct {
 // its routes may differ in patience. The time is that of the partition's last
 // checkpoint and not of the store's own. A process drops rows as its stream
 // time goes on, and what it had in memory above the position it lost when it
-// ended; whoever opens the store reads that again before it judges anything.
+// ended; the task that opens the store reads that again before it judges.
 func (c *check) horizons(s *Store) (before [256]horizon) {
 	value := s.Checkpoint
 	for _, r := range slices.Backward(c.logs[c.cfg.Changelog][s.Partition]) {

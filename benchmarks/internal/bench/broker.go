@@ -103,7 +103,7 @@ func (b *Broker) DeleteApp(ctx context.Context, app string) error {
 }
 
 // Ends returns the sum of the last stable offsets of a topic's partitions: its
-// committed records, and beside them the markers of transactions, one for each
+// committed records, and the control records of transactions, one for each
 // partition a transaction wrote to.
 func (b *Broker) Ends(ctx context.Context, topic string) (sum int64, err error) {
 	ends, err := b.Admin().ListCommittedOffsets(ctx, topic)

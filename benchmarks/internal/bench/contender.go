@@ -17,7 +17,7 @@ import (
 // envTask holds the task of a contender's process.
 const envTask = "ONCEBUS_BENCH_TASK"
 
-// Task is what a contender is told. All contenders, also those that are not Go
+// Task has the settings of a contender. All contenders, also those that are not Go
 // code, read Input, write to Output and commit what they read of Input in the
 // group [Task.Group].
 type Task struct {
@@ -37,7 +37,7 @@ type Task struct {
 type Role struct {
 	Oncebus   bool // else the passthrough
 	Routed    bool
-	Changelog bool // the passthrough writes a small record beside each event
+	Changelog bool // the passthrough writes a small record for each event
 }
 
 // Window is for how long contenders remember an event: longer than any run.
@@ -50,8 +50,8 @@ func (t Task) Output() string { return t.App + "-output" }
 // dead-letters.
 func (t Task) Side() string { return t.App + "-side" }
 
-// hop is the topic between the two stages of the passthrough.
-func (t Task) hop() string { return t.App + "-hop" }
+// between is the topic between the two stages of the passthrough.
+func (t Task) between() string { return t.App + "-between" }
 
 // The groups of the stages, which are oncebus's names for them.
 func (t Task) routeGroup() string { return t.App + "-route" }
@@ -69,7 +69,7 @@ func (t Task) Group() string {
 func (t Task) Topics() []string {
 	topics := []string{t.Output(), t.Side()}
 	if t.Role.Routed && !t.Role.Oncebus {
-		topics = append(topics, t.hop())
+		topics = append(topics, t.between())
 	}
 	return topics
 }
@@ -110,7 +110,7 @@ func ChildMain() {
 	os.Exit(0)
 }
 
-// run works until it is told to stop.
+// run works until SIGTERM.
 func (t Task) run() error {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()

@@ -22,7 +22,7 @@ const (
 type stage struct {
 	group, id string // consumer group, transactional id
 	from, to  string
-	changelog string // topic of a small record beside each event; none if empty
+	changelog string // topic of a small record for each event; empty for none
 	commit    time.Duration
 }
 
@@ -36,8 +36,8 @@ func (t Task) passthrough(ctx context.Context) error {
 	}
 	stages := []stage{last}
 	if t.Role.Routed {
-		stages[0].from = t.hop()
-		stages = append(stages, stage{group: t.routeGroup(), from: t.Input, to: t.hop(), commit: t.Commit})
+		stages[0].from = t.between()
+		stages = append(stages, stage{group: t.routeGroup(), from: t.Input, to: t.between(), commit: t.Commit})
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -5,7 +5,7 @@
 // A test that starts processes shares one binary with its package, by [Main] in TestMain and [Shared].
 //
 // It may import package kafkatest, whose child processes end with the parent, and the readers of Prometheus' text format; of
-// oncebus itself nothing: it knows the program by its command line, environment, log and HTTP pages.
+// oncebus itself nothing: it uses the program by its command line, environment, log and HTTP pages.
 //
 // Invariants:
 //   - A process writes its log into a file of its own accord, without a pipe to the parent. So a log that nothing reads costs

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Settings are what every process of oncebus needs to be told.
+// Settings are those that every process of oncebus needs.
 type Settings struct {
 	Brokers  []string
 	AppID    string

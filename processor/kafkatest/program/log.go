@@ -44,8 +44,8 @@ func openLog(path string) (*Log, error) {
 	return &Log{path: path, from: info.Size(), read: info.Size(), first: map[string]Entry{}, counts: map[string]int{}}, nil
 }
 
-// catchUp reads the lines that the file has gained. A log that cannot be read says so in its tail: it is only asked for to explain
-// another failure, or for a line that then never comes.
+// catchUp reads the lines that the file has gained. A log that cannot be read says so in its tail: callers need it to explain
+// another failure, or wait for a line that then never comes.
 func (l *Log) catchUp() {
 	if l.path == "" {
 		return
@@ -100,7 +100,7 @@ func parseEntry(line []byte) (e Entry) {
 	return e
 }
 
-// First returns the first entry with this message; nil if there is none yet.
+// First returns the first entry with this message; nil before.
 func (l *Log) First(msg string) Entry {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -119,7 +119,7 @@ func (l *Log) Count(msg string) int {
 // CountTask returns how often the process logged msg about a task.
 func (l *Log) CountTask(msg, task string) int { return l.Count(msg + " " + task) }
 
-// Failure returns the last entry of level ERROR, as "message: error", or else the first line of a crash; empty if there is none.
+// Failure returns the last entry of level ERROR, as "message: error", or else the first line of a crash; empty without one.
 func (l *Log) Failure() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -24,7 +24,7 @@ type conn struct {
 
 	mu       sync.Mutex
 	clientID string     // of the newest request
-	pending  []*request // delivered and not answered, in order
+	pending  []*request // delivered, without a response yet, in order
 	answered *sync.Cond // pending has become shorter; uses mu
 }
 
@@ -56,7 +56,7 @@ func (c *conn) cut(reset bool) {
 		c.answered.Broadcast()
 		for _, r := range pending {
 			if r.held != nil {
-				late(r, nil, fmt.Errorf("the connection to node %d ended before the answer", c.node))
+				late(r, nil, fmt.Errorf("the connection to node %d ended before the response", c.node))
 			}
 		}
 		closeConn(c.client, reset)
@@ -64,7 +64,7 @@ func (c *conn) cut(reset bool) {
 	})
 }
 
-// closeConn closes by FIN, or by RST. Closing what the other side has closed already is no error of ours.
+// closeConn closes by FIN, or by RST. A connection that the other side has already closed is no error.
 func closeConn(conn net.Conn, reset bool) {
 	if tcp, ok := conn.(*net.TCPConn); ok && reset {
 		tcp.SetLinger(0) //nolint:errcheck // it fails only on a connection that is gone.
@@ -145,7 +145,7 @@ func (c *conn) deliver(r *request, limits []*Fault) error {
 	return nil
 }
 
-// endRequests follows the last request of a client that has gone: the node sees the end of the stream after it, answers what
+// endRequests follows the last request of a client that has disconnected: the node sees the end of the stream after it, responds to what
 // it got, and closes its side.
 func (c *conn) endRequests() error {
 	if half, ok := c.broker.(interface{ CloseWrite() error }); ok && half.CloseWrite() == nil {
@@ -198,7 +198,7 @@ func late(r *request, resp kmsg.Response, err error) {
 	})
 }
 
-// refuse answers a request in the node's place, after what the node still has to answer.
+// refuse responds to a request in the node's place, after the responses that the node still owes.
 func (c *conn) refuse(r *request, f *Fault) error {
 	req, err := r.decode()
 	if err != nil {
@@ -250,7 +250,7 @@ func (c *conn) readResponses() {
 		if !r.duplicate {
 			c.passBack(r, frame)
 		}
-		c.settle()
+		c.dropOldest()
 	}
 }
 
@@ -286,8 +286,8 @@ func (c *conn) patched(r *request, frame []byte, patches []*Fault) []byte {
 	return frame
 }
 
-// match returns the request that a response answers: the oldest one, as a node answers in order. It stays in pending until
-// settle.
+// match returns the request of a response: the oldest one, as a node responds in order. It stays in pending until
+// dropOldest.
 func (c *conn) match(frame []byte) (*request, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -298,8 +298,8 @@ func (c *conn) match(frame []byte) (*request, error) {
 	return c.pending[0], nil
 }
 
-// settle takes the oldest request off pending, once its answer is on the line.
-func (c *conn) settle() {
+// dropOldest removes the oldest request from pending, once its response is on the line.
+func (c *conn) dropOldest() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(c.pending) > 0 {

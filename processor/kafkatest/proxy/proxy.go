@@ -127,7 +127,7 @@ func (p *Proxy) Clear() {
 	}
 }
 
-// forget takes a removed fault off the list.
+// forget removes a fault from the list.
 func (p *Proxy) forget(f *Fault) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
