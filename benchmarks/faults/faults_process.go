@@ -16,16 +16,16 @@ import (
 )
 
 const (
-	// restartMax is how soon a killed process that is started again at once
-	// must have events flowing.
+	// restartMax is how soon events must flow after a kill and a restart at
+	// once.
 	restartMax = 5 * time.Second
 	// takeOverMax is how soon others must have taken over from a dead process.
 	takeOverMax = sessionTimeout + transactionTimeout + 5*time.Second
-	// pointMax is how long an armed process may take to pass its point.
+	// pointMax is how long an armed process may take to reach its point.
 	pointMax = 20 * time.Second
 )
 
-// processFaults are rows p1 to p8 and g1: what befalls processes.
+// processFaults are rows p1 to p8 and g1: faults of processes.
 var processFaults = slices.Concat(pointFaults(), []*fault{
 	{row: "p1", name: "kill", weight: 6, slots: 1, apply: killRestart},
 	{row: "p2", name: "kill-stay-down", weight: 2, slots: 1, apply: killStayDown},
@@ -50,7 +50,7 @@ func pointFaults() []*fault {
 	return faults
 }
 
-// killRestart kills a process wherever it is and starts it again at once.
+// killRestart kills a process at a random moment and starts it again at once.
 func killRestart(ctx context.Context, k *strike) error {
 	s := k.slots[0]
 	if err := s.kill(); err != nil {
@@ -126,7 +126,7 @@ func killStayDown(ctx context.Context, k *strike) error {
 	return errors.Join(err, s.start(ctx), s.awaitReady(ctx))
 }
 
-// freeze stops a process for a moment; the group may or may not notice.
+// freeze stops a process for a moment, with or without a rebalance.
 func freeze(ctx context.Context, k *strike) error {
 	d := k.between(200*time.Millisecond, 3*time.Second)
 	k.note("%v", d.Round(time.Millisecond))
@@ -148,8 +148,8 @@ func freezeBursts(ctx context.Context, k *strike) error {
 	return k.recovers(ctx, time.Now(), takeOverMax)
 }
 
-// zombie stops a process for longer than a timeout and lets it go on while
-// others have its tasks. It must find its way back by itself.
+// zombie stops a process for longer than a timeout and continues it while
+// others have its tasks. It must rejoin without help.
 func zombie(low, high time.Duration) func(context.Context, *strike) error {
 	return func(ctx context.Context, k *strike) error {
 		s := k.slots[0]
@@ -212,7 +212,7 @@ func scale(ctx context.Context, k *strike) error {
 }
 
 // twins starts a second process with the instance id of a running one. They
-// must not take turns at fencing each other faster than their backoff allows.
+// must not fence each other more often than their backoff allows.
 func twins(ctx context.Context, k *strike) error {
 	s := k.slots[0]
 	twin := newSlot(k.app, s.name)
@@ -236,17 +236,17 @@ func twins(ctx context.Context, k *strike) error {
 	if rebuilt+twinRebuilt == 0 {
 		return fmt.Errorf("twins of %s did not notice each other in %v", s.name, together)
 	}
-	// Either of them may be the one that goes.
+	// Either of them may go.
 	if err := twin.kill(); err != nil {
 		return err
 	}
 	return k.recovers(ctx, time.Now(), takeOverMax)
 }
 
-// rebuildMessage is what a worker logs when it gives up its client.
+// rebuildMessage is what a worker logs when it replaces its client.
 const rebuildMessage = "building a new client"
 
-// starve leaves a process the little CPU that busy neighbours do not take.
+// starve runs a process at the lowest priority next to busy processes.
 func starve(ctx context.Context, k *strike) error {
 	s := k.slots[0]
 	// By group: a priority belongs to a thread, and all of them are meant.
@@ -267,11 +267,11 @@ func starve(ctx context.Context, k *strike) error {
 	if err := k.recovers(ctx, time.Now(), takeOverMax); err != nil {
 		return err
 	}
-	// Priorities cannot be raised again by everybody: a new process has one.
+	// Only root may raise a priority again: a new process starts at the normal one.
 	return errors.Join(s.stop(), s.start(ctx), s.awaitReady(ctx))
 }
 
-// memoryLimit runs a process with less memory than it likes.
+// memoryLimit runs a process with a low memory limit.
 func memoryLimit(ctx context.Context, k *strike) error {
 	s := k.slots[0]
 	if err := errors.Join(s.stop(), s.start(ctx, "GOMEMLIMIT=48MiB")); err != nil {
@@ -288,7 +288,7 @@ func memoryLimit(ctx context.Context, k *strike) error {
 }
 
 // storm lets members join and leave the groups every two seconds, some of them
-// without a word.
+// without a LeaveGroup.
 func storm(ctx context.Context, k *strike) error {
 	var did []string
 	for range 4 + k.rng.IntN(4) {

@@ -22,7 +22,7 @@ import (
 	"oncebus/state"
 )
 
-// stateFaults are rows s1 to s4: what befalls the local state.
+// stateFaults are rows s1 to s4: faults of the local state.
 var stateFaults = []*fault{
 	{row: "s1", name: "disk-full", slots: 1, apply: diskFull},
 	{row: "s2", name: "truncated", slots: 1, apply: damaged(truncateFile)},
@@ -56,7 +56,7 @@ func stores(s *slot) ([]string, error) {
 	return dirs, nil
 }
 
-// haveStores returns the stores of a process, or that there is nothing to harm.
+// haveStores returns the stores of a process, or an error if it has none.
 func haveStores(s *slot) ([]string, error) {
 	dirs, err := stores(s)
 	if err == nil && len(dirs) == 0 {
@@ -68,7 +68,7 @@ func haveStores(s *slot) ([]string, error) {
 // loseStores removes a stopped process's state directory.
 func loseStores(s *slot) error { return os.RemoveAll(s.stateDir()) }
 
-// damageStores makes every store of a stopped process one that cannot be read.
+// damageStores makes every store of a stopped process unreadable.
 func damageStores(rng *mathrand.Rand, s *slot) error {
 	dirs, err := haveStores(s)
 	if err != nil {
@@ -207,8 +207,8 @@ func deleteFile(rng *mathrand.Rand, dir string) (string, error) {
 	return filepath.Base(path) + " deleted", os.Remove(path)
 }
 
-// replaceFile puts a directory in the place of a file: what cannot be opened as
-// it should, also for root, whom no permission stops.
+// replaceFile puts a directory in the place of a file: no process can
+// open it as a file, not even root, who ignores permissions.
 func replaceFile(rng *mathrand.Rand, dir string) (string, error) {
 	path, _, err := pick(rng, dir)
 	if err != nil {
@@ -220,7 +220,7 @@ func replaceFile(rng *mathrand.Rand, dir string) (string, error) {
 // copyDir copies a directory of files and directories.
 func copyDir(from, to string) error { return os.CopyFS(to, os.DirFS(from)) }
 
-// olderCopy puts the state of some seconds ago back in the place of today's.
+// olderCopy replaces the state by that of some seconds ago.
 func olderCopy(ctx context.Context, k *strike) error {
 	s := k.slots[0]
 	older := s.stateDir() + "-older"
@@ -234,7 +234,7 @@ func olderCopy(ctx context.Context, k *strike) error {
 	return k.recovers(ctx, time.Now(), takeOverMax)
 }
 
-// copyAndGoOn kills the process, copies its state, lets it go on for some
+// copyAndGoOn kills the process, copies its state, runs it for some more
 // seconds, and kills it again.
 func (k *strike) copyAndGoOn(ctx context.Context, s *slot, to string) error {
 	if err := s.kill(); err != nil {
@@ -270,12 +270,12 @@ func otherPartition(ctx context.Context, k *strike) error {
 	return k.afterDamage(ctx, s, map[string]string{filepath.Base(a): "exchanged", filepath.Base(b): "exchanged"}, true)
 }
 
-// bootLine is where a store's status names the boot it was open in.
+// bootLine is the line of a store's status with the boot in which it was open.
 var bootLine = regexp.MustCompile(`(?m)^boot .*$`)
 
-// powerLoss makes of two copies of the state what a power loss could leave of
-// it: of each file some pages are as they were some seconds ago, others as they
-// are now. The boot is another one then, which the stores have to notice.
+// powerLoss mixes two copies of the state as a power loss could: some pages of
+// each file are some seconds old, others are new. It also changes the boot id,
+// by which the stores have to detect it.
 func powerLoss(ctx context.Context, k *strike) error {
 	s := k.slots[0]
 	older := s.stateDir() + "-older"
@@ -368,8 +368,8 @@ func mixFile(rng *mathrand.Rand, path, older string) (err error) {
 	}
 }
 
-// diskFull fills the disk of one process: it has to stop working before the
-// disk is full, keep running, and go on by itself when there is space.
+// diskFull fills the disk of one process: it has to pause before the disk is
+// full, keep running, and resume when there is space.
 func diskFull(ctx context.Context, k *strike) (err error) {
 	s := k.slots[0]
 	ballast := filepath.Join(s.stateDir(), "ballast")

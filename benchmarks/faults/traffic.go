@@ -18,9 +18,9 @@ import (
 	"oncebus/processor/oracle"
 )
 
-// headerFlow is the header by which the harness finds its own records again:
-// the number of the raw partition, and when the record was made (us). It passes
-// through the app like any header of the application's.
+// headerFlow is the header by which the harness recognises its own records:
+// the number of the raw partition, and when the record was made (us). The
+// app forwards it as any other header.
 const headerFlow = "flow"
 
 // flows is the number of raw partitions; those of claim mode are the last.
@@ -39,7 +39,7 @@ func appendFlow(flow int, at time.Time) []byte {
 	return binary.BigEndian.AppendUint64([]byte{byte(flow)}, uint64(at.UnixMicro()))
 }
 
-// flowOf finds the header; ok is false for a record that is not the traffic's.
+// flowOf finds the header; ok is false for a record of another producer.
 func flowOf(headers []kgo.RecordHeader) (flow int, sent int64, ok bool) {
 	for i := range headers {
 		if headers[i].Key == headerFlow && len(headers[i].Value) == 9 {
@@ -74,7 +74,7 @@ type traffic struct {
 	err   error // the first record that the broker did not take
 }
 
-// trafficRows are the rows of the matrix that the traffic itself is.
+// trafficRows are the rows of the matrix that need no fault, only such traffic.
 var trafficRows = map[string]string{
 	"t1": "late and future event times",
 	"t2": "duplicates: recent, Zipf, hot, at the edge of the window, in all raw partitions at once",
@@ -122,7 +122,7 @@ func startTraffic(a *app, rng *rand.Rand, rate int) (*traffic, error) {
 	return t, nil
 }
 
-// end stops producing and returns once everything is acknowledged.
+// end stops producing and returns once the broker has acknowledged everything.
 func (t *traffic) end(ctx context.Context) ([]oracle.Sent, error) {
 	t.stop()
 	<-t.done
@@ -225,7 +225,7 @@ func (t *traffic) draw(route int, now time.Time) (event, int64) {
 	return ev, ev.at
 }
 
-// eventTime is mostly the present, now and then late or far off.
+// eventTime is mostly the present, sometimes late or far in the future.
 func (t *traffic) eventTime(ms int64) int64 {
 	const year = 365 * 24 * 3_600_000
 	if t.rng.IntN(odd) >= 10 {
@@ -236,7 +236,7 @@ func (t *traffic) eventTime(ms int64) int64 {
 }
 
 // produce sends one record of an event. It blocks while the client's buffer is
-// full, which is how long the broker has been away.
+// full, as during an outage of the broker.
 func (t *traffic) produce(route, partition int, id string, now time.Time, at int64) {
 	r := &kgo.Record{Topic: t.app.topic(routes[route].topic), Partition: int32(partition), Timestamp: time.UnixMilli(at)}
 	r.Headers = []kgo.RecordHeader{{Key: headerFlow, Value: appendFlow(route*rawPartitions+partition, now)}}
@@ -261,7 +261,7 @@ func (t *traffic) produce(route, partition int, id string, now time.Time, at int
 	t.client.Produce(context.Background(), r, func(r *kgo.Record, err error) { t.acknowledged(routes[route].name, id, r, err) })
 }
 
-// spoil makes a record that is unusual or that no key can be derived from, and
+// spoil makes a record that is unusual, or that has no dedup key, and
 // returns its id, "" for the latter.
 func (t *traffic) spoil(route int, r *kgo.Record) string {
 	switch name := routes[route].name; {
@@ -274,7 +274,7 @@ func (t *traffic) spoil(route int, r *kgo.Record) string {
 	case t.rng.IntN(2) == 0:
 		return "" // no header
 	}
-	// The key stands in a header: the value may be anything.
+	// The key is in a header: the value may be anything.
 	id := t.newID("e")
 	r.Value = [][]byte{nil, {}, []byte(`{"broken`), {0xff, 0x00}}[t.rng.IntN(4)]
 	routes[route].key(r, id)

@@ -179,7 +179,7 @@ func (l *load) pace(rate int) func(context.Context) error {
 }
 
 // A backlog is written events that no consumer sees yet, because the
-// transaction they are in is open. To release it is one request: whoever is
+// transaction they are in is open. One request releases it: the app that is
 // measured then finds all of it, and the generator is at rest.
 type backlog struct {
 	l      *load

@@ -194,9 +194,9 @@ func claimStory() *world {
 	return w
 }
 
-// TestClaimsBesideOtherRoutes: Check leaves claims to CheckClaims, but for what
+// TestClaimsAndOtherRoutes: Check leaves claims to CheckClaims, but for what
 // they share with other routes.
-func TestClaimsBesideOtherRoutes(t *testing.T) {
+func TestClaimsAndOtherRoutes(t *testing.T) {
 	w := claimStory()
 	if report, violations := Check(w.cfg, w.end()); len(violations) > 0 || report.Routed != 16 || report.Sent != 17 {
 		t.Fatal(report, ids(t, violations))

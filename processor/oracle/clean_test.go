@@ -154,7 +154,7 @@ func TestMissingReadingsAreReported(t *testing.T) {
 }
 
 // TestMessagesAreCapped: many violations of one invariant are counted, the first
-// of them told.
+// of them reported.
 func TestMessagesAreCapped(t *testing.T) {
 	w := story()
 	for n := range 3 * MaxMessages {
