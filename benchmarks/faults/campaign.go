@@ -60,7 +60,7 @@ type strike struct {
 	slots []*slot // base processes it has for itself
 
 	began    time.Time
-	crowded  atomic.Bool // another fault was at work at the same time
+	crowded  atomic.Bool // another fault was active at the same time
 	measured time.Duration
 	detail   string
 }
@@ -106,7 +106,7 @@ func (d *deck) draw(rng *rand.Rand) *fault {
 }
 
 // shuffle puts one fault of each row first, then those that have not been drawn,
-// then the frequent ones once more: so a short run misses few.
+// then the frequent ones again: so a short run misses few.
 func (d *deck) shuffle(rng *rand.Rand) {
 	mixed := func(faults []*fault) []*fault {
 		rng.Shuffle(len(faults), func(i, j int) { faults[i], faults[j] = faults[j], faults[i] })

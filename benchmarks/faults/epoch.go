@@ -77,7 +77,7 @@ func (e *epoch) stopAll(ctx context.Context) error {
 
 func (e *epoch) killAll() error { return each(e.app.slots, (*slot).kill) }
 
-// each does the same with several slots side by side.
+// each does the same with several slots concurrently.
 func each(slots []*slot, do func(*slot) error) error {
 	errs := make([]error, len(slots))
 	var wg sync.WaitGroup

@@ -57,7 +57,7 @@ func (x *executor) end() {
 	<-x.done
 }
 
-// run works until ctx is done. Brokers go away now and then: run replaces a session
+// run works until ctx is done. Brokers go away sometimes: run replaces a session
 // that failed, and repeats what that had not committed.
 func (x *executor) run(ctx context.Context) {
 	defer close(x.done)

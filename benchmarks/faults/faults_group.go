@@ -26,7 +26,7 @@ var groupFaults = []*fault{
 }
 
 // resetOffsets stops all processes, moves the dedup group's offsets (deletes
-// them if move is nil), and starts the processes again. They go on from their
+// them if move is nil), and starts the processes again. They continue from their
 // checkpoints: no event is lost, and tasks skip what they read again.
 func resetOffsets(move func(k *strike, at int64) int64) func(context.Context, *strike) error {
 	return func(ctx context.Context, k *strike) error {

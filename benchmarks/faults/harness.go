@@ -50,7 +50,7 @@ type violation struct {
 // has all of them.
 const violationsShown = 5
 
-// violate notes a broken promise; the run goes on to the end of the epoch.
+// violate notes a broken promise; the run continues to the end of the epoch.
 func (h *harness) violate(promise, format string, args ...any) {
 	v := violation{Promise: promise, Message: fmt.Sprintf(format, args...)}
 	h.mu.Lock()

@@ -61,7 +61,7 @@ func (s *slot) environ(settings []string) []string {
 		"SESSION_TIMEOUT=" + sessionTimeout.String(),
 		"TRANSACTION_TIMEOUT=" + transactionTimeout.String(),
 		// Stores write and merge runs all the time, so that a kill finds them
-		// at work.
+		// active.
 		"STATE_FLUSH_ROWS=2000",
 		"STATE_FLUSH_AGE=2s",
 		// The harness damages state more often than any disk would.

@@ -14,7 +14,7 @@ import (
 )
 
 // playZombie stops one of two processes for longer than both timeouts and lets
-// it go on while its successor runs. Its producers are known by their ids: what
+// it continue while its successor runs. Its producers are known by their ids: what
 // they began before they were stopped must not show up behind the successor's
 // first commit. Then it has to commit again, as the same process.
 func playZombie(ctx context.Context, e *epoch, round int) ([]time.Duration, error) {
@@ -118,7 +118,7 @@ func (o *observer) wroteAgain(frozen map[int64]bool, woken time.Time) bool {
 // that stands behind the first commit of their successor: a transaction that
 // does not follow the one before it in the log was begun without knowing it.
 // The producer's epoch does not tell: a client that was stopped between two
-// transactions goes on with the same epoch once it has caught up.
+// transactions continues with the same epoch once it has caught up.
 func (o *observer) lateCommits(frozen map[int64]bool, stopped time.Time) []write {
 	first := o.firstCommits(frozen, stopped)
 	o.mu.Lock()

@@ -81,7 +81,7 @@ func (m measurement) String() string {
 	return fmt.Sprintf("%d keys: %d rows in memory at the kill, %d changelog records read at the restart, ready after %v", m.Keys, m.Unflushed, m.Read, m.Ready.Round(time.Millisecond))
 }
 
-// measure fills up to n keys, kills and starts again. The process goes on
+// measure fills up to n keys, kills and starts again. The process continues
 // with the state of the measurement before.
 func measure(ctx context.Context, program oncebus, in *input, s settings, n int) (measurement, error) {
 	c, err := program.start(ctx)

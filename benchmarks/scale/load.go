@@ -49,7 +49,7 @@ type load struct {
 	fail atomic.Pointer[error] // the first record that could not be written
 }
 
-// loadAge is how far back event time begins: more than it will go on, because
+// loadAge is how far back event time begins: more than it will continue, because
 // oncebus takes events from the future for invalid.
 const loadAge = 60 * 24 * time.Hour
 
@@ -131,7 +131,7 @@ func keyNumber(key []byte) (int, bool) {
 	return n, err == nil && n >= 0
 }
 
-// brakeEvery is after how many events the generator asks whether to go on.
+// brakeEvery is after how many events the generator asks whether to continue.
 const brakeEvery = 1000
 
 // stream writes events until there are so many keys. Every brakeEvery events

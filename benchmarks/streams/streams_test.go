@@ -48,7 +48,7 @@ func TestCommand(t *testing.T) {
 			t.Errorf("the program does not ask for %s", name)
 		}
 	}
-	asked := bytes.Count(source, []byte(`setting("`)) - 1 // the store once more in an error's text
+	asked := bytes.Count(source, []byte(`setting("`)) - 1 // the store again in an error's text
 	if asked != len(settings) || len(slices.Compact(slices.Sorted(slices.Values(settings)))) != len(settings) {
 		t.Errorf("the program asks for %d settings and gets %v", asked, settings)
 	}

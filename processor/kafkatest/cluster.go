@@ -151,7 +151,7 @@ func (c *Cluster) nodes() []*Node {
 	return append([]*Node{c.controller}, c.brokers...)
 }
 
-// eachNode does the same with every node side by side.
+// eachNode does the same with every node concurrently.
 func (c *Cluster) eachNode(do func(*Node) error) error {
 	nodes := c.nodes()
 	errs := make([]error, len(nodes))

@@ -93,7 +93,7 @@ func writer(t *testing.T, seeds []string, opts ...kgo.Opt) *kgo.Client {
 	return cl
 }
 
-// impatient lets a write fail at once. An idempotent producer would go on trying: it may not skip a sequence number that the
+// impatient lets a write fail at once. An idempotent producer would continue trying: it may not skip a sequence number that the
 // broker may have seen.
 var impatient = []kgo.Opt{kgo.DisableIdempotentWrite(), kgo.RecordRetries(0)}
 
@@ -201,7 +201,7 @@ func throughProxy(t *testing.T, c *kafkatest.Cluster, px *proxy.Proxy) {
 	}
 }
 
-// Two of three brokers go on without the third, which finds its place again.
+// Two of three brokers continue without the third, which finds its place again.
 func oneKilled(t *testing.T, c *kafkatest.Cluster) {
 	victim := c.Brokers()[0]
 	if err := victim.Kill(); err != nil || victim.Running() {
@@ -278,7 +278,7 @@ func tooFewInSync(t *testing.T, c *kafkatest.Cluster) {
 	inSync(t, c, clusterTopic, 3, 0)
 }
 
-// Without a controller the brokers go on; it comes back with what it knew.
+// Without a controller the brokers continue; it comes back with what it knew.
 func controllerKilled(t *testing.T, c *kafkatest.Cluster) {
 	if err := c.Controller().Kill(); err != nil {
 		t.Fatal(err)

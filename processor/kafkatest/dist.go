@@ -43,7 +43,7 @@ type dist struct {
 }
 
 // install finds Java and the jars, fetching the jars on the first call on a machine. Concurrent calls, also from other
-// processes (go test runs packages side by side), wait for the one that fetches.
+// processes (go test runs packages concurrently), wait for the one that fetches.
 func install(ctx context.Context) (dist, error) {
 	java, err := findJava(ctx)
 	if err != nil {

@@ -113,7 +113,7 @@ func TestTransactionVersion(t *testing.T) {
 }
 
 // What was acknowledged survives a kill and a stop; the broker returns on the same address with its own settings, and its log
-// goes on in the same file.
+// continues in the same file.
 func TestKillStopRestart(t *testing.T) {
 	b := kafkatest.Start(t, kafkatest.WithProperty("log.message.timestamp.after.max.ms", "123456789"), kafkatest.WithHeapMiB(256))
 	topic := createTopic(t, b, nil)

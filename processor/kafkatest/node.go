@@ -37,7 +37,7 @@ var errPortTaken = errors.New("port in use")
 var log4j []byte
 
 // Node is one process of a cluster: a broker, a controller, or both. Its methods are for one goroutine; different nodes may be
-// used side by side.
+// used concurrently.
 type Node struct {
 	id      int32
 	dir     string
@@ -101,7 +101,7 @@ func (n *Node) Kill() error {
 // Pause stops the node's process where it is (SIGSTOP): its connections stay open without responses.
 func (n *Node) Pause() error { return n.running("pause", syscall.SIGSTOP) }
 
-// Resume lets a paused node go on (SIGCONT); one that is not paused stays as it is.
+// Resume lets a paused node continue (SIGCONT); one that is not paused stays as it is.
 func (n *Node) Resume() error { return n.running("resume", syscall.SIGCONT) }
 
 // running sends a signal to a process that must exist.

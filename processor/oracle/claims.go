@@ -25,21 +25,21 @@ type Claims struct {
 
 	// Outcomes is the topic of the outcomes, OutcomesNumber its number in the
 	// manifest. "" if it was not read: then an outcome that never reached the
-	// repartition topic is not missed.
+	// repartition topic is no violation.
 	Outcomes       string
 	OutcomesNumber uint16
 }
 
-// A claim is the state of one key. The statuses are those of the product's
-// words; one that was failed, rejected or forgotten is freed.
+// A claim is the state of one key. The statuses are the product's; a
+// failed, rejected or erased claim is freed.
 type claim struct {
 	status  string // in_progress, submitted, completed, freed
 	attempt uint64
 	first   int64
 	at      place
 	since   int64
-	asking  []asker // who gets the outcome: who claimed first
-	result  string  // as content tells it
+	asking  []asker // the requesters of the outcome; the first has the claim
+	result  string  // as content returns it
 }
 
 type asker struct {
@@ -62,11 +62,11 @@ type claimFold struct {
 	counts map[string]int
 }
 
-// CheckClaims folds the repartition log to what has to be emitted and compares
-// that with what live readers saw: one run for each attempt, one reply for each
-// request, no outcome lost or applied twice, results verbatim, whatever failed
-// in between. It returns what is wrong and how much was compared: records by
-// topic, and what the fold saw by word.
+// CheckClaims folds the repartition topic to the records that oncebus should have
+// emitted, and compares them with those that live readers saw: one dispatch for
+// each attempt, one reply for each request, no outcome lost or applied twice,
+// results byte for byte. It returns the differences and how much it compared:
+// records by topic, and events of the fold by name.
 func CheckClaims(c *Claims, live map[string][]Record) (wrong []string, counts map[string]int) {
 	counts = map[string]int{}
 	sent := c.outcomes(live, counts)
@@ -133,7 +133,7 @@ func (c *Claims) outcomes(live map[string][]Record, counts map[string]int) map[p
 	return sent
 }
 
-// line is a record as the fold foretells it.
+// line is a record in the words of the fold.
 func (c *Claims) line(r *Record) string {
 	verdict, attempt := text(r, headerVerdict), text(r, "oncebus-attempt")
 	switch r.Topic {
@@ -145,7 +145,7 @@ func (c *Claims) line(r *Record) string {
 	return fmt.Sprintf("dead %s: %s, %s", r.Key, verdict, content(r.Value, r.Headers))
 }
 
-// content is what of a record is the application's, to the byte.
+// content is the application's part of a record, byte for byte.
 func content(value []byte, headers []Header) string {
 	shown := func(b []byte) string {
 		if b == nil {
@@ -204,8 +204,8 @@ func (f *claimFold) take(r *Record) error {
 	return nil
 }
 
-// arrived takes an outcome off those that are on their way: each is routed
-// once, unchanged, and none overtakes another.
+// arrived removes a routed outcome from sent: oncebus routes each outcome once,
+// unchanged and in order.
 func (f *claimFold) arrived(r *Record, from place) error {
 	if f.sent == nil {
 		return nil
@@ -363,12 +363,12 @@ func (f *claimFold) answer(k *claim, status, value string) {
 	k.asking = nil
 }
 
-// row tells what the row of a key has to say.
+// row describes the expected row of a key.
 func (k *claim) row() string {
 	return fmt.Sprintf("%s, attempt %d, first %d at %v", k.status, k.attempt, k.first, k.at)
 }
 
-// readRow tells what a row says: version 1 | flags 1 | class 1 | status 1 |
+// readRow describes a row: version 1 | flags 1 | class 1 | status 1 |
 // first varint | topic, partition, offset uvarint | [fingerprint 8] |
 // [attempt uvarint] | … (rows of routes with adjacent buckets have a shift there; the oracle has none)
 func readRow(b []byte) string {
@@ -409,7 +409,7 @@ func (c *Claims) compareRows(want map[digest]string, changelog []Record) (wrong 
 	return wrong
 }
 
-// differ says what of want is missing and what of got is too much.
+// differ lists what is missing of want, and what got has besides.
 func differ(want, got []string) (wrong []string) {
 	slices.Sort(want)
 	slices.Sort(got)
@@ -437,7 +437,7 @@ func order(a, b []string) int {
 	return cmp.Compare(a[0], b[0])
 }
 
-// text returns a header, "" if it is not there.
+// text returns a header, "" without one.
 func text(r *Record, name string) string {
 	for _, h := range r.Headers {
 		if h.Key == name {

@@ -9,9 +9,9 @@ import (
 	"strings"
 )
 
-// An expectation is one record that has to stand in an emission topic.
+// An expectation is one record that should be in an emission topic.
 type expectation struct {
-	record         *Record // of the repartition topic, which it comes from
+	record         *Record // of the repartition topic, its source
 	topic, verdict uint16  // numbers in expectations.names
 	place          int32   // partition; -1 if it is not known
 	same           int32   // the next one with the same fingerprint; 0 for none
@@ -52,8 +52,8 @@ func (e *expectations) add(p fingerprint, x expectation) {
 	e.list[first].same = i
 }
 
-// take returns the expectation a record meets. twice says that there is one,
-// but another record has met it.
+// take returns the expectation that a record meets. twice means that another
+// record has met it.
 func (e *expectations) take(p fingerprint) (x *expectation, twice bool) {
 	for i := e.index[p]; i != 0; i = e.list[i].same {
 		if !e.list[i].found {
@@ -88,8 +88,8 @@ func (c *check) outputs() {
 	c.readClaims()
 }
 
-// emitted checks one partition of an emission topic and returns the records
-// that are no expected ones.
+// emitted checks one partition of an emission topic and returns the
+// unexpected records.
 func (c *check) emitted(lane []*Record) (strangers []*Record) {
 	last := map[int32]*expectation{} // by partition of the repartition topic
 	turned := map[source]int64{}     // last offset of those that never got there
@@ -123,7 +123,7 @@ func (c *check) emitted(lane []*Record) (strangers []*Record) {
 	return strangers
 }
 
-// turnedAway checks a dead letter of a record that could not be keyed. It never
+// turnedAway checks a dead letter of a record without a dedup key. It never
 // reached the repartition topic, so it is compared with what was sent.
 func (c *check) turnedAway(r *Record, last map[source]int64) {
 	text, _ := own(r, headerSource)
@@ -159,8 +159,8 @@ func (c *check) turnedAway(r *Record, last map[source]int64) {
 	last[of] = from.offset
 }
 
-// unlike names what of a record that was dead-lettered is not as it was sent or
-// not as it should be said. The hash stands for a record that did not fit.
+// unlike names the parts of a dead letter that differ from what was sent, or from
+// what it should say. The hash stands for a record that did not fit.
 func (c *check) unlike(s *Sent, r *Record, text string) string {
 	e := envelope{timestamp: s.Timestamp}
 	verdict, _ := own(r, headerVerdict)
@@ -199,7 +199,7 @@ func (c *check) parse(text string) (place, bool) {
 	return place{number, int32(partition), offset}, known && err == nil && err2 == nil
 }
 
-// A wanted names what is looked for when a record is no expected one.
+// A wanted describes an unexpected record, for the search.
 type wanted struct {
 	topic uint16
 	key   string // dedup key, hex
@@ -260,8 +260,8 @@ func (c *check) changed(x *expectation, r *Record) string {
 	return diff
 }
 
-// missing finds what was expected and is not there: lost events (K2), and the
-// transactions that this makes torn ones (K11).
+// missing finds expected records that were not emitted: lost events (K2), and the
+// transactions that are torn thereby (K11).
 func (c *check) missing() {
 	type transaction struct {
 		partition int32

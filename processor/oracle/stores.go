@@ -20,7 +20,7 @@ func (c *check) storesOf(partition int32) []*Store {
 }
 
 // store compares a local store with the changelog below its position, which t
-// has just folded (K5). It may lack rows that can decide nothing any more, and
+// has just folded (K5). It may lack rows that cannot decide any more, and
 // what compaction had removed before the store was restored: the successor of
 // such a record stands beyond the position.
 func (c *check) store(t *task, s *Store) {
@@ -66,7 +66,7 @@ func (t *task) wrote(value []byte) bool {
 // A horizon is the time below which rows of a class may have been dropped.
 type horizon struct {
 	time int64
-	ok   bool // there is one
+	ok   bool // it exists
 }
 
 // horizons returns the horizon of each class: one class has one stream time,

@@ -74,7 +74,7 @@ func (t Task) Topics() []string {
 	return topics
 }
 
-// Command is this program once more, as the contender of the task. SIGTERM
+// Command is this program again, as the contender of the task. SIGTERM
 // ends it.
 func (t Task) Command(ctx context.Context) (*exec.Cmd, error) {
 	exe, err := os.Executable()

@@ -8,7 +8,7 @@
 //
 // Invariants:
 //   - A contender is a process of its own, so that its CPU time and memory are
-//     its own. Those that are Go code are the benchmark's program once more; its
+//     its own. Those that are Go code are the benchmark's program again; its
 //     environment says which: main calls [ChildMain] first, and [Task.Command]
 //     makes the command that starts one.
 //   - All contenders, also those in Java, get the same [Task].

@@ -66,7 +66,7 @@ func (s stage) run(ctx context.Context, brokers []string) error {
 		kgo.FetchMaxWait(500*time.Millisecond),
 		// A produce that meets the markers of the transaction before is sent
 		// again only after a metadata update: with franz-go's default of 5 s the
-		// limit would now and then wait for seconds.
+		// limit would sometimes wait for seconds.
 		kgo.MetadataMinAge(250*time.Millisecond))
 	if err != nil {
 		return err

@@ -9,7 +9,7 @@ const (
 	// would send each event by itself, which at 100,000 a second this
 	// generator could not time.
 	Tick = time.Millisecond
-	// Cooldown goes on at the same rate, without duplicates, behind the measured
+	// Cooldown continues at the same rate, without duplicates, behind the measured
 	// part: the last measured event meets the same traffic as the others,
 	// and by the order of events every duplicate has been judged when all of the
 	// Cooldown has arrived.

@@ -11,7 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// Fault is a rule at work in a proxy. Its methods may be called from any goroutine, also after Remove.
+// Fault is a rule active in a proxy. Its methods may be called from any goroutine, also after Remove.
 type Fault struct {
 	rule  Rule
 	proxy *Proxy

@@ -12,7 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// tcpNode plays a node on a socket: it responds to every request and says what it got, by correlation id, and when a connection has
+// tcpNode plays a node on a socket: it responds to every request and reports what it got, by correlation id, and when a connection has
 // ended, by 0.
 func tcpNode(t *testing.T) (addr string, got <-chan int32) {
 	t.Helper()

@@ -298,7 +298,7 @@ func (r *realRun) noOffsets() {
 	r.struck(unstable, 1)
 }
 
-// Row n4: one client is cut off while another one goes on; healed, it goes on as well.
+// Row n4: one client is cut off while another one continues; healed, it continues as well.
 func (r *realRun) blackhole() {
 	victim, other := r.client(), r.client(kgo.ClientID("other"))
 	for _, cl := range []*kgo.Client{victim, other} {

@@ -33,7 +33,7 @@ const (
 	Refuse
 	// PatchResponse changes the response to a request that was delivered: every error code in it becomes Error, or Patch edits it.
 	PatchResponse
-	// Blackhole keeps the frames of Direction from passing until the rule is removed; then they go on, as after a network's
+	// Blackhole keeps the frames of Direction from passing until the rule is removed; then they continue, as after a network's
 	// outage. The end of a connection does not pass either.
 	Blackhole
 	// Throttle lets frames of Direction pass at BytesPerSecond, all connections the rule matches together.
