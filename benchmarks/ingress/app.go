@@ -20,7 +20,7 @@ import (
 	"oncebus/processor/kafkatest/program"
 )
 
-// bed is what all measurements have in common.
+// bed is what all measurements share.
 type bed struct {
 	settings
 
@@ -44,7 +44,7 @@ func (a *app) path(end string) string {
 	return filepath.Join(a.broker.Dir, a.id+end)
 }
 
-// newApp makes an app whose route answers in one of the two ways.
+// newApp makes an app whose route has this value of `http.answer`.
 func (b *bed) newApp(ctx context.Context, id, answer string, commit time.Duration) (*app, error) {
 	a := &app{bed: b, id: id, commit: commit}
 	if err := os.WriteFile(a.path("-routes.yaml"), routes(a, answer), 0o600); err != nil {
@@ -94,7 +94,7 @@ func (a *app) start(ctx context.Context, command string, serves bool) (*program.
 	cmd.Env = append(program.Inherited(), settings.Environ()...)
 	if a.profiles != "" {
 		cmd.Env = append(cmd.Env, profileEnv+"="+a.profilePath(command))
-		if err := os.RemoveAll(a.profilePath(command) + "-allocs.pprof"); err != nil { // of a run before
+		if err := os.RemoveAll(a.profilePath(command) + "-allocs.pprof"); err != nil { // of a previous run
 			return nil, err
 		}
 	}
@@ -149,7 +149,7 @@ func (a *app) drained(ctx context.Context, s *program.Process) (tally, error) {
 	}
 }
 
-// cost is what processes have cost so far.
+// cost is the cost of processes so far.
 type cost struct {
 	server, broker program.Usage
 	generator      time.Duration
@@ -191,7 +191,7 @@ func perRequest(before, after cost, requests int) PerRequest {
 	}
 }
 
-// The program has no profiler. With -profiles it is built with a file more,
+// The program has no profiler. With -profiles the build adds a file,
 // which takes a CPU profile from SIGUSR1 to SIGUSR2.
 const profileEnv = "BENCH_PROFILE"
 

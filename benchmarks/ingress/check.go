@@ -19,7 +19,7 @@ type tally struct {
 	foreign int // foreign records
 }
 
-// readTally reads a topic as its users do, from its start to its present end.
+// readTally reads a topic as read_committed consumers do, from its start to its present end.
 func readTally(ctx context.Context, seeds []string, topic string) (tally, error) {
 	t := tally{records: map[int]int{}}
 	err := bench.ReadTopic(ctx, seeds, topic, func(r *kgo.Record) { t.add(r.Value) })
@@ -35,11 +35,11 @@ func (t *tally) add(value []byte) {
 	t.records[n]++
 }
 
-// promise is what answers say of the records in the topic.
+// promise is what the responses mean for the records in the topic.
 type promise string
 
 const (
-	// promiseVerdict: one request of an event is answered 202, it is in the
+	// promiseVerdict: one request of an event gets 202, it is in the
 	// output, and its duplicates get that verdict.
 	promiseVerdict promise = "verdict"
 	// promiseOnce: every response is 202, and the event is in the output once.
@@ -48,7 +48,7 @@ const (
 	promiseEach promise = "each"
 )
 
-// check returns an error unless answers and records are what p says. A request
+// check returns an error unless responses and records agree with p. A request
 // that was refused, or got no verdict, may be in the output or
 // not; one without a response is an error.
 func check(p promise, list []response, event func(n int) int, t tally) error {

@@ -18,8 +18,8 @@ import (
 // client sends requests on a fixed set of kept-alive HTTP/1.1 connections, one
 // at a time on each. It shares two cores with what it measures, so it does the
 // least: a request is one write of bytes that are there already but for number
-// and signature, a response is one read, of which status and length are looked
-// at.
+// and signature, a response is one read, of which it parses status and
+// length.
 type client struct {
 	event  func(n int) int // the number that request n carries
 	loop   func() (n int, ok bool)
@@ -89,8 +89,8 @@ func (c *client) submit(n int) {
 	c.send(k, n)
 }
 
-// run makes every connection that is free send what loop says, one request
-// after the other, until it says no more; then the connection is free again.
+// run makes every connection that is free send what loop returns, one request
+// after the other, until it returns false; then the connection is free again.
 func (c *client) run(loop func() (n int, ok bool)) {
 	c.mu.Lock()
 	c.loop = loop
@@ -232,18 +232,18 @@ func parseHead(in []byte) (status, length int, err error) {
 	return 0, 0, fmt.Errorf("a response of status %d has no Content-Length", status)
 }
 
-// answer is what came of a request. Times count from the start of the schedule.
+// response is the response to a request. Times count from the start of the schedule.
 type response struct {
 	status   int           // 0: none
 	due, got time.Duration // when it was to be sent, when its response was there
 }
 
-// answers holds what came of all requests of a run, by their number. Each is
+// responses holds the responses to all requests of a run, by their number. Each is
 // written by one goroutine, once.
 type responses struct {
 	list  []response
 	left  atomic.Int64
-	whole chan struct{} // closed when nothing is left
+	whole chan struct{} // closed when none is missing
 }
 
 func newResponses(requests int) *responses { return &responses{list: make([]response, requests)} }

@@ -25,7 +25,7 @@ const (
 	connectionsSpare = 200 * time.Millisecond
 )
 
-// point is one place of the matrix of what is measured.
+// point is one cell of the matrix of measurements.
 type point struct {
 	Rate   int           // requests a second
 	Commit time.Duration `json:"CommitIntervalNanos"`
@@ -90,8 +90,8 @@ type trial struct {
 	now       func() time.Duration
 }
 
-// run wakes the program up, puts it through the schedule, and checks what came
-// of it.
+// run sends the primers and then the schedule, and checks responses and
+// output.
 func (t *trial) run(ctx context.Context) (m latencyRun, err error) {
 	ctx, cancel := watch(ctx, t.service)
 	defer cancel(nil)

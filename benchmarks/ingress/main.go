@@ -88,7 +88,7 @@ func (s *settings) parse() (err error) {
 }
 
 // gcPercent keeps the collector away from the generator, which shares two cores
-// with everybody else: its live memory is small.
+// with the other processes: its live memory is small.
 const gcPercent = 1000
 
 func run(ctx context.Context, s settings) (err error) {
@@ -117,7 +117,7 @@ func run(ctx context.Context, s settings) (err error) {
 }
 
 // verdictRuns measures every point in every round. One run before them does not
-// count: it is the broker's, whose code is not compiled yet.
+// count: it warms up the broker, whose code is not compiled yet.
 func (b *bed) verdictRuns(ctx context.Context) (runs []latencyRun, err error) {
 	first := point{slices.Max(b.rates), slices.Max(b.commits)}
 	if _, err := b.measureLatency(ctx, first, 0); err != nil {
@@ -140,7 +140,7 @@ func (b *bed) verdictRuns(ctx context.Context) (runs []latencyRun, err error) {
 }
 
 // asyncRuns measures the contenders in turn. One run before them does not
-// count: it is the broker's, whose code is not compiled yet.
+// count: it warms up the broker, whose code is not compiled yet.
 func (b *bed) asyncRuns(ctx context.Context) (runs []throughputRun, err error) {
 	for round := 0; round <= b.rounds; round++ {
 		for _, connections := range b.connections {

@@ -56,8 +56,8 @@ func (a *app) startPlain(ctx context.Context) (*program.Process, error) {
 	return s, nil
 }
 
-// plainMain does nothing but in a plain server's process, which it is and
-// exits.
+// plainMain is the main function of a plain server's process; elsewhere it does
+// nothing.
 func plainMain() {
 	text, is := os.LookupEnv(envPlain)
 	if !is {

@@ -99,8 +99,8 @@ counted with all of its wait. An event was answered 202 once and all its duplica
 	b.WriteString(marksMeaning(marked))
 }
 
-// summed is a run that stands for several: its answers are the first round's,
-// the rest of what it has are medians.
+// summed is a run that stands for several: its statuses are the first round's,
+// its other figures are medians.
 func summed(ms []latencyRun, p99 float64) latencyRun {
 	sum := latencyRun{point: ms[0].point, Statuses: ms[0].Statuses}
 	sum.Latency.P99 = p99
@@ -155,7 +155,7 @@ func (m latencyRun) marks() (marks []string) {
 	return marks
 }
 
-// marksMeaning explains the marks that are there.
+// marksMeaning explains the marks of the table.
 func marksMeaning(rows []latencyRun) string {
 	var b strings.Builder
 	for _, mark := range []struct{ name, meaning string }{

@@ -45,7 +45,7 @@ type throughputRun struct {
 // for so many responses.
 const rateMax = 100_000
 
-// measureThroughput has a contender answer as fast as it can.
+// measureThroughput has a contender respond as fast as it can.
 func (b *bed) measureThroughput(ctx context.Context, c contender, connections, round int) (m throughputRun, err error) {
 	a, err := b.newApp(ctx, fmt.Sprintf("async-%s-%d-%d", strings.ReplaceAll(string(c), " ", "-"), connections, round), "async", asyncCommit)
 	if err != nil {
@@ -105,7 +105,7 @@ func (a *app) startContender(ctx context.Context, c contender) (s *program.Proce
 		addr = s.Address(program.ListensHTTP)
 		return s, addr, nil
 	case ingressAlone:
-		// The app has to be there: its topics and its manifest.
+		// The app has to exist: its topics and its manifest.
 		if s, err = a.start(ctx, "run", false); err != nil {
 			return nil, "", err
 		}
@@ -194,7 +194,7 @@ func (f *flood) run(ctx context.Context, addr string, connections int) (m throug
 	return m, nil
 }
 
-// look waits and then looks at what everything has cost, and when that was.
+// look waits and then returns all costs, and the time.
 func (f *flood) look(ctx context.Context, after time.Duration, now func() time.Duration) (c cost, at time.Duration, err error) {
 	select {
 	case <-time.After(after):

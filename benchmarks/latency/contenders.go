@@ -11,7 +11,7 @@ import (
 	"oncebus/benchmarks/streams"
 )
 
-// contender is somebody who passes events on.
+// contender is a program that forwards events.
 type contender struct {
 	name   string
 	limit  string // the contender it is compared with
@@ -43,7 +43,7 @@ var contenders = []contender{
 func goCommand(ctx context.Context, t bench.Task) (*exec.Cmd, error) { return t.Command(ctx) }
 
 // streamsCommand is that of the deduplicator on Kafka Streams with a key-value
-// store. What prepare built is found again here.
+// store. prepare has built it.
 func streamsCommand(ctx context.Context, t bench.Task) (*exec.Cmd, error) {
 	app, err := streams.Build(ctx)
 	if err != nil {

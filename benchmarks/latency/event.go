@@ -14,7 +14,7 @@ import (
 
 // An event is a signal of about 250 bytes. Its traceId, which is also the
 // record key, is its dedup key; its seq is its number in the schedule, and so
-// carries the time it was due, which no header could lose on the way. Both
+// carries the time it was due, also through a contender that drops headers. Both
 // numbers have a fixed width, so that the consumer reads them without parsing.
 const (
 	traceHead = `{"traceId":"`

@@ -10,12 +10,12 @@ import (
 	"oncebus/benchmarks/internal/openloop"
 )
 
-// ledger takes down which events of a schedule arrived, and how late: the
+// ledger records which events of a schedule arrived, and how late: the
 // latency of an event is the time from when it was due, whether or not the
 // generator, or anything behind it, was ready for it. So a stall of a second
-// delays a second's worth of events, and each of them is counted with what it
-// waited. A measurement from when an event was sent would see only the few
-// that were on their way (coordinated omission).
+// delays a second's worth of events, and each of them is counted with its
+// wait. A measurement from when an event was sent would count only the few
+// that were in flight (coordinated omission).
 type ledger struct {
 	schedule openloop.Schedule
 	// dedups: the contender drops duplicates; else it emits them too.
@@ -30,7 +30,7 @@ type ledger struct {
 }
 
 // newLedger returns the ledger of a schedule and of primers, events that are
-// sent before it to wake everything up.
+// sent before it as a warm-up.
 func newLedger(s openloop.Schedule, dedups bool, primers int) *ledger {
 	l := &ledger{schedule: s, dedups: dedups, arrived: make([]bool, s.Events()+primers), priming: primers}
 	for n := range s.Events() {
@@ -47,7 +47,7 @@ func (l *ledger) primed() bool { return l.priming == 0 }
 // expected reports whether event n is to arrive.
 func (l *ledger) expected(n int) bool { return !l.dedups || l.schedule.First(n) == n }
 
-// arrive takes down that event n was received at a time counted from the start
+// arrive records that event n was received at a time counted from the start
 // of the schedule.
 func (l *ledger) arrive(n int, at time.Duration) {
 	switch {
@@ -104,7 +104,7 @@ func (l *ledger) firstMissing() int {
 }
 
 // drain is how long after the last event was due the last one arrived. For a
-// contender that keeps up it is one latency; one that does not has gathered a
+// contender that keeps up it is one latency; one that does not has a
 // backlog.
 func (l *ledger) drain() time.Duration {
 	return l.last - l.schedule.Due(l.schedule.Events()-1)

@@ -75,7 +75,7 @@ func parse() (s settings, err error) {
 	return s, err
 }
 
-// contenders returns those that take part.
+// contenders returns those of the run.
 func (s settings) contenders() []contender {
 	return slices.DeleteFunc(slices.Clone(contenders), func(c contender) bool {
 		return !slices.ContainsFunc(strings.Split(s.only, ","), func(part string) bool { return strings.Contains(c.name, part) })
@@ -83,7 +83,7 @@ func (s settings) contenders() []contender {
 }
 
 // gcPercent keeps the collector away from generator and consumer, which share
-// two cores with everybody else: their live memory is small, and with Go's 100
+// two cores with the other processes: their live memory is small, and with Go's 100
 // it would be collected many times a second.
 const gcPercent = 1000
 

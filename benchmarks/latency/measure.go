@@ -22,11 +22,11 @@ const (
 	// show that the contender works, meet every partition, and give a virtual
 	// machine something to compile.
 	primers = 20_000
-	// startMax is how long a contender may take to pass the primers.
+	// startMax is how long a contender may take to emit the primers.
 	startMax = 2 * time.Minute
 )
 
-// point is one place of the matrix of what is measured.
+// point is one cell of the matrix of measurements.
 type point struct {
 	Rate   int           // events a second
 	Commit time.Duration `json:"CommitIntervalNanos"`
@@ -104,7 +104,7 @@ func measure(ctx context.Context, broker *bench.Broker, s settings, c contender,
 	return m, err
 }
 
-// run wakes the contender up and puts it through the schedule.
+// run sends the primers and then the schedule.
 func (t *trial) run(ctx context.Context) (m measurement, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	var wg sync.WaitGroup
@@ -151,7 +151,7 @@ func (t *trial) run(ctx context.Context) (m measurement, err error) {
 	}, t.ledger.verdict()
 }
 
-// prime sends the primers and waits until they have come through.
+// prime sends the primers and waits until they arrive.
 func (t *trial) prime(ctx context.Context) error {
 	first, past := t.schedule.Events(), len(t.ledger.arrived)
 	ctx, cancel := context.WithTimeoutCause(ctx, startMax, fmt.Errorf("the contender did not pass its first %d events within %v", past-first, startMax))
@@ -166,8 +166,8 @@ func (t *trial) prime(ctx context.Context) error {
 	return t.consumer.readUntil(ctx, beforeStart, t.ledger.primed)
 }
 
-// collect reads until every expected event has arrived, and then whatever else
-// was put out: by the order of events no duplicate comes later.
+// collect reads until every expected event has arrived, and then the rest of the
+// output: by the order of events no duplicate comes later.
 func (t *trial) collect(ctx context.Context, now func() time.Duration) error {
 	whole := t.schedule.Due(t.schedule.Events()) + t.drainMax
 	ctx, cancel := context.WithTimeoutCause(ctx, whole, fmt.Errorf("not all events had arrived %v after the last was due: raise -drain, or lower the rate", t.drainMax))
@@ -178,7 +178,7 @@ func (t *trial) collect(ctx context.Context, now func() time.Duration) error {
 	return t.consumer.readToEnd(ctx, now, t.task.Output())
 }
 
-// usage is what contender and broker have cost so far.
+// usage is the cost of contender and broker so far.
 func (t *trial) usage() (u [2]program.Usage, err error) {
 	if u[0], err = t.contender.Usage(); err != nil {
 		return u, err

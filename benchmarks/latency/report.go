@@ -44,7 +44,7 @@ type row struct {
 	latency openloop.Histogram // of all rounds
 }
 
-// rowsOf sums up what was measured, in the order of the settings.
+// rowsOf sums up the measurements, in the order of the settings.
 func rowsOf(s settings, measured []measurement) (rows []row) {
 	for _, rate := range s.rates {
 		for _, commit := range s.commits {
@@ -156,7 +156,7 @@ func (r row) marks() string {
 	return strings.Join(marks, ", ")
 }
 
-// marksMeaning explains the marks that are there.
+// marksMeaning explains the marks of the table.
 func marksMeaning(rows []row) string {
 	var b strings.Builder
 	if slices.ContainsFunc(rows, func(r row) bool { return r.GeneratorLate }) {

@@ -11,8 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// producer sends events as somebody would who wants them to arrive soon and
-// not to be lost.
+// producer sends events with settings for low latency and without loss.
 type producer struct {
 	client  *kgo.Client
 	promise *kgo.FirstErrPromise
@@ -36,7 +35,7 @@ func newProducer(seeds []string, topic string) (*producer, error) {
 	return &producer{client: client, promise: kgo.AbortingFirstErrPromise(client)}, nil
 }
 
-// send hands an event to the client, which sends it in the background.
+// send gives an event to the client, which sends it in the background.
 func (p *producer) send(ctx context.Context, r *kgo.Record) {
 	p.client.Produce(ctx, r, p.promise.Promise())
 }
@@ -50,12 +49,12 @@ func (p *producer) sent() error {
 }
 
 // fetchWait is how long the broker may hold back a response without records. It
-// answers as soon as there are some, so this adds no latency; it is small for
+// responds as soon as there are some, so this adds no latency; it is small for
 // the case that the broker misses the moment at which a transaction's end
 // makes them visible.
 const fetchWait = 10 * time.Millisecond
 
-// consumer reads the output as its users do, and takes down what arrives.
+// consumer reads the output as its users do, and records what arrives.
 type consumer struct {
 	client *kgo.Client
 	ledger *ledger
@@ -66,11 +65,11 @@ func newConsumer(seeds []string, topic string, l *ledger) (*consumer, error) {
 	client, err := kgo.NewClient(
 		kgo.SeedBrokers(seeds...), kgo.ConsumeTopics(topic),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
-		// What oncebus promises, it promises to these.
+		// oncebus promises something to read_committed consumers only.
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
 		kgo.FetchMaxWait(fetchWait),
-		// The topic ends in the marker of a transaction: without those the
-		// consumer could not know that it is at the end.
+		// The topic ends in a control record: without those the
+		// consumer would not see the end.
 		kgo.KeepControlRecords())
 	if err != nil {
 		return nil, err
@@ -78,8 +77,8 @@ func newConsumer(seeds []string, topic string, l *ledger) (*consumer, error) {
 	return &consumer{client: client, ledger: l, next: map[int32]int64{}}, nil
 }
 
-// readUntil reads until done says so, which is asked after each poll, or ctx
-// is done. The time of an arrival is when the poll that brought it returned.
+// readUntil reads until done, called after each poll, returns true, or ctx
+// ends. The time of an arrival is when the poll that brought it returned.
 func (c *consumer) readUntil(ctx context.Context, now func() time.Duration, done func() bool) error {
 	for !done() {
 		fetches := c.client.PollFetches(ctx)

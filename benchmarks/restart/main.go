@@ -71,7 +71,7 @@ func run(ctx context.Context, s settings) (err error) {
 // measurement is one kill -9.
 type measurement struct {
 	Keys      int           // committed before the kill
-	Unflushed int           // rows in memory only, as the process last said
+	Unflushed int           // rows in memory only, by the last metrics of the process
 	Since     int           // rows since a flush was due, by the clock
 	Read      int           // changelog records read at the restart
 	Ready     time.Duration // from the start of the process to all tasks running, ns
@@ -135,7 +135,7 @@ func measure(ctx context.Context, program oncebus, in *input, s settings, n int)
 // writes one in every transaction, of which there are at most ten a second.
 const checkpointsMax = 10 * 60 * 4 * 2
 
-// judge holds the measurements to the promise: what is read follows from what
+// judge compares the measurements with the promise: what is read follows from what
 // was in memory, not from the number of keys.
 func judge(measured []measurement) error {
 	var errs []error

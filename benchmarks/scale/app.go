@@ -19,15 +19,15 @@ import (
 	"oncebus/processor/kafkatest/program"
 )
 
-// bed is what all apps of one run stand on.
+// bed is what all apps of one run share.
 type bed struct {
 	s      settings
 	broker *bench.Broker
 	binary string
 }
 
-// An app is one application of oncebus: its topics, its processes, what goes
-// in and what comes out.
+// An app is one application of oncebus: its topics, its processes, its input
+// and its output.
 type app struct {
 	*bed
 	name   string
@@ -51,8 +51,8 @@ func (b *bed) newApp(ctx context.Context, name string, sh shape, keyed bool, hor
 	if err := b.broker.CreateTopics(ctx, sh.Partitions, a.input(), a.output(), a.dead()); err != nil {
 		return nil, err
 	}
-	// Event time is long ago, which must not count as age. What is deleted
-	// has to leave the disk soon.
+	// Event time is long ago, which must not expire records. What the run
+	// deletes has to leave the disk soon.
 	configs := []kadm.AlterConfig{setConfig("retention.ms", "-1"), setConfig("segment.bytes", strconv.Itoa(64<<20)), setConfig("file.delete.delay.ms", "1000")}
 	altered, err := a.admin.AlterTopicConfigs(ctx, configs, a.input(), a.output(), a.dead())
 	for _, r := range altered {
@@ -108,7 +108,7 @@ func (a *app) close() error {
 	return errors.Join(a.broker.DeleteApp(ctx, a.name), os.RemoveAll(filepath.Join(a.broker.Dir, a.name)))
 }
 
-// start starts process i of the app, on what it left if it ran before.
+// start starts process i of the app, on its old state if it ran before.
 func (a *app) start(ctx context.Context, i int) (*program.Process, error) {
 	return spec{
 		binary: a.binary, brokers: a.broker.Seeds(), app: a.name, instance: "p" + strconv.Itoa(i), routes: a.routes,
@@ -130,12 +130,12 @@ func (a *app) startAll(ctx context.Context) (all []*program.Process, err error) 
 	return all, a.allRun(ctx, all...)
 }
 
-// allRunEvery is how often the processes are asked whether all tasks run;
-// the response costs them a look at every store.
+// allRunEvery is how often allRun asks the processes whether all tasks run;
+// for the response they read every store.
 const allRunEvery = 50 * time.Millisecond
 
 // allRun waits until the processes are ready, all tasks run in them, and the
-// last of them, which may have come later, has its share.
+// last of them, which may have started later, has its share.
 func (a *app) allRun(ctx context.Context, services ...*program.Process) error {
 	ctx, cancel := context.WithTimeout(ctx, readyMax)
 	defer cancel()
@@ -171,12 +171,11 @@ func (a *app) allRun(ctx context.Context, services ...*program.Process) error {
 // never waits for it, and a bound for the disk.
 const lagMax = 1_000_000
 
-// purgeEvery is how often what was processed is deleted while an app is
-// filled.
+// purgeEvery is how often fill deletes what is processed.
 const purgeEvery = 2 * time.Second
 
-// fill streams events until there are so many keys and all is committed. The
-// output is read, and what was processed deleted, at the same time.
+// fill streams events until there are so many keys and all is committed. It
+// reads the output, and deletes what is processed, at the same time.
 func (a *app) fill(ctx context.Context, keys int, services ...*program.Process) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -223,8 +222,8 @@ func (a *app) purge(ctx context.Context) error {
 	return errors.Join(deleteBelow(ctx, a.admin, a.input(), committed), a.out.purge(ctx))
 }
 
-// awaitOutput waits until every key that was sent is in the output. Where
-// events are routed, an input that is drained does not say so.
+// awaitOutput waits until every key that was sent is in the output. With a
+// repartition topic a drained input does not mean that.
 func (a *app) awaitOutput(ctx context.Context, services ...*program.Process) error {
 	for found, since := 0, time.Now(); ; {
 		if err := a.out.catchUp(ctx); err != nil {
@@ -272,7 +271,7 @@ type drainRun struct {
 
 const slicesOf = 5
 
-// drain lets the services work off a backlog of n events, alone.
+// drain measures how the services process a backlog of n events.
 func (a *app) drain(ctx context.Context, n int, services ...*program.Process) (drainRun, error) {
 	held, err := a.load.hold(ctx, n)
 	if err != nil {

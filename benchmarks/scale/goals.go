@@ -9,7 +9,7 @@ import (
 	"oncebus/benchmarks/internal/bench"
 )
 
-// goal is a figure that was set before it was measured, and what was measured.
+// goal is a figure that was set before the measurement, and the result.
 type goal struct {
 	What    string
 	Want    string
@@ -105,7 +105,7 @@ func readyAfter(r restart) float64       { return r.Ready }
 func flowAfter(r restart) float64        { return r.Flow }
 
 // goals compares the goals with what was measured. Those for 50 million keys
-// are held to the largest size up to that, which the text names.
+// apply to the largest size up to that, which the text names.
 func (r *result) goals() []goal {
 	return append(r.liveGoals(), r.idleGoal())
 }
@@ -143,7 +143,7 @@ func (r *result) liveGoals() []goal {
 	}
 	for i, s := range sizes {
 		if i == 0 && len(sizes) > 1 {
-			continue // the smallest is what the others are compared with
+			continue // the others are compared with the smallest
 		}
 		ready := s.restarts(readyAfter)
 		goals = append(goals, goal{What: "at " + millions(s.Keys) + " live keys: ready after kill -9", Want: "within 2 s",
@@ -179,7 +179,7 @@ func millions(keys int) string {
 	return fmt.Sprintf("%.3g billion", float64(keys)/1e9)
 }
 
-// line is the straight line that is nearest to what was measured at the sizes.
+// line is the straight line that is nearest to the measurements at the sizes.
 type line struct {
 	Base, Slope float64 // at no key; of each key
 }

@@ -11,21 +11,21 @@ import (
 	"oncebus/processor/kafkatest"
 )
 
-// idleRun is what processes cost that have nothing to do, by process.
+// idleRun is the cost of processes without work, by process.
 type idleRun struct {
 	Routed  bool // two stages in each process, and as many input partitions besides
-	Keys    int  // known before; 0: no event was ever seen
+	Keys    int  // stored before; 0: the processes never saw an event
 	CPU     []float64
 	RSS     []int64 // after it, bytes
 	RSSMax  []int64 // since the process started
 	Seconds float64
 }
 
-// quiet is how long nothing happens before it counts: more than polls and the
-// first collections of garbage take.
+// quiet is the time without work before the measurement: more than polls and the
+// first garbage collections take.
 const quiet = 10 * time.Second
 
-// measureIdle watches idle processes: such that never saw an event, and such
+// measureIdle watches idle processes: some that never saw an event, and some
 // that did.
 func measureIdle(ctx context.Context, b *bed) (runs []idleRun, err error) {
 	for _, routed := range []bool{false, true} {

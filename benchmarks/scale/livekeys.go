@@ -43,10 +43,10 @@ type liveRun struct {
 	Rebuild      rebuild
 }
 
-// steady is traffic at a rate that leaves room, while keys expire. Here every
+// steady is traffic below the highest rate, while keys expire. Here every
 // partition has input at every moment and none has a queue, so that its
-// commits come at the commit interval unless something holds them up. With a
-// queue they come as the client's fetches do, which bring much of one
+// commits come at the commit interval unless something delays them. With a
+// queue they follow the client's fetches, which return many records of one
 // partition at a time.
 type steady struct {
 	Rate float64 // events a second
@@ -70,8 +70,8 @@ type rebuild struct {
 
 func (r rebuild) rate() float64 { return float64(r.Keys) / r.Seconds }
 
-// flushRate is the light traffic after a fill: it makes tasks look whether
-// their rows are old enough to be flushed.
+// flushRate is the light traffic after a fill: it makes tasks check whether
+// their rows are old enough to flush.
 const flushRate = 200
 
 // measureLive runs all rounds of all sizes.
@@ -110,7 +110,7 @@ type live struct {
 	memory  *memory
 }
 
-// liveOnce fills an app and measures it, then checks what it put out.
+// liveOnce fills an app and measures it, then checks its output.
 func liveOnce(ctx context.Context, b *bed, keys, round int) (run liveRun, err error) {
 	n := min(b.s.backlog, keys)
 	horizon := keys + int(b.s.flushWait.Seconds()*flushRate) + n*(100-b.s.duplicates)/100
@@ -119,7 +119,7 @@ func liveOnce(ctx context.Context, b *bed, keys, round int) (run liveRun, err er
 		return run, err
 	}
 	defer func() { err = errors.Join(err, a.close()) }()
-	ctx, cancel := context.WithCancel(ctx) // of what samples memory, also after an error
+	ctx, cancel := context.WithCancel(ctx) // ends the memory samples, also after an error
 	defer cancel()
 	l := &live{app: a, run: liveRun{Keys: keys, Round: round + 1, Horizon: horizon}, memory: new(memory)}
 	defer func() { err = errors.Join(err, end(l.service)) }()
@@ -147,8 +147,8 @@ func liveOnce(ctx context.Context, b *bed, keys, round int) (run liveRun, err er
 	return l.run, nil
 }
 
-// begin starts the process and waits until it is ready, which takes the time
-// it returns. Its memory is watched.
+// begin starts the process, waits until it is ready, and returns how long that
+// took. It samples the memory from then on.
 func (l *live) begin(ctx context.Context) (ready time.Duration, err error) {
 	if l.service, err = l.start(ctx, 0); err != nil {
 		return 0, err
@@ -162,8 +162,8 @@ func (l *live) begin(ctx context.Context) (ready time.Duration, err error) {
 	return ready, nil
 }
 
-// noteMemory ends the watch over the process's memory, which it must do before
-// the process ends.
+// noteMemory ends the samples of the process's memory. Call it before the process
+// ends.
 func (l *live) noteMemory() error {
 	l.memory.end()
 	u, err := l.service.Usage()
@@ -197,8 +197,8 @@ func (l *live) fillUp(ctx context.Context) error {
 	return errors.Join(l.out.catchUp(ctx), l.purge(ctx))
 }
 
-// letFlush lets light traffic flush what is in memory, and looks at what is
-// kept.
+// letFlush flushes the rows in memory by light traffic, and measures heap and
+// disk.
 func (l *live) letFlush(ctx context.Context) error {
 	keys := l.load.keys + int(l.s.flushWait.Seconds()*flushRate)
 	if err := l.load.stream(ctx, keys, l.load.pace(flushRate*100/(100-l.s.duplicates))); err != nil {
@@ -246,16 +246,15 @@ func (l *live) steadyTraffic(ctx context.Context) error {
 	return errors.Join(l.out.catchUp(ctx), l.purge(ctx))
 }
 
-// killAfter is the part of a backlog that is worked off when the process is
-// killed.
+// killAfter is the part of a backlog that is processed at the kill.
 const killAfter = 0.4
 
 // lateCommits is how long after a kill the broker may need to finish a commit
-// that was on its way.
+// that was in flight.
 const lateCommits = 200 * time.Millisecond
 
-// restarts kills the process in the midst of a backlog of n events, as often
-// as requested, and starts it again on what it left.
+// restarts kills the process during a backlog of n events, l.s.kills times,
+// and starts it again on its old state.
 func (l *live) restarts(ctx context.Context, n int) error {
 	for range l.s.kills {
 		held, err := l.load.hold(ctx, n)
@@ -357,7 +356,7 @@ func (m *memory) watch(ctx context.Context, s *program.Process) {
 		tick := time.NewTicker(anonymousEvery)
 		defer tick.Stop()
 		for n := 0; ; n++ {
-			// A sample that fails is one of a process that is about to end.
+			// A sample fails when the process is about to end.
 			if u, err := s.Usage(); err == nil {
 				m.anonymous = max(m.anonymous, u.RSSAnon)
 			}

@@ -16,7 +16,7 @@ import (
 )
 
 // The window of the measured route, and how long it makes a key live. Grace is
-// nothing, so that a key is forgotten two windows behind stream time.
+// nothing, so that a key expires two windows behind stream time.
 const (
 	window    = 12 * time.Hour
 	retention = 2 * window
@@ -49,8 +49,8 @@ type load struct {
 	fail atomic.Pointer[error] // the first record that could not be written
 }
 
-// loadAge is how far back event time begins: more than it will continue, because
-// oncebus takes events from the future for invalid.
+// loadAge is how far back event time begins: more than it advances, because
+// oncebus judges events from the future as invalid.
 const loadAge = 60 * 24 * time.Hour
 
 func newLoad(seeds []string, topic string, partitions, horizon int, s settings) (*load, error) {
@@ -84,7 +84,7 @@ func (l *load) next() *kgo.Record {
 	case !isDuplicate:
 		l.keys++
 	case l.random.IntN(100) < l.old:
-		// A tenth of the window is left, for partitions that are ahead of others.
+		// A tenth of the window remains, for partitions that are ahead of others.
 		inWindow := l.horizon * 9 / 20
 		id -= 1 + l.random.IntN(min(l.keys, inWindow))
 	default:
@@ -104,7 +104,7 @@ const (
 	valueTail = `","symbol":"BTCUSDT","exchange":"BINANCE","action":"buy","price":"40000.25","quantity":"0.50","strategy":"breakout-v3","interval":"15m","timestamp":"2026-11-20T10:00:00Z","comment":"long entry on close above band"}`
 )
 
-// value returns the payload of a key, out of memory that is allocated for many
+// value returns the payload of a key, in memory that it allocates for many
 // at a time: the generator shares the machine with what is measured.
 func (l *load) value(id int) []byte {
 	const size = len(valueHead) + keyDigits + len(valueTail)
@@ -131,11 +131,11 @@ func keyNumber(key []byte) (int, bool) {
 	return n, err == nil && n >= 0
 }
 
-// brakeEvery is after how many events the generator asks whether to continue.
+// brakeEvery is after how many events the generator calls brake.
 const brakeEvery = 1000
 
 // stream writes events until there are so many keys. Every brakeEvery events
-// it asks brake, which may wait.
+// it calls brake, which may wait.
 func (l *load) stream(ctx context.Context, keys int, brake func(context.Context) error) error {
 	written := func(r *kgo.Record, err error) {
 		if err != nil {
@@ -188,8 +188,8 @@ type backlog struct {
 	events int
 }
 
-// backlogTimeout is how long a backlog may take to be written, and to be
-// released: the most that brokers allow.
+// backlogTimeout is how long hold may take to write a backlog, and release to
+// commit it: the most that brokers allow.
 const backlogTimeout = 15 * time.Minute
 
 // hold writes a backlog of n events; release or drop it.

@@ -26,7 +26,7 @@ const (
 // partition in which input waits, in milliseconds.
 type move struct {
 	Event    string
-	Balanced float64 // seconds until all tasks run where they belong
+	Balanced float64 // seconds until all tasks run
 	Moved    int     // tasks
 	Silence  bench.Spread
 	Others   float64 // longest silence of a task that did not move, ms
@@ -102,8 +102,8 @@ func (a *app) traffic(ctx context.Context, rate int) (stop func() error) {
 	}
 }
 
-// cycles starts, stops, starts and kills the last process, as often as asked
-// for.
+// cycles starts, stops, starts and kills the last process, as often as
+// the flag says.
 func (a *app) cycles(ctx context.Context, stay []*program.Process) (moves []move, err error) {
 	for n := range a.s.cycles {
 		var comes *program.Process
@@ -165,7 +165,7 @@ func (a *app) move(ctx context.Context, event string, stay []*program.Process, g
 	return m, comes, err
 }
 
-// silences tells the moved partitions' gaps from the others'.
+// silences separates the moved partitions' gaps from the others'.
 func (m *move) silences(gaps []float64, moved []int) {
 	var silent []float64
 	for p, gap := range gaps {

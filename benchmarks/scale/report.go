@@ -12,7 +12,7 @@ import (
 
 const mib = 1 << 20
 
-// report prints the tables and, if asked to, writes them with JSON and plots.
+// report prints the tables and, with -results, writes them with JSON and plots.
 func (r *result) report() error {
 	var b strings.Builder
 	if !r.Complete {
@@ -111,7 +111,7 @@ func dash(format string, v float64) string {
 	return fmt.Sprintf(format, v)
 }
 
-// extrapolation tells what a key more costs, and what that makes of a billion.
+// extrapolation returns the cost of one more key, and of a billion keys.
 func extrapolation(b *strings.Builder, sizes []size) {
 	var keys []int
 	for _, s := range sizes {

@@ -26,11 +26,11 @@ type result struct {
 	s settings
 }
 
-// progress tells a person who waits.
+// progress prints a line on the terminal.
 func progress(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }
 
-// run measures the parts that were requested and reports them; also what it
-// has when one of them fails.
+// run measures the parts that were requested and reports them; also the
+// complete parts when one fails.
 func run(ctx context.Context, s settings) (err error) {
 	r := result{Machine: bench.ThisMachine(), Command: bench.Command("scale"), s: s}
 	broker, err := bench.StartBroker(ctx, "scale")

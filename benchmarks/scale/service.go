@@ -49,7 +49,7 @@ func (c spec) start(ctx context.Context) (*program.Process, error) {
 // readyMax is how long a process may take to get ready: a rebuild of 100 million keys at a quarter of the rate that is requested.
 const readyMax = 15 * time.Minute
 
-// why says what keeps services from getting on, as far as they know.
+// why returns what services say about themselves, for an error.
 func why(ctx context.Context, services []*program.Process) string {
 	var parts []string
 	for _, s := range services {

@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	// watchEvery is the resolution of what a watch sees: a request to the
-	// group's coordinator so often.
+	// watchEvery is the resolution of a watch: how often it sends a request to the
+	// group's coordinator.
 	watchEvery = 10 * time.Millisecond
 	// standstillMax is how long nothing may be committed, while input waits,
 	// before a run fails: longer than any timeout of the group.
@@ -25,7 +25,7 @@ const (
 )
 
 // A watch follows a group's committed offsets in the input. They are part of
-// the transactions with the output, so where they are the output is.
+// the transactions with the output, so the output has the same progress.
 type watch struct {
 	admin *kadm.Client
 	group string
@@ -67,7 +67,7 @@ func startWatch(ctx context.Context, admin *kadm.Client, group string, l *load) 
 
 // look takes one sample; false when there will be no more.
 func (w *watch) look(ctx context.Context) bool {
-	ends := w.load.endOffsets() // first: what it says waits has waited when the response comes
+	ends := w.load.endOffsets() // read end offsets first, so that the backlog is not overstated
 	offsets, err := w.admin.FetchOffsets(ctx, w.group)
 	now := time.Now()
 	w.mu.Lock()

@@ -21,7 +21,7 @@ type contender struct {
 	store  streams.Store // of Kafka Streams; empty for Go code
 	limit  string        // the passthrough that does as much without deduplication; empty for none
 
-	peer *streams.App // what store is of
+	peer *streams.App // the application of store
 }
 
 // The names that others are compared with.

@@ -92,7 +92,7 @@ func run(ctx context.Context, s settings) (err error) {
 }
 
 // rounds measures every contender in every round. One run before them does not
-// count: it is the broker's, whose code is not compiled yet.
+// count: it warms up the broker, whose code is not compiled yet.
 func (b benchmark) rounds(ctx context.Context, results []result) error {
 	fmt.Fprintln(os.Stderr, "warming the broker up")
 	if _, err := b.measure(ctx, results[0].contender, results[0].Workers, 0); err != nil {

@@ -15,7 +15,7 @@ import (
 	"oncebus/processor/kafkatest/program"
 )
 
-// benchmark is what all measurements have in common.
+// benchmark is what all measurements share.
 type benchmark struct {
 	settings
 
@@ -72,14 +72,14 @@ func fileName(contender string) string {
 	return strings.ToLower(strings.NewReplacer(" ", "-", "+", "-").Replace(contender))
 }
 
-// moment is what was seen at once.
+// moment is one sample.
 type moment struct {
 	at                time.Time
-	input, output     int64 // sums of offsets: committed by the first stage, and put out
+	input, output     int64 // sums of offsets: committed by the first stage, and emitted
 	contender, broker program.Usage
 }
 
-// progress is the share of the work that is done: an event that stands between
+// progress is the share of the work that is done: an event between
 // two stages counts half. With one stage input and output are one transaction.
 func (m moment) progress(events, due int64) float64 {
 	return (float64(m.input)/float64(events) + min(1, float64(m.output)/float64(due))) / 2
@@ -95,7 +95,7 @@ const (
 )
 
 // watch follows a contender from outside until it has committed the whole
-// input and its output has come to rest.
+// input and its output no longer grows.
 func (b benchmark) watch(ctx context.Context, process *program.Process, task bench.Task, dedups bool) (measurement, error) {
 	events, due := int64(b.input.Events), int64(b.input.Events)
 	if dedups {
@@ -150,7 +150,7 @@ func (b benchmark) look(ctx context.Context, process *program.Process, task benc
 	return m, err
 }
 
-// between is what passed from the first moment, when the share done of all
+// between is the measurement from the first moment, when the share done of all
 // events was done, to the last, when all were.
 func between(first, last moment, done float64, events int) (measurement, error) {
 	took, passed := last.at.Sub(first.at), (1-done)*float64(events)

@@ -81,7 +81,7 @@ func ReadTopic(ctx context.Context, seeds []string, topic string, each func(*kgo
 			if !r.Attrs.IsControl() {
 				each(r)
 			}
-			if r.Offset >= open[r.Partition]-1 { // a marker stands at the end, and is kept
+			if r.Offset >= open[r.Partition]-1 { // the last record is a control record, and is kept
 				delete(open, r.Partition)
 			}
 		})

@@ -29,7 +29,7 @@ type Task struct {
 	Workers    int           // of each stage; threads of Kafka Streams
 	Commit     time.Duration // commit interval
 	StateDir   string
-	Profile    string // file for a CPU profile; none if empty
+	Profile    string // file for a CPU profile; empty for none
 }
 
 // Role is a contender that is Go code. Routed means two stages, each a
@@ -40,10 +40,10 @@ type Role struct {
 	Changelog bool // the passthrough writes a small record for each event
 }
 
-// Window is for how long contenders remember an event: longer than any run.
+// Window is for how long contenders store an event: longer than any run.
 const Window = 24 * time.Hour
 
-// Output is the topic of what the contender puts out.
+// Output is the topic of the contender's output.
 func (t Task) Output() string { return t.App + "-output" }
 
 // Side is the topic of the passthrough's changelog, or of what oncebus

@@ -11,8 +11,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// Input is a topic of trade signals of about 230 bytes, keyed and partitioned
-// by trace id, a share of them duplicates of earlier ones. The n-th event of an
+// Input is a topic of trade signals of about 230 bytes, with the trace id as key,
+// a share of them duplicates of earlier ones. The n-th event of an
 // Input is always the same.
 type Input struct {
 	Topic      string

@@ -48,7 +48,7 @@ func (t Task) passthrough(ctx context.Context) error {
 		s.id = fmt.Sprintf("%s-%d", t.App, i)
 		wg.Go(func() {
 			if errs[i] = s.run(ctx, t.Brokers); errs[i] != nil {
-				cancel() // one that fails ends all
+				cancel() // the first failure ends all
 			}
 		})
 	}
@@ -64,7 +64,7 @@ func (s stage) run(ctx context.Context, brokers []string) error {
 		kgo.Balancers(kgo.CooperativeStickyBalancer()), kgo.BlockRebalanceOnPoll(),
 		kgo.MaxBufferedRecords(200_000), kgo.MaxBufferedBytes(256<<20), kgo.ProducerLinger(min(s.commit/4, 25*time.Millisecond)),
 		kgo.FetchMaxWait(500*time.Millisecond),
-		// A produce that meets the markers of the transaction before is sent
+		// A produce that arrives before the markers of the previous transaction is sent
 		// again only after a metadata update: with franz-go's default of 5 s the
 		// limit would sometimes wait for seconds.
 		kgo.MetadataMinAge(250*time.Millisecond))
@@ -81,8 +81,8 @@ func (s stage) run(ctx context.Context, brokers []string) error {
 	return nil
 }
 
-// transaction passes on what comes until the commit interval is over. Once
-// begun it is ended whatever ctx says: what it holds is committed.
+// transaction forwards events until the commit interval is over. It commits its
+// events even when ctx ends.
 func (s stage) transaction(ctx context.Context, session *kgo.GroupTransactSession) error {
 	fetches := session.PollRecords(ctx, pollRecords)
 	if fetches.NumRecords() == 0 {

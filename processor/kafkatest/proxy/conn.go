@@ -19,7 +19,7 @@ type conn struct {
 
 	toBroker, toClient *line
 
-	done chan struct{} // closed by cut: nothing passes any more
+	done chan struct{} // closed by cut: frames no longer pass
 	once sync.Once
 
 	mu       sync.Mutex
@@ -45,7 +45,7 @@ func (c *conn) serve() {
 	c.cut(false)
 }
 
-// cut ends the connection now: both sides are closed and what is on its way is lost.
+// cut ends the connection now: it closes both sides and loses the frames between them.
 func (c *conn) cut(reset bool) {
 	c.once.Do(func() {
 		close(c.done)
@@ -67,9 +67,9 @@ func (c *conn) cut(reset bool) {
 // closeConn closes by FIN, or by RST. A connection that the other side has already closed is no error.
 func closeConn(conn net.Conn, reset bool) {
 	if tcp, ok := conn.(*net.TCPConn); ok && reset {
-		tcp.SetLinger(0) //nolint:errcheck // it fails only on a connection that is gone.
+		tcp.SetLinger(0) //nolint:errcheck // it fails only on a closed connection.
 	}
-	conn.Close() //nolint:errcheck // nothing is written through it any more.
+	conn.Close() //nolint:errcheck // no more writes follow.
 }
 
 // id returns the client id of the newest request, empty before the first.
@@ -102,7 +102,7 @@ func (c *conn) readRequests() {
 	}
 }
 
-// delivery is what is to be done with a request when its time has come.
+// delivery is what to do with a request once it is due.
 func (c *conn) delivery(r *request, v verdict) func() error {
 	deliver := func() error { return c.deliver(r, v.limits) }
 	if v.fate == nil {
@@ -139,7 +139,7 @@ func (c *conn) deliver(r *request, limits []*Fault) error {
 		c.mu.Unlock()
 	}
 	if err := write(c.broker, r.frame, limits, c.done); err != nil {
-		return err // the node is gone, which readResponses sees too
+		return err // the connection to the node ended, which readResponses sees too
 	}
 	c.p.passed(r.key)
 	return nil
@@ -186,7 +186,7 @@ func (c *conn) hold(r *request, f *Fault) error {
 	return errStopped
 }
 
-// late keeps how a held request ended.
+// late records how a held request ended.
 func late(r *request, resp kmsg.Response, err error) {
 	r.held.once.Do(func() {
 		f := r.held.fault
@@ -254,7 +254,7 @@ func (c *conn) readResponses() {
 	}
 }
 
-// passBack puts a response on its way to the client.
+// passBack puts a response on the line to the client.
 func (c *conn) passBack(r *request, frame []byte) {
 	v := c.p.judge(c.node, r, ToClient)
 	var do func() error
@@ -308,7 +308,7 @@ func (c *conn) dropOldest() {
 	c.answered.Broadcast()
 }
 
-// pushEnd puts the end of a direction behind the frames that are on their way, and reports whether the line took it. While a
+// pushEnd puts the end of a direction behind the frames in flight, and reports whether the line took it. While a
 // blackhole is there it does not pass.
 func (c *conn) pushEnd(l *line, way Direction, end func() error) bool {
 	do := func() error {

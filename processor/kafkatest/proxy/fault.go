@@ -34,7 +34,7 @@ type Late struct {
 	Request kmsg.Request
 	// Response is the node's response; [ErrorOf] has its error.
 	Response kmsg.Response
-	// Err says why there is no answer: the node was gone, or the rule was removed first.
+	// Err says why there is no response: the connection to the node ended, or the rule was removed first.
 	Err error
 }
 
@@ -91,7 +91,7 @@ func (f *Fault) wait(ctx context.Context, done func() bool, state func() string)
 	}
 }
 
-// Remove ends the rule: no frame is struck any more, the proxy forwards what a blackhole kept back and
+// Remove ends the rule: it strikes no more frames, the proxy forwards what a blackhole kept back and
 // abandons the requests that are still held. It may be called again.
 func (f *Fault) Remove() {
 	f.once.Do(func() {
@@ -164,7 +164,7 @@ func (f *Fault) failed(err error) {
 	f.notify()
 }
 
-// notify wakes those that wait; the lock is held.
+// notify wakes the waiters; the caller has the lock.
 func (f *Fault) notify() {
 	close(f.changed)
 	f.changed = make(chan struct{})

@@ -46,7 +46,7 @@ type frameError struct{ err error }
 func (e *frameError) Error() string { return e.err.Error() }
 func (e *frameError) Unwrap() error { return e.err }
 
-// request is a request on its way: its frame and what its header says.
+// request is a request in flight: its frame and the fields of its header.
 type request struct {
 	frame       []byte
 	key         int16
@@ -153,7 +153,7 @@ func (r *request) answered() bool {
 	}
 	var produce kmsg.ProduceRequest
 	produce.SetVersion(r.version)
-	// Without a copy of the records. One that cannot be read gets the node's complaint as its response.
+	// Without a copy of the records. One that cannot be read gets the node's error as its response.
 	return produce.UnsafeReadFrom(r.frame[r.body:]) != nil || produce.Acks != 0
 }
 
@@ -165,7 +165,7 @@ func (r *request) responseBody(frame []byte) (int, error) {
 		return 0, fmt.Errorf("api key %d version %d: not known here", r.key, r.version)
 	}
 	kind.SetVersion(r.version)
-	// An ApiVersions answer has the old header in every version, so that clients of any age can read it.
+	// An ApiVersions response has the old header in every version, so that clients of any age can read it.
 	if !kind.IsFlexible() || r.key == kmsg.ApiVersions.Int16() {
 		return header, nil
 	}

@@ -25,7 +25,7 @@ const (
 	// DelayResponse forwards the response Delay (and up to Jitter more) later.
 	DelayResponse
 	// HoldRequest cuts the client's side only, and delivers the request to the node after Delay or when Release is closed,
-	// whichever comes first: late, after the client has reconnected and gone on. The node's response is kept, see [Fault.Late].
+	// whichever comes first: late, after the client has reconnected. The node's response is kept, see [Fault.Late].
 	HoldRequest
 	// DuplicateRequest delivers the request twice in a row; the client gets the first response.
 	DuplicateRequest
@@ -72,7 +72,7 @@ type Match struct {
 	ClientID string
 	// Node is the number of one node, from 1 in the order of [Proxy.Addrs]; 0 means every node.
 	Node int32
-	// Where, if set, has the last word on the decoded request, such as a commit but not an abort. It is called with requests of
+	// Where, if set, decides by the decoded request, such as a commit but not an abort. It is called with requests of
 	// the APIs above only, from several goroutines, and must not change the request.
 	Where func(kmsg.Request) bool
 }
