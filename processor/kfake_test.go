@@ -20,6 +20,7 @@ import (
 	"oncebus/dedup/rules"
 	"oncebus/processor/app"
 	"oncebus/processor/kafka"
+	"oncebus/processor/kafkatest/embedded"
 	"oncebus/processor/security"
 	"oncebus/state"
 )
@@ -39,7 +40,7 @@ func TestMain(m *testing.M) {
 // bench is an embedded broker, a routes file, and processors that run on them.
 type bench struct {
 	t       *testing.T
-	cluster *kfake.Cluster
+	cluster *embedded.Cluster
 	client  *kgo.Client
 	admin   *kadm.Client
 	routes  *rules.Routes
@@ -65,12 +66,7 @@ func newBench(t *testing.T, routes string, extra ...kfake.Opt) *bench {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cluster, err := kfake.NewCluster(append([]kfake.Opt{kfake.NumBrokers(1), kfake.GroupMinSessionTimeout(100 * time.Millisecond), kfake.DefaultNumPartitions(4)}, extra...)...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(cluster.Close)
-	b := &bench{t: t, cluster: cluster, routes: parsed, logs: &logBuffer{}}
+	b := &bench{t: t, cluster: embedded.Start(t, extra...), routes: parsed, logs: &logBuffer{}}
 	b.client = b.newClient()
 	b.admin = kadm.NewClient(b.client)
 	t.Cleanup(func() {
@@ -83,14 +79,8 @@ func newBench(t *testing.T, routes string, extra ...kfake.Opt) *bench {
 
 func (b *bench) newClient(opts ...kgo.Opt) *kgo.Client {
 	b.t.Helper()
-	opts = append([]kgo.Opt{kgo.SeedBrokers(b.cluster.ListenAddrs()...), kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.FetchMaxWait(100 * time.Millisecond)}, opts...)
-	opts = append(opts, b.clientOpts...)
-	client, err := kgo.NewClient(opts...)
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	b.t.Cleanup(client.Close)
-	return client
+	opts = append([]kgo.Opt{kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.FetchMaxWait(100 * time.Millisecond)}, opts...)
+	return b.cluster.Client(append(opts, b.clientOpts...)...)
 }
 
 func (b *bench) config(instance string) Config {
@@ -119,13 +109,7 @@ func (b *bench) config(instance string) Config {
 // createTopic creates a topic with settings, given as name, value, name, value.
 func (b *bench) createTopic(name string, partitions int32, settings ...string) {
 	b.t.Helper()
-	configs := map[string]string{}
-	for n := 0; n < len(settings); n += 2 {
-		configs[settings[n]] = settings[n+1]
-	}
-	if err := b.cluster.CreateTopic(name, partitions, configs); err != nil {
-		b.t.Fatal(err)
-	}
+	b.cluster.CreateTopic(name, partitions, settings...)
 }
 
 // useRoutes gives the processors started from now on another routes file.

@@ -16,8 +16,7 @@ import (
 // the second was replaced under its static name. It returns how often it did.
 func (b *bench) withoutOwner(partition int32, rounds int64) *atomic.Int64 {
 	var taken atomic.Int64
-	b.cluster.ControlKey(int16(kmsg.SyncGroup), func(kreq kmsg.Request) (kmsg.Response, error, bool) {
-		b.cluster.KeepControl()
+	b.cluster.Intercept(func(kreq kmsg.Request) (kmsg.Response, error, bool) {
 		req := kreq.(*kmsg.SyncGroupRequest)
 		if req.Group != "app-dedup" || len(req.GroupAssignment) == 0 || taken.Load() == rounds {
 			return nil, nil, false
@@ -38,7 +37,7 @@ func (b *bench) withoutOwner(partition int32, rounds int64) *atomic.Int64 {
 			member.MemberAssignment = assignment.AppendTo(nil)
 		}
 		return nil, nil, false
-	})
+	}, kmsg.SyncGroup)
 	return &taken
 }
 

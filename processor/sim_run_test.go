@@ -25,6 +25,7 @@ import (
 	"oncebus/dedup/rules"
 	"oncebus/processor/app"
 	"oncebus/processor/kafka"
+	"oncebus/processor/kafkatest/embedded"
 	"oncebus/processor/oracle"
 	"oncebus/processor/restore"
 	"oncebus/state"
@@ -87,16 +88,10 @@ func newSim(t *testing.T, seed uint64, length time.Duration) *sim {
 	}
 	options := []kfake.Opt{
 		kfake.NumBrokers(s.set.brokers), kfake.Ports(ports...), kfake.ListenFn(s.vn.Listen),
-		kfake.GroupMinSessionTimeout(100 * time.Millisecond), kfake.DefaultNumPartitions(int(s.set.partitions)),
-		// It would clean beyond the last stable offset; compact does it instead.
-		kfake.BrokerConfigs(map[string]string{"log.cleaner.backoff.ms": "1000000000000"}),
+		kfake.DefaultNumPartitions(int(s.set.partitions)),
 	}
 	if s.set.versions != nil {
 		options = append(options, kfake.MaxVersions(s.set.versions))
-	}
-	cluster, err := kfake.NewCluster(options...)
-	if err != nil {
-		t.Fatal(err)
 	}
 	own := newSimNet(s.vn.DialContext, time.Millisecond)
 	// First to be registered, last to run: connections end by themselves.
@@ -106,8 +101,7 @@ func newSim(t *testing.T, seed uint64, length time.Duration) *sim {
 			l.net.open.Wait()
 		}
 	})
-	t.Cleanup(cluster.Close)
-	s.bench = &bench{t: t, cluster: cluster, routes: routes, logs: &logBuffer{}, clientOpts: []kgo.Opt{kgo.Dialer(own.dial)}}
+	s.bench = &bench{t: t, cluster: embedded.Start(t, options...), routes: routes, logs: &logBuffer{}, clientOpts: []kgo.Opt{kgo.Dialer(own.dial)}}
 	t.Cleanup(s.keepLog)
 	s.client = s.newClient(kgo.DisableClientMetrics())
 	s.admin = kadm.NewClient(s.client)

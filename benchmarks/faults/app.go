@@ -32,7 +32,7 @@ const (
 )
 
 // route is one route of the app: how it is written in the routes file, and what
-// the oracle has to know of it.
+// the oracle needs of it.
 type route struct {
 	name, topic string // topic without the app's prefix
 	yaml        string
@@ -41,7 +41,7 @@ type route struct {
 	key func(r *kgo.Record, id string)
 }
 
-// routes has one route for each way to treat copies, late and future events.
+// routes has one route for each way to treat duplicates, late and future events.
 // The windows are short, so that events outlive them within an epoch.
 var routes = []route{
 	{
@@ -50,9 +50,9 @@ var routes = []route{
     window: 20s
     grace: 5s
     skew: 1m
-    duplicates: {to: APP.signals.copies}`,
+    duplicates: {to: APP.signals.duplicates}`,
 		rules: oracle.Route{
-			Window: 20_000, Grace: 5_000, Skew: 60_000, Duplicates: oracle.To, DuplicatesTo: "signals.copies",
+			Window: 20_000, Grace: 5_000, Skew: 60_000, Duplicates: oracle.To, DuplicatesTo: "signals.duplicates",
 			Late: oracle.DeadLetter, Future: oracle.DeadLetter,
 		},
 		key: func(r *kgo.Record, id string) { r.Value = fmt.Appendf(nil, `{"id":%q,%s`, id, r.Value[1:]) },
@@ -153,7 +153,7 @@ func (a *app) rawTopics() []string {
 
 // outputs are the topics that readers of the plain routes see.
 func (a *app) outputs() []string {
-	names := []string{a.topic("dead-letter"), a.topic("signals.copies")}
+	names := []string{a.topic("dead-letter"), a.topic("signals.duplicates")}
 	for _, r := range routes {
 		names = append(names, a.topic(r.name+".unique"))
 	}

@@ -11,27 +11,29 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"oncebus/processor/kafkatest"
 )
 
 const (
-	// activeMax is the most faults at work at the same time.
+	// activeMax is the most faults at the same time.
 	activeMax = 3
-	// quietEvery is after how many faults, on average, all are left to heal.
+	// quietEvery is after how many faults, on average, the campaign waits until all are healed.
 	quietEvery = 12
-	// quietMax bounds how long events may wait once nothing is broken any more.
+	// quietMax bounds how long events may wait once all faults are healed.
 	quietMax = 30 * time.Second
-	// crowdedMax is how long a fault waits for the app to recover while others
-	// are at work.
+	// crowdedMax is how long a fault waits for the app to recover while other
+	// faults are active.
 	crowdedMax = 4 * time.Second
-	// patience is how long a drawn fault waits for the slots it needs before no
-	// other is started any more.
+	// patience is how long a drawn fault waits for its slots; then no other
+	// starts before it.
 	patience = 15 * time.Second
 	// closeReserve is kept of an epoch for drain and check.
 	closeReserve = 25 * time.Second
 )
 
 // A fault is one way to break the app or its cluster: its row in the matrix of
-// faults, its name, and what it needs for itself while it is at work.
+// faults, its name, and what it needs for itself while it is active.
 type fault struct {
 	row, name string
 	weight    int // copies in a deck; 0 counts as 1
@@ -41,13 +43,13 @@ type fault struct {
 	broker    bool // acts on the broker, or cannot do without it
 	nodes     int  // brokers it needs; 0 counts as 1
 
-	// apply breaks something, heals it, and checks what has to follow. An
+	// apply breaks something, heals it, and checks the consequences. An
 	// error is a broken promise, unless it is errNotStruck.
 	apply func(ctx context.Context, k *strike) error
 }
 
-// errNotStruck is wrapped by the error of a fault that did not come about, such
-// as a kill at a point that the process did not pass.
+// errNotStruck is wrapped by the error of a fault that had no effect, such
+// as a kill at a point that the process did not reach.
 var errNotStruck = errors.New("did not strike")
 
 // A strike is one application of a fault.
@@ -58,7 +60,7 @@ type strike struct {
 	slots []*slot // base processes it has for itself
 
 	began    time.Time
-	crowded  atomic.Bool // another fault was at work at the same time
+	crowded  atomic.Bool // another fault was active at the same time
 	measured time.Duration
 	detail   string
 }
@@ -72,8 +74,8 @@ func (k *strike) between(low, high time.Duration) time.Duration {
 }
 
 // recovers waits until events made after since flow again. The limit is a
-// promise only if no other fault was at work meanwhile; with others the wait is
-// cut short, and the next quiet time has the last word.
+// promise only without other faults at the same time; with others the wait ends
+// early, and the next quiet time checks the promise.
 func (k *strike) recovers(ctx context.Context, since time.Time, limit time.Duration) error {
 	began, given := time.Now(), false
 	took, err := k.obs.recovered(ctx, since, k.h.patience(limit), func() bool {
@@ -88,7 +90,7 @@ func (k *strike) recovers(ctx context.Context, since time.Time, limit time.Durat
 }
 
 // A deck is all faults in a random order, each as often as its weight says, so
-// that none is left out for long.
+// that each comes up regularly.
 type deck struct {
 	faults []*fault
 	cards  []*fault
@@ -104,7 +106,7 @@ func (d *deck) draw(rng *rand.Rand) *fault {
 }
 
 // shuffle puts one fault of each row first, then those that have not been drawn,
-// then the frequent ones once more: so a short run misses as little as can be.
+// then the frequent ones again: so a short run misses few.
 func (d *deck) shuffle(rng *rand.Rand) {
 	mixed := func(faults []*fault) []*fault {
 		rng.Shuffle(len(faults), func(i, j int) { faults[i], faults[j] = faults[j], faults[i] })
@@ -126,12 +128,12 @@ func (d *deck) shuffle(rng *rand.Rand) {
 	d.cards = slices.Concat(first, rest, mixed(again))
 }
 
-// again puts a card back that did not strike, a little further down.
+// again puts a fault that did not strike back into the deck, a little further down.
 func (d *deck) again(f *fault) {
 	d.cards = slices.Insert(d.cards, min(len(d.cards), 5), f)
 }
 
-// field is the play of faults in one epoch.
+// field runs the faults of one epoch.
 type field struct {
 	e    *epoch
 	deck *deck
@@ -152,7 +154,7 @@ func (e *epoch) play(ctx context.Context, d *deck, rep *report, until time.Time)
 	waiting := time.Now()
 	var aside *fault // drawn before, but its slots were taken
 	for time.Now().Before(until) && ctx.Err() == nil && len(e.h.violated()) == 0 && !rep.roundComplete() {
-		if err := pause(ctx, f.gap()); err != nil {
+		if err := kafkatest.Pause(ctx, f.gap()); err != nil {
 			return err
 		}
 		if f.rng.IntN(quietEvery) == 0 {
@@ -164,7 +166,7 @@ func (e *epoch) play(ctx context.Context, d *deck, rep *report, until time.Time)
 		case aside != nil && f.start(ctx, aside):
 			aside = nil
 		case aside != nil && time.Since(waiting) > patience:
-			// The field empties until it fits.
+			// No other fault starts until its slots are free.
 		case f.start(ctx, next):
 			next = d.draw(f.rng)
 		case aside == nil && !f.full():
@@ -180,7 +182,7 @@ func (e *epoch) play(ctx context.Context, d *deck, rep *report, until time.Time)
 	return ctx.Err()
 }
 
-// drawAgain puts what did not strike back into the deck.
+// drawAgain puts the faults that did not strike back into the deck.
 func (f *field) drawAgain() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -190,7 +192,7 @@ func (f *field) drawAgain() {
 	f.missed = nil
 }
 
-// gap is the time to the next fault: random, with the mean that was asked for.
+// gap is the time to the next fault: random, with the mean that was requested.
 func (f *field) gap() time.Duration {
 	gap := time.Duration(f.rng.ExpFloat64() * float64(f.e.h.set.interval))
 	return min(max(gap, 200*time.Millisecond), 4*f.e.h.set.interval)
@@ -202,7 +204,7 @@ func (f *field) full() bool {
 	return len(f.active) >= activeMax
 }
 
-// start applies the fault if what it needs is free.
+// start applies the fault if its slots and brokers are free.
 func (f *field) start(ctx context.Context, chosen *fault) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -235,7 +237,7 @@ func (f *field) start(ctx context.Context, chosen *fault) bool {
 	return true
 }
 
-// run applies a fault and notes how it went.
+// run applies a fault and notes the result.
 func (f *field) run(ctx context.Context, k *strike) {
 	err := k.fault.apply(ctx, k)
 	f.mu.Lock()
@@ -255,8 +257,8 @@ func (f *field) run(ctx context.Context, k *strike) {
 	}
 }
 
-// checkQuiet is called when nothing is broken: events must flow again soon, in
-// every partition, by themselves.
+// checkQuiet runs while all faults are healed: events must flow again soon, in
+// every partition, without help.
 func (f *field) checkQuiet(ctx context.Context) {
 	took, err := f.e.obs.recovered(ctx, time.Now(), f.e.h.patience(quietMax), nil)
 	if err != nil && ctx.Err() == nil {

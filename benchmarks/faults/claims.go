@@ -16,8 +16,8 @@ import (
 	"oncebus/processor/oracle"
 )
 
-// claimRoutes are the routes in claim mode, one for each answer to a copy while
-// the first one runs. They share all topics, and the topics' records are told
+// claimRoutes are the routes in claim mode, one for each response to a duplicate while
+// the first one runs. They share all topics, and the topics' records differ
 // apart by a field. A claim outlives its lease, and an event its window, within
 // an epoch.
 var claimRoutes = []struct {
@@ -62,7 +62,7 @@ func (a *app) claimTopics() []string {
 	return []string{a.topic(claimRun), a.topic(claimReplies), a.topic(claimDead), a.topic(claimOutcomes)}
 }
 
-// claimsConfig is what the oracle has to know of them.
+// claimsConfig is what the oracle needs of them.
 func (a *app) claimsConfig(topics map[string]uint16, class func(namespace string) (uint8, error)) ([]oracle.Claims, error) {
 	var all []oracle.Claims
 	for _, r := range claimRoutes {
@@ -90,7 +90,7 @@ type claimTraffic struct {
 
 const claimIDsMax = 5_000
 
-// draw makes an event: new, or a copy of one that is about to run, done, or
+// draw makes an event: new, or a duplicate of one that is about to run, done, or
 // out of its window.
 func (c *claimTraffic) draw(topic string, partition int32, now time.Time) (r *kgo.Record, route, id string) {
 	at := now
@@ -114,7 +114,7 @@ func (c *claimTraffic) draw(topic string, partition int32, now time.Time) (r *kg
 	default:
 		id = c.ids[c.rng.IntN(len(c.ids))]
 	}
-	route = claimRoutes[int(id[len(id)-1])%len(claimRoutes)].name // all copies have one
+	route = claimRoutes[int(id[len(id)-1])%len(claimRoutes)].name // all duplicates have one
 	r = &kgo.Record{
 		Topic: topic, Partition: partition, Timestamp: at, Key: fmt.Append(nil, "r-", c.made),
 		Value: fmt.Appendf(nil, `{"route":%q,"id":%q,"n":%d}`, route, id, c.rng.IntN(1_000_000)),
@@ -122,7 +122,7 @@ func (c *claimTraffic) draw(topic string, partition int32, now time.Time) (r *kg
 	return r, route, id
 }
 
-// produceClaims makes what is due for claim mode beside n other raw records.
+// produceClaims makes what is due for claim mode with n other raw records.
 func (t *traffic) produceClaims(n int, now time.Time) {
 	c := &t.claims
 	for c.due += float64(n) / claimShare; c.due >= 1; c.due-- {
@@ -172,31 +172,31 @@ func judgeClaims(cfg *oracle.Config, h *oracle.History) (counts map[string]int, 
 // claimPromise is what the violations of judgeClaims are called by.
 const claimPromise = "claims"
 
-// claimWords are the numbers of claim mode, in the order in which they are told.
+// claimWords are the numbers of claim mode, in the order of the report.
 var claimWords = []struct{ name, topic string }{
 	{"events", ""}, {"keys", ""},
-	{"runs", claimRun}, {"claimed anew", ""},
-	{"replies", claimReplies}, {"waited", ""}, {"told to wait", ""}, {"replayed", ""},
+	{"runs", claimRun}, {"dispatched again", ""},
+	{"replies", claimReplies}, {"waited", ""}, {"in progress", ""}, {"replayed", ""},
 	{"outcomes", claimOutcomes}, {"refused", ""}, {"late", ""},
 }
 
 // tellClaims puts the numbers in words, the app's topics by what they hold.
 func (a *app) tellClaims(counts map[string]int) map[string]int {
-	told := map[string]int{}
+	numbers := map[string]int{}
 	for _, w := range claimWords {
 		name := w.name
 		if w.topic != "" {
 			name = a.topic(w.topic)
 		}
-		told[w.name] = counts[name]
+		numbers[w.name] = counts[name]
 	}
-	return told
+	return numbers
 }
 
-func claimsLine(told map[string]int) string {
+func claimsLine(numbers map[string]int) string {
 	var parts []string
 	for _, w := range claimWords {
-		parts = append(parts, fmt.Sprintf("%d %s", told[w.name], w.name))
+		parts = append(parts, fmt.Sprintf("%d %s", numbers[w.name], w.name))
 	}
 	return strings.Join(parts, ", ")
 }

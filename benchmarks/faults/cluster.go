@@ -101,7 +101,7 @@ func (c *cluster) revive(ctx context.Context) error {
 func (c *cluster) awaitInSync(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	return eventually(ctx, "all replicas are in sync", func(ctx context.Context) error {
+	return kafkatest.Await(ctx, "all replicas are in sync", func(ctx context.Context) error {
 		meta, err := c.kafka.Admin().Metadata(ctx)
 		if err != nil {
 			return err

@@ -1,21 +1,37 @@
-//go:build unix
-
-// Command faults runs oncebus against a real Apache Kafka, breaks both, and
-// proves that no event was lost or emitted twice.
+// Command faults runs oncebus against a real Apache Kafka while it breaks both,
+// and proves that no event was lost or emitted twice.
 //
 //	go run ./benchmarks/faults -duration 30m -seed 7
 //
 // The program under test is cmd/oncebus, built with the tag failpoints, in child
-// processes. A seeded generator fills the raw topics. An executor that is late,
-// repeats itself or dies produces outcomes for the routes in claim mode.
-// read_committed consumers that never stop note what a reader sees. Faults are
-// drawn from the matrix (faults_*.go), up to three at once.
+// processes. A seeded generator fills the input topics. A faulty executor works on
+// the events of routes in claim mode. The observer reads all topics read_committed
+// from the first record on. The campaign draws faults from the matrix
+// (faults_*.go), up to three at once. A run has epochs, each with an app of its
+// own: at the end of an epoch the harness heals everything, waits until the app
+// has processed all input, and gives the history to package oracle, which computes
+// what the app should have emitted.
 //
-// A run is cut into epochs, each with an app of its own. At the end of an epoch
-// everything is healed, drained and handed to package oracle, which folds the log
-// to the expected output. After a violation the seed, the history and all logs
-// are kept.
+// It owns the matrix of faults, the schedule, the traffic, and the history. It
+// may import the harness packages kafkatest, proxy, program and oracle, and of the
+// product what it damages or compares: state and its fault points, and dedup. It
+// does not import processor: the program runs as a process.
 //
-// Exit codes: 0 no violation; 1 a promise was broken, a fault never struck, or
-// there were fewer faults than asked for; 2 wrong flags.
+// Invariants:
+//   - The seed decides the schedule and the traffic. When faults strike also
+//     depends on the machine.
+//   - A run keeps history, logs and journal if it finds anything.
+//   - A process may end only if a fault or the harness ends it (slot.watch).
+//   - The program's log messages that faults wait for are constants here, and have
+//     to follow the program's.
+//
+// What looks wrong but is not:
+//   - A run reads /readyz and the log, not the state directory, to see a restored
+//     store: only the process knows what it trusted.
+//   - The harness samples the offsets of the dedup group once a second only: the
+//     oracle checks that they never go back, which needs no complete list.
+//   - With -lenient waits are ten times as long, for a loaded machine.
+//
+// Exit codes: 0 nothing was wrong; 1 a promise was broken, a fault never struck,
+// or there were fewer faults than requested; 2 wrong flags.
 package main

@@ -72,12 +72,12 @@ func (e *epoch) startAll(ctx context.Context) error {
 
 // stopAll ends every process by SIGTERM.
 func (e *epoch) stopAll(ctx context.Context) error {
-	return each(e.app.slots, func(s *slot) error { return s.stop(ctx) })
+	return each(e.app.slots, func(s *slot) error { return s.stop() })
 }
 
 func (e *epoch) killAll() error { return each(e.app.slots, (*slot).kill) }
 
-// each does the same with several slots side by side.
+// each does the same with several slots concurrently.
 func each(slots []*slot, do func(*slot) error) error {
 	errs := make([]error, len(slots))
 	var wg sync.WaitGroup

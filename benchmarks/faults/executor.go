@@ -10,14 +10,16 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"oncebus/processor/kafkatest"
+
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// An executor stands behind the routes in claim mode: it consumes their output
-// and says what became of it, each batch in one transaction with its place in
-// the output. It is not a good one: some outcomes come late, twice, in the wrong
-// order or with the token of an attempt long over, some say that it failed, and
-// some never come.
+// An executor works for the routes in claim mode: it consumes their output and
+// produces outcomes, each batch in one transaction with its offsets in the
+// output. It is faulty on purpose: it sends some outcomes late, twice, in the
+// wrong order or with the token of an old attempt, some say failed, and some it
+// never sends.
 type executor struct {
 	app  *app
 	rng  *rand.Rand
@@ -26,10 +28,10 @@ type executor struct {
 
 	later []laterOutcome // in no order
 	old   [][]byte       // tokens
-	told  int
+	sent  int
 }
 
-// laterOutcome is one that is told once its time has come.
+// laterOutcome is one that is due later.
 type laterOutcome struct {
 	due    time.Time
 	record *kgo.Record
@@ -49,20 +51,20 @@ func startExecutor(a *app, rng *rand.Rand) *executor {
 	return x
 }
 
-// end stops it where it is: what it did not get to has no outcome.
+// end stops the executor at once: the events it has not reached get no outcome.
 func (x *executor) end() {
 	x.stop()
 	<-x.done
 }
 
-// run works until ctx is done. The broker is away now and then: a session that
-// failed is replaced, and what it had not committed is worked on again.
+// run works until ctx is done. Brokers go away sometimes: run replaces a session
+// that failed, and repeats what that had not committed.
 func (x *executor) run(ctx context.Context) {
 	defer close(x.done)
 	for ctx.Err() == nil {
 		if err := x.session(ctx); err != nil && ctx.Err() == nil {
 			x.app.h.note("executor", map[string]any{"app": x.app.id, "error": err.Error()})
-			_ = pause(ctx, time.Second/2)
+			_ = kafkatest.Pause(ctx, time.Second/2)
 		}
 	}
 }
@@ -88,7 +90,7 @@ func (x *executor) session(ctx context.Context) error {
 		if fetches.NumRecords()+len(batch) == 0 {
 			continue
 		}
-		switch committed, err := x.tell(ctx, session, batch); {
+		switch committed, err := x.send(ctx, session, batch); {
 		case err != nil:
 			return err
 		case committed:
@@ -100,8 +102,8 @@ func (x *executor) session(ctx context.Context) error {
 	return nil
 }
 
-// tell produces the outcomes in one transaction with the place in the output.
-func (x *executor) tell(ctx context.Context, session *kgo.GroupTransactSession, batch []*kgo.Record) (committed bool, err error) {
+// send produces the outcomes in one transaction with the offsets in the output.
+func (x *executor) send(ctx context.Context, session *kgo.GroupTransactSession, batch []*kgo.Record) (committed bool, err error) {
 	if err := session.Begin(); err != nil {
 		return false, err
 	}
@@ -114,8 +116,8 @@ func (x *executor) tell(ctx context.Context, session *kgo.GroupTransactSession, 
 	return session.End(ending, kgo.TransactionEndTry(failed.Err() == nil))
 }
 
-// plan decides what to say of new events, and what of that now; with it comes
-// what was put off and is due. If the transaction fails all is planned anew.
+// plan decides the outcomes of new events, and which to send now; it adds the
+// later outcomes that are due. If the transaction fails, all is planned again.
 func (x *executor) plan(fetches kgo.Fetches, now time.Time) (batch []*kgo.Record, later []laterOutcome) {
 	for _, l := range x.later {
 		if l.due.After(now) {
@@ -169,11 +171,11 @@ func (x *executor) after(now time.Time) time.Time {
 func pickOf(rng *rand.Rand, of ...string) string { return of[rng.IntN(len(of))] }
 
 // outcome makes one with a record key of its own; some have no value, some have
-// headers that have to be replayed with it.
+// headers that the replay has to repeat.
 func (x *executor) outcome(token []byte, kind string) *kgo.Record {
-	x.told++
+	x.sent++
 	r := &kgo.Record{
-		Topic: x.app.topic(claimOutcomes), Key: fmt.Append(nil, "o-", x.told), Value: fmt.Append(nil, "result ", x.rng.IntN(1_000_000)),
+		Topic: x.app.topic(claimOutcomes), Key: fmt.Append(nil, "o-", x.sent), Value: fmt.Append(nil, "result ", x.rng.IntN(1_000_000)),
 		Headers: []kgo.RecordHeader{{Key: "oncebus-claim-token", Value: token}, {Key: "oncebus-outcome", Value: []byte(kind)}},
 	}
 	switch x.rng.IntN(4) {
@@ -194,13 +196,13 @@ func tokenOf(event *kgo.Record) []byte {
 	return nil
 }
 
-// outcomePlace is where an outcome stands in its topic.
+// outcomePlace is the place of an outcome in its topic.
 type outcomePlace struct {
 	partition int32
 	offset    int64
 }
 
-// routedOutcome reads off the envelope of a routed outcome where it stood.
+// routedOutcome reads the place of a routed outcome from its envelope.
 func routedOutcome(r *kgo.Record) outcomePlace {
 	if len(r.Headers) == 0 || len(r.Headers[0].Value) < 49 || r.Headers[0].Value[0] != 3 {
 		return outcomePlace{-1, r.Offset} // none: the oracle will tell
@@ -214,22 +216,22 @@ func routedOutcome(r *kgo.Record) outcomePlace {
 	return outcomePlace{int32(fields[3]), int64(fields[4])}
 }
 
-// meet notes that an outcome was seen where it was told, or in the repartition
-// topic; readers of two topics may see it there first.
-func (o *observer) meet(at outcomePlace, told bool) {
-	if before, met := o.told[at]; met && before != told {
-		delete(o.told, at)
+// meet notes that an outcome was seen in the outcomes topic, or in the repartition
+// topic; a reader of two topics may see the latter first.
+func (o *observer) meet(at outcomePlace, sent bool) {
+	if before, met := o.unmet[at]; met && before != sent {
+		delete(o.unmet, at)
 		return
 	}
-	o.told[at] = told
+	o.unmet[at] = sent
 }
 
-// unrouted says how many outcomes were told and are not routed yet.
+// unrouted returns an error while outcomes that were sent are not routed.
 func (o *observer) unrouted() error {
 	n := 0
 	var one outcomePlace
-	for at, told := range o.told {
-		if told {
+	for at, sent := range o.unmet {
+		if sent {
 			n, one = n+1, at
 		}
 	}

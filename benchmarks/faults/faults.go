@@ -35,5 +35,5 @@ func printFaults() {
 	for _, f := range allFaults {
 		fmt.Fprintf(w, "%s\t%s\t%d\n", f.row, f.name, max(1, f.nodes))
 	}
-	_ = w.Flush() // a terminal that cannot be written to has nobody to be told
+	_ = w.Flush() // the error could only go to the terminal that cannot be written to
 }

@@ -43,7 +43,7 @@ func brokerDown(end func(*kafkatest.Node) error, low, high time.Duration) func(c
 		d := max(k.h.cluster.downMin(), min(k.between(low, high), k.h.set.duration/20))
 		k.note("down for %v", d.Round(time.Millisecond))
 		brokers := k.h.cluster.kafka.Brokers()
-		if err := errors.Join(end(brokers[k.rng.IntN(len(brokers))]), pause(ctx, d), k.h.cluster.revive(ctx)); err != nil {
+		if err := errors.Join(end(brokers[k.rng.IntN(len(brokers))]), kafkatest.Pause(ctx, d), k.h.cluster.revive(ctx)); err != nil {
 			return err
 		}
 		return k.recovers(ctx, time.Now(), brokerBackMax)
@@ -56,7 +56,7 @@ func brokerFreeze(ctx context.Context, k *strike) error {
 	n := brokers[k.rng.IntN(len(brokers))]
 	d := k.between(time.Second, k.h.cluster.pauseMax())
 	k.note("%v", d.Round(time.Millisecond))
-	if err := errors.Join(n.Pause(), pause(ctx, d), n.Resume(), k.h.cluster.awaitInSync(ctx)); err != nil {
+	if err := errors.Join(n.Pause(), kafkatest.Pause(ctx, d), n.Resume(), k.h.cluster.awaitInSync(ctx)); err != nil {
 		return err
 	}
 	return k.recovers(ctx, time.Now(), brokerBackMax)
@@ -68,7 +68,7 @@ func transactionVersion(ctx context.Context, k *strike) error {
 	if err := k.h.setTransactionVersion(ctx, 1, 2); err != nil {
 		return err
 	}
-	err := pause(ctx, k.between(2*time.Second, 6*time.Second))
+	err := kafkatest.Pause(ctx, k.between(2*time.Second, 6*time.Second))
 	if err := errors.Join(err, k.h.setTransactionVersion(ctx, 2, 1)); err != nil {
 		return err
 	}
@@ -173,7 +173,7 @@ func (k *strike) awaitCleaned(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
-	err = eventually(ctx, "the changelog is cleaned", func(context.Context) error {
+	err = kafkatest.Await(ctx, "the changelog is cleaned", func(context.Context) error {
 		now, err := k.cleaned()
 		if err != nil {
 			return err
@@ -233,7 +233,7 @@ func leaderKill(ctx context.Context, k *strike) error {
 	}
 	d := k.between(time.Second, 8*time.Second)
 	k.note("leader %d of %s for %v", n.ID(), topic, d.Round(time.Millisecond))
-	if err := errors.Join(n.Kill(), pause(ctx, d), k.h.cluster.revive(ctx)); err != nil {
+	if err := errors.Join(n.Kill(), kafkatest.Pause(ctx, d), k.h.cluster.revive(ctx)); err != nil {
 		return err
 	}
 	return k.recovers(ctx, time.Now(), brokerBackMax)
@@ -242,7 +242,7 @@ func leaderKill(ctx context.Context, k *strike) error {
 // rollingBrokers restarts one broker after the other.
 func rollingBrokers(ctx context.Context, k *strike) error {
 	for _, n := range k.h.cluster.kafka.Brokers() {
-		if err := errors.Join(n.Stop(), k.h.cluster.revive(ctx), pause(ctx, 2*time.Second)); err != nil {
+		if err := errors.Join(n.Stop(), k.h.cluster.revive(ctx), kafkatest.Pause(ctx, 2*time.Second)); err != nil {
 			return err
 		}
 	}
@@ -264,7 +264,7 @@ func coordinatorMoves(ctx context.Context, k *strike) error {
 				return fmt.Errorf("%w: no coordinator of %s now: %w", errNotStruck, c.Name, c.Err)
 			}
 			moved = append(moved, fmt.Sprintf("%s from %d", c.Name, n.ID()))
-			if err := errors.Join(n.Stop(), pause(ctx, k.between(time.Second, 3*time.Second)), k.h.cluster.revive(ctx)); err != nil {
+			if err := errors.Join(n.Stop(), kafkatest.Pause(ctx, k.between(time.Second, 3*time.Second)), k.h.cluster.revive(ctx)); err != nil {
 				return err
 			}
 		}
@@ -280,7 +280,7 @@ func minISRLost(ctx context.Context, k *strike) error {
 	k.rng.Shuffle(len(brokers), func(i, j int) { brokers[i], brokers[j] = brokers[j], brokers[i] })
 	d := k.between(2*time.Second, 10*time.Second)
 	k.note("only broker %d for %v", brokers[2].ID(), d.Round(time.Millisecond))
-	if err := errors.Join(brokers[0].Kill(), brokers[1].Kill(), pause(ctx, d), k.h.cluster.revive(ctx)); err != nil {
+	if err := errors.Join(brokers[0].Kill(), brokers[1].Kill(), kafkatest.Pause(ctx, d), k.h.cluster.revive(ctx)); err != nil {
 		return err
 	}
 	return k.recovers(ctx, time.Now(), brokerBackMax)

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"time"
 
+	"oncebus/processor/kafkatest"
+
 	"github.com/twmb/franz-go/pkg/kadm"
 )
 
@@ -24,8 +26,8 @@ var groupFaults = []*fault{
 }
 
 // resetOffsets stops all processes, moves the dedup group's offsets (deletes
-// them if move is nil), and starts the processes again. They go on from their
-// checkpoints: nothing is skipped, and what is read again is passed over.
+// them if move is nil), and starts the processes again. They continue from their
+// checkpoints: no event is lost, and tasks skip what they read again.
 func resetOffsets(move func(k *strike, at int64) int64) func(context.Context, *strike) error {
 	return func(ctx context.Context, k *strike) error {
 		if err := k.stopAll(ctx); err != nil {
@@ -41,25 +43,25 @@ func resetOffsets(move func(k *strike, at int64) int64) func(context.Context, *s
 		if err != nil {
 			return errors.Join(err, k.startAll(ctx))
 		}
-		told, offsets := map[int32]int64{}, kadm.Offsets{}
+		resets, offsets := map[int32]int64{}, kadm.Offsets{}
 		for p := range int32(partitions) {
 			at, ok := committed.Lookup(topic, p)
 			if !ok || at.At < 0 {
 				continue
 			}
-			told[p] = -1
+			resets[p] = -1
 			if move != nil {
-				told[p] = move(k, at.At)
+				resets[p] = move(k, at.At)
 			}
-			offsets.AddOffset(topic, p, told[p], -1)
+			offsets.AddOffset(topic, p, resets[p], -1)
 		}
-		k.obs.noteReset(told)
+		k.obs.noteReset(resets)
 		if move != nil {
 			err = k.h.commitOffsets(ctx, group, offsets)
 		} else {
 			err = k.h.deleteOffsets(ctx, group, offsets.TopicsSet())
 		}
-		k.note("%d partitions", len(told))
+		k.note("%d partitions", len(resets))
 		if err := errors.Join(err, k.startAll(ctx)); err != nil {
 			return err
 		}
@@ -70,7 +72,7 @@ func resetOffsets(move func(k *strike, at int64) int64) func(context.Context, *s
 // awaitEmpty waits until a group has no member. Static members stay for their
 // session timeout.
 func (h *harness) awaitEmpty(ctx context.Context, group string) error {
-	return eventually(ctx, "group "+group+" is empty", func(ctx context.Context) error {
+	return kafkatest.Await(ctx, "group "+group+" is empty", func(ctx context.Context) error {
 		described, err := h.admin.DescribeGroups(ctx, group)
 		if err != nil {
 			return err

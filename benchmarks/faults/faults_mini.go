@@ -11,13 +11,15 @@ import (
 	"sync/atomic"
 	"time"
 
+	"oncebus/processor/kafkatest"
+
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
 // miniFaults harm what an app stands on. Most of them it cannot survive: it has
 // to stop with exit code 1 and say what happened, instead of going on with
-// losses. Each plays on an app of its own beside the epoch's.
+// losses. Each plays on an app of its own, while the epoch's app runs.
 var miniFaults = []*fault{
 	{row: "b6", name: "input-deleted-unread", broker: true, apply: refusal((*mini).deleteUnread, "was deleted before it was read")},
 	{row: "b6", name: "changelog-recreated", broker: true, apply: refusal((*mini).recreateChangelog, "deleted")},
@@ -66,7 +68,7 @@ func (m *mini) close(ctx context.Context) error {
 	return errors.Join(m.s.kill(), m.drop(ctx))
 }
 
-// send produces new events and a copy of each.
+// send produces new events and a duplicate of each.
 func (m *mini) send(ctx context.Context) error {
 	var records []*kgo.Record
 	for range miniEvents {
@@ -84,7 +86,7 @@ func (m *mini) send(ctx context.Context) error {
 func (m *mini) awaitUnique(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, miniMax)
 	defer cancel()
-	return eventually(ctx, "every event of "+m.id+" is there", func(ctx context.Context) error {
+	return kafkatest.Await(ctx, "every event of "+m.id+" is there", func(ctx context.Context) error {
 		records, err := m.h.readCommitted(ctx, m.topic("orders.unique"))
 		if err != nil {
 			return err
@@ -95,7 +97,7 @@ func (m *mini) awaitUnique(ctx context.Context) error {
 		}
 		slices.Sort(got)
 		if n := len(got) - len(slices.Compact(slices.Clone(got))); n > 0 {
-			return fatal(fmt.Errorf("%d events of %s came out twice", n, m.id))
+			return kafkatest.Fatal(fmt.Errorf("%d events of %s came out twice", n, m.id))
 		}
 		if len(got) != len(m.ids) {
 			return fmt.Errorf("%d of %d events", len(got), len(m.ids))
@@ -113,27 +115,27 @@ func refusal(harm func(*mini, context.Context) error, why string) func(context.C
 			return err
 		}
 		defer func() { err = errors.Join(err, m.close(ctx)) }()
-		if err := errors.Join(m.s.stop(ctx), harm(m, ctx)); err != nil {
+		if err := errors.Join(m.s.stop(), harm(m, ctx)); err != nil {
 			return err
 		}
 		m.s.doomed = true
 		waiting, cancel := context.WithTimeout(ctx, miniMax)
 		defer cancel()
 		startErr := m.s.start(waiting)
-		code, err := m.s.exited(waiting)
+		code, err := m.s.current().ExitCode(waiting)
 		if err != nil {
 			return fmt.Errorf("it runs on, instead of refusing: %w", errors.Join(err, startErr))
 		}
-		_, log := m.s.current()
-		if said := log.failure(); code != 1 || !strings.Contains(said, why) {
+		log := m.s.current().Log
+		if said := log.Failure(); code != 1 || !strings.Contains(said, why) {
 			return fmt.Errorf("it ended with exit code %d and said %q, want 1 and %q", code, said, why)
 		}
-		k.note("exit code 1: %.160s", log.failure())
+		k.note("exit code 1: %.160s", log.Failure())
 		return nil
 	}
 }
 
-// deleteUnread deletes raw records that nobody has read.
+// deleteUnread deletes raw records before oncebus reads them.
 func (m *mini) deleteUnread(ctx context.Context) error {
 	if err := m.send(ctx); err != nil {
 		return err
@@ -155,7 +157,7 @@ func (m *mini) recreateRepartition(ctx context.Context) error {
 	return m.recreate(ctx, m.repartition())
 }
 
-// recreate deletes a topic and creates it anew with the same settings.
+// recreate deletes a topic and creates it again with the same settings.
 func (m *mini) recreate(ctx context.Context, topic string) error {
 	described, err := m.h.admin.DescribeTopicConfigs(ctx, topic)
 	if err != nil {
@@ -179,7 +181,7 @@ func (m *mini) recreate(ctx context.Context, topic string) error {
 	ctx, cancel := context.WithTimeout(ctx, miniMax)
 	defer cancel()
 	// The name is free when the broker has noticed the deletion.
-	return eventually(ctx, topic+" is created again", func(ctx context.Context) error {
+	return kafkatest.Await(ctx, topic+" is created again", func(ctx context.Context) error {
 		resp, err := m.h.admin.CreateTopics(ctx, partitions, int16(m.h.set.nodes), configs, topic)
 		if err == nil {
 			err = resp.Error()
@@ -199,7 +201,7 @@ func (m *mini) addPartitions(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, miniMax)
 	defer cancel()
-	return eventually(ctx, m.repartition()+" has one more partition", func(ctx context.Context) error {
+	return kafkatest.Await(ctx, m.repartition()+" has one more partition", func(ctx context.Context) error {
 		meta, err := m.h.admin.Metadata(ctx, m.repartition())
 		if err == nil && len(meta.Topics[m.repartition()].Partitions) != partitions+1 {
 			err = errors.New("not yet")
@@ -218,7 +220,7 @@ func routeOffsets(move func(at int64) int64) func(context.Context, *strike) erro
 			return err
 		}
 		defer func() { err = errors.Join(err, m.close(ctx)) }()
-		if err := m.s.stop(ctx); err != nil {
+		if err := m.s.stop(); err != nil {
 			return err
 		}
 		group := m.group("route")

@@ -12,6 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"oncebus/processor/kafkatest"
 	"oncebus/processor/kafkatest/proxy"
 )
 
@@ -53,7 +54,7 @@ var networkFaults = slices.Concat(
 // client is what the proxy knows a process by: all its clients have this id.
 func (s *slot) client() string { return s.app.id + "-" + s.name }
 
-// lostFaults are n1: a request or its answer is lost, with the connection.
+// lostFaults are n1: a request or its response is lost, with the connection.
 func lostFaults() []*fault {
 	var faults []*fault
 	for _, key := range []kmsg.Key{kmsg.EndTxn, kmsg.TxnOffsetCommit, kmsg.Produce, kmsg.InitProducerID, kmsg.JoinGroup, kmsg.SyncGroup} {
@@ -88,7 +89,7 @@ func (k *strike) underCountedRule(ctx context.Context, rule proxy.Rule, restart 
 	if restart {
 		// A process that was away for longer than its session has to ask for
 		// everything again.
-		if err := errors.Join(s.kill(), pause(ctx, k.between(0, 2*time.Second))); err != nil {
+		if err := errors.Join(s.kill(), kafkatest.Pause(ctx, k.between(0, 2*time.Second))); err != nil {
 			return err
 		}
 		rule.Count = 1
@@ -105,7 +106,7 @@ func (k *strike) underCountedRule(ctx context.Context, rule proxy.Rule, restart 
 	}
 	waiting, cancel := context.WithTimeout(ctx, ruleMax)
 	defer cancel()
-	_ = f.Wait(waiting, rule.Count) // how often it struck is asked for below
+	_ = f.Wait(waiting, rule.Count) // the strikes are counted below
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
@@ -120,7 +121,7 @@ func (k *strike) underCountedRule(ctx context.Context, rule proxy.Rule, restart 
 	return k.recovers(ctx, time.Now(), brokerBackMax)
 }
 
-// lateFaults are n2: a request is delivered long after its sender has given up
+// lateFaults are n2: a request is delivered long after its sender stopped waiting
 // its connection and gone on.
 func lateFaults() []*fault {
 	var faults []*fault
@@ -155,7 +156,7 @@ func late(key kmsg.Key) func(context.Context, *strike) error {
 			return errors.Join(ctx.Err(), fmt.Errorf("%w: it was held and never delivered: %w", errNotStruck, err))
 		}
 		if ended[0].Err != nil {
-			// The broker had closed its side, which also settles it.
+			// The broker had closed its side, which also ends it.
 			k.note("held %v, then %v", held.Round(time.Millisecond), ended[0].Err)
 		} else {
 			k.note("held %v, then answered %s", held.Round(time.Millisecond), answered(ended[0].Response))
@@ -198,7 +199,7 @@ func errorFaults() []*fault {
 		name  string
 		key   kmsg.Key
 		err   *kerr.Error
-		patch bool // done, and the answer says otherwise; else not done
+		patch bool // done, and the response says otherwise; else not done
 	}{
 		{"EndTxn-unknown-but-done", kmsg.EndTxn, kerr.UnknownServerError, true},
 		{"EndTxn-unknown", kmsg.EndTxn, kerr.UnknownServerError, false},
@@ -247,7 +248,7 @@ func errorFaults() []*fault {
 	return append(faults, forgotten)
 }
 
-// forgetOffsets makes an answer say that nothing was ever committed.
+// forgetOffsets makes a response say that nothing was ever committed.
 func forgetOffsets(resp kmsg.Response) {
 	r := resp.(*kmsg.OffsetFetchResponse)
 	for _, g := range r.Groups {
@@ -278,7 +279,7 @@ func underRule(rule proxy.Rule, d time.Duration) func(context.Context, *strike) 
 			return err
 		}
 		defer f.Remove()
-		if err := pause(ctx, d); err != nil {
+		if err := kafkatest.Pause(ctx, d); err != nil {
 			return err
 		}
 		f.Remove()
@@ -307,7 +308,7 @@ func swizzle(ctx context.Context, k *strike) error {
 			return err
 		}
 		holes = append(holes, f)
-		if err := pause(ctx, k.between(200*time.Millisecond, 2*time.Second)); err != nil {
+		if err := kafkatest.Pause(ctx, k.between(200*time.Millisecond, 2*time.Second)); err != nil {
 			return err
 		}
 	}
@@ -315,7 +316,7 @@ func swizzle(ctx context.Context, k *strike) error {
 	for _, i := range k.rng.Perm(3) {
 		struck += holes[i].Struck()
 		holes[i].Remove()
-		if err := pause(ctx, k.between(200*time.Millisecond, 2*time.Second)); err != nil {
+		if err := kafkatest.Pause(ctx, k.between(200*time.Millisecond, 2*time.Second)); err != nil {
 			return err
 		}
 	}
@@ -330,7 +331,7 @@ func resets(ctx context.Context, k *strike) error {
 	cut := 0
 	for range 2 + k.rng.IntN(6) {
 		cut += k.h.cluster.proxy.Cut(proxy.Match{ClientID: k.slots[0].client()}, true)
-		if err := pause(ctx, k.between(100*time.Millisecond, time.Second)); err != nil {
+		if err := kafkatest.Pause(ctx, k.between(100*time.Millisecond, time.Second)); err != nil {
 			return err
 		}
 	}

@@ -11,20 +11,21 @@ import (
 	"syscall"
 	"time"
 
+	"oncebus/processor/kafkatest"
 	"oncebus/state/failpoint"
 )
 
 const (
-	// restartMax is how soon a killed process that is started again at once
-	// must have events flowing.
+	// restartMax is how soon events must flow after a kill and a restart at
+	// once.
 	restartMax = 5 * time.Second
 	// takeOverMax is how soon others must have taken over from a dead process.
 	takeOverMax = sessionTimeout + transactionTimeout + 5*time.Second
-	// pointMax is how long an armed process may take to pass its point.
+	// pointMax is how long an armed process may take to reach its point.
 	pointMax = 20 * time.Second
 )
 
-// processFaults are rows p1 to p8 and g1: what befalls processes.
+// processFaults are rows p1 to p8 and g1: faults of processes.
 var processFaults = slices.Concat(pointFaults(), []*fault{
 	{row: "p1", name: "kill", weight: 6, slots: 1, apply: killRestart},
 	{row: "p2", name: "kill-stay-down", weight: 2, slots: 1, apply: killStayDown},
@@ -49,7 +50,7 @@ func pointFaults() []*fault {
 	return faults
 }
 
-// killRestart kills a process wherever it is and starts it again at once.
+// killRestart kills a process at a random moment and starts it again at once.
 func killRestart(ctx context.Context, k *strike) error {
 	s := k.slots[0]
 	if err := s.kill(); err != nil {
@@ -67,7 +68,7 @@ func killRestart(ctx context.Context, k *strike) error {
 func killAt(point string) func(context.Context, *strike) error {
 	return func(ctx context.Context, k *strike) error {
 		s := k.slots[0]
-		if err := s.stop(ctx); err != nil {
+		if err := s.stop(); err != nil {
 			return err
 		}
 		passes := 1 + k.rng.IntN(20)
@@ -104,13 +105,13 @@ func killAt(point string) func(context.Context, *strike) error {
 func dieAt(ctx context.Context, s *slot, point string, startErr error) error {
 	ctx, cancel := context.WithTimeout(ctx, pointMax)
 	defer cancel()
-	code, err := s.exited(ctx)
-	_, log := s.current()
+	proc := s.current()
+	code, err := proc.ExitCode(ctx)
 	switch {
 	case err != nil:
 		return fmt.Errorf("%w: %s was not passed in %v", errNotStruck, point, pointMax)
-	case code != -1 || log.count("failpoint "+point) == 0:
-		return fmt.Errorf("process %s, armed for %s, ended with exit code %d: %s: %w", s.name, point, code, log.failure(), startErr)
+	case code != -1 || proc.Log.Count("failpoint "+point) == 0:
+		return fmt.Errorf("process %s, armed for %s, ended with exit code %d: %s: %w", s.name, point, code, proc.Log.Failure(), startErr)
 	}
 	return nil
 }
@@ -125,7 +126,7 @@ func killStayDown(ctx context.Context, k *strike) error {
 	return errors.Join(err, s.start(ctx), s.awaitReady(ctx))
 }
 
-// freeze stops a process for a moment; the group may or may not notice.
+// freeze stops a process for a moment, with or without a rebalance.
 func freeze(ctx context.Context, k *strike) error {
 	d := k.between(200*time.Millisecond, 3*time.Second)
 	k.note("%v", d.Round(time.Millisecond))
@@ -140,15 +141,15 @@ func freezeBursts(ctx context.Context, k *strike) error {
 		if err := k.slots[0].freeze(ctx, k.between(100*time.Millisecond, 800*time.Millisecond)); err != nil {
 			return err
 		}
-		if err := pause(ctx, k.between(50*time.Millisecond, 400*time.Millisecond)); err != nil {
+		if err := kafkatest.Pause(ctx, k.between(50*time.Millisecond, 400*time.Millisecond)); err != nil {
 			return err
 		}
 	}
 	return k.recovers(ctx, time.Now(), takeOverMax)
 }
 
-// zombie stops a process for longer than a timeout and lets it go on while
-// others have its tasks. It must find its way back by itself.
+// zombie stops a process for longer than a timeout and continues it while
+// others have its tasks. It must rejoin without help.
 func zombie(low, high time.Duration) func(context.Context, *strike) error {
 	return func(ctx context.Context, k *strike) error {
 		s := k.slots[0]
@@ -176,7 +177,7 @@ func zombie(low, high time.Duration) func(context.Context, *strike) error {
 // rollingRestart stops and starts one process after the other.
 func rollingRestart(ctx context.Context, k *strike) error {
 	for _, s := range k.slots {
-		if err := s.stop(ctx); err != nil {
+		if err := s.stop(); err != nil {
 			return err
 		}
 		if err := errors.Join(s.start(ctx), s.awaitReady(ctx)); err != nil {
@@ -191,13 +192,13 @@ func rollingRestart(ctx context.Context, k *strike) error {
 func scale(ctx context.Context, k *strike) error {
 	step := func(do func(context.Context, *slot) error, slots ...*slot) error {
 		for _, s := range slots {
-			if err := errors.Join(do(ctx, s), pause(ctx, k.between(500*time.Millisecond, 2*time.Second))); err != nil {
+			if err := errors.Join(do(ctx, s), kafkatest.Pause(ctx, k.between(500*time.Millisecond, 2*time.Second))); err != nil {
 				return err
 			}
 		}
 		return nil
 	}
-	stop := func(ctx context.Context, s *slot) error { return s.stop(ctx) }
+	stop := func(_ context.Context, s *slot) error { return s.stop() }
 	start := func(ctx context.Context, s *slot) error { return s.start(ctx) }
 	err := errors.Join(
 		step(stop, k.slots[1:]...),
@@ -211,7 +212,7 @@ func scale(ctx context.Context, k *strike) error {
 }
 
 // twins starts a second process with the instance id of a running one. They
-// must not take turns at fencing each other faster than their backoff allows.
+// must not fence each other more often than their backoff allows.
 func twins(ctx context.Context, k *strike) error {
 	s := k.slots[0]
 	twin := newSlot(k.app, s.name)
@@ -219,14 +220,13 @@ func twins(ctx context.Context, k *strike) error {
 	if err := twin.start(ctx); err != nil {
 		return err
 	}
-	_, log := s.current()
-	before := log.count(rebuildMessage)
+	log := s.current().Log
+	before := log.Count(rebuildMessage)
 	together := k.between(3*time.Second, 8*time.Second)
-	if err := pause(ctx, together); err != nil {
+	if err := kafkatest.Pause(ctx, together); err != nil {
 		return err
 	}
-	_, twinLog := twin.current()
-	rebuilt, twinRebuilt := log.count(rebuildMessage)-before, twinLog.count(rebuildMessage)
+	rebuilt, twinRebuilt := log.Count(rebuildMessage)-before, twin.current().Log.Count(rebuildMessage)
 	k.note("%v together, clients rebuilt %d and %d times", together.Round(time.Second), rebuilt, twinRebuilt)
 	// Four clients each; a backoff begins at 25 ms and doubles up to 5 s, so
 	// that a client gets in about ten tries in this time.
@@ -236,28 +236,28 @@ func twins(ctx context.Context, k *strike) error {
 	if rebuilt+twinRebuilt == 0 {
 		return fmt.Errorf("twins of %s did not notice each other in %v", s.name, together)
 	}
-	// Either of them may be the one that goes.
+	// Either of them may go.
 	if err := twin.kill(); err != nil {
 		return err
 	}
 	return k.recovers(ctx, time.Now(), takeOverMax)
 }
 
-// rebuildMessage is what a worker logs when it gives up its client.
+// rebuildMessage is what a worker logs when it replaces its client.
 const rebuildMessage = "building a new client"
 
-// starve leaves a process the little CPU that busy neighbours do not take.
+// starve runs a process at the lowest priority next to busy processes.
 func starve(ctx context.Context, k *strike) error {
 	s := k.slots[0]
 	// By group: a priority belongs to a thread, and all of them are meant.
-	if err := syscall.Setpriority(syscall.PRIO_PGRP, s.pid, 19); err != nil {
+	if err := syscall.Setpriority(syscall.PRIO_PGRP, s.current().PID(), 19); err != nil {
 		return fmt.Errorf("lower the priority of process %s: %w", s.name, err)
 	}
 	burners, err := startBurners(ctx, 3)
 	if err != nil {
 		return err
 	}
-	err = pause(ctx, k.between(4*time.Second, 10*time.Second))
+	err = kafkatest.Pause(ctx, k.between(4*time.Second, 10*time.Second))
 	for _, b := range burners {
 		err = errors.Join(err, b.Kill())
 	}
@@ -267,28 +267,28 @@ func starve(ctx context.Context, k *strike) error {
 	if err := k.recovers(ctx, time.Now(), takeOverMax); err != nil {
 		return err
 	}
-	// Priorities cannot be raised again by everybody: a new process has one.
-	return errors.Join(s.stop(ctx), s.start(ctx), s.awaitReady(ctx))
+	// Only root may raise a priority again: a new process starts at the normal one.
+	return errors.Join(s.stop(), s.start(ctx), s.awaitReady(ctx))
 }
 
-// memoryLimit runs a process with less memory than it likes.
+// memoryLimit runs a process with a low memory limit.
 func memoryLimit(ctx context.Context, k *strike) error {
 	s := k.slots[0]
-	if err := errors.Join(s.stop(ctx), s.start(ctx, "GOMEMLIMIT=48MiB")); err != nil {
+	if err := errors.Join(s.stop(), s.start(ctx, "GOMEMLIMIT=48MiB")); err != nil {
 		return err
 	}
 	started := time.Now()
-	if err := pause(ctx, k.between(4*time.Second, 10*time.Second)); err != nil {
+	if err := kafkatest.Pause(ctx, k.between(4*time.Second, 10*time.Second)); err != nil {
 		return err
 	}
 	if err := k.recovers(ctx, started, takeOverMax); err != nil {
 		return err
 	}
-	return errors.Join(s.stop(ctx), s.start(ctx), s.awaitReady(ctx))
+	return errors.Join(s.stop(), s.start(ctx), s.awaitReady(ctx))
 }
 
 // storm lets members join and leave the groups every two seconds, some of them
-// without a word.
+// without a LeaveGroup.
 func storm(ctx context.Context, k *strike) error {
 	var did []string
 	for range 4 + k.rng.IntN(4) {
@@ -302,16 +302,16 @@ func storm(ctx context.Context, k *strike) error {
 			err = s.kill()
 			did = append(did, "x"+s.name)
 		default:
-			err = s.stop(ctx)
+			err = s.stop()
 			did = append(did, "-"+s.name)
 		}
-		if err := errors.Join(err, pause(ctx, k.between(time.Second, 3*time.Second))); err != nil {
+		if err := errors.Join(err, kafkatest.Pause(ctx, k.between(time.Second, 3*time.Second))); err != nil {
 			return err
 		}
 	}
 	k.note("%s", strings.Join(did, " "))
 	for _, s := range k.spare {
-		if err := s.stop(ctx); err != nil {
+		if err := s.stop(); err != nil {
 			return err
 		}
 	}

@@ -18,10 +18,11 @@ import (
 	"strings"
 	"time"
 
+	"oncebus/processor/kafkatest"
 	"oncebus/state"
 )
 
-// stateFaults are rows s1 to s4: what befalls the local state.
+// stateFaults are rows s1 to s4: faults of the local state.
 var stateFaults = []*fault{
 	{row: "s1", name: "disk-full", slots: 1, apply: diskFull},
 	{row: "s2", name: "truncated", slots: 1, apply: damaged(truncateFile)},
@@ -55,7 +56,7 @@ func stores(s *slot) ([]string, error) {
 	return dirs, nil
 }
 
-// haveStores returns the stores of a process, or that there is nothing to harm.
+// haveStores returns the stores of a process, or an error if it has none.
 func haveStores(s *slot) ([]string, error) {
 	dirs, err := stores(s)
 	if err == nil && len(dirs) == 0 {
@@ -67,7 +68,7 @@ func haveStores(s *slot) ([]string, error) {
 // loseStores removes a stopped process's state directory.
 func loseStores(s *slot) error { return os.RemoveAll(s.stateDir()) }
 
-// damageStores makes every store of a stopped process one that cannot be read.
+// damageStores makes every store of a stopped process unreadable.
 func damageStores(rng *mathrand.Rand, s *slot) error {
 	dirs, err := haveStores(s)
 	if err != nil {
@@ -91,8 +92,8 @@ func stateLost(ctx context.Context, k *strike) error {
 }
 
 // damaged kills a process, damages one file in each of its stores, and starts
-// it. What it opens and cannot trust it must set aside and rebuild; what it
-// took from bad files in silence the check of the epoch finds.
+// it. It must quarantine and rebuild what it opens and cannot trust. The
+// check of the epoch finds what it read from bad files in silence.
 func damaged(harm func(*mathrand.Rand, string) (string, error)) func(context.Context, *strike) error {
 	return func(ctx context.Context, k *strike) error {
 		s := k.slots[0]
@@ -116,28 +117,28 @@ func damaged(harm func(*mathrand.Rand, string) (string, error)) func(context.Con
 }
 
 // afterDamage starts a process on stores that were harmed. certain says that
-// every store that it opens has to be set aside.
+// it has to quarantine every store that it opens.
 func (k *strike) afterDamage(ctx context.Context, s *slot, harms map[string]string, certain bool) error {
 	ready, cancel := context.WithTimeout(ctx, startMax)
 	defer cancel()
 	if err := errors.Join(s.start(ctx), s.awaitReady(ready)); err != nil {
 		return fmt.Errorf("%w; harmed were %v", err, harms)
 	}
-	_, log := s.current()
-	opened, aside := 0, 0
+	log := s.current().Log
+	opened, quarantined := 0, 0
 	var trusted []string
 	for dir, did := range harms {
 		at := strings.LastIndexByte(dir, '-')
 		task := dir[:at] + "/" + dir[at+1:]
 		switch {
-		case log.countTask(asideMessage, task) > 0:
-			opened, aside = opened+1, aside+1
-		case log.countTask("restored", task) > 0:
+		case log.CountTask(asideMessage, task) > 0:
+			opened, quarantined = opened+1, quarantined+1
+		case log.CountTask("restored", task) > 0:
 			opened++
 			trusted = append(trusted, dir+" "+did)
 		}
 	}
-	k.note("%d stores harmed, %d opened, %d set aside, trusted %v", len(harms), opened, aside, trusted)
+	k.note("%d stores harmed, %d opened, %d quarantined, trusted %v", len(harms), opened, quarantined, trusted)
 	if certain && len(trusted) > 0 {
 		return fmt.Errorf("process %s trusted %v", s.name, trusted)
 	}
@@ -206,8 +207,8 @@ func deleteFile(rng *mathrand.Rand, dir string) (string, error) {
 	return filepath.Base(path) + " deleted", os.Remove(path)
 }
 
-// replaceFile puts a directory in the place of a file: what cannot be opened as
-// it should, also for root, whom no permission stops.
+// replaceFile puts a directory in the place of a file: no process can
+// open it as a file, not even root, who ignores permissions.
 func replaceFile(rng *mathrand.Rand, dir string) (string, error) {
 	path, _, err := pick(rng, dir)
 	if err != nil {
@@ -219,7 +220,7 @@ func replaceFile(rng *mathrand.Rand, dir string) (string, error) {
 // copyDir copies a directory of files and directories.
 func copyDir(from, to string) error { return os.CopyFS(to, os.DirFS(from)) }
 
-// olderCopy puts the state of some seconds ago back in the place of today's.
+// olderCopy replaces the state by that of some seconds ago.
 func olderCopy(ctx context.Context, k *strike) error {
 	s := k.slots[0]
 	older := s.stateDir() + "-older"
@@ -233,7 +234,7 @@ func olderCopy(ctx context.Context, k *strike) error {
 	return k.recovers(ctx, time.Now(), takeOverMax)
 }
 
-// copyAndGoOn kills the process, copies its state, lets it go on for some
+// copyAndGoOn kills the process, copies its state, runs it for some more
 // seconds, and kills it again.
 func (k *strike) copyAndGoOn(ctx context.Context, s *slot, to string) error {
 	if err := s.kill(); err != nil {
@@ -245,7 +246,7 @@ func (k *strike) copyAndGoOn(ctx context.Context, s *slot, to string) error {
 	if err := errors.Join(os.RemoveAll(to), copyDir(s.stateDir(), to), s.start(ctx)); err != nil {
 		return err
 	}
-	return errors.Join(pause(ctx, k.between(3*time.Second, 8*time.Second)), s.kill())
+	return errors.Join(kafkatest.Pause(ctx, k.between(3*time.Second, 8*time.Second)), s.kill())
 }
 
 // otherPartition exchanges the directories of two tasks.
@@ -269,12 +270,12 @@ func otherPartition(ctx context.Context, k *strike) error {
 	return k.afterDamage(ctx, s, map[string]string{filepath.Base(a): "exchanged", filepath.Base(b): "exchanged"}, true)
 }
 
-// bootLine is where a store's status names the boot it was open in.
+// bootLine is the line of a store's status with the boot in which it was open.
 var bootLine = regexp.MustCompile(`(?m)^boot .*$`)
 
-// powerLoss makes of two copies of the state what a power loss could leave of
-// it: of each file some pages are as they were some seconds ago, others as they
-// are now. The boot is another one then, which the stores have to notice.
+// powerLoss mixes two copies of the state as a power loss could: some pages of
+// each file are some seconds old, others are new. It also changes the boot id,
+// by which the stores have to detect it.
 func powerLoss(ctx context.Context, k *strike) error {
 	s := k.slots[0]
 	older := s.stateDir() + "-older"
@@ -367,8 +368,8 @@ func mixFile(rng *mathrand.Rand, path, older string) (err error) {
 	}
 }
 
-// diskFull fills the disk of one process: it has to stop working before the
-// disk is full, keep running, and go on by itself when there is space.
+// diskFull fills the disk of one process: it has to pause before the disk is
+// full, keep running, and resume when there is space.
 func diskFull(ctx context.Context, k *strike) (err error) {
 	s := k.slots[0]
 	ballast := filepath.Join(s.stateDir(), "ballast")
@@ -385,17 +386,17 @@ func diskFull(ctx context.Context, k *strike) (err error) {
 	}
 	paused, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	err = eventually(paused, "process "+s.name+" pauses", func(ctx context.Context) error { return k.diskPaused(ctx, s, 1) })
+	err = kafkatest.Await(paused, "process "+s.name+" pauses", func(ctx context.Context) error { return k.diskPaused(ctx, s, 1) })
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(pause(ctx, k.between(time.Second, 5*time.Second)), os.Remove(ballast)); err != nil {
+	if err := errors.Join(kafkatest.Pause(ctx, k.between(time.Second, 5*time.Second)), os.Remove(ballast)); err != nil {
 		return err
 	}
 	freed := time.Now()
 	resumed, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	err = eventually(resumed, "process "+s.name+" goes on", func(ctx context.Context) error { return k.diskPaused(ctx, s, 0) })
+	err = kafkatest.Await(resumed, "process "+s.name+" goes on", func(ctx context.Context) error { return k.diskPaused(ctx, s, 0) })
 	if err != nil {
 		return err
 	}
@@ -403,15 +404,18 @@ func diskFull(ctx context.Context, k *strike) (err error) {
 }
 
 func (k *strike) diskPaused(ctx context.Context, s *slot, want float64) error {
-	if !s.alive() {
-		_, log := s.current()
-		return fatal(fmt.Errorf("process %s ended: %s", s.name, log.failure()))
+	proc := s.current()
+	if err := proc.Ended(); err != nil {
+		return kafkatest.Fatal(err)
 	}
-	got, err := s.metric(ctx, "oncebus_disk_paused")
-	if err == nil && got != want {
-		err = fmt.Errorf("oncebus_disk_paused is %v", got)
+	m, err := proc.Metrics(ctx)
+	if err != nil {
+		return err
 	}
-	return err
+	if got := m.Sum("oncebus_disk_paused"); got != want {
+		return fmt.Errorf("oncebus_disk_paused is %v", got)
+	}
+	return nil
 }
 
 // smallDisk stops a process and gives it a small disk of its own for its state:

@@ -21,7 +21,7 @@ import (
 )
 
 // matrix are the rows of the fault matrix that one broker is enough for; u1
-// needs an older build, of which there is none.
+// needs an older build, which does not exist.
 var matrix = strings.Fields("b1 b2 b3 b5 b6 g1 g2 n1 n2 n3 n4 p1 p2 p3 p4 p5 p6 p7 p8 s1 s2 s3 s4 t1 t2 t3")
 
 func TestEveryRowHasAFault(t *testing.T) {
@@ -85,7 +85,7 @@ func TestFlowHeader(t *testing.T) {
 		t.Errorf("read back %d, %d, %v", flow, sent, ok)
 	}
 	if _, _, ok := flowOf(headers[:1]); ok {
-		t.Error("found a flow where there is none")
+		t.Error("found a flow in a topic without one")
 	}
 }
 
@@ -175,7 +175,7 @@ func TestProgress(t *testing.T) {
 }
 
 // A stopped process may only write behind its successor what follows it; what
-// it began before it was stopped is told apart although the producer is the
+// it began before it was stopped is recognised although the producer is the
 // same, and so may be its epoch.
 func TestLateCommits(t *testing.T) {
 	const zombie, successor, third = 1, 2, 3
@@ -269,7 +269,7 @@ func claimEpoch(route int) (*oracle.Config, *oracle.History) {
 	const topic, outcomes, at = 3, 4, 1_000_000
 	rules := claimRoutes[route].rules
 	rules.Route, rules.Class = claimRoutes[route].name, 7
-	rules.Repartition, rules.Changelog, rules.Outcomes, rules.OutcomesNumber = "hop", "log", claimOutcomes, outcomes
+	rules.Repartition, rules.Changelog, rules.Outcomes, rules.OutcomesNumber = "repartition", "log", claimOutcomes, outcomes
 	rules.Output, rules.Replies, rules.Dead = claimRun, claimReplies, claimDead
 	h := &oracle.History{Live: map[string][]oracle.Record{}}
 	add := func(topic, key string, value []byte, headers ...oracle.Header) {
@@ -294,14 +294,14 @@ func claimEpoch(route int) (*oracle.Config, *oracle.History) {
 	token := base64.RawURLEncoding.EncodeToString(raw)
 	own := text("oncebus-claim-token", token, "oncebus-outcome", "completed")
 
-	add("hop", "r-1", []byte("do"), envelope(1, topic, 0, ""))
+	add("repartition", "r-1", []byte("do"), envelope(1, topic, 0, ""))
 	add(claimRun, "r-1", []byte("do"), text("oncebus-route", rules.Route, "oncebus-verdict", "unique", "oncebus-attempt", "1")...)
-	add("hop", "r-2", []byte("do"), envelope(1, topic, 1, ""))
+	add("repartition", "r-2", []byte("do"), envelope(1, topic, 1, ""))
 	if rules.Wait == 0 {
 		add(claimReplies, "r-2", nil, text("oncebus-route", rules.Route, "oncebus-verdict", "in_progress", "oncebus-claim-status", "in_progress", "oncebus-attempt", "1")...)
 	}
 	add(claimOutcomes, "o-1", []byte("done"), append(text("type", "text"), own...)...)
-	add("hop", "o-1", []byte("done"), append([]oracle.Header{envelope(3, outcomes, 0, "\x01"+string(rune(len(token)))+token)}, append(text("type", "text"), own...)...)...)
+	add("repartition", "o-1", []byte("done"), append([]oracle.Header{envelope(3, outcomes, 0, "\x01"+string(rune(len(token)))+token)}, append(text("type", "text"), own...)...)...)
 	reply := func(key, verdict string) {
 		add(claimReplies, key, []byte("done"), text("type", "text", "oncebus-route", rules.Route, "oncebus-verdict", verdict, "oncebus-claim-status", "completed", "oncebus-attempt", "1")...)
 	}
@@ -328,22 +328,22 @@ func TestClaimErrorsAreFound(t *testing.T) {
 			plant func([]oracle.Record) []oracle.Record
 			want  string
 		}{
-			"two live claims":    {claimRun, func(all []oracle.Record) []oracle.Record { return append(all, all[0]) }, "too much: run r-1"},
-			"nothing ran":        {claimRun, func([]oracle.Record) []oracle.Record { return nil }, "missing: run r-1"},
-			"the copy's reply":   {claimReplies, func(all []oracle.Record) []oracle.Record { return withoutKey(all, "r-2") }, "missing: reply to r-2"},
-			"the first's reply":  {claimReplies, func(all []oracle.Record) []oracle.Record { return withoutKey(all, "r-1") }, "missing: reply to r-1"},
-			"two replies":        {claimReplies, func(all []oracle.Record) []oracle.Record { return append(all, all[1]) }, "too much: reply to"},
-			"another result":     {claimReplies, func(all []oracle.Record) []oracle.Record { all[len(all)-1].Value = []byte("dome"); return all }, "too much: reply to"},
-			"null for no result": {claimReplies, func(all []oracle.Record) []oracle.Record { all[len(all)-1].Value = nil; return all }, "null"},
+			"two live claims":       {claimRun, func(all []oracle.Record) []oracle.Record { return append(all, all[0]) }, "too much: run r-1"},
+			"nothing ran":           {claimRun, func([]oracle.Record) []oracle.Record { return nil }, "missing: run r-1"},
+			"the duplicate's reply": {claimReplies, func(all []oracle.Record) []oracle.Record { return withoutKey(all, "r-2") }, "missing: reply to r-2"},
+			"the first's reply":     {claimReplies, func(all []oracle.Record) []oracle.Record { return withoutKey(all, "r-1") }, "missing: reply to r-1"},
+			"two replies":           {claimReplies, func(all []oracle.Record) []oracle.Record { return append(all, all[1]) }, "too much: reply to"},
+			"another result":        {claimReplies, func(all []oracle.Record) []oracle.Record { all[len(all)-1].Value = []byte("dome"); return all }, "too much: reply to"},
+			"null for no result":    {claimReplies, func(all []oracle.Record) []oracle.Record { all[len(all)-1].Value = nil; return all }, "null"},
 			"a header is lost": {claimReplies, func(all []oracle.Record) []oracle.Record {
 				all[len(all)-1].Headers = all[len(all)-1].Headers[1:]
 				return all
 			}, `type="text"`},
 			"a foreign reply":     {claimReplies, func(all []oracle.Record) []oracle.Record { return append(all, oracle.Record{Key: []byte("r-1")}) }, "3 records, 2 of them"},
-			"an outcome lost":     {"hop", func(all []oracle.Record) []oracle.Record { return all[:2] }, "outcome lost"},
-			"an outcome twice":    {"hop", func(all []oracle.Record) []oracle.Record { return append(all, all[2]) }, "where none stands (any more)"},
-			"an outcome changed":  {"hop", func(all []oracle.Record) []oracle.Record { all[2].Value = nil; return all }, "is not the outcome that stands in"},
-			"an outcome astray":   {"hop", func(all []oracle.Record) []oracle.Record { all[2].Partition = 1; return all }, "of a claim in partition 0"},
+			"an outcome lost":     {"repartition", func(all []oracle.Record) []oracle.Record { return all[:2] }, "outcome lost"},
+			"an outcome twice":    {"repartition", func(all []oracle.Record) []oracle.Record { return append(all, all[2]) }, "where none stands (any more)"},
+			"an outcome changed":  {"repartition", func(all []oracle.Record) []oracle.Record { all[2].Value = nil; return all }, "is not the outcome that stands in"},
+			"an outcome astray":   {"repartition", func(all []oracle.Record) []oracle.Record { all[2].Partition = 1; return all }, "of a claim in partition 0"},
 			"the claim's row":     {"log", func([]oracle.Record) []oracle.Record { return nil }, `is "" in the changelog`},
 			"another attempt":     {"log", func(all []oracle.Record) []oracle.Record { all[0].Value[len(all[0].Value)-1]++; return all }, "attempt 2, first"},
 			"the outcome's row":   {"log", func(all []oracle.Record) []oracle.Record { all[0].Value[3] = 1; return all }, `is "in_progress, attempt 1`},
@@ -369,7 +369,7 @@ func withoutKey(all []oracle.Record, key string) []oracle.Record {
 }
 
 // What the executor is to say later is said once its time has come, and is
-// planned anew if the transaction fails.
+// planned again if the transaction fails.
 func TestExecutorPlans(t *testing.T) {
 	x := &executor{app: &app{id: "a"}, rng: rand.New(rand.NewPCG(1, 2))}
 	var run kgo.FetchPartition
@@ -394,14 +394,14 @@ func TestExecutorPlans(t *testing.T) {
 	x.later = later
 	for range 2 { // the first time the transaction fails
 		if batch, later = x.plan(nil, now.Add(laterMax)); len(batch) != len(x.later) || len(later) > 0 {
-			t.Errorf("%d of %d outcomes are told when all are due, %d put off again", len(batch), len(x.later), len(later))
+			t.Errorf("%d of %d outcomes are sent when all are due, %d put off again", len(batch), len(x.later), len(later))
 		}
 	}
 }
 
 // An outcome is on its way until it was seen in both topics, in whatever order.
 func TestOutcomesOnTheirWay(t *testing.T) {
-	o := &observer{app: &app{id: "a"}, told: map[outcomePlace]bool{}}
+	o := &observer{app: &app{id: "a"}, unmet: map[outcomePlace]bool{}}
 	o.meet(outcomePlace{1, 5}, true)
 	o.meet(outcomePlace{1, 6}, false)
 	if o.unrouted() == nil {
@@ -409,7 +409,7 @@ func TestOutcomesOnTheirWay(t *testing.T) {
 	}
 	o.meet(outcomePlace{1, 5}, false)
 	o.meet(outcomePlace{1, 6}, true)
-	if err := o.unrouted(); err != nil || len(o.told) > 0 {
-		t.Errorf("%v, %v", err, o.told)
+	if err := o.unrouted(); err != nil || len(o.unmet) > 0 {
+		t.Errorf("%v, %v", err, o.unmet)
 	}
 }

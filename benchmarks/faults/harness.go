@@ -10,11 +10,12 @@ import (
 	"maps"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"sync"
 	"time"
+
+	"oncebus/processor/kafkatest/program"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -49,7 +50,7 @@ type violation struct {
 // has all of them.
 const violationsShown = 5
 
-// violate notes a broken promise; the run goes on to the end of the epoch.
+// violate notes a broken promise; the run continues to the end of the epoch.
 func (h *harness) violate(promise, format string, args ...any) {
 	v := violation{Promise: promise, Message: fmt.Sprintf(format, args...)}
 	h.mu.Lock()
@@ -84,7 +85,7 @@ func (h *harness) violated() []violation {
 // clock is the time since the start, for the terminal.
 func (h *harness) clock() string { return fmt.Sprintf("%7.1f", time.Since(h.began).Seconds()) }
 
-// say prints a line for whoever watches.
+// say prints a line on the terminal.
 func (h *harness) say(format string, args ...any) {
 	fmt.Printf("%s %s\n", h.clock(), fmt.Sprintf(format, args...))
 }
@@ -139,10 +140,8 @@ func (h *harness) prepare() error {
 		return err
 	}
 	h.note("start", map[string]any{"seed": h.set.seed, "nodes": h.set.nodes, "duration": h.set.duration.String()})
-	h.binary = filepath.Join(h.dir, "oncebus")
-	build := exec.CommandContext(h.ctx, "go", "build", "-buildvcs=false", "-tags", "failpoints", "-o", h.binary, "oncebus/cmd/oncebus")
-	if out, err := build.CombinedOutput(); err != nil {
-		return fmt.Errorf("build the program under test: %w\n%s", err, out)
+	if h.binary, err = program.Build(h.ctx, h.dir, "-tags", "failpoints"); err != nil {
+		return err
 	}
 	if h.cluster, err = startCluster(h.ctx, filepath.Join(h.dir, "kafka"), h.set.nodes); err != nil {
 		return err
@@ -156,8 +155,8 @@ func (h *harness) prepare() error {
 	return nil
 }
 
-// cleanUp removes what a run without findings leaves, unless it was told where
-// to put it.
+// cleanUp removes what a run without findings leaves, unless a flag said
+// where to put it.
 func (h *harness) cleanUp() error {
 	if h.set.work != "" {
 		return nil

@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// settings are what a run is told.
+// settings are those of a run.
 type settings struct {
 	duration  time.Duration
 	epoch     time.Duration // longest epoch

@@ -13,12 +13,13 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"oncebus/processor/kafkatest"
 	"oncebus/processor/oracle"
 )
 
 // An observer reads all topics of an app read_committed, from before the first
-// record on, and keeps what it saw. From the same records it tells how far the
-// app is, how long events take, and for how long nothing moved.
+// record on, and keeps what it saw. From the same records it derives the progress
+// of the app, the delay of events, and how long nothing moved.
 type observer struct {
 	app    *app
 	client *kgo.Client
@@ -30,11 +31,11 @@ type observer struct {
 	lost    error   // the log lost something before the observer read it
 	flows   []int64 // by raw partition: the newest record that was routed, as made (us)
 	tasks   []taskProgress
-	told    map[outcomePlace]bool // outcomes seen in one of two places: true where they were told, false where they were routed
+	unmet   map[outcomePlace]bool // outcomes seen in one of two topics: true in the outcomes topic, false in the repartition topic
 	writers []write               // of the changelog, oldest first
 	delays  []delay               // of unique events, by arrival
 	outputs int                   // records in the output topics
-	quiet   time.Time             // when stalls begin to count anew
+	quiet   time.Time             // when stalls begin to count
 	stall   stall                 // the longest so far
 
 	samplesMu sync.Mutex
@@ -51,8 +52,8 @@ type taskProgress struct {
 
 type waitingRecord struct{ offset, sent int64 }
 
-// write is a checkpoint row of the changelog: which producer committed it, as
-// the task's how many-eth transaction.
+// write is a checkpoint row of the changelog: which producer committed it, and in
+// which transaction of the task, counted from 1.
 type write struct {
 	partition int32
 	offset    int64
@@ -61,11 +62,11 @@ type write struct {
 	seen      time.Time
 }
 
-// delay is how long a unique event took from its making to a read_committed
-// reader of the output; both in us.
+// delay is how long a unique event took from its creation until a read_committed
+// reader had it; both in us.
 type delay struct{ sent, seen int64 }
 
-// stall is a time in which one task committed nothing though there was work.
+// stall is a time in which one task had work and committed nothing.
 type stall struct {
 	took time.Duration
 	task int
@@ -90,7 +91,7 @@ func observe(a *app) (*observer, error) {
 	ctx, cancel := context.WithCancel(a.h.ctx)
 	now := time.Now()
 	o := &observer{
-		app: a, client: client, stop: cancel, live: map[string][]oracle.Record{}, told: map[outcomePlace]bool{}, flows: make([]int64, flows),
+		app: a, client: client, stop: cancel, live: map[string][]oracle.Record{}, unmet: map[outcomePlace]bool{}, flows: make([]int64, flows),
 		tasks: make([]taskProgress, partitions), quiet: now,
 	}
 	for i := range o.tasks {
@@ -154,7 +155,7 @@ func (o *observer) note(r *kgo.Record, now time.Time) {
 		if !ok {
 			return
 		}
-		// What cannot be keyed goes to the dead-letter topic at once.
+		// An event without a dedup key goes to the dead-letter topic at once.
 		o.flows[flow] = max(o.flows[flow], sent)
 		if verdictOf(r.Headers) == "unique" {
 			o.delays = append(o.delays, delay{sent, now.UnixMicro()})
@@ -200,7 +201,7 @@ func verdictOf(headers []kgo.RecordHeader) string {
 }
 
 // passed reports whether, for every raw partition and every task, a record made
-// after t has been processed and committed; and if not, what is behind.
+// after t has been processed and committed; if not, the error says what is behind.
 func (o *observer) passed(t time.Time) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -219,12 +220,12 @@ func (o *observer) passed(t time.Time) error {
 }
 
 // recovered waits until every raw partition and every task has processed
-// something made after t, or until enough, if there is one, says so. It returns
-// how long after t that was.
+// something made after t, or until enough, if it is not nil, returns true. It
+// returns the time since t.
 func (o *observer) recovered(ctx context.Context, t time.Time, limit time.Duration, enough func() bool) (time.Duration, error) {
 	ctx, cancel := context.WithDeadlineCause(ctx, t.Add(limit), fmt.Errorf("%v are over", limit))
 	defer cancel()
-	err := eventually(ctx, "events flow again", func(context.Context) error {
+	err := kafkatest.Await(ctx, "events flow again", func(context.Context) error {
 		err := o.passed(t)
 		if err != nil && enough != nil && enough() {
 			return nil
@@ -234,7 +235,7 @@ func (o *observer) recovered(ctx context.Context, t time.Time, limit time.Durati
 	return time.Since(t), err
 }
 
-// restartStalls forgets the stalls so far, such as those of a first start.
+// restartStalls drops the stalls so far, such as those of a first start.
 func (o *observer) restartStalls() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -253,17 +254,17 @@ func (o *observer) drained() error {
 	return o.unrouted()
 }
 
-// sample asks once a second for the dedup group's committed offsets.
+// sample fetches once a second the dedup group's committed offsets.
 func (o *observer) sample(ctx context.Context) {
-	for pause(ctx, time.Second) == nil {
+	for kafkatest.Pause(ctx, time.Second) == nil {
 		asked, cancel := context.WithTimeout(ctx, 5*time.Second)
 		_ = o.sampleOnce(asked) // the broker may be away
 		cancel()
 	}
 }
 
-// sampleOnce keeps the group's offsets. The lock is held while it asks, so that
-// no answer from before a reset is noted after it.
+// sampleOnce keeps the group's offsets. It holds the lock during the request, so
+// that no response from before a reset is noted after it.
 func (o *observer) sampleOnce(ctx context.Context) error {
 	o.samplesMu.Lock()
 	defer o.samplesMu.Unlock()
@@ -279,7 +280,7 @@ func (o *observer) sampleOnce(ctx context.Context) error {
 	return nil
 }
 
-// noteReset tells the oracle that the harness is about to set the group's
+// noteReset records for the oracle that the harness is about to set the group's
 // offsets; -1 deletes one.
 func (o *observer) noteReset(offsets map[int32]int64) {
 	o.samplesMu.Lock()

@@ -33,7 +33,7 @@ type report struct {
 	Seconds   float64          `json:"seconds"`
 	Faults    int              `json:"faults"`     // that struck
 	NotStruck int              `json:"not_struck"` // drawn, but the moment did not come
-	Crowded   int              `json:"crowded"`    // of the faults, those with others at work at the same time
+	Crowded   int              `json:"crowded"`    // of the faults, those with others active at the same time
 	Records   int              `json:"raw_records"`
 	Outputs   int              `json:"output_records"`
 	Claims    map[string]int   `json:"claim_mode"`             // what was compared, see claimWords

@@ -6,6 +6,8 @@ import (
 	"context"
 	"errors"
 	"time"
+
+	"oncebus/processor/kafkatest"
 )
 
 // A scenario measures one promise in numbers, with nothing else broken.
@@ -127,15 +129,15 @@ func (r *report) scenario(s scenarioResult) {
 	r.Scenarios = append(r.Scenarios, s)
 }
 
-// two leaves the first two processes running and all tasks settled on them.
+// two leaves the first two processes running with all tasks.
 func (e *epoch) two(ctx context.Context) error {
 	for _, s := range e.base[2:] {
-		if err := s.stop(ctx); err != nil {
+		if err := s.stop(); err != nil {
 			return err
 		}
 	}
 	// The others have its tasks when its session is over.
-	if err := errors.Join(pause(ctx, sessionTimeout), e.base[0].awaitReady(ctx), e.base[1].awaitReady(ctx)); err != nil {
+	if err := errors.Join(kafkatest.Pause(ctx, sessionTimeout), e.base[0].awaitReady(ctx), e.base[1].awaitReady(ctx)); err != nil {
 		return err
 	}
 	_, err := e.obs.recovered(ctx, time.Now(), e.h.patience(quietMax), nil)
@@ -175,12 +177,12 @@ func playRolling(ctx context.Context, e *epoch, _ int) ([]time.Duration, error) 
 	if _, err := e.obs.recovered(ctx, time.Now(), e.h.patience(quietMax), nil); err != nil {
 		return nil, err
 	}
-	if err := pause(ctx, time.Second); err != nil {
+	if err := kafkatest.Pause(ctx, time.Second); err != nil {
 		return nil, err
 	}
 	began := time.Now()
 	for _, s := range e.base {
-		if err := errors.Join(s.stop(ctx), s.start(ctx), s.awaitReady(ctx)); err != nil {
+		if err := errors.Join(s.stop(), s.start(ctx), s.awaitReady(ctx)); err != nil {
 			return nil, err
 		}
 	}

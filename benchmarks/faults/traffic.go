@@ -18,9 +18,9 @@ import (
 	"oncebus/processor/oracle"
 )
 
-// headerFlow is the header by which the harness finds its own records again:
-// the number of the raw partition, and when the record was made (us). It passes
-// through the app like any header of the application's.
+// headerFlow is the header by which the harness recognises its own records:
+// the number of the raw partition, and when the record was made (us). The
+// app forwards it as any other header.
 const headerFlow = "flow"
 
 // flows is the number of raw partitions; those of claim mode are the last.
@@ -39,7 +39,7 @@ func appendFlow(flow int, at time.Time) []byte {
 	return binary.BigEndian.AppendUint64([]byte{byte(flow)}, uint64(at.UnixMicro()))
 }
 
-// flowOf finds the header; ok is false for a record that is not the traffic's.
+// flowOf finds the header; ok is false for a record of another producer.
 func flowOf(headers []kgo.RecordHeader) (flow int, sent int64, ok bool) {
 	for i := range headers {
 		if headers[i].Key == headerFlow && len(headers[i].Value) == 9 {
@@ -51,7 +51,7 @@ func flowOf(headers []kgo.RecordHeader) (flow int, sent int64, ok bool) {
 }
 
 // traffic fills the raw topics of an app at a steady rate on average, with
-// copies, and keeps what the broker acknowledged.
+// duplicates, and keeps what the broker acknowledged.
 type traffic struct {
 	app    *app
 	rng    *rand.Rand
@@ -74,26 +74,26 @@ type traffic struct {
 	err   error // the first record that the broker did not take
 }
 
-// trafficRows are the rows of the matrix that the traffic itself is.
+// trafficRows are the rows of the matrix that need no fault, only such traffic.
 var trafficRows = map[string]string{
 	"t1": "late and future event times",
-	"t2": "copies: recent, Zipf, hot, at the edge of the window, in all raw partitions at once",
+	"t2": "duplicates: recent, Zipf, hot, at the edge of the window, in all raw partitions at once",
 	"t3": "nulls, no key, broken JSON, 64 KiB keys, values over 1 MiB",
 }
 
-// event is what copies of it have in common.
+// event is what its records have in common.
 type event struct {
 	id     string
-	at     int64 // event time of the first copy, ms
+	at     int64 // event time of the first record, ms
 	copied bool  // it was sent before
 }
 
 // phase is a kind of traffic that lasts for some seconds.
 type phase struct {
-	until  time.Time
-	copies float64 // share of copies
-	zipf   bool    // copies follow Zipf's law instead of being recent
-	hot    string  // half of all records have this id; "" for none
+	until      time.Time
+	duplicates float64 // share of duplicates
+	zipf       bool    // duplicates follow Zipf's law instead of being recent
+	hot        string  // half of all records have this id; "" for none
 }
 
 const (
@@ -122,7 +122,7 @@ func startTraffic(a *app, rng *rand.Rand, rate int) (*traffic, error) {
 	return t, nil
 }
 
-// end stops producing and returns once everything is acknowledged.
+// end stops producing and returns once the broker has acknowledged everything.
 func (t *traffic) end(ctx context.Context) ([]oracle.Sent, error) {
 	t.stop()
 	<-t.done
@@ -162,7 +162,7 @@ func (t *traffic) run(ctx context.Context, rate int) {
 
 func (t *traffic) drawPhase(now time.Time) phase {
 	p := phase{until: now.Add(time.Duration(3+t.rng.IntN(12)) * time.Second)}
-	p.copies = []float64{0, 0.1, 0.3, 0.5, 0.9, 0.95}[t.rng.IntN(6)]
+	p.duplicates = []float64{0, 0.1, 0.3, 0.5, 0.9, 0.95}[t.rng.IntN(6)]
 	switch t.rng.IntN(4) {
 	case 0:
 		p.zipf = true
@@ -196,16 +196,16 @@ func (t *traffic) one(now time.Time) int {
 	return 1
 }
 
-// draw chooses the event to send and the event time of this copy of it.
+// draw chooses the event to send and the event time of this record of it.
 func (t *traffic) draw(route int, now time.Time) (event, int64) {
 	ms := now.UnixMilli()
 	known := t.known[route]
 	switch {
 	case t.phase.hot != "" && t.rng.IntN(2) == 0:
 		return event{t.phase.hot, ms, true}, ms
-	case t.phase.zipf && t.rng.Float64() < t.phase.copies:
+	case t.phase.zipf && t.rng.Float64() < t.phase.duplicates:
 		return event{fmt.Sprintf("zipf-%d", t.zipf.Uint64()), ms, true}, ms
-	case len(known) > 0 && t.rng.Float64() < t.phase.copies:
+	case len(known) > 0 && t.rng.Float64() < t.phase.duplicates:
 		ev := known[t.rng.IntN(len(known))]
 		if t.rng.IntN(2) == 0 {
 			ev = known[max(0, len(known)-1-t.rng.IntN(50))]
@@ -225,7 +225,7 @@ func (t *traffic) draw(route int, now time.Time) (event, int64) {
 	return ev, ev.at
 }
 
-// eventTime is mostly the present, now and then late or far off.
+// eventTime is mostly the present, sometimes late or far in the future.
 func (t *traffic) eventTime(ms int64) int64 {
 	const year = 365 * 24 * 3_600_000
 	if t.rng.IntN(odd) >= 10 {
@@ -236,7 +236,7 @@ func (t *traffic) eventTime(ms int64) int64 {
 }
 
 // produce sends one record of an event. It blocks while the client's buffer is
-// full, which is how long the broker has been away.
+// full, as during an outage of the broker.
 func (t *traffic) produce(route, partition int, id string, now time.Time, at int64) {
 	r := &kgo.Record{Topic: t.app.topic(routes[route].topic), Partition: int32(partition), Timestamp: time.UnixMilli(at)}
 	r.Headers = []kgo.RecordHeader{{Key: headerFlow, Value: appendFlow(route*rawPartitions+partition, now)}}
@@ -261,7 +261,7 @@ func (t *traffic) produce(route, partition int, id string, now time.Time, at int
 	t.client.Produce(context.Background(), r, func(r *kgo.Record, err error) { t.acknowledged(routes[route].name, id, r, err) })
 }
 
-// spoil makes a record that is unusual or that no key can be derived from, and
+// spoil makes a record that is unusual, or that has no dedup key, and
 // returns its id, "" for the latter.
 func (t *traffic) spoil(route int, r *kgo.Record) string {
 	switch name := routes[route].name; {
@@ -274,7 +274,7 @@ func (t *traffic) spoil(route int, r *kgo.Record) string {
 	case t.rng.IntN(2) == 0:
 		return "" // no header
 	}
-	// The key stands in a header: the value may be anything.
+	// The key is in a header: the value may be anything.
 	id := t.newID("e")
 	r.Value = [][]byte{nil, {}, []byte(`{"broken`), {0xff, 0x00}}[t.rng.IntN(4)]
 	routes[route].key(r, id)

@@ -13,12 +13,13 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kadm"
 
+	"oncebus/processor/kafkatest"
 	"oncebus/processor/oracle"
 )
 
 const (
-	// drainMax is how long the app may take to process everything once nothing
-	// is broken any more and no new records come: K8 and K9.
+	// drainMax is how long the app may take to process everything once all faults
+	// are healed and no new records come: K8 and K9.
 	drainMax = transactionTimeout + time.Minute
 	// seeMax is how long the observer may take to see what the final read saw.
 	seeMax = 20 * time.Second
@@ -70,7 +71,7 @@ func (e *epoch) close(ctx context.Context) (epochResult, error) {
 func (e *epoch) drain(ctx context.Context, h *oracle.History) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, drainMax, fmt.Errorf("%v are over", drainMax))
 	defer cancel()
-	return eventually(ctx, "everything is processed", func(ctx context.Context) error {
+	return kafkatest.Await(ctx, "everything is processed", func(ctx context.Context) error {
 		open, err := e.openTransactions(ctx)
 		if err != nil {
 			return err
@@ -108,9 +109,9 @@ func (e *epoch) openTransactions(ctx context.Context) ([]string, error) {
 	return open, errors.Join(stable.Error(), ends.Error())
 }
 
-// lag is what the groups have not committed of the raw topics. How far the
-// repartition topic is the observer knows: it ends in markers, which nobody
-// commits past.
+// lag is what the groups have not committed of the raw topics. The observer has
+// the progress in the repartition topic, which ends in control records: groups
+// do not commit past them.
 func (e *epoch) lag(ctx context.Context) (map[string]int64, error) {
 	group := e.app.group("route")
 	committed, err := e.h.admin.FetchOffsets(ctx, group)
@@ -151,9 +152,9 @@ func (e *epoch) collect(ctx context.Context, h *oracle.History) (oracle.Config, 
 		last[r.Topic+"/"+strconv.Itoa(int(r.Partition))] = r.Offset
 		final[i] = nil
 	}
-	// An observer that does not get to see all is K7's to tell.
+	// K7 reports an observer that did not see everything.
 	seeCtx, cancel := context.WithTimeout(ctx, seeMax)
-	_ = eventually(seeCtx, "the observer has seen everything", func(context.Context) error { return e.obs.hasSeen(last) })
+	_ = kafkatest.Await(seeCtx, "the observer has seen everything", func(context.Context) error { return e.obs.hasSeen(last) })
 	cancel()
 	e.obs.end()
 	if e.obs.lost != nil {
@@ -172,7 +173,7 @@ func (o *observer) hasSeen(last map[string]int64) error {
 	defer o.mu.Unlock()
 	seen := map[string]bool{}
 	for topic, records := range o.live {
-		// The newest records stand at the end; older ones are looked at only
+		// The newest records are at the end; it reads older ones only
 		// where a partition is nearly empty.
 		for i := len(records) - 1; i >= 0 && len(seen) < len(last); i-- {
 			place := topic + "/" + strconv.Itoa(int(records[i].Partition))
@@ -187,7 +188,7 @@ func (o *observer) hasSeen(last map[string]int64) error {
 	return nil
 }
 
-// shareEqual lets records that both readings have share their memory.
+// shareEqual shares the memory of records that both readings have.
 func shareEqual(live, final map[string][]oracle.Record) {
 	type place struct {
 		partition int32
@@ -215,7 +216,7 @@ func sameHeader(a, b oracle.Header) bool {
 	return a.Key == b.Key && (a.Value == nil) == (b.Value == nil) && bytes.Equal(a.Value, b.Value)
 }
 
-// acknowledged checks that the raw topics hold what their producer was told
+// acknowledged checks that the raw topics hold what the broker acknowledged
 // they hold, and nothing else: otherwise the broker, or the producer, failed.
 func (e *epoch) acknowledged(ctx context.Context, sent []oracle.Sent) error {
 	type place struct {

@@ -9,10 +9,12 @@ import (
 	"slices"
 	"syscall"
 	"time"
+
+	"oncebus/processor/kafkatest"
 )
 
 // playZombie stops one of two processes for longer than both timeouts and lets
-// it go on while its successor runs. Its producers are known by their ids: what
+// it continue while its successor runs. Its producers are known by their ids: what
 // they began before they were stopped must not show up behind the successor's
 // first commit. Then it has to commit again, as the same process.
 func playZombie(ctx context.Context, e *epoch, round int) ([]time.Duration, error) {
@@ -20,23 +22,23 @@ func playZombie(ctx context.Context, e *epoch, round int) ([]time.Duration, erro
 		return nil, err
 	}
 	s := e.base[round%2]
-	pid := s.pid
+	proc := s.current()
 	if err := s.signal(syscall.SIGSTOP); err != nil {
 		return nil, err
 	}
 	stopped := time.Now()
 	frozen, err := e.producers(ctx, s)
-	err = errors.Join(err, pause(ctx, max(sessionTimeout, transactionTimeout)+4*time.Second), s.signal(syscall.SIGCONT))
+	err = errors.Join(err, kafkatest.Pause(ctx, max(sessionTimeout, transactionTimeout)+4*time.Second), s.signal(syscall.SIGCONT))
 	if err != nil {
 		return nil, err
 	}
 	woken := time.Now()
 	if e.obs.firstCommits(frozen, stopped) == nil {
-		return nil, fmt.Errorf("nobody took over from process %s while it was stopped", s.name)
+		return nil, fmt.Errorf("no other process took over from process %s while it was stopped", s.name)
 	}
 	waiting, cancel := context.WithTimeout(ctx, quietMax)
 	defer cancel()
-	err = eventually(waiting, "the zombie commits again", func(context.Context) error {
+	err = kafkatest.Await(waiting, "the zombie commits again", func(context.Context) error {
 		if !e.obs.wroteAgain(frozen, woken) {
 			return errors.New("no checkpoint of it yet")
 		}
@@ -46,8 +48,11 @@ func playZombie(ctx context.Context, e *epoch, round int) ([]time.Duration, erro
 	if err != nil {
 		return nil, err
 	}
-	if s.pid != pid || !s.alive() {
-		return nil, fmt.Errorf("process %s was %d and is %d", s.name, pid, s.pid)
+	if err := proc.Ended(); err != nil {
+		return nil, err
+	}
+	if s.current() != proc {
+		return nil, fmt.Errorf("process %s is another one now", s.name)
 	}
 	if late := e.obs.lateCommits(frozen, stopped); len(late) > 0 {
 		return nil, fmt.Errorf("%d transactions of the zombie stand behind its successor's first commit, the first at %s/%d/%d",
@@ -78,7 +83,7 @@ func (e *epoch) producers(ctx context.Context, s *slot) (map[int64]bool, error) 
 }
 
 // firstCommits returns, by partition, the first checkpoint that anybody else
-// committed since the producers were stopped; nil if there is none.
+// committed since the producers were stopped; nil without one.
 func (o *observer) firstCommits(frozen map[int64]bool, stopped time.Time) map[int32]write {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -113,7 +118,7 @@ func (o *observer) wroteAgain(frozen map[int64]bool, woken time.Time) bool {
 // that stands behind the first commit of their successor: a transaction that
 // does not follow the one before it in the log was begun without knowing it.
 // The producer's epoch does not tell: a client that was stopped between two
-// transactions goes on with the same epoch once it has caught up.
+// transactions continues with the same epoch once it has caught up.
 func (o *observer) lateCommits(frozen map[int64]bool, stopped time.Time) []write {
 	first := o.firstCommits(frozen, stopped)
 	o.mu.Lock()

@@ -17,9 +17,10 @@ import (
 	"time"
 
 	"oncebus/benchmarks/internal/bench"
+	"oncebus/processor/kafkatest/program"
 )
 
-// bed is what all measurements have in common.
+// bed is what all measurements share.
 type bed struct {
 	settings
 
@@ -35,15 +36,15 @@ type app struct {
 	commit time.Duration
 }
 
-// The topics of an app; the hop is where an ingress puts keyed events.
-func (a *app) input() string  { return a.id + "-input" }
-func (a *app) output() string { return a.id + "-output" }
-func (a *app) hop() string    { return a.id + "-repartition" }
+// The topics of an app; the ingress produces events with a key to the repartition topic.
+func (a *app) input() string       { return a.id + "-input" }
+func (a *app) output() string      { return a.id + "-output" }
+func (a *app) repartition() string { return a.id + "-repartition" }
 func (a *app) path(end string) string {
 	return filepath.Join(a.broker.Dir, a.id+end)
 }
 
-// newApp makes an app whose route answers in one of the two ways.
+// newApp makes an app whose route has this value of `http.answer`.
 func (b *bed) newApp(ctx context.Context, id, answer string, commit time.Duration) (*app, error) {
 	a := &app{bed: b, id: id, commit: commit}
 	if err := os.WriteFile(a.path("-routes.yaml"), routes(a, answer), 0o600); err != nil {
@@ -78,23 +79,26 @@ const listensIngress = "ingress listening"
 
 // start starts the program, "run" or "ingress", and waits until it is ready.
 // Its log, with a line for each request as by default, goes to a file.
-func (a *app) start(ctx context.Context, command string, serves bool) (*bench.Service, error) {
+func (a *app) start(ctx context.Context, command string, serves bool) (*program.Process, error) {
 	cmd := exec.CommandContext(ctx, a.binary, command)
-	cmd.Env = append(bench.Environ(),
-		"ONCEBUS_BROKERS="+strings.Join(a.broker.Seeds(), ","), "ONCEBUS_APP_ID="+a.id, "ONCEBUS_INSTANCE_ID=bench",
-		"ONCEBUS_ROUTES="+a.path("-routes.yaml"), "ONCEBUS_STATE_DIR="+a.path("-state"), "ONCEBUS_PARTITIONS="+strconv.Itoa(a.partitions),
-		"ONCEBUS_REPLICATION_FACTOR=1", "ONCEBUS_WORKERS="+strconv.Itoa(a.workers), "ONCEBUS_COMMIT_INTERVAL="+a.commit.String(),
-		"ONCEBUS_ADMIN_ADDR=127.0.0.1:0", "ONCEBUS_LOG_FORMAT=json")
-	if serves {
-		cmd.Env = append(cmd.Env, "ONCEBUS_INGRESS_ADDR=127.0.0.1:0", "ONCEBUS_INGRESS_SECRET_"+secretName+"="+secretValue)
+	settings := program.Settings{
+		Brokers: a.broker.Seeds(), AppID: a.id, Instance: "bench", Routes: a.path("-routes.yaml"), StateDir: a.path("-state"),
+		More: []string{
+			"PARTITIONS=" + strconv.Itoa(a.partitions), "REPLICATION_FACTOR=1", "WORKERS=" + strconv.Itoa(a.workers),
+			"COMMIT_INTERVAL=" + a.commit.String(),
+		},
 	}
+	if serves {
+		settings.More = append(settings.More, "INGRESS_ADDR=127.0.0.1:0", "INGRESS_SECRET_"+secretName+"="+secretValue)
+	}
+	cmd.Env = append(program.Inherited(), settings.Environ()...)
 	if a.profiles != "" {
 		cmd.Env = append(cmd.Env, profileEnv+"="+a.profilePath(command))
-		if err := os.RemoveAll(a.profilePath(command) + "-allocs.pprof"); err != nil { // of a run before
+		if err := os.RemoveAll(a.profilePath(command) + "-allocs.pprof"); err != nil { // of a previous run
 			return nil, err
 		}
 	}
-	s, err := bench.StartServiceLogging(a.id+" "+command, cmd, a.path(".log"))
+	s, err := program.Start(a.id+" "+command, cmd, a.path(".log"))
 	if err != nil {
 		return nil, err
 	}
@@ -105,10 +109,10 @@ func (a *app) start(ctx context.Context, command string, serves bool) (*bench.Se
 }
 
 // ready waits until a process is ready, and kills one that does not get there.
-func ready(ctx context.Context, s *bench.Service) error {
+func ready(ctx context.Context, s *program.Process) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, startMax, fmt.Errorf("within %v", startMax))
 	defer cancel()
-	if _, err := s.Ready(ctx); err != nil {
+	if _, err := s.AwaitReady(ctx); err != nil {
 		return errors.Join(err, s.Kill())
 	}
 	return nil
@@ -120,15 +124,15 @@ const startMax = time.Minute
 
 // drained waits until the tasks have judged everything, and returns what is in
 // the output.
-func (a *app) drained(ctx context.Context, s *bench.Service) (tally, error) {
+func (a *app) drained(ctx context.Context, s *program.Process) (tally, error) {
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		end, err := a.broker.Ends(ctx, a.hop())
+		end, err := a.broker.Ends(ctx, a.repartition())
 		if err != nil {
 			return tally{}, err
 		}
-		done, err := a.broker.Committed(ctx, a.id+"-dedup", a.hop())
+		done, err := a.broker.Committed(ctx, a.id+"-dedup", a.repartition())
 		if err != nil {
 			return tally{}, err
 		}
@@ -145,19 +149,19 @@ func (a *app) drained(ctx context.Context, s *bench.Service) (tally, error) {
 	}
 }
 
-// cost is what processes have cost so far.
+// cost is the cost of processes so far.
 type cost struct {
-	server, broker bench.Usage
+	server, broker program.Usage
 	generator      time.Duration
 	mallocs        float64 // heap allocations of the server
 }
 
-func (b *bed) cost(ctx context.Context, s *bench.Service) (c cost, err error) {
+func (b *bed) cost(ctx context.Context, s *program.Process) (c cost, err error) {
 	metrics, err := s.Metrics(ctx)
 	if err != nil {
 		return c, err
 	}
-	c.mallocs = metrics["go_memstats_mallocs_total"]
+	c.mallocs = metrics.Sum("go_memstats_mallocs_total")
 	if c.server, err = s.Usage(); err != nil {
 		return c, err
 	}
@@ -187,7 +191,7 @@ func perRequest(before, after cost, requests int) PerRequest {
 	}
 }
 
-// The program has no profiler. With -profiles it is built with a file more,
+// The program has no profiler. With -profiles the build adds a file,
 // which takes a CPU profile from SIGUSR1 to SIGUSR2.
 const profileEnv = "BENCH_PROFILE"
 
@@ -197,7 +201,7 @@ var profiler []byte
 // build builds the program.
 func (b *bed) build(ctx context.Context) (err error) {
 	if b.profiles == "" {
-		b.binary, err = bench.Build(ctx, b.broker.Dir)
+		b.binary, err = program.Build(ctx, b.broker.Dir)
 		return err
 	}
 	if b.profiles, err = filepath.Abs(b.profiles); err != nil {
@@ -215,12 +219,12 @@ func (b *bed) build(ctx context.Context) (err error) {
 	if err := errors.Join(os.MkdirAll(b.profiles, 0o755), os.WriteFile(source, profiler, 0o600), os.WriteFile(overlay, replace, 0o600)); err != nil {
 		return err
 	}
-	b.binary, err = bench.Build(ctx, b.broker.Dir, "-overlay", overlay)
+	b.binary, err = program.Build(ctx, b.broker.Dir, "-overlay", overlay)
 	return err
 }
 
 // profile begins the profile of a process, if there is to be one.
-func (a *app) profile(s *bench.Service) error {
+func (a *app) profile(s *program.Process) error {
 	if a.profiles == "" || s.Name == a.id {
 		return nil // the plain server has no profiler
 	}
@@ -228,7 +232,7 @@ func (a *app) profile(s *bench.Service) error {
 }
 
 // profiled ends the profile and waits until it is written.
-func (a *app) profiled(ctx context.Context, s *bench.Service) error {
+func (a *app) profiled(ctx context.Context, s *program.Process) error {
 	if a.profiles == "" || s.Name == a.id {
 		return nil
 	}

@@ -16,10 +16,10 @@ import (
 // tally is how often each event is in a topic, by its number.
 type tally struct {
 	records map[int]int
-	foreign int // records that are none of ours
+	foreign int // foreign records
 }
 
-// readTally reads a topic as its users do, from its start to its present end.
+// readTally reads a topic as read_committed consumers do, from its start to its present end.
 func readTally(ctx context.Context, seeds []string, topic string) (tally, error) {
 	t := tally{records: map[int]int{}}
 	err := bench.ReadTopic(ctx, seeds, topic, func(r *kgo.Record) { t.add(r.Value) })
@@ -35,25 +35,25 @@ func (t *tally) add(value []byte) {
 	t.records[n]++
 }
 
-// promise is what answers say of the records in the topic.
+// promise is what the responses mean for the records in the topic.
 type promise string
 
 const (
-	// promiseVerdict: one request of an event is answered 202, it is in the
-	// output, and its copies are told so.
+	// promiseVerdict: one request of an event gets 202, it is in the
+	// output, and its duplicates get that verdict.
 	promiseVerdict promise = "verdict"
-	// promiseOnce: every answer is 202, and the event is in the output once.
+	// promiseOnce: every response is 202, and the event is in the output once.
 	promiseOnce promise = "once"
-	// promiseEach: every answer is 202, and each request is a record.
+	// promiseEach: every response is 202, and each request is a record.
 	promiseEach promise = "each"
 )
 
-// check returns an error unless answers and records are what p says. A request
-// that was refused, or told that there is no verdict, may be in the output or
-// not; one without an answer is an error.
-func check(p promise, list []answer, event func(n int) int, t tally) error {
-	type told struct{ accepted, duplicate, other int }
-	events := map[int]told{}
+// check returns an error unless responses and records agree with p. A request
+// that was refused, or got no verdict, may be in the output or
+// not; one without a response is an error.
+func check(p promise, list []response, event func(n int) int, t tally) error {
+	type verdicts struct{ accepted, duplicate, other int }
+	events := map[int]verdicts{}
 	silent := 0
 	for n, a := range list {
 		e := events[event(n)]
@@ -69,7 +69,7 @@ func check(p promise, list []answer, event func(n int) int, t tally) error {
 		}
 		events[event(n)] = e
 	}
-	var twice, nobody, lost, repeated, strange int
+	var twice, unaccepted, lost, repeated, strange int
 	for n, e := range events {
 		records := t.records[n]
 		most := 1
@@ -80,7 +80,7 @@ func check(p promise, list []answer, event func(n int) int, t tally) error {
 		case p == promiseVerdict && e.accepted > 1:
 			twice++
 		case p == promiseVerdict && e.accepted == 0 && e.other == 0:
-			nobody++
+			unaccepted++
 		case p != promiseVerdict && e.duplicate > 0:
 			strange++
 		}
@@ -102,10 +102,10 @@ func check(p promise, list []answer, event func(n int) int, t tally) error {
 		n    int
 		what string
 	}{
-		{silent, "requests have no answer"},
+		{silent, "requests have no response"},
 		{twice, "events were accepted twice"},
-		{nobody, "events were told to be copies each time"},
-		{strange, "events were told to be copies, by who does not know"},
+		{unaccepted, "events got the verdict duplicate each time"},
+		{strange, "events got the verdict duplicate from a server that has none"},
 		{lost, "events were accepted and are not in the topic as often as they were"},
 		{repeated, "events are in the topic more often than they may"},
 		{foreign, "records are of events that were never sent"},

@@ -7,7 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/twmb/franz-go/pkg/kfake"
+	"oncebus/processor/kafkatest/embedded"
+
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
@@ -23,23 +24,23 @@ func TestCheck(t *testing.T) {
 		want     string // empty: nothing is wrong
 	}{
 		{"as promised", promiseVerdict, [3]int{202, 202, 409}, map[int]int{0: 1, 1: 1}, 0, ""},
-		{"the copy was first", promiseVerdict, [3]int{409, 202, 202}, map[int]int{0: 1, 1: 1}, 0, ""},
+		{"the duplicate was first", promiseVerdict, [3]int{409, 202, 202}, map[int]int{0: 1, 1: 1}, 0, ""},
 		{"no verdict, and it is there", promiseVerdict, [3]int{504, 202, 409}, map[int]int{0: 1, 1: 1}, 0, ""},
 		{"refused, and it is not", promiseVerdict, [3]int{202, 503, 409}, map[int]int{0: 1}, 0, ""},
-		{"no answer", promiseVerdict, [3]int{202, 0, 409}, map[int]int{0: 1}, 0, "1 requests have no answer"},
+		{"no response", promiseVerdict, [3]int{202, 0, 409}, map[int]int{0: 1}, 0, "1 requests have no response"},
 		{"accepted twice", promiseVerdict, [3]int{202, 202, 202}, map[int]int{0: 1, 1: 1}, 0, "1 events were accepted twice"},
-		{"accepted by nobody", promiseVerdict, [3]int{202, 409, 409}, map[int]int{0: 1}, 0, "1 events were told to be copies each time"},
+		{"accepted for no request", promiseVerdict, [3]int{202, 409, 409}, map[int]int{0: 1}, 0, "1 events got the verdict duplicate each time"},
 		{"lost", promiseVerdict, [3]int{202, 202, 409}, map[int]int{0: 1}, 0, "1 events were accepted and are not"},
 		{"repeated", promiseVerdict, [3]int{202, 202, 409}, map[int]int{0: 2, 1: 1}, 0, "1 events are in the topic more often"},
 		{"never sent", promiseVerdict, [3]int{202, 202, 409}, map[int]int{0: 1, 1: 1, 7: 1}, 2, "3 records are of events that were never sent"},
 		{"once", promiseOnce, [3]int{202, 202, 202}, map[int]int{0: 1, 1: 1}, 0, ""},
 		{"twice for once", promiseOnce, [3]int{202, 202, 202}, map[int]int{0: 2, 1: 1}, 0, "1 events are in the topic more often"},
-		{"a copy told without a verdict", promiseOnce, [3]int{202, 202, 409}, map[int]int{0: 1, 1: 1}, 0, "by who does not know"},
+		{"a duplicate without a verdict", promiseOnce, [3]int{202, 202, 409}, map[int]int{0: 1, 1: 1}, 0, "from a server that has none"},
 		{"each", promiseEach, [3]int{202, 202, 202}, map[int]int{0: 2, 1: 1}, 0, ""},
 		{"once for each", promiseEach, [3]int{202, 202, 202}, map[int]int{0: 1, 1: 1}, 0, "1 events were accepted and are not"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			list := make([]answer, len(test.statuses))
+			list := make([]response, len(test.statuses))
 			for n, status := range test.statuses {
 				list[n].status = status
 			}
@@ -54,16 +55,9 @@ func TestCheck(t *testing.T) {
 // TestReadTally reads what is committed, and behind it the marker of a
 // transaction that is not.
 func TestReadTally(t *testing.T) {
-	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(3, "output"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer cluster.Close()
-	client, err := kgo.NewClient(kgo.SeedBrokers(cluster.ListenAddrs()...), kgo.DefaultProduceTopic("output"), kgo.TransactionalID("test"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer client.Close()
+	cluster := embedded.Start(t)
+	cluster.CreateTopic("output", 3)
+	client := cluster.Client(kgo.DefaultProduceTopic("output"), kgo.TransactionalID("test"))
 	ctx := context.Background()
 	for _, end := range []kgo.TransactionEndTry{kgo.TryCommit, kgo.TryAbort} {
 		if err := client.BeginTransaction(); err != nil {

@@ -18,8 +18,8 @@ import (
 // client sends requests on a fixed set of kept-alive HTTP/1.1 connections, one
 // at a time on each. It shares two cores with what it measures, so it does the
 // least: a request is one write of bytes that are there already but for number
-// and signature, an answer is one read, of which status and length are looked
-// at.
+// and signature, a response is one read, of which it parses status and
+// length.
 type client struct {
 	event  func(n int) int // the number that request n carries
 	loop   func() (n int, ok bool)
@@ -36,15 +36,15 @@ type client struct {
 	waited int           // requests that have been in queue
 }
 
-// connection is one connection with at most one request under way.
+// connection is one connection with at most one request in flight.
 type connection struct {
 	net     net.Conn
 	request *request
-	number  atomic.Int64 // of the request under way
+	number  atomic.Int64 // of the request in flight
 	in      []byte
 }
 
-// dial opens connections. answer is told each answer, by the connection's
+// dial opens connections. answer receives each response, from the connection's
 // goroutine; fail what ends the run.
 func dial(ctx context.Context, addr string, connections int, event func(n int) int, answer func(n, status int), fail func(error)) (*client, error) {
 	c := &client{event: event, answer: answer, fail: fail}
@@ -54,7 +54,7 @@ func dial(ctx context.Context, addr string, connections int, event func(n int) i
 		if err != nil {
 			return nil, errors.Join(fmt.Errorf("open connection %d of %d: %w", len(c.all)+1, connections, err), c.close())
 		}
-		k := &connection{net: conn, request: newRequest(), in: make([]byte, answerMax)}
+		k := &connection{net: conn, request: newRequest(), in: make([]byte, responseMax)}
 		c.all = append(c.all, k)
 		c.idle = append(c.idle, k)
 		c.wg.Go(func() { c.read(k) })
@@ -89,8 +89,8 @@ func (c *client) submit(n int) {
 	c.send(k, n)
 }
 
-// run makes every connection that is free send what loop says, one request
-// after the other, until it says no more; then the connection is free again.
+// run makes every connection that is free send what loop returns, one request
+// after the other, until it returns false; then the connection is free again.
 func (c *client) run(loop func() (n int, ok bool)) {
 	c.mu.Lock()
 	c.loop = loop
@@ -122,7 +122,7 @@ func (c *client) next(k *connection) (int, bool) {
 	return 0, false
 }
 
-// rest waits until no request is under way.
+// rest waits until no request is in flight.
 func (c *client) rest(ctx context.Context) error {
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
@@ -148,13 +148,13 @@ func (c *client) send(k *connection, n int) {
 	}
 }
 
-// read takes the answers of one connection until it is closed.
+// read takes the responses of one connection until it is closed.
 func (c *client) read(k *connection) {
 	for {
-		status, err := k.readAnswer()
+		status, err := k.readResponse()
 		if err != nil {
 			if !c.closed.Load() {
-				c.fail(fmt.Errorf("read the answer to request %d: %w", k.number.Load(), err))
+				c.fail(fmt.Errorf("read the response to request %d: %w", k.number.Load(), err))
 			}
 			return
 		}
@@ -165,8 +165,8 @@ func (c *client) read(k *connection) {
 	}
 }
 
-// answerMax is the most bytes of an answer, head and body.
-const answerMax = 4096
+// responseMax is the most bytes of a response, head and body.
+const responseMax = 4096
 
 var (
 	headEnd       = []byte("\r\n\r\n")
@@ -174,13 +174,13 @@ var (
 	contentLength = []byte("content-length:")
 )
 
-// readAnswer reads one whole answer and returns its status. There is nothing
+// readResponse reads one whole response and returns its status. There is nothing
 // behind it: the next request was not sent yet.
-func (k *connection) readAnswer() (status int, err error) {
+func (k *connection) readResponse() (status int, err error) {
 	have, need := 0, -1
 	for need < 0 || have < need {
 		if have == len(k.in) {
-			return 0, fmt.Errorf("it has more than %d bytes", answerMax)
+			return 0, fmt.Errorf("it has more than %d bytes", responseMax)
 		}
 		n, err := k.net.Read(k.in[have:])
 		have += n
@@ -203,7 +203,7 @@ func (k *connection) readAnswer() (status int, err error) {
 	return status, nil
 }
 
-// parseHead returns the status and the length of a whole answer, -1 while its
+// parseHead returns the status and the length of a whole response, -1 while its
 // head is not whole.
 func parseHead(in []byte) (status, length int, err error) {
 	head, _, whole := bytes.Cut(in, headEnd)
@@ -229,35 +229,35 @@ func parseHead(in []byte) (status, length int, err error) {
 		}
 		return status, len(head) + len(headEnd) + n, nil
 	}
-	return 0, 0, fmt.Errorf("an answer of status %d has no Content-Length", status)
+	return 0, 0, fmt.Errorf("a response of status %d has no Content-Length", status)
 }
 
-// answer is what came of a request. Times count from the start of the schedule.
-type answer struct {
+// response is the response to a request. Times count from the start of the schedule.
+type response struct {
 	status   int           // 0: none
-	due, got time.Duration // when it was to be sent, when its answer was there
+	due, got time.Duration // when it was to be sent, when its response was there
 }
 
-// answers holds what came of all requests of a run, by their number. Each is
+// responses holds the responses to all requests of a run, by their number. Each is
 // written by one goroutine, once.
-type answers struct {
-	list  []answer
+type responses struct {
+	list  []response
 	left  atomic.Int64
-	whole chan struct{} // closed when nothing is left
+	whole chan struct{} // closed when none is missing
 }
 
-func newAnswers(requests int) *answers { return &answers{list: make([]answer, requests)} }
+func newResponses(requests int) *responses { return &responses{list: make([]response, requests)} }
 
-// expect says how many answers are to come before whole is closed. Call it
+// expect returns how many responses are to come before whole is closed. Call it
 // before the first of them is due.
-func (a *answers) expect(n int) {
+func (a *responses) expect(n int) {
 	a.left.Store(int64(n))
 	a.whole = make(chan struct{})
 }
 
-// take notes an answer.
-func (a *answers) take(n, status int, due, got time.Duration) {
-	a.list[n] = answer{status, due, got}
+// take notes a response.
+func (a *responses) take(n, status int, due, got time.Duration) {
+	a.list[n] = response{status, due, got}
 	if a.left.Add(-1) == 0 {
 		close(a.whole)
 	}

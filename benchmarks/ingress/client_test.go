@@ -17,8 +17,8 @@ import (
 	"oncebus/benchmarks/internal/openloop"
 )
 
-// TestReadAnswer gives every answer in one piece and byte by byte.
-func TestReadAnswer(t *testing.T) {
+// TestReadResponse gives every response in one piece and byte by byte.
+func TestReadResponse(t *testing.T) {
 	for _, test := range []struct {
 		text   string
 		status int
@@ -37,7 +37,7 @@ func TestReadAnswer(t *testing.T) {
 	} {
 		for _, piece := range []int{len(test.text) + 1, 1} {
 			if piece == 1 && test.fails == "come behind it" {
-				continue // it is a whole answer before
+				continue // it is a whole response before
 			}
 			near, far := net.Pipe()
 			go func() {
@@ -50,8 +50,8 @@ func TestReadAnswer(t *testing.T) {
 				}
 				_ = far.Close()
 			}()
-			k := &connection{net: near, in: make([]byte, answerMax)}
-			status, err := k.readAnswer()
+			k := &connection{net: near, in: make([]byte, responseMax)}
+			status, err := k.readResponse()
 			_ = near.Close()
 			if status != test.status || (err == nil) != (test.fails == "") || err != nil && !strings.Contains(err.Error(), test.fails) {
 				t.Errorf("%q, %d bytes at a time: status %d, error %v; want %d, %q", test.text, piece, status, err, test.status, test.fails)
@@ -60,7 +60,7 @@ func TestReadAnswer(t *testing.T) {
 	}
 }
 
-// gate is a server that answers when it is told to: 202 to the first request
+// gate is a server that responds when the test says so: 202 to the first request
 // of an event, 409 to the others.
 type gate struct {
 	*httptest.Server
@@ -94,8 +94,8 @@ func newGate(t *testing.T) *gate {
 	return g
 }
 
-// dialGate connects a client, whose answers go to list.
-func dialGate(t *testing.T, g *gate, connections int, list *answers, event func(int) int, due func(int) time.Duration, now func() time.Duration) *client {
+// dialGate connects a client, whose responses go to list.
+func dialGate(t *testing.T, g *gate, connections int, list *responses, event func(int) int, due func(int) time.Duration, now func() time.Duration) *client {
 	t.Helper()
 	c, err := dial(context.Background(), g.Listener.Addr().String(), connections, event,
 		func(n, status int) { list.take(n, status, due(n), now()) }, func(err error) { t.Error(err) })
@@ -115,8 +115,8 @@ func dialGate(t *testing.T, g *gate, connections int, list *answers, event func(
 // the queue. Each is answered, and none before it was due is forgotten: the
 // wait of the first is longer than that of the last by the whole schedule.
 func TestOpenLoopCountsTheWaitForAConnection(t *testing.T) {
-	schedule := openloop.Schedule{Rate: 1000, Measured: 2 * time.Second, Copies: 10}
-	g, list := newGate(t), newAnswers(schedule.Events())
+	schedule := openloop.Schedule{Rate: 1000, Measured: 2 * time.Second, Duplicates: 10}
+	g, list := newGate(t), newResponses(schedule.Events())
 	list.expect(schedule.Events())
 	var mu sync.Mutex
 	var at time.Duration // moves only when the generator waits
@@ -134,24 +134,24 @@ func TestOpenLoopCountsTheWaitForAConnection(t *testing.T) {
 	if want := schedule.Events() - 2; c.waited != want {
 		t.Errorf("%d requests waited for a connection, want %d", c.waited, want)
 	}
-	copies := 0
+	duplicates := 0
 	for n, a := range list.list {
 		if a.got-a.due != clock.Now()-schedule.Due(n) {
 			t.Fatalf("request %d took %v, want all the time since it was due, %v", n, a.got-a.due, clock.Now()-schedule.Due(n))
 		}
 		if a.status == http.StatusConflict {
-			copies++
+			duplicates++
 		}
 	}
-	if copies == 0 || len(g.seen) != schedule.Events()-copies {
-		t.Errorf("%d copies and %d events among %d requests", copies, len(g.seen), schedule.Events())
+	if duplicates == 0 || len(g.seen) != schedule.Events()-duplicates {
+		t.Errorf("%d duplicates and %d events among %d requests", duplicates, len(g.seen), schedule.Events())
 	}
 }
 
 // TestClosedLoopEnds sends until the loop says no more, and then rests.
 func TestClosedLoopEnds(t *testing.T) {
 	const requests = 500
-	g, list := newGate(t), newAnswers(requests)
+	g, list := newGate(t), newResponses(requests)
 	close(g.open)
 	list.expect(requests)
 	none := func(int) time.Duration { return 0 }
@@ -170,8 +170,8 @@ func TestClosedLoopEnds(t *testing.T) {
 	}
 }
 
-// TestClientTellsALostConnection: it is no answer.
-func TestClientTellsALostConnection(t *testing.T) {
+// TestClientReportsALostConnection: it is no response.
+func TestClientReportsALostConnection(t *testing.T) {
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -186,7 +186,7 @@ func TestClientTellsALostConnection(t *testing.T) {
 		_ = conn.Close()
 	}()
 	failed := make(chan error, 2)
-	c, err := dial(t.Context(), listener.Addr().String(), 1, func(n int) int { return n }, func(int, int) { t.Error("an answer") }, func(err error) { failed <- err })
+	c, err := dial(t.Context(), listener.Addr().String(), 1, func(n int) int { return n }, func(int, int) { t.Error("a response") }, func(err error) { failed <- err })
 	if err != nil {
 		t.Fatal(err)
 	}

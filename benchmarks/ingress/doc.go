@@ -1,20 +1,29 @@
-//go:build unix
-
 // Command ingress measures the HTTP ingress of oncebus, the program itself with
 // its settings, on a real Apache Kafka:
 //
-//   - how long a verdict takes, from when a request is due until the response is
-//     read, in an open loop at fixed rates and commit intervals;
+//   - how long a verdict takes, from when a request is due until its response is
+//     there, in an open loop at fixed rates and commit intervals;
+//
 //   - how many requests a second get a response once Kafka has the event, in a
-//     closed loop, compared with the simplest HTTP server that does so.
+//     closed loop, compared with the least HTTP server that does so.
 //
-// Every request is signed, some are duplicates. A run fails unless responses and
-// output agree: each accepted event is in the output once, and each duplicate got
-// the verdict duplicate.
+//     go run ./benchmarks/ingress -what verdict -rates 1000 -commit-intervals 20ms -measure 5s -rounds 1
 //
-// The schedule of a rate is fixed before the first request is sent, and latency
-// counts from it. So a request that waited behind a slow one is counted with its
-// wait (no coordinated omission).
+// It owns the HTTP client, the requests, the plain server and the report. It may
+// import packages bench, openloop, kafkatest and program, but no package of the
+// product.
 //
-//	go run ./benchmarks/ingress -what verdict -rates 1000 -commit-intervals 20ms -measure 5s -rounds 1
+// Invariants:
+//   - Every request has a signature; some are duplicates.
+//   - A run fails unless responses and output agree: each accepted event is in the
+//     output once, and its duplicates got that verdict.
+//   - The schedule of a rate is fixed before the client sends the first request,
+//     and latency counts from it: a request that waits because an earlier one was
+//     slow counts with its wait (no coordinated omission).
+//
+// What looks wrong but is not:
+//   - The client writes HTTP by hand: net/http would cost more CPU than the server
+//     that is measured.
+//   - The log, with a line for each request, goes to a file that nothing reads
+//     during the measurement.
 package main

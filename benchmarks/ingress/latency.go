@@ -9,8 +9,8 @@ import (
 	"sync"
 	"time"
 
-	"oncebus/benchmarks/internal/bench"
 	"oncebus/benchmarks/internal/openloop"
+	"oncebus/processor/kafkatest/program"
 )
 
 const (
@@ -20,19 +20,19 @@ const (
 	// connectionsMin and connectionsMax bound the pool of the open loop. The
 	// most is below ONCEBUS_INGRESS_MAX_REQUESTS' default, 4096.
 	connectionsMin, connectionsMax = 512, 4000
-	// connectionsSpare is for how long the pool lasts at the rate, beside two
+	// connectionsSpare is for how long the pool lasts at the rate, besides two
 	// commit intervals.
 	connectionsSpare = 200 * time.Millisecond
 )
 
-// point is one place of the matrix of what is measured.
+// point is one cell of the matrix of measurements.
 type point struct {
 	Rate   int           // requests a second
 	Commit time.Duration `json:"CommitIntervalNanos"`
 }
 
 // connections is how many the open loop has: enough for every request that is
-// under way, so that none waits for one while the ingress keeps up.
+// in flight, so that none waits for one while the ingress keeps up.
 func (p point) connections() int {
 	return min(max(connectionsMin, int(time.Duration(p.Rate)*(2*p.Commit+connectionsSpare)/time.Second)), connectionsMax)
 }
@@ -51,7 +51,7 @@ type latencyRun struct {
 	Behind openloop.Quantiles `json:"BehindMillis"`
 	// Waited is how many requests found no free connection.
 	Waited int
-	// DrainMillis is from when the last request was due until the last answer.
+	// DrainMillis is from when the last request was due until the last response.
 	DrainMillis float64
 }
 
@@ -68,7 +68,7 @@ func (b *bed) measureLatency(ctx context.Context, at point, round int) (m latenc
 	}
 	t := trial{
 		app: a, service: s, point: at,
-		schedule: openloop.Schedule{Rate: at.Rate, Warmup: b.warmup, Measured: b.measured, Copies: b.copies},
+		schedule: openloop.Schedule{Rate: at.Rate, Warmup: b.warmup, Measured: b.measured, Duplicates: b.duplicates},
 	}
 	m, err = t.run(ctx)
 	m.point, m.Round = at, round
@@ -82,24 +82,24 @@ func (b *bed) measureLatency(ctx context.Context, at point, round int) (m latenc
 type trial struct {
 	point
 
-	app      *app
-	service  *bench.Service
-	schedule openloop.Schedule
-	answers  *answers
-	client   *client
-	now      func() time.Duration
+	app       *app
+	service   *program.Process
+	schedule  openloop.Schedule
+	responses *responses
+	client    *client
+	now       func() time.Duration
 }
 
-// run wakes the program up, puts it through the schedule, and checks what came
-// of it.
+// run sends the primers and then the schedule, and checks responses and
+// output.
 func (t *trial) run(ctx context.Context) (m latencyRun, err error) {
 	ctx, cancel := watch(ctx, t.service)
 	defer cancel(nil)
 	events := t.schedule.Events()
-	t.answers = newAnswers(events + primers)
+	t.responses = newResponses(events + primers)
 	t.now = openloop.ClockFrom(time.Now()).Now
 	t.client, err = dial(ctx, t.service.Address(listensIngress), t.connections(), t.schedule.First, func(n, status int) {
-		t.answers.take(n, status, t.schedule.Due(n), t.now())
+		t.responses.take(n, status, t.schedule.Due(n), t.now())
 	}, func(err error) { cancel(err) })
 	if err != nil {
 		return m, err
@@ -126,14 +126,14 @@ func (t *trial) run(ctx context.Context) (m latencyRun, err error) {
 	}
 	m = t.sum(events)
 	m.Behind, m.Waited, m.PerRequest = openloop.QuantilesOf(&g.Behind), t.client.waited, perRequest(before, after, events)
-	if err := check(promiseVerdict, t.answers.list, t.schedule.First, out); err != nil {
-		return m, fmt.Errorf("answers and output do not fit: %w (answers by status: %v)", err, m.Statuses)
+	if err := check(promiseVerdict, t.responses.list, t.schedule.First, out); err != nil {
+		return m, fmt.Errorf("answers and output do not fit: %w (responses by status: %v)", err, m.Statuses)
 	}
 	return m, nil
 }
 
 // watch ends the context when a process does.
-func watch(ctx context.Context, s *bench.Service) (context.Context, context.CancelCauseFunc) {
+func watch(ctx context.Context, s *program.Process) (context.Context, context.CancelCauseFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	go func() {
 		select {
@@ -147,8 +147,8 @@ func watch(ctx context.Context, s *bench.Service) (context.Context, context.Canc
 
 // prime sends the primers on all connections.
 func (t *trial) prime(ctx context.Context, first int) error {
-	t.answers.expect(primers)
-	n, past := first, len(t.answers.list)
+	t.responses.expect(primers)
+	n, past := first, len(t.responses.list)
 	t.client.run(func() (int, bool) {
 		n++
 		return n - 1, n <= past
@@ -160,18 +160,18 @@ func (t *trial) await(ctx context.Context, what string, most time.Duration) erro
 	timer := time.NewTimer(most)
 	defer timer.Stop()
 	select {
-	case <-t.answers.whole:
+	case <-t.responses.whole:
 		return nil
 	case <-timer.C:
-		return fmt.Errorf("%d %s had no answer after %v: lower the rate, or raise -drain", t.answers.left.Load(), what, most)
+		return fmt.Errorf("%d %s had no response after %v: lower the rate, or raise -drain", t.responses.left.Load(), what, most)
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
 }
 
-// generate goes through the schedule and waits for the answers.
+// generate goes through the schedule and waits for the responses.
 func (t *trial) generate(ctx context.Context) (*openloop.Generator, error) {
-	t.answers.expect(t.schedule.Events())
+	t.responses.expect(t.schedule.Events())
 	if err := t.app.profile(t.service); err != nil {
 		return nil, err
 	}
@@ -198,12 +198,12 @@ func (t *trial) generate(ctx context.Context) (*openloop.Generator, error) {
 	return g, err
 }
 
-// sum sums the answers to the first so many requests up.
+// sum sums the responses to the first so many requests up.
 func (t *trial) sum(events int) latencyRun {
 	m := latencyRun{Statuses: map[int]int{}}
 	var latency openloop.Histogram
 	var last time.Duration
-	for n, a := range t.answers.list[:events] {
+	for n, a := range t.responses.list[:events] {
 		last = max(last, a.got)
 		if !t.schedule.Counts(n) {
 			continue

@@ -25,7 +25,7 @@ type settings struct {
 	rounds      int
 	partitions  int
 	workers     int
-	copies      int // percent
+	duplicates  int // percent
 	warmup      time.Duration
 	measured    time.Duration
 	drainMax    time.Duration
@@ -53,17 +53,17 @@ func (s *settings) parse() (err error) {
 	flag.IntVar(&s.rounds, "rounds", 3, "rounds; medians are reported")
 	flag.IntVar(&s.partitions, "partitions", 4, "partitions of every topic")
 	flag.IntVar(&s.workers, "workers", 1, "workers that judge")
-	flag.IntVar(&s.copies, "copies", 10, fmt.Sprintf("copies among the requests, in percent, at most %d", openloop.CopiesMax))
-	flag.DurationVar(&s.warmup, "warm-up", 5*time.Second, "stretch before what is measured")
-	flag.DurationVar(&s.measured, "measure", 20*time.Second, "measured stretch")
-	flag.DurationVar(&s.drainMax, "drain", time.Minute, "verdict: how long after the last request was due all answers may take, or the run fails")
+	flag.IntVar(&s.duplicates, "duplicates", 10, fmt.Sprintf("duplicates among the requests, in percent, at most %d", openloop.DuplicatesMax))
+	flag.DurationVar(&s.warmup, "warm-up", 5*time.Second, "traffic before what is measured")
+	flag.DurationVar(&s.measured, "measure", 20*time.Second, "measured traffic")
+	flag.DurationVar(&s.drainMax, "drain", time.Minute, "verdict: how long after the last request was due all responses may take, or the run fails")
 	flag.StringVar(&s.results, "results", "", "directory for the report; none is written if empty")
 	flag.StringVar(&s.profiles, "profiles", "", "directory for profiles of CPU and allocations of each process of oncebus; none are written if empty")
 	flag.Parse()
 	s.what = strings.Split(*what, ",")
 	for _, part := range s.what {
 		if part != partVerdict && part != partAsync {
-			err = errors.Join(err, fmt.Errorf("-what: %q is none of %s, %s", part, partVerdict, partAsync))
+			err = errors.Join(err, fmt.Errorf("-what: %q is neither %s nor %s", part, partVerdict, partAsync))
 		}
 	}
 	for _, list := range []struct {
@@ -78,8 +78,8 @@ func (s *settings) parse() (err error) {
 	var commitsErr error
 	s.commits, commitsErr = bench.CommitIntervals(*commits)
 	err = errors.Join(err, commitsErr)
-	if s.copies < 0 || s.copies > openloop.CopiesMax {
-		err = errors.Join(err, fmt.Errorf("-copies: %d is not within 0 and %d", s.copies, openloop.CopiesMax))
+	if s.duplicates < 0 || s.duplicates > openloop.DuplicatesMax {
+		err = errors.Join(err, fmt.Errorf("-duplicates: %d is not within 0 and %d", s.duplicates, openloop.DuplicatesMax))
 	}
 	if s.rounds < 1 || s.partitions < 1 || s.workers < 1 || s.warmup < 0 || s.measured <= 0 || s.drainMax <= 0 {
 		err = errors.Join(err, errors.New("-rounds, -partitions, -workers, -measure and -drain need at least one, and -warm-up must not be negative"))
@@ -88,7 +88,7 @@ func (s *settings) parse() (err error) {
 }
 
 // gcPercent keeps the collector away from the generator, which shares two cores
-// with everybody else: its live memory is small.
+// with the other processes: its live memory is small.
 const gcPercent = 1000
 
 func run(ctx context.Context, s settings) (err error) {
@@ -117,7 +117,7 @@ func run(ctx context.Context, s settings) (err error) {
 }
 
 // verdictRuns measures every point in every round. One run before them does not
-// count: it is the broker's, whose code is not compiled yet.
+// count: it warms up the broker, whose code is not compiled yet.
 func (b *bed) verdictRuns(ctx context.Context) (runs []latencyRun, err error) {
 	first := point{slices.Max(b.rates), slices.Max(b.commits)}
 	if _, err := b.measureLatency(ctx, first, 0); err != nil {
@@ -140,7 +140,7 @@ func (b *bed) verdictRuns(ctx context.Context) (runs []latencyRun, err error) {
 }
 
 // asyncRuns measures the contenders in turn. One run before them does not
-// count: it is the broker's, whose code is not compiled yet.
+// count: it warms up the broker, whose code is not compiled yet.
 func (b *bed) asyncRuns(ctx context.Context) (runs []throughputRun, err error) {
 	for round := 0; round <= b.rounds; round++ {
 		for _, connections := range b.connections {

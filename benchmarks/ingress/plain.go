@@ -15,17 +15,17 @@ import (
 	"syscall"
 	"time"
 
+	"oncebus/processor/kafkatest/program"
+
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/twmb/franz-go/pkg/kgo"
-
-	"oncebus/benchmarks/internal/bench"
 )
 
 // envPlain holds the settings of the plain server's process.
 const envPlain = "ONCEBUS_BENCH_PLAIN"
 
-// plain is the least HTTP server that puts events on the bus: it reads the
-// body, produces it with acks of all in-sync replicas, and answers 202. No
+// plain is the least HTTP server that produces events: it reads the
+// body, produces it with acks of all in-sync replicas, and responds 202. No
 // signature, no key, no log of requests.
 type plain struct {
 	Brokers []string
@@ -35,7 +35,7 @@ type plain struct {
 }
 
 // startPlain starts a plain server in a process of its own.
-func (a *app) startPlain(ctx context.Context) (*bench.Service, error) {
+func (a *app) startPlain(ctx context.Context) (*program.Process, error) {
 	exe, err := os.Executable()
 	if err != nil {
 		return nil, err
@@ -45,8 +45,8 @@ func (a *app) startPlain(ctx context.Context) (*bench.Service, error) {
 		return nil, err
 	}
 	cmd := exec.CommandContext(ctx, exe)
-	cmd.Env = append(bench.Environ(), envPlain+"="+string(text))
-	s, err := bench.StartServiceLogging(a.id, cmd, a.path(".log"))
+	cmd.Env = append(program.Inherited(), envPlain+"="+string(text))
+	s, err := program.Start(a.id, cmd, a.path(".log"))
 	if err != nil {
 		return nil, err
 	}
@@ -56,8 +56,8 @@ func (a *app) startPlain(ctx context.Context) (*bench.Service, error) {
 	return s, nil
 }
 
-// plainMain does nothing but in a plain server's process, which it is and
-// exits.
+// plainMain is the main function of a plain server's process; elsewhere it does
+// nothing.
 func plainMain() {
 	text, is := os.LookupEnv(envPlain)
 	if !is {
@@ -79,7 +79,7 @@ func plainMain() {
 func (p *plain) serve() (err error) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	// Without linger, as the ingress: what comes while requests are under way
+	// Without linger, as the ingress: what comes while requests are in flight
 	// goes into the next one.
 	p.client, err = kgo.NewClient(kgo.SeedBrokers(p.Brokers...), kgo.DefaultProduceTopic(p.Topic), kgo.RequiredAcks(kgo.AllISRAcks()), kgo.ProducerLinger(0))
 	if err != nil {
@@ -100,7 +100,7 @@ func (p *plain) serve() (err error) {
 	server := &http.Server{Handler: mux, ReadTimeout: 10 * time.Second, WriteTimeout: time.Minute, IdleTimeout: 2 * time.Minute}
 	ended := make(chan error, 1)
 	go func() { ended <- server.Serve(listener) }()
-	fmt.Fprintf(os.Stderr, "{\"msg\":%q,\"addr\":%q}\n", bench.ListensHTTP, listener.Addr()) // as oncebus logs it
+	fmt.Fprintf(os.Stderr, "{\"msg\":%q,\"addr\":%q}\n", program.ListensHTTP, listener.Addr()) // as oncebus logs it
 	select {
 	case err := <-ended:
 		return err
@@ -131,5 +131,5 @@ func (p *plain) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(http.StatusAccepted)
-	_, _ = w.Write(accepted) // a client that went away is nobody to tell
+	_, _ = w.Write(accepted) // the client may have disconnected
 }

@@ -14,21 +14,21 @@ import (
 	"oncebus/benchmarks/internal/openloop"
 )
 
-// What issue 7 asks of a verdict that is not held up by anything: an answer by
+// What a verdict has to reach when nothing delays it: a response by
 // this at p99.
 const (
 	boundCommits = 2
 	boundRest    = 30 * time.Millisecond
 )
 
-// bound is the p99 that is asked for.
+// bound is the p99 that is requested.
 func (p point) bound() time.Duration { return boundCommits*p.Commit + boundRest }
 
 const (
 	// lateShare: a row is marked when the generator was late by more than this
 	// share of the latency, at p99. It then says something about it too.
 	lateShare = 0.1
-	// backlogDrain: a row is marked when the last answer came more than this
+	// backlogDrain: a row is marked when the last response came more than this
 	// after its request was due. It is then saturated.
 	backlogDrain = time.Second
 )
@@ -50,13 +50,13 @@ func (r result) report(s settings) error {
 func (r result) markdown(s settings) string {
 	var b strings.Builder
 	b.WriteString(r.Machine.Head("HTTP ingress", r.Command))
-	fmt.Fprintf(&b, `Requests of %d bytes of body, signed with HMAC-SHA-256, %d %% copies, on kept-alive HTTP/1.1 connections over loopback; the program itself with
+	fmt.Fprintf(&b, `Requests of %d bytes of body, signed with HMAC-SHA-256, %d %% duplicates, on kept-alive HTTP/1.1 connections over loopback; the program itself with
 a line of log for each request, to a file; %d partitions, %d worker(s); generator, program and broker share the machine. %v of
 warm-up, %v measured, medians of %d round(s) with lowest and highest. In every run answers and output fitted: each accepted event was in the
 output exactly once, or the run would have failed.
 
 CPU: microseconds a request of the server's process, of the broker's, and of the generator's. Allocations: of the server's heap, a request.
-`, bodyLen, s.copies, s.partitions, s.workers, s.warmup, s.measured, s.rounds)
+`, bodyLen, s.duplicates, s.partitions, s.workers, s.warmup, s.measured, s.rounds)
 	if len(r.Verdict) > 0 {
 		verdictTable(&b, s, r.Verdict)
 	}
@@ -71,7 +71,7 @@ func verdictTable(b *strings.Builder, s settings, runs []latencyRun) {
 ## Until the verdict (` + "`answer: verdict`" + `)
 
 Milliseconds from when a request was due, in an open loop, until its whole answer was there: the schedule is fixed, and what a stall delays is
-counted with all of its wait. An event was answered 202 once and all its copies 409. Every copy is the same bytes again, due 950 requests later.
+counted with all of its wait. An event was answered 202 once and all its duplicates 409. Every duplicate is the same bytes again, due 950 requests later.
 
 | requests/s | commit interval | p50 | p99 | p99.9 | max | p99 at most | | answers a round | generator late | CPU, broker's, generator's | allocations | RSS MiB | |
 | ---: | ---: | --- | --- | ---: | ---: | ---: | --- | --- | ---: | ---: | ---: | ---: | --- |
@@ -99,8 +99,8 @@ counted with all of its wait. An event was answered 202 once and all its copies 
 	b.WriteString(marksMeaning(marked))
 }
 
-// summed is a run that stands for several: its answers are the first round's,
-// the rest of what it has are medians.
+// summed is a run that stands for several: its statuses are the first round's,
+// its other figures are medians.
 func summed(ms []latencyRun, p99 float64) latencyRun {
 	sum := latencyRun{point: ms[0].point, Statuses: ms[0].Statuses}
 	sum.Latency.P99 = p99
@@ -110,7 +110,7 @@ func summed(ms []latencyRun, p99 float64) latencyRun {
 	return sum
 }
 
-// goal says whether p99 is as asked for.
+// goal reports whether p99 is as requested.
 func (m latencyRun) goal() string {
 	switch {
 	case m.Latency.P99 <= openloop.Millis(m.bound()):
@@ -121,7 +121,7 @@ func (m latencyRun) goal() string {
 	return "missed"
 }
 
-// statuses lists the answers.
+// statuses lists the responses.
 func (m latencyRun) statuses() string {
 	var parts []string
 	for _, status := range slices.Sorted(maps.Keys(m.Statuses)) {
@@ -155,13 +155,13 @@ func (m latencyRun) marks() (marks []string) {
 	return marks
 }
 
-// marksMeaning explains the marks that are there.
+// marksMeaning explains the marks of the table.
 func marksMeaning(rows []latencyRun) string {
 	var b strings.Builder
 	for _, mark := range []struct{ name, meaning string }{
 		{markLate, fmt.Sprintf("the generator could not keep its schedule to within %.0f %% of the latency at p99; the row says something about it too", lateShare*100)},
-		{markBacklog, fmt.Sprintf("the last answer came more than %v after its request was due: more requests than go, and the latency grows with the time measured", backlogDrain)},
-		{markWaited, "more requests were under way than the generator has connections for; what they waited is part of the latency"},
+		{markBacklog, fmt.Sprintf("the last response came more than %v after its request was due: more requests than go, and the latency grows with the time measured", backlogDrain)},
+		{markWaited, "more requests were in flight than the generator has connections for; what they waited is part of the latency"},
 		{markRefused, "some requests were answered neither 202 nor 409"},
 	} {
 		if slices.ContainsFunc(rows, func(m latencyRun) bool { return slices.Contains(m.marks(), mark.name) }) {
@@ -173,14 +173,14 @@ func marksMeaning(rows []latencyRun) string {
 
 func asyncTable(b *strings.Builder, s settings, runs []throughputRun) {
 	fmt.Fprintf(b, `
-## Once it is on the bus (`+"`answer: async`"+`)
+## Once Kafka has it (`+"`answer: async`"+`)
 
-Requests a second in a closed loop: each connection sends its next request when it has the answer. All stand beside the plain produce: the least
+Requests a second in a closed loop: each connection sends its next request when it has the answer. All are compared with the plain produce: the least
 HTTP server that takes the same request, produces its body with franz-go and acks of all in-sync replicas, and answers 202; no signature, no key,
 no log. %q is that process alone, the events are judged afterwards; %q takes them in and judges them meanwhile, on the same cores.
 Milliseconds from when a request was sent.
 
-| connections | contender | requests/s | beside the plain produce | p50 | p99 | CPU, broker's, generator's | allocations | RSS MiB |
+| connections | contender | requests/s | ratio to the plain produce | p50 | p99 | CPU, broker's, generator's | allocations | RSS MiB |
 | ---: | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: |
 `, ingressAlone, ingressAndRun)
 	for _, connections := range s.connections {

@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"oncebus/benchmarks/internal/bench"
 	"oncebus/benchmarks/internal/openloop"
+	"oncebus/processor/kafkatest/program"
 )
 
 func TestBound(t *testing.T) {
@@ -32,7 +32,7 @@ func TestConnectionsFitUnderTheIngressLimit(t *testing.T) {
 }
 
 func TestReport(t *testing.T) {
-	s := settings{rates: []int{1000, 10_000}, commits: []time.Duration{20 * time.Millisecond}, connections: []int{16}, rounds: 3, copies: 10}
+	s := settings{rates: []int{1000, 10_000}, commits: []time.Duration{20 * time.Millisecond}, connections: []int{16}, rounds: 3, duplicates: 10}
 	verdict := func(rate, round int, p99, late, drain float64, statuses map[int]int) latencyRun {
 		return latencyRun{
 			point: point{rate, 20 * time.Millisecond}, Round: round, Requests: 1000, Statuses: statuses, DrainMillis: drain,
@@ -73,15 +73,15 @@ func TestGoal(t *testing.T) {
 	}{{70, 10, "met"}, {71, 10, "missed"}, {71, 2000, "saturated"}} {
 		m := latencyRun{point: point{1000, 20 * time.Millisecond}, DrainMillis: test.drain, Latency: openloop.Quantiles{P99: test.p99}}
 		if got := m.goal(); got != test.want {
-			t.Errorf("p99 %v ms, the last answer after %v ms: %s, want %s", test.p99, test.drain, got, test.want)
+			t.Errorf("p99 %v ms, the last response after %v ms: %s, want %s", test.p99, test.drain, got, test.want)
 		}
 	}
 }
 
 func TestPerRequest(t *testing.T) {
-	before := cost{server: bench.Usage{CPU: time.Second}, broker: bench.Usage{CPU: time.Second}, generator: time.Second, mallocs: 1000}
+	before := cost{server: program.Usage{CPU: time.Second}, broker: program.Usage{CPU: time.Second}, generator: time.Second, mallocs: 1000}
 	after := cost{
-		server: bench.Usage{CPU: 2 * time.Second, RSSMax: 64 << 20}, broker: bench.Usage{CPU: 3 * time.Second}, generator: 1500 * time.Millisecond, mallocs: 51_000,
+		server: program.Usage{CPU: 2 * time.Second, RSSMax: 64 << 20}, broker: program.Usage{CPU: 3 * time.Second}, generator: 1500 * time.Millisecond, mallocs: 51_000,
 	}
 	want := PerRequest{CPUMicros: 1000, BrokerCPUMicros: 2000, GeneratorCPUMicros: 500, Allocations: 50, RSSMaxMiB: 64}
 	if got := perRequest(before, after, 1000); got != want {
@@ -89,19 +89,19 @@ func TestPerRequest(t *testing.T) {
 	}
 }
 
-// TestAsyncCopies: the closed loop sends copies too, and never of a copy.
-func TestAsyncCopies(t *testing.T) {
-	f := flood{app: &app{bed: &bed{settings: settings{copies: 10}}}, answers: newAnswers(10_000)}
-	var copies []int
+// TestAsyncDuplicates: the closed loop sends duplicates too, and never of a duplicate.
+func TestAsyncDuplicates(t *testing.T) {
+	f := flood{app: &app{bed: &bed{settings: settings{duplicates: 10}}}, responses: newResponses(10_000)}
+	var duplicates []int
 	for n := range 10_000 {
 		if first := f.event(n); first != n {
-			copies = append(copies, n)
-			if slices.Contains(copies, first) {
-				t.Fatalf("request %d copies %d, which is a copy", n, first)
+			duplicates = append(duplicates, n)
+			if slices.Contains(duplicates, first) {
+				t.Fatalf("request %d duplicates %d, which is a duplicate", n, first)
 			}
 		}
 	}
-	if len(copies) < 850 || len(copies) > 1000 {
-		t.Errorf("%d copies of 10,000, want about a tenth", len(copies))
+	if len(duplicates) < 850 || len(duplicates) > 1000 {
+		t.Errorf("%d duplicates of 10,000, want about a tenth", len(duplicates))
 	}
 }

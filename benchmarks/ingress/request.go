@@ -13,7 +13,7 @@ import (
 )
 
 // An event is a signal of about 240 bytes, whose traceId is its dedup key and
-// holds the number of the event it is or copies. A copy is the same request,
+// holds the number of the event it is or duplicates. A duplicate is the same request,
 // as a sender's retry is.
 const (
 	traceHead = `{"traceId":"trace-`
@@ -65,7 +65,7 @@ func (r *request) of(event int) []byte {
 	return r.text
 }
 
-// eventOf returns the number in an event's body, -1 if it is none of ours.
+// eventOf returns the number in an event's body, -1 if the event is foreign.
 func eventOf(body []byte) int {
 	if len(body) != bodyLen || !bytes.HasPrefix(body, []byte(traceHead)) {
 		return -1

@@ -11,16 +11,16 @@ import (
 	"strings"
 	"time"
 
-	"oncebus/benchmarks/internal/bench"
 	"oncebus/benchmarks/internal/openloop"
+	"oncebus/processor/kafkatest/program"
 )
 
-// contender takes requests and answers 202 once they are on the bus.
+// contender takes requests and responds 202 once Kafka has them.
 type contender string
 
 const (
 	plainProduce contender = "plain produce"
-	// ingressAlone is a process of `oncebus ingress`, while nobody judges.
+	// ingressAlone is a process of `oncebus ingress`, while no task judges.
 	ingressAlone contender = "oncebus ingress"
 	// ingressAndRun is `oncebus run` with an ingress: it judges meanwhile.
 	ingressAndRun contender = "oncebus run"
@@ -42,10 +42,10 @@ type throughputRun struct {
 }
 
 // rateMax is more requests a second than anything here reaches: there is room
-// for so many answers.
+// for so many responses.
 const rateMax = 100_000
 
-// measureThroughput has a contender answer as fast as it can.
+// measureThroughput has a contender respond as fast as it can.
 func (b *bed) measureThroughput(ctx context.Context, c contender, connections, round int) (m throughputRun, err error) {
 	a, err := b.newApp(ctx, fmt.Sprintf("async-%s-%d-%d", strings.ReplaceAll(string(c), " ", "-"), connections, round), "async", asyncCommit)
 	if err != nil {
@@ -80,7 +80,7 @@ func (b *bed) measureThroughput(ctx context.Context, c contender, connections, r
 	if err != nil {
 		return m, err
 	}
-	sent := f.answers.list[:f.sent]
+	sent := f.responses.list[:f.sent]
 	if err := check(p, sent, f.event, out); err != nil {
 		return m, fmt.Errorf("answers and topic do not fit: %w", err)
 	}
@@ -96,16 +96,16 @@ func (b *bed) measureThroughput(ctx context.Context, c contender, connections, r
 const asyncCommit = 100 * time.Millisecond
 
 // startContender returns the process and where its requests come in.
-func (a *app) startContender(ctx context.Context, c contender) (s *bench.Service, addr string, err error) {
+func (a *app) startContender(ctx context.Context, c contender) (s *program.Process, addr string, err error) {
 	switch c {
 	case plainProduce:
 		if s, err = a.startPlain(ctx); err != nil {
 			return nil, "", err
 		}
-		addr = s.Address(bench.ListensHTTP)
+		addr = s.Address(program.ListensHTTP)
 		return s, addr, nil
 	case ingressAlone:
-		// The app has to be there: its topics and its manifest.
+		// The app has to exist: its topics and its manifest.
 		if s, err = a.start(ctx, "run", false); err != nil {
 			return nil, "", err
 		}
@@ -123,7 +123,7 @@ func (a *app) startContender(ctx context.Context, c contender) (s *bench.Service
 	return s, addr, nil
 }
 
-// judgeLater has the events judged that an ingress has put on the bus.
+// judgeLater has the events judged that an ingress produced.
 func (a *app) judgeLater(ctx context.Context) (tally, error) {
 	s, err := a.start(ctx, "run", false)
 	if err != nil {
@@ -134,25 +134,25 @@ func (a *app) judgeLater(ctx context.Context) (tally, error) {
 }
 
 // flood is a closed loop: each connection sends its next request when it has
-// the answer to the one before.
+// the response to the one before.
 type flood struct {
-	app     *app
-	service *bench.Service
-	answers *answers
-	began   []time.Duration // by request
-	sent    int
+	app       *app
+	service   *program.Process
+	responses *responses
+	began     []time.Duration // by request
+	sent      int
 }
 
-// run warms up, measures, and waits for the last answers.
+// run warms up, measures, and waits for the last responses.
 func (f *flood) run(ctx context.Context, addr string, connections int) (m throughputRun, err error) {
 	ctx, cancel := watch(ctx, f.service)
 	defer cancel(nil)
 	end := f.app.warmup + f.app.measured
 	room := int(end.Seconds() * rateMax)
-	f.answers, f.began = newAnswers(room), make([]time.Duration, room)
-	f.answers.expect(math.MaxInt) // nobody knows how many; over is when all connections are free
+	f.responses, f.began = newResponses(room), make([]time.Duration, room)
+	f.responses.expect(math.MaxInt) // unknown: the run is over when all connections are free
 	now := openloop.ClockFrom(time.Now()).Now
-	k, err := dial(ctx, addr, connections, f.event, func(n, status int) { f.answers.take(n, status, f.began[n], now()) }, func(err error) { cancel(err) })
+	k, err := dial(ctx, addr, connections, f.event, func(n, status int) { f.responses.take(n, status, f.began[n], now()) }, func(err error) { cancel(err) })
 	if err != nil {
 		return m, err
 	}
@@ -183,7 +183,7 @@ func (f *flood) run(ctx context.Context, addr string, connections int) (m throug
 		return m, err
 	}
 	var latency openloop.Histogram
-	for _, a := range f.answers.list[:f.sent] {
+	for _, a := range f.responses.list[:f.sent] {
 		if a.got >= from && a.got < to {
 			latency.Record(a.got - a.due)
 		}
@@ -194,7 +194,7 @@ func (f *flood) run(ctx context.Context, addr string, connections int) (m throug
 	return m, nil
 }
 
-// look waits and then looks at what everything has cost, and when that was.
+// look waits and then returns all costs, and the time.
 func (f *flood) look(ctx context.Context, after time.Duration, now func() time.Duration) (c cost, at time.Duration, err error) {
 	select {
 	case <-time.After(after):
@@ -207,8 +207,8 @@ func (f *flood) look(ctx context.Context, after time.Duration, now func() time.D
 	return c, now(), nil
 }
 
-// event is the number of the event of a request: some are copies.
+// event is the number of the event of a request: some are duplicates.
 func (f *flood) event(n int) int {
-	s := openloop.Schedule{Rate: len(f.answers.list), Measured: time.Second, Copies: f.app.copies} // only to say which are copies
+	s := openloop.Schedule{Rate: len(f.responses.list), Measured: time.Second, Duplicates: f.app.duplicates} // only to say which are duplicates
 	return s.First(n)
 }

@@ -11,7 +11,7 @@ import (
 	"oncebus/benchmarks/streams"
 )
 
-// contender is somebody who passes events on.
+// contender is a program that forwards events.
 type contender struct {
 	name   string
 	limit  string // the contender it is compared with
@@ -22,20 +22,20 @@ type contender struct {
 }
 
 const (
-	limit       = "limit"
-	limitTwoHop = "limit, two hops"
-	// kafkaStreams needs no hop: the input is partitioned by the dedup key.
+	limit         = "limit"
+	limitTwoStage = "limit, two stages"
+	// kafkaStreams needs no repartition topic: the input is partitioned by the dedup key.
 	kafkaStreams = "Kafka Streams"
 )
 
 // contenders are in the order of a round. A limit does as many transactions
 // one after the other as what is compared with it, and writes a small
-// changelog record beside each event, and nothing else.
+// changelog record for each event, and nothing else.
 var contenders = []contender{
 	{limit, limit, false, bench.Role{Changelog: true}, goCommand},
 	{"oncebus keyed", limit, true, bench.Role{Oncebus: true}, goCommand},
-	{limitTwoHop, limitTwoHop, false, bench.Role{Routed: true, Changelog: true}, goCommand},
-	{"oncebus routed", limitTwoHop, true, bench.Role{Oncebus: true, Routed: true}, goCommand},
+	{limitTwoStage, limitTwoStage, false, bench.Role{Routed: true, Changelog: true}, goCommand},
+	{"oncebus routed", limitTwoStage, true, bench.Role{Oncebus: true, Routed: true}, goCommand},
 	{kafkaStreams, limit, true, bench.Role{}, streamsCommand},
 }
 
@@ -43,7 +43,7 @@ var contenders = []contender{
 func goCommand(ctx context.Context, t bench.Task) (*exec.Cmd, error) { return t.Command(ctx) }
 
 // streamsCommand is that of the deduplicator on Kafka Streams with a key-value
-// store. What prepare built is found again here.
+// store. prepare has built it.
 func streamsCommand(ctx context.Context, t bench.Task) (*exec.Cmd, error) {
 	app, err := streams.Build(ctx)
 	if err != nil {
@@ -52,7 +52,7 @@ func streamsCommand(ctx context.Context, t bench.Task) (*exec.Cmd, error) {
 	return app.Command(ctx, t, streams.KeyValue)
 }
 
-// prepare builds what is not Go code, so that a missing tool is told before
+// prepare builds what is not Go code, so that a missing tool is reported before
 // anything is measured.
 func prepare(ctx context.Context, cs []contender) error {
 	if !slices.ContainsFunc(cs, func(c contender) bool { return c.name == kafkaStreams }) {

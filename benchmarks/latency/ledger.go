@@ -10,15 +10,15 @@ import (
 	"oncebus/benchmarks/internal/openloop"
 )
 
-// ledger takes down which events of a schedule arrived, and how late: the
+// ledger records which events of a schedule arrived, and how late: the
 // latency of an event is the time from when it was due, whether or not the
 // generator, or anything behind it, was ready for it. So a stall of a second
-// delays a second's worth of events, and each of them is counted with what it
-// waited. A measurement from when an event was sent would see only the few
-// that were on their way (coordinated omission).
+// delays a second's worth of events, and each of them is counted with its
+// wait. A measurement from when an event was sent would count only the few
+// that were in flight (coordinated omission).
 type ledger struct {
 	schedule openloop.Schedule
-	// dedups: copies are to be stopped; else they are to come through too.
+	// dedups: the contender drops duplicates; else it emits them too.
 	dedups  bool
 	arrived []bool // events of the schedule, and behind them the primers
 	missing int    // expected events that have not arrived
@@ -30,7 +30,7 @@ type ledger struct {
 }
 
 // newLedger returns the ledger of a schedule and of primers, events that are
-// sent before it to wake everything up.
+// sent before it as a warm-up.
 func newLedger(s openloop.Schedule, dedups bool, primers int) *ledger {
 	l := &ledger{schedule: s, dedups: dedups, arrived: make([]bool, s.Events()+primers), priming: primers}
 	for n := range s.Events() {
@@ -41,13 +41,13 @@ func newLedger(s openloop.Schedule, dedups bool, primers int) *ledger {
 	return l
 }
 
-// primed says whether all primers have arrived.
+// primed reports whether all primers have arrived.
 func (l *ledger) primed() bool { return l.priming == 0 }
 
-// expected says whether event n is to arrive.
+// expected reports whether event n is to arrive.
 func (l *ledger) expected(n int) bool { return !l.dedups || l.schedule.First(n) == n }
 
-// arrive takes down that event n was received at a time counted from the start
+// arrive records that event n was received at a time counted from the start
 // of the schedule.
 func (l *ledger) arrive(n int, at time.Duration) {
 	switch {
@@ -65,14 +65,14 @@ func (l *ledger) arrive(n int, at time.Duration) {
 	}
 	l.missing--
 	l.last = max(l.last, at)
-	// Copies that pass, as in a contender that does not deduplicate, are left
-	// out: everybody is measured on the same events.
+	// Duplicates that a contender without deduplication emits do not count: all
+	// contenders are measured on the same events.
 	if l.schedule.Counts(n) && l.schedule.First(n) == n {
 		l.latency.Record(at - l.schedule.Due(n))
 	}
 }
 
-// complete says whether every expected event has arrived.
+// complete reports whether every expected event has arrived.
 func (l *ledger) complete() bool { return l.missing == 0 }
 
 // verdict returns an error unless each expected event arrived exactly once
@@ -86,7 +86,7 @@ func (l *ledger) verdict() error {
 		errs = append(errs, fmt.Errorf("%d of %d events have not arrived, the first of them number %d", l.missing, l.schedule.Events(), l.firstMissing()))
 	}
 	if l.extra > 0 {
-		errs = append(errs, fmt.Errorf("%d arrivals are copies, or events that had arrived before", l.extra))
+		errs = append(errs, fmt.Errorf("%d arrivals are duplicates, or events that had arrived before", l.extra))
 	}
 	if l.foreign > 0 {
 		errs = append(errs, fmt.Errorf("%d arrivals were never sent", l.foreign))
@@ -104,7 +104,7 @@ func (l *ledger) firstMissing() int {
 }
 
 // drain is how long after the last event was due the last one arrived. For a
-// contender that keeps up it is one latency; one that does not has gathered a
+// contender that keeps up it is one latency; one that does not has a
 // backlog.
 func (l *ledger) drain() time.Duration {
 	return l.last - l.schedule.Due(l.schedule.Events()-1)

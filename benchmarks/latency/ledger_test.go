@@ -13,10 +13,10 @@ import (
 // TestLedgerVerdict plays every event of a schedule to ledgers, with one
 // mistake.
 func TestLedgerVerdict(t *testing.T) {
-	s := openloop.Schedule{Rate: 1000, Warmup: time.Second, Measured: time.Second, Copies: 10}
-	var aCopy int
-	for aCopy = range s.Events() {
-		if s.First(aCopy) != aCopy {
+	s := openloop.Schedule{Rate: 1000, Warmup: time.Second, Measured: time.Second, Duplicates: 10}
+	var aDuplicate int
+	for aDuplicate = range s.Events() {
+		if s.First(aDuplicate) != aDuplicate {
 			break
 		}
 	}
@@ -25,13 +25,13 @@ func TestLedgerVerdict(t *testing.T) {
 		play    func(l *ledger, n int)
 		mistake string
 	}{
-		"all firsts":         {true, func(l *ledger, n int) { arriveIf(l, n, s.First(n) == n) }, ""},
-		"everything":         {false, func(l *ledger, n int) { arriveIf(l, n, true) }, ""},
-		"a copy passed":      {true, func(l *ledger, n int) { arriveIf(l, n, s.First(n) == n || n == aCopy) }, "1 arrivals are copies"},
-		"a copy was lost":    {false, func(l *ledger, n int) { arriveIf(l, n, n != aCopy) }, "1 of 3000 events have not arrived"},
-		"a first was lost":   {true, func(l *ledger, n int) { arriveIf(l, n, s.First(n) == n && n != 77) }, "the first of them number 77"},
-		"one came twice":     {false, func(l *ledger, n int) { arriveIf(l, n, true); arriveIf(l, n, n == 5) }, "1 arrivals are copies"},
-		"one is not of ours": {false, func(l *ledger, n int) { arriveIf(l, n, true); arriveIf(l, -1, n == 5) }, "1 arrivals were never sent"},
+		"all firsts":              {true, func(l *ledger, n int) { arriveIf(l, n, s.First(n) == n) }, ""},
+		"everything":              {false, func(l *ledger, n int) { arriveIf(l, n, true) }, ""},
+		"a duplicate was emitted": {true, func(l *ledger, n int) { arriveIf(l, n, s.First(n) == n || n == aDuplicate) }, "1 arrivals are duplicates"},
+		"a duplicate was lost":    {false, func(l *ledger, n int) { arriveIf(l, n, n != aDuplicate) }, "1 of 3000 events have not arrived"},
+		"a first was lost":        {true, func(l *ledger, n int) { arriveIf(l, n, s.First(n) == n && n != 77) }, "the first of them number 77"},
+		"one came twice":          {false, func(l *ledger, n int) { arriveIf(l, n, true); arriveIf(l, n, n == 5) }, "1 arrivals are duplicates"},
+		"one is foreign":          {false, func(l *ledger, n int) { arriveIf(l, n, true); arriveIf(l, -1, n == 5) }, "1 arrivals were never sent"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -64,10 +64,10 @@ func arriveIf(l *ledger, n int, arrives bool) {
 	}
 }
 
-// TestLedgerMeasuresTheFirstsOfTheMeasuredStretch: the same events whether or
-// not the contender stops copies.
-func TestLedgerMeasuresTheFirstsOfTheMeasuredStretch(t *testing.T) {
-	s := openloop.Schedule{Rate: 1000, Warmup: time.Second, Measured: time.Second, Copies: 10}
+// TestLedgerMeasuresTheFirstsOfTheMeasuredPart: the same events whether or
+// not the contender stops duplicates.
+func TestLedgerMeasuresTheFirstsOfTheMeasuredPart(t *testing.T) {
+	s := openloop.Schedule{Rate: 1000, Warmup: time.Second, Measured: time.Second, Duplicates: 10}
 	for _, dedups := range []bool{true, false} {
 		l := newLedger(s, dedups, 0)
 		for n := range s.Events() {

@@ -25,7 +25,7 @@ type settings struct {
 	rounds     int
 	partitions int
 	workers    int
-	copies     int // percent
+	duplicates int // percent
 	warmup     time.Duration
 	measured   time.Duration
 	drainMax   time.Duration
@@ -47,9 +47,9 @@ func parse() (s settings, err error) {
 	flag.IntVar(&s.rounds, "rounds", 3, "rounds; medians are reported")
 	flag.IntVar(&s.partitions, "partitions", 4, "partitions of every topic")
 	flag.IntVar(&s.workers, "workers", 1, "workers of each stage of a contender")
-	flag.IntVar(&s.copies, "copies", 10, fmt.Sprintf("copies among the events, in percent, at most %d", openloop.CopiesMax))
-	flag.DurationVar(&s.warmup, "warm-up", 5*time.Second, "stretch at the rate before what is measured")
-	flag.DurationVar(&s.measured, "measure", 20*time.Second, "measured stretch")
+	flag.IntVar(&s.duplicates, "duplicates", 10, fmt.Sprintf("duplicates among the events, in percent, at most %d", openloop.DuplicatesMax))
+	flag.DurationVar(&s.warmup, "warm-up", 5*time.Second, "traffic at the rate before what is measured")
+	flag.DurationVar(&s.measured, "measure", 20*time.Second, "measured traffic")
 	flag.DurationVar(&s.drainMax, "drain", 3*time.Minute, "how long after the last event was due all may take to arrive, or the run fails")
 	flag.StringVar(&s.results, "results", "", "directory for the report; none is written if empty")
 	flag.Parse()
@@ -63,8 +63,8 @@ func parse() (s settings, err error) {
 	var commitsErr error
 	s.commits, commitsErr = bench.CommitIntervals(*commits)
 	err = errors.Join(err, commitsErr)
-	if s.copies < 0 || s.copies > openloop.CopiesMax {
-		err = errors.Join(err, fmt.Errorf("-copies: %d is not within 0 and %d", s.copies, openloop.CopiesMax))
+	if s.duplicates < 0 || s.duplicates > openloop.DuplicatesMax {
+		err = errors.Join(err, fmt.Errorf("-duplicates: %d is not within 0 and %d", s.duplicates, openloop.DuplicatesMax))
 	}
 	if s.rounds < 1 || s.partitions < 1 || s.workers < 1 || s.warmup < 0 || s.measured <= 0 || s.drainMax <= 0 {
 		err = errors.Join(err, errors.New("-rounds, -partitions, -workers, -measure and -drain need at least one, and -warm-up must not be negative"))
@@ -75,7 +75,7 @@ func parse() (s settings, err error) {
 	return s, err
 }
 
-// contenders returns those that take part.
+// contenders returns those of the run.
 func (s settings) contenders() []contender {
 	return slices.DeleteFunc(slices.Clone(contenders), func(c contender) bool {
 		return !slices.ContainsFunc(strings.Split(s.only, ","), func(part string) bool { return strings.Contains(c.name, part) })
@@ -83,7 +83,7 @@ func (s settings) contenders() []contender {
 }
 
 // gcPercent keeps the collector away from generator and consumer, which share
-// two cores with everybody else: their live memory is small, and with Go's 100
+// two cores with the other processes: their live memory is small, and with Go's 100
 // it would be collected many times a second.
 const gcPercent = 1000
 

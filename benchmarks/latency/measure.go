@@ -14,6 +14,7 @@ import (
 
 	"oncebus/benchmarks/internal/bench"
 	"oncebus/benchmarks/internal/openloop"
+	"oncebus/processor/kafkatest/program"
 )
 
 const (
@@ -21,11 +22,11 @@ const (
 	// show that the contender works, meet every partition, and give a virtual
 	// machine something to compile.
 	primers = 20_000
-	// startMax is how long a contender may take to pass the primers.
+	// startMax is how long a contender may take to emit the primers.
 	startMax = 2 * time.Minute
 )
 
-// point is one place of the matrix of what is measured.
+// point is one cell of the matrix of measurements.
 type point struct {
 	Rate   int           // events a second
 	Commit time.Duration `json:"CommitIntervalNanos"`
@@ -55,7 +56,7 @@ type trial struct {
 	schedule  openloop.Schedule
 	task      bench.Task
 	broker    *bench.Broker
-	contender *bench.Process
+	contender *program.Process
 	producer  *producer
 	consumer  *consumer
 	ledger    *ledger
@@ -66,7 +67,7 @@ type trial struct {
 func measure(ctx context.Context, broker *bench.Broker, s settings, c contender, at point, round int) (m measurement, err error) {
 	app := fmt.Sprintf("latency-%s-%d-%v-%d", strings.NewReplacer(" ", "-", ",", "").Replace(c.name), at.Rate, at.Commit, round)
 	t := trial{
-		schedule: openloop.Schedule{Rate: at.Rate, Warmup: s.warmup, Measured: s.measured, Copies: s.copies},
+		schedule: openloop.Schedule{Rate: at.Rate, Warmup: s.warmup, Measured: s.measured, Duplicates: s.duplicates},
 		task: bench.Task{
 			Role: c.role, App: app, Brokers: broker.Seeds(), Input: app + "-input", Partitions: s.partitions,
 			Workers: s.workers, Commit: at.Commit, StateDir: filepath.Join(broker.Dir, app),
@@ -92,7 +93,7 @@ func measure(ctx context.Context, broker *bench.Broker, s settings, c contender,
 	if err != nil {
 		return m, err
 	}
-	if t.contender, err = bench.Start(cmd); err != nil {
+	if t.contender, err = program.Start(c.name, cmd, ""); err != nil {
 		return m, err
 	}
 	m, err = t.run(ctx)
@@ -103,7 +104,7 @@ func measure(ctx context.Context, broker *bench.Broker, s settings, c contender,
 	return m, err
 }
 
-// run wakes the contender up and puts it through the schedule.
+// run sends the primers and then the schedule.
 func (t *trial) run(ctx context.Context) (m measurement, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	var wg sync.WaitGroup
@@ -150,7 +151,7 @@ func (t *trial) run(ctx context.Context) (m measurement, err error) {
 	}, t.ledger.verdict()
 }
 
-// prime sends the primers and waits until they have come through.
+// prime sends the primers and waits until they arrive.
 func (t *trial) prime(ctx context.Context) error {
 	first, past := t.schedule.Events(), len(t.ledger.arrived)
 	ctx, cancel := context.WithTimeoutCause(ctx, startMax, fmt.Errorf("the contender did not pass its first %d events within %v", past-first, startMax))
@@ -165,8 +166,8 @@ func (t *trial) prime(ctx context.Context) error {
 	return t.consumer.readUntil(ctx, beforeStart, t.ledger.primed)
 }
 
-// collect reads until every expected event has arrived, and then whatever else
-// was put out: by the order of events no copy comes later.
+// collect reads until every expected event has arrived, and then the rest of the
+// output: by the order of events no duplicate comes later.
 func (t *trial) collect(ctx context.Context, now func() time.Duration) error {
 	whole := t.schedule.Due(t.schedule.Events()) + t.drainMax
 	ctx, cancel := context.WithTimeoutCause(ctx, whole, fmt.Errorf("not all events had arrived %v after the last was due: raise -drain, or lower the rate", t.drainMax))
@@ -177,8 +178,8 @@ func (t *trial) collect(ctx context.Context, now func() time.Duration) error {
 	return t.consumer.readToEnd(ctx, now, t.task.Output())
 }
 
-// usage is what contender and broker have cost so far.
-func (t *trial) usage() (u [2]bench.Usage, err error) {
+// usage is the cost of contender and broker so far.
+func (t *trial) usage() (u [2]program.Usage, err error) {
 	if u[0], err = t.contender.Usage(); err != nil {
 		return u, err
 	}

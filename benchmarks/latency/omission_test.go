@@ -15,7 +15,7 @@ import (
 type fakeSystem struct {
 	at     time.Duration
 	ledger *ledger
-	stall  func(at time.Duration) (until time.Duration) // at itself if there is none
+	stall  func(at time.Duration) (until time.Duration) // at itself without one
 	queue  []int
 }
 

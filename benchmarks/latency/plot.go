@@ -11,11 +11,11 @@ import (
 )
 
 // logFrom is the ratio of highest to lowest latency from which on a chart's
-// axis is logarithmic: one contender that stalls would press the lines of the
-// others to the ground.
+// axis is logarithmic: one contender that stalls would flatten the lines of the
+// others.
 const logFrom = 50
 
-// charts draws the distributions, a file for each point. The quantiles stand
+// charts draws the distributions, a file for each point. The quantiles are
 // above 1/(1-q), of which each step to the right by one power of ten shows ten
 // times rarer events.
 func charts(rows []row) map[string][]byte {

@@ -44,7 +44,7 @@ type row struct {
 	latency openloop.Histogram // of all rounds
 }
 
-// rowsOf sums up what was measured, in the order of the settings.
+// rowsOf sums up the measurements, in the order of the settings.
 func rowsOf(s settings, measured []measurement) (rows []row) {
 	for _, rate := range s.rates {
 		for _, commit := range s.commits {
@@ -118,15 +118,15 @@ func markdown(machine bench.Machine, s settings, command string, rows []row) str
 	var b strings.Builder
 	b.WriteString(machine.Head("Latency", command))
 	fmt.Fprintf(&b, `Milliseconds from when an event was due to be produced until a read_committed consumer had it, in an open loop: the
-schedule is fixed, and what a stall delays is counted with all of its wait. Events of about 250 bytes, %d %% copies, %d partitions,
+schedule is fixed, and what a stall delays is counted with all of its wait. Events of about 250 bytes, %d %% duplicates, %d partitions,
 %d worker(s) for each stage; %v of warm-up, %v measured, medians of %d round(s) with lowest and highest. Every event arrived exactly
-once, and no copy where copies are to be stopped, or the run would have failed. The ratios are medians beside those of the limit with
-as many hops at the same commit interval: a transactional passthrough that writes a small changelog record for each event (Kafka
-Streams stands beside the limit with one hop).
+once, and no duplicate where duplicates are to be dropped, or the run would have failed. The ratios are medians relative to those of the limit with
+as many stages at the same commit interval: a transactional passthrough that writes a small changelog record for each event (Kafka
+Streams is compared with the limit of one stage).
 
 Generator late: how far after their due times the generator handed 99 %% of the events to its client, part of the latency.
 CPU: microseconds an event of the contender's process and of the broker's, which also serves generator and consumer.
-`, s.copies, s.partitions, s.workers, s.warmup, s.measured, s.rounds)
+`, s.duplicates, s.partitions, s.workers, s.warmup, s.measured, s.rounds)
 	for i, r := range rows {
 		if i == 0 || r.Rate != rows[i-1].Rate {
 			fmt.Fprintf(&b, "\n## %d events/s\n\n%d measured events a round.\n\n", r.Rate, r.Events)
@@ -156,7 +156,7 @@ func (r row) marks() string {
 	return strings.Join(marks, ", ")
 }
 
-// marksMeaning explains the marks that are there.
+// marksMeaning explains the marks of the table.
 func marksMeaning(rows []row) string {
 	var b strings.Builder
 	if slices.ContainsFunc(rows, func(r row) bool { return r.GeneratorLate }) {
@@ -191,8 +191,8 @@ func goals(rows []row) string {
 			continue
 		}
 		if r.P50Ratio > 0 {
-			line(r, "p50 beside the limit's", r.P50Ratio, goalRatio)
-			line(r, "p99 beside the limit's", r.P99Ratio, goalRatio)
+			line(r, "p50 relative to the limit's", r.P50Ratio, goalRatio)
+			line(r, "p99 relative to the limit's", r.P99Ratio, goalRatio)
 		}
 		if r.Commit == goalCommit {
 			line(r, "p99, ms", r.P99.Median, goalP99)

@@ -74,8 +74,8 @@ func TestReportMarksAndGoals(t *testing.T) {
 			t.Errorf("the report lacks %q:\n%s", want, text)
 		}
 	}
-	if strings.Contains(text, "oncebus routed | p50 beside") {
-		t.Error("a goal beside a limit that was not measured")
+	if strings.Contains(text, "oncebus routed | p50 relative") {
+		t.Error("a goal relative to a limit that was not measured")
 	}
 }
 

@@ -11,8 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// producer sends events as somebody would who wants them to arrive soon and
-// not to be lost.
+// producer sends events with settings for low latency and without loss.
 type producer struct {
 	client  *kgo.Client
 	promise *kgo.FirstErrPromise
@@ -22,10 +21,10 @@ func newProducer(seeds []string, topic string) (*producer, error) {
 	client, err := kgo.NewClient(
 		kgo.SeedBrokers(seeds...), kgo.DefaultProduceTopic(topic),
 		// No waiting for more events: what becomes due together is sent
-		// together all the same, as is what gathers behind requests under way.
+		// together all the same, as is what gathers behind requests in flight.
 		kgo.ProducerLinger(0),
 		// An event that a crashed broker could lose was not produced, and one
-		// that a retry could repeat would be a copy nobody ordered: idempotent
+		// that a retry could repeat would be an unplanned duplicate: idempotent
 		// writes are franz-go's default and need these acks.
 		kgo.RequiredAcks(kgo.AllISRAcks()),
 		// So many that Produce never waits for a place: an open loop.
@@ -36,7 +35,7 @@ func newProducer(seeds []string, topic string) (*producer, error) {
 	return &producer{client: client, promise: kgo.AbortingFirstErrPromise(client)}, nil
 }
 
-// send hands an event to the client, which sends it in the background.
+// send gives an event to the client, which sends it in the background.
 func (p *producer) send(ctx context.Context, r *kgo.Record) {
 	p.client.Produce(ctx, r, p.promise.Promise())
 }
@@ -49,13 +48,13 @@ func (p *producer) sent() error {
 	return nil
 }
 
-// fetchWait is how long the broker may hold back an answer without records. It
-// answers as soon as there are some, so this adds no latency; it is small for
+// fetchWait is how long the broker may hold back a response without records. It
+// responds as soon as there are some, so this adds no latency; it is small for
 // the case that the broker misses the moment at which a transaction's end
 // makes them visible.
 const fetchWait = 10 * time.Millisecond
 
-// consumer reads the output as its users do, and takes down what arrives.
+// consumer reads the output as its users do, and records what arrives.
 type consumer struct {
 	client *kgo.Client
 	ledger *ledger
@@ -66,11 +65,11 @@ func newConsumer(seeds []string, topic string, l *ledger) (*consumer, error) {
 	client, err := kgo.NewClient(
 		kgo.SeedBrokers(seeds...), kgo.ConsumeTopics(topic),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
-		// What oncebus promises, it promises to these.
+		// oncebus promises something to read_committed consumers only.
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
 		kgo.FetchMaxWait(fetchWait),
-		// The topic ends in the marker of a transaction: without those the
-		// consumer could not know that it is at the end.
+		// The topic ends in a control record: without those the
+		// consumer would not see the end.
 		kgo.KeepControlRecords())
 	if err != nil {
 		return nil, err
@@ -78,8 +77,8 @@ func newConsumer(seeds []string, topic string, l *ledger) (*consumer, error) {
 	return &consumer{client: client, ledger: l, next: map[int32]int64{}}, nil
 }
 
-// readUntil reads until done says so, which is asked after each poll, or ctx
-// is done. The time of an arrival is when the poll that brought it returned.
+// readUntil reads until done, called after each poll, returns true, or ctx
+// ends. The time of an arrival is when the poll that brought it returned.
 func (c *consumer) readUntil(ctx context.Context, now func() time.Duration, done func() bool) error {
 	for !done() {
 		fetches := c.client.PollFetches(ctx)

@@ -9,11 +9,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"oncebus/benchmarks/internal/bench"
 	"oncebus/benchmarks/internal/openloop"
+	"oncebus/processor/kafkatest/embedded"
 )
 
 const testMax = time.Minute
@@ -23,13 +23,12 @@ const testMax = time.Minute
 // and aborts one with all of them before it commits the next.
 func testTrial(t *testing.T, s openloop.Schedule, dedups bool, passes func(n int) bool) *trial {
 	t.Helper()
-	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(4, "test-input", "test-output"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(cluster.Close)
+	cluster := embedded.Start(t)
+	cluster.CreateTopic("test-input", 4)
+	cluster.CreateTopic("test-output", 4)
 	l := newLedger(s, dedups, 100)
 	tr := &trial{schedule: s, ledger: l, drainMax: testMax, task: bench.Task{App: "test", Input: "test-input"}}
+	var err error
 	if tr.producer, err = newProducer(cluster.ListenAddrs(), tr.task.Input); err != nil {
 		t.Fatal(err)
 	}
@@ -104,7 +103,7 @@ func play(t *testing.T, tr *trial) error {
 	return tr.ledger.verdict()
 }
 
-var short = openloop.Schedule{Rate: 2000, Measured: time.Second, Copies: 10}
+var short = openloop.Schedule{Rate: 2000, Measured: time.Second, Duplicates: 10}
 
 func TestTrialOfADeduplicator(t *testing.T) {
 	tr := testTrial(t, short, true, func(n int) bool { return short.First(n) == n })
@@ -120,9 +119,9 @@ func TestTrialOfAPassthrough(t *testing.T) {
 	}
 }
 
-// TestTrialFindsACopyThatPassed: the last copy, so that nothing but the
+// TestTrialFindsAnEmittedDuplicate: the last duplicate, so that nothing but the
 // cooldown comes behind it.
-func TestTrialFindsACopyThatPassed(t *testing.T) {
+func TestTrialFindsAnEmittedDuplicate(t *testing.T) {
 	last := 0
 	for n := range short.Events() {
 		if short.First(n) != n {
@@ -130,7 +129,7 @@ func TestTrialFindsACopyThatPassed(t *testing.T) {
 		}
 	}
 	tr := testTrial(t, short, true, func(n int) bool { return short.First(n) == n || n == last })
-	if err := play(t, tr); err == nil || !strings.Contains(err.Error(), "1 arrivals are copies") {
-		t.Errorf("verdict %v, want that a copy passed", err)
+	if err := play(t, tr); err == nil || !strings.Contains(err.Error(), "1 arrivals are duplicates") {
+		t.Errorf("verdict %v, want that a duplicate was emitted", err)
 	}
 }

@@ -23,7 +23,7 @@ type input struct {
 	sent   int
 	start  int64       // event time of the first key, ms
 	ticks  []time.Time // when
-	totals []int       // how many had been sent, beside ticks
+	totals []int       // how many had been sent at each of ticks
 }
 
 func newInput(ctx context.Context, broker *bench.Broker, partitions int) (*input, error) {

@@ -8,7 +8,6 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -25,13 +24,6 @@ type settings struct {
 }
 
 func main() {
-	if os.Getenv(envState) != "" {
-		if err := runChild(); err != nil {
-			fmt.Fprintln(os.Stderr, "restart: child:", err)
-			os.Exit(1)
-		}
-		return
-	}
 	var s settings
 	bench.Main("restart", s.parse, func(ctx context.Context) error { return run(ctx, s) })
 }
@@ -55,6 +47,10 @@ func run(ctx context.Context, s settings) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, broker.Close()) }()
+	program, err := newOncebus(ctx, broker.Dir, broker.Seeds())
+	if err != nil {
+		return err
+	}
 	input, err := newInput(ctx, broker, s.partitions)
 	if err != nil {
 		return err
@@ -62,7 +58,7 @@ func run(ctx context.Context, s settings) (err error) {
 	defer input.close()
 	var measured []measurement
 	for _, n := range s.keys {
-		m, err := measure(ctx, broker, input, s, n, filepath.Join(broker.Dir, "state"))
+		m, err := measure(ctx, program, input, s, n)
 		if err != nil {
 			return fmt.Errorf("at %d keys: %w", n, err)
 		}
@@ -75,7 +71,7 @@ func run(ctx context.Context, s settings) (err error) {
 // measurement is one kill -9.
 type measurement struct {
 	Keys      int           // committed before the kill
-	Unflushed int           // rows in memory only, as the process last said
+	Unflushed int           // rows in memory only, by the last metrics of the process
 	Since     int           // rows since a flush was due, by the clock
 	Read      int           // changelog records read at the restart
 	Ready     time.Duration // from the start of the process to all tasks running, ns
@@ -85,45 +81,52 @@ func (m measurement) String() string {
 	return fmt.Sprintf("%d keys: %d rows in memory at the kill, %d changelog records read at the restart, ready after %v", m.Keys, m.Unflushed, m.Read, m.Ready.Round(time.Millisecond))
 }
 
-// measure fills up to n keys, kills and starts again. The process goes on
+// measure fills up to n keys, kills and starts again. The process continues
 // with the state of the measurement before.
-func measure(ctx context.Context, broker *bench.Broker, in *input, s settings, n int, stateDir string) (measurement, error) {
-	c, err := startChild(ctx, broker.Seeds(), stateDir)
+func measure(ctx context.Context, program oncebus, in *input, s settings, n int) (measurement, error) {
+	c, err := program.start(ctx)
 	if err != nil {
 		return measurement{}, err
 	}
-	defer func() { _ = c.process.Kill() }()
+	defer func() { _ = c.Kill() }()
 	began := time.Now()
 	if err := in.produce(ctx, n-in.sent, 0); err != nil {
 		return measurement{}, err
 	}
-	if err := c.await(ctx, func(r reading) bool { return r.Ready && r.Committed >= in.sent }); err != nil {
+	if err := awaitCommitted(ctx, c, in.sent); err != nil {
 		return measurement{}, err
 	}
 	fmt.Fprintf(os.Stderr, "%d keys known after %v\n", in.sent, time.Since(began).Round(time.Second))
 	if err := in.produce(ctx, int(s.traffic.Seconds()*float64(s.rate)), s.rate); err != nil {
 		return measurement{}, err
 	}
-	if err := c.await(ctx, func(r reading) bool { return r.Committed >= in.sent }); err != nil {
+	if err := awaitCommitted(ctx, c, in.sent); err != nil {
 		return measurement{}, err
 	}
 	m := measurement{Keys: in.sent, Since: in.since(state.DefaultConfig().FlushAge)}
-	m.Unflushed = c.last().Recent
-	if err := c.process.Kill(); err != nil {
-		return measurement{}, err
-	}
-	started := time.Now()
-	again, err := startChild(ctx, broker.Seeds(), stateDir)
+	before, err := c.Metrics(ctx)
 	if err != nil {
 		return measurement{}, err
 	}
-	defer func() { _ = again.process.Kill() }()
-	if err := again.await(ctx, func(r reading) bool { return r.Ready }); err != nil {
+	m.Unflushed = int(before.Sum(metricRecent))
+	if err := c.Kill(); err != nil {
 		return measurement{}, err
 	}
-	m.Ready, m.Read = time.Since(started), again.last().Restored
-	if wiped := again.last().Quarantined; wiped != 0 {
-		return m, fmt.Errorf("%d stores were set aside after a kill", wiped)
+	again, err := program.start(ctx)
+	if err != nil {
+		return measurement{}, err
+	}
+	defer func() { _ = again.Kill() }()
+	if m.Ready, err = again.AwaitReady(ctx); err != nil {
+		return measurement{}, err
+	}
+	after, err := again.Metrics(ctx)
+	if err != nil {
+		return measurement{}, err
+	}
+	m.Read = int(after.Sum(metricRestored))
+	if n := after.Sum(metricQuarantined); n != 0 {
+		return m, fmt.Errorf("%v stores were quarantined after a kill", n)
 	}
 	return m, nil
 }
@@ -132,7 +135,7 @@ func measure(ctx context.Context, broker *bench.Broker, in *input, s settings, n
 // writes one in every transaction, of which there are at most ten a second.
 const checkpointsMax = 10 * 60 * 4 * 2
 
-// judge holds the measurements to the promise: what is read follows from what
+// judge compares the measurements with the promise: what is read follows from what
 // was in memory, not from the number of keys.
 func judge(measured []measurement) error {
 	var errs []error

@@ -15,17 +15,19 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 
 	"oncebus/benchmarks/internal/bench"
+	"oncebus/processor/kafkatest"
+	"oncebus/processor/kafkatest/program"
 )
 
-// bed is what all apps of one run stand on.
+// bed is what all apps of one run share.
 type bed struct {
 	s      settings
 	broker *bench.Broker
 	binary string
 }
 
-// An app is one application of oncebus: its topics, its processes, what goes
-// in and what comes out.
+// An app is one application of oncebus: its topics, its processes, its input
+// and its output.
 type app struct {
 	*bed
 	name   string
@@ -49,8 +51,8 @@ func (b *bed) newApp(ctx context.Context, name string, sh shape, keyed bool, hor
 	if err := b.broker.CreateTopics(ctx, sh.Partitions, a.input(), a.output(), a.dead()); err != nil {
 		return nil, err
 	}
-	// Event time is long ago, which must not count as age. What is deleted
-	// has to leave the disk soon.
+	// Event time is long ago, which must not expire records. What the run
+	// deletes has to leave the disk soon.
 	configs := []kadm.AlterConfig{setConfig("retention.ms", "-1"), setConfig("segment.bytes", strconv.Itoa(64<<20)), setConfig("file.delete.delay.ms", "1000")}
 	altered, err := a.admin.AlterTopicConfigs(ctx, configs, a.input(), a.output(), a.dead())
 	for _, r := range altered {
@@ -106,18 +108,18 @@ func (a *app) close() error {
 	return errors.Join(a.broker.DeleteApp(ctx, a.name), os.RemoveAll(filepath.Join(a.broker.Dir, a.name)))
 }
 
-// start starts process i of the app, on what it left if it ran before.
-func (a *app) start(ctx context.Context, i int) (*service, error) {
-	return startService(ctx, spec{
+// start starts process i of the app, on its old state if it ran before.
+func (a *app) start(ctx context.Context, i int) (*program.Process, error) {
+	return spec{
 		binary: a.binary, brokers: a.broker.Seeds(), app: a.name, instance: "p" + strconv.Itoa(i), routes: a.routes,
-		stateDir: a.stateDir(i), partitions: a.shape.Partitions, workers: a.shape.Workers, s: a.s,
-	})
+		stateDir: a.stateDir(i), log: filepath.Join(a.broker.Dir, fmt.Sprintf("%s-p%d.log", a.name, i)), partitions: a.shape.Partitions, workers: a.shape.Workers, s: a.s,
+	}.start(ctx)
 }
 
 func (a *app) stateDir(i int) string { return filepath.Join(a.broker.Dir, a.name, "p"+strconv.Itoa(i)) }
 
 // startAll starts all processes and waits until every task runs in one.
-func (a *app) startAll(ctx context.Context) (all []*service, err error) {
+func (a *app) startAll(ctx context.Context) (all []*program.Process, err error) {
 	for i := range a.shape.Processes {
 		s, err := a.start(ctx, i)
 		if err != nil {
@@ -128,14 +130,14 @@ func (a *app) startAll(ctx context.Context) (all []*service, err error) {
 	return all, a.allRun(ctx, all...)
 }
 
-// allRunEvery is how often the processes are asked whether all tasks run;
-// the answer costs them a look at every store.
+// allRunEvery is how often allRun asks the processes whether all tasks run;
+// for the response they read every store.
 const allRunEvery = 50 * time.Millisecond
 
 // allRun waits until the processes are ready, all tasks run in them, and the
-// last of them, which may have come later, has its share.
-func (a *app) allRun(ctx context.Context, services ...*service) error {
-	ctx, cancel := context.WithTimeout(ctx, bench.ReadyMax)
+// last of them, which may have started later, has its share.
+func (a *app) allRun(ctx context.Context, services ...*program.Process) error {
+	ctx, cancel := context.WithTimeout(ctx, readyMax)
 	defer cancel()
 	members := max(1, a.shape.Workers) * len(services)
 	share := max(1, a.shape.Workers) * (a.shape.Partitions / members)
@@ -146,13 +148,10 @@ func (a *app) allRun(ctx context.Context, services ...*service) error {
 				return err
 			}
 			last = 0
-			if s.Address(bench.ListensHTTP) == "" {
+			if _, err := s.Page(ctx, "/readyz"); err != nil {
 				continue
 			}
-			if _, err := s.Get(ctx, "/readyz"); err != nil {
-				continue
-			}
-			tasks, err := s.tasks(ctx)
+			tasks, err := tasks(ctx, s)
 			if err != nil {
 				return err
 			}
@@ -162,7 +161,7 @@ func (a *app) allRun(ctx context.Context, services ...*service) error {
 		if running == a.shape.Partitions && last >= share {
 			return nil
 		}
-		if err := pause(ctx, allRunEvery); err != nil {
+		if err := kafkatest.Pause(ctx, allRunEvery); err != nil {
 			return fmt.Errorf("%d of %d tasks run: %w; %s", running, a.shape.Partitions, err, why(context.WithoutCancel(ctx), services))
 		}
 	}
@@ -172,22 +171,21 @@ func (a *app) allRun(ctx context.Context, services ...*service) error {
 // never waits for it, and a bound for the disk.
 const lagMax = 1_000_000
 
-// purgeEvery is how often what was processed is deleted while an app is
-// filled.
+// purgeEvery is how often fill deletes what is processed.
 const purgeEvery = 2 * time.Second
 
-// fill streams events until there are so many keys and all is committed. The
-// output is read, and what was processed deleted, at the same time.
-func (a *app) fill(ctx context.Context, keys int, services ...*service) error {
+// fill streams events until there are so many keys and all is committed. It
+// reads the output, and deletes what is processed, at the same time.
+func (a *app) fill(ctx context.Context, keys int, services ...*program.Process) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	var beside sync.WaitGroup
+	var purging sync.WaitGroup
 	filled := make(chan struct{})
 	defer func() {
 		close(filled)
-		beside.Wait()
+		purging.Wait()
 	}()
-	beside.Go(func() {
+	purging.Go(func() {
 		tick := time.NewTicker(purgeEvery)
 		defer tick.Stop()
 		for {
@@ -224,9 +222,9 @@ func (a *app) purge(ctx context.Context) error {
 	return errors.Join(deleteBelow(ctx, a.admin, a.input(), committed), a.out.purge(ctx))
 }
 
-// awaitOutput waits until every key that was sent is in the output. Where
-// events are routed, an input that is drained does not say so.
-func (a *app) awaitOutput(ctx context.Context, services ...*service) error {
+// awaitOutput waits until every key that was sent is in the output. With a
+// repartition topic a drained input does not mean that.
+func (a *app) awaitOutput(ctx context.Context, services ...*program.Process) error {
 	for found, since := 0, time.Now(); ; {
 		if err := a.out.catchUp(ctx); err != nil {
 			return err
@@ -239,7 +237,7 @@ func (a *app) awaitOutput(ctx context.Context, services ...*service) error {
 		case time.Since(since) > standstillMax:
 			return fmt.Errorf("nothing was put out for %v, %d of %d keys are there: %s", standstillMax, found, a.load.keys, why(ctx, services))
 		}
-		if err := pause(ctx, allRunEvery); err != nil {
+		if err := kafkatest.Pause(ctx, allRunEvery); err != nil {
 			return err
 		}
 	}
@@ -261,8 +259,8 @@ func (a *app) verify(ctx context.Context) error {
 	return err
 }
 
-// stretch is what was measured while a backlog was worked off.
-type stretch struct {
+// drainRun is what was measured while the app drained a backlog.
+type drainRun struct {
 	Events    int
 	Rate      float64      // events a second, from the first commit seen to the last
 	Slices    bench.Spread // of the rates of its five parts of equal time
@@ -273,38 +271,38 @@ type stretch struct {
 
 const slicesOf = 5
 
-// drain lets the services work off a backlog of n events, alone.
-func (a *app) drain(ctx context.Context, n int, services ...*service) (stretch, error) {
+// drain measures how the services process a backlog of n events.
+func (a *app) drain(ctx context.Context, n int, services ...*program.Process) (drainRun, error) {
 	held, err := a.load.hold(ctx, n)
 	if err != nil {
-		return stretch{}, err
+		return drainRun{}, err
 	}
 	a.watch.reset()
 	before := a.watch.total()
 	if err := held.release(ctx); err != nil {
-		return stretch{}, err
+		return drainRun{}, err
 	}
 	if err := a.watch.await(ctx, services, func() bool { return a.watch.total() > before }); err != nil {
-		return stretch{}, err
+		return drainRun{}, err
 	}
 	first := a.watch.newest()
 	cpu, brokerCPU, err := a.costs(services)
 	if err != nil {
-		return stretch{}, err
+		return drainRun{}, err
 	}
 	if err := a.watch.drained(ctx, services...); err != nil {
-		return stretch{}, err
+		return drainRun{}, err
 	}
 	last := a.watch.newest()
 	cpuAfter, brokerAfter, err := a.costs(services)
 	if err != nil {
-		return stretch{}, err
+		return drainRun{}, err
 	}
 	events := float64(last.events - first.events)
 	if events <= 0 {
-		return stretch{}, fmt.Errorf("a backlog of %d events was worked off in one commit: give it more", n)
+		return drainRun{}, fmt.Errorf("a backlog of %d events was worked off in one commit: give it more", n)
 	}
-	m := stretch{Events: n, Rate: rate(first, last), Gaps: a.watch.gapFigures()}
+	m := drainRun{Events: n, Rate: rate(first, last), Gaps: a.watch.gapFigures()}
 	m.Slices = bench.SpreadOf(a.watch.rates(first, last, slicesOf))
 	m.CPU = float64((cpuAfter - cpu).Microseconds()) / events
 	m.BrokerCPU = float64((brokerAfter - brokerCPU).Microseconds()) / events
@@ -312,7 +310,7 @@ func (a *app) drain(ctx context.Context, n int, services ...*service) (stretch, 
 }
 
 // costs is the CPU time of the services together, and of the broker.
-func (a *app) costs(services []*service) (sum, broker time.Duration, err error) {
+func (a *app) costs(services []*program.Process) (sum, broker time.Duration, err error) {
 	for _, s := range services {
 		u, err := s.Usage()
 		if err != nil {

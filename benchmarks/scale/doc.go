@@ -1,17 +1,28 @@
-//go:build unix
-
 // Command scale measures oncebus, the program itself with its settings, as it
 // grows: with live keys, workers, processes and partitions, on a real Apache
-// Kafka. -what names what it measures:
+// Kafka. The parts, by their names in -what:
 //
 //	live-keys  at each number of keys: rate, memory, disk, restart after kill -9,
 //	           rebuild from the changelog, expiry under load, stalls of partitions
 //	workers    rate of combinations of processes, workers and partitions
 //	rebalance  how long moved tasks are silent when a process starts, stops, dies
-//	idle       CPU and memory of four idle processes
-//
-// Every run reads the whole output back and fails unless each key is in it
-// exactly once.
+//	idle       CPU and memory of four processes with nothing to do
 //
 //	go run ./benchmarks/scale -what live-keys -keys 1000000,10000000,50000000
+//
+// It owns the parts, their goals and their report. It may import packages bench,
+// kafkatest and program, but no package of the product.
+//
+// Invariants:
+//   - Every run reads the whole output back and fails unless it has each key
+//     exactly once.
+//   - A backlog becomes visible at once, by the commit of one transaction: the
+//     generator costs no CPU while the app is measured.
+//   - Rates count from the first commit seen to the last.
+//
+// What looks wrong but is not:
+//   - Event time follows the number of keys, not a clock, and begins long ago: so
+//     keys expire at the rate at which new ones come, however fast the run is.
+//   - The input and the output are deleted while they are read. The disk of a
+//     build machine is small.
 package main

@@ -9,7 +9,7 @@ import (
 	"oncebus/benchmarks/internal/bench"
 )
 
-// goal is a figure that was set before it was measured, and what was measured.
+// goal is a figure that was set before the measurement, and the result.
 type goal struct {
 	What    string
 	Want    string
@@ -31,7 +31,7 @@ func verdict(holds bool) string {
 	return missed
 }
 
-// The goals, for 50 million live keys beside 1 million, on two cores with the
+// The goals, for 50 million live keys relative to 1 million, on two cores with the
 // broker on the same machine.
 const (
 	goalKeys         = 50_000_000
@@ -105,7 +105,7 @@ func readyAfter(r restart) float64       { return r.Ready }
 func flowAfter(r restart) float64        { return r.Flow }
 
 // goals compares the goals with what was measured. Those for 50 million keys
-// are held to the largest size up to that, which the text names.
+// apply to the largest size up to that, which the text names.
 func (r *result) goals() []goal {
 	return append(r.liveGoals(), r.idleGoal())
 }
@@ -118,7 +118,7 @@ func (r *result) liveGoals() []goal {
 	}
 	first, last := sizes[0], sizes[len(sizes)-1]
 	at := "at " + millions(last.Keys) + " live keys: "
-	ratio := goal{What: "rate beside that at " + millions(first.Keys), Want: fmt.Sprintf("at least %.1f", goalRatio), Got: "-", Verdict: notMeasured}
+	ratio := goal{What: "rate relative to that at " + millions(first.Keys), Want: fmt.Sprintf("at least %.1f", goalRatio), Got: "-", Verdict: notMeasured}
 	if len(sizes) > 1 {
 		growing := last.of(growingRate).Median / first.of(growingRate).Median
 		expiring := last.of(expiringRate).Median / first.of(expiringRate).Median
@@ -131,7 +131,7 @@ func (r *result) liveGoals() []goal {
 		ratio,
 		{What: "resident memory", Want: "at most 1024 MiB", Got: fmt.Sprintf("%.0f MiB", rss/(1<<20)), Verdict: verdict(rss <= goalRSS)},
 		{What: "disk", Want: "at most 60 B a key", Got: fmt.Sprintf("%.1f B", disk), Verdict: verdict(disk > 0 && disk <= goalDisk)},
-		{What: "rate while keys expire, beside the rate while none does", Want: "at least 0.90", Got: fmt.Sprintf("%.2f", expiry), Verdict: verdict(expiry >= goalExpiry)},
+		{What: "rate while keys expire, relative to the rate while none does", Want: "at least 0.90", Got: fmt.Sprintf("%.2f", expiry), Verdict: verdict(expiry >= goalExpiry)},
 		{What: "longest stall of a partition while keys expire", Want: "at most 100 ms", Got: fmt.Sprintf("%.0f ms", stall), Verdict: verdict(stall <= goalStall)},
 	}
 	key, check := last.of(keyP99).Median, last.of(checkP99).Median
@@ -143,7 +143,7 @@ func (r *result) liveGoals() []goal {
 	}
 	for i, s := range sizes {
 		if i == 0 && len(sizes) > 1 {
-			continue // the smallest is what the others are compared with
+			continue // the others are compared with the smallest
 		}
 		ready := s.restarts(readyAfter)
 		goals = append(goals, goal{What: "at " + millions(s.Keys) + " live keys: ready after kill -9", Want: "within 2 s",
@@ -179,7 +179,7 @@ func millions(keys int) string {
 	return fmt.Sprintf("%.3g billion", float64(keys)/1e9)
 }
 
-// line is the straight line that is nearest to what was measured at the sizes.
+// line is the straight line that is nearest to the measurements at the sizes.
 type line struct {
 	Base, Slope float64 // at no key; of each key
 }

@@ -7,23 +7,25 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"oncebus/processor/kafkatest"
 )
 
-// idleRun is what processes cost that have nothing to do, by process.
+// idleRun is the cost of processes without work, by process.
 type idleRun struct {
 	Routed  bool // two stages in each process, and as many input partitions besides
-	Keys    int  // known before; 0: no event was ever seen
+	Keys    int  // stored before; 0: the processes never saw an event
 	CPU     []float64
 	RSS     []int64 // after it, bytes
 	RSSMax  []int64 // since the process started
 	Seconds float64
 }
 
-// quiet is how long nothing happens before it counts: more than polls and the
-// first collections of garbage take.
+// quiet is the time without work before the measurement: more than polls and the
+// first garbage collections take.
 const quiet = 10 * time.Second
 
-// measureIdle watches idle processes: such that never saw an event, and such
+// measureIdle watches idle processes: some that never saw an event, and some
 // that did.
 func measureIdle(ctx context.Context, b *bed) (runs []idleRun, err error) {
 	for _, routed := range []bool{false, true} {
@@ -57,7 +59,7 @@ func idleOnce(ctx context.Context, b *bed, routed bool, keys int) (r idleRun, er
 	if err := a.awaitOutput(ctx, services...); err != nil {
 		return r, err
 	}
-	if err := pause(ctx, quiet); err != nil {
+	if err := kafkatest.Pause(ctx, quiet); err != nil {
 		return r, err
 	}
 	began := time.Now()
@@ -69,7 +71,7 @@ func idleOnce(ctx context.Context, b *bed, routed bool, keys int) (r idleRun, er
 		}
 		before = append(before, u.CPU)
 	}
-	if err := pause(ctx, b.s.idle); err != nil {
+	if err := kafkatest.Pause(ctx, b.s.idle); err != nil {
 		return r, err
 	}
 	r.Seconds = time.Since(began).Seconds()
@@ -81,12 +83,8 @@ func idleOnce(ctx context.Context, b *bed, routed bool, keys int) (r idleRun, er
 		if err != nil {
 			return r, err
 		}
-		now, _, err := s.resident()
-		if err != nil {
-			return r, err
-		}
 		r.CPU = append(r.CPU, 100*(u.CPU-before[i]).Seconds()/r.Seconds)
-		r.RSS, r.RSSMax = append(r.RSS, now), append(r.RSSMax, u.RSSMax)
+		r.RSS, r.RSSMax = append(r.RSS, u.RSS), append(r.RSSMax, u.RSSMax)
 	}
 	for _, s := range services {
 		err = errors.Join(err, s.Stop())

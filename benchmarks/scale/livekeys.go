@@ -11,18 +11,20 @@ import (
 	"time"
 
 	"oncebus/benchmarks/internal/bench"
+	"oncebus/processor/kafkatest"
+	"oncebus/processor/kafkatest/program"
 )
 
 // liveRun is all that was measured at one number of keys in one round. Times
 // are in seconds, sizes in bytes.
 type liveRun struct {
-	Keys  int // asked for: filled before anything else
+	Keys  int // requested: filled before anything else
 	Round int
 	// Horizon is how many keys are alive once keys expire: Keys, those of the
-	// light traffic, and those of the stretch in which none expires.
+	// light traffic, and those of the backlog during which none expires.
 	Horizon int
 
-	FillRate     float64 // events a second, generator and reader beside on the same cores
+	FillRate     float64 // events a second, with generator and reader on the same cores
 	FillGaps     gapFigures
 	RSSFirst     int64 // highest of the process that was filled, mapped files included
 	RSSMax       int64 // highest of those that followed too
@@ -31,8 +33,8 @@ type liveRun struct {
 	GoHeap       int64 // after the light traffic
 	DiskBytes    int64 // of the state directory, then
 	DiskKeys     int   // whose rows are in it
-	Growing      stretch
-	Expiring     stretch
+	Growing      drainRun
+	Expiring     drainRun
 	Steady       steady
 	EvictedRows  int     // that the stores had removed by then
 	KeyP99       float64 // microseconds to derive a key, until then
@@ -41,10 +43,10 @@ type liveRun struct {
 	Rebuild      rebuild
 }
 
-// steady is traffic at a rate that leaves room, while keys expire. Here every
+// steady is traffic below the highest rate, while keys expire. Here every
 // partition has input at every moment and none has a queue, so that its
-// commits come at the commit interval unless something holds them up. With a
-// queue they come as the client's fetches do, which bring much of one
+// commits come at the commit interval unless something delays them. With a
+// queue they follow the client's fetches, which return many records of one
 // partition at a time.
 type steady struct {
 	Rate float64 // events a second
@@ -68,9 +70,9 @@ type rebuild struct {
 
 func (r rebuild) rate() float64 { return float64(r.Keys) / r.Seconds }
 
-// settleRate is the light traffic after a fill: it makes tasks look whether
-// their rows are old enough to be flushed.
-const settleRate = 200
+// flushRate is the light traffic after a fill: it makes tasks check whether
+// their rows are old enough to flush.
+const flushRate = 200
 
 // measureLive runs all rounds of all sizes.
 func measureLive(ctx context.Context, b *bed) (runs []liveRun, err error) {
@@ -104,20 +106,20 @@ func (r liveRun) diskPerKey() float64 {
 type live struct {
 	*app
 	run     liveRun
-	service *service
+	service *program.Process
 	memory  *memory
 }
 
-// liveOnce fills an app and measures it, then checks what it put out.
+// liveOnce fills an app and measures it, then checks its output.
 func liveOnce(ctx context.Context, b *bed, keys, round int) (run liveRun, err error) {
-	n := min(b.s.stretch, keys)
-	horizon := keys + int(b.s.settle.Seconds()*settleRate) + n*(100-b.s.copies)/100
+	n := min(b.s.backlog, keys)
+	horizon := keys + int(b.s.flushWait.Seconds()*flushRate) + n*(100-b.s.duplicates)/100
 	a, err := b.newApp(ctx, fmt.Sprintf("keys-%d-round-%d", keys, round+1), shape{1, b.s.workers, b.s.partitions}, true, horizon)
 	if err != nil {
 		return run, err
 	}
 	defer func() { err = errors.Join(err, a.close()) }()
-	ctx, cancel := context.WithCancel(ctx) // of what samples memory, also after an error
+	ctx, cancel := context.WithCancel(ctx) // ends the memory samples, also after an error
 	defer cancel()
 	l := &live{app: a, run: liveRun{Keys: keys, Round: round + 1, Horizon: horizon}, memory: new(memory)}
 	defer func() { err = errors.Join(err, end(l.service)) }()
@@ -127,7 +129,7 @@ func liveOnce(ctx context.Context, b *bed, keys, round int) (run liveRun, err er
 	}{
 		{"start", func(ctx context.Context) error { _, err := l.begin(ctx); return err }},
 		{"fill", l.fillUp},
-		{"light traffic", l.settleDown},
+		{"light traffic", l.letFlush},
 		{"rate without expiry", func(ctx context.Context) (err error) { l.run.Growing, err = l.drain(ctx, n, l.service); return err }},
 		{"rate with expiry", func(ctx context.Context) (err error) { l.run.Expiring, err = l.drain(ctx, n, l.service); return err }},
 		{"steady traffic", l.steadyTraffic},
@@ -145,21 +147,23 @@ func liveOnce(ctx context.Context, b *bed, keys, round int) (run liveRun, err er
 	return l.run, nil
 }
 
-// begin starts the process and waits until it is ready, which takes the time
-// it returns. Its memory is watched.
+// begin starts the process, waits until it is ready, and returns how long that
+// took. It samples the memory from then on.
 func (l *live) begin(ctx context.Context) (ready time.Duration, err error) {
 	if l.service, err = l.start(ctx, 0); err != nil {
 		return 0, err
 	}
-	if ready, err = l.service.Ready(ctx); err != nil {
+	readyCtx, cancel := context.WithTimeout(ctx, readyMax)
+	defer cancel()
+	if ready, err = l.service.AwaitReady(readyCtx); err != nil {
 		return 0, err
 	}
 	l.memory.watch(ctx, l.service)
 	return ready, nil
 }
 
-// noteMemory ends the watch over the process's memory, which it must do before
-// the process ends.
+// noteMemory ends the samples of the process's memory. Call it before the process
+// ends.
 func (l *live) noteMemory() error {
 	l.memory.end()
 	u, err := l.service.Usage()
@@ -193,11 +197,11 @@ func (l *live) fillUp(ctx context.Context) error {
 	return errors.Join(l.out.catchUp(ctx), l.purge(ctx))
 }
 
-// settleDown lets light traffic flush what is in memory, and looks at what is
-// kept.
-func (l *live) settleDown(ctx context.Context) error {
-	keys := l.load.keys + int(l.s.settle.Seconds()*settleRate)
-	if err := l.load.stream(ctx, keys, l.load.pace(settleRate*100/(100-l.s.copies))); err != nil {
+// letFlush flushes the rows in memory by light traffic, and measures heap and
+// disk.
+func (l *live) letFlush(ctx context.Context) error {
+	keys := l.load.keys + int(l.s.flushWait.Seconds()*flushRate)
+	if err := l.load.stream(ctx, keys, l.load.pace(flushRate*100/(100-l.s.duplicates))); err != nil {
 		return err
 	}
 	if err := l.watch.drained(ctx, l.service); err != nil {
@@ -207,9 +211,9 @@ func (l *live) settleDown(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	l.run.GoHeap = int64(m[metricHeap])
+	l.run.GoHeap = int64(m.Sum(metricHeap))
 	l.run.DiskBytes, err = bench.DiskBytes(l.stateDir(0))
-	l.run.DiskKeys = l.load.keys - int(m[metricRecent])
+	l.run.DiskKeys = l.load.keys - int(m.Sum(metricRecent))
 	return err
 }
 
@@ -218,7 +222,7 @@ const steadyShare = 0.4
 
 func (l *live) steadyTraffic(ctx context.Context) error {
 	rate := int(l.run.Expiring.Rate * steadyShare)
-	keys := l.load.keys + int(l.s.steady.Seconds()*float64(rate))*(100-l.s.copies)/100
+	keys := l.load.keys + int(l.s.steady.Seconds()*float64(rate))*(100-l.s.duplicates)/100
 	l.watch.reset()
 	if err := l.load.stream(ctx, keys, l.load.pace(rate)); err != nil {
 		return err
@@ -227,13 +231,13 @@ func (l *live) steadyTraffic(ctx context.Context) error {
 		return err
 	}
 	l.run.Steady = steady{Rate: float64(rate), Gaps: l.watch.gapFigures()}
-	families, err := l.service.Families(ctx)
+	m, err := l.service.Metrics(ctx)
 	if err != nil {
 		return err
 	}
-	l.run.EvictedRows = int(bench.Sums(families)[metricEvicted])
+	l.run.EvictedRows = int(m.Sum(metricEvicted))
 	for name, p99 := range map[string]*float64{metricKeyDerivationSeconds: &l.run.KeyP99, metricDecisionSeconds: &l.run.CheckP99} {
-		seconds, err := quantile(families, name, 0.99)
+		seconds, err := quantile(m, name, 0.99)
 		if err != nil {
 			return err
 		}
@@ -242,16 +246,15 @@ func (l *live) steadyTraffic(ctx context.Context) error {
 	return errors.Join(l.out.catchUp(ctx), l.purge(ctx))
 }
 
-// killAfter is the part of a backlog that is worked off when the process is
-// killed.
+// killAfter is the part of a backlog that is processed at the kill.
 const killAfter = 0.4
 
 // lateCommits is how long after a kill the broker may need to finish a commit
-// that was on its way.
+// that was in flight.
 const lateCommits = 200 * time.Millisecond
 
-// restarts kills the process in the midst of a backlog of n events, as often
-// as asked for, and starts it again on what it left.
+// restarts kills the process during a backlog of n events, l.s.kills times,
+// and starts it again on its old state.
 func (l *live) restarts(ctx context.Context, n int) error {
 	for range l.s.kills {
 		held, err := l.load.hold(ctx, n)
@@ -262,7 +265,7 @@ func (l *live) restarts(ctx context.Context, n int) error {
 		if err := held.release(ctx); err != nil {
 			return err
 		}
-		if err := l.watch.await(ctx, []*service{l.service}, func() bool { return l.watch.total()-before > int64(killAfter*float64(n)) }); err != nil {
+		if err := l.watch.await(ctx, []*program.Process{l.service}, func() bool { return l.watch.total()-before > int64(killAfter*float64(n)) }); err != nil {
 			return err
 		}
 		r, err := l.restart(ctx)
@@ -285,18 +288,18 @@ func (l *live) restart(ctx context.Context) (r restart, err error) {
 	if err != nil {
 		return r, err
 	}
-	r.Unflushed = int(m[metricRecent])
+	r.Unflushed = int(m.Sum(metricRecent))
 	if err := l.noteMemory(); err != nil {
 		return r, err
 	}
 	if err := l.service.Kill(); err != nil {
 		return r, err
 	}
-	if err := pause(ctx, lateCommits); err != nil {
+	if err := kafkatest.Pause(ctx, lateCommits); err != nil {
 		return r, err
 	}
 	if l.watch.waiting() == 0 {
-		return r, errors.New("all was done before the kill, so it shows nothing: raise -stretch")
+		return r, errors.New("all was done before the kill, so it shows nothing: raise -backlog")
 	}
 	committed := l.watch.total()
 	ready, err := l.begin(ctx)
@@ -304,12 +307,12 @@ func (l *live) restart(ctx context.Context) (r restart, err error) {
 		return r, err
 	}
 	r.Ready = ready.Seconds()
-	if err := l.watch.await(ctx, []*service{l.service}, func() bool { return l.watch.total() > committed }); err != nil {
+	if err := l.watch.await(ctx, []*program.Process{l.service}, func() bool { return l.watch.total() > committed }); err != nil {
 		return r, err
 	}
 	r.Flow = l.watch.firstAbove(committed).Sub(l.service.Started).Seconds()
 	m, err = l.service.Metrics(ctx)
-	r.Read = int(m[metricRestored])
+	r.Read = int(m.Sum(metricRestored))
 	return r, err
 }
 
@@ -329,7 +332,7 @@ func (l *live) rebuild(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	records := int(m[metricRestored])
+	records := int(m.Sum(metricRestored))
 	l.run.Rebuild = rebuild{Records: records, Keys: min(records, l.load.keys), Seconds: ready.Seconds()}
 	return nil
 }
@@ -347,19 +350,19 @@ const (
 	heapEvery      = 10 // of those samples
 )
 
-func (m *memory) watch(ctx context.Context, s *service) {
+func (m *memory) watch(ctx context.Context, s *program.Process) {
 	ctx, m.cancel = context.WithCancel(ctx)
 	m.sampling.Go(func() {
 		tick := time.NewTicker(anonymousEvery)
 		defer tick.Stop()
 		for n := 0; ; n++ {
-			// A sample that fails is one of a process that is about to end.
-			if _, anonymous, err := s.resident(); err == nil {
-				m.anonymous = max(m.anonymous, anonymous)
+			// A sample fails when the process is about to end.
+			if u, err := s.Usage(); err == nil {
+				m.anonymous = max(m.anonymous, u.RSSAnon)
 			}
 			if n%heapEvery == 0 {
 				if all, err := s.Metrics(ctx); err == nil {
-					m.heap = max(m.heap, int64(all[metricHeap]))
+					m.heap = max(m.heap, int64(all.Sum(metricHeap)))
 				}
 			}
 			select {

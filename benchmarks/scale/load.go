@@ -10,11 +10,13 @@ import (
 	"sync/atomic"
 	"time"
 
+	"oncebus/processor/kafkatest"
+
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
 // The window of the measured route, and how long it makes a key live. Grace is
-// nothing, so that a key is forgotten two windows behind stream time.
+// nothing, so that a key expires two windows behind stream time.
 const (
 	window    = 12 * time.Hour
 	retention = 2 * window
@@ -30,8 +32,8 @@ const (
 type load struct {
 	topic      string
 	partitions int
-	copies     int // percent of the events
-	old        int // percent of the copies
+	duplicates int // percent of the events
+	old        int // percent of the duplicates
 	horizon    int // keys alive at the same time, at most
 	start      time.Time
 
@@ -47,13 +49,13 @@ type load struct {
 	fail atomic.Pointer[error] // the first record that could not be written
 }
 
-// loadAge is how far back event time begins: more than it will go on, because
-// oncebus takes events from the future for invalid.
+// loadAge is how far back event time begins: more than it advances, because
+// oncebus judges events from the future as invalid.
 const loadAge = 60 * 24 * time.Hour
 
 func newLoad(seeds []string, topic string, partitions, horizon int, s settings) (*load, error) {
 	l := &load{
-		topic: topic, partitions: partitions, copies: s.copies, old: s.old, horizon: horizon, start: time.Now().Add(-loadAge),
+		topic: topic, partitions: partitions, duplicates: s.duplicates, old: s.old, horizon: horizon, start: time.Now().Add(-loadAge),
 		seeds: seeds, random: rand.New(rand.NewPCG(1, 2)), ends: make([]atomic.Int64, partitions),
 	}
 	var err error
@@ -70,19 +72,19 @@ func (l *load) options() []kgo.Opt {
 
 func (l *load) close() { l.client.Close() }
 
-// nearKeys is how far behind its original most copies come, in keys.
+// nearKeys is how far behind its original most duplicates come, in keys.
 const nearKeys = 500
 
 // next returns the next event.
 func (l *load) next() *kgo.Record {
 	id := l.keys
-	isCopy := l.events*l.copies%100 < l.copies && l.keys > nearKeys
+	isDuplicate := l.events*l.duplicates%100 < l.duplicates && l.keys > nearKeys
 	l.events++
 	switch {
-	case !isCopy:
+	case !isDuplicate:
 		l.keys++
 	case l.random.IntN(100) < l.old:
-		// A tenth of the window is left, for partitions that are ahead of others.
+		// A tenth of the window remains, for partitions that are ahead of others.
 		inWindow := l.horizon * 9 / 20
 		id -= 1 + l.random.IntN(min(l.keys, inWindow))
 	default:
@@ -102,7 +104,7 @@ const (
 	valueTail = `","symbol":"BTCUSDT","exchange":"BINANCE","action":"buy","price":"40000.25","quantity":"0.50","strategy":"breakout-v3","interval":"15m","timestamp":"2026-11-20T10:00:00Z","comment":"long entry on close above band"}`
 )
 
-// value returns the payload of a key, out of memory that is allocated for many
+// value returns the payload of a key, in memory that it allocates for many
 // at a time: the generator shares the machine with what is measured.
 func (l *load) value(id int) []byte {
 	const size = len(valueHead) + keyDigits + len(valueTail)
@@ -129,11 +131,11 @@ func keyNumber(key []byte) (int, bool) {
 	return n, err == nil && n >= 0
 }
 
-// brakeEvery is after how many events the generator asks whether to go on.
+// brakeEvery is after how many events the generator calls brake.
 const brakeEvery = 1000
 
 // stream writes events until there are so many keys. Every brakeEvery events
-// it asks brake, which may wait.
+// it calls brake, which may wait.
 func (l *load) stream(ctx context.Context, keys int, brake func(context.Context) error) error {
 	written := func(r *kgo.Record, err error) {
 		if err != nil {
@@ -172,27 +174,12 @@ func (l *load) pace(rate int) func(context.Context) error {
 	began, from := time.Now(), l.events
 	return func(ctx context.Context) error {
 		due := time.Duration(float64(l.events-from) / float64(rate) * float64(time.Second))
-		return pause(ctx, due-time.Since(began))
+		return kafkatest.Pause(ctx, due-time.Since(began))
 	}
 }
 
-// pause waits for d, or until ctx is done, which is its error.
-func pause(ctx context.Context, d time.Duration) error {
-	if d <= 0 {
-		return ctx.Err()
-	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
-// A backlog is events that are written and that nobody sees yet, because the
-// transaction they are in is open. To release it is one request: whoever is
+// A backlog is written events that no consumer sees yet, because the
+// transaction they are in is open. One request releases it: the app that is
 // measured then finds all of it, and the generator is at rest.
 type backlog struct {
 	l      *load
@@ -201,8 +188,8 @@ type backlog struct {
 	events int
 }
 
-// backlogTimeout is how long a backlog may take to be written, and to be
-// released: the most that brokers allow.
+// backlogTimeout is how long hold may take to write a backlog, and release to
+// commit it: the most that brokers allow.
 const backlogTimeout = 15 * time.Minute
 
 // hold writes a backlog of n events; release or drop it.

@@ -22,18 +22,18 @@ type settings struct {
 	results string
 
 	// Of all parts.
-	copies, old    int // percent of the events, percent of the copies
-	commitInterval time.Duration
-	flushAge       time.Duration
-	sessionTimeout time.Duration
+	duplicates, old int // percent of the events, percent of the duplicates
+	commitInterval  time.Duration
+	flushAge        time.Duration
+	sessionTimeout  time.Duration
 
 	// Of live-keys.
 	keys       []int
 	partitions int
 	workers    int
-	stretch    int // events
+	backlog    int // events
 	kills      int
-	settle     time.Duration
+	flushWait  time.Duration
 	steady     time.Duration
 
 	// Of workers.
@@ -72,17 +72,17 @@ func parseFlags() (s settings, err error) {
 	flag.StringVar(&what, "what", strings.Join(parts, ","), "parts to run, comma separated")
 	flag.IntVar(&s.rounds, "rounds", 3, "rounds, interleaved; medians are reported; sizes above 10 million keys, rebalances and idle processes have one")
 	flag.StringVar(&s.results, "results", "", "directory for the report; none is written if empty")
-	flag.IntVar(&s.copies, "copies", 10, "copies among the events, in percent")
-	flag.IntVar(&s.old, "old", 10, "copies of keys from anywhere in the window, in percent of the copies; the others follow their original closely")
+	flag.IntVar(&s.duplicates, "duplicates", 10, "duplicates among the events, in percent")
+	flag.IntVar(&s.old, "old", 10, "duplicates of keys from anywhere in the window, in percent of the duplicates; the others follow their original closely")
 	flag.DurationVar(&s.commitInterval, "commit-interval", 100*time.Millisecond, "ONCEBUS_COMMIT_INTERVAL")
 	flag.DurationVar(&s.flushAge, "flush-age", time.Minute, "ONCEBUS_STATE_FLUSH_AGE")
 	flag.DurationVar(&s.sessionTimeout, "session-timeout", 10*time.Second, "ONCEBUS_SESSION_TIMEOUT")
 	flag.StringVar(&keys, "keys", "1000000,10000000,50000000", "live-keys: numbers of keys, comma separated, rising")
 	flag.IntVar(&s.partitions, "partitions", 8, "live-keys: partitions of the input, and so tasks")
 	flag.IntVar(&s.workers, "workers", 0, "live-keys: ONCEBUS_WORKERS")
-	flag.IntVar(&s.stretch, "stretch", 10_000_000, "live-keys: events of each measured stretch; never more than there are keys")
+	flag.IntVar(&s.backlog, "backlog", 10_000_000, "live-keys: events of each backlog that is measured; never more than there are keys")
 	flag.IntVar(&s.kills, "kills", 3, "live-keys: restarts after kill -9, under load")
-	flag.DurationVar(&s.settle, "settle", 70*time.Second, "live-keys: light traffic after the fill; more than the flush age, so that all rows are on disk")
+	flag.DurationVar(&s.flushWait, "flush-wait", 70*time.Second, "live-keys: light traffic after the fill; more than the flush age, so that all rows are on disk")
 	flag.DurationVar(&s.steady, "steady", 20*time.Second, "live-keys: traffic below the most that goes, in which stalls are looked for")
 	flag.StringVar(&shapes, "shapes", "1x1x24,1x2x24,1x4x24,1x8x24,2x1x24,4x1x24,1x2x4,1x2x96,4x2x96", "workers: combinations, each processes x workers of each x partitions")
 	flag.IntVar(&s.events, "events", 2_000_000, "workers: events for each combination")
@@ -97,7 +97,7 @@ func parseFlags() (s settings, err error) {
 	s.what = strings.Split(what, ",")
 	for _, part := range s.what {
 		if !slices.Contains(parts, part) {
-			err = errors.Join(err, fmt.Errorf("-what: %q is none of %v", part, parts))
+			err = errors.Join(err, fmt.Errorf("-what: %q is not one of %v", part, parts))
 		}
 	}
 	s.keys, err = parseNumbers("-keys", keys, err)
@@ -120,15 +120,15 @@ func (s settings) validate() error {
 	}
 	atLeast("-rounds", s.rounds, 1)
 	atLeast("-partitions", s.partitions, 1)
-	atLeast("-stretch", s.stretch, 10_000)
+	atLeast("-backlog", s.backlog, 10_000)
 	atLeast("-events", s.events, 10_000)
 	atLeast("-rate", s.rate, 100)
 	atLeast("-rebalance: processes", s.rebalance.Processes, 2)
 	for _, n := range s.keys {
 		atLeast("-keys", n, 50_000)
 	}
-	if s.copies < 0 || s.copies > 90 || s.old < 0 || s.old > 100 {
-		errs = append(errs, fmt.Errorf("-copies %d -old %d: want 0 to 90 percent and 0 to 100 percent", s.copies, s.old))
+	if s.duplicates < 0 || s.duplicates > 90 || s.old < 0 || s.old > 100 {
+		errs = append(errs, fmt.Errorf("-duplicates %d -old %d: want 0 to 90 percent and 0 to 100 percent", s.duplicates, s.old))
 	}
 	if !slices.IsSorted(s.keys) {
 		errs = append(errs, fmt.Errorf("-keys: %v do not rise", s.keys))

@@ -7,13 +7,15 @@ import (
 	"fmt"
 	"math"
 
+	"oncebus/processor/kafkatest/program"
+
 	dto "github.com/prometheus/client_model/go"
 )
 
 // quantile estimates a quantile of one of the process's histograms, of all it
 // has seen since its start, in the histogram's unit.
-func quantile(families map[string]*dto.MetricFamily, name string, q float64) (float64, error) {
-	all := families[name].GetMetric()
+func quantile(m program.Metrics, name string, q float64) (float64, error) {
+	all := m[name].GetMetric()
 	if len(all) != 1 {
 		return 0, fmt.Errorf("/metrics has %d series of %s, want one", len(all), name)
 	}

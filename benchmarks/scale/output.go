@@ -13,8 +13,8 @@ import (
 )
 
 // A reader reads an app's output as its users do, read_committed, and counts
-// every key it finds. What it has read it deletes, so that the output needs no
-// more disk than what was not read yet. It is for one goroutine.
+// every key it finds. It deletes what it has read, so that the output needs
+// disk only for the rest. It is for one goroutine.
 type reader struct {
 	client *kgo.Client
 	admin  *kadm.Client
@@ -58,7 +58,7 @@ func (r *reader) catchUp(ctx context.Context) error {
 		}
 		fetches.EachRecord(func(rec *kgo.Record) {
 			r.next[rec.Partition] = rec.Offset + 1
-			if !rec.Attrs.IsControl() { // what stands at the end is a marker
+			if !rec.Attrs.IsControl() { // the last record is a control record
 				r.found.add(rec.Key)
 			}
 		})
@@ -95,7 +95,7 @@ type tally struct {
 	bits     []uint64
 	distinct int
 	repeated int // records with a key that was there before
-	foreign  int // records with a key that is none of ours
+	foreign  int // records with a foreign key
 }
 
 func (t *tally) add(key []byte) {

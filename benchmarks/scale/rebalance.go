@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"oncebus/benchmarks/internal/bench"
+	"oncebus/processor/kafkatest"
+	"oncebus/processor/kafkatest/program"
 )
 
 // What happens to the last process of an app.
@@ -23,15 +25,15 @@ const (
 // move is one rebalance. Silence is the longest gap between two commits of a
 // partition in which input waits, in milliseconds.
 type move struct {
-	Event   string
-	Settled float64 // seconds until all tasks run where they belong
-	Moved   int     // tasks
-	Silence bench.Spread
-	Others  float64 // longest silence of a task that did not move, ms
+	Event    string
+	Balanced float64 // seconds until all tasks run
+	Moved    int     // tasks
+	Silence  bench.Spread
+	Others   float64 // longest silence of a task that did not move, ms
 }
 
-// settledPause is how long the traffic is watched after a rebalance.
-const settledPause = 3 * time.Second
+// balancedPause is how long the traffic is watched after a rebalance.
+const balancedPause = 3 * time.Second
 
 // errEnough ends the traffic.
 var errEnough = errors.New("enough traffic")
@@ -44,7 +46,7 @@ func measureRebalances(ctx context.Context, b *bed) (moves []move, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, a.close()) }()
-	var services []*service
+	var services []*program.Process
 	defer func() { err = errors.Join(err, end(services...)) }()
 	for i := range a.shape.Processes - 1 {
 		s, err := a.start(ctx, i)
@@ -100,18 +102,18 @@ func (a *app) traffic(ctx context.Context, rate int) (stop func() error) {
 	}
 }
 
-// cycles starts, stops, starts and kills the last process, as often as asked
-// for.
-func (a *app) cycles(ctx context.Context, stay []*service) (moves []move, err error) {
+// cycles starts, stops, starts and kills the last process, as often as
+// the flag says.
+func (a *app) cycles(ctx context.Context, stay []*program.Process) (moves []move, err error) {
 	for n := range a.s.cycles {
-		var comes *service
+		var comes *program.Process
 		for _, event := range []string{processStarts, processStops, processStarts, processDies} {
 			m, s, err := a.move(ctx, event, stay, comes)
 			if err != nil {
 				return moves, errors.Join(fmt.Errorf("%s: %w", event, err), end(s))
 			}
 			comes = s
-			progress("rebalance %d, %s: settled after %.1f s, %d tasks moved, silent for %.0f ms, others %.0f ms", n+1, event, m.Settled, m.Moved, m.Silence.Median, m.Others)
+			progress("rebalance %d, %s: balanced after %.1f s, %d tasks moved, silent for %.0f ms, others %.0f ms", n+1, event, m.Balanced, m.Moved, m.Silence.Median, m.Others)
 			moves = append(moves, m)
 		}
 	}
@@ -119,11 +121,11 @@ func (a *app) cycles(ctx context.Context, stay []*service) (moves []move, err er
 }
 
 // move lets the process come or go; it returns the one that came.
-func (a *app) move(ctx context.Context, event string, stay []*service, goes *service) (m move, comes *service, err error) {
+func (a *app) move(ctx context.Context, event string, stay []*program.Process, goes *program.Process) (m move, comes *program.Process, err error) {
 	m.Event = event
 	var moved []int
 	if goes != nil {
-		if moved, err = goes.tasks(ctx); err != nil {
+		if moved, err = tasks(ctx, goes); err != nil {
 			return m, goes, err
 		}
 	}
@@ -147,12 +149,12 @@ func (a *app) move(ctx context.Context, event string, stay []*service, goes *ser
 	if err != nil {
 		return m, comes, err
 	}
-	m.Settled = time.Since(began).Seconds()
-	if err := pause(ctx, settledPause); err != nil {
+	m.Balanced = time.Since(began).Seconds()
+	if err := kafkatest.Pause(ctx, balancedPause); err != nil {
 		return m, comes, err
 	}
 	if comes != nil {
-		if moved, err = comes.tasks(ctx); err != nil {
+		if moved, err = tasks(ctx, comes); err != nil {
 			return m, comes, err
 		}
 	}
@@ -163,7 +165,7 @@ func (a *app) move(ctx context.Context, event string, stay []*service, goes *ser
 	return m, comes, err
 }
 
-// silences tells the moved partitions' gaps from the others'.
+// silences separates the moved partitions' gaps from the others'.
 func (m *move) silences(gaps []float64, moved []int) {
 	var silent []float64
 	for p, gap := range gaps {

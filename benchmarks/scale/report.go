@@ -12,15 +12,15 @@ import (
 
 const mib = 1 << 20
 
-// report prints the tables and, if asked to, writes them with JSON and plots.
+// report prints the tables and, with -results, writes them with JSON and plots.
 func (r *result) report() error {
 	var b strings.Builder
 	if !r.Complete {
 		b.WriteString("**This run ended early with an error. What follows was measured before.**\n\n")
 	}
-	fmt.Fprintf(&b, "The program itself (go build ./cmd/oncebus) with its defaults but for what is said here: commit interval %v, flush age %v, session timeout %v. Signals of about 230 bytes in prepartitioned topics, %d %% copies, %d %% of them of keys from anywhere in the window. "+
+	fmt.Fprintf(&b, "The program itself (go build ./cmd/oncebus) with its defaults but for what is said here: commit interval %v, flush age %v, session timeout %v. Signals of about 230 bytes in prepartitioned topics, %d %% duplicates, %d %% of them of keys from anywhere in the window. "+
 		"A backlog is written into an open transaction and released at once, so that the generator is at rest while a rate is taken. Every output was read back: each key once, no other, no dead letter.\n\n",
-		r.s.commitInterval, r.s.flushAge, r.s.sessionTimeout, r.s.copies, r.s.old)
+		r.s.commitInterval, r.s.flushAge, r.s.sessionTimeout, r.s.duplicates, r.s.old)
 	if sizes := r.sizes(); len(sizes) > 0 {
 		r.liveTables(&b, sizes)
 		extrapolation(&b, sizes)
@@ -45,7 +45,7 @@ func (r *result) liveTables(b *strings.Builder, sizes []size) {
 	fmt.Fprintf(b, "## Live keys\n\nOne process, %d partitions. Rounds: %d, above %s keys 1; medians, in brackets the slowest and the fastest fifth of any round. "+
 		"Growing: no key expires. Expiring: one expires for each new one. Memory is the highest of a run's processes, restarts and rebuild included; resident counts mapped files, anonymous does not.\n\n",
 		r.s.partitions, r.s.rounds, millions(largeKeys))
-	b.WriteString("| live keys | growing, k events/s | CPU us an event | broker's | expiring, k events/s | CPU us an event | beside growing | rows removed | filled at k events/s |\n" +
+	b.WriteString("| live keys | growing, k events/s | CPU us an event | broker's | expiring, k events/s | CPU us an event | ratio to growing | rows removed | filled at k events/s |\n" +
 		"| ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n")
 	for _, s := range sizes {
 		fmt.Fprintf(b, "| %s | %s | %.2f | %.2f | %s | %.2f | %.2f | %.0f | %.0f |\n", s.span(),
@@ -87,11 +87,11 @@ func (s size) span() string {
 	return fmt.Sprintf("%s to %s", millions(s.Keys), millions(s.runs[0].Horizon))
 }
 
-func growing(r liveRun) stretch  { return r.Growing }
-func expiring(r liveRun) stretch { return r.Expiring }
+func growing(r liveRun) drainRun  { return r.Growing }
+func expiring(r liveRun) drainRun { return r.Expiring }
 
 // rates are k events/s, with the slowest and the fastest fifth.
-func rates(s size, of func(liveRun) stretch) string {
+func rates(s size, of func(liveRun) drainRun) string {
 	return fmt.Sprintf("%.0f (%.0f to %.0f)", s.of(func(r liveRun) float64 { return of(r).Rate }).Median/1e3,
 		s.of(func(r liveRun) float64 { return of(r).Slices.Low }).Low/1e3, s.of(func(r liveRun) float64 { return of(r).Slices.High }).High/1e3)
 }
@@ -103,7 +103,7 @@ func spread(format string, s bench.Spread) string {
 	return fmt.Sprintf(format+" ("+format+" to "+format+")", s.Median, s.Low, s.High)
 }
 
-// dash writes a figure, or a dash where there is none.
+// dash writes a figure, or a dash without one.
 func dash(format string, v float64) string {
 	if v == 0 {
 		return "-"
@@ -111,7 +111,7 @@ func dash(format string, v float64) string {
 	return fmt.Sprintf(format, v)
 }
 
-// extrapolation tells what a key more costs, and what that makes of a billion.
+// extrapolation returns the cost of one more key, and of a billion keys.
 func extrapolation(b *strings.Builder, sizes []size) {
 	var keys []int
 	for _, s := range sizes {
@@ -145,7 +145,7 @@ func extrapolation(b *strings.Builder, sizes []size) {
 }
 
 // rounds gathers what a shape measured in all rounds.
-func (r *result) rounds(sh shape, figure func(stretch) float64) bench.Spread {
+func (r *result) rounds(sh shape, figure func(drainRun) float64) bench.Spread {
 	var values []float64
 	for _, run := range r.Shapes {
 		if run.Shape == sh {
@@ -162,13 +162,13 @@ func (r *result) shapeTable(b *strings.Builder) {
 	if len(r.Shapes) == 0 {
 		return
 	}
-	first := r.rounds(r.s.shapes[0], func(m stretch) float64 { return m.Rate }).Median
+	first := r.rounds(r.s.shapes[0], func(m drainRun) float64 { return m.Rate }).Median
 	fmt.Fprintf(b, "## Workers, processes, partitions\n\n%d events each, medians of %d rounds, in brackets lowest and highest; everything on the same %d cores.\n\n"+
-		"| processes | workers of each | partitions | k events/s | beside the first | CPU us an event | broker's |\n| ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n", r.s.events, r.s.rounds, r.Machine.Cores)
+		"| processes | workers of each | partitions | k events/s | ratio to the first | CPU us an event | broker's |\n| ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n", r.s.events, r.s.rounds, r.Machine.Cores)
 	for _, sh := range r.s.shapes {
-		rate := r.rounds(sh, func(m stretch) float64 { return m.Rate / 1e3 })
+		rate := r.rounds(sh, func(m drainRun) float64 { return m.Rate / 1e3 })
 		fmt.Fprintf(b, "| %d | %d | %d | %s | %s | %.2f | %.2f |\n", sh.Processes, sh.Workers, sh.Partitions, spread("%.0f", rate), bench.Ratio(rate.Median*1e3, first),
-			r.rounds(sh, func(m stretch) float64 { return m.CPU }).Median, r.rounds(sh, func(m stretch) float64 { return m.BrokerCPU }).Median)
+			r.rounds(sh, func(m drainRun) float64 { return m.CPU }).Median, r.rounds(sh, func(m drainRun) float64 { return m.BrokerCPU }).Median)
 	}
 	b.WriteString("\n")
 }
@@ -182,17 +182,17 @@ func (r *result) rebalanceTable(b *strings.Builder) {
 		"Members are static: one that stops or dies keeps its tasks for the session timeout, in case it comes back.\n\n| event | tasks moved | moved tasks silent, ms: median | longest | other tasks, longest | all tasks run after, s |\n| --- | ---: | ---: | ---: | ---: | ---: |\n",
 		sh.Processes, sh.Workers, sh.Partitions, r.s.known, r.s.rate, r.s.cycles)
 	for _, event := range []string{processStarts, processStops, processDies} {
-		var moved, silent, longest, others, settled []float64
+		var moved, silent, longest, others, balanced []float64
 		for _, m := range r.Rebalances {
 			if m.Event == event {
 				moved, silent, longest = append(moved, float64(m.Moved)), append(silent, m.Silence.Median), append(longest, m.Silence.High)
-				others, settled = append(others, m.Others), append(settled, m.Settled)
+				others, balanced = append(others, m.Others), append(balanced, m.Balanced)
 			}
 		}
 		if len(moved) == 0 {
 			continue
 		}
-		fmt.Fprintf(b, "| %s | %.0f | %s | %.0f | %.0f | %s |\n", event, bench.SpreadOf(moved).Median, spread("%.0f", bench.SpreadOf(silent)), slices.Max(longest), slices.Max(others), spread("%.1f", bench.SpreadOf(settled)))
+		fmt.Fprintf(b, "| %s | %.0f | %s | %.0f | %.0f | %s |\n", event, bench.SpreadOf(moved).Median, spread("%.0f", bench.SpreadOf(silent)), slices.Max(longest), slices.Max(others), spread("%.1f", bench.SpreadOf(balanced)))
 	}
 	b.WriteString("\n")
 }
@@ -242,7 +242,7 @@ func (r *result) charts() map[string]bench.Chart {
 		c := bench.Chart{Title: "Rate of processes x workers x partitions", Y: "events/s", Series: []bench.Series{{Name: "oncebus keyed"}}}
 		for _, sh := range r.s.shapes {
 			c.Groups = append(c.Groups, sh.String())
-			c.Series[0].Points = append(c.Series[0].Points, point(0, r.rounds(sh, func(m stretch) float64 { return m.Rate })))
+			c.Series[0].Points = append(c.Series[0].Points, point(0, r.rounds(sh, func(m drainRun) float64 { return m.Rate })))
 		}
 		charts["-workers.svg"] = c
 	}

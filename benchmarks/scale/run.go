@@ -9,13 +9,14 @@ import (
 	"os"
 
 	"oncebus/benchmarks/internal/bench"
+	"oncebus/processor/kafkatest/program"
 )
 
 // result is what is written as JSON.
 type result struct {
 	Machine    bench.Machine
 	Command    string
-	Complete   bool // every part that was asked for ran to its end, and every output was right
+	Complete   bool // every part that was requested ran to its end, and every output was right
 	LiveKeys   []liveRun
 	Shapes     []shapeRun
 	Rebalances []move
@@ -25,11 +26,11 @@ type result struct {
 	s settings
 }
 
-// progress tells a person who waits.
+// progress prints a line on the terminal.
 func progress(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }
 
-// run measures the parts that were asked for and reports them; also what it
-// has when one of them fails.
+// run measures the parts that were requested and reports them; also the
+// complete parts when one fails.
 func run(ctx context.Context, s settings) (err error) {
 	r := result{Machine: bench.ThisMachine(), Command: bench.Command("scale"), s: s}
 	broker, err := bench.StartBroker(ctx, "scale")
@@ -38,7 +39,7 @@ func run(ctx context.Context, s settings) (err error) {
 	}
 	defer func() { err = errors.Join(err, broker.Close()) }()
 	b := &bed{s: s, broker: broker}
-	if b.binary, err = bench.Build(ctx, broker.Dir); err != nil {
+	if b.binary, err = program.Build(ctx, broker.Dir); err != nil {
 		return err
 	}
 	err = r.measure(ctx, b)

@@ -13,8 +13,8 @@ import (
 	"oncebus/benchmarks/internal/bench"
 )
 
-func testLoad(copies, old, horizon int) *load {
-	s := settings{copies: copies, old: old}
+func testLoad(duplicates, old, horizon int) *load {
+	s := settings{duplicates: duplicates, old: old}
 	l, err := newLoad([]string{"127.0.0.1:1"}, "t", 4, horizon, s)
 	if err != nil {
 		panic(err)
@@ -27,7 +27,7 @@ func TestEventsAreNewKeysAndCopiesOfThem(t *testing.T) {
 	l := testLoad(10, 10, horizon)
 	defer l.close()
 	first := map[int]time.Time{}
-	copies, farthest := 0, 0
+	duplicates, farthest := 0, 0
 	for range events {
 		rec := l.next()
 		id, ours := keyNumber(rec.Key)
@@ -41,18 +41,18 @@ func TestEventsAreNewKeysAndCopiesOfThem(t *testing.T) {
 		case !seen:
 			first[id] = rec.Timestamp
 		default:
-			copies++
+			duplicates++
 			farthest = max(farthest, len(first)-id)
 			if age := rec.Timestamp.Sub(at); age < 0 || age > window {
-				t.Fatalf("a copy of key %d is %v old, the window is %v", id, age, window)
+				t.Fatalf("a duplicate of key %d is %v old, the window is %v", id, age, window)
 			}
 		}
 	}
-	if len(first) != l.keys || copies < events*99/1000 || copies > events/10 {
-		t.Errorf("%d keys (counted %d), %d copies of %d events", len(first), l.keys, copies, events)
+	if len(first) != l.keys || duplicates < events*99/1000 || duplicates > events/10 {
+		t.Errorf("%d keys (counted %d), %d duplicates of %d events", len(first), l.keys, duplicates, events)
 	}
 	if farthest < horizon*8/20 {
-		t.Errorf("no copy is of a key more than %d keys back", farthest)
+		t.Errorf("no duplicate is of a key more than %d keys back", farthest)
 	}
 	if took := first[horizon].Sub(first[0]); (took - retention).Abs() > time.Second {
 		t.Errorf("%d keys take %v of event time, want %v", horizon, took, retention)
@@ -116,7 +116,7 @@ func TestTallyFindsWhatIsWrong(t *testing.T) {
 	}
 }
 
-func TestRatesOfPartsOfAStretch(t *testing.T) {
+func TestRatesOfPartsOfADrain(t *testing.T) {
 	at := time.UnixMilli(0)
 	w := &watch{load: &load{ends: make([]atomic.Int64, 1)}}
 	for i := range 101 { // 10 events each 10 ms in the first half, 20 in the second
@@ -148,7 +148,7 @@ func TestPaceWaitsForTheEventsThatAreDue(t *testing.T) {
 
 // liveRunOf is a run in which every goal is met, but for what change breaks.
 func liveRunOf(keys int, change func(*liveRun)) liveRun {
-	m := stretch{Rate: 200_000, Slices: bench.Spread{Median: 1, Low: 1, High: 1}}
+	m := drainRun{Rate: 200_000, Slices: bench.Spread{Median: 1, Low: 1, High: 1}}
 	r := liveRun{
 		Keys: keys, Round: 1, Horizon: keys, RSSMax: 500 << 20, DiskBytes: int64(50 * keys), DiskKeys: keys, Growing: m, Expiring: m,
 		Steady: steady{Gaps: gapFigures{110, 150}}, Restarts: []restart{{Ready: 1, Flow: 1}}, Rebuild: rebuild{Keys: keys, Seconds: float64(keys) / 600_000},
@@ -166,10 +166,10 @@ func TestGoalsAreHeldToTheLargestSize(t *testing.T) {
 		missed string // the goal; empty for none
 	}{
 		{name: "all met"},
-		{"slow", func(r *liveRun) { r.Growing.Rate, r.Expiring.Rate = 130_000, 130_000 }, "rate beside"},
+		{"slow", func(r *liveRun) { r.Growing.Rate, r.Expiring.Rate = 130_000, 130_000 }, "rate relative to"},
 		{"fat", func(r *liveRun) { r.RSSMax = 2 << 30 }, "resident memory"},
 		{"large", func(r *liveRun) { r.DiskBytes *= 2 }, "disk"},
-		{"slow expiry", func(r *liveRun) { r.Expiring.Rate *= 0.85 }, "while keys expire, beside"},
+		{"slow expiry", func(r *liveRun) { r.Expiring.Rate *= 0.85 }, "while keys expire, relative to"},
 		{"stall", func(r *liveRun) { r.Steady.Gaps.Longest = 300 }, "longest stall"},
 		{"slow rebuild", func(r *liveRun) { r.Rebuild.Seconds *= 2 }, "rebuild"},
 		{"slow start", func(r *liveRun) { r.Restarts[0].Ready = 3 }, "ready after kill"},

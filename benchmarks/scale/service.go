@@ -3,20 +3,19 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"os/exec"
 	"strconv"
 	"strings"
+	"time"
 
-	"oncebus/benchmarks/internal/bench"
+	"oncebus/processor/kafkatest/program"
 )
 
-// spec is what a process of an app is told.
+// spec has the settings of one process of an app.
 type spec struct {
 	binary     string
 	brokers    []string
@@ -24,42 +23,41 @@ type spec struct {
 	instance   string
 	routes     string // path
 	stateDir   string
+	log        string // path
 	partitions int
 	workers    int
 	s          settings
 }
 
 func (c spec) environ() []string {
-	return append(bench.Environ(),
-		"ONCEBUS_BROKERS="+strings.Join(c.brokers, ","), "ONCEBUS_APP_ID="+c.app, "ONCEBUS_INSTANCE_ID="+c.instance,
-		"ONCEBUS_ROUTES="+c.routes, "ONCEBUS_STATE_DIR="+c.stateDir, "ONCEBUS_PARTITIONS="+strconv.Itoa(c.partitions),
-		"ONCEBUS_WORKERS="+strconv.Itoa(c.workers), "ONCEBUS_COMMIT_INTERVAL="+c.s.commitInterval.String(),
-		"ONCEBUS_STATE_FLUSH_AGE="+c.s.flushAge.String(), "ONCEBUS_SESSION_TIMEOUT="+c.s.sessionTimeout.String(),
-		"ONCEBUS_ADMIN_ADDR=127.0.0.1:0", "ONCEBUS_LOG_FORMAT=json")
+	return append(program.Inherited(), program.Settings{
+		Brokers: c.brokers, AppID: c.app, Instance: c.instance, Routes: c.routes, StateDir: c.stateDir,
+		More: []string{
+			"PARTITIONS=" + strconv.Itoa(c.partitions), "WORKERS=" + strconv.Itoa(c.workers), "COMMIT_INTERVAL=" + c.s.commitInterval.String(),
+			"STATE_FLUSH_AGE=" + c.s.flushAge.String(), "SESSION_TIMEOUT=" + c.s.sessionTimeout.String(),
+		},
+	}.Environ()...)
 }
 
-// A service is a running process of oncebus.
-type service struct{ *bench.Service }
-
-func startService(ctx context.Context, c spec) (*service, error) {
+// start starts a process of oncebus.
+func (c spec) start(ctx context.Context) (*program.Process, error) {
 	cmd := exec.CommandContext(ctx, c.binary, "run")
 	cmd.Env = c.environ()
-	s, err := bench.StartService(c.app+" "+c.instance, cmd)
-	if err != nil {
-		return nil, err
-	}
-	return &service{s}, nil
+	return program.Start(c.app+" "+c.instance, cmd, c.log)
 }
 
-// why says what keeps services from getting on, as far as they know.
-func why(ctx context.Context, services []*service) string {
+// readyMax is how long a process may take to get ready: a rebuild of 100 million keys at a quarter of the rate that is requested.
+const readyMax = 15 * time.Minute
+
+// why returns what services say about themselves, for an error.
+func why(ctx context.Context, services []*program.Process) string {
 	var parts []string
 	for _, s := range services {
-		body, err := s.Get(ctx, "/readyz")
-		if err != nil {
-			body = []byte(err.Error())
+		status := "ready"
+		if _, err := s.Page(ctx, "/readyz"); err != nil {
+			status = err.Error()
 		}
-		parts = append(parts, fmt.Sprintf("%s says %q, end of its log:\n%s", s.Name, bytes.TrimSpace(body), s.LogTail()))
+		parts = append(parts, fmt.Sprintf("%s: %s, end of its log:\n%s", s.Name, status, s.Log.Tail()))
 	}
 	return strings.Join(parts, "\n")
 }
@@ -76,8 +74,8 @@ const (
 )
 
 // tasks lists the partitions of the tasks that run in the process.
-func (s *service) tasks(ctx context.Context) ([]int, error) {
-	body, err := s.Get(ctx, "/state")
+func tasks(ctx context.Context, s *program.Process) ([]int, error) {
+	body, err := s.Page(ctx, "/state")
 	if err != nil {
 		return nil, err
 	}
@@ -87,7 +85,7 @@ func (s *service) tasks(ctx context.Context) ([]int, error) {
 			State string `json:"state"`
 		} `json:"tasks"`
 	}
-	if err := json.Unmarshal(body, &state); err != nil {
+	if err := json.Unmarshal([]byte(body), &state); err != nil {
 		return nil, fmt.Errorf("/state: %w", err)
 	}
 	var partitions []int
@@ -103,28 +101,8 @@ func (s *service) tasks(ctx context.Context) ([]int, error) {
 	return partitions, nil
 }
 
-// resident reads what /proc says of the process's memory: resident now, and
-// the part of it that is not files, which the system cannot just drop.
-func (s *service) resident() (now, anonymous int64, err error) {
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", s.PID()))
-	if err != nil {
-		return 0, 0, fmt.Errorf("read what a process costs (this needs Linux): %w", err)
-	}
-	for line := range strings.Lines(string(status)) {
-		name, value, _ := strings.Cut(line, ":")
-		kib, _ := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(value), " kB"), 10, 64)
-		switch name {
-		case "VmRSS":
-			now = kib << 10
-		case "RssAnon":
-			anonymous = kib << 10
-		}
-	}
-	return now, anonymous, nil
-}
-
 // end kills whatever still runs. Stopping and killing twice does no harm.
-func end(services ...*service) error {
+func end(services ...*program.Process) error {
 	var errs []error
 	for _, s := range services {
 		if s != nil {

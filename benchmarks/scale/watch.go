@@ -12,19 +12,20 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 
 	"oncebus/benchmarks/internal/bench"
+	"oncebus/processor/kafkatest/program"
 )
 
 const (
-	// watchEvery is the resolution of what a watch sees: a request to the
-	// group's coordinator so often.
+	// watchEvery is the resolution of a watch: how often it sends a request to the
+	// group's coordinator.
 	watchEvery = 10 * time.Millisecond
 	// standstillMax is how long nothing may be committed, while input waits,
-	// before a run is given up: longer than any timeout of the group.
+	// before a run fails: longer than any timeout of the group.
 	standstillMax = 2 * time.Minute
 )
 
 // A watch follows a group's committed offsets in the input. They are part of
-// the transactions with the output, so where they are the output is.
+// the transactions with the output, so the output has the same progress.
 type watch struct {
 	admin *kadm.Client
 	group string
@@ -66,7 +67,7 @@ func startWatch(ctx context.Context, admin *kadm.Client, group string, l *load) 
 
 // look takes one sample; false when there will be no more.
 func (w *watch) look(ctx context.Context) bool {
-	ends := w.load.endOffsets() // first: what it says waits has waited when the answer comes
+	ends := w.load.endOffsets() // read end offsets first, so that the backlog is not overstated
 	offsets, err := w.admin.FetchOffsets(ctx, w.group)
 	now := time.Now()
 	w.mu.Lock()
@@ -94,7 +95,7 @@ func (w *watch) look(ctx context.Context) bool {
 	return true
 }
 
-// reset forgets samples and gaps, so that a stretch begins.
+// reset forgets samples and gaps, so that a measurement begins.
 func (w *watch) reset() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -127,7 +128,7 @@ func (w *watch) waiting() (sum int64) {
 
 // await waits, look by look, until holds does. It gives up when the services
 // end, or when nothing is committed for standstillMax.
-func (w *watch) await(ctx context.Context, services []*service, holds func() bool) error {
+func (w *watch) await(ctx context.Context, services []*program.Process, holds func() bool) error {
 	last, since := w.total(), time.Now()
 	for !holds() {
 		w.mu.Lock()
@@ -156,7 +157,7 @@ func (w *watch) await(ctx context.Context, services []*service, holds func() boo
 }
 
 // drained waits until all that is visible is committed.
-func (w *watch) drained(ctx context.Context, services ...*service) error {
+func (w *watch) drained(ctx context.Context, services ...*program.Process) error {
 	return w.await(ctx, services, func() bool { return w.waiting() == 0 })
 }
 

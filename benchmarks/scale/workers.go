@@ -12,7 +12,7 @@ import (
 type shapeRun struct {
 	Shape shape
 	Round int
-	Rate  stretch
+	Rate  drainRun
 }
 
 // manyKeys is a horizon for apps in which nothing is to expire.
@@ -33,7 +33,7 @@ func measureShapes(ctx context.Context, b *bed) (runs []shapeRun, err error) {
 	return runs, nil
 }
 
-func shapeOnce(ctx context.Context, b *bed, sh shape, round int) (m stretch, err error) {
+func shapeOnce(ctx context.Context, b *bed, sh shape, round int) (m drainRun, err error) {
 	a, err := b.newApp(ctx, fmt.Sprintf("shape-%v-round-%d", sh, round+1), sh, true, manyKeys)
 	if err != nil {
 		return m, err

@@ -1,8 +1,20 @@
-// Command state measures the state store at size, compared with a plain Badger
+// Command state compares the state store at size with a plain Badger with a
 // row for every key, both in the same run and through the same loop.
 //
 //	go run ./benchmarks/state -keys 10000000
 //
-// Every phase is a process of its own, so that CPU time and memory belong to
-// one engine. It prints a table and writes JSON and Markdown to -out.
+// It prints a table and writes JSON and Markdown to -out.
+//
+// It owns the two engines and their loop. It may import packages state and dedup,
+// which it measures, bench, and program for the process's memory. It needs no
+// Kafka.
+//
+// Invariants:
+//   - Every phase is a process of its own, so that CPU time and memory belong to
+//     one engine.
+//   - Both engines get the same rows in the same order.
+//
+// What looks wrong but is not:
+//   - CPU time comes from getrusage, not from /proc: its resolution is finer than
+//     10 ms.
 package main

@@ -100,7 +100,7 @@ type rowsTask struct {
 	landing sync.WaitGroup
 }
 
-// rowsInFlight is how many transactions a task may have under way.
+// rowsInFlight is how many transactions of a task may be in flight.
 const rowsInFlight = 4
 
 var positionKey = []byte("position")

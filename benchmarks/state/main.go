@@ -19,7 +19,7 @@ import (
 	"oncebus/state"
 )
 
-// settings are what a phase is told.
+// settings are those of a phase.
 type settings struct {
 	Engine string
 	Keys   int

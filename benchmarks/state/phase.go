@@ -6,12 +6,14 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"os"
 	"runtime"
 	"slices"
 	"time"
 
 	"oncebus/benchmarks/internal/bench"
 	"oncebus/dedup"
+	"oncebus/processor/kafkatest/program"
 )
 
 // engine is a way to keep rows. Every task is used by one goroutine.
@@ -134,7 +136,9 @@ func load(set settings) (*loaded, error) {
 	var mem runtime.MemStats
 	runtime.ReadMemStats(&mem)
 	l.GoHeap = mem.HeapAlloc
-	l.Anonymous, l.ResidentTotal = resident()
+	if u, err := program.UsageOf(os.Getpid()); err == nil { // else not on Linux: the report then shows 0
+		l.Anonymous, l.ResidentTotal = uint64(u.RSSAnon), uint64(u.RSS)
+	}
 	disk, err := bench.DiskBytes(set.Dir)
 	l.DiskBytes = uint64(disk)
 	return l, err

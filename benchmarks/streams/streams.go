@@ -73,7 +73,7 @@ func Build(ctx context.Context) (*App, error) {
 // Command is the deduplicator as the contender of a task, whose role does not
 // matter: with the group that a contender of one stage has.
 func (a *App) Command(ctx context.Context, t bench.Task, store Store) (*exec.Cmd, error) {
-	// RocksDB's library is unpacked at every start: it goes where the state goes, and is removed with it.
+	// The JVM extracts RocksDB's library at every start: it goes where the state goes, and is removed with it.
 	temp := filepath.Join(t.StateDir, "tmp")
 	if err := os.MkdirAll(temp, 0o755); err != nil {
 		return nil, err
@@ -92,7 +92,7 @@ func (a *App) Command(ctx context.Context, t bench.Task, store Store) (*exec.Cmd
 	return cmd, nil
 }
 
-// once makes a directory that exists only complete: fill works on one beside
+// once makes a directory that exists only complete: fill works on one next to
 // it, which is renamed last. Of two that do so at the same time one wins.
 func once(dir string, fill func(part string) error) error {
 	if _, err := os.Stat(dir); err == nil {

@@ -25,7 +25,7 @@ func TestVersion(t *testing.T) {
 	}
 }
 
-// TestCommand looks at what the Java program is told: everything it asks for
+// TestCommand looks at the settings of the Java program: everything it reads
 // in its source, and nothing else.
 func TestCommand(t *testing.T) {
 	task := bench.Task{App: "a", Brokers: []string{"x:1", "y:2"}, Input: "in", Workers: 3, Commit: 20 * time.Millisecond, StateDir: t.TempDir()}
@@ -33,24 +33,24 @@ func TestCommand(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var told []string
+	var settings []string
 	for _, variable := range cmd.Env {
 		if rest, ours := strings.CutPrefix(variable, "ONCEBUS_STREAMS_"); ours {
 			name, value, _ := strings.Cut(rest, "=")
-			told = append(told, name)
+			settings = append(settings, name)
 			if want := map[string]string{"BROKERS": "x:1,y:2", "APPLICATION_ID": "a-dedup", "COMMIT_MS": "20", "STORE": "window", "OUTPUT": "a-output"}[name]; want != "" && value != want {
 				t.Errorf("%s is %q, want %q", name, value, want)
 			}
 		}
 	}
-	for _, name := range told {
+	for _, name := range settings {
 		if !bytes.Contains(source, []byte(`setting("`+name+`")`)) {
 			t.Errorf("the program does not ask for %s", name)
 		}
 	}
-	asked := bytes.Count(source, []byte(`setting("`)) - 1 // the store once more in an error's text
-	if asked != len(told) || len(slices.Compact(slices.Sorted(slices.Values(told)))) != len(told) {
-		t.Errorf("the program asks for %d settings and is told %v", asked, told)
+	asked := bytes.Count(source, []byte(`setting("`)) - 1 // the store again in an error's text
+	if asked != len(settings) || len(slices.Compact(slices.Sorted(slices.Values(settings)))) != len(settings) {
+		t.Errorf("the program asks for %d settings and gets %v", asked, settings)
 	}
 }
 
@@ -78,7 +78,7 @@ func TestOnce(t *testing.T) {
 		t.Errorf("filled %d times, the first one's file: %v", fills, err)
 	}
 	if left, err := filepath.Glob(filepath.Join(filepath.Dir(dir), "*")); err != nil || len(left) != 1 {
-		t.Errorf("beside the directory is left %v (%v)", left, err)
+		t.Errorf("next to the directory is left %v (%v)", left, err)
 	}
 }
 

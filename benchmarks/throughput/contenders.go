@@ -19,16 +19,16 @@ type contender struct {
 	dedups bool
 	role   bench.Role
 	store  streams.Store // of Kafka Streams; empty for Go code
-	limit  string        // the passthrough that does as much beside the deduplication; none if empty
+	limit  string        // the passthrough that does as much without deduplication; empty for none
 
-	peer *streams.App // what store is of
+	peer *streams.App // the application of store
 }
 
 // The names that others are compared with.
 const (
 	passthrough     = "passthrough"
 	withChangelog   = "passthrough+changelog"
-	hopsWithLog     = "two-hop passthrough+changelog"
+	routedWithLog   = "two-stage passthrough+changelog"
 	streamsKeyValue = "Kafka Streams key-value"
 )
 
@@ -40,9 +40,9 @@ func contenders(ctx context.Context, only string) (chosen []contender, err error
 		{name: passthrough},
 		{name: withChangelog, role: bench.Role{Changelog: true}},
 		{name: "oncebus keyed", dedups: true, role: bench.Role{Oncebus: true}, limit: withChangelog},
-		{name: "two-hop passthrough", role: bench.Role{Routed: true}},
-		{name: hopsWithLog, role: bench.Role{Routed: true, Changelog: true}},
-		{name: "oncebus routed", dedups: true, role: bench.Role{Oncebus: true, Routed: true}, limit: hopsWithLog},
+		{name: "two-stage passthrough", role: bench.Role{Routed: true}},
+		{name: routedWithLog, role: bench.Role{Routed: true, Changelog: true}},
+		{name: "oncebus routed", dedups: true, role: bench.Role{Oncebus: true, Routed: true}, limit: routedWithLog},
 		{name: streamsKeyValue, dedups: true, store: streams.KeyValue, limit: withChangelog},
 		{name: "Kafka Streams window", dedups: true, store: streams.Window, limit: withChangelog},
 	} {

@@ -1,11 +1,21 @@
-//go:build unix
-
-// Command throughput compares oncebus with its limit and its peer. The limit is
-// the least that a transactional stream processor can do: a passthrough, with
+// Command throughput compares oncebus with its limit and its peer. The limit
+// is the least a transactional stream processor can do: a passthrough, with
 // and without a small changelog record for each event, in one stage or in two.
-// The peer is Kafka Streams. All of them read the same input from the same
-// broker in the same run, in turn, in rounds, so that the ratios hold where the
-// machine's speed does not. Every output is read back; a wrong one fails the run.
+// The peer is Kafka Streams.
 //
 //	go run ./benchmarks/throughput -events 2000000 -rounds 3 -workers 1,2
+//
+// It owns the list of contenders, the measurement and the report. It may import
+// packages bench, streams and program, but no package of the product: contenders
+// in Go are roles of package bench.
+//
+// Invariants:
+//   - All contenders read the same input from the same broker in the same run, one
+//     after the other, in rounds. So the ratios hold where the machine's speed
+//     does not.
+//   - It reads every output back, and a wrong one fails the run.
+//
+// What looks wrong but is not:
+//   - The rate begins with a warm-up that does not count: a contender that joins
+//     its group has no rate yet.
 package main

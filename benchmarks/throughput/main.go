@@ -18,7 +18,7 @@ type settings struct {
 	rounds     int
 	partitions int
 	workers    []int
-	copies     int // percent
+	duplicates int // percent
 	warmUp     int // percent of the work that is not measured
 	commit     time.Duration
 	results    string
@@ -38,7 +38,7 @@ func (s *settings) parse() (err error) {
 	flag.IntVar(&s.rounds, "rounds", 3, "rounds; medians are reported")
 	flag.IntVar(&s.partitions, "partitions", 4, "partitions of every topic")
 	workers := flag.String("workers", "1,2", "workers of each stage, or threads of Kafka Streams: numbers to measure at, comma separated")
-	flag.IntVar(&s.copies, "copies", 10, "copies among the events, in percent")
+	flag.IntVar(&s.duplicates, "duplicates", 10, "duplicates among the events, in percent")
 	flag.IntVar(&s.warmUp, "warm-up", 20, "share of the work that is done before the measurement begins, in percent")
 	flag.DurationVar(&s.commit, "commit-interval", 100*time.Millisecond, "commit interval of each contender")
 	flag.StringVar(&s.results, "results", "", "directory for the report; none is written if empty")
@@ -74,7 +74,7 @@ func run(ctx context.Context, s settings) (err error) {
 	}
 	defer func() { err = errors.Join(err, broker.Close()) }()
 	fmt.Fprintf(os.Stderr, "generating %d events\n", s.events)
-	in := bench.Input{Topic: inputTopic, Partitions: s.partitions, Events: s.events, Copies: s.copies, Start: time.Now().Add(-time.Hour)}
+	in := bench.Input{Topic: inputTopic, Partitions: s.partitions, Events: s.events, Duplicates: s.duplicates, Start: time.Now().Add(-time.Hour)}
 	if err := in.Generate(ctx, broker); err != nil {
 		return err
 	}
@@ -92,7 +92,7 @@ func run(ctx context.Context, s settings) (err error) {
 }
 
 // rounds measures every contender in every round. One run before them does not
-// count: it is the broker's, whose code is not compiled yet.
+// count: it warms up the broker, whose code is not compiled yet.
 func (b benchmark) rounds(ctx context.Context, results []result) error {
 	fmt.Fprintln(os.Stderr, "warming the broker up")
 	if _, err := b.measure(ctx, results[0].contender, results[0].Workers, 0); err != nil {

@@ -12,9 +12,10 @@ import (
 	"time"
 
 	"oncebus/benchmarks/internal/bench"
+	"oncebus/processor/kafkatest/program"
 )
 
-// benchmark is what all measurements have in common.
+// benchmark is what all measurements share.
 type benchmark struct {
 	settings
 
@@ -52,7 +53,7 @@ func (b benchmark) measure(ctx context.Context, c contender, workers, round int)
 	if err != nil {
 		return m, err
 	}
-	process, err := bench.Start(cmd)
+	process, err := program.Start(c.name, cmd, "")
 	if err != nil {
 		return m, err
 	}
@@ -71,14 +72,14 @@ func fileName(contender string) string {
 	return strings.ToLower(strings.NewReplacer(" ", "-", "+", "-").Replace(contender))
 }
 
-// moment is what was seen at once.
+// moment is one sample.
 type moment struct {
 	at                time.Time
-	input, output     int64 // sums of offsets: committed by the first stage, and put out
-	contender, broker bench.Usage
+	input, output     int64 // sums of offsets: committed by the first stage, and emitted
+	contender, broker program.Usage
 }
 
-// progress is the share of the work that is done: an event that stands between
+// progress is the share of the work that is done: an event between
 // two stages counts half. With one stage input and output are one transaction.
 func (m moment) progress(events, due int64) float64 {
 	return (float64(m.input)/float64(events) + min(1, float64(m.output)/float64(due))) / 2
@@ -87,15 +88,15 @@ func (m moment) progress(events, due int64) float64 {
 const (
 	// lookEvery is the resolution of the clock.
 	lookEvery = 10 * time.Millisecond
-	// quiet is how long nothing may come after the last output, beside two commit intervals.
+	// quiet is how long nothing may come after the last output, besides two commit intervals.
 	quiet = time.Second
 	// stuckAfter is how long a contender may do nothing before it is done; a start of Kafka Streams takes some seconds.
 	stuckAfter = time.Minute
 )
 
 // watch follows a contender from outside until it has committed the whole
-// input and its output has come to rest.
-func (b benchmark) watch(ctx context.Context, process *bench.Process, task bench.Task, dedups bool) (measurement, error) {
+// input and its output no longer grows.
+func (b benchmark) watch(ctx context.Context, process *program.Process, task bench.Task, dedups bool) (measurement, error) {
 	events, due := int64(b.input.Events), int64(b.input.Events)
 	if dedups {
 		due = int64(b.input.Distinct())
@@ -134,7 +135,7 @@ func (b benchmark) watch(ctx context.Context, process *bench.Process, task bench
 	}
 }
 
-func (b benchmark) look(ctx context.Context, process *bench.Process, task bench.Task) (m moment, err error) {
+func (b benchmark) look(ctx context.Context, process *program.Process, task bench.Task) (m moment, err error) {
 	if m.input, err = b.broker.Committed(ctx, task.Group(), task.Input); err != nil {
 		return m, err
 	}
@@ -149,7 +150,7 @@ func (b benchmark) look(ctx context.Context, process *bench.Process, task bench.
 	return m, err
 }
 
-// between is what passed from the first moment, when the share done of all
+// between is the measurement from the first moment, when the share done of all
 // events was done, to the last, when all were.
 func between(first, last moment, done float64, events int) (measurement, error) {
 	took, passed := last.at.Sub(first.at), (1-done)*float64(events)

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"oncebus/benchmarks/internal/bench"
+	"oncebus/processor/kafkatest/program"
 )
 
 // TestProgress counts an event between two stages half.
@@ -26,8 +26,8 @@ func TestProgress(t *testing.T) {
 
 func TestBetween(t *testing.T) {
 	start := time.Unix(1000, 0)
-	first := moment{at: start, contender: bench.Usage{CPU: time.Second}, broker: bench.Usage{CPU: 5 * time.Second}}
-	last := moment{at: start.Add(2 * time.Second), contender: bench.Usage{CPU: 2 * time.Second, RSSMax: 64 << 20}, broker: bench.Usage{CPU: 9 * time.Second}}
+	first := moment{at: start, contender: program.Usage{CPU: time.Second}, broker: program.Usage{CPU: 5 * time.Second}}
+	last := moment{at: start.Add(2 * time.Second), contender: program.Usage{CPU: 2 * time.Second, RSSMax: 64 << 20}, broker: program.Usage{CPU: 9 * time.Second}}
 	got, err := between(first, last, 0.5, 2_000_000)
 	if want := (measurement{Rate: 500_000, CPUMicros: 1, BrokerCPUMicros: 4, RSSMaxMiB: 64}); err != nil || got != want {
 		t.Errorf("measured %+v (%v), want %+v", got, err, want)

@@ -40,12 +40,12 @@ func report(s settings, machine bench.Machine, command string, results []result)
 	text := table(s, results)
 	fmt.Print(text)
 	whole := struct {
-		Machine                            bench.Machine
-		Command                            string
-		Events, Copies, Partitions, WarmUp int
-		CommitInterval                     time.Duration // ns
-		Results                            []result
-	}{machine, command, s.events, s.copies, s.partitions, s.warmUp, s.commit, results}
+		Machine                                bench.Machine
+		Command                                string
+		Events, Duplicates, Partitions, WarmUp int
+		CommitInterval                         time.Duration // ns
+		Results                                []result
+	}{machine, command, s.events, s.duplicates, s.partitions, s.warmUp, s.commit, results}
 	return machine.Write(s.results, "throughput", whole, map[string][]byte{
 		".md":      []byte(machine.Head("Throughput", command) + text),
 		".svg":     chart(results, "Throughput: median of the rounds, lowest to highest", "k events/s", rate).SVG(),
@@ -60,15 +60,15 @@ func table(s settings, results []result) string {
 		rates[key(r.Contender, r.Workers)] = r.spread(rate).Median
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "%d events of about 230 bytes, %d %% copies, %d partitions, commit interval %v; medians of %d rounds, after the first %d %% of the work. "+
+	fmt.Fprintf(&b, "%d events of about 230 bytes, %d %% duplicates, %d partitions, commit interval %v; medians of %d rounds, after the first %d %% of the work. "+
 		"Each output was read back and is right. Its limit is the passthrough with as many stages and a changelog; all ratios are at equal workers (threads, for Kafka Streams).\n\n",
-		s.events, s.copies, s.partitions, s.commit, s.rounds, s.warmUp)
-	b.WriteString("| contender | workers | k events/s | lowest, highest | beside the passthrough | beside its limit | times Streams key-value | CPU us an event | broker's CPU us an event | RSS max MiB |\n" +
+		s.events, s.duplicates, s.partitions, s.commit, s.rounds, s.warmUp)
+	b.WriteString("| contender | workers | k events/s | lowest, highest | ratio to the passthrough | ratio to its limit | times Streams key-value | CPU us an event | broker's CPU us an event | RSS max MiB |\n" +
 		"| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n")
 	for _, r := range results {
-		beside := func(name string) string { return bench.Ratio(r.spread(rate).Median, rates[key(name, r.Workers)]) }
+		ratio := func(name string) string { return bench.Ratio(r.spread(rate).Median, rates[key(name, r.Workers)]) }
 		fmt.Fprintf(&b, "| %s | %d | %.0f | %.0f, %.0f | %s | %s | %s | %.2f | %.2f | %.0f |\n", r.Contender, r.Workers,
-			r.spread(rate).Median, r.spread(rate).Low, r.spread(rate).High, beside(passthrough), beside(r.contender.limit), beside(streamsKeyValue),
+			r.spread(rate).Median, r.spread(rate).Low, r.spread(rate).High, ratio(passthrough), ratio(r.contender.limit), ratio(streamsKeyValue),
 			r.spread(cpu).Median, r.spread(brokerCPU).Median, r.spread(memory).Median)
 	}
 	return b.String()

@@ -4,13 +4,14 @@ package main_test
 
 import (
 	"context"
-	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	"oncebus/processor/kafkatest/embedded"
 )
 
 // fuzzRoutes have every kind of response in the document: both modes, with and without a verdict, two routes at one path, with a
@@ -68,8 +69,8 @@ func TestHTTPFuzz(t *testing.T) {
 	if program == "" {
 		t.Skip("ONCEBUS_TEST_SCHEMATHESIS names no schemathesis: make fuzz-http runs this test")
 	}
-	cluster, admin := embeddedBroker(t)
-	w := newWorldAt(t, fuzzRoutes, cluster.ListenAddrs(), admin, false)
+	cluster := embedded.Start(t)
+	w := newWorldAt(t, fuzzRoutes, cluster.ListenAddrs(), cluster.Admin(), false)
 	w.createTopics(nil, "signals.raw", "operations.raw", "posts.raw")
 	s := w.start("a", "INGRESS_ADDR=127.0.0.1:0", "INGRESS_SECRET_FUZZ=fuzz-token", "COMMIT_INTERVAL=5ms")
 	s.awaitReady()
@@ -89,7 +90,7 @@ func TestHTTPFuzz(t *testing.T) {
 	if err != nil {
 		t.Errorf("%s: %v", filepath.Base(program), err)
 	}
-	if err := s.alive(); !errors.Is(err, errNotYet) || strings.Contains(s.log.text(), "panic") {
+	if err := s.Ended(); err != nil || strings.Contains(s.text(), "panic") {
 		t.Errorf("the process: %v", err)
 	}
 	// Some requests must have reached Kafka.

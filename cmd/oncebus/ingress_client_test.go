@@ -152,7 +152,7 @@ func (d *sender) later(path string, sign signer, body string, headers ...string)
 		defer cancel()
 		a, err := d.try(ctx, path, sign, time.Now(), body, headers...)
 		if err != nil {
-			d.t.Errorf("process %s: POST %s %s: %v", d.name, path, body, err)
+			d.t.Errorf("process %s: POST %s %s: %v", d.Name, path, body, err)
 			a.t = d.t
 		}
 		promise <- a
@@ -262,14 +262,14 @@ func byHTTP(t *testing.T, file string, change *strings.Replacer, inputs []string
 		scenario(t, s, d)
 		d.stop()
 		s.service.stop()
-	}, func(t *testing.T) { embedded(t, file, change).asOneProcess(t, inputs, scenario) })
+	}, func(t *testing.T) { onEmbedded(t, file, change).asOneProcess(t, inputs, scenario) })
 }
 
 // inOneProcess runs a scenario on an embedded broker, in parallel with other tests.
 func inOneProcess(t *testing.T, file string, change *strings.Replacer, inputs []string, scenario func(t *testing.T, s *system, d *sender)) {
 	t.Helper()
 	t.Parallel()
-	embedded(t, file, change).asOneProcess(t, inputs, scenario)
+	onEmbedded(t, file, change).asOneProcess(t, inputs, scenario)
 }
 
 // asOneProcess runs a scenario on one process, which takes the requests itself.

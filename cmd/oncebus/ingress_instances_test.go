@@ -88,7 +88,7 @@ func (s *submission) insist(ctx context.Context, all instances, first int, morta
 		a, err := d.try(ctx, "/signals", withBearer(shippedSecrets["SIGNALS"]), time.Now(), fmt.Sprintf(`{"traceId":%q}`, s.id))
 		if err != nil {
 			if d != mortal {
-				return fmt.Errorf("event %s, process %s: %w", s.id, d.name, err)
+				return fmt.Errorf("event %s, process %s: %w", s.id, d.Name, err)
 			}
 			s.cut++
 			continue
@@ -99,7 +99,7 @@ func (s *submission) insist(ctx context.Context, all instances, first int, morta
 			return nil
 		case http.StatusServiceUnavailable, http.StatusGatewayTimeout:
 		default:
-			return fmt.Errorf("event %s, process %s: answered %v", s.id, d.name, a)
+			return fmt.Errorf("event %s, process %s: answered %v", s.id, d.Name, a)
 		}
 	}
 }
@@ -209,17 +209,17 @@ func TestRealIngressKilled(t *testing.T) {
 				}
 			}
 			if cut != clients/len(all) {
-				t.Errorf("%d connections were cut, want all %d of process %s", cut, clients/len(all), victim.name)
+				t.Errorf("%d connections were cut, want all %d of process %s", cut, clients/len(all), victim.Name)
 			}
 			s.drained(s.inputs, nil)
 			s.onceEach("signals.unique", "traceId", ids)
-			all[round] = s.startIngress(victim.name)
+			all[round] = s.startIngress(victim.Name)
 		}
 		ids = append(ids, s.killInTraffic(all)...)
 		s.drained(s.inputs, nil)
 		s.onceEach("signals.unique", "traceId", ids)
 		for _, d := range all {
-			if d.name != "door2" {
+			if d.Name != "door2" {
 				d.stop()
 			}
 		}
@@ -254,7 +254,7 @@ func (s *system) killInTraffic(all instances) (ids []string) {
 // signal sends a signal, unless the process has ended.
 func (s *service) signal(sig syscall.Signal) {
 	s.t.Helper()
-	if err := s.proc.Signal(sig); err != nil {
+	if err := s.Signal(sig); err != nil {
 		s.t.Fatal(err)
 	}
 }

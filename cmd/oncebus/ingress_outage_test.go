@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"net/http"
 	"os"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -18,6 +17,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"oncebus/processor/kafkatest"
+	"oncebus/processor/kafkatest/embedded"
 )
 
 // outageRoutes has one route for each on_kafka_unavailable. Those that wait do so longer than the outage, except for brief.
@@ -74,13 +74,12 @@ func TestRealIngressWithoutBus(t *testing.T) {
 		return
 	}
 	t.Run("embedded", func(t *testing.T) {
-		cluster, admin := embeddedBroker(t)
+		cluster := embedded.Start(t)
 		var away atomic.Bool
-		cluster.Control(func(kmsg.Request) (kmsg.Response, error, bool) {
-			cluster.KeepControl()
+		cluster.Intercept(func(kmsg.Request) (kmsg.Response, error, bool) {
 			return nil, errors.New("away"), away.Load()
 		})
-		s := newSystem(newWorldAt(t, outageRoutes, cluster.ListenAddrs(), admin, false))
+		s := newSystem(newWorldAt(t, outageRoutes, cluster.ListenAddrs(), cluster.Admin(), false))
 		s.withoutBus(outage{5 * time.Second, func() { away.Store(true) }, func() { away.Store(false) }})
 	})
 }
@@ -107,7 +106,7 @@ func (s *system) withoutBus(o outage) {
 	brief := d.briefly()
 	// In the rest of the outage every request is rejected. In its second half some wait.
 	var held []<-chan answer
-	ticker := time.NewTicker(askEvery)
+	ticker := time.NewTicker(kafkatest.AwaitInterval)
 	defer ticker.Stop()
 	for n := 0; time.Since(began) < o.lasts; n++ {
 		<-ticker.C
@@ -123,7 +122,7 @@ func (s *system) withoutBus(o outage) {
 	if held == nil {
 		held = d.hold()
 	}
-	if status, body, err := d.get(s.t.Context(), "/readyz"); err != nil || status != http.StatusServiceUnavailable {
+	if status, body, err := d.Get(s.t.Context(), "/readyz"); err != nil || status != http.StatusServiceUnavailable {
 		s.t.Errorf("readyz is %d %s, %v while no broker answers", status, body, err)
 	}
 	o.back()
@@ -248,22 +247,15 @@ func numbered(name string, n int) []string {
 // is several times as large.
 func (d *sender) memory() int {
 	d.t.Helper()
-	const name = "go_memstats_sys_bytes "
-	_, body, err := d.get(d.t.Context(), "/metrics")
+	m, err := d.Metrics(d.t.Context())
 	if err != nil {
 		d.t.Fatal(err)
 	}
-	for line := range strings.Lines(body) {
-		if value, ok := strings.CutPrefix(line, name); ok {
-			bytes, err := strconv.ParseFloat(strings.TrimSpace(value), 64)
-			if err != nil {
-				d.t.Fatal(err)
-			}
-			return int(bytes)
-		}
+	bytes := int(m.Sum("go_memstats_sys_bytes"))
+	if bytes == 0 {
+		d.t.Fatal("no metric go_memstats_sys_bytes")
 	}
-	d.t.Fatalf("no metric %s", name)
-	return 0
+	return bytes
 }
 
 func firstLines(text string, n int) string {

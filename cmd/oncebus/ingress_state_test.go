@@ -20,7 +20,7 @@ func TestRealIngressWithoutState(t *testing.T) {
 	}
 	t.Run("webhooks", func(t *testing.T) {
 		t.Parallel()
-		s := embedded(t, "webhooks.yaml", unchanged)
+		s := onEmbedded(t, "webhooks.yaml", unchanged)
 		disk := newSmallDisk(s)
 		s.settings = append(s.settings, "COMMIT_INTERVAL=20ms")
 		s.begin("webhooks.raw")
@@ -45,7 +45,7 @@ func TestRealIngressWithoutState(t *testing.T) {
 	})
 	t.Run("orders", func(t *testing.T) {
 		t.Parallel()
-		s := embedded(t, "orders.yaml", unchanged)
+		s := onEmbedded(t, "orders.yaml", unchanged)
 		disk := newSmallDisk(s)
 		s.settings = append(s.settings, "COMMIT_INTERVAL=20ms")
 		s.begin("orders.raw", "orders.outcomes")

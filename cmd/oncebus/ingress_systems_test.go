@@ -277,7 +277,7 @@ func TestRealIngressWebhooks(t *testing.T) {
 		s.nowhere("refused")
 		// The log has response and verdict of duplicates.
 		logged := 0
-		for _, line := range d.log.lines() {
+		for _, line := range d.lines() {
 			if line["msg"] == "request" && line["verdict"] == "duplicate" && line["status"] == float64(http.StatusOK) && line["route"] == "webhooks" {
 				logged++
 			}

@@ -8,10 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kfake"
-
 	"oncebus/cmd/oncebus/cli"
 	"oncebus/cmd/oncebus/cli/clitest"
+	"oncebus/processor/kafkatest/embedded"
 
 	main "oncebus/cmd/oncebus"
 )
@@ -152,7 +151,7 @@ func (s *served) ended() {
 	}
 }
 
-func ingressEnviron(t *testing.T, cluster *kfake.Cluster, more ...string) []string {
+func ingressEnviron(t *testing.T, cluster *embedded.Cluster, more ...string) []string {
 	t.Helper()
 	return append(runEnviron(t, "ONCEBUS_BROKERS="+strings.Join(cluster.ListenAddrs(), ","), "ONCEBUS_ROUTES="+clitest.WriteFile(t, "routes.yaml", ingressRoutes),
 		"ONCEBUS_COMMIT_INTERVAL=10ms", "ONCEBUS_INGRESS_SECRET_SENDER_FILE="+clitest.WriteFile(t, "secret", "token-of-sender\n")), more...)
@@ -160,11 +159,7 @@ func ingressEnviron(t *testing.T, cluster *kfake.Cluster, more ...string) []stri
 
 // TestIngressAndRun: one process judges, the other responds.
 func TestIngressAndRun(t *testing.T) {
-	cluster, err := kfake.NewCluster(kfake.NumBrokers(1))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer cluster.Close()
+	cluster := embedded.Start(t)
 	acceptor := serveCommand(t, "ingress", ingressEnviron(t, cluster, "ONCEBUS_INGRESS_ADDR=127.0.0.1:0", "ONCEBUS_INSTANCE_ID=acceptor", "ONCEBUS_INGRESS_SECRET_OTHER=s")...)
 	defer acceptor.stop()
 	acceptor.until("the probes", func() bool { status, _ := acceptor.page("/healthz"); return status == http.StatusOK })
@@ -201,11 +196,7 @@ func TestIngressAndRun(t *testing.T) {
 // TestRunWithIngress: one process does both. On a stop it judges until every request
 // in flight has its response.
 func TestRunWithIngress(t *testing.T) {
-	cluster, err := kfake.NewCluster(kfake.NumBrokers(1))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer cluster.Close()
+	cluster := embedded.Start(t)
 	s := serveCommand(t, "run", ingressEnviron(t, cluster, "ONCEBUS_INGRESS_ADDR=127.0.0.1:0", "ONCEBUS_COMMIT_INTERVAL=1s")...)
 	defer s.stop()
 	s.ready()

@@ -23,7 +23,7 @@ func TestRealIngressWithoutVerdict(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			part := "      " + strings.ReplaceAll(test.http, ", ", "\n      ") + "\n"
-			s := embedded(t, "signals.yaml", strings.NewReplacer("path: /signals\n", "path: /signals\n"+part))
+			s := onEmbedded(t, "signals.yaml", strings.NewReplacer("path: /signals\n", "path: /signals\n"+part))
 			// One worker, so that the stop does not meet a rebalance.
 			s.settings = []string{"COMMIT_INTERVAL=20ms", "WORKERS=1"}
 			s.begin("signals.raw")

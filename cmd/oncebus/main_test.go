@@ -6,16 +6,17 @@ import (
 	"strings"
 	"testing"
 
-	"go.uber.org/goleak"
+	"oncebus/processor/kafkatest/program"
 
 	"oncebus/cmd/oncebus/cli"
 	"oncebus/cmd/oncebus/cli/clitest"
-	"oncebus/processor/kafkatest"
+
+	"go.uber.org/goleak"
 
 	main "oncebus/cmd/oncebus"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(realTests{kafkatest.Main(m)}) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(program.Main(m)) }
 
 // execute runs a command line as main does, with environ as the whole
 // environment.

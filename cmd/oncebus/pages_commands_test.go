@@ -19,6 +19,8 @@ import (
 
 	"oncebus/cmd/oncebus/cli/clitest"
 	"oncebus/processor/kafkatest"
+	"oncebus/processor/kafkatest/embedded"
+	"oncebus/processor/kafkatest/program"
 )
 
 // listed are the commands of the pages that TestPageCommands does not run, by how they begin, and why.
@@ -127,16 +129,13 @@ func newReader(t *testing.T) *reader {
 // run executes a command: the service until it is ready, everything else to its end. Each must exit with 0.
 func (r *reader) run(command string) {
 	r.t.Helper()
-	if program, err := binary(); err != nil {
-		r.t.Fatal(err)
-	} else if err := os.Symlink(program, filepath.Join(r.dir, "bin/oncebus")); err != nil && !errors.Is(err, fs.ErrExist) {
+	if err := os.Symlink(program.Shared(r.t), filepath.Join(r.dir, "bin/oncebus")); err != nil && !errors.Is(err, fs.ErrExist) {
 		r.t.Fatal(err)
 	}
 	environ := []string{"PATH=" + os.Getenv("PATH"), "HOME=" + r.dir, "ONCEBUS_INSTANCE_ID=reader"}
 	if strings.Contains(command, "localhost:9092") {
 		if r.broker == "" {
-			cluster, _ := embeddedBroker(r.t)
-			r.broker = cluster.ListenAddrs()[0]
+			r.broker = embedded.Start(r.t).ListenAddrs()[0]
 		}
 		command = strings.ReplaceAll(command, "localhost:9092", r.broker)
 	}
@@ -182,7 +181,7 @@ func (r *reader) serve(command string, environ []string) {
 	eventually(r.t, command+" is ready", func(ctx context.Context) error {
 		select {
 		case <-proc.Exited():
-			return fatalError{fmt.Errorf("it ended: %w\n%s", errors.Join(proc.Err(), errNotYet), log.String())}
+			return kafkatest.Fatal(fmt.Errorf("it ended: %w\n%s", errors.Join(proc.Err(), errNotYet), log.String()))
 		default:
 		}
 		request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+admin+"/readyz", http.NoBody)

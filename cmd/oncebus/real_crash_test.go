@@ -43,12 +43,12 @@ func (w *world) changelogRecords() int {
 func (w *world) checkTail(s *service) {
 	w.t.Helper()
 	got, all := s.restores(), w.changelogRecords()
-	w.t.Logf("process %s read %d of %d changelog records for %d tasks", s.name, got.rows, all, got.tasks)
+	w.t.Logf("process %s read %d of %d changelog records for %d tasks", s.Name, got.rows, all, got.tasks)
 	if got.tasks < 2*realPartitions {
-		w.t.Errorf("process %s restored %d tasks, want all %d", s.name, got.tasks, 2*realPartitions)
+		w.t.Errorf("process %s restored %d tasks, want all %d", s.Name, got.tasks, 2*realPartitions)
 	}
 	if got.fromStart > 0 || got.rows > all/2 {
-		w.t.Errorf("process %s read %d of %d changelog records, %d tasks from the start: want only the tail", s.name, got.rows, all, got.fromStart)
+		w.t.Errorf("process %s read %d of %d changelog records, %d tasks from the start: want only the tail", s.Name, got.rows, all, got.fromStart)
 	}
 }
 
@@ -68,12 +68,12 @@ func (w *world) killInTransaction(s *service, all []*traffic) {
 		if len(open) > 0 {
 			return
 		}
-		w.t.Logf("process %s was killed between two transactions: once more", s.name)
-		s = w.start(s.name, crashSettings...)
+		w.t.Logf("process %s was killed between two transactions: once more", s.Name)
+		s = w.start(s.Name, crashSettings...)
 		s.awaitReady()
 		w.drained(realInputs, realOutputs)
 	}
-	w.t.Fatalf("process %s was killed %d times and never in a transaction", s.name, tries)
+	w.t.Fatalf("process %s was killed %d times and never in a transaction", s.Name, tries)
 }
 
 // TestRealRestart stops a process with SIGTERM and then kills it, both in a transaction, while events queue up. It restarts from its

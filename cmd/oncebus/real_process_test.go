@@ -3,81 +3,22 @@
 package main_test
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
-	"net/http"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
-	"sync"
-	"syscall"
 	"testing"
 
-	"oncebus/processor/kafkatest"
+	"oncebus/processor/kafkatest/program"
 )
-
-// binary builds the program under test once; removeBinary deletes it.
-var binary = sync.OnceValues(buildBinary)
-
-var binaryDir string
-
-func buildBinary() (string, error) {
-	dir, err := os.MkdirTemp("", "oncebus-real-")
-	if err != nil {
-		return "", err
-	}
-	binaryDir = dir
-	path := filepath.Join(dir, "oncebus")
-	// No version stamp: git refuses to read a checkout of another owner.
-	args := []string{"build", "-buildvcs=false", "-o", path}
-	if raceAvailable() {
-		args = append(args, "-race")
-	}
-	if out, err := exec.Command("go", append(args, ".")...).CombinedOutput(); err != nil {
-		return "", fmt.Errorf("go %s: %w\n%s", strings.Join(args, " "), err, out)
-	}
-	return path, nil
-}
-
-// raceAvailable reports whether the race detector can be built in, which needs cgo and a C compiler.
-func raceAvailable() bool {
-	out, err := exec.Command("go", "env", "CGO_ENABLED", "CC").Output()
-	enabled, compiler, _ := strings.Cut(strings.TrimSpace(string(out)), "\n")
-	if err != nil || enabled != "1" || compiler == "" {
-		return false
-	}
-	_, err = exec.LookPath(strings.Fields(compiler)[0])
-	return err == nil
-}
-
-// realTests are the tests of the package, which share a broker and the built program.
-type realTests struct{ kafkatest.Tests }
-
-func (r realTests) Run() int {
-	code := r.Tests.Run()
-	if binaryDir != "" {
-		if err := os.RemoveAll(binaryDir); err != nil {
-			fmt.Fprintln(os.Stderr, "remove the built program:", err)
-			return max(code, 1)
-		}
-	}
-	return code
-}
 
 // service is one process of the program under test.
 type service struct {
-	t    *testing.T
-	name string
-	proc *kafkatest.Process
-	log  *jsonLog
-	addr string // of its HTTP server
+	*program.Process
+
+	t *testing.T
 }
 
 // start runs `oncebus run` as instance, with its state directory in the world's, and returns once its HTTP server listens.
@@ -90,28 +31,24 @@ func (w *world) start(instance string, settings ...string) *service {
 // startAs is start with another command.
 func (w *world) startAs(command, instance string, settings ...string) *service {
 	w.t.Helper()
-	path, err := binary()
+	cmd := exec.CommandContext(context.WithoutCancel(w.t.Context()), program.Shared(w.t), command)
+	cmd.Env = append(w.environ(instance, settings...), "GORACE=halt_on_error=1")
+	proc, err := program.Start(instance, cmd, filepath.Join(w.dir, instance+".log"))
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	cmd := exec.Command(path, command)
-	cmd.Env = append(w.environ(instance, settings...), "GORACE=halt_on_error=1")
-	s := &service{t: w.t, name: instance, log: newJSONLog()}
-	cmd.Stdout, cmd.Stderr = s.log, s.log
-	if s.proc, err = kafkatest.StartProcess(cmd); err != nil {
-		w.t.Fatal(err)
-	}
+	s := &service{Process: proc, t: w.t}
 	w.t.Cleanup(func() {
-		if err := s.proc.Kill(); err != nil {
-			w.t.Errorf("kill process %s: %v", s.name, err)
+		if err := s.Kill(); err != nil {
+			w.t.Errorf("kill process %s: %v", s.Name, err)
 		}
-		if text := s.log.text(); strings.Contains(text, "DATA RACE") {
-			w.t.Errorf("process %s has a data race:\n%s", s.name, text)
+		if text := s.text(); strings.Contains(text, "DATA RACE") {
+			w.t.Errorf("process %s has a data race:\n%s", s.Name, text)
 		} else if w.t.Failed() {
-			w.t.Logf("log of process %s:\n%s\nits complaints:\n%s", s.name, lastLines(text, 30), lastLines(complaints(text), 20))
+			w.t.Logf("log of process %s:\n%s\nits complaints:\n%s", s.Name, lastLines(text, 30), lastLines(complaints(text), 20))
 		}
 	})
-	s.addr = s.await("http listening")["addr"].(string)
+	s.await(program.ListensHTTP)
 	return s
 }
 
@@ -121,114 +58,69 @@ func (w *world) environ(instance string, settings ...string) []string {
 	if w.external {
 		session = "6s" // group.min.session.timeout.ms as Kafka ships it
 	}
-	env := []string{
-		"PATH=" + os.Getenv("PATH"), "HOME=" + w.dir,
-		"ONCEBUS_BROKERS=" + strings.Join(w.seeds, ","),
-		"ONCEBUS_ROUTES=" + w.routes,
-		"ONCEBUS_APP_ID=" + w.app,
-		"ONCEBUS_INSTANCE_ID=" + instance,
-		"ONCEBUS_STATE_DIR=" + w.stateDir(instance),
-		"ONCEBUS_PARTITIONS=6",
-		"ONCEBUS_WORKERS=2",
-		"ONCEBUS_CREATE_TOPICS=true",
-		"ONCEBUS_ADMIN_ADDR=127.0.0.1:0",
-		"ONCEBUS_LOG_FORMAT=json",
-		// The broker detects a dead process and ends its transaction within seconds.
-		"ONCEBUS_SESSION_TIMEOUT=" + session,
-		"ONCEBUS_TRANSACTION_TIMEOUT=5s",
-	}
-	for _, s := range settings {
-		env = append(env, "ONCEBUS_"+s)
-	}
-	return env
+	return append(program.Isolated(w.dir), program.Settings{
+		Brokers: w.seeds, AppID: w.app, Instance: instance, Routes: w.routes, StateDir: w.stateDir(instance),
+		More: append([]string{
+			"PARTITIONS=6", "WORKERS=2", "CREATE_TOPICS=true",
+			// The group removes a dead process, and the broker aborts its transaction, within seconds.
+			"SESSION_TIMEOUT=" + session, "TRANSACTION_TIMEOUT=5s",
+		}, settings...),
+	}.Environ()...)
 }
 
 func (w *world) stateDir(instance string) string { return filepath.Join(w.dir, "state-"+instance) }
 
-// await waits until the process logs msg and returns that line. It fails if the process ends before.
-func (s *service) await(msg string) map[string]any {
-	s.t.Helper()
-	var line map[string]any
-	eventually(s.t, fmt.Sprintf("process %s logs %q", s.name, msg), func(context.Context) error {
-		for _, l := range s.log.lines() {
-			if l["msg"] == msg {
-				line = l
-				return nil
-			}
-		}
-		return s.alive()
-	})
-	return line
+// within is a context for one wait.
+func (s *service) within() (context.Context, context.CancelFunc) {
+	return context.WithTimeout(s.t.Context(), realDeadline)
 }
 
-// alive returns errNotYet while the process runs, else why it ended.
-func (s *service) alive() error {
-	select {
-	case <-s.proc.Exited():
-		return fatalError{fmt.Errorf("process %s ended: %w", s.name, s.proc.Err())}
-	default:
-		return errNotYet
+// await waits until the process logs msg and returns the first such line. The end of the process is a failure.
+func (s *service) await(msg string) program.Entry {
+	s.t.Helper()
+	ctx, cancel := s.within()
+	defer cancel()
+	entry, err := s.AwaitLog(ctx, msg)
+	if err != nil {
+		s.t.Fatal(err)
 	}
+	return entry
 }
 
 // awaitReady waits until /readyz returns 200.
 func (s *service) awaitReady() {
 	s.t.Helper()
-	eventually(s.t, fmt.Sprintf("process %s is ready", s.name), func(ctx context.Context) error {
-		if err := s.alive(); !errors.Is(err, errNotYet) {
-			return err
-		}
-		status, body, err := s.get(ctx, "/readyz")
-		if err != nil {
-			return err
-		}
-		if status != http.StatusOK {
-			return fmt.Errorf("readyz: %d %s", status, body)
-		}
-		return nil
-	})
-}
-
-func (s *service) get(ctx context.Context, path string) (status int, body string, err error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+s.addr+path, http.NoBody)
-	if err != nil {
-		return 0, "", err
+	ctx, cancel := s.within()
+	defer cancel()
+	if _, err := s.AwaitReady(ctx); err != nil {
+		s.t.Fatal(err)
 	}
-	req.Close = true // no idle connection stays behind for the leak check
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return 0, "", err
-	}
-	defer resp.Body.Close()
-	b, err := io.ReadAll(resp.Body)
-	return resp.StatusCode, string(b), err
 }
 
 // metric reads the samples of one metric. Its keys are the label values in their order, joined by slashes.
 func (s *service) metric(ctx context.Context, name string) (map[string]int, error) {
-	status, body, err := s.get(ctx, "/metrics")
-	if err != nil || status != http.StatusOK {
-		return nil, fmt.Errorf("metrics of process %s: %d, %w", s.name, status, err)
+	m, err := s.Metrics(ctx)
+	return m.Counts(name), err
+}
+
+// text is all that the process wrote.
+func (s *service) text() string {
+	s.t.Helper()
+	text, err := s.Log.Text()
+	if err != nil {
+		s.t.Error(err)
 	}
-	samples := map[string]int{}
-	for line := range strings.Lines(body) {
-		rest, ok := strings.CutPrefix(line, name+"{")
-		if !ok {
-			continue
-		}
-		labels, value, _ := strings.Cut(rest, "} ")
-		var values []string
-		for label := range strings.SplitSeq(labels, ",") {
-			_, quoted, _ := strings.Cut(label, "=")
-			values = append(values, strings.Trim(quoted, `"`))
-		}
-		n, err := strconv.ParseFloat(strings.TrimSpace(value), 64)
-		if err != nil {
-			return nil, fatalError{fmt.Errorf("metrics of process %s: cannot read %q", s.name, line)}
-		}
-		samples[strings.Join(values, "/")] = int(n)
+	return text
+}
+
+// lines are those of the process's log.
+func (s *service) lines() []program.Entry {
+	s.t.Helper()
+	entries, err := s.Log.Entries()
+	if err != nil {
+		s.t.Error(err)
 	}
-	return samples, nil
+	return entries
 }
 
 // events reads oncebus_events_total: how many events the process judged, by "route/verdict".
@@ -296,31 +188,27 @@ func awaitSharing(t *testing.T, tasks int, services ...*service) {
 // stop sends SIGTERM and checks that the process ends with exit code 0.
 func (s *service) stop() {
 	s.t.Helper()
-	if err := s.proc.Signal(syscall.SIGTERM); err != nil {
-		s.t.Fatal(err)
-	}
-	s.exited()
-	if err := s.proc.Err(); err != nil {
-		s.t.Errorf("process %s, after SIGTERM: %v, want exit code 0", s.name, err)
+	if err := s.Stop(); err != nil {
+		s.t.Error(err)
 	}
 }
 
-// exited waits until the process has ended.
-func (s *service) exited() {
+// exited waits until the process is gone and returns its exit code.
+func (s *service) exited() int {
 	s.t.Helper()
-	ctx, cancel := context.WithTimeout(s.t.Context(), realDeadline)
+	ctx, cancel := s.within()
 	defer cancel()
-	select {
-	case <-s.proc.Exited():
-	case <-ctx.Done():
-		s.t.Fatalf("process %s did not end", s.name)
+	code, err := s.ExitCode(ctx)
+	if err != nil {
+		s.t.Fatal(err)
 	}
+	return code
 }
 
 // kill sends SIGKILL and waits until the process has ended.
 func (s *service) kill() {
 	s.t.Helper()
-	if err := s.proc.Kill(); err != nil {
+	if err := s.Kill(); err != nil {
 		s.t.Fatal(err)
 	}
 }
@@ -335,14 +223,14 @@ type restores struct {
 func (s *service) restores() restores {
 	s.t.Helper()
 	var sum restores
-	for _, l := range s.log.lines() {
+	for _, l := range s.lines() {
 		if l["msg"] != "restored" {
 			continue
 		}
 		rows, rowsOK := l["rows"].(float64)
 		from, fromOK := l["from"].(float64)
 		if _, ok := l["task"].(string); !ok || !rowsOK || !fromOK {
-			s.t.Fatalf("process %s: a line \"restored\" without task, from and rows: %v", s.name, l)
+			s.t.Fatalf("process %s: a line \"restored\" without task, from and rows: %v", s.Name, l)
 		}
 		sum.tasks++
 		sum.rows += int(rows)
@@ -353,47 +241,7 @@ func (s *service) restores() restores {
 	return sum
 }
 
-// jsonLog collects the output of a process: lines of JSON, and text after a crash.
-type jsonLog struct {
-	mu     sync.Mutex
-	raw    bytes.Buffer
-	parsed []map[string]any
-	rest   []byte // of the last line, as yet without its end
-}
-
-func newJSONLog() *jsonLog { return &jsonLog{} }
-
-func (l *jsonLog) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.raw.Write(p)
-	l.rest = append(l.rest, p...)
-	for {
-		line, rest, whole := bytes.Cut(l.rest, []byte("\n"))
-		if !whole {
-			return len(p), nil
-		}
-		l.rest = rest
-		var fields map[string]any
-		if json.Unmarshal(line, &fields) == nil {
-			l.parsed = append(l.parsed, fields)
-		}
-	}
-}
-
-func (l *jsonLog) lines() []map[string]any {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.parsed[:len(l.parsed):len(l.parsed)]
-}
-
-func (l *jsonLog) text() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.raw.String()
-}
-
-// complaints returns the lines of level WARN and above.
+// complaints are a log's lines of level WARN and above, which may stand long before its end.
 func complaints(text string) string {
 	var b strings.Builder
 	for line := range strings.Lines(text) {

@@ -106,7 +106,7 @@ func (s *secured) replaceKeystore(t *testing.T, listener string, by *authority) 
 // awaitReloads waits until a process has reloaded credentials n times.
 func (s *service) awaitReloads(credential string, n int) {
 	s.t.Helper()
-	eventually(s.t, fmt.Sprintf("process %s has read its %s again, for the %d. time", s.name, credential, n), func(ctx context.Context) error {
+	eventually(s.t, fmt.Sprintf("process %s has read its %s again, for the %d. time", s.Name, credential, n), func(ctx context.Context) error {
 		counts, err := s.metric(ctx, "oncebus_credential_reloads_total")
 		if err != nil {
 			return err
@@ -156,11 +156,11 @@ func (s *secured) testTokenRenewed(t *testing.T) {
 	send(w, 100, all...)
 	w.checkTraffic(all)
 	// The stack traces of a killed process show no secret either.
-	if err := svc.proc.Signal(syscall.SIGQUIT); err != nil {
+	if err := svc.Signal(syscall.SIGQUIT); err != nil {
 		t.Fatal(err)
 	}
 	svc.exited()
-	if !strings.Contains(svc.log.text(), "goroutine ") {
+	if !strings.Contains(svc.text(), "goroutine ") {
 		t.Error("the process left no goroutine dump to look at")
 	}
 }

@@ -5,10 +5,8 @@ package main_test
 import (
 	"context"
 	"encoding/base64"
-	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -61,7 +59,7 @@ func startSecured(t *testing.T) *secured {
 	supers := "User:" + strings.Join(securedSupers, ";User:")
 	modules := "org.apache.kafka.common.security."
 	properties := map[string]string{
-		"authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+		"authorizer.class.Name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
 		"super.users":           supers,
 		"listener.name.sasl.sasl.enabled.mechanisms":        "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER",
 		"listener.name.sasl.plain.sasl.jaas.config":         modules + `plain.PlainLoginModule required user_plain="` + canaryPlain + `";`,
@@ -134,9 +132,9 @@ func (s *secured) world(t *testing.T, app string) *world {
 // silent checks that neither the output nor the pages of a process show a canary or a key.
 func (s *secured) silent(t *testing.T, svc *service, more ...string) {
 	t.Helper()
-	shown := map[string]string{"output": svc.log.text()}
+	shown := map[string]string{"output": svc.text()}
 	for _, path := range []string{"/metrics", "/state", "/readyz", "/healthz"} {
-		if _, body, err := svc.get(context.Background(), path); err == nil {
+		if _, body, err := svc.Get(context.Background(), path); err == nil {
 			shown[path] = body
 		}
 	}
@@ -144,40 +142,27 @@ func (s *secured) silent(t *testing.T, svc *service, more ...string) {
 		for _, canary := range append(canaries(), more...) {
 			for _, form := range []string{canary, base64.StdEncoding.EncodeToString([]byte(canary)), fmt.Sprintf("%x", canary)} {
 				if strings.Contains(text, form) {
-					t.Errorf("%s of process %s shows the secret %s", where, svc.name, form)
+					t.Errorf("%s of process %s shows the secret %s", where, svc.Name, form)
 				}
 			}
 		}
 		for _, sign := range []string{"PRIVATE KEY", "Bearer ", "panic:"} {
 			if strings.Contains(text, sign) {
-				t.Errorf("%s of process %s shows %q", where, svc.name, sign)
+				t.Errorf("%s of process %s shows %q", where, svc.Name, sign)
 			}
 		}
 	}
 }
 
-// exitCode waits for the end of a process and returns its exit code.
-func (s *service) exitCode() int {
-	s.t.Helper()
-	s.exited()
-	var exit *exec.ExitError
-	if err := s.proc.Err(); errors.As(err, &exit) {
-		return exit.ExitCode()
-	} else if err != nil {
-		s.t.Fatal(err)
-	}
-	return 0
-}
-
 // failure waits until a process ends with exit code 1, and returns its last line, the reason.
 func (s *service) failure() string {
 	s.t.Helper()
-	if code := s.exitCode(); code != cli.ExitFailed {
-		s.t.Errorf("process %s: exit code %d, want %d", s.name, code, cli.ExitFailed)
+	if code := s.exited(); code != cli.ExitFailed {
+		s.t.Errorf("process %s: exit code %d, want %d", s.Name, code, cli.ExitFailed)
 	}
-	lines := s.log.lines()
+	lines := s.lines()
 	if len(lines) == 0 || lines[len(lines)-1]["msg"] != "failed" {
-		s.t.Fatalf("process %s: its last line does not say why it failed:\n%s", s.name, lastLines(s.log.text(), 5))
+		s.t.Fatalf("process %s: its last line does not say why it failed:\n%s", s.Name, lastLines(s.text(), 5))
 	}
 	return fmt.Sprint(lines[len(lines)-1]["error"])
 }

@@ -28,8 +28,6 @@ import (
 const (
 	// realDeadline limits every wait, so that a hang fails with its reason and not with the test's timeout.
 	realDeadline = 90 * time.Second
-	// askEvery is the interval of polling another process.
-	askEvery = 50 * time.Millisecond
 	// realPartitions is the partition count of all topics.
 	realPartitions = 6
 )
@@ -108,36 +106,16 @@ func (w *world) produce(records ...*kgo.Record) {
 	}
 }
 
-// errNotYet says that a condition is not yet true. eventually reports any other error if it times out, and a fatalError ends its
-// wait.
+// errNotYet says that what a test waits for has not happened, and that there is nothing more to say about it.
 var errNotYet = errors.New("not yet")
-
-type fatalError struct{ error }
 
 // eventually polls until the result is nil, and fails the test after realDeadline with the last result.
 func eventually(t *testing.T, what string, ask func(context.Context) error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), realDeadline)
 	defer cancel()
-	ticker := time.NewTicker(askEvery)
-	defer ticker.Stop()
-	last := errNotYet
-	for {
-		err := ask(ctx)
-		if err == nil {
-			return
-		}
-		if fatal := (fatalError{}); errors.As(err, &fatal) {
-			t.Fatalf("waiting until %s: %v", what, err)
-		}
-		if ctx.Err() == nil {
-			last = err
-		}
-		select {
-		case <-ctx.Done():
-			t.Fatalf("waited in vain until %s: %v", what, last)
-		case <-ticker.C:
-		}
+	if err := kafkatest.Await(ctx, what, ask); err != nil {
+		t.Fatal(err)
 	}
 }
 

@@ -10,11 +10,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kfake"
-
 	"oncebus/cmd/oncebus/cli"
 	"oncebus/cmd/oncebus/cli/clitest"
 	"oncebus/cmd/oncebus/settings"
+	"oncebus/processor/kafkatest/embedded"
 
 	main "oncebus/cmd/oncebus"
 )
@@ -103,11 +102,7 @@ var listening = regexp.MustCompile(`msg="http listening" addr=(\S+)`)
 // TestRunServesUntilAskedToStop starts the service on an embedded broker, waits
 // until it is ready, looks at its pages and stops it.
 func TestRunServesUntilAskedToStop(t *testing.T) {
-	cluster, err := kfake.NewCluster(kfake.NumBrokers(1))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer cluster.Close()
+	cluster := embedded.Start(t)
 	environ := runEnviron(t, "ONCEBUS_BROKERS="+strings.Join(cluster.ListenAddrs(), ","), "ONCEBUS_KEY_SECRET=sixteen bytes or more", "ONCEBUS_BROKER=typo")
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()

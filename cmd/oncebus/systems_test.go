@@ -12,13 +12,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kadm"
-	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"oncebus/cmd/oncebus/cli"
 	"oncebus/dedup"
 	"oncebus/processor/kafkatest"
+	"oncebus/processor/kafkatest/embedded"
 )
 
 // The tests here show the five systems that oncebus replaces, each from its shipped route file: the built program as a process, with
@@ -30,7 +29,7 @@ func onEveryBroker(t *testing.T, file string, change *strings.Replacer, scenario
 	t.Parallel()
 	onKafka(t, func(t *testing.T, broker *kafkatest.Broker) {
 		scenario(t, newSystem(newWorldAt(t, shippedRoutes(t, file, change), broker.Seeds(), broker.Admin(), broker.External())))
-	}, func(t *testing.T) { scenario(t, embedded(t, file, change)) })
+	}, func(t *testing.T) { scenario(t, onEmbedded(t, file, change)) })
 }
 
 // onKafka runs a scenario on the shared Apache Kafka. Its twin on the embedded broker shows the same of the program, so it runs only
@@ -48,26 +47,11 @@ func onKafka(t *testing.T, scenario func(t *testing.T, broker *kafkatest.Broker)
 	}
 }
 
-// embedded is a system on an embedded broker of its own.
-func embedded(t *testing.T, file string, change *strings.Replacer) *system {
+// onEmbedded is a system on an embedded broker of its own.
+func onEmbedded(t *testing.T, file string, change *strings.Replacer) *system {
 	t.Helper()
-	cluster, admin := embeddedBroker(t)
-	return newSystem(newWorldAt(t, shippedRoutes(t, file, change), cluster.ListenAddrs(), admin, false))
-}
-
-func embeddedBroker(t *testing.T) (*kfake.Cluster, *kadm.Client) {
-	t.Helper()
-	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.GroupMinSessionTimeout(time.Second))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(cluster.Close)
-	client, err := kgo.NewClient(kgo.SeedBrokers(cluster.ListenAddrs()...))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(client.Close)
-	return cluster, kadm.NewClient(client)
+	cluster := embedded.Start(t)
+	return newSystem(newWorldAt(t, shippedRoutes(t, file, change), cluster.ListenAddrs(), cluster.Admin(), false))
 }
 
 // topicNames matches the topics in the shipped files.

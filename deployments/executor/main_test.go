@@ -9,12 +9,12 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"oncebus/dedup/rules"
 	"oncebus/processor"
 	"oncebus/processor/app"
+	"oncebus/processor/kafkatest/embedded"
 	"oncebus/processor/security"
 	"oncebus/state"
 )
@@ -26,10 +26,7 @@ func TestExecutorBehindOperations(t *testing.T) {
 	must(t, err)
 	routes, err := rules.ParseRoutes("operations.yaml", file)
 	must(t, err)
-	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.GroupMinSessionTimeout(time.Second))
-	must(t, err)
-	defer cluster.Close()
-	brokers := cluster.ListenAddrs()
+	brokers := embedded.Start(t).ListenAddrs()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 

@@ -16,7 +16,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/twmb/franz-go/pkg/kadm"
-	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"go.uber.org/goleak"
 
@@ -24,6 +23,7 @@ import (
 	"oncebus/processor"
 	"oncebus/processor/app"
 	"oncebus/processor/front"
+	"oncebus/processor/kafkatest/embedded"
 	"oncebus/processor/security"
 	"oncebus/state"
 )
@@ -35,7 +35,7 @@ func TestMain(m *testing.M) {
 // bench is an embedded broker, a processor and ingress servers.
 type bench struct {
 	t       *testing.T
-	cluster *kfake.Cluster
+	cluster *embedded.Cluster
 	client  *kgo.Client
 	admin   *kadm.Client
 	routes  *rules.Routes
@@ -61,16 +61,8 @@ func newBench(t *testing.T, routes string, options ...func(*bench)) *bench {
 			t.Log(b.logs.String())
 		}
 	})
-	var err error
-	b.cluster, err = kfake.NewCluster(kfake.NumBrokers(1), kfake.GroupMinSessionTimeout(100*time.Millisecond), kfake.DefaultNumPartitions(4))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(b.cluster.Close)
-	if b.client, err = kgo.NewClient(kgo.SeedBrokers(b.cluster.ListenAddrs()...), kgo.FetchMaxWait(100*time.Millisecond)); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(b.client.Close)
+	b.cluster = embedded.Start(t)
+	b.client = b.cluster.Client(kgo.FetchMaxWait(100 * time.Millisecond))
 	b.admin = kadm.NewClient(b.client)
 	transport := &http.Transport{}
 	b.http = &http.Client{Transport: &documented{t: t, next: transport, document: loadDocument(t, b.routes)}, Timeout: 60 * time.Second}

@@ -151,7 +151,7 @@ func (c *Cluster) nodes() []*Node {
 	return append([]*Node{c.controller}, c.brokers...)
 }
 
-// eachNode does the same with every node side by side.
+// eachNode does the same with every node concurrently.
 func (c *Cluster) eachNode(do func(*Node) error) error {
 	nodes := c.nodes()
 	errs := make([]error, len(nodes))
@@ -163,7 +163,7 @@ func (c *Cluster) eachNode(do func(*Node) error) error {
 	return errors.Join(errs...)
 }
 
-// connect opens the client that Admin hands out.
+// connect opens the client behind Admin.
 func (c *Cluster) connect() (err error) {
 	// Nodes may be away for a while and return: look for them often.
 	c.client, err = kgo.NewClient(kgo.SeedBrokers(c.seeds...), kgo.MetadataMinAge(50*time.Millisecond))
@@ -174,7 +174,7 @@ func (c *Cluster) connect() (err error) {
 	return nil
 }
 
-// probe asks for what clients need: the brokers in the metadata, and a group and a transaction coordinator. The latter also
+// probe requests what clients need: the brokers in the metadata, and a group and a transaction coordinator. The latter also
 // makes Kafka create its internal topics now instead of inside the first test.
 func (c *Cluster) probe(ctx context.Context) error {
 	for _, seed := range c.seeds {

@@ -79,7 +79,7 @@ func startCluster(t *testing.T, opts ...kafkatest.Option) *kafkatest.Cluster {
 	return c
 }
 
-// writer is a client that writes to the partitions of clusterTopic as told.
+// writer is a client that writes to the partitions of clusterTopic that records name.
 func writer(t *testing.T, seeds []string, opts ...kgo.Opt) *kgo.Client {
 	t.Helper()
 	cl, err := kgo.NewClient(append([]kgo.Opt{
@@ -93,7 +93,7 @@ func writer(t *testing.T, seeds []string, opts ...kgo.Opt) *kgo.Client {
 	return cl
 }
 
-// impatient lets a write fail at once. An idempotent producer would go on trying: it may not skip a sequence number that the
+// impatient lets a write fail at once. An idempotent producer would continue trying: it may not skip a sequence number that the
 // broker may have seen.
 var impatient = []kgo.Opt{kgo.DisableIdempotentWrite(), kgo.RecordRetries(0)}
 
@@ -109,23 +109,13 @@ func write(t *testing.T, cl *kgo.Client) error {
 	return cl.ProduceSync(ctx, records...).FirstErr()
 }
 
-// eventually asks until the answer is nil, at most for the deadline: what a cluster comes to by itself, nothing announces.
+// eventually calls ask until it returns nil, at most for the deadline: a cluster does not announce its state.
 func eventually(t *testing.T, ask func(context.Context) error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), deadline)
 	defer cancel()
-	ticker := time.NewTicker(100 * time.Millisecond)
-	defer ticker.Stop()
-	for {
-		err := ask(ctx)
-		if err == nil {
-			return
-		}
-		select {
-		case <-ctx.Done():
-			t.Fatalf("still after %v: %v", deadline, err)
-		case <-ticker.C:
-		}
+	if err := kafkatest.Await(ctx, "the cluster got there by itself", ask); err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -203,7 +193,7 @@ func throughProxy(t *testing.T, c *kafkatest.Cluster, px *proxy.Proxy) {
 		t.Errorf("write without broker 2: %v after %d strikes", err, f.Struck())
 	}
 	if err := write(t, writer(t, c.Seeds())); err != nil {
-		t.Errorf("write beside the proxy: %v", err)
+		t.Errorf("write past the proxy: %v", err)
 	}
 	px.Clear()
 	if err := write(t, writer(t, px.Addrs())); err != nil {
@@ -211,7 +201,7 @@ func throughProxy(t *testing.T, c *kafkatest.Cluster, px *proxy.Proxy) {
 	}
 }
 
-// Two of three brokers go on without the third, which finds its place again.
+// Two of three brokers continue without the third, which finds its place again.
 func oneKilled(t *testing.T, c *kafkatest.Cluster) {
 	victim := c.Brokers()[0]
 	if err := victim.Kill(); err != nil || victim.Running() {
@@ -288,7 +278,7 @@ func tooFewInSync(t *testing.T, c *kafkatest.Cluster) {
 	inSync(t, c, clusterTopic, 3, 0)
 }
 
-// Without a controller the brokers go on; it comes back with what it knew.
+// Without a controller the brokers continue; it comes back with what it knew.
 func controllerKilled(t *testing.T, c *kafkatest.Cluster) {
 	if err := c.Controller().Kill(); err != nil {
 		t.Fatal(err)

@@ -43,7 +43,7 @@ type dist struct {
 }
 
 // install finds Java and the jars, fetching the jars on the first call on a machine. Concurrent calls, also from other
-// processes (go test runs packages side by side), wait for the one that fetches.
+// processes (go test runs packages concurrently), wait for the one that fetches.
 func install(ctx context.Context) (dist, error) {
 	java, err := findJava(ctx)
 	if err != nil {
@@ -74,7 +74,7 @@ func install(ctx context.Context) (dist, error) {
 	return dist{java: java, classPath: filepath.Join(lib, "*")}, nil
 }
 
-// fetch lets Maven copy the jars into a directory beside lib and renames it last: lib exists only complete.
+// fetch lets Maven copy the jars into a directory next to lib and renames it last: lib exists only complete.
 func fetch(ctx context.Context, dir, lib string) error {
 	mvn, err := exec.LookPath("mvn")
 	if err != nil {

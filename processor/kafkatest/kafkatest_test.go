@@ -34,7 +34,7 @@ func createTopic(t *testing.T, b *kafkatest.Broker, configs map[string]*string) 
 	return topic
 }
 
-// produceTxn writes values to the topic in one transaction and ends it as told.
+// produceTxn writes values to the topic in one transaction and commits or aborts it.
 func produceTxn(t *testing.T, b *kafkatest.Broker, topic string, end kgo.TransactionEndTry, values ...string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), deadline)
@@ -113,7 +113,7 @@ func TestTransactionVersion(t *testing.T) {
 }
 
 // What was acknowledged survives a kill and a stop; the broker returns on the same address with its own settings, and its log
-// goes on in the same file.
+// continues in the same file.
 func TestKillStopRestart(t *testing.T) {
 	b := kafkatest.Start(t, kafkatest.WithProperty("log.message.timestamp.after.max.ms", "123456789"), kafkatest.WithHeapMiB(256))
 	topic := createTopic(t, b, nil)

@@ -37,7 +37,7 @@ var errPortTaken = errors.New("port in use")
 var log4j []byte
 
 // Node is one process of a cluster: a broker, a controller, or both. Its methods are for one goroutine; different nodes may be
-// used side by side.
+// used concurrently.
 type Node struct {
 	id      int32
 	dir     string
@@ -66,17 +66,15 @@ func (n *Node) LogTail() string {
 	return tail(log, logTailLines)
 }
 
-// Running says whether the node's process exists; a paused one does.
-func (n *Node) Running() bool {
+// Running reports whether the node's process exists; a paused one does.
+func (n *Node) Running() bool { return n.proc != nil && n.proc.Running() }
+
+// PID returns the number of the node's newest process in the system; 0 before the first start.
+func (n *Node) PID() int {
 	if n.proc == nil {
-		return false
+		return 0
 	}
-	select {
-	case <-n.proc.Exited():
-		return false
-	default:
-		return true
-	}
+	return n.proc.PID()
 }
 
 // Stop ends the node with SIGTERM and waits for it; a paused node is continued for that. If it takes longer than half a minute
@@ -85,17 +83,10 @@ func (n *Node) Stop() error {
 	if n.proc == nil {
 		return nil
 	}
-	if err := errors.Join(n.proc.Signal(syscall.SIGTERM), n.proc.Signal(syscall.SIGCONT)); err != nil {
-		return err
+	if err := n.proc.Stop(stopMax); err != nil {
+		return n.withLog(fmt.Errorf("stop Kafka's node %d: %w", n.id, err))
 	}
-	timer := time.NewTimer(stopMax)
-	defer timer.Stop()
-	select {
-	case <-n.proc.Exited():
-		return nil
-	case <-timer.C:
-		return errors.Join(fmt.Errorf("stop Kafka's node %d: it took more than %v and was killed; end of its log:\n%s", n.id, stopMax, n.LogTail()), n.Kill())
-	}
+	return nil
 }
 
 // Kill ends the node with SIGKILL and waits until it is gone. What it wrote stays in the page cache, so this is the death of a
@@ -107,10 +98,10 @@ func (n *Node) Kill() error {
 	return n.proc.Kill()
 }
 
-// Pause stops the node's process where it is (SIGSTOP): its connections stay open and nobody answers.
+// Pause stops the node's process where it is (SIGSTOP): its connections stay open without responses.
 func (n *Node) Pause() error { return n.running("pause", syscall.SIGSTOP) }
 
-// Resume lets a paused node go on (SIGCONT); one that is not paused stays as it is.
+// Resume lets a paused node continue (SIGCONT); one that is not paused stays as it is.
 func (n *Node) Resume() error { return n.running("resume", syscall.SIGCONT) }
 
 // running sends a signal to a process that must exist.
@@ -122,7 +113,7 @@ func (n *Node) running(verb string, sig syscall.Signal) error {
 }
 
 // Restart starts a stopped or killed node again on its data and ports and returns when it serves: a broker, when it says itself
-// that it takes part in the cluster, which needs the controller; a controller, when it knows who leads.
+// that it takes part in the cluster, which needs the controller; a controller, when it has a leader.
 func (n *Node) Restart(ctx context.Context) error {
 	if n.Running() {
 		return fmt.Errorf("restart Kafka's node %d: it is running; Stop or Kill it first", n.id)
@@ -139,7 +130,7 @@ func (n *Node) Restart(ctx context.Context) error {
 	return waitReady(ctx, []*Node{n}, func(ctx context.Context) error { return n.probe(ctx, client) })
 }
 
-// probe asks the node whether it serves.
+// probe returns nil once the node serves.
 func (n *Node) probe(ctx context.Context, client *kgo.Client) error {
 	if err := dial(ctx, n.addr); err != nil {
 		return err
@@ -160,7 +151,7 @@ func (n *Node) probe(ctx context.Context, client *kgo.Client) error {
 	}
 	if n.controller {
 		if cluster.ControllerID < 0 {
-			return fmt.Errorf("controller %d does not know who leads", n.id)
+			return fmt.Errorf("controller %d has no leader yet", n.id)
 		}
 		return nil
 	}
@@ -220,33 +211,28 @@ func (n *Node) launch(ctx context.Context) error {
 	return err
 }
 
-// waitReady asks until the probe finds no error, or one of the nodes is dead, or the time is up. It waits on other processes,
-// whose progress nothing announces, hence the ticker.
+// waitReady calls probe until it returns nil. The end of a node, and of the time, is an error.
 func waitReady(ctx context.Context, nodes []*Node, probe func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, startMax)
 	defer cancel()
-	ticker := time.NewTicker(probeEvery)
-	defer ticker.Stop()
-	for {
+	err := AwaitEvery(ctx, probeEvery, "Kafka serves", func(ctx context.Context) error {
 		err := probe(ctx)
 		if err == nil {
 			return nil
 		}
 		for _, n := range nodes {
 			if !n.Running() {
-				return n.died(err)
+				return Fatal(n.died(err))
 			}
 		}
-		select {
-		case <-ctx.Done():
-			err = fmt.Errorf("the broker was not ready in time: %w", errors.Join(context.Cause(ctx), err))
-			for _, n := range nodes {
-				err = n.withLog(err)
-			}
-			return err
-		case <-ticker.C:
+		return err
+	})
+	if err != nil && ctx.Err() != nil {
+		for _, n := range nodes {
+			err = n.withLog(err)
 		}
 	}
+	return err
 }
 
 // died is the error of a node whose process ended while it was waited for; err is what was found instead.
@@ -265,7 +251,7 @@ func (n *Node) withLog(err error) error {
 	return fmt.Errorf("%w\nend of the log of Kafka's node %d:\n%s", err, n.id, n.LogTail())
 }
 
-// bindFailed says whether the node's log since the launch complains of a port in use.
+// bindFailed reports whether the node's log since the launch complains of a port in use.
 func (n *Node) bindFailed() bool {
 	log, err := os.ReadFile(n.LogPath())
 	return err == nil && int64(len(log)) > n.mark && strings.Contains(string(log[n.mark:]), "Address already in use")

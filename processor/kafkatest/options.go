@@ -39,12 +39,12 @@ func WithHeapMiB(mib int) Option {
 }
 
 // WithController gives a broker that is alone a controller in a process of its own, as several brokers have: the controller then
-// knows that the broker was away, instead of having been away with it.
+// sees the broker leave, instead of leaving with it.
 func WithController() Option {
 	return func(o *options) { o.apart = true }
 }
 
-// Listener is a further way for clients to reach every node, beside the plain one that [Broker.Seeds] and the harness use.
+// Listener is a further way for clients to reach every node, besides the plain one that [Broker.Seeds] and the harness use.
 // Settings of its own are properties: listener.name.<name in lower case>.<setting>.
 type Listener struct {
 	// Name is Kafka's name for it, such as PROXIED: capital letters, digits and _; not PLAINTEXT or CONTROLLER, which are taken.

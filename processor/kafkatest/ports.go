@@ -11,7 +11,7 @@ import (
 	"strconv"
 )
 
-// dial looks whether anybody listens at addr. A port that nobody listens on yet is refused at once; without this a client would
+// dial reports whether a process listens at addr. The system refuses a port without a listener at once; without dial a client would
 // retry inside for longer than we want.
 func dial(ctx context.Context, addr string) error {
 	conn, err := (&net.Dialer{Timeout: probeMax}).DialContext(ctx, "tcp", addr)
@@ -24,7 +24,7 @@ func dial(ctx context.Context, addr string) error {
 // loopback is the address of a port of this machine.
 func loopback(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
 
-// freePorts returns n distinct loopback ports nobody listens on. They lie below the range from which systems take the local
+// freePorts returns n distinct loopback ports without a listener. They lie below the range from which systems take the local
 // ports of outgoing connections (32768 up on Linux, 49152 up elsewhere): such a connection could otherwise sit on the port of a
 // broker that is down for a moment and keep it from coming back.
 func freePorts(ctx context.Context, n int) ([]int, error) {

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"runtime"
 	"syscall"
+	"time"
 )
 
 // Process is a child process that ends, at the latest, with the test process (on Linux also when that is killed). The broker is
@@ -49,6 +50,35 @@ func (p *Process) Signal(sig syscall.Signal) error {
 		return fmt.Errorf("send %v to process %d: %w", sig, p.cmd.Process.Pid, err)
 	}
 	return nil
+}
+
+// PID returns the process's number in the system, also after its end.
+func (p *Process) PID() int { return p.cmd.Process.Pid }
+
+// Running reports whether the process exists. One that SIGSTOP stopped does.
+func (p *Process) Running() bool {
+	select {
+	case <-p.exited:
+		return false
+	default:
+		return true
+	}
+}
+
+// Stop sends SIGTERM, continues the process if SIGSTOP had stopped it, and waits until it is gone; Err says how it ended. After
+// limit it kills the process, which is an error.
+func (p *Process) Stop(limit time.Duration) error {
+	if err := errors.Join(p.Signal(syscall.SIGTERM), p.Signal(syscall.SIGCONT)); err != nil {
+		return err
+	}
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	select {
+	case <-p.exited:
+		return nil
+	case <-timer.C:
+		return errors.Join(fmt.Errorf("process %d did not end within %v of SIGTERM and was killed", p.PID(), limit), p.Kill())
+	}
 }
 
 // Kill sends SIGKILL and waits until the process is gone. It may be called again.

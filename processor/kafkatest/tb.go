@@ -52,7 +52,7 @@ func Shared(tb testing.TB) *Broker {
 	}
 	if !shared.asked {
 		shared.asked = true
-		// Not the context of the first test that asks: the others' broker outlives it.
+		// Not the context of the first test: the broker outlives it.
 		shared.broker, shared.dir, shared.err = startShared(context.WithoutCancel(tb.Context()))
 	}
 	if shared.err != nil {
@@ -107,7 +107,7 @@ func Main(m *testing.M) Tests {
 	return Tests{m}
 }
 
-// Run runs the tests, then stops the shared broker if any of them asked for it, and returns the exit code.
+// Run runs the tests, then stops the shared broker if any of them requested it, and returns the exit code.
 func (t Tests) Run() int {
 	code := t.m.Run()
 	shared.Lock()

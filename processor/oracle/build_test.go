@@ -23,15 +23,15 @@ func testConfig() Config {
 		Repartition: "app-repartition", Changelog: "app-repartition-changelog", Partitions: 2,
 		Topics: map[string]uint16{"signals.raw": 1, "orders.raw": 3},
 		Routes: []Route{
-			{Name: "signals", Class: 1, Window: window, Grace: grace, Skew: skew, Output: "signals", Duplicates: To, DuplicatesTo: "copies", DeadLetter: "dead"},
+			{Name: "signals", Class: 1, Window: window, Grace: grace, Skew: skew, Output: "signals", Duplicates: To, DuplicatesTo: "duplicates", DeadLetter: "dead"},
 			{Name: "orders", Class: 2, Window: window, Grace: grace, Skew: skew, Output: "orders", Duplicates: Forward, Late: Forward, Future: Clamp, DeadLetter: "dead"},
 		},
-		Emissions: map[string]Emission{"signals": two, "orders": two, "copies": two, "dead": two},
+		Emissions: map[string]Emission{"signals": two, "orders": two, "duplicates": two, "dead": two},
 	}
 }
 
 // A world writes down a history as an app without faults would make it. It is
-// told every verdict: it does not judge.
+// given every verdict: it does not judge.
 type world struct {
 	cfg    Config
 	h      *History
@@ -247,14 +247,14 @@ func story() *world {
 	w.unkeyed(0, 15)
 	firstC := w.send(0, 1, c, 20)
 	w.let(firstC, "unique", 20, 20)
-	w.copied(w.send(0, 0, a, window), firstA, "copies") // at the edge
+	w.copied(w.send(0, 0, a, window), firstA, "duplicates") // at the edge
 	w.commit(1)
 	w.copied(w.send(1, 1, b, 500), firstB, "orders")
 	w.let(w.send(0, 1, a, window+1), "after_window", window+1, window+1) // just beyond it
 	w.commit(0)
 	w.let(w.send(1, 0, d, 30), "unique", 30, 30)
 	w.turned(w.send(0, 1, c, 9000), 1100, "invalid", "dead", fmt.Sprintf("event time %d is more than 500ms ahead of the broker's %d", base+9000, base+1100))
-	w.copied(w.send(0, 0, c, 1020), firstC, "copies")
+	w.copied(w.send(0, 0, c, 1020), firstC, "duplicates")
 	w.commit(1)
 	w.unkeyed(1, 1200)
 	// Late by stream time: 5000 - window - grace = 3900.
@@ -263,7 +263,7 @@ func story() *world {
 		fmt.Sprintf("event time %d cannot be judged: stream time is %d, window 1s, grace 100ms", base+3899, base+5000))
 	w.let(w.send(0, 1, idAt(0, "g"), 3900), "unique", 3900, 3900)
 	w.commit(0)
-	// Late by its row: more than a window before the first sighting.
+	// Late by its row: more than a window before the first event.
 	w.let(w.send(1, 1, d, 9000), "after_window", 1530, 1530+skew) // clamped
 	w.turned(w.send(1, 0, d, 500), 1600, "late", "orders",
 		fmt.Sprintf("event time %d cannot be judged: stream time is %d, window 1s, grace 100ms", base+500, base+2030))

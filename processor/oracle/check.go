@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// Check compares what was observed with what the rules ask for. No violations
+// Check compares the history with the rules. No violations
 // mean that all of K1 to K11 hold for the history. Records of h are read, not
 // changed. It needs some 200 bytes for each record of the repartition topic.
 func Check(cfg Config, h *History) (Report, []Violation) {
@@ -20,7 +20,7 @@ func Check(cfg Config, h *History) (Report, []Violation) {
 	for _, topic := range []string{cfg.Repartition, cfg.Changelog} {
 		for partition := range c.logs[topic] {
 			if partition < 0 || partition >= cfg.Partitions {
-				c.add("K2", "%s/%d: there are only %d partitions, nobody reads this one", topic, partition, cfg.Partitions)
+				c.add("K2", "%s/%d: there are only %d partitions, no task reads this one", topic, partition, cfg.Partitions)
 			}
 		}
 	}
@@ -96,19 +96,19 @@ func (c *check) log(topic string, kept keeping) log {
 	return live
 }
 
-// A keeping is what of a topic has to be there in the end.
+// A keeping says which records of a topic should be left at the end.
 type keeping uint8
 
 const (
 	whole     keeping = iota
 	purged            // all from some offset on
-	compacted         // anything; what it has to be is K5's
+	compacted         // anything: K5 checks it
 )
 
 // agree checks that two readings of one partition are the same, but for what
 // was purged or compacted away in the meantime (K7).
 func (c *check) agree(live, final []*Record, kept keeping) {
-	begun := kept == whole // the final reading has no right to lack what comes now
+	begun := kept == whole // the final reading must have everything from here on
 	for len(live) > 0 || len(final) > 0 {
 		switch {
 		case len(final) == 0 || len(live) > 0 && live[0].Offset < final[0].Offset:
@@ -152,7 +152,7 @@ func (c *check) offsets() {
 		g.note(c, i, s)
 	}
 	if len(groups) == 0 {
-		return // nobody sampled
+		return // no samples
 	}
 	for partition := range c.cfg.Partitions {
 		g, t := groups[partition], c.tasks[partition]
@@ -172,7 +172,7 @@ func (c *check) offsets() {
 // group is what the samples of one partition have shown so far.
 type group struct {
 	newest Sample
-	high   int64          // highest offset that came from a transaction
+	high   int64          // highest offset that a transaction committed
 	resets map[int64]bool // offsets the harness set
 }
 

@@ -21,25 +21,25 @@ type Claims struct {
 	Repartition, Changelog     string
 	Output, Replies, Dead      string
 	Window, Grace, Skew, Lease int64
-	Wait                       int // copies that may wait for an outcome
+	Wait                       int // duplicates that may wait for an outcome
 
 	// Outcomes is the topic of the outcomes, OutcomesNumber its number in the
-	// manifest. "" if nobody read it: then an outcome that never reached the
-	// repartition topic is not missed.
+	// manifest. "" if it was not read: then an outcome that never reached the
+	// repartition topic is no violation.
 	Outcomes       string
 	OutcomesNumber uint16
 }
 
-// A claim is the state of one key. The statuses are those of the product's
-// words; one that was failed, rejected or forgotten is freed.
+// A claim is the state of one key. The statuses are the product's; a
+// failed, rejected or erased claim is freed.
 type claim struct {
 	status  string // in_progress, submitted, completed, freed
 	attempt uint64
 	first   int64
 	at      place
 	since   int64
-	asking  []asker // who gets the outcome: who claimed first
-	result  string  // as content tells it
+	asking  []asker // the requesters of the outcome; the first has the claim
+	result  string  // as content returns it
 }
 
 type asker struct {
@@ -57,19 +57,19 @@ type claimFold struct {
 
 	leases []leaseTimes // by next
 
-	told   map[place]*Record // outcomes that are not routed yet; nil if nobody read them
+	sent   map[place]*Record // outcomes that are not routed yet; nil if they were not read
 	newest map[source]int64  // offset of the newest outcome of each partition
 	counts map[string]int
 }
 
-// CheckClaims folds the repartition log to what has to be emitted and compares
-// that with what live readers saw: one run for each attempt, one reply for each
-// request, no outcome lost or applied twice, results verbatim, whatever failed
-// in between. It returns what is wrong and how much was compared: records by
-// topic, and what the fold saw by word.
+// CheckClaims folds the repartition topic to the records that oncebus should have
+// emitted, and compares them with those that live readers saw: one dispatch for
+// each attempt, one reply for each request, no outcome lost or applied twice,
+// results byte for byte. It returns the differences and how much it compared:
+// records by topic, and events of the fold by name.
 func CheckClaims(c *Claims, live map[string][]Record) (wrong []string, counts map[string]int) {
 	counts = map[string]int{}
-	told := c.outcomes(live, counts)
+	sent := c.outcomes(live, counts)
 	leases, err := c.leases(live[c.Changelog])
 	if err != nil {
 		wrong = append(wrong, err.Error())
@@ -79,14 +79,14 @@ func CheckClaims(c *Claims, live map[string][]Record) (wrong []string, counts ma
 		r := &live[c.Repartition][i]
 		f := folds[r.Partition]
 		if f == nil {
-			f = &claimFold{Claims: c, keys: map[digest]*claim{}, told: told, newest: map[source]int64{}, counts: counts, leases: leases[r.Partition]}
+			f = &claimFold{Claims: c, keys: map[digest]*claim{}, sent: sent, newest: map[source]int64{}, counts: counts, leases: leases[r.Partition]}
 			folds[r.Partition] = f
 		}
 		if err := f.take(r); err != nil {
 			wrong = append(wrong, fmt.Sprintf("%s: %v", at(r), err))
 		}
 	}
-	for _, r := range told {
+	for _, r := range sent {
 		wrong = append(wrong, fmt.Sprintf("%s: outcome lost: it never reached %s; record key %s", at(r), c.Repartition, brief(r.Key)))
 	}
 	var want, got []string
@@ -115,25 +115,25 @@ func CheckClaims(c *Claims, live map[string][]Record) (wrong []string, counts ma
 	return wrong, counts
 }
 
-// outcomes returns the route's outcomes by where they stand, nil if nobody read
-// them.
+// outcomes returns the route's outcomes by their offsets, nil if they were
+// not read.
 func (c *Claims) outcomes(live map[string][]Record, counts map[string]int) map[place]*Record {
 	if c.Outcomes == "" {
 		return nil
 	}
-	told := map[place]*Record{}
+	sent := map[place]*Record{}
 	for i := range live[c.Outcomes] {
 		r := &live[c.Outcomes][i]
 		raw, err := base64.RawURLEncoding.DecodeString(text(r, "oncebus-claim-token"))
 		if err == nil && len(raw) > 1 && raw[1] == c.Class { // version 1 | class 1 | …
-			told[place{c.OutcomesNumber, r.Partition, r.Offset}] = r
+			sent[place{c.OutcomesNumber, r.Partition, r.Offset}] = r
 			counts[c.Outcomes]++
 		}
 	}
-	return told
+	return sent
 }
 
-// line is a record as the fold foretells it.
+// line is a record in the words of the fold.
 func (c *Claims) line(r *Record) string {
 	verdict, attempt := text(r, headerVerdict), text(r, "oncebus-attempt")
 	switch r.Topic {
@@ -145,7 +145,7 @@ func (c *Claims) line(r *Record) string {
 	return fmt.Sprintf("dead %s: %s, %s", r.Key, verdict, content(r.Value, r.Headers))
 }
 
-// content is what of a record is the application's, to the byte.
+// content is the application's part of a record, byte for byte.
 func content(value []byte, headers []Header) string {
 	shown := func(b []byte) string {
 		if b == nil {
@@ -181,13 +181,13 @@ func (f *claimFold) take(r *Record) error {
 	}
 	b := r.Headers[0].Value
 	if len(b) < 49 || b[0] < 1 || b[0] > 3 {
-		return fmt.Errorf("has an envelope that is none: %x", b)
+		return fmt.Errorf("has an invalid envelope: %x", b)
 	}
 	rest := fields{rest: b[49:]}
 	event, _ := rest.signed(), rest.signed()
 	from := place{uint16(rest.unsigned(1 << 16)), int32(rest.unsigned(1 << 31)), int64(rest.unsigned(1 << 63))}
 	if rest.bad {
-		return fmt.Errorf("has an envelope that is none: %x", b)
+		return fmt.Errorf("has an invalid envelope: %x", b)
 	}
 	route := rest.rest
 	if b[0] == 3 && len(route) > 1 {
@@ -204,24 +204,24 @@ func (f *claimFold) take(r *Record) error {
 	return nil
 }
 
-// arrived takes an outcome off those that are on their way: each is routed
-// once, unchanged, and none overtakes another.
+// arrived removes a routed outcome from sent: oncebus routes each outcome once,
+// unchanged and in order.
 func (f *claimFold) arrived(r *Record, from place) error {
-	if f.told == nil {
+	if f.sent == nil {
 		return nil
 	}
-	sent, of := f.told[from], source{from.topic, from.partition}
+	outcome, of := f.sent[from], source{from.topic, from.partition}
 	last, later := f.newest[of]
 	switch {
-	case sent == nil:
+	case outcome == nil:
 		return fmt.Errorf("is an outcome from %s/%d/%d, where none stands (any more)", f.Outcomes, from.partition, from.offset)
-	case !same(sent.Key, r.Key) || content(sent.Value, sent.Headers) != content(r.Value, r.Headers):
-		return fmt.Errorf("is not the outcome that stands in %s", at(sent))
+	case !same(outcome.Key, r.Key) || content(outcome.Value, outcome.Headers) != content(r.Value, r.Headers):
+		return fmt.Errorf("is not the outcome that stands in %s", at(outcome))
 	case later && from.offset < last:
-		return fmt.Errorf("is the outcome of %s, and that of offset %d came before it", at(sent), last)
+		return fmt.Errorf("is the outcome of %s, and that of offset %d came before it", at(outcome), last)
 	}
 	f.newest[of] = from.offset
-	delete(f.told, from)
+	delete(f.sent, from)
 	return nil
 }
 
@@ -250,7 +250,7 @@ func (f *claimFold) event(r *Record, d digest, time int64, from place) {
 		if k.status != "freed" {
 			switch {
 			case time >= k.first-f.Window && time <= k.first+f.Window:
-				f.copy(r, k, from)
+				f.duplicate(r, k, from)
 				return
 			case time < k.first:
 				f.counts["late"]++
@@ -273,8 +273,8 @@ func (f *claimFold) run(r *Record, verdict string, attempt uint64) {
 	f.emit("run %s: %s, attempt %d, %s", r.Key, verdict, attempt, content(r.Value, r.Headers))
 }
 
-// copy judges a copy within the window.
-func (f *claimFold) copy(r *Record, k *claim, from place) {
+// duplicate judges a duplicate within the window.
+func (f *claimFold) duplicate(r *Record, k *claim, from place) {
 	key := string(r.Key)
 	switch {
 	case k.status == "completed":
@@ -283,26 +283,26 @@ func (f *claimFold) copy(r *Record, k *claim, from place) {
 	case k.status == "in_progress" && r.Timestamp-max(k.since, f.timesOf(r.Offset).up) > f.Lease:
 		k.attempt, k.since = k.attempt+1, f.handedOut(r)
 		k.asking = append(k.asking, asker{key, from})
-		f.counts["claimed anew"]++
+		f.counts["dispatched again"]++
 		f.run(r, "unique", k.attempt)
 	case len(k.asking)-1 < f.Wait:
 		f.counts["waited"]++
 		k.asking = append(k.asking, asker{key, from})
 	default:
-		f.counts["told to wait"]++
+		f.counts["in progress"]++
 		f.reply(key, "in_progress", k.status, k.attempt, content(nil, nil))
 	}
 }
 
-// outcome settles what an executor says. b: kind 1 | length 1 | token | route.
+// outcome applies what an executor sent. b: kind 1 | length 1 | token | route.
 func (f *claimFold) outcome(r *Record, b []byte) error {
 	if len(b) < 2 || len(b) < 2+int(b[1]) || b[0] > 4 {
-		return fmt.Errorf("has an outcome that is none: %x", b)
+		return fmt.Errorf("has an invalid outcome: %x", b)
 	}
 	kind := [...]string{"submitted", "completed", "failed", "rejected", "forget"}[b[0]]
 	raw, err := base64.RawURLEncoding.DecodeString(string(b[2 : 2+int(b[1])]))
 	if err != nil || len(raw) < 22 {
-		return fmt.Errorf("has a token that is none: %s", b[2:])
+		return fmt.Errorf("has an invalid token: %s", b[2:])
 	}
 	rest := fields{rest: raw[18 : len(raw)-4]}
 	home := int32(rest.unsigned(1 << 31))
@@ -328,7 +328,7 @@ func (f *claimFold) outcome(r *Record, b []byte) error {
 				return nil
 			}
 			if refused = !running; !refused {
-				f.settle(k, kind, content(r.Value, r.Headers))
+				f.answer(k, kind, content(r.Value, r.Headers))
 				k.status, k.result = kind, content(r.Value, r.Headers)
 			}
 		default:
@@ -336,7 +336,7 @@ func (f *claimFold) outcome(r *Record, b []byte) error {
 				return nil
 			}
 			if refused = !running && kind != "forget"; !refused {
-				f.settle(k, kind, content(r.Value, r.Headers))
+				f.answer(k, kind, content(r.Value, r.Headers))
 				k.status, k.result = "freed", ""
 			}
 		}
@@ -348,8 +348,8 @@ func (f *claimFold) outcome(r *Record, b []byte) error {
 	return nil
 }
 
-// settle answers all who ask.
-func (f *claimFold) settle(k *claim, status, value string) {
+// answer replies to all requesters.
+func (f *claimFold) answer(k *claim, status, value string) {
 	if status == "forget" {
 		status = "erased"
 	}
@@ -363,14 +363,14 @@ func (f *claimFold) settle(k *claim, status, value string) {
 	k.asking = nil
 }
 
-// row tells what the row of a key has to say.
+// row describes the expected row of a key.
 func (k *claim) row() string {
 	return fmt.Sprintf("%s, attempt %d, first %d at %v", k.status, k.attempt, k.first, k.at)
 }
 
-// readRow tells what a row says: version 1 | flags 1 | class 1 | status 1 |
+// readRow describes a row: version 1 | flags 1 | class 1 | status 1 |
 // first varint | topic, partition, offset uvarint | [fingerprint 8] |
-// [attempt uvarint] | … (orders with neighbours have a shift there, no row of ours)
+// [attempt uvarint] | … (rows of routes with adjacent buckets have a shift there; the oracle has none)
 func readRow(b []byte) string {
 	f := fields{rest: b[4:]}
 	first := f.signed()
@@ -409,7 +409,7 @@ func (c *Claims) compareRows(want map[digest]string, changelog []Record) (wrong 
 	return wrong
 }
 
-// differ says what of want is missing and what of got is too much.
+// differ lists what is missing of want, and what got has besides.
 func differ(want, got []string) (wrong []string) {
 	slices.Sort(want)
 	slices.Sort(got)
@@ -437,7 +437,7 @@ func order(a, b []string) int {
 	return cmp.Compare(a[0], b[0])
 }
 
-// text returns a header, "" if it is not there.
+// text returns a header, "" without one.
 func text(r *Record, name string) string {
 	for _, h := range r.Headers {
 		if h.Key == name {

@@ -38,14 +38,14 @@ func (l *claimLog) envelope(version byte, tail []byte) string {
 }
 
 func (l *claimLog) event(key string) {
-	l.add("hop", key, "", "oncebus-envelope", l.envelope(1, []byte("ops")))
+	l.add("repartition", key, "", "oncebus-envelope", l.envelope(1, []byte("ops")))
 }
 
 // outcome is of the claim that the record of offset first made.
 func (l *claimLog) outcome(key string, kind, first, attempt byte, value string) {
 	raw := append(make([]byte, 18), 0, 0, 0, first, attempt, 0, 0, 0, 0)
 	token := base64.RawURLEncoding.EncodeToString(raw)
-	l.add("hop", key, value, "oncebus-envelope", l.envelope(3, append([]byte{kind, byte(len(token))}, token+"ops"...)))
+	l.add("repartition", key, value, "oncebus-envelope", l.envelope(3, append([]byte{kind, byte(len(token))}, token+"ops"...)))
 }
 
 func (l *claimLog) run(key, attempt string) {
@@ -56,9 +56,9 @@ func (l *claimLog) reply(key, verdict, status, attempt, value string) {
 	l.add("replies", key, value, "oncebus-verdict", verdict, "oncebus-claim-status", status, "oncebus-attempt", attempt)
 }
 
-var testClaims = &Claims{Repartition: "hop", Changelog: "log", Output: "run", Replies: "replies", Dead: "dead", Window: 1 << 30, Skew: 1 << 30, Lease: 100, Wait: 1}
+var testClaims = &Claims{Repartition: "repartition", Changelog: "log", Output: "run", Replies: "replies", Dead: "dead", Window: 1 << 30, Skew: 1 << 30, Lease: 100, Wait: 1}
 
-// goodRun is a key's life: claimed, one copy waits and one is told, failed,
+// goodRun is a key's life: claimed, one duplicate waits and one gets a reply, failed,
 // claimed again, the lease over, completed, an old outcome refused, replayed.
 func goodRun() *claimLog {
 	l := &claimLog{live: map[string][]Record{}, now: 1000}
@@ -89,7 +89,7 @@ func goodRun() *claimLog {
 }
 
 // TestClaimsCheckerKnowsWhenLeasesRun: from when an event was handed out, and
-// anew from when a task began to judge.
+// again from when a task began to judge.
 func TestClaimsCheckerKnowsWhenLeasesRun(t *testing.T) {
 	for _, c := range []struct {
 		says  string // the checkpoint behind both events
@@ -138,7 +138,7 @@ func TestClaimsCheckerSees(t *testing.T) {
 				"missing": func(all []Record) []Record { return slices.Delete(all, n, n+1) },
 				"doubled": func(all []Record) []Record {
 					twin := all[n]
-					if topic == "log" { // a row of a key that nobody sent
+					if topic == "log" { // a row of a key without an event
 						twin.Key = slices.Repeat([]byte{7}, 16)
 					}
 					return append(all, twin)
@@ -165,7 +165,7 @@ func TestClaimsCheckerSees(t *testing.T) {
 		}
 	}
 	l := goodRun()
-	l.live["hop"][0].Headers = nil
+	l.live["repartition"][0].Headers = nil
 	if wrong, _ := CheckClaims(testClaims, l.live); !strings.Contains(fmt.Sprint(wrong), "no envelope") {
 		t.Errorf("a record without an envelope: %v", wrong)
 	}
@@ -194,9 +194,9 @@ func claimStory() *world {
 	return w
 }
 
-// TestClaimsBesideOtherRoutes: Check leaves claims to CheckClaims, but for what
+// TestClaimsAndOtherRoutes: Check leaves claims to CheckClaims, but for what
 // they share with other routes.
-func TestClaimsBesideOtherRoutes(t *testing.T) {
+func TestClaimsAndOtherRoutes(t *testing.T) {
 	w := claimStory()
 	if report, violations := Check(w.cfg, w.end()); len(violations) > 0 || report.Routed != 16 || report.Sent != 17 {
 		t.Fatal(report, ids(t, violations))

@@ -7,14 +7,14 @@ import (
 	"slices"
 )
 
-// leaseTimes are the times that leases run by in the records up to an input
-// offset, beside those of the records themselves: when their transaction began,
-// before which nobody was handed an event, and when the task began to judge. ms
+// leaseTimes are the times that decide on leases up to an input
+// offset, besides those of the records themselves: when their transaction began,
+// before which no executor received an event, and when the task began to judge. ms
 // of the broker's clock.
 type leaseTimes struct{ next, began, up int64 }
 
-// leases reads the times of each partition from its checkpoints. A task that
-// began to judge after its transaction did has made them up.
+// leases reads the times of each partition from its checkpoints. A task
+// cannot begin to judge after its transaction began.
 func (c *Claims) leases(changelog []Record) (map[int32][]leaseTimes, error) {
 	all := map[int32][]leaseTimes{}
 	for i := range changelog {
@@ -49,5 +49,5 @@ func (f *claimFold) timesOf(offset int64) leaseTimes {
 	return f.leases[i]
 }
 
-// handedOut is when an executor could have an event at the earliest.
+// handedOut is the earliest time at which an executor could have an event.
 func (f *claimFold) handedOut(r *Record) int64 { return max(r.Timestamp, f.timesOf(r.Offset).began) }

@@ -2,8 +2,7 @@ package oracle
 
 // What Check does for routes in claim mode that share its app: it follows their
 // events through the router, their stream time, their rows into the stores, and
-// compares what was read of their topics. What has to stand there CheckClaims
-// says.
+// compares the readings of their topics. CheckClaims checks their content.
 
 // isOutcome reports whether a record of the repartition topic is an outcome.
 func isOutcome(r *Record) bool {

@@ -99,7 +99,7 @@ func TestNoFault(t *testing.T) {
 				return string(r.Key) != "checkpoint" && r.Timestamp <= base+3000
 			})
 		}},
-		{name: "copies and late events are dropped", world: func(w *world) {
+		{name: "duplicates and late events are dropped", world: func(w *world) {
 			w.cfg.Routes[0].Duplicates, w.cfg.Routes[0].Late, w.cfg.Routes[1].Duplicates, w.cfg.Routes[1].Late = "", Drop, Drop, Drop
 			for topic := range w.cfg.Emissions {
 				w.h.Live[topic] = slices.DeleteFunc(w.h.Live[topic], func(r Record) bool {
@@ -136,9 +136,9 @@ func equals(w *world) {
 // first is an event time after base as rows write it.
 func first(at int64) []byte { return (&row{first: base + at}).value(nil)[4:10] }
 
-// TestMissingReadingsAreTold: where nobody watched, the report says that K7 was
+// TestMissingReadingsAreReported: without readings the report says that K7 was
 // not judged.
-func TestMissingReadingsAreTold(t *testing.T) {
+func TestMissingReadingsAreReported(t *testing.T) {
 	h := story().end()
 	for _, c := range []struct {
 		history History
@@ -154,7 +154,7 @@ func TestMissingReadingsAreTold(t *testing.T) {
 }
 
 // TestMessagesAreCapped: many violations of one invariant are counted, the first
-// of them told.
+// of them reported.
 func TestMessagesAreCapped(t *testing.T) {
 	w := story()
 	for n := range 3 * MaxMessages {

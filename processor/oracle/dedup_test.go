@@ -26,7 +26,7 @@ func TestTheRulesAgree(t *testing.T) {
 		rng := rand.New(rand.NewPCG(seed, 1))
 		r := Route{
 			Class: uint8(1 + rng.IntN(3)), Window: rng.Int64N(50), Grace: rng.Int64N(10), Skew: rng.Int64N(10),
-			Output: "out", DeadLetter: "dead", Duplicates: To, DuplicatesTo: "copies",
+			Output: "out", DeadLetter: "dead", Duplicates: To, DuplicatesTo: "duplicates",
 		}
 		if rng.IntN(10) == 0 {
 			r.Window = math.MaxInt64 - rng.Int64N(3)

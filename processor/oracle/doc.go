@@ -1,9 +1,24 @@
-// Package oracle computes what oncebus should have done. It is a second, slow and
-// small implementation of the rules, written from the pages: it folds the
-// repartition log to the exact outputs and state, and compares them with what a
-// run produced.
+// Package oracle computes what oncebus should have emitted, and compares that
+// with what was found. It is a second, slow and small implementation of the
+// rules, written from the product's contract: it folds the repartition topic to
+// the exact outputs and rows. The simulation and the fault harness feed it.
 //
-// It shares no code with packages dedup and state, does no I/O, and imports
-// nothing but the standard library, so that a mistake there cannot hide here. The
-// simulation and the fault runs feed it.
+// It owns the reference for plain routes ([Check]) and for routes in claim mode
+// ([CheckClaims]), and the numbered invariants K1 to K11 of its findings. It
+// may import the standard library only, and does no I/O.
+//
+// Invariants:
+//   - It shares no code with packages dedup, state and processor, so that no
+//     mistake of theirs can hide here. It has readers of its own for envelopes,
+//     checkpoints, rows and claim tokens.
+//   - plant_test.go plants a defect for each invariant, and it has to be found; a
+//     clean history, however strange (clean_test.go), has no finding.
+//   - It judges from committed records only: what a read_committed reader saw,
+//     and the offsets that a group committed.
+//
+// What looks wrong but is not:
+//   - The formats are spelled out again, field by field. Sharing a reader with
+//     the product would make the oracle agree with a wrong one.
+//   - A record in the repartition topic that no producer sent is a finding, but
+//     the fold continues with it: later records depend on it.
 package oracle

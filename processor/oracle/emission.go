@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// Headers of an emitted record that the checks look at.
+// Headers of an emitted record that the checks read.
 const (
 	headerRoute     = "oncebus-route"
 	headerVerdict   = "oncebus-verdict"
@@ -25,7 +25,7 @@ const (
 	headerValueHash = "oncebus-value-sha256"
 )
 
-// A post office makes the records that have to be emitted.
+// A post office makes the records that oncebus should emit.
 type office struct {
 	cfg        *Config
 	topicNames map[uint16]string
@@ -45,9 +45,9 @@ func (o *office) text(at place) string {
 	return fmt.Sprintf("%s/%d/%d", name, at.partition, at.offset)
 }
 
-// A letter is a record on its way out.
+// A letter is a record to be emitted.
 type letter struct {
-	record  *Record // as it stands in the repartition topic
+	record  *Record // as it is in the repartition topic
 	env     *envelope
 	route   *Route
 	verdict string
@@ -55,8 +55,8 @@ type letter struct {
 	first   *row
 }
 
-// address makes the record that has to stand in the topic, or in the dead-letter
-// topic if the topic does not take it, and reports whether it was the topic.
+// address makes the record that should be in the topic, or in the dead-letter
+// topic if the topic refuses it, and reports whether it was the topic.
 // Headers are valid until the next call; Partition is -1 if it is not known.
 func (o *office) address(l *letter, topic string) (Record, bool) {
 	r := Record{Topic: topic, Timestamp: l.env.timestamp, Key: l.record.Key, Value: l.record.Value}
@@ -97,7 +97,7 @@ func (o *office) sign(l *letter) {
 		Header{headerFirst, []byte(o.text(first))}, Header{headerFirstTime, []byte(strconv.FormatInt(firstTime, 10))})
 }
 
-// refusal says why the record's topic does not take it; "" if it does.
+// refusal is why the topic refuses the record; "" if it does not.
 func (o *office) refusal(r *Record, present int64) string {
 	e, known := o.cfg.Emissions[r.Topic]
 	ahead := r.Timestamp - present
@@ -116,7 +116,7 @@ func (o *office) refusal(r *Record, present int64) string {
 	return ""
 }
 
-// weigh is the size at which a record counts against max.message.bytes.
+// weigh returns the size of a record that counts against max.message.bytes.
 func weigh(r *Record) int {
 	n := 101 + len(r.Key) + len(r.Value)
 	for _, h := range r.Headers {
@@ -125,8 +125,8 @@ func weigh(r *Record) int {
 	return n
 }
 
-// pointer is what goes to a dead-letter topic that does not take the record:
-// what fits of it, and how to know it again. Its timestamp is the broker's.
+// pointer is what goes to a dead-letter topic that refuses the whole record:
+// what fits of it, and how to recognise it. Its timestamp is the broker's.
 func (o *office) pointer(l *letter, topic, why string) Record {
 	if l.reason == "" {
 		l.reason = why
@@ -151,7 +151,7 @@ func (o *office) pointer(l *letter, topic, why string) Record {
 	return r
 }
 
-// description is how to know a record again that was not carried whole.
+// description identifies a record that was not carried whole.
 func description(value []byte, timestamp int64) []Header {
 	hash := sha256.Sum256(value)
 	return []Header{
@@ -160,7 +160,7 @@ func description(value []byte, timestamp int64) []Header {
 	}
 }
 
-// partition is where an emitted record has to stand: by its key as every Kafka
+// partition is that of an emitted record: by its key as every Kafka
 // client does it; without one by the first four bytes of the dedup key.
 func (o *office) partition(r *Record, e *envelope) int32 {
 	n := o.cfg.Emissions[r.Topic].Partitions
@@ -194,8 +194,8 @@ func murmur2(b []byte) uint32 {
 	return h ^ h>>15
 }
 
-// own returns the value of the last header of a name. The last, because ours
-// stand behind all others.
+// own returns the value of the last header of a name. The last, because oncebus
+// appends its own.
 func own(r *Record, name string) (string, bool) {
 	for _, h := range slices.Backward(r.Headers) {
 		if h.Key == name {
@@ -217,7 +217,7 @@ func sameRecord(a, b *Record) bool {
 	return a.Timestamp == b.Timestamp && same(a.Key, b.Key) && same(a.Value, b.Value) && sameHeaders(a.Headers, b.Headers)
 }
 
-// A fingerprint stands for everything in an emitted record but its offset.
+// A fingerprint identifies everything in an emitted record but its offset.
 type fingerprint [16]byte
 
 // printer makes fingerprints.

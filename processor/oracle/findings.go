@@ -8,11 +8,11 @@ import (
 	"strings"
 )
 
-// MaxMessages is how many violations of one invariant are told in words. All
+// MaxMessages is how many violations of one invariant the report describes. All
 // of them are counted in Report.Violations.
 const MaxMessages = 20
 
-// A Report says how much was looked at.
+// A Report says how much was checked.
 type Report struct {
 	Sent         int            // acknowledged raw records
 	MissingKey   int            // of them, those without a key
@@ -25,8 +25,8 @@ type Report struct {
 	Samples      int            // of the group's offsets
 	Stores       int
 	StoreRows    int
-	// Unwatched says that there was no live consumer: K7 was not judged, and
-	// the final read stood in. Unread says the same of the final read.
+	// Unwatched means that there was no live consumer: K7 was not checked, and
+	// the final read was used instead. Unread means the same of the final read.
 	Unwatched, Unread bool
 	// Violations counts by invariant.
 	Violations map[string]int
@@ -79,7 +79,7 @@ func (f *findings) sorted() []Violation {
 	return f.list
 }
 
-// at says where a record stands, for messages.
+// at is the place of a record, for messages.
 func at(r *Record) string { return fmt.Sprintf("%s/%d/%d", r.Topic, r.Partition, r.Offset) }
 
 // brief shows bytes that may be long or no text.

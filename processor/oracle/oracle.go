@@ -17,7 +17,7 @@ type Header struct {
 	Value []byte
 }
 
-// Policy of a route for events that are not let through as unique.
+// Policy of a route for events that are not emitted as unique.
 type Policy string
 
 // The policies, spelled as in the routes file.
@@ -29,7 +29,7 @@ const (
 	Clamp      Policy = "clamp"
 )
 
-// A Route is what the oracle has to know of a route; durations are ms. A policy
+// A Route is what the oracle needs of a route; durations are ms. A policy
 // that is "" is the default of the routes file.
 type Route struct {
 	Name         string
@@ -55,11 +55,11 @@ type Config struct {
 	Topics      map[string]uint16 // input topics by name: their number in the manifest
 	Routes      []Route
 	// Claims are the routes in claim mode. Check follows their events into the
-	// repartition topic and leaves what comes of them to CheckClaims.
+	// repartition topic and leaves their outputs to CheckClaims.
 	Claims []Claims
-	// Emissions says what is known of output, duplicates and dead-letter
-	// topics. One that is not here takes everything, and the place of its
-	// records among its partitions is not judged.
+	// Emissions has the limits of output, duplicates and dead-letter
+	// topics. A topic without an entry takes everything, and the check skips
+	// the partitions of its records.
 	Emissions map[string]Emission
 	// ChangelogRetention is after how many ms of broker time the changelog may
 	// lose a row; 0 is what oncebus sets: the longest 2*window+grace, and a day.
@@ -77,12 +77,12 @@ type Emission struct {
 }
 
 // A Sent is a raw record that the broker acknowledged, with what its sender
-// knows of it.
+// put in.
 type Sent struct {
 	Record
 	Route string
-	// ID is what its dedup key is the SHA-256 of; "" for a record that
-	// cannot be keyed and belongs into the dead-letter topic as it is.
+	// ID is the text whose SHA-256 is its dedup key; "" for a record without a
+	// dedup key, which belongs into the dead-letter topic unchanged.
 	ID string
 	// Time is its event time in ms; 0: the record's timestamp.
 	Time int64
@@ -97,7 +97,7 @@ type Sample struct {
 	Offset    int64
 	Metadata  string
 	// Reset says that this was not sampled: the harness set the group to
-	// Offset (-1: deleted it) and noted so before it asked the broker to.
+	// Offset (-1: deleted it) and noted it before the request.
 	Reset bool
 }
 
@@ -115,7 +115,7 @@ type History struct {
 	Sent []Sent
 	// Live holds, by topic, what read_committed consumers that ran all the
 	// time saw, in their order: repartition, changelog and all outputs. A
-	// topic that is not in it had no records; nil says that nobody watched.
+	// topic that is not in it had no records; nil says that they were not read.
 	Live map[string][]Record
 	// Final holds, by topic, a read_committed read from the beginning after the
 	// end. Records that were purged or compacted away are missing from it. A

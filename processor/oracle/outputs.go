@@ -9,9 +9,9 @@ import (
 	"strings"
 )
 
-// An expectation is one record that has to stand in an emission topic.
+// An expectation is one record that should be in an emission topic.
 type expectation struct {
-	record         *Record // of the repartition topic, which it comes from
+	record         *Record // of the repartition topic, its source
 	topic, verdict uint16  // numbers in expectations.names
 	place          int32   // partition; -1 if it is not known
 	same           int32   // the next one with the same fingerprint; 0 for none
@@ -52,8 +52,8 @@ func (e *expectations) add(p fingerprint, x expectation) {
 	e.list[first].same = i
 }
 
-// take returns the expectation a record meets. twice says that there is one,
-// but another record has met it.
+// take returns the expectation that a record meets. twice means that another
+// record has met it.
 func (e *expectations) take(p fingerprint) (x *expectation, twice bool) {
 	for i := e.index[p]; i != 0; i = e.list[i].same {
 		if !e.list[i].found {
@@ -88,8 +88,8 @@ func (c *check) outputs() {
 	c.readClaims()
 }
 
-// emitted checks one partition of an emission topic and returns the records
-// that are no expected ones.
+// emitted checks one partition of an emission topic and returns the
+// unexpected records.
 func (c *check) emitted(lane []*Record) (strangers []*Record) {
 	last := map[int32]*expectation{} // by partition of the repartition topic
 	turned := map[source]int64{}     // last offset of those that never got there
@@ -104,7 +104,7 @@ func (c *check) emitted(lane []*Record) (strangers []*Record) {
 		switch {
 		case twice:
 			key, _ := own(r, headerKey)
-			c.add("K1", "%s: an extra copy, the same record was emitted before; record key %s, dedup key %s", at(r), brief(r.Key), key)
+			c.add("K1", "%s: an extra record, the same record was emitted before; record key %s, dedup key %s", at(r), brief(r.Key), key)
 			continue
 		case x == nil:
 			strangers = append(strangers, r)
@@ -123,7 +123,7 @@ func (c *check) emitted(lane []*Record) (strangers []*Record) {
 	return strangers
 }
 
-// turnedAway checks a dead letter of a record that could not be keyed. It never
+// turnedAway checks a dead letter of a record without a dedup key. It never
 // reached the repartition topic, so it is compared with what was sent.
 func (c *check) turnedAway(r *Record, last map[source]int64) {
 	text, _ := own(r, headerSource)
@@ -135,13 +135,13 @@ func (c *check) turnedAway(r *Record, last map[source]int64) {
 	}
 	switch {
 	case i < 0:
-		c.add("K2", "%s: without a key, from %q, where nobody sent a record; record key %s", at(r), text, brief(r.Key))
+		c.add("K2", "%s: without a key, from %q, where no record was sent; record key %s", at(r), text, brief(r.Key))
 		return
 	case lane.sent[i].ID != "":
-		c.add("K2", "%s: turned away without a key, but %s has id %q; record key %s", at(r), text, lane.sent[i].ID, brief(r.Key))
+		c.add("K2", "%s: dead-lettered without a key, but %s has id %q; record key %s", at(r), text, lane.sent[i].ID, brief(r.Key))
 		return
 	case lane.done[i]:
-		c.add("K1", "%s: an extra copy, %s was turned away before; record key %s", at(r), text, brief(r.Key))
+		c.add("K1", "%s: an extra record, %s was dead-lettered before; record key %s", at(r), text, brief(r.Key))
 		return
 	}
 	s := lane.sent[i]
@@ -159,8 +159,8 @@ func (c *check) turnedAway(r *Record, last map[source]int64) {
 	last[of] = from.offset
 }
 
-// unlike names what of a record that was turned away is not as it was sent or
-// not as it should be said. A record that did not fit is told by its hash.
+// unlike names the parts of a dead letter that differ from what was sent, or from
+// what it should say. The hash stands for a record that did not fit.
 func (c *check) unlike(s *Sent, r *Record, text string) string {
 	e := envelope{timestamp: s.Timestamp}
 	verdict, _ := own(r, headerVerdict)
@@ -199,13 +199,13 @@ func (c *check) parse(text string) (place, bool) {
 	return place{number, int32(partition), offset}, known && err == nil && err2 == nil
 }
 
-// A wanted names what is looked for when a record is no expected one.
+// A wanted describes an unexpected record, for the search.
 type wanted struct {
 	topic uint16
 	key   string // dedup key, hex
 }
 
-// explain finds out what the records are that nobody expected: an expected
+// explain identifies unexpected records: an expected
 // one that was changed on the way (K3), or one too many (K1).
 func (c *check) explain(strangers []*Record) {
 	if len(strangers) == 0 {
@@ -229,7 +229,7 @@ func (c *check) explain(strangers []*Record) {
 		w := wanted{c.expected.number(r.Topic), key}
 		list := open[w]
 		if len(list) == 0 {
-			c.add("K1", "%s: a copy too many with verdict %q: no such record is to come of dedup key %s (any more); record key %s", at(r), verdict, key, brief(r.Key))
+			c.add("K1", "%s: one record too many with verdict %q: no such record is to come of dedup key %s (any more); record key %s", at(r), verdict, key, brief(r.Key))
 			continue
 		}
 		i := max(0, slices.IndexFunc(list, func(x *expectation) bool { return c.expected.names[x.verdict] == verdict }))
@@ -260,8 +260,8 @@ func (c *check) changed(x *expectation, r *Record) string {
 	return diff
 }
 
-// missing finds what was expected and is not there: lost events (K2), and the
-// transactions that this makes torn ones (K11).
+// missing finds expected records that were not emitted: lost events (K2), and the
+// transactions that are torn thereby (K11).
 func (c *check) missing() {
 	type transaction struct {
 		partition int32

@@ -70,24 +70,24 @@ func (w *world) rewrite(r *Record, value []byte) {
 
 func TestOnce(t *testing.T) {
 	convict(t, []plant{
-		{name: "an output stands twice", want: []string{"K1"}, says: "signals/0/10: an extra copy", world: func(w *world) {
+		{name: "an output is emitted twice", want: []string{"K1"}, says: "signals/0/10: an extra record", world: func(w *world) {
 			r := *w.nth("signals", 0, 0)
 			w.append(r)
 		}},
-		{name: "two equal outputs are three", want: []string{"K1"}, says: "an extra copy", world: func(w *world) {
+		{name: "two equal outputs are three", want: []string{"K1"}, says: "an extra record", world: func(w *world) {
 			equals(w)
 			w.append(w.h.Live["signals"][len(w.h.Live["signals"])-1])
 		}},
-		{name: "a dead letter of the router stands twice", want: []string{"K1"}, says: "signals.raw/0/1 was turned away before", world: func(w *world) {
+		{name: "a dead letter of the router stands twice", want: []string{"K1"}, says: "signals.raw/0/1 was dead-lettered before", world: func(w *world) {
 			w.append(*w.deadAt("signals.raw/0/1"))
 		}},
 		{name: "routed twice", want: []string{"K1"}, says: "was routed before", world: func(w *world) {
 			s := w.send(0, 0, idAt(0, "twice"), 5000)
 			w.let(s, "unique", 5000, 5000)
-			w.copied(s, s, "copies")
+			w.copied(s, s, "duplicates")
 			w.commit(0)
 		}},
-		{name: "a copy inside the window is let through", want: []string{"K1", "K2", "K5", "K11"}, says: "a copy too many", world: func(w *world) {
+		{name: "a duplicate inside the window is let through", want: []string{"K1", "K2", "K5", "K11"}, says: "one record too many", world: func(w *world) {
 			id := idAt(0, "open")
 			w.let(w.send(0, 0, id, 5000), "unique", 5000, 5000)
 			w.let(w.send(0, 1, id, 5001), "unique", 5001, 5001)
@@ -117,7 +117,7 @@ func (w *world) deadAt(source string) *Record {
 func TestNoneLost(t *testing.T) {
 	convict(t, []plant{
 		{name: "never routed", want: []string{"K2"}, says: "signals.raw/0/5: acknowledged, but it never reached", world: func(w *world) { w.send(0, 0, "lost", 5000) }},
-		{name: "never turned away", want: []string{"K2"}, says: "signals.raw/0/1: acknowledged, but it is in no dead-letter topic", world: func(w *world) {
+		{name: "never dead-lettered", want: []string{"K2"}, says: "signals.raw/0/1: acknowledged, but it is in no dead-letter topic", world: func(w *world) {
 			w.remove(w.deadAt("signals.raw/0/1"))
 		}},
 		{name: "an output is lost", want: []string{"K2", "K11"}, says: "signals: lost: app-repartition/0/0 of signals.raw/0/0", world: func(w *world) {
@@ -127,8 +127,8 @@ func TestNoneLost(t *testing.T) {
 			equals(w)
 			w.h.Live["signals"] = w.h.Live["signals"][:len(w.h.Live["signals"])-1]
 		}},
-		{name: "nobody sent it", want: []string{"K2"}, says: "routed from signals.raw/0/0, where nobody sent", world: func(w *world) { w.h.Sent = w.h.Sent[1:] }},
-		{name: "nobody sent the dead letter", want: []string{"K2"}, says: "where nobody sent a record", world: func(w *world) {
+		{name: "never sent", want: []string{"K2"}, says: "routed from signals.raw/0/0, where no record was sent", world: func(w *world) { w.h.Sent = w.h.Sent[1:] }},
+		{name: "dead letter never sent", want: []string{"K2"}, says: "where no record was sent", world: func(w *world) {
 			w.h.Sent = slices.DeleteFunc(w.h.Sent, func(s Sent) bool { return s.ID == "" && s.Offset == 1 })
 		}},
 		{name: "the key of another", want: []string{"K2"}, says: "the SHA-256 of id \"other\"", world: func(w *world) { w.h.Sent[0].ID = "other" }},
@@ -138,12 +138,12 @@ func TestNoneLost(t *testing.T) {
 			w.h.Sent[0].Route = "orders"
 		}},
 		{name: "routed without a key", want: []string{"K2"}, says: "cannot be keyed", world: func(w *world) { w.h.Sent[0].ID = "" }},
-		{name: "turned away with a key", want: []string{"K2"}, says: "has id \"keyed\"", world: func(w *world) {
+		{name: "dead-lettered with a key", want: []string{"K2"}, says: "has id \"keyed\"", world: func(w *world) {
 			i := slices.IndexFunc(w.h.Sent, func(s Sent) bool { return s.ID == "" })
 			w.h.Sent[i].ID = "keyed"
 		}},
-		{name: "sent to no input", want: []string{"K2"}, says: "nobody.raw/0/0: sent to a topic that is no input", world: func(w *world) {
-			w.h.Sent = append(w.h.Sent, Sent{Route: "signals", ID: "x", Record: Record{Topic: "nobody.raw"}})
+		{name: "sent to no input", want: []string{"K2"}, says: "unknown.raw/0/0: sent to a topic that is no input", world: func(w *world) {
+			w.h.Sent = append(w.h.Sent, Sent{Route: "signals", ID: "x", Record: Record{Topic: "unknown.raw"}})
 		}},
 		{name: "routed from no input", want: []string{"K2"}, says: "routed from topic#77/0/0", world: func(w *world) {
 			w.cfg.Topics["gone.raw"] = 77
@@ -170,14 +170,14 @@ func TestNoneLost(t *testing.T) {
 			w.next[0] = w.repartition(s, 5000).Offset + 1
 			w.commit(0)
 		}},
-		{name: "turned away to the wrong topic", want: []string{"K2"}, says: "is not to be here", world: func(w *world) {
+		{name: "dead-lettered to the wrong topic", want: []string{"K2"}, says: "is not to be here", world: func(w *world) {
 			s := w.unkeyed(0, 6000)
 			r := w.h.Live["dead"][len(w.h.Live["dead"])-1]
 			w.remove(&r)
 			r.Topic = s.Route
 			w.append(r)
 		}},
-		{name: "turned away from nowhere", want: []string{"K2"}, says: "from \"far away\", where nobody sent", world: func(w *world) {
+		{name: "dead-lettered from nowhere", want: []string{"K2"}, says: "from \"far away\", where no record was sent", world: func(w *world) {
 			w.append(Record{Topic: "dead", Headers: []Header{{headerSource, []byte("far away")}}})
 		}},
 		{name: "no envelope", want: []string{"K1", "K2"}, says: "no envelope", world: func(w *world) {
@@ -225,8 +225,8 @@ func TestFirstWinsUntouched(t *testing.T) {
 				}
 			}
 		}},
-		{name: "another first copy is named", want: []string{"K3"}, says: "oncebus-first=\"signals.raw/1/9\"", world: func(w *world) {
-			r := &w.h.Live["copies"][0]
+		{name: "another first event is named", want: []string{"K3"}, says: "oncebus-first=\"signals.raw/1/9\"", world: func(w *world) {
+			r := &w.h.Live["duplicates"][0]
 			r.Headers = slices.Clone(r.Headers)
 			r.Headers[len(r.Headers)-2].Value = []byte("signals.raw/1/9")
 		}},
@@ -249,11 +249,11 @@ func TestOrder(t *testing.T) {
 			id := idAt(0, "order")
 			w.let(w.send(0, 0, id, 5000), "unique", 5000, 5000)
 			first := w.h.Sent[len(w.h.Sent)-1]
-			w.copied(w.send(0, 0, id, 5001), first, "copies")
-			w.copied(w.send(0, 0, id, 5002), first, "copies")
+			w.copied(w.send(0, 0, id, 5001), first, "duplicates")
+			w.copied(w.send(0, 0, id, 5002), first, "duplicates")
 			w.commit(0)
-			n := len(w.h.Live["copies"])
-			swap(&w.h.Live["copies"][n-1], &w.h.Live["copies"][n-2])
+			n := len(w.h.Live["duplicates"])
+			swap(&w.h.Live["duplicates"][n-1], &w.h.Live["duplicates"][n-2])
 		}},
 		{name: "routed out of order", want: []string{"K4"}, says: "but offset 6 of that partition stands before it", world: func(w *world) {
 			a, b := w.send(0, 0, idAt(0, "x"), 5000), w.send(0, 0, idAt(0, "y"), 5000)
@@ -270,7 +270,7 @@ func TestOrder(t *testing.T) {
 			r.Partition = 1 - r.Partition
 			w.append(r)
 		}},
-		{name: "turned away out of order", want: []string{"K4"}, says: "stands before it", world: func(w *world) {
+		{name: "dead-lettered out of order", want: []string{"K4"}, says: "stands before it", world: func(w *world) {
 			w.unkeyed(0, 6000)
 			w.unkeyed(0, 6001)
 			r := w.h.Live["dead"]
@@ -339,7 +339,7 @@ func TestOffsets(t *testing.T) {
 		}},
 		{name: "behind in the end", want: []string{"K6"}, says: "in the end", world: func(w *world) { w.h.Offsets = w.h.Offsets[:len(w.h.Offsets)-1] }},
 		{name: "ahead in the end", want: []string{"K6"}, says: "in the end", world: func(w *world) { w.h.Offsets[len(w.h.Offsets)-1].Offset += 2 }},
-		{name: "deleted by nobody", want: []string{"K6"}, says: "is -1", world: func(w *world) { w.h.Offsets = slices.Insert(w.h.Offsets, 3, Sample{Offset: -1}) }},
+		{name: "deleted without a reset", want: []string{"K6"}, says: "is -1", world: func(w *world) { w.h.Offsets = slices.Insert(w.h.Offsets, 3, Sample{Offset: -1}) }},
 		{name: "never sampled", want: []string{"K6"}, says: "never sampled", world: func(w *world) {
 			w.h.Offsets = slices.DeleteFunc(w.h.Offsets, func(s Sample) bool { return s.Partition == 1 })
 		}},
@@ -446,10 +446,10 @@ func TestTransactions(t *testing.T) {
 		{name: "a checkpoint without outputs", want: []string{"K2", "K11"}, says: "committed without 2 of its outputs", world: func(w *world) {
 			s := w.send(0, 0, idAt(0, "torn"), 5000)
 			w.let(s, "unique", 5000, 5000)
-			w.copied(w.send(0, 0, s.ID, 5000), s, "copies")
+			w.copied(w.send(0, 0, s.ID, 5000), s, "duplicates")
 			w.commit(0)
 			w.h.Live["signals"] = w.h.Live["signals"][:len(w.h.Live["signals"])-1]
-			w.h.Live["copies"] = w.h.Live["copies"][:len(w.h.Live["copies"])-1]
+			w.h.Live["duplicates"] = w.h.Live["duplicates"][:len(w.h.Live["duplicates"])-1]
 		}},
 		{name: "a checkpoint behind no record", want: []string{"K11"}, says: "but no record of", world: func(w *world) {
 			w.let(w.send(0, 0, idAt(0, "x"), 5000), "unique", 5000, 5000)

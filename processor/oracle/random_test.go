@@ -129,13 +129,13 @@ func TestNoChangeGoesUnseen(t *testing.T) {
 	for seed := range uint64(400) {
 		w := play(seed%10, 120)
 		rng := rand.New(rand.NewPCG(seed, 3))
-		topics := []string{w.cfg.Repartition, w.cfg.Changelog, "signals", "orders", "copies", "dead"}
+		topics := []string{w.cfg.Repartition, w.cfg.Changelog, "signals", "orders", "duplicates", "dead"}
 		topic := topics[rng.IntN(len(topics))]
 		records := w.h.Live[topic]
 		r := records[rng.IntN(len(records))]
 		what := tamper(rng, w, r)
 		if _, violations := Check(w.cfg, w.end()); len(violations) == 0 {
-			t.Errorf("seed %d: %s, %s: nobody noticed", seed, at(&r), what)
+			t.Errorf("seed %d: %s, %s: no finding", seed, at(&r), what)
 		}
 	}
 }

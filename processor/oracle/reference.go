@@ -9,17 +9,17 @@ import (
 	"time"
 )
 
-// A digest is what the state of a dedup key is filed under.
+// A digest is the key of a row.
 type digest = [16]byte
 
-// A place is where a raw record stands; topic is its number in the manifest.
+// A place is that of a raw record; topic is its number in the manifest.
 type place struct {
 	topic     uint16
 	partition int32
 	offset    int64
 }
 
-// An envelope is what the router says of a record, in the header of that name.
+// An envelope is the router's header of a record in the repartition topic.
 type envelope struct {
 	digest          digest
 	key             [32]byte
@@ -36,7 +36,7 @@ func openEnvelope(r *Record) (e envelope, err error) {
 	}
 	b := r.Headers[0].Value
 	if len(b) < 49 || b[0] != 1 {
-		return e, fmt.Errorf("has an envelope that is none: %x", b)
+		return e, fmt.Errorf("has an invalid envelope: %x", b)
 	}
 	copy(e.digest[:], b[1:])
 	copy(e.key[:], b[17:])
@@ -44,7 +44,7 @@ func openEnvelope(r *Record) (e envelope, err error) {
 	e.time, e.timestamp = f.signed(), f.signed()
 	e.from = place{uint16(f.unsigned(1 << 16)), int32(f.unsigned(1 << 31)), int64(f.unsigned(1 << 63))}
 	if e.route = f.rest; f.bad {
-		return e, fmt.Errorf("has an envelope that is none: %x", b)
+		return e, fmt.Errorf("has an invalid envelope: %x", b)
 	}
 	return e, nil
 }
@@ -83,7 +83,7 @@ type row struct {
 	class uint8
 }
 
-// value is the row as it stands in the changelog: version | no flags | class |
+// value is the row in the changelog: version | no flags | class |
 // status "seen" | first | topic | partition | offset.
 func (r *row) value(dst []byte) []byte {
 	dst = append(dst, 1, 0, r.class, 0)
@@ -103,13 +103,13 @@ type fold struct {
 
 func newFold() *fold { return &fold{rows: map[digest]row{}} }
 
-// A judgement is what has to become of a record.
+// A judgement is the verdict on a record and its consequences.
 type judgement struct {
 	verdict string
-	topic   string // where it goes; "" for nowhere
+	topic   string // the output; "" for none
 	reason  string
-	first   *row // the first copy, of a duplicate
-	row     row  // the one to be written if the record arrives in its topic
+	first   *row // the first event, of a duplicate
+	row     row  // the one to write if the topic takes the record
 	wrote   bool
 }
 
@@ -165,7 +165,7 @@ func (r *Route) to(p Policy) string {
 
 func ms(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
 
-// add is a+b, or the end of int64 that lies that way.
+// add is a+b, or on overflow the nearest int64.
 func add(a, b int64) int64 {
 	switch {
 	case b > 0 && a > math.MaxInt64-b:
@@ -176,7 +176,7 @@ func add(a, b int64) int64 {
 	return a + b
 }
 
-// A checkpoint is a task's place in its input, as its changelog tells it.
+// A checkpoint is a task's position in its input, from its changelog.
 type checkpoint struct {
 	next, sequence int64
 	times          [256]int64

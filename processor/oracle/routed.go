@@ -17,7 +17,7 @@ type source struct {
 // A sourceLane holds what was sent to one source, offsets rising.
 type sourceLane struct {
 	sent []*Sent
-	done []bool // routed, or turned away
+	done []bool // routed, or dead-lettered
 }
 
 func (l *sourceLane) find(offset int64) int {
@@ -28,7 +28,7 @@ func (l *sourceLane) find(offset int64) int {
 	return i
 }
 
-// readSent sorts the raw records by where they stand.
+// readSent sorts the raw records by partition.
 func (c *check) readSent() {
 	for i := range c.h.Sent {
 		s := &c.h.Sent[i]
@@ -63,7 +63,7 @@ func (c *check) routed(t *task, r *Record, e *envelope) {
 		i = lane.find(e.from.offset)
 	}
 	if i < 0 {
-		c.add("K2", "%s: routed from %s, where nobody sent a record; record key %s, dedup key %x", at(r), text, brief(r.Key), e.key)
+		c.add("K2", "%s: routed from %s, where no record was sent; record key %s, dedup key %x", at(r), text, brief(r.Key), e.key)
 		return
 	}
 	s := lane.sent[i]
@@ -96,7 +96,7 @@ func (c *check) routed(t *task, r *Record, e *envelope) {
 	}
 }
 
-// digest is what the state of a sent record's key is filed under: the start of
+// digest is the key of a sent record's row: the start of
 // the SHA-256 of the netstrings of namespace, kind of source and dedup key.
 func (c *check) digest(s *Sent, e *envelope) digest {
 	namespace := s.Route
@@ -112,7 +112,7 @@ func (c *check) digest(s *Sent, e *envelope) digest {
 	return digest(sum[:16])
 }
 
-// untouched names what of a sent record was changed on the way to the
+// untouched names the parts of a sent record that differ in the
 // repartition topic; "" for nothing. Headers of oncebus's prefix must be gone.
 func untouched(s, r *Record, e *envelope) string {
 	var diff []string
@@ -158,8 +158,7 @@ func showHeaders(headers []Header) string {
 	return b.String() + "]"
 }
 
-// unrouted finds the sent records that went nowhere (K2). Those without a key
-// are looked for among the dead letters.
+// unrouted finds the sent records that were neither routed nor dead-lettered (K2).
 func (c *check) unrouted() {
 	for _, lane := range c.sources {
 		for i, s := range lane.sent {

@@ -20,7 +20,7 @@ func (c *check) storesOf(partition int32) []*Store {
 }
 
 // store compares a local store with the changelog below its position, which t
-// has just folded (K5). It may lack rows that can decide nothing any more, and
+// has just folded (K5). It may lack rows that cannot decide any more, and
 // what compaction had removed before the store was restored: the successor of
 // such a record stands beyond the position.
 func (c *check) store(t *task, s *Store) {
@@ -66,14 +66,14 @@ func (t *task) wrote(value []byte) bool {
 // A horizon is the time below which rows of a class may have been dropped.
 type horizon struct {
 	time int64
-	ok   bool // there is one
+	ok   bool // it exists
 }
 
 // horizons returns the horizon of each class: one class has one stream time,
 // its routes may differ in patience. The time is that of the partition's last
 // checkpoint and not of the store's own. A process drops rows as its stream
 // time goes on, and what it had in memory above the position it lost when it
-// ended; whoever opens the store reads that again before it judges anything.
+// ended; the task that opens the store reads that again before it judges.
 func (c *check) horizons(s *Store) (before [256]horizon) {
 	value := s.Checkpoint
 	for _, r := range slices.Backward(c.logs[c.cfg.Changelog][s.Partition]) {

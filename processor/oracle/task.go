@@ -12,13 +12,13 @@ type task struct {
 	partition int32
 	fold      *fold
 	input     []*Record
-	cursor    int // in input: what is before it has been judged
+	cursor    int // in input: the records before it are judged
 	lastFrom  map[source]int64
 
 	// Of the changelog, up to the record looked at.
 	latest     map[digest]*Record // newest row
 	pending    []*Record          // rows since the last checkpoint
-	made       []madeRow          // rows the fold asks for since the last checkpoint
+	made       []madeRow          // rows that the fold made since the last checkpoint
 	checkpoint *Record            // newest
 	sequence   int64
 
@@ -28,7 +28,7 @@ type task struct {
 	offsets     []int64 // in the changelog, of the same
 }
 
-// A madeRow is a row that the fold asks for, and the record it is made of.
+// A madeRow is a row that the fold made, and its record.
 type madeRow struct {
 	digest digest
 	row    row
@@ -78,7 +78,7 @@ func (c *check) task(partition int32, input, changelog []*Record) {
 	t.fold, t.latest, t.made, t.pending, t.checkpoints = nil, nil, nil, nil, nil
 }
 
-// judge lets the fold judge the next record and notes what has to come of it.
+// judge lets the fold judge the next record and notes the expected record and row.
 func (c *check) judge(t *task, r *Record, beyond bool) {
 	c.report.Routed++
 	if len(c.cfg.Claims) > 0 && isOutcome(r) {

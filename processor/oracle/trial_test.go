@@ -51,7 +51,7 @@ func convict(t *testing.T, plants []plant) {
 	}
 }
 
-// acquit checks that something that looks like a fault and is none passes.
+// acquit checks that what looks like a fault but is not passes.
 func acquit(t *testing.T, plants []plant) {
 	t.Helper()
 	for _, p := range plants {

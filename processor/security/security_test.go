@@ -21,6 +21,8 @@ import (
 	"testing"
 	"time"
 
+	"oncebus/processor/kafkatest/embedded"
+
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
@@ -175,12 +177,8 @@ func TestClientOptionsConnect(t *testing.T) {
 		t.Fatal(err)
 	}
 	pool.AppendCertsFromPEM(pemBytes)
-	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.EnableSASL(), kfake.Superuser(SASLScramSHA512, "alice", hidden),
+	cluster := embedded.Start(t, kfake.EnableSASL(), kfake.Superuser(SASLScramSHA512, "alice", hidden),
 		kfake.TLS(&tls.Config{Certificates: []tls.Certificate{pair}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: pool}))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer cluster.Close()
 
 	c := goodSecurity()
 	c.Brokers = cluster.ListenAddrs()

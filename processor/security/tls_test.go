@@ -15,6 +15,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"oncebus/processor/kafkatest/embedded"
+
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/twmb/franz-go/pkg/kfake"
@@ -92,11 +94,7 @@ func TestConnectionsFollowCertificateFiles(t *testing.T) {
 	_, cert, key := writeCertificates(t)
 	_, nextCert, nextKey := writeCertificates(t)
 	seen := new(seenCertificates)
-	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.TLS(seen.config(t, brokerCert, brokerKey)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer cluster.Close()
+	cluster := embedded.Start(t, kfake.TLS(seen.config(t, brokerCert, brokerKey)))
 	s, out := newSecurity(Config{})
 	certs, err := s.certificates("ONCEBUS_TLS_", TLS{Enabled: true, CAFile: ca, CertFile: cert, KeyFile: key})
 	if err != nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 
 	"oncebus/processor/kafkatest"
+	"oncebus/processor/kafkatest/program"
 )
 
 // brokerHeapMiB is the broker's Java heap, that of Kafka's own start script.
@@ -25,8 +26,6 @@ type Broker struct {
 
 	// Dir is the run's temporary directory, for the contenders' state too.
 	Dir string
-
-	pid int
 }
 
 // StartBroker starts a broker in a temporary directory named after the
@@ -40,11 +39,6 @@ func StartBroker(ctx context.Context, name string) (*Broker, error) {
 	if b.Broker, err = kafkatest.StartBroker(ctx, filepath.Join(dir, "kafka"), kafkatest.WithHeapMiB(brokerHeapMiB)); err != nil {
 		return nil, errors.Join(err, os.RemoveAll(dir))
 	}
-	// The harness does not say which process the broker is, but the path of
-	// its settings is in its command line and in no other.
-	if b.pid, err = findProcess(filepath.Join(dir, "kafka", "server.properties")); err != nil {
-		return nil, errors.Join(err, b.Close())
-	}
 	return b, nil
 }
 
@@ -52,7 +46,7 @@ func StartBroker(ctx context.Context, name string) (*Broker, error) {
 func (b *Broker) Close() error { return errors.Join(b.Broker.Close(), os.RemoveAll(b.Dir)) }
 
 // Usage is what the broker's process has cost so far.
-func (b *Broker) Usage() (Usage, error) { return usageOf(b.pid) }
+func (b *Broker) Usage() (program.Usage, error) { return program.UsageOf(b.Brokers()[0].PID()) }
 
 // CreateTopics creates the topics and waits until every client can see them.
 func (b *Broker) CreateTopics(ctx context.Context, partitions int, topics ...string) error {
@@ -109,7 +103,7 @@ func (b *Broker) DeleteApp(ctx context.Context, app string) error {
 }
 
 // Ends returns the sum of the last stable offsets of a topic's partitions: its
-// committed records, and beside them the markers of transactions, one for each
+// committed records, and the control records of transactions, one for each
 // partition a transaction wrote to.
 func (b *Broker) Ends(ctx context.Context, topic string) (sum int64, err error) {
 	ends, err := b.Admin().ListCommittedOffsets(ctx, topic)

@@ -35,7 +35,7 @@ func (t Tally) Check(in Input, dedups bool) error {
 		errs = append(errs, fmt.Errorf("%d of %d ids are missing", distinct-t.Distinct, distinct))
 	}
 	if t.Records != records {
-		errs = append(errs, fmt.Errorf("it holds %d records, %+d beside the %d it should", t.Records, t.Records-records, records))
+		errs = append(errs, fmt.Errorf("it holds %d records, %+d more than the %d it should", t.Records, t.Records-records, records))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("the output is wrong: %w", err)
@@ -81,7 +81,7 @@ func ReadTopic(ctx context.Context, seeds []string, topic string, each func(*kgo
 			if !r.Attrs.IsControl() {
 				each(r)
 			}
-			if r.Offset >= open[r.Partition]-1 { // a marker stands at the end, and is kept
+			if r.Offset >= open[r.Partition]-1 { // the last record is a control record, and is kept
 				delete(open, r.Partition)
 			}
 		})

@@ -8,13 +8,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kfake"
+	"oncebus/processor/kafkatest/embedded"
+
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
 // TestCheck shows an output without fault to the check, and each fault.
 func TestCheck(t *testing.T) {
-	in := Input{Events: 100_000, Copies: 10}
+	in := Input{Events: 100_000, Duplicates: 10}
 	events, distinct := in.Events, in.Distinct()
 	for _, c := range []struct {
 		name   string
@@ -25,13 +26,13 @@ func TestCheck(t *testing.T) {
 		{"each id once", Tally{Records: distinct, Distinct: distinct}, true, ""},
 		{"every event", Tally{Records: events, Distinct: distinct}, false, ""},
 		{"nothing", Tally{}, true, "ids are missing"},
-		{"a copy came through", Tally{Records: distinct + 1, Distinct: distinct}, true, "+1 beside"},
-		{"all copies came through", Tally{Records: events, Distinct: distinct}, true, "beside"},
+		{"a duplicate came through", Tally{Records: distinct + 1, Distinct: distinct}, true, "+1 more"},
+		{"all duplicates came through", Tally{Records: events, Distinct: distinct}, true, "more than"},
 		{"one is lost", Tally{Records: distinct - 1, Distinct: distinct - 1}, true, "1 of"},
 		{"one is lost and one came twice", Tally{Records: distinct, Distinct: distinct - 1}, true, "1 of"},
 		{"one is not ours", Tally{Records: distinct, Distinct: distinct - 1, Foreign: 1}, true, "not of the input"},
-		{"the passthrough dropped copies", Tally{Records: distinct, Distinct: distinct}, false, "beside"},
-		{"the passthrough repeated one", Tally{Records: events + 1, Distinct: distinct}, false, "+1 beside"},
+		{"the passthrough dropped duplicates", Tally{Records: distinct, Distinct: distinct}, false, "more than"},
+		{"the passthrough repeated one", Tally{Records: events + 1, Distinct: distinct}, false, "+1 more"},
 	} {
 		err := c.tally.Check(in, c.dedups)
 		switch {
@@ -49,17 +50,10 @@ func TestCheck(t *testing.T) {
 func TestReadTally(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(3, "out"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer cluster.Close()
-	client, err := kgo.NewClient(kgo.SeedBrokers(cluster.ListenAddrs()...), kgo.TransactionalID("t"), kgo.RecordPartitioner(kgo.ManualPartitioner()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer client.Close()
-	in := Input{Topic: "out", Events: 1000, Copies: 10, Start: time.UnixMilli(0)}
+	cluster := embedded.Start(t)
+	cluster.CreateTopic("out", 3)
+	client := cluster.Client(kgo.TransactionalID("t"), kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	in := Input{Topic: "out", Events: 1000, Duplicates: 10, Start: time.UnixMilli(0)}
 	transaction := func(commit bool, records ...*kgo.Record) {
 		t.Helper()
 		if err := client.BeginTransaction(); err != nil {
@@ -72,7 +66,7 @@ func TestReadTally(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for n := range 60 { // no copies among them
+	for n := range 60 { // no duplicates among them
 		r := in.Record(n)
 		r.Partition = int32(n % 2)
 		transaction(n%3 != 0, r) // 20 of 60 are aborted

@@ -17,7 +17,7 @@ import (
 // envTask holds the task of a contender's process.
 const envTask = "ONCEBUS_BENCH_TASK"
 
-// Task is what a contender is told. All contenders, also those that are not Go
+// Task has the settings of a contender. All contenders, also those that are not Go
 // code, read Input, write to Output and commit what they read of Input in the
 // group [Task.Group].
 type Task struct {
@@ -29,7 +29,7 @@ type Task struct {
 	Workers    int           // of each stage; threads of Kafka Streams
 	Commit     time.Duration // commit interval
 	StateDir   string
-	Profile    string // file for a CPU profile; none if empty
+	Profile    string // file for a CPU profile; empty for none
 }
 
 // Role is a contender that is Go code. Routed means two stages, each a
@@ -37,21 +37,21 @@ type Task struct {
 type Role struct {
 	Oncebus   bool // else the passthrough
 	Routed    bool
-	Changelog bool // the passthrough writes a small record beside each event
+	Changelog bool // the passthrough writes a small record for each event
 }
 
-// Window is for how long contenders remember an event: longer than any run.
+// Window is for how long contenders store an event: longer than any run.
 const Window = 24 * time.Hour
 
-// Output is the topic of what the contender puts out.
+// Output is the topic of the contender's output.
 func (t Task) Output() string { return t.App + "-output" }
 
 // Side is the topic of the passthrough's changelog, or of what oncebus
 // dead-letters.
 func (t Task) Side() string { return t.App + "-side" }
 
-// hop is the topic between the two stages of the passthrough.
-func (t Task) hop() string { return t.App + "-hop" }
+// between is the topic between the two stages of the passthrough.
+func (t Task) between() string { return t.App + "-between" }
 
 // The groups of the stages, which are oncebus's names for them.
 func (t Task) routeGroup() string { return t.App + "-route" }
@@ -69,12 +69,12 @@ func (t Task) Group() string {
 func (t Task) Topics() []string {
 	topics := []string{t.Output(), t.Side()}
 	if t.Role.Routed && !t.Role.Oncebus {
-		topics = append(topics, t.hop())
+		topics = append(topics, t.between())
 	}
 	return topics
 }
 
-// Command is this program once more, as the contender of the task. SIGTERM
+// Command is this program again, as the contender of the task. SIGTERM
 // ends it.
 func (t Task) Command(ctx context.Context) (*exec.Cmd, error) {
 	exe, err := os.Executable()
@@ -110,7 +110,7 @@ func ChildMain() {
 	os.Exit(0)
 }
 
-// run works until it is told to stop.
+// run works until SIGTERM.
 func (t Task) run() error {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()

@@ -1,10 +1,21 @@
 // Package bench is what the benchmark commands share: a broker of their own,
 // the input, the contenders that are Go code (the passthrough, which is the
-// limit, and oncebus), processes and what they cost, figures, charts and the
-// head of a report.
+// limit, and oncebus), figures, charts and the head of a report.
 //
-// A contender is a process of its own, so that its CPU time and memory are its
-// own. Those that are Go code are the benchmark's program once more, told by
-// its environment what to be: main calls [ChildMain] first, and [Task.Command]
-// makes the command that starts one.
+// It may import packages processor, dedup/rules and state, because the role
+// oncebus is the product in a process of the benchmark; and kafkatest and
+// program. Only package main of a benchmark imports it.
+//
+// Invariants:
+//   - A contender is a process of its own, so that its CPU time and memory are
+//     its own. Those that are Go code are the benchmark's program again; its
+//     environment says which: main calls [ChildMain] first, and [Task.Command]
+//     makes the command that starts one.
+//   - All contenders, also those in Java, get the same [Task].
+//   - The input is a function of its parameters ([Input.Record]), so that a
+//     check can compute every record again.
+//
+// What looks wrong but is not:
+//   - The passthrough uses the same client settings as oncebus, by hand: what it
+//     measures is the cost of everything else.
 package bench

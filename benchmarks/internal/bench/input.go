@@ -11,36 +11,38 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// Input is a topic of trade signals of about 230 bytes, keyed and partitioned
-// by trace id, a share of them copies of earlier ones. The n-th event of an
+// Input is a topic of trade signals of about 230 bytes, with the trace id as key,
+// a share of them duplicates of earlier ones. The n-th event of an
 // Input is always the same.
 type Input struct {
 	Topic      string
 	Partitions int
 	Events     int
-	Copies     int       // percent, at most 50
+	Duplicates int       // percent, at most 50
 	First      int       // the lowest id; Inputs that share no ids start at different ones
 	Start      time.Time // event time of the first event
 }
 
-// Every block of copiesOf events begins with the copies. A copy is of the
-// event copyDistance before it, which is half a block off and so is no copy
-// itself, as long as copies are at most half.
+// Every block of blockEvents events begins with the duplicates. A duplicate is of the
+// event duplicateDistance before it, which is half a block off and so is no duplicate
+// itself, as long as duplicates are at most half.
 const (
-	copiesOf     = 100
-	copyDistance = 950
+	blockEvents       = 100
+	duplicateDistance = 950
 	// eventsPerMilli is how fast event time goes.
 	eventsPerMilli = 1000
 )
 
-// isCopy says whether the n-th event is a copy.
-func (in Input) isCopy(n int) bool { return n%copiesOf < in.Copies && n >= copyDistance }
+// isDuplicate reports whether the n-th event is a duplicate.
+func (in Input) isDuplicate(n int) bool {
+	return n%blockEvents < in.Duplicates && n >= duplicateDistance
+}
 
 // Record returns the n-th event, from 0.
 func (in Input) Record(n int) *kgo.Record {
 	id := in.First + n
-	if in.isCopy(n) {
-		id -= copyDistance
+	if in.isDuplicate(n) {
+		id -= duplicateDistance
 	}
 	return &kgo.Record{
 		Topic: in.Topic, Key: fmt.Appendf(nil, "%s%012d", keyPrefix, id), Value: payload(id),
@@ -50,11 +52,11 @@ func (in Input) Record(n int) *kgo.Record {
 
 // Distinct returns how many distinct ids there are among the events.
 func (in Input) Distinct() int {
-	// Blocks have the same number of copies, but for the first ones.
-	copies := in.Events/copiesOf*in.Copies + min(in.Events%copiesOf, in.Copies)
-	early := min(in.Events, copyDistance)
-	copies -= early/copiesOf*in.Copies + min(early%copiesOf, in.Copies)
-	return in.Events - copies
+	// Blocks have the same number of duplicates, but for the first ones.
+	duplicates := in.Events/blockEvents*in.Duplicates + min(in.Events%blockEvents, in.Duplicates)
+	early := min(in.Events, duplicateDistance)
+	duplicates -= early/blockEvents*in.Duplicates + min(early%blockEvents, in.Duplicates)
+	return in.Events - duplicates
 }
 
 const keyPrefix = "trace-"
@@ -76,8 +78,8 @@ func payload(id int) []byte {
 
 // Generate creates the topic and fills it.
 func (in Input) Generate(ctx context.Context, b *Broker) error {
-	if in.Copies < 0 || in.Copies > copiesOf/2 {
-		return fmt.Errorf("generate the input: copies are %d percent, need 0 to %d", in.Copies, copiesOf/2)
+	if in.Duplicates < 0 || in.Duplicates > blockEvents/2 {
+		return fmt.Errorf("generate the input: duplicates are %d percent, need 0 to %d", in.Duplicates, blockEvents/2)
 	}
 	if err := b.CreateTopics(ctx, in.Partitions, in.Topic); err != nil {
 		return err

@@ -10,20 +10,20 @@ import (
 // TestInputDistinct counts the ids that Distinct computes.
 func TestInputDistinct(t *testing.T) {
 	for _, events := range []int{1, 949, 950, 951, 1000, 1049, 1050, 1055, 12_345, 100_000} {
-		for _, copies := range []int{0, 1, 10, 50} {
-			in := Input{Events: events, Copies: copies, First: 7_000, Start: time.UnixMilli(0)}
+		for _, duplicates := range []int{0, 1, 10, 50} {
+			in := Input{Events: events, Duplicates: duplicates, First: 7_000, Start: time.UnixMilli(0)}
 			tally, seen := Tally{}, make([]bool, events)
 			for n := range events {
 				tally.add(in.Record(n), in, seen)
 			}
 			if want := (Tally{Records: events, Distinct: in.Distinct()}); tally != want {
-				t.Errorf("%d events, %d %% copies: the events are %+v, want %+v", events, copies, tally, want)
+				t.Errorf("%d events, %d %% duplicates: the events are %+v, want %+v", events, duplicates, tally, want)
 			}
 		}
 	}
-	in := Input{Events: 100_950, Copies: 10}
+	in := Input{Events: 100_950, Duplicates: 10}
 	if got, want := in.Events-in.Distinct(), 10_000; got != want {
-		t.Errorf("%d copies among 100,000 events and the first %d, want %d", got, copyDistance, want)
+		t.Errorf("%d duplicates among 100,000 events and the first %d, want %d", got, duplicateDistance, want)
 	}
 }
 

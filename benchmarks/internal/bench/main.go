@@ -45,7 +45,7 @@ func Ints(name, text string) (list []int, err error) {
 }
 
 // CommitIntervals reads the value of -commit-intervals. The error has every
-// part that is none.
+// invalid part.
 func CommitIntervals(text string) (list []time.Duration, err error) {
 	for part := range strings.SplitSeq(text, ",") {
 		commit, parseErr := time.ParseDuration(part)

@@ -22,7 +22,7 @@ const (
 type stage struct {
 	group, id string // consumer group, transactional id
 	from, to  string
-	changelog string // topic of a small record beside each event; none if empty
+	changelog string // topic of a small record for each event; empty for none
 	commit    time.Duration
 }
 
@@ -36,8 +36,8 @@ func (t Task) passthrough(ctx context.Context) error {
 	}
 	stages := []stage{last}
 	if t.Role.Routed {
-		stages[0].from = t.hop()
-		stages = append(stages, stage{group: t.routeGroup(), from: t.Input, to: t.hop(), commit: t.Commit})
+		stages[0].from = t.between()
+		stages = append(stages, stage{group: t.routeGroup(), from: t.Input, to: t.between(), commit: t.Commit})
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -48,7 +48,7 @@ func (t Task) passthrough(ctx context.Context) error {
 		s.id = fmt.Sprintf("%s-%d", t.App, i)
 		wg.Go(func() {
 			if errs[i] = s.run(ctx, t.Brokers); errs[i] != nil {
-				cancel() // one that fails ends all
+				cancel() // the first failure ends all
 			}
 		})
 	}
@@ -64,9 +64,9 @@ func (s stage) run(ctx context.Context, brokers []string) error {
 		kgo.Balancers(kgo.CooperativeStickyBalancer()), kgo.BlockRebalanceOnPoll(),
 		kgo.MaxBufferedRecords(200_000), kgo.MaxBufferedBytes(256<<20), kgo.ProducerLinger(min(s.commit/4, 25*time.Millisecond)),
 		kgo.FetchMaxWait(500*time.Millisecond),
-		// A produce that meets the markers of the transaction before is sent
+		// A produce that arrives before the markers of the previous transaction is sent
 		// again only after a metadata update: with franz-go's default of 5 s the
-		// limit would now and then wait for seconds.
+		// limit would sometimes wait for seconds.
 		kgo.MetadataMinAge(250*time.Millisecond))
 	if err != nil {
 		return err
@@ -81,8 +81,8 @@ func (s stage) run(ctx context.Context, brokers []string) error {
 	return nil
 }
 
-// transaction passes on what comes until the commit interval is over. Once
-// begun it is ended whatever ctx says: what it holds is committed.
+// transaction forwards events until the commit interval is over. It commits its
+// events even when ctx ends.
 func (s stage) transaction(ctx context.Context, session *kgo.GroupTransactSession) error {
 	fetches := session.PollRecords(ctx, pollRecords)
 	if fetches.NumRecords() == 0 {

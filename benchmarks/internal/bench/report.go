@@ -28,7 +28,7 @@ type Machine struct {
 	Kafka     string
 	FranzGo   string
 	// Load is the load average of a minute before the benchmark began: other
-	// work blurs rates, CPU for each event least.
+	// work affects rates most, CPU for each event least.
 	Load string
 	Date string
 }
@@ -62,7 +62,7 @@ func ThisMachine() Machine {
 	return m
 }
 
-// Head is the begin of a report: title, machine, versions, command.
+// Head is the start of a report: title, machine, versions, command.
 func (m Machine) Head(title, command string) string {
 	return fmt.Sprintf("# %s, %s\n\n%s, %d cores, %.0f GiB, %s, %s, franz-go %s, Apache Kafka %s on the same machine; load average before the start %s.\n\n    %s\n\n",
 		title, m.Date, m.CPU, m.Cores, m.MemoryGiB, m.OS, m.Go, m.FranzGo, m.Kafka, m.Load, command)
@@ -85,7 +85,7 @@ func Command(name string, where ...string) string {
 	return line
 }
 
-// Write writes a report's files to dir, which is made if need be, or nothing
+// Write writes a report's files to dir, which it makes if needed, or nothing
 // if dir is empty. Their names are name, the date of the run and the keys of
 // files, such as ".md" or "-cpu.svg"; result becomes the file ".json".
 func (m Machine) Write(dir, name string, result any, files map[string][]byte) error {
@@ -105,4 +105,15 @@ func (m Machine) Write(dir, name string, result any, files map[string][]byte) er
 		errs = append(errs, os.WriteFile(path+end, file, 0o644))
 	}
 	return errors.Join(errs...)
+}
+
+// field returns a value of a file of /proc with lines "name: value"; empty if
+// the name is missing.
+func field(file []byte, name string) string {
+	for line := range strings.Lines(string(file)) {
+		if key, value, _ := strings.Cut(line, ":"); strings.TrimSpace(key) == name {
+			return strings.TrimSpace(value)
+		}
+	}
+	return ""
 }

@@ -20,7 +20,7 @@ func ClockFrom(start time.Time) Clock {
 }
 
 // Generator produces the events of a schedule when they are due. It is open
-// loop: it waits for no answer, and after a delay, of whatever cause, it sends
+// loop: it waits for no response, and after a delay, of whatever cause, it sends
 // all that is due by then at once.
 type Generator struct {
 	Schedule Schedule

@@ -9,25 +9,25 @@ const (
 	// would send each event by itself, which at 100,000 a second this
 	// generator could not time.
 	Tick = time.Millisecond
-	// Cooldown goes on at the same rate, without copies, behind the measured
-	// stretch: the last measured event meets the same traffic as the others,
-	// and by the order of events every copy has been judged when all of the
+	// Cooldown continues at the same rate, without duplicates, behind the measured
+	// part: the last measured event meets the same traffic as the others,
+	// and by the order of events every duplicate has been judged when all of the
 	// Cooldown has arrived.
 	Cooldown = time.Second
-	// copyDistance is how many events after the first its copy is due. It ends
-	// on 50, so that with at most 50 % of copies no copy is taken of a copy.
-	copyDistance = 950
-	// CopiesMax is the most of Schedule.Copies.
-	CopiesMax = 50 // percent
+	// duplicateDistance is how many events after the first its duplicate is due. It ends
+	// on 50, so that with at most 50 % of duplicates no duplicate is taken of a duplicate.
+	duplicateDistance = 950
+	// DuplicatesMax is the most of Schedule.Duplicates.
+	DuplicatesMax = 50 // percent
 )
 
-// Schedule says when every event is due, in advance: no answer of the system,
+// Schedule says when every event is due, in advance: no response of the system,
 // and no delay of the generator, moves it. Events are numbered from 0.
 type Schedule struct {
-	Rate     int           // events a second
-	Warmup   time.Duration // not measured
-	Measured time.Duration
-	Copies   int // percent
+	Rate       int           // events a second
+	Warmup     time.Duration // not measured
+	Measured   time.Duration
+	Duplicates int // percent
 }
 
 // Due returns when event n is to be produced, from the start of the schedule:
@@ -44,16 +44,16 @@ func (s Schedule) until(d time.Duration) int {
 	return int((d*time.Duration(s.Rate) + time.Second - 1) / time.Second)
 }
 
-// Counts says whether event n is in the measured stretch.
+// Counts reports whether event n is in the measured part.
 func (s Schedule) Counts(n int) bool {
 	return n >= s.until(s.Warmup) && n < s.until(s.Warmup+s.Measured)
 }
 
-// First returns the event that n is a copy of, which is n itself unless it is
-// a copy.
+// First returns the event that n is a duplicate of, which is n itself unless it is
+// a duplicate.
 func (s Schedule) First(n int) int {
-	if n%100 < s.Copies && n >= copyDistance && n < s.until(s.Warmup+s.Measured) {
-		return n - copyDistance
+	if n%100 < s.Duplicates && n >= duplicateDistance && n < s.until(s.Warmup+s.Measured) {
+		return n - duplicateDistance
 	}
 	return n
 }

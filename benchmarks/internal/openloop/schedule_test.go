@@ -11,10 +11,10 @@ import (
 
 func schedules(t *rapid.T) Schedule {
 	return Schedule{
-		Rate:     rapid.SampledFrom([]int{1, 7, 999, 1000, 1500, 20_000, 100_000}).Draw(t, "rate"),
-		Warmup:   time.Duration(rapid.IntRange(0, 3).Draw(t, "warmup")) * time.Second,
-		Measured: time.Duration(rapid.IntRange(1, 5).Draw(t, "measured")) * time.Second,
-		Copies:   rapid.IntRange(0, CopiesMax).Draw(t, "copies"),
+		Rate:       rapid.SampledFrom([]int{1, 7, 999, 1000, 1500, 20_000, 100_000}).Draw(t, "rate"),
+		Warmup:     time.Duration(rapid.IntRange(0, 3).Draw(t, "warmup")) * time.Second,
+		Measured:   time.Duration(rapid.IntRange(1, 5).Draw(t, "measured")) * time.Second,
+		Duplicates: rapid.IntRange(0, DuplicatesMax).Draw(t, "duplicates"),
 	}
 }
 
@@ -55,20 +55,20 @@ func TestScheduleCopies(t *testing.T) {
 				continue
 			}
 			if s.First(first) != first || copied[first] {
-				t.Fatalf("event %d is a copy of %d, which is a copy itself or was copied before", n, first)
+				t.Fatalf("event %d is a duplicate of %d, which is a duplicate itself or has one already", n, first)
 			}
 			copied[first] = true
 		}
 	})
-	s := Schedule{Rate: 1000, Measured: 10 * time.Second, Copies: 10}
-	copies := 0
+	s := Schedule{Rate: 1000, Measured: 10 * time.Second, Duplicates: 10}
+	duplicates := 0
 	for n := range s.Events() {
 		if s.First(n) != n {
-			copies++
+			duplicates++
 		}
 	}
-	// None before there is something to copy, none in the Cooldown.
-	if want := 900; copies != want {
-		t.Errorf("%d copies among %d events, want %d", copies, s.Events(), want)
+	// None before there is something to duplicate, none in the Cooldown.
+	if want := 900; duplicates != want {
+		t.Errorf("%d duplicates among %d events, want %d", duplicates, s.Events(), want)
 	}
 }

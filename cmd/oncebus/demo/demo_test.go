@@ -12,7 +12,6 @@ import (
 	"testing"
 
 	"github.com/twmb/franz-go/pkg/kadm"
-	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"go.uber.org/goleak"
@@ -21,6 +20,7 @@ import (
 	"oncebus/cmd/oncebus/cli"
 	"oncebus/cmd/oncebus/cli/clitest"
 	"oncebus/processor/kafkatest"
+	"oncebus/processor/kafkatest/embedded"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(kafkatest.Main(m)) }
@@ -118,21 +118,18 @@ func TestDemoEndToEnd(t *testing.T) {
 // TestDemoOnAGivenBroker runs the demo like on a real Kafka: with a prefix, and
 // without topics or groups left over.
 func TestDemoOnAGivenBroker(t *testing.T) {
-	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, "signals.raw", "somebody.elses"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer cluster.Close()
+	cluster := embedded.Start(t)
+	cluster.CreateTopic("signals.raw", 1)
+	cluster.CreateTopic("somebody.elses", 1)
 	var created atomic.Int64
-	cluster.ControlKey(int16(kmsg.CreateTopics), func(r kmsg.Request) (kmsg.Response, error, bool) {
-		cluster.KeepControl()
+	cluster.Intercept(func(r kmsg.Request) (kmsg.Response, error, bool) {
 		for _, topic := range r.(*kmsg.CreateTopicsRequest).Topics {
 			if created.Add(1); !strings.HasPrefix(topic.Topic, "oncebus-demo-") {
 				t.Errorf("topic %s was created", topic.Topic)
 			}
 		}
 		return nil, nil, false
-	})
+	}, kmsg.CreateTopics)
 	got := execute(t.Context(), nil, "--events", "1000", "--brokers", strings.Join(cluster.ListenAddrs(), ","))
 	if got.Code != cli.ExitStopped || !strings.HasPrefix(got.Stdout, `{"events":1000,`) {
 		t.Fatalf("%+v", got)

@@ -14,12 +14,12 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
-	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"oncebus/cmd/oncebus/cli"
 	"oncebus/cmd/oncebus/cli/clitest"
 	"oncebus/processor/kafkatest"
+	"oncebus/processor/kafkatest/embedded"
 )
 
 // runningDemo is a running 'oncebus demo --http'.
@@ -112,11 +112,8 @@ func (d *runningDemo) post(path, body string, headers ...string) (status int, an
 // TestDemoByHTTP runs the demo on a given broker: with a prefix, and without topics
 // left over.
 func TestDemoByHTTP(t *testing.T) {
-	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, "signals.raw"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer cluster.Close()
+	cluster := embedded.Start(t)
+	cluster.CreateTopic("signals.raw", 1)
 	demoByHTTP(t, cluster.ListenAddrs())
 	if left := topicNamesOn(t, cluster.ListenAddrs()); !slices.Equal(left, []string{"signals.raw"}) {
 		t.Errorf("topics left: %q", left)

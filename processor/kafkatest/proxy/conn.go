@@ -19,12 +19,12 @@ type conn struct {
 
 	toBroker, toClient *line
 
-	done chan struct{} // closed by cut: nothing passes any more
+	done chan struct{} // closed by cut: frames no longer pass
 	once sync.Once
 
 	mu       sync.Mutex
 	clientID string     // of the newest request
-	pending  []*request // delivered and not answered, in order
+	pending  []*request // delivered, without a response yet, in order
 	answered *sync.Cond // pending has become shorter; uses mu
 }
 
@@ -45,7 +45,7 @@ func (c *conn) serve() {
 	c.cut(false)
 }
 
-// cut ends the connection now: both sides are closed and what is on its way is lost.
+// cut ends the connection now: it closes both sides and loses the frames between them.
 func (c *conn) cut(reset bool) {
 	c.once.Do(func() {
 		close(c.done)
@@ -56,7 +56,7 @@ func (c *conn) cut(reset bool) {
 		c.answered.Broadcast()
 		for _, r := range pending {
 			if r.held != nil {
-				late(r, nil, fmt.Errorf("the connection to node %d ended before the answer", c.node))
+				late(r, nil, fmt.Errorf("the connection to node %d ended before the response", c.node))
 			}
 		}
 		closeConn(c.client, reset)
@@ -64,12 +64,12 @@ func (c *conn) cut(reset bool) {
 	})
 }
 
-// closeConn closes by FIN, or by RST. Closing what the other side has closed already is no error of ours.
+// closeConn closes by FIN, or by RST. A connection that the other side has already closed is no error.
 func closeConn(conn net.Conn, reset bool) {
 	if tcp, ok := conn.(*net.TCPConn); ok && reset {
-		tcp.SetLinger(0) //nolint:errcheck // it fails only on a connection that is gone.
+		tcp.SetLinger(0) //nolint:errcheck // it fails only on a closed connection.
 	}
-	conn.Close() //nolint:errcheck // nothing is written through it any more.
+	conn.Close() //nolint:errcheck // no more writes follow.
 }
 
 // id returns the client id of the newest request, empty before the first.
@@ -102,7 +102,7 @@ func (c *conn) readRequests() {
 	}
 }
 
-// delivery is what is to be done with a request when its time has come.
+// delivery is what to do with a request once it is due.
 func (c *conn) delivery(r *request, v verdict) func() error {
 	deliver := func() error { return c.deliver(r, v.limits) }
 	if v.fate == nil {
@@ -139,13 +139,13 @@ func (c *conn) deliver(r *request, limits []*Fault) error {
 		c.mu.Unlock()
 	}
 	if err := write(c.broker, r.frame, limits, c.done); err != nil {
-		return err // the node is gone, which readResponses sees too
+		return err // the connection to the node ended, which readResponses sees too
 	}
 	c.p.passed(r.key)
 	return nil
 }
 
-// endRequests follows the last request of a client that has gone: the node sees the end of the stream after it, answers what
+// endRequests follows the last request of a client that has disconnected: the node sees the end of the stream after it, responds to what
 // it got, and closes its side.
 func (c *conn) endRequests() error {
 	if half, ok := c.broker.(interface{ CloseWrite() error }); ok && half.CloseWrite() == nil {
@@ -186,7 +186,7 @@ func (c *conn) hold(r *request, f *Fault) error {
 	return errStopped
 }
 
-// late keeps how a held request ended.
+// late records how a held request ended.
 func late(r *request, resp kmsg.Response, err error) {
 	r.held.once.Do(func() {
 		f := r.held.fault
@@ -198,7 +198,7 @@ func late(r *request, resp kmsg.Response, err error) {
 	})
 }
 
-// refuse answers a request in the node's place, after what the node still has to answer.
+// refuse responds to a request in the node's place, after the responses that the node still owes.
 func (c *conn) refuse(r *request, f *Fault) error {
 	req, err := r.decode()
 	if err != nil {
@@ -250,11 +250,11 @@ func (c *conn) readResponses() {
 		if !r.duplicate {
 			c.passBack(r, frame)
 		}
-		c.settle()
+		c.dropOldest()
 	}
 }
 
-// passBack puts a response on its way to the client.
+// passBack puts a response on the line to the client.
 func (c *conn) passBack(r *request, frame []byte) {
 	v := c.p.judge(c.node, r, ToClient)
 	var do func() error
@@ -286,8 +286,8 @@ func (c *conn) patched(r *request, frame []byte, patches []*Fault) []byte {
 	return frame
 }
 
-// match returns the request that a response answers: the oldest one, as a node answers in order. It stays in pending until
-// settle.
+// match returns the request of a response: the oldest one, as a node responds in order. It stays in pending until
+// dropOldest.
 func (c *conn) match(frame []byte) (*request, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -298,8 +298,8 @@ func (c *conn) match(frame []byte) (*request, error) {
 	return c.pending[0], nil
 }
 
-// settle takes the oldest request off pending, once its answer is on the line.
-func (c *conn) settle() {
+// dropOldest removes the oldest request from pending, once its response is on the line.
+func (c *conn) dropOldest() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(c.pending) > 0 {
@@ -308,7 +308,7 @@ func (c *conn) settle() {
 	c.answered.Broadcast()
 }
 
-// pushEnd puts the end of a direction behind the frames that are on their way, and reports whether the line took it. While a
+// pushEnd puts the end of a direction behind the frames in flight, and reports whether the line took it. While a
 // blackhole is there it does not pass.
 func (c *conn) pushEnd(l *line, way Direction, end func() error) bool {
 	do := func() error {

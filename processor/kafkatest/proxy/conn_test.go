@@ -16,7 +16,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// Without rules requests and answers pass unchanged and in order, also several at once, and a Produce without an answer among
+// Without rules requests and responses pass unchanged and in order, also several at once, and a Produce without a response among
 // them.
 func TestPass(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *rig) {
@@ -109,7 +109,7 @@ func TestJitter(t *testing.T) {
 	})
 }
 
-// A held request arrives after its client has gone on over another connection, and its answer is kept.
+// A held request arrives after its client has gone on over another connection, and its response is kept.
 func TestHold(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *rig) {
 		commits := func(req kmsg.Request) bool { return req.(*kmsg.EndTxnRequest).Commit }
@@ -159,7 +159,7 @@ func TestHoldEnds(t *testing.T) {
 		"removed":   {time.Hour, func(_ *rig, f *Fault) { f.Remove() }, 0, true},
 		"cut":       {time.Hour, func(g *rig, _ *Fault) { g.proxy.Cut(Match{ClientID: "app"}, false) }, 0, true},
 		"node dead": {time.Hour, func(g *rig, _ *Fault) { g.killNode() }, 0, true},
-		"cut while the answer is out": {time.Second, func(g *rig, f *Fault) {
+		"cut while the response is out": {time.Second, func(g *rig, f *Fault) {
 			g.answerWith(func(kmsg.Request) kmsg.Response { return nil })
 			time.AfterFunc(2*time.Second, func() { g.proxy.Cut(f.Rule().Match, true) })
 		}, 1, true},
@@ -189,7 +189,7 @@ func TestHoldEnds(t *testing.T) {
 	}
 }
 
-// A duplicated request reaches the node twice; the client gets one answer, and the next request its own.
+// A duplicated request reaches the node twice; the client gets one response, and the next request its own.
 func TestDuplicate(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *rig) {
 		g.add(Rule{Match: Match{APIs: []int16{kmsg.Produce.Int16()}}, Action: DuplicateRequest, Skip: 1, Count: 1})
@@ -204,7 +204,7 @@ func TestDuplicate(t *testing.T) {
 	})
 }
 
-// A refused request is not delivered; its answer comes behind those of the requests before it.
+// A refused request is not delivered; its response comes behind those of the requests before it.
 func TestRefuse(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *rig) {
 		g.add(Rule{Match: Match{APIs: []int16{kmsg.EndTxn.Int16()}}, Action: Refuse, Error: kerr.ConcurrentTransactions, Count: 1})
@@ -217,13 +217,13 @@ func TestRefuse(t *testing.T) {
 		c.receive(heartbeat("g"), id1)
 		resp := c.receive(endTxn("t", true), id2)
 		if !errors.Is(ErrorOf(resp), kerr.ConcurrentTransactions) {
-			t.Errorf("answer %+v", resp)
+			t.Errorf("response %+v", resp)
 		}
 		if got := g.arrivals(); len(got) != 1 || c.elapsed() != time.Second {
-			t.Errorf("the node got %+v, the answer came after %v", got, c.elapsed())
+			t.Errorf("the node got %+v, the response came after %v", got, c.elapsed())
 		}
 		if resp := c.ask(endTxn("t", true)); ErrorOf(resp) != nil {
-			t.Errorf("answer %+v after the rule's only strike", resp)
+			t.Errorf("response %+v after the rule's only strike", resp)
 		}
 	})
 }
@@ -240,22 +240,22 @@ func TestRefuseAtTheEnd(t *testing.T) {
 	})
 }
 
-// A patch changes the answer of a request that was done. What cannot be decoded passes as it is, and the fault says so.
+// A patch changes the response of a request that was done. What cannot be decoded passes as it is, and the fault says so.
 func TestPatch(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *rig) {
 		f := g.add(Rule{Match: Match{APIs: []int16{kmsg.Heartbeat.Int16()}}, Action: PatchResponse, Error: kerr.UnknownServerError, Count: 1})
 		c := g.connect("app-one")
 		if resp := c.ask(heartbeat("g")); !errors.Is(ErrorOf(resp), kerr.UnknownServerError) {
-			t.Errorf("answer %+v", resp)
+			t.Errorf("response %+v", resp)
 		}
 		if resp := c.ask(heartbeat("g")); ErrorOf(resp) != nil || len(g.arrivals()) != 2 {
-			t.Errorf("answer %+v", resp)
+			t.Errorf("response %+v", resp)
 		}
 		if f.Struck() != 1 || f.Err() != nil {
 			t.Errorf("struck %d times, %v", f.Struck(), f.Err())
 		}
 		broken := g.add(Rule{Match: Match{APIs: []int16{kmsg.EndTxn.Int16()}}, Action: PatchResponse, Patch: func(kmsg.Response) { t.Error("patched") }})
-		g.answerWith(func(req kmsg.Request) kmsg.Response { // an answer with too few bytes for its version
+		g.answerWith(func(req kmsg.Request) kmsg.Response { // a response with too few bytes for its version
 			resp := req.ResponseKind()
 			resp.SetVersion(0)
 			return resp
@@ -265,7 +265,7 @@ func TestPatch(t *testing.T) {
 			t.Errorf("read %v, %v", frame, err)
 		}
 		if broken.Err() == nil {
-			t.Error("an answer that cannot be decoded is no error")
+			t.Error("a response that cannot be decoded is no error")
 		}
 	})
 }
@@ -290,7 +290,7 @@ func TestBlackhole(t *testing.T) {
 				}
 				victim.receive(heartbeat("g"), id)
 				if got := victim.elapsed(); got != time.Minute {
-					t.Errorf("the answer came after %v", got)
+					t.Errorf("the response came after %v", got)
 				}
 				if f.Struck() == 0 {
 					t.Error("the blackhole counts nothing")

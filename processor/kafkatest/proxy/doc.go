@@ -1,11 +1,11 @@
 // Package proxy is a TCP proxy that understands Kafka's framing, to put faults between clients and brokers where no socket tool
-// can: at one request or response of one API, of one client, a given number of times. It loses a request or only its answer
-// (the commit that is done and nobody knows), delivers a request long after its client has given up and moved on, repeats one,
-// refuses one, changes an answer; and it knows the coarse faults too: silence in one direction or both, latency, little
+// can: at one request or response of one API, of one client, a given number of times. It loses a request or only its response
+// (the commit that is done while its client does not know), delivers a request long after its client stopped waiting, repeats one,
+// refuses one, changes a response. The coarse faults are there too: silence in one direction or both, latency, little
 // bandwidth, resets. Every rule counts how often it struck, so that a test can prove that its fault took place.
 //
 // A broker gets a listener whose advertised address is the proxy's, so that clients which start at the proxy stay with it, and
-// the harness keeps a direct way beside it:
+// the harness keeps the direct way:
 //
 //	px, err := proxy.Listen(ctx, 3)
 //	cluster, err := kafkatest.StartCluster(ctx, dir, 3,
@@ -20,8 +20,8 @@
 //	})
 //	err = fault.Wait(ctx, 1)
 //
-// Clients are told apart by their client id, which every request carries: one process (oncebus names itself by application and
-// instance) can be cut off while its peer goes on. The proxy reads frames, so it takes plain connections only.
+// Every request carries its client id, by which rules choose clients: the proxy can cut one process off (oncebus names itself by
+// application and instance) while its peer works. The proxy reads frames, so it takes plain connections only.
 //
 // # What a connection through the proxy is
 //

@@ -11,7 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// Fault is a rule at work in a proxy. Its methods may be called from any goroutine, also after Remove.
+// Fault is a rule active in a proxy. Its methods may be called from any goroutine, also after Remove.
 type Fault struct {
 	rule  Rule
 	proxy *Proxy
@@ -22,7 +22,7 @@ type Fault struct {
 	mu      sync.Mutex
 	seen    int           // frames that matched
 	struck  int           // frames that the rule acted on; never above rule.Count if that is set
-	late    []Late        // of HoldRequest: frames delivered, or given up
+	late    []Late        // of HoldRequest: frames delivered or abandoned
 	errs    []error       // strikes that failed
 	changed chan struct{} // closed, and replaced, when any of the above changes
 	free    time.Time     // of Throttle: when the bytes let through so far have all passed
@@ -32,9 +32,9 @@ type Fault struct {
 type Late struct {
 	// Request is the one that was held.
 	Request kmsg.Request
-	// Response is the node's answer; [ErrorOf] has its error.
+	// Response is the node's response; [ErrorOf] has its error.
 	Response kmsg.Response
-	// Err says why there is no answer: the node was gone, or the rule was removed first.
+	// Err says why there is no response: the connection to the node ended, or the rule was removed first.
 	Err error
 }
 
@@ -51,7 +51,7 @@ func (f *Fault) Struck() int {
 	return f.struck
 }
 
-// Err returns what kept strikes from taking effect, such as an answer that could not be decoded; those frames passed unchanged.
+// Err returns what kept strikes from taking effect, such as a response that could not be decoded; those frames passed unchanged.
 func (f *Fault) Err() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -91,8 +91,8 @@ func (f *Fault) wait(ctx context.Context, done func() bool, state func() string)
 	}
 }
 
-// Remove ends the rule: no frame is struck any more, what a blackhole kept back goes on, and requests that are still held are
-// given up. It may be called again.
+// Remove ends the rule: it strikes no more frames, the proxy forwards what a blackhole kept back and
+// abandons the requests that are still held. It may be called again.
 func (f *Fault) Remove() {
 	f.once.Do(func() {
 		close(f.removed)
@@ -100,7 +100,7 @@ func (f *Fault) Remove() {
 	})
 }
 
-// matches says whether the rule is about a request, or its answer.
+// matches reports whether the rule is about a request, or its response.
 func (f *Fault) matches(node int32, r *request) bool {
 	m := f.rule.Match
 	if !m.matchesClient(node, r.clientID) || len(m.APIs) > 0 && !slices.Contains(m.APIs, r.key) {
@@ -164,7 +164,7 @@ func (f *Fault) failed(err error) {
 	f.notify()
 }
 
-// notify wakes those that wait; the lock is held.
+// notify wakes the waiters; the caller has the lock.
 func (f *Fault) notify() {
 	close(f.changed)
 	f.changed = make(chan struct{})

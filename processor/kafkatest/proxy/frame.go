@@ -46,7 +46,7 @@ type frameError struct{ err error }
 func (e *frameError) Error() string { return e.err.Error() }
 func (e *frameError) Unwrap() error { return e.err }
 
-// request is a request on its way: its frame and what its header says.
+// request is a request in flight: its frame and the fields of its header.
 type request struct {
 	frame       []byte
 	key         int16
@@ -55,7 +55,7 @@ type request struct {
 	clientID    string
 	body        int // where the body begins in frame; 0 for an API this package cannot decode
 
-	// duplicate and held mark requests whose answer is not the client's.
+	// duplicate and held mark requests whose response the client does not get.
 	duplicate bool
 	held      *held
 }
@@ -146,18 +146,18 @@ func (r *request) decode() (kmsg.Request, error) {
 	return req, nil
 }
 
-// answered says whether a node will answer the request: all but a Produce that asks for no acknowledgement.
+// answered reports whether a node will respond to the request: all but a Produce that asks for no acknowledgement.
 func (r *request) answered() bool {
 	if r.key != kmsg.Produce.Int16() || r.body == 0 {
 		return true
 	}
 	var produce kmsg.ProduceRequest
 	produce.SetVersion(r.version)
-	// Without a copy of the records. One that cannot be read gets the node's complaint as its answer.
+	// Without a copy of the records. One that cannot be read gets the node's error as its response.
 	return produce.UnsafeReadFrom(r.frame[r.body:]) != nil || produce.Acks != 0
 }
 
-// responseBody returns where the body of the answer to r begins in its frame.
+// responseBody returns where the body of the response to r begins in its frame.
 func (r *request) responseBody(frame []byte) (int, error) {
 	const header = lengthSize + 4
 	kind := kmsg.ResponseForKey(r.key)
@@ -165,7 +165,7 @@ func (r *request) responseBody(frame []byte) (int, error) {
 		return 0, fmt.Errorf("api key %d version %d: not known here", r.key, r.version)
 	}
 	kind.SetVersion(r.version)
-	// An ApiVersions answer has the old header in every version, so that clients of any age can read it.
+	// An ApiVersions response has the old header in every version, so that clients of any age can read it.
 	if !kind.IsFlexible() || r.key == kmsg.ApiVersions.Int16() {
 		return header, nil
 	}
@@ -173,7 +173,7 @@ func (r *request) responseBody(frame []byte) (int, error) {
 	return header + n, err
 }
 
-// decodeResponse returns the answer to r in a frame, as kmsg has it, and where its body begins.
+// decodeResponse returns the response to r in a frame, as kmsg has it, and where its body begins.
 func (r *request) decodeResponse(frame []byte) (kmsg.Response, int, error) {
 	body, err := r.responseBody(frame)
 	if err != nil {
@@ -190,14 +190,14 @@ func (r *request) decodeResponse(frame []byte) (kmsg.Response, int, error) {
 // correlationOf returns the correlation id of a response's frame.
 func correlationOf(frame []byte) int32 { return int32(binary.BigEndian.Uint32(frame[lengthSize:])) }
 
-// encodeResponse returns the frame of resp behind a header as it stands in a frame.
+// encodeResponse returns the frame of resp behind a header as it is in a frame.
 func encodeResponse(header []byte, resp kmsg.Response) []byte {
 	frame := resp.AppendTo(append([]byte(nil), header...))
 	binary.BigEndian.PutUint32(frame, uint32(len(frame)-lengthSize))
 	return frame
 }
 
-// responseHeader returns the header of an answer to r that did not come from a node.
+// responseHeader returns the header of a response to r that did not come from a node.
 func (r *request) responseHeader(resp kmsg.Response) []byte {
 	header := make([]byte, lengthSize, lengthSize+5)
 	header = binary.BigEndian.AppendUint32(header, uint32(r.correlation))

@@ -119,7 +119,7 @@ func FuzzRequest(f *testing.F) {
 	})
 }
 
-// longVarint says whether there may be a varint of more than 21 bits. One that counts tags keeps kmsg 1.15 busy for that many rounds,
+// longVarint reports whether there may be a varint of more than 21 bits. One that counts tags keeps kmsg 1.15 busy for that many rounds,
 // although no bytes are left, and a fuzz worker that takes minutes counts as hung. Our own clients send no such thing.
 func longVarint(stream []byte) bool {
 	run := 0

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// lineFrames is how many frames may be on their way in one direction of a connection before its sender has to wait.
+// lineFrames is how many frames may be in flight in one direction of a connection before its sender blocks.
 const lineFrames = 64
 
 // chunk is how many bytes of a throttled frame are written at a time.
@@ -18,10 +18,10 @@ var errStopped = errors.New("stopped")
 // line carries frames in one direction of a connection, in order, each at its time.
 type line struct {
 	items   chan item
-	stopped chan struct{} // closed when run has returned: nothing is taken any more
+	stopped chan struct{} // closed when run has returned: it takes no more items
 }
 
-// item is a frame, or something else to be done in its place, on its way.
+// item is a frame in flight, or an action in its place.
 type item struct {
 	due   time.Time
 	gates []*Fault     // blackholes to be waited for

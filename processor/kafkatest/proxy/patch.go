@@ -69,7 +69,7 @@ func eachErrorCode(v reflect.Value, visit func(reflect.Value)) {
 	}
 }
 
-// refusal is the answer of a node that does nothing of what req asks: the request's topics, partitions, groups and keys, each
+// refusal is the response of a node that does nothing of what req asks: the request's topics, partitions, groups and keys, each
 // with the error.
 func refusal(req kmsg.Request, err *kerr.Error) kmsg.Response {
 	resp := req.ResponseKind()
@@ -95,8 +95,8 @@ func setDefaults(pointer reflect.Value) {
 	}
 }
 
-// mirror copies what an answer repeats of its request: fields of the same name and type, and lists of the same name, entry by
-// entry. A request's plain list of partitions is a list of structs in its answer.
+// mirror copies what a response repeats of its request: fields of the same name and type, and lists of the same name, entry by
+// entry. A request's plain list of partitions is a list of structs in its response.
 func mirror(dst, src reflect.Value) {
 	for i := range dst.NumField() {
 		name, to := dst.Type().Field(i).Name, dst.Field(i)

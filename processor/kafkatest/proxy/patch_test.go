@@ -10,7 +10,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// refusedRequests are requests whose answers repeat their partitions: two of one topic.
+// refusedRequests are requests whose responses repeat their partitions: two of one topic.
 func refusedRequests() []kmsg.Request {
 	partitions := []int32{3, 5}
 	add := kmsg.NewPtrAddPartitionsToTxnRequest()
@@ -36,7 +36,7 @@ func refusedRequests() []kmsg.Request {
 	return []kmsg.Request{add, commit, fetch, old, write}
 }
 
-// A refusal names each topic and partition of its request, with the error, and in the version asked for.
+// A refusal names each topic and partition of its request, with the error, and in the version requested.
 func TestRefusalNamesThePartitions(t *testing.T) {
 	for _, req := range refusedRequests() {
 		resp := refusal(req, kerr.ConcurrentTransactions)
@@ -81,7 +81,7 @@ func TestRefusalNamesThePartitions(t *testing.T) {
 	}
 }
 
-// Coordinators are asked for by key; their refusal names no node.
+// Coordinators are requested by key; their refusal names no node.
 func TestRefusalOfCoordinators(t *testing.T) {
 	req := kmsg.NewPtrFindCoordinatorRequest()
 	req.SetVersion(6)
@@ -93,7 +93,7 @@ func TestRefusalOfCoordinators(t *testing.T) {
 	}
 }
 
-// Every API can be refused in every version: the answer can be encoded, and read, and carries the error if it has room for one.
+// Every API can be refused in every version: the response can be encoded, and read, and carries the error if it has room for one.
 func TestRefusalOfEveryAPI(t *testing.T) {
 	refused := 0
 	for key := range int16(kmsg.MaxKey + 1) {
@@ -122,7 +122,7 @@ func TestRefusalOfEveryAPI(t *testing.T) {
 	}
 }
 
-// NoOffsets takes the offsets out of an answer of either shape and leaves other answers alone.
+// NoOffsets takes the offsets out of a response of either shape and leaves other responses alone.
 func TestNoOffsets(t *testing.T) {
 	five := kmsg.OffsetFetchResponseGroupTopicPartition{Offset: 5, LeaderEpoch: 2}
 	resp := kmsg.NewPtrOffsetFetchResponse()
@@ -138,7 +138,7 @@ func TestNoOffsets(t *testing.T) {
 	NoOffsets(kmsg.NewPtrEndTxnResponse())
 }
 
-// A patch with an error sets it in every partition; ErrorOf finds it, and nothing in an answer without one.
+// A patch with an error sets it in every partition; ErrorOf finds it, and nothing in a response without one.
 func TestErrors(t *testing.T) {
 	resp := refusal(refusedRequests()[1], kerr.UnstableOffsetCommit)
 	if err := ErrorOf(resp); !errors.Is(err, kerr.UnstableOffsetCommit) {

@@ -102,7 +102,7 @@ func (p *Proxy) Forward(upstreams []string) error {
 	return nil
 }
 
-// Add puts a rule to work, behind those that are there. It meets frames that are read from now on.
+// Add adds a rule after the present ones. It meets frames that are read from now on.
 func (p *Proxy) Add(rule Rule) (*Fault, error) {
 	if err := rule.validate(); err != nil {
 		return nil, err
@@ -127,7 +127,7 @@ func (p *Proxy) Clear() {
 	}
 }
 
-// forget takes a removed fault off the list.
+// forget removes a fault from the list.
 func (p *Proxy) forget(f *Fault) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -204,7 +204,7 @@ func (p *Proxy) serve(node int32, client net.Conn) {
 	p.mu.Unlock()
 	broker, err := (&net.Dialer{Timeout: dialMax}).DialContext(p.ctx, "tcp", upstream)
 	if err != nil {
-		closeConn(client, true) // as near as can be to the refusal that the client would have met
+		closeConn(client, true) // the nearest to the refusal of a node that is down
 		return
 	}
 	p.carry(newConn(p, node, client, broker))
@@ -230,7 +230,7 @@ type verdict struct {
 	gates   []*Fault // blackholes
 	limits  []*Fault // throttles
 	patches []*Fault
-	fate    *Fault // the rule that decides what is done with the frame; nil if it just passes
+	fate    *Fault // the rule that decides what is done with the frame; nil if it passes
 }
 
 // judge lets the rules strike at a request, or at the response to it, going the given way.
@@ -287,7 +287,7 @@ func (p *Proxy) passed(api int16) {
 	p.requests[api]++
 }
 
-// reportFrame reports what ended the reading from one side, unless that is simply the end of the connection.
+// reportFrame reports why reading from one side ended, unless the connection ended.
 func (p *Proxy) reportFrame(c *conn, side string, err error) {
 	var bad *frameError
 	if errors.As(err, &bad) {

@@ -12,7 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// tcpNode plays a node on a socket: it answers every request and says what it got, by correlation id, and when a connection has
+// tcpNode plays a node on a socket: it responds to every request and reports what it got, by correlation id, and when a connection has
 // ended, by 0.
 func tcpNode(t *testing.T) (addr string, got <-chan int32) {
 	t.Helper()
@@ -86,7 +86,7 @@ func dialTCP(t *testing.T, addr string) net.Conn {
 	return conn
 }
 
-// ask sends a heartbeat with the correlation id and reads its answer, or returns the error.
+// ask sends a heartbeat with the correlation id and reads its response, or returns the error.
 func ask(t *testing.T, conn net.Conn, id int32) error {
 	t.Helper()
 	if _, err := conn.Write(frameOf(heartbeat("g"), "app-one", id)); err != nil {
@@ -94,7 +94,7 @@ func ask(t *testing.T, conn net.Conn, id int32) error {
 	}
 	frame, err := readFrame(conn)
 	if err == nil && correlationOf(frame) != id {
-		t.Errorf("answer to %d, asked %d", correlationOf(frame), id)
+		t.Errorf("response to %d, asked %d", correlationOf(frame), id)
 	}
 	return err
 }
@@ -139,7 +139,7 @@ func TestCutAndReset(t *testing.T) {
 			t.Fatal(err)
 		}
 		if n := p.Cut(Match{ClientID: "other"}, reset); n != 0 {
-			t.Errorf("cut %d connections of nobody", n)
+			t.Errorf("cut %d connections of an unknown client", n)
 		}
 		if n := p.Cut(Match{ClientID: "app"}, reset); n != 1 {
 			t.Errorf("cut %d connections", n)
@@ -212,7 +212,7 @@ func TestNodeDown(t *testing.T) {
 		closeQuietly(conn)
 	}
 	if err == nil {
-		t.Error("an answer from a node that is down")
+		t.Error("a response from a node that is down")
 	}
 	addr, _ := tcpNode(t)
 	if err := p.Forward([]string{addr}); err != nil {

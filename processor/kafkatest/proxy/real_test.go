@@ -25,7 +25,7 @@ type realRun struct {
 	topic  string
 }
 
-// TestRealFaults strikes at a real client and a real broker, and looks from beside the proxy at what became of it.
+// TestRealFaults strikes at a real client and a real broker, and reads the effect past the proxy.
 func TestRealFaults(t *testing.T) {
 	p := open(t, 1)
 	broker := kafkatest.Start(t, kafkatest.WithListener(kafkatest.Listener{Name: "PROXIED", Advertise: p.Addrs()}))
@@ -100,7 +100,7 @@ func (r *realRun) begin(cl *kgo.Client, value string) {
 	}
 }
 
-// committed returns the topic's committed values, read beside the proxy up to its last stable offset.
+// committed returns the topic's committed values, read past the proxy up to its last stable offset.
 func (r *realRun) committed() string {
 	r.t.Helper()
 	ctx := soon(r.t)
@@ -154,13 +154,13 @@ var commits = Match{
 	Where: func(req kmsg.Request) bool { return req.(*kmsg.EndTxnRequest).Commit },
 }
 
-// Row n1: the commit is done, its answer lost. Nobody repeats it: requests are not retried here.
+// Row n1: the commit is done, its response lost. The client here does not retry requests.
 func (r *realRun) commitUnknown() {
 	cl := r.client(kgo.TransactionalID(r.topic), kgo.RequestRetries(0))
 	r.begin(cl, "a")
 	f := r.add(Rule{Match: commits, Action: DropResponse, Count: 1})
 	if err := cl.EndTransaction(soon(r.t), kgo.TryCommit); err == nil {
-		r.t.Error("the commit's answer arrived")
+		r.t.Error("the commit's response arrived")
 	}
 	r.struck(f, 1)
 	r.waitStable()
@@ -199,7 +199,7 @@ func (r *realRun) lateCommit() {
 		r.t.Fatalf("late %+v, %v", late, err)
 	}
 	if err := ErrorOf(late[0].Response); !errors.Is(err, kerr.InvalidProducerEpoch) && !errors.Is(err, kerr.ProducerFenced) {
-		r.t.Errorf("the broker's answer to the late commit: %v", err)
+		r.t.Errorf("the broker's response to the late commit: %v", err)
 	}
 	if err := cl.EndTransaction(soon(r.t), kgo.TryAbort); err != nil {
 		r.t.Fatal(err)
@@ -298,7 +298,7 @@ func (r *realRun) noOffsets() {
 	r.struck(unstable, 1)
 }
 
-// Row n4: one client is cut off while another one goes on; healed, it goes on as well.
+// Row n4: one client is cut off while another one continues; healed, it continues as well.
 func (r *realRun) blackhole() {
 	victim, other := r.client(), r.client(kgo.ClientID("other"))
 	for _, cl := range []*kgo.Client{victim, other} {

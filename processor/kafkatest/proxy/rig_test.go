@@ -21,7 +21,7 @@ type rig struct {
 	proxy *Proxy
 
 	mu     sync.Mutex
-	answer func(kmsg.Request) kmsg.Response // nil answers are not sent; called under the lock
+	answer func(kmsg.Request) kmsg.Response // nil responses are not sent; called under the lock
 	seen   []arrival
 	nodes  []net.Conn // the node's ends
 }
@@ -33,7 +33,7 @@ type arrival struct {
 	client  string
 }
 
-// success is the answer of a node that has done what it was asked.
+// success is the response of a node that has done what it was asked.
 func success(req kmsg.Request) kmsg.Response {
 	resp := req.ResponseKind()
 	resp.SetVersion(req.GetVersion())
@@ -155,7 +155,7 @@ func (c *client) send(req kmsg.Request) int32 {
 	return c.next
 }
 
-// receive reads the answer to req with the correlation id.
+// receive reads the response to req with the correlation id.
 func (c *client) receive(req kmsg.Request, id int32) kmsg.Response {
 	c.g.t.Helper()
 	frame, err := readFrame(c.conn)
@@ -173,13 +173,13 @@ func (c *client) receive(req kmsg.Request, id int32) kmsg.Response {
 	return resp
 }
 
-// ask sends a request and returns its answer.
+// ask sends a request and returns its response.
 func (c *client) ask(req kmsg.Request) kmsg.Response {
 	c.g.t.Helper()
 	return c.receive(req, c.send(req))
 }
 
-// wantCut waits for the end of the connection and fails if an answer comes instead.
+// wantCut waits for the end of the connection and fails if a response comes instead.
 func (c *client) wantCut() {
 	c.g.t.Helper()
 	if frame, err := readFrame(c.conn); !errors.Is(err, io.EOF) {

@@ -16,24 +16,24 @@ type Action int
 
 // The actions. Those that cut a connection close both its sides, by RST with [Rule.Reset], else by FIN.
 const (
-	// DropRequest cuts the connection instead of delivering the request: not done, and the client cannot know.
+	// DropRequest cuts the connection instead of delivering the request: not done, and the client cannot tell.
 	DropRequest Action = iota + 1
-	// DropResponse waits for the node's answer and cuts the connection instead of passing it on: done, and the client cannot know.
+	// DropResponse waits for the node's response and cuts the connection instead of forwarding it: done, and the client cannot tell.
 	DropResponse
 	// DelayRequest delivers the request Delay (and up to Jitter more) later.
 	DelayRequest
-	// DelayResponse passes the answer on Delay (and up to Jitter more) later.
+	// DelayResponse forwards the response Delay (and up to Jitter more) later.
 	DelayResponse
 	// HoldRequest cuts the client's side only, and delivers the request to the node after Delay or when Release is closed,
-	// whichever comes first: late, after the client has reconnected and gone on. The node's answer is kept, see [Fault.Late].
+	// whichever comes first: late, after the client has reconnected. The node's response is kept, see [Fault.Late].
 	HoldRequest
-	// DuplicateRequest delivers the request twice in a row; the client gets the first answer.
+	// DuplicateRequest delivers the request twice in a row; the client gets the first response.
 	DuplicateRequest
-	// Refuse answers the request with Error and does not deliver it: what a broker does that is loading or busy.
+	// Refuse responds to the request with Error and does not deliver it: what a broker does that is loading or busy.
 	Refuse
-	// PatchResponse changes the answer to a request that was delivered: every error code in it becomes Error, or Patch edits it.
+	// PatchResponse changes the response to a request that was delivered: every error code in it becomes Error, or Patch edits it.
 	PatchResponse
-	// Blackhole keeps the frames of Direction from passing until the rule is removed; then they go on, as after a network's
+	// Blackhole keeps the frames of Direction from passing until the rule is removed; then they continue, as after a network's
 	// outage. The end of a connection does not pass either.
 	Blackhole
 	// Throttle lets frames of Direction pass at BytesPerSecond, all connections the rule matches together.
@@ -72,14 +72,14 @@ type Match struct {
 	ClientID string
 	// Node is the number of one node, from 1 in the order of [Proxy.Addrs]; 0 means every node.
 	Node int32
-	// Where, if set, has the last word on the decoded request, such as a commit but not an abort. It is called with requests of
+	// Where, if set, decides by the decoded request, such as a commit but not an abort. It is called with requests of
 	// the APIs above only, from several goroutines, and must not change the request.
 	Where func(kmsg.Request) bool
 }
 
 // Rule is a fault to inject. Rules apply in the order they were added, each to what the ones before let pass.
 type Rule struct {
-	// Name tells the rule from others in logs and reports; by default the action's.
+	// Name identifies the rule in logs and reports; by default the action's.
 	Name string
 	Match
 	Action Action
@@ -99,7 +99,7 @@ type Rule struct {
 	Release <-chan struct{}
 	// Error is for Refuse and PatchResponse.
 	Error *kerr.Error
-	// Patch edits the answer in place, for PatchResponse without Error.
+	// Patch edits the response in place, for PatchResponse without Error.
 	Patch func(kmsg.Response)
 	// Direction is for Blackhole and Throttle.
 	Direction Direction
@@ -119,7 +119,7 @@ func (r Rule) validate() error {
 	}
 	is := func(actions ...Action) bool { return slices.Contains(actions, r.Action) }
 	_, known := actionNames[r.Action]
-	refuse(!known, "Action is none of the package's")
+	refuse(!known, "Action is not one of the package's")
 	refuse(r.Skip < 0 || r.Count < 0, "Skip %d, Count %d: neither may be below 0", r.Skip, r.Count)
 	refuse(r.Probability < 0 || r.Probability > 1, "Probability %v is not between 0 and 1", r.Probability)
 	refuse(r.Delay < 0 || r.Jitter < 0, "Delay %v, Jitter %v: neither may be below 0", r.Delay, r.Jitter)
@@ -135,7 +135,7 @@ func (r Rule) validate() error {
 	refuse(is(Refuse, PatchResponse) && len(r.APIs) == 0, "needs APIs")
 	refuse(is(Throttle) != (r.BytesPerSecond > 0), "BytesPerSecond %d: a Throttle needs it above 0, nothing else has a use for it", r.BytesPerSecond)
 	refuse(!is(Blackhole, Throttle) && r.Direction != Both, "has no use for Direction")
-	refuse(r.Direction < Both || r.Direction > ToClient, "Direction is none of the package's")
+	refuse(r.Direction < Both || r.Direction > ToClient, "Direction is not one of the package's")
 	refuse(!is(DropRequest, DropResponse, HoldRequest) && r.Reset, "has no use for Reset")
 	refuse(r.Node < 0, "Node %d is below 0", r.Node)
 	return errors.Join(errs...)
@@ -148,7 +148,7 @@ func (r Rule) name() string {
 	return r.Action.String()
 }
 
-// concerns says whether the rule acts on frames that go this way, ToBroker or ToClient.
+// concerns reports whether the rule acts on frames that go this way, ToBroker or ToClient.
 func (r Rule) concerns(way Direction) bool {
 	switch r.Action {
 	case DropResponse, DelayResponse, PatchResponse:
@@ -160,7 +160,7 @@ func (r Rule) concerns(way Direction) bool {
 	}
 }
 
-// matchesClient says whether the match includes a client and a node, whatever the API.
+// matchesClient reports whether the match includes a client and a node, whatever the API.
 func (m Match) matchesClient(node int32, clientID string) bool {
 	if m.Node != 0 && m.Node != node {
 		return false

@@ -1,0 +1,85 @@
+package embedded
+
+import (
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+const (
+	// sessionMin lets a test lose a group member within a second; kfake's default is 6 s.
+	sessionMin = 100 * time.Millisecond
+	// partitionsDefault is for topics whose creator names no number; kfake's default is 10.
+	partitionsDefault = 4
+)
+
+// A Cluster is an embedded broker, or several, for one test.
+type Cluster struct {
+	*kfake.Cluster
+
+	tb testing.TB
+}
+
+// Start starts one broker, or what opts say, and closes it when the test ends.
+func Start(tb testing.TB, opts ...kfake.Opt) *Cluster {
+	tb.Helper()
+	defaults := []kfake.Opt{
+		kfake.NumBrokers(1), kfake.GroupMinSessionTimeout(sessionMin), kfake.DefaultNumPartitions(partitionsDefault),
+		// kfake compacts beyond the last stable offset, which can drop rows of an open transaction.
+		kfake.BrokerConfigs(map[string]string{"log.cleaner.backoff.ms": "1000000000000"}),
+	}
+	cluster, err := kfake.NewCluster(append(defaults, opts...)...)
+	if err != nil {
+		tb.Fatalf("start the embedded broker: %v", err)
+	}
+	tb.Cleanup(cluster.Close)
+	return &Cluster{Cluster: cluster, tb: tb}
+}
+
+// CreateTopic creates a topic with settings, given as name, value, name, value.
+func (c *Cluster) CreateTopic(name string, partitions int32, settings ...string) {
+	c.tb.Helper()
+	configs := map[string]string{}
+	for n := 0; n < len(settings); n += 2 {
+		configs[settings[n]] = settings[n+1]
+	}
+	if err := c.Cluster.CreateTopic(name, partitions, configs); err != nil {
+		c.tb.Fatalf("create topic %s: %v", name, err)
+	}
+}
+
+// Intercept passes every request of these kinds, or of every kind if there are none, through fn for as long as the cluster lives.
+// fn returns a response, or an error that cuts the connection, and whether it handled the request; the cluster handles the others.
+func (c *Cluster) Intercept(fn func(kmsg.Request) (kmsg.Response, error, bool), keys ...kmsg.Key) {
+	kept := func(req kmsg.Request) (kmsg.Response, error, bool) {
+		c.KeepControl() // else kfake drops the function after the first request it handles
+		return fn(req)
+	}
+	if len(keys) == 0 {
+		c.Control(kept)
+	}
+	for _, key := range keys {
+		c.ControlKey(key.Int16(), kept)
+	}
+}
+
+// Client returns a client of the cluster, which closes when the test ends.
+func (c *Cluster) Client(opts ...kgo.Opt) *kgo.Client {
+	c.tb.Helper()
+	client, err := kgo.NewClient(append([]kgo.Opt{kgo.SeedBrokers(c.ListenAddrs()...)}, opts...)...)
+	if err != nil {
+		c.tb.Fatalf("make a client of the embedded broker: %v", err)
+	}
+	c.tb.Cleanup(client.Close)
+	return client
+}
+
+// Admin returns an admin client of the cluster, which closes when the test ends.
+func (c *Cluster) Admin() *kadm.Client {
+	c.tb.Helper()
+	return kadm.NewClient(c.Client())
+}

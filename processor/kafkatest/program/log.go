@@ -1,0 +1,159 @@
+//go:build unix
+
+package program
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"strings"
+	"sync"
+)
+
+// tailLines is how much of a log goes into an error.
+const tailLines = 30
+
+// Entry is one line of a log that is a JSON object, as oncebus writes it.
+type Entry map[string]any
+
+// A Log reads the log file of one process, which others may have written before it. Every method first reads what the file has
+// gained. Lines are JSON objects, but for those of a crash and of the fault points ("failpoint: name").
+type Log struct {
+	path string
+	from int64 // where the process's part begins
+
+	mu      sync.Mutex
+	read    int64 // offset behind the last line read
+	tail    []string
+	first   map[string]Entry // by message
+	counts  map[string]int   // by message, and by message and task
+	failure string
+}
+
+// openLog reads on from the present end of the file.
+func openLog(path string) (*Log, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, fmt.Errorf("open a log: %w", err)
+	}
+	return &Log{path: path, from: info.Size(), read: info.Size(), first: map[string]Entry{}, counts: map[string]int{}}, nil
+}
+
+// catchUp reads the lines that the file has gained. A log that cannot be read says so in its tail: callers need it to explain
+// another failure, or wait for a line that then never comes.
+func (l *Log) catchUp() {
+	if l.path == "" {
+		return
+	}
+	file, err := os.Open(l.path)
+	if err != nil {
+		l.tail = append(l.tail, err.Error())
+		return
+	}
+	defer func() { _ = file.Close() }()
+	lines := bufio.NewReader(io.NewSectionReader(file, l.read, math.MaxInt64-l.read))
+	for {
+		line, err := lines.ReadBytes('\n')
+		if err != nil { // the line has no end yet: read it again next time
+			break
+		}
+		l.read += int64(len(line))
+		l.note(bytes.TrimSuffix(line, []byte("\n")))
+	}
+	l.tail = l.tail[max(0, len(l.tail)-tailLines):]
+}
+
+func (l *Log) note(line []byte) {
+	if l.tail = append(l.tail, string(line)); len(l.tail) > 10*tailLines {
+		l.tail = append([]string(nil), l.tail[len(l.tail)-tailLines:]...)
+	}
+	var fields struct{ Level, Msg, Error, Task string }
+	if json.Unmarshal(line, &fields) != nil {
+		if point, ok := strings.CutPrefix(string(line), "failpoint: "); ok {
+			l.counts["failpoint "+point]++
+		} else if l.failure == "" {
+			l.failure = string(line)
+		}
+		return
+	}
+	l.counts[fields.Msg]++
+	if fields.Task != "" {
+		l.counts[fields.Msg+" "+fields.Task]++
+	}
+	if fields.Level == "ERROR" {
+		l.failure = fields.Msg + ": " + fields.Error
+	}
+	if l.first[fields.Msg] == nil {
+		l.first[fields.Msg] = parseEntry(line)
+	}
+}
+
+func parseEntry(line []byte) (e Entry) {
+	if json.Unmarshal(line, &e) != nil {
+		return nil
+	}
+	return e
+}
+
+// First returns the first entry with this message; nil before.
+func (l *Log) First(msg string) Entry {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.catchUp()
+	return l.first[msg]
+}
+
+// Count returns how often the process logged msg. "failpoint name" counts how often the fault point was reached.
+func (l *Log) Count(msg string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.catchUp()
+	return l.counts[msg]
+}
+
+// CountTask returns how often the process logged msg about a task.
+func (l *Log) CountTask(msg, task string) int { return l.Count(msg + " " + task) }
+
+// Failure returns the last entry of level ERROR, as "message: error", or else the first line of a crash; empty without one.
+func (l *Log) Failure() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.catchUp()
+	return l.failure
+}
+
+// Tail returns the last lines.
+func (l *Log) Tail() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.catchUp()
+	return strings.Join(l.tail, "\n")
+}
+
+// Text returns all that the process wrote.
+func (l *Log) Text() (text string, err error) {
+	file, err := os.Open(l.path)
+	if err != nil {
+		return "", fmt.Errorf("read a log: %w", err)
+	}
+	defer func() { err = errors.Join(err, file.Close()) }()
+	b, err := io.ReadAll(io.NewSectionReader(file, l.from, math.MaxInt64-l.from))
+	return string(b), err
+}
+
+// Entries returns all lines that are JSON objects.
+func (l *Log) Entries() ([]Entry, error) {
+	text, err := l.Text()
+	var entries []Entry
+	for line := range strings.Lines(text) {
+		if e := parseEntry([]byte(line)); e != nil {
+			entries = append(entries, e)
+		}
+	}
+	return entries, err
+}

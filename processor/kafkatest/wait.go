@@ -1,0 +1,66 @@
+//go:build unix
+
+package kafkatest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// AwaitInterval is how often [Await] asks other processes, which do not announce their state.
+const AwaitInterval = 20 * time.Millisecond
+
+// Pause waits for d. The error is the cause of ctx's end, if that comes first.
+func Pause(ctx context.Context, d time.Duration) error {
+	if d <= 0 {
+		return context.Cause(ctx)
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// fatalError ends an [Await]: the condition cannot become true any more.
+type fatalError struct{ error }
+
+func (e fatalError) Unwrap() error { return e.error }
+
+// Fatal marks err as one that ends an [Await] at once.
+func Fatal(err error) error { return fatalError{err} }
+
+// Await calls ask until it returns nil. It returns an error when ask returns a [Fatal] one, or when ctx ends: then with the last
+// error that ask returned before. what completes the sentence "waiting until ...".
+func Await(ctx context.Context, what string, ask func(context.Context) error) error {
+	return AwaitEvery(ctx, AwaitInterval, what, ask)
+}
+
+// AwaitEvery is [Await] with an interval of the caller's.
+func AwaitEvery(ctx context.Context, interval time.Duration, what string, ask func(context.Context) error) error {
+	ticker := time.NewTicker(interval)
+	defer ticker.Stop()
+	last := errors.New("not asked yet")
+	for {
+		err := ask(ctx)
+		if err == nil {
+			return nil
+		}
+		if f := (fatalError{}); errors.As(err, &f) {
+			return fmt.Errorf("waiting until %s: %w", what, f.error)
+		}
+		if ctx.Err() == nil { // else err may only say that ctx ended
+			last = err
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("waiting until %s: %w; last: %w", what, context.Cause(ctx), last)
+		case <-ticker.C:
+		}
+	}
+}
