@@ -17,7 +17,7 @@ import (
 
 // claim judges an event of claim mode: the first claims the key and goes to the
 // executor, copies are answered.
-func (t *task) claim(j *judging, ev *event, decided *dedup.Event, prior *dedup.Row, held bool, streamTime int64) error {
+func (t *judge) claim(j *judging, ev *event, decided *dedup.Event, prior *dedup.Row, held bool, streamTime int64) error {
 	route, rule := ev.route, ev.route.Rule
 	if rule.Wait > 0 && !t.mayWait(route) {
 		rule.Wait = 0
@@ -56,12 +56,12 @@ func (t *task) claim(j *judging, ev *event, decided *dedup.Event, prior *dedup.R
 }
 
 // claimEvent is what the rules of claims need to know of an event.
-func (t *task) claimEvent(ev *event, decided *dedup.Event) dedup.ClaimEvent {
-	return dedup.ClaimEvent{Event: *decided, Key: *ev.key, Present: ev.present, Now: t.began, Up: t.up, Request: ev.requester()}
+func (t *judge) claimEvent(ev *event, decided *dedup.Event) dedup.ClaimEvent {
+	return dedup.ClaimEvent{Event: *decided, Key: *ev.key, Present: ev.present, Now: t.joinedAt, Up: t.startedAt, Request: ev.requester()}
 }
 
 // answerCopy answers an event at once, with what stands.
-func (t *task) answerCopy(j *judging, ev *event, c *dedup.Claimed, verdict dedup.Verdict) {
+func (t *judge) answerCopy(j *judging, ev *event, c *dedup.Claimed, verdict dedup.Verdict) {
 	t.answer(j, ev.route, &reply{
 		verdict: verdict, status: c.Row.Status.String(), row: &c.Row, claim: &c.Claim,
 		to: ev.requester(), value: c.Claim.Result, headers: c.Claim.Headers, present: ev.present,
@@ -71,7 +71,7 @@ func (t *task) answerCopy(j *judging, ev *event, c *dedup.Claimed, verdict dedup
 // run sends an event to the executor and records its claim, in the place of the
 // row that stood, if one did. Who cannot be kept in it for the outcome, since the row is
 // too long then or too many ask, is told that it runs.
-func (t *task) run(j *judging, ev *event, c *dedup.Claimed, stood *dedup.Row) {
+func (t *judge) run(j *judging, ev *event, c *dedup.Claimed, stood *dedup.Row) {
 	route := ev.route
 	if !t.fits(&c.Row) {
 		c.Leave()
@@ -112,14 +112,14 @@ func (t *task) run(j *judging, ev *event, c *dedup.Claimed, stood *dedup.Row) {
 
 // fits tells whether the changelog takes a row of a claim. One that it does not
 // take would fail the transaction, again and again, so no other is recorded.
-func (t *task) fits(row *dedup.Row) bool {
+func (t *judge) fits(row *dedup.Row) bool {
 	return len(row.Result) <= dedup.MaxResultBytes && t.rowBytes(row) <= int(t.rt.Limit(t.changelog).MaxBytes)
 }
 
 // rowBytes is what a row takes of the changelog's max.message.bytes: the encoded
 // claim, and the rest at its longest. So a row that fits does so too once it has
 // lost requests, has another status or attempt, or notes an omitted result.
-func (t *task) rowBytes(row *dedup.Row) int {
+func (t *judge) rowBytes(row *dedup.Row) int {
 	return wire.RecordOverhead + len(row.Digest) + rowBytesMax + len(row.Result)
 }
 
@@ -128,7 +128,7 @@ func (t *task) rowBytes(row *dedup.Row) int {
 const rowBytesMax = 64
 
 // misfit says that a row does not fit.
-func (t *task) misfit(row *dedup.Row) string {
+func (t *judge) misfit(row *dedup.Row) string {
 	return fmt.Sprintf("too large for topic %s: the claim takes %d bytes, max.message.bytes is %d", t.changelog, t.rowBytes(row), t.rt.Limit(t.changelog).MaxBytes)
 }
 
@@ -148,7 +148,7 @@ func (ev *event) requester() dedup.Request {
 }
 
 // outcome settles what an executor or an operator says of a claim.
-func (t *task) outcome(j *judging, ev *event, read *wire.OutcomeEnvelope) error {
+func (t *judge) outcome(j *judging, ev *event, read *wire.OutcomeEnvelope) error {
 	route := ev.route
 	o := dedup.Outcome{Kind: read.Kind, Token: read.Token, Value: ev.rec.Value}
 	for i := range ev.headers {
@@ -196,7 +196,7 @@ func (t *task) outcome(j *judging, ev *event, read *wire.OutcomeEnvelope) error 
 
 // settle judges an outcome against the row of its claim. A result that the
 // changelog has no room for is omitted.
-func (t *task) settle(route *app.Route, o *dedup.Outcome) (prior dedup.Row, s dedup.Settled, err error) {
+func (t *judge) settle(route *app.Route, o *dedup.Outcome) (prior dedup.Row, s dedup.Settled, err error) {
 	prior, held, err := t.store.Get(o.Token.Digest)
 	if err != nil {
 		return prior, s, err
@@ -228,8 +228,8 @@ type reply struct {
 
 // answer emits a reply: key as in the request, value and foreign headers as in
 // the outcome. What the replies topic does not take goes without them.
-func (t *task) answer(j *judging, route *app.Route, a *reply) {
-	r := &j.records.take(1)[0]
+func (t *judge) answer(j *judging, route *app.Route, a *reply) {
+	r := j.newRecord()
 	r.Topic, r.Key, r.Value = route.Claim.Replies, a.to.Key, a.value
 	stamp := j.stamp(r.Topic, a.present)
 	r.Timestamp = time.UnixMilli(stamp)
@@ -266,7 +266,7 @@ func (a *reply) omitted(route *app.Route) string {
 	return fmt.Sprintf("the result of %d bytes was not kept, its row would have been too large for the changelog", a.claim.Omitted)
 }
 
-func (t *task) replyHeaders(j *judging, route *app.Route, a *reply) []kgo.RecordHeader {
+func (t *judge) replyHeaders(j *judging, route *app.Route, a *reply) []kgo.RecordHeader {
 	own := j.headers.take(replyHeadersMax)[:0]
 	own = append(own,
 		kgo.RecordHeader{Key: wire.HeaderRoute, Value: route.NameBytes},
@@ -294,7 +294,7 @@ const levelCritical = slog.LevelError + 4
 
 // turnCollision lets an event go that has the key of another, by the route's
 // policy. It is no copy, so whoever runs this has to know.
-func (t *task) turnCollision(j *judging, ev *event, standing *dedup.Row) {
+func (t *judge) turnCollision(j *judging, ev *event, standing *dedup.Row) {
 	ev.verdict, ev.first = dedup.Collision, standing
 	ev.reason = "the key of another event, whose details differ: the fields of fingerprint do not agree"
 	t.log.LogAttrs(context.Background(), levelCritical, "collision: two events with one key and different details",

@@ -1,20 +1,16 @@
 package processor
 
 import (
-	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"strconv"
-	"sync"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"oncebus/dedup"
 	"oncebus/processor/app"
-	"oncebus/processor/kafka"
 	"oncebus/processor/wire"
 	"oncebus/state/failpoint"
 )
@@ -31,43 +27,22 @@ type original struct {
 	from      dedup.Position
 }
 
-// emitter builds and produces the records of one worker's open transaction.
+// emitter builds and sends the records of one worker's open transaction.
 // Its memory is reused from one transaction to the next.
 type emitter struct {
-	rt     *app.App
-	client *kgo.Client
+	rt   *app.App
+	send func(*kgo.Record)
 
 	records arena[kgo.Record]
 	headers arena[kgo.RecordHeader]
 	bytes   arena[byte]
 	counts  []uint64 // [route index * tallies + tally], of the open transaction
-
-	mu       sync.Mutex
-	firstErr error
-
-	onProduced func(*kgo.Record, error) // one for all records: a closure each would be an allocation each
 }
 
-func newEmitter(rt *app.App, client *kgo.Client) *emitter {
-	e := &emitter{rt: rt, client: client, counts: make([]uint64, len(rt.Routes)*tallies)}
-	e.onProduced = func(r *kgo.Record, err error) {
-		if err == nil {
-			return
-		}
-		e.mu.Lock()
-		defer e.mu.Unlock()
-		if e.firstErr == nil {
-			e.firstErr = fmt.Errorf("produce to %s/%d: %w", r.Topic, r.Partition, kafka.Denied(err, "Write", kafka.ResourceTopic, r.Topic))
-		}
-	}
-	return e
-}
-
-// produceErr returns the first produce error of the open transaction.
-func (e *emitter) produceErr() error {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.firstErr
+// newEmitter returns an emitter. send hands a record to the client, which may
+// read it until the transaction has ended.
+func newEmitter(rt *app.App, send func(*kgo.Record)) *emitter {
+	return &emitter{rt: rt, send: send, counts: make([]uint64, len(rt.Routes)*tallies)}
 }
 
 // reset forgets the transaction. Every record must be with the broker or
@@ -77,20 +52,6 @@ func (e *emitter) reset() {
 	e.headers.reset()
 	e.bytes.reset()
 	clear(e.counts)
-	e.mu.Lock()
-	e.firstErr = nil
-	e.mu.Unlock()
-}
-
-// during runs a transaction and forgets it, unless franz-go may still read its
-// records: it could not deliver them all, or the transaction panics, and a panic
-// there would take the place of the one that says why.
-func (e *emitter) during(transaction func() error) error {
-	err := transaction()
-	if !errors.Is(err, errNotFlushed) {
-		e.reset()
-	}
-	return err
 }
 
 // release gives up the memory that reset keeps. No transaction is open.
@@ -104,10 +65,12 @@ func (e *emitter) tallyOutcome(route *app.Route, kind dedup.OutcomeKind, became 
 	e.tally(route, tallyOutcomes+tally(kind)*tally(outcomeResults)+tally(became))
 }
 
-// produce hands a record to the client. The context can never be cancelled:
-// a record that was cancelled in flight may still be written (A2).
+// newRecord returns an empty record, valid until the transaction has ended.
+func (e *emitter) newRecord() *kgo.Record { return &e.records.take(1)[0] }
+
+// produce sends a record.
 func (e *emitter) produce(r *kgo.Record) {
-	e.client.Produce(context.Background(), r, e.onProduced)
+	e.send(r)
 	failpoint.Hit(failpoint.AfterOutput)
 }
 
@@ -162,7 +125,7 @@ func (e *emitter) deadLetter(ev *event) {
 // then our headers. A foreign header with our prefix is left out, so that a
 // reader who finds one of ours can trust it.
 func (e *emitter) build(ev *event, topic string) *kgo.Record {
-	r := &e.records.take(1)[0]
+	r := e.newRecord()
 	r.Topic, r.Key, r.Value = topic, ev.rec.Key, ev.rec.Value
 	r.Timestamp = time.UnixMilli(ev.timestamp)
 	own := ownHeadersPlain
@@ -277,7 +240,7 @@ func (e *emitter) deadLetterPointer(ev *event, full *kgo.Record, misfit string) 
 	} else {
 		ev.reason += "; not carried whole: " + misfit
 	}
-	r := &e.records.take(1)[0]
+	r := e.newRecord()
 	r.Topic, r.Partition = full.Topic, placeByKey(ev)
 	r.Headers = e.ownHeaders(e.headers.take(ownHeadersMax)[:0], ev)
 	r.Headers = append(r.Headers,

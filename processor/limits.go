@@ -12,13 +12,13 @@ import (
 const waitingMax = 64 << 10
 
 // overLimit reports whether a new key is one too many.
-func (t *task) overLimit(route *app.Route) bool {
+func (t *judge) overLimit(route *app.Route) bool {
 	return route.Limits.LiveKeys > 0 && t.openCounts.LiveKeys(route.Class) >= uint64(route.Limits.LiveKeys)
 }
 
 // turnLimited lets an event with a key too many go, unchecked. Its time counts
 // all the same: time is what makes room for new keys.
-func (t *task) turnLimited(j *judging, ev *event) {
+func (t *judge) turnLimited(j *judging, ev *event) {
 	ev.verdict = dedup.Limited
 	ev.reason = fmt.Sprintf("new key beyond the limit: %d keys of namespace %s are live in %v, live_keys is %d",
 		t.openCounts.LiveKeys(ev.route.Class), ev.route.Namespace, t.id, ev.route.Limits.LiveKeys)
@@ -26,6 +26,6 @@ func (t *task) turnLimited(j *judging, ev *event) {
 }
 
 // mayWait reports whether one more request of a route may wait.
-func (t *task) mayWait(route *app.Route) bool {
+func (t *judge) mayWait(route *app.Route) bool {
 	return t.openCounts.Waiting(route.Class) < waitingMax
 }

@@ -10,8 +10,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
-	"oncebus/dedup"
-	"oncebus/dedup/rules"
 	"oncebus/processor/app"
 	"oncebus/processor/kafka"
 )
@@ -124,41 +122,8 @@ func (w *worker) stepOver(batch *kgo.ErrDecompressTooLarge) error {
 	if t == nil || t.state != running && t.state != passing {
 		return fmt.Errorf("%w: a batch of %s/%d arrived for a task that is not running", kafka.ErrMustAbort, batch.Topic, batch.Partition)
 	}
-	t.touch()
-	if batch.NextOffset <= t.open.Next {
-		return nil // processed before
-	}
-	if !t.open.IsDeadLettered(batch.Offset) {
-		w.emitter.deadLetterBatch(batch, w.p.rt.Clock.Now(), w.p.cfg.maxDecompressedBatchBytes())
-	}
-	if t.state == passing {
-		t.open.DeadLetter(batch.Offset, batch.NextOffset)
-		t.passedUpTo(batch.NextOffset)
-		return nil
-	}
-	t.open.Next, t.open.Epoch = batch.NextOffset, batch.Epoch
+	t.skipBatch(w.emitter, batch, w.p.cfg.maxDecompressedBatchBytes())
 	return nil
-}
-
-// deadLetterBatch emits what is known about a batch that was not unpacked. It
-// goes the way of a record that no route takes: that of the topic's first
-// route.
-func (e *emitter) deadLetterBatch(batch *kgo.ErrDecompressTooLarge, present int64, limit int) {
-	i := slices.IndexFunc(e.rt.Routes, func(r *app.Route) bool {
-		return slices.Contains(r.Topics, batch.Topic) || r.Mode == rules.ClaimMode && r.Claim.Outcomes == batch.Topic
-	})
-	route := e.rt.Routes[i]
-	from := dedup.Position{Topic: e.rt.TopicNumbers[batch.Topic], Partition: batch.Partition, Offset: batch.Offset}
-	ev := event{
-		original: original{
-			rec:  &kgo.Record{Topic: batch.Topic, Partition: batch.Partition, Offset: batch.Offset},
-			from: from, timestamp: present,
-		},
-		route: route, verdict: dedup.Invalid, present: present, last: batch.NextOffset - 1,
-		reason: fmt.Sprintf("the batch of offsets %d to %d unpacks to more than %d bytes (ONCEBUS_MAX_DECOMPRESSED_BATCH_BYTES); its records were not read and stand in %s/%d",
-			batch.Offset, batch.NextOffset-1, limit, batch.Topic, batch.Partition),
-	}
-	e.byPolicy(&ev, rules.DeadLetter)
 }
 
 // oversizeOffsets makes an offset commit of the routing stage pass the

@@ -31,13 +31,13 @@ func (e *emitter) byPolicy(ev *event, policy rules.Policy) {
 	e.conclude(ev)
 }
 
-func (t *task) turnLate(j *judging, ev *event, eventTime, streamTime int64) {
+func (t *judge) turnLate(j *judging, ev *event, eventTime, streamTime int64) {
 	ev.verdict = dedup.Late
 	ev.reason = fmt.Sprintf("event time %d cannot be judged: stream time is %d, window %v, grace %v", eventTime, streamTime, ev.route.Window, ev.route.Grace)
 	j.byPolicy(ev, ev.route.OnLate)
 }
 
-func (t *task) turnDuplicate(j *judging, ev *event, eventTime int64) {
+func (t *judge) turnDuplicate(j *judging, ev *event, eventTime int64) {
 	j.conclude(ev)
 	var topic string
 	switch ev.route.Duplicates.Policy {

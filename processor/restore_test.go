@@ -29,7 +29,7 @@ func TestCheckpointRowWithoutOffsetIsReadBack(t *testing.T) {
 	must(t, err)
 	t.Cleanup(func() { must(t, store.Close()) })
 	must(t, store.Apply(10, []byte("c")))
-	task := &task{id: app.TaskID{Topic: "topic", Partition: 1}, store: store, touched: true, sealed: &kgo.Record{Offset: -1}}
+	task := &judge{id: app.TaskID{Topic: "topic", Partition: 1}, store: store, inTransaction: true, checkpointRecord: &kgo.Record{Offset: -1}}
 	if err := task.commit(); !errors.Is(err, errNoOffset) || store.Position() != 10 {
 		t.Errorf("commit returned %v, position %d", err, store.Position())
 	}

@@ -18,7 +18,7 @@ import (
 // that repeated records would repeat keyless ones and re-open expired windows.
 type router struct {
 	rt      *app.App
-	metrics *metrics
+	metrics *judgeMetrics
 	deriver *rules.Deriver
 	samples uint
 }
@@ -71,7 +71,7 @@ func (r *router) route(e *emitter, rec *kgo.Record) {
 // send sends a record in its envelope to a partition of the repartition topic,
 // or says why that would not take it.
 func (r *router) send(e *emitter, rec *kgo.Record, env *wire.Envelope, partition int32) (misfit string) {
-	out := &e.records.take(1)[0]
+	out := e.newRecord()
 	out.Topic, out.Key, out.Value = r.rt.Topology.Repartition, rec.Key, rec.Value
 	out.Partition = partition
 	// A foreign header of our prefix ends here: the task trusts what it reads.

@@ -224,7 +224,7 @@ func TestOffsetsMoveWithTheCheckpoint(t *testing.T) {
 func TestCheckpointsAloneCarryOffsetsToo(t *testing.T) {
 	id := app.TaskID{Topic: "app-repartition", Partition: 2}
 	rt := &app.App{Topology: &app.Topology{Topics: map[string]app.Topic{}}}
-	idle := &task{id: id, rt: rt, state: running, since: time.Now().Add(-2 * checkpointAge), committed: wire.Checkpoint{Next: 7, Epoch: 3}}
+	idle := &task{judge: &judge{id: id, rt: rt, committed: wire.Checkpoint{Next: 7, Epoch: 3}}, state: running, since: time.Now().Add(-2 * checkpointAge)}
 	s := &taskSet{p: &Processor{}, rt: rt, tasks: map[app.TaskID]*task{id: idle}}
 	w := &worker{tasks: s}
 	member := func() *kmsg.TxnOffsetCommitRequest {

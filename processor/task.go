@@ -54,50 +54,60 @@ var moves = [taskStates][]taskState{
 	running:   {restoring, closed},
 }
 
-// A task owns the state of one partition and judges its records, one at a
-// time, strictly in offset order. It belongs to one worker's goroutine; while
-// restoring, its store belongs to the restore alone.
+// A task is one partition of a topic whose records are partitioned by dedup
+// key, in this process: its judge, and what its life needs. It belongs to one
+// worker's goroutine; while restoring, its store belongs to the restore.
 type task struct {
-	id        app.TaskID
-	hop       bool // the partition is one of the repartition topic
-	changelog string
-	rt        *app.App
-	metrics   *metrics
-	log       *slog.Logger
+	*judge
 
 	state taskState
+	// groupOffset is where the group says to go on, as far as we know.
+	// groupCommitted says that the group has committed it; else it is the
+	// pinned start.
+	groupOffset    int64
+	groupCommitted bool
+	highWatermark  int64 // of the input partition, as last fetched; -1 before
+	// stable says that no transaction was open in that fetch: what then
+	// follows without a record are control records and aborted records.
+	stable bool
+	since  time.Time
+
+	broken  error            // why the store cannot go on as it is
+	restore *restore.Restore // while restoring or bypassing
+	detour  *restore.Bypass  // while restoring: the way without the store
+	release func()           // gives the directory back; to be called once the store is closed
+	life    *metrics
+}
+
+// judge owns the state of one partition and judges its records, one at a time,
+// strictly in offset order. It has no client and no goroutine.
+type judge struct {
+	id            app.TaskID
+	repartitioned bool // the partition is one of the repartition topic
+	changelog     string
+	rt            *app.App
+	metrics       *judgeMetrics
+	log           *slog.Logger
+
 	store *state.Store
+	// blind says that the store cannot be used: events of routes that fail open
+	// are forwarded unchecked, all others are left where they are.
+	blind bool
 
 	// committed is the checkpoint of the last committed transaction, open
 	// the one of the transaction in progress.
 	// Invariant: committed.next <= open.next.
 	committed, open wire.Checkpoint
-	touched         bool // the open transaction carries work of this task
-	// began is when the open transaction took the task in, up when the task
-	// began to judge; the broker's present, in ms.
-	began, up          int64
-	counts, openCounts app.Counts // as of committed, and of open
-	// sealed is the checkpoint row of the open transaction, its last row.
-	// Once the broker has it, sealed.Offset + 1 is the changelog position.
-	sealed *kgo.Record
-
-	// groupOffset is where the group says to go on, as far as we know.
-	// groupCommitted says that this is what the group has committed, and not
-	// the beginning in its place.
-	groupOffset    int64
-	groupCommitted bool
-	highWatermark  int64 // of the input partition, as last fetched; -1 before
-	// stable says that no transaction was open in that fetch: what then
-	// follows without a record are markers and aborted records.
-	stable  bool
-	since   time.Time
-	samples uint
-	value   []byte // scratch for encoded rows
-
-	broken  error            // why the store cannot go on as it is
-	restore *restore.Restore // while restoring or passing
-	detour  *restore.Bypass  // while restoring: the way without the store
-	release func()           // gives the directory back; to be called once the store is closed
+	inTransaction   bool // the open transaction carries work of this task
+	// joinedAt is when the open transaction took the task in, startedAt when
+	// the task began to judge; broker time, ms.
+	joinedAt, startedAt int64
+	counts, openCounts  app.Counts // as of committed, and of open
+	// checkpointRecord is the checkpoint row of the open transaction, its last
+	// row. Once the broker has it, its offset + 1 is the changelog position.
+	checkpointRecord *kgo.Record
+	samples          uint
+	value            []byte // scratch for encoded rows
 }
 
 // to moves the task. An illegal move is our bug: stop, do not limp.
@@ -105,11 +115,12 @@ func (t *task) to(next taskState) {
 	if !slices.Contains(moves[t.state], next) {
 		panic(fmt.Errorf("%w: task %v: no move from %v to %v", kafka.ErrIllegalState, t.id, t.state, next))
 	}
-	t.metrics.tasks.WithLabelValues(t.state.String()).Dec()
+	t.life.tasks.WithLabelValues(t.state.String()).Dec()
 	if next != closed {
-		t.metrics.tasks.WithLabelValues(next.String()).Inc()
+		t.life.tasks.WithLabelValues(next.String()).Inc()
 	}
 	t.state = next
+	t.blind = next == passing
 	t.since = time.Now()
 }
 
@@ -122,7 +133,7 @@ type judging struct {
 
 // process judges records into the open transaction. Records below the
 // checkpoint were judged before: they are passed over (invariant 6).
-func (t *task) process(j *judging, records []*kgo.Record) error {
+func (t *judge) process(j *judging, records []*kgo.Record) error {
 	j.now = t.rt.Clock.Now()
 	for _, rec := range records {
 		t.touch()
@@ -137,7 +148,7 @@ func (t *task) process(j *judging, records []*kgo.Record) error {
 			began = time.Now()
 		}
 		var err error
-		if t.hop {
+		if t.repartitioned {
 			err = t.processHop(j, rec)
 		} else {
 			err = t.processKeyed(j, rec)
@@ -148,7 +159,7 @@ func (t *task) process(j *judging, records []*kgo.Record) error {
 		if timed {
 			t.metrics.decisionSeconds.Observe(time.Since(began).Seconds())
 		}
-		if t.state == passing {
+		if t.blind {
 			t.passedUpTo(rec.Offset + 1)
 		} else {
 			t.open.Next, t.open.Epoch = rec.Offset+1, rec.LeaderEpoch
@@ -158,11 +169,11 @@ func (t *task) process(j *judging, records []*kgo.Record) error {
 }
 
 // touch takes the task into the open transaction.
-func (t *task) touch() {
-	if !t.touched {
-		t.touched, t.began = true, t.rt.Clock.Now()
+func (t *judge) touch() {
+	if !t.inTransaction {
+		t.inTransaction, t.joinedAt = true, t.rt.Clock.Now()
 		t.open = t.committed
-		if t.state == passing {
+		if t.blind {
 			t.open.Bypassed, t.open.DeadLettered = slices.Clone(t.open.Bypassed), slices.Clone(t.open.DeadLettered)
 			return
 		}
@@ -171,7 +182,7 @@ func (t *task) touch() {
 }
 
 // processHop judges a record that came through the router.
-func (t *task) processHop(j *judging, rec *kgo.Record) error {
+func (t *judge) processHop(j *judging, rec *kgo.Record) error {
 	var env wire.Envelope
 	if err := wire.ReadEnvelope(rec, &env); err != nil {
 		return fmt.Errorf("%w: %w", kafka.ErrIllegalState, err)
@@ -190,7 +201,7 @@ func (t *task) processHop(j *judging, rec *kgo.Record) error {
 		ev.from = t.rt.PositionOf(rec)
 	}
 	switch {
-	case env.Outcome != nil && t.state == passing:
+	case env.Outcome != nil && t.blind:
 		return nil // for when there are claims again
 	case env.Outcome != nil:
 		return t.outcome(j, &ev, env.Outcome)
@@ -202,7 +213,7 @@ func (t *task) processHop(j *judging, rec *kgo.Record) error {
 }
 
 // processKeyed derives the key of a record of a prepartitioned topic and judges it.
-func (t *task) processKeyed(j *judging, rec *kgo.Record) error {
+func (t *judge) processKeyed(j *judging, rec *kgo.Record) error {
 	in := wire.InputOf(rec)
 	derived := t.derive(j.deriver, &in)
 	route := t.rt.Routes[derived.Route.Index]
@@ -229,7 +240,7 @@ func (t *task) processKeyed(j *judging, rec *kgo.Record) error {
 }
 
 // derive is Deriver.Derive, timed for the records that are timed.
-func (t *task) derive(deriver *rules.Deriver, in *rules.Input) rules.Derived {
+func (t *judge) derive(deriver *rules.Deriver, in *rules.Input) rules.Derived {
 	if t.samples%sampleEvery != 0 {
 		return deriver.Derive(in)
 	}
@@ -249,7 +260,7 @@ func (j *judging) presentOf(rec *kgo.Record) int64 {
 
 // lookUp returns the row that an event is judged against: its key's, or with
 // neighbours that of a key beside it.
-func (t *task) lookUp(ev *event, decided *dedup.Event, streamTime int64) (dedup.Row, bool, error) {
+func (t *judge) lookUp(ev *event, decided *dedup.Event, streamTime int64) (dedup.Row, bool, error) {
 	own, held, err := t.store.Get(decided.Digest)
 	if err != nil || !ev.HasAdjacent {
 		return own, held, err
@@ -270,7 +281,7 @@ func (t *task) lookUp(ev *event, decided *dedup.Event, streamTime int64) (dedup.
 }
 
 // judge is the decision: admit by time, look up, decide, emit, record.
-func (t *task) judge(j *judging, ev *event, digest dedup.Digest, eventTime int64) error {
+func (t *judge) judge(j *judging, ev *event, digest dedup.Digest, eventTime int64) error {
 	route := ev.route
 	streamTime := t.streamTime(route.Class)
 	told := eventTime
@@ -284,7 +295,7 @@ func (t *task) judge(j *judging, ev *event, digest dedup.Digest, eventTime int64
 	case before && (verdict != dedup.Unique || t.open.IsDeadLettered(ev.rec.Offset)):
 		return nil // which was said then
 	case verdict == dedup.Invalid:
-		if t.state == passing {
+		if t.blind {
 			t.open.DeadLetter(ev.rec.Offset, ev.rec.Offset+1) // its time may have come when it is met again
 		}
 		ev.verdict = verdict
@@ -294,7 +305,7 @@ func (t *task) judge(j *judging, ev *event, digest dedup.Digest, eventTime int64
 	case verdict == dedup.Late:
 		t.turnLate(j, ev, eventTime, streamTime)
 		return nil
-	case t.state == passing:
+	case t.blind:
 		t.pass(j, ev, &decided)
 		return nil
 	}
@@ -323,7 +334,7 @@ func (t *task) judge(j *judging, ev *event, digest dedup.Digest, eventTime int64
 }
 
 // decide judges an event of plain deduplication.
-func (t *task) decide(j *judging, ev *event, decided *dedup.Event, prior *dedup.Row, held bool, streamTime int64) error {
+func (t *judge) decide(j *judging, ev *event, decided *dedup.Event, prior *dedup.Row, held bool, streamTime int64) error {
 	route := ev.route
 	verdict, row := dedup.Decide(*decided, *prior, held, route.Span, streamTime)
 	switch verdict {
@@ -352,10 +363,10 @@ func (t *task) decide(j *judging, ev *event, decided *dedup.Event, prior *dedup.
 	return nil
 }
 
-func (t *task) streamTime(class uint8) int64 { return t.open.StreamTimes.Of(class) }
+func (t *judge) streamTime(class uint8) int64 { return t.open.StreamTimes.Of(class) }
 
 // record puts a row into the overlay and into the changelog.
-func (t *task) record(j *judging, row *dedup.Row) {
+func (t *judge) record(j *judging, row *dedup.Row) {
 	t.store.Put(*row)
 	key := j.bytes.take(len(row.Digest))
 	copy(key, row.Digest[:])
@@ -364,8 +375,8 @@ func (t *task) record(j *judging, row *dedup.Row) {
 }
 
 // produceRow produces a changelog record; value is copied.
-func (t *task) produceRow(e *emitter, key, value []byte, headers ...kgo.RecordHeader) *kgo.Record {
-	r := &e.records.take(1)[0]
+func (t *judge) produceRow(e *emitter, key, value []byte, headers ...kgo.RecordHeader) *kgo.Record {
+	r := e.newRecord()
 	r.Topic, r.Partition, r.Key, r.Headers = t.changelog, t.id.Partition, key, headers
 	r.Value = e.bytes.take(len(value))
 	copy(r.Value, value)
@@ -374,18 +385,18 @@ func (t *task) produceRow(e *emitter, key, value []byte, headers ...kgo.RecordHe
 }
 
 // seal ends the task's part of the open transaction with its checkpoint row.
-func (t *task) seal(e *emitter) {
+func (t *judge) seal(e *emitter) {
 	t.open.Sequence++
-	if t.state == running {
+	if !t.blind {
 		t.open.Counts, t.open.Counted = t.openCounts.Encode(), true
 		t.open.DropBypassed()
 	}
 	t.value = t.open.Append(t.value[:0])
 	var headers []kgo.RecordHeader
 	if len(t.rt.Outcomes) > 0 {
-		headers = []kgo.RecordHeader{{Key: wire.HeaderLease, Value: fmt.Appendf(nil, "%d %d", t.began, t.up)}}
+		headers = []kgo.RecordHeader{{Key: wire.HeaderLease, Value: fmt.Appendf(nil, "%d %d", t.joinedAt, t.startedAt)}}
 	}
-	t.sealed = t.produceRow(e, []byte(wire.CheckpointKey), t.value, headers...)
+	t.checkpointRecord = t.produceRow(e, []byte(wire.CheckpointKey), t.value, headers...)
 }
 
 // errNoOffset says that the broker has the checkpoint row but did not say
@@ -394,16 +405,16 @@ var errNoOffset = errors.New("offset of the checkpoint row is not known")
 
 // commit applies the transaction to the store: only now, when it is known to
 // be committed, and as one step with the position behind its last row.
-func (t *task) commit() error {
-	if t.state == passing {
-		t.committed, t.touched, t.sealed = t.open, false, nil
+func (t *judge) commit() error {
+	if t.blind {
+		t.committed, t.inTransaction, t.checkpointRecord = t.open, false, nil
 		return nil // the store reads it in the changelog
 	}
-	position := t.sealed.Offset + 1
+	position := t.checkpointRecord.Offset + 1
 	if position <= t.store.Position() {
-		return fmt.Errorf("%w: changelog row of %v at offset %d, the store is at %d", errNoOffset, t.id, t.sealed.Offset, t.store.Position())
+		return fmt.Errorf("%w: changelog row of %v at offset %d, the store is at %d", errNoOffset, t.id, t.checkpointRecord.Offset, t.store.Position())
 	}
-	t.committed, t.touched, t.sealed = t.open, false, nil
+	t.committed, t.inTransaction, t.checkpointRecord = t.open, false, nil
 	t.counts, t.openCounts = t.openCounts, t.counts
 	if err := t.store.Apply(position, t.committed.Append(nil)); err != nil {
 		return fmt.Errorf("apply to the store of %v: %w", t.id, err)
@@ -413,16 +424,16 @@ func (t *task) commit() error {
 }
 
 // discard forgets the open transaction.
-func (t *task) discard() {
+func (t *judge) discard() {
 	if t.store != nil {
 		t.store.Discard()
 	}
-	t.open, t.touched, t.sealed = t.committed, false, nil
+	t.open, t.inTransaction, t.checkpointRecord = t.committed, false, nil
 }
 
 // horizons returns, by class, the first-seen time below which no event can be
 // judged against a row any more. A class without a route keeps its rows.
-func (t *task) horizons() [256]int64 {
+func (t *judge) horizons() [256]int64 {
 	var before [256]int64
 	for class := range before {
 		before[class] = math.MinInt64
@@ -444,7 +455,7 @@ func (t *task) close() error {
 	}
 	t.to(closed)
 	partition := strconv.Itoa(int(t.id.Partition))
-	t.metrics.lag.DeleteLabelValues(t.id.Topic, partition)
+	t.life.lag.DeleteLabelValues(t.id.Topic, partition)
 	if t.store == nil {
 		return nil
 	}
@@ -467,7 +478,7 @@ func (t *task) startRestore(ctx context.Context, src *restore.Source, finished f
 }
 
 func (t *task) showLag() {
-	t.metrics.lag.WithLabelValues(t.id.Topic, strconv.Itoa(int(t.id.Partition))).Set(float64(t.lag()))
+	t.life.lag.WithLabelValues(t.id.Topic, strconv.Itoa(int(t.id.Partition))).Set(float64(t.lag()))
 }
 
 // lag is the number of input records after the last committed one.

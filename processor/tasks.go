@@ -171,12 +171,14 @@ func (s *taskSet) settle(client *kgo.Client) error {
 
 func (s *taskSet) create(a assignment) *task {
 	t := &task{
-		id: a.id, hop: a.id.Topic == s.rt.Topology.Repartition, changelog: app.ChangelogName(s.rt.Topology.App, a.id.Topic),
-		rt: s.rt, metrics: s.p.metrics, log: s.log.With("task", a.id.String()),
-		groupOffset: a.offset, groupCommitted: a.committed, highWatermark: -1, since: time.Now(),
+		judge: &judge{
+			id: a.id, repartitioned: a.id.Topic == s.rt.Topology.Repartition, changelog: s.rt.ChangelogOf(a.id.Topic),
+			rt: s.rt, metrics: s.p.judging, log: s.log.With("task", a.id.String()),
+		},
+		groupOffset: a.offset, groupCommitted: a.committed, highWatermark: -1, since: time.Now(), life: s.p.metrics,
 		release: func() { s.src.Stores.Release(a.id) },
 	}
-	t.metrics.tasks.WithLabelValues(created.String()).Inc()
+	t.life.tasks.WithLabelValues(created.String()).Inc()
 	t.showLag()
 	return t
 }
@@ -207,11 +209,11 @@ func (s *taskSet) finishRestore(client *kgo.Client, t *task) error {
 	}
 	client.SetOffsets(map[string]map[int32]kgo.EpochOffset{t.id.Topic: {t.id.Partition: {Epoch: -1, Offset: t.committed.Next}}})
 	t.groupOffset = t.committed.Next
-	t.open, t.touched, t.sealed = t.committed, false, nil
+	t.open, t.inTransaction, t.checkpointRecord = t.committed, false, nil
 	t.counts, t.openCounts = r.Counts, app.NewCounts(s.rt)
 	t.to(running)
-	if t.up == 0 {
-		t.up = s.rt.Clock.Now()
+	if t.startedAt == 0 {
+		t.startedAt = s.rt.Clock.Now()
 	}
 	client.ResumeFetchPartitions(map[string][]int32{t.id.Topic: {t.id.Partition}})
 	return nil
@@ -238,7 +240,7 @@ func (s *taskSet) process(fetched *kgo.FetchTopicPartition) error {
 // touch adds running tasks whose checkpoint row is old to the transaction.
 func (s *taskSet) touch() {
 	for _, t := range s.tasks {
-		if t.state == running && !t.touched && time.Since(t.since) > checkpointAge {
+		if t.state == running && !t.inTransaction && time.Since(t.since) > checkpointAge {
 			t.touch()
 		}
 	}
@@ -258,7 +260,7 @@ func (s *taskSet) due() bool {
 func (s *taskSet) seal(e *emitter) {
 	s.touch()
 	for _, t := range s.sorted() {
-		if t.touched {
+		if t.inTransaction {
 			t.seal(e)
 		}
 	}
@@ -271,7 +273,7 @@ func (s *taskSet) offsets(req *kmsg.TxnOffsetCommitRequest) {
 	byTopic := map[string]*kmsg.TxnOffsetCommitRequestTopic{}
 	var topics []*kmsg.TxnOffsetCommitRequestTopic
 	for _, t := range s.sorted() {
-		if !t.touched {
+		if !t.inTransaction {
 			continue
 		}
 		topic := byTopic[t.id.Topic]
@@ -297,7 +299,7 @@ func (s *taskSet) offsets(req *kmsg.TxnOffsetCommitRequest) {
 // refuses is opened again or rebuilt; the transaction stands in any case.
 func (s *taskSet) committed(client *kgo.Client) {
 	for _, t := range s.sorted() {
-		if !t.touched {
+		if !t.inTransaction {
 			continue
 		}
 		if err := t.commit(); err != nil {
@@ -334,7 +336,7 @@ func (s *taskSet) publishIfStale() {
 func (s *taskSet) discarded(client *kgo.Client) {
 	for _, t := range s.sorted() {
 		switch {
-		case !t.touched:
+		case !t.inTransaction:
 		case t.state == running:
 			t.discard()
 			s.restoreAgain(client, t)

@@ -25,7 +25,19 @@ func (w *worker) transact(ctx context.Context, fetches kgo.Fetches) error {
 		// client begins where the group is.
 		return fmt.Errorf("begin a transaction: %w", kafka.AsCommitUnknown(err))
 	}
-	return w.emitter.during(func() error { return w.fill(ctx, fetches) })
+	return w.during(func() error { return w.fill(ctx, fetches) })
+}
+
+// during runs fn and resets the emitter. After errNotFlushed or a panic it does
+// not: franz-go may still read the records, and a panic in the reset would
+// replace the one that says why.
+func (w *worker) during(fn func() error) error {
+	err := fn()
+	if !errors.Is(err, errNotFlushed) {
+		w.emitter.reset()
+		w.produced.reset()
+	}
+	return err
 }
 
 // fill works off fetches until the commit interval is over, and ends the
@@ -123,7 +135,7 @@ func (w *worker) end() error {
 	}
 	failpoint.Hit(failpoint.AfterFlush)
 	// The session would commit what could be produced (A4).
-	if err := w.emitter.produceErr(); err != nil {
+	if err := w.produced.err(); err != nil {
 		w.p.limitsChanged(err)
 		return w.abort(err)
 	}
@@ -152,7 +164,7 @@ func (w *worker) end() error {
 	}
 	failpoint.Hit(failpoint.AfterEnd)
 	w.committed.Inc()
-	w.p.metrics.publish(w.emitter.counts)
+	w.p.judging.publish(w.emitter.counts)
 	if w.tasks != nil {
 		w.tasks.committed(w.client)
 	}

@@ -74,12 +74,12 @@ func TestRecordsOutliveATransactionThatPanics(t *testing.T) {
 		"aborted":     {func() error { return kafka.ErrMustAbort }, false},
 		"committed":   {func() error { return nil }, false},
 	} {
-		e := newEmitter(&app.App{}, nil)
-		r := &e.records.take(1)[0]
+		w := &worker{emitter: newEmitter(&app.App{}, nil), produced: newProduced(nil)}
+		r := w.emitter.newRecord()
 		r.Topic = "signals.unique"
 		func() {
 			defer func() { _ = recover() }()
-			_ = e.during(c.end)
+			_ = w.during(c.end)
 		}()
 		if kept := r.Topic != ""; kept != c.keeps {
 			t.Errorf("%s: the records are kept: %v", name, kept)

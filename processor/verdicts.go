@@ -66,7 +66,7 @@ func (e *emitter) tell(a *wire.VerdictRecord) {
 	if a.To.Partition >= e.rt.Topology.Topics[topic].Partitions {
 		return // nobody's address
 	}
-	r := &e.records.take(1)[0]
+	r := e.newRecord()
 	stamp := e.stamp(topic, a.BrokerTime)
 	r.Topic, r.Partition, r.Value, r.Timestamp = topic, a.To.Partition, a.Value, time.UnixMilli(stamp)
 	r.Headers = e.headers.take(len(a.Headers) + wire.VerdictHeadersMax)[:0]

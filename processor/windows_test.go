@@ -12,6 +12,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"oncebus/dedup"
 	"oncebus/dedup/rules"
 	"oncebus/processor/app"
 	"oncebus/processor/wire"
@@ -341,10 +342,9 @@ func TestBacklogOfOneRouteMakesNoEventOfAnotherLate(t *testing.T) {
 // horizon of its class does not wrap around to the far end, which would expire
 // every row.
 func TestFirstEventOfTheBeginningOfTime(t *testing.T) {
-	routes, err := rules.ParseRoutes("routes.yaml", []byte(benchRoutes))
-	must(t, err)
-	const class = 3
-	first := &task{rt: &app.App{Routes: []*app.Route{{Route: routes.Routes[0], Class: class, Span: routes.Routes[0].Span()}}}}
+	const class, minute = 3, 60_000
+	span := dedup.Window{Size: 60 * minute, Grace: 10 * minute}
+	first := &judge{rt: &app.App{Routes: []*app.Route{{Route: &rules.Route{}, Class: class, Span: span}}}}
 	for at, want := range map[int64]int64{math.MinInt64 + 5: math.MinInt64, 0: -(2*60 + 10) * minute} {
 		first.committed.StreamTimes.At[class], first.committed.StreamTimes.Has[class] = at, true
 		if got := first.horizons(); got[class] != want || got[class+1] != math.MinInt64 {

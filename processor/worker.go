@@ -60,6 +60,7 @@ type worker struct {
 	cancelClient context.CancelFunc
 	ready        chan struct{} // closed once client is set
 	emitter      *emitter
+	produced     *produced
 	router       *router  // of the routing stage, else nil
 	tasks        *taskSet // of the dedup stage, else nil
 	// holding says that fetching is paused because the disk is filling.
@@ -228,12 +229,13 @@ func (w *worker) connect(ctx context.Context) error {
 		return fmt.Errorf("client of %s: %w", w.name, err)
 	}
 	w.session, w.client, w.cancelClient = session, session.Client(), cancel
-	w.emitter = newEmitter(w.p.rt, w.client)
+	w.produced = newProduced(w.client)
+	w.emitter = newEmitter(w.p.rt, w.produced.send)
 	w.router, w.tasks, w.oversize = nil, nil, nil
 	w.holding.Store(false)
 	w.awaken()
 	if w.stage == stageRoute {
-		w.router = &router{rt: w.p.rt, metrics: w.p.metrics, deriver: w.p.routes.NewDeriver(w.p.cfg.KeySecret.Bytes())}
+		w.router = &router{rt: w.p.rt, metrics: w.p.judging, deriver: w.p.routes.NewDeriver(w.p.cfg.KeySecret.Bytes())}
 	} else {
 		w.tasks = newTaskSet(ctx, w.p, w.name, w.log, w.emitter, w.wake)
 	}

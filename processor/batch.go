@@ -1,0 +1,51 @@
+package processor
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"oncebus/dedup"
+	"oncebus/dedup/rules"
+	"oncebus/processor/app"
+)
+
+// skipBatch takes a batch that decompresses to more than limit bytes into the
+// open transaction, as one dead letter.
+func (t *judge) skipBatch(e *emitter, batch *kgo.ErrDecompressTooLarge, limit int) {
+	t.touch()
+	if batch.NextOffset <= t.open.Next {
+		return // processed before
+	}
+	if !t.open.IsDeadLettered(batch.Offset) {
+		e.deadLetterBatch(batch, t.rt.Clock.Now(), limit)
+	}
+	if t.blind {
+		t.open.DeadLetter(batch.Offset, batch.NextOffset)
+		t.passedUpTo(batch.NextOffset)
+		return
+	}
+	t.open.Next, t.open.Epoch = batch.NextOffset, batch.Epoch
+}
+
+// deadLetterBatch emits what is known about a batch that was not unpacked. It
+// goes the way of a record that no route takes: that of the topic's first
+// route.
+func (e *emitter) deadLetterBatch(batch *kgo.ErrDecompressTooLarge, present int64, limit int) {
+	i := slices.IndexFunc(e.rt.Routes, func(r *app.Route) bool {
+		return slices.Contains(r.Topics, batch.Topic) || r.Mode == rules.ClaimMode && r.Claim.Outcomes == batch.Topic
+	})
+	route := e.rt.Routes[i]
+	from := dedup.Position{Topic: e.rt.TopicNumbers[batch.Topic], Partition: batch.Partition, Offset: batch.Offset}
+	ev := event{
+		original: original{
+			rec:  &kgo.Record{Topic: batch.Topic, Partition: batch.Partition, Offset: batch.Offset},
+			from: from, timestamp: present,
+		},
+		route: route, verdict: dedup.Invalid, present: present, last: batch.NextOffset - 1,
+		reason: fmt.Sprintf("the batch of offsets %d to %d unpacks to more than %d bytes (ONCEBUS_MAX_DECOMPRESSED_BATCH_BYTES); its records were not read and stand in %s/%d",
+			batch.Offset, batch.NextOffset-1, limit, batch.Topic, batch.Partition),
+	}
+	e.byPolicy(&ev, rules.DeadLetter)
+}
