@@ -115,14 +115,14 @@ func (w *worker) stepOver(batch *kgo.ErrDecompressTooLarge) error {
 			batch.Topic, batch.Partition, batch.Offset, batch.NextOffset-1, w.p.cfg.maxDecompressedBatchBytes())
 	}
 	if w.router != nil {
-		w.emitter.deadLetterBatch(batch, w.p.rt.Clock.Now(), w.p.cfg.maxDecompressedBatchBytes())
+		w.emitter.DeadLetterBatch(batch, w.p.rt.Clock.Now(), w.p.cfg.maxDecompressedBatchBytes())
 		return nil
 	}
 	t := w.tasks.tasks[app.TaskID{Topic: batch.Topic, Partition: batch.Partition}]
 	if t == nil || t.state != running && t.state != passing {
 		return fmt.Errorf("%w: a batch of %s/%d arrived for a task that is not running", kafka.ErrMustAbort, batch.Topic, batch.Partition)
 	}
-	t.skipBatch(w.emitter, batch, w.p.cfg.maxDecompressedBatchBytes())
+	t.SkipBatch(w.emitter, batch, w.p.cfg.maxDecompressedBatchBytes())
 	return nil
 }
 

@@ -17,6 +17,7 @@ import (
 
 	"oncebus/dedup/rules"
 	"oncebus/processor/app"
+	"oncebus/processor/judge"
 	"oncebus/processor/kafka"
 	"oncebus/processor/restore"
 	"oncebus/processor/security"
@@ -35,7 +36,7 @@ type Processor struct {
 	metrics    *metrics
 	stores     *restore.Stores
 	restores   *restore.Metrics
-	judging    *judgeMetrics
+	judging    *judge.Metrics
 	stallAfter time.Duration // stallAfter; tests have less time
 	// ownersInterval is ownersInterval; tests have less time.
 	ownersInterval time.Duration
@@ -80,7 +81,7 @@ func New(cfg Config, routes *rules.Routes, reg prometheus.Registerer, log *slog.
 		return nil, err
 	}
 	p := &Processor{
-		cfg: cfg, routes: routes, log: log, metrics: newMetrics(reg), judging: newJudgeMetrics(reg, routes), restores: restores, stores: stores, redact: redact,
+		cfg: cfg, routes: routes, log: log, metrics: newMetrics(reg), judging: judge.NewMetrics(reg, routes), restores: restores, stores: stores, redact: redact,
 		patience: security.CredentialsPatience, refused: make(chan error, 1),
 		baseOptions: append(opts, extra...),
 	}

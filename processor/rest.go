@@ -37,7 +37,7 @@ func (w *worker) doze() {
 		return
 	}
 	w.awake = false
-	w.emitter.release()
+	w.emitter.Release()
 	if w.p.rest.awake.Add(-1) == 0 {
 		w.p.rest.giveBack()
 	}

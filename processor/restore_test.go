@@ -2,38 +2,17 @@ package processor
 
 import (
 	"context"
-	"errors"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"oncebus/processor/app"
 	"oncebus/processor/wire"
-	"oncebus/state"
 )
-
-// TestCheckpointRowWithoutOffsetIsReadBack has no offset for the checkpoint
-// row of a committed transaction, as when the broker recognised a batch that
-// was sent twice: nothing may be applied at a guessed position.
-func TestCheckpointRowWithoutOffsetIsReadBack(t *testing.T) {
-	host, err := state.NewHost(state.DefaultConfig(), prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
-	must(t, err)
-	t.Cleanup(func() { must(t, host.Close()) })
-	store, err := host.Open(t.TempDir(), []byte("x"))
-	must(t, err)
-	t.Cleanup(func() { must(t, store.Close()) })
-	must(t, store.Apply(10, []byte("c")))
-	task := &judge{id: app.TaskID{Topic: "topic", Partition: 1}, store: store, inTransaction: true, checkpointRecord: &kgo.Record{Offset: -1}}
-	if err := task.commit(); !errors.Is(err, errNoOffset) || store.Position() != 10 {
-		t.Errorf("commit returned %v, position %d", err, store.Position())
-	}
-}
 
 // TestDamagedStateIsSetAsideAndRebuilt damages, swaps and deletes local state
 // between two lives, and expects the same verdicts.

@@ -51,10 +51,10 @@ type TaskState struct {
 }
 
 func (t *task) describe(worker string) TaskState {
-	d := TaskState{Task: t.id.String(), Worker: worker, State: t.state.String(), Since: t.since, NextOffset: -1, Lag: t.lag(), id: t.id}
+	d := TaskState{Task: t.Id.String(), Worker: worker, State: t.state.String(), Since: t.since, NextOffset: -1, Lag: t.lag(), id: t.Id}
 	if t.state == running {
-		stats := t.store.Stats()
-		d.NextOffset, d.Store, d.Keys = t.committed.Next, &stats, t.counts.List(t.rt, &t.committed)
+		stats := t.Store.Stats()
+		d.NextOffset, d.Store, d.Keys = t.Committed.Next, &stats, t.Counts.List(t.Rt, &t.Committed)
 	}
 	return d
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"oncebus/processor/app"
+	"oncebus/processor/judge"
 	"oncebus/processor/wire"
 )
 
@@ -224,7 +225,7 @@ func TestOffsetsMoveWithTheCheckpoint(t *testing.T) {
 func TestCheckpointsAloneCarryOffsetsToo(t *testing.T) {
 	id := app.TaskID{Topic: "app-repartition", Partition: 2}
 	rt := &app.App{Topology: &app.Topology{Topics: map[string]app.Topic{}}}
-	idle := &task{judge: &judge{id: id, rt: rt, committed: wire.Checkpoint{Next: 7, Epoch: 3}}, state: running, since: time.Now().Add(-2 * checkpointAge)}
+	idle := &task{Judge: &judge.Judge{Id: id, Rt: rt, Committed: wire.Checkpoint{Next: 7, Epoch: 3}}, state: running, since: time.Now().Add(-2 * checkpointAge)}
 	s := &taskSet{p: &Processor{}, rt: rt, tasks: map[app.TaskID]*task{id: idle}}
 	w := &worker{tasks: s}
 	member := func() *kmsg.TxnOffsetCommitRequest {

@@ -14,6 +14,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"oncebus/processor/app"
+	"oncebus/processor/judge"
 	"oncebus/processor/kafka"
 	"oncebus/processor/restore"
 	"oncebus/state"
@@ -48,7 +49,7 @@ type taskSet struct {
 	ctx  context.Context
 
 	tasks     map[app.TaskID]*task
-	judging   *judging
+	judging   *judge.Judging
 	worker    string    // name, for /state
 	published time.Time // when the snapshot was last refreshed
 	stale     bool      // something was committed since
@@ -59,10 +60,10 @@ type taskSet struct {
 	inbox   []assignment
 }
 
-func newTaskSet(ctx context.Context, p *Processor, worker string, log *slog.Logger, e *emitter, wake func()) *taskSet {
+func newTaskSet(ctx context.Context, p *Processor, worker string, log *slog.Logger, e *judge.Emitter, wake func()) *taskSet {
 	return &taskSet{
 		p: p, rt: p.rt, src: p.source(), worker: worker, log: log, wake: wake, ctx: ctx, tasks: map[app.TaskID]*task{},
-		judging: &judging{emitter: e, deriver: p.routes.NewDeriver(p.cfg.KeySecret.Bytes())},
+		judging: &judge.Judging{Emitter: e, Deriver: p.routes.NewDeriver(p.cfg.KeySecret.Bytes())},
 	}
 }
 
@@ -100,16 +101,16 @@ func (s *taskSet) drop(gone func(app.TaskID) bool) {
 	s.inboxMu.Unlock()
 	var wg sync.WaitGroup
 	for _, t := range s.sorted() {
-		if !gone(t.id) {
+		if !gone(t.Id) {
 			continue
 		}
-		delete(s.tasks, t.id)
+		delete(s.tasks, t.Id)
 		wg.Go(func() {
 			if err := t.close(); err != nil {
-				t.log.Warn("closing a task", "error", err)
+				t.Log.Warn("closing a task", "error", err)
 				return
 			}
-			t.log.Info("task closed")
+			t.Log.Info("task closed")
 		})
 	}
 	wg.Wait()
@@ -126,7 +127,7 @@ func (s *taskSet) sorted() []*task {
 		all = append(all, t)
 	}
 	slices.SortFunc(all, func(a, b *task) int {
-		return cmp.Or(cmp.Compare(a.id.Topic, b.id.Topic), cmp.Compare(a.id.Partition, b.id.Partition))
+		return cmp.Or(cmp.Compare(a.Id.Topic, b.Id.Topic), cmp.Compare(a.Id.Partition, b.Id.Partition))
 	})
 	return all
 }
@@ -171,9 +172,9 @@ func (s *taskSet) settle(client *kgo.Client) error {
 
 func (s *taskSet) create(a assignment) *task {
 	t := &task{
-		judge: &judge{
-			id: a.id, repartitioned: a.id.Topic == s.rt.Topology.Repartition, changelog: s.rt.ChangelogOf(a.id.Topic),
-			rt: s.rt, metrics: s.p.judging, log: s.log.With("task", a.id.String()),
+		Judge: &judge.Judge{
+			Id: a.id, Repartitioned: a.id.Topic == s.rt.Topology.Repartition, Changelog: s.rt.ChangelogOf(a.id.Topic),
+			Rt: s.rt, Metrics: s.p.judging, Log: s.log.With("task", a.id.String()),
 		},
 		groupOffset: a.offset, groupCommitted: a.committed, highWatermark: -1, since: time.Now(), life: s.p.metrics,
 		release: func() { s.src.Stores.Release(a.id) },
@@ -189,33 +190,33 @@ func (s *taskSet) create(a assignment) *task {
 func (s *taskSet) finishRestore(client *kgo.Client, t *task) error {
 	t.dropDetour()
 	r := t.restore
-	t.store, t.restore = r.Store, nil
+	t.Store, t.restore = r.Store, nil
 	if r.Err != nil {
-		return fmt.Errorf("restore %v: %w", t.id, r.Err)
+		return fmt.Errorf("restore %v: %w", t.Id, r.Err)
 	}
-	t.committed = r.Checkpoint
-	if t.committed.Next < 0 {
+	t.Committed = r.Checkpoint
+	if t.Committed.Next < 0 {
 		if r.Emptied && t.groupCommitted {
 			// Every commit has a checkpoint, so there was one. To go on from
 			// here would be to let copies through without a word.
 			return kafka.OperatorErrorf("the state of %v is gone: %s/%d was emptied (DeleteRecords, or a stop longer than its retention), and there is no local state; "+
 				"copies of events before offset %d can no longer be recognised: to accept that, stop all processes and delete the offsets of group %s for %s",
-				t.id, t.changelog, t.id.Partition, t.groupOffset, app.GroupName(s.p.cfg.AppID, stageDedup), t.id.Topic)
+				t.Id, t.Changelog, t.Id.Partition, t.groupOffset, app.GroupName(s.p.cfg.AppID, stageDedup), t.Id.Topic)
 		}
-		t.committed.Next = t.groupOffset
-	} else if t.groupOffset > t.committed.Next {
-		t.log.Warn("the group's offset is ahead of the checkpoint; going on from the checkpoint, so that nothing is lost",
-			"group_offset", t.groupOffset, "checkpoint", t.committed.Next)
+		t.Committed.Next = t.groupOffset
+	} else if t.groupOffset > t.Committed.Next {
+		t.Log.Warn("the group's offset is ahead of the checkpoint; going on from the checkpoint, so that nothing is lost",
+			"group_offset", t.groupOffset, "checkpoint", t.Committed.Next)
 	}
-	client.SetOffsets(map[string]map[int32]kgo.EpochOffset{t.id.Topic: {t.id.Partition: {Epoch: -1, Offset: t.committed.Next}}})
-	t.groupOffset = t.committed.Next
-	t.open, t.inTransaction, t.checkpointRecord = t.committed, false, nil
-	t.counts, t.openCounts = r.Counts, app.NewCounts(s.rt)
+	client.SetOffsets(map[string]map[int32]kgo.EpochOffset{t.Id.Topic: {t.Id.Partition: {Epoch: -1, Offset: t.Committed.Next}}})
+	t.groupOffset = t.Committed.Next
+	t.Open, t.InTransaction, t.CheckpointRecord = t.Committed, false, nil
+	t.Counts, t.OpenCounts = r.Counts, app.NewCounts(s.rt)
 	t.to(running)
-	if t.startedAt == 0 {
-		t.startedAt = s.rt.Clock.Now()
+	if t.StartedAt == 0 {
+		t.StartedAt = s.rt.Clock.Now()
 	}
-	client.ResumeFetchPartitions(map[string][]int32{t.id.Topic: {t.id.Partition}})
+	client.ResumeFetchPartitions(map[string][]int32{t.Id.Topic: {t.Id.Partition}})
 	return nil
 }
 
@@ -228,7 +229,7 @@ func (s *taskSet) process(fetched *kgo.FetchTopicPartition) error {
 		return fmt.Errorf("%w: records of %s/%d arrived for a task that is not running", kafka.ErrMustAbort, fetched.Topic, fetched.Partition)
 	}
 	t.highWatermark, t.stable = fetched.HighWatermark, fetched.LastStableOffset == fetched.HighWatermark
-	err := t.process(s.judging, fetched.Records)
+	err := t.Process(s.judging, fetched.Records)
 	if errors.Is(err, state.ErrCorrupt) {
 		// Our own files failed us, not the record: abort, rebuild, judge again.
 		t.broken = err
@@ -240,8 +241,8 @@ func (s *taskSet) process(fetched *kgo.FetchTopicPartition) error {
 // touch adds running tasks whose checkpoint row is old to the transaction.
 func (s *taskSet) touch() {
 	for _, t := range s.tasks {
-		if t.state == running && !t.inTransaction && time.Since(t.since) > checkpointAge {
-			t.touch()
+		if t.state == running && !t.InTransaction && time.Since(t.since) > checkpointAge {
+			t.JoinTransaction()
 		}
 	}
 }
@@ -257,11 +258,11 @@ func (s *taskSet) due() bool {
 }
 
 // seal writes the checkpoint rows of the transaction.
-func (s *taskSet) seal(e *emitter) {
+func (s *taskSet) seal(e *judge.Emitter) {
 	s.touch()
 	for _, t := range s.sorted() {
-		if t.inTransaction {
-			t.seal(e)
+		if t.InTransaction {
+			t.WriteCheckpoint(e)
 		}
 	}
 }
@@ -273,19 +274,19 @@ func (s *taskSet) offsets(req *kmsg.TxnOffsetCommitRequest) {
 	byTopic := map[string]*kmsg.TxnOffsetCommitRequestTopic{}
 	var topics []*kmsg.TxnOffsetCommitRequestTopic
 	for _, t := range s.sorted() {
-		if !t.inTransaction {
+		if !t.InTransaction {
 			continue
 		}
-		topic := byTopic[t.id.Topic]
+		topic := byTopic[t.Id.Topic]
 		if topic == nil {
 			fresh := kmsg.NewTxnOffsetCommitRequestTopic()
 			topic = &fresh
-			topic.Topic, topic.TopicID = t.id.Topic, s.rt.Topology.Topics[t.id.Topic].ID
-			byTopic[t.id.Topic] = topic
+			topic.Topic, topic.TopicID = t.Id.Topic, s.rt.Topology.Topics[t.Id.Topic].ID
+			byTopic[t.Id.Topic] = topic
 			topics = append(topics, topic)
 		}
 		partition := kmsg.NewTxnOffsetCommitRequestTopicPartition()
-		partition.Partition, partition.Offset, partition.LeaderEpoch = t.id.Partition, t.open.Next, t.open.Epoch
+		partition.Partition, partition.Offset, partition.LeaderEpoch = t.Id.Partition, t.Open.Next, t.Open.Epoch
 		partition.Metadata = kmsg.StringPtr(s.p.cfg.InstanceID)
 		topic.Partitions = append(topic.Partitions, partition)
 	}
@@ -299,21 +300,21 @@ func (s *taskSet) offsets(req *kmsg.TxnOffsetCommitRequest) {
 // refuses is opened again or rebuilt; the transaction stands in any case.
 func (s *taskSet) committed(client *kgo.Client) {
 	for _, t := range s.sorted() {
-		if !t.inTransaction {
+		if !t.InTransaction {
 			continue
 		}
-		if err := t.commit(); err != nil {
-			t.log.Warn("a committed transaction is read back from the changelog", "reason", err)
-			if !errors.Is(err, errNoOffset) {
+		if err := t.Commit(); err != nil {
+			t.Log.Warn("a committed transaction is read back from the changelog", "reason", err)
+			if !errors.Is(err, judge.ErrNoOffset) {
 				t.broken = err
 			}
-			t.discard()
+			t.Discard()
 			s.restoreAgain(client, t)
 			continue
 		}
 		failpoint.Hit(failpoint.BetweenApplies)
 		t.since = time.Now()
-		t.groupOffset = t.committed.Next
+		t.groupOffset = t.Committed.Next
 		t.showLag()
 	}
 	if time.Since(s.published) >= publishInterval {
@@ -336,15 +337,15 @@ func (s *taskSet) publishIfStale() {
 func (s *taskSet) discarded(client *kgo.Client) {
 	for _, t := range s.sorted() {
 		switch {
-		case !t.inTransaction:
+		case !t.InTransaction:
 		case t.state == running:
-			t.discard()
+			t.Discard()
 			s.restoreAgain(client, t)
 		case t.state == passing:
-			t.discard()
+			t.Discard()
 			s.pause(client, t)
 			t.to(restoring)
-			t.detour = restore.StartBypass(s.ctx, s.src, t.id, s.wake)
+			t.detour = restore.StartBypass(s.ctx, s.src, t.Id, s.wake)
 		}
 	}
 	s.publish()
@@ -356,7 +357,7 @@ func (s *taskSet) restoreAgain(client *kgo.Client, t *task) {
 }
 
 func (s *taskSet) pause(client *kgo.Client, t *task) {
-	client.PauseFetchPartitions(map[string][]int32{t.id.Topic: {t.id.Partition}})
+	client.PauseFetchPartitions(map[string][]int32{t.Id.Topic: {t.Id.Partition}})
 }
 
 // publish refreshes what State and Ready tell about these tasks.

@@ -34,7 +34,7 @@ func (w *worker) transact(ctx context.Context, fetches kgo.Fetches) error {
 func (w *worker) during(fn func() error) error {
 	err := fn()
 	if !errors.Is(err, errNotFlushed) {
-		w.emitter.reset()
+		w.emitter.Reset()
 		w.produced.reset()
 	}
 	return err
@@ -72,7 +72,7 @@ func (w *worker) process(fetches kgo.Fetches) error {
 			}
 		case len(p.Records) == 0:
 		case w.router != nil:
-			w.router.process(w.emitter, p.Records)
+			w.router.Process(w.emitter, p.Records)
 		default:
 			failed = w.tasks.process(&p)
 		}
@@ -164,7 +164,7 @@ func (w *worker) end() error {
 	}
 	failpoint.Hit(failpoint.AfterEnd)
 	w.committed.Inc()
-	w.p.judging.publish(w.emitter.counts)
+	w.p.judging.Publish(w.emitter.Counts)
 	if w.tasks != nil {
 		w.tasks.committed(w.client)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"oncebus/processor/app"
+	"oncebus/processor/judge"
 	"oncebus/processor/kafka"
 	"oncebus/processor/restore"
 	"oncebus/processor/wire"
@@ -74,8 +75,8 @@ func TestRecordsOutliveATransactionThatPanics(t *testing.T) {
 		"aborted":     {func() error { return kafka.ErrMustAbort }, false},
 		"committed":   {func() error { return nil }, false},
 	} {
-		w := &worker{emitter: newEmitter(&app.App{}, nil), produced: newProduced(nil)}
-		r := w.emitter.newRecord()
+		w := &worker{emitter: judge.NewEmitter(&app.App{}, nil), produced: newProduced(nil)}
+		r := w.emitter.NewRecord()
 		r.Topic = "signals.unique"
 		func() {
 			defer func() { _ = recover() }()

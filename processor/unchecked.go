@@ -31,7 +31,7 @@ func (t *task) dropDetour() {
 func (s *taskSet) detours(client *kgo.Client) (changed bool) {
 	full := s.src.Stores.Paused() != nil
 	for _, t := range s.sorted() {
-		if len(s.rt.FailOpen[t.id.Topic]) == 0 {
+		if len(s.rt.FailOpen[t.Id.Topic]) == 0 {
 			continue
 		}
 		switch {
@@ -41,7 +41,7 @@ func (s *taskSet) detours(client *kgo.Client) (changed bool) {
 		case t.state != restoring:
 			continue
 		case t.detour == nil && t.restore.FailedFor() > s.p.cfg.StateFailOpenAfter:
-			t.detour = restore.StartBypass(s.ctx, s.src, t.id, s.wake)
+			t.detour = restore.StartBypass(s.ctx, s.src, t.Id, s.wake)
 			continue
 		case t.detour == nil || !t.detour.Finished():
 			continue
@@ -58,28 +58,28 @@ func (s *taskSet) takeDetour(client *kgo.Client, t *task) bool {
 	d := t.detour
 	switch {
 	case d.Err != nil:
-		t.log.Warn("no way round the store that cannot be used, trying again", "error", d.Err)
+		t.Log.Warn("no way round the store that cannot be used, trying again", "error", d.Err)
 		t.detour = nil
 		return false
 	case d.Emptied && t.groupCommitted:
 		return false // the restore says what is to be done
 	}
 	t.detour, t.restore.Overtaken = nil, true
-	t.committed = wire.Checkpoint{Next: t.groupOffset, Epoch: -1}
+	t.Committed = wire.Checkpoint{Next: t.groupOffset, Epoch: -1}
 	if d.Found {
-		t.committed = d.Checkpoint
+		t.Committed = d.Checkpoint
 	}
-	t.open, t.inTransaction, t.checkpointRecord = t.committed, false, nil
-	from := t.committed.Next + 1<<62
+	t.Open, t.InTransaction, t.CheckpointRecord = t.Committed, false, nil
+	from := t.Committed.Next + 1<<62
 	var names []string
-	for _, class := range s.rt.FailOpen[t.id.Topic] {
-		from = min(from, t.committed.BypassedTo(class))
+	for _, class := range s.rt.FailOpen[t.Id.Topic] {
+		from = min(from, t.Committed.BypassedTo(class))
 		names = append(names, s.rt.Namespaces[class])
 	}
-	client.SetOffsets(map[string]map[int32]kgo.EpochOffset{t.id.Topic: {t.id.Partition: {Epoch: -1, Offset: from}}})
+	client.SetOffsets(map[string]map[int32]kgo.EpochOffset{t.Id.Topic: {t.Id.Partition: {Epoch: -1, Offset: from}}})
 	t.to(passing)
-	client.ResumeFetchPartitions(map[string][]int32{t.id.Topic: {t.id.Partition}})
-	t.log.Error("local state cannot be used: events go out unchecked until it can", "namespaces", names,
+	client.ResumeFetchPartitions(map[string][]int32{t.Id.Topic: {t.Id.Partition}})
+	t.Log.Error("local state cannot be used: events go out unchecked until it can", "namespaces", names,
 		"from", from, "failing_for", t.restore.FailedFor().Round(time.Millisecond).String())
 	return true
 }
@@ -89,11 +89,11 @@ func (s *taskSet) takeDetour(client *kgo.Client, t *task) bool {
 func (s *taskSet) endDetour(client *kgo.Client, t *task) error {
 	t.dropDetour()
 	r := t.restore
-	t.store, t.restore = r.Store, nil
+	t.Store, t.restore = r.Store, nil
 	if r.Err != nil {
-		return fmt.Errorf("restore %v: %w", t.id, r.Err)
+		return fmt.Errorf("restore %v: %w", t.Id, r.Err)
 	}
-	t.log.Info("local state can be used again: what passed unchecked is recorded, and checking goes on", "next", t.committed.Next)
+	t.Log.Info("local state can be used again: what passed unchecked is recorded, and checking goes on", "next", t.Committed.Next)
 	s.restoreAgain(client, t)
 	return nil
 }

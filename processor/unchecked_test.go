@@ -151,7 +151,7 @@ func TestEventsPassUncheckedWhileTheDiskIsFull(t *testing.T) {
 				}
 			}
 			if !restart {
-				if n := testutil.ToFloat64(i.judging.events.WithLabelValues("signals", "bypassed")); n != 4 {
+				if n := testutil.ToFloat64(i.judging.Events.WithLabelValues("signals", "bypassed")); n != 4 {
 					t.Errorf("%v events count as bypassed", n)
 				}
 			}

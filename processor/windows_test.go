@@ -2,7 +2,6 @@ package processor
 
 import (
 	"fmt"
-	"math"
 	"math/rand/v2"
 	"slices"
 	"strconv"
@@ -12,9 +11,6 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"oncebus/dedup"
-	"oncebus/dedup/rules"
-	"oncebus/processor/app"
 	"oncebus/processor/wire"
 )
 
@@ -335,20 +331,5 @@ func TestBacklogOfOneRouteMakesNoEventOfAnotherLate(t *testing.T) {
 	assertCounts(t, i, "orders", map[string]float64{"unique": 20, "late": 0, "duplicate": 0})
 	if n := len(b.read("orders.unique")); n != 20 {
 		t.Errorf("%d records in the output of the route that is behind, want 20", n)
-	}
-}
-
-// TestFirstEventOfTheBeginningOfTime: a record's timestamp may be any number; the
-// horizon of its class does not wrap around to the far end, which would expire
-// every row.
-func TestFirstEventOfTheBeginningOfTime(t *testing.T) {
-	const class, minute = 3, 60_000
-	span := dedup.Window{Size: 60 * minute, Grace: 10 * minute}
-	first := &judge{rt: &app.App{Routes: []*app.Route{{Route: &rules.Route{}, Class: class, Span: span}}}}
-	for at, want := range map[int64]int64{math.MinInt64 + 5: math.MinInt64, 0: -(2*60 + 10) * minute} {
-		first.committed.StreamTimes.At[class], first.committed.StreamTimes.Has[class] = at, true
-		if got := first.horizons(); got[class] != want || got[class+1] != math.MinInt64 {
-			t.Errorf("at %d the horizon is %d, want %d", at, got[class], want)
-		}
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"oncebus/processor/app"
+	"oncebus/processor/judge"
 	"oncebus/processor/kafka"
 	"oncebus/processor/security"
 	"oncebus/state/failpoint"
@@ -59,10 +60,10 @@ type worker struct {
 	client       *kgo.Client
 	cancelClient context.CancelFunc
 	ready        chan struct{} // closed once client is set
-	emitter      *emitter
+	emitter      *judge.Emitter
 	produced     *produced
-	router       *router  // of the routing stage, else nil
-	tasks        *taskSet // of the dedup stage, else nil
+	router       *judge.Router // of the routing stage, else nil
+	tasks        *taskSet      // of the dedup stage, else nil
 	// holding says that fetching is paused because the disk is filling.
 	holding atomic.Bool
 	rejoin  atomic.Bool // the group is to assign again
@@ -230,12 +231,12 @@ func (w *worker) connect(ctx context.Context) error {
 	}
 	w.session, w.client, w.cancelClient = session, session.Client(), cancel
 	w.produced = newProduced(w.client)
-	w.emitter = newEmitter(w.p.rt, w.produced.send)
+	w.emitter = judge.NewEmitter(w.p.rt, w.produced.send)
 	w.router, w.tasks, w.oversize = nil, nil, nil
 	w.holding.Store(false)
 	w.awaken()
 	if w.stage == stageRoute {
-		w.router = &router{rt: w.p.rt, metrics: w.p.judging, deriver: w.p.routes.NewDeriver(w.p.cfg.KeySecret.Bytes())}
+		w.router = &judge.Router{Rt: w.p.rt, Metrics: w.p.judging, Deriver: w.p.routes.NewDeriver(w.p.cfg.KeySecret.Bytes())}
 	} else {
 		w.tasks = newTaskSet(ctx, w.p, w.name, w.log, w.emitter, w.wake)
 	}

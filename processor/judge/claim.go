@@ -1,4 +1,4 @@
-package processor
+package judge
 
 import (
 	"context"
@@ -17,7 +17,7 @@ import (
 
 // claim judges an event of claim mode: the first claims the key and goes to the
 // executor, copies are answered.
-func (t *judge) claim(j *judging, ev *event, decided *dedup.Event, prior *dedup.Row, held bool, streamTime int64) error {
+func (t *Judge) claim(j *Judging, ev *event, decided *dedup.Event, prior *dedup.Row, held bool, streamTime int64) error {
 	route, rule := ev.route, ev.route.Rule
 	if rule.Wait > 0 && !t.mayWait(route) {
 		rule.Wait = 0
@@ -29,49 +29,49 @@ func (t *judge) claim(j *judging, ev *event, decided *dedup.Event, prior *dedup.
 	ev.verdict, ev.claimed = c.Verdict, &c
 	switch {
 	case c.Verdict == dedup.Late:
-		t.turnLate(j, ev, decided.Time, streamTime)
+		t.applyLatePolicy(j, ev, decided.Time, streamTime)
 		return nil // which counts it
 	case c.Verdict == dedup.Collision:
-		t.turnCollision(j, ev, &c.Row)
-		t.answer(j, route, &reply{
-			verdict: dedup.Collision, status: c.Row.Status.String(), row: &c.Row, claim: &c.Claim, to: ev.requester(), present: ev.present,
+		t.applyCollisionPolicy(j, ev, &c.Row)
+		t.reply(j, route, &reply{
+			verdict: dedup.Collision, status: c.Row.Status.String(), row: &c.Row, claim: &c.Claim, to: ev.requester(), present: ev.brokerTime,
 		})
 		return nil
 	case c.Run:
 		stood := standing(route, prior, held, streamTime)
 		if stood == nil && t.overLimit(route) {
-			t.turnLimited(j, ev)
+			t.applyLimitPolicy(j, ev)
 			return nil
 		}
-		t.run(j, ev, &c, stood)
+		t.dispatch(j, ev, &c, stood)
 	case c.Write && t.fits(&c.Row):
-		t.record(j, &c.Row) // the copy waits
-		t.openCounts.AddWaiting(&c.Row, 1)
+		t.putRow(j, &c.Row) // the copy waits
+		t.OpenCounts.AddWaiting(&c.Row, 1)
 		ev.noteWaiting(&c)
 	default:
-		t.answerCopy(j, ev, &c, c.Verdict)
+		t.replyToDuplicate(j, ev, &c, c.Verdict)
 	}
 	j.conclude(ev)
 	return nil
 }
 
 // claimEvent is what the rules of claims need to know of an event.
-func (t *judge) claimEvent(ev *event, decided *dedup.Event) dedup.ClaimEvent {
-	return dedup.ClaimEvent{Event: *decided, Key: *ev.key, Present: ev.present, Now: t.joinedAt, Up: t.startedAt, Request: ev.requester()}
+func (t *Judge) claimEvent(ev *event, decided *dedup.Event) dedup.ClaimEvent {
+	return dedup.ClaimEvent{Event: *decided, Key: *ev.key, Present: ev.brokerTime, Now: t.joinedAt, Up: t.StartedAt, Request: ev.requester()}
 }
 
-// answerCopy answers an event at once, with what stands.
-func (t *judge) answerCopy(j *judging, ev *event, c *dedup.Claimed, verdict dedup.Verdict) {
-	t.answer(j, ev.route, &reply{
+// replyToDuplicate answers an event at once, with what stands.
+func (t *Judge) replyToDuplicate(j *Judging, ev *event, c *dedup.Claimed, verdict dedup.Verdict) {
+	t.reply(j, ev.route, &reply{
 		verdict: verdict, status: c.Row.Status.String(), row: &c.Row, claim: &c.Claim,
-		to: ev.requester(), value: c.Claim.Result, headers: c.Claim.Headers, present: ev.present,
+		to: ev.requester(), value: c.Claim.Result, headers: c.Claim.Headers, present: ev.brokerTime,
 	})
 }
 
-// run sends an event to the executor and records its claim, in the place of the
+// dispatch sends an event to the executor and records its claim, in the place of the
 // row that stood, if one did. Who cannot be kept in it for the outcome, since the row is
 // too long then or too many ask, is told that it runs.
-func (t *judge) run(j *judging, ev *event, c *dedup.Claimed, stood *dedup.Row) {
+func (t *Judge) dispatch(j *Judging, ev *event, c *dedup.Claimed, stood *dedup.Row) {
 	route := ev.route
 	if !t.fits(&c.Row) {
 		c.Leave()
@@ -82,7 +82,7 @@ func (t *judge) run(j *judging, ev *event, c *dedup.Claimed, stood *dedup.Row) {
 		return
 	}
 	ev.claim = &c.Row
-	ev.token = dedup.TokenOf(&c.Row, t.id.Partition)
+	ev.token = dedup.TokenOf(&c.Row, t.Id.Partition)
 	own := ev.key
 	if c.Reclaimed {
 		ev.key = &c.Claim.Key // by which an executor knows the attempts of one order, neighbour or not
@@ -93,33 +93,33 @@ func (t *judge) run(j *judging, ev *event, c *dedup.Claimed, stood *dedup.Row) {
 		return
 	}
 	if c.Added == 0 {
-		t.answerCopy(j, ev, c, dedup.InProgress)
+		t.replyToDuplicate(j, ev, c, dedup.InProgress)
 	}
-	t.record(j, &c.Row)
+	t.putRow(j, &c.Row)
 	ev.noteWaiting(c)
 	if c.Reclaimed {
-		t.openCounts.AddWaiting(&c.Row, c.Added)
+		t.OpenCounts.AddWaiting(&c.Row, c.Added)
 		j.tally(route, tallyReclaimed)
-		t.log.Warn("a claim without an outcome is claimed anew: its executor died, or the lease is too short",
+		t.Log.Warn("a claim without an outcome is claimed anew: its executor died, or the lease is too short",
 			"route", route.Name, "key", wire.KeyText(&c.Claim.Key), "attempt", c.Row.Attempt, "lease", route.Claim.Lease)
 	} else {
-		t.openCounts.ReplaceClaim(c, stood)
+		t.OpenCounts.ReplaceClaim(c, stood)
 	}
 	if c.Verdict == dedup.AfterWindow {
-		t.log.Info("a copy after its window runs again", "route", route.Name, "key", wire.KeyText(ev.key), "attempt", c.Row.Attempt)
+		t.Log.Info("a copy after its window runs again", "route", route.Name, "key", wire.KeyText(ev.key), "attempt", c.Row.Attempt)
 	}
 }
 
 // fits tells whether the changelog takes a row of a claim. One that it does not
 // take would fail the transaction, again and again, so no other is recorded.
-func (t *judge) fits(row *dedup.Row) bool {
-	return len(row.Result) <= dedup.MaxResultBytes && t.rowBytes(row) <= int(t.rt.Limit(t.changelog).MaxBytes)
+func (t *Judge) fits(row *dedup.Row) bool {
+	return len(row.Result) <= dedup.MaxResultBytes && t.rowBytes(row) <= int(t.Rt.Limit(t.Changelog).MaxBytes)
 }
 
 // rowBytes is what a row takes of the changelog's max.message.bytes: the encoded
 // claim, and the rest at its longest. So a row that fits does so too once it has
 // lost requests, has another status or attempt, or notes an omitted result.
-func (t *judge) rowBytes(row *dedup.Row) int {
+func (t *Judge) rowBytes(row *dedup.Row) int {
 	return wire.RecordOverhead + len(row.Digest) + rowBytesMax + len(row.Result)
 }
 
@@ -128,8 +128,8 @@ func (t *judge) rowBytes(row *dedup.Row) int {
 const rowBytesMax = 64
 
 // misfit says that a row does not fit.
-func (t *judge) misfit(row *dedup.Row) string {
-	return fmt.Sprintf("too large for topic %s: the claim takes %d bytes, max.message.bytes is %d", t.changelog, t.rowBytes(row), t.rt.Limit(t.changelog).MaxBytes)
+func (t *Judge) misfit(row *dedup.Row) string {
+	return fmt.Sprintf("too large for topic %s: the claim takes %d bytes, max.message.bytes is %d", t.Changelog, t.rowBytes(row), t.Rt.Limit(t.Changelog).MaxBytes)
 }
 
 // requester is who sent the event, to be answered.
@@ -142,13 +142,13 @@ func (ev *event) requester() dedup.Request {
 		r.Key = ev.rec.Key
 	}
 	if ev.route.Claim.Wait {
-		r.Return = ev.ask
+		r.Return = ev.replyTo
 	}
 	return r
 }
 
 // outcome settles what an executor or an operator says of a claim.
-func (t *judge) outcome(j *judging, ev *event, read *wire.OutcomeEnvelope) error {
+func (t *Judge) outcome(j *Judging, ev *event, read *wire.OutcomeEnvelope) error {
 	route := ev.route
 	o := dedup.Outcome{Kind: read.Kind, Token: read.Token, Value: ev.rec.Value}
 	for i := range ev.headers {
@@ -156,7 +156,7 @@ func (t *judge) outcome(j *judging, ev *event, read *wire.OutcomeEnvelope) error
 			o.Headers = append(o.Headers, dedup.Header{Key: ev.headers[i].Key, Value: ev.headers[i].Value})
 		}
 	}
-	prior, s, err := t.settle(route, &o)
+	prior, s, err := t.applyOutcome(route, &o)
 	switch {
 	case err != nil:
 		return err
@@ -165,7 +165,7 @@ func (t *judge) outcome(j *judging, ev *event, read *wire.OutcomeEnvelope) error
 		return nil
 	case s.Refused != "":
 		j.tallyOutcome(route, o.Kind, outcomeRefused)
-		ev.verdict, ev.reason, ev.said = dedup.Invalid, "outcome refused: "+s.Refused, read.Headers()
+		ev.verdict, ev.reason, ev.outcomeHeaders = dedup.Invalid, "outcome refused: "+s.Refused, read.Headers()
 		if s.Row.Attempt > 0 {
 			ev.first = &s.Row
 		}
@@ -175,10 +175,10 @@ func (t *judge) outcome(j *judging, ev *event, read *wire.OutcomeEnvelope) error
 		j.deadLetter(ev)
 		return nil
 	}
-	t.record(j, &s.Row)
+	t.putRow(j, &s.Row)
 	j.tallyOutcome(route, o.Kind, outcomeApplied)
-	t.openCounts.ReplaceRow(&s.Row, &prior)
-	t.openCounts.AddWaiting(&prior, -len(s.Answer))
+	t.OpenCounts.ReplaceRow(&s.Row, &prior)
+	t.OpenCounts.AddWaiting(&prior, -len(s.Answer))
 	for i := range s.Answer {
 		verdict := dedup.Replayed
 		if s.Answer[i].At == prior.At {
@@ -186,18 +186,18 @@ func (t *judge) outcome(j *judging, ev *event, read *wire.OutcomeEnvelope) error
 		}
 		answer := reply{
 			verdict: verdict, status: o.Kind.ClaimStatus(), row: &prior, claim: &s.Claim,
-			to: s.Answer[i], value: o.Value, headers: o.Headers, present: ev.present,
+			to: s.Answer[i], value: o.Value, headers: o.Headers, present: ev.brokerTime,
 		}
-		t.answer(j, route, &answer)
-		j.tellOutcome(route, &answer)
+		t.reply(j, route, &answer)
+		j.respondWithOutcome(route, &answer)
 	}
 	return nil
 }
 
-// settle judges an outcome against the row of its claim. A result that the
+// applyOutcome judges an outcome against the row of its claim. A result that the
 // changelog has no room for is omitted.
-func (t *judge) settle(route *app.Route, o *dedup.Outcome) (prior dedup.Row, s dedup.Settled, err error) {
-	prior, held, err := t.store.Get(o.Token.Digest)
+func (t *Judge) applyOutcome(route *app.Route, o *dedup.Outcome) (prior dedup.Row, s dedup.Settled, err error) {
+	prior, held, err := t.Store.Get(o.Token.Digest)
 	if err != nil {
 		return prior, s, err
 	}
@@ -226,10 +226,10 @@ type reply struct {
 	present int64 // ms
 }
 
-// answer emits a reply: key as in the request, value and foreign headers as in
+// reply emits a reply: key as in the request, value and foreign headers as in
 // the outcome. What the replies topic does not take goes without them.
-func (t *judge) answer(j *judging, route *app.Route, a *reply) {
-	r := j.newRecord()
+func (t *Judge) reply(j *Judging, route *app.Route, a *reply) {
+	r := j.NewRecord()
 	r.Topic, r.Key, r.Value = route.Claim.Replies, a.to.Key, a.value
 	stamp := j.stamp(r.Topic, a.present)
 	r.Timestamp = time.UnixMilli(stamp)
@@ -266,7 +266,7 @@ func (a *reply) omitted(route *app.Route) string {
 	return fmt.Sprintf("the result of %d bytes was not kept, its row would have been too large for the changelog", a.claim.Omitted)
 }
 
-func (t *judge) replyHeaders(j *judging, route *app.Route, a *reply) []kgo.RecordHeader {
+func (t *Judge) replyHeaders(j *Judging, route *app.Route, a *reply) []kgo.RecordHeader {
 	own := j.headers.take(replyHeadersMax)[:0]
 	own = append(own,
 		kgo.RecordHeader{Key: wire.HeaderRoute, Value: route.NameBytes},
@@ -274,8 +274,8 @@ func (t *judge) replyHeaders(j *judging, route *app.Route, a *reply) []kgo.Recor
 		kgo.RecordHeader{Key: wire.HeaderClaimStatus, Value: []byte(a.status)},
 		kgo.RecordHeader{Key: wire.HeaderKey, Value: []byte(wire.KeyText(&a.claim.Key))},
 		kgo.RecordHeader{Key: wire.HeaderAttempt, Value: strconv.AppendUint(nil, uint64(a.row.Attempt), 10)},
-		kgo.RecordHeader{Key: wire.HeaderSource, Value: t.rt.PositionText(a.to.At)},
-		kgo.RecordHeader{Key: wire.HeaderFirst, Value: t.rt.PositionText(a.row.At)},
+		kgo.RecordHeader{Key: wire.HeaderSource, Value: t.Rt.PositionText(a.to.At)},
+		kgo.RecordHeader{Key: wire.HeaderFirst, Value: t.Rt.PositionText(a.row.At)},
 		kgo.RecordHeader{Key: wire.HeaderFirstTime, Value: strconv.AppendInt(nil, a.row.First, 10)})
 	if a.to.ID != nil {
 		own = append(own, kgo.RecordHeader{Key: wire.HeaderRequestID, Value: a.to.ID})
@@ -292,13 +292,13 @@ const replyHeadersMax = 11
 // levelCritical is for what somebody has to look at now.
 const levelCritical = slog.LevelError + 4
 
-// turnCollision lets an event go that has the key of another, by the route's
+// applyCollisionPolicy lets an event go that has the key of another, by the route's
 // policy. It is no copy, so whoever runs this has to know.
-func (t *judge) turnCollision(j *judging, ev *event, standing *dedup.Row) {
+func (t *Judge) applyCollisionPolicy(j *Judging, ev *event, standing *dedup.Row) {
 	ev.verdict, ev.first = dedup.Collision, standing
 	ev.reason = "the key of another event, whose details differ: the fields of fingerprint do not agree"
-	t.log.LogAttrs(context.Background(), levelCritical, "collision: two events with one key and different details",
+	t.Log.LogAttrs(context.Background(), levelCritical, "collision: two events with one key and different details",
 		slog.String("route", ev.route.Name), slog.String("key", wire.KeyText(ev.key)),
-		slog.String("event", string(t.rt.PositionText(ev.from))), slog.String("first", string(t.rt.PositionText(standing.At))))
+		slog.String("event", string(t.Rt.PositionText(ev.from))), slog.String("first", string(t.Rt.PositionText(standing.At))))
 	j.byPolicy(ev, ev.route.Collision)
 }

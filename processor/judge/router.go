@@ -1,4 +1,4 @@
-package processor
+package judge
 
 import (
 	"fmt"
@@ -12,19 +12,19 @@ import (
 	"oncebus/processor/wire"
 )
 
-// router is the first stage: it derives dedup keys and sends every record to
+// Router is the first stage: it derives dedup keys and sends every record to
 // the partition its key belongs to. It keeps no state, so its transaction is
 // just offsets in and records out; it is needed all the same (G8): a router
 // that repeated records would repeat keyless ones and re-open expired windows.
-type router struct {
-	rt      *app.App
-	metrics *judgeMetrics
-	deriver *rules.Deriver
+type Router struct {
+	Rt      *app.App
+	Metrics *Metrics
+	Deriver *rules.Deriver
 	samples uint
 }
 
-// process routes the records of one partition into the open transaction.
-func (r *router) process(e *emitter, records []*kgo.Record) {
+// Process routes the records of one partition into the open transaction.
+func (r *Router) Process(e *Emitter, records []*kgo.Record) {
 	for _, rec := range records {
 		r.samples++
 		if r.samples%sampleEvery != 0 {
@@ -33,23 +33,23 @@ func (r *router) process(e *emitter, records []*kgo.Record) {
 		}
 		began := time.Now()
 		r.route(e, rec)
-		r.metrics.keyDerivationSeconds.Observe(time.Since(began).Seconds())
+		r.Metrics.keyDerivationSeconds.Observe(time.Since(began).Seconds())
 	}
 }
 
-func (r *router) route(e *emitter, rec *kgo.Record) {
-	if r.rt.Outcomes[rec.Topic] != nil {
+func (r *Router) route(e *Emitter, rec *kgo.Record) {
+	if r.Rt.Outcomes[rec.Topic] != nil {
 		r.outcome(e, rec)
 		return
 	}
 	in := wire.InputOf(rec)
-	derived := r.deriver.Derive(&in)
-	from := r.rt.PositionOf(rec)
-	route := r.rt.Routes[derived.Route.Index]
+	derived := r.Deriver.Derive(&in)
+	from := r.Rt.PositionOf(rec)
+	route := r.Rt.Routes[derived.Route.Index]
 	if derived.Finding != rules.Keyed {
 		ev := event{
 			original: original{rec: rec, headers: rec.Headers, timestamp: in.Timestamp, from: from},
-			route:    route, present: r.rt.Clock.Now(), ask: route.Asked(rec),
+			route:    route, brokerTime: r.Rt.Clock.Now(), replyTo: route.Asked(rec),
 		}
 		e.turnAway(&ev, &derived)
 		return
@@ -59,10 +59,10 @@ func (r *router) route(e *emitter, rec *kgo.Record) {
 		EventTime: derived.Time, Timestamp: in.Timestamp, From: from, Details: wire.DetailsOf(&derived),
 		ReplyTo: route.Asked(rec),
 	}
-	if misfit := r.send(e, rec, &env, r.rt.Hasher.Partition(&derived.Routing)); misfit != "" {
+	if misfit := r.send(e, rec, &env, r.Rt.Hasher.Partition(&derived.Routing)); misfit != "" {
 		ev := event{
 			original: original{rec: rec, headers: rec.Headers, timestamp: in.Timestamp, from: from},
-			route:    route, key: &derived.Key, verdict: dedup.Invalid, present: r.rt.Clock.Now(), reason: misfit, ask: env.ReplyTo,
+			route:    route, key: &derived.Key, verdict: dedup.Invalid, brokerTime: r.Rt.Clock.Now(), reason: misfit, replyTo: env.ReplyTo,
 		}
 		e.byPolicy(&ev, rules.DeadLetter)
 	}
@@ -70,9 +70,9 @@ func (r *router) route(e *emitter, rec *kgo.Record) {
 
 // send sends a record in its envelope to a partition of the repartition topic,
 // or says why that would not take it.
-func (r *router) send(e *emitter, rec *kgo.Record, env *wire.Envelope, partition int32) (misfit string) {
-	out := e.newRecord()
-	out.Topic, out.Key, out.Value = r.rt.Topology.Repartition, rec.Key, rec.Value
+func (r *Router) send(e *Emitter, rec *kgo.Record, env *wire.Envelope, partition int32) (misfit string) {
+	out := e.NewRecord()
+	out.Topic, out.Key, out.Value = r.Rt.Topology.Repartition, rec.Key, rec.Value
 	out.Partition = partition
 	// A foreign header of our prefix ends here: the task trusts what it reads.
 	headers := e.headers.take(len(rec.Headers) + 1)[:0]
@@ -84,8 +84,8 @@ func (r *router) send(e *emitter, rec *kgo.Record, env *wire.Envelope, partition
 		}
 	}
 	out.Headers = headers
-	if n := wire.RecordBytes(out); n > int(r.rt.Limit(out.Topic).MaxBytes) {
-		return fmt.Sprintf("too large for topic %s: %d bytes with headers, max.message.bytes is %d", out.Topic, n, r.rt.Limit(out.Topic).MaxBytes)
+	if n := wire.RecordBytes(out); n > int(r.Rt.Limit(out.Topic).MaxBytes) {
+		return fmt.Sprintf("too large for topic %s: %d bytes with headers, max.message.bytes is %d", out.Topic, n, r.Rt.Limit(out.Topic).MaxBytes)
 	}
 	e.produce(out)
 	return ""
@@ -94,10 +94,10 @@ func (r *router) send(e *emitter, rec *kgo.Record, env *wire.Envelope, partition
 // outcome sends an outcome to the task that holds its claim: the token says
 // which. One that cannot be read is no event; it goes to the dead-letter topic
 // and counts as an outcome refused.
-func (r *router) outcome(e *emitter, rec *kgo.Record) {
-	route, read, reason := r.rt.ReadOutcome(rec)
+func (r *Router) outcome(e *Emitter, rec *kgo.Record) {
+	route, read, reason := r.Rt.ReadOutcome(rec)
 	if reason == "" {
-		env := wire.Envelope{Route: route.NameBytes, Timestamp: rec.Timestamp.UnixMilli(), From: r.rt.PositionOf(rec), Outcome: &read}
+		env := wire.Envelope{Route: route.NameBytes, Timestamp: rec.Timestamp.UnixMilli(), From: r.Rt.PositionOf(rec), Outcome: &read}
 		reason = r.send(e, rec, &env, read.Token.Partition)
 	}
 	if reason == "" {
@@ -105,7 +105,7 @@ func (r *router) outcome(e *emitter, rec *kgo.Record) {
 	}
 	e.tally(route, tallyUnreadable)
 	e.deadLetter(&event{
-		original: original{rec: rec, headers: rec.Headers, timestamp: rec.Timestamp.UnixMilli(), from: r.rt.PositionOf(rec)},
-		route:    route, verdict: dedup.Invalid, present: r.rt.Clock.Now(), reason: "outcome refused: " + reason, said: wire.OutcomeHeaders(rec),
+		original: original{rec: rec, headers: rec.Headers, timestamp: rec.Timestamp.UnixMilli(), from: r.Rt.PositionOf(rec)},
+		route:    route, verdict: dedup.Invalid, brokerTime: r.Rt.Clock.Now(), reason: "outcome refused: " + reason, outcomeHeaders: wire.OutcomeHeaders(rec),
 	})
 }

@@ -1,4 +1,4 @@
-package processor
+package judge
 
 import (
 	"github.com/prometheus/client_golang/prometheus"
@@ -7,24 +7,20 @@ import (
 	"oncebus/dedup/rules"
 )
 
-// sampleEvery is how many records share one timing of key derivation or
-// check: reading the clock twice costs as much as the decision itself.
-const sampleEvery = 64
-
-// judgeMetrics are the series of judging and routing.
-type judgeMetrics struct {
-	events               *prometheus.CounterVec
+// Metrics are the series of judging and routing.
+type Metrics struct {
+	Events               *prometheus.CounterVec
 	outcomes             *prometheus.CounterVec
 	leaseExpirations     *prometheus.CounterVec
 	keyDerivationSeconds prometheus.Histogram
 	decisionSeconds      prometheus.Histogram
-	reread               prometheus.Counter
+	Reread               prometheus.Counter
 	byTally              [][]prometheus.Counter // [route index][tally]
 }
 
-func newJudgeMetrics(reg prometheus.Registerer, routes *rules.Routes) *judgeMetrics {
-	m := &judgeMetrics{
-		events: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "oncebus_events_total",
+func NewMetrics(reg prometheus.Registerer, routes *rules.Routes) *Metrics {
+	m := &Metrics{
+		Events: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "oncebus_events_total",
 			Help: "Events judged in committed transactions, by route and verdict."}, []string{"route", "verdict"}),
 		outcomes: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "oncebus_outcomes_total",
 			Help: "Outcomes of claims by route, kind and result: applied, repeated (came twice) or refused (old token, too late, unreadable)."}, []string{"route", "kind", "result"}),
@@ -36,18 +32,18 @@ func newJudgeMetrics(reg prometheus.Registerer, routes *rules.Routes) *judgeMetr
 		decisionSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "oncebus_decision_seconds",
 			Help:    "Time to look up and decide one event (one in 64 is timed).",
 			Buckets: prometheus.ExponentialBuckets(0.0000005, 2, 16)}),
-		reread: prometheus.NewCounter(prometheus.CounterOpts{Name: "oncebus_reread_records_total",
+		Reread: prometheus.NewCounter(prometheus.CounterOpts{Name: "oncebus_reread_records_total",
 			Help: "Records below a checkpoint that were read again and skipped; not duplicates."}),
 	}
-	reg.MustRegister(m.events, m.outcomes, m.leaseExpirations, m.keyDerivationSeconds, m.decisionSeconds, m.reread)
+	reg.MustRegister(m.Events, m.outcomes, m.leaseExpirations, m.keyDerivationSeconds, m.decisionSeconds, m.Reread)
 	for _, r := range routes.Routes {
 		m.byTally = append(m.byTally, m.tallied(r.Name))
 	}
 	return m
 }
 
-// publish adds what a committed transaction counted.
-func (m *judgeMetrics) publish(counts []uint64) {
+// Publish adds what a committed transaction counted.
+func (m *Metrics) Publish(counts []uint64) {
 	for i, c := range counts {
 		if c > 0 {
 			m.byTally[i/tallies][i%tallies].Add(float64(c))
@@ -57,11 +53,11 @@ func (m *judgeMetrics) publish(counts []uint64) {
 
 // A tally is something that is counted by route when its transaction is
 // committed: verdicts, then outcomes by kind and result, then the rest.
-type tally int
+type counterIndex int
 
 const (
-	tallyOutcomes   = tally(len(dedup.Verdicts))
-	tallyUnreadable = tallyOutcomes + tally(len(dedup.OutcomeKinds))*tally(outcomeResults)
+	tallyOutcomes   = counterIndex(len(dedup.Verdicts))
+	tallyUnreadable = tallyOutcomes + counterIndex(len(dedup.OutcomeKinds))*counterIndex(outcomeResults)
 	tallyReclaimed  = tallyUnreadable + 1
 	tallies         = int(tallyReclaimed) + 1
 )
@@ -82,10 +78,10 @@ var outcomeResultNames = [outcomeResults]string{"applied", "repeated", "refused"
 const unreadableOutcome = "unreadable"
 
 // tallied returns the counters of a route in the order of tallies.
-func (m *judgeMetrics) tallied(route string) []prometheus.Counter {
+func (m *Metrics) tallied(route string) []prometheus.Counter {
 	var counters []prometheus.Counter
 	for _, v := range dedup.Verdicts {
-		counters = append(counters, m.events.WithLabelValues(route, v.String()))
+		counters = append(counters, m.Events.WithLabelValues(route, v.String()))
 	}
 	for _, kind := range dedup.OutcomeKinds {
 		for _, result := range outcomeResultNames {

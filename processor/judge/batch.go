@@ -1,4 +1,4 @@
-package processor
+package judge
 
 import (
 	"fmt"
@@ -11,28 +11,28 @@ import (
 	"oncebus/processor/app"
 )
 
-// skipBatch takes a batch that decompresses to more than limit bytes into the
+// SkipBatch takes a batch that decompresses to more than limit bytes into the
 // open transaction, as one dead letter.
-func (t *judge) skipBatch(e *emitter, batch *kgo.ErrDecompressTooLarge, limit int) {
-	t.touch()
-	if batch.NextOffset <= t.open.Next {
+func (t *Judge) SkipBatch(e *Emitter, batch *kgo.ErrDecompressTooLarge, limit int) {
+	t.JoinTransaction()
+	if batch.NextOffset <= t.Open.Next {
 		return // processed before
 	}
-	if !t.open.IsDeadLettered(batch.Offset) {
-		e.deadLetterBatch(batch, t.rt.Clock.Now(), limit)
+	if !t.Open.IsDeadLettered(batch.Offset) {
+		e.DeadLetterBatch(batch, t.Rt.Clock.Now(), limit)
 	}
-	if t.blind {
-		t.open.DeadLetter(batch.Offset, batch.NextOffset)
-		t.passedUpTo(batch.NextOffset)
+	if t.Blind {
+		t.Open.DeadLetter(batch.Offset, batch.NextOffset)
+		t.BypassedUpTo(batch.NextOffset)
 		return
 	}
-	t.open.Next, t.open.Epoch = batch.NextOffset, batch.Epoch
+	t.Open.Next, t.Open.Epoch = batch.NextOffset, batch.Epoch
 }
 
-// deadLetterBatch emits what is known about a batch that was not unpacked. It
+// DeadLetterBatch emits what is known about a batch that was not unpacked. It
 // goes the way of a record that no route takes: that of the topic's first
 // route.
-func (e *emitter) deadLetterBatch(batch *kgo.ErrDecompressTooLarge, present int64, limit int) {
+func (e *Emitter) DeadLetterBatch(batch *kgo.ErrDecompressTooLarge, present int64, limit int) {
 	i := slices.IndexFunc(e.rt.Routes, func(r *app.Route) bool {
 		return slices.Contains(r.Topics, batch.Topic) || r.Mode == rules.ClaimMode && r.Claim.Outcomes == batch.Topic
 	})
@@ -43,7 +43,7 @@ func (e *emitter) deadLetterBatch(batch *kgo.ErrDecompressTooLarge, present int6
 			rec:  &kgo.Record{Topic: batch.Topic, Partition: batch.Partition, Offset: batch.Offset},
 			from: from, timestamp: present,
 		},
-		route: route, verdict: dedup.Invalid, present: present, last: batch.NextOffset - 1,
+		route: route, verdict: dedup.Invalid, brokerTime: present, last: batch.NextOffset - 1,
 		reason: fmt.Sprintf("the batch of offsets %d to %d unpacks to more than %d bytes (ONCEBUS_MAX_DECOMPRESSED_BATCH_BYTES); its records were not read and stand in %s/%d",
 			batch.Offset, batch.NextOffset-1, limit, batch.Topic, batch.Partition),
 	}

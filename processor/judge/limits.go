@@ -1,4 +1,4 @@
-package processor
+package judge
 
 import (
 	"fmt"
@@ -12,20 +12,20 @@ import (
 const waitingMax = 64 << 10
 
 // overLimit reports whether a new key is one too many.
-func (t *judge) overLimit(route *app.Route) bool {
-	return route.Limits.LiveKeys > 0 && t.openCounts.LiveKeys(route.Class) >= uint64(route.Limits.LiveKeys)
+func (t *Judge) overLimit(route *app.Route) bool {
+	return route.Limits.LiveKeys > 0 && t.OpenCounts.LiveKeys(route.Class) >= uint64(route.Limits.LiveKeys)
 }
 
-// turnLimited lets an event with a key too many go, unchecked. Its time counts
+// applyLimitPolicy lets an event with a key too many go, unchecked. Its time counts
 // all the same: time is what makes room for new keys.
-func (t *judge) turnLimited(j *judging, ev *event) {
+func (t *Judge) applyLimitPolicy(j *Judging, ev *event) {
 	ev.verdict = dedup.Limited
 	ev.reason = fmt.Sprintf("new key beyond the limit: %d keys of namespace %s are live in %v, live_keys is %d",
-		t.openCounts.LiveKeys(ev.route.Class), ev.route.Namespace, t.id, ev.route.Limits.LiveKeys)
+		t.OpenCounts.LiveKeys(ev.route.Class), ev.route.Namespace, t.Id, ev.route.Limits.LiveKeys)
 	j.byPolicy(ev, ev.route.Limits.OnLimit)
 }
 
 // mayWait reports whether one more request of a route may wait.
-func (t *judge) mayWait(route *app.Route) bool {
-	return t.openCounts.Waiting(route.Class) < waitingMax
+func (t *Judge) mayWait(route *app.Route) bool {
+	return t.OpenCounts.Waiting(route.Class) < waitingMax
 }

@@ -1,4 +1,4 @@
-package processor
+package judge
 
 import (
 	"math"
@@ -21,7 +21,7 @@ func TestEventThatGrewTooOldForItsTopic(t *testing.T) {
 		"open":     {MaxBytes: 1000, BeforeMaxMS: app.Forever, AfterMaxMS: hour},
 		"appended": {MaxBytes: 1000, BeforeMaxMS: hour, AfterMaxMS: hour, AppendTime: true},
 	})
-	e := newEmitter(rt, nil)
+	e := NewEmitter(rt, nil)
 	for _, c := range []struct {
 		topic       string
 		at, present int64

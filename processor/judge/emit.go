@@ -1,4 +1,4 @@
-package processor
+package judge
 
 import (
 	"crypto/sha256"
@@ -27,49 +27,51 @@ type original struct {
 	from      dedup.Position
 }
 
-// emitter builds and sends the records of one worker's open transaction.
+// Emitter builds and sends the records of one worker's open transaction.
 // Its memory is reused from one transaction to the next.
-type emitter struct {
+type Emitter struct {
 	rt   *app.App
 	send func(*kgo.Record)
 
 	records arena[kgo.Record]
 	headers arena[kgo.RecordHeader]
 	bytes   arena[byte]
-	counts  []uint64 // [route index * tallies + tally], of the open transaction
+	Counts  []uint64 // [route index * tallies + tally], of the open transaction
 }
 
-// newEmitter returns an emitter. send hands a record to the client, which may
+// NewEmitter returns an emitter. send hands a record to the client, which may
 // read it until the transaction has ended.
-func newEmitter(rt *app.App, send func(*kgo.Record)) *emitter {
-	return &emitter{rt: rt, send: send, counts: make([]uint64, len(rt.Routes)*tallies)}
+func NewEmitter(rt *app.App, send func(*kgo.Record)) *Emitter {
+	return &Emitter{rt: rt, send: send, Counts: make([]uint64, len(rt.Routes)*tallies)}
 }
 
-// reset forgets the transaction. Every record must be with the broker or
+// Reset forgets the transaction. Every record must be with the broker or
 // given up: franz-go reads them until their promise is called.
-func (e *emitter) reset() {
+func (e *Emitter) Reset() {
 	e.records.reset()
 	e.headers.reset()
 	e.bytes.reset()
-	clear(e.counts)
+	clear(e.Counts)
 }
 
-// release gives up the memory that reset keeps. No transaction is open.
-func (e *emitter) release() {
+// Release gives up the memory that reset keeps. No transaction is open.
+func (e *Emitter) Release() {
 	e.records, e.headers, e.bytes = arena[kgo.Record]{}, arena[kgo.RecordHeader]{}, arena[byte]{}
 }
 
-func (e *emitter) tally(route *app.Route, what tally) { e.counts[route.Index*tallies+int(what)]++ }
-
-func (e *emitter) tallyOutcome(route *app.Route, kind dedup.OutcomeKind, became outcomeResult) {
-	e.tally(route, tallyOutcomes+tally(kind)*tally(outcomeResults)+tally(became))
+func (e *Emitter) tally(route *app.Route, what counterIndex) {
+	e.Counts[route.Index*tallies+int(what)]++
 }
 
-// newRecord returns an empty record, valid until the transaction has ended.
-func (e *emitter) newRecord() *kgo.Record { return &e.records.take(1)[0] }
+func (e *Emitter) tallyOutcome(route *app.Route, kind dedup.OutcomeKind, became outcomeResult) {
+	e.tally(route, tallyOutcomes+counterIndex(kind)*counterIndex(outcomeResults)+counterIndex(became))
+}
+
+// NewRecord returns an empty record, valid until the transaction has ended.
+func (e *Emitter) NewRecord() *kgo.Record { return &e.records.take(1)[0] }
 
 // produce sends a record.
-func (e *emitter) produce(r *kgo.Record) {
+func (e *Emitter) produce(r *kgo.Record) {
 	e.send(r)
 	failpoint.Hit(failpoint.AfterOutput)
 }
@@ -77,20 +79,20 @@ func (e *emitter) produce(r *kgo.Record) {
 // event is what is known about an original when it is emitted.
 type event struct {
 	original
-	route   *app.Route
-	verdict dedup.Verdict
-	key     *[32]byte  // nil if no key could be derived
-	first   *dedup.Row // of the first copy, for duplicates
-	reason  string     // for duplicates and dead letters
-	present int64      // broker-observed present, ms
-	last    int64      // of a batch that was not read, the last offset; else 0
+	route      *app.Route
+	verdict    dedup.Verdict
+	key        *[32]byte  // nil if no key could be derived
+	first      *dedup.Row // of the first copy, for duplicates
+	reason     string     // for duplicates and dead letters
+	brokerTime int64      // broker-observed present, ms
+	last       int64      // of a batch that was not read, the last offset; else 0
 
 	wire.Details
-	claim *dedup.Row         // the claim it runs under, in claim mode
-	token dedup.Token        // of claim
-	said  []kgo.RecordHeader // token and kind, of an outcome that is refused
+	claim          *dedup.Row         // the claim it runs under, in claim mode
+	token          dedup.Token        // of claim
+	outcomeHeaders []kgo.RecordHeader // token and kind, of an outcome that is refused
 
-	ask     dedup.Address  // who waits for the verdict; zero for nobody
+	replyTo dedup.Address  // who waits for the verdict; zero for nobody
 	claimed *dedup.Claimed // the judgement, in claim mode
 	passed  bool           // it went to the output
 	waits   bool           // ask is told the outcome too, when there is one
@@ -99,9 +101,9 @@ type event struct {
 // emit sends ev to topic; if it does not fit there, to the dead-letter topic,
 // and if it does not fit there either, without its value. It reports whether
 // it went to topic.
-func (e *emitter) emit(ev *event, topic string) bool {
+func (e *Emitter) emit(ev *event, topic string) bool {
 	r := e.build(ev, topic)
-	misfit := e.misfit(r, ev.present)
+	misfit := e.misfit(r, ev.brokerTime)
 	if misfit == "" {
 		e.produce(r)
 		ev.passed = topic == ev.route.Output
@@ -117,15 +119,15 @@ func (e *emitter) emit(ev *event, topic string) bool {
 }
 
 // deadLetter sends ev with its reason to the route's dead-letter topic.
-func (e *emitter) deadLetter(ev *event) {
+func (e *Emitter) deadLetter(ev *event) {
 	e.emit(ev, ev.route.DeadLetter)
 }
 
 // build makes the record: key, value, timestamp and foreign headers untouched,
 // then our headers. A foreign header with our prefix is left out, so that a
 // reader who finds one of ours can trust it.
-func (e *emitter) build(ev *event, topic string) *kgo.Record {
-	r := e.newRecord()
+func (e *Emitter) build(ev *event, topic string) *kgo.Record {
+	r := e.NewRecord()
 	r.Topic, r.Key, r.Value = topic, ev.rec.Key, ev.rec.Value
 	r.Timestamp = time.UnixMilli(ev.timestamp)
 	own := ownHeadersPlain
@@ -155,7 +157,7 @@ func placeByKey(ev *event) int32 {
 	return int32(uint32(k[0])<<24 | uint32(k[1])<<16 | uint32(k[2])<<8 | uint32(k[3]))
 }
 
-func (e *emitter) ownHeaders(headers []kgo.RecordHeader, ev *event) []kgo.RecordHeader {
+func (e *Emitter) ownHeaders(headers []kgo.RecordHeader, ev *event) []kgo.RecordHeader {
 	headers = append(headers, kgo.RecordHeader{Key: wire.HeaderRoute, Value: ev.route.NameBytes},
 		kgo.RecordHeader{Key: wire.HeaderVerdict, Value: wire.VerdictText(ev.verdict)})
 	if ev.key != nil {
@@ -168,7 +170,7 @@ func (e *emitter) ownHeaders(headers []kgo.RecordHeader, ev *event) []kgo.Record
 			kgo.RecordHeader{Key: wire.HeaderClaimToken, Value: ev.token.Append(e.bytes.take(dedup.TokenBytesMax)[:0])},
 			kgo.RecordHeader{Key: wire.HeaderAttempt, Value: strconv.AppendUint(nil, uint64(ev.claim.Attempt), 10)})
 	}
-	headers = append(headers, ev.said...)
+	headers = append(headers, ev.outcomeHeaders...)
 	if ev.reason == "" {
 		return headers
 	}
@@ -191,7 +193,7 @@ func (e *emitter) ownHeaders(headers []kgo.RecordHeader, ev *event) []kgo.Record
 // misfit says why the topic would refuse the record; "" if it would not. A
 // refused record would fail its transaction, again and again. The present is
 // that of the event; an event that has waited since may have grown too old.
-func (e *emitter) misfit(r *kgo.Record, present int64) string {
+func (e *Emitter) misfit(r *kgo.Record, present int64) string {
 	limits := e.rt.Limit(r.Topic)
 	ts := r.Timestamp.UnixMilli()
 	switch n := wire.RecordBytes(r); {
@@ -212,7 +214,7 @@ func (e *emitter) misfit(r *kgo.Record, present int64) string {
 
 // tooOld tells whether a timestamp lies too far back for a topic, and by which
 // clock: the broker's present has gone on since it was observed.
-func (e *emitter) tooOld(topic string, timestamp, present int64) (now int64, old bool) {
+func (e *Emitter) tooOld(topic string, timestamp, present int64) (now int64, old bool) {
 	limits := e.rt.Limit(topic)
 	if limits.BeforeMaxMS >= app.Forever || limits.AppendTime {
 		return present, false
@@ -223,7 +225,7 @@ func (e *emitter) tooOld(topic string, timestamp, present int64) (now int64, old
 
 // stamp returns the timestamp of a record of our own: the present of what it
 // answers or, where that lies too far back for the topic, that of now.
-func (e *emitter) stamp(topic string, present int64) int64 {
+func (e *Emitter) stamp(topic string, present int64) int64 {
 	if now, old := e.tooOld(topic, present, present); old {
 		return now
 	}
@@ -233,14 +235,14 @@ func (e *emitter) stamp(topic string, present int64) int64 {
 // deadLetterPointer emits what is left when not even the dead-letter topic
 // takes the record as it is: where it stands, its digest and our headers, with
 // the broker's own time. The record itself still stands in its input topic.
-func (e *emitter) deadLetterPointer(ev *event, full *kgo.Record, misfit string) {
+func (e *Emitter) deadLetterPointer(ev *event, full *kgo.Record, misfit string) {
 	hash := sha256.Sum256(ev.rec.Value)
 	if ev.reason == "" {
 		ev.reason = misfit
 	} else {
 		ev.reason += "; not carried whole: " + misfit
 	}
-	r := e.newRecord()
+	r := e.NewRecord()
 	r.Topic, r.Partition = full.Topic, placeByKey(ev)
 	r.Headers = e.ownHeaders(e.headers.take(ownHeadersMax)[:0], ev)
 	r.Headers = append(r.Headers,

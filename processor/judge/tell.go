@@ -1,4 +1,4 @@
-package processor
+package judge
 
 import (
 	"time"
@@ -17,10 +17,10 @@ import (
 
 // conclude ends the judgement on an event: it is counted and, if somebody
 // waits for it, told. Every verdict comes through here, once.
-func (e *emitter) conclude(ev *event) {
-	e.tally(ev.route, tally(ev.verdict))
-	if ev.ask.Asked() {
-		e.tellEvent(ev)
+func (e *Emitter) conclude(ev *event) {
+	e.tally(ev.route, counterIndex(ev.verdict))
+	if ev.replyTo.Asked() {
+		e.respondToEvent(ev)
 	}
 }
 
@@ -32,8 +32,8 @@ func (ev *event) noteWaiting(c *dedup.Claimed) {
 	}
 }
 
-func (e *emitter) tellEvent(ev *event) {
-	a := wire.VerdictRecord{To: ev.ask, Verdict: ev.verdict, Key: ev.key, Row: ev.first, Reason: ev.reason, BrokerTime: ev.present, Forwarded: ev.passed, OutcomeFollows: ev.waits}
+func (e *Emitter) respondToEvent(ev *event) {
+	a := wire.VerdictRecord{To: ev.replyTo, Verdict: ev.verdict, Key: ev.key, Row: ev.first, Reason: ev.reason, BrokerTime: ev.brokerTime, Forwarded: ev.passed, OutcomeFollows: ev.waits}
 	// A limit or a topic that does not take it may have decided otherwise.
 	if c := ev.claimed; c != nil && c.Verdict == ev.verdict {
 		a.Row, a.Claim, a.Status = &c.Row, &c.Claim, c.Row.Status.String()
@@ -44,11 +44,11 @@ func (e *emitter) tellEvent(ev *event) {
 			a.Omitted = a.Reason != ""
 		}
 	}
-	e.tell(&a)
+	e.produceVerdict(&a)
 }
 
-// tellOutcome tells the outcome to a request that waited for it.
-func (e *emitter) tellOutcome(route *app.Route, r *reply) {
+// respondWithOutcome tells the outcome to a request that waited for it.
+func (e *Emitter) respondWithOutcome(route *app.Route, r *reply) {
 	if !r.to.Return.Asked() {
 		return
 	}
@@ -57,16 +57,16 @@ func (e *emitter) tellOutcome(route *app.Route, r *reply) {
 		Value: r.value, Headers: r.headers, BrokerTime: r.present, HasOutcome: true, Forwarded: r.verdict == dedup.Unique,
 	}
 	a.Omitted = a.Reason != ""
-	e.tell(&a)
+	e.produceVerdict(&a)
 }
 
-// tell produces a verdict. What the topic does not take goes without the result.
-func (e *emitter) tell(a *wire.VerdictRecord) {
+// produceVerdict produces a verdict. What the topic does not take goes without the result.
+func (e *Emitter) produceVerdict(a *wire.VerdictRecord) {
 	topic := e.rt.Topology.Verdicts
 	if a.To.Partition >= e.rt.Topology.Topics[topic].Partitions {
 		return // nobody's address
 	}
-	r := e.newRecord()
+	r := e.NewRecord()
 	stamp := e.stamp(topic, a.BrokerTime)
 	r.Topic, r.Partition, r.Value, r.Timestamp = topic, a.To.Partition, a.Value, time.UnixMilli(stamp)
 	r.Headers = e.headers.take(len(a.Headers) + wire.VerdictHeadersMax)[:0]
@@ -83,7 +83,7 @@ func (e *emitter) tell(a *wire.VerdictRecord) {
 		e.produce(r)
 	case a.Value != nil || a.Headers != nil:
 		a.Value, a.Headers, a.Omitted, a.Reason = nil, nil, true, misfit
-		e.tell(a)
+		e.produceVerdict(a)
 	default: // somebody gave the topic a limit; the event must not wait for that
 	}
 }

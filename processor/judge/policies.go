@@ -1,4 +1,4 @@
-package processor
+package judge
 
 import (
 	"fmt"
@@ -9,7 +9,7 @@ import (
 )
 
 // turnAway handles an event without a key, by the route's policy.
-func (e *emitter) turnAway(ev *event, derived *rules.Derived) {
+func (e *Emitter) turnAway(ev *event, derived *rules.Derived) {
 	ev.reason = derived.Reason
 	policy := rules.DeadLetter
 	ev.verdict = dedup.Invalid
@@ -20,7 +20,7 @@ func (e *emitter) turnAway(ev *event, derived *rules.Derived) {
 }
 
 // byPolicy lets pass, drops or dead-letters an event that was not judged.
-func (e *emitter) byPolicy(ev *event, policy rules.Policy) {
+func (e *Emitter) byPolicy(ev *event, policy rules.Policy) {
 	switch policy {
 	case rules.Forward:
 		e.emit(ev, ev.route.Output)
@@ -31,13 +31,13 @@ func (e *emitter) byPolicy(ev *event, policy rules.Policy) {
 	e.conclude(ev)
 }
 
-func (t *judge) turnLate(j *judging, ev *event, eventTime, streamTime int64) {
+func (t *Judge) applyLatePolicy(j *Judging, ev *event, eventTime, streamTime int64) {
 	ev.verdict = dedup.Late
 	ev.reason = fmt.Sprintf("event time %d cannot be judged: stream time is %d, window %v, grace %v", eventTime, streamTime, ev.route.Window, ev.route.Grace)
 	j.byPolicy(ev, ev.route.OnLate)
 }
 
-func (t *judge) turnDuplicate(j *judging, ev *event, eventTime int64) {
+func (t *Judge) applyDuplicatePolicy(j *Judging, ev *event, eventTime int64) {
 	j.conclude(ev)
 	var topic string
 	switch ev.route.Duplicates.Policy {

@@ -1,4 +1,4 @@
-package processor
+package judge
 
 // arena hands out pieces of T from chunks that it keeps and reuses, so that a
 // worker that has seen its largest transaction allocates no more. A piece is
