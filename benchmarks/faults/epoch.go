@@ -71,7 +71,7 @@ func (e *epoch) startAll(ctx context.Context) error {
 }
 
 // stopAll ends every process by SIGTERM.
-func (e *epoch) stopAll(ctx context.Context) error {
+func (e *epoch) stopAll() error {
 	return each(e.app.slots, func(s *slot) error { return s.stop() })
 }
 

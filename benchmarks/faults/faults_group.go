@@ -30,7 +30,7 @@ var groupFaults = []*fault{
 // checkpoints: no event is lost, and tasks skip what they read again.
 func resetOffsets(move func(k *strike, at int64) int64) func(context.Context, *strike) error {
 	return func(ctx context.Context, k *strike) error {
-		if err := k.stopAll(ctx); err != nil {
+		if err := k.stopAll(); err != nil {
 			return err
 		}
 		group, topic := k.app.group("dedup"), k.app.repartition()

@@ -40,7 +40,7 @@ func (e *epoch) close(ctx context.Context) (epochResult, error) {
 		e.h.say("epoch %s: %v", e.name, err)
 	}
 	res.Drain = time.Since(began)
-	if err := errors.Join(e.stopAll(ctx), e.obs.sampleOnce(ctx)); err != nil {
+	if err := errors.Join(e.stopAll(), e.obs.sampleOnce(ctx)); err != nil {
 		e.h.violate("process", "at the end of epoch %s: %v", e.name, err)
 	}
 	cfg, err := e.collect(ctx, h)

@@ -180,8 +180,9 @@ func (w *world) turned(s Sent, stamp int64, verdict, topic, reason string) {
 	w.next[r.Partition] = r.Offset + 1
 }
 
-// unkeyed is a record that the router sends to the dead letters.
-func (w *world) unkeyed(partition int32, at int64) Sent {
+// sendWithoutKey sends an event without a key. The router writes it to the
+// dead-letter topic.
+func (w *world) sendWithoutKey(partition int32, at int64) Sent {
 	s := w.send(0, partition, "", at)
 	w.emit(s, "dead", headerRoute, s.Route, headerVerdict, "missing_key", headerReason, "field id: absent", headerSource, w.source(&s),
 		headerFirst, w.source(&s), headerFirstTime, fmt.Sprint(s.Timestamp))
@@ -244,7 +245,7 @@ func story() *world {
 	firstB := w.send(1, 0, b, 10)
 	w.let(firstB, "unique", 10, 10)
 	w.commit(0)
-	w.unkeyed(0, 15)
+	w.sendWithoutKey(0, 15)
 	firstC := w.send(0, 1, c, 20)
 	w.let(firstC, "unique", 20, 20)
 	w.copied(w.send(0, 0, a, window), firstA, "duplicates") // at the edge
@@ -256,7 +257,7 @@ func story() *world {
 	w.turned(w.send(0, 1, c, 9000), 1100, "invalid", "dead", fmt.Sprintf("event time %d is more than 500ms ahead of the broker's %d", base+9000, base+1100))
 	w.copied(w.send(0, 0, c, 1020), firstC, "duplicates")
 	w.commit(1)
-	w.unkeyed(1, 1200)
+	w.sendWithoutKey(1, 1200)
 	// Late by stream time: 5000 - window - grace = 3900.
 	w.let(w.send(0, 0, idAt(0, "e"), 5000), "unique", 5000, 5000)
 	w.turned(w.send(0, 1, idAt(0, "f"), 3899), 5000, "late", "dead",

@@ -110,7 +110,7 @@ func TestNoFault(t *testing.T) {
 		}},
 		{name: "equal outputs", world: equals},
 		{name: "a record without a key", world: func(w *world) {
-			s := w.send(0, 0, idAt(0, "keyless"), 5000)
+			s := w.send(0, 0, idAt(0, "no-key"), 5000)
 			s.Key = nil
 			w.h.Sent[len(w.h.Sent)-1].Key = nil
 			w.let(s, "unique", 5000, 5000)
@@ -278,7 +278,7 @@ func TestRecordsThatDoNotFit(t *testing.T) {
 func TestPointerOfTheRouter(t *testing.T) {
 	for _, tamper := range []bool{false, true} {
 		w := newWorld()
-		s := w.unkeyed(0, 5)
+		s := w.sendWithoutKey(0, 5)
 		r := &w.h.Live["dead"][0]
 		sum := sha256.Sum256(s.Value)
 		if tamper {

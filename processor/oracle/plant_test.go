@@ -171,7 +171,7 @@ func TestNoneLost(t *testing.T) {
 			w.commit(0)
 		}},
 		{name: "dead-lettered to the wrong topic", want: []string{"K2"}, says: "is not to be here", world: func(w *world) {
-			s := w.unkeyed(0, 6000)
+			s := w.sendWithoutKey(0, 6000)
 			r := w.h.Live["dead"][len(w.h.Live["dead"])-1]
 			w.remove(&r)
 			r.Topic = s.Route
@@ -271,8 +271,8 @@ func TestOrder(t *testing.T) {
 			w.append(r)
 		}},
 		{name: "dead-lettered out of order", want: []string{"K4"}, says: "stands before it", world: func(w *world) {
-			w.unkeyed(0, 6000)
-			w.unkeyed(0, 6001)
+			w.sendWithoutKey(0, 6000)
+			w.sendWithoutKey(0, 6001)
 			r := w.h.Live["dead"]
 			a, b := &r[len(r)-1], &r[len(r)-2]
 			if a.Partition != b.Partition {

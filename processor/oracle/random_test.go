@@ -44,7 +44,7 @@ func play(seed uint64, n int) *world {
 func (m *model) step() {
 	m.now += m.rng.Int64N(20)
 	if m.rng.IntN(50) == 0 {
-		m.unkeyed(m.rng.Int32N(2), m.now)
+		m.sendWithoutKey(m.rng.Int32N(2), m.now)
 		return
 	}
 	route, at := m.rng.IntN(2), m.now-m.rng.Int64N(60)
