@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -129,7 +130,7 @@ func newReader(t *testing.T) *reader {
 // run executes a command: the service until it is ready, everything else to its end. Each must exit with 0.
 func (r *reader) run(command string) {
 	r.t.Helper()
-	if err := os.Symlink(program.Shared(r.t), filepath.Join(r.dir, "bin/oncebus")); err != nil && !errors.Is(err, fs.ErrExist) {
+	if err := os.Symlink(program.Shared(r.t), filepath.Join(r.dir, "bin", "oncebus")); err != nil && !errors.Is(err, fs.ErrExist) {
 		r.t.Fatal(err)
 	}
 	environ := []string{"PATH=" + os.Getenv("PATH"), "HOME=" + r.dir, "ONCEBUS_INSTANCE_ID=reader"}
@@ -170,14 +171,14 @@ func (r *reader) serve(command string, environ []string) {
 		r.t.Fatal(err)
 	}
 	shell := exec.Command("bash", "-c", command)
-	shell.Dir, shell.Env = r.dir, append(environ, "ONCEBUS_ADMIN_ADDR="+admin)
+	shell.Dir, shell.Env = r.dir, slices.Concat(environ, []string{"ONCEBUS_ADMIN_ADDR=" + admin})
 	var log clitest.Buffer
 	shell.Stdout, shell.Stderr = &log, &log
 	proc, err := kafkatest.StartProcess(shell)
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	defer proc.Kill() //nolint:errcheck // it has ended, or the test has failed
+	defer proc.Kill() // it has ended, or the test has failed
 	eventually(r.t, command+" is ready", func(ctx context.Context) error {
 		select {
 		case <-proc.Exited():

@@ -66,7 +66,7 @@ func (p *page) blocks(language string) []string {
 		if p.fence[i] != language {
 			continue
 		}
-		indent := p.lines[i-1][:strings.Index(p.lines[i-1], "`")]
+		indent, _, _ := strings.Cut(p.lines[i-1], "`")
 		var b strings.Builder
 		for ; p.fence[i] == language; i++ {
 			b.WriteString(strings.TrimPrefix(p.lines[i], indent) + "\n")

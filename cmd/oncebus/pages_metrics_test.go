@@ -52,7 +52,7 @@ func exported(t *testing.T) []metric {
 	t.Helper()
 	registry := &inventory{Registry: prometheus.NewRegistry()}
 	s, routes, err := settings.Load([]string{"ONCEBUS_BROKERS=127.0.0.1:1", "ONCEBUS_STATE_DIR=" + t.TempDir(), "ONCEBUS_INSTANCE_ID=pages",
-		"ONCEBUS_INGRESS_ADDR=127.0.0.1:0", "ONCEBUS_INGRESS_SECRET_SIGNALS=pages"}, filepath.Join(moduleRoot, "deployments/routes/signals.yaml"))
+		"ONCEBUS_INGRESS_ADDR=127.0.0.1:0", "ONCEBUS_INGRESS_SECRET_SIGNALS=pages"}, filepath.Join(moduleRoot, "deployments", "routes", "signals.yaml"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -166,7 +166,7 @@ func (a *alertRule) metrics() []string { return metricName.FindAllString(a.Expr,
 
 func alertRules(t *testing.T) []alertRule {
 	t.Helper()
-	data, err := os.ReadFile(filepath.Join(moduleRoot, "deployments/prometheus/alerts.yml"))
+	data, err := os.ReadFile(filepath.Join(moduleRoot, "deployments", "prometheus", "alerts.yml"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -189,7 +189,7 @@ var braces = regexp.MustCompile(`\{\{ (?:\$labels\.|\$)(\w+)(?: \| \w+)? \}\}`)
 func alertRows(t *testing.T) string {
 	known := exported(t)
 	rows := newTable("alert", "severity", "means", "cause")
-	page, err := os.ReadFile(filepath.Join(moduleRoot, "deployments/METRICS.md"))
+	page, err := os.ReadFile(filepath.Join(moduleRoot, "deployments", "METRICS.md"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -26,7 +26,7 @@ const walkThrough = "processor/ingress/WALKTHROUGH.md"
 // readWalkThrough returns the commands of a page and its last line.
 func readWalkThrough(t *testing.T, page string) (steps []curlStep, result httpResult) {
 	t.Helper()
-	data, err := os.ReadFile(filepath.Join("../../..", page))
+	data, err := os.ReadFile(filepath.Join("..", "..", "..", page))
 	if err != nil {
 		t.Fatal(err)
 	}
