@@ -11,12 +11,12 @@ import (
 // question cannot be guessed, and who asks takes no verdict on another key.
 type Address struct {
 	Partition int32  // of the verdicts topic
-	Front     uint64 // drawn by the asking process; 0: nobody asks
-	Ask       uint64 // which of its questions: a number that nobody can guess
+	Ingress   uint64 // drawn by the asking process; 0: nobody asks
+	Request   uint64 // which of its questions: a number that nobody can guess
 }
 
 // Asked tells whether somebody waits at the address.
-func (a Address) Asked() bool { return a.Front != 0 }
+func (a Address) IsSet() bool { return a.Ingress != 0 }
 
 // AddressTextBytes is the length of an address as text.
 const AddressTextBytes = 2 * addressBytes
@@ -28,8 +28,8 @@ const addressBytes = 4 + 8 + 8
 func (a Address) AppendText(dst []byte) []byte {
 	var raw [addressBytes]byte
 	binary.BigEndian.PutUint32(raw[:], uint32(a.Partition))
-	binary.BigEndian.PutUint64(raw[4:], a.Front)
-	binary.BigEndian.PutUint64(raw[12:], a.Ask)
+	binary.BigEndian.PutUint64(raw[4:], a.Ingress)
+	binary.BigEndian.PutUint64(raw[12:], a.Request)
 	return hex.AppendEncode(dst, raw[:])
 }
 
@@ -53,17 +53,17 @@ func ParseAddress(text []byte) (Address, bool) {
 	}
 	a := Address{
 		Partition: int32(binary.BigEndian.Uint32(raw[:])),
-		Front:     binary.BigEndian.Uint64(raw[4:]), Ask: binary.BigEndian.Uint64(raw[12:]),
+		Ingress:   binary.BigEndian.Uint64(raw[4:]), Request: binary.BigEndian.Uint64(raw[12:]),
 	}
-	return a, a.Partition >= 0 && a.Asked()
+	return a, a.Partition >= 0 && a.IsSet()
 }
 
 // Append appends the address as rows and envelopes have it, AddressBytesMax at
 // most: partition uvarint | front 8 | question 8.
 func (a Address) Append(dst []byte) []byte {
 	dst = binary.AppendUvarint(dst, uint64(uint32(a.Partition)))
-	dst = binary.LittleEndian.AppendUint64(dst, a.Front)
-	return binary.LittleEndian.AppendUint64(dst, a.Ask)
+	dst = binary.LittleEndian.AppendUint64(dst, a.Ingress)
+	return binary.LittleEndian.AppendUint64(dst, a.Request)
 }
 
 // AddressBytesMax is the longest address that Append makes.
@@ -78,7 +78,7 @@ func DecodeAddress(b []byte) (a Address, rest []byte, ok bool) {
 }
 
 func (c *cursor) address() Address {
-	a := Address{Partition: int32(c.uvarint(1<<31 - 1)), Front: c.uint64(), Ask: c.uint64()}
-	c.bad = c.bad || !a.Asked()
+	a := Address{Partition: int32(c.uvarint(1<<31 - 1)), Ingress: c.uint64(), Request: c.uint64()}
+	c.bad = c.bad || !a.IsSet()
 	return a
 }

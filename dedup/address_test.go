@@ -11,7 +11,7 @@ import (
 // TestAddressText: by hand, from the format alone.
 func TestAddressText(t *testing.T) {
 	const text = "00000005" + "0123456789abcdef" + "00000000000000ff"
-	a := Address{Partition: 5, Front: 0x0123456789abcdef, Ask: 255}
+	a := Address{Partition: 5, Ingress: 0x0123456789abcdef, Request: 255}
 	if got := string(a.AppendText(nil)); got != text {
 		t.Errorf("got %s, want %s", got, text)
 	}
@@ -48,24 +48,24 @@ func TestClaimVersions(t *testing.T) {
 		hex     string
 	}{
 		{Address{}, "01" + key + "02" + "00" + "02" + "030507000261" + "0305080000" + "000000"},
-		{Address{Partition: 300, Front: 1, Ask: 2}, "02" + key + "02" + "00" + "02" + "030507000261" + "01" + "ac02" + "0100000000000000" + "0200000000000000" + "0305080000" + "00" + "000000"},
+		{Address{Partition: 300, Ingress: 1, Request: 2}, "02" + key + "02" + "00" + "02" + "030507000261" + "01" + "ac02" + "0100000000000000" + "0200000000000000" + "0305080000" + "00" + "000000"},
 	} {
-		c.Requests[0].Return = v.address
+		c.Requests[0].ReplyTo = v.address
 		b := c.Append(nil)
 		if got := hex.EncodeToString(b); got != v.hex {
 			t.Errorf("got %s, want %s", got, v.hex)
 		}
 		back, err := DecodeClaim(b)
-		if err != nil || back.Requests[0].Return != v.address || back.Requests[1].Return.Asked() {
+		if err != nil || back.Requests[0].ReplyTo != v.address || back.Requests[1].ReplyTo.IsSet() {
 			t.Errorf("read as %+v, %v", back, err)
 		}
 	}
-	c.Requests[0].Return, c.Bypassed = Address{}, true
+	c.Requests[0].ReplyTo, c.Bypassed = Address{}, true
 	want := "03" + key + "02" + "00" + "02" + "030507000261" + "00" + "0305080000" + "00" + "000000"
 	if got := hex.EncodeToString(c.Append(nil)); got != want {
 		t.Errorf("with an unchecked copy: %s, want %s", got, want)
 	}
-	asked := Claim{Requests: []Request{{Return: Address{Front: 1}}}}
+	asked := Claim{Requests: []Request{{ReplyTo: Address{Ingress: 1}}}}
 	b := asked.Append(nil)
 	for cut := range b {
 		if _, err := DecodeClaim(b[:cut]); !errors.Is(err, ErrRow) {

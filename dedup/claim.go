@@ -11,7 +11,7 @@ type Step uint8
 // Steps.
 const (
 	StepClaim    Step = iota // an event claims a key that nobody holds
-	StepReclaim              // a copy claims a key whose lease is over
+	StepExpire               // a copy claims a key whose lease is over
 	StepSubmit               // outcome submitted: pinned
 	StepComplete             // outcome completed: the result stands
 	StepFree                 // outcome failed or rejected: may run again
@@ -37,7 +37,7 @@ func (s Step) String() string { return stepNames[s] }
 // A key without a row counts as freed.
 var claimMoves = map[Status]map[Step]Status{
 	Freed:           {StepClaim: ClaimInProgress},
-	ClaimInProgress: {StepReclaim: ClaimInProgress, StepSubmit: Submitted, StepComplete: Completed, StepFree: Freed, StepForget: Freed},
+	ClaimInProgress: {StepExpire: ClaimInProgress, StepSubmit: Submitted, StepComplete: Completed, StepFree: Freed, StepForget: Freed},
 	Submitted:       {StepSubmit: Submitted, StepComplete: Completed, StepFree: Freed, StepForget: Freed},
 	Completed:       {StepForget: Freed},
 }
@@ -64,19 +64,19 @@ type ClaimRule struct {
 // ClaimEvent is what DecideClaim needs to know of an event beyond Decide.
 type ClaimEvent struct {
 	Event
-	Key     [32]byte // the dedup key
-	Present int64    // when it came to its task's partition; broker-observed, Unix milliseconds
+	Key        [32]byte // the dedup key
+	ReceivedAt int64    // when it came to its task's partition; broker-observed, Unix milliseconds
 	// Now is the broker's present in which it is judged. An event may have
 	// waited, and nobody works on it before.
-	Now int64
+	DispatchedAt int64
 	// Up is the broker's present at which the task began to judge. Outcomes
 	// that were told while nobody judged may come in behind a copy.
-	Up      int64
-	Request Request // who is to get the outcome
+	TaskStartedAt int64
+	Request       Request // who is to get the outcome
 }
 
 // A Claimed is the judgement on an event of claim mode.
-type Claimed struct {
+type ClaimDecision struct {
 	Verdict Verdict
 	// Row is the row to write where Write says so, else the row that stands.
 	Row   Row
@@ -84,7 +84,7 @@ type Claimed struct {
 	// Run says that the event goes to the executor, as Row.Attempt.
 	Run bool
 	// Reclaimed says that it runs because a lease is over.
-	Reclaimed bool
+	LeaseExpired bool
 	// Added is how many requests an event that runs added, its own or none;
 	// Carried is how many AfterWindow took over from the claim before.
 	Added, Carried int
@@ -100,7 +100,7 @@ type Claimed struct {
 //
 // A claim that was never answered keeps its requesters when the key is claimed
 // anew: the new attempt's outcome is theirs too.
-func DecideClaim(ev ClaimEvent, prior Row, held bool, w Window, rule ClaimRule, streamTime int64) (Claimed, error) {
+func DecideClaim(ev ClaimEvent, prior Row, held bool, w Window, rule ClaimRule, streamTime int64) (ClaimDecision, error) {
 	verdict := Unique
 	if ev.Over {
 		verdict = AfterWindow
@@ -109,38 +109,38 @@ func DecideClaim(ev ClaimEvent, prior Row, held bool, w Window, rule ClaimRule, 
 	if held && w.Stands(&prior, streamTime) {
 		var err error
 		if standing, err = DecodeClaim(prior.Result); err != nil {
-			return Claimed{}, fmt.Errorf("claim of key %v: %w", prior.Digest, err)
+			return ClaimDecision{}, fmt.Errorf("claim of key %v: %w", prior.Digest, err)
 		}
 		switch {
 		case w.Covers(prior.First, ev.Time):
-			return decideCopy(ev, prior, standing, rule)
+			return decideDuplicateClaim(ev, prior, standing, rule)
 		case ev.Time < prior.First:
-			return Claimed{Verdict: Late, Row: prior, Claim: standing}, nil
+			return ClaimDecision{Verdict: Late, Row: prior, Claim: standing}, nil
 		}
 		verdict = AfterWindow
 	}
 	row := Row{
-		Digest: ev.Digest, First: ev.Time, At: ev.At, Fingerprint: ev.Fingerprint, Class: ev.Class,
+		Digest: ev.Digest, First: ev.Time, At: ev.At, Fingerprint: ev.Fingerprint, NamespaceID: ev.NamespaceID,
 		Shift: ev.Shift, Status: ClaimInProgress, Attempt: ev.Attempts + 1,
 	}
 	if held && w.Held(prior.First, streamTime) {
 		row.Attempt = max(row.Attempt, prior.Attempt+1) // an old executor's token must not fit
 	}
-	claim := Claim{Key: ev.Key, Since: max(ev.Present, ev.Now), Original: ev.Request.ID}
+	claim := Claim{Key: ev.Key, Since: max(ev.ReceivedAt, ev.DispatchedAt), Original: ev.Request.ID}
 	if verdict == AfterWindow && prior.Status != Completed {
 		claim.Requests = standing.Requests
 	}
 	carried := len(claim.Requests)
 	claim.Requests = append(claim.Requests, ev.Request)
-	return write(Claimed{Verdict: verdict, Run: true, Added: 1, Carried: carried, Row: row, Claim: claim}), nil
+	return write(ClaimDecision{Verdict: verdict, Run: true, Added: 1, Carried: carried, Row: row, Claim: claim}), nil
 }
 
 // Leave takes the request of an event that runs out of the claim again, where
 // the row is too long with it.
-func (c *Claimed) Leave() {
+func (c *ClaimDecision) DropRequest() {
 	c.Claim.Requests = c.Claim.Requests[:len(c.Claim.Requests)-c.Added]
 	c.Added = 0
-	c.Row.keep(&c.Claim)
+	c.Row.setClaim(&c.Claim)
 }
 
 // RememberClaim returns what to record of an event of claim mode that went to
@@ -150,11 +150,11 @@ func (c *Claimed) Leave() {
 // Its executor has no token, so its outcome will never be known: the key counts
 // as submitted, and its copies do not run. Where a claim stood before, its
 // attempt goes on and its outcome is told, but a failure frees the key no more.
-func RememberClaim(ev ClaimEvent, prior Row, held bool, w Window, streamTime int64) (Claimed, error) {
+func DecideForwardedClaim(ev ClaimEvent, prior Row, held bool, w Window, streamTime int64) (ClaimDecision, error) {
 	c, err := DecideClaim(ev, prior, held, w, ClaimRule{Lease: math.MaxInt64}, streamTime)
 	switch {
 	case err != nil:
-		return Claimed{}, err
+		return ClaimDecision{}, err
 	case c.Run:
 		c.Claim.Requests, c.Added = c.Claim.Requests[:c.Carried], 0 // its own sender was answered
 	case c.Verdict == InProgress && !c.Claim.Bypassed:
@@ -167,34 +167,34 @@ func RememberClaim(ev ClaimEvent, prior Row, held bool, w Window, streamTime int
 }
 
 // decideCopy judges a copy within the window.
-func decideCopy(ev ClaimEvent, prior Row, standing Claim, rule ClaimRule) (Claimed, error) {
+func decideDuplicateClaim(ev ClaimEvent, prior Row, standing Claim, rule ClaimRule) (ClaimDecision, error) {
 	if ev.collides(&prior) {
-		return Claimed{Verdict: Collision, Row: prior, Claim: standing}, nil
+		return ClaimDecision{Verdict: Collision, Row: prior, Claim: standing}, nil
 	}
 	switch prior.Status {
 	case Completed:
-		return Claimed{Verdict: Replayed, Row: prior, Claim: standing, Reply: true}, nil
+		return ClaimDecision{Verdict: Replayed, Row: prior, Claim: standing, Reply: true}, nil
 	case ClaimInProgress:
-		if ev.Present-max(standing.Since, ev.Up) > rule.Lease {
+		if ev.ReceivedAt-max(standing.Since, ev.TaskStartedAt) > rule.Lease {
 			prior.Attempt++
-			standing.Since = max(ev.Present, ev.Now)
+			standing.Since = max(ev.ReceivedAt, ev.DispatchedAt)
 			added := 0
 			// Should executors fail for ever, somebody goes unanswered in the end.
 			if ev.Request.joins(standing.Requests, requestsMax) {
 				standing.Requests, added = append(standing.Requests, ev.Request), 1
 			}
-			return write(Claimed{Verdict: Unique, Run: true, Reclaimed: true, Added: added, Row: prior, Claim: standing}), nil
+			return write(ClaimDecision{Verdict: Unique, Run: true, LeaseExpired: true, Added: added, Row: prior, Claim: standing}), nil
 		}
 	case Submitted:
 	default:
-		return Claimed{}, fmt.Errorf("%w: status %d under a claim", ErrRow, prior.Status)
+		return ClaimDecision{}, fmt.Errorf("%w: status %d under a claim", ErrRow, prior.Status)
 	}
 	// The first in line is the one that claimed.
 	if rule.Wait > 0 && ev.Request.joins(standing.Requests, rule.Wait+1) {
 		standing.Requests = append(standing.Requests, ev.Request)
-		return write(Claimed{Verdict: InProgress, Row: prior, Claim: standing}), nil
+		return write(ClaimDecision{Verdict: InProgress, Row: prior, Claim: standing}), nil
 	}
-	return Claimed{Verdict: InProgress, Row: prior, Claim: standing, Reply: true}, nil
+	return ClaimDecision{Verdict: InProgress, Row: prior, Claim: standing, Reply: true}, nil
 }
 
 // requestsMax and requestsBytesMax bound the requests of a claim, however many
@@ -213,21 +213,21 @@ func (r *Request) joins(requests []Request, most int) bool {
 // bytes is at least what the request takes in a claim.
 func (r *Request) bytes() int {
 	n := 32 + len(r.Key) + len(r.ID) // positions and lengths
-	if r.Return.Asked() {
+	if r.ReplyTo.IsSet() {
 		n += 1 + AddressBytesMax
 	}
 	return n
 }
 
 // write encodes the claim into the row.
-func write(c Claimed) Claimed {
+func write(c ClaimDecision) ClaimDecision {
 	c.Write = true
-	c.Row.keep(&c.Claim)
+	c.Row.setClaim(&c.Claim)
 	return c
 }
 
 // keep encodes a claim into its row.
-func (r *Row) keep(c *Claim) { r.Result, r.HasResult = c.Append(nil), true }
+func (r *Row) setClaim(c *Claim) { r.Result, r.HasResult = c.Append(nil), true }
 
 // OutcomeKind is what an executor says of an attempt.
 type OutcomeKind uint8
@@ -284,7 +284,7 @@ type Outcome struct {
 }
 
 // A Settled is what became of an outcome.
-type Settled struct {
+type OutcomeDecision struct {
 	// Refused says why the outcome counts for nothing; "" if it was applied
 	// or came twice.
 	Refused string
@@ -302,15 +302,15 @@ type Settled struct {
 // Settle judges an outcome against the row held for its digest. A row of another
 // namespace than the token's is not known to it: whoever may tell outcomes of
 // one namespace settles nothing in another.
-func Settle(o *Outcome, prior Row, held bool, w Window, rule ClaimRule, streamTime int64) (Settled, error) {
-	if !held || prior.Class != o.Token.Class || !w.Held(prior.First, streamTime) {
-		return Settled{Refused: "no claim: the key is not known any more"}, nil
+func ApplyOutcome(o *Outcome, prior Row, held bool, w Window, rule ClaimRule, streamTime int64) (OutcomeDecision, error) {
+	if !held || prior.NamespaceID != o.Token.NamespaceID || !w.Held(prior.First, streamTime) {
+		return OutcomeDecision{Refused: "no claim: the key is not known any more"}, nil
 	}
 	claim, err := DecodeClaim(prior.Result)
 	if err != nil {
-		return Settled{}, fmt.Errorf("claim of key %v: %w", prior.Digest, err)
+		return OutcomeDecision{}, fmt.Errorf("claim of key %v: %w", prior.Digest, err)
 	}
-	s := Settled{Row: prior, Claim: claim}
+	s := OutcomeDecision{Row: prior, Claim: claim}
 	if !o.Token.fits(prior) {
 		s.Refused = fmt.Sprintf("of attempt %d, the key is at attempt %d", o.Token.Attempt, prior.Attempt)
 		return s, nil
@@ -328,7 +328,7 @@ func Settle(o *Outcome, prior Row, held bool, w Window, rule ClaimRule, streamTi
 	if claim.Bypassed && step == StepFree {
 		// The copy that went out unchecked may have been carried out.
 		s.Answer, s.Claim.Requests = claim.Requests, nil
-		s.Row.keep(&s.Claim)
+		s.Row.setClaim(&s.Claim)
 		return s, nil
 	}
 	s.Row.Status = next
@@ -339,17 +339,17 @@ func Settle(o *Outcome, prior Row, held bool, w Window, rule ClaimRule, streamTi
 	}
 	if next == Completed {
 		s.Answer, s.Claim.Requests = claim.Requests, nil
-		s.Claim.record(o, rule.ResultBytes)
+		s.Claim.setResult(o, rule.ResultBytes)
 	}
-	s.Row.keep(&s.Claim)
+	s.Row.setClaim(&s.Claim)
 	return s, nil
 }
 
 // Omit leaves the result of a completed claim out, where the row is too long
 // with it.
-func (s *Settled) Omit() {
-	s.Claim.omit()
-	s.Row.keep(&s.Claim)
+func (s *OutcomeDecision) OmitResult() {
+	s.Claim.omitResult()
+	s.Row.setClaim(&s.Claim)
 }
 
 const (

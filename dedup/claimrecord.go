@@ -38,7 +38,7 @@ type Request struct {
 	Key []byte // record key of the event, and of the reply; nil for none or a very long one
 	ID  []byte // by which the sender knows it; nil for none
 	// Return is where the outcome is told besides; zero for none.
-	Return Address
+	ReplyTo Address
 }
 
 // Header is a record header that is kept with a result.
@@ -56,15 +56,15 @@ const RequestBytesMax = 1 << 10
 const claimVersion, addressedClaimVersion, bypassedClaimVersion = 1, 2, 3
 
 // record takes in the outcome's value and headers, if they are not too long.
-func (c *Claim) record(o *Outcome, limit int) {
+func (c *Claim) setResult(o *Outcome, limit int) {
 	c.Result, c.Headers = o.Value, o.Headers
 	if c.resultBytes() > limit {
-		c.omit()
+		c.omitResult()
 	}
 }
 
 // omit leaves the result out and notes how long it was.
-func (c *Claim) omit() {
+func (c *Claim) omitResult() {
 	c.Omitted = max(1, c.resultBytes()) // headers may have no length at all
 	c.Result, c.Headers = nil, nil
 }
@@ -93,7 +93,7 @@ func (c *Claim) Append(dst []byte) []byte {
 	switch {
 	case c.Bypassed:
 		version = bypassedClaimVersion
-	case slices.ContainsFunc(c.Requests, func(r Request) bool { return r.Return.Asked() }):
+	case slices.ContainsFunc(c.Requests, func(r Request) bool { return r.ReplyTo.IsSet() }):
 		version = addressedClaimVersion
 	}
 	dst = append(append(dst, version), c.Key[:]...)
@@ -106,8 +106,8 @@ func (c *Claim) Append(dst []byte) []byte {
 		dst = appendText(appendText(dst, r.Key), r.ID)
 		switch {
 		case version == claimVersion:
-		case r.Return.Asked():
-			dst = r.Return.Append(append(dst, 1))
+		case r.ReplyTo.IsSet():
+			dst = r.ReplyTo.Append(append(dst, 1))
 		default:
 			dst = append(dst, 0)
 		}
@@ -139,7 +139,7 @@ func DecodeClaim(b []byte) (c Claim, err error) {
 	for n := r.uvarint(uint64(len(b))); n > 0 && !r.bad; n-- {
 		request := Request{At: r.position(), Key: r.text(), ID: r.text()}
 		if version != claimVersion && r.flag() {
-			request.Return = r.address()
+			request.ReplyTo = r.address()
 		}
 		c.Requests = append(c.Requests, request)
 	}

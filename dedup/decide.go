@@ -31,7 +31,7 @@ type Event struct {
 	Digest      Digest
 	Time        int64 // event time, Unix milliseconds
 	At          Position
-	Class       uint8
+	NamespaceID uint8
 	Fingerprint uint64 // 0 where the route names no details
 
 	// Shift is the order's own timestamp minus Time, in ms; 0 without
@@ -70,7 +70,7 @@ func Decide(ev Event, prior Row, held bool, w Window, streamTime int64) (Verdict
 		First:       ev.Time,
 		At:          ev.At,
 		Fingerprint: ev.Fingerprint,
-		Class:       ev.Class,
+		NamespaceID: ev.NamespaceID,
 		Shift:       ev.Shift,
 		Status:      Seen,
 	}

@@ -58,8 +58,8 @@ type Row struct {
 	Shift int64
 	// Class is the number of the route's namespace in the manifest. It
 	// decides by which window and which stream time the row expires.
-	Class  uint8
-	Status Status
+	NamespaceID uint8
+	Status      Status
 	// Attempt counts the times the key was claimed; 0 outside claim mode.
 	Attempt uint32
 	// Result is what claim mode keeps beside the row: an encoded Claim, where
@@ -109,7 +109,7 @@ func (r *Row) AppendBody(dst []byte) []byte {
 	if r.Shift != 0 {
 		flags |= flagShift
 	}
-	dst = append(dst, flags, r.Class, byte(r.Status))
+	dst = append(dst, flags, r.NamespaceID, byte(r.Status))
 	dst = binary.AppendVarint(dst, r.First)
 	dst = binary.AppendUvarint(dst, uint64(r.At.Topic))
 	dst = binary.AppendUvarint(dst, uint64(uint32(r.At.Partition)))
@@ -141,7 +141,7 @@ func (r *Row) DecodeBody(b []byte) (int, error) {
 	if flags&^byte(knownFlags) != 0 {
 		return 0, fmt.Errorf("%w: unknown flags %#x", ErrRow, flags)
 	}
-	r.Class = c.byte()
+	r.NamespaceID = c.byte()
 	r.Status = Status(c.byte())
 	if r.Status > Freed {
 		return 0, fmt.Errorf("%w: unknown status %d", ErrRow, r.Status)

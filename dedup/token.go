@@ -13,11 +13,11 @@ import (
 // the outcome: the token of an older attempt, or of a claim that has expired
 // since, fits no more.
 type Token struct {
-	Class     uint8 // of the namespace
-	Partition int32 // of the task
-	Digest    Digest
-	At        Position // of the event that first claimed the key
-	Attempt   uint32   // 0: any, for forget alone
+	NamespaceID uint8 // of the namespace
+	Partition   int32 // of the task
+	Digest      Digest
+	At          Position // of the event that first claimed the key
+	Attempt     uint32   // 0: any, for forget alone
 }
 
 const tokenVersion = 1
@@ -35,7 +35,7 @@ var tokenSum = crc32.MakeTable(crc32.Castagnoli)
 // The checksum finds texts that were cut or mistyped; it is no protection.
 func (t *Token) Append(dst []byte) []byte {
 	raw := make([]byte, 0, tokenRawMax)
-	raw = append(raw, tokenVersion, t.Class)
+	raw = append(raw, tokenVersion, t.NamespaceID)
 	raw = append(raw, t.Digest[:]...)
 	raw = binary.AppendUvarint(raw, uint64(uint32(t.Partition)))
 	raw = t.At.append(raw)
@@ -66,7 +66,7 @@ func ParseToken(text []byte) (t Token, err error) {
 	if v := c.byte(); v != tokenVersion {
 		return t, fmt.Errorf("%w: version %d, this build reads %d", ErrToken, v, tokenVersion)
 	}
-	t.Class = c.byte()
+	t.NamespaceID = c.byte()
 	copy(t.Digest[:], c.bytes(len(t.Digest)))
 	t.Partition = int32(c.uvarint(1<<31 - 1))
 	t.At = c.position()
@@ -83,7 +83,7 @@ func ParseToken(text []byte) (t Token, err error) {
 
 // TokenOf returns the token of a row's attempt.
 func TokenOf(r *Row, partition int32) Token {
-	return Token{Class: r.Class, Partition: partition, Digest: r.Digest, At: r.At, Attempt: r.Attempt}
+	return Token{NamespaceID: r.NamespaceID, Partition: partition, Digest: r.Digest, At: r.At, Attempt: r.Attempt}
 }
 
 // fits tells whether the token is of the row's attempt.

@@ -56,11 +56,11 @@ func (t *task) claim(j *judging, ev *event, decided *dedup.Event, prior *dedup.R
 
 // claimEvent is what the rules of claims need to know of an event.
 func (t *task) claimEvent(ev *event, decided *dedup.Event) dedup.ClaimEvent {
-	return dedup.ClaimEvent{Event: *decided, Key: *ev.key, Present: ev.present, Now: t.began, Up: t.up, Request: ev.requester()}
+	return dedup.ClaimEvent{Event: *decided, Key: *ev.key, ReceivedAt: ev.present, DispatchedAt: t.began, TaskStartedAt: t.up, Request: ev.requester()}
 }
 
 // answerCopy answers an event at once, with what stands.
-func (t *task) answerCopy(j *judging, ev *event, c *dedup.Claimed, verdict dedup.Verdict) {
+func (t *task) answerCopy(j *judging, ev *event, c *dedup.ClaimDecision, verdict dedup.Verdict) {
 	t.answer(j, ev.route, &reply{
 		verdict: verdict, status: c.Row.Status.String(), row: &c.Row, claim: &c.Claim,
 		to: ev.requester(), value: c.Claim.Result, headers: c.Claim.Headers, present: ev.present,
@@ -70,10 +70,10 @@ func (t *task) answerCopy(j *judging, ev *event, c *dedup.Claimed, verdict dedup
 // run sends an event to the executor and records its claim, in the place of the
 // row that stood, if one did. Who cannot be kept in it for the outcome, since the row is
 // too long then or too many ask, is told that it runs.
-func (t *task) run(j *judging, ev *event, c *dedup.Claimed, stood *dedup.Row) {
+func (t *task) run(j *judging, ev *event, c *dedup.ClaimDecision, stood *dedup.Row) {
 	route := ev.route
 	if !t.fits(&c.Row) {
-		c.Leave()
+		c.DropRequest()
 	}
 	if !t.fits(&c.Row) {
 		ev.verdict, ev.reason = dedup.Invalid, t.misfit(&c.Row)
@@ -83,7 +83,7 @@ func (t *task) run(j *judging, ev *event, c *dedup.Claimed, stood *dedup.Row) {
 	ev.claim = &c.Row
 	ev.token = dedup.TokenOf(&c.Row, t.id.partition)
 	own := ev.key
-	if c.Reclaimed {
+	if c.LeaseExpired {
 		ev.key = &c.Claim.Key // by which an executor knows the attempts of one order, neighbour or not
 	}
 	out := j.emit(ev, route.Output)
@@ -96,7 +96,7 @@ func (t *task) run(j *judging, ev *event, c *dedup.Claimed, stood *dedup.Row) {
 	}
 	t.record(j, &c.Row)
 	ev.noteWaiting(c)
-	if c.Reclaimed {
+	if c.LeaseExpired {
 		t.countWaiting(&c.Row, c.Added)
 		j.tally(route, tallyReclaimed)
 		t.log.Warn("a claim without an outcome is claimed anew: its executor died, or the lease is too short",
@@ -141,7 +141,7 @@ func (ev *event) requester() dedup.Request {
 		r.Key = ev.rec.Key
 	}
 	if ev.route.Claim.Wait {
-		r.Return = ev.ask
+		r.ReplyTo = ev.ask
 	}
 	return r
 }
@@ -195,17 +195,17 @@ func (t *task) outcome(j *judging, ev *event, read *wire.OutcomeEnvelope) error 
 
 // settle judges an outcome against the row of its claim. A result that the
 // changelog has no room for is omitted.
-func (t *task) settle(route *routeInfo, o *dedup.Outcome) (prior dedup.Row, s dedup.Settled, err error) {
+func (t *task) settle(route *routeInfo, o *dedup.Outcome) (prior dedup.Row, s dedup.OutcomeDecision, err error) {
 	prior, held, err := t.store.Get(o.Token.Digest)
 	if err != nil {
 		return prior, s, err
 	}
-	s, err = dedup.Settle(o, prior, held, route.span, route.rule, t.streamTime(route.class))
+	s, err = dedup.ApplyOutcome(o, prior, held, route.span, route.rule, t.streamTime(route.class))
 	if err != nil {
 		return prior, s, fmt.Errorf("%w: %w", kafka.ErrIllegalState, err)
 	}
 	if s.Refused == "" && !t.fits(&s.Row) {
-		s.Omit()
+		s.OmitResult()
 		if !t.fits(&s.Row) { // the topic took longer rows once
 			s.Refused = t.misfit(&s.Row)
 		}

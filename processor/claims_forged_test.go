@@ -25,7 +25,7 @@ func (b *bench) forgery(i *instance) dedup.Token {
 	b.drain(i, "ops.raw", "ops.outcomes", "pay.raw", "pay.outcomes")
 	token, err := dedup.ParseToken([]byte(header(b.read("pay.run")[0], wire.HeaderClaimToken)))
 	must(b.t, err)
-	token.Class = i.rt.byName["ops"].class
+	token.NamespaceID = i.rt.byName["ops"].class
 	return token
 }
 
@@ -99,7 +99,7 @@ func TestTokenOfANamespaceWithoutARoute(t *testing.T) {
 	if n := len(b.read("dead")); n != 1 {
 		t.Errorf("%d dead letters, want the forged outcome", n)
 	}
-	(&task{}).countWaiting(&dedup.Row{Class: token.Class}, -1) // nor does the count of those who wait need a route
+	(&task{}).countWaiting(&dedup.Row{NamespaceID: token.NamespaceID}, -1) // nor does the count of those who wait need a route
 }
 
 // TestFrontTakesNoTokenWithoutAnAttempt: any attempt is for the operator's tool

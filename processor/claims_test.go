@@ -297,7 +297,7 @@ func TestUnreadableOutcome(t *testing.T) {
 		}
 		return r
 	}
-	foreign := dedup.Token{Class: 9, Attempt: 1}
+	foreign := dedup.Token{NamespaceID: 9, Attempt: 1}
 	anyAttempt := dedup.Token{Attempt: 0}
 	far := dedup.Token{Partition: 99, Attempt: 1}
 	want := []string{

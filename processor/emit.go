@@ -126,10 +126,10 @@ type event struct {
 	token dedup.Token        // of claim
 	said  []kgo.RecordHeader // token and kind, of an outcome that is refused
 
-	ask     dedup.Address  // who waits for the verdict; zero for nobody
-	claimed *dedup.Claimed // the judgement, in claim mode
-	passed  bool           // it went to the output
-	waits   bool           // ask is told the outcome too, when there is one
+	ask     dedup.Address        // who waits for the verdict; zero for nobody
+	claimed *dedup.ClaimDecision // the judgement, in claim mode
+	passed  bool                 // it went to the output
+	waits   bool                 // ask is told the outcome too, when there is one
 }
 
 // emit sends ev to topic; if it does not fit there, to the dead-letter topic,

@@ -371,10 +371,10 @@ func (f *Front) read(ctx context.Context, reader *kgo.Client, at *footing) error
 // another front's.
 func (f *Front) hand(rec *kgo.Record) {
 	address, ok := wire.AddressOf(rec)
-	if !ok || address.Front != f.number {
+	if !ok || address.Ingress != f.number {
 		return
 	}
-	q := f.asks.of(address.Ask)
+	q := f.asks.of(address.Request)
 	if q == nil {
 		return
 	}

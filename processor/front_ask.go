@@ -91,7 +91,7 @@ func (f *Front) Ask(ctx context.Context, s *Submission, d *rules.Derived) (wire.
 	q := questionOf(d)
 	ask := f.asks.begin(q)
 	defer f.asks.end(ask)
-	if err := f.publish(ctx, s, d, dedup.Address{Front: f.number, Ask: ask}); err != nil {
+	if err := f.publish(ctx, s, d, dedup.Address{Ingress: f.number, Request: ask}); err != nil {
 		return wire.Answer{}, err
 	}
 	answer, told := f.await(ctx, q.answers, wire.Answer{})
@@ -128,7 +128,7 @@ func (f *Front) publish(ctx context.Context, s *Submission, d *rules.Derived, as
 	if err != nil {
 		return err
 	}
-	if ask.Asked() {
+	if ask.IsSet() {
 		ask.Partition = at.partition
 	}
 	err = f.send(ctx, at, f.record(at, s, d, ask), s.Hold)
@@ -182,7 +182,7 @@ func (f *Front) record(at *footing, s *Submission, d *rules.Derived, ask dedup.A
 	default:
 		rec.Partition = int32(f.spread.Add(1) & 0x7fffffff)
 	}
-	if own.Value == nil && ask.Asked() {
+	if own.Value == nil && ask.IsSet() {
 		own.Value = ask.AppendText(nil)
 	}
 	if own.Value != nil {

@@ -33,7 +33,7 @@ func TestForgedAddressAnswersNobody(t *testing.T) {
 	b.wait("requests to wait", func() bool { return b.waitingTold(cfg) == 2 })
 	var forged []*kgo.Record
 	for ask := range uint64(8) {
-		address := dedup.Address{Partition: f.at.Load().partition, Front: f.number, Ask: ask}.AppendText(nil)
+		address := dedup.Address{Partition: f.at.Load().partition, Ingress: f.number, Request: ask}.AppendText(nil)
 		unkeyed := addressed("", 1, address)
 		unkeyed.Value = []byte(`{}`)
 		forged = append(forged, addressed(fmt.Sprintf("forged %d", ask), int32(ask%4), address), unkeyed)
@@ -77,7 +77,7 @@ func TestAnswerOfAnotherKeyIsPassedOver(t *testing.T) {
 		{"outcome", false, []wire.Answer{{Key: wire.KeyText(&d.Key), OutcomeFollows: true, Reason: "a"}, {Key: other, HasOutcome: true}, {Key: wire.KeyText(&d.Key), HasOutcome: true, Reason: "b"}}, "ab"},
 		{"outcome of a neighbour", true, []wire.Answer{{Key: other, HasOutcome: true}, {Key: wire.KeyText(&d.Key), OutcomeFollows: true, Reason: "a"}, {Key: other}, {Key: other, HasOutcome: true, Reason: "b"}}, "ab"},
 	} {
-		d.HasNear = c.near
+		d.HasAdjacent = c.near
 		q := questionOf(&d)
 		for i := range c.answers {
 			q.tell(&c.answers[i])

@@ -20,7 +20,7 @@ type census struct {
 	class  uint8
 	status dedup.Status
 	window dedup.Window
-	dedup.Census
+	dedup.KeyCounter
 }
 
 // waiting stands for a status in the census of requests that wait for an
@@ -69,7 +69,7 @@ func (c *counts) class(class uint8) []census {
 // copyTo makes to equal to c; it reuses to's memory.
 func (c *counts) copyTo(to *counts) {
 	for i := range c.censuses {
-		c.censuses[i].CopyTo(&to.censuses[i].Census)
+		c.censuses[i].CopyTo(&to.censuses[i].KeyCounter)
 	}
 	copy(to.hits, c.hits)
 }
@@ -96,7 +96,7 @@ func (rt *runtime) emptyCensuses() []census {
 			continue
 		}
 		for _, status := range statusesOf(r.Mode) {
-			all = append(all, census{r.class, status, r.span, dedup.NewCensus(r.span)})
+			all = append(all, census{r.class, status, r.span, dedup.NewKeyCounter(r.span)})
 		}
 	}
 	slices.SortFunc(all, func(a, b census) int {
@@ -146,14 +146,14 @@ func (t *task) turnLimited(j *judging, ev *event) {
 
 // countRow notes a row that was recorded.
 func (t *task) countRow(row *dedup.Row) {
-	if c := t.census(row.Class, row.Status); c != nil {
+	if c := t.census(row.NamespaceID, row.Status); c != nil {
 		c.Add(row.First)
 	}
 }
 
 // uncountRow takes a row off that another one takes the place of.
 func (t *task) uncountRow(row *dedup.Row) {
-	if c := t.census(row.Class, row.Status); c != nil {
+	if c := t.census(row.NamespaceID, row.Status); c != nil {
 		c.Remove(row.First)
 	}
 }
@@ -168,7 +168,7 @@ func (t *task) recount(row, stood *dedup.Row) {
 }
 
 // recountClaim does so for a claim and those who wait for its outcome.
-func (t *task) recountClaim(c *dedup.Claimed, stood *dedup.Row) {
+func (t *task) recountClaim(c *dedup.ClaimDecision, stood *dedup.Row) {
 	t.recount(&c.Row, stood)
 	if stood != nil {
 		t.countWaiting(stood, -c.Carried)
@@ -180,7 +180,7 @@ func (t *task) recountClaim(c *dedup.Claimed, stood *dedup.Row) {
 // negative number that they wait no more. A namespace whose route is gone has
 // no count.
 func (t *task) countWaiting(row *dedup.Row, n int) {
-	c := t.census(row.Class, waiting)
+	c := t.census(row.NamespaceID, waiting)
 	if c == nil {
 		return
 	}
@@ -251,7 +251,7 @@ func (c *counts) decode(text string) (recount map[uint8]bool, err error) {
 			}
 			continue
 		}
-		counted, rest, err := dedup.DecodeCensus(b)
+		counted, rest, err := dedup.DecodeKeyCounter(b)
 		if err != nil {
 			return nil, fmt.Errorf("%w: %w", wire.ErrCheckpoint, err)
 		}
@@ -259,7 +259,7 @@ func (c *counts) decode(text string) (recount map[uint8]bool, err error) {
 		switch known := c.of(class, dedup.Status(status)); {
 		case known == nil:
 		case counted.Fits(known.window):
-			known.Census = counted
+			known.KeyCounter = counted
 		default:
 			recount[class] = true
 		}
@@ -295,15 +295,15 @@ func (rt *runtime) countKeys(c *wire.Checkpoint, store *state.Store) (counts, er
 	}
 	for i := range all.censuses {
 		if one := &all.censuses[i]; recount[one.class] {
-			one.Census = dedup.NewCensus(one.window)
+			one.KeyCounter = dedup.NewKeyCounter(one.window)
 		}
 	}
 	for row, err := range store.Rows() {
 		if err != nil {
 			return counts{}, err
 		}
-		one := all.of(row.Class, row.Status)
-		if one == nil || !recount[row.Class] || !one.window.Held(row.First, c.StreamTimes.At[row.Class]) {
+		one := all.of(row.NamespaceID, row.Status)
+		if one == nil || !recount[row.NamespaceID] || !one.window.Held(row.First, c.StreamTimes.At[row.NamespaceID]) {
 			continue
 		}
 		one.Add(row.First)
@@ -312,7 +312,7 @@ func (rt *runtime) countKeys(c *wire.Checkpoint, store *state.Store) (counts, er
 			return counts{}, err
 		}
 		for range claim.Requests {
-			all.of(row.Class, waiting).Add(row.First)
+			all.of(row.NamespaceID, waiting).Add(row.First)
 		}
 	}
 	return all, nil

@@ -130,7 +130,7 @@ func (rt *runtime) readOutcome(rec *kgo.Record) (route *routeInfo, read wire.Out
 		return routes[0], read, fmt.Sprintf("header %s: %v", wire.HeaderClaimToken, err)
 	}
 	for _, route := range routes {
-		if route.class != read.Token.Class {
+		if route.class != read.Token.NamespaceID {
 			continue
 		}
 		if partitions := rt.topology.topics[rt.topology.repartition].partitions; read.Token.Partition >= partitions {

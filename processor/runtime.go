@@ -67,7 +67,7 @@ func newRuntime(t *topology, m *manifest, routes *rules.Routes) *runtime {
 		rt.hasher = m.hasher(t.topics[t.repartition].partitions)
 	}
 	for _, r := range routes.Routes {
-		info := &routeInfo{Route: r, class: m.class(r.Namespace), span: r.Span(), nearStep: r.NearStep(), rule: r.ClaimRule(), nameBytes: []byte(r.Name)}
+		info := &routeInfo{Route: r, class: m.class(r.Namespace), span: r.Span(), nearStep: r.AdjacentStep(), rule: r.ClaimRule(), nameBytes: []byte(r.Name)}
 		if r.Mode == rules.ClaimMode {
 			rt.outcomes[r.Claim.Outcomes] = append(rt.outcomes[r.Claim.Outcomes], info)
 		}

@@ -280,7 +280,7 @@ func (t *task) judge(j *judging, ev *event, digest dedup.Digest, eventTime int64
 	streamTime := t.streamTime(route.class)
 	told := eventTime
 	verdict, eventTime := route.span.Admit(told, streamTime, ev.present)
-	decided := dedup.Event{Digest: digest, Time: eventTime, At: ev.from, Class: route.class, Fingerprint: ev.Fingerprint}
+	decided := dedup.Event{Digest: digest, Time: eventTime, At: ev.from, NamespaceID: route.class, Fingerprint: ev.Fingerprint}
 	if ev.HasAdjacent {
 		decided.Shift = ev.Shift + told - eventTime // which may have been clamped
 	}

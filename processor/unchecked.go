@@ -222,7 +222,7 @@ func (t *task) remember(j *judging, ev *event, decided *dedup.Event, prior *dedu
 }
 
 func (t *task) rememberClaim(j *judging, ev *event, decided *dedup.Event, prior *dedup.Row, held bool, streamTime int64) error {
-	c, err := dedup.RememberClaim(t.claimEvent(ev, decided), *prior, held, ev.route.span, streamTime)
+	c, err := dedup.DecideForwardedClaim(t.claimEvent(ev, decided), *prior, held, ev.route.span, streamTime)
 	if err != nil {
 		return fmt.Errorf("%w: %w", kafka.ErrIllegalState, err)
 	}

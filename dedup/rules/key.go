@@ -54,9 +54,9 @@ type Derived struct {
 	// Near are the digests of the keys beside this one, of which an event less
 	// than Route.NearStep away is the original; only with HasNear. Shift is the
 	// order's own timestamp minus Time, in ms.
-	Near    [2]dedup.Digest
-	HasNear bool
-	Shift   int64
+	Adjacent    [2]dedup.Digest
+	HasAdjacent bool
+	Shift       int64
 	// Fingerprint is a digest of the details that must agree between copies; 0
 	// where the route names none.
 	Fingerprint uint64
@@ -84,12 +84,12 @@ type Deriver struct {
 	hasher
 	payload
 
-	buf     []byte // the bytes to hash, where they are not the record's own
-	routing []byte // order: the bytes without the bucket
-	near    []byte // order: the bytes with another bucket
-	bucket  bucket // order
-	details []byte // the bytes of the fingerprint
-	hashed  []byte // what was hashed
+	buf      []byte // the bytes to hash, where they are not the record's own
+	routing  []byte // order: the bytes without the bucket
+	adjacent []byte // order: the bytes with another bucket
+	bucket   bucket // order
+	details  []byte // the bytes of the fingerprint
+	hashed   []byte // what was hashed
 	// text holds unescaped and normalised texts of this record, one after the
 	// other: nothing in it is overwritten before the next record.
 	text     []byte
@@ -142,7 +142,7 @@ func (d *Deriver) Derive(in *Input) Derived {
 	if st == found {
 		st = d.eventTime(route, &out.Time)
 	}
-	if out.HasNear {
+	if out.HasAdjacent {
 		out.Shift = d.bucket.at - out.Time
 	}
 	if st == found && (route.Fingerprint != nil || route.Claim.Request != nil) {
@@ -185,7 +185,7 @@ func (d *Deriver) Explain(in *Input) (Derived, Explanation) {
 const scratchBytesMax = 1 << 20
 
 func (d *Deriver) begin(in *Input) {
-	for _, b := range [...]*[]byte{&d.buf, &d.routing, &d.near, &d.details, &d.text, &d.digits, &d.shortest, &d.name} {
+	for _, b := range [...]*[]byte{&d.buf, &d.routing, &d.adjacent, &d.details, &d.text, &d.digits, &d.shortest, &d.name} {
 		if cap(*b) > scratchBytesMax {
 			*b = nil
 		}
@@ -263,7 +263,7 @@ func (d *Deriver) try(r *Route, out *Derived) status {
 			stable := d.key(r.Secret, d.routing)
 			out.Routing = d.digest(r.Secret, r.Namespace, kind, &stable)
 			if s.order.AdjacentBuckets {
-				out.Near, out.HasNear = d.neighbours(r), true
+				out.Adjacent, out.HasAdjacent = d.adjacentDigests(r), true
 			}
 		}
 		return found

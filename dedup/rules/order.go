@@ -168,12 +168,12 @@ type bucket struct {
 
 // neighbours returns the digests of the order with the buckets before and
 // after its own.
-func (d *Deriver) neighbours(r *Route) (near [2]dedup.Digest) {
+func (d *Deriver) adjacentDigests(r *Route) (near [2]dedup.Digest) {
 	for i, number := range [...]int64{d.bucket.number - 1, d.bucket.number + 1} {
-		d.near = append(d.near[:0], d.buf[:d.bucket.from]...)
-		d.near = strconv.AppendInt(d.near, number, 10)
-		d.near = append(d.near, d.buf[d.bucket.to:]...)
-		key := d.key(r.Secret, d.near)
+		d.adjacent = append(d.adjacent[:0], d.buf[:d.bucket.from]...)
+		d.adjacent = strconv.AppendInt(d.adjacent, number, 10)
+		d.adjacent = append(d.adjacent, d.buf[d.bucket.to:]...)
+		key := d.key(r.Secret, d.adjacent)
 		near[i] = d.digest(r.Secret, r.Namespace, kindOrder, &key)
 	}
 	return near

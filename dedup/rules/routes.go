@@ -227,7 +227,7 @@ func (r *Route) Span() dedup.Window {
 
 // NearStep is how far, in ms of their own timestamps, an order may be from its
 // original in a neighbouring bucket; 0 where neighbours do not count.
-func (r *Route) NearStep() int64 {
+func (r *Route) AdjacentStep() int64 {
 	for i := range r.Keys {
 		if o := r.Keys[i].order; o != nil && o.AdjacentBuckets {
 			return o.Step

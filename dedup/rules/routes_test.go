@@ -39,11 +39,11 @@ func TestParseRoutesWithEverything(t *testing.T) {
 	}
 	claims := rs.Route("claims")
 	got = fmt.Sprintf("%v %s %s %v %v %d %d %s | %s %v %d %+v", claims.Mode, claims.Claim.Outcomes, claims.Claim.Replies, claims.Claim.Lease, claims.Claim.Wait,
-		claims.Claim.MaxWaiting, claims.Claim.ResultBytes, claims.Claim.Request.Field.Path.Text, claims.Fingerprint[1].Path.Text, claims.Collision, claims.NearStep(), claims.ClaimRule())
+		claims.Claim.MaxWaiting, claims.Claim.ResultBytes, claims.Claim.Request.Field.Path.Text, claims.Fingerprint[1].Path.Text, claims.Collision, claims.AdjacentStep(), claims.ClaimRule())
 	if want = "claim f.outcomes f.replies 1m0s true 3 10 r | b forward 60000 {Lease:60000 Wait:3 ResultBytes:10}"; got != want {
 		t.Errorf("claims\ngot  %s\nwant %s", got, want)
 	}
-	if c := r.Claim; r.Mode != Plain || c.Lease != DefaultLease || c.Wait || c.ResultBytes != DefaultResultBytes || r.NearStep() != 0 {
+	if c := r.Claim; r.Mode != Plain || c.Lease != DefaultLease || c.Wait || c.ResultBytes != DefaultResultBytes || r.AdjacentStep() != 0 {
 		t.Errorf("defaults of claims: %v %+v", r.Mode, c)
 	}
 	if w := rs.Route("plain").Span(); w != (dedup.Window{Size: 3600_000, Grace: 600_000, Skew: 3600_000}) ||

@@ -62,7 +62,7 @@ func (d *decoder) validateRoute(r *draft) {
 	d.checkTopic(r, "duplicates", r.Duplicates.Topic)
 	d.checkTopic(r, "dead_letter", r.DeadLetter)
 	d.validateClaim(r)
-	d.validateNeighbours(r)
+	d.validateAdjacentBuckets(r)
 	d.validateHTTP(r)
 	if m := r.Match; m != nil {
 		d.refuseOwnHeader(r.nodes["match"], join(r.at, "match"), m.Header)
@@ -180,7 +180,7 @@ func (d *decoder) validateNamespaces(drafts []*draft) {
 
 // validateNeighbours: within a window that is shorter than the step hardly any
 // neighbour is a copy.
-func (d *decoder) validateNeighbours(r *draft) {
+func (d *decoder) validateAdjacentBuckets(r *draft) {
 	for i := range r.Keys {
 		o := r.Keys[i].order
 		if o == nil || !o.AdjacentBuckets {

@@ -60,7 +60,7 @@ func compareRules(t *testing.T, rng *rand.Rand, seed uint64, r Route) {
 		prior, held := rows[e.digest]
 		var row dedup.Row
 		if verdict == dedup.Unique {
-			ev := dedup.Event{Digest: e.digest, Time: eventTime, At: dedup.Position{Topic: e.from.topic, Partition: e.from.partition, Offset: e.from.offset}, Class: r.Class}
+			ev := dedup.Event{Digest: e.digest, Time: eventTime, At: dedup.Position{Topic: e.from.topic, Partition: e.from.partition, Offset: e.from.offset}, NamespaceID: r.Class}
 			verdict, row = dedup.Decide(ev, prior, held, span, streamTime)
 			streamTime = dedup.NextStreamTime(streamTime, eventTime)
 		}

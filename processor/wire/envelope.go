@@ -55,7 +55,7 @@ type Details struct {
 }
 
 func DetailsOf(d *rules.Derived) Details {
-	return Details{Fingerprint: d.Fingerprint, Request: d.Request, Adjacent: d.Near, HasAdjacent: d.HasNear, Shift: d.Shift}
+	return Details{Fingerprint: d.Fingerprint, Request: d.Request, Adjacent: d.Adjacent, HasAdjacent: d.HasAdjacent, Shift: d.Shift}
 }
 
 func (d *Details) any() bool { return d.Fingerprint != 0 || d.Request != "" || d.HasAdjacent }
@@ -86,7 +86,7 @@ func (e *Envelope) Size() int {
 	return n
 }
 
-func (e *Envelope) addressed() bool { return e.FromIngress || e.ReplyTo.Asked() || e.Shift != 0 }
+func (e *Envelope) addressed() bool { return e.FromIngress || e.ReplyTo.IsSet() || e.Shift != 0 }
 
 var errEnvelope = errors.New("unreadable envelope")
 
@@ -135,7 +135,7 @@ const (
 func (e *Envelope) appendAddressed(dst []byte) []byte {
 	mark := len(dst)
 	dst = append(dst, 0)
-	if e.ReplyTo.Asked() {
+	if e.ReplyTo.IsSet() {
 		dst[mark] |= flagAsked
 		dst = e.ReplyTo.Append(dst)
 	}

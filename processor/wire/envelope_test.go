@@ -70,16 +70,16 @@ var envelopeVectors = []struct {
 		From: dedup.Position{Topic: 3, Partition: 5, Offset: 1234567}, Details: Details{Request: "r-1"}}, "02000102030405060708090a0b0c0d0e0f404142434445464748494a4b4c4d4e4f505152535455565758595a5b5c5d5e5f80a0abfef96282a0abfef962030587ad4b00000000000000000003722d316f7264657273"},
 	{"outcome", Envelope{Route: []byte("orders"), Timestamp: vectorTime + 1, From: dedup.Position{Topic: 3, Partition: 5, Offset: 1234567},
 		Outcome: &OutcomeEnvelope{Kind: dedup.OutcomeCompleted, Token: dedup.Token{
-			Class: 2, Partition: 4, Digest: digestOf(7), At: dedup.Position{Topic: 3, Partition: 5, Offset: 600}, Attempt: 9,
+			NamespaceID: 2, Partition: 4, Digest: digestOf(7), At: dedup.Position{Topic: 3, Partition: 5, Offset: 600}, Attempt: 9,
 		}}}, "030000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000082a0abfef962030587ad4b01264151494843416b4b4377774e44673851455249544642555742414d463241514a4467775266516f7264657273"},
 	{"asked", Envelope{Route: []byte("signals"), Digest: digestOf(0), Key: keyOf(64), EventTime: vectorTime, Timestamp: vectorTime + 1,
-		From: dedup.Position{Topic: 3, Partition: 5, Offset: 1234567}, ReplyTo: dedup.Address{Partition: 300, Front: 0x1122334455667788, Ask: 9}}, "04000102030405060708090a0b0c0d0e0f404142434445464748494a4b4c4d4e4f505152535455565758595a5b5c5d5e5f80a0abfef96282a0abfef962030587ad4b01ac02887766554433221109000000000000007369676e616c73"},
+		From: dedup.Position{Topic: 3, Partition: 5, Offset: 1234567}, ReplyTo: dedup.Address{Partition: 300, Ingress: 0x1122334455667788, Request: 9}}, "04000102030405060708090a0b0c0d0e0f404142434445464748494a4b4c4d4e4f505152535455565758595a5b5c5d5e5f80a0abfef96282a0abfef962030587ad4b01ac02887766554433221109000000000000007369676e616c73"},
 	{"details with a shift", Envelope{Route: []byte("orders"), Digest: digestOf(0), Key: keyOf(64), EventTime: vectorTime, Timestamp: vectorTime + 1,
 		From:    dedup.Position{Topic: 3, Partition: 5, Offset: 1234567},
 		Details: Details{Fingerprint: 0x1122334455667788, Request: "r-1", Adjacent: [2]dedup.Digest{digestOf(1), digestOf(2)}, HasAdjacent: true, Shift: -5400000}}, "04000102030405060708090a0b0c0d0e0f404142434445464748494a4b4c4d4e4f505152535455565758595a5b5c5d5e5f80a0abfef96282a0abfef962030587ad4b0c8877665544332211010102030405060708090a0b0c0d0e0f1002030405060708090a0b0c0d0e0f101103722d31ff9693056f7264657273"},
 	{"of a front", Envelope{Route: []byte("signals"), Digest: digestOf(0), Key: keyOf(64), EventTime: vectorTime, Timestamp: vectorTime + 1, FromIngress: true}, "04000102030405060708090a0b0c0d0e0f404142434445464748494a4b4c4d4e4f505152535455565758595a5b5c5d5e5f80a0abfef96282a0abfef962000000027369676e616c73"},
 	{"of a front that asks, with details", Envelope{Route: []byte("orders"), Digest: digestOf(0), Key: keyOf(64), EventTime: vectorTime, Timestamp: vectorTime + 1,
-		FromIngress: true, ReplyTo: dedup.Address{Partition: 300, Front: 0x1122334455667788, Ask: 9},
+		FromIngress: true, ReplyTo: dedup.Address{Partition: 300, Ingress: 0x1122334455667788, Request: 9},
 		Details: Details{Fingerprint: 0x1122334455667788, Request: "r-1", Adjacent: [2]dedup.Digest{digestOf(1), digestOf(2)}, HasAdjacent: true}}, "04000102030405060708090a0b0c0d0e0f404142434445464748494a4b4c4d4e4f505152535455565758595a5b5c5d5e5f80a0abfef96282a0abfef96200000007ac02887766554433221109000000000000008877665544332211010102030405060708090a0b0c0d0e0f1002030405060708090a0b0c0d0e0f101103722d316f7264657273"},
 }
 

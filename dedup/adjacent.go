@@ -9,7 +9,7 @@ func (ev *Event) orderTime() int64 { return ev.Time + ev.Shift }
 // IsBeside tells whether a row of a neighbouring key is of the event's own
 // order: its details agree, and the two are less than a step, in ms of the
 // orders' own timestamps, apart.
-func (ev *Event) IsBeside(r *Row, step int64) bool {
+func (ev *Event) IsAdjacent(r *Row, step int64) bool {
 	at := r.First + r.Shift
 	return max(at-ev.orderTime(), ev.orderTime()-at) < step && !ev.collides(r)
 }
@@ -28,7 +28,7 @@ func (ev *Event) Prior(own Row, held bool, beside []Row, step int64, w Window, s
 	decided := held && w.Stands(&own, streamTime) && !w.Over(own.First, ev.Time) && !ev.collides(&own)
 	for i := range beside {
 		r := &beside[i]
-		if !w.Held(r.First, streamTime) || !ev.IsBeside(r, step) {
+		if !w.Held(r.First, streamTime) || !ev.IsAdjacent(r, step) {
 			continue
 		}
 		ev.Attempts = max(ev.Attempts, r.Attempt)

@@ -12,40 +12,40 @@ import (
 // sighting, in censusBuckets steps of the retention; a step is taken off when
 // all of it is out of time. So a row may count a step too long, and never too
 // short. The zero value counts nothing; use NewCensus.
-type Census struct {
+type KeyCounter struct {
 	width int64 // of a bucket, ms
 	live  uint64
 	// buckets are in order of number; none is empty.
-	buckets []censusBucket
+	buckets []counterBucket
 	// usual is where the last row was counted: the next one's place, usually.
-	usual int
+	last int
 	// ripe is the stream time at which a step may be out of time: not before.
-	ripe int64
+	nextEviction int64
 }
 
-type censusBucket struct {
+type counterBucket struct {
 	number int64 // first sightings from number*width on
 	rows   uint64
 	lowest int64 // first sighting that was counted here
 }
 
 // censusBuckets is how many steps the retention has.
-const censusBuckets = 64
+const counterBuckets = 64
 
 // NewCensus returns an empty census for rows of a window.
-func NewCensus(w Window) Census {
-	return Census{width: max(1, w.Retention()/censusBuckets), ripe: NoStreamTime}
+func NewKeyCounter(w Window) KeyCounter {
+	return KeyCounter{width: max(1, w.Retention()/counterBuckets), nextEviction: NoStreamTime}
 }
 
 // Fits reports whether the census counts by the steps of this window.
-func (c *Census) Fits(w Window) bool { return c.width == NewCensus(w).width }
+func (c *KeyCounter) Fits(w Window) bool { return c.width == NewKeyCounter(w).width }
 
 // Live is how many rows are live.
-func (c *Census) Live() uint64 { return c.live }
+func (c *KeyCounter) Live() uint64 { return c.live }
 
 // Active is how many of the live rows have a window that is not over at a stream
 // time; one may count as active a step too long.
-func (c *Census) Active(w Window, streamTime int64) uint64 {
+func (c *KeyCounter) Active(w Window, streamTime int64) uint64 {
 	if streamTime == NoStreamTime {
 		return c.live
 	}
@@ -58,23 +58,23 @@ func (c *Census) Active(w Window, streamTime int64) uint64 {
 }
 
 // Add counts a row first seen at first.
-func (c *Census) Add(first int64) {
+func (c *KeyCounter) Add(first int64) {
 	i, found := c.find(first)
 	if !found {
-		c.buckets = slices.Insert(c.buckets, i, censusBucket{number: floorDiv(first, c.width), lowest: first})
+		c.buckets = slices.Insert(c.buckets, i, counterBucket{number: floorDiv(first, c.width), lowest: first})
 	}
 	c.buckets[i].rows++
 	c.buckets[i].lowest = min(c.buckets[i].lowest, first)
 	c.live++
-	c.usual = i
+	c.last = i
 	if i == 0 {
-		c.ripe = NoStreamTime
+		c.nextEviction = NoStreamTime
 	}
 }
 
 // Oldest is the first sighting of the oldest row, or of one removed since that
 // was at most a step older; false if none is counted.
-func (c *Census) Oldest() (first int64, ok bool) {
+func (c *KeyCounter) Oldest() (first int64, ok bool) {
 	if len(c.buckets) == 0 {
 		return 0, false
 	}
@@ -82,7 +82,7 @@ func (c *Census) Oldest() (first int64, ok bool) {
 }
 
 // Remove takes a row off that was counted with first.
-func (c *Census) Remove(first int64) {
+func (c *KeyCounter) Remove(first int64) {
 	i, found := c.find(first)
 	if !found {
 		return // its step is out of time and was taken off
@@ -94,8 +94,8 @@ func (c *Census) Remove(first int64) {
 }
 
 // Advance takes off what is out of time at a stream time.
-func (c *Census) Advance(w Window, streamTime int64) {
-	if streamTime == NoStreamTime || streamTime < c.ripe {
+func (c *KeyCounter) Advance(w Window, streamTime int64) {
+	if streamTime == NoStreamTime || streamTime < c.nextEviction {
 		return
 	}
 	bound := floorDiv(saturate(streamTime, -w.Retention()), c.width)
@@ -108,21 +108,21 @@ func (c *Census) Advance(w Window, streamTime int64) {
 		c.buckets = slices.Delete(c.buckets, 0, n)
 	}
 	// The next step of stream time is soon enough to look again.
-	c.ripe = saturate((bound+1)*c.width, w.Retention())
+	c.nextEviction = saturate((bound+1)*c.width, w.Retention())
 }
 
 // CopyTo makes to equal to c; it reuses to's memory.
-func (c *Census) CopyTo(to *Census) {
-	*to = Census{c.width, c.live, append(to.buckets[:0], c.buckets...), c.usual, c.ripe}
+func (c *KeyCounter) CopyTo(to *KeyCounter) {
+	*to = KeyCounter{c.width, c.live, append(to.buckets[:0], c.buckets...), c.last, c.nextEviction}
 }
 
-func (c *Census) find(first int64) (int, bool) {
-	if i := c.usual; i < len(c.buckets) {
+func (c *KeyCounter) find(first int64) (int, bool) {
+	if i := c.last; i < len(c.buckets) {
 		if from := c.buckets[i].number * c.width; first >= from && first-from < c.width {
 			return i, true
 		}
 	}
-	return slices.BinarySearchFunc(c.buckets, floorDiv(first, c.width), func(b censusBucket, n int64) int {
+	return slices.BinarySearchFunc(c.buckets, floorDiv(first, c.width), func(b counterBucket, n int64) int {
 		switch {
 		case b.number < n:
 			return -1
@@ -142,11 +142,11 @@ func floorDiv(a, b int64) int64 {
 }
 
 // errCensus is wrapped by what DecodeCensus returns.
-var errCensus = errors.New("corrupt census")
+var errKeyCounter = errors.New("corrupt census")
 
 // Append appends the encoded census: width, number of buckets, and of each its
 // number, its rows and how far into it the lowest is, as varints.
-func (c *Census) Append(dst []byte) []byte {
+func (c *KeyCounter) Append(dst []byte) []byte {
 	dst = binary.AppendUvarint(dst, uint64(c.width))
 	dst = binary.AppendUvarint(dst, uint64(len(c.buckets)))
 	for _, b := range c.buckets {
@@ -158,14 +158,16 @@ func (c *Census) Append(dst []byte) []byte {
 }
 
 // DecodeCensus decodes what Append wrote and returns what follows it.
-func DecodeCensus(b []byte) (Census, []byte, error) {
-	var c Census
-	bad := func(what string) (Census, []byte, error) { return Census{}, nil, fmt.Errorf("%w: %s", errCensus, what) }
+func DecodeKeyCounter(b []byte) (KeyCounter, []byte, error) {
+	var c KeyCounter
+	bad := func(what string) (KeyCounter, []byte, error) {
+		return KeyCounter{}, nil, fmt.Errorf("%w: %s", errKeyCounter, what)
+	}
 	width, n := binary.Uvarint(b)
 	if n <= 0 || width == 0 || width > 1<<62 {
 		return bad("width")
 	}
-	c.width, c.ripe, b = int64(width), NoStreamTime, b[n:]
+	c.width, c.nextEviction, b = int64(width), NoStreamTime, b[n:]
 	count, n := binary.Uvarint(b)
 	if n <= 0 || count > uint64(len(b)) {
 		return bad("number of steps")
@@ -187,7 +189,7 @@ func DecodeCensus(b []byte) (Census, []byte, error) {
 			return bad("lowest of a step")
 		}
 		b = b[n:]
-		c.buckets = append(c.buckets, censusBucket{number, rows, number*c.width + int64(into)})
+		c.buckets = append(c.buckets, counterBucket{number, rows, number*c.width + int64(into)})
 		c.live += rows
 	}
 	return c, b, nil
