@@ -52,9 +52,9 @@ func (r *Route) KeyHeader() string {
 	name := ""
 	for i := range r.Keys {
 		s := &r.Keys[i]
-		switch {
-		case s.kind == sourceRecordKey: // which no request has
-		case s.kind != sourceHeader || name != "":
+		switch carried := kinds[s.kind].carried; {
+		case carried == partRecordKey: // no request has one
+		case carried != partHeader || name != "":
 			return ""
 		default:
 			name = s.header

@@ -65,19 +65,8 @@ func (r *Route) eachPath(f func(segments []segment, slot *int)) {
 		field(&x.Field)
 	}
 	for i := range r.Keys {
-		s := &r.Keys[i]
-		switch s.kind {
-		case sourceField, sourceComposite, sourceHash, sourceCloudEvent:
-			for j := range s.fields {
-				field(&s.fields[j])
-			}
-		case sourceOrder:
-			for _, x := range s.order.all() {
-				field(x)
-			}
-		case sourcePayload:
-			f(nil, &s.root) // the whole document
-		case sourceRecordKey, sourceHeader, sourceRaw: // nothing in the payload
+		for _, x := range r.Keys[i].payloadFields() {
+			field(x)
 		}
 	}
 }

@@ -170,8 +170,9 @@ func (d *Deriver) Explain(in *Input) (Derived, Explanation) {
 		ex.HMAC = out.Route.Secret
 		for i := range out.Route.Keys {
 			if s := &out.Route.Keys[i]; s.text == out.Source {
-				ex.Kind = string(sourceKinds[s.kind])
-				d.digest(out.Route.Secret, out.Route.Namespace, sourceKinds[s.kind], &out.Key)
+				makes := kinds[s.kind].makes
+				ex.Kind = string(makes)
+				d.digest(out.Route.Secret, out.Route.Namespace, makes, &out.Key)
 				break
 			}
 		}
@@ -247,24 +248,24 @@ func (d *Deriver) try(r *Route, out *Derived) status {
 	for i := range r.Keys {
 		s := &r.Keys[i]
 		d.buf, d.routing = d.buf[:0], d.routing[:0]
-		switch d.derive(s, r.MaxKeyBytes) {
+		k := &kinds[s.kind]
+		switch k.derive(d, s, r.MaxKeyBytes) {
 		case none:
 			continue
 		case bad:
 			return bad
 		case found:
 		}
-		kind := sourceKinds[s.kind]
 		out.Source = s.text
 		out.Key = d.key(r.Secret, d.hashed)
-		out.Digest = d.digest(r.Secret, r.Namespace, kind, &out.Key)
+		out.Digest = d.digest(r.Secret, r.Namespace, k.makes, &out.Key)
 		out.Routing = out.Digest
-		if s.kind == sourceOrder {
+		if len(d.routing) > 0 {
 			stable := d.key(r.Secret, d.routing)
-			out.Routing = d.digest(r.Secret, r.Namespace, kind, &stable)
-			if s.order.AdjacentBuckets {
-				out.Adjacent, out.HasAdjacent = d.adjacentDigests(r), true
-			}
+			out.Routing = d.digest(r.Secret, r.Namespace, k.makes, &stable)
+		}
+		if s.order != nil && s.order.AdjacentBuckets {
+			out.Adjacent, out.HasAdjacent = d.adjacentDigests(r), true
 		}
 		return found
 	}

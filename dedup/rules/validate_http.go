@@ -80,7 +80,7 @@ func pathMistake(p string) string {
 // validateCarried finds what the route reads of a record that an HTTP request
 // does not bring: a header that is not carried, or a record key.
 func (d *decoder) validateCarried(r *draft) {
-	isRecordKey := func(s Source) bool { return s.kind == sourceRecordKey }
+	isRecordKey := func(s Source) bool { return kinds[s.kind].carried == partRecordKey }
 	switch {
 	case r.Prepartitioned && slices.ContainsFunc(r.Keys, isRecordKey):
 		d.failAt(r, "http", "an HTTP request has no record key, which places the events of a prepartitioned route: "+
@@ -90,7 +90,7 @@ func (d *decoder) validateCarried(r *draft) {
 	}
 	keys := r.nodes["key"]
 	for i, s := range r.Keys {
-		if s.kind != sourceHeader {
+		if kinds[s.kind].carried != partHeader {
 			continue
 		}
 		at := keys
