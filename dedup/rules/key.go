@@ -199,50 +199,6 @@ func (d *Deriver) begin(in *Input) {
 	}
 }
 
-// pick returns the first route of the topic whose match holds.
-func (d *Deriver) pick() (*Route, status) {
-	for _, r := range d.plan.routes {
-		m := r.Match
-		if m == nil {
-			return r, found
-		}
-		var text []byte
-		if m.Header != "" {
-			text = d.header(m.Header)
-		} else {
-			if !d.readPayload() {
-				return d.plan.routes[0], bad
-			}
-			text = d.matchText(m.Field.slotIn(d))
-		}
-		if text != nil && slices.ContainsFunc(m.In, func(s string) bool { return s == string(text) }) {
-			return r, found
-		}
-	}
-	return d.plan.routes[0], d.fail("match", "no route takes this record")
-}
-
-// matchText is the text of a value as Match compares it, nil for what never
-// matches.
-func (d *Deriver) matchText(raw []byte) []byte {
-	if raw == nil {
-		return nil
-	}
-	switch c := raw[0]; {
-	case c == '"':
-		return d.string(raw)
-	case c == 't' || c == 'f':
-		return raw
-	case c == '-' || isDigit(c):
-		mark := len(d.text)
-		var reason string
-		if d.text, reason = d.appendNumber(d.text, raw); reason == "" {
-			return d.text[mark:]
-		}
-	}
-	return nil
-}
-
 // try goes through the sources and fills in key and digests.
 func (d *Deriver) try(r *Route, out *Derived) status {
 	for i := range r.Keys {
@@ -270,30 +226,6 @@ func (d *Deriver) try(r *Route, out *Derived) status {
 		return found
 	}
 	return none
-}
-
-// eventTime reads the route's time field, if it names one.
-func (d *Deriver) eventTime(r *Route, t *int64) status {
-	if r.Time == nil {
-		if *t < 0 {
-			return d.fail("record", "has no timestamp")
-		}
-		return found
-	}
-	f := &r.Time.Field
-	s, st := d.scalar(f)
-	switch st {
-	case found:
-	case bad:
-		return bad
-	case none: // unlike a key, the time has no fallback
-		return d.fail("time "+d.why[len(d.why)-1].what, d.why[len(d.why)-1].cause)
-	}
-	var reason string
-	if *t, reason = d.time(s, r.Time.Format, false); reason != "" {
-		return d.fail("time "+f.label, reason)
-	}
-	return found
 }
 
 // readPayload makes the payload's pass. It returns false for a malformed one.

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+
+	"go.yaml.in/yaml/v4"
 )
 
 // Path names a place in a JSON payload: member names joined by dots, "order.id".
@@ -19,12 +21,6 @@ type Path struct {
 	segments []segment
 }
 
-type segment struct {
-	name  string
-	index int  // of an array; -1 where name is no index
-	star  bool // matches all; name is "*"
-}
-
 // Names returns the names of the path's segments, outermost first.
 func (p *Path) Names() []string {
 	names := make([]string, len(p.segments))
@@ -32,6 +28,12 @@ func (p *Path) Names() []string {
 		names[i] = s.name
 	}
 	return names
+}
+
+type segment struct {
+	name  string
+	index int  // of an array; -1 where name is no index
+	star  bool // matches all; name is "*"
 }
 
 // pathSegmentsMax bounds a path's depth, and with it the recursion of every
@@ -89,6 +91,51 @@ func parsePath(text string, star bool) (Path, error) {
 		return p, fmt.Errorf("has %d segments, at most %d are allowed", len(p.segments), pathSegmentsMax)
 	}
 	return p, nil
+}
+
+// field reads a payload path.
+func (d *decoder) field(n *yaml.Node, at string) Field {
+	text, ok := d.text(n, at)
+	if !ok {
+		return Field{}
+	}
+	return newField(d.path(n, at, text, false))
+}
+
+func (d *decoder) path(n *yaml.Node, at, text string, star bool) Path {
+	p, err := parsePath(text, star)
+	if err != nil {
+		d.fail(n, at, "path %q %v", text, err)
+	}
+	return p
+}
+
+// paths reads a list of payload paths.
+func (d *decoder) paths(n *yaml.Node, at string, star bool) []Path {
+	var paths []Path
+	d.list(n, at, func(n *yaml.Node, at string) {
+		text, ok := d.text(n, at)
+		if !ok {
+			return
+		}
+		for _, p := range paths {
+			if p.Text == text {
+				d.fail(n, at, "path %q is listed twice", text)
+				return
+			}
+		}
+		paths = append(paths, d.path(n, at, text, star))
+	})
+	return paths
+}
+
+// textOf is how a list of paths stands in a source's text.
+func textOf(paths []Path) string {
+	texts := make([]string, len(paths))
+	for i, p := range paths {
+		texts[i] = p.Text
+	}
+	return "[" + strings.Join(texts, ", ") + "]"
 }
 
 // pathNode is a tree of paths that share their beginnings. One walk over a
