@@ -68,17 +68,3 @@ func (a Address) Append(dst []byte) []byte {
 
 // AddressBytesMax is the longest address that Append makes.
 const AddressBytesMax = binary.MaxVarintLen32 + 8 + 8
-
-// DecodeAddress reads what Append wrote and returns what follows it; false if b
-// is too short or the address is nobody's.
-func DecodeAddress(b []byte) (a Address, rest []byte, ok bool) {
-	c := cursor{b: b}
-	a = c.address()
-	return a, b[c.at:], !c.bad
-}
-
-func (c *cursor) address() Address {
-	a := Address{Partition: int32(c.uvarint(1<<31 - 1)), Ingress: c.uint64(), Request: c.uint64()}
-	c.bad = c.bad || !a.IsSet()
-	return a
-}

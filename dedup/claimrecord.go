@@ -51,9 +51,14 @@ type Header struct {
 // claim keeps.
 const RequestBytesMax = 1 << 10
 
-// The versions of a claim: with addresses, or with an unchecked copy, only where
-// it has them, it is one that older builds refuse.
-const claimVersion, addressedClaimVersion, bypassedClaimVersion = 1, 2, 3
+const claimVersion = 1
+
+// Flags of an encoded claim.
+const (
+	flagBypassed = 1 << iota
+	flagAddressed
+	knownClaimFlags = flagBypassed | flagAddressed
+)
 
 // record takes in the outcome's value and headers, if they are not too long.
 func (c *Claim) setResult(o *Outcome, limit int) {
@@ -78,25 +83,23 @@ func (c *Claim) resultBytes() int {
 	return size
 }
 
-// Append appends the encoding of c, in which every text is preceded by its
-// length plus one, 0 for nil:
+// Append appends the encoding of c. A text is its length plus one and its bytes,
+// or 0 for nil:
 //
-//	version 1 | key 32 | since varint | original | requests uvarint | requests |
-//	omitted uvarint | result | headers uvarint | headers
+//	version 1 | flags 1 | key 32 | since varint | original | requests uvarint |
+//	requests | omitted uvarint | result | headers uvarint | headers
 //
-// with, for each request, topic, partition and offset uvarint, key and id, and
-// for each header its name and value. A claim with addresses is version 2: after
-// its id a request has 0, or 1 and its address. So it has in version 3, which is
-// that of a claim beside which a copy went out unchecked.
+// A request is topic, partition and offset uvarint, key and id. In a claim with
+// addresses 0 follows, or 1 and the address. A header is its name and value.
 func (c *Claim) Append(dst []byte) []byte {
-	version := byte(claimVersion)
-	switch {
-	case c.Bypassed:
-		version = bypassedClaimVersion
-	case slices.ContainsFunc(c.Requests, func(r Request) bool { return r.ReplyTo.IsSet() }):
-		version = addressedClaimVersion
+	var flags byte
+	if c.Bypassed {
+		flags |= flagBypassed
 	}
-	dst = append(append(dst, version), c.Key[:]...)
+	if slices.ContainsFunc(c.Requests, func(r Request) bool { return r.ReplyTo.IsSet() }) {
+		flags |= flagAddressed
+	}
+	dst = append(append(dst, claimVersion, flags), c.Key[:]...)
 	dst = binary.AppendVarint(dst, c.Since)
 	dst = appendText(dst, c.Original)
 	dst = binary.AppendUvarint(dst, uint64(len(c.Requests)))
@@ -105,7 +108,7 @@ func (c *Claim) Append(dst []byte) []byte {
 		dst = r.At.append(dst)
 		dst = appendText(appendText(dst, r.Key), r.ID)
 		switch {
-		case version == claimVersion:
+		case flags&flagAddressed == 0:
 		case r.ReplyTo.IsSet():
 			dst = r.ReplyTo.Append(append(dst, 1))
 		default:
@@ -122,33 +125,36 @@ func (c *Claim) Append(dst []byte) []byte {
 }
 
 // DecodeClaim decodes what Append wrote; nil is an empty claim. The result
-// refers to b.
+// aliases b.
 func DecodeClaim(b []byte) (c Claim, err error) {
 	if b == nil {
 		return c, nil
 	}
-	r := cursor{b: b}
-	version := r.byte()
-	if version < claimVersion || version > bypassedClaimVersion {
-		return c, fmt.Errorf("%w: claim version %d, this build reads %d to %d", ErrRow, version, claimVersion, bypassedClaimVersion)
+	r := NewCursor(b)
+	if version := r.Byte(); version != claimVersion {
+		return c, fmt.Errorf("%w: claim version %d, this build reads %d", ErrRow, version, claimVersion)
 	}
-	c.Bypassed = version == bypassedClaimVersion
-	copy(c.Key[:], r.bytes(len(c.Key)))
-	c.Since = r.varint()
+	flags := r.Byte()
+	if flags&^byte(knownClaimFlags) != 0 {
+		return c, fmt.Errorf("%w: unknown claim flags %#x", ErrRow, flags)
+	}
+	c.Bypassed = flags&flagBypassed != 0
+	copy(c.Key[:], r.Bytes(len(c.Key)))
+	c.Since = r.Varint()
 	c.Original = r.text()
-	for n := r.uvarint(uint64(len(b))); n > 0 && !r.bad; n-- {
-		request := Request{At: r.position(), Key: r.text(), ID: r.text()}
-		if version != claimVersion && r.flag() {
-			request.ReplyTo = r.address()
+	for n := r.Uvarint(uint64(len(b))); n > 0 && !r.Bad(); n-- {
+		request := Request{At: r.Position(), Key: r.text(), ID: r.text()}
+		if flags&flagAddressed != 0 && r.Flag() {
+			request.ReplyTo = r.Address()
 		}
 		c.Requests = append(c.Requests, request)
 	}
-	c.Omitted = int(r.uvarint(1<<31 - 1))
+	c.Omitted = int(r.Uvarint(1<<31 - 1))
 	c.Result = r.text()
-	for n := r.uvarint(uint64(len(b))); n > 0 && !r.bad; n-- {
+	for n := r.Uvarint(uint64(len(b))); n > 0 && !r.Bad(); n-- {
 		c.Headers = append(c.Headers, Header{string(r.text()), r.text()})
 	}
-	if r.bad || r.at != len(b) {
+	if !r.Done() {
 		return Claim{}, fmt.Errorf("%w: claim of %d bytes is cut short, too long or out of range", ErrRow, len(b))
 	}
 	return c, nil
@@ -162,29 +168,8 @@ func appendText(dst, text []byte) []byte {
 	return append(dst, text...)
 }
 
-// text reads what appendText wrote. An empty text is not nil.
-func (c *cursor) text() []byte {
-	n := c.uvarint(MaxResultBytes + 1)
-	if n == 0 {
-		return nil
-	}
-	return c.bytes(int(n - 1))
-}
-
-// flag reads 0 or 1.
-func (c *cursor) flag() bool {
-	b := c.byte()
-	c.bad = c.bad || b > 1
-	return b == 1
-}
-
 func (p Position) append(dst []byte) []byte {
 	dst = binary.AppendUvarint(dst, uint64(p.Topic))
 	dst = binary.AppendUvarint(dst, uint64(uint32(p.Partition)))
 	return binary.AppendUvarint(dst, uint64(p.Offset))
-}
-
-func (c *cursor) position() Position {
-	topic, partition, offset := c.uvarint(1<<16-1), c.uvarint(1<<31-1), c.uvarint(1<<63-1)
-	return Position{Topic: uint16(topic), Partition: int32(partition), Offset: int64(offset)}
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 )
 
@@ -142,7 +143,7 @@ func floorDiv(a, b int64) int64 {
 }
 
 // errCensus is wrapped by what DecodeCensus returns.
-var errKeyCounter = errors.New("corrupt census")
+var errKeyCounter = errors.New("corrupt key counter")
 
 // Append appends the encoded census: width, number of buckets, and of each its
 // number, its rows and how far into it the lowest is, as varints.
@@ -157,40 +158,24 @@ func (c *KeyCounter) Append(dst []byte) []byte {
 	return dst
 }
 
-// DecodeCensus decodes what Append wrote and returns what follows it.
+// DecodeKeyCounter decodes what Append wrote and returns what follows it.
 func DecodeKeyCounter(b []byte) (KeyCounter, []byte, error) {
-	var c KeyCounter
-	bad := func(what string) (KeyCounter, []byte, error) {
-		return KeyCounter{}, nil, fmt.Errorf("%w: %s", errKeyCounter, what)
+	r := NewCursor(b)
+	c := KeyCounter{width: int64(r.Uvarint(1 << 62)), nextEviction: NoStreamTime}
+	if c.width == 0 {
+		r.Fail()
 	}
-	width, n := binary.Uvarint(b)
-	if n <= 0 || width == 0 || width > 1<<62 {
-		return bad("width")
-	}
-	c.width, c.nextEviction, b = int64(width), NoStreamTime, b[n:]
-	count, n := binary.Uvarint(b)
-	if n <= 0 || count > uint64(len(b)) {
-		return bad("number of steps")
-	}
-	b = b[n:]
-	for range count {
-		number, n := binary.Varint(b)
-		if n <= 0 || len(c.buckets) > 0 && number <= c.buckets[len(c.buckets)-1].number {
-			return bad("order of steps")
+	for n := r.Uvarint(uint64(len(b))); n > 0 && !r.Bad(); n-- {
+		number, rows, into := r.Varint(), r.Uvarint(math.MaxUint64), r.Uvarint(uint64(max(c.width-1, 0)))
+		if last := len(c.buckets) - 1; last >= 0 && number <= c.buckets[last].number || rows == 0 || c.live+rows < c.live {
+			r.Fail()
 		}
-		b = b[n:]
-		rows, n := binary.Uvarint(b)
-		if n <= 0 || rows == 0 || c.live+rows < c.live {
-			return bad("rows of a step")
-		}
-		b = b[n:]
-		into, n := binary.Uvarint(b)
-		if n <= 0 || into >= width {
-			return bad("lowest of a step")
-		}
-		b = b[n:]
 		c.buckets = append(c.buckets, counterBucket{number, rows, number*c.width + int64(into)})
 		c.live += rows
 	}
-	return c, b, nil
+	rest := r.Rest()
+	if r.Bad() {
+		return KeyCounter{}, nil, fmt.Errorf("%w: cut short, out of order or out of range in %d bytes", errKeyCounter, len(b))
+	}
+	return c, rest, nil
 }

@@ -136,41 +136,41 @@ func (r *Row) AppendBody(dst []byte) []byte {
 // DecodeBody decodes what AppendBody wrote into r, leaving r.Digest alone, and
 // returns how many bytes it took. r.Result aliases b.
 func (r *Row) DecodeBody(b []byte) (int, error) {
-	c := cursor{b: b}
-	flags := c.byte()
+	c := NewCursor(b)
+	flags := c.Byte()
 	if flags&^byte(knownFlags) != 0 {
 		return 0, fmt.Errorf("%w: unknown flags %#x", ErrRow, flags)
 	}
-	r.NamespaceID = c.byte()
-	r.Status = Status(c.byte())
+	r.NamespaceID = c.Byte()
+	r.Status = Status(c.Byte())
 	if r.Status > Freed {
 		return 0, fmt.Errorf("%w: unknown status %d", ErrRow, r.Status)
 	}
-	r.First = c.varint()
-	topic := c.uvarint(1<<16 - 1)
-	partition := c.uvarint(1<<31 - 1)
-	offset := c.uvarint(1<<63 - 1)
+	r.First = c.Varint()
+	topic := c.Uvarint(1<<16 - 1)
+	partition := c.Uvarint(1<<31 - 1)
+	offset := c.Uvarint(1<<63 - 1)
 	r.At = Position{Topic: uint16(topic), Partition: int32(partition), Offset: int64(offset)}
 	r.Fingerprint, r.Attempt, r.Shift, r.Result, r.HasResult = 0, 0, 0, nil, false
 	if flags&flagFingerprint != 0 {
-		r.Fingerprint = c.uint64()
+		r.Fingerprint = c.Uint64()
 	}
 	if flags&flagAttempt != 0 {
-		r.Attempt = uint32(c.uvarint(1<<32 - 1))
+		r.Attempt = uint32(c.Uvarint(1<<32 - 1))
 	}
 	if flags&flagShift != 0 {
-		r.Shift = c.varint()
+		r.Shift = c.Varint()
 	}
 	if flags&flagResult != 0 {
 		r.HasResult = true
-		if n := c.uvarint(MaxResultBytes + 1); n > 0 {
-			r.Result = c.bytes(int(n - 1))
+		if n := c.Uvarint(MaxResultBytes + 1); n > 0 {
+			r.Result = c.Bytes(int(n - 1))
 		}
 	}
-	if c.bad {
+	if c.Bad() {
 		return 0, fmt.Errorf("%w: cut short or out of range in %d bytes", ErrRow, len(b))
 	}
-	return c.at, nil
+	return len(b) - c.Left(), nil
 }
 
 // AppendValue appends the changelog value of r: the version, then the body.
@@ -195,63 +195,4 @@ func DecodeValue(d Digest, b []byte) (Row, error) {
 		return Row{}, fmt.Errorf("%w: %d bytes after its end", ErrRow, len(b)-1-n)
 	}
 	return r, nil
-}
-
-// cursor reads a byte slice; the first read past its end or out of range sets
-// bad, and all later ones return zero.
-type cursor struct {
-	b   []byte
-	at  int
-	bad bool
-}
-
-func (c *cursor) byte() byte {
-	if c.bad || c.at >= len(c.b) {
-		c.bad = true
-		return 0
-	}
-	c.at++
-	return c.b[c.at-1]
-}
-
-func (c *cursor) bytes(n int) []byte {
-	if c.bad || n < 0 || n > len(c.b)-c.at {
-		c.bad = true
-		return nil
-	}
-	c.at += n
-	return c.b[c.at-n : c.at : c.at]
-}
-
-func (c *cursor) uint64() uint64 {
-	if b := c.bytes(8); b != nil {
-		return binary.LittleEndian.Uint64(b)
-	}
-	return 0
-}
-
-func (c *cursor) uvarint(limit uint64) uint64 {
-	if c.bad {
-		return 0
-	}
-	v, n := binary.Uvarint(c.b[c.at:])
-	if n <= 0 || v > limit {
-		c.bad = true
-		return 0
-	}
-	c.at += n
-	return v
-}
-
-func (c *cursor) varint() int64 {
-	if c.bad {
-		return 0
-	}
-	v, n := binary.Varint(c.b[c.at:])
-	if n <= 0 {
-		c.bad = true
-		return 0
-	}
-	c.at += n
-	return v
 }

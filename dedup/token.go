@@ -62,16 +62,16 @@ func ParseToken(text []byte) (t Token, err error) {
 	if len(raw) < 4 || crc32.Checksum(raw[:len(raw)-4], tokenSum) != binary.LittleEndian.Uint32(raw[len(raw)-4:]) {
 		return t, fmt.Errorf("%w: its checksum does not match: it was cut or changed", ErrToken)
 	}
-	c := cursor{b: raw[:len(raw)-4]}
-	if v := c.byte(); v != tokenVersion {
+	c := NewCursor(raw[:len(raw)-4])
+	if v := c.Byte(); v != tokenVersion {
 		return t, fmt.Errorf("%w: version %d, this build reads %d", ErrToken, v, tokenVersion)
 	}
-	t.NamespaceID = c.byte()
-	copy(t.Digest[:], c.bytes(len(t.Digest)))
-	t.Partition = int32(c.uvarint(1<<31 - 1))
-	t.At = c.position()
-	t.Attempt = uint32(c.uvarint(1<<32 - 1))
-	if c.bad || c.at != len(c.b) {
+	t.NamespaceID = c.Byte()
+	copy(t.Digest[:], c.Bytes(len(t.Digest)))
+	t.Partition = int32(c.Uvarint(1<<31 - 1))
+	t.At = c.Position()
+	t.Attempt = uint32(c.Uvarint(1<<32 - 1))
+	if !c.Done() {
 		return Token{}, fmt.Errorf("%w: cut short or out of range", ErrToken)
 	}
 	// base64 passes over line breaks, and a number has longer forms.
