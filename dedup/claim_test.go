@@ -100,7 +100,7 @@ func (p *claimPlay) event(key string, ev ClaimEvent) (string, error) {
 		out += fmt.Sprintf(" run attempt=%d", c.Row.Attempt)
 	}
 	if c.LeaseExpired {
-		out += " reclaimed"
+		out += " lease_expired"
 	}
 	if c.Reply {
 		out += fmt.Sprintf(" reply status=%v first=%s result=%s", c.Row.Status, c.Claim.Original, shown(c.Claim))

@@ -6,49 +6,48 @@ import (
 	"slices"
 )
 
-// A Claim is what claim mode keeps of a key beside its row: who waits for the
-// outcome, and the outcome.
+// A Claim is the part of a row that only claim mode has: the requests that wait for
+// the outcome, and the outcome.
 type Claim struct {
 	// Key is the dedup key; the row has only its digest.
 	Key [32]byte
-	// Since is when the running attempt was claimed, by the broker's clock,
-	// in Unix milliseconds.
+	// Since is when the current attempt was claimed, in broker time, Unix
+	// milliseconds.
 	Since int64
-	// Original is the id by which the first requester knows its request; nil
-	// if the route names none or the event has none.
+	// Original is the request id of the first event; nil if the route names none
+	// or the event has none.
 	Original []byte
-	// Requests are those who get the outcome: whoever claimed, then the
-	// copies that wait.
+	// Requests get the outcome: the one that claimed, then the duplicates that
+	// wait.
 	Requests []Request
-	// Bypassed says that beside the claim a copy went to the executor
-	// unchecked: whatever becomes of the claim, the key never runs again.
+	// Bypassed reports that an event of the key was also forwarded unchecked. The
+	// executor may have run it, so the key never runs again.
 	Bypassed bool
 
 	// Of a completed claim.
 	Result  []byte // nil is null
 	Headers []Header
-	// Omitted is how long a result was that is not kept, in bytes with its
-	// headers and at least 1; 0 if it is kept.
+	// Omitted is the length of a result that was not recorded, in bytes with its
+	// headers, at least 1; 0 if it was recorded.
 	Omitted int
 }
 
 // A Request is one event whose sender wants the outcome.
 type Request struct {
 	At  Position
-	Key []byte // record key of the event, and of the reply; nil for none or a very long one
-	ID  []byte // by which the sender knows it; nil for none
-	// Return is where the outcome is told besides; zero for none.
+	Key []byte // record key of the event and of the reply; nil for none or over RequestBytesMax
+	ID  []byte // the sender's own id; nil for none
+	// ReplyTo is the in-flight request that also gets the outcome; zero for none.
 	ReplyTo Address
 }
 
-// Header is a record header that is kept with a result.
+// Header is a record header of a recorded result.
 type Header struct {
 	Key   string
 	Value []byte // nil is null
 }
 
-// RequestBytesMax is the longest key and the longest id of a request that a
-// claim keeps.
+// RequestBytesMax bounds the key and the id of a request in a claim, each.
 const RequestBytesMax = 1 << 10
 
 const claimVersion = 1
@@ -60,7 +59,7 @@ const (
 	knownClaimFlags = flagBypassed | flagAddressed
 )
 
-// record takes in the outcome's value and headers, if they are not too long.
+// setResult records the outcome's value and headers, up to limit bytes.
 func (c *Claim) setResult(o *Outcome, limit int) {
 	c.Result, c.Headers = o.Value, o.Headers
 	if c.resultBytes() > limit {
@@ -68,9 +67,9 @@ func (c *Claim) setResult(o *Outcome, limit int) {
 	}
 }
 
-// omit leaves the result out and notes how long it was.
+// omitResult removes the result and records its length.
 func (c *Claim) omitResult() {
-	c.Omitted = max(1, c.resultBytes()) // headers may have no length at all
+	c.Omitted = max(1, c.resultBytes()) // headers may be empty
 	c.Result, c.Headers = nil, nil
 }
 

@@ -8,44 +8,44 @@ import (
 	"slices"
 )
 
-// Census counts the live rows of one namespace in one task: a function of the
-// log, like the rows themselves. Rows are counted by the time of their first
-// sighting, in censusBuckets steps of the retention; a step is taken off when
-// all of it is out of time. So a row may count a step too long, and never too
-// short. The zero value counts nothing; use NewCensus.
+// KeyCounter counts the live rows of one namespace in one task. Like the rows, it
+// is a function of the log. It has counterBuckets buckets of first seen times
+// over the retention, and removes a bucket when all its rows have expired. So a
+// row may count for one bucket too long, never too short. NewKeyCounter makes
+// one; the zero value is not usable.
 type KeyCounter struct {
 	width int64 // of a bucket, ms
 	live  uint64
 	// buckets are in order of number; none is empty.
 	buckets []counterBucket
-	// usual is where the last row was counted: the next one's place, usually.
+	// last is the bucket of the last row, which usually takes the next one too.
 	last int
-	// ripe is the stream time at which a step may be out of time: not before.
+	// nextEviction is the earliest stream time at which a bucket can expire.
 	nextEviction int64
 }
 
 type counterBucket struct {
-	number int64 // first sightings from number*width on
+	number int64 // first seen from number*width on
 	rows   uint64
-	lowest int64 // first sighting that was counted here
+	lowest int64 // earliest first seen time
 }
 
-// censusBuckets is how many steps the retention has.
+// counterBuckets is the number of buckets over the retention.
 const counterBuckets = 64
 
-// NewCensus returns an empty census for rows of a window.
+// NewKeyCounter returns an empty counter for rows of a window.
 func NewKeyCounter(w Window) KeyCounter {
 	return KeyCounter{width: max(1, w.Retention()/counterBuckets), nextEviction: NoStreamTime}
 }
 
-// Fits reports whether the census counts by the steps of this window.
+// Fits reports whether the buckets are those of this window.
 func (c *KeyCounter) Fits(w Window) bool { return c.width == NewKeyCounter(w).width }
 
-// Live is how many rows are live.
+// Live returns the number of live rows.
 func (c *KeyCounter) Live() uint64 { return c.live }
 
-// Active is how many of the live rows have a window that is not over at a stream
-// time; one may count as active a step too long.
+// Active returns how many live rows have a window that is not over at a stream
+// time. A row may count for one bucket too long.
 func (c *KeyCounter) Active(w Window, streamTime int64) uint64 {
 	if streamTime == NoStreamTime {
 		return c.live
@@ -58,7 +58,7 @@ func (c *KeyCounter) Active(w Window, streamTime int64) uint64 {
 	return active
 }
 
-// Add counts a row first seen at first.
+// Add counts a row first seen at first, in ms.
 func (c *KeyCounter) Add(first int64) {
 	i, found := c.find(first)
 	if !found {
@@ -73,8 +73,8 @@ func (c *KeyCounter) Add(first int64) {
 	}
 }
 
-// Oldest is the first sighting of the oldest row, or of one removed since that
-// was at most a step older; false if none is counted.
+// Oldest returns the first seen time of the oldest row; false without rows. A
+// removed row that was at most one bucket older may still decide it.
 func (c *KeyCounter) Oldest() (first int64, ok bool) {
 	if len(c.buckets) == 0 {
 		return 0, false
@@ -82,11 +82,11 @@ func (c *KeyCounter) Oldest() (first int64, ok bool) {
 	return c.buckets[0].lowest, true
 }
 
-// Remove takes a row off that was counted with first.
+// Remove removes a row that Add counted with first.
 func (c *KeyCounter) Remove(first int64) {
 	i, found := c.find(first)
 	if !found {
-		return // its step is out of time and was taken off
+		return // Advance removed its bucket
 	}
 	c.live--
 	if c.buckets[i].rows--; c.buckets[i].rows == 0 {
@@ -94,7 +94,7 @@ func (c *KeyCounter) Remove(first int64) {
 	}
 }
 
-// Advance takes off what is out of time at a stream time.
+// Advance removes the buckets that have expired at a stream time.
 func (c *KeyCounter) Advance(w Window, streamTime int64) {
 	if streamTime == NoStreamTime || streamTime < c.nextEviction {
 		return
@@ -108,11 +108,11 @@ func (c *KeyCounter) Advance(w Window, streamTime int64) {
 	if n > 0 {
 		c.buckets = slices.Delete(c.buckets, 0, n)
 	}
-	// The next step of stream time is soon enough to look again.
+	// No other bucket expires before stream time enters the next one.
 	c.nextEviction = saturate((bound+1)*c.width, w.Retention())
 }
 
-// CopyTo makes to equal to c; it reuses to's memory.
+// CopyTo copies c to to and reuses its memory.
 func (c *KeyCounter) CopyTo(to *KeyCounter) {
 	*to = KeyCounter{c.width, c.live, append(to.buckets[:0], c.buckets...), c.last, c.nextEviction}
 }
@@ -142,11 +142,11 @@ func floorDiv(a, b int64) int64 {
 	return q
 }
 
-// errCensus is wrapped by what DecodeCensus returns.
+// errKeyCounter is wrapped by the errors of DecodeKeyCounter.
 var errKeyCounter = errors.New("corrupt key counter")
 
-// Append appends the encoded census: width, number of buckets, and of each its
-// number, its rows and how far into it the lowest is, as varints.
+// Append appends the encoding: width, number of buckets, and for each bucket its
+// number, its rows and the offset of the lowest in it, as varints.
 func (c *KeyCounter) Append(dst []byte) []byte {
 	dst = binary.AppendUvarint(dst, uint64(c.width))
 	dst = binary.AppendUvarint(dst, uint64(len(c.buckets)))
@@ -158,7 +158,7 @@ func (c *KeyCounter) Append(dst []byte) []byte {
 	return dst
 }
 
-// DecodeKeyCounter decodes what Append wrote and returns what follows it.
+// DecodeKeyCounter decodes what Append wrote and returns the bytes after it.
 func DecodeKeyCounter(b []byte) (KeyCounter, []byte, error) {
 	r := NewCursor(b)
 	c := KeyCounter{width: int64(r.Uvarint(1 << 62)), nextEviction: NoStreamTime}

@@ -7,69 +7,67 @@ import (
 	"fmt"
 )
 
-// Digest is what a row is filed under: the first 16 bytes of the SHA-256 (or
-// HMAC-SHA-256) of namespace, kind of key and dedup key. 128 bits keep the
-// chance of any collision among 10^12 live keys below 2^-48.
+// Digest is the key of a row: the first 16 bytes of the SHA-256 (or HMAC-SHA-256)
+// of namespace, kind of key and dedup key. With 10^12 live keys the probability
+// of a collision is below 2^-48.
 type Digest [16]byte
 
 // String returns the digest as 32 lower-case hex digits.
 func (d Digest) String() string { return hex.EncodeToString(d[:]) }
 
-// Position is where a record stands in its input topic. Topic is the topic's
-// number in the app's manifest, not its name: a row must stay small.
+// Position is the place of a record in its input topic. Topic is the topic's
+// number in the app's manifest, because a row must stay small.
 type Position struct {
 	Topic     uint16
 	Partition int32
 	Offset    int64
 }
 
-// Status is the stage of a claim's life. Plain deduplication knows Seen only;
-// the others belong to claim mode, see claimMoves.
+// Status is the state of a key. Seen belongs to plain deduplication, all others
+// to claim mode, see claimMoves.
 type Status uint8
 
 // The numbers are part of the row encoding and never change meaning.
 const (
-	Seen            Status = 0 // plain deduplication: the first copy was emitted
+	Seen            Status = 0 // plain deduplication: the first event was emitted
 	ClaimInProgress Status = 1 // claim mode: forwarded, no outcome yet
-	Submitted       Status = 2 // claim mode: pinned, never re-run
+	Submitted       Status = 2 // claim mode: pinned, never dispatched again
 	Completed       Status = 3 // claim mode: Result holds the outcome
-	Freed           Status = 4 // claim mode: failed, rejected or forgotten; as good as absent
+	Freed           Status = 4 // claim mode: failed, rejected or forgotten; equal to no row
 )
 
 var statusNames = [...]string{"seen", "in_progress", "submitted", "completed", "freed"}
 
-// String returns the status as it stands in headers and metric labels.
+// String returns the status as in headers and metric labels.
 func (s Status) String() string { return statusNames[s] }
 
-// Row is the durable fact about one dedup key. The newest row of a digest
-// stands for the key; older ones are garbage.
+// Row is the state of one dedup key. Only the newest row of a digest counts.
 type Row struct {
 	Digest Digest
-	// First is the event time of the first copy, in Unix milliseconds. The
-	// window is anchored here and copies never move it.
+	// First is the event time of the first event, in Unix milliseconds. The
+	// window starts here, and duplicates never move it.
 	First int64
-	// At is where the first copy stands.
+	// At is the position of the first event.
 	At Position
 	// Fingerprint is a digest of the details that must agree between
-	// copies; 0 where the route names none.
+	// duplicates; 0 where the route names none.
 	Fingerprint uint64
-	// Shift is the order's own timestamp minus First, in ms: neighbours are
-	// told apart by their own. 0 for what is no order with neighbours.
+	// Shift is the order's own timestamp minus First, in ms; 0 without adjacent
+	// buckets.
 	Shift int64
-	// Class is the number of the route's namespace in the manifest. It
-	// decides by which window and which stream time the row expires.
+	// NamespaceID is the number of the route's namespace in the manifest. It
+	// selects the window and the stream time by which the row expires.
 	NamespaceID uint8
 	Status      Status
 	// Attempt counts the times the key was claimed; 0 outside claim mode.
 	Attempt uint32
-	// Result is what claim mode keeps beside the row: an encoded Claim, where
-	// HasResult says that there is one.
+	// Result is an encoded Claim, in claim mode; only with HasResult.
 	Result    []byte
 	HasResult bool
 }
 
-// RowVersion is the version of the row encoding that AppendBody writes. It
-// leads every changelog value and every page.
+// RowVersion is the version of the encoding that AppendBody writes. It is the
+// first byte of every changelog value and of every page.
 const RowVersion = 1
 
 // MaxResultBytes bounds Result; a longer one is a corrupt row.
@@ -80,7 +78,7 @@ const (
 	flagFingerprint = 1 << iota
 	flagAttempt
 	flagResult
-	flagShift  // older builds refuse it
+	flagShift
 	knownFlags = flagFingerprint | flagAttempt | flagResult | flagShift
 )
 
@@ -90,7 +88,7 @@ var ErrRow = errors.New("corrupt row")
 // AppendBody appends the encoding of r without its digest and without a
 // version:
 //
-//	flags 1 | class 1 | status 1 | first varint | topic uvarint |
+//	flags 1 | namespace id 1 | status 1 | first varint | topic uvarint |
 //	partition uvarint | offset uvarint | [fingerprint 8] | [attempt uvarint] |
 //	[shift varint] | [result length uvarint (0: null, n+1: n bytes) | result]
 //
@@ -133,8 +131,8 @@ func (r *Row) AppendBody(dst []byte) []byte {
 	return dst
 }
 
-// DecodeBody decodes what AppendBody wrote into r, leaving r.Digest alone, and
-// returns how many bytes it took. r.Result aliases b.
+// DecodeBody decodes what AppendBody wrote into r, except r.Digest. It returns the
+// number of bytes it read. r.Result aliases b.
 func (r *Row) DecodeBody(b []byte) (int, error) {
 	c := NewCursor(b)
 	flags := c.Byte()

@@ -75,7 +75,7 @@ func TestTokenOfAnotherNamespaceSettlesNothing(t *testing.T) {
 				if len(dead) != 1 {
 					t.Fatalf("%d dead letters, want the forged outcome", len(dead))
 				}
-				assertHeaders(t, dead[0], map[string]string{wire.HeaderReason: "outcome refused: no claim: the key is not known any more", wire.HeaderRoute: "ops", wire.HeaderKey: ""})
+				assertHeaders(t, dead[0], map[string]string{wire.HeaderReason: "outcome refused: no claim: the key has no row", wire.HeaderRoute: "ops", wire.HeaderKey: ""})
 				if n := gather(t, i)[fmt.Sprintf(`oncebus_outcomes_total{kind="%v",result="refused",route="ops"}`, kind)]; n != 1 {
 					t.Errorf("%v outcomes are counted as refused", n)
 				}
