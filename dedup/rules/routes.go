@@ -146,26 +146,31 @@ func (d *decoder) validateNamespaces(drafts []*draft) {
 			}
 			continue
 		}
-		field := "namespace"
-		if r.nodes[field] == nil {
-			field = "name"
-		}
-		with := fmt.Sprintf("namespace %q is shared with the route in line %d", r.Namespace, other.node.Line)
-		if r.Span() != other.Span() {
-			d.failAt(r, field, "%s, which has another window, grace, skew or on_future", with)
-		}
-		if r.KeyRule() != other.KeyRule() {
-			d.failAt(r, field, "%s, which derives keys in another way", with)
-		}
-		if r.Mode != other.Mode || r.Mode == ClaimMode && !r.sameClaims(other) {
-			d.failAt(r, field, "%s, which has another mode, or other outcomes, replies, lease, while_in_progress, max_waiting or result_limit", with)
-		}
-		if r.FailOpen != other.FailOpen {
-			d.failAt(r, field, "%s, which says something else on_state_failure", with)
-		}
-		if (r.Prepartitioned || other.Prepartitioned) && !slices.Equal(r.Topics, other.Topics) {
-			d.failAt(r, field, "%s, but a prepartitioned topic has a state of its own: copies would not meet", with)
-		}
+		d.validateShared(r, other)
+	}
+}
+
+// validateShared checks two routes of one namespace.
+func (d *decoder) validateShared(r, other *draft) {
+	field := "namespace"
+	if r.nodes[field] == nil {
+		field = "name"
+	}
+	with := fmt.Sprintf("namespace %q is shared with the route in line %d", r.Namespace, other.node.Line)
+	if r.Span() != other.Span() {
+		d.failAt(r, field, "%s, which has another window, grace, skew or on_future", with)
+	}
+	if r.KeyRule() != other.KeyRule() {
+		d.failAt(r, field, "%s, which derives keys in another way", with)
+	}
+	if r.Mode != other.Mode || r.Mode == ClaimMode && !r.sameClaims(other) {
+		d.failAt(r, field, "%s, which has another mode, or other outcomes, replies, lease, while_in_progress, max_waiting or result_limit", with)
+	}
+	if r.FailOpen != other.FailOpen {
+		d.failAt(r, field, "%s, which has another on_state_failure", with)
+	}
+	if (r.Prepartitioned || other.Prepartitioned) && !slices.Equal(r.Topics, other.Topics) {
+		d.failAt(r, field, "%s, but the state of a prepartitioned topic is separate: duplicates on two topics would not be found", with)
 	}
 }
 
@@ -205,8 +210,8 @@ func (r *draft) takesAllOf(later *draft) bool {
 	return len(b.In) > 0
 }
 
-// validateOutputs keeps what we emit out of what we consume, where a record
-// would go round for ever, and everything but single events out of outputs.
+// validateOutputs refuses an output that is an input, which would be an endless
+// loop, and an output that gets more than single events.
 func (d *decoder) validateOutputs(drafts []*draft) {
 	input, output := map[string]*draft{}, map[string]*draft{}
 	for _, r := range drafts {
@@ -215,11 +220,7 @@ func (d *decoder) validateOutputs(drafts []*draft) {
 		}
 		output[r.Output] = r
 	}
-	for _, r := range drafts {
-		if in, ok := input[r.Claim.Outcomes]; ok && r.Claim.Outcomes != "" {
-			d.failAt(r, "outcomes", "%s is an input topic of the route in line %d: an outcome is no event", r.Claim.Outcomes, in.node.Line)
-		}
-	}
+	d.validateOutcomes(drafts, input)
 	for _, r := range drafts {
 		if r.Mode == ClaimMode && r.Claim.Outcomes != "" {
 			input[r.Claim.Outcomes] = r
@@ -233,12 +234,21 @@ func (d *decoder) validateOutputs(drafts []*draft) {
 				continue
 			}
 			if in, ok := input[out.topic]; ok {
-				d.failAt(r, out.field, "%s is an input topic of the route in line %d: records would go round for ever", out.topic, in.node.Line)
+				d.failAt(r, out.field, "%s is an input topic of the route in line %d: the record would be processed again and again", out.topic, in.node.Line)
 			}
 			if other, ok := output[out.topic]; ok && out.field != "output" {
-				d.failAt(r, out.field, "%s is the output of the route in line %d, where every event stands once; "+
-					"duplicates: forward is the way to have copies there", out.topic, other.node.Line)
+				d.failAt(r, out.field, "%s is the output of the route in line %d, which has every event once; "+
+					"to have duplicates there, write duplicates: forward", out.topic, other.node.Line)
 			}
+		}
+	}
+}
+
+// validateOutcomes refuses a topic that has both events and outcomes.
+func (d *decoder) validateOutcomes(drafts []*draft, input map[string]*draft) {
+	for _, r := range drafts {
+		if in, ok := input[r.Claim.Outcomes]; ok && r.Claim.Outcomes != "" {
+			d.failAt(r, "outcomes", "%s is an input topic of the route in line %d: an outcome is not an event", r.Claim.Outcomes, in.node.Line)
 		}
 	}
 }
