@@ -5,36 +5,36 @@ import (
 	"encoding/hex"
 )
 
-// An Address says where the verdict on an event goes: to whoever put the event
-// on the bus and waits. Who may write to a raw topic can write any address: it
-// decides no verdict, but it does decide who is told one. So the number of a
-// question cannot be guessed, and who asks takes no verdict on another key.
+// An Address names the in-flight request that gets the verdict on an event. A
+// producer of the input topic can forge one, which changes no verdict, only its
+// recipient. So request numbers are random, and an ingress ignores a verdict on
+// another key.
 type Address struct {
 	Partition int32  // of the verdicts topic
-	Front     uint64 // drawn by the asking process; 0: nobody asks
-	Ask       uint64 // which of its questions: a number that nobody can guess
+	Ingress   uint64 // random number of the ingress process; 0: no address
+	Request   uint64 // random number of its in-flight request
 }
 
-// Asked tells whether somebody waits at the address.
-func (a Address) Asked() bool { return a.Front != 0 }
+// IsSet reports whether this is an address; the zero value is none.
+func (a Address) IsSet() bool { return a.Ingress != 0 }
 
 // AddressTextBytes is the length of an address as text.
 const AddressTextBytes = 2 * addressBytes
 
 const addressBytes = 4 + 8 + 8
 
-// AppendText appends the address as 40 lower-case hex digits: partition 4,
-// front 8 and question 8 bytes, big-endian.
+// AppendText appends the address as 40 lower-case hex digits: partition 4 bytes,
+// ingress 8 and request 8, big-endian.
 func (a Address) AppendText(dst []byte) []byte {
 	var raw [addressBytes]byte
 	binary.BigEndian.PutUint32(raw[:], uint32(a.Partition))
-	binary.BigEndian.PutUint64(raw[4:], a.Front)
-	binary.BigEndian.PutUint64(raw[12:], a.Ask)
+	binary.BigEndian.PutUint64(raw[4:], a.Ingress)
+	binary.BigEndian.PutUint64(raw[12:], a.Request)
 	return hex.AppendEncode(dst, raw[:])
 }
 
-// ParseAddress reads what AppendText wrote; false for anything else, and for
-// the address of nobody.
+// ParseAddress reads what AppendText wrote. It returns false for any other text,
+// and for an address that is not set.
 func ParseAddress(text []byte) (Address, bool) {
 	if len(text) != AddressTextBytes {
 		return Address{}, false
@@ -53,32 +53,18 @@ func ParseAddress(text []byte) (Address, bool) {
 	}
 	a := Address{
 		Partition: int32(binary.BigEndian.Uint32(raw[:])),
-		Front:     binary.BigEndian.Uint64(raw[4:]), Ask: binary.BigEndian.Uint64(raw[12:]),
+		Ingress:   binary.BigEndian.Uint64(raw[4:]), Request: binary.BigEndian.Uint64(raw[12:]),
 	}
-	return a, a.Partition >= 0 && a.Asked()
+	return a, a.Partition >= 0 && a.IsSet()
 }
 
-// Append appends the address as rows and envelopes have it, AddressBytesMax at
-// most: partition uvarint | front 8 | question 8.
+// Append appends the address as in rows and envelopes, AddressBytesMax at most:
+// partition uvarint | ingress 8 | request 8.
 func (a Address) Append(dst []byte) []byte {
 	dst = binary.AppendUvarint(dst, uint64(uint32(a.Partition)))
-	dst = binary.LittleEndian.AppendUint64(dst, a.Front)
-	return binary.LittleEndian.AppendUint64(dst, a.Ask)
+	dst = binary.LittleEndian.AppendUint64(dst, a.Ingress)
+	return binary.LittleEndian.AppendUint64(dst, a.Request)
 }
 
 // AddressBytesMax is the longest address that Append makes.
 const AddressBytesMax = binary.MaxVarintLen32 + 8 + 8
-
-// DecodeAddress reads what Append wrote and returns what follows it; false if b
-// is too short or the address is nobody's.
-func DecodeAddress(b []byte) (a Address, rest []byte, ok bool) {
-	c := cursor{b: b}
-	a = c.address()
-	return a, b[c.at:], !c.bad
-}
-
-func (c *cursor) address() Address {
-	a := Address{Partition: int32(c.uvarint(1<<31 - 1)), Front: c.uint64(), Ask: c.uint64()}
-	c.bad = c.bad || !a.Asked()
-	return a
-}

@@ -11,7 +11,7 @@ import (
 // TestAddressText: by hand, from the format alone.
 func TestAddressText(t *testing.T) {
 	const text = "00000005" + "0123456789abcdef" + "00000000000000ff"
-	a := Address{Partition: 5, Front: 0x0123456789abcdef, Ask: 255}
+	a := Address{Partition: 5, Ingress: 0x0123456789abcdef, Request: 255}
 	if got := string(a.AppendText(nil)); got != text {
 		t.Errorf("got %s, want %s", got, text)
 	}
@@ -20,7 +20,7 @@ func TestAddressText(t *testing.T) {
 	}
 	for name, bad := range map[string]string{
 		"empty": "", "short": text[1:], "long": text + "0", "upper case": strings.ToUpper(text), "no hex": "g" + text[1:],
-		"negative": "8" + text[1:], "nobody": text[:8] + strings.Repeat("0", 16) + text[24:], "with a space": " " + text[1:],
+		"negative": "8" + text[1:], "no ingress": text[:8] + strings.Repeat("0", 16) + text[24:], "with a space": " " + text[1:],
 	} {
 		if a, ok := ParseAddress([]byte(bad)); ok {
 			t.Errorf("%s: read as %+v", name, a)
@@ -37,43 +37,42 @@ func FuzzAddress(f *testing.F) {
 	})
 }
 
-// TestClaimVersions: a claim without addresses is written as ever, so that a
-// build that knows none reads it; with one it is another version, and yet another
-// with an unchecked copy. By hand.
-func TestClaimVersions(t *testing.T) {
+// TestClaimEncoding has claims with and without addresses, and one whose key was
+// also forwarded unchecked. The bytes were computed by hand.
+func TestClaimEncoding(t *testing.T) {
 	key := strings.Repeat("00", 32)
 	c := Claim{Since: 1, Requests: []Request{{At: Position{3, 5, 7}, ID: []byte("a")}, {At: Position{3, 5, 8}}}}
 	for _, v := range []struct {
 		address Address
 		hex     string
 	}{
-		{Address{}, "01" + key + "02" + "00" + "02" + "030507000261" + "0305080000" + "000000"},
-		{Address{Partition: 300, Front: 1, Ask: 2}, "02" + key + "02" + "00" + "02" + "030507000261" + "01" + "ac02" + "0100000000000000" + "0200000000000000" + "0305080000" + "00" + "000000"},
+		{Address{}, "0100" + key + "02" + "00" + "02" + "030507000261" + "0305080000" + "000000"},
+		{Address{Partition: 300, Ingress: 1, Request: 2}, "0102" + key + "02" + "00" + "02" + "030507000261" + "01" + "ac02" + "0100000000000000" + "0200000000000000" + "0305080000" + "00" + "000000"},
 	} {
-		c.Requests[0].Return = v.address
+		c.Requests[0].ReplyTo = v.address
 		b := c.Append(nil)
 		if got := hex.EncodeToString(b); got != v.hex {
 			t.Errorf("got %s, want %s", got, v.hex)
 		}
 		back, err := DecodeClaim(b)
-		if err != nil || back.Requests[0].Return != v.address || back.Requests[1].Return.Asked() {
+		if err != nil || back.Requests[0].ReplyTo != v.address || back.Requests[1].ReplyTo.IsSet() {
 			t.Errorf("read as %+v, %v", back, err)
 		}
 	}
-	c.Requests[0].Return, c.Bypassed = Address{}, true
-	want := "03" + key + "02" + "00" + "02" + "030507000261" + "00" + "0305080000" + "00" + "000000"
+	c.Requests[0].ReplyTo, c.Bypassed = Address{}, true
+	want := "0101" + key + "02" + "00" + "02" + "030507000261" + "0305080000" + "000000"
 	if got := hex.EncodeToString(c.Append(nil)); got != want {
-		t.Errorf("with an unchecked copy: %s, want %s", got, want)
+		t.Errorf("forwarded unchecked: %s, want %s", got, want)
 	}
-	asked := Claim{Requests: []Request{{Return: Address{Front: 1}}}}
+	asked := Claim{Requests: []Request{{ReplyTo: Address{Ingress: 1}}}}
 	b := asked.Append(nil)
 	for cut := range b {
 		if _, err := DecodeClaim(b[:cut]); !errors.Is(err, ErrRow) {
 			t.Errorf("%d bytes: %v", cut, err)
 		}
 	}
-	const flagAt, frontAt = 41, 43
-	for name, damage := range map[string]func(){"flag": func() { b[flagAt] = 2 }, "nobody": func() { b[flagAt], b[frontAt] = 1, 0 }} {
+	const flagAt, ingressAt = 42, 44
+	for name, damage := range map[string]func(){"flag": func() { b[flagAt] = 2 }, "no ingress": func() { b[flagAt], b[ingressAt] = 1, 0 }, "version": func() { b[0] = 2 }, "unknown flag": func() { b[1] |= 4 }} {
 		damage()
 		if _, err := DecodeClaim(b); !errors.Is(err, ErrRow) {
 			t.Errorf("%s: %v", name, err)

@@ -5,31 +5,30 @@ import (
 	"math"
 )
 
-// Step is something that moves a claim from one status to another.
+// Step is a change of a claim's status.
 type Step uint8
 
 // Steps.
 const (
-	StepClaim    Step = iota // an event claims a key that nobody holds
-	StepReclaim              // a copy claims a key whose lease is over
+	StepClaim    Step = iota // an event claims a free key
+	StepExpire               // a duplicate claims a key whose lease expired
 	StepSubmit               // outcome submitted: pinned
-	StepComplete             // outcome completed: the result stands
+	StepComplete             // outcome completed: the result is recorded
 	StepFree                 // outcome failed or rejected: may run again
 	StepForget               // outcome forget: erased
 	steps
 )
 
-var stepNames = [steps]string{"claim", "reclaim", "submit", "complete", "free", "forget"}
+var stepNames = [steps]string{"claim", "expire", "submit", "complete", "free", "forget"}
 
 // String returns the step's name.
 func (s Step) String() string { return stepNames[s] }
 
-// claimMoves are the legal moves of a claim's life; what is not listed is
-// refused:
+// claimMoves has the legal steps of each status; all others are refused:
 //
 //	          claim                submit             complete
 //	freed ------------> in progress ------> submitted ---------> completed
-//	  ^                 |  ^ | reclaim          |                  ^ |
+//	  ^                 |  ^ | expire           |                  ^ |
 //	  |                 |  \_/                  |                  | |
 //	  |                 \_______________________|___ complete _____/ |
 //	  \____ free, forget _______________________/_____ forget ______/
@@ -37,70 +36,70 @@ func (s Step) String() string { return stepNames[s] }
 // A key without a row counts as freed.
 var claimMoves = map[Status]map[Step]Status{
 	Freed:           {StepClaim: ClaimInProgress},
-	ClaimInProgress: {StepReclaim: ClaimInProgress, StepSubmit: Submitted, StepComplete: Completed, StepFree: Freed, StepForget: Freed},
+	ClaimInProgress: {StepExpire: ClaimInProgress, StepSubmit: Submitted, StepComplete: Completed, StepFree: Freed, StepForget: Freed},
 	Submitted:       {StepSubmit: Submitted, StepComplete: Completed, StepFree: Freed, StepForget: Freed},
 	Completed:       {StepForget: Freed},
 }
 
-// move returns the status after a step, false if the step is not legal.
+// move returns the status after a step; false if the step is illegal.
 func (s Status) move(step Step) (Status, bool) {
 	next, ok := claimMoves[s][step]
 	return next, ok
 }
 
-// ClaimRule is what a route says of claims.
+// ClaimRule has the settings of a route for claims.
 type ClaimRule struct {
-	// Lease is how long, in ms of the broker's clock, a claim in progress keeps
-	// others from running the event. It runs from when the event was handed
-	// out, and anew from when a task begins to judge.
+	// Lease is how long a claim in progress prevents a duplicate from running, in
+	// ms of broker time. It runs from dispatch, and restarts with the task.
 	Lease int64
-	// Wait holds the reply to a copy back until the outcome is there, for at
-	// most so many requesters of a claim; 0 answers every copy at once.
+	// Wait is how many duplicates of one claim may wait for the outcome. All
+	// others get their reply at once.
 	Wait int
-	// ResultBytes is the longest result, headers included, that is kept.
+	// ResultBytes is the longest result that is recorded, headers included.
 	ResultBytes int
 }
 
-// ClaimEvent is what DecideClaim needs to know of an event beyond Decide.
+// ClaimEvent is an event of claim mode, as DecideClaim needs it. All times are
+// broker time, in Unix milliseconds.
 type ClaimEvent struct {
 	Event
-	Key     [32]byte // the dedup key
-	Present int64    // when it came to its task's partition; broker-observed, Unix milliseconds
-	// Now is the broker's present in which it is judged. An event may have
-	// waited, and nobody works on it before.
-	Now int64
-	// Up is the broker's present at which the task began to judge. Outcomes
-	// that were told while nobody judged may come in behind a copy.
-	Up      int64
-	Request Request // who is to get the outcome
+	Key        [32]byte // the dedup key
+	ReceivedAt int64    // when the broker received its repartition record
+	// DispatchedAt is when the task dispatches it. In a backlog this is long after
+	// ReceivedAt, and no executor can have it before.
+	DispatchedAt int64
+	// TaskStartedAt is when the task started. An outcome that was produced while
+	// no task ran may be behind a duplicate in the repartition topic.
+	TaskStartedAt int64
+	Request       Request // gets the outcome
 }
 
-// A Claimed is the judgement on an event of claim mode.
-type Claimed struct {
+// A ClaimDecision is the decision on an event of claim mode.
+type ClaimDecision struct {
 	Verdict Verdict
-	// Row is the row to write where Write says so, else the row that stands.
+	// Row is the row to write, with Write; else the stored row.
 	Row   Row
 	Write bool
-	// Run says that the event goes to the executor, as Row.Attempt.
+	// Run dispatches the event to the executor, as Row.Attempt.
 	Run bool
-	// Reclaimed says that it runs because a lease is over.
-	Reclaimed bool
-	// Added is how many requests an event that runs added, its own or none;
-	// Carried is how many AfterWindow took over from the claim before.
+	// LeaseExpired reports that it runs because a lease expired.
+	LeaseExpired bool
+	// Added is how many requests an event that runs added, 0 or 1. Carried is how
+	// many AfterWindow took over from the claim before.
 	Added, Carried int
-	// Reply says that the copy is answered now.
+	// Reply reports that the duplicate gets its reply now.
 	Reply bool
-	// Claim is Row's, decoded; the one that stood before AfterWindow replaced it
-	// is gone.
+	// Claim is the decoded claim of Row.
 	Claim Claim
 }
 
-// DecideClaim judges an event of claim mode that Admit let through. prior and
-// held are the row that the store has; streamTime is the namespace's.
+// DecideClaim decides on an event of claim mode that Admit admitted. prior is the
+// row of its digest, if held. streamTime is the namespace's before the event. The
+// error wraps ErrRow.
 //
-// A claim that was never answered keeps its requesters when the key is claimed
-// anew: the new attempt's outcome is theirs too.
-func DecideClaim(ev ClaimEvent, prior Row, held bool, w Window, rule ClaimRule, streamTime int64) (Claimed, error) {
+// If a claim without an outcome is claimed again, its requests stay: they get the
+// outcome of the new attempt.
+func DecideClaim(ev ClaimEvent, prior Row, held bool, w Window, rule ClaimRule, streamTime int64) (ClaimDecision, error) {
 	verdict := Unique
 	if ev.Over {
 		verdict = AfterWindow
@@ -109,54 +108,54 @@ func DecideClaim(ev ClaimEvent, prior Row, held bool, w Window, rule ClaimRule, 
 	if held && w.Stands(&prior, streamTime) {
 		var err error
 		if standing, err = DecodeClaim(prior.Result); err != nil {
-			return Claimed{}, fmt.Errorf("claim of key %v: %w", prior.Digest, err)
+			return ClaimDecision{}, fmt.Errorf("claim of key %v: %w", prior.Digest, err)
 		}
 		switch {
 		case w.Covers(prior.First, ev.Time):
-			return decideCopy(ev, prior, standing, rule)
+			return decideDuplicateClaim(ev, prior, standing, rule)
 		case ev.Time < prior.First:
-			return Claimed{Verdict: Late, Row: prior, Claim: standing}, nil
+			return ClaimDecision{Verdict: Late, Row: prior, Claim: standing}, nil
 		}
 		verdict = AfterWindow
 	}
 	row := Row{
-		Digest: ev.Digest, First: ev.Time, At: ev.At, Fingerprint: ev.Fingerprint, Class: ev.Class,
+		Digest: ev.Digest, First: ev.Time, At: ev.At, Fingerprint: ev.Fingerprint, NamespaceID: ev.NamespaceID,
 		Shift: ev.Shift, Status: ClaimInProgress, Attempt: ev.Attempts + 1,
 	}
 	if held && w.Held(prior.First, streamTime) {
 		row.Attempt = max(row.Attempt, prior.Attempt+1) // an old executor's token must not fit
 	}
-	claim := Claim{Key: ev.Key, Since: max(ev.Present, ev.Now), Original: ev.Request.ID}
+	claim := Claim{Key: ev.Key, Since: max(ev.ReceivedAt, ev.DispatchedAt), Original: ev.Request.ID}
 	if verdict == AfterWindow && prior.Status != Completed {
 		claim.Requests = standing.Requests
 	}
 	carried := len(claim.Requests)
 	claim.Requests = append(claim.Requests, ev.Request)
-	return write(Claimed{Verdict: verdict, Run: true, Added: 1, Carried: carried, Row: row, Claim: claim}), nil
+	return write(ClaimDecision{Verdict: verdict, Run: true, Added: 1, Carried: carried, Row: row, Claim: claim}), nil
 }
 
-// Leave takes the request of an event that runs out of the claim again, where
-// the row is too long with it.
-func (c *Claimed) Leave() {
+// DropRequest removes the request of an event that runs from the claim, because the
+// row is too long with it.
+func (c *ClaimDecision) DropRequest() {
 	c.Claim.Requests = c.Claim.Requests[:len(c.Claim.Requests)-c.Added]
 	c.Added = 0
-	c.Row.keep(&c.Claim)
+	c.Row.setClaim(&c.Claim)
 }
 
-// RememberClaim returns what to record of an event of claim mode that went to
-// the executor without a claim, while nobody could look: Row where Write says
-// so. Run says that Row is the event's own, and not that of a claim before it.
+// DecideForwardedClaim returns the row to write, with Write, for an event of claim
+// mode that was forwarded unchecked. Run reports that Row is the event's own, not
+// that of a claim before it.
 //
-// Its executor has no token, so its outcome will never be known: the key counts
-// as submitted, and its copies do not run. Where a claim stood before, its
-// attempt goes on and its outcome is told, but a failure frees the key no more.
-func RememberClaim(ev ClaimEvent, prior Row, held bool, w Window, streamTime int64) (Claimed, error) {
+// The event had no token, so no outcome can arrive: the key becomes submitted and
+// its duplicates do not run. A claim before it keeps its attempt and gets its
+// outcome, but a failure no longer frees the key.
+func DecideForwardedClaim(ev ClaimEvent, prior Row, held bool, w Window, streamTime int64) (ClaimDecision, error) {
 	c, err := DecideClaim(ev, prior, held, w, ClaimRule{Lease: math.MaxInt64}, streamTime)
 	switch {
 	case err != nil:
-		return Claimed{}, err
+		return ClaimDecision{}, err
 	case c.Run:
-		c.Claim.Requests, c.Added = c.Claim.Requests[:c.Carried], 0 // its own sender was answered
+		c.Claim.Requests, c.Added = c.Claim.Requests[:c.Carried], 0 // its sender already has a reply
 	case c.Verdict == InProgress && !c.Claim.Bypassed:
 		c.Claim.Bypassed = true
 	default:
@@ -166,42 +165,42 @@ func RememberClaim(ev ClaimEvent, prior Row, held bool, w Window, streamTime int
 	return write(c), nil
 }
 
-// decideCopy judges a copy within the window.
-func decideCopy(ev ClaimEvent, prior Row, standing Claim, rule ClaimRule) (Claimed, error) {
+// decideDuplicateClaim decides on a duplicate within the window.
+func decideDuplicateClaim(ev ClaimEvent, prior Row, standing Claim, rule ClaimRule) (ClaimDecision, error) {
 	if ev.collides(&prior) {
-		return Claimed{Verdict: Collision, Row: prior, Claim: standing}, nil
+		return ClaimDecision{Verdict: Collision, Row: prior, Claim: standing}, nil
 	}
 	switch prior.Status {
 	case Completed:
-		return Claimed{Verdict: Replayed, Row: prior, Claim: standing, Reply: true}, nil
+		return ClaimDecision{Verdict: Replayed, Row: prior, Claim: standing, Reply: true}, nil
 	case ClaimInProgress:
-		if ev.Present-max(standing.Since, ev.Up) > rule.Lease {
+		if ev.ReceivedAt-max(standing.Since, ev.TaskStartedAt) > rule.Lease {
 			prior.Attempt++
-			standing.Since = max(ev.Present, ev.Now)
+			standing.Since = max(ev.ReceivedAt, ev.DispatchedAt)
 			added := 0
-			// Should executors fail for ever, somebody goes unanswered in the end.
+			// If no executor ever succeeds, the request over the limit gets no reply.
 			if ev.Request.joins(standing.Requests, requestsMax) {
 				standing.Requests, added = append(standing.Requests, ev.Request), 1
 			}
-			return write(Claimed{Verdict: Unique, Run: true, Reclaimed: true, Added: added, Row: prior, Claim: standing}), nil
+			return write(ClaimDecision{Verdict: Unique, Run: true, LeaseExpired: true, Added: added, Row: prior, Claim: standing}), nil
 		}
 	case Submitted:
 	default:
-		return Claimed{}, fmt.Errorf("%w: status %d under a claim", ErrRow, prior.Status)
+		return ClaimDecision{}, fmt.Errorf("%w: status %d under a claim", ErrRow, prior.Status)
 	}
-	// The first in line is the one that claimed.
+	// The first request is the one that claimed.
 	if rule.Wait > 0 && ev.Request.joins(standing.Requests, rule.Wait+1) {
 		standing.Requests = append(standing.Requests, ev.Request)
-		return write(Claimed{Verdict: InProgress, Row: prior, Claim: standing}), nil
+		return write(ClaimDecision{Verdict: InProgress, Row: prior, Claim: standing}), nil
 	}
-	return Claimed{Verdict: InProgress, Row: prior, Claim: standing, Reply: true}, nil
+	return ClaimDecision{Verdict: InProgress, Row: prior, Claim: standing, Reply: true}, nil
 }
 
-// requestsMax and requestsBytesMax bound the requests of a claim, however many
-// may wait: they are part of one row of the changelog.
+// requestsMax and requestsBytesMax bound the requests of a claim, because they are
+// part of one row of the changelog.
 const requestsMax, requestsBytesMax = 2 * WaitingMax, 256 << 10
 
-// joins tells whether a request may join those of a claim, at most so many.
+// joins reports whether a request may join those of a claim, at most most of them.
 func (r *Request) joins(requests []Request, most int) bool {
 	size := r.bytes()
 	for i := range requests {
@@ -210,31 +209,31 @@ func (r *Request) joins(requests []Request, most int) bool {
 	return len(requests) < most && size <= requestsBytesMax
 }
 
-// bytes is at least what the request takes in a claim.
+// bytes is an upper bound of the request's length in a claim.
 func (r *Request) bytes() int {
 	n := 32 + len(r.Key) + len(r.ID) // positions and lengths
-	if r.Return.Asked() {
+	if r.ReplyTo.IsSet() {
 		n += 1 + AddressBytesMax
 	}
 	return n
 }
 
 // write encodes the claim into the row.
-func write(c Claimed) Claimed {
+func write(c ClaimDecision) ClaimDecision {
 	c.Write = true
-	c.Row.keep(&c.Claim)
+	c.Row.setClaim(&c.Claim)
 	return c
 }
 
-// keep encodes a claim into its row.
-func (r *Row) keep(c *Claim) { r.Result, r.HasResult = c.Append(nil), true }
+// setClaim encodes a claim into its row.
+func (r *Row) setClaim(c *Claim) { r.Result, r.HasResult = c.Append(nil), true }
 
-// OutcomeKind is what an executor says of an attempt.
+// OutcomeKind is the kind of an executor's outcome.
 type OutcomeKind uint8
 
 // Kinds of outcomes.
 const (
-	OutcomeSubmitted OutcomeKind = iota // the exchange has it: never run again
+	OutcomeSubmitted OutcomeKind = iota // another system has the work: never dispatched again
 	OutcomeCompleted                    // done: the result is recorded
 	OutcomeFailed                       // not done: may run again
 	OutcomeRejected                     // refused: may run again
@@ -247,7 +246,7 @@ var outcomeNames = [outcomeKinds]string{"submitted", "completed", "failed", "rej
 // OutcomeKinds lists every kind, for metrics.
 var OutcomeKinds = [...]OutcomeKind{OutcomeSubmitted, OutcomeCompleted, OutcomeFailed, OutcomeRejected, OutcomeForget}
 
-// String returns the kind as it stands in headers and metric labels.
+// String returns the kind as in headers and metric labels.
 func (k OutcomeKind) String() string {
 	if k >= outcomeKinds {
 		return "unknown"
@@ -255,7 +254,7 @@ func (k OutcomeKind) String() string {
 	return outcomeNames[k]
 }
 
-// ClaimStatus returns what replies say became of a claim that got the outcome.
+// ClaimStatus returns the claim status of the replies to this outcome.
 func (k OutcomeKind) ClaimStatus() string {
 	if k == OutcomeForget {
 		return "erased"
@@ -275,7 +274,7 @@ func ParseOutcomeKind(text []byte) (OutcomeKind, bool) {
 
 var outcomeSteps = [outcomeKinds]Step{StepSubmit, StepComplete, StepFree, StepFree, StepForget}
 
-// An Outcome is what an executor, or an operator, says of a claim.
+// An Outcome is an executor's message about an attempt, or an operator's.
 type Outcome struct {
 	Kind    OutcomeKind
 	Token   Token
@@ -283,36 +282,36 @@ type Outcome struct {
 	Headers []Header
 }
 
-// A Settled is what became of an outcome.
-type Settled struct {
-	// Refused says why the outcome counts for nothing; "" if it was applied
-	// or came twice.
+// An OutcomeDecision is the decision on an outcome.
+type OutcomeDecision struct {
+	// Refused is the reason why the outcome has no effect; "" if it was applied,
+	// now or before.
 	Refused string
-	// Repeated says that the same outcome was applied before.
+	// Repeated reports that the same outcome was applied before.
 	Repeated bool
-	// Row is to be written; of an outcome that is refused or repeated it is the
-	// one that stands, zero if the key is not known.
+	// Row is the row to write. With Refused and Repeated it is the stored row,
+	// zero without one.
 	Row Row
-	// Claim is Row's, decoded; of a key that was freed it says whose it was.
+	// Claim is the decoded claim of Row; of a freed key it is the one before.
 	Claim Claim
-	// Answer lists who gets the outcome now.
+	// Answer lists the requests that get the outcome now.
 	Answer []Request
 }
 
-// Settle judges an outcome against the row held for its digest. A row of another
-// namespace than the token's is not known to it: whoever may tell outcomes of
-// one namespace settles nothing in another.
-func Settle(o *Outcome, prior Row, held bool, w Window, rule ClaimRule, streamTime int64) (Settled, error) {
-	if !held || prior.Class != o.Token.Class || !w.Held(prior.First, streamTime) {
-		return Settled{Refused: "no claim: the key is not known any more"}, nil
+// ApplyOutcome applies an outcome to the row of its digest, if held. A row of another
+// namespace than the token's counts as absent: the right to write outcomes of one
+// namespace gives no right in another. The error wraps ErrRow.
+func ApplyOutcome(o *Outcome, prior Row, held bool, w Window, rule ClaimRule, streamTime int64) (OutcomeDecision, error) {
+	if !held || prior.NamespaceID != o.Token.NamespaceID || !w.Held(prior.First, streamTime) {
+		return OutcomeDecision{Refused: "no claim: the key has no row"}, nil
 	}
 	claim, err := DecodeClaim(prior.Result)
 	if err != nil {
-		return Settled{}, fmt.Errorf("claim of key %v: %w", prior.Digest, err)
+		return OutcomeDecision{}, fmt.Errorf("claim of key %v: %w", prior.Digest, err)
 	}
-	s := Settled{Row: prior, Claim: claim}
+	s := OutcomeDecision{Row: prior, Claim: claim}
 	if !o.Token.fits(prior) {
-		s.Refused = fmt.Sprintf("of attempt %d, the key is at attempt %d", o.Token.Attempt, prior.Attempt)
+		s.Refused = fmt.Sprintf("token is for attempt %d, current is %d", o.Token.Attempt, prior.Attempt)
 		return s, nil
 	}
 	step := outcomeSteps[o.Kind]
@@ -321,14 +320,14 @@ func Settle(o *Outcome, prior Row, held bool, w Window, rule ClaimRule, streamTi
 		if next, _ := ClaimInProgress.move(step); next == prior.Status {
 			s.Repeated = true
 		} else {
-			s.Refused = fmt.Sprintf("%v comes too late: the key is %v", o.Kind, prior.Status)
+			s.Refused = fmt.Sprintf("%v is too late: the key is %v", o.Kind, prior.Status)
 		}
 		return s, nil
 	}
 	if claim.Bypassed && step == StepFree {
-		// The copy that went out unchecked may have been carried out.
+		// The executor may have run the event that was forwarded unchecked.
 		s.Answer, s.Claim.Requests = claim.Requests, nil
-		s.Row.keep(&s.Claim)
+		s.Row.setClaim(&s.Claim)
 		return s, nil
 	}
 	s.Row.Status = next
@@ -339,19 +338,18 @@ func Settle(o *Outcome, prior Row, held bool, w Window, rule ClaimRule, streamTi
 	}
 	if next == Completed {
 		s.Answer, s.Claim.Requests = claim.Requests, nil
-		s.Claim.record(o, rule.ResultBytes)
+		s.Claim.setResult(o, rule.ResultBytes)
 	}
-	s.Row.keep(&s.Claim)
+	s.Row.setClaim(&s.Claim)
 	return s, nil
 }
 
-// Omit leaves the result of a completed claim out, where the row is too long
+// OmitResult removes the result of a completed claim, because the row is too long
 // with it.
-func (s *Settled) Omit() {
-	s.Claim.omit()
-	s.Row.keep(&s.Claim)
+func (s *OutcomeDecision) OmitResult() {
+	s.Claim.omitResult()
+	s.Row.setClaim(&s.Claim)
 }
 
-const (
-	WaitingMax = 256
-)
+// WaitingMax bounds max_waiting of a route.
+const WaitingMax = 256

@@ -65,7 +65,7 @@ func (p *claimPlay) run(line string) (string, error) {
 			t = p.now
 		}
 		ev := p.next(plain[0], plain[1], uint64(named["print"])<<8|1, t)
-		ev.Now, ev.Up = named["now"], named["up"]
+		ev.DispatchedAt, ev.TaskStartedAt = named["now"], named["up"]
 		if field[0] == "bypassed" {
 			return p.bypassed(plain[0], ev)
 		}
@@ -99,8 +99,8 @@ func (p *claimPlay) event(key string, ev ClaimEvent) (string, error) {
 	if c.Run {
 		out += fmt.Sprintf(" run attempt=%d", c.Row.Attempt)
 	}
-	if c.Reclaimed {
-		out += " reclaimed"
+	if c.LeaseExpired {
+		out += " lease_expired"
 	}
 	if c.Reply {
 		out += fmt.Sprintf(" reply status=%v first=%s result=%s", c.Row.Status, c.Claim.Original, shown(c.Claim))
@@ -116,14 +116,14 @@ func (p *claimPlay) next(key, id string, fingerprint uint64, t int64) ClaimEvent
 	p.offset++
 	at := Position{Offset: p.offset}
 	return ClaimEvent{
-		Event:   Event{Digest: Digest{1}, Time: t, At: at, Fingerprint: fingerprint},
-		Present: p.now, Request: Request{At: at, Key: []byte(key), ID: []byte(id)},
+		Event:      Event{Digest: Digest{1}, Time: t, At: at, Fingerprint: fingerprint},
+		ReceivedAt: p.now, Request: Request{At: at, Key: []byte(key), ID: []byte(id)},
 	}
 }
 
 func (p *claimPlay) bypassed(key string, ev ClaimEvent) (string, error) {
 	prior, held := p.rows[key]
-	c, err := RememberClaim(ev, prior, held, p.w, p.stream)
+	c, err := DecideForwardedClaim(ev, prior, held, p.w, p.stream)
 	if err != nil {
 		return "", err
 	}
@@ -157,7 +157,7 @@ func (p *claimPlay) outcome(args []string) (string, error) {
 	if len(args) > 3 {
 		o.Value = []byte(args[3])
 	}
-	s, err := Settle(&o, prior, held, p.w, p.rule, p.stream)
+	s, err := ApplyOutcome(&o, prior, held, p.w, p.rule, p.stream)
 	switch {
 	case err != nil:
 		return "", err
@@ -190,7 +190,7 @@ func genClaim(t *rapid.T) Claim {
 		Requests: rapid.SliceOfN(rapid.Custom(func(t *rapid.T) Request {
 			r := Request{At: position.Draw(t, "at"), Key: text.Draw(t, "key"), ID: text.Draw(t, "id")}
 			if rapid.Bool().Draw(t, "asked") {
-				r.Return = Address{rapid.Int32Min(0).Draw(t, "verdicts partition"), rapid.Uint64Min(1).Draw(t, "front"), rapid.Uint64().Draw(t, "ask")}
+				r.ReplyTo = Address{rapid.Int32Min(0).Draw(t, "verdicts partition"), rapid.Uint64Min(1).Draw(t, "front"), rapid.Uint64().Draw(t, "ask")}
 			}
 			return r
 		}), 0, 4).Draw(t, "requests"),
@@ -224,7 +224,7 @@ func TestClaimRoundTrip(t *testing.T) {
 func TestTokenRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		want := Token{
-			Class: rapid.Uint8().Draw(t, "class"), Partition: rapid.Int32Min(0).Draw(t, "partition"),
+			NamespaceID: rapid.Uint8().Draw(t, "class"), Partition: rapid.Int32Min(0).Draw(t, "partition"),
 			At:      Position{rapid.Uint16().Draw(t, "topic"), rapid.Int32Min(0).Draw(t, "from"), rapid.Int64Min(0).Draw(t, "offset")},
 			Attempt: rapid.Uint32().Draw(t, "attempt"),
 		}
@@ -248,7 +248,7 @@ func TestTokenRoundTrip(t *testing.T) {
 
 // TestTokenGolden pins the text: executors hold tokens over an upgrade.
 func TestTokenGolden(t *testing.T) {
-	token := Token{Class: 2, Partition: 7, At: Position{3, 4, 500}, Attempt: 1}
+	token := Token{NamespaceID: 2, Partition: 7, At: Position{3, 4, 500}, Attempt: 1}
 	for i := range token.Digest {
 		token.Digest[i] = byte(7 + i)
 	}
@@ -260,7 +260,7 @@ func TestTokenGolden(t *testing.T) {
 
 // TestTokenHasOneText: what was added to it on its way makes it another.
 func TestTokenHasOneText(t *testing.T) {
-	token := Token{Class: 2, Partition: 7, At: Position{3, 4, 500}, Attempt: 1}
+	token := Token{NamespaceID: 2, Partition: 7, At: Position{3, 4, 500}, Attempt: 1}
 	text := string(token.Append(nil))
 	raw := append([]byte{tokenVersion, 2}, token.Digest[:]...)
 	raw = append(raw, 0x87, 0x00, 3, 4, 0xf4, 3, 1) // 7 in two bytes
@@ -299,10 +299,10 @@ func TestRequestsOfAClaimAreBounded(t *testing.T) {
 		held, waits, runs := false, 0, 0
 		for n := range int64(4 * requestsMax) {
 			c, err := DecideClaim(ClaimEvent{
-				Event: Event{Time: 1}, Present: n / 2 * 2, // every other one finds the lease over
+				Event: Event{Time: 1}, ReceivedAt: n / 2 * 2, // every other one finds the lease over
 				Request: Request{
 					At: Position{Offset: n}, Key: make([]byte, keyBytes), ID: make([]byte, keyBytes),
-					Return: Address{Partition: 1 << 30, Front: 1, Ask: uint64(n)},
+					ReplyTo: Address{Partition: 1 << 30, Ingress: 1, Request: uint64(n)},
 				},
 			}, prior, held, w, rule, 1)
 			if err != nil {
@@ -333,11 +333,11 @@ func TestTokenOfAnotherNamespace(t *testing.T) {
 	for _, status := range []Status{ClaimInProgress, Submitted, Completed, Freed} {
 		for _, kind := range OutcomeKinds {
 			for _, attempt := range []uint32{0, 1} {
-				row := Row{Digest: Digest{1}, Class: 2, Status: status, Attempt: 1}
+				row := Row{Digest: Digest{1}, NamespaceID: 2, Status: status, Attempt: 1}
 				o := Outcome{Kind: kind, Token: TokenOf(&row, 0)}
-				o.Token.Class, o.Token.Attempt = 1, attempt
-				s, err := Settle(&o, row, true, w, ClaimRule{}, 0)
-				if unknown, _ := Settle(&o, Row{}, false, w, ClaimRule{}, 0); err != nil || s.Refused == "" || s.Refused != unknown.Refused {
+				o.Token.NamespaceID, o.Token.Attempt = 1, attempt
+				s, err := ApplyOutcome(&o, row, true, w, ClaimRule{}, 0)
+				if unknown, _ := ApplyOutcome(&o, Row{}, false, w, ClaimRule{}, 0); err != nil || s.Refused == "" || s.Refused != unknown.Refused {
 					t.Errorf("%v of attempt %d on a %v key: %+v, %v", kind, attempt, status, s, err)
 				}
 			}

@@ -6,66 +6,70 @@ import (
 	"slices"
 )
 
-// A Claim is what claim mode keeps of a key beside its row: who waits for the
-// outcome, and the outcome.
+// A Claim is the part of a row that only claim mode has: the requests that wait for
+// the outcome, and the outcome.
 type Claim struct {
 	// Key is the dedup key; the row has only its digest.
 	Key [32]byte
-	// Since is when the running attempt was claimed, by the broker's clock,
-	// in Unix milliseconds.
+	// Since is when the current attempt was claimed, in broker time, Unix
+	// milliseconds.
 	Since int64
-	// Original is the id by which the first requester knows its request; nil
-	// if the route names none or the event has none.
+	// Original is the request id of the first event; nil if the route names none
+	// or the event has none.
 	Original []byte
-	// Requests are those who get the outcome: whoever claimed, then the
-	// copies that wait.
+	// Requests get the outcome: the one that claimed, then the duplicates that
+	// wait.
 	Requests []Request
-	// Bypassed says that beside the claim a copy went to the executor
-	// unchecked: whatever becomes of the claim, the key never runs again.
+	// Bypassed reports that an event of the key was also forwarded unchecked. The
+	// executor may have run it, so the key never runs again.
 	Bypassed bool
 
 	// Of a completed claim.
 	Result  []byte // nil is null
 	Headers []Header
-	// Omitted is how long a result was that is not kept, in bytes with its
-	// headers and at least 1; 0 if it is kept.
+	// Omitted is the length of a result that was not recorded, in bytes with its
+	// headers, at least 1; 0 if it was recorded.
 	Omitted int
 }
 
 // A Request is one event whose sender wants the outcome.
 type Request struct {
 	At  Position
-	Key []byte // record key of the event, and of the reply; nil for none or a very long one
-	ID  []byte // by which the sender knows it; nil for none
-	// Return is where the outcome is told besides; zero for none.
-	Return Address
+	Key []byte // record key of the event and of the reply; nil for none or over RequestBytesMax
+	ID  []byte // the sender's own id; nil for none
+	// ReplyTo is the in-flight request that also gets the outcome; zero for none.
+	ReplyTo Address
 }
 
-// Header is a record header that is kept with a result.
+// Header is a record header of a recorded result.
 type Header struct {
 	Key   string
 	Value []byte // nil is null
 }
 
-// RequestBytesMax is the longest key and the longest id of a request that a
-// claim keeps.
+// RequestBytesMax bounds the key and the id of a request in a claim, each.
 const RequestBytesMax = 1 << 10
 
-// The versions of a claim: with addresses, or with an unchecked copy, only where
-// it has them, it is one that older builds refuse.
-const claimVersion, addressedClaimVersion, bypassedClaimVersion = 1, 2, 3
+const claimVersion = 1
 
-// record takes in the outcome's value and headers, if they are not too long.
-func (c *Claim) record(o *Outcome, limit int) {
+// Flags of an encoded claim.
+const (
+	flagBypassed = 1 << iota
+	flagAddressed
+	knownClaimFlags = flagBypassed | flagAddressed
+)
+
+// setResult records the outcome's value and headers, up to limit bytes.
+func (c *Claim) setResult(o *Outcome, limit int) {
 	c.Result, c.Headers = o.Value, o.Headers
 	if c.resultBytes() > limit {
-		c.omit()
+		c.omitResult()
 	}
 }
 
-// omit leaves the result out and notes how long it was.
-func (c *Claim) omit() {
-	c.Omitted = max(1, c.resultBytes()) // headers may have no length at all
+// omitResult removes the result and records its length.
+func (c *Claim) omitResult() {
+	c.Omitted = max(1, c.resultBytes()) // headers may be empty
 	c.Result, c.Headers = nil, nil
 }
 
@@ -78,25 +82,23 @@ func (c *Claim) resultBytes() int {
 	return size
 }
 
-// Append appends the encoding of c, in which every text is preceded by its
-// length plus one, 0 for nil:
+// Append appends the encoding of c. A text is its length plus one and its bytes,
+// or 0 for nil:
 //
-//	version 1 | key 32 | since varint | original | requests uvarint | requests |
-//	omitted uvarint | result | headers uvarint | headers
+//	version 1 | flags 1 | key 32 | since varint | original | requests uvarint |
+//	requests | omitted uvarint | result | headers uvarint | headers
 //
-// with, for each request, topic, partition and offset uvarint, key and id, and
-// for each header its name and value. A claim with addresses is version 2: after
-// its id a request has 0, or 1 and its address. So it has in version 3, which is
-// that of a claim beside which a copy went out unchecked.
+// A request is topic, partition and offset uvarint, key and id. In a claim with
+// addresses 0 follows, or 1 and the address. A header is its name and value.
 func (c *Claim) Append(dst []byte) []byte {
-	version := byte(claimVersion)
-	switch {
-	case c.Bypassed:
-		version = bypassedClaimVersion
-	case slices.ContainsFunc(c.Requests, func(r Request) bool { return r.Return.Asked() }):
-		version = addressedClaimVersion
+	var flags byte
+	if c.Bypassed {
+		flags |= flagBypassed
 	}
-	dst = append(append(dst, version), c.Key[:]...)
+	if slices.ContainsFunc(c.Requests, func(r Request) bool { return r.ReplyTo.IsSet() }) {
+		flags |= flagAddressed
+	}
+	dst = append(append(dst, claimVersion, flags), c.Key[:]...)
 	dst = binary.AppendVarint(dst, c.Since)
 	dst = appendText(dst, c.Original)
 	dst = binary.AppendUvarint(dst, uint64(len(c.Requests)))
@@ -105,9 +107,9 @@ func (c *Claim) Append(dst []byte) []byte {
 		dst = r.At.append(dst)
 		dst = appendText(appendText(dst, r.Key), r.ID)
 		switch {
-		case version == claimVersion:
-		case r.Return.Asked():
-			dst = r.Return.Append(append(dst, 1))
+		case flags&flagAddressed == 0:
+		case r.ReplyTo.IsSet():
+			dst = r.ReplyTo.Append(append(dst, 1))
 		default:
 			dst = append(dst, 0)
 		}
@@ -122,33 +124,36 @@ func (c *Claim) Append(dst []byte) []byte {
 }
 
 // DecodeClaim decodes what Append wrote; nil is an empty claim. The result
-// refers to b.
+// aliases b.
 func DecodeClaim(b []byte) (c Claim, err error) {
 	if b == nil {
 		return c, nil
 	}
-	r := cursor{b: b}
-	version := r.byte()
-	if version < claimVersion || version > bypassedClaimVersion {
-		return c, fmt.Errorf("%w: claim version %d, this build reads %d to %d", ErrRow, version, claimVersion, bypassedClaimVersion)
+	r := NewCursor(b)
+	if version := r.Byte(); version != claimVersion {
+		return c, fmt.Errorf("%w: claim version %d, this build reads %d", ErrRow, version, claimVersion)
 	}
-	c.Bypassed = version == bypassedClaimVersion
-	copy(c.Key[:], r.bytes(len(c.Key)))
-	c.Since = r.varint()
+	flags := r.Byte()
+	if flags&^byte(knownClaimFlags) != 0 {
+		return c, fmt.Errorf("%w: unknown claim flags %#x", ErrRow, flags)
+	}
+	c.Bypassed = flags&flagBypassed != 0
+	copy(c.Key[:], r.Bytes(len(c.Key)))
+	c.Since = r.Varint()
 	c.Original = r.text()
-	for n := r.uvarint(uint64(len(b))); n > 0 && !r.bad; n-- {
-		request := Request{At: r.position(), Key: r.text(), ID: r.text()}
-		if version != claimVersion && r.flag() {
-			request.Return = r.address()
+	for n := r.Uvarint(uint64(len(b))); n > 0 && !r.Bad(); n-- {
+		request := Request{At: r.Position(), Key: r.text(), ID: r.text()}
+		if flags&flagAddressed != 0 && r.Flag() {
+			request.ReplyTo = r.Address()
 		}
 		c.Requests = append(c.Requests, request)
 	}
-	c.Omitted = int(r.uvarint(1<<31 - 1))
+	c.Omitted = int(r.Uvarint(1<<31 - 1))
 	c.Result = r.text()
-	for n := r.uvarint(uint64(len(b))); n > 0 && !r.bad; n-- {
+	for n := r.Uvarint(uint64(len(b))); n > 0 && !r.Bad(); n-- {
 		c.Headers = append(c.Headers, Header{string(r.text()), r.text()})
 	}
-	if r.bad || r.at != len(b) {
+	if !r.Done() {
 		return Claim{}, fmt.Errorf("%w: claim of %d bytes is cut short, too long or out of range", ErrRow, len(b))
 	}
 	return c, nil
@@ -162,29 +167,8 @@ func appendText(dst, text []byte) []byte {
 	return append(dst, text...)
 }
 
-// text reads what appendText wrote. An empty text is not nil.
-func (c *cursor) text() []byte {
-	n := c.uvarint(MaxResultBytes + 1)
-	if n == 0 {
-		return nil
-	}
-	return c.bytes(int(n - 1))
-}
-
-// flag reads 0 or 1.
-func (c *cursor) flag() bool {
-	b := c.byte()
-	c.bad = c.bad || b > 1
-	return b == 1
-}
-
 func (p Position) append(dst []byte) []byte {
 	dst = binary.AppendUvarint(dst, uint64(p.Topic))
 	dst = binary.AppendUvarint(dst, uint64(uint32(p.Partition)))
 	return binary.AppendUvarint(dst, uint64(p.Offset))
-}
-
-func (c *cursor) position() Position {
-	topic, partition, offset := c.uvarint(1<<16-1), c.uvarint(1<<31-1), c.uvarint(1<<63-1)
-	return Position{Topic: uint16(topic), Partition: int32(partition), Offset: int64(offset)}
 }

@@ -1,21 +1,21 @@
 package dedup
 
-// Verdict is the judgement on one event.
+// Verdict is the decision on one event.
 type Verdict uint8
 
 // Verdicts.
 const (
-	Unique      Verdict = iota // first sighting: emitted
-	Duplicate                  // a copy inside the window
-	AfterWindow                // a copy after its window: emitted, counted apart
-	Late                       // too old to be judged
+	Unique      Verdict = iota // first event of its key: emitted
+	Duplicate                  // same key within the window
+	AfterWindow                // same key after the window: emitted, counted separately
+	Late                       // too old to judge
 	MissingKey                 // no source yields a key
 	Invalid                    // malformed, or from the far future
-	Limited                    // a new key beyond the route's limit: not checked
-	Collision                  // the key of another event: the details differ
-	InProgress                 // claim mode: a copy while there is no outcome
-	Replayed                   // claim mode: a copy that gets the recorded outcome
-	Bypassed                   // emitted while the state that knows copies could not be used
+	Limited                    // a new key over the route's limit: not checked
+	Collision                  // key of another event: the details differ
+	InProgress                 // claim mode: a duplicate before the outcome
+	Replayed                   // claim mode: a duplicate that gets the recorded outcome
+	Bypassed                   // forwarded unchecked while local state could not be used
 )
 
 // Verdicts lists every verdict, for metrics.
@@ -23,31 +23,30 @@ var Verdicts = [...]Verdict{Unique, Duplicate, AfterWindow, Late, MissingKey, In
 
 var verdictNames = [...]string{"unique", "duplicate", "after_window", "late", "missing_key", "invalid", "limited", "collision", "in_progress", "replayed", "bypassed"}
 
-// String returns the verdict as it stands in headers and metric labels.
+// String returns the verdict as in headers and metric labels.
 func (v Verdict) String() string { return verdictNames[v] }
 
-// Event is what Decide needs to know of a keyed, admitted record.
+// Event is an admitted event with a key, as Decide needs it.
 type Event struct {
 	Digest      Digest
 	Time        int64 // event time, Unix milliseconds
 	At          Position
-	Class       uint8
+	NamespaceID uint8
 	Fingerprint uint64 // 0 where the route names no details
 
-	// Shift is the order's own timestamp minus Time, in ms; 0 without
-	// neighbours.
+	// Shift is the order's own timestamp minus Time, in ms; 0 without adjacent
+	// buckets.
 	Shift int64
-	// Over says that a neighbouring key has held the event's original, whose
-	// window is over, Attempts how often its original was claimed under such
-	// keys. Both are Prior's.
+	// Over reports that a row of an adjacent key is of the event's order and its
+	// window is over. Attempts is the highest attempt of such rows. Prior sets both.
 	Over     bool
 	Attempts uint32
 }
 
-// Decide judges an event that Admit let through against the row held for its
-// digest, if there is one. streamTime is the namespace's stream time before the
-// event. For Unique and AfterWindow it returns the row to write; for Duplicate,
-// Collision and Late the row that stands, unchanged.
+// Decide returns the verdict on an event that Admit admitted. prior is the row of
+// its digest, if held. streamTime is the namespace's before the event. With Unique
+// and AfterWindow it returns the row to write; with Duplicate, Collision and Late
+// prior.
 func Decide(ev Event, prior Row, held bool, w Window, streamTime int64) (Verdict, Row) {
 	verdict := Unique
 	if ev.Over {
@@ -70,14 +69,14 @@ func Decide(ev Event, prior Row, held bool, w Window, streamTime int64) (Verdict
 		First:       ev.Time,
 		At:          ev.At,
 		Fingerprint: ev.Fingerprint,
-		Class:       ev.Class,
+		NamespaceID: ev.NamespaceID,
 		Shift:       ev.Shift,
 		Status:      Seen,
 	}
 }
 
-// collides tells whether event and row have one key and different details. A
-// row from before the route named these details agrees with all.
+// collides reports whether the details of event and row differ. The lowest byte
+// names the list of details, and a row with another list agrees with every event.
 func (ev *Event) collides(r *Row) bool {
 	return ev.Fingerprint != r.Fingerprint && uint8(ev.Fingerprint) == uint8(r.Fingerprint)
 }

@@ -174,9 +174,9 @@ func TestDecideAgreesWithHistory(t *testing.T) {
 }
 
 func TestDecideWritesTheRow(t *testing.T) {
-	ev := Event{Digest: Digest{1}, Time: 50, At: Position{Topic: 1, Partition: 2, Offset: 3}, Class: 4, Fingerprint: 5}
+	ev := Event{Digest: Digest{1}, Time: 50, At: Position{Topic: 1, Partition: 2, Offset: 3}, NamespaceID: 4, Fingerprint: 5}
 	w := Window{Size: 10}
-	want := Row{Digest: ev.Digest, First: 50, At: ev.At, Class: 4, Fingerprint: 5}
+	want := Row{Digest: ev.Digest, First: 50, At: ev.At, NamespaceID: 4, Fingerprint: 5}
 	for name, prior := range map[string]Row{
 		"after_window": {First: 30, Status: Completed, Attempt: 3, Result: []byte("x"), HasResult: true},
 		"freed":        {First: 49, Status: Freed},

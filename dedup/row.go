@@ -7,69 +7,67 @@ import (
 	"fmt"
 )
 
-// Digest is what a row is filed under: the first 16 bytes of the SHA-256 (or
-// HMAC-SHA-256) of namespace, kind of key and dedup key. 128 bits keep the
-// chance of any collision among 10^12 live keys below 2^-48.
+// Digest is the key of a row: the first 16 bytes of the SHA-256 (or HMAC-SHA-256)
+// of namespace, kind of key and dedup key. With 10^12 live keys the probability
+// of a collision is below 2^-48.
 type Digest [16]byte
 
 // String returns the digest as 32 lower-case hex digits.
 func (d Digest) String() string { return hex.EncodeToString(d[:]) }
 
-// Position is where a record stands in its input topic. Topic is the topic's
-// number in the app's manifest, not its name: a row must stay small.
+// Position is the place of a record in its input topic. Topic is the topic's
+// number in the app's manifest, because a row must stay small.
 type Position struct {
 	Topic     uint16
 	Partition int32
 	Offset    int64
 }
 
-// Status is the stage of a claim's life. Plain deduplication knows Seen only;
-// the others belong to claim mode, see claimMoves.
+// Status is the state of a key. Seen belongs to plain deduplication, all others
+// to claim mode, see claimMoves.
 type Status uint8
 
 // The numbers are part of the row encoding and never change meaning.
 const (
-	Seen            Status = 0 // plain deduplication: the first copy was emitted
+	Seen            Status = 0 // plain deduplication: the first event was emitted
 	ClaimInProgress Status = 1 // claim mode: forwarded, no outcome yet
-	Submitted       Status = 2 // claim mode: pinned, never re-run
+	Submitted       Status = 2 // claim mode: pinned, never dispatched again
 	Completed       Status = 3 // claim mode: Result holds the outcome
-	Freed           Status = 4 // claim mode: failed, rejected or forgotten; as good as absent
+	Freed           Status = 4 // claim mode: failed, rejected or forgotten; equal to no row
 )
 
 var statusNames = [...]string{"seen", "in_progress", "submitted", "completed", "freed"}
 
-// String returns the status as it stands in headers and metric labels.
+// String returns the status as in headers and metric labels.
 func (s Status) String() string { return statusNames[s] }
 
-// Row is the durable fact about one dedup key. The newest row of a digest
-// stands for the key; older ones are garbage.
+// Row is the state of one dedup key. Only the newest row of a digest counts.
 type Row struct {
 	Digest Digest
-	// First is the event time of the first copy, in Unix milliseconds. The
-	// window is anchored here and copies never move it.
+	// First is the event time of the first event, in Unix milliseconds. The
+	// window starts here, and duplicates never move it.
 	First int64
-	// At is where the first copy stands.
+	// At is the position of the first event.
 	At Position
 	// Fingerprint is a digest of the details that must agree between
-	// copies; 0 where the route names none.
+	// duplicates; 0 where the route names none.
 	Fingerprint uint64
-	// Shift is the order's own timestamp minus First, in ms: neighbours are
-	// told apart by their own. 0 for what is no order with neighbours.
+	// Shift is the order's own timestamp minus First, in ms; 0 without adjacent
+	// buckets.
 	Shift int64
-	// Class is the number of the route's namespace in the manifest. It
-	// decides by which window and which stream time the row expires.
-	Class  uint8
-	Status Status
+	// NamespaceID is the number of the route's namespace in the manifest. It
+	// selects the window and the stream time by which the row expires.
+	NamespaceID uint8
+	Status      Status
 	// Attempt counts the times the key was claimed; 0 outside claim mode.
 	Attempt uint32
-	// Result is what claim mode keeps beside the row: an encoded Claim, where
-	// HasResult says that there is one.
+	// Result is an encoded Claim, in claim mode; only with HasResult.
 	Result    []byte
 	HasResult bool
 }
 
-// RowVersion is the version of the row encoding that AppendBody writes. It
-// leads every changelog value and every page.
+// RowVersion is the version of the encoding that AppendBody writes. It is the
+// first byte of every changelog value and of every page.
 const RowVersion = 1
 
 // MaxResultBytes bounds Result; a longer one is a corrupt row.
@@ -80,7 +78,7 @@ const (
 	flagFingerprint = 1 << iota
 	flagAttempt
 	flagResult
-	flagShift  // older builds refuse it
+	flagShift
 	knownFlags = flagFingerprint | flagAttempt | flagResult | flagShift
 )
 
@@ -90,7 +88,7 @@ var ErrRow = errors.New("corrupt row")
 // AppendBody appends the encoding of r without its digest and without a
 // version:
 //
-//	flags 1 | class 1 | status 1 | first varint | topic uvarint |
+//	flags 1 | namespace id 1 | status 1 | first varint | topic uvarint |
 //	partition uvarint | offset uvarint | [fingerprint 8] | [attempt uvarint] |
 //	[shift varint] | [result length uvarint (0: null, n+1: n bytes) | result]
 //
@@ -109,7 +107,7 @@ func (r *Row) AppendBody(dst []byte) []byte {
 	if r.Shift != 0 {
 		flags |= flagShift
 	}
-	dst = append(dst, flags, r.Class, byte(r.Status))
+	dst = append(dst, flags, r.NamespaceID, byte(r.Status))
 	dst = binary.AppendVarint(dst, r.First)
 	dst = binary.AppendUvarint(dst, uint64(r.At.Topic))
 	dst = binary.AppendUvarint(dst, uint64(uint32(r.At.Partition)))
@@ -133,44 +131,44 @@ func (r *Row) AppendBody(dst []byte) []byte {
 	return dst
 }
 
-// DecodeBody decodes what AppendBody wrote into r, leaving r.Digest alone, and
-// returns how many bytes it took. r.Result aliases b.
+// DecodeBody decodes what AppendBody wrote into r, except r.Digest. It returns the
+// number of bytes it read. r.Result aliases b.
 func (r *Row) DecodeBody(b []byte) (int, error) {
-	c := cursor{b: b}
-	flags := c.byte()
+	c := NewCursor(b)
+	flags := c.Byte()
 	if flags&^byte(knownFlags) != 0 {
 		return 0, fmt.Errorf("%w: unknown flags %#x", ErrRow, flags)
 	}
-	r.Class = c.byte()
-	r.Status = Status(c.byte())
+	r.NamespaceID = c.Byte()
+	r.Status = Status(c.Byte())
 	if r.Status > Freed {
 		return 0, fmt.Errorf("%w: unknown status %d", ErrRow, r.Status)
 	}
-	r.First = c.varint()
-	topic := c.uvarint(1<<16 - 1)
-	partition := c.uvarint(1<<31 - 1)
-	offset := c.uvarint(1<<63 - 1)
+	r.First = c.Varint()
+	topic := c.Uvarint(1<<16 - 1)
+	partition := c.Uvarint(1<<31 - 1)
+	offset := c.Uvarint(1<<63 - 1)
 	r.At = Position{Topic: uint16(topic), Partition: int32(partition), Offset: int64(offset)}
 	r.Fingerprint, r.Attempt, r.Shift, r.Result, r.HasResult = 0, 0, 0, nil, false
 	if flags&flagFingerprint != 0 {
-		r.Fingerprint = c.uint64()
+		r.Fingerprint = c.Uint64()
 	}
 	if flags&flagAttempt != 0 {
-		r.Attempt = uint32(c.uvarint(1<<32 - 1))
+		r.Attempt = uint32(c.Uvarint(1<<32 - 1))
 	}
 	if flags&flagShift != 0 {
-		r.Shift = c.varint()
+		r.Shift = c.Varint()
 	}
 	if flags&flagResult != 0 {
 		r.HasResult = true
-		if n := c.uvarint(MaxResultBytes + 1); n > 0 {
-			r.Result = c.bytes(int(n - 1))
+		if n := c.Uvarint(MaxResultBytes + 1); n > 0 {
+			r.Result = c.Bytes(int(n - 1))
 		}
 	}
-	if c.bad {
+	if c.Bad() {
 		return 0, fmt.Errorf("%w: cut short or out of range in %d bytes", ErrRow, len(b))
 	}
-	return c.at, nil
+	return len(b) - c.Left(), nil
 }
 
 // AppendValue appends the changelog value of r: the version, then the body.
@@ -195,63 +193,4 @@ func DecodeValue(d Digest, b []byte) (Row, error) {
 		return Row{}, fmt.Errorf("%w: %d bytes after its end", ErrRow, len(b)-1-n)
 	}
 	return r, nil
-}
-
-// cursor reads a byte slice; the first read past its end or out of range sets
-// bad, and all later ones return zero.
-type cursor struct {
-	b   []byte
-	at  int
-	bad bool
-}
-
-func (c *cursor) byte() byte {
-	if c.bad || c.at >= len(c.b) {
-		c.bad = true
-		return 0
-	}
-	c.at++
-	return c.b[c.at-1]
-}
-
-func (c *cursor) bytes(n int) []byte {
-	if c.bad || n < 0 || n > len(c.b)-c.at {
-		c.bad = true
-		return nil
-	}
-	c.at += n
-	return c.b[c.at-n : c.at : c.at]
-}
-
-func (c *cursor) uint64() uint64 {
-	if b := c.bytes(8); b != nil {
-		return binary.LittleEndian.Uint64(b)
-	}
-	return 0
-}
-
-func (c *cursor) uvarint(limit uint64) uint64 {
-	if c.bad {
-		return 0
-	}
-	v, n := binary.Uvarint(c.b[c.at:])
-	if n <= 0 || v > limit {
-		c.bad = true
-		return 0
-	}
-	c.at += n
-	return v
-}
-
-func (c *cursor) varint() int64 {
-	if c.bad {
-		return 0
-	}
-	v, n := binary.Varint(c.b[c.at:])
-	if n <= 0 {
-		c.bad = true
-		return 0
-	}
-	c.at += n
-	return v
 }

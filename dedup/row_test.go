@@ -28,15 +28,15 @@ var goldenRows = []struct {
 	row  Row
 	want string
 }{
-	{Row{Class: 1, First: 1700000000000, At: Position{3, 11, 123456789}}, "0100010080a0abfef962030b959aef3a"},
+	{Row{NamespaceID: 1, First: 1700000000000, At: Position{3, 11, 123456789}}, "0100010080a0abfef962030b959aef3a"},
 	{Row{}, "0100000000000000"},
-	{Row{Class: 255, First: -1, At: Position{math.MaxUint16, math.MaxInt32, math.MaxInt64}}, "0100ff0001ffff03ffffffff07ffffffffffffffff7f"},
-	{Row{Class: 2, Status: ClaimInProgress, First: 1700000000000, At: Position{1, 0, 5}, Fingerprint: 0x0102030405060708, Attempt: 1}, "0103020180a0abfef962010005080706050403020101"},
-	{Row{Class: 2, Status: Completed, First: 1700000000000, At: Position{1, 0, 5}, Attempt: 300, HasResult: true, Result: []byte("ok")}, "0106020380a0abfef962010005ac02036f6b"},
-	{Row{Class: 2, Status: Completed, First: 1700000000000, At: Position{1, 0, 5}, Attempt: 1, HasResult: true}, "0106020380a0abfef9620100050100"},
-	{Row{Class: 2, Status: Completed, First: 1700000000000, At: Position{1, 0, 5}, Attempt: 1, HasResult: true, Result: []byte{}}, "0106020380a0abfef9620100050101"},
-	{Row{Class: 2, Status: Completed, First: 1700000000000, Shift: -5400000, At: Position{1, 0, 5}, Fingerprint: 0x0102030405060708, Attempt: 1, HasResult: true, Result: []byte("ok")}, "010f020380a0abfef962010005080706050403020101ff969305036f6b"},
-	{Row{Class: 2, Status: Freed, First: 1700000000000, Shift: 7, At: Position{1, 0, 5}, Attempt: 1}, "010a020480a0abfef962010005010e"},
+	{Row{NamespaceID: 255, First: -1, At: Position{math.MaxUint16, math.MaxInt32, math.MaxInt64}}, "0100ff0001ffff03ffffffff07ffffffffffffffff7f"},
+	{Row{NamespaceID: 2, Status: ClaimInProgress, First: 1700000000000, At: Position{1, 0, 5}, Fingerprint: 0x0102030405060708, Attempt: 1}, "0103020180a0abfef962010005080706050403020101"},
+	{Row{NamespaceID: 2, Status: Completed, First: 1700000000000, At: Position{1, 0, 5}, Attempt: 300, HasResult: true, Result: []byte("ok")}, "0106020380a0abfef962010005ac02036f6b"},
+	{Row{NamespaceID: 2, Status: Completed, First: 1700000000000, At: Position{1, 0, 5}, Attempt: 1, HasResult: true}, "0106020380a0abfef9620100050100"},
+	{Row{NamespaceID: 2, Status: Completed, First: 1700000000000, At: Position{1, 0, 5}, Attempt: 1, HasResult: true, Result: []byte{}}, "0106020380a0abfef9620100050101"},
+	{Row{NamespaceID: 2, Status: Completed, First: 1700000000000, Shift: -5400000, At: Position{1, 0, 5}, Fingerprint: 0x0102030405060708, Attempt: 1, HasResult: true, Result: []byte("ok")}, "010f020380a0abfef962010005080706050403020101ff969305036f6b"},
+	{Row{NamespaceID: 2, Status: Freed, First: 1700000000000, Shift: 7, At: Position{1, 0, 5}, Attempt: 1}, "010a020480a0abfef962010005010e"},
 }
 
 func TestGoldenRows(t *testing.T) {

@@ -9,15 +9,14 @@ import (
 	"hash/crc32"
 )
 
-// A Token names one attempt at one claim. Whoever got the event shows it with
-// the outcome: the token of an older attempt, or of a claim that has expired
-// since, fits no more.
+// A Token names one attempt at one claim. The executor sends it with the outcome.
+// The token of an older attempt, or of an expired claim, is refused.
 type Token struct {
-	Class     uint8 // of the namespace
-	Partition int32 // of the task
-	Digest    Digest
-	At        Position // of the event that first claimed the key
-	Attempt   uint32   // 0: any, for forget alone
+	NamespaceID uint8
+	Partition   int32 // of the task
+	Digest      Digest
+	At          Position // of the event that made the claim
+	Attempt     uint32   // 0: any; only forget has it
 }
 
 const tokenVersion = 1
@@ -29,13 +28,13 @@ var tokenSum = crc32.MakeTable(crc32.Castagnoli)
 
 // Append appends the token as text: base64url of
 //
-//	version 1 | class 1 | digest 16 | partition uvarint | topic uvarint |
+//	version 1 | namespace id 1 | digest 16 | partition uvarint | topic uvarint |
 //	partition uvarint | offset uvarint | attempt uvarint | CRC-32C 4
 //
-// The checksum finds texts that were cut or mistyped; it is no protection.
+// The checksum finds texts that were cut or mistyped. It does not prevent forgery.
 func (t *Token) Append(dst []byte) []byte {
 	raw := make([]byte, 0, tokenRawMax)
-	raw = append(raw, tokenVersion, t.Class)
+	raw = append(raw, tokenVersion, t.NamespaceID)
 	raw = append(raw, t.Digest[:]...)
 	raw = binary.AppendUvarint(raw, uint64(uint32(t.Partition)))
 	raw = t.At.append(raw)
@@ -50,7 +49,8 @@ const tokenRawMax = 2 + 16 + 5*binary.MaxVarintLen64 + 4
 // TokenBytesMax is the longest text of a token.
 var TokenBytesMax = base64.RawURLEncoding.EncodedLen(tokenRawMax)
 
-// ParseToken reads the text of a token, which is the one that Append gives it.
+// ParseToken reads what Append wrote. Every token has one text only. The error
+// wraps ErrToken.
 func ParseToken(text []byte) (t Token, err error) {
 	if len(text) == 0 || len(text) > TokenBytesMax {
 		return t, fmt.Errorf("%w: %d bytes", ErrToken, len(text))
@@ -60,33 +60,33 @@ func ParseToken(text []byte) (t Token, err error) {
 		return t, fmt.Errorf("%w: %w", ErrToken, err)
 	}
 	if len(raw) < 4 || crc32.Checksum(raw[:len(raw)-4], tokenSum) != binary.LittleEndian.Uint32(raw[len(raw)-4:]) {
-		return t, fmt.Errorf("%w: its checksum does not match: it was cut or changed", ErrToken)
+		return t, fmt.Errorf("%w: the checksum does not match: the text was cut or changed", ErrToken)
 	}
-	c := cursor{b: raw[:len(raw)-4]}
-	if v := c.byte(); v != tokenVersion {
+	c := NewCursor(raw[:len(raw)-4])
+	if v := c.Byte(); v != tokenVersion {
 		return t, fmt.Errorf("%w: version %d, this build reads %d", ErrToken, v, tokenVersion)
 	}
-	t.Class = c.byte()
-	copy(t.Digest[:], c.bytes(len(t.Digest)))
-	t.Partition = int32(c.uvarint(1<<31 - 1))
-	t.At = c.position()
-	t.Attempt = uint32(c.uvarint(1<<32 - 1))
-	if c.bad || c.at != len(c.b) {
+	t.NamespaceID = c.Byte()
+	copy(t.Digest[:], c.Bytes(len(t.Digest)))
+	t.Partition = int32(c.Uvarint(1<<31 - 1))
+	t.At = c.Position()
+	t.Attempt = uint32(c.Uvarint(1<<32 - 1))
+	if !c.Done() {
 		return Token{}, fmt.Errorf("%w: cut short or out of range", ErrToken)
 	}
-	// base64 passes over line breaks, and a number has longer forms.
+	// base64 ignores line breaks, and a varint has longer forms.
 	if !bytes.Equal(t.Append(nil), text) {
-		return Token{}, fmt.Errorf("%w: it has a line break or another form than it was given out in", ErrToken)
+		return Token{}, fmt.Errorf("%w: it has a line break, or is not written as oncebus writes it", ErrToken)
 	}
 	return t, nil
 }
 
 // TokenOf returns the token of a row's attempt.
 func TokenOf(r *Row, partition int32) Token {
-	return Token{Class: r.Class, Partition: partition, Digest: r.Digest, At: r.At, Attempt: r.Attempt}
+	return Token{NamespaceID: r.NamespaceID, Partition: partition, Digest: r.Digest, At: r.At, Attempt: r.Attempt}
 }
 
-// fits tells whether the token is of the row's attempt.
+// fits reports whether the token is of the row's attempt.
 func (t *Token) fits(r Row) bool {
 	return t.Attempt == 0 || t.Attempt == r.Attempt && t.At == r.At
 }

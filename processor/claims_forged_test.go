@@ -27,7 +27,7 @@ func (b *bench) forgery(i *instance) dedup.Token {
 	b.drain(i, "ops.raw", "ops.outcomes", "pay.raw", "pay.outcomes")
 	token, err := dedup.ParseToken([]byte(header(b.read("pay.run")[0], wire.HeaderClaimToken)))
 	must(b.t, err)
-	token.Class = i.rt.ByName["ops"].Class
+	token.NamespaceID = i.rt.ByName["ops"].NamespaceID
 	return token
 }
 
@@ -77,7 +77,7 @@ func TestTokenOfAnotherNamespaceSettlesNothing(t *testing.T) {
 				if len(dead) != 1 {
 					t.Fatalf("%d dead letters, want the forged outcome", len(dead))
 				}
-				assertHeaders(t, dead[0], map[string]string{wire.HeaderReason: "outcome refused: no claim: the key is not known any more", wire.HeaderRoute: "ops", wire.HeaderKey: ""})
+				assertHeaders(t, dead[0], map[string]string{wire.HeaderReason: "outcome refused: no claim: the key has no row", wire.HeaderRoute: "ops", wire.HeaderKey: ""})
 				if n := gather(t, i)[fmt.Sprintf(`oncebus_outcomes_total{kind="%v",result="refused",route="ops"}`, kind)]; n != 1 {
 					t.Errorf("%v outcomes are counted as refused", n)
 				}
@@ -101,7 +101,7 @@ func TestTokenOfANamespaceWithoutARoute(t *testing.T) {
 	if n := len(b.read("dead")); n != 1 {
 		t.Errorf("%d dead letters, want the forged outcome", n)
 	}
-	(&app.Counts{}).AddWaiting(&dedup.Row{Class: token.Class}, -1) // nor does the count of those who wait need a route
+	(&app.Counts{}).AddWaiting(&dedup.Row{NamespaceID: token.NamespaceID}, -1) // nor does the count of those who wait need a route
 }
 
 // TestFrontTakesNoTokenWithoutAnAttempt: any attempt is for the operator's tool

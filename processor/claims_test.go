@@ -208,7 +208,7 @@ func TestFailureFreesTheKey(t *testing.T) {
 	for _, r := range b.read("dead") {
 		reasons = append(reasons, header(r, wire.HeaderReason))
 	}
-	if len(reasons) != 2 || !strings.Contains(strings.Join(reasons, "\n"), "of attempt 1, the key is at attempt 3") {
+	if len(reasons) != 2 || !strings.Contains(strings.Join(reasons, "\n"), "token is for attempt 1, current is 3") {
 		t.Errorf("dead letters say %q", reasons)
 	}
 }
@@ -298,7 +298,7 @@ func TestUnreadableOutcome(t *testing.T) {
 		}
 		return r
 	}
-	foreign := dedup.Token{Class: 9, Attempt: 1}
+	foreign := dedup.Token{NamespaceID: 9, Attempt: 1}
 	anyAttempt := dedup.Token{Attempt: 0}
 	far := dedup.Token{Partition: 99, Attempt: 1}
 	want := []string{
@@ -351,8 +351,8 @@ func TestRefusedOutcomeIsExplained(t *testing.T) {
 		token, kind, reason string
 		want                map[string]string
 	}{
-		{token, "failed", "outcome refused: failed comes too late: the key is completed", standing},
-		{string(unknown.Append(nil)), "completed", "outcome refused: no claim: the key is not known any more", map[string]string{wire.HeaderKey: ""}},
+		{token, "failed", "outcome refused: failed is too late: the key is completed", standing},
+		{string(unknown.Append(nil)), "completed", "outcome refused: no claim: the key has no row", map[string]string{wire.HeaderKey: ""}},
 		{token, "done", "is none of", map[string]string{wire.HeaderKey: ""}},
 		{token + "\n", "completed", "no claim token", nil},
 		{"", "completed", "no claim token", nil},

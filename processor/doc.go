@@ -33,7 +33,7 @@
 // # Claims
 //
 // In claim mode (claims.go; the rules are pure, dedup.DecideClaim and
-// dedup.Settle) outcomes come in on a raw topic of their own. The router reads
+// dedup.ApplyOutcome) outcomes come in on a raw topic of their own. The router reads
 // the task's partition from the claim token and sends them through the
 // repartition topic too, so that the events and outcomes of a key have one
 // order. A lease runs by the broker's clock, from when the event was handed out

@@ -97,7 +97,7 @@ func TestOutcomeByTheFrontIsChecked(t *testing.T) {
 	b := newHTTPBench(t, fmt.Sprintf(claimRoutes, "reject"))
 	b.ready(b.start(b.config("one")))
 	f := b.front("front")
-	foreign := dedup.Token{Class: 9, Attempt: 1}
+	foreign := dedup.Token{NamespaceID: 9, Attempt: 1}
 	for token, want := range map[string]string{
 		"": "no claim token", "x": "no claim token", string(foreign.Append(nil)): "takes no outcomes from topic",
 	} {

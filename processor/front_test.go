@@ -343,8 +343,8 @@ func TestGarbageReturnAddress(t *testing.T) {
 	b := newHTTPBench(t, keyedRoutes)
 	i := b.ready(b.start(b.config("one")))
 	addresses := []string{"", "x", strings.Repeat("0", 40), strings.Repeat("f", 40), strings.Repeat("é", 20), strings.Repeat("1", 41)}
-	addresses = append(addresses, string(dedup.Address{Partition: 4, Front: 1, Ask: 1}.AppendText(nil)), // no such partition
-		string(dedup.Address{Partition: 3, Front: 1, Ask: 1}.AppendText(nil))) // nobody
+	addresses = append(addresses, string(dedup.Address{Partition: 4, Ingress: 1, Request: 1}.AppendText(nil)), // no such partition
+		string(dedup.Address{Partition: 3, Ingress: 1, Request: 1}.AppendText(nil))) // nobody
 	var sent []*kgo.Record
 	for n, address := range addresses {
 		r := signal(fmt.Sprint(n), int32(n%4), testTime)

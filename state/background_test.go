@@ -31,7 +31,7 @@ func TestEvictedRunIsDroppedWhole(t *testing.T) {
 	idle := watchIdle(h)
 	s := mustOpen(t, h, t.TempDir())
 	var m model
-	applyRows(t, s, &m, 0, 50, func(r *dedup.Row) { r.First, r.Class = r.At.Offset, uint8(r.At.Offset%2) })
+	applyRows(t, s, &m, 0, 50, func(r *dedup.Row) { r.First, r.NamespaceID = r.At.Offset, uint8(r.At.Offset%2) })
 	flush(t, s)
 	applyRows(t, s, &m, 50, 100, func(r *dedup.Row) { r.First = r.At.Offset })
 	flush(t, s)

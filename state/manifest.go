@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"hash/crc32"
 	"math"
+
+	"oncebus/dedup"
 )
 
 // manifest is the commit point of a store: only the runs that it names exist,
@@ -109,81 +111,36 @@ func decodeManifest(b []byte) (*manifest, error) {
 	if sum := crc32.Checksum(b[manifestSumFrom:], castagnoli); sum != binary.LittleEndian.Uint32(b[1:]) {
 		return nil, fmt.Errorf("%w: manifest checksum does not match", ErrCorrupt)
 	}
-	d := decoder{b: b[manifestSumFrom:]}
+	c := dedup.NewCursor(b[manifestSumFrom:])
 	m := &manifest{}
-	m.identity = append([]byte{}, d.bytes(d.uvarint(maxIdentityBytes))...)
-	m.position = d.varint()
-	if n := d.uvarint(maxCheckpointBytes + 1); n > 0 {
-		m.checkpoint = append([]byte{}, d.bytes(n-1)...)
+	m.identity = append([]byte{}, c.Bytes(int(c.Uvarint(maxIdentityBytes)))...)
+	m.position = c.Varint()
+	if n := c.Uvarint(maxCheckpointBytes + 1); n > 0 {
+		m.checkpoint = append([]byte{}, c.Bytes(int(n-1))...)
 	}
-	m.nextRun = d.uvarint(math.MaxUint64)
-	for range d.uvarint(maxRuns) {
-		r := d.run()
-		if d.bad || r.id >= m.nextRun || r.pages == 0 || r.filterBlocks == 0 {
+	m.nextRun = c.Uvarint(math.MaxUint64)
+	for range c.Uvarint(maxRuns) {
+		r := decodeRun(&c)
+		if c.Bad() || r.id >= m.nextRun || r.pages == 0 || r.filterBlocks == 0 {
 			return nil, fmt.Errorf("%w: manifest names run %d with invalid fields", ErrCorrupt, r.id)
 		}
 		m.runs = append(m.runs, r)
 	}
-	if d.bad || len(d.b) != 0 || m.position < 0 {
+	if !c.Done() || m.position < 0 {
 		return nil, fmt.Errorf("%w: manifest is truncated, too long or has a field out of range", ErrCorrupt)
 	}
 	return m, nil
 }
 
-// decoder reads integers and byte strings; after the first invalid one it
-// returns zeros.
-type decoder struct {
-	b   []byte
-	bad bool
-}
-
-func (d *decoder) uvarint(limit uint64) uint64 {
-	v, n := binary.Uvarint(d.b)
-	if d.bad || n <= 0 || v > limit {
-		d.bad = true
-		return 0
-	}
-	d.b = d.b[n:]
-	return v
-}
-
-func (d *decoder) varint() int64 {
-	v, n := binary.Varint(d.b)
-	if d.bad || n <= 0 {
-		d.bad = true
-		return 0
-	}
-	d.b = d.b[n:]
-	return v
-}
-
-func (d *decoder) bytes(n uint64) []byte {
-	if d.bad || n > uint64(len(d.b)) {
-		d.bad = true
-		return nil
-	}
-	v := d.b[:n]
-	d.b = d.b[n:]
-	return v
-}
-
-func (d *decoder) run() *run {
-	r := &run{id: d.uvarint(math.MaxUint64)}
-	if nonce := d.bytes(8); nonce != nil {
-		r.nonce = binary.LittleEndian.Uint64(nonce)
-	}
-	r.rows = d.uvarint(math.MaxUint64)
-	r.bytes = d.uvarint(math.MaxUint64)
-	r.pages = uint32(d.uvarint(math.MaxUint32))
-	r.filterBlocks = uint32(d.uvarint(maxFilterBlocks))
-	for range d.uvarint(256) {
-		var c namespaceRows
-		if id := d.bytes(1); id != nil {
-			c.id = id[0]
-		}
-		c.rows = d.uvarint(math.MaxUint64)
-		c.lastFirst = d.varint()
-		r.namespaces = append(r.namespaces, c)
+// decodeRun reads the manifest's entry of a run.
+func decodeRun(c *dedup.Cursor) *run {
+	r := &run{id: c.Uvarint(math.MaxUint64), nonce: c.Uint64()}
+	r.rows = c.Uvarint(math.MaxUint64)
+	r.bytes = c.Uvarint(math.MaxUint64)
+	r.pages = uint32(c.Uvarint(math.MaxUint32))
+	r.filterBlocks = uint32(c.Uvarint(maxFilterBlocks))
+	for n := c.Uvarint(256); n > 0; n-- {
+		r.namespaces = append(r.namespaces, namespaceRows{id: c.Byte(), rows: c.Uvarint(math.MaxUint64), lastFirst: c.Varint()})
 	}
 	return r
 }

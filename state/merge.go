@@ -199,11 +199,11 @@ func (m *mergeJob) copyRows(w *runWriter) error {
 			m.read = rows.read
 			return err
 		}
-		if m.evictable(h.row.Class, h.row.First) {
+		if m.evictable(h.row.NamespaceID, h.row.First) {
 			m.evicted++
 			continue
 		}
-		if err := w.add(&h.row.Digest, h.body, h.row.Class, h.row.First); err != nil {
+		if err := w.add(&h.row.Digest, h.body, h.row.NamespaceID, h.row.First); err != nil {
 			return err
 		}
 		if w.page >= next {
@@ -240,7 +240,7 @@ func (m *mergeJob) estimateSize() (runSize, error) {
 		if h == nil || h.prefix > limit {
 			break
 		}
-		if !m.evictable(h.row.Class, h.row.First) {
+		if !m.evictable(h.row.NamespaceID, h.row.First) {
 			size.rows++
 			size.bytes += uint64(rowOverhead + len(h.body))
 		}

@@ -26,7 +26,7 @@ func rowOf(n uint64) dedup.Row {
 
 func sameRow(a, b dedup.Row) bool {
 	return a.Digest == b.Digest && a.First == b.First && a.At == b.At && a.Fingerprint == b.Fingerprint && a.Shift == b.Shift &&
-		a.Class == b.Class && a.Status == b.Status && a.Attempt == b.Attempt && a.HasResult == b.HasResult &&
+		a.NamespaceID == b.NamespaceID && a.Status == b.Status && a.Attempt == b.Attempt && a.HasResult == b.HasResult &&
 		(a.Result == nil) == (b.Result == nil) && bytes.Equal(a.Result, b.Result)
 }
 
@@ -78,7 +78,7 @@ func (m *model) at(position int64) (rows map[dedup.Digest]dedup.Row, checkpoint 
 	return rows, checkpoint, nil
 }
 
-func (m *model) evictable(r dedup.Row) bool { return r.First < m.before[r.Class] }
+func (m *model) evictable(r dedup.Row) bool { return r.First < m.before[r.NamespaceID] }
 
 // check compares position, checkpoint and rows of a store with the model.
 func (m *model) check(s *Store, position int64) error {

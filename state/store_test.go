@@ -89,9 +89,9 @@ var namespaceSteps = [3]int64{1, 10, 1000}
 func (m *storeMachine) drawRow(t *rapid.T) dedup.Row {
 	n := rapid.Uint64Range(0, 300).Draw(t, "key")
 	r := rowOf(n)
-	r.Class = uint8(n % 3)
+	r.NamespaceID = uint8(n % 3)
 	// Event time increases with the position, except for late rows.
-	r.First = (m.position() - rapid.Int64Range(0, 300).Draw(t, "late")) * namespaceSteps[r.Class]
+	r.First = (m.position() - rapid.Int64Range(0, 300).Draw(t, "late")) * namespaceSteps[r.NamespaceID]
 	r.At.Offset = m.position()
 	r.Status = dedup.Status(rapid.IntRange(0, 4).Draw(t, "status"))
 	r.Attempt = rapid.Uint32Range(0, 3).Draw(t, "attempt")
@@ -122,8 +122,8 @@ func (m *storeMachine) burst(t *rapid.T) {
 		var put []dedup.Row
 		for range 20 {
 			r := rowOf(uint64(m.position()*31+int64(len(put))*17) % 300)
-			r.Class = uint8((uint64(m.position()*31+int64(len(put))*17) % 300) % 3)
-			r.First = m.position() * namespaceSteps[r.Class]
+			r.NamespaceID = uint8((uint64(m.position()*31+int64(len(put))*17) % 300) % 3)
+			r.First = m.position() * namespaceSteps[r.NamespaceID]
 			put = append(put, r)
 		}
 		must(t, apply(m.s, m.commit(put)))

@@ -193,7 +193,7 @@ func (t *table) row(s *slot) dedup.Row {
 		First:       s.first,
 		At:          dedup.Position{Topic: s.topic, Partition: s.partition, Offset: s.offset},
 		Fingerprint: s.fingerprint,
-		Class:       s.namespaceID,
+		NamespaceID: s.namespaceID,
 		Status:      s.status,
 		Attempt:     s.attempt,
 	}
@@ -214,7 +214,7 @@ func slotOf(r *dedup.Row) slot {
 		partition:   r.At.Partition,
 		attempt:     r.Attempt,
 		topic:       r.At.Topic,
-		namespaceID: r.Class,
+		namespaceID: r.NamespaceID,
 		status:      r.Status,
 	}
 }

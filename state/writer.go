@@ -208,7 +208,7 @@ func (s *scratch) writeTable(db *database, t *table, id uint64, pageBytes int) (
 	for _, k := range order {
 		row := t.row(&rows[k.index])
 		s.body = row.AppendBody(s.body[:0])
-		if err := w.add(&row.Digest, s.body, row.Class, row.First); err != nil {
+		if err := w.add(&row.Digest, s.body, row.NamespaceID, row.First); err != nil {
 			s.batch.discard()
 			return nil, err
 		}

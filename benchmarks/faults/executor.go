@@ -204,10 +204,10 @@ type outcomePlace struct {
 
 // routedOutcome reads the place of a routed outcome from its envelope.
 func routedOutcome(r *kgo.Record) outcomePlace {
-	if len(r.Headers) == 0 || len(r.Headers[0].Value) < 49 || r.Headers[0].Value[0] != 3 {
+	if len(r.Headers) == 0 || len(r.Headers[0].Value) < 50 || r.Headers[0].Value[1] != 1 {
 		return outcomePlace{-1, r.Offset} // none: the oracle will tell
 	}
-	b := r.Headers[0].Value[49:] // version 1 | digest 16 | key 32 | two times | topic | partition | offset
+	b := r.Headers[0].Value[50:] // version 1 | flags 1 | digest 16 | key 32 | two times | topic | partition | offset
 	var fields [5]uint64
 	for i := range fields {
 		v, n := binary.Uvarint(b)

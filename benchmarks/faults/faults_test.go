@@ -211,7 +211,7 @@ func TestLateCommits(t *testing.T) {
 
 // The checkpoint that the observer reads is the one a task writes.
 func TestReadCheckpoint(t *testing.T) {
-	value := binary.AppendVarint(binary.AppendVarint(binary.AppendVarint([]byte{1}, 1234), -1), 99)
+	value := binary.AppendVarint(binary.AppendVarint(binary.AppendVarint([]byte{1, 0}, 1234), -1), 99)
 	if next, sequence := readCheckpoint(append(value, 3, 7)); next != 1234 || sequence != 99 {
 		t.Errorf("next %d, sequence %d, want 1234 and 99", next, sequence)
 	}
@@ -278,8 +278,8 @@ func claimEpoch(route int) (*oracle.Config, *oracle.History) {
 		})
 	}
 	digest := bytes.Repeat([]byte{9}, 16)
-	envelope := func(version byte, topic, offset uint64, tail string) oracle.Header {
-		b := append(append([]byte{version}, digest...), make([]byte, 32)...)
+	envelope := func(flags byte, topic, offset uint64, tail string) oracle.Header {
+		b := append(append([]byte{1, flags}, digest...), make([]byte, 32)...)
 		b = binary.AppendVarint(binary.AppendVarint(b, at), at)
 		b = binary.AppendUvarint(append(binary.AppendUvarint(b, topic), 0), offset)
 		return oracle.Header{Key: "oncebus-envelope", Value: append(b, tail+rules.Route...)}
@@ -294,14 +294,14 @@ func claimEpoch(route int) (*oracle.Config, *oracle.History) {
 	token := base64.RawURLEncoding.EncodeToString(raw)
 	own := text("oncebus-claim-token", token, "oncebus-outcome", "completed")
 
-	add("repartition", "r-1", []byte("do"), envelope(1, topic, 0, ""))
+	add("repartition", "r-1", []byte("do"), envelope(0, topic, 0, ""))
 	add(claimRun, "r-1", []byte("do"), text("oncebus-route", rules.Route, "oncebus-verdict", "unique", "oncebus-attempt", "1")...)
-	add("repartition", "r-2", []byte("do"), envelope(1, topic, 1, ""))
+	add("repartition", "r-2", []byte("do"), envelope(0, topic, 1, ""))
 	if rules.Wait == 0 {
 		add(claimReplies, "r-2", nil, text("oncebus-route", rules.Route, "oncebus-verdict", "in_progress", "oncebus-claim-status", "in_progress", "oncebus-attempt", "1")...)
 	}
 	add(claimOutcomes, "o-1", []byte("done"), append(text("type", "text"), own...)...)
-	add("repartition", "o-1", []byte("done"), append([]oracle.Header{envelope(3, outcomes, 0, "\x01"+string(rune(len(token)))+token)}, append(text("type", "text"), own...)...)...)
+	add("repartition", "o-1", []byte("done"), append([]oracle.Header{envelope(1, outcomes, 0, "\x01"+string(rune(len(token)))+token)}, append(text("type", "text"), own...)...)...)
 	reply := func(key, verdict string) {
 		add(claimReplies, key, []byte("done"), text("type", "text", "oncebus-route", rules.Route, "oncebus-verdict", verdict, "oncebus-claim-status", "completed", "oncebus-attempt", "1")...)
 	}

@@ -181,10 +181,10 @@ func (o *observer) advance(task int, next int64, now time.Time) {
 }
 
 // readCheckpoint reads the next offset and the sequence; the leader epoch is
-// between them, the version before.
+// between them, version and flags before.
 func readCheckpoint(value []byte) (next, sequence int64) {
 	var fields [3]int64
-	for i, rest := 0, value[min(1, len(value)):]; i < len(fields); i++ {
+	for i, rest := 0, value[min(2, len(value)):]; i < len(fields); i++ {
 		v, n := binary.Varint(rest)
 		fields[i], rest = v, rest[max(n, 0):]
 	}

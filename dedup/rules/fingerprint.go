@@ -4,8 +4,6 @@ import (
 	"encoding/binary"
 	"hash/crc32"
 	"strconv"
-
-	"oncebus/dedup"
 )
 
 // more fills in what only some routes ask for: fingerprint and request id.
@@ -56,25 +54,3 @@ func (d *Deriver) fingerprint(r *Route) status {
 }
 
 var jsonNull = []byte("null")
-
-// request is the sender's id of the request: a header, a string, or a number as
-// it is written. Anything else, and an id that is too long, is none: it decides
-// nothing.
-func (d *Deriver) request(x *RequestID) string {
-	var id []byte
-	if x.Header != "" {
-		id = d.header(x.Header)
-	} else if d.readPayload() {
-		switch raw := x.Field.slotIn(d); {
-		case len(raw) == 0:
-		case raw[0] == '"':
-			id = d.string(raw)
-		case raw[0] == '-' || isDigit(raw[0]):
-			id = raw
-		}
-	}
-	if len(id) > dedup.RequestBytesMax {
-		return ""
-	}
-	return string(id)
-}

@@ -1,7 +1,13 @@
 package rules
 
 import (
+	"path"
+	"slices"
+	"strconv"
+	"strings"
 	"time"
+
+	"go.yaml.in/yaml/v4"
 
 	"oncebus/dedup"
 )
@@ -42,19 +48,15 @@ type HTTP struct {
 	Responses map[dedup.Verdict]Response
 }
 
-// CarriedHeaders are the request headers that always become record headers: as
-// they are, but for the quotes of an idempotency-key.
-var CarriedHeaders = [...]string{"content-type", "idempotency-key", "traceparent", "tracestate"}
-
 // KeyHeader returns the record header that alone gives a key to what comes in by
 // HTTP; "" if there are several, or something else does.
 func (r *Route) KeyHeader() string {
 	name := ""
 	for i := range r.Keys {
 		s := &r.Keys[i]
-		switch {
-		case s.kind == sourceRecordKey: // which no request has
-		case s.kind != sourceHeader || name != "":
+		switch carried := kinds[s.kind].carried; {
+		case carried == partRecordKey: // no request has one
+		case carried != partHeader || name != "":
 			return ""
 		default:
 			name = s.header
@@ -66,52 +68,238 @@ func (r *Route) KeyHeader() string {
 // OutcomesSuffix is what the path of a route ends in where its outcomes come in.
 const OutcomesSuffix = "/outcomes"
 
-// Signature is how a request shows who sent it.
-type Signature struct {
-	Scheme SignatureScheme
-	Secret string // name of the setting, after ONCEBUS_INGRESS_SECRET_; "" for NoSignature
-	// Tolerance is how far the signed timestamp may be from the ingress's clock,
-	// ahead of it no further than what the window has beyond Tolerance; 0 where
-	// the scheme signs none.
-	Tolerance time.Duration
-
-	// Of HMAC.
-	Header          string // where the signature is
-	Algorithm       string // sha256, sha1 or sha512
-	Encoding        string // hex or base64
-	Prefix          string // before the signature in its header
-	TimestampHeader string // where the Unix seconds are that are signed with the body; "": the body alone is
-	Separator       string // between timestamp and body
-}
-
-// SignatureScheme is a way to sign requests.
-type SignatureScheme uint8
-
-// Signature schemes.
-const (
-	StandardWebhooks SignatureScheme = iota // standardwebhooks.com
-	GitHub                                  // X-Hub-Signature-256
-	Stripe                                  // Stripe-Signature
-	Slack                                   // X-Slack-Signature
-	HMAC                                    // as the further fields say
-	Bearer                                  // Authorization: Bearer, with the secret itself
-	NoSignature                             // everybody may send
-)
-
-var schemeNames = [...]string{"standard-webhooks", "github", "stripe", "slack", "hmac", "bearer", "none"}
-
-// String returns the scheme's name in the routes file.
-func (s SignatureScheme) String() string { return schemeNames[s] }
-
 // Rate bounds how often something may happen; the zero value does not.
 type Rate struct {
 	PerSecond float64
 	Burst     int // how many at once after a rest
 }
 
-// Response is the answer to a request.
-type Response struct {
-	Status      int
-	Body        string
-	ContentType string // "" without a body
+// Bounds of an http part's numbers.
+const (
+	maxBodyMax = 64 << 20 // bytes; no broker takes larger records unless somebody changed that
+	rateMax    = 1_000_000
+)
+
+// Choices of the http part that have no type of their own.
+var httpMethods = [...]string{"POST", "PUT", "PATCH"}
+
+var answerNames = [...]string{"verdict", "async"}
+
+var kafkaUnavailableNames = [...]string{"reject", "wait"}
+
+var timeoutNames = [...]string{"504", "202"}
+
+// The format of a route's http part.
+var httpFields = []fieldOf[HTTP]{
+	{"path", func(d *decoder, h *HTTP, n *yaml.Node, at string) { h.Path, _ = d.text(n, at) }},
+	{"methods", func(d *decoder, h *HTTP, n *yaml.Node, at string) { h.Methods = d.methods(n, at) }},
+	{"topic", func(d *decoder, h *HTTP, n *yaml.Node, at string) { h.Topic, _ = d.text(n, at) }},
+	{"headers", func(d *decoder, h *HTTP, n *yaml.Node, at string) { h.Headers = d.carried(n, at) }},
+	{"signature", func(d *decoder, h *HTTP, n *yaml.Node, at string) { h.Signature = d.signature(n, at) }},
+	{"answer", func(d *decoder, h *HTTP, n *yaml.Node, at string) {
+		h.Verdict = d.choice(n, at, answerNames[:]...) == 0
+	}},
+	{"timeout", func(d *decoder, h *HTTP, n *yaml.Node, at string) { h.Timeout = d.duration(n, at, time.Millisecond) }},
+	{"on_timeout", func(d *decoder, h *HTTP, n *yaml.Node, at string) {
+		h.AcceptOnTimeout = d.choice(n, at, timeoutNames[:]...) == 1
+	}},
+	{"on_kafka_unavailable", func(d *decoder, h *HTTP, n *yaml.Node, at string) {
+		h.WaitForKafka = d.choice(n, at, kafkaUnavailableNames[:]...) == 1
+	}},
+	{"max_body", func(d *decoder, h *HTTP, n *yaml.Node, at string) { h.MaxBody = d.integer(n, at, 1, maxBodyMax) }},
+	{"rate", func(d *decoder, h *HTTP, n *yaml.Node, at string) { h.Rate = d.rate(n, at) }},
+	{"rate_per_source", func(d *decoder, h *HTTP, n *yaml.Node, at string) { h.SourceRate = d.rate(n, at) }},
+	{"require_key", func(d *decoder, h *HTTP, n *yaml.Node, at string) { h.RequireKey, _ = d.boolean(n, at) }},
+	{"outcomes", func(d *decoder, h *HTTP, n *yaml.Node, at string) { h.Outcomes = d.httpOutcomes(n, at) }},
+	{"responses", func(d *decoder, h *HTTP, n *yaml.Node, at string) {
+		h.Responses = map[dedup.Verdict]Response{}
+		decodeObject(d, n, at, &h.Responses, responsesFields)
+	}},
+}
+
+var outcomesFields = []fieldOf[Signature]{
+	{"signature", func(d *decoder, s *Signature, n *yaml.Node, at string) { *s = d.signature(n, at) }},
+}
+
+var rateFields = []fieldOf[Rate]{
+	{"per_second", func(d *decoder, r *Rate, n *yaml.Node, at string) { r.PerSecond = d.perSecond(n, at) }},
+	{"burst", func(d *decoder, r *Rate, n *yaml.Node, at string) { r.Burst = d.integer(n, at, 1, rateMax) }},
+}
+
+// http reads a route's http part; nil if it is none.
+func (d *decoder) http(n *yaml.Node, at string) *HTTP {
+	h := &HTTP{Methods: []string{"POST"}, Verdict: true, Timeout: DefaultTimeout, MaxBody: DefaultMaxBody}
+	nodes := decodeObject(d, n, at, h, httpFields)
+	if nodes == nil {
+		return nil
+	}
+	d.require(n, at, nodes, "path", "signature")
+	if nodes["on_timeout"] != nil && !h.Verdict {
+		d.fail(nodes["on_timeout"], join(at, "on_timeout"), "answer: async waits for no verdict: leave on_timeout out")
+	}
+	return h
+}
+
+// completeHTTP fills in what follows from other fields of the route.
+func (r *draft) completeHTTP() {
+	h := r.HTTP
+	if h == nil {
+		return
+	}
+	node := r.nodes["http"]
+	if valueAt(node, "topic") == nil && len(r.Topics) == 1 {
+		h.Topic = r.Topics[0]
+	}
+	if valueAt(node, "require_key") == nil {
+		h.RequireKey = r.OnMissingKey == DeadLetter
+	}
+}
+
+// valueAt returns what a mapping has under the name, or nil.
+func valueAt(n *yaml.Node, name string) *yaml.Node {
+	if n == nil || n.Kind != yaml.MappingNode {
+		return nil
+	}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		if n.Content[i].Value == name {
+			return n.Content[i+1]
+		}
+	}
+	return nil
+}
+
+func (d *decoder) methods(n *yaml.Node, at string) []string {
+	var methods []string
+	d.list(n, at, func(n *yaml.Node, at string) {
+		i := d.choice(n, at, httpMethods[:]...)
+		if i < 0 {
+			return
+		}
+		if slices.Contains(methods, httpMethods[i]) {
+			d.fail(n, at, "%s is listed twice", httpMethods[i])
+		}
+		methods = append(methods, httpMethods[i])
+	})
+	slices.Sort(methods) // their order means nothing
+	return methods
+}
+
+func (d *decoder) rate(n *yaml.Node, at string) Rate {
+	r := Rate{}
+	if nodes := decodeObject(d, n, at, &r, rateFields); nodes != nil {
+		d.require(n, at, nodes, "per_second", "burst")
+	}
+	return r
+}
+
+// perSecond reads a rate, which may be a fraction.
+func (d *decoder) perSecond(n *yaml.Node, at string) float64 {
+	v, err := strconv.ParseFloat(n.Value, 64)
+	number := n.Kind == yaml.ScalarNode && (n.ShortTag() == "!!int" || n.ShortTag() == "!!float")
+	if !number || err != nil || !(v > 0 && v <= rateMax) { // so that NaN is refused too
+		d.fail(n, at, "want a number above 0, at most %d, found %s", rateMax, describe(n))
+		return 0
+	}
+	return v
+}
+
+func (d *decoder) httpOutcomes(n *yaml.Node, at string) *Signature {
+	s := &Signature{}
+	if nodes := decodeObject(d, n, at, s, outcomesFields); nodes != nil {
+		d.require(n, at, nodes, "signature")
+	}
+	return s
+}
+
+// failHTTP notes a mistake at a field of a route's http part ("signature.header"
+// is a field within one), or at the innermost part that is there.
+func (d *decoder) failHTTP(r *draft, field, format string, args ...any) {
+	n := r.nodes["http"]
+	for name := range strings.SplitSeq(field, ".") {
+		inner := valueAt(n, name)
+		if inner == nil {
+			break
+		}
+		n = inner
+	}
+	d.fail(n, join(join(r.at, "http"), field), format, args...)
+}
+
+// validateHTTP checks the http part against the rest of its route.
+func (d *decoder) validateHTTP(r *draft) {
+	h := r.HTTP
+	if h == nil {
+		return
+	}
+	if reason := pathMistake(h.Path); h.Path != "" && reason != "" {
+		d.failHTTP(r, "path", "%.260q %s", h.Path, reason)
+	}
+	switch {
+	case h.Topic == "" && len(r.Topics) > 1 && valueAt(r.nodes["http"], "topic") == nil:
+		d.failHTTP(r, "topic", "is required: the route takes %s, and an event goes to one of them", strings.Join(r.Topics, " and "))
+	case h.Topic != "" && len(r.Topics) > 0 && !slices.Contains(r.Topics, h.Topic):
+		d.failHTTP(r, "topic", "%s is no topic of the route: want %s", h.Topic, strings.Join(r.Topics, " or "))
+	}
+	d.validateCarried(r)
+	d.validateTolerance(r, "signature", &h.Signature)
+	if h.Outcomes != nil {
+		d.validateTolerance(r, "outcomes.signature", h.Outcomes)
+	}
+	if r.Mode != ClaimMode {
+		if h.Outcomes != nil {
+			d.failHTTP(r, "outcomes", "belongs to mode: claim")
+		}
+		if _, ok := h.Responses[dedup.InProgress]; ok {
+			d.failHTTP(r, "responses."+dedup.InProgress.String(), "belongs to mode: claim")
+		}
+	}
+}
+
+// ingressPaths are what the ingress itself answers at.
+var ingressPaths = []string{"/openapi.json", "/healthz", "/readyz"}
+
+// pathMistake says what is wrong with a path, or "".
+func pathMistake(p string) string {
+	const others = "/-._~!$&'()+,;=:@" // RFC 3986, section 3.3, but for the star, which like { and } looks like a pattern
+	switch {
+	case !strings.HasPrefix(p, "/"):
+		return "does not begin with a slash"
+	case strings.ContainsFunc(p, func(c rune) bool { return !isAlphanumeric(c) && !strings.ContainsRune(others, c) }):
+		return "has something other than letters, digits and " + others
+	case strings.HasSuffix(p, "/"):
+		return "ends with a slash"
+	case path.Clean(p) != p:
+		return "is not clean: write " + path.Clean(p)
+	case strings.HasSuffix(p, OutcomesSuffix):
+		return "ends with " + OutcomesSuffix + ", where outcomes come in"
+	case slices.Contains(ingressPaths, p):
+		return "is a path of the ingress itself"
+	}
+	return ""
+}
+
+// differs returns the fields in which two routes of one path may not differ, but
+// do.
+func (h *HTTP) differs(other *HTTP) []string {
+	var fields []string
+	for _, f := range []struct {
+		name string
+		same bool
+	}{
+		{"methods", slices.Equal(h.Methods, other.Methods)},
+		{"headers", slices.Equal(h.Headers, other.Headers)},
+		{"signature", h.Signature == other.Signature},
+		{"answer", h.Verdict == other.Verdict},
+		{"timeout", h.Timeout == other.Timeout},
+		{"on_timeout", h.AcceptOnTimeout == other.AcceptOnTimeout},
+		{"on_kafka_unavailable", h.WaitForKafka == other.WaitForKafka},
+		{"max_body", h.MaxBody == other.MaxBody},
+		{"rate", h.Rate == other.Rate},
+		{"rate_per_source", h.SourceRate == other.SourceRate},
+	} {
+		if !f.same {
+			fields = append(fields, f.name)
+		}
+	}
+	return fields
 }

@@ -214,9 +214,9 @@ func TestMistakesInHTTP(t *testing.T) {
 	}
 }
 
-// TestMistakesBesideHTTP has mistakes that stand elsewhere in the route, or on
+// TestMistakesOutsideHTTP has mistakes that stand elsewhere in the route, or on
 // account of another one.
-func TestMistakesBesideHTTP(t *testing.T) {
+func TestMistakesOutsideHTTP(t *testing.T) {
 	const door = "http: {path: /a, signature: {scheme: bearer, secret: S}}"
 	two := func(first, second string) string {
 		return "routes:\n- {name: a, window: 1h, output: out, key: [raw], " + first + "}\n- {name: b, window: 1h, output: out, key: [raw], " + second + "}\n"

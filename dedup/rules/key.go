@@ -54,9 +54,9 @@ type Derived struct {
 	// Near are the digests of the keys beside this one, of which an event less
 	// than Route.NearStep away is the original; only with HasNear. Shift is the
 	// order's own timestamp minus Time, in ms.
-	Near    [2]dedup.Digest
-	HasNear bool
-	Shift   int64
+	Adjacent    [2]dedup.Digest
+	HasAdjacent bool
+	Shift       int64
 	// Fingerprint is a digest of the details that must agree between copies; 0
 	// where the route names none.
 	Fingerprint uint64
@@ -84,12 +84,12 @@ type Deriver struct {
 	hasher
 	payload
 
-	buf     []byte // the bytes to hash, where they are not the record's own
-	routing []byte // order: the bytes without the bucket
-	near    []byte // order: the bytes with another bucket
-	bucket  bucket // order
-	details []byte // the bytes of the fingerprint
-	hashed  []byte // what was hashed
+	buf      []byte // the bytes to hash, where they are not the record's own
+	routing  []byte // order: the bytes without the bucket
+	adjacent []byte // order: the bytes with another bucket
+	bucket   bucket // order
+	details  []byte // the bytes of the fingerprint
+	hashed   []byte // what was hashed
 	// text holds unescaped and normalised texts of this record, one after the
 	// other: nothing in it is overwritten before the next record.
 	text     []byte
@@ -142,7 +142,7 @@ func (d *Deriver) Derive(in *Input) Derived {
 	if st == found {
 		st = d.eventTime(route, &out.Time)
 	}
-	if out.HasNear {
+	if out.HasAdjacent {
 		out.Shift = d.bucket.at - out.Time
 	}
 	if st == found && (route.Fingerprint != nil || route.Claim.Request != nil) {
@@ -170,8 +170,9 @@ func (d *Deriver) Explain(in *Input) (Derived, Explanation) {
 		ex.HMAC = out.Route.Secret
 		for i := range out.Route.Keys {
 			if s := &out.Route.Keys[i]; s.text == out.Source {
-				ex.Kind = string(sourceKinds[s.kind])
-				d.digest(out.Route.Secret, out.Route.Namespace, sourceKinds[s.kind], &out.Key)
+				makes := kinds[s.kind].makes
+				ex.Kind = string(makes)
+				d.digest(out.Route.Secret, out.Route.Namespace, makes, &out.Key)
 				break
 			}
 		}
@@ -185,7 +186,7 @@ func (d *Deriver) Explain(in *Input) (Derived, Explanation) {
 const scratchBytesMax = 1 << 20
 
 func (d *Deriver) begin(in *Input) {
-	for _, b := range [...]*[]byte{&d.buf, &d.routing, &d.near, &d.details, &d.text, &d.digits, &d.shortest, &d.name} {
+	for _, b := range [...]*[]byte{&d.buf, &d.routing, &d.adjacent, &d.details, &d.text, &d.digits, &d.shortest, &d.name} {
 		if cap(*b) > scratchBytesMax {
 			*b = nil
 		}
@@ -198,101 +199,33 @@ func (d *Deriver) begin(in *Input) {
 	}
 }
 
-// pick returns the first route of the topic whose match holds.
-func (d *Deriver) pick() (*Route, status) {
-	for _, r := range d.plan.routes {
-		m := r.Match
-		if m == nil {
-			return r, found
-		}
-		var text []byte
-		if m.Header != "" {
-			text = d.header(m.Header)
-		} else {
-			if !d.readPayload() {
-				return d.plan.routes[0], bad
-			}
-			text = d.matchText(m.Field.slotIn(d))
-		}
-		if text != nil && slices.ContainsFunc(m.In, func(s string) bool { return s == string(text) }) {
-			return r, found
-		}
-	}
-	return d.plan.routes[0], d.fail("match", "no route takes this record")
-}
-
-// matchText is the text of a value as Match compares it, nil for what never
-// matches.
-func (d *Deriver) matchText(raw []byte) []byte {
-	if raw == nil {
-		return nil
-	}
-	switch c := raw[0]; {
-	case c == '"':
-		return d.string(raw)
-	case c == 't' || c == 'f':
-		return raw
-	case c == '-' || isDigit(c):
-		mark := len(d.text)
-		var reason string
-		if d.text, reason = d.appendNumber(d.text, raw); reason == "" {
-			return d.text[mark:]
-		}
-	}
-	return nil
-}
-
 // try goes through the sources and fills in key and digests.
 func (d *Deriver) try(r *Route, out *Derived) status {
 	for i := range r.Keys {
 		s := &r.Keys[i]
 		d.buf, d.routing = d.buf[:0], d.routing[:0]
-		switch d.derive(s, r.MaxKeyBytes) {
+		k := &kinds[s.kind]
+		switch k.derive(d, s, r.MaxKeyBytes) {
 		case none:
 			continue
 		case bad:
 			return bad
 		case found:
 		}
-		kind := sourceKinds[s.kind]
 		out.Source = s.text
 		out.Key = d.key(r.Secret, d.hashed)
-		out.Digest = d.digest(r.Secret, r.Namespace, kind, &out.Key)
+		out.Digest = d.digest(r.Secret, r.Namespace, k.makes, &out.Key)
 		out.Routing = out.Digest
-		if s.kind == sourceOrder {
+		if len(d.routing) > 0 {
 			stable := d.key(r.Secret, d.routing)
-			out.Routing = d.digest(r.Secret, r.Namespace, kind, &stable)
-			if s.order.AdjacentBuckets {
-				out.Near, out.HasNear = d.neighbours(r), true
-			}
+			out.Routing = d.digest(r.Secret, r.Namespace, k.makes, &stable)
+		}
+		if s.order != nil && s.order.AdjacentBuckets {
+			out.Adjacent, out.HasAdjacent = d.adjacentDigests(r), true
 		}
 		return found
 	}
 	return none
-}
-
-// eventTime reads the route's time field, if it names one.
-func (d *Deriver) eventTime(r *Route, t *int64) status {
-	if r.Time == nil {
-		if *t < 0 {
-			return d.fail("record", "has no timestamp")
-		}
-		return found
-	}
-	f := &r.Time.Field
-	s, st := d.scalar(f)
-	switch st {
-	case found:
-	case bad:
-		return bad
-	case none: // unlike a key, the time has no fallback
-		return d.fail("time "+d.why[len(d.why)-1].what, d.why[len(d.why)-1].cause)
-	}
-	var reason string
-	if *t, reason = d.time(s, r.Time.Format, false); reason != "" {
-		return d.fail("time "+f.label, reason)
-	}
-	return found
 }
 
 // readPayload makes the payload's pass. It returns false for a malformed one.

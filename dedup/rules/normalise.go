@@ -2,10 +2,13 @@ package rules
 
 import (
 	"bytes"
+	"slices"
 	"strconv"
 	"time"
 	"unicode"
 	"unicode/utf8"
+
+	"go.yaml.in/yaml/v4"
 )
 
 // Normaliser is one step that makes different spellings of an id the same.
@@ -149,4 +152,71 @@ func (d *Deriver) time(s scalar, format TimeFormat, auto bool) (int64, string) {
 		return 0, reasonTimeRange
 	}
 	return ms, ""
+}
+
+// stepFields is the format of a normaliser that is an object.
+var stepFields = []fieldOf[Normaliser]{
+	{"decimals", func(d *decoder, x *Normaliser, n *yaml.Node, at string) {
+		x.kind = decimals
+		x.places = d.integer(n, at, 0, decimalPlacesMax)
+	}},
+	{"step", func(d *decoder, x *Normaliser, n *yaml.Node, at string) {
+		x.kind = step
+		x.step = d.stepMS(n, at)
+	}},
+	{"format", func(d *decoder, x *Normaliser, n *yaml.Node, at string) { x.format = d.timeFormat(n, at) }},
+}
+
+// normaliseOne reads the normalisers of a source of one value.
+func normaliseOne(d *decoder, s *sourceDraft, n *yaml.Node, at string) {
+	s.fields[0].Normalise = d.steps(n, at)
+}
+
+// normaliseByPath reads an object that has normalisers for some of the paths.
+func normaliseByPath(d *decoder, s *sourceDraft, n *yaml.Node, at string) {
+	var fields []fieldOf[sourceDraft]
+	for i := range s.fields {
+		fields = append(fields, fieldOf[sourceDraft]{s.fields[i].Path.Text,
+			func(d *decoder, s *sourceDraft, n *yaml.Node, at string) { s.fields[i].Normalise = d.steps(n, at) }})
+	}
+	decodeObject(d, n, at, s, fields)
+}
+
+// steps reads one normaliser or a list of them.
+func (d *decoder) steps(n *yaml.Node, at string) []Normaliser {
+	if n.Kind != yaml.SequenceNode {
+		return []Normaliser{d.step(n, at)}
+	}
+	var steps []Normaliser
+	d.list(n, at, func(n *yaml.Node, at string) { steps = append(steps, d.step(n, at)) })
+	return steps
+}
+
+func (d *decoder) step(n *yaml.Node, at string) Normaliser {
+	var x Normaliser
+	if n.Kind == yaml.ScalarNode {
+		i := slices.Index(normaliserNames[:decimals], n.Value)
+		if i < 0 {
+			d.fail(n, at, "want trim, upper, lower, {decimals: N} or {step: DURATION}, found %s", describe(n))
+			return x
+		}
+		return Normaliser{kind: normaliserKind(i)}
+	}
+	nodes := decodeObject(d, n, at, &x, stepFields)
+	if nodes == nil {
+		return x
+	}
+	_, places := nodes["decimals"]
+	_, truncate := nodes["step"]
+	_, format := nodes["format"]
+	if places == truncate || format && !truncate {
+		d.fail(n, at, "want {decimals: N}, {step: DURATION} or {step: DURATION, format: FORMAT}")
+	}
+	x.auto = truncate && !format
+	return x
+}
+
+// stepMS reads a duration of at least a millisecond, in milliseconds.
+func (d *decoder) stepMS(n *yaml.Node, at string) int64 {
+	return max(d.duration(n, at, shortestWindow).Milliseconds(), 1)
 }

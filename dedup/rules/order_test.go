@@ -43,7 +43,7 @@ func TestOrderKeysGolden(t *testing.T) {
 		if string(how.Hashed) != v.hashed || hex.EncodeToString(got.Key[:]) != v.key {
 			t.Errorf("%s: %s of %q, want %s of %q; %s", v.name, hex.EncodeToString(got.Key[:]), how.Hashed, v.key, v.hashed, got.Reason)
 		}
-		if digests := [3]string{got.Digest.String(), got.Near[0].String(), got.Near[1].String()}; digests != v.digests || !got.HasNear {
+		if digests := [3]string{got.Digest.String(), got.Adjacent[0].String(), got.Adjacent[1].String()}; digests != v.digests || !got.HasAdjacent {
 			t.Errorf("%s: digests %v, want %v", v.name, digests, v.digests)
 		}
 	}
@@ -54,7 +54,7 @@ func TestOrderKeysGolden(t *testing.T) {
 		t.Errorf("an order of 90 minutes ago: event time %d, shift %d", later.Time, later.Shift)
 	}
 	without := oneRoute(t, "[order]").NewDeriver(nil).Derive(&Input{Topic: "in", Value: []byte(`{"account":"A","symbol":"B","side":"C","quantity":1,"type":"D","timestamp":1}`)})
-	if without.HasNear || without.Finding != Keyed {
+	if without.HasAdjacent || without.Finding != Keyed {
 		t.Errorf("neighbours without being asked for: %+v", without)
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+
+	"go.yaml.in/yaml/v4"
 )
 
 // Path names a place in a JSON payload: member names joined by dots, "order.id".
@@ -19,12 +21,6 @@ type Path struct {
 	segments []segment
 }
 
-type segment struct {
-	name  string
-	index int  // of an array; -1 where name is no index
-	star  bool // matches all; name is "*"
-}
-
 // Names returns the names of the path's segments, outermost first.
 func (p *Path) Names() []string {
 	names := make([]string, len(p.segments))
@@ -34,44 +30,32 @@ func (p *Path) Names() []string {
 	return names
 }
 
+type segment struct {
+	name  string
+	index int  // of an array; -1 where name is no index
+	star  bool // matches all; name is "*"
+}
+
 // pathSegmentsMax bounds a path's depth, and with it the recursion of every
 // walk that follows a path.
 const pathSegmentsMax = 32
 
-// parsePath reads a path. Only with star may it hold "*" segments.
+// parsePath reads a path. Only with star may it have "*" segments.
 func parsePath(text string, star bool) (Path, error) {
 	p := Path{Text: text}
 	var name strings.Builder
-	escapedStar := false // the segment holds \*, so it is a name
-	flush := func() error {
-		s := segment{name: name.String(), index: -1}
-		name.Reset()
-		if s.name == "" {
-			return errors.New(`has an empty segment (\. is a dot inside a name)`)
-		}
-		if s.name == "*" && !escapedStar {
-			if !star {
-				return errors.New("has a star, which only payload include and exclude take: write a star in a name as \\*")
-			}
-			s.star = true
-		}
-		if escapedStar && s.name != "*" { // one way to write a path: its text is part of the key rule
-			return errors.New(`has \* inside a longer name, where the star needs no backslash`)
-		}
-		if n, err := strconv.Atoi(s.name); err == nil && n >= 0 && strconv.Itoa(n) == s.name {
-			s.index = n
-		}
-		escapedStar = false
-		p.segments = append(p.segments, s)
-		return nil
-	}
-	for i := 0; i < len(text); i++ {
-		switch c := text[i]; c {
-		case '.':
-			if err := flush(); err != nil {
+	escapedStar := false // the segment has \*, so it is a name
+	for i := 0; i <= len(text); i++ {
+		switch {
+		case i == len(text) || text[i] == '.':
+			s, err := newSegment(name.String(), star, escapedStar)
+			if err != nil {
 				return p, err
 			}
-		case '\\':
+			p.segments = append(p.segments, s)
+			name.Reset()
+			escapedStar = false
+		case text[i] == '\\':
 			i++
 			if i == len(text) || !strings.ContainsRune(`.\*`, rune(text[i])) {
 				return p, errors.New(`has a backslash before something other than a dot, a star or a backslash`)
@@ -79,16 +63,79 @@ func parsePath(text string, star bool) (Path, error) {
 			escapedStar = escapedStar || text[i] == '*'
 			name.WriteByte(text[i])
 		default:
-			name.WriteByte(c)
+			name.WriteByte(text[i])
 		}
-	}
-	if err := flush(); err != nil {
-		return p, err
 	}
 	if len(p.segments) > pathSegmentsMax {
 		return p, fmt.Errorf("has %d segments, at most %d are allowed", len(p.segments), pathSegmentsMax)
 	}
 	return p, nil
+}
+
+// newSegment makes a segment of an unescaped name. escapedStar reports that a star
+// in it had a backslash.
+func newSegment(name string, star, escapedStar bool) (segment, error) {
+	s := segment{name: name, index: -1}
+	switch {
+	case name == "":
+		return s, errors.New(`has an empty segment (\. is a dot inside a name)`)
+	case escapedStar && name != "*": // one way to write a path: its text is part of the key rule
+		return s, errors.New(`has \* inside a longer name, where the star needs no backslash`)
+	case name == "*" && !escapedStar:
+		if !star {
+			return s, errors.New("has a star, which only payload include and exclude take: write a star in a name as \\*")
+		}
+		s.star = true
+	}
+	if n, err := strconv.Atoi(name); err == nil && n >= 0 && strconv.Itoa(n) == name {
+		s.index = n
+	}
+	return s, nil
+}
+
+// field reads a payload path.
+func (d *decoder) field(n *yaml.Node, at string) Field {
+	text, ok := d.text(n, at)
+	if !ok {
+		return Field{}
+	}
+	return newField(d.path(n, at, text, false))
+}
+
+func (d *decoder) path(n *yaml.Node, at, text string, star bool) Path {
+	p, err := parsePath(text, star)
+	if err != nil {
+		d.fail(n, at, "path %q %v", text, err)
+	}
+	return p
+}
+
+// paths reads a list of payload paths.
+func (d *decoder) paths(n *yaml.Node, at string, star bool) []Path {
+	var paths []Path
+	d.list(n, at, func(n *yaml.Node, at string) {
+		text, ok := d.text(n, at)
+		if !ok {
+			return
+		}
+		for _, p := range paths {
+			if p.Text == text {
+				d.fail(n, at, "path %q is listed twice", text)
+				return
+			}
+		}
+		paths = append(paths, d.path(n, at, text, star))
+	})
+	return paths
+}
+
+// textOf is how a list of paths stands in a source's text.
+func textOf(paths []Path) string {
+	texts := make([]string, len(paths))
+	for i, p := range paths {
+		texts[i] = p.Text
+	}
+	return "[" + strings.Join(texts, ", ") + "]"
 }
 
 // pathNode is a tree of paths that share their beginnings. One walk over a

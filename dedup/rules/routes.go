@@ -1,64 +1,11 @@
 package rules
 
 import (
+	"fmt"
 	"slices"
-	"time"
-
-	"oncebus/dedup"
+	"strconv"
+	"strings"
 )
-
-// Policy says what happens to a record of some verdict.
-type Policy uint8
-
-// Policies. Which of them a field of the routes file takes is in its comment.
-const (
-	DeadLetter Policy = iota // to the route's dead-letter topic, with the reason
-	Forward                  // to the output, marked with the verdict
-	Drop                     // counted, not emitted
-	ToTopic                  // copies: to a topic of their own
-	Clamp                    // far future: the event time is set to the cap
-)
-
-var policyNames = [...]string{"dead_letter", "forward", "drop", "to", "clamp"}
-
-// String returns the policy's name in the routes file.
-func (p Policy) String() string { return policyNames[p] }
-
-// Duplicates is what happens to copies.
-type Duplicates struct {
-	Policy Policy // Drop (default), Forward or ToTopic
-	Topic  string // for ToTopic
-}
-
-// Mode is how far a route follows its events.
-type Mode uint8
-
-// Modes.
-const (
-	Plain     Mode = iota // copies are dropped, or where duplicates says
-	ClaimMode             // copies get the outcome of the first
-)
-
-var modeNames = [...]string{"plain", "claim"}
-
-// String returns the mode's name in the routes file.
-func (m Mode) String() string { return modeNames[m] }
-
-// Defaults of a route's optional fields.
-const (
-	DefaultGrace       = 10 * time.Minute
-	DefaultSkew        = time.Hour
-	DefaultDeadLetter  = "oncebus.dead-letter"
-	DefaultMaxKeyBytes = 4096
-
-	DefaultLease       = 5 * time.Minute
-	DefaultMaxWaiting  = 16
-	DefaultResultBytes = 64 << 10
-)
-
-// MaxNamespaces bounds the namespaces of one routes file: a row holds the
-// number of its namespace in one byte, and 0 stays free.
-const MaxNamespaces = 255
 
 // Routes is a validated routes file.
 type Routes struct {
@@ -68,116 +15,51 @@ type Routes struct {
 	slots   int // number of distinct payload paths in all routes
 }
 
-// Route is one rule set: which input records it takes, how their dedup key is
-// derived, for how long, and what happens to copies.
-type Route struct {
-	Name      string
-	Namespace string // the scope of its keys; the route's name unless set
-	Index     int    // place in Routes.Routes
-
-	Topics         []string // inputs
-	Match          *Match   // nil: takes every record of its topics
-	Prepartitioned bool     // the input is partitioned by the dedup key already
-	Mode           Mode
-
-	Keys   []Source // tried in order
-	Secret bool     // HMAC-SHA-256 in place of SHA-256
-	// MaxKeyBytes bounds the id (record_key, header, field), or the sum of
-	// the parts of a composite, in bytes; a longer one is malformed.
-	MaxKeyBytes int
-
-	Window time.Duration // how long after the first sighting a copy is a copy
-	Grace  time.Duration // how far beyond the window an event may be late
-	Skew   time.Duration // how far beyond the broker's present event time may be
-	Time   *EventTime    // nil: the record's timestamp
-
-	Output       string
-	Duplicates   Duplicates
-	OnMissingKey Policy // DeadLetter (default), Forward or Drop
-	OnLate       Policy // DeadLetter (default), Forward or Drop
-	OnFuture     Policy // DeadLetter (default, verdict invalid) or Clamp
-	DeadLetter   string // topic
-	Limits       Limits
-	// FailOpen lets events go to the output unchecked while local state cannot
-	// be used; otherwise they wait.
-	FailOpen bool
-
-	// Fingerprint names the payload fields that must agree between copies; an
-	// event that has the key of another but differs in them is a Collision.
-	Fingerprint []Field
-	Collision   Policy // DeadLetter (default) or Forward
-
-	fingerprintRule uint8 // see ruleOf
-
-	Claim Claims // of ClaimMode
-	HTTP  *HTTP  // nil: nothing comes in by HTTP
+// index gives every payload path of the file a slot and every topic its plan.
+func (rs *Routes) index() {
+	slots := map[string]int{}
+	slotOf := func(segments []segment) int {
+		var id strings.Builder
+		for _, s := range segments {
+			id.WriteString(strconv.Quote(s.name))
+		}
+		if _, ok := slots[id.String()]; !ok {
+			slots[id.String()] = len(slots)
+		}
+		return slots[id.String()]
+	}
+	rs.byTopic = map[string]*topicPlan{}
+	for _, r := range rs.Routes {
+		r.fingerprintRule = ruleOf(r)
+		for _, topic := range r.Topics {
+			plan := rs.byTopic[topic]
+			if plan == nil {
+				plan = &topicPlan{tree: newPathTree()}
+				rs.byTopic[topic] = plan
+			}
+			plan.routes = append(plan.routes, r)
+			r.eachPath(func(segments []segment, slot *int) {
+				*slot = slotOf(segments)
+				plan.tree.add(segments, *slot)
+				if !slices.Contains(plan.wanted, *slot) {
+					plan.wanted = append(plan.wanted, *slot)
+				}
+			})
+		}
+	}
+	rs.slots = len(slots)
 }
 
-// Claims is what a route in claim mode says beyond deduplication.
-type Claims struct {
-	Outcomes string // topic: executors tell here what became of an attempt
-	Replies  string // topic: who sent an event, or a copy of it, is answered here
-	// Lease is how long a claim without an outcome keeps others from running
-	// the event, by the broker's clock.
-	Lease time.Duration
-	// Wait holds the reply to a copy back until there is an outcome; without
-	// it the copy is told so at once.
-	Wait bool
-	// MaxWaiting is how many copies of one event may wait.
-	MaxWaiting int
-	// ResultBytes is the longest result, headers included, that is kept.
-	ResultBytes int
-	// Request is where an event has the id by which its sender knows it; nil
-	// where it has none.
-	Request *RequestID
+// topicPlan is what key derivation needs to know of one input topic.
+type topicPlan struct {
+	routes []*Route  // in the file's order
+	tree   *pathNode // every payload path that one of them reads
+	wanted []int     // their slots
 }
 
-// RequestID names the payload field or header that holds a sender's own id of
-// a request. It is no key: it only stands in replies.
-type RequestID struct {
-	Field  Field  // Path.Text is "" where Header is set
-	Header string // header name
-}
-
-// Limits bounds what the events of a route can make a task remember.
-type Limits struct {
-	// LiveKeys is how many keys of the route's namespace may be live in one
-	// partition, as Census counts them; 0 is no limit.
-	LiveKeys int
-	// OnLimit says what happens to an event with a new key beyond it:
-	// DeadLetter (default) or Forward. It is not remembered.
-	OnLimit Policy
-}
-
-// EventTime names the payload field that holds the event time.
-type EventTime struct {
-	Field  Field
-	Format TimeFormat
-}
-
-// TimeFormat is how an event time is written.
-type TimeFormat uint8
-
-// Time formats. Numbers may also be written as strings of digits.
-const (
-	UnixMilli TimeFormat = iota
-	UnixSecond
-	RFC3339
-)
-
-var timeFormatNames = [...]string{"unix_ms", "unix_s", "rfc3339"}
-
-// String returns the format's name in the routes file.
-func (f TimeFormat) String() string { return timeFormatNames[f] }
-
-// Match is the condition under which a route takes a record: the text of a
-// payload field or header is one of In. Numbers and booleans compare by their
-// JSON text; an absent field, null, an object or an array never match.
-type Match struct {
-	Field  Field  // payload field; Path.Text is "" where Header is set
-	Header string // header name
-	In     []string
-}
+// MaxNamespaces bounds the namespaces of one routes file: a row holds the
+// number of its namespace in one byte, and 0 stays free.
+const MaxNamespaces = 255
 
 // Inputs returns the input topics, sorted and each once: those that go through
 // the router, topics of outcomes among them, and those declared prepartitioned. No topic
@@ -215,36 +97,189 @@ func (rs *Routes) NeedsSecret() bool {
 	return slices.ContainsFunc(rs.Routes, func(r *Route) bool { return r.Secret })
 }
 
-// Span returns the route's window as the decision needs it.
-func (r *Route) Span() dedup.Window {
-	return dedup.Window{
-		Size:        r.Window.Milliseconds(),
-		Grace:       r.Grace.Milliseconds(),
-		Skew:        r.Skew.Milliseconds(),
-		ClampFuture: r.OnFuture == Clamp,
+// validate checks what no single field can show: required fields, names, and
+// routes that fight over topics, namespaces or paths.
+func (d *decoder) validate(drafts []*draft) {
+	if len(drafts) == 0 && len(d.mistakes) == 0 {
+		d.failLine(1, "routes", "is required")
 	}
-}
-
-// NearStep is how far, in ms of their own timestamps, an order may be from its
-// original in a neighbouring bucket; 0 where neighbours do not count.
-func (r *Route) NearStep() int64 {
-	for i := range r.Keys {
-		if o := r.Keys[i].order; o != nil && o.AdjacentBuckets {
-			return o.Step
+	for _, r := range drafts {
+		if r.nodes != nil {
+			d.validateRoute(r)
 		}
 	}
-	return 0
+	d.validateNames(drafts)
+	d.validateNamespaces(drafts)
+	d.validateInputs(drafts)
+	d.validateOutputs(drafts)
+	d.validatePaths(drafts)
 }
 
-// ClaimRule returns what the decision on a claim needs to know of the route.
-func (r *Route) ClaimRule() dedup.ClaimRule {
-	rule := dedup.ClaimRule{Lease: r.Claim.Lease.Milliseconds(), ResultBytes: r.Claim.ResultBytes}
-	if r.Claim.Wait {
-		rule.Wait = r.Claim.MaxWaiting
+func (d *decoder) validateNames(drafts []*draft) {
+	first := map[string]*draft{}
+	for _, r := range drafts {
+		if r.Name == "" {
+			continue
+		}
+		if other, ok := first[r.Name]; ok {
+			d.failAt(r, "name", "%q is the name of the route in line %d", r.Name, other.node.Line)
+			continue
+		}
+		first[r.Name] = r
 	}
-	return rule
 }
 
-// RetentionMS is how long behind stream time a row counts as held, in
-// milliseconds; see Window.Retention.
-func (r *Route) RetentionMS() int64 { return r.Span().Retention() }
+// validateNamespaces lets routes share a namespace only where their keys can
+// meet and mean the same: rows of one namespace expire by one window, its key
+// rule is pinned once, and a prepartitioned topic's state is its own.
+func (d *decoder) validateNamespaces(drafts []*draft) {
+	first := map[string]*draft{}
+	for _, r := range drafts {
+		if r.Namespace == "" {
+			continue
+		}
+		other, ok := first[r.Namespace]
+		if !ok {
+			first[r.Namespace] = r
+			if len(first) == MaxNamespaces+1 {
+				d.fail(r.node, r.at, "one namespace too many: at most %d", MaxNamespaces)
+			}
+			continue
+		}
+		d.validateShared(r, other)
+	}
+}
+
+// validateShared checks two routes of one namespace.
+func (d *decoder) validateShared(r, other *draft) {
+	field := "namespace"
+	if r.nodes[field] == nil {
+		field = "name"
+	}
+	with := fmt.Sprintf("namespace %q is shared with the route in line %d", r.Namespace, other.node.Line)
+	if r.Span() != other.Span() {
+		d.failAt(r, field, "%s, which has another window, grace, skew or on_future", with)
+	}
+	if r.KeyRule() != other.KeyRule() {
+		d.failAt(r, field, "%s, which derives keys in another way", with)
+	}
+	if r.Mode != other.Mode || r.Mode == ClaimMode && !r.sameClaims(other) {
+		d.failAt(r, field, "%s, which has another mode, or other outcomes, replies, lease, while_in_progress, max_waiting or result_limit", with)
+	}
+	if r.FailOpen != other.FailOpen {
+		d.failAt(r, field, "%s, which has another on_state_failure", with)
+	}
+	if (r.Prepartitioned || other.Prepartitioned) && !slices.Equal(r.Topics, other.Topics) {
+		d.failAt(r, field, "%s, but the state of a prepartitioned topic is separate: duplicates on two topics would not be found", with)
+	}
+}
+
+// validateInputs finds routes that fight over a topic.
+func (d *decoder) validateInputs(drafts []*draft) {
+	byTopic := map[string][]*draft{}
+	for _, r := range drafts {
+		for _, topic := range slices.Compact(slices.Sorted(slices.Values(r.Topics))) {
+			for _, earlier := range byTopic[topic] {
+				if earlier.Prepartitioned != r.Prepartitioned {
+					d.failAt(r, "prepartitioned", "%s is prepartitioned in one route and not in another (line %d)", topic, earlier.node.Line)
+				}
+				if earlier.takesAllOf(r) {
+					d.failAt(r, "topics", "the route gets nothing of %s: the one in line %d takes every record before it; "+
+						"give that one a match, or move it down", topic, earlier.node.Line)
+				}
+			}
+			byTopic[topic] = append(byTopic[topic], r)
+		}
+	}
+}
+
+// takesAllOf tells whether no record can pass r and match later.
+func (r *draft) takesAllOf(later *draft) bool {
+	a, b := r.Match, later.Match
+	if a == nil {
+		return true
+	}
+	if b == nil || a.Field.Path.Text != b.Field.Path.Text || a.Header != b.Header {
+		return false
+	}
+	for _, value := range b.In {
+		if !slices.Contains(a.In, value) {
+			return false
+		}
+	}
+	return len(b.In) > 0
+}
+
+// validateOutputs refuses an output that is an input, which would be an endless
+// loop, and an output that gets more than single events.
+func (d *decoder) validateOutputs(drafts []*draft) {
+	input, output := map[string]*draft{}, map[string]*draft{}
+	for _, r := range drafts {
+		for _, topic := range r.Topics {
+			input[topic] = r
+		}
+		output[r.Output] = r
+	}
+	d.validateOutcomes(drafts, input)
+	for _, r := range drafts {
+		if r.Mode == ClaimMode && r.Claim.Outcomes != "" {
+			input[r.Claim.Outcomes] = r
+		}
+	}
+	for _, r := range drafts {
+		for _, out := range []struct{ field, topic string }{
+			{"output", r.Output}, {"duplicates", r.Duplicates.Topic}, {"dead_letter", r.DeadLetter}, {"replies", r.Claim.Replies},
+		} {
+			if out.topic == "" {
+				continue
+			}
+			if in, ok := input[out.topic]; ok {
+				d.failAt(r, out.field, "%s is an input topic of the route in line %d: the record would be processed again and again", out.topic, in.node.Line)
+			}
+			if other, ok := output[out.topic]; ok && out.field != "output" {
+				d.failAt(r, out.field, "%s is the output of the route in line %d, which has every event once; "+
+					"to have duplicates there, write duplicates: forward", out.topic, other.node.Line)
+			}
+		}
+	}
+}
+
+// validateOutcomes refuses a topic that has both events and outcomes.
+func (d *decoder) validateOutcomes(drafts []*draft, input map[string]*draft) {
+	for _, r := range drafts {
+		if in, ok := input[r.Claim.Outcomes]; ok && r.Claim.Outcomes != "" {
+			d.failAt(r, "outcomes", "%s is an input topic of the route in line %d: an outcome is not an event", r.Claim.Outcomes, in.node.Line)
+		}
+	}
+}
+
+// validatePaths finds routes that fight over a path. Routes of one topic may
+// share it, and then are one door: which of them takes a request is known only
+// when it is in.
+func (d *decoder) validatePaths(drafts []*draft) {
+	first := map[string]*draft{}
+	for _, r := range drafts {
+		if r.HTTP == nil || r.HTTP.Path == "" {
+			continue
+		}
+		other, ok := first[r.HTTP.Path]
+		if !ok {
+			first[r.HTTP.Path] = r
+			continue
+		}
+		line := other.node.Line
+		if r.HTTP.Topic != other.HTTP.Topic {
+			d.failHTTP(r, "path", "%s is the path of the route in line %d, whose events go to another topic: give the route a path of its own",
+				r.HTTP.Path, line)
+			continue
+		}
+		if fields := r.HTTP.differs(other.HTTP); len(fields) > 0 {
+			d.failHTTP(r, "path", "%s is shared with the route in line %d, which has another %s: write the same in both",
+				r.HTTP.Path, line, strings.Join(fields, ", "))
+		}
+		if a, b := r.HTTP.Outcomes, other.HTTP.Outcomes; a != nil && b != nil && *a != *b {
+			d.failHTTP(r, "outcomes", "%s is shared with the route in line %d, whose outcomes are signed in another way: write the same in both",
+				r.HTTP.Path+OutcomesSuffix, line)
+		}
+	}
+}

@@ -39,11 +39,11 @@ func TestParseRoutesWithEverything(t *testing.T) {
 	}
 	claims := rs.Route("claims")
 	got = fmt.Sprintf("%v %s %s %v %v %d %d %s | %s %v %d %+v", claims.Mode, claims.Claim.Outcomes, claims.Claim.Replies, claims.Claim.Lease, claims.Claim.Wait,
-		claims.Claim.MaxWaiting, claims.Claim.ResultBytes, claims.Claim.Request.Field.Path.Text, claims.Fingerprint[1].Path.Text, claims.Collision, claims.NearStep(), claims.ClaimRule())
+		claims.Claim.MaxWaiting, claims.Claim.ResultBytes, claims.Claim.Request.Field.Path.Text, claims.Fingerprint[1].Path.Text, claims.Collision, claims.AdjacentStep(), claims.ClaimRule())
 	if want = "claim f.outcomes f.replies 1m0s true 3 10 r | b forward 60000 {Lease:60000 Wait:3 ResultBytes:10}"; got != want {
 		t.Errorf("claims\ngot  %s\nwant %s", got, want)
 	}
-	if c := r.Claim; r.Mode != Plain || c.Lease != DefaultLease || c.Wait || c.ResultBytes != DefaultResultBytes || r.NearStep() != 0 {
+	if c := r.Claim; r.Mode != Plain || c.Lease != DefaultLease || c.Wait || c.ResultBytes != DefaultResultBytes || r.AdjacentStep() != 0 {
 		t.Errorf("defaults of claims: %v %+v", r.Mode, c)
 	}
 	if w := rs.Route("plain").Span(); w != (dedup.Window{Size: 3600_000, Grace: 600_000, Skew: 3600_000}) ||
@@ -156,11 +156,11 @@ func TestMistakesInRoutes(t *testing.T) {
 		{"result limit", claim("result_limit: 1000000"), "r.yaml:3: routes[0].result_limit: want a whole number from 0 to 524288, found 1000000"},
 		{"request of both", claim("request: {field: a, header: b}"), "r.yaml:3: routes[0].request: want either field or header"},
 		{"request of ours", claim("request: {header: Oncebus-Key}"), "r.yaml:3: routes[0].request.header: incoming oncebus-* headers are never trusted"},
-		{"outcomes on an input", with("mode: claim, outcomes: in, replies: r"), "r.yaml:3: routes[0].outcomes: in is an input topic of the route in line 2: an outcome is no event"},
-		{"replies on an input", with("mode: claim, outcomes: o, replies: in"), "r.yaml:3: routes[0].replies: in is an input topic of the route in line 2: records would go round for ever"},
+		{"outcomes on an input", with("mode: claim, outcomes: in, replies: r"), "r.yaml:3: routes[0].outcomes: in is an input topic of the route in line 2: an outcome is not an event"},
+		{"replies on an input", with("mode: claim, outcomes: o, replies: in"), "r.yaml:3: routes[0].replies: in is an input topic of the route in line 2: the record would be processed again and again"},
 		{"replies on outcomes", with("mode: claim, outcomes: o, replies: o"), "r.yaml:3: routes[0].replies: o is the route's outcomes topic: replies would be taken for outcomes\n" +
-			"r.yaml:3: routes[0].replies: o is an input topic of the route in line 2: records would go round for ever"},
-		{"replies on an output", with("mode: claim, outcomes: o, replies: out"), "r.yaml:3: routes[0].replies: out is the output of the route in line 2, where every event stands once; duplicates: forward is the way to have copies there"},
+			"r.yaml:3: routes[0].replies: o is an input topic of the route in line 2: the record would be processed again and again"},
+		{"replies on an output", with("mode: claim, outcomes: o, replies: out"), "r.yaml:3: routes[0].replies: out is the output of the route in line 2, which has every event once; to have duplicates there, write duplicates: forward"},
 		{"namespace of other claims", claim("lease: 1m}\n- {name: b, namespace: a, topics: [x], window: 1h, output: out, key: [raw], mode: claim, outcomes: o, replies: r"),
 			`r.yaml:4: routes[1].namespace: namespace "a" is shared with the route in line 2, which has another mode, or other outcomes, replies, lease, while_in_progress, max_waiting or result_limit`},
 		{"collision", with("collision: drop"), `r.yaml:3: routes[0].collision: want dead_letter or forward, found "drop"`},
@@ -219,17 +219,17 @@ func TestMistakesInRoutes(t *testing.T) {
 		{"prepartitioned with two topics", "routes:\n- {name: a, topics: [x, y], prepartitioned: true, window: 1h, output: out, key: [raw]}",
 			"r.yaml:2: routes[0].topics: a prepartitioned route takes one topic, because every prepartitioned topic has a state of its own: copies on two of them would not meet; write a route for each, or leave prepartitioned out"},
 		{"output is an input", second("name: b, topics: [x], window: 1h, output: in, key: [raw]"),
-			"r.yaml:3: routes[1].output: in is an input topic of the route in line 2: records would go round for ever"},
-		{"duplicates to an input", with("duplicates: {to: in}"), "r.yaml:3: routes[0].duplicates: in is an input topic of the route in line 2: records would go round for ever"},
+			"r.yaml:3: routes[1].output: in is an input topic of the route in line 2: the record would be processed again and again"},
+		{"duplicates to an input", with("duplicates: {to: in}"), "r.yaml:3: routes[0].duplicates: in is an input topic of the route in line 2: the record would be processed again and again"},
 		{"dead letters to an input", strings.Replace(valid, "[in]", "[oncebus.dead-letter]", 1),
-			"r.yaml:2: routes[0].dead_letter: oncebus.dead-letter is an input topic of the route in line 2: records would go round for ever"},
-		{"duplicates to an output", with("duplicates: {to: out}"), "r.yaml:3: routes[0].duplicates: out is the output of the route in line 2, where every event stands once; duplicates: forward is the way to have copies there"},
+			"r.yaml:2: routes[0].dead_letter: oncebus.dead-letter is an input topic of the route in line 2: the record would be processed again and again"},
+		{"duplicates to an output", with("duplicates: {to: out}"), "r.yaml:3: routes[0].duplicates: out is the output of the route in line 2, which has every event once; to have duplicates there, write duplicates: forward"},
 		{"namespace of another window", second("name: b, namespace: a, topics: [x], window: 2h, output: out, key: [raw]"),
 			`r.yaml:3: routes[1].namespace: namespace "a" is shared with the route in line 2, which has another window, grace, skew or on_future`},
 		{"namespace of another key", second("name: b, namespace: a, topics: [x], window: 1h, output: out, key: [record_key]"),
 			`r.yaml:3: routes[1].namespace: namespace "a" is shared with the route in line 2, which derives keys in another way`},
 		{"namespace of a prepartitioned topic", second("name: b, namespace: a, topics: [x], prepartitioned: true, window: 1h, output: out, key: [raw]"),
-			`r.yaml:3: routes[1].namespace: namespace "a" is shared with the route in line 2, but a prepartitioned topic has a state of its own: copies would not meet`},
+			`r.yaml:3: routes[1].namespace: namespace "a" is shared with the route in line 2, but the state of a prepartitioned topic is separate: duplicates on two topics would not be found`},
 	} {
 		t.Run(v.name, func(t *testing.T) {
 			rs, err := ParseRoutes("r.yaml", []byte(v.file))

@@ -71,46 +71,57 @@ func (s *scan) value(i int, node *pathNode, depth int) int {
 
 func (s *scan) object(i int, node *pathNode, depth int) int {
 	i = s.space(i + 1)
-	if i < len(s.b) && s.b[i] == '}' {
+	if s.is(i, '}') {
 		return i + 1
 	}
 	first := len(s.names)
-	for seen := uint64(0); i < len(s.b) && s.b[i] == '"'; i = s.space(i + 1) {
-		end, plain := s.text(i)
-		if end == unsure || !plain {
-			return unsure
-		}
-		name := s.b[i+1 : end-1]
-		// Most names differ in six bits of their hash already.
-		h := hashName(name)
-		if bit := uint64(1) << (h >> 58); seen&bit == 0 {
-			seen |= bit
-		} else if !s.unique(first, h) {
-			return unsure
-		}
-		s.names = append(s.names, h)
-		i = s.space(end)
-		if i >= len(s.b) || s.b[i] != ':' {
+	for seen := uint64(0); s.is(i, '"'); i = s.space(i + 1) {
+		var name []byte
+		if name, i = s.memberName(i, first, &seen); i == unsure {
 			return unsure
 		}
 		var child *pathNode
 		if node != nil {
 			child = node.member(name)
 		}
-		if i = s.value(s.space(i+1), child, depth+1); i == unsure {
+		if i = s.value(s.space(i), child, depth+1); i == unsure {
 			return unsure
 		}
 		i = s.space(i)
-		if i < len(s.b) && s.b[i] == '}' {
+		if s.is(i, '}') {
 			s.names = s.names[:first]
 			return i + 1
 		}
-		if i >= len(s.b) || s.b[i] != ',' {
+		if !s.is(i, ',') {
 			return unsure
 		}
 	}
 	return unsure
 }
+
+// memberName reads a member's name and the colon. seen has a bit for six bits of
+// the hash of each earlier name, by which most names already differ.
+func (s *scan) memberName(i, first int, seen *uint64) (name []byte, end int) {
+	end, plain := s.text(i)
+	if end == unsure || !plain {
+		return nil, unsure
+	}
+	name = s.b[i+1 : end-1]
+	h := hashName(name)
+	if bit := uint64(1) << (h >> 58); *seen&bit == 0 {
+		*seen |= bit
+	} else if !s.unique(first, h) {
+		return nil, unsure
+	}
+	s.names = append(s.names, h)
+	if end = s.space(end); !s.is(end, ':') {
+		return nil, unsure
+	}
+	return name, end + 1
+}
+
+// is reports whether the byte at i is c.
+func (s *scan) is(i int, c byte) bool { return i < len(s.b) && s.b[i] == c }
 
 // unique says whether no member of the object whose names begin at first has
 // this hash. Two names with one hash only cost the quick pass.

@@ -4,9 +4,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"unicode/utf16"
 
-	"github.com/go-json-experiment/json/jsontext"
+	"go.yaml.in/yaml/v4"
 )
 
 // Source is one way to derive a dedup key: one entry of a route's key list.
@@ -14,13 +13,12 @@ type Source struct {
 	kind   sourceKind
 	text   string // as in the file, "field: traceId"
 	header string
-	// fields are the payload fields read, in the file's order; for record_key
-	// and header one that only carries the label and the normalisers.
+	// fields are the payload fields that it reads, in the file's order. Those of
+	// record_key and header have no path: only the label and the normalisers.
 	fields  []Field
 	members []member    // hash: the fields in canonical order
 	project *projection // payload: nil takes the whole
 	paths   []string    // payload: the paths as written, sorted
-	root    int         // payload: the slot of the whole document
 	order   *Order
 }
 
@@ -36,33 +34,120 @@ const (
 	sourceRaw
 	sourceCloudEvent
 	sourceOrder
+	kindCount
 )
 
-var sourceNames = [...]string{"record_key", "header", "field", "fields", "hash", "payload", "raw", "cloudevent", "order"}
+// A kind is everything that one kind of source means. A new kind is one row of
+// kinds, with its functions in a file of its own.
+type kind struct {
+	// name is the field of the routes file. The manifest pins it in the key rule.
+	name string
+	// makes is part of the state digest.
+	makes keyKind
+	// bare says that the name alone is a complete entry.
+	bare bool
+	// implied says that the file does not name the fields.
+	implied bool
+	// carried is the part of the record that an HTTP request has to bring.
+	carried recordPart
 
-var sourceKinds = [...]keyKind{kindID, kindID, kindID, kindComposite, kindContent, kindContent, kindContent, kindComposite, kindOrder}
-
-// String returns the source as it stands in the file.
-func (s *Source) String() string { return s.text }
-
-// Reads returns the payload fields that the source names; none if it takes
-// something else, or the payload as a whole.
-func (s *Source) Reads() []Field {
-	switch s.kind {
-	case sourceField, sourceComposite, sourceHash:
-		return s.fields
-	case sourceOrder:
-		fields := make([]Field, 0, len(s.order.all()))
-		for _, f := range s.order.all() {
-			fields = append(fields, *f)
-		}
-		return fields
-	default:
-		return nil
-	}
+	// read reads the value of the source's field in the file.
+	read func(d *decoder, s *sourceDraft, n *yaml.Node, at string)
+	// complete sets the text and fields that follow from the value; nil: none do.
+	complete func(s *sourceDraft)
+	// normalise reads the normalise field; nil: the source takes no normalisers.
+	normalise func(d *decoder, s *sourceDraft, n *yaml.Node, at string)
+	// fields returns the payload fields that need a slot; nil: it reads none.
+	fields func(s *Source) []*Field
+	// derive sets Deriver.hashed. A source of which one part moves also sets
+	// Deriver.routing, to the bytes without that part.
+	derive func(d *Deriver, s *Source, limit int) status
+	// rule returns the arguments of the source in the key rule; nil: it has none.
+	rule func(s *Source) []string
 }
 
-// Field is a value a source reads, with the normalisers to apply to it.
+// recordPart is a part of a record besides the payload.
+type recordPart uint8
+
+const (
+	partPayload   recordPart = iota // every HTTP request has a body
+	partHeader                      // only carried headers arrive
+	partRecordKey                   // no HTTP request has one
+)
+
+var kinds = [kindCount]kind{
+	sourceRecordKey: {
+		name: "record_key", makes: kindID, bare: true, carried: partRecordKey,
+		read: readFlag, complete: completeRecordKey, normalise: normaliseOne, derive: (*Deriver).recordKey, rule: ruleOfRecordKey,
+	},
+	sourceHeader: {
+		name: "header", makes: kindID, carried: partHeader,
+		read: readHeader, complete: completeHeader, normalise: normaliseOne, derive: (*Deriver).headerKey, rule: ruleOfHeader,
+	},
+	sourceField: {
+		name: "field", makes: kindID,
+		read: readField, complete: completeField, normalise: normaliseOne, fields: allFields, derive: (*Deriver).fieldKey, rule: ruleOfFields,
+	},
+	sourceComposite: {
+		name: "fields", makes: kindComposite,
+		read: readFields, complete: completeFields, normalise: normaliseByPath, fields: allFields, derive: (*Deriver).fieldsKey, rule: ruleOfFields,
+	},
+	sourceHash: {
+		name: "hash", makes: kindContent,
+		read: readFields, complete: completeHash, normalise: normaliseByPath, fields: allFields, derive: (*Deriver).hashKey, rule: ruleOfHash,
+	},
+	sourcePayload: {
+		name: "payload", makes: kindContent, implied: true,
+		read: readPayloadSource, complete: completePayload, fields: allFields, derive: (*Deriver).payloadKey, rule: ruleOfPayload,
+	},
+	sourceRaw: {
+		name: "raw", makes: kindContent, bare: true,
+		read: readFlag, derive: (*Deriver).rawKey,
+	},
+	sourceCloudEvent: {
+		name: "cloudevent", makes: kindComposite, bare: true, implied: true,
+		read: readFlag, complete: completeCloudEvent, fields: allFields, derive: (*Deriver).cloudEventKey,
+	},
+	sourceOrder: {
+		name: "order", makes: kindOrder, bare: true,
+		read: readOrder, complete: completeOrder, fields: orderFieldsOf, derive: (*Deriver).orderKey, rule: ruleOfOrder,
+	},
+}
+
+// String returns the source as written in the file.
+func (s *Source) String() string { return s.text }
+
+// payloadFields returns the payload fields that the source reads.
+func (s *Source) payloadFields() []*Field {
+	if read := kinds[s.kind].fields; read != nil {
+		return read(s)
+	}
+	return nil
+}
+
+// allFields is kind.fields of the sources that keep them in Source.fields.
+func allFields(s *Source) []*Field {
+	fields := make([]*Field, len(s.fields))
+	for i := range s.fields {
+		fields[i] = &s.fields[i]
+	}
+	return fields
+}
+
+// Reads returns the payload fields that the source names. It is empty for a
+// source that names none, and for one that takes the whole payload.
+func (s *Source) Reads() []Field {
+	if kinds[s.kind].implied {
+		return nil
+	}
+	var fields []Field
+	for _, f := range s.payloadFields() {
+		fields = append(fields, *f)
+	}
+	return fields
+}
+
+// Field is a value that a source reads, with the normalisers to apply to it.
 type Field struct {
 	Path      Path
 	Normalise []Normaliser
@@ -71,62 +156,25 @@ type Field struct {
 	slot  int
 }
 
-// newField returns a field with its label; its slot is given by the index.
+// newField returns a field with its label. Routes.index assigns the slot.
 func newField(path Path) Field { return Field{Path: path, label: "field " + path.Text, slot: -1} }
 
-// member is one member of the object that the hash source builds.
-type member struct {
-	field *Field
-	name  []byte // quoted, with the colon
-}
-
-// setMembers puts the fields of a hash source into canonical order: RFC 8785
-// sorts names by their UTF-16 code units (section 3.2.3).
-func (s *Source) setMembers() {
-	s.members = make([]member, len(s.fields))
-	for i := range s.fields {
-		name, _ := jsontext.AppendQuote(nil, s.fields[i].Path.Text) // the text is valid UTF-8: it was YAML
-		s.members[i] = member{field: &s.fields[i], name: append(name, ':')}
-	}
-	slices.SortFunc(s.members, func(a, b member) int {
-		return slices.Compare(utf16.Encode([]rune(a.field.Path.Text)), utf16.Encode([]rune(b.field.Path.Text)))
-	})
+// namedField returns the field of a top-level member.
+func namedField(name string) Field {
+	return newField(Path{Text: name, segments: []segment{{name: name, index: -1}}})
 }
 
 // rule returns the canonical text of what the source hashes, see Route.KeyRule.
 func (s *Source) rule() string {
+	k := &kinds[s.kind]
 	var args []string
-	switch s.kind {
-	case sourceHeader:
-		args = append(args, strconv.Quote(s.header)+fieldRule(&s.fields[0]))
-	case sourceRecordKey:
-		args = append(args, strings.TrimPrefix(fieldRule(&s.fields[0]), "|"))
-	case sourceField, sourceComposite:
-		for i := range s.fields {
-			args = append(args, strconv.Quote(s.fields[i].Path.Text)+fieldRule(&s.fields[i]))
-		}
-	case sourceHash: // the order in the file does not matter
-		for _, m := range s.members {
-			args = append(args, strconv.Quote(m.field.Path.Text)+fieldRule(m.field))
-		}
-	case sourcePayload:
-		if s.project != nil {
-			args = append(args, "exclude")
-			if s.project.include {
-				args[0] = "include"
-			}
-		}
-		for _, path := range s.paths {
-			args = append(args, strconv.Quote(path))
-		}
-	case sourceOrder:
-		args = s.order.rule()
-	case sourceRaw, sourceCloudEvent: // nothing to choose
+	if k.rule != nil {
+		args = k.rule(s)
 	}
-	return sourceNames[s.kind] + "(" + strings.Join(args, ",") + ")"
+	return k.name + "(" + strings.Join(args, ",") + ")"
 }
 
-func fieldRule(f *Field) string {
+func (f *Field) rule() string {
 	var b strings.Builder
 	for _, n := range f.Normalise {
 		b.WriteString("|" + n.String())
@@ -135,9 +183,9 @@ func fieldRule(f *Field) string {
 }
 
 // KeyRule returns the canonical text of everything that decides a key:
-// namespace, secret or not, sources with their normalisers in order. It is
-// pinned in the manifest, because another rule would no longer find the rows of
-// this one. Files that mean the same give the same text.
+// namespace, secret or not, sources with their normalisers in order. The
+// manifest pins it, because another rule cannot find the rows of this one.
+// Files with the same meaning have the same text.
 func (r *Route) KeyRule() string {
 	var b strings.Builder
 	b.WriteString("v1 namespace=" + r.Namespace + " secret=" + strconv.FormatBool(r.Secret) + " key=")
@@ -148,4 +196,110 @@ func (r *Route) KeyRule() string {
 		b.WriteString(r.Keys[i].rule())
 	}
 	return b.String()
+}
+
+// sourceDraft is one entry of a key list being read.
+type sourceDraft struct {
+	Source
+	named     []string // the sources it names: must be one
+	include   []Path
+	exclude   []Path
+	normalise *yaml.Node
+}
+
+// sourceFields is the format of a key source that is an object.
+var sourceFields = makeSourceFields()
+
+func makeSourceFields() []fieldOf[sourceDraft] {
+	var fields []fieldOf[sourceDraft]
+	for i := range kinds {
+		k := &kinds[i]
+		fields = append(fields, fieldOf[sourceDraft]{k.name, func(d *decoder, s *sourceDraft, n *yaml.Node, at string) {
+			s.named = append(s.named, k.name)
+			s.kind = sourceKind(i)
+			k.read(d, s, n, at)
+		}})
+	}
+	return append(fields, fieldOf[sourceDraft]{"normalise", func(_ *decoder, s *sourceDraft, n *yaml.Node, _ string) { s.normalise = n }})
+}
+
+// sources reads a route's key list.
+func (d *decoder) sources(n *yaml.Node, at string) []Source {
+	var sources []Source
+	d.list(n, at, func(n *yaml.Node, at string) {
+		s, ok := d.source(n, at)
+		if !ok {
+			return
+		}
+		if slices.ContainsFunc(sources, func(x Source) bool { return x.text == s.text }) {
+			d.fail(n, at, "%s is listed twice", s.text)
+		}
+		sources = append(sources, s)
+	})
+	return sources
+}
+
+// source reads one key source: the name of a bare kind, or an object with the
+// name as its field.
+func (d *decoder) source(n *yaml.Node, at string) (Source, bool) {
+	before := len(d.mistakes)
+	s := d.sourceValue(n, at)
+	if s == nil || len(d.mistakes) > before {
+		return Source{}, false
+	}
+	k := &kinds[s.kind]
+	s.text = k.name
+	if k.complete != nil {
+		k.complete(s)
+	}
+	switch at := join(at, "normalise"); {
+	case s.normalise == nil:
+	case k.normalise == nil:
+		d.fail(s.normalise, at, "%s takes no normalisers", k.name)
+	default:
+		k.normalise(d, s, s.normalise, at)
+	}
+	return s.Source, len(d.mistakes) == before
+}
+
+// sourceValue reads what the file has of a source; nil if it is no source.
+func (d *decoder) sourceValue(n *yaml.Node, at string) *sourceDraft {
+	if n.Kind == yaml.ScalarNode {
+		i := slices.IndexFunc(kinds[:], func(k kind) bool { return k.bare && k.name == n.Value })
+		if i < 0 {
+			d.fail(n, at, "want a source such as {field: PATH}, or one of %s; found %s", strings.Join(bareNames(), ", "), describe(n))
+			return nil
+		}
+		return &sourceDraft{Source: Source{kind: sourceKind(i)}}
+	}
+	s := &sourceDraft{}
+	before := len(d.mistakes)
+	if decodeObject(d, n, at, s, sourceFields) == nil {
+		return nil
+	}
+	if len(s.named) != 1 {
+		if len(d.mistakes) == before {
+			d.fail(n, at, "want exactly one source, found %d: each source is an entry of its own", len(s.named))
+		}
+		return nil
+	}
+	return s
+}
+
+// bareNames lists the sources whose name alone is an entry.
+func bareNames() []string {
+	var names []string
+	for i := range kinds {
+		if kinds[i].bare {
+			names = append(names, kinds[i].name)
+		}
+	}
+	return names
+}
+
+// readFlag reads the value of a source that has nothing to choose.
+func readFlag(d *decoder, _ *sourceDraft, n *yaml.Node, at string) {
+	if on, ok := d.boolean(n, at); ok && !on {
+		d.fail(n, at, "want true: leave the source out to switch it off")
+	}
 }

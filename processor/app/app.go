@@ -46,11 +46,11 @@ type App struct {
 // Route is a route with its numbers.
 type Route struct {
 	*rules.Route
-	Class     uint8
-	Span      dedup.Window
-	NearStep  int64 // see dedup.Route.NearStep
-	Rule      dedup.ClaimRule
-	NameBytes []byte
+	NamespaceID    uint8
+	Span           dedup.Window
+	AdjacentStepMS int64 // see rules.Route.AdjacentStep
+	Rule           dedup.ClaimRule
+	NameBytes      []byte
 }
 
 func newApp(t *Topology, m *Manifest, routes *rules.Routes) *App {
@@ -59,16 +59,16 @@ func newApp(t *Topology, m *Manifest, routes *rules.Routes) *App {
 		rt.Hasher = m.hasher(t.Topics[t.Repartition].Partitions)
 	}
 	for _, r := range routes.Routes {
-		info := &Route{Route: r, Class: m.Class(r.Namespace), Span: r.Span(), NearStep: r.NearStep(), Rule: r.ClaimRule(), NameBytes: []byte(r.Name)}
+		info := &Route{Route: r, NamespaceID: m.Class(r.Namespace), Span: r.Span(), AdjacentStepMS: r.AdjacentStep(), Rule: r.ClaimRule(), NameBytes: []byte(r.Name)}
 		if r.Mode == rules.ClaimMode {
 			rt.Outcomes[r.Claim.Outcomes] = append(rt.Outcomes[r.Claim.Outcomes], info)
 		}
-		if topic := t.taskTopicOf(r); r.FailOpen && !slices.Contains(rt.FailOpen[topic], info.Class) {
-			rt.FailOpen[topic] = append(rt.FailOpen[topic], info.Class)
+		if topic := t.taskTopicOf(r); r.FailOpen && !slices.Contains(rt.FailOpen[topic], info.NamespaceID) {
+			rt.FailOpen[topic] = append(rt.FailOpen[topic], info.NamespaceID)
 		}
 		rt.Routes = append(rt.Routes, info)
 		rt.ByName[r.Name] = info
-		rt.RoutesOf[info.Class] = append(rt.RoutesOf[info.Class], r.Name)
+		rt.RoutesOf[info.NamespaceID] = append(rt.RoutesOf[info.NamespaceID], r.Name)
 	}
 	for _, topic := range t.TaskTopics() {
 		if len(rt.FailOpen[topic]) == 0 {

@@ -18,7 +18,7 @@ type StatusCounter struct {
 	Class  uint8
 	status dedup.Status
 	Window dedup.Window
-	dedup.Census
+	dedup.KeyCounter
 }
 
 // StatusWaiting stands for a status in the census of requests that wait for an
@@ -63,7 +63,7 @@ func (c *Counts) class(class uint8) []StatusCounter {
 // CopyTo makes to equal to c; it reuses to's memory.
 func (c *Counts) CopyTo(to *Counts) {
 	for i := range c.Censuses {
-		c.Censuses[i].CopyTo(&to.Censuses[i].Census)
+		c.Censuses[i].CopyTo(&to.Censuses[i].KeyCounter)
 	}
 	copy(to.Hits, c.Hits)
 }
@@ -86,11 +86,11 @@ func NewCounts(rt *App) Counts {
 func emptyCensuses(rt *App) []StatusCounter {
 	var all []StatusCounter
 	for _, r := range rt.Routes {
-		if slices.ContainsFunc(all, func(c StatusCounter) bool { return c.Class == r.Class }) {
+		if slices.ContainsFunc(all, func(c StatusCounter) bool { return c.Class == r.NamespaceID }) {
 			continue
 		}
 		for _, status := range statusesOf(r.Mode) {
-			all = append(all, StatusCounter{r.Class, status, r.Span, dedup.NewCensus(r.Span)})
+			all = append(all, StatusCounter{r.NamespaceID, status, r.Span, dedup.NewKeyCounter(r.Span)})
 		}
 	}
 	slices.SortFunc(all, func(a, b StatusCounter) int {
@@ -120,14 +120,14 @@ func (c *Counts) LiveKeys(class uint8) (n uint64) {
 
 // AddRow notes a row that was recorded.
 func (c *Counts) AddRow(row *dedup.Row) {
-	if one := c.Of(row.Class, row.Status); one != nil {
+	if one := c.Of(row.NamespaceID, row.Status); one != nil {
 		one.Add(row.First)
 	}
 }
 
 // RemoveRow takes a row off that another one takes the place of.
 func (c *Counts) RemoveRow(row *dedup.Row) {
-	if one := c.Of(row.Class, row.Status); one != nil {
+	if one := c.Of(row.NamespaceID, row.Status); one != nil {
 		one.Remove(row.First)
 	}
 }
@@ -142,7 +142,7 @@ func (c *Counts) ReplaceRow(row, stood *dedup.Row) {
 }
 
 // ReplaceClaim does so for a claim and those who wait for its outcome.
-func (c *Counts) ReplaceClaim(claimed *dedup.Claimed, stood *dedup.Row) {
+func (c *Counts) ReplaceClaim(claimed *dedup.ClaimDecision, stood *dedup.Row) {
 	c.ReplaceRow(&claimed.Row, stood)
 	if stood != nil {
 		c.AddWaiting(stood, -claimed.Carried)
@@ -154,7 +154,7 @@ func (c *Counts) ReplaceClaim(claimed *dedup.Claimed, stood *dedup.Row) {
 // negative number that they wait no more. A namespace whose route is gone has
 // no count.
 func (c *Counts) AddWaiting(row *dedup.Row, n int) {
-	one := c.Of(row.Class, StatusWaiting)
+	one := c.Of(row.NamespaceID, StatusWaiting)
 	if one == nil {
 		return
 	}
@@ -223,7 +223,7 @@ func (c *Counts) Decode(text string) (recount map[uint8]bool, err error) {
 			}
 			continue
 		}
-		counted, rest, err := dedup.DecodeCensus(b)
+		counted, rest, err := dedup.DecodeKeyCounter(b)
 		if err != nil {
 			return nil, fmt.Errorf("%w: %w", wire.ErrCheckpoint, err)
 		}
@@ -231,7 +231,7 @@ func (c *Counts) Decode(text string) (recount map[uint8]bool, err error) {
 		switch known := c.Of(class, dedup.Status(status)); {
 		case known == nil:
 		case counted.Fits(known.Window):
-			known.Census = counted
+			known.KeyCounter = counted
 		default:
 			recount[class] = true
 		}

@@ -70,8 +70,8 @@ type manifestTopic struct {
 type manifestNamespace struct {
 	Name    string `json:"name"`
 	KeyRule string `json:"key_rule"`
-	// Mode is what its rows mean; a manifest of an early build has none.
-	Mode string `json:"mode,omitempty"`
+	// Mode is the route's mode, which decides the meaning of its rows.
+	Mode string `json:"mode"`
 }
 
 func newManifest(cluster string) (*Manifest, error) {
@@ -158,11 +158,7 @@ func (m *Manifest) reconcile(t *Topology, routes *rules.Routes, secret []byte) (
 			refuse("route %s: its key rule changed from\n  %s\nto\n  %s\nKeys recorded under the old rule would never be found: put the old rule back, or give the route a new namespace",
 				route.Name, have.KeyRule, route.KeyRule())
 		}
-		switch have.Mode {
-		case route.Mode.String():
-		case "":
-			have.Mode, changed = route.Mode.String(), true
-		default:
+		if have.Mode != route.Mode.String() {
 			refuse("route %s: its mode changed from %s to %s, but what namespace %s remembers was recorded in the old one: put it back, or give the route a new namespace",
 				route.Name, have.Mode, route.Mode, route.Namespace)
 		}

@@ -30,7 +30,7 @@ func (rt *App) ReadOutcome(rec *kgo.Record) (route *Route, read wire.OutcomeEnve
 		return routes[0], read, fmt.Sprintf("header %s: %v", wire.HeaderClaimToken, err)
 	}
 	for _, route := range routes {
-		if route.Class != read.Token.Class {
+		if route.NamespaceID != read.Token.NamespaceID {
 			continue
 		}
 		if partitions := rt.Topology.Topics[rt.Topology.Repartition].Partitions; read.Token.Partition >= partitions {

@@ -373,10 +373,10 @@ func (f *IngressClient) read(ctx context.Context, reader *kgo.Client, at *client
 // another front's.
 func (f *IngressClient) hand(rec *kgo.Record) {
 	address, ok := wire.AddressOf(rec)
-	if !ok || address.Front != f.number {
+	if !ok || address.Ingress != f.number {
 		return
 	}
-	q := f.asks.of(address.Ask)
+	q := f.asks.of(address.Request)
 	if q == nil {
 		return
 	}

@@ -143,7 +143,7 @@ func (i *Inspector) Lookup(ctx context.Context, d *rules.Derived) (Entry, bool, 
 		return Entry{}, false, err
 	}
 	topic, partitions := i.place(d)
-	class := i.rt.ByName[d.Route.Name].Class
+	class := i.rt.ByName[d.Route.Name].NamespaceID
 	for _, partition := range partitions {
 		entry := Entry{Task: app.TaskID{Topic: topic, Partition: partition}.String(), Partition: partition, StreamTime: dedup.NoStreamTime}
 		rows := map[dedup.Digest]dedup.Row{}
@@ -155,7 +155,7 @@ func (i *Inspector) Lookup(ctx context.Context, d *rules.Derived) (Entry, bool, 
 					entry.StreamTime = c.StreamTimes.At[class]
 				}
 				return err
-			case bytes.Equal(rec.Key, d.Digest[:]), d.HasNear && (bytes.Equal(rec.Key, d.Near[0][:]) || bytes.Equal(rec.Key, d.Near[1][:])):
+			case bytes.Equal(rec.Key, d.Digest[:]), d.HasAdjacent && (bytes.Equal(rec.Key, d.Adjacent[0][:]) || bytes.Equal(rec.Key, d.Adjacent[1][:])):
 				digest := dedup.Digest(rec.Key)
 				row, err := dedup.DecodeValue(digest, rec.Value)
 				rows[digest] = row
@@ -185,17 +185,17 @@ func (i *Inspector) Lookup(ctx context.Context, d *rules.Derived) (Entry, bool, 
 // over or it was freed.
 func priorOf(d *rules.Derived, rows map[dedup.Digest]dedup.Row, streamTime int64) (dedup.Row, bool) {
 	own, held := rows[d.Digest]
-	if !d.HasNear {
+	if !d.HasAdjacent {
 		return own, held
 	}
 	ev := dedup.Event{Digest: d.Digest, Time: d.Time, Shift: d.Shift, Fingerprint: d.Fingerprint}
 	var beside []dedup.Row
-	for _, digest := range d.Near {
-		if row, ok := rows[digest]; ok && ev.IsBeside(&row, d.Route.NearStep()) {
+	for _, digest := range d.Adjacent {
+		if row, ok := rows[digest]; ok && ev.IsAdjacent(&row, d.Route.AdjacentStep()) {
 			beside = append(beside, row)
 		}
 	}
-	prior, held := ev.Prior(own, held, beside, d.Route.NearStep(), d.Route.Span(), streamTime)
+	prior, held := ev.Prior(own, held, beside, d.Route.AdjacentStep(), d.Route.Span(), streamTime)
 	if !held && len(beside) > 0 {
 		return slices.MaxFunc(beside, func(a, b dedup.Row) int { return cmp.Compare(a.First, b.First) }), true
 	}
@@ -243,8 +243,8 @@ func (i *Inspector) Forget(ctx context.Context, d *rules.Derived) (dedup.Digest,
 	if err := i.known(d.Route); err != nil {
 		return d.Digest, err
 	}
-	token := dedup.Token{Class: i.rt.ByName[d.Route.Name].Class, Partition: i.rt.Hasher.Partition(&d.Routing), Digest: d.Digest}
-	if d.HasNear {
+	token := dedup.Token{NamespaceID: i.rt.ByName[d.Route.Name].NamespaceID, Partition: i.rt.Hasher.Partition(&d.Routing), Digest: d.Digest}
+	if d.HasAdjacent {
 		entry, found, err := i.Lookup(ctx, d)
 		switch {
 		case err != nil:

@@ -86,7 +86,7 @@ func (f *IngressClient) Submit(ctx context.Context, s *Submission, d *rules.Deri
 
 // Address is where the verdict on one of this client's requests goes, as of now.
 func (f *IngressClient) Address(request uint64) dedup.Address {
-	address := dedup.Address{Front: f.number, Ask: request}
+	address := dedup.Address{Ingress: f.number, Request: request}
 	if at := f.at.Load(); at != nil {
 		address.Partition = at.partition
 	}
@@ -100,7 +100,7 @@ func (f *IngressClient) SubmitAndWait(ctx context.Context, s *Submission, d *rul
 	q := newWaiter(d)
 	ask := f.asks.begin(q)
 	defer f.asks.end(ask)
-	if err := f.publish(ctx, s, d, dedup.Address{Front: f.number, Ask: ask}); err != nil {
+	if err := f.publish(ctx, s, d, dedup.Address{Ingress: f.number, Request: ask}); err != nil {
 		return wire.Answer{}, err
 	}
 	answer, told := f.await(ctx, q.answers, wire.Answer{})
@@ -137,7 +137,7 @@ func (f *IngressClient) publish(ctx context.Context, s *Submission, d *rules.Der
 	if err != nil {
 		return err
 	}
-	if ask.Asked() {
+	if ask.IsSet() {
 		ask.Partition = at.partition
 	}
 	err = f.send(ctx, at, f.record(at, s, d, ask), s.WaitForBroker)
@@ -191,7 +191,7 @@ func (f *IngressClient) record(at *clientState, s *Submission, d *rules.Derived,
 	default:
 		rec.Partition = int32(f.spread.Add(1) & 0x7fffffff)
 	}
-	if own.Value == nil && ask.Asked() {
+	if own.Value == nil && ask.IsSet() {
 		own.Value = ask.AppendText(nil)
 	}
 	if own.Value != nil {

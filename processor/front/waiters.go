@@ -20,7 +20,7 @@ type waiter struct {
 func newWaiter(d *rules.Derived) *waiter {
 	q := &waiter{answers: make(chan wire.Answer, 2)}
 	if d.Finding == rules.Keyed {
-		q.key, q.near = wire.KeyText(&d.Key), d.HasNear
+		q.key, q.near = wire.KeyText(&d.Key), d.HasAdjacent
 	}
 	return q
 }

@@ -23,7 +23,7 @@ func TestAnswerOfAnotherKeyIsPassedOver(t *testing.T) {
 		{"outcome", false, []wire.Answer{{Key: wire.KeyText(&d.Key), OutcomeFollows: true, Reason: "a"}, {Key: other, HasOutcome: true}, {Key: wire.KeyText(&d.Key), HasOutcome: true, Reason: "b"}}, "ab"},
 		{"outcome of a neighbour", true, []wire.Answer{{Key: other, HasOutcome: true}, {Key: wire.KeyText(&d.Key), OutcomeFollows: true, Reason: "a"}, {Key: other}, {Key: other, HasOutcome: true, Reason: "b"}}, "ab"},
 	} {
-		d.HasNear = c.near
+		d.HasAdjacent = c.near
 		q := newWaiter(&d)
 		for i := range c.answers {
 			q.deliver(&c.answers[i])

@@ -14,7 +14,7 @@ import (
 // skipDuringBypass tells whether the events of a class at this offset are left where
 // they are while the task passes events: they wait for the store, or went out.
 func (t *Judge) skipDuringBypass(route *app.Route, offset int64) bool {
-	return t.Blind && (!route.FailOpen || offset < t.Open.BypassedTo(route.Class))
+	return t.Blind && (!route.FailOpen || offset < t.Open.BypassedTo(route.NamespaceID))
 }
 
 // wasBypassed tells whether a running task meets an event that went out
@@ -70,7 +70,7 @@ func (t *Judge) storeForwarded(j *Judging, ev *event, decided *dedup.Event, prio
 }
 
 func (t *Judge) storeForwardedClaim(j *Judging, ev *event, decided *dedup.Event, prior *dedup.Row, held bool, streamTime int64) error {
-	c, err := dedup.RememberClaim(t.claimEvent(ev, decided), *prior, held, ev.route.Span, streamTime)
+	c, err := dedup.DecideForwardedClaim(t.claimEvent(ev, decided), *prior, held, ev.route.Span, streamTime)
 	if err != nil {
 		return fmt.Errorf("%w: %w", kafka.ErrIllegalState, err)
 	}

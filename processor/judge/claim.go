@@ -57,11 +57,11 @@ func (t *Judge) claim(j *Judging, ev *event, decided *dedup.Event, prior *dedup.
 
 // claimEvent is what the rules of claims need to know of an event.
 func (t *Judge) claimEvent(ev *event, decided *dedup.Event) dedup.ClaimEvent {
-	return dedup.ClaimEvent{Event: *decided, Key: *ev.key, Present: ev.brokerTime, Now: t.joinedAt, Up: t.StartedAt, Request: ev.requester()}
+	return dedup.ClaimEvent{Event: *decided, Key: *ev.key, ReceivedAt: ev.brokerTime, DispatchedAt: t.joinedAt, TaskStartedAt: t.StartedAt, Request: ev.requester()}
 }
 
 // replyToDuplicate answers an event at once, with what stands.
-func (t *Judge) replyToDuplicate(j *Judging, ev *event, c *dedup.Claimed, verdict dedup.Verdict) {
+func (t *Judge) replyToDuplicate(j *Judging, ev *event, c *dedup.ClaimDecision, verdict dedup.Verdict) {
 	t.reply(j, ev.route, &reply{
 		verdict: verdict, status: c.Row.Status.String(), row: &c.Row, claim: &c.Claim,
 		to: ev.requester(), value: c.Claim.Result, headers: c.Claim.Headers, present: ev.brokerTime,
@@ -71,10 +71,10 @@ func (t *Judge) replyToDuplicate(j *Judging, ev *event, c *dedup.Claimed, verdic
 // dispatch sends an event to the executor and records its claim, in the place of the
 // row that stood, if one did. Who cannot be kept in it for the outcome, since the row is
 // too long then or too many ask, is told that it runs.
-func (t *Judge) dispatch(j *Judging, ev *event, c *dedup.Claimed, stood *dedup.Row) {
+func (t *Judge) dispatch(j *Judging, ev *event, c *dedup.ClaimDecision, stood *dedup.Row) {
 	route := ev.route
 	if !t.fits(&c.Row) {
-		c.Leave()
+		c.DropRequest()
 	}
 	if !t.fits(&c.Row) {
 		ev.verdict, ev.reason = dedup.Invalid, t.misfit(&c.Row)
@@ -84,7 +84,7 @@ func (t *Judge) dispatch(j *Judging, ev *event, c *dedup.Claimed, stood *dedup.R
 	ev.claim = &c.Row
 	ev.token = dedup.TokenOf(&c.Row, t.Id.Partition)
 	own := ev.key
-	if c.Reclaimed {
+	if c.LeaseExpired {
 		ev.key = &c.Claim.Key // by which an executor knows the attempts of one order, neighbour or not
 	}
 	out := j.emit(ev, route.Output)
@@ -97,7 +97,7 @@ func (t *Judge) dispatch(j *Judging, ev *event, c *dedup.Claimed, stood *dedup.R
 	}
 	t.putRow(j, &c.Row)
 	ev.noteWaiting(c)
-	if c.Reclaimed {
+	if c.LeaseExpired {
 		t.OpenCounts.AddWaiting(&c.Row, c.Added)
 		j.tally(route, tallyReclaimed)
 		t.Log.Warn("a claim without an outcome is claimed anew: its executor died, or the lease is too short",
@@ -142,7 +142,7 @@ func (ev *event) requester() dedup.Request {
 		r.Key = ev.rec.Key
 	}
 	if ev.route.Claim.Wait {
-		r.Return = ev.replyTo
+		r.ReplyTo = ev.replyTo
 	}
 	return r
 }
@@ -196,17 +196,17 @@ func (t *Judge) outcome(j *Judging, ev *event, read *wire.OutcomeEnvelope) error
 
 // applyOutcome judges an outcome against the row of its claim. A result that the
 // changelog has no room for is omitted.
-func (t *Judge) applyOutcome(route *app.Route, o *dedup.Outcome) (prior dedup.Row, s dedup.Settled, err error) {
+func (t *Judge) applyOutcome(route *app.Route, o *dedup.Outcome) (prior dedup.Row, s dedup.OutcomeDecision, err error) {
 	prior, held, err := t.Store.Get(o.Token.Digest)
 	if err != nil {
 		return prior, s, err
 	}
-	s, err = dedup.Settle(o, prior, held, route.Span, route.Rule, t.streamTime(route.Class))
+	s, err = dedup.ApplyOutcome(o, prior, held, route.Span, route.Rule, t.streamTime(route.NamespaceID))
 	if err != nil {
 		return prior, s, fmt.Errorf("%w: %w", kafka.ErrIllegalState, err)
 	}
 	if s.Refused == "" && !t.fits(&s.Row) {
-		s.Omit()
+		s.OmitResult()
 		if !t.fits(&s.Row) { // the topic took longer rows once
 			s.Refused = t.misfit(&s.Row)
 		}

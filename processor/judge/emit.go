@@ -92,10 +92,10 @@ type event struct {
 	token          dedup.Token        // of claim
 	outcomeHeaders []kgo.RecordHeader // token and kind, of an outcome that is refused
 
-	replyTo dedup.Address  // who waits for the verdict; zero for nobody
-	claimed *dedup.Claimed // the judgement, in claim mode
-	passed  bool           // it went to the output
-	waits   bool           // ask is told the outcome too, when there is one
+	replyTo dedup.Address        // who waits for the verdict; zero for nobody
+	claimed *dedup.ClaimDecision // the judgement, in claim mode
+	passed  bool                 // it went to the output
+	waits   bool                 // ask is told the outcome too, when there is one
 }
 
 // emit sends ev to topic; if it does not fit there, to the dead-letter topic,

@@ -159,7 +159,7 @@ func (t *Judge) processPrepartitioned(j *Judging, rec *kgo.Record) error {
 	case t.skipDuringBypass(route, rec.Offset):
 		return nil
 	case derived.Finding != rules.Keyed:
-		if !t.wasBypassed(route.Class, rec.Offset) {
+		if !t.wasBypassed(route.NamespaceID, rec.Offset) {
 			j.turnAway(&ev, &derived)
 		}
 		return nil
@@ -205,21 +205,21 @@ func (t *Judge) lookUp(ev *event, decided *dedup.Event, streamTime int64) (dedup
 			beside = append(beside, row)
 		}
 	}
-	prior, held := decided.Prior(own, held, beside, ev.route.NearStep, ev.route.Span, streamTime)
+	prior, held := decided.Prior(own, held, beside, ev.route.AdjacentStepMS, ev.route.Span, streamTime)
 	return prior, held, nil
 }
 
 // judge is the decision: admit by time, look up, decide, emit, record.
 func (t *Judge) judge(j *Judging, ev *event, digest dedup.Digest, eventTime int64) error {
 	route := ev.route
-	streamTime := t.streamTime(route.Class)
+	streamTime := t.streamTime(route.NamespaceID)
 	told := eventTime
 	verdict, eventTime := route.Span.Admit(told, streamTime, ev.brokerTime)
-	decided := dedup.Event{Digest: digest, Time: eventTime, At: ev.from, Class: route.Class, Fingerprint: ev.Fingerprint}
+	decided := dedup.Event{Digest: digest, Time: eventTime, At: ev.from, NamespaceID: route.NamespaceID, Fingerprint: ev.Fingerprint}
 	if ev.HasAdjacent {
 		decided.Shift = ev.Shift + told - eventTime // which may have been clamped
 	}
-	before := t.wasBypassed(route.Class, ev.rec.Offset)
+	before := t.wasBypassed(route.NamespaceID, ev.rec.Offset)
 	switch {
 	case before && (verdict != dedup.Unique || t.Open.IsDeadLettered(ev.rec.Offset)):
 		return nil // which was said then
@@ -253,11 +253,11 @@ func (t *Judge) judge(j *Judging, ev *event, digest dedup.Digest, eventTime int6
 	if err != nil {
 		return err
 	}
-	t.Open.StreamTimes.At[route.Class] = dedup.NextStreamTime(streamTime, eventTime)
-	t.Open.StreamTimes.Has[route.Class] = true
-	t.OpenCounts.Advance(route.Class, t.Open.StreamTimes.At[route.Class])
+	t.Open.StreamTimes.At[route.NamespaceID] = dedup.NextStreamTime(streamTime, eventTime)
+	t.Open.StreamTimes.Has[route.NamespaceID] = true
+	t.OpenCounts.Advance(route.NamespaceID, t.Open.StreamTimes.At[route.NamespaceID])
 	if !before {
-		t.OpenCounts.CountLookup(route.Class, ev.verdict)
+		t.OpenCounts.CountLookup(route.NamespaceID, ev.verdict)
 	}
 	return nil
 }
@@ -368,8 +368,8 @@ func (t *Judge) horizons() [256]int64 {
 		before[class] = math.MinInt64
 	}
 	for _, r := range t.Rt.Routes {
-		if t.Committed.StreamTimes.Has[r.Class] {
-			before[r.Class] = r.Span.Horizon(t.Committed.StreamTimes.At[r.Class])
+		if t.Committed.StreamTimes.Has[r.NamespaceID] {
+			before[r.NamespaceID] = r.Span.Horizon(t.Committed.StreamTimes.At[r.NamespaceID])
 		}
 	}
 	return before

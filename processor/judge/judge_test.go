@@ -38,7 +38,7 @@ func TestCheckpointRowWithoutOffsetIsReadBack(t *testing.T) {
 func TestFirstEventOfTheBeginningOfTime(t *testing.T) {
 	const class, minute = 3, 60_000
 	span := dedup.Window{Size: 60 * minute, Grace: 10 * minute}
-	first := &Judge{Rt: &app.App{Routes: []*app.Route{{Route: &rules.Route{}, Class: class, Span: span}}}}
+	first := &Judge{Rt: &app.App{Routes: []*app.Route{{Route: &rules.Route{}, NamespaceID: class, Span: span}}}}
 	for at, want := range map[int64]int64{math.MinInt64 + 5: math.MinInt64, 0: -(2*60 + 10) * minute} {
 		first.Committed.StreamTimes.At[class], first.Committed.StreamTimes.Has[class] = at, true
 		if got := first.horizons(); got[class] != want || got[class+1] != math.MinInt64 {

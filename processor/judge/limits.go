@@ -13,7 +13,7 @@ const waitingMax = 64 << 10
 
 // overLimit reports whether a new key is one too many.
 func (t *Judge) overLimit(route *app.Route) bool {
-	return route.Limits.LiveKeys > 0 && t.OpenCounts.LiveKeys(route.Class) >= uint64(route.Limits.LiveKeys)
+	return route.Limits.LiveKeys > 0 && t.OpenCounts.LiveKeys(route.NamespaceID) >= uint64(route.Limits.LiveKeys)
 }
 
 // applyLimitPolicy lets an event with a key too many go, unchecked. Its time counts
@@ -21,11 +21,11 @@ func (t *Judge) overLimit(route *app.Route) bool {
 func (t *Judge) applyLimitPolicy(j *Judging, ev *event) {
 	ev.verdict = dedup.Limited
 	ev.reason = fmt.Sprintf("new key beyond the limit: %d keys of namespace %s are live in %v, live_keys is %d",
-		t.OpenCounts.LiveKeys(ev.route.Class), ev.route.Namespace, t.Id, ev.route.Limits.LiveKeys)
+		t.OpenCounts.LiveKeys(ev.route.NamespaceID), ev.route.Namespace, t.Id, ev.route.Limits.LiveKeys)
 	j.byPolicy(ev, ev.route.Limits.OnLimit)
 }
 
 // mayWait reports whether one more request of a route may wait.
 func (t *Judge) mayWait(route *app.Route) bool {
-	return t.OpenCounts.Waiting(route.Class) < waitingMax
+	return t.OpenCounts.Waiting(route.NamespaceID) < waitingMax
 }

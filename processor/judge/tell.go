@@ -19,16 +19,16 @@ import (
 // waits for it, told. Every verdict comes through here, once.
 func (e *Emitter) conclude(ev *event) {
 	e.tally(ev.route, counterIndex(ev.verdict))
-	if ev.replyTo.Asked() {
+	if ev.replyTo.IsSet() {
 		e.respondToEvent(ev)
 	}
 }
 
 // noteWaiting notes that the claim just recorded holds the event's address.
-func (ev *event) noteWaiting(c *dedup.Claimed) {
+func (ev *event) noteWaiting(c *dedup.ClaimDecision) {
 	if n := len(c.Claim.Requests); n > 0 {
 		last := &c.Claim.Requests[n-1]
-		ev.waits = last.At == ev.from && last.Return.Asked()
+		ev.waits = last.At == ev.from && last.ReplyTo.IsSet()
 	}
 }
 
@@ -49,11 +49,11 @@ func (e *Emitter) respondToEvent(ev *event) {
 
 // respondWithOutcome tells the outcome to a request that waited for it.
 func (e *Emitter) respondWithOutcome(route *app.Route, r *reply) {
-	if !r.to.Return.Asked() {
+	if !r.to.ReplyTo.IsSet() {
 		return
 	}
 	a := wire.VerdictRecord{
-		To: r.to.Return, Verdict: r.verdict, Key: &r.claim.Key, Row: r.row, Claim: r.claim, Status: r.status, Reason: r.omitted(route),
+		To: r.to.ReplyTo, Verdict: r.verdict, Key: &r.claim.Key, Row: r.row, Claim: r.claim, Status: r.status, Reason: r.omitted(route),
 		Value: r.value, Headers: r.headers, BrokerTime: r.present, HasOutcome: true, Forwarded: r.verdict == dedup.Unique,
 	}
 	a.Omitted = a.Reason != ""

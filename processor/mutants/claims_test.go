@@ -16,14 +16,14 @@ var claimList = []mutant{
 	{
 		name:  "foreign-namespace-accepted",
 		does:  "a token with the namespace changed in it settles the claim of another namespace",
-		edits: []edit{{"dedup/claim.go", "!held || prior.Class != o.Token.Class || !w.Held", "!held || !w.Held"}},
+		edits: []edit{{"dedup/claim.go", "!held || prior.NamespaceID != o.Token.NamespaceID || !w.Held", "!held || !w.Held"}},
 		aims:  inDedup("^TestTokenOfAnotherNamespace$"),
 	},
 	{
 		name: "submitted-runs-again",
 		does: "a claim that the exchange has is claimed anew when its lease is over",
 		edits: []edit{
-			{"dedup/claim.go", "	case ClaimInProgress:\n		if ev.Present-max(standing.Since, ev.Up)", "	case ClaimInProgress, Submitted:\n		if ev.Present-max(standing.Since, ev.Up)"},
+			{"dedup/claim.go", "	case ClaimInProgress:\n		if ev.ReceivedAt-max(standing.Since, ev.TaskStartedAt)", "	case ClaimInProgress, Submitted:\n		if ev.ReceivedAt-max(standing.Since, ev.TaskStartedAt)"},
 			{"dedup/claim.go", "	case Submitted:\n	default:\n", "	default:\n"},
 		},
 		aims: inDedup("^TestClaimPlays$"),
@@ -31,7 +31,7 @@ var claimList = []mutant{
 	{
 		name:  "waiting-copy-forgotten",
 		does:  "an outcome is told to who claimed the key alone: the copies that waited for it get no reply",
-		edits: []edit{{"dedup/claim.go", "s.Answer, s.Claim.Requests = claim.Requests, nil\n		s.Claim.record", "s.Answer, s.Claim.Requests = claim.Requests[:1], nil\n		s.Claim.record"}},
+		edits: []edit{{"dedup/claim.go", "s.Answer, s.Claim.Requests = claim.Requests, nil\n		s.Claim.setResult", "s.Answer, s.Claim.Requests = claim.Requests[:1], nil\n		s.Claim.setResult"}},
 		aims:  inProcessor("^TestWaitingCopiesAreAnsweredOnce$"),
 	},
 	{
@@ -58,30 +58,30 @@ var claimList = []mutant{
 	{
 		name:  "lease-by-the-machines-clock",
 		does:  "the clock of this machine at the time of judging, and not the one in the log, says how old a claim is",
-		edits: []edit{{"processor/claims.go", "Key: *ev.key, Present: ev.present,", "Key: *ev.key, Present: time.Now().UnixMilli(),"}},
+		edits: []edit{{"processor/claims.go", "Key: *ev.key, ReceivedAt: ev.present,", "Key: *ev.key, ReceivedAt: time.Now().UnixMilli(),"}},
 	},
 	{
 		name:  "lease-never-ends",
 		does:  "a claim whose executor died is never claimed anew",
-		edits: []edit{{"dedup/claim.go", "if ev.Present-max(standing.Since, ev.Up) > rule.Lease {", "if false {"}},
+		edits: []edit{{"dedup/claim.go", "if ev.ReceivedAt-max(standing.Since, ev.TaskStartedAt) > rule.Lease {", "if false {"}},
 		aims:  inDedup("^TestClaimPlays$"),
 	},
 	{
 		name:  "lease-in-a-backlog",
 		does:  "a lease runs from when its event came to the task, handed out or not: after a backlog event and copy run together",
-		edits: []edit{{"dedup/claim.go", "Since: max(ev.Present, ev.Now), Original", "Since: ev.Present, Original"}},
+		edits: []edit{{"dedup/claim.go", "Since: max(ev.ReceivedAt, ev.DispatchedAt), Original", "Since: ev.ReceivedAt, Original"}},
 		aims:  inProcessor("^TestBacklogUsesUpNoLease$"),
 	},
 	{
 		// Outcomes that came in meanwhile may be routed behind the copies.
 		name:  "lease-over-a-stop",
 		does:  "a lease runs on while no task judges: after a stop the copies run before the outcomes that stand in Kafka are read",
-		edits: []edit{{"processor/claims.go", "Now: t.began, Up: t.up, Request", "Now: t.began, Request"}},
+		edits: []edit{{"processor/claims.go", "DispatchedAt: t.began, TaskStartedAt: t.up, Request", "DispatchedAt: t.began, Request"}},
 	},
 	{
 		name: "re-claim-without-row",
 		does: "a claim whose lease is over is run again, and nothing is recorded of it: its executor's outcome is refused, and every copy runs",
-		edits: []edit{{"processor/claims.go", "	t.record(j, &c.Row)\n	ev.noteWaiting(c)\n", `	if !c.Reclaimed {
+		edits: []edit{{"processor/claims.go", "	t.record(j, &c.Row)\n	ev.noteWaiting(c)\n", `	if !c.LeaseExpired {
 		t.record(j, &c.Row)
 	}
 	ev.noteWaiting(c)
@@ -121,24 +121,24 @@ var claimList = []mutant{
 		aims:  inProcessor("^TestFailureFreesTheKey$"),
 	},
 	{
-		name:     "neighbour-with-other-details-is-a-copy",
+		name:     "adjacent-order-with-other-details-is-a-duplicate",
 		does:     "an order is taken for a copy of another one in the next bucket, whose details differ",
-		edits:    []edit{{"dedup/neighbours.go", " < step && !ev.collides(r)", " < step"}},
-		aims:     inDedup("^TestNeighboursDecide$"),
+		edits:    []edit{{"dedup/adjacent.go", " < step && !ev.collides(r)", " < step"}},
+		aims:     inDedup("^TestAdjacentRowsDecide$"),
 		notInSim: "its events have ids",
 	},
 	{
 		name:     "own-key-before-the-first",
 		does:     "an order that was a copy of one in the next bucket becomes a copy of the one that has its own key by now: one request, two answers",
-		edits:    []edit{{"dedup/neighbours.go", "case !decided || r.before(&prior):", "case !decided:"}},
+		edits:    []edit{{"dedup/adjacent.go", "case !decided || r.before(&prior):", "case !decided:"}},
 		aims:     inDedup("^TestOrderIsAnsweredByOneRow$"),
 		notInSim: "its events have ids",
 	},
 	{
 		name:     "orders-apart-by-event-time",
 		does:     "how far two orders are apart is told by when they came, and not by their own timestamps",
-		edits:    []edit{{"dedup/neighbours.go", "	at := r.First + r.Shift\n	return max(at-ev.orderTime(), ev.orderTime()-at)", "	return max(r.First-ev.Time, ev.Time-r.First)"}},
-		aims:     inDedup("^TestNeighboursDecide$"),
+		edits:    []edit{{"dedup/adjacent.go", "	at := r.First + r.Shift\n	return max(at-ev.orderTime(), ev.orderTime()-at)", "	return max(r.First-ev.Time, ev.Time-r.First)"}},
+		aims:     inDedup("^TestAdjacentRowsDecide$"),
 		notInSim: "its events have ids",
 	},
 }

@@ -100,7 +100,7 @@ func digestOf(route, id string) []byte {
 // repartition is what the router makes of a record; it arrives at stamp after base.
 func (w *world) repartition(s Sent, stamp int64) *Record {
 	key := sha256.Sum256([]byte(s.ID))
-	b := append([]byte{1}, digestOf(s.Route, s.ID)...)
+	b := append([]byte{1, 0}, digestOf(s.Route, s.ID)...)
 	b = append(b, key[:]...)
 	b = binary.AppendVarint(b, cmp.Or(s.Time, s.Timestamp))
 	b = binary.AppendVarint(b, s.Timestamp)
@@ -192,7 +192,7 @@ func (w *world) sendWithoutKey(partition int32, at int64) Sent {
 // commit ends the transaction of a partition.
 func (w *world) commit(partition int32) {
 	w.number[partition]++
-	b := binary.AppendVarint([]byte{1}, w.next[partition])
+	b := binary.AppendVarint([]byte{1, 0}, w.next[partition])
 	b = binary.AppendVarint(binary.AppendVarint(b, 0), w.number[partition])
 	for class := range uint8(4) {
 		if at, ok := w.times[partition][class]; ok {

@@ -180,27 +180,27 @@ func (f *claimFold) take(r *Record) error {
 		return errors.New("has no envelope as its first header")
 	}
 	b := r.Headers[0].Value
-	if len(b) < 49 || b[0] < 1 || b[0] > 3 {
+	if len(b) < 50 || b[0] != 1 || b[1]&^(flagOutcome|flagDetails) != 0 {
 		return fmt.Errorf("has an invalid envelope: %x", b)
 	}
-	rest := fields{rest: b[49:]}
+	rest := fields{rest: b[50:]}
 	event, _ := rest.signed(), rest.signed()
 	from := place{uint16(rest.unsigned(1 << 16)), int32(rest.unsigned(1 << 31)), int64(rest.unsigned(1 << 63))}
 	if rest.bad {
 		return fmt.Errorf("has an invalid envelope: %x", b)
 	}
 	route := rest.rest
-	if b[0] == 3 && len(route) > 1 {
+	if b[1] == flagOutcome && len(route) > 1 {
 		route = route[min(len(route), 2+int(route[1])):]
 	}
 	switch {
 	case f.Route != "" && f.Route != string(route):
 		return nil
-	case b[0] == 3:
+	case b[1] == flagOutcome:
 		return errors.Join(f.arrived(r, from), f.outcome(r, rest.rest))
 	}
 	f.counts["events"]++
-	f.event(r, digest(b[1:17]), event, from)
+	f.event(r, digest(b[2:18]), event, from)
 	return nil
 }
 

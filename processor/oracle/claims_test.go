@@ -27,9 +27,9 @@ func (l *claimLog) add(topic string, key, value string, headers ...string) {
 	l.live[topic] = append(l.live[topic], r)
 }
 
-func (l *claimLog) envelope(version byte, tail []byte) string {
+func (l *claimLog) envelope(flags byte, tail []byte) string {
 	l.n++
-	b := append(make([]byte, 0, 64), version)
+	b := append(make([]byte, 0, 64), 1, flags)
 	b = append(b, make([]byte, 48)...)
 	b = binary.AppendVarint(b, 1000) // all have one event time
 	b = binary.AppendVarint(b, 1000)
@@ -38,14 +38,14 @@ func (l *claimLog) envelope(version byte, tail []byte) string {
 }
 
 func (l *claimLog) event(key string) {
-	l.add("repartition", key, "", "oncebus-envelope", l.envelope(1, []byte("ops")))
+	l.add("repartition", key, "", "oncebus-envelope", l.envelope(0, []byte("ops")))
 }
 
 // outcome is of the claim that the record of offset first made.
 func (l *claimLog) outcome(key string, kind, first, attempt byte, value string) {
 	raw := append(make([]byte, 18), 0, 0, 0, first, attempt, 0, 0, 0, 0)
 	token := base64.RawURLEncoding.EncodeToString(raw)
-	l.add("repartition", key, value, "oncebus-envelope", l.envelope(3, append([]byte{kind, byte(len(token))}, token+"ops"...)))
+	l.add("repartition", key, value, "oncebus-envelope", l.envelope(flagOutcome, append([]byte{kind, byte(len(token))}, token+"ops"...)))
 }
 
 func (l *claimLog) run(key, attempt string) {
@@ -117,7 +117,7 @@ func TestClaimsCheckerKnowsWhenLeasesRun(t *testing.T) {
 		row := append(binary.AppendVarint([]byte{1, 2, 0, 1}, 1000), 0, 0, 1, attempt)
 		l.live["log"] = []Record{{Topic: "log", Key: make([]byte, 16), Value: row}}
 		if c.says != "" {
-			l.add("log", "checkpoint", string(binary.AppendVarint([]byte{1}, 2))+"\x00\x02", "oncebus-lease", c.says)
+			l.add("log", "checkpoint", string(binary.AppendVarint([]byte{1, 0}, 2))+"\x00\x02", "oncebus-lease", c.says)
 		}
 		wrong, _ := CheckClaims(testClaims, l.live)
 		if len(wrong) > 0 != (c.wrong != "") || !strings.Contains(strings.Join(wrong, "\n"), c.wrong) {
@@ -187,7 +187,7 @@ func claimStory() *world {
 	w.append(Record{Topic: w.cfg.Changelog, Timestamp: r.Timestamp, Key: d, Value: row})
 	w.rows[0][string(d)] = row
 	w.seen(r, 3, s.Timestamp)
-	outcome := w.append(Record{Topic: w.cfg.Repartition, Headers: []Header{{"oncebus-envelope", []byte{3}}}})
+	outcome := w.append(Record{Topic: w.cfg.Repartition, Headers: []Header{{"oncebus-envelope", []byte{1, flagOutcome}}}})
 	w.seen(outcome, 3, 0)
 	w.emit(s, "ops.replies")
 	w.commit(0)

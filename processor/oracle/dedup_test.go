@@ -60,7 +60,7 @@ func compareRules(t *testing.T, rng *rand.Rand, seed uint64, r Route) {
 		prior, held := rows[e.digest]
 		var row dedup.Row
 		if verdict == dedup.Unique {
-			ev := dedup.Event{Digest: e.digest, Time: eventTime, At: dedup.Position{Topic: e.from.topic, Partition: e.from.partition, Offset: e.from.offset}, Class: r.Class}
+			ev := dedup.Event{Digest: e.digest, Time: eventTime, At: dedup.Position{Topic: e.from.topic, Partition: e.from.partition, Offset: e.from.offset}, NamespaceID: r.Class}
 			verdict, row = dedup.Decide(ev, prior, held, span, streamTime)
 			streamTime = dedup.NextStreamTime(streamTime, eventTime)
 		}
@@ -108,7 +108,7 @@ func TestKeysAreAtHomeWhereKafkaPutsThem(t *testing.T) {
 // TestGoldenEncodings pins what is read and written, byte for byte.
 func TestGoldenEncodings(t *testing.T) {
 	digestBytes, key := bytes.Repeat([]byte{0xd1}, 16), bytes.Repeat([]byte{0x4e}, 32)
-	header := append([]byte{1}, digestBytes...)
+	header := append([]byte{1, 0}, digestBytes...)
 	header = append(header, key...)
 	header = append(header, 0x07, 0xc8, 0x01, 0x80, 0x02, 0x03, 0xac, 0x02) // time -4, timestamp 100, topic 256, partition 3, offset 300
 	header = append(header, "signals"...)
@@ -117,7 +117,7 @@ func TestGoldenEncodings(t *testing.T) {
 		e.from != (place{256, 3, 300}) || string(e.route) != "signals" {
 		t.Errorf("envelope %+v, error %v", e, err)
 	}
-	for n := range 56 { // up to the last byte before the route
+	for n := range 57 { // up to the last byte before the route
 		if _, err := openEnvelope(&Record{Headers: []Header{{"oncebus-envelope", header[:n]}}}); err == nil {
 			t.Errorf("%d bytes of an envelope were read", n)
 		}
@@ -127,11 +127,11 @@ func TestGoldenEncodings(t *testing.T) {
 		t.Errorf("row %x, want %x", got, want)
 	}
 	// next 100, epoch 2, sequence 9, class 1 at 100, class 200 at -4
-	c, err := openCheckpoint([]byte{1, 0xc8, 0x01, 0x04, 0x12, 1, 0xc8, 0x01, 200, 0x07})
+	c, err := openCheckpoint([]byte{1, 0, 0xc8, 0x01, 0x04, 0x12, 1, 0xc8, 0x01, 200, 0x07})
 	if err != nil || c.next != 100 || c.sequence != 9 || !c.seen[1] || c.times[1] != 100 || !c.seen[200] || c.times[200] != -4 || c.seen[2] {
 		t.Errorf("checkpoint next %d, sequence %d, error %v", c.next, c.sequence, err)
 	}
-	for _, b := range [][]byte{nil, {2, 2, 2, 2}, {1}, {1, 2, 2}, {1, 2, 2, 2, 1}, {1, 2, 2, 2, 1, 0x80}} {
+	for _, b := range [][]byte{nil, {2, 2, 2, 2}, {1}, {1, 0, 2, 2}, {1, 2, 2, 2, 2}, {1, 0, 2, 2, 2, 1}, {1, 0, 2, 2, 2, 1, 0x80}} {
 		if _, err := openCheckpoint(b); err == nil {
 			t.Errorf("%x was read as a checkpoint", b)
 		}

@@ -64,7 +64,7 @@ func (m *model) step() {
 	name := r.Name + "/" + s.ID
 	prior, held := m.rows[name]
 	if verdict == dedup.Unique {
-		verdict, row = dedup.Decide(dedup.Event{Time: eventTime, Class: r.Class}, prior, held, span, streamTime)
+		verdict, row = dedup.Decide(dedup.Event{Time: eventTime, NamespaceID: r.Class}, prior, held, span, streamTime)
 		defer func() { m.last[task] = dedup.NextStreamTime(streamTime, eventTime) }()
 	}
 	switch verdict {

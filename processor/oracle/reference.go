@@ -28,19 +28,23 @@ type envelope struct {
 	route           []byte
 }
 
-// openEnvelope reads: version 1 | digest 16 | dedup key 32 | event time, varint |
-// timestamp, varint | topic, partition, offset, uvarints | route's name.
+// The flags of an envelope that events and outcomes of our routes have.
+const flagOutcome, flagDetails = 1, 8
+
+// openEnvelope reads: version 1 | no flags | digest 16 | dedup key 32 | event
+// time, varint | timestamp, varint | topic, partition, offset, uvarints |
+// route's name.
 func openEnvelope(r *Record) (e envelope, err error) {
 	if len(r.Headers) == 0 || r.Headers[0].Key != "oncebus-envelope" {
 		return e, errors.New("has no envelope as its first header")
 	}
 	b := r.Headers[0].Value
-	if len(b) < 49 || b[0] != 1 {
+	if len(b) < 50 || b[0] != 1 || b[1] != 0 {
 		return e, fmt.Errorf("has an invalid envelope: %x", b)
 	}
-	copy(e.digest[:], b[1:])
-	copy(e.key[:], b[17:])
-	f := fields{rest: b[49:]}
+	copy(e.digest[:], b[2:])
+	copy(e.key[:], b[18:])
+	f := fields{rest: b[50:]}
 	e.time, e.timestamp = f.signed(), f.signed()
 	e.from = place{uint16(f.unsigned(1 << 16)), int32(f.unsigned(1 << 31)), int64(f.unsigned(1 << 63))}
 	if e.route = f.rest; f.bad {
@@ -183,18 +187,18 @@ type checkpoint struct {
 	seen           [256]bool
 }
 
-// openCheckpoint reads: version 3 | next, leader epoch, sequence, varints |
-// length of the counts of keys, uvarint, and these | for each class that has
-// one: class | stream time, varint. Version 1 has no counts.
+// openCheckpoint reads: version 1 | flags, 1 for counts | next, leader epoch,
+// sequence, varints | length of the counts of keys, uvarint, and these | for each
+// class that has one: class | stream time, varint.
 func openCheckpoint(b []byte) (c checkpoint, err error) {
-	if len(b) == 0 || b[0] != 1 && b[0] != 3 {
+	if len(b) < 2 || b[0] != 1 || b[1] > 1 {
 		return c, fmt.Errorf("is no checkpoint: %x", b)
 	}
-	f := fields{rest: b[1:]}
+	f := fields{rest: b[2:]}
 	c.next = f.signed()
 	f.signed()
 	c.sequence = f.signed()
-	if b[0] == 3 {
+	if b[1] == 1 {
 		n := f.unsigned(1 << 31)
 		if n > uint64(len(f.rest)) {
 			return c, fmt.Errorf("is no checkpoint: %x", b)

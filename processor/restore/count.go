@@ -26,15 +26,15 @@ func countKeys(rt *app.App, c *wire.Checkpoint, store *state.Store) (app.Counts,
 	}
 	for i := range all.Censuses {
 		if one := &all.Censuses[i]; recount[one.Class] {
-			one.Census = dedup.NewCensus(one.Window)
+			one.KeyCounter = dedup.NewKeyCounter(one.Window)
 		}
 	}
 	for row, err := range store.Rows() {
 		if err != nil {
 			return app.Counts{}, err
 		}
-		one := all.Of(row.Class, row.Status)
-		if one == nil || !recount[row.Class] || !one.Window.Held(row.First, c.StreamTimes.At[row.Class]) {
+		one := all.Of(row.NamespaceID, row.Status)
+		if one == nil || !recount[row.NamespaceID] || !one.Window.Held(row.First, c.StreamTimes.At[row.NamespaceID]) {
 			continue
 		}
 		one.Add(row.First)
@@ -43,7 +43,7 @@ func countKeys(rt *app.App, c *wire.Checkpoint, store *state.Store) (app.Counts,
 			return app.Counts{}, err
 		}
 		for range claim.Requests {
-			all.Of(row.Class, app.StatusWaiting).Add(row.First)
+			all.Of(row.NamespaceID, app.StatusWaiting).Add(row.First)
 		}
 	}
 	return all, nil

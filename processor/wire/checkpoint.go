@@ -15,11 +15,7 @@ import (
 // dedup keys have 16 bytes, so the two never meet.
 const CheckpointKey = "checkpoint"
 
-// The first version has no counts of keys: a task that goes on from it counts
-// the rows of its store.
-// Only while events that passed unchecked are still to be recorded there is
-// something in it that an older build must not pass over.
-const uncountedCheckpointVersion, checkpointVersion, passedCheckpointVersion = 1, 3, 4
+const checkpointVersion = 1
 
 // Checkpoint is a task's place in its input, written to its changelog in the
 // transaction of everything it did up to there (D2). It makes offset and
@@ -109,22 +105,52 @@ func (s *streamTimes) Of(class uint8) int64 {
 
 var ErrCheckpoint = errors.New("corrupt checkpoint")
 
+// Flags of an encoded checkpoint.
+const (
+	flagCounted = 1 << iota
+	flagBypassed
+	flagDeadLettered
+	checkpointFlags = flagCounted | flagBypassed | flagDeadLettered
+)
+
+// Append appends the encoding of c:
+//
+//	version 1 | flags 1 | next varint | epoch varint | sequence varint |
+//	[namespaces with bypassed offsets 1 | for each: id 1, offset uvarint] |
+//	[ranges uvarint | for each: gap to the one before, length, uvarint] |
+//	[length of the counts uvarint | counts] |
+//	for each namespace with a stream time: id 1, stream time varint
 func (c *Checkpoint) Append(dst []byte) []byte {
-	switch {
-	case len(c.Bypassed) > 0:
-		dst = append(dst, passedCheckpointVersion)
-	case c.Counted:
-		dst = append(dst, checkpointVersion)
-	default:
-		dst = append(dst, uncountedCheckpointVersion)
+	var flags byte
+	if c.Counted {
+		flags |= flagCounted
 	}
+	if len(c.Bypassed) > 0 {
+		flags |= flagBypassed
+		if len(c.DeadLettered) > 0 {
+			flags |= flagDeadLettered
+		}
+	}
+	dst = append(dst, checkpointVersion, flags)
 	dst = binary.AppendVarint(dst, c.Next)
 	dst = binary.AppendVarint(dst, int64(c.Epoch))
 	dst = binary.AppendVarint(dst, c.Sequence)
-	if len(c.Bypassed) > 0 {
-		dst = c.appendBypassed(dst)
+	if flags&flagBypassed != 0 {
+		dst = append(dst, byte(len(c.Bypassed)))
+		for _, p := range c.Bypassed {
+			dst = binary.AppendUvarint(append(dst, p.Class), uint64(p.To))
+		}
 	}
-	if c.Counted {
+	if flags&flagDeadLettered != 0 {
+		dst = binary.AppendUvarint(dst, uint64(len(c.DeadLettered)))
+		end := int64(0)
+		for _, s := range c.DeadLettered {
+			dst = binary.AppendUvarint(dst, uint64(s.from-end))
+			dst = binary.AppendUvarint(dst, uint64(s.to-s.from))
+			end = s.to
+		}
+	}
+	if flags&flagCounted != 0 {
 		dst = binary.AppendUvarint(dst, uint64(len(c.Counts)))
 		dst = append(dst, c.Counts...)
 	}
@@ -133,37 +159,6 @@ func (c *Checkpoint) Append(dst []byte) []byte {
 			dst = append(dst, byte(class))
 			dst = binary.AppendVarint(dst, c.StreamTimes.At[class])
 		}
-	}
-	return dst
-}
-
-// Flags of what passed. A build that does not know one refuses it.
-const flagCounted, flagWithheld = 1, 2
-
-// appendBypassed appends how many classes have events that passed, flags, and for
-// each class how far; then, if the flags say so, how many stretches are withheld,
-// and of each how far it is from the one before, and its length.
-func (c *Checkpoint) appendBypassed(dst []byte) []byte {
-	var flags byte
-	if c.Counted {
-		flags |= flagCounted
-	}
-	if len(c.DeadLettered) > 0 {
-		flags |= flagWithheld
-	}
-	dst = append(dst, byte(len(c.Bypassed)), flags)
-	for _, p := range c.Bypassed {
-		dst = binary.AppendUvarint(append(dst, p.Class), uint64(p.To))
-	}
-	if len(c.DeadLettered) == 0 {
-		return dst
-	}
-	dst = binary.AppendUvarint(dst, uint64(len(c.DeadLettered)))
-	end := int64(0)
-	for _, s := range c.DeadLettered {
-		dst = binary.AppendUvarint(dst, uint64(s.from-end))
-		dst = binary.AppendUvarint(dst, uint64(s.to-s.from))
-		end = s.to
 	}
 	return dst
 }
@@ -179,100 +174,62 @@ func (c *Checkpoint) DropBypassed() {
 	}
 }
 
+// DecodeCheckpoint decodes what Append wrote. The error wraps ErrCheckpoint.
 func DecodeCheckpoint(b []byte) (Checkpoint, error) {
 	var c Checkpoint
-	if len(b) == 0 || b[0] != uncountedCheckpointVersion && b[0] != checkpointVersion && b[0] != passedCheckpointVersion {
-		return c, fmt.Errorf("%w: %d bytes, want version %d, %d or %d", ErrCheckpoint, len(b),
-			uncountedCheckpointVersion, checkpointVersion, passedCheckpointVersion)
+	r := dedup.NewCursor(b)
+	version, flags := r.Byte(), r.Byte()
+	if !r.Bad() && (version != checkpointVersion || flags&^byte(checkpointFlags) != 0) {
+		return c, fmt.Errorf("%w: version %d with flags %#x, this build reads %d with %#x", ErrCheckpoint, version, flags, checkpointVersion, checkpointFlags)
 	}
-	version := b[0]
-	c.Counted = version == checkpointVersion
-	b = b[1:]
-	var fields [3]int64
-	for i := range fields {
-		v, n := binary.Varint(b)
-		if n <= 0 {
-			return c, fmt.Errorf("%w: cut short in field %d", ErrCheckpoint, i)
-		}
-		fields[i], b = v, b[n:]
+	next, epoch, sequence := r.Varint(), r.Varint(), r.Varint()
+	if next < 0 || epoch < -1 || epoch > math.MaxInt32 {
+		return c, fmt.Errorf("%w: next offset %d, epoch %d", ErrCheckpoint, next, epoch)
 	}
-	if fields[0] < 0 || fields[1] < -1 || fields[1] > 1<<31-1 {
-		return c, fmt.Errorf("%w: next offset %d, epoch %d", ErrCheckpoint, fields[0], fields[1])
+	c.Next, c.Epoch, c.Sequence = next, int32(epoch), sequence
+	if flags&flagBypassed != 0 {
+		c.decodeBypassed(&r)
 	}
-	c.Next, c.Epoch, c.Sequence = fields[0], int32(fields[1]), fields[2]
-	if version == passedCheckpointVersion {
-		var err error
-		if b, err = c.decodeBypassed(b); err != nil {
-			return c, err
-		}
+	if flags&flagDeadLettered != 0 {
+		c.decodeDeadLettered(&r)
 	}
-	if c.Counted {
-		size, n := binary.Uvarint(b)
-		if n <= 0 || size > uint64(len(b)-n) {
-			return c, fmt.Errorf("%w: cut short in the counts of keys", ErrCheckpoint)
-		}
-		c.Counts, b = string(b[n:n+int(size)]), b[n+int(size):]
+	if c.Counted = flags&flagCounted != 0; c.Counted {
+		c.Counts = string(r.Bytes(int(r.Uvarint(uint64(r.Left())))))
 	}
-	for len(b) > 0 {
-		class := b[0]
-		v, n := binary.Varint(b[1:])
-		if n <= 0 {
-			return c, fmt.Errorf("%w: cut short in the stream time of class %d", ErrCheckpoint, class)
-		}
-		c.StreamTimes.At[class], c.StreamTimes.Has[class] = v, true
-		b = b[1+n:]
+	for r.Left() > 0 && !r.Bad() {
+		class := r.Byte()
+		c.StreamTimes.At[class], c.StreamTimes.Has[class] = r.Varint(), true
+	}
+	if r.Bad() {
+		return Checkpoint{}, fmt.Errorf("%w: cut short or out of range in %d bytes", ErrCheckpoint, len(b))
 	}
 	return c, nil
 }
 
-// decodeBypassed reads what appendPassed wrote and returns what follows.
-func (c *Checkpoint) decodeBypassed(b []byte) ([]byte, error) {
-	cut := fmt.Errorf("%w: cut short or out of range in what passed", ErrCheckpoint)
-	if len(b) < 2 || b[1]&^(flagCounted|flagWithheld) != 0 {
-		return nil, cut
+func (c *Checkpoint) decodeBypassed(r *dedup.Cursor) {
+	n := r.Byte()
+	if n == 0 {
+		r.Fail()
 	}
-	n, flags := int(b[0]), b[1]
-	c.Counted, b = flags&flagCounted != 0, b[2:]
-	for range n {
-		if len(b) < 2 {
-			return nil, cut
-		}
-		to, size := binary.Uvarint(b[1:])
-		if size <= 0 || to > 1<<63-1 {
-			return nil, cut
-		}
-		c.Bypassed = append(c.Bypassed, BypassedOffset{b[0], int64(to)})
-		b = b[1+size:]
+	for ; n > 0 && !r.Bad(); n-- {
+		c.Bypassed = append(c.Bypassed, BypassedOffset{r.Byte(), int64(r.Uvarint(math.MaxInt64))})
 	}
-	if flags&flagWithheld == 0 {
-		return b, nil
-	}
-	if b = c.decodeDeadLettered(b); b == nil || len(c.Bypassed) == 0 {
-		return nil, cut
-	}
-	return b, nil
 }
 
-// decodeDeadLettered returns what follows, nil if there is not what should be.
-func (c *Checkpoint) decodeDeadLettered(b []byte) []byte {
-	n, size := binary.Uvarint(b)
-	if size <= 0 || n == 0 || n > deadLetteredMax {
-		return nil
+// decodeDeadLettered reads the ranges, which have a gap between them.
+func (c *Checkpoint) decodeDeadLettered(r *dedup.Cursor) {
+	n := r.Uvarint(deadLetteredMax)
+	if n == 0 || len(c.Bypassed) == 0 {
+		r.Fail()
 	}
-	b = b[size:]
-	for end := int64(0); n > 0; n-- {
-		gap, size := binary.Uvarint(b)
-		if size <= 0 || gap > uint64(math.MaxInt64-end) || gap == 0 && len(c.DeadLettered) > 0 {
-			return nil
+	for end := int64(0); n > 0 && !r.Bad(); n-- {
+		gap := int64(r.Uvarint(uint64(math.MaxInt64 - end)))
+		from := end + gap
+		length := int64(r.Uvarint(uint64(math.MaxInt64 - from)))
+		if length == 0 || gap == 0 && len(c.DeadLettered) > 0 {
+			r.Fail()
 		}
-		b = b[size:]
-		from := end + int64(gap)
-		length, size := binary.Uvarint(b)
-		if size <= 0 || length == 0 || length > uint64(math.MaxInt64-from) {
-			return nil
-		}
-		b, end = b[size:], from+int64(length)
+		end = from + length
 		c.DeadLettered = append(c.DeadLettered, OffsetRange{from, end})
 	}
-	return b
 }

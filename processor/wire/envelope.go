@@ -17,15 +17,8 @@ import (
 // stands in the log.
 const EnvelopeHeader = "oncebus-envelope" // internal, repartition topic: what the router derived from the record, and its original timestamp
 
-// The versions of an envelope. A router that is newer than a task of an older
-// build must not be misread by it, so what not every record has is a version of
-// its own.
-const (
-	EnvelopeVersion        = 1
-	detailedVersion        = 2 // fingerprint, request id, neighbours
-	outcomeEnvelopeVersion = 3
-	addressedVersion       = 4 // return address, who wrote it; then perhaps details and the order's shift
-)
+// EnvelopeVersion leads every envelope. The manifest pins it.
+const EnvelopeVersion = 1
 
 // Envelope is what the router found out about a record.
 type Envelope struct {
@@ -55,7 +48,7 @@ type Details struct {
 }
 
 func DetailsOf(d *rules.Derived) Details {
-	return Details{Fingerprint: d.Fingerprint, Request: d.Request, Adjacent: d.Near, HasAdjacent: d.HasNear, Shift: d.Shift}
+	return Details{Fingerprint: d.Fingerprint, Request: d.Request, Adjacent: d.Adjacent, HasAdjacent: d.HasAdjacent, Shift: d.Shift}
 }
 
 func (d *Details) any() bool { return d.Fingerprint != 0 || d.Request != "" || d.HasAdjacent }
@@ -73,12 +66,15 @@ func (o *OutcomeEnvelope) Headers() []kgo.RecordHeader {
 
 // Size is at least what append needs.
 func (e *Envelope) Size() int {
-	n := 1 + 16 + 32 + 6*binary.MaxVarintLen64 + len(e.Route)
+	n := 2 + 16 + 32 + 6*binary.MaxVarintLen64 + len(e.Route)
 	if e.Details.any() {
 		n += 8 + 1 + 2*16 + binary.MaxVarintLen64 + len(e.Request)
 	}
-	if e.addressed() {
-		n += 1 + dedup.AddressBytesMax + binary.MaxVarintLen64
+	if e.ReplyTo.IsSet() {
+		n += dedup.AddressBytesMax
+	}
+	if e.Shift != 0 {
+		n += binary.MaxVarintLen64
 	}
 	if e.Outcome != nil {
 		n += 2 + dedup.TokenBytesMax
@@ -86,21 +82,45 @@ func (e *Envelope) Size() int {
 	return n
 }
 
-func (e *Envelope) addressed() bool { return e.FromIngress || e.ReplyTo.Asked() || e.Shift != 0 }
-
 var errEnvelope = errors.New("unreadable envelope")
 
-func (e *Envelope) Append(dst []byte) []byte {
-	version := byte(EnvelopeVersion)
-	switch {
-	case e.Outcome != nil:
-		version = outcomeEnvelopeVersion
-	case e.addressed():
-		version = addressedVersion
-	case e.Details.any():
-		version = detailedVersion
+// Flags of an envelope. Each adds the field of its name.
+const (
+	flagOutcome = 1 << iota
+	flagReplyTo
+	flagFromIngress // without a field
+	flagDetails
+	flagShift
+	flagsKnown = flagOutcome | flagReplyTo | flagFromIngress | flagDetails | flagShift
+)
+
+func (e *Envelope) flags() (flags byte) {
+	for _, f := range [...]struct {
+		flag byte
+		set  bool
+	}{
+		{flagOutcome, e.Outcome != nil},
+		{flagReplyTo, e.ReplyTo.IsSet()},
+		{flagFromIngress, e.FromIngress},
+		{flagDetails, e.Details.any()},
+		{flagShift, e.Shift != 0},
+	} {
+		if f.set {
+			flags |= f.flag
+		}
 	}
-	dst = append(dst, version)
+	return flags
+}
+
+// Append appends the encoding of e:
+//
+//	version 1 | flags 1 | digest 16 | key 32 | event time varint |
+//	timestamp varint | topic, partition, offset uvarint |
+//	[kind of outcome 1 | length of token 1 | token] | [address] | [details] |
+//	[shift varint] | name of the route
+func (e *Envelope) Append(dst []byte) []byte {
+	flags := e.flags()
+	dst = append(dst, EnvelopeVersion, flags)
 	dst = append(dst, e.Digest[:]...)
 	dst = append(dst, e.Key[:]...)
 	dst = binary.AppendVarint(dst, e.EventTime)
@@ -108,83 +128,26 @@ func (e *Envelope) Append(dst []byte) []byte {
 	dst = binary.AppendUvarint(dst, uint64(e.From.Topic))
 	dst = binary.AppendUvarint(dst, uint64(uint32(e.From.Partition)))
 	dst = binary.AppendUvarint(dst, uint64(e.From.Offset))
-	switch version {
-	case outcomeEnvelopeVersion:
+	if flags&flagOutcome != 0 {
 		dst = append(dst, byte(e.Outcome.Kind), 0)
 		mark := len(dst)
 		dst = e.Outcome.Token.Append(dst)
 		dst[mark-1] = byte(len(dst) - mark)
-	case detailedVersion:
+	}
+	if flags&flagReplyTo != 0 {
+		dst = e.ReplyTo.Append(dst)
+	}
+	if flags&flagDetails != 0 {
 		dst = e.Details.append(dst)
-	case addressedVersion:
-		dst = e.appendAddressed(dst)
+	}
+	if flags&flagShift != 0 {
+		dst = binary.AppendVarint(dst, e.Shift)
 	}
 	return append(dst, e.Route...)
 }
 
-// Flags of an addressed envelope.
-const (
-	flagAsked = 1 << iota
-	flagHere
-	flagDetails
-	flagShift
-	flagsKnown = flagAsked | flagHere | flagDetails | flagShift
-)
-
-// appendAddressed: flags 1 | [address] | [details] | [shift varint].
-func (e *Envelope) appendAddressed(dst []byte) []byte {
-	mark := len(dst)
-	dst = append(dst, 0)
-	if e.ReplyTo.Asked() {
-		dst[mark] |= flagAsked
-		dst = e.ReplyTo.Append(dst)
-	}
-	if e.FromIngress {
-		dst[mark] |= flagHere
-	}
-	if e.Details.any() {
-		dst[mark] |= flagDetails
-		dst = e.Details.append(dst)
-	}
-	if e.Shift != 0 {
-		dst[mark] |= flagShift
-		dst = binary.AppendVarint(dst, e.Shift)
-	}
-	return dst
-}
-
-// decodeAddressed reads what appendAddressed wrote and returns what follows it.
-func (e *Envelope) decodeAddressed(b []byte) ([]byte, error) {
-	if len(b) == 0 || b[0]&^flagsKnown != 0 {
-		return nil, fmt.Errorf("%w: cut short in the flags, or unknown ones", errEnvelope)
-	}
-	flags := b[0]
-	b = b[1:]
-	if flags&flagAsked != 0 {
-		var ok bool
-		if e.ReplyTo, b, ok = dedup.DecodeAddress(b); !ok {
-			return nil, fmt.Errorf("%w: cut short in the return address", errEnvelope)
-		}
-	}
-	e.FromIngress = flags&flagHere != 0
-	if flags&flagDetails != 0 {
-		var err error
-		if b, err = e.Details.decode(b); err != nil {
-			return nil, err
-		}
-	}
-	if flags&flagShift != 0 {
-		var n int
-		if e.Shift, n = binary.Varint(b); n <= 0 {
-			return nil, fmt.Errorf("%w: cut short in the shift", errEnvelope)
-		}
-		b = b[n:]
-	}
-	return b, nil
-}
-
-// append: fingerprint 8 | 0, or 1 and the neighbours 32 | length of the request
-// id uvarint | request id.
+// append: fingerprint 8 | 0, or 1 and the adjacent digests 32 | length of the
+// request id uvarint | request id.
 func (d *Details) append(dst []byte) []byte {
 	dst = binary.LittleEndian.AppendUint64(dst, d.Fingerprint)
 	if d.HasAdjacent {
@@ -196,43 +159,30 @@ func (d *Details) append(dst []byte) []byte {
 	return append(dst, d.Request...)
 }
 
-// decode reads what append wrote and returns what follows it.
-func (d *Details) decode(b []byte) ([]byte, error) {
-	cut := fmt.Errorf("%w: cut short in the details", errEnvelope)
-	if len(b) < 9 {
-		return nil, cut
-	}
-	d.Fingerprint = binary.LittleEndian.Uint64(b)
-	d.HasAdjacent, b = b[8] == 1, b[9:]
-	if d.HasAdjacent {
-		if len(b) < 32 {
-			return nil, cut
+// decode reads what append wrote.
+func (d *Details) decode(c *dedup.Cursor) {
+	d.Fingerprint = c.Uint64()
+	if d.HasAdjacent = c.Flag(); d.HasAdjacent {
+		for i := range d.Adjacent {
+			copy(d.Adjacent[i][:], c.Bytes(len(d.Adjacent[i])))
 		}
-		copy(d.Adjacent[0][:], b)
-		copy(d.Adjacent[1][:], b[16:])
-		b = b[32:]
 	}
-	size, n := binary.Uvarint(b)
-	if n <= 0 || size > uint64(len(b)-n) {
-		return nil, cut
-	}
-	b = b[n:]
-	d.Request = string(b[:size])
-	return b[size:], nil
+	d.Request = string(c.Bytes(int(c.Uvarint(uint64(c.Left())))))
 }
 
-func (o *OutcomeEnvelope) decode(b []byte) (rest []byte, err error) {
-	if len(b) < 2 || len(b) < 2+int(b[1]) {
-		return nil, fmt.Errorf("%w: cut short in the outcome", errEnvelope)
+func (o *OutcomeEnvelope) decode(c *dedup.Cursor) (err error) {
+	o.Kind = dedup.OutcomeKind(c.Byte())
+	token := c.Bytes(int(c.Byte()))
+	if c.Bad() {
+		return nil // decode reports it
 	}
-	if _, ok := dedup.ParseOutcomeKind([]byte(dedup.OutcomeKind(b[0]).String())); !ok {
-		return nil, fmt.Errorf("%w: outcome %d", errEnvelope, b[0])
+	if _, ok := dedup.ParseOutcomeKind([]byte(o.Kind.String())); !ok {
+		return fmt.Errorf("%w: unknown kind of outcome %d", errEnvelope, byte(o.Kind))
 	}
-	o.Kind = dedup.OutcomeKind(b[0])
-	if o.Token, err = dedup.ParseToken(b[2 : 2+int(b[1])]); err != nil {
-		return nil, fmt.Errorf("%w: %w", errEnvelope, err)
+	if o.Token, err = dedup.ParseToken(token); err != nil {
+		return fmt.Errorf("%w: %w", errEnvelope, err)
 	}
-	return b[2+int(b[1]):], nil
+	return nil
 }
 
 // ReadEnvelope decodes the envelope of a repartition record. Only a router
@@ -249,47 +199,37 @@ func ReadEnvelope(rec *kgo.Record, e *Envelope) error {
 }
 
 func (e *Envelope) decode(b []byte) error {
-	const fixed = 1 + 16 + 32
-	if len(b) < fixed {
-		return fmt.Errorf("%w: %d bytes", errEnvelope, len(b))
+	c := dedup.NewCursor(b)
+	version, flags := c.Byte(), c.Byte()
+	if !c.Bad() && version != EnvelopeVersion {
+		return fmt.Errorf("%w: version %d, this build reads %d", errEnvelope, version, EnvelopeVersion)
 	}
-	version := b[0]
-	if version < EnvelopeVersion || version > addressedVersion {
-		return fmt.Errorf("%w: version %d, this build reads %d to %d", errEnvelope, version, EnvelopeVersion, addressedVersion)
+	if flags&^byte(flagsKnown) != 0 {
+		return fmt.Errorf("%w: unknown flags %#x", errEnvelope, flags)
 	}
-	copy(e.Digest[:], b[1:17])
-	copy(e.Key[:], b[17:49])
-	b = b[fixed:]
-	var fields [5]uint64
-	for i := range fields {
-		v, n := binary.Uvarint(b)
-		if n <= 0 {
-			return fmt.Errorf("%w: cut short in field %d", errEnvelope, i)
-		}
-		fields[i], b = v, b[n:]
-	}
-	e.Details, e.Outcome, e.ReplyTo, e.FromIngress = Details{}, nil, dedup.Address{}, false
-	var err error
-	switch version {
-	case detailedVersion:
-		b, err = e.Details.decode(b)
-	case outcomeEnvelopeVersion:
+	*e = Envelope{FromIngress: flags&flagFromIngress != 0}
+	copy(e.Digest[:], c.Bytes(len(e.Digest)))
+	copy(e.Key[:], c.Bytes(len(e.Key)))
+	e.EventTime, e.Timestamp = c.Varint(), c.Varint()
+	e.From = c.Position()
+	if flags&flagOutcome != 0 {
 		e.Outcome = new(OutcomeEnvelope)
-		b, err = e.Outcome.decode(b)
-	case addressedVersion:
-		b, err = e.decodeAddressed(b)
+		if err := e.Outcome.decode(&c); err != nil {
+			return err
+		}
 	}
-	if err != nil {
-		return err
+	if flags&flagReplyTo != 0 {
+		e.ReplyTo = c.Address()
 	}
-	e.Route = b
-	if fields[2] > 1<<16-1 || fields[3] > 1<<31-1 || fields[4] > 1<<63-1 {
-		return fmt.Errorf("%w: position out of range", errEnvelope)
+	if flags&flagDetails != 0 {
+		e.Details.decode(&c)
 	}
-	e.EventTime, e.Timestamp = unzigzag(fields[0]), unzigzag(fields[1])
-	e.From = dedup.Position{Topic: uint16(fields[2]), Partition: int32(fields[3]), Offset: int64(fields[4])}
+	if flags&flagShift != 0 {
+		e.Shift = c.Varint()
+	}
+	e.Route = c.Rest()
+	if c.Bad() {
+		return fmt.Errorf("%w: cut short or out of range in %d bytes", errEnvelope, len(b))
+	}
 	return nil
 }
-
-// unzigzag undoes the zigzag form in which AppendVarint writes signed numbers.
-func unzigzag(u uint64) int64 { return int64(u>>1) ^ -int64(u&1) }

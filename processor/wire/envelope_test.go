@@ -48,7 +48,7 @@ func keyOf(first byte) (k [32]byte) {
 //	    return b + bytes([n])
 //	def s(n): return u(n << 1 if n >= 0 else ((-n) << 1) - 1)
 //	def env(d, k, at, ts, topic, part, off, route):
-//	    return (b'\x01' + bytes(range(d, d+16)) + bytes(range(k, k+32)) + s(at) + s(ts) + u(topic) + u(part) + u(off) + route).hex()
+//	    return (b'\x01\x00' + bytes(range(d, d+16)) + bytes(range(k, k+32)) + s(at) + s(ts) + u(topic) + u(part) + u(off) + route).hex()
 //	print(env(0, 64, 1700000000000, 1700000000001, 3, 5, 1234567, b'signals'))
 //	print(env(16, 128, 0, 0, 0, 0, 0, b'r'))
 //	print(env(1, 2, -1, -2**63, 65535, 2**31-1, 2**63-1, b''))
@@ -59,28 +59,28 @@ var envelopeVectors = []struct {
 	hex      string
 }{
 	{"plain", Envelope{Route: []byte("signals"), Digest: digestOf(0), Key: keyOf(64), EventTime: vectorTime, Timestamp: vectorTime + 1,
-		From: dedup.Position{Topic: 3, Partition: 5, Offset: 1234567}}, "01000102030405060708090a0b0c0d0e0f404142434445464748494a4b4c4d4e4f505152535455565758595a5b5c5d5e5f80a0abfef96282a0abfef962030587ad4b7369676e616c73"},
-	{"zero", Envelope{Route: []byte("r"), Digest: digestOf(16), Key: keyOf(128)}, "01101112131415161718191a1b1c1d1e1f808182838485868788898a8b8c8d8e8f909192939495969798999a9b9c9d9e9f000000000072"},
+		From: dedup.Position{Topic: 3, Partition: 5, Offset: 1234567}}, "0100000102030405060708090a0b0c0d0e0f404142434445464748494a4b4c4d4e4f505152535455565758595a5b5c5d5e5f80a0abfef96282a0abfef962030587ad4b7369676e616c73"},
+	{"zero", Envelope{Route: []byte("r"), Digest: digestOf(16), Key: keyOf(128)}, "0100101112131415161718191a1b1c1d1e1f808182838485868788898a8b8c8d8e8f909192939495969798999a9b9c9d9e9f000000000072"},
 	{"limits", Envelope{Route: []byte{}, Digest: digestOf(1), Key: keyOf(2), EventTime: -1, Timestamp: math.MinInt64,
-		From: dedup.Position{Topic: math.MaxUint16, Partition: math.MaxInt32, Offset: math.MaxInt64}}, "010102030405060708090a0b0c0d0e0f1002030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f202101ffffffffffffffffff01ffff03ffffffff07ffffffffffffffff7f"},
+		From: dedup.Position{Topic: math.MaxUint16, Partition: math.MaxInt32, Offset: math.MaxInt64}}, "01000102030405060708090a0b0c0d0e0f1002030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f202101ffffffffffffffffff01ffff03ffffffff07ffffffffffffffff7f"},
 	{"details", Envelope{Route: []byte("orders"), Digest: digestOf(0), Key: keyOf(64), EventTime: vectorTime, Timestamp: vectorTime + 1,
 		From:    dedup.Position{Topic: 3, Partition: 5, Offset: 1234567},
-		Details: Details{Fingerprint: 0x1122334455667788, Request: "r-1", Adjacent: [2]dedup.Digest{digestOf(1), digestOf(2)}, HasAdjacent: true}}, "02000102030405060708090a0b0c0d0e0f404142434445464748494a4b4c4d4e4f505152535455565758595a5b5c5d5e5f80a0abfef96282a0abfef962030587ad4b8877665544332211010102030405060708090a0b0c0d0e0f1002030405060708090a0b0c0d0e0f101103722d316f7264657273"},
+		Details: Details{Fingerprint: 0x1122334455667788, Request: "r-1", Adjacent: [2]dedup.Digest{digestOf(1), digestOf(2)}, HasAdjacent: true}}, "0108000102030405060708090a0b0c0d0e0f404142434445464748494a4b4c4d4e4f505152535455565758595a5b5c5d5e5f80a0abfef96282a0abfef962030587ad4b8877665544332211010102030405060708090a0b0c0d0e0f1002030405060708090a0b0c0d0e0f101103722d316f7264657273"},
 	{"a request id alone", Envelope{Route: []byte("orders"), Digest: digestOf(0), Key: keyOf(64), EventTime: vectorTime, Timestamp: vectorTime + 1,
-		From: dedup.Position{Topic: 3, Partition: 5, Offset: 1234567}, Details: Details{Request: "r-1"}}, "02000102030405060708090a0b0c0d0e0f404142434445464748494a4b4c4d4e4f505152535455565758595a5b5c5d5e5f80a0abfef96282a0abfef962030587ad4b00000000000000000003722d316f7264657273"},
+		From: dedup.Position{Topic: 3, Partition: 5, Offset: 1234567}, Details: Details{Request: "r-1"}}, "0108000102030405060708090a0b0c0d0e0f404142434445464748494a4b4c4d4e4f505152535455565758595a5b5c5d5e5f80a0abfef96282a0abfef962030587ad4b00000000000000000003722d316f7264657273"},
 	{"outcome", Envelope{Route: []byte("orders"), Timestamp: vectorTime + 1, From: dedup.Position{Topic: 3, Partition: 5, Offset: 1234567},
 		Outcome: &OutcomeEnvelope{Kind: dedup.OutcomeCompleted, Token: dedup.Token{
-			Class: 2, Partition: 4, Digest: digestOf(7), At: dedup.Position{Topic: 3, Partition: 5, Offset: 600}, Attempt: 9,
-		}}}, "030000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000082a0abfef962030587ad4b01264151494843416b4b4377774e44673851455249544642555742414d463241514a4467775266516f7264657273"},
+			NamespaceID: 2, Partition: 4, Digest: digestOf(7), At: dedup.Position{Topic: 3, Partition: 5, Offset: 600}, Attempt: 9,
+		}}}, "01010000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000082a0abfef962030587ad4b01264151494843416b4b4377774e44673851455249544642555742414d463241514a4467775266516f7264657273"},
 	{"asked", Envelope{Route: []byte("signals"), Digest: digestOf(0), Key: keyOf(64), EventTime: vectorTime, Timestamp: vectorTime + 1,
-		From: dedup.Position{Topic: 3, Partition: 5, Offset: 1234567}, ReplyTo: dedup.Address{Partition: 300, Front: 0x1122334455667788, Ask: 9}}, "04000102030405060708090a0b0c0d0e0f404142434445464748494a4b4c4d4e4f505152535455565758595a5b5c5d5e5f80a0abfef96282a0abfef962030587ad4b01ac02887766554433221109000000000000007369676e616c73"},
+		From: dedup.Position{Topic: 3, Partition: 5, Offset: 1234567}, ReplyTo: dedup.Address{Partition: 300, Ingress: 0x1122334455667788, Request: 9}}, "0102000102030405060708090a0b0c0d0e0f404142434445464748494a4b4c4d4e4f505152535455565758595a5b5c5d5e5f80a0abfef96282a0abfef962030587ad4bac02887766554433221109000000000000007369676e616c73"},
 	{"details with a shift", Envelope{Route: []byte("orders"), Digest: digestOf(0), Key: keyOf(64), EventTime: vectorTime, Timestamp: vectorTime + 1,
 		From:    dedup.Position{Topic: 3, Partition: 5, Offset: 1234567},
-		Details: Details{Fingerprint: 0x1122334455667788, Request: "r-1", Adjacent: [2]dedup.Digest{digestOf(1), digestOf(2)}, HasAdjacent: true, Shift: -5400000}}, "04000102030405060708090a0b0c0d0e0f404142434445464748494a4b4c4d4e4f505152535455565758595a5b5c5d5e5f80a0abfef96282a0abfef962030587ad4b0c8877665544332211010102030405060708090a0b0c0d0e0f1002030405060708090a0b0c0d0e0f101103722d31ff9693056f7264657273"},
-	{"of a front", Envelope{Route: []byte("signals"), Digest: digestOf(0), Key: keyOf(64), EventTime: vectorTime, Timestamp: vectorTime + 1, FromIngress: true}, "04000102030405060708090a0b0c0d0e0f404142434445464748494a4b4c4d4e4f505152535455565758595a5b5c5d5e5f80a0abfef96282a0abfef962000000027369676e616c73"},
+		Details: Details{Fingerprint: 0x1122334455667788, Request: "r-1", Adjacent: [2]dedup.Digest{digestOf(1), digestOf(2)}, HasAdjacent: true, Shift: -5400000}}, "0118000102030405060708090a0b0c0d0e0f404142434445464748494a4b4c4d4e4f505152535455565758595a5b5c5d5e5f80a0abfef96282a0abfef962030587ad4b8877665544332211010102030405060708090a0b0c0d0e0f1002030405060708090a0b0c0d0e0f101103722d31ff9693056f7264657273"},
+	{"of a front", Envelope{Route: []byte("signals"), Digest: digestOf(0), Key: keyOf(64), EventTime: vectorTime, Timestamp: vectorTime + 1, FromIngress: true}, "0104000102030405060708090a0b0c0d0e0f404142434445464748494a4b4c4d4e4f505152535455565758595a5b5c5d5e5f80a0abfef96282a0abfef9620000007369676e616c73"},
 	{"of a front that asks, with details", Envelope{Route: []byte("orders"), Digest: digestOf(0), Key: keyOf(64), EventTime: vectorTime, Timestamp: vectorTime + 1,
-		FromIngress: true, ReplyTo: dedup.Address{Partition: 300, Front: 0x1122334455667788, Ask: 9},
-		Details: Details{Fingerprint: 0x1122334455667788, Request: "r-1", Adjacent: [2]dedup.Digest{digestOf(1), digestOf(2)}, HasAdjacent: true}}, "04000102030405060708090a0b0c0d0e0f404142434445464748494a4b4c4d4e4f505152535455565758595a5b5c5d5e5f80a0abfef96282a0abfef96200000007ac02887766554433221109000000000000008877665544332211010102030405060708090a0b0c0d0e0f1002030405060708090a0b0c0d0e0f101103722d316f7264657273"},
+		FromIngress: true, ReplyTo: dedup.Address{Partition: 300, Ingress: 0x1122334455667788, Request: 9},
+		Details: Details{Fingerprint: 0x1122334455667788, Request: "r-1", Adjacent: [2]dedup.Digest{digestOf(1), digestOf(2)}, HasAdjacent: true}}, "010e000102030405060708090a0b0c0d0e0f404142434445464748494a4b4c4d4e4f505152535455565758595a5b5c5d5e5f80a0abfef96282a0abfef962000000ac02887766554433221109000000000000008877665544332211010102030405060708090a0b0c0d0e0f1002030405060708090a0b0c0d0e0f101103722d316f7264657273"},
 }
 
 // TestEnvelopeEncoding: records of other versions of oncebus lie in the topic,
@@ -115,11 +115,12 @@ func TestDamagedEnvelopeIsRefused(t *testing.T) {
 	}
 	good := envelopeVectors[0].envelope.Append(nil)
 	tests := map[string][]byte{
-		"another version":        append([]byte{5}, good[1:]...),
-		"topic out of range":     append(append(bytes.Clone(good[:49]), 0, 0), unhex(t, "808004 00 00")...),
-		"partition out of range": append(append(bytes.Clone(good[:49]), 0, 0), unhex(t, "00 8080808008 00")...),
-		"offset out of range":    append(append(bytes.Clone(good[:49]), 0, 0), unhex(t, "00 00 80808080808080808001")...),
-		"varint without end":     append(bytes.Clone(good[:49]), bytes.Repeat([]byte{0xff}, 20)...),
+		"another version":        append([]byte{2}, good[1:]...),
+		"unknown flag":           append([]byte{1, 32}, good[2:]...),
+		"topic out of range":     append(append(bytes.Clone(good[:50]), 0, 0), unhex(t, "808004 00 00")...),
+		"partition out of range": append(append(bytes.Clone(good[:50]), 0, 0), unhex(t, "00 8080808008 00")...),
+		"offset out of range":    append(append(bytes.Clone(good[:50]), 0, 0), unhex(t, "00 00 80808080808080808001")...),
+		"varint without end":     append(bytes.Clone(good[:50]), bytes.Repeat([]byte{0xff}, 20)...),
 	}
 	for name, b := range tests {
 		var e Envelope

@@ -5,7 +5,40 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 	"go.yaml.in/yaml/v4"
+
+	"oncebus/dedup"
 )
+
+// Response is the answer to a request.
+type Response struct {
+	Status      int
+	Body        string
+	ContentType string // "" without a body
+}
+
+var responsesFields = makeResponsesFields()
+
+// makeResponsesFields has a field for every verdict but Replayed, whose answer
+// is the recorded outcome.
+func makeResponsesFields() []fieldOf[map[dedup.Verdict]Response] {
+	var fields []fieldOf[map[dedup.Verdict]Response]
+	for _, v := range dedup.Verdicts {
+		if v == dedup.Replayed {
+			continue
+		}
+		fields = append(fields, fieldOf[map[dedup.Verdict]Response]{v.String(),
+			func(d *decoder, all *map[dedup.Verdict]Response, n *yaml.Node, at string) {
+				(*all)[v] = d.response(n, at)
+			}})
+	}
+	return fields
+}
+
+var responseFields = []fieldOf[Response]{
+	{"status", func(d *decoder, r *Response, n *yaml.Node, at string) { r.Status = d.status(n, at) }},
+	{"body", func(d *decoder, r *Response, n *yaml.Node, at string) { r.Body, _ = d.text(n, at) }},
+	{"content_type", func(d *decoder, r *Response, n *yaml.Node, at string) { r.ContentType = d.contentType(n, at) }},
+}
 
 // jsonType is the content type of a body that the file does not name another for.
 const jsonType = "application/json"

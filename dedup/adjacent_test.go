@@ -21,7 +21,7 @@ var bookWindow = Window{Size: 600, Skew: 1 << 40}
 func newOrderBook() *orderBook { return &orderBook{rows: map[int64]Row{}, stream: NoStreamTime} }
 
 // judge judges the order of own timestamp at, whose record came at time.
-func (b *orderBook) judge(t rapid.TB, at, time int64, details uint64) Claimed {
+func (b *orderBook) judge(t rapid.TB, at, time int64, details uint64) ClaimDecision {
 	t.Helper()
 	b.offset++
 	bucket := at / bookStep
@@ -51,15 +51,15 @@ func bookDigest(bucket int64) Digest { return Digest{byte(bucket)} }
 func (b *orderBook) settle(t rapid.TB, bucket int64, kind OutcomeKind) {
 	t.Helper()
 	row := b.rows[bucket]
-	s, err := Settle(&Outcome{Kind: kind, Token: TokenOf(&row, 0)}, row, true, bookWindow, ClaimRule{}, b.stream)
+	s, err := ApplyOutcome(&Outcome{Kind: kind, Token: TokenOf(&row, 0)}, row, true, bookWindow, ClaimRule{}, b.stream)
 	if err != nil || s.Refused != "" {
 		t.Fatal(s.Refused, err)
 	}
 	b.rows[bucket] = s.Row
 }
 
-// TestNeighboursDecide tells stories of orders by their own timestamps.
-func TestNeighboursDecide(t *testing.T) {
+// TestAdjacentRowsDecide tells stories of orders by their own timestamps.
+func TestAdjacentRowsDecide(t *testing.T) {
 	type order struct {
 		at, time int64
 		print    uint64

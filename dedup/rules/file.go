@@ -45,6 +45,13 @@ func ParseRoutes(name string, data []byte) (*Routes, error) {
 // routesFile is the file's top level.
 type routesFile struct{ drafts []*draft }
 
+// The file's format, object by object.
+var fileFields = []fieldOf[routesFile]{
+	{"routes", func(d *decoder, f *routesFile, n *yaml.Node, at string) {
+		d.list(n, at, func(n *yaml.Node, at string) { f.drafts = append(f.drafts, d.route(n, at)) })
+	}},
+}
+
 // draft is a route being read, with what messages need to point into the file.
 type draft struct {
 	Route

@@ -8,14 +8,14 @@ import (
 	"testing"
 )
 
-// TestCensusAgainstRows follows a random stream of events, with a map of rows
+// TestKeyCounterAgainstRows follows a random stream of events, with a map of rows
 // as the truth: the census never counts fewer than are live, and never more
 // than a step of the retention too many.
-func TestCensusAgainstRows(t *testing.T) {
+func TestKeyCounterAgainstRows(t *testing.T) {
 	for seed := range uint64(20) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		w := Window{Size: 1 + r.Int64N(5000), Grace: r.Int64N(1000)}
-		c := NewCensus(w)
+		c := NewKeyCounter(w)
 		rows, streamTime := map[int]int64{}, NoStreamTime
 		base := r.Int64N(1e6) - 5e5 // also before 1970
 		for n := range int64(3000) {
@@ -50,17 +50,17 @@ func TestCensusAgainstRows(t *testing.T) {
 				}
 			}
 			// A key that comes back in its last step counts twice for a moment.
-			if c.Live() < live || c.Live() > nearly+300/censusBuckets+5 {
+			if c.Live() < live || c.Live() > nearly+300/counterBuckets+5 {
 				t.Fatalf("seed %d, event %d: %d counted, %d live, %d within a step", seed, n, c.Live(), live, nearly)
 			}
 			if got := c.Active(w, streamTime); got < active || got > nearlyActive {
 				t.Fatalf("seed %d, event %d: %d counted as active, %d are, %d within a step", seed, n, got, active, nearlyActive)
 			}
-			if len(c.buckets) > censusBuckets+2 && c.width > 1 {
+			if len(c.buckets) > counterBuckets+2 && c.width > 1 {
 				t.Fatalf("%d buckets", len(c.buckets))
 			}
 		}
-		back, rest, err := DecodeCensus(append(c.Append(nil), 7))
+		back, rest, err := DecodeKeyCounter(append(c.Append(nil), 7))
 		if err != nil || len(rest) != 1 || back.live != c.live || back.width != c.width || !slices.Equal(back.buckets, c.buckets) {
 			t.Fatalf("%+v came back as %+v, %v", c, back, err)
 		}
@@ -70,9 +70,9 @@ func TestCensusAgainstRows(t *testing.T) {
 	}
 }
 
-func TestCensusAtTheEndsOfTime(t *testing.T) {
+func TestKeyCounterAtTheEndsOfTime(t *testing.T) {
 	w := Window{Size: 1000}
-	c := NewCensus(w)
+	c := NewKeyCounter(w)
 	for _, at := range []int64{math.MinInt64, -1, 0, math.MaxInt64} {
 		c.Add(at)
 	}
@@ -85,7 +85,7 @@ func TestCensusAtTheEndsOfTime(t *testing.T) {
 		t.Errorf("%d live, want 4", c.Live())
 	}
 	c.Advance(w, 0)
-	var copied Census
+	var copied KeyCounter
 	c.CopyTo(&copied)
 	c.Advance(w, math.MaxInt64)
 	if n := c.Active(w, math.MaxInt64); n != 1 {
@@ -96,18 +96,18 @@ func TestCensusAtTheEndsOfTime(t *testing.T) {
 	}
 }
 
-func TestDamagedCensusIsRefused(t *testing.T) {
-	c := NewCensus(Window{Size: 1000})
+func TestDamagedKeyCounterIsRefused(t *testing.T) {
+	c := NewKeyCounter(Window{Size: 1000})
 	c.Add(5)
 	c.Add(1e6)
 	good := c.Append(nil)
 	for at := range good {
-		if got, _, err := DecodeCensus(good[:at]); !errors.Is(err, errCensus) {
+		if got, _, err := DecodeKeyCounter(good[:at]); !errors.Is(err, errKeyCounter) {
 			t.Errorf("%d bytes decoded to %+v, %v", at, got, err)
 		}
 	}
 	for _, b := range [][]byte{{0, 0}, {1, 1, 0, 0}, {1, 2, 4, 1, 4, 1}, {1, 9, 0, 1}} {
-		if got, _, err := DecodeCensus(b); !errors.Is(err, errCensus) {
+		if got, _, err := DecodeKeyCounter(b); !errors.Is(err, errKeyCounter) {
 			t.Errorf("%v decoded to %+v, %v", b, got, err)
 		}
 	}

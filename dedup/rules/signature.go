@@ -3,9 +3,83 @@ package rules
 import (
 	"slices"
 	"strings"
+	"time"
 
 	"go.yaml.in/yaml/v4"
 )
+
+// Signature is how a request shows who sent it.
+type Signature struct {
+	Scheme SignatureScheme
+	Secret string // name of the setting, after ONCEBUS_INGRESS_SECRET_; "" for NoSignature
+	// Tolerance is how far the signed timestamp may be from the ingress's clock,
+	// ahead of it no further than what the window has beyond Tolerance; 0 where
+	// the scheme signs none.
+	Tolerance time.Duration
+
+	// Of HMAC.
+	Header          string // where the signature is
+	Algorithm       string // sha256, sha1 or sha512
+	Encoding        string // hex or base64
+	Prefix          string // before the signature in its header
+	TimestampHeader string // where the Unix seconds are that are signed with the body; "": the body alone is
+	Separator       string // between timestamp and body
+}
+
+// SignatureScheme is a way to sign requests.
+type SignatureScheme uint8
+
+// Signature schemes.
+const (
+	StandardWebhooks SignatureScheme = iota // standardwebhooks.com
+	GitHub                                  // X-Hub-Signature-256
+	Stripe                                  // Stripe-Signature
+	Slack                                   // X-Slack-Signature
+	HMAC                                    // as the further fields say
+	Bearer                                  // Authorization: Bearer, with the secret itself
+	NoSignature                             // everybody may send
+)
+
+var schemeNames = [...]string{"standard-webhooks", "github", "stripe", "slack", "hmac", "bearer", "none"}
+
+// String returns the scheme's name in the routes file.
+func (s SignatureScheme) String() string { return schemeNames[s] }
+
+var signatureFields = []fieldOf[signatureDraft]{
+	{"scheme", func(d *decoder, s *signatureDraft, n *yaml.Node, at string) {
+		i := d.choice(n, at, schemeNames[:]...)
+		s.Scheme, s.known = SignatureScheme(max(0, i)), i >= 0
+	}},
+	{"secret", func(d *decoder, s *signatureDraft, n *yaml.Node, at string) { s.Secret = d.secretName(n, at) }},
+	{"tolerance", func(d *decoder, s *signatureDraft, n *yaml.Node, at string) {
+		s.Tolerance = d.duration(n, at, time.Second) // the timestamps are in seconds
+	}},
+	{"header", func(d *decoder, s *signatureDraft, n *yaml.Node, at string) { s.Header = d.headerName(n, at) }},
+	{"algorithm", func(d *decoder, s *signatureDraft, n *yaml.Node, at string) {
+		s.Algorithm = algorithmNames[max(0, d.choice(n, at, algorithmNames[:]...))]
+	}},
+	{"encoding", func(d *decoder, s *signatureDraft, n *yaml.Node, at string) {
+		s.Encoding = encodingNames[max(0, d.choice(n, at, encodingNames[:]...))]
+	}},
+	{"prefix", func(d *decoder, s *signatureDraft, n *yaml.Node, at string) { s.Prefix = d.signatureText(n, at) }},
+	{"timestamp_header", func(d *decoder, s *signatureDraft, n *yaml.Node, at string) { s.TimestampHeader = d.headerName(n, at) }},
+	{"separator", func(d *decoder, s *signatureDraft, n *yaml.Node, at string) { s.Separator = d.signatureText(n, at) }},
+}
+
+var algorithmNames = [...]string{"sha256", "sha1", "sha512"}
+
+var encodingNames = [...]string{"hex", "base64"}
+
+// validateTolerance: a signed request that is sent again while its timestamp is
+// good must find the claim of the first. Its timestamp is good from before it
+// to Tolerance after it; how far before is the ingress's, which allows no more
+// than what of the window is left.
+func (d *decoder) validateTolerance(r *draft, at string, s *Signature) {
+	if r.Window > 0 && s.Tolerance >= r.Window {
+		d.failHTTP(r, at+".tolerance", "%v is not shorter than the window of %v: a signed request could be sent again when it is no copy any more",
+			s.Tolerance, r.Window)
+	}
+}
 
 // signatureDraft is a signature being read.
 type signatureDraft struct {

@@ -34,13 +34,18 @@ func classifyContentType(value []byte) eventFormat {
 	return eventUnknown
 }
 
+// completeCloudEvent has the fields of structured mode.
+func completeCloudEvent(s *sourceDraft) {
+	s.fields = []Field{namedField("source"), namedField("id")}
+}
+
 // cloudEventKey is the composite of a CloudEvent's source and id, which together
 // identify an event (CloudEvents 1.0.2, section 3.1). Both modes give the same
 // key for the same event.
 func (d *Deriver) cloudEventKey(s *Source, limit int) status {
 	switch classifyContentType(d.header(headerContentType)) {
 	case eventJSON:
-		return d.fieldsKey(s.fields, limit) // source, id
+		return d.fieldsKey(s, limit)
 	case eventUnknown:
 		return d.fail("header "+headerContentType, "of the CloudEvents formats only application/cloudevents+json is read")
 	case eventBinary:

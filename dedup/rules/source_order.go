@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"strconv"
 
+	"go.yaml.in/yaml/v4"
+
 	"oncebus/dedup"
 )
 
@@ -36,7 +38,7 @@ const (
 func newOrder() *Order {
 	o := &Order{Step: orderStepMS}
 	for name, f := range o.byName() {
-		*f = newField(Path{Text: name, segments: []segment{{name: name, index: -1}}})
+		*f = namedField(name)
 	}
 	return o
 }
@@ -54,7 +56,11 @@ func (o *Order) all() []*Field {
 	return []*Field{&o.Account, &o.Symbol, &o.Side, &o.Quantity, &o.Timestamp, &o.Type, &o.Limit, &o.Stop}
 }
 
-func (o *Order) rule() []string {
+// orderFieldsOf is kind.fields of the order source.
+func orderFieldsOf(s *Source) []*Field { return s.order.all() }
+
+func ruleOfOrder(s *Source) []string {
+	o := s.order
 	var args []string
 	for _, f := range o.all() {
 		args = append(args, strconv.Quote(f.Path.Text))
@@ -62,9 +68,39 @@ func (o *Order) rule() []string {
 	return append(args, o.Format.String(), strconv.FormatInt(o.Step, 10)+"ms")
 }
 
+// orderFields is the format of the order source.
+var orderFields = makeOrderFields()
+
+func makeOrderFields() []fieldOf[Order] {
+	var fields []fieldOf[Order]
+	for _, name := range []string{"account", "symbol", "side", "quantity", "type", "limit", "stop", "timestamp"} {
+		fields = append(fields, fieldOf[Order]{name, func(d *decoder, o *Order, n *yaml.Node, at string) {
+			*o.byName()[name] = d.field(n, at)
+		}})
+	}
+	return append(fields,
+		fieldOf[Order]{"format", func(d *decoder, o *Order, n *yaml.Node, at string) { o.Format = d.timeFormat(n, at) }},
+		fieldOf[Order]{"adjacent_buckets", func(d *decoder, o *Order, n *yaml.Node, at string) { o.AdjacentBuckets, _ = d.boolean(n, at) }},
+		fieldOf[Order]{"step", func(d *decoder, o *Order, n *yaml.Node, at string) { o.Step = d.stepMS(n, at) }},
+	)
+}
+
+func readOrder(d *decoder, s *sourceDraft, n *yaml.Node, at string) {
+	s.order = newOrder()
+	decodeObject(d, n, at, s.order, orderFields)
+}
+
+// completeOrder sets the default field names of a bare source.
+func completeOrder(s *sourceDraft) {
+	if s.order == nil {
+		s.order = newOrder()
+	}
+}
+
 // orderKey builds the order string in d.buf, and the one without the bucket in
 // d.routing: copies on both sides of a bucket's edge must be in the same task.
-func (d *Deriver) orderKey(o *Order, limit int) status {
+func (d *Deriver) orderKey(s *Source, limit int) status {
+	o := s.order
 	d.bucket = bucket{}
 	if !d.readPayload() {
 		return bad
@@ -168,12 +204,12 @@ type bucket struct {
 
 // neighbours returns the digests of the order with the buckets before and
 // after its own.
-func (d *Deriver) neighbours(r *Route) (near [2]dedup.Digest) {
+func (d *Deriver) adjacentDigests(r *Route) (near [2]dedup.Digest) {
 	for i, number := range [...]int64{d.bucket.number - 1, d.bucket.number + 1} {
-		d.near = append(d.near[:0], d.buf[:d.bucket.from]...)
-		d.near = strconv.AppendInt(d.near, number, 10)
-		d.near = append(d.near, d.buf[d.bucket.to:]...)
-		key := d.key(r.Secret, d.near)
+		d.adjacent = append(d.adjacent[:0], d.buf[:d.bucket.from]...)
+		d.adjacent = strconv.AppendInt(d.adjacent, number, 10)
+		d.adjacent = append(d.adjacent, d.buf[d.bucket.to:]...)
+		key := d.key(r.Secret, d.adjacent)
 		near[i] = d.digest(r.Secret, r.Namespace, kindOrder, &key)
 	}
 	return near

@@ -1,0 +1,49 @@
+package dedup
+
+import "cmp"
+
+// orderTime is the order's own timestamp, ms. It separates an order from another
+// one in the adjacent bucket.
+func (ev *Event) orderTime() int64 { return ev.Time + ev.Shift }
+
+// IsAdjacent reports whether a row of an adjacent key is of the event's order.
+// The details must agree, and the orders' own timestamps must be less than step
+// ms apart.
+func (ev *Event) IsAdjacent(r *Row, step int64) bool {
+	at := r.First + r.Shift
+	return max(at-ev.orderTime(), ev.orderTime()-at) < step && !ev.collides(r)
+}
+
+// Prior returns the row that Decide compares an event with, false without one. It
+// sets ev.Over and ev.Attempts. own is the row of the event's key, adjacent are
+// the rows of the adjacent keys.
+//
+// The earliest unexpired row with an equal fingerprint decides, own or adjacent;
+// without one, the own row. So a duplicate of that row stays one, even if another
+// event claims the own key later.
+func (ev *Event) Prior(own Row, held bool, adjacent []Row, step int64, w Window, streamTime int64) (Row, bool) {
+	prior := own
+	decided := held && w.Stands(&own, streamTime) && !w.Over(own.First, ev.Time) && !ev.collides(&own)
+	for i := range adjacent {
+		r := &adjacent[i]
+		if !w.Held(r.First, streamTime) || !ev.IsAdjacent(r, step) {
+			continue
+		}
+		ev.Attempts = max(ev.Attempts, r.Attempt)
+		switch {
+		case r.Status == Freed:
+		case w.Over(r.First, ev.Time):
+			ev.Over = true
+		case !decided || r.before(&prior):
+			prior, held, decided = *r, true, true
+		}
+	}
+	return prior, held
+}
+
+// before reports whether r was first seen before other. In the same millisecond
+// the position decides, so that every task agrees.
+func (r *Row) before(other *Row) bool {
+	return cmp.Or(cmp.Compare(r.First, other.First), cmp.Compare(r.At.Topic, other.At.Topic),
+		cmp.Compare(r.At.Partition, other.At.Partition), cmp.Compare(r.At.Offset, other.At.Offset)) < 0
+}

@@ -1,0 +1,181 @@
+package dedup
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+)
+
+// KeyCounter counts the live rows of one namespace in one task. Like the rows, it
+// is a function of the log. It has counterBuckets buckets of first seen times
+// over the retention, and removes a bucket when all its rows have expired. So a
+// row may count for one bucket too long, never too short. NewKeyCounter makes
+// one; the zero value is not usable.
+type KeyCounter struct {
+	width int64 // of a bucket, ms
+	live  uint64
+	// buckets are in order of number; none is empty.
+	buckets []counterBucket
+	// last is the bucket of the last row, which usually takes the next one too.
+	last int
+	// nextEviction is the earliest stream time at which a bucket can expire.
+	nextEviction int64
+}
+
+type counterBucket struct {
+	number int64 // first seen from number*width on
+	rows   uint64
+	lowest int64 // earliest first seen time
+}
+
+// counterBuckets is the number of buckets over the retention.
+const counterBuckets = 64
+
+// NewKeyCounter returns an empty counter for rows of a window.
+func NewKeyCounter(w Window) KeyCounter {
+	return KeyCounter{width: max(1, w.Retention()/counterBuckets), nextEviction: NoStreamTime}
+}
+
+// Fits reports whether the buckets are those of this window.
+func (c *KeyCounter) Fits(w Window) bool { return c.width == NewKeyCounter(w).width }
+
+// Live returns the number of live rows.
+func (c *KeyCounter) Live() uint64 { return c.live }
+
+// Active returns how many live rows have a window that is not over at a stream
+// time. A row may count for one bucket too long.
+func (c *KeyCounter) Active(w Window, streamTime int64) uint64 {
+	if streamTime == NoStreamTime {
+		return c.live
+	}
+	bound := floorDiv(saturate(streamTime, -w.Size), c.width)
+	active := uint64(0)
+	for i := len(c.buckets) - 1; i >= 0 && c.buckets[i].number >= bound; i-- {
+		active += c.buckets[i].rows
+	}
+	return active
+}
+
+// Add counts a row first seen at first, in ms.
+func (c *KeyCounter) Add(first int64) {
+	i, found := c.find(first)
+	if !found {
+		c.buckets = slices.Insert(c.buckets, i, counterBucket{number: floorDiv(first, c.width), lowest: first})
+	}
+	c.buckets[i].rows++
+	c.buckets[i].lowest = min(c.buckets[i].lowest, first)
+	c.live++
+	c.last = i
+	if i == 0 {
+		c.nextEviction = NoStreamTime
+	}
+}
+
+// Oldest returns the first seen time of the oldest row; false without rows. A
+// removed row that was at most one bucket older may still decide it.
+func (c *KeyCounter) Oldest() (first int64, ok bool) {
+	if len(c.buckets) == 0 {
+		return 0, false
+	}
+	return c.buckets[0].lowest, true
+}
+
+// Remove removes a row that Add counted with first.
+func (c *KeyCounter) Remove(first int64) {
+	i, found := c.find(first)
+	if !found {
+		return // Advance removed its bucket
+	}
+	c.live--
+	if c.buckets[i].rows--; c.buckets[i].rows == 0 {
+		c.buckets = slices.Delete(c.buckets, i, i+1)
+	}
+}
+
+// Advance removes the buckets that have expired at a stream time.
+func (c *KeyCounter) Advance(w Window, streamTime int64) {
+	if streamTime == NoStreamTime || streamTime < c.nextEviction {
+		return
+	}
+	bound := floorDiv(saturate(streamTime, -w.Retention()), c.width)
+	n := 0
+	for n < len(c.buckets) && c.buckets[n].number < bound {
+		c.live -= c.buckets[n].rows
+		n++
+	}
+	if n > 0 {
+		c.buckets = slices.Delete(c.buckets, 0, n)
+	}
+	// No other bucket expires before stream time enters the next one.
+	c.nextEviction = saturate((bound+1)*c.width, w.Retention())
+}
+
+// CopyTo copies c to to and reuses its memory.
+func (c *KeyCounter) CopyTo(to *KeyCounter) {
+	*to = KeyCounter{c.width, c.live, append(to.buckets[:0], c.buckets...), c.last, c.nextEviction}
+}
+
+func (c *KeyCounter) find(first int64) (int, bool) {
+	if i := c.last; i < len(c.buckets) {
+		if from := c.buckets[i].number * c.width; first >= from && first-from < c.width {
+			return i, true
+		}
+	}
+	return slices.BinarySearchFunc(c.buckets, floorDiv(first, c.width), func(b counterBucket, n int64) int {
+		switch {
+		case b.number < n:
+			return -1
+		case b.number > n:
+			return 1
+		}
+		return 0
+	})
+}
+
+func floorDiv(a, b int64) int64 {
+	q := a / b
+	if a%b < 0 {
+		q--
+	}
+	return q
+}
+
+// errKeyCounter is wrapped by the errors of DecodeKeyCounter.
+var errKeyCounter = errors.New("corrupt key counter")
+
+// Append appends the encoding: width, number of buckets, and for each bucket its
+// number, its rows and the offset of the lowest in it, as varints.
+func (c *KeyCounter) Append(dst []byte) []byte {
+	dst = binary.AppendUvarint(dst, uint64(c.width))
+	dst = binary.AppendUvarint(dst, uint64(len(c.buckets)))
+	for _, b := range c.buckets {
+		dst = binary.AppendVarint(dst, b.number)
+		dst = binary.AppendUvarint(dst, b.rows)
+		dst = binary.AppendUvarint(dst, uint64(b.lowest-b.number*c.width))
+	}
+	return dst
+}
+
+// DecodeKeyCounter decodes what Append wrote and returns the bytes after it.
+func DecodeKeyCounter(b []byte) (KeyCounter, []byte, error) {
+	r := NewCursor(b)
+	c := KeyCounter{width: int64(r.Uvarint(1 << 62)), nextEviction: NoStreamTime}
+	if c.width == 0 {
+		r.Fail()
+	}
+	for n := r.Uvarint(uint64(len(b))); n > 0 && !r.Bad(); n-- {
+		number, rows, into := r.Varint(), r.Uvarint(math.MaxUint64), r.Uvarint(uint64(max(c.width-1, 0)))
+		if last := len(c.buckets) - 1; last >= 0 && number <= c.buckets[last].number || rows == 0 || c.live+rows < c.live {
+			r.Fail()
+		}
+		c.buckets = append(c.buckets, counterBucket{number, rows, number*c.width + int64(into)})
+		c.live += rows
+	}
+	rest := r.Rest()
+	if r.Bad() {
+		return KeyCounter{}, nil, fmt.Errorf("%w: cut short, out of order or out of range in %d bytes", errKeyCounter, len(b))
+	}
+	return c, rest, nil
+}

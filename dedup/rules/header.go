@@ -1,0 +1,126 @@
+package rules
+
+import (
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v4"
+)
+
+// CarriedHeaders are the request headers that always become record headers: as
+// they are, but for the quotes of an idempotency-key.
+var CarriedHeaders = [...]string{"content-type", "idempotency-key", "traceparent", "tracestate"}
+
+// credentialHeaders would put secrets on the bus.
+var credentialHeaders = []string{"authorization", "proxy-authorization", "cookie"}
+
+// carried reads the list of request headers that become record headers.
+func (d *decoder) carried(n *yaml.Node, at string) []string {
+	var names []string
+	d.list(n, at, func(n *yaml.Node, at string) {
+		before := len(d.mistakes)
+		written := d.headerName(n, at)
+		if len(d.mistakes) > before {
+			return
+		}
+		d.refuseOwnHeader(n, at, written)
+		name := strings.ToLower(written)
+		switch {
+		case slices.Contains(CarriedHeaders[:], name):
+			d.fail(n, at, "%s is always carried: leave it out", written)
+		case slices.Contains(credentialHeaders, name):
+			d.fail(n, at, "%s holds credentials, which stay off the bus", written)
+		case slices.Contains(names, name):
+			d.fail(n, at, "%s is listed twice", written)
+		}
+		names = append(names, name)
+	})
+	slices.Sort(names) // their order means nothing
+	return names
+}
+
+// validateCarried finds what the route reads of a record that an HTTP request
+// does not bring: a header that is not carried, or a record key.
+func (d *decoder) validateCarried(r *draft) {
+	isRecordKey := func(s Source) bool { return kinds[s.kind].carried == partRecordKey }
+	switch {
+	case r.Prepartitioned && slices.ContainsFunc(r.Keys, isRecordKey):
+		d.failAt(r, "http", "an HTTP request has no record key, which places the events of a prepartitioned route: "+
+			"take record_key out of key, or leave prepartitioned out")
+	case len(r.Keys) > 0 && !slices.ContainsFunc(r.Keys, func(s Source) bool { return !isRecordKey(s) }):
+		d.failAt(r, "http", "an HTTP request has no record key: add a source that yields a key")
+	}
+	keys := r.nodes["key"]
+	for i, s := range r.Keys {
+		if kinds[s.kind].carried != partHeader {
+			continue
+		}
+		at := keys
+		if len(keys.Content) == len(r.Keys) { // otherwise entries with mistakes were left out
+			at = keys.Content[i]
+		}
+		d.requireCarried(r, at, join(r.at, "key"), s.header)
+	}
+	if r.Match != nil && r.Match.Header != "" {
+		d.requireCarried(r, r.nodes["match"], join(r.at, "match"), r.Match.Header)
+	}
+	if x := r.Claim.Request; x != nil && x.Header != "" {
+		d.requireCarried(r, r.nodes["request"], join(r.at, "request"), x.Header)
+	}
+}
+
+// requireCarried: names of record headers are compared as they are, and those
+// that come from a request are in lower case.
+func (d *decoder) requireCarried(r *draft, n *yaml.Node, at, header string) {
+	name := strings.ToLower(header)
+	if !slices.Contains(CarriedHeaders[:], name) && !slices.Contains(r.HTTP.Headers, name) {
+		d.fail(n, at, "an HTTP request's header %s is not carried: add it to http.headers", header)
+	}
+	if name != header {
+		d.fail(n, at, "an HTTP request's headers are carried under names in lower case: write %s", name)
+	}
+}
+
+// ownHeaderPrefix begins the names of the headers that oncebus sets. The ingress
+// and the router remove incoming headers with such a name, so no route may read one.
+const ownHeaderPrefix = "oncebus-"
+
+func (d *decoder) refuseOwnHeader(n *yaml.Node, at, name string) {
+	if strings.HasPrefix(strings.ToLower(name), ownHeaderPrefix) {
+		d.fail(n, at, "incoming %s* headers are never trusted", ownHeaderPrefix)
+	}
+}
+
+// transportHeaders are what an HTTP server takes out of a request's headers
+// before anybody reads them.
+var transportHeaders = []string{"host", "transfer-encoding", "trailer"}
+
+// headerName reads the name of an HTTP header (RFC 9110, section 5.6.2: a
+// token) that a request can bring.
+func (d *decoder) headerName(n *yaml.Node, at string) string {
+	name, ok := d.text(n, at)
+	switch {
+	case !ok:
+	case slices.Contains(transportHeaders, strings.ToLower(name)):
+		d.fail(n, at, "%s is the connection's and never arrives as a header: name one of the sender's own", name)
+	case strings.ContainsFunc(name, func(c rune) bool { return !isAlphanumeric(c) && !strings.ContainsRune("!#$%&'*+-.^_`|~", c) }):
+		d.fail(n, at, "%.80q is no name of an HTTP header: want letters, digits, dash and underscore", name)
+	}
+	return name
+}
+
+func isAlphanumeric(c rune) bool {
+	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
+}
+
+// headerText reads printable ASCII, which may be empty.
+func (d *decoder) headerText(n *yaml.Node, at string) string {
+	if n.Kind == yaml.ScalarNode && n.ShortTag() == "!!str" && n.Value == "" {
+		return ""
+	}
+	text, ok := d.text(n, at)
+	if ok && strings.ContainsFunc(text, func(c rune) bool { return c < ' ' || c > '~' }) {
+		d.fail(n, at, "%.80q: want printable ASCII", text)
+	}
+	return text
+}

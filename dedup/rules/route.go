@@ -1,0 +1,398 @@
+package rules
+
+import (
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v4"
+
+	"oncebus/dedup"
+)
+
+// Route is one rule set: which input records it takes, how their dedup key is
+// derived, for how long, and what happens to copies.
+type Route struct {
+	Name      string
+	Namespace string // the scope of its keys; the route's name unless set
+	Index     int    // place in Routes.Routes
+
+	Topics         []string // inputs
+	Match          *Match   // nil: takes every record of its topics
+	Prepartitioned bool     // the input is partitioned by the dedup key already
+	Mode           Mode
+
+	Keys   []Source // tried in order
+	Secret bool     // HMAC-SHA-256 in place of SHA-256
+	// MaxKeyBytes bounds the id (record_key, header, field), or the sum of
+	// the parts of a composite, in bytes; a longer one is malformed.
+	MaxKeyBytes int
+
+	Window time.Duration // how long after the first sighting a copy is a copy
+	Grace  time.Duration // how far beyond the window an event may be late
+	Skew   time.Duration // how far beyond the broker's present event time may be
+	Time   *EventTime    // nil: the record's timestamp
+
+	Output       string
+	Duplicates   Duplicates
+	OnMissingKey Policy // DeadLetter (default), Forward or Drop
+	OnLate       Policy // DeadLetter (default), Forward or Drop
+	OnFuture     Policy // DeadLetter (default, verdict invalid) or Clamp
+	DeadLetter   string // topic
+	Limits       Limits
+	// FailOpen lets events go to the output unchecked while local state cannot
+	// be used; otherwise they wait.
+	FailOpen bool
+
+	// Fingerprint names the payload fields that must agree between copies; an
+	// event that has the key of another but differs in them is a Collision.
+	Fingerprint []Field
+	Collision   Policy // DeadLetter (default) or Forward
+
+	fingerprintRule uint8 // see ruleOf
+
+	Claim Claims // of ClaimMode
+	HTTP  *HTTP  // nil: nothing comes in by HTTP
+}
+
+// Defaults of a route's optional fields.
+const (
+	DefaultGrace       = 10 * time.Minute
+	DefaultSkew        = time.Hour
+	DefaultDeadLetter  = "oncebus.dead-letter"
+	DefaultMaxKeyBytes = 4096
+
+	DefaultLease       = 5 * time.Minute
+	DefaultMaxWaiting  = 16
+	DefaultResultBytes = 64 << 10
+)
+
+// Policy says what happens to a record of some verdict.
+type Policy uint8
+
+// Policies. Which of them a field of the routes file takes is in its comment.
+const (
+	DeadLetter Policy = iota // to the route's dead-letter topic, with the reason
+	Forward                  // to the output, marked with the verdict
+	Drop                     // counted, not emitted
+	ToTopic                  // copies: to a topic of their own
+	Clamp                    // far future: the event time is set to the cap
+)
+
+var policyNames = [...]string{"dead_letter", "forward", "drop", "to", "clamp"}
+
+// String returns the policy's name in the routes file.
+func (p Policy) String() string { return policyNames[p] }
+
+// Duplicates is what happens to copies.
+type Duplicates struct {
+	Policy Policy // Drop (default), Forward or ToTopic
+	Topic  string // for ToTopic
+}
+
+// Mode is how far a route follows its events.
+type Mode uint8
+
+// Modes.
+const (
+	Plain     Mode = iota // copies are dropped, or where duplicates says
+	ClaimMode             // copies get the outcome of the first
+)
+
+var modeNames = [...]string{"plain", "claim"}
+
+// String returns the mode's name in the routes file.
+func (m Mode) String() string { return modeNames[m] }
+
+// Limits bounds what the events of a route can make a task remember.
+type Limits struct {
+	// LiveKeys is how many keys of the route's namespace may be live in one
+	// partition, as Census counts them; 0 is no limit.
+	LiveKeys int
+	// OnLimit says what happens to an event with a new key beyond it:
+	// DeadLetter (default) or Forward. It is not remembered.
+	OnLimit Policy
+}
+
+var routeFields = []fieldOf[Route]{
+	{"name", func(d *decoder, r *Route, n *yaml.Node, at string) { r.Name, _ = d.text(n, at) }},
+	{"namespace", func(d *decoder, r *Route, n *yaml.Node, at string) { r.Namespace, _ = d.text(n, at) }},
+	{"topics", func(d *decoder, r *Route, n *yaml.Node, at string) {
+		d.list(n, at, func(n *yaml.Node, at string) {
+			if topic, ok := d.text(n, at); ok {
+				r.Topics = append(r.Topics, topic)
+			}
+		})
+	}},
+	{"match", func(d *decoder, r *Route, n *yaml.Node, at string) { r.Match = d.match(n, at) }},
+	{"prepartitioned", func(d *decoder, r *Route, n *yaml.Node, at string) { r.Prepartitioned, _ = d.boolean(n, at) }},
+	{"mode", func(d *decoder, r *Route, n *yaml.Node, at string) {
+		r.Mode = Mode(max(0, d.choice(n, at, modeNames[:]...)))
+	}},
+	{"key", func(d *decoder, r *Route, n *yaml.Node, at string) { r.Keys = d.sources(n, at) }},
+	{"secret", decodeSecret},
+	{"max_key_bytes", func(d *decoder, r *Route, n *yaml.Node, at string) {
+		r.MaxKeyBytes = d.integer(n, at, 1, keyBytesMax)
+	}},
+	{"window", func(d *decoder, r *Route, n *yaml.Node, at string) { r.Window = d.duration(n, at, shortestWindow) }},
+	{"grace", func(d *decoder, r *Route, n *yaml.Node, at string) { r.Grace = d.duration(n, at, 0) }},
+	{"skew", func(d *decoder, r *Route, n *yaml.Node, at string) { r.Skew = d.duration(n, at, 0) }},
+	{"time", func(d *decoder, r *Route, n *yaml.Node, at string) { r.Time = d.eventTime(n, at) }},
+	{"output", func(d *decoder, r *Route, n *yaml.Node, at string) { r.Output, _ = d.text(n, at) }},
+	{"duplicates", func(d *decoder, r *Route, n *yaml.Node, at string) { r.Duplicates = d.duplicates(n, at) }},
+	{"on_missing_key", func(d *decoder, r *Route, n *yaml.Node, at string) {
+		r.OnMissingKey = d.policy(n, at, DeadLetter, Forward, Drop)
+	}},
+	{"on_late", func(d *decoder, r *Route, n *yaml.Node, at string) {
+		r.OnLate = d.policy(n, at, DeadLetter, Forward, Drop)
+	}},
+	{"on_future", func(d *decoder, r *Route, n *yaml.Node, at string) {
+		r.OnFuture = d.policy(n, at, DeadLetter, Clamp)
+	}},
+	{"dead_letter", func(d *decoder, r *Route, n *yaml.Node, at string) { r.DeadLetter, _ = d.text(n, at) }},
+	{"fingerprint", func(d *decoder, r *Route, n *yaml.Node, at string) {
+		for _, p := range d.paths(n, at, false) {
+			r.Fingerprint = append(r.Fingerprint, newField(p))
+		}
+	}},
+	{"collision", func(d *decoder, r *Route, n *yaml.Node, at string) {
+		r.Collision = d.policy(n, at, DeadLetter, Forward)
+	}},
+	{"on_state_failure", func(d *decoder, r *Route, n *yaml.Node, at string) {
+		r.FailOpen = d.choice(n, at, stateFailureNames[:]...) == 1
+	}},
+	{"outcomes", func(d *decoder, r *Route, n *yaml.Node, at string) { r.Claim.Outcomes, _ = d.text(n, at) }},
+	{"replies", func(d *decoder, r *Route, n *yaml.Node, at string) { r.Claim.Replies, _ = d.text(n, at) }},
+	{"lease", func(d *decoder, r *Route, n *yaml.Node, at string) {
+		r.Claim.Lease = d.duration(n, at, time.Millisecond)
+	}},
+	{"while_in_progress", func(d *decoder, r *Route, n *yaml.Node, at string) {
+		r.Claim.Wait = d.choice(n, at, inProgressNames[:]...) == 1
+	}},
+	{"max_waiting", func(d *decoder, r *Route, n *yaml.Node, at string) {
+		r.Claim.MaxWaiting = d.integer(n, at, 1, dedup.WaitingMax)
+	}},
+	{"result_limit", func(d *decoder, r *Route, n *yaml.Node, at string) {
+		r.Claim.ResultBytes = d.integer(n, at, 0, resultLimitMax)
+	}},
+	{"request", func(d *decoder, r *Route, n *yaml.Node, at string) { r.Claim.Request = d.requestID(n, at) }},
+	{"http", func(d *decoder, r *Route, n *yaml.Node, at string) { r.HTTP = d.http(n, at) }},
+	{"limits", func(d *decoder, r *Route, n *yaml.Node, at string) {
+		if nodes := decodeObject(d, n, at, &r.Limits, limitsFields); nodes != nil {
+			d.require(n, at, nodes, "live_keys")
+		}
+	}},
+}
+
+var limitsFields = []fieldOf[Limits]{
+	{"live_keys", func(d *decoder, l *Limits, n *yaml.Node, at string) { l.LiveKeys = d.integer(n, at, 1, liveKeysMax) }},
+	{"on_limit", func(d *decoder, l *Limits, n *yaml.Node, at string) { l.OnLimit = d.policy(n, at, DeadLetter, Forward) }},
+}
+
+var duplicatesFields = []fieldOf[Duplicates]{
+	{"to", func(d *decoder, x *Duplicates, n *yaml.Node, at string) { x.Topic, _ = d.text(n, at) }},
+}
+
+// keyBytesMax bounds max_key_bytes: a Kafka record's usual largest size.
+const keyBytesMax = 1 << 20
+
+// liveKeysMax bounds live_keys: more than any partition can hold.
+const liveKeysMax = 1_000_000_000
+
+// stateFailureNames are the choices of on_state_failure.
+var stateFailureNames = [...]string{"fail_closed", "fail_open"}
+
+// shortestWindow is the shortest window, and the shortest step.
+const shortestWindow = time.Millisecond
+
+// route reads one route and fills in the defaults.
+func (d *decoder) route(n *yaml.Node, at string) *draft {
+	r := &draft{at: at, node: n, Route: Route{
+		MaxKeyBytes: DefaultMaxKeyBytes,
+		Grace:       DefaultGrace,
+		Skew:        DefaultSkew,
+		Duplicates:  Duplicates{Policy: Drop},
+		DeadLetter:  DefaultDeadLetter,
+		Claim:       Claims{Lease: DefaultLease, MaxWaiting: DefaultMaxWaiting, ResultBytes: DefaultResultBytes},
+	}}
+	r.nodes = decodeObject(d, n, at, &r.Route, routeFields)
+	if _, set := r.nodes["namespace"]; !set {
+		r.Namespace = r.Name
+	}
+	r.completeHTTP()
+	return r
+}
+
+func (d *decoder) validateRoute(r *draft) {
+	d.require(r.node, r.at, r.nodes, "name", "topics", "key", "window", "output")
+	for _, field := range []string{"name", "namespace"} {
+		value := r.Name
+		if field == "namespace" {
+			value = r.Namespace
+		}
+		if r.nodes[field] != nil && value != "" && !validName(value) {
+			d.failAt(r, field, "%q: want 1 to %d of a-z, 0-9, dot, dash and underscore", value, nameBytesMax)
+		}
+	}
+	topics := r.nodes["topics"]
+	seen := map[string]bool{}
+	for _, topic := range r.Topics {
+		d.checkTopic(r, "topics", topic)
+		if seen[topic] {
+			d.fail(topics, join(r.at, "topics"), "%s is listed twice", topic)
+		}
+		seen[topic] = true
+	}
+	if r.Prepartitioned && len(r.Topics) > 1 {
+		d.failAt(r, "topics", "a prepartitioned route takes one topic, because every prepartitioned topic has a state of its own: "+
+			"copies on two of them would not meet; write a route for each, or leave prepartitioned out")
+	}
+	d.checkTopic(r, "output", r.Output)
+	d.checkTopic(r, "duplicates", r.Duplicates.Topic)
+	d.checkTopic(r, "dead_letter", r.DeadLetter)
+	d.validateClaim(r)
+	d.validateAdjacentBuckets(r)
+	d.validateHTTP(r)
+	if m := r.Match; m != nil {
+		d.refuseOwnHeader(r.nodes["match"], join(r.at, "match"), m.Header)
+	}
+}
+
+// nameBytesMax bounds the names of routes and namespaces.
+const nameBytesMax = 64
+
+func validName(s string) bool {
+	const legal = "abcdefghijklmnopqrstuvwxyz0123456789-_."
+	return len(s) <= nameBytesMax && strings.IndexFunc(s, func(c rune) bool { return !strings.ContainsRune(legal, c) }) < 0
+}
+
+// topicBytesMax is Kafka's limit on a topic name.
+const topicBytesMax = 249
+
+// checkTopic applies Kafka's rule for topic names (org.apache.kafka.common.
+// internals.Topic); "" is left to others.
+func (d *decoder) checkTopic(r *draft, field, topic string) {
+	legal := func(c rune) bool {
+		return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '.' || c == '_' || c == '-'
+	}
+	illegal := strings.IndexFunc(topic, func(c rune) bool { return !legal(c) }) >= 0
+	if illegal || len(topic) > topicBytesMax || topic == "." || topic == ".." {
+		d.failAt(r, field, "%.260q is no topic name: want 1 to %d of a-z, A-Z, 0-9, dot, dash and underscore", topic, topicBytesMax)
+	}
+}
+
+func decodeSecret(d *decoder, r *Route, n *yaml.Node, at string) {
+	if n.Kind != yaml.ScalarNode || n.ShortTag() != "!!bool" {
+		// The value is not shown: it may be a secret.
+		d.fail(n, at, "want true or false: the secret itself comes from ONCEBUS_KEY_SECRET, never from the file")
+		return
+	}
+	r.Secret, _ = d.boolean(n, at)
+}
+
+func (d *decoder) duplicates(n *yaml.Node, at string) Duplicates {
+	if n.Kind == yaml.MappingNode {
+		x := Duplicates{Policy: ToTopic}
+		d.require(n, at, decodeObject(d, n, at, &x, duplicatesFields), "to")
+		return x
+	}
+	policies := [...]Policy{Drop, Forward}
+	if n.Kind == yaml.ScalarNode {
+		for _, p := range policies {
+			if n.Value == p.String() {
+				return Duplicates{Policy: p}
+			}
+		}
+	}
+	d.fail(n, at, "want drop, forward or {to: TOPIC}, found %s", describe(n))
+	return Duplicates{Policy: Drop}
+}
+
+// policy reads one of the allowed policies.
+func (d *decoder) policy(n *yaml.Node, at string, allowed ...Policy) Policy {
+	names := make([]string, len(allowed))
+	for i, p := range allowed {
+		names[i] = p.String()
+	}
+	return allowed[max(0, d.choice(n, at, names...))]
+}
+
+// Span returns the route's window as the decision needs it.
+func (r *Route) Span() dedup.Window {
+	return dedup.Window{
+		Size:        r.Window.Milliseconds(),
+		Grace:       r.Grace.Milliseconds(),
+		Skew:        r.Skew.Milliseconds(),
+		ClampFuture: r.OnFuture == Clamp,
+	}
+}
+
+// NearStep is how far, in ms of their own timestamps, an order may be from its
+// original in a neighbouring bucket; 0 where neighbours do not count.
+func (r *Route) AdjacentStep() int64 {
+	for i := range r.Keys {
+		if o := r.Keys[i].order; o != nil && o.AdjacentBuckets {
+			return o.Step
+		}
+	}
+	return 0
+}
+
+// validateNeighbours: within a window that is shorter than the step hardly any
+// neighbour is a copy.
+func (d *decoder) validateAdjacentBuckets(r *draft) {
+	for i := range r.Keys {
+		o := r.Keys[i].order
+		if o == nil || !o.AdjacentBuckets {
+			continue
+		}
+		if o.Step > r.Window.Milliseconds() {
+			d.failAt(r, "window", "is shorter than the order's step, so that neighbours would never count")
+		}
+	}
+}
+
+// RetentionMS is how long behind stream time a row counts as held, in
+// milliseconds; see Window.Retention.
+func (r *Route) RetentionMS() int64 { return r.Span().Retention() }
+
+// eachPath calls f for every payload path that the route reads, with the place
+// where its slot is kept.
+func (r *Route) eachPath(f func(segments []segment, slot *int)) {
+	field := func(x *Field) { f(x.Path.segments, &x.slot) }
+	if r.Match != nil && r.Match.Header == "" {
+		field(&r.Match.Field)
+	}
+	if r.Time != nil {
+		field(&r.Time.Field)
+	}
+	for i := range r.Fingerprint {
+		field(&r.Fingerprint[i])
+	}
+	if x := r.Claim.Request; x != nil && x.Header == "" {
+		field(&x.Field)
+	}
+	for i := range r.Keys {
+		for _, x := range r.Keys[i].payloadFields() {
+			field(x)
+		}
+	}
+}
+
+// failAt notes a mistake at a route's field, or at the route where the field is
+// not set.
+func (d *decoder) failAt(r *draft, field, format string, args ...any) {
+	n := r.nodes[field]
+	if n == nil {
+		n = r.node
+	}
+	d.fail(n, join(r.at, field), format, args...)
+}
+
+// require notes a mistake for every field that is not there.
+func (d *decoder) require(n *yaml.Node, at string, nodes map[string]*yaml.Node, names ...string) {
+	for _, name := range names {
+		if _, ok := nodes[name]; !ok {
+			d.fail(n, join(at, name), "is required")
+		}
+	}
+}

@@ -1,0 +1,112 @@
+package rules
+
+import "bytes"
+
+// Causes for which a source does not yield.
+const (
+	causeAbsent = "absent"
+	causeNull   = "null"
+	causeEmpty  = "empty"
+)
+
+func emptyCause(b []byte) string {
+	if b == nil {
+		return causeAbsent
+	}
+	return causeEmpty
+}
+
+// slotIn is the raw JSON value of the field in the deriver's payload, nil where
+// it is absent.
+func (f *Field) slotIn(d *Deriver) []byte { return d.found[f.slot] }
+
+// present is the raw JSON value of a field, which must be there and not null.
+func (d *Deriver) present(f *Field) ([]byte, status) {
+	raw := f.slotIn(d)
+	if len(raw) == 0 {
+		return nil, d.skip(f.label, causeAbsent)
+	}
+	if raw[0] == 'n' {
+		return nil, d.skip(f.label, causeNull)
+	}
+	return raw, found
+}
+
+// id is a scalar with its normalisers applied and its length checked.
+func (d *Deriver) id(f *Field, limit int) (scalar, status) {
+	s, st := d.scalar(f)
+	if st != found {
+		return s, st
+	}
+	if len(s.text) > limit {
+		return s, d.fail(f.label, reasonKeyLimit(len(s.text), limit))
+	}
+	return d.finish(f, s)
+}
+
+// scalar takes a string that is not empty or a number from the payload.
+func (d *Deriver) scalar(f *Field) (scalar, status) {
+	s, st := d.value(f)
+	if st == found && len(s.text) == 0 {
+		return s, d.skip(f.label, causeEmpty)
+	}
+	return s, st
+}
+
+// value takes a string or number from the payload.
+func (d *Deriver) value(f *Field) (scalar, status) {
+	if !d.readPayload() {
+		return scalar{}, bad
+	}
+	raw, st := d.present(f)
+	if st != found {
+		return scalar{}, st
+	}
+	switch c := raw[0]; {
+	case c == '"':
+		return scalar{text: d.string(raw)}, found
+	case c == '-' || isDigit(c):
+		return scalar{text: raw, number: true}, found
+	case c == '{':
+		return scalar{}, d.fail(f.label, "want a string or number, found an object")
+	case c == '[':
+		return scalar{}, d.fail(f.label, "want a string or number, found an array")
+	}
+	return scalar{}, d.fail(f.label, "want a string or number, found a boolean")
+}
+
+// finish makes an id: normalisers applied, a number in RFC 8785 form, not empty.
+func (d *Deriver) finish(f *Field, s scalar) (scalar, status) {
+	s, st := d.write(f, s)
+	if st == found && len(s.text) == 0 {
+		return s, d.skip(f.label, causeEmpty)
+	}
+	return s, st
+}
+
+// write applies a field's normalisers and writes a number in RFC 8785 form.
+func (d *Deriver) write(f *Field, s scalar) (scalar, status) {
+	s, reason := d.normalise(s, f.Normalise)
+	if reason != "" {
+		return s, d.fail(f.label, reason)
+	}
+	if s.number {
+		mark := len(d.text)
+		if d.text, reason = d.appendNumber(d.text, s.text); reason != "" {
+			return s, d.fail(f.label, reason)
+		}
+		s.text = d.text[mark:]
+	}
+	return s, found
+}
+
+// string returns the text of a JSON string, unescaped. It aliases the record or
+// the tail of d.text.
+func (d *Deriver) string(quoted []byte) []byte {
+	if bytes.IndexByte(quoted, '\\') < 0 {
+		return quoted[1 : len(quoted)-1]
+	}
+	mark := len(d.text)
+	d.text = appendUnquoted(d.text, quoted)
+	return d.text[mark:]
+}

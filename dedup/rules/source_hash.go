@@ -1,0 +1,86 @@
+package rules
+
+import (
+	"slices"
+	"strconv"
+	"unicode/utf16"
+
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// member is one member of the object that the hash source builds.
+type member struct {
+	field *Field
+	name  []byte // quoted, with the colon
+}
+
+// completeHash puts the fields into canonical order: RFC 8785 sorts names by
+// their UTF-16 code units (section 3.2.3).
+func completeHash(s *sourceDraft) {
+	completeFields(s)
+	s.members = make([]member, len(s.fields))
+	for i := range s.fields {
+		name, _ := jsontext.AppendQuote(nil, s.fields[i].Path.Text) // the text is valid UTF-8: it was YAML
+		s.members[i] = member{field: &s.fields[i], name: append(name, ':')}
+	}
+	slices.SortFunc(s.members, func(a, b member) int {
+		return slices.Compare(utf16.Encode([]rune(a.field.Path.Text)), utf16.Encode([]rune(b.field.Path.Text)))
+	})
+}
+
+// ruleOfHash lists the fields in canonical order: that of the file changes no key.
+func ruleOfHash(s *Source) []string {
+	var args []string
+	for _, m := range s.members {
+		args = append(args, strconv.Quote(m.field.Path.Text)+m.field.rule())
+	}
+	return args
+}
+
+// hashKey builds the canonical object of the listed fields.
+func (d *Deriver) hashKey(s *Source, _ int) status {
+	if !d.readPayload() {
+		return bad
+	}
+	d.buf = append(d.buf, '{')
+	for i := range s.members {
+		m := &s.members[i]
+		if i > 0 {
+			d.buf = append(d.buf, ',')
+		}
+		d.buf = append(d.buf, m.name...)
+		raw, st := d.present(m.field)
+		if st != found {
+			return st
+		}
+		var reason string
+		if len(m.field.Normalise) == 0 {
+			if d.buf, reason = d.appendCanonical(d.buf, raw); reason != "" {
+				return d.fail(m.field.label, reason)
+			}
+		} else if st := d.hashNormalised(m.field); st != found {
+			return st
+		}
+	}
+	d.buf = append(d.buf, '}')
+	d.hashed = d.buf
+	return found
+}
+
+// hashNormalised appends a normalised field as canonical JSON: a string, or a
+// number where it still is one.
+func (d *Deriver) hashNormalised(f *Field) status {
+	s, st := d.value(f)
+	if st != found {
+		return st
+	}
+	if s, st = d.write(f, s); st != found {
+		return st
+	}
+	if s.number {
+		d.buf = append(d.buf, s.text...)
+	} else {
+		d.buf = appendQuoted(d.buf, s.text)
+	}
+	return found
+}

@@ -1,0 +1,114 @@
+package rules
+
+import (
+	"slices"
+	"strconv"
+
+	"go.yaml.in/yaml/v4"
+)
+
+// payloadFields is the format of the payload source.
+var payloadFields = []fieldOf[sourceDraft]{
+	{"include", func(d *decoder, s *sourceDraft, n *yaml.Node, at string) { s.include = d.paths(n, at, true) }},
+	{"exclude", func(d *decoder, s *sourceDraft, n *yaml.Node, at string) { s.exclude = d.paths(n, at, true) }},
+}
+
+func readPayloadSource(d *decoder, s *sourceDraft, n *yaml.Node, at string) {
+	nodes := decodeObject(d, n, at, s, payloadFields)
+	if len(nodes) > 1 {
+		d.fail(n, at, "want either include or exclude")
+	}
+	d.refuseCovered(nodes["include"], join(at, "include"), s.include)
+	d.refuseCovered(nodes["exclude"], join(at, "exclude"), s.exclude)
+}
+
+// refuseCovered finds paths that lie within another one of the list.
+func (d *decoder) refuseCovered(n *yaml.Node, at string, paths []Path) {
+	for _, p := range paths {
+		if outer, ok := covering(paths, p); ok {
+			d.fail(n, at, "path %q says nothing: %q covers it", p.Text, outer.Text)
+		}
+	}
+}
+
+// covering returns a path of the list that p lies within.
+func covering(paths []Path, p Path) (Path, bool) {
+	for _, outer := range paths {
+		if len(outer.segments) > len(p.segments) || outer.Text == p.Text {
+			continue
+		}
+		within := true
+		for i, s := range outer.segments {
+			within = within && (s == p.segments[i] || s.star)
+		}
+		if within {
+			return outer, true
+		}
+	}
+	return Path{}, false
+}
+
+// completePayload has one field, the whole document, and the paths that include
+// or exclude names.
+func completePayload(s *sourceDraft) {
+	s.fields = []Field{newField(Path{})}
+	paths, word := s.exclude, "exclude"
+	if s.include != nil {
+		paths, word = s.include, "include"
+	}
+	if paths == nil {
+		return
+	}
+	s.text += ": {" + word + ": " + textOf(paths) + "}"
+	s.project = &projection{tree: newPathTree(), include: s.include != nil}
+	for _, p := range paths {
+		s.project.tree.add(p.segments, 0)
+		s.paths = append(s.paths, p.Text)
+	}
+	s.project.tree.spreadStars()
+	slices.Sort(s.paths)
+}
+
+func ruleOfPayload(s *Source) []string {
+	var args []string
+	if s.project != nil {
+		args = append(args, "exclude")
+		if s.project.include {
+			args[0] = "include"
+		}
+	}
+	for _, path := range s.paths {
+		args = append(args, strconv.Quote(path))
+	}
+	return args
+}
+
+// payloadKey is the canonical JSON of what include and exclude leave.
+func (d *Deriver) payloadKey(s *Source, _ int) status {
+	if !d.readPayload() {
+		return bad
+	}
+	raw := s.fields[0].slotIn(d)
+	if s.project != nil {
+		var hit bool
+		if d.text, hit = s.project.append(d.text, raw); !hit {
+			return d.skip(s.text, "nothing of it is there")
+		}
+		raw = d.text
+	}
+	var reason string
+	if d.buf, reason = d.appendCanonical(d.buf, raw); reason != "" {
+		return d.fail("payload", reason)
+	}
+	d.hashed = d.buf
+	return found
+}
+
+// rawKey is the payload's bytes, whatever they are.
+func (d *Deriver) rawKey(*Source, int) status {
+	if len(d.in.Value) == 0 {
+		return d.skip("raw payload", emptyCause(d.in.Value))
+	}
+	d.hashed = d.in.Value
+	return found
+}
