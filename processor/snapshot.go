@@ -51,10 +51,10 @@ type TaskState struct {
 }
 
 func (t *task) describe(worker string) TaskState {
-	d := TaskState{Task: t.Id.String(), Worker: worker, State: t.state.String(), Since: t.since, NextOffset: -1, Lag: t.lag(), id: t.Id}
+	d := TaskState{Task: t.ID.String(), Worker: worker, State: t.state.String(), Since: t.since, NextOffset: -1, Lag: t.lag(), id: t.ID}
 	if t.state == running {
 		stats := t.Store.Stats()
-		d.NextOffset, d.Store, d.Keys = t.Committed.Next, &stats, t.Counts.List(t.Rt, &t.Committed)
+		d.NextOffset, d.Store, d.Keys = t.Committed.Next, &stats, t.Counts.List(t.App, &t.Committed)
 	}
 	return d
 }

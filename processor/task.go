@@ -75,7 +75,7 @@ type task struct {
 // to moves the task. An illegal move is our bug: stop, do not limp.
 func (t *task) to(next taskState) {
 	if !slices.Contains(moves[t.state], next) {
-		panic(fmt.Errorf("%w: task %v: no move from %v to %v", kafka.ErrIllegalState, t.Id, t.state, next))
+		panic(fmt.Errorf("%w: task %v: no move from %v to %v", kafka.ErrIllegalState, t.ID, t.state, next))
 	}
 	t.life.tasks.WithLabelValues(t.state.String()).Dec()
 	if next != closed {
@@ -94,8 +94,8 @@ func (t *task) close() error {
 		t.Store, t.restore = t.restore.Store, nil
 	}
 	t.to(closed)
-	partition := strconv.Itoa(int(t.Id.Partition))
-	t.life.lag.DeleteLabelValues(t.Id.Topic, partition)
+	partition := strconv.Itoa(int(t.ID.Partition))
+	t.life.lag.DeleteLabelValues(t.ID.Topic, partition)
 	if t.Store == nil {
 		return nil
 	}
@@ -103,7 +103,7 @@ func (t *task) close() error {
 	err := t.Store.Close()
 	t.Store = nil
 	if err != nil && !errors.Is(err, state.ErrCorrupt) {
-		return fmt.Errorf("close the store of %v: %w", t.Id, err)
+		return fmt.Errorf("close the store of %v: %w", t.ID, err)
 	}
 	return nil
 }
@@ -113,12 +113,12 @@ func (t *task) startRestore(ctx context.Context, src *restore.Source, finished f
 	if t.state != restoring {
 		t.to(restoring)
 	}
-	t.restore = restore.Start(ctx, src, t.Id, t.Log, t.Store, t.broken, finished)
+	t.restore = restore.Start(ctx, src, t.ID, t.Log, t.Store, t.broken, finished)
 	t.Store, t.broken = nil, nil
 }
 
 func (t *task) showLag() {
-	t.life.lag.WithLabelValues(t.Id.Topic, strconv.Itoa(int(t.Id.Partition))).Set(float64(t.lag()))
+	t.life.lag.WithLabelValues(t.ID.Topic, strconv.Itoa(int(t.ID.Partition))).Set(float64(t.lag()))
 }
 
 // lag is the number of input records after the last committed one.

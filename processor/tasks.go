@@ -101,10 +101,10 @@ func (s *taskSet) drop(gone func(app.TaskID) bool) {
 	s.inboxMu.Unlock()
 	var wg sync.WaitGroup
 	for _, t := range s.sorted() {
-		if !gone(t.Id) {
+		if !gone(t.ID) {
 			continue
 		}
-		delete(s.tasks, t.Id)
+		delete(s.tasks, t.ID)
 		wg.Go(func() {
 			if err := t.close(); err != nil {
 				t.Log.Warn("closing a task", "error", err)
@@ -127,7 +127,7 @@ func (s *taskSet) sorted() []*task {
 		all = append(all, t)
 	}
 	slices.SortFunc(all, func(a, b *task) int {
-		return cmp.Or(cmp.Compare(a.Id.Topic, b.Id.Topic), cmp.Compare(a.Id.Partition, b.Id.Partition))
+		return cmp.Or(cmp.Compare(a.ID.Topic, b.ID.Topic), cmp.Compare(a.ID.Partition, b.ID.Partition))
 	})
 	return all
 }
@@ -173,8 +173,8 @@ func (s *taskSet) settle(client *kgo.Client) error {
 func (s *taskSet) create(a assignment) *task {
 	t := &task{
 		Judge: &judge.Judge{
-			Id: a.id, Repartitioned: a.id.Topic == s.rt.Topology.Repartition, Changelog: s.rt.ChangelogOf(a.id.Topic),
-			Rt: s.rt, Metrics: s.p.judging, Log: s.log.With("task", a.id.String()),
+			ID: a.id, Repartitioned: a.id.Topic == s.rt.Topology.Repartition, Changelog: s.rt.ChangelogOf(a.id.Topic),
+			App: s.rt, Metrics: s.p.judging, Log: s.log.With("task", a.id.String()),
 		},
 		groupOffset: a.offset, groupCommitted: a.committed, highWatermark: -1, since: time.Now(), life: s.p.metrics,
 		release: func() { s.src.Stores.Release(a.id) },
@@ -192,7 +192,7 @@ func (s *taskSet) finishRestore(client *kgo.Client, t *task) error {
 	r := t.restore
 	t.Store, t.restore = r.Store, nil
 	if r.Err != nil {
-		return fmt.Errorf("restore %v: %w", t.Id, r.Err)
+		return fmt.Errorf("restore %v: %w", t.ID, r.Err)
 	}
 	t.Committed = r.Checkpoint
 	if t.Committed.Next < 0 {
@@ -201,14 +201,14 @@ func (s *taskSet) finishRestore(client *kgo.Client, t *task) error {
 			// here would be to let copies through without a word.
 			return kafka.OperatorErrorf("the state of %v is gone: %s/%d was emptied (DeleteRecords, or a stop longer than its retention), and there is no local state; "+
 				"copies of events before offset %d can no longer be recognised: to accept that, stop all processes and delete the offsets of group %s for %s",
-				t.Id, t.Changelog, t.Id.Partition, t.groupOffset, app.GroupName(s.p.cfg.AppID, stageDedup), t.Id.Topic)
+				t.ID, t.Changelog, t.ID.Partition, t.groupOffset, app.GroupName(s.p.cfg.AppID, stageDedup), t.ID.Topic)
 		}
 		t.Committed.Next = t.groupOffset
 	} else if t.groupOffset > t.Committed.Next {
 		t.Log.Warn("the group's offset is ahead of the checkpoint; going on from the checkpoint, so that nothing is lost",
 			"group_offset", t.groupOffset, "checkpoint", t.Committed.Next)
 	}
-	client.SetOffsets(map[string]map[int32]kgo.EpochOffset{t.Id.Topic: {t.Id.Partition: {Epoch: -1, Offset: t.Committed.Next}}})
+	client.SetOffsets(map[string]map[int32]kgo.EpochOffset{t.ID.Topic: {t.ID.Partition: {Epoch: -1, Offset: t.Committed.Next}}})
 	t.groupOffset = t.Committed.Next
 	t.Open, t.InTransaction, t.CheckpointRecord = t.Committed, false, nil
 	t.Counts, t.OpenCounts = r.Counts, app.NewCounts(s.rt)
@@ -216,7 +216,7 @@ func (s *taskSet) finishRestore(client *kgo.Client, t *task) error {
 	if t.StartedAt == 0 {
 		t.StartedAt = s.rt.Clock.Now()
 	}
-	client.ResumeFetchPartitions(map[string][]int32{t.Id.Topic: {t.Id.Partition}})
+	client.ResumeFetchPartitions(map[string][]int32{t.ID.Topic: {t.ID.Partition}})
 	return nil
 }
 
@@ -277,16 +277,16 @@ func (s *taskSet) offsets(req *kmsg.TxnOffsetCommitRequest) {
 		if !t.InTransaction {
 			continue
 		}
-		topic := byTopic[t.Id.Topic]
+		topic := byTopic[t.ID.Topic]
 		if topic == nil {
 			fresh := kmsg.NewTxnOffsetCommitRequestTopic()
 			topic = &fresh
-			topic.Topic, topic.TopicID = t.Id.Topic, s.rt.Topology.Topics[t.Id.Topic].ID
-			byTopic[t.Id.Topic] = topic
+			topic.Topic, topic.TopicID = t.ID.Topic, s.rt.Topology.Topics[t.ID.Topic].ID
+			byTopic[t.ID.Topic] = topic
 			topics = append(topics, topic)
 		}
 		partition := kmsg.NewTxnOffsetCommitRequestTopicPartition()
-		partition.Partition, partition.Offset, partition.LeaderEpoch = t.Id.Partition, t.Open.Next, t.Open.Epoch
+		partition.Partition, partition.Offset, partition.LeaderEpoch = t.ID.Partition, t.Open.Next, t.Open.Epoch
 		partition.Metadata = kmsg.StringPtr(s.p.cfg.InstanceID)
 		topic.Partitions = append(topic.Partitions, partition)
 	}
@@ -345,7 +345,7 @@ func (s *taskSet) discarded(client *kgo.Client) {
 			t.Discard()
 			s.pause(client, t)
 			t.to(restoring)
-			t.detour = restore.StartBypass(s.ctx, s.src, t.Id, s.wake)
+			t.detour = restore.StartBypass(s.ctx, s.src, t.ID, s.wake)
 		}
 	}
 	s.publish()
@@ -357,7 +357,7 @@ func (s *taskSet) restoreAgain(client *kgo.Client, t *task) {
 }
 
 func (s *taskSet) pause(client *kgo.Client, t *task) {
-	client.PauseFetchPartitions(map[string][]int32{t.Id.Topic: {t.Id.Partition}})
+	client.PauseFetchPartitions(map[string][]int32{t.ID.Topic: {t.ID.Partition}})
 }
 
 // publish refreshes what State and Ready tell about these tasks.

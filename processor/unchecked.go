@@ -31,7 +31,7 @@ func (t *task) dropDetour() {
 func (s *taskSet) detours(client *kgo.Client) (changed bool) {
 	full := s.src.Stores.Paused() != nil
 	for _, t := range s.sorted() {
-		if len(s.rt.FailOpen[t.Id.Topic]) == 0 {
+		if len(s.rt.FailOpen[t.ID.Topic]) == 0 {
 			continue
 		}
 		switch {
@@ -41,7 +41,7 @@ func (s *taskSet) detours(client *kgo.Client) (changed bool) {
 		case t.state != restoring:
 			continue
 		case t.detour == nil && t.restore.FailedFor() > s.p.cfg.StateFailOpenAfter:
-			t.detour = restore.StartBypass(s.ctx, s.src, t.Id, s.wake)
+			t.detour = restore.StartBypass(s.ctx, s.src, t.ID, s.wake)
 			continue
 		case t.detour == nil || !t.detour.Finished():
 			continue
@@ -72,13 +72,13 @@ func (s *taskSet) takeDetour(client *kgo.Client, t *task) bool {
 	t.Open, t.InTransaction, t.CheckpointRecord = t.Committed, false, nil
 	from := t.Committed.Next + 1<<62
 	var names []string
-	for _, class := range s.rt.FailOpen[t.Id.Topic] {
+	for _, class := range s.rt.FailOpen[t.ID.Topic] {
 		from = min(from, t.Committed.BypassedTo(class))
 		names = append(names, s.rt.Namespaces[class])
 	}
-	client.SetOffsets(map[string]map[int32]kgo.EpochOffset{t.Id.Topic: {t.Id.Partition: {Epoch: -1, Offset: from}}})
+	client.SetOffsets(map[string]map[int32]kgo.EpochOffset{t.ID.Topic: {t.ID.Partition: {Epoch: -1, Offset: from}}})
 	t.to(passing)
-	client.ResumeFetchPartitions(map[string][]int32{t.Id.Topic: {t.Id.Partition}})
+	client.ResumeFetchPartitions(map[string][]int32{t.ID.Topic: {t.ID.Partition}})
 	t.Log.Error("local state cannot be used: events go out unchecked until it can", "namespaces", names,
 		"from", from, "failing_for", t.restore.FailedFor().Round(time.Millisecond).String())
 	return true
@@ -91,7 +91,7 @@ func (s *taskSet) endDetour(client *kgo.Client, t *task) error {
 	r := t.restore
 	t.Store, t.restore = r.Store, nil
 	if r.Err != nil {
-		return fmt.Errorf("restore %v: %w", t.Id, r.Err)
+		return fmt.Errorf("restore %v: %w", t.ID, r.Err)
 	}
 	t.Log.Info("local state can be used again: what passed unchecked is recorded, and checking goes on", "next", t.Committed.Next)
 	s.restoreAgain(client, t)

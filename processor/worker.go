@@ -236,7 +236,7 @@ func (w *worker) connect(ctx context.Context) error {
 	w.holding.Store(false)
 	w.awaken()
 	if w.stage == stageRoute {
-		w.router = &judge.Router{Rt: w.p.rt, Metrics: w.p.judging, Deriver: w.p.routes.NewDeriver(w.p.cfg.KeySecret.Bytes())}
+		w.router = &judge.Router{App: w.p.rt, Metrics: w.p.judging, Deriver: w.p.routes.NewDeriver(w.p.cfg.KeySecret.Bytes())}
 	} else {
 		w.tasks = newTaskSet(ctx, w.p, w.name, w.log, w.emitter, w.wake)
 	}

@@ -19,7 +19,7 @@ func (t *Judge) SkipBatch(e *Emitter, batch *kgo.ErrDecompressTooLarge, limit in
 		return // processed before
 	}
 	if !t.Open.IsDeadLettered(batch.Offset) {
-		e.DeadLetterBatch(batch, t.Rt.Clock.Now(), limit)
+		e.DeadLetterBatch(batch, t.App.Clock.Now(), limit)
 	}
 	if t.Blind {
 		t.Open.DeadLetter(batch.Offset, batch.NextOffset)

@@ -25,7 +25,7 @@ func (t *Judge) wasBypassed(class uint8, offset int64) bool {
 
 // BypassedUpTo notes that the events of fail-open classes are out up to an offset.
 func (t *Judge) BypassedUpTo(offset int64) {
-	for _, class := range t.Rt.FailOpen[t.Id.Topic] {
+	for _, class := range t.App.FailOpen[t.ID.Topic] {
 		at := slices.IndexFunc(t.Open.Bypassed, func(p wire.BypassedOffset) bool { return p.Class == class })
 		if at < 0 {
 			t.Open.Bypassed = append(t.Open.Bypassed, wire.BypassedOffset{Class: class, To: offset})

@@ -82,7 +82,7 @@ func (t *Judge) dispatch(j *Judging, ev *event, c *dedup.ClaimDecision, stood *d
 		return
 	}
 	ev.claim = &c.Row
-	ev.token = dedup.TokenOf(&c.Row, t.Id.Partition)
+	ev.token = dedup.TokenOf(&c.Row, t.ID.Partition)
 	own := ev.key
 	if c.LeaseExpired {
 		ev.key = &c.Claim.Key // by which an executor knows the attempts of one order, neighbour or not
@@ -113,7 +113,7 @@ func (t *Judge) dispatch(j *Judging, ev *event, c *dedup.ClaimDecision, stood *d
 // fits tells whether the changelog takes a row of a claim. One that it does not
 // take would fail the transaction, again and again, so no other is recorded.
 func (t *Judge) fits(row *dedup.Row) bool {
-	return len(row.Result) <= dedup.MaxResultBytes && t.rowBytes(row) <= int(t.Rt.Limit(t.Changelog).MaxBytes)
+	return len(row.Result) <= dedup.MaxResultBytes && t.rowBytes(row) <= int(t.App.Limit(t.Changelog).MaxBytes)
 }
 
 // rowBytes is what a row takes of the changelog's max.message.bytes: the encoded
@@ -129,7 +129,7 @@ const rowBytesMax = 64
 
 // misfit says that a row does not fit.
 func (t *Judge) misfit(row *dedup.Row) string {
-	return fmt.Sprintf("too large for topic %s: the claim takes %d bytes, max.message.bytes is %d", t.Changelog, t.rowBytes(row), t.Rt.Limit(t.Changelog).MaxBytes)
+	return fmt.Sprintf("too large for topic %s: the claim takes %d bytes, max.message.bytes is %d", t.Changelog, t.rowBytes(row), t.App.Limit(t.Changelog).MaxBytes)
 }
 
 // requester is who sent the event, to be answered.
@@ -274,8 +274,8 @@ func (t *Judge) replyHeaders(j *Judging, route *app.Route, a *reply) []kgo.Recor
 		kgo.RecordHeader{Key: wire.HeaderClaimStatus, Value: []byte(a.status)},
 		kgo.RecordHeader{Key: wire.HeaderKey, Value: []byte(wire.KeyText(&a.claim.Key))},
 		kgo.RecordHeader{Key: wire.HeaderAttempt, Value: strconv.AppendUint(nil, uint64(a.row.Attempt), 10)},
-		kgo.RecordHeader{Key: wire.HeaderSource, Value: t.Rt.PositionText(a.to.At)},
-		kgo.RecordHeader{Key: wire.HeaderFirst, Value: t.Rt.PositionText(a.row.At)},
+		kgo.RecordHeader{Key: wire.HeaderSource, Value: t.App.PositionText(a.to.At)},
+		kgo.RecordHeader{Key: wire.HeaderFirst, Value: t.App.PositionText(a.row.At)},
 		kgo.RecordHeader{Key: wire.HeaderFirstTime, Value: strconv.AppendInt(nil, a.row.First, 10)})
 	if a.to.ID != nil {
 		own = append(own, kgo.RecordHeader{Key: wire.HeaderRequestID, Value: a.to.ID})
@@ -299,6 +299,6 @@ func (t *Judge) applyCollisionPolicy(j *Judging, ev *event, standing *dedup.Row)
 	ev.reason = "the key of another event, whose details differ: the fields of fingerprint do not agree"
 	t.Log.LogAttrs(context.Background(), levelCritical, "collision: two events with one key and different details",
 		slog.String("route", ev.route.Name), slog.String("key", wire.KeyText(ev.key)),
-		slog.String("event", string(t.Rt.PositionText(ev.from))), slog.String("first", string(t.Rt.PositionText(standing.At))))
+		slog.String("event", string(t.App.PositionText(ev.from))), slog.String("first", string(t.App.PositionText(standing.At))))
 	j.byPolicy(ev, ev.route.Collision)
 }

@@ -25,10 +25,10 @@ const sampleEvery = 64
 // Judge owns the state of one partition and judges its records, one at a time,
 // strictly in offset order. It has no client and no goroutine.
 type Judge struct {
-	Id            app.TaskID
+	ID            app.TaskID
 	Repartitioned bool // the partition is one of the repartition topic
 	Changelog     string
-	Rt            *app.App
+	App           *app.App
 	Metrics       *Metrics
 	Log           *slog.Logger
 
@@ -63,7 +63,7 @@ type Judging struct {
 // Process judges records into the open transaction. Records below the
 // checkpoint were judged before: they are passed over (invariant 6).
 func (t *Judge) Process(j *Judging, records []*kgo.Record) error {
-	j.now = t.Rt.Clock.Now()
+	j.now = t.App.Clock.Now()
 	for _, rec := range records {
 		t.JoinTransaction()
 		if rec.Offset < t.Open.Next {
@@ -100,7 +100,7 @@ func (t *Judge) Process(j *Judging, records []*kgo.Record) error {
 // JoinTransaction takes the task into the open transaction.
 func (t *Judge) JoinTransaction() {
 	if !t.InTransaction {
-		t.InTransaction, t.joinedAt = true, t.Rt.Clock.Now()
+		t.InTransaction, t.joinedAt = true, t.App.Clock.Now()
 		t.Open = t.Committed
 		if t.Blind {
 			t.Open.Bypassed, t.Open.DeadLettered = slices.Clone(t.Open.Bypassed), slices.Clone(t.Open.DeadLettered)
@@ -116,7 +116,7 @@ func (t *Judge) processRepartitioned(j *Judging, rec *kgo.Record) error {
 	if err := wire.ReadEnvelope(rec, &env); err != nil {
 		return fmt.Errorf("%w: %w", kafka.ErrIllegalState, err)
 	}
-	route := t.Rt.ByName[string(env.Route)]
+	route := t.App.ByName[string(env.Route)]
 	if route == nil {
 		return kafka.OperatorErrorf("route %s is gone from the routes file, but its records still wait in %s: put the route back until they are done", env.Route, rec.Topic)
 	}
@@ -127,7 +127,7 @@ func (t *Judge) processRepartitioned(j *Judging, rec *kgo.Record) error {
 		replyTo:    env.ReplyTo,
 	}
 	if env.FromIngress {
-		ev.from = t.Rt.PositionOf(rec)
+		ev.from = t.App.PositionOf(rec)
 	}
 	switch {
 	case env.Outcome != nil && t.Blind:
@@ -145,11 +145,11 @@ func (t *Judge) processRepartitioned(j *Judging, rec *kgo.Record) error {
 func (t *Judge) processPrepartitioned(j *Judging, rec *kgo.Record) error {
 	in := wire.InputOf(rec)
 	derived := t.derive(j.Deriver, &in)
-	route := t.Rt.Routes[derived.Route.Index]
+	route := t.App.Routes[derived.Route.Index]
 	ev := event{
 		original: original{
 			rec: rec, headers: rec.Headers, timestamp: in.Timestamp,
-			from: t.Rt.PositionOf(rec),
+			from: t.App.PositionOf(rec),
 		},
 		route:      route,
 		brokerTime: j.presentOf(rec),
@@ -306,7 +306,7 @@ func (t *Judge) putRow(j *Judging, row *dedup.Row) {
 // produceRow produces a changelog record; value is copied.
 func (t *Judge) produceRow(e *Emitter, key, value []byte, headers ...kgo.RecordHeader) *kgo.Record {
 	r := e.NewRecord()
-	r.Topic, r.Partition, r.Key, r.Headers = t.Changelog, t.Id.Partition, key, headers
+	r.Topic, r.Partition, r.Key, r.Headers = t.Changelog, t.ID.Partition, key, headers
 	r.Value = e.bytes.take(len(value))
 	copy(r.Value, value)
 	e.produce(r)
@@ -322,7 +322,7 @@ func (t *Judge) WriteCheckpoint(e *Emitter) {
 	}
 	t.value = t.Open.Append(t.value[:0])
 	var headers []kgo.RecordHeader
-	if len(t.Rt.Outcomes) > 0 {
+	if len(t.App.Outcomes) > 0 {
 		headers = []kgo.RecordHeader{{Key: wire.HeaderLease, Value: fmt.Appendf(nil, "%d %d", t.joinedAt, t.StartedAt)}}
 	}
 	t.CheckpointRecord = t.produceRow(e, []byte(wire.CheckpointKey), t.value, headers...)
@@ -341,12 +341,12 @@ func (t *Judge) Commit() error {
 	}
 	position := t.CheckpointRecord.Offset + 1
 	if position <= t.Store.Position() {
-		return fmt.Errorf("%w: changelog row of %v at offset %d, the store is at %d", ErrNoOffset, t.Id, t.CheckpointRecord.Offset, t.Store.Position())
+		return fmt.Errorf("%w: changelog row of %v at offset %d, the store is at %d", ErrNoOffset, t.ID, t.CheckpointRecord.Offset, t.Store.Position())
 	}
 	t.Committed, t.InTransaction, t.CheckpointRecord = t.Open, false, nil
 	t.Counts, t.OpenCounts = t.OpenCounts, t.Counts
 	if err := t.Store.Apply(position, t.Committed.Append(nil)); err != nil {
-		return fmt.Errorf("apply to the store of %v: %w", t.Id, err)
+		return fmt.Errorf("apply to the store of %v: %w", t.ID, err)
 	}
 	t.Store.EvictBefore(t.horizons())
 	return nil
@@ -367,7 +367,7 @@ func (t *Judge) horizons() [256]int64 {
 	for class := range before {
 		before[class] = math.MinInt64
 	}
-	for _, r := range t.Rt.Routes {
+	for _, r := range t.App.Routes {
 		if t.Committed.StreamTimes.Has[r.NamespaceID] {
 			before[r.NamespaceID] = r.Span.Horizon(t.Committed.StreamTimes.At[r.NamespaceID])
 		}

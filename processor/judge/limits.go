@@ -21,7 +21,7 @@ func (t *Judge) overLimit(route *app.Route) bool {
 func (t *Judge) applyLimitPolicy(j *Judging, ev *event) {
 	ev.verdict = dedup.Limited
 	ev.reason = fmt.Sprintf("new key beyond the limit: %d keys of namespace %s are live in %v, live_keys is %d",
-		t.OpenCounts.LiveKeys(ev.route.NamespaceID), ev.route.Namespace, t.Id, ev.route.Limits.LiveKeys)
+		t.OpenCounts.LiveKeys(ev.route.NamespaceID), ev.route.Namespace, t.ID, ev.route.Limits.LiveKeys)
 	j.byPolicy(ev, ev.route.Limits.OnLimit)
 }
 

@@ -17,7 +17,7 @@ import (
 // just offsets in and records out; it is needed all the same (G8): a router
 // that repeated records would repeat keyless ones and re-open expired windows.
 type Router struct {
-	Rt      *app.App
+	App     *app.App
 	Metrics *Metrics
 	Deriver *rules.Deriver
 	samples uint
@@ -38,18 +38,18 @@ func (r *Router) Process(e *Emitter, records []*kgo.Record) {
 }
 
 func (r *Router) route(e *Emitter, rec *kgo.Record) {
-	if r.Rt.Outcomes[rec.Topic] != nil {
+	if r.App.Outcomes[rec.Topic] != nil {
 		r.outcome(e, rec)
 		return
 	}
 	in := wire.InputOf(rec)
 	derived := r.Deriver.Derive(&in)
-	from := r.Rt.PositionOf(rec)
-	route := r.Rt.Routes[derived.Route.Index]
+	from := r.App.PositionOf(rec)
+	route := r.App.Routes[derived.Route.Index]
 	if derived.Finding != rules.Keyed {
 		ev := event{
 			original: original{rec: rec, headers: rec.Headers, timestamp: in.Timestamp, from: from},
-			route:    route, brokerTime: r.Rt.Clock.Now(), replyTo: route.Asked(rec),
+			route:    route, brokerTime: r.App.Clock.Now(), replyTo: route.Asked(rec),
 		}
 		e.turnAway(&ev, &derived)
 		return
@@ -59,10 +59,10 @@ func (r *Router) route(e *Emitter, rec *kgo.Record) {
 		EventTime: derived.Time, Timestamp: in.Timestamp, From: from, Details: wire.DetailsOf(&derived),
 		ReplyTo: route.Asked(rec),
 	}
-	if misfit := r.send(e, rec, &env, r.Rt.Hasher.Partition(&derived.Routing)); misfit != "" {
+	if misfit := r.send(e, rec, &env, r.App.Hasher.Partition(&derived.Routing)); misfit != "" {
 		ev := event{
 			original: original{rec: rec, headers: rec.Headers, timestamp: in.Timestamp, from: from},
-			route:    route, key: &derived.Key, verdict: dedup.Invalid, brokerTime: r.Rt.Clock.Now(), reason: misfit, replyTo: env.ReplyTo,
+			route:    route, key: &derived.Key, verdict: dedup.Invalid, brokerTime: r.App.Clock.Now(), reason: misfit, replyTo: env.ReplyTo,
 		}
 		e.byPolicy(&ev, rules.DeadLetter)
 	}
@@ -72,7 +72,7 @@ func (r *Router) route(e *Emitter, rec *kgo.Record) {
 // or says why that would not take it.
 func (r *Router) send(e *Emitter, rec *kgo.Record, env *wire.Envelope, partition int32) (misfit string) {
 	out := e.NewRecord()
-	out.Topic, out.Key, out.Value = r.Rt.Topology.Repartition, rec.Key, rec.Value
+	out.Topic, out.Key, out.Value = r.App.Topology.Repartition, rec.Key, rec.Value
 	out.Partition = partition
 	// A foreign header of our prefix ends here: the task trusts what it reads.
 	headers := e.headers.take(len(rec.Headers) + 1)[:0]
@@ -84,8 +84,8 @@ func (r *Router) send(e *Emitter, rec *kgo.Record, env *wire.Envelope, partition
 		}
 	}
 	out.Headers = headers
-	if n := wire.RecordBytes(out); n > int(r.Rt.Limit(out.Topic).MaxBytes) {
-		return fmt.Sprintf("too large for topic %s: %d bytes with headers, max.message.bytes is %d", out.Topic, n, r.Rt.Limit(out.Topic).MaxBytes)
+	if n := wire.RecordBytes(out); n > int(r.App.Limit(out.Topic).MaxBytes) {
+		return fmt.Sprintf("too large for topic %s: %d bytes with headers, max.message.bytes is %d", out.Topic, n, r.App.Limit(out.Topic).MaxBytes)
 	}
 	e.produce(out)
 	return ""
@@ -95,9 +95,9 @@ func (r *Router) send(e *Emitter, rec *kgo.Record, env *wire.Envelope, partition
 // which. One that cannot be read is no event; it goes to the dead-letter topic
 // and counts as an outcome refused.
 func (r *Router) outcome(e *Emitter, rec *kgo.Record) {
-	route, read, reason := r.Rt.ReadOutcome(rec)
+	route, read, reason := r.App.ReadOutcome(rec)
 	if reason == "" {
-		env := wire.Envelope{Route: route.NameBytes, Timestamp: rec.Timestamp.UnixMilli(), From: r.Rt.PositionOf(rec), Outcome: &read}
+		env := wire.Envelope{Route: route.NameBytes, Timestamp: rec.Timestamp.UnixMilli(), From: r.App.PositionOf(rec), Outcome: &read}
 		reason = r.send(e, rec, &env, read.Token.Partition)
 	}
 	if reason == "" {
@@ -105,7 +105,7 @@ func (r *Router) outcome(e *Emitter, rec *kgo.Record) {
 	}
 	e.tally(route, tallyUnreadable)
 	e.deadLetter(&event{
-		original: original{rec: rec, headers: rec.Headers, timestamp: rec.Timestamp.UnixMilli(), from: r.Rt.PositionOf(rec)},
-		route:    route, verdict: dedup.Invalid, brokerTime: r.Rt.Clock.Now(), reason: "outcome refused: " + reason, outcomeHeaders: wire.OutcomeHeaders(rec),
+		original: original{rec: rec, headers: rec.Headers, timestamp: rec.Timestamp.UnixMilli(), from: r.App.PositionOf(rec)},
+		route:    route, verdict: dedup.Invalid, brokerTime: r.App.Clock.Now(), reason: "outcome refused: " + reason, outcomeHeaders: wire.OutcomeHeaders(rec),
 	})
 }

@@ -47,7 +47,7 @@ var claimList = []mutant{
 	{
 		name:  "waiting-copy-in-memory",
 		does:  "a copy that waits is known to the store and not to the changelog: a takeover forgets it",
-		edits: []edit{{"processor/claims.go", "		t.record(j, &c.Row) // the copy waits\n", "		t.store.Put(c.Row)\n"}},
+		edits: []edit{{"processor/judge/claim.go", "		t.putRow(j, &c.Row) // the copy waits\n", "		t.Store.Put(c.Row)\n"}},
 		aims:  inProcessor("^TestWaitingCopiesAreAnsweredOnce$"),
 	},
 	{
@@ -58,7 +58,7 @@ var claimList = []mutant{
 	{
 		name:  "lease-by-the-machines-clock",
 		does:  "the clock of this machine at the time of judging, and not the one in the log, says how old a claim is",
-		edits: []edit{{"processor/claims.go", "Key: *ev.key, ReceivedAt: ev.present,", "Key: *ev.key, ReceivedAt: time.Now().UnixMilli(),"}},
+		edits: []edit{{"processor/judge/claim.go", "Key: *ev.key, ReceivedAt: ev.brokerTime,", "Key: *ev.key, ReceivedAt: time.Now().UnixMilli(),"}},
 	},
 	{
 		name:  "lease-never-ends",
@@ -76,13 +76,13 @@ var claimList = []mutant{
 		// Outcomes that came in meanwhile may be routed behind the copies.
 		name:  "lease-over-a-stop",
 		does:  "a lease runs on while no task judges: after a stop the copies run before the outcomes that stand in Kafka are read",
-		edits: []edit{{"processor/claims.go", "DispatchedAt: t.began, TaskStartedAt: t.up, Request", "DispatchedAt: t.began, Request"}},
+		edits: []edit{{"processor/judge/claim.go", "DispatchedAt: t.joinedAt, TaskStartedAt: t.StartedAt, Request", "DispatchedAt: t.joinedAt, Request"}},
 	},
 	{
 		name: "re-claim-without-row",
 		does: "a claim whose lease is over is run again, and nothing is recorded of it: its executor's outcome is refused, and every copy runs",
-		edits: []edit{{"processor/claims.go", "	t.record(j, &c.Row)\n	ev.noteWaiting(c)\n", `	if !c.LeaseExpired {
-		t.record(j, &c.Row)
+		edits: []edit{{"processor/judge/claim.go", "	t.putRow(j, &c.Row)\n	ev.noteWaiting(c)\n", `	if !c.LeaseExpired {
+		t.putRow(j, &c.Row)
 	}
 	ev.noteWaiting(c)
 `}},
@@ -91,7 +91,7 @@ var claimList = []mutant{
 	{
 		name:  "reply-without-row",
 		does:  "an outcome is answered, and the row that says so reaches the store alone: whoever takes over asks the executor again",
-		edits: []edit{{"processor/claims.go", "	t.record(j, &s.Row)\n	j.tallyOutcome", "	t.store.Put(s.Row)\n	j.tallyOutcome"}},
+		edits: []edit{{"processor/judge/claim.go", "	t.putRow(j, &s.Row)\n	j.tallyOutcome", "	t.Store.Put(s.Row)\n	j.tallyOutcome"}},
 		aims:  inProcessor("^TestCopyGetsTheOutcomeOfTheFirst$"),
 	},
 	{
@@ -111,7 +111,7 @@ var claimList = []mutant{
 		// that is routed by its record key may reach a task that does not hold it.
 		name:  "outcome-by-its-own-key",
 		does:  "an outcome goes to the partition of its record key, and not to that of its claim",
-		edits: []edit{{"processor/router.go", "reason = r.send(e, rec, &env, read.token.Partition)", "reason = r.send(e, rec, &env, int32(len(rec.Key))%r.rt.topology.topics[r.rt.topology.repartition].partitions)"}},
+		edits: []edit{{"processor/judge/router.go", "reason = r.send(e, rec, &env, read.Token.Partition)", "reason = r.send(e, rec, &env, int32(len(rec.Key))%r.App.Topology.Topics[r.App.Topology.Repartition].Partitions)"}},
 		aims:  inProcessor("^TestCopyGetsTheOutcomeOfTheFirst$"),
 	},
 	{

@@ -30,9 +30,9 @@ var list = []mutant{
 		name:    "lso-bound-restore",
 		hazards: []string{"B1"},
 		does:    "a restore ends at the last stable offset, before committed rows behind somebody's open transaction",
-		edits: []edit{{"processor/changelog.go",
-			"ends, err := r.admin.ListEndOffsets(ctx, r.topic)",
-			"ends, err := r.admin.ListCommittedOffsets(ctx, r.topic)"}},
+		edits: []edit{{"processor/kafka/reader.go",
+			"ends, err := r.admin.ListEndOffsets(ctx, r.Topic)",
+			"ends, err := r.admin.ListCommittedOffsets(ctx, r.Topic)"}},
 		aims:     inProcessor("^TestRestoreWaitsForAnOpenTransaction$"),
 		notInSim: "it takes two handovers while one transaction stays open, and stable ids end that soon: none of 70 seeds had it; random-ids-and-lso-bound shows it",
 	},
@@ -41,11 +41,11 @@ var list = []mutant{
 		hazards: []string{"B1", "B2", "A9"},
 		does:    "a restore ends where the changelog ended when this process first asked, before its present assignment",
 		edits: []edit{
-			{"processor/processor.go", "	limitsMu  sync.Mutex\n", "	limitsMu  sync.Mutex\n	ends      sync.Map\n"},
-			{"processor/restore.go", "	from := r.store.Position()\n", `	if known, ok := p.ends.LoadOrStore(t.id, end); ok {
-		end = max(known.(int64), r.store.Position())
+			{"processor/restore/stores.go", "	rebuilds *rebuildGuard\n", "	rebuilds *rebuildGuard\n	ends     sync.Map\n"},
+			{"processor/restore/restore.go", "	from := r.Store.Position()\n", `	if known, ok := r.src.Stores.ends.LoadOrStore(r.id, end); ok {
+		end = max(known.(int64), r.Store.Position())
 	}
-	from := r.store.Position()
+	from := r.Store.Position()
 `},
 		},
 		aims: inProcessor("^TestUnknownCommitOutcome$"),
@@ -57,17 +57,17 @@ var list = []mutant{
 		edits: []edit{
 			{"processor/transaction.go", "	ctx, done := w.endContext()\n", `	if w.tasks != nil {
 		for _, t := range w.tasks.sorted() {
-			if !t.touched {
+			if !t.InTransaction {
 				continue
 			}
-			if err := t.store.Apply(t.sealed.Offset+1, t.open.append(nil)); err != nil {
+			if err := t.Store.Apply(t.CheckpointRecord.Offset+1, t.Open.Append(nil)); err != nil {
 				return w.abort(err)
 			}
 		}
 	}
 	ctx, done := w.endContext()
 `},
-			{"processor/task.go", "	if position <= t.store.Position() {\n", "	if position < t.store.Position() {\n"},
+			{"processor/judge/judge.go", "	if position <= t.Store.Position() {\n", "	if position < t.Store.Position() {\n"},
 		},
 		aims: inProcessor("^TestNothingIsAppliedBeforeTheCommit$"),
 	},
@@ -79,9 +79,9 @@ var list = []mutant{
 		hazards: []string{"B6", "B8", "A8"},
 		does:    "a task is kept over a revocation, and taken for current when the partition comes back",
 		edits: []edit{
-			{"processor/tasks.go", "	s.drop(func(id taskID) bool { return gone[id] })\n", ""},
-			{"processor/tasks.go", "	s.drop(func(id taskID) bool { return !assignment[id] })\n", ""},
-			{"processor/tasks.go", "			s.drop(func(id taskID) bool { return id == a.id })\n		}\n", `			client.ResumeFetchPartitions(map[string][]int32{a.id.topic: {a.id.partition}})
+			{"processor/tasks.go", "	s.drop(func(id app.TaskID) bool { return gone[id] })\n", ""},
+			{"processor/tasks.go", "	s.drop(func(id app.TaskID) bool { return !assignment[id] })\n", ""},
+			{"processor/tasks.go", "			s.drop(func(id app.TaskID) bool { return id == a.id })\n		}\n", `			client.ResumeFetchPartitions(map[string][]int32{a.id.Topic: {a.id.Partition}})
 			continue
 		}
 `},
@@ -97,7 +97,7 @@ var list = []mutant{
 			w.tasks.retain(w.assigned())
 			for _, t := range w.tasks.sorted() {
 				if t.state == running {
-					t.discard()
+					t.Discard()
 				}
 			}
 		}
@@ -108,16 +108,16 @@ var list = []mutant{
 		name:    "client-reused-after-error",
 		hazards: []string{"A1", "A14", "C2"},
 		does:    "after an error of End the same client and the same tasks go on as if the transaction had been aborted",
-		edits: []edit{{"processor/transaction.go",
-			`	return fmt.Errorf("%w: %w", errUnsettled, err)`,
-			`	return fmt.Errorf("%w: %w", errMigrated, err)`}},
+		edits: []edit{{"processor/kafka/errors.go",
+			`	return fmt.Errorf("%w: %w", ErrCommitUnknown, err)`,
+			`	return fmt.Errorf("%w: %w", ErrMustAbort, err)`}},
 		aims: inProcessor("^TestRefusedOffsetCommit$"),
 	},
 	{
 		name:    "produce-error-ignored",
 		hazards: []string{"A4"},
 		does:    "a transaction commits although a record of it could not be produced",
-		edits: []edit{{"processor/transaction.go", `	if err := w.emitter.produceErr(); err != nil {
+		edits: []edit{{"processor/transaction.go", `	if err := w.produced.err(); err != nil {
 		w.p.limitsChanged(err)
 		return w.abort(err)
 	}
@@ -129,7 +129,7 @@ var list = []mutant{
 		hazards: []string{"A5"},
 		does:    "a transaction takes at most eight records of a partition from a poll and leaves the rest of the poll behind",
 		edits: []edit{
-			{"processor/transaction.go", "w.router.process(w.emitter, p.Records)", "w.router.process(w.emitter, p.Records[:min(8, len(p.Records))])"},
+			{"processor/transaction.go", "w.router.Process(w.emitter, p.Records)", "w.router.Process(w.emitter, p.Records[:min(8, len(p.Records))])"},
 			{"processor/transaction.go", "			failed = w.tasks.process(&p)\n", "			p.Records = p.Records[:min(8, len(p.Records))]\n			failed = w.tasks.process(&p)\n"},
 		},
 		aims: inProcessor("^TestPollIsWorkedOffWhole$"),
@@ -153,9 +153,9 @@ var list = []mutant{
 		does:    "each client has a transactional id of its own, so that a restart leaves its former transaction open, and a restore ends below it",
 		edits: []edit{
 			{"processor/rebalance.go", "kgo.TransactionalID(w.name)", "kgo.TransactionalID(fmt.Sprint(w.name, time.Now().UnixNano()))"},
-			{"processor/changelog.go",
-				"ends, err := r.admin.ListEndOffsets(ctx, r.topic)",
-				"ends, err := r.admin.ListCommittedOffsets(ctx, r.topic)"},
+			{"processor/kafka/reader.go",
+				"ends, err := r.admin.ListEndOffsets(ctx, r.Topic)",
+				"ends, err := r.admin.ListCommittedOffsets(ctx, r.Topic)"},
 		},
 		aims: inProcessor("^TestRestartAbortsWhatItsFormerLifeLeftOpen$"),
 	},
@@ -164,8 +164,8 @@ var list = []mutant{
 		hazards: []string{"T5"},
 		does:    "the machine's clock decides which rows and which events are out of time",
 		edits: []edit{
-			{"processor/task.go", "before[r.class] = r.span.Horizon(t.committed.streamTimes.at[r.class])", "before[r.class] = time.Now().UnixMilli() - r.RetentionMS()"},
-			{"processor/task.go", "	streamTime := t.streamTime(route.class)\n", "	streamTime := max(t.streamTime(route.class), time.Now().UnixMilli())\n"},
+			{"processor/judge/judge.go", "before[r.NamespaceID] = r.Span.Horizon(t.Committed.StreamTimes.At[r.NamespaceID])", "before[r.NamespaceID] = time.Now().UnixMilli() - r.RetentionMS()"},
+			{"processor/judge/judge.go", "	streamTime := t.streamTime(route.NamespaceID)\n", "	streamTime := max(t.streamTime(route.NamespaceID), time.Now().UnixMilli())\n"},
 		},
 		aims: inProcessor("^TestRowsExpireByStreamTime$"),
 	},
@@ -182,13 +182,13 @@ var list = []mutant{
 		hazards: []string{"A6", "B7", "G7"},
 		does:    "the group's offset alone says where a task goes on, and what lies below its checkpoint is judged again",
 		edits: []edit{
-			{"processor/task.go", `		if rec.Offset < t.open.next {
-			t.metrics.reread.Inc()
+			{"processor/judge/judge.go", `		if rec.Offset < t.Open.Next {
+			t.Metrics.Reread.Inc()
 			continue
 		}
 `, ""},
-			{"processor/tasks.go", "{Epoch: -1, Offset: t.committed.next}", "{Epoch: -1, Offset: t.groupOffset}"},
-			{"processor/tasks.go", "	t.groupOffset = t.committed.next\n	t.open, t.touched", "	t.open, t.touched"},
+			{"processor/tasks.go", "{Epoch: -1, Offset: t.Committed.Next}", "{Epoch: -1, Offset: t.groupOffset}"},
+			{"processor/tasks.go", "	t.groupOffset = t.Committed.Next\n	t.Open, t.InTransaction", "	t.Open, t.InTransaction"},
 		},
 		aims: inProcessor("^TestInputBelowTheCheckpointIsSkipped$"),
 	},

@@ -1,0 +1,25 @@
+//go:build mutants
+
+package mutants
+
+import (
+	"os"
+	"strings"
+	"testing"
+)
+
+// TestEditsApply: the place of every mutant is in the code, once. It takes no build.
+func TestEditsApply(t *testing.T) {
+	for _, m := range catalogue {
+		for _, e := range m.edits {
+			b, err := os.ReadFile("../../" + e.file)
+			if err != nil {
+				t.Errorf("%s: %v", m.name, err)
+				continue
+			}
+			if n := strings.Count(string(b), e.old); n != 1 {
+				t.Errorf("%s: %s has %d of %q", m.name, e.file, n, e.old)
+			}
+		}
+	}
+}
