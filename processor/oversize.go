@@ -119,7 +119,7 @@ func (w *worker) stepOver(batch *kgo.ErrDecompressTooLarge) error {
 		return nil
 	}
 	t := w.tasks.tasks[app.TaskID{Topic: batch.Topic, Partition: batch.Partition}]
-	if t == nil || t.state != running && t.state != passing {
+	if t == nil || t.state != running && t.state != bypassing {
 		return fmt.Errorf("%w: a batch of %s/%d arrived for a task that is not running", kafka.ErrMustAbort, batch.Topic, batch.Partition)
 	}
 	t.SkipBatch(w.emitter, batch, w.p.cfg.maxDecompressedBatchBytes())

@@ -30,9 +30,9 @@ func (w *worker) awaken() {
 	w.workedAt = time.Now()
 }
 
-// doze drops the memory of the worker's transactions if there has been none
+// releaseIdleMemory drops the memory of the worker's transactions if there has been none
 // for a while; the last worker to do so gives all that is free back.
-func (w *worker) doze() {
+func (w *worker) releaseIdleMemory() {
 	if !w.awake || time.Since(w.workedAt) < w.p.rest.after {
 		return
 	}

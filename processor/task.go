@@ -19,31 +19,31 @@ import (
 //	created --> restoring <--> running
 //	   \         ^    |           |
 //	    \        |    v           |
-//	     \       passing          |
+//	     \       bypassing          |
 //	      \__________|____________|____> closed
 //
 // There is one way back: boot, rebalance, abort and doubt all pass through
-// restoring, which is nearly free when nothing is missing. A task is passing
+// restoring, which is nearly free when nothing is missing. A task is bypassing
 // while its store cannot be used and its routes do not wait for it.
 type taskState uint8
 
 const (
 	created taskState = iota
 	restoring
-	passing
+	bypassing
 	running
 	closed
 	taskStates
 )
 
 func (s taskState) String() string {
-	return [...]string{"created", "restoring", "passing", "running", "closed"}[s]
+	return [...]string{"created", "restoring", "bypassing", "running", "closed"}[s]
 }
 
 var moves = [taskStates][]taskState{
 	created:   {restoring, closed},
-	restoring: {passing, running, closed},
-	passing:   {restoring, closed},
+	restoring: {bypassing, running, closed},
+	bypassing:   {restoring, closed},
 	running:   {restoring, closed},
 }
 
@@ -67,7 +67,7 @@ type task struct {
 
 	broken  error            // why the store cannot go on as it is
 	restore *restore.Restore // while restoring or bypassing
-	detour  *restore.Bypass  // while restoring: the way without the store
+	bypass  *restore.Bypass  // while restoring: the way without the store
 	release func()           // gives the directory back; to be called once the store is closed
 	life    *metrics
 }
@@ -82,13 +82,13 @@ func (t *task) to(next taskState) {
 		t.life.tasks.WithLabelValues(next.String()).Inc()
 	}
 	t.state = next
-	t.Blind = next == passing
+	t.Blind = next == bypassing
 	t.since = time.Now()
 }
 
 // close gives the store up. Rows not flushed yet come back from the changelog.
 func (t *task) close() error {
-	t.dropDetour()
+	t.dropBypass()
 	if t.restore != nil {
 		t.restore.Stop()
 		t.Store, t.restore = t.restore.Store, nil

@@ -132,9 +132,9 @@ func (s *taskSet) sorted() []*task {
 	return all
 }
 
-// settle turns the inbox into restoring tasks and finished restores into
+// reconcile turns the inbox into restoring tasks and finished restores into
 // running ones. It is called between transactions, with the gate held.
-func (s *taskSet) settle(client *kgo.Client) error {
+func (s *taskSet) reconcile(client *kgo.Client) error {
 	s.inboxMu.Lock()
 	inbox := s.inbox
 	s.inbox = nil
@@ -155,14 +155,14 @@ func (s *taskSet) settle(client *kgo.Client) error {
 		}
 		end := s.finishRestore
 		if t.restore.Overtaken {
-			end = s.endDetour
+			end = s.endBypass
 		}
 		if err := end(client, t); err != nil {
 			return err
 		}
 		changed = true
 	}
-	changed = s.detours(client) || changed
+	changed = s.bypasses(client) || changed
 	if changed {
 		s.publish()
 	}
@@ -188,7 +188,7 @@ func (s *taskSet) create(a assignment) *task {
 // where to go on: the two move together unless somebody reset the group's
 // offsets, lost them, or the outcome of a commit was unknown.
 func (s *taskSet) finishRestore(client *kgo.Client, t *task) error {
-	t.dropDetour()
+	t.dropBypass()
 	r := t.restore
 	t.Store, t.restore = r.Store, nil
 	if r.Err != nil {
@@ -223,7 +223,7 @@ func (s *taskSet) finishRestore(client *kgo.Client, t *task) error {
 // process judges the records of one partition into the open transaction.
 func (s *taskSet) process(fetched *kgo.FetchTopicPartition) error {
 	t := s.tasks[app.TaskID{Topic: fetched.Topic, Partition: fetched.Partition}]
-	if t == nil || t.state != running && t.state != passing {
+	if t == nil || t.state != running && t.state != bypassing {
 		// Fetched before the partition was paused. Nobody may skip over
 		// these records, so the transaction must not commit past them.
 		return fmt.Errorf("%w: records of %s/%d arrived for a task that is not running", kafka.ErrMustAbort, fetched.Topic, fetched.Partition)
@@ -341,11 +341,11 @@ func (s *taskSet) discarded(client *kgo.Client) {
 		case t.state == running:
 			t.Discard()
 			s.restoreAgain(client, t)
-		case t.state == passing:
+		case t.state == bypassing:
 			t.Discard()
 			s.pause(client, t)
 			t.to(restoring)
-			t.detour = restore.StartBypass(s.ctx, s.src, t.ID, s.wake)
+			t.bypass = restore.StartBypass(s.ctx, s.src, t.ID, s.wake)
 		}
 	}
 	s.publish()

@@ -114,7 +114,7 @@ func (w *worker) run(ctx context.Context) error {
 	patience := security.Patience{Limit: w.p.patience}
 	for ctx.Err() == nil {
 		began := time.Now()
-		err := w.live(ctx)
+		err := w.runClient(ctx)
 		if patience.Stops(err, began) {
 			return fmt.Errorf("worker %s: %w", w.name, w.denied(err))
 		}
@@ -130,7 +130,7 @@ func (w *worker) run(ctx context.Context) error {
 			if time.Since(began) > fencedMax {
 				fencedBackoff = min(w.p.cfg.SessionTimeout, fencedMax)
 			}
-			w.standBack(ctx, err, fencedBackoff)
+			w.backoffAfterFencing(ctx, err, fencedBackoff)
 			fencedBackoff = min(2*fencedBackoff, fencedMax)
 			continue
 		}
@@ -146,18 +146,18 @@ func (w *worker) run(ctx context.Context) error {
 	return nil
 }
 
-// standBack waits after another process has joined the group under our name.
+// backoffAfterFencing waits after another process has joined the group under our name.
 // Two that fence each other must not do so at the speed of a reconnect, or
 // neither gets any work done (A14).
-func (w *worker) standBack(ctx context.Context, fenced error, wait time.Duration) {
+func (w *worker) backoffAfterFencing(ctx context.Context, fenced error, wait time.Duration) {
 	w.p.metrics.fenced.WithLabelValues(w.stage).Inc()
 	w.log.Error("another process has this worker's place in the group: give each process its own ONCEBUS_INSTANCE_ID",
 		"instance", w.p.cfg.InstanceID, "wait", wait.String(), "error", fenced)
 	_ = kafka.Pause(ctx, wait) // the caller asks ctx
 }
 
-// live works with one client until it has to be replaced.
-func (w *worker) live(ctx context.Context) error {
+// runClient works with one client until it has to be replaced.
+func (w *worker) runClient(ctx context.Context) error {
 	if err := w.connect(ctx); err != nil {
 		return err
 	}
@@ -174,13 +174,13 @@ func (w *worker) live(ctx context.Context) error {
 		if w.rejoin.Swap(false) {
 			w.client.ForceRebalance()
 		}
-		w.doze()
+		w.releaseIdleMemory()
 		w.holdFetching()
 		fetches := w.poll(ctx, idlePoll)
 		if len(fetches) == 0 {
 			continue // no poll, no gate: nothing may be touched
 		}
-		err := w.turn(ctx, fetches)
+		err := w.runOnce(ctx, fetches)
 		failpoint.Hit(failpoint.BeforeAllowRebalance)
 		w.openGate()
 		if len(w.oversize) > 0 && (err == nil || kafka.Classify(err) != kafka.Stop) {
@@ -288,17 +288,17 @@ func (w *worker) wake() {
 	w.woken = true
 }
 
-// turn is one round: look after the tasks, then, if there is anything to do,
+// runOnce is one round: look after the tasks, then, if there is anything to do,
 // one transaction. The gate is held throughout.
-func (w *worker) turn(ctx context.Context, fetches kgo.Fetches) error {
+func (w *worker) runOnce(ctx context.Context, fetches kgo.Fetches) error {
 	if err := fencedErr(fetches); err != nil {
 		return err
 	}
-	if rebalanced, err := w.rearm(); err != nil || rebalanced {
+	if rebalanced, err := w.resetSession(); err != nil || rebalanced {
 		return err
 	}
 	if w.tasks != nil {
-		if err := w.tasks.settle(w.client); err != nil {
+		if err := w.tasks.reconcile(w.client); err != nil {
 			return kafka.AsCommitUnknown(err) // what was polled is lost to this client
 		}
 	}
@@ -308,10 +308,10 @@ func (w *worker) turn(ctx context.Context, fetches kgo.Fetches) error {
 	return w.transact(ctx, fetches)
 }
 
-// rearm ends the session's failed state after a rebalance outside of a
+// resetSession ends the session's failed state after a rebalance outside of a
 // transaction and closes tasks whose revocation it kept to itself. Ending
 // rewinds to the committed offsets, so what was polled is polled again.
-func (w *worker) rearm() (bool, error) {
+func (w *worker) resetSession() (bool, error) {
 	w.mu.Lock()
 	rebalanced := w.rebalanced
 	w.rebalanced = false
@@ -320,7 +320,7 @@ func (w *worker) rearm() (bool, error) {
 		return false, nil
 	}
 	if err := w.endAborting(); err != nil {
-		return true, fmt.Errorf("rearm the session after a rebalance: %w", err)
+		return true, fmt.Errorf("resetSession the session after a rebalance: %w", err)
 	}
 	if w.tasks != nil {
 		w.tasks.retain(w.assigned())

@@ -71,7 +71,7 @@ func (d *smallDisk) bypassing(want int) {
 	d.s.t.Helper()
 	eventually(d.s.t, fmt.Sprintf("%d tasks go round their stores", want), func(ctx context.Context) error {
 		tasks, err := d.s.service.metric(ctx, "oncebus_tasks")
-		if err == nil && tasks["passing"] != want {
+		if err == nil && tasks["bypassing"] != want {
 			err = fmt.Errorf("tasks by state: %v", tasks)
 		}
 		return err

@@ -68,7 +68,7 @@ func strict(id string, partition int32) *kgo.Record {
 func bypassed(i *instance, topic string) bool {
 	n := 0
 	for _, t := range i.State().Tasks {
-		if t.id.Topic == topic && t.State == passing.String() {
+		if t.id.Topic == topic && t.State == bypassing.String() {
 			n++
 		}
 	}

@@ -18,17 +18,17 @@ import (
 // store is back, the task goes on from next. What passed is then recorded and
 // not emitted; what was left is judged.
 
-// dropDetour forgets where the task would go on without its store.
-func (t *task) dropDetour() {
-	if t.detour != nil {
-		t.detour.Stop()
-		t.detour = nil
+// dropBypass forgets where the task would go on without its store.
+func (t *task) dropBypass() {
+	if t.bypass != nil {
+		t.bypass.Stop()
+		t.bypass = nil
 	}
 }
 
 // detours looks after the tasks that cannot use their stores. It is called
 // between transactions, with the gate held.
-func (s *taskSet) detours(client *kgo.Client) (changed bool) {
+func (s *taskSet) bypasses(client *kgo.Client) (changed bool) {
 	full := s.src.Stores.Paused() != nil
 	for _, t := range s.sorted() {
 		if len(s.rt.FailOpen[t.ID.Topic]) == 0 {
@@ -40,12 +40,12 @@ func (s *taskSet) detours(client *kgo.Client) (changed bool) {
 			s.restoreAgain(client, t)
 		case t.state != restoring:
 			continue
-		case t.detour == nil && t.restore.FailedFor() > s.p.cfg.StateFailOpenAfter:
-			t.detour = restore.StartBypass(s.ctx, s.src, t.ID, s.wake)
+		case t.bypass == nil && t.restore.FailedFor() > s.p.cfg.StateFailOpenAfter:
+			t.bypass = restore.StartBypass(s.ctx, s.src, t.ID, s.wake)
 			continue
-		case t.detour == nil || !t.detour.Finished():
+		case t.bypass == nil || !t.bypass.Finished():
 			continue
-		case !s.takeDetour(client, t):
+		case !s.takeBypass(client, t):
 			continue
 		}
 		changed = true
@@ -53,18 +53,18 @@ func (s *taskSet) detours(client *kgo.Client) (changed bool) {
 	return changed
 }
 
-// takeDetour lets a task go on without its store, if it is known from where.
-func (s *taskSet) takeDetour(client *kgo.Client, t *task) bool {
-	d := t.detour
+// takeBypass lets a task go on without its store, if it is known from where.
+func (s *taskSet) takeBypass(client *kgo.Client, t *task) bool {
+	d := t.bypass
 	switch {
 	case d.Err != nil:
 		t.Log.Warn("no way round the store that cannot be used, trying again", "error", d.Err)
-		t.detour = nil
+		t.bypass = nil
 		return false
 	case d.Emptied && t.groupCommitted:
 		return false // the restore says what is to be done
 	}
-	t.detour, t.restore.Overtaken = nil, true
+	t.bypass, t.restore.Overtaken = nil, true
 	t.Committed = wire.Checkpoint{Next: t.groupOffset, Epoch: -1}
 	if d.Found {
 		t.Committed = d.Checkpoint
@@ -77,17 +77,17 @@ func (s *taskSet) takeDetour(client *kgo.Client, t *task) bool {
 		names = append(names, s.rt.Namespaces[class])
 	}
 	client.SetOffsets(map[string]map[int32]kgo.EpochOffset{t.ID.Topic: {t.ID.Partition: {Epoch: -1, Offset: from}}})
-	t.to(passing)
+	t.to(bypassing)
 	client.ResumeFetchPartitions(map[string][]int32{t.ID.Topic: {t.ID.Partition}})
 	t.Log.Error("local state cannot be used: events go out unchecked until it can", "namespaces", names,
 		"from", from, "failing_for", t.restore.FailedFor().Round(time.Millisecond).String())
 	return true
 }
 
-// endDetour hands a store that can be used again to a restore, which reads
+// endBypass hands a store that can be used again to a restore, which reads
 // what was written since.
-func (s *taskSet) endDetour(client *kgo.Client, t *task) error {
-	t.dropDetour()
+func (s *taskSet) endBypass(client *kgo.Client, t *task) error {
+	t.dropBypass()
 	r := t.restore
 	t.Store, t.restore = r.Store, nil
 	if r.Err != nil {
