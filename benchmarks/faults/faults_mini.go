@@ -229,24 +229,7 @@ func routeOffsets(move func(at int64) int64) func(context.Context, *strike) erro
 		if err := k.h.awaitEmpty(empty, group); err != nil {
 			return err
 		}
-		committed, err := k.h.admin.FetchOffsets(ctx, group)
-		if err != nil {
-			return err
-		}
-		offsets := kadm.Offsets{}
-		committed.Each(func(o kadm.OffsetResponse) {
-			at := int64(-1)
-			if move != nil {
-				at = move(o.At)
-			}
-			offsets.AddOffset(o.Topic, o.Partition, at, -1)
-		})
-		if move != nil {
-			err = k.h.commitOffsets(ctx, group, offsets)
-		} else {
-			err = k.h.deleteOffsets(ctx, group, offsets.TopicsSet())
-		}
-		if err != nil {
+		if err := k.h.moveOffsets(ctx, group, move); err != nil {
 			return err
 		}
 		before, err := m.routed(ctx)
@@ -269,6 +252,27 @@ func routeOffsets(move func(at int64) int64) func(context.Context, *strike) erro
 		}
 		return m.awaitUnique(ctx)
 	}
+}
+
+// moveOffsets commits each offset of an empty group as move changes it, or
+// deletes the offsets if move is nil.
+func (h *harness) moveOffsets(ctx context.Context, group string, move func(at int64) int64) error {
+	committed, err := h.admin.FetchOffsets(ctx, group)
+	if err != nil {
+		return err
+	}
+	offsets := kadm.Offsets{}
+	committed.Each(func(o kadm.OffsetResponse) {
+		at := int64(-1)
+		if move != nil {
+			at = move(o.At)
+		}
+		offsets.AddOffset(o.Topic, o.Partition, at, -1)
+	})
+	if move == nil {
+		return h.deleteOffsets(ctx, group, offsets.TopicsSet())
+	}
+	return h.commitOffsets(ctx, group, offsets)
 }
 
 // routed counts the records that ever stood in the repartition topic.

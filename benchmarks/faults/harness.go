@@ -167,36 +167,9 @@ func (h *harness) cleanUp() error {
 // readCommitted reads a topic read_committed from its start to its last stable
 // offset, partition by partition in offset order.
 func (h *harness) readCommitted(ctx context.Context, topics ...string) ([]*kgo.Record, error) {
-	starts, err := h.admin.ListStartOffsets(ctx, topics...)
-	if err != nil {
+	from, left, err := h.committedRanges(ctx, topics...)
+	if err != nil || len(left) == 0 {
 		return nil, err
-	}
-	ends, err := h.admin.ListCommittedOffsets(ctx, topics...)
-	if err != nil {
-		return nil, err
-	}
-	if err := errors.Join(starts.Error(), ends.Error()); err != nil {
-		return nil, err
-	}
-	type place struct {
-		topic     string
-		partition int32
-	}
-	left := map[place]int64{} // ends of partitions not read to their end yet
-	from := map[string]map[int32]kgo.Offset{}
-	starts.Each(func(start kadm.ListedOffset) {
-		end, _ := ends.Lookup(start.Topic, start.Partition)
-		if end.Offset <= start.Offset {
-			return
-		}
-		left[place{start.Topic, start.Partition}] = end.Offset
-		if from[start.Topic] == nil {
-			from[start.Topic] = map[int32]kgo.Offset{}
-		}
-		from[start.Topic][start.Partition] = kgo.NewOffset().At(start.Offset)
-	})
-	if len(left) == 0 {
-		return nil, nil
 	}
 	// Control records are kept, because the last thing before an end is one.
 	client, err := kgo.NewClient(kgo.SeedBrokers(h.cluster.seeds()...), kgo.ConsumePartitions(from), kgo.KeepControlRecords(),
@@ -212,7 +185,7 @@ func (h *harness) readCommitted(ctx context.Context, topics ...string) ([]*kgo.R
 			return nil, fmt.Errorf("read %v, with %d partitions left: %w", topics, len(left), err)
 		}
 		fetches.EachRecord(func(r *kgo.Record) {
-			at := place{r.Topic, r.Partition}
+			at := topicPartition{r.Topic, r.Partition}
 			end, open := left[at]
 			if !open || r.Offset >= end {
 				return
@@ -226,4 +199,39 @@ func (h *harness) readCommitted(ctx context.Context, topics ...string) ([]*kgo.R
 		})
 	}
 	return records, nil
+}
+
+// topicPartition identifies a partition.
+type topicPartition struct {
+	topic     string
+	partition int32
+}
+
+// committedRanges returns the start and the last stable offset of each partition
+// that has records.
+func (h *harness) committedRanges(ctx context.Context, topics ...string) (from map[string]map[int32]kgo.Offset, ends map[topicPartition]int64, err error) {
+	starts, err := h.admin.ListStartOffsets(ctx, topics...)
+	if err != nil {
+		return nil, nil, err
+	}
+	stable, err := h.admin.ListCommittedOffsets(ctx, topics...)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := errors.Join(starts.Error(), stable.Error()); err != nil {
+		return nil, nil, err
+	}
+	from, ends = map[string]map[int32]kgo.Offset{}, map[topicPartition]int64{}
+	starts.Each(func(start kadm.ListedOffset) {
+		end, _ := stable.Lookup(start.Topic, start.Partition)
+		if end.Offset <= start.Offset {
+			return
+		}
+		ends[topicPartition{start.Topic, start.Partition}] = end.Offset
+		if from[start.Topic] == nil {
+			from[start.Topic] = map[int32]kgo.Offset{}
+		}
+		from[start.Topic][start.Partition] = kgo.NewOffset().At(start.Offset)
+	})
+	return from, ends, nil
 }

@@ -48,13 +48,13 @@ const (
 	promiseEach promise = "each"
 )
 
-// check returns an error unless responses and records agree with p. A request
-// that was refused, or got no verdict, may be in the output or
-// not; one without a response is an error.
-func check(p promise, list []response, event func(n int) int, t tally) error {
-	type verdicts struct{ accepted, duplicate, other int }
-	events := map[int]verdicts{}
-	silent := 0
+// verdicts is how often an event got each verdict.
+type verdicts struct{ accepted, duplicate, other int }
+
+// countVerdicts returns the verdicts of each event, and the number of requests
+// without a response.
+func countVerdicts(list []response, event func(n int) int) (events map[int]verdicts, silent int) {
+	events = map[int]verdicts{}
 	for n, a := range list {
 		e := events[event(n)]
 		switch a.status {
@@ -69,6 +69,14 @@ func check(p promise, list []response, event func(n int) int, t tally) error {
 		}
 		events[event(n)] = e
 	}
+	return events, silent
+}
+
+// check returns an error unless responses and records agree with p. A request
+// that was refused, or got no verdict, may be in the output or
+// not; one without a response is an error.
+func check(p promise, list []response, event func(n int) int, t tally) error {
+	events, silent := countVerdicts(list, event)
 	var twice, unaccepted, lost, repeated, strange int
 	for n, e := range events {
 		records := t.records[n]

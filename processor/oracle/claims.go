@@ -312,40 +312,36 @@ func (f *claimFold) outcome(r *Record, b []byte) error {
 		return fmt.Errorf("is an outcome of a claim in partition %d, whose task does not see it", home)
 	}
 	k := f.keys[digest(raw[2:18])]
-	refused := !f.held(k) || attempt != k.attempt || first != k.at
-	if !refused {
-		running := k.status == "in_progress" || k.status == "submitted"
-		switch kind {
-		case "submitted":
-			if k.status == "submitted" {
-				return nil // came twice
-			}
-			if refused = k.status != "in_progress"; !refused {
-				k.status = kind
-			}
-		case "completed":
-			if k.status == kind {
-				return nil
-			}
-			if refused = !running; !refused {
-				f.answer(k, kind, content(r.Value, r.Headers))
-				k.status, k.result = kind, content(r.Value, r.Headers)
-			}
-		default:
-			if k.status == "freed" {
-				return nil
-			}
-			if refused = !running && kind != "forget"; !refused {
-				f.answer(k, kind, content(r.Value, r.Headers))
-				k.status, k.result = "freed", ""
-			}
-		}
-	}
-	if refused {
+	if !f.held(k) || attempt != k.attempt || first != k.at || !f.apply(k, kind, content(r.Value, r.Headers)) {
 		f.counts["refused"]++
 		f.dead(r, "invalid")
 	}
 	return nil
+}
+
+// apply applies an outcome of a kind to its claim, and returns false if the
+// status of the claim refuses it. An outcome that repeats has no effect.
+func (f *claimFold) apply(k *claim, kind, result string) bool {
+	status := kind
+	if kind != "submitted" && kind != "completed" {
+		status = "freed"
+	}
+	if k.status == status {
+		return true
+	}
+	running := k.status == "in_progress" || k.status == "submitted"
+	switch {
+	case kind == "submitted" && k.status != "in_progress", kind != "forget" && !running:
+		return false
+	case status == "completed":
+		f.answer(k, kind, result)
+		k.result = result
+	case status == "freed":
+		f.answer(k, kind, result)
+		k.result = ""
+	}
+	k.status = status
+	return true
 }
 
 // answer replies to all requesters.
