@@ -344,7 +344,7 @@ func TestBrokenStateDoesNotStopOpenRoutes(t *testing.T) {
 	}
 	b.produce(batch("before", 4)...)
 	b.passesTo("signals.unique", 4)
-	if why := i.State().Tasks[0].Reason; !strings.Contains(why, "broke 1 times") {
+	if why := i.State().Tasks[0].Reason; !strings.Contains(why, "failed 1 times") {
 		t.Errorf("the reason is %q", why)
 	}
 	must(t, os.Remove(filepath.Join(cfg.StateDir, "app", restore.RebuildsName)))

@@ -100,11 +100,11 @@ func (h *harmed) proceed(quarantined float64) *instance {
 		quarantined = min(n, 1)
 	}
 	if n != quarantined {
-		h.t.Errorf("%v stores set aside, want %v", n, quarantined)
+		h.t.Errorf("%v stores quarantined, want %v", n, quarantined)
 	}
 	aside, err := filepath.Glob(h.dir + ".quarantine-*")
 	must(h.t, err)
-	if said := strings.Count(h.logs.String(), "local state set aside, rebuilding from the changelog"); float64(said) != quarantined || float64(len(aside)) > quarantined {
+	if said := strings.Count(h.logs.String(), "local store quarantined"); float64(said) != quarantined || float64(len(aside)) > quarantined {
 		h.t.Errorf("%d log lines, %v", said, aside)
 	}
 	h.produce(batch("b", 440)...)

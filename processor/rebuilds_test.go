@@ -29,7 +29,7 @@ func TestCrashLoopGuard(t *testing.T) {
 		harm()
 		i = b.ready(b.start(cfg))
 		if n := testutil.ToFloat64(i.restores.Quarantined); n != 1 {
-			t.Errorf("%v stores set aside, want 1", n)
+			t.Errorf("%v stores quarantined, want 1", n)
 		}
 		must(t, i.stop())
 	}
@@ -37,11 +37,11 @@ func TestCrashLoopGuard(t *testing.T) {
 	for range 2 {
 		i = b.start(cfg)
 		<-i.done
-		if !errors.Is(i.err, kafka.ErrOperator) || !strings.Contains(i.err.Error(), "local state of app-repartition/0 broke 2 times within 1h0m0s") {
+		if !errors.Is(i.err, kafka.ErrOperator) || !strings.Contains(i.err.Error(), "task app-repartition/0: too many rebuilds: its store failed 2 times in 1h0m0s") {
 			t.Fatalf("run returned %v", i.err)
 		}
 		if n := testutil.ToFloat64(i.restores.Quarantined); n != 0 {
-			t.Errorf("%v stores set aside by a process that stops", n)
+			t.Errorf("%v stores quarantined by a process that stops", n)
 		}
 	}
 	must(t, os.RemoveAll(filepath.Join(cfg.StateDir, cfg.AppID)))
@@ -61,7 +61,7 @@ func TestHostStopsAreNotCounted(t *testing.T) {
 		b.stopHost(i, fmt.Sprint("another boot ", n))
 		i = b.ready(b.start(cfg))
 		if n := testutil.ToFloat64(i.restores.Quarantined); n != 4 {
-			t.Errorf("%v stores set aside, want 4", n)
+			t.Errorf("%v stores quarantined, want 4", n)
 		}
 		must(t, i.stop())
 	}

@@ -147,7 +147,7 @@ func TestStoreOutOfStepWithTheChangelog(t *testing.T) {
 			part(b, i, old)
 			i = b.ready(b.start(cfg))
 			if n := testutil.ToFloat64(i.restores.Quarantined); n != 1 {
-				t.Errorf("%v stores were set aside, want 1", n)
+				t.Errorf("%v stores were quarantined, want 1", n)
 			}
 			for n := range 100 {
 				r := signal(fmt.Sprint("new-", n), int32(n%4), testTime)

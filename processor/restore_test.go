@@ -39,7 +39,7 @@ func TestDamagedStateIsSetAsideAndRebuilt(t *testing.T) {
 			c.harm(t, i.stores.DirOf(app.TaskID{Topic: "app-repartition", Partition: 0}))
 			i = b.ready(b.start(cfg))
 			if n := testutil.ToFloat64(i.restores.Quarantined); n != c.quarantined {
-				t.Errorf("%v stores set aside, want %v", n, c.quarantined)
+				t.Errorf("%v stores quarantined, want %v", n, c.quarantined)
 			}
 			if n := testutil.ToFloat64(i.restores.Restored); n == 0 {
 				t.Error("nothing was read from the changelog")

@@ -35,19 +35,19 @@ func TestStalledRestoreNamesTheTransaction(t *testing.T) {
 		return gather(t, i)[`oncebus_restore_stalled{partition="2",topic="app-repartition"}`] == 1
 	}
 	i = b.startWith(cfg, func(p *Processor) { p.stallAfter = 300 * time.Millisecond })
-	b.wait("the restore to say that it stands still", stalled)
+	b.wait("the restore to report that it stalled", stalled)
 	b.wait("readiness to say why", func() bool {
 		err := i.Ready()
 		return err != nil && strings.Contains(err.Error(), "task app-repartition/2 is restoring: an open transaction of producer") &&
 			strings.Contains(err.Error(), "transactional id stranger")
 	})
-	if !strings.Contains(b.logs.String(), "a restore stands still") || !strings.Contains(b.logs.String(), "state Ongoing") {
+	if !strings.Contains(b.logs.String(), "restore stalled") || !strings.Contains(b.logs.String(), "state Ongoing") {
 		t.Error("the log does not say it")
 	}
 	must(t, stranger.EndTransaction(ctx, kgo.TryAbort))
 	b.ready(i)
 	if stalled() {
-		t.Error("the metric still says that it stands still")
+		t.Error("the metric still reports a stalled restore")
 	}
 	b.produce(batch("a", 100)...)
 	b.produce(batch("b", 100)...)
@@ -68,14 +68,14 @@ func TestStateThatMayNotBeRead(t *testing.T) {
 	i = b.start(cfg)
 	b.wait("readiness to say why", func() bool {
 		err := i.Ready()
-		return err != nil && strings.Contains(err.Error(), "task app-repartition/1 is restoring: restore failed, trying again: open the store") &&
+		return err != nil && strings.Contains(err.Error(), "task app-repartition/1 is restoring: restore failed, retrying: open the store") &&
 			strings.Contains(err.Error(), "not a directory")
 	})
 	must(t, os.Remove(dir))
 	must(t, os.Rename(dir+".away", dir))
 	b.ready(i)
 	if n := gather(t, i)["oncebus_quarantined_stores_total"]; n != 0 {
-		t.Errorf("%v stores set aside", n)
+		t.Errorf("%v stores quarantined", n)
 	}
 	if n := gather(t, i)["oncebus_restored_rows_total"]; n != 0 {
 		t.Errorf("%v rows were read again", n)

@@ -35,8 +35,8 @@ var stateFaults = []*fault{
 	{row: "s4", name: "other-partition", slots: 1, apply: otherPartition},
 }
 
-// asideMessage is what a process logs when it does not trust a task's files.
-const asideMessage = "local state set aside, rebuilding from the changelog"
+// quarantineMessage is what a process logs when it does not trust a task's files.
+const quarantineMessage = "local store quarantined"
 
 // stores returns the directories of the tasks that a stopped process left.
 func stores(s *slot) ([]string, error) {
@@ -131,7 +131,7 @@ func (k *strike) afterDamage(ctx context.Context, s *slot, harms map[string]stri
 		at := strings.LastIndexByte(dir, '-')
 		task := dir[:at] + "/" + dir[at+1:]
 		switch {
-		case log.CountTask(asideMessage, task) > 0:
+		case log.CountTask(quarantineMessage, task) > 0:
 			opened, quarantined = opened+1, quarantined+1
 		case log.CountTask("restored", task) > 0:
 			opened++

@@ -164,7 +164,7 @@ func TestRealStopWithoutState(t *testing.T) {
 		const event = `{"eventId":%q,"resourceId":"r9","eventType":"paid"}`
 		s.send("webhooks.raw", 0, now, event, "known")
 		d.fill()
-		s.service.await("the disk is filling: tasks are paused")
+		s.service.await("tasks paused: disk space is low")
 		s.produce(&kgo.Record{Topic: s.topic("webhooks.raw"), Timestamp: now, Value: fmt.Appendf(nil, event, "new")})
 		// The task has the event, and does not begin a transaction.
 		s.taken(s.topicsOf(s.inputs))

@@ -8,22 +8,22 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// An action is what a worker does about an error. There are four, ordered by
-// how much they throw away; classify picks one for every error there is.
+// Action is what a worker does after an error. The four are ordered by how much
+// work they discard. Classify returns one for every error.
 type Action uint8
 
 const (
-	// actRetry: nothing was decided; wait and ask again with the same client.
+	// Retry: the broker decided nothing. Wait, and send the request again with
+	// the same client.
 	Retry Action = iota
-	// actAbort: the open transaction cannot commit; abort it, go on with the
+	// Abort: the open transaction cannot commit. Abort it and continue with the
 	// same client. Rebalances and failed produces end here.
 	Abort
-	// actRebuild: the client's place in the group or its producer id is gone,
-	// or the outcome of a commit is unknown (invariant 3). Build a new client
-	// and restore.
+	// Rebuild: the client lost its group membership or its producer id, or the
+	// commit outcome is unknown (invariant 3). Make a new client and restore.
 	Rebuild
-	// actStop: going on would break a promise, or a person has to change
-	// something first. Stop the process: Kafka holds the events.
+	// Stop: continuing would break a guarantee, or the operator has to change
+	// something first. Stop the process: the events stay in Kafka.
 	Stop
 )
 
@@ -32,30 +32,31 @@ func (a Action) String() string {
 }
 
 var (
-	// ErrIllegalState is wrapped by every error that can only be our own bug.
+	// ErrIllegalState is wrapped by every error that only a bug in oncebus
+	// can cause.
 	ErrIllegalState = errors.New("illegal state")
-	// ErrOperator is wrapped by errors of the set-up that only the operator
-	// can resolve: a topic that is missing or has other settings than ours,
-	// a manifest that disagrees.
+	// ErrOperator is wrapped by errors that only the operator can resolve: a
+	// missing topic, a topic with unsuitable settings, a manifest that
+	// disagrees with the routes.
 	ErrOperator = errors.New("refused")
-	// ErrMustAbort says that a partition is no longer ours.
-	ErrMustAbort = errors.New("partition moved to another owner")
-	// ErrTruncated says that the topic holds less than was once read from it.
+	// ErrMustAbort says that a task can no longer commit: its partition has
+	// another owner, or its store failed.
+	ErrMustAbort = errors.New("transaction must abort")
+	// ErrTruncated says that a topic lost records that were once read from it.
 	ErrTruncated = errors.New("topic was truncated or recreated")
 )
 
-// IsOperatorError reports whether an error is one that only the operator can resolve,
-// by other settings, routes or topics: to try again is of no use.
+// IsOperatorError reports whether only the operator can resolve an error, by other
+// settings, routes or topics. A retry fails again.
 func IsOperatorError(err error) bool { return errors.Is(err, ErrOperator) }
 
-// OperatorErrorf returns an error of kind errRefused.
+// OperatorErrorf returns an error that wraps ErrOperator.
 func OperatorErrorf(format string, args ...any) error {
 	return fmt.Errorf("%w: %w", ErrOperator, fmt.Errorf(format, args...))
 }
 
-// Classify maps an error to the action it asks for. Errors of the network and
-// errors nobody knows are retried through a new client: after them it is not
-// known what the broker did.
+// Classify returns the action for an error. After a network error or an unknown
+// error the broker's state is unknown, so the worker makes a new client.
 func Classify(err error) Action {
 	var ke *kerr.Error
 	switch {
@@ -73,12 +74,12 @@ func Classify(err error) Action {
 	return Rebuild
 }
 
-// classifyCode is the table of broker errors. What is not named follows the
-// broker's own word: retriable errors are retried, all others ask for a new
-// client, which settles every doubt by reading the log.
+// classifyCode is the table of broker errors. A code outside of it is retried if
+// Kafka calls it retriable. Otherwise the worker makes a new client and reads the
+// log again.
 func classifyCode(ke *kerr.Error) Action {
 	switch ke {
-	// A person has to grant, configure or upgrade something.
+	// The operator has to grant, configure or upgrade something.
 	case kerr.TopicAuthorizationFailed, kerr.GroupAuthorizationFailed, kerr.ClusterAuthorizationFailed,
 		kerr.TransactionalIDAuthorizationFailed, kerr.DelegationTokenAuthorizationFailed,
 		kerr.SaslAuthenticationFailed, kerr.UnsupportedSaslMechanism, kerr.IllegalSaslState,
@@ -87,20 +88,20 @@ func classifyCode(ke *kerr.Error) Action {
 		kerr.InvalidSessionTimeout, kerr.InvalidTopicException, kerr.InvalidGroupID,
 		kerr.InconsistentGroupProtocol, kerr.InconsistentClusterID:
 		return Stop
-	// The log no longer has what we stand on (invariant 8).
+	// The log has lost the offset to continue from (invariant 8).
 	case kerr.OffsetOutOfRange:
 		return Stop
-	// The group moved on without this transaction.
+	// The group rebalanced during this transaction.
 	case kerr.RebalanceInProgress, kerr.IllegalGeneration, kerr.StaleMemberEpoch, kerr.UnknownMemberID,
 		kerr.FencedMemberEpoch, kerr.GroupIDNotFound, kerr.UnreleasedInstanceID:
 		return Abort
-	// The transaction cannot commit, the producer is well.
+	// The transaction cannot commit, the producer stays usable.
 	case kerr.TransactionAbortable, kerr.OperationNotAttempted, kerr.ConcurrentTransactions,
 		kerr.MessageTooLarge, kerr.RecordListTooLarge, kerr.InvalidRecord, kerr.InvalidTimestamp,
 		kerr.CorruptMessage, kerr.KafkaStorageError, kerr.NotEnoughReplicas, kerr.NotEnoughReplicasAfterAppend:
 		return Abort
-	// Another producer with our transactional id, or the broker timed the
-	// transaction out: the same codes stand for both (A14).
+	// Another producer uses this transactional id, or the broker aborted the
+	// transaction after its timeout. Kafka sends the same codes for both (A14).
 	case kerr.ProducerFenced, kerr.InvalidProducerEpoch, kerr.InvalidProducerIDMapping, kerr.UnknownProducerID,
 		kerr.OutOfOrderSequenceNumber, kerr.DuplicateSequenceNumber, kerr.InvalidTxnState,
 		kerr.TransactionCoordinatorFenced, kerr.FencedInstanceID, kerr.UnknownServerError, kerr.RequestTimedOut:
@@ -112,11 +113,12 @@ func classifyCode(ke *kerr.Error) Action {
 	return Rebuild
 }
 
-// ErrCommitUnknown marks an End that failed: whatever the code says, the client
-// must go (invariant 3).
+// ErrCommitUnknown marks an End that failed. The worker replaces the client,
+// whatever the code is (invariant 3).
 var ErrCommitUnknown = errors.New("outcome unknown")
 
-// AsCommitUnknown keeps an error of End from being taken for a lesser one.
+// AsCommitUnknown wraps an error of End in ErrCommitUnknown, so that Classify
+// returns at least Rebuild.
 func AsCommitUnknown(err error) error {
 	if Classify(err) == Stop {
 		return err

@@ -16,9 +16,8 @@ import (
 	"oncebus/processor/kafkatest/golden"
 )
 
-// TestEveryBrokerErrorHasItsAction is the whole table of classify: what is done
-// about each error a broker can answer. A new franz-go that knows more codes,
-// or another word about retrying, shows here.
+// TestEveryBrokerErrorHasItsAction writes the whole table of Classify. It fails
+// when a new franz-go has more codes or calls another code retriable.
 func TestEveryBrokerErrorHasItsAction(t *testing.T) {
 	var table strings.Builder
 	known := 0
@@ -42,8 +41,8 @@ func TestEveryBrokerErrorHasItsAction(t *testing.T) {
 	golden.Assert(t, "classify.txt", table.String())
 }
 
-// TestUnknownBrokerErrorCode: a broker of the future may answer what nobody
-// here knows. Then nothing is known of what it did.
+// TestUnknownBrokerErrorCode: a newer broker may send a code without an entry. The
+// worker makes a new client, because the broker's state is unknown.
 func TestUnknownBrokerErrorCode(t *testing.T) {
 	for _, code := range []int16{1000, -2, 32767} {
 		if got := Classify(kerr.ErrorForCode(code)); got != Rebuild {
@@ -69,22 +68,22 @@ func TestOtherErrorsHaveTheirAction(t *testing.T) {
 		{"cancelled", context.Canceled, Rebuild},
 		{"deadline", context.DeadlineExceeded, Rebuild},
 		{"client closed", kgo.ErrClientClosed, Rebuild},
-		{"nobody knows", errors.New("what is this"), Rebuild},
-		{"no error", nil, Rebuild}, // live returned without one: begin anew
+		{"unknown", errors.New("unexpected"), Rebuild},
+		{"no error", nil, Rebuild}, // runClient returned without one
 		{"record timed out", kgo.ErrRecordTimeout, Abort},
 		{"record retried too often", kgo.ErrRecordRetries, Abort},
 		{"aborting", kgo.ErrAborting, Abort},
 		{"partition moved", ErrMustAbort, Abort},
 		{"refused", OperatorErrorf("topic %s", "x"), Stop},
 		{"truncated", ErrTruncated, Stop},
-		{"our bug", ErrIllegalState, Stop},
-		{"unsettled", ErrCommitUnknown, Rebuild},
-		// Where two kinds meet, the one that throws away more is the answer.
-		{"our bug in a moved partition", fmt.Errorf("%w: %w", ErrMustAbort, ErrIllegalState), Stop},
-		{"refusal because of the network", OperatorErrorf("ask: %w", dial), Stop},
-		{"truncated, by the broker's word", fmt.Errorf("%w: %w", ErrTruncated, kerr.OffsetOutOfRange), Stop},
-		{"end that was to be retried", AsCommitUnknown(kerr.CoordinatorLoadInProgress), Rebuild},
-		{"end that was to be aborted", AsCommitUnknown(kerr.RebalanceInProgress), Rebuild},
+		{"bug", ErrIllegalState, Stop},
+		{"unknown commit outcome", ErrCommitUnknown, Rebuild},
+		// Of two kinds in one error, the action that discards more counts.
+		{"bug in a moved partition", fmt.Errorf("%w: %w", ErrMustAbort, ErrIllegalState), Stop},
+		{"operator error because of the network", OperatorErrorf("connect: %w", dial), Stop},
+		{"truncated, reported by the broker", fmt.Errorf("%w: %w", ErrTruncated, kerr.OffsetOutOfRange), Stop},
+		{"end with a retriable error", AsCommitUnknown(kerr.CoordinatorLoadInProgress), Rebuild},
+		{"end with an abort error", AsCommitUnknown(kerr.RebalanceInProgress), Rebuild},
 		{"end without a right", AsCommitUnknown(kerr.TransactionalIDAuthorizationFailed), Stop},
 	}
 	for _, tt := range tests {

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Pause waits for d or until ctx is done, whose error it then returns.
+// Pause waits for d. It returns the error of ctx if ctx ends first.
 func Pause(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

@@ -12,27 +12,25 @@ import (
 )
 
 const (
-	// fetchBytes bounds one fetch of a changelog partition, some 20,000
-	// rows. All tasks of a process may restore at the same time.
+	// fetchBytes is the most bytes of one fetch, some 20,000 rows of a
+	// changelog. All tasks of a process may restore at the same time.
 	fetchBytes = 1 << 20
-	// fetchWait is how long the broker may hold back an empty answer. An
-	// answer is empty below the high watermark while somebody's transaction
-	// is open.
+	// fetchWait is how long the broker may delay an empty response. Below the
+	// high watermark a response is empty while a transaction is open.
 	fetchWait = 250 * time.Millisecond
-	// ReadRetryPause separates attempts while a leader moves or is away.
+	// ReadRetryPause separates attempts while a leader moves or is unavailable.
 	ReadRetryPause = 100 * time.Millisecond
 	// readIdlePause keeps a read without progress from spinning.
 	readIdlePause = 5 * time.Millisecond
 )
 
-// Reader reads one partition of an internal topic, read_committed, up to an
-// end that is given as an offset and reached by position.
+// Reader reads one partition of an internal topic, read_committed, up to an end
+// offset. It counts by position.
 //
-// It fetches by hand and not through a consumer: a consumer shows records
-// only, and the end of a changelog may be transaction markers, aborted
-// records or a batch that compaction emptied, none of which a consumer shows.
-// Waiting for "a record at end-1" would then wait for ever (Kafka Streams
-// met this as KAFKA-10167, Redpanda as #8698).
+// It sends fetch requests itself, because a consumer returns records only. The
+// last offsets of a changelog may be control records, aborted records or a batch
+// that compaction emptied. A consumer that waits for a record at end-1 then waits
+// without end (KAFKA-10167 in Kafka Streams, #8698 in Redpanda).
 type Reader struct {
 	client    *kgo.Client
 	admin     *kadm.Client
@@ -40,9 +38,11 @@ type Reader struct {
 	topicID   [16]byte
 	Partition int32
 
-	leader int32 // -1: ask again
+	leader int32 // -1: unknown, read the metadata again
 }
 
+// NewReader returns a reader of one partition. topicID is the topic's id at the
+// start: a topic that was recreated since then is refused with ErrTruncated.
 func NewReader(client *kgo.Client, topic string, topicID [16]byte, partition int32) *Reader {
 	return &Reader{
 		client: client, admin: kadm.NewClient(client),
@@ -50,10 +50,10 @@ func NewReader(client *kgo.Client, topic string, topicID [16]byte, partition int
 	}
 }
 
-// Bounds returns the partition's first offset and its high watermark. The
-// watermark is listed read_uncommitted on purpose: the last stable offset
-// would end a restore before committed rows that stand behind somebody's open
-// transaction (invariant 4, hazard B1).
+// Bounds returns the partition's first offset and its high watermark. It retries
+// while no leader responds. The watermark is listed read_uncommitted, because
+// committed rows can follow the last stable offset, behind an open transaction of
+// another producer (invariant 4, hazard B1).
 func (r *Reader) Bounds(ctx context.Context) (start, end int64, err error) {
 	for {
 		start, end, err = r.ListBounds(ctx)
@@ -66,6 +66,7 @@ func (r *Reader) Bounds(ctx context.Context) (start, end int64, err error) {
 	}
 }
 
+// ListBounds is Bounds without retries.
 func (r *Reader) ListBounds(ctx context.Context) (start, end int64, err error) {
 	starts, err := r.admin.ListStartOffsets(ctx, r.Topic)
 	if err != nil {
@@ -91,9 +92,9 @@ func (r *Reader) ListBounds(ctx context.Context) (start, end int64, err error) {
 	return start, end, nil
 }
 
-// Read calls each with the committed records from offset from on, a fetch at
-// a time, with the position behind them, until the position reaches end. The
-// records of one call stay valid after it.
+// Read calls each with the committed records from offset from, one fetch at a
+// time, and with the position behind them. It returns once the position reaches
+// end. The records of one call stay valid after it.
 func (r *Reader) Read(ctx context.Context, from, end int64, each func(records []*kgo.Record, position int64) error) error {
 	for from < end {
 		records, next, err := r.fetch(ctx, from, end)
@@ -109,8 +110,8 @@ func (r *Reader) Read(ctx context.Context, from, end int64, each func(records []
 			return fmt.Errorf("fetch %s/%d at %d: %w", r.Topic, r.Partition, from, Denied(err, "Read", ResourceTopic, r.Topic))
 		}
 		if next == from {
-			// Held back by an open transaction. The broker waited for us, but
-			// for an answer that has bytes and brings nothing.
+			// A transaction is open here. The broker delays an empty response,
+			// but not one that has only bytes of that transaction.
 			if err := Pause(ctx, readIdlePause); err != nil {
 				return err
 			}
@@ -124,8 +125,8 @@ func (r *Reader) Read(ctx context.Context, from, end int64, each func(records []
 	return nil
 }
 
-// fetch asks once. It returns from as the next offset if there is nothing
-// stable to read there yet.
+// fetch sends one request. It returns from as the next offset while nothing
+// stable is there.
 func (r *Reader) fetch(ctx context.Context, from, end int64) ([]*kgo.Record, int64, error) {
 	if r.leader < 0 {
 		if err := r.findLeader(ctx); err != nil {
@@ -135,7 +136,7 @@ func (r *Reader) fetch(ctx context.Context, from, end int64) ([]*kgo.Record, int
 	resp, err := r.request(from).RequestWith(ctx, r.client.Broker(int(r.leader)))
 	if err != nil {
 		if ctx.Err() == nil {
-			r.leader = -1 // the connection failed: ask who leads now
+			r.leader = -1 // the connection failed: find the leader again
 			err = fmt.Errorf("%w (%w)", kerr.LeaderNotAvailable, err)
 		}
 		return nil, from, err
@@ -144,7 +145,7 @@ func (r *Reader) fetch(ctx context.Context, from, end int64) ([]*kgo.Record, int
 		return nil, from, err
 	}
 	if len(resp.Topics) != 1 || len(resp.Topics[0].Partitions) != 1 {
-		return nil, from, fmt.Errorf("%w: fetch answered %d topics", kerr.UnknownServerError, len(resp.Topics))
+		return nil, from, fmt.Errorf("%w: fetch response has %d topics, want 1 with 1 partition", kerr.UnknownServerError, len(resp.Topics))
 	}
 	answer := &resp.Topics[0].Partitions[0]
 	if err := kerr.ErrorForCode(answer.ErrorCode); err != nil {
@@ -160,7 +161,7 @@ func (r *Reader) fetch(ctx context.Context, from, end int64) ([]*kgo.Record, int
 		return nil, from, fetched.Err
 	}
 	if next == from && len(answer.RecordBatches) == 0 && answer.LastStableOffset >= end {
-		next = end // everything up to the end is stable, and compaction left nothing of it
+		next = end // all is stable up to the end, and compaction removed all of it
 	}
 	return fetched.Records, next, nil
 }
@@ -196,7 +197,7 @@ func (r *Reader) findLeader(ctx context.Context) error {
 		return topic.Err
 	}
 	if topic.ID != r.topicID {
-		return fmt.Errorf("%w: %s has another topic id than at the start", ErrTruncated, r.Topic)
+		return fmt.Errorf("%w: the id of topic %s differs from that at the start", ErrTruncated, r.Topic)
 	}
 	p, ok := topic.Partitions[r.Partition]
 	if !ok {
@@ -212,10 +213,10 @@ func (r *Reader) findLeader(ctx context.Context) error {
 	return nil
 }
 
-// TimestampAppend is kgo's number for a timestamp that the broker set. The
-// record says so itself; the topic's setting may have changed since.
+// TimestampAppend is franz-go's number for a timestamp that the broker set. Each
+// record carries it; the topic's setting may have changed since.
 const TimestampAppend = 1
 
-// FetchMaxWait is how long a broker may hold back a fetch without records;
-// Kafka's own clients wait as long.
+// FetchMaxWait is how long a broker may delay a fetch response without records.
+// It is the default of Kafka's own clients.
 const FetchMaxWait = 500 * time.Millisecond

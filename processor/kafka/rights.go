@@ -8,22 +8,22 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 )
 
-// The resources that a broker's authorizer guards, as kafka-acls.sh has them.
+// The resources that a broker's authorizer protects, as kafka-acls.sh names them.
 const (
 	ResourceTopic           = "topic"
 	ResourceGroup           = "group"
 	ResourceTransactionalID = "transactional-id"
 )
 
-// resourceErrors is the broker's error for each resource.
+// resourceErrors has the broker's error for each resource.
 var resourceErrors = map[string]*kerr.Error{
 	ResourceTopic:           kerr.TopicAuthorizationFailed,
 	ResourceGroup:           kerr.GroupAuthorizationFailed,
 	ResourceTransactionalID: kerr.TransactionalIDAuthorizationFailed,
 }
 
-// Denied adds to a broker's refusal which right is missing. Errors that are
-// not about that kind of resource it returns as they are.
+// Denied adds the missing right to an authorization error. It returns all other
+// errors unchanged.
 func Denied(err error, operation, resource, name string) error {
 	if !errors.Is(err, resourceErrors[resource]) {
 		return err
@@ -32,8 +32,8 @@ func Denied(err error, operation, resource, name string) error {
 		operation, resource, name, operation, resource, name, err)
 }
 
-// DeniedOffsets is denied for the commit of offsets, where the client's words
-// have the topic.
+// DeniedOffsets is Denied for an offset commit, where franz-go puts the topic into
+// the error text.
 func DeniedOffsets(err error) error {
 	var topic string
 	if _, after, ok := strings.Cut(err.Error(), ": topic "); ok {

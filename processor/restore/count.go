@@ -8,8 +8,8 @@ import (
 	"oncebus/state"
 )
 
-// countKeys returns the counts that belong to a checkpoint: those it holds,
-// and for a class whose window is new, those of the store's rows.
+// countKeys returns the counts of a checkpoint. It counts the store's rows for the
+// namespaces whose window changed since then.
 func countKeys(rt *app.App, c *wire.Checkpoint, store *state.Store) (app.Counts, error) {
 	all := app.NewCounts(rt)
 	recount, err := all.Decode(c.Counts)

@@ -13,18 +13,19 @@ import (
 )
 
 const (
-	// diskInterval is how often the free space is looked at.
+	// diskInterval separates two checks of the free space.
 	diskInterval = time.Second
-	// diskResume is how much more than the pause level must be free before
-	// work goes on, so that it does not stop and go at the level.
+	// diskResume times the pause level must be free before tasks resume, so
+	// that they do not pause and resume at the level.
 	diskResume = 1.2
 )
 
-// DiskGuard watches the space left for local state. Below the refuse level no
-// process starts; below the pause level tasks fetch nothing, begin no
-// transaction and restore nothing, but keep their places in the group. The
-// routing stage goes on: it writes no local state, and what it routes is for
-// the tasks of other processes too.
+// DiskGuard watches the free space of the state directory. Below the refuse level
+// no process starts. Below the pause level tasks fetch nothing, begin no
+// transaction and restore nothing, but stay members of the group.
+//
+// The routing stage continues: it writes no local state, and it routes for the
+// tasks of other processes too.
 type DiskGuard struct {
 	dir     string
 	cfg     Disk
@@ -37,7 +38,7 @@ type DiskGuard struct {
 	mu      sync.Mutex
 	reason  string        // why work is paused; "" while it is not
 	resumed chan struct{} // closed while not paused
-	blind   bool          // the last look failed
+	blind   bool          // the last check failed
 }
 
 func newDiskGuard(dir string, cfg Disk, host *state.Host, m *Metrics, log *slog.Logger) *DiskGuard {
@@ -46,14 +47,13 @@ func newDiskGuard(dir string, cfg Disk, host *state.Host, m *Metrics, log *slog.
 	return g
 }
 
-// level returns the bytes that percent of a file system are, or least if that
-// is more.
+// level returns percent of a file system in bytes, at least the given bytes.
 func level(s state.Space, percent int, least int64) uint64 {
 	return max(uint64(float64(s.Total)*float64(percent)/100), uint64(least))
 }
 
-// checkStart refuses to start on a network file system and on a disk that is
-// about to be full, and pauses from the start on one that is not far from it.
+// checkStart returns an operator error on a network file system, and on a disk
+// below the refuse level. Below the pause level tasks start paused.
 func (g *DiskGuard) checkStart() error {
 	s, err := g.Space(g.dir)
 	network, netErr := g.Network(g.dir)
@@ -61,18 +61,18 @@ func (g *DiskGuard) checkStart() error {
 		return kafka.OperatorErrorf("ONCEBUS_STATE_DIR: %w", err)
 	}
 	if network != "" {
-		return kafka.OperatorErrorf("the state directory %s is on a network file system (%s), where locks and mapped files cannot be relied on: set ONCEBUS_STATE_DIR to a local disk; local state is rebuilt from the changelog", g.dir, network)
+		return kafka.OperatorErrorf("the state directory %s is on a network file system (%s), where locks and mapped files are not reliable: set ONCEBUS_STATE_DIR to a local disk; local state is rebuilt from the changelog", g.dir, network)
 	}
 	g.metrics.DiskFree.Set(float64(s.Free))
 	if least := level(s, g.cfg.StartMinFreePercent, g.cfg.MinFreeBytes/2); s.Free < least {
-		return kafka.OperatorErrorf("the disk of the state directory %s has %d bytes free (%.1f %%), a start needs %d: free some space, or set ONCEBUS_STATE_DIR to another disk; local state is rebuilt from the changelog",
+		return kafka.OperatorErrorf("the disk of the state directory %s has %d bytes free (%.1f %%), a start needs %d: free space, or set ONCEBUS_STATE_DIR to another disk; local state is rebuilt from the changelog",
 			g.dir, s.Free, s.FreePercent(), least)
 	}
 	g.look()
 	return nil
 }
 
-// run looks at the disk until ctx is done.
+// run checks the disk until ctx is done.
 func (g *DiskGuard) run(ctx context.Context) {
 	for kafka.Pause(ctx, diskInterval) == nil {
 		g.look()
@@ -83,7 +83,7 @@ func (g *DiskGuard) look() {
 	s, err := g.Space(g.dir)
 	if err != nil {
 		if !g.blind {
-			g.log.Warn("the free disk space is not known", "error", err)
+			g.log.Warn("free disk space unknown", "dir", g.dir, "error", err)
 		}
 		g.blind = true
 		return
@@ -95,22 +95,22 @@ func (g *DiskGuard) look() {
 	defer g.mu.Unlock()
 	switch paused := g.reason != ""; {
 	case !paused && s.Free < least:
-		g.reason = fmt.Sprintf("paused: the disk of the state directory %s has less than %d bytes free; work goes on by itself at %d",
+		g.reason = fmt.Sprintf("paused: the disk of the state directory %s has less than %d bytes free; tasks resume at %d",
 			g.dir, least, uint64(diskResume*float64(least)))
 		g.resumed = make(chan struct{})
 		g.metrics.DiskPaused.Set(1)
 		g.host.PauseMerges(true)
-		g.log.Error("the disk is filling: tasks are paused", "dir", g.dir, "free_bytes", s.Free, "free_percent", s.FreePercent(), "pause_below", least)
+		g.log.Error("tasks paused: disk space is low", "dir", g.dir, "free_bytes", s.Free, "free_percent", s.FreePercent(), "pause_below", least)
 	case paused && float64(s.Free) >= diskResume*float64(least):
 		g.reason = ""
 		close(g.resumed)
 		g.metrics.DiskPaused.Set(0)
 		g.host.PauseMerges(false)
-		g.log.Info("the disk has space again: tasks go on", "dir", g.dir, "free_bytes", s.Free)
+		g.log.Info("tasks resumed: disk space is sufficient", "dir", g.dir, "free_bytes", s.Free)
 	}
 }
 
-// paused returns why tasks may not work now, nil if they may.
+// paused returns why tasks are paused, nil if they are not.
 func (g *DiskGuard) paused() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -120,7 +120,7 @@ func (g *DiskGuard) paused() error {
 	return errors.New(g.reason)
 }
 
-// await waits until tasks may work.
+// await waits until tasks are not paused.
 func (g *DiskGuard) await(ctx context.Context) error {
 	g.mu.Lock()
 	resumed := g.resumed
@@ -133,15 +133,15 @@ func (g *DiskGuard) await(ctx context.Context) error {
 	}
 }
 
-// Disk holds the levels of diskGuard. All zero turns it off.
+// Disk has the levels of DiskGuard. If all are zero, it never pauses.
 type Disk struct {
-	// MinFreePercent is the free space, in percent of the disk as df counts
-	// it, below which tasks pause, until a fifth more is free again.
+	// MinFreePercent is the free space below which tasks pause, in percent of
+	// the disk as df counts it. They resume when a fifth more is free.
 	MinFreePercent int `env:"MIN_FREE_PERCENT" envDefault:"10" help:"free disk space of the state directory below which tasks pause until there is more; 0 = never"`
-	// StartMinFreePercent is that below which the process does not start. At most
-	// MinFreePercent.
+	// StartMinFreePercent is the free space below which the process does not
+	// start, at most MinFreePercent.
 	StartMinFreePercent int `env:"START_MIN_FREE_PERCENT" envDefault:"5" help:"free disk space of the state directory below which the process does not start; 0 = never"`
-	// MinFreeBytes raises the pause level of a small disk to so many bytes,
-	// and the refuse level to half of it.
+	// MinFreeBytes raises the pause level of a small disk to this many bytes,
+	// and the refuse level to half of them.
 	MinFreeBytes int64 `env:"MIN_FREE_BYTES" envDefault:"67108864" help:"tasks also pause below so many free bytes; half of it refuses a start"`
 }

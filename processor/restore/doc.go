@@ -1,3 +1,4 @@
+<<<<<<< ours
 // Package restore owns the local stores of a process, and brings a store up to its
 // changelog.
 //
@@ -22,3 +23,42 @@
 //   - A store whose position is not in the changelog is not trusted.
 //   - The directory of a task has one owner; a store is closed before its lease ends.
 package restore
+||||||| base
+=======
+// Package restore opens the local store of each task and reads its changelog up to
+// the high watermark.
+//
+// # What it owns
+//
+//   - Stores has the state directory: its lock, one directory for each task, and one
+//     owner at a time for each directory (leases).
+//   - Restore opens a store and applies the changelog to it, in a goroutine of its
+//     own. Bypass reads only the last checkpoint, for a task that continues without
+//     its store.
+//   - DiskGuard pauses tasks before the disk is full. stallWatch reports why a
+//     restore makes no progress. rebuildGuard limits how often a store is rebuilt.
+//
+// It may import processor/app, processor/kafka, processor/wire, state, dedup and
+// franz-go.
+//
+// # Invariants
+//
+//   - A restore ends at the high watermark, read after the group's stable offset
+//     fetch. It reads read_committed and counts by position (invariant 4).
+//   - The changelog is the truth, a store is a cache of it. A damaged, foreign or
+//     stale store is renamed, never repaired, and rebuilt from the changelog.
+//   - A task's directory has one owner at a time (invariant 10). The owner's goroutine
+//     owns the store: the restore until it has finished, then the worker.
+//
+// # What looks wrong
+//
+//   - A restore applies rows again after a failure. Rows are absolute values, so only
+//     the position may not run ahead of them.
+//   - A rebuild after a host crash is not counted, because it is normal. All other
+//     rebuilds are, since they would hide a failing disk.
+//   - A stalled restore only reports: without the rows behind an open transaction it
+//     would emit duplicates.
+//   - The disk guard pauses tasks and merges, but not the routing stage, which writes
+//     no local state.
+package restore
+>>>>>>> theirs

@@ -11,12 +11,11 @@ import (
 	"oncebus/processor/kafka"
 )
 
-// leases hands each task's directory to one owner of this process at a
-// time: during a rebalance the next worker may want it before the last one
-// has closed it, and must then wait instead of taking a locked store for a
-// broken one. The zero value is not usable.
+// leases gives each task's directory to one owner of this process at a time. In a
+// rebalance a worker may open a store that another has not closed yet. It waits
+// here, because a locked store looks like a damaged one.
 type leases struct {
-	turn  chan struct{} // guards taken; a channel, so that simulations see who waits
+	turn  chan struct{} // guards taken; a channel, so that simulations see a wait
 	taken map[app.TaskID]chan struct{}
 }
 
@@ -26,7 +25,7 @@ func newLeases() *leases {
 	return d
 }
 
-// acquire waits until nobody has the task's directory.
+// acquire waits until the task's directory is free, and takes it.
 func (d *leases) acquire(ctx context.Context, id app.TaskID) error {
 	for {
 		<-d.turn
@@ -45,7 +44,7 @@ func (d *leases) acquire(ctx context.Context, id app.TaskID) error {
 	}
 }
 
-// release gives the directory back. The caller must hold it.
+// release frees the directory. The caller must have acquired it.
 func (d *leases) release(id app.TaskID) {
 	<-d.turn
 	close(d.taken[id])
@@ -53,9 +52,9 @@ func (d *leases) release(id app.TaskID) {
 	d.turn <- struct{}{}
 }
 
-// lockDir takes the state directory for this process. The lock is the
-// kernel's and ends with the process, so nothing has to be cleaned up after a
-// crash; it does not hold on network file systems.
+// lockDir locks the state directory for this process. The kernel releases the lock
+// when the process ends, also after a crash. Network file systems do not enforce
+// it.
 func lockDir(dir string) (*os.File, error) {
 	f, err := os.OpenFile(filepath.Join(dir, "LOCK"), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {

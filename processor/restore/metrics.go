@@ -2,7 +2,7 @@ package restore
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// Metrics are the series of restores and of the disk of the stores.
+// Metrics has the metrics of restores and of the state directory's disk.
 type Metrics struct {
 	Restored    prometheus.Counter
 	restoreLeft *prometheus.GaugeVec
@@ -13,6 +13,7 @@ type Metrics struct {
 	stalled     *prometheus.GaugeVec
 }
 
+// NewMetrics registers the metrics with reg.
 func NewMetrics(reg prometheus.Registerer) *Metrics {
 	taskLabels := []string{"topic", "partition"}
 	m := &Metrics{
@@ -34,9 +35,4 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	}
 	reg.MustRegister(m.Restored, m.restoreLeft, m.restoreTime, m.Quarantined, m.DiskFree, m.DiskPaused, m.stalled)
 	return m
-}
-
-// forget drops the series of a task.
-func (m *Metrics) forget(topic, partition string) {
-	m.restoreLeft.DeleteLabelValues(topic, partition)
 }

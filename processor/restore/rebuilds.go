@@ -13,27 +13,28 @@ import (
 	"oncebus/processor/kafka"
 )
 
-// RebuildsName is the file, beside the tasks' directories, that remembers the
-// rebuilds of the last hour: one line each, with time, task and reason.
+// RebuildsName is the file in the app's state directory with the rebuilds of the
+// last hour: one line each, with time, task and reason.
 const RebuildsName = "REBUILDS"
 
 // rebuildWindow is the time over which rebuilds are counted.
 const rebuildWindow = time.Hour
 
-// rebuildGuard stops a process whose local state breaks again and again: a
-// rebuild hides a dying disk, and a restart must not make it forget (E6).
-// Host stops are not counted: after them a rebuild is what should happen.
+// rebuildGuard stops a process whose stores fail repeatedly, because rebuilds would
+// hide a failing disk. A restart keeps the count (E6). A rebuild after a host crash
+// is normal and is not counted.
 type rebuildGuard struct {
 	dir string
-	max int // of one task in an hour; 0 is no limit
+	max int // rebuilds of one task in an hour; 0 is no limit
 
-	mu sync.Mutex // tasks of all workers come here
+	mu sync.Mutex // tasks of all workers share the file
 }
 
-// ErrTooOften says that rebuilds do not help.
-var ErrTooOften = errors.New("rebuilds do not help")
+// ErrTooOften says that a task reached its limit of rebuilds.
+var ErrTooOften = errors.New("too many rebuilds")
 
-// allow counts a rebuild of a task, or refuses it.
+// allow counts a rebuild of a task. Above the limit it returns an operator error
+// that wraps ErrTooOften and why.
 func (g *rebuildGuard) allow(task string, why error, now time.Time) error {
 	if g.max == 0 {
 		return nil
@@ -51,8 +52,8 @@ func (g *rebuildGuard) allow(task string, why error, now time.Time) error {
 		}
 	}
 	if same >= g.max {
-		return kafka.OperatorErrorf("local state of %s broke %d times within %v, now again: %w; %w: look at the disk and the kernel's log; to start anew remove %s (it is rebuilt from the changelog), or raise ONCEBUS_REBUILDS_PER_HOUR; the last: %s",
-			task, same, rebuildWindow, why, ErrTooOften, g.dir, strings.Join(lines, "; "))
+		return kafka.OperatorErrorf("task %s: %w: its store failed %d times in %v, and again: %w; check the disk and the kernel's log, delete %s (it is rebuilt from the changelog), or raise ONCEBUS_REBUILDS_PER_HOUR; the last: %s",
+			task, ErrTooOften, same, rebuildWindow, why, g.dir, strings.Join(lines, "; "))
 	}
 	reason := strings.Map(func(r rune) rune {
 		if r == '\n' || r == '\t' || r == '\r' {
@@ -63,8 +64,8 @@ func (g *rebuildGuard) allow(task string, why error, now time.Time) error {
 	return g.write(append(lines, now.UTC().Format(time.RFC3339Nano)+"\t"+task+"\t"+reason))
 }
 
-// recent returns the lines of the last hour. What cannot be read as a line is
-// left out: it is a guard, not a record.
+// recent returns the lines of the last hour. It drops malformed lines, because a
+// damaged count must not stop a process.
 func (g *rebuildGuard) recent(now time.Time) ([]string, error) {
 	b, err := os.ReadFile(filepath.Join(g.dir, RebuildsName))
 	if errors.Is(err, fs.ErrNotExist) {

@@ -27,7 +27,7 @@ func TestRebuildsAreCounted(t *testing.T) {
 	}
 	for _, at := range []time.Duration{31 * time.Minute, 59 * time.Minute, -time.Minute} {
 		err := guard().allow("a/0", why, now.Add(at))
-		if !errors.Is(err, kafka.ErrOperator) || !errors.Is(err, why) || !strings.Contains(err.Error(), "a/0 broke 2 times") || !strings.Contains(err.Error(), "remove "+dir) {
+		if !errors.Is(err, kafka.ErrOperator) || !errors.Is(err, why) || !strings.Contains(err.Error(), "task a/0: too many rebuilds: its store failed 2 times") || !strings.Contains(err.Error(), "delete "+dir) {
 			t.Errorf("after %v: %v", at, err)
 		}
 	}

@@ -19,40 +19,13 @@ import (
 	"oncebus/state/failpoint"
 )
 
-// retryPause separates the first two attempts of a restore that the
-// broker or the disk failed; it doubles up to restoreRetryMax.
+// retryPause separates the first two attempts of a failed restore. It doubles up
+// to retryMax.
 const retryPause, retryMax = 500 * time.Millisecond, 4 * time.Second
 
-// start begins the work; finished is called when it has ended, also by stop.
-func (b *background) start(ctx context.Context, finished func(), work func(context.Context)) {
-	ctx, b.cancel = context.WithCancel(ctx)
-	b.done = make(chan struct{})
-	go func() {
-		defer finished()
-		defer close(b.done)
-		work(ctx)
-	}()
-}
-
-// Stop ends the work and waits for it.
-func (b *background) Stop() {
-	b.cancel()
-	<-b.done
-}
-
-// Finished reports whether the work has ended.
-func (b *background) Finished() bool {
-	select {
-	case <-b.done:
-		return true
-	default:
-		return false
-	}
-}
-
-// A restore brings one task's store up to the changelog's high watermark, in a
-// goroutine of its own, while the worker goes on with its other tasks. Until
-// done is closed the store belongs to it; after that, to the task again.
+// Restore reads the changelog into one task's store up to the high watermark, in a
+// goroutine of its own. The worker continues with its other tasks. The restore owns
+// the store until it has finished; then the task owns it again.
 type Restore struct {
 	background
 
@@ -61,28 +34,29 @@ type Restore struct {
 	changelog string
 	log       *slog.Logger
 
-	broken   error // why the store it was given cannot go on
-	failures int   // attempts since something was read
-	// failing is since when the store cannot be used, in Unix ns; 0 if it can.
+	broken   error // why the given store is unusable; nil if it is usable
+	failures int   // attempts since the last successful read
+	// failing is when the store became unusable, in Unix ns; 0 while it is
+	// usable.
 	failing atomic.Int64
 	watch   *stallWatch
-	// Overtaken says that the task has written to the changelog meanwhile, so
-	// that what is restored is not the newest. It is the worker's.
+	// Overtaken says that the task wrote to the changelog during the restore,
+	// so that a further restore must follow. Only the worker uses it.
 	Overtaken bool
 
 	// Written before done is closed.
 	Store      *state.Store
-	Checkpoint wire.Checkpoint // next is -1 if the changelog has none
-	Counts     app.Counts      // of keys as of it
-	Emptied    bool            // the changelog had records once, and the store has none of them
+	Checkpoint wire.Checkpoint // Next is -1 if the changelog has none
+	Counts     app.Counts      // of keys at that checkpoint
+	Emptied    bool            // the changelog lost records before the store had any
 	rows       int
 	from, to   int64 // changelog offsets
 	Err        error
 }
 
-// failed notes, unless err is nil, that the store cannot be used for now: its
-// files or its disk failed us. A restore that merely has much to read, or waits
-// for a broker, has not failed.
+// failed notes that the store is unusable, unless err is nil, and returns err. Only
+// errors of its files and its disk count. A restore that reads much, or waits for a
+// broker, has not failed.
 func (r *Restore) failed(err error) error {
 	if err != nil {
 		r.failing.CompareAndSwap(0, time.Now().UnixNano())
@@ -90,7 +64,7 @@ func (r *Restore) failed(err error) error {
 	return err
 }
 
-// FailedFor is how long the store could not be used.
+// FailedFor returns how long the store has been unusable, 0 if it is usable.
 func (r *Restore) FailedFor() time.Duration {
 	since := r.failing.Load()
 	if since == 0 {
@@ -99,15 +73,15 @@ func (r *Restore) FailedFor() time.Duration {
 	return time.Since(time.Unix(0, since))
 }
 
-// room waits until the disk takes more.
-func (r *Restore) room(ctx context.Context) error {
-	_ = r.failed(r.src.Stores.Disk.paused()) // which await waits for
+// awaitDisk waits until the disk has space.
+func (r *Restore) awaitDisk(ctx context.Context) error {
+	_ = r.failed(r.src.Stores.Disk.paused()) // not returned: await waits for its end
 	return r.src.Stores.Disk.await(ctx)
 }
 
-// Start restores the store of a task, which is nil if it is to be
-// opened. broken is why it cannot go on as it is. finished is called from the
-// restore's goroutine when it ends by itself.
+// Start restores the store of a task; if store is nil, it opens one. broken says
+// why the given store is unusable, nil if it is usable. The restore's goroutine
+// calls finished at its end.
 func Start(ctx context.Context, src *Source, id app.TaskID, log *slog.Logger, store *state.Store, broken error, finished func()) *Restore {
 	r := &Restore{src: src, id: id, changelog: src.App.ChangelogOf(id.Topic), log: log, Store: store, broken: broken}
 	r.start(ctx, finished, func(ctx context.Context) { r.Err = r.run(ctx) })
@@ -136,51 +110,80 @@ func (r *Restore) run(ctx context.Context) error {
 	}
 }
 
-// recover does what an error asks for before the next attempt, or returns the
+// remedy is what a restore does after an error.
+type remedy uint8
+
+const (
+	retry           remedy = iota // with the store as it is
+	reopen                        // close the store: it refuses further work, its files may be valid
+	awaitOperator                 // fail-open routes bypass the store until the operator acts
+	quarantineStore               // move the store's directory away
+	giveUp                        // end the restore with the error
+)
+
+// chooseRemedy returns what to do after an error.
+func (r *Restore) chooseRemedy(err error) remedy {
+	switch {
+	case errors.Is(err, ErrTooOften) && len(r.src.App.FailOpen[r.id.Topic]) > 0:
+		return awaitOperator
+	case errors.Is(err, kafka.ErrOperator):
+		return giveUp
+	case errors.Is(err, errStale), untrusted(err):
+		return quarantineStore
+	case kafka.Classify(err) == kafka.Stop:
+		return giveUp
+	case r.Store != nil && (r.broken != nil && errors.Is(err, r.broken) || r.Store.Err() != nil):
+		return reopen
+	}
+	return retry
+}
+
+// recover applies the remedy for an error before the next attempt, or returns the
 // error that ends the restore.
 func (r *Restore) recover(ctx context.Context, err error) error {
-	if ctx.Err() == nil && !errors.Is(err, kafka.ErrOperator) && (errors.Is(err, errStale) || untrusted(err)) {
-		if err = r.letGo(func() error { return r.quarantine(err) }); err == nil {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	todo := r.chooseRemedy(err)
+	if todo == quarantineStore {
+		if err = r.abandon(func() error { return r.quarantine(err) }); err == nil {
 			return nil
 		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		todo = r.chooseRemedy(err)
 	}
-	switch {
-	case ctx.Err() != nil:
-		return ctx.Err()
-	case errors.Is(err, ErrTooOften) && len(r.src.App.FailOpen[r.id.Topic]) > 0:
-		// A person has to look at the disk; until then events go on without it.
-		r.log.Error("local state stays out of use", "error", err)
+	switch todo {
+	case giveUp:
+		return err
+	case awaitOperator:
+		r.log.Error("local store out of use: too many rebuilds", "error", err)
 		r.src.Explain(r.id, err.Error())
 		return kafka.Pause(ctx, retryMax)
-	case errors.Is(err, kafka.ErrOperator):
-		return err
-	case kafka.Classify(err) == kafka.Stop:
-		return err
-	}
-	if r.Store != nil && (r.broken != nil && errors.Is(err, r.broken) || r.Store.Err() != nil) {
-		// It takes no more work; its files may be well.
-		if err := r.letGo(func() error { return nil }); err != nil {
+	case reopen:
+		if err := r.abandon(func() error { return nil }); err != nil {
 			return err
 		}
+	case retry, quarantineStore: // the quarantine itself failed
 	}
-	r.log.Warn("restore failed, trying again", "error", err)
-	r.src.Explain(r.id, "restore failed, trying again: "+err.Error())
+	r.log.Warn("restore failed, retrying", "error", err)
+	r.src.Explain(r.id, "restore failed, retrying: "+err.Error())
 	wait := min(retryPause<<min(r.failures, 8), retryMax)
 	r.failures++
 	return kafka.Pause(ctx, wait)
 }
 
-// errStale says that local state does not fit the changelog: it ends before
-// the changelog begins, or reaches beyond its end.
+// errStale says that a store's position is outside of the changelog.
 var errStale = errors.New("local state is out of step with the changelog")
 
-// once opens the store if need be and reads the changelog from the store's
-// position to the high watermark, which is taken after the group's stable
-// offset fetch: whoever owned the task before had its last transaction either
-// counted in that fetch, its rows then stand below the watermark, or it will
-// never commit (invariant 4, hazards B1 and B2).
+// once opens the store if needed, and reads the changelog from the store's position
+// to the high watermark. The watermark is read after the group's stable offset
+// fetch. That fetch includes the last transaction of the former owner, whose rows
+// are then below the watermark, or the transaction never commits (invariant 4,
+// hazards B1 and B2).
 func (r *Restore) once(ctx context.Context) error {
-	if err := r.room(ctx); err != nil {
+	if err := r.awaitDisk(ctx); err != nil {
 		return err
 	}
 	if r.Store == nil {
@@ -190,7 +193,7 @@ func (r *Restore) once(ctx context.Context) error {
 	}
 	info := r.src.App.Topology.Topics[r.changelog]
 	if r.id.Partition >= info.Partitions {
-		return kafka.OperatorErrorf("topic %s has a partition %d, its changelog has only %d: a key must keep its partition, so the count is fixed; recreate the topic with %d partitions, or use another ONCEBUS_APP_ID",
+		return kafka.OperatorErrorf("topic %s has a partition %d, its changelog has %d partitions: a key must keep its partition, so the count is fixed; recreate the topic with %d partitions, or use another ONCEBUS_APP_ID",
 			r.id.Topic, r.id.Partition, info.Partitions, info.Partitions)
 	}
 	reader := kafka.NewReader(r.src.Client, r.changelog, info.ID, r.id.Partition)
@@ -221,7 +224,7 @@ func (r *Restore) once(ctx context.Context) error {
 		left.Set(float64(max(0, end-position)))
 		r.watch.position.Store(position)
 		r.failures = 0
-		if err := r.room(ctx); err != nil {
+		if err := r.awaitDisk(ctx); err != nil {
 			return err
 		}
 		return r.failed(r.apply(records, position))
@@ -236,9 +239,8 @@ func (r *Restore) once(ctx context.Context) error {
 	return r.failed(err)
 }
 
-// apply puts one fetch of the changelog into the store. Rows are facts, so to
-// apply them twice or in part is harmless as long as the position does not
-// run ahead of them.
+// apply puts one fetch of the changelog into the store. A row may be applied twice,
+// and a fetch in part, as long as the position stays behind the applied rows.
 func (r *Restore) apply(records []*kgo.Record, position int64) error {
 	newest := r.Store.Checkpoint()
 	for _, rec := range records {
@@ -276,16 +278,16 @@ func (r *Restore) readCheckpoint() error {
 	return nil
 }
 
-// open opens the task's directory, once nobody else in this process has it.
-// A store of another cluster or topic, or one that cannot be read, is set
-// aside: Kafka is the truth, the store a cache of it.
+// open opens the task's store, once no other owner in this process has it. It
+// quarantines a store of another cluster or topic, and a damaged one: the changelog
+// is the truth, the store a cache of it.
 func (r *Restore) open(ctx context.Context) error {
 	if err := r.src.Stores.leases.acquire(ctx, r.id); err != nil {
 		return err
 	}
 	store, err := r.src.Stores.Host.Open(r.src.Stores.DirOf(r.id), StoreIdentity(r.src.App, r.id))
 	if !errors.Is(err, state.ErrForeign) && !errors.Is(err, state.ErrUnclean) {
-		_ = r.failed(err) // and not another app's, or a host's that stopped
+		_ = r.failed(err) // not for the store of another app, or after a host crash
 	}
 	if err != nil && untrusted(err) {
 		if err := r.quarantine(err); err != nil {
@@ -302,26 +304,26 @@ func (r *Restore) open(ctx context.Context) error {
 	return nil
 }
 
-// untrusted reports that local files must not be used, whatever they hold.
+// untrusted reports whether err says that the store's files must not be used.
 func untrusted(err error) bool {
 	return errors.Is(err, state.ErrCorrupt) || errors.Is(err, state.ErrForeign) || errors.Is(err, state.ErrUnclean)
 }
 
-// letGo closes the store as it is, and does what is to be done with its
-// directory before somebody else may have it.
-func (r *Restore) letGo(then func() error) error {
+// abandon closes the store without a flush and frees its directory, after calling
+// then: nothing else in this process opens the directory until then returns.
+func (r *Restore) abandon(then func() error) error {
 	if r.Store == nil {
 		return then()
 	}
 	if err := r.Store.Abandon(); err != nil {
-		r.log.Warn("closing a store that is given up", "error", err)
+		r.log.Warn("close of an abandoned store failed", "error", err)
 	}
 	r.Store = nil
 	defer r.src.Stores.leases.release(r.id)
 	return then()
 }
 
-// quarantine renames the task's directory aside, for a person to look at.
+// quarantine renames the task's directory, so that the operator can examine it.
 func (r *Restore) quarantine(why error) error {
 	dir := r.src.Stores.DirOf(r.id)
 	if !errors.Is(why, state.ErrUnclean) {
@@ -330,17 +332,18 @@ func (r *Restore) quarantine(why error) error {
 		}
 	}
 	failpoint.Hit(failpoint.BeforeQuarantine)
-	aside, err := state.Quarantine(dir, time.Now())
+	quarantined, err := state.Quarantine(dir, time.Now())
 	if err != nil {
-		return fmt.Errorf("set the store of %v aside: %w", r.id, err)
+		return fmt.Errorf("quarantine the store of %v: %w", r.id, err)
 	}
 	failpoint.Hit(failpoint.AfterQuarantine)
 	r.src.Metrics.Quarantined.Inc()
-	r.log.Error("local state set aside, rebuilding from the changelog", "reason", why, "quarantine_dir", aside)
+	r.log.Error("local store quarantined", "reason", why, "quarantine_dir", quarantined)
 	return nil
 }
 
-// StoreIdentity names what the state of a task belongs to.
+// StoreIdentity returns the identity of a task's store: cluster, changelog's topic
+// id and partition. A store with another identity is foreign.
 func StoreIdentity(a *app.App, id app.TaskID) []byte {
 	changelog := a.Topology.Topics[a.ChangelogOf(id.Topic)]
 	return []byte(a.Topology.Cluster + "/" + app.TopicIDText(changelog.ID) + "/" + strconv.Itoa(int(id.Partition)))

@@ -5,12 +5,11 @@ import (
 	"time"
 )
 
-// TestLongRestoreIsNoFailure: a state that is merely being read lets nothing
-// pass, however long it takes.
+// TestLongRestoreIsNoFailure: a restore that only reads for long starts no bypass.
 func TestLongRestoreIsNoFailure(t *testing.T) {
 	r := &Restore{}
 	if r.FailedFor() != 0 {
-		t.Error("a restore that did not fail has failed for a time")
+		t.Error("a restore without a failure reports a failure time")
 	}
 	_ = r.failed(errStale)
 	if r.FailedFor() <= 0 || r.FailedFor() > time.Minute {

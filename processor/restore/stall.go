@@ -14,17 +14,16 @@ import (
 	"oncebus/processor/kafka"
 )
 
-// StallAfter is how long a restore may read nothing before it says what it
-// waits for. A transaction that nobody ends is aborted by the broker within
-// its timeout and a few seconds; what is open longer hangs, and only an
-// operator can end it (KIP-664).
+// StallAfter is how long a restore may read nothing before it logs the reason. The
+// broker aborts an abandoned transaction a few seconds after its timeout. One that
+// is open longer hangs, and only an operator can end it (KIP-664).
 const StallAfter = time.Minute
 
-// A stallWatch says why a restore gets no further. It changes nothing: to read
-// on without the rows behind an open transaction would lose them.
+// stallWatch reports why a restore makes no progress. It only reports: to continue
+// without the rows behind an open transaction would lose them.
 type stallWatch struct {
 	r        *Restore
-	position atomic.Int64 // of the changelog, as far as it was read
+	position atomic.Int64 // changelog offset to read next
 	end      atomic.Int64 // of the restore; 0 until known
 	cancel   context.CancelFunc
 	done     chan struct{}
@@ -37,7 +36,7 @@ func newStallWatch(ctx context.Context, r *Restore) *stallWatch {
 	return w
 }
 
-// stop ends the watch, and what it said.
+// stop ends the watch and removes its report.
 func (w *stallWatch) stop() {
 	w.cancel()
 	<-w.done
@@ -60,7 +59,7 @@ func (w *stallWatch) run(ctx context.Context) {
 			continue
 		}
 		if w.r.src.Stores.Disk.paused() != nil {
-			continue // which says so itself
+			continue // DiskGuard reports it
 		}
 		why := w.diagnose(ctx)
 		if ctx.Err() != nil {
@@ -68,16 +67,16 @@ func (w *stallWatch) run(ctx context.Context) {
 		}
 		w.r.src.Metrics.stalled.WithLabelValues(labels...).Set(1)
 		w.r.src.Explain(w.r.id, why)
-		w.r.log.Error("a restore stands still; it goes on by itself when the cause is gone, and loses nothing",
+		w.r.log.Error("restore stalled",
 			"changelog", w.r.changelog, "partition", w.r.id.Partition, "position", last, "end", w.end.Load(),
 			"stalled_for", time.Since(began).Round(time.Second).String(), "reason", why)
 	}
 }
 
-// diagnose names what keeps the changelog from being read.
+// diagnose returns why the restore reads nothing.
 func (w *stallWatch) diagnose(ctx context.Context) string {
 	if w.end.Load() == 0 {
-		return "the store was not opened, or the changelog partition has no leader; the log has the attempts"
+		return "the store does not open, or the changelog partition has no leader; see the log for the attempts"
 	}
 	ctx, cancel := context.WithTimeout(ctx, w.r.src.StallAfter)
 	defer cancel()
@@ -88,7 +87,7 @@ func (w *stallWatch) diagnose(ctx context.Context) string {
 		described.EachPartition(func(d kadm.DescribedProducersPartition) { err = errors.Join(err, d.Err) })
 	}
 	if err != nil {
-		return fmt.Sprintf("who writes to the changelog cannot be found out: %v", err)
+		return fmt.Sprintf("describe the producers of changelog %s: %v", w.r.changelog, err)
 	}
 	var open []kadm.DescribedProducer
 	var ids []int64
@@ -98,25 +97,26 @@ func (w *stallWatch) diagnose(ctx context.Context) string {
 		}
 	}
 	if len(open) == 0 {
-		return "no transaction is open on the changelog partition: its leader does not answer, or is behind"
+		return "no transaction is open on the changelog partition: its leader does not respond, or lags behind"
 	}
 	names := w.transactionalIDs(ctx, ids)
 	var parts []string
 	for _, d := range open {
-		parts = append(parts, fmt.Sprintf("an open transaction of producer %d (epoch %d, %s) from offset %d on, last written to at %s",
+		parts = append(parts, fmt.Sprintf("an open transaction of producer %d (epoch %d, %s) from offset %d, last written at %s",
 			d.ProducerID, d.ProducerEpoch, names[d.ProducerID], d.CurrentTxnStartOffset, time.UnixMilli(d.LastTimestamp).UTC().Format(time.RFC3339)))
 	}
 	return strings.Join(parts, "; ") + "; if it outlives its timeout it hangs: find and abort it with kafka-transactions.sh find-hanging and abort"
 }
 
-// transactionalIDs returns what is known of producers by their ids.
+// transactionalIDs returns, by producer id, a text with the transactional id and
+// state of each.
 func (w *stallWatch) transactionalIDs(ctx context.Context, producers []int64) map[int64]string {
 	names := map[int64]string{}
 	listed, err := w.r.src.Admin.ListTransactions(ctx, producers, nil)
 	for _, id := range producers {
-		names[id] = "transactional id not known"
+		names[id] = "transactional id unknown"
 		if err != nil {
-			names[id] = fmt.Sprintf("transactional id not known: %v", err)
+			names[id] = fmt.Sprintf("transactional id unknown: %v", err)
 		}
 	}
 	for _, l := range listed {

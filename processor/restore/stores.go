@@ -17,8 +17,8 @@ import (
 	"oncebus/state"
 )
 
-// Stores are the local stores of one process: a directory for each task, and
-// what bounds the disk and the rebuilds.
+// Stores has the local stores of one process: a directory for each task, the disk
+// guard and the limit of rebuilds.
 type Stores struct {
 	dir, app string // the state directory, and the app's name below it
 	Host     *state.Host
@@ -27,14 +27,15 @@ type Stores struct {
 	rebuilds *rebuildGuard
 }
 
-// Config is what the stores of a process are told from outside.
+// Config has the settings of a process's stores.
 type Config struct {
-	Dir, App        string
+	Dir, App        string // the state directory, the app id
 	State           state.Config
 	Disk            Disk
-	RebuildsPerHour int
+	RebuildsPerHour int // of one task; 0 is no limit
 }
 
+// NewStores returns the stores below cfg.Dir. It opens none of them.
 func NewStores(cfg Config, reg prometheus.Registerer, m *Metrics, log *slog.Logger) (*Stores, error) {
 	host, err := state.NewHost(cfg.State, reg, log)
 	if err != nil {
@@ -47,8 +48,8 @@ func NewStores(cfg Config, reg prometheus.Registerer, m *Metrics, log *slog.Logg
 	}, nil
 }
 
-// Lock takes the state directory for this process, until the returned function
-// is called. A disk that is nearly full is refused.
+// Lock creates and locks the state directory. unlock frees it. The error is an
+// operator error if another process has the directory or its disk is unsuitable.
 func (s *Stores) Lock() (unlock func(), err error) {
 	if err := s.makeDir(); err != nil {
 		return nil, err
@@ -57,7 +58,7 @@ func (s *Stores) Lock() (unlock func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	unlock = func() { _ = lock.Close() } // the kernel lets go in any case
+	unlock = func() { _ = lock.Close() } // the kernel frees the lock even after an error
 	if err := s.Disk.checkStart(); err != nil {
 		unlock()
 		return nil, err
@@ -65,40 +66,42 @@ func (s *Stores) Lock() (unlock func(), err error) {
 	return unlock, nil
 }
 
-// WatchDisk looks at the disk until ctx is done.
+// WatchDisk checks the disk until ctx is done.
 func (s *Stores) WatchDisk(ctx context.Context) { s.Disk.run(ctx) }
 
-// Paused returns why tasks may not use their stores now, nil if they may.
+// Paused returns why tasks are paused, nil if they are not.
 func (s *Stores) Paused() error { return s.Disk.paused() }
 
-// Release gives the directory of a closed store back.
+// Release frees the directory of a closed store.
 func (s *Stores) Release(id app.TaskID) { s.leases.release(id) }
 
-// Close ends the work in the background. All stores are closed.
+// Close ends the background work. The caller has closed all stores.
 func (s *Stores) Close() error { return s.Host.Close() }
 
-// Source is where restores read, and what they report to.
+// Source is what restores read from and report to.
 type Source struct {
 	Client  *kgo.Client
 	Admin   *kadm.Client
 	App     *app.App
 	Stores  *Stores
 	Metrics *Metrics
-	// Explain notes why a restoring task gets no further; "" takes it back.
+	// Explain notes why a restoring task makes no progress; "" removes the note.
 	Explain func(id app.TaskID, why string)
-	// StallAfter is how long a restore may read nothing before it says why.
+	// StallAfter is how long a restore may read nothing before it logs the
+	// reason.
 	StallAfter time.Duration
 }
 
+// DirOf returns the directory of a task's store.
 func (s *Stores) DirOf(id app.TaskID) string {
 	return filepath.Join(s.dir, s.app, id.Topic+"-"+strconv.Itoa(int(id.Partition)))
 }
 
-// makeStateDir creates the state directory, readable for its owner only.
+// makeDir creates the state directory, readable by its owner only.
 func (s *Stores) makeDir() error {
 	dir := filepath.Join(s.dir, s.app)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return kafka.OperatorErrorf("the state directory cannot be made: %w; set ONCEBUS_STATE_DIR to a local disk", err)
+		return kafka.OperatorErrorf("create the state directory: %w; set ONCEBUS_STATE_DIR to a local disk", err)
 	}
 	return nil
 }
