@@ -26,14 +26,14 @@ func (b *orderBook) judge(t rapid.TB, at, time int64, details uint64) ClaimDecis
 	b.offset++
 	bucket := at / bookStep
 	ev := ClaimEvent{Event: Event{Digest: bookDigest(bucket), Time: time, Shift: at - time, At: Position{Offset: b.offset}, Fingerprint: details << 8}}
-	var beside []Row
+	var adjacent []Row
 	for _, n := range [...]int64{bucket - 1, bucket + 1} {
 		if row, ok := b.rows[n]; ok {
-			beside = append(beside, row)
+			adjacent = append(adjacent, row)
 		}
 	}
 	own, held := b.rows[bucket]
-	prior, held := ev.Prior(own, held, beside, bookStep, bookWindow, b.stream)
+	prior, held := ev.Prior(own, held, adjacent, bookStep, bookWindow, b.stream)
 	c, err := DecideClaim(ev, prior, held, bookWindow, ClaimRule{Lease: 1 << 40}, b.stream)
 	if err != nil {
 		t.Fatal(err)
@@ -47,8 +47,8 @@ func (b *orderBook) judge(t rapid.TB, at, time int64, details uint64) ClaimDecis
 
 func bookDigest(bucket int64) Digest { return Digest{byte(bucket)} }
 
-// settle settles the order of a bucket.
-func (b *orderBook) settle(t rapid.TB, bucket int64, kind OutcomeKind) {
+// applyOutcome applies an outcome to the order of a bucket.
+func (b *orderBook) applyOutcome(t rapid.TB, bucket int64, kind OutcomeKind) {
 	t.Helper()
 	row := b.rows[bucket]
 	s, err := ApplyOutcome(&Outcome{Kind: kind, Token: TokenOf(&row, 0)}, row, true, bookWindow, ClaimRule{}, b.stream)
@@ -69,25 +69,25 @@ func TestAdjacentRowsDecide(t *testing.T) {
 		then     string // what the executor says of that row
 	}
 	for name, story := range map[string][]order{
-		"a retry past the edge is a copy, from both sides": {
+		"a retry across the edge is a duplicate, from both sides": {
 			{59, 59, 1, Unique, 0, 1, ""}, {61, 61, 1, InProgress, 0, 1, ""}, {10, 62, 1, InProgress, 0, 1, ""},
 			{180, 180, 1, Unique, 3, 1, ""}, {179, 181, 1, InProgress, 3, 1, ""},
 		},
 		"a step away is another order": {{10, 10, 1, Unique, 0, 1, ""}, {70, 70, 1, Unique, 1, 1, ""}},
-		"another order beside the own has a key of its own": {
+		"another order in the adjacent bucket has its own key": {
 			{30, 30, 1, Unique, 0, 1, ""}, {70, 70, 2, Unique, 1, 1, ""}, {70, 71, 2, InProgress, 1, 1, ""}, {30, 72, 1, InProgress, 0, 1, ""},
 		},
 		"a collision is about the own key": {
 			{30, 30, 1, Unique, 0, 1, ""}, {31, 31, 2, Collision, 0, 1, ""}, {70, 70, 2, Unique, 1, 1, ""},
 		},
-		"the original is beside, another order under the own key": {
+		"the first is in the adjacent bucket, another order under the own key": {
 			{65, 65, 2, Unique, 1, 1, ""}, {30, 70, 1, Unique, 0, 1, ""}, {65, 80, 1, InProgress, 0, 1, ""}, {65, 81, 2, InProgress, 1, 1, ""},
 		},
-		"a copy stays the copy of the first": {
+		"a duplicate stays a duplicate of the first": {
 			{10, 10, 1, Unique, 0, 1, "completed"}, {65, 65, 1, Replayed, 0, 1, ""}, {75, 75, 1, Unique, 1, 1, "completed"},
 			{65, 80, 1, Replayed, 0, 1, ""}, {75, 81, 1, Replayed, 1, 1, ""},
 		},
-		"of a failed first it is a copy no more": {
+		"after a failed first it is no duplicate": {
 			{10, 10, 1, Unique, 0, 1, ""}, {75, 75, 1, Unique, 1, 1, ""}, {65, 76, 1, InProgress, 0, 1, "failed"}, {65, 77, 1, InProgress, 1, 1, ""},
 		},
 		"a retry across the edge is another attempt": {
@@ -98,7 +98,7 @@ func TestAdjacentRowsDecide(t *testing.T) {
 		"so does a retry past the edge": {
 			{59, 59, 1, Unique, 0, 1, "completed"}, {61, 700, 1, AfterWindow, 1, 2, ""}, {61, 701, 1, InProgress, 1, 2, ""}, {59, 702, 1, InProgress, 1, 2, ""},
 		},
-		"one beside that comes long before its copy's window": {{59, 2000, 1, Unique, 0, 1, ""}, {61, 1400, 1, InProgress, 0, 1, ""}, {61, 1399, 1, Late, 0, 1, ""}},
+		"an adjacent one long before the window of its duplicate": {{59, 2000, 1, Unique, 0, 1, ""}, {61, 1400, 1, InProgress, 0, 1, ""}, {61, 1399, 1, Late, 0, 1, ""}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newOrderBook()
@@ -108,7 +108,7 @@ func TestAdjacentRowsDecide(t *testing.T) {
 					t.Fatalf("order %d: %v of bucket %d, attempt %d; want %+v", n, c.Verdict, c.Row.Digest[0], c.Row.Attempt, o)
 				}
 				if kind, ok := ParseOutcomeKind([]byte(o.then)); ok {
-					b.settle(t, o.bucket, kind)
+					b.applyOutcome(t, o.bucket, kind)
 				}
 			}
 		})
@@ -138,7 +138,7 @@ func TestOrderIsAnsweredByOneRow(t *testing.T) {
 			case again && !bookWindow.Over(last.First, now) && (c.Run || c.Row.Digest != last.Digest || c.Row.At != last.At):
 				t.Fatalf("%+v was decided by %+v, now by %+v", r, last, c.Row)
 			case !c.Run && c.Row.Fingerprint != r.print<<8:
-				t.Fatalf("%+v is taken for a copy of %+v", r, c.Row)
+				t.Fatalf("%+v is a duplicate of %+v", r, c.Row)
 			}
 			decided[r] = c.Row
 		}

@@ -21,7 +21,7 @@ import (
 //	event KEY ID [print=N] [time=N] [now=N] [up=N]
 //	                                        judge an event; its time is the clock's unless set, it is judged now, by a task that judges since up
 //	bypassed KEY ID [print=N] [time=N]     record one that went out unchecked
-//	outcome KEY KIND ATTEMPT [VALUE]        settle an outcome of that attempt of the key's present claim
+//	outcome KEY KIND ATTEMPT [VALUE]        apply an outcome of that attempt of the key's current claim
 //	restart                                 encode and decode every row
 type claimPlay struct {
 	w      Window

@@ -191,7 +191,7 @@ func TestDecideWritesTheRow(t *testing.T) {
 	}
 	prior := Row{First: 45, At: Position{Offset: 9}}
 	if verdict, row := Decide(ev, prior, true, w, 50); verdict != Duplicate || fmt.Sprint(row) != fmt.Sprint(prior) {
-		t.Errorf("%v %+v: a copy must not change the row", verdict, row)
+		t.Errorf("%v %+v: a duplicate must not change the row", verdict, row)
 	}
 	if verdict, _ := Decide(ev, prior, false, w, 50); verdict != Unique {
 		t.Errorf("a row that is not held: %v", verdict)

@@ -1,17 +1,36 @@
-// Package dedup judges. It holds the rows that stand for keys, the windows in
-// which they count, the rules of claims, and the key counters. It is pure: no
-// I/O, no clock, no goroutine, no logging. Time comes in as arguments, and the
-// same input gives the same output on every machine.
-//
-// It imports the standard library alone. Package rules derives the keys.
+// Package dedup decides on events. It has the rows of keys, their windows, the
+// rules of claims, claim tokens and key counters. It is pure: no I/O, no clock, no
+// goroutine, no logging. Time is an argument, so equal input has equal output on
+// every machine. It imports only the standard library; package rules derives the
+// keys.
 //
 // # Windows
 //
-// Window describes the rule of the sliding window and its edges. Decide returns
-// the verdict on one event. Stream time is kept by namespace and task.
+// Window.Admit checks an event's time, and Decide returns the verdict. Stream time
+// is kept per namespace and task.
 //
 // # Claims
 //
-// DecideClaim returns what an event asks of a claim. Tokens name an attempt, so
-// that the outcome of an earlier attempt is refused.
+// DecideClaim decides on an event of claim mode, ApplyOutcome on an outcome. A
+// token names one attempt, so an outcome of an earlier attempt is refused.
+//
+// # Invariants
+//
+//   - Eviction never changes a verdict: a row that is not Held counts as absent.
+//   - A duplicate never moves the window of its row.
+//   - Attempts of a key only increase while its row is retained.
+//   - A status changes only as claimMoves allows.
+//   - Every encoding starts with a version, and Cursor refuses what it does not know.
+//
+// # Not a mistake
+//
+//   - An event before the window of its row is Late, not Unique: an older row may
+//     have been replaced, and one row per key cannot show it.
+//   - A failure of a Bypassed claim does not free the key: the executor may have run
+//     the event that was forwarded unchecked.
+//   - A lease restarts with its task: an outcome that was produced while no task ran
+//     may be behind a duplicate.
+//   - A row agrees with every fingerprint whose lowest byte differs: the list of
+//     details has changed since.
+//   - KeyCounter may count a row for one bucket too long, never too short.
 package dedup

@@ -9,7 +9,7 @@ import (
 )
 
 // TestKeyCounterAgainstRows follows a random stream of events, with a map of rows
-// as the truth: the census never counts fewer than are live, and never more
+// as the truth: the counter never counts fewer than are live, and never more
 // than a step of the retention too many.
 func TestKeyCounterAgainstRows(t *testing.T) {
 	for seed := range uint64(20) {
@@ -65,7 +65,7 @@ func TestKeyCounterAgainstRows(t *testing.T) {
 			t.Fatalf("%+v came back as %+v, %v", c, back, err)
 		}
 		if !back.Fits(w) || back.Fits(Window{Size: 10 * w.Size}) {
-			t.Error("the census does not know its window")
+			t.Error("the counter does not know its window")
 		}
 	}
 }

@@ -92,7 +92,7 @@ func FuzzDecodeRow(f *testing.F) {
 		row, err := DecodeValue(Digest{7}, b)
 		if err != nil {
 			if fmt.Sprint(row) != fmt.Sprint(Row{}) {
-				t.Fatalf("a row beside the error %v: %+v", err, row)
+				t.Fatalf("a row with the error %v: %+v", err, row)
 			}
 			return
 		}

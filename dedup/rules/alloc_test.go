@@ -84,7 +84,7 @@ func TestAllocations(t *testing.T) {
 			t.Fatal(v)
 		}
 	}); n != 0 {
-		t.Errorf("judging a copy: %v allocations", n)
+		t.Errorf("judging a duplicate: %v allocations", n)
 	}
 }
 

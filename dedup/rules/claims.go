@@ -8,27 +8,26 @@ import (
 	"oncebus/dedup"
 )
 
-// Claims is what a route in claim mode says beyond deduplication.
+// Claims has the settings of claim mode.
 type Claims struct {
-	Outcomes string // topic: executors tell here what became of an attempt
-	Replies  string // topic: who sent an event, or a copy of it, is answered here
-	// Lease is how long a claim without an outcome keeps others from running
-	// the event, by the broker's clock.
+	Outcomes string // topic to which executors produce outcomes
+	Replies  string // topic of the replies to every sender
+	// Lease is how long a claim without an outcome prevents a duplicate from
+	// running, in broker time.
 	Lease time.Duration
-	// Wait holds the reply to a copy back until there is an outcome; without
-	// it the copy is told so at once.
+	// Wait delays the reply to a duplicate until the outcome; without it the reply
+	// comes at once.
 	Wait bool
-	// MaxWaiting is how many copies of one event may wait.
+	// MaxWaiting is how many duplicates of one event may wait.
 	MaxWaiting int
-	// ResultBytes is the longest result, headers included, that is kept.
+	// ResultBytes is the longest result that is recorded, headers included.
 	ResultBytes int
-	// Request is where an event has the id by which its sender knows it; nil
-	// where it has none.
+	// Request is where an event has its sender's request id; nil: nowhere.
 	Request *RequestID
 }
 
-// RequestID names the payload field or header that holds a sender's own id of
-// a request. It is no key: it only stands in replies.
+// RequestID names the payload field or header with the sender's request id. It is
+// part of replies, never of the key.
 type RequestID struct {
 	Field  Field  // Path.Text is "" where Header is set
 	Header string // header name
@@ -45,12 +44,9 @@ var requestFields = []fieldOf[RequestID]{
 // inProgressNames are the choices of while_in_progress.
 var inProgressNames = [...]string{"reject", "wait"}
 
-// What a claim keeps is one row of the changelog, whose topic takes 1 MiB
-// unless somebody changed that: waitingMax requests of twice RequestBytesMax
-// fit, and so does the longest result.
-const (
-	resultLimitMax = 512 << 10
-)
+// resultLimitMax bounds result_limit. A claim is one record of the changelog, 1 MiB
+// by default: the longest result and dedup.WaitingMax requests fit.
+const resultLimitMax = 512 << 10
 
 func (d *decoder) requestID(n *yaml.Node, at string) *RequestID {
 	x := &RequestID{}
@@ -60,7 +56,7 @@ func (d *decoder) requestID(n *yaml.Node, at string) *RequestID {
 	return x
 }
 
-// claimOnly are the fields that mean something in claim mode alone.
+// claimOnly are the fields that only claim mode has.
 var claimOnly = []string{"outcomes", "replies", "lease", "while_in_progress", "max_waiting", "result_limit", "request"}
 
 func (d *decoder) validateClaim(r *draft) {
@@ -79,28 +75,28 @@ func (d *decoder) validateClaim(r *draft) {
 		d.failAt(r, "prepartitioned", "a claim's outcome reaches its task through the repartition topic only: leave prepartitioned out")
 	}
 	if r.nodes["duplicates"] != nil {
-		d.failAt(r, "duplicates", "copies are answered on replies in claim mode: leave duplicates out")
+		d.failAt(r, "duplicates", "duplicates get a reply in claim mode: leave duplicates out")
 	}
 	if r.nodes["max_waiting"] != nil && !r.Claim.Wait {
-		d.failAt(r, "max_waiting", "says how many copies may wait, but none does: write while_in_progress: wait")
+		d.failAt(r, "max_waiting", "needs while_in_progress: wait, because otherwise no duplicate waits")
 	}
 	if r.Claim.Lease > r.Window {
-		d.failAt(r, "lease", "%v is longer than the window of %v, after which the claim is forgotten anyway", r.Claim.Lease, r.Window)
+		d.failAt(r, "lease", "%v is longer than the window of %v, and the claim expires with the window", r.Claim.Lease, r.Window)
 	}
 	if r.Claim.Outcomes != "" && r.Claim.Outcomes == r.Claim.Replies {
-		d.failAt(r, "replies", "%s is the route's outcomes topic: replies would be taken for outcomes", r.Claim.Replies)
+		d.failAt(r, "replies", "%s is the route's outcomes topic: oncebus would read its replies as outcomes", r.Claim.Replies)
 	}
 }
 
-// sameClaims tells whether an outcome means the same to both routes: it finds
-// its route by the namespace of the claim.
+// sameClaims reports whether an outcome has the same effect in both routes. It
+// finds its route by the namespace of the claim.
 func (r *draft) sameClaims(other *draft) bool {
 	a, b := r.Claim, other.Claim
 	a.Request, b.Request = nil, nil
 	return a == b
 }
 
-// ClaimRule returns what the decision on a claim needs to know of the route.
+// ClaimRule returns the route's settings for dedup.DecideClaim.
 func (r *Route) ClaimRule() dedup.ClaimRule {
 	rule := dedup.ClaimRule{Lease: r.Claim.Lease.Milliseconds(), ResultBytes: r.Claim.ResultBytes}
 	if r.Claim.Wait {
@@ -109,9 +105,8 @@ func (r *Route) ClaimRule() dedup.ClaimRule {
 	return rule
 }
 
-// request is the sender's id of the request: a header, a string, or a number as
-// it is written. Anything else, and an id that is too long, is none: it decides
-// nothing.
+// request returns the sender's request id: a header, a string, or a number as
+// written. It returns "" for any other value, and for an id that is too long.
 func (d *Deriver) request(x *RequestID) string {
 	var id []byte
 	if x.Header != "" {

@@ -3,13 +3,16 @@
 //
 // It imports package dedup, a JSON scanner and a YAML decoder.
 //
+// The table kinds describes every key source; a new source is one row and a file.
+// Derive allocates nothing, and a recorded key never changes: golden tests pin both.
+//
 // # From bytes to digest
 //
 // A route lists key sources; they are tried in order and the first that yields
-// wins. A source does not yield when what it looks for is absent, null or (for
-// ids) an empty string. Something that is there but cannot be an id — an
-// object, a boolean, an id over the limit, a payload that is not JSON — makes
-// the record malformed: falling through to the next source would hide it.
+// wins. A source does not yield when its value is absent, null or (for ids) an
+// empty string. A value that cannot be an id makes the record malformed: an object,
+// a boolean, an id over the limit, a payload that is not JSON. The next source is
+// not tried, because that would hide the fault.
 //
 // What is hashed, so that another tool can recompute the oncebus-key header
 // (SHA-256; HMAC-SHA-256 over the same bytes when the route says secret: true):
@@ -24,12 +27,20 @@
 //
 // The state digest is the first 16 bytes of the same function over the
 // netstrings of namespace, kind (id, composite, content or order) and the 32
-// bytes of the dedup key: namespaces never meet, and an id never meets a hash
-// of content. Length prefixes keep "a"+"bc" and "ab"+"c" apart.
+// bytes of the dedup key: namespaces never collide, nor does an id with a
+// hash of content. Length prefixes separate "a"+"bc" from "ab"+"c".
 //
 // # Numbers
 //
-// RFC 8785 writes numbers as a float64 would print them. Two ids must never be
-// merged by that rounding, so a literal that float64 does not hold is malformed:
-// see checkNumber for the exact rule.
+// RFC 8785 writes numbers as a float64 would print them. That rounding must never
+// merge two ids, so a literal that float64 cannot represent is malformed; see
+// checkNumber for the exact rule.
+//
+// # Not a mistake
+//
+//   - scan refuses valid JSON: the decoder reads whatever the quick pass cannot.
+//   - The first of several headers with one name counts: a program that appends a
+//     header cannot change the key.
+//   - A route may share its namespace only with the same key rule and window, and
+//     its path only with the same settings.
 package rules

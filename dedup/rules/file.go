@@ -71,7 +71,7 @@ type mistake struct {
 	err  error
 }
 
-// fail notes a mistake at a node. at is the path of the field, "" for the file.
+// fail records a mistake at a node. at is the path of the field, "" for the file.
 func (d *decoder) fail(n *yaml.Node, at, format string, args ...any) {
 	d.failLine(n.Line, at, format, args...)
 }
@@ -93,7 +93,7 @@ func (d *decoder) err() error {
 	return errors.Join(errs...)
 }
 
-// load parses the YAML and returns its root, or nil with a mistake noted.
+// load parses the YAML and returns its root, or nil with a mistake recorded.
 func (d *decoder) load(data []byte) *yaml.Node {
 	if len(data) > routesBytesMax {
 		d.failLine(1, "", "the file has %d bytes, at most %d are read", len(data), routesBytesMax)
@@ -139,8 +139,8 @@ func (d *decoder) failSyntax(err error) {
 	d.failLine(load.Mark.Line, "", "not valid YAML: %s", message)
 }
 
-// refuseAliases keeps out anchors and aliases: a few lines of them can stand for
-// gigabytes, and a routes file has no use for them.
+// refuseAliases refuses anchors and aliases, because a few lines of them can expand
+// to gigabytes.
 func (d *decoder) refuseAliases(n *yaml.Node) {
 	switch {
 	case n.Kind == yaml.AliasNode:
@@ -153,9 +153,8 @@ func (d *decoder) refuseAliases(n *yaml.Node) {
 	}
 }
 
-// fieldOf is one field of an object in the file: its name and what reads it.
-// The tables of these are the file's format; the JSON Schema is tested against
-// them.
+// fieldOf is one field of an object in the file: its name and its reader. Tables
+// of them are the file's format. A test compares the JSON Schema with them.
 type fieldOf[T any] struct {
 	name string
 	read func(d *decoder, t *T, n *yaml.Node, at string)
@@ -220,9 +219,8 @@ func describe(n *yaml.Node) string {
 	return n.Value
 }
 
-// text reads a string that is not empty; it is valid UTF-8, or the file would not
-// be YAML. Numbers and booleans must be quoted:
-// YAML has more than one idea of what 0x10 or 1_000 is.
+// text reads a string that is not empty. Numbers and booleans must be quoted,
+// because YAML versions disagree about 0x10 and 1_000.
 func (d *decoder) text(n *yaml.Node, at string) (string, bool) {
 	switch {
 	case n.Kind != yaml.ScalarNode || n.ShortTag() == "!!null":

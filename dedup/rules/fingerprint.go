@@ -6,7 +6,7 @@ import (
 	"strconv"
 )
 
-// more fills in what only some routes ask for: fingerprint and request id.
+// more sets the fields that only some routes have: fingerprint and request id.
 func (d *Deriver) more(r *Route, out *Derived) status {
 	if r.Fingerprint != nil {
 		if st := d.fingerprint(r); st != found {
@@ -21,8 +21,8 @@ func (d *Deriver) more(r *Route, out *Derived) status {
 	return found
 }
 
-// ruleOf is what a fingerprint's lowest byte says: which details it is of, 1 to
-// 255. Another list of details makes no collisions of the copies of old events.
+// ruleOf returns the lowest byte of a fingerprint, 1 to 255. It identifies the list
+// of details, so that a changed list does not turn duplicates into collisions.
 func ruleOf(r *Route) uint8 {
 	rule := "secret=" + strconv.FormatBool(r.Secret)
 	for i := range r.Fingerprint {

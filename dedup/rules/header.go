@@ -11,7 +11,7 @@ import (
 // they are, but for the quotes of an idempotency-key.
 var CarriedHeaders = [...]string{"content-type", "idempotency-key", "traceparent", "tracestate"}
 
-// credentialHeaders would put secrets on the bus.
+// credentialHeaders would write secrets into Kafka.
 var credentialHeaders = []string{"authorization", "proxy-authorization", "cookie"}
 
 // carried reads the list of request headers that become record headers.
@@ -29,7 +29,7 @@ func (d *decoder) carried(n *yaml.Node, at string) []string {
 		case slices.Contains(CarriedHeaders[:], name):
 			d.fail(n, at, "%s is always carried: leave it out", written)
 		case slices.Contains(credentialHeaders, name):
-			d.fail(n, at, "%s holds credentials, which stay off the bus", written)
+			d.fail(n, at, "%s holds credentials, which must not get into Kafka", written)
 		case slices.Contains(names, name):
 			d.fail(n, at, "%s is listed twice", written)
 		}
@@ -39,8 +39,8 @@ func (d *decoder) carried(n *yaml.Node, at string) []string {
 	return names
 }
 
-// validateCarried finds what the route reads of a record that an HTTP request
-// does not bring: a header that is not carried, or a record key.
+// validateCarried refuses sources that no HTTP request can feed: a header that is
+// not carried, and a record key.
 func (d *decoder) validateCarried(r *draft) {
 	isRecordKey := func(s Source) bool { return kinds[s.kind].carried == partRecordKey }
 	switch {
@@ -69,8 +69,8 @@ func (d *decoder) validateCarried(r *draft) {
 	}
 }
 
-// requireCarried: names of record headers are compared as they are, and those
-// that come from a request are in lower case.
+// requireCarried requires a carried header in lower case, because record headers
+// are case-sensitive and the ingress writes lower case.
 func (d *decoder) requireCarried(r *draft, n *yaml.Node, at, header string) {
 	name := strings.ToLower(header)
 	if !slices.Contains(CarriedHeaders[:], name) && !slices.Contains(r.HTTP.Headers, name) {
@@ -91,8 +91,7 @@ func (d *decoder) refuseOwnHeader(n *yaml.Node, at, name string) {
 	}
 }
 
-// transportHeaders are what an HTTP server takes out of a request's headers
-// before anybody reads them.
+// transportHeaders are removed from the request's headers by the HTTP server.
 var transportHeaders = []string{"host", "transfer-encoding", "trailer"}
 
 // headerName reads the name of an HTTP header (RFC 9110, section 5.6.2: a

@@ -19,37 +19,37 @@ const (
 	DefaultMaxBody   = 1 << 20
 )
 
-// HTTP is how a route's events come in by HTTP.
+// HTTP is the endpoint of a route.
 type HTTP struct {
 	Path    string   // clean, without a slash at its end
 	Methods []string // of POST, PUT and PATCH
-	Topic   string   // one of the route's inputs: what the events go to
-	// Headers are the further request headers that become record headers, in
-	// lower case; those of CarriedHeaders always do.
+	Topic   string   // one of the route's inputs: gets the events
+	// Headers are the request headers that become record headers besides
+	// CarriedHeaders, in lower case.
 	Headers []string
 
 	Signature Signature
-	// Outcomes is how an outcome is signed that comes in at Path + "/outcomes";
-	// nil: none comes in by HTTP.
+	// Outcomes is the signature of the outcomes at Path + OutcomesSuffix; nil:
+	// there is no such path.
 	Outcomes *Signature
 
-	Verdict         bool          // the answer tells the verdict, not only that the event is on the bus
-	Timeout         time.Duration // how long an answer may take
-	AcceptOnTimeout bool          // without a verdict in time the answer is 202, not 504
-	WaitForKafka    bool          // while Kafka is unavailable requests wait for it, Timeout at most
+	Verdict         bool          // the response has the verdict; else only that Kafka has the event
+	Timeout         time.Duration // time limit of a response
+	AcceptOnTimeout bool          // the response without a verdict in time is 202, not 504
+	WaitForKafka    bool          // while Kafka is unavailable, requests wait up to Timeout
 
 	MaxBody    int  // bytes
 	Rate       Rate // of the route
 	SourceRate Rate // of one client address
-	RequireKey bool // a request for which no source yields a key is refused
+	RequireKey bool // the ingress rejects a request without a key
 
-	// Responses are the answers that the file writes out; every other verdict has
-	// the ingress's own.
+	// Responses are the responses in the file. The ingress has a default for every
+	// other verdict.
 	Responses map[dedup.Verdict]Response
 }
 
-// KeyHeader returns the record header that alone gives a key to what comes in by
-// HTTP; "" if there are several, or something else does.
+// KeyHeader returns the one header from which HTTP requests get their key; "" if
+// the route has several, or another source.
 func (r *Route) KeyHeader() string {
 	name := ""
 	for i := range r.Keys {
@@ -65,18 +65,18 @@ func (r *Route) KeyHeader() string {
 	return name
 }
 
-// OutcomesSuffix is what the path of a route ends in where its outcomes come in.
+// OutcomesSuffix is the end of the path for a route's outcomes.
 const OutcomesSuffix = "/outcomes"
 
-// Rate bounds how often something may happen; the zero value does not.
+// Rate is a limit of requests; the zero value is no limit.
 type Rate struct {
 	PerSecond float64
-	Burst     int // how many at once after a rest
+	Burst     int // requests at once after idle time
 }
 
 // Bounds of an http part's numbers.
 const (
-	maxBodyMax = 64 << 20 // bytes; no broker takes larger records unless somebody changed that
+	maxBodyMax = 64 << 20 // bytes; larger than any broker accepts by default
 	rateMax    = 1_000_000
 )
 
@@ -126,7 +126,7 @@ var rateFields = []fieldOf[Rate]{
 	{"burst", func(d *decoder, r *Rate, n *yaml.Node, at string) { r.Burst = d.integer(n, at, 1, rateMax) }},
 }
 
-// http reads a route's http part; nil if it is none.
+// http reads a route's http part; nil if it is not an object.
 func (d *decoder) http(n *yaml.Node, at string) *HTTP {
 	h := &HTTP{Methods: []string{"POST"}, Verdict: true, Timeout: DefaultTimeout, MaxBody: DefaultMaxBody}
 	nodes := decodeObject(d, n, at, h, httpFields)
@@ -140,7 +140,7 @@ func (d *decoder) http(n *yaml.Node, at string) *HTTP {
 	return h
 }
 
-// completeHTTP fills in what follows from other fields of the route.
+// completeHTTP sets the defaults that depend on other fields of the route.
 func (r *draft) completeHTTP() {
 	h := r.HTTP
 	if h == nil {
@@ -180,7 +180,7 @@ func (d *decoder) methods(n *yaml.Node, at string) []string {
 		}
 		methods = append(methods, httpMethods[i])
 	})
-	slices.Sort(methods) // their order means nothing
+	slices.Sort(methods) // their order has no meaning
 	return methods
 }
 
@@ -196,7 +196,7 @@ func (d *decoder) rate(n *yaml.Node, at string) Rate {
 func (d *decoder) perSecond(n *yaml.Node, at string) float64 {
 	v, err := strconv.ParseFloat(n.Value, 64)
 	number := n.Kind == yaml.ScalarNode && (n.ShortTag() == "!!int" || n.ShortTag() == "!!float")
-	if !number || err != nil || !(v > 0 && v <= rateMax) { // so that NaN is refused too
+	if !number || err != nil || !(v > 0 && v <= rateMax) { // refuses NaN too
 		d.fail(n, at, "want a number above 0, at most %d, found %s", rateMax, describe(n))
 		return 0
 	}
@@ -211,8 +211,8 @@ func (d *decoder) httpOutcomes(n *yaml.Node, at string) *Signature {
 	return s
 }
 
-// failHTTP notes a mistake at a field of a route's http part ("signature.header"
-// is a field within one), or at the innermost part that is there.
+// failHTTP records a mistake at a field of a route's http part, such as
+// "signature.header", or at the innermost part that the file has.
 func (d *decoder) failHTTP(r *draft, field, format string, args ...any) {
 	n := r.nodes["http"]
 	for name := range strings.SplitSeq(field, ".") {
@@ -255,31 +255,30 @@ func (d *decoder) validateHTTP(r *draft) {
 	}
 }
 
-// ingressPaths are what the ingress itself answers at.
+// ingressPaths are the paths that the ingress itself serves.
 var ingressPaths = []string{"/openapi.json", "/healthz", "/readyz"}
 
-// pathMistake says what is wrong with a path, or "".
+// pathMistake returns the fault of a path; "" for none.
 func pathMistake(p string) string {
 	const others = "/-._~!$&'()+,;=:@" // RFC 3986, section 3.3, but for the star, which like { and } looks like a pattern
 	switch {
 	case !strings.HasPrefix(p, "/"):
 		return "does not begin with a slash"
 	case strings.ContainsFunc(p, func(c rune) bool { return !isAlphanumeric(c) && !strings.ContainsRune(others, c) }):
-		return "has something other than letters, digits and " + others
+		return "has a character other than letters, digits and " + others
 	case strings.HasSuffix(p, "/"):
 		return "ends with a slash"
 	case path.Clean(p) != p:
 		return "is not clean: write " + path.Clean(p)
 	case strings.HasSuffix(p, OutcomesSuffix):
-		return "ends with " + OutcomesSuffix + ", where outcomes come in"
+		return "ends with " + OutcomesSuffix + ", which is for outcomes"
 	case slices.Contains(ingressPaths, p):
-		return "is a path of the ingress itself"
+		return "is a path that the ingress itself serves"
 	}
 	return ""
 }
 
-// differs returns the fields in which two routes of one path may not differ, but
-// do.
+// differs returns the fields that differ, although routes of one path must agree.
 func (h *HTTP) differs(other *HTTP) []string {
 	var fields []string
 	for _, f := range []struct {

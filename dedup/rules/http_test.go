@@ -120,11 +120,11 @@ func TestMistakesInHTTP(t *testing.T) {
 		{"root", path("/"), `.path: "/" ends with a slash`},
 		{"trailing slash", path("/a/"), `.path: "/a/" ends with a slash`},
 		{"path that is not clean", path("/a/../b"), `.path: "/a/../b" is not clean: write /b`},
-		{"pattern", path("/a/{id}"), `.path: "/a/{id}" has something other than letters, digits and /-._~!$&'()+,;=:@`},
-		{"star", path("/*"), `.path: "/*" has something other than letters, digits and /-._~!$&'()+,;=:@`},
-		{"query", path("/a?b"), `.path: "/a?b" has something other than letters, digits and /-._~!$&'()+,;=:@`},
-		{"path of outcomes", path("/a/outcomes"), `.path: "/a/outcomes" ends with /outcomes, where outcomes come in`},
-		{"path of the ingress", path("/readyz"), `.path: "/readyz" is a path of the ingress itself`},
+		{"pattern", path("/a/{id}"), `.path: "/a/{id}" has a character other than letters, digits and /-._~!$&'()+,;=:@`},
+		{"star", path("/*"), `.path: "/*" has a character other than letters, digits and /-._~!$&'()+,;=:@`},
+		{"query", path("/a?b"), `.path: "/a?b" has a character other than letters, digits and /-._~!$&'()+,;=:@`},
+		{"path of outcomes", path("/a/outcomes"), `.path: "/a/outcomes" ends with /outcomes, which is for outcomes`},
+		{"path of the ingress", path("/readyz"), `.path: "/readyz" is a path that the ingress itself serves`},
 		{"empty path", path(""), ".path: must not be empty"},
 
 		{"method", part("methods: [GET]"), `.methods[0]: want POST or PUT or PATCH, found "GET"`},
@@ -134,7 +134,7 @@ func TestMistakesInHTTP(t *testing.T) {
 		{"topic of another", part("topic: x"), ".topic: x is no topic of the route: want in"},
 		{"header carried anyway", part("headers: [Content-Type]"), ".headers[0]: Content-Type is always carried: leave it out"},
 		{"header twice", part("headers: [X-A, x-a]"), ".headers[1]: x-a is listed twice"},
-		{"credentials", part("headers: [Authorization]"), ".headers[0]: Authorization holds credentials, which stay off the bus"},
+		{"credentials", part("headers: [Authorization]"), ".headers[0]: Authorization holds credentials, which must not get into Kafka"},
 		{"headers of the connection", part("headers: [Host, transfer-encoding, Trailer]"),
 			".headers[0]: Host is the connection's and never arrives as a header: name one of the sender's own\n" +
 				".headers[1]: transfer-encoding is the connection's and never arrives as a header: name one of the sender's own\n" +
@@ -168,7 +168,7 @@ func TestMistakesInHTTP(t *testing.T) {
 			".signature.prefix: 65 bytes are too many: at most 64\n.signature.separator: 66 bytes are too many: at most 64"},
 		{"one header for both", signed("scheme: hmac, secret: S, header: X, timestamp_header: x"), ".signature.timestamp_header: X holds the signature already"},
 		{"tolerance beyond the window", signed("scheme: slack, secret: S, tolerance: 1h"),
-			".signature.tolerance: 1h0m0s is not shorter than the window of 1h0m0s: a signed request could be sent again when it is no copy any more"},
+			".signature.tolerance: 1h0m0s is not shorter than the window of 1h0m0s: a signed request could be repeated after the window"},
 		{"short tolerance", signed("scheme: slack, secret: S, tolerance: 1ms"), ".signature.tolerance: 1ms is too short: at least 1s"},
 
 		{"answer", part("answer: sync"), `.answer: want verdict or async, found "sync"`},
@@ -180,20 +180,20 @@ func TestMistakesInHTTP(t *testing.T) {
 		{"rate of nothing", part("rate: {}"), ".rate.per_second: is required\n.rate.burst: is required"},
 		{"rate of zero", part("rate: {per_second: 0, burst: 1}"), ".rate.per_second: want a number above 0, at most 1000000, found 0"},
 		{"rate without end", part("rate: {per_second: .inf, burst: 1}"), ".rate.per_second: want a number above 0, at most 1000000, found .inf"},
-		{"rate that is none", part("rate: {per_second: .nan, burst: 1}"), ".rate.per_second: want a number above 0, at most 1000000, found .nan"},
+		{"rate that is no number", part("rate: {per_second: .nan, burst: 1}"), ".rate.per_second: want a number above 0, at most 1000000, found .nan"},
 		{"rate in quotes", part("rate: {per_second: '1', burst: 1}"), `.rate.per_second: want a number above 0, at most 1000000, found "1"`},
 		{"burst of zero", part("rate_per_source: {per_second: 1, burst: 0}"), ".rate_per_source.burst: want a whole number from 1 to 1000000, found 0"},
 
 		{"outcomes in plain mode", part("outcomes: {signature: {scheme: none}}"), ".outcomes: belongs to mode: claim"},
 		{"outcomes of anybody", route(claim, "path: /a, "+signature+", outcomes: {}"), ".outcomes.signature: is required"},
 		{"tolerance of outcomes", route(claim, "path: /a, "+signature+", outcomes: {signature: {scheme: slack, secret: S, tolerance: 2h}}"),
-			".outcomes.signature.tolerance: 2h0m0s is not shorter than the window of 1h0m0s: a signed request could be sent again when it is no copy any more"},
+			".outcomes.signature.tolerance: 2h0m0s is not shorter than the window of 1h0m0s: a signed request could be repeated after the window"},
 
 		{"in_progress in plain mode", part("responses: {in_progress: {status: 409}}"), ".responses.in_progress: belongs to mode: claim"},
 		{"recorded outcome", part("responses: {replayed: {status: 200}}"), `.responses: unknown field "replayed"; known are ` + fieldNames(responsesFields)},
 		{"no status", response("body: '{}'"), ".responses.unique.status: is required"},
 		{"status of 1xx", response("status: 199"), ".responses.unique.status: want a whole number from 200 to 599, found 199"},
-		{"status of ours", response("status: 500"), ".responses.unique.status: 500 says that the server failed, which no verdict is: want another status from 200 to 599"},
+		{"status of the server", response("status: 500"), ".responses.unique.status: 500 means that the server failed, which is not a verdict: want another status from 200 to 599"},
 		{"type of nothing", response("status: 200, content_type: text/plain"), ".responses.unique.content_type: there is no body: leave content_type out"},
 		{"body of 204", response("status: 204, body: '{}'"), ".responses.unique.body: an answer with status 204 has none"},
 		{"body that is no JSON", response("status: 200, body: ok"), ".responses.unique.body: is not JSON: write content_type: text/plain if it is meant to be text"},
@@ -242,7 +242,7 @@ func TestMistakesOutsideHTTP(t *testing.T) {
 			"r.yaml:3: routes[1].http.outcomes: /a/outcomes is shared with the route in line 2, whose outcomes are signed in another way: write the same in both"},
 		{"default tolerance beyond the window", "routes:\n- {name: a, topics: [in], window: 5m, output: out, key: [raw],\n" +
 			"   http: {path: /a,\n    signature: {scheme: stripe, secret: S}}}",
-			"r.yaml:4: routes[0].http.signature.tolerance: 5m0s is not shorter than the window of 5m0s: a signed request could be sent again when it is no copy any more"},
+			"r.yaml:4: routes[0].http.signature.tolerance: 5m0s is not shorter than the window of 5m0s: a signed request could be repeated after the window"},
 	} {
 		t.Run(v.name, func(t *testing.T) {
 			if _, err := ParseRoutes("r.yaml", []byte(v.file)); fmt.Sprint(err) != v.want {

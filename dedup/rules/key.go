@@ -8,15 +8,15 @@ import (
 	"oncebus/dedup"
 )
 
-// HeaderSource gives a record's headers. Kafka allows a name to occur more than
-// once: the first occurrence counts, so that a header appended on the way
-// cannot change a record's key.
+// HeaderSource returns a record's headers. A name may occur more than once in
+// Kafka. The first occurrence counts, so that no program can change a key by
+// appending a header.
 type HeaderSource interface {
 	Header(name string) (value []byte, ok bool)
 }
 
-// Input is a record as key derivation sees it. Nothing in it is changed, and
-// nothing that is returned refers to it; it must stay as it is until Derive returns.
+// Input is a record for key derivation. Derive neither changes it nor keeps a
+// reference to it.
 type Input struct {
 	Topic      string
 	Key, Value []byte
@@ -24,12 +24,12 @@ type Input struct {
 	Timestamp  int64        // the record's, Unix milliseconds
 }
 
-// Finding is what key derivation found.
+// Finding is the result of key derivation.
 type Finding uint8
 
 // Findings.
 const (
-	Keyed      Finding = iota // a source yielded a key
+	Keyed      Finding = iota // a source yields a key
 	KeyMissing                // no source yields: verdict MissingKey
 	Malformed                 // verdict Invalid
 )
@@ -39,40 +39,40 @@ var findingNames = [...]string{"keyed", "missing_key", "malformed"}
 // String returns the finding in lower case.
 func (f Finding) String() string { return findingNames[f] }
 
-// Derived is what key derivation says about one record. It holds no reference
-// to the record or the deriver.
+// Derived is the key of one record. It has no reference to the record or the
+// deriver.
 type Derived struct {
-	// Route takes the record. Where no match holds it is the topic's first
-	// route, with Malformed; nil only for a topic that no route names.
+	// Route takes the record. If no match holds, it is the topic's first route,
+	// with Malformed. It is nil for a topic of no route.
 	Route   *Route
 	Finding Finding
 	Key     [32]byte     // the dedup key
 	Digest  dedup.Digest // the state key
-	// Routing is what the repartition hash is taken over: Digest, unless the
-	// source has a moving part (the order key's bucket).
+	// Routing is the input of the repartition hash: Digest, or for an order the
+	// digest without the bucket, so that adjacent buckets are in one task.
 	Routing dedup.Digest
-	// Near are the digests of the keys beside this one, of which an event less
-	// than Route.NearStep away is the original; only with HasNear. Shift is the
-	// order's own timestamp minus Time, in ms.
+	// Adjacent are the digests of the order in the buckets before and after, with
+	// HasAdjacent; see dedup.Event.Prior. Shift is the order's own timestamp minus
+	// Time, in ms.
 	Adjacent    [2]dedup.Digest
 	HasAdjacent bool
 	Shift       int64
-	// Fingerprint is a digest of the details that must agree between copies; 0
+	// Fingerprint is a digest of the details that must agree between duplicates; 0
 	// where the route names none.
 	Fingerprint uint64
-	// Request is the sender's own id of the request, in claim mode; "" for none.
+	// Request is the sender's request id, in claim mode; "" for none.
 	Request string
 	Time    int64  // event time, Unix milliseconds; the record's timestamp unless Keyed
 	Source  string // the source that yielded the key, as in the file
 	Reason  string // unless Keyed: names field and cause
 }
 
-// Explanation shows how a key came about, for people.
+// Explanation shows a person how a key was derived.
 type Explanation struct {
-	Hashed  []byte   // what the dedup key is the hash of
+	Hashed  []byte   // the dedup key is its hash
 	HMAC    bool     // HMAC-SHA-256 with the secret, else SHA-256
 	Kind    string   // id, composite, content or order
-	State   []byte   // what the digest is the hash of
+	State   []byte   // the digest is its hash
 	Skipped []string // why earlier sources did not yield
 }
 
@@ -90,8 +90,8 @@ type Deriver struct {
 	bucket   bucket // order
 	details  []byte // the bytes of the fingerprint
 	hashed   []byte // what was hashed
-	// text holds unescaped and normalised texts of this record, one after the
-	// other: nothing in it is overwritten before the next record.
+	// text has the unescaped and normalised texts of this record, one after the
+	// other. Results alias it, so only the next record overwrites it.
 	text     []byte
 	digits   []byte // scratch of parseDecimal
 	shortest []byte // scratch of checkNumber
@@ -99,13 +99,13 @@ type Deriver struct {
 	fault    why    // what makes the record malformed
 }
 
-// why names a thing and what is wrong with it. The parts are joined only when
-// somebody reads them: an absent field is no rarity on the way to a fallback.
+// why is a part of the record and its fault. String joins them late, because an
+// absent field is common where a route has a second source.
 type why struct{ what, cause string }
 
 func (w why) String() string { return strings.TrimSpace(w.what + ": " + w.cause) }
 
-// status is how far a source came.
+// status is the result of a source.
 type status uint8
 
 const (
@@ -114,9 +114,8 @@ const (
 	bad          // the record is malformed; d.fault says why
 )
 
-// NewDeriver returns a deriver. The secret is used by routes with secret: true;
-// it is an error of the caller to have one of those (NeedsSecret) and no
-// secret, because keys anybody can compute would look like protected ones.
+// NewDeriver returns a deriver. Routes with secret: true use secret. It panics if
+// NeedsSecret and secret is empty, because anyone could compute those keys.
 func (rs *Routes) NewDeriver(secret []byte) *Deriver {
 	if rs.NeedsSecret() && len(secret) == 0 {
 		panic("dedup: a route has secret: true, but there is no secret")
@@ -181,8 +180,8 @@ func (d *Deriver) Explain(in *Input) (Derived, Explanation) {
 	return out, ex
 }
 
-// scratchBytesMax bounds what a deriver keeps between records: one huge record
-// must not pin its size for ever.
+// scratchBytesMax bounds each buffer that a deriver reuses, so that one huge record
+// does not occupy memory for ever.
 const scratchBytesMax = 1 << 20
 
 func (d *Deriver) begin(in *Input) {
@@ -199,7 +198,7 @@ func (d *Deriver) begin(in *Input) {
 	}
 }
 
-// try goes through the sources and fills in key and digests.
+// try tries the sources in order and sets key and digests.
 func (d *Deriver) try(r *Route, out *Derived) status {
 	for i := range r.Keys {
 		s := &r.Keys[i]
@@ -228,7 +227,7 @@ func (d *Deriver) try(r *Route, out *Derived) status {
 	return none
 }
 
-// readPayload makes the payload's pass. It returns false for a malformed one.
+// readPayload reads the payload once. It returns false for a malformed one.
 func (d *Deriver) readPayload() bool {
 	if d.read(d.plan.tree) {
 		return true
@@ -237,7 +236,7 @@ func (d *Deriver) readPayload() bool {
 	return false
 }
 
-// header returns a header's value, nil where there is none.
+// header returns a header's value; nil without the header.
 func (d *Deriver) header(name string) []byte {
 	if d.in.Headers == nil {
 		return nil
@@ -249,13 +248,13 @@ func (d *Deriver) header(name string) []byte {
 	return value
 }
 
-// skip notes why a source does not yield.
+// skip records why a source does not yield.
 func (d *Deriver) skip(what, cause string) status {
 	d.why = append(d.why, why{what, cause})
 	return none
 }
 
-// fail notes why the record is malformed.
+// fail records why the record is malformed.
 func (d *Deriver) fail(what, cause string) status {
 	d.fault = why{what, cause}
 	return bad

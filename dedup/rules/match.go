@@ -90,7 +90,7 @@ func (d *Deriver) pick() (*Route, status) {
 	return d.plan.routes[0], d.fail("match", "no route takes this record")
 }
 
-// matchText is the text of a value as Match compares it, nil for what never
+// matchText returns the text of a value for Match; nil for a value that never
 // matches.
 func (d *Deriver) matchText(raw []byte) []byte {
 	if raw == nil {

@@ -55,7 +55,7 @@ func TestOrderKeysGolden(t *testing.T) {
 	}
 	without := oneRoute(t, "[order]").NewDeriver(nil).Derive(&Input{Topic: "in", Value: []byte(`{"account":"A","symbol":"B","side":"C","quantity":1,"type":"D","timestamp":1}`)})
 	if without.HasAdjacent || without.Finding != Keyed {
-		t.Errorf("neighbours without being asked for: %+v", without)
+		t.Errorf("adjacent digests without adjacent_buckets: %+v", without)
 	}
 }
 

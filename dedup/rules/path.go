@@ -172,8 +172,8 @@ func (n *pathNode) add(segments []segment, slot int) *pathNode {
 }
 
 // spreadStars makes what a star leads to reachable through its siblings too, so
-// that "items.*.a" holds beside "items.0.b". It is for trees that are only cut
-// along (projection): slots are copied.
+// that "items.*.a" also applies next to "items.0.b". Only projection uses it,
+// because it copies slots.
 func (n *pathNode) spreadStars() {
 	for _, star := range n.children {
 		if !star.star {

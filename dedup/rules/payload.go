@@ -9,9 +9,9 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// payload is one record's JSON, read once: a pass checks the whole
-// document — grammar, UTF-8, surrogates, duplicate names, at most 10,000 levels
-// — and keeps where the wanted paths of the topic's routes are.
+// payload is one record's JSON, read once. One pass checks the whole document
+// (grammar, UTF-8, surrogates, duplicate names, at most 10,000 levels) and finds
+// the values of the topic's paths.
 type payload struct {
 	state  payloadState
 	broken string // why it is broken
@@ -32,8 +32,8 @@ const (
 	payloadBroken
 )
 
-// open gets ready for a record. Nothing is read yet: a record whose key is in
-// its headers may hold anything.
+// open prepares for a record. It reads nothing yet, because a record with its key
+// in a header may have any payload.
 func (p *payload) open(value []byte, wanted []int) {
 	p.state, p.broken, p.value = payloadUnread, "", value
 	for _, slot := range wanted {
@@ -41,8 +41,8 @@ func (p *payload) open(value []byte, wanted []int) {
 	}
 }
 
-// read makes the pass unless it was made. It returns false for a broken payload,
-// with p.broken set.
+// read reads the payload once. It returns false for a broken one, with p.broken
+// set.
 func (p *payload) read(tree *pathNode) bool {
 	if p.state != payloadUnread {
 		return p.state == payloadRead
@@ -70,7 +70,7 @@ func (p *payload) read(tree *pathNode) bool {
 	return false
 }
 
-// decode is the thorough pass, for what the quick one is not sure of.
+// decode reads a payload that scan could not accept, and explains its faults.
 func (p *payload) decode(tree *pathNode) error {
 	// The decoder reads a bytes.Buffer in place: no copy, and it never writes to it.
 	p.reader = *bytes.NewBuffer(p.value)
@@ -88,8 +88,8 @@ func (p *payload) decode(tree *pathNode) error {
 	return nil
 }
 
-// walk reads one value and keeps what node wants of it. It recurses along
-// wanted paths only, so its depth is bounded by pathSegmentsMax.
+// walk reads one value and records the parts that node names. It recurses along
+// those paths only, so pathSegmentsMax bounds its depth.
 func (p *payload) walk(node *pathNode) error {
 	kind := p.decoder.PeekKind()
 	if node == nil || len(node.children) == 0 || kind != jsontext.KindBeginObject && kind != jsontext.KindBeginArray {
@@ -122,7 +122,7 @@ func (p *payload) walk(node *pathNode) error {
 func (p *payload) walkObject(node *pathNode) error {
 	for {
 		if kind := p.decoder.PeekKind(); kind == jsontext.KindEndObject || kind == jsontext.KindInvalid {
-			return nil // what is invalid the next read reports
+			return nil // the next read reports invalid input
 		}
 		quoted, err := p.decoder.ReadValue()
 		if err != nil {
@@ -165,12 +165,12 @@ func unquote(scratch, quoted []byte) (text, next []byte) {
 	return scratch, scratch
 }
 
-// reasonBytesMax bounds a reason: it travels in a header and a log line, and
-// part of it may come from a hostile payload.
+// reasonBytesMax bounds a reason, because headers and logs have it and part of it
+// may come from a hostile payload.
 const reasonBytesMax = 300
 
-// shorten bounds a reason, makes it one line of valid UTF-8 and tells that it
-// was cut.
+// shorten makes a reason one line of valid UTF-8 of bounded length. It marks a cut
+// by dots.
 func shorten(reason string) string {
 	if len(reason) > reasonBytesMax {
 		reason = reason[:reasonBytesMax] + "..."

@@ -1,15 +1,15 @@
 package rules
 
-// projection cuts a checked JSON value down to what the payload source hashes.
-// Its walks recurse along the tree's paths only.
+// projection reduces a checked JSON value to the part that the payload source
+// hashes. It recurses along the tree's paths only.
 type projection struct {
 	tree    *pathNode
 	include bool // keep only the tree's paths; else keep all but them
 	name    []byte
 }
 
-// append appends the projected value and tells whether anything the tree names
-// (include) was found.
+// append appends the projected value. It reports whether the value has a path of
+// the tree, for include.
 func (p *projection) append(dst, raw []byte) ([]byte, bool) {
 	if p.include {
 		out, _, found := p.keep(dst, raw, 0, p.tree)
@@ -46,11 +46,10 @@ func (p *projection) cut(dst, b []byte, i int, node *pathNode) ([]byte, int) {
 	return append(dst, b[i]), i + 1
 }
 
-// keep copies of the value at i only what the paths below node name, and
-// returns the index after it and whether something was found. A container on
-// the way to a path is kept even if empty; array elements that no path names
-// become null, so that those that follow keep their place, and are left out at
-// the array's end.
+// keep copies the paths below node of the value at i. It returns the index after
+// the value, and whether it has one of the paths. A container on a path stays,
+// empty or not. An array element of no path becomes null, so that later elements
+// keep their index; trailing ones are left out.
 func (p *projection) keep(dst, b []byte, i int, node *pathNode) ([]byte, int, bool) {
 	if node.slot >= 0 {
 		end := skipValue(b, i)

@@ -9,7 +9,7 @@ import (
 	"oncebus/dedup"
 )
 
-// Response is the answer to a request.
+// Response is the response to a request.
 type Response struct {
 	Status      int
 	Body        string
@@ -43,7 +43,7 @@ var responseFields = []fieldOf[Response]{
 // jsonType is the content type of a body that the file does not name another for.
 const jsonType = "application/json"
 
-// response reads the answer for a verdict.
+// response reads the response for a verdict.
 func (d *decoder) response(n *yaml.Node, at string) Response {
 	r := Response{}
 	before := len(d.mistakes)
@@ -70,12 +70,12 @@ func (d *decoder) response(n *yaml.Node, at string) Response {
 	return r
 }
 
-// status reads the status of an answer. 500 is none of them: it is how a
-// mistake of ours would look.
+// status reads the status of a response. It refuses 500, which reports a fault of
+// the ingress.
 func (d *decoder) status(n *yaml.Node, at string) int {
 	v := d.integer(n, at, 200, 599)
 	if v == 500 {
-		d.fail(n, at, "500 says that the server failed, which no verdict is: want another status from 200 to 599")
+		d.fail(n, at, "500 means that the server failed, which is not a verdict: want another status from 200 to 599")
 	}
 	return v
 }

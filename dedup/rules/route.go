@@ -10,7 +10,7 @@ import (
 )
 
 // Route is one rule set: which input records it takes, how their dedup key is
-// derived, for how long, and what happens to copies.
+// derived, for how long, and what happens to duplicates.
 type Route struct {
 	Name      string
 	Namespace string // the scope of its keys; the route's name unless set
@@ -23,13 +23,13 @@ type Route struct {
 
 	Keys   []Source // tried in order
 	Secret bool     // HMAC-SHA-256 in place of SHA-256
-	// MaxKeyBytes bounds the id (record_key, header, field), or the sum of
-	// the parts of a composite, in bytes; a longer one is malformed.
+	// MaxKeyBytes bounds an id, or the sum of the parts of a composite, in bytes.
+	// A longer one makes the record malformed.
 	MaxKeyBytes int
 
-	Window time.Duration // how long after the first sighting a copy is a copy
-	Grace  time.Duration // how far beyond the window an event may be late
-	Skew   time.Duration // how far beyond the broker's present event time may be
+	Window time.Duration // how long after the first event a duplicate counts
+	Grace  time.Duration // how late an event may be after the window
+	Skew   time.Duration // how far event time may be ahead of broker time
 	Time   *EventTime    // nil: the record's timestamp
 
 	Output       string
@@ -39,19 +39,19 @@ type Route struct {
 	OnFuture     Policy // DeadLetter (default, verdict invalid) or Clamp
 	DeadLetter   string // topic
 	Limits       Limits
-	// FailOpen lets events go to the output unchecked while local state cannot
-	// be used; otherwise they wait.
+	// FailOpen forwards events unchecked while local state cannot be used; else
+	// they wait in Kafka.
 	FailOpen bool
 
-	// Fingerprint names the payload fields that must agree between copies; an
-	// event that has the key of another but differs in them is a Collision.
+	// Fingerprint names the payload fields that must agree between duplicates. An
+	// event with the key of another and different fields is a Collision.
 	Fingerprint []Field
 	Collision   Policy // DeadLetter (default) or Forward
 
 	fingerprintRule uint8 // see ruleOf
 
 	Claim Claims // of ClaimMode
-	HTTP  *HTTP  // nil: nothing comes in by HTTP
+	HTTP  *HTTP  // nil: the ingress has no path for it
 }
 
 // Defaults of a route's optional fields.
@@ -66,16 +66,16 @@ const (
 	DefaultResultBytes = 64 << 10
 )
 
-// Policy says what happens to a record of some verdict.
+// Policy is what happens to a record with a verdict.
 type Policy uint8
 
-// Policies. Which of them a field of the routes file takes is in its comment.
+// Policies. Each field of Route lists the ones it takes.
 const (
 	DeadLetter Policy = iota // to the route's dead-letter topic, with the reason
 	Forward                  // to the output, marked with the verdict
 	Drop                     // counted, not emitted
-	ToTopic                  // copies: to a topic of their own
-	Clamp                    // far future: the event time is set to the cap
+	ToTopic                  // duplicates: to a separate topic
+	Clamp                    // far future: the event time becomes broker time + skew
 )
 
 var policyNames = [...]string{"dead_letter", "forward", "drop", "to", "clamp"}
@@ -83,19 +83,19 @@ var policyNames = [...]string{"dead_letter", "forward", "drop", "to", "clamp"}
 // String returns the policy's name in the routes file.
 func (p Policy) String() string { return policyNames[p] }
 
-// Duplicates is what happens to copies.
+// Duplicates is what happens to duplicates.
 type Duplicates struct {
 	Policy Policy // Drop (default), Forward or ToTopic
 	Topic  string // for ToTopic
 }
 
-// Mode is how far a route follows its events.
+// Mode is what a duplicate gets.
 type Mode uint8
 
 // Modes.
 const (
-	Plain     Mode = iota // copies are dropped, or where duplicates says
-	ClaimMode             // copies get the outcome of the first
+	Plain     Mode = iota // duplicates are dropped, or follow Route.Duplicates
+	ClaimMode             // duplicates get the outcome of the first event
 )
 
 var modeNames = [...]string{"plain", "claim"}
@@ -103,13 +103,13 @@ var modeNames = [...]string{"plain", "claim"}
 // String returns the mode's name in the routes file.
 func (m Mode) String() string { return modeNames[m] }
 
-// Limits bounds what the events of a route can make a task remember.
+// Limits bounds the state of a route.
 type Limits struct {
 	// LiveKeys is how many keys of the route's namespace may be live in one
-	// partition, as Census counts them; 0 is no limit.
+	// partition, as dedup.KeyCounter counts them; 0 is no limit.
 	LiveKeys int
-	// OnLimit says what happens to an event with a new key beyond it:
-	// DeadLetter (default) or Forward. It is not remembered.
+	// OnLimit is the policy for a new key over the limit: DeadLetter (default) or
+	// Forward. The key gets no row.
 	OnLimit Policy
 }
 
@@ -243,8 +243,8 @@ func (d *decoder) validateRoute(r *draft) {
 		seen[topic] = true
 	}
 	if r.Prepartitioned && len(r.Topics) > 1 {
-		d.failAt(r, "topics", "a prepartitioned route takes one topic, because every prepartitioned topic has a state of its own: "+
-			"copies on two of them would not meet; write a route for each, or leave prepartitioned out")
+		d.failAt(r, "topics", "a prepartitioned route takes one topic, because the state of each prepartitioned topic is separate: "+
+			"duplicates on two topics would not be found; write a route for each, or leave prepartitioned out")
 	}
 	d.checkTopic(r, "output", r.Output)
 	d.checkTopic(r, "duplicates", r.Duplicates.Topic)
@@ -269,7 +269,7 @@ func validName(s string) bool {
 const topicBytesMax = 249
 
 // checkTopic applies Kafka's rule for topic names (org.apache.kafka.common.
-// internals.Topic); "" is left to others.
+// internals.Topic). It accepts "".
 func (d *decoder) checkTopic(r *draft, field, topic string) {
 	legal := func(c rune) bool {
 		return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '.' || c == '_' || c == '-'
@@ -316,7 +316,7 @@ func (d *decoder) policy(n *yaml.Node, at string, allowed ...Policy) Policy {
 	return allowed[max(0, d.choice(n, at, names...))]
 }
 
-// Span returns the route's window as the decision needs it.
+// Span returns the route's window for dedup.
 func (r *Route) Span() dedup.Window {
 	return dedup.Window{
 		Size:        r.Window.Milliseconds(),
@@ -326,8 +326,8 @@ func (r *Route) Span() dedup.Window {
 	}
 }
 
-// NearStep is how far, in ms of their own timestamps, an order may be from its
-// original in a neighbouring bucket; 0 where neighbours do not count.
+// AdjacentStep returns how far apart the own timestamps of two duplicate orders in
+// adjacent buckets may be, in ms; 0 without adjacent_buckets.
 func (r *Route) AdjacentStep() int64 {
 	for i := range r.Keys {
 		if o := r.Keys[i].order; o != nil && o.AdjacentBuckets {
@@ -337,8 +337,8 @@ func (r *Route) AdjacentStep() int64 {
 	return 0
 }
 
-// validateNeighbours: within a window that is shorter than the step hardly any
-// neighbour is a copy.
+// validateAdjacentBuckets refuses a window shorter than the step, in which hardly
+// any order of an adjacent bucket is a duplicate.
 func (d *decoder) validateAdjacentBuckets(r *draft) {
 	for i := range r.Keys {
 		o := r.Keys[i].order
@@ -346,17 +346,17 @@ func (d *decoder) validateAdjacentBuckets(r *draft) {
 			continue
 		}
 		if o.Step > r.Window.Milliseconds() {
-			d.failAt(r, "window", "is shorter than the order's step, so that neighbours would never count")
+			d.failAt(r, "window", "is shorter than the order's step, so no order in an adjacent bucket is a duplicate")
 		}
 	}
 }
 
-// RetentionMS is how long behind stream time a row counts as held, in
-// milliseconds; see Window.Retention.
+// RetentionMS returns how far behind stream time a row is retained, in ms; see
+// dedup.Window.Retention.
 func (r *Route) RetentionMS() int64 { return r.Span().Retention() }
 
-// eachPath calls f for every payload path that the route reads, with the place
-// where its slot is kept.
+// eachPath calls f for every payload path that the route reads, with the address
+// of its slot.
 func (r *Route) eachPath(f func(segments []segment, slot *int)) {
 	field := func(x *Field) { f(x.Path.segments, &x.slot) }
 	if r.Match != nil && r.Match.Header == "" {
@@ -378,8 +378,8 @@ func (r *Route) eachPath(f func(segments []segment, slot *int)) {
 	}
 }
 
-// failAt notes a mistake at a route's field, or at the route where the field is
-// not set.
+// failAt records a mistake at a route's field, or at the route if the field is not
+// set.
 func (d *decoder) failAt(r *draft, field, format string, args ...any) {
 	n := r.nodes[field]
 	if n == nil {
@@ -388,7 +388,7 @@ func (d *decoder) failAt(r *draft, field, format string, args ...any) {
 	d.fail(n, join(r.at, field), format, args...)
 }
 
-// require notes a mistake for every field that is not there.
+// require records a mistake for every missing field.
 func (d *decoder) require(n *yaml.Node, at string, nodes map[string]*yaml.Node, names ...string) {
 	for _, name := range names {
 		if _, ok := nodes[name]; !ok {

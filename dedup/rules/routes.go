@@ -97,8 +97,8 @@ func (rs *Routes) NeedsSecret() bool {
 	return slices.ContainsFunc(rs.Routes, func(r *Route) bool { return r.Secret })
 }
 
-// validate checks what no single field can show: required fields, names, and
-// routes that fight over topics, namespaces or paths.
+// validate checks required fields and names, and that the routes agree on their
+// topics, namespaces and paths.
 func (d *decoder) validate(drafts []*draft) {
 	if len(drafts) == 0 && len(d.mistakes) == 0 {
 		d.failLine(1, "routes", "is required")
@@ -129,9 +129,9 @@ func (d *decoder) validateNames(drafts []*draft) {
 	}
 }
 
-// validateNamespaces lets routes share a namespace only where their keys can
-// meet and mean the same: rows of one namespace expire by one window, its key
-// rule is pinned once, and a prepartitioned topic's state is its own.
+// validateNamespaces allows routes to share a namespace only if their keys have one
+// meaning. A namespace has one window and one key rule, and the state of a
+// prepartitioned topic is separate.
 func (d *decoder) validateNamespaces(drafts []*draft) {
 	first := map[string]*draft{}
 	for _, r := range drafts {
@@ -174,7 +174,7 @@ func (d *decoder) validateShared(r, other *draft) {
 	}
 }
 
-// validateInputs finds routes that fight over a topic.
+// validateInputs refuses two routes of one topic that cannot both take records.
 func (d *decoder) validateInputs(drafts []*draft) {
 	byTopic := map[string][]*draft{}
 	for _, r := range drafts {
@@ -193,7 +193,7 @@ func (d *decoder) validateInputs(drafts []*draft) {
 	}
 }
 
-// takesAllOf tells whether no record can pass r and match later.
+// takesAllOf reports whether r takes every record that later matches.
 func (r *draft) takesAllOf(later *draft) bool {
 	a, b := r.Match, later.Match
 	if a == nil {
@@ -253,9 +253,8 @@ func (d *decoder) validateOutcomes(drafts []*draft, input map[string]*draft) {
 	}
 }
 
-// validatePaths finds routes that fight over a path. Routes of one topic may
-// share it, and then are one door: which of them takes a request is known only
-// when it is in.
+// validatePaths allows routes of one topic to share a path. They are one endpoint
+// and must have the same settings, because only Match selects the route.
 func (d *decoder) validatePaths(drafts []*draft) {
 	first := map[string]*draft{}
 	for _, r := range drafts {

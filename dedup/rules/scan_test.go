@@ -92,7 +92,7 @@ func FuzzScan(f *testing.F) {
 	f.Fuzz(func(t *testing.T, payload []byte) { checkScan(t, payload) })
 }
 
-// BenchmarkRead is the quick pass beside the decoder.
+// BenchmarkRead compares the quick pass with the decoder.
 func BenchmarkRead(b *testing.B) {
 	in := benchInput(230)
 	tree := newPathTree()

@@ -8,7 +8,7 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// Signature is how a request shows who sent it.
+// Signature is how a request proves its sender.
 type Signature struct {
 	Scheme SignatureScheme
 	Secret string // name of the setting, after ONCEBUS_INGRESS_SECRET_; "" for NoSignature
@@ -37,7 +37,7 @@ const (
 	Slack                                   // X-Slack-Signature
 	HMAC                                    // as the further fields say
 	Bearer                                  // Authorization: Bearer, with the secret itself
-	NoSignature                             // everybody may send
+	NoSignature                             // any client may send
 )
 
 var schemeNames = [...]string{"standard-webhooks", "github", "stripe", "slack", "hmac", "bearer", "none"}
@@ -70,13 +70,12 @@ var algorithmNames = [...]string{"sha256", "sha1", "sha512"}
 
 var encodingNames = [...]string{"hex", "base64"}
 
-// validateTolerance: a signed request that is sent again while its timestamp is
-// good must find the claim of the first. Its timestamp is good from before it
-// to Tolerance after it; how far before is the ingress's, which allows no more
-// than what of the window is left.
+// validateTolerance requires a window longer than the tolerance. While its timestamp
+// is valid, a repeated request must be a duplicate of the first. The ingress limits
+// how far a timestamp may be ahead to the rest of the window.
 func (d *decoder) validateTolerance(r *draft, at string, s *Signature) {
 	if r.Window > 0 && s.Tolerance >= r.Window {
-		d.failHTTP(r, at+".tolerance", "%v is not shorter than the window of %v: a signed request could be sent again when it is no copy any more",
+		d.failHTTP(r, at+".tolerance", "%v is not shorter than the window of %v: a signed request could be repeated after the window",
 			s.Tolerance, r.Window)
 	}
 }
@@ -90,8 +89,8 @@ type signatureDraft struct {
 // hmacOnly are the fields that scheme: hmac alone has.
 var hmacOnly = []string{"header", "algorithm", "encoding", "prefix", "timestamp_header", "separator"}
 
-// signature reads how requests are signed and refuses what the scheme does not
-// use: a field that is read by nobody looks like protection.
+// signature reads how requests are signed. It refuses fields that the scheme does
+// not use, because an unused field looks like protection.
 func (d *decoder) signature(n *yaml.Node, at string) Signature {
 	s := &signatureDraft{}
 	nodes := decodeObject(d, n, at, s, signatureFields)
@@ -128,7 +127,7 @@ func (d *decoder) signature(n *yaml.Node, at string) Signature {
 	return s.Signature
 }
 
-// timestamped tells whether a timestamp is signed with the body.
+// timestamped reports whether a timestamp is signed with the body.
 func (s *Signature) timestamped() bool {
 	switch s.Scheme {
 	case StandardWebhooks, Stripe, Slack:
@@ -170,7 +169,7 @@ func (d *decoder) hmac(s *signatureDraft, n *yaml.Node, at string, nodes map[str
 // signatureTextMax is the longest prefix and separator, in bytes.
 const signatureTextMax = 64
 
-// signatureText reads what stands before a signature or after a timestamp.
+// signatureText reads a prefix or a separator.
 func (d *decoder) signatureText(n *yaml.Node, at string) string {
 	text := d.headerText(n, at)
 	if len(text) > signatureTextMax {
@@ -179,8 +178,8 @@ func (d *decoder) signatureText(n *yaml.Node, at string) string {
 	return text
 }
 
-// secretName reads what names the setting of a secret. The endings are those of
-// the settings that belong to it.
+// secretName reads the name of a secret's setting. It refuses the suffixes of the
+// settings that belong to it.
 func (d *decoder) secretName(n *yaml.Node, at string) string {
 	if n.Kind != yaml.ScalarNode || n.ShortTag() != "!!str" || !validSecretName(n.Value) {
 		// The value is not shown: it may be a secret.

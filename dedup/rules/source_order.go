@@ -22,9 +22,9 @@ type Order struct {
 	Timestamp                             Field
 	Format                                TimeFormat
 	Step                                  int64 // milliseconds
-	// AdjacentBuckets closes the hole at the edge of a bucket: an order less than a
-	// step away from one in a bucket beside its own is its copy, by their own
-	// timestamps and if their details agree.
+	// AdjacentBuckets also finds duplicates across the edge of a bucket: an order in
+	// an adjacent bucket, less than a step away by their own timestamps, with an
+	// equal fingerprint.
 	AdjacentBuckets bool
 }
 
@@ -98,7 +98,7 @@ func completeOrder(s *sourceDraft) {
 }
 
 // orderKey builds the order string in d.buf, and the one without the bucket in
-// d.routing: copies on both sides of a bucket's edge must be in the same task.
+// d.routing: duplicates in adjacent buckets must be in one task.
 func (d *Deriver) orderKey(s *Source, limit int) status {
 	o := s.order
 	d.bucket = bucket{}
@@ -195,22 +195,22 @@ func (d *Deriver) orderBucket(o *Order) status {
 	return found
 }
 
-// bucket is where the time bucket stands in an order key.
+// bucket is the place of the time bucket in an order key.
 type bucket struct {
 	at       int64 // the order's timestamp, Unix milliseconds
 	number   int64
 	from, to int // in Deriver.buf
 }
 
-// neighbours returns the digests of the order with the buckets before and
+// adjacentDigests returns the digests of the order with the buckets before and
 // after its own.
-func (d *Deriver) adjacentDigests(r *Route) (near [2]dedup.Digest) {
+func (d *Deriver) adjacentDigests(r *Route) (digests [2]dedup.Digest) {
 	for i, number := range [...]int64{d.bucket.number - 1, d.bucket.number + 1} {
 		d.adjacent = append(d.adjacent[:0], d.buf[:d.bucket.from]...)
 		d.adjacent = strconv.AppendInt(d.adjacent, number, 10)
 		d.adjacent = append(d.adjacent, d.buf[d.bucket.to:]...)
 		key := d.key(r.Secret, d.adjacent)
-		near[i] = d.digest(r.Secret, r.Namespace, kindOrder, &key)
+		digests[i] = d.digest(r.Secret, r.Namespace, kindOrder, &key)
 	}
-	return near
+	return digests
 }
