@@ -185,7 +185,7 @@ func decideDuplicateClaim(ev ClaimEvent, prior Row, standing Claim, rule ClaimRu
 			return write(ClaimDecision{Verdict: Unique, Run: true, LeaseExpired: true, Added: added, Row: prior, Claim: standing}), nil
 		}
 	case Submitted:
-	default:
+	case Seen, Freed:
 		return ClaimDecision{}, fmt.Errorf("%w: status %d under a claim", ErrRow, prior.Status)
 	}
 	// The first request is the one that claimed.

@@ -58,8 +58,8 @@ type Config struct {
 	// routes with on_state_failure: fail_open go on without it: 0 to 1h.
 	StateFailOpenAfter time.Duration `env:"STATE_FAIL_OPEN_AFTER" envDefault:"5s" help:"how long local state may fail before events of routes with on_state_failure: fail_open are forwarded unchecked"`
 
-	// MaxDecompressedBatchBytes is what a batch of an input topic may unpack to; a larger
-	// one is stepped over with a dead letter that says where it stands. 0
+	// MaxDecompressedBatchBytes is the bytes to which a batch of an input topic may decompress. A larger
+	// one is skipped with a dead letter that names its offsets. 0
 	// is DecompressedBatchBytesDefault.
 	MaxDecompressedBatchBytes int `env:"MAX_DECOMPRESSED_BATCH_BYTES" envDefault:"67108864" help:"bytes to which a batch of an input may decompress; for a larger one a dead letter names its offsets"`
 }

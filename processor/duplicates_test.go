@@ -35,7 +35,7 @@ func assertExplained(t *testing.T, got, sent, first *kgo.Record, after string) {
 	for name, want := range map[string]string{
 		wire.HeaderVerdict: "duplicate", wire.HeaderRoute: "signals",
 		wire.HeaderSource: sourceOf(sent), wire.HeaderFirst: sourceOf(first), wire.HeaderFirstTime: strconv.FormatInt(first.Timestamp.UnixMilli(), 10),
-		wire.HeaderReason: "copy " + after + " after the first, window 1h0m0s",
+		wire.HeaderReason: "duplicate " + after + " after the first, window 1h0m0s",
 	} {
 		if v := header(got, name); v != want {
 			t.Errorf("copy %s: header %s is %q, want %q", sourceOf(sent), name, v, want)

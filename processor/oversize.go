@@ -18,7 +18,7 @@ import (
 // bomb, is never unpacked (G5). The client stops at it and says so once. The
 // worker then steps over exactly that batch: in one transaction it emits a
 // dead letter that says where the batch stands and commits the offset behind
-// it. The batch itself stays in its topic, for whoever can read it. A task that
+// it. The batch itself stays in its topic. A task that
 // passes events unchecked does so at once; when it meets the batch again, its
 // checkpoint says that the dead letter is out.
 //

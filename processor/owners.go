@@ -10,19 +10,18 @@ import (
 	"oncebus/processor/kafka"
 )
 
-// ownersInterval is how often the groups are looked at. A partition that
-// nobody owns in two looks is missing an owner: between the two halves of a
-// cooperative rebalance a partition has none only as long as its old owner
-// takes to end a transaction.
+// ownersInterval is how often the groups are described. A partition without an
+// owner in two descriptions has lost it. Between the two halves of a cooperative
+// rebalance a partition has no owner only until its old owner joins again.
 const ownersInterval = 5 * time.Second
 
-// An ownerWatch sees to it that every partition has an owner. In the first
-// half of a cooperative rebalance a partition that moves is given to nobody;
-// its old owner then joins again, which begins the second half. If that member
-// is replaced in between, by a new client under the same static name, the
-// coordinator answers the new one with the assignment as it is, without a
-// rebalance (KIP-345): the group is stable, and nobody reads the partition
-// until somebody joins or leaves (B12). A worker that joins again ends that.
+// An ownerWatch makes sure that every partition has an owner. In the first half
+// of a cooperative rebalance a partition that moves is assigned to no member. Its
+// old owner then joins again, which begins the second half. If that member dies in
+// between and a new process takes its static name, the coordinator responds to
+// the new one with the assignment as it is, without a rebalance (KIP-345). The
+// group is stable, and no member reads the partition until one joins or leaves
+// (B12). A worker that joins again ends that.
 type ownerWatch struct {
 	p      *Processor
 	orphan map[string]map[app.TaskID]bool // by stage, of the last look

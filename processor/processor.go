@@ -159,7 +159,7 @@ func (p *Processor) work(ctx context.Context) error {
 		// take what is produced.
 		cancel(err)
 	}
-	// Why we stop, if nobody asked for it.
+	// The error that stops the process; nil for a stop that was asked for.
 	cause := context.Cause(ctx)
 	if errors.Is(cause, context.Canceled) {
 		cause = nil

@@ -18,7 +18,7 @@ const purgeInterval = time.Minute
 
 // purger deletes records of the repartition topic that were processed an
 // interval ago. The topic keeps records for ever otherwise, because deleting
-// by age could delete what nobody has read yet (G6).
+// by age could delete records that no task has read yet (G6).
 type purger struct {
 	p      *Processor
 	starts map[int32]int64 // where each partition began after the last purge

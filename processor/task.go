@@ -43,7 +43,7 @@ func (s taskState) String() string {
 var moves = [taskStates][]taskState{
 	created:   {restoring, closed},
 	restoring: {bypassing, running, closed},
-	bypassing:   {restoring, closed},
+	bypassing: {restoring, closed},
 	running:   {restoring, closed},
 }
 

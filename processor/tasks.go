@@ -141,7 +141,7 @@ func (s *taskSet) reconcile(client *kgo.Client) error {
 	s.inboxMu.Unlock()
 	for _, a := range inbox {
 		if _, ok := s.tasks[a.id]; ok {
-			// Lost and given back before we noticed: begin anew.
+			// Revoked and assigned again between two calls: start over.
 			s.drop(func(id app.TaskID) bool { return id == a.id })
 		}
 		t := s.create(a)
@@ -224,7 +224,7 @@ func (s *taskSet) finishRestore(client *kgo.Client, t *task) error {
 func (s *taskSet) process(fetched *kgo.FetchTopicPartition) error {
 	t := s.tasks[app.TaskID{Topic: fetched.Topic, Partition: fetched.Partition}]
 	if t == nil || t.state != running && t.state != bypassing {
-		// Fetched before the partition was paused. Nobody may skip over
+		// Fetched before the partition was paused. No task has judged
 		// these records, so the transaction must not commit past them.
 		return fmt.Errorf("%w: records of %s/%d arrived for a task that is not running", kafka.ErrMustAbort, fetched.Topic, fetched.Partition)
 	}

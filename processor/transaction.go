@@ -106,7 +106,7 @@ func fencedErr(fetches kgo.Fetches) error {
 
 // partitionErr judges an error that a poll returned. The end of the poll's
 // own context is none. A position the log no longer has is never repaired by
-// jumping (invariant 8): somebody deleted records nobody had read.
+// jumping (invariant 8): unread records were deleted.
 func partitionErr(p *kgo.FetchTopicPartition) error {
 	switch {
 	case errors.Is(p.Err, context.Canceled), errors.Is(p.Err, context.DeadlineExceeded):

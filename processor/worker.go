@@ -163,7 +163,7 @@ func (w *worker) runClient(ctx context.Context) error {
 	}
 	defer w.disconnect()
 	// Registering the transactional id aborts what a former holder left
-	// open, so that nobody waits for its timeout.
+	// open, so that no reader waits for its timeout.
 	if _, _, err := w.client.ProducerID(ctx); err != nil && ctx.Err() == nil {
 		return fmt.Errorf("register transactional id %s: %w", w.name, err)
 	}

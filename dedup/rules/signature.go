@@ -134,9 +134,9 @@ func (s *Signature) timestamped() bool {
 		return true
 	case HMAC:
 		return s.TimestampHeader != ""
-	default:
-		return false
+	case GitHub, Bearer, NoSignature:
 	}
+	return false
 }
 
 // hmac fills in the defaults of scheme: hmac.

@@ -100,7 +100,7 @@ func (t *Judge) dispatch(j *Judging, ev *event, c *dedup.ClaimDecision, stood *d
 	if c.LeaseExpired {
 		t.OpenCounts.AddWaiting(&c.Row, c.Added)
 		j.tally(route, tallyReclaimed)
-		t.Log.Warn("a claim without an outcome is claimed anew: its executor died, or the lease is too short",
+		t.Log.Warn("lease expired without an outcome, claim taken over: executor died, or lease too short",
 			"route", route.Name, "key", wire.KeyText(&c.Claim.Key), "attempt", c.Row.Attempt, "lease", route.Claim.Lease)
 	} else {
 		t.OpenCounts.ReplaceClaim(c, stood)
@@ -292,8 +292,8 @@ const replyHeadersMax = 11
 // levelCritical is for what somebody has to look at now.
 const levelCritical = slog.LevelError + 4
 
-// applyCollisionPolicy lets an event go that has the key of another, by the route's
-// policy. It is no copy, so whoever runs this has to know.
+// applyCollisionPolicy handles an event that has the key of another by the
+// route's policy. It is not a duplicate, so the operator must learn of it.
 func (t *Judge) applyCollisionPolicy(j *Judging, ev *event, standing *dedup.Row) {
 	ev.verdict, ev.first = dedup.Collision, standing
 	ev.reason = "the key of another event, whose details differ: the fields of fingerprint do not agree"

@@ -92,7 +92,7 @@ type event struct {
 	token          dedup.Token        // of claim
 	outcomeHeaders []kgo.RecordHeader // token and kind, of an outcome that is refused
 
-	replyTo dedup.Address        // who waits for the verdict; zero for nobody
+	replyTo dedup.Address        // of the request that waits for the verdict; zero for none
 	claimed *dedup.ClaimDecision // the judgement, in claim mode
 	passed  bool                 // it went to the output
 	waits   bool                 // ask is told the outcome too, when there is one

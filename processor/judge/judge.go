@@ -286,7 +286,7 @@ func (t *Judge) decide(j *Judging, ev *event, decided *dedup.Event, prior *dedup
 		t.applyCollisionPolicy(j, ev, prior)
 	case dedup.Late:
 		t.applyLatePolicy(j, ev, decided.Time, streamTime)
-	default:
+	case dedup.MissingKey, dedup.Invalid, dedup.Limited, dedup.InProgress, dedup.Replayed, dedup.Bypassed:
 		return fmt.Errorf("%w: decided %v", kafka.ErrIllegalState, verdict)
 	}
 	return nil

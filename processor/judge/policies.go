@@ -19,13 +19,13 @@ func (e *Emitter) turnAway(ev *event, derived *rules.Derived) {
 	e.byPolicy(ev, policy)
 }
 
-// byPolicy lets pass, drops or dead-letters an event that was not judged.
+// byPolicy forwards, drops or dead-letters an event that was not judged.
 func (e *Emitter) byPolicy(ev *event, policy rules.Policy) {
 	switch policy {
 	case rules.Forward:
 		e.emit(ev, ev.route.Output)
 	case rules.Drop:
-	default:
+	case rules.DeadLetter, rules.ToTopic, rules.Clamp:
 		e.deadLetter(ev)
 	}
 	e.conclude(ev)
@@ -45,9 +45,9 @@ func (t *Judge) applyDuplicatePolicy(j *Judging, ev *event, eventTime int64) {
 		topic = ev.route.Output
 	case rules.ToTopic:
 		topic = ev.route.Duplicates.Topic
-	default:
+	case rules.DeadLetter, rules.Drop, rules.Clamp:
 		return
 	}
-	ev.reason = "copy " + (time.Duration(eventTime-ev.first.First) * time.Millisecond).String() + " after the first, window " + ev.route.Window.String()
+	ev.reason = "duplicate " + (time.Duration(eventTime-ev.first.First) * time.Millisecond).String() + " after the first, window " + ev.route.Window.String()
 	j.emit(ev, topic)
 }

@@ -15,7 +15,7 @@ import (
 // Router is the first stage: it derives dedup keys and sends every record to
 // the partition its key belongs to. It keeps no state, so its transaction is
 // just offsets in and records out; it is needed all the same (G8): a router
-// that repeated records would repeat keyless ones and re-open expired windows.
+// that repeated records would repeat events without a key and re-open expired windows.
 type Router struct {
 	App     *app.App
 	Metrics *Metrics

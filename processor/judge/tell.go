@@ -10,10 +10,10 @@ import (
 	"oncebus/processor/wire"
 )
 
-// A front puts events on the bus for senders that wait for the verdict. Its
-// events bear a return address, and whoever judges one tells the verdict by a
-// record of <app>-verdicts, in the transaction that holds the judgement: a
-// verdict that a front reads is one that stands.
+// An ingress client submits events for senders that wait for the verdict. Such an
+// event bears the address of its request. The judge produces the verdict to
+// <app>-verdicts in the transaction of the judgement, so a verdict that is read is
+// committed.
 
 // conclude ends the judgement on an event: it is counted and, if somebody
 // waits for it, told. Every verdict comes through here, once.

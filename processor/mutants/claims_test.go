@@ -21,10 +21,10 @@ var claimList = []mutant{
 	},
 	{
 		name: "submitted-runs-again",
-		does: "a claim that the exchange has is claimed anew when its lease is over",
+		does: "a claim that the exchange has is taken over when its lease ends",
 		edits: []edit{
 			{"dedup/claim.go", "	case ClaimInProgress:\n		if ev.ReceivedAt-max(standing.Since, ev.TaskStartedAt)", "	case ClaimInProgress, Submitted:\n		if ev.ReceivedAt-max(standing.Since, ev.TaskStartedAt)"},
-			{"dedup/claim.go", "	case Submitted:\n	default:\n", "	default:\n"},
+			{"dedup/claim.go", "	case Submitted:\n	case Seen, Freed:\n", "	case Seen, Freed:\n"},
 		},
 		aims: inDedup("^TestClaimPlays$"),
 	},
@@ -62,7 +62,7 @@ var claimList = []mutant{
 	},
 	{
 		name:  "lease-never-ends",
-		does:  "a claim whose executor died is never claimed anew",
+		does:  "a claim whose executor died is never taken over",
 		edits: []edit{{"dedup/claim.go", "if ev.ReceivedAt-max(standing.Since, ev.TaskStartedAt) > rule.Lease {", "if false {"}},
 		aims:  inDedup("^TestClaimPlays$"),
 	},
@@ -90,13 +90,13 @@ var claimList = []mutant{
 	},
 	{
 		name:  "reply-without-row",
-		does:  "an outcome is answered, and the row that says so reaches the store alone: whoever takes over asks the executor again",
+		does:  "an outcome is answered, and the row that says so reaches the store alone: the next owner of the task runs the event again",
 		edits: []edit{{"processor/judge/claim.go", "	t.putRow(j, &s.Row)\n	j.tallyOutcome", "	t.Store.Put(s.Row)\n	j.tallyOutcome"}},
 		aims:  inProcessor("^TestCopyGetsTheOutcomeOfTheFirst$"),
 	},
 	{
 		name:  "row-without-reply",
-		does:  "failed and rejected free the key and are told to nobody: who asked waits for ever",
+		does:  "failed and rejected free the key and are answered to no request: each waits for ever",
 		edits: []edit{{"dedup/claim.go", "		s.Answer, s.Claim.Requests = claim.Requests, nil\n		s.Row.Result", "		s.Claim.Requests = nil\n		s.Row.Result"}},
 		aims:  inProcessor("^TestFailureFreesTheKey$"),
 	},

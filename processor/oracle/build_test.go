@@ -166,7 +166,7 @@ func (w *world) seen(r *Record, class uint8, at int64) {
 // copied is a duplicate of first that goes to a topic.
 func (w *world) copied(s, first Sent, topic string) {
 	r := w.repartition(s, s.Timestamp-base)
-	reason := fmt.Sprintf("copy %v after the first, window 1s", time.Duration(s.Timestamp-first.Timestamp)*time.Millisecond)
+	reason := fmt.Sprintf("duplicate %v after the first, window 1s", time.Duration(s.Timestamp-first.Timestamp)*time.Millisecond)
 	w.emit(s, topic, headerRoute, s.Route, headerVerdict, "duplicate", headerKey, keyText(s.ID), headerReason, reason,
 		headerSource, w.source(&s), headerFirst, w.source(&first), headerFirstTime, fmt.Sprint(first.Timestamp))
 	w.seen(r, w.class(s.Route), s.Timestamp)

@@ -94,7 +94,7 @@ func (m *model) step() {
 
 func (m *model) duplicate(s Sent, topic string, at, firstTime int64, first Sent) {
 	r := m.repartition(s, m.now)
-	m.emit(s, topic, headerRoute, s.Route, headerVerdict, "duplicate", headerKey, keyText(s.ID), headerReason, fmt.Sprintf("copy %v after the first, window 1s", ms(at-firstTime)),
+	m.emit(s, topic, headerRoute, s.Route, headerVerdict, "duplicate", headerKey, keyText(s.ID), headerReason, fmt.Sprintf("duplicate %v after the first, window 1s", ms(at-firstTime)),
 		headerSource, m.source(&s), headerFirst, m.source(&first), headerFirstTime, fmt.Sprint(base+firstTime))
 	m.seen(r, m.class(s.Route), base+at)
 }

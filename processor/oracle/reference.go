@@ -151,7 +151,7 @@ func (f *fold) judge(e *envelope, r *Route, present int64) judgement {
 		return judgement{verdict: "after_window", topic: r.Output, row: next, wrote: true}
 	}
 	return judgement{verdict: "duplicate", first: &prior, topic: r.to(cmp.Or(r.Duplicates, Drop)),
-		reason: fmt.Sprintf("copy %v after the first, window %v", ms(e.time-prior.first), ms(r.Window))}
+		reason: fmt.Sprintf("duplicate %v after the first, window %v", ms(e.time-prior.first), ms(r.Window))}
 }
 
 // to is the topic that a policy sends a record to; "" for none.
