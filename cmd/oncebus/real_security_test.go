@@ -59,7 +59,7 @@ func startSecured(t *testing.T) *secured {
 	supers := "User:" + strings.Join(securedSupers, ";User:")
 	modules := "org.apache.kafka.common.security."
 	properties := map[string]string{
-		"authorizer.class.Name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+		"authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
 		"super.users":           supers,
 		"listener.name.sasl.sasl.enabled.mechanisms":        "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER",
 		"listener.name.sasl.plain.sasl.jaas.config":         modules + `plain.PlainLoginModule required user_plain="` + canaryPlain + `";`,
