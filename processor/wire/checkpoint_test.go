@@ -23,12 +23,20 @@ func checkpointVectors() map[string]Checkpoint {
 	limits := Checkpoint{Next: math.MaxInt64, Epoch: math.MaxInt32, Sequence: math.MaxInt64}
 	limits.StreamTimes.At[1], limits.StreamTimes.Has[1] = math.MaxInt64, true
 	limits.StreamTimes.At[2], limits.StreamTimes.Has[2] = math.MinInt64, true
+<<<<<<< ours
 	// Counted, one namespace up to 300; dead letters are 20, and 128 to 257.
 	withheld := Checkpoint{
+||||||| base
+	// Counted, one class up to 300; withheld are 20, and 128 to 257.
+	withheld := Checkpoint{
+=======
+	// Counted, one namespace id up to 300; dead letters at 20, and 128 to 257.
+	deadLettered := Checkpoint{
+>>>>>>> theirs
 		Next: 10, Epoch: -1, Counted: true, Bypassed: []BypassedOffset{{2, 300}},
 		DeadLettered: []OffsetRange{{20, 21}, {128, 258}},
 	}
-	return map[string]Checkpoint{"0107140100" + "0102ac02" + "02" + "1401" + "6b8201" + "00": withheld, "0100000100": {Epoch: -1}, "01008eda96010ec6010080a0abfef962ff09": plain, "0100feffffffffffffffff01feffffff0ffeffffffffffffffff0101feffffffffffffffff0102ffffffffffffffffff01": limits}
+	return map[string]Checkpoint{"0107140100" + "0102ac02" + "02" + "1401" + "6b8201" + "00": deadLettered, "0100000100": {Epoch: -1}, "01008eda96010ec6010080a0abfef962ff09": plain, "0100feffffffffffffffff01feffffff0ffeffffffffffffffff0101feffffffffffffffff0102ffffffffffffffffff01": limits}
 }
 
 // TestCheckpointEncoding: a changelog outlives the build that wrote it.
@@ -43,26 +51,26 @@ func TestCheckpointEncoding(t *testing.T) {
 	}
 }
 
-// TestWithheldStretches: they are apart, ascending and bounded, whatever the
-// order in which they come, and those behind the next offset are dropped.
-func TestWithheldStretches(t *testing.T) {
+// TestDeadLetteredRanges: the offset ranges are disjoint, ascending and bounded in
+// whatever order they come, and those below the next offset are dropped.
+func TestDeadLetteredRanges(t *testing.T) {
 	c := Checkpoint{Bypassed: []BypassedOffset{{1, 1 << 20}}}
 	for _, s := range []OffsetRange{{40, 41}, {10, 12}, {12, 13}, {20, 21}, {10, 11}, {15, 30}, {41, 45}, {0, 1}} {
 		c.DeadLetter(s.from, s.to)
 	}
 	if got := fmt.Sprint(c.DeadLettered); got != "[{0 1} {10 13} {15 30} {40 45}]" {
-		t.Errorf("withheld are %s", got)
+		t.Errorf("dead-lettered ranges are %s", got)
 	}
 	for offset, want := range map[int64]bool{0: true, 1: false, 9: false, 10: true, 12: true, 13: false, 29: true, 30: false, 44: true, 45: false} {
 		if c.IsDeadLettered(offset) != want {
-			t.Errorf("%d is withheld: %v", offset, !want)
+			t.Errorf("%d is dead-lettered: %v", offset, !want)
 		}
 	}
 	for next, want := range map[int64]string{0: "[{0 1} {10 13} {15 30} {40 45}]", 13: "[{15 30} {40 45}]", 29: "[{15 30} {40 45}]", 45: "[]", 1 << 20: "[]"} {
 		behind := c
 		behind.Next = next
 		if behind.DropBypassed(); fmt.Sprint(behind.DeadLettered) != want || behind.Bypassed == nil != (next == 1<<20) {
-			t.Errorf("at %d %v is withheld of %v, want %s", next, behind.DeadLettered, behind.Bypassed, want)
+			t.Errorf("at %d dead-lettered is %v, bypassed %v, want %s", next, behind.DeadLettered, behind.Bypassed, want)
 		}
 	}
 	for n := range int64(2 * deadLetteredMax) {
@@ -70,14 +78,14 @@ func TestWithheldStretches(t *testing.T) {
 	}
 	back, err := DecodeCheckpoint(c.Append(nil))
 	if err != nil || len(c.DeadLettered) != deadLetteredMax || !reflect.DeepEqual(back, c) {
-		t.Errorf("%d of %d stretches came back: %v", len(back.DeadLettered), len(c.DeadLettered), err)
+		t.Errorf("%d of %d offset ranges came back: %v", len(back.DeadLettered), len(c.DeadLettered), err)
 	}
 	if n := len(c.Append(nil)); n > 10<<10 {
 		t.Errorf("%d bytes", n)
 	}
 }
 
-// TestDamagedCheckpointIsRefused: a task must not go on from a guess.
+// TestDamagedCheckpointIsRefused: a task must not continue from a damaged checkpoint.
 func TestDamagedCheckpointIsRefused(t *testing.T) {
 	good := unhex(t, "01008eda96010ec6010080a0abfef962ff09")
 	whole := map[int]bool{len(good): true}
@@ -95,11 +103,25 @@ func TestDamagedCheckpointIsRefused(t *testing.T) {
 		t.Errorf("%d prefixes were taken for whole, want 3: no, one, two stream times", len(whole))
 	}
 	for name, b := range map[string]string{
+<<<<<<< ours
 		"empty": "", "another version": "02 00 00 01 00", "unknown flag": "01 08 00 01 00", "negative next": "01 00 01 01 00", "epoch below -1": "01 00 00 03 00", "epoch too large": "01 00 00 8080808010 00",
 		"class without time": "01 00 00 01 00 05",
 		"no bypassed offset": "01 02 14 01 00 00", "ranges without bypassed offset": "01 04 14 01 00 01 14 01", "no range": "01 06 14 01 00 01 02 ac02 00",
 		"ranges cut short": "01 06 14 01 00 01 02 ac02 02 14 01", "ranges that touch": "01 06 14 01 00 01 02 ac02 02 14 01 00 01",
 		"empty range": "01 06 14 01 00 01 02 ac02 01 14 00", "range out of range": "01 06 14 01 00 01 02 ac02 01 14 ffffffffffffffff7f",
+||||||| base
+		"empty": "", "another version": "02 00 01 00", "negative next": "01 01 01 00", "epoch below -1": "01 00 03 00", "epoch too large": "01 00 8080808010 00",
+		"class without time": "01 00 01 00 05",
+		"flag of passed":     "04 14 01 00 01 05 02 ac02 00", "withheld without a class": "04 14 01 00 00 03 01 14 01 00", "nothing withheld": "04 14 01 00 01 03 02 ac02 00 00",
+		"withheld cut short": "04 14 01 00 01 02 02 ac02 02 14 01", "stretches that touch": "04 14 01 00 01 02 02 ac02 02 14 01 00 01",
+		"empty stretch": "04 14 01 00 01 02 02 ac02 01 14 00", "stretch out of range": "04 14 01 00 01 02 02 ac02 01 14 ffffffffffffffff7f",
+=======
+		"empty": "", "another version": "02 00 01 00", "negative next": "01 01 01 00", "epoch below -1": "01 00 03 00", "epoch too large": "01 00 8080808010 00",
+		"class without time": "01 00 01 00 05",
+		"unknown flag":       "04 14 01 00 01 05 02 ac02 00", "ranges without a namespace": "04 14 01 00 00 03 01 14 01 00", "no ranges": "04 14 01 00 01 03 02 ac02 00 00",
+		"ranges cut short": "04 14 01 00 01 02 02 ac02 02 14 01", "ranges that touch": "04 14 01 00 01 02 02 ac02 02 14 01 00 01",
+		"empty range": "04 14 01 00 01 02 02 ac02 01 14 00", "range out of bounds": "04 14 01 00 01 02 02 ac02 01 14 ffffffffffffffff7f",
+>>>>>>> theirs
 	} {
 		if c, err := DecodeCheckpoint(unhex(t, b)); !errors.Is(err, ErrCheckpoint) {
 			t.Errorf("%s: %+v, %v", name, c, err)

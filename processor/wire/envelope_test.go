@@ -83,8 +83,8 @@ var envelopeVectors = []struct {
 		Details: Details{Fingerprint: 0x1122334455667788, Request: "r-1", Adjacent: [2]dedup.Digest{digestOf(1), digestOf(2)}, HasAdjacent: true}}, "010e000102030405060708090a0b0c0d0e0f404142434445464748494a4b4c4d4e4f505152535455565758595a5b5c5d5e5f80a0abfef96282a0abfef962000000ac02887766554433221109000000000000008877665544332211010102030405060708090a0b0c0d0e0f1002030405060708090a0b0c0d0e0f101103722d316f7264657273"},
 }
 
-// TestEnvelopeEncoding: records of other versions of oncebus lie in the topic,
-// so every byte is pinned.
+// TestEnvelopeEncoding pins every byte, because the topic has records of other
+// versions of oncebus.
 func TestEnvelopeEncoding(t *testing.T) {
 	for _, v := range envelopeVectors {
 		encoded := v.envelope.Append(nil)
@@ -92,7 +92,7 @@ func TestEnvelopeEncoding(t *testing.T) {
 			t.Errorf("%s: got %s, want %s", v.name, got, v.hex)
 		}
 		if n := v.envelope.Size(); len(encoded) > n {
-			t.Errorf("%s: %d bytes, more than the %d it may need", v.name, len(encoded), n)
+			t.Errorf("%s: %d bytes, Size returns %d", v.name, len(encoded), n)
 		}
 		var back Envelope
 		if err := back.decode(unhex(t, v.hex)); err != nil || !reflect.DeepEqual(back, v.envelope) {
@@ -101,7 +101,7 @@ func TestEnvelopeEncoding(t *testing.T) {
 	}
 }
 
-// TestDamagedEnvelopeIsRefused: none is half understood.
+// TestDamagedEnvelopeIsRefused: none is decoded in part.
 func TestDamagedEnvelopeIsRefused(t *testing.T) {
 	for _, v := range envelopeVectors {
 		whole := v.envelope.Append(nil)
@@ -153,7 +153,7 @@ func FuzzEnvelope(f *testing.F) {
 			}
 			return
 		}
-		// A varint may be written longer than need be, so bytes may differ, but meaning may not.
+		// A varint may have redundant bytes, so bytes may differ, but not values.
 		if err := again.decode(e.Append(nil)); err != nil || !reflect.DeepEqual(e, again) {
 			t.Fatalf("%+v came back as %+v, %v", e, again, err)
 		}

@@ -61,12 +61,14 @@ const (
 	headerPrefix = "oncebus-"
 )
 
-// PlaceByDigest does so for what belongs to a row.
+// PlaceByDigest returns the number by which the partitioner places an emitted record
+// without a record key: all records of one dedup key go to one partition.
 func PlaceByDigest(d *dedup.Digest) int32 { return int32(binary.BigEndian.Uint32(d[:4])) }
 
+// KeyText returns a dedup key as 64 hex digits.
 func KeyText(key *[32]byte) string { return hex.EncodeToString(key[:]) }
 
-// IsOurs reports whether a header name starts with our prefix, in any case.
+// IsOurs reports whether a header name starts with oncebus-, in any case.
 func IsOurs(name string) bool {
 	if len(name) < len(headerPrefix) {
 		return false
@@ -83,9 +85,11 @@ func IsOurs(name string) bool {
 	return true
 }
 
-// RecordOverhead covers the batch header and the record's own length fields.
+// RecordOverhead is the bytes of the batch header and of the record's length fields.
 const RecordOverhead = 61 + 40
 
+// RecordBytes returns an upper bound of a record's size in a batch of its own,
+// uncompressed.
 func RecordBytes(r *kgo.Record) int {
 	n := RecordOverhead + len(r.Key) + len(r.Value)
 	for i := range r.Headers {
@@ -94,7 +98,7 @@ func RecordBytes(r *kgo.Record) int {
 	return n
 }
 
-// AppendForeign appends the headers that are not of our prefix.
+// AppendForeign appends the headers without the prefix oncebus-.
 func AppendForeign(to []kgo.RecordHeader, headers []dedup.Header) []kgo.RecordHeader {
 	for i := range headers {
 		if !IsOurs(headers[i].Key) {
@@ -104,7 +108,7 @@ func AppendForeign(to []kgo.RecordHeader, headers []dedup.Header) []kgo.RecordHe
 	return to
 }
 
-// Headers gives dedup a record's headers without copying them.
+// Headers gives package rules a record's headers without copying them.
 type Headers []kgo.RecordHeader
 
 // Header returns the first header of that name.
@@ -117,6 +121,8 @@ func (h *Headers) Header(name string) ([]byte, bool) {
 	return nil, false
 }
 
+// InputOf returns a raw record as the input of key derivation. It shares the
+// record's memory.
 func InputOf(rec *kgo.Record) rules.Input {
 	return rules.Input{
 		Topic: rec.Topic, Key: rec.Key, Value: rec.Value,
@@ -125,39 +131,38 @@ func InputOf(rec *kgo.Record) rules.Input {
 	}
 }
 
-// outcomeHeaderMax bounds what is kept of token and kind where they cannot be read: who
-// made them up may have made them as long as a dead letter can be.
+// outcomeHeaderMax is the most bytes of an invalid token or kind in a dead letter. A
+// producer may send one as long as the whole record.
 const outcomeHeaderMax = 256
 
-// OutcomeHeaders returns token and kind of an outcome as they came.
-func OutcomeHeaders(rec *kgo.Record) (said []kgo.RecordHeader) {
+// OutcomeHeaders returns token and kind as the outcome has them, of each at most
+// 256 bytes.
+func OutcomeHeaders(rec *kgo.Record) (headers []kgo.RecordHeader) {
 	for _, name := range [...]string{HeaderClaimToken, HeaderOutcome} {
 		if value, ok := (*Headers)(&rec.Headers).Header(name); ok {
-			said = append(said, kgo.RecordHeader{Key: name, Value: value[:min(len(value), outcomeHeaderMax)]})
+			headers = append(headers, kgo.RecordHeader{Key: name, Value: value[:min(len(value), outcomeHeaderMax)]})
 		}
 	}
-	return said
+	return headers
 }
 
-// HeaderLease of a checkpoint row has the two times that leases run by beside
-// those of the records, task.began and task.up: with them the log alone tells
-// why a claim was claimed anew, or was not. Nobody goes on from them.
+// HeaderLease of a checkpoint row has the two broker times that leases depend on
+// besides those of the records. Readers of the log recompute lease expiry with them;
+// oncebus never reads them.
 const HeaderLease = "oncebus-lease" // internal, checkpoints of the changelog: the two times that leases run by besides those of the records; for readers of the log, oncebus never reads it
 
-// HeaderReplyTo is a return address. On a raw record anybody may have written
-// it: it decides where a verdict is told, and nothing else. Who is told one
-// that is not theirs does not take it (question.tell).
+// HeaderReplyTo is a return address. Any producer of a raw topic can forge it, so it
+// only decides where a verdict is sent. An ingress ignores a verdict on another key.
 const HeaderReplyTo = "oncebus-reply-to" // internal, raw topics, repartition topic, verdicts: address of the request that waits for the verdict
 
-// Headers of a verdict beside those of replies. The last four stand for
-// themselves and have no value.
+// Headers of a verdict besides those of replies. They are flags without a value.
 const (
 	// internal, verdicts: the record carries an outcome
-	headerSettled = "oncebus-has-outcome"
+	headerHasOutcome = "oncebus-has-outcome"
 	// internal, verdicts: the event went to the output
-	headerPassed = "oncebus-forwarded"
+	headerForwarded = "oncebus-forwarded"
 	// internal, verdicts: the outcome will be sent too
-	headerWaits = "oncebus-outcome-follows"
+	headerOutcomeFollows = "oncebus-outcome-follows"
 	// internal, verdicts: the outcome's result is left out
 	headerOmitted = "oncebus-omitted"
 )

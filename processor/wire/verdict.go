@@ -10,7 +10,7 @@ import (
 	"oncebus/dedup"
 )
 
-// verdictTexts are the verdicts as headers have them.
+// verdictTexts has the header value of each verdict.
 var verdictTexts = func() (texts [256][]byte) {
 	for _, v := range dedup.Verdicts {
 		texts[v] = []byte(v.String())
@@ -18,20 +18,20 @@ var verdictTexts = func() (texts [256][]byte) {
 	return texts
 }()
 
-// VerdictText returns a verdict as headers have it. Nobody may change it.
+// VerdictText returns the header value of a verdict. The caller must not change it.
 func VerdictText(v dedup.Verdict) []byte { return verdictTexts[v] }
 
-// VerdictHeadersMax is the most headers of ours on a verdict.
+// VerdictHeadersMax is the most oncebus headers of a verdict record.
 const VerdictHeadersMax = 14
 
-// VerdictRecord is a verdict on its way to who asked.
+// VerdictRecord is the verdict that a task sends to a waiting request.
 type VerdictRecord struct {
 	To         dedup.Address
 	Verdict    dedup.Verdict
-	Key        *[32]byte    // nil if none could be derived
-	Row        *dedup.Row   // of the first event; nil if there is none
-	First      []byte       // where that one stands, as text; nil if there is none
-	Claim      *dedup.Claim // of row, in claim mode
+	Key        *[32]byte    // nil for a missing key
+	Row        *dedup.Row   // of the first event; nil without one
+	First      []byte       // its topic/partition/offset; nil without one
+	Claim      *dedup.Claim // of Row, in claim mode
 	Status     string       // in claim mode
 	Reason     string
 	Value      []byte
@@ -41,11 +41,11 @@ type VerdictRecord struct {
 	HasOutcome, Forwarded, OutcomeFollows, Omitted bool
 }
 
-// VerdictTextBytes is how long the texts of address and key are together.
+// VerdictTextBytes is the length of the texts of address and key together.
 const VerdictTextBytes = dedup.AddressTextBytes + 2*32
 
-// AppendHeaders appends the headers that readAnswer reads. The texts of address
-// and key are written to text, of verdictTextBytes.
+// AppendHeaders appends the headers that ReadAnswer reads. It writes the texts of
+// address and key to text, which has VerdictTextBytes bytes.
 func (a *VerdictRecord) AppendHeaders(headers []kgo.RecordHeader, text []byte) []kgo.RecordHeader {
 	headers = append(headers,
 		kgo.RecordHeader{Key: HeaderReplyTo, Value: a.To.AppendText(text[:0:dedup.AddressTextBytes])},
@@ -74,7 +74,7 @@ func (a *VerdictRecord) AppendHeaders(headers []kgo.RecordHeader, text []byte) [
 	for _, flag := range [...]struct {
 		name string
 		set  bool
-	}{{headerSettled, a.HasOutcome}, {headerPassed, a.Forwarded}, {headerWaits, a.OutcomeFollows}, {headerOmitted, a.Omitted}} {
+	}{{headerHasOutcome, a.HasOutcome}, {headerForwarded, a.Forwarded}, {headerOutcomeFollows, a.OutcomeFollows}, {headerOmitted, a.Omitted}} {
 		if flag.set {
 			headers = append(headers, kgo.RecordHeader{Key: flag.name})
 		}
@@ -82,36 +82,35 @@ func (a *VerdictRecord) AppendHeaders(headers []kgo.RecordHeader, text []byte) [
 	return headers
 }
 
-// Answer is what became of an event that was asked for.
+// Answer is a verdict as the requester reads it, with the outcome if there is one.
 type Answer struct {
 	Verdict dedup.Verdict
 	// Status is that of the claim, or the kind of the outcome; "" outside of
 	// claim mode.
 	Status string
-	// HasOutcome says that there is an outcome: Value and Headers are the
-	// executor's.
+	// HasOutcome says that Value and Headers are the executor's.
 	HasOutcome bool
-	Key        string // the dedup key as text; "" if none could be derived
+	Key        string // the dedup key as text; "" for a missing key
 	Attempt    uint32 // of the claim
-	// First is where the first copy stands, FirstTime its event time, and
-	// FirstRequest the id its sender has for it; where there is one.
+	// First is the topic/partition/offset of the key's first event, FirstTime
+	// its event time, and FirstRequest its client's id. Each may be empty.
 	First        string
 	FirstTime    time.Time
 	FirstRequest string
-	Reason       string // why, where the verdict alone does not say it
+	Reason       string // in words, where the verdict needs one
 	Value        []byte // nil is null
 	Headers      []dedup.Header
-	// Omitted says that the outcome's result was too long to be kept or told.
+	// Omitted says that the outcome's result was too long to store or to send.
 	Omitted bool
-	// Forwarded says that the event itself went on to the output.
+	// Forwarded says that the event itself is in the output topic.
 	Forwarded bool
 
-	OutcomeFollows bool // the outcome will be told as well
+	OutcomeFollows bool // a further record with the outcome follows
 }
 
-// AddressOf reads the address of a verdict.
+// AddressOf reads the address of a verdict; false if it has none.
 func AddressOf(rec *kgo.Record) (dedup.Address, bool) {
-	// The last one is ours: an outcome's headers stand before.
+	// The task's header is the last one; headers of the outcome precede it.
 	for i := len(rec.Headers) - 1; i >= 0; i-- {
 		if rec.Headers[i].Key == HeaderReplyTo {
 			return dedup.ParseAddress(rec.Headers[i].Value)
@@ -120,7 +119,7 @@ func AddressOf(rec *kgo.Record) (dedup.Address, bool) {
 	return dedup.Address{}, false
 }
 
-// ReadAnswer reads a verdict; false for one that this build does not know.
+// ReadAnswer reads a verdict; false for a verdict unknown to this build.
 func ReadAnswer(rec *kgo.Record) (Answer, bool) {
 	a := Answer{Value: rec.Value}
 	known := false
@@ -143,7 +142,7 @@ func ReadAnswer(rec *kgo.Record) (Answer, bool) {
 		case HeaderKey:
 			a.Key = text
 		case HeaderAttempt:
-			n, _ := strconv.ParseUint(text, 10, 32) // ours: 0 where it is not there
+			n, _ := strconv.ParseUint(text, 10, 32) // a task wrote it; 0 without one
 			a.Attempt = uint32(n)
 		case HeaderFirst:
 			a.First = text
@@ -155,11 +154,11 @@ func ReadAnswer(rec *kgo.Record) (Answer, bool) {
 			a.FirstRequest = text
 		case HeaderReason:
 			a.Reason = text
-		case headerSettled:
+		case headerHasOutcome:
 			a.HasOutcome = true
-		case headerPassed:
+		case headerForwarded:
 			a.Forwarded = true
-		case headerWaits:
+		case headerOutcomeFollows:
 			a.OutcomeFollows = true
 		case headerOmitted:
 			a.Omitted = true
