@@ -100,7 +100,7 @@ func (h *harmed) proceed(quarantined float64) *instance {
 		quarantined = min(n, 1)
 	}
 	if n != quarantined {
-		h.t.Errorf("%v stores set aside, want %v", n, quarantined)
+		h.t.Errorf("%v stores quarantined, want %v", n, quarantined)
 	}
 	aside, err := filepath.Glob(h.dir + ".quarantine-*")
 	must(h.t, err)
@@ -127,6 +127,7 @@ func (h *harmed) files(kind string) []string {
 // nothing comes twice. Package state does it at hundreds of places; here it is
 // about what the processor makes of it.
 func TestEveryDamageEndsInARebuild(t *testing.T) {
+	t.Parallel()
 	r := rand.New(rand.NewPCG(7, 8))
 	seed := r.Int64
 	for name, c := range map[string]struct {

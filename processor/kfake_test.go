@@ -351,8 +351,8 @@ func (i *instance) idle() bool {
 	})
 }
 
-// waiting reports whether committed records stand in [from, end): a
-// transactional topic ends in markers, which nobody commits past.
+// waiting reports whether [from, end) has committed records: a transactional
+// topic ends in control records, and committed offsets stay before them.
 func (b *bench) waiting(topic string, partition int32, from, end int64) bool {
 	b.t.Helper()
 	ctx := context.Background()

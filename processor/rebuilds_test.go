@@ -16,8 +16,9 @@ import (
 
 // TestCrashLoopGuard damages the state of one task before every start: the
 // third time within an hour the process stops, and stays stopped, until
-// somebody has removed the state.
+// the operator has removed the state.
 func TestCrashLoopGuard(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, benchRoutes)
 	cfg := b.config("one")
 	cfg.RebuildsPerHour = 2
@@ -29,7 +30,7 @@ func TestCrashLoopGuard(t *testing.T) {
 		harm()
 		i = b.ready(b.start(cfg))
 		if n := testutil.ToFloat64(i.restores.Quarantined); n != 1 {
-			t.Errorf("%v stores set aside, want 1", n)
+			t.Errorf("%v stores quarantined, want 1", n)
 		}
 		must(t, i.stop())
 	}
@@ -41,7 +42,7 @@ func TestCrashLoopGuard(t *testing.T) {
 			t.Fatalf("run returned %v", i.err)
 		}
 		if n := testutil.ToFloat64(i.restores.Quarantined); n != 0 {
-			t.Errorf("%v stores set aside by a process that stops", n)
+			t.Errorf("%v stores quarantined by a process that stops", n)
 		}
 	}
 	must(t, os.RemoveAll(filepath.Join(cfg.StateDir, cfg.AppID)))
@@ -53,6 +54,7 @@ func TestCrashLoopGuard(t *testing.T) {
 
 // TestHostStopsAreNotCounted: after a host stop a rebuild is what should be.
 func TestHostStopsAreNotCounted(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, benchRoutes)
 	cfg := b.config("one")
 	cfg.RebuildsPerHour = 1
@@ -61,7 +63,7 @@ func TestHostStopsAreNotCounted(t *testing.T) {
 		b.stopHost(i, fmt.Sprint("another boot ", n))
 		i = b.ready(b.start(cfg))
 		if n := testutil.ToFloat64(i.restores.Quarantined); n != 4 {
-			t.Errorf("%v stores set aside, want 4", n)
+			t.Errorf("%v stores quarantined, want 4", n)
 		}
 		must(t, i.stop())
 	}

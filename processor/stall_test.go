@@ -16,6 +16,7 @@ import (
 // TestStalledRestoreNamesTheTransaction holds a transaction open on the
 // changelog: the restore waits, says for whom, and goes on when it is over.
 func TestStalledRestoreNamesTheTransaction(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, benchRoutes)
 	cfg := b.config("one")
 	i := b.ready(b.start(cfg))
@@ -35,7 +36,7 @@ func TestStalledRestoreNamesTheTransaction(t *testing.T) {
 		return gather(t, i)[`oncebus_restore_stalled{partition="2",topic="app-repartition"}`] == 1
 	}
 	i = b.startWith(cfg, func(p *Processor) { p.stallAfter = 300 * time.Millisecond })
-	b.wait("the restore to say that it stands still", stalled)
+	b.wait("the restore to report its stall", stalled)
 	b.wait("readiness to say why", func() bool {
 		err := i.Ready()
 		return err != nil && strings.Contains(err.Error(), "task app-repartition/2 is restoring: an open transaction of producer") &&
@@ -47,7 +48,7 @@ func TestStalledRestoreNamesTheTransaction(t *testing.T) {
 	must(t, stranger.EndTransaction(ctx, kgo.TryAbort))
 	b.ready(i)
 	if stalled() {
-		t.Error("the metric still says that it stands still")
+		t.Error("the metric still reports the stall")
 	}
 	b.produce(batch("a", 100)...)
 	b.produce(batch("b", 100)...)
@@ -58,6 +59,7 @@ func TestStalledRestoreNamesTheTransaction(t *testing.T) {
 // TestStateThatMayNotBeRead: a lack of rights is no damage. The task tries
 // again and says why, and runs as soon as it may.
 func TestStateThatMayNotBeRead(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, benchRoutes)
 	cfg := b.config("one")
 	i := b.lived(cfg, batch("a", 100)...)
@@ -75,7 +77,7 @@ func TestStateThatMayNotBeRead(t *testing.T) {
 	must(t, os.Rename(dir+".away", dir))
 	b.ready(i)
 	if n := gather(t, i)["oncebus_quarantined_stores_total"]; n != 0 {
-		t.Errorf("%v stores set aside", n)
+		t.Errorf("%v stores quarantined", n)
 	}
 	if n := gather(t, i)["oncebus_restored_rows_total"]; n != 0 {
 		t.Errorf("%v rows were read again", n)
