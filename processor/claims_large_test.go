@@ -26,7 +26,7 @@ func longOperation(id string, n int) *kgo.Record {
 }
 
 // TestResultTheChangelogDoesNotTake is not recorded, however its length comes
-// about; who waits for it gets it, later replies say so.
+// about. A waiting request gets the result, later replies name its omission.
 func TestResultTheChangelogDoesNotTake(t *testing.T) {
 	t.Parallel()
 	const limit, step = 20_000, 25

@@ -9,7 +9,7 @@ import (
 	"oncebus/processor/wire"
 )
 
-// repartitioned waits until so many records stand in the repartition topic and returns
+// repartitioned waits until the repartition topic has so many records and returns
 // when the broker stamped the newest, in ms.
 func (b *bench) repartitioned(n int) (newest int64) {
 	b.t.Helper()

@@ -30,8 +30,8 @@ type (
 	}
 )
 
-// The answers to a request: run says that it was forwarded, the others what the
-// reply says. accepted is the answer to outcomeSent.
+// The answers to a request: run is a dispatched event, the others are replies.
+// accepted is the answer to outcomeSent.
 type (
 	run      struct{ attempt int }
 	pending  struct{}
@@ -112,7 +112,7 @@ var claimModel = porcupine.Model{
 	Step: func(state, input, output any) (bool, any) { return state.(claimSpec).step(input, output) },
 }
 
-// linear is a run against an app: senders, executors, and who reads for both.
+// linear is a run against an app: senders, executors, and a reader for both.
 type linear struct {
 	*bench
 	client *kgo.Client // of senders and executors

@@ -258,7 +258,7 @@ func TestWaitingDuplicatesAreAnsweredOnce(t *testing.T) {
 	}
 }
 
-// TestResultOverTheLimit is not kept, and the reply says so; null is kept as null.
+// TestResultOverTheLimit is not stored, and the reply has no value; null stays null.
 func TestResultOverTheLimit(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, fmt.Sprintf(claimRoutes, "reject"))

@@ -67,7 +67,7 @@ func (b *bench) routed() bool {
 }
 
 // TestDiskThatFills: below the pause level tasks pause as members of
-// their group and readiness says why; with a fifth more they go on.
+// their group and readiness has the reason; with a fifth more they continue.
 func TestDiskThatFills(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, benchRoutes)

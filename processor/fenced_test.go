@@ -9,8 +9,8 @@ import (
 
 // TestTwoProcessesWithOneInstanceID starts a process twice, each with a state
 // directory of its own, as a copied deployment would (fault p7, hazard A14).
-// The group keeps one of them and fences the other, which has to say so and to
-// stand back; the events come out once.
+// The group keeps one of them and fences the other, which has to log that and to
+// back off; the events come out once.
 func TestTwoProcessesWithOneInstanceID(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, benchRoutes)

@@ -206,7 +206,7 @@ func TestRequestWithoutAnOutcomeEndsWithTheVerdict(t *testing.T) {
 	}
 }
 
-// TestResultTheVerdictsTopicRefuses is left out, and the answer says so.
+// TestResultTheVerdictsTopicRefuses is omitted, and the answer has the reason.
 func TestResultTheVerdictsTopicRefuses(t *testing.T) {
 	t.Parallel()
 	b := newHTTPBench(t, strings.Replace(fmt.Sprintf(claimRoutes, "reject"), "result_limit: 100", "result_limit: 10000", 1))

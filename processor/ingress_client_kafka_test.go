@@ -37,7 +37,7 @@ func TestTooLargeIsNotSent(t *testing.T) {
 }
 
 // TestLoweredLimitIsNoticed: what a topic takes no more is too large, and not
-// for ever an event that Kafka does not take; what fits goes on.
+// for ever unavailable; smaller events are still accepted.
 func TestLoweredLimitIsNoticed(t *testing.T) {
 	t.Parallel()
 	b := newHTTPBench(t, keyedRoutes)

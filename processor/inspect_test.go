@@ -42,7 +42,7 @@ func (b *bench) waitingRequests(cfg Config) (n uint64) {
 	return n
 }
 
-// TestKeysAreCounted: what the metrics and the checkpoints say of the keys is
+// TestKeysAreCounted: the key counts of the metrics and the checkpoints are
 // what a scan of the rows finds; after a restart and a rebuild too.
 func TestKeysAreCounted(t *testing.T) {
 	t.Parallel()

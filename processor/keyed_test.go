@@ -24,7 +24,7 @@ const keyedRoutes = `routes:
     dead_letter: dead
 `
 
-// partitionOf places an id the way a producer does who partitions by it.
+// partitionOf places an id as a producer does that partitions by it.
 func partitionOf(id string, partitions int32) int32 {
 	sum := int32(0)
 	for _, c := range []byte(id) {

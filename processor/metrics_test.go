@@ -154,7 +154,7 @@ func TestNotReadyWhileATaskRestores(t *testing.T) {
 	}
 }
 
-// TestNotReadyBeforeABrokerAnswers: and it says so.
+// TestNotReadyBeforeABrokerAnswers: readiness names the reason.
 func TestNotReadyBeforeABrokerAnswers(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, benchRoutes)

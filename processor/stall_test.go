@@ -14,7 +14,7 @@ import (
 )
 
 // TestStalledRestoreNamesTheTransaction holds a transaction open on the
-// changelog: the restore waits, says for whom, and goes on when it is over.
+// changelog: the restore waits, names the producer, and continues when it ends.
 func TestStalledRestoreNamesTheTransaction(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, benchRoutes)

@@ -102,8 +102,8 @@ func (b *bench) passesTo(topic string, n int) {
 }
 
 // TestEventsBypassAFullDisk: without room for local state the
-// events of a route that says so go out marked, those of one that waits do not.
-// With room, checking goes on by itself, and what passed is known.
+// events of a fail_open route are forwarded and marked, those of a fail_closed route
+// wait. With free space, checking resumes, and the forwarded events are stored.
 func TestEventsBypassAFullDisk(t *testing.T) {
 	t.Parallel()
 	for _, restart := range []bool{false, true} {
