@@ -64,7 +64,7 @@ func sameHeaders(a, b []kgo.RecordHeader) bool {
 	return slices.EqualFunc(a, b, func(x, y kgo.RecordHeader) bool { return x.Key == y.Key && sameBytes(x.Value, y.Value) })
 }
 
-// sameBytes tells null from empty.
+// sameBytes distinguishes null from empty.
 func sameBytes(a, b []byte) bool { return bytes.Equal(a, b) && (a == nil) == (b == nil) }
 
 // assertUntouched checks that what producers wrote came through.
@@ -137,6 +137,7 @@ func badCases() []badCase {
 // product.md section 7: every entry comes out whole in the dead-letter topic,
 // with its reason and place, and a good record behind it in the output.
 func TestBadInputIsDeadLetteredAndTheNextRecordProcessed(t *testing.T) {
+	t.Parallel()
 	bothWays(t, badRoutes, func(t *testing.T, routes string) {
 		b := newBench(t, routes)
 		b.createTopic("signals.unique", 4, "max.message.bytes", strconv.Itoa(outputMaxBytes))
@@ -197,9 +198,10 @@ func assertCounts(t *testing.T, i *instance, route string, want map[string]float
 	}
 }
 
-// TestUnkeyedGoesByItsPolicy: dead letter is in the list above; pass lets the
-// record through unchecked and marked, drop only counts it.
-func TestUnkeyedGoesByItsPolicy(t *testing.T) {
+// TestMissingKeyFollowsItsPolicy: dead letter is in the list above; pass lets the
+// record through, marked; drop only counts it.
+func TestMissingKeyFollowsItsPolicy(t *testing.T) {
+	t.Parallel()
 	for _, policy := range []string{"forward", "drop"} {
 		t.Run(policy, func(t *testing.T) {
 			bothWays(t, badRoutes+"    on_missing_key: "+policy+"\n", func(t *testing.T, routes string) {
@@ -208,10 +210,10 @@ func TestUnkeyedGoesByItsPolicy(t *testing.T) {
 				twins := []*kgo.Record{signal("", 0, testTime), signal("", 0, testTime)}
 				b.produce(append(twins, signal("next", 0, testTime))...)
 				b.drain(i, "signals.raw")
-				var unkeyed int
+				var noKey int
 				for _, r := range b.read("signals.unique") {
 					if header(r, wire.HeaderVerdict) == "missing_key" {
-						unkeyed++
+						noKey++
 						assertUntouched(t, r, twins[0])
 						if header(r, wire.HeaderKey) != "" {
 							t.Errorf("a record without a key has %s", wire.HeaderKey)
@@ -220,8 +222,8 @@ func TestUnkeyedGoesByItsPolicy(t *testing.T) {
 						t.Errorf("output holds %q", r.Key)
 					}
 				}
-				if want := map[string]int{"forward": 2, "drop": 0}[policy]; unkeyed != want {
-					t.Errorf("%d unkeyed records passed, want %d", unkeyed, want)
+				if want := map[string]int{"forward": 2, "drop": 0}[policy]; noKey != want {
+					t.Errorf("%d records without a key forwarded, want %d", noKey, want)
 				}
 				if n := len(b.read("dead")); n > 0 {
 					t.Errorf("%d dead letters, want none", n)
@@ -235,6 +237,7 @@ func TestUnkeyedGoesByItsPolicy(t *testing.T) {
 // TestRecordTooLargeForTheDeadLetterTopicLeavesAPointer: what remains says
 // where the record stands and what it was; the record itself is still there.
 func TestRecordTooLargeForTheDeadLetterTopicLeavesAPointer(t *testing.T) {
+	t.Parallel()
 	bothWays(t, badRoutes, func(t *testing.T, routes string) {
 		b := newBench(t, routes)
 		b.createTopic("signals.unique", 4, "max.message.bytes", "2000")
@@ -272,23 +275,24 @@ func TestRecordTooLargeForTheDeadLetterTopicLeavesAPointer(t *testing.T) {
 	})
 }
 
-// TestKeylessRecordToACompactedTopicIsDeadLettered: a compacted topic takes no
+// TestRecordWithoutAKeyToACompactedTopicIsDeadLettered: a compacted topic takes no
 // record without a key, so it would fail its transaction for ever.
-func TestKeylessRecordToACompactedTopicIsDeadLettered(t *testing.T) {
+func TestRecordWithoutAKeyToACompactedTopicIsDeadLettered(t *testing.T) {
+	t.Parallel()
 	bothWays(t, badRoutes, func(t *testing.T, routes string) {
 		b := newBench(t, routes)
 		b.createTopic("signals.unique", 4, "cleanup.policy", "compact", "retention.ms", "-1")
 		i := b.ready(b.start(b.config("one")))
-		keyless := signal("keyless", 0, testTime)
-		keyless.Key = nil
-		b.produce(keyless, signal("next", 0, testTime))
+		noKey := signal("no key", 0, testTime)
+		noKey.Key = nil
+		b.produce(noKey, signal("next", 0, testTime))
 		b.drain(i, "signals.raw")
 		dead := b.read("dead")
 		if len(dead) != 1 {
 			t.Fatalf("%d dead letters, want one", len(dead))
 		}
-		assertUntouched(t, dead[0], keyless)
-		if reason := header(dead[0], wire.HeaderReason); !strings.Contains(reason, "no record key") || header(dead[0], wire.HeaderSource) != sourceOf(keyless) ||
+		assertUntouched(t, dead[0], noKey)
+		if reason := header(dead[0], wire.HeaderReason); !strings.Contains(reason, "no record key") || header(dead[0], wire.HeaderSource) != sourceOf(noKey) ||
 			header(dead[0], wire.HeaderVerdict) != "invalid" {
 			t.Errorf("headers %q", dead[0].Headers)
 		}
@@ -301,6 +305,7 @@ func TestKeylessRecordToACompactedTopicIsDeadLettered(t *testing.T) {
 // TestDeadLetterIsPartOfTheTransaction fails the end of the transaction that
 // carries a dead letter: it is withdrawn with its offset and written again.
 func TestDeadLetterIsPartOfTheTransaction(t *testing.T) {
+	t.Parallel()
 	bothWays(t, badRoutes, func(t *testing.T, routes string) {
 		b := newBench(t, routes)
 		i := b.ready(b.start(b.config("one")))

@@ -64,7 +64,7 @@ func strict(id string, partition int32) *kgo.Record {
 	return r
 }
 
-// bypassed reports whether all four tasks of a topic go round their stores.
+// bypassed reports whether all four tasks of a topic bypass their stores.
 func bypassed(i *instance, topic string) bool {
 	n := 0
 	for _, t := range i.State().Tasks {
@@ -101,10 +101,11 @@ func (b *bench) passesTo(topic string, n int) {
 	})
 }
 
-// TestEventsPassUncheckedWhileTheDiskIsFull: without room for local state the
-// events of a route that says so go out marked, those of one that waits do not.
-// With room, checking goes on by itself, and what passed is known.
-func TestEventsPassUncheckedWhileTheDiskIsFull(t *testing.T) {
+// TestEventsBypassAFullDisk: without room for local state the
+// events of a fail_open route are forwarded and marked, those of a fail_closed route
+// wait. With free space, checking resumes, and the forwarded events are stored.
+func TestEventsBypassAFullDisk(t *testing.T) {
+	t.Parallel()
 	for _, restart := range []bool{false, true} {
 		t.Run(fmt.Sprintf("restart %v", restart), func(t *testing.T) {
 			b := newBench(t, openRoutes)
@@ -147,7 +148,7 @@ func TestEventsPassUncheckedWhileTheDiskIsFull(t *testing.T) {
 			b.wait("7 keys to count", func() bool { return live(i, dedup.Seen) == 5+2 })
 			for _, r := range b.read("signals.unique") {
 				if header(r, wire.HeaderVerdict) == "bypassed" && header(r, wire.HeaderReason) != "local state cannot be used: not checked for duplicates" {
-					t.Errorf("an unchecked event has headers %v", r.Headers)
+					t.Errorf("a bypassed event has headers %v", r.Headers)
 				}
 			}
 			if !restart {
@@ -159,9 +160,10 @@ func TestEventsPassUncheckedWhileTheDiskIsFull(t *testing.T) {
 	}
 }
 
-// TestKeyedEventsPassUnchecked: a task that derives keys itself does so too. An
+// TestPrepartitionedEventsBypass: a task that derives keys itself does so too. An
 // event without a key needs no state, so it is treated at once, and once.
-func TestKeyedEventsPassUnchecked(t *testing.T) {
+func TestPrepartitionedEventsBypass(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, strings.Replace(openRoutes, "    topics: [signals.raw]\n", "    topics: [signals.raw]\n    prepartitioned: true\n", 1))
 	cfg, disk, place := b.onDisk(500)
 	i := b.ready(b.startWith(cfg, place))
@@ -182,9 +184,10 @@ func TestKeyedEventsPassUnchecked(t *testing.T) {
 	}
 }
 
-// TestUncheckedTransactionInDoubt: the broker commits while the client is told
-// that nobody knows. What went out unchecked does not go out again.
-func TestUncheckedTransactionInDoubt(t *testing.T) {
+// TestBypassWithAnUnknownCommitOutcome: the broker commits while the client gets
+// an unknown outcome. What was bypassed is not emitted again.
+func TestBypassWithAnUnknownCommitOutcome(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, openRoutes)
 	cfg, disk, place := b.onDisk(500)
 	dialer := &spoilingDialer{api: kmsg.EndTxn, match: "app-one-" + stageDedup + "-0", spoil: answerEndTxn(kerr.UnknownServerError)}
@@ -209,15 +212,16 @@ func TestUncheckedTransactionInDoubt(t *testing.T) {
 	}
 }
 
-// TestUncheckedOrderIsNotRunAgain: in claim mode the executor gets an unchecked
-// event without a token, its sender is told, and later copies are held back, as
-// nobody will ever know its outcome. Outcomes wait for the store.
-func TestUncheckedOrderIsNotRunAgain(t *testing.T) {
+// TestBypassedOrderIsNotRunAgain: in claim mode the executor gets a bypassed
+// event without a token, its sender gets the verdict bypassed, and later duplicates
+// are in progress: the event's outcome cannot arrive. Outcomes wait for the store.
+func TestBypassedOrderIsNotRunAgain(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, fmt.Sprintf(claimRoutes, "wait")+"    on_state_failure: fail_open\n")
 	cfg, disk, place := b.onDisk(500)
 	i := b.ready(b.startWith(cfg, place))
 	b.produce(operation("1", "first", 0))
-	b.settle(i)
+	b.drainClaims(i)
 	disk.free.Store(80)
 	b.wait("tasks without a store", func() bool { return bypassed(i, "app-repartition") })
 	first := b.read("ops.run")[0]
@@ -229,9 +233,9 @@ func TestUncheckedOrderIsNotRunAgain(t *testing.T) {
 		wire.HeaderVerdict: "bypassed", wire.HeaderClaimStatus: "bypassed", wire.HeaderRequestID: "bypassed", wire.HeaderAttempt: "0",
 	})
 	disk.free.Store(500)
-	b.settle(i)
+	b.drainClaims(i)
 	b.produce(operation("1", "second", 2), operation("2", "again", 3))
-	b.settle(i)
+	b.drainClaims(i)
 	run := b.read("ops.run")
 	if len(run) != 2 || header(run[0], wire.HeaderClaimToken) == "" || header(run[1], wire.HeaderClaimToken) != "" {
 		t.Fatalf("the executor got %d events", len(run))
@@ -240,15 +244,16 @@ func TestUncheckedOrderIsNotRunAgain(t *testing.T) {
 	assertHeaders(t, replies["ops.raw/0/0"], map[string]string{wire.HeaderVerdict: "unique", wire.HeaderClaimStatus: "completed"})
 	assertHeaders(t, replies["ops.raw/2/0"], map[string]string{wire.HeaderVerdict: "replayed", wire.HeaderClaimStatus: "completed"})
 	if r := replies["ops.raw/3/0"]; r != nil {
-		t.Errorf("a copy that waits for an outcome is answered %v", r.Headers)
+		t.Errorf("a duplicate that waits for an outcome is answered %v", r.Headers)
 	}
 	b.wait("one key to count as submitted", func() bool { return live(i, dedup.Submitted) == 1 })
 }
 
-// TestUncheckedCopyOfAClaim: a claim stands when a copy goes out unchecked.
+// TestBypassedDuplicateOfAClaim: a claim stands when a duplicate is bypassed.
 // Neither the end of its lease nor a failure lets a further one run; its outcome
-// is recorded and told, and forget frees it.
-func TestUncheckedCopyOfAClaim(t *testing.T) {
+// is recorded and sent, and forget frees it.
+func TestBypassedDuplicateOfAClaim(t *testing.T) {
+	t.Parallel()
 	for outcome, want := range map[string]map[string]string{
 		"":          {wire.HeaderVerdict: "in_progress", wire.HeaderClaimStatus: "submitted"},
 		"submitted": {wire.HeaderVerdict: "in_progress", wire.HeaderClaimStatus: "submitted"},
@@ -263,21 +268,21 @@ func TestUncheckedCopyOfAClaim(t *testing.T) {
 			cfg, disk, place := b.onDisk(500)
 			i := b.ready(b.startWith(cfg, place))
 			b.produce(operation("1", "first", 0))
-			b.settle(i)
+			b.drainClaims(i)
 			claimed := b.read("ops.run")[0]
 			disk.free.Store(80)
 			b.wait("tasks without a store", func() bool { return bypassed(i, "app-repartition") })
 			b.produce(operation("1", "bypassed", 1), operation("1", "bypassed too", 1))
 			b.passesTo("ops.run", 2)
 			disk.free.Store(500)
-			b.settle(i)
+			b.drainClaims(i)
 			b.wait("one key to count as submitted", func() bool { return live(i, dedup.Submitted) == 1 && live(i, dedup.ClaimInProgress) == 0 })
 			if outcome != "" {
 				b.produce(outcomeOf(claimed, outcome, []byte("the result")))
-				b.settle(i)
+				b.drainClaims(i)
 			}
 			b.produce(operation("1", "later", 2))
-			b.settle(i)
+			b.drainClaims(i)
 			runs, replies := b.read("ops.run"), b.replies("ops.replies")
 			if want == nil {
 				if len(runs) != 4 || !slices.ContainsFunc(runs, func(r *kgo.Record) bool { return header(r, wire.HeaderAttempt) == "2" }) {
@@ -286,7 +291,7 @@ func TestUncheckedCopyOfAClaim(t *testing.T) {
 				return
 			}
 			if len(runs) != 3 {
-				t.Errorf("the executor got %d events, want the first and two unchecked", len(runs))
+				t.Errorf("the executor got %d events, want the first and two bypassed", len(runs))
 			}
 			assertHeaders(t, replies["ops.raw/2/0"], want)
 			if outcome != "" && outcome != "submitted" {
@@ -296,14 +301,15 @@ func TestUncheckedCopyOfAClaim(t *testing.T) {
 	}
 }
 
-// TestUncheckedCopyAfterItsWindowAtTheLimit: the key is not new, so the limit
+// TestBypassedDuplicateAfterItsWindowAtTheLimit: the key is not new, so the limit
 // does not keep it from being recorded.
-func TestUncheckedCopyAfterItsWindowAtTheLimit(t *testing.T) {
+func TestBypassedDuplicateAfterItsWindowAtTheLimit(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, fmt.Sprintf(claimRoutes, "reject")+"    on_state_failure: fail_open\n    limits: {live_keys: 1}\n")
 	cfg, disk, place := b.onDisk(500)
 	i := b.ready(b.startWith(cfg, place))
 	b.produce(operation("1", "first", 0))
-	b.settle(i)
+	b.drainClaims(i)
 	disk.free.Store(80)
 	b.wait("tasks without a store", func() bool { return bypassed(i, "app-repartition") })
 	late := func(request string, partition int32) *kgo.Record {
@@ -314,11 +320,11 @@ func TestUncheckedCopyAfterItsWindowAtTheLimit(t *testing.T) {
 	b.produce(late("bypassed", 1))
 	b.passesTo("ops.run", 1)
 	disk.free.Store(500)
-	b.settle(i)
+	b.drainClaims(i)
 	b.produce(late("again", 2))
-	b.settle(i)
+	b.drainClaims(i)
 	if n := len(b.read("ops.run")); n != 2 {
-		t.Errorf("the executor got %d events, want the first and the unchecked one", n)
+		t.Errorf("the executor got %d events, want the first and the bypassed one", n)
 	}
 	assertHeaders(t, b.replies("ops.replies")["ops.raw/2/0"], map[string]string{wire.HeaderVerdict: "in_progress", wire.HeaderClaimStatus: "submitted"})
 }
@@ -327,6 +333,7 @@ func TestUncheckedCopyAfterItsWindowAtTheLimit(t *testing.T) {
 // with a route that does not wait goes on without local state, until a person
 // has looked.
 func TestBrokenStateDoesNotStopOpenRoutes(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, openRoutes)
 	cfg := b.config("one")
 	cfg.RebuildsPerHour = 1
@@ -361,6 +368,7 @@ func TestBrokenStateDoesNotStopOpenRoutes(t *testing.T) {
 // TestStateThatCannotBeOpened: whatever is wrong with the directory, events of
 // the open route go on, and the state comes back when it is put right.
 func TestStateThatCannotBeOpened(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, openRoutes)
 	cfg := b.config("one")
 	b.lived(cfg, batch("x", 40)...)
@@ -387,9 +395,10 @@ func TestStateThatCannotBeOpened(t *testing.T) {
 }
 
 // TestRandomOutagesOfLocalState: whatever the disk does and whenever processes
-// die, each event goes out at most once, no key is missed, at most one copy of
+// die, each event goes out at most once, no key is missed, at most one duplicate of
 // each is called unique, and the route that waits is not touched by any of it.
 func TestRandomOutagesOfLocalState(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, openRoutes)
 	cfg, disk, place := b.onDisk(500)
 	i := b.ready(b.startWith(cfg, place))
@@ -455,13 +464,14 @@ func TestRandomOutagesOfLocalState(t *testing.T) {
 	b.assertOutputs("signals.unique", outputs)
 	b.assertOutputs("strict.unique", wantStrict)
 	if !strings.Contains(fmt.Sprint(outputs), dedup.Bypassed.String()) {
-		t.Error("nothing ever went out unchecked")
+		t.Error("no event was bypassed")
 	}
 }
 
-// TestOpenKeyedTopicsStayInTheTopology: with nothing but prepartitioned topics, one of
+// TestFailOpenPrepartitionedTopicsStayInTheTopology: with nothing but prepartitioned topics, one of
 // which does not wait, workers still know all of them when they look again.
-func TestOpenKeyedTopicsStayInTheTopology(t *testing.T) {
+func TestFailOpenPrepartitionedTopicsStayInTheTopology(t *testing.T) {
+	t.Parallel()
 	keyed := strings.NewReplacer("[signals.raw]\n", "[signals.raw]\n    prepartitioned: true\n", "[strict.raw]\n", "[strict.raw]\n    prepartitioned: true\n")
 	b := newBench(t, keyed.Replace(openRoutes))
 	cfg, disk, place := b.onDisk(500)
@@ -481,10 +491,11 @@ func TestOpenKeyedTopicsStayInTheTopology(t *testing.T) {
 	b.assertOutputs("strict.unique", map[string]string{"k-a": "unique"})
 }
 
-// TestDeadLetterOfAnOutageIsNotRemembered: what was too large for the output, or
-// of the future, while nobody could look did not go out. So a copy of it that may
-// go out does.
-func TestDeadLetterOfAnOutageIsNotRemembered(t *testing.T) {
+// TestDeadLetterOfAnOutageIsNotStored: what was too large for the output, or
+// of the future, during the outage was not emitted. So a corrected duplicate of it
+// is emitted.
+func TestDeadLetterOfAnOutageIsNotStored(t *testing.T) {
+	t.Parallel()
 	const pass = "    on_state_failure: fail_open\n"
 	claims := fmt.Sprintf(claimRoutes, "reject") + pass
 	large := func(r *kgo.Record) *kgo.Record {
@@ -543,9 +554,10 @@ func TestDeadLetterOfAnOutageIsNotRemembered(t *testing.T) {
 	}
 }
 
-// TestBombWhileEventsPassUnchecked: a batch that unpacks to too much holds
+// TestBombDuringABypass: a batch that decompresses to too much holds
 // nothing up, and becomes one dead letter, however often it is met.
-func TestBombWhileEventsPassUnchecked(t *testing.T) {
+func TestBombDuringABypass(t *testing.T) {
+	t.Parallel()
 	for _, restart := range []bool{false, true} {
 		t.Run(fmt.Sprintf("restart %v", restart), func(t *testing.T) {
 			t.Parallel()

@@ -18,7 +18,7 @@ import (
 var payRoute = strings.ReplaceAll(strings.TrimPrefix(claimRoutes, "routes:\n"), "ops", "pay")
 
 // forgery is the token of a claim of route pay with the namespace of route ops
-// in it: all that somebody needs who may write to ops.outcomes alone.
+// in it. A client with write access to ops.outcomes alone can make it.
 func (b *bench) forgery(i *instance) dedup.Token {
 	b.t.Helper()
 	pay := operation("1", "first", 0)
@@ -37,10 +37,11 @@ func forgedOutcome(token dedup.Token, kind dedup.OutcomeKind) *kgo.Record {
 	}}
 }
 
-// TestTokenOfAnotherNamespaceSettlesNothing, whatever it says and whichever way
+// TestTokenOfAnotherNamespaceIsRefused, whatever it says and whichever way
 // it comes: the claim stands, and the outcome is refused like one of a key that
-// nobody knows.
-func TestTokenOfAnotherNamespaceSettlesNothing(t *testing.T) {
+// without a row.
+func TestTokenOfAnotherNamespaceIsRefused(t *testing.T) {
+	t.Parallel()
 	for _, kind := range dedup.OutcomeKinds {
 		for _, way := range []string{"topic", "front"} {
 			t.Run(fmt.Sprint(kind, " by ", way), func(t *testing.T) {
@@ -50,14 +51,14 @@ func TestTokenOfAnotherNamespaceSettlesNothing(t *testing.T) {
 				token := b.forgery(i)
 				switch {
 				case way == "front":
-					must(t, b.front("front").SubmitOutcome(t.Context(), b.routes.Routes[0], token.Append(nil), kind, []byte("forged"), nil))
+					must(t, b.ingress("front").SubmitOutcome(t.Context(), b.routes.Routes[0], token.Append(nil), kind, []byte("forged"), nil))
 				case kind == dedup.OutcomeForget:
 					token.Attempt, token.At = 0, dedup.Position{} // as the operator's tool makes it
 					fallthrough
 				default:
 					b.produce(forgedOutcome(token, kind))
 				}
-				b.settle(i)
+				b.drainClaims(i)
 				again := operation("1", "again", 1)
 				again.Topic = "pay.raw"
 				b.produce(again)
@@ -86,9 +87,10 @@ func TestTokenOfAnotherNamespaceSettlesNothing(t *testing.T) {
 	}
 }
 
-// TestTokenOfANamespaceWithoutARoute settles nothing either, and stops nobody:
+// TestTokenOfANamespaceWithoutARoute is refused as well, and stops no task:
 // the rows of a route that was taken out of the file stay for their time.
 func TestTokenOfANamespaceWithoutARoute(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, fmt.Sprintf(claimRoutes+payRoute, "reject", "reject"))
 	cfg := b.config("one")
 	i := b.ready(b.start(cfg))
@@ -97,20 +99,21 @@ func TestTokenOfANamespaceWithoutARoute(t *testing.T) {
 	b.useRoutes(fmt.Sprintf(claimRoutes, "reject"))
 	i = b.ready(b.start(cfg))
 	b.produce(forgedOutcome(token, dedup.OutcomeFailed))
-	b.settle(i)
+	b.drainClaims(i)
 	if n := len(b.read("dead")); n != 1 {
 		t.Errorf("%d dead letters, want the forged outcome", n)
 	}
 	(&app.Counts{}).AddWaiting(&dedup.Row{NamespaceID: token.NamespaceID}, -1) // nor does the count of those who wait need a route
 }
 
-// TestFrontTakesNoTokenWithoutAnAttempt: any attempt is for the operator's tool
+// TestIngressClientRefusesATokenWithoutAnAttempt: any attempt is for the operator's tool
 // to forget, which writes to the topic; an executor has the token of its own.
-func TestFrontTakesNoTokenWithoutAnAttempt(t *testing.T) {
+func TestIngressClientRefusesATokenWithoutAnAttempt(t *testing.T) {
+	t.Parallel()
 	b := newHTTPBench(t, fmt.Sprintf(claimRoutes, "reject"))
 	i := b.ready(b.start(b.config("one")))
-	f := b.front("front")
-	assertAnswer(t, f.ask(request("1", "first")), "unique in_progress attempt 1 passed")
+	f := b.ingress("front")
+	assertAnswer(t, f.submit(request("1", "first")), "unique in_progress attempt 1 forwarded")
 	token, err := dedup.ParseToken([]byte(header(b.lastRun("1"), wire.HeaderClaimToken)))
 	must(t, err)
 	token.Attempt, token.At = 0, dedup.Position{}
@@ -119,6 +122,6 @@ func TestFrontTakesNoTokenWithoutAnAttempt(t *testing.T) {
 		t.Errorf("a token without an attempt: %v", err)
 	}
 	must(t, f.conclude(b.lastRun("1"), dedup.OutcomeForget, nil))
-	b.settle(i)
-	assertAnswer(t, f.ask(request("1", "second")), "unique in_progress attempt 2 passed")
+	b.drainClaims(i)
+	assertAnswer(t, f.submit(request("1", "second")), "unique in_progress attempt 2 forwarded")
 }

@@ -11,7 +11,7 @@ import (
 	"oncebus/processor/wire"
 )
 
-// smallChangelog makes the changelog of the hop with a limit to its records.
+// smallChangelog makes the changelog of the repartition topic with a limit to its records.
 func (b *bench) smallChangelog(maxBytes int) {
 	b.t.Helper()
 	b.createTopic("app-repartition-changelog", 4, "cleanup.policy", "compact,delete", "retention.ms", "-1", "retention.bytes", "-1",
@@ -26,8 +26,9 @@ func longOperation(id string, n int) *kgo.Record {
 }
 
 // TestResultTheChangelogDoesNotTake is not recorded, however its length comes
-// about; who waits for it gets it, later replies say so.
+// about. A waiting request gets the result, later replies name its omission.
 func TestResultTheChangelogDoesNotTake(t *testing.T) {
+	t.Parallel()
 	const limit, step = 20_000, 25
 	for _, headers := range []int{0, 80, 2000} {
 		t.Run(fmt.Sprint(headers, " headers"), func(t *testing.T) {
@@ -35,7 +36,7 @@ func TestResultTheChangelogDoesNotTake(t *testing.T) {
 			b := newBench(t, strings.Replace(fmt.Sprintf(claimRoutes, "reject"), "result_limit: 100", "result_limit: 65536", 1))
 			b.smallChangelog(limit)
 			i := b.ready(b.start(b.config("one")))
-			// From one that fits for certain to one that has no room for its row.
+			// From one that fits for certain to one whose row is too large.
 			sizes := map[string]int{}
 			var events []*kgo.Record
 			for n, size := range []int{0, limit / 2, limit - 6000} {
@@ -50,7 +51,7 @@ func TestResultTheChangelogDoesNotTake(t *testing.T) {
 				events = append(events, e)
 			}
 			b.produce(events...)
-			b.settle(i)
+			b.drainClaims(i)
 			var tiny []kgo.RecordHeader
 			for range headers {
 				tiny = append(tiny, kgo.RecordHeader{Key: "a"})
@@ -58,12 +59,12 @@ func TestResultTheChangelogDoesNotTake(t *testing.T) {
 			for _, run := range b.read("ops.run") {
 				b.produce(outcomeOf(run, "completed", make([]byte, max(0, sizes[string(run.Key)])), tiny...))
 			}
-			b.settle(i)
+			b.drainClaims(i)
 			for _, e := range events {
 				e.Partition = 1
 			}
 			b.produce(events...)
-			b.settle(i)
+			b.drainClaims(i)
 			kept, omitted := -1, 1<<30
 			for _, r := range b.read("ops.replies") {
 				size := sizes[string(r.Key)]
@@ -88,9 +89,10 @@ func TestResultTheChangelogDoesNotTake(t *testing.T) {
 	}
 }
 
-// TestClaimTheChangelogHasNoRoomForAnotherIn is claimed anew all the same when
-// its lease is over: who asks then is told that it runs, and not kept.
-func TestClaimTheChangelogHasNoRoomForAnotherIn(t *testing.T) {
+// TestClaimRowTooLargeForAnotherRequest is claimed again all the same when
+// its lease is over. A later request gets in_progress, and is not stored.
+func TestClaimRowTooLargeForAnotherRequest(t *testing.T) {
+	t.Parallel()
 	for _, pending := range []string{"reject", "wait"} {
 		t.Run(pending, func(t *testing.T) {
 			t.Parallel()
@@ -99,18 +101,18 @@ func TestClaimTheChangelogHasNoRoomForAnotherIn(t *testing.T) {
 			i := b.ready(b.start(b.config("one")))
 			copies := 0
 			b.produce(longOperation("1", 0))
-			b.settle(i)
+			b.drainClaims(i)
 			for len(b.read("ops.run")) < 3 {
 				copies++
 				b.produce(longOperation("1", copies))
-				b.settle(i)
+				b.drainClaims(i)
 			}
 			for _, run := range b.read("ops.run") {
 				if header(run, wire.HeaderAttempt) == "3" {
 					b.produce(outcomeOf(run, "rejected", []byte("no")))
 				}
 			}
-			b.settle(i)
+			b.drainClaims(i)
 			replies := b.replies("ops.replies")
 			if len(replies) != copies+1 {
 				t.Errorf("%d replies to %d requests", len(replies), copies+1)
@@ -122,7 +124,7 @@ func TestClaimTheChangelogHasNoRoomForAnotherIn(t *testing.T) {
 				}
 				assertHeaders(t, r, want)
 			}
-			if n := b.waitingTold(b.config("one")); n != 0 {
+			if n := b.waitingRequests(b.config("one")); n != 0 {
 				t.Errorf("%d requests are said to wait", n)
 			}
 		})
@@ -131,8 +133,9 @@ func TestClaimTheChangelogHasNoRoomForAnotherIn(t *testing.T) {
 
 // TestClaimTheChangelogDoesNotTake is no claim: its event goes to the
 // dead-letter topic, and the next one is judged. One that it takes without who
-// asked runs, and copies get its result.
+// asked runs, and duplicates get its result.
 func TestClaimTheChangelogDoesNotTake(t *testing.T) {
+	t.Parallel()
 	for limit, dead := range map[int]bool{1200: true, 2500: false} {
 		t.Run(fmt.Sprint(limit), func(t *testing.T) {
 			t.Parallel()
@@ -140,11 +143,11 @@ func TestClaimTheChangelogDoesNotTake(t *testing.T) {
 			b.smallChangelog(limit)
 			i := b.ready(b.start(b.config("one")))
 			b.produce(longOperation("long", 0), operation("short", "short", 1))
-			b.settle(i)
+			b.drainClaims(i)
 			for _, run := range b.read("ops.run") {
 				b.produce(outcomeOf(run, "completed", []byte("done")))
 			}
-			b.settle(i)
+			b.drainClaims(i)
 			letters, replies := b.read("dead"), b.replies("ops.replies")
 			assertHeaders(t, replies["ops.raw/1/0"], map[string]string{wire.HeaderVerdict: "unique", wire.HeaderClaimStatus: "completed"})
 			if dead {
@@ -159,11 +162,11 @@ func TestClaimTheChangelogDoesNotTake(t *testing.T) {
 			}
 			assertHeaders(t, replies["ops.raw/0/0"], map[string]string{wire.HeaderVerdict: "in_progress", wire.HeaderClaimStatus: "in_progress"})
 			b.produce(longOperation("long", 2))
-			b.settle(i)
+			b.drainClaims(i)
 			again := b.replies("ops.replies")["ops.raw/2/0"]
 			assertHeaders(t, again, map[string]string{wire.HeaderVerdict: "replayed", wire.HeaderClaimStatus: "completed", wire.HeaderReason: ""})
 			if string(again.Value) != "done" || len(letters) != 0 {
-				t.Errorf("the copy got %q; %d dead letters", again.Value, len(letters))
+				t.Errorf("the duplicate got %q; %d dead letters", again.Value, len(letters))
 			}
 		})
 	}

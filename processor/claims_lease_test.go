@@ -9,9 +9,9 @@ import (
 	"oncebus/processor/wire"
 )
 
-// hopped waits until so many records stand in the repartition topic and returns
+// repartitioned waits until the repartition topic has so many records and returns
 // when the broker stamped the newest, in ms.
-func (b *bench) hopped(n int) (newest int64) {
+func (b *bench) repartitioned(n int) (newest int64) {
 	b.t.Helper()
 	b.wait("the events to be routed", func() bool {
 		records := b.read("app-repartition")
@@ -23,34 +23,36 @@ func (b *bench) hopped(n int) (newest int64) {
 	return newest
 }
 
-// TestBacklogUsesUpNoLease: an event and its copy wait for the task for longer
-// than the lease, and are judged one after the other. The first is handed out
-// only then, so the copy finds it at work.
+// TestBacklogUsesUpNoLease: an event and its duplicate wait for the task for longer
+// than the lease, and are judged one after the other. The first is dispatched
+// only then, so the duplicate finds it at work.
 func TestBacklogUsesUpNoLease(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, strings.Replace(fmt.Sprintf(claimRoutes, "reject"), "lease: 10m", "lease: 5ms", 1))
 	cfg, disk, place := b.onDisk(500)
 	i := b.ready(b.startWith(cfg, place))
 	disk.free.Store(80)
 	b.wait("the worker to hold", func() bool { return i.workers[1].holding.Load() })
 	b.produce(operation("1", "first", 0))
-	first := b.hopped(1)
+	first := b.repartitioned(1)
 	b.wait("the lease to be over, had it begun", func() bool { return time.Now().UnixMilli() > first+50 })
 	b.produce(operation("1", "copy", 1))
-	if copied := b.hopped(2); copied-first <= 5 {
-		t.Fatalf("the copy is stamped %d ms after the first", copied-first)
+	if copied := b.repartitioned(2); copied-first <= 5 {
+		t.Fatalf("the duplicate is stamped %d ms after the first", copied-first)
 	}
 	disk.free.Store(500)
-	b.settle(i)
+	b.drainClaims(i)
 	if n := len(b.read("ops.run")); n != 1 {
-		t.Errorf("%d attempts went out, nobody had the first", n)
+		t.Errorf("%d attempts were dispatched, want the first alone", n)
 	}
 	assertHeaders(t, b.replies("ops.replies")["ops.raw/1/0"], map[string]string{wire.HeaderVerdict: "in_progress", wire.HeaderFirstRequest: "first"})
 }
 
-// TestLeasesBeginAnewWithATask: what its checkpoints say of the times that
+// TestLeasesRestartWithTheTask: what its checkpoints say of the times that
 // leases run by. A task that a process took over judges since then, and its
 // transactions begin after that.
-func TestLeasesBeginAnewWithATask(t *testing.T) {
+func TestLeasesRestartWithTheTask(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, fmt.Sprintf(claimRoutes, "reject"))
 	seen := 0
 	var ups []int64
@@ -59,7 +61,7 @@ func TestLeasesBeginAnewWithATask(t *testing.T) {
 		i := b.ready(b.start(b.onePartition("one")))
 		for n := range 3 {
 			b.produce(operation(fmt.Sprint(life, n), "a", 0))
-			b.settle(i)
+			b.drainClaims(i)
 		}
 		must(t, i.stop())
 		records := b.read("app-repartition-changelog")

@@ -19,10 +19,10 @@ import (
 	"oncebus/processor/wire"
 )
 
-// ask is a request under a key, told the outcome that an executor says of it.
+// requestSent is a request under a key, outcomeSent an outcome that an executor sent for it.
 type (
-	ask  struct{ key string }
-	told struct {
+	requestSent struct{ key string }
+	outcomeSent struct {
 		key     string
 		attempt int
 		kind    string
@@ -30,8 +30,8 @@ type (
 	}
 )
 
-// The answers to a request: run says that it was forwarded, the others what the
-// reply says. accepted answers told.
+// The answers to a request: run is a dispatched event, the others are replies.
+// accepted is the answer to outcomeSent.
 type (
 	run      struct{ attempt int }
 	pending  struct{}
@@ -48,8 +48,8 @@ type claimSpec struct {
 }
 
 func (s claimSpec) step(input, output any) (bool, claimSpec) {
-	if o, ok := input.(told); ok {
-		return s.tell(o, bool(output.(accepted)))
+	if o, ok := input.(outcomeSent); ok {
+		return s.applyOutcome(o, bool(output.(accepted)))
 	}
 	switch answer := output.(type) {
 	case run: // the first, or the lease is over, whose clock is not part of this
@@ -60,13 +60,13 @@ func (s claimSpec) step(input, output any) (bool, claimSpec) {
 		return s.status == "in_progress" || s.status == "submitted", s
 	case replayed: // of a completed key, or to one that waited
 		return answer == s.last && (s.status == "completed" || answer.status != "completed"), s
-	case nil: // nobody saw the answer, and it did not run
+	case nil: // no sender received the answer, and it did not run
 		return true, s
 	}
 	return false, s
 }
 
-func (s claimSpec) tell(o told, ok bool) (bool, claimSpec) {
+func (s claimSpec) applyOutcome(o outcomeSent, ok bool) (bool, claimSpec) {
 	before := s
 	legal := o.attempt == s.attempt
 	switch {
@@ -95,9 +95,9 @@ var claimModel = porcupine.Model{
 		for _, op := range history {
 			key := ""
 			switch in := op.Input.(type) {
-			case ask:
+			case requestSent:
 				key = in.key
-			case told:
+			case outcomeSent:
 				key = in.key
 			}
 			if _, ok := at[key]; !ok {
@@ -112,19 +112,19 @@ var claimModel = porcupine.Model{
 	Step: func(state, input, output any) (bool, any) { return state.(claimSpec).step(input, output) },
 }
 
-// linear is a run against an app: senders, executors, and who reads for both.
+// linear is a run against an app: senders, executors, and a reader for both.
 type linear struct {
 	*bench
 	client *kgo.Client // of senders and executors
 	began  time.Time
 
-	mu      sync.Mutex
-	waiting map[string]chan any // answers, by record key of the request
-	refused map[string]bool     // outcomes, by their record key
-	history []porcupine.Operation
-	runs    chan *kgo.Record
-	told    []int          // in history, the operations whose answer is known in the end
-	unseen  map[string]int // in history, by record key, the requests that nobody waited for to the end
+	mu       sync.Mutex
+	waiting  map[string]chan any // answers, by record key of the request
+	refused  map[string]bool     // outcomes, by their record key
+	history  []porcupine.Operation
+	runs     chan *kgo.Record
+	outcomes []int          // in history, the operations whose answer is known in the end
+	unseen   map[string]int // in history, by record key, the requests without an answer
 }
 
 func (l *linear) now() int64 { return time.Since(l.began).Nanoseconds() }
@@ -167,15 +167,15 @@ func (l *linear) listen(ctx context.Context) {
 	}
 }
 
-// ask sends one request and waits for its answer, or for the end of patience.
-func (l *linear) ask(ctx context.Context, key, request string, partition int32) {
+// sendRequest sends one request and waits for its answer, or for the end of patience.
+func (l *linear) sendRequest(ctx context.Context, key, request string, partition int32) {
 	answer := make(chan any, 1)
 	l.mu.Lock()
 	l.waiting["k-"+request] = answer
 	l.mu.Unlock()
-	op := porcupine.Operation{Input: ask{key}, Call: l.now(), Return: math.MaxInt64}
+	op := porcupine.Operation{Input: requestSent{key}, Call: l.now(), Return: math.MaxInt64}
 	rec := operation(key, request, partition)
-	if l.client.ProduceSync(ctx, rec).FirstErr() == nil { // else it may be on the bus all the same
+	if l.client.ProduceSync(ctx, rec).FirstErr() == nil { // else it may be in Kafka all the same
 		select {
 		case op.Output = <-answer:
 			op.Return = l.now()
@@ -190,17 +190,17 @@ func (l *linear) ask(ctx context.Context, key, request string, partition int32) 
 	l.history = append(l.history, op)
 }
 
-// tell sends an outcome. Whether it was refused shows in the end.
-func (l *linear) tell(ctx context.Context, key string, event *kgo.Record, kind, value, id string) {
+// sendOutcome sends an outcome. Whether it was refused shows in the end.
+func (l *linear) sendOutcome(ctx context.Context, key string, event *kgo.Record, kind, value, id string) {
 	attempt, _ := strconv.Atoi(header(event, wire.HeaderAttempt))
 	rec := outcomeOf(event, kind, []byte(value))
 	rec.Key = []byte(id)
-	op := porcupine.Operation{Input: told{key, attempt, kind, value}, Output: id, Call: l.now(), Return: math.MaxInt64}
+	op := porcupine.Operation{Input: outcomeSent{key, attempt, kind, value}, Output: id, Call: l.now(), Return: math.MaxInt64}
 	if err := l.client.ProduceSync(ctx, rec).FirstErr(); err != nil {
 		return
 	}
 	l.mu.Lock()
-	l.told = append(l.told, len(l.history))
+	l.outcomes = append(l.outcomes, len(l.history))
 	l.history = append(l.history, op)
 	l.mu.Unlock()
 }
@@ -222,22 +222,22 @@ func (l *linear) execute(ctx context.Context, rng *rand.Rand) {
 		switch rng.IntN(10) {
 		case 0: // dies
 		case 1:
-			l.tell(ctx, key, event, "failed", value, id)
+			l.sendOutcome(ctx, key, event, "failed", value, id)
 		case 2:
-			l.tell(ctx, key, event, "rejected", value, id)
-			l.tell(ctx, key, event, "rejected", value, id+"-again")
+			l.sendOutcome(ctx, key, event, "rejected", value, id)
+			l.sendOutcome(ctx, key, event, "rejected", value, id+"-again")
 		case 3:
-			l.tell(ctx, key, event, "submitted", "", id+"-s")
-			l.tell(ctx, key, event, "completed", value, id)
+			l.sendOutcome(ctx, key, event, "submitted", "", id+"-s")
+			l.sendOutcome(ctx, key, event, "completed", value, id)
 		case 4: // out of order
-			l.tell(ctx, key, event, "completed", value, id)
-			l.tell(ctx, key, event, "submitted", "", id+"-s")
+			l.sendOutcome(ctx, key, event, "completed", value, id)
+			l.sendOutcome(ctx, key, event, "submitted", "", id+"-s")
 		default:
-			l.tell(ctx, key, event, "completed", value, id)
+			l.sendOutcome(ctx, key, event, "completed", value, id)
 		}
 		if old = append(old, event); rng.IntN(4) == 0 { // a zombie
 			zombie := old[rng.IntN(len(old))]
-			l.tell(ctx, fieldOf(zombie.Value, "id"), zombie, "completed", "zombie", id+"-z")
+			l.sendOutcome(ctx, fieldOf(zombie.Value, "id"), zombie, "completed", "zombie", id+"-z")
 		}
 	}
 }
@@ -245,18 +245,19 @@ func (l *linear) execute(ctx context.Context, rng *rand.Rand) {
 // TestClaimsAreLinearizable: senders, executors and restarts at random; every
 // answer fits one order of events and outcomes for each key.
 func TestClaimsAreLinearizable(t *testing.T) {
+	t.Parallel()
 	for _, policy := range []string{"reject", "wait"} {
 		t.Run(policy, func(t *testing.T) {
 			history := linearRun(t, policy, 1)
 			seen := map[string]int{}
 			for _, op := range history {
 				seen[fmt.Sprintf("%T to %T", op.Output, op.Input)]++
-				if o, ok := op.Input.(told); ok {
+				if o, ok := op.Input.(outcomeSent); ok {
 					seen[fmt.Sprintf("%s: %v", o.kind, op.Output)]++
 				}
 			}
 			t.Logf("%d operations: %v", len(history), seen)
-			for _, kind := range []string{"processor.run to processor.ask", "processor.replayed to processor.ask", "completed: true", "completed: false", "failed: true", "submitted: true"} {
+			for _, kind := range []string{"processor.run to processor.requestSent", "processor.replayed to processor.requestSent", "completed: true", "completed: false", "failed: true", "submitted: true"} {
 				if seen[kind] < 10 {
 					t.Errorf("only %d of %s: the run shows too little", seen[kind], kind)
 				}
@@ -294,11 +295,11 @@ func linearRun(t *testing.T, policy string, seed uint64) []porcupine.Operation {
 		all.Go(func() {
 			rng := rand.New(rand.NewPCG(seed, uint64(s)))
 			for n := range requests {
-				request, asking, done := fmt.Sprintf("%d-%d", s, n), sending, func() {}
+				request, inFlight, done := fmt.Sprintf("%d-%d", s, n), sending, func() {}
 				if policy == "wait" { // whose executor died gets no answer
-					asking, done = context.WithTimeout(sending, time.Second)
+					inFlight, done = context.WithTimeout(sending, time.Second)
 				}
-				l.ask(asking, fmt.Sprint(rng.IntN(keys)), request, rng.Int32N(4))
+				l.sendRequest(inFlight, fmt.Sprint(rng.IntN(keys)), request, rng.Int32N(4))
 				done()
 			}
 		})
@@ -316,7 +317,7 @@ func linearRun(t *testing.T, policy string, seed uint64) []porcupine.Operation {
 		i = b.ready(b.start(cfg))
 	}
 	all.Wait()
-	b.settle(i)
+	b.drainClaims(i)
 	cancel()
 	others.Wait()
 	for _, r := range b.read("dead") {
@@ -328,7 +329,7 @@ func linearRun(t *testing.T, policy string, seed uint64) []porcupine.Operation {
 			l.history[at].Output = run{attempt}
 		}
 	}
-	for _, at := range l.told {
+	for _, at := range l.outcomes {
 		l.history[at].Output = accepted(!l.refused[l.history[at].Output.(string)])
 	}
 	return l.history
@@ -352,7 +353,7 @@ var claimErrors = map[string]func([]porcupine.Operation) ([]porcupine.Operation,
 		return ok
 	}),
 	"a zombie's outcome is accepted": plantIn(func(o *porcupine.Operation) bool {
-		if in, ok := o.Input.(told); ok && in.value == "zombie" && o.Output == accepted(false) {
+		if in, ok := o.Input.(outcomeSent); ok && in.value == "zombie" && o.Output == accepted(false) {
 			o.Output = accepted(true)
 			return true
 		}

@@ -65,8 +65,8 @@ func (b *bench) replies(topic string) map[string]*kgo.Record {
 	return all
 }
 
-// settle works off events and outcomes.
-func (b *bench) settle(i *instance) { b.t.Helper(); b.drain(i, "ops.raw", "ops.outcomes") }
+// drainClaims waits until all events and outcomes are processed.
+func (b *bench) drainClaims(i *instance) { b.t.Helper(); b.drain(i, "ops.raw", "ops.outcomes") }
 
 func assertHeaders(t *testing.T, r *kgo.Record, want map[string]string) {
 	t.Helper()
@@ -80,17 +80,18 @@ func assertHeaders(t *testing.T, r *kgo.Record, want map[string]string) {
 	}
 }
 
-// TestCopyGetsTheOutcomeOfTheFirst is a claim's life on the bus: run once, told
-// that it runs, recorded, replayed as it was, also after a restart and after a
-// rebuild from the changelog.
-func TestCopyGetsTheOutcomeOfTheFirst(t *testing.T) {
+// TestDuplicateGetsTheOutcomeOfTheFirst follows a claim: dispatched once, in progress,
+// recorded, replayed as recorded, also after a restart and after a rebuild from
+// the changelog.
+func TestDuplicateGetsTheOutcomeOfTheFirst(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, fmt.Sprintf(claimRoutes, "reject"))
 	cfg := b.config("one")
 	i := b.ready(b.start(cfg))
 	b.produce(operation("1", "first", 0))
-	b.settle(i)
+	b.drainClaims(i)
 	b.produce(operation("1", "second", 1))
-	b.settle(i)
+	b.drainClaims(i)
 	run := b.read("ops.run")
 	if len(run) != 1 {
 		t.Fatalf("%d events went to the executor", len(run))
@@ -102,7 +103,7 @@ func TestCopyGetsTheOutcomeOfTheFirst(t *testing.T) {
 	})
 
 	b.produce(outcomeOf(run[0], "completed", []byte("the result"), kgo.RecordHeader{Key: "content-type", Value: []byte("text/plain")}))
-	b.settle(i)
+	b.drainClaims(i)
 	first := b.replies("ops.replies")["ops.raw/0/0"]
 	assertHeaders(t, first, map[string]string{wire.HeaderVerdict: "unique", wire.HeaderClaimStatus: "completed", wire.HeaderRequestID: "first", "content-type": "text/plain"})
 	if string(first.Value) != "the result" || string(first.Key) != "k-first" {
@@ -118,13 +119,13 @@ func TestCopyGetsTheOutcomeOfTheFirst(t *testing.T) {
 			i = b.ready(b.start(cfg))
 		}
 		b.produce(operation("1", restart, 2))
-		b.settle(i)
+		b.drainClaims(i)
 		again := b.replies("ops.replies")[fmt.Sprintf("ops.raw/2/%d", n)]
 		assertHeaders(t, again, map[string]string{
 			wire.HeaderVerdict: "replayed", wire.HeaderClaimStatus: "completed", wire.HeaderRequestID: restart, wire.HeaderFirstRequest: "first", "content-type": "text/plain",
 		})
 		if !bytes.Equal(again.Value, first.Value) || string(again.Key) != "k-"+restart {
-			t.Errorf("%s: the copy is answered %q, %q", restart, again.Key, again.Value)
+			t.Errorf("%s: the duplicate is answered %q, %q", restart, again.Key, again.Value)
 		}
 	}
 	if n := len(b.read("ops.run")); n != 1 {
@@ -132,8 +133,9 @@ func TestCopyGetsTheOutcomeOfTheFirst(t *testing.T) {
 	}
 }
 
-// TestThousandCopiesRunOnce: copies from everywhere at once.
-func TestThousandCopiesRunOnce(t *testing.T) {
+// TestThousandDuplicatesRunOnce: duplicates from everywhere at once.
+func TestThousandDuplicatesRunOnce(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, fmt.Sprintf(claimRoutes, "reject"))
 	i := b.ready(b.start(b.config("one")))
 	rng := rand.New(rand.NewPCG(1, 2))
@@ -142,13 +144,13 @@ func TestThousandCopiesRunOnce(t *testing.T) {
 		records = append(records, operation("1", fmt.Sprint(n), rng.Int32N(4)))
 	}
 	b.produce(records...)
-	b.settle(i)
+	b.drainClaims(i)
 	run := b.read("ops.run")
 	if len(run) != 1 {
 		t.Fatalf("%d events went to the executor", len(run))
 	}
 	b.produce(outcomeOf(run[0], "completed", nil))
-	b.settle(i)
+	b.drainClaims(i)
 	pending, unique := 0, 0
 	for _, r := range b.replies("ops.replies") {
 		switch header(r, wire.HeaderVerdict) {
@@ -159,19 +161,20 @@ func TestThousandCopiesRunOnce(t *testing.T) {
 		}
 	}
 	if pending != 999 || unique != 1 {
-		t.Errorf("%d copies were told that it runs, %d got the outcome; want 999 and 1", pending, unique)
+		t.Errorf("%d duplicates got in_progress, %d were unique; want 999 and 1", pending, unique)
 	}
 }
 
-// TestFailureFreesTheKey: failed and rejected let the next copy run, under a
+// TestFailureFreesTheKey: failed and rejected let the next duplicate run, under a
 // token of its own; the old one is refused.
 func TestFailureFreesTheKey(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, fmt.Sprintf(claimRoutes, "reject"))
 	i := b.ready(b.start(b.config("one")))
 	var run []*kgo.Record
 	for attempt, kind := range []string{"failed", "rejected", "completed"} {
 		b.produce(operation("1", fmt.Sprint(attempt), int32(attempt)))
-		b.settle(i)
+		b.drainClaims(i)
 		if run = b.read("ops.run"); len(run) != attempt+1 {
 			t.Fatalf("attempt %d: %d events went to the executor", attempt+1, len(run))
 		}
@@ -181,15 +184,15 @@ func TestFailureFreesTheKey(t *testing.T) {
 		event := run[attempt]
 		assertHeaders(t, event, map[string]string{wire.HeaderVerdict: "unique", wire.HeaderAttempt: fmt.Sprint(attempt + 1)})
 		b.produce(outcomeOf(event, kind, []byte(kind)))
-		b.settle(i)
+		b.drainClaims(i)
 		assertHeaders(t, b.replies("ops.replies")[fmt.Sprintf("ops.raw/%d/0", attempt)], map[string]string{wire.HeaderClaimStatus: kind, wire.HeaderVerdict: "unique"})
 	}
 	b.produce(outcomeOf(run[0], "completed", []byte("zombie")), outcomeOf(run[2], "completed", []byte("completed")), outcomeOf(run[2], "failed", nil))
-	b.settle(i)
+	b.drainClaims(i)
 	b.produce(operation("1", "copy", 3))
-	b.settle(i)
+	b.drainClaims(i)
 	if r := b.replies("ops.replies")["ops.raw/3/0"]; string(r.Value) != "completed" {
-		t.Errorf("the copy is answered %q", r.Value)
+		t.Errorf("the duplicate is answered %q", r.Value)
 	}
 	metrics := gather(t, i)
 	for series, want := range map[string]float64{
@@ -213,35 +216,36 @@ func TestFailureFreesTheKey(t *testing.T) {
 	}
 }
 
-// TestWaitingCopiesAreAnsweredOnce: they wait over a restart and a rebuild.
-func TestWaitingCopiesAreAnsweredOnce(t *testing.T) {
+// TestWaitingDuplicatesAreAnsweredOnce: they wait over a restart and a rebuild.
+func TestWaitingDuplicatesAreAnsweredOnce(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, fmt.Sprintf(claimRoutes, "wait\n    max_waiting: 3"))
 	cfg := b.config("one")
 	i := b.ready(b.start(cfg))
 	b.produce(operation("1", "first", 0))
-	b.settle(i)
+	b.drainClaims(i)
 	for n := range 4 {
 		b.produce(operation("1", fmt.Sprint(n), 1))
 	}
-	b.settle(i)
+	b.drainClaims(i)
 	replies := b.replies("ops.replies")
 	if len(replies) != 1 {
-		t.Fatalf("%d replies before the outcome, want one: that to the copy too many", len(replies))
+		t.Fatalf("%d replies before the outcome, want one: that to the duplicate too many", len(replies))
 	}
 	assertHeaders(t, replies["ops.raw/1/3"], map[string]string{wire.HeaderVerdict: "in_progress", wire.HeaderRequestID: "3"})
-	if n := b.waitingTold(cfg); n != 4 {
-		t.Errorf("%d requests wait by the checkpoint, want 4: who runs, and three copies", n)
+	if n := b.waitingRequests(cfg); n != 4 {
+		t.Errorf("%d requests wait by the checkpoint, want 4: who runs, and three duplicates", n)
 	}
 	must(t, i.stop())
 	cfg.StateDir = t.TempDir()
 	i = b.ready(b.start(cfg))
 	b.produce(outcomeOf(b.read("ops.run")[0], "completed", []byte("done")))
-	b.settle(i)
+	b.drainClaims(i)
 	replies = b.replies("ops.replies")
 	if len(replies) != 5 {
 		t.Fatalf("%d replies, want 5", len(replies))
 	}
-	if n := b.waitingTold(cfg); n != 0 {
+	if n := b.waitingRequests(cfg); n != 0 {
 		t.Errorf("%d requests wait by the checkpoint after the outcome", n)
 	}
 	assertHeaders(t, replies["ops.raw/0/0"], map[string]string{wire.HeaderVerdict: "unique", wire.HeaderRequestID: "first"})
@@ -249,17 +253,18 @@ func TestWaitingCopiesAreAnsweredOnce(t *testing.T) {
 		r := replies[fmt.Sprintf("ops.raw/1/%d", n)]
 		assertHeaders(t, r, map[string]string{wire.HeaderVerdict: "replayed", wire.HeaderRequestID: fmt.Sprint(n), wire.HeaderFirstRequest: "first"})
 		if string(r.Value) != "done" {
-			t.Errorf("copy %d is answered %q", n, r.Value)
+			t.Errorf("duplicate %d is answered %q", n, r.Value)
 		}
 	}
 }
 
-// TestResultOverTheLimit is not kept, and the reply says so; null is kept as null.
+// TestResultOverTheLimit is not stored, and the reply has no value; null stays null.
 func TestResultOverTheLimit(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, fmt.Sprintf(claimRoutes, "reject"))
 	i := b.ready(b.start(b.config("one")))
 	b.produce(operation("long", "l1", 0), operation("null", "n1", 1))
-	b.settle(i)
+	b.drainClaims(i)
 	for _, event := range b.read("ops.run") {
 		if bytes.Contains(event.Value, []byte("long")) {
 			b.produce(outcomeOf(event, "completed", make([]byte, 101)))
@@ -267,9 +272,9 @@ func TestResultOverTheLimit(t *testing.T) {
 			b.produce(outcomeOf(event, "completed", nil))
 		}
 	}
-	b.settle(i)
+	b.drainClaims(i)
 	b.produce(operation("long", "l2", 0), operation("null", "n2", 1))
-	b.settle(i)
+	b.drainClaims(i)
 	replies := b.replies("ops.replies")
 	if n := len(replies["ops.raw/0/0"].Value); n != 101 {
 		t.Errorf("the first got %d bytes", n)
@@ -279,17 +284,18 @@ func TestResultOverTheLimit(t *testing.T) {
 		t.Errorf("the copy got %d bytes and %v", len(long.Value), long.Headers)
 	}
 	if null.Value != nil || header(null, wire.HeaderReason) != "" || header(null, wire.HeaderVerdict) != "replayed" {
-		t.Errorf("the copy of a null got %q and %v", null.Value, null.Headers)
+		t.Errorf("the duplicate of a null got %q and %v", null.Value, null.Headers)
 	}
 }
 
 // TestUnreadableOutcome goes to the dead-letter topic with the field that is
 // wrong, and stops nothing.
 func TestUnreadableOutcome(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, fmt.Sprintf(claimRoutes, "reject"))
 	i := b.ready(b.start(b.config("one")))
 	b.produce(operation("1", "first", 0))
-	b.settle(i)
+	b.drainClaims(i)
 	event := b.read("ops.run")[0]
 	bare := func(headers ...string) *kgo.Record {
 		r := &kgo.Record{Topic: "ops.outcomes", Value: []byte("x")}
@@ -310,7 +316,7 @@ func TestUnreadableOutcome(t *testing.T) {
 		bare(wire.HeaderOutcome, "completed", wire.HeaderClaimToken, string(anyAttempt.Append(nil))),
 		bare(wire.HeaderOutcome, "completed", wire.HeaderClaimToken, string(far.Append(nil))),
 		outcomeOf(event, "completed", []byte("fine")))
-	b.settle(i)
+	b.drainClaims(i)
 	dead := b.read("dead")
 	var reasons []string
 	for _, r := range dead {
@@ -333,15 +339,16 @@ func TestUnreadableOutcome(t *testing.T) {
 // TestRefusedOutcomeIsExplained: its dead letter has what it said, and of which
 // key; what cannot be read is kept as it came, and not at any length.
 func TestRefusedOutcomeIsExplained(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, fmt.Sprintf(claimRoutes, "reject"))
 	b.createTopic("dead", 4, "max.message.bytes", fmt.Sprint(app.DeadLetterMinBytes))
 	i := b.ready(b.start(b.config("one")))
 	b.produce(operation("1", "first", 0))
-	b.settle(i)
+	b.drainClaims(i)
 	run := b.read("ops.run")[0]
 	token := header(run, wire.HeaderClaimToken)
 	b.produce(outcomeOf(run, "completed", []byte("done")))
-	b.settle(i)
+	b.drainClaims(i)
 	unknown, err := dedup.ParseToken([]byte(token))
 	must(t, err)
 	unknown.Digest[0]++
@@ -367,7 +374,7 @@ func TestRefusedOutcomeIsExplained(t *testing.T) {
 			}
 		}
 		b.produce(o)
-		b.settle(i)
+		b.drainClaims(i)
 		var dead *kgo.Record
 		for _, r := range b.read("dead") {
 			if string(r.Value) == fmt.Sprint(before) {
@@ -383,16 +390,17 @@ func TestRefusedOutcomeIsExplained(t *testing.T) {
 	}
 }
 
-// TestCollisionIsNoCopy: the key of another event with other details.
-func TestCollisionIsNoCopy(t *testing.T) {
+// TestCollisionIsNoDuplicate: the key of another event with other details.
+func TestCollisionIsNoDuplicate(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, fmt.Sprintf(claimRoutes, "reject"))
 	i := b.ready(b.start(b.config("one")))
 	other := operation("1", "other", 1)
 	other.Value = bytes.Replace(other.Value, []byte(`"amount":5`), []byte(`"amount":6`), 1)
 	b.produce(operation("1", "first", 0))
-	b.settle(i)
+	b.drainClaims(i)
 	b.produce(other)
-	b.settle(i)
+	b.drainClaims(i)
 	dead := b.read("dead")
 	if len(dead) != 1 {
 		t.Fatalf("%d dead letters", len(dead))
@@ -403,14 +411,15 @@ func TestCollisionIsNoCopy(t *testing.T) {
 		t.Errorf("%v collisions are counted", n)
 	}
 	if !strings.Contains(b.logs.String(), "collision: two events with one key") {
-		t.Error("the log does not tell")
+		t.Error("the log has no line about it")
 	}
 }
 
-// TestNeighbouringBucketIsLookedAt: orders on both sides of the minute's edge
-// are copies while they are less than a step apart by their own timestamps,
+// TestAdjacentBucketIsChecked: orders on both sides of the minute's edge
+// are duplicates while they are less than a step apart by their own timestamps,
 // from whatever side, whether these are the events' times or not.
-func TestNeighbouringBucketIsLookedAt(t *testing.T) {
+func TestAdjacentBucketIsChecked(t *testing.T) {
+	t.Parallel()
 	const routes = `routes:
   - name: orders
     topics: [ops.raw]
@@ -424,21 +433,21 @@ func TestNeighbouringBucketIsLookedAt(t *testing.T) {
 `
 	const edge = testTime / 60_000 * 60_000
 	for _, c := range []struct {
-		neighbours bool
-		times      []int64 // of one order's copies, from the edge on
-		unique     string  // which of them run
+		adjacent bool
+		times    []int64 // of one order's duplicates, from the edge on
+		unique   string  // which of them run
 	}{
 		{false, []int64{-1, 0}, "[-1 0]"},
 		{true, []int64{-1, 0}, "[-1]"},
 		{true, []int64{0, -1}, "[0]"},
-		{true, []int64{-60_000, -1, 0}, "[-60000 0]"}, // -1 is a copy of the first, and a copy is no original
+		{true, []int64{-60_000, -1, 0}, "[-60000 0]"}, // -1 is a duplicate of the first, and a duplicate is no original
 		{true, []int64{-30_000, 29_999, 30_000}, "[-30000 30000]"},
 		{true, []int64{0, 59_999, 60_000, 119_999, 120_001}, "[0 60000 120001]"},
 	} {
-		t.Run(fmt.Sprint(c.neighbours, c.times), func(t *testing.T) {
+		t.Run(fmt.Sprint(c.adjacent, c.times), func(t *testing.T) {
 			t.Parallel()
 			timed := [...]string{"time: {field: timestamp}", "grace: 10m"}[len(c.times)%2]
-			b := newBench(t, fmt.Sprintf(routes, c.neighbours, timed))
+			b := newBench(t, fmt.Sprintf(routes, c.adjacent, timed))
 			i := b.ready(b.start(b.config("one")))
 			for n, at := range c.times {
 				b.produce(&kgo.Record{
@@ -460,7 +469,7 @@ func TestNeighbouringBucketIsLookedAt(t *testing.T) {
 				t.Errorf("%v ran, want %v", got, c.unique)
 			}
 			if n := len(b.read("ops.copies")); n != len(c.times)-len(unique) {
-				t.Errorf("%d copies, want %d", n, len(c.times)-len(unique))
+				t.Errorf("%d duplicates, want %d", n, len(c.times)-len(unique))
 			}
 		})
 	}

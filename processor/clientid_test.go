@@ -7,10 +7,11 @@ import (
 	"oncebus/processor/app"
 )
 
-// TestWorkersAreToldApart by brokers: each worker's client id is its own and
+// TestWorkersHaveTheirOwnClientIDs by brokers: each worker's client id is its own and
 // begins with the process's, by which a quota, a log line or a fault in the
 // network before the broker (processor/kafkatest/proxy) finds all of them.
-func TestWorkersAreToldApart(t *testing.T) {
+func TestWorkersHaveTheirOwnClientIDs(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, benchRoutes)
 	b.createTopic("signals.raw", 4)
 	b.ready(b.start(b.config("one")))

@@ -127,6 +127,7 @@ func (h *harmed) files(kind string) []string {
 // nothing comes twice. Package state does it at hundreds of places; here it is
 // about what the processor makes of it.
 func TestEveryDamageEndsInARebuild(t *testing.T) {
+	t.Parallel()
 	r := rand.New(rand.NewPCG(7, 8))
 	seed := r.Int64
 	for name, c := range map[string]struct {

@@ -19,7 +19,7 @@ import (
 	"oncebus/state"
 )
 
-// fakeDisk is a disk of 1000 MB with as many MB free as it is told.
+// fakeDisk is a disk of 1000 MB with as many MB free as the test sets.
 type fakeDisk struct{ free atomic.Int64 }
 
 func (d *fakeDisk) space(string) (state.Space, error) {
@@ -66,9 +66,10 @@ func (b *bench) routed() bool {
 	return len(l) > 0 && l.Total() == 0
 }
 
-// TestDiskThatFills: below the pause level tasks stand still as members of
-// their group and readiness says why; with a fifth more they go on.
+// TestDiskThatFills: below the pause level tasks pause as members of
+// their group and readiness has the reason; with a fifth more they continue.
 func TestDiskThatFills(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, benchRoutes)
 	cfg, disk, place := b.onDisk(500)
 	i := b.ready(b.startWith(cfg, place))
@@ -110,6 +111,7 @@ func TestDiskThatFills(t *testing.T) {
 // TestStartOnAFullDisk: below the refuse level nothing starts and nothing is
 // written; between the levels tasks wait with their restore.
 func TestStartOnAFullDisk(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, benchRoutes)
 	cfg, disk, place := b.onDisk(49)
 	i := b.startWith(cfg, place)
@@ -138,6 +140,7 @@ func TestStartOnAFullDisk(t *testing.T) {
 
 // TestNetworkFileSystemIsRefused: Badger's lock and ours are local (E7).
 func TestNetworkFileSystemIsRefused(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, benchRoutes)
 	i := b.startWith(b.config("one"), func(p *Processor) { p.stores.Disk.Network = func(string) (string, error) { return "NFS", nil } })
 	if <-i.done; !errors.Is(i.err, kafka.ErrOperator) || !strings.Contains(i.err.Error(), "network file system (NFS)") {
@@ -147,6 +150,7 @@ func TestNetworkFileSystemIsRefused(t *testing.T) {
 
 // TestRealDiskThatFills fills a small file system under a running processor.
 func TestRealDiskThatFills(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, benchRoutes)
 	cfg := b.config("one")
 	if err := syscall.Mount("tmpfs", cfg.StateDir, "tmpfs", 0, "size=48m"); err != nil {

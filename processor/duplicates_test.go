@@ -15,9 +15,9 @@ import (
 // withDuplicates is the bench's routes file with a policy for copies.
 func withDuplicates(policy string) string { return benchRoutes + "    duplicates: " + policy + "\n" }
 
-// twoCopies sends an event and, when it is through, two copies on another
+// twoDuplicates sends an event and, when it is through, two duplicates on another
 // partition, and returns the three as they stand in the raw topic.
-func twoCopies(b *bench, i *instance, partition int32) []*kgo.Record {
+func twoDuplicates(b *bench, i *instance, partition int32) []*kgo.Record {
 	b.t.Helper()
 	first := signal("a", partition, testTime)
 	b.produce(signal("before", partition, testTime), first)
@@ -28,7 +28,7 @@ func twoCopies(b *bench, i *instance, partition int32) []*kgo.Record {
 	return []*kgo.Record{first, second, third}
 }
 
-// assertExplained checks the headers by which a copy says what it is a copy of.
+// assertExplained checks the headers by which a duplicate names its original.
 func assertExplained(t *testing.T, got, sent, first *kgo.Record, after string) {
 	t.Helper()
 	assertUntouched(t, got, sent)
@@ -38,22 +38,23 @@ func assertExplained(t *testing.T, got, sent, first *kgo.Record, after string) {
 		wire.HeaderReason: "duplicate " + after + " after the first, window 1h0m0s",
 	} {
 		if v := header(got, name); v != want {
-			t.Errorf("copy %s: header %s is %q, want %q", sourceOf(sent), name, v, want)
+			t.Errorf("duplicate %s: header %s is %q, want %q", sourceOf(sent), name, v, want)
 		}
 	}
 	if len(header(got, wire.HeaderKey)) != 64 {
-		t.Errorf("copy %s: header %s is %q", sourceOf(sent), wire.HeaderKey, header(got, wire.HeaderKey))
+		t.Errorf("duplicate %s: header %s is %q", sourceOf(sent), wire.HeaderKey, header(got, wire.HeaderKey))
 	}
 }
 
-// TestDuplicatesAreDroppedUnlessTheRouteSaysElse: nothing of a copy comes out,
+// TestDuplicatesAreDroppedUnlessTheRouteSaysElse: nothing of a duplicate comes out,
 // and it is counted.
 func TestDuplicatesAreDroppedUnlessTheRouteSaysElse(t *testing.T) {
+	t.Parallel()
 	for _, routes := range []string{benchRoutes, withDuplicates("drop")} {
 		bothWays(t, routes, func(t *testing.T, routes string) {
 			b := newBench(t, routes)
 			i := b.ready(b.start(b.config("one")))
-			sent := twoCopies(b, i, 2)
+			sent := twoDuplicates(b, i, 2)
 			out := b.read("signals.unique")
 			if len(out) != 2 || len(b.read("dead")) != 0 {
 				t.Fatalf("%d records in the output, want two", len(out))
@@ -73,9 +74,10 @@ func TestDuplicatesAreDroppedUnlessTheRouteSaysElse(t *testing.T) {
 	}
 }
 
-// TestFlaggedDuplicatesFollowTheirFirst: with flag, copies come out behind the
+// TestFlaggedDuplicatesFollowTheirFirst: with flag, duplicates come out behind the
 // first, in the same partition of the output, and say so.
 func TestFlaggedDuplicatesFollowTheirFirst(t *testing.T) {
+	t.Parallel()
 	bothWays(t, withDuplicates("forward"), func(t *testing.T, routes string) {
 		for _, key := range []string{"with a record key", "without"} {
 			t.Run(key, func(t *testing.T) {
@@ -94,7 +96,7 @@ func TestFlaggedDuplicatesFollowTheirFirst(t *testing.T) {
 					t.Fatalf("%d records in the output, want three", len(out))
 				}
 				if out[0].Partition != out[1].Partition || out[1].Partition != out[2].Partition {
-					t.Error("the copies did not follow their first")
+					t.Error("the duplicates did not follow their first")
 				}
 				if header(out[0], wire.HeaderVerdict) != "unique" {
 					t.Errorf("the first is %q", header(out[0], wire.HeaderVerdict))
@@ -108,27 +110,29 @@ func TestFlaggedDuplicatesFollowTheirFirst(t *testing.T) {
 }
 
 // TestDuplicatesGoToTheirTopic: with to, the output holds the first alone and
-// the other topic the copies.
+// the other topic the duplicates.
 func TestDuplicatesGoToTheirTopic(t *testing.T) {
+	t.Parallel()
 	bothWays(t, withDuplicates("{to: signals.duplicates}"), func(t *testing.T, routes string) {
 		b := newBench(t, routes)
 		i := b.ready(b.start(b.config("one")))
-		sent := twoCopies(b, i, 2)
+		sent := twoDuplicates(b, i, 2)
 		if n := len(b.read("signals.unique")); n != 2 {
 			t.Errorf("%d records in the output, want two", n)
 		}
 		out := b.read("signals.duplicates")
 		if len(out) != 2 {
-			t.Fatalf("%d copies, want two", len(out))
+			t.Fatalf("%d duplicates, want two", len(out))
 		}
 		assertExplained(t, out[0], sent[1], sent[0], "1.5s")
 		assertExplained(t, out[1], sent[2], sent[0], "-1s")
 	})
 }
 
-// TestFirstSightingIsKnownAfterARestart: what a copy says about its first comes
+// TestFirstSeenIsKnownAfterARestart: what a duplicate says about its first comes
 // from the state, not from memory of this process.
-func TestFirstSightingIsKnownAfterARestart(t *testing.T) {
+func TestFirstSeenIsKnownAfterARestart(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, withDuplicates("{to: signals.duplicates}"))
 	cfg := b.config("one")
 	i := b.ready(b.start(cfg))
@@ -144,12 +148,12 @@ func TestFirstSightingIsKnownAfterARestart(t *testing.T) {
 	b.drain(i, "signals.raw")
 	out := b.read("signals.duplicates")
 	if len(out) != 1 {
-		t.Fatalf("%d copies, want one", len(out))
+		t.Fatalf("%d duplicates, want one", len(out))
 	}
 	assertExplained(t, out[0], again, first, "1m0s")
 }
 
-// forgeries are headers somebody sends to be taken for us.
+// forgeries are headers by which a producer poses as the service.
 func forgeries() []kgo.RecordHeader {
 	var forged []kgo.RecordHeader
 	for _, name := range []string{
@@ -165,6 +169,7 @@ func forgeries() []kgo.RecordHeader {
 // that pretend to be ours: verdicts and keys are those of the same events
 // without, nothing forged comes out, and all other headers do, in order.
 func TestForgedHeadersChangeNothing(t *testing.T) {
+	t.Parallel()
 	bothWays(t, withDuplicates("forward"), func(t *testing.T, routes string) {
 		b := newBench(t, routes)
 		i := b.ready(b.start(b.config("one")))
@@ -202,6 +207,7 @@ func TestForgedHeadersChangeNothing(t *testing.T) {
 // TestNullAndEmptyStayWhatTheyAre: a null record key, an empty one and a null
 // value (a tombstone for readers of a compacted topic) mean different things.
 func TestNullAndEmptyStayWhatTheyAre(t *testing.T) {
+	t.Parallel()
 	t.Run("record key", func(t *testing.T) {
 		bothWays(t, withDuplicates("forward"), func(t *testing.T, routes string) {
 			b := newBench(t, routes)

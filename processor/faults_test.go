@@ -65,6 +65,7 @@ func (b *bench) assertWhole(i *instance) {
 // topic, and expects the whole transaction to be aborted and done again
 // (invariant 2, hazard A4: the session alone would commit the rest).
 func TestFailedProduceAbortsTheTransaction(t *testing.T) {
+	t.Parallel()
 	for _, topic := range []string{"signals.unique", "app-repartition-changelog", "app-repartition"} {
 		t.Run(topic, func(t *testing.T) {
 			t.Parallel()
@@ -86,9 +87,10 @@ func TestFailedProduceAbortsTheTransaction(t *testing.T) {
 }
 
 // TestUnfinishedFlushCostsTheClient keeps a partition from taking records for longer than a transaction may last. The client's own
-// patience has no end, and once it was seen to wait with nothing under way (simulation, seed 77): after the transaction's time it is
-// given up, and the next one does the work, once.
+// patience has no end, and once it was seen to wait with nothing in flight (simulation, seed 77): after the transaction's time it is
+// replaced, and the next one does the work, once.
 func TestUnfinishedFlushCostsTheClient(t *testing.T) {
+	t.Parallel()
 	for topic, stage := range map[string]string{"signals.unique": stageDedup, "app-repartition-changelog": stageDedup, "app-repartition": stageRoute} {
 		t.Run(topic, func(t *testing.T) {
 			t.Parallel()
@@ -99,7 +101,7 @@ func TestUnfinishedFlushCostsTheClient(t *testing.T) {
 			fault := b.cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: topic, Err: kerr.NotLeaderForPartition, Count: -1})
 			records, sent := traffic(200)
 			b.produce(records...)
-			b.wait("the client is given up", func() bool { return testutil.ToFloat64(i.metrics.rebuilt.WithLabelValues(stage)) > 0 })
+			b.wait("the client is replaced", func() bool { return testutil.ToFloat64(i.metrics.rebuilt.WithLabelValues(stage)) > 0 })
 			fault.Remove()
 			b.drain(i, "signals.raw")
 			assertOnce(t, b.read("signals.unique"), sent)
@@ -111,6 +113,7 @@ func TestUnfinishedFlushCostsTheClient(t *testing.T) {
 // TestRefusedEndTxn lets the coordinator refuse to end transactions. Nothing
 // was committed; everything is done again, once (invariant 3).
 func TestRefusedEndTxn(t *testing.T) {
+	t.Parallel()
 	for _, refused := range []*kerr.Error{kerr.UnknownServerError, kerr.InvalidProducerEpoch, kerr.TransactionAbortable, kerr.ProducerFenced, kerr.InvalidTxnState} {
 		for _, stage := range []string{stageRoute, stageDedup} {
 			t.Run(refused.Message+"/"+stage, func(t *testing.T) {
@@ -138,6 +141,7 @@ func TestRefusedEndTxn(t *testing.T) {
 // refusals end in an abort, some in an error, after which only a new client
 // and a restore are safe (invariant 3).
 func TestRefusedOffsetCommit(t *testing.T) {
+	t.Parallel()
 	for _, refused := range []*kerr.Error{kerr.IllegalGeneration, kerr.RebalanceInProgress, kerr.UnknownMemberID, kerr.CoordinatorLoadInProgress, kerr.FencedInstanceID, kerr.InvalidProducerEpoch} {
 		for _, stage := range []string{stageRoute, stageDedup} {
 			t.Run(refused.Message+"/"+stage, func(t *testing.T) {
@@ -161,8 +165,9 @@ func TestRefusedOffsetCommit(t *testing.T) {
 // TestUnknownCommitOutcome makes the answer to EndTxn unreliable after the
 // broker has committed: it is lost with its connection, or says
 // UNKNOWN_SERVER_ERROR, which franz-go reports as "not committed" although it
-// was (hazard A6). Only reading the changelog can tell (invariant 3).
+// was (hazard A6). Only the changelog shows it (invariant 3).
 func TestUnknownCommitOutcome(t *testing.T) {
+	t.Parallel()
 	for name, spoil := range map[string]func(frame []byte) ([]byte, error){
 		"answer lost":            func([]byte) ([]byte, error) { return nil, io.ErrUnexpectedEOF },
 		"answered unknown error": answerEndTxn(kerr.UnknownServerError),
@@ -185,7 +190,7 @@ func TestUnknownCommitOutcome(t *testing.T) {
 					b.drain(i, "signals.raw")
 					sent = moreSent
 				}
-				// A lost answer may be settled by franz-go itself, which asks again.
+				// franz-go itself may recover from a lost answer, by a retry.
 				if _, aborted, unknown := i.outcomes(stage); aborted+unknown == 0 && name != "answer lost" {
 					t.Error("no doubt was counted")
 				}

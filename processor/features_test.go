@@ -12,6 +12,7 @@ import (
 // one, whose transactions a late EndTxn can hit (hazard C2), the start says so
 // and goes on.
 func TestOldTransactionsAreWarnedOf(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		versions *kversion.Versions
 		warns    bool

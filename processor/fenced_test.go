@@ -9,9 +9,10 @@ import (
 
 // TestTwoProcessesWithOneInstanceID starts a process twice, each with a state
 // directory of its own, as a copied deployment would (fault p7, hazard A14).
-// The group keeps one of them and fences the other, which has to say so and to
-// stand back; the events come out once.
+// The group keeps one of them and fences the other, which has to log that and to
+// back off; the events come out once.
 func TestTwoProcessesWithOneInstanceID(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, benchRoutes)
 	first := b.ready(b.start(b.config("twin")))
 	second := b.start(b.config("twin"))
@@ -27,7 +28,7 @@ func TestTwoProcessesWithOneInstanceID(t *testing.T) {
 	b.wait("both workers of one twin to be fenced", func() bool { return fenced() >= 2 })
 	records, sent := traffic(100)
 	b.produce(records...)
-	b.wait("a line that names the cause and the way out", func() bool {
+	b.wait("a line that names the cause and the remedy", func() bool {
 		return strings.Contains(b.logs.String(), "give each process its own ONCEBUS_INSTANCE_ID")
 	})
 	if err := second.stop(); err != nil {

@@ -33,8 +33,8 @@ func (b *bench) keyCounts(cfg Config) (all []app.KeyCount) {
 	return all
 }
 
-// waitingTold is how many requests wait.
-func (b *bench) waitingTold(cfg Config) (n uint64) {
+// waitingRequests is how many requests wait.
+func (b *bench) waitingRequests(cfg Config) (n uint64) {
 	b.t.Helper()
 	for _, k := range b.keyCounts(cfg) {
 		n += k.Waiting
@@ -42,9 +42,10 @@ func (b *bench) waitingTold(cfg Config) (n uint64) {
 	return n
 }
 
-// TestKeysAreCounted: what the metrics and the checkpoints say of the keys is
+// TestKeysAreCounted: the key counts of the metrics and the checkpoints are
 // what a scan of the rows finds; after a restart and a rebuild too.
 func TestKeysAreCounted(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, fmt.Sprintf(claimRoutes, "reject"))
 	cfg := b.config("one")
 	i := b.ready(b.start(cfg))
@@ -61,7 +62,7 @@ func TestKeysAreCounted(t *testing.T) {
 	last := operation("last", "last", 0)
 	last.Timestamp = time.UnixMilli(testTime + 150*minute)
 	b.produce(records...)
-	b.settle(i)
+	b.drainClaims(i)
 	outcomes := []string{"submitted", "completed", "failed", "forget"}
 	for n, event := range b.read("ops.run") {
 		if n%5 < len(outcomes) {
@@ -69,10 +70,10 @@ func TestKeysAreCounted(t *testing.T) {
 		}
 	}
 	b.produce(records[:7]...)
-	b.settle(i)
+	b.drainClaims(i)
 	for _, more := range [][]*kgo.Record{later, {last}} {
 		b.produce(more...)
-		b.settle(i)
+		b.drainClaims(i)
 	}
 	for n, restart := range []string{"running", "restarted", "rebuilt"} {
 		if n > 0 {
@@ -82,10 +83,10 @@ func TestKeysAreCounted(t *testing.T) {
 			}
 			i = b.ready(b.start(cfg))
 		}
-		told := map[string]keySums{}
+		seen := map[string]keySums{}
 		var judged, copies uint64
 		for _, k := range b.keyCounts(cfg) {
-			told[k.Status] = told[k.Status].plus(keySums{k.Total, k.Active, k.Expired})
+			seen[k.Status] = seen[k.Status].plus(keySums{k.Total, k.Active, k.Expired})
 			judged += k.Judged
 			copies += k.Copies
 			if k.Namespace != "ops" || !slices.Equal(k.Routes, []string{"ops"}) {
@@ -93,15 +94,15 @@ func TestKeysAreCounted(t *testing.T) {
 			}
 		}
 		rows := b.scanKeys()
-		if !maps.Equal(told, rows) {
-			t.Errorf("%s: the counts say %v, the rows %v", restart, told, rows)
+		if !maps.Equal(seen, rows) {
+			t.Errorf("%s: the counts say %v, the rows %v", restart, seen, rows)
 		}
 		all := rows["in_progress"].plus(rows["submitted"]).plus(rows["completed"])
 		if all.active != 13 || all.expired == 0 || all.total >= 13+40*3/5 {
 			t.Errorf("%s: the scan found %+v, want 13 active ones, and of the others some expired and some gone", restart, all)
 		}
 		if judged != 60 || copies == 0 || copies > 7 {
-			t.Errorf("%s: %d events and %d copies, want 60 and up to 7", restart, judged, copies)
+			t.Errorf("%s: %d events and %d duplicates, want 60 and up to 7", restart, judged, copies)
 		}
 		for status, n := range rows {
 			b.wait("the counts to be published", func() bool {
@@ -168,14 +169,15 @@ func (b *bench) scanKeys() map[string]keySums {
 
 // TestInspectorFindsAndForgets: from the topics alone.
 func TestInspectorFindsAndForgets(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, fmt.Sprintf(claimRoutes, "reject"))
 	cfg := b.config("one")
 	i := b.ready(b.start(cfg))
 	event := operation("1", "first", 2)
 	b.produce(event)
-	b.settle(i)
+	b.drainClaims(i)
 	b.produce(outcomeOf(b.read("ops.run")[0], "completed", []byte("done")))
-	b.settle(i)
+	b.drainClaims(i)
 	derived := b.routes.NewDeriver(nil).Derive(&rules.Input{Topic: "ops.raw", Value: event.Value})
 	inspector, err := front.NewInspector(t.Context(), cfg.Config, b.routes, slog.New(slog.DiscardHandler))
 	must(t, err)
@@ -187,12 +189,12 @@ func TestInspectorFindsAndForgets(t *testing.T) {
 	}
 	_, err = inspector.Forget(t.Context(), &derived)
 	must(t, err)
-	b.settle(i)
+	b.drainClaims(i)
 	if entry, _, err = inspector.Lookup(t.Context(), &derived); err != nil || entry.Row.Status != dedup.Freed {
 		t.Errorf("after forget: %+v, %v", entry.Row, err)
 	}
 	b.produce(operation("1", "again", 3))
-	b.settle(i)
+	b.drainClaims(i)
 	if n := len(b.read("ops.run")); n != 2 {
 		t.Errorf("%d events went to the executor, want 2", n)
 	}
@@ -205,13 +207,14 @@ func TestInspectorFindsAndForgets(t *testing.T) {
 // TestInspectorRefusesWhatTheAppNeverRanWith: nothing can be said of its keys,
 // which is another thing than that none is kept.
 func TestInspectorRefusesWhatTheAppNeverRanWith(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, benchRoutes)
 	cfg := b.config("one")
 	b.ready(b.start(cfg))
 	other := cfg
-	other.AppID = "nobody"
+	other.AppID = "unknown"
 	_, err := front.NewInspector(t.Context(), other.Config, b.routes, slog.New(slog.DiscardHandler))
-	if !kafka.IsOperatorError(err) || !strings.Contains(err.Error(), "no app nobody has run on this cluster") {
+	if !kafka.IsOperatorError(err) || !strings.Contains(err.Error(), "no app unknown has run on this cluster") {
 		t.Errorf("another app: %v", err)
 	}
 	ran := b.routes.Routes[0]

@@ -24,7 +24,7 @@ const keyedRoutes = `routes:
     dead_letter: dead
 `
 
-// partitionOf places an id the way a producer does who partitions by it.
+// partitionOf places an id as a producer does that partitions by it.
 func partitionOf(id string, partitions int32) int32 {
 	sum := int32(0)
 	for _, c := range []byte(id) {
@@ -33,9 +33,9 @@ func partitionOf(id string, partitions int32) int32 {
 	return sum % partitions
 }
 
-// copies makes one to three copies of n ids in a seeded order, each where
-// place puts it, and the copy of each id that stands for it.
-func copies(seed uint64, n int, place func(rng *rand.Rand, id string) int32) ([]*kgo.Record, map[string]*kgo.Record) {
+// sentDuplicates makes one to three records of each of n ids in a seeded order, on
+// the partitions that place chooses, and returns the last record of each id too.
+func sentDuplicates(seed uint64, n int, place func(rng *rand.Rand, id string) int32) ([]*kgo.Record, map[string]*kgo.Record) {
 	rng := rand.New(rand.NewPCG(seed, 0))
 	sent := map[string]*kgo.Record{}
 	var records []*kgo.Record
@@ -58,12 +58,13 @@ func renamed(topic string, rs []*kgo.Record) []*kgo.Record {
 	return rs
 }
 
-// TestKeyedRouteNeedsNoHop: each partition of a prepartitioned topic is a task of its
+// TestPrepartitionedRouteNeedsNoRepartitionTopic: each partition of a prepartitioned topic is a task of its
 // own, with a changelog, and nothing of the routing stage exists.
-func TestKeyedRouteNeedsNoHop(t *testing.T) {
+func TestPrepartitionedRouteNeedsNoRepartitionTopic(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, keyedRoutes)
 	i := b.ready(b.start(b.config("one")))
-	records, sent := copies(3, 300, byID)
+	records, sent := sentDuplicates(3, 300, byID)
 	b.produce(records...)
 	b.drain(i)
 	assertOnce(t, b.read("signals.unique"), sent)
@@ -89,9 +90,10 @@ func TestKeyedRouteNeedsNoHop(t *testing.T) {
 	}
 }
 
-// TestKeyedTopicJudgesEachPartitionForItself: what the route declares is
-// believed. Two copies that were put on two partitions never meet.
-func TestKeyedTopicJudgesEachPartitionForItself(t *testing.T) {
+// TestPrepartitionedTopicJudgesEachPartitionForItself: what the route declares is
+// believed. Two duplicates that were put on two partitions never meet.
+func TestPrepartitionedTopicJudgesEachPartitionForItself(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, keyedRoutes)
 	i := b.ready(b.start(b.config("one")))
 	b.produce(signal("a", 0, testTime), signal("a", 0, testTime+1), signal("a", 1, testTime+2), signal("a", 1, testTime+3))
@@ -101,15 +103,16 @@ func TestKeyedTopicJudgesEachPartitionForItself(t *testing.T) {
 	}
 }
 
-// TestKeyedAndRoutedRouteInOneProcess runs both ways of a record at once, the
+// TestPrepartitionedAndRoutedRouteInOneProcess runs both ways of a record at once, the
 // same ids on both: they are two namespaces and never meet.
-func TestKeyedAndRoutedRouteInOneProcess(t *testing.T) {
+func TestPrepartitionedAndRoutedRouteInOneProcess(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, strings.Replace(benchRoutes, "routes:\n", strings.ReplaceAll(keyedRoutes, "signals", "orders"), 1))
 	cfg := b.config("one")
 	cfg.Workers = 2
 	i := b.ready(b.start(cfg))
-	routed, sentRouted := copies(4, 200, anywhere)
-	keyed, sentKeyed := copies(5, 200, byID)
+	routed, sentRouted := sentDuplicates(4, 200, anywhere)
+	keyed, sentKeyed := sentDuplicates(5, 200, byID)
 	b.produce(append(routed, renamed("orders.raw", keyed)...)...)
 	b.drain(i, "signals.raw")
 	assertOnce(t, b.read("signals.unique"), sentRouted)
@@ -127,9 +130,10 @@ func TestKeyedAndRoutedRouteInOneProcess(t *testing.T) {
 	assertOnce(t, out, sentKeyed)
 }
 
-// TestKeyedOrderIsKept: the records of one key come out in the order in which
+// TestPrepartitionedOrderIsKept: the records of one key come out in the order in which
 // they stand in their partition.
-func TestKeyedOrderIsKept(t *testing.T) {
+func TestPrepartitionedOrderIsKept(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, keyedRoutes)
 	i := b.ready(b.start(b.config("one")))
 	var records []*kgo.Record

@@ -340,9 +340,9 @@ func (b *bench) drained(i *instance, inputs ...string) bool {
 	return i.idle()
 }
 
-// idle reports whether every worker waits for records. The broker knows of a
-// commit before the worker has counted what was in it; a worker that polls again
-// has.
+// idle reports whether every worker waits for records. The broker has a
+// commit before the worker has counted its records; a worker that polls again
+// has counted them.
 func (i *instance) idle() bool {
 	return !slices.ContainsFunc(i.workers, func(w *worker) bool {
 		w.mu.Lock()
@@ -351,8 +351,8 @@ func (i *instance) idle() bool {
 	})
 }
 
-// waiting reports whether committed records stand in [from, end): a
-// transactional topic ends in markers, which nobody commits past.
+// waiting reports whether [from, end) has committed records: a transactional
+// topic ends in control records, and committed offsets stay before them.
 func (b *bench) waiting(topic string, partition int32, from, end int64) bool {
 	b.t.Helper()
 	ctx := context.Background()

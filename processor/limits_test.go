@@ -30,6 +30,7 @@ func limitedRoutes(limits string) string {
 // ones do not, and time makes room. Restart, rebuild and a limit that is set
 // later change nothing about the count.
 func TestLiveKeysAreLimited(t *testing.T) {
+	t.Parallel()
 	const hour = 3_600_000
 	for policy, c := range map[string]struct{ limits, topic string }{
 		"dead_letter": {"    limits: {live_keys: 10}\n", "dead"},
@@ -63,7 +64,7 @@ func TestLiveKeysAreLimited(t *testing.T) {
 			b.drain(i, "signals.raw")
 			assertCounts(t, i, "signals", map[string]float64{"unique": 2, "duplicate": 16, "limited": 3})
 			assertLimited(t, b.read(c.topic), 3)
-			// a is forgotten two windows and the grace behind stream time, and
+			// a is evicted two windows and the grace behind stream time, and
 			// a step of the count later than that, the event that gets there
 			// does not fit itself.
 			b.produce(keyedSignals("c", 1, testTime+hour*9/4)...)
@@ -97,6 +98,7 @@ func assertLimited(t *testing.T, records []*kgo.Record, want int) {
 // TestLimitThatIsSetLater counts the keys that are there already, and one that
 // is taken away forgets its count.
 func TestLimitThatIsSetLater(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, limitedRoutes(""))
 	b.createTopic("signals.raw", 1)
 	cfg := b.config("one")

@@ -13,9 +13,10 @@ import (
 
 const testTime = 1_700_000_000_000 // ms; any fixed event time
 
-// TestEveryKeyOnceInTheOutput sends copies to all partitions and expects the
+// TestEveryKeyOnceInTheOutput sends duplicates to all partitions and expects the
 // first of each key, untouched, and nothing else.
 func TestEveryKeyOnceInTheOutput(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, benchRoutes)
 	i := b.ready(b.start(b.config("one")))
 	rng := rand.New(rand.NewPCG(1, 2))
@@ -43,7 +44,7 @@ func assertOnce(t *testing.T, out []*kgo.Record, sent map[string]*kgo.Record) {
 		seen[id]++
 		want, ok := sent[id]
 		if !ok {
-			t.Fatalf("output holds %q, which nobody sent", id)
+			t.Fatalf("output holds %q, which was not sent", id)
 		}
 		if !bytes.Equal(r.Value, want.Value) || !r.Timestamp.Equal(want.Timestamp) || header(r, "traceparent") != "00-abc" {
 			t.Fatalf("output of %s was touched: %+v", id, r)

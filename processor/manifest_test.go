@@ -98,8 +98,8 @@ func (b *bench) refused(cfg Config, want ...string) {
 	}
 }
 
-// settled runs an app once, with some events, and stops it.
-func (b *bench) settled(cfg Config, inputs ...string) {
+// runOnce runs an app once, with some events, and stops it.
+func (b *bench) runOnce(cfg Config, inputs ...string) {
 	b.t.Helper()
 	i := b.ready(b.start(cfg))
 	for _, topic := range append(slices.Clone(inputs), i.rt.Topology.Prepartitioned...) {
@@ -182,6 +182,7 @@ func (b *bench) grow(name string) {
 // stands on. Every start is refused, says what to do, and changes nothing; and
 // once the change is undone where it can be, the app starts again.
 func TestChangedPromiseRefusesToStart(t *testing.T) {
+	t.Parallel()
 	secret := func(cfg *Config, s string) { cfg.KeySecret = security.Secret(s) }
 	const useOtherApp = "use another ONCEBUS_APP_ID"
 	withSecret := benchRoutes + "    secret: true\n"
@@ -343,7 +344,7 @@ func TestChangedPromiseRefusesToStart(t *testing.T) {
 			if tt.routes != keyedRoutes {
 				inputs = append(inputs, "signals.raw")
 			}
-			b.settled(cfg, inputs...)
+			b.runOnce(cfg, inputs...)
 			tt.change(b, &cfg)
 			b.refused(cfg, tt.want...)
 			if tt.undo == nil {
@@ -358,6 +359,7 @@ func TestChangedPromiseRefusesToStart(t *testing.T) {
 // TestTwoFirstStartsAgreeOnOneManifest: each would draw another secret for the
 // hash, and keys would be sent two ways.
 func TestTwoFirstStartsAgreeOnOneManifest(t *testing.T) {
+	t.Parallel()
 	for n := range 10 {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
 			b := newBench(t, benchRoutes)
@@ -373,7 +375,7 @@ func TestTwoFirstStartsAgreeOnOneManifest(t *testing.T) {
 			if len(m.Topics) != 2 || len(m.Namespaces) != 1 {
 				t.Errorf("manifest %+v", m)
 			}
-			// A rebalance is under way, which waits for the one that stops first.
+			// A rebalance is in progress, which waits for the one that stops first.
 			if err := errors.Join(two.stop(), one.stop()); err != nil {
 				t.Error(err)
 			}
@@ -384,10 +386,11 @@ func TestTwoFirstStartsAgreeOnOneManifest(t *testing.T) {
 // TestRoutesMayComeAndGo: a new route or topic is numbered behind the others, a
 // removed one keeps its number, and one that comes back finds its rows.
 func TestRoutesMayComeAndGo(t *testing.T) {
+	t.Parallel()
 	other := strings.NewReplacer("signals", "alerts", "routes:\n", "").Replace(benchRoutes)
 	b := newBench(t, benchRoutes)
 	cfg := b.config("one")
-	b.settled(cfg, "signals.raw")
+	b.runOnce(cfg, "signals.raw")
 	names := func() (topics, namespaces []string) {
 		m := b.manifestOf("app")
 		for _, topic := range m.Topics {
@@ -407,16 +410,16 @@ func TestRoutesMayComeAndGo(t *testing.T) {
 	assert([]string{"signals.raw", "app-repartition"}, []string{"signals"})
 
 	b.useRoutes("routes:\n" + other + strings.TrimPrefix(benchRoutes, "routes:\n")) // the new one first
-	b.settled(cfg, "alerts.raw", "signals.raw")
+	b.runOnce(cfg, "alerts.raw", "signals.raw")
 	assert([]string{"signals.raw", "app-repartition", "alerts.raw"}, []string{"signals", "alerts"})
 
 	b.useRoutes("routes:\n" + other)
-	b.settled(cfg, "alerts.raw")
+	b.runOnce(cfg, "alerts.raw")
 	assert([]string{"signals.raw", "app-repartition", "alerts.raw"}, []string{"signals", "alerts"})
 
 	b.useRoutes(benchRoutes + "    duplicates: {to: signals.duplicates}\n")
 	written := len(b.read("app-manifest"))
-	b.settled(cfg, "signals.raw")
+	b.runOnce(cfg, "signals.raw")
 	assert([]string{"signals.raw", "app-repartition", "alerts.raw"}, []string{"signals", "alerts"})
 	if n := len(b.read("app-manifest")); n != written+1 {
 		t.Errorf("%d records were written to the manifest topic by a start that changes nothing, want the clock alone", n-written)
@@ -424,10 +427,10 @@ func TestRoutesMayComeAndGo(t *testing.T) {
 	out := b.read("signals.duplicates")
 	for _, r := range out {
 		if !strings.HasPrefix(header(r, wire.HeaderFirst), "signals.raw/") || header(r, wire.HeaderSource) == header(r, wire.HeaderFirst) {
-			t.Errorf("copy %s names its first as %s", header(r, wire.HeaderSource), header(r, wire.HeaderFirst))
+			t.Errorf("duplicate %s names its first as %s", header(r, wire.HeaderSource), header(r, wire.HeaderFirst))
 		}
 	}
 	if unique := b.read("signals.unique"); len(unique) != 2 || len(out) != 2 {
-		t.Errorf("%d unique and %d copies, want two of each", len(unique), len(out))
+		t.Errorf("%d unique and %d duplicates, want two of each", len(unique), len(out))
 	}
 }

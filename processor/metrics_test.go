@@ -17,9 +17,10 @@ import (
 	"oncebus/processor/kafkatest/golden"
 )
 
-// TestMetricsTellWhatHappened compares every figure of a small run that the run
+// TestMetricsCountWhatHappened compares every figure of a small run that the run
 // decides, restart and restore included.
-func TestMetricsTellWhatHappened(t *testing.T) {
+func TestMetricsCountWhatHappened(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, benchRoutes)
 	cfg := b.onePartition("one")
 	i := b.ready(b.start(cfg))
@@ -88,6 +89,7 @@ func TestMetricsTellWhatHappened(t *testing.T) {
 
 // TestSeriesOfATaskGoWithIt: a partition that moved away is not reported twice.
 func TestSeriesOfATaskGoWithIt(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, benchRoutes)
 	i := b.ready(b.start(b.config("one")))
 	perTask := func() (n int) {
@@ -118,10 +120,11 @@ func TestSeriesOfATaskGoWithIt(t *testing.T) {
 // transaction in its changelog: rows behind it are not known to count until
 // it ends, and until then the process is not ready.
 func TestNotReadyWhileATaskRestores(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, benchRoutes)
 	cfg := b.config("one")
-	b.settled(cfg, "signals.raw")
-	client := b.newClient(kgo.TransactionalID("somebody"), kgo.DefaultProduceTopic("app-repartition-changelog"))
+	b.runOnce(cfg, "signals.raw")
+	client := b.newClient(kgo.TransactionalID("stranger"), kgo.DefaultProduceTopic("app-repartition-changelog"))
 	if err := client.BeginTransaction(); err != nil {
 		t.Fatal(err)
 	}
@@ -151,8 +154,9 @@ func TestNotReadyWhileATaskRestores(t *testing.T) {
 	}
 }
 
-// TestNotReadyBeforeABrokerAnswers: and it says so.
+// TestNotReadyBeforeABrokerAnswers: readiness names the reason.
 func TestNotReadyBeforeABrokerAnswers(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, benchRoutes)
 	p, err := New(b.config("one"), b.routes, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
 	if err != nil {
@@ -168,6 +172,7 @@ func TestNotReadyBeforeABrokerAnswers(t *testing.T) {
 
 // TestStateFieldsAreAnInterface: scripts read /state, so its names are pinned.
 func TestStateFieldsAreAnInterface(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, benchRoutes)
 	cfg := b.config("one")
 	i := b.ready(b.start(cfg))

@@ -70,10 +70,11 @@ func (b *bench) produceBatch(topic string, partition int32, raw []byte) int64 {
 	return p.BaseOffset
 }
 
-// TestBombIsSteppedOver puts batches between others that unpack to more than
+// TestBombIsSkipped puts batches between others that decompress to more than
 // the limit: each becomes one dead letter that says where it stands, and
 // everything around it comes out once.
-func TestBombIsSteppedOver(t *testing.T) {
+func TestBombIsSkipped(t *testing.T) {
+	t.Parallel()
 	for name, codec := range map[string]kgo.CompressionCodec{"gzip": kgo.GzipCompression(), "zstd": kgo.ZstdCompression(), "snappy": kgo.SnappyCompression(), "lz4": kgo.Lz4Compression()} {
 		bothWays(t, benchRoutes, func(t *testing.T, routes string) {
 			t.Run(name, func(t *testing.T) {
@@ -130,6 +131,7 @@ func assertBatches(t *testing.T, b *bench, want map[string]string) {
 // TestBombInATransactionThatAborts: the dead letter goes with its transaction,
 // and the client does not announce the batch a second time.
 func TestBombInATransactionThatAborts(t *testing.T) {
+	t.Parallel()
 	bothWays(t, benchRoutes, func(t *testing.T, routes string) {
 		for name, fault := range map[string]kfake.Fault{
 			"offsets refused": {Keys: []kmsg.Key{kmsg.TxnOffsetCommit}, Err: kerr.IllegalGeneration, Count: 1},
@@ -144,18 +146,19 @@ func TestBombInATransactionThatAborts(t *testing.T) {
 				armed := b.cluster.Fault(fault)
 				first := b.produceBatch("signals.raw", 1, rawBatch(t, kgo.GzipCompression(), 3, 700_000))
 				b.wait("the fault", func() bool { return armed.Hits() > 0 })
-				b.produce(signal("after", 1, testTime), signal("beside", 2, testTime))
+				b.produce(signal("after", 1, testTime), signal("other", 2, testTime))
 				b.drain(i, "signals.raw")
-				assertOut(t, b, []*kgo.Record{signal("after", 1, testTime), signal("beside", 2, testTime)})
+				assertOut(t, b, []*kgo.Record{signal("after", 1, testTime), signal("other", 2, testTime)})
 				assertBatches(t, b, map[string]string{fmt.Sprint("signals.raw/1/", first): fmt.Sprint("signals.raw/1/", first+2)})
 			})
 		}
 	})
 }
 
-// TestBombOfAStrangerInTheRepartitionTopic stops the process: nobody else may
+// TestBombOfAStrangerInTheRepartitionTopic stops the process: no other client may
 // write there, and what stands in the batch may be ours.
 func TestBombOfAStrangerInTheRepartitionTopic(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, benchRoutes)
 	cfg := b.config("one")
 	cfg.MaxDecompressedBatchBytes = DecompressedBatchBytesMin
@@ -170,6 +173,7 @@ func TestBombOfAStrangerInTheRepartitionTopic(t *testing.T) {
 // TestTheClientLogsABatchItStopsAt pins the line of franz-go's log that
 // oversizeLogger listens for.
 func TestTheClientLogsABatchItStopsAt(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, benchRoutes)
 	b.createTopic("signals.raw", 4)
 	b.produceBatch("signals.raw", 3, rawBatch(t, kgo.ZstdCompression(), 3, 700_000))
@@ -189,6 +193,7 @@ func TestTheClientLogsABatchItStopsAt(t *testing.T) {
 // TestLostAnnouncementReplacesTheClient: the client has met a batch and no
 // poll brings it.
 func TestLostAnnouncementReplacesTheClient(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, benchRoutes)
 	i := b.ready(b.start(b.config("one")))
 	i.workers[0].onAnnounced(app.TaskID{Topic: "signals.raw", Partition: 1})

@@ -10,7 +10,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// withoutOwner takes a partition of the hop out of what the leader of the
+// withoutOwner takes a partition of the repartition topic out of what the leader of the
 // dedup group hands out, in as many rounds as given. It is what the first half
 // of a cooperative rebalance leaves behind when the member that was to begin
 // the second was replaced under its static name. It returns how often it did.
@@ -41,10 +41,10 @@ func (b *bench) withoutOwner(partition int32, rounds int64) *atomic.Int64 {
 	return &taken
 }
 
-// TestPartitionWithoutAnOwnerIsAssignedAgain: a stable group in which nobody
+// TestPartitionWithoutAnOwnerIsAssignedAgain: a stable group in which no member
 // owns a partition does not stay so (B12). A fault run met it: a broker and a
 // process ended during a rebalance, and a partition stood still for as long as
-// nobody joined or left.
+// no member joined or left.
 func TestPartitionWithoutAnOwnerIsAssignedAgain(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, benchRoutes)

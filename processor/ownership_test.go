@@ -13,6 +13,7 @@ import (
 // on until a transaction ends (hazard A8); a task must be owned once all the
 // same.
 func TestSecondRevocationWithoutTrafficIsNoticed(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, benchRoutes)
 	var all []*instance
 	for n := range 3 {
@@ -50,6 +51,7 @@ func TestSecondRevocationWithoutTrafficIsNoticed(t *testing.T) {
 // TestInputBelowTheCheckpointIsSkipped sets the consumer back to the start,
 // behind the back of a running instance (invariant 6).
 func TestInputBelowTheCheckpointIsSkipped(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, benchRoutes)
 	i := b.ready(b.start(b.config("one")))
 	records, sent := traffic(50)

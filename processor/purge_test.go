@@ -8,9 +8,10 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 )
 
-// TestPurgeDeletesOnlyWhatIsCommitted purges between two batches of copies:
+// TestPurgeDeletesOnlyWhatIsCommitted purges between two batches of duplicates:
 // nothing that a task still needs is gone, also for one that restarts.
 func TestPurgeDeletesOnlyWhatIsCommitted(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, benchRoutes)
 	cfg := b.config("one")
 	i := b.ready(b.start(cfg))

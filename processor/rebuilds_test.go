@@ -16,8 +16,9 @@ import (
 
 // TestCrashLoopGuard damages the state of one task before every start: the
 // third time within an hour the process stops, and stays stopped, until
-// somebody has removed the state.
+// the operator has removed the state.
 func TestCrashLoopGuard(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, benchRoutes)
 	cfg := b.config("one")
 	cfg.RebuildsPerHour = 2
@@ -53,6 +54,7 @@ func TestCrashLoopGuard(t *testing.T) {
 
 // TestHostStopsAreNotCounted: after a host stop a rebuild is what should be.
 func TestHostStopsAreNotCounted(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, benchRoutes)
 	cfg := b.config("one")
 	cfg.RebuildsPerHour = 1

@@ -18,10 +18,11 @@ import (
 	"oncebus/processor/wire"
 )
 
-// TestDeletedUnreadRecordsStopTheProcess deletes records that nobody has read,
+// TestDeletedUnreadRecordsStopTheProcess deletes unread records,
 // and sends new ones: to go on with those would be to lose the others without
 // a word (invariant 8, hazard A11).
 func TestDeletedUnreadRecordsStopTheProcess(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, benchRoutes)
 	cfg := b.config("one")
 	records, _ := traffic(50)
@@ -57,6 +58,7 @@ func TestDeletedUnreadRecordsStopTheProcess(t *testing.T) {
 // away with the group. The checkpoint says where to go on, so nothing is lost
 // and nothing comes twice (fault g2, hazards B7, G7).
 func TestGroupOffsetsThatSomebodyMoved(t *testing.T) {
+	t.Parallel()
 	for name, move := range map[string]func(b *bench) error{
 		"to the start": func(b *bench) error { return b.moveGroup(func(int64) int64 { return 0 }) },
 		"to the end":   func(b *bench) error { return b.moveGroup(func(end int64) int64 { return end }) },
@@ -109,9 +111,10 @@ func (b *bench) moveGroup(to func(end int64) int64) error {
 
 // TestStoreOutOfStepWithTheChangelog starts on a store whose position the
 // changelog does not have: it reaches beyond the end, as after an unclean
-// election, or lies before the beginning, as in an old copy. The store is set
-// aside and built anew (hazard T3, faults b6, s4).
+// election, or lies before the beginning, as in an old copy. The store is
+// quarantined and rebuilt (hazard T3, faults b6, s4).
 func TestStoreOutOfStepWithTheChangelog(t *testing.T) {
+	t.Parallel()
 	for name, part := range map[string]func(b *bench, i *instance, old string){
 		"beyond the end": func(b *bench, i *instance, _ string) {
 			id := app.TaskID{Topic: "app-repartition", Partition: 0}
@@ -164,6 +167,7 @@ func TestStoreOutOfStepWithTheChangelog(t *testing.T) {
 // of a group whose input does not begin at 0: what the client then goes back
 // to is not an offset anybody committed (hazard A10).
 func TestFirstTransactionAbortsAboveTheLogStart(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, benchRoutes)
 	b.createTopic("signals.raw", 4)
 	records, _ := traffic(50)
@@ -191,10 +195,11 @@ func TestFirstTransactionAbortsAboveTheLogStart(t *testing.T) {
 }
 
 // TestEmptiedChangelogWithoutLocalStateIsRefused deletes all records of the
-// changelog, and the local state with them. Whoever went on from the group's
-// offset would let every copy through (fault b6). The way out that the message
+// changelog, and the local state with them. A process that went on from the group's
+// offset would let every duplicate through (fault b6). The remedy that the message
 // names leads out.
 func TestEmptiedChangelogWithoutLocalStateIsRefused(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, benchRoutes)
 	cfg := b.config("one")
 	records, sent := traffic(50)

@@ -14,9 +14,10 @@ import (
 	"oncebus/processor/wire"
 )
 
-// TestDamagedStateIsSetAsideAndRebuilt damages, swaps and deletes local state
+// TestDamagedStateIsQuarantinedAndRebuilt damages, swaps and deletes local state
 // between two lives, and expects the same verdicts.
-func TestDamagedStateIsSetAsideAndRebuilt(t *testing.T) {
+func TestDamagedStateIsQuarantinedAndRebuilt(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		harm        func(t *testing.T, dir string)
 		quarantined float64
@@ -54,6 +55,7 @@ func TestDamagedStateIsSetAsideAndRebuilt(t *testing.T) {
 
 // TestCleanRestartReadsNothing restarts on its state and counts the rows read.
 func TestCleanRestartReadsNothing(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, benchRoutes)
 	cfg := b.config("one")
 	records, _ := traffic(100)
@@ -68,6 +70,7 @@ func TestCleanRestartReadsNothing(t *testing.T) {
 // partition. A restore that stopped at the last stable offset would miss the
 // committed rows behind it (invariant 4, hazard B1).
 func TestRestoreWaitsForAnOpenTransaction(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, benchRoutes)
 	cfg := b.config("one")
 	i := b.ready(b.start(cfg))

@@ -119,7 +119,7 @@ func (g *rawTraffic) outcome(event oracle.Record, kind string) *kgo.Record {
 }
 
 // checkClaims has the oracle judge what was seen of a seed with claims. An
-// outcome that says nothing was dead-lettered by the router; it is none of the
+// outcome that says nothing was dead-lettered by the router; it is not among the
 // fold's.
 func (s *sim) checkClaims(h *oracle.History) {
 	for topic, records := range h.Live {

@@ -13,7 +13,7 @@ import (
 	"oncebus/state"
 )
 
-// simLength is how long a seed runs unless it is told.
+// simLength is how long a seed runs by default.
 const simLength = 8 * time.Minute
 
 // simSettings is what a seed draws before it starts.

@@ -186,13 +186,13 @@ func (s *sim) drawAnswer(rule *netRule) {
 	if rule.key == kmsg.OffsetFetch {
 		rule.alter = func(resp kmsg.Response) {
 			// The router has no checkpoint to fall back on: only the dedup
-			// group's offsets may be forgotten.
+			// group's offsets may be missing.
 			for _, g := range resp.(*kmsg.OffsetFetchResponse).Groups {
 				if g.Group != app.GroupName("app", stageDedup) {
 					return
 				}
 			}
-			forgotten(resp)
+			dropOffsets(resp)
 		}
 		return
 	}
@@ -234,7 +234,7 @@ var refused = []struct {
 }
 
 // injectError makes the brokers refuse the next requests of one kind. Those of
-// the test's own clients are spared where they could be told apart only by the
+// the test's own clients are spared where they differ only by the
 // topics they are for.
 func (s *sim) injectError() string {
 	r := refused[s.plan.IntN(len(refused))]

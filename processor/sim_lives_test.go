@@ -38,7 +38,7 @@ type simLife struct {
 	slot int
 	net  *simNet
 	dir  string
-	// doomed lives were told to end, at that time.
+	// doomed lives were canceled at that time.
 	doomed   bool
 	doomedAt time.Time
 }
@@ -68,7 +68,7 @@ func (s *sim) running() []*simLife {
 	return slices.DeleteFunc(slices.Clone(s.slots), func(l *simLife) bool { return l == nil })
 }
 
-// someLife returns one of them; nil if there is none.
+// someLife returns one of them, or nil.
 func (s *sim) someLife() *simLife {
 	if live := s.running(); len(live) > 0 {
 		return live[s.plan.IntN(len(live))]
@@ -119,9 +119,9 @@ func (s *sim) heir(dir string) (string, string) {
 		return next, kind
 	}
 	one, two := s.partitionDir(next, 0), s.partitionDir(next, s.set.partitions-1)
-	aside := filepath.Join(next, "aside")
+	spare := filepath.Join(next, "spare")
 	renamed := false
-	for _, move := range [][2]string{{one, aside}, {two, one}, {aside, two}} {
+	for _, move := range [][2]string{{one, spare}, {two, one}, {spare, two}} {
 		err := os.Rename(move[0], move[1])
 		if err != nil && !os.IsNotExist(err) {
 			s.t.Fatal(err)
@@ -161,7 +161,7 @@ func (s *sim) crash() string {
 	return "crash, state " + kind
 }
 
-// doom tells a life to end, as far as it can without a network.
+// doom cancels a life, as far as it can without a network.
 func (s *sim) doom(l *simLife) {
 	if !l.doomed {
 		l.doomed, l.doomedAt = true, time.Now()

@@ -132,7 +132,7 @@ func (n *simNet) passable(ctx context.Context) error {
 	}
 }
 
-// cut closes all connections; what is under way is lost.
+// cut closes all connections; what is in flight is lost.
 func (n *simNet) cut(forGood bool) {
 	n.mu.Lock()
 	n.gone = n.gone || forGood
@@ -144,7 +144,7 @@ func (n *simNet) cut(forGood bool) {
 	}
 }
 
-// freeze stops all traffic without closing anything; what is under way arrives
+// freeze stops all traffic without closing anything; what is in flight arrives
 // when mend is called, whether its sender still waits for it or not.
 func (n *simNet) freeze() {
 	n.mu.Lock()
@@ -258,7 +258,7 @@ func (c *simConn) up() {
 		if a.rule != nil && a.rule.do == holdRequest {
 			_ = c.near.Close() // the client thinks what it thinks
 			_ = kafka.Pause(context.Background(), a.rule.delay)
-			_, _ = c.broker.Write(frame) // late, and nobody waits for the answer
+			_, _ = c.broker.Write(frame) // late, and no caller waits for the answer
 			return
 		}
 		if _, err := c.broker.Write(frame); err != nil {
@@ -268,7 +268,7 @@ func (c *simConn) up() {
 }
 
 // down carries answers. After the client has gone it reads on, so that a
-// broker is not held up by an answer nobody takes.
+// broker is not blocked by an answer that no client reads.
 func (c *simConn) down() {
 	defer c.close()
 	for {
@@ -341,9 +341,9 @@ func failEach(v reflect.Value, code int16) {
 	}
 }
 
-// forgotten changes the answer to an offset fetch as a coordinator does that
+// dropOffsets changes the answer to an offset fetch as a coordinator does that
 // has not yet read all of its log: there is no offset, and no error (B7).
-func forgotten(resp kmsg.Response) {
+func dropOffsets(resp kmsg.Response) {
 	for g := range resp.(*kmsg.OffsetFetchResponse).Groups {
 		group := &resp.(*kmsg.OffsetFetchResponse).Groups[g]
 		for t := range group.Topics {

@@ -158,7 +158,7 @@ func (s *sim) run() {
 	s.traffic.seen = s.tail.since
 	s.faultsAndTraffic()
 	s.heal()
-	h := s.settled()
+	h := s.drainedHistory()
 	s.stopAll()
 	h.Stores = s.readStores()
 	s.check(h)
@@ -178,7 +178,7 @@ func (s *sim) endAll() {
 	}
 }
 
-// unended tells every instance to stop and returns one that has not within
+// unended cancels every instance and returns one that has not within
 // stopMax, or nil.
 func (s *sim) unended() *simLife {
 	for _, l := range s.lives {
@@ -196,7 +196,7 @@ func (s *sim) unended() *simLife {
 	return nil
 }
 
-// faultsAndTraffic runs episodes of both, with quiet stretches in between.
+// faultsAndTraffic runs episodes of both, with quiet times in between.
 func (s *sim) faultsAndTraffic() {
 	target := max(faultsMin+4, int(s.length.Hours()*faultsAnHour))
 	end := s.began.Add(s.length)
@@ -227,7 +227,7 @@ func (s *sim) faultCount() int {
 	return r.faults()
 }
 
-// alive fails the test if an instance ended that nobody told to.
+// alive fails the test if an instance ended that was not canceled.
 func (s *sim) alive() {
 	for _, l := range s.lives {
 		if l.ended() && !l.doomed {
@@ -237,7 +237,7 @@ func (s *sim) alive() {
 }
 
 // heal ends all faults, lets every zombie run into what it finds, and sees to
-// it that somebody works.
+// it that a member works.
 func (s *sim) heal() {
 	s.runDue(true)
 	for _, l := range s.lives {
@@ -250,7 +250,7 @@ func (s *sim) heal() {
 }
 
 // unlock stops all lives but one if a group cannot finish a rebalance, and
-// reports whether it did. kfake starts the time that members have for it anew
+// reports whether it did. kfake restarts the time that members have for it
 // with every one that joins (group.rebalance), so members that ask again in
 // turn, each within that time, can wait for ever; Kafka does not do so.
 func (s *sim) unlock(keep *simLife) bool {
@@ -270,8 +270,8 @@ func (s *sim) unlock(keep *simLife) bool {
 	return true
 }
 
-// settled waits until all is worked off and returns what was observed.
-func (s *sim) settled() *oracle.History {
+// drainedHistory waits until all is worked off and returns what was observed.
+func (s *sim) drainedHistory() *oracle.History {
 	h := &oracle.History{Sent: s.traffic.sent, Final: map[string][]oracle.Record{}, Lag: map[string]int64{}}
 	worker := s.running()[0]
 	deadline := time.Now().Add(healMax)
@@ -377,7 +377,7 @@ func (s *sim) sample() {
 // zombies and dead ones too, whose network is well again.
 func (s *sim) stopAll() {
 	if l := s.unended(); l != nil {
-		s.t.Fatalf("slot %d, told to stop at %s, has not %v after everything healed", l.slot, l.doomedAt.Format(simClock), stopMax)
+		s.t.Fatalf("slot %d, canceled at %s, has not stopped %v after everything healed", l.slot, l.doomedAt.Format(simClock), stopMax)
 	}
 	for _, l := range s.lives {
 		if l.err != nil {
@@ -477,7 +477,7 @@ func (s *sim) check(h *oracle.History) {
 	s.keep("history.json", history)
 }
 
-// report tells the process that started this one how it went.
+// report writes the result for the process that started this one.
 func (s *sim) report() {
 	r := simReport{Faults: s.faults, Hours: time.Since(s.began).Hours(), Records: len(s.traffic.sent) + s.traffic.claimed.n, Violations: s.violations}
 	s.t.Logf("seed %d: %s", s.seed, r.text())

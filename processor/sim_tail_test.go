@@ -19,7 +19,7 @@ import (
 )
 
 // tailMaxWaitMillis is how long brokers may hold back a fetch of the tail; it is
-// nobody else's, so that injected errors can spare the tail by it.
+// no other's, so that injected errors can spare the tail by it.
 const tailMaxWaitMillis = 2345
 
 // tail is a read_committed consumer that runs all the time: what it has seen

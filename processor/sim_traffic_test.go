@@ -16,7 +16,7 @@ import (
 	"oncebus/processor/oracle"
 )
 
-// recentMax is how many records are kept to make copies of.
+// recentMax is how many records are kept to make duplicates of.
 const recentMax = 400
 
 // rawTraffic makes raw records and remembers those that the broker has.
@@ -81,11 +81,11 @@ func (g *rawTraffic) burst() error {
 	return nil
 }
 
-// draw makes one event, or several copies of one.
+// draw makes one event, or several duplicates of one.
 func (g *rawTraffic) draw() []oracle.Sent {
 	r := g.rng
 	if len(g.recent) > 0 && r.IntN(3) == 0 {
-		return g.copies()
+		return g.duplicates()
 	}
 	route := r.IntN(len(g.routes))
 	partition := r.Int32N(g.rawPartitions)
@@ -143,9 +143,9 @@ func (g *rawTraffic) spoil(e *oracle.Sent, route int) {
 	e.Value = [][]byte{nil, {}, []byte("no json"), []byte(`{"n":1}`), []byte(`{"id":null}`), []byte(`{"id":{}}`)}[g.rng.IntN(6)]
 }
 
-// copies makes copies of a recent record: the same again, once in every raw
+// duplicates makes duplicates of a recent record: the same again, once in every raw
 // partition, or at the edges of its window.
-func (g *rawTraffic) copies() []oracle.Sent {
+func (g *rawTraffic) duplicates() []oracle.Sent {
 	r := g.rng
 	original := g.recent[r.IntN(len(g.recent))]
 	twin := func(partition int32, at int64) oracle.Sent {

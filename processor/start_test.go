@@ -50,6 +50,7 @@ func (b *bench) latest(instance string) Config {
 
 // TestStartEarliestTakesWhatIsThere: the default.
 func TestStartEarliestTakesWhatIsThere(t *testing.T) {
+	t.Parallel()
 	bothWays(t, benchRoutes, func(t *testing.T, routes string) {
 		b := newBench(t, routes)
 		b.createTopic("signals.raw", 4)
@@ -65,6 +66,7 @@ func TestStartEarliestTakesWhatIsThere(t *testing.T) {
 // TestStartLatestTakesOnlyWhatComes: what was in the raw topic before the first
 // start stays out.
 func TestStartLatestTakesOnlyWhatComes(t *testing.T) {
+	t.Parallel()
 	bothWays(t, benchRoutes, func(t *testing.T, routes string) {
 		b := newBench(t, routes)
 		b.createTopic("signals.raw", 4)
@@ -81,6 +83,7 @@ func TestStartLatestTakesOnlyWhatComes(t *testing.T) {
 // committed when it is ready and not with the first event, so events that come
 // while the process is down are not skipped by the next "latest".
 func TestStartLatestIsDecidedOnce(t *testing.T) {
+	t.Parallel()
 	bothWays(t, benchRoutes, func(t *testing.T, routes string) {
 		b := newBench(t, routes)
 		b.createTopic("signals.raw", 4)
@@ -100,9 +103,10 @@ func TestStartLatestIsDecidedOnce(t *testing.T) {
 }
 
 // TestStartLatestWithSeveralWorkers: every worker meets the topic for the first
-// time, whoever of them commits first. Who that is the group decides, so the
+// time, no matter which commits first. The group decides that, so the
 // start is tried several times.
 func TestStartLatestWithSeveralWorkers(t *testing.T) {
+	t.Parallel()
 	for round := range 5 {
 		t.Run(fmt.Sprint(round), func(t *testing.T) {
 			b := newBench(t, benchRoutes)
@@ -126,6 +130,7 @@ func TestStartLatestWithSeveralWorkers(t *testing.T) {
 // TestAddedPartitionStartsAtItsBeginning: events are in it before we know of
 // it, and "latest" was meant for what was there before the first start.
 func TestAddedPartitionStartsAtItsBeginning(t *testing.T) {
+	t.Parallel()
 	for _, start := range []string{app.StartEarliest, app.StartLatest} {
 		t.Run(start, func(t *testing.T) {
 			b := newBench(t, benchRoutes)
@@ -160,8 +165,9 @@ func TestAddedPartitionStartsAtItsBeginning(t *testing.T) {
 }
 
 // TestRestartTakesOverAtOnce: a process that comes back under its name gets its
-// partitions from the group without waiting until its old self is forgotten.
+// partitions from the group without waiting until its former member expires.
 func TestRestartTakesOverAtOnce(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, benchRoutes)
 	cfg := b.config("one")
 	cfg.SessionTimeout = 4 * time.Minute // far beyond the patience of this test
@@ -192,6 +198,7 @@ func TestRestartTakesOverAtOnce(t *testing.T) {
 // the start a producer id. An idempotent client is dead after that, and would
 // keep the process from ever starting: found by the simulation.
 func TestStartGoesOnAfterARefusedProducerID(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, benchRoutes)
 	fault := b.cluster.Fault(kfake.Fault{
 		Keys: []kmsg.Key{kmsg.InitProducerID}, Err: kerr.UnknownServerError,

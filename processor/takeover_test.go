@@ -16,7 +16,7 @@ import (
 	"oncebus/processor/wire"
 )
 
-// stoppingDialer dials real connections that can be made to stand still: at the
+// stoppingDialer dials real connections that can be made to hang: at the
 // first request of one API that names match, and from then on with whatever is
 // to be sent on any of them. To its broker, a process behind it looks as it
 // does after SIGSTOP.
@@ -81,10 +81,11 @@ func (c *stoppingConn) Write(p []byte) (int, error) {
 
 // TestZombieIsFenced stops a process in the middle of a transaction for longer
 // than its session, lets another take over, and lets the first go on while its
-// successor runs: the transaction it holds must not commit beside the
+// successor runs: the transaction it holds must not commit together with the
 // successor's (hazards B2, B6; fault p4). Where its offsets are already with
 // the broker, the successor waits for the transaction to time out.
 func TestZombieIsFenced(t *testing.T) {
+	t.Parallel()
 	for name, api := range map[string]kmsg.Key{
 		"before its records": kmsg.Produce, "before its offsets": kmsg.TxnOffsetCommit, "before its commit": kmsg.EndTxn,
 	} {
@@ -123,10 +124,11 @@ func TestZombieIsFenced(t *testing.T) {
 
 // TestRestartAbortsWhatItsFormerLifeLeftOpen stops a process for good with a
 // transaction open, and starts it again without its state: the transactional
-// id is the same, so the broker aborts what was left at once, and nobody waits
+// id is the same, so the broker aborts what was left at once, and no reader waits
 // for a timeout, which is beyond this test's patience (decision D10, hazards
 // B11, C6).
 func TestRestartAbortsWhatItsFormerLifeLeftOpen(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, benchRoutes)
 	cfg := b.config("one")
 	cfg.TransactionTimeout = 10 * time.Minute
@@ -143,7 +145,7 @@ func TestRestartAbortsWhatItsFormerLifeLeftOpen(t *testing.T) {
 	b.drain(i, "signals.raw")
 	assertOnce(t, b.read("signals.unique"), sent)
 	dialer.resume()
-	_ = former.stop() // it may have given up waiting for its connections
+	_ = former.stop() // it may have stopped waiting for its connections
 	again, _ := traffic(100)
 	b.produce(again...)
 	b.drain(i, "signals.raw")
@@ -154,6 +156,7 @@ func TestRestartAbortsWhatItsFormerLifeLeftOpen(t *testing.T) {
 // events go on: what their first owner still held of them is out of date
 // (invariant 10, hazards A8, B6).
 func TestPartitionThatComesBackIsRestored(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, benchRoutes)
 	first := b.ready(b.start(b.config("first")))
 	records, _ := traffic(50)
@@ -194,6 +197,7 @@ func (i *instance) workersAssignment(stage string) map[app.TaskID]bool {
 // TestOffsetsMoveWithTheCheckpoint: what the group has committed and what the
 // checkpoints say is the same, partition by partition (invariant 5; K6).
 func TestOffsetsMoveWithTheCheckpoint(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, benchRoutes)
 	i := b.ready(b.start(b.config("one")))
 	records, sent := traffic(200)
@@ -220,7 +224,7 @@ func TestOffsetsMoveWithTheCheckpoint(t *testing.T) {
 }
 
 // TestCheckpointsAloneCarryOffsetsToo: a transaction that writes idle tasks'
-// checkpoints anew has no input, and has to be fenced like any other (invariant
+// checkpoints again has no input, and has to be fenced like any other (invariant
 // 5, hazard A7). A request without offsets, member or generation goes nowhere.
 func TestCheckpointsAloneCarryOffsetsToo(t *testing.T) {
 	id := app.TaskID{Topic: "app-repartition", Partition: 2}
@@ -264,6 +268,7 @@ func TestCheckpointsAloneCarryOffsetsToo(t *testing.T) {
 // time by any clock on the wall, and in time by that of the events (D12,
 // hazard T5).
 func TestRowsExpireByStreamTime(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, benchRoutes)
 	cfg := b.config("one")
 	cfg.State.FlushRows = 16 // so that there are runs, which is what expires
@@ -279,6 +284,6 @@ func TestRowsExpireByStreamTime(t *testing.T) {
 		expired += task.Store.EvictedRows
 	}
 	if expired != 0 {
-		t.Errorf("%d rows went, none is out of time", expired)
+		t.Errorf("%d rows were evicted, want none", expired)
 	}
 }

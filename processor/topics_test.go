@@ -13,6 +13,7 @@ import (
 // TestMissingTopicsAreNamedAtOnce: without ONCEBUS_CREATE_TOPICS, every input,
 // output, duplicates and dead-letter topic has to be there.
 func TestMissingTopicsAreNamedAtOnce(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, withDuplicates("{to: signals.duplicates}"))
 	b.createTopic("signals.unique", 4)
 	cfg := b.config("one")
@@ -28,6 +29,7 @@ func TestMissingTopicsAreNamedAtOnce(t *testing.T) {
 // TestInternalNamesAreNotForRoutes: a route must not read or write what the app
 // keeps for itself.
 func TestInternalNamesAreNotForRoutes(t *testing.T) {
+	t.Parallel()
 	for _, name := range []string{"app-repartition", "app-repartition-changelog", "app-manifest"} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t, strings.Replace(benchRoutes, "signals.unique", name, 1))
@@ -51,9 +53,10 @@ func (b *bench) alter(topic, name, value string) {
 // TestWrongSettingsOfInternalTopicsAreRefused: each would lose, in time,
 // something oncebus stands on. The refusal says how to put it right.
 func TestWrongSettingsOfInternalTopicsAreRefused(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, benchRoutes)
 	cfg := b.config("one")
-	b.settled(cfg, "signals.raw")
+	b.runOnce(cfg, "signals.raw")
 	retention := strconv.FormatInt((2*time.Hour + 10*time.Minute + 24*time.Hour).Milliseconds(), 10)
 	const changelog = "app-repartition-changelog"
 	for _, tt := range []struct{ topic, name, wrong, right string }{
@@ -82,9 +85,10 @@ func TestWrongSettingsOfInternalTopicsAreRefused(t *testing.T) {
 // TestLongerWindowNeedsALongerChangelog: rows must not be deleted by age before
 // the new window is over.
 func TestLongerWindowNeedsALongerChangelog(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, benchRoutes)
 	cfg := b.config("one")
-	b.settled(cfg, "signals.raw")
+	b.runOnce(cfg, "signals.raw")
 	b.useRoutes(strings.Replace(benchRoutes, "window: 1h", "window: 48h", 1))
 	need := strconv.FormatInt((2*48*time.Hour + 10*time.Minute + 24*time.Hour).Milliseconds(), 10)
 	b.refused(cfg, "the longest window needs "+need, "--entity-name app-repartition-changelog --add-config retention.ms="+need)
@@ -94,9 +98,10 @@ func TestLongerWindowNeedsALongerChangelog(t *testing.T) {
 
 // TestAllWrongSettingsAreReportedTogether: one start shows the whole way.
 func TestAllWrongSettingsAreReportedTogether(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, benchRoutes)
 	cfg := b.config("one")
-	b.settled(cfg, "signals.raw")
+	b.runOnce(cfg, "signals.raw")
 	b.alter("app-repartition-changelog", "retention.ms", "1")
 	b.alter("app-repartition", "retention.ms", "1")
 	b.alter("app-manifest", "cleanup.policy", "delete")

@@ -23,6 +23,7 @@ import (
 // looks into the stores after the process has stopped: they hold what was
 // committed before, and nothing else (invariant 1).
 func TestNothingIsAppliedBeforeTheCommit(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, benchRoutes)
 	i := b.ready(b.start(b.config("one")))
 	records, _ := traffic(50)
@@ -93,6 +94,7 @@ func TestRecordsOutliveATransactionThatPanics(t *testing.T) {
 // that stands before it (hazard A5: what is left of a poll is never polled
 // again).
 func TestPollIsWorkedOffWhole(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, benchRoutes)
 	i := b.ready(b.start(b.onePartition("one")))
 	records, sent := traffic(300)

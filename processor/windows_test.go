@@ -20,8 +20,8 @@ const windowRoutes = benchRoutes + "    duplicates: forward\n    on_late: forwar
 
 const minute = int64(60_000) // ms
 
-// sighting is one event of a story, and the verdict it gets.
-type sighting struct {
+// storyEvent is one event of a story, and the verdict it gets.
+type storyEvent struct {
 	id      string
 	at      int64 // ms
 	verdict string
@@ -34,8 +34,8 @@ func (b *bench) onePartition(instance string) Config {
 	return cfg
 }
 
-// tell sends the events one after the other and checks their verdicts.
-func (b *bench) tell(i *instance, story []sighting) {
+// play sends the events one after the other and checks their verdicts.
+func (b *bench) play(i *instance, story []storyEvent) {
 	b.t.Helper()
 	var records []*kgo.Record
 	for _, s := range story {
@@ -62,53 +62,56 @@ func (b *bench) tell(i *instance, story []sighting) {
 	}
 }
 
-// TestWindowEdges tells stories of one key: the window is anchored at the
-// first copy, reaches as far back as forward, and includes both ends.
+// TestWindowEdges plays stories of one key: the window is anchored at the
+// first duplicate, reaches as far back as forward, and includes both ends.
 func TestWindowEdges(t *testing.T) {
+	t.Parallel()
 	const window = 60 * minute
 	stories := []struct {
 		name   string
-		events []sighting
+		events []storyEvent
 	}{
-		{"inside", []sighting{{"a", 0, "unique"}, {"a", window - 1, "duplicate"}}},
-		{"at the edge", []sighting{{"a", 0, "unique"}, {"a", window, "duplicate"}}},
-		{"1 ms after", []sighting{{"a", 0, "unique"}, {"a", window + 1, "after_window"}}},
-		{"before", []sighting{{"a", 0, "unique"}, {"a", -window, "duplicate"}}},
-		{"1 ms too far before", []sighting{{"a", 0, "unique"}, {"a", -window - 1, "late"}}},
-		{"copies of one let through after its window", []sighting{
+		{"inside", []storyEvent{{"a", 0, "unique"}, {"a", window - 1, "duplicate"}}},
+		{"at the edge", []storyEvent{{"a", 0, "unique"}, {"a", window, "duplicate"}}},
+		{"1 ms after", []storyEvent{{"a", 0, "unique"}, {"a", window + 1, "after_window"}}},
+		{"before", []storyEvent{{"a", 0, "unique"}, {"a", -window, "duplicate"}}},
+		{"1 ms too far before", []storyEvent{{"a", 0, "unique"}, {"a", -window - 1, "late"}}},
+		{"copies of one let through after its window", []storyEvent{
 			{"a", 0, "unique"}, {"a", window + 1, "after_window"}, {"a", 2 * window, "duplicate"}, {"a", 2*window + 1, "duplicate"}, {"a", 2*window + 2, "after_window"},
 		}},
-		{"copies do not move the window", []sighting{
+		{"copies do not move the window", []storyEvent{
 			{"a", 0, "unique"}, {"a", window / 2, "duplicate"}, {"a", window, "duplicate"}, {"a", window + 1, "after_window"},
 		}},
-		{"late behind another key", []sighting{
+		{"late behind another key", []storyEvent{
 			{"a", 0, "unique"}, {"b", window + 10*minute, "unique"}, {"c", 0, "unique"}, {"d", -1, "late"}, {"d", -1 + minute, "unique"},
 		}},
 	}
-	var all []sighting
+	var all []storyEvent
 	for n, story := range stories {
 		for _, s := range story.events { // ten hours apart, no story knows of another
-			all = append(all, sighting{story.name + "/" + s.id, testTime + int64(n)*600*minute + s.at, s.verdict})
+			all = append(all, storyEvent{story.name + "/" + s.id, testTime + int64(n)*600*minute + s.at, s.verdict})
 		}
 	}
 	bothWays(t, windowRoutes, func(t *testing.T, routes string) {
 		b := newBench(t, routes)
-		b.tell(b.ready(b.start(b.onePartition("one"))), all)
+		b.play(b.ready(b.start(b.onePartition("one"))), all)
 	})
 }
 
-// TestExpiredIsCountedApart: what is let through after its window is neither a
+// TestAfterWindowIsCountedApart: what is let through after its window is neither a
 // unique event nor a duplicate in the figures.
-func TestExpiredIsCountedApart(t *testing.T) {
+func TestAfterWindowIsCountedApart(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, windowRoutes)
 	i := b.ready(b.start(b.onePartition("one")))
-	b.tell(i, []sighting{{"a", testTime, "unique"}, {"a", testTime + 61*minute, "after_window"}})
+	b.play(i, []storyEvent{{"a", testTime, "unique"}, {"a", testTime + 61*minute, "after_window"}})
 	assertCounts(t, i, "signals", map[string]float64{"unique": 1, "after_window": 1, "duplicate": 0, "late": 0})
 }
 
 // TestLateGoesByItsPolicy: an event that cannot be judged passes marked, is
 // dropped, or becomes a dead letter with the reason; the next is judged.
 func TestLateGoesByItsPolicy(t *testing.T) {
+	t.Parallel()
 	for _, policy := range []string{"forward", "drop", "dead_letter"} {
 		t.Run(policy, func(t *testing.T) {
 			bothWays(t, benchRoutes+"    on_late: "+policy+"\n", func(t *testing.T, routes string) {
@@ -147,6 +150,7 @@ const aYear = 365 * 24 * time.Hour
 // record timestamp or by its payload, neither moves stream time nor passes as
 // it is. Unless clamped it is a dead letter.
 func TestFarFutureExpiresNothing(t *testing.T) {
+	t.Parallel()
 	byField := strings.Replace(windowRoutes, "    window:", "    time: {field: at}\n    window:", 1)
 	for _, kind := range []struct{ name, routes string }{{"record timestamp", windowRoutes}, {"payload field", byField}} {
 		for _, policy := range []string{"dead_letter", "clamp"} {
@@ -197,6 +201,7 @@ func TestFarFutureExpiresNothing(t *testing.T) {
 // TestEventTimeComesFromThePayload: with a time field the record's timestamp
 // decides nothing, and an event without the field is a dead letter.
 func TestEventTimeComesFromThePayload(t *testing.T) {
+	t.Parallel()
 	bothWays(t, strings.Replace(windowRoutes, "    window:", "    time: {field: meta.at, format: rfc3339}\n    window:", 1), func(t *testing.T, routes string) {
 		b := newBench(t, routes)
 		i := b.ready(b.start(b.onePartition("one")))
@@ -240,7 +245,7 @@ func (b *bench) outcomes(topic string) map[string][]string {
 	return out
 }
 
-// backlog is a seeded stream of events that meets every verdict: copies near
+// backlog is a seeded stream of events that meets every verdict: duplicates near
 // and beyond their windows, jumps ahead, stragglers too late to be judged.
 func backlog(seed uint64, n int, partitions int32) []*kgo.Record {
 	rng := rand.New(rand.NewPCG(seed, 1))
@@ -258,6 +263,7 @@ func backlog(seed uint64, n int, partitions int32) []*kgo.Record {
 // they come and another one, stopped meanwhile, judge them as a backlog: the
 // outputs are the same, because no wall clock has a say in a verdict.
 func TestBacklogAfterALongPauseGetsTheSameVerdicts(t *testing.T) {
+	t.Parallel()
 	bothWays(t, windowRoutes, func(t *testing.T, routes string) {
 		b := newBench(t, routes)
 		b.createTopic("signals.raw", 3)
@@ -309,6 +315,7 @@ func TestBacklogAfterALongPauseGetsTheSameVerdicts(t *testing.T) {
 // TestBacklogOfOneRouteMakesNoEventOfAnotherLate: stream time is a namespace's
 // own, although both routes' events go through the same tasks.
 func TestBacklogOfOneRouteMakesNoEventOfAnotherLate(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, windowRoutes+`  - name: orders
     topics: [orders.raw]
     key:

@@ -7,7 +7,7 @@ import (
 )
 
 // TestArenaPiecesAreApart: every piece is zero, as long as asked for, and
-// nobody else's, across chunks and beyond their length.
+// no other's, across chunks and beyond their length.
 func TestArenaPiecesAreApart(t *testing.T) {
 	var a arena[int]
 	for round := range 3 {

@@ -32,7 +32,7 @@ var claimList = []mutant{
 		name:  "waiting-copy-forgotten",
 		does:  "an outcome is told to who claimed the key alone: the copies that waited for it get no reply",
 		edits: []edit{{"dedup/claim.go", "s.Answer, s.Claim.Requests = claim.Requests, nil\n		s.Claim.setResult", "s.Answer, s.Claim.Requests = claim.Requests[:1], nil\n		s.Claim.setResult"}},
-		aims:  inProcessor("^TestWaitingCopiesAreAnsweredOnce$"),
+		aims:  inProcessor("^TestWaitingDuplicatesAreAnsweredOnce$"),
 	},
 	{
 		name: "waiting-copy-answered-twice",
@@ -48,7 +48,7 @@ var claimList = []mutant{
 		name:  "waiting-copy-in-memory",
 		does:  "a copy that waits is known to the store and not to the changelog: a takeover forgets it",
 		edits: []edit{{"processor/judge/claim.go", "		t.putRow(j, &c.Row) // the copy waits\n", "		t.Store.Put(c.Row)\n"}},
-		aims:  inProcessor("^TestWaitingCopiesAreAnsweredOnce$"),
+		aims:  inProcessor("^TestWaitingDuplicatesAreAnsweredOnce$"),
 	},
 	{
 		name:  "waiting-copies-lost-on-expiry",
@@ -92,7 +92,7 @@ var claimList = []mutant{
 		name:  "reply-without-row",
 		does:  "an outcome is answered, and the row that says so reaches the store alone: the next owner of the task runs the event again",
 		edits: []edit{{"processor/judge/claim.go", "	t.putRow(j, &s.Row)\n	j.tallyOutcome", "	t.Store.Put(s.Row)\n	j.tallyOutcome"}},
-		aims:  inProcessor("^TestCopyGetsTheOutcomeOfTheFirst$"),
+		aims:  inProcessor("^TestDuplicateGetsTheOutcomeOfTheFirst$"),
 	},
 	{
 		name:  "row-without-reply",
@@ -112,7 +112,7 @@ var claimList = []mutant{
 		name:  "outcome-by-its-own-key",
 		does:  "an outcome goes to the partition of its record key, and not to that of its claim",
 		edits: []edit{{"processor/judge/router.go", "reason = r.send(e, rec, &env, read.Token.Partition)", "reason = r.send(e, rec, &env, int32(len(rec.Key))%r.App.Topology.Topics[r.App.Topology.Repartition].Partitions)"}},
-		aims:  inProcessor("^TestCopyGetsTheOutcomeOfTheFirst$"),
+		aims:  inProcessor("^TestDuplicateGetsTheOutcomeOfTheFirst$"),
 	},
 	{
 		name:  "token-of-the-attempt-before",

@@ -13,34 +13,35 @@ import (
 	"oncebus/processor/wire"
 )
 
-// addressed is a record of somebody who may write to the raw topic and wants
-// the verdict on it told at the address.
+// addressed is a record of a producer that may write to the raw topic and wants
+// its verdict sent to the address.
 func addressed(id string, partition int32, to []byte) *kgo.Record {
 	r := operation(id, "forged "+id, partition)
 	r.Headers = append(r.Headers, kgo.RecordHeader{Key: wire.HeaderReplyTo, Value: to})
 	return r
 }
 
-// TestForgedAddressAnswersNobody: who counts through the numbers of questions
-// gets no verdict on another event told in place of a sender's own.
-func TestForgedAddressAnswersNobody(t *testing.T) {
+// TestForgedAddressGetsNoVerdict: a client that guesses the numbers of requests
+// cannot have another event's verdict delivered in place of the sender's own.
+func TestForgedAddressGetsNoVerdict(t *testing.T) {
+	t.Parallel()
 	b := newHTTPBench(t, fmt.Sprintf(claimRoutes, "wait"))
 	cfg := b.config("one")
 	i := b.ready(b.start(cfg))
-	f := b.front("front")
-	assertAnswer(t, f.ask(request("1", "first")), "unique in_progress attempt 1 passed")
+	f := b.ingress("front")
+	assertAnswer(t, f.submit(request("1", "first")), "unique in_progress attempt 1 forwarded")
 	twin := f.wait(t.Context(), request("1", "twin"))
-	b.wait("requests to wait", func() bool { return b.waitingTold(cfg) == 2 })
+	b.wait("requests to wait", func() bool { return b.waitingRequests(cfg) == 2 })
 	var forged []*kgo.Record
 	for ask := range uint64(8) {
 		address := f.Address(ask).AppendText(nil)
-		unkeyed := addressed("", 1, address)
-		unkeyed.Value = []byte(`{}`)
-		forged = append(forged, addressed(fmt.Sprintf("forged %d", ask), int32(ask%4), address), unkeyed)
+		missingKey := addressed("", 1, address)
+		missingKey.Value = []byte(`{}`)
+		forged = append(forged, addressed(fmt.Sprintf("forged %d", ask), int32(ask%4), address), missingKey)
 	}
 	b.produce(forged...)
 	b.drain(i, "ops.raw")
-	assertAnswer(t, f.ask(request("2", "after them")), "unique in_progress attempt 1 passed") // whose verdict was told after theirs
+	assertAnswer(t, f.submit(request("2", "after them")), "unique in_progress attempt 1 forwarded") // whose verdict was sent after theirs
 	for _, r := range b.read("ops.run") {
 		if header(r, wire.HeaderKey) == f.keyOf(request("1", "first")) {
 			must(t, f.conclude(r, dedup.OutcomeCompleted, []byte("done")))
@@ -48,42 +49,43 @@ func TestForgedAddressAnswersNobody(t *testing.T) {
 	}
 	answer := <-twin.answer
 	must(t, <-twin.err)
-	assertAnswer(t, answer, "replayed completed attempt 1 settled")
+	assertAnswer(t, answer, "replayed completed attempt 1 outcome")
 	if string(answer.Value) != "done" || answer.FirstRequest != "first" {
-		t.Errorf("told %+v", answer)
+		t.Errorf("the answer is %+v", answer)
 	}
 }
 
 // keyOf is the dedup key of an event as text.
-func (f *runningFront) keyOf(s *front.Submission) string {
+func (f *runningIngress) keyOf(s *front.Submission) string {
 	f.b.t.Helper()
 	d, err := f.Derive(s)
 	must(f.b.t, err)
 	return wire.KeyText(&d.Key)
 }
 
-// TestWaitingNeighbourIsToldTheOutcome of the original, under its own key.
-func TestWaitingNeighbourIsToldTheOutcome(t *testing.T) {
+// TestWaitingAdjacentDuplicateReceivesTheOutcome of the original, under its own key.
+func TestWaitingAdjacentDuplicateReceivesTheOutcome(t *testing.T) {
+	t.Parallel()
 	routes := strings.Replace(fmt.Sprintf(claimRoutes, "wait"), "      - fields: [account, id]\n", "      - order: {adjacent_buckets: true}\n    time: {field: timestamp}\n", 1)
 	b := newHTTPBench(t, routes)
 	cfg := b.config("one")
 	b.ready(b.start(cfg))
-	f := b.front("front")
+	f := b.ingress("front")
 	const edge = testTime / 60_000 * 60_000
 	order := func(at int64, request string) *front.Submission {
 		return &front.Submission{Topic: "ops.raw", Time: time.UnixMilli(at), Value: fmt.Appendf(nil,
 			`{"account":"A","symbol":"aapl","side":"buy","quantity":"1","type":"market","amount":5,"timestamp":%d,"request":%q}`, at, request)}
 	}
-	first := f.ask(order(edge-1, "first"))
-	assertAnswer(t, first, "unique in_progress attempt 1 passed")
+	first := f.submit(order(edge-1, "first"))
+	assertAnswer(t, first, "unique in_progress attempt 1 forwarded")
 	twin := f.wait(t.Context(), order(edge, "twin"))
-	b.wait("requests to wait", func() bool { return b.waitingTold(cfg) == 2 })
+	b.wait("requests to wait", func() bool { return b.waitingRequests(cfg) == 2 })
 	must(t, f.conclude(b.lastRun("1"), dedup.OutcomeCompleted, []byte("done")))
 	answer := <-twin.answer
 	must(t, <-twin.err)
-	assertAnswer(t, answer, "replayed completed attempt 1 settled")
-	after := f.ask(order(edge, "later"))
+	assertAnswer(t, answer, "replayed completed attempt 1 outcome")
+	after := f.submit(order(edge, "later"))
 	if answer.Key == first.Key || answer.Key != after.Key || string(answer.Value) != "done" {
-		t.Errorf("the first is told %+v, its neighbour %+v and later %+v", first, answer, after)
+		t.Errorf("the first got %+v, the adjacent one %+v and later %+v", first, answer, after)
 	}
 }

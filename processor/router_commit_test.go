@@ -19,12 +19,13 @@ import (
 // replaced, all records of the transaction are routed twice, which the dedup
 // stage hides for keyed events, but not for those without a key (hazard A6).
 func TestRouterRoutesOnceAfterAnUnknownCommit(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, benchRoutes)
 	dialer := &spoilingDialer{api: kmsg.EndTxn, match: "app-one-" + stageRoute + "-0", spoil: answerEndTxn(kerr.UnknownServerError)}
 	i := b.ready(b.start(b.config("one"), kgo.Dialer(dialer.dial)))
 	dialer.arm(1)
-	keyless := &kgo.Record{Topic: "signals.raw", Partition: 1, Value: []byte(`{"price":"1.0"}`)}
-	b.produce(signal("a", 0, testTime), signal("b", 1, testTime), signal("b", 2, testTime), keyless)
+	noKey := &kgo.Record{Topic: "signals.raw", Partition: 1, Value: []byte(`{"price":"1.0"}`)}
+	b.produce(signal("a", 0, testTime), signal("b", 1, testTime), signal("b", 2, testTime), noKey)
 	b.drain(i, "signals.raw")
 	if dialer.left() != 0 {
 		t.Fatal("no answer was spoiled")
@@ -53,9 +54,10 @@ func TestRouterRoutesOnceAfterAnUnknownCommit(t *testing.T) {
 // TestRefusedBeginLosesNothing makes a transaction end so badly that the client
 // cannot begin another one: on brokers without KIP-890's second part that is so
 // after TRANSACTION_ABORTABLE. The records polled for the transaction that could
-// not begin must come again, and not be passed over by the next one: found by
+// not begin must come again, and the next one must not skip it: found by
 // the simulation.
 func TestRefusedBeginLosesNothing(t *testing.T) {
+	t.Parallel()
 	for _, stage := range []string{stageRoute, stageDedup} {
 		t.Run(stage, func(t *testing.T) {
 			t.Parallel()

@@ -20,8 +20,8 @@ func request(id, name string) *front.Submission {
 	return submission("ops.raw", string(operation(id, name, 0).Value), testTime)
 }
 
-// conclude tells what became of an event the executor was given, by the front.
-func (f *runningFront) conclude(event *kgo.Record, kind dedup.OutcomeKind, value []byte, headers ...dedup.Header) error {
+// conclude sends the outcome of a dispatched event by the ingress client.
+func (f *runningIngress) conclude(event *kgo.Record, kind dedup.OutcomeKind, value []byte, headers ...dedup.Header) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
 	defer cancel()
 	return f.SubmitOutcome(ctx, f.b.routes.Routes[0], []byte(header(event, wire.HeaderClaimToken)), kind, value, headers)
@@ -39,48 +39,49 @@ func (b *bench) lastRun(attempt string) *kgo.Record {
 	return nil
 }
 
-// TestFrontIsToldOfAClaim from the first request to the recorded result: run,
-// still running, failed, run anew, another event under its key, replayed as it
+// TestIngressClientReceivesClaimVerdicts from the first request to the recorded result: run,
+// still running, failed, run again, another event under its key, replayed as it
 // was recorded, too long.
-func TestFrontIsToldOfAClaim(t *testing.T) {
+func TestIngressClientReceivesClaimVerdicts(t *testing.T) {
+	t.Parallel()
 	b := newHTTPBench(t, fmt.Sprintf(claimRoutes, "reject"))
 	i := b.ready(b.start(b.config("one")))
-	f := b.front("front")
-	assertAnswer(t, f.ask(request("1", "first")), "unique in_progress attempt 1 passed")
-	second := f.ask(request("1", "second"))
+	f := b.ingress("front")
+	assertAnswer(t, f.submit(request("1", "first")), "unique in_progress attempt 1 forwarded")
+	second := f.submit(request("1", "second"))
 	assertAnswer(t, second, "in_progress in_progress attempt 1")
 	if second.FirstRequest != "first" || !strings.HasPrefix(second.First, "app-repartition/") || second.FirstTime.UnixMilli() != testTime {
 		t.Errorf("the first is said to be %+v", second)
 	}
 	must(t, f.conclude(b.lastRun("1"), dedup.OutcomeFailed, nil))
-	b.settle(i)
-	assertAnswer(t, f.ask(request("1", "third")), "unique in_progress attempt 2 passed")
+	b.drainClaims(i)
+	assertAnswer(t, f.submit(request("1", "third")), "unique in_progress attempt 2 forwarded")
 	other := request("1", "other")
 	other.Value = []byte(strings.Replace(string(other.Value), `"amount":5`, `"amount":6`, 1))
-	assertAnswer(t, f.ask(other), "collision in_progress attempt 2")
+	assertAnswer(t, f.submit(other), "collision in_progress attempt 2")
 
 	must(t, f.conclude(b.lastRun("2"), dedup.OutcomeCompleted, []byte("done"), dedup.Header{Key: "http-status", Value: []byte("201")},
 		dedup.Header{Key: wire.HeaderVerdict, Value: []byte("unique")}))
-	b.settle(i)
-	replayed := f.ask(request("1", "fourth"))
-	assertAnswer(t, replayed, "replayed completed attempt 2 settled")
+	b.drainClaims(i)
+	replayed := f.submit(request("1", "fourth"))
+	assertAnswer(t, replayed, "replayed completed attempt 2 outcome")
 	if string(replayed.Value) != "done" || fmt.Sprint(replayed.Headers) != "[{http-status [50 48 49]}]" || replayed.FirstRequest != "third" {
 		t.Errorf("the result is %q with %q: %+v", replayed.Value, replayed.Headers, replayed)
 	}
 
 	for name, result := range map[string][]byte{"null": nil, "long": make([]byte, 101), "empty": {}} {
-		assertAnswer(t, f.ask(request(name, name)), "unique in_progress attempt 1 passed")
+		assertAnswer(t, f.submit(request(name, name)), "unique in_progress attempt 1 forwarded")
 		for _, event := range b.read("ops.run") {
 			if strings.Contains(string(event.Value), `"request":"`+name) {
 				must(t, f.conclude(event, dedup.OutcomeCompleted, result))
 			}
 		}
-		b.settle(i)
-		want := "replayed completed attempt 1 settled"
+		b.drainClaims(i)
+		want := "replayed completed attempt 1 outcome"
 		if name == "long" {
 			want += " omitted"
 		}
-		a := f.ask(request(name, "again"))
+		a := f.submit(request(name, "again"))
 		assertAnswer(t, a, want)
 		if (a.Value == nil) != (name != "empty") || len(a.Value) != 0 {
 			t.Errorf("%s: the result is %q", name, a.Value)
@@ -91,12 +92,13 @@ func TestFrontIsToldOfAClaim(t *testing.T) {
 	}
 }
 
-// TestOutcomeByTheFrontIsChecked: what the outcomes topic would refuse is not
+// TestOutcomeByTheIngressClientIsChecked: what the outcomes topic would refuse is not
 // put there.
-func TestOutcomeByTheFrontIsChecked(t *testing.T) {
+func TestOutcomeByTheIngressClientIsChecked(t *testing.T) {
+	t.Parallel()
 	b := newHTTPBench(t, fmt.Sprintf(claimRoutes, "reject"))
 	b.ready(b.start(b.config("one")))
-	f := b.front("front")
+	f := b.ingress("front")
 	foreign := dedup.Token{NamespaceID: 9, Attempt: 1}
 	for token, want := range map[string]string{
 		"": "no claim token", "x": "no claim token", string(foreign.Append(nil)): "takes no outcomes from topic",
@@ -107,18 +109,18 @@ func TestOutcomeByTheFrontIsChecked(t *testing.T) {
 		}
 	}
 	if n := len(b.read("ops.outcomes")); n != 0 {
-		t.Errorf("%d outcomes are on the bus", n)
+		t.Errorf("%d outcomes are in Kafka", n)
 	}
 }
 
-// asking is a request that waits.
-type asking struct {
+// inFlight is a request that waits.
+type inFlight struct {
 	answer chan wire.Answer
 	err    chan error
 }
 
-func (f *runningFront) wait(ctx context.Context, s *front.Submission) asking {
-	a := asking{make(chan wire.Answer, 1), make(chan error, 1)}
+func (f *runningIngress) wait(ctx context.Context, s *front.Submission) inFlight {
+	a := inFlight{make(chan wire.Answer, 1), make(chan error, 1)}
 	go func() {
 		answer, err := f.try(ctx, s)
 		a.answer <- answer
@@ -127,22 +129,23 @@ func (f *runningFront) wait(ctx context.Context, s *front.Submission) asking {
 	return a
 }
 
-// TestWaitingTwinIsToldTheOutcome, each by its own front, though the processor
+// TestWaitingDuplicateReceivesTheOutcome, each by its own ingress client, though the processor
 // is another one by then: restarted, or rebuilt from the changelog.
-func TestWaitingTwinIsToldTheOutcome(t *testing.T) {
+func TestWaitingDuplicateReceivesTheOutcome(t *testing.T) {
+	t.Parallel()
 	for _, between := range []string{"running", "restarted", "rebuilt"} {
 		t.Run(between, func(t *testing.T) {
 			t.Parallel()
 			b := newHTTPBench(t, fmt.Sprintf(claimRoutes, "wait\n    max_waiting: 1"))
 			cfg := b.config("one")
 			i := b.ready(b.start(cfg))
-			one, two := b.front("one"), b.front("two")
-			waitFor := func(n uint64) { b.wait("a request to wait", func() bool { return b.waitingTold(cfg) == n }) }
-			assertAnswer(t, one.ask(request("1", "first")), "unique in_progress attempt 1 passed")
+			one, two := b.ingress("one"), b.ingress("two")
+			waitFor := func(n uint64) { b.wait("a request to wait", func() bool { return b.waitingRequests(cfg) == n }) }
+			assertAnswer(t, one.submit(request("1", "first")), "unique in_progress attempt 1 forwarded")
 			waitFor(1)
 			twin := two.wait(t.Context(), request("1", "twin"))
 			waitFor(2)
-			assertAnswer(t, one.ask(request("1", "one too many")), "in_progress in_progress attempt 1")
+			assertAnswer(t, one.submit(request("1", "one too many")), "in_progress in_progress attempt 1")
 			if between != "running" {
 				must(t, i.stop())
 				if between == "rebuilt" {
@@ -154,65 +157,68 @@ func TestWaitingTwinIsToldTheOutcome(t *testing.T) {
 			must(t, one.conclude(b.lastRun("1"), dedup.OutcomeCompleted, []byte("done"), dedup.Header{Key: "content-type", Value: []byte("text/plain")}))
 			answer := <-twin.answer
 			must(t, <-twin.err)
-			assertAnswer(t, answer, "replayed completed attempt 1 settled")
+			assertAnswer(t, answer, "replayed completed attempt 1 outcome")
 			if string(answer.Value) != "done" || len(answer.Headers) != 1 || answer.FirstRequest != "first" || len(answer.Key) != 64 {
-				t.Errorf("told %+v", answer)
+				t.Errorf("the answer is %+v", answer)
 			}
-			b.settle(i)
+			b.drainClaims(i)
 			if n := len(b.read("app-verdicts")); n != 5 {
-				t.Errorf("%d verdicts were told, want three at once and two with the outcome", n)
+				t.Errorf("%d verdicts were sent, want three at once and two with the outcome", n)
 			}
 		})
 	}
 }
 
-// TestWaitingTwinIsToldOfAFailure, and the key is named though it is free again.
-func TestWaitingTwinIsToldOfAFailure(t *testing.T) {
+// TestWaitingDuplicateReceivesAFailure, and the key is named though it is free again.
+func TestWaitingDuplicateReceivesAFailure(t *testing.T) {
+	t.Parallel()
 	b := newHTTPBench(t, fmt.Sprintf(claimRoutes, "wait"))
 	cfg := b.config("one")
 	b.ready(b.start(cfg))
-	f := b.front("front")
-	f.ask(request("1", "first"))
+	f := b.ingress("front")
+	f.submit(request("1", "first"))
 	twin := f.wait(t.Context(), request("1", "twin"))
-	b.wait("requests to wait", func() bool { return b.waitingTold(cfg) == 2 })
+	b.wait("requests to wait", func() bool { return b.waitingRequests(cfg) == 2 })
 	must(t, f.conclude(b.lastRun("1"), dedup.OutcomeRejected, []byte("no money")))
 	answer := <-twin.answer
 	must(t, <-twin.err)
-	assertAnswer(t, answer, "replayed rejected attempt 1 settled")
+	assertAnswer(t, answer, "replayed rejected attempt 1 outcome")
 	if string(answer.Value) != "no money" || answer.Key == "" || answer.Key == strings.Repeat("0", 64) || answer.FirstRequest != "first" {
-		t.Errorf("told %+v", answer)
+		t.Errorf("the answer is %+v", answer)
 	}
 }
 
-// TestUnsettledAskEndsWithTheVerdict that is known: the event runs, or is a copy.
-func TestUnsettledAskEndsWithTheVerdict(t *testing.T) {
+// TestRequestWithoutAnOutcomeEndsWithTheVerdict that is known: the event runs, or is a duplicate.
+func TestRequestWithoutAnOutcomeEndsWithTheVerdict(t *testing.T) {
+	t.Parallel()
 	b := newHTTPBench(t, fmt.Sprintf(claimRoutes, "wait"))
 	cfg := b.config("one")
 	b.ready(b.start(cfg))
-	f := b.front("front")
-	for n, want := range []string{"unique in_progress attempt 1 passed", "in_progress in_progress attempt 1"} {
+	f := b.ingress("front")
+	for n, want := range []string{"unique in_progress attempt 1 forwarded", "in_progress in_progress attempt 1"} {
 		ctx, cancel := context.WithCancel(context.Background())
 		a := f.wait(ctx, request("1", fmt.Sprint(n)))
-		b.wait("a request to wait", func() bool { return b.waitingTold(cfg) == uint64(n+1) })
-		assertAnswer(t, f.ask(submission("ops.raw", `{}`, testTime)), "missing_key") // which is told after the other verdict
+		b.wait("a request to wait", func() bool { return b.waitingRequests(cfg) == uint64(n+1) })
+		assertAnswer(t, f.submit(submission("ops.raw", `{}`, testTime)), "missing_key") // which is sent after the other verdict
 		cancel()
 		assertAnswer(t, <-a.answer, want)
 		must(t, <-a.err)
 	}
 }
 
-// TestResultTheVerdictsTopicRefuses is left out, and the answer says so.
+// TestResultTheVerdictsTopicRefuses is omitted, and the answer has the reason.
 func TestResultTheVerdictsTopicRefuses(t *testing.T) {
+	t.Parallel()
 	b := newHTTPBench(t, strings.Replace(fmt.Sprintf(claimRoutes, "reject"), "result_limit: 100", "result_limit: 10000", 1))
 	b.createTopic("app-verdicts", 4, "max.message.bytes", "2000", "message.timestamp.type", "LogAppendTime")
 	i := b.ready(b.start(b.config("one")))
-	f := b.front("front")
-	assertAnswer(t, f.ask(request("1", "first")), "unique in_progress attempt 1 passed")
+	f := b.ingress("front")
+	assertAnswer(t, f.submit(request("1", "first")), "unique in_progress attempt 1 forwarded")
 	must(t, f.conclude(b.lastRun("1"), dedup.OutcomeCompleted, make([]byte, 3000)))
-	b.settle(i)
-	a := f.ask(request("1", "second"))
-	assertAnswer(t, a, "replayed completed attempt 1 settled omitted")
+	b.drainClaims(i)
+	a := f.submit(request("1", "second"))
+	assertAnswer(t, a, "replayed completed attempt 1 outcome omitted")
 	if a.Value != nil || !strings.Contains(a.Reason, "too large for topic app-verdicts") {
-		t.Errorf("told %d bytes because of %q", len(a.Value), a.Reason)
+		t.Errorf("got %d bytes because of %q", len(a.Value), a.Reason)
 	}
 }

@@ -35,8 +35,8 @@ func (b *bench) openHTTP() {
 	}
 }
 
-// runningFront is a front that runs until it is stopped or the test ends.
-type runningFront struct {
+// runningIngress is an ingress client that runs until it is stopped or the test ends.
+type runningIngress struct {
 	*front.IngressClient
 	b      *bench
 	cancel context.CancelFunc
@@ -44,42 +44,42 @@ type runningFront struct {
 	err    error
 }
 
-func (b *bench) startFront(instance string, extra ...kgo.Opt) *runningFront {
+func (b *bench) startIngress(instance string, extra ...kgo.Opt) *runningIngress {
 	b.t.Helper()
-	return b.startFrontWith(instance, func(*front.IngressClient) {}, extra...)
+	return b.startIngressWith(instance, func(*front.IngressClient) {}, extra...)
 }
 
-// startFrontWith starts a front that was changed before it runs.
-func (b *bench) startFrontWith(instance string, prepare func(*front.IngressClient), extra ...kgo.Opt) *runningFront {
+// startIngressWith starts an ingress client that was changed before it runs.
+func (b *bench) startIngressWith(instance string, prepare func(*front.IngressClient), extra ...kgo.Opt) *runningIngress {
 	b.t.Helper()
-	log := slog.New(slog.NewTextHandler(b.logs, nil)).With("front", instance)
-	front, err := front.NewIngressClient(b.config(instance).Config, b.routes, log, extra...)
+	log := slog.New(slog.NewTextHandler(b.logs, nil)).With("ingress_client", instance)
+	client, err := front.NewIngressClient(b.config(instance).Config, b.routes, log, extra...)
 	must(b.t, err)
-	prepare(front)
+	prepare(client)
 	ctx, cancel := context.WithCancel(context.Background())
-	f := &runningFront{IngressClient: front, b: b, cancel: cancel, done: make(chan struct{})}
+	f := &runningIngress{IngressClient: client, b: b, cancel: cancel, done: make(chan struct{})}
 	go func() {
 		defer close(f.done)
-		f.err = front.Run(ctx)
+		f.err = client.Run(ctx)
 	}()
 	b.t.Cleanup(func() { must(b.t, f.stop()) })
 	return f
 }
 
-func (f *runningFront) stop() error {
+func (f *runningIngress) stop() error {
 	f.cancel()
 	<-f.done
 	return f.err
 }
 
-func (b *bench) front(instance string, extra ...kgo.Opt) *runningFront {
+func (b *bench) ingress(instance string, extra ...kgo.Opt) *runningIngress {
 	b.t.Helper()
-	return b.frontReady(b.startFront(instance, extra...))
+	return b.ingressReady(b.startIngress(instance, extra...))
 }
 
-func (b *bench) frontReady(f *runningFront) *runningFront {
+func (b *bench) ingressReady(f *runningIngress) *runningIngress {
 	b.t.Helper()
-	b.wait("the front to be ready", func() bool { return f.Ready() == nil })
+	b.wait("the ingress client to be ready", func() bool { return f.Ready() == nil })
 	return f
 }
 
@@ -87,8 +87,8 @@ func submission(topic, value string, at int64, headers ...dedup.Header) *front.S
 	return &front.Submission{Topic: topic, Value: []byte(value), Headers: headers, Time: time.UnixMilli(at)}
 }
 
-// try asks, as a request does.
-func (f *runningFront) try(ctx context.Context, s *front.Submission) (wire.Answer, error) {
+// try sends an event and waits for its verdict, as a request does.
+func (f *runningIngress) try(ctx context.Context, s *front.Submission) (wire.Answer, error) {
 	d, err := f.Derive(s)
 	if err != nil {
 		return wire.Answer{}, err
@@ -96,7 +96,7 @@ func (f *runningFront) try(ctx context.Context, s *front.Submission) (wire.Answe
 	return f.SubmitAndWait(ctx, s, &d)
 }
 
-func (f *runningFront) ask(s *front.Submission) wire.Answer {
+func (f *runningIngress) submit(s *front.Submission) wire.Answer {
 	f.b.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
 	defer cancel()
@@ -114,8 +114,8 @@ func summary(a wire.Answer) string {
 	}{
 		{" " + a.Status, a.Status != ""},
 		{fmt.Sprintf(" attempt %d", a.Attempt), a.Attempt != 0},
-		{" settled", a.HasOutcome},
-		{" passed", a.Forwarded},
+		{" outcome", a.HasOutcome},
+		{" forwarded", a.Forwarded},
 		{" omitted", a.Omitted},
 	} {
 		if part.set {
@@ -132,35 +132,36 @@ func assertAnswer(t *testing.T, a wire.Answer, want string) {
 	}
 }
 
-// TestFrontIsToldTheVerdict: every one of plain deduplication, of routed and of
-// prepartitioned topics, with the first copy where there is one.
-func TestFrontIsToldTheVerdict(t *testing.T) {
+// TestIngressClientReceivesTheVerdict: every one of plain deduplication, of routed and of
+// prepartitioned topics, with the first duplicate where there is one.
+func TestIngressClientReceivesTheVerdict(t *testing.T) {
+	t.Parallel()
 	const hour = int64(time.Hour / time.Millisecond)
 	routes := strings.Replace(benchRoutes, "    output:", "    fingerprint: [price]\n    output:", 1)
 	bothWays(t, routes, func(t *testing.T, routes string) {
 		b := newHTTPBench(t, routes)
 		b.ready(b.start(b.config("one")))
-		f := b.front("front")
+		f := b.ingress("front")
 		const event = `{"id":"a","price":1}`
 		var first wire.Answer
 		for n, step := range []struct {
 			value  string
 			at     int64
 			want   string
-			known  bool // which first copy
+			known  bool // which first duplicate
 			reason string
 		}{
-			{event, testTime, "unique passed", false, ""},
+			{event, testTime, "unique forwarded", false, ""},
 			{event, testTime + 1, "duplicate", true, ""},
 			{`{"id":"a","price":2}`, testTime + 1, "collision", true, "the key of another event"},
-			{event, testTime + 2*hour, "after_window passed", false, ""},
+			{event, testTime + 2*hour, "after_window forwarded", false, ""},
 			{event, testTime, "late", false, "cannot be judged"},
 			{event, testTime + 100*365*24*hour, "invalid", false, "ahead of the broker's"},
 			{`{"price":1}`, testTime, "missing_key", false, "field id: absent"},
 			{`{"id":[]}`, testTime, "invalid", false, "found an array"},
 			{`no JSON`, testTime, "invalid", false, "payload"},
 		} {
-			a := f.ask(submission("signals.raw", step.value, step.at))
+			a := f.submit(submission("signals.raw", step.value, step.at))
 			assertAnswer(t, a, step.want)
 			if n == 0 {
 				first = a
@@ -169,7 +170,7 @@ func TestFrontIsToldTheVerdict(t *testing.T) {
 				t.Errorf("step %d: the reason is %q, want %q in it", n, a.Reason, step.reason)
 			}
 			if step.known && (a.FirstTime.UnixMilli() != testTime || !strings.HasSuffix(a.First, "/0") || a.Key != first.Key) {
-				t.Errorf("step %d: the first copy is said to be %q at %v with key %s", n, a.First, a.FirstTime, a.Key)
+				t.Errorf("step %d: the first duplicate is said to be %q at %v with key %s", n, a.First, a.FirstTime, a.Key)
 			}
 			if keyed := len(a.Key) == 64; keyed != (n < 6) {
 				t.Errorf("step %d: key %q", n, a.Key)
@@ -178,42 +179,44 @@ func TestFrontIsToldTheVerdict(t *testing.T) {
 	})
 }
 
-// TestFrontIsToldOfUncheckedEvents: while local state cannot be used.
-func TestFrontIsToldOfUncheckedEvents(t *testing.T) {
+// TestIngressClientReceivesBypassedVerdicts: while local state cannot be used.
+func TestIngressClientReceivesBypassedVerdicts(t *testing.T) {
+	t.Parallel()
 	bothWays(t, strings.Replace(benchRoutes, "    output:", "    on_state_failure: fail_open\n    output:", 1), func(t *testing.T, routes string) {
 		b := newHTTPBench(t, routes)
 		cfg, disk, room := b.onDisk(500)
 		i := b.ready(b.startWith(cfg, room))
-		f := b.front("front")
+		f := b.ingress("front")
 		disk.free.Store(80)
 		var event *front.Submission
 		n := 0
-		b.wait("an event to pass unchecked", func() bool {
+		b.wait("an event to be bypassed", func() bool {
 			n++
 			event = submission("signals.raw", fmt.Sprintf(`{"id":"%d"}`, n), testTime)
-			a := f.ask(event)
-			return summary(a) == "bypassed passed" && a.Reason == "local state cannot be used: not checked for duplicates"
+			a := f.submit(event)
+			return summary(a) == "bypassed forwarded" && a.Reason == "local state cannot be used: not checked for duplicates"
 		})
 		disk.free.Store(500)
 		b.ready(i)
-		assertAnswer(t, f.ask(event), "duplicate")
+		assertAnswer(t, f.submit(event), "duplicate")
 	})
 }
 
-// TestPassedEventsAreToldSo: without a key, and beyond the limit.
-func TestPassedEventsAreToldSo(t *testing.T) {
+// TestForwardedEventsAreReportedAsForwarded: without a key, and beyond the limit.
+func TestForwardedEventsAreReportedAsForwarded(t *testing.T) {
+	t.Parallel()
 	routes := strings.Replace(benchRoutes, "    output:", "    on_missing_key: forward\n    limits: {live_keys: 1, on_limit: forward}\n    output:", 1)
 	bothWays(t, routes, func(t *testing.T, routes string) {
 		b := newHTTPBench(t, routes)
 		b.ready(b.start(b.config("one")))
-		f := b.front("front")
-		assertAnswer(t, f.ask(submission("signals.raw", `{}`, testTime)), "missing_key passed")
-		told := map[string]int{}
+		f := b.ingress("front")
+		assertAnswer(t, f.submit(submission("signals.raw", `{}`, testTime)), "missing_key forwarded")
+		seen := map[string]int{}
 		for n := range 5 { // more keys than partitions
-			told[summary(f.ask(submission("signals.raw", fmt.Sprintf(`{"id":"%d"}`, n), testTime)))]++
+			seen[summary(f.submit(submission("signals.raw", fmt.Sprintf(`{"id":"%d"}`, n), testTime)))]++
 		}
-		if told["limited passed"] == 0 || told["limited passed"]+told["unique passed"] != 5 {
-			t.Errorf("told %v", told)
+		if seen["limited forwarded"] == 0 || seen["limited forwarded"]+seen["unique forwarded"] != 5 {
+			t.Errorf("the answers are %v", seen)
 		}
 		if out := b.read("signals.unique"); len(out) != 6 {
 			t.Errorf("%d records in the output, want 6", len(out))
@@ -221,16 +224,17 @@ func TestPassedEventsAreToldSo(t *testing.T) {
 	})
 }
 
-// TestForeignHeadersOfOurPrefixDoNotComeIn: neither by a front nor past it, and
+// TestForeignHeadersOfOurPrefixDoNotComeIn: neither by an ingress client nor past it, and
 // a return address is never emitted.
 func TestForeignHeadersOfOurPrefixDoNotComeIn(t *testing.T) {
+	t.Parallel()
 	bothWays(t, benchRoutes, func(t *testing.T, routes string) {
 		b := newHTTPBench(t, routes)
 		b.ready(b.start(b.config("one")))
-		f := b.front("front")
-		assertAnswer(t, f.ask(submission("signals.raw", `{"id":"a"}`, testTime,
+		f := b.ingress("front")
+		assertAnswer(t, f.submit(submission("signals.raw", `{"id":"a"}`, testTime,
 			dedup.Header{Key: "Oncebus-Verdict", Value: []byte("x")}, dedup.Header{Key: wire.HeaderReplyTo, Value: []byte("x")},
-			dedup.Header{Key: "content-type", Value: []byte("application/json")})), "unique passed")
+			dedup.Header{Key: "content-type", Value: []byte("application/json")})), "unique forwarded")
 		out := b.read("signals.unique")
 		if len(out) != 1 {
 			t.Fatalf("%d records in the output", len(out))
@@ -248,17 +252,18 @@ func TestForeignHeadersOfOurPrefixDoNotComeIn(t *testing.T) {
 	})
 }
 
-// TestEachFrontIsToldItsOwn: two fronts send the same events at the same time.
+// TestEachIngressClientReceivesItsOwnVerdicts: two ingress clients send the same events at the same time.
 // Each request is answered for its own event, and of every event one is unique.
-func TestEachFrontIsToldItsOwn(t *testing.T) {
+func TestEachIngressClientReceivesItsOwnVerdicts(t *testing.T) {
+	t.Parallel()
 	bothWays(t, benchRoutes, func(t *testing.T, routes string) {
 		b := newHTTPBench(t, routes)
 		b.ready(b.start(b.config("one")))
 		const events, copies = 40, 3
 		var mu sync.Mutex
-		told := map[string]map[string]int{} // by key
+		seen := map[string]map[string]int{} // by key
 		var requests sync.WaitGroup
-		for _, f := range []*runningFront{b.front("a"), b.front("b")} {
+		for _, f := range []*runningIngress{b.ingress("a"), b.ingress("b")} {
 			for n := range events * copies {
 				requests.Go(func() {
 					s := submission("signals.raw", fmt.Sprintf(`{"id":"%d"}`, n%events), testTime)
@@ -271,39 +276,40 @@ func TestEachFrontIsToldItsOwn(t *testing.T) {
 					defer cancel()
 					a, err := f.SubmitAndWait(ctx, s, &d)
 					if err != nil || a.Key != wire.KeyText(&d.Key) {
-						t.Errorf("asked for %x, told %+v, %v", d.Key, a, err)
+						t.Errorf("key %x: answer %+v, %v", d.Key, a, err)
 						return
 					}
 					mu.Lock()
 					defer mu.Unlock()
-					if told[a.Key] == nil {
-						told[a.Key] = map[string]int{}
+					if seen[a.Key] == nil {
+						seen[a.Key] = map[string]int{}
 					}
-					told[a.Key][a.Verdict.String()]++
+					seen[a.Key][a.Verdict.String()]++
 				})
 			}
 		}
 		requests.Wait()
-		for key, verdicts := range told {
+		for key, verdicts := range seen {
 			if verdicts["unique"] != 1 || verdicts["duplicate"] != 2*copies-1 {
 				t.Errorf("key %s: %v", key, verdicts)
 			}
 		}
-		if out := b.read("signals.unique"); len(told) != events || len(out) != events {
-			t.Errorf("%d keys told, %d events in the output, want %d", len(told), len(out), events)
+		if out := b.read("signals.unique"); len(seen) != events || len(out) != events {
+			t.Errorf("%d keys in the answers, %d events in the output, want %d", len(seen), len(out), events)
 		}
 	})
 }
 
-// TestVerdictIsToldByTheTransaction: that of one which failed is never read,
-// the event is judged again and told once.
-func TestVerdictIsToldByTheTransaction(t *testing.T) {
+// TestVerdictIsProducedByTheTransaction: that of one which failed is never read,
+// the event is judged again and has one verdict.
+func TestVerdictIsProducedByTheTransaction(t *testing.T) {
+	t.Parallel()
 	bothWays(t, benchRoutes, func(t *testing.T, routes string) {
 		b := newHTTPBench(t, routes)
 		b.ready(b.start(b.config("one")))
-		f := b.front("front")
+		f := b.ingress("front")
 		fault := b.cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.EndTxn}, TxnID: "app-one-" + stageDedup + "-0", Err: kerr.UnknownServerError})
-		assertAnswer(t, f.ask(submission("signals.raw", `{"id":"a"}`, testTime)), "unique passed")
+		assertAnswer(t, f.submit(submission("signals.raw", `{"id":"a"}`, testTime)), "unique forwarded")
 		if fault.Hits() != 1 {
 			t.Fatalf("the fault was hit %d times, want once", fault.Hits())
 		}
@@ -313,13 +319,14 @@ func TestVerdictIsToldByTheTransaction(t *testing.T) {
 	})
 }
 
-// TestUnansweredEventIsOnTheBus: who gives up and sends again gets a copy's
+// TestEventOfACancelledRequestIsInKafka: a sender that cancels and retries gets a duplicate's
 // answer.
-func TestUnansweredEventIsOnTheBus(t *testing.T) {
+func TestEventOfACancelledRequestIsInKafka(t *testing.T) {
+	t.Parallel()
 	b := newHTTPBench(t, benchRoutes)
 	cfg := b.config("one")
 	i := b.ready(b.start(cfg))
-	f := b.front("front")
+	f := b.ingress("front")
 	must(t, i.stop())
 	ctx, cancel := context.WithCancel(context.Background())
 	failed := make(chan error, 1)
@@ -328,33 +335,34 @@ func TestUnansweredEventIsOnTheBus(t *testing.T) {
 		_, err := f.try(ctx, event)
 		failed <- err
 	}()
-	b.wait("the event to be on the bus", func() bool { return len(b.read("app-repartition")) == 1 })
+	b.wait("the event to be in Kafka", func() bool { return len(b.read("app-repartition")) == 1 })
 	cancel()
 	if err := <-failed; !errors.Is(err, front.ErrNoVerdict) && !errors.Is(err, front.ErrKafkaUnavailable) { // the latter before it is acknowledged
 		t.Errorf("the request ended with %v", err)
 	}
 	b.ready(b.start(cfg))
-	assertAnswer(t, f.ask(event), "duplicate")
+	assertAnswer(t, f.submit(event), "duplicate")
 }
 
-// TestGarbageReturnAddress of whoever may write to a prepartitioned topic disturbs
+// TestGarbageReplyAddress of a client that may write to a prepartitioned topic disturbs
 // nothing and comes out nowhere.
-func TestGarbageReturnAddress(t *testing.T) {
+func TestGarbageReplyAddress(t *testing.T) {
+	t.Parallel()
 	b := newHTTPBench(t, keyedRoutes)
 	i := b.ready(b.start(b.config("one")))
 	addresses := []string{"", "x", strings.Repeat("0", 40), strings.Repeat("f", 40), strings.Repeat("é", 20), strings.Repeat("1", 41)}
 	addresses = append(addresses, string(dedup.Address{Partition: 4, Ingress: 1, Request: 1}.AppendText(nil)), // no such partition
-		string(dedup.Address{Partition: 3, Ingress: 1, Request: 1}.AppendText(nil))) // nobody
+		string(dedup.Address{Partition: 3, Ingress: 1, Request: 1}.AppendText(nil))) // no such client
 	var sent []*kgo.Record
 	for n, address := range addresses {
 		r := signal(fmt.Sprint(n), int32(n%4), testTime)
 		r.Headers = append(r.Headers, kgo.RecordHeader{Key: wire.HeaderReplyTo, Value: []byte(address)})
 		sent = append(sent, r)
 	}
-	f := b.front("front")
+	f := b.ingress("front")
 	b.produce(sent...)
 	b.drain(i)
-	assertAnswer(t, f.ask(submission("signals.raw", `{"id":"asked"}`, testTime)), "unique passed")
+	assertAnswer(t, f.submit(submission("signals.raw", `{"id":"asked"}`, testTime)), "unique forwarded")
 	out := b.read("signals.unique")
 	if len(out) != len(sent)+1 || len(b.read("dead")) != 0 {
 		t.Errorf("%d records in the output, want %d", len(out), len(sent)+1)
@@ -364,7 +372,7 @@ func TestGarbageReturnAddress(t *testing.T) {
 			t.Errorf("a return address came out: %v", r.Headers)
 		}
 	}
-	if told := b.read("app-verdicts"); len(told) != 2 {
-		t.Errorf("%d verdicts were told, want that of the front and that for nobody", len(told))
+	if seen := b.read("app-verdicts"); len(seen) != 2 {
+		t.Errorf("%d verdicts, want that of the ingress client and that without a client", len(seen))
 	}
 }

@@ -23,28 +23,30 @@ import (
 	"oncebus/processor/kafka"
 )
 
-// TestTooLargeIsNotSent: said before anything goes on the bus.
+// TestTooLargeIsNotSent: the client refuses the event before it sends it.
 func TestTooLargeIsNotSent(t *testing.T) {
+	t.Parallel()
 	b := newHTTPBench(t, keyedRoutes)
 	b.createTopic("signals.raw", 4, "max.message.bytes", "2000")
 	b.ready(b.start(b.config("one")))
-	f := b.front("front")
+	f := b.ingress("front")
 	if _, err := f.try(t.Context(), submission("signals.raw", `{"id":"a","x":"`+strings.Repeat("x", 2000)+`"}`, testTime)); !errors.Is(err, front.ErrTooLarge) {
 		t.Errorf("got %v", err)
 	}
-	assertAnswer(t, f.ask(submission("signals.raw", `{"id":"a"}`, testTime)), "unique passed")
+	assertAnswer(t, f.submit(submission("signals.raw", `{"id":"a"}`, testTime)), "unique forwarded")
 }
 
 // TestLoweredLimitIsNoticed: what a topic takes no more is too large, and not
-// for ever an event that the bus does not take; what fits goes on.
+// for ever unavailable; smaller events are still accepted.
 func TestLoweredLimitIsNoticed(t *testing.T) {
+	t.Parallel()
 	b := newHTTPBench(t, keyedRoutes)
 	b.ready(b.start(b.config("one")))
-	f := b.front("front")
+	f := b.ingress("front")
 	large := make([]byte, 3000)
 	_, _ = rand.Read(large) // never fails
 	event := submission("signals.raw", fmt.Sprintf(`{"id":"a","x":%q}`, base64.StdEncoding.EncodeToString(large)), testTime)
-	assertAnswer(t, f.ask(event), "unique passed")
+	assertAnswer(t, f.submit(event), "unique forwarded")
 	b.alter("signals.raw", "max.message.bytes", "2000")
 	if _, err := f.try(t.Context(), event); !errors.Is(err, front.ErrKafkaUnavailable) {
 		t.Errorf("before it was noticed: %v", err)
@@ -59,12 +61,13 @@ func TestLoweredLimitIsNoticed(t *testing.T) {
 	})
 }
 
-// TestKeylessEventThatMayBeOnTheBus: nobody tells its sender that it may come
-// again. One with a key may, and one that was not handed over.
-func TestKeylessEventThatMayBeOnTheBus(t *testing.T) {
+// TestUnacknowledgedEventWithoutAKey: its error does not invite a retry. That of
+// an event with a key does, and that of one which was not sent.
+func TestUnacknowledgedEventWithoutAKey(t *testing.T) {
+	t.Parallel()
 	b := newHTTPBench(t, strings.Replace(keyedRoutes, "    output:", "    on_missing_key: forward\n    output:", 1))
 	b.ready(b.start(b.config("one")))
-	fronts := map[string]*runningFront{`{"id":"a","x":%q}`: b.front("one"), `{"x":%q}`: b.front("two")}
+	fronts := map[string]*runningIngress{`{"id":"a","x":%q}`: b.ingress("one"), `{"x":%q}`: b.ingress("two")}
 	b.alter("signals.raw", "max.message.bytes", "2000") // which they do not know yet
 	large := make([]byte, 3000)
 	_, _ = rand.Read(large) // never fails
@@ -79,7 +82,7 @@ func TestKeylessEventThatMayBeOnTheBus(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		if _, err := f.try(ctx, event); !errors.Is(err, front.ErrKafkaUnavailable) || errors.Is(err, front.ErrMissingKey) {
-			t.Errorf("%.10s, not handed over: %v", body, err)
+			t.Errorf("%.10s, not sent: %v", body, err)
 		}
 	}
 }
@@ -100,7 +103,7 @@ func (d *switchDialer) dial(ctx context.Context, network, addr string) (net.Conn
 	defer d.mu.Unlock()
 	if d.off {
 		_ = conn.Close()
-		return nil, errors.New("the network is away")
+		return nil, errors.New("the network is off")
 	}
 	d.conns[conn] = true
 	return conn, nil
@@ -118,23 +121,24 @@ func (d *switchDialer) turn(off bool) {
 	}
 }
 
-// TestFrontWithoutABroker refuses at once or holds, as asked, and recovers by
-// itself, with everything it held on the bus once.
-func TestFrontWithoutABroker(t *testing.T) {
+// TestIngressClientWithoutABroker rejects events at once or buffers them, as asked, and
+// recovers by itself. Every buffered event is in Kafka once.
+func TestIngressClientWithoutABroker(t *testing.T) {
+	t.Parallel()
 	b := newHTTPBench(t, benchRoutes)
 	i := b.ready(b.start(b.config("one")))
 	dialer := &switchDialer{conns: map[net.Conn]bool{}}
-	f := b.front("front", kgo.Dialer(dialer.dial))
-	assertAnswer(t, f.ask(submission("signals.raw", `{"id":"before"}`, testTime)), "unique passed")
+	f := b.ingress("front", kgo.Dialer(dialer.dial))
+	assertAnswer(t, f.submit(submission("signals.raw", `{"id":"before"}`, testTime)), "unique forwarded")
 	dialer.turn(true)
-	// Some are on their way when the bus goes, and are refused when that shows.
+	// Some are in flight when the connections close, and fail then.
 	for n := range 10 {
 		if _, err := f.try(t.Context(), submission("signals.raw", fmt.Sprintf(`{"id":"early-%d"}`, n), testTime)); !errors.Is(err, front.ErrKafkaUnavailable) {
 			t.Fatalf("got %v", err)
 		}
 	}
 	if err := f.Ready(); err == nil {
-		t.Error("a front without a broker says it is ready")
+		t.Error("an ingress client without a broker says it is ready")
 	}
 	if _, err := f.try(t.Context(), submission("signals.raw", `{"id":"refused"}`, testTime)); !errors.Is(err, front.ErrKafkaUnavailable) {
 		t.Errorf("got %v", err)
@@ -149,16 +153,16 @@ func TestFrontWithoutABroker(t *testing.T) {
 			held <- summary(a) + " " + fmt.Sprint(err)
 		}()
 	}
-	given, giveUp := context.WithCancel(context.Background())
-	giveUp()
-	s := submission("signals.raw", `{"id":"given up"}`, testTime)
+	canceled, cancelOne := context.WithCancel(context.Background())
+	cancelOne()
+	s := submission("signals.raw", `{"id":"canceled"}`, testTime)
 	s.WaitForBroker = true
-	if _, err := f.try(given, s); !errors.Is(err, front.ErrKafkaUnavailable) {
+	if _, err := f.try(canceled, s); !errors.Is(err, front.ErrKafkaUnavailable) {
 		t.Errorf("got %v", err)
 	}
 	dialer.turn(false)
 	for range 20 {
-		if got := <-held; got != "unique passed <nil>" {
+		if got := <-held; got != "unique forwarded <nil>" {
 			t.Errorf("a held event is answered %q", got)
 		}
 	}
@@ -169,11 +173,12 @@ func TestFrontWithoutABroker(t *testing.T) {
 	}
 }
 
-// TestFullFrontRefuses: what waits for the bus is bounded.
-func TestFullFrontRefuses(t *testing.T) {
+// TestFullIngressClientRefuses: what waits for Kafka is bounded.
+func TestFullIngressClientRefuses(t *testing.T) {
+	t.Parallel()
 	b := newHTTPBench(t, benchRoutes)
 	b.ready(b.start(b.config("one")))
-	f := b.frontReady(b.startFrontWith("front", func(f *front.IngressClient) { f.RecordsMax = 3 }))
+	f := b.ingressReady(b.startIngressWith("front", func(f *front.IngressClient) { f.RecordsMax = 3 }))
 	fault := b.cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: "app-repartition", Err: kerr.NotLeaderForPartition, Count: -1})
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 10)
@@ -197,15 +202,16 @@ func TestFullFrontRefuses(t *testing.T) {
 	}
 	fault.Remove()
 	b.wait("what was buffered to get through", func() bool { return len(b.read("signals.unique")) == 3 })
-	assertAnswer(t, f.ask(submission("signals.raw", `{"id":"next"}`, testTime)), "unique passed")
+	assertAnswer(t, f.submit(submission("signals.raw", `{"id":"next"}`, testTime)), "unique forwarded")
 }
 
 // TestRefusedProducerIsReplaced: one that got no producer id would never send
 // again.
 func TestRefusedProducerIsReplaced(t *testing.T) {
+	t.Parallel()
 	b := newHTTPBench(t, benchRoutes)
 	b.ready(b.start(b.config("one")))
-	f := b.front("front")
+	f := b.ingress("front")
 	b.cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.InitProducerID}, Err: kerr.ClusterAuthorizationFailed, When: func(req kmsg.Request) bool {
 		init, ok := req.(*kmsg.InitProducerIDRequest)
 		return ok && init.TransactionalID == nil
@@ -220,15 +226,16 @@ func TestRefusedProducerIsReplaced(t *testing.T) {
 	})
 }
 
-// TestFrontWaitsForItsApp: for topics and manifest, and for a processor that
+// TestIngressClientWaitsForItsApp: for topics and manifest, and for a processor that
 // knows its routes.
-func TestFrontWaitsForItsApp(t *testing.T) {
+func TestIngressClientWaitsForItsApp(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, benchRoutes)
 	cfg := b.config("one")
 	i := b.ready(b.start(cfg)) // of an app without HTTP
 	b.openHTTP()
-	f := b.startFront("front")
-	b.wait("the front to say what it waits for", func() bool {
+	f := b.startIngress("front")
+	b.wait("the ingress client to say what it waits for", func() bool {
 		return strings.Contains(f.Ready().Error(), "topic app-verdicts of app app is not there yet")
 	})
 	if _, err := f.Derive(submission("signals.raw", `{"id":"a"}`, testTime)); !errors.Is(err, front.ErrKafkaUnavailable) {
@@ -236,16 +243,17 @@ func TestFrontWaitsForItsApp(t *testing.T) {
 	}
 	must(t, i.stop())
 	b.ready(b.start(cfg))
-	assertAnswer(t, b.frontReady(f).ask(submission("signals.raw", `{"id":"a"}`, testTime)), "unique passed")
+	assertAnswer(t, b.ingressReady(f).submit(submission("signals.raw", `{"id":"a"}`, testTime)), "unique forwarded")
 
 	b.useRoutes(strings.Replace(benchRoutes, "window: 1h", "window: 1h\n    namespace: other", 1))
 	b.openHTTP()
-	other := b.startFront("other")
-	b.wait("the other front to say what it waits for", func() bool { return strings.Contains(other.Ready().Error(), "is not there yet in the manifest") })
+	other := b.startIngress("other")
+	b.wait("the other ingress client to say what it waits for", func() bool { return strings.Contains(other.Ready().Error(), "is not there yet in the manifest") })
 }
 
-// TestFrontRefusesForeignRoutes: its keys would not be those of the app.
-func TestFrontRefusesForeignRoutes(t *testing.T) {
+// TestIngressClientRefusesForeignRoutes: its keys would not be those of the app.
+func TestIngressClientRefusesForeignRoutes(t *testing.T) {
+	t.Parallel()
 	b := newHTTPBench(t, benchRoutes)
 	b.ready(b.start(b.config("one")))
 	b.useRoutes(strings.Replace(benchRoutes, "field: id", "field: other", 1))
