@@ -36,13 +36,7 @@ func TestStalledRestoreNamesTheTransaction(t *testing.T) {
 		return gather(t, i)[`oncebus_restore_stalled{partition="2",topic="app-repartition"}`] == 1
 	}
 	i = b.startWith(cfg, func(p *Processor) { p.stallAfter = 300 * time.Millisecond })
-<<<<<<< ours
-	b.wait("the restore to report that it stalled", stalled)
-||||||| base
-	b.wait("the restore to say that it stands still", stalled)
-=======
 	b.wait("the restore to report its stall", stalled)
->>>>>>> theirs
 	b.wait("readiness to say why", func() bool {
 		err := i.Ready()
 		return err != nil && strings.Contains(err.Error(), "task app-repartition/2 is restoring: an open transaction of producer") &&
@@ -54,13 +48,7 @@ func TestStalledRestoreNamesTheTransaction(t *testing.T) {
 	must(t, stranger.EndTransaction(ctx, kgo.TryAbort))
 	b.ready(i)
 	if stalled() {
-<<<<<<< ours
-		t.Error("the metric still reports a stalled restore")
-||||||| base
-		t.Error("the metric still says that it stands still")
-=======
 		t.Error("the metric still reports the stall")
->>>>>>> theirs
 	}
 	b.produce(batch("a", 100)...)
 	b.produce(batch("b", 100)...)

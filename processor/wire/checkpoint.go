@@ -15,19 +15,7 @@ import (
 // rows have 16 bytes, so the two never collide.
 const CheckpointKey = "checkpoint"
 
-<<<<<<< ours
 const checkpointVersion = 1
-||||||| base
-// The first version has no counts of keys: a task that goes on from it counts
-// the rows of its store.
-// Only while events that passed unchecked are still to be recorded there is
-// something in it that an older build must not pass over.
-const uncountedCheckpointVersion, checkpointVersion, passedCheckpointVersion = 1, 3, 4
-=======
-// Version 1 has no key counts: the task counts the rows of its store. Version 4 has
-// bypassed offsets. Older builds must refuse it, or they emit those events again.
-const uncountedCheckpointVersion, checkpointVersion, bypassedCheckpointVersion = 1, 3, 4
->>>>>>> theirs
 
 // Checkpoint is a task's position in its input. The task writes it to its changelog
 // in the transaction of all that it processed up to there (D2). Input below Next was
@@ -120,7 +108,6 @@ func (s *streamTimes) Of(class uint8) int64 {
 // ErrCheckpoint is wrapped by every error of a checkpoint that cannot be decoded.
 var ErrCheckpoint = errors.New("corrupt checkpoint")
 
-<<<<<<< ours
 // Flags of an encoded checkpoint.
 const (
 	flagCounted = 1 << iota
@@ -136,32 +123,10 @@ const (
 //	[ranges uvarint | for each: gap to the one before, length, uvarint] |
 //	[length of the counts uvarint | counts] |
 //	for each namespace with a stream time: id 1, stream time varint
-||||||| base
-=======
-// Append appends the encoded checkpoint to dst.
->>>>>>> theirs
 func (c *Checkpoint) Append(dst []byte) []byte {
-<<<<<<< ours
 	var flags byte
 	if c.Counted {
 		flags |= flagCounted
-||||||| base
-	switch {
-	case len(c.Bypassed) > 0:
-		dst = append(dst, passedCheckpointVersion)
-	case c.Counted:
-		dst = append(dst, checkpointVersion)
-	default:
-		dst = append(dst, uncountedCheckpointVersion)
-=======
-	switch {
-	case len(c.Bypassed) > 0:
-		dst = append(dst, bypassedCheckpointVersion)
-	case c.Counted:
-		dst = append(dst, checkpointVersion)
-	default:
-		dst = append(dst, uncountedCheckpointVersion)
->>>>>>> theirs
 	}
 	if len(c.Bypassed) > 0 {
 		flags |= flagBypassed
@@ -201,75 +166,7 @@ func (c *Checkpoint) Append(dst []byte) []byte {
 	return dst
 }
 
-<<<<<<< ours
 // DropBypassed drops what next has caught up with.
-||||||| base
-// Flags of what passed. A build that does not know one refuses it.
-const flagCounted, flagWithheld = 1, 2
-
-// appendBypassed appends how many classes have events that passed, flags, and for
-// each class how far; then, if the flags say so, how many stretches are withheld,
-// and of each how far it is from the one before, and its length.
-func (c *Checkpoint) appendBypassed(dst []byte) []byte {
-	var flags byte
-	if c.Counted {
-		flags |= flagCounted
-	}
-	if len(c.DeadLettered) > 0 {
-		flags |= flagWithheld
-	}
-	dst = append(dst, byte(len(c.Bypassed)), flags)
-	for _, p := range c.Bypassed {
-		dst = binary.AppendUvarint(append(dst, p.Class), uint64(p.To))
-	}
-	if len(c.DeadLettered) == 0 {
-		return dst
-	}
-	dst = binary.AppendUvarint(dst, uint64(len(c.DeadLettered)))
-	end := int64(0)
-	for _, s := range c.DeadLettered {
-		dst = binary.AppendUvarint(dst, uint64(s.from-end))
-		dst = binary.AppendUvarint(dst, uint64(s.to-s.from))
-		end = s.to
-	}
-	return dst
-}
-
-// DropBypassed drops what next has caught up with.
-=======
-// Flags of the bypassed part. A build refuses an unknown one.
-const flagCounted, flagDeadLettered = 1, 2
-
-// appendBypassed appends the number of bypassed namespaces, the flags, and of each
-// namespace its id and offset. With flagDeadLettered the number of offset ranges
-// follows, and of each its distance from the one before and its length.
-func (c *Checkpoint) appendBypassed(dst []byte) []byte {
-	var flags byte
-	if c.Counted {
-		flags |= flagCounted
-	}
-	if len(c.DeadLettered) > 0 {
-		flags |= flagDeadLettered
-	}
-	dst = append(dst, byte(len(c.Bypassed)), flags)
-	for _, p := range c.Bypassed {
-		dst = binary.AppendUvarint(append(dst, p.Class), uint64(p.To))
-	}
-	if len(c.DeadLettered) == 0 {
-		return dst
-	}
-	dst = binary.AppendUvarint(dst, uint64(len(c.DeadLettered)))
-	end := int64(0)
-	for _, s := range c.DeadLettered {
-		dst = binary.AppendUvarint(dst, uint64(s.from-end))
-		dst = binary.AppendUvarint(dst, uint64(s.to-s.from))
-		end = s.to
-	}
-	return dst
-}
-
-// DropBypassed drops the bypassed offsets and dead letters below Next.
->>>>>>> theirs
 func (c *Checkpoint) DropBypassed() {
 	if len(c.Bypassed) > 0 && !slices.ContainsFunc(c.Bypassed, func(p BypassedOffset) bool { return p.To > c.Next }) {
 		c.Bypassed, c.DeadLettered = nil, nil
@@ -280,28 +177,13 @@ func (c *Checkpoint) DropBypassed() {
 	}
 }
 
-<<<<<<< ours
 // DecodeCheckpoint decodes what Append wrote. The error wraps ErrCheckpoint.
-||||||| base
-=======
-// DecodeCheckpoint decodes a checkpoint. Its errors wrap ErrCheckpoint.
->>>>>>> theirs
 func DecodeCheckpoint(b []byte) (Checkpoint, error) {
 	var c Checkpoint
-<<<<<<< ours
 	r := dedup.NewCursor(b)
 	version, flags := r.Byte(), r.Byte()
 	if !r.Bad() && (version != checkpointVersion || flags&^byte(checkpointFlags) != 0) {
 		return c, fmt.Errorf("%w: version %d with flags %#x, this build reads %d with %#x", ErrCheckpoint, version, flags, checkpointVersion, checkpointFlags)
-||||||| base
-	if len(b) == 0 || b[0] != uncountedCheckpointVersion && b[0] != checkpointVersion && b[0] != passedCheckpointVersion {
-		return c, fmt.Errorf("%w: %d bytes, want version %d, %d or %d", ErrCheckpoint, len(b),
-			uncountedCheckpointVersion, checkpointVersion, passedCheckpointVersion)
-=======
-	if len(b) == 0 || b[0] != uncountedCheckpointVersion && b[0] != checkpointVersion && b[0] != bypassedCheckpointVersion {
-		return c, fmt.Errorf("%w: %d bytes, want version %d, %d or %d", ErrCheckpoint, len(b),
-			uncountedCheckpointVersion, checkpointVersion, bypassedCheckpointVersion)
->>>>>>> theirs
 	}
 	next, epoch, sequence := r.Varint(), r.Varint(), r.Varint()
 	if next < 0 || epoch < -1 || epoch > math.MaxInt32 {
@@ -311,101 +193,32 @@ func DecodeCheckpoint(b []byte) (Checkpoint, error) {
 	if flags&flagBypassed != 0 {
 		c.decodeBypassed(&r)
 	}
-<<<<<<< ours
 	if flags&flagDeadLettered != 0 {
 		c.decodeDeadLettered(&r)
-||||||| base
-	c.Next, c.Epoch, c.Sequence = fields[0], int32(fields[1]), fields[2]
-	if version == passedCheckpointVersion {
-		var err error
-		if b, err = c.decodeBypassed(b); err != nil {
-			return c, err
-		}
-=======
-	c.Next, c.Epoch, c.Sequence = fields[0], int32(fields[1]), fields[2]
-	if version == bypassedCheckpointVersion {
-		var err error
-		if b, err = c.decodeBypassed(b); err != nil {
-			return c, err
-		}
->>>>>>> theirs
 	}
 	if c.Counted = flags&flagCounted != 0; c.Counted {
 		c.Counts = string(r.Bytes(int(r.Uvarint(uint64(r.Left())))))
 	}
-<<<<<<< ours
 	for r.Left() > 0 && !r.Bad() {
 		class := r.Byte()
 		c.StreamTimes.At[class], c.StreamTimes.Has[class] = r.Varint(), true
 	}
 	if r.Bad() {
 		return Checkpoint{}, fmt.Errorf("%w: cut short or out of range in %d bytes", ErrCheckpoint, len(b))
-||||||| base
-	for len(b) > 0 {
-		class := b[0]
-		v, n := binary.Varint(b[1:])
-		if n <= 0 {
-			return c, fmt.Errorf("%w: cut short in the stream time of class %d", ErrCheckpoint, class)
-		}
-		c.StreamTimes.At[class], c.StreamTimes.Has[class] = v, true
-		b = b[1+n:]
-=======
-	for len(b) > 0 {
-		class := b[0]
-		v, n := binary.Varint(b[1:])
-		if n <= 0 {
-			return c, fmt.Errorf("%w: cut short in the stream time of namespace id %d", ErrCheckpoint, class)
-		}
-		c.StreamTimes.At[class], c.StreamTimes.Has[class] = v, true
-		b = b[1+n:]
->>>>>>> theirs
 	}
 	return c, nil
 }
 
-<<<<<<< ours
 func (c *Checkpoint) decodeBypassed(r *dedup.Cursor) {
 	n := r.Byte()
 	if n == 0 {
 		r.Fail()
-||||||| base
-// decodeBypassed reads what appendPassed wrote and returns what follows.
-func (c *Checkpoint) decodeBypassed(b []byte) ([]byte, error) {
-	cut := fmt.Errorf("%w: cut short or out of range in what passed", ErrCheckpoint)
-	if len(b) < 2 || b[1]&^(flagCounted|flagWithheld) != 0 {
-		return nil, cut
-=======
-// decodeBypassed decodes what appendBypassed wrote, and returns the bytes after it.
-func (c *Checkpoint) decodeBypassed(b []byte) ([]byte, error) {
-	cut := fmt.Errorf("%w: cut short or out of range in the bypassed offsets", ErrCheckpoint)
-	if len(b) < 2 || b[1]&^(flagCounted|flagDeadLettered) != 0 {
-		return nil, cut
->>>>>>> theirs
 	}
 	for ; n > 0 && !r.Bad(); n-- {
 		c.Bypassed = append(c.Bypassed, BypassedOffset{r.Byte(), int64(r.Uvarint(math.MaxInt64))})
 	}
-<<<<<<< ours
-||||||| base
-	if flags&flagWithheld == 0 {
-		return b, nil
-	}
-	if b = c.decodeDeadLettered(b); b == nil || len(c.Bypassed) == 0 {
-		return nil, cut
-	}
-	return b, nil
-=======
-	if flags&flagDeadLettered == 0 {
-		return b, nil
-	}
-	if b = c.decodeDeadLettered(b); b == nil || len(c.Bypassed) == 0 {
-		return nil, cut
-	}
-	return b, nil
->>>>>>> theirs
 }
 
-<<<<<<< ours
 // decodeDeadLettered reads the ranges, which have a gap between them.
 func (c *Checkpoint) decodeDeadLettered(r *dedup.Cursor) {
 	n := r.Uvarint(deadLetteredMax)
@@ -418,44 +231,6 @@ func (c *Checkpoint) decodeDeadLettered(r *dedup.Cursor) {
 		length := int64(r.Uvarint(uint64(math.MaxInt64 - from)))
 		if length == 0 || gap == 0 && len(c.DeadLettered) > 0 {
 			r.Fail()
-||||||| base
-// decodeDeadLettered returns what follows, nil if there is not what should be.
-func (c *Checkpoint) decodeDeadLettered(b []byte) []byte {
-	n, size := binary.Uvarint(b)
-	if size <= 0 || n == 0 || n > deadLetteredMax {
-		return nil
-	}
-	b = b[size:]
-	for end := int64(0); n > 0; n-- {
-		gap, size := binary.Uvarint(b)
-		if size <= 0 || gap > uint64(math.MaxInt64-end) || gap == 0 && len(c.DeadLettered) > 0 {
-			return nil
-		}
-		b = b[size:]
-		from := end + int64(gap)
-		length, size := binary.Uvarint(b)
-		if size <= 0 || length == 0 || length > uint64(math.MaxInt64-from) {
-			return nil
-=======
-// decodeDeadLettered returns the bytes after the offset ranges, nil if they are
-// malformed.
-func (c *Checkpoint) decodeDeadLettered(b []byte) []byte {
-	n, size := binary.Uvarint(b)
-	if size <= 0 || n == 0 || n > deadLetteredMax {
-		return nil
-	}
-	b = b[size:]
-	for end := int64(0); n > 0; n-- {
-		gap, size := binary.Uvarint(b)
-		if size <= 0 || gap > uint64(math.MaxInt64-end) || gap == 0 && len(c.DeadLettered) > 0 {
-			return nil
-		}
-		b = b[size:]
-		from := end + int64(gap)
-		length, size := binary.Uvarint(b)
-		if size <= 0 || length == 0 || length > uint64(math.MaxInt64-from) {
-			return nil
->>>>>>> theirs
 		}
 		end = from + length
 		c.DeadLettered = append(c.DeadLettered, OffsetRange{from, end})

@@ -23,16 +23,8 @@ func checkpointVectors() map[string]Checkpoint {
 	limits := Checkpoint{Next: math.MaxInt64, Epoch: math.MaxInt32, Sequence: math.MaxInt64}
 	limits.StreamTimes.At[1], limits.StreamTimes.Has[1] = math.MaxInt64, true
 	limits.StreamTimes.At[2], limits.StreamTimes.Has[2] = math.MinInt64, true
-<<<<<<< ours
 	// Counted, one namespace up to 300; dead letters are 20, and 128 to 257.
-	withheld := Checkpoint{
-||||||| base
-	// Counted, one class up to 300; withheld are 20, and 128 to 257.
-	withheld := Checkpoint{
-=======
-	// Counted, one namespace id up to 300; dead letters at 20, and 128 to 257.
 	deadLettered := Checkpoint{
->>>>>>> theirs
 		Next: 10, Epoch: -1, Counted: true, Bypassed: []BypassedOffset{{2, 300}},
 		DeadLettered: []OffsetRange{{20, 21}, {128, 258}},
 	}
@@ -103,25 +95,11 @@ func TestDamagedCheckpointIsRefused(t *testing.T) {
 		t.Errorf("%d prefixes were taken for whole, want 3: no, one, two stream times", len(whole))
 	}
 	for name, b := range map[string]string{
-<<<<<<< ours
 		"empty": "", "another version": "02 00 00 01 00", "unknown flag": "01 08 00 01 00", "negative next": "01 00 01 01 00", "epoch below -1": "01 00 00 03 00", "epoch too large": "01 00 00 8080808010 00",
 		"class without time": "01 00 00 01 00 05",
 		"no bypassed offset": "01 02 14 01 00 00", "ranges without bypassed offset": "01 04 14 01 00 01 14 01", "no range": "01 06 14 01 00 01 02 ac02 00",
 		"ranges cut short": "01 06 14 01 00 01 02 ac02 02 14 01", "ranges that touch": "01 06 14 01 00 01 02 ac02 02 14 01 00 01",
 		"empty range": "01 06 14 01 00 01 02 ac02 01 14 00", "range out of range": "01 06 14 01 00 01 02 ac02 01 14 ffffffffffffffff7f",
-||||||| base
-		"empty": "", "another version": "02 00 01 00", "negative next": "01 01 01 00", "epoch below -1": "01 00 03 00", "epoch too large": "01 00 8080808010 00",
-		"class without time": "01 00 01 00 05",
-		"flag of passed":     "04 14 01 00 01 05 02 ac02 00", "withheld without a class": "04 14 01 00 00 03 01 14 01 00", "nothing withheld": "04 14 01 00 01 03 02 ac02 00 00",
-		"withheld cut short": "04 14 01 00 01 02 02 ac02 02 14 01", "stretches that touch": "04 14 01 00 01 02 02 ac02 02 14 01 00 01",
-		"empty stretch": "04 14 01 00 01 02 02 ac02 01 14 00", "stretch out of range": "04 14 01 00 01 02 02 ac02 01 14 ffffffffffffffff7f",
-=======
-		"empty": "", "another version": "02 00 01 00", "negative next": "01 01 01 00", "epoch below -1": "01 00 03 00", "epoch too large": "01 00 8080808010 00",
-		"class without time": "01 00 01 00 05",
-		"unknown flag":       "04 14 01 00 01 05 02 ac02 00", "ranges without a namespace": "04 14 01 00 00 03 01 14 01 00", "no ranges": "04 14 01 00 01 03 02 ac02 00 00",
-		"ranges cut short": "04 14 01 00 01 02 02 ac02 02 14 01", "ranges that touch": "04 14 01 00 01 02 02 ac02 02 14 01 00 01",
-		"empty range": "04 14 01 00 01 02 02 ac02 01 14 00", "range out of bounds": "04 14 01 00 01 02 02 ac02 01 14 ffffffffffffffff7f",
->>>>>>> theirs
 	} {
 		if c, err := DecodeCheckpoint(unhex(t, b)); !errors.Is(err, ErrCheckpoint) {
 			t.Errorf("%s: %+v, %v", name, c, err)

@@ -16,29 +16,8 @@ import (
 // it, so that a replay reads the same broker time.
 const EnvelopeHeader = "oncebus-envelope" // internal, repartition topic: what the router derived from the record, and its original timestamp
 
-<<<<<<< ours
 // EnvelopeVersion leads every envelope. The manifest pins it.
 const EnvelopeVersion = 1
-||||||| base
-// The versions of an envelope. A router that is newer than a task of an older
-// build must not be misread by it, so what not every record has is a version of
-// its own.
-const (
-	EnvelopeVersion        = 1
-	detailedVersion        = 2 // fingerprint, request id, neighbours
-	outcomeEnvelopeVersion = 3
-	addressedVersion       = 4 // return address, who wrote it; then perhaps details and the order's shift
-)
-=======
-// The versions of an envelope. Optional fields raise the version, so that older
-// builds refuse the record.
-const (
-	EnvelopeVersion        = 1
-	detailedVersion        = 2 // fingerprint, request id, adjacent digests
-	outcomeEnvelopeVersion = 3
-	addressedVersion       = 4 // return address, whether the ingress wrote it, optional details and shift
-)
->>>>>>> theirs
 
 // Envelope is what the router, or the ingress, derived from a record.
 type Envelope struct {
@@ -105,7 +84,6 @@ func (e *Envelope) Size() int {
 
 var errEnvelope = errors.New("unreadable envelope")
 
-<<<<<<< ours
 // Flags of an envelope. Each adds the field of its name.
 const (
 	flagOutcome = 1 << iota
@@ -130,28 +108,6 @@ func (e *Envelope) flags() (flags byte) {
 		if f.set {
 			flags |= f.flag
 		}
-||||||| base
-func (e *Envelope) Append(dst []byte) []byte {
-	version := byte(EnvelopeVersion)
-	switch {
-	case e.Outcome != nil:
-		version = outcomeEnvelopeVersion
-	case e.addressed():
-		version = addressedVersion
-	case e.Details.any():
-		version = detailedVersion
-=======
-// Append appends the encoded envelope to dst.
-func (e *Envelope) Append(dst []byte) []byte {
-	version := byte(EnvelopeVersion)
-	switch {
-	case e.Outcome != nil:
-		version = outcomeEnvelopeVersion
-	case e.addressed():
-		version = addressedVersion
-	case e.Details.any():
-		version = detailedVersion
->>>>>>> theirs
 	}
 	return flags
 }
@@ -178,109 +134,9 @@ func (e *Envelope) Append(dst []byte) []byte {
 		dst = e.Outcome.Token.Append(dst)
 		dst[mark-1] = byte(len(dst) - mark)
 	}
-<<<<<<< ours
 	if flags&flagReplyTo != 0 {
-||||||| base
-	return append(dst, e.Route...)
-}
-
-// Flags of an addressed envelope.
-const (
-	flagAsked = 1 << iota
-	flagHere
-	flagDetails
-	flagShift
-	flagsKnown = flagAsked | flagHere | flagDetails | flagShift
-)
-
-// appendAddressed: flags 1 | [address] | [details] | [shift varint].
-func (e *Envelope) appendAddressed(dst []byte) []byte {
-	mark := len(dst)
-	dst = append(dst, 0)
-	if e.ReplyTo.Asked() {
-		dst[mark] |= flagAsked
-=======
-	return append(dst, e.Route...)
-}
-
-// Flags of an addressed envelope.
-const (
-	flagReplyTo = 1 << iota
-	flagFromIngress
-	flagDetails
-	flagShift
-	flagsKnown = flagReplyTo | flagFromIngress | flagDetails | flagShift
-)
-
-// appendAddressed appends flags 1 | [address] | [details] | [shift varint].
-func (e *Envelope) appendAddressed(dst []byte) []byte {
-	mark := len(dst)
-	dst = append(dst, 0)
-	if e.ReplyTo.Asked() {
-		dst[mark] |= flagReplyTo
->>>>>>> theirs
 		dst = e.ReplyTo.Append(dst)
 	}
-<<<<<<< ours
-||||||| base
-	if e.FromIngress {
-		dst[mark] |= flagHere
-	}
-	if e.Details.any() {
-		dst[mark] |= flagDetails
-		dst = e.Details.append(dst)
-	}
-	if e.Shift != 0 {
-		dst[mark] |= flagShift
-		dst = binary.AppendVarint(dst, e.Shift)
-	}
-	return dst
-}
-
-// decodeAddressed reads what appendAddressed wrote and returns what follows it.
-func (e *Envelope) decodeAddressed(b []byte) ([]byte, error) {
-	if len(b) == 0 || b[0]&^flagsKnown != 0 {
-		return nil, fmt.Errorf("%w: cut short in the flags, or unknown ones", errEnvelope)
-	}
-	flags := b[0]
-	b = b[1:]
-	if flags&flagAsked != 0 {
-		var ok bool
-		if e.ReplyTo, b, ok = dedup.DecodeAddress(b); !ok {
-			return nil, fmt.Errorf("%w: cut short in the return address", errEnvelope)
-		}
-	}
-	e.FromIngress = flags&flagHere != 0
-=======
-	if e.FromIngress {
-		dst[mark] |= flagFromIngress
-	}
-	if e.Details.any() {
-		dst[mark] |= flagDetails
-		dst = e.Details.append(dst)
-	}
-	if e.Shift != 0 {
-		dst[mark] |= flagShift
-		dst = binary.AppendVarint(dst, e.Shift)
-	}
-	return dst
-}
-
-// decodeAddressed decodes what appendAddressed wrote, and returns the bytes after it.
-func (e *Envelope) decodeAddressed(b []byte) ([]byte, error) {
-	if len(b) == 0 || b[0]&^flagsKnown != 0 {
-		return nil, fmt.Errorf("%w: cut short in the flags, or an unknown flag", errEnvelope)
-	}
-	flags := b[0]
-	b = b[1:]
-	if flags&flagReplyTo != 0 {
-		var ok bool
-		if e.ReplyTo, b, ok = dedup.DecodeAddress(b); !ok {
-			return nil, fmt.Errorf("%w: cut short in the return address", errEnvelope)
-		}
-	}
-	e.FromIngress = flags&flagFromIngress != 0
->>>>>>> theirs
 	if flags&flagDetails != 0 {
 		dst = e.Details.append(dst)
 	}
@@ -303,38 +159,12 @@ func (d *Details) append(dst []byte) []byte {
 	return append(dst, d.Request...)
 }
 
-<<<<<<< ours
 // decode reads what append wrote.
 func (d *Details) decode(c *dedup.Cursor) {
 	d.Fingerprint = c.Uint64()
 	if d.HasAdjacent = c.Flag(); d.HasAdjacent {
 		for i := range d.Adjacent {
 			copy(d.Adjacent[i][:], c.Bytes(len(d.Adjacent[i])))
-||||||| base
-// decode reads what append wrote and returns what follows it.
-func (d *Details) decode(b []byte) ([]byte, error) {
-	cut := fmt.Errorf("%w: cut short in the details", errEnvelope)
-	if len(b) < 9 {
-		return nil, cut
-	}
-	d.Fingerprint = binary.LittleEndian.Uint64(b)
-	d.HasAdjacent, b = b[8] == 1, b[9:]
-	if d.HasAdjacent {
-		if len(b) < 32 {
-			return nil, cut
-=======
-// decode decodes what append wrote, and returns the bytes after it.
-func (d *Details) decode(b []byte) ([]byte, error) {
-	cut := fmt.Errorf("%w: cut short in the details", errEnvelope)
-	if len(b) < 9 {
-		return nil, cut
-	}
-	d.Fingerprint = binary.LittleEndian.Uint64(b)
-	d.HasAdjacent, b = b[8] == 1, b[9:]
-	if d.HasAdjacent {
-		if len(b) < 32 {
-			return nil, cut
->>>>>>> theirs
 		}
 	}
 	d.Request = string(c.Bytes(int(c.Uvarint(uint64(c.Left())))))
@@ -404,13 +234,3 @@ func (e *Envelope) decode(b []byte) error {
 	}
 	return nil
 }
-<<<<<<< ours
-||||||| base
-
-// unzigzag undoes the zigzag form in which AppendVarint writes signed numbers.
-func unzigzag(u uint64) int64 { return int64(u>>1) ^ -int64(u&1) }
-=======
-
-// unzigzag decodes the zigzag form of a signed number, which AppendVarint writes.
-func unzigzag(u uint64) int64 { return int64(u>>1) ^ -int64(u&1) }
->>>>>>> theirs
