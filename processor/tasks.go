@@ -106,6 +106,7 @@ func (s *taskSet) drop(gone func(app.TaskID) bool) {
 		}
 		delete(s.tasks, t.ID)
 		wg.Go(func() {
+			defer s.src.Metrics.Forget(t.ID)
 			if err := t.close(); err != nil {
 				t.Log.Warn("closing a task", "error", err)
 				return

@@ -1,6 +1,12 @@
 package restore
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"strconv"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"oncebus/processor/app"
+)
 
 // Metrics has the metrics of restores and of the state directory's disk.
 type Metrics struct {
@@ -35,4 +41,9 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	}
 	reg.MustRegister(m.Restored, m.restoreLeft, m.restoreTime, m.Quarantined, m.DiskFree, m.DiskPaused, m.stalled)
 	return m
+}
+
+// Forget deletes the series of a task that is closed.
+func (m *Metrics) Forget(id app.TaskID) {
+	m.restoreLeft.DeleteLabelValues(id.Topic, strconv.Itoa(int(id.Partition)))
 }
