@@ -9,19 +9,19 @@ func inDedup(run string) []suite { return []suite{dedupSuite.aimed(run)} }
 var claimList = []mutant{
 	{
 		name:  "old-token-accepted",
-		does:  "the outcome of an older attempt settles the present one: a zombie executor overwrites",
+		does:  "the outcome of an older attempt is applied to the current one: a zombie executor overwrites it",
 		edits: []edit{{"dedup/claim.go", "	if !o.Token.fits(prior) {\n", "	if o.Token.Digest != prior.Digest {\n"}},
 		aims:  inProcessor("^TestFailureFreesTheKey$"),
 	},
 	{
 		name:  "foreign-namespace-accepted",
-		does:  "a token with the namespace changed in it settles the claim of another namespace",
+		does:  "an outcome whose token names another namespace is applied to that namespace's claim",
 		edits: []edit{{"dedup/claim.go", "!held || prior.NamespaceID != o.Token.NamespaceID || !w.Held", "!held || !w.Held"}},
 		aims:  inDedup("^TestTokenOfAnotherNamespace$"),
 	},
 	{
 		name: "submitted-runs-again",
-		does: "a claim that the exchange has is taken over when its lease ends",
+		does: "a submitted claim is claimed again when its lease expires",
 		edits: []edit{
 			{"dedup/claim.go", "	case ClaimInProgress:\n		if ev.ReceivedAt-max(standing.Since, ev.TaskStartedAt)", "	case ClaimInProgress, Submitted:\n		if ev.ReceivedAt-max(standing.Since, ev.TaskStartedAt)"},
 			{"dedup/claim.go", "	case Submitted:\n	case Seen, Freed:\n", "	case Seen, Freed:\n"},
@@ -30,13 +30,13 @@ var claimList = []mutant{
 	},
 	{
 		name:  "waiting-copy-forgotten",
-		does:  "an outcome is told to who claimed the key alone: the copies that waited for it get no reply",
+		does:  "only the first requester gets the outcome: the waiting duplicates get no reply",
 		edits: []edit{{"dedup/claim.go", "s.Answer, s.Claim.Requests = claim.Requests, nil\n		s.Claim.setResult", "s.Answer, s.Claim.Requests = claim.Requests[:1], nil\n		s.Claim.setResult"}},
 		aims:  inProcessor("^TestWaitingDuplicatesAreAnsweredOnce$"),
 	},
 	{
 		name: "waiting-copy-answered-twice",
-		does: "submitted is told to all who wait for the outcome, and they stay in line",
+		does: "all requesters get submitted as an outcome, and wait on for another one",
 		edits: []edit{{"dedup/claim.go", "	if next == Completed {\n		s.Answer", `	if next == Submitted {
 		s.Answer = claim.Requests
 	}
@@ -62,7 +62,7 @@ var claimList = []mutant{
 	},
 	{
 		name:  "lease-never-ends",
-		does:  "a claim whose executor died is never taken over",
+		does:  "a claim whose executor died is never claimed again",
 		edits: []edit{{"dedup/claim.go", "if ev.ReceivedAt-max(standing.Since, ev.TaskStartedAt) > rule.Lease {", "if false {"}},
 		aims:  inDedup("^TestClaimPlays$"),
 	},
@@ -90,13 +90,13 @@ var claimList = []mutant{
 	},
 	{
 		name:  "reply-without-row",
-		does:  "an outcome is answered, and the row that says so reaches the store alone: the next owner of the task runs the event again",
+		does:  "an outcome is answered, and its row reaches only the store: the next owner dispatches the event again",
 		edits: []edit{{"processor/judge/claim.go", "	t.putRow(j, &s.Row)\n	j.tallyOutcome", "	t.Store.Put(s.Row)\n	j.tallyOutcome"}},
 		aims:  inProcessor("^TestDuplicateGetsTheOutcomeOfTheFirst$"),
 	},
 	{
 		name:  "row-without-reply",
-		does:  "failed and rejected free the key and are answered to no request: each waits for ever",
+		does:  "failed and rejected free the key, and no requester gets a reply",
 		edits: []edit{{"dedup/claim.go", "		s.Answer, s.Claim.Requests = claim.Requests, nil\n		s.Row.Result", "		s.Claim.Requests = nil\n		s.Row.Result"}},
 		aims:  inProcessor("^TestFailureFreesTheKey$"),
 	},
@@ -136,7 +136,7 @@ var claimList = []mutant{
 	},
 	{
 		name:     "orders-apart-by-event-time",
-		does:     "how far two orders are apart is told by when they came, and not by their own timestamps",
+		does:     "the time between two orders is that of their events, and not of their own timestamps",
 		edits:    []edit{{"dedup/adjacent.go", "	at := r.First + r.Shift\n	return max(at-ev.orderTime(), ev.orderTime()-at)", "	return max(r.First-ev.Time, ev.Time-r.First)"}},
 		aims:     inDedup("^TestAdjacentRowsDecide$"),
 		notInSim: "its events have ids",

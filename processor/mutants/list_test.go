@@ -162,7 +162,7 @@ var list = []mutant{
 	{
 		name:    "wall-clock-expiry",
 		hazards: []string{"T5"},
-		does:    "the machine's clock decides which rows and which events are out of time",
+		does:    "the machine's clock decides which rows and which events are expired",
 		edits: []edit{
 			{"processor/judge/judge.go", "before[r.NamespaceID] = r.Span.Horizon(t.Committed.StreamTimes.At[r.NamespaceID])", "before[r.NamespaceID] = time.Now().UnixMilli() - r.RetentionMS()"},
 			{"processor/judge/judge.go", "	streamTime := t.streamTime(route.NamespaceID)\n", "	streamTime := max(t.streamTime(route.NamespaceID), time.Now().UnixMilli())\n"},

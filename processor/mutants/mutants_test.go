@@ -286,7 +286,7 @@ var (
 	complaint = regexp.MustCompile(`(?m)^\s+\w+_test\.go:\d+: (.*)$`)
 	panicked  = regexp.MustCompile(`(?m)^(panic: |fatal error: ).*$`)
 	inVain    = regexp.MustCompile(`^gave up waiting|^input is left`)
-	// logged is what the tests log beside their complaints.
+	// logged is what the tests log in addition to their complaints.
 	logged = regexp.MustCompile(`^$|^time=|^sim: |^seed \d+|of seed \d+ is in `)
 )
 

@@ -1,0 +1,24 @@
+// Package judge reaches the verdict on each event of a partition, and routes input
+// records to the partition of their dedup key.
+//
+// # What it owns
+//
+//   - Judge has the state of one partition: its store, its checkpoint and its
+//     counts. It judges records in offset order and produces output, rows, replies
+//     and dead letters.
+//   - Router derives the dedup key of an input record and produces the record to the
+//     repartition topic.
+//   - Emitter builds the records of one transaction.
+//
+// It has no client and no goroutine: its caller polls, produces and ends
+// transactions. It may import processor/app, processor/kafka, processor/wire, state,
+// dedup and franz-go.
+//
+// # Invariants
+//
+//   - Commit applies rows and position to the store in one step, after the broker
+//     has committed the transaction. Discard returns to the last commit.
+//   - A record below the checkpoint is skipped: an earlier transaction judged it.
+//   - Stream time and broker time come from records. The clock of the machine
+//     decides no verdict.
+package judge
