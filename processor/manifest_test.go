@@ -197,7 +197,7 @@ func TestChangedPromiseRefusesToStart(t *testing.T) {
 		{
 			name: "partition count, by the setting", routes: benchRoutes,
 			change: func(_ *bench, cfg *Config) { cfg.Partitions = 5 },
-			want:   []string{"topic app-repartition has 4 partitions, ONCEBUS_PARTITIONS says 5", "set ONCEBUS_PARTITIONS=4", useOtherApp},
+			want:   []string{"topic app-repartition has 4 partitions, ONCEBUS_PARTITIONS is 5", "set ONCEBUS_PARTITIONS=4", useOtherApp},
 			undo:   func(_ *bench, cfg *Config) { cfg.Partitions = 4 },
 		},
 		{
@@ -230,7 +230,7 @@ func TestChangedPromiseRefusesToStart(t *testing.T) {
 		{
 			name: "key rule", routes: benchRoutes,
 			change: func(b *bench, _ *Config) { b.useRoutes(strings.Replace(benchRoutes, "field: id", "field: other", 1)) },
-			want:   []string{"route signals: its key rule changed", `field("id")`, `field("other")`, "put the old rule back, or give the route a new namespace"},
+			want:   []string{"route signals: its key rule changed", `field("id")`, `field("other")`, "restore the old rule, or give the route a new namespace"},
 			undo:   func(b *bench, _ *Config) { b.useRoutes(benchRoutes) },
 		},
 		{
@@ -254,7 +254,7 @@ func TestChangedPromiseRefusesToStart(t *testing.T) {
 			name: "secret", routes: withSecret,
 			first:  func(cfg *Config) { secret(cfg, "sixteen bytes...") },
 			change: func(_ *bench, cfg *Config) { secret(cfg, "sixteen bytes of another") },
-			want:   []string{"ONCEBUS_KEY_SECRET is not the one the recorded keys were made with", "set the old one", useOtherApp},
+			want:   []string{"ONCEBUS_KEY_SECRET is not the secret of the stored keys", "set the old secret", useOtherApp},
 			undo:   func(_ *bench, cfg *Config) { secret(cfg, "sixteen bytes...") },
 		},
 		{
@@ -322,7 +322,7 @@ func TestChangedPromiseRefusesToStart(t *testing.T) {
 		{
 			name: "manifest topic deleted", routes: benchRoutes,
 			change: func(b *bench, _ *Config) { b.deleteTopic("app-manifest") },
-			want:   []string{"holds rows but app-manifest has no manifest", useOtherApp},
+			want:   []string{"has rows but app-manifest has no manifest", useOtherApp},
 		},
 		{
 			name: "key rule, with a new output", routes: benchRoutes,

@@ -181,7 +181,7 @@ func (p *Processor) work(ctx context.Context) error {
 // setUp waits for a broker, makes topics and manifest, and the workers.
 func (p *Processor) setUp(ctx context.Context) error {
 	for {
-		rt, err := app.Settle(ctx, p.conn(), p.cfg.Config, p.routes)
+		rt, err := app.SetUp(ctx, p.conn(), p.cfg.Config, p.routes)
 		if err == nil {
 			p.makeWorkers(rt)
 			return nil

@@ -17,27 +17,27 @@ import (
 	"oncebus/processor/wire"
 )
 
-// App is what the workers share once topics and manifest are settled. It
-// does not change, but for the limits of topics, which are swapped whole.
+// App has what all workers share: topics, manifest, numbers and limits. It is
+// immutable, except for the limits of topics, which are replaced as a whole.
 type App struct {
 	Topology *Topology
 	Manifest *Manifest
 	Hasher   hasher
 	Routes   []*Route // by route index
 	ByName   map[string]*Route
-	// topicNames are by number; topicNumbers has the inputs of the routes
-	// and the repartition topic.
+	// topicNames are by topic number. TopicNumbers has the inputs of the
+	// routes and the repartition topic.
 	topicNames   []string
-	Namespaces   []string           // by class
-	RoutesOf     map[uint8][]string // names, by class
+	Namespaces   []string           // by namespace id
+	RoutesOf     map[uint8][]string // names, by namespace id
 	TopicNumbers map[string]uint16
 	// Outcomes are the routes in claim mode by the topic of their outcomes.
 	Outcomes map[string][]*Route
-	// FailOpen are, by the topic of a task, the classes of routes that do not
-	// wait for local state.
+	// FailOpen has, by the topic of a task, the namespace ids of its routes
+	// with on_state_failure: fail_open.
 	FailOpen map[string][]uint8
-	// Waiting are the other topics of tasks: without local state nothing of
-	// them is fetched.
+	// Waiting are the task topics without such routes. A worker fetches
+	// nothing from them while their local state is unusable.
 	Waiting []string
 	Limits  atomic.Pointer[map[string]TopicLimits]
 	Clock   BrokerClock
@@ -46,7 +46,7 @@ type App struct {
 // Route is a route with its numbers.
 type Route struct {
 	*rules.Route
-	NamespaceID    uint8
+	NamespaceID    uint8 // namespace id
 	Span           dedup.Window
 	AdjacentStepMS int64 // see rules.Route.AdjacentStep
 	Rule           dedup.ClaimRule
@@ -91,8 +91,8 @@ func newApp(t *Topology, m *Manifest, routes *rules.Routes) *App {
 	return rt
 }
 
-// RereadLimits reads the limits of topics again, and reports whether somebody
-// changed them. The app then has those of these topics alone.
+// RereadLimits reads the limits of topics again, and reports whether they changed.
+// Afterwards the app has the limits of these topics only.
 func (rt *App) RereadLimits(ctx context.Context, admin *kadm.Client, topics []string) (changed bool, err error) {
 	fresh := *rt.Topology
 	if err := fresh.readConfigs(ctx, admin, topics...); err != nil {
@@ -102,10 +102,11 @@ func (rt *App) RereadLimits(ctx context.Context, admin *kadm.Client, topics []st
 	return !maps.Equal(*before, fresh.limits), nil
 }
 
+// Limit returns the limits of a topic; the zero value for an unknown topic.
 func (rt *App) Limit(topic string) TopicLimits { return (*rt.Limits.Load())[topic] }
 
-// BatchBytes is the largest batch a topic takes. Topics that are none of ours
-// get Kafka's default; the client asks for them, nobody produces to them.
+// BatchBytes returns the most bytes of a batch that a topic accepts. For an unknown
+// topic it returns Kafka's default: franz-go asks for it too, without producing.
 func (rt *App) BatchBytes(topic string) int32 {
 	if limits, ok := (*rt.Limits.Load())[topic]; ok {
 		return max(limits.MaxBytes, 1<<10)
@@ -113,7 +114,7 @@ func (rt *App) BatchBytes(topic string) int32 {
 	return 1 << 20
 }
 
-// InternalTopics is the set for the partitioner.
+// InternalTopics returns the set that NewPartitioner takes.
 func (rt *App) InternalTopics() map[string]bool {
 	set := map[string]bool{}
 	for _, name := range rt.Topology.internal() {
@@ -122,12 +123,12 @@ func (rt *App) InternalTopics() map[string]bool {
 	return set
 }
 
-// PositionOf returns where an input record stands.
+// PositionOf returns the position of an input record.
 func (rt *App) PositionOf(rec *kgo.Record) dedup.Position {
 	return dedup.Position{Topic: rt.TopicNumbers[rec.Topic], Partition: rec.Partition, Offset: rec.Offset}
 }
 
-// PositionText writes a position as topic/partition/offset.
+// PositionText returns a position as topic/partition/offset.
 func (rt *App) PositionText(at dedup.Position) []byte {
 	name := fmt.Sprintf("topic#%d", at.Topic)
 	if int(at.Topic) < len(rt.topicNames) {
@@ -139,19 +140,21 @@ func (rt *App) PositionText(at dedup.Position) []byte {
 	return strconv.AppendInt(b, at.Offset, 10)
 }
 
-// BrokerClock tells the broker's time as it was observed, carried on by this
-// machine's monotonic clock. It stands in where a record bears no stamp of a
-// broker: in a prepartitioned topic with CreateTime.
+// BrokerClock is the broker's time: one observed timestamp plus the time elapsed on
+// this machine's monotonic clock. It is for records whose timestamp a producer set:
+// those of a prepartitioned topic with CreateTime.
 type BrokerClock struct {
-	Observed int64 // ms, the broker's stamp
-	At       time.Time
+	Observed int64     // ms, a LogAppendTime
+	At       time.Time // when it was read, on this machine
 }
 
+// Now returns the broker time in ms.
 func (c *BrokerClock) Now() int64 {
 	return c.Observed + time.Since(c.At).Milliseconds()
 }
 
-// Asked returns the address that a record gives.
+// Asked returns the return address of a record; the zero address if the route has no
+// http part, or the record none or an invalid one.
 func (r *Route) Asked(rec *kgo.Record) dedup.Address {
 	if r.HTTP == nil {
 		return dedup.Address{}

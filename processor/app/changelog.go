@@ -10,12 +10,12 @@ import (
 	"oncebus/processor/wire"
 )
 
-// checkpointSpan is how many offsets before the end of a changelog a
-// checkpoint is looked for first; then twice as many, and so on.
+// checkpointSpan is how many offsets at the end of a changelog are searched first for
+// a checkpoint. The number doubles until one is found.
 const checkpointSpan = 1000
 
-// LastCheckpoint returns the newest checkpoint of a changelog, and where the
-// changelog begins.
+// LastCheckpoint returns the newest checkpoint of a changelog, and the changelog's
+// first offset.
 func LastCheckpoint(ctx context.Context, r *kafka.Reader) (newest wire.Checkpoint, found bool, start int64, err error) {
 	start, end, err := r.Bounds(ctx)
 	if err != nil {

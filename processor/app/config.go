@@ -6,14 +6,14 @@ import (
 	"oncebus/processor/security"
 )
 
-// Config is what an app is named by and stands on: whatever looks at its
-// topics needs these settings and no more.
+// Config has the settings of an app's clients and topics. The ingress and the
+// commands that read topics need no others.
 type Config struct {
 	security.Config
 
-	// Partitions is the partition count of the repartition topic, used when
-	// that topic is created. Afterwards it is pinned in the app's manifest:
-	// 1 to PartitionsMax. It bounds how many workers can share the load.
+	// Partitions is the partition count of the repartition topic at its
+	// creation, 1 to PartitionsMax. The manifest pins it. It is the most
+	// workers that can share the load.
 	Partitions int32 `env:"PARTITIONS" envDefault:"12" help:"partitions of the repartition topic, at its creation"`
 
 	// ReplicationFactor is that of the topics oncebus creates; -1 leaves it
@@ -24,18 +24,18 @@ type Config struct {
 	// topics. Internal topics are created in any case.
 	CreateTopics bool `env:"CREATE_TOPICS" envDefault:"false" help:"also create missing input and output topics"`
 
-	// Start is where an input topic without a committed offset starts:
-	// StartEarliest or StartLatest. It never applies to the repartition
-	// topic, which is always read from its start.
+	// Start is the position of an input topic without a committed offset:
+	// StartEarliest or StartLatest. The repartition topic is always read from
+	// its start.
 	Start string `env:"START" envDefault:"earliest" help:"where a raw topic without a committed offset starts: earliest or latest"`
 
-	// TransactionTimeout is after what time the broker aborts a transaction
-	// nobody ends: 1s to 15m, the broker's default maximum. Readers of the
-	// output wait up to this long behind a worker that died.
+	// TransactionTimeout is after what time the broker aborts an abandoned
+	// transaction: 1s to 15m, the broker's default maximum. After a worker
+	// died, readers of the output wait for up to this time.
 	TransactionTimeout time.Duration `env:"TRANSACTION_TIMEOUT" envDefault:"15s" help:"after what time the broker aborts an open transaction"`
 }
 
-// The values of AppConfig.Start.
+// The values of Config.Start.
 const (
 	StartEarliest = "earliest"
 	StartLatest   = "latest"
@@ -44,7 +44,7 @@ const (
 // PartitionsMax is the most partitions of the repartition topic.
 const PartitionsMax = 10_000
 
-// Validate reports everything wrong with c at once, or returns nil.
+// Validate returns all mistakes of c at once, joined, or nil.
 func (c Config) Validate() error {
 	var m security.Mistakes
 	m.Add(c.Config.Validate())

@@ -16,14 +16,15 @@ import (
 	"oncebus/processor/kafka"
 )
 
+// Forever is the limit of a timestamp in ms that excludes none.
 const Forever = math.MaxInt64
 
-// DeadLetterMinBytes is room for a dead letter without key and value: our
-// headers, of which names of topics and the reason are the longest.
+// DeadLetterMinBytes is enough for a dead letter without key and value. Its longest
+// headers are the names of topics and the reason.
 const DeadLetterMinBytes = 8 << 10
 
-// internalMaxMessage lets a record through that was as large as its input
-// topic allowed, with our header added.
+// internalMaxMessage accepts the largest record of an input topic plus the headers
+// that oncebus adds.
 const internalMaxMessage = 64 << 20
 
 func emissionConfigs() map[string]string {
@@ -34,8 +35,8 @@ func manifestConfigs() map[string]string {
 	return map[string]string{"cleanup.policy": "compact", "retention.ms": "-1", "message.timestamp.type": "LogAppendTime"}
 }
 
-// repartitionConfigs: records are purged below the checkpoints, never by age
-// (G6), and stamped by the broker.
+// repartitionConfigs: records are purged below the checkpoints, never by age (G6).
+// Their timestamp is the broker time.
 func repartitionConfigs() map[string]string {
 	return map[string]string{
 		"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1",
@@ -43,7 +44,7 @@ func repartitionConfigs() map[string]string {
 	}
 }
 
-// verdictsConfigs: a verdict is of use for as long as somebody waits for it.
+// verdictsConfigs: a verdict is useful only while its request waits.
 func verdictsConfigs() map[string]string {
 	return map[string]string{
 		"cleanup.policy": "delete", "retention.ms": strconv.FormatInt(time.Hour.Milliseconds(), 10),
@@ -52,8 +53,8 @@ func verdictsConfigs() map[string]string {
 	}
 }
 
-// changelogConfigs: the checkpoint row is rewritten in every transaction, so
-// segments must roll and be cleaned often enough for a restore to stay short.
+// changelogConfigs: every transaction writes the checkpoint row again, so segments
+// must roll and be cleaned often, or restores become long.
 func (t *Topology) changelogConfigs() map[string]string {
 	return map[string]string{
 		"cleanup.policy": "compact,delete", "retention.ms": strconv.FormatInt(t.retention.Milliseconds(), 10), "retention.bytes": "-1",
@@ -65,17 +66,17 @@ func (t *Topology) changelogConfigs() map[string]string {
 // TopicLimits is what a topic accepts.
 type TopicLimits struct {
 	MaxBytes                int32
-	BeforeMaxMS, AfterMaxMS int64 // how far a timestamp may be off the broker's clock
+	BeforeMaxMS, AfterMaxMS int64 // how far a timestamp may differ from the broker time
 	AppendTime              bool  // the broker replaces timestamps
 	Compacted               bool  // a record needs a key
 }
 
-// readConfigs reads the limits of topics we produce to and checks the internal
-// ones.
+// readConfigs reads the limits of the topics that oncebus produces to, and checks the
+// internal ones.
 func (t *Topology) readConfigs(ctx context.Context, admin *kadm.Client, topics ...string) error {
 	described, err := admin.DescribeTopicConfigs(ctx, topics...)
 	if err != nil {
-		return fmt.Errorf("ask for topic settings: %w", err)
+		return fmt.Errorf("describe topic settings: %w", err)
 	}
 	t.limits = map[string]TopicLimits{}
 	var mistakes []error
@@ -106,7 +107,8 @@ func configInt(values map[string]string, name string, otherwise int64) int64 {
 	return otherwise
 }
 
-// checkConfigs refuses an internal topic that would lose what we stand on.
+// checkConfigs returns the settings with which an internal topic would lose state, or
+// a dead-letter topic would not accept dead letters.
 func (t *Topology) checkConfigs(name string, values map[string]string) []error {
 	var want map[string]string
 	switch {
@@ -119,7 +121,7 @@ func (t *Topology) checkConfigs(name string, values map[string]string) []error {
 	case slices.Contains(t.internal(), name):
 		want = map[string]string{"retention.bytes": "-1", "message.timestamp.type": "LogAppendTime"}
 	case t.deadLetters[name] && configInt(values, "max.message.bytes", Forever) < DeadLetterMinBytes:
-		return []error{kafka.OperatorErrorf("dead-letter topic %s has max.message.bytes=%s, too little for where a record stands and why it was refused: give it at least %d", name, values["max.message.bytes"], DeadLetterMinBytes)}
+		return []error{kafka.OperatorErrorf("dead-letter topic %s has max.message.bytes=%s, too little for the headers of a dead letter: set it to at least %d", name, values["max.message.bytes"], DeadLetterMinBytes)}
 	default:
 		return nil
 	}

@@ -11,9 +11,8 @@ import (
 	"oncebus/processor/wire"
 )
 
-// A census counts the live keys of one class and status in one task. It is
-// kept in the checkpoint, because a limit that forgot its count at a restart
-// would be none, and statistics have to be right at once.
+// StatusCounter counts the live keys of one namespace id and status in one task. The
+// checkpoint has it, so that limits and statistics are right after a restart.
 type StatusCounter struct {
 	Class  uint8
 	status dedup.Status
@@ -21,12 +20,11 @@ type StatusCounter struct {
 	dedup.KeyCounter
 }
 
-// StatusWaiting stands for a status in the census of requests that wait for an
-// outcome, by the first sighting of their key.
+// StatusWaiting is the status under which Counts has the requests that wait for an
+// outcome, by the first seen time of their key. No row has it.
 const StatusWaiting dedup.Status = 0x40
 
-// statusesOf are those that rows of a route may have while they count, and
-// waiting.
+// statusesOf returns the counted statuses of a route's rows, and StatusWaiting.
 func statusesOf(mode rules.Mode) []dedup.Status {
 	if mode == rules.ClaimMode {
 		return []dedup.Status{dedup.ClaimInProgress, dedup.Submitted, dedup.Completed, StatusWaiting}
@@ -34,44 +32,45 @@ func statusesOf(mode rules.Mode) []dedup.Status {
 	return []dedup.Status{dedup.Seen}
 }
 
-// lookupCounts count, by class, the events that were judged and the copies among them.
+// lookupCounts counts the judged events of a namespace id, and the duplicates among
+// them.
 type lookupCounts struct {
-	Class          uint8
-	judged, copies uint64
+	Class              uint8
+	judged, duplicates uint64
 }
 
-// Counts are what a task counts of its keys.
+// Counts has the key counts of a task.
 type Counts struct {
-	Hits     []lookupCounts  // by class
-	Censuses []StatusCounter // by class, then status
+	Hits     []lookupCounts  // by namespace id
+	Counters []StatusCounter // by namespace id, then status
 	place    [256]place
 }
 
-// place is where the counts of a class stand.
+// place is the indexes of a namespace id's counts.
 type place struct {
 	known    bool
 	hits     int
-	from, to int // in censuses
+	from, to int // in Counters
 }
 
-// class returns the counts of a class; none for one without a route.
+// class returns the counters of a namespace id; empty for one without a route.
 func (c *Counts) class(class uint8) []StatusCounter {
 	p := &c.place[class]
-	return c.Censuses[p.from:p.to]
+	return c.Counters[p.from:p.to]
 }
 
-// CopyTo makes to equal to c; it reuses to's memory.
+// CopyTo makes to equal to c and reuses its memory. Both are of the same app.
 func (c *Counts) CopyTo(to *Counts) {
-	for i := range c.Censuses {
-		c.Censuses[i].CopyTo(&to.Censuses[i].KeyCounter)
+	for i := range c.Counters {
+		c.Counters[i].CopyTo(&to.Counters[i].KeyCounter)
 	}
 	copy(to.Hits, c.Hits)
 }
 
-// NewCounts returns the counts of a task that has seen nothing.
+// NewCounts returns the counts of a task without rows.
 func NewCounts(rt *App) Counts {
-	c := Counts{Censuses: emptyCensuses(rt)}
-	for i, one := range c.Censuses {
+	c := Counts{Counters: newCounters(rt)}
+	for i, one := range c.Counters {
 		p := &c.place[one.Class]
 		if !p.known {
 			*p = place{known: true, hits: len(c.Hits), from: i}
@@ -82,8 +81,8 @@ func NewCounts(rt *App) Counts {
 	return c
 }
 
-// emptyCensuses returns one for each class and status, in order.
-func emptyCensuses(rt *App) []StatusCounter {
+// newCounters returns an empty counter for each namespace id and status, in order.
+func newCounters(rt *App) []StatusCounter {
 	var all []StatusCounter
 	for _, r := range rt.Routes {
 		if slices.ContainsFunc(all, func(c StatusCounter) bool { return c.Class == r.NamespaceID }) {
@@ -99,16 +98,17 @@ func emptyCensuses(rt *App) []StatusCounter {
 	return all
 }
 
-// CountLookup counts an event that was judged.
+// CountLookup counts a judged event.
 func (c *Counts) CountLookup(class uint8, verdict dedup.Verdict) {
 	h := &c.Hits[c.place[class].hits]
 	h.judged++
 	if verdict == dedup.Duplicate || verdict == dedup.InProgress || verdict == dedup.Replayed {
-		h.copies++
+		h.duplicates++
 	}
 }
 
-// LiveKeys is how many keys of a class are live in the open transaction.
+// LiveKeys returns the number of live keys of a namespace id, those of the open
+// transaction included.
 func (c *Counts) LiveKeys(class uint8) (n uint64) {
 	for _, one := range c.class(class) {
 		if one.status != StatusWaiting {
@@ -118,41 +118,40 @@ func (c *Counts) LiveKeys(class uint8) (n uint64) {
 	return n
 }
 
-// AddRow notes a row that was recorded.
+// AddRow counts a stored row.
 func (c *Counts) AddRow(row *dedup.Row) {
 	if one := c.Of(row.NamespaceID, row.Status); one != nil {
 		one.Add(row.First)
 	}
 }
 
-// RemoveRow takes a row off that another one takes the place of.
+// RemoveRow subtracts a row that another replaces.
 func (c *Counts) RemoveRow(row *dedup.Row) {
 	if one := c.Of(row.NamespaceID, row.Status); one != nil {
 		one.Remove(row.First)
 	}
 }
 
-// ReplaceRow notes a row that was recorded, and takes the one off that stood under
-// its key; nil if none did.
-func (c *Counts) ReplaceRow(row, stood *dedup.Row) {
-	if stood != nil {
-		c.RemoveRow(stood)
+// ReplaceRow counts a stored row and subtracts the row that it replaces, nil for
+// none.
+func (c *Counts) ReplaceRow(row, replaced *dedup.Row) {
+	if replaced != nil {
+		c.RemoveRow(replaced)
 	}
 	c.AddRow(row)
 }
 
-// ReplaceClaim does so for a claim and those who wait for its outcome.
-func (c *Counts) ReplaceClaim(claimed *dedup.ClaimDecision, stood *dedup.Row) {
-	c.ReplaceRow(&claimed.Row, stood)
-	if stood != nil {
-		c.AddWaiting(stood, -claimed.Carried)
+// ReplaceClaim is ReplaceRow for a claim and the requests that wait for its outcome.
+func (c *Counts) ReplaceClaim(claimed *dedup.ClaimDecision, replaced *dedup.Row) {
+	c.ReplaceRow(&claimed.Row, replaced)
+	if replaced != nil {
+		c.AddWaiting(replaced, -claimed.Carried)
 	}
 	c.AddWaiting(&claimed.Row, claimed.Carried+claimed.Added)
 }
 
-// AddWaiting notes that so many requests of a key wait from now on, or with a
-// negative number that they wait no more. A namespace whose route is gone has
-// no count.
+// AddWaiting adds n to the waiting requests of a key; a negative n subtracts. It does
+// nothing for a namespace whose route was removed.
 func (c *Counts) AddWaiting(row *dedup.Row, n int) {
 	one := c.Of(row.NamespaceID, StatusWaiting)
 	if one == nil {
@@ -166,10 +165,11 @@ func (c *Counts) AddWaiting(row *dedup.Row, n int) {
 	}
 }
 
-// Waiting is how many requests of a class wait for an outcome.
+// Waiting returns how many requests of a namespace id wait for an outcome.
 func (c *Counts) Waiting(class uint8) uint64 { return c.Of(class, StatusWaiting).Live() }
 
-// Advance takes off what is out of time at the class's stream time.
+// Advance subtracts the keys of a namespace id whose retention is over at its stream
+// time, in ms.
 func (c *Counts) Advance(class uint8, streamTime int64) {
 	all := c.class(class)
 	for i := range all {
@@ -177,16 +177,16 @@ func (c *Counts) Advance(class uint8, streamTime int64) {
 	}
 }
 
-// hitsMark stands where a census has its status.
+// hitsMark is the status byte of encoded lookup counts.
 const hitsMark = 0xff
 
-// Encode returns the counts as the checkpoint keeps them: of each class and
-// status that has rows class, status, census; of each class that has events
-// class, hitsMark, judged uvarint, copies uvarint.
+// Encode returns the counts as in the checkpoint. Each namespace id and status with
+// rows has: namespace id, status, key counter. Each namespace id with events has:
+// namespace id, hitsMark, judged uvarint, duplicates uvarint.
 func (c *Counts) Encode() string {
 	var b []byte
-	for i := range c.Censuses {
-		if one := &c.Censuses[i]; one.Live() > 0 {
+	for i := range c.Counters {
+		if one := &c.Counters[i]; one.Live() > 0 {
 			b = one.Append(append(b, one.Class, byte(one.status)))
 		}
 	}
@@ -194,15 +194,16 @@ func (c *Counts) Encode() string {
 		if h.judged > 0 {
 			b = append(b, h.Class, hitsMark)
 			b = binary.AppendUvarint(b, h.judged)
-			b = binary.AppendUvarint(b, h.copies)
+			b = binary.AppendUvarint(b, h.duplicates)
 		}
 	}
 	return string(b)
 }
 
-// Decode fills in what encode wrote. What belongs to no class and status of
-// these counts is passed over: its route is gone, or of another mode. recount
-// names the classes whose steps are of another width.
+// Decode decodes what Encode wrote into c. It skips namespace ids and statuses that c
+// does not have, because their route was removed or changed its mode. recount has the
+// namespace ids whose window changed, so that their keys must be counted again. Errors
+// wrap wire.ErrCheckpoint.
 func (c *Counts) Decode(text string) (recount map[uint8]bool, err error) {
 	recount = map[uint8]bool{}
 	for b := []byte(text); len(b) > 0; {
@@ -213,13 +214,13 @@ func (c *Counts) Decode(text string) (recount map[uint8]bool, err error) {
 		b = b[2:]
 		if status == hitsMark {
 			judged, n := binary.Uvarint(b)
-			copies, m := binary.Uvarint(b[max(0, n):])
+			duplicates, m := binary.Uvarint(b[max(0, n):])
 			if n <= 0 || m <= 0 {
 				return nil, fmt.Errorf("%w: cut short in the counts of events", wire.ErrCheckpoint)
 			}
 			b = b[n+m:]
 			if p := c.place[class]; p.known {
-				c.Hits[p.hits].judged, c.Hits[p.hits].copies = judged, copies
+				c.Hits[p.hits].judged, c.Hits[p.hits].duplicates = judged, duplicates
 			}
 			continue
 		}
@@ -239,6 +240,7 @@ func (c *Counts) Decode(text string) (recount map[uint8]bool, err error) {
 	return recount, nil
 }
 
+// Of returns the counter of a namespace id and status, nil if there is none.
 func (c *Counts) Of(class uint8, status dedup.Status) *StatusCounter {
 	all := c.class(class)
 	for i := range all {
@@ -249,37 +251,36 @@ func (c *Counts) Of(class uint8, status dedup.Status) *StatusCounter {
 	return nil
 }
 
-// KeyCount is how many keys of a namespace a task holds, by the status of their
-// rows, and how many events were judged against them. A key is held until its
-// retention is over in the namespace's stream time; freed ones are not counted.
-// A key may count as held, and as active, a 64th of its retention too long.
+// KeyCount is the number of keys of a namespace and status within retention in one
+// task. A key counts until its retention is over in stream time; an erased key does
+// not. It may count as live, and as active, for a 64th of its retention too long.
 type KeyCount struct {
 	Namespace string `json:"namespace"`
-	// Routes are those that share the namespace, and so the keys.
+	// Routes are the names of the routes that share the namespace.
 	Routes []string `json:"routes"`
 	Status string   `json:"status"`
-	// Total keys are held: Active ones, and Expired ones whose window is over,
-	// which only events that come late can be copies of.
+	// Total is Active plus Expired. An expired key's window is over, so that
+	// only a late event can be its duplicate.
 	Total   uint64 `json:"total"`
 	Active  uint64 `json:"active"`
 	Expired uint64 `json:"expired"`
-	// OldestMS is by how much, in event time, the oldest lies behind stream
-	// time, in milliseconds.
+	// OldestMS is how far the oldest key is behind stream time, in ms of event
+	// time.
 	OldestMS int64 `json:"oldest_ms"`
-	// Judged and Copies are of the namespace since the app began, told with
-	// its first status.
+	// Judged and Copies count the events of the namespace, and the duplicates
+	// among them, since the app began. Only the first status has them.
 	Judged uint64 `json:"judged"`
 	Copies uint64 `json:"copies"`
-	// Waiting is how many requests wait for an outcome, told with the first
-	// status too.
+	// Waiting is the number of requests that wait for an outcome. Only the
+	// first status has it.
 	Waiting uint64 `json:"waiting"`
 }
 
-// List returns the counts for people, as of a checkpoint.
+// List returns the counts at a checkpoint with names.
 func (c *Counts) List(rt *App, at *wire.Checkpoint) []KeyCount {
 	var all []KeyCount
-	for i := range c.Censuses {
-		one := &c.Censuses[i]
+	for i := range c.Counters {
+		one := &c.Counters[i]
 		if one.status == StatusWaiting {
 			continue
 		}
@@ -292,9 +293,9 @@ func (c *Counts) List(rt *App, at *wire.Checkpoint) []KeyCount {
 		if first, ok := one.Oldest(); ok && streamTime != dedup.NoStreamTime {
 			count.OldestMS = max(0, streamTime-first)
 		}
-		if i == 0 || c.Censuses[i-1].Class != one.Class {
+		if i == 0 || c.Counters[i-1].Class != one.Class {
 			h := c.Hits[c.place[one.Class].hits]
-			count.Judged, count.Copies = h.judged, h.copies
+			count.Judged, count.Copies = h.judged, h.duplicates
 			if requests := c.Of(one.Class, StatusWaiting); requests != nil {
 				count.Waiting = requests.Live()
 			}

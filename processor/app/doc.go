@@ -1,15 +1,33 @@
-// Package app holds what all processes of an app share: topics, manifest, numbers
-// and limits. The service, the ingress and the commands start from the same App.
+// Package app has what all processes of an app share: topics, manifest, numbers and
+// limits. The service, the ingress and the commands start from the same App.
 //
 // # What it owns
 //
-//   - The first start creates the internal topics and writes the manifest; a later
-//     one checks that they agree. Find only reads, for get, forget and stats.
-//   - The manifest pins what must never change: partition counts, key rules, the
-//     hash and the encodings. A start that disagrees is refused.
-//   - The numbers of namespaces and routes, and the partition of each key.
+//   - SetUp creates the internal topics and the manifest at the first start; at a
+//     later one it checks that they agree. Find only reads, for the ingress and the
+//     commands.
+//   - The manifest pins what must never change: partition counts, key rules, the hash
+//     and the encodings. SetUp refuses a start that disagrees.
+//   - The numbers of topics and namespaces, the partition of each key, the limits of
+//     topics, and the key counts of a task.
 //   - The rights that a start needs on topics.
 //
-// It may import processor/kafka, processor/wire, processor/security, dedup and
-// dedup/rules, and franz-go.
+// It may import processor/kafka, processor/wire, processor/security, dedup,
+// dedup/rules and franz-go.
+//
+// # Invariants
+//
+//   - A refused start has created nothing: contradictions are found before the first
+//     topic is created, and reported all at once.
+//   - Topics and namespaces of the manifest only grow, because rows have their
+//     numbers (invariant 9).
+//   - An App is immutable, except for its limits, which are replaced as a whole.
+//
+// # What looks wrong
+//
+//   - Two processes may write the manifest at the same time. They share a
+//     transactional id, so the later one fences the earlier, which reads again.
+//   - A key may count as live for a 64th of its retention too long (package dedup).
+//   - The repartition topic has LogAppendTime; the original timestamp is in the
+//     envelope. A replay then reads the same broker time.
 package app

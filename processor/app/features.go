@@ -9,17 +9,17 @@ import (
 )
 
 const (
-	// transactionFeature is the cluster's feature that says which rules
-	// transactions follow.
+	// transactionFeature is the cluster feature with the version of the
+	// transaction protocol.
 	transactionFeature = "transaction.version"
-	// transactionVersionMin is the first with which every transaction has a
-	// producer epoch of its own (KIP-890): without it, a request to end one
-	// transaction that arrives late can end the next (hazard C2).
+	// transactionVersionMin is the first version in which every transaction has
+	// a producer epoch of its own (KIP-890). Before it a late EndTxn can end the
+	// next transaction (hazard C2).
 	transactionVersionMin = 2
 )
 
-// warnOldTransactions says so if the cluster follows older rules. It is no
-// reason not to start: the cluster may be in the middle of an upgrade.
+// warnOldTransactions logs a warning if the cluster has an older version. It does not
+// stop the start, because an upgrade of the cluster may be running.
 func (s *setup) warnOldTransactions(ctx context.Context) error {
 	req := kmsg.NewPtrApiVersionsRequest()
 	req.ClientSoftwareName, req.ClientSoftwareVersion = "oncebus", "1" // brokers refuse empty ones
@@ -28,7 +28,7 @@ func (s *setup) warnOldTransactions(ctx context.Context) error {
 		err = kerr.ErrorForCode(resp.ErrorCode)
 	}
 	if err != nil {
-		return fmt.Errorf("ask for the cluster's features: %w", err)
+		return fmt.Errorf("read the cluster's features: %w", err)
 	}
 	version := int16(0)
 	for _, f := range resp.FinalizedFeatures {
@@ -37,8 +37,8 @@ func (s *setup) warnOldTransactions(ctx context.Context) error {
 		}
 	}
 	if version < transactionVersionMin {
-		s.Log.Warn("this cluster does not protect a transaction from a late end of the one before: a lost and repeated request could then lose or repeat events; "+
-			"upgrade it to Kafka 4.0 or later and finalize the feature (kafka-features.sh upgrade --feature transaction.version=2)",
+		s.Log.Warn("old transaction version: a late EndTxn can end the next transaction, which loses or repeats events; "+
+			"upgrade to Kafka 4.0 or later and run kafka-features.sh upgrade --feature transaction.version=2",
 			"feature", transactionFeature, "version", version, "wanted", transactionVersionMin)
 	}
 	return nil

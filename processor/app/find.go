@@ -9,14 +9,15 @@ import (
 	"oncebus/dedup/rules"
 )
 
-// Found is what is there of an app. Nothing is made or changed to find it.
+// Found is what exists of an app.
 type Found struct {
 	Topology *Topology
 	Manifest *Manifest // nil if there is none
 	routes   *rules.Routes
 }
 
-// Find looks at the topics and the manifest that an app with these routes has.
+// Find reads the topics and the manifest of an app with these routes. It creates and
+// changes nothing.
 func Find(ctx context.Context, client *kgo.Client, app string, routes *rules.Routes) (*Found, error) {
 	f := &Found{Topology: newTopology(app, routes), routes: routes}
 	if err := f.Topology.describe(ctx, kadm.NewClient(client)); err != nil {
@@ -30,8 +31,7 @@ func Find(ctx context.Context, client *kgo.Client, app string, routes *rules.Rou
 	return f, err
 }
 
-// MissingTopics names those that the routes ask for and that are not there,
-// apart from topics that only tasks write to.
+// MissingTopics returns the names of missing internal and input topics.
 func (f *Found) MissingTopics() (names []string) {
 	t := f.Topology
 	for _, topics := range [][]string{t.internal(), t.Routed, t.Prepartitioned} {
@@ -44,14 +44,14 @@ func (f *Found) MissingTopics() (names []string) {
 	return names
 }
 
-// Unknown names the routes with which the app has never run.
+// Unknown returns the names of the routes with which the app has never run.
 func (f *Found) Unknown() []string { return f.Manifest.unknown(f.Topology, f.routes) }
 
-// Check refuses routes and a secret that the app cannot have run with. It
-// reports whether the app would have to note something new to run with them.
+// Check returns an operator error if routes or secret contradict the manifest. changed
+// reports whether a start with them would add to the manifest.
 func (f *Found) Check(secret []byte) (changed bool, err error) {
 	return f.Manifest.reconcile(f.Topology, f.routes, secret)
 }
 
-// App returns the app. Its clock does not move, and it has no limits of topics.
+// App returns the app without a broker clock and without limits of topics.
 func (f *Found) App() *App { return newApp(f.Topology, f.Manifest, f.routes) }

@@ -21,37 +21,37 @@ import (
 	"oncebus/processor/wire"
 )
 
-// ManifestKey is the key of the one row that matters in <app>-manifest.
+// ManifestKey is the record key of the manifest in <app>-manifest.
 const ManifestKey = "manifest"
 
 const manifestVersion = 1
 
 // Manifest pins what must never change under stored state (invariant 9): the
-// partitioning hash, partition counts, key rules and encodings, and the small
-// numbers that rows use for topics and namespaces. It lives in a compacted
-// topic of its own, because a changelog also deletes by age.
+// partitioning hash, partition counts, key rules, encodings, and the numbers of topics
+// and namespaces in rows. It has a compacted topic of its own, because a changelog
+// also deletes by age.
 type Manifest struct {
 	Version    int    `json:"version"`
 	Cluster    string `json:"cluster"`
 	Hash       string `json:"hash"`
 	HashSecret []byte `json:"hash_secret"`
-	// RowVersion and EnvelopeVersion are the encodings state was begun with.
+	// RowVersion and EnvelopeVersion are the encodings of the first start.
 	RowVersion      int `json:"row_version"`
 	EnvelopeVersion int `json:"envelope_version"`
-	// Topics lists every topic ever used; a topic's number is its place.
+	// Topics has every topic ever used; a topic's number is its index.
 	Topics []manifestTopic `json:"topics"`
-	// Namespaces lists every namespace ever used; its class is its place.
+	// Namespaces has every namespace ever used; a namespace id is its index.
 	Namespaces []manifestNamespace `json:"namespaces"`
-	// SecretCheck recognises ONCEBUS_KEY_SECRET without telling it; empty
-	// as long as no route uses it.
+	// SecretCheck recognises ONCEBUS_KEY_SECRET without revealing it; empty
+	// while no route uses it.
 	SecretCheck string `json:"secret_check,omitempty"`
 }
 
 // The roles a topic can have for the app.
 const (
-	roleRouted         = "routed"         // a raw topic; its records go through the router
+	roleRouted         = "routed"         // a raw topic that the router reads
 	rolePrepartitioned = "prepartitioned" // a raw topic whose partitions are tasks
-	roleHop            = "hop"            // the repartition topic, whose partitions are tasks
+	roleRepartition    = "hop"            // the repartition topic, whose partitions are tasks
 )
 
 type manifestTopic struct {
@@ -62,16 +62,24 @@ type manifestTopic struct {
 	Partitions  int32  `json:"partitions,omitempty"`
 	ID          string `json:"id,omitempty"`
 	ChangelogID string `json:"changelog_id,omitempty"`
-	// Starts is where an input topic that came in with ONCEBUS_START=latest
-	// is read from, by partition; what is not listed starts at its beginning.
+	// Starts has the first offset to read by partition, of an input topic added
+	// with ONCEBUS_START=latest. Other partitions are read from their start.
 	Starts []int64 `json:"starts,omitempty"`
 }
 
 type manifestNamespace struct {
 	Name    string `json:"name"`
 	KeyRule string `json:"key_rule"`
+<<<<<<< ours
 	// Mode is the route's mode, which decides the meaning of its rows.
 	Mode string `json:"mode"`
+||||||| base
+	// Mode is what its rows mean; a manifest of an early build has none.
+	Mode string `json:"mode,omitempty"`
+=======
+	// Mode is the mode of its routes; a manifest of an early build has none.
+	Mode string `json:"mode,omitempty"`
+>>>>>>> theirs
 }
 
 func newManifest(cluster string) (*Manifest, error) {
@@ -80,7 +88,7 @@ func newManifest(cluster string) (*Manifest, error) {
 		RowVersion: dedup.RowVersion, EnvelopeVersion: wire.EnvelopeVersion,
 	}
 	if _, err := rand.Read(m.HashSecret); err != nil {
-		return nil, fmt.Errorf("draw the secret of the partitioning hash: %w", err)
+		return nil, fmt.Errorf("generate the secret of the partitioning hash: %w", err)
 	}
 	return m, nil
 }
@@ -89,13 +97,13 @@ func (m *Manifest) hasher(partitions int32) hasher {
 	return newHasher([16]byte(m.HashSecret), partitions)
 }
 
-// TopicNumber returns the number of a topic, which reconcile has put there.
+// TopicNumber returns the number of a topic. The manifest must have it.
 func (m *Manifest) TopicNumber(name string) uint16 {
 	return uint16(slices.IndexFunc(m.Topics, func(t manifestTopic) bool { return t.Name == name }))
 }
 
-// Start returns where a partition of an input topic is read from that the
-// group has no offset for.
+// Start returns the first offset to read in a partition of an input topic without a
+// committed offset.
 func (m *Manifest) Start(topic string, partition int32) int64 {
 	for _, t := range m.Topics {
 		if t.Name == topic && int(partition) < len(t.Starts) {
@@ -105,13 +113,13 @@ func (m *Manifest) Start(topic string, partition int32) int64 {
 	return 0
 }
 
-// Class returns the class of a namespace, which reconcile has put there.
+// Class returns the id of a namespace. The manifest must have it.
 func (m *Manifest) Class(namespace string) uint8 {
 	return uint8(slices.IndexFunc(m.Namespaces, func(n manifestNamespace) bool { return n.Name == namespace }))
 }
 
-// unknown names the routes of which nothing is recorded under this manifest:
-// their namespace, or the topic of their tasks, is not in it.
+// unknown returns the names of the routes that have stored nothing under this
+// manifest: it lacks their namespace or the topic of their tasks.
 func (m *Manifest) unknown(t *Topology, routes *rules.Routes) (names []string) {
 	for _, r := range routes.Routes {
 		namespace := slices.ContainsFunc(m.Namespaces, func(n manifestNamespace) bool { return n.Name == r.Namespace })
@@ -123,9 +131,8 @@ func (m *Manifest) unknown(t *Topology, routes *rules.Routes) (names []string) {
 	return names
 }
 
-// reconcile compares the manifest with what the routes and the broker say now.
-// It adds what is new and returns whether it did; what changed is refused, all
-// of it at once.
+// reconcile compares the manifest with the routes and the topics of the broker. It
+// adds what is new and reports whether it did. The error has all contradictions.
 func (m *Manifest) reconcile(t *Topology, routes *rules.Routes, secret []byte) (changed bool, err error) {
 	var mistakes []error
 	refuse := func(format string, args ...any) { mistakes = append(mistakes, kafka.OperatorErrorf(format, args...)) }
@@ -136,7 +143,7 @@ func (m *Manifest) reconcile(t *Topology, routes *rules.Routes, secret []byte) (
 		return false, errors.Join(mistakes...)
 	}
 	if m.Cluster != t.Cluster {
-		refuse("the manifest in %s was written for cluster %s, this is cluster %s: state and offsets of another cluster mean nothing here; use another ONCEBUS_APP_ID",
+		refuse("the manifest in %s was written for cluster %s, this is cluster %s: state and offsets of another cluster are not valid here; use another ONCEBUS_APP_ID",
 			t.Manifest, m.Cluster, t.Cluster)
 	}
 	for _, want := range t.manifestTopics() {
@@ -155,11 +162,11 @@ func (m *Manifest) reconcile(t *Topology, routes *rules.Routes, secret []byte) (
 		}
 		have := &m.Namespaces[at]
 		if have.KeyRule != route.KeyRule() {
-			refuse("route %s: its key rule changed from\n  %s\nto\n  %s\nKeys recorded under the old rule would never be found: put the old rule back, or give the route a new namespace",
+			refuse("route %s: its key rule changed from\n  %s\nto\n  %s\nKeys stored under the old rule would never be found: restore the old rule, or give the route a new namespace",
 				route.Name, have.KeyRule, route.KeyRule())
 		}
 		if have.Mode != route.Mode.String() {
-			refuse("route %s: its mode changed from %s to %s, but what namespace %s remembers was recorded in the old one: put it back, or give the route a new namespace",
+			refuse("route %s: its mode changed from %s to %s, but the rows of namespace %s have the old mode: restore the old mode, or give the route a new namespace",
 				route.Name, have.Mode, route.Mode, route.Namespace)
 		}
 	}
@@ -172,7 +179,7 @@ func (m *Manifest) reconcile(t *Topology, routes *rules.Routes, secret []byte) (
 		case "":
 			m.SecretCheck, changed = check, true
 		default:
-			refuse("ONCEBUS_KEY_SECRET is not the one the recorded keys were made with: set the old one, or use another ONCEBUS_APP_ID")
+			refuse("ONCEBUS_KEY_SECRET is not the secret of the stored keys: set the old secret, or use another ONCEBUS_APP_ID")
 		}
 	}
 	return changed, errors.Join(mistakes...)
@@ -181,29 +188,29 @@ func (m *Manifest) reconcile(t *Topology, routes *rules.Routes, secret []byte) (
 func (have manifestTopic) compare(want manifestTopic) []error {
 	var mistakes []error
 	if have.Role != want.Role {
-		return []error{kafka.OperatorErrorf("topic %s was %s and is %s now: what was recorded about its keys stands in another changelog; put `prepartitioned` back, or use another topic or ONCEBUS_APP_ID",
+		return []error{kafka.OperatorErrorf("topic %s was %s and is %s now: the rows of its keys are in another changelog; restore `prepartitioned`, or use another topic or ONCEBUS_APP_ID",
 			have.Name, have.Role, want.Role)}
 	}
 	if have.Role == roleRouted {
 		return nil
 	}
 	if want.ID == "" || want.ChangelogID == "" {
-		return []error{kafka.OperatorErrorf("topic %s or its changelog was deleted: offsets and state belonged to it; use another ONCEBUS_APP_ID to start anew", have.Name)}
+		return []error{kafka.OperatorErrorf("topic %s or its changelog was deleted: offsets and state belonged to it; use another ONCEBUS_APP_ID to start without state", have.Name)}
 	}
 	if have.Partitions != want.Partitions {
-		way := fmt.Sprintf("recreate the topic with %d partitions, or use another ONCEBUS_APP_ID", have.Partitions)
-		if have.Role == roleHop {
-			way = fmt.Sprintf("set ONCEBUS_PARTITIONS=%d if only the setting changed; else use another ONCEBUS_APP_ID", have.Partitions)
+		action := fmt.Sprintf("recreate the topic with %d partitions, or use another ONCEBUS_APP_ID", have.Partitions)
+		if have.Role == roleRepartition {
+			action = fmt.Sprintf("set ONCEBUS_PARTITIONS=%d if only the setting changed; else use another ONCEBUS_APP_ID", have.Partitions)
 		}
 		mistakes = append(mistakes, kafka.OperatorErrorf("topic %s has %d partitions in the manifest, not %d: keys would move away from their rows; %s",
-			have.Name, have.Partitions, want.Partitions, way))
+			have.Name, have.Partitions, want.Partitions, action))
 	}
 	if have.ID != want.ID {
 		mistakes = append(mistakes, kafka.OperatorErrorf("topic %s was deleted and recreated (id %s, was %s): offsets and state do not belong to it; use another ONCEBUS_APP_ID",
 			have.Name, want.ID, have.ID))
 	}
 	if have.ChangelogID != want.ChangelogID {
-		mistakes = append(mistakes, kafka.OperatorErrorf("the changelog of %s was deleted and recreated (id %s, was %s): what it knew is gone; use another ONCEBUS_APP_ID to start anew",
+		mistakes = append(mistakes, kafka.OperatorErrorf("the changelog of %s was deleted and recreated (id %s, was %s): its rows are lost; use another ONCEBUS_APP_ID to start without state",
 			have.Name, want.ChangelogID, have.ChangelogID))
 	}
 	return mistakes
@@ -215,7 +222,7 @@ func secretCheck(secret []byte) string {
 	return hex.EncodeToString(mac.Sum(nil)[:8])
 }
 
-// readManifest reads the newest manifest; nil if there is none.
+// readManifest returns the newest manifest, nil if there is none.
 func readManifest(ctx context.Context, client *kgo.Client, t *Topology) (*Manifest, error) {
 	reader := kafka.NewReader(client, t.Manifest, t.Topics[t.Manifest].ID, 0)
 	start, end, err := reader.Bounds(ctx)
@@ -236,16 +243,15 @@ func readManifest(ctx context.Context, client *kgo.Client, t *Topology) (*Manife
 	}
 	m := new(Manifest)
 	if err := json.Unmarshal(newest, m); err != nil {
-		return nil, kafka.OperatorErrorf("the manifest in %s cannot be read: %v", t.Manifest, err)
+		return nil, kafka.OperatorErrorf("decode the manifest in %s: %v", t.Manifest, err)
 	}
 	return m, nil
 }
 
-// settleManifest reads the manifest, adds what is new in the routes, and
-// writes it back if that changed anything. Several processes may start at
-// once: they share one transactional id, so the last to register fences the
-// others, which then read what it wrote and begin again.
-func (s *setup) settleManifest(ctx context.Context, t *Topology) (*Manifest, error) {
+// setUpManifest reads the manifest, adds what is new in the routes, and writes it if
+// that changed it. Processes that start at the same time share one transactional id:
+// the last one to register fences the others, which read its manifest and retry.
+func (s *setup) setUpManifest(ctx context.Context, t *Topology) (*Manifest, error) {
 	for {
 		m, err := readManifest(ctx, s.Client, t)
 		if err != nil {
@@ -266,15 +272,15 @@ func (s *setup) settleManifest(ctx context.Context, t *Topology) (*Manifest, err
 		if !errors.Is(err, kerr.ProducerFenced) && !errors.Is(err, kerr.InvalidProducerEpoch) && !errors.Is(err, kerr.ConcurrentTransactions) {
 			return nil, fmt.Errorf("write the manifest: %w", err)
 		}
-		s.Log.Info("another process wrote the manifest at the same time", "topic", t.Manifest)
+		s.Log.Info("manifest written by another process, retrying", "topic", t.Manifest)
 		if err := kafka.Pause(ctx, 50*time.Millisecond); err != nil {
 			return nil, err
 		}
 	}
 }
 
-// writeManifest takes the manifest's transactional id, which ends whatever an
-// earlier holder had begun, and only then reads what it will replace.
+// writeManifest registers the manifest's transactional id, which fences an earlier
+// writer. Only then it reads the manifest that it replaces.
 func (s *setup) writeManifest(ctx context.Context, t *Topology) (*Manifest, error) {
 	opts := append(slices.Clone(s.Options), kgo.TransactionalID(s.cfg.AppID+"-manifest"), kgo.DefaultProduceTopic(t.Manifest),
 		kgo.TransactionTimeout(s.cfg.TransactionTimeout))
@@ -316,8 +322,8 @@ func (s *setup) writeManifest(ctx context.Context, t *Topology) (*Manifest, erro
 	return m, nil
 }
 
-// refuseChanged compares the routes with the manifest before anything is
-// created, so that a start that must be refused leaves nothing behind.
+// refuseChanged compares the routes with the manifest before the first topic is
+// created, so that a refused start creates none.
 func (s *setup) refuseChanged(ctx context.Context, t *Topology) error {
 	var m *Manifest
 	if _, ok := t.Topics[t.Manifest]; ok {
@@ -333,31 +339,41 @@ func (s *setup) refuseChanged(ctx context.Context, t *Topology) error {
 	return err
 }
 
-// refuseOrphanedState refuses to begin a new manifest over changelogs that
-// already hold rows: a new hash secret would send their keys elsewhere.
+// refuseOrphanedState returns an error if a changelog has rows but no manifest exists:
+// a new hash secret would place their keys elsewhere.
 func (s *setup) refuseOrphanedState(ctx context.Context, t *Topology) error {
+	changelog, err := s.filledChangelog(ctx, t)
+	if err != nil || changelog == "" {
+		return err
+	}
+	// Another process may have written manifest and rows in the meantime.
+	if err := t.describe(ctx, s.Admin); err != nil {
+		return err
+	}
+	if _, ok := t.Topics[t.Manifest]; ok {
+		if m, err := readManifest(ctx, s.Client, t); err != nil || m != nil {
+			return err
+		}
+	}
+	return kafka.OperatorErrorf("changelog %s has rows but %s has no manifest: it was deleted, or the changelog is of another app; use another ONCEBUS_APP_ID", changelog, t.Manifest)
+}
+
+// filledChangelog returns the name of a changelog that had records, "" for none.
+func (s *setup) filledChangelog(ctx context.Context, t *Topology) (string, error) {
 	for _, task := range t.TaskTopics() {
-		if _, ok := t.Topics[ChangelogName(t.App, task)]; !ok {
+		name := ChangelogName(t.App, task)
+		if _, ok := t.Topics[name]; !ok {
 			continue
 		}
-		ends, err := s.Admin.ListEndOffsets(ctx, ChangelogName(t.App, task))
+		ends, err := s.Admin.ListEndOffsets(ctx, name)
 		if err != nil {
-			return fmt.Errorf("list the end of the changelog of %s: %w", task, err)
+			return "", fmt.Errorf("list the end of the changelog of %s: %w", task, err)
 		}
 		for _, o := range ends.Offsets().Sorted() {
 			if o.At > 0 {
-				// Unless another process wrote manifest and rows since we looked.
-				if err := t.describe(ctx, s.Admin); err != nil {
-					return err
-				}
-				if _, ok := t.Topics[t.Manifest]; ok {
-					if m, err := readManifest(ctx, s.Client, t); err != nil || m != nil {
-						return err
-					}
-				}
-				return kafka.OperatorErrorf("%s holds rows but %s has no manifest: it was deleted or this is another app's changelog; use another ONCEBUS_APP_ID", o.Topic, t.Manifest)
+				return name, nil
 			}
 		}
 	}
-	return nil
+	return "", nil
 }

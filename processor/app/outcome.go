@@ -9,8 +9,9 @@ import (
 	"oncebus/processor/wire"
 )
 
-// ReadOutcome returns the route of an outcome's claim and what it says, or the
-// reason why it says nothing; the route is then one of its topic's.
+// ReadOutcome returns the route of an outcome's claim, its kind and token. If the
+// outcome is invalid it returns the reason, and the first route of its topic unless
+// the token names another.
 func (rt *App) ReadOutcome(rec *kgo.Record) (route *Route, read wire.OutcomeEnvelope, reason string) {
 	routes := rt.Outcomes[rec.Topic]
 	headers := wire.Headers(rec.Headers)

@@ -10,12 +10,12 @@ import (
 	"oncebus/dedup"
 )
 
-// HashName is the pinned partitioning hash as the manifest writes it.
+// HashName is the name of the pinned partitioning hash in the manifest.
 const HashName = "siphash-2-4/16"
 
-// hasher places dedup keys on partitions of the repartition topic: SipHash-2-4
-// (Aumasson, Bernstein 2012) under a secret of the app's manifest, so that a
-// producer who knows the hash still cannot aim all keys at one partition.
+// hasher assigns dedup keys to partitions of the repartition topic by SipHash-2-4
+// (Aumasson, Bernstein 2012). Its secret is in the app's manifest, so that a producer
+// cannot choose keys that all have one partition.
 type hasher struct {
 	k0, k1     uint64
 	partitions uint64
@@ -34,11 +34,10 @@ func (h hasher) Partition(routing *dedup.Digest) int32 {
 	return int32(siphash.Hash(h.k0, h.k1, routing[:]) % h.partitions)
 }
 
-// NewPartitioner returns the partitioner of a worker's client. A record of an
-// internal topic names its partition. Any other goes by its record key as
-// every Kafka client does (murmur2); without a record key, by the number the
-// emitter left in Partition, which comes from the dedup key: a flagged copy
-// then follows its first.
+// NewPartitioner returns the partitioner of a worker's client. A record of an internal
+// topic has its partition. Other records are placed by record key, as by any Kafka
+// client (murmur2). Without a record key the number in Partition counts, which comes
+// from the dedup key: a forwarded duplicate then follows its first event.
 func NewPartitioner(internal map[string]bool) kgo.Partitioner {
 	byKey := kgo.StickyKeyPartitioner(nil)
 	return kgo.BasicConsistentPartitioner(func(topic string) func(*kgo.Record, int) int {
@@ -55,9 +54,10 @@ func NewPartitioner(internal map[string]bool) kgo.Partitioner {
 	})
 }
 
+// GroupName returns the consumer group of a stage of an app.
 func GroupName(app, stage string) string { return app + "-" + stage }
 
-// TaskID names a task: a partition whose records are partitioned by dedup key.
+// TaskID identifies a task: a partition whose records are partitioned by dedup key.
 type TaskID struct {
 	Topic     string
 	Partition int32

@@ -52,8 +52,8 @@ func TestPartitionHashIsPinned(t *testing.T) {
 	}
 }
 
-// TestPartitionsShareTheKeys: no partition gets much more than its share, and
-// another secret shares them out in another way.
+// TestPartitionsShareTheKeys: no partition gets much more than its share, and another
+// secret places the keys elsewhere.
 func TestPartitionsShareTheKeys(t *testing.T) {
 	const keys, partitions = 12_000, 12
 	one, two := newHasher([16]byte{1}, partitions), newHasher([16]byte{2}, partitions)
@@ -61,7 +61,7 @@ func TestPartitionsShareTheKeys(t *testing.T) {
 	moved := 0
 	for n := range keys {
 		var d dedup.Digest
-		binary.BigEndian.PutUint64(d[8:], uint64(n)) // as alike as digests never are
+		binary.BigEndian.PutUint64(d[8:], uint64(n)) // more similar than real digests
 		p := one.Partition(&d)
 		counts[p]++
 		if p != two.Partition(&d) {

@@ -15,10 +15,9 @@ import (
 	"oncebus/processor/kafka"
 )
 
-// checkRights asks the broker what it lets us do with the topics (KIP-430) and
-// refuses, all at once, what would fail later. A broker that does not say is
-// taken at its word when it fails. Groups and transactional ids are not asked
-// for: a group that does not exist yet has no answer, and ids never have one.
+// checkRights reads the authorized operations of the topics (KIP-430) and returns all
+// missing ones. It skips a broker that does not list them. Groups and transactional
+// ids are not checked: a group that does not exist has no list, and an id never has.
 func (t *Topology) checkRights(ctx context.Context, client *kgo.Client) error {
 	req := kmsg.NewPtrMetadataRequest()
 	req.IncludeTopicAuthorizedOperations = true
@@ -29,7 +28,7 @@ func (t *Topology) checkRights(ctx context.Context, client *kgo.Client) error {
 	}
 	resp, err := req.RequestWith(ctx, client)
 	if err != nil {
-		return fmt.Errorf("ask for rights on topics: %w", err)
+		return fmt.Errorf("read the rights on topics: %w", err)
 	}
 	var mistakes []error
 	for i := range resp.Topics {
@@ -58,7 +57,7 @@ func (t *Topology) missing(topic string, code int16, allowed []kadm.ACLOperation
 	})
 }
 
-// operations are the rights we need on a topic, under Kafka's names.
+// operations returns the rights that oncebus needs on a topic, under Kafka's names.
 func (t *Topology) operations(topic string) []string {
 	switch {
 	case slices.Contains(t.internal(), topic):
@@ -71,8 +70,8 @@ func (t *Topology) operations(topic string) []string {
 	return []string{"Read"}
 }
 
-// sameOperation compares Kafka's name of an operation with the protocol's:
-// DescribeConfigs and DESCRIBE_CONFIGS.
+// sameOperation compares Kafka's name of an operation with the protocol's, such as
+// DescribeConfigs with DESCRIBE_CONFIGS.
 func sameOperation(name string, op kmsg.ACLOperation) bool {
 	return strings.EqualFold(name, strings.ReplaceAll(op.String(), "_", ""))
 }

@@ -26,7 +26,7 @@ func TestMissingRights(t *testing.T) {
 		{"app-repartition-changelog", 0, all[:1], []string{"Write", "DescribeConfigs"}},
 		{"app-repartition", kerr.TopicAuthorizationFailed.Code, nil, []string{"Read", "Write", "DescribeConfigs"}},
 		{"app-repartition", kerr.UnknownTopicOrPartition.Code, nil, nil},
-		{"out", 0, nil, nil}, // a broker that does not say
+		{"out", 0, nil, nil}, // a broker that lists no operations
 	} {
 		if got := topics.missing(tt.topic, tt.code, tt.allowed); len(got)+len(tt.want) > 0 && !reflect.DeepEqual(got, tt.want) {
 			t.Errorf("%s with %v: missing %v, want %v", tt.topic, tt.allowed, got, tt.want)

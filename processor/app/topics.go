@@ -11,9 +11,9 @@ import (
 	"oncebus/processor/kafka"
 )
 
-// settleTopics looks at every topic, creates the missing ones it may create,
-// and refuses, with all mistakes at once, what would break a promise.
-func (s *setup) settleTopics(ctx context.Context) (*Topology, error) {
+// setUpTopics describes every topic and creates the missing ones that it may create.
+// It returns all contradictions at once, as operator errors.
+func (s *setup) setUpTopics(ctx context.Context) (*Topology, error) {
 	t := newTopology(s.cfg.AppID, s.routes)
 	if err := t.namesApart(); err != nil {
 		return nil, err
@@ -53,73 +53,78 @@ func (s *setup) refuseMissing(t *Topology) error {
 			}
 		}
 	}
-	if hop, ok := t.Topics[t.Repartition]; ok && hop.Partitions != s.cfg.Partitions {
-		mistakes = append(mistakes, kafka.OperatorErrorf("topic %s has %d partitions, ONCEBUS_PARTITIONS says %d: a key must keep its partition, so the count is fixed at creation; set ONCEBUS_PARTITIONS=%d, or use another ONCEBUS_APP_ID",
-			t.Repartition, hop.Partitions, s.cfg.Partitions, hop.Partitions))
+	if have, ok := t.Topics[t.Repartition]; ok && have.Partitions != s.cfg.Partitions {
+		mistakes = append(mistakes, kafka.OperatorErrorf("topic %s has %d partitions, ONCEBUS_PARTITIONS is %d: a key must keep its partition, so the count is fixed at creation; set ONCEBUS_PARTITIONS=%d, or use another ONCEBUS_APP_ID",
+			t.Repartition, have.Partitions, s.cfg.Partitions, have.Partitions))
 	}
 	for _, name := range t.TaskTopics() {
 		topic, ok := t.Topics[name]
 		changelog, hasChangelog := t.Topics[ChangelogName(t.App, name)]
 		if ok && hasChangelog && topic.Partitions != changelog.Partitions {
-			mistakes = append(mistakes, kafka.OperatorErrorf("topic %s has %d partitions, its changelog %s has %d: a key must keep its partition; put the old count back, or use another ONCEBUS_APP_ID",
+			mistakes = append(mistakes, kafka.OperatorErrorf("topic %s has %d partitions, its changelog %s has %d: a key must keep its partition; restore the old count, or use another ONCEBUS_APP_ID",
 				name, topic.Partitions, ChangelogName(t.App, name), changelog.Partitions))
 		}
 	}
 	return errors.Join(mistakes...)
 }
 
-// createMissing creates internal topics, and external ones if asked to.
+// newTopic is a topic to create.
+type newTopic struct {
+	name       string // "" for a topic that the app does not need
+	partitions int32
+	configs    map[string]string
+}
+
+// createMissing creates missing topics. External ones are missing here only if
+// ONCEBUS_CREATE_TOPICS allows to create them. Changelogs follow last, since they take
+// the partition counts of their tasks' topics.
 func (s *setup) createMissing(ctx context.Context, t *Topology) error {
-	create := func(name string, partitions int32, configs map[string]string) error {
-		if _, ok := t.Topics[name]; ok {
-			return nil
-		}
-		values := make(map[string]*string, len(configs))
-		for k, v := range configs {
-			values[k] = &v
-		}
-		resp, err := s.Admin.CreateTopic(ctx, partitions, s.cfg.ReplicationFactor, values, name)
-		if err == nil {
-			err = resp.Err
-		}
-		if err != nil && !errors.Is(err, kerr.TopicAlreadyExists) {
-			return fmt.Errorf("create topic %s: %w", name, kafka.Denied(err, "Create", kafka.ResourceTopic, name))
-		}
-		s.Log.Info("topic created", "topic", name, "partitions", partitions)
-		return nil
-	}
+	var topics []newTopic
 	for _, name := range slices.Concat(t.Routed, t.Prepartitioned) {
-		if err := create(name, s.cfg.Partitions, nil); err != nil {
-			return err
-		}
+		topics = append(topics, newTopic{name, s.cfg.Partitions, nil})
 	}
 	for _, name := range t.emissions {
-		if err := create(name, s.cfg.Partitions, emissionConfigs()); err != nil {
-			return err
-		}
+		topics = append(topics, newTopic{name, s.cfg.Partitions, emissionConfigs()})
 	}
-	if err := create(t.Manifest, 1, manifestConfigs()); err != nil {
+	topics = append(topics, newTopic{t.Manifest, 1, manifestConfigs()},
+		newTopic{t.Repartition, s.cfg.Partitions, repartitionConfigs()}, newTopic{t.Verdicts, s.cfg.Partitions, verdictsConfigs()})
+	if err := s.createTopics(ctx, t, topics); err != nil {
 		return err
-	}
-	if t.Repartition != "" {
-		if err := create(t.Repartition, s.cfg.Partitions, repartitionConfigs()); err != nil {
-			return err
-		}
-	}
-	if t.Verdicts != "" {
-		if err := create(t.Verdicts, s.cfg.Partitions, verdictsConfigs()); err != nil {
-			return err
-		}
 	}
 	if err := s.awaitTopics(ctx, t, append(t.external(), t.Repartition)); err != nil {
 		return err
 	}
+	var changelogs []newTopic
 	for _, name := range t.TaskTopics() {
-		if err := create(ChangelogName(t.App, name), t.Topics[name].Partitions, t.changelogConfigs()); err != nil {
-			return err
-		}
+		changelogs = append(changelogs, newTopic{ChangelogName(t.App, name), t.Topics[name].Partitions, t.changelogConfigs()})
+	}
+	if err := s.createTopics(ctx, t, changelogs); err != nil {
+		return err
 	}
 	return s.awaitTopics(ctx, t, t.internal())
+}
+
+// createTopics creates those of the topics that do not exist. Another process may
+// create one at the same time.
+func (s *setup) createTopics(ctx context.Context, t *Topology, topics []newTopic) error {
+	for _, topic := range topics {
+		if _, ok := t.Topics[topic.name]; ok || topic.name == "" {
+			continue
+		}
+		values := make(map[string]*string, len(topic.configs))
+		for k, v := range topic.configs {
+			values[k] = &v
+		}
+		resp, err := s.Admin.CreateTopic(ctx, topic.partitions, s.cfg.ReplicationFactor, values, topic.name)
+		if err == nil {
+			err = resp.Err
+		}
+		if err != nil && !errors.Is(err, kerr.TopicAlreadyExists) {
+			return fmt.Errorf("create topic %s: %w", topic.name, kafka.Denied(err, "Create", kafka.ResourceTopic, topic.name))
+		}
+		s.Log.Info("topic created", "topic", topic.name, "partitions", topic.partitions)
+	}
+	return nil
 }
 
 // awaitTopics waits until the broker's metadata shows the topics it created.

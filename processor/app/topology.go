@@ -16,29 +16,29 @@ import (
 	"oncebus/processor/kafka"
 )
 
-// Topic is what the broker says about a topic.
+// Topic is the broker's description of a topic.
 type Topic struct {
 	ID         [16]byte
 	Partitions int32
 }
 
-// Topology is the set of topics the routes ask for, and what they are like.
+// Topology is the topics that the routes need, and their description.
 type Topology struct {
 	App, Cluster           string
 	Routed, Prepartitioned []string // inputs
 	emissions              []string // output, duplicates and dead-letter topics
 	deadLetters            map[string]bool
-	Repartition, Manifest  string // repartition is "" if nothing is routed
-	Verdicts               string // "" if no event comes in by HTTP
+	Repartition, Manifest  string // Repartition is "" without a routed topic
+	Verdicts               string // "" without a route with an http part
 	retention              time.Duration
 	Topics                 map[string]Topic
 	limits                 map[string]TopicLimits
-	// starts holds, for ONCEBUS_START=latest, where each input topic ends
-	// now, by partition; nil for earliest.
+	// starts has the current end offsets of each input topic by partition, for
+	// ONCEBUS_START=latest; nil for earliest.
 	starts map[string][]int64
 }
 
-// ChangelogName names the changelog of a topic whose partitions are tasks.
+// ChangelogName returns the changelog of a topic whose partitions are tasks.
 func ChangelogName(app, topic string) string {
 	if topic == app+"-repartition" {
 		return topic + "-changelog"
@@ -64,8 +64,8 @@ func newTopology(app string, routes *rules.Routes) *Topology {
 		if r.HTTP != nil {
 			t.Verdicts = app + "-verdicts"
 		}
-		// A changelog row may be asked for until retention has passed in
-		// event time; a day of slack covers the difference to broker time.
+		// A row is needed until its retention is over in event time; one more
+		// day covers the difference to broker time.
 		t.retention = max(t.retention, time.Duration(r.RetentionMS())*time.Millisecond+24*time.Hour)
 	}
 	return t
@@ -82,7 +82,7 @@ func (t *Topology) TaskTopics() []string {
 // taskTopicOf returns the topic of the tasks that judge a route's events.
 func (t *Topology) taskTopicOf(r *rules.Route) string {
 	if r.Prepartitioned {
-		return r.Topics[0] // and only one
+		return r.Topics[0] // its only one
 	}
 	return t.Repartition
 }
@@ -102,8 +102,8 @@ func (t *Topology) internal() []string {
 	return names
 }
 
-// Written returns the topics whose limits the processor has to know. Of an
-// input nothing is asked that takes a further right.
+// Written returns the topics that oncebus produces to. Only their limits are read, so
+// that an input topic needs no right besides Read.
 func (t *Topology) Written() []string { return append(t.internal(), t.emissions...) }
 
 func (t *Topology) external() []string {
@@ -118,7 +118,7 @@ func (t *Topology) manifestTopics() []manifestTopic {
 	for _, name := range t.TaskTopics() {
 		role := rolePrepartitioned
 		if name == t.Repartition {
-			role = roleHop
+			role = roleRepartition
 		}
 		topics = append(topics, manifestTopic{
 			Name: name, Role: role, Partitions: t.Topics[name].Partitions, Starts: t.starts[name],
@@ -128,7 +128,7 @@ func (t *Topology) manifestTopics() []manifestTopic {
 	return topics
 }
 
-// TopicIDText writes a topic id; "" for the zero id of a topic that is not there.
+// TopicIDText returns a topic id as hex digits; "" for the zero id of a missing topic.
 func TopicIDText(id [16]byte) string {
 	if id == [16]byte{} {
 		return ""
@@ -136,9 +136,9 @@ func TopicIDText(id [16]byte) string {
 	return hex.EncodeToString(id[:])
 }
 
-// findEnds notes where the input topics end. The manifest keeps it for topics
-// it sees for the first time: "latest" then means one moment for all workers
-// and all restarts, and a partition added later is read from its beginning.
+// findEnds reads the end offsets of the input topics. The manifest stores those of new
+// topics: all workers and restarts then start at the same offsets, and a partition
+// added later is read from its start.
 func (t *Topology) findEnds(ctx context.Context, admin *kadm.Client) error {
 	t.starts = map[string][]int64{}
 	inputs := slices.Concat(t.Routed, t.Prepartitioned)
@@ -158,7 +158,7 @@ func (t *Topology) findEnds(ctx context.Context, admin *kadm.Client) error {
 	return nil
 }
 
-// namesApart refuses routes whose topics would be mistaken for internal ones.
+// namesApart returns an error for a topic of the routes with an internal topic's name.
 func (t *Topology) namesApart() error {
 	var mistakes []error
 	internal := map[string]bool{}
@@ -176,11 +176,11 @@ func (t *Topology) namesApart() error {
 	return errors.Join(mistakes...)
 }
 
-// describe fills in the topics that exist.
+// describe reads which topics exist.
 func (t *Topology) describe(ctx context.Context, admin *kadm.Client) error {
 	meta, err := admin.Metadata(ctx, append(t.internal(), t.external()...)...)
 	if err != nil {
-		return fmt.Errorf("ask for topics: %w", err)
+		return fmt.Errorf("read the metadata of topics: %w", err)
 	}
 	t.Cluster = meta.Cluster
 	for name, detail := range meta.Topics {

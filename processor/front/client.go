@@ -26,57 +26,56 @@ import (
 )
 
 const (
-	// probeInterval is how often a front asks whether a broker answers, and
-	// frontProbeMax how long an answer may take: senders are told 503 for as
-	// long as nobody noticed.
+	// probeInterval separates two probes of the brokers, probeTimeout limits
+	// one. Together they limit how late the client notices a change.
 	probeInterval, probeTimeout = 500 * time.Millisecond, 2 * time.Second
-	// recordsMax and frontBytesMax bound what waits for the bus. More
-	// than that is refused at once.
+	// recordsMax and bytesMax limit the records that wait for Kafka. More are
+	// refused at once.
 	recordsMax, bytesMax = 16_384, 64 << 20
-	// renewPause separates two producers, the first of which was broken.
+	// renewPause separates two replacements of the producer.
 	renewPause = time.Second
 )
 
-// A Front puts events on the bus for senders that wait for the verdict. It
-// derives the dedup key itself and writes a keyed event straight to the task
-// that will judge it, with a return address; the verdict comes back by the
-// front's partition of <app>-verdicts, read committed. It keeps nothing: what
-// it had in hand when it died is sent again, and then is a copy or is not.
+// IngressClient produces the events of requests that wait for the verdict. It derives
+// the dedup key and writes an event with a key to the partition of its task, with a
+// return address. It reads the verdict from its partition of <app>-verdicts,
+// read_committed. It has no durable state: after a crash clients send their in-flight
+// requests again, which are then duplicates or not.
 //
-// It is safe for use by many goroutines.
+// It is safe for concurrent use.
 type IngressClient struct {
 	cfg      app.Config
 	routes   *rules.Routes
 	log      *slog.Logger
 	redact   *security.Redactor
-	patience time.Duration // with refused credentials, while running
-	// RecordsMax is how many events may wait for Kafka; more are refused at once.
+	patience time.Duration // how long it retries with refused credentials
+	// RecordsMax is how many events may wait for Kafka; more are refused.
 	RecordsMax  int
 	baseOptions []kgo.Opt
 
 	number   uint64 // in every return address of this process, never 0
 	asks     *waiters
 	derivers sync.Pool
-	spread   atomic.Uint32 // of events without a key over partitions
+	spread   atomic.Uint32 // next partition number of an event without a key
 
 	bus    reachability
-	heard  atomic.Int64                // when a broker last acknowledged something, Unix ns
-	at     atomic.Pointer[clientState] // where events go and verdicts come from; nil before
-	sender atomic.Pointer[kgo.Client]  // nil while events are not taken
-	broken chan breakage               // one that renew has not looked at yet
+	heard  atomic.Int64                // when a broker last acknowledged a record, Unix ns
+	at     atomic.Pointer[clientState] // nil until the app is known
+	sender atomic.Pointer[kgo.Client]  // nil while events are refused
+	broken chan breakage               // at most one that renew has not handled
 	done   chan struct{}               // closed when Run returns
 }
 
-// clientState is what a front knows of its app while it serves.
+// clientState is what an IngressClient knows of its app while it serves.
 type clientState struct {
 	rt        *app.App
-	partition int32    // of the verdicts topic, ours
+	partition int32    // of the verdicts topic, for this client
 	id        [16]byte // of the verdicts topic
-	next      int64    // where to read on; owned by Run's goroutine
+	next      int64    // offset to read next; Run's goroutine owns it
 }
 
-// NewIngressClient checks the settings and prepares a front. It connects to nothing.
-// extra goes to every client, after our own options.
+// NewIngressClient checks the settings and returns a client. It connects to nothing.
+// extra follows the options of every Kafka client.
 func NewIngressClient(cfg app.Config, routes *rules.Routes, log *slog.Logger, extra ...kgo.Opt) (*IngressClient, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -85,7 +84,7 @@ func NewIngressClient(cfg app.Config, routes *rules.Routes, log *slog.Logger, ex
 		return nil, err
 	}
 	if !slices.ContainsFunc(routes.Routes, func(r *rules.Route) bool { return r.HTTP != nil }) {
-		return nil, errors.New("no route has an http part: nothing can come in by HTTP")
+		return nil, errors.New("no route has an http part, so the ingress has no endpoint: add one to the routes file")
 	}
 	redact := security.NewRedactor(cfg.Config)
 	log = slog.New(redact.Handler(log.Handler()))
@@ -101,9 +100,9 @@ func NewIngressClient(cfg app.Config, routes *rules.Routes, log *slog.Logger, ex
 	f.derivers.New = func() any { return routes.NewDeriver(cfg.KeySecret.Bytes()) }
 	f.bus = reachability{err: errors.New("not connected yet"), changed: make(chan struct{})}
 	for f.number == 0 {
-		var drawn [8 + 32]byte // the number, and the seed of the questions'
+		var drawn [8 + 32]byte // the number, and the seed of the request ids
 		if _, err := rand.Read(drawn[:]); err != nil {
-			return nil, fmt.Errorf("draw the front's number: %w", err)
+			return nil, fmt.Errorf("generate the number of the ingress: %w", err)
 		}
 		f.number = binary.LittleEndian.Uint64(drawn[:])
 		f.asks = newWaiters([32]byte(drawn[8:]))
@@ -111,11 +110,10 @@ func NewIngressClient(cfg app.Config, routes *rules.Routes, log *slog.Logger, ex
 	return f, nil
 }
 
-// Run connects, waits until the app's manifest and topics are there, and reads
-// verdicts until ctx is done; then it returns nil, and everybody who waits is
-// told that there is no answer. An error before that is one a person has to
-// resolve: a routes file that does not fit the app, refused credentials. Run
-// can be called once.
+// Run connects, waits until the app's manifest and topics exist, and reads verdicts
+// until ctx is done. Then it returns nil, and waiting requests get ErrNoVerdict. Its
+// errors need the operator: a routes file that contradicts the app, or refused
+// credentials. Run can be called once.
 func (f *IngressClient) Run(ctx context.Context) error {
 	defer close(f.done)
 	return f.redact.Err(security.ExplainCredentials(f.run(ctx), f.cfg.SASL))
@@ -135,29 +133,29 @@ func (f *IngressClient) run(ctx context.Context) error {
 			if kafka.Classify(err) == kafka.Stop || security.CredentialsRefused(err) {
 				return err
 			}
-			f.log.Warn("the front begins again", "error", err)
-			_ = kafka.Pause(ctx, renewPause) // the loop asks ctx
+			f.log.Warn("ingress client failed, retrying", "error", err)
+			_ = kafka.Pause(ctx, renewPause) // the loop checks ctx
 		}
 		before = at
 	}
 	return nil
 }
 
-// Ready returns nil if events are taken and answered, else why they are not.
+// Ready returns why events are refused, nil if they are accepted.
 func (f *IngressClient) Ready() error {
 	err, _ := f.bus.look()
 	return err
 }
 
-// reachability is whether the bus can be reached.
+// reachability is whether Kafka is reachable.
 type reachability struct {
 	mu      sync.Mutex
-	err     error         // why not; nil if it can
-	changed chan struct{} // closed when err becomes another
+	err     error         // why not; nil if it is
+	changed chan struct{} // closed when err changes
 }
 
-// set notes why the bus cannot be reached, nil if it can, and reports whether
-// that is news.
+// set notes why Kafka is unreachable, nil if it is reachable, and reports whether that
+// changed.
 func (b *reachability) set(err error) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -170,7 +168,7 @@ func (b *reachability) set(err error) bool {
 	return true
 }
 
-// look returns why the bus cannot be reached, and what is closed when that
+// look returns why Kafka is unreachable, and a channel that is closed when that
 // changes.
 func (b *reachability) look() (error, <-chan struct{}) { //nolint:revive,staticcheck // the error is the state, not a failure
 	b.mu.Lock()
@@ -178,7 +176,7 @@ func (b *reachability) look() (error, <-chan struct{}) { //nolint:revive,staticc
 	return b.err, b.changed
 }
 
-// open waits until the app is there. It returns nil if ctx is done before.
+// open waits until the app exists. It returns nil if ctx is done before.
 func (f *IngressClient) open(ctx context.Context, before *clientState) (*clientState, error) {
 	client, err := kgo.NewClient(f.baseOptions...)
 	if err != nil {
@@ -196,7 +194,7 @@ func (f *IngressClient) open(ctx context.Context, before *clientState) (*clientS
 			return nil, err
 		}
 		if f.bus.set(err) {
-			f.log.Warn("not ready yet, trying again", "error", security.ExplainCredentials(err, f.cfg.SASL))
+			f.log.Warn("ingress client not ready, retrying", "error", security.ExplainCredentials(err, f.cfg.SASL))
 		}
 		if kafka.Pause(ctx, probeInterval) != nil {
 			return nil, nil
@@ -204,7 +202,7 @@ func (f *IngressClient) open(ctx context.Context, before *clientState) (*clientS
 	}
 }
 
-// errNotThere says that the app has not got that far.
+// errNotThere says that a topic, the manifest or a route of the app does not exist.
 var errNotThere = errors.New("not there yet")
 
 func (f *IngressClient) openOnce(ctx context.Context, client *kgo.Client, before *clientState) (*clientState, error) {
@@ -232,14 +230,14 @@ func (f *IngressClient) openOnce(ctx context.Context, client *kgo.Client, before
 	}
 	at.partition = partitionOfInstance(f.cfg.InstanceID, t.Topics[t.Verdicts].Partitions)
 	if before != nil && before.id == at.id && before.partition == at.partition {
-		at.next = before.next // verdicts may have come in between
+		at.next = before.next // verdicts may have been produced in between
 		return at, nil
 	}
 	_, at.next, err = kafka.NewReader(client, t.Verdicts, at.id, at.partition).ListBounds(ctx)
 	return at, err
 }
 
-// frontTopics are those a front writes to.
+// frontTopics returns the topics that an IngressClient produces to.
 func frontTopics(t *app.Topology, routes *rules.Routes) []string {
 	var topics []string
 	for _, r := range routes.Routes {
@@ -258,22 +256,21 @@ func frontTopics(t *app.Topology, routes *rules.Routes) []string {
 	return slices.Compact(topics)
 }
 
-// partitionOfInstance spreads fronts over the partitions of the verdicts
-// topic. Two may meet in one: each passes over what is the other's.
+// partitionOfInstance returns an instance's partition of the verdicts topic. Two
+// instances may share one: each skips the verdicts of the other.
 func partitionOfInstance(instance string, partitions int32) int32 {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(instance)) // never fails
 	return int32(h.Sum32() % uint32(partitions))
 }
 
-// serve takes events and reads verdicts until ctx is done or the reader can
-// not go on.
+// serve accepts events and reads verdicts until ctx is done or the reader fails.
 func (f *IngressClient) serve(ctx context.Context, at *clientState) error {
 	reader, err := kgo.NewClient(append(slices.Clone(f.baseOptions),
 		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{at.rt.Topology.Verdicts: {at.partition: kgo.NewOffset().At(at.next)}}),
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.FetchMaxWait(kafka.FetchMaxWait),
-		// Out of range after records were lost: who waits for an older verdict
-		// than this is not there any more.
+		// Out of range after a loss of records: no request waits longer than
+		// this for its verdict.
 		kgo.ConsumeResetOffset(kgo.RewindOffset(time.Minute)))...)
 	if err != nil {
 		return fmt.Errorf("client: %w", err)
@@ -299,9 +296,9 @@ func (f *IngressClient) serve(ctx context.Context, at *clientState) error {
 
 var errStopping = errors.New("stopping")
 
-// newSender makes the producer: idempotent, with acks of all in-sync replicas.
-// It does not linger: what comes while requests are under way goes into the
-// next ones together, so batches grow with the load and nobody waits for one.
+// newSender returns the producer: idempotent, with acks of all in-sync replicas. It
+// does not linger: events that arrive during a produce request share the next one, so
+// batches grow with the load and no event waits for a batch.
 func (f *IngressClient) newSender(at *clientState) (*kgo.Client, error) {
 	return kgo.NewClient(append(slices.Clone(f.baseOptions),
 		kgo.RequiredAcks(kgo.AllISRAcks()), kgo.ProducerLinger(0),
@@ -310,7 +307,8 @@ func (f *IngressClient) newSender(at *clientState) (*kgo.Client, error) {
 		kgo.MaxBufferedRecords(f.RecordsMax), kgo.MaxBufferedBytes(bytesMax))...)
 }
 
-// probe keeps Ready true to the facts.
+// probe pings the brokers and sets what Ready returns. It calls stop when the
+// credentials have been refused for too long.
 func (f *IngressClient) probe(ctx context.Context, client *kgo.Client, stop context.CancelCauseFunc) {
 	patience := security.Patience{Limit: f.patience}
 	for {
@@ -323,13 +321,13 @@ func (f *IngressClient) probe(ctx context.Context, client *kgo.Client, stop cont
 		case err == nil:
 			patience.Since = time.Time{}
 			if f.bus.set(nil) {
-				f.log.Info("ready: a broker answers")
+				f.log.Info("ready: a broker responds")
 			}
 		case security.CredentialsRefused(err) && patience.Stops(err, time.Now()):
 			stop(err)
 			return
 		case time.Since(time.Unix(0, f.heard.Load())) < probeTimeout:
-			// Only busy: it acknowledged an event since the question was put.
+			// The broker is only busy: it acknowledged an event during the ping.
 		default:
 			if f.bus.set(errors.New("no broker answers")) {
 				f.log.Warn("no broker answers", "error", err)
@@ -341,8 +339,7 @@ func (f *IngressClient) probe(ctx context.Context, client *kgo.Client, stop cont
 	}
 }
 
-// read hands verdicts to those who wait until ctx is done, or until the
-// partition is not what it was.
+// read delivers verdicts to waiting requests until ctx is done or a fetch fails.
 func (f *IngressClient) read(ctx context.Context, reader *kgo.Client, at *clientState) error {
 	for {
 		fetches := reader.PollFetches(ctx)
@@ -354,14 +351,14 @@ func (f *IngressClient) read(ctx context.Context, reader *kgo.Client, at *client
 		}
 		var failed error
 		fetches.EachError(func(topic string, partition int32, err error) {
-			var lost *kgo.ErrDataLoss // the client goes on by itself
+			var lost *kgo.ErrDataLoss // franz-go continues by itself
 			if !errors.As(err, &lost) {
 				failed = fmt.Errorf("fetch %s/%d: %w", topic, partition, kafka.Denied(err, "Read", kafka.ResourceTopic, topic))
 			}
 		})
 		fetches.EachRecord(func(rec *kgo.Record) {
 			at.next = rec.Offset + 1
-			f.hand(rec)
+			f.deliver(rec)
 		})
 		if failed != nil {
 			return failed
@@ -369,9 +366,9 @@ func (f *IngressClient) read(ctx context.Context, reader *kgo.Client, at *client
 	}
 }
 
-// hand gives a verdict to who waits for it. Nobody may: it came late, or is
-// another front's.
-func (f *IngressClient) hand(rec *kgo.Record) {
+// deliver gives a verdict to its request. It drops a late verdict and one for another
+// instance.
+func (f *IngressClient) deliver(rec *kgo.Record) {
 	address, ok := wire.AddressOf(rec)
 	if !ok || address.Ingress != f.number {
 		return

@@ -22,21 +22,21 @@ import (
 	"oncebus/processor/wire"
 )
 
-// An Inspector answers questions about an app from its topics alone, on any
-// machine that reaches the brokers, whether a process of the app runs or not.
-// It joins no group, and reads only what is committed.
+// An Inspector reads the state of an app from its topics only. It works on any machine
+// that reaches the brokers, whether a process of the app runs or not. It joins no
+// group and reads committed records.
 type Inspector struct {
 	cfg    app.Config
 	routes *rules.Routes
 	redact *security.Redactor
 	client *kgo.Client
 	rt     *app.App
-	// unknown are the names of the routes with which the app has never run.
+	// unknown has the names of the routes with which the app has never run.
 	unknown []string
 }
 
-// NewInspector connects to the brokers and reads the app's manifest. It creates
-// and changes nothing.
+// NewInspector connects to the brokers and reads the app's manifest. It creates and
+// changes nothing. A missing app is an operator error.
 func NewInspector(ctx context.Context, cfg app.Config, routes *rules.Routes, log *slog.Logger, extra ...kgo.Opt) (*Inspector, error) {
 	if err := errors.Join(cfg.Validate(), cfg.CheckSecret(routes.NeedsSecret())); err != nil {
 		return nil, err
@@ -68,7 +68,7 @@ func (i *Inspector) open(ctx context.Context) error {
 	}
 	t := app.Topology
 	if _, ok := t.Topics[t.Manifest]; !ok {
-		return kafka.OperatorErrorf("there is no topic %s: no app %s has run on this cluster; look at ONCEBUS_APP_ID and ONCEBUS_BROKERS", t.Manifest, i.cfg.AppID)
+		return kafka.OperatorErrorf("there is no topic %s: no app %s has run on this cluster; check ONCEBUS_APP_ID and ONCEBUS_BROKERS", t.Manifest, i.cfg.AppID)
 	}
 	if app.Manifest == nil {
 		return kafka.OperatorErrorf("%s holds no manifest: app %s has never started", t.Manifest, i.cfg.AppID)
@@ -81,7 +81,7 @@ func (i *Inspector) open(ctx context.Context) error {
 	return nil
 }
 
-// known refuses routes of which the app's topics cannot tell anything.
+// known returns an operator error for routes with which the app has never run.
 func (i *Inspector) known(routes ...*rules.Route) error {
 	var unknown []string
 	for _, r := range routes {
@@ -92,16 +92,16 @@ func (i *Inspector) known(routes ...*rules.Route) error {
 	if len(unknown) == 0 {
 		return nil
 	}
-	return kafka.OperatorErrorf("app %s has never run with these routes: %s; look at ONCEBUS_APP_ID and at the routes file", i.cfg.AppID, strings.Join(unknown, ", "))
+	return kafka.OperatorErrorf("app %s has never run with these routes: %s; check ONCEBUS_APP_ID and the routes file", i.cfg.AppID, strings.Join(unknown, ", "))
 }
 
-// Entry is what an app keeps of a key.
+// Entry is the stored state of a key.
 type Entry struct {
 	Row   dedup.Row
 	Claim dedup.Claim // empty outside claim mode
-	// First names the place of the first copy: topic/partition/offset.
+	// First is the topic/partition/offset of the first event.
 	First string
-	// Task is the task that holds the row, Partition its number.
+	// Task is the task that has the row, Partition its number.
 	Task      string
 	Partition int32
 	// StreamTime is that of the key's namespace in the task, in Unix
@@ -109,10 +109,10 @@ type Entry struct {
 	StreamTime int64
 }
 
-// Held tells whether the row is not out of time: older ones wait to be removed.
+// Held reports whether the row is within retention. Older rows await eviction.
 func (e *Entry) Held(route *rules.Route) bool { return route.Span().Held(e.Row.First, e.StreamTime) }
 
-// KeyState is what the row means for the events to come.
+// KeyState returns the state of the key for the next event.
 func (e *Entry) KeyState(route *rules.Route) KeyState {
 	switch w := route.Span(); {
 	case !w.Stands(&e.Row, e.StreamTime):
@@ -123,21 +123,20 @@ func (e *Entry) KeyState(route *rules.Route) KeyState {
 	return Active
 }
 
-// KeyState is what a row means for the events under its key.
+// KeyState is how the next event of a key is judged.
 type KeyState string
 
 // Key states.
 const (
-	Active  KeyState = "active"  // they are copies
-	Expired KeyState = "expired" // its window is over: only those that come late are copies
-	Free    KeyState = "free"    // they run as if there were no row
+	Active  KeyState = "active"  // as a duplicate
+	Expired KeyState = "expired" // the window is over: only a late event is a duplicate
+	Free    KeyState = "free"    // as if no row existed
 )
 
-// Lookup reads what the app keeps of a derived key; false if nothing. A route
-// with which the app has never run is refused. An order with neighbours may have
-// been judged under the key beside its own: the row's digest says which it is.
-// It reads a whole partition of the changelog, and those of all tasks of a
-// prepartitioned topic, whose producers chose the partition.
+// Lookup returns the entry of a derived key; false if there is none. A route with which
+// the app has never run is an operator error. With adjacent buckets the row may be of
+// another digest than the key's. Lookup reads a whole changelog partition; those of all
+// tasks for a prepartitioned topic, whose producers chose the partition.
 func (i *Inspector) Lookup(ctx context.Context, d *rules.Derived) (Entry, bool, error) {
 	if err := i.known(d.Route); err != nil {
 		return Entry{}, false, err
@@ -180,30 +179,30 @@ func (i *Inspector) Lookup(ctx context.Context, d *rules.Derived) (Entry, bool, 
 	return Entry{}, false, nil
 }
 
-// priorOf returns the row that the event would be judged against. Where its own
-// key has none, what is kept of its order beside it counts, though its window is
-// over or it was freed.
+// priorOf returns the row against which the event would be judged. Without one it
+// returns the newest row of the order in an adjacent bucket, even an expired or freed
+// one.
 func priorOf(d *rules.Derived, rows map[dedup.Digest]dedup.Row, streamTime int64) (dedup.Row, bool) {
 	own, held := rows[d.Digest]
 	if !d.HasAdjacent {
 		return own, held
 	}
 	ev := dedup.Event{Digest: d.Digest, Time: d.Time, Shift: d.Shift, Fingerprint: d.Fingerprint}
-	var beside []dedup.Row
+	var adjacent []dedup.Row
 	for _, digest := range d.Adjacent {
 		if row, ok := rows[digest]; ok && ev.IsAdjacent(&row, d.Route.AdjacentStep()) {
-			beside = append(beside, row)
+			adjacent = append(adjacent, row)
 		}
 	}
-	prior, held := ev.Prior(own, held, beside, d.Route.AdjacentStep(), d.Route.Span(), streamTime)
-	if !held && len(beside) > 0 {
-		return slices.MaxFunc(beside, func(a, b dedup.Row) int { return cmp.Compare(a.First, b.First) }), true
+	prior, held := ev.Prior(own, held, adjacent, d.Route.AdjacentStep(), d.Route.Span(), streamTime)
+	if !held && len(adjacent) > 0 {
+		return slices.MaxFunc(adjacent, func(a, b dedup.Row) int { return cmp.Compare(a.First, b.First) }), true
 	}
 	return prior, held
 }
 
-// place returns the topic whose partitions hold the route's keys, and those
-// that may hold this one.
+// place returns the topic whose partitions have the route's keys, and the partitions
+// that may have this one.
 func (i *Inspector) place(d *rules.Derived) (topic string, partitions []int32) {
 	if !d.Route.Prepartitioned {
 		return i.rt.Topology.Repartition, []int32{i.rt.Hasher.Partition(&d.Routing)}
@@ -233,12 +232,11 @@ func (i *Inspector) changelog(ctx context.Context, topic string, partition int32
 	})
 }
 
-// Forget asks the task that holds a claim to erase it, by way of the route's
-// outcomes topic: it is done when the task has worked its way there. The claim
-// is the one that Lookup finds; Forget returns its digest.
+// Forget produces an outcome that erases the claim of a key. The task erases it when
+// it processes that record. Forget returns the digest of the claim that Lookup finds.
 func (i *Inspector) Forget(ctx context.Context, d *rules.Derived) (dedup.Digest, error) {
 	if d.Route.Mode != rules.ClaimMode {
-		return d.Digest, kafka.OperatorErrorf("route %s is not in claim mode: its keys are not forgotten before their window is over", d.Route.Name)
+		return d.Digest, kafka.OperatorErrorf("route %s is not in claim mode: its keys cannot be erased before their window is over", d.Route.Name)
 	}
 	if err := i.known(d.Route); err != nil {
 		return d.Digest, err
@@ -262,14 +260,14 @@ func (i *Inspector) Forget(ctx context.Context, d *rules.Derived) (dedup.Digest,
 	return token.Digest, nil
 }
 
-// TaskKeys is what one task remembers, as of its last transaction.
+// TaskKeys has the key counts of one task at its last transaction.
 type TaskKeys struct {
 	Task string         `json:"task"`
 	Keys []app.KeyCount `json:"keys"`
 }
 
-// Stats reads what the app's tasks remember, from their last checkpoints. Routes
-// with which the app has never run are refused.
+// Stats returns the key counts of all tasks, from their last checkpoints. A route with
+// which the app has never run is an operator error.
 func (i *Inspector) Stats(ctx context.Context) ([]TaskKeys, error) {
 	if err := i.known(i.routes.Routes...); err != nil {
 		return nil, err

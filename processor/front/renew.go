@@ -11,15 +11,15 @@ import (
 	"oncebus/processor/kafka"
 )
 
-// A breakage is what a sender could not deliver a record for.
+// breakage is the error for which a producer did not deliver a record.
 type breakage struct {
 	sender *kgo.Client
 	err    error
 }
 
-// renew replaces a sender that is broken for good: an idempotent one whose
-// producer id was refused never writes again, and one that was made for other
-// limits makes batches that are refused.
+// renew replaces a producer that cannot recover. An idempotent producer never writes
+// again once its producer id was refused, and one with old limits makes batches that
+// the broker refuses.
 func (f *IngressClient) renew(ctx context.Context, reader *kgo.Client, at *clientState) {
 	for {
 		var b breakage
@@ -42,27 +42,27 @@ func (f *IngressClient) renew(ctx context.Context, reader *kgo.Client, at *clien
 func (f *IngressClient) replace(b breakage, at *clientState) {
 	fresh, err := f.newSender(at)
 	if err != nil {
-		f.log.Error("no new producer", "error", err)
+		f.log.Error("create producer failed", "error", err)
 	} else if f.sender.CompareAndSwap(b.sender, fresh) {
-		f.log.Warn("the producer was refused and replaced", "error", b.err)
+		f.log.Warn("producer replaced", "error", b.err)
 		b.sender.Close()
 	}
 }
 
-// limitsChanged reads the topics' limits again after a broker refused what we
-// thought would fit, and tells whether somebody changed them. What does not fit
-// is refused before it is sent from then on.
+// limitsChanged reads the topics' limits again, after a broker refused a batch within
+// the known ones, and reports whether they changed. Later events that exceed the new
+// limits are refused before they are sent.
 func (f *IngressClient) limitsChanged(ctx context.Context, client *kgo.Client, at *clientState) bool {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	changed, err := at.rt.RereadLimits(ctx, kadm.NewClient(client), frontTopics(at.rt.Topology, f.routes))
 	if err != nil {
-		f.log.Error("a topic refused a record, and its settings cannot be read", "error", err)
+		f.log.Error("read topic limits failed after a refused record", "error", err)
 	}
 	return changed
 }
 
-// refusesToSend tells whether a client has no producer id and asks for none.
+// refusesToSend reports whether the broker refused a client's producer id for good.
 func refusesToSend(ctx context.Context, client *kgo.Client) bool {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()

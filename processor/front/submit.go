@@ -16,18 +16,17 @@ import (
 	"oncebus/processor/wire"
 )
 
-// What a sender is told in place of an answer. After each of them it is safe
-// to send the event again, but for ErrKeyless: if it is on the bus already, it
-// is a copy then.
+// Errors in place of an answer. After each of them except ErrMissingKey it is safe to
+// send the event again: if Kafka has it, the second one is a duplicate.
 var (
-	// ErrKafkaUnavailable says that the bus did not take the event in time, or that too
-	// much waits for it already. The event may reach it all the same.
-	ErrKafkaUnavailable = errors.New("the bus did not take it")
-	// ErrMissingKey comes with ErrBusAway where the event has no key: if it is on
-	// the bus all the same, nobody can tell that it comes again.
+	// ErrKafkaUnavailable says that Kafka did not acknowledge the event in time,
+	// or that too many events wait. Kafka may still receive it.
+	ErrKafkaUnavailable = errors.New("kafka did not acknowledge the event")
+	// ErrMissingKey comes with ErrKafkaUnavailable for an event without a key: if
+	// it is sent again, it may be emitted twice.
 	ErrMissingKey = errors.New("an event without a key")
-	// ErrNoVerdict says that the event is on the bus, and that there was no
-	// verdict in time.
+	// ErrNoVerdict says that Kafka has the event, and that no verdict arrived in
+	// time.
 	ErrNoVerdict = errors.New("no verdict in time")
 	// ErrTooLarge says that the event is larger than its topic takes. Nothing
 	// was sent.
@@ -37,21 +36,20 @@ var (
 	ErrOutcome = errors.New("outcome refused")
 )
 
-// A Submission is an event that comes in. Its parts are not changed, and must
-// not be by the caller, not even afterwards: an event that the bus did not
-// take in time may still be on its way.
+// A Submission is an event to submit. The caller must never change its parts, because
+// the client may send an event after the call has returned.
 type Submission struct {
 	Topic   string // an input of a route
 	Value   []byte // nil is null
 	Headers []dedup.Header
 	Time    time.Time // the event time, unless the route has a field for it
-	// WaitForBroker waits for a bus that cannot be reached until the context is done;
-	// without it the answer is ErrBusAway at once.
+	// WaitForBroker waits for an unreachable Kafka until the context is done;
+	// without it the call returns ErrKafkaUnavailable at once.
 	WaitForBroker bool
 }
 
-// Header returns the first header of that name. Headers of oncebus's own prefix
-// do not come in.
+// Header returns the first header of that name. It ignores headers with the prefix
+// oncebus-.
 func (s *Submission) Header(name string) ([]byte, bool) {
 	for i := range s.Headers {
 		if s.Headers[i].Key == name && !wire.IsOurs(name) {
@@ -61,8 +59,8 @@ func (s *Submission) Header(name string) ([]byte, bool) {
 	return nil, false
 }
 
-// Derive picks the event's route and derives its dedup key. It fails only as
-// long as it is not known whether the routes file fits the app.
+// Derive chooses the event's route and derives its dedup key. It returns
+// ErrKafkaUnavailable until the routes file was compared with the app's manifest.
 func (f *IngressClient) Derive(s *Submission) (rules.Derived, error) {
 	if f.at.Load() == nil {
 		return rules.Derived{}, fmt.Errorf("%w: %w", ErrKafkaUnavailable, f.Ready())
@@ -72,19 +70,19 @@ func (f *IngressClient) Derive(s *Submission) (rules.Derived, error) {
 	return deriver.Derive(&rules.Input{Topic: s.Topic, Value: s.Value, Headers: s, Timestamp: s.Time.UnixMilli()}), nil
 }
 
-// Await waits until events are taken.
+// Await waits until events are accepted.
 func (f *IngressClient) Await(ctx context.Context) error {
 	_, err := f.reach(ctx, true)
 	return err
 }
 
-// Submit puts an event on the bus and returns once all in-sync replicas have
-// it. d is what Derive says of it.
+// Submit produces an event and returns once all in-sync replicas have it. d is the
+// result of Derive. Its errors wrap one of those above.
 func (f *IngressClient) Submit(ctx context.Context, s *Submission, d *rules.Derived) error {
 	return f.publish(ctx, s, d, dedup.Address{})
 }
 
-// Address is where the verdict on one of this client's requests goes, as of now.
+// Address returns the current return address of one of this client's requests.
 func (f *IngressClient) Address(request uint64) dedup.Address {
 	address := dedup.Address{Ingress: f.number, Request: request}
 	if at := f.at.Load(); at != nil {
@@ -93,9 +91,9 @@ func (f *IngressClient) Address(request uint64) dedup.Address {
 	return address
 }
 
-// SubmitAndWait puts an event on the bus and returns the verdict on it. Where a route in
-// claim mode lets copies wait (while_in_progress: wait), a copy gets the outcome of the
-// first; if there is none when ctx is done, the verdict without it.
+// SubmitAndWait produces an event and returns the verdict on it. On a route with
+// while_in_progress: wait a duplicate gets the outcome of the first event, or the
+// verdict without it if ctx is done before.
 func (f *IngressClient) SubmitAndWait(ctx context.Context, s *Submission, d *rules.Derived) (wire.Answer, error) {
 	q := newWaiter(d)
 	ask := f.asks.begin(q)
@@ -103,20 +101,19 @@ func (f *IngressClient) SubmitAndWait(ctx context.Context, s *Submission, d *rul
 	if err := f.publish(ctx, s, d, dedup.Address{Ingress: f.number, Request: ask}); err != nil {
 		return wire.Answer{}, err
 	}
-	answer, told := f.await(ctx, q.answers, wire.Answer{})
-	if !told {
+	answer, arrived := f.await(ctx, q.answers, wire.Answer{})
+	if !arrived {
 		return wire.Answer{}, ErrNoVerdict
 	}
-	// Only a copy waits on: the first is told that it runs.
+	// Only a duplicate waits for the outcome.
 	for more := true; more && answer.OutcomeFollows && answer.Verdict == dedup.InProgress; {
 		answer, more = f.await(ctx, q.answers, answer)
 	}
-	answer.Key = q.key // an outcome has that of the original, which may be a neighbour
+	answer.Key = q.key // an outcome has the first event's key, which may be in an adjacent bucket
 	return answer, nil
 }
 
-// await returns the next answer to a question, or the one there was if none
-// comes in time.
+// await returns the next answer, or before if none arrives in time.
 func (f *IngressClient) await(ctx context.Context, answers <-chan wire.Answer, before wire.Answer) (answer wire.Answer, more bool) {
 	select {
 	case answer := <-answers:
@@ -147,9 +144,8 @@ func (f *IngressClient) publish(ctx context.Context, s *Submission, d *rules.Der
 	return err
 }
 
-// reach returns where events go, or an error if that cannot be reached. With
-// hold it waits: an event that was not handed over yet is not underway when
-// its sender has given up.
+// reach returns the state of the client, or ErrKafkaUnavailable if Kafka is
+// unreachable. With hold it waits until ctx is done; the event is not produced before.
 func (f *IngressClient) reach(ctx context.Context, hold bool) (*clientState, error) {
 	for {
 		why, changed := f.bus.look()
@@ -171,9 +167,9 @@ func (f *IngressClient) reach(ctx context.Context, hold bool) (*clientState, err
 	}
 }
 
-// record makes the bus's record of an event. A keyed one goes straight to its
-// task, in the envelope the router would give it; one without a key to its raw
-// topic, where the router does with it as the route says.
+// record returns the record of an event. One with a key goes to its task, in the
+// envelope that the router would write. One without a key goes to its raw topic, where
+// the router applies the route's policy.
 func (f *IngressClient) record(at *clientState, s *Submission, d *rules.Derived, ask dedup.Address) *kgo.Record {
 	rec := &kgo.Record{Topic: s.Topic, Value: s.Value, Timestamp: s.Time, Headers: make([]kgo.RecordHeader, 0, len(s.Headers)+1)}
 	own := kgo.RecordHeader{Key: wire.HeaderReplyTo}
@@ -184,7 +180,7 @@ func (f *IngressClient) record(at *clientState, s *Submission, d *rules.Derived,
 			Details: wire.DetailsOf(d), ReplyTo: ask, FromIngress: true,
 		}
 		rec.Topic, rec.Partition = at.rt.Topology.Repartition, at.rt.Hasher.Partition(&d.Routing)
-		rec.Timestamp = time.Time{} // that topic's is the broker's present; the event's is in the envelope
+		rec.Timestamp = time.Time{} // the broker sets that topic's; the event's is in the envelope
 		own = kgo.RecordHeader{Key: wire.EnvelopeHeader, Value: env.Append(make([]byte, 0, env.Size()))}
 	case d.Finding == rules.Keyed:
 		rec.Key = []byte(wire.KeyText(&d.Key))
@@ -201,13 +197,11 @@ func (f *IngressClient) record(at *clientState, s *Submission, d *rules.Derived,
 	return rec
 }
 
-// send produces a record and waits until it is on the bus.
+// send produces a record and waits for its acknowledgement until ctx is done.
 //
-// Its context is not ctx: franz-go takes a record whose context is cancelled
-// for one it may forget, and whether the broker has it is then open; worse, one
-// that follows can be acknowledged and not be there (franz-go #1217). So a
-// record that was handed over is delivered, if late, and if it was sent again
-// in the meantime, one of the two is a copy.
+// The produce does not use ctx and is never cancelled: after a cancellation a later
+// acknowledged record can be missing (franz-go #1217). So a record may be delivered
+// after send returned. If the client has sent it again, one of the two is a duplicate.
 func (f *IngressClient) send(ctx context.Context, at *clientState, rec *kgo.Record, hold bool) error {
 	if n, most := wire.RecordBytes(rec), int(at.rt.BatchBytes(rec.Topic)); n > most {
 		return fmt.Errorf("%w: %d bytes with headers, topic %s takes %d", ErrTooLarge, n, rec.Topic, most)
@@ -233,7 +227,7 @@ func (f *IngressClient) send(ctx context.Context, at *clientState, rec *kgo.Reco
 	}
 }
 
-// sent says what a record's delivery came to.
+// sent returns the result of a record's delivery, and reports a failure to renew.
 func (f *IngressClient) sent(sender *kgo.Client, rec *kgo.Record, err error) error {
 	if err == nil {
 		f.heard.Store(time.Now().UnixNano())
@@ -242,20 +236,20 @@ func (f *IngressClient) sent(sender *kgo.Client, rec *kgo.Record, err error) err
 	if !errors.Is(err, kgo.ErrMaxBuffered) && !errors.Is(err, kgo.ErrClientClosed) {
 		select {
 		case f.broken <- breakage{sender, err}:
-		default: // it is looked at already
+		default: // renew has one to handle
 		}
 	}
 	if errors.Is(err, kerr.MessageTooLarge) || errors.Is(err, kerr.RecordListTooLarge) {
-		// One in its batch was: a limit was lowered since it was read, and is
-		// read again now (see renew).
+		// The batch exceeds a limit that was lowered since it was read. renew
+		// reads it again.
 		return fmt.Errorf("%w: topic %s refuses a batch: %w", ErrKafkaUnavailable, rec.Topic, err)
 	}
 	return fmt.Errorf("%w: produce to %s: %w", ErrKafkaUnavailable, rec.Topic, kafka.Denied(err, "Write", kafka.ResourceTopic, rec.Topic))
 }
 
-// SubmitOutcome puts on the bus what became of an attempt, for an executor
-// that has no client of it: token is the claim token that came with the event.
-// The task judges it like one from the route's outcomes topic, which it is.
+// SubmitOutcome produces the outcome of an attempt to the route's outcomes topic, for
+// an executor without a Kafka client. token is the claim token of the event. The error
+// wraps ErrOutcome if the outcome is invalid.
 func (f *IngressClient) SubmitOutcome(ctx context.Context, route *rules.Route, token []byte, kind dedup.OutcomeKind, value []byte, headers []dedup.Header) error {
 	at, err := f.reach(ctx, false)
 	if err != nil {
@@ -274,8 +268,8 @@ func (f *IngressClient) SubmitOutcome(ctx context.Context, route *rules.Route, t
 		return fmt.Errorf("%w: %s", ErrOutcome, reason)
 	case found.Namespace != route.Namespace:
 		return fmt.Errorf("%w: header %s: the claim is of route %s, not %s", ErrOutcome, wire.HeaderClaimToken, found.Name, route.Name)
-	case read.Token.Attempt == 0: // made by the operator's tool, which writes to the topic
-		return fmt.Errorf("%w: header %s: names no attempt; it has to be the one that came with the event", ErrOutcome, wire.HeaderClaimToken)
+	case read.Token.Attempt == 0: // only the forget command omits it
+		return fmt.Errorf("%w: header %s: names no attempt; copy the header from the event", ErrOutcome, wire.HeaderClaimToken)
 	}
 	rec.Partition = wire.PlaceByDigest(&read.Token.Digest)
 	return f.send(ctx, at, rec, false)

@@ -8,13 +8,13 @@ import (
 	"oncebus/processor/wire"
 )
 
-// A question is an event whose sender waits for the verdict.
+// waiter is a request that waits for the verdict on its event.
 type waiter struct {
-	// answers has room for all there are: the verdict, and the outcome.
+	// answers has a capacity of two: the verdict and the outcome.
 	answers chan wire.Answer
-	key     string // the event's dedup key as text; "" if it has none
-	near    bool   // its original may have a neighbouring key
-	waits   bool   // the verdict said that the outcome follows; the reader's
+	key     string // the event's dedup key as text; "" for a missing key
+	near    bool   // its first event may be in an adjacent bucket
+	waits   bool   // the verdict said that the outcome follows; deliver owns it
 }
 
 func newWaiter(d *rules.Derived) *waiter {
@@ -25,9 +25,9 @@ func newWaiter(d *rules.Derived) *waiter {
 	return q
 }
 
-// deliver gives the question an answer, unless that is one to another event: who
-// may write to a raw topic and knows the address can have events of their own
-// judged under it. The outcome that a copy waits for has the original's key.
+// deliver sends an answer to the request unless it is for another key: any producer of
+// a raw topic that knows the address can forge it. An outcome may have the key of the
+// first event in an adjacent bucket.
 func (q *waiter) deliver(a *wire.Answer) {
 	if a.Key != q.key && !(q.near && q.waits && a.HasOutcome) {
 		return
@@ -35,12 +35,12 @@ func (q *waiter) deliver(a *wire.Answer) {
 	q.waits = q.waits || a.OutcomeFollows
 	select {
 	case q.answers <- *a:
-	default: // told before
+	default: // a repeated verdict
 	}
 }
 
-// waiters are the questions that wait for an answer. Their numbers cannot be
-// guessed: only who reads what the front wrote knows where its verdict goes.
+// waiters are the waiting requests by id. The ids are random, so that only readers of
+// the produced records know them.
 type waiters struct {
 	mu      sync.Mutex
 	random  *rand.ChaCha8 // cryptographically strong, seeded by the system
@@ -51,7 +51,7 @@ func newWaiters(seed [32]byte) *waiters {
 	return &waiters{random: rand.NewChaCha8(seed), waiting: map[uint64]*waiter{}}
 }
 
-// begin opens a question and returns its number.
+// begin adds a request and returns its id.
 func (a *waiters) begin(q *waiter) uint64 {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -70,7 +70,7 @@ func (a *waiters) end(ask uint64) {
 	delete(a.waiting, ask)
 }
 
-// of returns the question with the number, or nil.
+// of returns the request with an id, or nil.
 func (a *waiters) of(ask uint64) *waiter {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -8,20 +8,20 @@ import (
 	"oncebus/processor/wire"
 )
 
-// TestAnswerOfAnotherKeyIsPassedOver, and takes no room of the right one.
-func TestAnswerOfAnotherKeyIsPassedOver(t *testing.T) {
+// TestAnswerOfAnotherKeyIsIgnored: it also leaves the capacity for the right one.
+func TestAnswerOfAnotherKeyIsIgnored(t *testing.T) {
 	d := rules.Derived{Finding: rules.Keyed, Key: [32]byte{1}}
 	other := strings.Repeat("02", 32)
 	for _, c := range []struct {
 		name    string
 		near    bool
 		answers []wire.Answer
-		want    string // the reasons of those that are told
+		want    string // the reasons of the delivered ones
 	}{
 		{"its own", false, []wire.Answer{{Key: wire.KeyText(&d.Key), Reason: "a"}}, "a"},
 		{"others", false, []wire.Answer{{Key: other}, {}, {Key: other, HasOutcome: true}, {Key: wire.KeyText(&d.Key), Reason: "a"}}, "a"},
 		{"outcome", false, []wire.Answer{{Key: wire.KeyText(&d.Key), OutcomeFollows: true, Reason: "a"}, {Key: other, HasOutcome: true}, {Key: wire.KeyText(&d.Key), HasOutcome: true, Reason: "b"}}, "ab"},
-		{"outcome of a neighbour", true, []wire.Answer{{Key: other, HasOutcome: true}, {Key: wire.KeyText(&d.Key), OutcomeFollows: true, Reason: "a"}, {Key: other}, {Key: other, HasOutcome: true, Reason: "b"}}, "ab"},
+		{"outcome of an adjacent bucket", true, []wire.Answer{{Key: other, HasOutcome: true}, {Key: wire.KeyText(&d.Key), OutcomeFollows: true, Reason: "a"}, {Key: other}, {Key: other, HasOutcome: true, Reason: "b"}}, "ab"},
 	} {
 		d.HasAdjacent = c.near
 		q := newWaiter(&d)
@@ -34,14 +34,13 @@ func TestAnswerOfAnotherKeyIsPassedOver(t *testing.T) {
 			got += a.Reason
 		}
 		if got != c.want {
-			t.Errorf("%s: told %q, want %q", c.name, got, c.want)
+			t.Errorf("%s: delivered %q, want %q", c.name, got, c.want)
 		}
 	}
 }
 
-// TestNumbersOfQuestions are none that is in use, and none that follows from
-// those before.
-func TestNumbersOfQuestions(t *testing.T) {
+// TestRequestIDs: an id is unused, and does not follow from earlier ones.
+func TestRequestIDs(t *testing.T) {
 	a := newWaiters([32]byte{1})
 	first := a.begin(&waiter{})
 	again := newWaiters([32]byte{1}) // which draws the same
@@ -54,6 +53,6 @@ func TestNumbersOfQuestions(t *testing.T) {
 		a.end(first)
 		first = a.begin(q)
 	}); n != 0 {
-		t.Errorf("a question's number takes %v allocations", n)
+		t.Errorf("a request id takes %v allocations", n)
 	}
 }

@@ -24,8 +24,8 @@ func countKeys(rt *app.App, c *wire.Checkpoint, store *state.Store) (app.Counts,
 	if len(recount) == 0 {
 		return all, nil
 	}
-	for i := range all.Censuses {
-		if one := &all.Censuses[i]; recount[one.Class] {
+	for i := range all.Counters {
+		if one := &all.Counters[i]; recount[one.Class] {
 			one.KeyCounter = dedup.NewKeyCounter(one.Window)
 		}
 	}

@@ -38,16 +38,16 @@ type Config struct {
 	SASL SASL `envPrefix:"SASL_"`
 }
 
-// Limits of SecurityConfig. A Kafka name has at most 249 characters. What
-// follows an app id in one of ours (topic, role, worker) must fit behind it.
+// Limits of Config. A Kafka name has at most 249 characters, and topic, role or worker
+// must fit after the app id.
 const (
 	AppIDMax      = 100
 	InstanceIDMax = 100
 	KeySecretMin  = 16
 )
 
-// Validate reports everything wrong with c at once, or returns nil. It reads
-// certificate files and connects to nothing.
+// Validate returns all mistakes of c at once, joined, or nil. It reads certificate files
+// and connects to nothing.
 func (c Config) Validate() error {
 	var m Mistakes
 	c.validateBrokers(&m)
@@ -134,6 +134,7 @@ func (m *Mistakes) Add(err error) {
 	}
 }
 
+// Addf adds a formatted error.
 func (m *Mistakes) Addf(format string, args ...any) {
 	m.Add(fmt.Errorf(format, args...))
 }

@@ -12,14 +12,13 @@ import (
 	"oncebus/processor/kafka"
 )
 
-// CredentialsPatience is how long a running process bears that its credentials
-// are refused: when they are changed, the broker and the files on this machine
-// do not change at the same moment. Kubernetes takes up to two minutes to
-// bring a changed secret into a pod.
+// CredentialsPatience is how long a running process retries with refused credentials.
+// Broker and files do not change at the same moment: Kubernetes takes up to two minutes
+// to update a secret in a pod.
 const CredentialsPatience = 3 * time.Minute
 
-// ErrCredentials is wrapped by errors that say that a broker does not accept
-// us or we not it. At the start they end the process at once.
+// ErrCredentials is wrapped by errors of authentication and certificates, on either
+// side. At the start they end the process at once.
 var ErrCredentials = errors.New("not accepted")
 
 // CredentialsRefused reports whether err is about certificates, passwords or
@@ -47,7 +46,7 @@ func ExplainCredentials(err error, auth SASL) error {
 	return err
 }
 
-// Patience bears with refused credentials for a time.
+// Patience limits how long refused credentials are retried.
 type Patience struct {
 	Limit time.Duration
 	Since time.Time

@@ -160,7 +160,7 @@ func parseTokenAnswer(status int, body []byte) (*tokenAnswer, error) {
 	refused := status >= 400 && status < 500 && status != http.StatusRequestTimeout && status != http.StatusTooManyRequests
 	switch {
 	case refused:
-		return nil, fmt.Errorf("%w: the token endpoint refuses, see ONCEBUS_SASL_OAUTH_CLIENT_ID and the settings beside it: %d %s",
+		return nil, fmt.Errorf("%w: the token endpoint refuses, see ONCEBUS_SASL_OAUTH_CLIENT_ID and ONCEBUS_SASL_OAUTH_CLIENT_SECRET: %d %s",
 			ErrCredentials, status, answer.words())
 	case status != http.StatusOK:
 		return nil, fmt.Errorf("the token endpoint fails: %d %s", status, answer.words())

@@ -12,7 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 )
 
-// endpoint is a token endpoint that answers as it is told.
+// endpoint is a token endpoint with prepared responses.
 type endpoint struct {
 	answer http.HandlerFunc
 	asked  []*http.Request
@@ -158,8 +158,8 @@ func TestTokenRefusals(t *testing.T) {
 	}
 }
 
-// TestTokenEndpointIsVerified: the secret goes to nobody whose certificate is
-// not trusted.
+// TestTokenEndpointIsVerified: an endpoint without a trusted certificate gets no
+// secret.
 func TestTokenEndpointIsVerified(t *testing.T) {
 	asked := false
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked = true }))

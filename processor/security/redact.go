@@ -15,8 +15,8 @@ import (
 	"sync/atomic"
 )
 
-// redactedMin is the shortest secret that is searched for in texts. Shorter
-// ones stand in half of all words, and guessing them takes no log.
+// redactedMin is the length of the shortest secret that texts are searched for. Shorter
+// ones occur in many words and are easy to guess.
 const redactedMin = 4
 
 // Redactor takes secrets out of texts that we did not write ourselves: errors
@@ -29,6 +29,7 @@ type Redactor struct {
 	secrets map[string][]string // by what they are: the current one and the one before
 }
 
+// NewRedactor returns a Redactor that knows the secrets of c.
 func NewRedactor(c Config) *Redactor {
 	r := &Redactor{secrets: map[string][]string{}}
 	r.learn("key secret", string(c.KeySecret))

@@ -50,9 +50,9 @@ func TestRedactedErrorKeepsWhatItWraps(t *testing.T) {
 	if got := s.redact.Err(fmt.Errorf("no secret: %w", kerr.NotController)); errors.As(got, &changed) || got.Error() != "no secret: "+kerr.NotController.Error() {
 		t.Errorf("an error without a secret became %v", got)
 	}
-	err := s.redact.Err(fmt.Errorf("told %s: %w", hidden, kerr.SaslAuthenticationFailed))
+	err := s.redact.Err(fmt.Errorf("sent %s: %w", hidden, kerr.SaslAuthenticationFailed))
 	var code *kerr.Error
-	if !errors.Is(err, kerr.SaslAuthenticationFailed) || !errors.As(err, &code) || !strings.HasPrefix(err.Error(), "told ***: ") {
+	if !errors.Is(err, kerr.SaslAuthenticationFailed) || !errors.As(err, &code) || !strings.HasPrefix(err.Error(), "sent ***: ") {
 		t.Errorf("got %v", err)
 	}
 	if s.redact.Err(nil) != nil {

@@ -17,8 +17,8 @@ import (
 	"github.com/twmb/franz-go/pkg/sasl/scram"
 )
 
-// mechanism returns the SASL mechanism of the settings. Every authentication,
-// the repeated ones of KIP-368 as well, asks for the secret anew.
+// mechanism returns the SASL mechanism of the settings. Every authentication reads the
+// secret again, also the repeated ones of KIP-368.
 func (s *credentials) mechanism(c Config) (sasl.Mechanism, error) {
 	auth := c.SASL
 	password := s.secret(credentialPassword, auth.Password, auth.PasswordFile)
@@ -47,9 +47,8 @@ func (s *credentials) mechanism(c Config) (sasl.Mechanism, error) {
 	return guarded{Mechanism: m, settings: auth, encrypted: c.TLS.Enabled}, nil
 }
 
-// guarded is a mechanism that hands no secret to a broker in the clear, and
-// says which settings a refusal is about. The settings are checked at the
-// start, but the brokers' own addresses come from the metadata.
+// guarded is a mechanism that sends no secret in the clear, and names the settings in
+// its errors. Validate checks only the seed brokers; the metadata may name others.
 type guarded struct {
 	sasl.Mechanism
 	settings  SASL
@@ -69,8 +68,8 @@ func (g guarded) Authenticate(ctx context.Context, addr string) (sasl.Session, [
 	return session, first, nil
 }
 
-// secretFile is a secret that is read from its file whenever it is needed.
-// Should that fail, the last one read stays in use.
+// secretFile is a secret that is read from its file at every use. If that fails, the
+// last one read stays in use.
 type secretFile struct {
 	what    string // one of the credential constants
 	path    string // "" if the secret came from the environment
@@ -80,7 +79,7 @@ type secretFile struct {
 
 	mu      sync.Mutex
 	value   string
-	refused string // why the file's present content is not used; "" if it is
+	refused string // why the file's content is not used; "" if it is
 }
 
 func (s *credentials) secret(what string, value Secret, path SecretPath) *secretFile {
@@ -99,7 +98,7 @@ func (f *secretFile) get() string {
 	case err != nil && err.Error() != f.refused:
 		f.refused = err.Error()
 		f.metrics.failed(f.what)
-		f.log.Error("a secret's file cannot be used, the last secret read stays in use", "secret", f.what, "error", err)
+		f.log.Error("read secret file failed, keeping the last secret", "secret", f.what, "error", err)
 	case err == nil && value != f.value:
 		f.refused, f.value = "", value
 		f.redact.learn(f.what, value)
@@ -111,8 +110,8 @@ func (f *secretFile) get() string {
 	return f.value
 }
 
-// ReadSecret reads the secret that a file holds. Editors and echo end a file
-// with a line break that is no part of it.
+// ReadSecret returns the secret in a file, without the line break that editors and echo
+// append.
 func ReadSecret(path string) (string, error) {
 	if strings.ContainsAny(path, "\n\r") || strings.Contains(path, "-----BEGIN") {
 		return "", errors.New("holds what should be in a file, want the file's path") // not repeated: it is the secret
@@ -173,9 +172,9 @@ func parseExtensions(settings []string) (map[string]string, error) {
 	return extensions, nil
 }
 
-// bearerMechanism takes a broker's refusal as RFC 7628 has it: the broker
-// first answers with a JSON object, which is to be acknowledged, and only then
-// with its error. franz-go's own session ends at the object, without a reason.
+// bearerMechanism handles a refusal as RFC 7628 defines it. The broker first sends a
+// JSON object, which the client acknowledges, and then its error. franz-go's own
+// session ends at the object, without a reason.
 type bearerMechanism struct{ sasl.Mechanism }
 
 // Authenticate begins a session.
@@ -189,7 +188,7 @@ type bearerSession struct {
 	refused bool
 }
 
-// Challenge acknowledges a refusal with the one byte the RFC asks for.
+// Challenge acknowledges a refusal with the one byte of the RFC.
 func (s *bearerSession) Challenge(answer []byte) (done bool, reply []byte, err error) {
 	var refusal struct {
 		Status string `json:"status"`

@@ -187,7 +187,7 @@ func TestRefusedCredentialsEndTheProcessInTime(t *testing.T) {
 		}
 		sleep(CredentialsPatience)
 		if p.Stops(errors.New("connection reset"), time.Now()) || p.Stops(refused, time.Now()) {
-			t.Error("a failure of another kind does not begin the time anew")
+			t.Error("a failure of another kind does not restart the time limit")
 		}
 		if p.Stops(nil, time.Now()) || !p.Stops(kafka.ErrIllegalState, time.Now()) {
 			t.Error("other errors are not judged by their kind")

@@ -45,15 +45,13 @@ func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 func (s Secret) LogValue() slog.Value { return slog.StringValue(s.String()) }
 
 // SecretPath is the file a Secret came from; empty if it came from a variable.
-// It has no variable of its own: cmd fills it in beside the secret whose tag
-// `file` names it. The file is read again when the secret is needed again, so
-// that a secret can be changed without a restart.
+// It has no variable of its own: cmd sets it for the secret whose tag `file` names it.
+// Every use reads the file again, so that a secret can change without a restart.
 type SecretPath string
 
-// TLS is how the connections to the brokers are encrypted. The other fields
-// take effect with Enabled only; setting one without it is refused, because
-// whoever names a certificate believes to be encrypted. The files are read
-// again while the process runs: see certificates.
+// TLS has the settings of encrypted connections to the brokers. Without Enabled the
+// other fields must be empty, because a certificate suggests encryption. The files are
+// read again while the process runs: see certificates.
 type TLS struct {
 	// Enabled turns TLS on: 1.3 where the broker has it, 1.2 at least. The
 	// broker's certificate and its name are always verified.
@@ -116,8 +114,8 @@ const (
 	SASLOAuthBearer = "OAUTHBEARER"
 )
 
-// credentials is what the clients of one process prove themselves with: shared
-// by all of them, so that a file is read and a token fetched once for all.
+// credentials makes the authentication of all clients of a process. They share it, so
+// that each file is read once and each token fetched once.
 type credentials struct {
 	log     *slog.Logger
 	metrics *securityMetrics
@@ -154,8 +152,8 @@ func (s *credentials) options(c Config) ([]kgo.Opt, error) {
 	return opts, nil
 }
 
-// ClientOptions returns the options of clients beside the processor, such as
-// the demo's producer and readers: the same brokers, reached in the same way.
+// ClientOptions returns the options of other clients, such as the demo's producer and
+// readers: the same brokers with the same credentials.
 func (c Config) ClientOptions() ([]kgo.Opt, error) {
 	s := &credentials{log: slog.New(slog.DiscardHandler), metrics: newSecurityMetrics(prometheus.NewRegistry()), redact: NewRedactor(c)}
 	return s.options(c)
@@ -186,8 +184,8 @@ func (t TLS) validate(m *Mistakes) {
 	m.Add(err)
 }
 
-// sendsSecret reports whether the mechanism hands the broker a secret that
-// whoever listens could use.
+// sendsSecret reports whether the mechanism sends the broker a secret that an
+// eavesdropper could use.
 func (s SASL) sendsSecret() bool { return s.Mechanism == SASLPlain || s.Mechanism == SASLOAuthBearer }
 
 func (s SASL) secretName() string {
@@ -300,8 +298,8 @@ func isLoopback(host string) bool {
 	return host == "localhost" || err == nil && addr.IsLoopback()
 }
 
-// CheckSecret returns an error when the routes ask for a key secret and c has
-// none. It is apart from Validate because it takes the routes to know.
+// CheckSecret returns an error if the routes need a key secret and c has none. Validate
+// cannot check it, because it does not have the routes.
 func (c Config) CheckSecret(needed bool) error {
 	if needed && c.KeySecret == "" {
 		return errors.New("ONCEBUS_KEY_SECRET: not set, but a route asks for one; set it or ONCEBUS_KEY_SECRET_FILE")

@@ -59,8 +59,8 @@ func (t TLS) load(prefix string) (*tls.Config, tlsFiles, error) {
 	if t.CertFile != "" {
 		pair, err := t.pair(prefix, files)
 		m.Add(err)
-		// Sent whatever authorities the broker names: if it does not take the
-		// certificate, it says so, instead of taking us for nobody.
+		// Sent for any authority the broker names: a broker that does not trust
+		// the certificate then reports it, instead of an anonymous client.
 		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return pair, nil }
 		config.Certificates = []tls.Certificate{*pair}
 	}
@@ -96,10 +96,9 @@ func readSetting(variable, path string) ([]byte, error) {
 }
 
 // certificates is the TLS configuration that the files hold now, or held when
-// it was last usable. The files are looked at when a connection is opened or
-// written to, so there is nothing to start or stop. A change makes a new
-// generation; connections of an older one are replaced, each when it has no
-// request under way.
+// it was last usable. Opening a connection or writing to one checks the files, so no
+// goroutine is needed. A change makes a new generation. A connection of an older one is
+// replaced when it has no in-flight request.
 type certificates struct {
 	settings TLS
 	prefix   string // of the settings' variables
@@ -198,7 +197,7 @@ type brokerConn struct {
 	certificates *certificates
 	generation   uint64
 
-	underWay atomic.Int64 // requests written and not answered
+	inFlight atomic.Int64 // requests written, without a response yet
 
 	// Of the response being read.
 	size    [4]byte
@@ -206,15 +205,15 @@ type brokerConn struct {
 	left    uint32
 }
 
-// Write sends a request, unless the connection is of older certificates and
-// has none under way.
+// Write sends a request. It returns errReplaced if the connection is of older
+// certificates and has no in-flight request.
 func (c *brokerConn) Write(p []byte) (int, error) {
-	if c.underWay.Load() == 0 {
+	if c.inFlight.Load() == 0 {
 		if _, now := c.certificates.current(); now != c.generation {
 			return 0, errReplaced
 		}
 	}
-	c.underWay.Add(1)
+	c.inFlight.Add(1)
 	return c.Conn.Write(p)
 }
 
@@ -245,7 +244,7 @@ func (c *brokerConn) count(b []byte) {
 		c.left, b = c.left-n, b[n:]
 		if c.left == 0 {
 			c.sizeLen = 0
-			c.underWay.Add(-1)
+			c.inFlight.Add(-1)
 		}
 	}
 }
@@ -266,7 +265,7 @@ func explainTLS(err error, addr string) error {
 	case errors.As(err, &unknown):
 		why = "its certificate is signed by none of the authorities in ONCEBUS_TLS_CA_FILE (or the system's)"
 	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
-		why = "its certificate is out of date: renew it, or set this machine's clock"
+		why = "its certificate is expired or not valid yet: renew it, or set this machine's clock"
 	case errors.As(err, &invalid):
 		why = "its certificate cannot be used"
 	case errors.As(err, &record):

@@ -54,8 +54,8 @@ func replaceFiles(t *testing.T, files, with []string) {
 	}
 }
 
-// seenCertificates is a broker that remembers which client certificates it saw
-// last, and trusts whoever made them.
+// seenCertificates is a broker that stores the last client certificate and trusts any
+// issuer.
 type seenCertificates struct {
 	mu   sync.Mutex
 	last []byte
@@ -151,9 +151,9 @@ func cloneFile(t *testing.T, cert, key string) string {
 	return copies[0]
 }
 
-// TestBrokerConnIsNotCutWithRequestsUnderWay: whatever pieces responses come
+// TestBrokerConnIsNotCutWithRequestsInFlight: whatever pieces responses come
 // in, the connection knows when all are answered.
-func TestBrokerConnIsNotCutWithRequestsUnderWay(t *testing.T) {
+func TestBrokerConnIsNotCutWithRequestsInFlight(t *testing.T) {
 	here, there := net.Pipe()
 	defer here.Close()
 	defer there.Close()
@@ -188,7 +188,7 @@ func TestBrokerConnIsNotCutWithRequestsUnderWay(t *testing.T) {
 	total := 3*4 + 0 + 1 + 5000
 	buf := make([]byte, 7)
 	for read := 0; read < total; {
-		if conn.underWay.Load() == 0 {
+		if conn.inFlight.Load() == 0 {
 			t.Fatalf("nothing under way after %d of %d bytes", read, total)
 		}
 		n, err := conn.Read(buf)

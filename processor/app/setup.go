@@ -15,29 +15,29 @@ import (
 
 // Conn is a connection to the brokers.
 type Conn struct {
-	Client *kgo.Client // places records by hand, and may write them twice
+	Client *kgo.Client // its records have a partition, and it may write one twice
 	Admin  *kadm.Client
-	// Options are those that a further client starts from.
+	// Options are the first options of a further client.
 	Options []kgo.Opt
 	Log     *slog.Logger
 }
 
-// setup makes what an app stands on.
+// setup creates or checks the topics and the manifest of an app.
 type setup struct {
 	Conn
 	cfg    Config
 	routes *rules.Routes
 }
 
-// Settle makes the app's topics and its manifest, or checks those that are
-// there. What would break a promise is refused, all of it at once.
-func Settle(ctx context.Context, c Conn, cfg Config, routes *rules.Routes) (*App, error) {
+// SetUp creates the app's topics and its manifest, or checks existing ones. It returns
+// all contradictions at once, as operator errors.
+func SetUp(ctx context.Context, c Conn, cfg Config, routes *rules.Routes) (*App, error) {
 	s := &setup{Conn: c, cfg: cfg, routes: routes}
-	t, err := s.settleTopics(ctx)
+	t, err := s.setUpTopics(ctx)
 	if err != nil {
 		return nil, err
 	}
-	m, err := s.settleManifest(ctx, t)
+	m, err := s.setUpManifest(ctx, t)
 	if err != nil {
 		return nil, err
 	}
@@ -48,8 +48,7 @@ func Settle(ctx context.Context, c Conn, cfg Config, routes *rules.Routes) (*App
 	return rt, s.observeClock(ctx, rt)
 }
 
-// observeClock appends a record to the manifest topic, which the broker
-// stamps, and reads the broker's time back.
+// observeClock appends a record to the manifest topic and reads its broker time.
 func (s *setup) observeClock(ctx context.Context, rt *App) error {
 	rec := &kgo.Record{Topic: rt.Topology.Manifest, Key: []byte("clock"), Value: []byte(s.cfg.InstanceID)}
 	if err := s.Client.ProduceSync(ctx, rec).FirstErr(); err != nil {
