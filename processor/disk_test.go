@@ -98,7 +98,7 @@ func TestDiskThatFills(t *testing.T) {
 		t.Errorf("the group is %s with %d members", g.State, len(g.Members))
 	}
 	disk.free.Store(-1) // not known: neither pauses nor goes on
-	b.wait("the warning", func() bool { return strings.Contains(b.logs.String(), "the free disk space is not known") })
+	b.wait("the warning", func() bool { return strings.Contains(b.logs.String(), "free disk space unknown") })
 
 	disk.free.Store(121)
 	b.drain(i, "signals.raw")
