@@ -70,16 +70,8 @@ type manifestTopic struct {
 type manifestNamespace struct {
 	Name    string `json:"name"`
 	KeyRule string `json:"key_rule"`
-<<<<<<< ours
 	// Mode is the route's mode, which decides the meaning of its rows.
 	Mode string `json:"mode"`
-||||||| base
-	// Mode is what its rows mean; a manifest of an early build has none.
-	Mode string `json:"mode,omitempty"`
-=======
-	// Mode is the mode of its routes; a manifest of an early build has none.
-	Mode string `json:"mode,omitempty"`
->>>>>>> theirs
 }
 
 func newManifest(cluster string) (*Manifest, error) {
