@@ -238,7 +238,7 @@ func TestChangedPromiseRefusesToStart(t *testing.T) {
 			change: func(b *bench, _ *Config) {
 				b.useRoutes(benchRoutes + "    mode: claim\n    outcomes: signals.outcomes\n    replies: signals.replies\n")
 			},
-			want: []string{"route signals: its mode changed from plain to claim", "what namespace signals remembers", "or give the route a new namespace"},
+			want: []string{"route signals: its mode changed from plain to claim", "the rows of namespace signals have the old mode", "or give the route a new namespace"},
 			undo: func(b *bench, _ *Config) { b.useRoutes(benchRoutes) },
 		},
 		{
@@ -260,13 +260,13 @@ func TestChangedPromiseRefusesToStart(t *testing.T) {
 		{
 			name: "prepartitioned flag on", routes: benchRoutes,
 			change: func(b *bench, _ *Config) { b.useRoutes(keyedRoutes) },
-			want:   []string{"topic signals.raw was routed and is prepartitioned now", "put `prepartitioned` back"},
+			want:   []string{"topic signals.raw was routed and is prepartitioned now", "restore `prepartitioned`"},
 			undo:   func(b *bench, _ *Config) { b.useRoutes(benchRoutes) },
 		},
 		{
 			name: "prepartitioned flag off", routes: keyedRoutes,
 			change: func(b *bench, _ *Config) { b.useRoutes(benchRoutes) },
-			want:   []string{"topic signals.raw was prepartitioned and is routed now", "put `prepartitioned` back"},
+			want:   []string{"topic signals.raw was prepartitioned and is routed now", "restore `prepartitioned`"},
 			undo:   func(b *bench, _ *Config) { b.useRoutes(keyedRoutes) },
 		},
 		{
@@ -292,7 +292,7 @@ func TestChangedPromiseRefusesToStart(t *testing.T) {
 			change: func(b *bench, _ *Config) {
 				b.produce(&kgo.Record{Topic: "app-manifest", Key: []byte(app.ManifestKey), Value: []byte("?")})
 			},
-			want: []string{"the manifest in app-manifest cannot be read"},
+			want: []string{"decode the manifest in app-manifest"},
 		},
 		{
 			name: "repartition topic recreated", routes: benchRoutes,

@@ -18,6 +18,7 @@ type Metrics struct {
 	byTally              [][]prometheus.Counter // [route index][tally]
 }
 
+// NewMetrics registers the series, with one per route and verdict.
 func NewMetrics(reg prometheus.Registerer, routes *rules.Routes) *Metrics {
 	m := &Metrics{
 		Events: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "oncebus_events_total",

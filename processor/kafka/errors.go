@@ -13,16 +13,16 @@ import (
 type Action uint8
 
 const (
-	// Retry: the broker decided nothing. Wait, and send the request again with
+	// Retry says that the broker decided nothing. Wait, and send the request again with
 	// the same client.
 	Retry Action = iota
-	// Abort: the open transaction cannot commit. Abort it and continue with the
+	// Abort says that the open transaction cannot commit. Abort it and continue with the
 	// same client. Rebalances and failed produces end here.
 	Abort
-	// Rebuild: the client lost its group membership or its producer id, or the
+	// Rebuild says that the client lost its group membership or its producer id, or the
 	// commit outcome is unknown (invariant 3). Make a new client and restore.
 	Rebuild
-	// Stop: continuing would break a guarantee, or the operator has to change
+	// Stop says that continuing would break a guarantee, or the operator has to change
 	// something first. Stop the process: the events stay in Kafka.
 	Stop
 )
