@@ -15,7 +15,7 @@ type Address struct {
 	Request   uint64 // random number of its in-flight request
 }
 
-// IsSet reports whether this is an address; the zero value is none.
+// IsSet reports whether this is an address, not the zero value.
 func (a Address) IsSet() bool { return a.Ingress != 0 }
 
 // AddressTextBytes is the length of an address as text.

@@ -21,7 +21,7 @@ import (
 //	    if fp: b += struct.pack("<Q", fp)
 //	    if att: b += u(att)
 //	    if shift: b += z(shift)
-//	    if res is not False: b += u(0) if res is None else u(len(res) + 1) + res
+//	    if res is not False: b += u(0) if res == None else u(len(res) + 1) + res
 //	    print((b"\x01" + b).hex())
 //	row(1, 0, 1700000000000, 3, 11, 123456789)                       # and so on
 var goldenRows = []struct {

@@ -26,8 +26,8 @@ func (t *task) dropBypass() {
 	}
 }
 
-// detours looks after the tasks that cannot use their stores. It is called
-// between transactions, with the gate held.
+// bypasses starts and ends the bypass of tasks that cannot use their stores. It
+// runs between transactions, under the rebalance lock.
 func (s *taskSet) bypasses(client *kgo.Client) (changed bool) {
 	full := s.src.Stores.Paused() != nil
 	for _, t := range s.sorted() {

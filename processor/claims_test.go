@@ -308,7 +308,7 @@ func TestUnreadableOutcome(t *testing.T) {
 	anyAttempt := dedup.Token{Attempt: 0}
 	far := dedup.Token{Partition: 99, Attempt: 1}
 	want := []string{
-		"header oncebus-outcome is missing", "is none of", "header oncebus-claim-token is missing", "no claim token",
+		"header oncebus-outcome is missing", "is unknown, want one of", "header oncebus-claim-token is missing", "no claim token",
 		"takes no outcomes from topic ops.outcomes", "names no attempt", "names partition 99 of 4",
 	}
 	b.produce(bare(), bare(wire.HeaderOutcome, "done"), bare(wire.HeaderOutcome, "completed"), bare(wire.HeaderOutcome, "completed", wire.HeaderClaimToken, "AAAA"),
@@ -360,11 +360,11 @@ func TestRefusedOutcomeIsExplained(t *testing.T) {
 	}{
 		{token, "failed", "outcome refused: failed is too late: the key is completed", standing},
 		{string(unknown.Append(nil)), "completed", "outcome refused: no claim: the key has no row", map[string]string{wire.HeaderKey: ""}},
-		{token, "done", "is none of", map[string]string{wire.HeaderKey: ""}},
+		{token, "done", "is unknown, want one of", map[string]string{wire.HeaderKey: ""}},
 		{token + "\n", "completed", "no claim token", nil},
 		{"", "completed", "no claim token", nil},
 		{long, "completed", "no claim token", map[string]string{wire.HeaderClaimToken: long[:256]}},
-		{token, long, "is none of", map[string]string{wire.HeaderOutcome: long[:256]}},
+		{token, long, "is unknown, want one of", map[string]string{wire.HeaderOutcome: long[:256]}},
 	} {
 		before := len(b.read("dead"))
 		o := outcomeOf(run, c.kind, fmt.Append(nil, before), kgo.RecordHeader{Key: "foreign", Value: []byte("f")}, kgo.RecordHeader{Key: "oncebus-key", Value: []byte("forged")})

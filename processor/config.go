@@ -11,7 +11,7 @@ import (
 	"oncebus/state"
 )
 
-// Config is everything the processor is told from outside. The env, envDefault
+// Config has all settings of the processor. The env, envDefault
 // and help tags are read by cmd/oncebus, which puts ONCEBUS_ in front of every
 // name; this package reads no environment. Errors name a field by its
 // environment variable, because that is where the reader can change it.
@@ -50,7 +50,7 @@ type Config struct {
 	Disk restore.Disk `envPrefix:"DISK_"`
 
 	// RebuildsPerHour is how many times within an hour the damaged local
-	// state of one task is set aside and rebuilt; once more stops the
+	// state of one task is quarantined and rebuilt; once more stops the
 	// process, now and at every start until the hour is over. 0 is no limit.
 	RebuildsPerHour int `env:"REBUILDS_PER_HOUR" envDefault:"2" help:"rebuilds of one task's damaged local state within an hour, over restarts; one more stops the process; 0 = no limit"`
 

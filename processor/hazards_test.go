@@ -161,8 +161,8 @@ func receiver(f *ast.FuncDecl) string {
 	return fmt.Sprint(of, ".")
 }
 
-// TestPinnedVersions holds go.mod to the releases that fixed what no code of
-// ours can work around (hazards A1 to A3, E4).
+// TestPinnedVersions holds go.mod to the releases that fixed what oncebus cannot
+// work around (hazards A1 to A3, E4).
 func TestPinnedVersions(t *testing.T) {
 	b, err := os.ReadFile("../go.mod")
 	must(t, err)

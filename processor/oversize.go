@@ -14,8 +14,8 @@ import (
 	"oncebus/processor/kafka"
 )
 
-// A batch that unpacks to more than ONCEBUS_MAX_DECOMPRESSED_BATCH_BYTES, by accident or as a
-// bomb, is never unpacked (G5). The client stops at it and says so once. The
+// A batch that decompresses to more than ONCEBUS_MAX_DECOMPRESSED_BATCH_BYTES, by accident or as a
+// bomb, is never decompressed (G5). The client stops at it and says so once. The
 // worker then steps over exactly that batch: in one transaction it emits a
 // dead letter that says where the batch stands and commits the offset behind
 // it. The batch itself stays in its topic. A task that
@@ -28,7 +28,7 @@ import (
 // once: whatever sets an offset drops all fetches that wait to be polled, and
 // with them the announcement (franz-go v1.22.2). But it also logs it, so a
 // batch that is in the log and does not come in a poll replaces the client
-// too; without that its partition would stand still for ever.
+// too; without that its partition would stall for ever.
 
 const (
 	// oversizeLog is how the client's line in the log begins.
@@ -39,7 +39,7 @@ const (
 
 // errOversize says that a client stands before a batch that was not stepped
 // over.
-var errOversize = errors.New("the client stands before a batch that unpacks to too much")
+var errOversize = errors.New("batch decompresses to more than ONCEBUS_MAX_DECOMPRESSED_BATCH_BYTES and was not skipped yet")
 
 // oversizeLogger passes a client's log on and listens for oversize batches.
 type oversizeLogger struct {
@@ -111,7 +111,7 @@ func (w *worker) noteOversize(fetches kgo.Fetches) {
 // stepOver takes a batch into the open transaction as one dead letter.
 func (w *worker) stepOver(batch *kgo.ErrDecompressTooLarge) error {
 	if batch.Topic == w.p.rt.Topology.Repartition {
-		return kafka.OperatorErrorf("%s/%d has a batch at offsets %d to %d that unpacks to more than %d bytes, and only oncebus may write this topic: raise ONCEBUS_MAX_DECOMPRESSED_BATCH_BYTES if it was lowered, and find out who else writes there",
+		return kafka.OperatorErrorf("%s/%d has a batch at offsets %d to %d that decompresses to more than %d bytes, and only oncebus may write this topic: raise ONCEBUS_MAX_DECOMPRESSED_BATCH_BYTES if it was lowered, and find out who else writes there",
 			batch.Topic, batch.Partition, batch.Offset, batch.NextOffset-1, w.p.cfg.maxDecompressedBatchBytes())
 	}
 	if w.router != nil {
@@ -161,7 +161,7 @@ func (w *worker) passOversize() {
 		}
 		offsets[id.Topic][id.Partition] = kgo.EpochOffset{Epoch: batch.Epoch, Offset: batch.NextOffset}
 		w.p.metrics.oversize.WithLabelValues(id.Topic).Inc()
-		w.log.Warn("a batch unpacks to too much and was stepped over with a dead letter",
+		w.log.Warn("batch decompresses to too many bytes, skipped with a dead letter",
 			"topic", id.Topic, "partition", id.Partition, "first_offset", batch.Offset, "last_offset", batch.NextOffset-1, "limit_bytes", w.p.cfg.maxDecompressedBatchBytes())
 	}
 	if waiting, _ := w.announcements(); waiting == 0 {

@@ -118,7 +118,7 @@ func assertBatches(t *testing.T, b *bench, want map[string]string) {
 	for _, r := range letters {
 		first := header(r, wire.HeaderSource)
 		if want[first] != header(r, wire.HeaderBatchLast) || header(r, wire.HeaderVerdict) != "invalid" || header(r, wire.HeaderRoute) != "signals" ||
-			!strings.Contains(header(r, wire.HeaderReason), "unpacks to more than 1048576 bytes") || r.Value != nil {
+			!strings.Contains(header(r, wire.HeaderReason), "decompresses to more than 1048576 bytes") || r.Value != nil {
 			t.Errorf("dead letter of %s has headers %v", first, r.Headers)
 		}
 		delete(want, first)

@@ -43,7 +43,7 @@ func (b *bench) withoutOwner(partition int32, rounds int64) *atomic.Int64 {
 
 // TestPartitionWithoutAnOwnerIsAssignedAgain: a stable group in which no member
 // owns a partition does not stay so (B12). A fault run met it: a broker and a
-// process ended during a rebalance, and a partition stood still for as long as
+// process ended during a rebalance, and a partition stalled for as long as
 // no member joined or left.
 func TestPartitionWithoutAnOwnerIsAssignedAgain(t *testing.T) {
 	t.Parallel()

@@ -35,7 +35,7 @@ func (w *worker) options() []kgo.Opt {
 		kgo.Balancers(watchedBalancer{kgo.CooperativeStickyBalancer(), w.onAssignment}),
 		kgo.BlockRebalanceOnPoll(),
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
-		// A broker has one fetch of ours at a time: partitions resumed after a
+		// A broker serves one fetch of a client at a time: partitions resumed after a
 		// restore wait until the one in progress returns, which with nothing
 		// but idle partitions in it takes this long.
 		kgo.FetchMaxWait(kafka.FetchMaxWait),
@@ -71,17 +71,17 @@ func (w *worker) options() []kgo.Opt {
 // wait for the commit anyway, and Flush ends the wait. Few large batches cost
 // broker and client less than many small ones: with 25 ms instead of 5 an event
 // cost 4.7 us of both in place of 5.8, with 50 ms no less (benchmarks/throughput,
-// keyed, one worker, 2026-11-21). They wait for settleTime at least: a broker that
+// keyed, one worker, 2026-11-21). They wait for markerTime at least: a broker that
 // is still writing the markers of the transaction before holds back the first
 // batch of the next one for 20 ms (add.partitions.to.txn.retry.backoff.ms).
 func lingerFor(commitInterval time.Duration) time.Duration {
-	return min(max(commitInterval/4, settleTime), commitInterval, 25*time.Millisecond)
+	return min(max(commitInterval/4, markerTime), commitInterval, 25*time.Millisecond)
 }
 
-// settleTime is what a broker takes, about, to write a transaction's markers. At
+// markerTime is what a broker takes, about, to write a transaction's markers. At
 // a commit interval of 5 ms and 1,000 requests a second it halves the wait for a
 // verdict: p50 16 ms in place of 33 (benchmarks/ingress, 2026-11-21).
-const settleTime = 4 * time.Millisecond
+const markerTime = 4 * time.Millisecond
 
 // watchedBalancer is a balancer that tells what the group gave this member.
 // franz-go's callbacks speak of differences, and its transaction session keeps
@@ -116,7 +116,7 @@ func (w *worker) onAssignment(partitions map[string][]int32) {
 	}
 }
 
-// assigned returns the present assignment; nil if there is none.
+// assigned returns the present assignment; nil before the first.
 func (w *worker) assigned() map[app.TaskID]bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -135,7 +135,7 @@ func (w *worker) unplaced() (app.TaskID, bool) {
 	return app.TaskID{}, false
 }
 
-// onLost runs when the group has forgotten us.
+// onLost runs when the broker removed this member.
 func (w *worker) onLost(gone map[string][]int32) {
 	w.mu.Lock()
 	w.assignment = nil

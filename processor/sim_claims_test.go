@@ -128,7 +128,7 @@ func (s *sim) checkClaims(h *oracle.History) {
 		}
 		var kept []oracle.Record
 		for _, r := range records {
-			if !strings.Contains(reasonOf(&r), "is none of") {
+			if !strings.Contains(reasonOf(&r), "is unknown, want one of") {
 				kept = append(kept, r)
 			}
 		}

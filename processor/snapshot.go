@@ -115,7 +115,7 @@ func (p *Processor) Ready() error {
 	workers := p.workers
 	p.startedMu.Unlock()
 	if len(workers) == 0 {
-		return errors.New("topics and manifest are not settled yet")
+		return errors.New("topics and manifest are not set up yet")
 	}
 	if err := p.stores.Paused(); err != nil {
 		return err

@@ -264,8 +264,8 @@ func TestCheckpointsAloneCarryOffsetsToo(t *testing.T) {
 	}
 }
 
-// TestRowsExpireByStreamTime judges events of years ago: their rows are out of
-// time by any clock on the wall, and in time by that of the events (D12,
+// TestRowsExpireByStreamTime judges events of years ago: their rows have
+// expired by any clock on the wall, and not by that of the events (D12,
 // hazard T5).
 func TestRowsExpireByStreamTime(t *testing.T) {
 	t.Parallel()

@@ -54,7 +54,7 @@ type taskSet struct {
 	published time.Time // when the snapshot was last refreshed
 	stale     bool      // something was committed since
 
-	// inbox holds assignments that settle has not yet turned into tasks.
+	// inbox holds assignments that reconcile has not yet turned into tasks.
 	// They arrive from the group's goroutine while the worker works.
 	inboxMu sync.Mutex
 	inbox   []assignment
@@ -268,9 +268,9 @@ func (s *taskSet) seal(e *judge.Emitter) {
 	}
 }
 
-// offsets makes the offset commit say exactly what the checkpoints say: no
-// partition that we did not work on, none that is no task of ours, and never
-// an empty request, which the broker would not fence (A5, A7, B8).
+// offsets rewrites the offset commit from the checkpoints. It names only
+// partitions that are tasks of this worker and carried work, and it is never
+// empty: the broker would not fence an empty request (A5, A7, B8).
 func (s *taskSet) offsets(req *kmsg.TxnOffsetCommitRequest) {
 	byTopic := map[string]*kmsg.TxnOffsetCommitRequestTopic{}
 	var topics []*kmsg.TxnOffsetCommitRequestTopic

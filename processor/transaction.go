@@ -21,8 +21,8 @@ func (w *worker) transact(ctx context.Context, fetches kgo.Fetches) error {
 	failpoint.Hit(failpoint.AfterPoll)
 	w.awaken()
 	if err := w.session.Begin(); err != nil {
-		// The records in hand were polled and will not come again, unless a new
-		// client begins where the group is.
+		// The polled records are fetched again only by a new client, which starts
+		// at the group's offset.
 		return fmt.Errorf("begin a transaction: %w", kafka.AsCommitUnknown(err))
 	}
 	return w.during(func() error { return w.fill(ctx, fetches) })
@@ -105,7 +105,7 @@ func fencedErr(fetches kgo.Fetches) error {
 }
 
 // partitionErr judges an error that a poll returned. The end of the poll's
-// own context is none. A position the log no longer has is never repaired by
+// own context is not an error. A position the log no longer has is never repaired by
 // jumping (invariant 8): unread records were deleted.
 func partitionErr(p *kgo.FetchTopicPartition) error {
 	switch {
@@ -145,8 +145,8 @@ func (w *worker) end() error {
 	w.clearRebalanced()
 	w.commitSeconds.Observe(time.Since(began).Seconds())
 	if err != nil {
-		// The client is given up, and with it all tasks: they come back
-		// through a restore, which finds out what the broker did.
+		// The client is replaced, and with it all tasks: a restore reads what
+		// the broker did.
 		w.unknown.Inc()
 		return fmt.Errorf("end the transaction: %w", kafka.DeniedOffsets(kafka.AsCommitUnknown(err)))
 	}
@@ -174,7 +174,7 @@ func (w *worker) end() error {
 
 // endContext returns the context of an End that tries to commit. End waits for
 // a heartbeat, or for the callback that says the partitions are lost; after
-// the group has forgotten us there is no heartbeat, and the callback waits for
+// the broker removed this member there is no heartbeat, and the callback waits for
 // the gate, which we hold. So if a callback is still waiting endBlockedMax
 // into End, the context is cancelled: the client then has to be replaced,
 // which a lost member has to be in any case.
@@ -252,8 +252,8 @@ func (w *worker) clearRebalanced() {
 }
 
 // errNotFlushed marks a client that could not deliver what it was given before
-// the broker aborts the transaction on its own: it is given up, with records
-// that it may still read. Without this limit a partition that takes nothing
+// the broker aborts the transaction on its own. The client is replaced; it may
+// still read its records. Without this limit a partition that takes nothing
 // would hold up all others of the worker.
 var errNotFlushed = errors.New("the brokers have not taken all records of the transaction")
 

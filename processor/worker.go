@@ -90,7 +90,7 @@ type worker struct {
 	// offsets are known.
 	assignment, placed map[app.TaskID]bool
 	// callbackBlocked says that a rebalance callback waits for the gate;
-	// endStuck is to be called then if an End is under way.
+	// endStuck is to be called then while an End runs.
 	callbackBlocked bool
 	endStuck        func()
 }
@@ -120,8 +120,8 @@ func (w *worker) run(ctx context.Context) error {
 		}
 		if ctx.Err() != nil {
 			if err != nil {
-				// The next start settles it, as it settles a kill.
-				w.log.Warn("stopped in doubt", "error", err)
+				// The next start reads the changelog, as after a kill.
+				w.log.Warn("stopped with unknown commit outcome", "error", err)
 			}
 			return nil
 		}
@@ -325,7 +325,7 @@ func (w *worker) resetSession() (bool, error) {
 	if w.tasks != nil {
 		w.tasks.retain(w.assigned())
 	}
-	w.wake() // settle what the rebalance left in the inbox
+	w.wake() // reconcile what the rebalance left in the inbox
 	return true, nil
 }
 

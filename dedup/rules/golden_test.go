@@ -201,7 +201,7 @@ func TestGoldenKeys(t *testing.T) {
 }
 
 // canonical is the canonical form of a JSON text by the payload source, or the
-// reason why there is none.
+// reason why the text has no such form.
 func canonical(tb testing.TB, text string) (form, reason string) {
 	tb.Helper()
 	d, ex := oneRoute(tb, "[{payload: {}}]").NewDeriver(nil).Explain(&Input{Topic: "in", Value: []byte(text)})

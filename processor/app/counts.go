@@ -240,7 +240,7 @@ func (c *Counts) Decode(text string) (recount map[uint8]bool, err error) {
 	return recount, nil
 }
 
-// Of returns the counter of a namespace id and status, nil if there is none.
+// Of returns the counter of a namespace id and status, nil for rows that are not counted.
 func (c *Counts) Of(class uint8, status dedup.Status) *StatusCounter {
 	all := c.class(class)
 	for i := range all {

@@ -12,7 +12,7 @@ import (
 // Found is what exists of an app.
 type Found struct {
 	Topology *Topology
-	Manifest *Manifest // nil if there is none
+	Manifest *Manifest // nil before the app's first start
 	routes   *rules.Routes
 }
 

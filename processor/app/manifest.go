@@ -51,7 +51,7 @@ type Manifest struct {
 const (
 	roleRouted         = "routed"         // a raw topic that the router reads
 	rolePrepartitioned = "prepartitioned" // a raw topic whose partitions are tasks
-	roleRepartition    = "hop"            // the repartition topic, whose partitions are tasks
+	roleRepartition    = "repartition"    // the repartition topic, whose partitions are tasks
 )
 
 type manifestTopic struct {
@@ -214,7 +214,7 @@ func secretCheck(secret []byte) string {
 	return hex.EncodeToString(mac.Sum(nil)[:8])
 }
 
-// readManifest returns the newest manifest, nil if there is none.
+// readManifest returns the newest manifest, nil before the first start.
 func readManifest(ctx context.Context, client *kgo.Client, t *Topology) (*Manifest, error) {
 	reader := kafka.NewReader(client, t.Manifest, t.Topics[t.Manifest].ID, 0)
 	start, end, err := reader.Bounds(ctx)

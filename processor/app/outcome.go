@@ -20,7 +20,7 @@ func (rt *App) ReadOutcome(rec *kgo.Record) (route *Route, read wire.OutcomeEnve
 		return routes[0], read, "header " + wire.HeaderOutcome + " is missing"
 	}
 	if read.Kind, ok = dedup.ParseOutcomeKind(kind); !ok {
-		return routes[0], read, fmt.Sprintf("header %s: %.40q is none of %v", wire.HeaderOutcome, kind, dedup.OutcomeKinds)
+		return routes[0], read, fmt.Sprintf("header %s: %.40q is unknown, want one of %v", wire.HeaderOutcome, kind, dedup.OutcomeKinds)
 	}
 	text, ok := headers.Header(wire.HeaderClaimToken)
 	if !ok {

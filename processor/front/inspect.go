@@ -133,7 +133,7 @@ const (
 	Free    KeyState = "free"    // as if no row existed
 )
 
-// Lookup returns the entry of a derived key; false if there is none. A route with which
+// Lookup returns the entry of a derived key; false for a key without a row. A route with which
 // the app has never run is an operator error. With adjacent buckets the row may be of
 // another digest than the key's. Lookup reads a whole changelog partition; those of all
 // tasks for a prepartitioned topic, whose producers chose the partition.

@@ -2,8 +2,8 @@ package judge
 
 // arena hands out pieces of T from chunks that it keeps and reuses, so that a
 // worker that has seen its largest transaction allocates no more. A piece is
-// valid until reset, which a worker calls when every record of a transaction
-// is with the broker or given up.
+// valid until reset, which a worker calls when the promise of every record of a
+// transaction has been called.
 type arena[T any] struct {
 	chunks [][]T
 	chunk  int // the one in use

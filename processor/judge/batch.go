@@ -29,7 +29,7 @@ func (t *Judge) SkipBatch(e *Emitter, batch *kgo.ErrDecompressTooLarge, limit in
 	t.Open.Next, t.Open.Epoch = batch.NextOffset, batch.Epoch
 }
 
-// DeadLetterBatch emits what is known about a batch that was not unpacked. It
+// DeadLetterBatch emits what is known about a batch that was not decompressed. It
 // goes the way of a record that no route takes: that of the topic's first
 // route.
 func (e *Emitter) DeadLetterBatch(batch *kgo.ErrDecompressTooLarge, present int64, limit int) {
@@ -44,7 +44,7 @@ func (e *Emitter) DeadLetterBatch(batch *kgo.ErrDecompressTooLarge, present int6
 			from: from, timestamp: present,
 		},
 		route: route, verdict: dedup.Invalid, brokerTime: present, last: batch.NextOffset - 1,
-		reason: fmt.Sprintf("the batch of offsets %d to %d unpacks to more than %d bytes (ONCEBUS_MAX_DECOMPRESSED_BATCH_BYTES); its records were not read and stand in %s/%d",
+		reason: fmt.Sprintf("the batch of offsets %d to %d decompresses to more than %d bytes (ONCEBUS_MAX_DECOMPRESSED_BATCH_BYTES); its records were not read and stand in %s/%d",
 			batch.Offset, batch.NextOffset-1, limit, batch.Topic, batch.Partition),
 	}
 	e.byPolicy(&ev, rules.DeadLetter)

@@ -17,8 +17,8 @@ func (t *Judge) skipDuringBypass(route *app.Route, offset int64) bool {
 	return t.Blind && (!route.FailOpen || offset < t.Open.BypassedTo(route.NamespaceID))
 }
 
-// wasBypassed tells whether a running task meets an event that went out
-// unchecked, or is withheld.
+// wasBypassed reports whether a running task reads an event again that it
+// forwarded unchecked or dead-lettered while it bypassed.
 func (t *Judge) wasBypassed(class uint8, offset int64) bool {
 	return len(t.Open.Bypassed) > 0 && !t.Blind && offset < t.Open.BypassedTo(class)
 }

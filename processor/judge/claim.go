@@ -69,8 +69,8 @@ func (t *Judge) replyToDuplicate(j *Judging, ev *event, c *dedup.ClaimDecision, 
 }
 
 // dispatch sends an event to the executor and records its claim, in the place of the
-// row that stood, if one did. Who cannot be kept in it for the outcome, since the row is
-// too long then or too many ask, is told that it runs.
+// row it replaces, if any. If the row has no room for the request, the claim is
+// stored without it, and the reply is in progress.
 func (t *Judge) dispatch(j *Judging, ev *event, c *dedup.ClaimDecision, stood *dedup.Row) {
 	route := ev.route
 	if !t.fits(&c.Row) {
@@ -147,7 +147,7 @@ func (ev *event) requester() dedup.Request {
 	return r
 }
 
-// outcome settles what an executor or an operator says of a claim.
+// outcome applies the outcome of a claim.
 func (t *Judge) outcome(j *Judging, ev *event, read *wire.OutcomeEnvelope) error {
 	route := ev.route
 	o := dedup.Outcome{Kind: read.Kind, Token: read.Token, Value: ev.rec.Value}
@@ -286,7 +286,7 @@ func (t *Judge) replyHeaders(j *Judging, route *app.Route, a *reply) []kgo.Recor
 	return own
 }
 
-// replyHeadersMax is the most headers of ours on a reply.
+// replyHeadersMax is the most oncebus headers on a reply.
 const replyHeadersMax = 11
 
 // levelCritical is for what somebody has to look at now.

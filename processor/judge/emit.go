@@ -45,8 +45,8 @@ func NewEmitter(rt *app.App, send func(*kgo.Record)) *Emitter {
 	return &Emitter{rt: rt, send: send, Counts: make([]uint64, len(rt.Routes)*tallies)}
 }
 
-// Reset forgets the transaction. Every record must be with the broker or
-// given up: franz-go reads them until their promise is called.
+// Reset drops the transaction's records. Every promise must have been called:
+// franz-go reads a record until then.
 func (e *Emitter) Reset() {
 	e.records.reset()
 	e.headers.reset()
@@ -95,7 +95,7 @@ type event struct {
 	replyTo dedup.Address        // of the request that waits for the verdict; zero for none
 	claimed *dedup.ClaimDecision // the judgement, in claim mode
 	passed  bool                 // it went to the output
-	waits   bool                 // ask is told the outcome too, when there is one
+	waits   bool                 // the outcome follows on replyTo
 }
 
 // emit sends ev to topic; if it does not fit there, to the dead-letter topic,
@@ -125,7 +125,7 @@ func (e *Emitter) deadLetter(ev *event) {
 
 // build makes the record: key, value, timestamp and foreign headers untouched,
 // then our headers. A foreign header with our prefix is left out, so that a
-// reader who finds one of ours can trust it.
+// reader can trust every oncebus header.
 func (e *Emitter) build(ev *event, topic string) *kgo.Record {
 	r := e.NewRecord()
 	r.Topic, r.Key, r.Value = topic, ev.rec.Key, ev.rec.Value

@@ -61,7 +61,7 @@ type Judging struct {
 }
 
 // Process judges records into the open transaction. Records below the
-// checkpoint were judged before: they are passed over (invariant 6).
+// checkpoint were judged before: they are skipped (invariant 6).
 func (t *Judge) Process(j *Judging, records []*kgo.Record) error {
 	j.now = t.App.Clock.Now()
 	for _, rec := range records {
@@ -188,24 +188,24 @@ func (j *Judging) presentOf(rec *kgo.Record) int64 {
 }
 
 // lookUp returns the row that an event is judged against: its key's, or with
-// neighbours that of a key beside it.
+// adjacent buckets that of an adjacent key.
 func (t *Judge) lookUp(ev *event, decided *dedup.Event, streamTime int64) (dedup.Row, bool, error) {
 	own, held, err := t.Store.Get(decided.Digest)
 	if err != nil || !ev.HasAdjacent {
 		return own, held, err
 	}
 	var rows [len(ev.Adjacent)]dedup.Row
-	beside := rows[:0]
+	adjacent := rows[:0]
 	for _, digest := range ev.Adjacent {
 		row, found, err := t.Store.Get(digest)
 		switch {
 		case err != nil:
 			return row, found, err
 		case found:
-			beside = append(beside, row)
+			adjacent = append(adjacent, row)
 		}
 	}
-	prior, held := decided.Prior(own, held, beside, ev.route.AdjacentStepMS, ev.route.Span, streamTime)
+	prior, held := decided.Prior(own, held, adjacent, ev.route.AdjacentStepMS, ev.route.Span, streamTime)
 	return prior, held, nil
 }
 
@@ -213,11 +213,11 @@ func (t *Judge) lookUp(ev *event, decided *dedup.Event, streamTime int64) (dedup
 func (t *Judge) judge(j *Judging, ev *event, digest dedup.Digest, eventTime int64) error {
 	route := ev.route
 	streamTime := t.streamTime(route.NamespaceID)
-	told := eventTime
-	verdict, eventTime := route.Span.Admit(told, streamTime, ev.brokerTime)
+	unclamped := eventTime
+	verdict, eventTime := route.Span.Admit(unclamped, streamTime, ev.brokerTime)
 	decided := dedup.Event{Digest: digest, Time: eventTime, At: ev.from, NamespaceID: route.NamespaceID, Fingerprint: ev.Fingerprint}
 	if ev.HasAdjacent {
-		decided.Shift = ev.Shift + told - eventTime // which may have been clamped
+		decided.Shift = ev.Shift + unclamped - eventTime // which may have been clamped
 	}
 	before := t.wasBypassed(route.NamespaceID, ev.rec.Offset)
 	switch {

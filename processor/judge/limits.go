@@ -8,7 +8,7 @@ import (
 )
 
 // waitingMax is how many requests of a namespace may wait in one partition,
-// those of running events included. Copies beyond it are told so at once.
+// those of dispatched events included. A duplicate beyond it gets in_progress at once.
 const waitingMax = 64 << 10
 
 // overLimit reports whether a new key is one too many.

@@ -15,8 +15,8 @@ import (
 // <app>-verdicts in the transaction of the judgement, so a verdict that is read is
 // committed.
 
-// conclude ends the judgement on an event: it is counted and, if somebody
-// waits for it, told. Every verdict comes through here, once.
+// conclude counts an event and, if a request waits for the verdict, produces it.
+// Every verdict of an event passes here once.
 func (e *Emitter) conclude(ev *event) {
 	e.tally(ev.route, counterIndex(ev.verdict))
 	if ev.replyTo.IsSet() {
@@ -64,7 +64,7 @@ func (e *Emitter) respondWithOutcome(route *app.Route, r *reply) {
 func (e *Emitter) produceVerdict(a *wire.VerdictRecord) {
 	topic := e.rt.Topology.Verdicts
 	if a.To.Partition >= e.rt.Topology.Topics[topic].Partitions {
-		return // nobody's address
+		return // not an address of this app
 	}
 	r := e.NewRecord()
 	stamp := e.stamp(topic, a.BrokerTime)

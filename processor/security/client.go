@@ -22,8 +22,8 @@ func ClientOptions(cfg Config, reg prometheus.Registerer, log *slog.Logger, reda
 	return append(opts, kgo.WithLogger(NewClientLogger(log)), kgo.MetadataMinAge(metadataMinAge)), err
 }
 
-// ClientLogger passes franz-go's log on, one level down: its info is the
-// detail of ours.
+// ClientLogger writes franz-go's log to ours, one level down: its info is our
+// debug.
 type ClientLogger struct{ log *slog.Logger }
 
 // NewClientLogger returns a client's log that writes to ours.

@@ -14,8 +14,7 @@ import (
 )
 
 // Secret is a value that must not be shown. Every way of printing it yields
-// ***, or nothing when it is empty, so that an unset secret can be told from a
-// set one.
+// ***, or nothing when it is empty, so that an unset secret differs from a set one.
 type Secret string
 
 // Bytes returns the value itself; nil when it is not set.

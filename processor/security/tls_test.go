@@ -189,7 +189,7 @@ func TestBrokerConnIsNotCutWithRequestsInFlight(t *testing.T) {
 	buf := make([]byte, 7)
 	for read := 0; read < total; {
 		if conn.inFlight.Load() == 0 {
-			t.Fatalf("nothing under way after %d of %d bytes", read, total)
+			t.Fatalf("no request in flight after %d of %d bytes", read, total)
 		}
 		n, err := conn.Read(buf)
 		if err != nil {
