@@ -11,16 +11,38 @@ import (
 	"oncebus/processor/wire"
 )
 
-// skipDuringBypass tells whether the events of a class at this offset are left where
-// they are while the task passes events: they wait for the store, or went out.
-func (t *Judge) skipDuringBypass(route *app.Route, offset int64) bool {
-	return t.Blind && (!route.FailOpen || offset < t.Open.BypassedTo(route.NamespaceID))
-}
+// turn says what happens to an event of an input, apart from its verdict.
+type turn uint8
 
-// wasBypassed reports whether a running task reads an event again that it
-// forwarded unchecked or dead-lettered while it bypassed.
-func (t *Judge) wasBypassed(class uint8, offset int64) bool {
-	return len(t.Open.Bypassed) > 0 && !t.Blind && offset < t.Open.BypassedTo(class)
+const (
+	// turnFresh: it is judged.
+	turnFresh turn = iota
+	// turnUnchecked: the store cannot be used, and the route fails open.
+	turnUnchecked
+	// turnWaits: the store cannot be used. The event is judged after the restore,
+	// or has been forwarded unchecked already.
+	turnWaits
+	// turnKnown: it was forwarded unchecked. It is stored and not emitted again.
+	turnKnown
+	// turnDone: it became a dead letter during the bypass.
+	turnDone
+)
+
+// turnOf is the one place that asks whether the store can be used and whether a
+// route fails open.
+func (t *Judge) turnOf(route *app.Route, offset int64) turn {
+	bypassed := offset < t.Open.BypassedTo(route.NamespaceID)
+	switch {
+	case t.Blind && (bypassed || !route.FailOpen):
+		return turnWaits
+	case t.Blind:
+		return turnUnchecked
+	case bypassed && t.Open.IsDeadLettered(offset):
+		return turnDone
+	case bypassed:
+		return turnKnown
+	}
+	return turnFresh
 }
 
 // BypassedUpTo notes that the events of fail-open classes are out up to an offset.
@@ -53,32 +75,32 @@ func (t *Judge) forwardUnchecked(j *Judging, ev *event, decided *dedup.Event) {
 	}
 }
 
-// storeForwarded records an event that went out unchecked, so that its later copies
-// are known.
-func (t *Judge) storeForwarded(j *Judging, ev *event, decided *dedup.Event, prior *dedup.Row, held bool, streamTime int64) error {
+// storeForwarded stores an event that was forwarded unchecked, so that its later
+// duplicates are recognised.
+func (t *Judge) storeForwarded(j *Judging, ev *event, c *candidate) error {
 	if ev.route.Mode == rules.ClaimMode {
-		return t.storeForwardedClaim(j, ev, decided, prior, held, streamTime)
+		return t.storeForwardedClaim(j, ev, c)
 	}
-	verdict, row := dedup.Decide(*decided, *prior, held, ev.route.Span, streamTime)
-	stood := standing(ev.route, prior, held, streamTime)
-	if verdict != dedup.Unique && verdict != dedup.AfterWindow || stood == nil && t.overLimit(ev.route) {
+	verdict, row := dedup.Decide(c.event, c.prior, c.held, ev.route.Span, c.streamTime)
+	replaced := c.replaces(&ev.route.Span)
+	if verdict != dedup.Unique && verdict != dedup.AfterWindow || replaced == nil && t.overLimit(ev.route) {
 		return nil
 	}
 	t.putRow(j, &row)
-	t.OpenCounts.ReplaceRow(&row, stood)
+	t.OpenCounts.ReplaceRow(&row, replaced)
 	return nil
 }
 
-func (t *Judge) storeForwardedClaim(j *Judging, ev *event, decided *dedup.Event, prior *dedup.Row, held bool, streamTime int64) error {
-	c, err := dedup.DecideForwardedClaim(t.claimEvent(ev, decided), *prior, held, ev.route.Span, streamTime)
+func (t *Judge) storeForwardedClaim(j *Judging, ev *event, c *candidate) error {
+	d, err := dedup.DecideForwardedClaim(t.claimEvent(ev, &c.event), c.prior, c.held, ev.route.Span, c.streamTime)
 	if err != nil {
 		return fmt.Errorf("%w: %w", kafka.ErrIllegalState, err)
 	}
-	stood := standing(ev.route, prior, held, streamTime)
-	if !c.Write || !t.fits(&c.Row) || stood == nil && t.overLimit(ev.route) {
+	replaced := c.replaces(&ev.route.Span)
+	if !d.Write || !t.fits(&d.Row) || replaced == nil && t.overLimit(ev.route) {
 		return nil
 	}
-	t.putRow(j, &c.Row)
-	t.OpenCounts.ReplaceClaim(&c, stood)
+	t.putRow(j, &d.Row)
+	t.OpenCounts.ReplaceClaim(&d, replaced)
 	return nil
 }

@@ -15,22 +15,22 @@ import (
 	"oncebus/processor/wire"
 )
 
-// claim judges an event of claim mode: the first claims the key and goes to the
-// executor, copies are answered.
-func (t *Judge) claim(j *Judging, ev *event, decided *dedup.Event, prior *dedup.Row, held bool, streamTime int64) error {
+// claim judges an event of claim mode. The first claims the key and is
+// dispatched; a duplicate gets a reply, or waits for the outcome.
+func (t *Judge) claim(j *Judging, ev *event, against *candidate) error {
 	route, rule := ev.route, ev.route.Rule
 	if rule.Wait > 0 && !t.mayWait(route) {
 		rule.Wait = 0
 	}
-	c, err := dedup.DecideClaim(t.claimEvent(ev, decided), *prior, held, route.Span, rule, streamTime)
+	c, err := dedup.DecideClaim(t.claimEvent(ev, &against.event), against.prior, against.held, route.Span, rule, against.streamTime)
 	if err != nil {
 		return fmt.Errorf("%w: %w", kafka.ErrIllegalState, err)
 	}
 	ev.verdict, ev.claimed = c.Verdict, &c
 	switch {
 	case c.Verdict == dedup.Late:
-		t.applyLatePolicy(j, ev, decided.Time, streamTime)
-		return nil // which counts it
+		t.applyLatePolicy(j, ev, against.event.Time, against.streamTime)
+		return nil // the policy concludes it
 	case c.Verdict == dedup.Collision:
 		t.applyCollisionPolicy(j, ev, &c.Row)
 		t.reply(j, route, &reply{
@@ -38,14 +38,14 @@ func (t *Judge) claim(j *Judging, ev *event, decided *dedup.Event, prior *dedup.
 		})
 		return nil
 	case c.Run:
-		stood := standing(route, prior, held, streamTime)
-		if stood == nil && t.overLimit(route) {
+		replaced := against.replaces(&route.Span)
+		if replaced == nil && t.overLimit(route) {
 			t.applyLimitPolicy(j, ev)
 			return nil
 		}
-		t.dispatch(j, ev, &c, stood)
+		t.dispatch(j, ev, &c, replaced)
 	case c.Write && t.fits(&c.Row):
-		t.putRow(j, &c.Row) // the copy waits
+		t.putRow(j, &c.Row) // the duplicate waits
 		t.OpenCounts.AddWaiting(&c.Row, 1)
 		ev.noteWaiting(&c)
 	default:
@@ -71,7 +71,7 @@ func (t *Judge) replyToDuplicate(j *Judging, ev *event, c *dedup.ClaimDecision, 
 // dispatch sends an event to the executor and records its claim, in the place of the
 // row it replaces, if any. If the row has no room for the request, the claim is
 // stored without it, and the reply is in progress.
-func (t *Judge) dispatch(j *Judging, ev *event, c *dedup.ClaimDecision, stood *dedup.Row) {
+func (t *Judge) dispatch(j *Judging, ev *event, c *dedup.ClaimDecision, replaced *dedup.Row) {
 	route := ev.route
 	if !t.fits(&c.Row) {
 		c.DropRequest()
@@ -103,7 +103,7 @@ func (t *Judge) dispatch(j *Judging, ev *event, c *dedup.ClaimDecision, stood *d
 		t.Log.Warn("lease expired without an outcome, claim taken over: executor died, or lease too short",
 			"route", route.Name, "key", wire.KeyText(&c.Claim.Key), "attempt", c.Row.Attempt, "lease", route.Claim.Lease)
 	} else {
-		t.OpenCounts.ReplaceClaim(c, stood)
+		t.OpenCounts.ReplaceClaim(c, replaced)
 	}
 	if c.Verdict == dedup.AfterWindow {
 		t.Log.Info("a copy after its window runs again", "route", route.Name, "key", wire.KeyText(ev.key), "attempt", c.Row.Attempt)

@@ -129,16 +129,18 @@ func (t *Judge) processRepartitioned(j *Judging, rec *kgo.Record) error {
 	if env.FromIngress {
 		ev.from = t.App.PositionOf(rec)
 	}
-	switch {
-	case env.Outcome != nil && t.Blind:
-		return nil // for when there are claims again
-	case env.Outcome != nil:
+	if env.Outcome != nil {
+		if t.Blind {
+			return nil // it is applied after the restore
+		}
 		return t.outcome(j, &ev, env.Outcome)
-	case t.skipDuringBypass(route, rec.Offset):
+	}
+	turn := t.turnOf(route, rec.Offset)
+	if turn == turnWaits || turn == turnDone {
 		return nil
 	}
 	ev.key, ev.Details = &env.Key, env.Details
-	return t.judge(j, &ev, env.Digest, env.EventTime)
+	return t.judge(j, &ev, turn, env.Digest, env.EventTime)
 }
 
 // processPrepartitioned derives the key of a record of a prepartitioned topic and judges it.
@@ -155,17 +157,18 @@ func (t *Judge) processPrepartitioned(j *Judging, rec *kgo.Record) error {
 		brokerTime: j.presentOf(rec),
 		replyTo:    route.Asked(rec),
 	}
+	turn := t.turnOf(route, rec.Offset)
 	switch {
-	case t.skipDuringBypass(route, rec.Offset):
+	case turn == turnWaits || turn == turnDone:
 		return nil
 	case derived.Finding != rules.Keyed:
-		if !t.wasBypassed(route.NamespaceID, rec.Offset) {
+		if turn != turnKnown {
 			j.turnAway(&ev, &derived)
 		}
 		return nil
 	}
 	ev.key, ev.Details = &derived.Key, wire.DetailsOf(&derived)
-	return t.judge(j, &ev, derived.Digest, derived.Time)
+	return t.judge(j, &ev, turn, derived.Digest, derived.Time)
 }
 
 // derive is Deriver.Derive, timed for the records that are timed.
@@ -187,12 +190,28 @@ func (j *Judging) presentOf(rec *kgo.Record) int64 {
 	return j.now
 }
 
-// lookUp returns the row that an event is judged against: its key's, or with
+// candidate is an event that is judged, with what it is judged against.
+type candidate struct {
+	event      dedup.Event
+	streamTime int64 // of its namespace, ms
+	prior      dedup.Row
+	held       bool // there is a prior row
+}
+
+// replaces returns the row that the event's own row replaces, nil for a new key.
+func (c *candidate) replaces(span *dedup.Window) *dedup.Row {
+	if c.held && span.Stands(&c.prior, c.streamTime) {
+		return &c.prior
+	}
+	return nil
+}
+
+// lookUp finds the row that an event is judged against: its key's, or with
 // adjacent buckets that of an adjacent key.
-func (t *Judge) lookUp(ev *event, decided *dedup.Event, streamTime int64) (dedup.Row, bool, error) {
-	own, held, err := t.Store.Get(decided.Digest)
+func (t *Judge) lookUp(ev *event, c *candidate) (err error) {
+	c.prior, c.held, err = t.Store.Get(c.event.Digest)
 	if err != nil || !ev.HasAdjacent {
-		return own, held, err
+		return err
 	}
 	var rows [len(ev.Adjacent)]dedup.Row
 	adjacent := rows[:0]
@@ -200,92 +219,91 @@ func (t *Judge) lookUp(ev *event, decided *dedup.Event, streamTime int64) (dedup
 		row, found, err := t.Store.Get(digest)
 		switch {
 		case err != nil:
-			return row, found, err
+			return err
 		case found:
 			adjacent = append(adjacent, row)
 		}
 	}
-	prior, held := decided.Prior(own, held, adjacent, ev.route.AdjacentStepMS, ev.route.Span, streamTime)
-	return prior, held, nil
+	c.prior, c.held = c.event.Prior(c.prior, c.held, adjacent, ev.route.AdjacentStepMS, ev.route.Span, c.streamTime)
+	return nil
 }
 
-// judge is the decision: admit by time, look up, decide, emit, record.
-func (t *Judge) judge(j *Judging, ev *event, digest dedup.Digest, eventTime int64) error {
+// judge reaches the verdict on an event with a key: admit by time, look up,
+// decide, emit, record. Each step may end it; only the last moves stream time.
+func (t *Judge) judge(j *Judging, ev *event, turn turn, digest dedup.Digest, eventTime int64) error {
 	route := ev.route
-	streamTime := t.streamTime(route.NamespaceID)
-	unclamped := eventTime
-	verdict, eventTime := route.Span.Admit(unclamped, streamTime, ev.brokerTime)
-	decided := dedup.Event{Digest: digest, Time: eventTime, At: ev.from, NamespaceID: route.NamespaceID, Fingerprint: ev.Fingerprint}
+	c := candidate{streamTime: t.streamTime(route.NamespaceID)}
+	verdict, admitted := route.Span.Admit(eventTime, c.streamTime, ev.brokerTime)
+	c.event = dedup.Event{Digest: digest, Time: admitted, At: ev.from, NamespaceID: route.NamespaceID, Fingerprint: ev.Fingerprint}
 	if ev.HasAdjacent {
-		decided.Shift = ev.Shift + unclamped - eventTime // which may have been clamped
+		c.event.Shift = ev.Shift + eventTime - admitted // which may have been clamped
 	}
-	before := t.wasBypassed(route.NamespaceID, ev.rec.Offset)
 	switch {
-	case before && (verdict != dedup.Unique || t.Open.IsDeadLettered(ev.rec.Offset)):
-		return nil // which was said then
+	case turn == turnKnown && verdict != dedup.Unique:
+		return nil // it was a dead letter, or late, when it was forwarded
 	case verdict == dedup.Invalid:
-		if t.Blind {
-			t.Open.DeadLetter(ev.rec.Offset, ev.rec.Offset+1) // its time may have come when it is met again
+		if turn == turnUnchecked {
+			t.Open.DeadLetter(ev.rec.Offset, ev.rec.Offset+1) // it may be valid when it is read again
 		}
 		ev.verdict = verdict
-		ev.reason = fmt.Sprintf("event time %d is more than %v ahead of the broker's %d", eventTime, route.Skew, ev.brokerTime)
+		ev.reason = fmt.Sprintf("event time %d is more than %v ahead of the broker's %d", admitted, route.Skew, ev.brokerTime)
 		j.byPolicy(ev, rules.DeadLetter)
 		return nil
 	case verdict == dedup.Late:
-		t.applyLatePolicy(j, ev, eventTime, streamTime)
+		t.applyLatePolicy(j, ev, admitted, c.streamTime)
 		return nil
-	case t.Blind:
-		t.forwardUnchecked(j, ev, &decided)
+	case turn == turnUnchecked:
+		t.forwardUnchecked(j, ev, &c.event)
 		return nil
 	}
-	prior, held, err := t.lookUp(ev, &decided, streamTime)
-	if err != nil {
+	if err := t.lookUp(ev, &c); err != nil {
 		return err
 	}
+	var err error
 	switch {
-	case before:
-		err = t.storeForwarded(j, ev, &decided, &prior, held, streamTime)
+	case turn == turnKnown:
+		err = t.storeForwarded(j, ev, &c)
 	case route.Mode == rules.ClaimMode:
-		err = t.claim(j, ev, &decided, &prior, held, streamTime)
+		err = t.claim(j, ev, &c)
 	default:
-		err = t.decide(j, ev, &decided, &prior, held, streamTime)
+		err = t.decide(j, ev, &c)
 	}
 	if err != nil {
 		return err
 	}
-	t.Open.StreamTimes.At[route.NamespaceID] = dedup.NextStreamTime(streamTime, eventTime)
+	t.Open.StreamTimes.At[route.NamespaceID] = dedup.NextStreamTime(c.streamTime, admitted)
 	t.Open.StreamTimes.Has[route.NamespaceID] = true
 	t.OpenCounts.Advance(route.NamespaceID, t.Open.StreamTimes.At[route.NamespaceID])
-	if !before {
+	if turn != turnKnown {
 		t.OpenCounts.CountLookup(route.NamespaceID, ev.verdict)
 	}
 	return nil
 }
 
 // decide judges an event of plain deduplication.
-func (t *Judge) decide(j *Judging, ev *event, decided *dedup.Event, prior *dedup.Row, held bool, streamTime int64) error {
+func (t *Judge) decide(j *Judging, ev *event, c *candidate) error {
 	route := ev.route
-	verdict, row := dedup.Decide(*decided, *prior, held, route.Span, streamTime)
+	verdict, row := dedup.Decide(c.event, c.prior, c.held, route.Span, c.streamTime)
 	switch verdict {
 	case dedup.Unique, dedup.AfterWindow:
-		stood := standing(route, prior, held, streamTime)
-		if stood == nil && t.overLimit(route) {
+		replaced := c.replaces(&route.Span)
+		if replaced == nil && t.overLimit(route) {
 			t.applyLimitPolicy(j, ev)
 			break
 		}
 		ev.verdict = verdict
 		if j.emit(ev, route.Output) {
 			t.putRow(j, &row)
-			t.OpenCounts.ReplaceRow(&row, stood)
+			t.OpenCounts.ReplaceRow(&row, replaced)
 		}
 		j.conclude(ev)
 	case dedup.Duplicate:
-		ev.verdict, ev.first = verdict, prior
-		t.applyDuplicatePolicy(j, ev, decided.Time)
+		ev.verdict, ev.first = verdict, &c.prior
+		t.applyDuplicatePolicy(j, ev, c.event.Time)
 	case dedup.Collision:
-		t.applyCollisionPolicy(j, ev, prior)
+		t.applyCollisionPolicy(j, ev, &c.prior)
 	case dedup.Late:
-		t.applyLatePolicy(j, ev, decided.Time, streamTime)
+		t.applyLatePolicy(j, ev, c.event.Time, c.streamTime)
 	case dedup.MissingKey, dedup.Invalid, dedup.Limited, dedup.InProgress, dedup.Replayed, dedup.Bypassed:
 		return fmt.Errorf("%w: decided %v", kafka.ErrIllegalState, verdict)
 	}
@@ -373,13 +391,4 @@ func (t *Judge) horizons() [256]int64 {
 		}
 	}
 	return before
-}
-
-// standing returns the row that was looked up if it still speaks for its key,
-// so that an event's own would take its place; nil if the key is new.
-func standing(r *app.Route, prior *dedup.Row, held bool, streamTime int64) *dedup.Row {
-	if held && r.Span.Stands(prior, streamTime) {
-		return prior
-	}
-	return nil
 }

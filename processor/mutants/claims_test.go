@@ -47,7 +47,7 @@ var claimList = []mutant{
 	{
 		name:  "waiting-copy-in-memory",
 		does:  "a copy that waits is known to the store and not to the changelog: a takeover forgets it",
-		edits: []edit{{"processor/judge/claim.go", "		t.putRow(j, &c.Row) // the copy waits\n", "		t.Store.Put(c.Row)\n"}},
+		edits: []edit{{"processor/judge/claim.go", "		t.putRow(j, &c.Row) // the duplicate waits\n", "		t.Store.Put(c.Row)\n"}},
 		aims:  inProcessor("^TestWaitingDuplicatesAreAnsweredOnce$"),
 	},
 	{

@@ -165,7 +165,7 @@ var list = []mutant{
 		does:    "the machine's clock decides which rows and which events are expired",
 		edits: []edit{
 			{"processor/judge/judge.go", "before[r.NamespaceID] = r.Span.Horizon(t.Committed.StreamTimes.At[r.NamespaceID])", "before[r.NamespaceID] = time.Now().UnixMilli() - r.RetentionMS()"},
-			{"processor/judge/judge.go", "	streamTime := t.streamTime(route.NamespaceID)\n", "	streamTime := max(t.streamTime(route.NamespaceID), time.Now().UnixMilli())\n"},
+			{"processor/judge/judge.go", "	c := candidate{streamTime: t.streamTime(route.NamespaceID)}\n", "	c := candidate{streamTime: max(t.streamTime(route.NamespaceID), time.Now().UnixMilli())}\n"},
 		},
 		aims: inProcessor("^TestRowsExpireByStreamTime$"),
 	},
