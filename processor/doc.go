@@ -141,7 +141,7 @@
 //     may read a record until its promise has been called. After Flush or an
 //     abort all promises have been.
 //   - A worker without transactions releases its arenas. The last one of a process
-//     returns the process's free memory (rest.go): Go would keep both.
+//     returns the process's free memory (idle.go): Go would keep both.
 //   - No RecordDeliveryTimeout is set: it would fail every record whose original
 //     timestamp is older than it.
 //   - The repartition topic has LogAppendTime; the original timestamp is in the

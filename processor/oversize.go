@@ -2,33 +2,30 @@ package processor
 
 import (
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"oncebus/processor/app"
-	"oncebus/processor/kafka"
 )
 
-// A batch that decompresses to more than ONCEBUS_MAX_DECOMPRESSED_BATCH_BYTES, by accident or as a
-// bomb, is never decompressed (G5). The client stops at it and says so once. The
-// worker then steps over exactly that batch: in one transaction it emits a
-// dead letter that says where the batch stands and commits the offset behind
-// it. The batch itself stays in its topic. A task that
-// passes events unchecked does so at once; when it meets the batch again, its
-// checkpoint says that the dead letter is out.
+// A batch that decompresses to more than ONCEBUS_MAX_DECOMPRESSED_BATCH_BYTES, by
+// accident or as a bomb, is never decompressed (G5). The client stops at it and
+// announces it once. The worker then skips exactly that batch. One transaction
+// emits a dead letter with the batch's offsets and commits the offset after it.
+// The batch itself stays in its topic. A bypassing task skips it at once; its
+// checkpoint says so when the task reads the batch again.
 //
-// The client does not repeat itself, not even after an abort, which may or may
-// not rewind it. So a batch that was announced is stepped over in the
-// transaction in progress, or the client is replaced. It may not even say it
-// once: whatever sets an offset drops all fetches that wait to be polled, and
-// with them the announcement (franz-go v1.22.2). But it also logs it, so a
-// batch that is in the log and does not come in a poll replaces the client
-// too; without that its partition would stall for ever.
+// The client does not repeat the announcement, not even after an abort, which may
+// or may not rewind it. So an announced batch is skipped in the transaction in
+// progress, or the client is replaced. A poll may miss the announcement: whatever
+// sets an offset drops all fetches that wait to be polled (franz-go v1.22.2). The
+// client also logs it. So a batch that is in the log and in no poll replaces the
+// client too; otherwise its partition would stall for ever.
 
 const (
 	// oversizeLog is how the client's line in the log begins.
@@ -37,8 +34,7 @@ const (
 	announcedMax = 3 * time.Second
 )
 
-// errOversize says that a client stands before a batch that was not stepped
-// over.
+// errOversize says that a client stopped at a batch that was not skipped.
 var errOversize = errors.New("batch decompresses to more than ONCEBUS_MAX_DECOMPRESSED_BATCH_BYTES and was not skipped yet")
 
 // oversizeLogger passes a client's log on and listens for oversize batches.
@@ -73,67 +69,67 @@ func (l oversizeLogger) Log(level kgo.LogLevel, msg string, keyvals ...any) {
 	}
 }
 
-// onAnnounced runs in the client's goroutines.
-func (w *worker) onAnnounced(id app.TaskID) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.announced[id] = time.Now()
+// oversized are the batches at which a client stopped.
+type oversized struct {
+	mu sync.Mutex
+	// announced has those that the client has logged and that came in no poll.
+	announced map[app.TaskID]time.Time
+
+	// batches has those that no committed transaction has skipped yet. They
+	// belong to the worker's goroutine.
+	batches map[app.TaskID]*kgo.ErrDecompressTooLarge
 }
 
-// announcements returns how many batches were announced that came in no poll,
-// and whether one of them will not come any more.
-func (w *worker) announcements() (n int, lost bool) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for _, at := range w.announced {
-		lost = lost || time.Since(at) > announcedMax
+func newOversized() *oversized {
+	return &oversized{announced: map[app.TaskID]time.Time{}, batches: map[app.TaskID]*kgo.ErrDecompressTooLarge{}}
+}
+
+// announce notes a batch that the client logged. It runs in the client's goroutines.
+func (o *oversized) announce(id app.TaskID) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.announced[id] = time.Now()
+}
+
+// forget drops the announcement of a partition.
+func (o *oversized) forget(id app.TaskID) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	delete(o.announced, id)
+}
+
+// announcements returns how many announced batches came in no poll, and whether
+// the poll of one of them has been missed.
+func (o *oversized) announcements() (n int, missed bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, at := range o.announced {
+		missed = missed || time.Since(at) > announcedMax
 	}
-	return len(w.announced), lost
+	return len(o.announced), missed
 }
 
-// noteOversize remembers the batches that a poll stopped at.
-func (w *worker) noteOversize(fetches kgo.Fetches) {
+// note takes the batches at which a poll stopped.
+func (o *oversized) note(fetches kgo.Fetches) {
 	fetches.EachError(func(topic string, partition int32, err error) {
 		var tooLarge *kgo.ErrDecompressTooLarge
 		if !errors.As(err, &tooLarge) {
 			return
 		}
-		if w.oversize == nil {
-			w.oversize = map[app.TaskID]*kgo.ErrDecompressTooLarge{}
-		}
-		w.oversize[app.TaskID{Topic: topic, Partition: partition}] = tooLarge
-		w.mu.Lock()
-		delete(w.announced, app.TaskID{Topic: topic, Partition: partition})
-		w.mu.Unlock()
+		id := app.TaskID{Topic: topic, Partition: partition}
+		o.batches[id] = tooLarge
+		o.forget(id)
 	})
 }
 
-// stepOver takes a batch into the open transaction as one dead letter.
-func (w *worker) stepOver(batch *kgo.ErrDecompressTooLarge) error {
-	if batch.Topic == w.p.rt.Topology.Repartition {
-		return kafka.OperatorErrorf("%s/%d has a batch at offsets %d to %d that decompresses to more than %d bytes, and only oncebus may write this topic: raise ONCEBUS_MAX_DECOMPRESSED_BATCH_BYTES if it was lowered, and find out who else writes there",
-			batch.Topic, batch.Partition, batch.Offset, batch.NextOffset-1, w.p.cfg.maxDecompressedBatchBytes())
-	}
-	if w.router != nil {
-		w.emitter.DeadLetterBatch(batch, w.p.rt.Clock.Now(), w.p.cfg.maxDecompressedBatchBytes())
-		return nil
-	}
-	t := w.tasks.tasks[app.TaskID{Topic: batch.Topic, Partition: batch.Partition}]
-	if t == nil || t.state != running && t.state != bypassing {
-		return fmt.Errorf("%w: a batch of %s/%d arrived for a task that is not running", kafka.ErrMustAbort, batch.Topic, batch.Partition)
-	}
-	t.SkipBatch(w.emitter, batch, w.p.cfg.maxDecompressedBatchBytes())
-	return nil
-}
-
-// oversizeOffsets makes an offset commit of the routing stage pass the
-// batches that were stepped over. Tasks write theirs from their checkpoints.
-func (w *worker) oversizeOffsets(req *kmsg.TxnOffsetCommitRequest) {
-	for id, batch := range w.oversize {
+// offsets extends an offset commit of the routing stage by the skipped batches.
+// Tasks write theirs from their checkpoints.
+func (o *oversized) offsets(req *kmsg.TxnOffsetCommitRequest, topics map[string]app.Topic) {
+	for id, batch := range o.batches {
 		i := slices.IndexFunc(req.Topics, func(t kmsg.TxnOffsetCommitRequestTopic) bool { return t.Topic == id.Topic })
 		if i < 0 {
 			topic := kmsg.NewTxnOffsetCommitRequestTopic()
-			topic.Topic, topic.TopicID = id.Topic, w.p.rt.Topology.Topics[id.Topic].ID
+			topic.Topic, topic.TopicID = id.Topic, topics[id.Topic].ID
 			req.Topics = append(req.Topics, topic)
 			i = len(req.Topics) - 1
 		}
@@ -149,23 +145,20 @@ func (w *worker) oversizeOffsets(req *kmsg.TxnOffsetCommitRequest) {
 	}
 }
 
-// passOversize lets the client go on behind the batches of the transaction
-// that was committed. If another batch is on its way to a poll, setting an
-// offset would lose it; then the client is replaced, which goes on from the
-// committed offsets.
-func (w *worker) passOversize() {
+// resume lets the client fetch after the batches of a committed transaction. If
+// another batch is on its way to a poll, setting an offset would lose it; then the
+// client is replaced, which starts at the committed offsets.
+func (o *oversized) resume(client *kgo.Client) {
+	if waiting, _ := o.announcements(); waiting > 0 || len(o.batches) == 0 {
+		return
+	}
 	offsets := map[string]map[int32]kgo.EpochOffset{}
-	for id, batch := range w.oversize {
+	for id, batch := range o.batches {
 		if offsets[id.Topic] == nil {
 			offsets[id.Topic] = map[int32]kgo.EpochOffset{}
 		}
 		offsets[id.Topic][id.Partition] = kgo.EpochOffset{Epoch: batch.Epoch, Offset: batch.NextOffset}
-		w.p.metrics.oversize.WithLabelValues(id.Topic).Inc()
-		w.log.Warn("batch decompresses to too many bytes, skipped with a dead letter",
-			"topic", id.Topic, "partition", id.Partition, "first_offset", batch.Offset, "last_offset", batch.NextOffset-1, "limit_bytes", w.p.cfg.maxDecompressedBatchBytes())
 	}
-	if waiting, _ := w.announcements(); waiting == 0 {
-		w.client.SetOffsets(offsets)
-		w.oversize = nil
-	}
+	client.SetOffsets(offsets)
+	clear(o.batches)
 }

@@ -196,7 +196,7 @@ func TestLostAnnouncementReplacesTheClient(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, benchRoutes)
 	i := b.ready(b.start(b.config("one")))
-	i.workers[0].onAnnounced(app.TaskID{Topic: "signals.raw", Partition: 1})
+	i.workers[0].oversized.announce(app.TaskID{Topic: "signals.raw", Partition: 1})
 	b.wait("another client", func() bool { return testutil.ToFloat64(i.metrics.rebuilt.WithLabelValues(stageRoute)) == 1 })
 	b.produce(batch("a", 8)...)
 	b.drain(i, "signals.raw")

@@ -40,7 +40,7 @@ type Processor struct {
 	stallAfter time.Duration // stallAfter; tests have less time
 	// ownersInterval is ownersInterval; tests have less time.
 	ownersInterval time.Duration
-	rest           *rest
+	idle           *idleMemory
 	redact         *security.Redactor
 	patience       time.Duration // with refused credentials, while running
 	refused        chan error    // a refusal that lasted longer
@@ -86,7 +86,7 @@ func New(cfg Config, routes *rules.Routes, reg prometheus.Registerer, log *slog.
 		baseOptions: append(opts, extra...),
 	}
 	reg.MustRegister(newKeyCounts(&p.snapshot))
-	p.stallAfter, p.ownersInterval, p.rest = restore.StallAfter, ownersInterval, newRest()
+	p.stallAfter, p.ownersInterval, p.idle = restore.StallAfter, ownersInterval, newIdleMemory()
 	return p, nil
 }
 

@@ -24,7 +24,7 @@ func (w *worker) options() []kgo.Opt {
 		topics = rt.Topology.TaskTopics()
 	}
 	return append(append([]kgo.Opt(nil), w.p.baseOptions...),
-		kgo.WithLogger(oversizeLogger{security.NewClientLogger(w.p.log), w.onAnnounced}),
+		kgo.WithLogger(oversizeLogger{security.NewClientLogger(w.p.log), w.oversized.announce}),
 		// Begins with the process's own, so that brokers' logs and quotas
 		// tell workers apart and still show what belongs together.
 		kgo.ClientID(w.name),
@@ -149,7 +149,7 @@ func (w *worker) onGone(gone map[string][]int32) {
 	w.rebalanced = true
 	for topic, ps := range gone {
 		for _, p := range ps {
-			delete(w.announced, app.TaskID{Topic: topic, Partition: p})
+			w.oversized.forget(app.TaskID{Topic: topic, Partition: p})
 		}
 	}
 	w.mu.Unlock()

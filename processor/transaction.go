@@ -19,7 +19,7 @@ import (
 // the commit interval is over.
 func (w *worker) transact(ctx context.Context, fetches kgo.Fetches) error {
 	failpoint.Hit(failpoint.AfterPoll)
-	w.awaken()
+	w.memory.use()
 	if err := w.session.Begin(); err != nil {
 		// The polled records are fetched again only by a new client, which starts
 		// at the group's offset.
@@ -65,8 +65,8 @@ func (w *worker) process(fetches kgo.Fetches) error {
 		switch {
 		case failed != nil:
 		case p.Err != nil:
-			if batch := w.oversize[app.TaskID{Topic: p.Topic, Partition: p.Partition}]; batch != nil {
-				failed = w.stepOver(batch)
+			if batch := w.oversized.batches[app.TaskID{Topic: p.Topic, Partition: p.Partition}]; batch != nil {
+				failed = w.skipBatch(batch)
 			} else {
 				failed = partitionErr(&p)
 			}
@@ -78,6 +78,35 @@ func (w *worker) process(fetches kgo.Fetches) error {
 		}
 	})
 	return failed
+}
+
+// skipBatch takes a batch into the open transaction as one dead letter.
+func (w *worker) skipBatch(batch *kgo.ErrDecompressTooLarge) error {
+	if batch.Topic == w.p.rt.Topology.Repartition {
+		return kafka.OperatorErrorf("%s/%d has a batch at offsets %d to %d that decompresses to more than %d bytes, and only oncebus may write this topic: raise ONCEBUS_MAX_DECOMPRESSED_BATCH_BYTES if it was lowered, and find out who else writes there",
+			batch.Topic, batch.Partition, batch.Offset, batch.NextOffset-1, w.p.cfg.maxDecompressedBatchBytes())
+	}
+	if w.router != nil {
+		w.emitter.DeadLetterBatch(batch, w.p.rt.Clock.Now(), w.p.cfg.maxDecompressedBatchBytes())
+		return nil
+	}
+	t := w.tasks.tasks[app.TaskID{Topic: batch.Topic, Partition: batch.Partition}]
+	if t == nil || t.state != running && t.state != bypassing {
+		return fmt.Errorf("%w: a batch of %s/%d arrived for a task that is not running", kafka.ErrMustAbort, batch.Topic, batch.Partition)
+	}
+	t.SkipBatch(w.emitter, batch, w.p.cfg.maxDecompressedBatchBytes())
+	return nil
+}
+
+// resumeAfterBatches reports the skipped batches of the committed transaction and
+// lets the client fetch after them.
+func (w *worker) resumeAfterBatches() {
+	for id, batch := range w.oversized.batches {
+		w.p.metrics.oversize.WithLabelValues(id.Topic).Inc()
+		w.log.Warn("batch decompresses to too many bytes, skipped with a dead letter",
+			"topic", id.Topic, "partition", id.Partition, "first_offset", batch.Offset, "last_offset", batch.NextOffset-1, "limit_bytes", w.p.cfg.maxDecompressedBatchBytes())
+	}
+	w.oversized.resume(w.client)
 }
 
 // fetchErr returns the first error of a poll without records.
@@ -168,7 +197,7 @@ func (w *worker) end() error {
 	if w.tasks != nil {
 		w.tasks.committed(w.client)
 	}
-	w.passOversize()
+	w.resumeAfterBatches()
 	return nil
 }
 
@@ -263,7 +292,7 @@ func (w *worker) guard(req *kmsg.TxnOffsetCommitRequest) error {
 	if req.MemberID == "" || req.Generation < 0 {
 		return fmt.Errorf("%w: not a member of the group", kafka.ErrMustAbort)
 	}
-	w.oversizeOffsets(req)
+	w.oversized.offsets(req, w.p.rt.Topology.Topics)
 	if w.tasks != nil {
 		w.tasks.offsets(req)
 	}

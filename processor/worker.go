@@ -65,16 +65,10 @@ type worker struct {
 	router       *judge.Router // of the routing stage, else nil
 	tasks        *taskSet      // of the dedup stage, else nil
 	// holding says that fetching is paused because the disk is filling.
-	holding atomic.Bool
-	rejoin  atomic.Bool // the group is to assign again
-	// awake says that the worker counts as one that works, see rest.
-	awake    bool
-	workedAt time.Time // when it last began a transaction or got a client
-	// oversize has the batches that the client stopped at and that were not
-	// yet passed in a committed transaction.
-	oversize map[app.TaskID]*kgo.ErrDecompressTooLarge
-	// announced has those that the client has met and that came in no poll.
-	announced map[app.TaskID]time.Time // under mu
+	holding   atomic.Bool
+	rejoin    atomic.Bool // the group is to assign again
+	memory    memoryUse
+	oversized *oversized // batches at which the client stopped
 
 	committed, aborted, unknown prometheus.Counter
 	commitSeconds               prometheus.Observer
@@ -103,6 +97,7 @@ func newWorker(p *Processor, stage string, index int) *worker {
 		aborted:       p.metrics.transactions.WithLabelValues(stage, outcomeAborted),
 		unknown:       p.metrics.transactions.WithLabelValues(stage, outcomeUnknown),
 		commitSeconds: p.metrics.commit.WithLabelValues(stage),
+		memory:        memoryUse{shared: p.idle},
 	}
 }
 
@@ -168,13 +163,13 @@ func (w *worker) runClient(ctx context.Context) error {
 		return fmt.Errorf("register transactional id %s: %w", w.name, err)
 	}
 	for ctx.Err() == nil {
-		if _, lost := w.announcements(); lost {
+		if _, missed := w.oversized.announcements(); missed {
 			return errOversize
 		}
 		if w.rejoin.Swap(false) {
 			w.client.ForceRebalance()
 		}
-		w.releaseIdleMemory()
+		w.memory.releaseIfIdle(w.emitter.Release)
 		w.holdFetching()
 		fetches := w.poll(ctx, idlePoll)
 		if len(fetches) == 0 {
@@ -183,7 +178,7 @@ func (w *worker) runClient(ctx context.Context) error {
 		err := w.runOnce(ctx, fetches)
 		failpoint.Hit(failpoint.BeforeAllowRebalance)
 		w.openGate()
-		if len(w.oversize) > 0 && (err == nil || kafka.Classify(err) != kafka.Stop) {
+		if len(w.oversized.batches) > 0 && (err == nil || kafka.Classify(err) != kafka.Stop) {
 			return errors.Join(errOversize, err)
 		}
 		switch {
@@ -221,8 +216,9 @@ func (w *worker) connect(ctx context.Context) error {
 	w.mu.Lock()
 	w.callbackBlocked = false
 	w.rebalanced = false
-	w.assignment, w.placed, w.announced = nil, map[app.TaskID]bool{}, map[app.TaskID]time.Time{}
+	w.assignment, w.placed = nil, map[app.TaskID]bool{}
 	w.mu.Unlock()
+	w.oversized = newOversized()
 	clientCtx, cancel := context.WithCancel(context.Background())
 	session, err := kgo.NewGroupTransactSession(append(w.options(), kgo.WithContext(clientCtx))...)
 	if err != nil {
@@ -232,9 +228,9 @@ func (w *worker) connect(ctx context.Context) error {
 	w.session, w.client, w.cancelClient = session, session.Client(), cancel
 	w.produced = newProduced(w.client)
 	w.emitter = judge.NewEmitter(w.p.rt, w.produced.send)
-	w.router, w.tasks, w.oversize = nil, nil, nil
+	w.router, w.tasks = nil, nil
 	w.holding.Store(false)
-	w.awaken()
+	w.memory.use()
 	if w.stage == stageRoute {
 		w.router = &judge.Router{App: w.p.rt, Metrics: w.p.judging, Deriver: w.p.routes.NewDeriver(w.p.cfg.KeySecret.Bytes())}
 	} else {
@@ -273,7 +269,7 @@ func (w *worker) poll(ctx context.Context, limit time.Duration) kgo.Fetches {
 	w.mu.Lock()
 	w.wakePoll = nil
 	w.mu.Unlock()
-	w.noteOversize(fetches)
+	w.oversized.note(fetches)
 	return fetches
 }
 
@@ -302,7 +298,7 @@ func (w *worker) runOnce(ctx context.Context, fetches kgo.Fetches) error {
 			return kafka.AsCommitUnknown(err) // what was polled is lost to this client
 		}
 	}
-	if fetches.NumRecords() == 0 && len(w.oversize) == 0 && (w.tasks == nil || w.holding.Load() || !w.tasks.due()) {
+	if fetches.NumRecords() == 0 && len(w.oversized.batches) == 0 && (w.tasks == nil || w.holding.Load() || !w.tasks.due()) {
 		return fetchErr(fetches)
 	}
 	return w.transact(ctx, fetches)

@@ -13,8 +13,8 @@ func TestMemoryIsGivenBackAtRest(t *testing.T) {
 	b := newBench(t, benchRoutes)
 	var given atomic.Int32
 	i := b.ready(b.startWith(b.config("one"), func(p *Processor) {
-		p.rest.after = 20 * time.Millisecond
-		p.rest.giveBack = func() { given.Add(1) }
+		p.idle.after = 20 * time.Millisecond
+		p.idle.free = func() { given.Add(1) }
 	}))
 	records, sent := traffic(200)
 	b.produce(records[:100]...)
