@@ -220,7 +220,7 @@ func (s *secured) testRefused(t *testing.T) {
 	}{
 		"wrong authority":      {plain("TLS_CA_FILE=" + other.file()), "signed by none of the authorities in ONCEBUS_TLS_CA_FILE"},
 		"wrong server name":    {plain("TLS_SERVER_NAME=kafka.example.com"), "its certificate is for another name"},
-		"expired broker":       {s.at("EXPIRED"), "its certificate is out of date"},
+		"expired broker":       {s.at("EXPIRED"), "its certificate is expired or not valid yet"},
 		"no certificate":       {s.at("MTLS"), "it refuses the connection, most likely our certificate"},
 		"foreign certificate":  {s.at("MTLS", foreign...), "it refuses the connection, most likely our certificate"},
 		"wrong password":       {plain("SASL_PASSWORD=" + canaryWrong), `the broker refuses user "plain" with PLAIN`},

@@ -332,7 +332,7 @@ func TestRealOrders(t *testing.T) {
 		}
 		// The operator's commands find the row too.
 		retry := fmt.Sprintf(`{"timestamp":%d,"account":"ACC123456","symbol":"AAPL","side":"BUY",%s}`, minute.Add(62*time.Second).UnixMilli(), market)
-		if out, stderr, code := s.oncebus(retry, "get", "--route", "orders"); code != cli.ExitStopped || !strings.Contains(out, "kept under") || !strings.Contains(out, "completed") {
+		if out, stderr, code := s.oncebus(retry, "get", "--route", "orders"); code != cli.ExitStopped || !strings.Contains(out, "row of") || !strings.Contains(out, "completed") {
 			t.Errorf("get of the retry: %d, %s%s", code, out, stderr)
 		}
 		// The same key with other details: forwarded as a collision.
