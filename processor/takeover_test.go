@@ -231,7 +231,7 @@ func TestCheckpointsAloneCarryOffsetsToo(t *testing.T) {
 	rt := &app.App{Topology: &app.Topology{Topics: map[string]app.Topic{}}}
 	idle := &task{Judge: &judge.Judge{ID: id, App: rt, Committed: wire.Checkpoint{Next: 7, Epoch: 3}}, state: running, since: time.Now().Add(-2 * checkpointAge)}
 	s := &taskSet{p: &Processor{}, rt: rt, tasks: map[app.TaskID]*task{id: idle}}
-	w := &worker{tasks: s}
+	w := &worker{p: &Processor{rt: rt}, tasks: s, oversized: newOversized()}
 	member := func() *kmsg.TxnOffsetCommitRequest {
 		req := kmsg.NewPtrTxnOffsetCommitRequest()
 		req.MemberID, req.Generation = "member", 1

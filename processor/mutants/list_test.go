@@ -41,8 +41,8 @@ var list = []mutant{
 		hazards: []string{"B1", "B2", "A9"},
 		does:    "a restore ends where the changelog ended when this process first asked, before its present assignment",
 		edits: []edit{
-			{"processor/restore/stores.go", "	rebuilds *rebuildGuard\n", "	rebuilds *rebuildGuard\n	ends     sync.Map\n"},
-			{"processor/restore/restore.go", "	from := r.Store.Position()\n", `	if known, ok := r.src.Stores.ends.LoadOrStore(r.id, end); ok {
+			{"processor/restore/rebuilds.go", "	mu sync.Mutex // tasks of all workers share the file\n", "	ends sync.Map\n	mu   sync.Mutex // tasks of all workers share the file\n"},
+			{"processor/restore/restore.go", "	from := r.Store.Position()\n", `	if known, ok := r.src.Stores.rebuilds.ends.LoadOrStore(r.id, end); ok {
 		end = max(known.(int64), r.Store.Position())
 	}
 	from := r.Store.Position()
