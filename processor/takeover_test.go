@@ -83,14 +83,13 @@ func (c *stoppingConn) Write(p []byte) (int, error) {
 // than its session, lets another take over, and lets the first go on while its
 // successor runs: the transaction it holds must not commit together with the
 // successor's (hazards B2, B6; fault p4). Where its offsets are already with
-// the broker, the successor waits for the transaction to time out.
+// the broker, the successor waits for the transaction to time out. It does not run
+// in parallel: other tests would make the successor late.
 func TestZombieIsFenced(t *testing.T) {
-	t.Parallel()
 	for name, api := range map[string]kmsg.Key{
 		"before its records": kmsg.Produce, "before its offsets": kmsg.TxnOffsetCommit, "before its commit": kmsg.EndTxn,
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			b := newBench(t, benchRoutes)
 			cfg := b.config("zombie")
 			cfg.TransactionTimeout = 3 * time.Second
