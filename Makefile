@@ -15,8 +15,8 @@ SCHEMATHESIS := schemathesis==4.32.5
 FUZZTIME ?= 5000x
 # The longest one package's tests may take; the real-Kafka tests start a broker and processes of their own.
 TEST_TIMEOUT ?= 40m
-# How many tests of a package run at a time. Most of them wait for sessions and transactions to time out, so more than there are cores.
-TEST_PARALLEL ?= 4
+# How many tests of a package run at a time. Real processes and a real broker are busy meanwhile.
+TEST_PARALLEL ?= 2
 # Most lines of a Go file that is not a test.
 FILE_LINES_MAX := 500
 

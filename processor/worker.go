@@ -205,8 +205,10 @@ func (w *worker) holdFetching() {
 		return
 	case hold:
 		w.client.PauseFetchTopics(w.p.rt.Waiting...)
+		w.log.Info("fetching paused")
 	default:
 		w.client.ResumeFetchTopics(w.p.rt.Waiting...)
+		w.log.Info("fetching resumed")
 	}
 	w.holding.Store(hold)
 }

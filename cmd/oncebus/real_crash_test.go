@@ -58,8 +58,7 @@ func (w *world) killInTransaction(s *service, all []*traffic) {
 	w.t.Helper()
 	const tries = 8
 	for range tries {
-		send(w, 200, all...)
-		w.awaitOpenTransaction("signals.unique")
+		w.sendIntoTransaction("signals.unique", 200, all...)
 		s.kill()
 		open, err := w.openTransactions(w.t.Context(), w.topicsOf(realOutputs)...)
 		if err != nil {
@@ -89,8 +88,7 @@ func TestRealRestart(t *testing.T) {
 	send(w, 2000, all...)
 	w.drained(realInputs, realOutputs)
 
-	send(w, 200, all...)
-	w.awaitOpenTransaction("signals.unique")
+	w.sendIntoTransaction("signals.unique", 200, all...)
 	s.stop()
 	// A stop ends the transactions; after a kill the restart ends them.
 	open, err := w.openTransactions(t.Context(), w.topicsOf(realOutputs)...)
@@ -133,7 +131,6 @@ func TestRealRestart(t *testing.T) {
 // TestRealTakeover kills one of two processes in a transaction: the other takes over its tasks and restores their state. Then the first
 // restarts and catches up from its state directory.
 func TestRealTakeover(t *testing.T) {
-	t.Parallel()
 	w := newWorld(t, realRoutes)
 	w.createTopics(nil, realInputs...)
 	all := w.realTraffic()

@@ -252,10 +252,16 @@ func (w *world) openTransactions(ctx context.Context, topics ...string) ([]strin
 	return open, nil
 }
 
-// awaitOpenTransaction waits until a transaction is open on the output, so that a test can kill its process.
-func (w *world) awaitOpenTransaction(output string) {
+// sendIntoTransaction sends events until a transaction is open on an output. A busy machine may see none of the first ones open: then
+// more are sent.
+func (w *world) sendIntoTransaction(output string, n int, all ...*traffic) {
 	w.t.Helper()
+	looks := 0
 	eventually(w.t, "a transaction is open on "+output, func(ctx context.Context) error {
+		if looks%100 == 0 {
+			send(w, n, all...)
+		}
+		looks++
 		open, err := w.openTransactions(ctx, w.topic(output))
 		if err == nil && len(open) == 0 {
 			err = errNotYet

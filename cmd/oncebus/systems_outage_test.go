@@ -157,14 +157,19 @@ func TestRealOrdersWithoutState(t *testing.T) {
 
 // TestRealStopWithoutState: with on_state_failure: fail_closed events wait, and none is lost.
 func TestRealStopWithoutState(t *testing.T) {
-	onEveryBroker(t, "webhooks.yaml", strings.NewReplacer("on_state_failure: fail_open", "on_state_failure: fail_closed"), func(_ *testing.T, s *system) {
+	onEveryBroker(t, "webhooks.yaml", strings.NewReplacer("on_state_failure: fail_open", "on_state_failure: fail_closed"), func(t *testing.T, s *system) {
 		d := newSmallDisk(s)
 		s.begin("webhooks.raw")
 		now := time.Now()
 		const event = `{"eventId":%q,"resourceId":"r9","eventType":"paid"}`
 		s.send("webhooks.raw", 0, now, event, "known")
 		d.fill()
-		s.service.await("tasks paused: disk space is low")
+		eventually(t, "both dedup workers pause fetching", func(context.Context) error {
+			if s.service.Log.Count("fetching paused") < 2 {
+				return errNotYet
+			}
+			return nil
+		})
 		s.produce(&kgo.Record{Topic: s.topic("webhooks.raw"), Timestamp: now, Value: fmt.Appendf(nil, event, "new")})
 		// The task has the event, and does not begin a transaction.
 		s.taken(s.topicsOf(s.inputs))
