@@ -16,10 +16,18 @@ type Found struct {
 	routes   *rules.Routes
 }
 
+// newFound returns what Find looks for: not the topics that only tasks write to,
+// on which the caller may have no rights.
+func newFound(app string, routes *rules.Routes) *Found {
+	f := &Found{Topology: newTopology(app, routes), routes: routes}
+	f.Topology.emissions = nil
+	return f
+}
+
 // Find reads the topics and the manifest of an app with these routes. It creates and
 // changes nothing.
 func Find(ctx context.Context, client *kgo.Client, app string, routes *rules.Routes) (*Found, error) {
-	f := &Found{Topology: newTopology(app, routes), routes: routes}
+	f := newFound(app, routes)
 	if err := f.Topology.describe(ctx, kadm.NewClient(client)); err != nil {
 		return nil, err
 	}
