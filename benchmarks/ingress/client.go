@@ -38,10 +38,14 @@ type client struct {
 
 // connection is one connection with at most one request in flight.
 type connection struct {
-	net     net.Conn
+	net    net.Conn
+	number atomic.Int64 // of the request in flight
+	in     []byte
+
+	// A response can be read before the Write of its request has returned, so
+	// the next request waits for the bytes of the last.
+	mu      sync.Mutex
 	request *request
-	number  atomic.Int64 // of the request in flight
-	in      []byte
 }
 
 // dial opens connections. answer receives each response, from the connection's
@@ -142,6 +146,8 @@ func (c *client) rest(ctx context.Context) error {
 }
 
 func (c *client) send(k *connection, n int) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
 	k.number.Store(int64(n))
 	if _, err := k.net.Write(k.request.of(c.event(n))); err != nil && !c.closed.Load() {
 		c.fail(fmt.Errorf("send request %d: %w", n, err))
