@@ -68,7 +68,7 @@ func strict(id string, partition int32) *kgo.Record {
 func bypassed(i *instance, topic string) bool {
 	n := 0
 	for _, t := range i.State().Tasks {
-		if t.id.Topic == topic && t.State == bypassing.String() {
+		if t.ID().Topic == topic && t.State == TaskBypassing.String() {
 			n++
 		}
 	}
@@ -152,7 +152,7 @@ func TestEventsBypassAFullDisk(t *testing.T) {
 				}
 			}
 			if !restart {
-				if n := testutil.ToFloat64(i.judging.Events.WithLabelValues("signals", "bypassed")); n != 4 {
+				if n := testutil.ToFloat64(i.JudgeMetrics().Events.WithLabelValues("signals", "bypassed")); n != 4 {
 					t.Errorf("%v events count as bypassed", n)
 				}
 			}
@@ -483,7 +483,7 @@ func TestFailOpenPrepartitionedTopicsStayInTheTopology(t *testing.T) {
 	b.passesTo("signals.unique", 1)
 	disk.free.Store(500)
 	b.ready(i)
-	if got := i.rt.Topology.TaskTopics(); !slices.Equal(got, []string{"signals.raw", "strict.raw"}) {
+	if got := i.App().Topology.TaskTopics(); !slices.Equal(got, []string{"signals.raw", "strict.raw"}) {
 		t.Errorf("the topics of tasks are %q", got)
 	}
 	b.drain(i, "signals.raw", "strict.raw")

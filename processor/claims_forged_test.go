@@ -27,7 +27,7 @@ func (b *bench) forgery(i *instance) dedup.Token {
 	b.drain(i, "ops.raw", "ops.outcomes", "pay.raw", "pay.outcomes")
 	token, err := dedup.ParseToken([]byte(header(b.read("pay.run")[0], wire.HeaderClaimToken)))
 	must(b.t, err)
-	token.NamespaceID = i.rt.ByName["ops"].NamespaceID
+	token.NamespaceID = i.App().ByName["ops"].NamespaceID
 	return token
 }
 

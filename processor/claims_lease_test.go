@@ -32,7 +32,7 @@ func TestBacklogUsesUpNoLease(t *testing.T) {
 	cfg, disk, place := b.onDisk(500)
 	i := b.ready(b.startWith(cfg, place))
 	disk.free.Store(80)
-	b.wait("the worker to hold", func() bool { return i.workers[1].holding.Load() })
+	b.wait("the worker to hold", func() bool { return i.FetchingPaused(stageDedup) })
 	b.produce(operation("1", "first", 0))
 	first := b.repartitioned(1)
 	b.wait("the lease to be over, had it begun", func() bool { return time.Now().UnixMilli() > first+50 })

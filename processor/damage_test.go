@@ -53,7 +53,7 @@ func newHarmed(t *testing.T) *harmed {
 	h.copyState(h.cfg.StateDir, h.lives.killed)
 	must(t, i.stop())
 	h.copyState(h.cfg.StateDir, h.lives.stopped)
-	h.dir = i.stores.DirOf(app.TaskID{Topic: "app-repartition", Partition: 0})
+	h.dir = i.Stores().DirOf(app.TaskID{Topic: "app-repartition", Partition: 0})
 	return h
 }
 
@@ -95,7 +95,7 @@ const either = -1
 func (h *harmed) proceed(quarantined float64) *instance {
 	h.t.Helper()
 	i := h.ready(h.start(h.cfg))
-	n := testutil.ToFloat64(i.restores.Quarantined)
+	n := testutil.ToFloat64(i.RestoreMetrics().Quarantined)
 	if quarantined == either {
 		quarantined = min(n, 1)
 	}
@@ -157,7 +157,7 @@ func TestEveryDamageEndsInARebuild(t *testing.T) {
 			must(t, os.CopyFS(h.dir, os.DirFS(other.dir)))
 		}, 1},
 		"from the past":          {false, func(_ *testing.T, h *harmed) { h.use(h.lives.half) }, 0},
-		"host stopped":           {true, func(_ *testing.T, h *harmed) { h.stopHost(&instance{Processor: &Processor{cfg: h.cfg}}, "another") }, 4},
+		"host stopped":           {true, func(_ *testing.T, h *harmed) { h.stopHost(h.cfg, "another") }, 4},
 		"log flipped":            {true, onFiles(".mem", flipMany(seed())), either},
 		"log cut":                {true, onFiles(".mem", cutAt(seed())), either},
 		"ahead of the changelog": {false, func(_ *testing.T, h *harmed) { h.move(1 << 40) }, 1},

@@ -37,12 +37,12 @@ func (b *bench) onDisk(free int64) (Config, *fakeDisk, func(*Processor)) {
 	d.free.Store(free)
 	cfg := b.config("one")
 	cfg.Disk = restore.Disk{MinFreePercent: 10, StartMinFreePercent: 5}
-	return cfg, d, func(p *Processor) { p.stores.Disk.Space = d.space }
+	return cfg, d, func(p *Processor) { p.Stores().Disk.Space = d.space }
 }
 
 func diskPaused(i *instance) bool {
 	err := i.Ready()
-	return testutil.ToFloat64(i.restores.DiskPaused) == 1 && err != nil && strings.Contains(err.Error(), "paused: the disk of the state directory")
+	return testutil.ToFloat64(i.RestoreMetrics().DiskPaused) == 1 && err != nil && strings.Contains(err.Error(), "paused: the disk of the state directory")
 }
 
 // dedupOffsets returns what the tasks' group has committed, by partition.
@@ -81,11 +81,11 @@ func TestDiskThatFills(t *testing.T) {
 
 	disk.free.Store(99)
 	b.wait("the pause", func() bool { return diskPaused(i) })
-	b.wait("the worker to hold", func() bool { return i.workers[1].holding.Load() })
+	b.wait("the worker to hold", func() bool { return i.FetchingPaused(stageDedup) })
 	b.produce(records[300:]...)
 	b.wait("the routing stage, which goes on", b.routed)
 	disk.free.Store(119) // more than the level, less than a fifth more
-	b.wait("two looks at the disk", func() bool { return testutil.ToFloat64(i.restores.DiskFree) == 119e6 })
+	b.wait("two looks at the disk", func() bool { return testutil.ToFloat64(i.RestoreMetrics().DiskFree) == 119e6 })
 	if !diskPaused(i) {
 		t.Error("work went on at the level itself")
 	}
@@ -103,7 +103,7 @@ func TestDiskThatFills(t *testing.T) {
 	disk.free.Store(121)
 	b.drain(i, "signals.raw")
 	assertOnce(t, b.read("signals.unique"), sent)
-	if testutil.ToFloat64(i.restores.DiskPaused) != 0 || testutil.ToFloat64(i.metrics.rebuilt.WithLabelValues(stageDedup)) != 0 {
+	if testutil.ToFloat64(i.RestoreMetrics().DiskPaused) != 0 || testutil.ToFloat64(i.Rebuilt().WithLabelValues(stageDedup)) != 0 {
 		t.Error("still paused, or a client was replaced")
 	}
 }
@@ -123,7 +123,7 @@ func TestStartOnAFullDisk(t *testing.T) {
 	i = b.startWith(cfg, place)
 	b.wait("the group", func() bool { return len(i.State().Tasks) == 4 })
 	for _, task := range i.State().Tasks {
-		if _, err := os.Stat(i.stores.DirOf(task.id)); task.State != restoring.String() || !errors.Is(err, os.ErrNotExist) {
+		if _, err := os.Stat(i.Stores().DirOf(task.ID())); task.State != TaskRestoring.String() || !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("task %s is %s on a disk that is filling; its directory: %v", task.Task, task.State, err)
 		}
 	}
@@ -142,7 +142,7 @@ func TestStartOnAFullDisk(t *testing.T) {
 func TestNetworkFileSystemIsRefused(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, benchRoutes)
-	i := b.startWith(b.config("one"), func(p *Processor) { p.stores.Disk.Network = func(string) (string, error) { return "NFS", nil } })
+	i := b.startWith(b.config("one"), func(p *Processor) { p.Stores().Disk.Network = func(string) (string, error) { return "NFS", nil } })
 	if <-i.done; !errors.Is(i.err, kafka.ErrOperator) || !strings.Contains(i.err.Error(), "network file system (NFS)") {
 		t.Errorf("run returned %v", i.err)
 	}
@@ -172,7 +172,7 @@ func TestRealDiskThatFills(t *testing.T) {
 	must(t, syscall.Fallocate(int(f.Fd()), 0, 0, int64(s.Free)-int64(s.Total)*9/100))
 	must(t, f.Close())
 	b.wait("the pause", func() bool { return diskPaused(i) })
-	b.wait("the worker to hold", func() bool { return i.workers[1].holding.Load() })
+	b.wait("the worker to hold", func() bool { return i.FetchingPaused(stageDedup) })
 	b.produce(after...)
 	b.wait("the routing stage, which goes on", b.routed)
 	if s, err := state.DiskSpace(cfg.StateDir); err != nil || s.Free == 0 {

@@ -22,10 +22,8 @@ import (
 
 // outcomes returns a stage's transaction counters.
 func (i *instance) outcomes(stage string) (committed, aborted, unknown float64) {
-	get := func(outcome string) float64 {
-		return testutil.ToFloat64(i.metrics.transactions.WithLabelValues(stage, outcome))
-	}
-	return get(outcomeCommitted), get(outcomeAborted), get(outcomeUnknown)
+	c, a, u := i.Transactions(stage)
+	return testutil.ToFloat64(c), testutil.ToFloat64(a), testutil.ToFloat64(u)
 }
 
 // traffic is n keys, each sent three times to changing partitions.
@@ -45,7 +43,7 @@ func traffic(n int) (records []*kgo.Record, sent map[string]*kgo.Record) {
 func (b *bench) assertWhole(i *instance) {
 	b.t.Helper()
 	rows := map[string]int{}
-	for _, r := range b.read(app.ChangelogName("app", i.rt.Topology.Repartition)) {
+	for _, r := range b.read(app.ChangelogName("app", i.App().Topology.Repartition)) {
 		if string(r.Key) != wire.CheckpointKey {
 			rows[string(r.Key)]++
 		}
@@ -101,7 +99,7 @@ func TestUnfinishedFlushCostsTheClient(t *testing.T) {
 			fault := b.cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: topic, Err: kerr.NotLeaderForPartition, Count: -1})
 			records, sent := traffic(200)
 			b.produce(records...)
-			b.wait("the client is replaced", func() bool { return testutil.ToFloat64(i.metrics.rebuilt.WithLabelValues(stage)) > 0 })
+			b.wait("the client is replaced", func() bool { return testutil.ToFloat64(i.Rebuilt().WithLabelValues(stage)) > 0 })
 			fault.Remove()
 			b.drain(i, "signals.raw")
 			assertOnce(t, b.read("signals.unique"), sent)

@@ -20,7 +20,7 @@ func TestTwoProcessesWithOneInstanceID(t *testing.T) {
 		n := 0.0
 		for _, i := range []*instance{first, second} {
 			for _, stage := range []string{stageRoute, stageDedup} {
-				n += testutil.ToFloat64(i.metrics.fenced.WithLabelValues(stage))
+				n += testutil.ToFloat64(i.Fenced().WithLabelValues(stage))
 			}
 		}
 		return n

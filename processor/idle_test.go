@@ -13,8 +13,7 @@ func TestMemoryIsGivenBackAtRest(t *testing.T) {
 	b := newBench(t, benchRoutes)
 	var given atomic.Int32
 	i := b.ready(b.startWith(b.config("one"), func(p *Processor) {
-		p.idle.after = 20 * time.Millisecond
-		p.idle.free = func() { given.Add(1) }
+		p.SetIdle(20*time.Millisecond, func() { given.Add(1) })
 	}))
 	records, sent := traffic(200)
 	b.produce(records[:100]...)

@@ -312,10 +312,10 @@ func (b *bench) drained(i *instance, inputs ...string) bool {
 	}
 	// The way of a record, in its direction: what leaves a topic after it was
 	// looked at has arrived in the next one.
-	for _, topic := range append(slices.Clone(inputs), i.rt.Topology.TaskTopics()...) {
-		group := app.GroupName(i.cfg.AppID, stageDedup)
-		if slices.Contains(i.rt.Topology.Routed, topic) {
-			group = app.GroupName(i.cfg.AppID, stageRoute)
+	for _, topic := range append(slices.Clone(inputs), i.App().Topology.TaskTopics()...) {
+		group := app.GroupName(i.Config().AppID, stageDedup)
+		if slices.Contains(i.App().Topology.Routed, topic) {
+			group = app.GroupName(i.Config().AppID, stageRoute)
 		}
 		committed, err := b.admin.FetchOffsets(ctx, group)
 		if err != nil {
@@ -329,7 +329,7 @@ func (b *bench) drained(i *instance, inputs ...string) bool {
 		ends.Each(func(o kadm.ListedOffset) {
 			at, ok := committed.Lookup(topic, o.Partition)
 			if !ok {
-				at.At = i.rt.Manifest.Start(topic, o.Partition)
+				at.At = i.App().Manifest.Start(topic, o.Partition)
 			}
 			behind = behind || o.Err != nil || b.waiting(topic, o.Partition, max(0, at.At), o.Offset)
 		})
@@ -337,18 +337,7 @@ func (b *bench) drained(i *instance, inputs ...string) bool {
 			return false
 		}
 	}
-	return i.idle()
-}
-
-// idle reports whether every worker waits for records. The broker has a
-// commit before the worker has counted its records; a worker that polls again
-// has counted them.
-func (i *instance) idle() bool {
-	return !slices.ContainsFunc(i.workers, func(w *worker) bool {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		return w.wakePoll == nil
-	})
+	return i.Polling()
 }
 
 // waiting reports whether [from, end) has committed records: a transactional

@@ -71,7 +71,7 @@ func TestLiveKeysAreLimited(t *testing.T) {
 			b.produce(keyedSignals("d", 9, testTime+hour*9/4)...)
 			b.drain(i, "signals.raw")
 			assertCounts(t, i, "signals", map[string]float64{"unique": 10, "limited": 5})
-			if n := testutil.ToFloat64(i.restores.Quarantined); n != 0 {
+			if n := testutil.ToFloat64(i.RestoreMetrics().Quarantined); n != 0 {
 				t.Errorf("%v stores quarantined", n)
 			}
 		})

@@ -102,7 +102,7 @@ func (b *bench) refused(cfg Config, want ...string) {
 func (b *bench) runOnce(cfg Config, inputs ...string) {
 	b.t.Helper()
 	i := b.ready(b.start(cfg))
-	for _, topic := range append(slices.Clone(inputs), i.rt.Topology.Prepartitioned...) {
+	for _, topic := range append(slices.Clone(inputs), i.App().Topology.Prepartitioned...) {
 		b.produce(renamed(topic, []*kgo.Record{signal("a", 0, testTime), signal("b", 1, testTime)})...)
 	}
 	b.drain(i, inputs...)
@@ -368,8 +368,8 @@ func TestTwoFirstStartsAgreeOnOneManifest(t *testing.T) {
 			b.ready(two)
 			m := b.manifestOf("app")
 			for _, i := range []*instance{one, two} {
-				if !reflect.DeepEqual(i.rt.Manifest, m) {
-					t.Fatalf("an instance runs with %+v, the manifest is %+v", i.rt.Manifest, m)
+				if !reflect.DeepEqual(i.App().Manifest, m) {
+					t.Fatalf("an instance runs with %+v, the manifest is %+v", i.App().Manifest, m)
 				}
 			}
 			if len(m.Topics) != 2 || len(m.Namespaces) != 1 {

@@ -69,7 +69,7 @@ func TestMetricsCountWhatHappened(t *testing.T) {
 		}
 	}
 	for _, stage := range []string{stageRoute, stageDedup} {
-		commits := got[fmt.Sprintf("oncebus_transactions_total{outcome=%q,stage=%q}", outcomeCommitted, stage)]
+		commits := got[fmt.Sprintf("oncebus_transactions_total{outcome=\"committed\",stage=%q}", stage)]
 		if timed := got[fmt.Sprintf("oncebus_commit_seconds{stage=%q}", stage)]; commits < 1 || timed != commits {
 			t.Errorf("stage %s: %v transactions committed, %v timed", stage, commits, timed)
 		}
@@ -109,7 +109,7 @@ func TestSeriesOfATaskGoWithIt(t *testing.T) {
 	if n := perTask(); n != 0 {
 		t.Errorf("%d series of tasks that are closed", n)
 	}
-	for _, state := range []taskState{created, restoring, running} {
+	for _, state := range []fmt.Stringer{TaskCreated, TaskRestoring, TaskRunning} {
 		if n := gather(t, i)[fmt.Sprintf("oncebus_tasks{state=%q}", state)]; n != 0 {
 			t.Errorf("%v tasks are %v after all were closed", n, state)
 		}

@@ -99,7 +99,7 @@ func TestBombIsSkipped(t *testing.T) {
 					fmt.Sprint("signals.raw/1/", first): fmt.Sprint("signals.raw/1/", first+2), fmt.Sprint("signals.raw/1/", second): fmt.Sprint("signals.raw/1/", second+2),
 					fmt.Sprint("signals.raw/2/", only): fmt.Sprint("signals.raw/2/", only+2), fmt.Sprint("signals.raw/1/", last): fmt.Sprint("signals.raw/1/", last+2),
 				})
-				if n := testutil.ToFloat64(i.metrics.oversize.WithLabelValues("signals.raw")); n != 4 {
+				if n := testutil.ToFloat64(i.Oversize().WithLabelValues("signals.raw")); n != 4 {
 					t.Errorf("%v batches were counted, want 4", n)
 				}
 				assertCounts(t, i, "signals", map[string]float64{"unique": 3, "invalid": 4})
@@ -179,7 +179,7 @@ func TestTheClientLogsABatchItStopsAt(t *testing.T) {
 	b.produceBatch("signals.raw", 3, rawBatch(t, kgo.ZstdCompression(), 3, 700_000))
 	announced := make(chan app.TaskID, 1)
 	client := b.newClient(kgo.ConsumeTopics("signals.raw"), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.MaxDecompressBatchBytes(1<<20),
-		kgo.WithLogger(oversizeLogger{security.NewClientLogger(slog.New(slog.DiscardHandler)), func(id app.TaskID) { announced <- id }}))
+		kgo.WithLogger(NewOversizeLogger(security.NewClientLogger(slog.New(slog.DiscardHandler)), func(id app.TaskID) { announced <- id })))
 	polled := client.PollFetches(t.Context())
 	var tooLarge *kgo.ErrDecompressTooLarge
 	if err := polled.Err(); !errors.As(err, &tooLarge) {
@@ -196,8 +196,8 @@ func TestLostAnnouncementReplacesTheClient(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, benchRoutes)
 	i := b.ready(b.start(b.config("one")))
-	i.workers[0].oversized.announce(app.TaskID{Topic: "signals.raw", Partition: 1})
-	b.wait("another client", func() bool { return testutil.ToFloat64(i.metrics.rebuilt.WithLabelValues(stageRoute)) == 1 })
+	i.AnnounceOversized(app.TaskID{Topic: "signals.raw", Partition: 1})
+	b.wait("another client", func() bool { return testutil.ToFloat64(i.Rebuilt().WithLabelValues(stageRoute)) == 1 })
 	b.produce(batch("a", 8)...)
 	b.drain(i, "signals.raw")
 	assertOut(t, b, batch("a", 8))

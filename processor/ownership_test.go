@@ -57,14 +57,12 @@ func TestInputBelowTheCheckpointIsSkipped(t *testing.T) {
 	records, sent := traffic(50)
 	b.produce(records...)
 	b.drain(i, "signals.raw")
-	duplicates := func() float64 { return testutil.ToFloat64(i.judging.Events.WithLabelValues("signals", "duplicate")) }
-	before := duplicates()
-	for _, w := range i.workers {
-		if w.stage == stageDedup {
-			w.client.SetOffsets(map[string]map[int32]kgo.EpochOffset{"app-repartition": {0: {Epoch: -1}, 1: {Epoch: -1}, 2: {Epoch: -1}, 3: {Epoch: -1}}})
-		}
+	duplicates := func() float64 {
+		return testutil.ToFloat64(i.JudgeMetrics().Events.WithLabelValues("signals", "duplicate"))
 	}
-	b.wait("the old records to be read again", func() bool { return testutil.ToFloat64(i.judging.Reread)+duplicates()-before >= 150 })
+	before := duplicates()
+	i.SetOffsets(stageDedup, map[string]map[int32]kgo.EpochOffset{"app-repartition": {0: {Epoch: -1}, 1: {Epoch: -1}, 2: {Epoch: -1}, 3: {Epoch: -1}}})
+	b.wait("the old records to be read again", func() bool { return testutil.ToFloat64(i.JudgeMetrics().Reread)+duplicates()-before >= 150 })
 	b.drain(i, "signals.raw")
 	if now := duplicates(); now != before {
 		t.Errorf("skipped records were counted as %v duplicates", now-before)

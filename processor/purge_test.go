@@ -20,11 +20,11 @@ func TestPurgeDeletesOnlyWhatIsCommitted(t *testing.T) {
 	b.drain(i, "signals.raw")
 	b.wait("the snapshot to show the last commits", func() bool {
 		records := int64(0)
-		i.processedOffsets().Each(func(o kadm.Offset) { records += o.At })
+		i.ProcessedOffsets().Each(func(o kadm.Offset) { records += o.At })
 		return records >= 300 // and transaction markers
 	})
-	processed := i.processedOffsets()
-	if !newPurger(i.Processor).below(context.Background(), processed) {
+	processed := i.ProcessedOffsets()
+	if !i.Purge(context.Background(), processed) {
 		t.Fatal("purging is not allowed here")
 	}
 	starts, err := b.admin.ListStartOffsets(context.Background(), "app-repartition")
@@ -36,7 +36,7 @@ func TestPurgeDeletesOnlyWhatIsCommitted(t *testing.T) {
 			t.Errorf("%s/%d begins at %d, want %d", o.Topic, o.Partition, o.Offset, want.At)
 		}
 	})
-	if n := testutil.ToFloat64(i.metrics.purged); n < 300 {
+	if n := testutil.ToFloat64(i.PurgedRecords()); n < 300 {
 		t.Errorf("%v records counted", n)
 	}
 	if err := i.stop(); err != nil {

@@ -24,12 +24,12 @@ func TestCrashLoopGuard(t *testing.T) {
 	cfg.RebuildsPerHour = 2
 	i := b.lived(cfg, batch("a", 40)...)
 	harm := func() {
-		must(t, os.WriteFile(filepath.Join(i.stores.DirOf(app.TaskID{Topic: "app-repartition", Partition: 0}), "MANIFEST"), []byte("x"), 0o600))
+		must(t, os.WriteFile(filepath.Join(i.Stores().DirOf(app.TaskID{Topic: "app-repartition", Partition: 0}), "MANIFEST"), []byte("x"), 0o600))
 	}
 	for range 2 {
 		harm()
 		i = b.ready(b.start(cfg))
-		if n := testutil.ToFloat64(i.restores.Quarantined); n != 1 {
+		if n := testutil.ToFloat64(i.RestoreMetrics().Quarantined); n != 1 {
 			t.Errorf("%v stores quarantined, want 1", n)
 		}
 		must(t, i.stop())
@@ -41,7 +41,7 @@ func TestCrashLoopGuard(t *testing.T) {
 		if !errors.Is(i.err, kafka.ErrOperator) || !strings.Contains(i.err.Error(), "task app-repartition/0: too many rebuilds: its store failed 2 times in 1h0m0s") {
 			t.Fatalf("run returned %v", i.err)
 		}
-		if n := testutil.ToFloat64(i.restores.Quarantined); n != 0 {
+		if n := testutil.ToFloat64(i.RestoreMetrics().Quarantined); n != 0 {
 			t.Errorf("%v stores quarantined by a process that stops", n)
 		}
 	}
@@ -60,9 +60,9 @@ func TestHostStopsAreNotCounted(t *testing.T) {
 	cfg.RebuildsPerHour = 1
 	i := b.lived(cfg, batch("a", 40)...)
 	for n := range 3 {
-		b.stopHost(i, fmt.Sprint("another boot ", n))
+		b.stopHost(cfg, fmt.Sprint("another boot ", n))
 		i = b.ready(b.start(cfg))
-		if n := testutil.ToFloat64(i.restores.Quarantined); n != 4 {
+		if n := testutil.ToFloat64(i.RestoreMetrics().Quarantined); n != 4 {
 			t.Errorf("%v stores quarantined, want 4", n)
 		}
 		must(t, i.stop())
@@ -74,9 +74,9 @@ func TestHostStopsAreNotCounted(t *testing.T) {
 
 // stopHost makes the state of a stopped instance look as if its host had
 // stopped under it.
-func (b *bench) stopHost(i *instance, boot string) {
+func (b *bench) stopHost(cfg Config, boot string) {
 	b.t.Helper()
-	files, err := filepath.Glob(filepath.Join(i.cfg.StateDir, i.cfg.AppID, "*", "STATUS"))
+	files, err := filepath.Glob(filepath.Join(cfg.StateDir, cfg.AppID, "*", "STATUS"))
 	must(b.t, err)
 	for _, path := range files {
 		if strings.Contains(path, ".quarantine-") {

@@ -118,14 +118,14 @@ func TestStoreOutOfStepWithTheChangelog(t *testing.T) {
 	for name, part := range map[string]func(b *bench, i *instance, old string){
 		"beyond the end": func(b *bench, i *instance, _ string) {
 			id := app.TaskID{Topic: "app-repartition", Partition: 0}
-			store, err := i.stores.Host.Open(i.stores.DirOf(id), restore.StoreIdentity(i.rt, id))
+			store, err := i.Stores().Host.Open(i.Stores().DirOf(id), restore.StoreIdentity(i.App(), id))
 			must(b.t, err)
 			must(b.t, store.Apply(store.Position()+1000, store.Checkpoint()))
 			must(b.t, store.Close())
 		},
 		"before the beginning": func(b *bench, i *instance, old string) {
-			must(b.t, os.RemoveAll(i.cfg.StateDir))
-			must(b.t, os.CopyFS(i.cfg.StateDir, os.DirFS(old)))
+			must(b.t, os.RemoveAll(i.Config().StateDir))
+			must(b.t, os.CopyFS(i.Config().StateDir, os.DirFS(old)))
 			checkpoint := kadm.Offsets{} // all but the last checkpoint may go: compaction keeps it
 			for _, r := range b.read("app-repartition-changelog") {
 				if r.Partition == 0 && string(r.Key) == wire.CheckpointKey {
@@ -149,7 +149,7 @@ func TestStoreOutOfStepWithTheChangelog(t *testing.T) {
 
 			part(b, i, old)
 			i = b.ready(b.start(cfg))
-			if n := testutil.ToFloat64(i.restores.Quarantined); n != 1 {
+			if n := testutil.ToFloat64(i.RestoreMetrics().Quarantined); n != 1 {
 				t.Errorf("%v stores were quarantined, want 1", n)
 			}
 			for n := range 100 {

@@ -37,12 +37,12 @@ func TestDamagedStateIsQuarantinedAndRebuilt(t *testing.T) {
 			cfg := b.config("one")
 			records, sent := traffic(100)
 			i := b.lived(cfg, records...)
-			c.harm(t, i.stores.DirOf(app.TaskID{Topic: "app-repartition", Partition: 0}))
+			c.harm(t, i.Stores().DirOf(app.TaskID{Topic: "app-repartition", Partition: 0}))
 			i = b.ready(b.start(cfg))
-			if n := testutil.ToFloat64(i.restores.Quarantined); n != c.quarantined {
+			if n := testutil.ToFloat64(i.RestoreMetrics().Quarantined); n != c.quarantined {
 				t.Errorf("%v stores quarantined, want %v", n, c.quarantined)
 			}
-			if n := testutil.ToFloat64(i.restores.Restored); n == 0 {
+			if n := testutil.ToFloat64(i.RestoreMetrics().Restored); n == 0 {
 				t.Error("nothing was read from the changelog")
 			}
 			again, _ := traffic(100)
@@ -61,7 +61,7 @@ func TestCleanRestartReadsNothing(t *testing.T) {
 	records, _ := traffic(100)
 	b.lived(cfg, records...)
 	i := b.ready(b.start(cfg))
-	if n := testutil.ToFloat64(i.restores.Restored); n != 0 {
+	if n := testutil.ToFloat64(i.RestoreMetrics().Restored); n != 0 {
 		t.Errorf("%v rows were read from the changelog", n)
 	}
 }
@@ -93,7 +93,7 @@ func TestRestoreWaitsForAnOpenTransaction(t *testing.T) {
 
 	i = b.start(cfg)
 	b.wait("the restore to reach the open transaction", func() bool {
-		return testutil.ToFloat64(i.restores.Restored) > 0
+		return testutil.ToFloat64(i.RestoreMetrics().Restored) > 0
 	})
 	if i.Ready() == nil {
 		t.Error("ready before the committed rows behind the open transaction were read")

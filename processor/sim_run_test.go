@@ -399,7 +399,7 @@ func (s *sim) readStores() []oracle.Store {
 			if _, err := os.Stat(dir); err != nil {
 				continue // it never had this partition
 			}
-			store, err := readStore(host, dir, partition, restore.StoreIdentity(s.lives[0].rt, app.TaskID{Topic: "app-repartition", Partition: partition}))
+			store, err := readStore(host, dir, partition, restore.StoreIdentity(s.lives[0].App(), app.TaskID{Topic: "app-repartition", Partition: partition}))
 			if errors.Is(err, state.ErrForeign) && s.mixed[l.dir] {
 				continue // it never had this partition, but another one's files
 			}
@@ -437,7 +437,7 @@ func (s *sim) check(h *oracle.History) {
 		s.checkClaims(h)
 		return
 	}
-	manifest := s.lives[0].rt.Manifest
+	manifest := s.lives[0].App().Manifest
 	cfg := oracle.Config{
 		Repartition: "app-repartition", Changelog: "app-repartition-changelog", Partitions: s.set.partitions,
 		Topics: map[string]uint16{}, Routes: s.set.routes, Emissions: map[string]oracle.Emission{},

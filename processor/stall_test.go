@@ -35,7 +35,7 @@ func TestStalledRestoreNamesTheTransaction(t *testing.T) {
 	stalled := func() bool {
 		return gather(t, i)[`oncebus_restore_stalled{partition="2",topic="app-repartition"}`] == 1
 	}
-	i = b.startWith(cfg, func(p *Processor) { p.stallAfter = 300 * time.Millisecond })
+	i = b.startWith(cfg, func(p *Processor) { p.SetStallAfter(300 * time.Millisecond) })
 	b.wait("the restore to report its stall", stalled)
 	b.wait("readiness to say why", func() bool {
 		err := i.Ready()
@@ -64,7 +64,7 @@ func TestStateThatMayNotBeRead(t *testing.T) {
 	cfg := b.config("one")
 	i := b.lived(cfg, batch("a", 100)...)
 	// A file where the directory belongs: not even root may open that.
-	dir := i.stores.DirOf(app.TaskID{Topic: "app-repartition", Partition: 1})
+	dir := i.Stores().DirOf(app.TaskID{Topic: "app-repartition", Partition: 1})
 	must(t, os.Rename(dir, dir+".away"))
 	must(t, os.WriteFile(dir, nil, 0o600))
 	i = b.start(cfg)

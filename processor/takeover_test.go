@@ -12,7 +12,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"oncebus/processor/app"
-	"oncebus/processor/judge"
 	"oncebus/processor/wire"
 )
 
@@ -170,27 +169,13 @@ func TestPartitionThatComesBackIsRestored(t *testing.T) {
 	b.drain(second, "signals.raw")
 	must(t, second.stop())
 	b.wait("partitions to come back", func() bool {
-		return len(first.workersAssignment(stageDedup)) == 4 && first.Ready() == nil
+		return len(first.Assigned(stageDedup)) == 4 && first.Ready() == nil
 	})
 	records, _ = traffic(200)
 	b.produce(records...)
 	b.drain(first, "signals.raw")
 	assertOnce(t, b.read("signals.unique"), sent)
 	b.assertWhole(first)
-}
-
-// workersAssignment is what the group gave a stage's workers.
-func (i *instance) workersAssignment(stage string) map[app.TaskID]bool {
-	all := map[app.TaskID]bool{}
-	for _, w := range i.workers {
-		if w.stage != stage {
-			continue
-		}
-		for id := range w.assigned() {
-			all[id] = true
-		}
-	}
-	return all
 }
 
 // TestOffsetsMoveWithTheCheckpoint: what the group has committed and what the
@@ -218,47 +203,6 @@ func TestOffsetsMoveWithTheCheckpoint(t *testing.T) {
 		committed, ok := offsets.Lookup("app-repartition", p)
 		if !ok || committed.At != next[p] || next[p] == 0 {
 			t.Errorf("partition %d: the group is at %d (%v), the checkpoint at %d", p, committed.At, ok, next[p])
-		}
-	}
-}
-
-// TestCheckpointsAloneCarryOffsetsToo: a transaction that writes idle tasks'
-// checkpoints again has no input, and has to be fenced like any other (invariant
-// 5, hazard A7). A request without offsets, member or generation goes nowhere.
-func TestCheckpointsAloneCarryOffsetsToo(t *testing.T) {
-	id := app.TaskID{Topic: "app-repartition", Partition: 2}
-	rt := &app.App{Topology: &app.Topology{Topics: map[string]app.Topic{}}}
-	idle := &task{Judge: &judge.Judge{ID: id, App: rt, Committed: wire.Checkpoint{Next: 7, Epoch: 3}}, state: running, since: time.Now().Add(-2 * checkpointAge)}
-	s := &taskSet{p: &Processor{}, rt: rt, tasks: map[app.TaskID]*task{id: idle}}
-	w := &worker{p: &Processor{rt: rt}, tasks: s, oversized: newOversized()}
-	member := func() *kmsg.TxnOffsetCommitRequest {
-		req := kmsg.NewPtrTxnOffsetCommitRequest()
-		req.MemberID, req.Generation = "member", 1
-		return req
-	}
-	if err := w.guard(member()); err == nil {
-		t.Error("a transaction without offsets may commit")
-	}
-	if !s.due() {
-		t.Fatal("the old checkpoint is not due")
-	}
-	s.touch()
-	req := member()
-	must(t, w.guard(req))
-	if len(req.Topics) != 1 || len(req.Topics[0].Partitions) != 1 {
-		t.Fatalf("the request holds %+v", req.Topics)
-	}
-	if p := req.Topics[0].Partitions[0]; req.Topics[0].Topic != id.Topic || p.Partition != 2 || p.Offset != 7 || p.LeaderEpoch != 3 {
-		t.Errorf("the request says %s %+v", req.Topics[0].Topic, p)
-	}
-	for name, unfenced := range map[string]func(*kmsg.TxnOffsetCommitRequest){
-		"no member":     func(r *kmsg.TxnOffsetCommitRequest) { r.MemberID = "" },
-		"no generation": func(r *kmsg.TxnOffsetCommitRequest) { r.Generation = -1 },
-	} {
-		req := member()
-		unfenced(req)
-		if err := w.guard(req); err == nil {
-			t.Errorf("%s: a group would not fence this commit (B9)", name)
 		}
 	}
 }

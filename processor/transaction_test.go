@@ -2,67 +2,16 @@ package processor
 
 import (
 	"fmt"
-	"log/slog"
-	"strings"
 	"testing"
+	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/twmb/franz-go/pkg/kerr"
-	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"oncebus/processor/app"
 	"oncebus/processor/judge"
 	"oncebus/processor/kafka"
-	"oncebus/processor/restore"
 	"oncebus/processor/wire"
-	"oncebus/state"
 )
-
-// TestNothingIsAppliedBeforeTheCommit lets no transaction commit any more, and
-// looks into the stores after the process has stopped: they hold what was
-// committed before, and nothing else (invariant 1).
-func TestNothingIsAppliedBeforeTheCommit(t *testing.T) {
-	t.Parallel()
-	b := newBench(t, benchRoutes)
-	i := b.ready(b.start(b.config("one")))
-	records, _ := traffic(50)
-	b.produce(records...)
-	b.drain(i, "signals.raw")
-	b.cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.EndTxn}, TxnID: "app-one-dedup-0", Err: kerr.InvalidTxnState, Count: -1})
-	records, _ = traffic(200)
-	b.produce(records...)
-	_, aborted, unknown := i.outcomes(stageDedup)
-	b.wait("a transaction to be refused", func() bool {
-		_, nowAborted, nowUnknown := i.outcomes(stageDedup)
-		return nowAborted+nowUnknown >= aborted+unknown+1
-	})
-	must(t, i.stop())
-
-	committed, rows := map[int32]string{}, map[int32]uint64{}
-	for _, r := range b.read("app-repartition-changelog") {
-		if string(r.Key) == wire.CheckpointKey {
-			committed[r.Partition] = string(r.Value)
-		} else {
-			rows[r.Partition]++
-		}
-	}
-	host, err := state.NewHost(state.DefaultConfig(), prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
-	must(t, err)
-	t.Cleanup(func() { must(t, host.Close()) })
-	for p := range int32(4) {
-		id := app.TaskID{Topic: "app-repartition", Partition: p}
-		store, err := host.Open(i.stores.DirOf(id), restore.StoreIdentity(i.rt, id))
-		must(t, err)
-		if got := string(store.Checkpoint()); got != committed[p] || got == "" {
-			t.Errorf("partition %d: the store's checkpoint is %x, the last committed one %x", p, got, committed[p])
-		}
-		if n := store.Stats().Rows; n != rows[p] {
-			t.Errorf("partition %d: the store holds %d rows, the changelog %d", p, n, rows[p])
-		}
-		must(t, store.Close())
-	}
-}
 
 // TestRecordsOutliveATransactionThatPanics: franz-go reads them until its
 // process is gone. One that could not be flushed is read, too.
@@ -89,30 +38,45 @@ func TestRecordsOutliveATransactionThatPanics(t *testing.T) {
 	}
 }
 
-// TestPollIsWorkedOffWhole sends many events at once and, when they are being
-// worked off, one event over and over. When that one is out, so is everything
-// that stands before it (hazard A5: what is left of a poll is never polled
-// again).
-func TestPollIsWorkedOffWhole(t *testing.T) {
-	t.Parallel()
-	b := newBench(t, benchRoutes)
-	i := b.ready(b.start(b.onePartition("one")))
-	records, sent := traffic(300)
-	for _, r := range records {
-		r.Partition = 0
+// TestCheckpointsAloneCarryOffsetsToo: a transaction that writes idle tasks'
+// checkpoints again has no input, and has to be fenced like any other (invariant
+// 5, hazard A7). A request without offsets, member or generation goes nowhere.
+func TestCheckpointsAloneCarryOffsetsToo(t *testing.T) {
+	id := app.TaskID{Topic: "app-repartition", Partition: 2}
+	rt := &app.App{Topology: &app.Topology{Topics: map[string]app.Topic{}}}
+	idle := &task{Judge: &judge.Judge{ID: id, App: rt, Committed: wire.Checkpoint{Next: 7, Epoch: 3}}, state: running, since: time.Now().Add(-2 * checkpointAge)}
+	s := &taskSet{p: &Processor{}, rt: rt, tasks: map[app.TaskID]*task{id: idle}}
+	w := &worker{p: &Processor{rt: rt}, tasks: s, oversized: newOversized()}
+	member := func() *kmsg.TxnOffsetCommitRequest {
+		req := kmsg.NewPtrTxnOffsetCommitRequest()
+		req.MemberID, req.Generation = "member", 1
+		return req
 	}
-	b.produce(records...)
-	last := signal("last", 0, testTime)
-	sent["last"] = last
-	b.wait("the last event", func() bool {
-		b.produce(signal("last", 0, testTime))
-		for _, r := range b.read("signals.unique") {
-			if strings.HasSuffix(string(r.Key), "last") {
-				return true
-			}
+	if err := w.guard(member()); err == nil {
+		t.Error("a transaction without offsets may commit")
+	}
+	if !s.due() {
+		t.Fatal("the old checkpoint is not due")
+	}
+	s.touch()
+	req := member()
+	if err := w.guard(req); err != nil {
+		t.Fatal(err)
+	}
+	if len(req.Topics) != 1 || len(req.Topics[0].Partitions) != 1 {
+		t.Fatalf("the request holds %+v", req.Topics)
+	}
+	if p := req.Topics[0].Partitions[0]; req.Topics[0].Topic != id.Topic || p.Partition != 2 || p.Offset != 7 || p.LeaderEpoch != 3 {
+		t.Errorf("the request says %s %+v", req.Topics[0].Topic, p)
+	}
+	for name, unfenced := range map[string]func(*kmsg.TxnOffsetCommitRequest){
+		"no member":     func(r *kmsg.TxnOffsetCommitRequest) { r.MemberID = "" },
+		"no generation": func(r *kmsg.TxnOffsetCommitRequest) { r.Generation = -1 },
+	} {
+		req := member()
+		unfenced(req)
+		if err := w.guard(req); err == nil {
+			t.Errorf("%s: a group would not fence this commit (B9)", name)
 		}
-		return false
-	})
-	assertOnce(t, b.read("signals.unique"), sent)
-	b.drain(i, "signals.raw")
+	}
 }

@@ -1,0 +1,90 @@
+package processor
+
+import (
+	"log/slog"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"oncebus/processor/app"
+	"oncebus/processor/restore"
+	"oncebus/processor/wire"
+	"oncebus/state"
+)
+
+// TestNothingIsAppliedBeforeTheCommit lets no transaction commit any more, and
+// looks into the stores after the process has stopped: they hold what was
+// committed before, and nothing else (invariant 1).
+func TestNothingIsAppliedBeforeTheCommit(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, benchRoutes)
+	i := b.ready(b.start(b.config("one")))
+	records, _ := traffic(50)
+	b.produce(records...)
+	b.drain(i, "signals.raw")
+	b.cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.EndTxn}, TxnID: "app-one-dedup-0", Err: kerr.InvalidTxnState, Count: -1})
+	records, _ = traffic(200)
+	b.produce(records...)
+	_, aborted, unknown := i.outcomes(stageDedup)
+	b.wait("a transaction to be refused", func() bool {
+		_, nowAborted, nowUnknown := i.outcomes(stageDedup)
+		return nowAborted+nowUnknown >= aborted+unknown+1
+	})
+	must(t, i.stop())
+
+	committed, rows := map[int32]string{}, map[int32]uint64{}
+	for _, r := range b.read("app-repartition-changelog") {
+		if string(r.Key) == wire.CheckpointKey {
+			committed[r.Partition] = string(r.Value)
+		} else {
+			rows[r.Partition]++
+		}
+	}
+	host, err := state.NewHost(state.DefaultConfig(), prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
+	must(t, err)
+	t.Cleanup(func() { must(t, host.Close()) })
+	for p := range int32(4) {
+		id := app.TaskID{Topic: "app-repartition", Partition: p}
+		store, err := host.Open(i.Stores().DirOf(id), restore.StoreIdentity(i.App(), id))
+		must(t, err)
+		if got := string(store.Checkpoint()); got != committed[p] || got == "" {
+			t.Errorf("partition %d: the store's checkpoint is %x, the last committed one %x", p, got, committed[p])
+		}
+		if n := store.Stats().Rows; n != rows[p] {
+			t.Errorf("partition %d: the store holds %d rows, the changelog %d", p, n, rows[p])
+		}
+		must(t, store.Close())
+	}
+}
+
+// TestPollIsWorkedOffWhole sends many events at once and, when they are being
+// worked off, one event over and over. When that one is out, so is everything
+// that stands before it (hazard A5: what is left of a poll is never polled
+// again).
+func TestPollIsWorkedOffWhole(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, benchRoutes)
+	i := b.ready(b.start(b.onePartition("one")))
+	records, sent := traffic(300)
+	for _, r := range records {
+		r.Partition = 0
+	}
+	b.produce(records...)
+	last := signal("last", 0, testTime)
+	sent["last"] = last
+	b.wait("the last event", func() bool {
+		b.produce(signal("last", 0, testTime))
+		for _, r := range b.read("signals.unique") {
+			if strings.HasSuffix(string(r.Key), "last") {
+				return true
+			}
+		}
+		return false
+	})
+	assertOnce(t, b.read("signals.unique"), sent)
+	b.drain(i, "signals.raw")
+}

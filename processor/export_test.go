@@ -1,0 +1,143 @@
+package processor
+
+import (
+	"context"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"oncebus/processor/app"
+	"oncebus/processor/judge"
+	"oncebus/processor/restore"
+)
+
+// What the scenarios of package processor_test set and read inside a
+// Processor. Everything else they see from outside: topics, State, metrics.
+
+const (
+	StageRoute = stageRoute
+	StageDedup = stageDedup
+)
+
+// States of a task, as State and the metrics print them.
+const (
+	TaskCreated   = created
+	TaskRestoring = restoring
+	TaskRunning   = running
+	TaskBypassing = bypassing
+)
+
+// SetIdle sets after what time without a transaction the workers release their
+// memory, and the function that returns free memory to the system.
+func (p *Processor) SetIdle(after time.Duration, free func()) {
+	p.idle.after, p.idle.free = after, free
+}
+
+// SetOwnersInterval sets how often a stage looks for partitions without an owner.
+func (p *Processor) SetOwnersInterval(d time.Duration) { p.ownersInterval = d }
+
+// SetPatience sets how long a worker backs off after an error.
+func (p *Processor) SetPatience(d time.Duration) { p.patience = d }
+
+// SetStallAfter sets after what time without progress a restore has stalled.
+func (p *Processor) SetStallAfter(d time.Duration) { p.stallAfter = d }
+
+func (p *Processor) App() *app.App           { return p.rt }
+func (p *Processor) Config() Config          { return p.cfg }
+func (p *Processor) Stores() *restore.Stores { return p.stores }
+
+// JudgeMetrics and the next three return metrics that a test reads by label.
+func (p *Processor) JudgeMetrics() *judge.Metrics      { return p.judging }
+func (p *Processor) RestoreMetrics() *restore.Metrics  { return p.restores }
+func (p *Processor) Fenced() *prometheus.CounterVec    { return p.metrics.fenced }
+func (p *Processor) Rejoined() *prometheus.CounterVec  { return p.metrics.rejoined }
+func (p *Processor) Rebuilt() *prometheus.CounterVec   { return p.metrics.rebuilt }
+func (p *Processor) Oversize() *prometheus.CounterVec  { return p.metrics.oversize }
+func (p *Processor) PurgedRecords() prometheus.Counter { return p.metrics.purged }
+
+// Transactions returns how many of a stage's transactions ended in each way.
+func (p *Processor) Transactions(stage string) (committed, aborted, unknown prometheus.Counter) {
+	of := func(outcome string) prometheus.Counter { return p.metrics.transactions.WithLabelValues(stage, outcome) }
+	return of(outcomeCommitted), of(outcomeAborted), of(outcomeUnknown)
+}
+
+// ProcessedOffsets returns how far the running tasks have processed the
+// repartition topic.
+func (p *Processor) ProcessedOffsets() kadm.Offsets { return p.processedOffsets() }
+
+// Purge deletes the repartition topic's records below offsets, as the purger
+// does, and reports whether it may purge.
+func (p *Processor) Purge(ctx context.Context, offsets kadm.Offsets) bool {
+	return newPurger(p).below(ctx, offsets)
+}
+
+// FetchingPaused reports whether a worker of the stage pauses fetching because
+// the disk is filling.
+func (p *Processor) FetchingPaused(stage string) bool {
+	for _, w := range p.workers {
+		if w.stage == stage && w.holding.Load() {
+			return true
+		}
+	}
+	return false
+}
+
+// Polling reports whether every worker polls: it has counted the records of
+// its last commit.
+func (p *Processor) Polling() bool {
+	for _, w := range p.workers {
+		w.mu.Lock()
+		polling := w.wakePoll != nil
+		w.mu.Unlock()
+		if !polling {
+			return false
+		}
+	}
+	return true
+}
+
+// Assigned returns the partitions that the group assigned to the workers of a
+// stage.
+func (p *Processor) Assigned(stage string) map[app.TaskID]bool {
+	all := map[app.TaskID]bool{}
+	for _, w := range p.workers {
+		if w.stage != stage {
+			continue
+		}
+		for id := range w.assigned() {
+			all[id] = true
+		}
+	}
+	return all
+}
+
+// SetOffsets makes the clients of a stage fetch from other offsets.
+func (p *Processor) SetOffsets(stage string, offsets map[string]map[int32]kgo.EpochOffset) {
+	for _, w := range p.workers {
+		if w.stage == stage {
+			w.client.SetOffsets(offsets)
+		}
+	}
+}
+
+// AnnounceOversized notes a batch of a partition as logged by the client of a
+// worker of the routing stage.
+func (p *Processor) AnnounceOversized(id app.TaskID) {
+	for _, w := range p.workers {
+		if w.stage == stageRoute {
+			w.oversized.announce(id)
+			return
+		}
+	}
+}
+
+// ID returns the task's id.
+func (s TaskState) ID() app.TaskID { return s.id }
+
+// NewOversizeLogger returns a logger that calls announced for each batch that
+// a client logs as too large.
+func NewOversizeLogger(to kgo.Logger, announced func(app.TaskID)) kgo.Logger {
+	return oversizeLogger{to, announced}
+}
