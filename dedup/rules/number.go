@@ -253,38 +253,35 @@ func isSmallInteger(literal []byte) bool {
 	return true
 }
 
-// smallestNormal is the smallest float64 with full precision, 2^-1022.
-const smallestNormal = 0x1p-1022
-
-// checkNumber parses a valid JSON number literal and refuses what float64 does
-// not hold, so that two different numbers never become one key: the literal and
-// the shortest form of its float64 must be the same decimal. They may differ
-// only for a number that is not an integer, has at most 17 significant digits
-// (what it takes to print any float64; RFC 8785's own 333333333.33333329 is one)
-// and is not so small that float64 drops digits.
+// checkNumber parses a valid JSON number literal. It refuses a literal whose
+// decimal value the float64 does not print again: the literal and the shortest
+// form of its float64 must be the same decimal. So two different numbers never
+// become one key. 333333333.33333329, the sample of RFC 8785, is refused, because
+// 333333333.3333333 has the same float64.
 func (d *Deriver) checkNumber(literal []byte) (float64, string) {
 	v, reason := parseDecimal(d.digits, literal)
 	d.digits = v.digits[:0]
+	const digitsMax = 17 // what it takes to print any float64
 	switch {
-	case reason == reasonTooLong && len(v.digits) <= 17:
+	case reason == reasonTooLong && len(v.digits) <= digitsMax:
 		return 0, reasonRange
-	case reason == reasonTooLong || len(v.digits) > 17:
+	case reason == reasonTooLong || len(v.digits) > digitsMax:
 		return 0, reasonPrecision
 	}
 	f, err := strconv.ParseFloat(string(literal), 64)
 	if err != nil || f == 0 && len(v.digits) > 0 {
 		return 0, reasonRange
 	}
-	// A float64 holds every decimal of up to 15 digits in its normal range.
-	normal := math.Abs(f) >= smallestNormal
-	if len(v.digits) <= 15 && normal || len(v.digits) == 0 {
+	// A float64 in its normal range, from 2^-1022, prints every decimal of up to 15
+	// digits again.
+	const smallestNormal = 0x1p-1022
+	if len(v.digits) <= 15 && math.Abs(f) >= smallestNormal || len(v.digits) == 0 {
 		return f, ""
 	}
 	d.shortest = jsontext.AppendFloat(d.shortest[:0], f, 64)
 	var room [24]byte
-	w, _ := parseDecimal(room[:], d.shortest)
-	if v.equal(&w) || normal && !v.isInteger() {
-		return f, ""
+	if w, _ := parseDecimal(room[:], d.shortest); !v.equal(&w) {
+		return 0, reasonPrecision
 	}
-	return 0, reasonPrecision
+	return f, ""
 }

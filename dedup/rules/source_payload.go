@@ -90,11 +90,12 @@ func (d *Deriver) payloadKey(s *Source, _ int) status {
 	}
 	raw := s.fields[0].slotIn(d)
 	if s.project != nil {
+		mark := len(d.text) // match and earlier sources may have left texts
 		var hit bool
 		if d.text, hit = s.project.append(d.text, raw); !hit {
 			return d.skip(s.text, "nothing of it is there")
 		}
-		raw = d.text
+		raw = d.text[mark:]
 	}
 	var reason string
 	if d.buf, reason = d.appendCanonical(d.buf, raw); reason != "" {
