@@ -42,7 +42,7 @@ func (s *secured) testCertificatesReplaced(t *testing.T) {
 	before := svc.replaced() // the first assignment may cost a transaction
 
 	writeAt(t, cert, []byte("half a certif"))
-	svc.await("changed certificate files cannot be used, the old ones stay in use")
+	svc.await("certificates reload failed")
 	send(w, 100, all...)
 	w.drained(realInputs, realOutputs)
 

@@ -48,6 +48,6 @@
 // Outcomes have limits of their own, equal to those of events: duplicates that
 // wait for an outcome must not keep it out.
 //
-// Reloaded has no goroutine. Files are read while requests or connections need
+// security.Reloaded has no goroutine. Files are read while requests or connections need
 // them, so there is nothing to stop.
 package ingress

@@ -45,7 +45,7 @@ type keyring struct {
 
 // secret is one setting. Its value is "" where next is absent.
 type secret struct {
-	Reloaded[string]
+	security.Reloaded[string]
 	variable string
 	source   SecretSource
 	optional bool // its file may appear and disappear
@@ -61,7 +61,7 @@ func newKeyring(secrets Secrets, name string) *keyring {
 
 func (k *keyring) newSecret(variable string, source SecretSource, optional bool) *secret {
 	s := &secret{variable: variable, source: source, optional: optional}
-	s.Reloaded = Reloaded[string]{
+	s.Reloaded = security.Reloaded[string]{
 		Load:     func() (string, error) { return k.read(s) },
 		Equal:    func(a, b string) bool { return a == b },
 		Interval: reloadInterval,
@@ -85,7 +85,7 @@ func (k *keyring) load() error {
 	}
 	var errs []error
 	for _, s := range []*secret{k.current, k.next} {
-		if err := s.Start(); err != nil {
+		if _, err := s.Start(); err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", s.variable, err))
 		}
 	}

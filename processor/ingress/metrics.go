@@ -68,10 +68,6 @@ func (m *metrics) prepare(route string) {
 	}
 }
 
-func (m *metrics) showExpiry(files *certificateFiles) {
-	m.expiry.Set(float64(files.config.Certificates[0].Leaf.NotAfter.Unix()))
-}
-
 // reloadCounters count the reloads of one kind of file.
 type reloadCounters struct{ ok, bad prometheus.Counter }
 

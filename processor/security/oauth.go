@@ -35,7 +35,7 @@ const (
 // the current one for all connections of the process.
 type tokenSource struct {
 	settings OAuth
-	secret   *secretFile
+	secret   func() string
 	certs    *certificates // nil for an endpoint on this machine without TLS
 	log      *slog.Logger
 	metrics  *securityMetrics
@@ -141,7 +141,7 @@ func (s *tokenSource) request(ctx context.Context) (*tokenAnswer, error) {
 	}
 	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	req.Header.Set("Accept", "application/json")
-	req.SetBasicAuth(url.QueryEscape(s.settings.ClientID), url.QueryEscape(s.secret.get()))
+	req.SetBasicAuth(url.QueryEscape(s.settings.ClientID), url.QueryEscape(s.secret()))
 	resp, err := s.client().Do(req)
 	if err != nil {
 		return nil, explainTLS(unwrapURL(err), req.URL.Host)
@@ -186,7 +186,7 @@ func (a *tokenAnswer) words() string {
 func (s *tokenSource) client() *http.Client {
 	transport := &http.Transport{Proxy: http.ProxyFromEnvironment, DisableKeepAlives: true, TLSHandshakeTimeout: tokenTimeout}
 	if s.certs != nil {
-		transport.TLSClientConfig, _ = s.certs.current()
+		transport.TLSClientConfig, _ = s.certs.config()
 	}
 	return &http.Client{
 		Transport: transport,

@@ -5,11 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net"
-	"os"
 	"strings"
-	"sync"
 
 	"github.com/twmb/franz-go/pkg/sasl"
 	"github.com/twmb/franz-go/pkg/sasl/oauth"
@@ -23,13 +20,13 @@ func (s *credentials) mechanism(c Config) (sasl.Mechanism, error) {
 	auth := c.SASL
 	password := s.secret(credentialPassword, auth.Password, auth.PasswordFile)
 	scramAuth := func(context.Context) (scram.Auth, error) {
-		return scram.Auth{User: auth.Username, Pass: password.get()}, nil
+		return scram.Auth{User: auth.Username, Pass: password()}, nil
 	}
 	var m sasl.Mechanism
 	switch auth.Mechanism {
 	case SASLPlain:
 		m = plain.Plain(func(context.Context) (plain.Auth, error) {
-			return plain.Auth{User: auth.Username, Pass: password.get()}, nil
+			return plain.Auth{User: auth.Username, Pass: password()}, nil
 		})
 	case SASLScramSHA256:
 		m = scram.Sha256(scramAuth)
@@ -68,59 +65,41 @@ func (g guarded) Authenticate(ctx context.Context, addr string) (sasl.Session, [
 	return session, first, nil
 }
 
-// secretFile is a secret that is read from its file at every use. If that fails, the
-// last one read stays in use.
-type secretFile struct {
-	what    string // one of the credential constants
-	path    string // "" if the secret came from the environment
-	log     *slog.Logger
-	metrics *securityMetrics
-	redact  *Redactor
-
-	mu      sync.Mutex
-	value   string
-	refused string // why the file's content is not used; "" if it is
-}
-
-func (s *credentials) secret(what string, value Secret, path SecretPath) *secretFile {
+// secret returns a function that returns a secret as it is now. It reads the
+// secret's file at every call; without a path the secret is a fixed value.
+func (s *credentials) secret(what string, value Secret, path SecretPath) func() string {
 	s.redact.learn(what, string(value))
-	return &secretFile{what: what, path: string(path), log: s.log, metrics: s.metrics, redact: s.redact, value: string(value)}
-}
-
-func (f *secretFile) get() string {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.path == "" {
-		return f.value
+	if path == "" {
+		return func() string { return string(value) }
 	}
-	value, err := ReadSecret(f.path)
-	switch {
-	case err != nil && err.Error() != f.refused:
-		f.refused = err.Error()
-		f.metrics.failed(f.what)
-		f.log.Error("read secret file failed, keeping the last secret", "secret", f.what, "error", err)
-	case err == nil && value != f.value:
-		f.refused, f.value = "", value
-		f.redact.learn(f.what, value)
-		f.metrics.reloaded(f.what)
-		f.log.Info("secret read again", "secret", f.what)
-	case err == nil:
-		f.refused = ""
+	r := &Reloaded[string]{
+		Load:  func() (string, error) { return ReadSecret(string(path)) },
+		Equal: func(a, b string) bool { return a == b },
+		Changed: func(value string) {
+			s.redact.learn(what, value)
+			s.metrics.reloaded(what)
+			s.log.Info("secret reloaded", "secret", what)
+		},
+		Failed: func(err error) {
+			s.metrics.failed(what)
+			s.log.Error("secret reload failed", "secret", what, "error", err)
+		},
+		value: string(value),
 	}
-	return f.value
+	return func() string {
+		current, _ := r.Current()
+		return current
+	}
 }
 
 // ReadSecret returns the secret in a file, without the line break that editors and echo
 // append.
 func ReadSecret(path string) (string, error) {
-	if strings.ContainsAny(path, "\n\r") || strings.Contains(path, "-----BEGIN") {
-		return "", errors.New("holds what should be in a file, want the file's path") // not repeated: it is the secret
-	}
-	content, err := os.ReadFile(path)
+	content, err := readFile(path)
 	if err != nil {
 		return "", err
 	}
-	value := strings.TrimSuffix(strings.TrimSuffix(string(content), "\n"), "\r")
+	value := strings.TrimSuffix(strings.TrimSuffix(content, "\n"), "\r")
 	if value == "" {
 		return "", fmt.Errorf("%s is empty", path)
 	}
@@ -141,7 +120,7 @@ func (s *credentials) bearer(auth SASL) (sasl.Mechanism, error) {
 		}
 	}
 	return bearerMechanism{oauth.Oauth(func(ctx context.Context) (oauth.Auth, error) {
-		t := fixed.get()
+		t := fixed()
 		if source != nil {
 			var err error
 			if t, err = source.get(ctx); err != nil {

@@ -179,7 +179,7 @@ func (t TLS) validate(m *Mistakes) {
 		}
 		return
 	}
-	_, _, err := t.load("ONCEBUS_TLS_")
+	_, err := t.load("ONCEBUS_TLS_")
 	m.Add(err)
 }
 
@@ -276,7 +276,7 @@ func (o OAuth) validate(m *Mistakes) {
 		m.Addf("ONCEBUS_SASL_OAUTH_CA_FILE: set, but ONCEBUS_SASL_OAUTH_TOKEN_URL is not https")
 		return
 	}
-	_, _, err = TLS{CAFile: o.CAFile}.load("ONCEBUS_SASL_OAUTH_")
+	_, err = TLS{CAFile: o.CAFile}.load("ONCEBUS_SASL_OAUTH_")
 	m.Add(err)
 }
 

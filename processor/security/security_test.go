@@ -91,7 +91,7 @@ func TestSecurityMistakes(t *testing.T) {
 		{"key without certificate", func(c *Config) { c.TLS = TLS{Enabled: true, KeyFile: empty} },
 			[]string{"ONCEBUS_TLS_KEY_FILE: set without ONCEBUS_TLS_CERT_FILE"}},
 		{"no PEM inside", func(c *Config) { c.TLS = TLS{Enabled: true, CAFile: empty, CertFile: empty, KeyFile: empty} },
-			[]string{"ONCEBUS_TLS_CA_FILE: " + empty + " holds no PEM certificate", "ONCEBUS_TLS_CERT_FILE, ONCEBUS_TLS_KEY_FILE: tls: failed to find any PEM data"}},
+			[]string{"ONCEBUS_TLS_CA_FILE: " + empty + " contains no PEM certificate", "ONCEBUS_TLS_CERT_FILE, ONCEBUS_TLS_KEY_FILE: tls: failed to find any PEM data"}},
 		{"unknown mechanism", func(c *Config) { c.SASL = SASL{Mechanism: "GSSAPI", Username: "u", Password: "p"} },
 			[]string{`ONCEBUS_SASL_MECHANISM: "GSSAPI" is unknown, want PLAIN, SCRAM-SHA-256, SCRAM-SHA-512`}},
 		{"mechanism alone", func(c *Config) { c.SASL = SASL{Mechanism: SASLScramSHA512} },
@@ -130,7 +130,7 @@ func TestSecurityMistakes(t *testing.T) {
 		{"key in place of its file", func(c *Config) {
 			c.TLS = TLS{Enabled: true, CertFile: empty, KeyFile: "-----BEGIN PRIVATE KEY-----" + hidden}
 		},
-			[]string{"ONCEBUS_TLS_KEY_FILE: holds what should be in a file"}},
+			[]string{"ONCEBUS_TLS_KEY_FILE: contains the file's content"}},
 		{"PLAIN over TLS", func(c *Config) {
 			c.SASL = SASL{Mechanism: SASLPlain, Username: "u", Password: hidden}
 			c.TLS.Enabled = true

@@ -7,11 +7,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net"
-	"os"
-	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -24,150 +20,58 @@ const (
 	dialTimeout = 10 * time.Second
 )
 
-// tlsFiles is what the files of TLS hold.
-type tlsFiles struct{ ca, cert, key string }
-
-// load reads the files and builds the client's TLS configuration from them.
-// Every mistake is in the error, under the variables that begin with prefix.
-func (t TLS) load(prefix string) (*tls.Config, tlsFiles, error) {
-	var files tlsFiles
-	var m Mistakes
-	for _, f := range []struct {
-		variable, path string
-		to             *string
-	}{{"CA_FILE", t.CAFile, &files.ca}, {"CERT_FILE", t.CertFile, &files.cert}, {"KEY_FILE", t.KeyFile, &files.key}} {
-		content, err := readSetting(prefix+f.variable, f.path)
-		m.Add(err)
-		*f.to = string(content)
-	}
-	switch {
-	case t.CertFile != "" && t.KeyFile == "":
-		m.Addf("%sCERT_FILE: set without %sKEY_FILE, want both or neither", prefix, prefix)
-	case t.CertFile == "" && t.KeyFile != "":
-		m.Addf("%sKEY_FILE: set without %sCERT_FILE, want both or neither", prefix, prefix)
-	}
-	if err := m.Err(); err != nil {
-		return nil, files, err
-	}
-	config := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: t.ServerName}
-	if t.CAFile != "" {
-		config.RootCAs = x509.NewCertPool()
-		if !config.RootCAs.AppendCertsFromPEM([]byte(files.ca)) {
-			m.Addf("%sCA_FILE: %s holds no PEM certificate", prefix, t.CAFile)
-		}
-	}
-	if t.CertFile != "" {
-		pair, err := t.pair(prefix, files)
-		m.Add(err)
-		// Sent for any authority the broker names: a broker that does not trust
-		// the certificate then reports it, instead of an anonymous client.
-		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return pair, nil }
-		config.Certificates = []tls.Certificate{*pair}
-	}
-	return config, files, m.Err()
+// load reads the files. The names of their variables begin with prefix.
+func (t TLS) load(prefix string) (*Certificates, error) {
+	return LoadCertificates(File{prefix + "CERT_FILE", t.CertFile}, File{prefix + "KEY_FILE", t.KeyFile}, File{prefix + "CA_FILE", t.CAFile})
 }
 
-// pair is the client certificate with its key, and is never nil.
-func (t TLS) pair(prefix string, files tlsFiles) (*tls.Certificate, error) {
-	pair, err := tls.X509KeyPair([]byte(files.cert), []byte(files.key))
-	if err != nil {
-		return &pair, fmt.Errorf("%sCERT_FILE, %sKEY_FILE: %w", prefix, prefix, err)
-	}
-	if now := time.Now(); now.After(pair.Leaf.NotAfter) {
-		return &pair, fmt.Errorf("%sCERT_FILE: %s expired at %s, no broker takes it", prefix, t.CertFile, pair.Leaf.NotAfter.UTC().Format(time.RFC3339))
-	}
-	return &pair, nil
-}
-
-// readSetting reads the file that a variable names; nothing if it names none.
-func readSetting(variable, path string) ([]byte, error) {
-	if strings.ContainsAny(path, "\n\r") || strings.Contains(path, "-----BEGIN") {
-		// Not repeated: it may be a private key.
-		return nil, fmt.Errorf("%s: holds what should be in a file, want the file's path", variable)
-	}
-	if path == "" {
-		return nil, nil
-	}
-	content, err := os.ReadFile(path)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", variable, err)
-	}
-	return content, nil
-}
-
-// certificates is the TLS configuration that the files hold now, or held when
-// it was last usable. Opening a connection or writing to one checks the files, so no
-// goroutine is needed. A change makes a new generation. A connection of an older one is
-// replaced when it has no in-flight request.
+// certificates is a client's TLS configuration. The client checks the files when
+// it opens a connection or writes to one. A change makes a new version. A
+// connection of an older version closes as soon as it has no in-flight request.
 type certificates struct {
-	settings TLS
-	prefix   string // of the settings' variables
-	log      *slog.Logger
-	metrics  *securityMetrics
-
-	generation atomic.Uint64
-
-	mu      sync.Mutex
-	checked time.Time
-	files   tlsFiles
-	config  *tls.Config
-	refused string // why the files' present content is not used; "" if it is
+	Reloaded[*Certificates]
+	serverName string
 }
 
 func (s *credentials) certificates(prefix string, settings TLS) (*certificates, error) {
-	config, files, err := settings.load(prefix)
+	c := &certificates{serverName: settings.ServerName}
+	c.Reloaded = Reloaded[*Certificates]{
+		Load:     func() (*Certificates, error) { return settings.load(prefix) },
+		Equal:    (*Certificates).Equal,
+		Interval: certificateCheckInterval,
+		Changed: func(files *Certificates) {
+			s.metrics.reloaded(credentialCertificates)
+			s.log.Info("certificates reloaded", "settings", prefix+"*")
+			files.ShowExpiry(s.metrics.expiry)
+		},
+		Failed: func(err error) {
+			s.metrics.failed(credentialCertificates)
+			s.log.Error("certificates reload failed", "error", err)
+		},
+	}
+	files, err := c.Start()
 	if err != nil {
 		return nil, err
 	}
-	c := &certificates{settings: settings, prefix: prefix, log: s.log, metrics: s.metrics, checked: time.Now(), files: files, config: config}
-	c.showExpiry()
+	files.ShowExpiry(s.metrics.expiry)
 	return c, nil
 }
 
-// current returns the configuration for a new connection and its generation.
-func (c *certificates) current() (*tls.Config, uint64) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if time.Since(c.checked) >= certificateCheckInterval {
-		c.reload()
-		c.checked = time.Now()
+// config returns the configuration for a new connection and its version.
+func (c *certificates) config() (*tls.Config, uint64) {
+	files, version := c.Current()
+	config := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: c.serverName, RootCAs: files.Pool}
+	if files.Pair != nil {
+		// Sent for any authority that the broker names: a broker that does not trust
+		// the certificate then reports it, instead of an anonymous client.
+		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return files.Pair, nil }
 	}
-	return c.config, c.generation.Load()
-}
-
-// reload reads the files again. Content that cannot be used is said once, and
-// what was read before stays in use: half of a new pair may have been written.
-func (c *certificates) reload() {
-	config, files, err := c.settings.load(c.prefix)
-	if err != nil {
-		if err.Error() != c.refused {
-			c.refused = err.Error()
-			c.metrics.failed(credentialCertificates)
-			c.log.Error("changed certificate files cannot be used, the old ones stay in use", "error", err)
-		}
-		return
-	}
-	c.refused = ""
-	if files == c.files {
-		return
-	}
-	c.config, c.files = config, files
-	c.generation.Add(1)
-	c.metrics.reloaded(credentialCertificates)
-	c.log.Info("certificate files read again, connections will be replaced", "settings", c.prefix+"*")
-	c.showExpiry()
-}
-
-func (c *certificates) showExpiry() {
-	if len(c.config.Certificates) > 0 {
-		c.metrics.expiry.Set(float64(c.config.Certificates[0].Leaf.NotAfter.Unix()))
-	}
+	return config, version
 }
 
 // dial opens a TLS connection to a broker with the certificates of the moment.
 func (c *certificates) dial(ctx context.Context, network, addr string) (net.Conn, error) {
-	config, generation := c.current()
-	config = config.Clone()
+	config, version := c.config()
 	if config.ServerName == "" {
 		host, _, err := net.SplitHostPort(addr)
 		if err != nil {
@@ -180,7 +84,7 @@ func (c *certificates) dial(ctx context.Context, network, addr string) (net.Conn
 	if err != nil {
 		return nil, explainTLS(err, addr)
 	}
-	return &brokerConn{Conn: conn, addr: addr, certificates: c, generation: generation}, nil
+	return &brokerConn{Conn: conn, addr: addr, certificates: c, version: version}, nil
 }
 
 // errReplaced ends a connection of older certificates. It is one of the
@@ -195,7 +99,7 @@ type brokerConn struct {
 	net.Conn
 	addr         string
 	certificates *certificates
-	generation   uint64
+	version      uint64
 
 	inFlight atomic.Int64 // requests written, without a response yet
 
@@ -209,7 +113,7 @@ type brokerConn struct {
 // certificates and has no in-flight request.
 func (c *brokerConn) Write(p []byte) (int, error) {
 	if c.inFlight.Load() == 0 {
-		if _, now := c.certificates.current(); now != c.generation {
+		if _, now := c.certificates.Current(); now != c.version {
 			return 0, errReplaced
 		}
 	}

@@ -12,7 +12,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"oncebus/processor/kafkatest/embedded"
@@ -21,8 +20,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
-
-	"oncebus/processor/kafka"
 )
 
 // newSecurity returns what a process would prove itself with, and its log.
@@ -37,7 +34,7 @@ func newSecurity(c Config) (*credentials, *bytes.Buffer) {
 func (c *certificates) look() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.checked = time.Time{}
+	c.loaded = time.Time{}
 }
 
 // replaceFiles puts the content of other files in the place of files.
@@ -123,7 +120,7 @@ func TestConnectionsFollowCertificateFiles(t *testing.T) {
 	request("with a key that does not fit", original)
 	certs.look()
 	request("looked at again", original)
-	if testutil.ToFloat64(failed) != 1 || strings.Count(out.String(), "changed certificate files cannot be used") != 1 {
+	if testutil.ToFloat64(failed) != 1 || strings.Count(out.String(), "certificates reload failed") != 1 {
 		t.Errorf("unusable content is counted %v times, and logged as\n%s", testutil.ToFloat64(failed), out)
 	}
 	replaceFiles(t, []string{key}, []string{nextKey})
@@ -157,7 +154,7 @@ func TestBrokerConnIsNotCutWithRequestsInFlight(t *testing.T) {
 	here, there := net.Pipe()
 	defer here.Close()
 	defer there.Close()
-	certs := &certificates{checked: time.Now()}
+	certs := &certificates{Reloaded: Reloaded[*Certificates]{Interval: time.Hour, loaded: time.Now()}}
 	conn := &brokerConn{Conn: here, certificates: certs}
 	answered := make(chan struct{})
 	go func() {
@@ -183,7 +180,7 @@ func TestBrokerConnIsNotCutWithRequestsInFlight(t *testing.T) {
 		if _, err := conn.Write([]byte("request")); err != nil {
 			t.Fatal(err)
 		}
-		certs.generation.Store(1) // from the second on, of older certificates
+		certs.version = 1 // from the second on, of older certificates
 	}
 	total := 3*4 + 0 + 1 + 5000
 	buf := make([]byte, 7)
@@ -201,20 +198,4 @@ func TestBrokerConnIsNotCutWithRequestsInFlight(t *testing.T) {
 	if n, err := conn.Write([]byte("request")); n != 0 || !errors.Is(err, net.ErrClosed) {
 		t.Errorf("a request on a connection of older certificates: %d bytes, %v; want none and a closed connection", n, err)
 	}
-}
-
-func TestExpiredClientCertificateIsAMistake(t *testing.T) {
-	ca, cert, key := writeCertificates(t)
-	settings := TLS{Enabled: true, CAFile: ca, CertFile: cert, KeyFile: key}
-	if _, _, err := settings.load("ONCEBUS_TLS_"); err != nil {
-		t.Fatal(err)
-	}
-	synctest.Test(t, func(t *testing.T) {
-		if err := kafka.Pause(t.Context(), 100*365*24*time.Hour); err != nil { // by the bubble's clock, which begins in the year 2000
-			t.Fatal(err)
-		}
-		if _, _, err := settings.load("ONCEBUS_TLS_"); err == nil || !strings.HasPrefix(err.Error(), "ONCEBUS_TLS_CERT_FILE: "+cert+" expired at ") {
-			t.Errorf("got %v", err)
-		}
-	})
 }

@@ -1,8 +1,10 @@
-package ingress
+package security
 
 import (
 	"errors"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -21,7 +23,7 @@ func TestReloaded(t *testing.T) {
 		Changed:  func(value string) { events = append(events, value) },
 		Failed:   func(err error) { events = append(events, err.Error()) },
 	}
-	if err := r.Start(); err != nil {
+	if value, err := r.Start(); err != nil || value != "a" {
 		t.Fatal(err)
 	}
 	for _, step := range []struct {
@@ -56,7 +58,43 @@ func TestReloaded(t *testing.T) {
 func TestReloadedStartFails(t *testing.T) {
 	broken := errors.New("torn")
 	r := &Reloaded[int]{Load: func() (int, error) { return 0, broken }}
-	if err := r.Start(); !errors.Is(err, broken) {
+	if _, err := r.Start(); !errors.Is(err, broken) {
 		t.Error(err)
+	}
+}
+
+// TestReloadedLoadsOneAtATime: connections share a value, and each of them may
+// load it.
+func TestReloadedLoadsOneAtATime(t *testing.T) {
+	var loading, loads, changes atomic.Int64
+	r := &Reloaded[int64]{
+		Load: func() (int64, error) {
+			if loading.Add(1) != 1 {
+				t.Error("two loads at the same time")
+			}
+			defer loading.Add(-1)
+			return loads.Add(1) / 10, nil
+		},
+		Equal:   func(a, b int64) bool { return a == b },
+		Changed: func(int64) { changes.Add(1) },
+	}
+	if _, err := r.Start(); err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			for last := uint64(0); last < 20; {
+				value, version := r.Current()
+				if version < last || int64(version) != value {
+					t.Errorf("value %d of version %d after version %d", value, version, last)
+				}
+				last = version
+			}
+		})
+	}
+	wg.Wait()
+	if _, version := r.Current(); int64(version) != changes.Load() {
+		t.Errorf("%d changes, version %d", changes.Load(), version)
 	}
 }

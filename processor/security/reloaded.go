@@ -1,0 +1,80 @@
+package security
+
+import (
+	"sync"
+	"time"
+)
+
+// Reloaded is a value made from files, which it loads again while the value is
+// in use. It has no goroutine: Current loads the files. A failed load keeps the
+// last value, because the files may be half-written.
+//
+// Load, Equal, Changed and Failed are required. They run one at a time and must
+// not call Current.
+type Reloaded[T any] struct {
+	// Load reads and checks the files.
+	Load func() (T, error)
+	// Equal reports whether two values come from equal content.
+	Equal func(a, b T) bool
+	// Interval is the least time between two loads; 0 loads at every Current.
+	Interval time.Duration
+	// Now is the clock; nil is time.Now.
+	Now func() time.Time
+	// Changed is called with each new value except the first.
+	Changed func(T)
+	// Failed is called with each error of Load that differs from the one before.
+	Failed func(error)
+
+	mu      sync.Mutex
+	loaded  time.Time
+	value   T
+	version uint64
+	failure string // the last error of Load; "" after a success
+}
+
+// Start loads the first value and returns it. It comes before Current.
+func (r *Reloaded[T]) Start() (T, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	value, err := r.Load()
+	if err == nil {
+		r.value, r.loaded = value, r.now()
+	}
+	return value, err
+}
+
+// Current returns the value and its version, which grows with every change. It
+// loads the value first if Interval is over.
+func (r *Reloaded[T]) Current() (T, uint64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.now().Sub(r.loaded) >= r.Interval {
+		r.reload()
+		r.loaded = r.now()
+	}
+	return r.value, r.version
+}
+
+func (r *Reloaded[T]) reload() {
+	value, err := r.Load()
+	if err != nil {
+		if err.Error() != r.failure {
+			r.failure = err.Error()
+			r.Failed(err)
+		}
+		return
+	}
+	r.failure = ""
+	if !r.Equal(r.value, value) {
+		r.value = value
+		r.version++
+		r.Changed(value)
+	}
+}
+
+func (r *Reloaded[T]) now() time.Time {
+	if r.Now == nil {
+		return time.Now()
+	}
+	return r.Now()
+}
