@@ -40,6 +40,7 @@ type tokenSource struct {
 	log      *slog.Logger
 	metrics  *securityMetrics
 	redact   *Redactor
+	timeout  time.Duration // of one request
 
 	mu             sync.Mutex // held while a token is fetched
 	token          string
@@ -51,7 +52,7 @@ type tokenSource struct {
 func (s *credentials) tokenSource(settings OAuth) (*tokenSource, error) {
 	source := &tokenSource{
 		settings: settings, secret: s.secret(credentialClientSecret, settings.ClientSecret, settings.ClientSecretFile),
-		log: s.log, metrics: s.metrics, redact: s.redact,
+		log: s.log, metrics: s.metrics, redact: s.redact, timeout: tokenTimeout,
 	}
 	if strings.HasPrefix(strings.ToLower(settings.TokenURL), "https:") {
 		var err error
@@ -126,7 +127,7 @@ func (a *tokenAnswer) life() time.Duration {
 
 // request asks once. Errors that only a person can resolve wrap errCredentials.
 func (s *tokenSource) request(ctx context.Context) (*tokenAnswer, error) {
-	ctx, cancel := context.WithTimeout(ctx, tokenTimeout)
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
 	form := url.Values{"grant_type": {"client_credentials"}}
 	if len(s.settings.Scopes) > 0 {
@@ -151,34 +152,34 @@ func (s *tokenSource) request(ctx context.Context) (*tokenAnswer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the answer: %w", err)
 	}
-	return parseTokenAnswer(resp.StatusCode, body)
+	return s.parse(resp.StatusCode, body)
 }
 
-func parseTokenAnswer(status int, body []byte) (*tokenAnswer, error) {
+func (s *tokenSource) parse(status int, body []byte) (*tokenAnswer, error) {
 	answer := new(tokenAnswer)
 	parseErr := json.Unmarshal(body, answer)
 	refused := status >= 400 && status < 500 && status != http.StatusRequestTimeout && status != http.StatusTooManyRequests
 	switch {
 	case refused:
 		return nil, fmt.Errorf("%w: the token endpoint refuses, see ONCEBUS_SASL_OAUTH_CLIENT_ID and ONCEBUS_SASL_OAUTH_CLIENT_SECRET: %d %s",
-			ErrCredentials, status, answer.words())
+			ErrCredentials, status, s.quote(answer.Error+" "+answer.ErrorDescription))
 	case status != http.StatusOK:
-		return nil, fmt.Errorf("the token endpoint fails: %d %s", status, answer.words())
+		return nil, fmt.Errorf("the token endpoint fails: %d %s", status, s.quote(answer.Error+" "+answer.ErrorDescription))
 	case parseErr != nil:
 		// Not the parser's error: it may repeat a part of the token.
 		return nil, errors.New("the token endpoint's answer is not a JSON object with a token")
 	case answer.AccessToken == "":
 		return nil, errors.New("the token endpoint's answer has no access_token")
 	case answer.TokenType != "" && !strings.EqualFold(answer.TokenType, "bearer"):
-		return nil, fmt.Errorf("%w: the token endpoint gave a token of type %q, want bearer", ErrCredentials, answer.TokenType)
+		return nil, fmt.Errorf("%w: the token endpoint gave a token of type %s, want bearer", ErrCredentials, s.quote(answer.TokenType))
 	}
 	return answer, nil
 }
 
-// words is the reason the endpoint gave, if it gave one in the standard form.
-func (a *tokenAnswer) words() string {
-	text := strings.TrimSpace(a.Error + " " + a.ErrorDescription)
-	return fmt.Sprintf("%.*q", tokenWordsMax, text)
+// quote returns the endpoint's words without secrets, and at most tokenWordsMax of
+// them. It redacts before it cuts, because a part of a secret is not found.
+func (s *tokenSource) quote(words string) string {
+	return fmt.Sprintf("%.*q", tokenWordsMax, s.redact.text(strings.TrimSpace(words)))
 }
 
 // client is made for one request, which are far between: no idle connection

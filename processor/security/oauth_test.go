@@ -1,8 +1,11 @@
 package security
 
 import (
+	"bytes"
+	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -103,16 +106,156 @@ func TestTokenRequest(t *testing.T) {
 	}
 }
 
-func TestTokenWithoutALifeIsFetchedEveryTime(t *testing.T) {
+// TestTokenIsRenewedAtFourFifths: the token is in use for 80 % of its lifetime.
+func TestTokenIsRenewedAtFourFifths(t *testing.T) {
 	e, source := startEndpoint(t)
-	e.answer = func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, `{"access_token":"t"}`) }
-	for range 3 {
-		if _, err := source.get(t.Context()); err != nil {
-			t.Fatal(err)
+	e.answer = grant("t", "100")
+	elapse := func(d time.Duration) { source.renew, source.expires = source.renew.Add(-d), source.expires.Add(-d) }
+	for step, tt := range []struct {
+		after    time.Duration
+		requests int
+	}{{0, 1}, {79 * time.Second, 1}, {time.Second, 2}, {79 * time.Second, 2}, {time.Second, 3}} {
+		elapse(tt.after)
+		if _, err := source.get(t.Context()); err != nil || len(e.asked) != tt.requests {
+			t.Errorf("step %d: %d requests, %v, want %d", step, len(e.asked), err, tt.requests)
 		}
 	}
-	if len(e.asked) != 3 {
-		t.Errorf("asked %d times, want 3", len(e.asked))
+	if got := source.expires.Sub(source.renew); got != 20*time.Second {
+		t.Errorf("renewal is %v before the end, want 20 s", got)
+	}
+}
+
+// TestTokenLifetimes: a token without a lifetime is fetched for every connection.
+func TestTokenLifetimes(t *testing.T) {
+	for answer, kept := range map[string]bool{
+		`{"access_token":"t"}`:                         false,
+		`{"access_token":"t","expires_in":null}`:       false,
+		`{"access_token":"t","expires_in":0}`:          false,
+		`{"access_token":"t","expires_in":-5}`:         false,
+		`{"access_token":"t","expires_in":3600}`:       true,
+		`{"access_token":"t","expires_in":"3600"}`:     true,
+		`{"access_token":"t","expires_in":3599.7}`:     true,
+		`{"access_token":"t","expires_in":1e30}`:       true,
+		`{"access_token":"t","expires_in":9999999999}`: true,
+	} {
+		e, source := startEndpoint(t)
+		e.answer = fail(http.StatusOK, answer)
+		for range 3 {
+			if got, err := source.get(t.Context()); err != nil || got != "t" {
+				t.Errorf("%s: token %q, %v", answer, got, err)
+			}
+		}
+		if want := map[bool]int{true: 1, false: 3}[kept]; len(e.asked) != want {
+			t.Errorf("%s: %d requests for three connections, want %d", answer, len(e.asked), want)
+		}
+		if kept && time.Until(source.expires) > 366*24*time.Hour {
+			t.Errorf("%s: expires at %v", answer, source.expires)
+		}
+	}
+}
+
+// TestTokenAnswerTypes: some endpoints declare their JSON as text.
+func TestTokenAnswerTypes(t *testing.T) {
+	for _, declared := range []string{"", "application/json", "application/json; charset=utf-8", "text/plain", "text/html"} {
+		e, source := startEndpoint(t)
+		e.answer = func(w http.ResponseWriter, r *http.Request) {
+			w.Header()["Content-Type"] = []string{declared}
+			grant("t", "60")(w, r)
+		}
+		if got, err := source.get(t.Context()); err != nil || got != "t" {
+			t.Errorf("type %q: token %q, %v", declared, got, err)
+		}
+	}
+}
+
+// TestTokenRedirectIsRefused: the client secret is for the configured URL only.
+func TestTokenRedirectIsRefused(t *testing.T) {
+	requests := 0
+	elsewhere := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { requests++ }))
+	defer elsewhere.Close()
+	for _, status := range []int{301, 302, 303, 307, 308} {
+		e, source := startEndpoint(t)
+		e.answer = func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, elsewhere.URL, status) }
+		_, err := source.get(t.Context())
+		if err == nil || !strings.Contains(err.Error(), fmt.Sprint(status)) || strings.Contains(err.Error(), elsewhere.URL) {
+			t.Errorf("%d: got %v", status, err)
+		}
+		if len(e.asked) != 1 || requests != 0 {
+			t.Errorf("%d: %d requests, %d elsewhere, want 1 and 0", status, len(e.asked), requests)
+		}
+	}
+}
+
+// TestTokenErrorShowsNoBody: an endpoint may send back what it received, or a
+// part of a token.
+func TestTokenErrorShowsNoBody(t *testing.T) {
+	const inBody = "body-of-the-endpoint"
+	for _, status := range []int{200, 201, 307, 400, 401, 403, 429, 500, 503} {
+		for _, body := range []string{
+			inBody, "<html>" + inBody, `{"access":"` + inBody + `"}`, `{"access_token":{"` + inBody + `":1}}`, `{"access_token":"` + inBody,
+			`{"error":["` + inBody + `"]}`, `{"error_uri":"` + inBody + `"}`, `{"expires_in":"` + inBody + `"}`, "access_token=" + inBody + "&error=" + inBody, "%" + inBody,
+		} {
+			for _, declared := range []string{"application/json", "text/plain", "application/x-www-form-urlencoded"} {
+				e, source := startEndpoint(t)
+				var out bytes.Buffer
+				source.log = slog.New(slog.NewTextHandler(&out, nil))
+				e.answer = func(w http.ResponseWriter, _ *http.Request) {
+					w.Header().Set("Content-Type", declared)
+					w.WriteHeader(status)
+					fmt.Fprint(w, body)
+				}
+				got, err := source.get(t.Context())
+				if err == nil || strings.Contains(fmt.Sprintf("%v %+v %#v %q", err, err, err.Error(), err), inBody) || strings.Contains(out.String(), inBody) {
+					t.Errorf("%d %s %s: token %q, error %v, log %s", status, declared, body, got, err, &out)
+				}
+			}
+		}
+	}
+}
+
+// TestTokenErrorIsRedactedBeforeItIsCut: the end of a long description may be
+// the first part of a secret.
+func TestTokenErrorIsRedactedBeforeItIsCut(t *testing.T) {
+	for n := range len(hidden) {
+		e, source := startEndpoint(t)
+		text := strings.Repeat("x", tokenWordsMax-n)
+		e.answer = fail(http.StatusBadRequest, `{"error_description":"`+text+hidden+`"}`)
+		if _, err := source.get(t.Context()); err == nil || n > 0 && strings.Contains(err.Error(), "x"+hidden[:n]) {
+			t.Errorf("%d bytes of the secret are shown", n)
+		}
+	}
+}
+
+// TestSlowTokenEndpoint: neither a late header nor a late body outlasts the
+// limit.
+func TestSlowTokenEndpoint(t *testing.T) {
+	for _, head := range []string{"", `{"access_token":`} {
+		e, source := startEndpoint(t)
+		if source.timeout != tokenTimeout {
+			t.Errorf("timeout %v, want %v", source.timeout, tokenTimeout)
+		}
+		source.timeout = 50 * time.Millisecond
+		e.answer = func(w http.ResponseWriter, r *http.Request) {
+			if head != "" {
+				fmt.Fprint(w, head)
+				_ = http.NewResponseController(w).Flush()
+			}
+			<-r.Context().Done()
+		}
+		if _, err := source.get(t.Context()); !errors.Is(err, context.DeadlineExceeded) || CredentialsRefused(err) {
+			t.Errorf("after %q: got %v", head, err)
+		}
+	}
+}
+
+func TestTokenAnswerHasASizeLimit(t *testing.T) {
+	for size, fits := range map[int]bool{tokenAnswerMax: true, tokenAnswerMax + 1: false} {
+		e, source := startEndpoint(t)
+		const first, last = `{"access_token":"t"`, `}`
+		e.answer = fail(http.StatusOK, first+strings.Repeat(" ", size-len(first)-len(last))+last)
+		if got, err := source.get(t.Context()); fits != (err == nil) {
+			t.Errorf("%d bytes: token %q, %v", size, got, err)
+		}
 	}
 }
 
