@@ -46,15 +46,15 @@ func TestConfigValidateNamesTheVariable(t *testing.T) {
 		want   string // the whole message; "" accepts
 	}{
 		{"no brokers", func(c *Config) { c.Brokers = nil }, "ONCEBUS_BROKERS: not set, want one or more host:port, comma separated"},
-		{"empty broker", func(c *Config) { c.Brokers = []string{"a:1", ""} }, `ONCEBUS_BROKERS: "" has no usable host, want host:port without a scheme`},
+		{"empty broker", func(c *Config) { c.Brokers = []string{"a:1", ""} }, `ONCEBUS_BROKERS: "" has no valid host, want host:port without a scheme`},
 		{"broker with scheme", func(c *Config) { c.Brokers = []string{"kafka://a:1"} }, `ONCEBUS_BROKERS: "kafka://a:1": too many colons in address, want host:port`},
-		{"broker with bad port", func(c *Config) { c.Brokers = []string{"a:70000"} }, `ONCEBUS_BROKERS: "a:70000": port "70000" is no number from 1 to 65535`},
+		{"broker with bad port", func(c *Config) { c.Brokers = []string{"a:70000"} }, `ONCEBUS_BROKERS: "a:70000": port "70000" is invalid, want a number from 1 to 65535`},
 		{"broker without port", func(c *Config) { c.Brokers = []string{"kafka"} }, ""},
 		{"broker with spaces around", func(c *Config) { c.Brokers = []string{" kafka:9092 "} }, ""},
 		{"broker over IPv6", func(c *Config) { c.Brokers = []string{"[::1]:9092", "[::1]"} }, ""},
 		{"empty app id", func(c *Config) { c.AppID = "" }, "ONCEBUS_APP_ID: empty, want a name of letters, digits, '.', '_' and '-'"},
 		{"app id with slash", func(c *Config) { c.AppID = "a/b" }, `ONCEBUS_APP_ID: "a/b" contains '/', want letters, digits, '.', '_' and '-' only`},
-		{"app id of dots", func(c *Config) { c.AppID = ".." }, `ONCEBUS_APP_ID: ".." is not a name Kafka takes`},
+		{"app id of dots", func(c *Config) { c.AppID = ".." }, `ONCEBUS_APP_ID: Kafka rejects the name "..", want letters or digits in it`},
 		{"app id at the limit", func(c *Config) { c.AppID = strings.Repeat("a", security.AppIDMax) }, ""},
 		{"app id over the limit", func(c *Config) { c.AppID = strings.Repeat("a", security.AppIDMax+1) }, "ONCEBUS_APP_ID: 101 characters are too many, want at most 100"},
 		{"empty instance id", func(c *Config) { c.InstanceID = "" }, "ONCEBUS_INSTANCE_ID: empty, want a name of letters, digits, '.', '_' and '-'"},
@@ -73,7 +73,7 @@ func TestConfigValidateNamesTheVariable(t *testing.T) {
 		{"stop before a commit", func(c *Config) { c.StopTimeout = 100 * time.Millisecond },
 			"ONCEBUS_STOP_TIMEOUT: 100ms must be more than ONCEBUS_COMMIT_INTERVAL (100ms), or no stop can commit what is open"},
 		{"short secret", func(c *Config) { c.KeySecret = "fifteen bytes.." },
-			"ONCEBUS_KEY_SECRET: 15 bytes are too few to keep keys from being guessed, want at least 16"},
+			"ONCEBUS_KEY_SECRET: 15 bytes are too few, want at least 16"},
 		{"long enough secret", func(c *Config) { c.KeySecret = "sixteen bytes..." }, ""},
 	}
 	for _, tt := range tests {

@@ -221,14 +221,14 @@ func (s *secured) testRefused(t *testing.T) {
 		"wrong authority":      {plain("TLS_CA_FILE=" + other.file()), "signed by none of the authorities in ONCEBUS_TLS_CA_FILE"},
 		"wrong server name":    {plain("TLS_SERVER_NAME=kafka.example.com"), "its certificate is for another name"},
 		"expired broker":       {s.at("EXPIRED"), "its certificate is expired or not valid yet"},
-		"no certificate":       {s.at("MTLS"), "it refuses the connection, most likely our certificate"},
-		"foreign certificate":  {s.at("MTLS", foreign...), "it refuses the connection, most likely our certificate"},
-		"wrong password":       {plain("SASL_PASSWORD=" + canaryWrong), `the broker refuses user "plain" with PLAIN`},
-		"wrong SCRAM password": {plain("SASL_MECHANISM=SCRAM-SHA-512", "SASL_USERNAME=scram", "SASL_PASSWORD="+canaryWrong), `the broker refuses user "scram" with SCRAM-SHA-512`},
-		"unknown user":         {plain("SASL_MECHANISM=SCRAM-SHA-256", "SASL_USERNAME=intruder"), `the broker refuses user "intruder" with SCRAM-SHA-256`},
+		"no certificate":       {s.at("MTLS"), "it rejects the connection, most likely because of our certificate"},
+		"foreign certificate":  {s.at("MTLS", foreign...), "it rejects the connection, most likely because of our certificate"},
+		"wrong password":       {plain("SASL_PASSWORD=" + canaryWrong), `the broker rejects user "plain" with PLAIN`},
+		"wrong SCRAM password": {plain("SASL_MECHANISM=SCRAM-SHA-512", "SASL_USERNAME=scram", "SASL_PASSWORD="+canaryWrong), `the broker rejects user "scram" with SCRAM-SHA-512`},
+		"unknown user":         {plain("SASL_MECHANISM=SCRAM-SHA-256", "SASL_USERNAME=intruder"), `the broker rejects user "intruder" with SCRAM-SHA-256`},
 		"not a SASL port":      {s.at("MTLS", append(mtls, "SASL_MECHANISM=PLAIN", "SASL_USERNAME=plain", "SASL_PASSWORD="+canaryPlain)...), "ONCEBUS_SASL_MECHANISM"},
-		"expired token":        {s.at("SASL", "SASL_MECHANISM=OAUTHBEARER", "SASL_TOKEN="+unsecuredToken("bearer", time.Now().Add(-time.Hour))), "the broker refuses the token"},
-		"wrong client secret":  {s.at("SASL", s.tokens.settings(canaryWrong)...), "the token endpoint refuses, see ONCEBUS_SASL_OAUTH_CLIENT_ID"},
+		"expired token":        {s.at("SASL", "SASL_MECHANISM=OAUTHBEARER", "SASL_TOKEN="+unsecuredToken("bearer", time.Now().Add(-time.Hour))), "the broker rejects the token"},
+		"wrong client secret":  {s.at("SASL", s.tokens.settings(canaryWrong)...), "the token endpoint rejects the request, see ONCEBUS_SASL_OAUTH_CLIENT_ID"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

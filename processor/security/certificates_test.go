@@ -16,7 +16,7 @@ func TestExpiredClientCertificateIsAMistake(t *testing.T) {
 		t.Fatal(err)
 	}
 	synctest.Test(t, func(t *testing.T) {
-		if err := kafka.Pause(t.Context(), 100*365*24*time.Hour); err != nil { // by the bubble's clock, which begins in the year 2000
+		if err := kafka.Pause(t.Context(), 100*365*24*time.Hour); err != nil { // by the bubble's clock, which starts in the year 2000
 			t.Fatal(err)
 		}
 		if _, err := settings.load("ONCEBUS_TLS_"); err == nil || !strings.HasPrefix(err.Error(), "ONCEBUS_TLS_CERT_FILE: "+cert+" expired at ") {

@@ -9,27 +9,25 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-const (
-	// metadataMinAge is how soon a client may ask again who leads: franz-go's
-	// 5 s would be added to every move of a leader and every new topic.
-	metadataMinAge = 250 * time.Millisecond
-)
+// metadataMinAge is the least time between two metadata requests of a client.
+// franz-go's 5 s would delay every new leader and every new topic.
+const metadataMinAge = 250 * time.Millisecond
 
-// ClientOptions are those that every client of a process starts from.
+// ClientOptions returns the options that all clients of a process share.
 func ClientOptions(cfg Config, reg prometheus.Registerer, log *slog.Logger, redact *Redactor) ([]kgo.Opt, error) {
 	security := &credentials{log: log, metrics: newSecurityMetrics(reg), redact: redact}
 	opts, err := security.options(cfg)
 	return append(opts, kgo.WithLogger(NewClientLogger(log)), kgo.MetadataMinAge(metadataMinAge)), err
 }
 
-// ClientLogger writes franz-go's log to ours, one level down: its info is our
-// debug.
+// ClientLogger writes franz-go's log to a slog.Logger, one level lower: info
+// becomes debug.
 type ClientLogger struct{ log *slog.Logger }
 
-// NewClientLogger returns a client's log that writes to ours.
+// NewClientLogger returns the log of a client, which writes to log.
 func NewClientLogger(log *slog.Logger) ClientLogger { return ClientLogger{log} }
 
-// Level returns the finest level that would be logged.
+// Level returns the lowest level that log writes.
 func (l ClientLogger) Level() kgo.LogLevel {
 	ctx := context.Background()
 	switch {
@@ -43,7 +41,7 @@ func (l ClientLogger) Level() kgo.LogLevel {
 	return kgo.LogLevelNone
 }
 
-// Log writes one line of the client.
+// Log writes a line of the client.
 func (l ClientLogger) Log(level kgo.LogLevel, msg string, keyvals ...any) {
 	to := slog.LevelDebug
 	switch level {

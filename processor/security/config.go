@@ -8,29 +8,28 @@ import (
 	"strings"
 )
 
-// Config is what every client of an app starts from: the brokers, the
-// names that the client bears, and the secrets. Errors name a field by its
-// environment variable, because that is where the reader can change it.
+// Config has the settings that every client of an app needs: brokers, names and
+// secrets. Errors name a field by its environment variable, because the operator
+// sets it there.
 type Config struct {
-	// Brokers are the seed brokers as host:port; the port is 9092 unless
-	// given. At least one; the client learns of the others from it.
+	// Brokers are the seed brokers as host:port, at least one. The default port
+	// is 9092. The client gets the other brokers from a seed broker.
 	Brokers []string `env:"BROKERS" help:"seed brokers, comma separated host:port; required by run"`
 
 	// AppID is the prefix of the consumer group, the transactional ids and
-	// the internal topics. Processes with the same AppID share the work.
-	// It follows the rule for Kafka topic names and has at most AppIDMax
-	// characters, which leaves room for what is appended to it.
+	// the internal topics. Processes with the same AppID share the work. It
+	// follows Kafka's rule for topic names and has at most AppIDMax characters.
 	AppID string `env:"APP_ID" envDefault:"oncebus" help:"prefix of group, transactional ids and internal topics"`
 
-	// InstanceID is the stable name of this process within the app: static
-	// membership and transactional ids are built on it, so two processes
-	// with the same one fence each other. It follows the same rule as AppID;
-	// at most InstanceIDMax characters. cmd fills in the host name.
+	// InstanceID is the stable name of this process within the app. Static
+	// membership and transactional ids contain it, so two processes with the
+	// same one fence each other. It follows the same rule as AppID and has at
+	// most InstanceIDMax characters. The default is the host name, which cmd sets.
 	InstanceID string `env:"INSTANCE_ID" help:"stable name of this process within the app (static membership, transactional ids); default: the host name"`
 
-	// KeySecret turns SHA-256 into HMAC-SHA-256 for the routes that ask for
-	// it. At least KeySecretMin bytes when set, and required as soon as one
-	// route asks. Changing it makes every known key unknown.
+	// KeySecret turns SHA-256 into HMAC-SHA-256 for the routes with secret: true,
+	// which require it. It has at least KeySecretMin bytes. A new secret changes
+	// every key, so stored keys match no event.
 	KeySecret Secret `env:"KEY_SECRET" help:"secret of HMAC-SHA-256 for routes with secret: true, at least 16 bytes"`
 
 	TLS TLS `envPrefix:"TLS_"`
@@ -38,29 +37,29 @@ type Config struct {
 	SASL SASL `envPrefix:"SASL_"`
 }
 
-// Limits of Config. A Kafka name has at most 249 characters, and topic, role or worker
-// must fit after the app id.
+// Limits of Config. A Kafka name has at most 249 characters; the app id leaves
+// space for a topic, role or worker after it.
 const (
 	AppIDMax      = 100
 	InstanceIDMax = 100
 	KeySecretMin  = 16
 )
 
-// Validate returns all mistakes of c at once, joined, or nil. It reads certificate files
-// and connects to nothing.
+// Validate returns every mistake in c, joined by errors.Join. It reads the
+// certificate files and opens no connection.
 func (c Config) Validate() error {
 	var m Mistakes
 	c.validateBrokers(&m)
 	m.Add(validateName("ONCEBUS_APP_ID", c.AppID, AppIDMax))
 	m.Add(validateName("ONCEBUS_INSTANCE_ID", c.InstanceID, InstanceIDMax))
 	if n := len(c.KeySecret); n > 0 && n < KeySecretMin {
-		m.Addf("ONCEBUS_KEY_SECRET: %d bytes are too few to keep keys from being guessed, want at least %d", n, KeySecretMin)
+		m.Addf("ONCEBUS_KEY_SECRET: %d bytes are too few, want at least %d", n, KeySecretMin)
 	}
 	c.validateSecurity(&m)
 	return m.Err()
 }
 
-// validateBrokers checks the form of the seed brokers, not whether they answer.
+// validateBrokers checks the form of the seed brokers. It does not connect.
 func (c Config) validateBrokers(m *Mistakes) {
 	if len(c.Brokers) == 0 {
 		m.Addf("ONCEBUS_BROKERS: not set, want one or more host:port, comma separated")
@@ -71,13 +70,13 @@ func (c Config) validateBrokers(m *Mistakes) {
 }
 
 // validateName checks a name that becomes part of topic names, group ids and
-// group instance ids; Kafka holds all of them to the topic rule.
+// group instance ids. Kafka applies the rule for topic names to all of them.
 func validateName(variable, name string, limit int) error {
 	switch {
 	case name == "":
 		return fmt.Errorf("%s: empty, want a name of letters, digits, '.', '_' and '-'", variable)
 	case name == "." || name == "..":
-		return fmt.Errorf("%s: %q is not a name Kafka takes", variable, name)
+		return fmt.Errorf("%s: Kafka rejects the name %q, want letters or digits in it", variable, name)
 	case len(name) > limit:
 		return fmt.Errorf("%s: %d characters are too many, want at most %d", variable, len(name), limit)
 	}
@@ -99,16 +98,16 @@ func validateBroker(broker string) error {
 		return fmt.Errorf("ONCEBUS_BROKERS: %q: %w, want host:port", broker, err)
 	}
 	if host == "" || strings.ContainsAny(host, " \t/") {
-		return fmt.Errorf("ONCEBUS_BROKERS: %q has no usable host, want host:port without a scheme", broker)
+		return fmt.Errorf("ONCEBUS_BROKERS: %q has no valid host, want host:port without a scheme", broker)
 	}
 	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
-		return fmt.Errorf("ONCEBUS_BROKERS: %q: port %q is no number from 1 to 65535", broker, port)
+		return fmt.Errorf("ONCEBUS_BROKERS: %q: port %q is invalid, want a number from 1 to 65535", broker, port)
 	}
 	return nil
 }
 
-// splitBroker splits a seed broker, surrounding spaces removed, with 9092 for
-// a missing port.
+// splitBroker removes surrounding spaces and splits a seed broker. A missing
+// port becomes 9092.
 func splitBroker(broker string) (host, port string, err error) {
 	broker = strings.TrimSpace(broker)
 	if !strings.Contains(broker, ":") || strings.HasPrefix(broker, "[") && strings.HasSuffix(broker, "]") {
@@ -122,10 +121,10 @@ func splitBroker(broker string) (host, port string, err error) {
 	return host, port, err
 }
 
-// Mistakes collects what is wrong, in the order found.
+// Mistakes collects errors in their order.
 type Mistakes struct{ errs []error }
 
-// Add takes an error, or those that are joined in it.
+// Add adds an error, or the errors joined in it; nil adds none.
 func (m *Mistakes) Add(err error) {
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		m.errs = append(m.errs, joined.Unwrap()...)
@@ -139,5 +138,5 @@ func (m *Mistakes) Addf(format string, args ...any) {
 	m.Add(fmt.Errorf(format, args...))
 }
 
-// Err joins the mistakes; nil when there are none.
+// Err returns the mistakes joined by errors.Join; nil without a mistake.
 func (m *Mistakes) Err() error { return errors.Join(m.errs...) }

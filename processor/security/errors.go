@@ -12,48 +12,48 @@ import (
 	"oncebus/processor/kafka"
 )
 
-// CredentialsPatience is how long a running process retries with refused credentials.
-// Broker and files do not change at the same moment: Kubernetes takes up to two minutes
-// to update a secret in a pod.
+// CredentialsPatience is how long a running process retries with rejected
+// credentials. Broker and files do not change at the same moment: Kubernetes
+// needs up to two minutes to update a secret in a pod.
 const CredentialsPatience = 3 * time.Minute
 
-// ErrCredentials is wrapped by errors of authentication and certificates, on either
-// side. At the start they end the process at once.
-var ErrCredentials = errors.New("not accepted")
+// ErrCredentials is wrapped by errors of authentication and of certificates, the
+// broker's and the client's. At the start of a process they end it at once.
+var ErrCredentials = errors.New("credentials rejected")
 
-// CredentialsRefused reports whether err is about certificates, passwords or
-// tokens, on whichever side.
+// CredentialsRefused reports whether the broker or this client rejected
+// certificates, passwords or tokens.
 func CredentialsRefused(err error) bool {
 	return errors.Is(err, ErrCredentials) || errors.Is(err, kerr.SaslAuthenticationFailed) ||
 		errors.Is(err, kerr.UnsupportedSaslMechanism) || errors.Is(err, kerr.IllegalSaslState)
 }
 
-// ExplainCredentials adds to a broker's refusal which settings it is about.
+// ExplainCredentials adds the settings to check to a broker's error.
 func ExplainCredentials(err error, auth SASL) error {
 	var cut *kgo.ErrFirstReadEOF
 	switch {
 	case errors.As(err, &cut):
-		return fmt.Errorf("%w (ONCEBUS_TLS_ENABLED and ONCEBUS_SASL_MECHANISM must fit the port; a broker that starts or stops does this too)", err)
+		return fmt.Errorf("%w: the broker starts or stops, or ONCEBUS_TLS_ENABLED and ONCEBUS_SASL_MECHANISM do not match the port", err)
 	case errors.Is(err, kerr.IllegalSaslState):
-		return fmt.Errorf("the broker takes no SASL on this port, see ONCEBUS_SASL_MECHANISM and ONCEBUS_BROKERS: %w", err)
+		return fmt.Errorf("the broker does not accept SASL on this port, see ONCEBUS_SASL_MECHANISM and ONCEBUS_BROKERS: %w", err)
 	case errors.Is(err, kerr.UnsupportedSaslMechanism):
 		return fmt.Errorf("the broker does not offer %s on this port, see ONCEBUS_SASL_MECHANISM and the broker's sasl.enabled.mechanisms: %w", auth.Mechanism, err)
 	case errors.Is(err, kerr.SaslAuthenticationFailed) && auth.Mechanism == SASLOAuthBearer:
-		return fmt.Errorf("the broker refuses the token: %w", err)
+		return fmt.Errorf("the broker rejects the token: %w", err)
 	case errors.Is(err, kerr.SaslAuthenticationFailed):
-		return fmt.Errorf("the broker refuses user %q with %s, see ONCEBUS_SASL_USERNAME and ONCEBUS_SASL_PASSWORD: %w", auth.Username, auth.Mechanism, err)
+		return fmt.Errorf("the broker rejects user %q with %s, see ONCEBUS_SASL_USERNAME and ONCEBUS_SASL_PASSWORD: %w", auth.Username, auth.Mechanism, err)
 	}
 	return err
 }
 
-// Patience limits how long refused credentials are retried.
+// Patience limits how long a process retries with rejected credentials.
 type Patience struct {
 	Limit time.Duration
 	Since time.Time
 }
 
-// Stops reports whether err, of a client that was made at began, ends the
-// process.
+// Stops reports whether err ends the process. began is when the client that
+// returned err was made.
 func (p *Patience) Stops(err error, began time.Time) bool {
 	switch {
 	case err == nil:
@@ -64,12 +64,12 @@ func (p *Patience) Stops(err error, began time.Time) bool {
 	}
 	now := time.Now()
 	if p.Since.IsZero() || now.Sub(began) >= p.Limit {
-		p.Since = now // until then the client was accepted
+		p.Since = now // until now the broker accepted the client
 	}
 	return now.Sub(p.Since) >= p.Limit
 }
 
-// What was read again or fetched, as the metric's label has it.
+// Values of the label credential.
 const (
 	credentialCertificates = "certificates"
 	credentialPassword     = "password"
@@ -77,7 +77,7 @@ const (
 	credentialClientSecret = "client secret"
 )
 
-// securityMetrics is what a person needs to see a change of credentials through.
+// securityMetrics show whether a change of credentials succeeded.
 type securityMetrics struct {
 	reloads *prometheus.CounterVec
 	expiry  prometheus.Gauge

@@ -15,36 +15,35 @@ import (
 )
 
 const (
-	// tokenTimeout bounds one request to the token endpoint.
+	// tokenTimeout limits a request to the token endpoint.
 	tokenTimeout = 10 * time.Second
-	// tokenRetryPause is how long a failed request stands for those that
-	// wait for a token, so that many connections do not each try in turn.
+	// tokenRetryPause is how long all connections get the error of a failed
+	// request, so that they do not repeat it one after the other.
 	tokenRetryPause = time.Second
-	// tokenAnswerMax bounds the endpoint's answer.
-	tokenAnswerMax = 1 << 20
-	// tokenRenewAt is the part of a token's life after which the next one is
-	// fetched, as Kafka's own client does it. A connection authenticates
-	// again when 95 % of its token's life are over (KIP-368), and must not
-	// get the same one then.
+	// tokenResponseMax limits the body of a response.
+	tokenResponseMax = 1 << 20
+	// tokenRenewAt is the part of a token's lifetime after which the source
+	// requests the next one, as in Kafka's own client. A connection authenticates
+	// again at 95 % of the lifetime (KIP-368) and then needs a newer token.
 	tokenRenewAt = 0.8
-	// tokenWordsMax bounds what is shown of an endpoint's refusal.
+	// tokenWordsMax limits the words of an endpoint in an error, in characters.
 	tokenWordsMax = 300
 )
 
-// tokenSource fetches bearer tokens by the client credentials grant and keeps
-// the current one for all connections of the process.
+// tokenSource requests bearer tokens by the client credentials grant. All
+// connections of the process share the current token.
 type tokenSource struct {
 	settings OAuth
 	secret   func() string
-	certs    *certificates // nil for an endpoint on this machine without TLS
+	certs    *certificates // nil without TLS
 	log      *slog.Logger
 	metrics  *securityMetrics
 	redact   *Redactor
 	timeout  time.Duration // of one request
 
-	mu             sync.Mutex // held while a token is fetched
+	mu             sync.Mutex // locked during a request
 	token          string
-	renew, expires time.Time // zero if the endpoint did not say
+	renew, expires time.Time // zero without a lifetime
 	failed         time.Time
 	failure        error
 }
@@ -63,8 +62,8 @@ func (s *credentials) tokenSource(settings OAuth) (*tokenSource, error) {
 	return source, nil
 }
 
-// get returns the current token, or a new one once that is due. If none can
-// be fetched, the current one is used up to its end.
+// get returns the current token, or a new one from renew on. If the request
+// fails, it returns the current token until that expires.
 func (s *tokenSource) get(ctx context.Context) (string, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -86,28 +85,28 @@ func (s *tokenSource) get(ctx context.Context) (string, error) {
 }
 
 func (s *tokenSource) fetch(ctx context.Context) error {
-	answer, err := s.request(ctx)
+	response, err := s.request(ctx)
 	if err != nil {
 		err = s.redact.Err(fmt.Errorf("get a token from %s: %w", s.settings.TokenURL, err))
 		s.failed, s.failure = time.Now(), err
 		s.metrics.failed(credentialToken)
-		s.log.Warn("no new token", "error", err, "current_expires", s.expires)
+		s.log.Warn("token request failed", "error", err, "current_expires", s.expires)
 		return err
 	}
 	s.failure = nil
-	s.token, s.renew, s.expires = answer.AccessToken, time.Time{}, time.Time{}
-	if life := answer.life(); life > 0 {
+	s.token, s.renew, s.expires = response.AccessToken, time.Time{}, time.Time{}
+	if lifetime := response.lifetime(); lifetime > 0 {
 		now := time.Now()
-		s.renew, s.expires = now.Add(time.Duration(float64(life)*tokenRenewAt)), now.Add(life)
+		s.renew, s.expires = now.Add(time.Duration(float64(lifetime)*tokenRenewAt)), now.Add(lifetime)
 	}
 	s.redact.learn(credentialToken, s.token)
 	s.metrics.reloaded(credentialToken)
-	s.log.Debug("new token", "expires", s.expires)
+	s.log.Debug("token received", "expires", s.expires)
 	return nil
 }
 
-// tokenAnswer is a token endpoint's answer (RFC 6749, sections 5.1 and 5.2).
-type tokenAnswer struct {
+// tokenResponse is a token endpoint's response (RFC 6749, sections 5.1 and 5.2).
+type tokenResponse struct {
 	AccessToken      string      `json:"access_token"`
 	TokenType        string      `json:"token_type"`
 	ExpiresIn        json.Number `json:"expires_in"` // seconds; some endpoints quote it
@@ -115,18 +114,19 @@ type tokenAnswer struct {
 	ErrorDescription string      `json:"error_description"`
 }
 
-// life is how long the token holds, 0 if the endpoint did not say.
-func (a *tokenAnswer) life() time.Duration {
+// lifetime returns how long the token is valid; 0 if the response lacks it.
+func (r *tokenResponse) lifetime() time.Duration {
 	const day = 24 * 60 * 60
-	seconds, err := a.ExpiresIn.Float64()
+	seconds, err := r.ExpiresIn.Float64()
 	if err != nil || seconds <= 0 {
 		return 0
 	}
 	return time.Duration(min(seconds, 365*day) * float64(time.Second))
 }
 
-// request asks once. Errors that only a person can resolve wrap errCredentials.
-func (s *tokenSource) request(ctx context.Context) (*tokenAnswer, error) {
+// request sends one request. Its error wraps ErrCredentials if only the operator
+// can resolve it.
+func (s *tokenSource) request(ctx context.Context) (*tokenResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
 	form := url.Values{"grant_type": {"client_credentials"}}
@@ -147,43 +147,43 @@ func (s *tokenSource) request(ctx context.Context) (*tokenAnswer, error) {
 	if err != nil {
 		return nil, explainTLS(unwrapURL(err), req.URL.Host)
 	}
-	defer resp.Body.Close() //nolint:errcheck // all of it was read, or it is of no use.
-	body, err := io.ReadAll(io.LimitReader(resp.Body, tokenAnswerMax))
+	defer resp.Body.Close() //nolint:errcheck // a failed close loses nothing
+	body, err := io.ReadAll(io.LimitReader(resp.Body, tokenResponseMax))
 	if err != nil {
-		return nil, fmt.Errorf("read the answer: %w", err)
+		return nil, fmt.Errorf("read the response: %w", err)
 	}
 	return s.parse(resp.StatusCode, body)
 }
 
-func (s *tokenSource) parse(status int, body []byte) (*tokenAnswer, error) {
-	answer := new(tokenAnswer)
-	parseErr := json.Unmarshal(body, answer)
-	refused := status >= 400 && status < 500 && status != http.StatusRequestTimeout && status != http.StatusTooManyRequests
+func (s *tokenSource) parse(status int, body []byte) (*tokenResponse, error) {
+	response := new(tokenResponse)
+	parseErr := json.Unmarshal(body, response)
+	rejected := status >= 400 && status < 500 && status != http.StatusRequestTimeout && status != http.StatusTooManyRequests
 	switch {
-	case refused:
-		return nil, fmt.Errorf("%w: the token endpoint refuses, see ONCEBUS_SASL_OAUTH_CLIENT_ID and ONCEBUS_SASL_OAUTH_CLIENT_SECRET: %d %s",
-			ErrCredentials, status, s.quote(answer.Error+" "+answer.ErrorDescription))
+	case rejected:
+		return nil, fmt.Errorf("%w: the token endpoint rejects the request, see ONCEBUS_SASL_OAUTH_CLIENT_ID and ONCEBUS_SASL_OAUTH_CLIENT_SECRET: %d %s",
+			ErrCredentials, status, s.quote(response.Error+" "+response.ErrorDescription))
 	case status != http.StatusOK:
-		return nil, fmt.Errorf("the token endpoint fails: %d %s", status, s.quote(answer.Error+" "+answer.ErrorDescription))
+		return nil, fmt.Errorf("the token endpoint failed: %d %s", status, s.quote(response.Error+" "+response.ErrorDescription))
 	case parseErr != nil:
-		// Not the parser's error: it may repeat a part of the token.
-		return nil, errors.New("the token endpoint's answer is not a JSON object with a token")
-	case answer.AccessToken == "":
-		return nil, errors.New("the token endpoint's answer has no access_token")
-	case answer.TokenType != "" && !strings.EqualFold(answer.TokenType, "bearer"):
-		return nil, fmt.Errorf("%w: the token endpoint gave a token of type %s, want bearer", ErrCredentials, s.quote(answer.TokenType))
+		// The parser's error may show a part of the token.
+		return nil, errors.New("the token endpoint's response is not a JSON object with a token")
+	case response.AccessToken == "":
+		return nil, errors.New("the token endpoint's response has no access_token")
+	case response.TokenType != "" && !strings.EqualFold(response.TokenType, "bearer"):
+		return nil, fmt.Errorf("%w: the token endpoint issued a token of type %s, want bearer", ErrCredentials, s.quote(response.TokenType))
 	}
-	return answer, nil
+	return response, nil
 }
 
-// quote returns the endpoint's words without secrets, and at most tokenWordsMax of
-// them. It redacts before it cuts, because a part of a secret is not found.
+// quote returns the endpoint's words without secrets, at most tokenWordsMax.
+// It redacts first, because the Redactor does not find a part of a secret.
 func (s *tokenSource) quote(words string) string {
 	return fmt.Sprintf("%.*q", tokenWordsMax, s.redact.text(strings.TrimSpace(words)))
 }
 
-// client is made for one request, which are far between: no idle connection
-// outlives it, and changed authorities count at once.
+// client returns a client for one request. Requests are rare, so no connection
+// stays open, and the next request uses the current authorities.
 func (s *tokenSource) client() *http.Client {
 	transport := &http.Transport{Proxy: http.ProxyFromEnvironment, DisableKeepAlives: true, TLSHandshakeTimeout: tokenTimeout}
 	if s.certs != nil {
@@ -191,12 +191,12 @@ func (s *tokenSource) client() *http.Client {
 	}
 	return &http.Client{
 		Transport: transport,
-		// The request carries the client secret, which is for this URL only.
+		// The request contains the client secret, which is for this URL only.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 }
 
-// unwrapURL drops the URL, which the caller's words have already.
+// unwrapURL removes the URL, which the caller's error has.
 func unwrapURL(err error) error {
 	var e *url.Error
 	if errors.As(err, &e) {

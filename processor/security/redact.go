@@ -15,18 +15,18 @@ import (
 	"sync/atomic"
 )
 
-// redactedMin is the length of the shortest secret that texts are searched for. Shorter
-// ones occur in many words and are easy to guess.
+// redactedMin is the length of the shortest secret that a Redactor replaces.
+// Shorter ones occur in many words and are easy to guess.
 const redactedMin = 4
 
-// Redactor takes secrets out of texts that we did not write ourselves: errors
-// and log lines of libraries, and what a broker or a token endpoint answered.
-// None is known to hold one; this is the net below (exactly-once.md section 6).
+// Redactor replaces secrets in texts that oncebus did not write: errors and log
+// lines of libraries, and the responses of brokers and token endpoints. No such
+// text is known to contain a secret; this is a precaution.
 type Redactor struct {
-	replacer atomic.Pointer[strings.Replacer] // nil as long as there is no secret
+	replacer atomic.Pointer[strings.Replacer] // nil without a secret
 
 	mu      sync.Mutex
-	secrets map[string][]string // by what they are: the current one and the one before
+	secrets map[string][]string // by kind: the previous and the current one
 }
 
 // NewRedactor returns a Redactor that knows the secrets of c.
@@ -39,22 +39,22 @@ func NewRedactor(c Config) *Redactor {
 	return r
 }
 
-// learn takes a secret that is in use from now on. Its predecessor may still
-// be on its way into some error.
-func (r *Redactor) learn(what, secret string) {
+// learn adds a secret and keeps the previous one of its kind, because an error
+// may still show that.
+func (r *Redactor) learn(kind, secret string) {
 	if len(secret) < redactedMin {
 		return
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	known := r.secrets[what]
+	known := r.secrets[kind]
 	if slices.Contains(known, secret) {
 		return
 	}
-	r.secrets[what] = append(known[max(0, len(known)-1):], secret)
+	r.secrets[kind] = append(known[max(0, len(known)-1):], secret)
 	var pairs []string
-	for _, what := range slices.Sorted(maps.Keys(r.secrets)) {
-		for _, s := range r.secrets[what] {
+	for _, kind := range slices.Sorted(maps.Keys(r.secrets)) {
+		for _, s := range r.secrets[kind] {
 			quoted := strconv.Quote(s)
 			for _, form := range []string{
 				s, quoted[1 : len(quoted)-1], url.QueryEscape(s), url.PathEscape(s),
@@ -67,7 +67,7 @@ func (r *Redactor) learn(what, secret string) {
 	r.replacer.Store(strings.NewReplacer(pairs...))
 }
 
-// text returns s without the secrets.
+// text returns s with *** in place of each secret.
 func (r *Redactor) text(s string) string {
 	if replacer := r.replacer.Load(); replacer != nil {
 		return replacer.Replace(s)
@@ -75,7 +75,8 @@ func (r *Redactor) text(s string) string {
 	return s
 }
 
-// Err returns err with a text without the secrets; what it wraps stays.
+// Err returns err with *** in place of each secret in its text. errors.Is and
+// errors.As find what err wraps.
 func (r *Redactor) Err(err error) error {
 	if err == nil {
 		return nil
@@ -94,11 +95,11 @@ type redactedError struct {
 
 func (e *redactedError) Error() string { return e.text }
 
-// Is and As reach through, Unwrap would hand the text out.
+// Is and As search the original error. Unwrap would return its text.
 func (e *redactedError) Is(target error) bool { return errors.Is(e.err, target) }
 func (e *redactedError) As(target any) bool   { return errors.As(e.err, target) }
 
-// Handler returns next with everything that passes it redacted.
+// Handler returns a handler that redacts every record before next writes it.
 func (r *Redactor) Handler(next slog.Handler) slog.Handler { return redactingHandler{next, r} }
 
 type redactingHandler struct {

@@ -15,8 +15,8 @@ import (
 
 type secretive struct{ inner map[string]string }
 
-// TestLogShowsNoSecret: in whatever form a library brings a secret into a log
-// line, it does not come out.
+// TestLogShowsNoSecret: the handler replaces a secret in every form and every part
+// of a log line.
 func TestLogShowsNoSecret(t *testing.T) {
 	const secret = `pass "word" & ü/1`
 	c := goodSecurity()
@@ -38,7 +38,7 @@ func TestLogShowsNoSecret(t *testing.T) {
 		}
 	}
 	if !strings.Contains(shown, "number=7") || !strings.Contains(shown, "group.inner.text=***") {
-		t.Errorf("what is no secret is lost:\n%s", shown)
+		t.Errorf("other attributes are missing:\n%s", shown)
 	}
 }
 
@@ -48,7 +48,7 @@ func TestRedactedErrorKeepsWhatItWraps(t *testing.T) {
 	s, _ := newSecurity(c)
 	var changed *redactedError
 	if got := s.redact.Err(fmt.Errorf("no secret: %w", kerr.NotController)); errors.As(got, &changed) || got.Error() != "no secret: "+kerr.NotController.Error() {
-		t.Errorf("an error without a secret became %v", got)
+		t.Errorf("an error without a secret changed to %v", got)
 	}
 	err := s.redact.Err(fmt.Errorf("sent %s: %w", hidden, kerr.SaslAuthenticationFailed))
 	var code *kerr.Error
@@ -56,13 +56,13 @@ func TestRedactedErrorKeepsWhatItWraps(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	if s.redact.Err(nil) != nil {
-		t.Error("no error became one")
+		t.Error("Err returned an error for nil")
 	}
 }
 
-// TestRedactorForgetsOldSecrets: tokens come and go for as long as a process
-// runs; the last two may still be on their way into a text.
-func TestRedactorForgetsOldSecrets(t *testing.T) {
+// TestRedactorRemovesOldSecrets: a process gets new tokens all the time. It keeps
+// the last two, because new texts may still show those.
+func TestRedactorRemovesOldSecrets(t *testing.T) {
 	s, _ := newSecurity(Config{})
 	for i := range 100 {
 		s.redact.learn(credentialToken, fmt.Sprintf("token-%03d", i))

@@ -14,8 +14,8 @@ import (
 	"github.com/twmb/franz-go/pkg/sasl/scram"
 )
 
-// mechanism returns the SASL mechanism of the settings. Every authentication reads the
-// secret again, also the repeated ones of KIP-368.
+// mechanism returns the SASL mechanism of the settings. It reads the secret for
+// every authentication, repeated ones (KIP-368) included.
 func (s *credentials) mechanism(c Config) (sasl.Mechanism, error) {
 	auth := c.SASL
 	password := s.secret(credentialPassword, auth.Password, auth.PasswordFile)
@@ -44,18 +44,18 @@ func (s *credentials) mechanism(c Config) (sasl.Mechanism, error) {
 	return guarded{Mechanism: m, settings: auth, encrypted: c.TLS.Enabled}, nil
 }
 
-// guarded is a mechanism that sends no secret in the clear, and names the settings in
-// its errors. Validate checks only the seed brokers; the metadata may name others.
+// guarded is a mechanism that sends no secret unencrypted. Validate checks only
+// the seed brokers, but the metadata may name others.
 type guarded struct {
 	sasl.Mechanism
 	settings  SASL
 	encrypted bool
 }
 
-// Authenticate begins a session with the broker at addr.
+// Authenticate starts a session with the broker at addr.
 func (g guarded) Authenticate(ctx context.Context, addr string) (sasl.Session, []byte, error) {
 	if host, _, err := net.SplitHostPort(addr); !g.encrypted && g.settings.sendsSecret() && (err != nil || !isLoopback(host)) {
-		return nil, nil, fmt.Errorf("%w: broker %s is not on this machine, and %s would send the %s in the clear: set ONCEBUS_TLS_ENABLED=true",
+		return nil, nil, fmt.Errorf("%w: broker %s is not on this machine, and %s would send the %s unencrypted: set ONCEBUS_TLS_ENABLED=true",
 			ErrCredentials, addr, g.settings.Mechanism, g.settings.secretName())
 	}
 	session, first, err := g.Mechanism.Authenticate(ctx, addr)
@@ -65,10 +65,10 @@ func (g guarded) Authenticate(ctx context.Context, addr string) (sasl.Session, [
 	return session, first, nil
 }
 
-// secret returns a function that returns a secret as it is now. It reads the
-// secret's file at every call; without a path the secret is a fixed value.
-func (s *credentials) secret(what string, value Secret, path SecretPath) func() string {
-	s.redact.learn(what, string(value))
+// secret returns a function that returns the current secret. The function reads
+// the file of the secret at every call. Without a path, it returns value.
+func (s *credentials) secret(kind string, value Secret, path SecretPath) func() string {
+	s.redact.learn(kind, string(value))
 	if path == "" {
 		return func() string { return string(value) }
 	}
@@ -76,13 +76,13 @@ func (s *credentials) secret(what string, value Secret, path SecretPath) func() 
 		Load:  func() (string, error) { return ReadSecret(string(path)) },
 		Equal: func(a, b string) bool { return a == b },
 		Changed: func(value string) {
-			s.redact.learn(what, value)
-			s.metrics.reloaded(what)
-			s.log.Info("secret reloaded", "secret", what)
+			s.redact.learn(kind, value)
+			s.metrics.reloaded(kind)
+			s.log.Info("secret reloaded", "secret", kind)
 		},
 		Failed: func(err error) {
-			s.metrics.failed(what)
-			s.log.Error("secret reload failed", "secret", what, "error", err)
+			s.metrics.failed(kind)
+			s.log.Error("secret reload failed", "secret", kind, "error", err)
 		},
 		value: string(value),
 	}
@@ -92,8 +92,8 @@ func (s *credentials) secret(what string, value Secret, path SecretPath) func() 
 	}
 }
 
-// ReadSecret returns the secret in a file, without the line break that editors and echo
-// append.
+// ReadSecret returns the content of a file without a final line break, which
+// editors and echo append. An empty file is an error.
 func ReadSecret(path string) (string, error) {
 	content, err := readFile(path)
 	if err != nil {
@@ -101,12 +101,13 @@ func ReadSecret(path string) (string, error) {
 	}
 	value := strings.TrimSuffix(strings.TrimSuffix(content, "\n"), "\r")
 	if value == "" {
-		return "", fmt.Errorf("%s is empty", path)
+		return "", fmt.Errorf("%s is empty, want the secret", path)
 	}
 	return value, nil
 }
 
-// bearer is OAUTHBEARER with a token from the settings or a token endpoint.
+// bearer returns the mechanism OAUTHBEARER with a token of the settings or of a
+// token endpoint.
 func (s *credentials) bearer(auth SASL) (sasl.Mechanism, error) {
 	extensions, err := parseExtensions(auth.Extensions)
 	if err != nil {
@@ -128,14 +129,14 @@ func (s *credentials) bearer(auth SASL) (sasl.Mechanism, error) {
 			}
 		}
 		if i := strings.IndexFunc(t, func(r rune) bool { return r <= ' ' || r > '~' }); i >= 0 {
-			return oauth.Auth{}, fmt.Errorf("%w: byte %d of the token is one that no bearer token has", ErrCredentials, i)
+			return oauth.Auth{}, fmt.Errorf("%w: byte %d of the token is not printable ASCII: correct the token", ErrCredentials, i)
 		}
 		return oauth.Auth{Token: t, Extensions: extensions}, nil
 	})}, nil
 }
 
-// parseExtensions reads name=value pairs. The alphabets are those of RFC 7628,
-// section 3.1: anything else would break the message apart.
+// parseExtensions reads name=value pairs of the characters in RFC 7628, section
+// 3.1. Other characters could end an extension early.
 func parseExtensions(settings []string) (map[string]string, error) {
 	extensions := map[string]string{}
 	for _, s := range settings {
@@ -144,19 +145,19 @@ func parseExtensions(settings []string) (map[string]string, error) {
 		printable := func(r rune) bool { return r >= ' ' && r <= '~' || r == '\t' || r == '\r' || r == '\n' }
 		if !ok || name == "" || name == "auth" || strings.ContainsFunc(name, func(r rune) bool { return !letters(r) }) ||
 			strings.ContainsFunc(value, func(r rune) bool { return !printable(r) }) {
-			return nil, fmt.Errorf("ONCEBUS_SASL_EXTENSIONS: %q is no name=value with a name of letters other than auth", s)
+			return nil, fmt.Errorf("ONCEBUS_SASL_EXTENSIONS: %q is malformed, want name=value with a name of letters, except auth", s)
 		}
 		extensions[name] = value
 	}
 	return extensions, nil
 }
 
-// bearerMechanism handles a refusal as RFC 7628 defines it. The broker first sends a
-// JSON object, which the client acknowledges, and then its error. franz-go's own
-// session ends at the object, without a reason.
+// bearerMechanism handles a rejected token as RFC 7628 defines it. The broker
+// sends a JSON object, the client acknowledges it, the broker sends its error.
+// franz-go's own session ends at the object, without the error.
 type bearerMechanism struct{ sasl.Mechanism }
 
-// Authenticate begins a session.
+// Authenticate starts a session.
 func (m bearerMechanism) Authenticate(ctx context.Context, addr string) (sasl.Session, []byte, error) {
 	session, first, err := m.Mechanism.Authenticate(ctx, addr)
 	return &bearerSession{Session: session}, first, err
@@ -164,22 +165,22 @@ func (m bearerMechanism) Authenticate(ctx context.Context, addr string) (sasl.Se
 
 type bearerSession struct {
 	sasl.Session
-	refused bool
+	rejected bool
 }
 
-// Challenge acknowledges a refusal with the one byte of the RFC.
-func (s *bearerSession) Challenge(answer []byte) (done bool, reply []byte, err error) {
-	var refusal struct {
+// Challenge acknowledges a rejection with the byte 1 of the RFC.
+func (s *bearerSession) Challenge(response []byte) (done bool, reply []byte, err error) {
+	var rejection struct {
 		Status string `json:"status"`
 	}
 	switch {
-	case s.refused:
-		return false, nil, fmt.Errorf("%w: the broker refuses the token", ErrCredentials)
-	case len(answer) == 0:
-		return s.Session.Challenge(answer)
-	case json.Unmarshal(answer, &refusal) != nil:
-		return false, nil, errors.New("the broker's answer to the token is not JSON")
+	case s.rejected:
+		return false, nil, fmt.Errorf("%w: the broker rejects the token", ErrCredentials)
+	case len(response) == 0:
+		return s.Session.Challenge(response)
+	case json.Unmarshal(response, &rejection) != nil:
+		return false, nil, errors.New("the broker's response to the token is not JSON")
 	}
-	s.refused = true
+	s.rejected = true
 	return false, []byte{1}, nil
 }

@@ -54,17 +54,17 @@ func TestPasswordFileIsReadForEveryAuthentication(t *testing.T) {
 	authenticate("second secret")
 	loaded, failed := s.metrics.reloads.WithLabelValues(credentialPassword, "loaded"), s.metrics.reloads.WithLabelValues(credentialPassword, "failed")
 	if testutil.ToFloat64(loaded) != 1 || testutil.ToFloat64(failed) != 2 {
-		t.Errorf("%v reloads and %v failures, want 1 and 2 (empty, gone)", testutil.ToFloat64(loaded), testutil.ToFloat64(failed))
+		t.Errorf("%v reloads and %v failures, want 1 and 2 (empty, missing)", testutil.ToFloat64(loaded), testutil.ToFloat64(failed))
 	}
-	s.log.Info("the new secret is known: second secret")
+	s.log.Info("the new secret: second secret")
 	if strings.Contains(out.String(), "second secret") {
-		t.Errorf("a secret is shown:\n%s", out)
+		t.Errorf("the log shows a secret:\n%s", out)
 	}
 }
 
-// TestNoSecretInTheClear: the settings were checked at the start, but a broker
-// may name others, on other machines.
-func TestNoSecretInTheClear(t *testing.T) {
+// TestNoUnencryptedSecret: Validate checks the seed brokers, but the metadata may
+// name brokers on other machines.
+func TestNoUnencryptedSecret(t *testing.T) {
 	for _, auth := range []SASL{
 		{Mechanism: SASLPlain, Username: "u", Password: hidden},
 		{Mechanism: SASLOAuthBearer, Token: "token"},
@@ -76,9 +76,9 @@ func TestNoSecretInTheClear(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for addr, fine := range map[string]bool{"127.0.0.1:9092": true, "localhost:9092": true, "[::1]:9092": true, "10.0.0.1:9092": false, "kafka:9092": false, "kafka": false} {
+		for addr, allowed := range map[string]bool{"127.0.0.1:9092": true, "localhost:9092": true, "[::1]:9092": true, "10.0.0.1:9092": false, "kafka:9092": false, "kafka": false} {
 			_, first, err := m.Authenticate(t.Context(), addr)
-			if fine != (err == nil) || !fine && (len(first) > 0 || !CredentialsRefused(err)) {
+			if allowed != (err == nil) || !allowed && (len(first) > 0 || !CredentialsRefused(err)) {
 				t.Errorf("%s with %s: %q, %v", auth.Mechanism, addr, first, err)
 			}
 		}
@@ -122,9 +122,9 @@ func TestBearerTokens(t *testing.T) {
 	}
 }
 
-// TestBearerRefusal: the broker's JSON is acknowledged with the byte 1, so that
-// its error follows (RFC 7628, section 3.2.3).
-func TestBearerRefusal(t *testing.T) {
+// TestRejectedBearerToken: the session acknowledges the broker's JSON with the
+// byte 1, so that the broker sends its error (RFC 7628, section 3.2.3).
+func TestRejectedBearerToken(t *testing.T) {
 	c := goodSecurity()
 	c.SASL = SASL{Mechanism: SASLOAuthBearer, Token: "t"}
 	s, _ := newSecurity(c)
@@ -132,25 +132,25 @@ func TestBearerRefusal(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	begin := func() *bearerSession {
+	start := func() *bearerSession {
 		session, _, err := m.Authenticate(t.Context(), "localhost:9092")
 		if err != nil {
 			t.Fatal(err)
 		}
 		return session.(*bearerSession)
 	}
-	if done, reply, err := begin().Challenge(nil); !done || reply != nil || err != nil {
+	if done, reply, err := start().Challenge(nil); !done || reply != nil || err != nil {
 		t.Errorf("accepted: %v, %q, %v", done, reply, err)
 	}
-	session := begin()
+	session := start()
 	if done, reply, err := session.Challenge([]byte(`{"status":"invalid_token"}`)); done || string(reply) != "\x01" || err != nil {
-		t.Errorf("refused: %v, %q, %v", done, reply, err)
+		t.Errorf("rejected: %v, %q, %v", done, reply, err)
 	}
 	if _, _, err := session.Challenge(nil); !CredentialsRefused(err) {
-		t.Errorf("refused without an error code: %v", err)
+		t.Errorf("rejected without an error code: %v", err)
 	}
-	if _, _, err := begin().Challenge([]byte("no JSON")); err == nil {
-		t.Error("an answer that is no refusal is taken for one")
+	if _, _, err := start().Challenge([]byte("no JSON")); err == nil {
+		t.Error("the session acknowledged a response that is not JSON")
 	}
 }
 
@@ -162,10 +162,10 @@ func TestReadSecretShowsNoSecret(t *testing.T) {
 	}
 }
 
-// TestRefusedCredentialsEndTheProcessInTime: at the start at once, while it
-// runs after a time in which they may be changing.
-func TestRefusedCredentialsEndTheProcessInTime(t *testing.T) {
-	refused := fmt.Errorf("dial: %w", ExplainCredentials(kerr.SaslAuthenticationFailed, SASL{Username: "u", Mechanism: SASLPlain}))
+// TestRejectedCredentialsEndTheProcess after CredentialsPatience, in which an
+// operator may change them.
+func TestRejectedCredentialsEndTheProcess(t *testing.T) {
+	rejected := fmt.Errorf("dial: %w", ExplainCredentials(kerr.SaslAuthenticationFailed, SASL{Username: "u", Mechanism: SASLPlain}))
 	synctest.Test(t, func(t *testing.T) {
 		sleep := func(d time.Duration) { // by the bubble's clock
 			if err := kafka.Pause(t.Context(), d); err != nil {
@@ -174,23 +174,23 @@ func TestRefusedCredentialsEndTheProcessInTime(t *testing.T) {
 		}
 		p := Patience{Limit: CredentialsPatience}
 		for waited := time.Duration(0); waited < CredentialsPatience; waited += time.Second {
-			if p.Stops(refused, time.Now()) {
-				t.Fatalf("stops after %v", waited)
+			if p.Stops(rejected, time.Now()) {
+				t.Fatalf("the process ends after %v", waited)
 			}
 			sleep(time.Second)
 		}
-		if !p.Stops(refused, time.Now()) {
-			t.Errorf("does not stop after %v", CredentialsPatience)
+		if !p.Stops(rejected, time.Now()) {
+			t.Errorf("the process runs after %v", CredentialsPatience)
 		}
-		if p.Stops(refused, time.Now().Add(-time.Hour)) {
-			t.Error("stops at once although the client was accepted for an hour")
+		if p.Stops(rejected, time.Now().Add(-time.Hour)) {
+			t.Error("the process ends at once, although the broker accepted the client for an hour")
 		}
 		sleep(CredentialsPatience)
-		if p.Stops(errors.New("connection reset"), time.Now()) || p.Stops(refused, time.Now()) {
-			t.Error("a failure of another kind does not restart the time limit")
+		if p.Stops(errors.New("connection reset"), time.Now()) || p.Stops(rejected, time.Now()) {
+			t.Error("an error of another kind does not restart the time limit")
 		}
 		if p.Stops(nil, time.Now()) || !p.Stops(kafka.ErrIllegalState, time.Now()) {
-			t.Error("other errors are not judged by their kind")
+			t.Error("other errors are not classified")
 		}
 	})
 }

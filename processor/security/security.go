@@ -13,11 +13,11 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// Secret is a value that must not be shown. Every way of printing it yields
-// ***, or nothing when it is empty, so that an unset secret differs from a set one.
+// Secret is a value that must not be shown. It prints as ***, or as "" if it is
+// empty, so that an unset secret differs from a set one.
 type Secret string
 
-// Bytes returns the value itself; nil when it is not set.
+// Bytes returns the value itself; nil without one.
 func (s Secret) Bytes() []byte {
 	if s == "" {
 		return nil
@@ -25,7 +25,7 @@ func (s Secret) Bytes() []byte {
 	return []byte(s)
 }
 
-// String returns *** for any secret that is set.
+// String returns ***; "" for an empty secret.
 func (s Secret) String() string {
 	if s == "" {
 		return ""
@@ -33,53 +33,52 @@ func (s Secret) String() string {
 	return "***"
 }
 
-// Format implements fmt.Formatter. Without it a verb that does not fit, such as
-// %d, would print the value inside fmt's complaint.
+// Format implements fmt.Formatter. Without it fmt's error for a wrong verb, such
+// as %d, would contain the value.
 func (s Secret) Format(f fmt.State, _ rune) { _, _ = fmt.Fprint(f, s.String()) }
 
-// MarshalText implements encoding.TextMarshaler, and so covers JSON.
+// MarshalText implements encoding.TextMarshaler, which encoding/json uses.
 func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
 // LogValue implements slog.LogValuer.
 func (s Secret) LogValue() slog.Value { return slog.StringValue(s.String()) }
 
-// SecretPath is the file a Secret came from; empty if it came from a variable.
-// It has no variable of its own: cmd sets it for the secret whose tag `file` names it.
-// Every use reads the file again, so that a secret can change without a restart.
+// SecretPath is the file that contains a Secret; "" if a variable contains it.
+// Package cmd sets it: the tag `file` of a Secret names its field. Every use reads
+// the file again, so that a secret can change without a restart.
 type SecretPath string
 
-// TLS has the settings of encrypted connections to the brokers. Without Enabled the
-// other fields must be empty, because a certificate suggests encryption. The files are
-// read again while the process runs: see certificates.
+// TLS has the settings of encrypted connections to the brokers. Without Enabled
+// the other fields must be empty, because a certificate suggests encryption. A
+// running process reads the files again: see certificates.
 type TLS struct {
-	// Enabled turns TLS on: 1.3 where the broker has it, 1.2 at least. The
-	// broker's certificate and its name are always verified.
+	// Enabled turns TLS on, version 1.2 or 1.3. The client always verifies the
+	// broker's certificate and its name.
 	Enabled bool `env:"ENABLED" envDefault:"false" help:"connect to the brokers over TLS 1.2 or newer; files named below are read again when they change"`
-	// CAFile holds the PEM certificates trusted to sign the brokers' in
-	// place of the system's.
+	// CAFile contains the PEM certificates of the authorities that may sign the
+	// brokers' certificates. They replace the system's.
 	CAFile string `env:"CA_FILE" help:"PEM file of trusted certificate authorities; default: the system's"`
-	// CertFile and KeyFile are this client's certificate and private key in
-	// PEM; both or neither.
+	// CertFile and KeyFile contain this client's certificate and private key
+	// in PEM; both or neither.
 	CertFile string `env:"CERT_FILE" help:"PEM file of the client certificate, with ONCEBUS_TLS_KEY_FILE"`
 	KeyFile  string `env:"KEY_FILE" help:"PEM file of the client certificate's private key"`
-	// ServerName is the name a broker's certificate must have; by default
-	// the host each broker is dialled at.
+	// ServerName is the name that every broker's certificate must have. The
+	// default is the host of the connection.
 	ServerName string `env:"SERVER_NAME" help:"name that the brokers' certificates must have; default: the host of the connection"`
 }
 
-// SASL is how this client proves who it is; an empty Mechanism means it does
-// not.
+// SASL has the settings of authentication. An empty Mechanism turns it off.
 type SASL struct {
 	// Mechanism is one of the SASL constants. PLAIN and OAUTHBEARER send the
-	// secret as it is, so they ask for TLS unless a broker is on this machine.
+	// secret itself, so they require TLS unless the broker is on this machine.
 	Mechanism string `env:"MECHANISM" help:"PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER; default: no authentication"`
-	// Username and Password are required with PLAIN and SCRAM and refused
-	// without.
+	// Username and Password are required with PLAIN and SCRAM. The other
+	// mechanisms reject them.
 	Username     string `env:"USERNAME" help:"user name, for PLAIN and SCRAM"`
 	Password     Secret `env:"PASSWORD" file:"PasswordFile" help:"password, for PLAIN and SCRAM; a file is read again for every authentication"`
 	PasswordFile SecretPath
-	// Token is the bearer token of OAUTHBEARER, unless OAuth says where to
-	// get one.
+	// Token is the bearer token of OAUTHBEARER, unless OAuth names a token
+	// endpoint.
 	Token     Secret `env:"TOKEN" file:"TokenFile" help:"bearer token, for OAUTHBEARER; a file is read again for every authentication"`
 	TokenFile SecretPath
 	// Extensions are the SASL extensions of OAUTHBEARER.
@@ -88,9 +87,9 @@ type SASL struct {
 	OAuth OAuth `envPrefix:"OAUTH_"`
 }
 
-// OAuth is where OAUTHBEARER gets tokens: the client credentials grant of
-// RFC 6749 with the secret in HTTP basic authentication, as Kafka's own client
-// does it. A token is renewed after four fifths of its life.
+// OAuth has the settings of a token endpoint. The grant is client credentials
+// (RFC 6749) with the secret in HTTP basic authentication, as in Kafka's own
+// client. The client renews a token after four fifths of its lifetime.
 type OAuth struct {
 	// TokenURL is the token endpoint; https, or http on this machine.
 	TokenURL string `env:"TOKEN_URL" help:"token endpoint of the OAuth client credentials grant, for OAUTHBEARER in place of ONCEBUS_SASL_TOKEN"`
@@ -98,14 +97,14 @@ type OAuth struct {
 	ClientID         string `env:"CLIENT_ID" help:"client id, with ONCEBUS_SASL_OAUTH_TOKEN_URL"`
 	ClientSecret     Secret `env:"CLIENT_SECRET" file:"ClientSecretFile" help:"client secret, with ONCEBUS_SASL_OAUTH_TOKEN_URL; a file is read again for every token"`
 	ClientSecretFile SecretPath
-	// Scopes and Audience go into the request if set.
+	// Scopes and Audience are parameters of the request; optional.
 	Scopes   []string `env:"SCOPES" help:"requested scopes, comma separated"`
 	Audience string   `env:"AUDIENCE" help:"requested audience, where the token endpoint requires one"`
-	// CAFile is as TLS.CAFile, for the token endpoint.
+	// CAFile is like TLS.CAFile, for the token endpoint.
 	CAFile string `env:"CA_FILE" help:"PEM file of the authorities trusted to sign the token endpoint's certificate; default: the system's"`
 }
 
-// The values of SASL.Mechanism.
+// Values of SASL.Mechanism.
 const (
 	SASLPlain       = "PLAIN"
 	SASLScramSHA256 = "SCRAM-SHA-256"
@@ -113,17 +112,17 @@ const (
 	SASLOAuthBearer = "OAUTHBEARER"
 )
 
-// credentials makes the authentication of all clients of a process. They share it, so
-// that each file is read once and each token fetched once.
+// credentials makes TLS and authentication for all clients of a process. They
+// share it, so that one reload and one token serve all of them.
 type credentials struct {
 	log     *slog.Logger
 	metrics *securityMetrics
 	redact  *Redactor
 }
 
-// options returns the options every client to the brokers starts from: seeds,
-// client id, TLS and SASL. The error is one Validate reports too, unless a
-// certificate file changed in between.
+// options returns the options that every client needs: seed brokers, client id,
+// TLS and SASL. Validate reports the same errors, unless a certificate file
+// changed since.
 func (s *credentials) options(c Config) ([]kgo.Opt, error) {
 	seeds := make([]string, len(c.Brokers))
 	for i, b := range c.Brokers {
@@ -151,19 +150,19 @@ func (s *credentials) options(c Config) ([]kgo.Opt, error) {
 	return opts, nil
 }
 
-// ClientOptions returns the options of other clients, such as the demo's producer and
-// readers: the same brokers with the same credentials.
+// ClientOptions returns the options of clients without log and metrics, such as
+// the producer of the demo: the same brokers, the same credentials.
 func (c Config) ClientOptions() ([]kgo.Opt, error) {
 	s := &credentials{log: slog.New(slog.DiscardHandler), metrics: newSecurityMetrics(prometheus.NewRegistry()), redact: NewRedactor(c)}
 	return s.options(c)
 }
 
-// validateSecurity checks TLS and SASL, reading the files they name.
+// validateSecurity checks TLS and SASL. It reads the files that they name.
 func (c Config) validateSecurity(m *Mistakes) {
 	c.TLS.validate(m)
 	c.SASL.validate(m)
 	if c.SASL.sendsSecret() && !c.TLS.Enabled && !allLoopback(c.Brokers) {
-		m.Addf("ONCEBUS_SASL_MECHANISM: %s would send the %s in the clear, set ONCEBUS_TLS_ENABLED=true or use %s",
+		m.Addf("ONCEBUS_SASL_MECHANISM: %s would send the %s unencrypted, set ONCEBUS_TLS_ENABLED=true or use %s",
 			c.SASL.Mechanism, c.SASL.secretName(), SASLScramSHA512)
 	}
 }
@@ -174,7 +173,7 @@ func (t TLS) validate(m *Mistakes) {
 			{"CA_FILE", t.CAFile}, {"CERT_FILE", t.CertFile}, {"KEY_FILE", t.KeyFile}, {"SERVER_NAME", t.ServerName},
 		} {
 			if f.value != "" {
-				m.Addf("ONCEBUS_TLS_%s: set, but TLS is off; set ONCEBUS_TLS_ENABLED=true as well", f.name)
+				m.Addf("ONCEBUS_TLS_%s: set, but TLS is off; set ONCEBUS_TLS_ENABLED=true too", f.name)
 			}
 		}
 		return
@@ -183,8 +182,8 @@ func (t TLS) validate(m *Mistakes) {
 	m.Add(err)
 }
 
-// sendsSecret reports whether the mechanism sends the broker a secret that an
-// eavesdropper could use.
+// sendsSecret reports whether the mechanism sends a secret that an eavesdropper
+// could use.
 func (s SASL) sendsSecret() bool { return s.Mechanism == SASLPlain || s.Mechanism == SASLOAuthBearer }
 
 func (s SASL) secretName() string {
@@ -194,7 +193,7 @@ func (s SASL) secretName() string {
 	return "password"
 }
 
-// field is a setting with the end of its variable's name.
+// field is a setting. name is the end of its variable.
 type field struct {
 	name string
 	set  bool
@@ -206,12 +205,12 @@ func (s SASL) validate(m *Mistakes) {
 	bearer = append(bearer, s.OAuth.fields()...)
 	switch s.Mechanism {
 	case "":
-		refuse(m, append(user, bearer...), "set, but ONCEBUS_SASL_MECHANISM is not")
+		rejectSet(m, append(user, bearer...), "set, but ONCEBUS_SASL_MECHANISM is not; set both or neither")
 	case SASLPlain, SASLScramSHA256, SASLScramSHA512:
-		require(m, user, "empty, but ONCEBUS_SASL_MECHANISM asks for one")
-		refuse(m, bearer, "set, but it takes ONCEBUS_SASL_MECHANISM="+SASLOAuthBearer)
+		require(m, user, "empty, but ONCEBUS_SASL_MECHANISM requires it")
+		rejectSet(m, bearer, "set, but requires ONCEBUS_SASL_MECHANISM="+SASLOAuthBearer)
 	case SASLOAuthBearer:
-		refuse(m, user, "set, but "+SASLOAuthBearer+" takes a token")
+		rejectSet(m, user, "set, but "+SASLOAuthBearer+" requires a token instead")
 		s.validateBearer(m)
 	default:
 		m.Addf("ONCEBUS_SASL_MECHANISM: %q is unknown, want %s", s.Mechanism,
@@ -219,7 +218,8 @@ func (s SASL) validate(m *Mistakes) {
 	}
 }
 
-func refuse(m *Mistakes, fields []field, why string) {
+// rejectSet adds a mistake for each field that is set.
+func rejectSet(m *Mistakes, fields []field, why string) {
 	for _, f := range fields {
 		if f.set {
 			m.Addf("ONCEBUS_SASL_%s: %s", f.name, why)
@@ -227,6 +227,7 @@ func refuse(m *Mistakes, fields []field, why string) {
 	}
 }
 
+// require adds a mistake for each field that is empty.
 func require(m *Mistakes, fields []field, why string) {
 	for _, f := range fields {
 		if !f.set {
@@ -238,11 +239,11 @@ func require(m *Mistakes, fields []field, why string) {
 func (s SASL) validateBearer(m *Mistakes) {
 	switch {
 	case s.OAuth.TokenURL == "" && s.Token == "":
-		m.Addf("ONCEBUS_SASL_TOKEN: empty, but %s asks for one; set it, ONCEBUS_SASL_TOKEN_FILE or ONCEBUS_SASL_OAUTH_TOKEN_URL", SASLOAuthBearer)
+		m.Addf("ONCEBUS_SASL_TOKEN: empty, but %s requires it; set it, ONCEBUS_SASL_TOKEN_FILE or ONCEBUS_SASL_OAUTH_TOKEN_URL", SASLOAuthBearer)
 	case s.OAuth.TokenURL == "":
-		refuse(m, s.OAuth.fields(), "set, but ONCEBUS_SASL_OAUTH_TOKEN_URL is not")
+		rejectSet(m, s.OAuth.fields(), "set, but ONCEBUS_SASL_OAUTH_TOKEN_URL is not; set both or neither")
 	case s.Token != "":
-		m.Addf("ONCEBUS_SASL_TOKEN: set as well as ONCEBUS_SASL_OAUTH_TOKEN_URL, want one of them")
+		m.Addf("ONCEBUS_SASL_TOKEN: set together with ONCEBUS_SASL_OAUTH_TOKEN_URL, want one of them")
 	default:
 		s.OAuth.validate(m)
 	}
@@ -251,7 +252,7 @@ func (s SASL) validateBearer(m *Mistakes) {
 	}
 }
 
-// fields are the settings that go with a token endpoint.
+// fields returns the settings of a token endpoint.
 func (o OAuth) fields() []field {
 	return []field{
 		{"OAUTH_TOKEN_URL", o.TokenURL != ""}, {"OAUTH_CLIENT_ID", o.ClientID != ""}, {"OAUTH_CLIENT_SECRET", o.ClientSecret != ""},
@@ -260,27 +261,27 @@ func (o OAuth) fields() []field {
 }
 
 func (o OAuth) validate(m *Mistakes) {
-	require(m, o.fields()[1:3], "empty, but ONCEBUS_SASL_OAUTH_TOKEN_URL asks for one")
+	require(m, o.fields()[1:3], "empty, but ONCEBUS_SASL_OAUTH_TOKEN_URL requires it")
 	u, err := url.Parse(o.TokenURL)
 	switch {
 	case err != nil || u.Host == "":
-		// Not the parser's error: it repeats the URL, with a password in it.
-		m.Addf("ONCEBUS_SASL_OAUTH_TOKEN_URL: not a URL such as https://login.example.com/oauth2/token")
+		// The parser's error would show the URL, which may contain a password.
+		m.Addf("ONCEBUS_SASL_OAUTH_TOKEN_URL: malformed, want a URL such as https://login.example.com/oauth2/token")
 		return
 	case u.User != nil:
-		m.Addf("ONCEBUS_SASL_OAUTH_TOKEN_URL: has a user or password in it; use ONCEBUS_SASL_OAUTH_CLIENT_ID and ONCEBUS_SASL_OAUTH_CLIENT_SECRET")
+		m.Addf("ONCEBUS_SASL_OAUTH_TOKEN_URL: contains a user or password, use ONCEBUS_SASL_OAUTH_CLIENT_ID and ONCEBUS_SASL_OAUTH_CLIENT_SECRET")
 	case u.Scheme != "https" && (u.Scheme != "http" || !isLoopback(u.Hostname())):
-		m.Addf("ONCEBUS_SASL_OAUTH_TOKEN_URL: would send the client secret in the clear, want https")
+		m.Addf("ONCEBUS_SASL_OAUTH_TOKEN_URL: http would send the client secret unencrypted, want https")
 	}
 	if u.Scheme == "http" && o.CAFile != "" {
-		m.Addf("ONCEBUS_SASL_OAUTH_CA_FILE: set, but ONCEBUS_SASL_OAUTH_TOKEN_URL is not https")
+		m.Addf("ONCEBUS_SASL_OAUTH_CA_FILE: set, but ONCEBUS_SASL_OAUTH_TOKEN_URL is http, want https")
 		return
 	}
 	_, err = TLS{CAFile: o.CAFile}.load("ONCEBUS_SASL_OAUTH_")
 	m.Add(err)
 }
 
-// allLoopback reports whether every broker is on this machine by its address.
+// allLoopback reports whether the address of every broker is on this machine.
 func allLoopback(brokers []string) bool {
 	for _, b := range brokers {
 		host, _, err := splitBroker(b)
@@ -291,17 +292,17 @@ func allLoopback(brokers []string) bool {
 	return true
 }
 
-// isLoopback reports whether a host is this machine by its address.
+// isLoopback reports whether a host is a loopback address or localhost.
 func isLoopback(host string) bool {
 	addr, err := netip.ParseAddr(host)
 	return host == "localhost" || err == nil && addr.IsLoopback()
 }
 
-// CheckSecret returns an error if the routes need a key secret and c has none. Validate
-// cannot check it, because it does not have the routes.
+// CheckSecret returns an error if a route requires the key secret and c lacks it.
+// Validate does not have the routes.
 func (c Config) CheckSecret(needed bool) error {
 	if needed && c.KeySecret == "" {
-		return errors.New("ONCEBUS_KEY_SECRET: not set, but a route asks for one; set it or ONCEBUS_KEY_SECRET_FILE")
+		return errors.New("ONCEBUS_KEY_SECRET: not set, but a route requires it; set it or ONCEBUS_KEY_SECRET_FILE")
 	}
 	return nil
 }

@@ -47,11 +47,11 @@ func TestSecretIsNeverPrinted(t *testing.T) {
 	hex := fmt.Sprintf("%x", hidden)
 	for _, shown := range []string{hidden, hex, strings.ToUpper(hex), "correct"} {
 		if strings.Contains(out.String(), shown) {
-			t.Errorf("%q is shown in:\n%s", shown, out.String())
+			t.Errorf("%q is visible in:\n%s", shown, out.String())
 		}
 	}
 	if !strings.Contains(out.String(), `"KeySecret":"***"`) {
-		t.Errorf("JSON does not say that a secret is set:\n%s", out.String())
+		t.Errorf("JSON does not show that a secret is set:\n%s", out.String())
 	}
 	if got := Secret("").String(); got != "" {
 		t.Errorf("an empty secret prints %q, want nothing", got)
@@ -98,10 +98,10 @@ func TestSecurityMistakes(t *testing.T) {
 			[]string{"ONCEBUS_SASL_USERNAME: empty", "ONCEBUS_SASL_PASSWORD: empty"}},
 		{"user without mechanism", func(c *Config) { c.SASL = SASL{Username: "u", Password: hidden} },
 			[]string{"ONCEBUS_SASL_USERNAME: set, but", "ONCEBUS_SASL_PASSWORD: set, but"}},
-		{"password in the clear", func(c *Config) { c.SASL = SASL{Mechanism: SASLPlain, Username: "u", Password: hidden} },
-			[]string{"ONCEBUS_SASL_MECHANISM: PLAIN would send the password in the clear"}},
-		{"token in the clear", func(c *Config) { c.SASL = SASL{Mechanism: SASLOAuthBearer, Token: hidden} },
-			[]string{"ONCEBUS_SASL_MECHANISM: OAUTHBEARER would send the token in the clear"}},
+		{"unencrypted password", func(c *Config) { c.SASL = SASL{Mechanism: SASLPlain, Username: "u", Password: hidden} },
+			[]string{"ONCEBUS_SASL_MECHANISM: PLAIN would send the password unencrypted"}},
+		{"unencrypted token", func(c *Config) { c.SASL = SASL{Mechanism: SASLOAuthBearer, Token: hidden} },
+			[]string{"ONCEBUS_SASL_MECHANISM: OAUTHBEARER would send the token unencrypted"}},
 		{"token alone", func(c *Config) {
 			c.SASL, c.TLS.Enabled = SASL{Mechanism: SASLOAuthBearer, Token: hidden, Extensions: []string{"logicalCluster=lkc-1"}}, true
 		}, nil},
@@ -113,11 +113,11 @@ func TestSecurityMistakes(t *testing.T) {
 		{"two sources of tokens, user and bad extension", func(c *Config) {
 			c.TLS.Enabled = true
 			c.SASL = SASL{Mechanism: SASLOAuthBearer, Username: "u", Token: hidden, OAuth: OAuth{TokenURL: "https://x"}, Extensions: []string{"x"}}
-		}, []string{"ONCEBUS_SASL_USERNAME: set, but OAUTHBEARER takes a token", "ONCEBUS_SASL_TOKEN: set as well as ONCEBUS_SASL_OAUTH_TOKEN_URL", `ONCEBUS_SASL_EXTENSIONS: "x"`}},
-		{"token endpoint in the clear", func(c *Config) {
+		}, []string{"ONCEBUS_SASL_USERNAME: set, but OAUTHBEARER requires a token", "ONCEBUS_SASL_TOKEN: set together with ONCEBUS_SASL_OAUTH_TOKEN_URL", `ONCEBUS_SASL_EXTENSIONS: "x"`}},
+		{"unencrypted token endpoint", func(c *Config) {
 			c.TLS.Enabled = true
 			c.SASL = SASL{Mechanism: SASLOAuthBearer, OAuth: OAuth{TokenURL: "http://login.example.com/token", CAFile: "a"}}
-		}, []string{"ONCEBUS_SASL_OAUTH_CLIENT_ID: empty", "ONCEBUS_SASL_OAUTH_CLIENT_SECRET: empty", "ONCEBUS_SASL_OAUTH_TOKEN_URL: would send the client secret in the clear",
+		}, []string{"ONCEBUS_SASL_OAUTH_CLIENT_ID: empty", "ONCEBUS_SASL_OAUTH_CLIENT_SECRET: empty", "ONCEBUS_SASL_OAUTH_TOKEN_URL: http would send the client secret unencrypted",
 			"ONCEBUS_SASL_OAUTH_CA_FILE: set, but"}},
 		{"endpoint settings without it", func(c *Config) {
 			c.TLS.Enabled = true
@@ -126,8 +126,8 @@ func TestSecurityMistakes(t *testing.T) {
 		{"token with a password's mechanism", func(c *Config) {
 			c.TLS.Enabled = true
 			c.SASL = SASL{Mechanism: SASLScramSHA256, Username: "u", Password: hidden, Token: hidden}
-		}, []string{"ONCEBUS_SASL_TOKEN: set, but it takes ONCEBUS_SASL_MECHANISM=OAUTHBEARER"}},
-		{"key in place of its file", func(c *Config) {
+		}, []string{"ONCEBUS_SASL_TOKEN: set, but requires ONCEBUS_SASL_MECHANISM=OAUTHBEARER"}},
+		{"content of the key file", func(c *Config) {
 			c.TLS = TLS{Enabled: true, CertFile: empty, KeyFile: "-----BEGIN PRIVATE KEY-----" + hidden}
 		},
 			[]string{"ONCEBUS_TLS_KEY_FILE: contains the file's content"}},
@@ -163,8 +163,8 @@ func TestSecurityMistakes(t *testing.T) {
 	}
 }
 
-// TestClientOptionsConnect dials a broker that insists on TLS with a client
-// certificate and on SCRAM, once with the right password and once without.
+// TestClientOptionsConnect connects to a broker that requires TLS with a client
+// certificate, and SCRAM: once with the right password, once with a wrong one.
 func TestClientOptionsConnect(t *testing.T) {
 	ca, cert, key := writeCertificates(t)
 	pair, err := tls.LoadX509KeyPair(cert, key)
@@ -212,8 +212,8 @@ func ping(t *testing.T, c Config) error {
 	return client.Ping(ctx)
 }
 
-// writeCertificates makes a self-signed certificate that serves as authority,
-// broker and client, and returns the files of authority, certificate and key.
+// writeCertificates makes a self-signed certificate for authority, broker and
+// client. It returns the files of authority, certificate and key.
 func writeCertificates(t *testing.T) (ca, cert, key string) {
 	t.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -252,7 +252,7 @@ func writeCertificates(t *testing.T) (ca, cert, key string) {
 	return cert, cert, key
 }
 
-// goodSecurity is what an environment with brokers and nothing else gives.
+// goodSecurity returns the Config of an environment that sets only the brokers.
 func goodSecurity() Config {
 	return Config{Brokers: []string{"kafka-1:9092", "kafka-2:9092"}, AppID: "oncebus", InstanceID: "host-1.example"}
 }

@@ -13,10 +13,10 @@ import (
 )
 
 const (
-	// certificateCheckInterval is how often the certificate files are read
-	// again, when a connection is opened or a request written.
+	// certificateCheckInterval is the least time between two loads of the
+	// certificate files.
 	certificateCheckInterval = 5 * time.Second
-	// dialTimeout bounds connecting and the TLS handshake; franz-go's own.
+	// dialTimeout limits connecting with the TLS handshake. It is franz-go's own.
 	dialTimeout = 10 * time.Second
 )
 
@@ -25,9 +25,10 @@ func (t TLS) load(prefix string) (*Certificates, error) {
 	return LoadCertificates(File{prefix + "CERT_FILE", t.CertFile}, File{prefix + "KEY_FILE", t.KeyFile}, File{prefix + "CA_FILE", t.CAFile})
 }
 
-// certificates is a client's TLS configuration. The client checks the files when
-// it opens a connection or writes to one. A change makes a new version. A
-// connection of an older version closes as soon as it has no in-flight request.
+// certificates is a client's TLS configuration, made from files. The client
+// loads them when it opens a connection or writes to one. Changed files make a new
+// version. A connection of an older version closes when it has no in-flight
+// request.
 type certificates struct {
 	Reloaded[*Certificates]
 	serverName string
@@ -62,14 +63,14 @@ func (c *certificates) config() (*tls.Config, uint64) {
 	files, version := c.Current()
 	config := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: c.serverName, RootCAs: files.Pool}
 	if files.Pair != nil {
-		// Sent for any authority that the broker names: a broker that does not trust
-		// the certificate then reports it, instead of an anonymous client.
+		// Send the pair whichever authorities the broker names. A broker that does
+		// not trust it then reports it, instead of an anonymous client.
 		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return files.Pair, nil }
 	}
 	return config, version
 }
 
-// dial opens a TLS connection to a broker with the certificates of the moment.
+// dial opens a TLS connection to a broker with the current certificates.
 func (c *certificates) dial(ctx context.Context, network, addr string) (net.Conn, error) {
 	config, version := c.config()
 	if config.ServerName == "" {
@@ -87,23 +88,23 @@ func (c *certificates) dial(ctx context.Context, network, addr string) (net.Conn
 	return &brokerConn{Conn: conn, addr: addr, certificates: c, version: version}, nil
 }
 
-// errReplaced ends a connection of older certificates. It is one of the
-// network's errors, after which the client opens a new connection and sends
-// the request there: the broker has seen nothing of it.
+// errReplaced ends a connection of older certificates. The client treats it as a
+// network error: it opens a new connection and sends the request there. The broker
+// received no byte of the request.
 var errReplaced = fmt.Errorf("connection with replaced certificates: %w", net.ErrClosed)
 
-// brokerConn is a connection that makes way for a new one when certificates
-// changed. The client has one writer and one reader for each connection and
-// hands every request to Write whole.
+// brokerConn is a connection that ends after certificates changed. The client has
+// one writer and one reader for each connection, and writes every request with
+// one Write.
 type brokerConn struct {
 	net.Conn
 	addr         string
 	certificates *certificates
 	version      uint64
 
-	inFlight atomic.Int64 // requests written, without a response yet
+	inFlight atomic.Int64 // requests without a complete response
 
-	// Of the response being read.
+	// Read uses these for the current response.
 	size    [4]byte
 	sizeLen int
 	left    uint32
@@ -121,14 +122,14 @@ func (c *brokerConn) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
-// Read reads a part of a response, and counts responses by their length, which
-// stands in front of each.
+// Read reads a part of a response. It counts responses by the length before
+// each.
 func (c *brokerConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	c.count(p[:n])
 	if err != nil {
-		// A broker that refuses our certificate says so only after the
-		// handshake, which in TLS 1.3 is over for us by then.
+		// In TLS 1.3 the client's handshake ends before the broker rejects its
+		// certificate.
 		err = explainTLS(err, c.addr)
 	}
 	return n, err
@@ -153,7 +154,7 @@ func (c *brokerConn) count(b []byte) {
 	}
 }
 
-// explainTLS says what a failed handshake means and which setting is about it.
+// explainTLS adds the cause of a failed handshake and the setting to check.
 func explainTLS(err error, addr string) error {
 	var (
 		unknown  x509.UnknownAuthorityError
@@ -165,17 +166,17 @@ func explainTLS(err error, addr string) error {
 	)
 	switch {
 	case errors.As(err, &hostname):
-		why = "its certificate is for another name: correct the address the broker advertises, or set ONCEBUS_TLS_SERVER_NAME"
+		why = "its certificate is for another name: correct the address that the broker advertises, or set ONCEBUS_TLS_SERVER_NAME"
 	case errors.As(err, &unknown):
 		why = "its certificate is signed by none of the authorities in ONCEBUS_TLS_CA_FILE (or the system's)"
 	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
 		why = "its certificate is expired or not valid yet: renew it, or set this machine's clock"
 	case errors.As(err, &invalid):
-		why = "its certificate cannot be used"
+		why = "its certificate is invalid: renew it"
 	case errors.As(err, &record):
-		why = "it does not speak TLS on this port: use another port, or set ONCEBUS_TLS_ENABLED=false"
+		why = "this port has no TLS: use another port, or set ONCEBUS_TLS_ENABLED=false"
 	case errors.As(err, &network) && network.Op == "remote error":
-		why = "it refuses the connection, most likely our certificate: see ONCEBUS_TLS_CERT_FILE and the broker's ssl.truststore and ssl.client.auth"
+		why = "it rejects the connection, most likely because of our certificate: see ONCEBUS_TLS_CERT_FILE and the broker's ssl.truststore and ssl.client.auth"
 	default:
 		return err
 	}

@@ -22,7 +22,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// newSecurity returns what a process would prove itself with, and its log.
+// newSecurity returns the credentials of a process, and its log.
 func newSecurity(c Config) (*credentials, *bytes.Buffer) {
 	var out bytes.Buffer
 	redact := NewRedactor(c)
@@ -30,14 +30,14 @@ func newSecurity(c Config) (*credentials, *bytes.Buffer) {
 	return &credentials{log: log, metrics: newSecurityMetrics(prometheus.NewRegistry()), redact: redact}, &out
 }
 
-// look makes the next use read the files again.
-func (c *certificates) look() {
+// expire makes the next use load the files.
+func (c *certificates) expire() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.loaded = time.Time{}
 }
 
-// replaceFiles puts the content of other files in the place of files.
+// replaceFiles overwrites files with the content of other files.
 func replaceFiles(t *testing.T, files, with []string) {
 	t.Helper()
 	for i := range files {
@@ -83,9 +83,8 @@ func (s *seenCertificates) lastIs(t *testing.T, file string) bool {
 	return bytes.Equal(s.last, pair.Certificate[0])
 }
 
-// TestConnectionsFollowCertificateFiles: a client goes over to a new
-// connection after its files changed, and keeps the old ones while the new
-// content is of no use.
+// TestConnectionsFollowCertificateFiles: a client opens a new connection after its
+// files changed. It keeps the old connection while the new content is invalid.
 func TestConnectionsFollowCertificateFiles(t *testing.T) {
 	ca, brokerCert, brokerKey := writeCertificates(t)
 	_, cert, key := writeCertificates(t)
@@ -116,15 +115,15 @@ func TestConnectionsFollowCertificateFiles(t *testing.T) {
 	original := cloneFile(t, cert, key)
 	request("at first", original)
 	replaceFiles(t, []string{cert}, []string{nextCert})
-	certs.look()
-	request("with a key that does not fit", original)
-	certs.look()
-	request("looked at again", original)
+	certs.expire()
+	request("with a key of another certificate", original)
+	certs.expire()
+	request("loaded a second time", original)
 	if testutil.ToFloat64(failed) != 1 || strings.Count(out.String(), "certificates reload failed") != 1 {
-		t.Errorf("unusable content is counted %v times, and logged as\n%s", testutil.ToFloat64(failed), out)
+		t.Errorf("invalid content is counted %v times, and logged as\n%s", testutil.ToFloat64(failed), out)
 	}
 	replaceFiles(t, []string{key}, []string{nextKey})
-	certs.look()
+	certs.expire()
 	request("with a new pair", nextCert)
 	if testutil.ToFloat64(loaded) != 1 {
 		t.Errorf("%v reloads, want 1", testutil.ToFloat64(loaded))
@@ -132,10 +131,10 @@ func TestConnectionsFollowCertificateFiles(t *testing.T) {
 	if err := os.Remove(cert); err != nil {
 		t.Fatal(err)
 	}
-	certs.look()
-	request("with a file gone", nextCert)
+	certs.expire()
+	request("without a file", nextCert)
 	if testutil.ToFloat64(s.metrics.expiry) <= float64(time.Now().Unix()) {
-		t.Errorf("the certificate's end is shown as %v", testutil.ToFloat64(s.metrics.expiry))
+		t.Errorf("the metric of the certificate's expiry is %v", testutil.ToFloat64(s.metrics.expiry))
 	}
 }
 
@@ -148,17 +147,17 @@ func cloneFile(t *testing.T, cert, key string) string {
 	return copies[0]
 }
 
-// TestBrokerConnIsNotCutWithRequestsInFlight: whatever pieces responses come
-// in, the connection knows when all are answered.
-func TestBrokerConnIsNotCutWithRequestsInFlight(t *testing.T) {
+// TestBrokerConnOutlivesItsRequests: the connection counts complete responses,
+// however many reads they take.
+func TestBrokerConnOutlivesItsRequests(t *testing.T) {
 	here, there := net.Pipe()
 	defer here.Close()
 	defer there.Close()
 	certs := &certificates{Reloaded: Reloaded[*Certificates]{Interval: time.Hour, loaded: time.Now()}}
 	conn := &brokerConn{Conn: here, certificates: certs}
-	answered := make(chan struct{})
+	responded := make(chan struct{})
 	go func() {
-		defer close(answered)
+		defer close(responded)
 		buf := make([]byte, 64)
 		for range 3 {
 			if _, err := there.Read(buf); err != nil {
@@ -166,13 +165,13 @@ func TestBrokerConnIsNotCutWithRequestsInFlight(t *testing.T) {
 			}
 		}
 		for _, size := range []int{0, 1, 5000} {
-			answer := append(binary.BigEndian.AppendUint32(nil, uint32(size)), make([]byte, size)...)
-			for len(answer) > 0 {
-				n := min(3, len(answer))
-				if _, err := there.Write(answer[:n]); err != nil {
+			response := append(binary.BigEndian.AppendUint32(nil, uint32(size)), make([]byte, size)...)
+			for len(response) > 0 {
+				n := min(3, len(response))
+				if _, err := there.Write(response[:n]); err != nil {
 					return
 				}
-				answer = answer[n:]
+				response = response[n:]
 			}
 		}
 	}()
@@ -180,13 +179,13 @@ func TestBrokerConnIsNotCutWithRequestsInFlight(t *testing.T) {
 		if _, err := conn.Write([]byte("request")); err != nil {
 			t.Fatal(err)
 		}
-		certs.version = 1 // from the second on, of older certificates
+		certs.version = 1 // the second and third request are on an older version
 	}
 	total := 3*4 + 0 + 1 + 5000
 	buf := make([]byte, 7)
 	for read := 0; read < total; {
 		if conn.inFlight.Load() == 0 {
-			t.Fatalf("no request in flight after %d of %d bytes", read, total)
+			t.Fatalf("no in-flight request after %d of %d bytes", read, total)
 		}
 		n, err := conn.Read(buf)
 		if err != nil {
@@ -194,8 +193,8 @@ func TestBrokerConnIsNotCutWithRequestsInFlight(t *testing.T) {
 		}
 		read += n
 	}
-	<-answered
+	<-responded
 	if n, err := conn.Write([]byte("request")); n != 0 || !errors.Is(err, net.ErrClosed) {
-		t.Errorf("a request on a connection of older certificates: %d bytes, %v; want none and a closed connection", n, err)
+		t.Errorf("a request on a connection of older certificates: %d bytes, %v; want 0 and a closed connection", n, err)
 	}
 }
