@@ -145,7 +145,7 @@ func (s *tokenSource) request(ctx context.Context) (*tokenResponse, error) {
 	req.SetBasicAuth(url.QueryEscape(s.settings.ClientID), url.QueryEscape(s.secret()))
 	resp, err := s.client().Do(req)
 	if err != nil {
-		return nil, explainTLS(unwrapURL(err), req.URL.Host)
+		return nil, tlsEndpoint.explain(unwrapURL(err), req.URL.Host)
 	}
 	defer resp.Body.Close() //nolint:errcheck // a failed close loses nothing
 	body, err := io.ReadAll(io.LimitReader(resp.Body, tokenResponseMax))

@@ -314,7 +314,7 @@ func TestTokenEndpointIsVerified(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err = source.get(t.Context()); !errors.Is(err, ErrCredentials) || requested {
+	if _, err = source.get(t.Context()); !errors.Is(err, ErrCredentials) || !strings.Contains(err.Error(), "authorities in ONCEBUS_SASL_OAUTH_CA_FILE") || requested {
 		t.Errorf("requested: %v, error %v", requested, err)
 	}
 }

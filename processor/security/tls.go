@@ -83,7 +83,7 @@ func (c *certificates) dial(ctx context.Context, network, addr string) (net.Conn
 	dialer := tls.Dialer{NetDialer: &net.Dialer{Timeout: dialTimeout}, Config: config}
 	conn, err := dialer.DialContext(ctx, network, addr)
 	if err != nil {
-		return nil, explainTLS(err, addr)
+		return nil, tlsBroker.explain(err, addr)
 	}
 	return &brokerConn{Conn: conn, addr: addr, certificates: c, version: version}, nil
 }
@@ -130,7 +130,7 @@ func (c *brokerConn) Read(p []byte) (int, error) {
 	if err != nil {
 		// In TLS 1.3 the client's handshake ends before the broker rejects its
 		// certificate.
-		err = explainTLS(err, c.addr)
+		err = tlsBroker.explain(err, c.addr)
 	}
 	return n, err
 }
@@ -154,8 +154,28 @@ func (c *brokerConn) count(b []byte) {
 	}
 }
 
-// explainTLS adds the cause of a failed handshake and the setting to check.
-func explainTLS(err error, addr string) error {
+// tlsPeer is the other side of TLS, with what to do after a failed handshake.
+type tlsPeer struct{ name, address, authorities, port, refusal string }
+
+var (
+	tlsBroker = tlsPeer{
+		name:        "broker",
+		address:     "correct the address that the broker advertises, or set ONCEBUS_TLS_SERVER_NAME",
+		authorities: "ONCEBUS_TLS_CA_FILE",
+		port:        "use another port, or set ONCEBUS_TLS_ENABLED=false",
+		refusal:     "most likely because of our certificate: see ONCEBUS_TLS_CERT_FILE and the broker's ssl.truststore and ssl.client.auth",
+	}
+	tlsEndpoint = tlsPeer{
+		name:        "token endpoint",
+		address:     "correct ONCEBUS_SASL_OAUTH_TOKEN_URL",
+		authorities: "ONCEBUS_SASL_OAUTH_CA_FILE",
+		port:        "correct ONCEBUS_SASL_OAUTH_TOKEN_URL",
+		refusal:     "oncebus sends it TLS 1.2 or newer without a client certificate",
+	}
+)
+
+// explain adds the cause of a failed handshake and the setting to check.
+func (p tlsPeer) explain(err error, addr string) error {
 	var (
 		unknown  x509.UnknownAuthorityError
 		hostname x509.HostnameError
@@ -166,19 +186,19 @@ func explainTLS(err error, addr string) error {
 	)
 	switch {
 	case errors.As(err, &hostname):
-		why = "its certificate is for another name: correct the address that the broker advertises, or set ONCEBUS_TLS_SERVER_NAME"
+		why = "its certificate is for another name: " + p.address
 	case errors.As(err, &unknown):
-		why = "its certificate is signed by none of the authorities in ONCEBUS_TLS_CA_FILE (or the system's)"
+		why = "its certificate is signed by none of the authorities in " + p.authorities + " (or the system's)"
 	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
 		why = "its certificate is expired or not valid yet: renew it, or set this machine's clock"
 	case errors.As(err, &invalid):
 		why = "its certificate is invalid: renew it"
 	case errors.As(err, &record):
-		why = "this port has no TLS: use another port, or set ONCEBUS_TLS_ENABLED=false"
+		why = "this port has no TLS: " + p.port
 	case errors.As(err, &network) && network.Op == "remote error":
-		why = "it rejects the connection, most likely because of our certificate: see ONCEBUS_TLS_CERT_FILE and the broker's ssl.truststore and ssl.client.auth"
+		why = "it rejects the connection, " + p.refusal
 	default:
 		return err
 	}
-	return fmt.Errorf("%w: TLS with broker %s: %s: %w", ErrCredentials, addr, why, err)
+	return fmt.Errorf("%w: TLS with %s %s: %s: %w", ErrCredentials, p.name, addr, why, err)
 }
