@@ -65,47 +65,6 @@ func (g guarded) Authenticate(ctx context.Context, addr string) (sasl.Session, [
 	return session, first, nil
 }
 
-// secret returns a function that returns the current secret. The function reads
-// the file of the secret at every call. Without a path, it returns value.
-func (s *credentials) secret(kind string, value Secret, path SecretPath) func() string {
-	s.redact.learn(kind, string(value))
-	if path == "" {
-		return func() string { return string(value) }
-	}
-	r := &Reloaded[string]{
-		Load:  func() (string, error) { return ReadSecret(string(path)) },
-		Equal: func(a, b string) bool { return a == b },
-		Changed: func(value string) {
-			s.redact.learn(kind, value)
-			s.metrics.reloaded(kind)
-			s.log.Info("secret reloaded", "secret", kind)
-		},
-		Failed: func(err error) {
-			s.metrics.failed(kind)
-			s.log.Error("secret reload failed", "secret", kind, "error", err)
-		},
-		value: string(value),
-	}
-	return func() string {
-		current, _ := r.Current()
-		return current
-	}
-}
-
-// ReadSecret returns the content of a file without a final line break, which
-// editors and echo append. An empty file is an error.
-func ReadSecret(path string) (string, error) {
-	content, err := readFile(path)
-	if err != nil {
-		return "", err
-	}
-	value := strings.TrimSuffix(strings.TrimSuffix(content, "\n"), "\r")
-	if value == "" {
-		return "", fmt.Errorf("%s is empty, want the secret", path)
-	}
-	return value, nil
-}
-
 // bearer returns the mechanism OAUTHBEARER with a token of the settings or of a
 // token endpoint.
 func (s *credentials) bearer(auth SASL) (sasl.Mechanism, error) {

@@ -1,66 +1,9 @@
 package security
 
 import (
-	"errors"
-	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
-	"testing/synctest"
-	"time"
-
-	"github.com/prometheus/client_golang/prometheus/testutil"
-	"github.com/twmb/franz-go/pkg/kerr"
-
-	"oncebus/processor/kafka"
 )
-
-func TestPasswordFileIsReadForEveryAuthentication(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "password")
-	write := func(content string) {
-		t.Helper()
-		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	write("first secret\n")
-	c := goodSecurity()
-	c.SASL = SASL{Mechanism: SASLPlain, Username: "u", Password: "first secret", PasswordFile: SecretPath(path)}
-	s, out := newSecurity(c)
-	m, err := s.mechanism(c)
-	if err != nil {
-		t.Fatal(err)
-	}
-	authenticate := func(want string) {
-		t.Helper()
-		_, first, err := m.Authenticate(t.Context(), "127.0.0.1:9092")
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := string(first); got != "\x00u\x00"+want {
-			t.Errorf("got %q, want the password %q", got, want)
-		}
-	}
-	authenticate("first secret")
-	write("second secret\r\n")
-	authenticate("second secret")
-	write("\n")
-	authenticate("second secret")
-	authenticate("second secret")
-	if err := os.Remove(path); err != nil {
-		t.Fatal(err)
-	}
-	authenticate("second secret")
-	loaded, failed := s.metrics.reloads.WithLabelValues(credentialPassword, "loaded"), s.metrics.reloads.WithLabelValues(credentialPassword, "failed")
-	if testutil.ToFloat64(loaded) != 1 || testutil.ToFloat64(failed) != 2 {
-		t.Errorf("%v reloads and %v failures, want 1 and 2 (empty, missing)", testutil.ToFloat64(loaded), testutil.ToFloat64(failed))
-	}
-	s.log.Info("the new secret: second secret")
-	if strings.Contains(out.String(), "second secret") {
-		t.Errorf("the log shows a secret:\n%s", out)
-	}
-}
 
 // TestNoUnencryptedSecret: Validate checks the seed brokers, but the metadata may
 // name brokers on other machines.
@@ -152,45 +95,4 @@ func TestRejectedBearerToken(t *testing.T) {
 	if _, _, err := start().Challenge([]byte("no JSON")); err == nil {
 		t.Error("the session acknowledged a response that is not JSON")
 	}
-}
-
-func TestReadSecretShowsNoSecret(t *testing.T) {
-	for _, path := range []string{"line\nline", "-----BEGIN PRIVATE KEY-----"} {
-		if _, err := ReadSecret(path); err == nil || strings.Contains(err.Error(), path) {
-			t.Errorf("%q: %v", path, err)
-		}
-	}
-}
-
-// TestRejectedCredentialsEndTheProcess after CredentialsPatience, in which an
-// operator may change them.
-func TestRejectedCredentialsEndTheProcess(t *testing.T) {
-	rejected := fmt.Errorf("dial: %w", ExplainCredentials(kerr.SaslAuthenticationFailed, SASL{Username: "u", Mechanism: SASLPlain}))
-	synctest.Test(t, func(t *testing.T) {
-		sleep := func(d time.Duration) { // by the bubble's clock
-			if err := kafka.Pause(t.Context(), d); err != nil {
-				t.Fatal(err)
-			}
-		}
-		p := Patience{Limit: CredentialsPatience}
-		for waited := time.Duration(0); waited < CredentialsPatience; waited += time.Second {
-			if p.Stops(rejected, time.Now()) {
-				t.Fatalf("the process ends after %v", waited)
-			}
-			sleep(time.Second)
-		}
-		if !p.Stops(rejected, time.Now()) {
-			t.Errorf("the process runs after %v", CredentialsPatience)
-		}
-		if p.Stops(rejected, time.Now().Add(-time.Hour)) {
-			t.Error("the process ends at once, although the broker accepted the client for an hour")
-		}
-		sleep(CredentialsPatience)
-		if p.Stops(errors.New("connection reset"), time.Now()) || p.Stops(rejected, time.Now()) {
-			t.Error("an error of another kind does not restart the time limit")
-		}
-		if p.Stops(nil, time.Now()) || !p.Stops(kafka.ErrIllegalState, time.Now()) {
-			t.Error("other errors are not classified")
-		}
-	})
 }

@@ -1,7 +1,6 @@
 package security
 
 import (
-	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -12,41 +11,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
-
-// Secret is a value that must not be shown. It prints as ***, or as "" if it is
-// empty, so that an unset secret differs from a set one.
-type Secret string
-
-// Bytes returns the value itself; nil without one.
-func (s Secret) Bytes() []byte {
-	if s == "" {
-		return nil
-	}
-	return []byte(s)
-}
-
-// String returns ***; "" for an empty secret.
-func (s Secret) String() string {
-	if s == "" {
-		return ""
-	}
-	return "***"
-}
-
-// Format implements fmt.Formatter. Without it fmt's error for a wrong verb, such
-// as %d, would contain the value.
-func (s Secret) Format(f fmt.State, _ rune) { _, _ = fmt.Fprint(f, s.String()) }
-
-// MarshalText implements encoding.TextMarshaler, which encoding/json uses.
-func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
-
-// LogValue implements slog.LogValuer.
-func (s Secret) LogValue() slog.Value { return slog.StringValue(s.String()) }
-
-// SecretPath is the file that contains a Secret; "" if a variable contains it.
-// Package cmd sets it: the tag `file` of a Secret names its field. Every use reads
-// the file again, so that a secret can change without a restart.
-type SecretPath string
 
 // TLS has the settings of encrypted connections to the brokers. Without Enabled
 // the other fields must be empty, because a certificate suggests encryption. A
@@ -296,13 +260,4 @@ func allLoopback(brokers []string) bool {
 func isLoopback(host string) bool {
 	addr, err := netip.ParseAddr(host)
 	return host == "localhost" || err == nil && addr.IsLoopback()
-}
-
-// CheckSecret returns an error if a route requires the key secret and c lacks it.
-// Validate does not have the routes.
-func (c Config) CheckSecret(needed bool) error {
-	if needed && c.KeySecret == "" {
-		return errors.New("ONCEBUS_KEY_SECRET: not set, but a route requires it; set it or ONCEBUS_KEY_SECRET_FILE")
-	}
-	return nil
 }

@@ -1,7 +1,6 @@
 package security
 
 import (
-	"bytes"
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -9,10 +8,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
-	"encoding/json"
 	"encoding/pem"
-	"fmt"
-	"log/slog"
 	"math/big"
 	"net"
 	"os"
@@ -28,49 +24,6 @@ import (
 )
 
 const hidden = "correct horse battery"
-
-func TestSecretIsNeverPrinted(t *testing.T) {
-	c := goodSecurity()
-	c.KeySecret, c.SASL.Password = hidden, hidden
-	var out bytes.Buffer
-	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%X", "%d", "%t", "%10v", "%c"} {
-		fmt.Fprintf(&out, verb+"\n", c.KeySecret)
-		fmt.Fprintf(&out, verb+"\n", c)
-		fmt.Fprintf(&out, verb+"\n", &c)
-	}
-	for _, h := range []slog.Handler{slog.NewTextHandler(&out, nil), slog.NewJSONHandler(&out, nil)} {
-		slog.New(h).Info("settings", "config", c, "secret", c.KeySecret, "sasl", c.SASL)
-	}
-	if err := json.NewEncoder(&out).Encode(c); err != nil {
-		t.Fatal(err)
-	}
-	hex := fmt.Sprintf("%x", hidden)
-	for _, shown := range []string{hidden, hex, strings.ToUpper(hex), "correct"} {
-		if strings.Contains(out.String(), shown) {
-			t.Errorf("%q is visible in:\n%s", shown, out.String())
-		}
-	}
-	if !strings.Contains(out.String(), `"KeySecret":"***"`) {
-		t.Errorf("JSON does not show that a secret is set:\n%s", out.String())
-	}
-	if got := Secret("").String(); got != "" {
-		t.Errorf("an empty secret prints %q, want nothing", got)
-	}
-}
-
-func TestCheckSecret(t *testing.T) {
-	c := goodSecurity()
-	if err := c.CheckSecret(false); err != nil {
-		t.Error(err)
-	}
-	if err := c.CheckSecret(true); err == nil || !strings.HasPrefix(err.Error(), "ONCEBUS_KEY_SECRET: not set") {
-		t.Errorf("got %v", err)
-	}
-	c.KeySecret = hidden
-	if err := c.CheckSecret(true); err != nil {
-		t.Error(err)
-	}
-}
 
 func TestSecurityMistakes(t *testing.T) {
 	dir := t.TempDir()

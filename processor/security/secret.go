@@ -1,0 +1,93 @@
+package security
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+)
+
+// Secret is a value that must not be shown. It prints as ***, or as "" if it is
+// empty, so that an unset secret differs from a set one.
+type Secret string
+
+// Bytes returns the value itself; nil without one.
+func (s Secret) Bytes() []byte {
+	if s == "" {
+		return nil
+	}
+	return []byte(s)
+}
+
+// String returns ***; "" for an empty secret.
+func (s Secret) String() string {
+	if s == "" {
+		return ""
+	}
+	return "***"
+}
+
+// Format implements fmt.Formatter. Without it fmt's error for a wrong verb, such
+// as %d, would contain the value.
+func (s Secret) Format(f fmt.State, _ rune) { _, _ = fmt.Fprint(f, s.String()) }
+
+// MarshalText implements encoding.TextMarshaler, which encoding/json uses.
+func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// LogValue implements slog.LogValuer.
+func (s Secret) LogValue() slog.Value { return slog.StringValue(s.String()) }
+
+// SecretPath is the file that contains a Secret; "" if a variable contains it.
+// Package cmd sets it: the tag `file` of a Secret names its field. Every use reads
+// the file again, so that a secret can change without a restart.
+type SecretPath string
+
+// secret returns a function that returns the current secret. The function reads
+// the file of the secret at every call. Without a path, it returns value.
+func (s *credentials) secret(kind string, value Secret, path SecretPath) func() string {
+	s.redact.learn(kind, string(value))
+	if path == "" {
+		return func() string { return string(value) }
+	}
+	r := &Reloaded[string]{
+		Load:  func() (string, error) { return ReadSecret(string(path)) },
+		Equal: func(a, b string) bool { return a == b },
+		Changed: func(value string) {
+			s.redact.learn(kind, value)
+			s.metrics.reloaded(kind)
+			s.log.Info("secret reloaded", "secret", kind)
+		},
+		Failed: func(err error) {
+			s.metrics.failed(kind)
+			s.log.Error("secret reload failed", "secret", kind, "error", err)
+		},
+		value: string(value),
+	}
+	return func() string {
+		current, _ := r.Current()
+		return current
+	}
+}
+
+// ReadSecret returns the content of a file without a final line break, which
+// editors and echo append. An empty file is an error.
+func ReadSecret(path string) (string, error) {
+	content, err := readFile(path)
+	if err != nil {
+		return "", err
+	}
+	value := strings.TrimSuffix(strings.TrimSuffix(content, "\n"), "\r")
+	if value == "" {
+		return "", fmt.Errorf("%s is empty, want the secret", path)
+	}
+	return value, nil
+}
+
+// CheckSecret returns an error if a route requires the key secret and c lacks it.
+// Validate does not have the routes.
+func (c Config) CheckSecret(needed bool) error {
+	if needed && c.KeySecret == "" {
+		return errors.New("ONCEBUS_KEY_SECRET: not set, but a route requires it; set it or ONCEBUS_KEY_SECRET_FILE")
+	}
+	return nil
+}
