@@ -235,7 +235,7 @@ func (o OAuth) validate(m *Mistakes) {
 	case u.User != nil:
 		m.Addf("ONCEBUS_SASL_OAUTH_TOKEN_URL: contains a user or password, use ONCEBUS_SASL_OAUTH_CLIENT_ID and ONCEBUS_SASL_OAUTH_CLIENT_SECRET")
 	case u.Scheme != "https" && (u.Scheme != "http" || !isLoopback(u.Hostname())):
-		m.Addf("ONCEBUS_SASL_OAUTH_TOKEN_URL: http would send the client secret unencrypted, want https")
+		m.Addf("ONCEBUS_SASL_OAUTH_TOKEN_URL: %q would send the client secret unencrypted, want https", u.Scheme)
 	}
 	if u.Scheme == "http" && o.CAFile != "" {
 		m.Addf("ONCEBUS_SASL_OAUTH_CA_FILE: set, but ONCEBUS_SASL_OAUTH_TOKEN_URL is http, want https")

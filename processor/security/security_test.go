@@ -70,7 +70,7 @@ func TestSecurityMistakes(t *testing.T) {
 		{"unencrypted token endpoint", func(c *Config) {
 			c.TLS.Enabled = true
 			c.SASL = SASL{Mechanism: SASLOAuthBearer, OAuth: OAuth{TokenURL: "http://login.example.com/token", CAFile: "a"}}
-		}, []string{"ONCEBUS_SASL_OAUTH_CLIENT_ID: empty", "ONCEBUS_SASL_OAUTH_CLIENT_SECRET: empty", "ONCEBUS_SASL_OAUTH_TOKEN_URL: http would send the client secret unencrypted",
+		}, []string{"ONCEBUS_SASL_OAUTH_CLIENT_ID: empty", "ONCEBUS_SASL_OAUTH_CLIENT_SECRET: empty", `ONCEBUS_SASL_OAUTH_TOKEN_URL: "http" would send the client secret unencrypted`,
 			"ONCEBUS_SASL_OAUTH_CA_FILE: set, but"}},
 		{"endpoint settings without it", func(c *Config) {
 			c.TLS.Enabled = true
