@@ -18,7 +18,7 @@
 //	                 store.Get    overlay, recent rows, runs          (state)
 //	                 Decide       unique, duplicate, after its window (dedup)
 //	                 emit         output | duplicates | dead letter
-//	                 putRow       row -> overlay and changelog
+//	                 put          row -> overlay and changelog
 //	                      |
 //	               worker.end     checkpoint rows, flush, offsets, EndTxn
 //	                      |

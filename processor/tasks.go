@@ -174,8 +174,8 @@ func (s *taskSet) reconcile(client *kgo.Client) error {
 func (s *taskSet) create(a assignment) *task {
 	t := &task{
 		Judge: &judge.Judge{
-			ID: a.id, Repartitioned: a.id.Topic == s.rt.Topology.Repartition, Changelog: s.rt.ChangelogOf(a.id.Topic),
-			App: s.rt, Metrics: s.p.judging, Log: s.log.With("task", a.id.String()),
+			State:         judge.State{ID: a.id, Changelog: s.rt.ChangelogOf(a.id.Topic), App: s.rt},
+			Repartitioned: a.id.Topic == s.rt.Topology.Repartition, Metrics: s.p.judging, Log: s.log.With("task", a.id.String()),
 		},
 		groupOffset: a.offset, groupCommitted: a.committed, highWatermark: -1, since: time.Now(), life: s.p.metrics,
 		release: func() { s.src.Stores.Release(a.id) },

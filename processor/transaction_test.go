@@ -44,7 +44,7 @@ func TestRecordsOutliveATransactionThatPanics(t *testing.T) {
 func TestCheckpointsAloneCarryOffsetsToo(t *testing.T) {
 	id := app.TaskID{Topic: "app-repartition", Partition: 2}
 	rt := &app.App{Topology: &app.Topology{Topics: map[string]app.Topic{}}}
-	idle := &task{Judge: &judge.Judge{ID: id, App: rt, Committed: wire.Checkpoint{Next: 7, Epoch: 3}}, state: running, since: time.Now().Add(-2 * checkpointAge)}
+	idle := &task{Judge: &judge.Judge{State: judge.State{ID: id, App: rt, Committed: wire.Checkpoint{Next: 7, Epoch: 3}}}, state: running, since: time.Now().Add(-2 * checkpointAge)}
 	s := &taskSet{p: &Processor{}, rt: rt, tasks: map[app.TaskID]*task{id: idle}}
 	w := &worker{p: &Processor{rt: rt}, tasks: s, oversized: newOversized()}
 	member := func() *kmsg.TxnOffsetCommitRequest {

@@ -118,36 +118,20 @@ func (c *Counts) LiveKeys(class uint8) (n uint64) {
 	return n
 }
 
-// AddRow counts a stored row.
-func (c *Counts) AddRow(row *dedup.Row) {
+// Replace counts a stored row and subtracts the row that it replaces, nil for none. A
+// row with the status and the first seen time of the replaced one is counted already.
+func (c *Counts) Replace(row, replaced *dedup.Row) {
+	if replaced != nil {
+		if replaced.First == row.First && replaced.Status == row.Status {
+			return
+		}
+		if one := c.Of(replaced.NamespaceID, replaced.Status); one != nil {
+			one.Remove(replaced.First)
+		}
+	}
 	if one := c.Of(row.NamespaceID, row.Status); one != nil {
 		one.Add(row.First)
 	}
-}
-
-// RemoveRow subtracts a row that another replaces.
-func (c *Counts) RemoveRow(row *dedup.Row) {
-	if one := c.Of(row.NamespaceID, row.Status); one != nil {
-		one.Remove(row.First)
-	}
-}
-
-// ReplaceRow counts a stored row and subtracts the row that it replaces, nil for
-// none.
-func (c *Counts) ReplaceRow(row, replaced *dedup.Row) {
-	if replaced != nil {
-		c.RemoveRow(replaced)
-	}
-	c.AddRow(row)
-}
-
-// ReplaceClaim is ReplaceRow for a claim and the requests that wait for its outcome.
-func (c *Counts) ReplaceClaim(claimed *dedup.ClaimDecision, replaced *dedup.Row) {
-	c.ReplaceRow(&claimed.Row, replaced)
-	if replaced != nil {
-		c.AddWaiting(replaced, -claimed.Carried)
-	}
-	c.AddWaiting(&claimed.Row, claimed.Carried+claimed.Added)
 }
 
 // AddWaiting adds n to the waiting requests of a key; a negative n subtracts. It does

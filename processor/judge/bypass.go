@@ -2,13 +2,11 @@ package judge
 
 import (
 	"fmt"
-	"slices"
 
 	"oncebus/dedup"
 	"oncebus/dedup/rules"
 	"oncebus/processor/app"
 	"oncebus/processor/kafka"
-	"oncebus/processor/wire"
 )
 
 // turn says what happens to an event of an input, apart from its verdict.
@@ -45,18 +43,6 @@ func (t *Judge) turnOf(route *app.Route, offset int64) turn {
 	return turnFresh
 }
 
-// BypassedUpTo notes that the events of fail-open classes are out up to an offset.
-func (t *Judge) BypassedUpTo(offset int64) {
-	for _, class := range t.App.FailOpen[t.ID.Topic] {
-		at := slices.IndexFunc(t.Open.Bypassed, func(p wire.BypassedOffset) bool { return p.Class == class })
-		if at < 0 {
-			t.Open.Bypassed = append(t.Open.Bypassed, wire.BypassedOffset{Class: class, To: offset})
-			continue
-		}
-		t.Open.Bypassed[at].To = max(offset, t.Open.Bypassed[at].To)
-	}
-}
-
 const bypassedReason = "local state cannot be used: not checked for duplicates"
 
 // forwardUnchecked emits an event that could not be looked up.
@@ -69,7 +55,7 @@ func (t *Judge) forwardUnchecked(j *Judging, ev *event, decided *dedup.Event) {
 		t.Open.DeadLetter(ev.rec.Offset, ev.rec.Offset+1)
 	case ev.route.Mode == rules.ClaimMode:
 		row := dedup.Row{Digest: decided.Digest, First: decided.Time, At: ev.from}
-		t.reply(j, ev.route, &reply{
+		j.reply(ev.route, &reply{
 			verdict: ev.verdict, status: ev.verdict.String(), row: &row, claim: &dedup.Claim{Key: *ev.key}, to: ev.requester(), present: ev.brokerTime,
 		})
 	}
@@ -82,12 +68,10 @@ func (t *Judge) storeForwarded(j *Judging, ev *event, c *candidate) error {
 		return t.storeForwardedClaim(j, ev, c)
 	}
 	verdict, row := dedup.Decide(c.event, c.prior, c.held, ev.route.Span, c.streamTime)
-	replaced := c.replaces(&ev.route.Span)
-	if verdict != dedup.Unique && verdict != dedup.AfterWindow || replaced == nil && t.overLimit(ev.route) {
+	if verdict != dedup.Unique && verdict != dedup.AfterWindow || t.overLimit(ev.route, c) {
 		return nil
 	}
-	t.putRow(j, &row)
-	t.OpenCounts.ReplaceRow(&row, replaced)
+	t.put(j, &change{row: &row, replaced: c.replaced})
 	return nil
 }
 
@@ -96,11 +80,9 @@ func (t *Judge) storeForwardedClaim(j *Judging, ev *event, c *candidate) error {
 	if err != nil {
 		return fmt.Errorf("%w: %w", kafka.ErrIllegalState, err)
 	}
-	replaced := c.replaces(&ev.route.Span)
-	if !d.Write || !t.fits(&d.Row) || replaced == nil && t.overLimit(ev.route) {
+	if !d.Write || !t.fits(&d.Row) || t.overLimit(ev.route, c) {
 		return nil
 	}
-	t.putRow(j, &d.Row)
-	t.OpenCounts.ReplaceClaim(&d, replaced)
+	t.put(j, &change{row: &d.Row, replaced: c.replaced, left: d.Carried, joined: d.Carried + d.Added})
 	return nil
 }

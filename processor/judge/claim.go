@@ -1,13 +1,7 @@
 package judge
 
 import (
-	"context"
 	"fmt"
-	"log/slog"
-	"strconv"
-	"time"
-
-	"github.com/twmb/franz-go/pkg/kgo"
 
 	"oncebus/dedup"
 	"oncebus/processor/app"
@@ -29,24 +23,22 @@ func (t *Judge) claim(j *Judging, ev *event, against *candidate) error {
 	ev.verdict, ev.claimed = c.Verdict, &c
 	switch {
 	case c.Verdict == dedup.Late:
-		t.applyLatePolicy(j, ev, against.event.Time, against.streamTime)
+		j.applyLatePolicy(ev, against.event.Time, against.streamTime)
 		return nil // the policy concludes it
 	case c.Verdict == dedup.Collision:
 		t.applyCollisionPolicy(j, ev, &c.Row)
-		t.reply(j, route, &reply{
+		j.reply(route, &reply{
 			verdict: dedup.Collision, status: c.Row.Status.String(), row: &c.Row, claim: &c.Claim, to: ev.requester(), present: ev.brokerTime,
 		})
 		return nil
 	case c.Run:
-		replaced := against.replaces(&route.Span)
-		if replaced == nil && t.overLimit(route) {
+		if t.overLimit(route, against) {
 			t.applyLimitPolicy(j, ev)
 			return nil
 		}
-		t.dispatch(j, ev, &c, replaced)
+		t.dispatch(j, ev, &c, against)
 	case c.Write && t.fits(&c.Row):
-		t.putRow(j, &c.Row) // the duplicate waits
-		t.OpenCounts.AddWaiting(&c.Row, 1)
+		t.put(j, &change{row: &c.Row, replaced: against.replaced, joined: 1}) // the duplicate waits
 		ev.noteWaiting(&c)
 	default:
 		t.replyToDuplicate(j, ev, &c, c.Verdict)
@@ -62,7 +54,7 @@ func (t *Judge) claimEvent(ev *event, decided *dedup.Event) dedup.ClaimEvent {
 
 // replyToDuplicate answers an event at once, with what stands.
 func (t *Judge) replyToDuplicate(j *Judging, ev *event, c *dedup.ClaimDecision, verdict dedup.Verdict) {
-	t.reply(j, ev.route, &reply{
+	j.reply(ev.route, &reply{
 		verdict: verdict, status: c.Row.Status.String(), row: &c.Row, claim: &c.Claim,
 		to: ev.requester(), value: c.Claim.Result, headers: c.Claim.Headers, present: ev.brokerTime,
 	})
@@ -71,7 +63,7 @@ func (t *Judge) replyToDuplicate(j *Judging, ev *event, c *dedup.ClaimDecision, 
 // dispatch sends an event to the executor and records its claim, in the place of the
 // row it replaces, if any. If the row has no room for the request, the claim is
 // stored without it, and the reply is in progress.
-func (t *Judge) dispatch(j *Judging, ev *event, c *dedup.ClaimDecision, replaced *dedup.Row) {
+func (t *Judge) dispatch(j *Judging, ev *event, c *dedup.ClaimDecision, against *candidate) {
 	route := ev.route
 	if !t.fits(&c.Row) {
 		c.DropRequest()
@@ -95,15 +87,12 @@ func (t *Judge) dispatch(j *Judging, ev *event, c *dedup.ClaimDecision, replaced
 	if c.Added == 0 {
 		t.replyToDuplicate(j, ev, c, dedup.InProgress)
 	}
-	t.putRow(j, &c.Row)
+	t.put(j, &change{row: &c.Row, replaced: against.replaced, left: c.Carried, joined: c.Carried + c.Added})
 	ev.noteWaiting(c)
 	if c.LeaseExpired {
-		t.OpenCounts.AddWaiting(&c.Row, c.Added)
 		j.tally(route, tallyReclaimed)
 		t.Log.Warn("lease expired without an outcome, claim taken over: executor died, or lease too short",
 			"route", route.Name, "key", wire.KeyText(&c.Claim.Key), "attempt", c.Row.Attempt, "lease", route.Claim.Lease)
-	} else {
-		t.OpenCounts.ReplaceClaim(c, replaced)
 	}
 	if c.Verdict == dedup.AfterWindow {
 		t.Log.Info("a copy after its window runs again", "route", route.Name, "key", wire.KeyText(ev.key), "attempt", c.Row.Attempt)
@@ -175,10 +164,8 @@ func (t *Judge) outcome(j *Judging, ev *event, read *wire.OutcomeEnvelope) error
 		j.deadLetter(ev)
 		return nil
 	}
-	t.putRow(j, &s.Row)
+	t.put(j, &change{row: &s.Row, replaced: &prior, left: len(s.Answer)})
 	j.tallyOutcome(route, o.Kind, outcomeApplied)
-	t.OpenCounts.ReplaceRow(&s.Row, &prior)
-	t.OpenCounts.AddWaiting(&prior, -len(s.Answer))
 	for i := range s.Answer {
 		verdict := dedup.Replayed
 		if s.Answer[i].At == prior.At {
@@ -188,7 +175,7 @@ func (t *Judge) outcome(j *Judging, ev *event, read *wire.OutcomeEnvelope) error
 			verdict: verdict, status: o.Kind.ClaimStatus(), row: &prior, claim: &s.Claim,
 			to: s.Answer[i], value: o.Value, headers: o.Headers, present: ev.brokerTime,
 		}
-		t.reply(j, route, &answer)
+		j.reply(route, &answer)
 		j.respondWithOutcome(route, &answer)
 	}
 	return nil
@@ -212,93 +199,4 @@ func (t *Judge) applyOutcome(route *app.Route, o *dedup.Outcome) (prior dedup.Ro
 		}
 	}
 	return prior, s, nil
-}
-
-// reply is the answer to one request.
-type reply struct {
-	verdict dedup.Verdict
-	status  string
-	row     *dedup.Row
-	claim   *dedup.Claim
-	to      dedup.Request
-	value   []byte
-	headers []dedup.Header
-	present int64 // ms
-}
-
-// reply emits a reply: key as in the request, value and foreign headers as in
-// the outcome. What the replies topic does not take goes without them.
-func (t *Judge) reply(j *Judging, route *app.Route, a *reply) {
-	r := j.NewRecord()
-	r.Topic, r.Key, r.Value = route.Claim.Replies, a.to.Key, a.value
-	stamp := j.stamp(r.Topic, a.present)
-	r.Timestamp = time.UnixMilli(stamp)
-	if r.Key == nil {
-		r.Partition = wire.PlaceByDigest(&a.row.Digest)
-	}
-	own := t.replyHeaders(j, route, a)
-	r.Headers = j.headers.take(len(a.headers) + len(own) + 1)[:0]
-	for _, h := range a.headers {
-		r.Headers = append(r.Headers, kgo.RecordHeader{Key: h.Key, Value: h.Value})
-	}
-	r.Headers = append(r.Headers, own...)
-	omitted := a.omitted(route)
-	if misfit := j.misfit(r, stamp); misfit != "" {
-		omitted, r.Value, r.Headers = misfit, nil, own
-		if r.Key == nil {
-			r.Key = j.rt.PositionText(a.to.At)
-		}
-	}
-	if omitted != "" {
-		r.Headers = append(r.Headers, kgo.RecordHeader{Key: wire.HeaderReason, Value: []byte(omitted)})
-	}
-	j.produce(r)
-}
-
-// omitted says why a copy does not get the result; "" if it does.
-func (a *reply) omitted(route *app.Route) string {
-	switch {
-	case a.claim.Omitted == 0 || a.verdict != dedup.Replayed || a.value != nil:
-		return ""
-	case a.claim.Omitted > route.Claim.ResultBytes:
-		return fmt.Sprintf("the result of %d bytes was not kept, result_limit is %d", a.claim.Omitted, route.Claim.ResultBytes)
-	}
-	return fmt.Sprintf("the result of %d bytes was not kept, its row would have been too large for the changelog", a.claim.Omitted)
-}
-
-func (t *Judge) replyHeaders(j *Judging, route *app.Route, a *reply) []kgo.RecordHeader {
-	own := j.headers.take(replyHeadersMax)[:0]
-	own = append(own,
-		kgo.RecordHeader{Key: wire.HeaderRoute, Value: route.NameBytes},
-		kgo.RecordHeader{Key: wire.HeaderVerdict, Value: wire.VerdictText(a.verdict)},
-		kgo.RecordHeader{Key: wire.HeaderClaimStatus, Value: []byte(a.status)},
-		kgo.RecordHeader{Key: wire.HeaderKey, Value: []byte(wire.KeyText(&a.claim.Key))},
-		kgo.RecordHeader{Key: wire.HeaderAttempt, Value: strconv.AppendUint(nil, uint64(a.row.Attempt), 10)},
-		kgo.RecordHeader{Key: wire.HeaderSource, Value: t.App.PositionText(a.to.At)},
-		kgo.RecordHeader{Key: wire.HeaderFirst, Value: t.App.PositionText(a.row.At)},
-		kgo.RecordHeader{Key: wire.HeaderFirstTime, Value: strconv.AppendInt(nil, a.row.First, 10)})
-	if a.to.ID != nil {
-		own = append(own, kgo.RecordHeader{Key: wire.HeaderRequestID, Value: a.to.ID})
-	}
-	if a.claim.Original != nil {
-		own = append(own, kgo.RecordHeader{Key: wire.HeaderFirstRequest, Value: a.claim.Original})
-	}
-	return own
-}
-
-// replyHeadersMax is the most oncebus headers on a reply.
-const replyHeadersMax = 11
-
-// levelCritical is for what somebody has to look at now.
-const levelCritical = slog.LevelError + 4
-
-// applyCollisionPolicy handles an event that has the key of another by the
-// route's policy. It is not a duplicate, so the operator must learn of it.
-func (t *Judge) applyCollisionPolicy(j *Judging, ev *event, standing *dedup.Row) {
-	ev.verdict, ev.first = dedup.Collision, standing
-	ev.reason = "the key of another event, whose details differ: the fields of fingerprint do not agree"
-	t.Log.LogAttrs(context.Background(), levelCritical, "collision: two events with one key and different details",
-		slog.String("route", ev.route.Name), slog.String("key", wire.KeyText(ev.key)),
-		slog.String("event", string(t.App.PositionText(ev.from))), slog.String("first", string(t.App.PositionText(standing.At))))
-	j.byPolicy(ev, ev.route.Collision)
 }

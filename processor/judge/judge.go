@@ -1,56 +1,32 @@
 package judge
 
 import (
-	"errors"
+	"context"
 	"fmt"
 	"log/slog"
-	"math"
-	"slices"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"oncebus/dedup"
 	"oncebus/dedup/rules"
-	"oncebus/processor/app"
 	"oncebus/processor/kafka"
 	"oncebus/processor/wire"
-	"oncebus/state"
 )
 
 // sampleEvery is how many records share one timing of key derivation or
 // check: reading the clock twice costs as much as the decision itself.
 const sampleEvery = 64
 
-// Judge owns the state of one partition and judges its records, one at a time,
-// strictly in offset order. It has no client and no goroutine.
+// Judge judges the records of one partition, one at a time, strictly in offset
+// order. It has no client and no goroutine.
 type Judge struct {
-	ID            app.TaskID
+	State
+
 	Repartitioned bool // the partition is one of the repartition topic
-	Changelog     string
-	App           *app.App
 	Metrics       *Metrics
 	Log           *slog.Logger
-
-	Store *state.Store
-	// Blind says that the store cannot be used: events of routes that fail open
-	// are forwarded unchecked, all others are left where they are.
-	Blind bool
-
-	// Committed is the checkpoint of the last committed transaction, open
-	// the one of the transaction in progress.
-	// Invariant: committed.next <= open.next.
-	Committed, Open wire.Checkpoint
-	InTransaction   bool // the open transaction carries work of this task
-	// joinedAt is when the open transaction took the task in, startedAt when
-	// the task began to judge; broker time, ms.
-	joinedAt, StartedAt int64
-	Counts, OpenCounts  app.Counts // as of committed, and of open
-	// CheckpointRecord is the checkpoint row of the open transaction, its last
-	// row. Once the broker has it, its offset + 1 is the changelog position.
-	CheckpointRecord *kgo.Record
-	samples          uint
-	value            []byte // scratch for encoded rows
+	samples       uint
 }
 
 // Judging is what a task needs of its worker to judge records.
@@ -95,19 +71,6 @@ func (t *Judge) Process(j *Judging, records []*kgo.Record) error {
 		}
 	}
 	return nil
-}
-
-// JoinTransaction takes the task into the open transaction.
-func (t *Judge) JoinTransaction() {
-	if !t.InTransaction {
-		t.InTransaction, t.joinedAt = true, t.App.Clock.Now()
-		t.Open = t.Committed
-		if t.Blind {
-			t.Open.Bypassed, t.Open.DeadLettered = slices.Clone(t.Open.Bypassed), slices.Clone(t.Open.DeadLettered)
-			return
-		}
-		t.Counts.CopyTo(&t.OpenCounts)
-	}
 }
 
 // processRepartitioned judges a record that came through the router.
@@ -196,19 +159,24 @@ type candidate struct {
 	streamTime int64 // of its namespace, ms
 	prior      dedup.Row
 	held       bool // there is a prior row
-}
-
-// replaces returns the row that the event's own row replaces, nil for a new key.
-func (c *candidate) replaces(span *dedup.Window) *dedup.Row {
-	if c.held && span.Stands(&c.prior, c.streamTime) {
-		return &c.prior
-	}
-	return nil
+	// replaced is the prior row if it stands: the event's own row replaces it. nil
+	// for a new key.
+	replaced *dedup.Row
 }
 
 // lookUp finds the row that an event is judged against: its key's, or with
 // adjacent buckets that of an adjacent key.
-func (t *Judge) lookUp(ev *event, c *candidate) (err error) {
+func (t *Judge) lookUp(ev *event, c *candidate) error {
+	if err := t.lookUpPrior(ev, c); err != nil {
+		return err
+	}
+	if c.held && ev.route.Span.Stands(&c.prior, c.streamTime) {
+		c.replaced = &c.prior
+	}
+	return nil
+}
+
+func (t *Judge) lookUpPrior(ev *event, c *candidate) (err error) {
 	c.prior, c.held, err = t.Store.Get(c.event.Digest)
 	if err != nil || !ev.HasAdjacent {
 		return err
@@ -250,7 +218,7 @@ func (t *Judge) judge(j *Judging, ev *event, turn turn, digest dedup.Digest, eve
 		j.byPolicy(ev, rules.DeadLetter)
 		return nil
 	case verdict == dedup.Late:
-		t.applyLatePolicy(j, ev, admitted, c.streamTime)
+		j.applyLatePolicy(ev, admitted, c.streamTime)
 		return nil
 	case turn == turnUnchecked:
 		t.forwardUnchecked(j, ev, &c.event)
@@ -286,109 +254,65 @@ func (t *Judge) decide(j *Judging, ev *event, c *candidate) error {
 	verdict, row := dedup.Decide(c.event, c.prior, c.held, route.Span, c.streamTime)
 	switch verdict {
 	case dedup.Unique, dedup.AfterWindow:
-		replaced := c.replaces(&route.Span)
-		if replaced == nil && t.overLimit(route) {
+		if t.overLimit(route, c) {
 			t.applyLimitPolicy(j, ev)
 			break
 		}
 		ev.verdict = verdict
 		if j.emit(ev, route.Output) {
-			t.putRow(j, &row)
-			t.OpenCounts.ReplaceRow(&row, replaced)
+			t.put(j, &change{row: &row, replaced: c.replaced})
 		}
 		j.conclude(ev)
 	case dedup.Duplicate:
 		ev.verdict, ev.first = verdict, &c.prior
-		t.applyDuplicatePolicy(j, ev, c.event.Time)
+		j.applyDuplicatePolicy(ev, c.event.Time)
 	case dedup.Collision:
 		t.applyCollisionPolicy(j, ev, &c.prior)
 	case dedup.Late:
-		t.applyLatePolicy(j, ev, c.event.Time, c.streamTime)
+		j.applyLatePolicy(ev, c.event.Time, c.streamTime)
 	case dedup.MissingKey, dedup.Invalid, dedup.Limited, dedup.InProgress, dedup.Replayed, dedup.Bypassed:
 		return fmt.Errorf("%w: decided %v", kafka.ErrIllegalState, verdict)
 	}
 	return nil
 }
 
-func (t *Judge) streamTime(class uint8) int64 { return t.Open.StreamTimes.Of(class) }
-
-// putRow puts a row into the overlay and into the changelog.
-func (t *Judge) putRow(j *Judging, row *dedup.Row) {
-	t.Store.Put(*row)
-	key := j.bytes.take(len(row.Digest))
-	copy(key, row.Digest[:])
-	t.value = row.AppendValue(t.value[:0])
-	t.produceRow(j.Emitter, key, t.value)
+// applyLimitPolicy lets an event with a key too many go, unchecked. Its time counts
+// all the same: time is what makes room for new keys.
+func (t *Judge) applyLimitPolicy(j *Judging, ev *event) {
+	ev.verdict = dedup.Limited
+	ev.reason = fmt.Sprintf("new key beyond the limit: %d keys of namespace %s are live in %v, live_keys is %d",
+		t.OpenCounts.LiveKeys(ev.route.NamespaceID), ev.route.Namespace, t.ID, ev.route.Limits.LiveKeys)
+	j.byPolicy(ev, ev.route.Limits.OnLimit)
 }
 
-// produceRow produces a changelog record; value is copied.
-func (t *Judge) produceRow(e *Emitter, key, value []byte, headers ...kgo.RecordHeader) *kgo.Record {
-	r := e.NewRecord()
-	r.Topic, r.Partition, r.Key, r.Headers = t.Changelog, t.ID.Partition, key, headers
-	r.Value = e.bytes.take(len(value))
-	copy(r.Value, value)
-	e.produce(r)
-	return r
+// levelCritical is for what somebody has to look at now.
+const levelCritical = slog.LevelError + 4
+
+// applyCollisionPolicy handles an event that has the key of another by the
+// route's policy. It is not a duplicate, so the operator must learn of it.
+func (t *Judge) applyCollisionPolicy(j *Judging, ev *event, standing *dedup.Row) {
+	ev.verdict, ev.first = dedup.Collision, standing
+	ev.reason = "the key of another event, whose details differ: the fields of fingerprint do not agree"
+	t.Log.LogAttrs(context.Background(), levelCritical, "collision: two events with one key and different details",
+		slog.String("route", ev.route.Name), slog.String("key", wire.KeyText(ev.key)),
+		slog.String("event", string(t.App.PositionText(ev.from))), slog.String("first", string(t.App.PositionText(standing.At))))
+	j.byPolicy(ev, ev.route.Collision)
 }
 
-// WriteCheckpoint ends the task's part of the open transaction with its checkpoint row.
-func (t *Judge) WriteCheckpoint(e *Emitter) {
-	t.Open.Sequence++
-	if !t.Blind {
-		t.Open.Counts, t.Open.Counted = t.OpenCounts.Encode(), true
-		t.Open.DropBypassed()
+// SkipBatch takes a batch that decompresses to more than limit bytes into the
+// open transaction, as one dead letter.
+func (t *Judge) SkipBatch(e *Emitter, batch *kgo.ErrDecompressTooLarge, limit int) {
+	t.JoinTransaction()
+	if batch.NextOffset <= t.Open.Next {
+		return // processed before
 	}
-	t.value = t.Open.Append(t.value[:0])
-	var headers []kgo.RecordHeader
-	if len(t.App.Outcomes) > 0 {
-		headers = []kgo.RecordHeader{{Key: wire.HeaderLease, Value: fmt.Appendf(nil, "%d %d", t.joinedAt, t.StartedAt)}}
+	if !t.Open.IsDeadLettered(batch.Offset) {
+		e.DeadLetterBatch(batch, t.App.Clock.Now(), limit)
 	}
-	t.CheckpointRecord = t.produceRow(e, []byte(wire.CheckpointKey), t.value, headers...)
-}
-
-// ErrNoOffset says that the broker has the checkpoint row but did not say
-// where: it answers so when it recognises a batch that was sent twice.
-var ErrNoOffset = errors.New("offset of the checkpoint row is not known")
-
-// Commit applies the transaction to the store: only now, when it is known to
-// be committed, and as one step with the position behind its last row.
-func (t *Judge) Commit() error {
 	if t.Blind {
-		t.Committed, t.InTransaction, t.CheckpointRecord = t.Open, false, nil
-		return nil // the store reads it in the changelog
+		t.Open.DeadLetter(batch.Offset, batch.NextOffset)
+		t.BypassedUpTo(batch.NextOffset)
+		return
 	}
-	position := t.CheckpointRecord.Offset + 1
-	if position <= t.Store.Position() {
-		return fmt.Errorf("%w: changelog row of %v at offset %d, the store is at %d", ErrNoOffset, t.ID, t.CheckpointRecord.Offset, t.Store.Position())
-	}
-	t.Committed, t.InTransaction, t.CheckpointRecord = t.Open, false, nil
-	t.Counts, t.OpenCounts = t.OpenCounts, t.Counts
-	if err := t.Store.Apply(position, t.Committed.Append(nil)); err != nil {
-		return fmt.Errorf("apply to the store of %v: %w", t.ID, err)
-	}
-	t.Store.EvictBefore(t.horizons())
-	return nil
-}
-
-// Discard forgets the open transaction.
-func (t *Judge) Discard() {
-	if t.Store != nil {
-		t.Store.Discard()
-	}
-	t.Open, t.InTransaction, t.CheckpointRecord = t.Committed, false, nil
-}
-
-// horizons returns, by class, the first-seen time below which no event can be
-// judged against a row any more. A class without a route keeps its rows.
-func (t *Judge) horizons() [256]int64 {
-	var before [256]int64
-	for class := range before {
-		before[class] = math.MinInt64
-	}
-	for _, r := range t.App.Routes {
-		if t.Committed.StreamTimes.Has[r.NamespaceID] {
-			before[r.NamespaceID] = r.Span.Horizon(t.Committed.StreamTimes.At[r.NamespaceID])
-		}
-	}
-	return before
+	t.Open.Next, t.Open.Epoch = batch.NextOffset, batch.Epoch
 }

@@ -2,10 +2,14 @@ package judge
 
 import (
 	"fmt"
+	"slices"
 	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
 
 	"oncebus/dedup"
 	"oncebus/dedup/rules"
+	"oncebus/processor/app"
 )
 
 // turnAway handles an event without a key, by the route's policy.
@@ -31,14 +35,14 @@ func (e *Emitter) byPolicy(ev *event, policy rules.Policy) {
 	e.conclude(ev)
 }
 
-func (t *Judge) applyLatePolicy(j *Judging, ev *event, eventTime, streamTime int64) {
+func (e *Emitter) applyLatePolicy(ev *event, eventTime, streamTime int64) {
 	ev.verdict = dedup.Late
 	ev.reason = fmt.Sprintf("event time %d cannot be judged: stream time is %d, window %v, grace %v", eventTime, streamTime, ev.route.Window, ev.route.Grace)
-	j.byPolicy(ev, ev.route.OnLate)
+	e.byPolicy(ev, ev.route.OnLate)
 }
 
-func (t *Judge) applyDuplicatePolicy(j *Judging, ev *event, eventTime int64) {
-	j.conclude(ev)
+func (e *Emitter) applyDuplicatePolicy(ev *event, eventTime int64) {
+	e.conclude(ev)
 	var topic string
 	switch ev.route.Duplicates.Policy {
 	case rules.Forward:
@@ -49,5 +53,26 @@ func (t *Judge) applyDuplicatePolicy(j *Judging, ev *event, eventTime int64) {
 		return
 	}
 	ev.reason = "duplicate " + (time.Duration(eventTime-ev.first.First) * time.Millisecond).String() + " after the first, window " + ev.route.Window.String()
-	j.emit(ev, topic)
+	e.emit(ev, topic)
+}
+
+// DeadLetterBatch emits what is known about a batch that was not decompressed. It
+// goes the way of a record that no route takes: that of the topic's first
+// route.
+func (e *Emitter) DeadLetterBatch(batch *kgo.ErrDecompressTooLarge, present int64, limit int) {
+	i := slices.IndexFunc(e.rt.Routes, func(r *app.Route) bool {
+		return slices.Contains(r.Topics, batch.Topic) || r.Mode == rules.ClaimMode && r.Claim.Outcomes == batch.Topic
+	})
+	route := e.rt.Routes[i]
+	from := dedup.Position{Topic: e.rt.TopicNumbers[batch.Topic], Partition: batch.Partition, Offset: batch.Offset}
+	ev := event{
+		original: original{
+			rec:  &kgo.Record{Topic: batch.Topic, Partition: batch.Partition, Offset: batch.Offset},
+			from: from, timestamp: present,
+		},
+		route: route, verdict: dedup.Invalid, brokerTime: present, last: batch.NextOffset - 1,
+		reason: fmt.Sprintf("the batch of offsets %d to %d decompresses to more than %d bytes (ONCEBUS_MAX_DECOMPRESSED_BATCH_BYTES); its records were not read and stand in %s/%d",
+			batch.Offset, batch.NextOffset-1, limit, batch.Topic, batch.Partition),
+	}
+	e.byPolicy(&ev, rules.DeadLetter)
 }

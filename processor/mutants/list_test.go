@@ -67,7 +67,7 @@ var list = []mutant{
 	}
 	ctx, done := w.endContext()
 `},
-			{"processor/judge/judge.go", "	if position <= t.Store.Position() {\n", "	if position < t.Store.Position() {\n"},
+			{"processor/judge/state.go", "	if position <= t.Store.Position() {\n", "	if position < t.Store.Position() {\n"},
 		},
 		aims: inProcessor("^TestNothingIsAppliedBeforeTheCommit$"),
 	},
@@ -164,7 +164,7 @@ var list = []mutant{
 		hazards: []string{"T5"},
 		does:    "the machine's clock decides which rows and which events are expired",
 		edits: []edit{
-			{"processor/judge/judge.go", "before[r.NamespaceID] = r.Span.Horizon(t.Committed.StreamTimes.At[r.NamespaceID])", "before[r.NamespaceID] = time.Now().UnixMilli() - r.RetentionMS()"},
+			{"processor/judge/state.go", "before[r.NamespaceID] = r.Span.Horizon(t.Committed.StreamTimes.At[r.NamespaceID])", "before[r.NamespaceID] = time.Now().UnixMilli() - r.RetentionMS()"},
 			{"processor/judge/judge.go", "	c := candidate{streamTime: t.streamTime(route.NamespaceID)}\n", "	c := candidate{streamTime: max(t.streamTime(route.NamespaceID), time.Now().UnixMilli())}\n"},
 		},
 		aims: inProcessor("^TestRowsExpireByStreamTime$"),

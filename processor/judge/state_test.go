@@ -26,7 +26,7 @@ func TestCheckpointRowWithoutOffsetIsReadBack(t *testing.T) {
 	must(t, err)
 	t.Cleanup(func() { must(t, store.Close()) })
 	must(t, store.Apply(10, []byte("c")))
-	task := &Judge{ID: app.TaskID{Topic: "topic", Partition: 1}, Store: store, InTransaction: true, CheckpointRecord: &kgo.Record{Offset: -1}}
+	task := &State{ID: app.TaskID{Topic: "topic", Partition: 1}, Store: store, InTransaction: true, CheckpointRecord: &kgo.Record{Offset: -1}}
 	if err := task.Commit(); !errors.Is(err, ErrNoOffset) || store.Position() != 10 {
 		t.Errorf("commit returned %v, position %d", err, store.Position())
 	}
@@ -38,7 +38,7 @@ func TestCheckpointRowWithoutOffsetIsReadBack(t *testing.T) {
 func TestFirstEventOfTheBeginningOfTime(t *testing.T) {
 	const class, minute = 3, 60_000
 	span := dedup.Window{Size: 60 * minute, Grace: 10 * minute}
-	first := &Judge{App: &app.App{Routes: []*app.Route{{Route: &rules.Route{}, NamespaceID: class, Span: span}}}}
+	first := &State{App: &app.App{Routes: []*app.Route{{Route: &rules.Route{}, NamespaceID: class, Span: span}}}}
 	for at, want := range map[int64]int64{math.MinInt64 + 5: math.MinInt64, 0: -(2*60 + 10) * minute} {
 		first.Committed.StreamTimes.At[class], first.Committed.StreamTimes.Has[class] = at, true
 		if got := first.horizons(); got[class] != want || got[class+1] != math.MinInt64 {

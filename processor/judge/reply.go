@@ -1,0 +1,88 @@
+package judge
+
+import (
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"oncebus/dedup"
+	"oncebus/processor/app"
+	"oncebus/processor/wire"
+)
+
+// reply is the answer to one request.
+type reply struct {
+	verdict dedup.Verdict
+	status  string
+	row     *dedup.Row
+	claim   *dedup.Claim
+	to      dedup.Request
+	value   []byte
+	headers []dedup.Header
+	present int64 // ms
+}
+
+// reply emits a reply: key as in the request, value and foreign headers as in
+// the outcome. What the replies topic does not take goes without them.
+func (j *Judging) reply(route *app.Route, a *reply) {
+	r := j.NewRecord()
+	r.Topic, r.Key, r.Value = route.Claim.Replies, a.to.Key, a.value
+	stamp := j.stamp(r.Topic, a.present)
+	r.Timestamp = time.UnixMilli(stamp)
+	if r.Key == nil {
+		r.Partition = wire.PlaceByDigest(&a.row.Digest)
+	}
+	own := j.replyHeaders(route, a)
+	r.Headers = j.headers.take(len(a.headers) + len(own) + 1)[:0]
+	for _, h := range a.headers {
+		r.Headers = append(r.Headers, kgo.RecordHeader{Key: h.Key, Value: h.Value})
+	}
+	r.Headers = append(r.Headers, own...)
+	omitted := a.omitted(route)
+	if misfit := j.misfit(r, stamp); misfit != "" {
+		omitted, r.Value, r.Headers = misfit, nil, own
+		if r.Key == nil {
+			r.Key = j.rt.PositionText(a.to.At)
+		}
+	}
+	if omitted != "" {
+		r.Headers = append(r.Headers, kgo.RecordHeader{Key: wire.HeaderReason, Value: []byte(omitted)})
+	}
+	j.produce(r)
+}
+
+// omitted says why a copy does not get the result; "" if it does.
+func (a *reply) omitted(route *app.Route) string {
+	switch {
+	case a.claim.Omitted == 0 || a.verdict != dedup.Replayed || a.value != nil:
+		return ""
+	case a.claim.Omitted > route.Claim.ResultBytes:
+		return fmt.Sprintf("the result of %d bytes was not kept, result_limit is %d", a.claim.Omitted, route.Claim.ResultBytes)
+	}
+	return fmt.Sprintf("the result of %d bytes was not kept, its row would have been too large for the changelog", a.claim.Omitted)
+}
+
+func (j *Judging) replyHeaders(route *app.Route, a *reply) []kgo.RecordHeader {
+	own := j.headers.take(replyHeadersMax)[:0]
+	own = append(own,
+		kgo.RecordHeader{Key: wire.HeaderRoute, Value: route.NameBytes},
+		kgo.RecordHeader{Key: wire.HeaderVerdict, Value: wire.VerdictText(a.verdict)},
+		kgo.RecordHeader{Key: wire.HeaderClaimStatus, Value: []byte(a.status)},
+		kgo.RecordHeader{Key: wire.HeaderKey, Value: []byte(wire.KeyText(&a.claim.Key))},
+		kgo.RecordHeader{Key: wire.HeaderAttempt, Value: strconv.AppendUint(nil, uint64(a.row.Attempt), 10)},
+		kgo.RecordHeader{Key: wire.HeaderSource, Value: j.rt.PositionText(a.to.At)},
+		kgo.RecordHeader{Key: wire.HeaderFirst, Value: j.rt.PositionText(a.row.At)},
+		kgo.RecordHeader{Key: wire.HeaderFirstTime, Value: strconv.AppendInt(nil, a.row.First, 10)})
+	if a.to.ID != nil {
+		own = append(own, kgo.RecordHeader{Key: wire.HeaderRequestID, Value: a.to.ID})
+	}
+	if a.claim.Original != nil {
+		own = append(own, kgo.RecordHeader{Key: wire.HeaderFirstRequest, Value: a.claim.Original})
+	}
+	return own
+}
+
+// replyHeadersMax is the most oncebus headers on a reply.
+const replyHeadersMax = 11
