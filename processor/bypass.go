@@ -29,7 +29,7 @@ func (t *task) dropBypass() {
 // bypasses starts and ends the bypass of tasks that cannot use their stores. It
 // runs between transactions, under the rebalance lock.
 func (s *taskSet) bypasses(client *kgo.Client) (changed bool) {
-	full := s.src.Stores.Paused() != nil
+	full := s.stores.Paused() != nil
 	for _, t := range s.sorted() {
 		if len(s.rt.FailOpen[t.ID.Topic]) == 0 {
 			continue
@@ -40,8 +40,8 @@ func (s *taskSet) bypasses(client *kgo.Client) (changed bool) {
 			s.restoreAgain(client, t)
 		case t.state != restoring:
 			continue
-		case t.bypass == nil && t.restore.FailedFor() > s.p.cfg.StateFailOpenAfter:
-			t.bypass = restore.StartBypass(s.ctx, s.src, t.ID, s.wake)
+		case t.bypass == nil && t.restore.FailedFor() > s.cfg.StateFailOpenAfter:
+			t.bypass = restore.StartBypass(s.ctx, s.source, t.ID, s.wake)
 			continue
 		case t.bypass == nil || !t.bypass.Finished():
 			continue

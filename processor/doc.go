@@ -28,9 +28,9 @@
 // A record passes eight files from poll to commit: worker.go polls,
 // transaction.go begins and ends, tasks.go finds the task. judge/router.go or
 // judge/judge.go reaches the verdict, judge/claim.go where the route claims.
-// judge/emit.go builds the records, produced.go sends them.
+// judge/emit.go builds the records, transaction.go sends them.
 //
-// Around it: rebalance.go turns the group's callbacks into messages, bypass.go
+// Around it: client.go turns the callbacks of the group into messages, bypass.go
 // handles tasks without a store, oversize.go handles batches that are too large.
 //
 // # Packages

@@ -70,7 +70,7 @@ func (p *Processor) ProcessedOffsets() kadm.Offsets { return p.processedOffsets(
 // Purge deletes the repartition topic's records below offsets, as the purger
 // does, and reports whether it may purge.
 func (p *Processor) Purge(ctx context.Context, offsets kadm.Offsets) bool {
-	return newPurger(p).below(ctx, offsets)
+	return newPurger(&p.shared).below(ctx, offsets)
 }
 
 // FetchingPaused reports whether a worker of the stage pauses fetching because
@@ -106,7 +106,7 @@ func (p *Processor) Assigned(stage string) map[app.TaskID]bool {
 		if w.stage != stage {
 			continue
 		}
-		for id := range w.assigned() {
+		for id := range w.member.assigned() {
 			all[id] = true
 		}
 	}
@@ -117,7 +117,7 @@ func (p *Processor) Assigned(stage string) map[app.TaskID]bool {
 func (p *Processor) SetOffsets(stage string, offsets map[string]map[int32]kgo.EpochOffset) {
 	for _, w := range p.workers {
 		if w.stage == stage {
-			w.client.SetOffsets(offsets)
+			w.txns.client.SetOffsets(offsets)
 		}
 	}
 }
@@ -127,7 +127,7 @@ func (p *Processor) SetOffsets(stage string, offsets map[string]map[int32]kgo.Ep
 func (p *Processor) AnnounceOversized(id app.TaskID) {
 	for _, w := range p.workers {
 		if w.stage == stageRoute {
-			w.oversized.announce(id)
+			w.txns.oversized.announce(id)
 			return
 		}
 	}

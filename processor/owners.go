@@ -23,23 +23,25 @@ const ownersInterval = 5 * time.Second
 // group is stable, and no member reads the partition until one joins or leaves
 // (B12). A worker that joins again ends that.
 type ownerWatch struct {
-	p      *Processor
-	orphan map[string]map[app.TaskID]bool // by stage, of the last look
+	*shared
+
+	workers []*worker
+	orphan  map[string]map[app.TaskID]bool // by stage, of the last look
 }
 
-func newOwnerWatch(p *Processor) *ownerWatch {
-	return &ownerWatch{p: p, orphan: map[string]map[app.TaskID]bool{}}
+func newOwnerWatch(s *shared, workers []*worker) *ownerWatch {
+	return &ownerWatch{shared: s, workers: workers, orphan: map[string]map[app.TaskID]bool{}}
 }
 
 func (o *ownerWatch) run(ctx context.Context) {
-	topics := map[string][]string{stageDedup: o.p.rt.Topology.TaskTopics()}
-	if routed := o.p.rt.Topology.Routed; len(routed) > 0 {
+	topics := map[string][]string{stageDedup: o.rt.Topology.TaskTopics()}
+	if routed := o.rt.Topology.Routed; len(routed) > 0 {
 		topics[stageRoute] = routed
 	}
-	for kafka.Pause(ctx, o.p.ownersInterval) == nil {
+	for kafka.Pause(ctx, o.ownersInterval) == nil {
 		for stage, topics := range topics {
 			if err := o.look(ctx, stage, topics); err != nil && ctx.Err() == nil {
-				o.p.log.Debug("who owns what cannot be found out", "stage", stage, "error", err)
+				o.log.Debug("who owns what cannot be found out", "stage", stage, "error", err)
 			}
 		}
 	}
@@ -49,10 +51,10 @@ func (o *ownerWatch) run(ctx context.Context) {
 func (o *ownerWatch) look(ctx context.Context, stage string, topics []string) error {
 	before := o.orphan[stage]
 	o.orphan[stage] = nil
-	ctx, cancel := context.WithTimeout(ctx, o.p.ownersInterval)
+	ctx, cancel := context.WithTimeout(ctx, o.ownersInterval)
 	defer cancel()
-	name := app.GroupName(o.p.cfg.AppID, stage)
-	described, err := o.p.admin.DescribeGroups(ctx, name)
+	name := app.GroupName(o.cfg.AppID, stage)
+	described, err := o.admin.DescribeGroups(ctx, name)
 	if err == nil {
 		err = described[name].Err
 	}
@@ -65,7 +67,7 @@ func (o *ownerWatch) look(ctx context.Context, stage string, topics []string) er
 	}
 	now := map[app.TaskID]bool{}
 	for _, topic := range topics {
-		for partition := range o.p.rt.Topology.Topics[topic].Partitions {
+		for partition := range o.rt.Topology.Topics[topic].Partitions {
 			now[app.TaskID{Topic: topic, Partition: partition}] = true
 		}
 	}
@@ -76,13 +78,13 @@ func (o *ownerWatch) look(ctx context.Context, stage string, topics []string) er
 		return nil
 	}
 	for id := range before {
-		o.p.log.Warn("a partition has no owner although its group is stable: joining again, so that it is assigned", "stage", stage, "partition", id.String())
+		o.log.Warn("a partition has no owner although its group is stable: joining again, so that it is assigned", "stage", stage, "partition", id.String())
 	}
-	o.p.metrics.rejoined.WithLabelValues(stage).Inc()
+	o.metrics.rejoined.WithLabelValues(stage).Inc()
 	o.orphan[stage] = nil // the group gets two looks of time again
 	// A leader may join again without a reason, others with what they own now
 	// (KIP-568): between them, the workers of a process make the group move.
-	for _, w := range o.p.workers {
+	for _, w := range o.workers {
 		if w.stage == stage {
 			w.rejoin.Store(true)
 			w.wake()

@@ -7,12 +7,10 @@ import (
 	"log/slog"
 	goruntime "runtime"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/twmb/franz-go/pkg/kadm"
-	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"oncebus/dedup/rules"
@@ -30,32 +28,12 @@ const (
 
 // Processor runs the two stages of one process.
 type Processor struct {
-	cfg        Config
-	routes     *rules.Routes
-	log        *slog.Logger
-	metrics    *metrics
-	stores     *restore.Stores
-	restores   *restore.Metrics
-	judging    *judge.Metrics
-	stallAfter time.Duration // stallAfter; tests have less time
-	// ownersInterval is ownersInterval; tests have less time.
-	ownersInterval time.Duration
-	idle           *idleMemory
-	redact         *security.Redactor
-	patience       time.Duration // with refused credentials, while running
-	refused        chan error    // a refusal that lasted longer
-	baseOptions    []kgo.Opt
+	shared
 
-	client *kgo.Client // for everything that is not a worker's
-	admin  *kadm.Client
-	rt     *app.App // set before the first worker starts
-
-	startedMu sync.Mutex // guards workers, which Ready may ask for any time
-	workers   []*worker
-	brokerUp  atomic.Bool
-	limitsMu  sync.Mutex
-
-	snapshot snapshot // what State and Ready tell; workers refresh it
+	client  *kgo.Client // for everything that is not a worker's
+	workers []*worker
+	redact  *security.Redactor
+	refused chan error // refused credentials, for longer than patience
 }
 
 // New checks the settings and prepares a processor. It connects to nothing
@@ -81,12 +59,14 @@ func New(cfg Config, routes *rules.Routes, reg prometheus.Registerer, log *slog.
 		return nil, err
 	}
 	p := &Processor{
-		cfg: cfg, routes: routes, log: log, metrics: newMetrics(reg), judging: judge.NewMetrics(reg, routes), restores: restores, stores: stores, redact: redact,
-		patience: security.CredentialsPatience, refused: make(chan error, 1),
-		baseOptions: append(opts, extra...),
+		shared: shared{
+			cfg: cfg, routes: routes, log: log, baseOptions: append(opts, extra...), stores: stores, idle: newIdleMemory(), board: newBoard(),
+			metrics: newMetrics(reg), judging: judge.NewMetrics(reg, routes), restores: restores,
+			patience: security.CredentialsPatience, stallAfter: restore.StallAfter, ownersInterval: ownersInterval,
+		},
+		redact: redact, refused: make(chan error, 1),
 	}
-	reg.MustRegister(newKeyCounts(&p.snapshot))
-	p.stallAfter, p.ownersInterval, p.idle = restore.StallAfter, ownersInterval, newIdleMemory()
+	reg.MustRegister(newKeyCounts(p.board))
 	return p, nil
 }
 
@@ -124,9 +104,9 @@ func (p *Processor) run(ctx context.Context) error {
 		}
 		return err
 	}
-	helpers.Go(func() { newOwnerWatch(p).run(background) })
+	helpers.Go(func() { newOwnerWatch(&p.shared, p.workers).run(background) })
 	if p.rt.Topology.Repartition != "" {
-		helpers.Go(func() { newPurger(p).run(background) })
+		helpers.Go(func() { newPurger(&p.shared).run(background) })
 	}
 	return p.work(ctx)
 }
@@ -201,21 +181,18 @@ func (p *Processor) conn() app.Conn {
 	return app.Conn{Client: p.client, Admin: p.admin, Options: p.baseOptions, Log: p.log}
 }
 
-// source is where the restores of this process read.
-func (p *Processor) source() *restore.Source {
-	return &restore.Source{Client: p.client, Admin: p.admin, App: p.rt, Stores: p.stores, Metrics: p.restores, Explain: p.snapshot.explain, StallAfter: p.stallAfter}
-}
-
 func (p *Processor) makeWorkers(rt *app.App) {
 	t := rt.Topology
 	p.rt = rt
-	p.startedMu.Lock()
-	defer p.startedMu.Unlock()
+	p.source = &restore.Source{Client: p.client, Admin: p.admin, App: rt, Stores: p.stores, Metrics: p.restores, Explain: p.board.explain, StallAfter: p.stallAfter}
 	for i := range p.workerCount() {
 		if len(t.Routed) > 0 {
-			p.workers = append(p.workers, newWorker(p, stageRoute, i))
+			p.workers = append(p.workers, newWorker(&p.shared, stageRoute, i))
 		}
-		p.workers = append(p.workers, newWorker(p, stageDedup, i))
+		p.workers = append(p.workers, newWorker(&p.shared, stageDedup, i))
+	}
+	for _, w := range p.workers {
+		p.board.addMember(w.member)
 	}
 	p.log.Info("started", "app", p.cfg.AppID, "cluster", t.Cluster, "routed", t.Routed, "prepartitioned", t.Prepartitioned, "workers", p.workerCount())
 }
@@ -228,25 +205,17 @@ func (p *Processor) workerCount() int {
 	return goruntime.GOMAXPROCS(0)
 }
 
-// limitsChanged reads the topics' limits again after a broker refused a
-// record that we thought would fit: somebody changed a setting. The record
-// then goes the way of records that do not fit.
-func (p *Processor) limitsChanged(err error) {
-	if !errors.Is(err, kerr.MessageTooLarge) && !errors.Is(err, kerr.RecordListTooLarge) &&
-		!errors.Is(err, kerr.InvalidTimestamp) && !errors.Is(err, kerr.InvalidRecord) {
-		return
+// Ready returns nil if every worker is in its group and every task assigned
+// to it runs, else the reason why not.
+func (p *Processor) Ready() error { return p.board.ready(p.stores.Paused()) }
+
+// State returns a snapshot of the process for people and scripts.
+func (p *Processor) State() State {
+	s := State{App: p.cfg.AppID, Instance: p.cfg.InstanceID, Ready: true, BrokerUp: p.board.brokerUp.Load(), Workers: p.board.workers(), Tasks: p.board.allTasks()}
+	if err := p.Ready(); err != nil {
+		s.Ready, s.Reason = false, err.Error()
 	}
-	if !p.limitsMu.TryLock() {
-		return // another worker is reading them
-	}
-	defer p.limitsMu.Unlock()
-	ctx, cancel := context.WithTimeout(context.Background(), p.cfg.TransactionTimeout/3)
-	defer cancel()
-	if _, failed := p.rt.RereadLimits(ctx, p.admin, p.rt.Topology.Written()); failed != nil {
-		p.log.Error("a topic refused a record, and its settings cannot be read", "error", failed)
-		return
-	}
-	p.log.Warn("a topic refused a record; its settings were read again", "error", err)
+	return s
 }
 
 // probe keeps broker_up and readiness true to the facts.
@@ -264,14 +233,14 @@ func (p *Processor) probe(ctx context.Context) {
 			default: // said already
 			}
 		}
-		if up := err == nil; p.brokerUp.Swap(up) != up && ctx.Err() == nil {
+		if up := err == nil; p.board.brokerUp.Swap(up) != up && ctx.Err() == nil {
 			if up {
 				p.log.Info("a broker answers")
 			} else {
 				p.log.Warn("no broker answers", "error", err)
 			}
 		}
-		if p.brokerUp.Load() {
+		if p.board.brokerUp.Load() {
 			p.metrics.brokerUp.Set(1)
 		} else {
 			p.metrics.brokerUp.Set(0)

@@ -20,11 +20,12 @@ const purgeInterval = time.Minute
 // interval ago. The topic keeps records for ever otherwise, because deleting
 // by age could delete records that no task has read yet (G6).
 type purger struct {
-	p      *Processor
+	*shared
+
 	starts map[int32]int64 // where each partition began after the last purge
 }
 
-func newPurger(p *Processor) *purger { return &purger{p: p, starts: map[int32]int64{}} }
+func newPurger(s *shared) *purger { return &purger{shared: s, starts: map[int32]int64{}} }
 
 func (g *purger) run(ctx context.Context) {
 	var processed kadm.Offsets
@@ -33,32 +34,32 @@ func (g *purger) run(ctx context.Context) {
 		if len(processed) > 0 && allowed {
 			allowed = g.below(ctx, processed)
 		}
-		processed = g.p.processedOffsets()
+		processed = g.processedOffsets()
 	}
 }
 
 // below deletes what lies below the offsets, all of which are committed. It
 // returns false if it has no right to.
 func (g *purger) below(ctx context.Context, offsets kadm.Offsets) bool {
-	listed, err := g.p.admin.ListStartOffsets(ctx, g.p.rt.Topology.Repartition)
+	listed, err := g.admin.ListStartOffsets(ctx, g.rt.Topology.Repartition)
 	if err == nil {
 		listed.Each(func(o kadm.ListedOffset) { g.starts[o.Partition] = max(o.Offset, g.starts[o.Partition]) })
 		var resps kadm.DeleteRecordsResponses
-		if resps, err = g.p.admin.DeleteRecords(ctx, offsets); err == nil {
+		if resps, err = g.admin.DeleteRecords(ctx, offsets); err == nil {
 			err = resps.Error()
 		}
 	}
 	switch {
 	case err == nil:
 		offsets.Each(func(o kadm.Offset) {
-			g.p.metrics.purged.Add(float64(max(0, o.At-g.starts[o.Partition])))
+			g.metrics.purged.Add(float64(max(0, o.At-g.starts[o.Partition])))
 			g.starts[o.Partition] = max(o.At, g.starts[o.Partition])
 		})
 	case errors.Is(err, kerr.TopicAuthorizationFailed):
-		g.p.log.Warn("processed records stay in the repartition topic: no right to delete them; grant Delete on it, or delete them yourself", "topic", g.p.rt.Topology.Repartition)
+		g.log.Warn("processed records stay in the repartition topic: no right to delete them; grant Delete on it, or delete them yourself", "topic", g.rt.Topology.Repartition)
 		return false
 	case ctx.Err() == nil:
-		g.p.log.Warn("deleting processed records failed", "error", err)
+		g.log.Warn("deleting processed records failed", "error", err)
 	}
 	return true
 }

@@ -41,9 +41,8 @@ type assignment struct {
 // client's rebalance gate is held: by the worker after a poll, or by a
 // rebalance callback between polls, never by both.
 type taskSet struct {
-	p    *Processor
-	rt   *app.App
-	src  *restore.Source // of restores
+	*shared
+
 	log  *slog.Logger
 	wake func() // makes the worker's poll return
 	ctx  context.Context
@@ -60,10 +59,10 @@ type taskSet struct {
 	inbox   []assignment
 }
 
-func newTaskSet(ctx context.Context, p *Processor, worker string, log *slog.Logger, e *judge.Emitter, wake func()) *taskSet {
+func newTaskSet(ctx context.Context, s *shared, worker string, log *slog.Logger, e *judge.Emitter, wake func()) *taskSet {
 	return &taskSet{
-		p: p, rt: p.rt, src: p.source(), worker: worker, log: log, wake: wake, ctx: ctx, tasks: map[app.TaskID]*task{},
-		judging: &judge.Judging{Emitter: e, Deriver: p.routes.NewDeriver(p.cfg.KeySecret.Bytes())},
+		shared: s, worker: worker, log: log, wake: wake, ctx: ctx, tasks: map[app.TaskID]*task{},
+		judging: &judge.Judging{Emitter: e, Deriver: s.routes.NewDeriver(s.cfg.KeySecret.Bytes())},
 	}
 }
 
@@ -106,7 +105,7 @@ func (s *taskSet) drop(gone func(app.TaskID) bool) {
 		}
 		delete(s.tasks, t.ID)
 		wg.Go(func() {
-			defer s.src.Metrics.Forget(t.ID)
+			defer s.restores.Forget(t.ID)
 			if err := t.close(); err != nil {
 				t.Log.Warn("closing a task", "error", err)
 				return
@@ -147,7 +146,7 @@ func (s *taskSet) reconcile(client *kgo.Client) error {
 		}
 		t := s.create(a)
 		s.tasks[a.id] = t
-		t.startRestore(s.ctx, s.src, s.wake)
+		t.startRestore(s.ctx, s.source, s.wake)
 	}
 	changed := len(inbox) > 0
 	for _, t := range s.sorted() {
@@ -175,10 +174,10 @@ func (s *taskSet) create(a assignment) *task {
 	t := &task{
 		Judge: &judge.Judge{
 			State:         judge.State{ID: a.id, Changelog: s.rt.ChangelogOf(a.id.Topic), App: s.rt},
-			Repartitioned: a.id.Topic == s.rt.Topology.Repartition, Metrics: s.p.judging, Log: s.log.With("task", a.id.String()),
+			Repartitioned: a.id.Topic == s.rt.Topology.Repartition, Metrics: s.shared.judging, Log: s.log.With("task", a.id.String()),
 		},
-		groupOffset: a.offset, groupCommitted: a.committed, highWatermark: -1, since: time.Now(), life: s.p.metrics,
-		release: func() { s.src.Stores.Release(a.id) },
+		groupOffset: a.offset, groupCommitted: a.committed, highWatermark: -1, since: time.Now(), life: s.metrics,
+		release: func() { s.stores.Release(a.id) },
 	}
 	t.life.tasks.WithLabelValues(created.String()).Inc()
 	t.showLag()
@@ -202,7 +201,7 @@ func (s *taskSet) finishRestore(client *kgo.Client, t *task) error {
 			// here would be to let copies through without a word.
 			return kafka.OperatorErrorf("the state of %v is gone: %s/%d was emptied (DeleteRecords, or a stop longer than its retention), and there is no local state; "+
 				"copies of events before offset %d can no longer be recognised: to accept that, stop all processes and delete the offsets of group %s for %s",
-				t.ID, t.Changelog, t.ID.Partition, t.groupOffset, app.GroupName(s.p.cfg.AppID, stageDedup), t.ID.Topic)
+				t.ID, t.Changelog, t.ID.Partition, t.groupOffset, app.GroupName(s.cfg.AppID, stageDedup), t.ID.Topic)
 		}
 		t.Committed.Next = t.groupOffset
 	} else if t.groupOffset > t.Committed.Next {
@@ -288,7 +287,7 @@ func (s *taskSet) offsets(req *kmsg.TxnOffsetCommitRequest) {
 		}
 		partition := kmsg.NewTxnOffsetCommitRequestTopicPartition()
 		partition.Partition, partition.Offset, partition.LeaderEpoch = t.ID.Partition, t.Open.Next, t.Open.Epoch
-		partition.Metadata = kmsg.StringPtr(s.p.cfg.InstanceID)
+		partition.Metadata = kmsg.StringPtr(s.cfg.InstanceID)
 		topic.Partitions = append(topic.Partitions, partition)
 	}
 	req.Topics = req.Topics[:0]
@@ -346,7 +345,7 @@ func (s *taskSet) discarded(client *kgo.Client) {
 			t.Discard()
 			s.pause(client, t)
 			t.to(restoring)
-			t.bypass = restore.StartBypass(s.ctx, s.src, t.ID, s.wake)
+			t.bypass = restore.StartBypass(s.ctx, s.source, t.ID, s.wake)
 		}
 	}
 	s.publish()
@@ -354,7 +353,7 @@ func (s *taskSet) discarded(client *kgo.Client) {
 
 func (s *taskSet) restoreAgain(client *kgo.Client, t *task) {
 	s.pause(client, t)
-	t.startRestore(s.ctx, s.src, s.wake)
+	t.startRestore(s.ctx, s.source, s.wake)
 }
 
 func (s *taskSet) pause(client *kgo.Client, t *task) {
@@ -369,5 +368,5 @@ func (s *taskSet) publish() {
 		states = append(states, t.describe(s.worker))
 		t.showLag()
 	}
-	s.p.snapshot.setTasks(s.worker, states)
+	s.board.setTasks(s.worker, states)
 }

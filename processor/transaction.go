@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -11,102 +13,133 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"oncebus/processor/app"
+	"oncebus/processor/judge"
 	"oncebus/processor/kafka"
 	"oncebus/state/failpoint"
 )
 
-// transact runs one transaction over the fetches and all that comes until
+// transactions runs the transactions of one client, one at a time. Its stage decides
+// what a record is given to: a router, or the task of its partition.
+type transactions struct {
+	*shared
+
+	log    *slog.Logger
+	series stageSeries
+	member *membership
+	lock   *rebalanceLock
+	poll   func(ctx context.Context, limit time.Duration) kgo.Fetches
+
+	session   *kgo.GroupTransactSession
+	client    *kgo.Client
+	emitter   *judge.Emitter
+	produced  *produced
+	router    *judge.Router // of the routing stage, else nil
+	tasks     *taskSet      // of the dedup stage, else nil
+	oversized *oversized    // batches at which the client stopped
+}
+
+// close leaves the group and closes the tasks.
+func (x *transactions) close(cancelClient context.CancelFunc) {
+	hurry := time.AfterFunc(leaveMax, cancelClient)
+	x.session.CloseAllowingRebalance()
+	hurry.Stop()
+	cancelClient()
+	if x.tasks != nil {
+		x.tasks.close()
+	}
+}
+
+// run runs one transaction over the fetches and all that comes until
 // the commit interval is over.
-func (w *worker) transact(ctx context.Context, fetches kgo.Fetches) error {
+func (x *transactions) run(ctx context.Context, fetches kgo.Fetches) error {
 	failpoint.Hit(failpoint.AfterPoll)
-	w.memory.use()
-	if err := w.session.Begin(); err != nil {
+	if err := x.session.Begin(); err != nil {
 		// The polled records are fetched again only by a new client, which starts
 		// at the group's offset.
 		return fmt.Errorf("begin a transaction: %w", kafka.AsCommitUnknown(err))
 	}
-	return w.during(func() error { return w.fill(ctx, fetches) })
+	return x.during(func() error { return x.fill(ctx, fetches) })
 }
 
 // during runs fn and resets the emitter. After errNotFlushed or a panic it does
 // not: franz-go may still read the records, and a panic in the reset would
 // replace the one that says why.
-func (w *worker) during(fn func() error) error {
+func (x *transactions) during(fn func() error) error {
 	err := fn()
 	if !errors.Is(err, errNotFlushed) {
-		w.emitter.Reset()
-		w.produced.reset()
+		x.emitter.Reset()
+		x.produced.reset()
 	}
 	return err
 }
 
 // fill works off fetches until the commit interval is over, and ends the
 // transaction.
-func (w *worker) fill(ctx context.Context, fetches kgo.Fetches) error {
-	deadline := time.Now().Add(w.p.cfg.CommitInterval)
+func (x *transactions) fill(ctx context.Context, fetches kgo.Fetches) error {
+	deadline := time.Now().Add(x.cfg.CommitInterval)
 	for records := 0; ; {
-		if err := w.process(fetches); err != nil {
-			return w.abort(err)
+		if err := x.process(fetches); err != nil {
+			return x.abort(err)
 		}
 		records += fetches.NumRecords()
 		left := time.Until(deadline)
 		if left <= 0 || records >= transactionRecordsMax || ctx.Err() != nil {
-			return w.end()
+			return x.end()
 		}
-		fetches = w.poll(ctx, left)
+		fetches = x.poll(ctx, left)
 	}
 }
 
 // process works off one poll, partition by partition. All of it: the session
 // commits what was polled, not what was processed (A5).
-func (w *worker) process(fetches kgo.Fetches) error {
+func (x *transactions) process(fetches kgo.Fetches) error {
 	var failed error
 	fetches.EachPartition(func(p kgo.FetchTopicPartition) {
 		switch {
 		case failed != nil:
 		case p.Err != nil:
-			if batch := w.oversized.batches[app.TaskID{Topic: p.Topic, Partition: p.Partition}]; batch != nil {
-				failed = w.skipBatch(batch)
+			if batch := x.oversized.batches[app.TaskID{Topic: p.Topic, Partition: p.Partition}]; batch != nil {
+				failed = x.skipBatch(batch)
 			} else {
 				failed = partitionErr(&p)
 			}
 		case len(p.Records) == 0:
-		case w.router != nil:
-			w.router.Process(w.emitter, p.Records)
+		case x.router != nil:
+			x.router.Process(x.emitter, p.Records)
 		default:
-			failed = w.tasks.process(&p)
+			failed = x.tasks.process(&p)
 		}
 	})
 	return failed
 }
 
 // skipBatch takes a batch into the open transaction as one dead letter.
-func (w *worker) skipBatch(batch *kgo.ErrDecompressTooLarge) error {
-	if batch.Topic == w.p.rt.Topology.Repartition {
+func (x *transactions) skipBatch(batch *kgo.ErrDecompressTooLarge) error {
+	if batch.Topic == x.rt.Topology.Repartition {
 		return kafka.OperatorErrorf("%s/%d has a batch at offsets %d to %d that decompresses to more than %d bytes, and only oncebus may write this topic: raise ONCEBUS_MAX_DECOMPRESSED_BATCH_BYTES if it was lowered, and find out who else writes there",
-			batch.Topic, batch.Partition, batch.Offset, batch.NextOffset-1, w.p.cfg.maxDecompressedBatchBytes())
+			batch.Topic, batch.Partition, batch.Offset, batch.NextOffset-1, x.cfg.maxDecompressedBatchBytes())
 	}
-	if w.router != nil {
-		w.emitter.DeadLetterBatch(batch, w.p.rt.Clock.Now(), w.p.cfg.maxDecompressedBatchBytes())
+	if x.router != nil {
+		x.emitter.DeadLetterBatch(batch, x.rt.Clock.Now(), x.cfg.maxDecompressedBatchBytes())
 		return nil
 	}
-	t := w.tasks.tasks[app.TaskID{Topic: batch.Topic, Partition: batch.Partition}]
+	t := x.tasks.tasks[app.TaskID{Topic: batch.Topic, Partition: batch.Partition}]
 	if t == nil || t.state != running && t.state != bypassing {
 		return fmt.Errorf("%w: a batch of %s/%d arrived for a task that is not running", kafka.ErrMustAbort, batch.Topic, batch.Partition)
 	}
-	t.SkipBatch(w.emitter, batch, w.p.cfg.maxDecompressedBatchBytes())
+	t.SkipBatch(x.emitter, batch, x.cfg.maxDecompressedBatchBytes())
 	return nil
 }
 
 // resumeAfterBatches reports the skipped batches of the committed transaction and
 // lets the client fetch after them.
-func (w *worker) resumeAfterBatches() {
-	for id, batch := range w.oversized.batches {
-		w.p.metrics.oversize.WithLabelValues(id.Topic).Inc()
-		w.log.Warn("batch decompresses to too many bytes, skipped with a dead letter",
-			"topic", id.Topic, "partition", id.Partition, "first_offset", batch.Offset, "last_offset", batch.NextOffset-1, "limit_bytes", w.p.cfg.maxDecompressedBatchBytes())
+func (x *transactions) resumeAfterBatches() {
+	for id, batch := range x.oversized.batches {
+		x.metrics.oversize.WithLabelValues(id.Topic).Inc()
+		x.log.Warn("batch decompresses to too many bytes, skipped with a dead letter",
+			"topic", id.Topic, "partition", id.Partition, "first_offset", batch.Offset, "last_offset", batch.NextOffset-1, "limit_bytes", x.cfg.maxDecompressedBatchBytes())
 	}
-	w.oversized.resume(w.client)
+	x.oversized.resume(x.client)
 }
 
 // fetchErr returns the first error of a poll without records.
@@ -150,39 +183,39 @@ func partitionErr(p *kgo.FetchTopicPartition) error {
 }
 
 // end seals and commits the transaction.
-func (w *worker) end() error {
+func (x *transactions) end() error {
 	began := time.Now()
-	if w.tasks != nil {
-		w.tasks.seal(w.emitter)
+	if x.tasks != nil {
+		x.tasks.seal(x.emitter)
 	}
 	failpoint.Hit(failpoint.BeforeFlush)
-	flushCtx, flushed := context.WithTimeout(context.Background(), w.p.cfg.TransactionTimeout)
+	flushCtx, flushed := context.WithTimeout(context.Background(), x.cfg.TransactionTimeout)
 	defer flushed()
-	if err := w.client.Flush(flushCtx); err != nil {
-		w.unknown.Inc()
-		return kafka.AsCommitUnknown(fmt.Errorf("%w within %v", errNotFlushed, w.p.cfg.TransactionTimeout))
+	if err := x.client.Flush(flushCtx); err != nil {
+		x.series.unknown.Inc()
+		return kafka.AsCommitUnknown(fmt.Errorf("%w within %v", errNotFlushed, x.cfg.TransactionTimeout))
 	}
 	failpoint.Hit(failpoint.AfterFlush)
 	// The session would commit what could be produced (A4).
-	if err := w.produced.err(); err != nil {
-		w.p.limitsChanged(err)
-		return w.abort(err)
+	if err := x.produced.err(); err != nil {
+		x.limitsChanged(err)
+		return x.abort(err)
 	}
-	ctx, done := w.endContext()
-	committed, err := w.session.End(kgo.PreTxnCommitFnContext(ctx, w.guard), kgo.TryCommit)
+	ctx, done := x.lock.endContext()
+	committed, err := x.session.End(kgo.PreTxnCommitFnContext(ctx, x.guard), kgo.TryCommit)
 	done()
-	w.clearRebalanced()
-	w.commitSeconds.Observe(time.Since(began).Seconds())
+	x.member.takeRebalanced()
+	x.series.commitSeconds.Observe(time.Since(began).Seconds())
 	if err != nil {
 		// The client is replaced, and with it all tasks: a restore reads what
 		// the broker did.
-		w.unknown.Inc()
+		x.series.unknown.Inc()
 		return fmt.Errorf("end the transaction: %w", kafka.DeniedOffsets(kafka.AsCommitUnknown(err)))
 	}
 	if !committed {
-		w.aborted.Inc()
-		w.afterAbort()
-		if w.router != nil {
+		x.series.aborted.Inc()
+		x.afterAbort()
+		if x.router != nil {
 			// The broker may have committed all the same: the client answers
 			// like this to an UNKNOWN_SERVER_ERROR too (A6). A task finds out
 			// from its changelog. The router has only the group's offsets, and
@@ -192,92 +225,45 @@ func (w *worker) end() error {
 		return fmt.Errorf("%w: the transaction did not commit", kafka.ErrMustAbort)
 	}
 	failpoint.Hit(failpoint.AfterEnd)
-	w.committed.Inc()
-	w.p.judging.Publish(w.emitter.Counts)
-	if w.tasks != nil {
-		w.tasks.committed(w.client)
+	x.series.committed.Inc()
+	x.judging.Publish(x.emitter.Counts)
+	if x.tasks != nil {
+		x.tasks.committed(x.client)
 	}
-	w.resumeAfterBatches()
+	x.resumeAfterBatches()
 	return nil
 }
 
-// endContext returns the context of an End that tries to commit. End waits for
-// a heartbeat, or for the callback that says the partitions are lost; after
-// the broker removed this member there is no heartbeat, and the callback waits for
-// the gate, which we hold. So if a callback is still waiting endBlockedMax
-// into End, the context is cancelled: the client then has to be replaced,
-// which a lost member has to be in any case.
-func (w *worker) endContext() (context.Context, func()) {
-	ctx, cancel := context.WithCancel(context.Background())
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.endStuck = func() { time.AfterFunc(endBlockedMax, cancel) }
-	if w.callbackBlocked {
-		w.endStuck()
-	}
-	return ctx, func() {
-		w.mu.Lock()
-		w.endStuck = nil
-		w.mu.Unlock()
-		cancel()
-	}
-}
-
-// onCallbackBlocked is called when a rebalance callback begins to wait for
-// the gate.
-func (w *worker) onCallbackBlocked() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.callbackBlocked = true
-	if w.endStuck != nil {
-		w.endStuck()
-	}
-}
-
-// openGate lets rebalance callbacks run until the next poll returns.
-func (w *worker) openGate() {
-	w.mu.Lock()
-	w.callbackBlocked = false
-	w.mu.Unlock()
-	w.session.AllowRebalance()
-}
-
 // abort ends the transaction for a reason of our own, which it returns.
-func (w *worker) abort(reason error) error {
-	err := w.endAborting()
-	w.clearRebalanced()
+func (x *transactions) abort(reason error) error {
+	err := x.endAborting()
+	x.member.takeRebalanced()
 	if err != nil {
-		w.unknown.Inc()
+		x.series.unknown.Inc()
 		return fmt.Errorf("abort the transaction: %w (because of: %w)", kafka.AsCommitUnknown(err), reason)
 	}
-	w.aborted.Inc()
-	w.afterAbort()
+	x.series.aborted.Inc()
+	x.afterAbort()
 	return reason
 }
 
 // endAborting ends the session's transaction, or its failed state, without a
 // commit. It rewinds to the committed offsets.
-func (w *worker) endAborting() error {
-	ctx, cancel := context.WithTimeout(context.Background(), w.p.cfg.TransactionTimeout)
+func (x *transactions) endAborting() error {
+	ctx, cancel := context.WithTimeout(context.Background(), x.cfg.TransactionTimeout)
 	defer cancel()
-	_, err := w.session.End(ctx, kgo.TryAbort)
+	_, err := x.session.End(ctx, kgo.TryAbort)
 	if err != nil && ctx.Err() != nil {
 		return fmt.Errorf("%w: %w", errNotFlushed, err)
 	}
 	return err
 }
 
-func (w *worker) afterAbort() {
-	if w.tasks != nil {
-		w.tasks.retain(w.assigned())
-		w.tasks.discarded(w.client)
+func (x *transactions) afterAbort() {
+	if x.tasks != nil {
+		x.tasks.retain(x.member.assigned())
+		x.tasks.discarded(x.client)
 	}
-}
-
-func (w *worker) clearRebalanced() {
-	w.mu.Lock()
-	w.rebalanced = false
-	w.mu.Unlock()
 }
 
 // errNotFlushed marks a client that could not deliver what it was given before
@@ -288,17 +274,61 @@ var errNotFlushed = errors.New("the brokers have not taken all records of the tr
 
 // guard is the last look at an offset commit. A commit without member or
 // generation is one that a classic group does not fence (B9).
-func (w *worker) guard(req *kmsg.TxnOffsetCommitRequest) error {
+func (x *transactions) guard(req *kmsg.TxnOffsetCommitRequest) error {
 	if req.MemberID == "" || req.Generation < 0 {
 		return fmt.Errorf("%w: not a member of the group", kafka.ErrMustAbort)
 	}
-	w.oversized.offsets(req, w.p.rt.Topology.Topics)
-	if w.tasks != nil {
-		w.tasks.offsets(req)
+	x.oversized.offsets(req, x.rt.Topology.Topics)
+	if x.tasks != nil {
+		x.tasks.offsets(req)
 	}
 	if len(req.Topics) == 0 {
 		return fmt.Errorf("%w: a transaction without offsets", kafka.ErrMustAbort)
 	}
 	failpoint.Hit(failpoint.BeforeOffsets)
 	return nil
+}
+
+// produced sends the records of a worker's transactions and collects the first
+// error of the open one.
+type produced struct {
+	client *kgo.Client
+
+	mu       sync.Mutex
+	firstErr error
+
+	promise func(*kgo.Record, error) // one for all records: a closure each would be an allocation each
+}
+
+func newProduced(client *kgo.Client) *produced {
+	p := &produced{client: client}
+	p.promise = func(r *kgo.Record, err error) {
+		if err == nil {
+			return
+		}
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if p.firstErr == nil {
+			p.firstErr = fmt.Errorf("produce to %s/%d: %w", r.Topic, r.Partition, kafka.Denied(err, "Write", kafka.ResourceTopic, r.Topic))
+		}
+	}
+	return p
+}
+
+// send gives a record to the client. The context can never be cancelled: a
+// record that was cancelled in flight may still be written (A2).
+func (p *produced) send(r *kgo.Record) { p.client.Produce(context.Background(), r, p.promise) }
+
+// err returns the first produce error of the open transaction.
+func (p *produced) err() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.firstErr
+}
+
+// reset forgets the error: the transaction has ended.
+func (p *produced) reset() {
+	p.mu.Lock()
+	p.firstErr = nil
+	p.mu.Unlock()
 }

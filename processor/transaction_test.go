@@ -25,12 +25,12 @@ func TestRecordsOutliveATransactionThatPanics(t *testing.T) {
 		"aborted":     {func() error { return kafka.ErrMustAbort }, false},
 		"committed":   {func() error { return nil }, false},
 	} {
-		w := &worker{emitter: judge.NewEmitter(&app.App{}, nil), produced: newProduced(nil)}
-		r := w.emitter.NewRecord()
+		x := &transactions{emitter: judge.NewEmitter(&app.App{}, nil), produced: newProduced(nil)}
+		r := x.emitter.NewRecord()
 		r.Topic = "signals.unique"
 		func() {
 			defer func() { _ = recover() }()
-			_ = w.during(c.end)
+			_ = x.during(c.end)
 		}()
 		if kept := r.Topic != ""; kept != c.keeps {
 			t.Errorf("%s: the records are kept: %v", name, kept)
@@ -45,14 +45,14 @@ func TestCheckpointsAloneCarryOffsetsToo(t *testing.T) {
 	id := app.TaskID{Topic: "app-repartition", Partition: 2}
 	rt := &app.App{Topology: &app.Topology{Topics: map[string]app.Topic{}}}
 	idle := &task{Judge: &judge.Judge{State: judge.State{ID: id, App: rt, Committed: wire.Checkpoint{Next: 7, Epoch: 3}}}, state: running, since: time.Now().Add(-2 * checkpointAge)}
-	s := &taskSet{p: &Processor{}, rt: rt, tasks: map[app.TaskID]*task{id: idle}}
-	w := &worker{p: &Processor{rt: rt}, tasks: s, oversized: newOversized()}
+	s := &taskSet{shared: &shared{rt: rt}, tasks: map[app.TaskID]*task{id: idle}}
+	x := &transactions{shared: s.shared, tasks: s, oversized: newOversized()}
 	member := func() *kmsg.TxnOffsetCommitRequest {
 		req := kmsg.NewPtrTxnOffsetCommitRequest()
 		req.MemberID, req.Generation = "member", 1
 		return req
 	}
-	if err := w.guard(member()); err == nil {
+	if err := x.guard(member()); err == nil {
 		t.Error("a transaction without offsets may commit")
 	}
 	if !s.due() {
@@ -60,7 +60,7 @@ func TestCheckpointsAloneCarryOffsetsToo(t *testing.T) {
 	}
 	s.touch()
 	req := member()
-	if err := w.guard(req); err != nil {
+	if err := x.guard(req); err != nil {
 		t.Fatal(err)
 	}
 	if len(req.Topics) != 1 || len(req.Topics[0].Partitions) != 1 {
@@ -75,7 +75,7 @@ func TestCheckpointsAloneCarryOffsetsToo(t *testing.T) {
 	} {
 		req := member()
 		unfenced(req)
-		if err := w.guard(req); err == nil {
+		if err := x.guard(req); err == nil {
 			t.Errorf("%s: a group would not fence this commit (B9)", name)
 		}
 	}

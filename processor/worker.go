@@ -10,7 +10,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
@@ -28,9 +27,6 @@ const (
 	// transactionRecordsMax ends a transaction before its interval is over,
 	// so that its overlay and its records stay bounded in memory.
 	transactionRecordsMax = 50_000
-	// endBlockedMax is how long End may take while a rebalance callback
-	// waits; an End that is not stuck takes milliseconds.
-	endBlockedMax = 2 * time.Second
 	// idlePoll is how long a poll without records waits before the worker
 	// looks after its tasks.
 	idlePoll = time.Second
@@ -50,54 +46,34 @@ const (
 // does all its work on one goroutine: poll, process, end the transaction,
 // apply. Both stages are workers; they differ in what they do with a record.
 type worker struct {
-	p     *Processor
-	stage string
-	name  string // stable over restarts: group instance and transactional id
-	log   *slog.Logger
+	*shared
+
+	stage  string
+	name   string // stable over restarts: group instance and transactional id
+	log    *slog.Logger
+	series stageSeries
+	member *membership
+	lock   rebalanceLock
+	memory memoryUse
+	rejoin atomic.Bool // the group is to assign again
+	// holding says that fetching is paused because the disk is filling.
+	holding atomic.Bool
 
 	// Of the current client; all of it is replaced together.
-	session      *kgo.GroupTransactSession
-	client       *kgo.Client
+	txns         *transactions
 	cancelClient context.CancelFunc
-	ready        chan struct{} // closed once client is set
-	emitter      *judge.Emitter
-	produced     *produced
-	router       *judge.Router // of the routing stage, else nil
-	tasks        *taskSet      // of the dedup stage, else nil
-	// holding says that fetching is paused because the disk is filling.
-	holding   atomic.Bool
-	rejoin    atomic.Bool // the group is to assign again
-	memory    memoryUse
-	oversized *oversized // batches at which the client stopped
-
-	committed, aborted, unknown prometheus.Counter
-	commitSeconds               prometheus.Observer
+	ready        chan struct{} // closed once txns is complete
 
 	mu       sync.Mutex
 	wakePoll context.CancelFunc // of the poll in progress
 	woken    bool
-	// rebalanced says that partitions went since the last End: the session
-	// then refuses to commit and passes no further revocation on (A8).
-	rebalanced bool
-	// assignment is what the group's last answer gave us; nil before the
-	// first one and after we were forgotten. placed are those of it whose
-	// offsets are known.
-	assignment, placed map[app.TaskID]bool
-	// callbackBlocked says that a rebalance callback waits for the gate;
-	// endStuck is to be called then while an End runs.
-	callbackBlocked bool
-	endStuck        func()
 }
 
-func newWorker(p *Processor, stage string, index int) *worker {
-	name := fmt.Sprintf("%s-%s-%s-%d", p.cfg.AppID, p.cfg.InstanceID, stage, index)
+func newWorker(s *shared, stage string, index int) *worker {
+	name := fmt.Sprintf("%s-%s-%s-%d", s.cfg.AppID, s.cfg.InstanceID, stage, index)
 	return &worker{
-		p: p, stage: stage, name: name, log: p.log.With("worker", fmt.Sprintf("%s-%d", stage, index)),
-		committed:     p.metrics.transactions.WithLabelValues(stage, outcomeCommitted),
-		aborted:       p.metrics.transactions.WithLabelValues(stage, outcomeAborted),
-		unknown:       p.metrics.transactions.WithLabelValues(stage, outcomeUnknown),
-		commitSeconds: p.metrics.commit.WithLabelValues(stage),
-		memory:        memoryUse{shared: p.idle},
+		shared: s, stage: stage, name: name, log: s.log.With("worker", fmt.Sprintf("%s-%d", stage, index)),
+		series: s.metrics.ofStage(stage), member: &membership{name: name, stage: stage}, memory: memoryUse{shared: s.idle},
 	}
 }
 
@@ -105,8 +81,8 @@ func newWorker(p *Processor, stage string, index int) *worker {
 // only a person can resolve. Any other error costs a client, not the process.
 func (w *worker) run(ctx context.Context) error {
 	backoff := backoffMin
-	fencedBackoff := min(w.p.cfg.SessionTimeout, fencedMax)
-	patience := security.Patience{Limit: w.p.patience}
+	fencedBackoff := min(w.cfg.SessionTimeout, fencedMax)
+	patience := security.Patience{Limit: w.patience}
 	for ctx.Err() == nil {
 		began := time.Now()
 		err := w.runClient(ctx)
@@ -120,10 +96,10 @@ func (w *worker) run(ctx context.Context) error {
 			}
 			return nil
 		}
-		w.p.metrics.rebuilt.WithLabelValues(w.stage).Inc()
+		w.metrics.rebuilt.WithLabelValues(w.stage).Inc()
 		if errors.Is(err, kerr.FencedInstanceID) {
 			if time.Since(began) > fencedMax {
-				fencedBackoff = min(w.p.cfg.SessionTimeout, fencedMax)
+				fencedBackoff = min(w.cfg.SessionTimeout, fencedMax)
 			}
 			w.backoffAfterFencing(ctx, err, fencedBackoff)
 			fencedBackoff = min(2*fencedBackoff, fencedMax)
@@ -145,9 +121,9 @@ func (w *worker) run(ctx context.Context) error {
 // Two that fence each other must not do so at the speed of a reconnect, or
 // neither gets any work done (A14).
 func (w *worker) backoffAfterFencing(ctx context.Context, fenced error, wait time.Duration) {
-	w.p.metrics.fenced.WithLabelValues(w.stage).Inc()
+	w.metrics.fenced.WithLabelValues(w.stage).Inc()
 	w.log.Error("another process has this worker's place in the group: give each process its own ONCEBUS_INSTANCE_ID",
-		"instance", w.p.cfg.InstanceID, "wait", wait.String(), "error", fenced)
+		"instance", w.cfg.InstanceID, "wait", wait.String(), "error", fenced)
 	_ = kafka.Pause(ctx, wait) // the caller asks ctx
 }
 
@@ -159,17 +135,17 @@ func (w *worker) runClient(ctx context.Context) error {
 	defer w.disconnect()
 	// Registering the transactional id aborts what a former holder left
 	// open, so that no reader waits for its timeout.
-	if _, _, err := w.client.ProducerID(ctx); err != nil && ctx.Err() == nil {
+	if _, _, err := w.txns.client.ProducerID(ctx); err != nil && ctx.Err() == nil {
 		return fmt.Errorf("register transactional id %s: %w", w.name, err)
 	}
 	for ctx.Err() == nil {
-		if _, missed := w.oversized.announcements(); missed {
+		if _, missed := w.txns.oversized.announcements(); missed {
 			return errOversize
 		}
 		if w.rejoin.Swap(false) {
-			w.client.ForceRebalance()
+			w.txns.client.ForceRebalance()
 		}
-		w.memory.releaseIfIdle(w.emitter.Release)
+		w.memory.releaseIfIdle(w.txns.emitter.Release)
 		w.holdFetching()
 		fetches := w.poll(ctx, idlePoll)
 		if len(fetches) == 0 {
@@ -177,8 +153,9 @@ func (w *worker) runClient(ctx context.Context) error {
 		}
 		err := w.runOnce(ctx, fetches)
 		failpoint.Hit(failpoint.BeforeAllowRebalance)
-		w.openGate()
-		if len(w.oversized.batches) > 0 && (err == nil || kafka.Classify(err) != kafka.Stop) {
+		w.lock.released()
+		w.txns.session.AllowRebalance()
+		if len(w.txns.oversized.batches) > 0 && (err == nil || kafka.Classify(err) != kafka.Stop) {
 			return errors.Join(errOversize, err)
 		}
 		switch {
@@ -196,63 +173,54 @@ func (w *worker) runClient(ctx context.Context) error {
 // holdFetching stops the fetching of tasks while the disk is filling. The
 // member stays in the group: polls go on, without records.
 func (w *worker) holdFetching() {
-	if w.tasks == nil {
+	if w.txns.tasks == nil {
 		return
 	}
-	hold := w.p.stores.Paused() != nil
+	hold := w.stores.Paused() != nil
 	switch {
 	case hold == w.holding.Load():
 		return
 	case hold:
-		w.client.PauseFetchTopics(w.p.rt.Waiting...)
+		w.txns.client.PauseFetchTopics(w.rt.Waiting...)
 		w.log.Info("fetching paused")
 	default:
-		w.client.ResumeFetchTopics(w.p.rt.Waiting...)
+		w.txns.client.ResumeFetchTopics(w.rt.Waiting...)
 		w.log.Info("fetching resumed")
 	}
 	w.holding.Store(hold)
 }
 
+// connect makes a client and what works with it. Callbacks of the client wait for
+// ready before they use it.
 func (w *worker) connect(ctx context.Context) error {
 	w.ready = make(chan struct{})
-	w.mu.Lock()
-	w.callbackBlocked = false
-	w.rebalanced = false
-	w.assignment, w.placed = nil, map[app.TaskID]bool{}
-	w.mu.Unlock()
-	w.oversized = newOversized()
+	w.lock.released()
+	w.member.reset()
+	w.txns = &transactions{shared: w.shared, log: w.log, series: w.series, member: w.member, lock: &w.lock, poll: w.poll, oversized: newOversized()}
 	clientCtx, cancel := context.WithCancel(context.Background())
 	session, err := kgo.NewGroupTransactSession(append(w.options(), kgo.WithContext(clientCtx))...)
 	if err != nil {
 		cancel()
 		return fmt.Errorf("client of %s: %w", w.name, err)
 	}
-	w.session, w.client, w.cancelClient = session, session.Client(), cancel
-	w.produced = newProduced(w.client)
-	w.emitter = judge.NewEmitter(w.p.rt, w.produced.send)
-	w.router, w.tasks = nil, nil
+	w.cancelClient = cancel
+	w.txns.session, w.txns.client = session, session.Client()
+	w.txns.produced = newProduced(w.txns.client)
+	w.txns.emitter = judge.NewEmitter(w.rt, w.txns.produced.send)
 	w.holding.Store(false)
 	w.memory.use()
 	if w.stage == stageRoute {
-		w.router = &judge.Router{App: w.p.rt, Metrics: w.p.judging, Deriver: w.p.routes.NewDeriver(w.p.cfg.KeySecret.Bytes())}
+		w.txns.router = &judge.Router{App: w.rt, Metrics: w.judging, Deriver: w.routes.NewDeriver(w.cfg.KeySecret.Bytes())}
 	} else {
-		w.tasks = newTaskSet(ctx, w.p, w.name, w.log, w.emitter, w.wake)
+		w.txns.tasks = newTaskSet(ctx, w.shared, w.name, w.log, w.txns.emitter, w.wake)
 	}
 	close(w.ready)
 	return nil
 }
 
 func (w *worker) disconnect() {
-	w.mu.Lock()
-	w.assignment = nil
-	w.mu.Unlock()
-	hurry := time.AfterFunc(leaveMax, w.cancelClient)
-	w.session.CloseAllowingRebalance()
-	hurry.Stop()
-	w.cancelClient()
-	if w.tasks != nil {
-		w.tasks.close()
-	}
+	w.member.end()
+	w.txns.close(w.cancelClient)
 }
 
 // poll waits for records, for limit, or for a wake-up. A poll that returns
@@ -267,11 +235,11 @@ func (w *worker) poll(ctx context.Context, limit time.Duration) kgo.Fetches {
 	}
 	w.wakePoll = cancel
 	w.mu.Unlock()
-	fetches := w.session.PollRecords(ctx, pollRecordsMax)
+	fetches := w.txns.session.PollRecords(ctx, pollRecordsMax)
 	w.mu.Lock()
 	w.wakePoll = nil
 	w.mu.Unlock()
-	w.oversized.note(fetches)
+	w.txns.oversized.note(fetches)
 	return fetches
 }
 
@@ -295,33 +263,30 @@ func (w *worker) runOnce(ctx context.Context, fetches kgo.Fetches) error {
 	if rebalanced, err := w.resetSession(); err != nil || rebalanced {
 		return err
 	}
-	if w.tasks != nil {
-		if err := w.tasks.reconcile(w.client); err != nil {
+	if w.txns.tasks != nil {
+		if err := w.txns.tasks.reconcile(w.txns.client); err != nil {
 			return kafka.AsCommitUnknown(err) // what was polled is lost to this client
 		}
 	}
-	if fetches.NumRecords() == 0 && len(w.oversized.batches) == 0 && (w.tasks == nil || w.holding.Load() || !w.tasks.due()) {
+	if fetches.NumRecords() == 0 && len(w.txns.oversized.batches) == 0 && (w.txns.tasks == nil || w.holding.Load() || !w.txns.tasks.due()) {
 		return fetchErr(fetches)
 	}
-	return w.transact(ctx, fetches)
+	w.memory.use()
+	return w.txns.run(ctx, fetches)
 }
 
 // resetSession ends the session's failed state after a rebalance outside of a
 // transaction and closes tasks whose revocation it kept to itself. Ending
 // rewinds to the committed offsets, so what was polled is polled again.
 func (w *worker) resetSession() (bool, error) {
-	w.mu.Lock()
-	rebalanced := w.rebalanced
-	w.rebalanced = false
-	w.mu.Unlock()
-	if !rebalanced {
+	if !w.member.takeRebalanced() {
 		return false, nil
 	}
-	if err := w.endAborting(); err != nil {
+	if err := w.txns.endAborting(); err != nil {
 		return true, fmt.Errorf("resetSession the session after a rebalance: %w", err)
 	}
-	if w.tasks != nil {
-		w.tasks.retain(w.assigned())
+	if w.txns.tasks != nil {
+		w.txns.tasks.retain(w.member.assigned())
 	}
 	w.wake() // reconcile what the rebalance left in the inbox
 	return true, nil
@@ -329,6 +294,6 @@ func (w *worker) resetSession() (bool, error) {
 
 // denied adds which right on the worker's group or transactional id is missing.
 func (w *worker) denied(err error) error {
-	err = kafka.Denied(err, "Read", kafka.ResourceGroup, app.GroupName(w.p.cfg.AppID, w.stage))
+	err = kafka.Denied(err, "Read", kafka.ResourceGroup, app.GroupName(w.cfg.AppID, w.stage))
 	return kafka.Denied(err, "Write", kafka.ResourceTransactionalID, w.name)
 }

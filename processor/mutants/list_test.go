@@ -55,17 +55,17 @@ var list = []mutant{
 		hazards: []string{"A6", "C1"},
 		does:    "rows and position go into the store before the transaction is known to be committed",
 		edits: []edit{
-			{"processor/transaction.go", "	ctx, done := w.endContext()\n", `	if w.tasks != nil {
-		for _, t := range w.tasks.sorted() {
+			{"processor/transaction.go", "	ctx, done := x.lock.endContext()\n", `	if x.tasks != nil {
+		for _, t := range x.tasks.sorted() {
 			if !t.InTransaction {
 				continue
 			}
 			if err := t.Store.Apply(t.CheckpointRecord.Offset+1, t.Open.Append(nil)); err != nil {
-				return w.abort(err)
+				return x.abort(err)
 			}
 		}
 	}
-	ctx, done := w.endContext()
+	ctx, done := x.lock.endContext()
 `},
 			{"processor/judge/state.go", "	if position <= t.Store.Position() {\n", "	if position < t.Store.Position() {\n"},
 		},
@@ -92,10 +92,10 @@ var list = []mutant{
 		name:    "no-resync-after-false-nil",
 		hazards: []string{"A6"},
 		does:    "after End said (false, nil) a task goes on from what it had before, although the broker may have committed",
-		edits: []edit{{"processor/transaction.go", "		w.aborted.Inc()\n		w.afterAbort()\n", `		w.aborted.Inc()
-		if w.tasks != nil {
-			w.tasks.retain(w.assigned())
-			for _, t := range w.tasks.sorted() {
+		edits: []edit{{"processor/transaction.go", "		x.series.aborted.Inc()\n		x.afterAbort()\n", `		x.series.aborted.Inc()
+		if x.tasks != nil {
+			x.tasks.retain(x.member.assigned())
+			for _, t := range x.tasks.sorted() {
 				if t.state == running {
 					t.Discard()
 				}
@@ -117,9 +117,9 @@ var list = []mutant{
 		name:    "produce-error-ignored",
 		hazards: []string{"A4"},
 		does:    "a transaction commits although a record of it could not be produced",
-		edits: []edit{{"processor/transaction.go", `	if err := w.produced.err(); err != nil {
-		w.p.limitsChanged(err)
-		return w.abort(err)
+		edits: []edit{{"processor/transaction.go", `	if err := x.produced.err(); err != nil {
+		x.limitsChanged(err)
+		return x.abort(err)
 	}
 `, ""}},
 		aims: inProcessor("^TestFailedProduceAbortsTheTransaction$"),
@@ -129,8 +129,8 @@ var list = []mutant{
 		hazards: []string{"A5"},
 		does:    "a transaction takes at most eight records of a partition from a poll and leaves the rest of the poll behind",
 		edits: []edit{
-			{"processor/transaction.go", "w.router.Process(w.emitter, p.Records)", "w.router.Process(w.emitter, p.Records[:min(8, len(p.Records))])"},
-			{"processor/transaction.go", "			failed = w.tasks.process(&p)\n", "			p.Records = p.Records[:min(8, len(p.Records))]\n			failed = w.tasks.process(&p)\n"},
+			{"processor/transaction.go", "x.router.Process(x.emitter, p.Records)", "x.router.Process(x.emitter, p.Records[:min(8, len(p.Records))])"},
+			{"processor/transaction.go", "			failed = x.tasks.process(&p)\n", "			p.Records = p.Records[:min(8, len(p.Records))]\n			failed = x.tasks.process(&p)\n"},
 		},
 		aims: inProcessor("^TestPollIsWorkedOffWhole$"),
 	},
@@ -142,8 +142,8 @@ var list = []mutant{
 		hazards: []string{"A7", "B2"},
 		does:    "a transaction carries no offsets, so that the group does not fence its owner and no successor waits for it",
 		edits: []edit{
-			{"processor/transaction.go", "		w.tasks.offsets(req)\n", "		req.Topics = nil\n"},
-			{"processor/transaction.go", "	if len(req.Topics) == 0 {\n", "	if w.tasks == nil && len(req.Topics) == 0 {\n"},
+			{"processor/transaction.go", "		x.tasks.offsets(req)\n", "		req.Topics = nil\n"},
+			{"processor/transaction.go", "	if len(req.Topics) == 0 {\n", "	if x.tasks == nil && len(req.Topics) == 0 {\n"},
 		},
 		aims: inProcessor("^TestOffsetsMoveWithTheCheckpoint$"),
 	},
@@ -152,7 +152,7 @@ var list = []mutant{
 		hazards: []string{"C6", "B1", "B11"},
 		does:    "each client has a transactional id of its own, so that a restart leaves its former transaction open, and a restore ends below it",
 		edits: []edit{
-			{"processor/rebalance.go", "kgo.TransactionalID(w.name)", "kgo.TransactionalID(fmt.Sprint(w.name, time.Now().UnixNano()))"},
+			{"processor/client.go", "kgo.TransactionalID(w.name)", "kgo.TransactionalID(fmt.Sprint(w.name, time.Now().UnixNano()))"},
 			{"processor/kafka/reader.go",
 				"ends, err := r.admin.ListEndOffsets(ctx, r.Topic)",
 				"ends, err := r.admin.ListCommittedOffsets(ctx, r.Topic)"},
@@ -173,7 +173,7 @@ var list = []mutant{
 		name:     "silent-offset-reset",
 		hazards:  []string{"A11", "G6"},
 		does:     "a position that the log no longer has is replaced by another without a word",
-		edits:    []edit{{"processor/rebalance.go", "		kgo.ConsumeResetOffset(kgo.NoResetOffset()),\n", ""}},
+		edits:    []edit{{"processor/client.go", "		kgo.ConsumeResetOffset(kgo.NoResetOffset()),\n", ""}},
 		aims:     inProcessor("^TestDeletedUnreadRecordsStopTheProcess$"),
 		notInSim: "nothing is deleted there before it is read",
 	},

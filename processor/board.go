@@ -6,9 +6,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
-
-	"github.com/twmb/franz-go/pkg/kadm"
 
 	"oncebus/processor/app"
 	"oncebus/state"
@@ -59,69 +58,80 @@ func (t *task) describe(worker string) TaskState {
 	return d
 }
 
-// snapshot is the copy of what workers know that others may read.
-type snapshot struct {
-	mu    sync.Mutex
-	tasks map[string][]TaskState // by worker
-	stuck map[app.TaskID]string  // why a restoring task gets no further
+// board has what the workers publish, for Ready, State and the metrics of keys.
+type board struct {
+	brokerUp atomic.Bool
+
+	mu      sync.Mutex
+	members []*membership          // one for each worker
+	tasks   map[string][]TaskState // by worker
+	stuck   map[app.TaskID]string  // why a restoring task gets no further
+}
+
+func newBoard() *board {
+	return &board{tasks: map[string][]TaskState{}, stuck: map[app.TaskID]string{}}
+}
+
+func (b *board) addMember(m *membership) {
+	b.mu.Lock()
+	b.members = append(b.members, m)
+	b.mu.Unlock()
+}
+
+func (b *board) allMembers() []*membership {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.Clone(b.members)
 }
 
 // explain notes why a restoring task gets no further; "" takes it back.
-func (s *snapshot) explain(id app.TaskID, why string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+func (b *board) explain(id app.TaskID, why string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	if why == "" {
-		delete(s.stuck, id)
+		delete(b.stuck, id)
 		return
 	}
-	if s.stuck == nil {
-		s.stuck = map[app.TaskID]string{}
-	}
-	s.stuck[id] = why
+	b.stuck[id] = why
 }
 
-func (s *snapshot) setTasks(worker string, states []TaskState) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.tasks == nil {
-		s.tasks = map[string][]TaskState{}
-	}
-	s.tasks[worker] = states
+func (b *board) setTasks(worker string, states []TaskState) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.tasks[worker] = states
 }
 
-func (s *snapshot) allTasks() []TaskState {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+func (b *board) allTasks() []TaskState {
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	all := []TaskState{}
-	for _, states := range s.tasks {
+	for _, states := range b.tasks {
 		all = append(all, states...)
 	}
 	for i := range all {
 		if all[i].State != running.String() {
-			all[i].Reason = s.stuck[all[i].id]
+			all[i].Reason = b.stuck[all[i].id]
 		}
 	}
 	slices.SortFunc(all, func(a, b TaskState) int { return strings.Compare(a.Task, b.Task) })
 	return all
 }
 
-// Ready returns nil if every worker is in its group and every task assigned
-// to it runs, else the reason why not.
-func (p *Processor) Ready() error {
-	if !p.brokerUp.Load() {
+// ready returns nil if every worker is in its group and every task assigned
+// to it runs, else the reason why not. paused says why fetching is paused.
+func (b *board) ready(paused error) error {
+	if !b.brokerUp.Load() {
 		return errors.New("no broker answers")
 	}
-	p.startedMu.Lock()
-	workers := p.workers
-	p.startedMu.Unlock()
-	if len(workers) == 0 {
+	members := b.allMembers()
+	if len(members) == 0 {
 		return errors.New("topics and manifest are not set up yet")
 	}
-	if err := p.stores.Paused(); err != nil {
-		return err
+	if paused != nil {
+		return paused
 	}
 	runs := map[app.TaskID]bool{}
-	for _, t := range p.snapshot.allTasks() {
+	for _, t := range b.allTasks() {
 		if t.State != running.String() {
 			if t.Reason != "" {
 				return fmt.Errorf("task %s is %s: %s", t.Task, t.State, t.Reason)
@@ -130,16 +140,16 @@ func (p *Processor) Ready() error {
 		}
 		runs[t.id] = true
 	}
-	for _, w := range workers {
-		assignment := w.assigned()
+	for _, m := range members {
+		assignment := m.assigned()
 		if assignment == nil {
-			return fmt.Errorf("worker %s has no place in its group yet", w.name)
+			return fmt.Errorf("worker %s has no place in its group yet", m.name)
 		}
-		if id, waits := w.unplaced(); waits {
-			return fmt.Errorf("worker %s has no offset for %v yet", w.name, id)
+		if id, waits := m.unplaced(); waits {
+			return fmt.Errorf("worker %s has no offset for %v yet", m.name, id)
 		}
 		for id := range assignment {
-			if w.stage == stageDedup && !runs[id] {
+			if m.stage == stageDedup && !runs[id] {
 				return fmt.Errorf("task %v is %s", id, created)
 			}
 		}
@@ -147,28 +157,11 @@ func (p *Processor) Ready() error {
 	return nil
 }
 
-// State returns a snapshot of the process for people and scripts.
-func (p *Processor) State() State {
-	s := State{App: p.cfg.AppID, Instance: p.cfg.InstanceID, Ready: true, BrokerUp: p.brokerUp.Load(), Workers: []WorkerState{}, Tasks: p.snapshot.allTasks()}
-	if err := p.Ready(); err != nil {
-		s.Ready, s.Reason = false, err.Error()
+// workers returns the state of every worker.
+func (b *board) workers() []WorkerState {
+	workers := []WorkerState{}
+	for _, m := range b.allMembers() {
+		workers = append(workers, WorkerState{Name: m.name, Stage: m.stage, Joined: m.assigned() != nil})
 	}
-	p.startedMu.Lock()
-	defer p.startedMu.Unlock()
-	for _, w := range p.workers {
-		s.Workers = append(s.Workers, WorkerState{Name: w.name, Stage: w.stage, Joined: w.assigned() != nil})
-	}
-	return s
-}
-
-// processedOffsets returns how far each running task of the repartition topic
-// has committed.
-func (p *Processor) processedOffsets() kadm.Offsets {
-	offsets := kadm.Offsets{}
-	for _, t := range p.snapshot.allTasks() {
-		if t.id.Topic == p.rt.Topology.Repartition && t.NextOffset > 0 {
-			offsets.AddOffset(t.id.Topic, t.id.Partition, t.NextOffset, -1)
-		}
-	}
-	return offsets
+	return workers
 }

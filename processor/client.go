@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"maps"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -18,13 +17,13 @@ import (
 
 // options are those of a worker's client.
 func (w *worker) options() []kgo.Opt {
-	cfg, rt := &w.p.cfg, w.p.rt
+	cfg, rt := &w.cfg, w.rt
 	topics := rt.Topology.Routed
 	if w.stage == stageDedup {
 		topics = rt.Topology.TaskTopics()
 	}
-	return append(append([]kgo.Opt(nil), w.p.baseOptions...),
-		kgo.WithLogger(oversizeLogger{security.NewClientLogger(w.p.log), w.oversized.announce}),
+	return append(append([]kgo.Opt(nil), w.baseOptions...),
+		kgo.WithLogger(oversizeLogger{security.NewClientLogger(w.shared.log), w.txns.oversized.announce}),
 		// Begins with the process's own, so that brokers' logs and quotas
 		// tell workers apart and still show what belongs together.
 		kgo.ClientID(w.name),
@@ -32,7 +31,7 @@ func (w *worker) options() []kgo.Opt {
 		kgo.InstanceID(w.name),
 		kgo.TransactionalID(w.name),
 		kgo.ConsumeTopics(topics...),
-		kgo.Balancers(watchedBalancer{kgo.CooperativeStickyBalancer(), w.onAssignment}),
+		kgo.Balancers(watchedBalancer{kgo.CooperativeStickyBalancer(), w.member.assign}),
 		kgo.BlockRebalanceOnPoll(),
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
 		// A broker serves one fetch of a client at a time: partitions resumed after a
@@ -48,7 +47,7 @@ func (w *worker) options() []kgo.Opt {
 		kgo.HeartbeatInterval(min(cfg.SessionTimeout/4, 3*time.Second)),
 		kgo.RebalanceTimeout(max(30*time.Second, 2*cfg.TransactionTimeout)),
 		kgo.AdjustFetchOffsetsFn(w.adjustOffsets),
-		kgo.OnPartitionsCallbackBlocked(func(context.Context, *kgo.Client) { w.onCallbackBlocked() }),
+		kgo.OnPartitionsCallbackBlocked(func(context.Context, *kgo.Client) { w.lock.callbackBlocked() }),
 		kgo.OnPartitionsRevoked(func(_ context.Context, _ *kgo.Client, gone map[string][]int32) { w.onGone(gone) }),
 		kgo.OnPartitionsLost(func(_ context.Context, _ *kgo.Client, gone map[string][]int32) { w.onLost(gone) }),
 
@@ -100,66 +99,27 @@ func (b watchedBalancer) ParseSyncAssignment(assignment []byte) (map[string][]in
 	return partitions, err
 }
 
-func (w *worker) onAssignment(partitions map[string][]int32) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.assignment = map[app.TaskID]bool{}
-	for topic, ps := range partitions {
-		for _, p := range ps {
-			w.assignment[app.TaskID{Topic: topic, Partition: p}] = true
-		}
-	}
-	for id := range w.placed {
-		if !w.assignment[id] {
-			delete(w.placed, id)
-		}
-	}
-}
-
-// assigned returns the present assignment; nil before the first.
-func (w *worker) assigned() map[app.TaskID]bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return maps.Clone(w.assignment)
-}
-
-// unplaced returns a partition of the assignment that is not being read yet.
-func (w *worker) unplaced() (app.TaskID, bool) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for id := range w.assignment {
-		if !w.placed[id] {
-			return id, true
-		}
-	}
-	return app.TaskID{}, false
-}
-
 // onLost runs when the broker removed this member.
 func (w *worker) onLost(gone map[string][]int32) {
-	w.mu.Lock()
-	w.assignment = nil
-	w.mu.Unlock()
+	w.member.end()
 	w.onGone(gone)
 }
 
 // onGone runs before the group hands partitions on.
 func (w *worker) onGone(gone map[string][]int32) {
-	w.mu.Lock()
-	w.rebalanced = true
+	w.member.partitionsGone()
 	for topic, ps := range gone {
 		for _, p := range ps {
-			w.oversized.forget(app.TaskID{Topic: topic, Partition: p})
+			w.txns.oversized.forget(app.TaskID{Topic: topic, Partition: p})
 		}
 	}
-	w.mu.Unlock()
 	select {
 	case <-w.ready:
 	default:
 		return // before the first assignment there is nothing to give up
 	}
-	if w.tasks != nil {
-		w.tasks.revoked(gone)
+	if w.txns.tasks != nil {
+		w.txns.tasks.revoked(gone)
 	}
 	w.wake()
 }
@@ -180,16 +140,12 @@ func (w *worker) adjustOffsets(ctx context.Context, offsets map[string]map[int32
 		w.log.Warn("offsets of newly assigned partitions cannot be resolved, trying again", "error", err)
 		return nil, err
 	}
-	w.mu.Lock()
 	for topic, partitions := range offsets {
 		for partition := range partitions {
-			if id := (app.TaskID{Topic: topic, Partition: partition}); w.assignment[id] {
-				w.placed[id] = true
-			}
+			w.member.place(app.TaskID{Topic: topic, Partition: partition})
 		}
 	}
-	w.mu.Unlock()
-	if w.tasks != nil {
+	if w.txns.tasks != nil {
 		var inbox []assignment
 		pause := map[string][]int32{}
 		for topic, partitions := range offsets {
@@ -199,8 +155,8 @@ func (w *worker) adjustOffsets(ctx context.Context, offsets map[string]map[int32
 				pause[topic] = append(pause[topic], partition)
 			}
 		}
-		w.client.PauseFetchPartitions(pause)
-		w.tasks.assigned(inbox)
+		w.txns.client.PauseFetchPartitions(pause)
+		w.txns.tasks.assigned(inbox)
 	}
 	w.log.Info("partitions assigned", "offsets", describeOffsets(offsets))
 	w.wake()
@@ -221,7 +177,7 @@ func (w *worker) resolveStarts(ctx context.Context, offsets map[string]map[int32
 				continue
 			}
 			if listed == nil {
-				if listed, err = w.p.admin.ListStartOffsets(ctx, topic); err != nil {
+				if listed, err = w.admin.ListStartOffsets(ctx, topic); err != nil {
 					return nil, fmt.Errorf("list the start of %s: %w", topic, err)
 				}
 			}
@@ -229,7 +185,7 @@ func (w *worker) resolveStarts(ctx context.Context, offsets map[string]map[int32
 			if !ok || o.Err != nil {
 				return nil, fmt.Errorf("list the start of %s/%d: %w", topic, partition, cmp.Or(o.Err, error(kerr.UnknownTopicOrPartition)))
 			}
-			partitions[partition] = kgo.NewOffset().At(max(o.Offset, w.p.rt.Manifest.Start(topic, partition)))
+			partitions[partition] = kgo.NewOffset().At(max(o.Offset, w.rt.Manifest.Start(topic, partition)))
 			uncommitted[app.TaskID{Topic: topic, Partition: partition}] = true
 		}
 	}

@@ -1,0 +1,76 @@
+package processor
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"oncebus/dedup/rules"
+	"oncebus/processor/app"
+	"oncebus/processor/judge"
+	"oncebus/processor/restore"
+)
+
+// shared has the values that all workers of a process share. None of them changes
+// after the first worker has started.
+type shared struct {
+	cfg         Config
+	routes      *rules.Routes
+	log         *slog.Logger
+	baseOptions []kgo.Opt // of every client
+	admin       *kadm.Client
+	rt          *app.App
+	source      *restore.Source // of all restores
+	stores      *restore.Stores
+	idle        *idleMemory
+	board       *board
+
+	metrics  *metrics
+	judging  *judge.Metrics
+	restores *restore.Metrics
+
+	patience time.Duration // with refused credentials, while running
+	// stallAfter and ownersInterval are the constants; tests have less time.
+	stallAfter, ownersInterval time.Duration
+
+	limitsMu sync.Mutex // held by the worker that reads the topics' limits
+}
+
+// limitsChanged reads the topics' limits again after a broker refused a record that
+// should fit: somebody changed a setting. The record is then handled like others
+// that do not fit.
+func (s *shared) limitsChanged(err error) {
+	if !errors.Is(err, kerr.MessageTooLarge) && !errors.Is(err, kerr.RecordListTooLarge) &&
+		!errors.Is(err, kerr.InvalidTimestamp) && !errors.Is(err, kerr.InvalidRecord) {
+		return
+	}
+	if !s.limitsMu.TryLock() {
+		return // another worker is reading them
+	}
+	defer s.limitsMu.Unlock()
+	ctx, cancel := context.WithTimeout(context.Background(), s.cfg.TransactionTimeout/3)
+	defer cancel()
+	if _, failed := s.rt.RereadLimits(ctx, s.admin, s.rt.Topology.Written()); failed != nil {
+		s.log.Error("a topic refused a record, and its settings cannot be read", "error", failed)
+		return
+	}
+	s.log.Warn("a topic refused a record; its settings were read again", "error", err)
+}
+
+// processedOffsets returns how far each running task of the repartition topic
+// has committed.
+func (s *shared) processedOffsets() kadm.Offsets {
+	offsets := kadm.Offsets{}
+	for _, t := range s.board.allTasks() {
+		if t.id.Topic == s.rt.Topology.Repartition && t.NextOffset > 0 {
+			offsets.AddOffset(t.id.Topic, t.id.Partition, t.NextOffset, -1)
+		}
+	}
+	return offsets
+}
