@@ -160,7 +160,7 @@ func TestOrderExpires(t *testing.T) {
 			if replies, want := s.repliesTo("copy"), []string{"replayed X-2"}; !slices.Equal(replies, want) {
 				t.Errorf("its duplicate got %v, want %v", replies, want)
 			}
-			if !strings.Contains(s.logs.String(), "a copy after its window runs again") {
+			if !strings.Contains(s.logs.String(), "duplicate after its window is dispatched again") {
 				t.Error("the log has no line about it")
 			}
 			if n := gather(t, s.i)[`oncebus_events_total{route="orders",verdict="after_window"}`]; n != 1 {

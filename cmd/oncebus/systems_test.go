@@ -352,7 +352,7 @@ func TestRealOrders(t *testing.T) {
 		order(3, "late traffic", minute.Add(90*time.Minute), strings.Replace(market, "c1", "c9", 1))
 		sent(0, "q1 again", minute.Add(59*time.Second), minute.Add(91*time.Minute), market)
 		expect(t, s.newest("orders.unique", "q1 again"), "verdict", "after_window", "attempt", "2")
-		s.service.await("a copy after its window runs again")
+		s.service.await("duplicate after its window is dispatched again")
 		s.service.stop()
 	})
 }

@@ -1,19 +1,18 @@
 package judge
 
-// arena hands out pieces of T from chunks that it keeps and reuses, so that a
-// worker that has seen its largest transaction allocates no more. A piece is
-// valid until reset, which a worker calls when the promise of every record of a
-// transaction has been called.
+// arena allocates pieces of T in chunks and reuses the chunks, so that a worker
+// allocates nothing after its largest transaction. A piece is valid until reset. A
+// worker calls reset after the promise of every record of a transaction.
 type arena[T any] struct {
 	chunks [][]T
-	chunk  int // the one in use
-	used   int // of that chunk
+	chunk  int // index of the chunk in use
+	used   int // of that chunk, in pieces
 }
 
 // arenaChunk is the length of a chunk; a larger piece gets a chunk of its own.
 const arenaChunk = 4096
 
-// take returns n zero values in a row.
+// take returns n adjacent zero values.
 func (a *arena[T]) take(n int) []T {
 	for {
 		if a.chunk == len(a.chunks) {
@@ -29,7 +28,8 @@ func (a *arena[T]) take(n int) []T {
 	}
 }
 
-// reset takes all pieces back and drops what they point to.
+// reset invalidates all pieces and clears them, so that what they point to can be
+// freed.
 func (a *arena[T]) reset() {
 	for i := range min(a.chunk, len(a.chunks)) {
 		clear(a.chunks[i])

@@ -9,43 +9,44 @@ import (
 	"oncebus/processor/kafka"
 )
 
-// turn says what happens to an event of an input, apart from its verdict.
+// turn is what a judge does with an event, apart from its verdict.
 type turn uint8
 
 const (
-	// turnFresh: it is judged.
+	// turnFresh: judge it.
 	turnFresh turn = iota
-	// turnUnchecked: the store cannot be used, and the route fails open.
+	// turnUnchecked: forward it unchecked. The store cannot be used, and the route
+	// fails open.
 	turnUnchecked
-	// turnWaits: the store cannot be used. The event is judged after the restore,
-	// or has been forwarded unchecked already.
-	turnWaits
-	// turnKnown: it was forwarded unchecked. It is stored and not emitted again.
-	turnKnown
-	// turnDone: it became a dead letter during the bypass.
-	turnDone
+	// turnSkip: skip it. The store cannot be used. The event was forwarded unchecked
+	// before, or will be judged after the restore.
+	turnSkip
+	// turnForwarded: store it, do not emit it. It was forwarded unchecked.
+	turnForwarded
+	// turnDeadLettered: skip it. It became a dead letter during the bypass.
+	turnDeadLettered
 )
 
-// turnOf is the one place that asks whether the store can be used and whether a
-// route fails open.
+// turnOf returns the turn of a record. No other function of this package compares
+// Blind with a route's FailOpen.
 func (t *Judge) turnOf(route *app.Route, offset int64) turn {
 	bypassed := offset < t.Open.BypassedTo(route.NamespaceID)
 	switch {
 	case t.Blind && (bypassed || !route.FailOpen):
-		return turnWaits
+		return turnSkip
 	case t.Blind:
 		return turnUnchecked
 	case bypassed && t.Open.IsDeadLettered(offset):
-		return turnDone
+		return turnDeadLettered
 	case bypassed:
-		return turnKnown
+		return turnForwarded
 	}
 	return turnFresh
 }
 
 const bypassedReason = "local state cannot be used: not checked for duplicates"
 
-// forwardUnchecked emits an event that could not be looked up.
+// forwardUnchecked emits an event without a look-up.
 func (t *Judge) forwardUnchecked(j *Judging, ev *event, decided *dedup.Event) {
 	ev.verdict, ev.reason = dedup.Bypassed, bypassedReason
 	out := j.emit(ev, ev.route.Output)
@@ -56,7 +57,7 @@ func (t *Judge) forwardUnchecked(j *Judging, ev *event, decided *dedup.Event) {
 	case ev.route.Mode == rules.ClaimMode:
 		row := dedup.Row{Digest: decided.Digest, First: decided.Time, At: ev.from}
 		j.reply(ev.route, &reply{
-			verdict: ev.verdict, status: ev.verdict.String(), row: &row, claim: &dedup.Claim{Key: *ev.key}, to: ev.requester(), present: ev.brokerTime,
+			verdict: ev.verdict, status: ev.verdict.String(), row: &row, claim: &dedup.Claim{Key: *ev.key}, to: ev.requester(), brokerTime: ev.brokerTime,
 		})
 	}
 }

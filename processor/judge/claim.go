@@ -10,35 +10,35 @@ import (
 )
 
 // claim judges an event of claim mode. The first claims the key and is
-// dispatched; a duplicate gets a reply, or waits for the outcome.
-func (t *Judge) claim(j *Judging, ev *event, against *candidate) error {
+// dispatched; a duplicate gets a reply now, or waits for the outcome.
+func (t *Judge) claim(j *Judging, ev *event, found *candidate) error {
 	route, rule := ev.route, ev.route.Rule
 	if rule.Wait > 0 && !t.mayWait(route) {
 		rule.Wait = 0
 	}
-	c, err := dedup.DecideClaim(t.claimEvent(ev, &against.event), against.prior, against.held, route.Span, rule, against.streamTime)
+	c, err := dedup.DecideClaim(t.claimEvent(ev, &found.event), found.prior, found.held, route.Span, rule, found.streamTime)
 	if err != nil {
 		return fmt.Errorf("%w: %w", kafka.ErrIllegalState, err)
 	}
 	ev.verdict, ev.claimed = c.Verdict, &c
 	switch {
 	case c.Verdict == dedup.Late:
-		j.applyLatePolicy(ev, against.event.Time, against.streamTime)
+		j.applyLatePolicy(ev, found.event.Time, found.streamTime)
 		return nil // the policy concludes it
 	case c.Verdict == dedup.Collision:
 		t.applyCollisionPolicy(j, ev, &c.Row)
 		j.reply(route, &reply{
-			verdict: dedup.Collision, status: c.Row.Status.String(), row: &c.Row, claim: &c.Claim, to: ev.requester(), present: ev.brokerTime,
+			verdict: dedup.Collision, status: c.Row.Status.String(), row: &c.Row, claim: &c.Claim, to: ev.requester(), brokerTime: ev.brokerTime,
 		})
 		return nil
 	case c.Run:
-		if t.overLimit(route, against) {
+		if t.overLimit(route, found) {
 			t.applyLimitPolicy(j, ev)
 			return nil
 		}
-		t.dispatch(j, ev, &c, against)
+		t.dispatch(j, ev, &c, found)
 	case c.Write && t.fits(&c.Row):
-		t.put(j, &change{row: &c.Row, replaced: against.replaced, joined: 1}) // the duplicate waits
+		t.put(j, &change{row: &c.Row, replaced: found.replaced, joined: 1}) // the duplicate waits
 		ev.noteWaiting(&c)
 	default:
 		t.replyToDuplicate(j, ev, &c, c.Verdict)
@@ -47,23 +47,22 @@ func (t *Judge) claim(j *Judging, ev *event, against *candidate) error {
 	return nil
 }
 
-// claimEvent is what the rules of claims need to know of an event.
+// claimEvent returns an event as the decisions on claims need it.
 func (t *Judge) claimEvent(ev *event, decided *dedup.Event) dedup.ClaimEvent {
 	return dedup.ClaimEvent{Event: *decided, Key: *ev.key, ReceivedAt: ev.brokerTime, DispatchedAt: t.joinedAt, TaskStartedAt: t.StartedAt, Request: ev.requester()}
 }
 
-// replyToDuplicate answers an event at once, with what stands.
+// replyToDuplicate replies to an event with the stored claim.
 func (t *Judge) replyToDuplicate(j *Judging, ev *event, c *dedup.ClaimDecision, verdict dedup.Verdict) {
 	j.reply(ev.route, &reply{
 		verdict: verdict, status: c.Row.Status.String(), row: &c.Row, claim: &c.Claim,
-		to: ev.requester(), value: c.Claim.Result, headers: c.Claim.Headers, present: ev.brokerTime,
+		to: ev.requester(), value: c.Claim.Result, headers: c.Claim.Headers, brokerTime: ev.brokerTime,
 	})
 }
 
-// dispatch sends an event to the executor and records its claim, in the place of the
-// row it replaces, if any. If the row has no room for the request, the claim is
-// stored without it, and the reply is in progress.
-func (t *Judge) dispatch(j *Judging, ev *event, c *dedup.ClaimDecision, against *candidate) {
+// dispatch sends an event to the executor and stores its claim. If the row has no room
+// for the request, it stores the claim without the request and replies in_progress.
+func (t *Judge) dispatch(j *Judging, ev *event, c *dedup.ClaimDecision, found *candidate) {
 	route := ev.route
 	if !t.fits(&c.Row) {
 		c.DropRequest()
@@ -77,51 +76,51 @@ func (t *Judge) dispatch(j *Judging, ev *event, c *dedup.ClaimDecision, against 
 	ev.token = dedup.TokenOf(&c.Row, t.ID.Partition)
 	own := ev.key
 	if c.LeaseExpired {
-		ev.key = &c.Claim.Key // by which an executor knows the attempts of one order, neighbour or not
+		ev.key = &c.Claim.Key // the executor gets one key for all attempts, also from an adjacent bucket
 	}
 	out := j.emit(ev, route.Output)
-	ev.key = own // by which its sender knows it
+	ev.key = own // the sender gets the key of its own event
 	if !out {
 		return
 	}
 	if c.Added == 0 {
 		t.replyToDuplicate(j, ev, c, dedup.InProgress)
 	}
-	t.put(j, &change{row: &c.Row, replaced: against.replaced, left: c.Carried, joined: c.Carried + c.Added})
+	t.put(j, &change{row: &c.Row, replaced: found.replaced, left: c.Carried, joined: c.Carried + c.Added})
 	ev.noteWaiting(c)
 	if c.LeaseExpired {
-		j.tally(route, tallyReclaimed)
-		t.Log.Warn("lease expired without an outcome, claim taken over: executor died, or lease too short",
+		j.count(route, leaseExpirations)
+		t.Log.Warn("lease expired without an outcome, dispatching again: executor died, or lease too short",
 			"route", route.Name, "key", wire.KeyText(&c.Claim.Key), "attempt", c.Row.Attempt, "lease", route.Claim.Lease)
 	}
 	if c.Verdict == dedup.AfterWindow {
-		t.Log.Info("a copy after its window runs again", "route", route.Name, "key", wire.KeyText(ev.key), "attempt", c.Row.Attempt)
+		t.Log.Info("duplicate after its window is dispatched again", "route", route.Name, "key", wire.KeyText(ev.key), "attempt", c.Row.Attempt)
 	}
 }
 
-// fits tells whether the changelog takes a row of a claim. One that it does not
-// take would fail the transaction, again and again, so no other is recorded.
+// fits reports whether the changelog accepts a row of a claim. A row that it refuses
+// would abort its transaction at every attempt.
 func (t *Judge) fits(row *dedup.Row) bool {
 	return len(row.Result) <= dedup.MaxResultBytes && t.rowBytes(row) <= int(t.App.Limit(t.Changelog).MaxBytes)
 }
 
-// rowBytes is what a row takes of the changelog's max.message.bytes: the encoded
-// claim, and the rest at its longest. So a row that fits does so too once it has
-// lost requests, has another status or attempt, or notes an omitted result.
+// rowBytes returns the bytes that a row takes of the changelog's max.message.bytes: the
+// encoded claim, and the other fields at their longest. So a row that fits still fits
+// with fewer requests, another status or attempt, or an omitted result.
 func (t *Judge) rowBytes(row *dedup.Row) int {
 	return wire.RecordOverhead + len(row.Digest) + rowBytesMax + len(row.Result)
 }
 
-// rowBytesMax is more than the longest row without its claim, by what the note
-// of an omitted result takes.
+// rowBytesMax is at least the longest row without its claim, plus the length of an
+// omitted result.
 const rowBytesMax = 64
 
-// misfit says that a row does not fit.
+// misfit returns the reason of a row that does not fit.
 func (t *Judge) misfit(row *dedup.Row) string {
 	return fmt.Sprintf("too large for topic %s: the claim takes %d bytes, max.message.bytes is %d", t.Changelog, t.rowBytes(row), t.App.Limit(t.Changelog).MaxBytes)
 }
 
-// requester is who sent the event, to be answered.
+// requester returns the request that gets the outcome of the event.
 func (ev *event) requester() dedup.Request {
 	r := dedup.Request{At: ev.from}
 	if ev.Request != "" {
@@ -150,10 +149,10 @@ func (t *Judge) outcome(j *Judging, ev *event, read *wire.OutcomeEnvelope) error
 	case err != nil:
 		return err
 	case s.Repeated:
-		j.tallyOutcome(route, o.Kind, outcomeRepeated)
+		j.countOutcome(route, o.Kind, outcomeRepeated)
 		return nil
 	case s.Refused != "":
-		j.tallyOutcome(route, o.Kind, outcomeRefused)
+		j.countOutcome(route, o.Kind, outcomeRefused)
 		ev.verdict, ev.reason, ev.outcomeHeaders = dedup.Invalid, "outcome refused: "+s.Refused, read.Headers()
 		if s.Row.Attempt > 0 {
 			ev.first = &s.Row
@@ -165,7 +164,7 @@ func (t *Judge) outcome(j *Judging, ev *event, read *wire.OutcomeEnvelope) error
 		return nil
 	}
 	t.put(j, &change{row: &s.Row, replaced: &prior, left: len(s.Answer)})
-	j.tallyOutcome(route, o.Kind, outcomeApplied)
+	j.countOutcome(route, o.Kind, outcomeApplied)
 	for i := range s.Answer {
 		verdict := dedup.Replayed
 		if s.Answer[i].At == prior.At {
@@ -173,7 +172,7 @@ func (t *Judge) outcome(j *Judging, ev *event, read *wire.OutcomeEnvelope) error
 		}
 		answer := reply{
 			verdict: verdict, status: o.Kind.ClaimStatus(), row: &prior, claim: &s.Claim,
-			to: s.Answer[i], value: o.Value, headers: o.Headers, present: ev.brokerTime,
+			to: s.Answer[i], value: o.Value, headers: o.Headers, brokerTime: ev.brokerTime,
 		}
 		j.reply(route, &answer)
 		j.respondWithOutcome(route, &answer)
@@ -181,8 +180,8 @@ func (t *Judge) outcome(j *Judging, ev *event, read *wire.OutcomeEnvelope) error
 	return nil
 }
 
-// applyOutcome judges an outcome against the row of its claim. A result that the
-// changelog has no room for is omitted.
+// applyOutcome decides on an outcome by the row of its claim. It omits a result that is
+// too large for the changelog.
 func (t *Judge) applyOutcome(route *app.Route, o *dedup.Outcome) (prior dedup.Row, s dedup.OutcomeDecision, err error) {
 	prior, held, err := t.Store.Get(o.Token.Digest)
 	if err != nil {
@@ -194,7 +193,7 @@ func (t *Judge) applyOutcome(route *app.Route, o *dedup.Outcome) (prior dedup.Ro
 	}
 	if s.Refused == "" && !t.fits(&s.Row) {
 		s.OmitResult()
-		if !t.fits(&s.Row) { // the topic took longer rows once
+		if !t.fits(&s.Row) { // max.message.bytes was higher when the row was stored
 			s.Refused = t.misfit(&s.Row)
 		}
 	}

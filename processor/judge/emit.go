@@ -15,11 +15,12 @@ import (
 	"oncebus/state/failpoint"
 )
 
-// ownHeadersMax is the most headers that one emitted record gets from us,
-// ownHeadersPlain the most without a reason and outside claim mode.
+// ownHeadersMax is the highest number of oncebus headers on one emitted record,
+// ownHeadersPlain that without a reason and outside claim mode.
 const ownHeadersMax, ownHeadersPlain = 13, 3
 
-// original is an input record as its producer wrote it, wherever it was read.
+// original is an input record as its producer wrote it, also if it came through the
+// repartition topic.
 type original struct {
 	rec       *kgo.Record
 	headers   []kgo.RecordHeader // without the envelope
@@ -27,8 +28,8 @@ type original struct {
 	from      dedup.Position
 }
 
-// Emitter builds and sends the records of one worker's open transaction.
-// Its memory is reused from one transaction to the next.
+// Emitter builds and sends the records of one worker's open transaction. It reuses its
+// memory in the next one.
 type Emitter struct {
 	rt   *app.App
 	send func(*kgo.Record)
@@ -36,13 +37,13 @@ type Emitter struct {
 	records arena[kgo.Record]
 	headers arena[kgo.RecordHeader]
 	bytes   arena[byte]
-	Counts  []uint64 // [route index * tallies + tally], of the open transaction
+	Counts  []uint64 // [route index * countersMax + counterIndex], of the open transaction
 }
 
-// NewEmitter returns an emitter. send hands a record to the client, which may
-// read it until the transaction has ended.
+// NewEmitter returns an emitter. send gives a record to the client, which may read it
+// until the transaction has ended.
 func NewEmitter(rt *app.App, send func(*kgo.Record)) *Emitter {
-	return &Emitter{rt: rt, send: send, Counts: make([]uint64, len(rt.Routes)*tallies)}
+	return &Emitter{rt: rt, send: send, Counts: make([]uint64, len(rt.Routes)*countersMax)}
 }
 
 // Reset drops the transaction's records. Every promise must have been called:
@@ -54,17 +55,17 @@ func (e *Emitter) Reset() {
 	clear(e.Counts)
 }
 
-// Release gives up the memory that reset keeps. No transaction is open.
+// Release frees the memory that Reset keeps. No transaction may be open.
 func (e *Emitter) Release() {
 	e.records, e.headers, e.bytes = arena[kgo.Record]{}, arena[kgo.RecordHeader]{}, arena[byte]{}
 }
 
-func (e *Emitter) tally(route *app.Route, what counterIndex) {
-	e.Counts[route.Index*tallies+int(what)]++
+func (e *Emitter) count(route *app.Route, what counterIndex) {
+	e.Counts[route.Index*countersMax+int(what)]++
 }
 
-func (e *Emitter) tallyOutcome(route *app.Route, kind dedup.OutcomeKind, became outcomeResult) {
-	e.tally(route, tallyOutcomes+counterIndex(kind)*counterIndex(outcomeResults)+counterIndex(became))
+func (e *Emitter) countOutcome(route *app.Route, kind dedup.OutcomeKind, became outcomeResult) {
+	e.count(route, firstOutcome+counterIndex(kind)*counterIndex(outcomeResults)+counterIndex(became))
 }
 
 // NewRecord returns an empty record, valid until the transaction has ended.
@@ -76,37 +77,36 @@ func (e *Emitter) produce(r *kgo.Record) {
 	failpoint.Hit(failpoint.AfterOutput)
 }
 
-// event is what is known about an original when it is emitted.
+// event is an original with its verdict and all that its headers need.
 type event struct {
 	original
 	route      *app.Route
 	verdict    dedup.Verdict
 	key        *[32]byte  // nil if no key could be derived
-	first      *dedup.Row // of the first copy, for duplicates
+	first      *dedup.Row // of the first event, for duplicates
 	reason     string     // for duplicates and dead letters
-	brokerTime int64      // broker-observed present, ms
-	last       int64      // of a batch that was not read, the last offset; else 0
+	brokerTime int64      // ms
+	last       int64      // last offset of a batch that was not decompressed; else 0
 
 	wire.Details
-	claim          *dedup.Row         // the claim it runs under, in claim mode
+	claim          *dedup.Row         // the claim of a dispatched event
 	token          dedup.Token        // of claim
-	outcomeHeaders []kgo.RecordHeader // token and kind, of an outcome that is refused
+	outcomeHeaders []kgo.RecordHeader // token and kind, of a refused outcome
 
 	replyTo dedup.Address        // of the request that waits for the verdict; zero for none
-	claimed *dedup.ClaimDecision // the judgement, in claim mode
-	passed  bool                 // it went to the output
-	waits   bool                 // the outcome follows on replyTo
+	claimed *dedup.ClaimDecision // the decision, in claim mode
+	emitted bool                 // to the output
+	waits   bool                 // for the outcome, which follows on replyTo
 }
 
-// emit sends ev to topic; if it does not fit there, to the dead-letter topic,
-// and if it does not fit there either, without its value. It reports whether
-// it went to topic.
+// emit sends ev to topic. If topic would refuse it, emit sends it to the dead-letter
+// topic, at last without its value. It reports whether it sent ev to topic.
 func (e *Emitter) emit(ev *event, topic string) bool {
 	r := e.build(ev, topic)
 	misfit := e.misfit(r, ev.brokerTime)
 	if misfit == "" {
 		e.produce(r)
-		ev.passed = topic == ev.route.Output
+		ev.emitted = topic == ev.route.Output
 		return true
 	}
 	if topic != ev.route.DeadLetter {
@@ -123,8 +123,8 @@ func (e *Emitter) deadLetter(ev *event) {
 	e.emit(ev, ev.route.DeadLetter)
 }
 
-// build makes the record: key, value, timestamp and foreign headers untouched,
-// then our headers. A foreign header with our prefix is left out, so that a
+// build makes the record: key, value, timestamp and foreign headers of the original,
+// then the oncebus headers. It drops foreign headers with the oncebus prefix, so that a
 // reader can trust every oncebus header.
 func (e *Emitter) build(ev *event, topic string) *kgo.Record {
 	r := e.NewRecord()
@@ -147,8 +147,8 @@ func (e *Emitter) build(ev *event, topic string) *kgo.Record {
 	return r
 }
 
-// placeByKey spreads records without a record key, all copies of one dedup
-// key to the same place.
+// placeByKey returns the number by which a record without a record key gets its
+// partition: one number for all duplicates of a dedup key.
 func placeByKey(ev *event) int32 {
 	if ev.key == nil {
 		return int32(ev.from.Offset & 0x7fffffff)
@@ -190,10 +190,10 @@ func (e *Emitter) ownHeaders(headers []kgo.RecordHeader, ev *event) []kgo.Record
 		kgo.RecordHeader{Key: wire.HeaderFirstTime, Value: strconv.AppendInt(nil, firstTime, 10)})
 }
 
-// misfit says why the topic would refuse the record; "" if it would not. A
-// refused record would fail its transaction, again and again. The present is
-// that of the event; an event that has waited since may have grown too old.
-func (e *Emitter) misfit(r *kgo.Record, present int64) string {
+// misfit returns why the topic would refuse the record; "" if it would accept it. A
+// refused record would abort its transaction at every attempt. brokerTime is that of the
+// event. An event that waited in Kafka since may be too old by now.
+func (e *Emitter) misfit(r *kgo.Record, brokerTime int64) string {
 	limits := e.rt.Limit(r.Topic)
 	ts := r.Timestamp.UnixMilli()
 	switch n := wire.RecordBytes(r); {
@@ -203,38 +203,38 @@ func (e *Emitter) misfit(r *kgo.Record, present int64) string {
 		return fmt.Sprintf("no record key: topic %s is compacted and takes none without", r.Topic)
 	case limits.AppendTime:
 		return ""
-	case limits.AfterMaxMS < app.Forever && ts-present > limits.AfterMaxMS:
-		return fmt.Sprintf("timestamp %d is %d ms ahead of the broker, topic %s allows %d (message.timestamp.after.max.ms)", ts, ts-present, r.Topic, limits.AfterMaxMS)
+	case limits.AfterMaxMS < app.Forever && ts-brokerTime > limits.AfterMaxMS:
+		return fmt.Sprintf("timestamp %d is %d ms ahead of the broker, topic %s allows %d (message.timestamp.after.max.ms)", ts, ts-brokerTime, r.Topic, limits.AfterMaxMS)
 	}
-	if now, old := e.tooOld(r.Topic, ts, present); old {
+	if now, old := e.tooOld(r.Topic, ts, brokerTime); old {
 		return fmt.Sprintf("timestamp %d is %d ms behind the broker, topic %s allows %d (message.timestamp.before.max.ms)", ts, now-ts, r.Topic, limits.BeforeMaxMS)
 	}
 	return ""
 }
 
-// tooOld tells whether a timestamp lies too far back for a topic, and by which
-// clock: the broker's present has gone on since it was observed.
-func (e *Emitter) tooOld(topic string, timestamp, present int64) (now int64, old bool) {
+// tooOld reports whether a topic would refuse a timestamp as too old, and the broker
+// time now: it has advanced since the event's.
+func (e *Emitter) tooOld(topic string, timestamp, brokerTime int64) (now int64, old bool) {
 	limits := e.rt.Limit(topic)
 	if limits.BeforeMaxMS >= app.Forever || limits.AppendTime {
-		return present, false
+		return brokerTime, false
 	}
-	now = max(present, e.rt.Clock.Now())
+	now = max(brokerTime, e.rt.Clock.Now())
 	return now, timestamp < now-limits.BeforeMaxMS
 }
 
-// stamp returns the timestamp of a record of our own: the present of what it
-// answers or, where that lies too far back for the topic, that of now.
-func (e *Emitter) stamp(topic string, present int64) int64 {
-	if now, old := e.tooOld(topic, present, present); old {
+// timestamp returns the timestamp of a reply or verdict: the broker time of its event
+// or, if that is too old for the topic, that of now.
+func (e *Emitter) timestamp(topic string, brokerTime int64) int64 {
+	if now, old := e.tooOld(topic, brokerTime, brokerTime); old {
 		return now
 	}
-	return present
+	return brokerTime
 }
 
-// deadLetterPointer emits what is left when not even the dead-letter topic
-// takes the record as it is: where it stands, its digest and our headers, with
-// the broker's own time. The record itself still stands in its input topic.
+// deadLetterPointer emits a dead letter for a record that the dead-letter topic would
+// refuse: position, digest and oncebus headers, with the broker's time. The record itself
+// is still in its input topic.
 func (e *Emitter) deadLetterPointer(ev *event, full *kgo.Record, misfit string) {
 	hash := sha256.Sum256(ev.rec.Value)
 	if ev.reason == "" {
@@ -255,7 +255,7 @@ func (e *Emitter) deadLetterPointer(ev *event, full *kgo.Record, misfit string) 
 	if limits := e.rt.Limit(r.Topic); r.Key == nil && limits.Compacted {
 		r.Key = e.rt.PositionText(ev.from)
 	}
-	// The value goes along where only the timestamp was refused.
+	// If the topic would only refuse the timestamp, the value fits.
 	r.Value = ev.rec.Value
 	if wire.RecordBytes(r) > int(e.rt.Limit(r.Topic).MaxBytes) {
 		r.Value = nil

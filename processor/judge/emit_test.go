@@ -42,7 +42,7 @@ func TestEventThatGrewTooOldForItsTopic(t *testing.T) {
 		if !strings.Contains(got, c.refused) || got != "" && c.refused == "" {
 			t.Errorf("%s, event of %d at %d: %q, want %q", c.topic, c.at-now, c.present-now, got, c.refused)
 		}
-		stamp := e.stamp(c.topic, c.present)
+		stamp := e.timestamp(c.topic, c.present)
 		if c.stamp != 0 && stamp != c.stamp || c.stamp == 0 && (stamp < now || stamp > now+hour) {
 			t.Errorf("%s: an answer to an event of %d bears %d", c.topic, c.present-now, stamp-now)
 		}

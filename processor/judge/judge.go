@@ -14,8 +14,8 @@ import (
 	"oncebus/processor/wire"
 )
 
-// sampleEvery is how many records share one timing of key derivation or
-// check: reading the clock twice costs as much as the decision itself.
+// sampleEvery: one in so many records is timed. To read the clock twice costs as much
+// as the decision itself.
 const sampleEvery = 64
 
 // Judge judges the records of one partition, one at a time, strictly in offset
@@ -29,15 +29,15 @@ type Judge struct {
 	samples       uint
 }
 
-// Judging is what a task needs of its worker to judge records.
+// Judging has the values of a worker that its judges use.
 type Judging struct {
 	*Emitter
 	Deriver *rules.Deriver
-	now     int64 // broker-observed present, once for the records of a poll, ms
+	now     int64 // broker time, read once for the records of a poll, ms
 }
 
-// Process judges records into the open transaction. Records below the
-// checkpoint were judged before: they are skipped (invariant 6).
+// Process judges records in the open transaction. It skips records below the
+// checkpoint, because an earlier transaction judged them (invariant 6).
 func (t *Judge) Process(j *Judging, records []*kgo.Record) error {
 	j.now = t.App.Clock.Now()
 	for _, rec := range records {
@@ -73,7 +73,7 @@ func (t *Judge) Process(j *Judging, records []*kgo.Record) error {
 	return nil
 }
 
-// processRepartitioned judges a record that came through the router.
+// processRepartitioned judges a record of the repartition topic.
 func (t *Judge) processRepartitioned(j *Judging, rec *kgo.Record) error {
 	var env wire.Envelope
 	if err := wire.ReadEnvelope(rec, &env); err != nil {
@@ -81,7 +81,7 @@ func (t *Judge) processRepartitioned(j *Judging, rec *kgo.Record) error {
 	}
 	route := t.App.ByName[string(env.Route)]
 	if route == nil {
-		return kafka.OperatorErrorf("route %s is gone from the routes file, but its records still wait in %s: put the route back until they are done", env.Route, rec.Topic)
+		return kafka.OperatorErrorf("%s has unprocessed records of route %s, which is not in the routes file: restore the route until they are processed", rec.Topic, env.Route)
 	}
 	ev := event{
 		original:   original{rec: rec, headers: rec.Headers[1:], timestamp: env.Timestamp, from: env.From},
@@ -94,12 +94,12 @@ func (t *Judge) processRepartitioned(j *Judging, rec *kgo.Record) error {
 	}
 	if env.Outcome != nil {
 		if t.Blind {
-			return nil // it is applied after the restore
+			return nil // the task applies it after the restore
 		}
 		return t.outcome(j, &ev, env.Outcome)
 	}
 	turn := t.turnOf(route, rec.Offset)
-	if turn == turnWaits || turn == turnDone {
+	if turn == turnSkip || turn == turnDeadLettered {
 		return nil
 	}
 	ev.key, ev.Details = &env.Key, env.Details
@@ -117,16 +117,16 @@ func (t *Judge) processPrepartitioned(j *Judging, rec *kgo.Record) error {
 			from: t.App.PositionOf(rec),
 		},
 		route:      route,
-		brokerTime: j.presentOf(rec),
+		brokerTime: j.brokerTimeOf(rec),
 		replyTo:    route.Asked(rec),
 	}
 	turn := t.turnOf(route, rec.Offset)
 	switch {
-	case turn == turnWaits || turn == turnDone:
+	case turn == turnSkip || turn == turnDeadLettered:
 		return nil
 	case derived.Finding != rules.Keyed:
-		if turn != turnKnown {
-			j.turnAway(&ev, &derived)
+		if turn != turnForwarded {
+			j.applyKeyPolicy(&ev, &derived)
 		}
 		return nil
 	}
@@ -134,7 +134,7 @@ func (t *Judge) processPrepartitioned(j *Judging, rec *kgo.Record) error {
 	return t.judge(j, &ev, turn, derived.Digest, derived.Time)
 }
 
-// derive is Deriver.Derive, timed for the records that are timed.
+// derive is Deriver.Derive, timed for one in sampleEvery records.
 func (t *Judge) derive(deriver *rules.Deriver, in *rules.Input) rules.Derived {
 	if t.samples%sampleEvery != 0 {
 		return deriver.Derive(in)
@@ -145,15 +145,15 @@ func (t *Judge) derive(deriver *rules.Deriver, in *rules.Input) rules.Derived {
 	return derived
 }
 
-// presentOf returns the broker-observed present of a record of a prepartitioned topic.
-func (j *Judging) presentOf(rec *kgo.Record) int64 {
+// brokerTimeOf returns the broker time of a record of a prepartitioned topic.
+func (j *Judging) brokerTimeOf(rec *kgo.Record) int64 {
 	if rec.Attrs.TimestampType() == kafka.TimestampAppend {
 		return rec.Timestamp.UnixMilli()
 	}
 	return j.now
 }
 
-// candidate is an event that is judged, with what it is judged against.
+// candidate is an event to judge, with the row and the stream time that decide it.
 type candidate struct {
 	event      dedup.Event
 	streamTime int64 // of its namespace, ms
@@ -164,8 +164,8 @@ type candidate struct {
 	replaced *dedup.Row
 }
 
-// lookUp finds the row that an event is judged against: its key's, or with
-// adjacent buckets that of an adjacent key.
+// lookUp finds the row that decides an event: that of its key or, with adjacent
+// buckets, that of an adjacent key.
 func (t *Judge) lookUp(ev *event, c *candidate) error {
 	if err := t.lookUpPrior(ev, c); err != nil {
 		return err
@@ -196,22 +196,22 @@ func (t *Judge) lookUpPrior(ev *event, c *candidate) (err error) {
 	return nil
 }
 
-// judge reaches the verdict on an event with a key: admit by time, look up,
-// decide, emit, record. Each step may end it; only the last moves stream time.
+// judge reaches the verdict on an event with a key: admit by time, look up, decide,
+// emit, store. Each step may be the last. Stream time advances after all of them.
 func (t *Judge) judge(j *Judging, ev *event, turn turn, digest dedup.Digest, eventTime int64) error {
 	route := ev.route
 	c := candidate{streamTime: t.streamTime(route.NamespaceID)}
 	verdict, admitted := route.Span.Admit(eventTime, c.streamTime, ev.brokerTime)
 	c.event = dedup.Event{Digest: digest, Time: admitted, At: ev.from, NamespaceID: route.NamespaceID, Fingerprint: ev.Fingerprint}
 	if ev.HasAdjacent {
-		c.event.Shift = ev.Shift + eventTime - admitted // which may have been clamped
+		c.event.Shift = ev.Shift + eventTime - admitted // eventTime may have been clamped
 	}
 	switch {
-	case turn == turnKnown && verdict != dedup.Unique:
-		return nil // it was a dead letter, or late, when it was forwarded
+	case turn == turnForwarded && verdict != dedup.Unique:
+		return nil // it became a dead letter, or was late, during the bypass
 	case verdict == dedup.Invalid:
 		if turn == turnUnchecked {
-			t.Open.DeadLetter(ev.rec.Offset, ev.rec.Offset+1) // it may be valid when it is read again
+			t.Open.DeadLetter(ev.rec.Offset, ev.rec.Offset+1) // read again, it may be valid
 		}
 		ev.verdict = verdict
 		ev.reason = fmt.Sprintf("event time %d is more than %v ahead of the broker's %d", admitted, route.Skew, ev.brokerTime)
@@ -229,7 +229,7 @@ func (t *Judge) judge(j *Judging, ev *event, turn turn, digest dedup.Digest, eve
 	}
 	var err error
 	switch {
-	case turn == turnKnown:
+	case turn == turnForwarded:
 		err = t.storeForwarded(j, ev, &c)
 	case route.Mode == rules.ClaimMode:
 		err = t.claim(j, ev, &c)
@@ -242,7 +242,7 @@ func (t *Judge) judge(j *Judging, ev *event, turn turn, digest dedup.Digest, eve
 	t.Open.StreamTimes.At[route.NamespaceID] = dedup.NextStreamTime(c.streamTime, admitted)
 	t.Open.StreamTimes.Has[route.NamespaceID] = true
 	t.OpenCounts.Advance(route.NamespaceID, t.Open.StreamTimes.At[route.NamespaceID])
-	if turn != turnKnown {
+	if turn != turnForwarded {
 		t.OpenCounts.CountLookup(route.NamespaceID, ev.verdict)
 	}
 	return nil
@@ -271,13 +271,13 @@ func (t *Judge) decide(j *Judging, ev *event, c *candidate) error {
 	case dedup.Late:
 		j.applyLatePolicy(ev, c.event.Time, c.streamTime)
 	case dedup.MissingKey, dedup.Invalid, dedup.Limited, dedup.InProgress, dedup.Replayed, dedup.Bypassed:
-		return fmt.Errorf("%w: decided %v", kafka.ErrIllegalState, verdict)
+		return fmt.Errorf("%w: Decide returned %v", kafka.ErrIllegalState, verdict)
 	}
 	return nil
 }
 
-// applyLimitPolicy lets an event with a key too many go, unchecked. Its time counts
-// all the same: time is what makes room for new keys.
+// applyLimitPolicy applies on_limit to an event whose new key exceeds live_keys. Its time
+// still advances stream time, which frees keys.
 func (t *Judge) applyLimitPolicy(j *Judging, ev *event) {
 	ev.verdict = dedup.Limited
 	ev.reason = fmt.Sprintf("new key beyond the limit: %d keys of namespace %s are live in %v, live_keys is %d",
@@ -285,22 +285,22 @@ func (t *Judge) applyLimitPolicy(j *Judging, ev *event) {
 	j.byPolicy(ev, ev.route.Limits.OnLimit)
 }
 
-// levelCritical is for what somebody has to look at now.
+// levelCritical is for messages that need an operator now.
 const levelCritical = slog.LevelError + 4
 
-// applyCollisionPolicy handles an event that has the key of another by the
-// route's policy. It is not a duplicate, so the operator must learn of it.
-func (t *Judge) applyCollisionPolicy(j *Judging, ev *event, standing *dedup.Row) {
-	ev.verdict, ev.first = dedup.Collision, standing
+// applyCollisionPolicy applies the route's policy to an event with the key of another
+// event. It logs the collision, because the key derivation may be wrong.
+func (t *Judge) applyCollisionPolicy(j *Judging, ev *event, stored *dedup.Row) {
+	ev.verdict, ev.first = dedup.Collision, stored
 	ev.reason = "the key of another event, whose details differ: the fields of fingerprint do not agree"
 	t.Log.LogAttrs(context.Background(), levelCritical, "collision: two events with one key and different details",
 		slog.String("route", ev.route.Name), slog.String("key", wire.KeyText(ev.key)),
-		slog.String("event", string(t.App.PositionText(ev.from))), slog.String("first", string(t.App.PositionText(standing.At))))
+		slog.String("event", string(t.App.PositionText(ev.from))), slog.String("first", string(t.App.PositionText(stored.At))))
 	j.byPolicy(ev, ev.route.Collision)
 }
 
-// SkipBatch takes a batch that decompresses to more than limit bytes into the
-// open transaction, as one dead letter.
+// SkipBatch emits one dead letter for a batch that decompresses to more than limit bytes,
+// and continues after it.
 func (t *Judge) SkipBatch(e *Emitter, batch *kgo.ErrDecompressTooLarge, limit int) {
 	t.JoinTransaction()
 	if batch.NextOffset <= t.Open.Next {

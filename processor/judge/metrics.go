@@ -15,7 +15,7 @@ type Metrics struct {
 	keyDerivationSeconds prometheus.Histogram
 	decisionSeconds      prometheus.Histogram
 	Reread               prometheus.Counter
-	byTally              [][]prometheus.Counter // [route index][tally]
+	counters             [][]prometheus.Counter // [route index][counterIndex]
 }
 
 // NewMetrics registers the series, with one per route and verdict.
@@ -38,38 +38,38 @@ func NewMetrics(reg prometheus.Registerer, routes *rules.Routes) *Metrics {
 	}
 	reg.MustRegister(m.Events, m.outcomes, m.leaseExpirations, m.keyDerivationSeconds, m.decisionSeconds, m.Reread)
 	for _, r := range routes.Routes {
-		m.byTally = append(m.byTally, m.tallied(r.Name))
+		m.counters = append(m.counters, m.countersOf(r.Name))
 	}
 	return m
 }
 
-// Publish adds what a committed transaction counted.
+// Publish adds the counts of a committed transaction.
 func (m *Metrics) Publish(counts []uint64) {
 	for i, c := range counts {
 		if c > 0 {
-			m.byTally[i/tallies][i%tallies].Add(float64(c))
+			m.counters[i/countersMax][i%countersMax].Add(float64(c))
 		}
 	}
 }
 
-// A tally is something that is counted by route when its transaction is
-// committed: verdicts, then outcomes by kind and result, then the rest.
+// A counterIndex is the index of a counter of a route: verdicts, then outcomes by kind
+// and result, then the others. The counters change when a transaction is committed.
 type counterIndex int
 
 const (
-	tallyOutcomes   = counterIndex(len(dedup.Verdicts))
-	tallyUnreadable = tallyOutcomes + counterIndex(len(dedup.OutcomeKinds))*counterIndex(outcomeResults)
-	tallyReclaimed  = tallyUnreadable + 1
-	tallies         = int(tallyReclaimed) + 1
+	firstOutcome       = counterIndex(len(dedup.Verdicts))
+	unreadableOutcomes = firstOutcome + counterIndex(len(dedup.OutcomeKinds))*counterIndex(outcomeResults)
+	leaseExpirations   = unreadableOutcomes + 1
+	countersMax        = int(leaseExpirations) + 1
 )
 
-// outcomeResult is what became of an outcome.
+// outcomeResult is the result of applying an outcome.
 type outcomeResult int
 
 const (
 	outcomeApplied  outcomeResult = iota
-	outcomeRepeated               // it came twice: counts once
-	outcomeRefused                // its token is old, or it comes too late
+	outcomeRepeated               // the same outcome was applied before
+	outcomeRefused                // its token is old, or it is too late
 	outcomeResults
 )
 
@@ -78,16 +78,16 @@ var outcomeResultNames = [outcomeResults]string{"applied", "repeated", "refused"
 // unreadableOutcome is the label of an outcome without a kind or a token.
 const unreadableOutcome = "unreadable"
 
-// tallied returns the counters of a route in the order of tallies.
-func (m *Metrics) tallied(route string) []prometheus.Counter {
-	var counters []prometheus.Counter
+// countersOf returns the counters of a route in the order of counterIndex.
+func (m *Metrics) countersOf(route string) []prometheus.Counter {
+	var all []prometheus.Counter
 	for _, v := range dedup.Verdicts {
-		counters = append(counters, m.Events.WithLabelValues(route, v.String()))
+		all = append(all, m.Events.WithLabelValues(route, v.String()))
 	}
 	for _, kind := range dedup.OutcomeKinds {
 		for _, result := range outcomeResultNames {
-			counters = append(counters, m.outcomes.WithLabelValues(route, kind.String(), result))
+			all = append(all, m.outcomes.WithLabelValues(route, kind.String(), result))
 		}
 	}
-	return append(counters, m.outcomes.WithLabelValues(route, unreadableOutcome, outcomeResultNames[outcomeRefused]), m.leaseExpirations.WithLabelValues(route))
+	return append(all, m.outcomes.WithLabelValues(route, unreadableOutcome, outcomeResultNames[outcomeRefused]), m.leaseExpirations.WithLabelValues(route))
 }

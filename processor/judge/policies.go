@@ -12,8 +12,8 @@ import (
 	"oncebus/processor/app"
 )
 
-// turnAway handles an event without a key, by the route's policy.
-func (e *Emitter) turnAway(ev *event, derived *rules.Derived) {
+// applyKeyPolicy applies the route's policy to an event without a key.
+func (e *Emitter) applyKeyPolicy(ev *event, derived *rules.Derived) {
 	ev.reason = derived.Reason
 	policy := rules.DeadLetter
 	ev.verdict = dedup.Invalid
@@ -56,10 +56,9 @@ func (e *Emitter) applyDuplicatePolicy(ev *event, eventTime int64) {
 	e.emit(ev, topic)
 }
 
-// DeadLetterBatch emits what is known about a batch that was not decompressed. It
-// goes the way of a record that no route takes: that of the topic's first
-// route.
-func (e *Emitter) DeadLetterBatch(batch *kgo.ErrDecompressTooLarge, present int64, limit int) {
+// DeadLetterBatch emits a dead letter for a batch that was not decompressed, to the
+// dead-letter topic of the first route that reads the batch's topic.
+func (e *Emitter) DeadLetterBatch(batch *kgo.ErrDecompressTooLarge, brokerTime int64, limit int) {
 	i := slices.IndexFunc(e.rt.Routes, func(r *app.Route) bool {
 		return slices.Contains(r.Topics, batch.Topic) || r.Mode == rules.ClaimMode && r.Claim.Outcomes == batch.Topic
 	})
@@ -68,9 +67,9 @@ func (e *Emitter) DeadLetterBatch(batch *kgo.ErrDecompressTooLarge, present int6
 	ev := event{
 		original: original{
 			rec:  &kgo.Record{Topic: batch.Topic, Partition: batch.Partition, Offset: batch.Offset},
-			from: from, timestamp: present,
+			from: from, timestamp: brokerTime,
 		},
-		route: route, verdict: dedup.Invalid, brokerTime: present, last: batch.NextOffset - 1,
+		route: route, verdict: dedup.Invalid, brokerTime: brokerTime, last: batch.NextOffset - 1,
 		reason: fmt.Sprintf("the batch of offsets %d to %d decompresses to more than %d bytes (ONCEBUS_MAX_DECOMPRESSED_BATCH_BYTES); its records were not read and stand in %s/%d",
 			batch.Offset, batch.NextOffset-1, limit, batch.Topic, batch.Partition),
 	}

@@ -12,25 +12,25 @@ import (
 	"oncebus/processor/wire"
 )
 
-// reply is the answer to one request.
+// reply is the reply to one request.
 type reply struct {
-	verdict dedup.Verdict
-	status  string
-	row     *dedup.Row
-	claim   *dedup.Claim
-	to      dedup.Request
-	value   []byte
-	headers []dedup.Header
-	present int64 // ms
+	verdict    dedup.Verdict
+	status     string
+	row        *dedup.Row
+	claim      *dedup.Claim
+	to         dedup.Request
+	value      []byte
+	headers    []dedup.Header
+	brokerTime int64 // ms
 }
 
-// reply emits a reply: key as in the request, value and foreign headers as in
-// the outcome. What the replies topic does not take goes without them.
+// reply produces a reply: key as in the request, value and foreign headers as in the
+// outcome. If the replies topic would refuse them, it produces the reply without them.
 func (j *Judging) reply(route *app.Route, a *reply) {
 	r := j.NewRecord()
 	r.Topic, r.Key, r.Value = route.Claim.Replies, a.to.Key, a.value
-	stamp := j.stamp(r.Topic, a.present)
-	r.Timestamp = time.UnixMilli(stamp)
+	timestamp := j.timestamp(r.Topic, a.brokerTime)
+	r.Timestamp = time.UnixMilli(timestamp)
 	if r.Key == nil {
 		r.Partition = wire.PlaceByDigest(&a.row.Digest)
 	}
@@ -41,7 +41,7 @@ func (j *Judging) reply(route *app.Route, a *reply) {
 	}
 	r.Headers = append(r.Headers, own...)
 	omitted := a.omitted(route)
-	if misfit := j.misfit(r, stamp); misfit != "" {
+	if misfit := j.misfit(r, timestamp); misfit != "" {
 		omitted, r.Value, r.Headers = misfit, nil, own
 		if r.Key == nil {
 			r.Key = j.rt.PositionText(a.to.At)
@@ -53,7 +53,7 @@ func (j *Judging) reply(route *app.Route, a *reply) {
 	j.produce(r)
 }
 
-// omitted says why a copy does not get the result; "" if it does.
+// omitted returns why a duplicate does not get the result; "" if it does.
 func (a *reply) omitted(route *app.Route) string {
 	switch {
 	case a.claim.Omitted == 0 || a.verdict != dedup.Replayed || a.value != nil:
@@ -84,5 +84,5 @@ func (j *Judging) replyHeaders(route *app.Route, a *reply) []kgo.RecordHeader {
 	return own
 }
 
-// replyHeadersMax is the most oncebus headers on a reply.
+// replyHeadersMax is the highest number of oncebus headers on a reply.
 const replyHeadersMax = 11

@@ -12,10 +12,10 @@ import (
 	"oncebus/processor/wire"
 )
 
-// Router is the first stage: it derives dedup keys and sends every record to
-// the partition its key belongs to. It keeps no state, so its transaction is
-// just offsets in and records out; it is needed all the same (G8): a router
-// that repeated records would repeat events without a key and re-open expired windows.
+// Router is the first stage: it derives dedup keys and produces every record to the
+// partition of its key. It has no state. Its transaction of offsets and records is
+// needed all the same (G8): a repeated record without a key would be a repeated event,
+// and a repeated old one would begin an expired window again.
 type Router struct {
 	App     *app.App
 	Metrics *Metrics
@@ -51,7 +51,7 @@ func (r *Router) route(e *Emitter, rec *kgo.Record) {
 			original: original{rec: rec, headers: rec.Headers, timestamp: in.Timestamp, from: from},
 			route:    route, brokerTime: r.App.Clock.Now(), replyTo: route.Asked(rec),
 		}
-		e.turnAway(&ev, &derived)
+		e.applyKeyPolicy(&ev, &derived)
 		return
 	}
 	env := wire.Envelope{
@@ -68,13 +68,13 @@ func (r *Router) route(e *Emitter, rec *kgo.Record) {
 	}
 }
 
-// send sends a record in its envelope to a partition of the repartition topic,
-// or says why that would not take it.
+// send produces a record with its envelope to a partition of the repartition topic, or
+// returns why the topic would refuse it.
 func (r *Router) send(e *Emitter, rec *kgo.Record, env *wire.Envelope, partition int32) (misfit string) {
 	out := e.NewRecord()
 	out.Topic, out.Key, out.Value = r.App.Topology.Repartition, rec.Key, rec.Value
 	out.Partition = partition
-	// A foreign header of our prefix ends here: the task trusts what it reads.
+	// The task trusts oncebus headers, so foreign ones are dropped.
 	headers := e.headers.take(len(rec.Headers) + 1)[:0]
 	value := e.bytes.take(env.Size())
 	headers = append(headers, kgo.RecordHeader{Key: wire.EnvelopeHeader, Value: env.Append(value[:0])})
@@ -91,9 +91,8 @@ func (r *Router) send(e *Emitter, rec *kgo.Record, env *wire.Envelope, partition
 	return ""
 }
 
-// outcome sends an outcome to the task that holds its claim: the token says
-// which. One that cannot be read is no event; it goes to the dead-letter topic
-// and counts as an outcome refused.
+// outcome sends an outcome to the partition in its claim token, where its claim is. An
+// unreadable outcome becomes a dead letter and counts as refused.
 func (r *Router) outcome(e *Emitter, rec *kgo.Record) {
 	route, read, reason := r.App.ReadOutcome(rec)
 	if reason == "" {
@@ -103,7 +102,7 @@ func (r *Router) outcome(e *Emitter, rec *kgo.Record) {
 	if reason == "" {
 		return
 	}
-	e.tally(route, tallyUnreadable)
+	e.count(route, unreadableOutcomes)
 	e.deadLetter(&event{
 		original: original{rec: rec, headers: rec.Headers, timestamp: rec.Timestamp.UnixMilli(), from: r.App.PositionOf(rec)},
 		route:    route, verdict: dedup.Invalid, brokerTime: r.App.Clock.Now(), reason: "outcome refused: " + reason, outcomeHeaders: wire.OutcomeHeaders(rec),

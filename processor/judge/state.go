@@ -14,34 +14,34 @@ import (
 	"oncebus/state"
 )
 
-// State is what the judge of one partition has stored: rows, checkpoint and counts
-// of keys, of the last committed transaction and of the open one.
+// State has the stored rows, the checkpoint and the key counts of one partition, as of
+// the last committed transaction and as of the open one.
 type State struct {
 	ID        app.TaskID
 	Changelog string
 	App       *app.App
 
 	Store *state.Store
-	// Blind says that the store cannot be used: events of routes that fail open
-	// are forwarded unchecked, all others are left where they are.
+	// Blind reports that the store cannot be used. Events of routes that fail open
+	// are then forwarded unchecked; all others are judged after the restore.
 	Blind bool
 
-	// Committed is the checkpoint of the last committed transaction, open
-	// the one of the transaction in progress.
-	// Invariant: committed.next <= open.next.
+	// Committed is the checkpoint of the last committed transaction, Open
+	// that of the open one. Invariant: Committed.Next <= Open.Next.
 	Committed, Open wire.Checkpoint
-	InTransaction   bool // the open transaction carries work of this task
-	// joinedAt is when the open transaction took the task in, startedAt when
-	// the task began to judge; broker time, ms.
+	InTransaction   bool // the open transaction has work of this task
+	// joinedAt is when the task joined the open transaction, StartedAt when the
+	// task began to judge; broker time, ms.
 	joinedAt, StartedAt int64
-	Counts, OpenCounts  app.Counts // as of committed, and of open
-	// CheckpointRecord is the checkpoint row of the open transaction, its last
-	// row. Once the broker has it, its offset + 1 is the changelog position.
+	Counts, OpenCounts  app.Counts // as of Committed, and of Open
+	// CheckpointRecord is the checkpoint row of the open transaction, its last row.
+	// After the commit its offset + 1 is the changelog position.
 	CheckpointRecord *kgo.Record
-	value            []byte // scratch for encoded rows
+	value            []byte // buffer for encoded rows
 }
 
-// JoinTransaction takes the task into the open transaction.
+// JoinTransaction copies the checkpoint and the counts, so that Discard can restore
+// them.
 func (t *State) JoinTransaction() {
 	if !t.InTransaction {
 		t.InTransaction, t.joinedAt = true, t.App.Clock.Now()
@@ -54,9 +54,11 @@ func (t *State) JoinTransaction() {
 	}
 }
 
-func (t *State) streamTime(class uint8) int64 { return t.Open.StreamTimes.Of(class) }
+func (t *State) streamTime(namespaceID uint8) int64 {
+	return t.Open.StreamTimes.Of(namespaceID)
+}
 
-// change is a row to store, with what it changes in the counts of keys.
+// change is a row to store, with its effect on the counts of keys.
 type change struct {
 	row      *dedup.Row
 	replaced *dedup.Row // the row that it replaces; nil for a new key
@@ -88,7 +90,8 @@ func (t *State) produceRow(e *Emitter, key, value []byte, headers ...kgo.RecordH
 	return r
 }
 
-// WriteCheckpoint ends the task's part of the open transaction with its checkpoint row.
+// WriteCheckpoint produces the checkpoint row, the task's last row in the open
+// transaction.
 func (t *State) WriteCheckpoint(e *Emitter) {
 	t.Open.Sequence++
 	if !t.Blind {
@@ -103,20 +106,20 @@ func (t *State) WriteCheckpoint(e *Emitter) {
 	t.CheckpointRecord = t.produceRow(e, []byte(wire.CheckpointKey), t.value, headers...)
 }
 
-// ErrNoOffset says that the broker has the checkpoint row but did not say
-// where: it answers so when it recognises a batch that was sent twice.
-var ErrNoOffset = errors.New("offset of the checkpoint row is not known")
+// ErrNoOffset reports that the broker stored the checkpoint row and returned no offset,
+// as it does for a batch that it received twice.
+var ErrNoOffset = errors.New("the broker returned no offset for the checkpoint row")
 
-// Commit applies the transaction to the store: only now, when it is known to
-// be committed, and as one step with the position behind its last row.
+// Commit applies the committed transaction to the store, in one step with the position
+// after its last row. Errors wrap ErrNoOffset, or are those of the store.
 func (t *State) Commit() error {
 	if t.Blind {
 		t.Committed, t.InTransaction, t.CheckpointRecord = t.Open, false, nil
-		return nil // the store reads it in the changelog
+		return nil // a restore reads the checkpoint from the changelog
 	}
 	position := t.CheckpointRecord.Offset + 1
 	if position <= t.Store.Position() {
-		return fmt.Errorf("%w: changelog row of %v at offset %d, the store is at %d", ErrNoOffset, t.ID, t.CheckpointRecord.Offset, t.Store.Position())
+		return fmt.Errorf("%w: %v has offset %d, the store is at %d", ErrNoOffset, t.ID, t.CheckpointRecord.Offset, t.Store.Position())
 	}
 	t.Committed, t.InTransaction, t.CheckpointRecord = t.Open, false, nil
 	t.Counts, t.OpenCounts = t.OpenCounts, t.Counts
@@ -127,7 +130,7 @@ func (t *State) Commit() error {
 	return nil
 }
 
-// Discard forgets the open transaction.
+// Discard drops the open transaction.
 func (t *State) Discard() {
 	if t.Store != nil {
 		t.Store.Discard()
@@ -135,12 +138,12 @@ func (t *State) Discard() {
 	t.Open, t.InTransaction, t.CheckpointRecord = t.Committed, false, nil
 }
 
-// horizons returns, by class, the first-seen time below which no event can be
-// judged against a row any more. A class without a route keeps its rows.
+// horizons returns by namespace id the first seen time before which a row decides no
+// event any more. A namespace id without a route keeps its rows.
 func (t *State) horizons() [256]int64 {
 	var before [256]int64
-	for class := range before {
-		before[class] = math.MinInt64
+	for id := range before {
+		before[id] = math.MinInt64
 	}
 	for _, r := range t.App.Routes {
 		if t.Committed.StreamTimes.Has[r.NamespaceID] {
@@ -150,26 +153,28 @@ func (t *State) horizons() [256]int64 {
 	return before
 }
 
-// waitingMax is how many requests of a namespace may wait in one partition,
-// those of dispatched events included. A duplicate beyond it gets in_progress at once.
+// waitingMax is how many requests of a namespace may wait for an outcome in one
+// partition, those of dispatched events included. Further duplicates get in_progress
+// at once.
 const waitingMax = 64 << 10
 
-// overLimit reports whether an event's key is new and one too many.
+// overLimit reports whether an event's key is new and exceeds live_keys.
 func (t *State) overLimit(route *app.Route, c *candidate) bool {
 	return c.replaced == nil && route.Limits.LiveKeys > 0 && t.OpenCounts.LiveKeys(route.NamespaceID) >= uint64(route.Limits.LiveKeys)
 }
 
-// mayWait reports whether one more request of a route may wait.
+// mayWait reports whether one more request of a route may wait for an outcome.
 func (t *State) mayWait(route *app.Route) bool {
 	return t.OpenCounts.Waiting(route.NamespaceID) < waitingMax
 }
 
-// BypassedUpTo notes that the events of fail-open classes are out up to an offset.
+// BypassedUpTo stores that the events of the namespaces that fail open were forwarded up
+// to an offset.
 func (t *State) BypassedUpTo(offset int64) {
-	for _, class := range t.App.FailOpen[t.ID.Topic] {
-		at := slices.IndexFunc(t.Open.Bypassed, func(p wire.BypassedOffset) bool { return p.Class == class })
+	for _, id := range t.App.FailOpen[t.ID.Topic] {
+		at := slices.IndexFunc(t.Open.Bypassed, func(p wire.BypassedOffset) bool { return p.Class == id })
 		if at < 0 {
-			t.Open.Bypassed = append(t.Open.Bypassed, wire.BypassedOffset{Class: class, To: offset})
+			t.Open.Bypassed = append(t.Open.Bypassed, wire.BypassedOffset{Class: id, To: offset})
 			continue
 		}
 		t.Open.Bypassed[at].To = max(offset, t.Open.Bypassed[at].To)

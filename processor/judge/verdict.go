@@ -11,20 +11,20 @@ import (
 )
 
 // An ingress client submits events for senders that wait for the verdict. Such an
-// event bears the address of its request. The judge produces the verdict to
-// <app>-verdicts in the transaction of the judgement, so a verdict that is read is
-// committed.
+// event has the address of its request. The judge produces the verdict to
+// <app>-verdicts in the transaction that decides the event, so a consumer reads
+// committed verdicts only.
 
-// conclude counts an event and, if a request waits for the verdict, produces it.
-// Every verdict of an event passes here once.
+// conclude counts an event and, if a request waits for the verdict, produces it. It runs
+// once for each event.
 func (e *Emitter) conclude(ev *event) {
-	e.tally(ev.route, counterIndex(ev.verdict))
+	e.count(ev.route, counterIndex(ev.verdict))
 	if ev.replyTo.IsSet() {
 		e.respondToEvent(ev)
 	}
 }
 
-// noteWaiting notes that the claim just recorded holds the event's address.
+// noteWaiting sets waits if the stored claim has the event's address.
 func (ev *event) noteWaiting(c *dedup.ClaimDecision) {
 	if n := len(c.Claim.Requests); n > 0 {
 		last := &c.Claim.Requests[n-1]
@@ -33,8 +33,8 @@ func (ev *event) noteWaiting(c *dedup.ClaimDecision) {
 }
 
 func (e *Emitter) respondToEvent(ev *event) {
-	a := wire.VerdictRecord{To: ev.replyTo, Verdict: ev.verdict, Key: ev.key, Row: ev.first, Reason: ev.reason, BrokerTime: ev.brokerTime, Forwarded: ev.passed, OutcomeFollows: ev.waits}
-	// A limit or a topic that does not take it may have decided otherwise.
+	a := wire.VerdictRecord{To: ev.replyTo, Verdict: ev.verdict, Key: ev.key, Row: ev.first, Reason: ev.reason, BrokerTime: ev.brokerTime, Forwarded: ev.emitted, OutcomeFollows: ev.waits}
+	// After a limit, or a topic that would refuse the event, the verdict is another one.
 	if c := ev.claimed; c != nil && c.Verdict == ev.verdict {
 		a.Row, a.Claim, a.Status = &c.Row, &c.Claim, c.Row.Status.String()
 		if ev.verdict == dedup.Replayed {
@@ -47,28 +47,28 @@ func (e *Emitter) respondToEvent(ev *event) {
 	e.produceVerdict(&a)
 }
 
-// respondWithOutcome tells the outcome to a request that waited for it.
+// respondWithOutcome produces the outcome for a request that waited for it.
 func (e *Emitter) respondWithOutcome(route *app.Route, r *reply) {
 	if !r.to.ReplyTo.IsSet() {
 		return
 	}
 	a := wire.VerdictRecord{
 		To: r.to.ReplyTo, Verdict: r.verdict, Key: &r.claim.Key, Row: r.row, Claim: r.claim, Status: r.status, Reason: r.omitted(route),
-		Value: r.value, Headers: r.headers, BrokerTime: r.present, HasOutcome: true, Forwarded: r.verdict == dedup.Unique,
+		Value: r.value, Headers: r.headers, BrokerTime: r.brokerTime, HasOutcome: true, Forwarded: r.verdict == dedup.Unique,
 	}
 	a.Omitted = a.Reason != ""
 	e.produceVerdict(&a)
 }
 
-// produceVerdict produces a verdict. What the topic does not take goes without the result.
+// produceVerdict produces a verdict, without the result if the topic would refuse it.
 func (e *Emitter) produceVerdict(a *wire.VerdictRecord) {
 	topic := e.rt.Topology.Verdicts
 	if a.To.Partition >= e.rt.Topology.Topics[topic].Partitions {
-		return // not an address of this app
+		return // the address is forged or of another app
 	}
 	r := e.NewRecord()
-	stamp := e.stamp(topic, a.BrokerTime)
-	r.Topic, r.Partition, r.Value, r.Timestamp = topic, a.To.Partition, a.Value, time.UnixMilli(stamp)
+	timestamp := e.timestamp(topic, a.BrokerTime)
+	r.Topic, r.Partition, r.Value, r.Timestamp = topic, a.To.Partition, a.Value, time.UnixMilli(timestamp)
 	r.Headers = e.headers.take(len(a.Headers) + wire.VerdictHeadersMax)[:0]
 	for _, h := range a.Headers {
 		r.Headers = append(r.Headers, kgo.RecordHeader{Key: h.Key, Value: h.Value})
@@ -77,13 +77,13 @@ func (e *Emitter) produceVerdict(a *wire.VerdictRecord) {
 		a.First = e.rt.PositionText(a.Row.At)
 	}
 	r.Headers = a.AppendHeaders(r.Headers, e.bytes.take(wire.VerdictTextBytes))
-	misfit := e.misfit(r, stamp)
+	misfit := e.misfit(r, timestamp)
 	switch {
 	case misfit == "":
 		e.produce(r)
 	case a.Value != nil || a.Headers != nil:
 		a.Value, a.Headers, a.Omitted, a.Reason = nil, nil, true, misfit
 		e.produceVerdict(a)
-	default: // somebody gave the topic a limit; the event must not wait for that
+	default: // an operator gave the topic too low a limit: the event commits without a verdict
 	}
 }

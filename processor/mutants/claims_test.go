@@ -47,7 +47,7 @@ var claimList = []mutant{
 	{
 		name:  "waiting-copy-in-memory",
 		does:  "a copy that waits is known to the store and not to the changelog: a takeover forgets it",
-		edits: []edit{{"processor/judge/claim.go", "		t.put(j, &change{row: &c.Row, replaced: against.replaced, joined: 1}) // the duplicate waits\n", "		t.Store.Put(c.Row)\n"}},
+		edits: []edit{{"processor/judge/claim.go", "		t.put(j, &change{row: &c.Row, replaced: found.replaced, joined: 1}) // the duplicate waits\n", "		t.Store.Put(c.Row)\n"}},
 		aims:  inProcessor("^TestWaitingDuplicatesAreAnsweredOnce$"),
 	},
 	{
@@ -81,8 +81,8 @@ var claimList = []mutant{
 	{
 		name: "re-claim-without-row",
 		does: "a claim whose lease is over is run again, and nothing is recorded of it: its executor's outcome is refused, and every copy runs",
-		edits: []edit{{"processor/judge/claim.go", "	t.put(j, &change{row: &c.Row, replaced: against.replaced, left: c.Carried, joined: c.Carried + c.Added})\n	ev.noteWaiting(c)\n", `	if !c.LeaseExpired {
-		t.put(j, &change{row: &c.Row, replaced: against.replaced, left: c.Carried, joined: c.Carried + c.Added})
+		edits: []edit{{"processor/judge/claim.go", "	t.put(j, &change{row: &c.Row, replaced: found.replaced, left: c.Carried, joined: c.Carried + c.Added})\n	ev.noteWaiting(c)\n", `	if !c.LeaseExpired {
+		t.put(j, &change{row: &c.Row, replaced: found.replaced, left: c.Carried, joined: c.Carried + c.Added})
 	}
 	ev.noteWaiting(c)
 `}},
@@ -91,7 +91,7 @@ var claimList = []mutant{
 	{
 		name:  "reply-without-row",
 		does:  "an outcome is answered, and its row reaches only the store: the next owner dispatches the event again",
-		edits: []edit{{"processor/judge/claim.go", "	t.put(j, &change{row: &s.Row, replaced: &prior, left: len(s.Answer)})\n	j.tallyOutcome", "	t.Store.Put(s.Row)\n	j.tallyOutcome"}},
+		edits: []edit{{"processor/judge/claim.go", "	t.put(j, &change{row: &s.Row, replaced: &prior, left: len(s.Answer)})\n	j.countOutcome", "	t.Store.Put(s.Row)\n	j.countOutcome"}},
 		aims:  inProcessor("^TestDuplicateGetsTheOutcomeOfTheFirst$"),
 	},
 	{
