@@ -24,7 +24,7 @@ type State struct {
 	Tasks    []TaskState   `json:"tasks"`
 }
 
-// WorkerState is one worker's place in its group.
+// WorkerState is one worker's membership of its group.
 type WorkerState struct {
 	Name   string `json:"name"`
 	Stage  string `json:"stage"`
@@ -36,14 +36,14 @@ type TaskState struct {
 	Task       string    `json:"task"`
 	Worker     string    `json:"worker"`
 	State      string    `json:"state"`
-	Reason     string    `json:"reason,omitempty"` // why it gets no further, if it does not
+	Reason     string    `json:"reason,omitempty"` // why it makes no progress; "" if it does
 	Since      time.Time `json:"since"`            // of the state, or of the last commit
 	NextOffset int64     `json:"next_offset"`      // of the input; -1 while not known
 	Lag        int64     `json:"lag_records"`      // -1 while not known
-	// Keys is what the task remembers, by namespace and status; absent while
-	// it is being restored.
+	// Keys counts the task's keys, by namespace and status; absent while the
+	// task restores.
 	Keys []app.KeyCount `json:"keys,omitempty"`
-	// Store is the local state; absent while it is being restored.
+	// Store is the local state; absent while the task restores.
 	Store *state.Stats `json:"store,omitempty"`
 
 	id app.TaskID
@@ -58,14 +58,14 @@ func (t *task) describe(worker string) TaskState {
 	return d
 }
 
-// board has what the workers publish, for Ready, State and the metrics of keys.
+// board has what the workers publish. Ready, State and the metrics of keys read it.
 type board struct {
 	brokerUp atomic.Bool
 
 	mu      sync.Mutex
 	members []*membership          // one for each worker
 	tasks   map[string][]TaskState // by worker
-	stuck   map[app.TaskID]string  // why a restoring task gets no further
+	stuck   map[app.TaskID]string  // why a restoring task makes no progress
 }
 
 func newBoard() *board {
@@ -84,7 +84,7 @@ func (b *board) allMembers() []*membership {
 	return slices.Clone(b.members)
 }
 
-// explain notes why a restoring task gets no further; "" takes it back.
+// explain stores why a restoring task makes no progress; "" removes the reason.
 func (b *board) explain(id app.TaskID, why string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -117,8 +117,8 @@ func (b *board) allTasks() []TaskState {
 	return all
 }
 
-// ready returns nil if every worker is in its group and every task assigned
-// to it runs, else the reason why not. paused says why fetching is paused.
+// ready returns nil if every worker is in its group and every task assigned to it
+// runs, else the reason. paused is why fetching is paused, nil if it is not.
 func (b *board) ready(paused error) error {
 	if !b.brokerUp.Load() {
 		return errors.New("no broker answers")
@@ -143,9 +143,9 @@ func (b *board) ready(paused error) error {
 	for _, m := range members {
 		assignment := m.assigned()
 		if assignment == nil {
-			return fmt.Errorf("worker %s has no place in its group yet", m.name)
+			return fmt.Errorf("worker %s is not in its group yet", m.name)
 		}
-		if id, waits := m.unplaced(); waits {
+		if id, unplaced := m.unplaced(); unplaced {
 			return fmt.Errorf("worker %s has no offset for %v yet", m.name, id)
 		}
 		for id := range assignment {

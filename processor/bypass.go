@@ -10,25 +10,25 @@ import (
 	"oncebus/processor/wire"
 )
 
-// A task whose store cannot be used goes round it, if one of its routes says
-// on_state_failure: fail_open. From its last checkpoint on it emits the events of
-// such routes unchecked, in transactions as ever, and leaves everything else
-// where it is: next stays, and the checkpoint says up to where the events of
-// each class went out, and which of them became dead letters instead. Once the
-// store is back, the task goes on from next. What passed is then recorded and
-// not emitted; what was left is judged.
+// A task whose store cannot be used bypasses it, if one of its routes says
+// on_state_failure: fail_open. It starts at its last checkpoint, forwards the events
+// of such routes unchecked, in transactions, and skips all other events. next stays.
+// The checkpoint says up to which offset the events of each namespace were
+// forwarded, and which of them became dead letters. After a restore the task starts
+// at next, stores what it forwarded, and judges what it skipped.
 
-// dropBypass forgets where the task would go on without its store.
-func (t *task) dropBypass() {
+// stopBypass ends the look-up of the offset at which the bypass would start.
+func (t *task) stopBypass() {
 	if t.bypass != nil {
 		t.bypass.Stop()
 		t.bypass = nil
 	}
 }
 
-// bypasses starts and ends the bypass of tasks that cannot use their stores. It
-// runs between transactions, under the rebalance lock.
-func (s *taskSet) bypasses(client *kgo.Client) (changed bool) {
+// updateBypasses starts the bypass of tasks that cannot use their stores, and reports
+// whether a task changed its state. It runs between transactions, under the rebalance
+// lock.
+func (s *taskSet) updateBypasses(client *kgo.Client) (changed bool) {
 	full := s.stores.Paused() != nil
 	for _, t := range s.sorted() {
 		if len(s.rt.FailOpen[t.ID.Topic]) == 0 {
@@ -36,7 +36,7 @@ func (s *taskSet) bypasses(client *kgo.Client) (changed bool) {
 		}
 		switch {
 		case t.state == running && full:
-			// The restore waits for room, and has nothing to read then.
+			// The restore waits for disk space. After that it has nothing to read.
 			s.restoreAgain(client, t)
 		case t.state != restoring:
 			continue
@@ -53,16 +53,16 @@ func (s *taskSet) bypasses(client *kgo.Client) (changed bool) {
 	return changed
 }
 
-// takeBypass lets a task go on without its store, if it is known from where.
+// takeBypass moves a task to bypassing, if the offset at which it starts is known.
 func (s *taskSet) takeBypass(client *kgo.Client, t *task) bool {
 	d := t.bypass
 	switch {
 	case d.Err != nil:
-		t.Log.Warn("no way round the store that cannot be used, trying again", "error", d.Err)
+		t.Log.Warn("read checkpoint for bypass failed, retrying", "error", d.Err)
 		t.bypass = nil
 		return false
 	case d.Emptied && t.groupCommitted:
-		return false // the restore says what is to be done
+		return false // finishRestore refuses it, and says what to do
 	}
 	t.bypass, t.restore.Overtaken = nil, true
 	t.Committed = wire.Checkpoint{Next: t.groupOffset, Epoch: -1}
@@ -72,28 +72,28 @@ func (s *taskSet) takeBypass(client *kgo.Client, t *task) bool {
 	t.Open, t.InTransaction, t.CheckpointRecord = t.Committed, false, nil
 	from := t.Committed.Next + 1<<62
 	var names []string
-	for _, class := range s.rt.FailOpen[t.ID.Topic] {
-		from = min(from, t.Committed.BypassedTo(class))
-		names = append(names, s.rt.Namespaces[class])
+	for _, namespaceID := range s.rt.FailOpen[t.ID.Topic] {
+		from = min(from, t.Committed.BypassedTo(namespaceID))
+		names = append(names, s.rt.Namespaces[namespaceID])
 	}
 	client.SetOffsets(map[string]map[int32]kgo.EpochOffset{t.ID.Topic: {t.ID.Partition: {Epoch: -1, Offset: from}}})
 	t.to(bypassing)
 	client.ResumeFetchPartitions(map[string][]int32{t.ID.Topic: {t.ID.Partition}})
-	t.Log.Error("local state cannot be used: events go out unchecked until it can", "namespaces", names,
+	t.Log.Error("local state cannot be used: forwarding events unchecked", "namespaces", names,
 		"from", from, "failing_for", t.restore.FailedFor().Round(time.Millisecond).String())
 	return true
 }
 
-// endBypass hands a store that can be used again to a restore, which reads
-// what was written since.
+// endBypass starts a second restore with the usable store. It reads what the task wrote
+// to the changelog during the bypass.
 func (s *taskSet) endBypass(client *kgo.Client, t *task) error {
-	t.dropBypass()
+	t.stopBypass()
 	r := t.restore
 	t.Store, t.restore = r.Store, nil
 	if r.Err != nil {
 		return fmt.Errorf("restore %v: %w", t.ID, r.Err)
 	}
-	t.Log.Info("local state can be used again: what passed unchecked is recorded, and checking goes on", "next", t.Committed.Next)
+	t.Log.Info("local state can be used again: storing the events that were forwarded unchecked", "next", t.Committed.Next)
 	s.restoreAgain(client, t)
 	return nil
 }

@@ -24,8 +24,8 @@ func (w *worker) options() []kgo.Opt {
 	}
 	return append(append([]kgo.Opt(nil), w.baseOptions...),
 		kgo.WithLogger(oversizeLogger{security.NewClientLogger(w.shared.log), w.txns.oversized.announce}),
-		// Begins with the process's own, so that brokers' logs and quotas
-		// tell workers apart and still show what belongs together.
+		// Begins with the client id of the process, so that brokers' logs and
+		// quotas show the worker and its process.
 		kgo.ClientID(w.name),
 		kgo.ConsumerGroup(app.GroupName(cfg.AppID, w.stage)),
 		kgo.InstanceID(w.name),
@@ -34,12 +34,12 @@ func (w *worker) options() []kgo.Opt {
 		kgo.Balancers(watchedBalancer{kgo.CooperativeStickyBalancer(), w.member.assign}),
 		kgo.BlockRebalanceOnPoll(),
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
-		// A broker serves one fetch of a client at a time: partitions resumed after a
-		// restore wait until the one in progress returns, which with nothing
-		// but idle partitions in it takes this long.
+		// A broker serves one fetch of a client at a time. Partitions resumed after
+		// a restore wait for the fetch in progress, which takes this long if all
+		// its partitions are idle.
 		kgo.FetchMaxWait(kafka.FetchMaxWait),
-		// No offset reset is silent (invariant 8): a start without a commit
-		// is resolved in adjustOffsets, anything else out of range is loud.
+		// No offset reset is silent (invariant 8). adjustOffsets resolves a start
+		// without a commit; any other offset out of range stops the process.
 		kgo.ConsumeStartOffset(kgo.NewOffset().AtStart()),
 		kgo.ConsumeResetOffset(kgo.NoResetOffset()),
 		kgo.MaxDecompressBatchBytes(cfg.maxDecompressedBatchBytes()),
@@ -52,10 +52,9 @@ func (w *worker) options() []kgo.Opt {
 		kgo.OnPartitionsLost(func(_ context.Context, _ *kgo.Client, gone map[string][]int32) { w.onLost(gone) }),
 
 		kgo.TransactionTimeout(cfg.TransactionTimeout),
-		// No RecordDeliveryTimeout: franz-go counts it from the record's
-		// timestamp, and ours are the originals'. A record that cannot be
-		// delivered waits until the broker is back and refuses it, because
-		// the transaction has timed out by then.
+		// No RecordDeliveryTimeout: franz-go counts it from the record's timestamp,
+		// which is the original's. An undeliverable record waits for the broker,
+		// which then refuses it, because the transaction has timed out.
 		kgo.RecordPartitioner(app.NewPartitioner(rt.InternalTopics())),
 		kgo.ProducerBatchMaxBytesFn(rt.BatchBytes),
 		kgo.MaxBufferedRecords(4*transactionRecordsMax),
@@ -66,31 +65,31 @@ func (w *worker) options() []kgo.Opt {
 	)
 }
 
-// lingerFor lets batches fill for a part of the commit interval: the records
-// wait for the commit anyway, and Flush ends the wait. Few large batches cost
-// broker and client less than many small ones: with 25 ms instead of 5 an event
-// cost 4.7 us of both in place of 5.8, with 50 ms no less (benchmarks/throughput,
-// keyed, one worker, 2026-11-21). They wait for markerTime at least: a broker that
-// is still writing the markers of the transaction before holds back the first
-// batch of the next one for 20 ms (add.partitions.to.txn.retry.backoff.ms).
+// lingerFor returns the producer linger: a part of the commit interval. The records
+// wait for the commit anyway, and Flush ends the linger. Few large batches cost broker
+// and client less than many small ones. With 25 ms an event cost both 4.7 us, with
+// 5 ms 5.8 us, with 50 ms no less than with 25 (benchmarks/throughput, keyed, one
+// worker, 2026-11-21). The linger is at least markerTime. A broker that still writes
+// the control records of the last transaction delays the first batch of the next one
+// by 20 ms (add.partitions.to.txn.retry.backoff.ms).
 func lingerFor(commitInterval time.Duration) time.Duration {
 	return min(max(commitInterval/4, markerTime), commitInterval, 25*time.Millisecond)
 }
 
-// markerTime is what a broker takes, about, to write a transaction's markers. At
-// a commit interval of 5 ms and 1,000 requests a second it halves the wait for a
-// verdict: p50 16 ms in place of 33 (benchmarks/ingress, 2026-11-21).
+// markerTime is about how long a broker takes to write a transaction's control records.
+// At a commit interval of 5 ms and 1,000 requests a second this linger halves the time to
+// a verdict: p50 16 ms, without it 33 (benchmarks/ingress, 2026-11-21).
 const markerTime = 4 * time.Millisecond
 
-// watchedBalancer is a balancer that tells what the group gave this member.
-// franz-go's callbacks speak of differences, and its transaction session keeps
-// some of them back (A8); the answer to a sync is the whole of it.
+// watchedBalancer is a balancer that reports the assignment of this member. franz-go's
+// callbacks get differences, and its transaction session drops some of them (A8). The
+// response to a sync has the whole assignment.
 type watchedBalancer struct {
 	kgo.GroupBalancer
 	assigned func(map[string][]int32)
 }
 
-// ParseSyncAssignment passes the member's new assignment on.
+// ParseSyncAssignment calls assigned with the member's new assignment.
 func (b watchedBalancer) ParseSyncAssignment(assignment []byte) (map[string][]int32, error) {
 	partitions, err := b.GroupBalancer.ParseSyncAssignment(assignment)
 	if err == nil {
@@ -105,18 +104,18 @@ func (w *worker) onLost(gone map[string][]int32) {
 	w.onGone(gone)
 }
 
-// onGone runs before the group hands partitions on.
+// onGone runs before the group assigns the partitions to other members.
 func (w *worker) onGone(gone map[string][]int32) {
-	w.member.partitionsGone()
+	w.member.setRebalanced()
 	for topic, ps := range gone {
 		for _, p := range ps {
-			w.txns.oversized.forget(app.TaskID{Topic: topic, Partition: p})
+			w.txns.oversized.dropAnnouncement(app.TaskID{Topic: topic, Partition: p})
 		}
 	}
 	select {
 	case <-w.ready:
 	default:
-		return // before the first assignment there is nothing to give up
+		return // without an assignment there are no tasks
 	}
 	if w.txns.tasks != nil {
 		w.txns.tasks.revoked(gone)
@@ -124,11 +123,10 @@ func (w *worker) onGone(gone map[string][]int32) {
 	w.wake()
 }
 
-// adjustOffsets is called with the offsets of newly assigned partitions,
-// after the group's stable offset fetch and before the first record is
-// fetched. Tasks are paused here until they are restored (A9). An offset the
-// group does not have is resolved to a number (A10): "the start" or "the end"
-// must not mean something else after the first abort.
+// adjustOffsets runs with the offsets of newly assigned partitions, after the group's
+// stable offset fetch and before the first fetch of records. It pauses the partitions
+// of tasks until their restores end (A9). It resolves an offset that the group does not
+// have to a number (A10), because "the start" may be another offset after an abort.
 func (w *worker) adjustOffsets(ctx context.Context, offsets map[string]map[int32]kgo.Offset) (map[string]map[int32]kgo.Offset, error) {
 	select {
 	case <-w.ready:
@@ -137,7 +135,7 @@ func (w *worker) adjustOffsets(ctx context.Context, offsets map[string]map[int32
 	}
 	uncommitted, err := w.resolveStarts(ctx, offsets)
 	if err != nil {
-		w.log.Warn("offsets of newly assigned partitions cannot be resolved, trying again", "error", err)
+		w.log.Warn("resolving the offsets of newly assigned partitions failed, retrying", "error", err)
 		return nil, err
 	}
 	for topic, partitions := range offsets {
@@ -163,11 +161,11 @@ func (w *worker) adjustOffsets(ctx context.Context, offsets map[string]map[int32
 	return offsets, nil
 }
 
-// resolveStarts finds the start of every partition the group has no offset
-// for: the one the manifest pinned for a topic that came in with
-// ONCEBUS_START=latest, else the partition's beginning. A partition added to a
-// topic in use starts at its beginning in any case, or the events before its
-// discovery would be lost. It returns which partitions these were.
+// resolveStarts sets the offset of every partition for which the group has none, and
+// returns these partitions. It is the start that the manifest pinned for a topic added
+// with ONCEBUS_START=latest, else the start of the partition. A partition added to a
+// topic later starts at its beginning, so that events before its discovery are
+// processed too.
 func (w *worker) resolveStarts(ctx context.Context, offsets map[string]map[int32]kgo.Offset) (uncommitted map[app.TaskID]bool, err error) {
 	uncommitted = map[app.TaskID]bool{}
 	for topic, partitions := range offsets {

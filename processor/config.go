@@ -18,49 +18,47 @@ import (
 type Config struct {
 	app.Config
 
-	// StateDir holds one directory of local state per task. Losing it costs
-	// a rebuild from the changelog and nothing else. Two processes must not
-	// share one.
+	// StateDir has one directory of local state per task. If it is lost, the
+	// process rebuilds it from the changelog. Two processes must not share one.
 	StateDir string `env:"STATE_DIR" envDefault:"./oncebus-state" help:"local state; rebuilt from the changelog when lost"`
 
 	// Workers is how many workers run tasks in this process; 0 means one per
-	// core. More workers than tasks stand idle.
+	// core. A worker without a task is idle.
 	Workers int `env:"WORKERS" envDefault:"0" help:"workers for the tasks; 0 = one per core"`
 
-	// CommitInterval is the longest time a transaction stays open, and so
-	// most of the delay an event gets from input to output. At least 1ms and
-	// less than a third of TransactionTimeout, so that a slow commit is not
-	// aborted by the broker.
+	// CommitInterval is the longest time a transaction stays open, and most of
+	// the delay of an event from input to output. At least 1ms and less than a
+	// third of TransactionTimeout, so that the broker aborts no slow commit.
 	CommitInterval time.Duration `env:"COMMIT_INTERVAL" envDefault:"100ms" help:"longest time a transaction stays open"`
 
-	// SessionTimeout is how long the group waits for a silent member before
-	// it gives its partitions to others: 100ms to 30m. Brokers refuse less
-	// than their group.min.session.timeout.ms, 6s by default.
+	// SessionTimeout is how long the group waits for a heartbeat of a member
+	// before it assigns its partitions to others: 100ms to 30m. Brokers refuse
+	// less than their group.min.session.timeout.ms, 6s by default.
 	SessionTimeout time.Duration `env:"SESSION_TIMEOUT" envDefault:"10s" help:"how long the group waits for a silent member before others take over"`
 
-	// StopTimeout is how long a process asked to stop may take to finish its
-	// open transaction and leave. More than CommitInterval; keep it below
-	// the grace period of whatever sends the SIGTERM.
+	// StopTimeout is how long a process may take to end its open transactions
+	// and leave its groups after SIGTERM. More than CommitInterval, less than
+	// the grace period of the supervisor.
 	StopTimeout time.Duration `env:"STOP_TIMEOUT" envDefault:"20s" help:"how long a stop may take to commit and leave the group"`
 
 	// State is how the local stores use memory and disk.
 	State state.Config `envPrefix:"STATE_"`
 
-	// Disk is what has to stay free on the disk of StateDir.
+	// Disk is the free space that the disk of StateDir must have.
 	Disk restore.Disk `envPrefix:"DISK_"`
 
-	// RebuildsPerHour is how many times within an hour the damaged local
-	// state of one task is quarantined and rebuilt; once more stops the
+	// RebuildsPerHour is how many times within an hour the processor quarantines
+	// and rebuilds the damaged local state of one task. One more stops the
 	// process, now and at every start until the hour is over. 0 is no limit.
 	RebuildsPerHour int `env:"REBUILDS_PER_HOUR" envDefault:"2" help:"rebuilds of one task's damaged local state within an hour, over restarts; one more stops the process; 0 = no limit"`
 
 	// StateFailOpenAfter is how long local state may be unusable before events of
-	// routes with on_state_failure: fail_open go on without it: 0 to 1h.
+	// routes with on_state_failure: fail_open are forwarded unchecked: 0 to 1h.
 	StateFailOpenAfter time.Duration `env:"STATE_FAIL_OPEN_AFTER" envDefault:"5s" help:"how long local state may fail before events of routes with on_state_failure: fail_open are forwarded unchecked"`
 
-	// MaxDecompressedBatchBytes is the bytes to which a batch of an input topic may decompress. A larger
-	// one is skipped with a dead letter that names its offsets. 0
-	// is DecompressedBatchBytesDefault.
+	// MaxDecompressedBatchBytes is the bytes to which a batch of an input topic
+	// may decompress. A larger one is skipped with a dead letter that names its
+	// offsets. 0 is DecompressedBatchBytesDefault.
 	MaxDecompressedBatchBytes int `env:"MAX_DECOMPRESSED_BATCH_BYTES" envDefault:"67108864" help:"bytes to which a batch of an input may decompress; for a larger one a dead letter names its offsets"`
 }
 
@@ -71,14 +69,14 @@ const (
 	RebuildsMax               = 1000
 	DecompressedBatchBytesMin = 1 << 20
 	DecompressedBatchBytesMax = 1 << 30
-	// DecompressedBatchBytesDefault is 64 times the largest batch that a broker with
-	// default settings takes.
+	// DecompressedBatchBytesDefault is 64 times the largest batch that a broker
+	// with default settings accepts.
 	DecompressedBatchBytesDefault = 64 << 20
 )
 
-// Validate reports everything wrong with c at once, joined by errors.Join, or
-// nil. It trusts no tag: a variable that is set but empty arrives here as its
-// default or as nothing. Certificate files are read, the network is not touched.
+// Validate returns all mistakes of c, joined by errors.Join, or nil. It re-checks
+// required fields: env parses `NAME=` as the default or the zero value. It reads the
+// certificate files and opens no connection.
 func (c Config) Validate() error {
 	var m security.Mistakes
 	m.Add(c.Config.Validate())
@@ -94,8 +92,7 @@ func (c Config) Validate() error {
 	return m.Err()
 }
 
-// validateState passes on what the stores find wrong with their part, with the
-// whole names of the variables.
+// validateState adds the mistakes of State, with the whole names of the variables.
 func (c Config) validateState(m *security.Mistakes) {
 	err := c.State.Validate()
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
@@ -126,12 +123,12 @@ func (c Config) validateLimits(m *security.Mistakes) {
 	}
 }
 
-// batchBytes is MaxDecompressedBatchBytes with its default.
+// maxDecompressedBatchBytes is MaxDecompressedBatchBytes with its default.
 func (c Config) maxDecompressedBatchBytes() int {
 	return cmp.Or(c.MaxDecompressedBatchBytes, DecompressedBatchBytesDefault)
 }
 
-// validateTimes checks every duration and how they stand to one another.
+// validateTimes checks every duration and the relations between them.
 func (c Config) validateTimes(m *security.Mistakes) {
 	between := func(name string, d, low, high time.Duration) {
 		if d < low || d > high {
@@ -144,11 +141,11 @@ func (c Config) validateTimes(m *security.Mistakes) {
 		m.Addf("ONCEBUS_COMMIT_INTERVAL: %v is too short, want at least 1ms", c.CommitInterval)
 	}
 	if c.CommitInterval >= c.TransactionTimeout/3 {
-		m.Addf("ONCEBUS_COMMIT_INTERVAL: %v must be less than a third of ONCEBUS_TRANSACTION_TIMEOUT (%v), or the broker aborts a transaction that is merely slow",
+		m.Addf("ONCEBUS_COMMIT_INTERVAL: %v must be less than a third of ONCEBUS_TRANSACTION_TIMEOUT (%v), else the broker aborts a slow transaction",
 			c.CommitInterval, c.TransactionTimeout)
 	}
 	if c.StopTimeout <= c.CommitInterval {
-		m.Addf("ONCEBUS_STOP_TIMEOUT: %v must be more than ONCEBUS_COMMIT_INTERVAL (%v), or no stop can commit what is open",
+		m.Addf("ONCEBUS_STOP_TIMEOUT: %v must be more than ONCEBUS_COMMIT_INTERVAL (%v), else a stop cannot commit the open transactions",
 			c.StopTimeout, c.CommitInterval)
 	}
 }

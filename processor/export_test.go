@@ -70,7 +70,7 @@ func (p *Processor) ProcessedOffsets() kadm.Offsets { return p.processedOffsets(
 // Purge deletes the repartition topic's records below offsets, as the purger
 // does, and reports whether it may purge.
 func (p *Processor) Purge(ctx context.Context, offsets kadm.Offsets) bool {
-	return newPurger(&p.shared).below(ctx, offsets)
+	return newPurger(&p.shared).deleteBelow(ctx, offsets)
 }
 
 // FetchingPaused reports whether a worker of the stage pauses fetching because

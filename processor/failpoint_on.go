@@ -9,8 +9,8 @@ import (
 	"oncebus/state/failpoint"
 )
 
-// failpointHooks see what only the client sees: the answer to an offset
-// commit, after which it sends EndTxn by itself.
+// failpointHooks see the response to an offset commit. After it the client itself sends
+// EndTxn.
 func failpointHooks() []kgo.Hook { return []kgo.Hook{offsetsHook{}} }
 
 type offsetsHook struct{}

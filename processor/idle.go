@@ -6,17 +6,17 @@ import (
 	"time"
 )
 
-// idleAfter is how long a worker does without transactions before it releases
-// the memory that it keeps from one to the next.
+// idleAfter is how long a worker has no transaction before it releases the memory that
+// it reuses from one to the next.
 const idleAfter = 5 * time.Second
 
-// idleMemory is what the workers of a process share to find out that all of them
-// are idle. Go would keep what a burst of events needed: after half a million of
-// them a process held 220 MiB, 60 of which it still used.
+// idleMemory returns the free memory of a process when all of its workers are idle. Go
+// would keep what a burst of events needed: after half a million events a process had
+// 220 MiB and used 60 of them.
 type idleMemory struct {
 	after  time.Duration
 	active atomic.Int32 // workers that are not idle
-	free   func()       // returns free memory to the system; tests watch it
+	free   func()       // returns free memory to the system; tests replace it
 }
 
 func newIdleMemory() *idleMemory { return &idleMemory{after: idleAfter, free: debug.FreeOSMemory} }
@@ -25,10 +25,10 @@ func newIdleMemory() *idleMemory { return &idleMemory{after: idleAfter, free: de
 type memoryUse struct {
 	shared *idleMemory
 	active bool
-	usedAt time.Time // when it last began a transaction or got a client
+	usedAt time.Time // when the worker last began a transaction or made a client
 }
 
-// use notes that the worker has something to do: records, or a new client.
+// use marks the worker as active: it has records, or a new client.
 func (m *memoryUse) use() {
 	if !m.active {
 		m.active = true
@@ -37,8 +37,8 @@ func (m *memoryUse) use() {
 	m.usedAt = time.Now()
 }
 
-// releaseIfIdle calls release if the worker had no transaction for a while. The
-// last worker to do so also returns the free memory to the system.
+// releaseIfIdle calls release if the worker had no transaction for idleAfter. The last
+// worker to do so also returns the free memory to the system.
 func (m *memoryUse) releaseIfIdle(release func()) {
 	if !m.active || time.Since(m.usedAt) < m.shared.after {
 		return

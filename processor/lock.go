@@ -6,12 +6,12 @@ import (
 	"time"
 )
 
-// endBlockedMax is how long End may take while a rebalance callback
-// waits; an End that is not stuck takes milliseconds.
+// endBlockedMax is how long End may take while a rebalance callback waits for the lock.
+// Without a deadlock it takes milliseconds.
 const endBlockedMax = 2 * time.Second
 
-// A rebalanceLock watches the lock that a client holds from a poll that returned
-// something until AllowRebalance: rebalance callbacks wait for it.
+// A rebalanceLock observes the rebalance lock of a client. The worker holds it from a
+// poll that returned something to AllowRebalance, and rebalance callbacks wait for it.
 type rebalanceLock struct {
 	mu sync.Mutex
 	// blocked says that a rebalance callback waits for the lock. onBlocked is
@@ -20,12 +20,12 @@ type rebalanceLock struct {
 	onBlocked func()
 }
 
-// endContext returns the context of an End that tries to commit, and what ends it.
-// End waits for a heartbeat, or for the callback that says the partitions are lost.
-// After the broker removed this member there is no heartbeat, and the callback waits
-// for the rebalance lock, which the worker holds. So if a callback still waits
-// endBlockedMax into End, the context is cancelled. The client then has to be
-// replaced, which a lost member has to be in any case.
+// endContext returns the context of an End that tries to commit, and a function that
+// releases it. End waits for a heartbeat, or for the callback onLost. After the broker
+// removed this member there is no heartbeat, and onLost waits for the rebalance lock,
+// which the worker holds. So if a callback waits for longer than endBlockedMax during
+// End, the context is cancelled. The worker then replaces the client, as it must after
+// a removal.
 func (l *rebalanceLock) endContext() (context.Context, func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	l.mu.Lock()
@@ -52,7 +52,7 @@ func (l *rebalanceLock) callbackBlocked() {
 	}
 }
 
-// released notes that no callback waits: the lock is free, or its client is new.
+// released resets blocked. The worker calls it before AllowRebalance, and for a new client.
 func (l *rebalanceLock) released() {
 	l.mu.Lock()
 	l.blocked = false

@@ -7,18 +7,18 @@ import (
 	"oncebus/processor/app"
 )
 
-// A membership is a worker's place in its group. The group's callbacks change it,
-// the worker and the board read it.
+// A membership is a worker's assignment in its group. The client's callbacks change it.
+// The worker and the board read it.
 type membership struct {
 	name, stage string
 
 	mu sync.Mutex
-	// rebalanced says that partitions went since the last End: the session
-	// then refuses to commit and passes no further revocation on (A8).
+	// rebalanced reports a revocation since the last End. The session then refuses
+	// to commit, and calls no callback for a further revocation (A8).
 	rebalanced bool
-	// assignment is what the group's last answer gave this member; nil before the
-	// first one and after the broker removed the member. placed are those of it
-	// whose offsets are known.
+	// assignment is that of the last sync response; nil before the first one and
+	// after the broker removed the member. placed has its partitions with a known
+	// offset.
 	assignment, placed map[app.TaskID]bool
 }
 
@@ -30,7 +30,7 @@ func (m *membership) reset() {
 	m.assignment, m.placed = nil, map[app.TaskID]bool{}
 }
 
-// assign stores an answer of the group, which is the whole assignment.
+// assign stores the whole assignment of a sync response.
 func (m *membership) assign(partitions map[string][]int32) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -43,14 +43,14 @@ func (m *membership) assign(partitions map[string][]int32) {
 	maps.DeleteFunc(m.placed, func(id app.TaskID, _ bool) bool { return !m.assignment[id] })
 }
 
-// end ends the membership.
+// end drops the assignment: the client leaves its group, or the broker removed it.
 func (m *membership) end() {
 	m.mu.Lock()
 	m.assignment = nil
 	m.mu.Unlock()
 }
 
-// place notes that the offset of a partition is known.
+// place marks a partition whose offset is known.
 func (m *membership) place(id app.TaskID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -78,14 +78,14 @@ func (m *membership) unplaced() (app.TaskID, bool) {
 	return app.TaskID{}, false
 }
 
-// partitionsGone notes a revocation or a loss.
-func (m *membership) partitionsGone() {
+// setRebalanced marks a revocation or a loss of partitions.
+func (m *membership) setRebalanced() {
 	m.mu.Lock()
 	m.rebalanced = true
 	m.mu.Unlock()
 }
 
-// takeRebalanced reports whether partitions went since the last End, once.
+// takeRebalanced returns rebalanced and resets it.
 func (m *membership) takeRebalanced() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()

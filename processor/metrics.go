@@ -4,21 +4,21 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Outcomes of a transaction, as the metric's label has them.
+// Outcomes of a transaction: label values.
 const (
 	outcomeCommitted = "committed"
 	outcomeAborted   = "aborted"
 	outcomeUnknown   = "unknown"
 )
 
-// The stages of the way of a record, as labels have them.
+// The stages of a process: label values, and parts of group and worker names.
 const (
 	stageRoute = "route"
 	stageDedup = "dedup"
 )
 
-// metrics is every series of the processor. Labels that are known at the
-// start are resolved there; per-task series go when their task closes.
+// metrics has the series of the processor. Series with labels known at the start begin
+// there with 0. A closing task deletes its own series.
 type metrics struct {
 	transactions *prometheus.CounterVec
 	commit       *prometheus.HistogramVec
@@ -91,8 +91,7 @@ func (m *metrics) ofStage(stage string) stageSeries {
 	}
 }
 
-// keyCounts shows what the process's tasks remember, as metrics: the sums of
-// what they last published.
+// keyCounts exports the sums of the key counts that the process's tasks published last.
 type keyCounts struct {
 	board                 *board
 	total, active, oldest *prometheus.Desc
@@ -110,14 +109,14 @@ func newKeyCounts(b *board) *keyCounts {
 	}
 }
 
-// Describe names the metrics.
+// Describe implements prometheus.Collector.
 func (k *keyCounts) Describe(to chan<- *prometheus.Desc) {
 	to <- k.total
 	to <- k.active
 	to <- k.oldest
 }
 
-// Collect adds up what the tasks published.
+// Collect implements prometheus.Collector.
 func (k *keyCounts) Collect(to chan<- prometheus.Metric) {
 	type labels struct{ namespace, status string }
 	total, active, oldest := map[labels]float64{}, map[labels]float64{}, map[labels]float64{}

@@ -20,33 +20,33 @@ import (
 // The batch itself stays in its topic. A bypassing task skips it at once; its
 // checkpoint says so when the task reads the batch again.
 //
-// The client does not repeat the announcement, not even after an abort, which may
-// or may not rewind it. So an announced batch is skipped in the transaction in
-// progress, or the client is replaced. A poll may miss the announcement: whatever
-// sets an offset drops all fetches that wait to be polled (franz-go v1.22.2). The
-// client also logs it. So a batch that is in the log and in no poll replaces the
-// client too; otherwise its partition would stall for ever.
+// The client does not repeat the announcement, not even after an abort, which may or
+// may not rewind it. So the open transaction skips an announced batch, or the worker
+// replaces the client. A poll may miss the announcement: SetOffsets drops all fetches
+// that were not polled yet (franz-go v1.22.2). The client also logs the announcement.
+// So the worker also replaces the client if a batch is in the log and in no poll.
+// Otherwise its partition would stall for ever.
 
 const (
-	// oversizeLog is how the client's line in the log begins.
+	// oversizeLog is the beginning of the client's log line.
 	oversizeLog = "batch decompresses larger than MaxDecompressBatchBytes"
-	// announcedMax is how long an announcement may be on its way to a poll.
+	// announcedMax is how long after the log line a poll may return the batch.
 	announcedMax = 3 * time.Second
 )
 
-// errOversize says that a client stopped at a batch that was not skipped.
+// errOversize marks a client that stopped at a batch that was not skipped.
 var errOversize = errors.New("batch decompresses to more than ONCEBUS_MAX_DECOMPRESSED_BATCH_BYTES and was not skipped yet")
 
-// oversizeLogger passes a client's log on and listens for oversize batches.
+// oversizeLogger forwards a client's log and finds the announcements of oversize batches.
 type oversizeLogger struct {
 	kgo.Logger
 	announced func(app.TaskID)
 }
 
-// Level is at least that of the line to listen for.
+// Level is at least that of the announcements.
 func (l oversizeLogger) Level() kgo.LogLevel { return max(l.Logger.Level(), kgo.LogLevelError) }
 
-// Log passes a line on.
+// Log forwards a line.
 func (l oversizeLogger) Log(level kgo.LogLevel, msg string, keyvals ...any) {
 	if level == kgo.LogLevelError && strings.HasPrefix(msg, oversizeLog) {
 		var id app.TaskID
@@ -69,14 +69,15 @@ func (l oversizeLogger) Log(level kgo.LogLevel, msg string, keyvals ...any) {
 	}
 }
 
-// oversized are the batches at which a client stopped.
+// oversized has the batches at which a client stopped.
 type oversized struct {
 	mu sync.Mutex
-	// announced has those that the client has logged and that came in no poll.
+	// announced has the batches that the client logged and no poll returned, with
+	// the time of the log line.
 	announced map[app.TaskID]time.Time
 
-	// batches has those that no committed transaction has skipped yet. They
-	// belong to the worker's goroutine.
+	// batches has the polled batches that no committed transaction has skipped. Only
+	// the worker's goroutine uses it.
 	batches map[app.TaskID]*kgo.ErrDecompressTooLarge
 }
 
@@ -84,22 +85,22 @@ func newOversized() *oversized {
 	return &oversized{announced: map[app.TaskID]time.Time{}, batches: map[app.TaskID]*kgo.ErrDecompressTooLarge{}}
 }
 
-// announce notes a batch that the client logged. It runs in the client's goroutines.
+// announce stores that the client logged a batch. It runs in the client's goroutines.
 func (o *oversized) announce(id app.TaskID) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.announced[id] = time.Now()
 }
 
-// forget drops the announcement of a partition.
-func (o *oversized) forget(id app.TaskID) {
+// dropAnnouncement drops the announcement of a partition.
+func (o *oversized) dropAnnouncement(id app.TaskID) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	delete(o.announced, id)
 }
 
-// announcements returns how many announced batches came in no poll, and whether
-// the poll of one of them has been missed.
+// announcements returns how many announced batches no poll has returned, and whether one
+// of them is older than announcedMax.
 func (o *oversized) announcements() (n int, missed bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -109,8 +110,8 @@ func (o *oversized) announcements() (n int, missed bool) {
 	return len(o.announced), missed
 }
 
-// note takes the batches at which a poll stopped.
-func (o *oversized) note(fetches kgo.Fetches) {
+// add stores the batches at which a poll stopped.
+func (o *oversized) add(fetches kgo.Fetches) {
 	fetches.EachError(func(topic string, partition int32, err error) {
 		var tooLarge *kgo.ErrDecompressTooLarge
 		if !errors.As(err, &tooLarge) {
@@ -118,13 +119,13 @@ func (o *oversized) note(fetches kgo.Fetches) {
 		}
 		id := app.TaskID{Topic: topic, Partition: partition}
 		o.batches[id] = tooLarge
-		o.forget(id)
+		o.dropAnnouncement(id)
 	})
 }
 
-// offsets extends an offset commit of the routing stage by the skipped batches.
-// Tasks write theirs from their checkpoints.
-func (o *oversized) offsets(req *kmsg.TxnOffsetCommitRequest, topics map[string]app.Topic) {
+// addOffsets adds the skipped batches to an offset commit of the routing stage. Tasks
+// set theirs from their checkpoints.
+func (o *oversized) addOffsets(req *kmsg.TxnOffsetCommitRequest, topics map[string]app.Topic) {
 	for id, batch := range o.batches {
 		i := slices.IndexFunc(req.Topics, func(t kmsg.TxnOffsetCommitRequestTopic) bool { return t.Topic == id.Topic })
 		if i < 0 {
@@ -145,11 +146,11 @@ func (o *oversized) offsets(req *kmsg.TxnOffsetCommitRequest, topics map[string]
 	}
 }
 
-// resume lets the client fetch after the batches of a committed transaction. If
-// another batch is on its way to a poll, setting an offset would lose it; then the
-// client is replaced, which starts at the committed offsets.
+// resume lets the client fetch after the batches of a committed transaction. If a poll
+// has yet to return another batch, SetOffsets would lose it. The worker then replaces
+// the client, and the new one starts at the committed offsets.
 func (o *oversized) resume(client *kgo.Client) {
-	if waiting, _ := o.announcements(); waiting > 0 || len(o.batches) == 0 {
+	if n, _ := o.announcements(); n > 0 || len(o.batches) == 0 {
 		return
 	}
 	offsets := map[string]map[int32]kgo.EpochOffset{}

@@ -10,27 +10,26 @@ import (
 	"oncebus/processor/kafka"
 )
 
-// ownersInterval is how often the groups are described. A partition without an
-// owner in two descriptions has lost it. Between the two halves of a cooperative
-// rebalance a partition has no owner only until its old owner joins again.
+// ownersInterval is the time between two descriptions of the groups. A partition without
+// an owner in two of them is orphaned. Between the two halves of a cooperative rebalance
+// a partition has no owner only until its old owner joins again.
 const ownersInterval = 5 * time.Second
 
-// An ownerWatch makes sure that every partition has an owner. In the first half
+// An ownerWatch makes the workers join again if a partition has no owner. In the first half
 // of a cooperative rebalance a partition that moves is assigned to no member. Its
 // old owner then joins again, which begins the second half. If that member dies in
 // between and a new process takes its static name, the coordinator responds to
-// the new one with the assignment as it is, without a rebalance (KIP-345). The
-// group is stable, and no member reads the partition until one joins or leaves
-// (B12). A worker that joins again ends that.
+// the new one with the present assignment, without a rebalance (KIP-345). The group is
+// stable, and no member reads the partition until one joins or leaves (B12).
 type ownerWatch struct {
 	*shared
 
 	workers []*worker
-	orphan  map[string]map[app.TaskID]bool // by stage, of the last look
+	orphans map[string]map[app.TaskID]bool // by stage, of the last check
 }
 
 func newOwnerWatch(s *shared, workers []*worker) *ownerWatch {
-	return &ownerWatch{shared: s, workers: workers, orphan: map[string]map[app.TaskID]bool{}}
+	return &ownerWatch{shared: s, workers: workers, orphans: map[string]map[app.TaskID]bool{}}
 }
 
 func (o *ownerWatch) run(ctx context.Context) {
@@ -40,17 +39,17 @@ func (o *ownerWatch) run(ctx context.Context) {
 	}
 	for kafka.Pause(ctx, o.ownersInterval) == nil {
 		for stage, topics := range topics {
-			if err := o.look(ctx, stage, topics); err != nil && ctx.Err() == nil {
-				o.log.Debug("who owns what cannot be found out", "stage", stage, "error", err)
+			if err := o.check(ctx, stage, topics); err != nil && ctx.Err() == nil {
+				o.log.Debug("describe group failed", "stage", stage, "error", err)
 			}
 		}
 	}
 }
 
-// look compares what is assigned now with what was missing before.
-func (o *ownerWatch) look(ctx context.Context, stage string, topics []string) error {
-	before := o.orphan[stage]
-	o.orphan[stage] = nil
+// check compares the unassigned partitions with those of the last check.
+func (o *ownerWatch) check(ctx context.Context, stage string, topics []string) error {
+	before := o.orphans[stage]
+	o.orphans[stage] = nil
 	ctx, cancel := context.WithTimeout(ctx, o.ownersInterval)
 	defer cancel()
 	name := app.GroupName(o.cfg.AppID, stage)
@@ -72,18 +71,18 @@ func (o *ownerWatch) look(ctx context.Context, stage string, topics []string) er
 		}
 	}
 	group.AssignedPartitions().Each(func(topic string, partition int32) { delete(now, app.TaskID{Topic: topic, Partition: partition}) })
-	o.orphan[stage] = now
+	o.orphans[stage] = now
 	maps.DeleteFunc(before, func(id app.TaskID, _ bool) bool { return !now[id] })
 	if len(before) == 0 {
 		return nil
 	}
 	for id := range before {
-		o.log.Warn("a partition has no owner although its group is stable: joining again, so that it is assigned", "stage", stage, "partition", id.String())
+		o.log.Warn("partition without an owner in a stable group, joining the group again", "stage", stage, "partition", id.String())
 	}
 	o.metrics.rejoined.WithLabelValues(stage).Inc()
-	o.orphan[stage] = nil // the group gets two looks of time again
-	// A leader may join again without a reason, others with what they own now
-	// (KIP-568): between them, the workers of a process make the group move.
+	o.orphans[stage] = nil // the next two checks begin after the rebalance
+	// All workers join again, because the leader may do so at any time and others
+	// only with a changed list of owned partitions (KIP-568).
 	for _, w := range o.workers {
 		if w.stage == stage {
 			w.rejoin.Store(true)

@@ -22,7 +22,7 @@ import (
 )
 
 const (
-	// probeInterval is how often the processor asks whether a broker answers.
+	// probeInterval is the time between two pings of the brokers.
 	probeInterval = 2 * time.Second
 )
 
@@ -36,8 +36,8 @@ type Processor struct {
 	refused chan error // refused credentials, for longer than patience
 }
 
-// New checks the settings and prepares a processor. It connects to nothing
-// and writes nothing. extra goes to every client, after our own options.
+// New validates the settings and returns a processor. It opens no connection and
+// writes nothing. Every client gets extra after its own options.
 func New(cfg Config, routes *rules.Routes, reg prometheus.Registerer, log *slog.Logger, extra ...kgo.Opt) (*Processor, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -70,9 +70,9 @@ func New(cfg Config, routes *rules.Routes, reg prometheus.Registerer, log *slog.
 	return p, nil
 }
 
-// Run works until ctx is done, then drains: every worker ends its transaction
-// and closes its tasks. It returns nil if that was done within StopTimeout.
-// An error before that is one a person has to resolve. Run can be called once.
+// Run processes until ctx is done. Then every worker ends its transaction and closes its
+// tasks. Run returns nil if they did so within StopTimeout. An operator has to resolve
+// any other error. Run can be called once.
 func (p *Processor) Run(ctx context.Context) error {
 	return p.redact.Err(security.ExplainCredentials(p.run(ctx), p.cfg.SASL))
 }
@@ -83,8 +83,8 @@ func (p *Processor) run(ctx context.Context) error {
 		return err
 	}
 	defer unlock()
-	// What this client writes may be there twice. An idempotent one would never
-	// write again after its first InitProducerID had failed.
+	// This client may write a record twice. An idempotent one would never write
+	// again after its first InitProducerID had failed.
 	p.client, err = kgo.NewClient(append([]kgo.Opt{kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.DisableIdempotentWrite()}, p.baseOptions...)...)
 	if err != nil {
 		return fmt.Errorf("client: %w", err)
@@ -111,8 +111,8 @@ func (p *Processor) run(ctx context.Context) error {
 	return p.work(ctx)
 }
 
-// work runs the workers until ctx is done or one of them fails for good, and
-// bounds the time they may take to stop.
+// work runs the workers until ctx is done or one of them returns an error. It bounds
+// the time that they may take to stop.
 func (p *Processor) work(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -135,11 +135,11 @@ func (p *Processor) work(ctx context.Context) error {
 		return err
 	case <-ctx.Done():
 	case err := <-p.refused:
-		// A worker would see it too, but for one that waits for a broker to
-		// take what is produced.
+		// A worker gets this error too, unless it waits for the acknowledgement
+		// of a record.
 		cancel(err)
 	}
-	// The error that stops the process; nil for a stop that was asked for.
+	// The error that stops the process; nil if ctx is done.
 	cause := context.Cause(ctx)
 	if errors.Is(cause, context.Canceled) {
 		cause = nil
@@ -154,11 +154,11 @@ func (p *Processor) work(ctx context.Context) error {
 		}
 		return err
 	case <-timer.C:
-		return errors.Join(cause, fmt.Errorf("not stopped within %v: a broker does not answer, or the disk is slow; nothing is lost, open transactions will be aborted", p.cfg.StopTimeout))
+		return errors.Join(cause, fmt.Errorf("not stopped within %v (ONCEBUS_STOP_TIMEOUT): a broker does not answer, or the disk is slow; the brokers abort the open transactions", p.cfg.StopTimeout))
 	}
 }
 
-// setUp waits for a broker, makes topics and manifest, and the workers.
+// setUp waits for a broker, creates topics and manifest, and makes the workers.
 func (p *Processor) setUp(ctx context.Context) error {
 	for {
 		rt, err := app.SetUp(ctx, p.conn(), p.cfg.Config, p.routes)
@@ -169,14 +169,14 @@ func (p *Processor) setUp(ctx context.Context) error {
 		if ctx.Err() != nil || kafka.Classify(err) == kafka.Stop || security.CredentialsRefused(err) {
 			return err
 		}
-		p.log.Warn("not started yet, trying again", "error", security.ExplainCredentials(err, p.cfg.SASL))
+		p.log.Warn("setup failed, retrying", "error", security.ExplainCredentials(err, p.cfg.SASL))
 		if err := kafka.Pause(ctx, probeInterval/2); err != nil {
 			return err
 		}
 	}
 }
 
-// conn is what the set-up needs of the clients.
+// conn returns the clients as the setup needs them.
 func (p *Processor) conn() app.Conn {
 	return app.Conn{Client: p.client, Admin: p.admin, Options: p.baseOptions, Log: p.log}
 }
@@ -218,7 +218,8 @@ func (p *Processor) State() State {
 	return s
 }
 
-// probe keeps broker_up and readiness true to the facts.
+// probe pings the brokers, for the gauge broker_up and readiness. It reports credentials
+// that were refused for longer than patience.
 func (p *Processor) probe(ctx context.Context) {
 	patience := security.Patience{Limit: p.patience}
 	for {
@@ -230,12 +231,12 @@ func (p *Processor) probe(ctx context.Context) {
 		} else if security.CredentialsRefused(err) && patience.Stops(err, time.Now()) {
 			select {
 			case p.refused <- err:
-			default: // said already
+			default: // reported before
 			}
 		}
 		if up := err == nil; p.board.brokerUp.Swap(up) != up && ctx.Err() == nil {
 			if up {
-				p.log.Info("a broker answers")
+				p.log.Info("broker answers")
 			} else {
 				p.log.Warn("no broker answers", "error", err)
 			}

@@ -11,18 +11,16 @@ import (
 	"oncebus/processor/kafka"
 )
 
-// purgeInterval is how often processed records of the repartition topic are
-// deleted. What was processed in the last interval stays, for a person to
-// look at.
+// purgeInterval is the time between two deletions of processed records of the repartition
+// topic. An operator can read the records of the last interval.
 const purgeInterval = time.Minute
 
-// purger deletes records of the repartition topic that were processed an
-// interval ago. The topic keeps records for ever otherwise, because deleting
-// by age could delete records that no task has read yet (G6).
+// purger deletes records of the repartition topic an interval after they were processed.
+// The topic has no retention: it could delete records that no task has read (G6).
 type purger struct {
 	*shared
 
-	starts map[int32]int64 // where each partition began after the last purge
+	starts map[int32]int64 // start offset of each partition after the last purge
 }
 
 func newPurger(s *shared) *purger { return &purger{shared: s, starts: map[int32]int64{}} }
@@ -32,15 +30,15 @@ func (g *purger) run(ctx context.Context) {
 	allowed := true
 	for kafka.Pause(ctx, purgeInterval) == nil {
 		if len(processed) > 0 && allowed {
-			allowed = g.below(ctx, processed)
+			allowed = g.deleteBelow(ctx, processed)
 		}
 		processed = g.processedOffsets()
 	}
 }
 
-// below deletes what lies below the offsets, all of which are committed. It
-// returns false if it has no right to.
-func (g *purger) below(ctx context.Context, offsets kadm.Offsets) bool {
+// deleteBelow deletes the records below the offsets, all of which are committed. It
+// returns false if the process has no right to.
+func (g *purger) deleteBelow(ctx context.Context, offsets kadm.Offsets) bool {
 	listed, err := g.admin.ListStartOffsets(ctx, g.rt.Topology.Repartition)
 	if err == nil {
 		listed.Each(func(o kadm.ListedOffset) { g.starts[o.Partition] = max(o.Offset, g.starts[o.Partition]) })
@@ -56,7 +54,7 @@ func (g *purger) below(ctx context.Context, offsets kadm.Offsets) bool {
 			g.starts[o.Partition] = max(o.At, g.starts[o.Partition])
 		})
 	case errors.Is(err, kerr.TopicAuthorizationFailed):
-		g.log.Warn("processed records stay in the repartition topic: no right to delete them; grant Delete on it, or delete them yourself", "topic", g.rt.Topology.Repartition)
+		g.log.Warn("no right to delete processed records of the repartition topic: grant Delete on it, or delete them yourself", "topic", g.rt.Topology.Repartition)
 		return false
 	case ctx.Err() == nil:
 		g.log.Warn("deleting processed records failed", "error", err)

@@ -36,15 +36,16 @@ type shared struct {
 	restores *restore.Metrics
 
 	patience time.Duration // with refused credentials, while running
-	// stallAfter and ownersInterval are the constants; tests have less time.
+	// stallAfter and ownersInterval are the constants of those names; tests set
+	// shorter times.
 	stallAfter, ownersInterval time.Duration
 
-	limitsMu sync.Mutex // held by the worker that reads the topics' limits
+	limitsMu sync.Mutex // locked by the worker that reads the topics' limits
 }
 
 // limitsChanged reads the topics' limits again after a broker refused a record that
-// should fit: somebody changed a setting. The record is then handled like others
-// that do not fit.
+// should fit, because an operator changed a setting. The next attempt emits a dead
+// letter.
 func (s *shared) limitsChanged(err error) {
 	if !errors.Is(err, kerr.MessageTooLarge) && !errors.Is(err, kerr.RecordListTooLarge) &&
 		!errors.Is(err, kerr.InvalidTimestamp) && !errors.Is(err, kerr.InvalidRecord) {
@@ -57,10 +58,10 @@ func (s *shared) limitsChanged(err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), s.cfg.TransactionTimeout/3)
 	defer cancel()
 	if _, failed := s.rt.RereadLimits(ctx, s.admin, s.rt.Topology.Written()); failed != nil {
-		s.log.Error("a topic refused a record, and its settings cannot be read", "error", failed)
+		s.log.Error("read topic settings failed after a broker refused a record", "error", failed)
 		return
 	}
-	s.log.Warn("a topic refused a record; its settings were read again", "error", err)
+	s.log.Warn("read topic settings again after a broker refused a record", "error", err)
 }
 
 // processedOffsets returns how far each running task of the repartition topic

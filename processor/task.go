@@ -14,17 +14,17 @@ import (
 	"oncebus/state"
 )
 
-// taskState is a task's place in its life:
+// taskState is a state of a task:
 //
 //	created --> restoring <--> running
 //	   \         ^    |           |
 //	    \        |    v           |
-//	     \       bypassing          |
+//	     \      bypassing         |
 //	      \__________|____________|____> closed
 //
-// There is one way back: boot, rebalance, abort and doubt all pass through
-// restoring, which is nearly free when nothing is missing. A task is bypassing
-// while its store cannot be used and its routes do not wait for it.
+// Start, rebalance, abort and unknown commit outcome all lead through restoring, which
+// takes two requests if nothing is missing. A task is bypassing while its store cannot be
+// used and one of its routes fails open.
 type taskState uint8
 
 const (
@@ -47,55 +47,55 @@ var moves = [taskStates][]taskState{
 	running:   {restoring, closed},
 }
 
-// A task is one partition of a topic whose records are partitioned by dedup
-// key, in this process: its judge, and what its life needs. It belongs to one
-// worker's goroutine; while restoring, its store belongs to the restore.
+// A task processes one partition of a topic whose records are partitioned by dedup key.
+// It has the judge of the partition and its state in this process. Only its worker's
+// goroutine uses it. While it restores, the restore owns its store.
 type task struct {
 	*judge.Judge
 
 	state taskState
-	// groupOffset is where the group says to go on, as far as we know.
-	// groupCommitted says that the group has committed it; else it is the
-	// pinned start.
+	// groupOffset is the group's offset at the assignment, or of the last commit.
+	// groupCommitted reports that the group had committed it; else it is the pinned
+	// start.
 	groupOffset    int64
 	groupCommitted bool
 	highWatermark  int64 // of the input partition, as last fetched; -1 before
-	// stable says that no transaction was open in that fetch: what then
-	// follows without a record are control records and aborted records.
+	// stable reports that no transaction was open at that fetch. Polls without
+	// records then skip control records and aborted records only.
 	stable bool
 	since  time.Time
 
-	broken  error            // why the store cannot go on as it is
-	restore *restore.Restore // while restoring or bypassing
-	bypass  *restore.Bypass  // while restoring: the way without the store
-	release func()           // gives the directory back; to be called once the store is closed
-	life    *metrics
+	storeErr error            // why the store is unusable; nil if it is usable
+	restore  *restore.Restore // while restoring or bypassing
+	bypass   *restore.Bypass  // while restoring: reads the checkpoint for a bypass
+	release  func()           // releases the store's directory; runs after the store is closed
+	metrics  *metrics
 }
 
-// to moves the task. An illegal move is our bug: stop, do not limp.
+// to moves the task to a state. An illegal move is a defect, so it panics.
 func (t *task) to(next taskState) {
 	if !slices.Contains(moves[t.state], next) {
 		panic(fmt.Errorf("%w: task %v: no move from %v to %v", kafka.ErrIllegalState, t.ID, t.state, next))
 	}
-	t.life.tasks.WithLabelValues(t.state.String()).Dec()
+	t.metrics.tasks.WithLabelValues(t.state.String()).Dec()
 	if next != closed {
-		t.life.tasks.WithLabelValues(next.String()).Inc()
+		t.metrics.tasks.WithLabelValues(next.String()).Inc()
 	}
 	t.state = next
 	t.Blind = next == bypassing
 	t.since = time.Now()
 }
 
-// close gives the store up. Rows not flushed yet come back from the changelog.
+// close closes the store. The next restore reads unflushed rows from the changelog.
 func (t *task) close() error {
-	t.dropBypass()
+	t.stopBypass()
 	if t.restore != nil {
 		t.restore.Stop()
 		t.Store, t.restore = t.restore.Store, nil
 	}
 	t.to(closed)
 	partition := strconv.Itoa(int(t.ID.Partition))
-	t.life.lag.DeleteLabelValues(t.ID.Topic, partition)
+	t.metrics.lag.DeleteLabelValues(t.ID.Topic, partition)
 	if t.Store == nil {
 		return nil
 	}
@@ -113,12 +113,12 @@ func (t *task) startRestore(ctx context.Context, src *restore.Source, finished f
 	if t.state != restoring {
 		t.to(restoring)
 	}
-	t.restore = restore.Start(ctx, src, t.ID, t.Log, t.Store, t.broken, finished)
-	t.Store, t.broken = nil, nil
+	t.restore = restore.Start(ctx, src, t.ID, t.Log, t.Store, t.storeErr, finished)
+	t.Store, t.storeErr = nil, nil
 }
 
-func (t *task) showLag() {
-	t.life.lag.WithLabelValues(t.ID.Topic, strconv.Itoa(int(t.ID.Partition))).Set(float64(t.lag()))
+func (t *task) setLagGauge() {
+	t.metrics.lag.WithLabelValues(t.ID.Topic, strconv.Itoa(int(t.ID.Partition))).Set(float64(t.lag()))
 }
 
 // lag is the number of input records after the last committed one.

@@ -21,25 +21,23 @@ import (
 	"oncebus/state/failpoint"
 )
 
-// checkpointAge is how old a task's checkpoint row may grow before it is
-// written again without any input: the changelog also deletes by age, and a
-// task must not lose its place because it was idle for a window.
+// checkpointAge is the age at which a task writes its checkpoint row again without input.
+// The changelog also deletes by age, and would delete the checkpoint of an idle task.
 const checkpointAge = 6 * time.Hour
 
-// publishInterval is how often a busy worker refreshes what /state shows.
+// publishInterval is the time between two publications of a busy worker on the board.
 const publishInterval = time.Second
 
-// An assignment is a partition the group gave us, with the offset at which
-// to start: what the group has committed, or else the resolved beginning.
+// An assignment is a partition that the group assigned to this member, with its start:
+// the group's committed offset, else the start of the partition.
 type assignment struct {
 	id        app.TaskID
 	offset    int64
 	committed bool
 }
 
-// taskSet is a worker's tasks. But for the inbox it is touched only while the
-// client's rebalance gate is held: by the worker after a poll, or by a
-// rebalance callback between polls, never by both.
+// taskSet has a worker's tasks. The rebalance lock guards all of it but the inbox: the
+// worker uses it after a poll, rebalance callbacks between polls.
 type taskSet struct {
 	*shared
 
@@ -50,11 +48,11 @@ type taskSet struct {
 	tasks     map[app.TaskID]*task
 	judging   *judge.Judging
 	worker    string    // name, for /state
-	published time.Time // when the snapshot was last refreshed
-	stale     bool      // something was committed since
+	published time.Time // time of the last publication on the board
+	stale     bool      // a transaction was committed since
 
-	// inbox holds assignments that reconcile has not yet turned into tasks.
-	// They arrive from the group's goroutine while the worker works.
+	// inbox has assignments without a task; reconcile makes the tasks. The group's
+	// goroutine adds them at any time.
 	inboxMu sync.Mutex
 	inbox   []assignment
 }
@@ -66,9 +64,8 @@ func newTaskSet(ctx context.Context, s *shared, worker string, log *slog.Logger,
 	}
 }
 
-// assigned takes note of new partitions. It only leaves a message: a restore
-// here would hold up the group, and run before the worker let go of what it
-// is doing.
+// assigned adds new partitions to the inbox. A restore here would block the group, and
+// run during the worker's open transaction.
 func (s *taskSet) assigned(fresh []assignment) {
 	s.inboxMu.Lock()
 	s.inbox = append(s.inbox, fresh...)
@@ -76,7 +73,7 @@ func (s *taskSet) assigned(fresh []assignment) {
 	s.wake()
 }
 
-// revoked closes tasks before the group hands their partitions on.
+// revoked closes tasks before the group assigns their partitions to other members.
 func (s *taskSet) revoked(partitions map[string][]int32) {
 	gone := map[app.TaskID]bool{}
 	for topic, ps := range partitions {
@@ -84,17 +81,16 @@ func (s *taskSet) revoked(partitions map[string][]int32) {
 			gone[app.TaskID{Topic: topic, Partition: p}] = true
 		}
 	}
-	s.drop(func(id app.TaskID) bool { return gone[id] })
+	s.closeTasks(func(id app.TaskID) bool { return gone[id] })
 }
 
-// retain closes every task that the group's last answer does not give us.
-// franz-go's session does not pass on a second revocation before a transaction
-// ends (A8), so callbacks alone cannot be trusted.
-func (s *taskSet) retain(assignment map[app.TaskID]bool) {
-	s.drop(func(id app.TaskID) bool { return !assignment[id] })
+// closeUnassigned closes every task whose partition is not assigned. franz-go's session
+// calls no callback for a second revocation before the transaction ends (A8).
+func (s *taskSet) closeUnassigned(assignment map[app.TaskID]bool) {
+	s.closeTasks(func(id app.TaskID) bool { return !assignment[id] })
 }
 
-func (s *taskSet) drop(gone func(app.TaskID) bool) {
+func (s *taskSet) closeTasks(gone func(app.TaskID) bool) {
 	s.inboxMu.Lock()
 	s.inbox = slices.DeleteFunc(s.inbox, func(a assignment) bool { return gone(a.id) })
 	s.inboxMu.Unlock()
@@ -107,7 +103,7 @@ func (s *taskSet) drop(gone func(app.TaskID) bool) {
 		wg.Go(func() {
 			defer s.restores.Forget(t.ID)
 			if err := t.close(); err != nil {
-				t.Log.Warn("closing a task", "error", err)
+				t.Log.Warn("close task failed", "error", err)
 				return
 			}
 			t.Log.Info("task closed")
@@ -118,9 +114,9 @@ func (s *taskSet) drop(gone func(app.TaskID) bool) {
 }
 
 // close closes all tasks.
-func (s *taskSet) close() { s.drop(func(app.TaskID) bool { return true }) }
+func (s *taskSet) close() { s.closeTasks(func(app.TaskID) bool { return true }) }
 
-// sorted returns the tasks in a fixed order, so that runs repeat.
+// sorted returns the tasks in a fixed order, so that the simulation can repeat a run.
 func (s *taskSet) sorted() []*task {
 	all := make([]*task, 0, len(s.tasks))
 	for _, t := range s.tasks {
@@ -132,8 +128,8 @@ func (s *taskSet) sorted() []*task {
 	return all
 }
 
-// reconcile turns the inbox into restoring tasks and finished restores into
-// running ones. It is called between transactions, with the gate held.
+// reconcile makes restoring tasks of the inbox, and running tasks of finished restores.
+// It runs between transactions, under the rebalance lock.
 func (s *taskSet) reconcile(client *kgo.Client) error {
 	s.inboxMu.Lock()
 	inbox := s.inbox
@@ -141,8 +137,8 @@ func (s *taskSet) reconcile(client *kgo.Client) error {
 	s.inboxMu.Unlock()
 	for _, a := range inbox {
 		if _, ok := s.tasks[a.id]; ok {
-			// Revoked and assigned again between two calls: start over.
-			s.drop(func(id app.TaskID) bool { return id == a.id })
+			// The group revoked it and assigned it again between two calls.
+			s.closeTasks(func(id app.TaskID) bool { return id == a.id })
 		}
 		t := s.create(a)
 		s.tasks[a.id] = t
@@ -151,7 +147,7 @@ func (s *taskSet) reconcile(client *kgo.Client) error {
 	changed := len(inbox) > 0
 	for _, t := range s.sorted() {
 		if t.restore == nil || !t.restore.Finished() || s.ctx.Err() != nil {
-			continue // a stop ends restores before their time
+			continue // at a stop restores end early
 		}
 		end := s.finishRestore
 		if t.restore.Overtaken {
@@ -162,7 +158,7 @@ func (s *taskSet) reconcile(client *kgo.Client) error {
 		}
 		changed = true
 	}
-	changed = s.bypasses(client) || changed
+	changed = s.updateBypasses(client) || changed
 	if changed {
 		s.publish()
 	}
@@ -176,19 +172,19 @@ func (s *taskSet) create(a assignment) *task {
 			State:         judge.State{ID: a.id, Changelog: s.rt.ChangelogOf(a.id.Topic), App: s.rt},
 			Repartitioned: a.id.Topic == s.rt.Topology.Repartition, Metrics: s.shared.judging, Log: s.log.With("task", a.id.String()),
 		},
-		groupOffset: a.offset, groupCommitted: a.committed, highWatermark: -1, since: time.Now(), life: s.metrics,
+		groupOffset: a.offset, groupCommitted: a.committed, highWatermark: -1, since: time.Now(), metrics: s.metrics,
 		release: func() { s.stores.Release(a.id) },
 	}
-	t.life.tasks.WithLabelValues(created.String()).Inc()
-	t.showLag()
+	t.metrics.tasks.WithLabelValues(created.String()).Inc()
+	t.setLagGauge()
 	return t
 }
 
-// finishRestore lets a restored task run. The checkpoint, not the group, says
-// where to go on: the two move together unless somebody reset the group's
-// offsets, lost them, or the outcome of a commit was unknown.
+// finishRestore moves a restored task to running, at the offset of the checkpoint. The
+// group's offset is another one if an operator reset it, if it was deleted, or after an
+// unknown commit outcome.
 func (s *taskSet) finishRestore(client *kgo.Client, t *task) error {
-	t.dropBypass()
+	t.stopBypass()
 	r := t.restore
 	t.Store, t.restore = r.Store, nil
 	if r.Err != nil {
@@ -197,15 +193,15 @@ func (s *taskSet) finishRestore(client *kgo.Client, t *task) error {
 	t.Committed = r.Checkpoint
 	if t.Committed.Next < 0 {
 		if r.Emptied && t.groupCommitted {
-			// Every commit has a checkpoint, so there was one. To go on from
-			// here would be to let copies through without a word.
-			return kafka.OperatorErrorf("the state of %v is gone: %s/%d was emptied (DeleteRecords, or a stop longer than its retention), and there is no local state; "+
-				"copies of events before offset %d can no longer be recognised: to accept that, stop all processes and delete the offsets of group %s for %s",
+			// Every commit writes a checkpoint, so there was one. Without it the
+			// task would emit duplicates.
+			return kafka.OperatorErrorf("the state of %v is lost: %s/%d was emptied (DeleteRecords, or a stop longer than its retention), and there is no local state; "+
+				"duplicates of events before offset %d cannot be recognised: to accept that, stop all processes and delete the offsets of group %s for %s",
 				t.ID, t.Changelog, t.ID.Partition, t.groupOffset, app.GroupName(s.cfg.AppID, stageDedup), t.ID.Topic)
 		}
 		t.Committed.Next = t.groupOffset
 	} else if t.groupOffset > t.Committed.Next {
-		t.Log.Warn("the group's offset is ahead of the checkpoint; going on from the checkpoint, so that nothing is lost",
+		t.Log.Warn("group offset is ahead of the checkpoint, starting at the checkpoint",
 			"group_offset", t.groupOffset, "checkpoint", t.Committed.Next)
 	}
 	client.SetOffsets(map[string]map[int32]kgo.EpochOffset{t.ID.Topic: {t.ID.Partition: {Epoch: -1, Offset: t.Committed.Next}}})
@@ -224,22 +220,22 @@ func (s *taskSet) finishRestore(client *kgo.Client, t *task) error {
 func (s *taskSet) process(fetched *kgo.FetchTopicPartition) error {
 	t := s.tasks[app.TaskID{Topic: fetched.Topic, Partition: fetched.Partition}]
 	if t == nil || t.state != running && t.state != bypassing {
-		// Fetched before the partition was paused. No task has judged
-		// these records, so the transaction must not commit past them.
+		// The client fetched them before the partition was paused. No task has
+		// judged them, so the transaction must not commit an offset after them.
 		return fmt.Errorf("%w: records of %s/%d arrived for a task that is not running", kafka.ErrMustAbort, fetched.Topic, fetched.Partition)
 	}
 	t.highWatermark, t.stable = fetched.HighWatermark, fetched.LastStableOffset == fetched.HighWatermark
 	err := t.Process(s.judging, fetched.Records)
 	if errors.Is(err, state.ErrCorrupt) {
-		// Our own files failed us, not the record: abort, rebuild, judge again.
-		t.broken = err
+		// The store is damaged: abort, rebuild it, judge the records again.
+		t.storeErr = err
 		return fmt.Errorf("%w: %w", kafka.ErrMustAbort, err)
 	}
 	return err
 }
 
-// touch adds running tasks whose checkpoint row is old to the transaction.
-func (s *taskSet) touch() {
+// joinIdle adds running tasks with an old checkpoint row to the transaction.
+func (s *taskSet) joinIdle() {
 	for _, t := range s.tasks {
 		if t.state == running && !t.InTransaction && time.Since(t.since) > checkpointAge {
 			t.JoinTransaction()
@@ -247,7 +243,7 @@ func (s *taskSet) touch() {
 	}
 }
 
-// due reports whether touch would find anything.
+// due reports whether joinIdle would add a task.
 func (s *taskSet) due() bool {
 	for _, t := range s.tasks {
 		if t.state == running && time.Since(t.since) > checkpointAge {
@@ -257,9 +253,9 @@ func (s *taskSet) due() bool {
 	return false
 }
 
-// seal writes the checkpoint rows of the transaction.
-func (s *taskSet) seal(e *judge.Emitter) {
-	s.touch()
+// writeCheckpoints writes the checkpoint rows of the transaction.
+func (s *taskSet) writeCheckpoints(e *judge.Emitter) {
+	s.joinIdle()
 	for _, t := range s.sorted() {
 		if t.InTransaction {
 			t.WriteCheckpoint(e)
@@ -267,10 +263,10 @@ func (s *taskSet) seal(e *judge.Emitter) {
 	}
 }
 
-// offsets rewrites the offset commit from the checkpoints. It names only
-// partitions that are tasks of this worker and carried work, and it is never
-// empty: the broker would not fence an empty request (A5, A7, B8).
-func (s *taskSet) offsets(req *kmsg.TxnOffsetCommitRequest) {
+// setOffsets replaces the offsets of a commit by those of the checkpoints, for the tasks
+// in the transaction only (A5, B8). There is at least one such task: the broker would not
+// fence an empty request (A7).
+func (s *taskSet) setOffsets(req *kmsg.TxnOffsetCommitRequest) {
 	byTopic := map[string]*kmsg.TxnOffsetCommitRequestTopic{}
 	var topics []*kmsg.TxnOffsetCommitRequestTopic
 	for _, t := range s.sorted() {
@@ -296,17 +292,17 @@ func (s *taskSet) offsets(req *kmsg.TxnOffsetCommitRequest) {
 	}
 }
 
-// committed applies the committed transaction, task by task. A store that
-// refuses is opened again or rebuilt; the transaction stands in any case.
-func (s *taskSet) committed(client *kgo.Client) {
+// applyCommitted applies the committed transaction to the stores. A task whose store
+// returns an error restores, because the transaction is committed in any case.
+func (s *taskSet) applyCommitted(client *kgo.Client) {
 	for _, t := range s.sorted() {
 		if !t.InTransaction {
 			continue
 		}
 		if err := t.Commit(); err != nil {
-			t.Log.Warn("a committed transaction is read back from the changelog", "reason", err)
+			t.Log.Warn("apply committed transaction failed, restoring from the changelog", "reason", err)
 			if !errors.Is(err, judge.ErrNoOffset) {
-				t.broken = err
+				t.storeErr = err
 			}
 			t.Discard()
 			s.restoreAgain(client, t)
@@ -315,26 +311,25 @@ func (s *taskSet) committed(client *kgo.Client) {
 		failpoint.Hit(failpoint.BetweenApplies)
 		t.since = time.Now()
 		t.groupOffset = t.Committed.Next
-		t.showLag()
+		t.setLagGauge()
 	}
 	if time.Since(s.published) >= publishInterval {
 		s.publish()
 	}
-	s.stale = true // once more when the burst is over: only then is the lag known to be 0
+	s.stale = true // publish once more after a burst: only then the lag is 0
 }
 
-// publishIfStale refreshes the snapshot if it is due; an idle worker comes by
-// here too, so that the last transaction of a burst is shown.
+// publishIfStale publishes what was committed since the last publication, at most once
+// in publishInterval. Idle workers call it too, for the last transaction of a burst.
 func (s *taskSet) publishIfStale() {
 	if s.stale && time.Since(s.published) >= publishInterval {
 		s.publish()
 	}
 }
 
-// discarded is the other end of a transaction: not committed, or not known to
-// be. Both go the same way (invariant 3): drop the overlay and let the
-// changelog say what happened.
-func (s *taskSet) discarded(client *kgo.Client) {
+// discardOpen drops a transaction that is not committed, or has an unknown commit outcome
+// (invariant 3). The restores read from the changelog which of both it is.
+func (s *taskSet) discardOpen(client *kgo.Client) {
 	for _, t := range s.sorted() {
 		switch {
 		case !t.InTransaction:
@@ -360,13 +355,13 @@ func (s *taskSet) pause(client *kgo.Client, t *task) {
 	client.PauseFetchPartitions(map[string][]int32{t.ID.Topic: {t.ID.Partition}})
 }
 
-// publish refreshes what State and Ready tell about these tasks.
+// publish writes the state of these tasks to the board.
 func (s *taskSet) publish() {
 	s.published, s.stale = time.Now(), false
 	states := make([]TaskState, 0, len(s.tasks))
 	for _, t := range s.sorted() {
 		states = append(states, t.describe(s.worker))
-		t.showLag()
+		t.setLagGauge()
 	}
 	s.board.setTasks(s.worker, states)
 }

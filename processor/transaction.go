@@ -18,8 +18,8 @@ import (
 	"oncebus/state/failpoint"
 )
 
-// transactions runs the transactions of one client, one at a time. Its stage decides
-// what a record is given to: a router, or the task of its partition.
+// transactions runs the transactions of one client, one at a time. A router processes the
+// records of the routing stage, tasks those of the dedup stage.
 type transactions struct {
 	*shared
 
@@ -49,21 +49,21 @@ func (x *transactions) close(cancelClient context.CancelFunc) {
 	}
 }
 
-// run runs one transaction over the fetches and all that comes until
-// the commit interval is over.
+// run runs one transaction over fetches and all further polls until the commit interval
+// is over.
 func (x *transactions) run(ctx context.Context, fetches kgo.Fetches) error {
 	failpoint.Hit(failpoint.AfterPoll)
 	if err := x.session.Begin(); err != nil {
-		// The polled records are fetched again only by a new client, which starts
-		// at the group's offset.
+		// Only a new client fetches the polled records again: it starts at the
+		// group's offset.
 		return fmt.Errorf("begin a transaction: %w", kafka.AsCommitUnknown(err))
 	}
 	return x.during(func() error { return x.fill(ctx, fetches) })
 }
 
 // during runs fn and resets the emitter. After errNotFlushed or a panic it does
-// not: franz-go may still read the records, and a panic in the reset would
-// replace the one that says why.
+// not: franz-go may still read the records, and a panic in the reset would replace the
+// first panic.
 func (x *transactions) during(fn func() error) error {
 	err := fn()
 	if !errors.Is(err, errNotFlushed) {
@@ -73,8 +73,7 @@ func (x *transactions) during(fn func() error) error {
 	return err
 }
 
-// fill works off fetches until the commit interval is over, and ends the
-// transaction.
+// fill processes polls until the commit interval is over, and ends the transaction.
 func (x *transactions) fill(ctx context.Context, fetches kgo.Fetches) error {
 	deadline := time.Now().Add(x.cfg.CommitInterval)
 	for records := 0; ; {
@@ -90,8 +89,8 @@ func (x *transactions) fill(ctx context.Context, fetches kgo.Fetches) error {
 	}
 }
 
-// process works off one poll, partition by partition. All of it: the session
-// commits what was polled, not what was processed (A5).
+// process processes one poll, partition by partition, and all of it: the session commits
+// what was polled, not what was processed (A5).
 func (x *transactions) process(fetches kgo.Fetches) error {
 	var failed error
 	fetches.EachPartition(func(p kgo.FetchTopicPartition) {
@@ -113,10 +112,10 @@ func (x *transactions) process(fetches kgo.Fetches) error {
 	return failed
 }
 
-// skipBatch takes a batch into the open transaction as one dead letter.
+// skipBatch emits one dead letter for a batch in the open transaction.
 func (x *transactions) skipBatch(batch *kgo.ErrDecompressTooLarge) error {
 	if batch.Topic == x.rt.Topology.Repartition {
-		return kafka.OperatorErrorf("%s/%d has a batch at offsets %d to %d that decompresses to more than %d bytes, and only oncebus may write this topic: raise ONCEBUS_MAX_DECOMPRESSED_BATCH_BYTES if it was lowered, and find out who else writes there",
+		return kafka.OperatorErrorf("%s/%d has a batch at offsets %d to %d that decompresses to more than %d bytes, and only oncebus may write this topic: raise ONCEBUS_MAX_DECOMPRESSED_BATCH_BYTES if it was lowered; revoke other principals' Write right on the topic",
 			batch.Topic, batch.Partition, batch.Offset, batch.NextOffset-1, x.cfg.maxDecompressedBatchBytes())
 	}
 	if x.router != nil {
@@ -131,7 +130,7 @@ func (x *transactions) skipBatch(batch *kgo.ErrDecompressTooLarge) error {
 	return nil
 }
 
-// resumeAfterBatches reports the skipped batches of the committed transaction and
+// resumeAfterBatches logs and counts the skipped batches of the committed transaction, and
 // lets the client fetch after them.
 func (x *transactions) resumeAfterBatches() {
 	for id, batch := range x.oversized.batches {
@@ -153,9 +152,9 @@ func fetchErr(fetches kgo.Fetches) error {
 	return failed
 }
 
-// fencedErr returns the error that says that another process has joined the
-// group under our name. The client would join again at once and fence the
-// other in turn, so it has to be looked for before anything else.
+// fencedErr returns the error of a poll after another process joined the group under the
+// name of this worker. The worker checks it first: the client would join again at once
+// and fence the other process.
 func fencedErr(fetches kgo.Fetches) error {
 	var fenced error
 	fetches.EachError(func(_ string, _ int32, err error) {
@@ -166,9 +165,9 @@ func fencedErr(fetches kgo.Fetches) error {
 	return fenced
 }
 
-// partitionErr judges an error that a poll returned. The end of the poll's
-// own context is not an error. A position the log no longer has is never repaired by
-// jumping (invariant 8): unread records were deleted.
+// partitionErr classifies the error of a polled partition. The end of the poll's context
+// is no error. An offset out of range stops the process, because unread records were
+// deleted (invariant 8).
 func partitionErr(p *kgo.FetchTopicPartition) error {
 	switch {
 	case errors.Is(p.Err, context.Canceled), errors.Is(p.Err, context.DeadlineExceeded):
@@ -182,11 +181,11 @@ func partitionErr(p *kgo.FetchTopicPartition) error {
 	return fmt.Errorf("fetch %s/%d: %w", p.Topic, p.Partition, kafka.Denied(p.Err, "Read", kafka.ResourceTopic, p.Topic))
 }
 
-// end seals and commits the transaction.
+// end writes the checkpoints and commits the transaction.
 func (x *transactions) end() error {
 	began := time.Now()
 	if x.tasks != nil {
-		x.tasks.seal(x.emitter)
+		x.tasks.writeCheckpoints(x.emitter)
 	}
 	failpoint.Hit(failpoint.BeforeFlush)
 	flushCtx, flushed := context.WithTimeout(context.Background(), x.cfg.TransactionTimeout)
@@ -196,7 +195,7 @@ func (x *transactions) end() error {
 		return kafka.AsCommitUnknown(fmt.Errorf("%w within %v", errNotFlushed, x.cfg.TransactionTimeout))
 	}
 	failpoint.Hit(failpoint.AfterFlush)
-	// The session would commit what could be produced (A4).
+	// The session would commit the records that were produced (A4).
 	if err := x.produced.err(); err != nil {
 		x.limitsChanged(err)
 		return x.abort(err)
@@ -207,8 +206,8 @@ func (x *transactions) end() error {
 	x.member.takeRebalanced()
 	x.series.commitSeconds.Observe(time.Since(began).Seconds())
 	if err != nil {
-		// The client is replaced, and with it all tasks: a restore reads what
-		// the broker did.
+		// The worker replaces the client and all tasks. Their restores read whether
+		// the broker committed.
 		x.series.unknown.Inc()
 		return fmt.Errorf("end the transaction: %w", kafka.DeniedOffsets(kafka.AsCommitUnknown(err)))
 	}
@@ -216,11 +215,10 @@ func (x *transactions) end() error {
 		x.series.aborted.Inc()
 		x.afterAbort()
 		if x.router != nil {
-			// The broker may have committed all the same: the client answers
-			// like this to an UNKNOWN_SERVER_ERROR too (A6). A task finds out
-			// from its changelog. The router has only the group's offsets, and
-			// those that this client would go on from may be the old ones.
-			return fmt.Errorf("%w: the transaction did not commit, as far as the client knows", kafka.ErrCommitUnknown)
+			// The broker may have committed: franz-go returns this after an
+			// UNKNOWN_SERVER_ERROR too (A6). A task reads its changelog. The router
+			// has only the group's offsets, and this client may have the old ones.
+			return fmt.Errorf("%w: the transaction may not have committed", kafka.ErrCommitUnknown)
 		}
 		return fmt.Errorf("%w: the transaction did not commit", kafka.ErrMustAbort)
 	}
@@ -228,13 +226,13 @@ func (x *transactions) end() error {
 	x.series.committed.Inc()
 	x.judging.Publish(x.emitter.Counts)
 	if x.tasks != nil {
-		x.tasks.committed(x.client)
+		x.tasks.applyCommitted(x.client)
 	}
 	x.resumeAfterBatches()
 	return nil
 }
 
-// abort ends the transaction for a reason of our own, which it returns.
+// abort aborts the transaction and returns the reason.
 func (x *transactions) abort(reason error) error {
 	err := x.endAborting()
 	x.member.takeRebalanced()
@@ -247,8 +245,8 @@ func (x *transactions) abort(reason error) error {
 	return reason
 }
 
-// endAborting ends the session's transaction, or its failed state, without a
-// commit. It rewinds to the committed offsets.
+// endAborting aborts the session's transaction, or resets a session that failed outside
+// of one. It rewinds the client to the committed offsets.
 func (x *transactions) endAborting() error {
 	ctx, cancel := context.WithTimeout(context.Background(), x.cfg.TransactionTimeout)
 	defer cancel()
@@ -261,29 +259,28 @@ func (x *transactions) endAborting() error {
 
 func (x *transactions) afterAbort() {
 	if x.tasks != nil {
-		x.tasks.retain(x.member.assigned())
-		x.tasks.discarded(x.client)
+		x.tasks.closeUnassigned(x.member.assigned())
+		x.tasks.discardOpen(x.client)
 	}
 }
 
-// errNotFlushed marks a client that could not deliver what it was given before
-// the broker aborts the transaction on its own. The client is replaced; it may
-// still read its records. Without this limit a partition that takes nothing
-// would hold up all others of the worker.
-var errNotFlushed = errors.New("the brokers have not taken all records of the transaction")
+// errNotFlushed marks a client that did not deliver its records within the transaction
+// timeout. The worker replaces it; it may still read its records. Without this limit a
+// partition that accepts no records would block all others of the worker.
+var errNotFlushed = errors.New("the brokers have not acknowledged all records of the transaction")
 
-// guard is the last look at an offset commit. A commit without member or
-// generation is one that a classic group does not fence (B9).
+// guard checks an offset commit before the client sends it. A classic group does not
+// fence a commit without member or generation (B9).
 func (x *transactions) guard(req *kmsg.TxnOffsetCommitRequest) error {
 	if req.MemberID == "" || req.Generation < 0 {
 		return fmt.Errorf("%w: not a member of the group", kafka.ErrMustAbort)
 	}
-	x.oversized.offsets(req, x.rt.Topology.Topics)
+	x.oversized.addOffsets(req, x.rt.Topology.Topics)
 	if x.tasks != nil {
-		x.tasks.offsets(req)
+		x.tasks.setOffsets(req)
 	}
 	if len(req.Topics) == 0 {
-		return fmt.Errorf("%w: a transaction without offsets", kafka.ErrMustAbort)
+		return fmt.Errorf("%w: the transaction has no offsets", kafka.ErrMustAbort)
 	}
 	failpoint.Hit(failpoint.BeforeOffsets)
 	return nil
@@ -297,7 +294,7 @@ type produced struct {
 	mu       sync.Mutex
 	firstErr error
 
-	promise func(*kgo.Record, error) // one for all records: a closure each would be an allocation each
+	promise func(*kgo.Record, error) // one for all records: a closure for each is an allocation for each
 }
 
 func newProduced(client *kgo.Client) *produced {
@@ -315,8 +312,8 @@ func newProduced(client *kgo.Client) *produced {
 	return p
 }
 
-// send gives a record to the client. The context can never be cancelled: a
-// record that was cancelled in flight may still be written (A2).
+// send gives a record to the client, with a context without cancellation: the broker may
+// still write a record that was cancelled in flight (A2).
 func (p *produced) send(r *kgo.Record) { p.client.Produce(context.Background(), r, p.promise) }
 
 // err returns the first produce error of the open transaction.
@@ -326,7 +323,7 @@ func (p *produced) err() error {
 	return p.firstErr
 }
 
-// reset forgets the error: the transaction has ended.
+// reset drops the error after the end of the transaction.
 func (p *produced) reset() {
 	p.mu.Lock()
 	p.firstErr = nil

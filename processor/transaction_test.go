@@ -58,7 +58,7 @@ func TestCheckpointsAloneCarryOffsetsToo(t *testing.T) {
 	if !s.due() {
 		t.Fatal("the old checkpoint is not due")
 	}
-	s.touch()
+	s.joinIdle()
 	req := member()
 	if err := x.guard(req); err != nil {
 		t.Fatal(err)

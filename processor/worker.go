@@ -21,30 +21,28 @@ import (
 )
 
 const (
-	// pollRecordsMax bounds the records of one poll, and with it what a
-	// transaction can grow by between two looks at the clock.
+	// pollRecordsMax bounds the records of one poll, and so the time between two
+	// checks of the commit interval.
 	pollRecordsMax = 10_000
-	// transactionRecordsMax ends a transaction before its interval is over,
-	// so that its overlay and its records stay bounded in memory.
+	// transactionRecordsMax ends a transaction before its interval is over. It
+	// bounds the memory of the overlay and the records.
 	transactionRecordsMax = 50_000
-	// idlePoll is how long a poll without records waits before the worker
-	// looks after its tasks.
+	// idlePoll is how long a poll waits for records before the worker reconciles
+	// its tasks.
 	idlePoll = time.Second
-	// leaveMax bounds how long a client may take to leave its group. It waits
-	// for a join in progress, which waits for members that may be gone, up to
-	// the rebalance timeout. As a static member it has nothing to say when it
-	// leaves, so cutting it short loses nothing.
+	// leaveMax bounds the time in which a client leaves its group. The client waits
+	// for a join in progress, up to the rebalance timeout. A static member sends
+	// no request when it leaves, so the limit has no further effect.
 	leaveMax = 2 * time.Second
-	// Backoff before a client is built again or a failed produce repeated.
+	// Bounds of the backoff before a new client; backoffMin also follows an abort.
 	backoffMin, backoffMax = 50 * time.Millisecond, 5 * time.Second
-	// fencedMax bounds how long a worker stands back for another process that
-	// has its name. It begins with the session timeout.
+	// fencedMax bounds the backoff of a worker that another process with its name
+	// fenced. It begins with the session timeout.
 	fencedMax = time.Minute
 )
 
-// A worker owns one client, one group member and one transactional id, and
-// does all its work on one goroutine: poll, process, end the transaction,
-// apply. Both stages are workers; they differ in what they do with a record.
+// A worker owns one client, one group member and one transactional id. Its one goroutine
+// polls, processes, ends the transaction and applies it. A worker has one stage.
 type worker struct {
 	*shared
 
@@ -55,8 +53,8 @@ type worker struct {
 	member *membership
 	lock   rebalanceLock
 	memory memoryUse
-	rejoin atomic.Bool // the group is to assign again
-	// holding says that fetching is paused because the disk is filling.
+	rejoin atomic.Bool // a request to join the group again
+	// holding reports that fetching is paused because the disk is filling.
 	holding atomic.Bool
 
 	// Of the current client; all of it is replaced together.
@@ -77,8 +75,8 @@ func newWorker(s *shared, stage string, index int) *worker {
 	}
 }
 
-// run works until ctx is done, which ends it with nil, or until an error that
-// only a person can resolve. Any other error costs a client, not the process.
+// run runs one client after the other until ctx is done, and then returns nil. It returns
+// an error that an operator must resolve. After any other error it makes a new client.
 func (w *worker) run(ctx context.Context) error {
 	backoff := backoffMin
 	fencedBackoff := min(w.cfg.SessionTimeout, fencedMax)
@@ -91,7 +89,7 @@ func (w *worker) run(ctx context.Context) error {
 		}
 		if ctx.Err() != nil {
 			if err != nil {
-				// The next start reads the changelog, as after a kill.
+				// The next start reads the changelog, as after SIGKILL.
 				w.log.Warn("stopped with unknown commit outcome", "error", err)
 			}
 			return nil
@@ -108,33 +106,32 @@ func (w *worker) run(ctx context.Context) error {
 		if time.Since(began) > backoffMax {
 			backoff = backoffMin
 		}
-		// Jitter keeps two owners of one name from taking turns in step.
+		// Two owners of one name must not back off in step: hence the jitter.
 		wait := backoff/2 + rand.N(backoff)
 		w.log.Warn("building a new client", "error", err, "wait", wait.Round(time.Millisecond).String())
-		_ = kafka.Pause(ctx, wait) // the loop asks ctx
+		_ = kafka.Pause(ctx, wait) // the loop checks ctx
 		backoff = min(2*backoff, backoffMax)
 	}
 	return nil
 }
 
-// backoffAfterFencing waits after another process has joined the group under our name.
-// Two that fence each other must not do so at the speed of a reconnect, or
-// neither gets any work done (A14).
+// backoffAfterFencing waits after another process joined the group under the name of this
+// worker. Without the wait both would fence each other at every reconnect (A14).
 func (w *worker) backoffAfterFencing(ctx context.Context, fenced error, wait time.Duration) {
 	w.metrics.fenced.WithLabelValues(w.stage).Inc()
-	w.log.Error("another process has this worker's place in the group: give each process its own ONCEBUS_INSTANCE_ID",
+	w.log.Error("fenced by another process with the same ONCEBUS_INSTANCE_ID: give each process its own",
 		"instance", w.cfg.InstanceID, "wait", wait.String(), "error", fenced)
-	_ = kafka.Pause(ctx, wait) // the caller asks ctx
+	_ = kafka.Pause(ctx, wait) // the caller checks ctx
 }
 
-// runClient works with one client until it has to be replaced.
+// runClient polls and commits with one client until it fails.
 func (w *worker) runClient(ctx context.Context) error {
 	if err := w.connect(ctx); err != nil {
 		return err
 	}
 	defer w.disconnect()
-	// Registering the transactional id aborts what a former holder left
-	// open, so that no reader waits for its timeout.
+	// This registers the transactional id, which aborts an open transaction of the
+	// process before. Else readers would wait for its timeout.
 	if _, _, err := w.txns.client.ProducerID(ctx); err != nil && ctx.Err() == nil {
 		return fmt.Errorf("register transactional id %s: %w", w.name, err)
 	}
@@ -146,10 +143,10 @@ func (w *worker) runClient(ctx context.Context) error {
 			w.txns.client.ForceRebalance()
 		}
 		w.memory.releaseIfIdle(w.txns.emitter.Release)
-		w.holdFetching()
+		w.pauseFetching()
 		fetches := w.poll(ctx, idlePoll)
 		if len(fetches) == 0 {
-			continue // no poll, no gate: nothing may be touched
+			continue // without a poll the worker has no rebalance lock
 		}
 		err := w.runOnce(ctx, fetches)
 		failpoint.Hit(failpoint.BeforeAllowRebalance)
@@ -162,7 +159,7 @@ func (w *worker) runClient(ctx context.Context) error {
 		case err == nil:
 		case kafka.Classify(err) == kafka.Abort, kafka.Classify(err) == kafka.Retry:
 			w.log.Info("transaction aborted", "reason", err)
-			_ = kafka.Pause(ctx, backoffMin) // the loop asks ctx
+			_ = kafka.Pause(ctx, backoffMin) // the loop checks ctx
 		default:
 			return err
 		}
@@ -170,28 +167,28 @@ func (w *worker) runClient(ctx context.Context) error {
 	return nil
 }
 
-// holdFetching stops the fetching of tasks while the disk is filling. The
-// member stays in the group: polls go on, without records.
-func (w *worker) holdFetching() {
+// pauseFetching pauses the fetching of tasks while the disk is filling. The member stays
+// in the group, because the worker continues to poll.
+func (w *worker) pauseFetching() {
 	if w.txns.tasks == nil {
 		return
 	}
-	hold := w.stores.Paused() != nil
+	pause := w.stores.Paused() != nil
 	switch {
-	case hold == w.holding.Load():
+	case pause == w.holding.Load():
 		return
-	case hold:
+	case pause:
 		w.txns.client.PauseFetchTopics(w.rt.Waiting...)
 		w.log.Info("fetching paused")
 	default:
 		w.txns.client.ResumeFetchTopics(w.rt.Waiting...)
 		w.log.Info("fetching resumed")
 	}
-	w.holding.Store(hold)
+	w.holding.Store(pause)
 }
 
-// connect makes a client and what works with it. Callbacks of the client wait for
-// ready before they use it.
+// connect makes a client and its transactions. Callbacks wait for ready before they use
+// them.
 func (w *worker) connect(ctx context.Context) error {
 	w.ready = make(chan struct{})
 	w.lock.released()
@@ -223,8 +220,8 @@ func (w *worker) disconnect() {
 	w.txns.close(w.cancelClient)
 }
 
-// poll waits for records, for limit, or for a wake-up. A poll that returns
-// anything, if only the end of its context, holds the rebalance gate.
+// poll waits for records, for the time limit, or for wake. After a poll that returns
+// anything, also the error of its context, the worker has the rebalance lock.
 func (w *worker) poll(ctx context.Context, limit time.Duration) kgo.Fetches {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -239,7 +236,7 @@ func (w *worker) poll(ctx context.Context, limit time.Duration) kgo.Fetches {
 	w.mu.Lock()
 	w.wakePoll = nil
 	w.mu.Unlock()
-	w.txns.oversized.note(fetches)
+	w.txns.oversized.add(fetches)
 	return fetches
 }
 
@@ -254,8 +251,8 @@ func (w *worker) wake() {
 	w.woken = true
 }
 
-// runOnce is one round: look after the tasks, then, if there is anything to do,
-// one transaction. The gate is held throughout.
+// runOnce reconciles the tasks and, with records or a due checkpoint, runs one
+// transaction. All of it runs under the rebalance lock.
 func (w *worker) runOnce(ctx context.Context, fetches kgo.Fetches) error {
 	if err := fencedErr(fetches); err != nil {
 		return err
@@ -265,7 +262,7 @@ func (w *worker) runOnce(ctx context.Context, fetches kgo.Fetches) error {
 	}
 	if w.txns.tasks != nil {
 		if err := w.txns.tasks.reconcile(w.txns.client); err != nil {
-			return kafka.AsCommitUnknown(err) // what was polled is lost to this client
+			return kafka.AsCommitUnknown(err) // this client does not fetch the polled records again
 		}
 	}
 	if fetches.NumRecords() == 0 && len(w.txns.oversized.batches) == 0 && (w.txns.tasks == nil || w.holding.Load() || !w.txns.tasks.due()) {
@@ -275,24 +272,24 @@ func (w *worker) runOnce(ctx context.Context, fetches kgo.Fetches) error {
 	return w.txns.run(ctx, fetches)
 }
 
-// resetSession ends the session's failed state after a rebalance outside of a
-// transaction and closes tasks whose revocation it kept to itself. Ending
-// rewinds to the committed offsets, so what was polled is polled again.
+// resetSession ends the session after a rebalance outside of a transaction, and closes
+// tasks whose revocation the session dropped. It rewinds the client to the committed
+// offsets, so that it fetches the polled records again.
 func (w *worker) resetSession() (bool, error) {
 	if !w.member.takeRebalanced() {
 		return false, nil
 	}
 	if err := w.txns.endAborting(); err != nil {
-		return true, fmt.Errorf("resetSession the session after a rebalance: %w", err)
+		return true, fmt.Errorf("reset the session after a rebalance: %w", err)
 	}
 	if w.txns.tasks != nil {
-		w.txns.tasks.retain(w.member.assigned())
+		w.txns.tasks.closeUnassigned(w.member.assigned())
 	}
-	w.wake() // reconcile what the rebalance left in the inbox
+	w.wake() // the rebalance may have filled the inbox
 	return true, nil
 }
 
-// denied adds which right on the worker's group or transactional id is missing.
+// denied adds the missing right on the worker's group or transactional id to an error.
 func (w *worker) denied(err error) error {
 	err = kafka.Denied(err, "Read", kafka.ResourceGroup, app.GroupName(w.cfg.AppID, w.stage))
 	return kafka.Denied(err, "Write", kafka.ResourceTransactionalID, w.name)

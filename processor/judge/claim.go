@@ -16,7 +16,7 @@ func (t *Judge) claim(j *Judging, ev *event, found *candidate) error {
 	if rule.Wait > 0 && !t.mayWait(route) {
 		rule.Wait = 0
 	}
-	c, err := dedup.DecideClaim(t.claimEvent(ev, &found.event), found.prior, found.held, route.Span, rule, found.streamTime)
+	c, err := dedup.DecideClaim(t.claimEvent(ev, &found.event), found.prior, found.hasPrior, route.Span, rule, found.streamTime)
 	if err != nil {
 		return fmt.Errorf("%w: %w", kafka.ErrIllegalState, err)
 	}
@@ -39,7 +39,7 @@ func (t *Judge) claim(j *Judging, ev *event, found *candidate) error {
 		t.dispatch(j, ev, &c, found)
 	case c.Write && t.fits(&c.Row):
 		t.put(j, &change{row: &c.Row, replaced: found.replaced, joined: 1}) // the duplicate waits
-		ev.noteWaiting(&c)
+		ev.setOutcomeFollows(&c)
 	default:
 		t.replyToDuplicate(j, ev, &c, c.Verdict)
 	}
@@ -87,7 +87,7 @@ func (t *Judge) dispatch(j *Judging, ev *event, c *dedup.ClaimDecision, found *c
 		t.replyToDuplicate(j, ev, c, dedup.InProgress)
 	}
 	t.put(j, &change{row: &c.Row, replaced: found.replaced, left: c.Carried, joined: c.Carried + c.Added})
-	ev.noteWaiting(c)
+	ev.setOutcomeFollows(c)
 	if c.LeaseExpired {
 		j.count(route, leaseExpirations)
 		t.Log.Warn("lease expired without an outcome, dispatching again: executor died, or lease too short",

@@ -3,9 +3,10 @@
 //
 // # What it owns
 //
-//   - Judge has the state of one partition: its store, its checkpoint and its
-//     counts. It judges records in offset order and produces output, rows, replies
-//     and dead letters.
+//   - State has the store, the checkpoint and the key counts of one partition. put
+//     alone stores a row and counts it.
+//   - Judge judges the records of a State in offset order. It produces output, rows,
+//     replies and dead letters.
 //   - Router derives the dedup key of an input record and produces the record to the
 //     repartition topic.
 //   - Emitter builds the records of one transaction.

@@ -93,10 +93,10 @@ type event struct {
 	token          dedup.Token        // of claim
 	outcomeHeaders []kgo.RecordHeader // token and kind, of a refused outcome
 
-	replyTo dedup.Address        // of the request that waits for the verdict; zero for none
-	claimed *dedup.ClaimDecision // the decision, in claim mode
-	emitted bool                 // to the output
-	waits   bool                 // for the outcome, which follows on replyTo
+	replyTo        dedup.Address        // of the request that waits for the verdict; zero for none
+	claimed        *dedup.ClaimDecision // the decision, in claim mode
+	emitted        bool                 // to the output
+	outcomeFollows bool                 // to replyTo, after the verdict
 }
 
 // emit sends ev to topic. If topic would refuse it, emit sends it to the dead-letter

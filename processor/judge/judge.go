@@ -158,7 +158,7 @@ type candidate struct {
 	event      dedup.Event
 	streamTime int64 // of its namespace, ms
 	prior      dedup.Row
-	held       bool // there is a prior row
+	hasPrior   bool
 	// replaced is the prior row if it stands: the event's own row replaces it. nil
 	// for a new key.
 	replaced *dedup.Row
@@ -170,14 +170,14 @@ func (t *Judge) lookUp(ev *event, c *candidate) error {
 	if err := t.lookUpPrior(ev, c); err != nil {
 		return err
 	}
-	if c.held && ev.route.Span.Stands(&c.prior, c.streamTime) {
+	if c.hasPrior && ev.route.Span.Stands(&c.prior, c.streamTime) {
 		c.replaced = &c.prior
 	}
 	return nil
 }
 
 func (t *Judge) lookUpPrior(ev *event, c *candidate) (err error) {
-	c.prior, c.held, err = t.Store.Get(c.event.Digest)
+	c.prior, c.hasPrior, err = t.Store.Get(c.event.Digest)
 	if err != nil || !ev.HasAdjacent {
 		return err
 	}
@@ -192,7 +192,7 @@ func (t *Judge) lookUpPrior(ev *event, c *candidate) (err error) {
 			adjacent = append(adjacent, row)
 		}
 	}
-	c.prior, c.held = c.event.Prior(c.prior, c.held, adjacent, ev.route.AdjacentStepMS, ev.route.Span, c.streamTime)
+	c.prior, c.hasPrior = c.event.Prior(c.prior, c.hasPrior, adjacent, ev.route.AdjacentStepMS, ev.route.Span, c.streamTime)
 	return nil
 }
 
@@ -251,7 +251,7 @@ func (t *Judge) judge(j *Judging, ev *event, turn turn, digest dedup.Digest, eve
 // decide judges an event of plain deduplication.
 func (t *Judge) decide(j *Judging, ev *event, c *candidate) error {
 	route := ev.route
-	verdict, row := dedup.Decide(c.event, c.prior, c.held, route.Span, c.streamTime)
+	verdict, row := dedup.Decide(c.event, c.prior, c.hasPrior, route.Span, c.streamTime)
 	switch verdict {
 	case dedup.Unique, dedup.AfterWindow:
 		if t.overLimit(route, c) {

@@ -24,16 +24,16 @@ func (e *Emitter) conclude(ev *event) {
 	}
 }
 
-// noteWaiting sets waits if the stored claim has the event's address.
-func (ev *event) noteWaiting(c *dedup.ClaimDecision) {
+// setOutcomeFollows sets outcomeFollows if the stored claim has the event's address.
+func (ev *event) setOutcomeFollows(c *dedup.ClaimDecision) {
 	if n := len(c.Claim.Requests); n > 0 {
 		last := &c.Claim.Requests[n-1]
-		ev.waits = last.At == ev.from && last.ReplyTo.IsSet()
+		ev.outcomeFollows = last.At == ev.from && last.ReplyTo.IsSet()
 	}
 }
 
 func (e *Emitter) respondToEvent(ev *event) {
-	a := wire.VerdictRecord{To: ev.replyTo, Verdict: ev.verdict, Key: ev.key, Row: ev.first, Reason: ev.reason, BrokerTime: ev.brokerTime, Forwarded: ev.emitted, OutcomeFollows: ev.waits}
+	a := wire.VerdictRecord{To: ev.replyTo, Verdict: ev.verdict, Key: ev.key, Row: ev.first, Reason: ev.reason, BrokerTime: ev.brokerTime, Forwarded: ev.emitted, OutcomeFollows: ev.outcomeFollows}
 	// After a limit, or a topic that would refuse the event, the verdict is another one.
 	if c := ev.claimed; c != nil && c.Verdict == ev.verdict {
 		a.Row, a.Claim, a.Status = &c.Row, &c.Claim, c.Row.Status.String()

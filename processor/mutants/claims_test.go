@@ -81,10 +81,10 @@ var claimList = []mutant{
 	{
 		name: "re-claim-without-row",
 		does: "a claim whose lease is over is run again, and nothing is recorded of it: its executor's outcome is refused, and every copy runs",
-		edits: []edit{{"processor/judge/claim.go", "	t.put(j, &change{row: &c.Row, replaced: found.replaced, left: c.Carried, joined: c.Carried + c.Added})\n	ev.noteWaiting(c)\n", `	if !c.LeaseExpired {
+		edits: []edit{{"processor/judge/claim.go", "	t.put(j, &change{row: &c.Row, replaced: found.replaced, left: c.Carried, joined: c.Carried + c.Added})\n	ev.setOutcomeFollows(c)\n", `	if !c.LeaseExpired {
 		t.put(j, &change{row: &c.Row, replaced: found.replaced, left: c.Carried, joined: c.Carried + c.Added})
 	}
-	ev.noteWaiting(c)
+	ev.setOutcomeFollows(c)
 `}},
 		aims: inProcessor("^TestClaimsAreLinearizable$"),
 	},

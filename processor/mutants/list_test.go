@@ -79,9 +79,9 @@ var list = []mutant{
 		hazards: []string{"B6", "B8", "A8"},
 		does:    "a task is kept over a revocation, and taken for current when the partition comes back",
 		edits: []edit{
-			{"processor/tasks.go", "	s.drop(func(id app.TaskID) bool { return gone[id] })\n", ""},
-			{"processor/tasks.go", "	s.drop(func(id app.TaskID) bool { return !assignment[id] })\n", ""},
-			{"processor/tasks.go", "			s.drop(func(id app.TaskID) bool { return id == a.id })\n		}\n", `			client.ResumeFetchPartitions(map[string][]int32{a.id.Topic: {a.id.Partition}})
+			{"processor/tasks.go", "	s.closeTasks(func(id app.TaskID) bool { return gone[id] })\n", ""},
+			{"processor/tasks.go", "	s.closeTasks(func(id app.TaskID) bool { return !assignment[id] })\n", ""},
+			{"processor/tasks.go", "			s.closeTasks(func(id app.TaskID) bool { return id == a.id })\n		}\n", `			client.ResumeFetchPartitions(map[string][]int32{a.id.Topic: {a.id.Partition}})
 			continue
 		}
 `},
@@ -94,7 +94,7 @@ var list = []mutant{
 		does:    "after End said (false, nil) a task goes on from what it had before, although the broker may have committed",
 		edits: []edit{{"processor/transaction.go", "		x.series.aborted.Inc()\n		x.afterAbort()\n", `		x.series.aborted.Inc()
 		if x.tasks != nil {
-			x.tasks.retain(x.member.assigned())
+			x.tasks.closeUnassigned(x.member.assigned())
 			for _, t := range x.tasks.sorted() {
 				if t.state == running {
 					t.Discard()
@@ -142,7 +142,7 @@ var list = []mutant{
 		hazards: []string{"A7", "B2"},
 		does:    "a transaction carries no offsets, so that the group does not fence its owner and no successor waits for it",
 		edits: []edit{
-			{"processor/transaction.go", "		x.tasks.offsets(req)\n", "		req.Topics = nil\n"},
+			{"processor/transaction.go", "		x.tasks.setOffsets(req)\n", "		req.Topics = nil\n"},
 			{"processor/transaction.go", "	if len(req.Topics) == 0 {\n", "	if x.tasks == nil && len(req.Topics) == 0 {\n"},
 		},
 		aims: inProcessor("^TestOffsetsMoveWithTheCheckpoint$"),
