@@ -119,7 +119,7 @@ func (w *worker) run(ctx context.Context) error {
 // worker. Without the wait both would fence each other at every reconnect (A14).
 func (w *worker) backoffAfterFencing(ctx context.Context, fenced error, wait time.Duration) {
 	w.metrics.fenced.WithLabelValues(w.stage).Inc()
-	w.log.Error("fenced by another process with the same ONCEBUS_INSTANCE_ID: give each process its own",
+	w.log.Error("fenced by another process of the same name: give each process its own ONCEBUS_INSTANCE_ID",
 		"instance", w.cfg.InstanceID, "wait", wait.String(), "error", fenced)
 	_ = kafka.Pause(ctx, wait) // the caller checks ctx
 }
