@@ -41,7 +41,7 @@ func (b *orderBook) judge(t rapid.TB, at, time int64, details uint64) ClaimDecis
 	if c.Write {
 		b.rows[int64(c.Row.Digest[0])] = c.Row
 	}
-	b.stream = NextStreamTime(b.stream, time)
+	b.stream = NextStreamTime(b.stream, time, time)
 	return c
 }
 

@@ -94,7 +94,7 @@ func (p *claimPlay) event(key string, ev ClaimEvent) (string, error) {
 	if c.Write {
 		p.rows[key] = c.Row
 	}
-	p.stream = NextStreamTime(p.stream, ev.Time)
+	p.stream = NextStreamTime(p.stream, ev.Time, ev.Time)
 	out := c.Verdict.String()
 	if c.Run {
 		out += fmt.Sprintf(" run attempt=%d", c.Row.Attempt)
@@ -127,7 +127,7 @@ func (p *claimPlay) bypassed(key string, ev ClaimEvent) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	p.stream = NextStreamTime(p.stream, ev.Time)
+	p.stream = NextStreamTime(p.stream, ev.Time, ev.Time)
 	if !c.Write {
 		return "nothing to record: " + c.Verdict.String(), nil
 	}

@@ -62,7 +62,7 @@ func (p *decidePlay) event(key string, t int64) string {
 		prior, held := p.rows[key]
 		verdict, row = Decide(Event{Time: at}, prior, held, p.w, p.stream)
 		p.rows[key] = row
-		p.stream = NextStreamTime(p.stream, at)
+		p.stream = NextStreamTime(p.stream, t, at)
 	}
 	out := verdict.String()
 	if at != t {
@@ -140,7 +140,7 @@ func TestDecideAgreesWithHistory(t *testing.T) {
 			at := max(0, present+rapid.Int64Range(-150, 70).Draw(t, "offset"))
 			want := naive.judge(key, at, present)
 
-			got, at := w.Admit(at, stream, present)
+			got, admitted := w.Admit(at, stream, present)
 			if got == Unique {
 				if rapid.Bool().Draw(t, "collect") {
 					for k, row := range collected {
@@ -149,7 +149,7 @@ func TestDecideAgreesWithHistory(t *testing.T) {
 						}
 					}
 				}
-				ev := Event{Time: at, At: Position{Offset: int64(i)}}
+				ev := Event{Time: admitted, At: Position{Offset: int64(i)}}
 				prior, held := kept[key]
 				got, kept[key] = Decide(ev, prior, held, w, stream)
 				prior, held = collected[key]
@@ -157,7 +157,7 @@ func TestDecideAgreesWithHistory(t *testing.T) {
 				if again, collected[key] = Decide(ev, prior, held, w, stream); again != got {
 					t.Fatalf("event %d: %v with every row, %v without those not held", i, got, again)
 				}
-				stream = NextStreamTime(stream, at)
+				stream = NextStreamTime(stream, at, admitted)
 			}
 			if got != want {
 				t.Fatalf("event %d of key %d at %d: %v, the history says %v", i, key, at, got, want)

@@ -32,7 +32,7 @@ func TestKeyCounterAgainstRows(t *testing.T) {
 				c.Add(row.First)
 				rows[key] = row.First
 			}
-			streamTime = NextStreamTime(streamTime, at)
+			streamTime = NextStreamTime(streamTime, at, at)
 			c.Advance(w, streamTime)
 			live, nearly, active, nearlyActive := uint64(0), uint64(0), uint64(0), uint64(0)
 			for _, first := range rows {

@@ -78,9 +78,15 @@ func (w Window) Admit(t, streamTime, brokerTime int64) (Verdict, int64) {
 	return Unique, t
 }
 
-// NextStreamTime is the stream time after an admitted event at t. It never
-// decreases.
-func NextStreamTime(streamTime, t int64) int64 { return max(streamTime, t) }
+// NextStreamTime is the stream time after an event at t that was admitted at
+// another time or the same. It never decreases. A clamped event does not move it:
+// its sender's clock is wrong, and would make the events of others late.
+func NextStreamTime(streamTime, t, admitted int64) int64 {
+	if admitted != t {
+		return streamTime
+	}
+	return max(streamTime, t)
+}
 
 // saturate adds and stops at the ends of int64, where an overflow would reverse a
 // verdict.

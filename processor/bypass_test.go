@@ -520,9 +520,9 @@ func TestDeadLetterOfAnOutageIsNotStored(t *testing.T) {
 		"a claim too large": {claims, "ops.raw", "ops.run", "app-repartition", claim, large, as, claims},
 		"of the future": {
 			strings.Replace(keyed, "    window: 1h\n", "    window: 1h\n    skew: 1s\n", 1), "signals.raw", "signals.unique", "signals.raw",
-			func(int32) *kgo.Record { return signal("x", 0, testTime) }, ahead, ahead, strings.Replace(keyed, "    window: 1h\n", "    window: 1h\n    skew: 24h\n", 1),
+			func(int32) *kgo.Record { return signal("x", 0, testTime) }, ahead, ahead, strings.Replace(keyed, "    window: 1h\n", "    window: 1h\n    skew: 70m\n", 1),
 		},
-		"a claim of the future": {claims + "    skew: 1s\n", "ops.raw", "ops.run", "app-repartition", claim, ahead, ahead, claims + "    skew: 24h\n"},
+		"a claim of the future": {claims + "    skew: 1s\n", "ops.raw", "ops.run", "app-repartition", claim, ahead, ahead, claims + "    skew: 70m\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -24,6 +24,7 @@ func drawClaims(r *rand.Rand) *oracle.Claims {
 		Window: pick(r, time.Minute, 5*time.Minute, time.Hour).Milliseconds(), Grace: pick(r, 0, 10*time.Minute).Milliseconds(),
 		Skew: pick(r, time.Minute, time.Hour).Milliseconds(), Lease: pick(r, time.Second, 10*time.Second, time.Minute).Milliseconds(), Wait: pick(r, 0, 2, 16),
 	}
+	c.Skew = min(c.Skew, c.Window+c.Grace)
 	return c
 }
 

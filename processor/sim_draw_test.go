@@ -81,7 +81,7 @@ func drawRoute(r *rand.Rand, route oracle.Route) oracle.Route {
 	route.DeadLetter = "dead"
 	route.Window = pick(r, time.Minute, 5*time.Minute, time.Hour).Milliseconds()
 	route.Grace = pick(r, 0, 10*time.Second, 10*time.Minute).Milliseconds()
-	route.Skew = pick(r, time.Minute, time.Hour).Milliseconds()
+	route.Skew = min(pick(r, time.Minute, time.Hour).Milliseconds(), route.Window+route.Grace)
 	route.Duplicates = pick(r, oracle.Drop, oracle.Forward, oracle.To)
 	if route.Duplicates == oracle.To {
 		route.DuplicatesTo = "duplicates"

@@ -49,10 +49,10 @@ var routes = []route{
 		yaml: `key: [{field: id}]
     window: 20s
     grace: 5s
-    skew: 1m
+    skew: 25s
     duplicates: {to: APP.signals.duplicates}`,
 		rules: oracle.Route{
-			Window: 20_000, Grace: 5_000, Skew: 60_000, Duplicates: oracle.To, DuplicatesTo: "signals.duplicates",
+			Window: 20_000, Grace: 5_000, Skew: 25_000, Duplicates: oracle.To, DuplicatesTo: "signals.duplicates",
 			Late: oracle.DeadLetter, Future: oracle.DeadLetter,
 		},
 		key: func(r *kgo.Record, id string) { r.Value = fmt.Appendf(nil, `{"id":%q,%s`, id, r.Value[1:]) },

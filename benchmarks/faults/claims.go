@@ -25,8 +25,8 @@ var claimRoutes = []struct {
 	pending string
 	rules   oracle.Claims
 }{
-	{"ops-wait", "wait\n    max_waiting: 3", oracle.Claims{Window: 15_000, Grace: 5_000, Skew: 60_000, Lease: 2_000, Wait: 3}},
-	{"ops-reject", "reject", oracle.Claims{Window: 15_000, Grace: 5_000, Skew: 60_000, Lease: 2_000}},
+	{"ops-wait", "wait\n    max_waiting: 3", oracle.Claims{Window: 15_000, Grace: 5_000, Skew: 20_000, Lease: 2_000, Wait: 3}},
+	{"ops-reject", "reject", oracle.Claims{Window: 15_000, Grace: 5_000, Skew: 20_000, Lease: 2_000}},
 }
 
 // The topics of claim mode, without the app's prefix.

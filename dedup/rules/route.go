@@ -29,7 +29,7 @@ type Route struct {
 
 	Window time.Duration // how long after the first event a duplicate counts
 	Grace  time.Duration // how late an event may be after the window
-	Skew   time.Duration // how far event time may be ahead of broker time
+	Skew   time.Duration // how far event time may be ahead of broker time, at most Window + Grace
 	Time   *EventTime    // nil: the record's timestamp
 
 	Output       string
@@ -57,7 +57,7 @@ type Route struct {
 // Defaults of a route's optional fields.
 const (
 	DefaultGrace       = 10 * time.Minute
-	DefaultSkew        = time.Hour
+	DefaultSkew        = time.Hour // or the window, where that is shorter
 	DefaultDeadLetter  = "oncebus.dead-letter"
 	DefaultMaxKeyBytes = 4096
 
@@ -209,7 +209,6 @@ func (d *decoder) route(n *yaml.Node, at string) *draft {
 	r := &draft{at: at, node: n, Route: Route{
 		MaxKeyBytes: DefaultMaxKeyBytes,
 		Grace:       DefaultGrace,
-		Skew:        DefaultSkew,
 		Duplicates:  Duplicates{Policy: Drop},
 		DeadLetter:  DefaultDeadLetter,
 		Claim:       Claims{Lease: DefaultLease, MaxWaiting: DefaultMaxWaiting, ResultBytes: DefaultResultBytes},
@@ -217,6 +216,11 @@ func (d *decoder) route(n *yaml.Node, at string) *draft {
 	r.nodes = decodeObject(d, n, at, &r.Route, routeFields)
 	if _, set := r.nodes["namespace"]; !set {
 		r.Namespace = r.Name
+	}
+	if _, set := r.nodes["skew"]; !set {
+		// With at most a window, an event that is late by no more than the grace is
+		// still judged, however fast the clock of another sender is.
+		r.Skew = min(DefaultSkew, r.Window)
 	}
 	r.completeHTTP()
 	return r
@@ -245,6 +249,10 @@ func (d *decoder) validateRoute(r *draft) {
 	if r.Prepartitioned && len(r.Topics) > 1 {
 		d.failAt(r, "topics", "a prepartitioned route takes one topic, because the state of each prepartitioned topic is separate: "+
 			"duplicates on two topics would not be found; write a route for each, or leave prepartitioned out")
+	}
+	if bound := r.Window + r.Grace; r.Skew > bound && r.Window > 0 {
+		d.failAt(r, "skew", "%v is longer than window and grace, %v: one sender with a fast clock could make every event of the others late; want at most %v",
+			r.Skew, bound, bound)
 	}
 	d.checkTopic(r, "output", r.Output)
 	d.checkTopic(r, "duplicates", r.Duplicates.Topic)

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"oncebus/dedup"
 )
@@ -142,6 +143,8 @@ func TestMistakesInRoutes(t *testing.T) {
 		{"days", with("grace: 7d"), `r.yaml:3: routes[0].grace: want a duration such as 24h, 10m or 500ms, found "7d"`},
 		{"negative duration", with("grace: -1m"), "r.yaml:3: routes[0].grace: -1m is too short: at least 0s"},
 		{"fine duration", with("skew: 1500us"), "r.yaml:3: routes[0].skew: 1500us is finer than a millisecond"},
+		{"skew beyond window and grace", with("skew: 71m"), "r.yaml:3: routes[0].skew: 1h11m0s is longer than window and grace, 1h10m0s: " +
+			"one sender with a fast clock could make every event of the others late; want at most 1h10m0s"},
 		{"long duration", with("skew: 100000h"), "r.yaml:3: routes[0].skew: 100000h is too long: at most 87600h0m0s (10 years)"},
 		{"window of zero", strings.Replace(valid, "1h", "0s", 1), "r.yaml:2: routes[0].window: 0s is too short: at least 1ms"},
 		{"prepartitioned is no boolean", with("prepartitioned: yes"), `r.yaml:3: routes[0].prepartitioned: want true or false, found "yes"`},
@@ -371,5 +374,16 @@ func TestKeyRule(t *testing.T) {
 	const wantOrder = `v1 namespace=order secret=false key=order("acct","symbol","side","quantity","timestamp","type","limit","stop",unix_s,300000ms)`
 	if got := parse(t, richRoutes).Route("order").KeyRule(); got != wantOrder {
 		t.Errorf("got  %s\nwant %s", got, wantOrder)
+	}
+}
+
+// TestDefaultSkewFollowsTheWindow: one fast clock moves stream time by the skew at
+// most, so that events late by no more than the grace are still judged.
+func TestDefaultSkewFollowsTheWindow(t *testing.T) {
+	for window, want := range map[string]time.Duration{"1m": time.Minute, "1h": time.Hour, "24h": time.Hour} {
+		rs := parse(t, "routes:\n- {name: a, topics: [in], window: "+window+", grace: 10s, output: out, key: [raw]}\n")
+		if got := rs.Routes[0].Skew; got != want {
+			t.Errorf("window %s: the default of skew is %v, want %v", window, got, want)
+		}
 	}
 }

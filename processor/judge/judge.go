@@ -239,9 +239,10 @@ func (t *Judge) judge(j *Judging, ev *event, turn turn, digest dedup.Digest, eve
 	if err != nil {
 		return err
 	}
-	t.Open.StreamTimes.At[route.NamespaceID] = dedup.NextStreamTime(c.streamTime, admitted)
-	t.Open.StreamTimes.Has[route.NamespaceID] = true
-	t.OpenCounts.Advance(route.NamespaceID, t.Open.StreamTimes.At[route.NamespaceID])
+	if next := dedup.NextStreamTime(c.streamTime, eventTime, admitted); next != dedup.NoStreamTime {
+		t.Open.StreamTimes.At[route.NamespaceID], t.Open.StreamTimes.Has[route.NamespaceID] = next, true
+		t.OpenCounts.Advance(route.NamespaceID, next)
+	}
 	if turn != turnForwarded {
 		t.OpenCounts.CountLookup(route.NamespaceID, ev.verdict)
 	}

@@ -151,7 +151,7 @@ func (w *world) let(s Sent, verdict string, stamp, at int64) {
 	d := digestOf(s.Route, s.ID)
 	w.append(Record{Topic: w.cfg.Changelog, Partition: r.Partition, Timestamp: r.Timestamp, Key: d, Value: row})
 	w.rows[r.Partition][string(d)] = row
-	w.seen(r, class, base+at)
+	w.judged(r, s, base+at)
 }
 
 func (w *world) class(route string) uint8 {
@@ -163,13 +163,22 @@ func (w *world) seen(r *Record, class uint8, at int64) {
 	w.next[r.Partition] = r.Offset + 1
 }
 
+// judged is an event that was judged as of the event time at. A clamped one moves
+// no stream time.
+func (w *world) judged(r *Record, s Sent, at int64) {
+	w.next[r.Partition] = r.Offset + 1
+	if cmp.Or(s.Time, s.Timestamp) == at {
+		w.seen(r, w.class(s.Route), at)
+	}
+}
+
 // copied is a duplicate of first that goes to a topic.
 func (w *world) copied(s, first Sent, topic string) {
 	r := w.repartition(s, s.Timestamp-base)
 	reason := fmt.Sprintf("duplicate %v after the first, window 1s", time.Duration(s.Timestamp-first.Timestamp)*time.Millisecond)
 	w.emit(s, topic, headerRoute, s.Route, headerVerdict, "duplicate", headerKey, keyText(s.ID), headerReason, reason,
 		headerSource, w.source(&s), headerFirst, w.source(&first), headerFirstTime, fmt.Sprint(first.Timestamp))
-	w.seen(r, w.class(s.Route), s.Timestamp)
+	w.judged(r, s, s.Timestamp)
 }
 
 // turned is a record that went to a topic unjudged: late or from the future.
@@ -267,7 +276,8 @@ func story() *world {
 	// Late by its row: more than a window before the first event.
 	w.let(w.send(1, 1, d, 9000), "after_window", 1530, 1530+skew) // clamped
 	w.turned(w.send(1, 0, d, 500), 1600, "late", "orders",
-		fmt.Sprintf("event time %d cannot be judged: stream time is %d, window 1s, grace 100ms", base+500, base+2030))
+		fmt.Sprintf("event time %d cannot be judged: stream time is %d, window 1s, grace 100ms", base+500, base+30))
+	w.times[1][2] = base + 500 // it was admitted
 	w.commit(1)
 	return w
 }

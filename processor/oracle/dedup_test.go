@@ -62,7 +62,7 @@ func compareRules(t *testing.T, rng *rand.Rand, seed uint64, r Route) {
 		if verdict == dedup.Unique {
 			ev := dedup.Event{Digest: e.digest, Time: eventTime, At: dedup.Position{Topic: e.from.topic, Partition: e.from.partition, Offset: e.from.offset}, NamespaceID: r.Class}
 			verdict, row = dedup.Decide(ev, prior, held, span, streamTime)
-			streamTime = dedup.NextStreamTime(streamTime, eventTime)
+			streamTime = dedup.NextStreamTime(streamTime, at, eventTime)
 		}
 		if j.verdict != verdict.String() {
 			t.Fatalf("seed %d, event %d at %d, present %d, route %+v: oracle says %s, dedup %v", seed, n, at, present, r, j.verdict, verdict)

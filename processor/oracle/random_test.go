@@ -65,7 +65,7 @@ func (m *model) step() {
 	prior, held := m.rows[name]
 	if verdict == dedup.Unique {
 		verdict, row = dedup.Decide(dedup.Event{Time: eventTime, NamespaceID: r.Class}, prior, held, span, streamTime)
-		defer func() { m.last[task] = dedup.NextStreamTime(streamTime, eventTime) }()
+		defer func() { m.last[task] = dedup.NextStreamTime(streamTime, at, eventTime) }()
 	}
 	switch verdict {
 	case dedup.Unique, dedup.AfterWindow:
@@ -83,7 +83,7 @@ func (m *model) step() {
 			topic = r.Output
 		}
 		m.late(s, topic, eventTime, streamTime)
-		if streamTime != dedup.NoStreamTime && !span.Late(eventTime, streamTime) {
+		if streamTime != dedup.NoStreamTime && !span.Late(eventTime, streamTime) && eventTime == at {
 			// Late by its row alone: it was admitted, and moved stream time.
 			m.times[home(s.ID)][r.Class] = max(m.times[home(s.ID)][r.Class], base+eventTime)
 		}
@@ -96,7 +96,7 @@ func (m *model) duplicate(s Sent, topic string, at, firstTime int64, first Sent)
 	r := m.repartition(s, m.now)
 	m.emit(s, topic, headerRoute, s.Route, headerVerdict, "duplicate", headerKey, keyText(s.ID), headerReason, fmt.Sprintf("duplicate %v after the first, window 1s", ms(at-firstTime)),
 		headerSource, m.source(&s), headerFirst, m.source(&first), headerFirstTime, fmt.Sprint(base+firstTime))
-	m.seen(r, m.class(s.Route), base+at)
+	m.judged(r, s, base+at)
 }
 
 func (m *model) late(s Sent, topic string, at, streamTime int64) {

@@ -121,12 +121,13 @@ type judgement struct {
 // event time that counts.
 func (f *fold) judge(e *envelope, r *Route, present int64) judgement {
 	last, running := f.times[r.Class], f.seen[r.Class]
+	clamped := false
 	if latest := add(present, r.Skew); e.time > latest {
 		if r.Future != Clamp {
 			return judgement{verdict: "invalid", topic: r.DeadLetter,
 				reason: fmt.Sprintf("event time %d is more than %v ahead of the broker's %d", e.time, ms(r.Skew), present)}
 		}
-		e.time = latest
+		e.time, clamped = latest, true
 	}
 	late := func() judgement {
 		return judgement{verdict: "late", topic: r.to(r.Late),
@@ -135,9 +136,10 @@ func (f *fold) judge(e *envelope, r *Route, present int64) judgement {
 	if running && e.time < add(last, -add(r.Window, r.Grace)) {
 		return late()
 	}
-	f.times[r.Class], f.seen[r.Class] = max(e.time, last), true
-	if !running {
-		f.times[r.Class] = e.time
+	switch {
+	case clamped: // moves nothing
+	case !running || e.time > last:
+		f.times[r.Class], f.seen[r.Class] = e.time, true
 	}
 	next := row{first: e.time, at: e.from, class: r.Class}
 	prior, known := f.rows[e.digest]
