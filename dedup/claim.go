@@ -14,7 +14,7 @@ const (
 	StepExpire               // a duplicate claims a key whose lease expired
 	StepSubmit               // outcome submitted: pinned
 	StepComplete             // outcome completed: the result is recorded
-	StepFree                 // outcome failed or rejected: may run again
+	StepFree                 // outcome failed or rejected: the key is free
 	StepForget               // outcome forget: erased
 	steps
 )
@@ -49,8 +49,8 @@ func (s Status) move(step Step) (Status, bool) {
 
 // ClaimRule has the settings of a route for claims.
 type ClaimRule struct {
-	// Lease is how long a claim in progress prevents a duplicate from running, in
-	// ms of broker time. It runs from dispatch, and restarts with the task.
+	// Lease is how long a claim in progress prevents the dispatch of a duplicate,
+	// in ms of broker time. It starts at the dispatch and restarts with the task.
 	Lease int64
 	// Wait is how many duplicates of one claim may wait for the outcome. All
 	// others get their reply at once.
@@ -82,12 +82,12 @@ type ClaimDecision struct {
 	Write bool
 	// Run dispatches the event to the executor, as Row.Attempt.
 	Run bool
-	// LeaseExpired reports that it runs because a lease expired.
+	// LeaseExpired reports that the event runs because a lease expired.
 	LeaseExpired bool
-	// Added is how many requests an event that runs added, 0 or 1. Carried is how
-	// many AfterWindow took over from the claim before.
+	// Added is how many requests the dispatched event added, 0 or 1. Carried is
+	// how many AfterWindow took over from the claim before.
 	Added, Carried int
-	// Reply reports that the duplicate gets its reply now.
+	// Reply reports that the duplicate gets its reply now, not with the outcome.
 	Reply bool
 	// Claim is the decoded claim of Row.
 	Claim Claim
@@ -123,7 +123,7 @@ func DecideClaim(ev ClaimEvent, prior Row, held bool, w Window, rule ClaimRule, 
 		Shift: ev.Shift, Status: ClaimInProgress, Attempt: ev.Attempts + 1,
 	}
 	if held && w.Held(prior.First, streamTime) {
-		row.Attempt = max(row.Attempt, prior.Attempt+1) // an old executor's token must not fit
+		row.Attempt = max(row.Attempt, prior.Attempt+1) // an old executor's token must not match
 	}
 	claim := Claim{Key: ev.Key, Since: max(ev.ReceivedAt, ev.DispatchedAt), Original: ev.Request.ID}
 	if verdict == AfterWindow && prior.Status != Completed {
@@ -134,8 +134,8 @@ func DecideClaim(ev ClaimEvent, prior Row, held bool, w Window, rule ClaimRule, 
 	return write(ClaimDecision{Verdict: verdict, Run: true, Added: 1, Carried: carried, Row: row, Claim: claim}), nil
 }
 
-// DropRequest removes the request of an event that runs from the claim, because the
-// row is too long with it.
+// DropRequest removes the request of the dispatched event from the claim, because
+// the row is too long with it.
 func (c *ClaimDecision) DropRequest() {
 	c.Claim.Requests = c.Claim.Requests[:len(c.Claim.Requests)-c.Added]
 	c.Added = 0
@@ -146,9 +146,9 @@ func (c *ClaimDecision) DropRequest() {
 // mode that was forwarded unchecked. Run reports that Row is the event's own, not
 // that of a claim before it.
 //
-// The event had no token, so no outcome can arrive: the key becomes submitted and
-// its duplicates do not run. A claim before it keeps its attempt and gets its
-// outcome, but a failure no longer frees the key.
+// The event had no token, so no outcome can arrive: the key becomes submitted, and
+// its duplicates are not dispatched. A claim before it keeps its attempt and gets
+// its outcome, but a failure no longer frees the key.
 func DecideForwardedClaim(ev ClaimEvent, prior Row, held bool, w Window, streamTime int64) (ClaimDecision, error) {
 	c, err := DecideClaim(ev, prior, held, w, ClaimRule{Lease: math.MaxInt64}, streamTime)
 	switch {
@@ -178,7 +178,7 @@ func decideDuplicateClaim(ev ClaimEvent, prior Row, standing Claim, rule ClaimRu
 			prior.Attempt++
 			standing.Since = max(ev.ReceivedAt, ev.DispatchedAt)
 			added := 0
-			// If no executor ever succeeds, the request over the limit gets no reply.
+			// A request over the limit is not stored, so the outcome is not sent to it.
 			if ev.Request.joins(standing.Requests, requestsMax) {
 				standing.Requests, added = append(standing.Requests, ev.Request), 1
 			}
@@ -188,7 +188,7 @@ func decideDuplicateClaim(ev ClaimEvent, prior Row, standing Claim, rule ClaimRu
 	case Seen, Freed:
 		return ClaimDecision{}, fmt.Errorf("%w: status %d under a claim", ErrRow, prior.Status)
 	}
-	// The first request is the one that claimed.
+	// rule.Wait does not count the first request, which made the claim.
 	if rule.Wait > 0 && ev.Request.joins(standing.Requests, rule.Wait+1) {
 		standing.Requests = append(standing.Requests, ev.Request)
 		return write(ClaimDecision{Verdict: InProgress, Row: prior, Claim: standing}), nil
@@ -200,7 +200,8 @@ func decideDuplicateClaim(ev ClaimEvent, prior Row, standing Claim, rule ClaimRu
 // part of one row of the changelog.
 const requestsMax, requestsBytesMax = 2 * WaitingMax, 256 << 10
 
-// joins reports whether a request may join those of a claim, at most most of them.
+// joins reports whether a claim with these requests may store one more: then it
+// has at most most requests in requestsBytesMax bytes.
 func (r *Request) joins(requests []Request, most int) bool {
 	size := r.bytes()
 	for i := range requests {
@@ -218,7 +219,7 @@ func (r *Request) bytes() int {
 	return n
 }
 
-// write encodes the claim into the row.
+// write encodes the claim into the row and sets Write.
 func write(c ClaimDecision) ClaimDecision {
 	c.Write = true
 	c.Row.setClaim(&c.Claim)
@@ -235,9 +236,9 @@ type OutcomeKind uint8
 const (
 	OutcomeSubmitted OutcomeKind = iota // another system has the work: never dispatched again
 	OutcomeCompleted                    // done: the result is recorded
-	OutcomeFailed                       // not done: may run again
-	OutcomeRejected                     // refused: may run again
-	OutcomeForget                       // erase the record
+	OutcomeFailed                       // not done: frees the key
+	OutcomeRejected                     // refused: frees the key
+	OutcomeForget                       // erases the record
 	outcomeKinds
 )
 
@@ -325,7 +326,8 @@ func ApplyOutcome(o *Outcome, prior Row, held bool, w Window, rule ClaimRule, st
 		return s, nil
 	}
 	if claim.Bypassed && step == StepFree {
-		// The executor may have run the event that was forwarded unchecked.
+		// The key stays: the executor may have run the event that was forwarded
+		// unchecked.
 		s.Answer, s.Claim.Requests = claim.Requests, nil
 		s.Row.setClaim(&s.Claim)
 		return s, nil
