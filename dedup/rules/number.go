@@ -129,9 +129,6 @@ func parseExponent(text []byte) (int, bool) {
 
 func isDigit(c byte) bool { return c >= '0' && c <= '9' }
 
-// isInteger reports whether the value has no fraction.
-func (v *decimal) isInteger() bool { return len(v.digits) <= v.point || len(v.digits) == 0 }
-
 func (v *decimal) equal(w *decimal) bool {
 	return (v.negative == w.negative || len(v.digits) == 0) &&
 		v.point == w.point && bytes.Equal(v.digits, w.digits)
