@@ -32,9 +32,9 @@ func (b *orderBook) judge(t rapid.TB, at, time int64, details uint64) ClaimDecis
 			adjacent = append(adjacent, row)
 		}
 	}
-	own, held := b.rows[bucket]
-	prior, held := ev.Prior(own, held, adjacent, bookStep, bookWindow, b.stream)
-	c, err := DecideClaim(ev, prior, held, bookWindow, ClaimRule{Lease: 1 << 40}, b.stream)
+	own, found := b.rows[bucket]
+	prior, found := ev.Prior(own, found, adjacent, bookStep, bookWindow, b.stream)
+	c, err := DecideClaim(ev, prior, found, bookWindow, ClaimRule{Lease: 1 << 40}, b.stream)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -135,9 +135,9 @@ func TestOrderIsAnsweredByOneRow(t *testing.T) {
 					t.Fatalf("%+v collides with an order of bucket %d", r, c.Row.Digest[0])
 				}
 				continue
-			case again && !bookWindow.Over(last.First, now) && (c.Run || c.Row.Digest != last.Digest || c.Row.At != last.At):
+			case again && !bookWindow.Over(last.First, now) && (c.Dispatch || c.Row.Digest != last.Digest || c.Row.At != last.At):
 				t.Fatalf("%+v was decided by %+v, now by %+v", r, last, c.Row)
-			case !c.Run && c.Row.Fingerprint != r.print<<8:
+			case !c.Dispatch && c.Row.Fingerprint != r.print<<8:
 				t.Fatalf("%+v is a duplicate of %+v", r, c.Row)
 			}
 			decided[r] = c.Row

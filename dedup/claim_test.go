@@ -86,8 +86,8 @@ func (p *claimPlay) run(line string) (string, error) {
 }
 
 func (p *claimPlay) event(key string, ev ClaimEvent) (string, error) {
-	prior, held := p.rows[key]
-	c, err := DecideClaim(ev, prior, held, p.w, p.rule, p.stream)
+	prior, found := p.rows[key]
+	c, err := DecideClaim(ev, prior, found, p.w, p.rule, p.stream)
 	if err != nil {
 		return "", err
 	}
@@ -96,7 +96,7 @@ func (p *claimPlay) event(key string, ev ClaimEvent) (string, error) {
 	}
 	p.stream = NextStreamTime(p.stream, ev.Time)
 	out := c.Verdict.String()
-	if c.Run {
+	if c.Dispatch {
 		out += fmt.Sprintf(" dispatch attempt=%d", c.Row.Attempt)
 	}
 	if c.LeaseExpired {
@@ -105,7 +105,7 @@ func (p *claimPlay) event(key string, ev ClaimEvent) (string, error) {
 	if c.Reply {
 		out += fmt.Sprintf(" reply status=%v first=%s result=%s", c.Row.Status, c.Claim.Original, shown(c.Claim))
 	}
-	if c.Write && !c.Run {
+	if c.Write && !c.Dispatch {
 		out += fmt.Sprintf(" waiting=%d", len(c.Claim.Requests))
 	}
 	return out, nil
@@ -122,8 +122,8 @@ func (p *claimPlay) next(key, id string, fingerprint uint64, t int64) ClaimEvent
 }
 
 func (p *claimPlay) bypassed(key string, ev ClaimEvent) (string, error) {
-	prior, held := p.rows[key]
-	c, err := DecideForwardedClaim(ev, prior, held, p.w, p.stream)
+	prior, found := p.rows[key]
+	c, err := DecideForwardedClaim(ev, prior, found, p.w, p.stream)
 	if err != nil {
 		return "", err
 	}
@@ -146,7 +146,7 @@ func shown(c Claim) string {
 }
 
 func (p *claimPlay) outcome(args []string) (string, error) {
-	prior, held := p.rows[args[0]]
+	prior, found := p.rows[args[0]]
 	kind, ok := ParseOutcomeKind([]byte(args[1]))
 	attempt, err := strconv.ParseUint(args[2], 10, 32)
 	if !ok || err != nil {
@@ -157,7 +157,7 @@ func (p *claimPlay) outcome(args []string) (string, error) {
 	if len(args) > 3 {
 		o.Value = []byte(args[3])
 	}
-	s, err := ApplyOutcome(&o, prior, held, p.w, p.rule, p.stream)
+	s, err := ApplyOutcome(&o, prior, found, p.w, p.rule, p.stream)
 	switch {
 	case err != nil:
 		return "", err
@@ -168,7 +168,7 @@ func (p *claimPlay) outcome(args []string) (string, error) {
 	}
 	p.rows[args[0]] = s.Row
 	out := s.Row.Status.String()
-	for _, r := range s.Answer {
+	for _, r := range s.Recipients {
 		out += fmt.Sprintf(" %s@%d", r.ID, r.At.Offset)
 	}
 	return out, nil
@@ -296,7 +296,7 @@ func TestRequestsOfAClaimAreBounded(t *testing.T) {
 	for _, keyBytes := range []int{0, RequestBytesMax} {
 		w, rule := Window{Size: 1 << 40, Skew: 1 << 40}, ClaimRule{Lease: 1, Wait: WaitingMax, ResultBytes: 1}
 		var prior Row
-		held, waits, runs := false, 0, 0
+		found, waits, dispatched := false, 0, 0
 		for n := range int64(4 * requestsMax) {
 			c, err := DecideClaim(ClaimEvent{
 				Event: Event{Time: 1}, ReceivedAt: n / 2 * 2, // every second one comes after the lease
@@ -304,16 +304,16 @@ func TestRequestsOfAClaimAreBounded(t *testing.T) {
 					At: Position{Offset: n}, Key: make([]byte, keyBytes), ID: make([]byte, keyBytes),
 					ReplyTo: Address{Partition: 1 << 30, Ingress: 1, Request: uint64(n)},
 				},
-			}, prior, held, w, rule, 1)
+			}, prior, found, w, rule, 1)
 			if err != nil {
 				t.Fatal(err)
 			}
 			if c.Write {
-				prior, held = c.Row, true
+				prior, found = c.Row, true
 			}
 			switch {
-			case c.Run:
-				runs++
+			case c.Dispatch:
+				dispatched++
 			case c.Write:
 				waits++
 			}
@@ -321,8 +321,8 @@ func TestRequestsOfAClaimAreBounded(t *testing.T) {
 				t.Fatalf("keys of %d bytes: %d requests in %d bytes", keyBytes, len(c.Claim.Requests), len(c.Row.Result))
 			}
 		}
-		if runs < requestsMax || waits == 0 {
-			t.Errorf("keys of %d bytes: %d dispatched, %d waiting", keyBytes, runs, waits)
+		if dispatched < requestsMax || waits == 0 {
+			t.Errorf("keys of %d bytes: %d dispatched, %d waiting", keyBytes, dispatched, waits)
 		}
 	}
 }

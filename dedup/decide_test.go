@@ -51,15 +51,15 @@ func (p *decidePlay) run(line string) (string, error) {
 
 // evict removes the rows that are not retained at a stream time.
 func evict[K comparable](rows map[K]Row, w Window, streamTime int64) {
-	maps.DeleteFunc(rows, func(_ K, row Row) bool { return !w.Held(row.First, streamTime) })
+	maps.DeleteFunc(rows, func(_ K, row Row) bool { return !w.Retains(row.First, streamTime) })
 }
 
 func (p *decidePlay) event(key string, t int64) string {
 	verdict, at := p.w.Admit(t, p.stream, p.brokerTime)
 	if verdict == Unique {
 		var row Row
-		prior, held := p.rows[key]
-		verdict, row = Decide(Event{Time: at}, prior, held, p.w, p.stream)
+		prior, found := p.rows[key]
+		verdict, row = Decide(Event{Time: at}, prior, found, p.w, p.stream)
 		p.rows[key] = row
 		p.stream = NextStreamTime(p.stream, at)
 	}
@@ -199,10 +199,10 @@ func TestWindowDoesNotOverflow(t *testing.T) {
 	if w.Retention() != math.MaxInt64 || !w.Covers(math.MinInt64+1, -5) || !w.Covers(math.MaxInt64, 5) {
 		t.Error("sums wrapped around")
 	}
-	if w.Late(0, math.MaxInt64) || w.Late(math.MinInt64, NoStreamTime) || !w.Held(0, math.MaxInt64) {
+	if w.Late(0, math.MaxInt64) || w.Late(math.MinInt64, NoStreamTime) || !w.Retains(0, math.MaxInt64) {
 		t.Error("differences wrapped around")
 	}
-	if day := (Window{Size: 86_400_000}); day.Horizon(math.MinInt64+5) != math.MinInt64 || !day.Held(math.MinInt64, math.MinInt64+5) || day.Horizon(0) != -2*86_400_000 {
+	if day := (Window{Size: 86_400_000}); day.Horizon(math.MinInt64+5) != math.MinInt64 || !day.Retains(math.MinInt64, math.MinInt64+5) || day.Horizon(0) != -2*86_400_000 {
 		t.Error("a horizon wrapped around")
 	}
 	if v, at := w.Admit(math.MaxInt64, NoStreamTime, math.MaxInt64); v != Unique || at != math.MaxInt64 {

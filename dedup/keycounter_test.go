@@ -20,8 +20,8 @@ func TestKeyCounterAgainstRows(t *testing.T) {
 		for n := range int64(3000) {
 			at := base + n*(1+r.Int64N(20)) - r.Int64N(w.Size+1)
 			key := r.IntN(300)
-			first, held := rows[key]
-			switch verdict, row := Decide(Event{Time: at}, Row{First: first, Status: Seen}, held, w, streamTime); {
+			first, found := rows[key]
+			switch verdict, row := Decide(Event{Time: at}, Row{First: first, Status: Seen}, found, w, streamTime); {
 			case w.Late(at, streamTime), verdict == Duplicate, verdict == Late:
 				continue
 			case verdict == AfterWindow:
@@ -41,10 +41,10 @@ func TestKeyCounterAgainstRows(t *testing.T) {
 				if !w.Over(first+c.width, streamTime) {
 					nearlyActive++
 				}
-				if w.Held(first, streamTime) {
+				if w.Retains(first, streamTime) {
 					live++
 				}
-				if w.Held(first+c.width, streamTime) {
+				if w.Retains(first+c.width, streamTime) {
 					nearly++
 				}
 			}

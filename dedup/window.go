@@ -35,9 +35,9 @@ func (w Window) Late(t, streamTime int64) bool {
 	return streamTime != NoStreamTime && t < saturate(streamTime, -saturate(w.Size, w.Grace))
 }
 
-// Held reports whether a row first seen at first is retained. Any other row counts
+// Retains reports whether a row first seen at first is retained. Any other row counts
 // as absent, stored or not, so that eviction never changes a verdict.
-func (w Window) Held(first, streamTime int64) bool {
+func (w Window) Retains(first, streamTime int64) bool {
 	return first >= w.Horizon(streamTime)
 }
 
@@ -55,10 +55,10 @@ func (w Window) Over(first, streamTime int64) bool {
 	return streamTime != NoStreamTime && streamTime > saturate(first, w.Size)
 }
 
-// Stands reports whether a stored row decides on its key: it is retained and not
+// Decides reports whether a stored row decides on its key: it is retained and not
 // freed.
-func (w Window) Stands(r *Row, streamTime int64) bool {
-	return r.Status != Freed && w.Held(r.First, streamTime)
+func (w Window) Decides(r *Row, streamTime int64) bool {
+	return r.Status != Freed && w.Retains(r.First, streamTime)
 }
 
 // Admit checks an event time before any look-up. streamTime is the namespace's

@@ -37,7 +37,7 @@ func (t *Judge) claim(j *Judging, ev *event, against *candidate) error {
 			verdict: dedup.Collision, status: c.Row.Status.String(), row: &c.Row, claim: &c.Claim, to: ev.requester(), present: ev.brokerTime,
 		})
 		return nil
-	case c.Run:
+	case c.Dispatch:
 		replaced := against.replaces(&route.Span)
 		if replaced == nil && t.overLimit(route) {
 			t.applyLimitPolicy(j, ev)
@@ -178,15 +178,15 @@ func (t *Judge) outcome(j *Judging, ev *event, read *wire.OutcomeEnvelope) error
 	t.putRow(j, &s.Row)
 	j.tallyOutcome(route, o.Kind, outcomeApplied)
 	t.OpenCounts.ReplaceRow(&s.Row, &prior)
-	t.OpenCounts.AddWaiting(&prior, -len(s.Answer))
-	for i := range s.Answer {
+	t.OpenCounts.AddWaiting(&prior, -len(s.Recipients))
+	for i := range s.Recipients {
 		verdict := dedup.Replayed
-		if s.Answer[i].At == prior.At {
+		if s.Recipients[i].At == prior.At {
 			verdict = dedup.Unique
 		}
 		answer := reply{
 			verdict: verdict, status: o.Kind.ClaimStatus(), row: &prior, claim: &s.Claim,
-			to: s.Answer[i], value: o.Value, headers: o.Headers, present: ev.brokerTime,
+			to: s.Recipients[i], value: o.Value, headers: o.Headers, present: ev.brokerTime,
 		}
 		t.reply(j, route, &answer)
 		j.respondWithOutcome(route, &answer)

@@ -200,7 +200,7 @@ type candidate struct {
 
 // replaces returns the row that the event's own row replaces, nil for a new key.
 func (c *candidate) replaces(span *dedup.Window) *dedup.Row {
-	if c.held && span.Stands(&c.prior, c.streamTime) {
+	if c.held && span.Decides(&c.prior, c.streamTime) {
 		return &c.prior
 	}
 	return nil
