@@ -154,9 +154,9 @@ func (c *BrokerClock) Now() int64 {
 	return c.Observed + time.Since(c.At).Milliseconds()
 }
 
-// Asked returns the return address of a record; the zero address if the route has no
-// http part, or the record none or an invalid one.
-func (r *Route) Asked(rec *kgo.Record) dedup.Address {
+// ReplyAddress returns the address of the request that gets the verdict on a record. It
+// is zero if the route has no http part, or the record no valid address.
+func (r *Route) ReplyAddress(rec *kgo.Record) dedup.Address {
 	if r.HTTP == nil {
 		return dedup.Address{}
 	}

@@ -37,7 +37,7 @@ func (h hasher) Partition(routing *dedup.Digest) int32 {
 // NewPartitioner returns the partitioner of a worker's client. A record of an internal
 // topic has its partition. For other records it hashes the record key, as any Kafka
 // client does (murmur2). Without a record key it uses the number in Partition, which
-// wire.PlaceByDigest set: a forwarded duplicate then gets the partition of its first
+// wire.PartitionByDigest set: a forwarded duplicate then gets the partition of its first
 // event.
 func NewPartitioner(internal map[string]bool) kgo.Partitioner {
 	byKey := kgo.StickyKeyPartitioner(nil)

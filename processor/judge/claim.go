@@ -152,7 +152,7 @@ func (t *Judge) outcome(j *Judging, ev *event, read *wire.OutcomeEnvelope) error
 	route := ev.route
 	o := dedup.Outcome{Kind: read.Kind, Token: read.Token, Value: ev.rec.Value}
 	for i := range ev.headers {
-		if !wire.IsOurs(ev.headers[i].Key) {
+		if !wire.IsReserved(ev.headers[i].Key) {
 			o.Headers = append(o.Headers, dedup.Header{Key: ev.headers[i].Key, Value: ev.headers[i].Value})
 		}
 	}
@@ -234,7 +234,7 @@ func (t *Judge) reply(j *Judging, route *app.Route, a *reply) {
 	stamp := j.stamp(r.Topic, a.present)
 	r.Timestamp = time.UnixMilli(stamp)
 	if r.Key == nil {
-		r.Partition = wire.PlaceByDigest(&a.row.Digest)
+		r.Partition = wire.PartitionByDigest(&a.row.Digest)
 	}
 	own := t.replyHeaders(j, route, a)
 	r.Headers = j.headers.take(len(a.headers) + len(own) + 1)[:0]

@@ -155,7 +155,7 @@ func (t *Judge) processPrepartitioned(j *Judging, rec *kgo.Record) error {
 		},
 		route:      route,
 		brokerTime: j.presentOf(rec),
-		replyTo:    route.Asked(rec),
+		replyTo:    route.ReplyAddress(rec),
 	}
 	turn := t.turnOf(route, rec.Offset)
 	switch {

@@ -61,15 +61,15 @@ const (
 	headerPrefix = "oncebus-"
 )
 
-// PlaceByDigest returns the number from which the partitioner computes the partition
+// PartitionByDigest returns the number from which the partitioner computes the partition
 // of a record without a record key: all records of one dedup key go to one partition.
-func PlaceByDigest(d *dedup.Digest) int32 { return int32(binary.BigEndian.Uint32(d[:4])) }
+func PartitionByDigest(d *dedup.Digest) int32 { return int32(binary.BigEndian.Uint32(d[:4])) }
 
 // KeyText returns a dedup key as 64 hex digits.
 func KeyText(key *[32]byte) string { return hex.EncodeToString(key[:]) }
 
-// IsOurs reports whether a header name starts with oncebus-, in any case.
-func IsOurs(name string) bool {
+// IsReserved reports whether a header name starts with oncebus-, in any case.
+func IsReserved(name string) bool {
 	if len(name) < len(headerPrefix) {
 		return false
 	}
@@ -101,7 +101,7 @@ func RecordBytes(r *kgo.Record) int {
 // AppendForeign appends the headers without the prefix oncebus-.
 func AppendForeign(to []kgo.RecordHeader, headers []dedup.Header) []kgo.RecordHeader {
 	for i := range headers {
-		if !IsOurs(headers[i].Key) {
+		if !IsReserved(headers[i].Key) {
 			to = append(to, kgo.RecordHeader{Key: headers[i].Key, Value: headers[i].Value})
 		}
 	}

@@ -125,7 +125,7 @@ func ReadAnswer(rec *kgo.Record) (Answer, bool) {
 	known := false
 	for i := range rec.Headers {
 		h := &rec.Headers[i]
-		if !IsOurs(h.Key) {
+		if !IsReserved(h.Key) {
 			a.Headers = append(a.Headers, dedup.Header{Key: h.Key, Value: h.Value})
 			continue
 		}
