@@ -80,7 +80,7 @@ type ClaimDecision struct {
 	// Row is the row to write, with Write; else the stored row.
 	Row   Row
 	Write bool
-	// Dispatch reports that the event goes to the executor, as Row.Attempt.
+	// Dispatch reports that the event is sent to the executor, as Row.Attempt.
 	Dispatch bool
 	// LeaseExpired reports that the cause is an expired lease.
 	LeaseExpired bool

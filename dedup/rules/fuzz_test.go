@@ -115,8 +115,8 @@ func checkContent(t *testing.T, topic string, payload []byte, got *Derived, ex *
 	}
 }
 
-// without removes a path. Removing one path after the other is correct because no
-// path of the test ends in an index, so that every array element keeps its index.
+// without removes a path. No path of the test ends in an index, so array elements
+// keep their indexes for the next path.
 func without(v any, path []string) any {
 	switch v := v.(type) {
 	case map[string]any:

@@ -231,8 +231,8 @@ func (s *scan) text(i int) (end int, plain bool) {
 
 // ordinary returns the index of the next byte that is a quote, a backslash, a
 // control character or not ASCII. It checks eight bytes at once: a byte of x is zero
-// where (x-0x01..01) &^ x has its high bit set, for the lowest such byte
-// exactly (Hacker's Delight, section 6-1).
+// where (x-0x01..01) &^ x has its high bit set. That is exact for the lowest such
+// byte (Hacker's Delight, section 6-1).
 func (s *scan) ordinary(i int) int {
 	const ones, highs = 0x0101010101010101, 0x8080808080808080
 	for ; i+8 <= len(s.b); i += 8 {

@@ -97,8 +97,8 @@ func completeOrder(s *sourceDraft) {
 	}
 }
 
-// orderKey writes the order string to d.buf, and the string without the bucket to
-// d.routing, because duplicates in adjacent buckets must be in one task.
+// orderKey writes the order string to d.buf. It writes the string without the bucket
+// to d.routing, because duplicates in adjacent buckets must be in one task.
 func (d *Deriver) orderKey(s *Source, limit int) status {
 	o := s.order
 	d.bucket = bucket{}

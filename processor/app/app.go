@@ -17,8 +17,8 @@ import (
 	"oncebus/processor/wire"
 )
 
-// App has what all workers share: topics, manifest, numbers and limits. It is
-// immutable, except for the limits of topics, which are replaced as a whole.
+// App has the data that all workers share: topics, manifest, numbers and limits. It
+// is immutable, except for the limits of topics, which are replaced as a whole.
 type App struct {
 	Topology *Topology
 	Manifest *Manifest

@@ -1,5 +1,5 @@
-// Package app has what all processes of an app share: topics, manifest, numbers and
-// limits. The service, the ingress and the commands start from the same App.
+// Package app has the data that all processes of an app share: topics, manifest,
+// numbers and limits. The service, the ingress and the commands start from the same App.
 //
 // # What it owns
 //

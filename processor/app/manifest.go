@@ -26,9 +26,9 @@ const ManifestKey = "manifest"
 
 const manifestVersion = 1
 
-// Manifest pins what must never change under stored state (invariant 9): the
-// partitioning hash, partition counts, key rules, encodings, and the numbers of topics
-// and namespaces in rows. It has a compacted topic of its own, because a changelog
+// Manifest pins everything that stored state depends on (invariant 9): the partitioning
+// hash, partition counts, key rules, encodings, and the numbers of topics and
+// namespaces in rows. It has a compacted topic of its own, because a changelog
 // also deletes by age.
 type Manifest struct {
 	Version    int    `json:"version"`
