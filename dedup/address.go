@@ -6,9 +6,9 @@ import (
 )
 
 // An Address names the in-flight request that gets the verdict on an event. A
-// producer of the input topic can forge one, which changes no verdict, only its
-// recipient. So request numbers are random, and an ingress ignores a verdict on
-// another key.
+// producer of the input topic can forge one, and so change the recipient of a
+// verdict, but not the verdict. So request numbers are random, and an ingress
+// ignores a verdict on another key.
 type Address struct {
 	Partition int32  // of the verdicts topic
 	Ingress   uint64 // random number of the ingress process; 0: no address

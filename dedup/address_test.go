@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// TestAddressText: by hand, from the format alone.
+// TestAddressText compares with a text computed by hand from the format.
 func TestAddressText(t *testing.T) {
 	const text = "00000005" + "0123456789abcdef" + "00000000000000ff"
 	a := Address{Partition: 5, Ingress: 0x0123456789abcdef, Request: 255}
@@ -64,8 +64,8 @@ func TestClaimEncoding(t *testing.T) {
 	if got := hex.EncodeToString(c.Append(nil)); got != want {
 		t.Errorf("forwarded unchecked: %s, want %s", got, want)
 	}
-	asked := Claim{Requests: []Request{{ReplyTo: Address{Ingress: 1}}}}
-	b := asked.Append(nil)
+	addressed := Claim{Requests: []Request{{ReplyTo: Address{Ingress: 1}}}}
+	b := addressed.Append(nil)
 	for cut := range b {
 		if _, err := DecodeClaim(b[:cut]); !errors.Is(err, ErrRow) {
 			t.Errorf("%d bytes: %v", cut, err)
@@ -77,6 +77,6 @@ func TestClaimEncoding(t *testing.T) {
 		if _, err := DecodeClaim(b); !errors.Is(err, ErrRow) {
 			t.Errorf("%s: %v", name, err)
 		}
-		b = asked.Append(nil)
+		b = addressed.Append(nil)
 	}
 }

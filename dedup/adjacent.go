@@ -21,12 +21,12 @@ func (ev *Event) IsAdjacent(r *Row, step int64) bool {
 // The earliest unexpired row with an equal fingerprint decides, own or adjacent;
 // without one, the own row. So a duplicate of that row stays one, even if another
 // event claims the own key later.
-func (ev *Event) Prior(own Row, held bool, adjacent []Row, step int64, w Window, streamTime int64) (Row, bool) {
+func (ev *Event) Prior(own Row, found bool, adjacent []Row, step int64, w Window, streamTime int64) (Row, bool) {
 	prior := own
-	decided := held && w.Stands(&own, streamTime) && !w.Over(own.First, ev.Time) && !ev.collides(&own)
+	decided := found && w.Decides(&own, streamTime) && !w.Over(own.First, ev.Time) && !ev.collides(&own)
 	for i := range adjacent {
 		r := &adjacent[i]
-		if !w.Held(r.First, streamTime) || !ev.IsAdjacent(r, step) {
+		if !w.Retains(r.First, streamTime) || !ev.IsAdjacent(r, step) {
 			continue
 		}
 		ev.Attempts = max(ev.Attempts, r.Attempt)
@@ -35,10 +35,10 @@ func (ev *Event) Prior(own Row, held bool, adjacent []Row, step int64, w Window,
 		case w.Over(r.First, ev.Time):
 			ev.Over = true
 		case !decided || r.before(&prior):
-			prior, held, decided = *r, true, true
+			prior, found, decided = *r, true, true
 		}
 	}
-	return prior, held
+	return prior, found
 }
 
 // before reports whether r was first seen before other. In the same millisecond

@@ -20,7 +20,7 @@ var bookWindow = Window{Size: 600, Skew: 1 << 40}
 
 func newOrderBook() *orderBook { return &orderBook{rows: map[int64]Row{}, stream: NoStreamTime} }
 
-// judge judges the order of own timestamp at, whose record came at time.
+// judge judges an order with its own timestamp at and the event time time.
 func (b *orderBook) judge(t rapid.TB, at, time int64, details uint64) ClaimDecision {
 	t.Helper()
 	b.offset++
@@ -32,9 +32,9 @@ func (b *orderBook) judge(t rapid.TB, at, time int64, details uint64) ClaimDecis
 			adjacent = append(adjacent, row)
 		}
 	}
-	own, held := b.rows[bucket]
-	prior, held := ev.Prior(own, held, adjacent, bookStep, bookWindow, b.stream)
-	c, err := DecideClaim(ev, prior, held, bookWindow, ClaimRule{Lease: 1 << 40}, b.stream)
+	own, found := b.rows[bucket]
+	prior, found := ev.Prior(own, found, adjacent, bookStep, bookWindow, b.stream)
+	c, err := DecideClaim(ev, prior, found, bookWindow, ClaimRule{Lease: 1 << 40}, b.stream)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -58,7 +58,7 @@ func (b *orderBook) applyOutcome(t rapid.TB, bucket int64, kind OutcomeKind) {
 	b.rows[bucket] = s.Row
 }
 
-// TestAdjacentRowsDecide tells stories of orders by their own timestamps.
+// TestAdjacentRowsDecide judges sequences of orders with own timestamps.
 func TestAdjacentRowsDecide(t *testing.T) {
 	type order struct {
 		at, time int64
@@ -66,43 +66,43 @@ func TestAdjacentRowsDecide(t *testing.T) {
 		verdict  Verdict
 		bucket   int64 // of the row that decided
 		attempt  uint32
-		then     string // what the executor says of that row
+		then     string // kind of the outcome that the executor then sends for that row
 	}
-	for name, story := range map[string][]order{
+	for name, orders := range map[string][]order{
 		"a retry across the edge is a duplicate, from both sides": {
 			{59, 59, 1, Unique, 0, 1, ""}, {61, 61, 1, InProgress, 0, 1, ""}, {10, 62, 1, InProgress, 0, 1, ""},
 			{180, 180, 1, Unique, 3, 1, ""}, {179, 181, 1, InProgress, 3, 1, ""},
 		},
-		"a step away is another order": {{10, 10, 1, Unique, 0, 1, ""}, {70, 70, 1, Unique, 1, 1, ""}},
-		"another order in the adjacent bucket has its own key": {
+		"one step later it is another order": {{10, 10, 1, Unique, 0, 1, ""}, {70, 70, 1, Unique, 1, 1, ""}},
+		"another order in the adjacent bucket has its own row": {
 			{30, 30, 1, Unique, 0, 1, ""}, {70, 70, 2, Unique, 1, 1, ""}, {70, 71, 2, InProgress, 1, 1, ""}, {30, 72, 1, InProgress, 0, 1, ""},
 		},
-		"a collision is about the own key": {
+		"only the own row can collide": {
 			{30, 30, 1, Unique, 0, 1, ""}, {31, 31, 2, Collision, 0, 1, ""}, {70, 70, 2, Unique, 1, 1, ""},
 		},
-		"the first is in the adjacent bucket, another order under the own key": {
+		"the first is in the adjacent bucket, another order in the own one": {
 			{65, 65, 2, Unique, 1, 1, ""}, {30, 70, 1, Unique, 0, 1, ""}, {65, 80, 1, InProgress, 0, 1, ""}, {65, 81, 2, InProgress, 1, 1, ""},
 		},
 		"a duplicate stays a duplicate of the first": {
 			{10, 10, 1, Unique, 0, 1, "completed"}, {65, 65, 1, Replayed, 0, 1, ""}, {75, 75, 1, Unique, 1, 1, "completed"},
 			{65, 80, 1, Replayed, 0, 1, ""}, {75, 81, 1, Replayed, 1, 1, ""},
 		},
-		"after a failed first it is no duplicate": {
+		"after a failed first it is a duplicate of the own row": {
 			{10, 10, 1, Unique, 0, 1, ""}, {75, 75, 1, Unique, 1, 1, ""}, {65, 76, 1, InProgress, 0, 1, "failed"}, {65, 77, 1, InProgress, 1, 1, ""},
 		},
 		"a retry across the edge is another attempt": {
 			{59, 59, 1, Unique, 0, 1, "failed"}, {61, 61, 1, Unique, 1, 2, "failed"}, {59, 62, 1, Unique, 0, 3, ""},
 		},
-		"not of another order":        {{59, 59, 1, Unique, 0, 1, "failed"}, {61, 61, 2, Unique, 1, 1, ""}},
+		"another order starts at 1":   {{59, 59, 1, Unique, 0, 1, "failed"}, {61, 61, 2, Unique, 1, 1, ""}},
 		"after the window it expires": {{59, 59, 1, Unique, 0, 1, "completed"}, {59, 700, 1, AfterWindow, 0, 2, ""}, {59, 701, 1, InProgress, 0, 2, ""}},
-		"so does a retry past the edge": {
+		"a retry across the edge expires too": {
 			{59, 59, 1, Unique, 0, 1, "completed"}, {61, 700, 1, AfterWindow, 1, 2, ""}, {61, 701, 1, InProgress, 1, 2, ""}, {59, 702, 1, InProgress, 1, 2, ""},
 		},
-		"an adjacent one long before the window of its duplicate": {{59, 2000, 1, Unique, 0, 1, ""}, {61, 1400, 1, InProgress, 0, 1, ""}, {61, 1399, 1, Late, 0, 1, ""}},
+		"an adjacent row covers a window before its first event": {{59, 2000, 1, Unique, 0, 1, ""}, {61, 1400, 1, InProgress, 0, 1, ""}, {61, 1399, 1, Late, 0, 1, ""}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newOrderBook()
-			for n, o := range story {
+			for n, o := range orders {
 				c := b.judge(t, o.at, o.time, o.print)
 				if c.Verdict != o.verdict || c.Row.Digest != bookDigest(o.bucket) || c.Row.Attempt != o.attempt {
 					t.Fatalf("order %d: %v of bucket %d, attempt %d; want %+v", n, c.Verdict, c.Row.Digest[0], c.Row.Attempt, o)
@@ -115,8 +115,8 @@ func TestAdjacentRowsDecide(t *testing.T) {
 	}
 }
 
-// TestOrderIsAnsweredByOneRow: whatever else comes, an order that is sent again
-// in the window of the row that decided it is decided by that row again.
+// TestOrderIsAnsweredByOneRow judges random orders. The row that decided an order
+// decides it again within its window, whatever orders came between.
 func TestOrderIsAnsweredByOneRow(t *testing.T) {
 	type request struct {
 		at    int64
@@ -125,7 +125,7 @@ func TestOrderIsAnsweredByOneRow(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		b, decided, now := newOrderBook(), map[request]Row{}, int64(1000)
 		for range rapid.IntRange(1, 40).Draw(t, "orders") {
-			now += rapid.Int64Range(0, 60).Draw(t, "passes")
+			now += rapid.Int64Range(0, 60).Draw(t, "elapsed")
 			r := request{5 * rapid.Int64Range(0, 23).Draw(t, "at"), rapid.Uint64Range(1, 2).Draw(t, "print")}
 			c := b.judge(t, r.at, now, r.print)
 			last, again := decided[r]
@@ -135,9 +135,9 @@ func TestOrderIsAnsweredByOneRow(t *testing.T) {
 					t.Fatalf("%+v collides with an order of bucket %d", r, c.Row.Digest[0])
 				}
 				continue
-			case again && !bookWindow.Over(last.First, now) && (c.Run || c.Row.Digest != last.Digest || c.Row.At != last.At):
+			case again && !bookWindow.Over(last.First, now) && (c.Dispatch || c.Row.Digest != last.Digest || c.Row.At != last.At):
 				t.Fatalf("%+v was decided by %+v, now by %+v", r, last, c.Row)
-			case !c.Run && c.Row.Fingerprint != r.print<<8:
+			case !c.Dispatch && c.Row.Fingerprint != r.print<<8:
 				t.Fatalf("%+v is a duplicate of %+v", r, c.Row)
 			}
 			decided[r] = c.Row

@@ -14,7 +14,7 @@ const (
 	StepExpire               // a duplicate claims a key whose lease expired
 	StepSubmit               // outcome submitted: pinned
 	StepComplete             // outcome completed: the result is recorded
-	StepFree                 // outcome failed or rejected: may run again
+	StepFree                 // outcome failed or rejected: the key is free
 	StepForget               // outcome forget: erased
 	steps
 )
@@ -49,8 +49,8 @@ func (s Status) move(step Step) (Status, bool) {
 
 // ClaimRule has the settings of a route for claims.
 type ClaimRule struct {
-	// Lease is how long a claim in progress prevents a duplicate from running, in
-	// ms of broker time. It runs from dispatch, and restarts with the task.
+	// Lease is how long a claim in progress prevents the dispatch of a duplicate,
+	// in ms of broker time. It starts at the dispatch and restarts with the task.
 	Lease int64
 	// Wait is how many duplicates of one claim may wait for the outcome. All
 	// others get their reply at once.
@@ -80,41 +80,41 @@ type ClaimDecision struct {
 	// Row is the row to write, with Write; else the stored row.
 	Row   Row
 	Write bool
-	// Run dispatches the event to the executor, as Row.Attempt.
-	Run bool
-	// LeaseExpired reports that it runs because a lease expired.
+	// Dispatch reports that the event is sent to the executor, as Row.Attempt.
+	Dispatch bool
+	// LeaseExpired reports that the cause is an expired lease.
 	LeaseExpired bool
-	// Added is how many requests an event that runs added, 0 or 1. Carried is how
-	// many AfterWindow took over from the claim before.
+	// Added is how many requests the dispatched event added, 0 or 1. Carried is
+	// how many AfterWindow took over from the claim before.
 	Added, Carried int
-	// Reply reports that the duplicate gets its reply now.
+	// Reply reports that the duplicate gets its reply now, not with the outcome.
 	Reply bool
 	// Claim is the decoded claim of Row.
 	Claim Claim
 }
 
 // DecideClaim decides on an event of claim mode that Admit admitted. prior is the
-// row of its digest, if held. streamTime is the namespace's before the event. The
+// row of its digest, if found. streamTime is the namespace's before the event. The
 // error wraps ErrRow.
 //
 // If a claim without an outcome is claimed again, its requests stay: they get the
 // outcome of the new attempt.
-func DecideClaim(ev ClaimEvent, prior Row, held bool, w Window, rule ClaimRule, streamTime int64) (ClaimDecision, error) {
+func DecideClaim(ev ClaimEvent, prior Row, found bool, w Window, rule ClaimRule, streamTime int64) (ClaimDecision, error) {
 	verdict := Unique
 	if ev.Over {
 		verdict = AfterWindow
 	}
-	var standing Claim
-	if held && w.Stands(&prior, streamTime) {
+	var current Claim
+	if found && w.Decides(&prior, streamTime) {
 		var err error
-		if standing, err = DecodeClaim(prior.Result); err != nil {
+		if current, err = DecodeClaim(prior.Result); err != nil {
 			return ClaimDecision{}, fmt.Errorf("claim of key %v: %w", prior.Digest, err)
 		}
 		switch {
 		case w.Covers(prior.First, ev.Time):
-			return decideDuplicateClaim(ev, prior, standing, rule)
+			return decideDuplicateClaim(ev, prior, current, rule)
 		case ev.Time < prior.First:
-			return ClaimDecision{Verdict: Late, Row: prior, Claim: standing}, nil
+			return ClaimDecision{Verdict: Late, Row: prior, Claim: current}, nil
 		}
 		verdict = AfterWindow
 	}
@@ -122,20 +122,20 @@ func DecideClaim(ev ClaimEvent, prior Row, held bool, w Window, rule ClaimRule, 
 		Digest: ev.Digest, First: ev.Time, At: ev.At, Fingerprint: ev.Fingerprint, NamespaceID: ev.NamespaceID,
 		Shift: ev.Shift, Status: ClaimInProgress, Attempt: ev.Attempts + 1,
 	}
-	if held && w.Held(prior.First, streamTime) {
-		row.Attempt = max(row.Attempt, prior.Attempt+1) // an old executor's token must not fit
+	if found && w.Retains(prior.First, streamTime) {
+		row.Attempt = max(row.Attempt, prior.Attempt+1) // an old executor's token must not match
 	}
 	claim := Claim{Key: ev.Key, Since: max(ev.ReceivedAt, ev.DispatchedAt), Original: ev.Request.ID}
 	if verdict == AfterWindow && prior.Status != Completed {
-		claim.Requests = standing.Requests
+		claim.Requests = current.Requests
 	}
 	carried := len(claim.Requests)
 	claim.Requests = append(claim.Requests, ev.Request)
-	return write(ClaimDecision{Verdict: verdict, Run: true, Added: 1, Carried: carried, Row: row, Claim: claim}), nil
+	return write(ClaimDecision{Verdict: verdict, Dispatch: true, Added: 1, Carried: carried, Row: row, Claim: claim}), nil
 }
 
-// DropRequest removes the request of an event that runs from the claim, because the
-// row is too long with it.
+// DropRequest removes the request of the dispatched event from the claim, because
+// the row is too long with it.
 func (c *ClaimDecision) DropRequest() {
 	c.Claim.Requests = c.Claim.Requests[:len(c.Claim.Requests)-c.Added]
 	c.Added = 0
@@ -143,18 +143,18 @@ func (c *ClaimDecision) DropRequest() {
 }
 
 // DecideForwardedClaim returns the row to write, with Write, for an event of claim
-// mode that was forwarded unchecked. Run reports that Row is the event's own, not
+// mode that was forwarded unchecked. Dispatch reports that Row is the event's own, not
 // that of a claim before it.
 //
-// The event had no token, so no outcome can arrive: the key becomes submitted and
-// its duplicates do not run. A claim before it keeps its attempt and gets its
-// outcome, but a failure no longer frees the key.
-func DecideForwardedClaim(ev ClaimEvent, prior Row, held bool, w Window, streamTime int64) (ClaimDecision, error) {
-	c, err := DecideClaim(ev, prior, held, w, ClaimRule{Lease: math.MaxInt64}, streamTime)
+// The event had no token, so no outcome can arrive: the key becomes submitted, and
+// its duplicates are not dispatched. A claim before it keeps its attempt and gets
+// its outcome, but a failure no longer frees the key.
+func DecideForwardedClaim(ev ClaimEvent, prior Row, found bool, w Window, streamTime int64) (ClaimDecision, error) {
+	c, err := DecideClaim(ev, prior, found, w, ClaimRule{Lease: math.MaxInt64}, streamTime)
 	switch {
 	case err != nil:
 		return ClaimDecision{}, err
-	case c.Run:
+	case c.Dispatch:
 		c.Claim.Requests, c.Added = c.Claim.Requests[:c.Carried], 0 // its sender already has a reply
 	case c.Verdict == InProgress && !c.Claim.Bypassed:
 		c.Claim.Bypassed = true
@@ -166,41 +166,42 @@ func DecideForwardedClaim(ev ClaimEvent, prior Row, held bool, w Window, streamT
 }
 
 // decideDuplicateClaim decides on a duplicate within the window.
-func decideDuplicateClaim(ev ClaimEvent, prior Row, standing Claim, rule ClaimRule) (ClaimDecision, error) {
+func decideDuplicateClaim(ev ClaimEvent, prior Row, current Claim, rule ClaimRule) (ClaimDecision, error) {
 	if ev.collides(&prior) {
-		return ClaimDecision{Verdict: Collision, Row: prior, Claim: standing}, nil
+		return ClaimDecision{Verdict: Collision, Row: prior, Claim: current}, nil
 	}
 	switch prior.Status {
 	case Completed:
-		return ClaimDecision{Verdict: Replayed, Row: prior, Claim: standing, Reply: true}, nil
+		return ClaimDecision{Verdict: Replayed, Row: prior, Claim: current, Reply: true}, nil
 	case ClaimInProgress:
-		if ev.ReceivedAt-max(standing.Since, ev.TaskStartedAt) > rule.Lease {
+		if ev.ReceivedAt-max(current.Since, ev.TaskStartedAt) > rule.Lease {
 			prior.Attempt++
-			standing.Since = max(ev.ReceivedAt, ev.DispatchedAt)
+			current.Since = max(ev.ReceivedAt, ev.DispatchedAt)
 			added := 0
-			// If no executor ever succeeds, the request over the limit gets no reply.
-			if ev.Request.joins(standing.Requests, requestsMax) {
-				standing.Requests, added = append(standing.Requests, ev.Request), 1
+			// A request over the limit is not stored, so the outcome is not sent to it.
+			if ev.Request.joins(current.Requests, requestsMax) {
+				current.Requests, added = append(current.Requests, ev.Request), 1
 			}
-			return write(ClaimDecision{Verdict: Unique, Run: true, LeaseExpired: true, Added: added, Row: prior, Claim: standing}), nil
+			return write(ClaimDecision{Verdict: Unique, Dispatch: true, LeaseExpired: true, Added: added, Row: prior, Claim: current}), nil
 		}
 	case Submitted:
 	case Seen, Freed:
 		return ClaimDecision{}, fmt.Errorf("%w: status %d under a claim", ErrRow, prior.Status)
 	}
-	// The first request is the one that claimed.
-	if rule.Wait > 0 && ev.Request.joins(standing.Requests, rule.Wait+1) {
-		standing.Requests = append(standing.Requests, ev.Request)
-		return write(ClaimDecision{Verdict: InProgress, Row: prior, Claim: standing}), nil
+	// rule.Wait does not count the first request, which made the claim.
+	if rule.Wait > 0 && ev.Request.joins(current.Requests, rule.Wait+1) {
+		current.Requests = append(current.Requests, ev.Request)
+		return write(ClaimDecision{Verdict: InProgress, Row: prior, Claim: current}), nil
 	}
-	return ClaimDecision{Verdict: InProgress, Row: prior, Claim: standing, Reply: true}, nil
+	return ClaimDecision{Verdict: InProgress, Row: prior, Claim: current, Reply: true}, nil
 }
 
 // requestsMax and requestsBytesMax bound the requests of a claim, because they are
 // part of one row of the changelog.
 const requestsMax, requestsBytesMax = 2 * WaitingMax, 256 << 10
 
-// joins reports whether a request may join those of a claim, at most most of them.
+// joins reports whether a claim with these requests may store one more: then it
+// has at most most requests in requestsBytesMax bytes.
 func (r *Request) joins(requests []Request, most int) bool {
 	size := r.bytes()
 	for i := range requests {
@@ -218,7 +219,7 @@ func (r *Request) bytes() int {
 	return n
 }
 
-// write encodes the claim into the row.
+// write encodes the claim into the row and sets Write.
 func write(c ClaimDecision) ClaimDecision {
 	c.Write = true
 	c.Row.setClaim(&c.Claim)
@@ -235,9 +236,9 @@ type OutcomeKind uint8
 const (
 	OutcomeSubmitted OutcomeKind = iota // another system has the work: never dispatched again
 	OutcomeCompleted                    // done: the result is recorded
-	OutcomeFailed                       // not done: may run again
-	OutcomeRejected                     // refused: may run again
-	OutcomeForget                       // erase the record
+	OutcomeFailed                       // not done: frees the key
+	OutcomeRejected                     // refused: frees the key
+	OutcomeForget                       // erases the record
 	outcomeKinds
 )
 
@@ -294,15 +295,15 @@ type OutcomeDecision struct {
 	Row Row
 	// Claim is the decoded claim of Row; of a freed key it is the one before.
 	Claim Claim
-	// Answer lists the requests that get the outcome now.
-	Answer []Request
+	// Recipients lists the requests that get the outcome now.
+	Recipients []Request
 }
 
-// ApplyOutcome applies an outcome to the row of its digest, if held. A row of another
+// ApplyOutcome applies an outcome to the row of its digest, if found. A row of another
 // namespace than the token's counts as absent: the right to write outcomes of one
 // namespace gives no right in another. The error wraps ErrRow.
-func ApplyOutcome(o *Outcome, prior Row, held bool, w Window, rule ClaimRule, streamTime int64) (OutcomeDecision, error) {
-	if !held || prior.NamespaceID != o.Token.NamespaceID || !w.Held(prior.First, streamTime) {
+func ApplyOutcome(o *Outcome, prior Row, found bool, w Window, rule ClaimRule, streamTime int64) (OutcomeDecision, error) {
+	if !found || prior.NamespaceID != o.Token.NamespaceID || !w.Retains(prior.First, streamTime) {
 		return OutcomeDecision{Refused: "no claim: the key has no row"}, nil
 	}
 	claim, err := DecodeClaim(prior.Result)
@@ -325,19 +326,20 @@ func ApplyOutcome(o *Outcome, prior Row, held bool, w Window, rule ClaimRule, st
 		return s, nil
 	}
 	if claim.Bypassed && step == StepFree {
-		// The executor may have run the event that was forwarded unchecked.
-		s.Answer, s.Claim.Requests = claim.Requests, nil
+		// The key stays: the executor may have processed the event that was forwarded
+		// unchecked.
+		s.Recipients, s.Claim.Requests = claim.Requests, nil
 		s.Row.setClaim(&s.Claim)
 		return s, nil
 	}
 	s.Row.Status = next
 	if next == Freed {
-		s.Answer, s.Claim.Requests = claim.Requests, nil
+		s.Recipients, s.Claim.Requests = claim.Requests, nil
 		s.Row.Result, s.Row.HasResult = nil, false
 		return s, nil
 	}
 	if next == Completed {
-		s.Answer, s.Claim.Requests = claim.Requests, nil
+		s.Recipients, s.Claim.Requests = claim.Requests, nil
 		s.Claim.setResult(o, rule.ResultBytes)
 	}
 	s.Row.setClaim(&s.Claim)

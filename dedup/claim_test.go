@@ -14,13 +14,13 @@ import (
 	"pgregory.net/rapid"
 )
 
-// claimPlay runs the lines of one play:
+// claimPlay runs the lines of one script:
 //
-//	rule lease=N wait=N result=N window=N   start over
-//	at T                                    the broker's clock
-//	event KEY ID [print=N] [time=N] [now=N] [up=N]
-//	                                        judge an event; its time is the clock's unless set, it is judged now, by a task that judges since up
-//	bypassed KEY ID [print=N] [time=N]     record one that went out unchecked
+//	rule lease=N wait=N result=N window=N   remove all rows and set the rule
+//	at T                                    set broker time
+//	event KEY ID [print=N] [time=N] [dispatched=N] [started=N]
+//	                                        judge an event; its event time is broker time unless set
+//	bypassed KEY ID [print=N] [time=N]      store one that was forwarded unchecked
 //	outcome KEY KIND ATTEMPT [VALUE]        apply an outcome of that attempt of the key's current claim
 //	restart                                 encode and decode every row
 type claimPlay struct {
@@ -65,7 +65,7 @@ func (p *claimPlay) run(line string) (string, error) {
 			t = p.now
 		}
 		ev := p.next(plain[0], plain[1], uint64(named["print"])<<8|1, t)
-		ev.DispatchedAt, ev.TaskStartedAt = named["now"], named["up"]
+		ev.DispatchedAt, ev.TaskStartedAt = named["dispatched"], named["started"]
 		if field[0] == "bypassed" {
 			return p.bypassed(plain[0], ev)
 		}
@@ -86,8 +86,8 @@ func (p *claimPlay) run(line string) (string, error) {
 }
 
 func (p *claimPlay) event(key string, ev ClaimEvent) (string, error) {
-	prior, held := p.rows[key]
-	c, err := DecideClaim(ev, prior, held, p.w, p.rule, p.stream)
+	prior, found := p.rows[key]
+	c, err := DecideClaim(ev, prior, found, p.w, p.rule, p.stream)
 	if err != nil {
 		return "", err
 	}
@@ -96,8 +96,8 @@ func (p *claimPlay) event(key string, ev ClaimEvent) (string, error) {
 	}
 	p.stream = NextStreamTime(p.stream, ev.Time, ev.Time)
 	out := c.Verdict.String()
-	if c.Run {
-		out += fmt.Sprintf(" run attempt=%d", c.Row.Attempt)
+	if c.Dispatch {
+		out += fmt.Sprintf(" dispatch attempt=%d", c.Row.Attempt)
 	}
 	if c.LeaseExpired {
 		out += " lease_expired"
@@ -105,13 +105,13 @@ func (p *claimPlay) event(key string, ev ClaimEvent) (string, error) {
 	if c.Reply {
 		out += fmt.Sprintf(" reply status=%v first=%s result=%s", c.Row.Status, c.Claim.Original, shown(c.Claim))
 	}
-	if c.Write && !c.Run {
-		out += fmt.Sprintf(" waits with %d", len(c.Claim.Requests)-1)
+	if c.Write && !c.Dispatch {
+		out += fmt.Sprintf(" waiting=%d", len(c.Claim.Requests))
 	}
 	return out, nil
 }
 
-// next is the next event of the input.
+// next returns the next event of the input, received now.
 func (p *claimPlay) next(key, id string, fingerprint uint64, t int64) ClaimEvent {
 	p.offset++
 	at := Position{Offset: p.offset}
@@ -122,17 +122,17 @@ func (p *claimPlay) next(key, id string, fingerprint uint64, t int64) ClaimEvent
 }
 
 func (p *claimPlay) bypassed(key string, ev ClaimEvent) (string, error) {
-	prior, held := p.rows[key]
-	c, err := DecideForwardedClaim(ev, prior, held, p.w, p.stream)
+	prior, found := p.rows[key]
+	c, err := DecideForwardedClaim(ev, prior, found, p.w, p.stream)
 	if err != nil {
 		return "", err
 	}
 	p.stream = NextStreamTime(p.stream, ev.Time, ev.Time)
 	if !c.Write {
-		return "nothing to record: " + c.Verdict.String(), nil
+		return "row unchanged: " + c.Verdict.String(), nil
 	}
 	p.rows[key] = c.Row
-	return fmt.Sprintf("%v attempt=%d, %d wait", c.Row.Status, c.Row.Attempt, len(c.Claim.Requests)), nil
+	return fmt.Sprintf("%v attempt=%d, %d waiting", c.Row.Status, c.Row.Attempt, len(c.Claim.Requests)), nil
 }
 
 func shown(c Claim) string {
@@ -146,7 +146,7 @@ func shown(c Claim) string {
 }
 
 func (p *claimPlay) outcome(args []string) (string, error) {
-	prior, held := p.rows[args[0]]
+	prior, found := p.rows[args[0]]
 	kind, ok := ParseOutcomeKind([]byte(args[1]))
 	attempt, err := strconv.ParseUint(args[2], 10, 32)
 	if !ok || err != nil {
@@ -157,7 +157,7 @@ func (p *claimPlay) outcome(args []string) (string, error) {
 	if len(args) > 3 {
 		o.Value = []byte(args[3])
 	}
-	s, err := ApplyOutcome(&o, prior, held, p.w, p.rule, p.stream)
+	s, err := ApplyOutcome(&o, prior, found, p.w, p.rule, p.stream)
 	switch {
 	case err != nil:
 		return "", err
@@ -168,7 +168,7 @@ func (p *claimPlay) outcome(args []string) (string, error) {
 	}
 	p.rows[args[0]] = s.Row
 	out := s.Row.Status.String()
-	for _, r := range s.Answer {
+	for _, r := range s.Recipients {
 		out += fmt.Sprintf(" %s@%d", r.ID, r.At.Offset)
 	}
 	return out, nil
@@ -189,8 +189,8 @@ func genClaim(t *rapid.T) Claim {
 		Result:   text.Draw(t, "result"), Omitted: rapid.IntRange(0, 1<<20).Draw(t, "omitted"),
 		Requests: rapid.SliceOfN(rapid.Custom(func(t *rapid.T) Request {
 			r := Request{At: position.Draw(t, "at"), Key: text.Draw(t, "key"), ID: text.Draw(t, "id")}
-			if rapid.Bool().Draw(t, "asked") {
-				r.ReplyTo = Address{rapid.Int32Min(0).Draw(t, "verdicts partition"), rapid.Uint64Min(1).Draw(t, "front"), rapid.Uint64().Draw(t, "ask")}
+			if rapid.Bool().Draw(t, "addressed") {
+				r.ReplyTo = Address{rapid.Int32Min(0).Draw(t, "verdicts partition"), rapid.Uint64Min(1).Draw(t, "ingress"), rapid.Uint64().Draw(t, "request")}
 			}
 			return r
 		}), 0, 4).Draw(t, "requests"),
@@ -224,7 +224,7 @@ func TestClaimRoundTrip(t *testing.T) {
 func TestTokenRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		want := Token{
-			NamespaceID: rapid.Uint8().Draw(t, "class"), Partition: rapid.Int32Min(0).Draw(t, "partition"),
+			NamespaceID: rapid.Uint8().Draw(t, "namespace id"), Partition: rapid.Int32Min(0).Draw(t, "partition"),
 			At:      Position{rapid.Uint16().Draw(t, "topic"), rapid.Int32Min(0).Draw(t, "from"), rapid.Int64Min(0).Draw(t, "offset")},
 			Attempt: rapid.Uint32().Draw(t, "attempt"),
 		}
@@ -246,7 +246,7 @@ func TestTokenRoundTrip(t *testing.T) {
 	})
 }
 
-// TestTokenGolden pins the text: executors hold tokens over an upgrade.
+// TestTokenGolden pins the text: executors send it back after an upgrade too.
 func TestTokenGolden(t *testing.T) {
 	token := Token{NamespaceID: 2, Partition: 7, At: Position{3, 4, 500}, Attempt: 1}
 	for i := range token.Digest {
@@ -258,7 +258,7 @@ func TestTokenGolden(t *testing.T) {
 	}
 }
 
-// TestTokenHasOneText: what was added to it on its way makes it another.
+// TestTokenHasOneText refuses texts that decode to the same token.
 func TestTokenHasOneText(t *testing.T) {
 	token := Token{NamespaceID: 2, Partition: 7, At: Position{3, 4, 500}, Attempt: 1}
 	text := string(token.Append(nil))
@@ -275,13 +275,13 @@ func TestTokenHasOneText(t *testing.T) {
 	}
 }
 
-// TestClaimMovesAreClosed: no move leads to a status that has none, and every
-// status but freed can be forgotten.
+// TestClaimMovesAreClosed requires that every move leads to a status with moves,
+// and that forget is legal from every status but freed.
 func TestClaimMovesAreClosed(t *testing.T) {
 	for from, moves := range claimMoves {
 		for step, to := range moves {
 			if claimMoves[to] == nil {
-				t.Errorf("%v leads from %v to %v, where it ends", step, from, to)
+				t.Errorf("%v leads from %v to %v, which has no moves", step, from, to)
 			}
 		}
 		if _, ok := from.move(StepForget); ok == (from == Freed) {
@@ -290,30 +290,30 @@ func TestClaimMovesAreClosed(t *testing.T) {
 	}
 }
 
-// TestRequestsOfAClaimAreBounded: by number, and by bytes, so that the row fits
-// the changelog whatever keys senders use.
+// TestRequestsOfAClaimAreBounded requires bounds on their number and bytes, so that
+// the row fits the changelog with the longest keys too.
 func TestRequestsOfAClaimAreBounded(t *testing.T) {
 	for _, keyBytes := range []int{0, RequestBytesMax} {
 		w, rule := Window{Size: 1 << 40, Skew: 1 << 40}, ClaimRule{Lease: 1, Wait: WaitingMax, ResultBytes: 1}
 		var prior Row
-		held, waits, runs := false, 0, 0
+		found, waits, dispatched := false, 0, 0
 		for n := range int64(4 * requestsMax) {
 			c, err := DecideClaim(ClaimEvent{
-				Event: Event{Time: 1}, ReceivedAt: n / 2 * 2, // every other one finds the lease over
+				Event: Event{Time: 1}, ReceivedAt: n / 2 * 2, // every second one comes after the lease
 				Request: Request{
 					At: Position{Offset: n}, Key: make([]byte, keyBytes), ID: make([]byte, keyBytes),
 					ReplyTo: Address{Partition: 1 << 30, Ingress: 1, Request: uint64(n)},
 				},
-			}, prior, held, w, rule, 1)
+			}, prior, found, w, rule, 1)
 			if err != nil {
 				t.Fatal(err)
 			}
 			if c.Write {
-				prior, held = c.Row, true
+				prior, found = c.Row, true
 			}
 			switch {
-			case c.Run:
-				runs++
+			case c.Dispatch:
+				dispatched++
 			case c.Write:
 				waits++
 			}
@@ -321,13 +321,14 @@ func TestRequestsOfAClaimAreBounded(t *testing.T) {
 				t.Fatalf("keys of %d bytes: %d requests in %d bytes", keyBytes, len(c.Claim.Requests), len(c.Row.Result))
 			}
 		}
-		if runs < requestsMax || waits == 0 {
-			t.Errorf("keys of %d bytes: %d ran, %d waited", keyBytes, runs, waits)
+		if dispatched < requestsMax || waits == 0 {
+			t.Errorf("keys of %d bytes: %d dispatched, %d waiting", keyBytes, dispatched, waits)
 		}
 	}
 }
 
-// TestTokenOfAnotherNamespace fits no row, whatever it says of the claim.
+// TestTokenOfAnotherNamespace refuses it on a row of every status, with the same
+// reason as without a row.
 func TestTokenOfAnotherNamespace(t *testing.T) {
 	w := Window{Size: 1000, Skew: 1 << 40}
 	for _, status := range []Status{ClaimInProgress, Submitted, Completed, Freed} {
@@ -337,7 +338,7 @@ func TestTokenOfAnotherNamespace(t *testing.T) {
 				o := Outcome{Kind: kind, Token: TokenOf(&row, 0)}
 				o.Token.NamespaceID, o.Token.Attempt = 1, attempt
 				s, err := ApplyOutcome(&o, row, true, w, ClaimRule{}, 0)
-				if unknown, _ := ApplyOutcome(&o, Row{}, false, w, ClaimRule{}, 0); err != nil || s.Refused == "" || s.Refused != unknown.Refused {
+				if absent, _ := ApplyOutcome(&o, Row{}, false, w, ClaimRule{}, 0); err != nil || s.Refused == "" || s.Refused != absent.Refused {
 					t.Errorf("%v of attempt %d on a %v key: %+v, %v", kind, attempt, status, s, err)
 				}
 			}

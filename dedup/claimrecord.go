@@ -17,14 +17,14 @@ type Claim struct {
 	// Original is the request id of the first event; nil if the route names none
 	// or the event has none.
 	Original []byte
-	// Requests get the outcome: the one that claimed, then the duplicates that
-	// wait.
+	// Requests get the outcome: the one that made the claim, then the duplicates
+	// that wait for it.
 	Requests []Request
 	// Bypassed reports that an event of the key was also forwarded unchecked. The
-	// executor may have run it, so the key never runs again.
+	// executor may have run it, so a failure does not free the key.
 	Bypassed bool
 
-	// Of a completed claim.
+	// Result and Headers are the recorded outcome of a completed claim.
 	Result  []byte // nil is null
 	Headers []Header
 	// Omitted is the length of a result that was not recorded, in bytes with its

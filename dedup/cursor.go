@@ -11,22 +11,22 @@ type Cursor struct {
 	bad bool
 }
 
-// NewCursor returns a cursor at the start of b. What it returns aliases b.
+// NewCursor returns a cursor at the start of b. Byte slices read from it alias b.
 func NewCursor(b []byte) Cursor { return Cursor{b: b} }
 
 // Bad reports whether a read failed.
 func (c *Cursor) Bad() bool { return c.bad }
 
-// Fail makes the cursor bad: a value that was read is not allowed.
+// Fail makes the cursor bad, for a value that the decoder refuses.
 func (c *Cursor) Fail() { c.bad = true }
 
-// Done reports whether all reads succeeded and took all bytes.
+// Done reports whether all reads succeeded and all bytes are read.
 func (c *Cursor) Done() bool { return !c.bad && c.at == len(c.b) }
 
-// Left returns how many bytes are unread.
+// Left returns the number of unread bytes.
 func (c *Cursor) Left() int { return len(c.b) - c.at }
 
-// Rest returns the unread bytes and takes them.
+// Rest reads all unread bytes.
 func (c *Cursor) Rest() []byte { return c.Bytes(c.Left()) }
 
 // Byte reads one byte.

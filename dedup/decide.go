@@ -44,15 +44,15 @@ type Event struct {
 }
 
 // Decide returns the verdict on an event that Admit admitted. prior is the row of
-// its digest, if held. streamTime is the namespace's before the event. With Unique
+// its digest, if found. streamTime is the namespace's before the event. With Unique
 // and AfterWindow it returns the row to write; with Duplicate, Collision and Late
 // prior.
-func Decide(ev Event, prior Row, held bool, w Window, streamTime int64) (Verdict, Row) {
+func Decide(ev Event, prior Row, found bool, w Window, streamTime int64) (Verdict, Row) {
 	verdict := Unique
 	if ev.Over {
 		verdict = AfterWindow
 	}
-	if held && w.Stands(&prior, streamTime) {
+	if found && w.Decides(&prior, streamTime) {
 		switch {
 		case w.Covers(prior.First, ev.Time):
 			if ev.collides(&prior) {

@@ -2,6 +2,7 @@ package dedup
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"strconv"
 	"strings"
@@ -10,16 +11,16 @@ import (
 	"pgregory.net/rapid"
 )
 
-// decidePlay runs the lines of one play:
+// decidePlay runs the lines of one script:
 //
-//	window size=N grace=N skew=N [clamp]   start over with this window
-//	event KEY T [present=N]                judge an event; present stays until changed
-//	collect                                remove the rows that do not count as held
+//	window size=N grace=N skew=N [clamp]   remove all rows and set the window
+//	event KEY T [broker_time=N]            judge an event; broker time stays until it is set again
+//	evict                                  remove the rows that are not retained
 type decidePlay struct {
-	w       Window
-	rows    map[string]Row
-	stream  int64
-	present int64
+	w          Window
+	rows       map[string]Row
+	stream     int64
+	brokerTime int64
 }
 
 func (p *decidePlay) run(line string) (string, error) {
@@ -33,34 +34,32 @@ func (p *decidePlay) run(line string) (string, error) {
 	}
 	switch field[0] {
 	case "window":
-		*p = decidePlay{rows: map[string]Row{}, stream: NoStreamTime, present: 1 << 40}
+		*p = decidePlay{rows: map[string]Row{}, stream: NoStreamTime, brokerTime: 1 << 40}
 		p.w = Window{Size: number(field[1]), Grace: number(field[2]), Skew: number(field[3]), ClampFuture: len(field) > 4}
 		return fmt.Sprintf("retention=%d", p.w.Retention()), nil
 	case "event":
 		if len(field) > 3 {
-			p.present = number(field[3])
+			p.brokerTime = number(field[3])
 		}
 		return p.event(field[1], number(field[2])), nil
-	case "collect":
-		kept := 0
-		for key, row := range p.rows {
-			if p.w.Held(row.First, p.stream) {
-				kept++
-			} else {
-				delete(p.rows, key)
-			}
-		}
-		return fmt.Sprintf("rows=%d", kept), nil
+	case "evict":
+		evict(p.rows, p.w, p.stream)
+		return fmt.Sprintf("rows=%d", len(p.rows)), nil
 	}
 	return "", fmt.Errorf("unknown command in %q", line)
 }
 
+// evict removes the rows that are not retained at a stream time.
+func evict[K comparable](rows map[K]Row, w Window, streamTime int64) {
+	maps.DeleteFunc(rows, func(_ K, row Row) bool { return !w.Retains(row.First, streamTime) })
+}
+
 func (p *decidePlay) event(key string, t int64) string {
-	verdict, at := p.w.Admit(t, p.stream, p.present)
+	verdict, at := p.w.Admit(t, p.stream, p.brokerTime)
 	if verdict == Unique {
 		var row Row
-		prior, held := p.rows[key]
-		verdict, row = Decide(Event{Time: at}, prior, held, p.w, p.stream)
+		prior, found := p.rows[key]
+		verdict, row = Decide(Event{Time: at}, prior, found, p.w, p.stream)
 		p.rows[key] = row
 		p.stream = NextStreamTime(p.stream, t, at)
 	}
@@ -81,16 +80,16 @@ func TestDecidePlays(t *testing.T) {
 	testPlays(t, "decide", func() func(string) (string, error) { return new(decidePlay).run })
 }
 
-// history is the naive reference: it keeps every admitted event for ever and
-// judges by looking through all of them.
+// history is the naive reference: it stores every admitted event and searches all
+// of them for a verdict.
 type history struct {
 	admitted []int64            // event times
-	released map[int][]int64    // by key: the times of unique and expired events, in order
+	emitted  map[int][]int64    // by key: the times of unique and after_window events, in order
 	rule     func(string) int64 // the window: "size", "grace", "skew"
 }
 
-func (h *history) judge(key int, t, present int64) Verdict {
-	if t > present+h.rule("skew") {
+func (h *history) judge(key int, t, brokerTime int64) Verdict {
+	if t > brokerTime+h.rule("skew") {
 		return Invalid
 	}
 	newest, started := int64(0), len(h.admitted) > 0
@@ -103,10 +102,10 @@ func (h *history) judge(key int, t, present int64) Verdict {
 	}
 	h.admitted = append(h.admitted, t)
 	verdict := Unique
-	if n := len(h.released[key]); n > 0 {
-		last := h.released[key][n-1]
-		switch forgotten := started && newest-last > size+size+grace; {
-		case forgotten:
+	if n := len(h.emitted[key]); n > 0 {
+		last := h.emitted[key][n-1]
+		switch evicted := started && newest-last > size+size+grace; {
+		case evicted:
 		case t > last+size:
 			verdict = AfterWindow
 		case t < last-size:
@@ -115,13 +114,12 @@ func (h *history) judge(key int, t, present int64) Verdict {
 			return Duplicate
 		}
 	}
-	h.released[key] = append(h.released[key], t)
+	h.emitted[key] = append(h.emitted[key], t)
 	return verdict
 }
 
-// TestDecideAgreesWithHistory folds random events through Decide twice, keeping
-// every row and dropping those that are not held at random moments, and
-// compares both with the naive reference.
+// TestDecideAgreesWithHistory decides on random events twice, with all rows and
+// with eviction at random moments. It compares both with the naive reference.
 func TestDecideAgreesWithHistory(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := Window{
@@ -129,44 +127,40 @@ func TestDecideAgreesWithHistory(t *testing.T) {
 			Grace: rapid.Int64Range(0, 20).Draw(t, "grace"),
 			Skew:  rapid.Int64Range(0, 50).Draw(t, "skew"),
 		}
-		naive := history{released: map[int][]int64{}, rule: func(name string) int64 {
+		naive := history{emitted: map[int][]int64{}, rule: func(name string) int64 {
 			return map[string]int64{"size": w.Size, "grace": w.Grace, "skew": w.Skew}[name]
 		}}
-		kept, collected := map[int]Row{}, map[int]Row{}
-		stream, present := NoStreamTime, int64(100)
+		all, retained := map[int]Row{}, map[int]Row{}
+		stream, brokerTime := NoStreamTime, int64(100)
 		for i := range rapid.IntRange(1, 80).Draw(t, "events") {
-			present += rapid.Int64Range(0, 20).Draw(t, "passed")
+			brokerTime += rapid.Int64Range(0, 20).Draw(t, "elapsed")
 			key := rapid.IntRange(0, 2).Draw(t, "key")
-			at := max(0, present+rapid.Int64Range(-150, 70).Draw(t, "offset"))
-			want := naive.judge(key, at, present)
+			at := max(0, brokerTime+rapid.Int64Range(-150, 70).Draw(t, "offset"))
+			want := naive.judge(key, at, brokerTime)
 
-			got, admitted := w.Admit(at, stream, present)
+			got, admitted := w.Admit(at, stream, brokerTime)
 			if got == Unique {
-				if rapid.Bool().Draw(t, "collect") {
-					for k, row := range collected {
-						if !w.Held(row.First, stream) {
-							delete(collected, k)
-						}
-					}
+				if rapid.Bool().Draw(t, "evict") {
+					evict(retained, w, stream)
 				}
 				ev := Event{Time: admitted, At: Position{Offset: int64(i)}}
-				prior, held := kept[key]
-				got, kept[key] = Decide(ev, prior, held, w, stream)
-				prior, held = collected[key]
+				prior, found := all[key]
+				got, all[key] = Decide(ev, prior, found, w, stream)
+				prior, found = retained[key]
 				var again Verdict
-				if again, collected[key] = Decide(ev, prior, held, w, stream); again != got {
-					t.Fatalf("event %d: %v with every row, %v without those not held", i, got, again)
+				if again, retained[key] = Decide(ev, prior, found, w, stream); again != got {
+					t.Fatalf("event %d: %v with all rows, %v after eviction", i, got, again)
 				}
 				stream = NextStreamTime(stream, at, admitted)
 			}
 			if got != want {
-				t.Fatalf("event %d of key %d at %d: %v, the history says %v", i, key, at, got, want)
+				t.Fatalf("event %d of key %d at %d: %v, reference: %v", i, key, at, got, want)
 			}
 		}
-		for key, times := range naive.released {
+		for key, times := range naive.emitted {
 			for i := 1; i < len(times); i++ {
 				if times[i]-times[i-1] <= w.Size {
-					t.Fatalf("key %d was released at %d and again at %d, window %d", key, times[i-1], times[i], w.Size)
+					t.Fatalf("key %d was emitted at %d and again at %d, window %d", key, times[i-1], times[i], w.Size)
 				}
 			}
 		}
@@ -191,30 +185,31 @@ func TestDecideWritesTheRow(t *testing.T) {
 	}
 	prior := Row{First: 45, At: Position{Offset: 9}}
 	if verdict, row := Decide(ev, prior, true, w, 50); verdict != Duplicate || fmt.Sprint(row) != fmt.Sprint(prior) {
-		t.Errorf("%v %+v: a duplicate must not change the row", verdict, row)
+		t.Errorf("%v %+v, want duplicate and the row unchanged", verdict, row)
 	}
 	if verdict, _ := Decide(ev, prior, false, w, 50); verdict != Unique {
-		t.Errorf("a row that is not held: %v", verdict)
+		t.Errorf("without a row: %v", verdict)
 	}
 }
 
-// The ends of int64 must not wrap around into another verdict.
+// TestWindowDoesNotOverflow judges times at the ends of int64, where an overflow
+// would change the verdict.
 func TestWindowDoesNotOverflow(t *testing.T) {
 	w := Window{Size: math.MaxInt64, Grace: math.MaxInt64, Skew: math.MaxInt64}
 	if w.Retention() != math.MaxInt64 || !w.Covers(math.MinInt64+1, -5) || !w.Covers(math.MaxInt64, 5) {
 		t.Error("sums wrapped around")
 	}
-	if w.Late(0, math.MaxInt64) || w.Late(math.MinInt64, NoStreamTime) || !w.Held(0, math.MaxInt64) {
+	if w.Late(0, math.MaxInt64) || w.Late(math.MinInt64, NoStreamTime) || !w.Retains(0, math.MaxInt64) {
 		t.Error("differences wrapped around")
 	}
-	if day := (Window{Size: 86_400_000}); day.Horizon(math.MinInt64+5) != math.MinInt64 || !day.Held(math.MinInt64, math.MinInt64+5) || day.Horizon(0) != -2*86_400_000 {
+	if day := (Window{Size: 86_400_000}); day.Horizon(math.MinInt64+5) != math.MinInt64 || !day.Retains(math.MinInt64, math.MinInt64+5) || day.Horizon(0) != -2*86_400_000 {
 		t.Error("a horizon wrapped around")
 	}
 	if v, at := w.Admit(math.MaxInt64, NoStreamTime, math.MaxInt64); v != Unique || at != math.MaxInt64 {
 		t.Errorf("%v at %d", v, at)
 	}
 	if v, _ := (Window{}).Admit(-1, NoStreamTime, 0); v != Unique {
-		t.Errorf("without a stream time nothing is late: %v", v)
+		t.Errorf("without a stream time: %v, want unique", v)
 	}
 }
 

@@ -12,15 +12,16 @@
 // # Claims
 //
 // DecideClaim decides on an event of claim mode, ApplyOutcome on an outcome. A
-// token names one attempt, so an outcome of an earlier attempt is refused.
+// token names one attempt, so ApplyOutcome refuses an outcome of an earlier one.
 //
 // # Invariants
 //
-//   - Eviction never changes a verdict: a row that is not Held counts as absent.
+//   - Eviction never changes a verdict: only a retained row decides, stored or not.
 //   - A duplicate never moves the window of its row.
 //   - Attempts of a key only increase while its row is retained.
 //   - A status changes only as claimMoves allows.
-//   - Every encoding starts with a version, and Cursor refuses what it does not know.
+//   - Rows, claims and tokens start with a version. Their decoders refuse another
+//     version, an unknown flag and a value out of range.
 //
 // # Not a mistake
 //
@@ -31,6 +32,6 @@
 //   - A lease restarts with its task: an outcome that was produced while no task ran
 //     may be behind a duplicate.
 //   - A row agrees with every fingerprint whose lowest byte differs: the list of
-//     details has changed since.
+//     details of the route has changed.
 //   - KeyCounter may count a row for one bucket too long, never too short.
 package dedup

@@ -9,16 +9,16 @@ import (
 )
 
 // KeyCounter counts the live rows of one namespace in one task. Like the rows, it
-// is a function of the log. It has counterBuckets buckets of first seen times
-// over the retention, and removes a bucket when all its rows have expired. So a
-// row may count for one bucket too long, never too short. NewKeyCounter makes
-// one; the zero value is not usable.
+// is a function of the log. It divides the retention into counterBuckets buckets
+// by first seen time, and removes a bucket when all its rows have expired. So a
+// row may count for one bucket too long, never too short. Make one with
+// NewKeyCounter.
 type KeyCounter struct {
 	width int64 // of a bucket, ms
 	live  uint64
 	// buckets are in order of number; none is empty.
 	buckets []counterBucket
-	// last is the bucket of the last row, which usually takes the next one too.
+	// last is the bucket of the last row, usually also that of the next one.
 	last int
 	// nextEviction is the earliest stream time at which a bucket can expire.
 	nextEviction int64
@@ -38,14 +38,14 @@ func NewKeyCounter(w Window) KeyCounter {
 	return KeyCounter{width: max(1, w.Retention()/counterBuckets), nextEviction: NoStreamTime}
 }
 
-// Fits reports whether the buckets are those of this window.
+// Fits reports whether the buckets have the width for this window.
 func (c *KeyCounter) Fits(w Window) bool { return c.width == NewKeyCounter(w).width }
 
 // Live returns the number of live rows.
 func (c *KeyCounter) Live() uint64 { return c.live }
 
-// Active returns how many live rows have a window that is not over at a stream
-// time. A row may count for one bucket too long.
+// Active returns how many live rows are within their window at a stream time. A
+// row may count for one bucket too long.
 func (c *KeyCounter) Active(w Window, streamTime int64) uint64 {
 	if streamTime == NoStreamTime {
 		return c.live
@@ -73,8 +73,8 @@ func (c *KeyCounter) Add(first int64) {
 	}
 }
 
-// Oldest returns the first seen time of the oldest row; false without rows. A
-// removed row that was at most one bucket older may still decide it.
+// Oldest returns the first seen time of the oldest row; false without rows. The
+// time may be that of a removed row in the oldest bucket.
 func (c *KeyCounter) Oldest() (first int64, ok bool) {
 	if len(c.buckets) == 0 {
 		return 0, false
@@ -145,8 +145,8 @@ func floorDiv(a, b int64) int64 {
 // errKeyCounter is wrapped by the errors of DecodeKeyCounter.
 var errKeyCounter = errors.New("corrupt key counter")
 
-// Append appends the encoding: width, number of buckets, and for each bucket its
-// number, its rows and the offset of the lowest in it, as varints.
+// Append appends the encoding: width and number of buckets; for each bucket its
+// number, its rows, and its lowest time relative to its start. All are varints.
 func (c *KeyCounter) Append(dst []byte) []byte {
 	dst = binary.AppendUvarint(dst, uint64(c.width))
 	dst = binary.AppendUvarint(dst, uint64(len(c.buckets)))

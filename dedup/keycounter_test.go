@@ -8,9 +8,8 @@ import (
 	"testing"
 )
 
-// TestKeyCounterAgainstRows follows a random stream of events, with a map of rows
-// as the truth: the counter never counts fewer than are live, and never more
-// than a step of the retention too many.
+// TestKeyCounterAgainstRows compares the counter with a map of rows over random
+// events. It counts every live row, and no row for more than one bucket too long.
 func TestKeyCounterAgainstRows(t *testing.T) {
 	for seed := range uint64(20) {
 		r := rand.New(rand.NewPCG(seed, 1))
@@ -21,8 +20,8 @@ func TestKeyCounterAgainstRows(t *testing.T) {
 		for n := range int64(3000) {
 			at := base + n*(1+r.Int64N(20)) - r.Int64N(w.Size+1)
 			key := r.IntN(300)
-			first, held := rows[key]
-			switch verdict, row := Decide(Event{Time: at}, Row{First: first, Status: Seen}, held, w, streamTime); {
+			first, found := rows[key]
+			switch verdict, row := Decide(Event{Time: at}, Row{First: first, Status: Seen}, found, w, streamTime); {
 			case w.Late(at, streamTime), verdict == Duplicate, verdict == Late:
 				continue
 			case verdict == AfterWindow:
@@ -42,19 +41,19 @@ func TestKeyCounterAgainstRows(t *testing.T) {
 				if !w.Over(first+c.width, streamTime) {
 					nearlyActive++
 				}
-				if w.Held(first, streamTime) {
+				if w.Retains(first, streamTime) {
 					live++
 				}
-				if w.Held(first+c.width, streamTime) {
+				if w.Retains(first+c.width, streamTime) {
 					nearly++
 				}
 			}
-			// A key that comes back in its last step counts twice for a moment.
+			// A key that is seen again while its expired row still counts, counts twice.
 			if c.Live() < live || c.Live() > nearly+300/counterBuckets+5 {
-				t.Fatalf("seed %d, event %d: %d counted, %d live, %d within a step", seed, n, c.Live(), live, nearly)
+				t.Fatalf("seed %d, event %d: %d counted, %d live, %d within a bucket", seed, n, c.Live(), live, nearly)
 			}
 			if got := c.Active(w, streamTime); got < active || got > nearlyActive {
-				t.Fatalf("seed %d, event %d: %d counted as active, %d are, %d within a step", seed, n, got, active, nearlyActive)
+				t.Fatalf("seed %d, event %d: %d counted as active, %d are, %d within a bucket", seed, n, got, active, nearlyActive)
 			}
 			if len(c.buckets) > counterBuckets+2 && c.width > 1 {
 				t.Fatalf("%d buckets", len(c.buckets))
@@ -62,10 +61,10 @@ func TestKeyCounterAgainstRows(t *testing.T) {
 		}
 		back, rest, err := DecodeKeyCounter(append(c.Append(nil), 7))
 		if err != nil || len(rest) != 1 || back.live != c.live || back.width != c.width || !slices.Equal(back.buckets, c.buckets) {
-			t.Fatalf("%+v came back as %+v, %v", c, back, err)
+			t.Fatalf("%+v was decoded as %+v, %v", c, back, err)
 		}
 		if !back.Fits(w) || back.Fits(Window{Size: 10 * w.Size}) {
-			t.Error("the counter does not know its window")
+			t.Errorf("decoded width %d: Fits returns a wrong result", back.width)
 		}
 	}
 }
@@ -78,7 +77,7 @@ func TestKeyCounterAtTheEndsOfTime(t *testing.T) {
 	}
 	c.Advance(w, NoStreamTime)
 	if n := c.Active(w, NoStreamTime); n != 4 {
-		t.Errorf("%d active before there is time, want 4", n)
+		t.Errorf("%d active before the first stream time, want 4", n)
 	}
 	c.Remove(12345)
 	if c.Live() != 4 {

@@ -8,14 +8,14 @@ import (
 	"testing"
 )
 
-var rewrite = flag.Bool("rewrite", false, "write what the plays in testdata give into them")
+var rewrite = flag.Bool("rewrite", false, "write the output of the scripts into testdata")
 
-// testPlays runs every play of a directory: commands, each followed by ---- and
-// what it answers. Every play has a run of its own.
+// testPlays runs every script of a directory: commands, each followed by ---- and
+// its inOutput output. Every script starts with a new run function.
 func testPlays(t *testing.T, dir string, begin func() func(line string) (string, error)) {
 	files, err := filepath.Glob(filepath.Join("testdata", dir, "*.txt"))
 	if err != nil || len(files) == 0 {
-		t.Fatalf("no plays: %v", err)
+		t.Fatalf("no scripts in testdata/%s: %v", dir, err)
 	}
 	for _, file := range files {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
@@ -28,7 +28,7 @@ func testPlays(t *testing.T, dir string, begin func() func(line string) (string,
 				return
 			}
 			if !*rewrite {
-				t.Fatalf("the play goes another way (-rewrite to keep it):\n%s", got)
+				t.Fatalf("the output differs from %s (-rewrite writes it):\n%s", file, got)
 			}
 			if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
 				t.Fatal(err)
@@ -37,32 +37,32 @@ func testPlays(t *testing.T, dir string, begin func() func(line string) (string,
 	}
 }
 
-// play returns the play with the answers that run gives.
+// play returns the script with the output of run.
 func play(t *testing.T, text string, run func(line string) (string, error)) string {
 	var got strings.Builder
-	waiting, expected := "", false // a command whose answer comes; inside an answer
+	command, inOutput := "", false // command has no output yet
 	for line := range strings.Lines(text) {
 		switch text := strings.TrimSpace(line); {
-		case text == "----" && waiting != "":
-			answer, err := run(waiting)
+		case text == "----" && command != "":
+			output, err := run(command)
 			if err != nil {
 				t.Fatal(err)
 			}
-			got.WriteString("----\n" + answer + "\n")
-			waiting, expected = "", true
+			got.WriteString("----\n" + output + "\n")
+			command, inOutput = "", true
 		case text == "" || strings.HasPrefix(text, "#"):
-			expected = false
+			inOutput = false
 			got.WriteString(line)
-		case !expected:
-			if waiting != "" {
-				t.Fatalf("no ---- after %q", waiting)
+		case !inOutput:
+			if command != "" {
+				t.Fatalf("no ---- after %q", command)
 			}
-			waiting = text
+			command = text
 			got.WriteString(line)
 		}
 	}
-	if waiting != "" {
-		t.Fatalf("no ---- after %q", waiting)
+	if command != "" {
+		t.Fatalf("no ---- after %q", command)
 	}
 	return got.String()
 }

@@ -8,15 +8,15 @@ import (
 )
 
 // Digest is the key of a row: the first 16 bytes of the SHA-256 (or HMAC-SHA-256)
-// of namespace, kind of key and dedup key. With 10^12 live keys the probability
-// of a collision is below 2^-48.
+// of namespace, kind of key and dedup key. Among 10^12 live keys the probability
+// that two have the same digest is below 2^-48.
 type Digest [16]byte
 
 // String returns the digest as 32 lower-case hex digits.
 func (d Digest) String() string { return hex.EncodeToString(d[:]) }
 
-// Position is the place of a record in its input topic. Topic is the topic's
-// number in the app's manifest, because a row must stay small.
+// Position locates a record in the input topics. Topic is the topic's number in
+// the app's manifest, because a row must stay small.
 type Position struct {
 	Topic     uint16
 	Partition int32
@@ -32,8 +32,8 @@ const (
 	Seen            Status = 0 // plain deduplication: the first event was emitted
 	ClaimInProgress Status = 1 // claim mode: forwarded, no outcome yet
 	Submitted       Status = 2 // claim mode: pinned, never dispatched again
-	Completed       Status = 3 // claim mode: Result holds the outcome
-	Freed           Status = 4 // claim mode: failed, rejected or forgotten; equal to no row
+	Completed       Status = 3 // claim mode: Result has the outcome
+	Freed           Status = 4 // claim mode: failed, rejected or erased; same as no row
 )
 
 var statusNames = [...]string{"seen", "in_progress", "submitted", "completed", "freed"}

@@ -21,7 +21,7 @@ type Token struct {
 
 const tokenVersion = 1
 
-// ErrToken is wrapped by every error about a text that is no token.
+// ErrToken is wrapped by every error of ParseToken.
 var ErrToken = errors.New("no claim token")
 
 var tokenSum = crc32.MakeTable(crc32.Castagnoli)
@@ -74,7 +74,8 @@ func ParseToken(text []byte) (t Token, err error) {
 	if !c.Done() {
 		return Token{}, fmt.Errorf("%w: cut short or out of range", ErrToken)
 	}
-	// base64 ignores line breaks, and a varint has longer forms.
+	// The decoders also accept other texts of a token: base64 ignores line breaks,
+	// and a varint has longer forms.
 	if !bytes.Equal(t.Append(nil), text) {
 		return Token{}, fmt.Errorf("%w: it has a line break, or is not written as oncebus writes it", ErrToken)
 	}

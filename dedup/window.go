@@ -2,19 +2,19 @@ package dedup
 
 import "math"
 
-// NoStreamTime is the stream time of a namespace before its first event. No event
-// is late against it, and no row has expired.
+// NoStreamTime is the stream time of a namespace before its first event. Then every
+// event is in time and every row is retained.
 const NoStreamTime int64 = math.MinInt64
 
 // Window is a route's rule of time. All values are milliseconds of event time.
 //
 // A row first seen at f covers the events in [f-Size, f+Size], both ends included.
-// A later event is AfterWindow and replaces the row. An earlier event is Late: an
-// older row may have been replaced, and one row per key cannot show it.
+// A later event is AfterWindow and replaces the row. An earlier event is Late,
+// because this row may have replaced an older one.
 type Window struct {
 	Size  int64 // how far a duplicate may be from the first event
 	Grace int64 // how far beyond Size an event may lie behind stream time
-	Skew  int64 // how far an event may be ahead of broker time
+	Skew  int64 // how far an event time may be after broker time
 	// ClampFuture sets an event after broker time + Skew to that time; without
 	// it such an event is Invalid.
 	ClampFuture bool
@@ -22,7 +22,7 @@ type Window struct {
 
 // Retention is how far behind stream time a row is retained. An event may be
 // Size+Grace behind stream time, and its first event one Size more. An older row
-// decides nothing but AfterWindow.
+// could only change Unique to AfterWindow.
 func (w Window) Retention() int64 { return saturate(saturate(w.Size, w.Size), w.Grace) }
 
 // Covers reports whether an event at t is a duplicate of one first seen at first.
@@ -35,9 +35,9 @@ func (w Window) Late(t, streamTime int64) bool {
 	return streamTime != NoStreamTime && t < saturate(streamTime, -saturate(w.Size, w.Grace))
 }
 
-// Held reports whether a row first seen at first is retained. Any other row counts
+// Retains reports whether a row first seen at first is retained. Any other row counts
 // as absent, stored or not, so that eviction never changes a verdict.
-func (w Window) Held(first, streamTime int64) bool {
+func (w Window) Retains(first, streamTime int64) bool {
 	return first >= w.Horizon(streamTime)
 }
 
@@ -55,16 +55,16 @@ func (w Window) Over(first, streamTime int64) bool {
 	return streamTime != NoStreamTime && streamTime > saturate(first, w.Size)
 }
 
-// Stands reports whether a stored row decides on its key: it is retained and not
+// Decides reports whether a stored row decides on its key: it is retained and not
 // freed.
-func (w Window) Stands(r *Row, streamTime int64) bool {
-	return r.Status != Freed && w.Held(r.First, streamTime)
+func (w Window) Decides(r *Row, streamTime int64) bool {
+	return r.Status != Freed && w.Retains(r.First, streamTime)
 }
 
 // Admit checks an event time before any look-up. streamTime is the namespace's
-// before this event, NoStreamTime for none. brokerTime is when the broker received
-// the event, in Unix milliseconds. Admit returns Unique if Decide has to decide,
-// else Late or Invalid, and the event time, clamped where the route says so.
+// before this event. brokerTime is when the broker received the event, in Unix
+// milliseconds. Admit returns Unique if Decide has to decide, else Late or Invalid.
+// The second result is the event time, clamped with ClampFuture.
 func (w Window) Admit(t, streamTime, brokerTime int64) (Verdict, int64) {
 	if limit := saturate(brokerTime, w.Skew); t > limit {
 		if !w.ClampFuture {

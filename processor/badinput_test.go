@@ -57,7 +57,7 @@ func bySource(t *testing.T, records []*kgo.Record) map[string]*kgo.Record {
 
 // foreign returns a record's headers without ours.
 func foreign(r *kgo.Record) []kgo.RecordHeader {
-	return slices.DeleteFunc(slices.Clone(r.Headers), func(h kgo.RecordHeader) bool { return wire.IsOurs(h.Key) })
+	return slices.DeleteFunc(slices.Clone(r.Headers), func(h kgo.RecordHeader) bool { return wire.IsReserved(h.Key) })
 }
 
 func sameHeaders(a, b []kgo.RecordHeader) bool {

@@ -161,7 +161,7 @@ func (b *bench) scanKeys() map[string]keySums {
 	}
 	for at, row := range rows {
 		switch now, status := times[at.partition], row.Status.String(); {
-		case !window.Stands(&row, now):
+		case !window.Decides(&row, now):
 		case window.Over(row.First, now):
 			sums[status] = sums[status].plus(keySums{1, 0, 1})
 		default:

@@ -43,8 +43,8 @@ func (s *Store) runBackground() {
 	}
 }
 
-// markOpen writes STATUS once after the first round: reading the files did not
-// kill the process.
+// markOpen writes STATUS once, after the first round. By then reading the files has
+// not killed the process.
 func (s *Store) markOpen() error {
 	if s.markedOpen {
 		return nil
@@ -176,7 +176,7 @@ const mergeBacklogFactor = 6
 
 // returnToken lets the owner freeze again after a flush, unless the merge
 // backlog is too long: flushes precede merges, so a fast writer would add runs
-// without bound. merged says that no merge can reduce the runs.
+// without bound. merged reports that no merge can reduce the runs.
 func (s *Store) returnToken(merged bool) {
 	if s.owesToken && (merged || s.countMergeable() < mergeBacklogFactor*s.host.cfg.MergeFanIn) {
 		s.owesToken = false
@@ -185,8 +185,8 @@ func (s *Store) returnToken(merged bool) {
 }
 
 // evictRuns evicts a run only if it and all older runs have no retained row of
-// its namespaces. Otherwise the eviction would expose an older retained row of
-// a digest whose newest row is evicted.
+// its namespaces. Otherwise Get would return an older retained row of a digest
+// whose newest row is evicted.
 func (s *Store) evictRuns() error {
 	before := s.evictBounds.Load()
 	if before == nil {

@@ -12,7 +12,7 @@ import (
 	"oncebus/dedup"
 )
 
-// TestResultsCountForMemory shows that results fill a table as rows do.
+// TestResultsCountForMemory fills a table with the result of one row.
 func TestResultsCountForMemory(t *testing.T) {
 	h := newHost(t, smallConfig()) // 64 rows
 	s := mustOpen(t, h, t.TempDir())
@@ -63,8 +63,9 @@ func TestEvictedRunIsDroppedWhole(t *testing.T) {
 	must(t, s.Close())
 }
 
-// TestOlderRowStaysHidden: the newest row of a key has expired, an older one in
-// an older run is retained. Eviction of the newest row would expose the older.
+// TestOlderRowStaysHidden has keys whose newest row has expired and whose older row,
+// in an older run, is retained. After eviction of the newest row, Get would return
+// the older one.
 func TestOlderRowStaysHidden(t *testing.T) {
 	h := newHost(t, smallConfig())
 	idle := watchIdle(h)
@@ -256,7 +257,7 @@ func TestCollectionFreesSpace(t *testing.T) {
 		t.Fatalf("no value-log file was collected: %+v", st)
 	}
 	t.Logf("%d bytes on disk for runs of %d bytes", st.DiskBytes, st.RunBytes)
-	if st.DiskBytes > 40<<20 { // the flushes alone wrote as much, the merges too
+	if st.DiskBytes > 40<<20 { // the flushes wrote as much, and the merges again
 		t.Fatalf("%d bytes on disk for runs of %d bytes", st.DiskBytes, st.RunBytes)
 	}
 	must(t, m.check(s, m.position()))

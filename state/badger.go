@@ -20,8 +20,8 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Sizes of Badger's files. Pages go to the value log, the LSM tree holds only
-// their keys, a manifest and small pages.
+// Sizes of Badger's files. Pages are in the value log; the LSM tree contains only
+// their keys, the manifest and small pages.
 const (
 	// memTableBytes is small, because the value log's collection counts a
 	// deleted page as garbage only after its tombstone was flushed and

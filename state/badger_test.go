@@ -68,14 +68,14 @@ func TestDamage(t *testing.T) {
 			t.Errorf("no file %s was damaged", kind)
 		}
 	}
-	outcomes := make(map[string]int)
+	results := make(map[string]int)
 	all := len(cases)
 	for len(cases) > 0 {
-		cases = cases[runDamage(t, cases, outcomes):]
+		cases = cases[runDamage(t, cases, results):]
 	}
-	t.Logf("%d injuries: %v, in files of kinds %v", all, outcomes, kinds)
+	t.Logf("%d injuries: %v, in files of kinds %v", all, results, kinds)
 	for _, op := range []string{injuryFlip, injuryZero, injuryCut, injuryDelete, injuryOlder, injuryMix} {
-		if outcomes[op+" corrupt"] == 0 {
+		if results[op+" corrupt"] == 0 {
 			t.Errorf("no injury %q was detected", op)
 		}
 	}
@@ -121,7 +121,7 @@ func damageBases(t *testing.T) (older string, bases []string) {
 
 // runDamage runs cases in a child process and returns the number of cases that
 // ended, the one in which the child died included.
-func runDamage(t *testing.T, cases []injury, outcomes map[string]int) int {
+func runDamage(t *testing.T, cases []injury, results map[string]int) int {
 	input, err := json.Marshal(cases)
 	must(t, err)
 	work := t.TempDir()
@@ -137,11 +137,11 @@ func runDamage(t *testing.T, cases []injury, outcomes map[string]int) int {
 	must(t, cmd.Start())
 	done := 0
 	for in := bufio.NewScanner(out); in.Scan(); done++ {
-		outcome := in.Text()
-		if outcome != "corrupt" && outcome != "exact" {
-			t.Errorf("%+v: %s", cases[done], outcome)
+		result := in.Text()
+		if result != "corrupt" && result != "exact" {
+			t.Errorf("%+v: %s", cases[done], result)
 		}
-		outcomes[cases[done].Op+" "+outcome]++
+		results[cases[done].Op+" "+result]++
 	}
 	if err := cmd.Wait(); err != nil {
 		if done == len(cases) {
@@ -149,7 +149,7 @@ func runDamage(t *testing.T, cases []injury, outcomes map[string]int) int {
 		}
 		text, _ := os.ReadFile(log.Name())
 		t.Errorf("%+v: the process died: %v\n%s", cases[done], err, tail(text))
-		outcomes["died"]++
+		results["died"]++
 		done++
 	}
 	return done
@@ -157,7 +157,7 @@ func runDamage(t *testing.T, cases []injury, outcomes map[string]int) int {
 
 func tail(b []byte) []byte { return b[:min(len(b), 3000)] }
 
-// childDamage opens each damaged store and prints the outcome.
+// childDamage opens each damaged store and prints the result.
 func childDamage() {
 	work := os.Args[len(os.Args)-1]
 	input, err := os.ReadFile(filepath.Join(work, "cases.json"))
@@ -173,13 +173,13 @@ func childDamage() {
 		panic(err)
 	}
 	for i, d := range cases {
-		outcome := make(chan string, 1)
-		go func() { outcome <- tryDamage(h, d, filepath.Join(work, fmt.Sprint(i))) }()
+		result := make(chan string, 1)
+		go func() { result <- tryDamage(h, d, filepath.Join(work, fmt.Sprint(i))) }()
 		select {
-		case text := <-outcome:
+		case text := <-result:
 			fmt.Println(text)
 		case <-time.After(20 * time.Second): // Badger never released a lock
-			fmt.Println("hangs")
+			fmt.Println("blocked")
 		}
 	}
 	os.Exit(0)
@@ -241,7 +241,7 @@ func tryDamage(h *Host, d injury, dir string) string {
 	return "exact"
 }
 
-// damage is one injury to a copy of a store's directory.
+// injury is one change that damages a copy of a store's directory.
 type injury struct {
 	Base string // directory that is copied and injured
 	Op   string
@@ -347,7 +347,7 @@ func mixPagesOf(from, to string, r *rand.Rand) error {
 	return os.WriteFile(to, now, 0o600)
 }
 
-// fileDamage lists the injuries to one file.
+// fileInjuries lists the injuries to one file.
 func fileInjuries(t *testing.T, r *rand.Rand, older, base, name string) []injury {
 	t.Helper()
 	cases := []injury{{Base: base, Op: injuryDelete, File: name}, {Base: base, Op: injuryCut, File: name}}
@@ -371,7 +371,7 @@ func fileInjuries(t *testing.T, r *rand.Rand, older, base, name string) []injury
 	return cases
 }
 
-// usedBytes is the length of a file without the zeros at its end.
+// usedBytes returns the length of a file without the zeros at its end.
 func usedBytes(t *testing.T, path string) int64 {
 	t.Helper()
 	data, err := os.ReadFile(path)
@@ -383,8 +383,8 @@ func usedBytes(t *testing.T, path string) int64 {
 	return int64(n)
 }
 
-// TestUnfinishedFilesAfterKill: a store opens despite empty log files and
-// truncated statistics.
+// TestUnfinishedFilesAfterKill opens a store with empty log files and truncated
+// statistics.
 func TestUnfinishedFilesAfterKill(t *testing.T) {
 	h := newHost(t, smallConfig())
 	dir := t.TempDir()

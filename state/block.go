@@ -87,7 +87,7 @@ func decodeBlock(b []byte) (blockHeader, []byte, error) {
 		return blockHeader{}, nil, fmt.Errorf("%w: block checksum does not match", ErrCorrupt)
 	}
 	if n := binary.LittleEndian.Uint32(b[36:]); uint64(n) != uint64(len(b)-blockHeaderBytes) {
-		return blockHeader{}, nil, fmt.Errorf("%w: block header says %d bytes, block has %d", ErrCorrupt, n, len(b)-blockHeaderBytes)
+		return blockHeader{}, nil, fmt.Errorf("%w: block has %d bytes, its header %d", ErrCorrupt, len(b)-blockHeaderBytes, n)
 	}
 	h := blockHeader{
 		kind:   blockKind(b[1]),

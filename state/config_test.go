@@ -16,6 +16,6 @@ func TestConfigReportsAllMistakes(t *testing.T) {
 		}
 	}
 	if _, err := NewHost(Config{}, prometheus.NewRegistry(), quiet()); err == nil {
-		t.Error("a host with an invalid config")
+		t.Error("NewHost accepts an invalid config")
 	}
 }

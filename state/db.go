@@ -153,7 +153,7 @@ func (db *database) readPart(r *run, kind blockKind, part uint32, fn func(rows u
 	for c := uint16(1); c < first.chunks; c++ {
 		err := db.readBlock(r, kind, part, c, func(h blockHeader, payload []byte) error {
 			if h.chunks != first.chunks || h.rows != first.rows {
-				return fmt.Errorf("%w: chunk 0 says %d chunks and %d rows, chunk %d says %d and %d",
+				return fmt.Errorf("%w: chunk 0 has counts of %d chunks and %d rows, chunk %d of %d and %d",
 					ErrCorrupt, first.chunks, first.rows, c, h.chunks, h.rows)
 			}
 			whole = append(whole, payload...)

@@ -391,7 +391,7 @@ func TestMissingPageIsCorrupt(t *testing.T) {
 	must(t, mustOpen(t, h, dir).Close())
 }
 
-// TestBadgerPanicsAreCorrupt: a panic inside Badger's read becomes an error.
+// TestBadgerPanicsAreCorrupt requires ErrCorrupt after a panic in a read of Badger.
 func TestBadgerPanicsAreCorrupt(t *testing.T) {
 	d := &database{readTxn: &badger.Txn{}} // has no database: Get panics
 	if err := d.read([]byte("x"), nil); !errors.Is(err, ErrCorrupt) {

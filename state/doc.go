@@ -1,9 +1,9 @@
 // Package state stores the rows of a task: the state of every dedup key within
-// its window. The changelog is the truth; a store caches a committed prefix of
+// its window. The changelog is authoritative; a store caches a committed prefix of
 // it in a directory with a Badger database. Of this module the package imports
-// dedup and state/failpoint; it does not know Kafka.
+// dedup and state/failpoint; it imports no Kafka client.
 //
-// # The way of a row
+// # A row from Put to eviction
 //
 //	Put     -> overlay: rows of the open transaction
 //	Apply   -> active table: committed rows in memory
@@ -35,7 +35,7 @@
 //  4. Runs are ordered by age, and only consecutive runs are merged.
 //  5. Eviction changes no verdict: a row is evicted only if no older row of its
 //     namespace is retained, so that Get returns the newest row or an expired one.
-//  6. STATUS says open before Badger opens the files, and closed after Badger
+//  6. STATUS is open before Badger opens the files, and closed after Badger
 //     closed them. Files that were open when the host stopped are ErrUnclean;
 //     after a kill they are complete, because the page cache outlives a process.
 //
@@ -45,11 +45,11 @@
 //     process on damaged tables and unreadable files, in its own goroutines.
 //     STATUS counts other deaths while opening; after three the files are corrupt.
 //   - All writes are synced, yet a host stop makes a store ErrUnclean: a disk may
-//     acknowledge a sync too early, and a rebuild takes only minutes.
+//     acknowledge a sync too early. A rebuild takes only minutes.
 //   - Reads of empty values are repeated: Badger returns an unreadable value as
 //     empty, and for an instant also a value that its collection moves.
 //   - Badger's compactors are off, because they poll: database.compact replaces
-//     them. Level zero must never block a write, which only they would unblock.
+//     them. Level zero must never block a write, because only they would unblock it.
 //   - Memtables are tiny, because deleted pages become garbage only after a
 //     compaction of their tombstones; 10 to 20 MiB a store are never collected.
 //   - Without a secret, producers can compute digests, fill single pages and

@@ -2,8 +2,7 @@ package state
 
 import "testing"
 
-// TestFilter: no added key is a miss, also if added twice, and few absent keys
-// are false hits.
+// TestFilter finds every added key, also one added twice, and has few false hits.
 func TestFilter(t *testing.T) {
 	const rows = 50_000
 	f := newFilter(rows)

@@ -13,8 +13,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Host owns what the stores of one process share: the memory budget, the
-// bounded background jobs, the metrics. Its methods are safe from any goroutine.
+// Host has the resources that the stores of one process share: the memory budget,
+// the bounded background jobs, the metrics. Its methods are safe from any goroutine.
 type Host struct {
 	cfg     Config
 	log     *slog.Logger
@@ -123,10 +123,10 @@ func (h *Host) putTable(t *table) {
 // Open opens or creates the store in dir. identity names the owner of the
 // state, such as cluster, changelog topic and partition.
 //
-// The error wraps ErrForeign for a directory with another identity, ErrCorrupt
-// for unreadable or damaged files, ErrUnclean for a store that was open when
-// the host stopped; Open leaves these files as they are. A directory locked by
-// another process, or without permissions, gives an error of no such kind.
+// The error wraps ErrForeign for a directory with another identity, and ErrCorrupt
+// for unreadable or damaged files. It wraps ErrUnclean for a store that was open
+// when the host stopped. Open leaves these files unchanged. For a directory locked
+// by another process, or without permissions, the error wraps none of the three.
 func (h *Host) Open(dir string, identity []byte) (*Store, error) {
 	if len(identity) > maxIdentityBytes {
 		return nil, fmt.Errorf("open %s: identity has %d bytes, more than the limit of %d", dir, len(identity), maxIdentityBytes)

@@ -125,8 +125,7 @@ func awaitIdle(t failer, s *Store, idle <-chan struct{}) {
 	s.Discard()
 }
 
-// TestPauseMerges: during the pause a store flushes and does not merge;
-// afterwards it merges the backlog.
+// TestPauseMerges flushes runs during a pause, which the store merges afterwards.
 func TestPauseMerges(t *testing.T) {
 	h := newHost(t, smallConfig())
 	idle := watchIdle(h)
@@ -179,7 +178,7 @@ func TestHostCloseWithOpenStore(t *testing.T) {
 	h := newHost(t, smallConfig())
 	s := mustOpen(t, h, t.TempDir())
 	if err := h.Close(); err == nil {
-		t.Fatal("host closed under an open store")
+		t.Fatal("Close of a host with an open store returned no error")
 	}
 	must(t, s.Close())
 }

@@ -51,9 +51,13 @@ type namespaceRows struct {
 	lastFirst int64
 }
 
-// Layout of the manifest, little endian: version 1 | CRC-32C 4 of what follows
-// | identity | position | checkpoint | nextRun | runs, integers as varints,
-// byte strings with their length (the checkpoint's plus one, 0 for none).
+// Layout of the manifest, little endian:
+//
+//	version 1 | CRC-32C 4 of all that follows | identity | position |
+//	checkpoint | nextRun | runs
+//
+// Integers are varints, byte strings have their length before them (that of the
+// checkpoint plus one, 0 for none).
 const (
 	manifestVersion = 1
 	manifestSumFrom = 5

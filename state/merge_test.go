@@ -6,7 +6,7 @@ import (
 	"oncebus/dedup"
 )
 
-// TestMergeKeepsNewest overwrites the same keys many times: merges keep one row
+// TestMergeKeepsNewest overwrites the same keys many times: a merge retains one row
 // of each.
 func TestMergeKeepsNewest(t *testing.T) {
 	h := newHost(t, smallConfig())

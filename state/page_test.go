@@ -9,8 +9,8 @@ import (
 	"oncebus/dedup"
 )
 
-// TestPageCoversItsDigests: the least digest is on the first page, the greatest
-// on the last.
+// TestPageCoversItsDigests finds the least digest on the first page, the greatest on
+// the last.
 func TestPageCoversItsDigests(t *testing.T) {
 	for _, n := range []uint32{1, 2, 3, 1000, 1 << 31} {
 		if pageOf(0, n) != 0 || pageOf(^uint64(0), n) != n-1 {

@@ -169,7 +169,7 @@ func flush(t failer, s *Store) {
 	must(t, s.Flush(context.Background()))
 }
 
-// load applies rows [from, to), each of its own transaction of up to 20.
+// applyRows applies rows [from, to) in transactions of up to 20 rows.
 func applyRows(t failer, s *Store, m *model, from, to uint64, change func(*dedup.Row)) {
 	t.Helper()
 	for from < to {

@@ -115,7 +115,7 @@ func TestDeathsWhileOpening(t *testing.T) {
 	}
 }
 
-// TestStatusAfterFailure: the status of a failed store is not closed.
+// TestStatusAfterFailure requires that the status of a failed store is not closed.
 func TestStatusAfterFailure(t *testing.T) {
 	h := newHost(t, damageConfig())
 	dir := t.TempDir()

@@ -34,7 +34,7 @@ type Store struct {
 	manifest   *manifest
 	owesToken  bool   // freezeToken is due once flush and merges allow it
 	garbage    uint64 // deleted bytes that the value log still stores
-	markedOpen bool   // STATUS says open, no longer opening
+	markedOpen bool   // STATUS is open, no longer opening
 
 	// freezeToken contains a token when the owner may freeze the active table.
 	freezeToken    chan struct{}
@@ -97,7 +97,7 @@ func (s *Store) Get(d dedup.Digest) (row dedup.Row, found bool, err error) {
 	return dedup.Row{}, false, nil
 }
 
-// readRow looks d up in the one page of r that can hold it.
+// readRow looks d up in the one page of r that can contain it.
 func (s *Store) readRow(r *run, d dedup.Digest) (row dedup.Row, found bool, err error) {
 	err = s.db.readPage(r, pageOf(prefix(&d), r.pages), func(p page) error {
 		i, onPage := p.find(&d)
@@ -125,7 +125,7 @@ func (s *Store) Put(row dedup.Row) {
 	s.overlay.put(s.host.seed.hash(&row.Digest), slotOf(&row), extraOf(&row))
 }
 
-// Discard drops the rows of the open transaction after an abort.
+// Discard removes the rows of the open transaction after an abort.
 func (s *Store) Discard() {
 	s.overlay.clear()
 	s.refreshView()
@@ -134,7 +134,7 @@ func (s *Store) Discard() {
 
 // Apply adds the rows of the committed transaction to the store. position is
 // the next changelog offset that the store lacks; it must not decrease. The
-// store keeps checkpoint, the caller's bytes valid at position, unread.
+// store copies checkpoint, any bytes of the caller that are valid at position.
 //
 // Apply returns when the rows are in memory. It blocks only when flushes or
 // merges fall behind (backpressure). A lower position or an oversized
@@ -177,7 +177,7 @@ func (s *Store) freezeIfDue(now time.Time) error {
 		select {
 		case <-s.freezeToken:
 			s.freezeTable()
-		default: // the previous flush is running; the next Apply tries again
+		default: // the previous flush is in progress; the next Apply tries again
 		}
 		return nil
 	}
@@ -340,7 +340,7 @@ func (s *Store) stop() error {
 		return errors.Join(deleteErr, fmt.Errorf("close %s: %w", s.dir, err))
 	}
 	if deleteErr != nil || s.Err() != nil {
-		return deleteErr // the files are of unknown content: STATUS stays open
+		return deleteErr // the content of the files is unknown: STATUS stays open
 	}
 	return status{state: statusClosed, boot: s.host.boot}.write(s.dir)
 }

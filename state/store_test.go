@@ -13,7 +13,7 @@ import (
 	"oncebus/dedup"
 )
 
-// TestLateRows: a store keeps rows with a much earlier event time than others.
+// TestLateRows stores rows with a much earlier event time than the others.
 func TestLateRows(t *testing.T) {
 	h := newHost(t, smallConfig())
 	s := mustOpen(t, h, t.TempDir())
@@ -83,7 +83,7 @@ type storeMachine struct {
 	copy chan string // the target directory of the snapshot at the next write
 }
 
-// Three namespaces whose windows have very different lengths.
+// namespaceSteps has three namespaces whose windows have very different lengths.
 var namespaceSteps = [3]int64{1, 10, 1000}
 
 func (m *storeMachine) drawRow(t *rapid.T) dedup.Row {
@@ -240,8 +240,8 @@ func (m *storeMachine) checkSometimes(t *rapid.T) {
 	}
 }
 
-// TestLookupsDoNotAllocate: look-ups of absent and recent rows allocate no
-// memory, nor do transactions once the tables have grown.
+// TestLookupsDoNotAllocate measures look-ups of absent and recent rows, and
+// transactions once the tables have grown.
 func TestLookupsDoNotAllocate(t *testing.T) {
 	h := newHost(t, DefaultConfig())
 	s := mustOpen(t, h, t.TempDir())

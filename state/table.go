@@ -10,7 +10,7 @@ import (
 )
 
 // slot is a row in memory: 56 bytes without a pointer, so that the garbage
-// collector has nothing to follow in millions of them.
+// collector does not scan millions of them.
 type slot struct {
 	digest      dedup.Digest
 	first       int64
@@ -98,8 +98,8 @@ func (t *table) find(hash uint64, d *dedup.Digest) *slot {
 	}
 }
 
-// put stores s and x under the digest of s and replaces an older row. It keeps
-// the result without a copy and ignores s.extra.
+// put stores s and x under the digest of s and replaces an older row. It does not
+// copy the result, and ignores s.extra.
 func (t *table) put(hash uint64, s slot, x extra) {
 	stored := t.slotFor(hash, &s.digest)
 	ordinal := stored.extra
@@ -137,7 +137,7 @@ func (t *table) slotFor(hash uint64, d *dedup.Digest) *slot {
 	}
 }
 
-// grow appends an empty slot.
+// appendSlot appends an empty slot.
 func (t *table) appendSlot() *slot {
 	if t.rows >= maxOrdinal {
 		panic(fmt.Sprintf("state: table of %d rows is full", t.rows))

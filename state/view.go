@@ -1,6 +1,7 @@
 package state
 
-// frozenTable is a full table of recent rows on its way to a run.
+// frozenTable is a table of recent rows that the background goroutine writes as a
+// run.
 type frozenTable struct {
 	table *table
 	// position and checkpoint are the store's at the time of the freeze.
@@ -12,10 +13,10 @@ type frozenTable struct {
 	refs int
 }
 
-// view is an immutable, reference-counted list of what a look-up reads below
-// the active table. The owner keeps one reference from one Apply or Discard to
-// the next: its look-ups take no lock, and no run or table that it reads can be
-// deleted or reused.
+// view is an immutable, reference-counted list of the frozen table and the runs,
+// which a look-up reads after the active table. The owner keeps one reference from
+// one Apply or Discard to the next: its look-ups take no lock, and the background
+// goroutine cannot delete or reuse a run or table that it reads.
 type view struct {
 	frozen *frozenTable // nil if none
 	runs   []*run       // from newest to oldest
@@ -39,7 +40,7 @@ func (s *Store) publishView(next func(old *view) *view) {
 	s.currentView = v
 }
 
-// refreshView moves the owner to the current view.
+// refreshView makes the current view the owner's.
 func (s *Store) refreshView() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -51,7 +52,7 @@ func (s *Store) refreshView() {
 	s.ownerView = s.currentView
 }
 
-// releaseView drops one reference to v. The caller has locked s.mu.
+// releaseView releases one reference to v. The caller has locked s.mu.
 func (s *Store) releaseView(v *view) {
 	if v == nil {
 		return

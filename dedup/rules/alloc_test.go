@@ -9,8 +9,7 @@ import (
 )
 
 // benchPayload is a signal of about the given size in bytes. No object in it has
-// more than 64 names: beyond that jsontext looks for duplicates with a map, which
-// it allocates.
+// more than 64 names: for more, jsontext allocates a map to find duplicates.
 func benchPayload(size int) []byte {
 	const head = `{"traceId":"7d1f0c2a-93b4-4f6e-8a55-0c9d2e1b7f30","symbol":"AAPL","exchange":"NASDAQ","action":"buy",` +
 		`"timestamp":1729636859999,"quantity":100.5,"account":"ACC123456","side":"buy","type":"limit","limit":187.25`
@@ -65,7 +64,7 @@ func TestAllocations(t *testing.T) {
 					t.Fatalf("%s: %s", source.name, got.Reason)
 				}
 				if source.pooled && raceDetector {
-					continue // sync.Pool forgets at random then
+					continue // with the race detector sync.Pool drops items at random
 				}
 				if n := testing.AllocsPerRun(100, func() { d.Derive(in) }); n != 0 {
 					t.Errorf("%s, %s, %d bytes: %v allocations", source.name, secret, size, n)

@@ -6,8 +6,8 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// canonicalOptions make jsontext write RFC 8785. Names and UTF-8 were checked
-// when the payload was read and are not checked again.
+// canonicalOptions make jsontext write RFC 8785. They disable its checks of names
+// and UTF-8, which payload.read has done.
 var canonicalOptions = []jsontext.Options{
 	jsontext.CanonicalizeRawInts(true),
 	jsontext.CanonicalizeRawFloats(true),
@@ -16,8 +16,8 @@ var canonicalOptions = []jsontext.Options{
 	jsontext.AllowInvalidUTF8(true),
 }
 
-// appendCanonical appends the canonical form of a checked JSON value. It fails
-// on a number that float64 does not hold.
+// appendCanonical appends the canonical form of a checked JSON value. It returns a
+// reason for a number that a float64 would change.
 func (d *Deriver) appendCanonical(dst, raw []byte) ([]byte, string) {
 	switch c := raw[0]; {
 	case c == '{' || c == '[':
@@ -27,7 +27,7 @@ func (d *Deriver) appendCanonical(dst, raw []byte) ([]byte, string) {
 	case c == '-' || isDigit(c):
 		return d.appendNumber(dst, raw)
 	case c != '"' || bytes.IndexByte(raw, '\\') < 0:
-		return append(dst, raw...), "" // literals, and strings without escapes, stand as they are
+		return append(dst, raw...), "" // a literal, or a string without escapes, is canonical
 	}
 	dst, err := jsontext.AppendFormat(dst, raw, canonicalOptions...)
 	if err != nil { // unreachable for a checked value
@@ -36,7 +36,7 @@ func (d *Deriver) appendCanonical(dst, raw []byte) ([]byte, string) {
 	return dst, ""
 }
 
-// checkNumbers checks every number of a checked JSON value.
+// checkNumbers calls checkNumber for every number of a checked JSON value.
 func (d *Deriver) checkNumbers(raw []byte) string {
 	for i := 0; i < len(raw); {
 		switch c := raw[i]; {
@@ -57,8 +57,8 @@ func (d *Deriver) checkNumbers(raw []byte) string {
 	return ""
 }
 
-// appendQuoted appends text, which is valid UTF-8, as a canonical JSON string
-// (RFC 8785, section 3.2.2.2).
+// appendQuoted appends text as a canonical JSON string (RFC 8785, section
+// 3.2.2.2). The text must be valid UTF-8.
 func appendQuoted(dst, text []byte) []byte {
 	dst, _ = jsontext.AppendQuote(dst, text) // the only error is invalid UTF-8
 	return dst
@@ -66,12 +66,12 @@ func appendQuoted(dst, text []byte) []byte {
 
 // appendUnquoted appends the text of a checked JSON string.
 func appendUnquoted(dst, quoted []byte) []byte {
-	dst, _ = jsontext.AppendUnquote(dst, quoted) // the only error is a string that is not valid
+	dst, _ = jsontext.AppendUnquote(dst, quoted) // the only error is an invalid string
 	return dst
 }
 
-// The scanners below run over checked JSON only: they look for ends and do not
-// look for mistakes.
+// The functions below read checked JSON only: they find the ends of values and
+// check no syntax.
 
 // skipString returns the index after the string that starts at i.
 func skipString(b []byte, i int) int {
@@ -105,8 +105,8 @@ func skipSpace(b []byte, i int) int {
 	return i
 }
 
-// skipValue returns the index after the value that starts at i. It does not
-// recurse: a payload may be nested deeply.
+// skipValue returns the index after the value that starts at i. It uses no
+// recursion, because a payload may be nested deeply.
 func skipValue(b []byte, i int) int {
 	for depth := 0; ; {
 		switch c := b[i]; {

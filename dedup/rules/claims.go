@@ -12,17 +12,17 @@ import (
 type Claims struct {
 	Outcomes string // topic to which executors produce outcomes
 	Replies  string // topic of the replies to every sender
-	// Lease is how long a claim without an outcome prevents a duplicate from
-	// running, in broker time.
+	// Lease is how long a claim without an outcome prevents the dispatch of a
+	// duplicate, in broker time.
 	Lease time.Duration
-	// Wait delays the reply to a duplicate until the outcome; without it the reply
-	// comes at once.
+	// Wait delays the reply to a duplicate until the outcome; without it the
+	// duplicate gets its reply at once.
 	Wait bool
 	// MaxWaiting is how many duplicates of one event may wait.
 	MaxWaiting int
 	// ResultBytes is the longest result that is recorded, headers included.
 	ResultBytes int
-	// Request is where an event has its sender's request id; nil: nowhere.
+	// Request locates the sender's request id in an event; nil: events have none.
 	Request *RequestID
 }
 
@@ -88,8 +88,8 @@ func (d *decoder) validateClaim(r *draft) {
 	}
 }
 
-// sameClaims reports whether an outcome has the same effect in both routes. It
-// finds its route by the namespace of the claim.
+// sameClaims reports whether an outcome has the same effect in both routes. An
+// outcome has no route, only the namespace of its claim.
 func (r *draft) sameClaims(other *draft) bool {
 	a, b := r.Claim, other.Claim
 	a.Request, b.Request = nil, nil
@@ -106,7 +106,8 @@ func (r *Route) ClaimRule() dedup.ClaimRule {
 }
 
 // request returns the sender's request id: a header, a string, or a number as
-// written. It returns "" for any other value, and for an id that is too long.
+// written. It returns "" for any other value, and for an id over
+// dedup.RequestBytesMax.
 func (d *Deriver) request(x *RequestID) string {
 	var id []byte
 	if x.Header != "" {

@@ -9,8 +9,8 @@ import (
 	"oncebus/dedup"
 )
 
-// appendNetstring appends "<length>:<bytes>,": parts in sequence can be read
-// back, so no two lists of parts are the same bytes.
+// appendNetstring appends "<length>:<bytes>,". A sequence of them can be decoded,
+// so two different lists of parts have different bytes.
 func appendNetstring(dst, part []byte) []byte {
 	dst = strconv.AppendInt(dst, int64(len(part)), 10)
 	dst = append(dst, ':')
@@ -18,8 +18,9 @@ func appendNetstring(dst, part []byte) []byte {
 	return append(dst, ',')
 }
 
-// keyKind tells apart what a dedup key was made of, so that an id never meets a
-// hash of content. The names are part of the state digest and never change.
+// keyKind names the material of a dedup key. It gives an id and a hash of content
+// with the same bytes different digests. The names are part of the state digest
+// and never change.
 type keyKind string
 
 const (
@@ -32,7 +33,7 @@ const (
 // hasher hashes for one goroutine.
 type hasher struct {
 	mac hash.Hash // nil without a secret
-	sum []byte    // what mac writes into
+	sum []byte    // scratch for the output of mac
 	net []byte    // scratch for the digest's input
 }
 
@@ -43,7 +44,7 @@ func newHasher(secret []byte) hasher {
 	return hasher{mac: hmac.New(sha256.New, secret), sum: make([]byte, 0, sha256.Size)}
 }
 
-// key is the dedup key of the bytes: SHA-256, or HMAC-SHA-256 with the secret.
+// key returns the dedup key of the bytes: SHA-256, or HMAC-SHA-256 with the secret.
 func (h *hasher) key(secret bool, b []byte) [32]byte {
 	if !secret {
 		return sha256.Sum256(b)
@@ -54,7 +55,7 @@ func (h *hasher) key(secret bool, b []byte) [32]byte {
 	return [32]byte(h.sum)
 }
 
-// digest is the state key of a dedup key. The bytes it hashes stay in h.net.
+// digest returns the state key of a dedup key. It leaves the hashed bytes in h.net.
 func (h *hasher) digest(secret bool, namespace string, kind keyKind, key *[32]byte) dedup.Digest {
 	h.net = strconv.AppendInt(h.net[:0], int64(len(namespace)), 10)
 	h.net = append(h.net, ':')

@@ -2,7 +2,7 @@ package rules
 
 import "go.yaml.in/yaml/v4"
 
-// EventTime names the payload field that holds the event time.
+// EventTime names the payload field with the event time.
 type EventTime struct {
 	Field  Field
 	Format TimeFormat
@@ -40,7 +40,8 @@ func (d *decoder) timeFormat(n *yaml.Node, at string) TimeFormat {
 	return TimeFormat(max(0, d.choice(n, at, timeFormatNames[:]...)))
 }
 
-// eventTime reads the route's time field, if it names one.
+// eventTime sets t to the route's time field. Without one, it checks the record's
+// timestamp in t.
 func (d *Deriver) eventTime(r *Route, t *int64) status {
 	if r.Time == nil {
 		if *t < 0 {
@@ -55,7 +56,8 @@ func (d *Deriver) eventTime(r *Route, t *int64) status {
 	case bad:
 		return bad
 	case none: // unlike a key, the time has no fallback
-		return d.fail("time "+d.why[len(d.why)-1].what, d.why[len(d.why)-1].cause)
+		last := d.skipped[len(d.skipped)-1]
+		return d.fail("time "+last.part, last.cause)
 	}
 	var reason string
 	if *t, reason = d.time(s, r.Time.Format, false); reason != "" {

@@ -19,8 +19,8 @@ const routesBytesMax = 1 << 20
 
 // ParseRoutes decodes and validates a whole routes file; name is the file's name
 // in messages. The error joins every mistake, in the file's order, each as
-// "routes.yaml:12: routes[0].window: what is wrong". Unknown and repeated keys
-// are mistakes.
+// "routes.yaml:12: routes[0].window: is required". Unknown and repeated keys are
+// mistakes.
 func ParseRoutes(name string, data []byte) (*Routes, error) {
 	d := &decoder{file: name}
 	root := d.load(data)
@@ -45,14 +45,14 @@ func ParseRoutes(name string, data []byte) (*Routes, error) {
 // routesFile is the file's top level.
 type routesFile struct{ drafts []*draft }
 
-// The file's format, object by object.
+// fileFields is the format of the file's top level.
 var fileFields = []fieldOf[routesFile]{
 	{"routes", func(d *decoder, f *routesFile, n *yaml.Node, at string) {
 		d.list(n, at, func(n *yaml.Node, at string) { f.drafts = append(f.drafts, d.route(n, at)) })
 	}},
 }
 
-// draft is a route being read, with what messages need to point into the file.
+// draft is a route being read, with its nodes in the file for messages.
 type draft struct {
 	Route
 	at    string                // "routes[0]"
@@ -71,7 +71,7 @@ type mistake struct {
 	err  error
 }
 
-// fail records a mistake at a node. at is the path of the field, "" for the file.
+// fail adds a mistake at a node. at is the path of the field, "" for the file.
 func (d *decoder) fail(n *yaml.Node, at, format string, args ...any) {
 	d.failLine(n.Line, at, format, args...)
 }
@@ -93,7 +93,7 @@ func (d *decoder) err() error {
 	return errors.Join(errs...)
 }
 
-// load parses the YAML and returns its root, or nil with a mistake recorded.
+// load parses the YAML and returns its root. After a mistake it returns nil.
 func (d *decoder) load(data []byte) *yaml.Node {
 	if len(data) > routesBytesMax {
 		d.failLine(1, "", "the file has %d bytes, at most %d are read", len(data), routesBytesMax)
@@ -154,7 +154,7 @@ func (d *decoder) refuseAliases(n *yaml.Node) {
 }
 
 // fieldOf is one field of an object in the file: its name and its reader. Tables
-// of them are the file's format. A test compares the JSON Schema with them.
+// of them define the file's format. A test compares the JSON Schema with them.
 type fieldOf[T any] struct {
 	name string
 	read func(d *decoder, t *T, n *yaml.Node, at string)
@@ -204,7 +204,7 @@ func join(at, name string) string {
 	return at + "." + name
 }
 
-// describe names what a node is, for messages.
+// describe returns the kind or value of a node, for messages.
 func describe(n *yaml.Node) string {
 	switch {
 	case n.Kind == yaml.MappingNode:

@@ -6,8 +6,9 @@ import (
 	"strconv"
 )
 
-// more sets the fields that only some routes have: fingerprint and request id.
-func (d *Deriver) more(r *Route, out *Derived) status {
+// deriveDetails sets the fingerprint and the request id, which only some routes
+// have.
+func (d *Deriver) deriveDetails(r *Route, out *Derived) status {
 	if r.Fingerprint != nil {
 		if st := d.fingerprint(r); st != found {
 			return st
@@ -31,8 +32,8 @@ func ruleOf(r *Route) uint8 {
 	return uint8(crc32.ChecksumIEEE([]byte(rule))%255) + 1
 }
 
-// fingerprint collects the canonical JSON of the details in d.details; absent
-// ones count as null.
+// fingerprint appends the canonical JSON of the details to d.details, and null for
+// an absent one.
 func (d *Deriver) fingerprint(r *Route) status {
 	if !d.readPayload() {
 		return bad

@@ -15,7 +15,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// fuzzRoutes has a topic for each source, so that one payload meets all.
+// fuzzRoutes has a topic for each source, so that one payload goes to all.
 const fuzzRoutes = `
 routes:
   - {name: f, topics: [f], window: 1h, output: o, key: [{field: a.b}, {field: id, normalise: [trim, lower]}], time: {field: t}}
@@ -49,7 +49,7 @@ func FuzzDerive(f *testing.F) {
 			got := used.Derive(in)
 			fresh, ex := rs.NewDeriver([]byte(testSecret)).Explain(in)
 			if got != fresh {
-				t.Fatalf("%s: a used deriver says %+v, a fresh one %+v", topic, got, fresh)
+				t.Fatalf("%s: a used deriver derives %+v, a new one %+v", topic, got, fresh)
 			}
 			checkDerived(t, topic, &got, &ex)
 			checkContent(t, topic, payload, &got, &ex)
@@ -91,7 +91,7 @@ func checkContent(t *testing.T, topic string, payload []byte, got *Derived, ex *
 	}
 	var v any
 	if err := json.Unmarshal(payload, &v); err != nil {
-		t.Fatalf("%s: encoding/json refuses what we took: %v", topic, err)
+		t.Fatalf("%s: encoding/json refuses an accepted payload: %v", topic, err)
 	}
 	paths := [][]string{{"t"}, {"a", "b"}, {"l", "*", "t"}, {"l", "0", "u"}}
 	switch topic {
@@ -115,8 +115,8 @@ func checkContent(t *testing.T, topic string, payload []byte, got *Derived, ex *
 	}
 }
 
-// without removes a path. Of several that match in an array, none follows
-// another by index here, so removing one at a time is the same.
+// without removes a path. No path of the test ends in an index, so array elements
+// keep their indexes for the next path.
 func without(v any, path []string) any {
 	switch v := v.(type) {
 	case map[string]any:
@@ -140,7 +140,7 @@ func without(v any, path []string) any {
 	return v
 }
 
-// only keeps the paths.
+// only removes everything but the paths.
 func only(v any, paths [][]string) any {
 	below := func(name string) (deeper [][]string, all bool) {
 		for _, p := range paths {

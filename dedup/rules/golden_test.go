@@ -201,8 +201,8 @@ func TestGoldenKeys(t *testing.T) {
 	}
 }
 
-// canonical is the canonical form of a JSON text by the payload source, or the
-// reason why the text has no such form.
+// canonical returns the canonical form of a JSON text by the payload source, or the
+// reason why it has none.
 func canonical(tb testing.TB, text string) (form, reason string) {
 	tb.Helper()
 	d, ex := oneRoute(tb, "[{payload: {}}]").NewDeriver(nil).Explain(&Input{Topic: "in", Value: []byte(text)})
@@ -210,8 +210,7 @@ func canonical(tb testing.TB, text string) (form, reason string) {
 }
 
 // TestRFC8785Numbers runs the samples of RFC 8785, appendix B: the bits of a
-// double and what they are written as. Each is what ECMAScript, on whose rules
-// the RFC stands, makes of the bits:
+// double and their text, as ECMAScript prints it:
 //
 //	node -p 'JSON.stringify(Buffer.from("44b52d02c7e14af6", "hex").readDoubleBE())'
 func TestRFC8785Numbers(t *testing.T) {
@@ -253,7 +252,7 @@ func TestRFC8785Numbers(t *testing.T) {
 			if got, reason := canonical(t, "["+literal+"]"); got != "["+v.want+"]" {
 				t.Errorf("%s is written %s %s, want %s", literal, got, reason, v.want)
 			}
-			// A number on its own goes another way than one inside a value.
+			// An id is not written by the code that writes numbers inside a value.
 			d, ex := oneRoute(t, "[{field: n}]").NewDeriver(nil).Explain(&Input{Topic: "in", Value: []byte(`{"n":` + literal + `}`)})
 			if string(ex.Hashed) != v.want {
 				t.Errorf("%s as an id is written %s %s, want %s", literal, ex.Hashed, d.Reason, v.want)
@@ -280,9 +279,8 @@ func TestRFC8785Sorting(t *testing.T) {
 	}
 }
 
-// TestNumbersThatFloat64DoesNotHold shows that no two different numbers become
-// one key: they are refused instead.
-func TestNumbersThatFloat64DoesNotHold(t *testing.T) {
+// TestNumbersBeyondFloat64 refuses them, because two of them could become one key.
+func TestNumbersBeyondFloat64(t *testing.T) {
 	for literal, want := range map[string]string{
 		"9007199254740993":                 reasonPrecision,
 		"-9007199254740993":                reasonPrecision,

@@ -7,8 +7,8 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// CarriedHeaders are the request headers that always become record headers: as
-// they are, but for the quotes of an idempotency-key.
+// CarriedHeaders are the request headers that always become record headers. Their
+// values are unchanged, except that idempotency-key loses its quotes.
 var CarriedHeaders = [...]string{"content-type", "idempotency-key", "traceparent", "tracestate"}
 
 // credentialHeaders would write secrets into Kafka.
@@ -35,17 +35,17 @@ func (d *decoder) carried(n *yaml.Node, at string) []string {
 		}
 		names = append(names, name)
 	})
-	slices.Sort(names) // their order means nothing
+	slices.Sort(names) // their order has no meaning
 	return names
 }
 
-// validateCarried refuses sources that no HTTP request can feed: a header that is
-// not carried, and a record key.
+// validateCarried refuses sources that no HTTP request has a value for: a header
+// that is not carried, and a record key.
 func (d *decoder) validateCarried(r *draft) {
 	isRecordKey := func(s Source) bool { return kinds[s.kind].carried == partRecordKey }
 	switch {
 	case r.Prepartitioned && slices.ContainsFunc(r.Keys, isRecordKey):
-		d.failAt(r, "http", "an HTTP request has no record key, which places the events of a prepartitioned route: "+
+		d.failAt(r, "http", "an HTTP request has no record key, which selects the partition of a prepartitioned route: "+
 			"take record_key out of key, or leave prepartitioned out")
 	case len(r.Keys) > 0 && !slices.ContainsFunc(r.Keys, func(s Source) bool { return !isRecordKey(s) }):
 		d.failAt(r, "http", "an HTTP request has no record key: add a source that yields a key")
@@ -87,21 +87,21 @@ const ownHeaderPrefix = "oncebus-"
 
 func (d *decoder) refuseOwnHeader(n *yaml.Node, at, name string) {
 	if strings.HasPrefix(strings.ToLower(name), ownHeaderPrefix) {
-		d.fail(n, at, "incoming %s* headers are never trusted", ownHeaderPrefix)
+		d.fail(n, at, "oncebus removes %s* headers from incoming records: name another header", ownHeaderPrefix)
 	}
 }
 
-// transportHeaders are removed from the request's headers by the HTTP server.
+// transportHeaders are the headers that the HTTP server removes from a request.
 var transportHeaders = []string{"host", "transfer-encoding", "trailer"}
 
-// headerName reads the name of an HTTP header (RFC 9110, section 5.6.2: a
-// token) that a request can bring.
+// headerName reads the name of an HTTP request header (RFC 9110, section 5.6.2: a
+// token).
 func (d *decoder) headerName(n *yaml.Node, at string) string {
 	name, ok := d.text(n, at)
 	switch {
 	case !ok:
 	case slices.Contains(transportHeaders, strings.ToLower(name)):
-		d.fail(n, at, "%s is the connection's and never arrives as a header: name one of the sender's own", name)
+		d.fail(n, at, "%s belongs to the connection and is removed from the headers: name another header", name)
 	case strings.ContainsFunc(name, func(c rune) bool { return !isAlphanumeric(c) && !strings.ContainsRune("!#$%&'*+-.^_`|~", c) }):
 		d.fail(n, at, "%.80q is no name of an HTTP header: want letters, digits, dash and underscore", name)
 	}

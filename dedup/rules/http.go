@@ -24,7 +24,7 @@ type HTTP struct {
 	Path    string   // clean, without a slash at its end
 	Methods []string // of POST, PUT and PATCH
 	Topic   string   // one of the route's inputs: gets the events
-	// Headers are the request headers that become record headers besides
+	// Headers are the request headers that become record headers in addition to
 	// CarriedHeaders, in lower case.
 	Headers []string
 
@@ -33,7 +33,7 @@ type HTTP struct {
 	// there is no such path.
 	Outcomes *Signature
 
-	Verdict         bool          // the response has the verdict; else only that Kafka has the event
+	Verdict         bool          // the response has the verdict; else it only confirms the append to Kafka
 	Timeout         time.Duration // time limit of a response
 	AcceptOnTimeout bool          // the response without a verdict in time is 202, not 504
 	WaitForKafka    bool          // while Kafka is unavailable, requests wait up to Timeout
@@ -80,7 +80,7 @@ const (
 	rateMax    = 1_000_000
 )
 
-// Choices of the http part that have no type of their own.
+// httpMethods are the choices of methods.
 var httpMethods = [...]string{"POST", "PUT", "PATCH"}
 
 var answerNames = [...]string{"verdict", "async"}
@@ -89,7 +89,7 @@ var kafkaUnavailableNames = [...]string{"reject", "wait"}
 
 var timeoutNames = [...]string{"504", "202"}
 
-// The format of a route's http part.
+// httpFields is the format of a route's http part.
 var httpFields = []fieldOf[HTTP]{
 	{"path", func(d *decoder, h *HTTP, n *yaml.Node, at string) { h.Path, _ = d.text(n, at) }},
 	{"methods", func(d *decoder, h *HTTP, n *yaml.Node, at string) { h.Methods = d.methods(n, at) }},
@@ -155,7 +155,7 @@ func (r *draft) completeHTTP() {
 	}
 }
 
-// valueAt returns what a mapping has under the name, or nil.
+// valueAt returns the value of a mapping under the name, or nil.
 func valueAt(n *yaml.Node, name string) *yaml.Node {
 	if n == nil || n.Kind != yaml.MappingNode {
 		return nil
@@ -211,7 +211,7 @@ func (d *decoder) httpOutcomes(n *yaml.Node, at string) *Signature {
 	return s
 }
 
-// failHTTP records a mistake at a field of a route's http part, such as
+// failHTTP adds a mistake at a field of a route's http part, such as
 // "signature.header", or at the innermost part that the file has.
 func (d *decoder) failHTTP(r *draft, field, format string, args ...any) {
 	n := r.nodes["http"]
@@ -260,7 +260,7 @@ var ingressPaths = []string{"/openapi.json", "/healthz", "/readyz"}
 
 // pathMistake returns the fault of a path; "" for none.
 func pathMistake(p string) string {
-	const others = "/-._~!$&'()+,;=:@" // RFC 3986, section 3.3, but for the star, which like { and } looks like a pattern
+	const others = "/-._~!$&'()+,;=:@" // RFC 3986, section 3.3, without the star, which would look like a pattern
 	switch {
 	case !strings.HasPrefix(p, "/"):
 		return "does not begin with a slash"
@@ -278,7 +278,7 @@ func pathMistake(p string) string {
 	return ""
 }
 
-// differs returns the fields that differ, although routes of one path must agree.
+// differs returns the fields that differ; routes of one path must have none.
 func (h *HTTP) differs(other *HTTP) []string {
 	var fields []string
 	for _, f := range []struct {

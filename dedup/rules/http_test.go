@@ -94,13 +94,12 @@ func TestHTTPParts(t *testing.T) {
 		t.Errorf("bearer: %+v", s)
 	}
 	if parse(t, richRoutes).Route("full").HTTP != nil {
-		t.Error("an http part out of nothing")
+		t.Error("a route without an http part has one")
 	}
 }
 
-// TestMistakesInHTTP has a part for each mistake, on line 3; messages are
-// compared without the file's name, line and the path of the part where they
-// stand there.
+// TestMistakesInHTTP has an http part for each mistake, on line 3. It compares
+// messages without the file's name, the line and the path of the part.
 func TestMistakesInHTTP(t *testing.T) {
 	const signature = "signature: {scheme: bearer, secret: S}"
 	route := func(fields, http string) string {
@@ -136,12 +135,12 @@ func TestMistakesInHTTP(t *testing.T) {
 		{"header twice", part("headers: [X-A, x-a]"), ".headers[1]: x-a is listed twice"},
 		{"credentials", part("headers: [Authorization]"), ".headers[0]: Authorization holds credentials, which must not get into Kafka"},
 		{"headers of the connection", part("headers: [Host, transfer-encoding, Trailer]"),
-			".headers[0]: Host is the connection's and never arrives as a header: name one of the sender's own\n" +
-				".headers[1]: transfer-encoding is the connection's and never arrives as a header: name one of the sender's own\n" +
-				".headers[2]: Trailer is the connection's and never arrives as a header: name one of the sender's own"},
+			".headers[0]: Host belongs to the connection and is removed from the headers: name another header\n" +
+				".headers[1]: transfer-encoding belongs to the connection and is removed from the headers: name another header\n" +
+				".headers[2]: Trailer belongs to the connection and is removed from the headers: name another header"},
 		{"signature in a header of the connection", signed("scheme: hmac, secret: S, header: HOST"),
-			".signature.header: HOST is the connection's and never arrives as a header: name one of the sender's own"},
-		{"our header", part("headers: [Oncebus-Key]"), ".headers[0]: incoming oncebus-* headers are never trusted"},
+			".signature.header: HOST belongs to the connection and is removed from the headers: name another header"},
+		{"our header", part("headers: [Oncebus-Key]"), ".headers[0]: oncebus removes oncebus-* headers from incoming records: name another header"},
 		{"no header", part("headers: ['a b']"), `.headers[0]: "a b" is no name of an HTTP header: want letters, digits, dash and underscore`},
 
 		{"no scheme", signed("secret: S"), ".signature.scheme: is required"},
@@ -156,17 +155,17 @@ func TestMistakesInHTTP(t *testing.T) {
 		{"tolerance of hmac", signed("scheme: hmac, secret: S, header: X, tolerance: 1m"),
 			".signature.tolerance: no timestamp is signed: name its header in timestamp_header, or leave tolerance out"},
 		{"separator of hmac", signed("scheme: hmac, secret: S, header: X, separator: '.'"),
-			".signature.separator: stands between timestamp and body, but no timestamp is signed: name its header in timestamp_header, or leave separator out"},
+			".signature.separator: separates timestamp and body, but no timestamp is signed: name its header in timestamp_header, or leave separator out"},
 		{"no separator", signed("scheme: hmac, secret: S, header: X, timestamp_header: T, separator: ''"),
-			`.signature.separator: "" does not tell where the timestamp ends and the body begins: want one that begins with no digit`},
+			`.signature.separator: "" does not mark the end of the timestamp: want text that begins with a character other than a digit`},
 		{"digits between", signed("scheme: hmac, secret: S, header: X, timestamp_header: T, separator: '0.'"),
-			`.signature.separator: "0." does not tell where the timestamp ends and the body begins: want one that begins with no digit`},
+			`.signature.separator: "0." does not mark the end of the timestamp: want text that begins with a character other than a digit`},
 		{"prefix", signed(`scheme: hmac, secret: S, header: X, prefix: "a\n"`), `.signature.prefix: "a\n": want printable ASCII`},
 		{"prefix after a space", signed(`scheme: hmac, secret: S, header: X, prefix: " v1="`),
-			`.signature.prefix: " v1=" begins with a space, and no header's value does: leave it out`},
+			`.signature.prefix: " v1=" begins with a space, which a header's value never does: leave the space out`},
 		{"long prefix and separator", signed("scheme: hmac, secret: S, header: X, timestamp_header: T, prefix: " + strings.Repeat("p", 65) + ", separator: " + strings.Repeat("s", 66)),
 			".signature.prefix: 65 bytes are too many: at most 64\n.signature.separator: 66 bytes are too many: at most 64"},
-		{"one header for both", signed("scheme: hmac, secret: S, header: X, timestamp_header: x"), ".signature.timestamp_header: X holds the signature already"},
+		{"one header for both", signed("scheme: hmac, secret: S, header: X, timestamp_header: x"), ".signature.timestamp_header: X is the header of the signature: name another one"},
 		{"tolerance beyond the window", signed("scheme: slack, secret: S, tolerance: 1h"),
 			".signature.tolerance: 1h0m0s is not shorter than the window of 1h0m0s: a signed request could be repeated after the window"},
 		{"short tolerance", signed("scheme: slack, secret: S, tolerance: 1ms"), ".signature.tolerance: 1ms is too short: at least 1s"},
@@ -195,13 +194,13 @@ func TestMistakesInHTTP(t *testing.T) {
 		{"status of 1xx", response("status: 199"), ".responses.unique.status: want a whole number from 200 to 599, found 199"},
 		{"status of the server", response("status: 500"), ".responses.unique.status: 500 means that the server failed, which is not a verdict: want another status from 200 to 599"},
 		{"type of nothing", response("status: 200, content_type: text/plain"), ".responses.unique.content_type: there is no body: leave content_type out"},
-		{"body of 204", response("status: 204, body: '{}'"), ".responses.unique.body: an answer with status 204 has none"},
+		{"body of 204", response("status: 204, body: '{}'"), ".responses.unique.body: a response with status 204 has no body: leave body out"},
 		{"body that is no JSON", response("status: 200, body: ok"), ".responses.unique.body: is not JSON: write content_type: text/plain if it is meant to be text"},
 		{"media type", response("status: 200, body: ok, content_type: text"),
 			`.responses.unique.content_type: "text" is no media type: want one such as application/json or text/plain; charset=utf-8`},
 
 		{"prepartitioned by the record key", route("topics: [in], prepartitioned: true, key: [raw, record_key]", "path: /a, "+signature),
-			": an HTTP request has no record key, which places the events of a prepartitioned route: take record_key out of key, or leave prepartitioned out"},
+			": an HTTP request has no record key, which selects the partition of a prepartitioned route: take record_key out of key, or leave prepartitioned out"},
 		{"only the record key", route("topics: [in], key: [record_key]", "path: /a, "+signature), ": an HTTP request has no record key: add a source that yields a key"},
 	} {
 		t.Run(v.name, func(t *testing.T) {
@@ -214,10 +213,10 @@ func TestMistakesInHTTP(t *testing.T) {
 	}
 }
 
-// TestMistakesOutsideHTTP has mistakes that stand elsewhere in the route, or on
-// account of another one.
+// TestMistakesOutsideHTTP has http parts that contradict the rest of their route or
+// another route.
 func TestMistakesOutsideHTTP(t *testing.T) {
-	const door = "http: {path: /a, signature: {scheme: bearer, secret: S}}"
+	const http = "http: {path: /a, signature: {scheme: bearer, secret: S}}"
 	two := func(first, second string) string {
 		return "routes:\n- {name: a, window: 1h, output: out, key: [raw], " + first + "}\n- {name: b, window: 1h, output: out, key: [raw], " + second + "}\n"
 	}
@@ -226,17 +225,17 @@ func TestMistakesOutsideHTTP(t *testing.T) {
 		return "mode: claim, outcomes: o, replies: r, http: {path: /a, signature: {scheme: bearer, secret: S}, outcomes: {signature: {scheme: bearer, secret: " + secret + "}}}"
 	}
 	for _, v := range []struct{ name, file, want string }{
-		{"header that is not carried", "routes:\n- name: a\n  topics: [in]\n  window: 1h\n  output: out\n  key:\n  - raw\n  - header: x-id\n  " + door,
+		{"header that is not carried", "routes:\n- name: a\n  topics: [in]\n  window: 1h\n  output: out\n  key:\n  - raw\n  - header: x-id\n  " + http,
 			"r.yaml:8: routes[0].key: an HTTP request's header x-id is not carried: add it to http.headers"},
-		{"header in upper case", "routes:\n- {name: a, topics: [in], window: 1h, output: out, " + door + ", key: [{header: Idempotency-Key}]}",
+		{"header in upper case", "routes:\n- {name: a, topics: [in], window: 1h, output: out, " + http + ", key: [{header: Idempotency-Key}]}",
 			"r.yaml:2: routes[0].key: an HTTP request's headers are carried under names in lower case: write idempotency-key"},
-		{"match that is not carried", two("topics: [in], match: {header: x-kind, in: [x]}, "+door, "topics: [x]"),
+		{"match that is not carried", two("topics: [in], match: {header: x-kind, in: [x]}, "+http, "topics: [x]"),
 			"r.yaml:2: routes[0].match: an HTTP request's header x-kind is not carried: add it to http.headers"},
-		{"request id that is not carried", two("topics: [in], mode: claim, outcomes: o, replies: r, request: {header: x-id}, "+door, "topics: [x]"),
+		{"request id that is not carried", two("topics: [in], mode: claim, outcomes: o, replies: r, request: {header: x-id}, "+http, "topics: [x]"),
 			"r.yaml:2: routes[0].request: an HTTP request's header x-id is not carried: add it to http.headers"},
-		{"path of another topic", two("topics: [x], "+door, "topics: [y], "+door),
+		{"path of another topic", two("topics: [x], "+http, "topics: [y], "+http),
 			"r.yaml:3: routes[1].http.path: /a is the path of the route in line 2, whose events go to another topic: give the route a path of its own"},
-		{"another door of one path", two(matched+", "+door, "topics: [in], http: {path: /a, timeout: 1s, max_body: 7, signature: {scheme: none}}"),
+		{"another endpoint of one path", two(matched+", "+http, "topics: [in], http: {path: /a, timeout: 1s, max_body: 7, signature: {scheme: none}}"),
 			"r.yaml:3: routes[1].http.path: /a is shared with the route in line 2, which has another signature, timeout, max_body: write the same in both"},
 		{"outcomes of one path", two("topics: [in], match: {field: k, in: [x]}, "+outcomes("X"), "topics: [in], "+outcomes("Y")),
 			"r.yaml:3: routes[1].http.outcomes: /a/outcomes is shared with the route in line 2, whose outcomes are signed in another way: write the same in both"},
@@ -252,7 +251,8 @@ func TestMistakesOutsideHTTP(t *testing.T) {
 	}
 }
 
-// Two routes of one path may differ in what is known only of the event.
+// TestSharedPath lets two routes of one path differ in settings that apply to
+// events, such as responses.
 func TestSharedPath(t *testing.T) {
 	rs := parse(t, `routes:
 - {name: a, topics: [in], match: {field: k, in: [x]}, window: 1h, output: out, key: [raw], mode: claim, outcomes: o, replies: r,
@@ -266,7 +266,7 @@ func TestSharedPath(t *testing.T) {
 	}
 }
 
-// A secret that was written into the file by mistake is not shown.
+// TestSecretsOfHTTPStayOutOfMessages writes secrets into the file by mistake.
 func TestSecretsOfHTTPStayOutOfMessages(t *testing.T) {
 	for _, secret := range []string{"hunter2", "[hunter2]", "A_NEXT", "B_FILE", "''", "17", "{hunter2: x}"} {
 		_, err := ParseRoutes("r.yaml", []byte("routes:\n- {name: a, topics: [in], window: 1h, output: out, key: [raw],\n"+
@@ -279,7 +279,8 @@ func TestSecretsOfHTTPStayOutOfMessages(t *testing.T) {
 	}
 }
 
-// Every verdict but that of a recorded outcome has a response of its own.
+// TestResponsesForVerdicts configures a response for every verdict; only that of
+// replayed is refused.
 func TestResponsesForVerdicts(t *testing.T) {
 	for _, verdict := range dedup.Verdicts {
 		_, err := ParseRoutes("r.yaml", []byte("routes:\n- {name: a, topics: [in], window: 1h, output: out, key: [raw], mode: claim, outcomes: o, replies: r,\n"+

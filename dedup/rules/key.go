@@ -42,7 +42,7 @@ func (f Finding) String() string { return findingNames[f] }
 // Derived is the key of one record. It has no reference to the record or the
 // deriver.
 type Derived struct {
-	// Route takes the record. If no match holds, it is the topic's first route,
+	// Route takes the record. If no route matches, it is the topic's first route,
 	// with Malformed. It is nil for a topic of no route.
 	Route   *Route
 	Finding Finding
@@ -73,7 +73,7 @@ type Explanation struct {
 	HMAC    bool     // HMAC-SHA-256 with the secret, else SHA-256
 	Kind    string   // id, composite, content or order
 	State   []byte   // the digest is its hash
-	Skipped []string // why earlier sources did not yield
+	Skipped []string // causes why earlier sources yielded no key
 }
 
 // Deriver derives keys for one goroutine; it reuses its buffers.
@@ -91,27 +91,27 @@ type Deriver struct {
 	details  []byte // the bytes of the fingerprint
 	hashed   []byte // what was hashed
 	// text has the unescaped and normalised texts of this record, one after the
-	// other. Results alias it, so only the next record overwrites it.
+	// other. Results alias it, so it only grows until the next record.
 	text     []byte
-	digits   []byte // scratch of parseDecimal
-	shortest []byte // scratch of checkNumber
-	why      []why  // why the sources so far did not yield
-	fault    why    // what makes the record malformed
+	digits   []byte  // scratch of parseDecimal
+	shortest []byte  // scratch of checkNumber
+	skipped  []fault // of the sources that yielded no key so far
+	fault    fault   // makes the record malformed
 }
 
-// why is a part of the record and its fault. String joins them late, because an
-// absent field is common where a route has a second source.
-type why struct{ what, cause string }
+// fault is a part of the record and the cause why it cannot be used. String joins
+// them late, because an absent field is common where a route has a second source.
+type fault struct{ part, cause string }
 
-func (w why) String() string { return strings.TrimSpace(w.what + ": " + w.cause) }
+func (f fault) String() string { return strings.TrimSpace(f.part + ": " + f.cause) }
 
 // status is the result of a source.
 type status uint8
 
 const (
 	found status = iota
-	none         // it does not yield; d.why says why
-	bad          // the record is malformed; d.fault says why
+	none         // the source yields no key; d.skipped has the cause
+	bad          // the record is malformed; d.fault has the cause
 )
 
 // NewDeriver returns a deriver. Routes with secret: true use secret. It panics if
@@ -125,7 +125,7 @@ func (rs *Routes) NewDeriver(secret []byte) *Deriver {
 	return d
 }
 
-// Derive picks the record's route and derives its dedup key and event time.
+// Derive selects the record's route and derives its dedup key and event time.
 func (d *Deriver) Derive(in *Input) Derived {
 	d.begin(in)
 	out := Derived{Time: in.Timestamp}
@@ -133,10 +133,10 @@ func (d *Deriver) Derive(in *Input) Derived {
 		out.Finding, out.Reason = Malformed, shorten("no route names topic "+in.Topic)
 		return out
 	}
-	route, st := d.pick()
+	route, st := d.selectRoute()
 	out.Route = route
 	if st == found {
-		st = d.try(route, &out)
+		st = d.deriveKey(route, &out)
 	}
 	if st == found {
 		st = d.eventTime(route, &out.Time)
@@ -145,24 +145,24 @@ func (d *Deriver) Derive(in *Input) Derived {
 		out.Shift = d.bucket.at - out.Time
 	}
 	if st == found && (route.Fingerprint != nil || route.Claim.Request != nil) {
-		st = d.more(route, &out)
+		st = d.deriveDetails(route, &out)
 	}
 	switch st {
 	case found:
 	case none:
-		out.Finding, out.Reason = KeyMissing, shorten("no key: "+joinWhy(d.why))
+		out.Finding, out.Reason = KeyMissing, shorten("no key: "+joinFaults(d.skipped))
 	case bad:
 		out = Derived{Route: route, Finding: Malformed, Time: in.Timestamp, Reason: shorten(d.fault.String())}
 	}
 	return out
 }
 
-// Explain is Derive with the bytes that were hashed.
+// Explain is Derive and also returns the hashed bytes.
 func (d *Deriver) Explain(in *Input) (Derived, Explanation) {
 	out := d.Derive(in)
 	var ex Explanation
-	for _, w := range d.why {
-		ex.Skipped = append(ex.Skipped, shorten(w.String()))
+	for _, f := range d.skipped {
+		ex.Skipped = append(ex.Skipped, shorten(f.String()))
 	}
 	if out.Finding == Keyed {
 		ex.Hashed = slices.Clone(d.hashed)
@@ -180,8 +180,8 @@ func (d *Deriver) Explain(in *Input) (Derived, Explanation) {
 	return out, ex
 }
 
-// scratchBytesMax bounds each buffer that a deriver reuses, so that one huge record
-// does not occupy memory for ever.
+// scratchBytesMax bounds each buffer that a deriver reuses, so that the memory of
+// one huge record is freed.
 const scratchBytesMax = 1 << 20
 
 func (d *Deriver) begin(in *Input) {
@@ -192,14 +192,14 @@ func (d *Deriver) begin(in *Input) {
 		*b = (*b)[:0]
 	}
 	d.in, d.plan = in, d.routes.byTopic[in.Topic]
-	d.why, d.fault, d.hashed = d.why[:0], why{}, nil
+	d.skipped, d.fault, d.hashed = d.skipped[:0], fault{}, nil
 	if d.plan != nil {
 		d.open(in.Value, d.plan.wanted)
 	}
 }
 
-// try tries the sources in order and sets key and digests.
-func (d *Deriver) try(r *Route, out *Derived) status {
+// deriveKey tries the sources in order and sets key and digests.
+func (d *Deriver) deriveKey(r *Route, out *Derived) status {
 	for i := range r.Keys {
 		s := &r.Keys[i]
 		d.buf, d.routing = d.buf[:0], d.routing[:0]
@@ -232,7 +232,7 @@ func (d *Deriver) readPayload() bool {
 	if d.read(d.plan.tree) {
 		return true
 	}
-	d.fault = why{what: "payload", cause: d.broken}
+	d.fault = fault{part: "payload", cause: d.broken}
 	return false
 }
 
@@ -248,24 +248,24 @@ func (d *Deriver) header(name string) []byte {
 	return value
 }
 
-// skip records why a source does not yield.
-func (d *Deriver) skip(what, cause string) status {
-	d.why = append(d.why, why{what, cause})
+// skip stores the cause why a source yields no key.
+func (d *Deriver) skip(part, cause string) status {
+	d.skipped = append(d.skipped, fault{part, cause})
 	return none
 }
 
-// fail records why the record is malformed.
-func (d *Deriver) fail(what, cause string) status {
-	d.fault = why{what, cause}
+// fail stores the cause why the record is malformed.
+func (d *Deriver) fail(part, cause string) status {
+	d.fault = fault{part, cause}
 	return bad
 }
 
-func joinWhy(list []why) string {
-	parts := make([]string, len(list))
-	for i, w := range list {
-		parts[i] = w.String()
+func joinFaults(list []fault) string {
+	texts := make([]string, len(list))
+	for i, f := range list {
+		texts[i] = f.String()
 	}
-	return strings.Join(parts, "; ")
+	return strings.Join(texts, "; ")
 }
 
 func reasonKeyLimit(size, limit int) string {

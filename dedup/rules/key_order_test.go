@@ -17,7 +17,7 @@ var pairedSources = []string{
 	"raw", "cloudevent", "{order: {account: x, symbol: y, side: x, quantity: n, type: y, timestamp: n, step: 1ms}}",
 }
 
-// drawRecord draws a record of which sources find some parts, not all. Strings
+// drawRecord draws a record with some of the parts that the sources read. Strings
 // have escapes and white space, so that sources copy them to scratch buffers.
 func drawRecord(r *rand.Rand) Input {
 	values := []string{`"o\u006ee"`, `"\tTwo "`, `""`, `null`, `7`, `1.50`, `"x"`, `{"p":"\u0070"}`, `[1, "\\"]`}
@@ -46,8 +46,8 @@ func drawRecord(r *rand.Rand) Input {
 }
 
 // TestKeyDoesNotDependOnEarlierSources derives each record by every ordered pair
-// of sources. The pair gives what its first source alone gives, or if that one
-// yields no key, what the second alone gives.
+// of sources. The pair yields the key of its first source alone, or else that of
+// its second source alone.
 func TestKeyDoesNotDependOnEarlierSources(t *testing.T) {
 	const records = 30
 	const match = `match: {field: q, in: ["one", "\tTwo ", "", "x", 7, 1.5]}`

@@ -8,7 +8,7 @@ import (
 	"oncebus/dedup"
 )
 
-func TestPickingARoute(t *testing.T) {
+func TestRouteSelection(t *testing.T) {
 	rs := parse(t, `
 routes:
   - {name: a, topics: [in], match: {field: kind, in: [signal, 7, true, 1.50]}, window: 1h, output: out, key: [{field: id}]}
@@ -48,7 +48,7 @@ routes:
 	}
 }
 
-func TestNamespacesAndKindsNeverMeet(t *testing.T) {
+func TestNamespacesAndKindsHaveOwnDigests(t *testing.T) {
 	seen := map[dedup.Digest]string{}
 	for _, v := range []struct{ key, more, payload string }{
 		{"[{field: a}]", "", `{"a":"x"}`},
@@ -67,7 +67,7 @@ func TestNamespacesAndKindsNeverMeet(t *testing.T) {
 		}
 		seen[got.Digest] = v.key + v.more
 	}
-	// The raw payload "x" and the id "x" have the same dedup key: it is the kind that keeps them apart.
+	// The raw payload "x" and the id "x" have the same dedup key: only the kind differs.
 	if derive(t, "[raw]", "x").Key != derive(t, "[{field: a}]", `{"a":"x"}`).Key {
 		t.Error("the dedup key is not the plain hash of the bytes")
 	}
@@ -80,7 +80,7 @@ func TestSecretIsRequired(t *testing.T) {
 	}
 	defer func() {
 		if recover() == nil {
-			t.Error("a deriver without the secret it needs")
+			t.Error("NewDeriver returned a deriver without the secret it needs")
 		}
 	}()
 	rs.NewDeriver(nil)
@@ -181,9 +181,9 @@ func TestOrderKeys(t *testing.T) {
 		}
 	}
 	for old, swap := range map[string]struct{ with, reason string }{
-		`"S"`:      {`"S|T"`, "field symbol: holds the separator |"},
-		`"A"`:      {`"|"`, "field account: holds the separator |"},
-		`"limit"`:  {`"li|mit"`, "field type: holds the separator |"},
+		`"S"`:      {`"S|T"`, "field symbol: contains the separator |"},
+		`"A"`:      {`"|"`, "field account: contains the separator |"},
+		`"limit"`:  {`"li|mit"`, "field type: contains the separator |"},
 		`:1,`:      {`:"1,0",`, "field quantity: want a decimal number"},
 		`"buy"`:    {`{}`, "field side: want a string or number, found an object"},
 		`119999`:   {`"now"`, "field timestamp: want a time as a number"},
@@ -194,7 +194,7 @@ func TestOrderKeys(t *testing.T) {
 			t.Errorf("%s: %v %q, want %q", payload, got.Finding, got.Reason, swap.reason)
 		}
 	}
-	// The bucket moves the key, not the routing: twins across its edge meet in one task.
+	// The bucket changes the key but not the routing: duplicates across its edge are in one task.
 	_, a := hashed(`{` + base + `}`)
 	_, b := hashed(strings.Replace(`{`+base+`}`, "119999", "120000", 1))
 	if a.Key == b.Key || a.Digest == b.Digest || a.Routing != b.Routing {
@@ -202,7 +202,7 @@ func TestOrderKeys(t *testing.T) {
 	}
 }
 
-func TestDeriverKeepsNothingOfARecord(t *testing.T) {
+func TestDeriverReusesNoValue(t *testing.T) {
 	d := oneRoute(t, "[{field: id}, {hash: [a, b]}]").NewDeriver(nil)
 	value := []byte(`{"id":"one"}`)
 	first := d.Derive(&Input{Topic: "in", Value: value})
@@ -216,6 +216,6 @@ func TestDeriverKeepsNothingOfARecord(t *testing.T) {
 	d.Derive(&Input{Topic: "in", Value: []byte(big)})
 	d.Derive(&Input{Topic: "in", Value: value})
 	if n := cap(d.text) + cap(d.buf); n > 2*scratchBytesMax {
-		t.Errorf("%d bytes of scratch are kept", n)
+		t.Errorf("%d bytes of scratch after a small record", n)
 	}
 }

@@ -36,7 +36,7 @@ func decodeMatchIn(d *decoder, m *Match, n *yaml.Node, at string) {
 			m.In = append(m.In, strconv.FormatBool(value))
 		case "!!int", "!!float":
 			var scratch Deriver
-			_, reason := parseDecimal(nil, []byte(n.Value)) // YAML knows numbers that JSON does not
+			_, reason := parseDecimal(nil, []byte(n.Value)) // YAML has numbers that JSON lacks
 			var text []byte
 			if reason == "" {
 				text, reason = scratch.appendNumber(nil, []byte(n.Value))
@@ -67,8 +67,8 @@ func (d *decoder) match(n *yaml.Node, at string) *Match {
 	return m
 }
 
-// pick returns the first route of the topic whose match holds.
-func (d *Deriver) pick() (*Route, status) {
+// selectRoute returns the first route of the topic that matches the record.
+func (d *Deriver) selectRoute() (*Route, status) {
 	for _, r := range d.plan.routes {
 		m := r.Match
 		if m == nil {

@@ -49,15 +49,15 @@ func (n Normaliser) String() string {
 	return name
 }
 
-// scalar is an id on its way: its text, and whether it is a JSON number. The
-// text of a number is its literal until the end, so that decimals are exact.
+// scalar is an id before or after normalisation. The text of a JSON number stays
+// its literal until Deriver.write, so that decimals are exact.
 type scalar struct {
 	text   []byte
 	number bool
 }
 
-// normalise applies the steps in order. New text goes to the end of d.text, so
-// that nothing it aliases is overwritten.
+// normalise applies the steps in order. It appends new text to d.text, because
+// earlier results alias d.text.
 func (d *Deriver) normalise(s scalar, steps []Normaliser) (scalar, string) {
 	for i := range steps {
 		n, mark := &steps[i], len(d.text)
@@ -93,8 +93,8 @@ func (d *Deriver) normalise(s scalar, steps []Normaliser) (scalar, string) {
 	return s, ""
 }
 
-// appendCase appends text in upper or lower case. Bytes that are not UTF-8 stay
-// as they are: replacing them would merge different ids.
+// appendCase appends text in upper or lower case. It copies bytes that are not
+// UTF-8 unchanged: a replacement would merge different ids.
 func appendCase(dst, text []byte, toUpper bool) []byte {
 	for len(text) > 0 {
 		r, size := utf8.DecodeRune(text)
@@ -111,8 +111,8 @@ func appendCase(dst, text []byte, toUpper bool) []byte {
 	return dst
 }
 
-// lastTime is the latest event time taken: the end of the year 9999, in Unix
-// milliseconds. The first one is 0.
+// lastTime is the latest valid event time: the end of the year 9999, in Unix
+// milliseconds. The earliest is 0.
 const lastTime int64 = 253402300799999
 
 const (
@@ -121,8 +121,8 @@ const (
 	reasonTimeRFC3339 = "want a time such as 2026-01-02T15:04:05Z (RFC 3339)"
 )
 
-// time reads an event time as Unix milliseconds; fractions of a millisecond are
-// cut off. With auto, a number is unix_ms and a string rfc3339.
+// time parses an event time and returns it in whole Unix milliseconds, rounded
+// down. With auto, a number is unix_ms and a string rfc3339.
 func (d *Deriver) time(s scalar, format TimeFormat, auto bool) (int64, string) {
 	if auto && !s.number {
 		format = RFC3339

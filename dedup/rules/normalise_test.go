@@ -43,7 +43,7 @@ func TestDecimalsAgreeWithPython(t *testing.T) {
 	}
 }
 
-func TestDecimalRefusesWhatIsNoNumber(t *testing.T) {
+func TestParseDecimalRefuses(t *testing.T) {
 	for _, text := range []string{"", "-", "+1", "01", "-01", "1.", ".5", "1e", "1e+", "1_0", "0x10", " 1", "1 ", "NaN", "Infinity", "1.5.5", "1e5.0", "１"} {
 		if _, reason := parseDecimal(nil, []byte(text)); reason != reasonNotNumber {
 			t.Errorf("%q: %q", text, reason)
@@ -92,7 +92,8 @@ func TestNormalisers(t *testing.T) {
 	}
 }
 
-// Ids of any bytes must not be merged by replacing what is not UTF-8.
+// TestNormalisersKeepForeignBytes normalises an id that is not UTF-8. Replacing its
+// bytes would merge different ids.
 func TestNormalisersKeepForeignBytes(t *testing.T) {
 	d := oneRoute(t, "[{record_key: true, normalise: [trim, upper]}]").NewDeriver(nil)
 	_, ex := d.Explain(&Input{Topic: "in", Key: []byte(" a\xff\xfeb ")})

@@ -8,32 +8,32 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Reasons why a number cannot be part of a key. They name the way out, and
-// never the number: reasons reach logs and headers.
+// Reasons why a number cannot be part of a key. They name the remedy. They omit the
+// number, because reasons reach logs and headers.
 const (
-	reasonRange     = "the number is beyond what float64 holds; send it as a string"
-	reasonPrecision = "the number has more digits than float64 holds; send it as a string"
+	reasonRange     = "the number is beyond the range of float64; send it as a string"
+	reasonPrecision = "the number has more digits than float64; send it as a string"
 	reasonNotNumber = "want a decimal number"
 	reasonTooLong   = "the number has too many digits"
 )
 
 // Bounds on a decimal: its significant digits, and the power of ten of its
-// point. Both lie well beyond float64 and keep every output short.
+// point. Both exceed those of any float64 and bound the output of appendFixed.
 const (
 	decimalDigitsMax = 1000
 	decimalPointMax  = 400
 )
 
 // decimal is an exact decimal number: 0.D1D2D3... times 10^point. Digits have
-// neither leading nor trailing zeros; zero has none and point 0.
+// neither leading nor trailing zeros; zero has no digits and point 0.
 type decimal struct {
 	negative bool
 	digits   []byte // '0' to '9'
 	point    int
 }
 
-// parseDecimal reads a JSON number literal (RFC 8259, section 6) exactly. The
-// digits are appended to scratch. The reason is "" where it succeeds.
+// parseDecimal parses a JSON number literal (RFC 8259, section 6) exactly. It
+// stores the digits in scratch. The reason is "" if it succeeds.
 func parseDecimal(scratch, text []byte) (decimal, string) {
 	v := decimal{digits: scratch[:0]}
 	i := 0
@@ -42,13 +42,13 @@ func parseDecimal(scratch, text []byte) (decimal, string) {
 		i++
 	}
 	start := i
-	i, v.point = v.whole(text, i)
+	i, v.point = v.parseWhole(text, i)
 	if i == start || (text[start] == '0' && i-start > 1) {
 		return v, reasonNotNumber
 	}
 	if i < len(text) && text[i] == '.' {
 		start = i + 1
-		if i = v.fraction(text, start); i == start {
+		if i = v.parseFraction(text, start); i == start {
 			return v, reasonNotNumber
 		}
 	}
@@ -70,9 +70,9 @@ func parseDecimal(scratch, text []byte) (decimal, string) {
 	return v, ""
 }
 
-// whole takes the digits before the point and returns where they end and the
-// point they give.
-func (v *decimal) whole(text []byte, i int) (int, int) {
+// parseWhole parses the digits before the point. It returns the index after them
+// and the decimal's point.
+func (v *decimal) parseWhole(text []byte, i int) (int, int) {
 	for ; i < len(text) && isDigit(text[i]); i++ {
 		if len(v.digits) > 0 || text[i] != '0' {
 			v.digits = append(v.digits, text[i])
@@ -81,9 +81,9 @@ func (v *decimal) whole(text []byte, i int) (int, int) {
 	return i, len(v.digits)
 }
 
-// fraction takes the digits after the point; zeros before the first significant
-// digit move the point.
-func (v *decimal) fraction(text []byte, i int) int {
+// parseFraction parses the digits after the point. Zeros before the first
+// significant digit move the point.
+func (v *decimal) parseFraction(text []byte, i int) int {
 	for ; i < len(text) && isDigit(text[i]); i++ {
 		if len(v.digits) == 0 && text[i] == '0' {
 			v.point--
@@ -94,8 +94,8 @@ func (v *decimal) fraction(text []byte, i int) int {
 	return i
 }
 
-// parseExponent reads "", "e5", "E+5" or "e-5". Values far beyond
-// decimalPointMax stop growing: they are refused anyway.
+// parseExponent parses "", "e5", "E+5" or "e-5". It bounds the result far beyond
+// decimalPointMax, so that it cannot overflow.
 func parseExponent(text []byte) (int, bool) {
 	if len(text) == 0 {
 		return 0, true
@@ -129,9 +129,6 @@ func parseExponent(text []byte) (int, bool) {
 
 func isDigit(c byte) bool { return c >= '0' && c <= '9' }
 
-// isInteger tells whether the value has no fraction.
-func (v *decimal) isInteger() bool { return len(v.digits) <= v.point || len(v.digits) == 0 }
-
 func (v *decimal) equal(w *decimal) bool {
 	return (v.negative == w.negative || len(v.digits) == 0) &&
 		v.point == w.point && bytes.Equal(v.digits, w.digits)
@@ -158,8 +155,7 @@ func (v *decimal) appendFixed(dst []byte, places int) []byte {
 	return dst
 }
 
-// at returns the digit at place i, counted from the first one; places outside
-// hold zeros.
+// at returns digit i, counted from the first one; '0' outside of digits.
 func (v *decimal) at(i int) byte {
 	if i < 0 || i >= len(v.digits) {
 		return '0'
@@ -167,12 +163,12 @@ func (v *decimal) at(i int) byte {
 	return v.digits[i]
 }
 
-// round keeps the first n digits, half to even.
+// round rounds to the first n digits, half to even.
 func (v *decimal) round(n int) {
 	if n >= len(v.digits) {
 		return
 	}
-	if n < 0 { // less than a tenth of the last place
+	if n < 0 { // less than a tenth of the last digit's unit: zero
 		v.digits, v.point = v.digits[:0], 0
 		return
 	}
@@ -180,10 +176,10 @@ func (v *decimal) round(n int) {
 	up := v.digits[n] > '5' || v.digits[n] == '5' && (len(v.digits) > n+1 || odd)
 	v.digits = v.digits[:n]
 	for ; up && n > 0 && v.digits[n-1] == '9'; n-- {
-		v.digits = v.digits[:n-1] // the nine becomes a trailing zero, which is not kept
+		v.digits = v.digits[:n-1] // the nine becomes a trailing zero
 	}
 	switch {
-	case up && n == 0: // all nines, or nothing was kept: 0.5 and more of the place above
+	case up && n == 0: // all digits were nines, or the value rounds up to one unit
 		v.digits, v.point = append(v.digits[:0], '1'), v.point+1
 	case up:
 		v.digits[n-1]++
@@ -216,8 +212,8 @@ func (v *decimal) floor(shift int) (int64, bool) {
 	return n, true
 }
 
-// appendNumber appends a JSON number literal in RFC 8785 form (section 3.2.2.3:
-// what ECMAScript prints for the float64).
+// appendNumber appends a JSON number literal in RFC 8785 form (section 3.2.2.3: as
+// ECMAScript prints the float64).
 func (d *Deriver) appendNumber(dst, literal []byte) ([]byte, string) {
 	if isSmallInteger(literal) {
 		return append(dst, literal...), ""
@@ -232,8 +228,8 @@ func (d *Deriver) appendNumber(dst, literal []byte) ([]byte, string) {
 	return jsontext.AppendFloat(dst, f, 64), ""
 }
 
-// isSmallInteger tells whether a valid literal is an integer of at most 15
-// digits: float64 holds it and RFC 8785 writes it as it stands.
+// isSmallInteger reports whether a valid literal is an integer of at most 15
+// digits. Such a literal is exact in a float64 and already in RFC 8785 form.
 func isSmallInteger(literal []byte) bool {
 	digits := literal
 	if digits[0] == '-' {
@@ -279,8 +275,8 @@ func (d *Deriver) checkNumber(literal []byte) (float64, string) {
 		return f, ""
 	}
 	d.shortest = jsontext.AppendFloat(d.shortest[:0], f, 64)
-	var room [24]byte
-	if w, _ := parseDecimal(room[:], d.shortest); !v.equal(&w) {
+	var scratch [24]byte
+	if w, _ := parseDecimal(scratch[:], d.shortest); !v.equal(&w) {
 		return 0, reasonPrecision
 	}
 	return f, ""

@@ -29,7 +29,7 @@ func drawNumber(r *rand.Rand) string {
 	case 1:
 		text += fmt.Sprintf("e%d", r.IntN(40)-20)
 	case 2:
-		// What a program prints for a float64 near: its shortest digits, and 17.
+		// A float64 in several precisions, from its shortest digits on.
 		f := r.Float64() * []float64{1, 1e6, 1e15, 1e17}[r.IntN(4)]
 		return strconv.FormatFloat(f, 'g', []int{-1, 16, 17, 18}[r.IntN(4)], 64)
 	}
@@ -46,8 +46,8 @@ func rational(tb testing.TB, literal string) *big.Rat {
 }
 
 // TestNumbersAreKeysAsTheyAreWritten checks with exact arithmetic (math/big) that
-// a number becomes the key of its own decimal value, or is refused. Refused are
-// only numbers that a float64 does not print again.
+// a number becomes the key of its own decimal value. Only numbers that a float64
+// does not print again are refused.
 func TestNumbersAreKeysAsTheyAreWritten(t *testing.T) {
 	d := oneRoute(t, "[{field: n}]").NewDeriver(nil)
 	r := rand.New(rand.NewPCG(15, 2))
@@ -59,14 +59,14 @@ func TestNumbersAreKeysAsTheyAreWritten(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		held := rational(t, strconv.FormatFloat(f, 'g', -1, 64)).Cmp(rational(t, literal)) == 0
+		exact := rational(t, strconv.FormatFloat(f, 'g', -1, 64)).Cmp(rational(t, literal)) == 0
 		switch {
-		case held != (got.Finding == Keyed):
+		case exact != (got.Finding == Keyed):
 			t.Fatalf("%s: %v %s; float64 prints %v", literal, got.Finding, got.Reason, f)
-		case !held:
+		case !exact:
 			refused++
 			if !strings.Contains(got.Reason, "send it as a string") {
-				t.Fatalf("%s: the reason %q names no way out", literal, got.Reason)
+				t.Fatalf("%s: the reason %q names no remedy", literal, got.Reason)
 			}
 		case rational(t, string(ex.Hashed)).Cmp(rational(t, literal)) != 0:
 			t.Fatalf("%s becomes the key %s", literal, ex.Hashed)
@@ -77,8 +77,8 @@ func TestNumbersAreKeysAsTheyAreWritten(t *testing.T) {
 	}
 }
 
-// TestIDsThatShareAFloat64AreNotMerged: one of them would be lost as a duplicate
-// of the other.
+// TestIDsThatShareAFloat64AreNotMerged derives pairs of ids with one float64. With
+// one key, the second would be lost as a duplicate.
 func TestIDsThatShareAFloat64AreNotMerged(t *testing.T) {
 	for _, pair := range [][2]string{
 		{"1234567890123456.7", "1234567890123456.8"},

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// TestOrderKeysGolden: keys, digests, and those of the buckets before and
-// after, computed with python3 (decimal, hashlib) from the rule alone:
+// TestOrderKeysGolden compares keys and the digests of the own and both adjacent
+// buckets. They were computed with python3 (decimal, hashlib) from the rule alone:
 //
 //	account|SYMBOL|SIDE|quantity|bucket|TYPE[|limit][|stop]
 func TestOrderKeysGolden(t *testing.T) {
@@ -59,7 +59,7 @@ func TestOrderKeysGolden(t *testing.T) {
 	}
 }
 
-// BenchmarkOrderKeys derives 10,000 different order keys at a time and tells
+// BenchmarkOrderKeys derives 10,000 different order keys at a time and reports
 // the slowest and the 99th percentile of them.
 func BenchmarkOrderKeys(b *testing.B) {
 	d := oneRoute(b, "[{order: {adjacent_buckets: true}}]", "time: {field: timestamp}").NewDeriver(nil)

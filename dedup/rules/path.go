@@ -9,12 +9,11 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// Path names a place in a JSON payload: member names joined by dots, "order.id".
+// Path locates a value in a JSON payload: member names joined by dots, "order.id".
 // A segment of digits without a leading zero is an index where the payload has
-// an array and a name where it has an object: "items.0.sku". A backslash takes
-// the meaning from a dot, a star or a backslash: `a\.b` is one member. "*"
-// stands for every element of an array and every member of an object; only the
-// payload source takes it.
+// an array and a name where it has an object: "items.0.sku". A backslash escapes a
+// dot, a star or a backslash: `a\.b` is one member. "*" matches every element of an
+// array and every member of an object; only the payload source accepts it.
 type Path struct {
 	Text string // as written in the routes file
 
@@ -36,11 +35,11 @@ type segment struct {
 	star  bool // matches all; name is "*"
 }
 
-// pathSegmentsMax bounds a path's depth, and with it the recursion of every
-// walk that follows a path.
+// pathSegmentsMax bounds a path's depth, and so the recursion of the functions that
+// follow paths.
 const pathSegmentsMax = 32
 
-// parsePath reads a path. Only with star may it have "*" segments.
+// parsePath parses a path. It accepts "*" segments only with star.
 func parsePath(text string, star bool) (Path, error) {
 	p := Path{Text: text}
 	var name strings.Builder
@@ -79,7 +78,7 @@ func newSegment(name string, star, escapedStar bool) (segment, error) {
 	switch {
 	case name == "":
 		return s, errors.New(`has an empty segment (\. is a dot inside a name)`)
-	case escapedStar && name != "*": // one way to write a path: its text is part of the key rule
+	case escapedStar && name != "*": // a path has one text, because the key rule contains it
 		return s, errors.New(`has \* inside a longer name, where the star needs no backslash`)
 	case name == "*" && !escapedStar:
 		if !star {
@@ -129,7 +128,7 @@ func (d *decoder) paths(n *yaml.Node, at string, star bool) []Path {
 	return paths
 }
 
-// textOf is how a list of paths stands in a source's text.
+// textOf returns the form of a list of paths in a source's text.
 func textOf(paths []Path) string {
 	texts := make([]string, len(paths))
 	for i, p := range paths {
@@ -138,18 +137,18 @@ func textOf(paths []Path) string {
 	return "[" + strings.Join(texts, ", ") + "]"
 }
 
-// pathNode is a tree of paths that share their beginnings. One walk over a
-// payload follows all of them.
+// pathNode is a tree of paths with common prefixes. One read of a payload follows
+// all of them.
 type pathNode struct {
 	segment
 	children []*pathNode
-	slot     int // where the value found here goes; -1: it is only on the way
+	slot     int // index of the value in payload.found; -1: no path ends here
 }
 
 func newPathTree() *pathNode { return &pathNode{slot: -1} }
 
-// add puts a path under slot and returns the node it ends in. Adding the same
-// path again returns the same node.
+// add adds a path with its slot and returns its last node. For a path that the
+// tree has already, it returns the existing node.
 func (n *pathNode) add(segments []segment, slot int) *pathNode {
 	for _, s := range segments {
 		var next *pathNode
@@ -171,9 +170,9 @@ func (n *pathNode) add(segments []segment, slot int) *pathNode {
 	return n
 }
 
-// spreadStars makes what a star leads to reachable through its siblings too, so
-// that "items.*.a" also applies next to "items.0.b". Only projection uses it,
-// because it copies slots.
+// spreadStars adds the paths below a star to its siblings, so that "items.*.a" also
+// applies to the element of "items.0.b". It copies slots, which only a projection
+// allows.
 func (n *pathNode) spreadStars() {
 	for _, star := range n.children {
 		if !star.star {

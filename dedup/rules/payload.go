@@ -9,16 +9,16 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// payload is one record's JSON, read once. One pass checks the whole document
+// payload is one record's JSON, read once. One read checks the whole document
 // (grammar, UTF-8, surrogates, duplicate names, at most 10,000 levels) and finds
 // the values of the topic's paths.
 type payload struct {
 	state  payloadState
-	broken string // why it is broken
+	broken string // cause of payloadBroken
 	value  []byte
 	found  [][]byte // by slot: the raw value, aliasing the record; nil: absent
 
-	scan    scan // the quick pass
+	scan    scan // tried before decoder
 	decoder jsontext.Decoder
 	reader  bytes.Buffer
 	name    []byte // scratch for a member name with escapes
@@ -32,8 +32,8 @@ const (
 	payloadBroken
 )
 
-// open prepares for a record. It reads nothing yet, because a record with its key
-// in a header may have any payload.
+// open prepares the payload of a record. It leaves the payload unread, because a
+// record with its key in a header may have any payload.
 func (p *payload) open(value []byte, wanted []int) {
 	p.state, p.broken, p.value = payloadUnread, "", value
 	for _, slot := range wanted {
@@ -41,8 +41,8 @@ func (p *payload) open(value []byte, wanted []int) {
 	}
 }
 
-// read reads the payload once. It returns false for a broken one, with p.broken
-// set.
+// read reads the payload if it is unread. It returns false for a broken one, with
+// p.broken set.
 func (p *payload) read(tree *pathNode) bool {
 	if p.state != payloadUnread {
 		return p.state == payloadRead
@@ -70,9 +70,9 @@ func (p *payload) read(tree *pathNode) bool {
 	return false
 }
 
-// decode reads a payload that scan could not accept, and explains its faults.
+// decode reads a payload that scan refused. The error names its fault.
 func (p *payload) decode(tree *pathNode) error {
-	// The decoder reads a bytes.Buffer in place: no copy, and it never writes to it.
+	// The decoder reads a bytes.Buffer in place and never writes to it.
 	p.reader = *bytes.NewBuffer(p.value)
 	p.decoder.Reset(&p.reader)
 	if err := p.walk(tree); errors.Is(err, io.EOF) {
@@ -88,8 +88,8 @@ func (p *payload) decode(tree *pathNode) error {
 	return nil
 }
 
-// walk reads one value and records the parts that node names. It recurses along
-// those paths only, so pathSegmentsMax bounds its depth.
+// walk reads one value and stores the values of the paths below node in p.found.
+// It recurses along those paths only, so pathSegmentsMax bounds its depth.
 func (p *payload) walk(node *pathNode) error {
 	kind := p.decoder.PeekKind()
 	if node == nil || len(node.children) == 0 || kind != jsontext.KindBeginObject && kind != jsontext.KindBeginArray {
@@ -155,7 +155,7 @@ func (p *payload) unquote(quoted []byte) []byte {
 }
 
 // unquote returns the text of a valid JSON string and the scratch for the next
-// call. The text aliases quoted where it holds no escape, else scratch.
+// call. The text aliases quoted if it has no escape, else scratch.
 func unquote(scratch, quoted []byte) (text, next []byte) {
 	inner := quoted[1 : len(quoted)-1]
 	if bytes.IndexByte(inner, '\\') < 0 {
@@ -169,8 +169,8 @@ func unquote(scratch, quoted []byte) (text, next []byte) {
 // may come from a hostile payload.
 const reasonBytesMax = 300
 
-// shorten makes a reason one line of valid UTF-8 of bounded length. It marks a cut
-// by dots.
+// shorten returns a reason as one line of valid UTF-8 of bounded length. It ends a
+// shortened reason with dots.
 func shorten(reason string) string {
 	if len(reason) > reasonBytesMax {
 		reason = reason[:reasonBytesMax] + "..."

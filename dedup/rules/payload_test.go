@@ -30,14 +30,14 @@ func TestMalformedPayloads(t *testing.T) {
 		{"object for an id", "[{field: id}, raw]", `{"id":{}}`, "field id: want a string or number, found an object"},
 		{"array for an id", "[{field: id}, raw]", `{"id":[1]}`, "field id: want a string or number, found an array"},
 		{"boolean for an id", "[{fields: [id]}, raw]", `{"id":true}`, "field id: want a string or number, found a boolean"},
-		{"number beyond float64", "[{field: id}, raw]", `{"id":9007199254740993}`, "field id: the number has more digits than float64 holds; send it as a string"},
-		{"number beyond float64 in a hash", "[{hash: [id]}, raw]", `{"id":[1e999]}`, "field id: the number is beyond what float64 holds; send it as a string"},
-		{"number beyond float64 in a normalised hash", "[{hash: [id], normalise: {id: trim}}, raw]", `{"id":1e999}`, "field id: the number is beyond what float64 holds"},
-		{"number beyond float64 in a payload", "[{payload: {}}, raw]", `{"id":1e999}`, "payload: the number is beyond what float64 holds"},
+		{"number beyond float64", "[{field: id}, raw]", `{"id":9007199254740993}`, "field id: the number has more digits than float64; send it as a string"},
+		{"number beyond float64 in a hash", "[{hash: [id]}, raw]", `{"id":[1e999]}`, "field id: the number is beyond the range of float64; send it as a string"},
+		{"number beyond float64 in a normalised hash", "[{hash: [id], normalise: {id: trim}}, raw]", `{"id":1e999}`, "field id: the number is beyond the range of float64"},
+		{"number beyond float64 in a payload", "[{payload: {}}, raw]", `{"id":1e999}`, "payload: the number is beyond the range of float64"},
 		{"literal cut short", "[{field: a.b}]", `{"a":[tru`, "payload: not valid JSON: unexpected EOF"},
 		{"object closed as an array", "[{field: a.b}]", `{"a":{"b":1]}`, "payload: not valid JSON: invalid character ']' after object value"},
 		{"array closed as an object", "[{field: a.0}]", `{"a":[1}}`, "payload: not valid JSON: invalid character '}' after array element"},
-		{"no fall-through to raw", "[{field: id}, raw]", "hello", "payload: not valid JSON: invalid character 'h' at start of value"},
+		{"raw is not tried", "[{field: id}, raw]", "hello", "payload: not valid JSON: invalid character 'h' at start of value"},
 	} {
 		t.Run(v.name, func(t *testing.T) {
 			got := derive(t, v.key, v.payload)
@@ -72,14 +72,14 @@ func TestDeepNestingIsAnError(t *testing.T) {
 			}
 		}
 	}
-	// What the decoder does accept must not exhaust anything that follows it.
+	// The functions after the decoder must read everything that it accepts.
 	deep := strings.Repeat("[", 9000) + strings.Repeat("]", 9000)
 	if got, reason := canonical(t, deep); got != deep {
 		t.Errorf("9,000 levels: %s", reason)
 	}
 }
 
-func TestWhatDoesNotYield(t *testing.T) {
+func TestSourcesWithoutAKey(t *testing.T) {
 	for _, v := range []struct{ key, payload, want string }{
 		{"[{field: id}]", `{}`, "no key: field id: absent"},
 		{"[{field: id}]", `{"id":null}`, "no key: field id: null"},
@@ -95,7 +95,7 @@ func TestWhatDoesNotYield(t *testing.T) {
 		{"[{hash: [a, b]}]", `{"a":"x","b":null}`, "no key: field b: null"},
 		{"[record_key, {header: h}, {field: id}, {hash: [a]}]", `{}`,
 			"no key: record key: absent; header h: absent; field id: absent; field a: absent"},
-		{"[{payload: {include: [a, b.c]}}]", `{"b":{"d":1}}`, "no key: payload: {include: [a, b.c]}: nothing of it is there"},
+		{"[{payload: {include: [a, b.c]}}]", `{"b":{"d":1}}`, "no key: payload: {include: [a, b.c]}: the payload has none of the paths"},
 		{"[raw]", "", "no key: raw payload: empty"},
 		{"[cloudevent]", `{"id":"1","source":"s"}`, "no key: header ce_source: absent"},
 		{"[order]", `{"account":"A","symbol":"B","side":"buy","quantity":1,"timestamp":0}`, "no key: field type: absent"},
@@ -108,7 +108,8 @@ func TestWhatDoesNotYield(t *testing.T) {
 	}
 }
 
-// An empty string is content to the hash source: it is there.
+// TestHashTakesEmptyStrings hashes an empty string: for hash it is a value, not a
+// missing id.
 func TestHashTakesEmptyStrings(t *testing.T) {
 	for _, key := range []string{"[{hash: [a]}]", "[{hash: [a], normalise: {a: trim}}]"} {
 		d, ex := oneRoute(t, key).NewDeriver(nil).Explain(&Input{Topic: "in", Value: []byte(`{"a":""}`)})
@@ -156,7 +157,7 @@ func TestKeyLimit(t *testing.T) {
 			t.Errorf("%s: %v %s", key, got.Finding, got.Reason)
 		}
 	}
-	// Content is hashed whatever its size.
+	// Content of any size is hashed.
 	if got := derive(t, "[{hash: [a]}]", `{"a":"`+strings.Repeat("y", 9000)+`"}`); got.Finding != Keyed {
 		t.Errorf("hash: %v %s", got.Finding, got.Reason)
 	}
@@ -172,7 +173,7 @@ func TestPaths(t *testing.T) {
 			t.Errorf("path %s: %q, want %q", path, ex.Hashed, want)
 		}
 	}
-	// A wanted value and one inside it, in one pass.
+	// A value and another one inside it, in one read.
 	_, ex := oneRoute(t, "[{hash: [a, a.b]}]").NewDeriver(nil).Explain(&Input{Topic: "in", Value: []byte(payload)})
 	if want := `{"a":{"0":"2","b":"1"},"a.b":"1"}`; string(ex.Hashed) != want {
 		t.Errorf("hash %s, want %s", ex.Hashed, want)

@@ -4,12 +4,12 @@ package rules
 // hashes. It recurses along the tree's paths only.
 type projection struct {
 	tree    *pathNode
-	include bool // keep only the tree's paths; else keep all but them
+	include bool // only the tree's paths; else all but them
 	name    []byte
 }
 
-// append appends the projected value. It reports whether the value has a path of
-// the tree, for include.
+// append appends the projected value. With include, it reports whether the value
+// has a path of the tree.
 func (p *projection) append(dst, raw []byte) ([]byte, bool) {
 	if p.include {
 		out, _, found := p.keep(dst, raw, 0, p.tree)
@@ -20,7 +20,7 @@ func (p *projection) append(dst, raw []byte) ([]byte, bool) {
 }
 
 // cut copies the value at i without the paths below node and returns the index
-// after it. An array closes up where an element is cut.
+// after it. The element after a removed one takes its index.
 func (p *projection) cut(dst, b []byte, i int, node *pathNode) ([]byte, int) {
 	if node == nil || b[i] != '{' && b[i] != '[' {
 		end := skipValue(b, i)
@@ -47,9 +47,9 @@ func (p *projection) cut(dst, b []byte, i int, node *pathNode) ([]byte, int) {
 }
 
 // keep copies the paths below node of the value at i. It returns the index after
-// the value, and whether it has one of the paths. A container on a path stays,
-// empty or not. An array element of no path becomes null, so that later elements
-// keep their index; trailing ones are left out.
+// the value, and whether the value has one of the paths. A container on a path is
+// copied, empty or not. An array element of no path becomes null, so that later
+// elements have the same index; trailing ones are left out.
 func (p *projection) keep(dst, b []byte, i int, node *pathNode) ([]byte, int, bool) {
 	if node.slot >= 0 {
 		end := skipValue(b, i)
@@ -61,7 +61,7 @@ func (p *projection) keep(dst, b []byte, i int, node *pathNode) ([]byte, int, bo
 	object := b[i] == '{'
 	dst = append(dst, b[i])
 	i = skipSpace(b, i+1)
-	open, end, found := len(dst), len(dst), false // dst[:end]: up to the last thing kept
+	open, end, found := len(dst), len(dst), false // dst[:end]: up to the last copied value
 	for n := 0; b[i] != '}' && b[i] != ']'; n++ {
 		child, label, value := p.step(b, i, n, object, node)
 		if on := child != nil && (child.slot >= 0 || b[value] == '{' || b[value] == '['); on || !object {
@@ -85,8 +85,8 @@ func (p *projection) keep(dst, b []byte, i int, node *pathNode) ([]byte, int, bo
 	return append(dst[:end], b[i]), i + 1, found
 }
 
-// step looks at the member or element n that starts at i: the node below, the
-// label to copy before the value ("name":) and where the value starts.
+// step reads the start of the member or element n at i. It returns the child node,
+// the label to copy before the value ("name":) and the index of the value.
 func (p *projection) step(b []byte, i, n int, object bool, node *pathNode) (*pathNode, []byte, int) {
 	if !object {
 		return node.element(n), nil, i

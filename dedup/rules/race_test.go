@@ -2,5 +2,5 @@
 
 package rules
 
-// raceDetector tells whether the race detector is compiled in.
+// raceDetector reports whether the race detector is compiled in.
 const raceDetector = true

@@ -18,8 +18,8 @@ type Response struct {
 
 var responsesFields = makeResponsesFields()
 
-// makeResponsesFields has a field for every verdict but Replayed, whose answer
-// is the recorded outcome.
+// makeResponsesFields returns a field for every verdict but Replayed, whose
+// response is the recorded outcome.
 func makeResponsesFields() []fieldOf[map[dedup.Verdict]Response] {
 	var fields []fieldOf[map[dedup.Verdict]Response]
 	for _, v := range dedup.Verdicts {
@@ -40,7 +40,7 @@ var responseFields = []fieldOf[Response]{
 	{"content_type", func(d *decoder, r *Response, n *yaml.Node, at string) { r.ContentType = d.contentType(n, at) }},
 }
 
-// jsonType is the content type of a body that the file does not name another for.
+// jsonType is the default content type of a body.
 const jsonType = "application/json"
 
 // response reads the response for a verdict.
@@ -60,7 +60,7 @@ func (d *decoder) response(n *yaml.Node, at string) Response {
 	case body == nil && contentType != nil:
 		d.fail(contentType, join(at, "content_type"), "there is no body: leave content_type out")
 	case body != nil && (r.Status == 204 || r.Status == 205 || r.Status == 304):
-		d.fail(body, join(at, "body"), "an answer with status %d has none", r.Status)
+		d.fail(body, join(at, "body"), "a response with status %d has no body: leave body out", r.Status)
 	case body != nil && contentType == nil:
 		r.ContentType = jsonType
 	}

@@ -9,12 +9,12 @@ import (
 	"oncebus/dedup"
 )
 
-// Route is one rule set: which input records it takes, how their dedup key is
-// derived, for how long, and what happens to duplicates.
+// Route is one rule set. It selects input records, derives their dedup keys, and
+// sets the window and the policies.
 type Route struct {
 	Name      string
 	Namespace string // the scope of its keys; the route's name unless set
-	Index     int    // place in Routes.Routes
+	Index     int    // in Routes.Routes
 
 	Topics         []string // inputs
 	Match          *Match   // nil: takes every record of its topics
@@ -27,7 +27,7 @@ type Route struct {
 	// A longer one makes the record malformed.
 	MaxKeyBytes int
 
-	Window time.Duration // how long after the first event a duplicate counts
+	Window time.Duration // how long after its first event an event is a duplicate
 	Grace  time.Duration // how late an event may be after the window
 	Skew   time.Duration // how far event time may be ahead of broker time, at most Window + Grace
 	Time   *EventTime    // nil: the record's timestamp
@@ -44,14 +44,14 @@ type Route struct {
 	FailOpen bool
 
 	// Fingerprint names the payload fields that must agree between duplicates. An
-	// event with the key of another and different fields is a Collision.
+	// event with the same key and other values there is a Collision.
 	Fingerprint []Field
 	Collision   Policy // DeadLetter (default) or Forward
 
 	fingerprintRule uint8 // see ruleOf
 
 	Claim Claims // of ClaimMode
-	HTTP  *HTTP  // nil: the ingress has no path for it
+	HTTP  *HTTP  // nil: the ingress has no endpoint for it
 }
 
 // Defaults of a route's optional fields.
@@ -66,10 +66,10 @@ const (
 	DefaultResultBytes = 64 << 10
 )
 
-// Policy is what happens to a record with a verdict.
+// Policy is the treatment of records with a verdict.
 type Policy uint8
 
-// Policies. Each field of Route lists the ones it takes.
+// Policies. Each field of Route lists the ones it allows.
 const (
 	DeadLetter Policy = iota // to the route's dead-letter topic, with the reason
 	Forward                  // to the output, marked with the verdict
@@ -83,13 +83,13 @@ var policyNames = [...]string{"dead_letter", "forward", "drop", "to", "clamp"}
 // String returns the policy's name in the routes file.
 func (p Policy) String() string { return policyNames[p] }
 
-// Duplicates is what happens to duplicates.
+// Duplicates is the treatment of duplicates in plain mode.
 type Duplicates struct {
 	Policy Policy // Drop (default), Forward or ToTopic
 	Topic  string // for ToTopic
 }
 
-// Mode is what a duplicate gets.
+// Mode selects plain deduplication or claims.
 type Mode uint8
 
 // Modes.
@@ -195,7 +195,7 @@ var duplicatesFields = []fieldOf[Duplicates]{
 // keyBytesMax bounds max_key_bytes: a Kafka record's usual largest size.
 const keyBytesMax = 1 << 20
 
-// liveKeysMax bounds live_keys: more than any partition can hold.
+// liveKeysMax bounds live_keys: more than any partition can store.
 const liveKeysMax = 1_000_000_000
 
 // stateFailureNames are the choices of on_state_failure.
@@ -290,7 +290,7 @@ func (d *decoder) checkTopic(r *draft, field, topic string) {
 
 func decodeSecret(d *decoder, r *Route, n *yaml.Node, at string) {
 	if n.Kind != yaml.ScalarNode || n.ShortTag() != "!!bool" {
-		// The value is not shown: it may be a secret.
+		// The message omits the value: it may be a secret.
 		d.fail(n, at, "want true or false: the secret itself comes from ONCEBUS_KEY_SECRET, never from the file")
 		return
 	}
@@ -386,8 +386,7 @@ func (r *Route) eachPath(f func(segments []segment, slot *int)) {
 	}
 }
 
-// failAt records a mistake at a route's field, or at the route if the field is not
-// set.
+// failAt adds a mistake at a route's field, or at the route if the field is not set.
 func (d *decoder) failAt(r *draft, field, format string, args ...any) {
 	n := r.nodes[field]
 	if n == nil {
@@ -396,7 +395,7 @@ func (d *decoder) failAt(r *draft, field, format string, args ...any) {
 	d.fail(n, join(r.at, field), format, args...)
 }
 
-// require records a mistake for every missing field.
+// require adds a mistake for every missing field.
 func (d *decoder) require(n *yaml.Node, at string, nodes map[string]*yaml.Node, names ...string) {
 	for _, name := range names {
 		if _, ok := nodes[name]; !ok {

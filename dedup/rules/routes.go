@@ -15,7 +15,7 @@ type Routes struct {
 	slots   int // number of distinct payload paths in all routes
 }
 
-// index gives every payload path of the file a slot and every topic its plan.
+// index assigns a slot to every payload path of the file and a plan to every topic.
 func (rs *Routes) index() {
 	slots := map[string]int{}
 	slotOf := func(segments []segment) int {
@@ -50,20 +50,19 @@ func (rs *Routes) index() {
 	rs.slots = len(slots)
 }
 
-// topicPlan is what key derivation needs to know of one input topic.
+// topicPlan has the routes and payload paths of one input topic.
 type topicPlan struct {
 	routes []*Route  // in the file's order
 	tree   *pathNode // every payload path that one of them reads
 	wanted []int     // their slots
 }
 
-// MaxNamespaces bounds the namespaces of one routes file: a row holds the
-// number of its namespace in one byte, and 0 stays free.
+// MaxNamespaces bounds the namespaces of one routes file: a namespace id is one
+// byte of a row, and 0 is unused.
 const MaxNamespaces = 255
 
-// Inputs returns the input topics, sorted and each once: those that go through
-// the router, topics of outcomes among them, and those declared prepartitioned. No topic
-// is in both.
+// Inputs returns the input topics, sorted and each once: routed are those that the
+// router reads, topics of outcomes among them; prepartitioned are all others.
 func (rs *Routes) Inputs() (routed, prepartitioned []string) {
 	for topic, plan := range rs.byTopic {
 		if plan.routes[0].Prepartitioned {
@@ -92,7 +91,7 @@ func (rs *Routes) Route(name string) *Route {
 	return nil
 }
 
-// NeedsSecret tells whether any route hashes with the secret.
+// NeedsSecret reports whether any route hashes with the secret.
 func (rs *Routes) NeedsSecret() bool {
 	return slices.ContainsFunc(rs.Routes, func(r *Route) bool { return r.Secret })
 }
@@ -211,7 +210,7 @@ func (r *draft) takesAllOf(later *draft) bool {
 }
 
 // validateOutputs refuses an output that is an input, which would be an endless
-// loop, and an output that gets more than single events.
+// loop, and an output that also gets duplicates, dead letters or replies.
 func (d *decoder) validateOutputs(drafts []*draft) {
 	input, output := map[string]*draft{}, map[string]*draft{}
 	for _, r := range drafts {

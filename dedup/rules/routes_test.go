@@ -126,7 +126,7 @@ func TestMistakesInRoutes(t *testing.T) {
 		{"mapping for a name", strings.Replace(valid, "name: a", "name: {}", 1), "r.yaml:2: routes[0].name: want a string, found a mapping"},
 		{"match is no mapping", with("match: x"), `r.yaml:3: routes[0].match: want fields (field, header, in), found "x"`},
 		{"match of a list", with("match: {field: a, in: [[b]]}"), "r.yaml:3: routes[0].match.in[0]: want a value, found a list"},
-		{"match of a number beyond float64", with("match: {field: a, in: [9007199254740993]}"), "r.yaml:3: routes[0].match.in[0]: the number has more digits than float64 holds; send it as a string: put it in quotes to match a string"},
+		{"match of a number beyond float64", with("match: {field: a, in: [9007199254740993]}"), "r.yaml:3: routes[0].match.in[0]: the number has more digits than float64; send it as a string: put it in quotes to match a string"},
 		{"lone surrogate", strings.Replace(valid, "name: a", `name: "\ud800"`, 1), "r.yaml:2: not valid YAML: found invalid Unicode character escape code (while scanning a quoted scalar, begun in line 2)"},
 		{"mistake in a second document", valid + "---\n[", "r.yaml:5: not valid YAML: did not find expected node content (while parsing a flow node, begun in line 5)"},
 		{"source is a list", key("[raw]"), "r.yaml:3: routes[0].key[0]: want fields (" + fieldNames(sourceFields) + "), found a list"},
@@ -158,7 +158,7 @@ func TestMistakesInRoutes(t *testing.T) {
 		{"lease beyond the window", claim("lease: 2h"), "r.yaml:3: routes[0].lease: 2h0m0s is longer than the window of 1h0m0s, and the claim expires with the window"},
 		{"result limit", claim("result_limit: 1000000"), "r.yaml:3: routes[0].result_limit: want a whole number from 0 to 524288, found 1000000"},
 		{"request of both", claim("request: {field: a, header: b}"), "r.yaml:3: routes[0].request: want either field or header"},
-		{"request in an own header", claim("request: {header: Oncebus-Key}"), "r.yaml:3: routes[0].request.header: incoming oncebus-* headers are never trusted"},
+		{"request in an own header", claim("request: {header: Oncebus-Key}"), "r.yaml:3: routes[0].request.header: oncebus removes oncebus-* headers from incoming records: name another header"},
 		{"outcomes on an input", with("mode: claim, outcomes: in, replies: r"), "r.yaml:3: routes[0].outcomes: in is an input topic of the route in line 2: an outcome is not an event"},
 		{"replies on an input", with("mode: claim, outcomes: o, replies: in"), "r.yaml:3: routes[0].replies: in is an input topic of the route in line 2: the record would be processed again and again"},
 		{"replies on outcomes", with("mode: claim, outcomes: o, replies: o"), "r.yaml:3: routes[0].replies: o is the route's outcomes topic: oncebus would read its replies as outcomes\n" +
@@ -179,7 +179,7 @@ func TestMistakesInRoutes(t *testing.T) {
 		{"match of nothing", with("match: {field: a}"), "r.yaml:3: routes[0].match.in: is required"},
 		{"match of null", with("match: {field: a, in: [~]}"), "r.yaml:3: routes[0].match.in[0]: want a string, number or boolean, found nothing"},
 		{"match of a hex number", with("match: {field: a, in: [0x10]}"), "r.yaml:3: routes[0].match.in[0]: want a decimal number: put it in quotes to match a string"},
-		{"match of our header", with("match: {header: Oncebus-Key, in: [a]}"), "r.yaml:3: routes[0].match: incoming oncebus-* headers are never trusted"},
+		{"match of our header", with("match: {header: Oncebus-Key, in: [a]}"), "r.yaml:3: routes[0].match: oncebus removes oncebus-* headers from incoming records: name another header"},
 		{"time without field", with("time: {format: unix_s}"), "r.yaml:3: routes[0].time.field: is required"},
 		{"time format", with("time: {field: t, format: iso}"), `r.yaml:3: routes[0].time.format: want unix_ms or unix_s or rfc3339, found "iso"`},
 
@@ -190,7 +190,7 @@ func TestMistakesInRoutes(t *testing.T) {
 		{"source twice", key("raw, {field: a}, {field: a, normalise: trim}"), "r.yaml:3: routes[0].key[2]: field: a is listed twice"},
 		{"no sources", key(""), "r.yaml:3: routes[0].key: must not be empty"},
 		{"source switched off", key("{raw: false}"), "r.yaml:3: routes[0].key[0].raw: want true: leave the source out to switch it off"},
-		{"our header", key("{header: oncebus-key}"), "r.yaml:3: routes[0].key[0].header: incoming oncebus-* headers are never trusted"},
+		{"our header", key("{header: oncebus-key}"), "r.yaml:3: routes[0].key[0].header: oncebus removes oncebus-* headers from incoming records: name another header"},
 		{"empty segment", key("{field: a..b}"), `r.yaml:3: routes[0].key[0].field: path "a..b" has an empty segment (\. is a dot inside a name)`},
 		{"star in field", key("{field: a.*}"), `r.yaml:3: routes[0].key[0].field: path "a.*" has a star, which only payload include and exclude take: write a star in a name as \*`},
 		{"bad escape", key(`{field: 'a\n'}`), `r.yaml:3: routes[0].key[0].field: path "a\\n" has a backslash before something other than a dot, a star or a backslash`},
@@ -199,7 +199,7 @@ func TestMistakesInRoutes(t *testing.T) {
 		{"path is a number", key("{field: 0}"), "r.yaml:3: routes[0].key[0].field: want a string, found 0: put it in quotes"},
 		{"path twice", key("{fields: [a, b, a]}"), `r.yaml:3: routes[0].key[0].fields[2]: path "a" is listed twice`},
 		{"include and exclude", key("{payload: {include: [a], exclude: [b]}}"), "r.yaml:3: routes[0].key[0].payload: want either include or exclude"},
-		{"covered path", key("{payload: {exclude: [a.*, b, a.c.d]}}"), `r.yaml:3: routes[0].key[0].payload.exclude: path "a.c.d" says nothing: "a.*" covers it`},
+		{"covered path", key("{payload: {exclude: [a.*, b, a.c.d]}}"), `r.yaml:3: routes[0].key[0].payload.exclude: path "a.c.d" has no effect: "a.*" covers it`},
 		{"order field", key("{order: {acount: a}}"), `r.yaml:3: routes[0].key[0].order: unknown field "acount"; known are account, symbol, side, quantity, type, limit, stop, timestamp, format, adjacent_buckets, step`},
 		{"order step", key("{order: {step: 0s}}"), "r.yaml:3: routes[0].key[0].order.step: 0s is too short: at least 1ms"},
 		{"normaliser", key("{field: a, normalise: title}"), `r.yaml:3: routes[0].key[0].normalise: want trim, upper, lower, {decimals: N} or {step: DURATION}, found "title"`},
@@ -291,7 +291,7 @@ func TestSharedNamespace(t *testing.T) {
 	payload := []byte(`{"a":1,"b":2}`)
 	d := rs.NewDeriver(nil)
 	if d.Derive(&Input{Topic: "x", Value: payload}).Digest != d.Derive(&Input{Topic: "y", Value: payload}).Digest {
-		t.Error("keys of one namespace do not meet")
+		t.Error("equal keys of one namespace have different digests")
 	}
 }
 
@@ -346,7 +346,7 @@ func TestKeyRule(t *testing.T) {
 	same("[{field: a, normalise: trim}]", "[{field: a, normalise: [trim]}]")
 	same("[{field: a, normalise: {step: 1m}}]", "[{field: a, normalise: {step: 60s}}]")
 	if rule("[raw]") != rule("[raw]", "duplicates: forward", "grace: 1m", "on_late: drop") {
-		t.Error("the rule depends on what does not decide the key")
+		t.Error("the rule depends on settings that do not change the key")
 	}
 	seen := map[string]string{}
 	for _, v := range [][]string{

@@ -16,12 +16,13 @@ func emptyCause(b []byte) string {
 	return causeEmpty
 }
 
-// slotIn is the raw JSON value of the field in the deriver's payload, nil where
+// slotIn returns the raw JSON value of the field in the deriver's payload; nil if
 // it is absent.
 func (f *Field) slotIn(d *Deriver) []byte { return d.found[f.slot] }
 
-// present is the raw JSON value of a field, which must be there and not null.
-func (d *Deriver) present(f *Field) ([]byte, status) {
+// requireValue returns the raw JSON value of a field. It skips the source if the
+// field is absent or null.
+func (d *Deriver) requireValue(f *Field) ([]byte, status) {
 	raw := f.slotIn(d)
 	if len(raw) == 0 {
 		return nil, d.skip(f.label, causeAbsent)
@@ -32,7 +33,7 @@ func (d *Deriver) present(f *Field) ([]byte, status) {
 	return raw, found
 }
 
-// id is a scalar with its normalisers applied and its length checked.
+// id returns a field's value, normalised and at most limit bytes long.
 func (d *Deriver) id(f *Field, limit int) (scalar, status) {
 	s, st := d.scalar(f)
 	if st != found {
@@ -44,7 +45,7 @@ func (d *Deriver) id(f *Field, limit int) (scalar, status) {
 	return d.finish(f, s)
 }
 
-// scalar takes a string that is not empty or a number from the payload.
+// scalar returns a field's value. It skips the source if the value is empty.
 func (d *Deriver) scalar(f *Field) (scalar, status) {
 	s, st := d.value(f)
 	if st == found && len(s.text) == 0 {
@@ -53,12 +54,12 @@ func (d *Deriver) scalar(f *Field) (scalar, status) {
 	return s, st
 }
 
-// value takes a string or number from the payload.
+// value returns a field's value, which must be a string or a number.
 func (d *Deriver) value(f *Field) (scalar, status) {
 	if !d.readPayload() {
 		return scalar{}, bad
 	}
-	raw, st := d.present(f)
+	raw, st := d.requireValue(f)
 	if st != found {
 		return scalar{}, st
 	}
@@ -75,7 +76,7 @@ func (d *Deriver) value(f *Field) (scalar, status) {
 	return scalar{}, d.fail(f.label, "want a string or number, found a boolean")
 }
 
-// finish makes an id: normalisers applied, a number in RFC 8785 form, not empty.
+// finish is write for an id. It skips the source if the id is empty.
 func (d *Deriver) finish(f *Field, s scalar) (scalar, status) {
 	s, st := d.write(f, s)
 	if st == found && len(s.text) == 0 {

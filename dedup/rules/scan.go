@@ -6,9 +6,9 @@ import (
 	"unicode/utf8"
 )
 
-// scan is the quick scan of a payload. It accepts only common, valid JSON. All
-// else goes to the decoder: faults, escapes in names, surrogates, deep nesting and
-// huge objects. It takes two fifths of the decoder's time: 0.50 µs instead of 1.19
+// scan reads a payload faster than the decoder. It accepts only common, valid JSON.
+// The decoder reads all else: faults, escapes in names, surrogates, deep nesting and
+// huge objects. scan takes two fifths of the decoder's time: 0.50 µs instead of 1.19
 // for 230 bytes (BenchmarkRead, two busy cores, 2026-11-21).
 //
 // Each method takes the index of its first byte. It returns the index after its
@@ -27,7 +27,7 @@ const (
 	scanMembersMax = 256
 )
 
-// document reads the whole payload and records the parts that tree names.
+// document reads the whole payload and stores the values of the tree's paths.
 func (s *scan) document(tree *pathNode) bool {
 	s.names = s.names[:0]
 	end := s.value(s.space(0), tree, 0)
@@ -98,8 +98,8 @@ func (s *scan) object(i int, node *pathNode, depth int) int {
 	return unsure
 }
 
-// memberName reads a member's name and the colon. seen has a bit for six bits of
-// the hash of each earlier name, by which most names already differ.
+// memberName reads a member's name and the colon. seen has one of 64 bits set for
+// the hash of each earlier name, which most often shows that a name is new.
 func (s *scan) memberName(i, first int, seen *uint64) (name []byte, end int) {
 	end, plain := s.text(i)
 	if end == unsure || !plain {
@@ -123,7 +123,7 @@ func (s *scan) memberName(i, first int, seen *uint64) (name []byte, end int) {
 func (s *scan) is(i int, c byte) bool { return i < len(s.b) && s.b[i] == c }
 
 // unique reports whether no member of the object whose names begin at first has
-// this hash. Two names with one hash only go to the decoder.
+// this hash. The decoder reads an object that has two names with one hash.
 func (s *scan) unique(first int, h uint64) bool {
 	if len(s.names)-first > scanMembersMax {
 		return false
@@ -229,10 +229,10 @@ func (s *scan) text(i int) (end int, plain bool) {
 	return unsure, false
 }
 
-// ordinary goes to the next byte that is a quote, a backslash, a control
-// character or not ASCII. It looks at eight bytes at once: a byte of x is zero
-// where (x-0x01..01) &^ x has its high bit set, for the lowest such byte
-// exactly (Hacker's Delight, section 6-1).
+// ordinary returns the index of the next byte that is a quote, a backslash, a
+// control character or not ASCII. It checks eight bytes at once: a byte of x is zero
+// where (x-0x01..01) &^ x has its high bit set. That is exact for the lowest such
+// byte (Hacker's Delight, section 6-1).
 func (s *scan) ordinary(i int) int {
 	const ones, highs = 0x0101010101010101, 0x8080808080808080
 	for ; i+8 <= len(s.b); i += 8 {
@@ -249,7 +249,7 @@ func (s *scan) ordinary(i int) int {
 	return i
 }
 
-// escape reads what follows a backslash.
+// escape reads the rest of an escape, after the backslash.
 func (s *scan) escape(i int) int {
 	if i >= len(s.b) {
 		return unsure
@@ -266,7 +266,7 @@ func (s *scan) escape(i int) int {
 				return unsure
 			}
 		}
-		if s.b[i+1]|0x20 == 'd' && s.b[i+2] >= '8' { // half of a surrogate pair, or not
+		if s.b[i+1]|0x20 == 'd' && s.b[i+2] >= '8' { // perhaps half of a surrogate pair
 			return unsure
 		}
 		return i + 5
@@ -274,8 +274,8 @@ func (s *scan) escape(i int) int {
 	return unsure
 }
 
-// hashName mixes a name eight bytes at a time, in the way of wyhash: fold the
-// 128-bit product.
+// hashName hashes a name as wyhash does: it folds the 128-bit product for every
+// eight bytes.
 func hashName(name []byte) uint64 {
 	const m1, m2 = 0xa0761d6478bd642f, 0xe7037ed1a0b428db // the constants of wyhash, odd and without pattern
 	h := uint64(len(name)) * m1

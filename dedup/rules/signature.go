@@ -8,21 +8,21 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// Signature is how a request proves its sender.
+// Signature has the settings that authenticate requests.
 type Signature struct {
 	Scheme SignatureScheme
 	Secret string // name of the setting, after ONCEBUS_INGRESS_SECRET_; "" for NoSignature
-	// Tolerance is how far the signed timestamp may be from the ingress's clock,
-	// ahead of it no further than what the window has beyond Tolerance; 0 where
-	// the scheme signs none.
+	// Tolerance is how far the signed timestamp may be from the ingress's clock. It
+	// may be ahead of the clock by at most window - Tolerance. 0 without a signed
+	// timestamp.
 	Tolerance time.Duration
 
-	// Of HMAC.
-	Header          string // where the signature is
+	// Of scheme HMAC.
+	Header          string // has the signature
 	Algorithm       string // sha256, sha1 or sha512
 	Encoding        string // hex or base64
 	Prefix          string // before the signature in its header
-	TimestampHeader string // where the Unix seconds are that are signed with the body; "": the body alone is
+	TimestampHeader string // has the Unix seconds that are signed with the body; "": only the body is signed
 	Separator       string // between timestamp and body
 }
 
@@ -35,7 +35,7 @@ const (
 	GitHub                                  // X-Hub-Signature-256
 	Stripe                                  // Stripe-Signature
 	Slack                                   // X-Slack-Signature
-	HMAC                                    // as the further fields say
+	HMAC                                    // set by the fields of scheme HMAC
 	Bearer                                  // Authorization: Bearer, with the secret itself
 	NoSignature                             // any client may send
 )
@@ -83,7 +83,7 @@ func (d *decoder) validateTolerance(r *draft, at string, s *Signature) {
 // signatureDraft is a signature being read.
 type signatureDraft struct {
 	Signature
-	known bool // the scheme is one
+	known bool // the scheme is one of schemeNames
 }
 
 // hmacOnly are the fields that scheme: hmac alone has.
@@ -153,16 +153,16 @@ func (d *decoder) hmac(s *signatureDraft, n *yaml.Node, at string, nodes map[str
 	case nodes["timestamp_header"] != nil && separator == nil:
 		s.Separator = "."
 	case nodes["timestamp_header"] == nil && separator != nil:
-		d.fail(separator, join(at, "separator"), "stands between timestamp and body, but no timestamp is signed: "+
+		d.fail(separator, join(at, "separator"), "separates timestamp and body, but no timestamp is signed: "+
 			"name its header in timestamp_header, or leave separator out")
 	case separator != nil && (s.Separator == "" || s.Separator[0] >= '0' && s.Separator[0] <= '9'):
-		d.fail(separator, join(at, "separator"), "%q does not tell where the timestamp ends and the body begins: want one that begins with no digit", s.Separator)
+		d.fail(separator, join(at, "separator"), "%q does not mark the end of the timestamp: want text that begins with a character other than a digit", s.Separator)
 	}
 	if strings.HasPrefix(s.Prefix, " ") {
-		d.fail(nodes["prefix"], join(at, "prefix"), "%q begins with a space, and no header's value does: leave it out", s.Prefix)
+		d.fail(nodes["prefix"], join(at, "prefix"), "%q begins with a space, which a header's value never does: leave the space out", s.Prefix)
 	}
 	if s.Header != "" && strings.EqualFold(s.Header, s.TimestampHeader) {
-		d.fail(nodes["timestamp_header"], join(at, "timestamp_header"), "%s holds the signature already", s.Header)
+		d.fail(nodes["timestamp_header"], join(at, "timestamp_header"), "%s is the header of the signature: name another one", s.Header)
 	}
 }
 
@@ -182,7 +182,7 @@ func (d *decoder) signatureText(n *yaml.Node, at string) string {
 // settings that belong to it.
 func (d *decoder) secretName(n *yaml.Node, at string) string {
 	if n.Kind != yaml.ScalarNode || n.ShortTag() != "!!str" || !validSecretName(n.Value) {
-		// The value is not shown: it may be a secret.
+		// The message omits the value: it may be a secret.
 		d.fail(n, at, "want a name of 1 to %d of A-Z, 0-9 and underscore, not ending in _NEXT or _FILE: the secret itself comes from "+
 			"ONCEBUS_INGRESS_SECRET_ and that name, never from the file", nameBytesMax)
 		return ""

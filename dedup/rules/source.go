@@ -17,7 +17,7 @@ type Source struct {
 	// record_key and header have no path: only the label and the normalisers.
 	fields  []Field
 	members []member    // hash: the fields in canonical order
-	project *projection // payload: nil takes the whole
+	project *projection // payload: nil is the whole payload
 	paths   []string    // payload: the paths as written, sorted
 	order   *Order
 }
@@ -37,36 +37,36 @@ const (
 	kindCount
 )
 
-// A kind is everything that one kind of source means. A new kind is one row of
-// kinds, with its functions in a file of its own.
+// A kind describes one kind of source. A new kind is one row of kinds, with its
+// functions in a file of its own.
 type kind struct {
 	// name is the field of the routes file. The manifest pins it in the key rule.
 	name string
 	// makes is part of the state digest.
 	makes keyKind
-	// bare says that the name alone is a complete entry.
+	// bare: the name alone is a complete entry.
 	bare bool
-	// implied says that the file does not name the fields.
+	// implied: the source reads payload fields that the file does not name.
 	implied bool
-	// carried is the part of the record that an HTTP request has to bring.
+	// carried is the part of the record that the source reads.
 	carried recordPart
 
 	// read reads the value of the source's field in the file.
 	read func(d *decoder, s *sourceDraft, n *yaml.Node, at string)
-	// complete sets the text and fields that follow from the value; nil: none do.
+	// complete sets the text and fields that depend on the value; nil: none do.
 	complete func(s *sourceDraft)
 	// normalise reads the normalise field; nil: the source takes no normalisers.
 	normalise func(d *decoder, s *sourceDraft, n *yaml.Node, at string)
-	// fields returns the payload fields that need a slot; nil: it reads none.
+	// fields returns the payload fields that need a slot; nil: there are none.
 	fields func(s *Source) []*Field
-	// derive sets Deriver.hashed. A source of which one part moves also sets
-	// Deriver.routing, to the bytes without that part.
+	// derive sets Deriver.hashed. The order source also sets Deriver.routing, to
+	// the bytes without the bucket.
 	derive func(d *Deriver, s *Source, limit int) status
-	// rule returns the arguments of the source in the key rule; nil: it has none.
+	// rule returns the arguments of the source in the key rule; nil: there are none.
 	rule func(s *Source) []string
 }
 
-// recordPart is a part of a record besides the payload.
+// recordPart is the part of a record that a source reads.
 type recordPart uint8
 
 const (
@@ -125,7 +125,7 @@ func (s *Source) payloadFields() []*Field {
 	return nil
 }
 
-// allFields is kind.fields of the sources that keep them in Source.fields.
+// allFields is kind.fields of the sources whose fields are all in Source.fields.
 func allFields(s *Source) []*Field {
 	fields := make([]*Field, len(s.fields))
 	for i := range s.fields {
@@ -134,8 +134,7 @@ func allFields(s *Source) []*Field {
 	return fields
 }
 
-// Reads returns the payload fields that the source names. It is empty for a
-// source that names none, and for one that takes the whole payload.
+// Reads returns the payload fields that the routes file names for the source.
 func (s *Source) Reads() []Field {
 	if kinds[s.kind].implied {
 		return nil
@@ -164,7 +163,7 @@ func namedField(name string) Field {
 	return newField(Path{Text: name, segments: []segment{{name: name, index: -1}}})
 }
 
-// rule returns the canonical text of what the source hashes, see Route.KeyRule.
+// rule returns the canonical text of the source, see Route.KeyRule.
 func (s *Source) rule() string {
 	k := &kinds[s.kind]
 	var args []string
@@ -201,7 +200,7 @@ func (r *Route) KeyRule() string {
 // sourceDraft is one entry of a key list being read.
 type sourceDraft struct {
 	Source
-	named     []string // the sources it names: must be one
+	named     []string // the sources it names: must be exactly one
 	include   []Path
 	exclude   []Path
 	normalise *yaml.Node
@@ -262,7 +261,7 @@ func (d *decoder) source(n *yaml.Node, at string) (Source, bool) {
 	return s.Source, len(d.mistakes) == before
 }
 
-// sourceValue reads what the file has of a source; nil if it is no source.
+// sourceValue reads the entry of a source. After a mistake it may return nil.
 func (d *decoder) sourceValue(n *yaml.Node, at string) *sourceDraft {
 	if n.Kind == yaml.ScalarNode {
 		i := slices.IndexFunc(kinds[:], func(k kind) bool { return k.bare && k.name == n.Value })
@@ -297,7 +296,7 @@ func bareNames() []string {
 	return names
 }
 
-// readFlag reads the value of a source that has nothing to choose.
+// readFlag reads the value of a source without settings, which must be true.
 func readFlag(d *decoder, _ *sourceDraft, n *yaml.Node, at string) {
 	if on, ok := d.boolean(n, at); ok && !on {
 		d.fail(n, at, "want true: leave the source out to switch it off")

@@ -10,7 +10,7 @@ const (
 	headerCEID        = "ce_id"
 )
 
-// eventFormat is how a record carries a CloudEvent.
+// eventFormat is the format of a CloudEvent in a record.
 type eventFormat uint8
 
 const (
@@ -19,8 +19,8 @@ const (
 	eventUnknown
 )
 
-// classifyContentType tells the mode from the content-type header: structured
-// mode begins with application/cloudevents, in any case.
+// classifyContentType returns the format by the content-type header. In structured
+// mode it begins with application/cloudevents, in upper or lower case.
 func classifyContentType(value []byte) eventFormat {
 	const structured, json = "application/cloudevents", "+json"
 	media, _, _ := bytes.Cut(value, []byte(";"))
@@ -34,14 +34,14 @@ func classifyContentType(value []byte) eventFormat {
 	return eventUnknown
 }
 
-// completeCloudEvent has the fields of structured mode.
+// completeCloudEvent sets the fields of structured mode.
 func completeCloudEvent(s *sourceDraft) {
 	s.fields = []Field{namedField("source"), namedField("id")}
 }
 
-// cloudEventKey is the composite of a CloudEvent's source and id, which together
-// identify an event (CloudEvents 1.0.2, section 3.1). Both modes give the same
-// key for the same event.
+// cloudEventKey writes the composite of a CloudEvent's source and id, which
+// together identify an event (CloudEvents 1.0.2, section 3.1). An event has the same
+// key in both modes.
 func (d *Deriver) cloudEventKey(s *Source, limit int) status {
 	switch classifyContentType(d.header(headerContentType)) {
 	case eventJSON:

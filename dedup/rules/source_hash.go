@@ -20,7 +20,7 @@ func completeHash(s *sourceDraft) {
 	completeFields(s)
 	s.members = make([]member, len(s.fields))
 	for i := range s.fields {
-		name, _ := jsontext.AppendQuote(nil, s.fields[i].Path.Text) // the text is valid UTF-8: it was YAML
+		name, _ := jsontext.AppendQuote(nil, s.fields[i].Path.Text) // the text is valid UTF-8, because YAML requires it
 		s.members[i] = member{field: &s.fields[i], name: append(name, ':')}
 	}
 	slices.SortFunc(s.members, func(a, b member) int {
@@ -28,7 +28,8 @@ func completeHash(s *sourceDraft) {
 	})
 }
 
-// ruleOfHash lists the fields in canonical order: that of the file changes no key.
+// ruleOfHash lists the fields in canonical order, because their order in the file
+// has no effect on the key.
 func ruleOfHash(s *Source) []string {
 	var args []string
 	for _, m := range s.members {
@@ -37,7 +38,7 @@ func ruleOfHash(s *Source) []string {
 	return args
 }
 
-// hashKey builds the canonical object of the listed fields.
+// hashKey writes the canonical object of the listed fields to d.buf.
 func (d *Deriver) hashKey(s *Source, _ int) status {
 	if !d.readPayload() {
 		return bad
@@ -49,7 +50,7 @@ func (d *Deriver) hashKey(s *Source, _ int) status {
 			d.buf = append(d.buf, ',')
 		}
 		d.buf = append(d.buf, m.name...)
-		raw, st := d.present(m.field)
+		raw, st := d.requireValue(m.field)
 		if st != found {
 			return st
 		}
@@ -68,7 +69,7 @@ func (d *Deriver) hashKey(s *Source, _ int) status {
 }
 
 // hashNormalised appends a normalised field as canonical JSON: a string, or a
-// number where it still is one.
+// number if the normalisers left one.
 func (d *Deriver) hashNormalised(f *Field) status {
 	s, st := d.value(f)
 	if st != found {

@@ -7,8 +7,7 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// This file has the sources that take an id as it is: record_key, header, field
-// and fields.
+// This file has the sources of ids: record_key, header, field and fields.
 
 func completeRecordKey(s *sourceDraft) { s.fields = []Field{{label: "record key"}} }
 
@@ -36,7 +35,7 @@ func (d *Deriver) headerKey(s *Source, limit int) status {
 	return d.bytesKey(&s.fields[0], d.header(s.header), limit)
 }
 
-// bytesKey is the source of the record key and of headers: any bytes.
+// bytesKey derives the key from a record key or header, which may be any bytes.
 func (d *Deriver) bytesKey(f *Field, value []byte, limit int) status {
 	if len(value) == 0 {
 		return d.skip(f.label, emptyCause(value))
@@ -86,7 +85,7 @@ func ruleOfFields(s *Source) []string {
 	return args
 }
 
-// fieldsKey is the composite of several payload fields.
+// fieldsKey writes the composite of several payload fields.
 func (d *Deriver) fieldsKey(s *Source, limit int) status {
 	if !d.readPayload() {
 		return bad

@@ -15,7 +15,7 @@ import (
 //
 // with symbol, side and type in upper case, quantity and prices rounded half to
 // even to 8 decimals, and bucket = floor(timestamp / Step). Absent prices are
-// left out: it is the type that tells a limit from a stop.
+// left out: the type distinguishes a limit from a stop.
 type Order struct {
 	Account, Symbol, Side, Quantity, Type Field
 	Limit, Stop                           Field // optional in the payload
@@ -97,8 +97,8 @@ func completeOrder(s *sourceDraft) {
 	}
 }
 
-// orderKey builds the order string in d.buf, and the one without the bucket in
-// d.routing: duplicates in adjacent buckets must be in one task.
+// orderKey writes the order string to d.buf. It writes the string without the bucket
+// to d.routing, because duplicates in adjacent buckets must be in one task.
 func (d *Deriver) orderKey(s *Source, limit int) status {
 	o := s.order
 	d.bucket = bucket{}
@@ -120,13 +120,13 @@ func (d *Deriver) orderKey(s *Source, limit int) status {
 		return st
 	}
 	for _, f := range [...]*Field{&o.Limit, &o.Stop} {
-		mark := len(d.why)
+		mark := len(d.skipped)
 		switch d.orderDecimal(f) {
 		case found:
 		case bad:
 			return bad
-		case none: // an absent price is left out and is no reason for anything
-			d.why = d.why[:mark]
+		case none: // a price may be absent
+			d.skipped = d.skipped[:mark]
 		}
 	}
 	size := len(d.buf) - 1
@@ -148,7 +148,7 @@ func (d *Deriver) orderText(f *Field, toUpper bool) status {
 		return st
 	}
 	if bytes.IndexByte(s.text, '|') >= 0 {
-		return d.fail(f.label, "holds the separator |")
+		return d.fail(f.label, "contains the separator |")
 	}
 	mark := len(d.buf)
 	if toUpper {
@@ -195,11 +195,11 @@ func (d *Deriver) orderBucket(o *Order) status {
 	return found
 }
 
-// bucket is the place of the time bucket in an order key.
+// bucket is the time bucket of an order key.
 type bucket struct {
 	at       int64 // the order's timestamp, Unix milliseconds
 	number   int64
-	from, to int // in Deriver.buf
+	from, to int // its bytes in Deriver.buf
 }
 
 // adjacentDigests returns the digests of the order with the buckets before and

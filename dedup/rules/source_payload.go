@@ -22,16 +22,16 @@ func readPayloadSource(d *decoder, s *sourceDraft, n *yaml.Node, at string) {
 	d.refuseCovered(nodes["exclude"], join(at, "exclude"), s.exclude)
 }
 
-// refuseCovered finds paths that lie within another one of the list.
+// refuseCovered refuses paths within another path of the list.
 func (d *decoder) refuseCovered(n *yaml.Node, at string, paths []Path) {
 	for _, p := range paths {
 		if outer, ok := covering(paths, p); ok {
-			d.fail(n, at, "path %q says nothing: %q covers it", p.Text, outer.Text)
+			d.fail(n, at, "path %q has no effect: %q covers it", p.Text, outer.Text)
 		}
 	}
 }
 
-// covering returns a path of the list that p lies within.
+// covering returns a path of the list that contains p.
 func covering(paths []Path, p Path) (Path, bool) {
 	for _, outer := range paths {
 		if len(outer.segments) > len(p.segments) || outer.Text == p.Text {
@@ -48,8 +48,8 @@ func covering(paths []Path, p Path) (Path, bool) {
 	return Path{}, false
 }
 
-// completePayload has one field, the whole document, and the paths that include
-// or exclude names.
+// completePayload sets one field, the whole document, and the paths of include or
+// exclude.
 func completePayload(s *sourceDraft) {
 	s.fields = []Field{newField(Path{})}
 	paths, word := s.exclude, "exclude"
@@ -83,17 +83,17 @@ func ruleOfPayload(s *Source) []string {
 	return args
 }
 
-// payloadKey is the canonical JSON of what include and exclude leave.
+// payloadKey writes the canonical JSON of the payload after include or exclude.
 func (d *Deriver) payloadKey(s *Source, _ int) status {
 	if !d.readPayload() {
 		return bad
 	}
 	raw := s.fields[0].slotIn(d)
 	if s.project != nil {
-		mark := len(d.text) // match and earlier sources may have left texts
-		var hit bool
-		if d.text, hit = s.project.append(d.text, raw); !hit {
-			return d.skip(s.text, "nothing of it is there")
+		mark := len(d.text) // the match and earlier sources may have added texts
+		var ok bool
+		if d.text, ok = s.project.append(d.text, raw); !ok {
+			return d.skip(s.text, "the payload has none of the paths")
 		}
 		raw = d.text[mark:]
 	}
@@ -105,7 +105,7 @@ func (d *Deriver) payloadKey(s *Source, _ int) status {
 	return found
 }
 
-// rawKey is the payload's bytes, whatever they are.
+// rawKey uses the payload's bytes, which may be anything.
 func (d *Deriver) rawKey(*Source, int) status {
 	if len(d.in.Value) == 0 {
 		return d.skip("raw payload", emptyCause(d.in.Value))

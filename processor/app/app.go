@@ -17,8 +17,8 @@ import (
 	"oncebus/processor/wire"
 )
 
-// App has what all workers share: topics, manifest, numbers and limits. It is
-// immutable, except for the limits of topics, which are replaced as a whole.
+// App has the data that all workers share: topics, manifest, numbers and limits. It
+// is immutable, except for the limits of topics, which are replaced as a whole.
 type App struct {
 	Topology *Topology
 	Manifest *Manifest
@@ -46,7 +46,7 @@ type App struct {
 // Route is a route with its numbers.
 type Route struct {
 	*rules.Route
-	NamespaceID    uint8 // namespace id
+	NamespaceID    uint8
 	Span           dedup.Window
 	AdjacentStepMS int64 // see rules.Route.AdjacentStep
 	Rule           dedup.ClaimRule
@@ -106,7 +106,8 @@ func (rt *App) RereadLimits(ctx context.Context, admin *kadm.Client, topics []st
 func (rt *App) Limit(topic string) TopicLimits { return (*rt.Limits.Load())[topic] }
 
 // BatchBytes returns the most bytes of a batch that a topic accepts. For an unknown
-// topic it returns Kafka's default: franz-go asks for it too, without producing.
+// topic it returns Kafka's default, because franz-go also calls it for topics that
+// the client does not produce to.
 func (rt *App) BatchBytes(topic string) int32 {
 	if limits, ok := (*rt.Limits.Load())[topic]; ok {
 		return max(limits.MaxBytes, 1<<10)
@@ -114,7 +115,7 @@ func (rt *App) BatchBytes(topic string) int32 {
 	return 1 << 20
 }
 
-// InternalTopics returns the set that NewPartitioner takes.
+// InternalTopics returns the names of all internal topics, for NewPartitioner.
 func (rt *App) InternalTopics() map[string]bool {
 	set := map[string]bool{}
 	for _, name := range rt.Topology.internal() {
@@ -140,12 +141,12 @@ func (rt *App) PositionText(at dedup.Position) []byte {
 	return strconv.AppendInt(b, at.Offset, 10)
 }
 
-// BrokerClock is the broker's time: one observed timestamp plus the time elapsed on
+// BrokerClock estimates broker time: one observed timestamp plus the time elapsed on
 // this machine's monotonic clock. It is for records whose timestamp a producer set:
 // those of a prepartitioned topic with CreateTime.
 type BrokerClock struct {
 	Observed int64     // ms, a LogAppendTime
-	At       time.Time // when it was read, on this machine
+	At       time.Time // of this machine, when Observed was read
 }
 
 // Now returns the broker time in ms.
@@ -153,9 +154,9 @@ func (c *BrokerClock) Now() int64 {
 	return c.Observed + time.Since(c.At).Milliseconds()
 }
 
-// Asked returns the return address of a record; the zero address if the route has no
-// http part, or the record none or an invalid one.
-func (r *Route) Asked(rec *kgo.Record) dedup.Address {
+// ReplyAddress returns the address of the request that gets the verdict on a record. It
+// is zero if the route has no http part, or the record no valid address.
+func (r *Route) ReplyAddress(rec *kgo.Record) dedup.Address {
 	if r.HTTP == nil {
 		return dedup.Address{}
 	}

@@ -10,8 +10,8 @@ import (
 	"oncebus/processor/wire"
 )
 
-// checkpointSpan is how many offsets at the end of a changelog are searched first for
-// a checkpoint. The number doubles until one is found.
+// checkpointSpan is how many offsets at the end of a changelog LastCheckpoint reads
+// first. It doubles the number until it finds a checkpoint.
 const checkpointSpan = 1000
 
 // LastCheckpoint returns the newest checkpoint of a changelog, and the changelog's

@@ -29,9 +29,9 @@ type Config struct {
 	// its start.
 	Start string `env:"START" envDefault:"earliest" help:"where a raw topic without a committed offset starts: earliest or latest"`
 
-	// TransactionTimeout is after what time the broker aborts an abandoned
+	// TransactionTimeout is the time after which the broker aborts an abandoned
 	// transaction: 1s to 15m, the broker's default maximum. After a worker
-	// died, readers of the output wait for up to this time.
+	// died, read_committed consumers wait for its transaction up to this time.
 	TransactionTimeout time.Duration `env:"TRANSACTION_TIMEOUT" envDefault:"15s" help:"after what time the broker aborts an open transaction"`
 }
 

@@ -16,7 +16,7 @@ import (
 	"oncebus/processor/kafka"
 )
 
-// Forever is the limit of a timestamp in ms that excludes none.
+// Forever is a limit on timestamps, in ms, that admits all of them.
 const Forever = math.MaxInt64
 
 // DeadLetterMinBytes is enough for a dead letter without key and value. Its longest
@@ -35,8 +35,8 @@ func manifestConfigs() map[string]string {
 	return map[string]string{"cleanup.policy": "compact", "retention.ms": "-1", "message.timestamp.type": "LogAppendTime"}
 }
 
-// repartitionConfigs: records are purged below the checkpoints, never by age (G6).
-// Their timestamp is the broker time.
+// repartitionConfigs returns the settings of the repartition topic. Its records are
+// deleted below the checkpoints, never by age (G6). Their timestamp is the broker time.
 func repartitionConfigs() map[string]string {
 	return map[string]string{
 		"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1",
@@ -44,7 +44,8 @@ func repartitionConfigs() map[string]string {
 	}
 }
 
-// verdictsConfigs: a verdict is useful only while its request waits.
+// verdictsConfigs returns the settings of the verdicts topic. Its retention is short,
+// because only a waiting request reads its verdict.
 func verdictsConfigs() map[string]string {
 	return map[string]string{
 		"cleanup.policy": "delete", "retention.ms": strconv.FormatInt(time.Hour.Milliseconds(), 10),
@@ -53,8 +54,9 @@ func verdictsConfigs() map[string]string {
 	}
 }
 
-// changelogConfigs: every transaction writes the checkpoint row again, so segments
-// must roll and be cleaned often, or restores become long.
+// changelogConfigs returns the settings of changelogs. Every transaction writes the
+// checkpoint row again, so segments must roll and be cleaned often, or restores become
+// long.
 func (t *Topology) changelogConfigs() map[string]string {
 	return map[string]string{
 		"cleanup.policy": "compact,delete", "retention.ms": strconv.FormatInt(t.retention.Milliseconds(), 10), "retention.bytes": "-1",
@@ -63,7 +65,7 @@ func (t *Topology) changelogConfigs() map[string]string {
 	}
 }
 
-// TopicLimits is what a topic accepts.
+// TopicLimits are a topic's limits on records.
 type TopicLimits struct {
 	MaxBytes                int32
 	BeforeMaxMS, AfterMaxMS int64 // how far a timestamp may differ from the broker time
@@ -100,11 +102,11 @@ func (t *Topology) readConfigs(ctx context.Context, admin *kadm.Client, topics .
 	return errors.Join(mistakes...)
 }
 
-func configInt(values map[string]string, name string, otherwise int64) int64 {
+func configInt(values map[string]string, name string, fallback int64) int64 {
 	if v, err := strconv.ParseInt(values[name], 10, 64); err == nil {
 		return v
 	}
-	return otherwise
+	return fallback
 }
 
 // checkConfigs returns the settings with which an internal topic would lose state, or

@@ -1,10 +1,10 @@
-// Package app has what all processes of an app share: topics, manifest, numbers and
-// limits. The service, the ingress and the commands start from the same App.
+// Package app has the data that all processes of an app share: topics, manifest,
+// numbers and limits. The service, the ingress and the commands start from the same App.
 //
 // # What it owns
 //
-//   - SetUp creates the internal topics and the manifest at the first start; at a
-//     later one it checks that they agree. Find only reads, for the ingress and the
+//   - SetUp creates the internal topics and the manifest at the first start. At a later
+//     start it compares them with the routes. Find only reads, for the ingress and the
 //     commands.
 //   - The manifest pins what must never change: partition counts, key rules, the hash
 //     and the encodings. SetUp refuses a start that disagrees.
@@ -17,8 +17,8 @@
 //
 // # Invariants
 //
-//   - A refused start has created nothing: contradictions are found before the first
-//     topic is created, and reported all at once.
+//   - A refused start has created no topic: SetUp finds all contradictions first, and
+//     returns them at once.
 //   - Topics and namespaces of the manifest only grow, because rows have their
 //     numbers (invariant 9).
 //   - An App is immutable, except for its limits, which are replaced as a whole.

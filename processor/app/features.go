@@ -18,8 +18,8 @@ const (
 	transactionVersionMin = 2
 )
 
-// warnOldTransactions logs a warning if the cluster has an older version. It does not
-// stop the start, because an upgrade of the cluster may be running.
+// warnOldTransactions logs a warning if the cluster has an older version. The start
+// continues, because an upgrade of the cluster may be in progress.
 func (s *setup) warnOldTransactions(ctx context.Context) error {
 	req := kmsg.NewPtrApiVersionsRequest()
 	req.ClientSoftwareName, req.ClientSoftwareVersion = "oncebus", "1" // brokers refuse empty ones
@@ -37,9 +37,9 @@ func (s *setup) warnOldTransactions(ctx context.Context) error {
 		}
 	}
 	if version < transactionVersionMin {
-		s.Log.Warn("old transaction version: a late EndTxn can end the next transaction, which loses or repeats events; "+
-			"upgrade to Kafka 4.0 or later and run kafka-features.sh upgrade --feature transaction.version=2",
-			"feature", transactionFeature, "version", version, "wanted", transactionVersionMin)
+		s.Log.Warn("old transaction version", "feature", transactionFeature, "version", version, "wanted", transactionVersionMin,
+			"reason", "a late EndTxn can end the next transaction, which loses or repeats events",
+			"action", "upgrade to Kafka 4.0 or later and run kafka-features.sh upgrade --feature transaction.version=2")
 	}
 	return nil
 }

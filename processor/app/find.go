@@ -9,15 +9,15 @@ import (
 	"oncebus/dedup/rules"
 )
 
-// Found is what exists of an app.
+// Found has the existing topics of an app, and its manifest.
 type Found struct {
 	Topology *Topology
 	Manifest *Manifest // nil before the app's first start
 	routes   *rules.Routes
 }
 
-// newFound returns what Find looks for: not the topics that only tasks write to,
-// on which the caller may have no rights.
+// newFound returns a Found without the topics that only tasks write to, because the
+// caller may have no rights on them.
 func newFound(app string, routes *rules.Routes) *Found {
 	f := &Found{Topology: newTopology(app, routes), routes: routes}
 	f.Topology.emissions = nil

@@ -7,9 +7,9 @@ import (
 	"oncebus/dedup/rules"
 )
 
-// TestFindAsksForNoOutputs: the ingress and the inspector have no rights on output,
-// duplicates and dead-letter topics.
-func TestFindAsksForNoOutputs(t *testing.T) {
+// TestFindReadsInputsOnly requires no rights on output, duplicates and dead-letter
+// topics, because the ingress and the inspector have none.
+func TestFindReadsInputsOnly(t *testing.T) {
 	routes, err := rules.ParseRoutes("routes.yaml", []byte(`routes:
   - {name: a, topics: [in], key: [raw], window: 1h, output: out, duplicates: {to: again}, dead_letter: dead}
 `))
@@ -17,6 +17,6 @@ func TestFindAsksForNoOutputs(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := newFound("app", routes).Topology.external(); !slices.Equal(got, []string{"in"}) {
-		t.Errorf("Find asks for %v, want the input alone", got)
+		t.Errorf("Find reads the metadata of %v, want the input alone", got)
 	}
 }

@@ -26,9 +26,9 @@ const ManifestKey = "manifest"
 
 const manifestVersion = 1
 
-// Manifest pins what must never change under stored state (invariant 9): the
-// partitioning hash, partition counts, key rules, encodings, and the numbers of topics
-// and namespaces in rows. It has a compacted topic of its own, because a changelog
+// Manifest pins everything that stored state depends on (invariant 9): the partitioning
+// hash, partition counts, key rules, encodings, and the numbers of topics and
+// namespaces in rows. It has a compacted topic of its own, because a changelog
 // also deletes by age.
 type Manifest struct {
 	Version    int    `json:"version"`
@@ -42,12 +42,12 @@ type Manifest struct {
 	Topics []manifestTopic `json:"topics"`
 	// Namespaces has every namespace ever used; a namespace id is its index.
 	Namespaces []manifestNamespace `json:"namespaces"`
-	// SecretCheck recognises ONCEBUS_KEY_SECRET without revealing it; empty
-	// while no route uses it.
+	// SecretCheck is a digest that identifies ONCEBUS_KEY_SECRET; empty while no
+	// route uses the secret.
 	SecretCheck string `json:"secret_check,omitempty"`
 }
 
-// The roles a topic can have for the app.
+// Roles of a topic.
 const (
 	roleRouted         = "routed"         // a raw topic that the router reads
 	rolePrepartitioned = "prepartitioned" // a raw topic whose partitions are tasks
@@ -62,7 +62,7 @@ type manifestTopic struct {
 	Partitions  int32  `json:"partitions,omitempty"`
 	ID          string `json:"id,omitempty"`
 	ChangelogID string `json:"changelog_id,omitempty"`
-	// Starts has the first offset to read by partition, of an input topic added
+	// Starts has, by partition, the first offset to read of an input topic added
 	// with ONCEBUS_START=latest. Other partitions are read from their start.
 	Starts []int64 `json:"starts,omitempty"`
 }
@@ -70,7 +70,7 @@ type manifestTopic struct {
 type manifestNamespace struct {
 	Name    string `json:"name"`
 	KeyRule string `json:"key_rule"`
-	// Mode is the route's mode, which decides the meaning of its rows.
+	// Mode is the route's mode; rows of another mode have another meaning.
 	Mode string `json:"mode"`
 }
 
@@ -124,7 +124,8 @@ func (m *Manifest) unknown(t *Topology, routes *rules.Routes) (names []string) {
 }
 
 // reconcile compares the manifest with the routes and the topics of the broker. It
-// adds what is new and reports whether it did. The error has all contradictions.
+// adds new topics and namespaces, and reports whether there were any. The error has
+// all contradictions.
 func (m *Manifest) reconcile(t *Topology, routes *rules.Routes, secret []byte) (changed bool, err error) {
 	var mistakes []error
 	refuse := func(format string, args ...any) { mistakes = append(mistakes, kafka.OperatorErrorf(format, args...)) }
@@ -194,7 +195,7 @@ func (have manifestTopic) compare(want manifestTopic) []error {
 		if have.Role == roleRepartition {
 			action = fmt.Sprintf("set ONCEBUS_PARTITIONS=%d if only the setting changed; else use another ONCEBUS_APP_ID", have.Partitions)
 		}
-		mistakes = append(mistakes, kafka.OperatorErrorf("topic %s has %d partitions in the manifest, not %d: keys would move away from their rows; %s",
+		mistakes = append(mistakes, kafka.OperatorErrorf("topic %s has %d partitions in the manifest, not %d: keys would get other partitions than their rows; %s",
 			have.Name, have.Partitions, want.Partitions, action))
 	}
 	if have.ID != want.ID {
@@ -240,9 +241,10 @@ func readManifest(ctx context.Context, client *kgo.Client, t *Topology) (*Manife
 	return m, nil
 }
 
-// setUpManifest reads the manifest, adds what is new in the routes, and writes it if
-// that changed it. Processes that start at the same time share one transactional id:
-// the last one to register fences the others, which read its manifest and retry.
+// setUpManifest reads the manifest, adds new topics and namespaces of the routes, and
+// writes it if it changed. Processes that start at the same time share one
+// transactional id: the last one to register fences the others, which read its manifest
+// and retry.
 func (s *setup) setUpManifest(ctx context.Context, t *Topology) (*Manifest, error) {
 	for {
 		m, err := readManifest(ctx, s.Client, t)
@@ -332,7 +334,7 @@ func (s *setup) refuseChanged(ctx context.Context, t *Topology) error {
 }
 
 // refuseOrphanedState returns an error if a changelog has rows but no manifest exists:
-// a new hash secret would place their keys elsewhere.
+// with a new hash secret, their keys would get other partitions.
 func (s *setup) refuseOrphanedState(ctx context.Context, t *Topology) error {
 	changelog, err := s.filledChangelog(ctx, t)
 	if err != nil || changelog == "" {
@@ -350,7 +352,8 @@ func (s *setup) refuseOrphanedState(ctx context.Context, t *Topology) error {
 	return kafka.OperatorErrorf("changelog %s has rows but %s has no manifest: it was deleted, or the changelog is of another app; use another ONCEBUS_APP_ID", changelog, t.Manifest)
 }
 
-// filledChangelog returns the name of a changelog that had records, "" for none.
+// filledChangelog returns the name of a changelog with records, also deleted ones; ""
+// for none.
 func (s *setup) filledChangelog(ctx context.Context, t *Topology) (string, error) {
 	for _, task := range t.TaskTopics() {
 		name := ChangelogName(t.App, task)

@@ -24,7 +24,7 @@ func (rt *App) ReadOutcome(rec *kgo.Record) (route *Route, read wire.OutcomeEnve
 	}
 	text, ok := headers.Header(wire.HeaderClaimToken)
 	if !ok {
-		return routes[0], read, "header " + wire.HeaderClaimToken + " is missing: it is the one that came with the event"
+		return routes[0], read, "header " + wire.HeaderClaimToken + " is missing: copy it from the event"
 	}
 	var err error
 	if read.Token, err = dedup.ParseToken(text); err != nil {
@@ -35,7 +35,7 @@ func (rt *App) ReadOutcome(rec *kgo.Record) (route *Route, read wire.OutcomeEnve
 			continue
 		}
 		if partitions := rt.Topology.Topics[rt.Topology.Repartition].Partitions; read.Token.Partition >= partitions {
-			return route, read, fmt.Sprintf("header %s: names partition %d of %d: it is another app's", wire.HeaderClaimToken, read.Token.Partition, partitions)
+			return route, read, fmt.Sprintf("header %s: names partition %d of %d: the token is of another app", wire.HeaderClaimToken, read.Token.Partition, partitions)
 		}
 		if read.Token.Attempt == 0 && read.Kind != dedup.OutcomeForget {
 			return route, read, fmt.Sprintf("header %s: names no attempt, which only forget may", wire.HeaderClaimToken)

@@ -35,9 +35,10 @@ func (h hasher) Partition(routing *dedup.Digest) int32 {
 }
 
 // NewPartitioner returns the partitioner of a worker's client. A record of an internal
-// topic has its partition. Other records are placed by record key, as by any Kafka
-// client (murmur2). Without a record key the number in Partition counts, which comes
-// from the dedup key: a forwarded duplicate then follows its first event.
+// topic has its partition. For other records it hashes the record key, as any Kafka
+// client does (murmur2). Without a record key it uses the number in Partition, which
+// wire.PartitionByDigest set: a forwarded duplicate then gets the partition of its first
+// event.
 func NewPartitioner(internal map[string]bool) kgo.Partitioner {
 	byKey := kgo.StickyKeyPartitioner(nil)
 	return kgo.BasicConsistentPartitioner(func(topic string) func(*kgo.Record, int) int {

@@ -36,13 +36,14 @@ func fromHex(tb testing.TB, s string) []byte {
 	return b
 }
 
-// TestPartitionHashIsPinned: with another hash every key moves away from its row.
+// TestPartitionHashIsPinned pins the hash: with another one, keys would get other
+// partitions than their rows.
 func TestPartitionHashIsPinned(t *testing.T) {
 	for _, v := range partitionVectors {
 		digest := dedup.Digest(fromHex(t, v.digest))
 		sum := binary.LittleEndian.Uint64(fromHex(t, v.hash))
 		if got, want := newHasher([16]byte(fromHex(t, v.secret)), math.MaxInt32).Partition(&digest), int32(sum%math.MaxInt32); got != want {
-			t.Errorf("digest %s under secret %s: partition %d of the most there can be, want %d", v.digest, v.secret, got, want)
+			t.Errorf("digest %s under secret %s: partition %d of math.MaxInt32, want %d", v.digest, v.secret, got, want)
 		}
 		for partitions, want := range map[int32]int32{1: 0, 7: v.of7, 12: v.of12, 1000: v.of1000} {
 			if got := newHasher([16]byte(fromHex(t, v.secret)), partitions).Partition(&digest); got != want {
@@ -52,8 +53,8 @@ func TestPartitionHashIsPinned(t *testing.T) {
 	}
 }
 
-// TestPartitionsShareTheKeys: no partition gets much more than its share, and another
-// secret places the keys elsewhere.
+// TestPartitionsShareTheKeys requires an even distribution of the keys, and another
+// one with another secret.
 func TestPartitionsShareTheKeys(t *testing.T) {
 	const keys, partitions = 12_000, 12
 	one, two := newHasher([16]byte{1}, partitions), newHasher([16]byte{2}, partitions)

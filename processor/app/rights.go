@@ -16,8 +16,8 @@ import (
 )
 
 // checkRights reads the authorized operations of the topics (KIP-430) and returns all
-// missing ones. It skips a broker that does not list them. Groups and transactional
-// ids are not checked: a group that does not exist has no list, and an id never has.
+// missing ones. It ignores a topic whose broker lists none. It cannot check groups and
+// transactional ids: a missing group has no list, and an id never has one.
 func (t *Topology) checkRights(ctx context.Context, client *kgo.Client) error {
 	req := kmsg.NewPtrMetadataRequest()
 	req.IncludeTopicAuthorizedOperations = true
@@ -43,14 +43,14 @@ func (t *Topology) checkRights(ctx context.Context, client *kgo.Client) error {
 	return errors.Join(mistakes...)
 }
 
-// missing returns the operations we need on a topic and may not do.
+// missing returns the operations that oncebus needs on a topic and has no right to.
 func (t *Topology) missing(topic string, code int16, allowed []kadm.ACLOperation) []string {
 	needed := t.operations(topic)
 	switch {
 	case code == kerr.TopicAuthorizationFailed.Code:
-		return needed // not even to be seen
+		return needed // not even Describe
 	case code != 0, len(allowed) == 0:
-		return nil // it does not exist yet; the broker does not say
+		return nil // the topic does not exist yet; the broker lists no operations
 	}
 	return slices.DeleteFunc(needed, func(op string) bool {
 		return slices.ContainsFunc(allowed, func(have kadm.ACLOperation) bool { return sameOperation(op, have) })

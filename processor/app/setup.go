@@ -15,9 +15,9 @@ import (
 
 // Conn is a connection to the brokers.
 type Conn struct {
-	Client *kgo.Client // its records have a partition, and it may write one twice
+	Client *kgo.Client // records set their partition; not idempotent
 	Admin  *kadm.Client
-	// Options are the first options of a further client.
+	// Options are the common options of further clients.
 	Options []kgo.Opt
 	Log     *slog.Logger
 }

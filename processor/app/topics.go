@@ -11,11 +11,11 @@ import (
 	"oncebus/processor/kafka"
 )
 
-// setUpTopics describes every topic and creates the missing ones that it may create.
-// It returns all contradictions at once, as operator errors.
+// setUpTopics reads the metadata of every topic and creates the missing ones that it
+// may create. It returns all contradictions at once, as operator errors.
 func (s *setup) setUpTopics(ctx context.Context) (*Topology, error) {
 	t := newTopology(s.cfg.AppID, s.routes)
-	if err := t.namesApart(); err != nil {
+	if err := t.checkNames(); err != nil {
 		return nil, err
 	}
 	if err := t.checkRights(ctx, s.Client); err != nil {
@@ -54,14 +54,14 @@ func (s *setup) refuseMissing(t *Topology) error {
 		}
 	}
 	if have, ok := t.Topics[t.Repartition]; ok && have.Partitions != s.cfg.Partitions {
-		mistakes = append(mistakes, kafka.OperatorErrorf("topic %s has %d partitions, ONCEBUS_PARTITIONS is %d: a key must keep its partition, so the count is fixed at creation; set ONCEBUS_PARTITIONS=%d, or use another ONCEBUS_APP_ID",
+		mistakes = append(mistakes, kafka.OperatorErrorf("topic %s has %d partitions, ONCEBUS_PARTITIONS is %d: a key must stay in its partition, so the count is fixed at creation; set ONCEBUS_PARTITIONS=%d, or use another ONCEBUS_APP_ID",
 			t.Repartition, have.Partitions, s.cfg.Partitions, have.Partitions))
 	}
 	for _, name := range t.TaskTopics() {
 		topic, ok := t.Topics[name]
 		changelog, hasChangelog := t.Topics[ChangelogName(t.App, name)]
 		if ok && hasChangelog && topic.Partitions != changelog.Partitions {
-			mistakes = append(mistakes, kafka.OperatorErrorf("topic %s has %d partitions, its changelog %s has %d: a key must keep its partition; restore the old count, or use another ONCEBUS_APP_ID",
+			mistakes = append(mistakes, kafka.OperatorErrorf("topic %s has %d partitions, its changelog %s has %d: a key must stay in its partition; restore the old count, or use another ONCEBUS_APP_ID",
 				name, topic.Partitions, ChangelogName(t.App, name), changelog.Partitions))
 		}
 	}
@@ -75,9 +75,9 @@ type newTopic struct {
 	configs    map[string]string
 }
 
-// createMissing creates missing topics. External ones are missing here only if
-// ONCEBUS_CREATE_TOPICS allows to create them. Changelogs follow last, since they take
-// the partition counts of their tasks' topics.
+// createMissing creates missing topics. refuseMissing has refused missing external ones
+// without ONCEBUS_CREATE_TOPICS. Changelogs come last, because they have the partition
+// counts of their tasks' topics.
 func (s *setup) createMissing(ctx context.Context, t *Topology) error {
 	var topics []newTopic
 	for _, name := range slices.Concat(t.Routed, t.Prepartitioned) {
@@ -104,8 +104,8 @@ func (s *setup) createMissing(ctx context.Context, t *Topology) error {
 	return s.awaitTopics(ctx, t, t.internal())
 }
 
-// createTopics creates those of the topics that do not exist. Another process may
-// create one at the same time.
+// createTopics creates the missing ones of the topics. Another process may create one
+// at the same time.
 func (s *setup) createTopics(ctx context.Context, t *Topology, topics []newTopic) error {
 	for _, topic := range topics {
 		if _, ok := t.Topics[topic.name]; ok || topic.name == "" {
@@ -127,7 +127,7 @@ func (s *setup) createTopics(ctx context.Context, t *Topology, topics []newTopic
 	return nil
 }
 
-// awaitTopics waits until the broker's metadata shows the topics it created.
+// awaitTopics waits until the broker's metadata has the topics.
 func (s *setup) awaitTopics(ctx context.Context, t *Topology, names []string) error {
 	for {
 		if err := t.describe(ctx, s.Admin); err != nil {

@@ -22,7 +22,7 @@ type Topic struct {
 	Partitions int32
 }
 
-// Topology is the topics that the routes need, and their description.
+// Topology has the topics that the routes need, and the broker's description of them.
 type Topology struct {
 	App, Cluster           string
 	Routed, Prepartitioned []string // inputs
@@ -82,7 +82,7 @@ func (t *Topology) TaskTopics() []string {
 // taskTopicOf returns the topic of the tasks that judge a route's events.
 func (t *Topology) taskTopicOf(r *rules.Route) string {
 	if r.Prepartitioned {
-		return r.Topics[0] // its only one
+		return r.Topics[0] // its only topic
 	}
 	return t.Repartition
 }
@@ -103,7 +103,7 @@ func (t *Topology) internal() []string {
 }
 
 // Written returns the topics that oncebus produces to. Only their limits are read, so
-// that an input topic needs no right besides Read.
+// that an input topic needs no right but Read.
 func (t *Topology) Written() []string { return append(t.internal(), t.emissions...) }
 
 func (t *Topology) external() []string {
@@ -158,13 +158,13 @@ func (t *Topology) findEnds(ctx context.Context, admin *kadm.Client) error {
 	return nil
 }
 
-// namesApart returns an error for a topic of the routes with an internal topic's name.
-func (t *Topology) namesApart() error {
+// checkNames returns an error for a topic of the routes with an internal topic's name.
+func (t *Topology) checkNames() error {
 	var mistakes []error
 	internal := map[string]bool{}
 	for _, name := range t.internal() {
 		if internal[name] {
-			mistakes = append(mistakes, kafka.OperatorErrorf("two internal topics would be called %s: rename a prepartitioned topic or use another ONCEBUS_APP_ID", name))
+			mistakes = append(mistakes, kafka.OperatorErrorf("two internal topics would have the name %s: rename a prepartitioned topic or use another ONCEBUS_APP_ID", name))
 		}
 		internal[name] = true
 	}
@@ -176,7 +176,7 @@ func (t *Topology) namesApart() error {
 	return errors.Join(mistakes...)
 }
 
-// describe reads which topics exist.
+// describe sets Topics to the existing topics.
 func (t *Topology) describe(ctx context.Context, admin *kadm.Client) error {
 	meta, err := admin.Metadata(ctx, append(t.internal(), t.external()...)...)
 	if err != nil {

@@ -110,12 +110,12 @@ type Entry struct {
 }
 
 // Held reports whether the row is within retention. Older rows await eviction.
-func (e *Entry) Held(route *rules.Route) bool { return route.Span().Held(e.Row.First, e.StreamTime) }
+func (e *Entry) Held(route *rules.Route) bool { return route.Span().Retains(e.Row.First, e.StreamTime) }
 
 // KeyState returns the state of the key for the next event.
 func (e *Entry) KeyState(route *rules.Route) KeyState {
 	switch w := route.Span(); {
-	case !w.Stands(&e.Row, e.StreamTime):
+	case !w.Decides(&e.Row, e.StreamTime):
 		return Free
 	case w.Over(e.Row.First, e.StreamTime):
 		return Expired

@@ -52,7 +52,7 @@ type Submission struct {
 // oncebus-.
 func (s *Submission) Header(name string) ([]byte, bool) {
 	for i := range s.Headers {
-		if s.Headers[i].Key == name && !wire.IsOurs(name) {
+		if s.Headers[i].Key == name && !wire.IsReserved(name) {
 			return s.Headers[i].Value, true
 		}
 	}
@@ -271,6 +271,6 @@ func (f *IngressClient) SubmitOutcome(ctx context.Context, route *rules.Route, t
 	case read.Token.Attempt == 0: // only the forget command omits it
 		return fmt.Errorf("%w: header %s: names no attempt; copy the header from the event", ErrOutcome, wire.HeaderClaimToken)
 	}
-	rec.Partition = wire.PlaceByDigest(&read.Token.Digest)
+	rec.Partition = wire.PartitionByDigest(&read.Token.Digest)
 	return f.send(ctx, at, rec, false)
 }

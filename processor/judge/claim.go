@@ -31,7 +31,7 @@ func (t *Judge) claim(j *Judging, ev *event, found *candidate) error {
 			verdict: dedup.Collision, status: c.Row.Status.String(), row: &c.Row, claim: &c.Claim, to: ev.requester(), brokerTime: ev.brokerTime,
 		})
 		return nil
-	case c.Run:
+	case c.Dispatch:
 		if t.overLimit(route, found) {
 			t.applyLimitPolicy(j, ev)
 			return nil
@@ -140,7 +140,7 @@ func (t *Judge) outcome(j *Judging, ev *event, read *wire.OutcomeEnvelope) error
 	route := ev.route
 	o := dedup.Outcome{Kind: read.Kind, Token: read.Token, Value: ev.rec.Value}
 	for i := range ev.headers {
-		if !wire.IsOurs(ev.headers[i].Key) {
+		if !wire.IsReserved(ev.headers[i].Key) {
 			o.Headers = append(o.Headers, dedup.Header{Key: ev.headers[i].Key, Value: ev.headers[i].Value})
 		}
 	}
@@ -163,16 +163,16 @@ func (t *Judge) outcome(j *Judging, ev *event, read *wire.OutcomeEnvelope) error
 		j.deadLetter(ev)
 		return nil
 	}
-	t.put(j, &change{row: &s.Row, replaced: &prior, left: len(s.Answer)})
+	t.put(j, &change{row: &s.Row, replaced: &prior, left: len(s.Recipients)})
 	j.countOutcome(route, o.Kind, outcomeApplied)
-	for i := range s.Answer {
+	for i := range s.Recipients {
 		verdict := dedup.Replayed
-		if s.Answer[i].At == prior.At {
+		if s.Recipients[i].At == prior.At {
 			verdict = dedup.Unique
 		}
 		answer := reply{
 			verdict: verdict, status: o.Kind.ClaimStatus(), row: &prior, claim: &s.Claim,
-			to: s.Answer[i], value: o.Value, headers: o.Headers, brokerTime: ev.brokerTime,
+			to: s.Recipients[i], value: o.Value, headers: o.Headers, brokerTime: ev.brokerTime,
 		}
 		j.reply(route, &answer)
 		j.respondWithOutcome(route, &answer)

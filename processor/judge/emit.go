@@ -136,7 +136,7 @@ func (e *Emitter) build(ev *event, topic string) *kgo.Record {
 	}
 	headers := e.headers.take(len(ev.headers) + own)[:0]
 	for i := range ev.headers {
-		if !wire.IsOurs(ev.headers[i].Key) {
+		if !wire.IsReserved(ev.headers[i].Key) {
 			headers = append(headers, ev.headers[i])
 		}
 	}

@@ -118,7 +118,7 @@ func (t *Judge) processPrepartitioned(j *Judging, rec *kgo.Record) error {
 		},
 		route:      route,
 		brokerTime: j.brokerTimeOf(rec),
-		replyTo:    route.Asked(rec),
+		replyTo:    route.ReplyAddress(rec),
 	}
 	turn := t.turnOf(route, rec.Offset)
 	switch {
@@ -170,7 +170,7 @@ func (t *Judge) lookUp(ev *event, c *candidate) error {
 	if err := t.lookUpPrior(ev, c); err != nil {
 		return err
 	}
-	if c.hasPrior && ev.route.Span.Stands(&c.prior, c.streamTime) {
+	if c.hasPrior && ev.route.Span.Decides(&c.prior, c.streamTime) {
 		c.replaced = &c.prior
 	}
 	return nil

@@ -32,7 +32,7 @@ func (j *Judging) reply(route *app.Route, a *reply) {
 	timestamp := j.timestamp(r.Topic, a.brokerTime)
 	r.Timestamp = time.UnixMilli(timestamp)
 	if r.Key == nil {
-		r.Partition = wire.PlaceByDigest(&a.row.Digest)
+		r.Partition = wire.PartitionByDigest(&a.row.Digest)
 	}
 	own := j.replyHeaders(route, a)
 	r.Headers = j.headers.take(len(a.headers) + len(own) + 1)[:0]

@@ -49,7 +49,7 @@ func (r *Router) route(e *Emitter, rec *kgo.Record) {
 	if derived.Finding != rules.Keyed {
 		ev := event{
 			original: original{rec: rec, headers: rec.Headers, timestamp: in.Timestamp, from: from},
-			route:    route, brokerTime: r.App.Clock.Now(), replyTo: route.Asked(rec),
+			route:    route, brokerTime: r.App.Clock.Now(), replyTo: route.ReplyAddress(rec),
 		}
 		e.applyKeyPolicy(&ev, &derived)
 		return
@@ -57,7 +57,7 @@ func (r *Router) route(e *Emitter, rec *kgo.Record) {
 	env := wire.Envelope{
 		Route: route.NameBytes, Digest: derived.Digest, Key: derived.Key,
 		EventTime: derived.Time, Timestamp: in.Timestamp, From: from, Details: wire.DetailsOf(&derived),
-		ReplyTo: route.Asked(rec),
+		ReplyTo: route.ReplyAddress(rec),
 	}
 	if misfit := r.send(e, rec, &env, r.App.Hasher.Partition(&derived.Routing)); misfit != "" {
 		ev := event{
@@ -79,7 +79,7 @@ func (r *Router) send(e *Emitter, rec *kgo.Record, env *wire.Envelope, partition
 	value := e.bytes.take(env.Size())
 	headers = append(headers, kgo.RecordHeader{Key: wire.EnvelopeHeader, Value: env.Append(value[:0])})
 	for i := range rec.Headers {
-		if !wire.IsOurs(rec.Headers[i].Key) {
+		if !wire.IsReserved(rec.Headers[i].Key) {
 			headers = append(headers, rec.Headers[i])
 		}
 	}

@@ -1,4 +1,4 @@
-// Package kafka decides what an error asks for, and reads one partition.
+// Package kafka maps errors to actions, and reads one partition.
 //
 // # What it owns
 //
@@ -6,15 +6,15 @@
 //     Action of the worker: continue, abort, replace the client, or stop.
 //   - Denied names the right that a broker refused, as kafka-acls.sh has it.
 //   - Reader reads one partition of an internal topic, read_committed, up to an
-//     offset that the caller took before.
+//     offset given by the caller.
 //   - Pause waits for a time or until the context ends.
 //
 // It imports franz-go and no package of this module.
 //
 // # What looks wrong
 //
-//   - Reader fetches by hand and counts by position. A consumer shows records
-//     only, and the last offset of a changelog is a control record.
+//   - Reader sends fetch requests itself and counts by position. A consumer returns
+//     records only, and the last offset of a changelog is a control record.
 //   - An error of End is never classified by its code alone: the commit outcome is
-//     unknown, so the client is replaced (AsCommitUnknown).
+//     unknown, so the worker replaces the client (AsCommitUnknown).
 package kafka

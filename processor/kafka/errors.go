@@ -8,21 +8,21 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// Action is what a worker does after an error. The four are ordered by how much
-// work they discard. Classify returns one for every error.
+// Action is the worker's reaction to an error. The four are ordered by how much work
+// they discard. Classify returns one for every error.
 type Action uint8
 
 const (
-	// Retry says that the broker decided nothing. Wait, and send the request again with
+	// Retry: the broker changed nothing. After a pause, send the request again with
 	// the same client.
 	Retry Action = iota
-	// Abort says that the open transaction cannot commit. Abort it and continue with the
-	// same client. Rebalances and failed produces end here.
+	// Abort: the open transaction cannot commit, after a rebalance or a failed produce
+	// request for example. Abort it and continue with the same client.
 	Abort
-	// Rebuild says that the client lost its group membership or its producer id, or the
-	// commit outcome is unknown (invariant 3). Make a new client and restore.
+	// Rebuild: the client lost its group membership or its producer id, or the commit
+	// outcome is unknown (invariant 3). Make a new client and restore.
 	Rebuild
-	// Stop says that continuing would break a guarantee, or the operator has to change
+	// Stop: continuing would break a guarantee, or the operator has to change
 	// something first. Stop the process: the events stay in Kafka.
 	Stop
 )
@@ -39,10 +39,11 @@ var (
 	// missing topic, a topic with unsuitable settings, a manifest that
 	// disagrees with the routes.
 	ErrOperator = errors.New("refused")
-	// ErrMustAbort says that a task can no longer commit: its partition has
-	// another owner, or its store failed.
+	// ErrMustAbort is wrapped by errors after which a task cannot commit: its
+	// partition has another owner, or its store failed.
 	ErrMustAbort = errors.New("transaction must abort")
-	// ErrTruncated says that a topic lost records that were once read from it.
+	// ErrTruncated is wrapped by errors about a topic that lost records after a
+	// task had read them.
 	ErrTruncated = errors.New("topic was truncated or recreated")
 )
 
@@ -79,7 +80,7 @@ func Classify(err error) Action {
 // log again.
 func classifyCode(ke *kerr.Error) Action {
 	switch ke {
-	// The operator has to grant, configure or upgrade something.
+	// The operator has to grant a right, change a setting or upgrade the cluster.
 	case kerr.TopicAuthorizationFailed, kerr.GroupAuthorizationFailed, kerr.ClusterAuthorizationFailed,
 		kerr.TransactionalIDAuthorizationFailed, kerr.DelegationTokenAuthorizationFailed,
 		kerr.SaslAuthenticationFailed, kerr.UnsupportedSaslMechanism, kerr.IllegalSaslState,
@@ -113,9 +114,9 @@ func classifyCode(ke *kerr.Error) Action {
 	return Rebuild
 }
 
-// ErrCommitUnknown marks an End that failed. The worker replaces the client,
-// whatever the code is (invariant 3).
-var ErrCommitUnknown = errors.New("outcome unknown")
+// ErrCommitUnknown is wrapped by the errors of an End that failed. The worker
+// replaces the client, whatever the code is (invariant 3).
+var ErrCommitUnknown = errors.New("commit outcome unknown")
 
 // AsCommitUnknown wraps an error of End in ErrCommitUnknown, so that Classify
 // returns at least Rebuild.

@@ -27,7 +27,7 @@ func TestEveryBrokerErrorHasItsAction(t *testing.T) {
 			continue // 0 is no error
 		}
 		if ke == kerr.UnknownServerError && code != ke.Code {
-			continue // a code that this franz-go does not know
+			continue // a code unknown to this franz-go
 		}
 		known++
 		fmt.Fprintf(&table, "%s -> %v\n", ke.Message, Classify(ke))
@@ -41,8 +41,8 @@ func TestEveryBrokerErrorHasItsAction(t *testing.T) {
 	golden.Assert(t, "classify.txt", table.String())
 }
 
-// TestUnknownBrokerErrorCode: a newer broker may send a code without an entry. The
-// worker makes a new client, because the broker's state is unknown.
+// TestUnknownBrokerErrorCode classifies codes of newer brokers. The worker makes a
+// new client, because the broker's state is unknown.
 func TestUnknownBrokerErrorCode(t *testing.T) {
 	for _, code := range []int16{1000, -2, 32767} {
 		if got := Classify(kerr.ErrorForCode(code)); got != Rebuild {
@@ -51,8 +51,8 @@ func TestUnknownBrokerErrorCode(t *testing.T) {
 	}
 }
 
-// TestOtherErrorsHaveTheirAction: errors of the network, of contexts, of the
-// client and our own.
+// TestOtherErrorsHaveTheirAction classifies errors of the network, of contexts, of
+// franz-go and of oncebus.
 func TestOtherErrorsHaveTheirAction(t *testing.T) {
 	dial := &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}
 	tests := []struct {
@@ -78,7 +78,7 @@ func TestOtherErrorsHaveTheirAction(t *testing.T) {
 		{"truncated", ErrTruncated, Stop},
 		{"bug", ErrIllegalState, Stop},
 		{"unknown commit outcome", ErrCommitUnknown, Rebuild},
-		// Of two kinds in one error, the action that discards more counts.
+		// An error of two kinds has the action that discards more.
 		{"bug in a moved partition", fmt.Errorf("%w: %w", ErrMustAbort, ErrIllegalState), Stop},
 		{"operator error because of the network", OperatorErrorf("connect: %w", dial), Stop},
 		{"truncated, reported by the broker", fmt.Errorf("%w: %w", ErrTruncated, kerr.OffsetOutOfRange), Stop},

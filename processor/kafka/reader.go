@@ -20,7 +20,7 @@ const (
 	fetchWait = 250 * time.Millisecond
 	// ReadRetryPause separates attempts while a leader moves or is unavailable.
 	ReadRetryPause = 100 * time.Millisecond
-	// readIdlePause keeps a read without progress from spinning.
+	// readIdlePause separates the requests of a read without progress.
 	readIdlePause = 5 * time.Millisecond
 )
 
@@ -30,7 +30,7 @@ const (
 // It sends fetch requests itself, because a consumer returns records only. The
 // last offsets of a changelog may be control records, aborted records or a batch
 // that compaction emptied. A consumer that waits for a record at end-1 then waits
-// without end (KAFKA-10167 in Kafka Streams, #8698 in Redpanda).
+// for ever (KAFKA-10167 in Kafka Streams, #8698 in Redpanda).
 type Reader struct {
 	client    *kgo.Client
 	admin     *kadm.Client
@@ -42,7 +42,7 @@ type Reader struct {
 }
 
 // NewReader returns a reader of one partition. topicID is the topic's id at the
-// start: a topic that was recreated since then is refused with ErrTruncated.
+// start: for a topic recreated since then, Read returns ErrTruncated.
 func NewReader(client *kgo.Client, topic string, topicID [16]byte, partition int32) *Reader {
 	return &Reader{
 		client: client, admin: kadm.NewClient(client),
@@ -93,7 +93,7 @@ func (r *Reader) ListBounds(ctx context.Context) (start, end int64, err error) {
 }
 
 // Read calls each with the committed records from offset from, one fetch at a
-// time, and with the position behind them. It returns once the position reaches
+// time, and with the position after them. It returns once the position reaches
 // end. The records of one call stay valid after it.
 func (r *Reader) Read(ctx context.Context, from, end int64, each func(records []*kgo.Record, position int64) error) error {
 	for from < end {
@@ -125,8 +125,8 @@ func (r *Reader) Read(ctx context.Context, from, end int64, each func(records []
 	return nil
 }
 
-// fetch sends one request. It returns from as the next offset while nothing
-// stable is there.
+// fetch sends one request. It returns from as the next offset if only records of an
+// open transaction follow.
 func (r *Reader) fetch(ctx context.Context, from, end int64) ([]*kgo.Record, int64, error) {
 	if r.leader < 0 {
 		if err := r.findLeader(ctx); err != nil {
@@ -147,8 +147,8 @@ func (r *Reader) fetch(ctx context.Context, from, end int64) ([]*kgo.Record, int
 	if len(resp.Topics) != 1 || len(resp.Topics[0].Partitions) != 1 {
 		return nil, from, fmt.Errorf("%w: fetch response has %d topics, want 1 with 1 partition", kerr.UnknownServerError, len(resp.Topics))
 	}
-	answer := &resp.Topics[0].Partitions[0]
-	if err := kerr.ErrorForCode(answer.ErrorCode); err != nil {
+	partition := &resp.Topics[0].Partitions[0]
+	if err := kerr.ErrorForCode(partition.ErrorCode); err != nil {
 		return nil, from, err
 	}
 	fetched, next := kgo.ProcessFetchPartition(kgo.ProcessFetchPartitionOpts{
@@ -156,12 +156,12 @@ func (r *Reader) fetch(ctx context.Context, from, end int64) ([]*kgo.Record, int
 		IsolationLevel: kgo.ReadCommitted(),
 		Topic:          r.Topic,
 		Partition:      r.Partition,
-	}, answer, kgo.DefaultDecompressor(), nil)
+	}, partition, kgo.DefaultDecompressor(), nil)
 	if fetched.Err != nil {
 		return nil, from, fetched.Err
 	}
-	if next == from && len(answer.RecordBatches) == 0 && answer.LastStableOffset >= end {
-		next = end // all is stable up to the end, and compaction removed all of it
+	if next == from && len(partition.RecordBatches) == 0 && partition.LastStableOffset >= end {
+		next = end // compaction removed all records up to end
 	}
 	return fetched.Records, next, nil
 }
@@ -213,8 +213,8 @@ func (r *Reader) findLeader(ctx context.Context) error {
 	return nil
 }
 
-// TimestampAppend is franz-go's number for a timestamp that the broker set. Each
-// record carries it; the topic's setting may have changed since.
+// TimestampAppend is franz-go's number for a timestamp that the broker set. It is per
+// record, because the topic's setting may have changed since.
 const TimestampAppend = 1
 
 // FetchMaxWait is how long a broker may delay a fetch response without records.

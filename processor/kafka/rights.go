@@ -32,7 +32,7 @@ func Denied(err error, operation, resource, name string) error {
 		operation, resource, name, operation, resource, name, err)
 }
 
-// DeniedOffsets is Denied for an offset commit, where franz-go puts the topic into
+// DeniedOffsets is Denied for an offset commit. franz-go returns the topic only in
 // the error text.
 func DeniedOffsets(err error) error {
 	var topic string

@@ -16,14 +16,14 @@ var claimList = []mutant{
 	{
 		name:  "foreign-namespace-accepted",
 		does:  "an outcome whose token names another namespace is applied to that namespace's claim",
-		edits: []edit{{"dedup/claim.go", "!held || prior.NamespaceID != o.Token.NamespaceID || !w.Held", "!held || !w.Held"}},
+		edits: []edit{{"dedup/claim.go", "!found || prior.NamespaceID != o.Token.NamespaceID || !w.Retains", "!found || !w.Retains"}},
 		aims:  inDedup("^TestTokenOfAnotherNamespace$"),
 	},
 	{
 		name: "submitted-runs-again",
 		does: "a submitted claim is claimed again when its lease expires",
 		edits: []edit{
-			{"dedup/claim.go", "	case ClaimInProgress:\n		if ev.ReceivedAt-max(standing.Since, ev.TaskStartedAt)", "	case ClaimInProgress, Submitted:\n		if ev.ReceivedAt-max(standing.Since, ev.TaskStartedAt)"},
+			{"dedup/claim.go", "	case ClaimInProgress:\n		if ev.ReceivedAt-max(current.Since, ev.TaskStartedAt)", "	case ClaimInProgress, Submitted:\n		if ev.ReceivedAt-max(current.Since, ev.TaskStartedAt)"},
 			{"dedup/claim.go", "	case Submitted:\n	case Seen, Freed:\n", "	case Seen, Freed:\n"},
 		},
 		aims: inDedup("^TestClaimPlays$"),
@@ -31,17 +31,17 @@ var claimList = []mutant{
 	{
 		name:  "waiting-copy-forgotten",
 		does:  "only the first requester gets the outcome: the waiting duplicates get no reply",
-		edits: []edit{{"dedup/claim.go", "s.Answer, s.Claim.Requests = claim.Requests, nil\n		s.Claim.setResult", "s.Answer, s.Claim.Requests = claim.Requests[:1], nil\n		s.Claim.setResult"}},
+		edits: []edit{{"dedup/claim.go", "s.Recipients, s.Claim.Requests = claim.Requests, nil\n		s.Claim.setResult", "s.Recipients, s.Claim.Requests = claim.Requests[:1], nil\n		s.Claim.setResult"}},
 		aims:  inProcessor("^TestWaitingDuplicatesAreAnsweredOnce$"),
 	},
 	{
 		name: "waiting-copy-answered-twice",
 		does: "all requesters get submitted as an outcome, and wait on for another one",
-		edits: []edit{{"dedup/claim.go", "	if next == Completed {\n		s.Answer", `	if next == Submitted {
-		s.Answer = claim.Requests
+		edits: []edit{{"dedup/claim.go", "	if next == Completed {\n		s.Recipients", `	if next == Submitted {
+		s.Recipients = claim.Requests
 	}
 	if next == Completed {
-		s.Answer`}},
+		s.Recipients`}},
 		aims: inDedup("^TestClaimPlays$"),
 	},
 	{
@@ -53,7 +53,7 @@ var claimList = []mutant{
 	{
 		name:  "waiting-copies-lost-on-expiry",
 		does:  "an event after the window replaces a claim without an outcome and forgets who asked for it",
-		edits: []edit{{"dedup/claim.go", "		claim.Requests = standing.Requests\n", "		_ = standing\n"}},
+		edits: []edit{{"dedup/claim.go", "		claim.Requests = current.Requests\n", "		_ = current\n"}},
 	},
 	{
 		name:  "lease-by-the-machines-clock",
@@ -63,7 +63,7 @@ var claimList = []mutant{
 	{
 		name:  "lease-never-ends",
 		does:  "a claim whose executor died is never claimed again",
-		edits: []edit{{"dedup/claim.go", "if ev.ReceivedAt-max(standing.Since, ev.TaskStartedAt) > rule.Lease {", "if false {"}},
+		edits: []edit{{"dedup/claim.go", "if ev.ReceivedAt-max(current.Since, ev.TaskStartedAt) > rule.Lease {", "if false {"}},
 		aims:  inDedup("^TestClaimPlays$"),
 	},
 	{
@@ -91,13 +91,13 @@ var claimList = []mutant{
 	{
 		name:  "reply-without-row",
 		does:  "an outcome is answered, and its row reaches only the store: the next owner dispatches the event again",
-		edits: []edit{{"processor/judge/claim.go", "	t.put(j, &change{row: &s.Row, replaced: &prior, left: len(s.Answer)})\n	j.countOutcome", "	t.Store.Put(s.Row)\n	j.countOutcome"}},
+		edits: []edit{{"processor/judge/claim.go", "	t.put(j, &change{row: &s.Row, replaced: &prior, left: len(s.Recipients)})\n	j.countOutcome", "	t.Store.Put(s.Row)\n	j.countOutcome"}},
 		aims:  inProcessor("^TestDuplicateGetsTheOutcomeOfTheFirst$"),
 	},
 	{
 		name:  "row-without-reply",
 		does:  "failed and rejected free the key, and no requester gets a reply",
-		edits: []edit{{"dedup/claim.go", "		s.Answer, s.Claim.Requests = claim.Requests, nil\n		s.Row.Result", "		s.Claim.Requests = nil\n		s.Row.Result"}},
+		edits: []edit{{"dedup/claim.go", "		s.Recipients, s.Claim.Requests = claim.Requests, nil\n		s.Row.Result", "		s.Claim.Requests = nil\n		s.Row.Result"}},
 		aims:  inProcessor("^TestFailureFreesTheKey$"),
 	},
 	{

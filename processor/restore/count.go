@@ -34,7 +34,7 @@ func countKeys(rt *app.App, c *wire.Checkpoint, store *state.Store) (app.Counts,
 			return app.Counts{}, err
 		}
 		one := all.Of(row.NamespaceID, row.Status)
-		if one == nil || !recount[row.NamespaceID] || !one.Window.Held(row.First, c.StreamTimes.At[row.NamespaceID]) {
+		if one == nil || !recount[row.NamespaceID] || !one.Window.Retains(row.First, c.StreamTimes.At[row.NamespaceID]) {
 			continue
 		}
 		one.Add(row.First)

@@ -18,8 +18,8 @@ const CheckpointKey = "checkpoint"
 const checkpointVersion = 1
 
 // Checkpoint is a task's position in its input. The task writes it to its changelog
-// in the transaction of all that it processed up to there (D2). Input below Next was
-// processed, whatever offset the group has.
+// in the transaction that processes the input before Next (D2). Input before Next was
+// processed, whatever offset the group committed.
 type Checkpoint struct {
 	// Next is the input offset to process next.
 	Next int64
@@ -32,8 +32,8 @@ type Checkpoint struct {
 	// Counts are the encoded key counts of the task, if Counted is set.
 	Counts  string
 	Counted bool
-	// Bypassed has, for each namespace id, the input offset beyond Next up to
-	// which its events were forwarded unchecked. They are not emitted again.
+	// Bypassed has, for each namespace id, the input offset beyond Next before
+	// which its events were forwarded unchecked. The task must not emit them again.
 	Bypassed []BypassedOffset
 	// DeadLettered has the offset ranges beyond Next, ascending and disjoint,
 	// whose records became dead letters. A restore stores no row for them.
@@ -65,7 +65,7 @@ func (c *Checkpoint) BypassedTo(class uint8) int64 {
 	return c.Next
 }
 
-// DeadLetter notes that the records of an offset range became dead letters.
+// DeadLetter adds an offset range whose records became dead letters.
 func (c *Checkpoint) DeadLetter(from, to int64) {
 	at := c.endingAt(from)
 	end := at
@@ -166,7 +166,8 @@ func (c *Checkpoint) Append(dst []byte) []byte {
 	return dst
 }
 
-// DropBypassed drops what next has caught up with.
+// DropBypassed removes the dead-lettered ranges before Next. Once all bypassed
+// offsets are at most Next, it removes them and all ranges.
 func (c *Checkpoint) DropBypassed() {
 	if len(c.Bypassed) > 0 && !slices.ContainsFunc(c.Bypassed, func(p BypassedOffset) bool { return p.To > c.Next }) {
 		c.Bypassed, c.DeadLettered = nil, nil

@@ -31,7 +31,7 @@ func checkpointVectors() map[string]Checkpoint {
 	return map[string]Checkpoint{"0107140100" + "0102ac02" + "02" + "1401" + "6b8201" + "00": deadLettered, "0100000100": {Epoch: -1}, "01008eda96010ec6010080a0abfef962ff09": plain, "0100feffffffffffffffff01feffffff0ffeffffffffffffffff0101feffffffffffffffff0102ffffffffffffffffff01": limits}
 }
 
-// TestCheckpointEncoding: a changelog outlives the build that wrote it.
+// TestCheckpointEncoding pins every byte, because later builds read a changelog.
 func TestCheckpointEncoding(t *testing.T) {
 	for want, c := range checkpointVectors() {
 		if got := hex.EncodeToString(c.Append(nil)); got != want {
@@ -43,8 +43,8 @@ func TestCheckpointEncoding(t *testing.T) {
 	}
 }
 
-// TestDeadLetteredRanges: the offset ranges are disjoint, ascending and bounded in
-// whatever order they come, and those below the next offset are dropped.
+// TestDeadLetteredRanges adds offset ranges in any order. They stay disjoint,
+// ascending and bounded, and those before the next offset are removed.
 func TestDeadLetteredRanges(t *testing.T) {
 	c := Checkpoint{Bypassed: []BypassedOffset{{1, 1 << 20}}}
 	for _, s := range []OffsetRange{{40, 41}, {10, 12}, {12, 13}, {20, 21}, {10, 11}, {15, 30}, {41, 45}, {0, 1}} {
@@ -70,7 +70,7 @@ func TestDeadLetteredRanges(t *testing.T) {
 	}
 	back, err := DecodeCheckpoint(c.Append(nil))
 	if err != nil || len(c.DeadLettered) != deadLetteredMax || !reflect.DeepEqual(back, c) {
-		t.Errorf("%d of %d offset ranges came back: %v", len(back.DeadLettered), len(c.DeadLettered), err)
+		t.Errorf("%d of %d offset ranges were decoded: %v", len(back.DeadLettered), len(c.DeadLettered), err)
 	}
 	if n := len(c.Append(nil)); n > 10<<10 {
 		t.Errorf("%d bytes", n)
@@ -85,19 +85,19 @@ func TestDamagedCheckpointIsRefused(t *testing.T) {
 		if c, err := DecodeCheckpoint(good[:at]); err == nil {
 			whole[at] = true
 			if again := c.Append(nil); !bytes.Equal(again, good[:at]) {
-				t.Errorf("%d bytes were taken for %+v", at, c)
+				t.Errorf("%d bytes were decoded to %+v", at, c)
 			}
 		} else if !errors.Is(err, ErrCheckpoint) {
 			t.Errorf("%d bytes: %v", at, err)
 		}
 	}
 	if len(whole) != 3 {
-		t.Errorf("%d prefixes were taken for whole, want 3: no, one, two stream times", len(whole))
+		t.Errorf("%d prefixes were decoded, want 3: with no, one and two stream times", len(whole))
 	}
 	for name, b := range map[string]string{
 		"empty": "", "another version": "02 00 00 01 00", "unknown flag": "01 08 00 01 00", "negative next": "01 00 01 01 00", "epoch below -1": "01 00 00 03 00", "epoch too large": "01 00 00 8080808010 00",
-		"class without time": "01 00 00 01 00 05",
-		"no bypassed offset": "01 02 14 01 00 00", "ranges without bypassed offset": "01 04 14 01 00 01 14 01", "no range": "01 06 14 01 00 01 02 ac02 00",
+		"namespace id without time": "01 00 00 01 00 05",
+		"no bypassed offset":        "01 02 14 01 00 00", "ranges without bypassed offset": "01 04 14 01 00 01 14 01", "no range": "01 06 14 01 00 01 02 ac02 00",
 		"ranges cut short": "01 06 14 01 00 01 02 ac02 02 14 01", "ranges that touch": "01 06 14 01 00 01 02 ac02 02 14 01 00 01",
 		"empty range": "01 06 14 01 00 01 02 ac02 01 14 00", "range out of range": "01 06 14 01 00 01 02 ac02 01 14 ffffffffffffffff7f",
 	} {
@@ -121,22 +121,22 @@ func FuzzCheckpoint(f *testing.F) {
 			return
 		}
 		if again, err := DecodeCheckpoint(c.Append(nil)); err != nil || !reflect.DeepEqual(again, c) {
-			t.Fatalf("%+v came back as %+v, %v", c, again, err)
+			t.Fatalf("%+v was decoded as %+v, %v", c, again, err)
 		}
 	})
 }
 
-// TestCheckpointWithCounts: a damaged one is refused.
+// TestCheckpointWithCounts decodes a checkpoint with counts, whole and cut short.
 func TestCheckpointWithCounts(t *testing.T) {
 	c := Checkpoint{Next: 7, Epoch: 1, Sequence: 2, Counts: "\x03counts", Counted: true}
 	c.StreamTimes.At[3], c.StreamTimes.Has[3] = vectorTime, true
 	b := c.Append(nil)
 	if back, err := DecodeCheckpoint(b); err != nil || !reflect.DeepEqual(back, c) {
-		t.Errorf("came back as %+v, %v", back, err)
+		t.Errorf("decoded as %+v, %v", back, err)
 	}
 	for at := range len(b) - 7 {
 		if got, err := DecodeCheckpoint(b[:at]); err == nil {
-			t.Errorf("%d bytes were taken for %+v", at, got)
+			t.Errorf("%d bytes were decoded to %+v", at, got)
 		}
 	}
 }

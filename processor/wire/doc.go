@@ -1,20 +1,21 @@
-// Package wire is the bytes that oncebus writes into records besides the user's:
-// headers, envelope, checkpoint and verdict.
+// Package wire encodes the bytes that oncebus adds to the user's records, and those
+// of its internal records: headers, envelope, checkpoint and verdict.
 //
 // # What it owns
 //
-//   - The names of all headers. A comment of each says on which records it is and
-//     what its value is; HEADERS.md is made of them.
+//   - The names of all headers. The comment of each names its records and its value;
+//     a test generates HEADERS.md from the comments.
 //   - The envelope of the repartition topic: route, key, event time and original
 //     timestamp, so that a task does not derive the key again.
 //   - The checkpoint row of the changelog.
-//   - The verdict record of <app>-verdicts, writer and reader.
+//   - The verdict record of <app>-verdicts.
 //
 // It may import dedup and dedup/rules, and franz-go for the record type.
 //
 // # Invariants
 //
 //   - Every encoding has a version, and a reader refuses a higher one.
-//   - Input headers with the prefix oncebus- are never trusted and never emitted.
-//   - Package oracle reads the same bytes with code of its own: change both.
+//   - Input headers with the prefix oncebus- are removed from an event before it is
+//     emitted.
+//   - Package oracle decodes the same bytes with separate code: change both.
 package wire

@@ -14,12 +14,12 @@ import (
 // EnvelopeHeader is the first header of every record of the repartition topic. The
 // rest of the record is the original one, except for its timestamp: the broker sets
 // it, so that a replay reads the same broker time.
-const EnvelopeHeader = "oncebus-envelope" // internal, repartition topic: what the router derived from the record, and its original timestamp
+const EnvelopeHeader = "oncebus-envelope" // internal, repartition topic: the values that the router derived from the record, and its original timestamp
 
-// EnvelopeVersion leads every envelope. The manifest pins it.
+// EnvelopeVersion is the first byte of every envelope. The manifest pins it.
 const EnvelopeVersion = 1
 
-// Envelope is what the router, or the ingress, derived from a record.
+// Envelope has the values that the router or the ingress derived from a record.
 type Envelope struct {
 	Route     []byte // name: a number would change with the order of the file
 	Digest    dedup.Digest
@@ -31,8 +31,8 @@ type Envelope struct {
 	Details
 	Outcome *OutcomeEnvelope // of an outcome, which also has Route, Timestamp and From; nil for an event
 
-	ReplyTo dedup.Address // where the verdict is sent; zero for nowhere
-	// FromIngress says that the ingress wrote the record: it has no raw record,
+	ReplyTo dedup.Address // of the request that gets the verdict; zero for none
+	// FromIngress reports that the ingress wrote the record. It has no raw record,
 	// and From is its own position.
 	FromIngress bool
 }
@@ -53,7 +53,7 @@ func DetailsOf(d *rules.Derived) Details {
 
 func (d *Details) any() bool { return d.Fingerprint != 0 || d.Request != "" || d.HasAdjacent }
 
-// OutcomeEnvelope is what the router read from an outcome.
+// OutcomeEnvelope has the values that the router read from an outcome.
 type OutcomeEnvelope struct {
 	Kind  dedup.OutcomeKind
 	Token dedup.Token
@@ -174,7 +174,7 @@ func (o *OutcomeEnvelope) decode(c *dedup.Cursor) (err error) {
 	o.Kind = dedup.OutcomeKind(c.Byte())
 	token := c.Bytes(int(c.Byte()))
 	if c.Bad() {
-		return nil // decode reports it
+		return nil // Envelope.decode reports it
 	}
 	if _, ok := dedup.ParseOutcomeKind([]byte(o.Kind.String())); !ok {
 		return fmt.Errorf("%w: unknown kind of outcome %d", errEnvelope, byte(o.Kind))
@@ -186,8 +186,8 @@ func (o *OutcomeEnvelope) decode(c *dedup.Cursor) (err error) {
 }
 
 // ReadEnvelope decodes the envelope of a repartition record into e. A record without
-// one comes from a bug or from another program, because only the router and the
-// ingress write to that topic.
+// an envelope shows a bug or a foreign producer, because only the router and the
+// ingress produce to that topic.
 func ReadEnvelope(rec *kgo.Record, e *Envelope) error {
 	if len(rec.Headers) == 0 || rec.Headers[0].Key != EnvelopeHeader {
 		return fmt.Errorf("%w: record %s/%d/%d has no %s header; only oncebus may write this topic",

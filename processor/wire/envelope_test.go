@@ -14,7 +14,7 @@ import (
 	"oncebus/dedup"
 )
 
-// vectorTime is any event time, ms.
+// vectorTime is an event time, ms.
 const vectorTime = 1_700_000_000_000
 
 func unhex(tb testing.TB, s string) []byte {
@@ -52,7 +52,7 @@ func keyOf(first byte) (k [32]byte) {
 //	print(env(0, 64, 1700000000000, 1700000000001, 3, 5, 1234567, b'signals'))
 //	print(env(16, 128, 0, 0, 0, 0, 0, b'r'))
 //	print(env(1, 2, -1, -2**63, 65535, 2**31-1, 2**63-1, b''))
-//	# the others by hand, with the same functions and a token of TestTokenGolden's
+//	# the others by hand, with the same functions and a token of TestTokenGolden
 var envelopeVectors = []struct {
 	name     string
 	envelope Envelope
@@ -72,13 +72,13 @@ var envelopeVectors = []struct {
 		Outcome: &OutcomeEnvelope{Kind: dedup.OutcomeCompleted, Token: dedup.Token{
 			NamespaceID: 2, Partition: 4, Digest: digestOf(7), At: dedup.Position{Topic: 3, Partition: 5, Offset: 600}, Attempt: 9,
 		}}}, "01010000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000082a0abfef962030587ad4b01264151494843416b4b4377774e44673851455249544642555742414d463241514a4467775266516f7264657273"},
-	{"asked", Envelope{Route: []byte("signals"), Digest: digestOf(0), Key: keyOf(64), EventTime: vectorTime, Timestamp: vectorTime + 1,
+	{"with an address", Envelope{Route: []byte("signals"), Digest: digestOf(0), Key: keyOf(64), EventTime: vectorTime, Timestamp: vectorTime + 1,
 		From: dedup.Position{Topic: 3, Partition: 5, Offset: 1234567}, ReplyTo: dedup.Address{Partition: 300, Ingress: 0x1122334455667788, Request: 9}}, "0102000102030405060708090a0b0c0d0e0f404142434445464748494a4b4c4d4e4f505152535455565758595a5b5c5d5e5f80a0abfef96282a0abfef962030587ad4bac02887766554433221109000000000000007369676e616c73"},
 	{"details with a shift", Envelope{Route: []byte("orders"), Digest: digestOf(0), Key: keyOf(64), EventTime: vectorTime, Timestamp: vectorTime + 1,
 		From:    dedup.Position{Topic: 3, Partition: 5, Offset: 1234567},
 		Details: Details{Fingerprint: 0x1122334455667788, Request: "r-1", Adjacent: [2]dedup.Digest{digestOf(1), digestOf(2)}, HasAdjacent: true, Shift: -5400000}}, "0118000102030405060708090a0b0c0d0e0f404142434445464748494a4b4c4d4e4f505152535455565758595a5b5c5d5e5f80a0abfef96282a0abfef962030587ad4b8877665544332211010102030405060708090a0b0c0d0e0f1002030405060708090a0b0c0d0e0f101103722d31ff9693056f7264657273"},
-	{"of a front", Envelope{Route: []byte("signals"), Digest: digestOf(0), Key: keyOf(64), EventTime: vectorTime, Timestamp: vectorTime + 1, FromIngress: true}, "0104000102030405060708090a0b0c0d0e0f404142434445464748494a4b4c4d4e4f505152535455565758595a5b5c5d5e5f80a0abfef96282a0abfef9620000007369676e616c73"},
-	{"of a front that asks, with details", Envelope{Route: []byte("orders"), Digest: digestOf(0), Key: keyOf(64), EventTime: vectorTime, Timestamp: vectorTime + 1,
+	{"of the ingress", Envelope{Route: []byte("signals"), Digest: digestOf(0), Key: keyOf(64), EventTime: vectorTime, Timestamp: vectorTime + 1, FromIngress: true}, "0104000102030405060708090a0b0c0d0e0f404142434445464748494a4b4c4d4e4f505152535455565758595a5b5c5d5e5f80a0abfef96282a0abfef9620000007369676e616c73"},
+	{"of the ingress, with address and details", Envelope{Route: []byte("orders"), Digest: digestOf(0), Key: keyOf(64), EventTime: vectorTime, Timestamp: vectorTime + 1,
 		FromIngress: true, ReplyTo: dedup.Address{Partition: 300, Ingress: 0x1122334455667788, Request: 9},
 		Details: Details{Fingerprint: 0x1122334455667788, Request: "r-1", Adjacent: [2]dedup.Digest{digestOf(1), digestOf(2)}, HasAdjacent: true}}, "010e000102030405060708090a0b0c0d0e0f404142434445464748494a4b4c4d4e4f505152535455565758595a5b5c5d5e5f80a0abfef96282a0abfef962000000ac02887766554433221109000000000000008877665544332211010102030405060708090a0b0c0d0e0f1002030405060708090a0b0c0d0e0f101103722d316f7264657273"},
 }
@@ -101,7 +101,7 @@ func TestEnvelopeEncoding(t *testing.T) {
 	}
 }
 
-// TestDamagedEnvelopeIsRefused: none is decoded in part.
+// TestDamagedEnvelopeIsRefused decodes envelopes that are cut short or out of range.
 func TestDamagedEnvelopeIsRefused(t *testing.T) {
 	for _, v := range envelopeVectors {
 		whole := v.envelope.Append(nil)
@@ -155,7 +155,7 @@ func FuzzEnvelope(f *testing.F) {
 		}
 		// A varint may have redundant bytes, so bytes may differ, but not values.
 		if err := again.decode(e.Append(nil)); err != nil || !reflect.DeepEqual(e, again) {
-			t.Fatalf("%+v came back as %+v, %v", e, again, err)
+			t.Fatalf("%+v was decoded as %+v, %v", e, again, err)
 		}
 	})
 }

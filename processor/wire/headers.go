@@ -10,8 +10,8 @@ import (
 	"oncebus/dedup/rules"
 )
 
-// The headers oncebus adds. A comment says on which records, and what the value
-// is: HEADERS.md is made of it.
+// The headers that oncebus adds. Each comment names the records and the value; a test
+// generates HEADERS.md from them.
 const (
 	// every record: the name of its route
 	HeaderRoute = "oncebus-route"
@@ -24,13 +24,13 @@ const (
 	// result: why, in words
 	HeaderReason = "oncebus-reason"
 	// as oncebus-reason: topic/partition/offset of the first record of the key;
-	// for an outcome, of the event that claimed it; of the record itself if there
-	// is no first
+	// for an outcome, of the event that claimed the key; of the record itself if
+	// the key has no first record
 	HeaderFirst = "oncebus-first"
 	// as oncebus-reason: event time of that record, in ms
 	HeaderFirstTime = "oncebus-first-time"
 	// as oncebus-reason, and replies: topic/partition/offset of the record itself;
-	// of a reply, of the record it answers
+	// of a reply, of the event that it replies to
 	HeaderSource = "oncebus-source"
 	// dead letters that did not fit whole: timestamp of the original, in ms
 	HeaderTimestamp = "oncebus-timestamp"
@@ -53,7 +53,7 @@ const (
 	// replies: in_progress, submitted, completed, failed, rejected, erased or
 	// bypassed
 	HeaderClaimStatus = "oncebus-claim-status"
-	// replies: the sender's id of the request that is answered
+	// replies: the sender's id of the request that gets the reply
 	HeaderRequestID = "oncebus-request-id"
 	// replies: the sender's id of the request that claimed the key
 	HeaderFirstRequest = "oncebus-first-request"
@@ -61,15 +61,15 @@ const (
 	headerPrefix = "oncebus-"
 )
 
-// PlaceByDigest returns the number by which the partitioner places an emitted record
-// without a record key: all records of one dedup key go to one partition.
-func PlaceByDigest(d *dedup.Digest) int32 { return int32(binary.BigEndian.Uint32(d[:4])) }
+// PartitionByDigest returns the number from which the partitioner computes the partition
+// of a record without a record key: all records of one dedup key go to one partition.
+func PartitionByDigest(d *dedup.Digest) int32 { return int32(binary.BigEndian.Uint32(d[:4])) }
 
 // KeyText returns a dedup key as 64 hex digits.
 func KeyText(key *[32]byte) string { return hex.EncodeToString(key[:]) }
 
-// IsOurs reports whether a header name starts with oncebus-, in any case.
-func IsOurs(name string) bool {
+// IsReserved reports whether a header name starts with oncebus-, in any case.
+func IsReserved(name string) bool {
 	if len(name) < len(headerPrefix) {
 		return false
 	}
@@ -101,14 +101,14 @@ func RecordBytes(r *kgo.Record) int {
 // AppendForeign appends the headers without the prefix oncebus-.
 func AppendForeign(to []kgo.RecordHeader, headers []dedup.Header) []kgo.RecordHeader {
 	for i := range headers {
-		if !IsOurs(headers[i].Key) {
+		if !IsReserved(headers[i].Key) {
 			to = append(to, kgo.RecordHeader{Key: headers[i].Key, Value: headers[i].Value})
 		}
 	}
 	return to
 }
 
-// Headers gives package rules a record's headers without copying them.
+// Headers implements rules.HeaderSource for a record's headers.
 type Headers []kgo.RecordHeader
 
 // Header returns the first header of that name.
@@ -135,8 +135,8 @@ func InputOf(rec *kgo.Record) rules.Input {
 // producer may send one as long as the whole record.
 const outcomeHeaderMax = 256
 
-// OutcomeHeaders returns token and kind as the outcome has them, of each at most
-// 256 bytes.
+// OutcomeHeaders returns the token and kind headers of an outcome, each shortened to
+// outcomeHeaderMax bytes.
 func OutcomeHeaders(rec *kgo.Record) (headers []kgo.RecordHeader) {
 	for _, name := range [...]string{HeaderClaimToken, HeaderOutcome} {
 		if value, ok := (*Headers)(&rec.Headers).Header(name); ok {
@@ -146,16 +146,17 @@ func OutcomeHeaders(rec *kgo.Record) (headers []kgo.RecordHeader) {
 	return headers
 }
 
-// HeaderLease of a checkpoint row has the two broker times that leases depend on
-// besides those of the records. Readers of the log recompute lease expiry with them;
-// oncebus never reads them.
-const HeaderLease = "oncebus-lease" // internal, checkpoints of the changelog: the two times that leases run by besides those of the records; for readers of the log, oncebus never reads it
+// HeaderLease of a checkpoint row has the two broker times that leases depend on, in
+// addition to those of the records. Readers of the log recompute lease expiry with
+// them; oncebus never reads them.
+const HeaderLease = "oncebus-lease" // internal, checkpoints of the changelog: the two broker times that leases depend on, in addition to those of the records; for readers of the log only
 
 // HeaderReplyTo is a return address. Any producer of a raw topic can forge it, so it
-// only decides where a verdict is sent. An ingress ignores a verdict on another key.
+// only selects the recipient of a verdict. An ingress ignores a verdict on another
+// key.
 const HeaderReplyTo = "oncebus-reply-to" // internal, raw topics, repartition topic, verdicts: address of the request that waits for the verdict
 
-// Headers of a verdict besides those of replies. They are flags without a value.
+// Headers that only a verdict has. They are flags without a value.
 const (
 	// internal, verdicts: the record carries an outcome
 	headerHasOutcome = "oncebus-has-outcome"

@@ -82,13 +82,13 @@ func (a *VerdictRecord) AppendHeaders(headers []kgo.RecordHeader, text []byte) [
 	return headers
 }
 
-// Answer is a verdict as the requester reads it, with the outcome if there is one.
+// Answer is a decoded verdict record, with the outcome if the record has one.
 type Answer struct {
 	Verdict dedup.Verdict
 	// Status is that of the claim, or the kind of the outcome; "" outside of
 	// claim mode.
 	Status string
-	// HasOutcome says that Value and Headers are the executor's.
+	// HasOutcome reports that Value and Headers are the executor's.
 	HasOutcome bool
 	Key        string // the dedup key as text; "" for a missing key
 	Attempt    uint32 // of the claim
@@ -100,9 +100,9 @@ type Answer struct {
 	Reason       string // in words, where the verdict needs one
 	Value        []byte // nil is null
 	Headers      []dedup.Header
-	// Omitted says that the outcome's result was too long to store or to send.
+	// Omitted reports that the outcome's result was too long to store or to send.
 	Omitted bool
-	// Forwarded says that the event itself is in the output topic.
+	// Forwarded reports that the event itself is in the output topic.
 	Forwarded bool
 
 	OutcomeFollows bool // a further record with the outcome follows
@@ -110,7 +110,7 @@ type Answer struct {
 
 // AddressOf reads the address of a verdict; false if it has none.
 func AddressOf(rec *kgo.Record) (dedup.Address, bool) {
-	// The task's header is the last one; headers of the outcome precede it.
+	// The last one is the task's; headers of the outcome precede it.
 	for i := len(rec.Headers) - 1; i >= 0; i-- {
 		if rec.Headers[i].Key == HeaderReplyTo {
 			return dedup.ParseAddress(rec.Headers[i].Value)
@@ -125,7 +125,7 @@ func ReadAnswer(rec *kgo.Record) (Answer, bool) {
 	known := false
 	for i := range rec.Headers {
 		h := &rec.Headers[i]
-		if !IsOurs(h.Key) {
+		if !IsReserved(h.Key) {
 			a.Headers = append(a.Headers, dedup.Header{Key: h.Key, Value: h.Value})
 			continue
 		}

@@ -10,7 +10,7 @@ const (
 	AfterOffsets         = "after-offsets"          // the offset commit succeeded, EndTxn is not yet sent
 	AfterEnd             = "after-end"              // the transaction is committed, no row is applied
 	BetweenApplies       = "between-applies"        // the rows of one task are applied, others are not
-	BeforeAllowRebalance = "before-allow-rebalance" // all rows are applied, the rebalance lock is still held
+	BeforeAllowRebalance = "before-allow-rebalance" // all rows are applied, the worker still holds the rebalance lock
 	RestoreStart         = "restore-start"          // a restore has its offset range and has read nothing
 	RestoreChunk         = "restore-chunk"          // a restore has applied one fetch
 	FlushWritten         = "flush-written"          // a run is on disk, the manifest does not name it
