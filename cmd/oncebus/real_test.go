@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -219,7 +218,7 @@ func (w *world) repartitionDone(ctx context.Context, repartition string) error {
 	if err != nil {
 		return err
 	}
-	left, err := w.read(ctx, repartition, committed[repartition])
+	left, err := w.read(ctx, repartition, committed)
 	if err != nil {
 		return err
 	}
@@ -282,60 +281,7 @@ func (w *world) output(name string) []*kgo.Record {
 	return records
 }
 
-// read reads a topic read_committed from the offsets in from, or from its start, to the last stable offset. It keeps control records,
-// so that it sees the end even if the last record is one.
-func (w *world) read(ctx context.Context, topic string, from map[int32]int64) ([]*kgo.Record, error) {
-	starts, err := w.admin.ListStartOffsets(ctx, topic)
-	if err != nil {
-		return nil, err
-	}
-	ends, err := w.admin.ListCommittedOffsets(ctx, topic)
-	if err != nil {
-		return nil, err
-	}
-	if err := errors.Join(starts.Error(), ends.Error()); err != nil {
-		return nil, err
-	}
-	left := map[int32]int64{} // partitions not read to their end yet, with that end
-	begin := map[int32]kgo.Offset{}
-	starts.Each(func(o kadm.ListedOffset) {
-		start := max(o.Offset, from[o.Partition])
-		if end, ok := ends.Lookup(topic, o.Partition); ok && end.Offset > start {
-			left[o.Partition] = end.Offset
-			begin[o.Partition] = kgo.NewOffset().At(start)
-		}
-	})
-	if len(left) == 0 {
-		return nil, nil
-	}
-	consumer, err := kgo.NewClient(kgo.SeedBrokers(w.seeds...), kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.KeepControlRecords(),
-		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic: begin}), kgo.ConsumeResetOffset(kgo.NoResetOffset()))
-	if err != nil {
-		return nil, err
-	}
-	defer consumer.Close()
-	read := map[int32][]*kgo.Record{}
-	for len(left) > 0 {
-		fetches := consumer.PollFetches(ctx)
-		if err := fetches.Err(); err != nil {
-			return nil, fmt.Errorf("with partitions %v of %s not read to their end: %w", slices.Sorted(maps.Keys(left)), topic, err)
-		}
-		fetches.EachRecord(func(r *kgo.Record) {
-			end, open := left[r.Partition]
-			if !open || r.Offset >= end {
-				return
-			}
-			if !r.Attrs.IsControl() {
-				read[r.Partition] = append(read[r.Partition], r)
-			}
-			if r.Offset == end-1 {
-				delete(left, r.Partition)
-			}
-		})
-	}
-	var records []*kgo.Record
-	for _, p := range slices.Sorted(maps.Keys(read)) {
-		records = append(records, read[p]...)
-	}
-	return records, nil
+// read reads a topic read_committed from the offsets in from, by topic and partition, or from its start.
+func (w *world) read(ctx context.Context, topic string, from map[string]map[int32]int64) ([]*kgo.Record, error) {
+	return kafkatest.ReadCommitted(ctx, w.producer, from, topic)
 }
