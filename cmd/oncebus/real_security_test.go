@@ -6,14 +6,12 @@ import (
 	"context"
 	"encoding/base64"
 	"fmt"
-	"math/rand/v2"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
-	"github.com/twmb/franz-go/pkg/kgo"
 
 	"oncebus/cmd/oncebus/cli"
 	"oncebus/processor/kafkatest"
@@ -118,15 +116,7 @@ func (s *secured) at(listener string, settings ...string) []string {
 // world is the part of the broker for one app.
 func (s *secured) world(t *testing.T, app string) *world {
 	t.Helper()
-	w := &world{t: t, seeds: s.Seeds(), external: s.External(), admin: s.Admin(), app: app, dir: t.TempDir(), rng: rand.New(rand.NewPCG(1, 2))}
-	w.routes = writeAt(t, filepath.Join(w.dir, "routes.yaml"), []byte(strings.ReplaceAll(realRoutes, "APP", app)))
-	var err error
-	w.producer, err = kgo.NewClient(kgo.SeedBrokers(s.Seeds()...), kgo.RecordPartitioner(kgo.ManualPartitioner()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(w.producer.Close)
-	return w
+	return newWorldOf(t, app, realRoutes, s.Seeds(), s.Admin(), s.External())
 }
 
 // silent checks that neither the output nor the pages of a process show a canary or a key.

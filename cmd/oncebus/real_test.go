@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -56,17 +55,20 @@ func newWorldAt(t *testing.T, routes string, seeds []string, admin *kadm.Client,
 	// Different in every run, because the cluster may outlive it.
 	name, _, _ := strings.Cut(strings.ToLower(strings.TrimPrefix(t.Name(), "TestReal")), "/")
 	app := fmt.Sprintf("%s-%06x", name, rand.N(1<<24))
-	w := &world{t: t, seeds: seeds, external: external, admin: admin, app: app, dir: t.TempDir()}
-	w.routes = filepath.Join(w.dir, "routes.yaml")
-	if err := os.WriteFile(w.routes, []byte(strings.ReplaceAll(routes, "APP", app)), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	w := newWorldOf(t, app, routes, seeds, admin, external)
 	seed := rand.Uint64()
 	t.Logf("app %s, seed %d", app, seed)
 	w.rng = rand.New(rand.NewPCG(seed, 0))
+	return w
+}
+
+// newWorldOf makes the world of an app id, with random numbers that are the same in every run.
+func newWorldOf(t *testing.T, app, routes string, seeds []string, admin *kadm.Client, external bool) *world {
+	t.Helper()
+	w := &world{t: t, seeds: seeds, external: external, admin: admin, app: app, dir: t.TempDir(), rng: rand.New(rand.NewPCG(1, 2))}
+	w.routes = writeAt(t, filepath.Join(w.dir, "routes.yaml"), []byte(strings.ReplaceAll(routes, "APP", app)))
 	var err error
-	w.producer, err = kgo.NewClient(kgo.SeedBrokers(seeds...), kgo.RecordPartitioner(kgo.ManualPartitioner()),
-		kgo.ProducerBatchMaxBytes(8<<20))
+	w.producer, err = kgo.NewClient(kgo.SeedBrokers(seeds...), kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerBatchMaxBytes(8<<20))
 	if err != nil {
 		t.Fatal(err)
 	}
