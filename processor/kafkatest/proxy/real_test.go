@@ -345,26 +345,24 @@ func (r *realRun) state() string {
 // waitStable returns when no transaction is open or being ended in the topic.
 func (r *realRun) waitStable() {
 	r.t.Helper()
-	ctx, admin := soon(r.t), r.broker.Admin()
-	for ticker := time.NewTicker(50 * time.Millisecond); ; {
+	admin := r.broker.Admin()
+	err := kafkatest.Await(soon(r.t), "no transaction is open in "+r.topic, func(ctx context.Context) error {
 		stable, err := admin.ListCommittedOffsets(ctx, r.topic)
 		if err != nil {
-			r.t.Fatal(err)
+			return kafkatest.Fatal(err)
 		}
 		ends, err := admin.ListEndOffsets(ctx, r.topic)
 		if err != nil {
-			r.t.Fatal(err)
+			return kafkatest.Fatal(err)
 		}
 		s, _ := stable.Lookup(r.topic, 0)
 		e, _ := ends.Lookup(r.topic, 0)
-		if s.Offset == e.Offset {
-			ticker.Stop()
-			return
+		if s.Offset != e.Offset {
+			return fmt.Errorf("stable up to %d of %d", s.Offset, e.Offset)
 		}
-		select {
-		case <-ticker.C:
-		case <-ctx.Done():
-			r.t.Fatalf("%s: stable up to %d of %d: %v", r.topic, s.Offset, e.Offset, context.Cause(ctx))
-		}
+		return nil
+	})
+	if err != nil {
+		r.t.Fatal(err)
 	}
 }
