@@ -52,7 +52,7 @@ func startSecured(t *testing.T) *secured {
 	t.Helper()
 	dir := t.TempDir()
 	s := &secured{t: t, dir: dir, ca: newAuthority(t, dir, "first-ca"), second: newAuthority(t, dir, "second-ca")}
-	trust := writeAt(t, filepath.Join(dir, "truststore.pem"), append(s.ca.pem(), s.second.pem()...))
+	trust := kafkatest.ReplaceFile(t, filepath.Join(dir, "truststore.pem"), append(s.ca.PEM(), s.second.PEM()...))
 	year := time.Now().Add(365 * 24 * time.Hour)
 	supers := "User:" + strings.Join(securedSupers, ";User:")
 	modules := "org.apache.kafka.common.security."
@@ -172,7 +172,9 @@ func TestRealSecurity(t *testing.T) {
 
 // testAccepted: the main path works with every authentication method, across several re-authentications.
 func (s *secured) testAccepted(t *testing.T) {
-	secretFile := func(name, secret string) string { return writeAt(t, filepath.Join(s.dir, name), []byte(secret+"\n")) }
+	secretFile := func(name, secret string) string {
+		return kafkatest.ReplaceFile(t, filepath.Join(s.dir, name), []byte(secret+"\n"))
+	}
 	mtls, key := s.ca.client("mtls")
 	ways := map[string][]string{
 		"plain":    s.at("SASL", "SASL_MECHANISM=PLAIN", "SASL_USERNAME=plain", "SASL_PASSWORD="+canaryPlain),

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -66,7 +65,7 @@ func newWorldAt(t *testing.T, routes string, seeds []string, admin *kadm.Client,
 func newWorldOf(t *testing.T, app, routes string, seeds []string, admin *kadm.Client, external bool) *world {
 	t.Helper()
 	w := &world{t: t, seeds: seeds, external: external, admin: admin, app: app, dir: t.TempDir(), rng: rand.New(rand.NewPCG(1, 2))}
-	w.routes = writeAt(t, filepath.Join(w.dir, "routes.yaml"), []byte(strings.ReplaceAll(routes, "APP", app)))
+	w.routes = kafkatest.ReplaceFile(t, filepath.Join(w.dir, "routes.yaml"), []byte(strings.ReplaceAll(routes, "APP", app)))
 	var err error
 	w.producer, err = kgo.NewClient(kgo.SeedBrokers(seeds...), kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerBatchMaxBytes(8<<20))
 	if err != nil {
@@ -230,27 +229,9 @@ func (w *world) repartitionDone(ctx context.Context, repartition string) error {
 	return nil
 }
 
-// openTransactions returns the partitions with an open transaction: the last stable offset is below the high watermark.
+// openTransactions returns the partitions with an open transaction.
 func (w *world) openTransactions(ctx context.Context, topics ...string) ([]string, error) {
-	stable, err := w.admin.ListCommittedOffsets(ctx, topics...)
-	if err != nil {
-		return nil, err
-	}
-	ends, err := w.admin.ListEndOffsets(ctx, topics...)
-	if err != nil {
-		return nil, err
-	}
-	if err := errors.Join(stable.Error(), ends.Error()); err != nil {
-		return nil, err
-	}
-	var open []string
-	ends.Each(func(o kadm.ListedOffset) {
-		if s, ok := stable.Lookup(o.Topic, o.Partition); !ok || s.Offset < o.Offset {
-			open = append(open, fmt.Sprintf("%s/%d", o.Topic, o.Partition))
-		}
-	})
-	slices.Sort(open)
-	return open, nil
+	return kafkatest.OpenTransactions(ctx, w.admin, topics...)
 }
 
 // sendIntoTransaction sends events until a transaction is open on an output. A busy machine may see none of the first ones open: then

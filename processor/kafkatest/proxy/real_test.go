@@ -345,20 +345,13 @@ func (r *realRun) state() string {
 // waitStable returns when no transaction is open or being ended in the topic.
 func (r *realRun) waitStable() {
 	r.t.Helper()
-	admin := r.broker.Admin()
 	err := kafkatest.Await(soon(r.t), "no transaction is open in "+r.topic, func(ctx context.Context) error {
-		stable, err := admin.ListCommittedOffsets(ctx, r.topic)
+		open, err := kafkatest.OpenTransactions(ctx, r.broker.Admin(), r.topic)
 		if err != nil {
 			return kafkatest.Fatal(err)
 		}
-		ends, err := admin.ListEndOffsets(ctx, r.topic)
-		if err != nil {
-			return kafkatest.Fatal(err)
-		}
-		s, _ := stable.Lookup(r.topic, 0)
-		e, _ := ends.Lookup(r.topic, 0)
-		if s.Offset != e.Offset {
-			return fmt.Errorf("stable up to %d of %d", s.Offset, e.Offset)
+		if len(open) > 0 {
+			return fmt.Errorf("open on %v", open)
 		}
 		return nil
 	})
