@@ -4,10 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"os"
 	"slices"
-	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -20,6 +17,7 @@ import (
 	"oncebus/dedup/rules"
 	"oncebus/processor/app"
 	"oncebus/processor/kafka"
+	"oncebus/processor/kafkatest"
 	"oncebus/processor/kafkatest/embedded"
 	"oncebus/processor/security"
 	"oncebus/state"
@@ -44,7 +42,7 @@ type bench struct {
 	client  *kgo.Client
 	admin   *kadm.Client
 	routes  *rules.Routes
-	logs    *logBuffer
+	logs    *embedded.Log
 	// clientOpts go to the bench's own clients; a simulation puts its network here.
 	clientOpts []kgo.Opt
 }
@@ -66,14 +64,9 @@ func newBench(t *testing.T, routes string, extra ...kfake.Opt) *bench {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &bench{t: t, cluster: embedded.Start(t, extra...), routes: parsed, logs: &logBuffer{}}
+	b := &bench{t: t, logs: embedded.NewLog(t), cluster: embedded.Start(t, extra...), routes: parsed}
 	b.client = b.newClient()
 	b.admin = kadm.NewClient(b.client)
-	t.Cleanup(func() {
-		if t.Failed() {
-			t.Log(b.logs.String())
-		}
-	})
 	return b
 }
 
@@ -166,17 +159,7 @@ func (i *instance) stop() error {
 // wait waits for a condition that some event of the system brings about.
 func (b *bench) wait(what string, holds func() bool) {
 	b.t.Helper()
-	deadline := time.NewTimer(60 * time.Second)
-	defer deadline.Stop()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for !holds() {
-		select {
-		case <-tick.C:
-		case <-deadline.C:
-			b.t.Fatalf("gave up waiting for %s", what)
-		}
-	}
+	embedded.Wait(b.t, what, holds)
 }
 
 func (b *bench) ready(i *instance) *instance {
@@ -271,36 +254,10 @@ func (b *bench) uncommitted(topic string) int {
 	return n
 }
 
-// gather returns the counters and gauges of an instance, and the counts of its
-// histograms, by their names with labels as the text format writes them.
+// gather returns the metrics of an instance as embedded.Metrics does.
 func gather(t *testing.T, i *instance) map[string]float64 {
 	t.Helper()
-	families, err := i.registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
-	values := map[string]float64{}
-	for _, family := range families {
-		for _, m := range family.GetMetric() {
-			var labels []string
-			for _, l := range m.GetLabel() {
-				labels = append(labels, fmt.Sprintf("%s=%q", l.GetName(), l.GetValue()))
-			}
-			name := family.GetName()
-			if len(labels) > 0 {
-				name += "{" + strings.Join(labels, ",") + "}"
-			}
-			switch {
-			case m.GetHistogram() != nil:
-				values[name] = float64(m.GetHistogram().GetSampleCount())
-			case m.GetCounter() != nil:
-				values[name] = m.GetCounter().GetValue()
-			default:
-				values[name] = m.GetGauge().GetValue()
-			}
-		}
-	}
-	return values
+	return embedded.Metrics(t, i.registry)
 }
 
 // drained reports whether the app has committed everything in its inputs.
@@ -383,32 +340,4 @@ func (b *bench) lived(cfg Config, records ...*kgo.Record) *instance {
 	return i
 }
 
-func header(r *kgo.Record, name string) string {
-	for _, h := range r.Headers {
-		if h.Key == name {
-			return string(h.Value)
-		}
-	}
-	return ""
-}
-
-// logBuffer keeps an instance's log for a failing test.
-type logBuffer struct {
-	mu sync.Mutex
-	b  strings.Builder
-}
-
-func (l *logBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if os.Getenv("ONCEBUS_TEST_VERBOSE") != "" {
-		_, _ = os.Stderr.Write(p)
-	}
-	return l.b.Write(p)
-}
-
-func (l *logBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
-}
+func header(r *kgo.Record, name string) string { return kafkatest.Header(r, name) }

@@ -101,7 +101,7 @@ func newSim(t *testing.T, seed uint64, length time.Duration) *sim {
 			l.net.open.Wait()
 		}
 	})
-	s.bench = &bench{t: t, cluster: embedded.Start(t, options...), routes: routes, logs: &logBuffer{}, clientOpts: []kgo.Opt{kgo.Dialer(own.dial)}}
+	s.bench = &bench{t: t, cluster: embedded.Start(t, options...), routes: routes, logs: &embedded.Log{}, clientOpts: []kgo.Opt{kgo.Dialer(own.dial)}}
 	t.Cleanup(s.keepLog)
 	s.client = s.newClient(kgo.DisableClientMetrics())
 	s.admin = kadm.NewClient(s.client)

@@ -14,8 +14,7 @@ import (
 
 // TestResultsCountForMemory fills a table with the result of one row.
 func TestResultsCountForMemory(t *testing.T) {
-	h := newHost(t, smallConfig()) // 64 rows
-	s := mustOpen(t, h, t.TempDir())
+	_, _, s := newStore(t) // 64 rows
 	var m model
 	applyRows(t, s, &m, 0, 1, func(r *dedup.Row) { r.HasResult, r.Result = true, make([]byte, 64*resultBytesPerRow) })
 	if s.active.rows != 0 {
@@ -111,8 +110,7 @@ func TestOlderRowStaysHidden(t *testing.T) {
 // TestReadsDuringMerges looks rows up while the background goroutine merges
 // runs and deletes the inputs. The owner refreshes its view only sometimes.
 func TestReadsDuringMerges(t *testing.T) {
-	h := newHost(t, smallConfig())
-	s := mustOpen(t, h, t.TempDir())
+	h, _, s := newStore(t)
 	var m model
 	for from := uint64(0); from < 6000; from += 100 {
 		applyRows(t, s, &m, from, from+100, nil)

@@ -1,7 +1,6 @@
 package state
 
 import (
-	"bufio"
 	"cmp"
 	"encoding/json"
 	"errors"
@@ -10,7 +9,6 @@ import (
 	"maps"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -126,17 +124,12 @@ func runDamage(t *testing.T, cases []injury, results map[string]int) int {
 	must(t, err)
 	work := t.TempDir()
 	must(t, os.WriteFile(filepath.Join(work, "cases.json"), input, 0o600))
-	cmd := exec.Command(os.Args[0], work)
-	cmd.Env = append(os.Environ(), childEnv+"=damage")
 	log, err := os.Create(filepath.Join(work, "stderr"))
 	must(t, err)
 	defer log.Close()
-	cmd.Stderr = log
-	out, err := cmd.StdoutPipe()
-	must(t, err)
-	must(t, cmd.Start())
+	cmd, in := startChild(t, "damage", work, log)
 	done := 0
-	for in := bufio.NewScanner(out); in.Scan(); done++ {
+	for ; in.Scan(); done++ {
 		result := in.Text()
 		if result != "corrupt" && result != "exact" {
 			t.Errorf("%+v: %s", cases[done], result)
@@ -386,9 +379,7 @@ func usedBytes(t *testing.T, path string) int64 {
 // TestUnfinishedFilesAfterKill opens a store with empty log files and truncated
 // statistics.
 func TestUnfinishedFilesAfterKill(t *testing.T) {
-	h := newHost(t, smallConfig())
-	dir := t.TempDir()
-	s := mustOpen(t, h, dir)
+	h, dir, s := newStore(t)
 	var m model
 	applyRows(t, s, &m, 0, 100, nil)
 	must(t, s.Close())

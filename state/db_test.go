@@ -1,17 +1,14 @@
 package state
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"math"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -45,18 +42,14 @@ func runLifecycle(s *Store, m *model, idle <-chan struct{}) error {
 		}
 		s.Discard()
 		s.wakeBackground()
-		select {
-		case <-idle:
-		case <-s.failed:
-			return s.Err()
+		if err := awaitRound(s, idle); err != nil {
+			return err
 		}
 	}
 	m.before[0] = m.position() / 2
 	s.EvictBefore(m.before)
-	select {
-	case <-idle:
-	case <-s.failed:
-		return s.Err()
+	if err := awaitRound(s, idle); err != nil {
+		return err
 	}
 	return s.Close()
 }
@@ -237,13 +230,7 @@ func TestKill(t *testing.T) {
 // killAfter runs childLoad on dir, kills it after some lines, and returns the
 // values of its last line.
 func killAfter(t *testing.T, dir string, lines int) (last int, durable int64) {
-	cmd := exec.Command(os.Args[0], dir)
-	cmd.Env = append(os.Environ(), childEnv+"=load")
-	cmd.Stderr = os.Stderr
-	out, err := cmd.StdoutPipe()
-	must(t, err)
-	must(t, cmd.Start())
-	in := bufio.NewScanner(out)
+	cmd, in := startChild(t, "load", dir, os.Stderr)
 	for n := 0; n < lines && in.Scan(); n++ {
 		if _, err := fmt.Sscan(in.Text(), &last, &durable); err != nil {
 			t.Fatalf("child printed %q: %v", in.Text(), err)
@@ -255,7 +242,6 @@ func killAfter(t *testing.T, dir string, lines int) (last int, durable int64) {
 			break // truncated line
 		}
 	}
-	_, _ = io.Copy(io.Discard, out)
 	if err := cmd.Wait(); err == nil {
 		t.Fatal("child ended without an error")
 	}
@@ -351,9 +337,7 @@ func copySparse(from, to string) error {
 // TestMissingPageIsCorrupt deletes one page of an open store. Look-ups in that
 // page return ErrCorrupt, others succeed, and Close releases the directory.
 func TestMissingPageIsCorrupt(t *testing.T) {
-	h := newHost(t, smallConfig())
-	dir := t.TempDir()
-	s := mustOpen(t, h, dir)
+	h, dir, s := newStore(t)
 	var m model
 	applyRows(t, s, &m, 0, 60, nil)
 	flush(t, s)

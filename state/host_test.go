@@ -1,11 +1,14 @@
 package state
 
 import (
+	"bufio"
 	"errors"
 	"flag"
+	"io"
 	"log/slog"
 	"math"
 	"os"
+	"os/exec"
 	"sync"
 	"testing"
 
@@ -35,6 +38,19 @@ func TestMain(m *testing.M) {
 		}
 		goleak.VerifyTestMain(m)
 	}
+}
+
+// startChild starts the test binary as a child program on a directory, and
+// returns the lines that it prints.
+func startChild(t *testing.T, program, dir string, stderr io.Writer) (*exec.Cmd, *bufio.Scanner) {
+	t.Helper()
+	cmd := exec.Command(os.Args[0], dir)
+	cmd.Env = append(os.Environ(), childEnv+"="+program)
+	cmd.Stderr = stderr
+	out, err := cmd.StdoutPipe()
+	must(t, err)
+	must(t, cmd.Start())
+	return cmd, bufio.NewScanner(out)
 }
 
 func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
@@ -85,6 +101,21 @@ func mustOpen(t failer, h *Host, dir string) *Store {
 	return s
 }
 
+// newStore returns a new store of smallConfig, with its host and directory.
+func newStore(t *testing.T) (h *Host, dir string, s *Store) {
+	t.Helper()
+	h, dir = newHost(t, smallConfig()), t.TempDir()
+	return h, dir, mustOpen(t, h, dir)
+}
+
+// openClosed opens the database of a closed store; the caller closes it.
+func openClosed(t *testing.T, h *Host, dir string) *database {
+	t.Helper()
+	db, err := openBadger(dir, h.valueLogBytes, quiet())
+	must(t, err)
+	return newDatabase(db)
+}
+
 func must(t failer, err error) {
 	t.Helper()
 	if err != nil {
@@ -105,6 +136,17 @@ func watchIdle(h *Host) <-chan struct{} {
 	return idle
 }
 
+// awaitRound waits for the end of a round of background work, or returns the
+// error of a store that failed.
+func awaitRound(s *Store, idle <-chan struct{}) error {
+	select {
+	case <-idle:
+		return nil
+	case <-s.failed:
+		return s.Err()
+	}
+}
+
 // awaitIdle returns after the background work that is due at the call. The
 // first report may be of an earlier round, the second is not.
 func awaitIdle(t failer, s *Store, idle <-chan struct{}) {
@@ -116,11 +158,7 @@ func awaitIdle(t failer, s *Store, idle <-chan struct{}) {
 	}
 	for range 2 {
 		s.wakeBackground()
-		select {
-		case <-idle:
-		case <-s.failed:
-			t.Fatalf("store failed: %v", s.Err())
-		}
+		must(t, awaitRound(s, idle))
 	}
 	s.Discard()
 }
@@ -165,9 +203,7 @@ func TestForeignDirectory(t *testing.T) {
 }
 
 func TestLockedDirectoryIsNotCorrupt(t *testing.T) {
-	h := newHost(t, smallConfig())
-	dir := t.TempDir()
-	s := mustOpen(t, h, dir)
+	h, dir, s := newStore(t)
 	if _, err := h.Open(dir, testIdentity); err == nil || errors.Is(err, ErrCorrupt) || errors.Is(err, ErrForeign) {
 		t.Fatalf("second open: %v", err)
 	}
@@ -175,8 +211,7 @@ func TestLockedDirectoryIsNotCorrupt(t *testing.T) {
 }
 
 func TestHostCloseWithOpenStore(t *testing.T) {
-	h := newHost(t, smallConfig())
-	s := mustOpen(t, h, t.TempDir())
+	h, _, s := newStore(t)
 	if err := h.Close(); err == nil {
 		t.Fatal("Close of a host with an open store returned no error")
 	}
@@ -187,16 +222,12 @@ func TestHostCloseWithOpenStore(t *testing.T) {
 // with an id above the next run's, as after a crash, and with a lower id, as
 // restored by Badger's collection.
 func TestOrphansAreRemoved(t *testing.T) {
-	h := newHost(t, smallConfig())
-	dir := t.TempDir()
-	s := mustOpen(t, h, dir)
+	h, dir, s := newStore(t)
 	var m model
 	applyRows(t, s, &m, 0, 300, nil)
 	must(t, s.Close())
 
-	db, err := openBadger(dir, h.valueLogBytes, quiet())
-	must(t, err)
-	d := newDatabase(db)
+	d := openClosed(t, h, dir)
 	man, err := d.manifest()
 	must(t, err)
 	live := make(map[uint64]bool)
@@ -237,15 +268,11 @@ func TestOrphansAreRemoved(t *testing.T) {
 }
 
 func TestMissingManifestIsCorrupt(t *testing.T) {
-	h := newHost(t, smallConfig())
-	dir := t.TempDir()
-	s := mustOpen(t, h, dir)
+	h, dir, s := newStore(t)
 	var m model
 	applyRows(t, s, &m, 0, 100, nil)
 	must(t, s.Close())
-	db, err := openBadger(dir, h.valueLogBytes, quiet())
-	must(t, err)
-	d := newDatabase(db)
+	d := openClosed(t, h, dir)
 	txn := d.NewTransactionAt(math.MaxUint64, true)
 	must(t, txn.Delete(manifestKey))
 	must(t, d.commit(txn))

@@ -15,8 +15,7 @@ import (
 
 // TestLateRows stores rows with a much earlier event time than the others.
 func TestLateRows(t *testing.T) {
-	h := newHost(t, smallConfig())
-	s := mustOpen(t, h, t.TempDir())
+	_, _, s := newStore(t)
 	var m model
 	applyRows(t, s, &m, 0, 500, func(r *dedup.Row) {
 		if r.At.Offset%7 == 0 {
@@ -288,8 +287,7 @@ func TestLookupsDoNotAllocate(t *testing.T) {
 }
 
 func TestPositionNeverGoesBack(t *testing.T) {
-	h := newHost(t, smallConfig())
-	s := mustOpen(t, h, t.TempDir())
+	_, _, s := newStore(t)
 	must(t, s.Apply(10, nil))
 	must(t, s.Apply(10, nil))
 	if err := s.Apply(9, nil); err == nil || !strings.Contains(err.Error(), "already at offset 10") {
@@ -301,9 +299,7 @@ func TestPositionNeverGoesBack(t *testing.T) {
 }
 
 func TestCheckpointMatchesPosition(t *testing.T) {
-	h := newHost(t, smallConfig())
-	dir := t.TempDir()
-	s := mustOpen(t, h, dir)
+	h, dir, s := newStore(t)
 	if c := s.Checkpoint(); c != nil {
 		t.Fatalf("checkpoint %q of a new store", c)
 	}

@@ -15,6 +15,7 @@ import (
 	"sync"
 	"time"
 
+	"oncebus/processor/kafkatest"
 	"oncebus/processor/kafkatest/program"
 
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -164,74 +165,7 @@ func (h *harness) cleanUp() error {
 	return os.RemoveAll(h.dir)
 }
 
-// readCommitted reads a topic read_committed from its start to its last stable
-// offset, partition by partition in offset order.
+// readCommitted reads topics read_committed from their start to their last stable offset, partition by partition in offset order.
 func (h *harness) readCommitted(ctx context.Context, topics ...string) ([]*kgo.Record, error) {
-	from, left, err := h.committedRanges(ctx, topics...)
-	if err != nil || len(left) == 0 {
-		return nil, err
-	}
-	// Control records are kept, because the last thing before an end is one.
-	client, err := kgo.NewClient(kgo.SeedBrokers(h.cluster.seeds()...), kgo.ConsumePartitions(from), kgo.KeepControlRecords(),
-		kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.ConsumeResetOffset(kgo.NoResetOffset()), kgo.ClientID("reader"))
-	if err != nil {
-		return nil, err
-	}
-	defer client.Close()
-	var records []*kgo.Record
-	for len(left) > 0 {
-		fetches := client.PollFetches(ctx)
-		if err := fetches.Err(); err != nil {
-			return nil, fmt.Errorf("read %v, with %d partitions left: %w", topics, len(left), err)
-		}
-		fetches.EachRecord(func(r *kgo.Record) {
-			at := topicPartition{r.Topic, r.Partition}
-			end, open := left[at]
-			if !open || r.Offset >= end {
-				return
-			}
-			if !r.Attrs.IsControl() {
-				records = append(records, r)
-			}
-			if r.Offset == end-1 {
-				delete(left, at)
-			}
-		})
-	}
-	return records, nil
-}
-
-// topicPartition identifies a partition.
-type topicPartition struct {
-	topic     string
-	partition int32
-}
-
-// committedRanges returns the start and the last stable offset of each partition
-// that has records.
-func (h *harness) committedRanges(ctx context.Context, topics ...string) (from map[string]map[int32]kgo.Offset, ends map[topicPartition]int64, err error) {
-	starts, err := h.admin.ListStartOffsets(ctx, topics...)
-	if err != nil {
-		return nil, nil, err
-	}
-	stable, err := h.admin.ListCommittedOffsets(ctx, topics...)
-	if err != nil {
-		return nil, nil, err
-	}
-	if err := errors.Join(starts.Error(), stable.Error()); err != nil {
-		return nil, nil, err
-	}
-	from, ends = map[string]map[int32]kgo.Offset{}, map[topicPartition]int64{}
-	starts.Each(func(start kadm.ListedOffset) {
-		end, _ := stable.Lookup(start.Topic, start.Partition)
-		if end.Offset <= start.Offset {
-			return
-		}
-		ends[topicPartition{start.Topic, start.Partition}] = end.Offset
-		if from[start.Topic] == nil {
-			from[start.Topic] = map[int32]kgo.Offset{}
-		}
-		from[start.Topic][start.Partition] = kgo.NewOffset().At(start.Offset)
-	})
-	return from, ends, nil
+	return kafkatest.ReadCommitted(ctx, h.client, nil, topics...)
 }

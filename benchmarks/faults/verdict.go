@@ -72,7 +72,7 @@ func (e *epoch) drain(ctx context.Context, h *oracle.History) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, drainMax, fmt.Errorf("%v are over", drainMax))
 	defer cancel()
 	return kafkatest.Await(ctx, "everything is processed", func(ctx context.Context) error {
-		open, err := e.openTransactions(ctx)
+		open, err := kafkatest.OpenTransactions(ctx, e.h.admin, e.app.observed()...)
 		if err != nil {
 			return err
 		}
@@ -86,27 +86,6 @@ func (e *epoch) drain(ctx context.Context, h *oracle.History) error {
 		}
 		return e.obs.drained()
 	})
-}
-
-// openTransactions returns the partitions whose last stable offset is below
-// their end.
-func (e *epoch) openTransactions(ctx context.Context) ([]string, error) {
-	stable, err := e.h.admin.ListCommittedOffsets(ctx, e.app.observed()...)
-	if err != nil {
-		return nil, err
-	}
-	ends, err := e.h.admin.ListEndOffsets(ctx, e.app.observed()...)
-	if err != nil {
-		return nil, err
-	}
-	var open []string
-	ends.Each(func(o kadm.ListedOffset) {
-		if s, ok := stable.Lookup(o.Topic, o.Partition); !ok || s.Offset < o.Offset {
-			open = append(open, fmt.Sprintf("%s/%d", o.Topic, o.Partition))
-		}
-	})
-	slices.Sort(open)
-	return open, errors.Join(stable.Error(), ends.Error())
 }
 
 // lag is what the groups have not committed of the raw topics. The observer has

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"oncebus/benchmarks/internal/bench"
+	"oncebus/processor/kafkatest"
 	"oncebus/processor/kafkatest/program"
 )
 
@@ -125,28 +126,27 @@ const startMax = time.Minute
 // drained waits until the tasks have judged everything, and returns what is in
 // the output.
 func (a *app) drained(ctx context.Context, s *program.Process) (tally, error) {
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for {
+	err := kafkatest.Await(ctx, "every event is judged", func(ctx context.Context) error {
 		end, err := a.broker.Ends(ctx, a.repartition())
 		if err != nil {
-			return tally{}, err
+			return kafkatest.Fatal(err)
 		}
 		done, err := a.broker.Committed(ctx, a.id+"-dedup", a.repartition())
 		if err != nil {
-			return tally{}, err
+			return kafkatest.Fatal(err)
 		}
 		if done >= end {
-			return readTally(ctx, a.broker.Seeds(), a.output())
+			return nil
 		}
-		select {
-		case <-tick.C:
-		case <-s.Exited():
-			return tally{}, s.Ended()
-		case <-ctx.Done():
-			return tally{}, fmt.Errorf("%d of %d events are judged: %w", done, end, context.Cause(ctx))
+		if err := s.Ended(); err != nil {
+			return kafkatest.Fatal(err)
 		}
+		return fmt.Errorf("%d of %d are", done, end)
+	})
+	if err != nil {
+		return tally{}, err
 	}
+	return readTally(ctx, a.broker.Seeds(), a.output())
 }
 
 // cost is the cost of processes so far.
@@ -239,19 +239,14 @@ func (a *app) profiled(ctx context.Context, s *program.Process) error {
 	if err := s.Signal(syscall.SIGUSR2); err != nil {
 		return err
 	}
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		_, command, _ := strings.Cut(s.Name, " ")
-		if _, err := os.Stat(a.profilePath(command) + "-allocs.pprof"); !errors.Is(err, os.ErrNotExist) {
-			return err
+	_, command, _ := strings.Cut(s.Name, " ")
+	return kafkatest.Await(ctx, "the profile of "+s.Name+" is written", func(context.Context) error {
+		_, err := os.Stat(a.profilePath(command) + "-allocs.pprof")
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			err = kafkatest.Fatal(err)
 		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return fmt.Errorf("the profile of %s was not written: %w", s.Name, context.Cause(ctx))
-		}
-	}
+		return err
+	})
 }
 
 // profilePath is where the profiles of a process go, without their ends.

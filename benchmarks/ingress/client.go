@@ -13,6 +13,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"oncebus/processor/kafkatest"
 )
 
 // client sends requests on a fixed set of kept-alive HTTP/1.1 connections, one
@@ -128,21 +130,14 @@ func (c *client) next(k *connection) (int, bool) {
 
 // rest waits until no request is in flight.
 func (c *client) rest(ctx context.Context) error {
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for {
+	return kafkatest.Await(ctx, "no request is in flight", func(context.Context) error {
 		c.mu.Lock()
-		free := len(c.idle)
-		c.mu.Unlock()
-		if free == len(c.all) {
-			return nil
+		defer c.mu.Unlock()
+		if n := len(c.all) - len(c.idle); n > 0 {
+			return fmt.Errorf("%d connections wait for a response", n)
 		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return fmt.Errorf("%d connections wait for an answer: %w", len(c.all)-free, context.Cause(ctx))
-		}
-	}
+		return nil
+	})
 }
 
 func (c *client) send(k *connection, n int) {

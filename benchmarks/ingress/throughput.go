@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"oncebus/benchmarks/internal/openloop"
+	"oncebus/processor/kafkatest"
 	"oncebus/processor/kafkatest/program"
 )
 
@@ -196,10 +197,8 @@ func (f *flood) run(ctx context.Context, addr string, connections int) (m throug
 
 // look waits and then returns all costs, and the time.
 func (f *flood) look(ctx context.Context, after time.Duration, now func() time.Duration) (c cost, at time.Duration, err error) {
-	select {
-	case <-time.After(after):
-	case <-ctx.Done():
-		return c, 0, context.Cause(ctx)
+	if err := kafkatest.Pause(ctx, after); err != nil {
+		return c, 0, err
 	}
 	if c, err = f.app.cost(ctx, f.service); err != nil {
 		return c, 0, err

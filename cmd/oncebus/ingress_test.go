@@ -64,7 +64,8 @@ func TestIngressReportsItsMistakes(t *testing.T) {
 // served is a running command.
 type served struct {
 	t      *testing.T
-	stderr clitest.Buffer
+	stdout clitest.Buffer
+	stderr *embedded.Log
 	stop   context.CancelFunc
 	code   chan int
 	client *http.Client
@@ -73,10 +74,10 @@ type served struct {
 func serveCommand(t *testing.T, command string, environ ...string) *served {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
-	s := &served{t: t, stop: stop, code: make(chan int, 1), client: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 60 * time.Second}}
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 60 * time.Second}
+	s := &served{t: t, stderr: embedded.NewLog(t), stop: stop, code: make(chan int, 1), client: client}
 	go func() {
-		var stdout clitest.Buffer
-		s.code <- main.Commands().Run(ctx, []string{command}, cli.Process{Environ: environ, Stdout: &stdout, Stderr: &s.stderr})
+		s.code <- main.Commands().Run(ctx, []string{command}, cli.Process{Environ: environ, Stdout: &s.stdout, Stderr: s.stderr})
 	}()
 	return s
 }
@@ -84,18 +85,14 @@ func serveCommand(t *testing.T, command string, environ ...string) *served {
 // until waits for a condition that the command brings about.
 func (s *served) until(what string, holds func() bool) {
 	s.t.Helper()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	deadline := time.After(60 * time.Second)
-	for !holds() {
+	embedded.Wait(s.t, what, func() bool {
 		select {
-		case <-tick.C:
 		case c := <-s.code:
-			s.t.Fatalf("%s: ended with exit code %d:\n%s", what, c, s.stderr.String())
-		case <-deadline:
-			s.t.Fatalf("gave up waiting for %s:\n%s", what, s.stderr.String())
+			s.t.Fatalf("%s: ended with exit code %d", what, c)
+		default:
 		}
-	}
+		return holds()
+	})
 }
 
 var ingressListening = regexp.MustCompile(`msg="ingress listening" addr=(\S+)`)
@@ -146,8 +143,13 @@ func (s *served) post(body string) <-chan int {
 
 func (s *served) ended() {
 	s.t.Helper()
-	if c := <-s.code; c != cli.ExitStopped || !strings.Contains(s.stderr.String(), "msg=stopped") {
-		s.t.Errorf("exit code %d:\n%s", c, s.stderr.String())
+	select {
+	case c := <-s.code:
+		if c != cli.ExitStopped || !strings.Contains(s.stderr.String(), "msg=stopped") {
+			s.t.Errorf("exit code %d", c)
+		}
+	case <-time.After(60 * time.Second):
+		s.t.Fatal("not stopped")
 	}
 }
 
@@ -181,11 +183,11 @@ func TestIngressAndRun(t *testing.T) {
 	}
 	for _, want := range []string{`variable=ONCEBUS_INGRESS_SECRET_OTHER`, "settings.ingress_addr=127.0.0.1:0", "msg=request route=signals"} {
 		if !strings.Contains(acceptor.stderr.String(), want) {
-			t.Errorf("%s is not in the log:\n%s", want, acceptor.stderr.String())
+			t.Errorf("%s is not in the log", want)
 		}
 	}
 	if strings.Contains(acceptor.stderr.String(), "token-of-sender") {
-		t.Errorf("a secret is in the log:\n%s", acceptor.stderr.String())
+		t.Error("a secret is in the log")
 	}
 	acceptor.stop()
 	acceptor.ended()

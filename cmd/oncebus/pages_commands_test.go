@@ -5,21 +5,15 @@ package main_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io/fs"
-	"net"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 
-	"oncebus/cmd/oncebus/cli/clitest"
-	"oncebus/processor/kafkatest"
 	"oncebus/processor/kafkatest/embedded"
 	"oncebus/processor/kafkatest/program"
 )
@@ -162,48 +156,19 @@ func (r *reader) run(command string) {
 func (r *reader) serve(command string, environ []string) {
 	r.t.Helper()
 	r.t.Logf("serves %s", command)
-	free, err := (&net.ListenConfig{}).Listen(r.t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	admin := free.Addr().String()
-	if err := free.Close(); err != nil {
-		r.t.Fatal(err)
-	}
-	shell := exec.Command("bash", "-c", command)
-	shell.Dir, shell.Env = r.dir, slices.Concat(environ, []string{"ONCEBUS_ADMIN_ADDR=" + admin})
-	var log clitest.Buffer
-	shell.Stdout, shell.Stderr = &log, &log
-	proc, err := kafkatest.StartProcess(shell)
+	shell := exec.CommandContext(context.WithoutCancel(r.t.Context()), "bash", "-c", command)
+	shell.Dir, shell.Env = r.dir, slices.Concat(environ, []string{"ONCEBUS_ADMIN_ADDR=127.0.0.1:0", "ONCEBUS_LOG_FORMAT=json"})
+	proc, err := program.Start(command, shell, filepath.Join(r.t.TempDir(), "log"))
 	if err != nil {
 		r.t.Fatal(err)
 	}
 	defer proc.Kill() // it has ended, or the test has failed
-	eventually(r.t, command+" is ready", func(ctx context.Context) error {
-		select {
-		case <-proc.Exited():
-			return kafkatest.Fatal(fmt.Errorf("it ended: %w\n%s", errors.Join(proc.Err(), errNotYet), log.String()))
-		default:
-		}
-		request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+admin+"/readyz", http.NoBody)
-		if err != nil {
-			return err
-		}
-		request.Close = true
-		response, err := http.DefaultClient.Do(request)
-		if err != nil {
-			return err
-		}
-		if err := response.Body.Close(); err != nil || response.StatusCode != http.StatusOK {
-			return fmt.Errorf("%s %w", response.Status, errors.Join(err, errNotYet))
-		}
-		return nil
-	})
-	if err := proc.Signal(syscall.SIGTERM); err != nil {
+	ctx, cancel := context.WithTimeout(r.t.Context(), realDeadline)
+	defer cancel()
+	if _, err := proc.AwaitReady(ctx); err != nil {
 		r.t.Fatal(err)
 	}
-	<-proc.Exited()
-	if err := proc.Err(); err != nil {
-		r.t.Errorf("%s, after SIGTERM: %v\n%s", command, err, log.String())
+	if err := proc.Stop(); err != nil {
+		r.t.Error(err)
 	}
 }

@@ -5,7 +5,6 @@ package main_test
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"fmt"
 	"maps"
 	"path/filepath"
@@ -15,6 +14,8 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
+
+	"oncebus/processor/kafkatest"
 )
 
 // testCertificatesReplaced replaces every certificate of a running process: the authorities', the client's and the broker's, which
@@ -25,13 +26,13 @@ func (s *secured) testCertificatesReplaced(t *testing.T) {
 	ca, cert, key := filepath.Join(w.dir, "ca.pem"), filepath.Join(w.dir, "client.crt"), filepath.Join(w.dir, "client.key")
 	var keys []string
 	install := func(from *authority) []byte {
-		c, k := from.issue("mtls", time.Now().Add(time.Hour))
+		c, k := from.Issue("mtls", time.Now().Add(time.Hour))
 		keys = append(keys, keyLines(k)...)
-		writeAt(t, key, k)
-		writeAt(t, cert, c)
+		kafkatest.ReplaceFile(t, key, k)
+		kafkatest.ReplaceFile(t, cert, c)
 		return c
 	}
-	writeAt(t, ca, s.ca.pem())
+	kafkatest.ReplaceFile(t, ca, s.ca.PEM())
 	oldCert := install(s.ca)
 	svc := w.start("a", s.at("MTLS", "TLS_CA_FILE="+ca, "TLS_CERT_FILE="+cert, "TLS_KEY_FILE="+key, "SESSION_TIMEOUT=20s")...)
 	defer func() { s.silent(t, svc, keys...) }()
@@ -41,20 +42,20 @@ func (s *secured) testCertificatesReplaced(t *testing.T) {
 	w.drained(realInputs, realOutputs)
 	before := svc.replaced() // the first assignment may cost a transaction
 
-	writeAt(t, cert, []byte("half a certif"))
+	kafkatest.ReplaceFile(t, cert, []byte("half a certif"))
 	svc.await("certificates reload failed")
 	send(w, 100, all...)
 	w.drained(realInputs, realOutputs)
 
 	// The trusted authorities change first, as in any rollout.
-	writeAt(t, cert, oldCert)
-	writeAt(t, ca, append(s.ca.pem(), s.second.pem()...))
+	kafkatest.ReplaceFile(t, cert, oldCert)
+	kafkatest.ReplaceFile(t, ca, append(s.ca.PEM(), s.second.PEM()...))
 	svc.awaitReloads("certificates", 1)
 	install(s.second)
 	svc.awaitReloads("certificates", 2)
 	send(w, 100, all...)
 	s.replaceKeystore(t, "mtls", s.second)
-	writeAt(t, ca, s.second.pem())
+	kafkatest.ReplaceFile(t, ca, s.second.PEM())
 	svc.awaitReloads("certificates", 3)
 	send(w, 100, all...)
 	w.checkTraffic(all)
@@ -91,9 +92,7 @@ func (s *secured) replaceKeystore(t *testing.T, listener string, by *authority) 
 	if err != nil || done[0].Err != nil {
 		t.Fatalf("replace the broker's certificate: %v, %+v", err, done)
 	}
-	roots := x509.NewCertPool()
-	roots.AddCert(by.cert)
-	dialer := tls.Dialer{Config: &tls.Config{RootCAs: roots}}
+	dialer := tls.Dialer{Config: &tls.Config{RootCAs: by.Pool()}}
 	eventually(t, "the broker shows its new certificate", func(ctx context.Context) error {
 		conn, err := dialer.DialContext(ctx, "tcp", s.ListenAddrs(strings.ToUpper(listener))[0])
 		if err != nil {
@@ -124,7 +123,7 @@ func (s *secured) testPasswordChanged(t *testing.T) {
 	t.Parallel()
 	s.addUser("scram-changing", canaryFirst)
 	w := s.world(t, "changed")
-	file := writeAt(t, filepath.Join(w.dir, "password"), []byte(canaryFirst+"\n"))
+	file := kafkatest.ReplaceFile(t, filepath.Join(w.dir, "password"), []byte(canaryFirst+"\n"))
 	svc := w.start("a", s.at("SASL", "SASL_MECHANISM=SCRAM-SHA-256", "SASL_USERNAME=scram-changing", "SASL_PASSWORD_FILE="+file)...)
 	defer s.silent(t, svc)
 	svc.awaitReady()
@@ -135,7 +134,7 @@ func (s *secured) testPasswordChanged(t *testing.T) {
 	s.addUser("scram-changing", canarySecond)
 	send(w, 100, all...)
 	svc.await("building a new client")
-	writeAt(t, file, []byte(canarySecond+"\n"))
+	kafkatest.ReplaceFile(t, file, []byte(canarySecond+"\n"))
 	svc.awaitReloads("password", 1)
 	send(w, 100, all...)
 	w.checkTraffic(all)

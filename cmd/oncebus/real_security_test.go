@@ -6,14 +6,12 @@ import (
 	"context"
 	"encoding/base64"
 	"fmt"
-	"math/rand/v2"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
-	"github.com/twmb/franz-go/pkg/kgo"
 
 	"oncebus/cmd/oncebus/cli"
 	"oncebus/processor/kafkatest"
@@ -54,7 +52,7 @@ func startSecured(t *testing.T) *secured {
 	t.Helper()
 	dir := t.TempDir()
 	s := &secured{t: t, dir: dir, ca: newAuthority(t, dir, "first-ca"), second: newAuthority(t, dir, "second-ca")}
-	trust := writeAt(t, filepath.Join(dir, "truststore.pem"), append(s.ca.pem(), s.second.pem()...))
+	trust := kafkatest.ReplaceFile(t, filepath.Join(dir, "truststore.pem"), append(s.ca.PEM(), s.second.PEM()...))
 	year := time.Now().Add(365 * 24 * time.Hour)
 	supers := "User:" + strings.Join(securedSupers, ";User:")
 	modules := "org.apache.kafka.common.security."
@@ -118,15 +116,7 @@ func (s *secured) at(listener string, settings ...string) []string {
 // world is the part of the broker for one app.
 func (s *secured) world(t *testing.T, app string) *world {
 	t.Helper()
-	w := &world{t: t, seeds: s.Seeds(), external: s.External(), admin: s.Admin(), app: app, dir: t.TempDir(), rng: rand.New(rand.NewPCG(1, 2))}
-	w.routes = writeAt(t, filepath.Join(w.dir, "routes.yaml"), []byte(strings.ReplaceAll(realRoutes, "APP", app)))
-	var err error
-	w.producer, err = kgo.NewClient(kgo.SeedBrokers(s.Seeds()...), kgo.RecordPartitioner(kgo.ManualPartitioner()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(w.producer.Close)
-	return w
+	return newWorldOf(t, app, realRoutes, s.Seeds(), s.Admin(), s.External())
 }
 
 // silent checks that neither the output nor the pages of a process show a canary or a key.
@@ -182,7 +172,9 @@ func TestRealSecurity(t *testing.T) {
 
 // testAccepted: the main path works with every authentication method, across several re-authentications.
 func (s *secured) testAccepted(t *testing.T) {
-	secretFile := func(name, secret string) string { return writeAt(t, filepath.Join(s.dir, name), []byte(secret+"\n")) }
+	secretFile := func(name, secret string) string {
+		return kafkatest.ReplaceFile(t, filepath.Join(s.dir, name), []byte(secret+"\n"))
+	}
 	mtls, key := s.ca.client("mtls")
 	ways := map[string][]string{
 		"plain":    s.at("SASL", "SASL_MECHANISM=PLAIN", "SASL_USERNAME=plain", "SASL_PASSWORD="+canaryPlain),

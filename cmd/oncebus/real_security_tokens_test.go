@@ -26,7 +26,7 @@ type tokenEndpoint struct {
 func startTokenEndpoint(t *testing.T, ca *authority) *tokenEndpoint {
 	t.Helper()
 	e := &tokenEndpoint{ca: ca.file()}
-	cert, key := ca.issue("localhost", time.Now().Add(time.Hour))
+	cert, key := ca.Issue("localhost", time.Now().Add(time.Hour))
 	pair, err := tls.X509KeyPair(cert, key)
 	if err != nil {
 		t.Fatal(err)

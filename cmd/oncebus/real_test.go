@@ -6,11 +6,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"math/rand/v2"
-	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -57,17 +54,20 @@ func newWorldAt(t *testing.T, routes string, seeds []string, admin *kadm.Client,
 	// Different in every run, because the cluster may outlive it.
 	name, _, _ := strings.Cut(strings.ToLower(strings.TrimPrefix(t.Name(), "TestReal")), "/")
 	app := fmt.Sprintf("%s-%06x", name, rand.N(1<<24))
-	w := &world{t: t, seeds: seeds, external: external, admin: admin, app: app, dir: t.TempDir()}
-	w.routes = filepath.Join(w.dir, "routes.yaml")
-	if err := os.WriteFile(w.routes, []byte(strings.ReplaceAll(routes, "APP", app)), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	w := newWorldOf(t, app, routes, seeds, admin, external)
 	seed := rand.Uint64()
 	t.Logf("app %s, seed %d", app, seed)
 	w.rng = rand.New(rand.NewPCG(seed, 0))
+	return w
+}
+
+// newWorldOf makes the world of an app id, with random numbers that are the same in every run.
+func newWorldOf(t *testing.T, app, routes string, seeds []string, admin *kadm.Client, external bool) *world {
+	t.Helper()
+	w := &world{t: t, seeds: seeds, external: external, admin: admin, app: app, dir: t.TempDir(), rng: rand.New(rand.NewPCG(1, 2))}
+	w.routes = kafkatest.ReplaceFile(t, filepath.Join(w.dir, "routes.yaml"), []byte(strings.ReplaceAll(routes, "APP", app)))
 	var err error
-	w.producer, err = kgo.NewClient(kgo.SeedBrokers(seeds...), kgo.RecordPartitioner(kgo.ManualPartitioner()),
-		kgo.ProducerBatchMaxBytes(8<<20))
+	w.producer, err = kgo.NewClient(kgo.SeedBrokers(seeds...), kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerBatchMaxBytes(8<<20))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -219,7 +219,7 @@ func (w *world) repartitionDone(ctx context.Context, repartition string) error {
 	if err != nil {
 		return err
 	}
-	left, err := w.read(ctx, repartition, committed[repartition])
+	left, err := w.read(ctx, repartition, committed)
 	if err != nil {
 		return err
 	}
@@ -229,27 +229,9 @@ func (w *world) repartitionDone(ctx context.Context, repartition string) error {
 	return nil
 }
 
-// openTransactions returns the partitions with an open transaction: the last stable offset is below the high watermark.
+// openTransactions returns the partitions with an open transaction.
 func (w *world) openTransactions(ctx context.Context, topics ...string) ([]string, error) {
-	stable, err := w.admin.ListCommittedOffsets(ctx, topics...)
-	if err != nil {
-		return nil, err
-	}
-	ends, err := w.admin.ListEndOffsets(ctx, topics...)
-	if err != nil {
-		return nil, err
-	}
-	if err := errors.Join(stable.Error(), ends.Error()); err != nil {
-		return nil, err
-	}
-	var open []string
-	ends.Each(func(o kadm.ListedOffset) {
-		if s, ok := stable.Lookup(o.Topic, o.Partition); !ok || s.Offset < o.Offset {
-			open = append(open, fmt.Sprintf("%s/%d", o.Topic, o.Partition))
-		}
-	})
-	slices.Sort(open)
-	return open, nil
+	return kafkatest.OpenTransactions(ctx, w.admin, topics...)
 }
 
 // sendIntoTransaction sends events until a transaction is open on an output. A busy machine may see none of the first ones open: then
@@ -282,60 +264,7 @@ func (w *world) output(name string) []*kgo.Record {
 	return records
 }
 
-// read reads a topic read_committed from the offsets in from, or from its start, to the last stable offset. It keeps control records,
-// so that it sees the end even if the last record is one.
-func (w *world) read(ctx context.Context, topic string, from map[int32]int64) ([]*kgo.Record, error) {
-	starts, err := w.admin.ListStartOffsets(ctx, topic)
-	if err != nil {
-		return nil, err
-	}
-	ends, err := w.admin.ListCommittedOffsets(ctx, topic)
-	if err != nil {
-		return nil, err
-	}
-	if err := errors.Join(starts.Error(), ends.Error()); err != nil {
-		return nil, err
-	}
-	left := map[int32]int64{} // partitions not read to their end yet, with that end
-	begin := map[int32]kgo.Offset{}
-	starts.Each(func(o kadm.ListedOffset) {
-		start := max(o.Offset, from[o.Partition])
-		if end, ok := ends.Lookup(topic, o.Partition); ok && end.Offset > start {
-			left[o.Partition] = end.Offset
-			begin[o.Partition] = kgo.NewOffset().At(start)
-		}
-	})
-	if len(left) == 0 {
-		return nil, nil
-	}
-	consumer, err := kgo.NewClient(kgo.SeedBrokers(w.seeds...), kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.KeepControlRecords(),
-		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic: begin}), kgo.ConsumeResetOffset(kgo.NoResetOffset()))
-	if err != nil {
-		return nil, err
-	}
-	defer consumer.Close()
-	read := map[int32][]*kgo.Record{}
-	for len(left) > 0 {
-		fetches := consumer.PollFetches(ctx)
-		if err := fetches.Err(); err != nil {
-			return nil, fmt.Errorf("with partitions %v of %s not read to their end: %w", slices.Sorted(maps.Keys(left)), topic, err)
-		}
-		fetches.EachRecord(func(r *kgo.Record) {
-			end, open := left[r.Partition]
-			if !open || r.Offset >= end {
-				return
-			}
-			if !r.Attrs.IsControl() {
-				read[r.Partition] = append(read[r.Partition], r)
-			}
-			if r.Offset == end-1 {
-				delete(left, r.Partition)
-			}
-		})
-	}
-	var records []*kgo.Record
-	for _, p := range slices.Sorted(maps.Keys(read)) {
-		records = append(records, read[p]...)
-	}
-	return records, nil
+// read reads a topic read_committed from the offsets in from, by topic and partition, or from its start.
+func (w *world) read(ctx context.Context, topic string, from map[string]map[int32]int64) ([]*kgo.Record, error) {
+	return kafkatest.ReadCommitted(ctx, w.producer, from, topic)
 }

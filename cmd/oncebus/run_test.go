@@ -1,21 +1,17 @@
 package main_test
 
 import (
-	"context"
 	"encoding/json"
 	"net/http"
 	"regexp"
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"oncebus/cmd/oncebus/cli"
 	"oncebus/cmd/oncebus/cli/clitest"
 	"oncebus/cmd/oncebus/settings"
 	"oncebus/processor/kafkatest/embedded"
-
-	main "oncebus/cmd/oncebus"
 )
 
 // TestRunReportsAllMistakesAtOnce gives 'oncebus run' wrong settings, a wrong
@@ -103,64 +99,28 @@ var listening = regexp.MustCompile(`msg="http listening" addr=(\S+)`)
 // until it is ready, looks at its pages and stops it.
 func TestRunServesUntilAskedToStop(t *testing.T) {
 	cluster := embedded.Start(t)
-	environ := runEnviron(t, "ONCEBUS_BROKERS="+strings.Join(cluster.ListenAddrs(), ","), "ONCEBUS_KEY_SECRET=sixteen bytes or more", "ONCEBUS_BROKER=typo")
-	ctx, stop := context.WithCancel(t.Context())
-	defer stop()
-	var stdout, stderr clitest.Buffer
-	code := make(chan int, 1)
-	go func() {
-		code <- main.Commands().Run(ctx, []string{"run"}, cli.Process{Environ: environ, Stdout: &stdout, Stderr: &stderr})
-	}()
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 5 * time.Second}
-	page := func(path string) (int, string) {
-		m := listening.FindStringSubmatch(stderr.String())
-		if m == nil {
-			return 0, ""
-		}
-		status, body, err := clitest.Get(t.Context(), client, "http://"+m[1]+path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return status, body
-	}
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	deadline := time.After(60 * time.Second)
-	for status, reason := 0, ""; status != http.StatusOK; status, reason = page("/readyz") {
-		select {
-		case <-tick.C:
-		case c := <-code:
-			t.Fatalf("ended with exit code %d:\n%s", c, stderr.String())
-		case <-deadline:
-			t.Fatalf("not ready: %s\n%s", reason, stderr.String())
-		}
-	}
-	if status, body := page("/healthz"); status != http.StatusOK || body != "alive\n" {
+	s := serveCommand(t, "run", runEnviron(t, "ONCEBUS_BROKERS="+strings.Join(cluster.ListenAddrs(), ","), "ONCEBUS_KEY_SECRET=sixteen bytes or more", "ONCEBUS_BROKER=typo")...)
+	defer s.stop()
+	s.ready()
+	if status, body := s.page("/healthz"); status != http.StatusOK || body != "alive\n" {
 		t.Errorf("/healthz: %d %q", status, body)
 	}
-	if _, body := page("/metrics"); !strings.Contains(body, "\noncebus_") || !strings.Contains(body, "\ngo_goroutines ") {
+	if _, body := s.page("/metrics"); !strings.Contains(body, "\noncebus_") || !strings.Contains(body, "\ngo_goroutines ") {
 		t.Errorf("/metrics:\n%s", body)
 	}
-	_, body := page("/state")
+	_, body := s.page("/state")
 	if err := json.Unmarshal([]byte(body), &map[string]any{}); err != nil {
 		t.Errorf("/state: %v\n%s", err, body)
 	}
-	stop()
-	select {
-	case c := <-code:
-		if c != cli.ExitStopped || !strings.Contains(stderr.String(), "msg=stopped") {
-			t.Errorf("exit code %d:\n%s", c, stderr.String())
-		}
-	case <-time.After(60 * time.Second):
-		t.Fatalf("not stopped:\n%s", stderr.String())
-	}
+	s.stop()
+	s.ended()
 	for _, want := range []string{"msg=starting", "settings.app_id=oncebus", "settings.key_secret=***", "unknown setting ignored", "variable=ONCEBUS_BROKER\n"} {
-		if !strings.Contains(stderr.String(), want) {
-			t.Errorf("%q is not logged:\n%s", want, stderr.String())
+		if !strings.Contains(s.stderr.String(), want) {
+			t.Errorf("%q is not logged", want)
 		}
 	}
-	if strings.Contains(stderr.String(), "sixteen") || stdout.String() != "" {
-		t.Errorf("the secret is logged, or stdout is not empty: %q\n%s", stdout.String(), stderr.String())
+	if strings.Contains(s.stderr.String(), "sixteen") || s.stdout.String() != "" {
+		t.Errorf("the secret is logged, or stdout is not empty: %q", s.stdout.String())
 	}
 }
 

@@ -1,107 +1,30 @@
 package ingress
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
-	"math/big"
-	"net"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	"oncebus/processor/kafkatest"
 )
 
-// authority signs certificates.
-type authority struct {
-	cert *x509.Certificate
-	key  *ecdsa.PrivateKey
-}
-
-func newAuthority(t *testing.T) *authority {
+// writeCertificate replaces certificate and key of a server.
+func writeCertificate(t *testing.T, dir string, cert, key []byte) {
 	t.Helper()
-	a := &authority{}
-	cert, key := a.sign(t, "authority")
-	var err error
-	if a.cert, err = x509.ParseCertificate(cert.Certificate[0]); err != nil {
-		t.Fatal(err)
-	}
-	a.key = key
-	return a
-}
-
-// sign returns a certificate; without a.cert it is the authority's own.
-func (a *authority) sign(t *testing.T, name string) (tls.Certificate, *ecdsa.PrivateKey) {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	serial, err := rand.Int(rand.Reader, big.NewInt(1<<62))
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{
-		SerialNumber: serial, Subject: pkix.Name{CommonName: name}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}, BasicConstraintsValid: true, IsCA: a.cert == nil,
-	}
-	parent, signer := a.cert, a.key
-	if parent == nil {
-		parent, signer = template, key
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, parent, &key.PublicKey, signer)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, key
-}
-
-func (a *authority) pool() *x509.CertPool {
-	pool := x509.NewCertPool()
-	pool.AddCert(a.cert)
-	return pool
-}
-
-// write replaces a file atomically.
-func write(t *testing.T, path string, content []byte) {
-	t.Helper()
-	if err := os.WriteFile(path+".new", content, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Rename(path+".new", path); err != nil {
-		t.Fatal(err)
-	}
-}
-
-func writeCertificate(t *testing.T, dir string, cert tls.Certificate, key *ecdsa.PrivateKey) {
-	t.Helper()
-	der, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	write(t, filepath.Join(dir, "cert.pem"), pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert.Certificate[0]}))
-	write(t, filepath.Join(dir, "key.pem"), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}))
-}
-
-func (a *authority) write(t *testing.T, path string) {
-	t.Helper()
-	write(t, path, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.cert.Raw}))
+	kafkatest.ReplaceFile(t, filepath.Join(dir, "cert.pem"), cert)
+	kafkatest.ReplaceFile(t, filepath.Join(dir, "key.pem"), key)
 }
 
 func TestTLS(t *testing.T) {
 	b := newBench(t, signalRoutes)
 	dir := t.TempDir()
-	old, fresh := newAuthority(t), newAuthority(t)
-	cert, key := old.sign(t, "server")
+	old, fresh, inAnHour := kafkatest.NewAuthority(t, "old"), kafkatest.NewAuthority(t, "fresh"), time.Now().Add(time.Hour)
+	cert, key := old.Issue("server", inAnHour)
 	writeCertificate(t, dir, cert, key)
 	clientCA := filepath.Join(dir, "clients.pem")
-	old.write(t, clientCA)
+	kafkatest.ReplaceFile(t, clientCA, old.PEM())
 	i := b.serve(func(c *Config) {
 		c.TLSCertFile, c.TLSKeyFile, c.TLSClientCAFile = filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem"), clientCA
 	})
@@ -115,10 +38,16 @@ func TestTLS(t *testing.T) {
 	}
 	pastInterval := func() { clock <- (<-clock).Add(reloadInterval) }
 	i.url = "https://" + i.addr
-	client, _ := old.sign(t, "client")
-	stranger, _ := fresh.sign(t, "stranger")
-	post := func(trusts *authority, shows *tls.Certificate, http2 bool) (reply, error) {
-		config := &tls.Config{RootCAs: trusts.pool()}
+	client, err := tls.X509KeyPair(old.Issue("client", inAnHour))
+	if err != nil {
+		t.Fatal(err)
+	}
+	stranger, err := tls.X509KeyPair(fresh.Issue("stranger", inAnHour))
+	if err != nil {
+		t.Fatal(err)
+	}
+	post := func(trusts *kafkatest.Authority, shows *tls.Certificate, http2 bool) (reply, error) {
+		config := &tls.Config{RootCAs: trusts.Pool()}
 		if shows != nil {
 			config.Certificates = []tls.Certificate{*shows}
 		}
@@ -144,9 +73,9 @@ func TestTLS(t *testing.T) {
 		t.Errorf("the certificate ends in %v", left)
 	}
 	// Half of a new pair: the old one stays.
-	cert, key = fresh.sign(t, "server")
+	cert, key = fresh.Issue("server", inAnHour)
 	writeCertificate(t, dir, cert, key)
-	write(t, filepath.Join(dir, "key.pem"), []byte("torn"))
+	kafkatest.ReplaceFile(t, filepath.Join(dir, "key.pem"), []byte("torn"))
 	pastInterval()
 	if _, err := post(old, &client, true); err != nil {
 		t.Error(err)
@@ -155,7 +84,7 @@ func TestTLS(t *testing.T) {
 		t.Error("neither metric nor log has the failure")
 	}
 	writeCertificate(t, dir, cert, key)
-	fresh.write(t, clientCA)
+	kafkatest.ReplaceFile(t, clientCA, fresh.PEM())
 	pastInterval()
 	if _, err := post(fresh, &stranger, true); err != nil {
 		t.Errorf("the new certificates are not used: %v", err)

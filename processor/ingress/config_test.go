@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"oncebus/processor/kafkatest"
 )
 
 // lines checks that err has one line for each prefix, in order.
@@ -28,7 +30,7 @@ func lines(t *testing.T, what string, err error, want ...string) {
 
 func TestValidate(t *testing.T) {
 	dir := t.TempDir()
-	cert, key := newAuthority(t).sign(t, "server")
+	cert, key := kafkatest.NewAuthority(t, "authority").Issue("server", time.Now().Add(time.Hour))
 	writeCertificate(t, dir, cert, key)
 	certFile, keyFile, none := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem"), filepath.Join(dir, "none")
 	for _, c := range []struct {
@@ -89,7 +91,7 @@ func TestValidateRoutes(t *testing.T) {
 	routes := parseRoutes(t, file)
 	path := filepath.Join(t.TempDir(), "secret")
 	good := Secrets{"A": {Value: "whsec_c2VjcmV0"}, "X": {Path: path}}
-	write(t, path, []byte("token"))
+	kafkatest.ReplaceFile(t, path, []byte("token"))
 	for _, c := range []struct {
 		name   string
 		change func(*Config)

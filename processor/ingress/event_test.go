@@ -10,6 +10,7 @@ import (
 
 	"oncebus/dedup/rules"
 	"oncebus/processor/front"
+	"oncebus/processor/kafkatest"
 )
 
 func TestFirstAndDuplicate(t *testing.T) {
@@ -36,11 +37,11 @@ func TestFirstAndDuplicate(t *testing.T) {
 	for name, want := range map[string]string{
 		"content-type": "application/json", "traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "tracestate": "a=1, b=2", "x-other": "",
 	} {
-		if got := recordHeader(out[0], name); got != want {
+		if got := kafkatest.Header(out[0], name); got != want {
 			t.Errorf("header %s is %q, want %q", name, got, want)
 		}
 	}
-	lines := b.logs.requests(t)
+	lines := b.requests()
 	if len(lines) != 2 {
 		t.Fatalf("%d lines in the access log", len(lines))
 	}
@@ -76,7 +77,7 @@ func TestAcceptedWithoutAVerdictIsDeadLettered(t *testing.T) {
 			i.post("/signals", `{"no":"key"}`).want(t, "missing_key", 299).header(t, "missing_key", "Oncebus-Verdict", "missing_key")
 			dead := map[string]string{} // reasons
 			for _, r := range b.read("dead", 2) {
-				dead[string(r.Value)] = recordHeader(r, "oncebus-reason")
+				dead[string(r.Value)] = kafkatest.Header(r, "oncebus-reason")
 			}
 			if len(dead) != 2 || dead["not JSON"] == "" || dead[`{"no":"key"}`] == "" {
 				t.Errorf("dead letters: %q", dead)
@@ -231,7 +232,7 @@ func TestKafkaUnavailable(t *testing.T) {
 		b.cluster.Close()
 		b.wait("the client to notice", func() bool { return i.front.Ready() != nil })
 		i.post("/signals", event("a")).header(t, choice, "Retry-After", "1").problem(t, choice, "kafka-unavailable", 503)
-		lines := b.logs.requests(t)
+		lines := b.requests()
 		if took := time.Duration(lines[len(lines)-1]["duration"].(float64)); (took >= 300*time.Millisecond) != (choice == "wait") {
 			t.Errorf("%s: it took %v", choice, took)
 		}

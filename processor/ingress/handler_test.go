@@ -218,7 +218,7 @@ func TestNothingSecretInTheLog(t *testing.T) {
 			t.Errorf("the log has %q", hidden)
 		}
 	}
-	if n := len(b.logs.requests(t)); n != 6 {
+	if n := len(b.requests()); n != 6 {
 		t.Errorf("%d lines in the access log", n)
 	}
 }

@@ -1,7 +1,6 @@
 package ingress
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -10,7 +9,6 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -23,6 +21,7 @@ import (
 	"oncebus/processor"
 	"oncebus/processor/app"
 	"oncebus/processor/front"
+	"oncebus/processor/kafkatest"
 	"oncebus/processor/kafkatest/embedded"
 	"oncebus/processor/security"
 	"oncebus/state"
@@ -39,7 +38,7 @@ type bench struct {
 	client  *kgo.Client
 	admin   *kadm.Client
 	routes  *rules.Routes
-	logs    *logBuffer
+	logs    *embedded.Log
 	http    *http.Client
 	stop    func() // ends the processor
 
@@ -52,15 +51,10 @@ func oneTask(b *bench) { b.partitions = 1 }
 // newBench starts a broker and a processor.
 func newBench(t *testing.T, routes string, options ...func(*bench)) *bench {
 	t.Helper()
-	b := &bench{t: t, routes: parseRoutes(t, routes), logs: &logBuffer{}, partitions: 4}
+	b := &bench{t: t, routes: parseRoutes(t, routes), logs: embedded.NewLog(t), partitions: 4}
 	for _, o := range options {
 		o(b)
 	}
-	t.Cleanup(func() {
-		if t.Failed() {
-			t.Log(b.logs.String())
-		}
-	})
 	b.cluster = embedded.Start(t)
 	b.client = b.cluster.Client(kgo.FetchMaxWait(100 * time.Millisecond))
 	b.admin = kadm.NewClient(b.client)
@@ -138,17 +132,7 @@ func (b *bench) background(what string, run func(context.Context) error) (stop f
 // wait waits for a condition.
 func (b *bench) wait(what string, holds func() bool) {
 	b.t.Helper()
-	deadline := time.NewTimer(60 * time.Second)
-	defer deadline.Stop()
-	tick := time.NewTicker(2 * time.Millisecond)
-	defer tick.Stop()
-	for !holds() {
-		select {
-		case <-tick.C:
-		case <-deadline.C:
-			b.t.Fatalf("gave up waiting for %s", what)
-		}
-	}
+	embedded.Wait(b.t, what, holds)
 }
 
 // instance is a server and its client.
@@ -329,7 +313,7 @@ func (b *bench) tokens(topic string, n int) []string {
 	b.t.Helper()
 	var tokens []string
 	for _, r := range b.read(topic, n) {
-		tokens = append(tokens, recordHeader(r, "oncebus-claim-token"))
+		tokens = append(tokens, kafkatest.Header(r, "oncebus-claim-token"))
 	}
 	return tokens
 }
@@ -349,19 +333,15 @@ func (b *bench) read(topic string, n int) []*kgo.Record {
 	b.t.Helper()
 	ctx, cancel := context.WithTimeout(b.t.Context(), 60*time.Second)
 	defer cancel()
-	client, err := kgo.NewClient(kgo.SeedBrokers(b.cluster.ListenAddrs()...), kgo.ConsumeTopics(topic), kgo.FetchIsolationLevel(kgo.ReadCommitted()),
-		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchMaxWait(50*time.Millisecond))
+	var records []*kgo.Record
+	err := kafkatest.Await(ctx, fmt.Sprintf("%s has %d records", topic, n), func(ctx context.Context) (err error) {
+		if records, err = kafkatest.ReadCommitted(ctx, b.client, nil, topic); err == nil && len(records) < n {
+			err = fmt.Errorf("it has %d", len(records))
+		}
+		return err
+	})
 	if err != nil {
 		b.t.Fatal(err)
-	}
-	defer client.Close()
-	var records []*kgo.Record
-	for len(records) < n {
-		fetches := client.PollFetches(ctx)
-		if err := ctx.Err(); err != nil {
-			b.t.Fatalf("%d records of %s, want %d", len(records), topic, n)
-		}
-		records = append(records, fetches.Records()...)
 	}
 	return records
 }
@@ -370,12 +350,7 @@ func (b *bench) read(topic string, n int) []*kgo.Record {
 // value.
 func (b *bench) arrivals(topic string) (arrive func(value string, n int)) {
 	b.t.Helper()
-	client, err := kgo.NewClient(kgo.SeedBrokers(b.cluster.ListenAddrs()...), kgo.ConsumeTopics(topic),
-		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchMaxWait(50*time.Millisecond))
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	b.t.Cleanup(client.Close)
+	client := b.cluster.Client(kgo.ConsumeTopics(topic), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchMaxWait(50*time.Millisecond))
 	seen := map[string]int{}
 	return func(value string, n int) {
 		b.t.Helper()
@@ -389,15 +364,6 @@ func (b *bench) arrivals(topic string) (arrive func(value string, n int)) {
 			fetches.EachRecord(func(r *kgo.Record) { seen[string(r.Value)]++ })
 		}
 	}
-}
-
-func recordHeader(r *kgo.Record, name string) string {
-	for _, h := range r.Headers {
-		if h.Key == name {
-			return string(h.Value)
-		}
-	}
-	return ""
 }
 
 // produce writes a record and waits until it is acknowledged.
@@ -416,58 +382,27 @@ func (b *bench) produce(topic string, value []byte, headers ...string) {
 // value, name, value. Of histograms it is the number of observations.
 func (i *instance) count(name string, labels ...string) float64 {
 	i.b.t.Helper()
-	families, err := i.registry.Gather()
-	if err != nil {
-		i.b.t.Fatal(err)
-	}
 	var sum float64
-	for _, family := range families {
-		if family.GetName() != name {
-			continue
+	for series, value := range embedded.Metrics(i.b.t, i.registry) {
+		matches := series == name || strings.HasPrefix(series, name+"{")
+		for n := 0; n < len(labels); n += 2 {
+			matches = matches && strings.Contains(series, fmt.Sprintf("%s=%q", labels[n], labels[n+1]))
 		}
-		for _, m := range family.GetMetric() {
-			have := map[string]string{}
-			for _, l := range m.GetLabel() {
-				have[l.GetName()] = l.GetValue()
-			}
-			matches := true
-			for n := 0; n < len(labels); n += 2 {
-				matches = matches && have[labels[n]] == labels[n+1]
-			}
-			if matches {
-				sum += m.GetCounter().GetValue() + m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount())
-			}
+		if matches {
+			sum += value
 		}
 	}
 	return sum
 }
 
-// logBuffer stores a log.
-type logBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *logBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *logBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
-}
-
 // requests are the lines of the access log.
-func (l *logBuffer) requests(t *testing.T) []map[string]any {
-	t.Helper()
+func (b *bench) requests() []map[string]any {
+	b.t.Helper()
 	var lines []map[string]any
-	for line := range strings.Lines(l.String()) {
+	for line := range strings.Lines(b.logs.String()) {
 		var fields map[string]any
 		if err := json.Unmarshal([]byte(line), &fields); err != nil {
-			t.Fatalf("%v: %s", err, line)
+			b.t.Fatalf("%v: %s", err, line)
 		}
 		if fields["msg"] == "request" {
 			lines = append(lines, fields)

@@ -4,6 +4,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"oncebus/processor/kafkatest"
 )
 
 const keyedByHeader = `routes:
@@ -83,8 +85,8 @@ func TestRequestsWithAnIdempotencyKey(t *testing.T) {
 		}
 	}
 	out := b.read("signals.unique", 1)
-	if len(out) != 1 || recordHeader(out[0], "idempotency-key") != "q1" {
-		t.Errorf("%d events were forwarded, the first with key %q", len(out), recordHeader(out[0], "idempotency-key"))
+	if len(out) != 1 || kafkatest.Header(out[0], "idempotency-key") != "q1" {
+		t.Errorf("%d events were forwarded, the first with key %q", len(out), kafkatest.Header(out[0], "idempotency-key"))
 	}
 }
 

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"oncebus/processor/kafkatest"
 )
 
 // TestRotation replaces a secret by files, without a rejected request.
@@ -13,7 +15,7 @@ func TestRotation(t *testing.T) {
 	b := newBench(t, strings.Replace(signalRoutes, "scheme: none", "scheme: hmac, header: X-Sig, secret: A", 1))
 	dir := t.TempDir()
 	current, next := filepath.Join(dir, "a"), filepath.Join(dir, "a-next")
-	write(t, current, []byte("old secret\n"))
+	kafkatest.ReplaceFile(t, current, []byte("old secret\n"))
 	i := b.serve(func(c *Config) { c.Secrets = Secrets{"A": {Path: current}, "A_NEXT": {Path: next}} })
 	now := time.Now()
 	i.endpoints.keyrings["A"].now = func() time.Time { return now }
@@ -31,13 +33,13 @@ func TestRotation(t *testing.T) {
 	}
 	good("old secret")
 	bad("new secret")
-	write(t, next, []byte("new secret"))
+	kafkatest.ReplaceFile(t, next, []byte("new secret"))
 	good("old secret")
 	bad("new secret") // not looked at again yet
 	now = now.Add(reloadInterval)
 	good("new secret")
 	good("old secret")
-	write(t, current, []byte("new secret\n"))
+	kafkatest.ReplaceFile(t, current, []byte("new secret\n"))
 	now = now.Add(reloadInterval)
 	bad("old secret")
 	good("new secret")
@@ -47,7 +49,7 @@ func TestRotation(t *testing.T) {
 	now = now.Add(reloadInterval)
 	good("new secret")
 	// What cannot be used changes nothing.
-	write(t, current, nil)
+	kafkatest.ReplaceFile(t, current, nil)
 	now = now.Add(reloadInterval)
 	good("new secret")
 	now = now.Add(reloadInterval)

@@ -29,7 +29,7 @@ func TestRates(t *testing.T) {
 	if n := i.count("oncebus_http_refused_total", "reason", "rate", "route", "signals"); n != 1 {
 		t.Errorf("%v refused by route", n)
 	}
-	lines := b.logs.requests(t)
+	lines := b.requests()
 	if got := lines[len(lines)-2]["source"]; got != "192.0.2.2" {
 		t.Errorf("source %v", got)
 	}

@@ -1,5 +1,3 @@
-//go:build unix
-
 // Package kafkatest runs a real Apache Kafka for tests and benchmarks: a KRaft node on the loopback address, or several, each with
 // its own data directory, taken from the jars the project publishes on Maven Central. No container engine is needed, only Java 17
 // and, the first time, Maven; the jars are then kept in the user's cache directory and later starts need no network.
@@ -16,6 +14,9 @@
 // A test that stops, kills or restarts its broker takes one for itself with [Start]. Code without a [testing.TB] calls
 // [StartBroker], or [StartCluster] for several brokers with replicated topics, each of which can be stopped, killed, paused and
 // started again. Further listeners ([WithListener]) are for security settings and for the faults of package proxy below this one.
+//
+// Tests and benchmarks find more than the broker here, which builds on every system: [Await] and [Pause], [ReadCommitted] and
+// [OpenTransactions] of any cluster, and an [Authority] for certificates.
 //
 // Environment:
 //

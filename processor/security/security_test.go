@@ -2,21 +2,15 @@ package security
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
-	"math/big"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"oncebus/processor/kafkatest"
 	"oncebus/processor/kafkatest/embedded"
 
 	"github.com/twmb/franz-go/pkg/kfake"
@@ -165,44 +159,14 @@ func ping(t *testing.T, c Config) error {
 	return client.Ping(ctx)
 }
 
-// writeCertificates makes a self-signed certificate for authority, broker and
+// writeCertificates makes an authority and a certificate of it for broker and
 // client. It returns the files of authority, certificate and key.
 func writeCertificates(t *testing.T) (ca, cert, key string) {
 	t.Helper()
-	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{
-		SerialNumber:          big.NewInt(1),
-		Subject:               pkix.Name{CommonName: "broker.test"},
-		DNSNames:              []string{"broker.test"},
-		IPAddresses:           []net.IP{net.IPv4(127, 0, 0, 1)},
-		NotBefore:             time.Now().Add(-time.Hour),
-		NotAfter:              time.Now().Add(time.Hour),
-		KeyUsage:              x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
-		ExtKeyUsage:           []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
-		IsCA:                  true,
-		BasicConstraintsValid: true,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
-	if err != nil {
-		t.Fatal(err)
-	}
-	keyDER, err := x509.MarshalPKCS8PrivateKey(private)
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir := t.TempDir()
-	cert, key = filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
-	for name, block := range map[string]*pem.Block{
-		cert: {Type: "CERTIFICATE", Bytes: der}, key: {Type: "PRIVATE KEY", Bytes: keyDER},
-	} {
-		if err := os.WriteFile(name, pem.EncodeToMemory(block), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return cert, cert, key
+	authority, dir := kafkatest.NewAuthority(t, "authority"), t.TempDir()
+	certPEM, keyPEM := authority.Issue("broker.test", time.Now().Add(time.Hour))
+	return kafkatest.ReplaceFile(t, filepath.Join(dir, "ca.pem"), authority.PEM()),
+		kafkatest.ReplaceFile(t, filepath.Join(dir, "cert.pem"), certPEM), kafkatest.ReplaceFile(t, filepath.Join(dir, "key.pem"), keyPEM)
 }
 
 // goodSecurity returns the Config of an environment that sets only the brokers.

@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 
@@ -57,22 +56,13 @@ func (b *Broker) CreateTopics(ctx context.Context, partitions int, topics ...str
 	if err != nil {
 		return fmt.Errorf("create %v: %w", topics, err)
 	}
-	tick := time.NewTicker(100 * time.Millisecond)
-	defer tick.Stop()
-	for {
+	return kafkatest.Await(ctx, fmt.Sprintf("clients see %v", topics), func(ctx context.Context) error {
 		listed, err := b.Admin().ListTopics(ctx, topics...)
 		if err == nil {
 			err = listed.Error()
 		}
-		if err == nil {
-			return nil
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return fmt.Errorf("wait for %v: %w", topics, err)
-		}
-	}
+		return err
+	})
 }
 
 // DeleteApp deletes all topics whose names begin with app and a dash: a

@@ -6,10 +6,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
-	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"oncebus/processor/kafkatest"
 )
 
 // Tally is what a read_committed consumer finds in a contender's output.
@@ -53,40 +53,12 @@ func ReadTally(ctx context.Context, seeds []string, topic string, in Input) (t T
 // ReadTopic calls each with the records of a topic as its users see them, from
 // its start to its present end.
 func ReadTopic(ctx context.Context, seeds []string, topic string, each func(*kgo.Record)) error {
-	client, err := kgo.NewClient(kgo.SeedBrokers(seeds...), kgo.ConsumeTopics(topic), kgo.FetchIsolationLevel(kgo.ReadCommitted()),
-		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.KeepControlRecords(), kgo.FetchMaxWait(100*time.Millisecond))
+	client, err := kgo.NewClient(kgo.SeedBrokers(seeds...))
 	if err != nil {
 		return err
 	}
 	defer client.Close()
-	ends, err := kadm.NewClient(client).ListCommittedOffsets(ctx, topic)
-	if err == nil {
-		err = ends.Error()
-	}
-	if err != nil {
-		return fmt.Errorf("find the end of %s: %w", topic, err)
-	}
-	open := map[int32]int64{} // partitions that are not at their end, and that end
-	ends.Each(func(o kadm.ListedOffset) {
-		if o.Offset > 0 {
-			open[o.Partition] = o.Offset
-		}
-	})
-	for len(open) > 0 {
-		fetches := client.PollFetches(ctx)
-		if err := fetches.Err(); err != nil {
-			return fmt.Errorf("read %s: %w", topic, err)
-		}
-		fetches.EachRecord(func(r *kgo.Record) {
-			if !r.Attrs.IsControl() {
-				each(r)
-			}
-			if r.Offset >= open[r.Partition]-1 { // the last record is a control record, and is kept
-				delete(open, r.Partition)
-			}
-		})
-	}
-	return nil
+	return kafkatest.EachCommitted(ctx, client, nil, each, topic)
 }
 
 // add counts a record; seen has a place for each id.

@@ -11,8 +11,6 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/twmb/franz-go/pkg/kadm"
-	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"go.uber.org/goleak"
 	"go.yaml.in/yaml/v4"
@@ -134,12 +132,7 @@ func TestDemoOnAGivenBroker(t *testing.T) {
 	if got.Code != cli.ExitStopped || !strings.HasPrefix(got.Stdout, `{"events":1000,`) {
 		t.Fatalf("%+v", got)
 	}
-	client, err := kgo.NewClient(kgo.SeedBrokers(cluster.ListenAddrs()...))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer client.Close()
-	admin := kadm.NewClient(client)
+	admin := cluster.Admin()
 	topics, err := admin.ListTopics(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -161,12 +154,7 @@ func TestRealDemo(t *testing.T) {
 		t.Fatalf("%+v", got)
 	}
 	t.Log(got.Stdout)
-	client, err := kgo.NewClient(kgo.SeedBrokers(broker.Seeds()...))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer client.Close()
-	admin := kadm.NewClient(client)
+	admin := broker.Admin()
 	topics, err := admin.ListTopics(t.Context())
 	if err != nil {
 		t.Fatal(err)

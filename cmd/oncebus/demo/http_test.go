@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
-	"github.com/twmb/franz-go/pkg/kgo"
 
 	"oncebus/cmd/oncebus/cli"
 	"oncebus/cmd/oncebus/cli/clitest"
@@ -24,11 +23,12 @@ import (
 
 // runningDemo is a running 'oncebus demo --http'.
 type runningDemo struct {
-	t              *testing.T
-	url            string
-	stop           context.CancelFunc
-	code           chan int
-	stdout, stderr clitest.Buffer
+	t      *testing.T
+	url    string
+	stop   context.CancelFunc
+	code   chan int
+	stdout clitest.Buffer
+	stderr *embedded.Log
 }
 
 var demoURL = regexp.MustCompile(`accepting requests at (http://\S+), broker [^\n]*\n[^\n]*\n\n  SECRET=(\w+)\n`)
@@ -36,12 +36,12 @@ var demoURL = regexp.MustCompile(`accepting requests at (http://\S+), broker [^\
 // startDemoHTTP starts a demo at a free port and waits until it accepts requests.
 func startDemoHTTP(t *testing.T, args ...string) *runningDemo {
 	t.Helper()
-	d := &runningDemo{t: t, code: make(chan int, 1)}
+	d := &runningDemo{t: t, code: make(chan int, 1), stderr: embedded.NewLog(t)}
 	var ctx context.Context
 	ctx, d.stop = context.WithCancel(t.Context())
 	t.Cleanup(d.stop)
 	go func() {
-		d.code <- commands.Run(ctx, append([]string{"demo", "--http=127.0.0.1:0"}, args...), cli.Process{Stdout: &d.stdout, Stderr: &d.stderr})
+		d.code <- commands.Run(ctx, append([]string{"demo", "--http=127.0.0.1:0"}, args...), cli.Process{Stdout: &d.stdout, Stderr: d.stderr})
 	}()
 	d.url = d.await(demoURL)
 	return d
@@ -49,23 +49,22 @@ func startDemoHTTP(t *testing.T, args ...string) *runningDemo {
 
 // await waits until the demo has printed text that matches, and returns the first
 // group.
-func (d *runningDemo) await(what *regexp.Regexp) string {
+func (d *runningDemo) await(what *regexp.Regexp) (group string) {
 	d.t.Helper()
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	deadline := time.After(60 * time.Second)
-	for {
-		if m := what.FindStringSubmatch(d.stderr.String()); m != nil {
-			return m[1]
+	embedded.Wait(d.t, what.String(), func() bool {
+		m := what.FindStringSubmatch(d.stderr.String())
+		if m != nil {
+			group = m[1]
+			return true
 		}
 		select {
-		case <-tick.C:
 		case code := <-d.code:
-			d.t.Fatalf("ended with exit code %d:\n%s", code, d.stderr.String())
-		case <-deadline:
-			d.t.Fatalf("no %v in\n%s", what, d.stderr.String())
+			d.t.Fatalf("ended with exit code %d", code)
+		default:
 		}
-	}
+		return false
+	})
+	return group
 }
 
 // end stops the demo like Ctrl-C and returns its result.
@@ -75,10 +74,10 @@ func (d *runningDemo) end() (result httpResult) {
 	select {
 	case code := <-d.code:
 		if err := json.Unmarshal([]byte(d.stdout.String()), &result); err != nil || code != cli.ExitStopped {
-			d.t.Fatalf("exit code %d, %v\n%s\n%s", code, err, d.stdout.String(), d.stderr.String())
+			d.t.Fatalf("exit code %d, %v\n%s", code, err, d.stdout.String())
 		}
 	case <-time.After(60 * time.Second):
-		d.t.Fatalf("not stopped:\n%s", d.stderr.String())
+		d.t.Fatal("not stopped")
 	}
 	result.Seconds = 0
 	return result
@@ -115,7 +114,7 @@ func TestDemoByHTTP(t *testing.T) {
 	cluster := embedded.Start(t)
 	cluster.CreateTopic("signals.raw", 1)
 	demoByHTTP(t, cluster.ListenAddrs())
-	if left := topicNamesOn(t, cluster.ListenAddrs()); !slices.Equal(left, []string{"signals.raw"}) {
+	if left := topicNames(t, cluster.Admin()); !slices.Equal(left, []string{"signals.raw"}) {
 		t.Errorf("topics left: %q", left)
 	}
 }
@@ -124,21 +123,16 @@ func TestDemoByHTTP(t *testing.T) {
 func TestRealDemoByHTTP(t *testing.T) {
 	broker := kafkatest.Shared(t)
 	demoByHTTP(t, broker.Seeds())
-	for _, name := range topicNamesOn(t, broker.Seeds()) {
+	for _, name := range topicNames(t, broker.Admin()) {
 		if strings.HasPrefix(name, "oncebus-demo-") {
 			t.Errorf("%s is left", name)
 		}
 	}
 }
 
-func topicNamesOn(t *testing.T, brokers []string) []string {
+func topicNames(t *testing.T, admin *kadm.Client) []string {
 	t.Helper()
-	client, err := kgo.NewClient(kgo.SeedBrokers(brokers...))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer client.Close()
-	topics, err := kadm.NewClient(client).ListTopics(t.Context())
+	topics, err := admin.ListTopics(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

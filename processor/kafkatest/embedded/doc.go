@@ -2,9 +2,10 @@
 // memory. A test takes it for speed and for faults in single responses; package kafkatest, one level up, runs a real Apache Kafka.
 //
 // It owns the settings all such tests share, topics, functions that intercept requests, clients that close with their test, and
-// the workarounds for what kfake does otherwise than Kafka.
+// the workarounds for what kfake does otherwise than Kafka. It also owns what such tests need of code that runs in their process:
+// its log ([Log]), its metrics ([Metrics]), and waiting for it ([Wait]).
 //
-// It may import kfake, which besides it only cmd does (for the demo), and nothing of this module. Only tests import it.
+// It may import kfake, which besides it only cmd does (for the demo), and of this module package kafkatest. Only tests import it.
 //
 // Invariants:
 //   - A cluster closes after every client that [Cluster.Client] made: cleanups run in reverse order.

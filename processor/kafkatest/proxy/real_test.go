@@ -345,26 +345,17 @@ func (r *realRun) state() string {
 // waitStable returns when no transaction is open or being ended in the topic.
 func (r *realRun) waitStable() {
 	r.t.Helper()
-	ctx, admin := soon(r.t), r.broker.Admin()
-	for ticker := time.NewTicker(50 * time.Millisecond); ; {
-		stable, err := admin.ListCommittedOffsets(ctx, r.topic)
+	err := kafkatest.Await(soon(r.t), "no transaction is open in "+r.topic, func(ctx context.Context) error {
+		open, err := kafkatest.OpenTransactions(ctx, r.broker.Admin(), r.topic)
 		if err != nil {
-			r.t.Fatal(err)
+			return kafkatest.Fatal(err)
 		}
-		ends, err := admin.ListEndOffsets(ctx, r.topic)
-		if err != nil {
-			r.t.Fatal(err)
+		if len(open) > 0 {
+			return fmt.Errorf("open on %v", open)
 		}
-		s, _ := stable.Lookup(r.topic, 0)
-		e, _ := ends.Lookup(r.topic, 0)
-		if s.Offset == e.Offset {
-			ticker.Stop()
-			return
-		}
-		select {
-		case <-ticker.C:
-		case <-ctx.Done():
-			r.t.Fatalf("%s: stable up to %d of %d: %v", r.topic, s.Offset, e.Offset, context.Cause(ctx))
-		}
+		return nil
+	})
+	if err != nil {
+		r.t.Fatal(err)
 	}
 }

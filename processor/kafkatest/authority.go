@@ -1,0 +1,100 @@
+package kafkatest
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"math/big"
+	"net"
+	"os"
+	"testing"
+	"time"
+)
+
+// Authority issues the certificates of brokers, servers and clients in one test. Its own ends after an hour.
+type Authority struct {
+	tb   testing.TB
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+}
+
+// NewAuthority makes an authority of that name.
+func NewAuthority(tb testing.TB, name string) *Authority {
+	tb.Helper()
+	a := &Authority{tb: tb, key: newKey(tb)}
+	template := certificate(tb, name, time.Now().Add(time.Hour))
+	template.IsCA, template.KeyUsage = true, x509.KeyUsageCertSign
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &a.key.PublicKey, a.key)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	if a.cert, err = x509.ParseCertificate(der); err != nil {
+		tb.Fatal(err)
+	}
+	return a
+}
+
+// PEM returns the authority's certificate.
+func (a *Authority) PEM() []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.cert.Raw})
+}
+
+// Pool trusts this authority and no other.
+func (a *Authority) Pool() *x509.CertPool {
+	pool := x509.NewCertPool()
+	pool.AddCert(a.cert)
+	return pool
+}
+
+// Issue returns a certificate for name and 127.0.0.1, for servers and clients alike, that ends at notAfter, and its key, both as PEM.
+func (a *Authority) Issue(name string, notAfter time.Time) (cert, key []byte) {
+	a.tb.Helper()
+	private, template := newKey(a.tb), certificate(a.tb, name, notAfter)
+	template.DNSNames, template.IPAddresses, template.KeyUsage = []string{name}, []net.IP{net.IPv4(127, 0, 0, 1)}, x509.KeyUsageDigitalSignature
+	template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}
+	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, &private.PublicKey, a.key)
+	if err != nil {
+		a.tb.Fatal(err)
+	}
+	pkcs8, err := x509.MarshalPKCS8PrivateKey(private)
+	if err != nil {
+		a.tb.Fatal(err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: pkcs8})
+}
+
+// certificate is what all certificates have in common.
+func certificate(tb testing.TB, name string, notAfter time.Time) *x509.Certificate {
+	tb.Helper()
+	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 100))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return &x509.Certificate{
+		SerialNumber: serial, Subject: pkix.Name{CommonName: name}, NotBefore: time.Now().Add(-24 * time.Hour), NotAfter: notAfter, BasicConstraintsValid: true,
+	}
+}
+
+func newKey(tb testing.TB) *ecdsa.PrivateKey {
+	tb.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return key
+}
+
+// ReplaceFile replaces the file at path like tools that distribute secrets: with a new file, renamed over the old one. It returns path.
+func ReplaceFile(tb testing.TB, path string, content []byte) string {
+	tb.Helper()
+	if err := os.WriteFile(path+".new", content, 0o600); err != nil {
+		tb.Fatal(err)
+	}
+	if err := os.Rename(path+".new", path); err != nil {
+		tb.Fatal(err)
+	}
+	return path
+}
