@@ -194,7 +194,7 @@ func TestOrderKeys(t *testing.T) {
 			t.Errorf("%s: %v %q, want %q", payload, got.Finding, got.Reason, swap.reason)
 		}
 	}
-	// The bucket moves the key, not the routing: twins across its edge meet in one task.
+	// The bucket moves the key, not the routing: duplicates across its edge meet in one task.
 	_, a := hashed(`{` + base + `}`)
 	_, b := hashed(strings.Replace(`{`+base+`}`, "119999", "120000", 1))
 	if a.Key == b.Key || a.Digest == b.Digest || a.Routing != b.Routing {

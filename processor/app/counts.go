@@ -251,10 +251,10 @@ type KeyCount struct {
 	// OldestMS is how far the oldest key is behind stream time, in ms of event
 	// time.
 	OldestMS int64 `json:"oldest_ms"`
-	// Judged and Copies count the events of the namespace, and the duplicates
+	// Judged and Duplicates count the events of the namespace, and the duplicates
 	// among them, since the app began. Only the first status has them.
-	Judged uint64 `json:"judged"`
-	Copies uint64 `json:"copies"`
+	Judged     uint64 `json:"judged"`
+	Duplicates uint64 `json:"duplicates"`
 	// Waiting is the number of requests that wait for an outcome. Only the
 	// first status has it.
 	Waiting uint64 `json:"waiting"`
@@ -279,7 +279,7 @@ func (c *Counts) List(rt *App, at *wire.Checkpoint) []KeyCount {
 		}
 		if i == 0 || c.Counters[i-1].NamespaceID != one.NamespaceID {
 			h := c.Hits[c.place[one.NamespaceID].hits]
-			count.Judged, count.Copies = h.judged, h.duplicates
+			count.Judged, count.Duplicates = h.judged, h.duplicates
 			if requests := c.Of(one.NamespaceID, StatusWaiting); requests != nil {
 				count.Waiting = requests.Live()
 			}
