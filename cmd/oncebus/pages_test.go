@@ -302,7 +302,7 @@ func routeKeys(t *testing.T) string {
 			if p.Description == "" {
 				t.Errorf("key %s of %s has no description in the schema", p.name, o.def)
 			}
-			value := string(p.Default)
+			value := strings.Join(strings.Fields(string(p.Default)), "")
 			if slices.Contains(def.Required, p.name) {
 				value = "required"
 			} else if value != "" {
