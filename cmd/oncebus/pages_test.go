@@ -337,7 +337,10 @@ func (s *schemaNode) values(n *schemaNode) string {
 	case "headerName":
 		return "header name"
 	case "source":
-		return "`record_key`, `raw`, `cloudevent`, `order` or [object](#keys-of-a-key-source)"
+		for _, bare := range s.Defs[name].OneOf[0].Enum {
+			texts = append(texts, code(fmt.Sprint(bare)))
+		}
+		return strings.Join(texts, ", ") + " or [object](#keys-of-a-key-source)"
 	case "normalisers":
 		return "`trim`, `upper`, `lower` or [step](#steps-of-normalise), or a list of them"
 	}

@@ -106,7 +106,6 @@ func TestSchemaAndDecoderAgree(t *testing.T) {
 		{"methods", choices(methods.Items), httpMethods[:]},
 		{"answer", choices(http.Properties["answer"]), answerNames[:]},
 		{"on_kafka_unavailable", choices(http.Properties["on_kafka_unavailable"]), kafkaUnavailableNames[:]},
-		{"bare sources", choices(source.OneOf[0]), []string{"record_key", "raw", "cloudevent", "order"}},
 	} {
 		if !slices.Equal(v.got, v.want) {
 			t.Errorf("%s: the schema has %v, the decoder %v", v.name, v.got, v.want)
