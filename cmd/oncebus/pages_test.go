@@ -10,6 +10,7 @@ import (
 	"go/parser"
 	"go/token"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -19,6 +20,7 @@ import (
 
 	"oncebus/cmd/oncebus/cli"
 	"oncebus/cmd/oncebus/settings"
+	"oncebus/dedup"
 	"oncebus/processor/kafkatest/golden"
 
 	main "oncebus/cmd/oncebus"
@@ -393,4 +395,18 @@ func (s *schemaNode) values(n *schemaNode) string {
 		}
 	}
 	return strings.Join(texts, ", ")
+}
+
+// TestEveryVerdictIsOnThePage: HEADERS.md describes each verdict in a table that
+// is written by hand.
+func TestEveryVerdictIsOnThePage(t *testing.T) {
+	page, err := os.ReadFile(filepath.Join(moduleRoot, "processor", "HEADERS.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, v := range dedup.Verdicts {
+		if !strings.Contains(string(page), "\n| "+code(v.String())+" |") {
+			t.Errorf("HEADERS.md does not describe the verdict %s", v)
+		}
+	}
 }
