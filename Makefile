@@ -132,7 +132,7 @@ bench-scale: ## millions of live keys, workers, processes, partitions, rebalance
 #   fuzz     a hundred times the inputs of make test for each target
 #   sim      other seeds, each with half a simulated hour instead of some minutes; the rarest pairs of a request and an error. 100
 #            seeds had all kinds of fault and 161 of some 178 pairs
-#   twins    the scenarios of cmd/oncebus once more, also on the embedded broker
+#   embedded the scenarios of cmd/oncebus once more, also on the embedded broker
 #   faults   half an hour with every fault several times, instead of one fault of each row
 # make soak SOAK_FIRST=551 takes the next seeds.
 SOAK_FUZZTIME ?= 500000x
@@ -142,10 +142,10 @@ SOAK_HOURS ?= 200
 SOAK_DURATION ?= 30m
 
 .PHONY: soak
-soak: ## what make test runs, with other seeds and for longer: fuzz, simulation, embedded twins, faults (hours)
+soak: ## what make test runs, with other seeds and for longer: fuzz, simulation, embedded broker, faults (hours)
 	$(MAKE) fuzz FUZZTIME=$(SOAK_FUZZTIME)
 	$(MAKE) sim FIRST=$(SOAK_FIRST) SEEDS=$(SOAK_SEEDS) HOURS=$(SOAK_HOURS)
-	ONCEBUS_TEST_TWINS=true .ci/failures $(GO) test $(RACE) -count=1 -parallel $(TEST_PARALLEL) -timeout $(TEST_TIMEOUT) -run '^TestReal' ./cmd/oncebus
+	ONCEBUS_TEST_EMBEDDED=true .ci/failures $(GO) test $(RACE) -count=1 -parallel $(TEST_PARALLEL) -timeout $(TEST_TIMEOUT) -run '^TestReal' ./cmd/oncebus
 	$(MAKE) faults DURATION=$(SOAK_DURATION) FAULT_INTERVAL=1s RESULTS=
 
 # How the faults run: e.g. make faults DURATION=10m SEED=7 NODES=3 FAULTS=p1,b1 FAULT_INTERVAL=4s RESULTS=

@@ -428,7 +428,7 @@ func TestAdjacentBucketIsChecked(t *testing.T) {
     %s
     window: 1h
     output: ops.run
-    duplicates: {to: ops.copies}
+    duplicates: {to: ops.duplicates}
     dead_letter: dead
 `
 	const edge = testTime / 60_000 * 60_000
@@ -468,7 +468,7 @@ func TestAdjacentBucketIsChecked(t *testing.T) {
 			if got := fmt.Sprint(unique); got != c.unique {
 				t.Errorf("%v ran, want %v", got, c.unique)
 			}
-			if n := len(b.read("ops.copies")); n != len(c.times)-len(unique) {
+			if n := len(b.read("ops.duplicates")); n != len(c.times)-len(unique) {
 				t.Errorf("%d duplicates, want %d", n, len(c.times)-len(unique))
 			}
 		})

@@ -12,7 +12,7 @@ import (
 	"oncebus/processor/wire"
 )
 
-// withDuplicates is the bench's routes file with a policy for copies.
+// withDuplicates is the bench's routes file with a policy for duplicates.
 func withDuplicates(policy string) string { return benchRoutes + "    duplicates: " + policy + "\n" }
 
 // twoDuplicates sends an event and, when it is through, two duplicates on another

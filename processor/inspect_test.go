@@ -88,11 +88,11 @@ func TestKeysAreCounted(t *testing.T) {
 			i = b.ready(b.start(cfg))
 		}
 		seen := map[string]keySums{}
-		var judged, copies uint64
+		var judged, duplicates uint64
 		for _, k := range b.keyCounts(cfg) {
 			seen[k.Status] = seen[k.Status].plus(keySums{k.Total, k.Active, k.Expired})
 			judged += k.Judged
-			copies += k.Copies
+			duplicates += k.Duplicates
 			if k.Namespace != "ops" || !slices.Equal(k.Routes, []string{"ops"}) {
 				t.Errorf("%s: namespace %s of routes %v", restart, k.Namespace, k.Routes)
 			}
@@ -105,8 +105,8 @@ func TestKeysAreCounted(t *testing.T) {
 		if active := uint64(len(later) + len(last)); all.active != active || all.expired == 0 || all.total >= active+40*3/5 {
 			t.Errorf("%s: the scan found %+v, want %d active ones, and of the others some expired and some evicted", restart, all, active)
 		}
-		if want := uint64(len(records) + 7 + len(later) + len(last)); judged != want || copies == 0 || copies > 7 {
-			t.Errorf("%s: %d events and %d duplicates, want %d and up to 7", restart, judged, copies, want)
+		if want := uint64(len(records) + 7 + len(later) + len(last)); judged != want || duplicates == 0 || duplicates > 7 {
+			t.Errorf("%s: %d events and %d duplicates, want %d and up to 7", restart, judged, duplicates, want)
 		}
 		for status, n := range rows {
 			b.wait("the counts to be published", func() bool {

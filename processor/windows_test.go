@@ -76,10 +76,10 @@ func TestWindowEdges(t *testing.T) {
 		{"1 ms after", []storyEvent{{"a", 0, "unique"}, {"a", window + 1, "after_window"}}},
 		{"before", []storyEvent{{"a", 0, "unique"}, {"a", -window, "duplicate"}}},
 		{"1 ms too far before", []storyEvent{{"a", 0, "unique"}, {"a", -window - 1, "late"}}},
-		{"copies of one let through after its window", []storyEvent{
+		{"duplicates of one let through after its window", []storyEvent{
 			{"a", 0, "unique"}, {"a", window + 1, "after_window"}, {"a", 2 * window, "duplicate"}, {"a", 2*window + 1, "duplicate"}, {"a", 2*window + 2, "after_window"},
 		}},
-		{"copies do not move the window", []storyEvent{
+		{"duplicates do not move the window", []storyEvent{
 			{"a", 0, "unique"}, {"a", window / 2, "duplicate"}, {"a", window, "duplicate"}, {"a", window + 1, "after_window"},
 		}},
 		{"late behind another key", []storyEvent{

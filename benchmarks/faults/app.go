@@ -36,7 +36,7 @@ const (
 type route struct {
 	name, topic string // topic without the app's prefix
 	yaml        string
-	rules       oracle.Route // topics without the app's prefix, no class
+	rules       oracle.Route // topics without the app's prefix, no namespace id
 	// key puts the id into a raw record's key, headers or value.
 	key func(r *kgo.Record, id string)
 }
@@ -201,7 +201,7 @@ func (a *app) oracleConfig(ctx context.Context) (oracle.Config, error) {
 	for number, t := range manifest.Topics {
 		cfg.Topics[t.Name] = uint16(number)
 	}
-	class := func(namespace string) (uint8, error) {
+	namespaceID := func(namespace string) (uint8, error) {
 		n := slices.IndexFunc(manifest.Namespaces, func(n struct{ Name string }) bool { return n.Name == namespace })
 		if n < 0 {
 			return 0, fmt.Errorf("the manifest of %s has no namespace %s", a.id, namespace)
@@ -211,7 +211,7 @@ func (a *app) oracleConfig(ctx context.Context) (oracle.Config, error) {
 	for _, r := range routes {
 		rules := r.rules
 		rules.Name = r.name
-		if rules.Class, err = class(r.name); err != nil {
+		if rules.NamespaceID, err = namespaceID(r.name); err != nil {
 			return cfg, err
 		}
 		rules.Output, rules.DeadLetter = a.topic(r.name+".unique"), a.topic("dead-letter")
@@ -220,7 +220,7 @@ func (a *app) oracleConfig(ctx context.Context) (oracle.Config, error) {
 		}
 		cfg.Routes = append(cfg.Routes, rules)
 	}
-	if cfg.Claims, err = a.claimsConfig(cfg.Topics, class); err != nil {
+	if cfg.Claims, err = a.claimsConfig(cfg.Topics, namespaceID); err != nil {
 		return cfg, err
 	}
 	cfg.Emissions, err = a.emissions(ctx)

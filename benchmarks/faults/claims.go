@@ -63,15 +63,15 @@ func (a *app) claimTopics() []string {
 }
 
 // claimsConfig is what the oracle needs of them.
-func (a *app) claimsConfig(topics map[string]uint16, class func(namespace string) (uint8, error)) ([]oracle.Claims, error) {
+func (a *app) claimsConfig(topics map[string]uint16, namespaceID func(namespace string) (uint8, error)) ([]oracle.Claims, error) {
 	var all []oracle.Claims
 	for _, r := range claimRoutes {
 		c := r.rules
-		number, err := class(r.name)
+		number, err := namespaceID(r.name)
 		if err != nil {
 			return nil, err
 		}
-		c.Route, c.Class, c.Repartition, c.Changelog = r.name, number, a.repartition(), a.changelog()
+		c.Route, c.NamespaceID, c.Repartition, c.Changelog = r.name, number, a.repartition(), a.changelog()
 		c.Output, c.Replies, c.Dead = a.topic(claimRun), a.topic(claimReplies), a.topic(claimDead)
 		c.Outcomes, c.OutcomesNumber = a.topic(claimOutcomes), topics[a.topic(claimOutcomes)]
 		all = append(all, c)

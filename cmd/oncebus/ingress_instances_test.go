@@ -40,11 +40,11 @@ func TestRealIngressThousandCopies(t *testing.T) {
 		other := s.start("b", s.settings...)
 		other.awaitReady()
 		all := s.startInstances(3)
-		const copies = 1000
-		answers := make([]answer, copies)
+		const requests = 1000
+		answers := make([]answer, requests)
 		var barrier, sent sync.WaitGroup
-		barrier.Add(copies)
-		for n := range copies {
+		barrier.Add(requests)
+		for n := range requests {
 			sent.Go(func() {
 				barrier.Done()
 				barrier.Wait()
@@ -61,7 +61,7 @@ func TestRealIngressThousandCopies(t *testing.T) {
 			}
 		}
 		if unique != 1 {
-			t.Errorf("%d of %d copies are accepted, want 1", unique, copies)
+			t.Errorf("%d of %d requests are accepted, want 1", unique, requests)
 		}
 		s.awaitProcessed()
 		s.count("signals.unique", 1)

@@ -70,7 +70,7 @@ func TestRealIngressWithoutBus(t *testing.T) {
 		}
 		s.withoutBus(outage{30 * time.Second, must(broker.Pause), must(broker.Resume)})
 	})
-	if ran && os.Getenv("ONCEBUS_TEST_TWINS") != "true" {
+	if ran && os.Getenv("ONCEBUS_TEST_EMBEDDED") != "true" {
 		return
 	}
 	t.Run("embedded", func(t *testing.T) {

@@ -35,7 +35,7 @@ func TestRealIngressWithoutState(t *testing.T) {
 		taken("a webhook that cannot be checked", send("new"))
 		disk.end()
 		for _, id := range []string{"known", "new"} {
-			send(id).is("a copy", http.StatusOK, `{"received":true}`)
+			send(id).is("a duplicate", http.StatusOK, `{"received":true}`)
 		}
 		s.awaitProcessed()
 		s.count("webhooks.unique", 3)
@@ -59,8 +59,8 @@ func TestRealIngressWithoutState(t *testing.T) {
 		disk.bypassing(6)
 		taken("an order that cannot be checked", order("q2", "B"))
 		disk.end()
-		order("q3", "B").problem("its copy", http.StatusConflict, "in_progress")
-		order("q4", "A").problem("a copy of the one before", http.StatusConflict, "in_progress")
+		order("q3", "B").problem("its duplicate", http.StatusConflict, "in_progress")
+		order("q4", "A").problem("a duplicate of the one before", http.StatusConflict, "in_progress")
 		s.awaitProcessed()
 		s.count("orders.unique", 2)
 		d.stop()

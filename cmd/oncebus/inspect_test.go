@@ -137,11 +137,11 @@ func TestRealGetForgetStats(t *testing.T) {
 		var stats struct {
 			Namespaces []struct {
 				held
-				Namespace      string
-				Routes         []string
-				ByStatus       map[string]held `json:"by_status"`
-				Judged, Copies uint64
-				HitRate        float64 `json:"hit_rate"`
+				Namespace          string
+				Routes             []string
+				ByStatus           map[string]held `json:"by_status"`
+				Judged, Duplicates uint64
+				HitRate            float64 `json:"hit_rate"`
 			}
 			Tasks []any
 		}
@@ -149,7 +149,7 @@ func TestRealGetForgetStats(t *testing.T) {
 			t.Fatalf("stats: %v, %s", err, out)
 		}
 		for _, n := range stats.Namespaces {
-			if n.Namespace == "operations" && (n.held != held{1, 1, 0} || n.ByStatus["completed"] != n.held || n.ByStatus["in_progress"] != held{} || !slices.Equal(n.Routes, []string{"operations"}) || n.Judged != 2 || n.Copies != 1 || n.HitRate != 0.5) {
+			if n.Namespace == "operations" && (n.held != held{1, 1, 0} || n.ByStatus["completed"] != n.held || n.ByStatus["in_progress"] != held{} || !slices.Equal(n.Routes, []string{"operations"}) || n.Judged != 2 || n.Duplicates != 1 || n.HitRate != 0.5) {
 				t.Errorf("stats: %+v", n)
 			}
 		}

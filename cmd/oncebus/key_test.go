@@ -157,7 +157,7 @@ func TestKeyThatCannotBeDerived(t *testing.T) {
 		{"no source yields", `{"kind":"signal"}`, "oncebus key: no key can be derived: no key: field traceId: absent; field", []string{"--route", "signals"}, cli.ExitFailed},
 		{"not JSON", `{`, "oncebus key: no key can be derived: payload: not valid JSON", []string{"--route", "signals"}, cli.ExitFailed},
 		{"no match", `{"kind":"order"}`, "oncebus key: no key can be derived: match: no route takes this record", []string{"--route", "signals"}, cli.ExitFailed},
-		{"unknown topic", `{}`, "oncebus key: no key can be derived: no route names topic none", []string{"--topic", "none"}, cli.ExitFailed},
+		{"unknown topic", `{}`, "oncebus key: no key can be derived: no route names topic none; the routes name ", []string{"--topic", "none"}, cli.ExitFailed},
 		{"unknown route", `{}`, path + ` has no route "none"; it has signals, `, []string{"--route", "none"}, cli.ExitWrong},
 		{"no such file", `{}`, "oncebus key: open none.json: no such file", []string{"--route", "signals", "none.json"}, cli.ExitWrong},
 	} {

@@ -156,7 +156,7 @@ type alertRule struct {
 	Expr        string
 	For         string
 	Labels      struct{ Severity string }
-	Annotations struct{ Summary, Description string }
+	Annotations struct{ Summary, Description, Runbook string }
 }
 
 var metricName = regexp.MustCompile(`\boncebus_[a-z_]+`)
@@ -188,21 +188,28 @@ var braces = regexp.MustCompile(`\{\{ (?:\$labels\.|\$)(\w+)(?: \| \w+)? \}\}`)
 
 func alertRows(t *testing.T) string {
 	known := exported(t)
-	rows := newTable("alert", "severity", "means", "cause")
+	rows := newTable("alert", "severity", "summary")
 	page, err := os.ReadFile(filepath.Join(moduleRoot, "deployments", "METRICS.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, advice, _ := strings.Cut(string(page), "What to do:")
 	for _, a := range alertRules(t) {
 		for _, name := range a.metrics() {
 			if !slices.ContainsFunc(known, func(m metric) bool { return m.name == name }) {
 				t.Errorf("alert %s uses %s, which no process exports", a.Alert, name)
 			}
 		}
-		rows.row(code(a.Alert), a.Labels.Severity, braces.ReplaceAllString(a.Annotations.Summary, "{$1}"), a.Annotations.Description)
-		if !strings.Contains(advice, "| "+code(a.Alert)+" |") {
-			t.Errorf("METRICS.md does not say what to do about %s", a.Alert)
+		here := "#" + anchor(a.Alert)
+		rows.row("["+a.Alert+"]("+here+")", a.Labels.Severity, braces.ReplaceAllString(a.Annotations.Summary, "{$1}"))
+		if want := "deployments/METRICS.md" + here; a.Annotations.Runbook != want {
+			t.Errorf("alert %s has the runbook %q, want %s", a.Alert, a.Annotations.Runbook, want)
+		}
+		_, section, _ := strings.Cut(string(page), "\n### "+a.Alert+"\n")
+		section, _, _ = strings.Cut(section, "\n#")
+		for _, item := range []string{"Means", "At risk", "Look at", "Do", "Over"} {
+			if !strings.Contains(section, "\n- **"+item+"**") {
+				t.Errorf("METRICS.md does not say under %s: %s", a.Alert, item)
+			}
 		}
 	}
 	return rows.String()

@@ -10,6 +10,7 @@ import (
 	"go/parser"
 	"go/token"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -19,6 +20,7 @@ import (
 
 	"oncebus/cmd/oncebus/cli"
 	"oncebus/cmd/oncebus/settings"
+	"oncebus/dedup"
 	"oncebus/processor/kafkatest/golden"
 
 	main "oncebus/cmd/oncebus"
@@ -302,7 +304,7 @@ func routeKeys(t *testing.T) string {
 			if p.Description == "" {
 				t.Errorf("key %s of %s has no description in the schema", p.name, o.def)
 			}
-			value := string(p.Default)
+			value := strings.Join(strings.Fields(string(p.Default)), "")
 			if slices.Contains(def.Required, p.name) {
 				value = "required"
 			} else if value != "" {
@@ -337,7 +339,10 @@ func (s *schemaNode) values(n *schemaNode) string {
 	case "headerName":
 		return "header name"
 	case "source":
-		return "`record_key`, `raw`, `cloudevent`, `order` or [object](#keys-of-a-key-source)"
+		for _, bare := range s.Defs[name].OneOf[0].Enum {
+			texts = append(texts, code(fmt.Sprint(bare)))
+		}
+		return strings.Join(texts, ", ") + " or [object](#keys-of-a-key-source)"
 	case "normalisers":
 		return "`trim`, `upper`, `lower` or [step](#steps-of-normalise), or a list of them"
 	}
@@ -390,4 +395,18 @@ func (s *schemaNode) values(n *schemaNode) string {
 		}
 	}
 	return strings.Join(texts, ", ")
+}
+
+// TestEveryVerdictIsOnThePage: HEADERS.md describes each verdict in a table that
+// is written by hand.
+func TestEveryVerdictIsOnThePage(t *testing.T) {
+	page, err := os.ReadFile(filepath.Join(moduleRoot, "processor", "HEADERS.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, v := range dedup.Verdicts {
+		if !strings.Contains(string(page), "\n| "+code(v.String())+" |") {
+			t.Errorf("HEADERS.md does not describe the verdict %s", v)
+		}
+	}
 }

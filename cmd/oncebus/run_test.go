@@ -165,3 +165,13 @@ func TestWrongSettingsShowNoSecret(t *testing.T) {
 		}
 	}
 }
+
+// TestMisspelledSettingIsNamed: the error of a setting that is not set names the
+// variable that was set instead.
+func TestMisspelledSettingIsNamed(t *testing.T) {
+	routes := clitest.WriteFile(t, "routes.yaml", testRoutes)
+	got := execute(t.Context(), []string{"ONCEBUS_BROKER=localhost:9092", "ONCEBUS_ROUTES=" + routes}, "", "run")
+	if got.Code != cli.ExitWrong || !strings.Contains(got.Stderr, "ONCEBUS_BROKERS: not set") || !strings.HasSuffix(got.Stderr, "\nONCEBUS_BROKER: no setting has this name\n") {
+		t.Errorf("%+v", got)
+	}
+}

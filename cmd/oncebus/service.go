@@ -33,6 +33,11 @@ func (c service) run(ctx context.Context, args []string, p cli.Process) int {
 	s, routes, err := c.load(p.Environ)
 	if err != nil {
 		cli.Printf(p.Stderr, "%v\n", err)
+		if routes != nil { // they name further settings
+			for _, name := range settings.Unknown(p.Environ, routes) {
+				cli.Printf(p.Stderr, "%s: no setting has this name\n", name)
+			}
+		}
 		return cli.ExitWrong
 	}
 	log := cli.NewLogger(p.Stderr, s.LogLevel, s.LogFormat)

@@ -85,11 +85,11 @@ type namespaceKeys struct {
 	Namespace string   `json:"namespace"`
 	Routes    []string `json:"routes"` // that share the namespace
 	heldKeys
-	ByStatus map[string]*heldKeys `json:"by_status"`
-	Waiting  uint64               `json:"waiting"` // requests that wait for an outcome
-	OldestMS int64                `json:"oldest_ms"`
-	Judged   uint64               `json:"judged"`
-	Copies   uint64               `json:"copies"`
+	ByStatus   map[string]*heldKeys `json:"by_status"`
+	Waiting    uint64               `json:"waiting"` // requests that wait for an outcome
+	OldestMS   int64                `json:"oldest_ms"`
+	Judged     uint64               `json:"judged"`
+	Duplicates uint64               `json:"duplicates"`
 	// HitRate is the fraction of judged events that were duplicates, 0 to 1.
 	HitRate float64 `json:"hit_rate"`
 }
@@ -112,12 +112,12 @@ func sumKeys(tasks []front.TaskKeys) []namespaceKeys {
 			n.OldestMS = max(n.OldestMS, k.OldestMS)
 			n.Waiting += k.Waiting
 			n.Judged += k.Judged
-			n.Copies += k.Copies
+			n.Duplicates += k.Duplicates
 		}
 	}
 	for i := range all {
 		if all[i].Judged > 0 {
-			all[i].HitRate = float64(all[i].Copies) / float64(all[i].Judged)
+			all[i].HitRate = float64(all[i].Duplicates) / float64(all[i].Judged)
 		}
 	}
 	slices.SortFunc(all, func(a, b namespaceKeys) int { return cmp.Compare(a.Namespace, b.Namespace) })
@@ -131,7 +131,7 @@ func writeStats(to io.Writer, s shownStats, asJSON bool) error {
 	tw := tabwriter.NewWriter(to, 0, 0, 2, ' ', 0)
 	cli.Printf(tw, "namespace\troutes\tstatus\ttotal\tactive\texpired\toldest\twaiting\tjudged\tduplicates\thit rate\n")
 	for _, n := range s.Namespaces {
-		cli.Printf(tw, "%s\t%s\tall\t%d\t%d\t%d\t%v\t%d\t%d\t%d\t%s\n", n.Namespace, strings.Join(n.Routes, ","), n.Total, n.Active, n.Expired, (time.Duration(n.OldestMS) * time.Millisecond).Round(time.Second), n.Waiting, n.Judged, n.Copies,
+		cli.Printf(tw, "%s\t%s\tall\t%d\t%d\t%d\t%v\t%d\t%d\t%d\t%s\n", n.Namespace, strings.Join(n.Routes, ","), n.Total, n.Active, n.Expired, (time.Duration(n.OldestMS) * time.Millisecond).Round(time.Second), n.Waiting, n.Judged, n.Duplicates,
 			strconv.FormatFloat(100*n.HitRate, 'f', 2, 64)+" %")
 		for _, status := range slices.Sorted(maps.Keys(n.ByStatus)) {
 			h := n.ByStatus[status]

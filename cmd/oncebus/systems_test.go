@@ -23,7 +23,7 @@ import (
 // The tests here show the five systems that oncebus replaces, each from its shipped route file: the built program as a process, with
 // ordinary producers and consumers, on a real Apache Kafka or on the embedded broker.
 
-// onEveryBroker runs a scenario on a real Apache Kafka in parallel with other tests, and its twin on the embedded broker.
+// onEveryBroker runs a scenario on a real Apache Kafka in parallel with other tests, or on the embedded broker.
 func onEveryBroker(t *testing.T, file string, change *strings.Replacer, scenario func(t *testing.T, s *system)) {
 	t.Helper()
 	t.Parallel()
@@ -32,9 +32,9 @@ func onEveryBroker(t *testing.T, file string, change *strings.Replacer, scenario
 	}, func(t *testing.T) { scenario(t, onEmbedded(t, file, change)) })
 }
 
-// onKafka runs a scenario on the shared Apache Kafka. Its twin on the embedded broker shows the same of the program, so it runs only
-// where there is no Kafka, and with ONCEBUS_TEST_TWINS=true (make soak).
-func onKafka(t *testing.T, scenario func(t *testing.T, broker *kafkatest.Broker), twin func(t *testing.T)) {
+// onKafka runs a scenario on the shared Apache Kafka. On the embedded broker it shows the same of the program, so it runs there only
+// without a Kafka, and with ONCEBUS_TEST_EMBEDDED=true (make soak).
+func onKafka(t *testing.T, scenario func(t *testing.T, broker *kafkatest.Broker), withoutKafka func(t *testing.T)) {
 	t.Helper()
 	ran := false
 	t.Run("kafka", func(t *testing.T) {
@@ -42,8 +42,8 @@ func onKafka(t *testing.T, scenario func(t *testing.T, broker *kafkatest.Broker)
 		ran = true
 		scenario(t, broker)
 	})
-	if !ran || os.Getenv("ONCEBUS_TEST_TWINS") == "true" {
-		t.Run("embedded", twin)
+	if !ran || os.Getenv("ONCEBUS_TEST_EMBEDDED") == "true" {
+		t.Run("embedded", withoutKafka)
 	}
 }
 
@@ -232,7 +232,7 @@ func TestRealUserOperations(t *testing.T) {
 			}
 		}
 		if replayed == nil || string(replayed.Value) != `{"bought":1}` {
-			t.Fatalf("the copy of a completed operation is answered %+v", replayed)
+			t.Fatalf("the duplicate of a completed operation is answered %+v", replayed)
 		}
 
 		// A failure frees the key: a retry runs.
@@ -264,7 +264,7 @@ func TestRealUserOperations(t *testing.T) {
 		operation(1, "a5", "void", "CLOSE")
 		void := s.reply("operations.replies", "void")
 		if expect(t, void, "claim-status", "completed"); void.Value != nil {
-			t.Errorf("a void operation's copy is answered %q", void.Value)
+			t.Errorf("a void operation's duplicate is answered %q", void.Value)
 		}
 
 		// After the lease of a crashed executor the next event takes over the claim.
@@ -281,7 +281,7 @@ func TestRealUserOperations(t *testing.T) {
 		s.answer("operations.outcomes", old, "completed", []byte("first"))
 		operation(2, "a6", "crashed", "BUY")
 		if r := s.reply("operations.replies", "crashed"); string(r.Value) != "second" {
-			t.Errorf("after a crash the copy is answered %q", r.Value)
+			t.Errorf("after a crash the duplicate is answered %q", r.Value)
 		}
 		dead := s.count("oncebus.dead-letter", 1)
 		expect(t, dead[0], "verdict", "invalid")
@@ -372,28 +372,28 @@ func TestRealEconomyOperations(t *testing.T) {
 					s.send("economy.raw", partition, now, `{"account":"a","requestId":%q,"operation":"grant"}`, request)
 				}
 				send(0, "r1")
-				s.produce(&kgo.Record{Topic: s.topic("economy.raw"), Partition: 1, Key: []byte("twin"), Timestamp: now, Value: []byte(`{"account":"a","requestId":"r1","operation":"grant"}`)})
+				s.produce(&kgo.Record{Topic: s.topic("economy.raw"), Partition: 1, Key: []byte("duplicate"), Timestamp: now, Value: []byte(`{"account":"a","requestId":"r1","operation":"grant"}`)})
 				s.awaitProcessed()
 				granted := s.count("economy.run", 1)[0]
-				twin := func() *kgo.Record {
+				duplicate := func() *kgo.Record {
 					for _, r := range s.output("economy.replies") {
-						if string(r.Key) == "twin" {
+						if string(r.Key) == "duplicate" {
 							return r
 						}
 					}
 					return nil
 				}
 				if policy == "wait" {
-					if r := twin(); r != nil {
-						t.Errorf("the twin is answered before the outcome: %v", r.Headers)
+					if r := duplicate(); r != nil {
+						t.Errorf("the duplicate is answered before the outcome: %v", r.Headers)
 					}
 				} else {
-					expect(t, twin(), "verdict", "in_progress")
+					expect(t, duplicate(), "verdict", "in_progress")
 				}
 				s.answer("economy.outcomes", granted, "completed", []byte("granted"))
 				if policy == "wait" {
-					if r := twin(); r == nil || string(r.Value) != "granted" || headerOf(r, "oncebus-verdict") != "replayed" {
-						t.Errorf("the twin is answered %+v", r)
+					if r := duplicate(); r == nil || string(r.Value) != "granted" || headerOf(r, "oncebus-verdict") != "replayed" {
+						t.Errorf("the duplicate is answered %+v", r)
 					}
 				}
 				for n, kind := range []string{"failed", "rejected"} { // neither consumes the key

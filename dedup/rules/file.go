@@ -176,7 +176,7 @@ func decodeObject[T any](d *decoder, n *yaml.Node, at string, t *T, fields []fie
 		}
 		field := slices.IndexFunc(fields, func(f fieldOf[T]) bool { return f.name == key.Value })
 		if field < 0 {
-			d.fail(key, at, "unknown field %q; known are %s", key.Value, fieldNames(fields))
+			d.unknownField(key, at, strings.Split(fieldNames(fields), ", "))
 			continue
 		}
 		if first, ok := nodes[key.Value]; ok {
@@ -187,6 +187,15 @@ func decodeObject[T any](d *decoder, n *yaml.Node, at string, t *T, fields []fie
 		fields[field].read(d, t, value, join(at, key.Value))
 	}
 	return nodes
+}
+
+// unknownField reports a field that does not exist, with the one that is meant.
+func (d *decoder) unknownField(key *yaml.Node, at string, known []string) {
+	if name := nearest(key.Value, known); name != "" {
+		d.fail(key, at, "unknown field %q; did you mean %s?", key.Value, name)
+		return
+	}
+	d.fail(key, at, "unknown field %q; known are %s", key.Value, strings.Join(known, ", "))
 }
 
 func fieldNames[T any](fields []fieldOf[T]) string {
@@ -290,7 +299,13 @@ func (d *decoder) choice(n *yaml.Node, at string, names ...string) int {
 // list calls read for every element of a list that must not be empty.
 func (d *decoder) list(n *yaml.Node, at string, read func(n *yaml.Node, at string)) {
 	if n.Kind != yaml.SequenceNode {
-		d.fail(n, at, "want a list, found %s", describe(n))
+		want := "want a list"
+		if n.Kind == yaml.MappingNode {
+			want += ` (each element begins with "- ")`
+		} else if n.Kind == yaml.ScalarNode && n.Value != "" {
+			want += " such as [" + n.Value + "]"
+		}
+		d.fail(n, at, "%s, found %s", want, describe(n))
 		return
 	}
 	if len(n.Content) == 0 {

@@ -52,6 +52,7 @@ const testSecret = "s3cret"
 // hashed itself was written by hand from the documentation of the sources;
 // numbers and escapes in it are those of RFC 8785.
 func TestGoldenKeys(t *testing.T) {
+	tried := map[sourceKind]bool{}
 	for _, v := range []struct {
 		name, key, more string
 		in              Input
@@ -171,14 +172,18 @@ func TestGoldenKeys(t *testing.T) {
 			hashed:  `{"literals":[null,true,false],"numbers":[333333333.3333333,1e+30,4.5,0.002,1e-27],"string":"€$\u000f\nA'B\"\\\\\"/"}`,
 			wantKey: "2d5e01a318d0f0879ab568c4be289c8b1f64ef8921a53c6277d5e069978baacb", wantDigest: "94efe199a5b1796de0f566de4c4d27ed"},
 	} {
+		var more []string
+		if v.more != "" {
+			more = append(more, v.more)
+		}
+		routes := oneRoute(t, v.key, more...)
+		for _, s := range routes.Routes[0].Keys {
+			tried[s.kind] = true
+		}
 		t.Run(v.name, func(t *testing.T) {
-			var more []string
-			if v.more != "" {
-				more = append(more, v.more)
-			}
 			v.in.Topic = "in"
 			value := bytes.Clone(v.in.Value)
-			got, ex := oneRoute(t, v.key, more...).NewDeriver([]byte(testSecret)).Explain(&v.in)
+			got, ex := routes.NewDeriver([]byte(testSecret)).Explain(&v.in)
 			if got.Finding != Keyed {
 				t.Fatalf("%v: %s", got.Finding, got.Reason)
 			}
@@ -198,6 +203,11 @@ func TestGoldenKeys(t *testing.T) {
 				t.Error("the payload was changed")
 			}
 		})
+	}
+	for k, row := range kinds {
+		if !tried[sourceKind(k)] {
+			t.Errorf("source %s has no golden key", row.name)
+		}
 	}
 }
 

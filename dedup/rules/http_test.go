@@ -113,7 +113,7 @@ func TestMistakesInHTTP(t *testing.T) {
 	for _, v := range []struct{ name, file, want string }{
 		{"no mapping", "routes:\n- {name: a, window: 1h, output: out, " + plain + ",\n    http: /a}\n", ": want fields (" + fieldNames(httpFields) + `), found "/a"`},
 		{"nothing", route(plain, ""), ".path: is required\n.signature: is required"},
-		{"unknown field", part("pth: /a"), `: unknown field "pth"; known are ` + fieldNames(httpFields)},
+		{"unknown field", part("pth: /a"), `: unknown field "pth"; did you mean path?`},
 
 		{"relative path", path("a"), `.path: "a" does not begin with a slash`},
 		{"root", path("/"), `.path: "/" ends with a slash`},

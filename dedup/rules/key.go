@@ -2,6 +2,7 @@ package rules
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -130,7 +131,7 @@ func (d *Deriver) Derive(in *Input) Derived {
 	d.begin(in)
 	out := Derived{Time: in.Timestamp}
 	if d.plan == nil {
-		out.Finding, out.Reason = Malformed, shorten("no route names topic "+in.Topic)
+		out.Finding, out.Reason = Malformed, shorten("no route names topic "+in.Topic+"; the routes name "+strings.Join(slices.Sorted(maps.Keys(d.routes.byTopic)), ", "))
 		return out
 	}
 	route, st := d.selectRoute()

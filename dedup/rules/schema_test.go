@@ -2,6 +2,8 @@ package rules
 
 import (
 	"encoding/json"
+	"fmt"
+	"reflect"
 	"slices"
 	"testing"
 )
@@ -104,7 +106,6 @@ func TestSchemaAndDecoderAgree(t *testing.T) {
 		{"methods", choices(methods.Items), httpMethods[:]},
 		{"answer", choices(http.Properties["answer"]), answerNames[:]},
 		{"on_kafka_unavailable", choices(http.Properties["on_kafka_unavailable"]), kafkaUnavailableNames[:]},
-		{"bare sources", choices(source.OneOf[0]), []string{"record_key", "raw", "cloudevent", "order"}},
 	} {
 		if !slices.Equal(v.got, v.want) {
 			t.Errorf("%s: the schema has %v, the decoder %v", v.name, v.got, v.want)
@@ -118,4 +119,53 @@ func names[T any](fields []fieldOf[T]) []string {
 		list = append(list, f.name)
 	}
 	return list
+}
+
+// TestSchemaDefaultsAreTheDecoders writes each default of the schema into a
+// file: its meaning must be that of the file without it.
+func TestSchemaDefaultsAreTheDecoders(t *testing.T) {
+	var schema struct {
+		Defs map[string]struct {
+			Properties map[string]struct {
+				Default json.RawMessage `json:"default"`
+			} `json:"properties"`
+		} `json:"$defs"`
+	}
+	if err := json.Unmarshal([]byte(RoutesSchema), &schema); err != nil {
+		t.Fatal(err)
+	}
+	const plain = `name: a, topics: [in], window: 1h, output: out`
+	const claim = plain + `, mode: claim, outcomes: outcomes, replies: replies`
+	for _, object := range []struct{ def, before, after string }{
+		{"route", `key: [raw], `, ``},
+		{"order", `key: [{order: {`, `}}]`},
+		{"http", `key: [raw], http: {path: /a, signature: {scheme: none}, `, `}`},
+		{"signature", `key: [raw], http: {path: /a, signature: {scheme: hmac, secret: S, header: X, timestamp_header: T, `, `}}`},
+	} {
+		tried := 0
+		for name, p := range schema.Defs[object.def].Properties {
+			if p.Default == nil {
+				continue
+			}
+			read := func(base, key string) (*Routes, error) {
+				return ParseRoutes("f.yaml", fmt.Appendf(nil, "routes: [{%s, %s%s%s}]", base, object.before, key, object.after))
+			}
+			var with, without *Routes
+			var err error
+			for _, base := range []string{plain, claim, claim + ", while_in_progress: wait"} {
+				if with, err = read(base, name+": "+string(p.Default)); err == nil {
+					without, err = read(base, "")
+					break
+				}
+			}
+			if tried++; err != nil {
+				t.Errorf("%s: %s: %v", object.def, name, err)
+			} else if !reflect.DeepEqual(with, without) {
+				t.Errorf("%s: %s is %s in the schema, and another default in the decoder", object.def, name, p.Default)
+			}
+		}
+		if tried == 0 {
+			t.Errorf("%s: no default was tried", object.def)
+		}
+	}
 }

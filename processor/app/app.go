@@ -59,7 +59,7 @@ func newApp(t *Topology, m *Manifest, routes *rules.Routes) *App {
 		rt.Hasher = m.hasher(t.Topics[t.Repartition].Partitions)
 	}
 	for _, r := range routes.Routes {
-		info := &Route{Route: r, NamespaceID: m.Class(r.Namespace), Span: r.Span(), AdjacentStepMS: r.AdjacentStep(), Rule: r.ClaimRule(), NameBytes: []byte(r.Name)}
+		info := &Route{Route: r, NamespaceID: m.NamespaceID(r.Namespace), Span: r.Span(), AdjacentStepMS: r.AdjacentStep(), Rule: r.ClaimRule(), NameBytes: []byte(r.Name)}
 		if r.Mode == rules.ClaimMode {
 			rt.Outcomes[r.Claim.Outcomes] = append(rt.Outcomes[r.Claim.Outcomes], info)
 		}

@@ -14,9 +14,9 @@ import (
 // StatusCounter counts the live keys of one namespace id and status in one task. The
 // checkpoint has it, so that limits and statistics are right after a restart.
 type StatusCounter struct {
-	Class  uint8
-	status dedup.Status
-	Window dedup.Window
+	NamespaceID uint8
+	status      dedup.Status
+	Window      dedup.Window
 	dedup.KeyCounter
 }
 
@@ -35,7 +35,7 @@ func statusesOf(mode rules.Mode) []dedup.Status {
 // lookupCounts counts the judged events of a namespace id, and the duplicates among
 // them.
 type lookupCounts struct {
-	Class              uint8
+	NamespaceID        uint8
 	judged, duplicates uint64
 }
 
@@ -53,9 +53,9 @@ type place struct {
 	from, to int // in Counters
 }
 
-// class returns the counters of a namespace id; empty for one without a route.
-func (c *Counts) class(class uint8) []StatusCounter {
-	p := &c.place[class]
+// countersOf returns the counters of a namespace id; empty for one without a route.
+func (c *Counts) countersOf(namespaceID uint8) []StatusCounter {
+	p := &c.place[namespaceID]
 	return c.Counters[p.from:p.to]
 }
 
@@ -71,10 +71,10 @@ func (c *Counts) CopyTo(to *Counts) {
 func NewCounts(rt *App) Counts {
 	c := Counts{Counters: newCounters(rt)}
 	for i, one := range c.Counters {
-		p := &c.place[one.Class]
+		p := &c.place[one.NamespaceID]
 		if !p.known {
 			*p = place{known: true, hits: len(c.Hits), from: i}
-			c.Hits = append(c.Hits, lookupCounts{Class: one.Class})
+			c.Hits = append(c.Hits, lookupCounts{NamespaceID: one.NamespaceID})
 		}
 		p.to = i + 1
 	}
@@ -85,7 +85,7 @@ func NewCounts(rt *App) Counts {
 func newCounters(rt *App) []StatusCounter {
 	var all []StatusCounter
 	for _, r := range rt.Routes {
-		if slices.ContainsFunc(all, func(c StatusCounter) bool { return c.Class == r.NamespaceID }) {
+		if slices.ContainsFunc(all, func(c StatusCounter) bool { return c.NamespaceID == r.NamespaceID }) {
 			continue
 		}
 		for _, status := range statusesOf(r.Mode) {
@@ -93,14 +93,14 @@ func newCounters(rt *App) []StatusCounter {
 		}
 	}
 	slices.SortFunc(all, func(a, b StatusCounter) int {
-		return cmp.Or(cmp.Compare(a.Class, b.Class), cmp.Compare(a.status, b.status))
+		return cmp.Or(cmp.Compare(a.NamespaceID, b.NamespaceID), cmp.Compare(a.status, b.status))
 	})
 	return all
 }
 
 // CountLookup counts a judged event.
-func (c *Counts) CountLookup(class uint8, verdict dedup.Verdict) {
-	h := &c.Hits[c.place[class].hits]
+func (c *Counts) CountLookup(namespaceID uint8, verdict dedup.Verdict) {
+	h := &c.Hits[c.place[namespaceID].hits]
 	h.judged++
 	if verdict == dedup.Duplicate || verdict == dedup.InProgress || verdict == dedup.Replayed {
 		h.duplicates++
@@ -109,8 +109,8 @@ func (c *Counts) CountLookup(class uint8, verdict dedup.Verdict) {
 
 // LiveKeys returns the number of live keys of a namespace id, those of the open
 // transaction included.
-func (c *Counts) LiveKeys(class uint8) (n uint64) {
-	for _, one := range c.class(class) {
+func (c *Counts) LiveKeys(namespaceID uint8) (n uint64) {
+	for _, one := range c.countersOf(namespaceID) {
 		if one.status != StatusWaiting {
 			n += one.Live()
 		}
@@ -150,12 +150,12 @@ func (c *Counts) AddWaiting(row *dedup.Row, n int) {
 }
 
 // Waiting returns how many requests of a namespace id wait for an outcome.
-func (c *Counts) Waiting(class uint8) uint64 { return c.Of(class, StatusWaiting).Live() }
+func (c *Counts) Waiting(namespaceID uint8) uint64 { return c.Of(namespaceID, StatusWaiting).Live() }
 
 // Advance subtracts the keys of a namespace id whose retention is over at its stream
 // time, in ms.
-func (c *Counts) Advance(class uint8, streamTime int64) {
-	all := c.class(class)
+func (c *Counts) Advance(namespaceID uint8, streamTime int64) {
+	all := c.countersOf(namespaceID)
 	for i := range all {
 		all[i].Advance(all[i].Window, streamTime)
 	}
@@ -171,12 +171,12 @@ func (c *Counts) Encode() string {
 	var b []byte
 	for i := range c.Counters {
 		if one := &c.Counters[i]; one.Live() > 0 {
-			b = one.Append(append(b, one.Class, byte(one.status)))
+			b = one.Append(append(b, one.NamespaceID, byte(one.status)))
 		}
 	}
 	for _, h := range c.Hits {
 		if h.judged > 0 {
-			b = append(b, h.Class, hitsMark)
+			b = append(b, h.NamespaceID, hitsMark)
 			b = binary.AppendUvarint(b, h.judged)
 			b = binary.AppendUvarint(b, h.duplicates)
 		}
@@ -194,7 +194,7 @@ func (c *Counts) Decode(text string) (recount map[uint8]bool, err error) {
 		if len(b) < 2 {
 			return nil, fmt.Errorf("%w: cut short in the counts of keys", wire.ErrCheckpoint)
 		}
-		class, status := b[0], b[1]
+		namespaceID, status := b[0], b[1]
 		b = b[2:]
 		if status == hitsMark {
 			judged, n := binary.Uvarint(b)
@@ -203,7 +203,7 @@ func (c *Counts) Decode(text string) (recount map[uint8]bool, err error) {
 				return nil, fmt.Errorf("%w: cut short in the counts of events", wire.ErrCheckpoint)
 			}
 			b = b[n+m:]
-			if p := c.place[class]; p.known {
+			if p := c.place[namespaceID]; p.known {
 				c.Hits[p.hits].judged, c.Hits[p.hits].duplicates = judged, duplicates
 			}
 			continue
@@ -213,20 +213,20 @@ func (c *Counts) Decode(text string) (recount map[uint8]bool, err error) {
 			return nil, fmt.Errorf("%w: %w", wire.ErrCheckpoint, err)
 		}
 		b = rest
-		switch known := c.Of(class, dedup.Status(status)); {
+		switch known := c.Of(namespaceID, dedup.Status(status)); {
 		case known == nil:
 		case counted.Fits(known.Window):
 			known.KeyCounter = counted
 		default:
-			recount[class] = true
+			recount[namespaceID] = true
 		}
 	}
 	return recount, nil
 }
 
 // Of returns the counter of a namespace id and status, nil for rows that are not counted.
-func (c *Counts) Of(class uint8, status dedup.Status) *StatusCounter {
-	all := c.class(class)
+func (c *Counts) Of(namespaceID uint8, status dedup.Status) *StatusCounter {
+	all := c.countersOf(namespaceID)
 	for i := range all {
 		if all[i].status == status {
 			return &all[i]
@@ -251,10 +251,10 @@ type KeyCount struct {
 	// OldestMS is how far the oldest key is behind stream time, in ms of event
 	// time.
 	OldestMS int64 `json:"oldest_ms"`
-	// Judged and Copies count the events of the namespace, and the duplicates
+	// Judged and Duplicates count the events of the namespace, and the duplicates
 	// among them, since the app began. Only the first status has them.
-	Judged uint64 `json:"judged"`
-	Copies uint64 `json:"copies"`
+	Judged     uint64 `json:"judged"`
+	Duplicates uint64 `json:"duplicates"`
 	// Waiting is the number of requests that wait for an outcome. Only the
 	// first status has it.
 	Waiting uint64 `json:"waiting"`
@@ -268,19 +268,19 @@ func (c *Counts) List(rt *App, at *wire.Checkpoint) []KeyCount {
 		if one.status == StatusWaiting {
 			continue
 		}
-		streamTime := at.StreamTimes.Of(one.Class)
+		streamTime := at.StreamTimes.Of(one.NamespaceID)
 		count := KeyCount{
-			Namespace: rt.Namespaces[one.Class], Routes: rt.RoutesOf[one.Class], Status: one.status.String(),
+			Namespace: rt.Namespaces[one.NamespaceID], Routes: rt.RoutesOf[one.NamespaceID], Status: one.status.String(),
 			Total: one.Live(), Active: one.Active(one.Window, streamTime),
 		}
 		count.Expired = count.Total - count.Active
 		if first, ok := one.Oldest(); ok && streamTime != dedup.NoStreamTime {
 			count.OldestMS = max(0, streamTime-first)
 		}
-		if i == 0 || c.Counters[i-1].Class != one.Class {
-			h := c.Hits[c.place[one.Class].hits]
-			count.Judged, count.Copies = h.judged, h.duplicates
-			if requests := c.Of(one.Class, StatusWaiting); requests != nil {
+		if i == 0 || c.Counters[i-1].NamespaceID != one.NamespaceID {
+			h := c.Hits[c.place[one.NamespaceID].hits]
+			count.Judged, count.Duplicates = h.judged, h.duplicates
+			if requests := c.Of(one.NamespaceID, StatusWaiting); requests != nil {
 				count.Waiting = requests.Live()
 			}
 		}

@@ -105,8 +105,8 @@ func (m *Manifest) Start(topic string, partition int32) int64 {
 	return 0
 }
 
-// Class returns the id of a namespace. The manifest must have it.
-func (m *Manifest) Class(namespace string) uint8 {
+// NamespaceID returns the id of a namespace. The manifest must have it.
+func (m *Manifest) NamespaceID(namespace string) uint8 {
 	return uint8(slices.IndexFunc(m.Namespaces, func(n manifestNamespace) bool { return n.Name == namespace }))
 }
 

@@ -119,6 +119,10 @@ func (s *setup) createTopics(ctx context.Context, t *Topology, topics []newTopic
 		if err == nil {
 			err = resp.Err
 		}
+		if errors.Is(err, kerr.InvalidReplicationFactor) {
+			return fmt.Errorf("create topic %s with %d replicas: %w; set ONCEBUS_REPLICATION_FACTOR to at most the number of brokers, or start more brokers",
+				topic.name, s.cfg.ReplicationFactor, err)
+		}
 		if err != nil && !errors.Is(err, kerr.TopicAlreadyExists) {
 			return fmt.Errorf("create topic %s: %w", topic.name, kafka.Denied(err, "Create", kafka.ResourceTopic, topic.name))
 		}

@@ -142,7 +142,7 @@ func (i *Inspector) Lookup(ctx context.Context, d *rules.Derived) (Entry, bool, 
 		return Entry{}, false, err
 	}
 	topic, partitions := i.place(d)
-	class := i.rt.ByName[d.Route.Name].NamespaceID
+	namespaceID := i.rt.ByName[d.Route.Name].NamespaceID
 	for _, partition := range partitions {
 		entry := Entry{Task: app.TaskID{Topic: topic, Partition: partition}.String(), Partition: partition, StreamTime: dedup.NoStreamTime}
 		rows := map[dedup.Digest]dedup.Row{}
@@ -150,8 +150,8 @@ func (i *Inspector) Lookup(ctx context.Context, d *rules.Derived) (Entry, bool, 
 			switch {
 			case string(rec.Key) == wire.CheckpointKey:
 				c, err := wire.DecodeCheckpoint(rec.Value)
-				if err == nil && c.StreamTimes.Has[class] {
-					entry.StreamTime = c.StreamTimes.At[class]
+				if err == nil && c.StreamTimes.Has[namespaceID] {
+					entry.StreamTime = c.StreamTimes.At[namespaceID]
 				}
 				return err
 			case bytes.Equal(rec.Key, d.Digest[:]), d.HasAdjacent && (bytes.Equal(rec.Key, d.Adjacent[0][:]) || bytes.Equal(rec.Key, d.Adjacent[1][:])):

@@ -277,5 +277,7 @@ func TestClientDisconnects(t *testing.T) {
 	}
 	b.wait("the request to be in flight", func() bool { return i.Requests() == 1 })
 	_ = conn.Close()
-	b.wait("the request to end", func() bool { return i.count("oncebus_http_requests_total", "code", "499", "response", "gone") == 1 })
+	b.wait("the request to end", func() bool {
+		return i.count("oncebus_http_requests_total", "code", "499", "response", "disconnected") == 1
+	})
 }

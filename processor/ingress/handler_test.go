@@ -92,7 +92,7 @@ func TestHalfClosedWithoutAVerdict(t *testing.T) {
 		}
 		got[0].problem(t, c.what, c.problem, c.status)
 	}
-	if i.count("oncebus_http_requests_total", "code", "499", "response", "gone") != 2 || i.Requests() != 0 ||
+	if i.count("oncebus_http_requests_total", "code", "499", "response", "disconnected") != 2 || i.Requests() != 0 ||
 		i.count("oncebus_http_requests_in_flight") != 0 || i.count("oncebus_http_body_bytes") != 0 {
 		t.Error("wrong metrics")
 	}
@@ -189,7 +189,9 @@ func TestCancelledStream(t *testing.T) {
 	if err := <-ended; !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
-	b.wait("the request to end", func() bool { return i.count("oncebus_http_requests_total", "code", "499", "response", "gone") == 1 })
+	b.wait("the request to end", func() bool {
+		return i.count("oncebus_http_requests_total", "code", "499", "response", "disconnected") == 1
+	})
 	b.judge()
 	got, err := i.try(client, i.request("POST", "/signals", strings.NewReader(event("b"))))
 	if err != nil {

@@ -57,7 +57,7 @@ const statusDisconnected = 499
 
 // disconnected makes ServeHTTP close the connection without a response.
 func disconnected() *response {
-	return &response{status: statusDisconnected, name: "gone", disconnected: true}
+	return &response{status: statusDisconnected, name: "disconnected", disconnected: true}
 }
 
 // The responses to requests that never become events.

@@ -172,9 +172,9 @@ func (t *State) mayWait(route *app.Route) bool {
 // to an offset.
 func (t *State) BypassedUpTo(offset int64) {
 	for _, id := range t.App.FailOpen[t.ID.Topic] {
-		at := slices.IndexFunc(t.Open.Bypassed, func(p wire.BypassedOffset) bool { return p.Class == id })
+		at := slices.IndexFunc(t.Open.Bypassed, func(p wire.BypassedOffset) bool { return p.NamespaceID == id })
 		if at < 0 {
-			t.Open.Bypassed = append(t.Open.Bypassed, wire.BypassedOffset{Class: id, To: offset})
+			t.Open.Bypassed = append(t.Open.Bypassed, wire.BypassedOffset{NamespaceID: id, To: offset})
 			continue
 		}
 		t.Open.Bypassed[at].To = max(offset, t.Open.Bypassed[at].To)

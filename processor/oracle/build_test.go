@@ -23,8 +23,8 @@ func testConfig() Config {
 		Repartition: "app-repartition", Changelog: "app-repartition-changelog", Partitions: 2,
 		Topics: map[string]uint16{"signals.raw": 1, "orders.raw": 3},
 		Routes: []Route{
-			{Name: "signals", Class: 1, Window: window, Grace: grace, Skew: skew, Output: "signals", Duplicates: To, DuplicatesTo: "duplicates", DeadLetter: "dead"},
-			{Name: "orders", Class: 2, Window: window, Grace: grace, Skew: skew, Output: "orders", Duplicates: Forward, Late: Forward, Future: Clamp, DeadLetter: "dead"},
+			{Name: "signals", NamespaceID: 1, Window: window, Grace: grace, Skew: skew, Output: "signals", Duplicates: To, DuplicatesTo: "duplicates", DeadLetter: "dead"},
+			{Name: "orders", NamespaceID: 2, Window: window, Grace: grace, Skew: skew, Output: "orders", Duplicates: Forward, Late: Forward, Future: Clamp, DeadLetter: "dead"},
 		},
 		Emissions: map[string]Emission{"signals": two, "orders": two, "duplicates": two, "dead": two},
 	}
@@ -142,9 +142,9 @@ func keyText(id string) string {
 // as of the event time at; both are after base.
 func (w *world) let(s Sent, verdict string, stamp, at int64) {
 	r := w.repartition(s, stamp)
-	class := w.class(s.Route)
+	namespaceID := w.namespaceID(s.Route)
 	w.emit(s, s.Route, headerRoute, s.Route, headerVerdict, verdict, headerKey, keyText(s.ID))
-	row := binary.AppendVarint([]byte{1, 0, class, 0}, base+at)
+	row := binary.AppendVarint([]byte{1, 0, namespaceID, 0}, base+at)
 	for _, n := range []uint64{uint64(w.cfg.Topics[s.Topic]), uint64(s.Partition), uint64(s.Offset)} {
 		row = binary.AppendUvarint(row, n)
 	}
@@ -154,12 +154,12 @@ func (w *world) let(s Sent, verdict string, stamp, at int64) {
 	w.judged(r, s, base+at)
 }
 
-func (w *world) class(route string) uint8 {
-	return w.cfg.Routes[slices.IndexFunc(w.cfg.Routes, func(r Route) bool { return r.Name == route })].Class
+func (w *world) namespaceID(route string) uint8 {
+	return w.cfg.Routes[slices.IndexFunc(w.cfg.Routes, func(r Route) bool { return r.Name == route })].NamespaceID
 }
 
-func (w *world) seen(r *Record, class uint8, at int64) {
-	w.times[r.Partition][class] = max(w.times[r.Partition][class], at)
+func (w *world) seen(r *Record, namespaceID uint8, at int64) {
+	w.times[r.Partition][namespaceID] = max(w.times[r.Partition][namespaceID], at)
 	w.next[r.Partition] = r.Offset + 1
 }
 
@@ -168,7 +168,7 @@ func (w *world) seen(r *Record, class uint8, at int64) {
 func (w *world) judged(r *Record, s Sent, at int64) {
 	w.next[r.Partition] = r.Offset + 1
 	if cmp.Or(s.Time, s.Timestamp) == at {
-		w.seen(r, w.class(s.Route), at)
+		w.seen(r, w.namespaceID(s.Route), at)
 	}
 }
 
@@ -203,9 +203,9 @@ func (w *world) commit(partition int32) {
 	w.number[partition]++
 	b := binary.AppendVarint([]byte{1, 0}, w.next[partition])
 	b = binary.AppendVarint(binary.AppendVarint(b, 0), w.number[partition])
-	for class := range uint8(4) {
-		if at, ok := w.times[partition][class]; ok {
-			b = binary.AppendVarint(append(b, class), at)
+	for namespaceID := range uint8(4) {
+		if at, ok := w.times[partition][namespaceID]; ok {
+			b = binary.AppendVarint(append(b, namespaceID), at)
 		}
 	}
 	r := w.append(Record{Topic: w.cfg.Changelog, Partition: partition, Timestamp: base + w.number[partition], Key: []byte("checkpoint"), Value: b})

@@ -13,10 +13,10 @@ import (
 // and whose executors give every outcome a record key of its own. Durations are
 // ms.
 type Claims struct {
-	// Route is its name and that of its namespace, Class the namespace's number
+	// Route is its name and that of its namespace, NamespaceID the namespace's number
 	// in the manifest. "" if the app has no other route.
-	Route string
-	Class uint8
+	Route       string
+	NamespaceID uint8
 
 	Repartition, Changelog     string
 	Output, Replies, Dead      string
@@ -125,7 +125,7 @@ func (c *Claims) outcomes(live map[string][]Record, counts map[string]int) map[p
 	for i := range live[c.Outcomes] {
 		r := &live[c.Outcomes][i]
 		raw, err := base64.RawURLEncoding.DecodeString(text(r, "oncebus-claim-token"))
-		if err == nil && len(raw) > 1 && raw[1] == c.Class { // version 1 | class 1 | …
+		if err == nil && len(raw) > 1 && raw[1] == c.NamespaceID { // version 1 | namespace id 1 | …
 			sent[place{c.OutcomesNumber, r.Partition, r.Offset}] = r
 			counts[c.Outcomes]++
 		}
@@ -364,7 +364,7 @@ func (k *claim) row() string {
 	return fmt.Sprintf("%s, attempt %d, first %d at %v", k.status, k.attempt, k.first, k.at)
 }
 
-// readRow describes a row: version 1 | flags 1 | class 1 | status 1 |
+// readRow describes a row: version 1 | flags 1 | namespace id 1 | status 1 |
 // first varint | topic, partition, offset uvarint | [fingerprint 8] |
 // [attempt uvarint] | … (rows of routes with adjacent buckets have a shift there; the oracle has none)
 func readRow(b []byte) string {
@@ -390,7 +390,7 @@ func (c *Claims) compareRows(want map[digest]string, changelog []Record) (wrong 
 	got := map[digest]string{}
 	for i := range changelog {
 		r := &changelog[i]
-		if len(r.Key) == len(digest{}) && len(r.Value) > 4 && (c.Route == "" || r.Value[2] == c.Class) {
+		if len(r.Key) == len(digest{}) && len(r.Value) > 4 && (c.Route == "" || r.Value[2] == c.NamespaceID) {
 			got[digest(r.Key)] = readRow(r.Value)
 		}
 	}

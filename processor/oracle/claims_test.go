@@ -175,7 +175,7 @@ func TestClaimsCheckerSees(t *testing.T) {
 func claimStory() *world {
 	w := story()
 	w.cfg.Topics["ops.raw"] = 5
-	w.cfg.Claims = []Claims{{Route: "ops", Class: 3, Window: window, Grace: grace, Skew: skew, Output: "ops.run", Replies: "ops.replies"}}
+	w.cfg.Claims = []Claims{{Route: "ops", NamespaceID: 3, Window: window, Grace: grace, Skew: skew, Output: "ops.run", Replies: "ops.replies"}}
 	s := Sent{Route: "ops", ID: idAt(0, "op"), Record: Record{
 		Topic: "ops.raw", Partition: 1, Timestamp: base + 6000, Key: []byte("r"), Headers: []Header{{"x", nil}, {"oncebus-verdict", []byte("forged")}},
 	}}

@@ -11,20 +11,20 @@ func isOutcome(r *Record) bool {
 
 // pass moves the stream time past an event of claim mode.
 func (f *fold) pass(e *envelope, c *Claims, present int64) {
-	last, running := f.times[c.Class], f.seen[c.Class]
+	last, running := f.times[c.NamespaceID], f.seen[c.NamespaceID]
 	switch {
 	case e.time > add(present, c.Skew), running && e.time < add(last, -add(c.Window, c.Grace)):
 		return // not judged
 	case !running || e.time > last:
-		f.times[c.Class] = e.time
+		f.times[c.NamespaceID] = e.time
 	}
-	f.seen[c.Class] = true
+	f.seen[c.NamespaceID] = true
 }
 
 // ofClaims reports whether a row of the changelog is one of claim mode.
 func (c *check) ofClaims(row *Record) bool {
 	for i := range c.cfg.Claims {
-		if len(row.Value) > 2 && row.Value[2] == c.cfg.Claims[i].Class {
+		if len(row.Value) > 2 && row.Value[2] == c.cfg.Claims[i].NamespaceID {
 			return true
 		}
 	}

@@ -25,7 +25,7 @@ func TestTheRulesAgree(t *testing.T) {
 	for seed := range uint64(300) {
 		rng := rand.New(rand.NewPCG(seed, 1))
 		r := Route{
-			Class: uint8(1 + rng.IntN(3)), Window: rng.Int64N(50), Grace: rng.Int64N(10), Skew: rng.Int64N(10),
+			NamespaceID: uint8(1 + rng.IntN(3)), Window: rng.Int64N(50), Grace: rng.Int64N(10), Skew: rng.Int64N(10),
 			Output: "out", DeadLetter: "dead", Duplicates: To, DuplicatesTo: "duplicates",
 		}
 		if rng.IntN(10) == 0 {
@@ -60,7 +60,7 @@ func compareRules(t *testing.T, rng *rand.Rand, seed uint64, r Route) {
 		prior, held := rows[e.digest]
 		var row dedup.Row
 		if verdict == dedup.Unique {
-			ev := dedup.Event{Digest: e.digest, Time: eventTime, At: dedup.Position{Topic: e.from.topic, Partition: e.from.partition, Offset: e.from.offset}, NamespaceID: r.Class}
+			ev := dedup.Event{Digest: e.digest, Time: eventTime, At: dedup.Position{Topic: e.from.topic, Partition: e.from.partition, Offset: e.from.offset}, NamespaceID: r.NamespaceID}
 			verdict, row = dedup.Decide(ev, prior, held, span, streamTime)
 			streamTime = dedup.NextStreamTime(streamTime, at, eventTime)
 		}
@@ -70,8 +70,8 @@ func compareRules(t *testing.T, rng *rand.Rand, seed uint64, r Route) {
 		if verdict != dedup.Invalid && e.time != eventTime {
 			t.Fatalf("seed %d, event %d: event time %d, dedup says %d", seed, n, e.time, eventTime)
 		}
-		if streamTime != dedup.NoStreamTime && (!f.seen[r.Class] || f.times[r.Class] != streamTime) {
-			t.Fatalf("seed %d, event %d: stream time %d, dedup says %d", seed, n, f.times[r.Class], streamTime)
+		if streamTime != dedup.NoStreamTime && (!f.seen[r.NamespaceID] || f.times[r.NamespaceID] != streamTime) {
+			t.Fatalf("seed %d, event %d: stream time %d, dedup says %d", seed, n, f.times[r.NamespaceID], streamTime)
 		}
 		if wrote := verdict == dedup.Unique || verdict == dedup.AfterWindow; wrote != j.wrote {
 			t.Fatalf("seed %d, event %d: %s wrote a row: %t", seed, n, j.verdict, j.wrote)
@@ -122,11 +122,11 @@ func TestGoldenEncodings(t *testing.T) {
 			t.Errorf("%d bytes of an envelope were read", n)
 		}
 	}
-	r := row{first: 100, at: place{256, 3, 300}, class: 7}
+	r := row{first: 100, at: place{256, 3, 300}, namespaceID: 7}
 	if got, want := r.value(nil), []byte{1, 0, 7, 0, 0xc8, 0x01, 0x80, 0x02, 0x03, 0xac, 0x02}; !bytes.Equal(got, want) {
 		t.Errorf("row %x, want %x", got, want)
 	}
-	// next 100, epoch 2, sequence 9, class 1 at 100, class 200 at -4
+	// next 100, epoch 2, sequence 9, namespace id 1 at 100, namespace id 200 at -4
 	c, err := openCheckpoint([]byte{1, 0, 0xc8, 0x01, 0x04, 0x12, 1, 0xc8, 0x01, 200, 0x07})
 	if err != nil || c.next != 100 || c.sequence != 9 || !c.seen[1] || c.times[1] != 100 || !c.seen[200] || c.times[200] != -4 || c.seen[2] {
 		t.Errorf("checkpoint next %d, sequence %d, error %v", c.next, c.sequence, err)

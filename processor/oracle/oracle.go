@@ -34,7 +34,7 @@ const (
 type Route struct {
 	Name         string
 	Namespace    string // "": Name
-	Class        uint8  // number of its namespace in the manifest
+	NamespaceID  uint8  // number of its namespace in the manifest
 	Window       int64
 	Grace        int64
 	Skew         int64

@@ -64,7 +64,7 @@ func (m *model) step() {
 	name := r.Name + "/" + s.ID
 	prior, held := m.rows[name]
 	if verdict == dedup.Unique {
-		verdict, row = dedup.Decide(dedup.Event{Time: eventTime, NamespaceID: r.Class}, prior, held, span, streamTime)
+		verdict, row = dedup.Decide(dedup.Event{Time: eventTime, NamespaceID: r.NamespaceID}, prior, held, span, streamTime)
 		defer func() { m.last[task] = dedup.NextStreamTime(streamTime, at, eventTime) }()
 	}
 	switch verdict {
@@ -85,7 +85,7 @@ func (m *model) step() {
 		m.late(s, topic, eventTime, streamTime)
 		if streamTime != dedup.NoStreamTime && !span.Late(eventTime, streamTime) && eventTime == at {
 			// Late by its row alone: it was admitted, and moved stream time.
-			m.times[home(s.ID)][r.Class] = max(m.times[home(s.ID)][r.Class], base+eventTime)
+			m.times[home(s.ID)][r.NamespaceID] = max(m.times[home(s.ID)][r.NamespaceID], base+eventTime)
 		}
 	default:
 		m.turned(s, m.now, verdict.String(), r.DeadLetter, fmt.Sprintf("event time %d is more than 500ms ahead of the broker's %d", base+at, base+m.now))

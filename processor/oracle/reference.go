@@ -82,15 +82,15 @@ func (f *fields) unsigned(below uint64) uint64 {
 
 // A row is the state of one dedup key: when and where it was first seen.
 type row struct {
-	first int64
-	at    place
-	class uint8
+	first       int64
+	at          place
+	namespaceID uint8
 }
 
-// value is the row in the changelog: version | no flags | class |
+// value is the row in the changelog: version | no flags | namespace id |
 // status "seen" | first | topic | partition | offset.
 func (r *row) value(dst []byte) []byte {
-	dst = append(dst, 1, 0, r.class, 0)
+	dst = append(dst, 1, 0, r.namespaceID, 0)
 	dst = binary.AppendVarint(dst, r.first)
 	dst = binary.AppendUvarint(dst, uint64(r.at.topic))
 	dst = binary.AppendUvarint(dst, uint64(r.at.partition))
@@ -101,8 +101,8 @@ func (r *row) value(dst []byte) []byte {
 // its records.
 type fold struct {
 	rows  map[digest]row
-	times [256]int64 // stream time by class
-	seen  [256]bool  // the class has a stream time
+	times [256]int64 // stream time by namespace id
+	seen  [256]bool  // the namespace id has a stream time
 }
 
 func newFold() *fold { return &fold{rows: map[digest]row{}} }
@@ -120,7 +120,7 @@ type judgement struct {
 // judge is the product's section 6, "Time", in one place. e.time is set to the
 // event time that counts.
 func (f *fold) judge(e *envelope, r *Route, present int64) judgement {
-	last, running := f.times[r.Class], f.seen[r.Class]
+	last, running := f.times[r.NamespaceID], f.seen[r.NamespaceID]
 	clamped := false
 	if latest := add(present, r.Skew); e.time > latest {
 		if r.Future != Clamp {
@@ -139,9 +139,9 @@ func (f *fold) judge(e *envelope, r *Route, present int64) judgement {
 	switch {
 	case clamped: // moves nothing
 	case !running || e.time > last:
-		f.times[r.Class], f.seen[r.Class] = e.time, true
+		f.times[r.NamespaceID], f.seen[r.NamespaceID] = e.time, true
 	}
-	next := row{first: e.time, at: e.from, class: r.Class}
+	next := row{first: e.time, at: e.from, namespaceID: r.NamespaceID}
 	prior, known := f.rows[e.digest]
 	forgotten := running && prior.first < add(last, -add(add(r.Window, r.Window), r.Grace))
 	switch {
@@ -191,7 +191,7 @@ type checkpoint struct {
 
 // openCheckpoint reads: version 1 | flags, 1 for counts | next, leader epoch,
 // sequence, varints | length of the counts of keys, uvarint, and these | for each
-// class that has one: class | stream time, varint.
+// namespace id that has one: namespace id | stream time, varint.
 func openCheckpoint(b []byte) (c checkpoint, err error) {
 	if len(b) < 2 || b[0] != 1 || b[1] > 1 {
 		return c, fmt.Errorf("is no checkpoint: %x", b)
@@ -208,9 +208,9 @@ func openCheckpoint(b []byte) (c checkpoint, err error) {
 		f.rest = f.rest[n:]
 	}
 	for len(f.rest) > 0 {
-		class := f.rest[0]
+		namespaceID := f.rest[0]
 		f.rest = f.rest[1:]
-		c.times[class], c.seen[class] = f.signed(), true
+		c.times[namespaceID], c.seen[namespaceID] = f.signed(), true
 	}
 	if f.bad {
 		return c, fmt.Errorf("is no checkpoint: %x", b)

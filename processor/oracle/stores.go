@@ -63,13 +63,13 @@ func (t *task) wrote(value []byte) bool {
 	return slices.ContainsFunc(t.checkpoints, func(r *Record) bool { return bytes.Equal(r.Value, value) })
 }
 
-// A horizon is the time below which rows of a class may have been dropped.
+// A horizon is the time below which rows of a namespace id may have been dropped.
 type horizon struct {
 	time int64
 	ok   bool // it exists
 }
 
-// horizons returns the horizon of each class: one class has one stream time,
+// horizons returns the horizon of each namespace id: one namespace id has one stream time,
 // its routes may differ in patience. The time is that of the partition's last
 // checkpoint and not of the store's own. A process drops rows as its stream
 // time goes on, and what it had in memory above the position it lost when it
@@ -86,26 +86,26 @@ func (c *check) horizons(s *Store) (before [256]horizon) {
 	if err != nil {
 		return before // no checkpoint, no stream time: nothing may be missing
 	}
-	drop := func(class uint8, hold int64) {
-		if !cp.seen[class] {
+	drop := func(namespaceID uint8, hold int64) {
+		if !cp.seen[namespaceID] {
 			return
 		}
-		time := add(cp.times[class], -hold)
-		if b := &before[class]; !b.ok || time < b.time {
+		time := add(cp.times[namespaceID], -hold)
+		if b := &before[namespaceID]; !b.ok || time < b.time {
 			*b = horizon{time, true}
 		}
 	}
 	for i := range c.cfg.Routes {
-		drop(c.cfg.Routes[i].Class, hold(&c.cfg.Routes[i]))
+		drop(c.cfg.Routes[i].NamespaceID, hold(&c.cfg.Routes[i]))
 	}
 	for i := range c.cfg.Claims {
-		drop(c.cfg.Claims[i].Class, c.cfg.Claims[i].hold())
+		drop(c.cfg.Claims[i].NamespaceID, c.cfg.Claims[i].hold())
 	}
 	return before
 }
 
 // expired reports whether a row, as the changelog has it, lies below its
-// class's horizon.
+// namespace id's horizon.
 func expired(value []byte, horizons *[256]horizon) bool {
 	if len(value) < 5 {
 		return false

@@ -179,10 +179,10 @@ func (c *check) rows(t *task, r *Record, cp *checkpoint) {
 
 // streamTimes compares the stream times of a checkpoint with the fold's (K5).
 func (c *check) streamTimes(t *task, r *Record, cp *checkpoint) {
-	for class := range cp.seen {
-		if cp.seen[class] != t.fold.seen[class] || cp.times[class] != t.fold.times[class] {
-			c.add("K5", "%s: checkpoint with sequence %d has stream time %d (%t) for class %d, want %d (%t)", at(r), cp.sequence,
-				cp.times[class], cp.seen[class], class, t.fold.times[class], t.fold.seen[class])
+	for namespaceID := range cp.seen {
+		if cp.seen[namespaceID] != t.fold.seen[namespaceID] || cp.times[namespaceID] != t.fold.times[namespaceID] {
+			c.add("K5", "%s: checkpoint with sequence %d has stream time %d (%t) for namespace id %d, want %d (%t)", at(r), cp.sequence,
+				cp.times[namespaceID], cp.seen[namespaceID], namespaceID, t.fold.times[namespaceID], t.fold.seen[namespaceID])
 		}
 	}
 }

@@ -17,15 +17,15 @@ func countKeys(rt *app.App, c *wire.Checkpoint, store *state.Store) (app.Counts,
 		return app.Counts{}, kafka.OperatorErrorf("%w; run the build that wrote it", err)
 	}
 	for _, h := range all.Hits {
-		if !c.Counted && c.StreamTimes.Has[h.Class] {
-			recount[h.Class] = true
+		if !c.Counted && c.StreamTimes.Has[h.NamespaceID] {
+			recount[h.NamespaceID] = true
 		}
 	}
 	if len(recount) == 0 {
 		return all, nil
 	}
 	for i := range all.Counters {
-		if one := &all.Counters[i]; recount[one.Class] {
+		if one := &all.Counters[i]; recount[one.NamespaceID] {
 			one.KeyCounter = dedup.NewKeyCounter(one.Window)
 		}
 	}

@@ -50,15 +50,15 @@ const deadLetteredMax = 4096
 // BypassedOffset is the input offset before which the events of a namespace id were
 // forwarded unchecked.
 type BypassedOffset struct {
-	Class uint8 // namespace id
-	To    int64
+	NamespaceID uint8
+	To          int64
 }
 
 // BypassedTo returns the offset before which a namespace id's events were emitted or
 // forwarded, at least Next.
-func (c *Checkpoint) BypassedTo(class uint8) int64 {
+func (c *Checkpoint) BypassedTo(namespaceID uint8) int64 {
 	for _, p := range c.Bypassed {
-		if p.Class == class {
+		if p.NamespaceID == namespaceID {
 			return max(p.To, c.Next)
 		}
 	}
@@ -98,11 +98,11 @@ type streamTimes struct {
 }
 
 // Of returns the stream time of a namespace id in ms, or dedup.NoStreamTime.
-func (s *streamTimes) Of(class uint8) int64 {
-	if !s.Has[class] {
+func (s *streamTimes) Of(namespaceID uint8) int64 {
+	if !s.Has[namespaceID] {
 		return dedup.NoStreamTime
 	}
-	return s.At[class]
+	return s.At[namespaceID]
 }
 
 // ErrCheckpoint is wrapped by every error of a checkpoint that cannot be decoded.
@@ -141,7 +141,7 @@ func (c *Checkpoint) Append(dst []byte) []byte {
 	if flags&flagBypassed != 0 {
 		dst = append(dst, byte(len(c.Bypassed)))
 		for _, p := range c.Bypassed {
-			dst = binary.AppendUvarint(append(dst, p.Class), uint64(p.To))
+			dst = binary.AppendUvarint(append(dst, p.NamespaceID), uint64(p.To))
 		}
 	}
 	if flags&flagDeadLettered != 0 {
@@ -157,10 +157,10 @@ func (c *Checkpoint) Append(dst []byte) []byte {
 		dst = binary.AppendUvarint(dst, uint64(len(c.Counts)))
 		dst = append(dst, c.Counts...)
 	}
-	for class, has := range c.StreamTimes.Has {
+	for namespaceID, has := range c.StreamTimes.Has {
 		if has {
-			dst = append(dst, byte(class))
-			dst = binary.AppendVarint(dst, c.StreamTimes.At[class])
+			dst = append(dst, byte(namespaceID))
+			dst = binary.AppendVarint(dst, c.StreamTimes.At[namespaceID])
 		}
 	}
 	return dst
@@ -201,8 +201,8 @@ func DecodeCheckpoint(b []byte) (Checkpoint, error) {
 		c.Counts = string(r.Bytes(int(r.Uvarint(uint64(r.Left())))))
 	}
 	for r.Left() > 0 && !r.Bad() {
-		class := r.Byte()
-		c.StreamTimes.At[class], c.StreamTimes.Has[class] = r.Varint(), true
+		namespaceID := r.Byte()
+		c.StreamTimes.At[namespaceID], c.StreamTimes.Has[namespaceID] = r.Varint(), true
 	}
 	if r.Bad() {
 		return Checkpoint{}, fmt.Errorf("%w: cut short or out of range in %d bytes", ErrCheckpoint, len(b))

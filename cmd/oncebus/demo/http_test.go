@@ -143,24 +143,24 @@ func topicNames(t *testing.T, admin *kadm.Client) []string {
 func demoByHTTP(t *testing.T, brokers []string) {
 	t.Helper()
 	d := startDemoHTTP(t, "--brokers", strings.Join(brokers, ","))
-	const copies = 20
+	const times = 20
 	requests := []struct {
 		path, body string
 		want       map[int]int // by status
 	}{
-		{"/signals", `{"traceId":"t1"}`, map[int]int{202: 1, 409: copies - 1}},
-		{"/webhooks", `{"eventId":"e1","resourceId":"p9","eventType":"paid"}`, map[int]int{202: 1, 200: copies - 1}},
-		{"/operations", `{"accountId":"a1","requestId":"r1","operation":"WITHDRAW"}`, map[int]int{202: 1, 409: copies - 1}},
-		{"/operations", `{"accountId":"a1","operation":"BUY"}`, map[int]int{202: copies}}, // no request id: each of them runs
-		{"/signals", `not JSON`, map[int]int{400: copies}},
-		{"/deliveries", `{}`, map[int]int{401: copies}},
-		{"/nowhere", `{}`, map[int]int{404: copies}},
+		{"/signals", `{"traceId":"t1"}`, map[int]int{202: 1, 409: times - 1}},
+		{"/webhooks", `{"eventId":"e1","resourceId":"p9","eventType":"paid"}`, map[int]int{202: 1, 200: times - 1}},
+		{"/operations", `{"accountId":"a1","requestId":"r1","operation":"WITHDRAW"}`, map[int]int{202: 1, 409: times - 1}},
+		{"/operations", `{"accountId":"a1","operation":"BUY"}`, map[int]int{202: times}}, // no request id: each of them runs
+		{"/signals", `not JSON`, map[int]int{400: times}},
+		{"/deliveries", `{}`, map[int]int{401: times}},
+		{"/nowhere", `{}`, map[int]int{404: times}},
 	}
 	for _, request := range requests {
 		var wg sync.WaitGroup
 		var mu sync.Mutex
 		got := map[int]int{}
-		for range copies {
+		for range times {
 			wg.Go(func() {
 				// The demo must replace a number of the client.
 				status, _, _ := d.post(request.path, request.body, "Demo-Record", "0")
@@ -174,7 +174,7 @@ func demoByHTTP(t *testing.T, brokers []string) {
 			t.Errorf("%s %s: %v, want %v", request.path, request.body, got, request.want)
 		}
 	}
-	want := httpResult{Events: 4 * copies, Unique: 3 + copies, Duplicates: 3 * (copies - 1), Refused: 2 * copies}
+	want := httpResult{Events: 4 * times, Unique: 3 + times, Duplicates: 3 * (times - 1), Refused: 2 * times}
 	if got := d.end(); got != want {
 		t.Errorf("%+v, want %+v\n%s", got, want, d.stderr.String())
 	}

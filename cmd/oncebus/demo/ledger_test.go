@@ -56,7 +56,7 @@ func TestDemoLedgerConvicts(t *testing.T) {
 		{"a lost event", []int{0}, []int{4}, nil, [3]int{1, 0, 0}},
 		{"a lost bad record", []int{0, 3}, nil, nil, [3]int{1, 0, 0}},
 		{"the same record twice", []int{0, 3, 3}, []int{4}, nil, [3]int{0, 1, 0}},
-		{"two copies", []int{0, 1, 3}, []int{4}, nil, [3]int{0, 1, 0}},
+		{"two duplicates", []int{0, 1, 3}, []int{4}, nil, [3]int{0, 1, 0}},
 		{"a bad record twice", []int{0, 3}, []int{4, 4}, nil, [3]int{0, 1, 0}},
 		{"a bad record in the output", []int{0, 3, 4}, []int{4}, nil, [3]int{0, 1, 0}},
 		{"an event in the dead-letter topic", []int{0}, []int{3, 4}, nil, [3]int{1, 1, 0}},
@@ -76,7 +76,7 @@ func TestDemoLedgerConvicts(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			l, records := ledgerFixture()
 			if l.unique() != 2 || l.bad != 1 || l.duplicates() != 3 {
-				t.Fatalf("the fixture has %d events, %d bad records and %d copies", l.unique(), l.bad, l.duplicates())
+				t.Fatalf("the fixture has %d events, %d bad records and %d duplicates", l.unique(), l.bad, l.duplicates())
 			}
 			if tt.change != nil {
 				tt.change(records)

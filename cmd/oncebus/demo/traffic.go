@@ -97,9 +97,9 @@ func (t *traffic) duplicates() int { return [...]int{0, 0, 0, 0, 0, 1, 1, 1, 2, 
 // the same batch, or later on any partition.
 func (t *traffic) addDuplicate(records []sentRecord, event, at int) []sentRecord {
 	if t.rng.IntN(3) == 0 {
-		twin := t.copyOf(event, at)
-		twin.Partition = records[len(records)-1].Partition
-		return append(records, twin)
+		duplicate := t.copyOf(event, at)
+		duplicate.Partition = records[len(records)-1].Partition
+		return append(records, duplicate)
 	}
 	due := at + 8 + t.rng.IntN(400)
 	t.later[due] = append(t.later[due], t.copyOf(event, due))

@@ -50,10 +50,10 @@ func TestDemoTrafficHasEveryKind(t *testing.T) {
 		case i >= len(live):
 			count["after a pause"]++
 			if r.Timestamp.Sub(f.Timestamp) < pauseTime/2 {
-				t.Fatalf("copy %d comes %v after the first", i, r.Timestamp.Sub(f.Timestamp))
+				t.Fatalf("duplicate %d comes %v after the first", i, r.Timestamp.Sub(f.Timestamp))
 			}
 		case r.Partition == f.Partition && i > 0 && live[i-1].event == r.event:
-			count["twin"]++
+			count["next in the batch"]++
 		case r.Partition != f.Partition:
 			count["other partition"]++
 		}
@@ -66,7 +66,7 @@ func TestDemoTrafficHasEveryKind(t *testing.T) {
 			count["forged headers"]++
 		}
 	}
-	for _, kind := range []string{"bad signals", "bad webhooks", "without trace id", "after a pause", "twin", "other partition",
+	for _, kind := range []string{"bad signals", "bad webhooks", "without trace id", "after a pause", "next in the batch", "other partition",
 		"other bytes signals", "other bytes webhooks", "forged headers"} {
 		if count[kind] < 20 {
 			t.Errorf("%d records of kind %q", count[kind], kind)
