@@ -95,6 +95,7 @@ func (a *authority) write(t *testing.T, path string) {
 }
 
 func TestTLS(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, signalRoutes)
 	dir := t.TempDir()
 	old, fresh := newAuthority(t), newAuthority(t)
