@@ -83,9 +83,9 @@ SIM_TIMEOUT ?= 6h
 
 .PHONY: sim
 sim: ## SEEDS runs of crashes, rebalances and lost answers in virtual time (testing/synctest), HOURS simulated hours in all
-	@names=$$($(GO) test -tags synctests -list '^TestSim$$' ./processor) && grep -q '^TestSim$$' <<<"$$names" || { echo 'sim: no simulation found' >&2; exit 1; }
 	ONCEBUS_SIM_SEEDS=$(SEEDS) ONCEBUS_SIM_HOURS=$(HOURS) ONCEBUS_SIM_FIRST=$(FIRST) ONCEBUS_SIM_SEED=$(SEED) ONCEBUS_SIM_LOG=$(SIM_LOG) \
-		$(GO) test -tags synctests -count=1 -timeout $(SIM_TIMEOUT) -v -run '^TestSim$$' ./processor
+		$(GO) test -tags synctests -vet=off -count=1 -timeout $(SIM_TIMEOUT) -v -run '^TestSim$$' ./processor \
+		| awk '{ print; fflush() } /^=== RUN +TestSim$$/ { found = 1 } END { if (!found) { print "sim: no simulation found"; exit 1 } }'
 
 # One of them: make mutants MUTANT=lso-bound-restore. The control run shows that the tests pass without a mutant; with CONTROL=skip
 # make test has just shown it.
@@ -94,11 +94,11 @@ CONTROL ?=
 
 .PHONY: mutants
 mutants: ## plant the defects of processor/mutants one at a time: a test has to see each
-	ONCEBUS_MUTANTS_CONTROL=$(CONTROL) $(GO) test -tags mutants -timeout 40m -count=1 -v -run 'TestMutants/.*/$(MUTANT)' ./processor/mutants
+	ONCEBUS_MUTANTS_CONTROL=$(CONTROL) $(GO) test -tags mutants -vet=off -timeout 40m -count=1 -v -run 'TestMutants/.*/$(MUTANT)' ./processor/mutants
 
 .PHONY: real
 real: ## only the tests against a real Apache Kafka, with their names
-	$(GO) test $(RACE) -timeout $(TEST_TIMEOUT) -count=1 -v -run '^TestReal' ./...
+	$(GO) test $(RACE) -vet=off -timeout $(TEST_TIMEOUT) -count=1 -v -run '^TestReal' ./...
 
 .PHONY: bench-state
 bench-state: ## the store at size: 10 million keys, beside a plain row per key (minutes)
@@ -145,7 +145,7 @@ SOAK_DURATION ?= 30m
 soak: ## what make test runs, with other seeds and for longer: fuzz, simulation, embedded twins, faults (hours)
 	$(MAKE) fuzz FUZZTIME=$(SOAK_FUZZTIME)
 	$(MAKE) sim FIRST=$(SOAK_FIRST) SEEDS=$(SOAK_SEEDS) HOURS=$(SOAK_HOURS)
-	ONCEBUS_TEST_TWINS=true .ci/failures $(GO) test $(RACE) -count=1 -parallel $(TEST_PARALLEL) -timeout $(TEST_TIMEOUT) -run '^TestReal' ./cmd/oncebus
+	ONCEBUS_TEST_TWINS=true .ci/failures $(GO) test $(RACE) -vet=off -count=1 -parallel $(TEST_PARALLEL) -timeout $(TEST_TIMEOUT) -run '^TestReal' ./cmd/oncebus
 	$(MAKE) faults DURATION=$(SOAK_DURATION) FAULT_INTERVAL=1s RESULTS=
 
 # How the faults run: e.g. make faults DURATION=10m SEED=7 NODES=3 FAULTS=p1,b1 FAULT_INTERVAL=4s RESULTS=
