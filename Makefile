@@ -74,7 +74,7 @@ fuzz-http: ## requests made of the OpenAPI document, and every answer held to it
 
 # How much of it: make sim SEEDS=1000 HOURS=1000 gives each of 1000 seeds one simulated hour; HOURS=0 some minutes each. FIRST is the
 # first seed. make sim SEED=7 replays one seed (HOURS is then its own length). Failed seeds leave their logs in SIM_LOG.
-SEEDS ?= 150
+SEEDS ?= 100
 HOURS ?= 0
 FIRST ?= 1
 SIM_LOG ?=
@@ -134,9 +134,9 @@ bench-scale: ## millions of live keys, workers, processes, partitions, rebalance
 #            seeds had all kinds of fault and 161 of some 178 pairs
 #   twins    the scenarios of cmd/oncebus once more, also on the embedded broker
 #   faults   half an hour with every fault several times, instead of one fault of each row
-# make soak SOAK_FIRST=551 takes the next seeds.
+# make soak SOAK_FIRST=501 takes the next seeds.
 SOAK_FUZZTIME ?= 500000x
-SOAK_FIRST ?= 151
+SOAK_FIRST ?= 101
 SOAK_SEEDS ?= 400
 SOAK_HOURS ?= 200
 SOAK_DURATION ?= 30m
