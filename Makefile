@@ -17,6 +17,8 @@ FUZZTIME ?= 5000x
 TEST_TIMEOUT ?= 40m
 # How many tests of a package run at a time. Real processes and a real broker are busy meanwhile.
 TEST_PARALLEL ?= 2
+# How many packages run their tests at a time: one more than CI has cores, because tests also wait.
+TEST_PACKAGES ?= 3
 # Most lines of a Go file that is not a test.
 FILE_LINES_MAX := 500
 
@@ -40,8 +42,8 @@ demo-http: build ## the same by HTTP: prints what to try with curl, until Ctrl-C
 	./bin/oncebus demo --http
 
 .PHONY: test
-test: race-note kafka-note curl-note fuzz fuzz-http sim ## all tests: short fuzz runs, simulation, then every package with the race detector and a real Kafka
-	.ci/failures $(GO) test $(RACE) -vet=off -parallel $(TEST_PARALLEL) -timeout $(TEST_TIMEOUT) ./...
+test: race-note kafka-note curl-note fuzz sim ## all tests: short fuzz runs, simulation, then every package with the race detector, a real Kafka and schemathesis
+	.ci/schemathesis '$(SCHEMATHESIS)' .ci/failures $(GO) test $(RACE) -vet=off -p $(TEST_PACKAGES) -parallel $(TEST_PARALLEL) -timeout $(TEST_TIMEOUT) ./...
 
 .PHONY: race-note
 race-note:
@@ -70,7 +72,7 @@ fuzz: ## run every fuzz target for FUZZTIME
 
 .PHONY: fuzz-http
 fuzz-http: ## requests made of the OpenAPI document, and every answer held to it (needs Python 3 with venv)
-	@GO='$(GO)' .ci/fuzz-http '$(SCHEMATHESIS)'
+	@.ci/schemathesis '$(SCHEMATHESIS)' .ci/failures $(GO) test -vet=off -count=1 -timeout 10m -run '^TestHTTPFuzz$$' ./cmd/oncebus
 
 # How much of it: make sim SEEDS=1000 HOURS=1000 gives each of 1000 seeds one simulated hour; HOURS=0 some minutes each. FIRST is the
 # first seed. make sim SEED=7 replays one seed (HOURS is then its own length). Failed seeds leave their logs in SIM_LOG.
