@@ -63,12 +63,13 @@ const fuzzRoutes = `routes:
 `
 
 // TestHTTPFuzz runs schemathesis, which sends valid and invalid requests of the served document and checks every response. make
-// fuzz-http names the program in the environment.
+// test and make fuzz-http name the program in the environment.
 func TestHTTPFuzz(t *testing.T) {
 	program := os.Getenv("ONCEBUS_TEST_SCHEMATHESIS")
 	if program == "" {
 		t.Skip("ONCEBUS_TEST_SCHEMATHESIS names no schemathesis: make fuzz-http runs this test")
 	}
+	t.Parallel()
 	cluster := embedded.Start(t)
 	w := newWorldAt(t, fuzzRoutes, cluster.ListenAddrs(), cluster.Admin(), false)
 	w.createTopics(nil, "signals.raw", "operations.raw", "posts.raw")

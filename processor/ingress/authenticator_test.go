@@ -72,6 +72,7 @@ func FuzzSignaturesOfRoutesFiles(f *testing.F) {
 // valid, the same bytes are a duplicate, though twice the tolerance exceeds the
 // window.
 func TestSignedRequestIsForwardedOnce(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, strings.NewReplacer("window: 1h", "window: 6s",
 		"scheme: none", "scheme: hmac, header: X-Sig, timestamp_header: X-Time, secret: A, tolerance: 5s").Replace(signalRoutes))
 	signed := time.Now().Truncate(time.Second).Add(-time.Minute)

@@ -16,6 +16,7 @@ import (
 // TestSlowClients: after the read timeout a client that sent nothing, half a
 // head or half a body gets a 408 or is disconnected, and uses no limit.
 func TestSlowClients(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, signalRoutes)
 	i := b.serve(func(c *Config) { c.ReadTimeout = time.Second })
 	body := i.begin("/signals", 100)
@@ -49,6 +50,7 @@ func TestSlowClients(t *testing.T) {
 // TestWaitIsLongerThanReadTimeout: the read timeout does not bound the wait for
 // the verdict.
 func TestWaitIsLongerThanReadTimeout(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, withHTTP("timeout: 2s"))
 	i := b.serve(func(c *Config) { c.ReadTimeout = 500 * time.Millisecond })
 	b.stopJudging(i)

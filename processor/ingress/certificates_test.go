@@ -18,6 +18,7 @@ func writeCertificate(t *testing.T, dir string, cert, key []byte) {
 }
 
 func TestTLS(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, signalRoutes)
 	dir := t.TempDir()
 	old, fresh, inAnHour := kafkatest.NewAuthority(t, "old"), kafkatest.NewAuthority(t, "fresh"), time.Now().Add(time.Hour)

@@ -14,6 +14,7 @@ import (
 )
 
 func TestFirstAndDuplicate(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, signalRoutes)
 	i := b.serve(nil)
 	first := i.post("/signals", event("a"), "Content-Type", "application/json", "Traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
@@ -64,6 +65,7 @@ func TestFirstAndDuplicate(t *testing.T) {
 // TestAcceptedWithoutAVerdictIsDeadLettered: where the routes file has a 2xx for
 // an invalid event or a missing key, Kafka has the event before the response.
 func TestAcceptedWithoutAVerdictIsDeadLettered(t *testing.T) {
+	t.Parallel()
 	const responses = "responses: {invalid: {status: 200}, missing_key: {status: 299}, duplicate: {status: 200}}"
 	for _, c := range []struct{ name, routes string }{
 		{"routed", withHTTP(responses)},
@@ -96,6 +98,7 @@ func TestAcceptedWithoutAVerdictIsDeadLettered(t *testing.T) {
 // TestNoRoute: an event that no route of the path matches is refused, even if
 // another route of its topic matches.
 func TestNoRoute(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, `routes:
   - name: buys
     topics: [trades.raw]
@@ -135,6 +138,7 @@ func TestNoRoute(t *testing.T) {
 }
 
 func TestAsync(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, withHTTP("answer: async"))
 	i := b.serve(nil)
 	for range 2 {
@@ -152,6 +156,7 @@ func TestAsync(t *testing.T) {
 // TestThousandDuplicatesAtThreeInstances: one of a thousand requests with one event
 // gets the verdict unique.
 func TestThousandDuplicatesAtThreeInstances(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, signalRoutes)
 	instances := []*instance{b.serveAs("one", nil), b.serveAs("two", nil), b.serveAs("three", nil)}
 	const requests = 1000
@@ -194,6 +199,7 @@ func TestRetryWithoutAKeyIsNotCalledSafe(t *testing.T) {
 }
 
 func TestTimeouts(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		choice, problem string
 		status          int
@@ -225,6 +231,7 @@ func TestTimeouts(t *testing.T) {
 // TestKafkaUnavailable: without a broker a request fails at once or after its
 // wait, as the route says.
 func TestKafkaUnavailable(t *testing.T) {
+	t.Parallel()
 	for _, choice := range []string{"reject", "wait"} {
 		b := newBench(t, withHTTP("timeout: 300ms", "on_kafka_unavailable: "+choice))
 		i := b.serve(nil)
@@ -241,6 +248,7 @@ func TestKafkaUnavailable(t *testing.T) {
 
 // TestBeforeTheClientIsReady: no key is derived before the client knows the app.
 func TestBeforeTheClientIsReady(t *testing.T) {
+	t.Parallel()
 	for _, choice := range []string{"reject", "wait"} {
 		b := newBench(t, withHTTP("timeout: 50s", "on_kafka_unavailable: "+choice))
 		front, err := front.NewIngressClient(b.config("ingress").Config, b.routes, b.logger())
@@ -261,6 +269,7 @@ func TestBeforeTheClientIsReady(t *testing.T) {
 }
 
 func TestTooLargeForItsTopic(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, strings.Replace(withHTTP("max_body: 4194304"), "    output:", "    on_missing_key: forward\n    output:", 1))
 	i := b.serve(nil)
 	i.post("/signals", "{}"+strings.Repeat(" ", 3<<20)).problem(t, "over the topic's limit", "too-large", 413)
@@ -268,6 +277,7 @@ func TestTooLargeForItsTopic(t *testing.T) {
 
 // TestClientDisconnects: a disconnected client uses no limit.
 func TestClientDisconnects(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, withHTTP("timeout: 50s"))
 	i := b.serve(nil)
 	b.stopJudging(i)

@@ -16,6 +16,7 @@ import (
 )
 
 func TestRefusedBeforeAnEvent(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, strings.Replace(signalRoutes, "path: /signals", "path: /signals\n      methods: [PUT, POST]\n      max_body: 64", 1))
 	i := b.serve(nil)
 	big := strings.Repeat(" ", 65)
@@ -65,6 +66,7 @@ func TestRefusedBeforeAnEvent(t *testing.T) {
 // TestHalfClosedWithoutAVerdict: a client that closes its sending side before
 // the verdict gets no response, but a rejection is sent.
 func TestHalfClosedWithoutAVerdict(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, signedRoutes)
 	i := serveSigned(b)
 	i.post("/signals", event("before"), bearer...).want(t, "before", 202)
@@ -104,6 +106,7 @@ func TestHalfClosedWithoutAVerdict(t *testing.T) {
 // TestHalfClosedWhileJudged: every accepted event is in Kafka, also with
 // pipelined requests.
 func TestHalfClosedWhileJudged(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, signalRoutes)
 	i := b.serve(nil)
 	i.post("/signals", event("before")).want(t, "before", 202)
@@ -123,6 +126,7 @@ func TestHalfClosedWhileJudged(t *testing.T) {
 // TestHalfClosedWithoutKafka: a client that disconnects while Kafka is
 // unavailable gets no response.
 func TestHalfClosedWithoutKafka(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, signalRoutes)
 	i := b.serve(nil)
 	b.stop()
@@ -135,6 +139,7 @@ func TestHalfClosedWithoutKafka(t *testing.T) {
 
 // TestHalfClosedInClaimMode: a waiting duplicate, and an executor.
 func TestHalfClosedInClaimMode(t *testing.T) {
+	t.Parallel()
 	b, i := claimBench(t)
 	arrive := b.arrivals("app-repartition")
 	i.post("/operations", event("a")).want(t, "first", 201)
@@ -165,6 +170,7 @@ func TestHalfClosedInClaimMode(t *testing.T) {
 // TestCancelledStream: the end of one request of HTTP/2 is not the end of its
 // connection.
 func TestCancelledStream(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, signalRoutes)
 	i := b.serve(nil)
 	b.stopJudging(i)
@@ -206,6 +212,7 @@ func TestCancelledStream(t *testing.T) {
 // TestNothingSecretInTheLog: the log has a request's source, and nothing of its
 // content.
 func TestNothingSecretInTheLog(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, strings.Replace(withHTTP("headers: [X-Provider]"), "scheme: none", "scheme: bearer, secret: A", 1))
 	i := b.serve(func(c *Config) { c.Secrets = Secrets{"A": {Value: "token-of-a"}} })
 	auth := []string{"Authorization", "Bearer token-of-a", "X-Provider", "header-text", "Idempotency-Key", "key-text"}

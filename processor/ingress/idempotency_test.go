@@ -66,6 +66,7 @@ func TestIdempotencyKey(t *testing.T) {
 // TestRequestsWithAnIdempotencyKey: quotes do not change the key, an empty key
 // is a missing one, two are invalid.
 func TestRequestsWithAnIdempotencyKey(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, keyedByHeader)
 	i := b.serve(nil)
 	const name = "Idempotency-Key"

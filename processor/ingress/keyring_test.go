@@ -12,6 +12,7 @@ import (
 
 // TestRotation replaces a secret by files, without a rejected request.
 func TestRotation(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, strings.Replace(signalRoutes, "scheme: none", "scheme: hmac, header: X-Sig, secret: A", 1))
 	dir := t.TempDir()
 	current, next := filepath.Join(dir, "a"), filepath.Join(dir, "a-next")

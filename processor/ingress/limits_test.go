@@ -14,6 +14,7 @@ import (
 
 // TestBusy: with a limit of one, a second request is rejected.
 func TestBusy(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, withHTTP("timeout: 50s"))
 	i := b.serve(func(c *Config) { c.MaxRequests = 1 })
 	release := b.stopJudging(i)
@@ -31,6 +32,7 @@ func TestBusy(t *testing.T) {
 // TestBodiesShareMemory: a body without memory is rejected, and releases what it
 // had reserved.
 func TestBodiesShareMemory(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, withHTTP("max_body: 100000"))
 	i := b.serve(func(c *Config) { c.MaxBodyBytes = 100_000 })
 	first := i.begin("/signals", 90_000)
@@ -130,6 +132,7 @@ func (i *instance) over(what string, before int64) {
 // TestWaitingDuplicatesDoNotBlockOutcomes: duplicates use all limits of events
 // while they wait, and the outcome is accepted.
 func TestWaitingDuplicatesDoNotBlockOutcomes(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, claimRoutes)
 	i := b.serve(func(c *Config) {
 		c.MaxRequests, c.MaxBodyBytes, c.Secrets = 2, 1<<20, Secrets{"EXECUTOR": {Value: "executors-token"}}

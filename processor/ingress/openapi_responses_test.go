@@ -47,6 +47,7 @@ func TestEveryVerdictIsDocumented(t *testing.T) {
 
 // TestMalformedIsDocumented: net/http's own responses are documented.
 func TestMalformedIsDocumented(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, signalRoutes)
 	document := loadDocument(t, b.routes)
 	i := b.serve(func(c *Config) { c.MaxHeaderBytes = 2048 })

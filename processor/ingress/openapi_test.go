@@ -276,6 +276,7 @@ func TestDocumentRequiresTheKeysHeader(t *testing.T) {
 // TestDocumentIsServed: the server returns OpenAPI's bytes, which equal routes
 // repeat.
 func TestDocumentIsServed(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, claimRoutes)
 	i := b.serve(func(c *Config) { c.Secrets = Secrets{"EXECUTOR": {Value: "token"}} })
 	want, err := OpenAPI(parseRoutes(t, claimRoutes))

@@ -6,6 +6,7 @@ import (
 )
 
 func TestOutcomesRefused(t *testing.T) {
+	t.Parallel()
 	b, i := claimBench(t)
 	i.post("/orders", `{}`, "Idempotency-Key", "k").want(t, "order", 202)
 	token := b.tokens("orders.unique", 1)[0]
@@ -42,6 +43,7 @@ func TestOutcomesRefused(t *testing.T) {
 // TestOutcomeIsLargerThanEvents: max_body does not limit outcomes, and the
 // problem of one that is too large says what the executor can do.
 func TestOutcomeIsLargerThanEvents(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, strings.Replace(claimRoutes, "path: /orders\n", "path: /orders\n      max_body: 64\n", 1))
 	i := b.serve(func(c *Config) { c.Secrets = Secrets{"EXECUTOR": {Value: "executors-token"}} })
 	i.post("/orders", strings.Repeat(" ", 65), "Idempotency-Key", "k").problem(t, "event", "too-large", 413)
@@ -65,6 +67,7 @@ func TestOutcomeIsLargerThanEvents(t *testing.T) {
 // TestOutcomeProducedToKafka: an executor with a Kafka client chooses the
 // response too; an invalid status or content type counts as absent.
 func TestOutcomeProducedToKafka(t *testing.T) {
+	t.Parallel()
 	b, i := claimBench(t)
 	for n, c := range []struct {
 		status, contentType string

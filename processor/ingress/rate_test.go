@@ -11,6 +11,7 @@ import (
 )
 
 func TestRates(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, withHTTP("rate: {per_second: 0.01, burst: 3}", "rate_per_source: {per_second: 0.02, burst: 2}"))
 	i := b.serve(func(c *Config) { c.TrustedProxies = []string{"127.0.0.0/8", "10.0.0.1"} })
 	now := time.Now()
@@ -42,6 +43,7 @@ func TestRates(t *testing.T) {
 
 // TestUnsignedRequestsUseNoRate: unsigned requests leave the rate to signed ones.
 func TestUnsignedRequestsUseNoRate(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, signedRoutes+"      rate: {per_second: 0.01, burst: 2}\n")
 	i := serveSigned(b)
 	now := time.Now()

@@ -19,6 +19,7 @@ import (
 
 // TestPlainHTTP2: a port without TLS serves both protocols.
 func TestPlainHTTP2(t *testing.T) {
+	t.Parallel()
 	i := newBench(t, signalRoutes).serve(nil)
 	protocols := &http.Protocols{}
 	protocols.SetUnencryptedHTTP2(true)
@@ -39,6 +40,7 @@ func TestPlainHTTP2(t *testing.T) {
 // TestDrain: a stopping server accepts no connection and completes in-flight
 // requests.
 func TestDrain(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, withHTTP("timeout: 50s"))
 	i := b.serve(nil)
 	release := b.stopJudging(i)
@@ -72,6 +74,7 @@ func TestDrain(t *testing.T) {
 // TestDrainEnds: requests that wait longer than Config.Drain get
 // verdict-timeout.
 func TestDrainEnds(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, withHTTP("timeout: 50s"))
 	i := b.serve(func(c *Config) { c.Drain = 100 * time.Millisecond })
 	b.stopJudging(i)
@@ -85,6 +88,7 @@ func TestDrainEnds(t *testing.T) {
 }
 
 func TestServeFails(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, signalRoutes)
 	i := b.serve(nil)
 	listener, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // closed at once
@@ -99,6 +103,7 @@ func TestServeFails(t *testing.T) {
 
 // TestGarbage: bytes that are no request get an error or are disconnected.
 func TestGarbage(t *testing.T) {
+	t.Parallel()
 	i := newBench(t, signalRoutes).serve(func(c *Config) { c.ReadTimeout = time.Second })
 	for _, garbage := range []string{
 		"\x16\x03\x01\x02\x00", "PRI * HTTP/2.0\r\n\r\nXX\r\n\r\n", "POST /signals HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: gzip\r\n\r\n",
@@ -129,6 +134,7 @@ func TestGarbage(t *testing.T) {
 }
 
 func TestLongHeaders(t *testing.T) {
+	t.Parallel()
 	i := newBench(t, signalRoutes).serve(func(c *Config) { c.MaxHeaderBytes = 2048 })
 	conn := i.begin("/signals HTTP/1.1\r\nX-Long: "+strings.Repeat("x", 8<<10)+"\r\nX-Rest:", 0)
 	if status, _ := conn.response(t); status != 431 {

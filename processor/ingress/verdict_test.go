@@ -15,6 +15,7 @@ import (
 // TestEveryVerdict causes each verdict, with default responses and with those of
 // the routes file.
 func TestEveryVerdict(t *testing.T) {
+	t.Parallel()
 	const routes = `routes:
   - name: events
     topics: [events.raw]
@@ -129,6 +130,7 @@ func TestResponseToUnchecked(t *testing.T) {
 // TestReplay follows an order: a duplicate gets in_progress, the outcome arrives
 // by HTTP, and a duplicate gets its bytes.
 func TestReplay(t *testing.T) {
+	t.Parallel()
 	b, i := claimBench(t)
 	key := []string{"Idempotency-Key", "k1"}
 	first := i.post("/orders", `{"side":"buy","requestId":"r1"}`, key...)
@@ -163,6 +165,7 @@ func TestReplay(t *testing.T) {
 
 // TestReplayOfResults: every kind of result a completed claim may have.
 func TestReplayOfResults(t *testing.T) {
+	t.Parallel()
 	b, i := claimBench(t)
 	for n, c := range []struct {
 		name, body string
@@ -212,6 +215,7 @@ func TestReplayOfResults(t *testing.T) {
 // TestWaitForOutcome: with while_in_progress: wait a duplicate gets the outcome of the
 // first request, which gets unique at once.
 func TestWaitForOutcome(t *testing.T) {
+	t.Parallel()
 	b, i := claimBench(t)
 	arrive := b.arrivals("app-repartition")
 	for n, c := range []struct {
@@ -257,6 +261,7 @@ func TestWaitForOutcome(t *testing.T) {
 // TestWaitTimesOut: after the wait the response has the verdict, without an
 // outcome.
 func TestWaitTimesOut(t *testing.T) {
+	t.Parallel()
 	_, i := claimBench(t)
 	i.post("/hasty", event("a")).want(t, "first", 202, `{"status":"accepted"}`).header(t, "first", "Oncebus-Verdict", "unique")
 	i.post("/hasty", event("a")).problem(t, "duplicate", "in-progress", 409)
@@ -264,6 +269,7 @@ func TestWaitTimesOut(t *testing.T) {
 
 // TestExecutorMayChooseStatus499: 499 is a status like every other.
 func TestExecutorMayChooseStatus499(t *testing.T) {
+	t.Parallel()
 	b, i := claimBench(t)
 	key := []string{"Idempotency-Key", "k"}
 	i.post("/orders", `{}`, key...).want(t, "first", 202)

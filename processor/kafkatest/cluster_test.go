@@ -60,7 +60,7 @@ func TestCluster(t *testing.T) {
 
 func startCluster(t *testing.T, opts ...kafkatest.Option) *kafkatest.Cluster {
 	t.Helper()
-	c, err := kafkatest.StartCluster(t.Context(), t.TempDir(), 3, opts...)
+	c, err := kafkatest.StartCluster(t.Context(), t.TempDir(), 3, append(opts, kafkatest.WithShortLife())...)
 	if errors.Is(err, kafkatest.ErrUnavailable) && os.Getenv("CI") != "true" {
 		t.Skipf("skipped: %v", err)
 	} else if err != nil {

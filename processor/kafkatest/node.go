@@ -43,6 +43,8 @@ type Node struct {
 	dir     string
 	dist    dist
 	heapMiB int
+	// shortLived is WithShortLife.
+	shortLived bool
 	// addr is the listener that shows whether the node is up, of its controller if it is no broker.
 	addr       string
 	controller bool // and nothing else
@@ -189,8 +191,12 @@ func (n *Node) java(ctx context.Context, class string, args ...string) *exec.Cmd
 	jvm := []string{
 		fmt.Sprintf("-Xms%dm", n.heapMiB), fmt.Sprintf("-Xmx%dm", n.heapMiB),
 		"-Djava.awt.headless=true", "-Dlog4j2.configurationFile=" + n.path("log4j2.properties"),
-		"-cp", n.dist.classPath, class,
+		"-cp", n.dist.classPath,
 	}
+	if n.shortLived {
+		jvm = append(jvm, "-XX:TieredStopAtLevel=1")
+	}
+	jvm = append(jvm, class)
 	return exec.CommandContext(ctx, n.dist.java, append(jvm, args...)...) //nolint:gosec // program and arguments are ours.
 }
 

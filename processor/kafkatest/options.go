@@ -16,6 +16,7 @@ type options struct {
 	heapMiB    int // 0 for the default of the cluster's size
 	listeners  []Listener
 	apart      bool // the controller of a single broker is a process of its own
+	shortLived bool // Java compiles for a fast start
 }
 
 func newOptions(opts []Option) options {
@@ -36,6 +37,12 @@ func WithProperty(name, value string) Option {
 // WithHeapMiB sets the size of each broker's Java heap; unless said 512 MiB for a node that is alone, else 384 MiB.
 func WithHeapMiB(mib int) Option {
 	return func(o *options) { o.heapMiB = mib }
+}
+
+// WithShortLife lets Java compile with its fast compiler alone. A start takes half the CPU time, and the code of a broker that runs for
+// minutes stays slower. [Start] and [Shared] include it; a benchmark leaves it out.
+func WithShortLife() Option {
+	return func(o *options) { o.shortLived = true }
 }
 
 // WithController gives a broker that is alone a controller in a process of its own, as several brokers have: the controller then

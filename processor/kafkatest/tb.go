@@ -17,7 +17,7 @@ import (
 func Start(tb testing.TB, opts ...Option) *Broker {
 	tb.Helper()
 	dir := tb.TempDir()
-	b, err := StartBroker(tb.Context(), dir, opts...)
+	b, err := StartBroker(tb.Context(), dir, append(opts, WithShortLife())...)
 	if err != nil {
 		unavailable(tb, err)
 	}
@@ -76,7 +76,7 @@ func startShared(ctx context.Context) (b *Broker, dir string, err error) {
 	if dir, err = os.MkdirTemp("", "kafkatest-"); err != nil {
 		return nil, "", fmt.Errorf("make the broker's directory: %w", err)
 	}
-	b, err = StartBroker(ctx, dir)
+	b, err = StartBroker(ctx, dir, WithShortLife())
 	return b, dir, err
 }
 
