@@ -342,8 +342,12 @@ func (r *scriptRun) outcome(st *step) error {
 		}
 		rec.Headers = append(rec.Headers, kgo.RecordHeader{Key: wire.HeaderClaimToken, Value: text})
 	}
-	if st.words[1] != "none" {
-		rec.Headers = append(rec.Headers, kgo.RecordHeader{Key: wire.HeaderOutcome, Value: []byte(st.words[1])})
+	kind, err := values{}.fill(st.words[1], r.base, map[string]bool{})
+	if err != nil {
+		return err
+	}
+	if kind != "none" {
+		rec.Headers = append(rec.Headers, kgo.RecordHeader{Key: wire.HeaderOutcome, Value: []byte(kind)})
 	}
 	r.startOnce()
 	r.produce(rec)
@@ -356,8 +360,11 @@ func (r *scriptRun) changed(text []byte, fields []field) ([]byte, error) {
 	if err != nil || len(fields) == 0 {
 		return text, err
 	}
+	tail := ""
 	for _, f := range fields {
 		switch f.name {
+		case "token.tail":
+			tail = f.value
 		case "token.namespace":
 			if id, err := strconv.Atoi(f.value); err == nil {
 				token.NamespaceID = uint8(id)
@@ -389,7 +396,7 @@ func (r *scriptRun) changed(text []byte, fields []field) ([]byte, error) {
 			return nil, fmt.Errorf("unknown field %s", f.name)
 		}
 	}
-	return token.Append(nil), nil
+	return append(token.Append(nil), tail...), nil
 }
 
 // check compares counts and logs.
@@ -529,6 +536,13 @@ func (r *scriptRun) compare(got *kgo.Record, e *expectation) (mistakes []string)
 		default:
 			say("unknown word %s", word)
 		}
+	}
+	own := map[string]bool{}
+	for _, h := range got.Headers {
+		if own[h.Key] || wire.IsOurs(h.Key) && h.Key != strings.ToLower(h.Key) || h.Key == wire.HeaderKey && len(h.Value) != 64 {
+			say("got header %s=%q, want each oncebus header once, and a key of 64 digits", h.Key, h.Value)
+		}
+		own[h.Key] = wire.IsOurs(h.Key)
 	}
 	for _, f := range e.fields {
 		if f.name == "as" {
