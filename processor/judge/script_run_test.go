@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -132,6 +134,13 @@ func (r *scriptRun) set(st *step) error {
 		return r.setLimits(st)
 	case "routes":
 		r.routesText = st.text
+		if len(st.words) == 1 {
+			file, err := os.ReadFile(filepath.Join("../..", st.words[0]))
+			if err != nil {
+				return err
+			}
+			r.routesText = string(file)
+		}
 		return r.setRoutes(st.at)
 	case "also":
 		r.routesText += st.text

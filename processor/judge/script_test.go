@@ -34,7 +34,8 @@ import (
 //	both ways            run the scenarios as they are, and with every route prepartitioned
 //	partitions N         of every topic; 1 unless set
 //	topic NAME FIELDS    settings: max.message.bytes, before.max, after.max, compacted
-//	routes               the routes file follows; a later one is used from the next restart on
+//	routes               the routes file follows, or its path in the repository; a later
+//	                     one is used from the next restart on
 //	also                 lines that are added to the end of the routes file follow
 //	change from=TEXT to=TEXT   replaces a text in the routes file
 //	shape NAME TOPIC FIELDS  a record with gaps, {NAME}, for events
