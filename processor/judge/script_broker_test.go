@@ -80,7 +80,6 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-
 func must(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {
@@ -262,7 +261,7 @@ func (w *world) run() {
 }
 
 // judge judges into the open transaction.
-func (w *world) judge() (any bool) {
+func (w *world) judge() (began bool) {
 	for _, t := range w.sorted() {
 		log := w.logOf[place(t.ID.Topic, t.ID.Partition)]
 		if t.fetched >= int64(len(log)) || t.Blind && len(w.app.FailOpen[t.ID.Topic]) == 0 {
@@ -272,9 +271,9 @@ func (w *world) judge() (any bool) {
 			w.t.Fatalf("judge: %v", err)
 		}
 		t.fetched = int64(len(log))
-		any = any || t.InTransaction
+		began = began || t.InTransaction
 	}
-	return any
+	return began
 }
 
 func (w *world) sorted() []*scriptTask {

@@ -135,7 +135,7 @@ func (r *scriptRun) set(st *step) error {
 	case "routes":
 		r.routesText = st.text
 		if len(st.words) == 1 {
-			file, err := os.ReadFile(filepath.Join("../..", st.words[0]))
+			file, err := os.ReadFile(filepath.Join("..", "..", st.words[0]))
 			if err != nil {
 				return err
 			}
