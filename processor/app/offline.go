@@ -12,7 +12,7 @@ import (
 // zero, so that a key has the same partition in every run.
 func Offline(id string, partitions int32, m *Manifest, routes *rules.Routes) (*App, error) {
 	t := newTopology(id, routes)
-	if err := t.namesApart(); err != nil {
+	if err := t.checkNames(); err != nil {
 		return nil, err
 	}
 	for _, name := range append(t.internal(), t.external()...) {
