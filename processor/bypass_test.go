@@ -1,7 +1,6 @@
 package processor
 
 import (
-	"bytes"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -9,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -160,30 +158,6 @@ func TestEventsBypassAFullDisk(t *testing.T) {
 	}
 }
 
-// TestPrepartitionedEventsBypass: a task that derives keys itself does so too. An
-// event without a key needs no state, so it is treated at once, and once.
-func TestPrepartitionedEventsBypass(t *testing.T) {
-	t.Parallel()
-	b := newBench(t, strings.Replace(openRoutes, "    topics: [signals.raw]\n", "    topics: [signals.raw]\n    prepartitioned: true\n", 1))
-	cfg, disk, place := b.onDisk(500)
-	i := b.ready(b.startWith(cfg, place))
-	b.produce(signal("a", 0, testTime))
-	b.drain(i, "signals.raw")
-	disk.free.Store(80)
-	b.wait("tasks without a store", func() bool { return bypassed(i, "signals.raw") })
-	b.produce(signal("a", 0, testTime+1), signal("b", 0, testTime), &kgo.Record{Topic: "signals.raw", Partition: 0, Value: []byte(`{}`)})
-	b.passesTo("signals.unique", 2)
-	b.wait("the dead letter", func() bool { return len(b.read("dead")) == 1 })
-	disk.free.Store(500)
-	b.ready(i)
-	b.produce(signal("b", 0, testTime+2), signal("c", 0, testTime))
-	b.drain(i, "signals.raw")
-	b.assertOutputs("signals.unique", map[string]string{"k-a": "unique bypassed", "k-b": "bypassed", "k-c": "unique"})
-	if dead := b.read("dead"); len(dead) != 1 {
-		t.Errorf("%d dead letters", len(dead))
-	}
-}
-
 // TestBypassWithAnUnknownCommitOutcome: the broker commits while the client gets
 // an unknown outcome. What was bypassed is not emitted again.
 func TestBypassWithAnUnknownCommitOutcome(t *testing.T) {
@@ -210,123 +184,6 @@ func TestBypassWithAnUnknownCommitOutcome(t *testing.T) {
 			t.Errorf("%s went out as %s", key, verdicts)
 		}
 	}
-}
-
-// TestBypassedOrderIsNotRunAgain: in claim mode the executor gets a bypassed
-// event without a token, its sender gets the verdict bypassed, and later duplicates
-// are in progress: the event's outcome cannot arrive. Outcomes wait for the store.
-func TestBypassedOrderIsNotRunAgain(t *testing.T) {
-	t.Parallel()
-	b := newBench(t, fmt.Sprintf(claimRoutes, "wait")+"    on_state_failure: fail_open\n")
-	cfg, disk, place := b.onDisk(500)
-	i := b.ready(b.startWith(cfg, place))
-	b.produce(operation("1", "first", 0))
-	b.drainClaims(i)
-	disk.free.Store(80)
-	b.wait("tasks without a store", func() bool { return bypassed(i, "app-repartition") })
-	first := b.read("ops.run")[0]
-	b.produce(outcomeOf(first, "completed", []byte("done")))
-	b.produce(operation("2", "bypassed", 1))
-	b.passesTo("ops.run", 1)
-	b.wait("a reply", func() bool { return len(b.replies("ops.replies")) == 1 })
-	assertHeaders(t, b.replies("ops.replies")["ops.raw/1/0"], map[string]string{
-		wire.HeaderVerdict: "bypassed", wire.HeaderClaimStatus: "bypassed", wire.HeaderRequestID: "bypassed", wire.HeaderAttempt: "0",
-	})
-	disk.free.Store(500)
-	b.drainClaims(i)
-	b.produce(operation("1", "second", 2), operation("2", "again", 3))
-	b.drainClaims(i)
-	run := b.read("ops.run")
-	if len(run) != 2 || header(run[0], wire.HeaderClaimToken) == "" || header(run[1], wire.HeaderClaimToken) != "" {
-		t.Fatalf("the executor got %d events", len(run))
-	}
-	replies := b.replies("ops.replies")
-	assertHeaders(t, replies["ops.raw/0/0"], map[string]string{wire.HeaderVerdict: "unique", wire.HeaderClaimStatus: "completed"})
-	assertHeaders(t, replies["ops.raw/2/0"], map[string]string{wire.HeaderVerdict: "replayed", wire.HeaderClaimStatus: "completed"})
-	if r := replies["ops.raw/3/0"]; r != nil {
-		t.Errorf("a duplicate that waits for an outcome is answered %v", r.Headers)
-	}
-	b.wait("one key to count as submitted", func() bool { return live(i, dedup.Submitted) == 1 })
-}
-
-// TestBypassedDuplicateOfAClaim: a claim stands when a duplicate is bypassed.
-// Neither the end of its lease nor a failure lets a further one run; its outcome
-// is recorded and sent, and forget frees it.
-func TestBypassedDuplicateOfAClaim(t *testing.T) {
-	t.Parallel()
-	for outcome, want := range map[string]map[string]string{
-		"":          {wire.HeaderVerdict: "in_progress", wire.HeaderClaimStatus: "submitted"},
-		"submitted": {wire.HeaderVerdict: "in_progress", wire.HeaderClaimStatus: "submitted"},
-		"failed":    {wire.HeaderVerdict: "in_progress", wire.HeaderClaimStatus: "submitted"},
-		"rejected":  {wire.HeaderVerdict: "in_progress", wire.HeaderClaimStatus: "submitted"},
-		"completed": {wire.HeaderVerdict: "replayed", wire.HeaderClaimStatus: "completed"},
-		"forget":    nil,
-	} {
-		t.Run("outcome "+outcome, func(t *testing.T) {
-			t.Parallel()
-			b := newBench(t, strings.Replace(fmt.Sprintf(claimRoutes, "reject"), "lease: 10m", "lease: 1ms", 1)+"    on_state_failure: fail_open\n")
-			cfg, disk, place := b.onDisk(500)
-			i := b.ready(b.startWith(cfg, place))
-			b.produce(operation("1", "first", 0))
-			b.drainClaims(i)
-			claimed := b.read("ops.run")[0]
-			disk.free.Store(80)
-			b.wait("tasks without a store", func() bool { return bypassed(i, "app-repartition") })
-			b.produce(operation("1", "bypassed", 1), operation("1", "bypassed too", 1))
-			b.passesTo("ops.run", 2)
-			disk.free.Store(500)
-			b.drainClaims(i)
-			b.wait("one key to count as submitted", func() bool { return live(i, dedup.Submitted) == 1 && live(i, dedup.ClaimInProgress) == 0 })
-			if outcome != "" {
-				b.produce(outcomeOf(claimed, outcome, []byte("the result")))
-				b.drainClaims(i)
-			}
-			b.produce(operation("1", "later", 2))
-			b.drainClaims(i)
-			runs, replies := b.read("ops.run"), b.replies("ops.replies")
-			if want == nil {
-				if len(runs) != 4 || !slices.ContainsFunc(runs, func(r *kgo.Record) bool { return header(r, wire.HeaderAttempt) == "2" }) {
-					t.Errorf("after forget the executor got %d events", len(runs))
-				}
-				return
-			}
-			if len(runs) != 3 {
-				t.Errorf("the executor got %d events, want the first and two bypassed", len(runs))
-			}
-			assertHeaders(t, replies["ops.raw/2/0"], want)
-			if outcome != "" && outcome != "submitted" {
-				assertHeaders(t, replies["ops.raw/0/0"], map[string]string{wire.HeaderVerdict: "unique", wire.HeaderClaimStatus: outcome})
-			}
-		})
-	}
-}
-
-// TestBypassedDuplicateAfterItsWindowAtTheLimit: the key is not new, so the limit
-// does not keep it from being recorded.
-func TestBypassedDuplicateAfterItsWindowAtTheLimit(t *testing.T) {
-	t.Parallel()
-	b := newBench(t, fmt.Sprintf(claimRoutes, "reject")+"    on_state_failure: fail_open\n    limits: {live_keys: 1}\n")
-	cfg, disk, place := b.onDisk(500)
-	i := b.ready(b.startWith(cfg, place))
-	b.produce(operation("1", "first", 0))
-	b.drainClaims(i)
-	disk.free.Store(80)
-	b.wait("tasks without a store", func() bool { return bypassed(i, "app-repartition") })
-	late := func(request string, partition int32) *kgo.Record {
-		r := operation("1", request, partition)
-		r.Timestamp = r.Timestamp.Add(61 * time.Minute)
-		return r
-	}
-	b.produce(late("bypassed", 1))
-	b.passesTo("ops.run", 1)
-	disk.free.Store(500)
-	b.drainClaims(i)
-	b.produce(late("again", 2))
-	b.drainClaims(i)
-	if n := len(b.read("ops.run")); n != 2 {
-		t.Errorf("the executor got %d events, want the first and the bypassed one", n)
-	}
-	assertHeaders(t, b.replies("ops.replies")["ops.raw/2/0"], map[string]string{wire.HeaderVerdict: "in_progress", wire.HeaderClaimStatus: "submitted"})
 }
 
 // TestBrokenStateDoesNotStopOpenRoutes: where rebuilds are no help, a process
@@ -489,69 +346,6 @@ func TestFailOpenPrepartitionedTopicsStayInTheTopology(t *testing.T) {
 	b.drain(i, "signals.raw", "strict.raw")
 	b.assertOutputs("signals.unique", map[string]string{"k-a": "bypassed"})
 	b.assertOutputs("strict.unique", map[string]string{"k-a": "unique"})
-}
-
-// TestDeadLetterOfAnOutageIsNotStored: what was too large for the output, or
-// of the future, during the outage was not emitted. So a corrected duplicate of it
-// is emitted.
-func TestDeadLetterOfAnOutageIsNotStored(t *testing.T) {
-	t.Parallel()
-	const pass = "    on_state_failure: fail_open\n"
-	claims := fmt.Sprintf(claimRoutes, "reject") + pass
-	large := func(r *kgo.Record) *kgo.Record {
-		r.Headers = append(r.Headers, kgo.RecordHeader{Key: "pad", Value: make([]byte, 3000)})
-		return r
-	}
-	ahead := func(r *kgo.Record) *kgo.Record {
-		r.Timestamp = time.Now().Add(time.Hour)
-		return r
-	}
-	as := func(r *kgo.Record) *kgo.Record { return r }
-	plain := func(n int32) *kgo.Record { return signal("x", n%2, testTime) }
-	claim := func(n int32) *kgo.Record { return operation("1", fmt.Sprint(n), n) }
-	keyed := strings.Replace(openRoutes, "    topics: [signals.raw]\n", "    topics: [signals.raw]\n    prepartitioned: true\n", 1)
-	for name, c := range map[string]struct {
-		routes, topic, output, partitioned string
-		event                              func(n int32) *kgo.Record
-		spoil, mend                        func(*kgo.Record) *kgo.Record
-		later                              string // the routes after the outage
-	}{
-		"too large":         {openRoutes, "signals.raw", "signals.unique", "app-repartition", plain, large, as, openRoutes},
-		"a claim too large": {claims, "ops.raw", "ops.run", "app-repartition", claim, large, as, claims},
-		"of the future": {
-			strings.Replace(keyed, "    window: 1h\n", "    window: 1h\n    skew: 1s\n", 1), "signals.raw", "signals.unique", "signals.raw",
-			func(int32) *kgo.Record { return signal("x", 0, testTime) }, ahead, ahead, strings.Replace(keyed, "    window: 1h\n", "    window: 1h\n    skew: 70m\n", 1),
-		},
-		"a claim of the future": {claims + "    skew: 1s\n", "ops.raw", "ops.run", "app-repartition", claim, ahead, ahead, claims + "    skew: 70m\n"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			b := newBench(t, c.routes)
-			b.createTopic(c.output, 4, "max.message.bytes", "2000")
-			cfg, disk, place := b.onDisk(500)
-			i := b.ready(b.startWith(cfg, place))
-			disk.free.Store(80)
-			b.wait("tasks without a store", func() bool { return bypassed(i, c.partitioned) })
-			b.produce(c.spoil(c.event(0)))
-			b.wait("a dead letter", func() bool { return len(b.read("dead")) == 1 })
-			must(t, i.stop())
-			b.useRoutes(c.later)
-			disk.free.Store(500)
-			i = b.ready(b.startWith(cfg, place))
-			b.drain(i, c.topic)
-			for n := range int32(2) {
-				b.produce(c.mend(c.event(n + 1)))
-				b.drain(i, c.topic)
-			}
-			out, dead := b.read(c.output), b.read("dead")
-			if len(out) != 1 || header(out[0], wire.HeaderVerdict) != "unique" || !bytes.Equal(out[0].Key, c.event(1).Key) {
-				t.Errorf("%d events in %s", len(out), c.output)
-			}
-			if len(dead) != 1 || header(dead[0], wire.HeaderVerdict) != "invalid" {
-				t.Errorf("%d dead letters", len(dead))
-			}
-		})
-	}
 }
 
 // TestBombDuringABypass: a batch that decompresses to too much holds

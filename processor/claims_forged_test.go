@@ -6,10 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/twmb/franz-go/pkg/kgo"
-
 	"oncebus/dedup"
-	"oncebus/processor/app"
 	"oncebus/processor/front"
 	"oncebus/processor/wire"
 )
@@ -31,79 +28,44 @@ func (b *bench) forgery(i *instance) dedup.Token {
 	return token
 }
 
-func forgedOutcome(token dedup.Token, kind dedup.OutcomeKind) *kgo.Record {
-	return &kgo.Record{Topic: "ops.outcomes", Value: []byte("forged"), Headers: []kgo.RecordHeader{
-		{Key: wire.HeaderClaimToken, Value: token.Append(nil)}, {Key: wire.HeaderOutcome, Value: []byte(kind.String())},
-	}}
-}
-
-// TestTokenOfAnotherNamespaceIsRefused, whatever it says and whichever way
-// it comes: the claim stands, and the outcome is refused like one of a key that
+// TestTokenOfAnotherNamespaceIsRefused, whatever it says, also if the ingress client
+// writes the outcome: the claim stands, and the outcome is refused like one of a key
 // without a row.
 func TestTokenOfAnotherNamespaceIsRefused(t *testing.T) {
 	t.Parallel()
 	for _, kind := range dedup.OutcomeKinds {
-		for _, way := range []string{"topic", "front"} {
-			t.Run(fmt.Sprint(kind, " by ", way), func(t *testing.T) {
-				t.Parallel()
-				b := newHTTPBench(t, fmt.Sprintf(claimRoutes+payRoute, "reject", "reject"))
-				i := b.ready(b.start(b.config("one")))
-				token := b.forgery(i)
-				switch {
-				case way == "front":
-					must(t, b.ingress("front").SubmitOutcome(t.Context(), b.routes.Routes[0], token.Append(nil), kind, []byte("forged"), nil))
-				case kind == dedup.OutcomeForget:
-					token.Attempt, token.At = 0, dedup.Position{} // as the operator's tool makes it
-					fallthrough
-				default:
-					b.produce(forgedOutcome(token, kind))
-				}
-				b.drainClaims(i)
-				again := operation("1", "again", 1)
-				again.Topic = "pay.raw"
-				b.produce(again)
-				b.drain(i, "ops.raw", "ops.outcomes", "pay.raw", "pay.outcomes")
-				if n := len(b.read("pay.run")); n != 1 {
-					t.Errorf("%d events of route pay went to the executor", n)
-				}
-				replies := b.replies("pay.replies")
-				if len(replies) != 1 {
-					t.Errorf("%d replies of route pay, want one", len(replies))
-				}
-				assertHeaders(t, replies["pay.raw/1/0"], map[string]string{wire.HeaderVerdict: "in_progress", wire.HeaderClaimStatus: "in_progress", wire.HeaderAttempt: "1"})
-				if n := len(b.read("ops.replies")); n != 0 {
-					t.Errorf("%d replies of route ops", n)
-				}
-				dead := b.read("dead")
-				if len(dead) != 1 {
-					t.Fatalf("%d dead letters, want the forged outcome", len(dead))
-				}
-				assertHeaders(t, dead[0], map[string]string{wire.HeaderReason: "outcome refused: no claim: the key has no row", wire.HeaderRoute: "ops", wire.HeaderKey: ""})
-				if n := gather(t, i)[fmt.Sprintf(`oncebus_outcomes_total{kind="%v",result="refused",route="ops"}`, kind)]; n != 1 {
-					t.Errorf("%v outcomes are counted as refused", n)
-				}
-			})
-		}
+		t.Run(kind.String(), func(t *testing.T) {
+			t.Parallel()
+			b := newHTTPBench(t, fmt.Sprintf(claimRoutes+payRoute, "reject", "reject"))
+			i := b.ready(b.start(b.config("one")))
+			token := b.forgery(i)
+			must(t, b.ingress("front").SubmitOutcome(t.Context(), b.routes.Routes[0], token.Append(nil), kind, []byte("forged"), nil))
+			b.drainClaims(i)
+			again := operation("1", "again", 1)
+			again.Topic = "pay.raw"
+			b.produce(again)
+			b.drain(i, "ops.raw", "ops.outcomes", "pay.raw", "pay.outcomes")
+			if n := len(b.read("pay.run")); n != 1 {
+				t.Errorf("%d events of route pay went to the executor", n)
+			}
+			replies := b.replies("pay.replies")
+			if len(replies) != 1 {
+				t.Errorf("%d replies of route pay, want one", len(replies))
+			}
+			assertHeaders(t, replies["pay.raw/1/0"], map[string]string{wire.HeaderVerdict: "in_progress", wire.HeaderClaimStatus: "in_progress", wire.HeaderAttempt: "1"})
+			if n := len(b.read("ops.replies")); n != 0 {
+				t.Errorf("%d replies of route ops", n)
+			}
+			dead := b.read("dead")
+			if len(dead) != 1 {
+				t.Fatalf("%d dead letters, want the forged outcome", len(dead))
+			}
+			assertHeaders(t, dead[0], map[string]string{wire.HeaderReason: "outcome refused: no claim: the key has no row", wire.HeaderRoute: "ops", wire.HeaderKey: ""})
+			if n := gather(t, i)[fmt.Sprintf(`oncebus_outcomes_total{kind="%v",result="refused",route="ops"}`, kind)]; n != 1 {
+				t.Errorf("%v outcomes are counted as refused", n)
+			}
+		})
 	}
-}
-
-// TestTokenOfANamespaceWithoutARoute is refused as well, and stops no task:
-// the rows of a route that was taken out of the file stay for their time.
-func TestTokenOfANamespaceWithoutARoute(t *testing.T) {
-	t.Parallel()
-	b := newBench(t, fmt.Sprintf(claimRoutes+payRoute, "reject", "reject"))
-	cfg := b.config("one")
-	i := b.ready(b.start(cfg))
-	token := b.forgery(i)
-	must(t, i.stop())
-	b.useRoutes(fmt.Sprintf(claimRoutes, "reject"))
-	i = b.ready(b.start(cfg))
-	b.produce(forgedOutcome(token, dedup.OutcomeFailed))
-	b.drainClaims(i)
-	if n := len(b.read("dead")); n != 1 {
-		t.Errorf("%d dead letters, want the forged outcome", n)
-	}
-	(&app.Counts{}).AddWaiting(&dedup.Row{NamespaceID: token.NamespaceID}, -1) // nor does the count of those who wait need a route
 }
 
 // TestIngressClientRefusesATokenWithoutAnAttempt: any attempt is for the operator's tool

@@ -2,51 +2,11 @@ package processor
 
 import (
 	"fmt"
-	"strings"
 	"testing"
 	"time"
 
 	"oncebus/processor/wire"
 )
-
-// repartitioned waits until the repartition topic has so many records and returns
-// when the broker stamped the newest, in ms.
-func (b *bench) repartitioned(n int) (newest int64) {
-	b.t.Helper()
-	b.wait("the events to be routed", func() bool {
-		records := b.read("app-repartition")
-		for _, r := range records {
-			newest = max(newest, r.Timestamp.UnixMilli())
-		}
-		return len(records) == n
-	})
-	return newest
-}
-
-// TestBacklogUsesUpNoLease: an event and its duplicate wait for the task for longer
-// than the lease, and are judged one after the other. The first is dispatched
-// only then, so the duplicate finds it at work.
-func TestBacklogUsesUpNoLease(t *testing.T) {
-	t.Parallel()
-	b := newBench(t, strings.Replace(fmt.Sprintf(claimRoutes, "reject"), "lease: 10m", "lease: 5ms", 1))
-	cfg, disk, place := b.onDisk(500)
-	i := b.ready(b.startWith(cfg, place))
-	disk.free.Store(80)
-	b.wait("the worker to hold", func() bool { return i.FetchingPaused(stageDedup) })
-	b.produce(operation("1", "first", 0))
-	first := b.repartitioned(1)
-	b.wait("the lease to be over, had it begun", func() bool { return time.Now().UnixMilli() > first+50 })
-	b.produce(operation("1", "copy", 1))
-	if copied := b.repartitioned(2); copied-first <= 5 {
-		t.Fatalf("the duplicate is stamped %d ms after the first", copied-first)
-	}
-	disk.free.Store(500)
-	b.drainClaims(i)
-	if n := len(b.read("ops.run")); n != 1 {
-		t.Errorf("%d attempts were dispatched, want the first alone", n)
-	}
-	assertHeaders(t, b.replies("ops.replies")["ops.raw/1/0"], map[string]string{wire.HeaderVerdict: "in_progress", wire.HeaderFirstRequest: "first"})
-}
 
 // TestLeasesRestartWithTheTask: what its checkpoints say of the times that
 // leases run by. A task that a process took over judges since then, and its

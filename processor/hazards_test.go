@@ -25,7 +25,7 @@ type hazard struct {
 
 var (
 	placeName = regexp.MustCompile("`([a-z_/]+\\.go):([A-Za-z.]+)`")
-	testName  = regexp.MustCompile("`((?:Test|Fuzz)\\w+)`")
+	testName  = regexp.MustCompile("`((?:Test|Fuzz)[\\w/-]+)`")
 )
 
 func readHazards(t *testing.T) []hazard {
@@ -100,7 +100,8 @@ func TestHazards(t *testing.T) {
 	}
 }
 
-// testsOfModule returns the names of all tests and fuzz targets.
+// testsOfModule returns the names of all tests and fuzz targets, and of the scenarios
+// of TestScripts.
 func testsOfModule(t *testing.T) map[string]bool {
 	t.Helper()
 	tests := map[string]bool{}
@@ -116,6 +117,16 @@ func testsOfModule(t *testing.T) map[string]bool {
 		return err
 	})
 	must(t, err)
+	scripts, err := filepath.Glob("judge/testdata/*.txt")
+	must(t, err)
+	scenario := regexp.MustCompile(`(?m)^scenario (\S+)$`)
+	for _, path := range scripts {
+		b, err := os.ReadFile(path)
+		must(t, err)
+		for _, m := range scenario.FindAllSubmatch(b, -1) {
+			tests["TestScripts/"+strings.TrimSuffix(filepath.Base(path), ".txt")+"/"+string(m[1])] = true
+		}
+	}
 	return tests
 }
 

@@ -90,19 +90,6 @@ func TestPrepartitionedRouteNeedsNoRepartitionTopic(t *testing.T) {
 	}
 }
 
-// TestPrepartitionedTopicJudgesEachPartitionForItself: what the route declares is
-// believed. Two duplicates that were put on two partitions never meet.
-func TestPrepartitionedTopicJudgesEachPartitionForItself(t *testing.T) {
-	t.Parallel()
-	b := newBench(t, keyedRoutes)
-	i := b.ready(b.start(b.config("one")))
-	b.produce(signal("a", 0, testTime), signal("a", 0, testTime+1), signal("a", 1, testTime+2), signal("a", 1, testTime+3))
-	b.drain(i)
-	if out := b.read("signals.unique"); len(out) != 2 {
-		t.Errorf("%d records, want one of each partition", len(out))
-	}
-}
-
 // TestPrepartitionedAndRoutedRouteInOneProcess runs both ways of a record at once, the
 // same ids on both: they are two namespaces and never meet.
 func TestPrepartitionedAndRoutedRouteInOneProcess(t *testing.T) {

@@ -10,6 +10,9 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
+// withDuplicates is the bench's routes file with a policy for copies.
+func withDuplicates(policy string) string { return benchRoutes + "    duplicates: " + policy + "\n" }
+
 // TestMissingTopicsAreNamedAtOnce: without ONCEBUS_CREATE_TOPICS, every input,
 // output, duplicates and dead-letter topic has to be there.
 func TestMissingTopicsAreNamedAtOnce(t *testing.T) {

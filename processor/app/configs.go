@@ -73,6 +73,9 @@ type TopicLimits struct {
 	Compacted               bool  // a record needs a key
 }
 
+// defaultMaxBytes is max.message.bytes of a topic that does not set it.
+const defaultMaxBytes = 1 << 20
+
 // readConfigs reads the limits of the topics that oncebus produces to, and checks the
 // internal ones.
 func (t *Topology) readConfigs(ctx context.Context, admin *kadm.Client, topics ...string) error {
@@ -91,7 +94,7 @@ func (t *Topology) readConfigs(ctx context.Context, admin *kadm.Client, topics .
 			values[c.Key] = c.MaybeValue()
 		}
 		t.limits[topic.Name] = TopicLimits{
-			MaxBytes:    int32(configInt(values, "max.message.bytes", 1<<20)),
+			MaxBytes:    int32(configInt(values, "max.message.bytes", defaultMaxBytes)),
 			BeforeMaxMS: configInt(values, "message.timestamp.before.max.ms", Forever),
 			AfterMaxMS:  configInt(values, "message.timestamp.after.max.ms", Forever),
 			AppendTime:  values["message.timestamp.type"] == "LogAppendTime",

@@ -2,6 +2,11 @@
 
 package mutants
 
+// inScript aims at a scenario of processor/judge/testdata.
+func inScript(file, scenario string) []suite {
+	return []suite{judgeSuite.aimed("^TestScripts$/^" + file + "$/^" + scenario + "$")}
+}
+
 func inDedup(run string) []suite { return []suite{dedupSuite.aimed(run)} }
 
 // claimList has the defects of claim mode. Its promises came after
@@ -11,7 +16,7 @@ var claimList = []mutant{
 		name:  "old-token-accepted",
 		does:  "the outcome of an older attempt is applied to the current one: a zombie executor overwrites it",
 		edits: []edit{{"dedup/claim.go", "	if !o.Token.fits(prior) {\n", "	if o.Token.Digest != prior.Digest {\n"}},
-		aims:  inProcessor("^TestFailureFreesTheKey$"),
+		aims:  inScript("claims", "failure-frees-the-key"),
 	},
 	{
 		name:  "foreign-namespace-accepted",
@@ -32,7 +37,7 @@ var claimList = []mutant{
 		name:  "waiting-copy-forgotten",
 		does:  "only the first requester gets the outcome: the waiting duplicates get no reply",
 		edits: []edit{{"dedup/claim.go", "s.Recipients, s.Claim.Requests = claim.Requests, nil\n		s.Claim.setResult", "s.Recipients, s.Claim.Requests = claim.Requests[:1], nil\n		s.Claim.setResult"}},
-		aims:  inProcessor("^TestWaitingDuplicatesAreAnsweredOnce$"),
+		aims:  inScript("waiting", "answered-once"),
 	},
 	{
 		name: "waiting-copy-answered-twice",
@@ -48,7 +53,7 @@ var claimList = []mutant{
 		name:  "waiting-copy-in-memory",
 		does:  "a copy that waits is known to the store and not to the changelog: a takeover forgets it",
 		edits: []edit{{"processor/judge/claim.go", "		t.put(j, &change{row: &c.Row, replaced: found.replaced, joined: 1}) // the duplicate waits\n", "		t.Store.Put(c.Row)\n"}},
-		aims:  inProcessor("^TestWaitingDuplicatesAreAnsweredOnce$"),
+		aims:  inScript("waiting", "answered-once"),
 	},
 	{
 		name:  "waiting-copies-lost-on-expiry",
@@ -70,7 +75,7 @@ var claimList = []mutant{
 		name:  "lease-in-a-backlog",
 		does:  "a lease runs from when its event came to the task, handed out or not: after a backlog event and copy run together",
 		edits: []edit{{"dedup/claim.go", "Since: max(ev.ReceivedAt, ev.DispatchedAt), Original", "Since: ev.ReceivedAt, Original"}},
-		aims:  inProcessor("^TestBacklogUsesUpNoLease$"),
+		aims:  inScript("leases", "backlog-uses-up-no-lease"),
 	},
 	{
 		// Outcomes that came in meanwhile may be routed behind the copies.
@@ -92,19 +97,19 @@ var claimList = []mutant{
 		name:  "reply-without-row",
 		does:  "an outcome is answered, and its row reaches only the store: the next owner dispatches the event again",
 		edits: []edit{{"processor/judge/claim.go", "	t.put(j, &change{row: &s.Row, replaced: &prior, left: len(s.Recipients)})\n	j.countOutcome", "	t.Store.Put(s.Row)\n	j.countOutcome"}},
-		aims:  inProcessor("^TestDuplicateGetsTheOutcomeOfTheFirst$"),
+		aims:  inScript("claims", "duplicate-gets-the-outcome-of-the-first"),
 	},
 	{
 		name:  "row-without-reply",
 		does:  "failed and rejected free the key, and no requester gets a reply",
 		edits: []edit{{"dedup/claim.go", "		s.Recipients, s.Claim.Requests = claim.Requests, nil\n		s.Row.Result", "		s.Claim.Requests = nil\n		s.Row.Result"}},
-		aims:  inProcessor("^TestFailureFreesTheKey$"),
+		aims:  inScript("claims", "failure-frees-the-key"),
 	},
 	{
 		name:  "failed-keeps-the-key",
 		does:  "failed and rejected are recorded like a result and replayed for ever",
 		edits: []edit{{"dedup/claim.go", "StepComplete: Completed, StepFree: Freed, StepForget: Freed},\n	Submitted:", "StepComplete: Completed, StepFree: Completed, StepForget: Freed},\n	Submitted:"}},
-		aims:  inProcessor("^TestFailureFreesTheKey$"),
+		aims:  inScript("claims", "failure-frees-the-key"),
 	},
 	{
 		// An outcome has its place in the task's own log, behind the claim. One
@@ -112,13 +117,13 @@ var claimList = []mutant{
 		name:  "outcome-by-its-own-key",
 		does:  "an outcome goes to the partition of its record key, and not to that of its claim",
 		edits: []edit{{"processor/judge/router.go", "reason = r.send(e, rec, &env, read.Token.Partition)", "reason = r.send(e, rec, &env, int32(len(rec.Key))%r.App.Topology.Topics[r.App.Topology.Repartition].Partitions)"}},
-		aims:  inProcessor("^TestDuplicateGetsTheOutcomeOfTheFirst$"),
+		aims:  inScript("claims", "duplicate-gets-the-outcome-of-the-first"),
 	},
 	{
 		name:  "token-of-the-attempt-before",
 		does:  "an event that runs after a failure carries the attempt of the one before: the old executor's token fits again",
 		edits: []edit{{"dedup/claim.go", "row.Attempt = max(row.Attempt, prior.Attempt+1) // an old", "row.Attempt = max(row.Attempt, prior.Attempt) // an old"}},
-		aims:  inProcessor("^TestFailureFreesTheKey$"),
+		aims:  inScript("claims", "failure-frees-the-key"),
 	},
 	{
 		name:     "adjacent-order-with-other-details-is-a-duplicate",

@@ -49,6 +49,7 @@ type suite struct {
 var (
 	dedupSuite     = suite{name: "dedup", pkg: "dedup", skip: "^(Bench|Fuzz)"}
 	stateSuite     = suite{name: "state", pkg: "state", skip: "^(Bench|Fuzz)"}
+	judgeSuite     = suite{name: "judge", pkg: "processor/judge", skip: "^(Bench|Fuzz)"}
 	processorSuite = suite{name: "processor", pkg: "processor", skip: "^TestReal"}
 	simulation     = suite{name: "simulation", pkg: "processor", tags: "synctests", run: "^TestSim$"}
 )
@@ -125,7 +126,7 @@ func control(t *testing.T, sim int) {
 			}
 		}
 		suites = nil
-		for _, s := range []suite{dedupSuite, stateSuite, processorSuite} {
+		for _, s := range []suite{dedupSuite, stateSuite, judgeSuite, processorSuite} {
 			suites = append(suites, s.aimed(strings.Join(aims[s.pkg], "|")))
 		}
 		suites = append(suites, seeds(t, simSeeds)...)
@@ -175,7 +176,7 @@ func (tb *table) try(t *testing.T, m *mutant, sim int) {
 // be somebody else's.
 func (m *mutant) reach() []suite {
 	var suites []suite
-	for _, s := range []suite{dedupSuite, stateSuite} {
+	for _, s := range []suite{dedupSuite, stateSuite, judgeSuite} {
 		if slices.ContainsFunc(m.edits, func(e edit) bool { return strings.HasPrefix(e.file, s.pkg+"/") }) {
 			suites = append(suites, s)
 		}

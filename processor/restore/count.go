@@ -8,9 +8,9 @@ import (
 	"oncebus/state"
 )
 
-// countKeys returns the counts of a checkpoint. It counts the store's rows for the
+// CountKeys returns the counts of a checkpoint. It counts the store's rows for the
 // namespaces whose window changed since then.
-func countKeys(rt *app.App, c *wire.Checkpoint, store *state.Store) (app.Counts, error) {
+func CountKeys(rt *app.App, c *wire.Checkpoint, store *state.Store) (app.Counts, error) {
 	all := app.NewCounts(rt)
 	recount, err := all.Decode(c.Counts)
 	if err != nil {

@@ -235,7 +235,7 @@ func (r *Restore) once(ctx context.Context) error {
 	if err := r.readCheckpoint(); err != nil {
 		return err
 	}
-	r.Counts, err = countKeys(r.src.App, &r.Checkpoint, r.Store)
+	r.Counts, err = CountKeys(r.src.App, &r.Checkpoint, r.Store)
 	return r.failed(err)
 }
 

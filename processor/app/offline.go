@@ -1,0 +1,42 @@
+package app
+
+import (
+	"crypto/sha256"
+
+	"oncebus/dedup/rules"
+)
+
+// Offline returns an app without a broker, for tests that judge records. Each of its
+// topics has the given number of partitions and Kafka's default limits. It adds what
+// is new in the routes to the manifest; nil begins a manifest, whose hash secret is
+// zero, so that a key has the same partition in every run.
+func Offline(id string, partitions int32, m *Manifest, routes *rules.Routes) (*App, error) {
+	t := newTopology(id, routes)
+	if err := t.checkNames(); err != nil {
+		return nil, err
+	}
+	for _, name := range append(t.internal(), t.external()...) {
+		sum := sha256.Sum256([]byte(name))
+		t.Topics[name] = Topic{ID: [16]byte(sum[:16]), Partitions: partitions}
+	}
+	t.limits = map[string]TopicLimits{}
+	for _, name := range t.Written() {
+		t.limits[name] = TopicLimits{MaxBytes: defaultMaxBytes, BeforeMaxMS: Forever, AfterMaxMS: Forever}
+	}
+	for _, name := range t.internal() {
+		limits := t.limits[name]
+		limits.AppendTime = true
+		t.limits[name] = limits
+	}
+	if m == nil {
+		var err error
+		if m, err = newManifest(t.Cluster); err != nil {
+			return nil, err
+		}
+		clear(m.HashSecret)
+	}
+	if _, err := m.reconcile(t, routes, nil); err != nil {
+		return nil, err
+	}
+	return newApp(t, m, routes), nil
+}

@@ -1,0 +1,342 @@
+package judge_test
+
+import (
+	"bytes"
+	"fmt"
+	"log/slog"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"oncebus/dedup"
+	"oncebus/dedup/rules"
+	"oncebus/processor/app"
+	"oncebus/processor/judge"
+	"oncebus/processor/restore"
+	"oncebus/processor/wire"
+	"oncebus/state"
+)
+
+// world is a process without a broker: its router, its tasks, and the logs of topics.
+type world struct {
+	t          *testing.T
+	partitions int32
+	limits     map[string]app.TopicLimits // that a script sets
+	now        int64                      // the broker's clock, ms
+	nextRoutes *rules.Routes              // from the next start on
+
+	app      *app.App
+	routes   *rules.Routes
+	registry *prometheus.Registry
+	metrics  *judge.Metrics
+	logs     bytes.Buffer
+	host     *state.Host
+	dir      string
+	lives    int
+
+	logOf    map[string][]*kgo.Record // by topic/partition, committed
+	sent     []*kgo.Record            // of the open transaction
+	emitter  *judge.Emitter
+	router   *judge.Router
+	judging  *judge.Judging
+	tasks    map[app.TaskID]*scriptTask
+	held     bool
+	lost     bool          // the store cannot be used
+	emitted  []*kgo.Record // committed since the last step, without internal topics
+	produced *kgo.Record   // by the last event
+}
+
+// scriptTask is a judge with what its worker would keep.
+type scriptTask struct {
+	*judge.Judge
+	store   *state.Store // also while it cannot be used
+	fetched int64        // input offset to judge next
+}
+
+// frozen returns a broker clock that stands at an instant: time.Since of a time so
+// far ahead is the least duration there is, however long a test takes.
+func frozen(now int64) app.BrokerClock {
+	least := time.Duration(math.MinInt64).Milliseconds()
+	return app.BrokerClock{Observed: now - least, At: time.Unix(1<<40, 0)}
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	w := &world{t: t, partitions: 1, limits: map[string]app.TopicLimits{}, dir: t.TempDir(), logOf: map[string][]*kgo.Record{}}
+	var err error
+	w.host, err = state.NewHost(state.DefaultConfig(), prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
+	must(t, err)
+	t.Cleanup(func() {
+		w.closeTasks()
+		must(t, w.host.Close())
+	})
+	return w
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func place(topic string, partition int32) string { return fmt.Sprint(topic, "/", partition) }
+
+// start begins a life of the process, with the newest routes.
+func (w *world) start() {
+	w.routes = w.nextRoutes
+	var manifest *app.Manifest
+	if w.app != nil {
+		manifest = w.app.Manifest
+	}
+	var err error
+	w.app, err = app.Offline("app", w.partitions, manifest, w.routes)
+	must(w.t, err)
+	limits := *w.app.Limits.Load()
+	for topic, l := range w.limits {
+		if _, ok := limits[topic]; !ok {
+			w.t.Fatalf("the app produces nothing to topic %s", topic)
+		}
+		l.AppendTime = limits[topic].AppendTime
+		limits[topic] = l
+	}
+	w.app.Clock = frozen(w.now)
+	w.registry = prometheus.NewRegistry()
+	w.metrics = judge.NewMetrics(w.registry, w.routes)
+	w.emitter = judge.NewEmitter(w.app, func(r *kgo.Record) { w.sent = append(w.sent, r) })
+	w.router = &judge.Router{App: w.app, Metrics: w.metrics, Deriver: w.routes.NewDeriver(nil)}
+	w.judging = &judge.Judging{Emitter: w.emitter, Deriver: w.routes.NewDeriver(nil)}
+	w.tasks = map[app.TaskID]*scriptTask{}
+	w.lives++
+}
+
+// restart ends the life of the process and begins another; rebuild deletes its
+// local state in between.
+func (w *world) restart(rebuild bool) {
+	var ids []app.TaskID
+	for id := range w.tasks {
+		ids = append(ids, id)
+	}
+	w.closeTasks()
+	if rebuild {
+		must(w.t, os.RemoveAll(w.dir))
+		must(w.t, os.Mkdir(w.dir, 0o700))
+	}
+	w.start()
+	for _, id := range ids {
+		if slices.Contains(w.app.Topology.TaskTopics(), id.Topic) {
+			w.task(id)
+		}
+	}
+	w.run()
+}
+
+func (w *world) closeTasks() {
+	for id, t := range w.tasks {
+		must(w.t, t.store.Close())
+		delete(w.tasks, id)
+	}
+}
+
+// task returns the task of a partition and opens it if needed.
+func (w *world) task(id app.TaskID) *scriptTask {
+	if t := w.tasks[id]; t != nil {
+		return t
+	}
+	t := &scriptTask{Judge: &judge.Judge{}}
+	t.ID, t.App, t.Metrics, t.Changelog = id, w.app, w.metrics, w.app.ChangelogOf(id.Topic)
+	t.Repartitioned = id.Topic == w.app.Topology.Repartition
+	t.Log = slog.New(slog.NewTextHandler(&w.logs, nil))
+	t.StartedAt = w.now
+	var err error
+	t.store, err = w.host.Open(filepath.Join(w.dir, strings.ReplaceAll(id.String(), "/", "-")), []byte(id.String()))
+	must(w.t, err)
+	w.tasks[id] = t
+	if w.lost {
+		w.lose(t)
+	} else {
+		w.restore(t)
+	}
+	return t
+}
+
+// restore reads the changelog from the store's position to its end, as package
+// restore does.
+func (w *world) restore(t *scriptTask) {
+	changelog := w.logOf[place(t.Changelog, t.ID.Partition)]
+	newest := t.store.Checkpoint()
+	from := t.store.Position()
+	for _, rec := range changelog[from:] {
+		if string(rec.Key) == wire.CheckpointKey {
+			newest = rec.Value
+			continue
+		}
+		row, err := dedup.DecodeValue(dedup.Digest(rec.Key), rec.Value)
+		must(w.t, err)
+		t.store.Put(row)
+	}
+	if n := int64(len(changelog)); n > from {
+		must(w.t, t.store.Apply(n, newest))
+	}
+	t.Store, t.Blind = t.store, false
+	w.goOn(t, newest)
+	var err error
+	t.Counts, err = restore.CountKeys(w.app, &t.Committed, t.Store)
+	must(w.t, err)
+	t.OpenCounts = app.NewCounts(w.app)
+	w.rewind(t)
+}
+
+// rewind moves a task's position in its input back to the last commit.
+func (w *world) rewind(t *scriptTask) {
+	t.fetched = t.Committed.Next
+	if !t.Blind {
+		return
+	}
+	t.fetched = math.MaxInt64
+	for _, class := range w.app.FailOpen[t.ID.Topic] {
+		t.fetched = min(t.fetched, t.Committed.BypassedTo(class))
+	}
+}
+
+// lose takes the store away from a task: it goes on from the newest checkpoint of
+// its changelog.
+func (w *world) lose(t *scriptTask) {
+	var newest []byte
+	for _, rec := range w.logOf[place(t.Changelog, t.ID.Partition)] {
+		if string(rec.Key) == wire.CheckpointKey {
+			newest = rec.Value
+		}
+	}
+	t.store.Discard()
+	t.Store, t.Blind = nil, true
+	w.goOn(t, newest)
+	w.rewind(t)
+}
+
+// goOn lets a task go on from a checkpoint.
+func (w *world) goOn(t *scriptTask, checkpoint []byte) {
+	t.Committed = wire.Checkpoint{Epoch: -1}
+	if len(checkpoint) > 0 {
+		var err error
+		t.Committed, err = wire.DecodeCheckpoint(checkpoint)
+		must(w.t, err)
+	}
+	t.Open, t.InTransaction, t.CheckpointRecord = t.Committed, false, nil
+}
+
+// produce appends a record to a raw topic and processes it.
+func (w *world) produce(r *kgo.Record) {
+	w.append(r)
+	w.produced = r
+	if slices.Contains(w.app.Topology.Prepartitioned, r.Topic) {
+		w.task(app.TaskID{Topic: r.Topic, Partition: r.Partition})
+	} else {
+		w.router.Process(w.emitter, []*kgo.Record{r})
+		w.commit()
+	}
+	if !w.held {
+		w.run()
+	}
+}
+
+func (w *world) append(r *kgo.Record) {
+	at := place(r.Topic, r.Partition)
+	r.Offset = int64(len(w.logOf[at]))
+	w.logOf[at] = append(w.logOf[at], r)
+}
+
+// run judges what the tasks have not judged, in one transaction.
+func (w *world) run() {
+	if w.judge() {
+		w.end()
+	}
+}
+
+// judge judges into the open transaction.
+func (w *world) judge() (began bool) {
+	for _, t := range w.sorted() {
+		log := w.logOf[place(t.ID.Topic, t.ID.Partition)]
+		if t.fetched >= int64(len(log)) || t.Blind && len(w.app.FailOpen[t.ID.Topic]) == 0 {
+			continue
+		}
+		if err := t.Process(w.judging, log[t.fetched:]); err != nil {
+			w.t.Fatalf("judge: %v", err)
+		}
+		t.fetched = int64(len(log))
+		began = began || t.InTransaction
+	}
+	return began
+}
+
+func (w *world) sorted() []*scriptTask {
+	var all []*scriptTask
+	for _, t := range w.tasks {
+		all = append(all, t)
+	}
+	slices.SortFunc(all, func(a, b *scriptTask) int { return strings.Compare(a.ID.String(), b.ID.String()) })
+	return all
+}
+
+// end commits the transaction of the tasks.
+func (w *world) end() {
+	for _, t := range w.sorted() {
+		if t.InTransaction {
+			t.WriteCheckpoint(w.emitter)
+		}
+	}
+	w.commit()
+}
+
+// abort discards the transaction of the tasks.
+func (w *world) abort() {
+	w.sent = nil
+	w.emitter.Reset()
+	for _, t := range w.sorted() {
+		t.Discard()
+		w.rewind(t)
+	}
+}
+
+// commit writes the records of the open transaction to their logs and commits the
+// tasks. The emitter uses the records' memory again, so the logs have copies.
+func (w *world) commit() {
+	for _, r := range w.sent {
+		c := &kgo.Record{Topic: r.Topic, Partition: r.Partition, Key: slices.Clone(r.Key), Value: slices.Clone(r.Value), Timestamp: r.Timestamp}
+		for _, h := range r.Headers {
+			c.Headers = append(c.Headers, kgo.RecordHeader{Key: h.Key, Value: slices.Clone(h.Value)})
+		}
+		limits := w.app.Limit(c.Topic)
+		if limits.AppendTime {
+			c.Timestamp = time.UnixMilli(w.now)
+		}
+		if n := wire.RecordBytes(c); n > int(limits.MaxBytes) {
+			w.t.Errorf("a record of %d bytes goes to topic %s, which takes %d", n, c.Topic, limits.MaxBytes)
+		}
+		internal := c.Topic == w.app.Topology.Repartition || strings.HasSuffix(c.Topic, "-changelog")
+		if !internal {
+			w.emitted = append(w.emitted, c)
+			continue
+		}
+		w.append(c)
+		r.Offset = c.Offset
+		if c.Topic == w.app.Topology.Repartition {
+			w.task(app.TaskID{Topic: c.Topic, Partition: c.Partition})
+		}
+	}
+	for _, t := range w.sorted() {
+		if t.InTransaction {
+			must(w.t, t.Commit())
+		}
+	}
+	w.sent = nil
+	w.metrics.Publish(w.emitter.Counts)
+	w.emitter.Reset()
+}
