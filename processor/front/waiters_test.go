@@ -45,7 +45,7 @@ func TestRequestIDs(t *testing.T) {
 	first := a.begin(&waiter{})
 	again := newWaiters([32]byte{1}) // which draws the same
 	again.waiting[first] = &waiter{}
-	if second := again.begin(&waiter{}); second == first || second-first < 1<<32 || a.of(first) == nil || a.of(second) != nil {
+	if second := again.begin(&waiter{}); second == first || second-first < 1<<32 || a.get(first) == nil || a.get(second) != nil {
 		t.Errorf("drew %x, then %x", first, second)
 	}
 	if n := testing.AllocsPerRun(100, func() {
