@@ -446,7 +446,7 @@ func (s *sim) check(h *oracle.History) {
 		cfg.Emissions[topic] = oracle.Emission{Partitions: s.set.partitions}
 	}
 	for n := range cfg.Routes {
-		cfg.Routes[n].Class = manifest.Class(cfg.Routes[n].Name)
+		cfg.Routes[n].NamespaceID = manifest.Class(cfg.Routes[n].Name)
 	}
 	for _, topic := range s.set.inputs {
 		cfg.Topics[topic] = manifest.TopicNumber(topic)

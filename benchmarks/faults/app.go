@@ -211,7 +211,7 @@ func (a *app) oracleConfig(ctx context.Context) (oracle.Config, error) {
 	for _, r := range routes {
 		rules := r.rules
 		rules.Name = r.name
-		if rules.Class, err = class(r.name); err != nil {
+		if rules.NamespaceID, err = class(r.name); err != nil {
 			return cfg, err
 		}
 		rules.Output, rules.DeadLetter = a.topic(r.name+".unique"), a.topic("dead-letter")

@@ -71,7 +71,7 @@ func (a *app) claimsConfig(topics map[string]uint16, class func(namespace string
 		if err != nil {
 			return nil, err
 		}
-		c.Route, c.Class, c.Repartition, c.Changelog = r.name, number, a.repartition(), a.changelog()
+		c.Route, c.NamespaceID, c.Repartition, c.Changelog = r.name, number, a.repartition(), a.changelog()
 		c.Output, c.Replies, c.Dead = a.topic(claimRun), a.topic(claimReplies), a.topic(claimDead)
 		c.Outcomes, c.OutcomesNumber = a.topic(claimOutcomes), topics[a.topic(claimOutcomes)]
 		all = append(all, c)

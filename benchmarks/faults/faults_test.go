@@ -122,7 +122,7 @@ func TestShareEqual(t *testing.T) {
 // A history that is kept comes back as it was, down to values that are missing
 // and values that are empty.
 func TestHistory(t *testing.T) {
-	cfg := oracle.Config{Repartition: "r", Partitions: 2, Topics: map[string]uint16{"raw": 1}, Routes: []oracle.Route{{Name: "a", Class: 3}}}
+	cfg := oracle.Config{Repartition: "r", Partitions: 2, Topics: map[string]uint16{"raw": 1}, Routes: []oracle.Route{{Name: "a", NamespaceID: 3}}}
 	record := oracle.Record{Topic: "t", Partition: 1, Offset: 5, Timestamp: 9, Key: []byte{}, Headers: []oracle.Header{{Key: "k"}, {Key: "l", Value: []byte{0xff}}}}
 	h := oracle.History{
 		Sent: []oracle.Sent{{Record: record, Route: "a", ID: "x"}},
@@ -268,7 +268,7 @@ func TestParseFlags(t *testing.T) {
 func claimEpoch(route int) (*oracle.Config, *oracle.History) {
 	const topic, outcomes, at = 3, 4, 1_000_000
 	rules := claimRoutes[route].rules
-	rules.Route, rules.Class = claimRoutes[route].name, 7
+	rules.Route, rules.NamespaceID = claimRoutes[route].name, 7
 	rules.Repartition, rules.Changelog, rules.Outcomes, rules.OutcomesNumber = "repartition", "log", claimOutcomes, outcomes
 	rules.Output, rules.Replies, rules.Dead = claimRun, claimReplies, claimDead
 	h := &oracle.History{Live: map[string][]oracle.Record{}}
@@ -290,7 +290,7 @@ func claimEpoch(route int) (*oracle.Config, *oracle.History) {
 		}
 		return headers
 	}
-	raw := append(append([]byte{1, rules.Class}, digest...), 0, topic, 0, 0, 1, 0, 0, 0, 0) // partition | first | attempt | sum
+	raw := append(append([]byte{1, rules.NamespaceID}, digest...), 0, topic, 0, 0, 1, 0, 0, 0, 0) // partition | first | attempt | sum
 	token := base64.RawURLEncoding.EncodeToString(raw)
 	own := text("oncebus-claim-token", token, "oncebus-outcome", "completed")
 
@@ -309,7 +309,7 @@ func claimEpoch(route int) (*oracle.Config, *oracle.History) {
 	if rules.Wait > 0 {
 		reply("r-2", "replayed")
 	}
-	row := append(binary.AppendVarint([]byte{1, 2, rules.Class, 3}, at), topic, 0, 0, 1)
+	row := append(binary.AppendVarint([]byte{1, 2, rules.NamespaceID, 3}, at), topic, 0, 0, 1)
 	add("log", string(digest), row)
 	return &oracle.Config{Claims: []oracle.Claims{rules}}, h
 }

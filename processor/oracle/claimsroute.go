@@ -1,38 +1,38 @@
 package oracle
 
-// What Check does for routes in claim mode that share its app: it follows their
-// events through the router, their stream time, their rows into the stores, and
-// compares the readings of their topics. CheckClaims checks their content.
+// For routes in claim mode that share the app, Check follows the events through the
+// router, the stream time and the rows in the stores, and compares the readings of
+// the topics. CheckClaims checks the content.
 
 // isOutcome reports whether a record of the repartition topic is an outcome.
 func isOutcome(r *Record) bool {
 	return len(r.Headers) > 0 && r.Headers[0].Key == "oncebus-envelope" && len(r.Headers[0].Value) > 1 && r.Headers[0].Value[1] == flagOutcome
 }
 
-// pass moves the stream time past an event of claim mode.
-func (f *fold) pass(e *envelope, c *Claims, present int64) {
-	last, running := f.times[c.Class], f.seen[c.Class]
+// moveStreamTime moves the stream time to that of an event of claim mode.
+func (f *fold) moveStreamTime(e *envelope, c *Claims, present int64) {
+	last, running := f.times[c.NamespaceID], f.seen[c.NamespaceID]
 	switch {
 	case e.time > add(present, c.Skew), running && e.time < add(last, -add(c.Window, c.Grace)):
 		return // not judged
 	case !running || e.time > last:
-		f.times[c.Class] = e.time
+		f.times[c.NamespaceID] = e.time
 	}
-	f.seen[c.Class] = true
+	f.seen[c.NamespaceID] = true
 }
 
 // ofClaims reports whether a row of the changelog is one of claim mode.
 func (c *check) ofClaims(row *Record) bool {
 	for i := range c.cfg.Claims {
-		if len(row.Value) > 2 && row.Value[2] == c.cfg.Claims[i].Class {
+		if len(row.Value) > 2 && row.Value[2] == c.cfg.Claims[i].NamespaceID {
 			return true
 		}
 	}
 	return false
 }
 
-// hold is how long behind stream time a row counts, in ms.
-func (c *Claims) hold() int64 { return add(add(c.Window, c.Window), c.Grace) }
+// rowRetention is how far behind stream time a row still counts, in ms.
+func (c *Claims) rowRetention() int64 { return add(add(c.Window, c.Window), c.Grace) }
 
 // readClaims compares the readings of the topics of claim mode (K7).
 func (c *check) readClaims() {
