@@ -14,7 +14,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// The tests here show the HTTP responses of the five systems, each from its shipped route file.
+// These tests check the HTTP responses of the five systems, each with its shipped
+// routes file.
 
 // twins sends a request twice at the same time and returns both responses.
 func (d *sender) twins(path string, sign signer, body string) [2]answer {
@@ -41,14 +42,14 @@ func TestRealIngressTradeSignals(t *testing.T) {
 		s.awaitProcessed()
 		first := s.count("signals.unique", 1)[0]
 		if copied.Key != headerOf(first, "oncebus-key") || copied.First == "" {
-			t.Errorf("a copy is answered %+v, its first went out as %v", copied, first.Headers)
+			t.Errorf("a duplicate got %+v, the first event was emitted as %v", copied, first.Headers)
 		}
 		if expect(t, first, "verdict", "unique", "reply-to", ""); headerOf(first, "content-type") != "application/json" || headerOf(first, "x-other") != "" {
-			t.Errorf("the signal went out with headers %v", first.Headers)
+			t.Errorf("the signal was emitted with headers %v", first.Headers)
 		}
 
 		const pairs = 20
-		for n := range pairs { // exactly one passes even when two arrive at the same instant
+		for n := range pairs { // of two signals at the same instant exactly one is emitted
 			pair := d.twins("/signals", sign, fmt.Sprintf(`{"traceId":"twin-%d"}`, n))
 			if pair[0].status != http.StatusAccepted {
 				pair[0], pair[1] = pair[1], pair[0]
@@ -57,7 +58,8 @@ func TestRealIngressTradeSignals(t *testing.T) {
 			pair[1].problem("the other of two", http.StatusConflict, "duplicate")
 		}
 
-		// Without a trace id the details are the key, whatever the order of the fields and the other fields.
+		// Without a trace id the details are the key. The order of the fields and the
+		// other fields do not matter.
 		d.post("/signals", sign, `{"symbol":"AAPL","exchange":"NASDAQ","action":"buy","timestamp":1700000000000}`).is("a signal without id", http.StatusAccepted, accepted)
 		d.post("/signals", sign, `{"timestamp":1700000000000,"action":"buy","exchange":"NASDAQ","symbol":"AAPL","note":"again"}`).
 			problem("its copy", http.StatusConflict, "duplicate")
@@ -76,7 +78,8 @@ func TestRealIngressTradeSignals(t *testing.T) {
 	})
 }
 
-// TestRealIngressAfterTheWindow is the end of section 1, with a short window: after it the id is free without a request.
+// TestRealIngressAfterTheWindow is the end of section 1, with a short window: after
+// it the id is unused again.
 func TestRealIngressAfterTheWindow(t *testing.T) {
 	inOneProcess(t, "signals.yaml", strings.NewReplacer("window: 24h", "window: 2s"), []string{"signals.raw"}, func(t *testing.T, s *system, d *sender) {
 		sign := withBearer(shippedSecrets["SIGNALS"])
@@ -86,7 +89,7 @@ func TestRealIngressAfterTheWindow(t *testing.T) {
 			if a.status == http.StatusConflict {
 				return errNotYet
 			}
-			a.is("a copy after the window", http.StatusAccepted, accepted)
+			a.is("a duplicate after its window", http.StatusAccepted, accepted)
 			return nil
 		})
 		s.awaitProcessed()
@@ -124,7 +127,7 @@ func TestRealIngressUserOperations(t *testing.T) {
 		// Submitted, so that no lease ends meanwhile.
 		d.outcome("/operations", "OPERATIONS_EXECUTOR", buy, "submitted", "")
 		s.awaitProcessed()
-		pending("a copy while it is processed", send("a1", "r1", "BUY"))
+		pending("a duplicate while it is processed", send("a1", "r1", "BUY"))
 
 		// An executor without a Kafka client, with a result that is neither JSON nor text.
 		const result = "bought: \x00\xff\r\n 1"
@@ -132,14 +135,14 @@ func TestRealIngressUserOperations(t *testing.T) {
 		s.awaitProcessed()
 		for range 2 {
 			a := send("a1", "r1", "BUY")
-			a.isOf("a copy of a completed operation", http.StatusCreated, "application/x.result; v=1", result)
-			a.replays("a copy of a completed operation", true)
+			a.isOf("a duplicate of a completed operation", http.StatusCreated, "application/x.result; v=1", result)
+			a.replays("a duplicate of a completed operation", true)
 		}
 		// An executor with a Kafka client.
 		s.answer("operations.outcomes", s.newest("operations.run", `"SELL"`), "completed", []byte(`{"sold":1}`))
 		sold := send("a1", "r1", "SELL")
-		sold.is("a copy of what was completed by Kafka", http.StatusOK, `{"sold":1}`)
-		sold.replays("a copy of what was completed by Kafka", true)
+		sold.is("a duplicate of what was completed by Kafka", http.StatusOK, `{"sold":1}`)
+		sold.replays("a duplicate of what was completed by Kafka", true)
 
 		// A failure frees the key: a retry runs.
 		for n, kind := range []string{"failed", "rejected", "forget"} {
@@ -152,7 +155,7 @@ func TestRealIngressUserOperations(t *testing.T) {
 			}
 			d.outcome("/operations", "OPERATIONS_EXECUTOR", again, "completed", "second")
 			s.awaitProcessed()
-			send("a3", kind, "BUY").is("a copy of the second attempt", http.StatusOK, "second")
+			send("a3", kind, "BUY").is("a duplicate of the second attempt", http.StatusOK, "second")
 		}
 
 		// RESET changes the account: its key does not contain the account, and the token identifies the claim.
@@ -163,7 +166,7 @@ func TestRealIngressUserOperations(t *testing.T) {
 		pending("a RESET from the account's new name", send("after", "r-reset", "RESET"))
 		d.outcome("/operations", "OPERATIONS_EXECUTOR", reset, "completed", `{"account":"after"}`)
 		s.awaitProcessed()
-		send("after", "r-reset", "RESET").is("a copy of RESET", http.StatusOK, `{"account":"after"}`)
+		send("after", "r-reset", "RESET").is("a duplicate of RESET", http.StatusOK, `{"account":"after"}`)
 		runs("START_CHALLENGE", send("after", "r-reset", "START_CHALLENGE"))
 
 		// Without a request id it is forwarded and not stored, so a retry is forwarded too.
@@ -193,8 +196,8 @@ func TestRealIngressUserOperations(t *testing.T) {
 				s.awaitProcessed()
 			}
 			a := send("a5", request, "CLOSE")
-			a.isOf("a copy of a void operation", http.StatusNoContent, "", "")
-			a.replays("a copy of a void operation", true)
+			a.isOf("a duplicate of a void operation", http.StatusNoContent, "", "")
+			a.replays("a duplicate of a void operation", true)
 		}
 
 		operationsThatCrash(t, s, d, send)
@@ -222,7 +225,7 @@ func operationsThatCrash(t *testing.T, s *system, d *sender, send func(account, 
 	d.outcome("/operations", "OPERATIONS_EXECUTOR", old, "completed", "first") // taken, and refused by who judges it
 	d.outcome("/operations", "OPERATIONS_EXECUTOR", again, "completed", "second")
 	s.awaitProcessed()
-	send("a6", "crashed", "BUY").is("a copy after a crash", http.StatusOK, "second")
+	send("a6", "crashed", "BUY").is("a duplicate after a crash", http.StatusOK, "second")
 	dead := s.count("oncebus.dead-letter", 1)
 	expect(t, dead[0], "verdict", "invalid")
 }
@@ -283,7 +286,7 @@ func TestRealIngressWebhooks(t *testing.T) {
 			}
 		}
 		if logged != 4 {
-			t.Errorf("%d copies are in the access log, want 4", logged)
+			t.Errorf("%d duplicates are in the access log, want 4", logged)
 		}
 	})
 }
@@ -314,15 +317,15 @@ func TestRealIngressOrders(t *testing.T) {
 		placed := s.count("orders.unique", 1)[0]
 		d.outcome("/orders", "ORDERS_EXECUTOR", placed, "submitted", "")
 		s.awaitProcessed()
-		processing("a copy past the minute's edge, of a submitted order", "submitted", order("q3", minute.Add(61*time.Second), market))
+		processing("a duplicate past the minute's edge, of a submitted order", "submitted", order("q3", minute.Add(61*time.Second), market))
 		d.outcome("/orders", "ORDERS_EXECUTOR", placed, "completed", `{"orderId":"X-1"}`, "Oncebus-Result-Status", "201")
 		s.awaitProcessed()
 		for _, at := range []time.Time{minute.Add(59 * time.Second), minute.Add(62 * time.Second)} {
 			cached := order("q4", at, market)
-			cached.is("a copy of a completed order", http.StatusCreated, `{"orderId":"X-1"}`)
-			cached.replays("a copy of a completed order", true)
+			cached.is("a duplicate of a completed order", http.StatusCreated, `{"orderId":"X-1"}`)
+			cached.replays("a duplicate of a completed order", true)
 			if got := cached.header.Get("Oncebus-First-Request"); got != "q1" {
-				t.Errorf("a copy of a completed order is answered %v, want the original request q1", cached)
+				t.Errorf("a duplicate of a completed order is answered %v, want the original request q1", cached)
 			}
 		}
 		// The same key with other details: forwarded as a collision.
@@ -381,7 +384,7 @@ func TestRealIngressEconomyOperations(t *testing.T) {
 			s.awaitVerdicts("operations/in_progress", len(twins))
 			d.outcome("/economy", "ECONOMY_EXECUTOR", granted, "completed", "granted: \xff", "Oncebus-Result-Status", "201", "Content-Type", "text/x-grant")
 			for _, twin := range append(twins, nil) {
-				what := "a twin that waited"
+				what := "a duplicate that waited"
 				if twin == nil {
 					what, twin = "a copy", grant(d, "r1")
 				}
@@ -396,14 +399,14 @@ func TestRealIngressEconomyOperations(t *testing.T) {
 				twin := grant(d, kind)
 				s.awaitVerdicts("operations/in_progress", before+1)
 				d.outcome("/economy", "ECONOMY_EXECUTOR", s.newest("economy.run", kind), kind, "")
-				(<-twin).problem("a twin of what is "+kind, status, "replayed")
+				(<-twin).problem("a duplicate of what is "+kind, status, "replayed")
 				s.awaitProcessed()
 				(<-grant(d, kind)).is("the second attempt", http.StatusAccepted, accepted)
 				s.awaitProcessed()
 				again := s.newest("economy.run", kind)
 				expect(t, again, "attempt", "2")
 				s.answer("economy.outcomes", again, "completed", []byte("granted"))
-				(<-grant(d, kind)).is("a copy of the second attempt", http.StatusOK, "granted")
+				(<-grant(d, kind)).is("a duplicate of the second attempt", http.StatusOK, "granted")
 			}
 			s.economyWebhooks(d)
 		})
@@ -414,7 +417,7 @@ func TestRealIngressEconomyOperations(t *testing.T) {
 			(<-grant(d, "r1")).is("the first", http.StatusAccepted, accepted)
 			twin := <-grant(d, "r1")
 			if p := twin.problem("its twin", http.StatusConflict, "in_progress"); p.FirstRequest != "r1" {
-				s.t.Errorf("a twin is answered %v without the first's request id", twin)
+				s.t.Errorf("a duplicate is answered %v without the first's request id", twin)
 			}
 			s.awaitProcessed()
 			d.outcome("/economy", "ECONOMY_EXECUTOR", s.newest("economy.run", "r1"), "completed", "granted")
@@ -430,7 +433,7 @@ func TestRealIngressEconomyOperations(t *testing.T) {
 		change := strings.NewReplacer("path: /economy\n", "path: /economy\n      timeout: 4s\n")
 		inOneProcess(t, "operations.yaml", change, inputs, func(_ *testing.T, s *system, d *sender) {
 			(<-grant(d, "r1")).is("the first", http.StatusAccepted, accepted)
-			(<-grant(d, "r1")).problem("its twin, that waited in vain", http.StatusConflict, "in_progress")
+			(<-grant(d, "r1")).problem("its duplicate, which waited in vain", http.StatusConflict, "in_progress")
 			s.awaitProcessed()
 			d.outcome("/economy", "ECONOMY_EXECUTOR", s.newest("economy.run", "r1"), "completed", "granted")
 			s.awaitProcessed()
