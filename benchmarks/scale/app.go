@@ -88,7 +88,7 @@ func (a *app) writeRoutes() error {
 	return os.WriteFile(a.routes, fmt.Appendf(nil, `routes:
   - name: signals
     topics: [%s]
-    keyed: %v
+    prepartitioned: %v
     key:
       - field: traceId
     window: %v

@@ -23,7 +23,7 @@ func (t Task) oncebus(ctx context.Context) error {
 	routes, err := rules.ParseRoutes("bench", fmt.Appendf(nil, `routes:
   - name: signals
     topics: [%s]
-    keyed: %v
+    prepartitioned: %v
     key:
       - field: traceId
     window: %v
