@@ -329,8 +329,8 @@ func (f *IngressClient) probe(ctx context.Context, client *kgo.Client, stop cont
 		case time.Since(time.Unix(0, f.heard.Load())) < probeTimeout:
 			// The broker is only busy: it acknowledged an event during the ping.
 		default:
-			if f.bus.set(errors.New("no broker answers")) {
-				f.log.Warn("no broker answers", "error", err)
+			if f.bus.set(errors.New("no broker responds")) {
+				f.log.Warn("no broker responds", "error", err)
 			}
 		}
 		if kafka.Pause(ctx, probeInterval) != nil {

@@ -143,5 +143,5 @@ type Disk struct {
 	StartMinFreePercent int `env:"START_MIN_FREE_PERCENT" envDefault:"5" help:"free disk space of the state directory below which the process does not start; 0 = never"`
 	// MinFreeBytes raises the pause level of a small disk to this many bytes,
 	// and the refuse level to half of them.
-	MinFreeBytes int64 `env:"MIN_FREE_BYTES" envDefault:"67108864" help:"tasks also pause below so many free bytes; half of it refuses a start"`
+	MinFreeBytes int64 `env:"MIN_FREE_BYTES" envDefault:"67108864" help:"tasks also pause below so many free bytes; below half of it no process starts"`
 }
