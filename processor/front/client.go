@@ -54,16 +54,16 @@ type IngressClient struct {
 	baseOptions []kgo.Opt
 
 	number   uint64 // in every return address of this process, never 0
-	asks     *waiters
+	inFlight *waiters
 	derivers sync.Pool
 	spread   atomic.Uint32 // next partition number of an event without a key
 
-	bus    reachability
-	heard  atomic.Int64                // when a broker last acknowledged a record, Unix ns
-	at     atomic.Pointer[clientState] // nil until the app is known
-	sender atomic.Pointer[kgo.Client]  // nil while events are refused
-	broken chan produceFailure         // at most one that renew has not handled
-	done   chan struct{}               // closed when Run returns
+	brokers      reachability
+	acknowledged atomic.Int64                // when a broker last acknowledged a record, Unix ns
+	at           atomic.Pointer[clientState] // nil until the app is known
+	sender       atomic.Pointer[kgo.Client]  // nil while events are refused
+	broken       chan produceFailure         // at most one that renew has not handled
+	done         chan struct{}               // closed when Run returns
 }
 
 // clientState has the facts of the app that an IngressClient uses while it serves.
@@ -98,14 +98,14 @@ func NewIngressClient(cfg app.Config, routes *rules.Routes, log *slog.Logger, ex
 		broken:      make(chan produceFailure, 1), done: make(chan struct{}),
 	}
 	f.derivers.New = func() any { return routes.NewDeriver(cfg.KeySecret.Bytes()) }
-	f.bus = reachability{err: errors.New("not connected yet"), changed: make(chan struct{})}
+	f.brokers = reachability{err: errors.New("not connected yet"), changed: make(chan struct{})}
 	for f.number == 0 {
 		var drawn [8 + 32]byte // the client's number, then the seed of the request ids
 		if _, err := rand.Read(drawn[:]); err != nil {
 			return nil, fmt.Errorf("generate the number of the ingress client: %w", err)
 		}
 		f.number = binary.LittleEndian.Uint64(drawn[:])
-		f.asks = newWaiters([32]byte(drawn[8:]))
+		f.inFlight = newWaiters([32]byte(drawn[8:]))
 	}
 	return f, nil
 }
@@ -143,7 +143,7 @@ func (f *IngressClient) run(ctx context.Context) error {
 
 // Ready returns why events are refused, nil if they are accepted.
 func (f *IngressClient) Ready() error {
-	err, _ := f.bus.get()
+	err, _ := f.brokers.get()
 	return err
 }
 
@@ -193,7 +193,7 @@ func (f *IngressClient) open(ctx context.Context, before *clientState) (*clientS
 		case kafka.Classify(err) == kafka.Stop, security.CredentialsRefused(err):
 			return nil, err
 		}
-		if f.bus.set(err) {
+		if f.brokers.set(err) {
 			f.log.Warn("ingress client not ready, retrying", "error", security.ExplainCredentials(err, f.cfg.SASL))
 		}
 		if kafka.Pause(ctx, probeInterval) != nil {
@@ -289,7 +289,7 @@ func (f *IngressClient) serve(ctx context.Context, at *clientState) error {
 	err = f.read(helpersCtx, reader, at)
 	stop(nil)
 	helpers.Wait()
-	f.bus.set(cmp.Or(err, errStopping))
+	f.brokers.set(cmp.Or(err, errStopping))
 	f.sender.Swap(nil).Close()
 	return err
 }
@@ -320,16 +320,16 @@ func (f *IngressClient) probe(ctx context.Context, client *kgo.Client, stop cont
 			return
 		case err == nil:
 			patience.Since = time.Time{}
-			if f.bus.set(nil) {
+			if f.brokers.set(nil) {
 				f.log.Info("ready: a broker responds")
 			}
 		case security.CredentialsRefused(err) && patience.Stops(err, time.Now()):
 			stop(err)
 			return
-		case time.Since(time.Unix(0, f.heard.Load())) < probeTimeout:
+		case time.Since(time.Unix(0, f.acknowledged.Load())) < probeTimeout:
 			// The broker is only busy: it acknowledged an event during the ping.
 		default:
-			if f.bus.set(errors.New("no broker responds")) {
+			if f.brokers.set(errors.New("no broker responds")) {
 				f.log.Warn("no broker responds", "error", err)
 			}
 		}
@@ -373,7 +373,7 @@ func (f *IngressClient) deliver(rec *kgo.Record) {
 	if !ok || address.Ingress != f.number {
 		return
 	}
-	q := f.asks.get(address.Request)
+	q := f.inFlight.get(address.Request)
 	if q == nil {
 		return
 	}

@@ -96,8 +96,8 @@ func (f *IngressClient) Address(request uint64) dedup.Address {
 // verdict without it if ctx is done before.
 func (f *IngressClient) SubmitAndWait(ctx context.Context, s *Submission, d *rules.Derived) (wire.Answer, error) {
 	q := newWaiter(d)
-	id := f.asks.begin(q)
-	defer f.asks.end(id)
+	id := f.inFlight.begin(q)
+	defer f.inFlight.end(id)
 	if err := f.publish(ctx, s, d, dedup.Address{Ingress: f.number, Request: id}); err != nil {
 		return wire.Answer{}, err
 	}
@@ -149,7 +149,7 @@ func (f *IngressClient) publish(ctx context.Context, s *Submission, d *rules.Der
 // anything is produced.
 func (f *IngressClient) reach(ctx context.Context, waitForBroker bool) (*clientState, error) {
 	for {
-		why, changed := f.bus.get()
+		why, changed := f.brokers.get()
 		switch {
 		case ctx.Err() != nil:
 			return nil, fmt.Errorf("%w: %w", ErrKafkaUnavailable, ctx.Err())
@@ -214,7 +214,7 @@ func (f *IngressClient) send(ctx context.Context, at *clientState, rec *kgo.Reco
 	sent := make(chan error, 1)
 	sender.TryProduce(context.Background(), rec, func(_ *kgo.Record, err error) { sent <- err })
 	for {
-		why, changed := f.bus.get()
+		why, changed := f.brokers.get()
 		if why != nil && !waitForBroker {
 			return fmt.Errorf("%w: not acknowledged: %w", ErrKafkaUnavailable, why)
 		}
@@ -231,7 +231,7 @@ func (f *IngressClient) send(ctx context.Context, at *clientState, rec *kgo.Reco
 // sent returns the result of a record's delivery, and sends a failure to renew.
 func (f *IngressClient) sent(sender *kgo.Client, rec *kgo.Record, err error) error {
 	if err == nil {
-		f.heard.Store(time.Now().UnixNano())
+		f.acknowledged.Store(time.Now().UnixNano())
 		return nil
 	}
 	if !errors.Is(err, kgo.ErrMaxBuffered) && !errors.Is(err, kgo.ErrClientClosed) {

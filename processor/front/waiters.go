@@ -11,16 +11,16 @@ import (
 // waiter is a request that waits for the verdict on its event.
 type waiter struct {
 	// answers has a capacity of two: the verdict and the outcome.
-	answers chan wire.Answer
-	key     string // the event's dedup key as text; "" for a missing key
-	near    bool   // its first event may be in an adjacent bucket
-	waits   bool   // the verdict said that the outcome follows; only deliver reads and writes it
+	answers  chan wire.Answer
+	key      string // the event's dedup key as text; "" for a missing key
+	adjacent bool   // its first event may be in an adjacent bucket
+	waits    bool   // the verdict said that the outcome follows; only deliver reads and writes it
 }
 
 func newWaiter(d *rules.Derived) *waiter {
 	q := &waiter{answers: make(chan wire.Answer, 2)}
 	if d.Finding == rules.Keyed {
-		q.key, q.near = wire.KeyText(&d.Key), d.HasAdjacent
+		q.key, q.adjacent = wire.KeyText(&d.Key), d.HasAdjacent
 	}
 	return q
 }
@@ -29,7 +29,7 @@ func newWaiter(d *rules.Derived) *waiter {
 // a raw topic that knows the address can forge it. An outcome may have the key of the
 // first event in an adjacent bucket.
 func (q *waiter) deliver(a *wire.Answer) {
-	if a.Key != q.key && !(q.near && q.waits && a.HasOutcome) {
+	if a.Key != q.key && !(q.adjacent && q.waits && a.HasOutcome) {
 		return
 	}
 	q.waits = q.waits || a.OutcomeFollows
