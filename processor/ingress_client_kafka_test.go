@@ -236,7 +236,7 @@ func TestIngressClientWaitsForItsApp(t *testing.T) {
 	b.openHTTP()
 	f := b.startIngress("front")
 	b.wait("the ingress client to say what it waits for", func() bool {
-		return strings.Contains(f.Ready().Error(), "topic app-verdicts of app app is not there yet")
+		return strings.Contains(f.Ready().Error(), "topic app-verdicts of app app is missing")
 	})
 	if _, err := f.Derive(submission("signals.raw", `{"id":"a"}`, testTime)); !errors.Is(err, front.ErrKafkaUnavailable) {
 		t.Errorf("got %v", err)
@@ -248,7 +248,7 @@ func TestIngressClientWaitsForItsApp(t *testing.T) {
 	b.useRoutes(strings.Replace(benchRoutes, "window: 1h", "window: 1h\n    namespace: other", 1))
 	b.openHTTP()
 	other := b.startIngress("other")
-	b.wait("the other ingress client to say what it waits for", func() bool { return strings.Contains(other.Ready().Error(), "is not there yet in the manifest") })
+	b.wait("the other ingress client to say what it waits for", func() bool { return strings.Contains(other.Ready().Error(), "is missing a route of this routes file") })
 }
 
 // TestIngressClientRefusesForeignRoutes: its keys would not be those of the app.

@@ -101,7 +101,7 @@ func (s *taskSet) closeTasks(gone func(app.TaskID) bool) {
 		}
 		delete(s.tasks, t.ID)
 		wg.Go(func() {
-			defer s.restores.Forget(t.ID)
+			defer s.restores.DeleteSeries(t.ID)
 			if err := t.close(); err != nil {
 				t.Log.Warn("close task failed", "error", err)
 				return

@@ -20,8 +20,8 @@ import (
 	"oncebus/processor/oracle"
 )
 
-// The app under test. Its timeouts are short, so that a dead process is found
-// out and its transaction ended within seconds.
+// The app under test. Its timeouts are short, so that the group removes a dead
+// process and the broker aborts its transaction within seconds.
 const (
 	sessionTimeout     = 3 * time.Second
 	transactionTimeout = 5 * time.Second
@@ -31,8 +31,8 @@ const (
 	rawMaxBytes        = 4 << 20
 )
 
-// route is one route of the app: how it is written in the routes file, and what
-// the oracle needs of it.
+// route is one route of the app: its text in the routes file, and its settings for
+// the oracle.
 type route struct {
 	name, topic string // topic without the app's prefix
 	yaml        string
@@ -41,8 +41,8 @@ type route struct {
 	key func(r *kgo.Record, id string)
 }
 
-// routes has one route for each way to treat duplicates, late and future events.
-// The windows are short, so that events outlive them within an epoch.
+// routes has one route for each policy of duplicates, late and future events. The
+// windows are short, so that events outlive them within an epoch.
 var routes = []route{
 	{
 		name: "signals", topic: "signals.raw",
@@ -94,8 +94,7 @@ type app struct {
 	slots []*slot
 }
 
-// newApp makes an app whose processes may be called by these names. Nothing is
-// started.
+// newApp returns an app whose processes have these names. It starts nothing.
 func (h *harness) newApp(id string, slotNames ...string) (*app, error) {
 	a := &app{h: h, id: id, dir: filepath.Join(h.dir, id)}
 	if err := os.MkdirAll(a.dir, 0o700); err != nil {
@@ -119,7 +118,7 @@ func (h *harness) newApp(id string, slotNames ...string) (*app, error) {
 	return a, nil
 }
 
-// createRaw makes the input topics: large records and any timestamp go in.
+// createRaw creates the input topics, which accept large records and all timestamps.
 func (a *app) createRaw() error {
 	ctx, cancel := context.WithTimeout(a.h.ctx, time.Minute)
 	defer cancel()
@@ -151,7 +150,7 @@ func (a *app) rawTopics() []string {
 	return append(names, a.topic(claimRaw))
 }
 
-// outputs are the topics that readers of the plain routes see.
+// outputs returns the topics that readers of the plain routes read.
 func (a *app) outputs() []string {
 	names := []string{a.topic("dead-letter"), a.topic("signals.duplicates")}
 	for _, r := range routes {
@@ -160,7 +159,7 @@ func (a *app) outputs() []string {
 	return names
 }
 
-// observed are all topics whose committed content the oracle judges.
+// observed returns all topics whose committed records the oracle judges.
 func (a *app) observed() []string {
 	return append(append(a.outputs(), a.claimTopics()...), a.repartition(), a.changelog())
 }
@@ -179,8 +178,8 @@ func (a *app) drop(ctx context.Context) error {
 	return os.RemoveAll(a.dir)
 }
 
-// oracleConfig reads the numbers of topics and namespaces from the app's
-// manifest; everything else is known here.
+// oracleConfig reads the numbers of topics and namespaces from the app's manifest;
+// the harness has the rest.
 func (a *app) oracleConfig(ctx context.Context) (oracle.Config, error) {
 	cfg := oracle.Config{Repartition: a.repartition(), Changelog: a.changelog(), Partitions: partitions, Topics: map[string]uint16{}}
 	records, err := a.h.readCommitted(ctx, a.id+"-manifest")
@@ -227,8 +226,8 @@ func (a *app) oracleConfig(ctx context.Context) (oracle.Config, error) {
 	return cfg, err
 }
 
-// emissions reads what the emission topics take: the traffic has records that
-// are too large for them. Limits of time oncebus has switched off there.
+// emissions reads the limits of the emission topics: some records of the traffic
+// exceed them. oncebus has disabled the time limits there.
 func (a *app) emissions(ctx context.Context) (map[string]oracle.Emission, error) {
 	described, err := a.h.admin.DescribeTopicConfigs(ctx, a.outputs()...)
 	if err != nil {
@@ -245,7 +244,7 @@ func (a *app) emissions(ctx context.Context) (map[string]oracle.Emission, error)
 				continue
 			}
 			if e.MaxBytes, err = strconv.Atoi(c.MaybeValue()); err != nil {
-				return nil, fmt.Errorf("topic %s: max.message.bytes is no number: %w", topic.Name, err)
+				return nil, fmt.Errorf("topic %s: max.message.bytes is not a number: %w", topic.Name, err)
 			}
 		}
 		emissions[topic.Name] = e

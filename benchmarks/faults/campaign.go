@@ -18,38 +18,39 @@ import (
 const (
 	// activeMax is the most faults at the same time.
 	activeMax = 3
-	// quietEvery is after how many faults, on average, the campaign waits until all are healed.
+	// quietEvery is the mean number of faults after which the campaign waits until
+	// all faults have ended.
 	quietEvery = 12
-	// quietMax bounds how long events may wait once all faults are healed.
+	// quietMax limits how long events may wait once all faults have ended.
 	quietMax = 30 * time.Second
-	// crowdedMax is how long a fault waits for the app to recover while other
-	// faults are active.
+	// crowdedMax is how long a fault waits for the app to recover while other faults
+	// are active.
 	crowdedMax = 4 * time.Second
-	// patience is how long a drawn fault waits for its slots; then no other
-	// starts before it.
+	// patience is how long a drawn fault waits for its slots; after that no other
+	// fault starts before it.
 	patience = 15 * time.Second
-	// closeReserve is kept of an epoch for drain and check.
+	// closeReserve is the part of an epoch for drain and check.
 	closeReserve = 25 * time.Second
 )
 
-// A fault is one way to break the app or its cluster: its row in the matrix of
-// faults, its name, and what it needs for itself while it is active.
+// A fault is one way to damage the app or its cluster: its row in the matrix of
+// faults, its name, and the processes and brokers that it needs.
 type fault struct {
 	row, name string
-	weight    int // copies in a deck; 0 counts as 1
-	slots     int // base processes it acts on
+	weight    int // how often a deck has it; 0 counts as 1
+	slots     int // number of base processes it acts on
 	all       bool
 	spare     bool // acts on the spare processes
-	broker    bool // acts on the broker, or cannot do without it
+	broker    bool // acts on the broker, or needs it
 	nodes     int  // brokers it needs; 0 counts as 1
 
-	// apply breaks something, heals it, and checks the consequences. An
-	// error is a broken promise, unless it is errNotStruck.
+	// apply causes the fault, ends it, and checks the consequences. An error is a
+	// violation, unless it is errNotStruck.
 	apply func(ctx context.Context, k *strike) error
 }
 
-// errNotStruck is wrapped by the error of a fault that had no effect, such
-// as a kill at a point that the process did not reach.
+// errNotStruck is wrapped by the error of a fault without effect, such as a kill at a
+// point that the process did not reach.
 var errNotStruck = errors.New("did not strike")
 
 // A strike is one application of a fault.
@@ -57,7 +58,7 @@ type strike struct {
 	*epoch
 	fault *fault
 	rng   *rand.Rand
-	slots []*slot // base processes it has for itself
+	slots []*slot // its base processes
 
 	began    time.Time
 	crowded  atomic.Bool // another fault was active at the same time
@@ -65,17 +66,17 @@ type strike struct {
 	detail   string
 }
 
-// note keeps what was chosen or found, for the journal.
+// note stores the details for the journal.
 func (k *strike) note(format string, args ...any) { k.detail = fmt.Sprintf(format, args...) }
 
-// between draws a duration.
+// between returns a random duration.
 func (k *strike) between(low, high time.Duration) time.Duration {
 	return low + time.Duration(k.rng.Int64N(int64(high-low)))
 }
 
-// recovers waits until events made after since flow again. The limit is a
-// promise only without other faults at the same time; with others the wait ends
-// early, and the next quiet time checks the promise.
+// recovers waits until the app has processed events made after since. The limit is a
+// promise only without other faults. With others the wait ends early, and the next
+// quiet time checks the promise.
 func (k *strike) recovers(ctx context.Context, since time.Time, limit time.Duration) error {
 	began, given := time.Now(), false
 	took, err := k.obs.recovered(ctx, since, k.h.patience(limit), func() bool {
@@ -89,8 +90,8 @@ func (k *strike) recovers(ctx context.Context, since time.Time, limit time.Durat
 	return err
 }
 
-// A deck is all faults in a random order, each as often as its weight says, so
-// that each comes up regularly.
+// A deck has all faults in random order, each as often as its weight, so that each is
+// drawn regularly.
 type deck struct {
 	faults []*fault
 	cards  []*fault
@@ -105,8 +106,8 @@ func (d *deck) draw(rng *rand.Rand) *fault {
 	return f
 }
 
-// shuffle puts one fault of each row first, then those that have not been drawn,
-// then the frequent ones again: so a short run misses few.
+// shuffle puts one fault of each row first, then those that were not drawn, then the
+// frequent ones again. So a short run misses few.
 func (d *deck) shuffle(rng *rand.Rand) {
 	mixed := func(faults []*fault) []*fault {
 		rng.Shuffle(len(faults), func(i, j int) { faults[i], faults[j] = faults[j], faults[i] })
@@ -128,12 +129,12 @@ func (d *deck) shuffle(rng *rand.Rand) {
 	d.cards = slices.Concat(first, rest, mixed(again))
 }
 
-// again puts a fault that did not strike back into the deck, a little further down.
+// again returns a fault that did not strike to the deck, a few positions down.
 func (d *deck) again(f *fault) {
 	d.cards = slices.Insert(d.cards, min(len(d.cards), 5), f)
 }
 
-// field runs the faults of one epoch.
+// field applies the faults of one epoch.
 type field struct {
 	e    *epoch
 	deck *deck
@@ -143,16 +144,16 @@ type field struct {
 
 	mu     sync.Mutex
 	active []*strike
-	missed []*fault // did not strike, and are to be drawn again
+	missed []*fault // did not strike; drawn again
 }
 
-// play applies faults until the time is over and waits for the last of them.
+// play applies faults until the time is over, and waits for the last of them.
 func (e *epoch) play(ctx context.Context, d *deck, rep *report, until time.Time) error {
 	f := &field{e: e, deck: d, rep: rep, rng: e.h.rng}
 	defer f.wg.Wait()
 	next := d.draw(f.rng)
 	waiting := time.Now()
-	var aside *fault // drawn before, but its slots were taken
+	var aside *fault // drawn before, but its slots were in use
 	for time.Now().Before(until) && ctx.Err() == nil && len(e.h.violated()) == 0 && !rep.roundComplete() {
 		if err := kafkatest.Pause(ctx, f.gap()); err != nil {
 			return err
@@ -182,7 +183,7 @@ func (e *epoch) play(ctx context.Context, d *deck, rep *report, until time.Time)
 	return ctx.Err()
 }
 
-// drawAgain puts the faults that did not strike back into the deck.
+// drawAgain returns the faults that did not strike to the deck.
 func (f *field) drawAgain() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -192,7 +193,7 @@ func (f *field) drawAgain() {
 	f.missed = nil
 }
 
-// gap is the time to the next fault: random, with the mean that was requested.
+// gap returns the time to the next fault: random, with the mean of the settings.
 func (f *field) gap() time.Duration {
 	gap := time.Duration(f.rng.ExpFloat64() * float64(f.e.h.set.interval))
 	return min(max(gap, 200*time.Millisecond), 4*f.e.h.set.interval)
@@ -237,14 +238,14 @@ func (f *field) start(ctx context.Context, chosen *fault) bool {
 	return true
 }
 
-// run applies a fault and notes the result.
+// run applies a fault and records the result.
 func (f *field) run(ctx context.Context, k *strike) {
 	err := k.fault.apply(ctx, k)
 	f.mu.Lock()
 	f.active = slices.DeleteFunc(f.active, func(other *strike) bool { return other == k })
 	f.mu.Unlock()
 	if ctx.Err() != nil && err != nil {
-		return // the run is being ended
+		return // the run ends
 	}
 	if errors.Is(err, errNotStruck) {
 		f.mu.Lock()
@@ -257,8 +258,8 @@ func (f *field) run(ctx context.Context, k *strike) {
 	}
 }
 
-// checkQuiet runs while all faults are healed: events must flow again soon, in
-// every partition, without help.
+// checkQuiet runs while no fault is active: every partition must process events soon,
+// without help.
 func (f *field) checkQuiet(ctx context.Context) {
 	took, err := f.e.obs.recovered(ctx, time.Now(), f.e.h.patience(quietMax), nil)
 	if err != nil && ctx.Err() == nil {
@@ -268,8 +269,8 @@ func (f *field) checkQuiet(ctx context.Context) {
 	f.rep.quiet(took)
 }
 
-// campaign runs epochs until the time is over: the scenarios first, then faults
-// at random.
+// campaign runs epochs until the time is over: first the scenarios, then random
+// faults.
 func (h *harness) campaign() (*report, error) {
 	rep := newReport(h.set)
 	if h.set.scenario != "" {

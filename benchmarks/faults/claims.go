@@ -16,10 +16,10 @@ import (
 	"oncebus/processor/oracle"
 )
 
-// claimRoutes are the routes in claim mode, one for each response to a duplicate while
-// the first one runs. They share all topics, and the topics' records differ
-// apart by a field. A claim outlives its lease, and an event its window, within
-// an epoch.
+// claimRoutes are the routes in claim mode, one for each response to a duplicate
+// while the first event is in progress. They share all topics; a field distinguishes
+// their records. A claim outlives its lease, and an event its window, within an
+// epoch.
 var claimRoutes = []struct {
 	name    string
 	pending string
@@ -33,10 +33,10 @@ var claimRoutes = []struct {
 const (
 	claimRaw, claimRun, claimOutcomes, claimReplies, claimDead = "ops.raw", "ops.run", "ops.outcomes", "ops.replies", "ops.dead"
 
-	claimShare = 20 // of so many raw records one more is made for claim mode
+	claimShare = 20 // one record of claim mode for this many raw records
 )
 
-// writeClaimRoutes adds them to a routes file.
+// writeClaimRoutes appends the routes in claim mode to a routes file.
 func writeClaimRoutes(b *strings.Builder) {
 	for _, r := range claimRoutes {
 		fmt.Fprintf(b, `  - name: %s
@@ -57,12 +57,13 @@ func writeClaimRoutes(b *strings.Builder) {
 	}
 }
 
-// claimTopics are what readers see of claim mode, the outcomes among it.
+// claimTopics returns the topics that users of claim mode read, including the
+// outcomes.
 func (a *app) claimTopics() []string {
 	return []string{a.topic(claimRun), a.topic(claimReplies), a.topic(claimDead), a.topic(claimOutcomes)}
 }
 
-// claimsConfig is what the oracle needs of them.
+// claimsConfig returns the oracle's settings of the routes in claim mode.
 func (a *app) claimsConfig(topics map[string]uint16, namespaceID func(namespace string) (uint8, error)) ([]oracle.Claims, error) {
 	var all []oracle.Claims
 	for _, r := range claimRoutes {
@@ -79,8 +80,8 @@ func (a *app) claimsConfig(topics map[string]uint16, namespaceID func(namespace 
 	return all, nil
 }
 
-// claimTraffic makes the events of claim mode. Each has a record key of its own,
-// by which the oracle knows its reply.
+// claimTraffic makes the events of claim mode. Each has its own record key, by which
+// the oracle finds its reply.
 type claimTraffic struct {
 	rng  *rand.Rand
 	due  float64
@@ -90,14 +91,14 @@ type claimTraffic struct {
 
 const claimIDsMax = 5_000
 
-// draw makes an event: new, or a duplicate of one that is about to run, done, or
+// draw makes an event: new, or a duplicate of one that is in progress, completed, or
 // out of its window.
 func (c *claimTraffic) draw(topic string, partition int32, now time.Time) (r *kgo.Record, route, id string) {
 	at := now
 	switch n := c.rng.IntN(2 * odd); {
-	case n < 10: // about as late as can be
+	case n < 10: // just within the grace period
 		at = at.Add(-20 * time.Second).Add(time.Duration(c.rng.Int64N(int64(4 * time.Second))))
-	case n == 10: // what follows may be late
+	case n == 10: // later ones may be late
 		at = at.Add(time.Duration(c.rng.Int64N(int64(20 * time.Second))))
 	case n == 11:
 		at = at.Add(time.Hour)
@@ -122,7 +123,8 @@ func (c *claimTraffic) draw(topic string, partition int32, now time.Time) (r *kg
 	return r, route, id
 }
 
-// produceClaims makes what is due for claim mode with n other raw records.
+// produceClaims produces the events of claim mode that are due with n other raw
+// records.
 func (t *traffic) produceClaims(n int, now time.Time) {
 	c := &t.claims
 	for c.due += float64(n) / claimShare; c.due >= 1; c.due-- {
@@ -133,9 +135,9 @@ func (t *traffic) produceClaims(n int, now time.Time) {
 	}
 }
 
-// judgeClaims has the oracle judge the routes in claim mode: what ran, what was
-// replied, and what stands in the changelog is what the log of events and
-// outcomes asks for, and nothing else. It returns how much was compared.
+// judgeClaims lets the oracle check the routes in claim mode: dispatches, replies and
+// changelog must be exactly those that the log of events and outcomes requires. It
+// returns how many records it compared.
 func judgeClaims(cfg *oracle.Config, h *oracle.History) (counts map[string]int, violations []oracle.Violation) {
 	counts = map[string]int{}
 	add := func(format string, args ...any) {
@@ -152,7 +154,7 @@ func judgeClaims(cfg *oracle.Config, h *oracle.History) (counts map[string]int, 
 			add("%s: and %d more", c.Route, more)
 		}
 		if compared[c.Output] == 0 || compared[c.Replies] == 0 || compared[c.Outcomes] == 0 {
-			add("%s: there was nothing to compare: %v", c.Route, compared)
+			add("%s: no record to compare: %v", c.Route, compared)
 		}
 		for name, n := range compared {
 			counts[name] += n
@@ -169,10 +171,10 @@ func judgeClaims(cfg *oracle.Config, h *oracle.History) (counts map[string]int, 
 	return counts, violations
 }
 
-// claimPromise is what the violations of judgeClaims are called by.
+// claimPromise is the promise in the violations of judgeClaims.
 const claimPromise = "claims"
 
-// claimWords are the numbers of claim mode, in the order of the report.
+// claimWords are the names of the numbers of claim mode, in the order of the report.
 var claimWords = []struct{ name, topic string }{
 	{"events", ""}, {"keys", ""},
 	{"runs", claimRun}, {"dispatched again", ""},
@@ -180,7 +182,7 @@ var claimWords = []struct{ name, topic string }{
 	{"outcomes", claimOutcomes}, {"refused", ""}, {"late", ""},
 }
 
-// tellClaims puts the numbers in words, the app's topics by what they hold.
+// tellClaims replaces the app's topics in the numbers' names by their content.
 func (a *app) tellClaims(counts map[string]int) map[string]int {
 	numbers := map[string]int{}
 	for _, w := range claimWords {

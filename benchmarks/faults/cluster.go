@@ -15,11 +15,11 @@ import (
 	"oncebus/processor/kafkatest/proxy"
 )
 
-// listenerName is the broker's listener behind the proxy.
+// listenerName is the broker's listener for the proxy.
 const listenerName = "PROXIED"
 
-// cluster is Kafka with the proxy before it. The processes under test go
-// through the proxy; traffic, observers and the harness's own questions do not.
+// cluster is Kafka with a proxy. The processes under test connect through the proxy;
+// traffic, observers and the harness do not.
 type cluster struct {
 	kafka *kafkatest.Cluster
 	proxy *proxy.Proxy
@@ -33,21 +33,20 @@ func startCluster(ctx context.Context, dir string, nodes int) (*cluster, error) 
 	c := &cluster{proxy: px}
 	options := []kafkatest.Option{
 		kafkatest.WithListener(kafkatest.Listener{Name: listenerName, Advertise: px.Addrs()}),
-		// Compaction works from the first seconds on, so that an epoch sees a
-		// lot of it; what no reader may have seen yet it leaves alone.
+		// Compaction runs from the first seconds on, so that an epoch has much of it.
+		// It does not remove records that the observer may not have read.
 		kafkatest.WithProperty("log.cleaner.min.compaction.lag.ms", "20000"),
 		kafkatest.WithProperty("log.initial.task.delay.ms", "1000"),
-		// The traffic has events that are a year old: nothing may go by age.
+		// The traffic has events that are a year old: retention must not delete them.
 		kafkatest.WithProperty("log.retention.ms", "-1"),
 	}
 	if nodes == 1 {
-		// KAFKA-20734: a coordinator that is alive while a partition has no
-		// leader takes it for deleted, skips its markers, and calls the
-		// transaction complete: what was committed is lost (4.3.1; see
-		// lostMarkers). So a broker that is alone must not be taken its
-		// partitions away while it lives: not by an orderly shutdown, not by
-		// a pause (pauseMax), and not after a restart, by a controller that
-		// has yet to find out that it was away (downMin).
+		// KAFKA-20734 (4.3.1): while a partition has no leader, a live coordinator
+		// takes it for deleted and skips its markers. It then calls the transaction
+		// complete, and committed records are lost (see lostMarkers). So a single
+		// broker must not lose its partitions while it lives. It is not shut down
+		// orderly, not paused for long (pauseMax), and not restarted before the
+		// controller has noticed its end (downMin).
 		options = append(options, kafkatest.WithController(),
 			kafkatest.WithProperty("controlled.shutdown.enable", "false"),
 			kafkatest.WithProperty("broker.session.timeout.ms", strconv.FormatInt(aloneSession.Milliseconds(), 10)),
@@ -63,15 +62,15 @@ func startCluster(ctx context.Context, dir string, nodes int) (*cluster, error) 
 	return c, nil
 }
 
-// seeds are the ways around the proxy.
+// seeds returns the addresses without the proxy.
 func (c *cluster) seeds() []string { return c.kafka.Seeds() }
 
-// seedsThroughProxy are for the processes under test.
+// seedsThroughProxy returns the addresses for the processes under test.
 func (c *cluster) seedsThroughProxy() []string { return c.proxy.Addrs() }
 
 func (c *cluster) close() error {
-	// A connection on which the proxy lost its place was cut, which is one more
-	// fault for the client, and nothing that the run has to answer for.
+	// The proxy cut connections whose frames it could not read. That is one more
+	// fault for the client, not a failure of the run.
 	if err := c.proxy.Close(); err != nil {
 		fmt.Println("note: proxy:", err)
 	}
@@ -81,7 +80,7 @@ func (c *cluster) close() error {
 	return c.kafka.Close()
 }
 
-// revive starts every broker that does not run and waits until all serve.
+// revive starts every stopped broker and waits until all serve.
 func (c *cluster) revive(ctx context.Context) error {
 	for _, n := range c.kafka.Brokers() {
 		if !n.Running() {
@@ -96,8 +95,8 @@ func (c *cluster) revive(ctx context.Context) error {
 	return c.awaitInSync(ctx)
 }
 
-// awaitInSync waits until every replica is in sync: before that the next fault
-// could take a partition's last one, and with it the leader (KAFKA-20734).
+// awaitInSync waits until every replica is in sync. Before that the next fault could
+// stop a partition's last replica, and with it the leader (KAFKA-20734).
 func (c *cluster) awaitInSync(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
@@ -127,13 +126,13 @@ func (c *cluster) node(id int32) *kafkatest.Node {
 	return nil
 }
 
-// aloneSession is the session of a broker that is alone with its controller.
+// aloneSession is the session timeout of a single broker.
 const aloneSession = 6 * time.Second
 
 func (c *cluster) alone() bool { return len(c.kafka.Brokers()) == 1 }
 
-// pauseMax is how long a broker may be paused: one that is alone must not lose
-// its session (KAFKA-20734, see startCluster).
+// pauseMax is how long a broker may be paused: a single one must keep its session
+// (KAFKA-20734, see startCluster).
 func (c *cluster) pauseMax() time.Duration {
 	if c.alone() {
 		return aloneSession / 2
@@ -141,8 +140,8 @@ func (c *cluster) pauseMax() time.Duration {
 	return 20 * time.Second
 }
 
-// downMin is how long a broker stays down at least: for one that is alone, until
-// its session is over for certain (KAFKA-20734, see startCluster).
+// downMin is how long a broker stays stopped at least: a single one until its session
+// is over (KAFKA-20734, see startCluster).
 func (c *cluster) downMin() time.Duration {
 	if c.alone() {
 		return aloneSession + time.Second
@@ -150,8 +149,8 @@ func (c *cluster) downMin() time.Duration {
 	return 0
 }
 
-// lostMarkers counts the transactions of which Kafka skipped markers, as its
-// log says: with any of them, what is found is Kafka's doing (KAFKA-20734).
+// lostMarkers counts the transactions whose markers Kafka skipped, according to its
+// log. With any of them, violations are caused by Kafka (KAFKA-20734).
 func (c *cluster) lostMarkers() (int, error) {
 	n := 0
 	for _, node := range c.kafka.Brokers() {

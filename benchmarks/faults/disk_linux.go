@@ -6,8 +6,8 @@ import (
 	"syscall"
 )
 
-// smallDiskBytes is the size of a disk that is to be filled. The stores of all
-// tasks fit into it, with room above the level at which work pauses.
+// smallDiskBytes is the size of a disk to fill. It has space for the stores of all
+// tasks above the pause level.
 const smallDiskBytes = 1 << 30
 
 // mountSmall mounts a small file system in memory, which needs root.
@@ -18,7 +18,7 @@ func mountSmall(dir string) error {
 	return nil
 }
 
-// unmount takes it away, even if somebody still looks into it.
+// unmount unmounts it, even if a process uses it.
 func unmount(dir string) error {
 	if err := syscall.Unmount(dir, syscall.MNT_DETACH); err != nil {
 		return fmt.Errorf("unmount %s: %w", dir, err)
@@ -26,7 +26,7 @@ func unmount(dir string) error {
 	return nil
 }
 
-// allocate gives a file so many bytes of disk.
+// allocate allocates that many bytes for a file.
 func allocate(f *os.File, bytes int64) error {
 	if err := syscall.Fallocate(int(f.Fd()), 0, 0, bytes); err != nil {
 		return fmt.Errorf("allocate %d bytes for %s: %w", bytes, f.Name(), err)

@@ -12,7 +12,7 @@ func mountSmall(string) error { return errors.ErrUnsupported }
 
 func unmount(string) error { return nil }
 
-// allocate writes a file of so many bytes.
+// allocate writes that many bytes to a file.
 func allocate(f *os.File, bytes int64) error {
 	block := make([]byte, 1<<20)
 	for ; bytes > 0; bytes -= int64(len(block)) {

@@ -25,9 +25,9 @@
 //   - The program's log messages that faults wait for are constants here, and have
 //     to follow the program's.
 //
-// What looks wrong but is not:
+// What looks wrong:
 //   - A run reads /readyz and the log, not the state directory, to see a restored
-//     store: only the process knows what it trusted.
+//     store: only the process decides which files it trusts.
 //   - The harness samples the offsets of the dedup group once a second only: the
 //     oracle checks that they never go back, which needs no complete list.
 //   - With -lenient waits are ten times as long, for a loaded machine.

@@ -11,11 +11,10 @@ import (
 	"time"
 )
 
-// baseSlots are the processes that run unless a fault says otherwise, spareSlots
-// those that faults add.
+// baseSlots are the processes that normally run, spareSlots those that faults add.
 const baseSlots, spareSlots = 3, 2
 
-// An epoch is an app from its first start to the check of everything it did.
+// An epoch is an app from its first start to the check of its history.
 type epoch struct {
 	h       *harness
 	name    string
@@ -38,7 +37,7 @@ func (h *harness) openEpoch(ctx context.Context, number int) (*epoch, error) {
 	e := &epoch{h: h, name: name, app: a, base: a.slots[:baseSlots], spare: a.slots[baseSlots:], began: time.Now()}
 	ctx, cancel := context.WithTimeout(ctx, startMax)
 	defer cancel()
-	// All at once: they have to agree on who creates the topics.
+	// Concurrently: they must agree on the creator of the topics.
 	if err := e.startAll(ctx); err != nil {
 		return nil, errors.Join(err, e.killAll())
 	}
@@ -57,8 +56,7 @@ func (h *harness) openEpoch(ctx context.Context, number int) (*epoch, error) {
 	return e, nil
 }
 
-// startAll starts every base process that does not run and waits until all are
-// ready.
+// startAll starts every stopped base process and waits until all are ready.
 func (e *epoch) startAll(ctx context.Context) error {
 	return each(e.base, func(s *slot) error {
 		if !s.alive() {
@@ -77,7 +75,7 @@ func (e *epoch) stopAll() error {
 
 func (e *epoch) killAll() error { return each(e.app.slots, (*slot).kill) }
 
-// each does the same with several slots concurrently.
+// each calls do for several slots concurrently.
 func each(slots []*slot, do func(*slot) error) error {
 	errs := make([]error, len(slots))
 	var wg sync.WaitGroup
@@ -88,7 +86,7 @@ func each(slots []*slot, do func(*slot) error) error {
 	return errors.Join(errs...)
 }
 
-// abandon ends everything without a check.
+// abandon ends all processes without a check.
 func (e *epoch) abandon() error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(e.h.ctx), 5*time.Second)
 	defer cancel()

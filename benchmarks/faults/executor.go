@@ -15,23 +15,22 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// An executor works for the routes in claim mode: it consumes their output and
-// produces outcomes, each batch in one transaction with its offsets in the
-// output. It is faulty on purpose: it sends some outcomes late, twice, in the
-// wrong order or with the token of an old attempt, some say failed, and some it
-// never sends.
+// An executor processes the events of the routes in claim mode: it consumes their
+// output and produces outcomes, each batch in one transaction with its offsets. It is
+// faulty on purpose: it sends some outcomes late, twice, in reverse order or with the
+// token of an old attempt. Some are failures, and some it never sends.
 type executor struct {
 	app  *app
 	rng  *rand.Rand
 	stop context.CancelFunc
 	done chan struct{}
 
-	later []laterOutcome // in no order
+	later []laterOutcome // unordered
 	old   [][]byte       // tokens
 	sent  int
 }
 
-// laterOutcome is one that is due later.
+// laterOutcome is an outcome that is due later.
 type laterOutcome struct {
 	due    time.Time
 	record *kgo.Record
@@ -41,7 +40,7 @@ const (
 	oldTokensMax = 2_000
 	laterMax     = 6 * time.Second // thrice the lease
 	tellEvery    = 100 * time.Millisecond
-	tellMax      = 15 * time.Second // for the end of a transaction while the broker is away
+	tellMax      = 15 * time.Second // limit of the end of a transaction without a broker
 )
 
 func startExecutor(a *app, rng *rand.Rand) *executor {
@@ -51,14 +50,14 @@ func startExecutor(a *app, rng *rand.Rand) *executor {
 	return x
 }
 
-// end stops the executor at once: the events it has not reached get no outcome.
+// end stops the executor at once: events it has not reached get no outcome.
 func (x *executor) end() {
 	x.stop()
 	<-x.done
 }
 
-// run works until ctx is done. Brokers go away sometimes: run replaces a session
-// that failed, and repeats what that had not committed.
+// run executes until ctx is done. Brokers stop sometimes: then run replaces the
+// failed session, and repeats its uncommitted work.
 func (x *executor) run(ctx context.Context) {
 	defer close(x.done)
 	for ctx.Err() == nil {
@@ -95,7 +94,7 @@ func (x *executor) session(ctx context.Context) error {
 			return err
 		case committed:
 			x.later = later
-		case len(batch) > 0: // the session has gone back to where it was
+		case len(batch) > 0: // the session has rewound
 			x.app.h.note("executor", map[string]any{"app": x.app.id, "aborted": len(batch)})
 		}
 	}
@@ -116,14 +115,14 @@ func (x *executor) send(ctx context.Context, session *kgo.GroupTransactSession, 
 	return session.End(ending, kgo.TransactionEndTry(failed.Err() == nil))
 }
 
-// plan decides the outcomes of new events, and which to send now; it adds the
-// later outcomes that are due. If the transaction fails, all is planned again.
+// plan decides the outcomes of new events, and which to send now; it adds the later
+// outcomes that are due. If the transaction fails, plan decides again.
 func (x *executor) plan(fetches kgo.Fetches, now time.Time) (batch []*kgo.Record, later []laterOutcome) {
 	for _, l := range x.later {
 		if l.due.After(now) {
 			later = append(later, l)
 		} else {
-			twin := *l.record // the client writes into what it produces
+			twin := *l.record // the client modifies the records that it produces
 			batch = append(batch, &twin)
 		}
 	}
@@ -137,15 +136,15 @@ func (x *executor) plan(fetches kgo.Fetches, now time.Time) (batch []*kgo.Record
 			x.old = x.old[oldTokensMax/4:]
 		}
 		switch n := x.rng.IntN(20); {
-		case n < 2: // never
+		case n < 2: // never sent
 		case n < 4:
 			say(event, "failed")
 		case n == 4:
 			say(event, "rejected", "rejected")
-		case n < 7: // pinned, and done later
+		case n < 7: // submitted, and completed later
 			say(event, "submitted")
 			later = append(later, laterOutcome{x.after(now), x.outcome(tokenOf(event), "completed")})
-		case n == 7: // pinned for good
+		case n == 7: // submitted only
 			say(event, "submitted")
 		case n == 8:
 			say(event, "completed", "submitted")
@@ -170,8 +169,8 @@ func (x *executor) after(now time.Time) time.Time {
 
 func pickOf(rng *rand.Rand, of ...string) string { return of[rng.IntN(len(of))] }
 
-// outcome makes one with a record key of its own; some have no value, some have
-// headers that the replay has to repeat.
+// outcome makes an outcome with its own record key. Some have no value, some have
+// headers that the replay must repeat.
 func (x *executor) outcome(token []byte, kind string) *kgo.Record {
 	x.sent++
 	r := &kgo.Record{
@@ -196,16 +195,16 @@ func tokenOf(event *kgo.Record) []byte {
 	return nil
 }
 
-// outcomePlace is the place of an outcome in its topic.
+// outcomePlace is the position of an outcome in its topic.
 type outcomePlace struct {
 	partition int32
 	offset    int64
 }
 
-// routedOutcome reads the place of a routed outcome from its envelope.
+// routedOutcome reads the position of a routed outcome from its envelope.
 func routedOutcome(r *kgo.Record) outcomePlace {
 	if len(r.Headers) == 0 || len(r.Headers[0].Value) < 50 || r.Headers[0].Value[1] != 1 {
-		return outcomePlace{-1, r.Offset} // none: the oracle will tell
+		return outcomePlace{-1, r.Offset} // without an envelope: the oracle reports it
 	}
 	b := r.Headers[0].Value[50:] // version 1 | flags 1 | digest 16 | key 32 | two times | topic | partition | offset
 	var fields [5]uint64
@@ -216,8 +215,8 @@ func routedOutcome(r *kgo.Record) outcomePlace {
 	return outcomePlace{int32(fields[3]), int64(fields[4])}
 }
 
-// meet notes that an outcome was seen in the outcomes topic, or in the repartition
-// topic; a reader of two topics may see the latter first.
+// meet records that an outcome was read from the outcomes topic, or from the
+// repartition topic; a reader of both may read the latter first.
 func (o *observer) meet(at outcomePlace, sent bool) {
 	if before, met := o.unmet[at]; met && before != sent {
 		delete(o.unmet, at)
@@ -226,7 +225,7 @@ func (o *observer) meet(at outcomePlace, sent bool) {
 	o.unmet[at] = sent
 }
 
-// unrouted returns an error while outcomes that were sent are not routed.
+// unrouted returns an error if outcomes that were sent are not routed.
 func (o *observer) unrouted() error {
 	n := 0
 	var one outcomePlace

@@ -13,7 +13,7 @@ import (
 // allFaults is the matrix: every fault by row.
 var allFaults = slices.Concat(processFaults, brokerFaults, networkFaults, stateFaults, groupFaults, miniFaults)
 
-// selectFaults returns the faults that fit the filter (rows or names; empty for
+// selectFaults returns the faults that match the filter (rows or names; empty for
 // all) and the size of the cluster.
 func selectFaults(all []*fault, filter []string, nodes int) []*fault {
 	var chosen []*fault
@@ -35,5 +35,5 @@ func printFaults() {
 	for _, f := range allFaults {
 		fmt.Fprintf(w, "%s\t%s\t%d\n", f.row, f.name, max(1, f.nodes))
 	}
-	_ = w.Flush() // the error could only go to the terminal that cannot be written to
+	_ = w.Flush() // an error could only be written to the same terminal
 }

@@ -18,11 +18,11 @@ import (
 	"oncebus/processor/kafkatest"
 )
 
-// brokerBackMax is how soon events must flow again after the last broker is
-// back: members find the group again, and transactions left open time out.
+// brokerBackMax limits the time from the return of the last broker until events are
+// processed: members rejoin the group, and open transactions time out.
 const brokerBackMax = 30 * time.Second
 
-// brokerFaults are rows b1 to b5: what befalls Kafka.
+// brokerFaults are rows b1 to b5: faults of Kafka.
 var brokerFaults = []*fault{
 	{row: "b1", name: "broker-kill", weight: 2, broker: true, apply: brokerDown((*kafkatest.Node).Kill, 0, time.Second)},
 	{row: "b2", name: "broker-freeze", weight: 2, broker: true, apply: brokerFreeze},
@@ -36,10 +36,10 @@ var brokerFaults = []*fault{
 	{row: "b4", name: "min-isr-lost", weight: 2, nodes: 3, broker: true, apply: minISRLost},
 }
 
-// brokerDown takes a broker down for a while, which may be the only one.
+// brokerDown stops a broker, which may be the only one, for some time.
 func brokerDown(end func(*kafkatest.Node) error, low, high time.Duration) func(context.Context, *strike) error {
 	return func(ctx context.Context, k *strike) error {
-		// A short run has no minute to wait.
+		// In a short run a minute is too long.
 		d := max(k.h.cluster.downMin(), min(k.between(low, high), k.h.set.duration/20))
 		k.note("down for %v", d.Round(time.Millisecond))
 		brokers := k.h.cluster.kafka.Brokers()
@@ -50,7 +50,7 @@ func brokerDown(end func(*kafkatest.Node) error, low, high time.Duration) func(c
 	}
 }
 
-// brokerFreeze stops one broker for a while: its connections stay open.
+// brokerFreeze pauses one broker: its connections stay open.
 func brokerFreeze(ctx context.Context, k *strike) error {
 	brokers := k.h.cluster.kafka.Brokers()
 	n := brokers[k.rng.IntN(len(brokers))]
@@ -62,8 +62,8 @@ func brokerFreeze(ctx context.Context, k *strike) error {
 	return k.recovers(ctx, time.Now(), brokerBackMax)
 }
 
-// transactionVersion takes the cluster back to the transactions before KIP-890
-// and forward again, under load.
+// transactionVersion downgrades the cluster to the transactions before KIP-890 and
+// upgrades it again, under load.
 func transactionVersion(ctx context.Context, k *strike) error {
 	if err := k.h.setTransactionVersion(ctx, 1, 2); err != nil {
 		return err
@@ -75,8 +75,8 @@ func transactionVersion(ctx context.Context, k *strike) error {
 	return k.recovers(ctx, time.Now(), brokerBackMax)
 }
 
-// setTransactionVersion sets the feature transaction.version; the upgrade type
-// is 1 to go up, 2 to go down safely.
+// setTransactionVersion sets the feature transaction.version; upgrade type 1 is an
+// upgrade, 2 a safe downgrade.
 func (h *harness) setTransactionVersion(ctx context.Context, version int16, upgradeType int8) error {
 	req := kmsg.NewPtrUpdateFeaturesRequest()
 	update := kmsg.NewUpdateFeaturesRequestFeatureUpdate()
@@ -101,14 +101,14 @@ func (h *harness) setTransactionVersion(ctx context.Context, version int16, upgr
 	return nil
 }
 
-// compactionConfigs roll and clean the changelog as fast as Kafka can, and let
-// go of tombstones at once. The lag leaves the observer time to read.
+// compactionConfigs make Kafka roll and clean the changelog as fast as possible, and
+// delete tombstones at once. The lag leaves the observer time to read.
 var compactionConfigs = map[string]string{
 	"segment.ms": "1000", "min.cleanable.dirty.ratio": "0.01", "min.compaction.lag.ms": "2000", "delete.retention.ms": "100",
 }
 
-// aggressiveCompaction cleans the changelog while one process is away: it comes
-// back with a store whose position lies in what was cleaned, or without any.
+// aggressiveCompaction cleans the changelog while one process is stopped. The process
+// restarts with a store whose position is in the cleaned part, or without a store.
 func aggressiveCompaction(ctx context.Context, k *strike) error {
 	s := k.slots[0]
 	if err := s.kill(); err != nil {
@@ -133,14 +133,13 @@ func aggressiveCompaction(ctx context.Context, k *strike) error {
 	return errors.Join(err, cleanedErr, k.app.configureChangelog(ctx, compactionConfigs, true))
 }
 
-// configureChangelog sets the given settings of the app's changelog, or takes
-// them away again.
+// configureChangelog sets settings of the app's changelog, or resets them.
 func (a *app) configureChangelog(ctx context.Context, configs map[string]string, undo bool) error {
 	var alter []kadm.AlterConfig
 	for name, value := range configs {
 		c := kadm.AlterConfig{Op: kadm.SetConfig, Name: name, Value: &value}
 		if undo {
-			// Two of them are set by the app itself.
+			// The app itself sets two of them.
 			switch name {
 			case "segment.ms":
 				*c.Value = "3600000"
@@ -164,8 +163,8 @@ func (a *app) configureChangelog(ctx context.Context, configs map[string]string,
 	return nil
 }
 
-// awaitCleaned waits until the cleaner has been through every partition of the
-// changelog again, as its checkpoint file says.
+// awaitCleaned waits until the cleaner has processed every partition of the changelog
+// again, according to its checkpoint file.
 func (k *strike) awaitCleaned(ctx context.Context) error {
 	before, err := k.cleaned()
 	if err != nil {
@@ -192,8 +191,8 @@ func (k *strike) awaitCleaned(ctx context.Context) error {
 	return nil
 }
 
-// cleaned reads up to where the cleaner of the brokers has been, by
-// "topic partition".
+// cleaned reads the offsets up to which the brokers' cleaners have cleaned, by "topic
+// partition".
 func (k *strike) cleaned() (map[string]string, error) {
 	files, err := filepath.Glob(filepath.Join(k.h.dir, "kafka", "*", "cleaner-offset-checkpoint"))
 	if err != nil {
@@ -218,7 +217,7 @@ func (k *strike) cleaned() (map[string]string, error) {
 	return at, nil
 }
 
-// leaderKill kills the leader of a partition that matters and restarts it.
+// leaderKill kills the leader of a partition of the app and restarts it.
 func leaderKill(ctx context.Context, k *strike) error {
 	topics := []string{k.app.repartition(), k.app.changelog(), k.app.topic("signals.unique"), "__consumer_offsets", "__transaction_state"}
 	topic := topics[k.rng.IntN(len(topics))]
@@ -249,8 +248,8 @@ func rollingBrokers(ctx context.Context, k *strike) error {
 	return k.recovers(ctx, time.Now(), brokerBackMax)
 }
 
-// coordinatorMoves ends the broker that coordinates the app's group or one of
-// its transactions, in order, so that another takes that over.
+// coordinatorMoves stops the broker that coordinates the app's group or one of its
+// transactions, so that another broker takes over.
 func coordinatorMoves(ctx context.Context, k *strike) error {
 	var moved []string
 	for range 2 {
@@ -273,8 +272,8 @@ func coordinatorMoves(ctx context.Context, k *strike) error {
 	return k.recovers(ctx, time.Now(), brokerBackMax)
 }
 
-// minISRLost stops two of three brokers: nothing can be written with acks=all
-// until one of them is back.
+// minISRLost stops two of three brokers: writes with acks=all fail until one of them
+// returns.
 func minISRLost(ctx context.Context, k *strike) error {
 	brokers := k.h.cluster.kafka.Brokers()
 	k.rng.Shuffle(len(brokers), func(i, j int) { brokers[i], brokers[j] = brokers[j], brokers[i] })

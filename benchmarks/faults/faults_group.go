@@ -13,8 +13,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 )
 
-// groupFaults are row g2: somebody resets the dedup group's offsets. (The route
-// group's are in miniFaults: it has no checkpoint to hold against them.)
+// groupFaults are row g2: the dedup group's offsets are reset. (The route group's are
+// in miniFaults, because it has no checkpoint to compare them with.)
 var groupFaults = []*fault{
 	{row: "g2", name: "offsets-backward", all: true, spare: true, broker: true, apply: resetOffsets(func(k *strike, at int64) int64 {
 		return max(0, at-1-k.rng.Int64N(1000))
@@ -69,7 +69,7 @@ func resetOffsets(move func(k *strike, at int64) int64) func(context.Context, *s
 	}
 }
 
-// awaitEmpty waits until a group has no member. Static members stay for their
+// awaitEmpty waits until a group has no member. Static members remain for their
 // session timeout.
 func (h *harness) awaitEmpty(ctx context.Context, group string) error {
 	return kafkatest.Await(ctx, "group "+group+" is empty", func(ctx context.Context) error {

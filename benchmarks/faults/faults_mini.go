@@ -17,9 +17,9 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// miniFaults harm what an app stands on. Most of them it cannot survive: it has
-// to stop with exit code 1 and say what happened, instead of going on with
-// losses. Each plays on an app of its own, while the epoch's app runs.
+// miniFaults damage topics and offsets of an app. Most of them it cannot survive: it
+// must stop with exit code 1 and name the cause, instead of losing events. Each uses
+// its own app, while the epoch's app runs.
 var miniFaults = []*fault{
 	{row: "b6", name: "input-deleted-unread", broker: true, apply: refusal((*mini).deleteUnread, "was deleted before it was read")},
 	{row: "b6", name: "changelog-recreated", broker: true, apply: refusal((*mini).recreateChangelog, "deleted")},
@@ -34,17 +34,17 @@ type mini struct {
 	*app
 	s      *slot
 	client *kgo.Client
-	ids    []string // of all events sent
+	ids    []string // all sent events
 }
 
 const (
-	miniEvents = 300 // of one sending
+	miniEvents = 300 // events of one call of send
 	miniMax    = 30 * time.Second
 )
 
 var miniCount atomic.Int64
 
-// openMini makes an app, starts its process and sends it its first events.
+// openMini creates an app, starts its process and sends the first events.
 func (k *strike) openMini(ctx context.Context) (*mini, error) {
 	a, err := k.h.newApp(fmt.Sprintf("m%d", miniCount.Add(1)), "a")
 	if err != nil {
@@ -82,7 +82,7 @@ func (m *mini) send(ctx context.Context) error {
 	return m.client.ProduceSync(ctx, records...).FirstErr()
 }
 
-// awaitUnique waits until every event stands in the output, exactly once.
+// awaitUnique waits until the output has every event exactly once.
 func (m *mini) awaitUnique(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, miniMax)
 	defer cancel()
@@ -97,7 +97,7 @@ func (m *mini) awaitUnique(ctx context.Context) error {
 		}
 		slices.Sort(got)
 		if n := len(got) - len(slices.Compact(slices.Clone(got))); n > 0 {
-			return kafkatest.Fatal(fmt.Errorf("%d events of %s came out twice", n, m.id))
+			return kafkatest.Fatal(fmt.Errorf("%d events of %s were emitted twice", n, m.id))
 		}
 		if len(got) != len(m.ids) {
 			return fmt.Errorf("%d of %d events", len(got), len(m.ids))
@@ -106,8 +106,8 @@ func (m *mini) awaitUnique(ctx context.Context) error {
 	})
 }
 
-// refusal harms the app's topics while its process is stopped and starts the
-// process, which has to refuse, in words that contain why.
+// refusal damages the app's topics while its process is stopped, and starts the
+// process, which must refuse with an error that contains why.
 func refusal(harm func(*mini, context.Context) error, why string) func(context.Context, *strike) error {
 	return func(ctx context.Context, k *strike) (err error) {
 		m, err := k.openMini(ctx)
@@ -124,11 +124,11 @@ func refusal(harm func(*mini, context.Context) error, why string) func(context.C
 		startErr := m.s.start(waiting)
 		code, err := m.s.current().ExitCode(waiting)
 		if err != nil {
-			return fmt.Errorf("it runs on, instead of refusing: %w", errors.Join(err, startErr))
+			return fmt.Errorf("it runs instead of refusing: %w", errors.Join(err, startErr))
 		}
 		log := m.s.current().Log
 		if said := log.Failure(); code != 1 || !strings.Contains(said, why) {
-			return fmt.Errorf("it ended with exit code %d and said %q, want 1 and %q", code, said, why)
+			return fmt.Errorf("it ended with exit code %d and error %q, want 1 and %q", code, said, why)
 		}
 		k.note("exit code 1: %.160s", log.Failure())
 		return nil
@@ -180,7 +180,7 @@ func (m *mini) recreate(ctx context.Context, topic string) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, miniMax)
 	defer cancel()
-	// The name is free when the broker has noticed the deletion.
+	// The name is free once the broker has applied the deletion.
 	return kafkatest.Await(ctx, topic+" is created again", func(ctx context.Context) error {
 		resp, err := m.h.admin.CreateTopics(ctx, partitions, int16(m.h.set.nodes), configs, topic)
 		if err == nil {
@@ -190,7 +190,7 @@ func (m *mini) recreate(ctx context.Context, topic string) error {
 	})
 }
 
-// addPartitions gives the repartition topic one partition more: keys would move.
+// addPartitions adds a partition to the repartition topic: keys would move.
 func (m *mini) addPartitions(ctx context.Context) error {
 	resp, err := m.h.admin.CreatePartitions(ctx, 1, m.repartition())
 	if err == nil {
@@ -210,9 +210,9 @@ func (m *mini) addPartitions(ctx context.Context) error {
 	})
 }
 
-// routeOffsets moves the route group's offsets back (deletes them if move is
-// nil) while the process is stopped. The events are routed again, and each of
-// them is known: nothing comes out twice.
+// routeOffsets moves the route group's offsets back (deletes them if move is nil)
+// while the process is stopped. The events are routed again, and each is a duplicate:
+// none is emitted twice.
 func routeOffsets(move func(at int64) int64) func(context.Context, *strike) error {
 	return func(ctx context.Context, k *strike) (err error) {
 		m, err := k.openMini(ctx)
@@ -248,14 +248,14 @@ func routeOffsets(move func(at int64) int64) func(context.Context, *strike) erro
 		again := after - before - 2*miniEvents
 		k.note("%d records were routed again", again)
 		if again <= 0 {
-			return fmt.Errorf("%w: nothing was routed again", errNotStruck)
+			return fmt.Errorf("%w: no record was routed again", errNotStruck)
 		}
 		return m.awaitUnique(ctx)
 	}
 }
 
-// moveOffsets commits each offset of an empty group as move changes it, or
-// deletes the offsets if move is nil.
+// moveOffsets commits each offset of an empty group changed by move, or deletes the
+// offsets if move is nil.
 func (h *harness) moveOffsets(ctx context.Context, group string, move func(at int64) int64) error {
 	committed, err := h.admin.FetchOffsets(ctx, group)
 	if err != nil {
@@ -275,7 +275,7 @@ func (h *harness) moveOffsets(ctx context.Context, group string, move func(at in
 	return h.commitOffsets(ctx, group, offsets)
 }
 
-// routed counts the records that ever stood in the repartition topic.
+// routed counts the records that were ever in the repartition topic.
 func (m *mini) routed(ctx context.Context) (int, error) {
 	records, err := m.h.readCommitted(ctx, m.repartition())
 	return len(records), err

@@ -16,10 +16,10 @@ import (
 	"oncebus/processor/kafkatest/proxy"
 )
 
-// ruleMax is how long a rule waits for the request it is about.
+// ruleMax is how long a rule waits for its request.
 const ruleMax = 20 * time.Second
 
-// The requests of one concern, as a process sends them.
+// The requests of a process by purpose.
 var (
 	groupAPIs = apis(kmsg.JoinGroup, kmsg.SyncGroup, kmsg.Heartbeat, kmsg.OffsetFetch, kmsg.TxnOffsetCommit, kmsg.LeaveGroup)
 	txnAPIs   = apis(kmsg.InitProducerID, kmsg.AddPartitionsToTxn, kmsg.AddOffsetsToTxn, kmsg.EndTxn)
@@ -34,7 +34,7 @@ func apis(keys ...kmsg.Key) []int16 {
 	return numbers
 }
 
-// networkFaults are rows n1 to n4: what befalls what is on its way.
+// networkFaults are rows n1 to n4: faults of requests and connections.
 var networkFaults = slices.Concat(
 	lostFaults(), lateFaults(), errorFaults(),
 	[]*fault{
@@ -51,10 +51,10 @@ var networkFaults = slices.Concat(
 	},
 )
 
-// client is what the proxy knows a process by: all its clients have this id.
+// client returns the client id that all clients of a process have.
 func (s *slot) client() string { return s.app.id + "-" + s.name }
 
-// lostFaults are n1: a request or its response is lost, with the connection.
+// lostFaults are n1: the connection is cut, and a request or its response is lost.
 func lostFaults() []*fault {
 	var faults []*fault
 	for _, key := range []kmsg.Key{kmsg.EndTxn, kmsg.TxnOffsetCommit, kmsg.Produce, kmsg.InitProducerID, kmsg.JoinGroup, kmsg.SyncGroup} {
@@ -70,7 +70,7 @@ func lostFaults() []*fault {
 			faults = append(faults, f)
 		}
 	}
-	// From a map: in one order, so that a seed means the same deck.
+	// From a map: sorted, so that a seed always gives the same deck.
 	slices.SortFunc(faults, byName)
 	return faults
 }
@@ -81,14 +81,13 @@ func restarts(key kmsg.Key) bool {
 	return key == kmsg.InitProducerID || key == kmsg.JoinGroup || key == kmsg.SyncGroup || key == kmsg.OffsetFetch
 }
 
-// underCountedRule puts a rule on one process until it has struck as often as
-// it says.
+// underCountedRule applies a rule to one process until it has struck Count times.
 func (k *strike) underCountedRule(ctx context.Context, rule proxy.Rule, restart bool) error {
 	s := k.slots[0]
 	rule.ClientID = s.client()
 	if restart {
-		// A process that was away for longer than its session has to ask for
-		// everything again.
+		// A process that was disconnected for longer than its session sends all
+		// requests again.
 		if err := errors.Join(s.kill(), kafkatest.Pause(ctx, k.between(0, 2*time.Second))); err != nil {
 			return err
 		}
@@ -113,7 +112,7 @@ func (k *strike) underCountedRule(ctx context.Context, rule proxy.Rule, restart 
 	k.note("%d times", f.Struck())
 	f.Remove()
 	if err := f.Err(); err != nil {
-		return fmt.Errorf("the proxy could not do it: %w", err)
+		return fmt.Errorf("the proxy could not apply the rule: %w", err)
 	}
 	if f.Struck() == 0 {
 		return fmt.Errorf("%w: no such request in %v", errNotStruck, ruleMax)
@@ -121,8 +120,7 @@ func (k *strike) underCountedRule(ctx context.Context, rule proxy.Rule, restart 
 	return k.recovers(ctx, time.Now(), brokerBackMax)
 }
 
-// lateFaults are n2: a request is delivered long after its sender stopped waiting
-// its connection and gone on.
+// lateFaults are n2: a request is delivered long after its sender's timeout.
 func lateFaults() []*fault {
 	var faults []*fault
 	for _, key := range []kmsg.Key{kmsg.EndTxn, kmsg.TxnOffsetCommit, kmsg.Produce} {
@@ -153,19 +151,19 @@ func late(key kmsg.Key) func(context.Context, *strike) error {
 		}
 		ended, err := f.Late(waiting, 1)
 		if err != nil {
-			return errors.Join(ctx.Err(), fmt.Errorf("%w: it was held and never delivered: %w", errNotStruck, err))
+			return errors.Join(ctx.Err(), fmt.Errorf("%w: the request was held and never delivered: %w", errNotStruck, err))
 		}
 		if ended[0].Err != nil {
-			// The broker had closed its side, which also ends it.
+			// The broker had closed its side, which ends the held request too.
 			k.note("held %v, then %v", held.Round(time.Millisecond), ended[0].Err)
 		} else {
-			k.note("held %v, then answered %s", held.Round(time.Millisecond), answered(ended[0].Response))
+			k.note("held %v, then response %s", held.Round(time.Millisecond), answered(ended[0].Response))
 		}
 		return k.recovers(ctx, time.Now(), brokerBackMax)
 	}
 }
 
-// answered is what the broker said to a late request.
+// answered returns the broker's response to a late request as text.
 func answered(resp kmsg.Response) string {
 	name := func(code int16) string {
 		if err := kerr.TypedErrorForCode(code); err != nil {
@@ -192,14 +190,13 @@ func answered(resp kmsg.Response) string {
 	return "nothing"
 }
 
-// errorFaults are n3: the broker says something that it should not, or that it
-// says in bad times.
+// errorFaults are n3: the broker returns errors, or wrong responses.
 func errorFaults() []*fault {
 	said := []struct {
 		name  string
 		key   kmsg.Key
 		err   *kerr.Error
-		patch bool // done, and the response says otherwise; else not done
+		patch bool // executed, although the response has an error; else not executed
 	}{
 		{"EndTxn-unknown-but-done", kmsg.EndTxn, kerr.UnknownServerError, true},
 		{"EndTxn-unknown", kmsg.EndTxn, kerr.UnknownServerError, false},
@@ -234,7 +231,7 @@ func errorFaults() []*fault {
 			return k.underCountedRule(ctx, rule, restarts(s.key))
 		}})
 	}
-	// The group forgets, or seems to: only the task's own checkpoint knows.
+	// The group's offsets are missing: only the task's checkpoint has them.
 	forgotten := &fault{row: "n3", name: "OffsetFetch-none", weight: 2, slots: 1}
 	forgotten.apply = func(ctx context.Context, k *strike) error {
 		group := k.app.group("dedup")
@@ -248,7 +245,7 @@ func errorFaults() []*fault {
 	return append(faults, forgotten)
 }
 
-// forgetOffsets makes a response say that nothing was ever committed.
+// forgetOffsets makes a response say that the group has no committed offset.
 func forgetOffsets(resp kmsg.Response) {
 	r := resp.(*kmsg.OffsetFetchResponse)
 	for _, g := range r.Groups {
@@ -260,8 +257,7 @@ func forgetOffsets(resp kmsg.Response) {
 	}
 }
 
-// hole swallows what one process and the brokers say to each other, for some
-// seconds.
+// hole drops the frames between one process and the brokers for some seconds.
 func hole(apis []int16, way proxy.Direction) func(context.Context, *strike) error {
 	return func(ctx context.Context, k *strike) error {
 		rule := proxy.Rule{Match: proxy.Match{APIs: apis}, Action: proxy.Blackhole, Direction: way}
@@ -269,7 +265,7 @@ func hole(apis []int16, way proxy.Direction) func(context.Context, *strike) erro
 	}
 }
 
-// underRule keeps a rule on one process for a while.
+// underRule applies a rule to one process for a while.
 func underRule(rule proxy.Rule, d time.Duration) func(context.Context, *strike) error {
 	return func(ctx context.Context, k *strike) error {
 		rule := rule
@@ -291,8 +287,8 @@ func underRule(rule proxy.Rule, d time.Duration) func(context.Context, *strike) 
 	}
 }
 
-// swizzle closes the ways to group, transactions and data one after the other,
-// and opens them again in another order.
+// swizzle stops requests of group, transactions and data one after the other, and
+// restores them in another order.
 func swizzle(ctx context.Context, k *strike) error {
 	var holes []*proxy.Fault
 	defer func() {
@@ -321,12 +317,12 @@ func swizzle(ctx context.Context, k *strike) error {
 		}
 	}
 	if struck == 0 {
-		return fmt.Errorf("%w: no frame was caught", errNotStruck)
+		return fmt.Errorf("%w: no frame was stopped", errNotStruck)
 	}
 	return k.recovers(ctx, time.Now(), quietMax)
 }
 
-// resets cuts all connections of a process, several times.
+// resets closes all connections of a process by RST, several times.
 func resets(ctx context.Context, k *strike) error {
 	cut := 0
 	for range 2 + k.rng.IntN(6) {

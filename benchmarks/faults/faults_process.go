@@ -16,12 +16,13 @@ import (
 )
 
 const (
-	// restartMax is how soon events must flow after a kill and a restart at
-	// once.
+	// restartMax limits the time from a kill with an immediate restart until events
+	// are processed.
 	restartMax = 5 * time.Second
-	// takeOverMax is how soon others must have taken over from a dead process.
+	// takeOverMax limits the time until other processes have taken over from a dead
+	// one.
 	takeOverMax = sessionTimeout + transactionTimeout + 5*time.Second
-	// pointMax is how long an armed process may take to reach its point.
+	// pointMax limits how long an armed process may take to reach its fault point.
 	pointMax = 20 * time.Second
 )
 
@@ -50,7 +51,7 @@ func pointFaults() []*fault {
 	return faults
 }
 
-// killRestart kills a process at a random moment and starts it again at once.
+// killRestart kills a process at a random moment and restarts it at once.
 func killRestart(ctx context.Context, k *strike) error {
 	s := k.slots[0]
 	if err := s.kill(); err != nil {
@@ -63,8 +64,8 @@ func killRestart(ctx context.Context, k *strike) error {
 	return k.recovers(ctx, killed, restartMax)
 }
 
-// killAt starts a process that kills itself at a named point, after some passes,
-// and then starts it again.
+// killAt starts a process that kills itself when it reaches a fault point for the
+// n-th time, and then restarts it.
 func killAt(point string) func(context.Context, *strike) error {
 	return func(ctx context.Context, k *strike) error {
 		s := k.slots[0]
@@ -101,7 +102,7 @@ func killAt(point string) func(context.Context, *strike) error {
 	}
 }
 
-// dieAt waits until the process has killed itself at its point.
+// dieAt waits until the process has killed itself at its fault point.
 func dieAt(ctx context.Context, s *slot, point string, startErr error) error {
 	ctx, cancel := context.WithTimeout(ctx, pointMax)
 	defer cancel()
@@ -109,14 +110,14 @@ func dieAt(ctx context.Context, s *slot, point string, startErr error) error {
 	code, err := proc.ExitCode(ctx)
 	switch {
 	case err != nil:
-		return fmt.Errorf("%w: %s was not passed in %v", errNotStruck, point, pointMax)
+		return fmt.Errorf("%w: %s was not reached in %v", errNotStruck, point, pointMax)
 	case code != -1 || proc.Log.Count("failpoint "+point) == 0:
 		return fmt.Errorf("process %s, armed for %s, ended with exit code %d: %s: %w", s.name, point, code, proc.Log.Failure(), startErr)
 	}
 	return nil
 }
 
-// killStayDown kills a process that stays away until others have taken over.
+// killStayDown kills a process and does not restart it before others have taken over.
 func killStayDown(ctx context.Context, k *strike) error {
 	s := k.slots[0]
 	if err := s.kill(); err != nil {
@@ -148,8 +149,8 @@ func freezeBursts(ctx context.Context, k *strike) error {
 	return k.recovers(ctx, time.Now(), takeOverMax)
 }
 
-// zombie stops a process for longer than a timeout and continues it while
-// others have its tasks. It must rejoin without help.
+// zombie stops a process for longer than a timeout and resumes it while others have
+// its tasks. It must rejoin without help.
 func zombie(low, high time.Duration) func(context.Context, *strike) error {
 	return func(ctx context.Context, k *strike) error {
 		s := k.slots[0]
@@ -174,7 +175,7 @@ func zombie(low, high time.Duration) func(context.Context, *strike) error {
 	}
 }
 
-// rollingRestart stops and starts one process after the other.
+// rollingRestart stops and restarts one process after the other.
 func rollingRestart(ctx context.Context, k *strike) error {
 	for _, s := range k.slots {
 		if err := s.stop(); err != nil {
@@ -187,8 +188,8 @@ func rollingRestart(ctx context.Context, k *strike) error {
 	return k.recovers(ctx, time.Now(), restartMax)
 }
 
-// scale goes down to one process, up to four and down again, with a step every
-// few seconds.
+// scale changes the number of processes to one, four and one, with a step every few
+// seconds.
 func scale(ctx context.Context, k *strike) error {
 	step := func(do func(context.Context, *slot) error, slots ...*slot) error {
 		for _, s := range slots {
@@ -211,8 +212,8 @@ func scale(ctx context.Context, k *strike) error {
 	return k.recovers(ctx, time.Now(), takeOverMax)
 }
 
-// twins starts a second process with the instance id of a running one. They
-// must not fence each other more often than their backoff allows.
+// twins starts a second process with the instance id of a running one. They must
+// fence each other no more often than their backoff allows.
 func twins(ctx context.Context, k *strike) error {
 	s := k.slots[0]
 	twin := newSlot(k.app, s.name)
@@ -228,28 +229,29 @@ func twins(ctx context.Context, k *strike) error {
 	}
 	rebuilt, twinRebuilt := log.Count(rebuildMessage)-before, twin.current().Log.Count(rebuildMessage)
 	k.note("%v together, clients rebuilt %d and %d times", together.Round(time.Second), rebuilt, twinRebuilt)
-	// Four clients each; a backoff begins at 25 ms and doubles up to 5 s, so
-	// that a client gets in about ten tries in this time.
+	// Each has four clients; a backoff begins at 25 ms and doubles up to 5 s, so that
+	// a client tries about ten times in this time.
 	if limit := 4 * 12; rebuilt > limit || twinRebuilt > limit {
-		return fmt.Errorf("twins of %s rebuilt their clients %d and %d times in %v", s.name, rebuilt, twinRebuilt, together)
+		return fmt.Errorf("processes of instance %s rebuilt their clients %d and %d times in %v", s.name, rebuilt, twinRebuilt, together)
 	}
 	if rebuilt+twinRebuilt == 0 {
-		return fmt.Errorf("twins of %s did not notice each other in %v", s.name, together)
+		return fmt.Errorf("processes of instance %s did not notice each other in %v", s.name, together)
 	}
-	// Either of them may go.
+	// Either of them may end.
 	if err := twin.kill(); err != nil {
 		return err
 	}
 	return k.recovers(ctx, time.Now(), takeOverMax)
 }
 
-// rebuildMessage is what a worker logs when it replaces its client.
+// rebuildMessage is the log message of a worker that replaces its client.
 const rebuildMessage = "building a new client"
 
-// starve runs a process at the lowest priority next to busy processes.
+// starve runs a process with the lowest priority while others use all CPU.
 func starve(ctx context.Context, k *strike) error {
 	s := k.slots[0]
-	// By group: a priority belongs to a thread, and all of them are meant.
+	// By process group: a priority belongs to a thread, and it must apply to all
+	// threads.
 	if err := syscall.Setpriority(syscall.PRIO_PGRP, s.current().PID(), 19); err != nil {
 		return fmt.Errorf("lower the priority of process %s: %w", s.name, err)
 	}
@@ -287,7 +289,7 @@ func memoryLimit(ctx context.Context, k *strike) error {
 	return errors.Join(s.stop(), s.start(ctx), s.awaitReady(ctx))
 }
 
-// storm lets members join and leave the groups every two seconds, some of them
+// storm makes members join and leave the groups every two seconds, some of them
 // without a LeaveGroup.
 func storm(ctx context.Context, k *strike) error {
 	var did []string

@@ -35,10 +35,11 @@ var stateFaults = []*fault{
 	{row: "s4", name: "other-partition", slots: 1, apply: otherPartition},
 }
 
-// quarantineMessage is what a process logs when it does not trust a task's files.
+// quarantineMessage is the log message of a process that does not trust a task's
+// files.
 const quarantineMessage = "local store quarantined"
 
-// stores returns the directories of the tasks that a stopped process left.
+// stores returns the task directories of a stopped process.
 func stores(s *slot) ([]string, error) {
 	entries, err := os.ReadDir(s.storesDir())
 	if errors.Is(err, fs.ErrNotExist) {
@@ -91,9 +92,9 @@ func stateLost(ctx context.Context, k *strike) error {
 	return k.recovers(ctx, time.Now(), takeOverMax)
 }
 
-// damaged kills a process, damages one file in each of its stores, and starts
-// it. It must quarantine and rebuild what it opens and cannot trust. The
-// check of the epoch finds what it read from bad files in silence.
+// damaged kills a process, damages one file in each of its stores, and restarts it.
+// It must quarantine and rebuild the stores that it opens and cannot trust. The check
+// of the epoch finds the effect of damaged data that was read without an error.
 func damaged(harm func(*mathrand.Rand, string) (string, error)) func(context.Context, *strike) error {
 	return func(ctx context.Context, k *strike) error {
 		s := k.slots[0]
@@ -116,13 +117,13 @@ func damaged(harm func(*mathrand.Rand, string) (string, error)) func(context.Con
 	}
 }
 
-// afterDamage starts a process on stores that were harmed. certain says that
-// it has to quarantine every store that it opens.
+// afterDamage starts a process with damaged stores. certain means that it must
+// quarantine every store that it opens.
 func (k *strike) afterDamage(ctx context.Context, s *slot, harms map[string]string, certain bool) error {
 	ready, cancel := context.WithTimeout(ctx, startMax)
 	defer cancel()
 	if err := errors.Join(s.start(ctx), s.awaitReady(ready)); err != nil {
-		return fmt.Errorf("%w; harmed were %v", err, harms)
+		return fmt.Errorf("%w; damaged were %v", err, harms)
 	}
 	log := s.current().Log
 	opened, quarantined := 0, 0
@@ -138,17 +139,17 @@ func (k *strike) afterDamage(ctx context.Context, s *slot, harms map[string]stri
 			trusted = append(trusted, dir+" "+did)
 		}
 	}
-	k.note("%d stores harmed, %d opened, %d quarantined, trusted %v", len(harms), opened, quarantined, trusted)
+	k.note("%d stores damaged, %d opened, %d quarantined, trusted %v", len(harms), opened, quarantined, trusted)
 	if certain && len(trusted) > 0 {
 		return fmt.Errorf("process %s trusted %v", s.name, trusted)
 	}
 	if opened == 0 {
-		return fmt.Errorf("%w: process %s got none of its tasks back", errNotStruck, s.name)
+		return fmt.Errorf("%w: process %s got none of its former tasks", errNotStruck, s.name)
 	}
 	return k.recovers(ctx, time.Now(), takeOverMax)
 }
 
-// pick returns one of a store's files at random, other than its lock.
+// pick returns a random file of a store, other than its lock.
 func pick(rng *mathrand.Rand, dir string) (string, int64, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -207,20 +208,20 @@ func deleteFile(rng *mathrand.Rand, dir string) (string, error) {
 	return filepath.Base(path) + " deleted", os.Remove(path)
 }
 
-// replaceFile puts a directory in the place of a file: no process can
-// open it as a file, not even root, who ignores permissions.
+// replaceFile replaces a file by a directory: no process can open it as a file, not
+// even as root, for whom permissions do not apply.
 func replaceFile(rng *mathrand.Rand, dir string) (string, error) {
 	path, _, err := pick(rng, dir)
 	if err != nil {
 		return "", err
 	}
-	return filepath.Base(path) + " made a directory", errors.Join(os.Remove(path), os.Mkdir(path, 0o700))
+	return filepath.Base(path) + " replaced by a directory", errors.Join(os.Remove(path), os.Mkdir(path, 0o700))
 }
 
 // copyDir copies a directory of files and directories.
 func copyDir(from, to string) error { return os.CopyFS(to, os.DirFS(from)) }
 
-// olderCopy replaces the state by that of some seconds ago.
+// olderCopy replaces the state by a copy that is some seconds old.
 func olderCopy(ctx context.Context, k *strike) error {
 	s := k.slots[0]
 	older := s.stateDir() + "-older"
@@ -234,8 +235,8 @@ func olderCopy(ctx context.Context, k *strike) error {
 	return k.recovers(ctx, time.Now(), takeOverMax)
 }
 
-// copyAndGoOn kills the process, copies its state, runs it for some more
-// seconds, and kills it again.
+// copyAndGoOn kills the process, copies its state, runs it for some seconds, and
+// kills it again.
 func (k *strike) copyAndGoOn(ctx context.Context, s *slot, to string) error {
 	if err := s.kill(); err != nil {
 		return err
@@ -270,12 +271,12 @@ func otherPartition(ctx context.Context, k *strike) error {
 	return k.afterDamage(ctx, s, map[string]string{filepath.Base(a): "exchanged", filepath.Base(b): "exchanged"}, true)
 }
 
-// bootLine is the line of a store's status with the boot in which it was open.
+// bootLine is the line of a store's status with the boot in which the store was open.
 var bootLine = regexp.MustCompile(`(?m)^boot .*$`)
 
-// powerLoss mixes two copies of the state as a power loss could: some pages of
-// each file are some seconds old, others are new. It also changes the boot id,
-// by which the stores have to detect it.
+// powerLoss mixes two copies of the state like a power loss: some pages of each file
+// are some seconds old, others are new. It also changes the boot id, by which the
+// stores must detect it.
 func powerLoss(ctx context.Context, k *strike) error {
 	s := k.slots[0]
 	older := s.stateDir() + "-older"
@@ -300,7 +301,7 @@ func powerLoss(ctx context.Context, k *strike) error {
 			return errors.Join(err, s.start(ctx))
 		}
 		if strings.Contains(string(status), "state closed") {
-			continue // it was not open when the power went
+			continue // it was not open at the power loss
 		}
 		if err := os.WriteFile(path, bootLine.ReplaceAll(status, []byte(boot)), 0o600); err != nil {
 			return errors.Join(err, s.start(ctx))
@@ -319,7 +320,7 @@ func randomUUID() string {
 	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
 }
 
-// mixDir puts pages of the older files into the present ones, at random.
+// mixDir replaces random pages of the current files by those of the older files.
 func mixDir(rng *mathrand.Rand, dir, older string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -368,8 +369,8 @@ func mixFile(rng *mathrand.Rand, path, older string) (err error) {
 	}
 }
 
-// diskFull fills the disk of one process: it has to pause before the disk is
-// full, keep running, and resume when there is space.
+// diskFull fills the disk of one process. It must pause before the disk is full, keep
+// running, and resume when there is space.
 func diskFull(ctx context.Context, k *strike) (err error) {
 	s := k.slots[0]
 	ballast := filepath.Join(s.stateDir(), "ballast")
@@ -396,7 +397,7 @@ func diskFull(ctx context.Context, k *strike) (err error) {
 	freed := time.Now()
 	resumed, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	err = kafkatest.Await(resumed, "process "+s.name+" goes on", func(ctx context.Context) error { return k.diskPaused(ctx, s, 0) })
+	err = kafkatest.Await(resumed, "process "+s.name+" resumes", func(ctx context.Context) error { return k.diskPaused(ctx, s, 0) })
 	if err != nil {
 		return err
 	}
@@ -418,9 +419,8 @@ func (k *strike) diskPaused(ctx context.Context, s *slot, want float64) error {
 	return nil
 }
 
-// smallDisk stops a process and gives it a small disk of its own for its state:
-// a tmpfs where mounts are allowed, else the disk as it is with a level just
-// below what is free now.
+// smallDisk stops a process and gives its state a small disk: a tmpfs where mounts
+// are allowed, else the same disk with a pause level just below its free space.
 func smallDisk(s *slot) (settings []string, undo func() error, err error) {
 	if err := errors.Join(s.kill(), loseStores(s), os.MkdirAll(s.stateDir(), 0o700)); err != nil {
 		return nil, nil, err
@@ -436,8 +436,8 @@ func smallDisk(s *slot) (settings []string, undo func() error, err error) {
 	return []string{"DISK_MIN_FREE_BYTES=" + least}, func() error { return nil }, nil
 }
 
-// fill makes a file that leaves so many percent of a small disk free, or takes
-// two gigabytes of a large one.
+// fill makes a file that leaves that many percent of a small disk free, or uses two
+// gigabytes of a large one.
 func fill(path string, percent int64) (err error) {
 	f, err := os.Create(path)
 	if err != nil {

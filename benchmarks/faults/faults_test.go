@@ -20,8 +20,8 @@ import (
 	"oncebus/processor/oracle"
 )
 
-// matrix are the rows of the fault matrix that one broker is enough for; u1
-// needs an older build, which does not exist.
+// matrix has the rows of the fault matrix that need only one broker; u1 needs an
+// older build, which does not exist.
 var matrix = strings.Fields("b1 b2 b3 b5 b6 g1 g2 n1 n2 n3 n4 p1 p2 p3 p4 p5 p6 p7 p8 s1 s2 s3 s4 t1 t2 t3")
 
 func TestEveryRowHasAFault(t *testing.T) {
@@ -51,13 +51,13 @@ func TestFaultNamesAreUnique(t *testing.T) {
 		}
 		seen[f.name] = true
 		if f.slots > 0 && f.all {
-			t.Errorf("fault %s wants %d processes and all of them", f.name, f.slots)
+			t.Errorf("fault %s needs %d processes and all of them", f.name, f.slots)
 		}
 	}
 }
 
-// A deck begins with one fault of each row and holds each as often as its
-// weight says.
+// TestDeck: a deck begins with one fault of each row and has each as often as its
+// weight.
 func TestDeck(t *testing.T) {
 	d := &deck{faults: selectFaults(allFaults, nil, 1)}
 	rng := rand.New(rand.NewPCG(1, 2))
@@ -67,7 +67,7 @@ func TestDeck(t *testing.T) {
 		f := d.draw(rng)
 		drawn[f.name]++
 		if rows[f.row] = true; n+1 == len(matrix)-len(trafficRows) && len(rows) != n+1 {
-			t.Errorf("the first %d faults are of %d rows", n+1, len(rows))
+			t.Errorf("the first %d faults are from %d rows", n+1, len(rows))
 		}
 	}
 	for _, f := range d.faults {
@@ -102,8 +102,8 @@ func TestQuantiles(t *testing.T) {
 	}
 }
 
-// Records that both readings have share their memory afterwards; others stay
-// what they are.
+// TestShareEqual: equal records of two readings share their memory afterwards; others
+// do not change.
 func TestShareEqual(t *testing.T) {
 	record := func(offset int64, value string) oracle.Record {
 		return oracle.Record{Offset: offset, Value: []byte(value)}
@@ -119,8 +119,8 @@ func TestShareEqual(t *testing.T) {
 	}
 }
 
-// A history that is kept comes back as it was, down to values that are missing
-// and values that are empty.
+// TestHistory: a history survives encoding and decoding, including missing and empty
+// values.
 func TestHistory(t *testing.T) {
 	cfg := oracle.Config{Repartition: "r", Partitions: 2, Topics: map[string]uint16{"raw": 1}, Routes: []oracle.Route{{Name: "a", NamespaceID: 3}}}
 	record := oracle.Record{Topic: "t", Partition: 1, Offset: 5, Timestamp: 9, Key: []byte{}, Headers: []oracle.Header{{Key: "k"}, {Key: "l", Value: []byte{0xff}}}}
@@ -141,8 +141,8 @@ func TestHistory(t *testing.T) {
 	}
 }
 
-// What the observer takes for progress: a task has passed a moment once its
-// checkpoint covers a record made after it.
+// TestProgress: a task has passed a moment once its checkpoint covers a record made
+// after it.
 func TestProgress(t *testing.T) {
 	a := &app{id: "a"}
 	o := &observer{app: a, flows: make([]int64, flows), tasks: make([]taskProgress, partitions)}
@@ -174,9 +174,9 @@ func TestProgress(t *testing.T) {
 	}
 }
 
-// A stopped process may only write behind its successor what follows it; what
-// it began before it was stopped is recognised although the producer is the
-// same, and so may be its epoch.
+// TestLateCommits: a process that was stopped may write after its successor only
+// transactions that it began later. Those it began before are found although the
+// producer, and perhaps its epoch, is the same.
 func TestLateCommits(t *testing.T) {
 	const zombie, successor, third = 1, 2, 3
 	stopped := time.UnixMicro(1_000_000)
@@ -192,11 +192,11 @@ func TestLateCommits(t *testing.T) {
 		write write
 		late  bool
 	}{
-		"caught up":              {write{partition: 0, offset: 40, producer: zombie, sequence: 9}, false},
-		"begun before":           {write{partition: 0, offset: 40, producer: zombie, sequence: 8}, true},
-		"from long ago":          {write{partition: 0, offset: 40, producer: zombie, sequence: 7}, true},
-		"before the successor's": {write{partition: 0, offset: 25, producer: zombie, sequence: 7}, false},
-		"another's":              {write{partition: 1, offset: 99, producer: zombie, sequence: 42}, false},
+		"caught up":                       {write{partition: 0, offset: 40, producer: zombie, sequence: 9}, false},
+		"begun before":                    {write{partition: 0, offset: 40, producer: zombie, sequence: 8}, true},
+		"from a much earlier transaction": {write{partition: 0, offset: 40, producer: zombie, sequence: 7}, true},
+		"begun before the successor's":    {write{partition: 0, offset: 25, producer: zombie, sequence: 7}, false},
+		"another's":                       {write{partition: 1, offset: 99, producer: zombie, sequence: 42}, false},
 	} {
 		c.write.seen = after.Add(time.Second)
 		o := &observer{writers: append(slices.Clone(history), c.write)}
@@ -209,18 +209,18 @@ func TestLateCommits(t *testing.T) {
 	}
 }
 
-// The checkpoint that the observer reads is the one a task writes.
+// TestReadCheckpoint: the observer reads the checkpoint that a task writes.
 func TestReadCheckpoint(t *testing.T) {
 	value := binary.AppendVarint(binary.AppendVarint(binary.AppendVarint([]byte{1, 0}, 1234), -1), 99)
 	if next, sequence := readCheckpoint(append(value, 3, 7)); next != 1234 || sequence != 99 {
 		t.Errorf("next %d, sequence %d, want 1234 and 99", next, sequence)
 	}
 	if next, sequence := readCheckpoint(nil); next != 0 || sequence != 0 {
-		t.Errorf("of no bytes: next %d, sequence %d", next, sequence)
+		t.Errorf("without bytes: next %d, sequence %d", next, sequence)
 	}
 }
 
-// A round is complete when every row, or every fault, has struck.
+// TestRound: a round is complete when every row, or every fault, has struck.
 func TestRound(t *testing.T) {
 	for _, test := range []struct {
 		round string
@@ -258,13 +258,13 @@ func TestParseFlags(t *testing.T) {
 		{"-duration", "1s"}, {"-nodes", "2"}, {"-faults", "nothing"}, {"-scenario", "nothing"}, {"-interval", "0s"}, {"-epoch", "1s"}, {"-rate", "0"},
 	} {
 		if _, err := parseFlags(args); err == nil {
-			t.Errorf("%v is taken", args)
+			t.Errorf("%v is accepted", args)
 		}
 	}
 }
 
-// claimEpoch is what a small epoch of claim mode leaves: an event that waits
-// for the outcome of the first, and both replies.
+// claimEpoch returns the history of a small epoch of claim mode: a duplicate that
+// waits for the outcome of the first event, and both replies.
 func claimEpoch(route int) (*oracle.Config, *oracle.History) {
 	const topic, outcomes, at = 3, 4, 1_000_000
 	rules := claimRoutes[route].rules
@@ -314,26 +314,26 @@ func claimEpoch(route int) (*oracle.Config, *oracle.History) {
 	return &oracle.Config{Claims: []oracle.Claims{rules}}, h
 }
 
-// A planted error of every kind is found: whatever of an epoch of claim mode is
-// missing, doubled or changed.
+// TestClaimErrorsAreFound: every record of an epoch of claim mode that is missing,
+// repeated or changed is found.
 func TestClaimErrorsAreFound(t *testing.T) {
 	for route, r := range claimRoutes {
 		cfg, h := claimEpoch(route)
 		counts, wrong := judgeClaims(cfg, h)
 		if len(wrong) > 0 || counts["events"] != 2 || counts[claimRun] != 1 || counts[claimReplies] != 2 || counts[claimOutcomes] != 1 {
-			t.Fatalf("%s: a right epoch: %v, %v", r.name, counts, wrong)
+			t.Fatalf("%s: a correct epoch: %v, %v", r.name, counts, wrong)
 		}
 		for name, c := range map[string]struct {
 			topic string
 			plant func([]oracle.Record) []oracle.Record
 			want  string
 		}{
-			"two live claims":       {claimRun, func(all []oracle.Record) []oracle.Record { return append(all, all[0]) }, "too much: run r-1"},
-			"nothing ran":           {claimRun, func([]oracle.Record) []oracle.Record { return nil }, "missing: run r-1"},
+			"two live claims":       {claimRun, func(all []oracle.Record) []oracle.Record { return append(all, all[0]) }, "extra: dispatch r-1"},
+			"nothing ran":           {claimRun, func([]oracle.Record) []oracle.Record { return nil }, "missing: dispatch r-1"},
 			"the duplicate's reply": {claimReplies, func(all []oracle.Record) []oracle.Record { return withoutKey(all, "r-2") }, "missing: reply to r-2"},
 			"the first's reply":     {claimReplies, func(all []oracle.Record) []oracle.Record { return withoutKey(all, "r-1") }, "missing: reply to r-1"},
-			"two replies":           {claimReplies, func(all []oracle.Record) []oracle.Record { return append(all, all[1]) }, "too much: reply to"},
-			"another result":        {claimReplies, func(all []oracle.Record) []oracle.Record { all[len(all)-1].Value = []byte("dome"); return all }, "too much: reply to"},
+			"two replies":           {claimReplies, func(all []oracle.Record) []oracle.Record { return append(all, all[1]) }, "extra: reply to"},
+			"another result":        {claimReplies, func(all []oracle.Record) []oracle.Record { all[len(all)-1].Value = []byte("dome"); return all }, "extra: reply to"},
 			"null for no result":    {claimReplies, func(all []oracle.Record) []oracle.Record { all[len(all)-1].Value = nil; return all }, "null"},
 			"a header is lost": {claimReplies, func(all []oracle.Record) []oracle.Record {
 				all[len(all)-1].Headers = all[len(all)-1].Headers[1:]
@@ -341,13 +341,13 @@ func TestClaimErrorsAreFound(t *testing.T) {
 			}, `type="text"`},
 			"a foreign reply":     {claimReplies, func(all []oracle.Record) []oracle.Record { return append(all, oracle.Record{Key: []byte("r-1")}) }, "3 records, 2 of them"},
 			"an outcome lost":     {"repartition", func(all []oracle.Record) []oracle.Record { return all[:2] }, "outcome lost"},
-			"an outcome twice":    {"repartition", func(all []oracle.Record) []oracle.Record { return append(all, all[2]) }, "where none stands (any more)"},
-			"an outcome changed":  {"repartition", func(all []oracle.Record) []oracle.Record { all[2].Value = nil; return all }, "is not the outcome that stands in"},
+			"an outcome twice":    {"repartition", func(all []oracle.Record) []oracle.Record { return append(all, all[2]) }, "which is missing there or was routed before"},
+			"an outcome changed":  {"repartition", func(all []oracle.Record) []oracle.Record { all[2].Value = nil; return all }, "differs from the outcome in"},
 			"an outcome astray":   {"repartition", func(all []oracle.Record) []oracle.Record { all[2].Partition = 1; return all }, "of a claim in partition 0"},
 			"the claim's row":     {"log", func([]oracle.Record) []oracle.Record { return nil }, `is "" in the changelog`},
 			"another attempt":     {"log", func(all []oracle.Record) []oracle.Record { all[0].Value[len(all[0].Value)-1]++; return all }, "attempt 2, first"},
 			"the outcome's row":   {"log", func(all []oracle.Record) []oracle.Record { all[0].Value[3] = 1; return all }, `is "in_progress, attempt 1`},
-			"none was to compare": {claimOutcomes, func([]oracle.Record) []oracle.Record { return nil }, "nothing to compare"},
+			"none was to compare": {claimOutcomes, func([]oracle.Record) []oracle.Record { return nil }, "no record to compare"},
 		} {
 			cfg, h := claimEpoch(route)
 			h.Live[c.topic] = c.plant(h.Live[c.topic])
@@ -368,8 +368,8 @@ func withoutKey(all []oracle.Record, key string) []oracle.Record {
 	})
 }
 
-// What the executor is to say later is said once its time has come, and is
-// planned again if the transaction fails.
+// TestExecutorPlans: later outcomes are sent when they are due, and planned again if
+// the transaction fails.
 func TestExecutorPlans(t *testing.T) {
 	x := &executor{app: &app{id: "a"}, rng: rand.New(rand.NewPCG(1, 2))}
 	var run kgo.FetchPartition
@@ -380,7 +380,7 @@ func TestExecutorPlans(t *testing.T) {
 	fetches := kgo.Fetches{{Topics: []kgo.FetchTopic{{Topic: "a." + claimRun, Partitions: []kgo.FetchPartition{run}}}}}
 	batch, later := x.plan(fetches, now)
 	if len(x.later) > 0 || len(later) < 200 {
-		t.Errorf("%d outcomes are put off before the transaction, %d after", len(x.later), len(later))
+		t.Errorf("%d outcomes are deferred before the transaction, %d after", len(x.later), len(later))
 	}
 	kinds := map[string]int{}
 	for _, r := range batch {
@@ -388,24 +388,25 @@ func TestExecutorPlans(t *testing.T) {
 	}
 	for _, kind := range []string{"submitted", "completed", "failed", "rejected", "forget"} {
 		if kinds[kind] < 10 {
-			t.Errorf("%d outcomes of 2000 events say %s: %v", kinds[kind], kind, kinds)
+			t.Errorf("%d outcomes of 2000 events are %s: %v", kinds[kind], kind, kinds)
 		}
 	}
 	x.later = later
 	for range 2 { // the first time the transaction fails
 		if batch, later = x.plan(nil, now.Add(laterMax)); len(batch) != len(x.later) || len(later) > 0 {
-			t.Errorf("%d of %d outcomes are sent when all are due, %d put off again", len(batch), len(x.later), len(later))
+			t.Errorf("%d of %d outcomes are sent when all are due, %d deferred again", len(batch), len(x.later), len(later))
 		}
 	}
 }
 
-// An outcome is on its way until it was seen in both topics, in whatever order.
+// TestOutcomesOnTheirWay: an outcome is unrouted until it was read from both topics,
+// in either order.
 func TestOutcomesOnTheirWay(t *testing.T) {
 	o := &observer{app: &app{id: "a"}, unmet: map[outcomePlace]bool{}}
 	o.meet(outcomePlace{1, 5}, true)
 	o.meet(outcomePlace{1, 6}, false)
 	if o.unrouted() == nil {
-		t.Error("nothing is on its way")
+		t.Error("no outcome is unrouted")
 	}
 	o.meet(outcomePlace{1, 5}, false)
 	o.meet(outcomePlace{1, 6}, true)

@@ -22,27 +22,28 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// A harness is one run: the cluster, the program under test, and what was found.
+// A harness is one run: the cluster, the program under test, and the findings.
 type harness struct {
 	ctx     context.Context
 	set     settings
 	dir     string // data and logs
 	binary  string
 	cluster *cluster
-	client  *kgo.Client // for the harness's own questions
+	client  *kgo.Client // the harness's admin client
 	admin   *kadm.Client
 	rng     *rand.Rand // of the schedule; traffic has its own
 	began   time.Time
 
 	mu         sync.Mutex
 	violations []violation
-	journal    *os.File // what happened, a JSON object a line
+	journal    *os.File // the events of the run, one JSON object a line
 }
 
-// violation is a promise that was not kept.
+// violation is a broken promise.
 type violation struct {
-	// Promise is K1 to K11 of the oracle, claims for what it says of claim
-	// mode, or what the harness itself watches: fault (its outcome), heal, process, scenario, traffic, observer, markers.
+	// Promise is K1 to K11 of the oracle, claims for its findings in claim mode, or a
+	// check of the harness: fault, heal, process, scenario, traffic, observer,
+	// markers.
 	Promise string `json:"promise"`
 	Message string `json:"message"`
 }
@@ -51,7 +52,7 @@ type violation struct {
 // has all of them.
 const violationsShown = 5
 
-// violate notes a broken promise; the run continues to the end of the epoch.
+// violate records a broken promise; the run continues to the end of the epoch.
 func (h *harness) violate(promise, format string, args ...any) {
 	v := violation{Promise: promise, Message: fmt.Sprintf(format, args...)}
 	h.mu.Lock()
@@ -69,7 +70,7 @@ func (h *harness) violate(promise, format string, args ...any) {
 	h.note("violation", map[string]any{"promise": v.Promise, "message": v.Message})
 }
 
-// patience is how long to wait for what has to happen within limit.
+// patience returns how long to wait for an event that is due within limit.
 func (h *harness) patience(limit time.Duration) time.Duration {
 	if h.set.lenient {
 		return 10 * limit
@@ -147,7 +148,7 @@ func (h *harness) prepare() error {
 	if h.cluster, err = startCluster(h.ctx, filepath.Join(h.dir, "kafka"), h.set.nodes); err != nil {
 		return err
 	}
-	// Nodes go and return all the time: look for them often.
+	// Brokers stop and return often: refresh the metadata often.
 	if h.client, err = kgo.NewClient(kgo.SeedBrokers(h.cluster.seeds()...), kgo.MetadataMinAge(100*time.Millisecond), kgo.ClientID("harness")); err != nil {
 		return err
 	}
@@ -156,8 +157,8 @@ func (h *harness) prepare() error {
 	return nil
 }
 
-// cleanUp removes what a run without findings leaves, unless a flag said
-// where to put it.
+// cleanUp removes the files of a run without findings, unless a flag set their
+// directory.
 func (h *harness) cleanUp() error {
 	if h.set.work != "" {
 		return nil

@@ -16,15 +16,15 @@ import (
 	"oncebus/processor/oracle"
 )
 
-// A historyLine is one line of a history that is kept: one of its parts. JSON,
-// unlike gob, tells a record without a value from one with an empty value.
+// A historyLine is one line of a stored history: one of its parts. JSON, unlike gob,
+// distinguishes a record without a value from one with an empty value.
 type historyLine struct {
 	Config *oracle.Config `json:",omitempty"`
 	Sent   *oracle.Sent   `json:",omitempty"`
 	Live   *oracle.Record `json:",omitempty"`
 	Final  *oracle.Record `json:",omitempty"`
 	Sample *oracle.Sample `json:",omitempty"`
-	Store  *oracle.Store  `json:",omitempty"` // its digests in hex
+	Store  *oracle.Store  `json:",omitempty"` // digests in hex
 	Ends   *historyEnds   `json:",omitempty"`
 }
 
@@ -34,7 +34,7 @@ type historyEnds struct {
 	End  int64
 }
 
-// keep writes the history of an epoch for another check.
+// keep writes the history of an epoch, to check it again.
 func (e *epoch) keep(cfg oracle.Config, h *oracle.History) error {
 	path := filepath.Join(e.h.dir, "history-"+e.name+".jsonl.gz")
 	file, err := os.Create(path)
@@ -89,7 +89,7 @@ func writeHistory(w io.Writer, cfg *oracle.Config, h *oracle.History) error {
 	return errors.Join(append(errs, buffered.Flush())...)
 }
 
-// readHistory reads what writeHistory wrote.
+// readHistory reads the output of writeHistory.
 func readHistory(r io.Reader) (cfg oracle.Config, h oracle.History, err error) {
 	h.Live, h.Final = map[string][]oracle.Record{}, map[string][]oracle.Record{}
 	dec := json.NewDecoder(bufio.NewReaderSize(r, 1<<20))
@@ -128,7 +128,7 @@ func readHistory(r io.Reader) (cfg oracle.Config, h oracle.History, err error) {
 	}
 }
 
-// recheck checks a history that was kept.
+// recheck checks a stored history.
 func recheck(path string) error {
 	file, err := os.Open(path)
 	if err != nil {

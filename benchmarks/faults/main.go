@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// settings are those of a run.
+// settings are the flags of a run.
 type settings struct {
 	duration  time.Duration
 	epoch     time.Duration // longest epoch
@@ -26,10 +26,10 @@ type settings struct {
 	rate      int // raw records a second
 	results   string
 	work      string
-	scenario  string // runs one scenario alone
+	scenario  string // run this scenario only
 	round     string // roundRows or roundFaults: the run ends with a complete round
 	list      bool
-	lenient   bool   // times are reported, not demanded
+	lenient   bool   // report missed times without failing
 	recheck   string // history of an earlier run
 }
 
@@ -65,7 +65,7 @@ func main() {
 	}
 }
 
-// parseFlags reads the flags and fills in what depends on others.
+// parseFlags reads the flags and sets those that depend on others.
 func parseFlags(args []string) (settings, error) {
 	var s settings
 	var filter string
@@ -112,7 +112,7 @@ func parseFlags(args []string) (settings, error) {
 		s.seed = rand.Uint64()
 	}
 	if s.minFaults < 0 && s.round != "" {
-		s.minFaults = 0 // the round itself is demanded
+		s.minFaults = 0 // the round itself is required
 	} else if s.minFaults < 0 {
 		s.minFaults = int(s.duration / (15 * time.Second))
 	}

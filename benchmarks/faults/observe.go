@@ -17,18 +17,18 @@ import (
 	"oncebus/processor/oracle"
 )
 
-// An observer reads all topics of an app read_committed, from before the first
-// record on, and keeps what it saw. From the same records it derives the progress
-// of the app, the delay of events, and how long nothing moved.
+// An observer reads all topics of an app read_committed, from before the first record
+// on, and stores the records. It derives the progress of the app, the delay of
+// events, and how long no task made progress.
 type observer struct {
 	app    *app
 	client *kgo.Client
 	stop   context.CancelFunc
 	done   sync.WaitGroup
 
-	mu      sync.Mutex // also of everything down to stall
+	mu      sync.Mutex // also guards all fields down to stall
 	live    map[string][]oracle.Record
-	lost    error   // the log lost something before the observer read it
+	lost    error   // the log lost records before the observer read them
 	flows   []int64 // by raw partition: the newest record that was routed, as made (us)
 	tasks   []taskProgress
 	unmet   map[outcomePlace]bool // outcomes seen in one of two topics: true in the outcomes topic, false in the repartition topic
@@ -42,18 +42,18 @@ type observer struct {
 	samples   []oracle.Sample
 }
 
-// taskProgress is how far the task of a partition is.
+// taskProgress is the progress of the task of a partition.
 type taskProgress struct {
 	waiting []waitingRecord // repartition records above the last checkpoint seen
-	next    int64           // of the last checkpoint seen
+	next    int64           // of the last checkpoint
 	sent    int64           // the newest record that was judged, as made (us)
 	moved   time.Time       // when that last changed
 }
 
 type waitingRecord struct{ offset, sent int64 }
 
-// write is a checkpoint row of the changelog: which producer committed it, and in
-// which transaction of the task, counted from 1.
+// write is a checkpoint row of the changelog: its producer, and the task's
+// transaction, counted from 1.
 type write struct {
 	partition int32
 	offset    int64
@@ -62,18 +62,18 @@ type write struct {
 	seen      time.Time
 }
 
-// delay is how long a unique event took from its creation until a read_committed
-// reader had it; both in us.
+// delay is the time from the creation of a unique event until a read_committed reader
+// had it; both in us.
 type delay struct{ sent, seen int64 }
 
-// stall is a time in which one task had work and committed nothing.
+// stall is a time in which a task had input and committed nothing.
 type stall struct {
 	took time.Duration
 	task int
 	at   time.Time // its end
 }
 
-// observe begins to read. The app's topics exist and are empty.
+// observe starts an observer. The app's topics exist and are empty.
 func observe(a *app) (*observer, error) {
 	from := map[string]map[int32]kgo.Offset{}
 	for _, topic := range a.observed() {
@@ -127,7 +127,7 @@ func (o *observer) tail(ctx context.Context) {
 	}
 }
 
-// note follows the app's progress by a record that became visible.
+// note updates the app's progress by a record that became visible.
 func (o *observer) note(r *kgo.Record, now time.Time) {
 	switch r.Topic {
 	case o.app.repartition():
@@ -135,7 +135,7 @@ func (o *observer) note(r *kgo.Record, now time.Time) {
 			o.flows[flow] = max(o.flows[flow], sent)
 			t := &o.tasks[r.Partition]
 			if len(t.waiting) == 0 {
-				t.moved = now // it had nothing to do until now
+				t.moved = now // it had no input until now
 			}
 			t.waiting = append(t.waiting, waitingRecord{r.Offset, sent})
 		} else {
@@ -155,7 +155,7 @@ func (o *observer) note(r *kgo.Record, now time.Time) {
 		if !ok {
 			return
 		}
-		// An event without a dedup key goes to the dead-letter topic at once.
+		// An event without a dedup key becomes a dead letter at once.
 		o.flows[flow] = max(o.flows[flow], sent)
 		if verdictOf(r.Headers) == "unique" {
 			o.delays = append(o.delays, delay{sent, now.UnixMicro()})
@@ -163,7 +163,7 @@ func (o *observer) note(r *kgo.Record, now time.Time) {
 	}
 }
 
-// advance notes a task's checkpoint.
+// advance records a task's checkpoint.
 func (o *observer) advance(task int, next int64, now time.Time) {
 	t := &o.tasks[task]
 	if len(t.waiting) > 0 && t.moved.After(o.quiet) {
@@ -200,28 +200,28 @@ func verdictOf(headers []kgo.RecordHeader) string {
 	return ""
 }
 
-// passed reports whether, for every raw partition and every task, a record made
-// after t has been processed and committed; if not, the error says what is behind.
+// passed returns nil if, for every raw partition and every task, a record made after
+// t is processed and committed; else the error names the late one.
 func (o *observer) passed(t time.Time) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	after := t.UnixMicro()
 	for flow, sent := range o.flows {
 		if sent <= after {
-			return fmt.Errorf("nothing made after %s was routed from %s", t.Format(time.TimeOnly), o.app.topic(flowPlace(flow)))
+			return fmt.Errorf("no record made after %s was routed from %s", t.Format(time.TimeOnly), o.app.topic(flowPlace(flow)))
 		}
 	}
 	for task := range o.tasks {
 		if o.tasks[task].sent <= after {
-			return fmt.Errorf("nothing made after %s was judged in partition %d", t.Format(time.TimeOnly), task)
+			return fmt.Errorf("no record made after %s was judged in partition %d", t.Format(time.TimeOnly), task)
 		}
 	}
 	return nil
 }
 
-// recovered waits until every raw partition and every task has processed
-// something made after t, or until enough, if it is not nil, returns true. It
-// returns the time since t.
+// recovered waits until every raw partition and every task has processed a record
+// made after t, or until enough, if it is not nil, returns true. It returns the time
+// since t.
 func (o *observer) recovered(ctx context.Context, t time.Time, limit time.Duration, enough func() bool) (time.Duration, error) {
 	ctx, cancel := context.WithDeadlineCause(ctx, t.Add(limit), fmt.Errorf("%v are over", limit))
 	defer cancel()
@@ -235,14 +235,14 @@ func (o *observer) recovered(ctx context.Context, t time.Time, limit time.Durati
 	return time.Since(t), err
 }
 
-// restartStalls drops the stalls so far, such as those of a first start.
+// restartStalls drops the stalls up to now, such as those of a first start.
 func (o *observer) restartStalls() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.quiet, o.stall = time.Now(), stall{}
 }
 
-// drained reports whether everything that was routed has been judged.
+// drained returns nil if every routed record is judged.
 func (o *observer) drained() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -258,13 +258,13 @@ func (o *observer) drained() error {
 func (o *observer) sample(ctx context.Context) {
 	for kafkatest.Pause(ctx, time.Second) == nil {
 		asked, cancel := context.WithTimeout(ctx, 5*time.Second)
-		_ = o.sampleOnce(asked) // the broker may be away
+		_ = o.sampleOnce(asked) // the broker may be stopped
 		cancel()
 	}
 }
 
-// sampleOnce keeps the group's offsets. It holds the lock during the request, so
-// that no response from before a reset is noted after it.
+// sampleOnce stores the group's offsets. It has the lock during the request, so that
+// no response from before a reset is stored after it.
 func (o *observer) sampleOnce(ctx context.Context) error {
 	o.samplesMu.Lock()
 	defer o.samplesMu.Unlock()

@@ -18,18 +18,17 @@ import (
 	"oncebus/processor/kafkatest/program"
 )
 
-// startMax bounds a process's start until it is ready. Another fault may have
-// taken the broker away for a minute of it.
+// startMax limits the time until a started process is ready. Another fault may have
+// stopped the broker for a minute of it.
 const startMax = 3 * time.Minute
 
-// A slot is a place for one process of the app: an instance id and a state
-// directory, which outlive the processes in it. One goroutine at a time may act
-// on it.
+// A slot is an instance id with a state directory, for one process at a time; both
+// outlive the processes. Only one goroutine at a time may use it.
 type slot struct {
 	app   *app
 	name  string // instance id
-	label string // of directory and log; the name, but for twins
-	// doomed says that processes started from now on may end by themselves.
+	label string // of directory and log; the name, but for a second process of an instance
+	// doomed means that processes that start from now on may end by themselves.
 	doomed bool
 
 	mu      sync.Mutex
@@ -41,14 +40,14 @@ func newSlot(a *app, name string) *slot { return &slot{app: a, name: name, label
 
 func (s *slot) stateDir() string { return filepath.Join(s.app.dir, "state-"+s.label) }
 
-// storesDir is where the program keeps one directory per task.
+// storesDir returns the directory with one directory for each task.
 func (s *slot) storesDir() string { return filepath.Join(s.stateDir(), s.app.id) }
 
 func (s *slot) logPath() string {
 	return filepath.Join(s.app.h.dir, "logs", s.app.id+"-"+s.label+".log")
 }
 
-// environ is the whole environment of a process. settings are those of a fault,
+// environ returns the environment of a process. settings are those of a fault,
 // without prefix; variables of the Go runtime are settings too.
 func (s *slot) environ(settings []string) []string {
 	env := program.Isolated(s.app.dir)
@@ -60,11 +59,10 @@ func (s *slot) environ(settings []string) []string {
 		"COMMIT_INTERVAL=" + commitInterval.String(),
 		"SESSION_TIMEOUT=" + sessionTimeout.String(),
 		"TRANSACTION_TIMEOUT=" + transactionTimeout.String(),
-		// Stores write and merge runs all the time, so that a kill finds them
-		// active.
+		// Stores write and merge runs all the time, so that a kill interrupts them.
 		"STATE_FLUSH_ROWS=2000",
 		"STATE_FLUSH_AGE=2s",
-		// The harness damages state more often than any disk would.
+		// The harness damages state more often than disks do.
 		"REBUILDS_PER_HOUR=0",
 	}
 	for _, setting := range settings {
@@ -99,8 +97,8 @@ func (s *slot) start(ctx context.Context, settings ...string) error {
 	return err
 }
 
-// watch waits for the end of a process. An end that the harness did not cause
-// is a violation: a fault from outside may cost time, not the process.
+// watch waits for the end of a process. An end that the harness did not cause is a
+// violation: an external fault may cost time, but must not end the process.
 func (s *slot) watch(proc *program.Process) {
 	<-proc.Exited()
 	s.mu.Lock()
@@ -111,14 +109,14 @@ func (s *slot) watch(proc *program.Process) {
 	}
 }
 
-// expectEnd tells the watcher that the process is about to end.
+// expectEnd makes the watcher accept the end of the process.
 func (s *slot) expectEnd() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.awaited = true
 }
 
-// current is the newest process in the slot; nil before the first.
+// current returns the newest process in the slot; nil before the first.
 func (s *slot) current() *program.Process {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -140,8 +138,7 @@ func (s *slot) kill() error {
 	return nil
 }
 
-// stop ends the process with SIGTERM, after which it has to end with exit
-// code 0.
+// stop ends the process with SIGTERM, which must end with exit code 0.
 func (s *slot) stop() error {
 	if !s.alive() {
 		return nil

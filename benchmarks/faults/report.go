@@ -20,7 +20,7 @@ import (
 	"oncebus/processor/kafkatest"
 )
 
-// report is what a run did and found. Its JSON is what is published.
+// report has the results of a run. It is published as JSON.
 type report struct {
 	mu       sync.Mutex
 	expected []*fault
@@ -32,8 +32,8 @@ type report struct {
 	Started   time.Time        `json:"started"`
 	Seconds   float64          `json:"seconds"`
 	Faults    int              `json:"faults"`     // that struck
-	NotStruck int              `json:"not_struck"` // drawn, but the moment did not come
-	Crowded   int              `json:"crowded"`    // of the faults, those with others active at the same time
+	NotStruck int              `json:"not_struck"` // drawn, but not struck
+	Crowded   int              `json:"crowded"`    // faults that were active together with others
 	Records   int              `json:"raw_records"`
 	Outputs   int              `json:"output_records"`
 	Claims    map[string]int   `json:"claim_mode"`             // what was compared, see claimWords
@@ -48,13 +48,13 @@ type report struct {
 	quiets []time.Duration
 }
 
-// faultResult is what became of one fault of the matrix.
+// faultResult has the results of one fault of the matrix.
 type faultResult struct {
 	Row       string    `json:"row"`
 	Name      string    `json:"name"`
 	Struck    int       `json:"struck"`
 	NotStruck int       `json:"not_struck"`
-	Recovery  quantiles `json:"recovery"` // of strikes that were alone
+	Recovery  quantiles `json:"recovery"` // of strikes without other faults
 
 	took []time.Duration
 }
@@ -74,7 +74,7 @@ type epochResult struct {
 	Report       string         `json:"report"`
 }
 
-// quantiles are of durations, in seconds.
+// quantiles of durations, in seconds.
 type quantiles struct {
 	N   int     `json:"n"`
 	P50 float64 `json:"p50_s"`
@@ -110,7 +110,7 @@ func newReport(s settings) *report {
 	return &report{Claims: map[string]int{}, set: s, Seed: s.seed, Nodes: s.nodes, Kafka: kafkatest.KafkaVersion, Started: time.Now().Truncate(time.Second)}
 }
 
-// expect names the faults that have to strike.
+// expect sets the faults that must strike.
 func (r *report) expect(faults []*fault) {
 	r.expected = faults
 	for _, f := range faults {
@@ -119,7 +119,7 @@ func (r *report) expect(faults []*fault) {
 	slices.SortStableFunc(r.ByFault, func(a, b *faultResult) int { return cmp.Compare(a.Row, b.Row) })
 }
 
-// struck counts a strike and tells of it.
+// struck counts a strike and logs it.
 func (r *report) struck(h *harness, k *strike, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -154,7 +154,7 @@ func (r *report) struck(h *harness, k *strike, err error) {
 	})
 }
 
-// quiet notes how long events took to flow once nothing was broken.
+// quiet records how long events took to be processed without any fault.
 func (r *report) quiet(took time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -173,7 +173,7 @@ func (r *report) epoch(e epochResult) {
 	r.Stall = max(r.Stall, e.LongestStall.Seconds())
 }
 
-// finish fills in what is known at the end.
+// finish sets the fields that are known only at the end.
 func (r *report) finish(h *harness) {
 	r.Seconds = time.Since(h.began).Seconds()
 	r.Rate = float64(r.Records) / r.Seconds
@@ -185,13 +185,13 @@ func (r *report) finish(h *harness) {
 	fmt.Print("\n", r.markdown())
 }
 
-// What a complete round is made of (settings.round).
+// The values of settings.round.
 const roundRows, roundFaults = "rows", "faults"
 
-// roundComplete says that the run has the complete round it was asked for.
+// roundComplete reports whether the run has the round that its settings require.
 func (r *report) roundComplete() bool { return r.set.round != "" && len(r.roundLeft()) == 0 }
 
-// roundLeft names the rows or faults that must strike before the round is complete.
+// roundLeft names the rows or faults that must still strike.
 func (r *report) roundLeft() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -209,7 +209,7 @@ func (r *report) roundLeft() []string {
 	return slices.DeleteFunc(slices.Sorted(maps.Keys(struck)), func(name string) bool { return struck[name] })
 }
 
-// verdict is why the run failed, or nil.
+// verdict returns why the run failed, or nil.
 func (r *report) verdict(h *harness) error {
 	var errs []error
 	if n := len(h.violated()); n > 0 {
@@ -224,8 +224,7 @@ func (r *report) verdict(h *harness) error {
 	if r.Faults < r.set.minFaults {
 		errs = append(errs, fmt.Errorf("%d faults struck, want at least %d", r.Faults, r.set.minFaults))
 	}
-	// A run too short for the whole deck is only asked about what it drew, and
-	// drew again.
+	// A run too short for the whole deck must only show the faults that it drew.
 	whole := r.Faults >= 3*len(r.expected)/2
 	for _, f := range r.ByFault {
 		if f.Struck == 0 && (whole || f.NotStruck > 1) {
@@ -235,7 +234,7 @@ func (r *report) verdict(h *harness) error {
 	return errors.Join(errs...)
 }
 
-// markdown is the report for people.
+// markdown returns the report as a page.
 func (r *report) markdown() string {
 	var b strings.Builder
 	r.writeHead(&b)
@@ -306,8 +305,8 @@ func (r *report) writeEpochs(b *strings.Builder) {
 	}
 }
 
-// write puts the report into the results directory, if there is one. Earlier
-// reports of the day stay.
+// write writes the report into the results directory, if there is one. Earlier
+// reports of the day remain.
 func (r *report) write(h *harness) error {
 	if h.set.results == "" {
 		return nil

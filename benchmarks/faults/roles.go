@@ -12,16 +12,16 @@ import (
 	"oncebus/processor/kafkatest"
 )
 
-// envRole makes a copy of this program a helper process; see runRole.
+// envRole makes a second process of this program a helper; see runRole.
 const envRole = "ONCEBUS_FAULTS_ROLE"
 
-// roleBurn is a process that takes all the CPU it can get.
+// roleBurn is a process that uses all the CPU it can get.
 const roleBurn = "burn"
 
 // runRole is the main function of a helper process.
 func runRole(role string) {
 	if role != roleBurn {
-		fmt.Fprintf(os.Stderr, "faults: %s=%s: there is no such role\n", envRole, role)
+		fmt.Fprintf(os.Stderr, "faults: %s=%s: unknown role\n", envRole, role)
 		os.Exit(2)
 	}
 	for n := uint64(1); ; n += n >> 1 { // until it is killed
@@ -31,7 +31,7 @@ func runRole(role string) {
 	}
 }
 
-// startBurners starts processes that take CPU from everybody else.
+// startBurners starts processes that use CPU.
 func startBurners(ctx context.Context, n int) ([]*kafkatest.Process, error) {
 	exe, err := os.Executable()
 	if err != nil {

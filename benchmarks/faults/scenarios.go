@@ -10,18 +10,18 @@ import (
 	"oncebus/processor/kafkatest"
 )
 
-// A scenario measures one promise in numbers, with nothing else broken.
+// A scenario measures one promise in numbers, without any fault.
 type scenario struct {
 	name    string
-	what    string // what is measured
+	what    string // the measured time
 	promise string
 	limit   time.Duration
 	rounds  int
-	// play does one round and returns what it measured.
+	// play runs one round and returns its measurements.
 	play func(ctx context.Context, e *epoch, round int) ([]time.Duration, error)
 }
 
-// scenarioResult is the outcome of a scenario.
+// scenarioResult has the measurements of a scenario.
 type scenarioResult struct {
 	Name    string    `json:"name"`
 	What    string    `json:"what"`
@@ -65,7 +65,7 @@ func scenarioByName(name string) *scenario {
 	return nil
 }
 
-// scenarioAlone runs one scenario in an epoch of its own.
+// scenarioAlone runs one scenario in its own epoch.
 func (h *harness) scenarioAlone(rep *report) error {
 	e, err := h.openEpoch(h.ctx, 1)
 	if err != nil {
@@ -77,7 +77,7 @@ func (h *harness) scenarioAlone(rep *report) error {
 	return h.finishEpoch(e, rep)
 }
 
-// playScenarios runs all of them.
+// playScenarios runs all scenarios.
 func (e *epoch) playScenarios(ctx context.Context, rep *report) error {
 	for _, s := range scenarios {
 		if err := e.playScenario(ctx, rep, s); err != nil {
@@ -91,7 +91,7 @@ func (e *epoch) playScenario(ctx context.Context, rep *report, s *scenario) erro
 	var times []time.Duration
 	rounds := s.rounds
 	if e.h.set.round != "" {
-		rounds = 1 // a round shows that the promise holds; the others measure how far
+		rounds = 1 // a round checks the promise; further rounds measure the distribution
 	}
 	for round := range rounds {
 		took, err := s.play(ctx, e, round)
@@ -129,7 +129,7 @@ func (r *report) scenario(s scenarioResult) {
 	r.Scenarios = append(r.Scenarios, s)
 }
 
-// two leaves the first two processes running with all tasks.
+// two leaves only the first two processes running, with all tasks.
 func (e *epoch) two(ctx context.Context) error {
 	for _, s := range e.base[2:] {
 		if err := s.stop(); err != nil {
@@ -171,8 +171,8 @@ func playTakeOver(ctx context.Context, e *epoch, round int) ([]time.Duration, er
 	return []time.Duration{took}, err
 }
 
-// playRolling measures the wait of every unique event that was made during a
-// rolling restart.
+// playRolling measures the delay of every unique event that was made during a rolling
+// restart.
 func playRolling(ctx context.Context, e *epoch, _ int) ([]time.Duration, error) {
 	if _, err := e.obs.recovered(ctx, time.Now(), e.h.patience(quietMax), nil); err != nil {
 		return nil, err

@@ -19,9 +19,9 @@ import (
 	"oncebus/state"
 )
 
-// readStores opens every local store that the stopped processes left, and looks
-// up every digest of its changelog partition. Stores that no longer open as
-// what they were are no finding: a process would set them aside.
+// readStores opens every local store of the stopped processes, and looks up every
+// digest of its changelog partition. A store that does not open is not a finding: a
+// process would quarantine it.
 func (e *epoch) readStores(ctx context.Context, changelog []oracle.Record) ([]oracle.Store, error) {
 	meta, err := e.h.admin.Metadata(ctx, e.app.changelog())
 	if err != nil {

@@ -18,9 +18,9 @@ import (
 	"oncebus/processor/oracle"
 )
 
-// headerFlow is the header by which the harness recognises its own records:
-// the number of the raw partition, and when the record was made (us). The
-// app forwards it as any other header.
+// headerFlow is the header by which the harness finds its records: the number of the
+// raw partition, and when the record was made (us). The app forwards it like other
+// headers.
 const headerFlow = "flow"
 
 // flows is the number of raw partitions; those of claim mode are the last.
@@ -39,7 +39,7 @@ func appendFlow(flow int, at time.Time) []byte {
 	return binary.BigEndian.AppendUint64([]byte{byte(flow)}, uint64(at.UnixMicro()))
 }
 
-// flowOf finds the header; ok is false for a record of another producer.
+// flowOf reads the header; ok is false for a record of another producer.
 func flowOf(headers []kgo.RecordHeader) (flow int, sent int64, ok bool) {
 	for i := range headers {
 		if headers[i].Key == headerFlow && len(headers[i].Value) == 9 {
@@ -50,8 +50,8 @@ func flowOf(headers []kgo.RecordHeader) (flow int, sent int64, ok bool) {
 	return 0, 0, false
 }
 
-// traffic fills the raw topics of an app at a steady rate on average, with
-// duplicates, and keeps what the broker acknowledged.
+// traffic fills the raw topics of an app at a constant mean rate, with duplicates,
+// and stores the acknowledged records.
 type traffic struct {
 	app    *app
 	rng    *rand.Rand
@@ -71,24 +71,24 @@ type traffic struct {
 	acked atomic.Int64
 	mu    sync.Mutex
 	sent  []oracle.Sent
-	err   error // the first record that the broker did not take
+	err   error // the first record that the broker rejected
 }
 
-// trafficRows are the rows of the matrix that need no fault, only such traffic.
+// trafficRows are the rows of the matrix that the traffic alone tests.
 var trafficRows = map[string]string{
 	"t1": "late and future event times",
 	"t2": "duplicates: recent, Zipf, hot, at the edge of the window, in all raw partitions at once",
 	"t3": "nulls, no key, broken JSON, 64 KiB keys, values over 1 MiB",
 }
 
-// event is what its records have in common.
+// event has the parts that its records share.
 type event struct {
 	id     string
 	at     int64 // event time of the first record, ms
 	copied bool  // it was sent before
 }
 
-// phase is a kind of traffic that lasts for some seconds.
+// phase is a kind of traffic for some seconds.
 type phase struct {
 	until      time.Time
 	duplicates float64 // share of duplicates
@@ -100,11 +100,11 @@ const (
 	tick       = 10 * time.Millisecond
 	knownMax   = 20_000 // events of a route that may be sent again
 	zipfIDs    = 100_000
-	catchUpMax = 5 // times the rate, after a stall
+	catchUpMax = 5 // factor of the rate, after a stall
 	odd        = 1_000
 )
 
-// startTraffic begins to produce; end ends it.
+// startTraffic starts to produce; end ends it.
 func startTraffic(a *app, rng *rand.Rand, rate int) (*traffic, error) {
 	client, err := kgo.NewClient(kgo.SeedBrokers(a.h.cluster.seeds()...), kgo.RecordPartitioner(kgo.ManualPartitioner()),
 		kgo.ProducerBatchMaxBytes(rawMaxBytes), kgo.MaxBufferedRecords(50_000), kgo.ProducerLinger(2*time.Millisecond),
@@ -122,7 +122,7 @@ func startTraffic(a *app, rng *rand.Rand, rate int) (*traffic, error) {
 	return t, nil
 }
 
-// end stops producing and returns once the broker has acknowledged everything.
+// end stops producing, and returns once the broker has acknowledged all records.
 func (t *traffic) end(ctx context.Context) ([]oracle.Sent, error) {
 	t.stop()
 	<-t.done
@@ -178,7 +178,7 @@ func (t *traffic) newID(kind string) string {
 }
 
 // one produces one record, or one to each partition of a raw topic at once, and
-// returns how many.
+// returns their number.
 func (t *traffic) one(now time.Time) int {
 	route := t.rng.IntN(len(routes))
 	ev, at := t.draw(route, now)
@@ -196,7 +196,7 @@ func (t *traffic) one(now time.Time) int {
 	return 1
 }
 
-// draw chooses the event to send and the event time of this record of it.
+// draw returns the event to send and the event time of this record.
 func (t *traffic) draw(route int, now time.Time) (event, int64) {
 	ms := now.UnixMilli()
 	known := t.known[route]
@@ -211,7 +211,7 @@ func (t *traffic) draw(route int, now time.Time) (event, int64) {
 			ev = known[max(0, len(known)-1-t.rng.IntN(50))]
 		}
 		if t.rng.IntN(odd) < 5 {
-			// At the edges of the window, where an off-by-one shows.
+			// At the edges of the window, where an off-by-one error shows.
 			edge := ev.at + routes[route].rules.Window + int64(t.rng.IntN(3)-1)
 			return ev, min(edge, ms+15_000)
 		}
@@ -225,7 +225,7 @@ func (t *traffic) draw(route int, now time.Time) (event, int64) {
 	return ev, ev.at
 }
 
-// eventTime is mostly the present, sometimes late or far in the future.
+// eventTime returns ms, sometimes a late time or one far in the future.
 func (t *traffic) eventTime(ms int64) int64 {
 	const year = 365 * 24 * 3_600_000
 	if t.rng.IntN(odd) >= 10 {
@@ -235,8 +235,8 @@ func (t *traffic) eventTime(ms int64) int64 {
 	return ms + []int64{-year, -50_000, -30_000, -26_000, -8_000, -1_000, 1_000, 1_900, 5_000, year}[t.rng.IntN(10)]
 }
 
-// produce sends one record of an event. It blocks while the client's buffer is
-// full, as during an outage of the broker.
+// produce sends one record of an event. It blocks while the client's buffer is full,
+// as in an outage of the broker.
 func (t *traffic) produce(route, partition int, id string, now time.Time, at int64) {
 	r := &kgo.Record{Topic: t.app.topic(routes[route].topic), Partition: int32(partition), Timestamp: time.UnixMilli(at)}
 	r.Headers = []kgo.RecordHeader{{Key: headerFlow, Value: appendFlow(route*rawPartitions+partition, now)}}
@@ -261,8 +261,8 @@ func (t *traffic) produce(route, partition int, id string, now time.Time, at int
 	t.client.Produce(context.Background(), r, func(r *kgo.Record, err error) { t.acknowledged(routes[route].name, id, r, err) })
 }
 
-// spoil makes a record that is unusual, or that has no dedup key, and
-// returns its id, "" for the latter.
+// spoil makes an unusual record, or one without a dedup key, and returns its id, ""
+// for the latter.
 func (t *traffic) spoil(route int, r *kgo.Record) string {
 	switch name := routes[route].name; {
 	case name == "signals":
@@ -274,7 +274,7 @@ func (t *traffic) spoil(route int, r *kgo.Record) string {
 	case t.rng.IntN(2) == 0:
 		return "" // no header
 	}
-	// The key is in a header: the value may be anything.
+	// The key is in a header, so the value may be any.
 	id := t.newID("e")
 	r.Value = [][]byte{nil, {}, []byte(`{"broken`), {0xff, 0x00}}[t.rng.IntN(4)]
 	routes[route].key(r, id)
@@ -286,7 +286,7 @@ func (t *traffic) acknowledged(route, id string, r *kgo.Record, err error) {
 	defer t.mu.Unlock()
 	if err != nil {
 		if t.err == nil {
-			t.err = fmt.Errorf("the broker did not take a raw record of %s/%d: %w", r.Topic, r.Partition, err)
+			t.err = fmt.Errorf("the broker rejected a raw record of %s/%d: %w", r.Topic, r.Partition, err)
 		}
 		return
 	}
@@ -294,7 +294,7 @@ func (t *traffic) acknowledged(route, id string, r *kgo.Record, err error) {
 	t.sent = append(t.sent, oracle.Sent{Record: toRecord(r), Route: route, ID: id})
 }
 
-// toRecord is a record as the oracle takes it.
+// toRecord converts a record for the oracle.
 func toRecord(r *kgo.Record) oracle.Record {
 	rec := oracle.Record{
 		Topic: r.Topic, Partition: r.Partition, Offset: r.Offset, Timestamp: r.Timestamp.UnixMilli(),

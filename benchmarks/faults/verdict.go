@@ -18,15 +18,16 @@ import (
 )
 
 const (
-	// drainMax is how long the app may take to process everything once all faults
-	// are healed and no new records come: K8 and K9.
+	// drainMax limits the time until the app has processed all records, once all
+	// faults have ended and no new records come: K8 and K9.
 	drainMax = transactionTimeout + time.Minute
-	// seeMax is how long the observer may take to see what the final read saw.
+	// seeMax limits the time until the observer has read the records of the final
+	// read.
 	seeMax = 20 * time.Second
 )
 
-// close ends an epoch whose faults are all healed: it drains, stops and checks,
-// and keeps the history if anything is wrong.
+// close ends an epoch without active faults: it drains, stops and checks, and keeps
+// the history if there is a violation.
 func (e *epoch) close(ctx context.Context) (epochResult, error) {
 	res := epochResult{Name: e.name}
 	sent, err := e.traffic.end(ctx)
@@ -58,7 +59,7 @@ func (e *epoch) close(ctx context.Context) (epochResult, error) {
 	}
 	e.h.note("checked", map[string]any{"epoch": e.name, "report": res.Report, "claims": res.Claims, "violations": len(violations)})
 	if n, err := e.h.cluster.lostMarkers(); err != nil || n > 0 {
-		e.h.violate("markers", "Kafka skipped the markers of %d transactions (KAFKA-20734): what else is found is its doing; %v", n, err)
+		e.h.violate("markers", "Kafka skipped the markers of %d transactions (KAFKA-20734), which explains further violations; %v", n, err)
 	}
 	if len(e.h.violated()) > 0 {
 		return res, e.keep(cfg, h)
@@ -66,8 +67,8 @@ func (e *epoch) close(ctx context.Context) (epochResult, error) {
 	return res, e.app.drop(ctx)
 }
 
-// drain waits until everything sent has been judged and no transaction is open.
-// What is left when the time is over goes into the history, as K8 and K9.
+// drain waits until all sent records are judged and no transaction is open. At the
+// time limit the rest becomes K8 and K9 in the history.
 func (e *epoch) drain(ctx context.Context, h *oracle.History) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, drainMax, fmt.Errorf("%v are over", drainMax))
 	defer cancel()
@@ -111,7 +112,7 @@ func (e *epoch) lag(ctx context.Context) (map[string]int64, error) {
 	return lag, ends.Error()
 }
 
-// collect reads everything again from its beginning, and the local stores.
+// collect reads all topics again from the beginning, and the local stores.
 func (e *epoch) collect(ctx context.Context, h *oracle.History) (oracle.Config, error) {
 	cfg, err := e.app.oracleConfig(ctx)
 	if err != nil {
@@ -131,9 +132,9 @@ func (e *epoch) collect(ctx context.Context, h *oracle.History) (oracle.Config, 
 		last[r.Topic+"/"+strconv.Itoa(int(r.Partition))] = r.Offset
 		final[i] = nil
 	}
-	// K7 reports an observer that did not see everything.
+	// K7 reports an observer that lacks records.
 	seeCtx, cancel := context.WithTimeout(ctx, seeMax)
-	_ = kafkatest.Await(seeCtx, "the observer has seen everything", func(context.Context) error { return e.obs.hasSeen(last) })
+	_ = kafkatest.Await(seeCtx, "the observer has read all records", func(context.Context) error { return e.obs.hasSeen(last) })
 	cancel()
 	e.obs.end()
 	if e.obs.lost != nil {
@@ -145,15 +146,15 @@ func (e *epoch) collect(ctx context.Context, h *oracle.History) (oracle.Config, 
 	return cfg, err
 }
 
-// hasSeen returns nil once the observer has seen the newest record of every
+// hasSeen returns nil once the observer has read the newest record of every
 // partition.
 func (o *observer) hasSeen(last map[string]int64) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	seen := map[string]bool{}
 	for topic, records := range o.live {
-		// The newest records are at the end; it reads older ones only
-		// where a partition is nearly empty.
+		// The newest records are at the end; it reads older ones only where a
+		// partition is nearly empty.
 		for i := len(records) - 1; i >= 0 && len(seen) < len(last); i-- {
 			place := topic + "/" + strconv.Itoa(int(records[i].Partition))
 			if records[i].Offset == last[place] {
@@ -162,12 +163,12 @@ func (o *observer) hasSeen(last map[string]int64) error {
 		}
 	}
 	if len(seen) < len(last) {
-		return fmt.Errorf("%d of %d partitions are seen to their end", len(seen), len(last))
+		return fmt.Errorf("%d of %d partitions are read to their end", len(seen), len(last))
 	}
 	return nil
 }
 
-// shareEqual shares the memory of records that both readings have.
+// shareEqual makes equal records of both readings share their memory.
 func shareEqual(live, final map[string][]oracle.Record) {
 	type place struct {
 		partition int32
@@ -195,8 +196,8 @@ func sameHeader(a, b oracle.Header) bool {
 	return a.Key == b.Key && (a.Value == nil) == (b.Value == nil) && bytes.Equal(a.Value, b.Value)
 }
 
-// acknowledged checks that the raw topics hold what the broker acknowledged
-// they hold, and nothing else: otherwise the broker, or the producer, failed.
+// acknowledged checks that the raw topics have exactly the acknowledged records.
+// Otherwise the broker, or the producer, failed.
 func (e *epoch) acknowledged(ctx context.Context, sent []oracle.Sent) error {
 	type place struct {
 		topic     string
@@ -213,7 +214,7 @@ func (e *epoch) acknowledged(ctx context.Context, sent []oracle.Sent) error {
 	var errs []error
 	ends.Each(func(o kadm.ListedOffset) {
 		if n := count[place{o.Topic, o.Partition}]; n != o.Offset {
-			errs = append(errs, fmt.Errorf("%s/%d holds %d records, %d were acknowledged", o.Topic, o.Partition, o.Offset, n))
+			errs = append(errs, fmt.Errorf("%s/%d has %d records, %d were acknowledged", o.Topic, o.Partition, o.Offset, n))
 		}
 	})
 	return errors.Join(append(errs, ends.Error())...)

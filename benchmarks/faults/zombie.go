@@ -13,10 +13,10 @@ import (
 	"oncebus/processor/kafkatest"
 )
 
-// playZombie stops one of two processes for longer than both timeouts and lets
-// it continue while its successor runs. Its producers are known by their ids: what
-// they began before they were stopped must not show up behind the successor's
-// first commit. Then it has to commit again, as the same process.
+// playZombie stops one of two processes for longer than both timeouts and resumes it
+// while its successor runs. The ids of its producers identify it. No transaction that
+// it began before the stop may be after the successor's first commit. Then it must
+// commit again, as the same process.
 func playZombie(ctx context.Context, e *epoch, round int) ([]time.Duration, error) {
 	if err := e.two(ctx); err != nil {
 		return nil, err
@@ -40,7 +40,7 @@ func playZombie(ctx context.Context, e *epoch, round int) ([]time.Duration, erro
 	defer cancel()
 	err = kafkatest.Await(waiting, "the zombie commits again", func(context.Context) error {
 		if !e.obs.wroteAgain(frozen, woken) {
-			return errors.New("no checkpoint of it yet")
+			return errors.New("it has no checkpoint")
 		}
 		return nil
 	})
@@ -52,10 +52,10 @@ func playZombie(ctx context.Context, e *epoch, round int) ([]time.Duration, erro
 		return nil, err
 	}
 	if s.current() != proc {
-		return nil, fmt.Errorf("process %s is another one now", s.name)
+		return nil, fmt.Errorf("process %s was replaced", s.name)
 	}
 	if late := e.obs.lateCommits(frozen, stopped); len(late) > 0 {
-		return nil, fmt.Errorf("%d transactions of the zombie stand behind its successor's first commit, the first at %s/%d/%d",
+		return nil, fmt.Errorf("%d transactions of the zombie come after its successor's first commit, the first at %s/%d/%d",
 			len(late), e.app.changelog(), late[0].partition, late[0].offset)
 	}
 	e.h.note("zombie", map[string]any{"process": s.name, "producers": len(frozen), "late": 0, "took": took.Seconds()})
@@ -82,13 +82,13 @@ func (e *epoch) producers(ctx context.Context, s *slot) (map[int64]bool, error) 
 	return ids, nil
 }
 
-// firstCommits returns, by partition, the first checkpoint that anybody else
-// committed since the producers were stopped; nil without one.
+// firstCommits returns, by partition, the first checkpoint that another producer
+// committed after stopped; nil without one.
 func (o *observer) firstCommits(frozen map[int64]bool, stopped time.Time) map[int32]write {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	var first map[int32]write
-	had := map[int32]bool{} // partitions the producers had before
+	had := map[int32]bool{} // partitions that the producers had before
 	for _, w := range o.writers {
 		zombie := frozen[w.producer]
 		switch {
@@ -106,19 +106,18 @@ func (o *observer) firstCommits(frozen map[int64]bool, stopped time.Time) map[in
 	return first
 }
 
-// wroteAgain reports whether the producers have committed anything since they
-// were woken.
+// wroteAgain reports whether the producers have committed since woken.
 func (o *observer) wroteAgain(frozen map[int64]bool, woken time.Time) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return slices.ContainsFunc(o.writers, func(w write) bool { return frozen[w.producer] && w.seen.After(woken) })
 }
 
-// lateCommits returns what the producers had begun before they were stopped and
-// that stands behind the first commit of their successor: a transaction that
-// does not follow the one before it in the log was begun without knowing it.
-// The producer's epoch does not tell: a client that was stopped between two
-// transactions continues with the same epoch once it has caught up.
+// lateCommits returns the transactions that the producers had begun before the stop
+// and that come after the first commit of their successor. Such a transaction does
+// not follow the previous one in the log. The producer's epoch does not distinguish
+// them: a client that was stopped between two transactions continues with the same
+// epoch.
 func (o *observer) lateCommits(frozen map[int64]bool, stopped time.Time) []write {
 	first := o.firstCommits(frozen, stopped)
 	o.mu.Lock()

@@ -21,7 +21,7 @@ import (
 	"oncebus/processor/kafkatest/program"
 )
 
-// bed is what all measurements share.
+// bed has the parts that all measurements share.
 type bed struct {
 	settings
 
@@ -45,7 +45,7 @@ func (a *app) path(end string) string {
 	return filepath.Join(a.broker.Dir, a.id+end)
 }
 
-// newApp makes an app whose route has this value of `http.answer`.
+// newApp creates an app whose route has this value of `http.answer`.
 func (b *bed) newApp(ctx context.Context, id, answer string, commit time.Duration) (*app, error) {
 	a := &app{bed: b, id: id, commit: commit}
 	if err := os.WriteFile(a.path("-routes.yaml"), routes(a, answer), 0o600); err != nil {
@@ -70,12 +70,12 @@ func routes(a *app, answer string) []byte {
 `, a.input(), bench.Window, a.output(), a.id, requestPath, secretName, signatureHeader, signaturePrefix, answer)
 }
 
-// remove deletes what the app has left.
+// remove deletes the app's topics and files.
 func (a *app) remove(ctx context.Context) error {
 	return errors.Join(a.broker.DeleteApp(context.WithoutCancel(ctx), a.id), os.RemoveAll(a.path("-state")), os.RemoveAll(a.path(".log")))
 }
 
-// listensIngress is what oncebus logs with the address where requests come in.
+// listensIngress is the message with which oncebus logs the address for requests.
 const listensIngress = "ingress listening"
 
 // start starts the program, "run" or "ingress", and waits until it is ready.
@@ -109,7 +109,7 @@ func (a *app) start(ctx context.Context, command string, serves bool) (*program.
 	return s, nil
 }
 
-// ready waits until a process is ready, and kills one that does not get there.
+// ready waits until a process is ready, and kills it if that takes too long.
 func ready(ctx context.Context, s *program.Process) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, startMax, fmt.Errorf("within %v", startMax))
 	defer cancel()
@@ -119,12 +119,11 @@ func ready(ctx context.Context, s *program.Process) error {
 	return nil
 }
 
-// startMax is how long a process may take to get ready, and then its first
+// startMax limits the time until a process is ready, and the time of its first
 // requests.
 const startMax = time.Minute
 
-// drained waits until the tasks have judged everything, and returns what is in
-// the output.
+// drained waits until all events are judged, and returns the content of the output.
 func (a *app) drained(ctx context.Context, s *program.Process) (tally, error) {
 	err := kafkatest.Await(ctx, "every event is judged", func(ctx context.Context) error {
 		end, err := a.broker.Ends(ctx, a.repartition())
@@ -149,7 +148,7 @@ func (a *app) drained(ctx context.Context, s *program.Process) (tally, error) {
 	return readTally(ctx, a.broker.Seeds(), a.output())
 }
 
-// cost is the cost of processes so far.
+// cost is the resource usage of processes since their start.
 type cost struct {
 	server, broker program.Usage
 	generator      time.Duration
@@ -174,11 +173,11 @@ func (b *bed) cost(ctx context.Context, s *program.Process) (c cost, err error) 
 	return c, err
 }
 
-// PerRequest is what a request costs: CPU in microseconds.
+// PerRequest is the cost of one request: CPU in microseconds.
 type PerRequest struct {
 	CPUMicros, BrokerCPUMicros, GeneratorCPUMicros float64
 	Allocations                                    float64 // of the server's heap
-	RSSMaxMiB                                      float64 // of the server, in all
+	RSSMaxMiB                                      float64 // of the server, in total
 }
 
 func perRequest(before, after cost, requests int) PerRequest {
@@ -191,8 +190,8 @@ func perRequest(before, after cost, requests int) PerRequest {
 	}
 }
 
-// The program has no profiler. With -profiles the build adds a file,
-// which takes a CPU profile from SIGUSR1 to SIGUSR2.
+// The program has no profiler. With -profiles the build adds a file that takes a CPU
+// profile from SIGUSR1 to SIGUSR2.
 const profileEnv = "BENCH_PROFILE"
 
 //go:embed testdata/profile.go.txt
@@ -223,7 +222,7 @@ func (b *bed) build(ctx context.Context) (err error) {
 	return err
 }
 
-// profile begins the profile of a process, if there is to be one.
+// profile starts the profile of a process, if -profiles is set.
 func (a *app) profile(s *program.Process) error {
 	if a.profiles == "" || s.Name == a.id {
 		return nil // the plain server has no profiler
@@ -249,5 +248,5 @@ func (a *app) profiled(ctx context.Context, s *program.Process) error {
 	})
 }
 
-// profilePath is where the profiles of a process go, without their ends.
+// profilePath returns the path of a process's profiles, without extensions.
 func (a *app) profilePath(command string) string { return filepath.Join(a.profiles, a.id+"-"+command) }

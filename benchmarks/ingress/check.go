@@ -13,13 +13,14 @@ import (
 	"oncebus/benchmarks/internal/bench"
 )
 
-// tally is how often each event is in a topic, by its number.
+// tally counts the records of each event in a topic, by the event's number.
 type tally struct {
 	records map[int]int
 	foreign int // foreign records
 }
 
-// readTally reads a topic as read_committed consumers do, from its start to its present end.
+// readTally reads a topic as read_committed consumers do, from its start to its
+// current end.
 func readTally(ctx context.Context, seeds []string, topic string) (tally, error) {
 	t := tally{records: map[int]int{}}
 	err := bench.ReadTopic(ctx, seeds, topic, func(r *kgo.Record) { t.add(r.Value) })
@@ -35,20 +36,20 @@ func (t *tally) add(value []byte) {
 	t.records[n]++
 }
 
-// promise is what the responses mean for the records in the topic.
+// promise is the relation between responses and records.
 type promise string
 
 const (
-	// promiseVerdict: one request of an event gets 202, it is in the
-	// output, and its duplicates get that verdict.
+	// promiseVerdict: one request of an event gets 202 and the event is in the
+	// output; its duplicates get the verdict duplicate.
 	promiseVerdict promise = "verdict"
 	// promiseOnce: every response is 202, and the event is in the output once.
 	promiseOnce promise = "once"
-	// promiseEach: every response is 202, and each request is a record.
+	// promiseEach: every response is 202, and each request has a record.
 	promiseEach promise = "each"
 )
 
-// verdicts is how often an event got each verdict.
+// verdicts counts the verdicts of one event.
 type verdicts struct{ accepted, duplicate, other int }
 
 // countVerdicts returns the verdicts of each event, and the number of requests
@@ -72,9 +73,9 @@ func countVerdicts(list []response, event func(n int) int) (events map[int]verdi
 	return events, silent
 }
 
-// check returns an error unless responses and records agree with p. A request
-// that was refused, or got no verdict, may be in the output or
-// not; one without a response is an error.
+// check returns an error unless responses and records agree with p. A request that
+// was rejected, or got no verdict, may be in the output or not. One without a
+// response is an error.
 func check(p promise, list []response, event func(n int) int, t tally) error {
 	events, silent := countVerdicts(list, event)
 	var twice, unaccepted, lost, repeated, strange int
@@ -113,9 +114,9 @@ func check(p promise, list []response, event func(n int) int, t tally) error {
 		{silent, "requests have no response"},
 		{twice, "events were accepted twice"},
 		{unaccepted, "events got the verdict duplicate each time"},
-		{strange, "events got the verdict duplicate from a server that has none"},
-		{lost, "events were accepted and are not in the topic as often as they were"},
-		{repeated, "events are in the topic more often than they may"},
+		{strange, "events got the verdict duplicate from a server without verdicts"},
+		{lost, "events are in the topic less often than they were accepted"},
+		{repeated, "events are in the topic more often than allowed"},
 		{foreign, "records are of events that were never sent"},
 	} {
 		if wrong.n > 0 {

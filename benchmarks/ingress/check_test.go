@@ -21,23 +21,23 @@ func TestCheck(t *testing.T) {
 		statuses [3]int
 		records  map[int]int
 		foreign  int
-		want     string // empty: nothing is wrong
+		want     string // empty: no mistake
 	}{
 		{"as promised", promiseVerdict, [3]int{202, 202, 409}, map[int]int{0: 1, 1: 1}, 0, ""},
-		{"the duplicate was first", promiseVerdict, [3]int{409, 202, 202}, map[int]int{0: 1, 1: 1}, 0, ""},
-		{"no verdict, and it is there", promiseVerdict, [3]int{504, 202, 409}, map[int]int{0: 1, 1: 1}, 0, ""},
-		{"refused, and it is not", promiseVerdict, [3]int{202, 503, 409}, map[int]int{0: 1}, 0, ""},
+		{"the duplicate got 202", promiseVerdict, [3]int{409, 202, 202}, map[int]int{0: 1, 1: 1}, 0, ""},
+		{"no verdict, and in the output", promiseVerdict, [3]int{504, 202, 409}, map[int]int{0: 1, 1: 1}, 0, ""},
+		{"rejected, and not in the output", promiseVerdict, [3]int{202, 503, 409}, map[int]int{0: 1}, 0, ""},
 		{"no response", promiseVerdict, [3]int{202, 0, 409}, map[int]int{0: 1}, 0, "1 requests have no response"},
 		{"accepted twice", promiseVerdict, [3]int{202, 202, 202}, map[int]int{0: 1, 1: 1}, 0, "1 events were accepted twice"},
 		{"accepted for no request", promiseVerdict, [3]int{202, 409, 409}, map[int]int{0: 1}, 0, "1 events got the verdict duplicate each time"},
-		{"lost", promiseVerdict, [3]int{202, 202, 409}, map[int]int{0: 1}, 0, "1 events were accepted and are not"},
+		{"lost", promiseVerdict, [3]int{202, 202, 409}, map[int]int{0: 1}, 0, "1 events are in the topic less often"},
 		{"repeated", promiseVerdict, [3]int{202, 202, 409}, map[int]int{0: 2, 1: 1}, 0, "1 events are in the topic more often"},
 		{"never sent", promiseVerdict, [3]int{202, 202, 409}, map[int]int{0: 1, 1: 1, 7: 1}, 2, "3 records are of events that were never sent"},
 		{"once", promiseOnce, [3]int{202, 202, 202}, map[int]int{0: 1, 1: 1}, 0, ""},
 		{"twice for once", promiseOnce, [3]int{202, 202, 202}, map[int]int{0: 2, 1: 1}, 0, "1 events are in the topic more often"},
-		{"a duplicate without a verdict", promiseOnce, [3]int{202, 202, 409}, map[int]int{0: 1, 1: 1}, 0, "from a server that has none"},
+		{"a duplicate without a verdict", promiseOnce, [3]int{202, 202, 409}, map[int]int{0: 1, 1: 1}, 0, "from a server without verdicts"},
 		{"each", promiseEach, [3]int{202, 202, 202}, map[int]int{0: 2, 1: 1}, 0, ""},
-		{"once for each", promiseEach, [3]int{202, 202, 202}, map[int]int{0: 1, 1: 1}, 0, "1 events were accepted and are not"},
+		{"once for each", promiseEach, [3]int{202, 202, 202}, map[int]int{0: 1, 1: 1}, 0, "1 events are in the topic less often"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			list := make([]response, len(test.statuses))
@@ -52,8 +52,8 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// TestReadTally reads what is committed, and behind it the marker of a
-// transaction that is not.
+// TestReadTally reads committed records, followed by the marker of an aborted
+// transaction.
 func TestReadTally(t *testing.T) {
 	cluster := embedded.Start(t)
 	cluster.CreateTopic("output", 3)

@@ -17,13 +17,12 @@ import (
 	"oncebus/processor/kafkatest"
 )
 
-// client sends requests on a fixed set of kept-alive HTTP/1.1 connections, one
-// at a time on each. It shares two cores with what it measures, so it does the
-// least: a request is one write of bytes that are there already but for number
-// and signature, a response is one read, of which it parses status and
-// length.
+// client sends requests on a fixed set of kept-alive HTTP/1.1 connections, one at a
+// time on each. It shares two cores with the measured server, so it does little. A
+// request is one write of prepared bytes, in which it changes number and signature. A
+// response is one read, of which it parses status and length.
 type client struct {
-	event  func(n int) int // the number that request n carries
+	event  func(n int) int // the number in request n
 	loop   func() (n int, ok bool)
 	answer func(n, status int)
 	fail   func(error)
@@ -33,8 +32,8 @@ type client struct {
 	all    []*connection
 
 	mu     sync.Mutex
-	idle   []*connection // the one used last at the end
-	queue  []int         // requests that are due and have no connection
+	idle   []*connection // used from the end
+	queue  []int         // requests that are due and wait for a connection
 	waited int           // requests that have been in queue
 }
 
@@ -44,14 +43,14 @@ type connection struct {
 	number atomic.Int64 // of the request in flight
 	in     []byte
 
-	// A response can be read before the Write of its request has returned, so
-	// the next request waits for the bytes of the last.
+	// A response can be read before the Write of its request has returned, so the
+	// next request waits for that Write.
 	mu      sync.Mutex
 	request *request
 }
 
 // dial opens connections. answer receives each response, from the connection's
-// goroutine; fail what ends the run.
+// goroutine; fail receives the error that ends the run.
 func dial(ctx context.Context, addr string, connections int, event func(n int) int, answer func(n, status int), fail func(error)) (*client, error) {
 	c := &client{event: event, answer: answer, fail: fail}
 	var dialer net.Dialer
@@ -95,8 +94,8 @@ func (c *client) submit(n int) {
 	c.send(k, n)
 }
 
-// run makes every connection that is free send what loop returns, one request
-// after the other, until it returns false; then the connection is free again.
+// run makes every free connection send the requests that loop returns, one after the
+// other, until it returns false; then the connection is free again.
 func (c *client) run(loop func() (n int, ok bool)) {
 	c.mu.Lock()
 	c.loop = loop
@@ -110,7 +109,7 @@ func (c *client) run(loop func() (n int, ok bool)) {
 	}
 }
 
-// next returns what k is to send now; without anything k becomes free.
+// next returns the next request of k; without one k becomes free.
 func (c *client) next(k *connection) (int, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -149,7 +148,7 @@ func (c *client) send(k *connection, n int) {
 	}
 }
 
-// read takes the responses of one connection until it is closed.
+// read reads the responses of one connection until it is closed.
 func (c *client) read(k *connection) {
 	for {
 		status, err := k.readResponse()
@@ -166,7 +165,7 @@ func (c *client) read(k *connection) {
 	}
 }
 
-// responseMax is the most bytes of a response, head and body.
+// responseMax is the maximum size of a response, head and body, in bytes.
 const responseMax = 4096
 
 var (
@@ -175,8 +174,8 @@ var (
 	contentLength = []byte("content-length:")
 )
 
-// readResponse reads one whole response and returns its status. There is nothing
-// behind it: the next request was not sent yet.
+// readResponse reads one response and returns its status. No bytes may follow: the
+// next request was not sent yet.
 func (k *connection) readResponse() (status int, err error) {
 	have, need := 0, -1
 	for need < 0 || have < need {
@@ -199,13 +198,13 @@ func (k *connection) readResponse() (status int, err error) {
 		}
 	}
 	if have > need {
-		return 0, fmt.Errorf("%d bytes come behind it", have-need)
+		return 0, fmt.Errorf("%d bytes follow it", have-need)
 	}
 	return status, nil
 }
 
-// parseHead returns the status and the length of a whole response, -1 while its
-// head is not whole.
+// parseHead returns the status and the length of a complete response, -1 while its
+// head is incomplete.
 func parseHead(in []byte) (status, length int, err error) {
 	head, _, whole := bytes.Cut(in, headEnd)
 	if !whole {
@@ -214,10 +213,10 @@ func parseHead(in []byte) (status, length int, err error) {
 	line, rest, _ := bytes.Cut(head, lineEnd)
 	const before = len("HTTP/1.1 ")
 	if len(line) < before+3 || !bytes.HasPrefix(line, []byte("HTTP/1.1 ")) {
-		return 0, 0, fmt.Errorf("%q is no status line", line)
+		return 0, 0, fmt.Errorf("%q is not a status line", line)
 	}
 	if status, err = strconv.Atoi(string(line[before : before+3])); err != nil {
-		return 0, 0, fmt.Errorf("%q is no status line", line)
+		return 0, 0, fmt.Errorf("%q is not a status line", line)
 	}
 	for len(rest) > 0 {
 		line, rest, _ = bytes.Cut(rest, lineEnd)
@@ -226,7 +225,7 @@ func parseHead(in []byte) (status, length int, err error) {
 		}
 		n, err := strconv.Atoi(string(bytes.TrimSpace(line[len(contentLength):])))
 		if err != nil || n < 0 {
-			return 0, 0, fmt.Errorf("%q is no length", line)
+			return 0, 0, fmt.Errorf("%q is not a length", line)
 		}
 		return status, len(head) + len(headEnd) + n, nil
 	}
@@ -236,11 +235,11 @@ func parseHead(in []byte) (status, length int, err error) {
 // response is the response to a request. Times count from the start of the schedule.
 type response struct {
 	status   int           // 0: none
-	due, got time.Duration // when it was to be sent, when its response was there
+	due, got time.Duration // when it was due, when its response arrived
 }
 
-// responses holds the responses to all requests of a run, by their number. Each is
-// written by one goroutine, once.
+// responses has the responses to all requests of a run, by number. One goroutine
+// writes each, once.
 type responses struct {
 	list  []response
 	left  atomic.Int64
@@ -249,14 +248,14 @@ type responses struct {
 
 func newResponses(requests int) *responses { return &responses{list: make([]response, requests)} }
 
-// expect returns how many responses are to come before whole is closed. Call it
-// before the first of them is due.
+// expect sets how many responses must arrive before whole is closed. Call it before
+// the first of them is due.
 func (a *responses) expect(n int) {
 	a.left.Store(int64(n))
 	a.whole = make(chan struct{})
 }
 
-// take notes a response.
+// take records a response.
 func (a *responses) take(n, status int, due, got time.Duration) {
 	a.list[n] = response{status, due, got}
 	if a.left.Add(-1) == 0 {

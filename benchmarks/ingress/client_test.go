@@ -17,7 +17,7 @@ import (
 	"oncebus/benchmarks/internal/openloop"
 )
 
-// TestReadResponse gives every response in one piece and byte by byte.
+// TestReadResponse passes every response in one piece and byte by byte.
 func TestReadResponse(t *testing.T) {
 	for _, test := range []struct {
 		text   string
@@ -30,14 +30,14 @@ func TestReadResponse(t *testing.T) {
 		{"HTTP/1.1 202 Accepted\r\n", 0, "unexpected EOF"},
 		{"", 0, "unexpected EOF"},
 		{"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", 0, "no Content-Length"},
-		{"HTTP/1.1 200 OK\r\nContent-Length: many\r\n\r\n", 0, "is no length"},
-		{"SSH-2.0 hello\r\n\r\n", 0, "no status line"},
-		{"HTTP/1.1 202 Accepted\r\nContent-Length: 1\r\n\r\n{}", 0, "come behind it"},
+		{"HTTP/1.1 200 OK\r\nContent-Length: many\r\n\r\n", 0, "is not a length"},
+		{"SSH-2.0 hello\r\n\r\n", 0, "not a status line"},
+		{"HTTP/1.1 202 Accepted\r\nContent-Length: 1\r\n\r\n{}", 0, "follow it"},
 		{"HTTP/1.1 202 Accepted\r\nContent-Length: 9999\r\n\r\n" + strings.Repeat("x", 9999), 0, "more than 4096 bytes"},
 	} {
 		for _, piece := range []int{len(test.text) + 1, 1} {
-			if piece == 1 && test.fails == "come behind it" {
-				continue // it is a whole response before
+			if piece == 1 && test.fails == "follow it" {
+				continue // a complete response before those bytes
 			}
 			near, far := net.Pipe()
 			go func() {
@@ -60,8 +60,8 @@ func TestReadResponse(t *testing.T) {
 	}
 }
 
-// gate is a server that responds when the test says so: 202 to the first request
-// of an event, 409 to the others.
+// gate is a server that responds when the test allows it: 202 to the first request of
+// an event, 409 to the others.
 type gate struct {
 	*httptest.Server
 
@@ -110,16 +110,16 @@ func dialGate(t *testing.T, g *gate, connections int, list *responses, event fun
 	return c
 }
 
-// TestOpenLoopCountsTheWaitForAConnection: there are two connections, and the
-// server answers nothing until all requests are due, so all but two wait in
-// the queue. Each is answered, and none before it was due is forgotten: the
-// wait of the first is longer than that of the last by the whole schedule.
+// TestOpenLoopCountsTheWaitForAConnection: there are two connections, and the server
+// responds only when all requests are due, so all others wait in the queue. Each gets
+// a response, and its latency counts from its due time: the first request waits
+// longer than the last by the whole schedule.
 func TestOpenLoopCountsTheWaitForAConnection(t *testing.T) {
 	schedule := openloop.Schedule{Rate: 1000, Measured: 2 * time.Second, Duplicates: 10}
 	g, list := newGate(t), newResponses(schedule.Events())
 	list.expect(schedule.Events())
 	var mu sync.Mutex
-	var at time.Duration // moves only when the generator waits
+	var at time.Duration // advances only when the generator waits
 	clock := openloop.Clock{
 		Now:   func() time.Duration { mu.Lock(); defer mu.Unlock(); return at },
 		Sleep: func(d time.Duration) { mu.Lock(); defer mu.Unlock(); at += d },
@@ -148,7 +148,7 @@ func TestOpenLoopCountsTheWaitForAConnection(t *testing.T) {
 	}
 }
 
-// TestClosedLoopEnds sends until the loop says no more, and then rests.
+// TestClosedLoopEnds: the client sends until loop returns false, and is then idle.
 func TestClosedLoopEnds(t *testing.T) {
 	const requests = 500
 	g, list := newGate(t), newResponses(requests)
@@ -170,7 +170,7 @@ func TestClosedLoopEnds(t *testing.T) {
 	}
 }
 
-// TestClientReportsALostConnection: it is no response.
+// TestClientReportsALostConnection: it is not a response.
 func TestClientReportsALostConnection(t *testing.T) {
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {

@@ -21,7 +21,7 @@
 //     and latency counts from it: a request that waits because an earlier one was
 //     slow counts with its wait (no coordinated omission).
 //
-// What looks wrong but is not:
+// What looks wrong:
 //   - The client writes HTTP by hand: net/http would cost more CPU than the server
 //     that is measured.
 //   - The log, with a line for each request, goes to a file that nothing reads

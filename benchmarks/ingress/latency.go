@@ -14,14 +14,14 @@ import (
 )
 
 const (
-	// primers are requests sent before the schedule, on every connection: they
-	// show that everything works and meet every partition.
+	// primers are requests that are sent before the schedule, on every connection.
+	// They show that the server works, and reach every partition.
 	primers = 5000
-	// connectionsMin and connectionsMax bound the pool of the open loop. The
-	// most is below ONCEBUS_INGRESS_MAX_REQUESTS' default, 4096.
+	// connectionsMin and connectionsMax bound the pool of the open loop. The maximum
+	// is below ONCEBUS_INGRESS_MAX_REQUESTS' default, 4096.
 	connectionsMin, connectionsMax = 512, 4000
-	// connectionsSpare is for how long the pool lasts at the rate, besides two
-	// commit intervals.
+	// connectionsSpare is the time at the rate for which the pool suffices, in
+	// addition to two commit intervals.
 	connectionsSpare = 200 * time.Millisecond
 )
 
@@ -31,8 +31,8 @@ type point struct {
 	Commit time.Duration `json:"CommitIntervalNanos"`
 }
 
-// connections is how many the open loop has: enough for every request that is
-// in flight, so that none waits for one while the ingress keeps up.
+// connections returns the size of the pool: enough for all requests in flight, so
+// that none waits for a connection while the ingress keeps up.
 func (p point) connections() int {
 	return min(max(connectionsMin, int(time.Duration(p.Rate)*(2*p.Commit+connectionsSpare)/time.Second)), connectionsMax)
 }
@@ -46,16 +46,16 @@ type latencyRun struct {
 	Requests int // measured
 	Statuses map[int]int
 	Latency  openloop.Quantiles `json:"LatencyMillis"`
-	// Behind is how late the generator handed requests to a connection or to
-	// the queue for one, and so the part of Latency that is its own.
+	// Behind is how late the generator passed requests to a connection or to the
+	// queue, which is the generator's part of Latency.
 	Behind openloop.Quantiles `json:"BehindMillis"`
-	// Waited is how many requests found no free connection.
+	// Waited is how many requests waited for a connection.
 	Waited int
-	// DrainMillis is from when the last request was due until the last response.
+	// DrainMillis is the time from the last due time until the last response.
 	DrainMillis float64
 }
 
-// measureLatency runs the program through the schedule of a point.
+// measureLatency measures the program with the schedule of a point.
 func (b *bed) measureLatency(ctx context.Context, at point, round int) (m latencyRun, err error) {
 	a, err := b.newApp(ctx, fmt.Sprintf("verdict-%d-%v-%d", at.Rate, at.Commit, round), "verdict", at.Commit)
 	if err != nil {
@@ -78,7 +78,7 @@ func (b *bed) measureLatency(ctx context.Context, at point, round int) (m latenc
 	return m, err
 }
 
-// trial is a program that is being measured.
+// trial is a program under measurement.
 type trial struct {
 	point
 
@@ -127,12 +127,12 @@ func (t *trial) run(ctx context.Context) (m latencyRun, err error) {
 	m = t.sum(events)
 	m.Behind, m.Waited, m.PerRequest = openloop.QuantilesOf(&g.Behind), t.client.waited, perRequest(before, after, events)
 	if err := check(promiseVerdict, t.responses.list, t.schedule.First, out); err != nil {
-		return m, fmt.Errorf("answers and output do not fit: %w (responses by status: %v)", err, m.Statuses)
+		return m, fmt.Errorf("responses and output disagree: %w (responses by status: %v)", err, m.Statuses)
 	}
 	return m, nil
 }
 
-// watch ends the context when a process does.
+// watch cancels the context when a process ends.
 func watch(ctx context.Context, s *program.Process) (context.Context, context.CancelCauseFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	go func() {
@@ -169,7 +169,7 @@ func (t *trial) await(ctx context.Context, what string, most time.Duration) erro
 	}
 }
 
-// generate goes through the schedule and waits for the responses.
+// generate runs the schedule and waits for the responses.
 func (t *trial) generate(ctx context.Context) (*openloop.Generator, error) {
 	t.responses.expect(t.schedule.Events())
 	if err := t.app.profile(t.service); err != nil {
@@ -198,7 +198,7 @@ func (t *trial) generate(ctx context.Context) (*openloop.Generator, error) {
 	return g, err
 }
 
-// sum sums the responses to the first so many requests up.
+// sum adds up the responses to the first events requests.
 func (t *trial) sum(events int) latencyRun {
 	m := latencyRun{Statuses: map[int]int{}}
 	var latency openloop.Histogram

@@ -33,7 +33,7 @@ type settings struct {
 	profiles    string
 }
 
-// The parts, in the order they are run in.
+// The parts, in the order of a run.
 const (
 	partVerdict = "verdict"
 	partAsync   = "async"
@@ -87,8 +87,8 @@ func (s *settings) parse() (err error) {
 	return err
 }
 
-// gcPercent keeps the collector away from the generator, which shares two cores
-// with the other processes: its live memory is small.
+// gcPercent makes collections of the generator rare, because it shares two cores with
+// the other processes: its live memory is small.
 const gcPercent = 1000
 
 func run(ctx context.Context, s settings) (err error) {
@@ -116,8 +116,8 @@ func run(ctx context.Context, s settings) (err error) {
 	return r.report(s)
 }
 
-// verdictRuns measures every point in every round. One run before them does not
-// count: it warms up the broker, whose code is not compiled yet.
+// verdictRuns measures every point in every round. A first run does not count: it
+// warms up the broker, whose code is not compiled yet.
 func (b *bed) verdictRuns(ctx context.Context) (runs []latencyRun, err error) {
 	first := point{slices.Max(b.rates), slices.Max(b.commits)}
 	if _, err := b.measureLatency(ctx, first, 0); err != nil {
@@ -139,8 +139,8 @@ func (b *bed) verdictRuns(ctx context.Context) (runs []latencyRun, err error) {
 	return runs, nil
 }
 
-// asyncRuns measures the contenders in turn. One run before them does not
-// count: it warms up the broker, whose code is not compiled yet.
+// asyncRuns measures the contenders in turn. A first run does not count: it warms up
+// the broker, whose code is not compiled yet.
 func (b *bed) asyncRuns(ctx context.Context) (runs []throughputRun, err error) {
 	for round := 0; round <= b.rounds; round++ {
 		for _, connections := range b.connections {

@@ -21,12 +21,12 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// envPlain holds the settings of the plain server's process.
+// envPlain has the settings of the plain server's process.
 const envPlain = "ONCEBUS_BENCH_PLAIN"
 
-// plain is the least HTTP server that produces events: it reads the
-// body, produces it with acks of all in-sync replicas, and responds 202. No
-// signature, no key, no log of requests.
+// plain is the smallest HTTP server that produces events: it reads the body, produces
+// it with acks of all in-sync replicas, and responds 202. It has no signature, key or
+// log.
 type plain struct {
 	Brokers []string
 	Topic   string
@@ -34,7 +34,7 @@ type plain struct {
 	client *kgo.Client
 }
 
-// startPlain starts a plain server in a process of its own.
+// startPlain starts a plain server in its own process.
 func (a *app) startPlain(ctx context.Context) (*program.Process, error) {
 	exe, err := os.Executable()
 	if err != nil {
@@ -79,8 +79,8 @@ func plainMain() {
 func (p *plain) serve() (err error) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	// Without linger, as the ingress: what comes while requests are in flight
-	// goes into the next one.
+	// Without linger, like the ingress: events that arrive during a produce request
+	// share the next one.
 	p.client, err = kgo.NewClient(kgo.SeedBrokers(p.Brokers...), kgo.DefaultProduceTopic(p.Topic), kgo.RequiredAcks(kgo.AllISRAcks()), kgo.ProducerLinger(0))
 	if err != nil {
 		return err
@@ -100,7 +100,7 @@ func (p *plain) serve() (err error) {
 	server := &http.Server{Handler: mux, ReadTimeout: 10 * time.Second, WriteTimeout: time.Minute, IdleTimeout: 2 * time.Minute}
 	ended := make(chan error, 1)
 	go func() { ended <- server.Serve(listener) }()
-	fmt.Fprintf(os.Stderr, "{\"msg\":%q,\"addr\":%q}\n", program.ListensHTTP, listener.Addr()) // as oncebus logs it
+	fmt.Fprintf(os.Stderr, "{\"msg\":%q,\"addr\":%q}\n", program.ListensHTTP, listener.Addr()) // in the format of oncebus's log
 	select {
 	case err := <-ended:
 		return err

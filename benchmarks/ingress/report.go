@@ -14,26 +14,25 @@ import (
 	"oncebus/benchmarks/internal/openloop"
 )
 
-// What a verdict has to reach when nothing delays it: a response by
-// this at p99.
+// The bound of a verdict's latency without delays: a response within it at p99.
 const (
 	boundCommits = 2
 	boundRest    = 30 * time.Millisecond
 )
 
-// bound is the p99 that is requested.
+// bound returns the goal for p99.
 func (p point) bound() time.Duration { return boundCommits*p.Commit + boundRest }
 
 const (
-	// lateShare: a row is marked when the generator was late by more than this
-	// share of the latency, at p99. It then says something about it too.
+	// lateShare: a row is marked when the generator was late by more than this share
+	// of the latency, at p99. The row then measures the generator too.
 	lateShare = 0.1
-	// backlogDrain: a row is marked when the last response came more than this
-	// after its request was due. It is then saturated.
+	// backlogDrain: a row is marked when the last response came later than this after
+	// its due time. The server is then saturated.
 	backlogDrain = time.Second
 )
 
-// result is what is written as JSON.
+// result is written as JSON.
 type result struct {
 	Machine bench.Machine
 	Command string
@@ -52,7 +51,7 @@ func (r result) markdown(s settings) string {
 	b.WriteString(r.Machine.Head("HTTP ingress", r.Command))
 	fmt.Fprintf(&b, `Requests of %d bytes of body, signed with HMAC-SHA-256, %d %% duplicates, on kept-alive HTTP/1.1 connections over loopback; the program itself with
 a line of log for each request, to a file; %d partitions, %d worker(s); generator, program and broker share the machine. %v of
-warm-up, %v measured, medians of %d round(s) with lowest and highest. In every run answers and output fitted: each accepted event was in the
+warm-up, %v measured, medians of %d round(s) with lowest and highest. In every run responses and output agreed: each accepted event was in the
 output exactly once, or the run would have failed.
 
 CPU: microseconds a request of the server's process, of the broker's, and of the generator's. Allocations: of the server's heap, a request.
@@ -70,10 +69,10 @@ func verdictTable(b *strings.Builder, s settings, runs []latencyRun) {
 	b.WriteString(`
 ## Until the verdict (` + "`answer: verdict`" + `)
 
-Milliseconds from when a request was due, in an open loop, until its whole answer was there: the schedule is fixed, and what a stall delays is
-counted with all of its wait. An event was answered 202 once and all its duplicates 409. Every duplicate is the same bytes again, due 950 requests later.
+Milliseconds from when a request was due, in an open loop, until its whole response had arrived: the schedule is fixed, and an event that a stall delays is
+counted with all of its wait. Of each event one request got 202 and all duplicates 409. A duplicate repeats the bytes of a request, 950 requests later.
 
-| requests/s | commit interval | p50 | p99 | p99.9 | max | p99 at most | | answers a round | generator late | CPU, broker's, generator's | allocations | RSS MiB | |
+| requests/s | commit interval | p50 | p99 | p99.9 | max | p99 at most | | responses a round | generator late | CPU, broker's, generator's | allocations | RSS MiB | |
 | ---: | ---: | --- | --- | ---: | ---: | ---: | --- | --- | ---: | ---: | ---: | ---: | --- |
 `)
 	var marked []latencyRun
@@ -99,8 +98,8 @@ counted with all of its wait. An event was answered 202 once and all its duplica
 	b.WriteString(marksMeaning(marked))
 }
 
-// summed is a run that stands for several: its statuses are the first round's,
-// its other figures are medians.
+// summed returns one run for several: its statuses are the first round's, its other
+// figures are medians.
 func summed(ms []latencyRun, p99 float64) latencyRun {
 	sum := latencyRun{point: ms[0].point, Statuses: ms[0].Statuses}
 	sum.Latency.P99 = p99
@@ -159,10 +158,10 @@ func (m latencyRun) marks() (marks []string) {
 func marksMeaning(rows []latencyRun) string {
 	var b strings.Builder
 	for _, mark := range []struct{ name, meaning string }{
-		{markLate, fmt.Sprintf("the generator could not keep its schedule to within %.0f %% of the latency at p99; the row says something about it too", lateShare*100)},
-		{markBacklog, fmt.Sprintf("the last response came more than %v after its request was due: more requests than go, and the latency grows with the time measured", backlogDrain)},
-		{markWaited, "more requests were in flight than the generator has connections for; what they waited is part of the latency"},
-		{markRefused, "some requests were answered neither 202 nor 409"},
+		{markLate, fmt.Sprintf("the generator could not keep its schedule to within %.0f %% of the latency at p99; the row measures the generator too", lateShare*100)},
+		{markBacklog, fmt.Sprintf("the last response came more than %v after its request was due: the rate is too high, and the latency grows with the time measured", backlogDrain)},
+		{markWaited, "more requests were in flight than the generator has connections for; their wait is part of the latency"},
+		{markRefused, "some requests got neither 202 nor 409"},
 	} {
 		if slices.ContainsFunc(rows, func(m latencyRun) bool { return slices.Contains(m.marks(), mark.name) }) {
 			fmt.Fprintf(&b, "\n%q: %s.\n", mark.name, mark.meaning)
@@ -175,9 +174,9 @@ func asyncTable(b *strings.Builder, s settings, runs []throughputRun) {
 	fmt.Fprintf(b, `
 ## Once Kafka has it (`+"`answer: async`"+`)
 
-Requests a second in a closed loop: each connection sends its next request when it has the answer. All are compared with the plain produce: the least
-HTTP server that takes the same request, produces its body with franz-go and acks of all in-sync replicas, and answers 202; no signature, no key,
-no log. %q is that process alone, the events are judged afterwards; %q takes them in and judges them meanwhile, on the same cores.
+Requests a second in a closed loop: each connection sends its next request when it has the response. All are compared with the plain produce: the least
+HTTP server that takes the same request, produces its body with franz-go and acks of all in-sync replicas, and responds 202; no signature, no key,
+no log. %q is that process alone, and the events are judged afterwards; %q also judges them, on the same cores.
 Milliseconds from when a request was sent.
 
 | connections | contender | requests/s | ratio to the plain produce | p50 | p99 | CPU, broker's, generator's | allocations | RSS MiB |

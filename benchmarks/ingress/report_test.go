@@ -53,7 +53,7 @@ func TestReport(t *testing.T) {
 		"| 1000 | 20ms | 30.0 (25.0, 250) | 60.0 (50.0, 500) | 120 | 180 | 70 | met | 202: 900, 409: 100 | 1.00 | 50.0, 20.0, 10.0 | 90 | 40 |  |",
 		"| 70 | saturated | 202: 800, 409: 100, 503: 100 | 300 |",
 		"| generator late, backlog, refused |",
-		`"refused": some requests were answered neither`,
+		`"refused": some requests got neither`,
 		"| 16 | plain produce | 1060 (1050, 1500) | 1.00 |",
 		"| 16 | oncebus ingress | 530 (525, 750) | 0.50 |",
 	} {

@@ -13,8 +13,8 @@ import (
 )
 
 // An event is a signal of about 240 bytes, whose traceId is its dedup key and
-// holds the number of the event it is or duplicates. A duplicate is the same request,
-// as a sender's retry is.
+// contains the event's number. A duplicate is the same request, like a sender's
+// retry.
 const (
 	traceHead = `{"traceId":"trace-`
 	digits    = 12
@@ -22,7 +22,7 @@ const (
 	bodyLen   = len(traceHead) + digits + len(bodyTail)
 )
 
-// How requests are signed, in the route and here.
+// The signature of requests, in the route and here.
 const (
 	requestPath     = "/signals"
 	signatureHeader = "X-Signature"
@@ -31,8 +31,8 @@ const (
 	secretValue     = "a secret of the benchmark"
 )
 
-// request is a request in one piece of memory, for one connection: only the
-// event's number and the signature change from one to the next.
+// request is a request in one buffer, for one connection: only the event's number and
+// the signature change.
 type request struct {
 	text      []byte
 	signature []byte // part of text
@@ -52,14 +52,14 @@ func newRequest() *request {
 	return r
 }
 
-// of returns the request of an event, which is good until the next call.
+// of returns the request of an event, which is valid until the next call.
 func (r *request) of(event int) []byte {
 	for i := len(r.number) - 1; i >= 0; i-- {
 		r.number[i] = byte('0' + event%10)
 		event /= 10
 	}
 	r.mac.Reset()
-	_, _ = r.mac.Write(r.body) // a hash takes everything
+	_, _ = r.mac.Write(r.body) // a hash returns no errors
 	r.sum = r.mac.Sum(r.sum[:0])
 	hex.Encode(r.signature, r.sum)
 	return r.text

@@ -14,7 +14,7 @@ import (
 )
 
 // TestRequestIsWholeAndSigned reads requests as a server does; the second must
-// have nothing of the first.
+// contain nothing of the first.
 func TestRequestIsWholeAndSigned(t *testing.T) {
 	r := newRequest()
 	for _, event := range []int{987_654_321, 42} {

@@ -16,21 +16,21 @@ import (
 	"oncebus/processor/kafkatest/program"
 )
 
-// contender takes requests and responds 202 once Kafka has them.
+// contender accepts requests and responds 202 once Kafka has their events.
 type contender string
 
 const (
 	plainProduce contender = "plain produce"
-	// ingressAlone is a process of `oncebus ingress`, while no task judges.
+	// ingressAlone is a process of `oncebus ingress`, without tasks that judge.
 	ingressAlone contender = "oncebus ingress"
-	// ingressAndRun is `oncebus run` with an ingress: it judges meanwhile.
+	// ingressAndRun is `oncebus run` with an ingress, which also judges.
 	ingressAndRun contender = "oncebus run"
 )
 
 // contenders in the order of a round.
 var contenders = []contender{plainProduce, ingressAlone, ingressAndRun}
 
-// throughputRun is one contender with so many connections in one round.
+// throughputRun is one contender with that many connections in one round.
 type throughputRun struct {
 	PerRequest
 
@@ -39,14 +39,14 @@ type throughputRun struct {
 	Round       int // from 1
 	Requests    int // measured
 	Rate        float64
-	Latency     openloop.Quantiles `json:"LatencyMillis"` // from when a request was sent
+	Latency     openloop.Quantiles `json:"LatencyMillis"` // from the sending of a request
 }
 
-// rateMax is more requests a second than anything here reaches: there is room
-// for so many responses.
+// rateMax is above the rate of every contender here: there is memory for that many
+// responses.
 const rateMax = 100_000
 
-// measureThroughput has a contender respond as fast as it can.
+// measureThroughput measures the highest rate of a contender.
 func (b *bed) measureThroughput(ctx context.Context, c contender, connections, round int) (m throughputRun, err error) {
 	a, err := b.newApp(ctx, fmt.Sprintf("async-%s-%d-%d", strings.ReplaceAll(string(c), " ", "-"), connections, round), "async", asyncCommit)
 	if err != nil {
@@ -83,11 +83,11 @@ func (b *bed) measureThroughput(ctx context.Context, c contender, connections, r
 	}
 	sent := f.responses.list[:f.sent]
 	if err := check(p, sent, f.event, out); err != nil {
-		return m, fmt.Errorf("answers and topic do not fit: %w", err)
+		return m, fmt.Errorf("responses and topic disagree: %w", err)
 	}
 	for n := range sent {
 		if sent[n].status != http.StatusAccepted {
-			return m, fmt.Errorf("request %d was answered %d, want 202 for all", n, sent[n].status)
+			return m, fmt.Errorf("request %d got %d, want 202 for all", n, sent[n].status)
 		}
 	}
 	return m, nil
@@ -96,7 +96,7 @@ func (b *bed) measureThroughput(ctx context.Context, c contender, connections, r
 // asyncCommit is the commit interval in the closed loop, oncebus's default.
 const asyncCommit = 100 * time.Millisecond
 
-// startContender returns the process and where its requests come in.
+// startContender returns the process and its address for requests.
 func (a *app) startContender(ctx context.Context, c contender) (s *program.Process, addr string, err error) {
 	switch c {
 	case plainProduce:
@@ -106,7 +106,7 @@ func (a *app) startContender(ctx context.Context, c contender) (s *program.Proce
 		addr = s.Address(program.ListensHTTP)
 		return s, addr, nil
 	case ingressAlone:
-		// The app has to exist: its topics and its manifest.
+		// The app must exist, with its topics and its manifest.
 		if s, err = a.start(ctx, "run", false); err != nil {
 			return nil, "", err
 		}
@@ -124,7 +124,7 @@ func (a *app) startContender(ctx context.Context, c contender) (s *program.Proce
 	return s, addr, nil
 }
 
-// judgeLater has the events judged that an ingress produced.
+// judgeLater starts a process that judges the events of an ingress.
 func (a *app) judgeLater(ctx context.Context) (tally, error) {
 	s, err := a.start(ctx, "run", false)
 	if err != nil {
@@ -134,8 +134,8 @@ func (a *app) judgeLater(ctx context.Context) (tally, error) {
 	return out, errors.Join(err, s.Stop())
 }
 
-// flood is a closed loop: each connection sends its next request when it has
-// the response to the one before.
+// flood is a closed loop: each connection sends its next request when the previous
+// one has its response.
 type flood struct {
 	app       *app
 	service   *program.Process
@@ -151,7 +151,7 @@ func (f *flood) run(ctx context.Context, addr string, connections int) (m throug
 	end := f.app.warmup + f.app.measured
 	room := int(end.Seconds() * rateMax)
 	f.responses, f.began = newResponses(room), make([]time.Duration, room)
-	f.responses.expect(math.MaxInt) // unknown: the run is over when all connections are free
+	f.responses.expect(math.MaxInt) // unknown: the run ends when all connections are free
 	now := openloop.ClockFrom(time.Now()).Now
 	k, err := dial(ctx, addr, connections, f.event, func(n, status int) { f.responses.take(n, status, f.began[n], now()) }, func(err error) { cancel(err) })
 	if err != nil {
@@ -159,7 +159,7 @@ func (f *flood) run(ctx context.Context, addr string, connections int) (m throug
 	}
 	defer func() { err = errors.Join(err, k.close()) }()
 	began := now()
-	// The client asks for one at a time.
+	// The client calls this for one request at a time.
 	k.run(func() (int, bool) {
 		at := now()
 		if at-began >= end || f.sent == room {
@@ -195,7 +195,7 @@ func (f *flood) run(ctx context.Context, addr string, connections int) (m throug
 	return m, nil
 }
 
-// look waits and then returns all costs, and the time.
+// look waits, and then returns all costs and the time.
 func (f *flood) look(ctx context.Context, after time.Duration, now func() time.Duration) (c cost, at time.Duration, err error) {
 	if err := kafkatest.Pause(ctx, after); err != nil {
 		return c, 0, err
@@ -206,8 +206,8 @@ func (f *flood) look(ctx context.Context, after time.Duration, now func() time.D
 	return c, now(), nil
 }
 
-// event is the number of the event of a request: some are duplicates.
+// event returns the number of a request's event: some are duplicates.
 func (f *flood) event(n int) int {
-	s := openloop.Schedule{Rate: len(f.responses.list), Measured: time.Second, Duplicates: f.app.duplicates} // only to say which are duplicates
+	s := openloop.Schedule{Rate: len(f.responses.list), Measured: time.Second, Duplicates: f.app.duplicates} // only to choose the duplicates
 	return s.First(n)
 }

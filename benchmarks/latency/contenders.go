@@ -17,7 +17,7 @@ type contender struct {
 	limit  string // the contender it is compared with
 	dedups bool
 	role   bench.Role
-	// command makes the command of its process.
+	// command returns the command of its process.
 	command func(context.Context, bench.Task) (*exec.Cmd, error)
 }
 
@@ -28,9 +28,9 @@ const (
 	kafkaStreams = "Kafka Streams"
 )
 
-// contenders are in the order of a round. A limit does as many transactions
-// one after the other as what is compared with it, and writes a small
-// changelog record for each event, and nothing else.
+// contenders are in the order of a round. A limit runs as many transactions in
+// sequence as the contender that is compared with it. It only writes a small
+// changelog record for each event.
 var contenders = []contender{
 	{limit, limit, false, bench.Role{Changelog: true}, goCommand},
 	{"oncebus keyed", limit, true, bench.Role{Oncebus: true}, goCommand},
@@ -39,11 +39,11 @@ var contenders = []contender{
 	{kafkaStreams, limit, true, bench.Role{}, streamsCommand},
 }
 
-// goCommand is that of a contender which is Go code.
+// goCommand returns the command of a contender in Go.
 func goCommand(ctx context.Context, t bench.Task) (*exec.Cmd, error) { return t.Command(ctx) }
 
-// streamsCommand is that of the deduplicator on Kafka Streams with a key-value
-// store. prepare has built it.
+// streamsCommand returns the command of the deduplicator on Kafka Streams with a
+// key-value store. prepare has built it.
 func streamsCommand(ctx context.Context, t bench.Task) (*exec.Cmd, error) {
 	app, err := streams.Build(ctx)
 	if err != nil {
@@ -52,8 +52,8 @@ func streamsCommand(ctx context.Context, t bench.Task) (*exec.Cmd, error) {
 	return app.Command(ctx, t, streams.KeyValue)
 }
 
-// prepare builds what is not Go code, so that a missing tool is reported before
-// anything is measured.
+// prepare builds contenders that are not in Go, so that a missing tool is reported
+// before the first measurement.
 func prepare(ctx context.Context, cs []contender) error {
 	if !slices.ContainsFunc(cs, func(c contender) bool { return c.name == kafkaStreams }) {
 		return nil

@@ -7,7 +7,7 @@
 //
 // By default there are 135 measurements of half a minute each.
 //
-// It owns the trial, the ledger of what was sent and received, the goals and the
+// It owns the trial, the ledger of sent and received events, the goals and the
 // report. It may import packages bench, openloop, streams, kafkatest and program,
 // but no package of the product.
 //
@@ -20,7 +20,7 @@
 //   - A run fails if an event is missing in the output, or emitted twice by a
 //     contender that deduplicates.
 //
-// What looks wrong but is not:
+// What looks wrong:
 //   - Duplicates count in no percentile, also those that a contender without
 //     deduplication emits: all contenders are measured on the same events.
 //   - The producer is idempotent although retries are rare: a repeated record

@@ -12,10 +12,10 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// An event is a signal of about 250 bytes. Its traceId, which is also the
-// record key, is its dedup key; its seq is its number in the schedule, and so
-// carries the time it was due, also through a contender that drops headers. Both
-// numbers have a fixed width, so that the consumer reads them without parsing.
+// An event is a signal of about 250 bytes. Its traceId, which is also the record key,
+// is its dedup key. Its seq is its number in the schedule, by which the consumer
+// finds its due time, even if a contender drops headers. Both numbers have a fixed
+// width, so that the consumer reads them without parsing.
 const (
 	traceHead = `{"traceId":"`
 	seqHead   = `","seq":"`
@@ -28,7 +28,7 @@ const (
 // template is an event with both numbers 0.
 var template = fmt.Appendf(nil, "%strace-%0*d%s%0*d%s", traceHead, digits, 0, seqHead, digits, 0, eventTail)
 
-// newEvent returns the record of event n, which is or duplicates event first.
+// newEvent returns the record of event n, which is event first or its duplicate.
 func newEvent(n, first int, timestamp time.Time) *kgo.Record {
 	value := bytes.Clone(template)
 	key := value[len(traceHead) : len(traceHead)+traceLen]
@@ -45,8 +45,7 @@ func putNumber(to []byte, n int) {
 	}
 }
 
-// eventNumber returns the number of an event that was received, -1 if it is
-// foreign.
+// eventNumber returns the number of a received event, -1 if it is foreign.
 func eventNumber(value []byte) int {
 	if len(value) < seqAt+digits || !bytes.HasPrefix(value, []byte(traceHead)) || string(value[seqAt-len(seqHead):seqAt]) != seqHead {
 		return -1

@@ -10,21 +10,19 @@ import (
 	"oncebus/benchmarks/internal/openloop"
 )
 
-// ledger records which events of a schedule arrived, and how late: the
-// latency of an event is the time from when it was due, whether or not the
-// generator, or anything behind it, was ready for it. So a stall of a second
-// delays a second's worth of events, and each of them is counted with its
-// wait. A measurement from when an event was sent would count only the few
-// that were in flight (coordinated omission).
+// ledger records which events of a schedule arrived, and their latency from the due
+// time, whether or not the generator was ready then. So a stall of a second delays a
+// second's worth of events, and each counts with its wait. A latency from the time of
+// sending would count only the few events in flight (coordinated omission).
 type ledger struct {
 	schedule openloop.Schedule
 	// dedups: the contender drops duplicates; else it emits them too.
 	dedups  bool
-	arrived []bool // events of the schedule, and behind them the primers
+	arrived []bool // events of the schedule, followed by the primers
 	missing int    // expected events that have not arrived
-	priming int    // primers that have not
+	priming int    // primers that have not arrived
 	extra   int    // arrivals beyond the expected
-	foreign int    // arrivals of what was never sent
+	foreign int    // arrivals of events that were never sent
 	last    time.Duration
 	latency openloop.Histogram // of the measured firsts
 }
@@ -44,7 +42,7 @@ func newLedger(s openloop.Schedule, dedups bool, primers int) *ledger {
 // primed reports whether all primers have arrived.
 func (l *ledger) primed() bool { return l.priming == 0 }
 
-// expected reports whether event n is to arrive.
+// expected reports whether event n must arrive.
 func (l *ledger) expected(n int) bool { return !l.dedups || l.schedule.First(n) == n }
 
 // arrive records that event n was received at a time counted from the start
@@ -75,8 +73,8 @@ func (l *ledger) arrive(n int, at time.Duration) {
 // complete reports whether every expected event has arrived.
 func (l *ledger) complete() bool { return l.missing == 0 }
 
-// verdict returns an error unless each expected event arrived exactly once
-// and nothing else did.
+// verdict returns an error unless each expected event arrived exactly once and no
+// other.
 func (l *ledger) verdict() error {
 	var errs []error
 	if l.priming > 0 {
@@ -103,9 +101,8 @@ func (l *ledger) firstMissing() int {
 	return -1
 }
 
-// drain is how long after the last event was due the last one arrived. For a
-// contender that keeps up it is one latency; one that does not has a
-// backlog.
+// drain returns the time from the last due time until the last arrival. A contender
+// that keeps up needs one latency; another has a backlog.
 func (l *ledger) drain() time.Duration {
 	return l.last - l.schedule.Due(l.schedule.Events()-1)
 }

@@ -10,8 +10,7 @@ import (
 	"oncebus/benchmarks/internal/openloop"
 )
 
-// TestLedgerVerdict plays every event of a schedule to ledgers, with one
-// mistake.
+// TestLedgerVerdict gives every event of a schedule to ledgers, with one mistake.
 func TestLedgerVerdict(t *testing.T) {
 	s := openloop.Schedule{Rate: 1000, Warmup: time.Second, Measured: time.Second, Duplicates: 10}
 	var aDuplicate int
@@ -30,7 +29,7 @@ func TestLedgerVerdict(t *testing.T) {
 		"a duplicate was emitted": {true, func(l *ledger, n int) { arriveIf(l, n, s.First(n) == n || n == aDuplicate) }, "1 arrivals are duplicates"},
 		"a duplicate was lost":    {false, func(l *ledger, n int) { arriveIf(l, n, n != aDuplicate) }, "1 of 3000 events have not arrived"},
 		"a first was lost":        {true, func(l *ledger, n int) { arriveIf(l, n, s.First(n) == n && n != 77) }, "the first of them number 77"},
-		"one came twice":          {false, func(l *ledger, n int) { arriveIf(l, n, true); arriveIf(l, n, n == 5) }, "1 arrivals are duplicates"},
+		"an event arrived twice":  {false, func(l *ledger, n int) { arriveIf(l, n, true); arriveIf(l, n, n == 5) }, "1 arrivals are duplicates"},
 		"one is foreign":          {false, func(l *ledger, n int) { arriveIf(l, n, true); arriveIf(l, -1, n == 5) }, "1 arrivals were never sent"},
 	}
 	for name, test := range tests {
@@ -57,15 +56,15 @@ func TestLedgerVerdict(t *testing.T) {
 	}
 }
 
-// arriveIf lets event n arrive 10 ms after it was due.
+// arriveIf makes event n arrive 10 ms after its due time.
 func arriveIf(l *ledger, n int, arrives bool) {
 	if arrives {
 		l.arrive(n, l.schedule.Due(max(0, n))+10*time.Millisecond)
 	}
 }
 
-// TestLedgerMeasuresTheFirstsOfTheMeasuredPart: the same events whether or
-// not the contender stops duplicates.
+// TestLedgerMeasuresTheFirstsOfTheMeasuredPart: the ledger measures the same events
+// whether or not the contender drops duplicates.
 func TestLedgerMeasuresTheFirstsOfTheMeasuredPart(t *testing.T) {
 	s := openloop.Schedule{Rate: 1000, Warmup: time.Second, Measured: time.Second, Duplicates: 10}
 	for _, dedups := range []bool{true, false} {

@@ -75,16 +75,16 @@ func parse() (s settings, err error) {
 	return s, err
 }
 
-// contenders returns those of the run.
+// contenders returns the contenders of the run.
 func (s settings) contenders() []contender {
 	return slices.DeleteFunc(slices.Clone(contenders), func(c contender) bool {
 		return !slices.ContainsFunc(strings.Split(s.only, ","), func(part string) bool { return strings.Contains(c.name, part) })
 	})
 }
 
-// gcPercent keeps the collector away from generator and consumer, which share
-// two cores with the other processes: their live memory is small, and with Go's 100
-// it would be collected many times a second.
+// gcPercent makes collections of generator and consumer rare, because they share two
+// cores with the other processes. Their live memory is small: with Go's 100 it would
+// be collected many times a second.
 const gcPercent = 1000
 
 func run(ctx context.Context, s settings) (err error) {

@@ -18,9 +18,9 @@ import (
 )
 
 const (
-	// primers are events sent before the schedule, as fast as it goes. They
-	// show that the contender works, meet every partition, and give a virtual
-	// machine something to compile.
+	// primers are events that are sent before the schedule, at the highest rate. They
+	// show that the contender works, reach every partition, and let a virtual machine
+	// compile its code.
 	primers = 20_000
 	// startMax is how long a contender may take to emit the primers.
 	startMax = 2 * time.Minute
@@ -39,10 +39,10 @@ type measurement struct {
 	Round   int                // from 1
 	Events  int                // measured
 	Latency openloop.Quantiles `json:"LatencyMillis"`
-	// Behind is how late the generator handed events to its client, and so
-	// the part of Latency that is not the contender's.
+	// Behind is how late the generator passed events to its client, which is the
+	// generator's part of Latency.
 	Behind openloop.Quantiles `json:"BehindMillis"`
-	// DrainMillis is from when the last event was due until the last arrived.
+	// DrainMillis is the time from the last due time until the last arrival.
 	DrainMillis     float64
 	CPUMicros       float64 // of the contender's process, an event
 	BrokerCPUMicros float64 // of the broker's process, an event
@@ -51,7 +51,7 @@ type measurement struct {
 	latency *openloop.Histogram
 }
 
-// trial is a contender that is being measured.
+// trial is a contender under measurement.
 type trial struct {
 	schedule  openloop.Schedule
 	task      bench.Task
@@ -63,7 +63,7 @@ type trial struct {
 	drainMax  time.Duration
 }
 
-// measure runs one contender, as a process of its own, through the schedule.
+// measure measures one contender, as a separate process, with the schedule.
 func measure(ctx context.Context, broker *bench.Broker, s settings, c contender, at point, round int) (m measurement, err error) {
 	app := fmt.Sprintf("latency-%s-%d-%v-%d", strings.NewReplacer(" ", "-", ",", "").Replace(c.name), at.Rate, at.Commit, round)
 	t := trial{
@@ -154,7 +154,7 @@ func (t *trial) run(ctx context.Context) (m measurement, err error) {
 // prime sends the primers and waits until they arrive.
 func (t *trial) prime(ctx context.Context) error {
 	first, past := t.schedule.Events(), len(t.ledger.arrived)
-	ctx, cancel := context.WithTimeoutCause(ctx, startMax, fmt.Errorf("the contender did not pass its first %d events within %v", past-first, startMax))
+	ctx, cancel := context.WithTimeoutCause(ctx, startMax, fmt.Errorf("the contender did not emit its first %d events within %v", past-first, startMax))
 	defer cancel()
 	for number := first; number < past; number++ {
 		t.producer.send(ctx, newEvent(number, number, time.Now()))
@@ -178,7 +178,7 @@ func (t *trial) collect(ctx context.Context, now func() time.Duration) error {
 	return t.consumer.readToEnd(ctx, now, t.task.Output())
 }
 
-// usage is the cost of contender and broker so far.
+// usage returns the resource usage of contender and broker.
 func (t *trial) usage() (u [2]program.Usage, err error) {
 	if u[0], err = t.contender.Usage(); err != nil {
 		return u, err

@@ -10,16 +10,16 @@ import (
 	"oncebus/benchmarks/internal/openloop"
 )
 
-// fakeSystem is a generator, a contender and a consumer on one made-up clock.
-// The contender passes an event on at once, except while it stalls.
+// fakeSystem is a generator, a contender and a consumer with one simulated clock. The
+// contender emits an event at once, except while it stalls.
 type fakeSystem struct {
 	at     time.Duration
 	ledger *ledger
-	stall  func(at time.Duration) (until time.Duration) // at itself without one
+	stall  func(at time.Duration) (until time.Duration) // at itself without a stall
 	queue  []int
 }
 
-// advance moves the clock, and with it whatever the contender can pass.
+// advance advances the clock, and emits the events that are due until then.
 func (f *fakeSystem) advance(to time.Duration) {
 	if free := f.stall(f.at); len(f.queue) > 0 && free <= to {
 		f.at = max(f.at, free)
@@ -48,7 +48,7 @@ func (f *fakeSystem) run(t *testing.T, send func(n int)) *openloop.Generator {
 	return g
 }
 
-// within compares with the error that the histogram may have, and a tick.
+// within compares, with the tolerance of the histogram and a tick.
 func within(t *testing.T, what string, got, want time.Duration) {
 	t.Helper()
 	if got < want-openloop.Tick || float64(got) > 1.01*float64(want)+float64(openloop.Tick) {
@@ -59,7 +59,7 @@ func within(t *testing.T, what string, got, want time.Duration) {
 // tenSeconds is a schedule of 10,000 measured events.
 var tenSeconds = openloop.Schedule{Rate: 1000, Warmup: time.Second, Measured: 10 * time.Second}
 
-// stalled stalls once, for a second.
+// stalled has one stall of a second.
 func stalled(at time.Duration) time.Duration {
 	if at >= 5*time.Second && at < 6*time.Second {
 		return 6 * time.Second
@@ -67,10 +67,10 @@ func stalled(at time.Duration) time.Duration {
 	return at
 }
 
-// TestAStallOfTheContenderIsCountedInFull: a tenth of all events is due during
-// a stall of 1 s, and they wait from 0 to 1 s. So 1 % of all wait more than
-// 0.9 s, and 5 % more than 0.5 s. A closed loop would have sent one event
-// during the stall, and have found a p99 of nothing.
+// TestAStallOfTheContenderIsCountedInFull: a tenth of all events is due during a
+// stall of 1 s, and they wait from 0 to 1 s. So 1 % of all wait more than 0.9 s, and
+// 5 % more than 0.5 s. A closed loop would have sent one event during the stall, and
+// measured a p99 of almost 0.
 func TestAStallOfTheContenderIsCountedInFull(t *testing.T) {
 	f := &fakeSystem{ledger: newLedger(tenSeconds, true, 0), stall: stalled}
 	f.run(t, func(n int) { f.queue = append(f.queue, n) })
@@ -86,10 +86,9 @@ func TestAStallOfTheContenderIsCountedInFull(t *testing.T) {
 	within(t, "the maximum", latency.Highest, time.Second)
 }
 
-// TestAStallOfTheGeneratorIsCountedInFull: the client refuses to take an event
-// for a second. The events that were due meanwhile are sent late, none is left
-// out, and their latency still begins when they were due; the generator says
-// how much of it was its own.
+// TestAStallOfTheGeneratorIsCountedInFull: the client blocks for a second. The events
+// that were due are sent late, all of them, and their latency counts from the due
+// times. The generator reports its part.
 func TestAStallOfTheGeneratorIsCountedInFull(t *testing.T) {
 	f := &fakeSystem{ledger: newLedger(tenSeconds, true, 0), stall: func(at time.Duration) time.Duration { return at }}
 	g := f.run(t, func(n int) {

@@ -10,17 +10,16 @@ import (
 	"oncebus/benchmarks/internal/openloop"
 )
 
-// logFrom is the ratio of highest to lowest latency from which on a chart's
-// axis is logarithmic: one contender that stalls would flatten the lines of the
-// others.
+// logFrom is the ratio of highest to lowest latency above which the axis of a chart
+// is logarithmic. On a linear axis one contender that stalls would flatten the lines
+// of the others.
 const logFrom = 50
 
-// charts draws the distributions, a file for each point. The quantiles are
-// above 1/(1-q), of which each step to the right by one power of ten shows ten
-// times rarer events.
+// charts draws the distributions, a file for each point. The x axis is 1/(1-q): each
+// power of ten to the right shows ten times rarer events.
 func charts(rows []row) map[string][]byte {
 	byPoint := map[point]*bench.Chart{}
-	for _, r := range slices.Backward(rows) { // what is drawn last, the limit, lies on top
+	for _, r := range slices.Backward(rows) { // the limit is drawn last, above the others
 		c := byPoint[r.point]
 		if c == nil {
 			c = &bench.Chart{
@@ -40,8 +39,8 @@ func charts(rows []row) map[string][]byte {
 	return files
 }
 
-// curve returns the distribution up to the quantile that the last ten values
-// decide.
+// curve returns the distribution up to the quantile above which there are only ten
+// values.
 func curve(h *openloop.Histogram) (points []bench.Point) {
 	for power := 1; ; power *= 10 {
 		for _, step := range []int{1, 2, 3, 5, 7} {
@@ -55,7 +54,7 @@ func curve(h *openloop.Histogram) (points []bench.Point) {
 	}
 }
 
-// extent returns the lowest and the highest value of all.
+// extent returns the lowest and the highest value of all series.
 func extent(series []bench.Series) (low, high float64) {
 	for _, s := range series {
 		for _, p := range s.Points {

@@ -13,12 +13,11 @@ import (
 )
 
 const (
-	// lateShare: a row is marked when the generator was late by more than this
-	// share of the latency, at the median or at p99. It then says something
-	// about the generator too.
+	// lateShare: a row is marked when the generator was late by more than this share
+	// of the latency, at the median or at p99. It then measures the generator too.
 	lateShare = 0.1
-	// backlogDrain: a row is marked when the last event arrived more than this
-	// after it was due. Its latencies then depend on how long was measured.
+	// backlogDrain: a row is marked when the last event arrived later than this after
+	// its due time. Its latencies then depend on the length of the measurement.
 	backlogDrain = time.Second
 )
 
@@ -32,7 +31,7 @@ type row struct {
 	P99                    bench.Spread `json:"P99Millis"`
 	P999                   bench.Spread `json:"P999Millis"`
 	Max                    bench.Spread `json:"MaxMillis"`
-	P50Ratio, P99Ratio     float64      // of the medians, to the limit's; 0 if that was not measured
+	P50Ratio, P99Ratio     float64      // medians relative to the limit's; 0 if that was not measured
 	BehindP50              bench.Spread `json:"BehindP50Millis"`
 	BehindP99              bench.Spread `json:"BehindP99Millis"`
 	DrainMillis            bench.Spread
@@ -44,7 +43,7 @@ type row struct {
 	latency openloop.Histogram // of all rounds
 }
 
-// rowsOf sums up the measurements, in the order of the settings.
+// rowsOf aggregates the measurements, in the order of the settings.
 func rowsOf(s settings, measured []measurement) (rows []row) {
 	for _, rate := range s.rates {
 		for _, commit := range s.commits {
@@ -96,7 +95,7 @@ func rowOf(c contender, at point, ms []measurement) row {
 	return r
 }
 
-// result is what is written as JSON.
+// result is written as JSON.
 type result struct {
 	Machine      bench.Machine
 	Command      string
@@ -118,7 +117,7 @@ func markdown(machine bench.Machine, s settings, command string, rows []row) str
 	var b strings.Builder
 	b.WriteString(machine.Head("Latency", command))
 	fmt.Fprintf(&b, `Milliseconds from when an event was due to be produced until a read_committed consumer had it, in an open loop: the
-schedule is fixed, and what a stall delays is counted with all of its wait. Events of about 250 bytes, %d %% duplicates, %d partitions,
+schedule is fixed, and an event that a stall delays counts with its whole wait. Events of about 250 bytes, %d %% duplicates, %d partitions,
 %d worker(s) for each stage; %v of warm-up, %v measured, medians of %d round(s) with lowest and highest. Every event arrived exactly
 once, and no duplicate where duplicates are to be dropped, or the run would have failed. The ratios are medians relative to those of the limit with
 as many stages at the same commit interval: a transactional passthrough that writes a small changelog record for each event (Kafka
@@ -160,7 +159,7 @@ func (r row) marks() string {
 func marksMeaning(rows []row) string {
 	var b strings.Builder
 	if slices.ContainsFunc(rows, func(r row) bool { return r.GeneratorLate }) {
-		fmt.Fprintf(&b, "\n%q: the generator could not keep its schedule to within %.0f %% of the latency, at p50 or p99; the row says something about it too.\n", markLate, lateShare*100)
+		fmt.Fprintf(&b, "\n%q: the generator could not keep its schedule to within %.0f %% of the latency, at p50 or p99; the row measures the generator too.\n", markLate, lateShare*100)
 	}
 	if slices.ContainsFunc(rows, func(r row) bool { return r.Backlog }) {
 		fmt.Fprintf(&b, "\n%q: the last event arrived more than %v after it was due: the contender cannot keep up with the rate here, and its latency grows with the time measured.\n", markBacklog, backlogDrain)
@@ -168,15 +167,15 @@ func marksMeaning(rows []row) string {
 	return b.String()
 }
 
-// What oncebus is to reach at goalRate.
+// The goals of oncebus at goalRate.
 const (
 	goalRate   = 20_000
-	goalRatio  = 1.2 // of p50 and p99 to the limit's
+	goalRatio  = 1.2 // of p50 and p99 relative to the limit's
 	goalCommit = 20 * time.Millisecond
 	goalP99    = 60.0 // milliseconds, at goalCommit
 )
 
-// goals says which goals were met; nothing if none was tried.
+// goals returns the table of goals, met or missed; "" if none was measured.
 func goals(rows []row) string {
 	var b strings.Builder
 	line := func(r row, what string, value, bound float64) {

@@ -15,7 +15,8 @@ import (
 	"oncebus/benchmarks/internal/openloop"
 )
 
-// measurementOf is one in which 100 events took from 1 % to 100 % of max.
+// measurementOf returns a measurement of 100 events that took from 1 % to 100 % of
+// highest.
 func measurementOf(contender string, at point, round int, highest, behind time.Duration) measurement {
 	h, late := &openloop.Histogram{}, &openloop.Histogram{}
 	for n := range 100 {
@@ -100,7 +101,7 @@ func TestChartsAreWellFormed(t *testing.T) {
 	}
 }
 
-// TestCurveEndsWhereTenValuesDecide: beyond it a quantile is chance.
+// TestCurveEndsWhereTenValuesDecide: a higher quantile would depend on chance.
 func TestCurveEndsWhereTenValuesDecide(t *testing.T) {
 	var h openloop.Histogram
 	for ms := range 1000 {

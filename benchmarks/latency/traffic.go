@@ -20,14 +20,14 @@ type producer struct {
 func newProducer(seeds []string, topic string) (*producer, error) {
 	client, err := kgo.NewClient(
 		kgo.SeedBrokers(seeds...), kgo.DefaultProduceTopic(topic),
-		// No waiting for more events: what becomes due together is sent
-		// together all the same, as is what gathers behind requests in flight.
+		// Without linger: events that are due at the same time share a request
+		// anyway, and so do events that arrive during a request.
 		kgo.ProducerLinger(0),
-		// An event that a crashed broker could lose was not produced, and one
-		// that a retry could repeat would be an unplanned duplicate: idempotent
-		// writes are franz-go's default and need these acks.
+		// Acks of all in-sync replicas, because a crashed broker must not lose an
+		// event. Idempotent writes, franz-go's default, need them too: a repeated
+		// record would be an unplanned duplicate.
 		kgo.RequiredAcks(kgo.AllISRAcks()),
-		// So many that Produce never waits for a place: an open loop.
+		// So many that Produce never blocks: the loop is open.
 		kgo.MaxBufferedRecords(4<<20))
 	if err != nil {
 		return nil, err
@@ -35,7 +35,7 @@ func newProducer(seeds []string, topic string) (*producer, error) {
 	return &producer{client: client, promise: kgo.AbortingFirstErrPromise(client)}, nil
 }
 
-// send gives an event to the client, which sends it in the background.
+// send passes an event to the client, which sends it in the background.
 func (p *producer) send(ctx context.Context, r *kgo.Record) {
 	p.client.Produce(ctx, r, p.promise.Promise())
 }
@@ -48,13 +48,12 @@ func (p *producer) sent() error {
 	return nil
 }
 
-// fetchWait is how long the broker may hold back a response without records. It
-// responds as soon as there are some, so this adds no latency; it is small for
-// the case that the broker misses the moment at which a transaction's end
-// makes them visible.
+// fetchWait is how long the broker may delay a response without records. It responds
+// as soon as there are some, so this adds no latency. It is short because the broker
+// may miss that the end of a transaction made records visible.
 const fetchWait = 10 * time.Millisecond
 
-// consumer reads the output as its users do, and records what arrives.
+// consumer reads the output as its users do, and records the arrivals.
 type consumer struct {
 	client *kgo.Client
 	ledger *ledger
@@ -65,11 +64,11 @@ func newConsumer(seeds []string, topic string, l *ledger) (*consumer, error) {
 	client, err := kgo.NewClient(
 		kgo.SeedBrokers(seeds...), kgo.ConsumeTopics(topic),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
-		// oncebus promises something to read_committed consumers only.
+		// only read_committed consumers get each event once
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
 		kgo.FetchMaxWait(fetchWait),
-		// The topic ends in a control record: without those the
-		// consumer would not see the end.
+		// The last record of the topic is a control record: the consumer needs it to
+		// notice the end.
 		kgo.KeepControlRecords())
 	if err != nil {
 		return nil, err
@@ -77,8 +76,8 @@ func newConsumer(seeds []string, topic string, l *ledger) (*consumer, error) {
 	return &consumer{client: client, ledger: l, next: map[int32]int64{}}, nil
 }
 
-// readUntil reads until done, called after each poll, returns true, or ctx
-// ends. The time of an arrival is when the poll that brought it returned.
+// readUntil reads until done, called after each poll, returns true, or ctx ends. The
+// arrival time of an event is the return of its poll.
 func (c *consumer) readUntil(ctx context.Context, now func() time.Duration, done func() bool) error {
 	for !done() {
 		fetches := c.client.PollFetches(ctx)
@@ -99,7 +98,7 @@ func (c *consumer) readUntil(ctx context.Context, now func() time.Duration, done
 	return nil
 }
 
-// readToEnd reads what the topic holds now.
+// readToEnd reads the topic to its current end.
 func (c *consumer) readToEnd(ctx context.Context, now func() time.Duration, topic string) error {
 	ends, err := kadm.NewClient(c.client).ListCommittedOffsets(ctx, topic)
 	if err == nil {

@@ -18,9 +18,9 @@ import (
 
 const testMax = time.Minute
 
-// testTrial is a trial on an embedded broker, whose contender is in this
-// process: it passes on the events for which passes is true, in transactions,
-// and aborts one with all of them before it commits the next.
+// testTrial returns a trial on an embedded broker, with a contender in this process.
+// The contender emits the events for which passes returns true, in transactions. It
+// aborts one transaction with all of them before it commits the next.
 func testTrial(t *testing.T, s openloop.Schedule, dedups bool, passes func(n int) bool) *trial {
 	t.Helper()
 	cluster := embedded.Start(t)
@@ -77,13 +77,13 @@ func pass(ctx context.Context, seeds []string, task bench.Task, passes func(n in
 	}
 }
 
-// hasty is a clock on which every event is due at once.
+// hasty returns a clock on which every event is due at once.
 func hasty() openloop.Clock {
 	var at time.Duration
 	return openloop.Clock{Now: func() time.Duration { return at }, Sleep: func(d time.Duration) { at += d }}
 }
 
-// play sends the whole schedule and collects what comes of it.
+// play sends the whole schedule and collects the output.
 func play(t *testing.T, tr *trial) error {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), testMax)
@@ -119,8 +119,8 @@ func TestTrialOfAPassthrough(t *testing.T) {
 	}
 }
 
-// TestTrialFindsAnEmittedDuplicate: the last duplicate, so that nothing but the
-// cooldown comes behind it.
+// TestTrialFindsAnEmittedDuplicate: the last duplicate, after which only the cooldown
+// comes.
 func TestTrialFindsAnEmittedDuplicate(t *testing.T) {
 	last := 0
 	for n := range short.Events() {

@@ -22,8 +22,8 @@ type input struct {
 	client *kgo.Client
 	sent   int
 	start  int64       // event time of the first key, ms
-	ticks  []time.Time // when
-	totals []int       // how many had been sent at each of ticks
+	ticks  []time.Time // times of notes
+	totals []int       // how many keys had been sent at each of them
 }
 
 func newInput(ctx context.Context, broker *bench.Broker, partitions int) (*input, error) {
@@ -39,7 +39,7 @@ func newInput(ctx context.Context, broker *bench.Broker, partitions int) (*input
 
 func (in *input) close() { in.client.Close() }
 
-// produce writes n new keys, at rate a second, or as fast as it goes if rate is 0.
+// produce writes n new keys, at rate a second, or at the highest rate if rate is 0.
 func (in *input) produce(ctx context.Context, n, rate int) error {
 	promise := kgo.AbortingFirstErrPromise(in.client)
 	tick := time.NewTicker(time.Second / 10)

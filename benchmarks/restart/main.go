@@ -68,7 +68,7 @@ func run(ctx context.Context, s settings) (err error) {
 	return errors.Join(report(s, machine, measured), judge(measured))
 }
 
-// measurement is one kill -9.
+// measurement has the figures of one kill -9.
 type measurement struct {
 	Keys      int           // committed before the kill
 	Unflushed int           // rows in memory only, by the last metrics of the process
@@ -81,8 +81,8 @@ func (m measurement) String() string {
 	return fmt.Sprintf("%d keys: %d rows in memory at the kill, %d changelog records read at the restart, ready after %v", m.Keys, m.Unflushed, m.Read, m.Ready.Round(time.Millisecond))
 }
 
-// measure fills up to n keys, kills and starts again. The process continues
-// with the state of the measurement before.
+// measure fills up to n keys, kills the process and restarts it. The process
+// continues with the state of the previous measurement.
 func measure(ctx context.Context, program oncebus, in *input, s settings, n int) (measurement, error) {
 	c, err := program.start(ctx)
 	if err != nil {
@@ -96,7 +96,7 @@ func measure(ctx context.Context, program oncebus, in *input, s settings, n int)
 	if err := awaitCommitted(ctx, c, in.sent); err != nil {
 		return measurement{}, err
 	}
-	fmt.Fprintf(os.Stderr, "%d keys known after %v\n", in.sent, time.Since(began).Round(time.Second))
+	fmt.Fprintf(os.Stderr, "%d keys stored after %v\n", in.sent, time.Since(began).Round(time.Second))
 	if err := in.produce(ctx, int(s.traffic.Seconds()*float64(s.rate)), s.rate); err != nil {
 		return measurement{}, err
 	}
@@ -131,12 +131,12 @@ func measure(ctx context.Context, program oncebus, in *input, s settings, n int)
 	return m, nil
 }
 
-// checkpointsMax bounds the checkpoint rows among the records read: a task
-// writes one in every transaction, of which there are at most ten a second.
+// checkpointsMax bounds the checkpoint rows among the records that were read: a task
+// writes one in every transaction, at most ten a second.
 const checkpointsMax = 10 * 60 * 4 * 2
 
-// judge compares the measurements with the promise: what is read follows from what
-// was in memory, not from the number of keys.
+// judge compares the measurements with the promise: the number of records read
+// follows from the rows in memory, not from the number of keys.
 func judge(measured []measurement) error {
 	var errs []error
 	for _, m := range measured {
@@ -144,7 +144,7 @@ func judge(measured []measurement) error {
 			errs = append(errs, fmt.Errorf("%d keys: %d records read, but only %d rows were not flushed", m.Keys, m.Read, m.Unflushed))
 		}
 		if m.Unflushed == 0 {
-			errs = append(errs, fmt.Errorf("%d keys: nothing was in memory at the kill, so nothing is shown", m.Keys))
+			errs = append(errs, fmt.Errorf("%d keys: no row was in memory at the kill, so the run shows nothing", m.Keys))
 		}
 	}
 	return errors.Join(errs...)

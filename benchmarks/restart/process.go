@@ -15,7 +15,7 @@ import (
 	"oncebus/processor/kafkatest/program"
 )
 
-// oncebus is the program that is measured, with all it needs to start.
+// oncebus has the parts that start the measured program.
 type oncebus struct {
 	binary string
 	dir    string // of its routes file, state and log
@@ -42,7 +42,7 @@ func newOncebus(ctx context.Context, dir string, seeds []string) (o oncebus, err
 
 func (o oncebus) routes() string { return filepath.Join(o.dir, "routes.yaml") }
 
-// start starts a process on the state that the one before left.
+// start starts a process with the state of the previous one.
 func (o oncebus) start(ctx context.Context) (*program.Process, error) {
 	cmd := exec.CommandContext(ctx, o.binary, "run")
 	cmd.Env = append(program.Inherited(), program.Settings{
@@ -64,7 +64,7 @@ func awaitCommitted(ctx context.Context, p *program.Process, n int) error {
 		}
 		var state struct {
 			Tasks []struct {
-				NextOffset int `json:"next_offset"` // -1 while not known
+				NextOffset int `json:"next_offset"` // -1 while unknown
 			}
 		}
 		if err := json.Unmarshal([]byte(body), &state); err != nil {
@@ -81,7 +81,7 @@ func awaitCommitted(ctx context.Context, p *program.Process, n int) error {
 	})
 }
 
-// The metrics that are used here.
+// The metrics that this package uses.
 const (
 	metricRecent      = "oncebus_state_recent_rows"
 	metricRestored    = "oncebus_restored_rows_total"

@@ -19,7 +19,7 @@ import (
 	"oncebus/processor/kafkatest/program"
 )
 
-// bed is what all apps of one run share.
+// bed has the parts that all apps of one run share.
 type bed struct {
 	s      settings
 	broker *bench.Broker
@@ -41,8 +41,8 @@ type app struct {
 	watch *watch
 }
 
-// newApp creates an app's topics. Its input has event time for horizon keys
-// alive at a time.
+// newApp creates an app's topics. The event time of its input makes at most horizon
+// keys live at a time.
 func (b *bed) newApp(ctx context.Context, name string, sh shape, keyed bool, horizon int) (*app, error) {
 	a := &app{bed: b, name: name, shape: sh, keyed: keyed, routes: filepath.Join(b.broker.Dir, name+".yaml"), admin: b.broker.Admin()}
 	if err := a.writeRoutes(); err != nil {
@@ -51,8 +51,8 @@ func (b *bed) newApp(ctx context.Context, name string, sh shape, keyed bool, hor
 	if err := b.broker.CreateTopics(ctx, sh.Partitions, a.input(), a.output(), a.dead()); err != nil {
 		return nil, err
 	}
-	// Event time is long ago, which must not expire records. What the run
-	// deletes has to leave the disk soon.
+	// Retention must not delete records, although their event time is long ago.
+	// Deleted records must leave the disk soon.
 	configs := []kadm.AlterConfig{setConfig("retention.ms", "-1"), setConfig("segment.bytes", strconv.Itoa(64<<20)), setConfig("file.delete.delay.ms", "1000")}
 	altered, err := a.admin.AlterTopicConfigs(ctx, configs, a.input(), a.output(), a.dead())
 	for _, r := range altered {
@@ -88,7 +88,7 @@ func (a *app) writeRoutes() error {
 	return os.WriteFile(a.routes, fmt.Appendf(nil, `routes:
   - name: signals
     topics: [%s]
-    keyed: %v
+    prepartitioned: %v
     key:
       - field: traceId
     window: %v
@@ -98,7 +98,7 @@ func (a *app) writeRoutes() error {
 `, a.input(), a.keyed, window, a.output(), a.dead()), 0o644)
 }
 
-// close removes all that the app has in the broker and on disk.
+// close removes the app's topics and files.
 func (a *app) close() error {
 	a.watch.stop()
 	a.out.close()
@@ -108,7 +108,7 @@ func (a *app) close() error {
 	return errors.Join(a.broker.DeleteApp(ctx, a.name), os.RemoveAll(filepath.Join(a.broker.Dir, a.name)))
 }
 
-// start starts process i of the app, on its old state if it ran before.
+// start starts process i of the app, with its former state if it ran before.
 func (a *app) start(ctx context.Context, i int) (*program.Process, error) {
 	return spec{
 		binary: a.binary, brokers: a.broker.Seeds(), app: a.name, instance: "p" + strconv.Itoa(i), routes: a.routes,
@@ -130,12 +130,12 @@ func (a *app) startAll(ctx context.Context) (all []*program.Process, err error) 
 	return all, a.allRun(ctx, all...)
 }
 
-// allRunEvery is how often allRun asks the processes whether all tasks run;
-// for the response they read every store.
+// allRunEvery is the interval in which allRun checks the processes; for each response
+// they read every store.
 const allRunEvery = 50 * time.Millisecond
 
-// allRun waits until the processes are ready, all tasks run in them, and the
-// last of them, which may have started later, has its share.
+// allRun waits until the processes are ready, all tasks run in them, and the last
+// process, which may have started later, has some.
 func (a *app) allRun(ctx context.Context, services ...*program.Process) error {
 	ctx, cancel := context.WithTimeout(ctx, readyMax)
 	defer cancel()
@@ -167,15 +167,15 @@ func (a *app) allRun(ctx context.Context, services ...*program.Process) error {
 	}
 }
 
-// lagMax is how many events the generator may be ahead: enough that the app
-// never waits for it, and a bound for the disk.
+// lagMax is how many events the generator may be ahead: enough that the app never
+// waits, and a limit of the disk space.
 const lagMax = 1_000_000
 
-// purgeEvery is how often fill deletes what is processed.
+// purgeEvery is how often fill deletes processed records.
 const purgeEvery = 2 * time.Second
 
-// fill streams events until there are so many keys and all is committed. It
-// reads the output, and deletes what is processed, at the same time.
+// fill streams events until there are that many keys and all are committed. At the
+// same time it reads the output, and deletes processed records.
 func (a *app) fill(ctx context.Context, keys int, services ...*program.Process) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -212,8 +212,7 @@ func (a *app) fill(ctx context.Context, keys int, services ...*program.Process) 
 	return err
 }
 
-// purge deletes what was processed of the input and what was read of the
-// output.
+// purge deletes processed records of the input and read records of the output.
 func (a *app) purge(ctx context.Context) error {
 	committed := map[int32]int64{}
 	for p, o := range a.watch.offsets() {
@@ -223,7 +222,7 @@ func (a *app) purge(ctx context.Context) error {
 }
 
 // awaitOutput waits until every key that was sent is in the output. With a
-// repartition topic a drained input does not mean that.
+// repartition topic an empty backlog of the input does not show that.
 func (a *app) awaitOutput(ctx context.Context, services ...*program.Process) error {
 	for found, since := 0, time.Now(); ; {
 		if err := a.out.catchUp(ctx); err != nil {
@@ -235,7 +234,7 @@ func (a *app) awaitOutput(ctx context.Context, services ...*program.Process) err
 		case now != found:
 			found, since = now, time.Now()
 		case time.Since(since) > standstillMax:
-			return fmt.Errorf("nothing was put out for %v, %d of %d keys are there: %s", standstillMax, found, a.load.keys, why(ctx, services))
+			return fmt.Errorf("no record was emitted for %v, the output has %d of %d keys: %s", standstillMax, found, a.load.keys, why(ctx, services))
 		}
 		if err := kafkatest.Pause(ctx, allRunEvery); err != nil {
 			return err
@@ -243,8 +242,8 @@ func (a *app) awaitOutput(ctx context.Context, services ...*program.Process) err
 	}
 }
 
-// verify reads the output to its end: it has to hold every key that was sent
-// once, and the dead-letter topic nothing.
+// verify reads the output to its end: it must have every sent key once, and the
+// dead-letter topic no record.
 func (a *app) verify(ctx context.Context) error {
 	if err := a.out.catchUp(ctx); err != nil {
 		return err
@@ -254,16 +253,16 @@ func (a *app) verify(ctx context.Context) error {
 	}
 	dead, err := a.broker.Ends(ctx, a.dead())
 	if err == nil && dead != 0 {
-		err = fmt.Errorf("the output is wrong: %d offsets of %s are taken", dead, a.dead())
+		err = fmt.Errorf("the output is wrong: %d offsets of %s are used", dead, a.dead())
 	}
 	return err
 }
 
-// drainRun is what was measured while the app drained a backlog.
+// drainRun has the measurements of an app that processes a backlog.
 type drainRun struct {
 	Events    int
 	Rate      float64      // events a second, from the first commit seen to the last
-	Slices    bench.Spread // of the rates of its five parts of equal time
+	Slices    bench.Spread // of the rates of five parts of equal duration
 	CPU       float64      // of all processes, us an event
 	BrokerCPU float64      // of the broker, us an event
 	Gaps      gapFigures
@@ -300,7 +299,7 @@ func (a *app) drain(ctx context.Context, n int, services ...*program.Process) (d
 	}
 	events := float64(last.events - first.events)
 	if events <= 0 {
-		return drainRun{}, fmt.Errorf("a backlog of %d events was worked off in one commit: give it more", n)
+		return drainRun{}, fmt.Errorf("a backlog of %d events was processed in one commit: raise -backlog", n)
 	}
 	m := drainRun{Events: n, Rate: rate(first, last), Gaps: a.watch.gapFigures()}
 	m.Slices = bench.SpreadOf(a.watch.rates(first, last, slicesOf))

@@ -6,7 +6,7 @@
 //	           rebuild from the changelog, expiry under load, stalls of partitions
 //	workers    rate of combinations of processes, workers and partitions
 //	rebalance  how long moved tasks are silent when a process starts, stops, dies
-//	idle       CPU and memory of four processes with nothing to do
+//	idle       CPU and memory of four processes without work
 //
 //	go run ./benchmarks/scale -what live-keys -keys 1000000,10000000,50000000
 //
@@ -20,7 +20,7 @@
 //     generator costs no CPU while the app is measured.
 //   - Rates count from the first commit seen to the last.
 //
-// What looks wrong but is not:
+// What looks wrong:
 //   - Event time follows the number of keys, not a clock, and begins long ago: so
 //     keys expire at the rate at which new ones come, however fast the run is.
 //   - The input and the output are deleted while they are read. The disk of a

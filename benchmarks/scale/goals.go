@@ -9,7 +9,7 @@ import (
 	"oncebus/benchmarks/internal/bench"
 )
 
-// goal is a figure that was set before the measurement, and the result.
+// goal is a target that was set before the measurement, with the result.
 type goal struct {
 	What    string
 	Want    string
@@ -48,7 +48,7 @@ const (
 	extrapolatedKeys = 1_000_000_000
 )
 
-// size is what all rounds of one number of keys measured.
+// size has the measurements of all rounds of one number of keys.
 type size struct {
 	Keys int
 	runs []liveRun
@@ -70,7 +70,7 @@ func (r *result) sizes() []size {
 	return sizes
 }
 
-// of is the spread of a figure over the rounds.
+// of returns the spread of a figure over the rounds.
 func (s size) of(figure func(liveRun) float64) bench.Spread {
 	var values []float64
 	for _, r := range s.runs {
@@ -79,7 +79,7 @@ func (s size) of(figure func(liveRun) float64) bench.Spread {
 	return bench.SpreadOf(values)
 }
 
-// restarts is the spread of a figure over all restarts of all rounds.
+// restarts returns the spread of a figure over all restarts of all rounds.
 func (s size) restarts(figure func(restart) float64) bench.Spread {
 	var values []float64
 	for _, r := range s.runs {
@@ -104,8 +104,8 @@ func rebuildRate(r liveRun) float64      { return r.Rebuild.rate() }
 func readyAfter(r restart) float64       { return r.Ready }
 func flowAfter(r restart) float64        { return r.Flow }
 
-// goals compares the goals with what was measured. Those for 50 million keys
-// apply to the largest size up to that, which the text names.
+// goals compares the measurements with the goals. Those for 50 million keys apply to
+// the largest measured size up to that, which the text names.
 func (r *result) goals() []goal {
 	return append(r.liveGoals(), r.idleGoal())
 }
@@ -168,7 +168,7 @@ func (r *result) idleGoal() goal {
 	return g
 }
 
-// millions writes a number of keys.
+// millions formats a number of keys.
 func millions(keys int) string {
 	switch {
 	case keys < 1_000_000:
@@ -179,9 +179,9 @@ func millions(keys int) string {
 	return fmt.Sprintf("%.3g billion", float64(keys)/1e9)
 }
 
-// line is the straight line that is nearest to the measurements at the sizes.
+// line is the regression line of the measurements.
 type line struct {
-	Base, Slope float64 // at no key; of each key
+	Base, Slope float64 // intercept, slope
 }
 
 // fit returns the line through the figures by least squares, false if there

@@ -13,7 +13,7 @@ import (
 
 // idleRun is the cost of processes without work, by process.
 type idleRun struct {
-	Routed  bool // two stages in each process, and as many input partitions besides
+	Routed  bool // two stages in each process, and as many input partitions more
 	Keys    int  // stored before; 0: the processes never saw an event
 	CPU     []float64
 	RSS     []int64 // after it, bytes
@@ -21,11 +21,11 @@ type idleRun struct {
 	Seconds float64
 }
 
-// quiet is the time without work before the measurement: more than polls and the
-// first garbage collections take.
+// quiet is the time without work before the measurement, longer than the first polls
+// and garbage collections.
 const quiet = 10 * time.Second
 
-// measureIdle watches idle processes: some that never saw an event, and some
+// measureIdle measures idle processes: some that never received an event, and some
 // that did.
 func measureIdle(ctx context.Context, b *bed) (runs []idleRun, err error) {
 	for _, routed := range []bool{false, true} {

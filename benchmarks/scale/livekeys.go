@@ -15,45 +15,44 @@ import (
 	"oncebus/processor/kafkatest/program"
 )
 
-// liveRun is all that was measured at one number of keys in one round. Times
-// are in seconds, sizes in bytes.
+// liveRun has all measurements of one number of keys in one round. Times are in
+// seconds, sizes in bytes.
 type liveRun struct {
-	Keys  int // requested: filled before anything else
+	Keys  int // requested: filled before the measurements
 	Round int
-	// Horizon is how many keys are alive once keys expire: Keys, those of the
-	// light traffic, and those of the backlog during which none expires.
+	// Horizon is how many keys are live once keys expire: Keys, those of the light
+	// traffic, and those of the backlog during which none expires.
 	Horizon int
 
 	FillRate     float64 // events a second, with generator and reader on the same cores
 	FillGaps     gapFigures
-	RSSFirst     int64 // highest of the process that was filled, mapped files included
-	RSSMax       int64 // highest of those that followed too
+	RSSFirst     int64 // highest of the filled process, including mapped files
+	RSSMax       int64 // highest, including the later processes
 	AnonymousMax int64 // of all
 	GoHeapMax    int64
 	GoHeap       int64 // after the light traffic
-	DiskBytes    int64 // of the state directory, then
+	DiskBytes    int64 // of the state directory, after the light traffic
 	DiskKeys     int   // whose rows are in it
 	Growing      drainRun
 	Expiring     drainRun
 	Steady       steady
-	EvictedRows  int     // that the stores had removed by then
+	EvictedRows  int     // that the stores had evicted by then
 	KeyP99       float64 // microseconds to derive a key, until then
 	CheckP99     float64 // to derive, look up and decide
 	Restarts     []restart
 	Rebuild      rebuild
 }
 
-// steady is traffic below the highest rate, while keys expire. Here every
-// partition has input at every moment and none has a queue, so that its
-// commits come at the commit interval unless something delays them. With a
-// queue they follow the client's fetches, which return many records of one
-// partition at a time.
+// steady is traffic below the highest rate, while keys expire. Every partition always
+// has input and none has a backlog, so its commits come at the commit interval unless
+// they are delayed. With a backlog they follow the client's fetches, which return
+// many records of one partition at a time.
 type steady struct {
 	Rate float64 // events a second
 	Gaps gapFigures
 }
 
-// restart is one kill -9 under load and the start after it.
+// restart has the measurements of one kill -9 under load and the following start.
 type restart struct {
 	Unflushed int     // rows in memory just before the kill
 	Read      int     // changelog records read
@@ -61,7 +60,7 @@ type restart struct {
 	Flow      float64 // to the first commit
 }
 
-// rebuild is a start without the state directory.
+// rebuild has the measurements of a start without the state directory.
 type rebuild struct {
 	Records int     // of the changelog
 	Keys    int     // among them
@@ -70,8 +69,8 @@ type rebuild struct {
 
 func (r rebuild) rate() float64 { return float64(r.Keys) / r.Seconds }
 
-// flushRate is the light traffic after a fill: it makes tasks check whether
-// their rows are old enough to flush.
+// flushRate is the rate of the light traffic after a fill: it makes tasks check
+// whether their rows are old enough to flush.
 const flushRate = 200
 
 // measureLive runs all rounds of all sizes.
@@ -102,7 +101,7 @@ func (r liveRun) diskPerKey() float64 {
 	return float64(r.DiskBytes) / float64(r.DiskKeys)
 }
 
-// live is a run in progress.
+// live is the current run.
 type live struct {
 	*app
 	run     liveRun
@@ -147,7 +146,7 @@ func liveOnce(ctx context.Context, b *bed, keys, round int) (run liveRun, err er
 	return l.run, nil
 }
 
-// begin starts the process, waits until it is ready, and returns how long that
+// begin starts the process, waits until it is ready, and returns the time that this
 // took. It samples the memory from then on.
 func (l *live) begin(ctx context.Context) (ready time.Duration, err error) {
 	if l.service, err = l.start(ctx, 0); err != nil {
@@ -162,8 +161,8 @@ func (l *live) begin(ctx context.Context) (ready time.Duration, err error) {
 	return ready, nil
 }
 
-// noteMemory ends the samples of the process's memory. Call it before the process
-// ends.
+// noteMemory ends the samples of the process's memory. It must be called before the
+// process ends.
 func (l *live) noteMemory() error {
 	l.memory.end()
 	u, err := l.service.Usage()
@@ -197,8 +196,8 @@ func (l *live) fillUp(ctx context.Context) error {
 	return errors.Join(l.out.catchUp(ctx), l.purge(ctx))
 }
 
-// letFlush flushes the rows in memory by light traffic, and measures heap and
-// disk.
+// letFlush sends light traffic, so that the rows in memory are flushed, and measures
+// heap and disk.
 func (l *live) letFlush(ctx context.Context) error {
 	keys := l.load.keys + int(l.s.flushWait.Seconds()*flushRate)
 	if err := l.load.stream(ctx, keys, l.load.pace(flushRate*100/(100-l.s.duplicates))); err != nil {
@@ -249,12 +248,12 @@ func (l *live) steadyTraffic(ctx context.Context) error {
 // killAfter is the part of a backlog that is processed at the kill.
 const killAfter = 0.4
 
-// lateCommits is how long after a kill the broker may need to finish a commit
-// that was in flight.
+// lateCommits is how long the broker may need after a kill to finish a commit that
+// was in flight.
 const lateCommits = 200 * time.Millisecond
 
-// restarts kills the process during a backlog of n events, l.s.kills times,
-// and starts it again on its old state.
+// restarts kills the process during a backlog of n events, l.s.kills times, and
+// restarts it with its state.
 func (l *live) restarts(ctx context.Context, n int) error {
 	for range l.s.kills {
 		held, err := l.load.hold(ctx, n)
@@ -299,7 +298,7 @@ func (l *live) restart(ctx context.Context) (r restart, err error) {
 		return r, err
 	}
 	if l.watch.waiting() == 0 {
-		return r, errors.New("all was done before the kill, so it shows nothing: raise -backlog")
+		return r, errors.New("all events were processed before the kill, so the run shows nothing: raise -backlog")
 	}
 	committed := l.watch.total()
 	ready, err := l.begin(ctx)
@@ -337,8 +336,7 @@ func (l *live) rebuild(ctx context.Context) error {
 	return nil
 }
 
-// memory samples a process's memory over its life, and over those of the ones
-// after it.
+// memory samples the memory of a process, and of its successors.
 type memory struct {
 	anonymous, heap int64 // highest
 	cancel          context.CancelFunc

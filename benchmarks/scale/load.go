@@ -15,41 +15,40 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// The window of the measured route, and how long it makes a key live. Grace is
-// nothing, so that a key expires two windows behind stream time.
+// The window of the measured route, and the life of a key that it gives. The grace
+// period is 0, so a key expires two windows behind stream time.
 const (
 	window    = 12 * time.Hour
 	retention = 2 * window
 )
 
-// load writes the events of one input topic: trade signals of about 230 bytes
-// in partitions by key. Keys are numbered from 0 in the order in which they
-// first appear.
+// load writes the events of one input topic: trade signals of about 230 bytes,
+// partitioned by key. Keys are numbered from 0 in the order of their first events.
 //
-// Event time follows the number of keys and not a clock: horizon keys take up
-// one retention. So nothing expires before there are horizon keys, and from
-// then on each new key is one that expires, at whatever rate they come.
+// Event time follows the number of keys, not a clock: horizon keys take one
+// retention. So no key expires before there are horizon keys; after that one expires
+// for each new key, at every rate.
 type load struct {
 	topic      string
 	partitions int
 	duplicates int // percent of the events
 	old        int // percent of the duplicates
-	horizon    int // keys alive at the same time, at most
+	horizon    int // live keys, at most
 	start      time.Time
 
 	seeds  []string
 	client *kgo.Client
 	random *rand.Rand
-	values []byte // where the next values go
+	values []byte // buffer of the next values
 
 	events, keys int // written so far
-	// ends is, for each partition, the offset behind the last record that
-	// read_committed consumers may see.
+	// ends has, for each partition, the offset after the last record that
+	// read_committed consumers may read.
 	ends []atomic.Int64
-	fail atomic.Pointer[error] // the first record that could not be written
+	fail atomic.Pointer[error] // the first record that the broker rejected
 }
 
-// loadAge is how far back event time begins: more than it advances, because
+// loadAge is the age of the first event time: more than event time advances, because
 // oncebus judges events from the future as invalid.
 const loadAge = 60 * 24 * time.Hour
 
@@ -72,7 +71,7 @@ func (l *load) options() []kgo.Opt {
 
 func (l *load) close() { l.client.Close() }
 
-// nearKeys is how far behind its original most duplicates come, in keys.
+// nearKeys is the maximum distance of most duplicates from their original, in keys.
 const nearKeys = 500
 
 // next returns the next event.
@@ -84,7 +83,7 @@ func (l *load) next() *kgo.Record {
 	case !isDuplicate:
 		l.keys++
 	case l.random.IntN(100) < l.old:
-		// A tenth of the window remains, for partitions that are ahead of others.
+		// A tenth of the window is left for partitions that are ahead of others.
 		inWindow := l.horizon * 9 / 20
 		id -= 1 + l.random.IntN(min(l.keys, inWindow))
 	default:
@@ -95,8 +94,8 @@ func (l *load) next() *kgo.Record {
 	return &kgo.Record{Key: value[len(valueHead)-len(keyPrefix) : len(valueHead)+keyDigits], Value: value, Timestamp: at, Partition: int32(id % l.partitions)}
 }
 
-// A value is head, number of the key in so many digits, tail. The record's key
-// is the part of it that is the trace id.
+// A value is head, the key's number in a fixed number of digits, and tail. The
+// record's key is the trace id in it.
 const (
 	keyPrefix = "trace-"
 	keyDigits = 12
@@ -104,8 +103,8 @@ const (
 	valueTail = `","symbol":"BTCUSDT","exchange":"BINANCE","action":"buy","price":"40000.25","quantity":"0.50","strategy":"breakout-v3","interval":"15m","timestamp":"2026-11-20T10:00:00Z","comment":"long entry on close above band"}`
 )
 
-// value returns the payload of a key, in memory that it allocates for many
-// at a time: the generator shares the machine with what is measured.
+// value returns the payload of a key. It allocates memory for many values at once,
+// because the generator shares the machine with the measured processes.
 func (l *load) value(id int) []byte {
 	const size = len(valueHead) + keyDigits + len(valueTail)
 	if len(l.values) < size {
@@ -122,7 +121,7 @@ func (l *load) value(id int) []byte {
 	return v
 }
 
-// keyNumber is the number of a key.
+// keyNumber returns the number of a key.
 func keyNumber(key []byte) (int, bool) {
 	if len(key) != len(keyPrefix)+keyDigits || string(key[:len(keyPrefix)]) != keyPrefix {
 		return 0, false
@@ -131,10 +130,10 @@ func keyNumber(key []byte) (int, bool) {
 	return n, err == nil && n >= 0
 }
 
-// brakeEvery is after how many events the generator calls brake.
+// brakeEvery is the number of events between two calls of brake.
 const brakeEvery = 1000
 
-// stream writes events until there are so many keys. Every brakeEvery events
+// stream writes events until there are that many keys. After every brakeEvery events
 // it calls brake, which may wait.
 func (l *load) stream(ctx context.Context, keys int, brake func(context.Context) error) error {
 	written := func(r *kgo.Record, err error) {
@@ -169,7 +168,7 @@ func (l *load) failed(err error) {
 	l.fail.CompareAndSwap(nil, &err)
 }
 
-// pace returns a brake for so many events a second.
+// pace returns a brake for that many events a second.
 func (l *load) pace(rate int) func(context.Context) error {
 	began, from := time.Now(), l.events
 	return func(ctx context.Context) error {
@@ -178,9 +177,9 @@ func (l *load) pace(rate int) func(context.Context) error {
 	}
 }
 
-// A backlog is written events that no consumer sees yet, because the
-// transaction they are in is open. One request releases it: the app that is
-// measured then finds all of it, and the generator is at rest.
+// A backlog has written events that no consumer can read, because their transaction
+// is open. release commits it with one request: the measured app then finds all of
+// it, and the generator is idle.
 type backlog struct {
 	l      *load
 	client *kgo.Client
@@ -188,11 +187,11 @@ type backlog struct {
 	events int
 }
 
-// backlogTimeout is how long hold may take to write a backlog, and release to
-// commit it: the most that brokers allow.
+// backlogTimeout limits the time to write a backlog and commit it: the maximum of
+// brokers.
 const backlogTimeout = 15 * time.Minute
 
-// hold writes a backlog of n events; release or drop it.
+// hold writes a backlog of n events, for release or drop.
 func (l *load) hold(ctx context.Context, n int) (*backlog, error) {
 	client, err := kgo.NewClient(append(l.options(), kgo.TransactionalID(l.topic+"-load"), kgo.TransactionTimeout(backlogTimeout))...)
 	if err != nil {
@@ -243,7 +242,7 @@ func (b *backlog) release(ctx context.Context) error {
 	return nil
 }
 
-// endOffsets are the ends of all partitions now.
+// endOffsets returns the current ends of all partitions.
 func (l *load) endOffsets() []int64 {
 	ends := make([]int64, l.partitions)
 	for p := range ends {

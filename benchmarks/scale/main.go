@@ -52,11 +52,11 @@ type settings struct {
 	idleKeys  int
 }
 
-// parts in the order they are run in.
+// parts in the order of a run.
 var parts = []string{"live-keys", "workers", "rebalance", "idle"}
 
-// largeKeys is the number of keys above which a size is measured once,
-// whatever -rounds says: a round at 50 million takes some ten minutes.
+// largeKeys is the number of keys above which a size is measured once, independent of
+// -rounds: a round with 50 million takes some ten minutes.
 const largeKeys = 10_000_000
 
 func main() {
@@ -136,20 +136,20 @@ func (s settings) validate() error {
 	return errors.Join(errs...)
 }
 
-// parseNumbers reads a list of numbers; err, if there is one, is kept.
+// parseNumbers reads a list of numbers; it returns err if that is set.
 func parseNumbers(name, list string, err error) ([]int, error) {
 	var numbers []int
 	for _, text := range strings.Split(list, ",") {
 		n, e := strconv.Atoi(text)
 		if e != nil {
-			err = errors.Join(err, fmt.Errorf("%s: %q is no number", name, text))
+			err = errors.Join(err, fmt.Errorf("%s: %q is not a number", name, text))
 		}
 		numbers = append(numbers, n)
 	}
 	return numbers, err
 }
 
-// shape is how an app is spread out.
+// shape has the numbers of processes, workers and partitions of an app.
 type shape struct {
 	Processes  int
 	Workers    int // of each process
@@ -158,13 +158,13 @@ type shape struct {
 
 func (s shape) String() string { return fmt.Sprintf("%dx%dx%d", s.Processes, s.Workers, s.Partitions) }
 
-// parseShapes reads a list of shapes; err, if there is one, is kept.
+// parseShapes reads a list of shapes; it returns err if that is set.
 func parseShapes(name, list string, err error) ([]shape, error) {
 	var shapes []shape
 	for _, text := range strings.Split(list, ",") {
 		var s shape
 		if _, e := fmt.Sscanf(text, "%dx%dx%d", &s.Processes, &s.Workers, &s.Partitions); e != nil || min(s.Processes, s.Workers, s.Partitions) < 1 {
-			err = errors.Join(err, fmt.Errorf("%s: %q is no processes x workers x partitions, such as 2x1x24", name, text))
+			err = errors.Join(err, fmt.Errorf("%s: %q is malformed, want processes x workers x partitions, such as 2x1x24", name, text))
 		}
 		shapes = append(shapes, s)
 	}

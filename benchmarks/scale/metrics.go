@@ -12,8 +12,8 @@ import (
 	dto "github.com/prometheus/client_model/go"
 )
 
-// quantile estimates a quantile of one of the process's histograms, of all it
-// has seen since its start, in the histogram's unit.
+// quantile estimates a quantile of one of the process's histograms since its start,
+// in the histogram's unit.
 func quantile(m program.Metrics, name string, q float64) (float64, error) {
 	all := m[name].GetMetric()
 	if len(all) != 1 {
@@ -22,8 +22,8 @@ func quantile(m program.Metrics, name string, q float64) (float64, error) {
 	return quantileOf(all[0].GetHistogram(), q)
 }
 
-// quantileOf takes values to be spread evenly within a bucket, as Prometheus'
-// histogram_quantile does.
+// quantileOf assumes that values are evenly distributed in a bucket, like Prometheus'
+// histogram_quantile.
 func quantileOf(h *dto.Histogram, q float64) (float64, error) {
 	rank := q * float64(h.GetSampleCount())
 	var lower, below float64

@@ -9,7 +9,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 )
 
-// TestQuantileOf: 50 values up to 1, 40 more up to 2, 10 beyond 4.
+// TestQuantileOf: 50 values up to 1, 40 more up to 2, 10 above 4.
 func TestQuantileOf(t *testing.T) {
 	h := &dto.Histogram{SampleCount: new(uint64(100))}
 	for _, b := range []struct {

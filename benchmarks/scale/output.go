@@ -12,14 +12,14 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// A reader reads an app's output as its users do, read_committed, and counts
-// every key it finds. It deletes what it has read, so that the output needs
-// disk only for the rest. It is for one goroutine.
+// A reader reads an app's output read_committed and counts every key. It deletes the
+// records that it has read, so that the output needs little disk. Only one goroutine
+// may use it.
 type reader struct {
 	client *kgo.Client
 	admin  *kadm.Client
 	topic  string
-	next   map[int32]int64 // offset behind the last record or marker that was read
+	next   map[int32]int64 // offset after the last record or control record that was read
 	found  tally
 }
 
@@ -38,7 +38,7 @@ func newReader(seeds []string, topic string, partitions int) (*reader, error) {
 
 func (r *reader) close() { r.client.Close() }
 
-// catchUp reads up to what is committed now.
+// catchUp reads to the current end of the committed records.
 func (r *reader) catchUp(ctx context.Context) error {
 	listed, err := r.admin.ListCommittedOffsets(ctx, r.topic)
 	if err == nil {
@@ -66,7 +66,7 @@ func (r *reader) catchUp(ctx context.Context) error {
 	return nil
 }
 
-// purge deletes what was read.
+// purge deletes the records that were read.
 func (r *reader) purge(ctx context.Context) error { return deleteBelow(ctx, r.admin, r.topic, r.next) }
 
 // deleteBelow deletes the records of a topic below offsets, by partition.
@@ -85,7 +85,7 @@ func deleteBelow(ctx context.Context, admin *kadm.Client, topic string, offsets 
 		err = resp.Error()
 	}
 	if err != nil {
-		return fmt.Errorf("delete what was read of %s: %w", topic, err)
+		return fmt.Errorf("delete the read records of %s: %w", topic, err)
 	}
 	return nil
 }
@@ -94,7 +94,7 @@ func deleteBelow(ctx context.Context, admin *kadm.Client, topic string, offsets 
 type tally struct {
 	bits     []uint64
 	distinct int
-	repeated int // records with a key that was there before
+	repeated int // records with a repeated key
 	foreign  int // records with a foreign key
 }
 
@@ -116,7 +116,7 @@ func (t *tally) add(key []byte) {
 	t.distinct++
 }
 
-// check compares with the keys that were sent, numbered from 0.
+// check compares the tally with the sent keys, numbered from 0.
 func (t *tally) check(keys int) error {
 	inside := 0
 	for n := range keys {

@@ -15,15 +15,15 @@ import (
 	"oncebus/processor/kafkatest/program"
 )
 
-// What happens to the last process of an app.
+// Events of the last process of an app.
 const (
 	processStarts = "start"
 	processStops  = "stop (SIGTERM)"
 	processDies   = "kill -9"
 )
 
-// move is one rebalance. Silence is the longest gap between two commits of a
-// partition in which input waits, in milliseconds.
+// move has the measurements of one rebalance. Silence is the longest time between two
+// commits of a partition with waiting input, in milliseconds.
 type move struct {
 	Event    string
 	Balanced float64 // seconds until all tasks run
@@ -32,14 +32,13 @@ type move struct {
 	Others   float64 // longest silence of a task that did not move, ms
 }
 
-// balancedPause is how long the traffic is watched after a rebalance.
+// balancedPause is how long the traffic is measured after a rebalance.
 const balancedPause = 3 * time.Second
 
 // errEnough ends the traffic.
 var errEnough = errors.New("enough traffic")
 
-// measureRebalances lets the last process of an app come and go while events
-// flow.
+// measureRebalances starts and ends the last process of an app while events arrive.
 func measureRebalances(ctx context.Context, b *bed) (moves []move, err error) {
 	a, err := b.newApp(ctx, "rebalance", b.s.rebalance, true, manyKeys)
 	if err != nil {
@@ -75,7 +74,7 @@ func measureRebalances(ctx context.Context, b *bed) (moves []move, err error) {
 	return moves, errors.Join(err, a.verify(ctx))
 }
 
-// traffic streams events at a rate until the function it returns is called.
+// traffic streams events at a rate until the returned function is called.
 func (a *app) traffic(ctx context.Context, rate int) (stop func() error) {
 	enough := make(chan struct{})
 	var running sync.WaitGroup
@@ -102,8 +101,7 @@ func (a *app) traffic(ctx context.Context, rate int) (stop func() error) {
 	}
 }
 
-// cycles starts, stops, starts and kills the last process, as often as
-// the flag says.
+// cycles starts, stops, starts and kills the last process, as often as the flag says.
 func (a *app) cycles(ctx context.Context, stay []*program.Process) (moves []move, err error) {
 	for n := range a.s.cycles {
 		var comes *program.Process
@@ -120,7 +118,7 @@ func (a *app) cycles(ctx context.Context, stay []*program.Process) (moves []move
 	return moves, nil
 }
 
-// move lets the process come or go; it returns the one that came.
+// move starts or ends the process; it returns a started one.
 func (a *app) move(ctx context.Context, event string, stay []*program.Process, goes *program.Process) (m move, comes *program.Process, err error) {
 	m.Event = event
 	var moved []int
@@ -165,7 +163,7 @@ func (a *app) move(ctx context.Context, event string, stay []*program.Process, g
 	return m, comes, err
 }
 
-// silences separates the moved partitions' gaps from the others'.
+// silences separates the gaps of moved partitions from the others'.
 func (m *move) silences(gaps []float64, moved []int) {
 	var silent []float64
 	for p, gap := range gaps {

@@ -16,10 +16,10 @@ const mib = 1 << 20
 func (r *result) report() error {
 	var b strings.Builder
 	if !r.Complete {
-		b.WriteString("**This run ended early with an error. What follows was measured before.**\n\n")
+		b.WriteString("**This run ended early with an error. The results before the error follow.**\n\n")
 	}
-	fmt.Fprintf(&b, "The program itself (go build ./cmd/oncebus) with its defaults but for what is said here: commit interval %v, flush age %v, session timeout %v. Signals of about 230 bytes in prepartitioned topics, %d %% duplicates, %d %% of them of keys from anywhere in the window. "+
-		"A backlog is written into an open transaction and released at once, so that the generator is at rest while a rate is taken. Every output was read back: each key once, no other, no dead letter.\n\n",
+	fmt.Fprintf(&b, "The program (go build ./cmd/oncebus) with its defaults, except for these: commit interval %v, flush age %v, session timeout %v. Signals of about 230 bytes in prepartitioned topics, %d %% duplicates, %d %% of them of keys from anywhere in the window. "+
+		"A backlog is written into an open transaction and released at once, so that the generator is idle while a rate is measured. Every output was read back: each key once, no other, no dead letter.\n\n",
 		r.s.commitInterval, r.s.flushAge, r.s.sessionTimeout, r.s.duplicates, r.s.old)
 	if sizes := r.sizes(); len(sizes) > 0 {
 		r.liveTables(&b, sizes)
@@ -82,7 +82,7 @@ func (r *result) liveTables(b *strings.Builder, sizes []size) {
 	b.WriteString("\n")
 }
 
-// span says between which numbers of keys a size was measured.
+// span formats the numbers of keys between which a size was measured.
 func (s size) span() string {
 	return fmt.Sprintf("%s to %s", millions(s.Keys), millions(s.runs[0].Horizon))
 }
@@ -90,7 +90,7 @@ func (s size) span() string {
 func growing(r liveRun) drainRun  { return r.Growing }
 func expiring(r liveRun) drainRun { return r.Expiring }
 
-// rates are k events/s, with the slowest and the fastest fifth.
+// rates formats k events/s, with the slowest and the fastest fifth.
 func rates(s size, of func(liveRun) drainRun) string {
 	return fmt.Sprintf("%.0f (%.0f to %.0f)", s.of(func(r liveRun) float64 { return of(r).Rate }).Median/1e3,
 		s.of(func(r liveRun) float64 { return of(r).Slices.Low }).Low/1e3, s.of(func(r liveRun) float64 { return of(r).Slices.High }).High/1e3)
@@ -103,7 +103,7 @@ func spread(format string, s bench.Spread) string {
 	return fmt.Sprintf(format+" ("+format+" to "+format+")", s.Median, s.Low, s.High)
 }
 
-// dash writes a figure, or a dash without one.
+// dash formats a figure, or returns a dash without one.
 func dash(format string, v float64) string {
 	if v == 0 {
 		return "-"
@@ -111,7 +111,7 @@ func dash(format string, v float64) string {
 	return fmt.Sprintf(format, v)
 }
 
-// extrapolation returns the cost of one more key, and of a billion keys.
+// extrapolation writes the cost of one more key, and of a billion keys.
 func extrapolation(b *strings.Builder, sizes []size) {
 	var keys []int
 	for _, s := range sizes {
@@ -144,7 +144,7 @@ func extrapolation(b *strings.Builder, sizes []size) {
 	b.WriteString("\n")
 }
 
-// rounds gathers what a shape measured in all rounds.
+// rounds returns the measurements of a shape in all rounds.
 func (r *result) rounds(sh shape, figure func(drainRun) float64) bench.Spread {
 	var values []float64
 	for _, run := range r.Shapes {
@@ -222,7 +222,7 @@ func (r *result) goalTable(b *strings.Builder) {
 	}
 }
 
-// charts are the plots, by the end of their file's name.
+// charts returns the plots, by the suffix of their file's name.
 func (r *result) charts() map[string]bench.Chart {
 	charts := map[string]bench.Chart{}
 	if sizes := r.sizes(); len(sizes) > 0 {

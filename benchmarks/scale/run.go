@@ -12,11 +12,11 @@ import (
 	"oncebus/processor/kafkatest/program"
 )
 
-// result is what is written as JSON.
+// result is written as JSON.
 type result struct {
 	Machine    bench.Machine
 	Command    string
-	Complete   bool // every part that was requested ran to its end, and every output was right
+	Complete   bool // every requested part is complete, and every output was correct
 	LiveKeys   []liveRun
 	Shapes     []shapeRun
 	Rebalances []move
@@ -29,8 +29,8 @@ type result struct {
 // progress prints a line on the terminal.
 func progress(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }
 
-// run measures the parts that were requested and reports them; also the
-// complete parts when one fails.
+// run measures the requested parts and reports them; if one fails, it reports the
+// complete ones.
 func run(ctx context.Context, s settings) (err error) {
 	r := result{Machine: bench.ThisMachine(), Command: bench.Command("scale"), s: s}
 	broker, err := bench.StartBroker(ctx, "scale")

@@ -65,7 +65,7 @@ func TestGapsCountOnlyWhileInputWaits(t *testing.T) {
 	for _, look := range []struct{ ms, committed, end int }{
 		{0, 0, 0}, {50, 0, 10}, {80, 0, 10}, // waits from 50 on
 		{120, 4, 10}, {170, 10, 10}, // 70 ms, then 50 ms
-		{900, 10, 10}, {910, 10, 12}, {930, 12, 12}, // nothing waited; then 20 ms
+		{900, 10, 10}, {910, 10, 12}, {930, 12, 12}, // no input waited; then 20 ms
 	} {
 		g.see(at(look.ms), []int64{int64(look.committed)}, []int64{int64(look.end)})
 	}
@@ -98,7 +98,7 @@ func TestTallyFindsWhatIsWrong(t *testing.T) {
 		{name: "one missing", ids: []int{0, 2}, want: "1 of 3 keys are missing"},
 		{name: "one twice", ids: []int{0, 1, 1, 2}, want: "1 records repeat"},
 		{name: "one that was not sent", ids: []int{0, 1, 2, 70}, want: "1 records were never sent"},
-		{name: "one of somebody else", ids: []int{0, 1, 2}, more: "hello", want: "1 records were never sent"},
+		{name: "a foreign key", ids: []int{0, 1, 2}, more: "hello", want: "1 records were never sent"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var found tally
@@ -110,7 +110,7 @@ func TestTallyFindsWhatIsWrong(t *testing.T) {
 			}
 			err := found.check(3)
 			if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
-				t.Errorf("check says %v, want %q", err, c.want)
+				t.Errorf("check returned %v, want %q", err, c.want)
 			}
 		})
 	}
@@ -146,7 +146,7 @@ func TestPaceWaitsForTheEventsThatAreDue(t *testing.T) {
 	}
 }
 
-// liveRunOf is a run in which every goal is met, but for what change breaks.
+// liveRunOf returns a run that meets every goal, except for those that change breaks.
 func liveRunOf(keys int, change func(*liveRun)) liveRun {
 	m := drainRun{Rate: 200_000, Slices: bench.Spread{Median: 1, Low: 1, High: 1}}
 	r := liveRun{

@@ -46,10 +46,11 @@ func (c spec) start(ctx context.Context) (*program.Process, error) {
 	return program.Start(c.app+" "+c.instance, cmd, c.log)
 }
 
-// readyMax is how long a process may take to get ready: a rebuild of 100 million keys at a quarter of the rate that is requested.
+// readyMax limits the time until a process is ready: a rebuild of 100 million keys at
+// a quarter of the required rate.
 const readyMax = 15 * time.Minute
 
-// why returns what services say about themselves, for an error.
+// why returns the state and the log of services, for an error.
 func why(ctx context.Context, services []*program.Process) string {
 	var parts []string
 	for _, s := range services {
@@ -62,7 +63,7 @@ func why(ctx context.Context, services []*program.Process) string {
 	return strings.Join(parts, "\n")
 }
 
-// The metrics that are used here.
+// The metrics that this package uses.
 const (
 	metricHeap     = "go_memstats_heap_alloc_bytes"
 	metricRecent   = "oncebus_state_recent_rows"
@@ -101,7 +102,7 @@ func tasks(ctx context.Context, s *program.Process) ([]int, error) {
 	return partitions, nil
 }
 
-// end kills whatever still runs. Stopping and killing twice does no harm.
+// end kills all services that still run; a stopped service is skipped.
 func end(services ...*program.Process) error {
 	var errs []error
 	for _, s := range services {

@@ -16,11 +16,11 @@ import (
 )
 
 const (
-	// watchEvery is the resolution of a watch: how often it sends a request to the
+	// watchEvery is the resolution of a watch: the interval of its requests to the
 	// group's coordinator.
 	watchEvery = 10 * time.Millisecond
-	// standstillMax is how long nothing may be committed, while input waits,
-	// before a run fails: longer than any timeout of the group.
+	// standstillMax is how long no event may be committed, while input waits, before
+	// a run fails: longer than all timeouts of the group.
 	standstillMax = 2 * time.Minute
 )
 
@@ -37,11 +37,11 @@ type watch struct {
 	samples   []sample
 	gaps      *gaps
 	err       error
-	changed   chan struct{} // closed at the next look
+	changed   chan struct{} // closed after the next sample
 }
 
-// sample is how many events were committed at a time. Offsets stand for
-// events: an input has a marker besides for each partition of a backlog.
+// sample is the number of committed events at a time. It counts offsets: the input
+// has also one marker in each partition of a backlog.
 type sample struct {
 	at     time.Time
 	events int64
@@ -65,7 +65,7 @@ func startWatch(ctx context.Context, admin *kadm.Client, group string, l *load) 
 	return w
 }
 
-// look takes one sample; false when there will be no more.
+// look takes one sample; it returns false if the watch has ended.
 func (w *watch) look(ctx context.Context) bool {
 	ends := w.load.endOffsets() // read end offsets first, so that the backlog is not overstated
 	offsets, err := w.admin.FetchOffsets(ctx, w.group)
@@ -95,7 +95,7 @@ func (w *watch) look(ctx context.Context) bool {
 	return true
 }
 
-// reset forgets samples and gaps, so that a measurement begins.
+// reset drops samples and gaps at the start of a measurement.
 func (w *watch) reset() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -109,7 +109,7 @@ func (w *watch) offsets() []int64 {
 	return slices.Clone(w.committed)
 }
 
-// total is how many events are committed.
+// total returns the number of committed events.
 func (w *watch) total() (sum int64) {
 	for _, o := range w.offsets() {
 		sum += o
@@ -117,7 +117,7 @@ func (w *watch) total() (sum int64) {
 	return sum
 }
 
-// waiting is how many events are not committed yet.
+// waiting returns the number of events that are not committed.
 func (w *watch) waiting() (sum int64) {
 	committed := w.offsets()
 	for p, end := range w.load.endOffsets() {
@@ -126,8 +126,8 @@ func (w *watch) waiting() (sum int64) {
 	return sum
 }
 
-// await waits, look by look, until holds does. It gives up when the services
-// end, or when nothing is committed for standstillMax.
+// await waits, after each sample, until holds returns true. It fails when the
+// services end, or when no event is committed for standstillMax.
 func (w *watch) await(ctx context.Context, services []*program.Process, holds func() bool) error {
 	last, since := w.total(), time.Now()
 	for !holds() {
@@ -150,13 +150,13 @@ func (w *watch) await(ctx context.Context, services []*program.Process, holds fu
 		if now := w.total(); now != last {
 			last, since = now, time.Now()
 		} else if time.Since(since) > standstillMax {
-			return fmt.Errorf("nothing was committed for %v, %d events wait: %s", standstillMax, w.waiting(), why(ctx, services))
+			return fmt.Errorf("no event was committed for %v, %d events wait: %s", standstillMax, w.waiting(), why(ctx, services))
 		}
 	}
 	return nil
 }
 
-// drained waits until all that is visible is committed.
+// drained waits until all visible events are committed.
 func (w *watch) drained(ctx context.Context, services ...*program.Process) error {
 	return w.await(ctx, services, func() bool { return w.waiting() == 0 })
 }
@@ -184,12 +184,12 @@ func (w *watch) rates(from, to sample, n int) []float64 {
 	return rates
 }
 
-// rate is in events a second.
+// rate returns the rate in events a second.
 func rate(from, to sample) float64 {
 	return float64(to.events-from.events) / to.at.Sub(from.at).Seconds()
 }
 
-// newest is the last sample.
+// newest returns the last sample.
 func (w *watch) newest() sample {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -199,11 +199,11 @@ func (w *watch) newest() sample {
 	return w.samples[len(w.samples)-1]
 }
 
-// gaps are the times between two commits of a partition while input waits in
-// it, beginning with the wait for the first one.
+// gaps has the times between two commits of a partition while input waits in it,
+// including the wait for the first commit.
 type gaps struct {
 	last    []int64
-	since   []time.Time // zero: nothing waits
+	since   []time.Time // zero: no input waits
 	longest []time.Duration
 	all     []float64 // milliseconds
 }
@@ -212,7 +212,7 @@ func newGaps(partitions int) *gaps {
 	return &gaps{last: make([]int64, partitions), since: make([]time.Time, partitions), longest: make([]time.Duration, partitions)}
 }
 
-// see takes in where each partition is committed and where it ends.
+// see records the committed and the end offset of each partition.
 func (g *gaps) see(now time.Time, committed, ends []int64) {
 	for p := range committed {
 		waits := ends[p] > committed[p]
@@ -241,8 +241,8 @@ type gapFigures struct {
 	Median, Longest float64
 }
 
-// Stall is by how much the longest gap is longer than usual: a commit interval
-// and the commit itself lie between two commits anyway.
+// Stall is the difference of the longest gap and the median: a commit interval and
+// the commit are part of every gap.
 func (g gapFigures) Stall() float64 { return g.Longest - g.Median }
 
 func (w *watch) gapFigures() gapFigures {
@@ -255,8 +255,8 @@ func (w *watch) gapFigures() gapFigures {
 	return gapFigures{bench.Percentile(sorted, 50), sorted[len(sorted)-1]}
 }
 
-// longestGaps returns the longest gap of each partition, in milliseconds,
-// those included that last.
+// longestGaps returns the longest gap of each partition, in milliseconds, including
+// current ones.
 func (w *watch) longestGaps() []float64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -270,7 +270,7 @@ func (w *watch) longestGaps() []float64 {
 	return longest
 }
 
-// firstAbove is when more events than so many were first seen committed.
+// firstAbove returns the time of the first sample with more than events committed.
 func (w *watch) firstAbove(events int64) time.Time {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -15,7 +15,7 @@ type shapeRun struct {
 	Rate  drainRun
 }
 
-// manyKeys is a horizon for apps in which nothing is to expire.
+// manyKeys is a horizon for apps in which no key must expire.
 const manyKeys = 1 << 30
 
 // measureShapes runs every shape in each round.

@@ -1,4 +1,4 @@
-// Command state compares the state store at size with a plain Badger with a
+// Command state compares a large state store with a plain Badger with a
 // row for every key, both in the same run and through the same loop.
 //
 //	go run ./benchmarks/state -keys 10000000
@@ -10,11 +10,11 @@
 // Kafka.
 //
 // Invariants:
-//   - Every phase is a process of its own, so that CPU time and memory belong to
+//   - Every phase is a separate process, so that CPU time and memory belong to
 //     one engine.
 //   - Both engines get the same rows in the same order.
 //
-// What looks wrong but is not:
+// What looks wrong:
 //   - CPU time comes from getrusage, not from /proc: its resolution is finer than
 //     10 ms.
 package main

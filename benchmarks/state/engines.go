@@ -61,8 +61,8 @@ func (e *runs) positions() (at []int64) {
 	return at
 }
 
-// idle waits until the runs of all stores stay as they are. Rows below the
-// flush size stay in memory: a running task has them there too.
+// idle waits until background work of all stores has ended. Rows below the flush size
+// stay in memory, as in a running task.
 func (e *runs) idle() error {
 	look := time.NewTicker(100 * time.Millisecond)
 	defer look.Stop()
@@ -80,9 +80,9 @@ func (e *runs) idle() error {
 	return nil
 }
 
-// rows is Badger with an entry for each row, one database a task, tuned for
-// it: values inline, no compression, no cache, one long-lived read
-// transaction, writes not synced and handed over asynchronously, in order.
+// rows is Badger with an entry for each row, one database a task, tuned for that:
+// values inline, no compression, no cache, one long-lived read transaction, and
+// asynchronous, unsynced writes in order.
 type rows struct {
 	tasks []*rowsTask
 }

@@ -86,8 +86,8 @@ func run(ctx context.Context, set settings, out string, w io.Writer) (err error)
 	return rep.write(out)
 }
 
-// measure runs all phases of one engine: a load of writes alone, a load with
-// look-ups that is killed when done, and the open after the kill.
+// measure runs all phases of one engine: a load with writes only, a load with
+// look-ups that is killed at its end, and the open after the kill.
 func measure(ctx context.Context, engine string, set settings, w io.Writer) (result, error) {
 	set.Engine = engine
 	res := result{Engine: engine}
@@ -116,8 +116,8 @@ func measure(ctx context.Context, engine string, set settings, w io.Writer) (res
 	return res, os.RemoveAll(set.Dir)
 }
 
-// child runs a phase in a process of its own, reads the one line it prints
-// into v, and kills it with SIGKILL: it gets no chance to close its files.
+// child runs a phase in a separate process, reads its one line of output into v, and
+// kills it with SIGKILL, so that it cannot close its files.
 func child(ctx context.Context, phase string, set settings, v any) error {
 	exe, err := os.Executable()
 	if err != nil {
@@ -143,10 +143,10 @@ func child(ctx context.Context, phase string, set settings, v any) error {
 	waitErr := cmd.Wait()
 	status, _ := cmd.ProcessState.Sys().(syscall.WaitStatus)
 	if err == nil && status.Signal() == syscall.SIGKILL && ctx.Err() == nil {
-		return nil // it has done its work, and that it was killed is as it should be
+		return nil // the phase is complete, and the kill is intended
 	}
 	return fmt.Errorf("phase %s: %w", phase, errors.Join(err, waitErr))
 }
 
-// phaseEnv tells a test binary that it is a child of the benchmark.
+// phaseEnv makes a test binary a child of the benchmark.
 const phaseEnv = "ONCEBUS_STATE_BENCHMARK_PHASE"

@@ -10,7 +10,7 @@ import (
 	"go.uber.org/goleak"
 )
 
-// TestMain lets the test binary be the child that the benchmark starts.
+// TestMain makes the test binary the child, if the benchmark started it as one.
 func TestMain(m *testing.M) {
 	if os.Getenv(phaseEnv) != "" {
 		main()
@@ -19,7 +19,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// TestSmall runs the whole benchmark at a small size.
+// TestSmall runs the whole benchmark with few keys.
 func TestSmall(t *testing.T) {
 	out := t.TempDir()
 	var text strings.Builder

@@ -16,7 +16,7 @@ import (
 	"oncebus/processor/kafkatest/program"
 )
 
-// engine is a way to keep rows. Every task is used by one goroutine.
+// engine stores rows. Only one goroutine uses a task.
 type engine interface {
 	get(task int, d *dedup.Digest) (bool, error)
 	put(task int, row *dedup.Row) error
@@ -24,11 +24,11 @@ type engine interface {
 	apply(task int, position int64) error
 	// positions returns the durable position of each task.
 	positions() []int64
-	// idle waits until no background work is left to be charged.
+	// idle waits until no background work remains that would be measured.
 	idle() error
 }
 
-// loaded is what the load phase measures.
+// loaded has the measurements of the load phase.
 type loaded struct {
 	CPUMicros     float64 // user and system time of the process, for each key
 	WallSeconds   float64
@@ -41,11 +41,11 @@ type loaded struct {
 	DiskBytes     uint64
 }
 
-// latencies are of single look-ups, in nanoseconds, without the clock's own
-// cost.
+// latencies of single look-ups, in nanoseconds, without the cost of reading the
+// clock.
 type latencies struct{ Mean, P50, P99, P999 float64 }
 
-// opened is what the open phase measures.
+// opened has the measurements of the open phase.
 type opened struct {
 	Seconds    float64 // all tasks, one after the other
 	RowsBehind int64   // applied before the kill and not durable
@@ -61,7 +61,7 @@ func runPhase(phase string, set settings, out io.Writer) error {
 	case "open":
 		v, err = open(set)
 	default:
-		err = fmt.Errorf("no phase %q", phase)
+		err = fmt.Errorf("unknown phase %q", phase)
 	}
 	if err != nil {
 		return err
@@ -79,8 +79,8 @@ func openEngine(set settings) (engine, error) {
 	return openRuns(set.Dir, set.Tasks, set.Flush)
 }
 
-// rowOf returns row n of a task: uniform digest, event time and offset as an
-// app would have them.
+// rowOf returns row n of a task, with a uniform digest, and event time and offset
+// like those of an app.
 func rowOf(task, n int) dedup.Row {
 	return dedup.Row{
 		Digest: digestOf(uint64(task)<<40 | uint64(n)),
@@ -136,7 +136,7 @@ func load(set settings) (*loaded, error) {
 	var mem runtime.MemStats
 	runtime.ReadMemStats(&mem)
 	l.GoHeap = mem.HeapAlloc
-	if u, err := program.UsageOf(os.Getpid()); err == nil { // else not on Linux: the report then shows 0
+	if u, err := program.UsageOf(os.Getpid()); err == nil { // an error means not Linux: the report then has 0
 		l.Anonymous, l.ResidentTotal = uint64(u.RSSAnon), uint64(u.RSS)
 	}
 	disk, err := bench.DiskBytes(set.Dir)
@@ -160,7 +160,7 @@ func transaction(e engine, set settings, task, from, to int) error {
 	return e.apply(task, int64(to))
 }
 
-// timeGets times look-ups of random rows, one by one.
+// timeGets measures look-ups of random rows, one by one.
 func timeGets(e engine, set settings, pick func(*rand.Rand) (task, n int), want bool) (latencies, error) {
 	r := rand.New(rand.NewPCG(1, 2))
 	clock := clockCost()
@@ -182,7 +182,7 @@ func timeGets(e engine, set settings, pick func(*rand.Rand) (task, n int), want 
 	return latencies{sum / float64(len(took)), at(.5), at(.99), at(.999)}, nil
 }
 
-// clockCost returns what reading the clock adds to a measured time.
+// clockCost returns the time that reading the clock adds to a measurement.
 func clockCost() float64 {
 	took := make([]float64, 10_001)
 	for i := range took {
@@ -193,8 +193,8 @@ func clockCost() float64 {
 	return took[len(took)/2]
 }
 
-// open opens what a killed load left and checks that what it says is durable
-// is there.
+// open opens the stores of a killed load and checks that the durable rows are in
+// them.
 func open(set settings) (*opened, error) {
 	began := time.Now()
 	e, err := openEngine(set)

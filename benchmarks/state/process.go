@@ -18,12 +18,12 @@ func cpuTime() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// watchAnonymous samples the anonymous memory from now on and returns a
-// function that tells the peak.
+// watchAnonymous samples the anonymous memory from now on and returns a function that
+// returns the peak.
 func watchAnonymous() func() uint64 {
 	var peak atomic.Uint64
 	sample := time.NewTicker(50 * time.Millisecond)
-	go func() { // lives as long as the phase's process
+	go func() { // ends with the phase's process
 		for ; ; <-sample.C {
 			if u, err := program.UsageOf(os.Getpid()); err == nil {
 				peak.Store(max(peak.Load(), uint64(u.RSSAnon)))

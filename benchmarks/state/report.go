@@ -25,12 +25,12 @@ type machineInfo struct {
 	Cores int
 	OS    string
 	Go    string
-	// Load is the machine's load average of a minute before the benchmark
-	// began: other work blurs times, CPU for each key least.
+	// Load is the machine's load average of the minute before the benchmark: other
+	// work affects times most, CPU for each key least.
 	Load string
 }
 
-// result is what was measured of one engine.
+// result has the measurements of one engine.
 type result struct {
 	Engine         string
 	WriteCPUMicros float64 // CPU for each key, loading without look-ups
@@ -63,7 +63,7 @@ func (r report) markdown() string {
 	fmt.Fprintf(&b, "Command: `go run ./benchmarks/state -keys %d -tasks %d -txn %d`. Machine: %s, %d cores, %s, %s; load average before the start %s.\n\n",
 		r.Keys, r.Tasks, r.Txn, r.Machine.CPU, r.Machine.Cores, r.Machine.OS, r.Machine.Go, r.Machine.Load)
 	fmt.Fprintf(&b, "%d tasks in one process with a store each, transactions of %d rows, 16-byte uniform digests, one inserting goroutine. "+
-		"CPU is user and system time of the process, background work until it rests included. "+
+		"CPU is user and system time of the process, including background work until it ends. "+
 		"Packed runs sync every write; the row for each key does not.\n\n", r.Tasks, r.Txn)
 	b.WriteString("| | packed runs | a Badger row for each key | ratio |\n| --- | --- | --- | --- |\n")
 	runs, rows := r.Results[0], r.Results[1]

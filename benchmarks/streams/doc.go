@@ -9,7 +9,7 @@
 //   - A directory with jars or classes exists only complete: a build that fails
 //     leaves none behind.
 //
-// What looks wrong but is not:
+// What looks wrong:
 //   - The JVM's temporary directory is inside the state directory. RocksDB
 //     extracts its library there at every start, and it goes with the state.
 package streams

@@ -19,19 +19,19 @@ import (
 	"oncebus/benchmarks/internal/bench"
 )
 
-// Store is the kind of store that holds what was seen.
+// Store is a kind of store for the keys.
 type Store string
 
-// The stores of Kafka Streams that deduplicators are written with.
+// The stores of Kafka Streams that deduplicators use.
 const (
 	KeyValue Store = "key-value"
 	Window   Store = "window"
 )
 
-// heapMiB is the Java heap. State is in RocksDB, outside of it.
+// heapMiB is the Java heap. The state is in RocksDB, outside of the heap.
 const heapMiB = 1024
 
-// dependencyPlugin is the Maven goal that gathers the jars, pinned so that a cold and a warm machine do the same.
+// dependencyPlugin is the Maven goal that collects the jars, with a pinned version.
 const dependencyPlugin = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
 
 //go:embed pom.xml
@@ -46,8 +46,8 @@ type App struct {
 	classPath string
 }
 
-// Build fetches the jars through Maven and compiles the deduplicator, both
-// into the user's cache directory and only if they are not there yet.
+// Build fetches the jars with Maven and compiles the deduplicator into the user's
+// cache directory, unless they are there.
 func Build(ctx context.Context) (*App, error) {
 	java, err := tool("java")
 	if err != nil {
@@ -70,10 +70,11 @@ func Build(ctx context.Context) (*App, error) {
 	return &App{java: java, classPath: classes + string(filepath.ListSeparator) + jars}, nil
 }
 
-// Command is the deduplicator as the contender of a task, whose role does not
-// matter: with the group that a contender of one stage has.
+// Command returns the deduplicator as the contender of a task, with the group of a
+// contender of one stage. It ignores the task's role.
 func (a *App) Command(ctx context.Context, t bench.Task, store Store) (*exec.Cmd, error) {
-	// The JVM extracts RocksDB's library at every start: it goes where the state goes, and is removed with it.
+	// The JVM extracts RocksDB's library at every start: into the state directory,
+	// with which it is removed.
 	temp := filepath.Join(t.StateDir, "tmp")
 	if err := os.MkdirAll(temp, 0o755); err != nil {
 		return nil, err
@@ -92,8 +93,8 @@ func (a *App) Command(ctx context.Context, t bench.Task, store Store) (*exec.Cmd
 	return cmd, nil
 }
 
-// once makes a directory that exists only complete: fill works on one next to
-// it, which is renamed last. Of two that do so at the same time one wins.
+// once creates a directory that is always complete: fill works on one next to it,
+// which is renamed last. Of two concurrent calls one wins.
 func once(dir string, fill func(part string) error) error {
 	if _, err := os.Stat(dir); err == nil {
 		return nil
@@ -105,7 +106,7 @@ func once(dir string, fill func(part string) error) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = os.RemoveAll(part) }() // gone already if all went well
+	defer func() { _ = os.RemoveAll(part) }() // renamed already if all succeeded
 	if err := fill(part); err != nil {
 		return err
 	}
@@ -117,13 +118,13 @@ func once(dir string, fill func(part string) error) error {
 	return nil
 }
 
-// fetch lets Maven copy the jars.
+// fetch copies the jars with Maven.
 func fetch(ctx context.Context, to string) error {
 	mvn, err := exec.LookPath("mvn")
 	if err != nil {
 		return errors.New("this needs Maven (mvn) once, and it is not in PATH")
 	}
-	// Not in the directory itself, which is to hold jars only.
+	// Not in the directory itself, which must contain only jars.
 	project, err := os.MkdirTemp("", "oncebus-streams-")
 	if err != nil {
 		return err
@@ -149,7 +150,7 @@ func compile(ctx context.Context, jars, to string) error {
 	return quiet(exec.CommandContext(ctx, javac, "-Xlint:all", "-cp", jars, "-d", to, file))
 }
 
-// quiet runs a command whose output matters only if it fails.
+// quiet runs a command and returns its output only if it fails.
 func quiet(cmd *exec.Cmd) error {
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("%s: %w: %s", filepath.Base(cmd.Path), err, strings.TrimSpace(string(out)))
@@ -169,7 +170,7 @@ func tool(name string) (string, error) {
 	return path, nil
 }
 
-// digest names what is built after what it is built from.
+// digest returns a name for a build from its sources.
 func digest(of []byte) string {
 	sum := sha256.Sum256(of)
 	return hex.EncodeToString(sum[:6])

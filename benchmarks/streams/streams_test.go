@@ -21,12 +21,12 @@ import (
 // TestVersion compares the peer's version with the broker's.
 func TestVersion(t *testing.T) {
 	if want := "<artifactId>kafka-streams</artifactId>\n      <version>" + kafkatest.KafkaVersion + "</version>"; !bytes.Contains(pom, []byte(want)) {
-		t.Errorf("pom.xml does not hold %q", want)
+		t.Errorf("pom.xml does not contain %q", want)
 	}
 }
 
-// TestCommand looks at the settings of the Java program: everything it reads
-// in its source, and nothing else.
+// TestCommand compares the settings with those that the source of the Java program
+// reads.
 func TestCommand(t *testing.T) {
 	task := bench.Task{App: "a", Brokers: []string{"x:1", "y:2"}, Input: "in", Workers: 3, Commit: 20 * time.Millisecond, StateDir: t.TempDir()}
 	cmd, err := (&App{java: "java"}).Command(context.Background(), task, Window)
@@ -45,16 +45,16 @@ func TestCommand(t *testing.T) {
 	}
 	for _, name := range settings {
 		if !bytes.Contains(source, []byte(`setting("`+name+`")`)) {
-			t.Errorf("the program does not ask for %s", name)
+			t.Errorf("the program does not read %s", name)
 		}
 	}
-	asked := bytes.Count(source, []byte(`setting("`)) - 1 // the store again in an error's text
+	asked := bytes.Count(source, []byte(`setting("`)) - 1 // an error's text names the store too
 	if asked != len(settings) || len(slices.Compact(slices.Sorted(slices.Values(settings)))) != len(settings) {
-		t.Errorf("the program asks for %d settings and gets %v", asked, settings)
+		t.Errorf("the program reads %d settings and gets %v", asked, settings)
 	}
 }
 
-// TestOnce fills a directory that is to exist only complete.
+// TestOnce fills a directory that is always complete.
 func TestOnce(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "cache", "built")
 	broken := errors.New("broken")
@@ -68,7 +68,7 @@ func TestOnce(t *testing.T) {
 	for range 2 {
 		if err := once(dir, func(part string) error {
 			fills++
-			// Somebody else is faster.
+			// Another call is faster.
 			return errors.Join(os.WriteFile(filepath.Join(part, "mine"), nil, 0o600), os.MkdirAll(filepath.Join(dir, "theirs"), 0o755))
 		}); err != nil {
 			t.Fatal(err)
@@ -78,11 +78,11 @@ func TestOnce(t *testing.T) {
 		t.Errorf("filled %d times, the first one's file: %v", fills, err)
 	}
 	if left, err := filepath.Glob(filepath.Join(filepath.Dir(dir), "*")); err != nil || len(left) != 1 {
-		t.Errorf("next to the directory is left %v (%v)", left, err)
+		t.Errorf("next to the directory remains %v (%v)", left, err)
 	}
 }
 
-// TestTool says what is missing, and what to do.
+// TestTool: the error names the missing tool and the remedy.
 func TestTool(t *testing.T) {
 	t.Setenv("JAVA_HOME", t.TempDir())
 	if _, err := tool("javac"); err == nil || !errors.Is(err, exec.ErrNotFound) && !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), "JDK") {

@@ -13,18 +13,18 @@ import (
 	"oncebus/benchmarks/streams"
 )
 
-// contender is one that reads the input and writes an output.
+// contender is a program that reads the input and writes an output.
 type contender struct {
 	name   string
 	dedups bool
 	role   bench.Role
 	store  streams.Store // of Kafka Streams; empty for Go code
-	limit  string        // the passthrough that does as much without deduplication; empty for none
+	limit  string        // the passthrough with as many stages and a changelog; "" for none
 
 	peer *streams.App // the application of store
 }
 
-// The names that others are compared with.
+// The names with which others are compared.
 const (
 	passthrough     = "passthrough"
 	withChangelog   = "passthrough+changelog"
@@ -63,7 +63,7 @@ func contenders(ctx context.Context, only string) (chosen []contender, err error
 	return chosen, nil
 }
 
-// command is the contender's process for a task.
+// command returns the contender's process for a task.
 func (c contender) command(ctx context.Context, t bench.Task) (*exec.Cmd, error) {
 	if c.store != "" {
 		return c.peer.Command(ctx, t, c.store)

@@ -15,7 +15,7 @@
 //     does not.
 //   - It reads every output back, and a wrong one fails the run.
 //
-// What looks wrong but is not:
+// What looks wrong:
 //   - The rate begins with a warm-up that does not count: a contender that joins
 //     its group has no rate yet.
 package main

@@ -19,7 +19,7 @@ type settings struct {
 	partitions int
 	workers    []int
 	duplicates int // percent
-	warmUp     int // percent of the work that is not measured
+	warmUp     int // percent of the work before the measurement
 	commit     time.Duration
 	results    string
 	only       string
@@ -91,8 +91,8 @@ func run(ctx context.Context, s settings) (err error) {
 	return report(s, machine, command, results)
 }
 
-// rounds measures every contender in every round. One run before them does not
-// count: it warms up the broker, whose code is not compiled yet.
+// rounds measures every contender in every round. A first run does not count: it
+// warms up the broker, whose code is not compiled yet.
 func (b benchmark) rounds(ctx context.Context, results []result) error {
 	fmt.Fprintln(os.Stderr, "warming the broker up")
 	if _, err := b.measure(ctx, results[0].contender, results[0].Workers, 0); err != nil {

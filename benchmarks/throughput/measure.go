@@ -15,7 +15,7 @@ import (
 	"oncebus/processor/kafkatest/program"
 )
 
-// benchmark is what all measurements share.
+// benchmark has the parts that all measurements share.
 type benchmark struct {
 	settings
 
@@ -23,8 +23,8 @@ type benchmark struct {
 	input  bench.Input
 }
 
-// measurement is one contender in one round, from the end of the warm-up to the
-// last output.
+// measurement has the figures of one contender in one round, from the end of the
+// warm-up to the last output.
 type measurement struct {
 	Rate            float64 // events a second
 	CPUMicros       float64 // user and system time of the contender's process, an event
@@ -32,8 +32,8 @@ type measurement struct {
 	RSSMaxMiB       float64 // highest resident memory of the contender's process
 }
 
-// measure runs one contender as a process of its own until its output is
-// complete, and reads the output back.
+// measure runs one contender as a separate process until its output is complete, and
+// reads the output back.
 func (b benchmark) measure(ctx context.Context, c contender, workers, round int) (m measurement, err error) {
 	task := bench.Task{
 		Role: c.role, App: fmt.Sprintf("r%d-w%d-%s", round, workers, fileName(c.name)), Brokers: b.broker.Seeds(), Input: b.input.Topic,
@@ -79,8 +79,8 @@ type moment struct {
 	contender, broker program.Usage
 }
 
-// progress is the share of the work that is done: an event between
-// two stages counts half. With one stage input and output are one transaction.
+// progress returns the completed share of the work: an event between two stages
+// counts half. With one stage, input and output are in one transaction.
 func (m moment) progress(events, due int64) float64 {
 	return (float64(m.input)/float64(events) + min(1, float64(m.output)/float64(due))) / 2
 }
@@ -88,14 +88,16 @@ func (m moment) progress(events, due int64) float64 {
 const (
 	// lookEvery is the resolution of the clock.
 	lookEvery = 10 * time.Millisecond
-	// quiet is how long nothing may come after the last output, besides two commit intervals.
+	// quiet is how long no output may come after the last one, in addition to two
+	// commit intervals.
 	quiet = time.Second
-	// stuckAfter is how long a contender may do nothing before it is done; a start of Kafka Streams takes some seconds.
+	// stuckAfter is how long a contender may make no progress before the end; the
+	// start of Kafka Streams takes some seconds.
 	stuckAfter = time.Minute
 )
 
-// watch follows a contender from outside until it has committed the whole
-// input and its output no longer grows.
+// watch observes a contender until it has committed the whole input and its output no
+// longer grows.
 func (b benchmark) watch(ctx context.Context, process *program.Process, task bench.Task, dedups bool) (measurement, error) {
 	events, due := int64(b.input.Events), int64(b.input.Events)
 	if dedups {
@@ -129,7 +131,7 @@ func (b benchmark) watch(ctx context.Context, process *program.Process, task ben
 			return between(first, last, first.progress(events, due), b.input.Events)
 		}
 		if idle > stuckAfter {
-			return measurement{}, fmt.Errorf("stuck: nothing happened for %v; %d of %d events are read, and the output's offsets end at %d of at least %d",
+			return measurement{}, fmt.Errorf("stuck: no progress for %v; %d of %d events are read, and the output's offsets end at %d of at least %d",
 				stuckAfter, now.input, events, now.output, due)
 		}
 	}
@@ -150,12 +152,12 @@ func (b benchmark) look(ctx context.Context, process *program.Process, task benc
 	return m, err
 }
 
-// between is the measurement from the first moment, when the share done of all
-// events was done, to the last, when all were.
+// between returns the measurement from the first moment, at which the share done was
+// complete, to the last, at which all were.
 func between(first, last moment, done float64, events int) (measurement, error) {
 	took, passed := last.at.Sub(first.at), (1-done)*float64(events)
 	if took <= 0 || passed <= 0 {
-		return measurement{}, errors.New("all came out at once: give it more events")
+		return measurement{}, errors.New("all events were emitted at once: raise -events")
 	}
 	return measurement{
 		Rate:            passed / took.Seconds(),

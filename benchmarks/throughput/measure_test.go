@@ -16,10 +16,10 @@ func TestProgress(t *testing.T) {
 		input, output int64
 		want          float64
 	}{
-		{0, 0, 0}, {100, 90, 1}, {100, 0, 0.5}, {50, 45, 0.5}, {100, 95, 1}, // the last with markers behind the records
+		{0, 0, 0}, {100, 90, 1}, {100, 0, 0.5}, {50, 45, 0.5}, {100, 95, 1}, // the last has markers after the records
 	} {
 		if got := (moment{input: c.input, output: c.output}).progress(100, 90); got != c.want {
-			t.Errorf("%d of 100 read, %d of 90 out: progress %v, want %v", c.input, c.output, got, c.want)
+			t.Errorf("%d of 100 read, %d of 90 emitted: progress %v, want %v", c.input, c.output, got, c.want)
 		}
 	}
 }
@@ -37,7 +37,7 @@ func TestBetween(t *testing.T) {
 	}
 }
 
-// TestTable compares at equal workers only.
+// TestTable compares only at equal numbers of workers.
 func TestTable(t *testing.T) {
 	var results []result
 	for workers, rates := range map[int][]float64{1: {1000, 500, 250, 50}, 2: {800, 400, 300, 100}} {

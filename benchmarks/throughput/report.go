@@ -21,7 +21,7 @@ type result struct {
 	contender contender
 }
 
-// spread returns what the rounds say of one figure.
+// spread returns the spread of one figure over the rounds.
 func (r result) spread(figure func(measurement) float64) bench.Spread {
 	values := make([]float64, 0, len(r.Rounds))
 	for _, m := range r.Rounds {
@@ -35,7 +35,7 @@ func cpu(m measurement) float64       { return m.CPUMicros }
 func brokerCPU(m measurement) float64 { return m.BrokerCPUMicros }
 func memory(m measurement) float64    { return m.RSSMaxMiB }
 
-// report prints the table of medians and, if asked to, writes the files.
+// report prints the table of medians and, with -results, writes the files.
 func report(s settings, machine bench.Machine, command string, results []result) error {
 	text := table(s, results)
 	fmt.Print(text)
@@ -61,7 +61,7 @@ func table(s settings, results []result) string {
 	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d events of about 230 bytes, %d %% duplicates, %d partitions, commit interval %v; medians of %d rounds, after the first %d %% of the work. "+
-		"Each output was read back and is right. Its limit is the passthrough with as many stages and a changelog; all ratios are at equal workers (threads, for Kafka Streams).\n\n",
+		"Each output was read back and is correct. Its limit is the passthrough with as many stages and a changelog; all ratios are at equal workers (threads, for Kafka Streams).\n\n",
 		s.events, s.duplicates, s.partitions, s.commit, s.rounds, s.warmUp)
 	b.WriteString("| contender | workers | k events/s | lowest, highest | ratio to the passthrough | ratio to its limit | times Streams key-value | CPU us an event | broker's CPU us an event | RSS max MiB |\n" +
 		"| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n")

@@ -57,7 +57,7 @@ func runCheck(_ context.Context, args []string, p cli.Process) int {
 	return cli.ExitStopped
 }
 
-// printRoutes writes what a routes file means, including defaults.
+// printRoutes prints the meaning of a routes file, with its defaults.
 func printRoutes(w io.Writer, path string, routes *rules.Routes) error {
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	cli.Printf(tw, "%s is valid: %s\n", path, plural(len(routes.Routes), "route"))

@@ -66,7 +66,7 @@ route payments
   far future   event time set to broker time plus skew
   dead letter  oncebus.dead-letter
 `
-	for _, got := range []clitest.Outcome{
+	for _, got := range []clitest.Result{
 		execute(t.Context(), nil, "", "check", path),
 		execute(t.Context(), []string{"ONCEBUS_ROUTES=" + path}, "", "check"),
 		execute(t.Context(), []string{"ONCEBUS_ROUTES=none.yaml"}, "", "check", path),

@@ -82,7 +82,7 @@ func TestComposeMounts(t *testing.T) {
 				continue
 			}
 			if info, err := os.Stat(filepath.Join(deployments, source)); err != nil || !info.Mode().IsRegular() {
-				t.Errorf("service %s mounts %s, which is no file: %v", name, source, err)
+				t.Errorf("service %s mounts %s, which is not a file: %v", name, source, err)
 			}
 		}
 		for _, other := range service.DependsOn {
@@ -165,7 +165,7 @@ func checkComposeService(t *testing.T, c compose, name string) {
 		t.Fatal(err)
 	}
 	for _, name := range settings.Unknown(environ, routes) {
-		t.Errorf("%s is no setting", name)
+		t.Errorf("%s is not a setting", name)
 	}
 	listeners := c.Services["kafka"].Environment["KAFKA_ADVERTISED_LISTENERS"]
 	for _, broker := range s.Processor.Brokers {
@@ -240,8 +240,9 @@ func dockerfileEnviron(t *testing.T) []string {
 	return environ
 }
 
-// The Dockerfile's build command makes a static binary of this program: the last stage is empty and has no loader. The image
-// runs it as an unprivileged user, with its state in a volume that this user owns.
+// TestDockerfile: the Dockerfile's build command makes a static binary of this
+// program. The last stage is empty and has no loader. The image runs the binary as an
+// unprivileged user, with its state in a volume that this user owns.
 func TestDockerfile(t *testing.T) {
 	text := readDockerfile(t)
 	build := regexp.MustCompile(`(?m)^RUN (CGO_ENABLED=0) go (build .*) -o (\S+) (\./\S+)$`).FindStringSubmatch(text)
@@ -281,11 +282,11 @@ func TestDockerfile(t *testing.T) {
 	defer f.Close()
 	for _, segment := range f.Progs {
 		if segment.Type == elf.PT_INTERP {
-			t.Error("the binary wants a loader: it is not static")
+			t.Error("the binary needs a loader: it is not static")
 		}
 	}
 	if libs, err := f.ImportedLibraries(); err == nil && len(libs) > 0 {
-		t.Errorf("the binary wants %v: it is not static", libs)
+		t.Errorf("the binary needs %v: it is not static", libs)
 	}
 	cmd = exec.CommandContext(t.Context(), out, "version")
 	if b, err := cmd.CombinedOutput(); err != nil || !strings.HasPrefix(string(b), "oncebus ") {
@@ -293,14 +294,15 @@ func TestDockerfile(t *testing.T) {
 	}
 }
 
-// The alert rules do what alerts_test.yml says. TestPages finds metrics that do not exist.
+// TestAlertRules runs the cases of alerts_test.yml. TestPages finds metrics that do
+// not exist.
 func TestAlertRules(t *testing.T) {
 	dir := filepath.Join(deployments, "prometheus")
 	if _, err := exec.LookPath("promtool"); err != nil {
 		if os.Getenv("CI") == "true" {
 			t.Fatal("promtool is not installed; without it the rules are not tested (.ci/run fetches it)")
 		}
-		t.Skip("promtool is not installed: the alert rules are not tried")
+		t.Skip("promtool is not installed: the alert rules are not tested")
 	}
 	for _, args := range [][]string{{"test", "rules", "alerts_test.yml"}, {"check", "config", "prometheus.yml"}} {
 		cmd := exec.Command("promtool", args...)

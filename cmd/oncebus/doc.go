@@ -13,7 +13,7 @@
 // Here is one file per command: run, ingress, check, key, get, forget, stats and
 // version. service.go starts run and ingress and supervises them, admin.go has
 // the admin server, heap.go the garbage collector's pace. describe.go writes what
-// a route means, event.go and inspect.go read the event whose key a command needs.
+// a route does, event.go and inspect.go read the event whose key a command needs.
 //
 // # What it may import
 //
@@ -26,10 +26,10 @@
 //     routes are valid. It reports all mistakes together and ends with exit code 2.
 //   - Commands see the operating system as a cli.Process, so that a test can run a
 //     command line in its own process.
-//   - A result that standard output did not take is a failure (exit code 1).
+//   - A result that cannot be written to standard output is a failure (exit code 1).
 //   - JSON output is an interface: its names stay.
 //
-// # What looks wrong but is not
+// # What looks wrong
 //
 //   - run stops the processor after the ingress, although both get the same
 //     signal: in-flight requests wait for the processor's verdicts.

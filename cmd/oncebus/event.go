@@ -32,7 +32,7 @@ func (e *eventFlags) register(fs *flag.FlagSet) {
 	})
 }
 
-// input returns the event as if topic had delivered it.
+// input returns the event as a record of topic.
 func (e *eventFlags) input(topic string, payload []byte) *rules.Input {
 	in := &rules.Input{Topic: topic, Value: payload, Headers: e.headers, Timestamp: e.timestamp}
 	if e.recordKey != nil {

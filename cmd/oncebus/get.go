@@ -51,8 +51,8 @@ func runGet(ctx context.Context, args []string, p cli.Process) int {
 	return cli.ExitStopped
 }
 
-// shownLookup is what get prints of a key; shownEntry is nil without a row. The JSON
-// names of both are an interface.
+// shownLookup is the output of get for a key; shownEntry is nil without a row. The
+// JSON names of both are an interface.
 type shownLookup struct {
 	Found     bool   `json:"found"`
 	Key       string `json:"key"`
@@ -74,14 +74,14 @@ type shownEntry struct {
 	Status    string `json:"status"`
 	First     string `json:"first"`      // topic/partition/offset
 	FirstTime int64  `json:"first_time"` // event time, Unix milliseconds
-	// CopiesUntil is the last event time at which an event is a duplicate; absent if
-	// the key is free. HeldUntil is the last stream time at which the row is retained;
+	// DuplicatesUntil is the last event time at which an event is a duplicate; absent if
+	// the key is free. RetainedUntil is the last stream time at which the row is retained;
 	// later it is evicted.
-	CopiesUntil int64          `json:"copies_until,omitempty"`
-	HeldUntil   int64          `json:"held_until"`
-	StreamTime  int64          `json:"stream_time"`
-	Held        bool           `json:"held"`
-	KeyState    front.KeyState `json:"key_state"`
+	DuplicatesUntil int64          `json:"copies_until,omitempty"`
+	RetainedUntil   int64          `json:"held_until"`
+	StreamTime      int64          `json:"stream_time"`
+	Held            bool           `json:"held"`
+	KeyState        front.KeyState `json:"key_state"`
 
 	// Of claim mode. NextAttempt is the attempt of the next event that is not a
 	// duplicate; absent within the key's window.
@@ -102,11 +102,11 @@ func showEntry(d *rules.Derived, e *front.Entry) *shownEntry {
 	r, w := d.Route, d.Route.Span()
 	s := &shownEntry{
 		Task: e.Task, Status: e.Row.Status.String(), First: e.First, FirstTime: e.Row.First,
-		HeldUntil: e.Row.First + w.Retention(), StreamTime: e.StreamTime, Held: e.Held(r), KeyState: e.KeyState(r),
+		RetainedUntil: e.Row.First + w.Retention(), StreamTime: e.StreamTime, Held: e.Held(r), KeyState: e.KeyState(r),
 		Attempt: e.Row.Attempt, resultLimit: r.Claim.ResultBytes,
 	}
 	if s.KeyState != front.Free {
-		s.CopiesUntil = e.Row.First + w.Size
+		s.DuplicatesUntil = e.Row.First + w.Size
 	}
 	if s.KeyState != front.Active && inClaimMode(r) {
 		s.NextAttempt = 1
@@ -132,8 +132,8 @@ func showEntry(d *rules.Derived, e *front.Entry) *shownEntry {
 	return s
 }
 
-// omissionCause says why the result was not stored. The row does not tell, but there
-// are only two causes.
+// omissionCause says why the result was not stored. The row does not have the cause;
+// there are only two.
 func (s *shownEntry) omissionCause() string {
 	if s.ResultOmitted > s.resultLimit {
 		return "over result_limit, " + plural(s.resultLimit, "byte")
@@ -141,7 +141,7 @@ func (s *shownEntry) omissionCause() string {
 	return "its row would exceed max.message.bytes of the changelog"
 }
 
-// describeKeyState says what happens to the next event with the key.
+// describeKeyState describes the verdict on the next event with the key.
 func (s *shownEntry) describeKeyState() string {
 	next := "is emitted"
 	if s.NextAttempt > 0 {
@@ -175,7 +175,7 @@ func (s *shownLookup) write(to io.Writer) error {
 		facts = append(facts, fact{"row of", "digest " + s.KeptUnder + ", the key in an adjacent bucket: the event is a duplicate of that order"})
 	}
 	if s.KeyState != front.Free {
-		facts = append(facts, fact{"duplicates until", when(s.CopiesUntil) + " in event time"})
+		facts = append(facts, fact{"duplicates until", when(s.DuplicatesUntil) + " in event time"})
 	}
 	facts = append(facts, fact{"key state", s.describeKeyState()})
 	if s.Attempt > 0 {

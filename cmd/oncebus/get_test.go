@@ -10,7 +10,7 @@ import (
 	"oncebus/processor/front"
 )
 
-// TestGetSaysWhatARowMeans for the next event under its key.
+// TestGetSaysWhatARowMeans: get prints the verdict on the next event with the key.
 func TestGetSaysWhatARowMeans(t *testing.T) {
 	routes, err := settings.ReadRoutes("../../deployments/routes/operations.yaml")
 	if err != nil {
@@ -41,7 +41,7 @@ func TestGetSaysWhatARowMeans(t *testing.T) {
 		derived := rules.Derived{Route: r}
 		shown := showLookup(&derived)
 		shown.Found, shown.shownEntry = true, showEntry(&derived, &front.Entry{Row: c.row, StreamTime: c.time})
-		if shown.KeyState != c.state || shown.NextAttempt != c.next || (shown.CopiesUntil == 0) != (c.state == front.Free) {
+		if shown.KeyState != c.state || shown.NextAttempt != c.next || (shown.DuplicatesUntil == 0) != (c.state == front.Free) {
 			t.Errorf("%s: %+v", name, shown.shownEntry)
 		}
 		var text strings.Builder
@@ -53,7 +53,7 @@ func TestGetSaysWhatARowMeans(t *testing.T) {
 				t.Errorf("%s: want %q in\n%s", name, want, &text)
 			}
 		}
-		if shown.CopiesUntil == 0 && strings.Contains(text.String(), "duplicates until") {
+		if shown.DuplicatesUntil == 0 && strings.Contains(text.String(), "duplicates until") {
 			t.Errorf("%s:\n%s", name, &text)
 		}
 	}

@@ -77,12 +77,13 @@ func TestHTTPFuzz(t *testing.T) {
 	s.awaitReady()
 	url := "http://" + s.await("ingress listening")["addr"].(string)
 
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute) // a hang
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute) // the request has no response
 	defer cancel()
 	cmd := exec.CommandContext(ctx, program, "run", url+"/openapi.json", "--seed", "7", "--max-examples", "60", "--workers", "2",
 		"--phases", "examples,coverage,fuzzing", "--request-timeout", "30", "--no-color", "--continue-on-failure",
 		"--generation-database", "none", "-H", "Authorization: Bearer fuzz-token",
-		// Not whether valid data is accepted and invalid data rejected: the sources of the key decide that.
+		// It does not check that valid data is accepted and invalid data rejected:
+		// the key sources decide that.
 		"--checks", "not_a_server_error,status_code_conformance,content_type_conformance,response_headers_conformance,"+
 			"response_schema_conformance,unsupported_method,allow_header_conformance")
 	cmd.Dir, cmd.Env = w.dir, []string{"PATH=" + os.Getenv("PATH"), "HOME=" + w.dir, "PYTHONDONTWRITEBYTECODE=1", "PYTHONUTF8=1"}

@@ -48,7 +48,7 @@ func ingressSettings(settings ...string) []string {
 	return append(all, settings...)
 }
 
-// signer signs a body at a time.
+// signer signs a body with a time.
 type signer func(h http.Header, body string, at time.Time)
 
 func unsigned(http.Header, string, time.Time) {}
@@ -103,7 +103,8 @@ func (w *world) startIngress(instance string, settings ...string) *sender {
 	return w.open(w.startAs("ingress", instance, ingressSettings(settings...)...))
 }
 
-// stop stops the process. It closes idle connections first, for which a draining server would wait some seconds.
+// stop stops the process. It first closes idle connections, for which a draining
+// server would wait several seconds.
 func (d *sender) stop() {
 	d.t.Helper()
 	d.client.CloseIdleConnections()
@@ -170,7 +171,7 @@ func (d *sender) outcome(path, secret string, event *kgo.Record, outcome, value 
 	d.t.Helper()
 	headers = append([]string{"Oncebus-Claim-Token", headerOf(event, "oncebus-claim-token"), "Oncebus-Outcome", outcome}, headers...)
 	if a := d.post(path+"/outcomes", withHMAC(secret), value, headers...); a.status != http.StatusAccepted {
-		d.t.Fatalf("outcome %s is answered %v", outcome, a)
+		d.t.Fatalf("outcome %s got %v", outcome, a)
 	}
 }
 
@@ -185,7 +186,7 @@ func (a answer) is(what string, status int, body string) {
 func (a answer) isOf(what string, status int, contentType, body string) {
 	a.t.Helper()
 	if a.status != status || a.body != body || a.header.Get("Content-Type") != contentType {
-		a.t.Errorf("%s is answered %v, want %d %s %q", what, a, status, contentType, body)
+		a.t.Errorf("%s got %v, want %d %s %q", what, a, status, contentType, body)
 	}
 }
 
@@ -193,7 +194,7 @@ func (a answer) isOf(what string, status int, contentType, body string) {
 func (a answer) replays(what string, want bool) {
 	a.t.Helper()
 	if got := a.header.Get("Idempotent-Replayed") == "true"; got != want {
-		a.t.Errorf("%s is answered %v: marked as replayed is %t, want %t", what, a, got, want)
+		a.t.Errorf("%s got %v: marked as replayed is %t, want %t", what, a, got, want)
 	}
 }
 
@@ -211,15 +212,15 @@ func (a answer) problem(what string, status int, verdict string) problem {
 	err := json.Unmarshal([]byte(a.body), &p)
 	if err != nil || a.status != status || a.header.Get("Content-Type") != "application/problem+json" ||
 		p.Status != status || p.Type == "" || p.Title == "" || p.Verdict != verdict {
-		a.t.Errorf("%s is answered %v (%v), want a problem %d with verdict %q", what, a, err, status, verdict)
+		a.t.Errorf("%s got %v (%v), want a problem %d with verdict %q", what, a, err, status, verdict)
 	}
 	if (status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable || verdict == "in_progress") && a.header.Get("Retry-After") == "" {
-		a.t.Errorf("%s is answered %v without Retry-After", what, a)
+		a.t.Errorf("%s got %v without Retry-After", what, a)
 	}
 	return p
 }
 
-// nowhere checks that no record in the topics of the app contains a text.
+// nowhere checks that the app's topics contain no record with a text.
 func (s *system) nowhere(text string) {
 	s.t.Helper()
 	topics, err := s.admin.ListTopics(s.t.Context())
@@ -236,13 +237,14 @@ func (s *system) nowhere(text string) {
 		}
 		for _, r := range records {
 			if strings.Contains(string(r.Value), text) {
-				s.t.Errorf("%s holds %s", at(r), r.Value)
+				s.t.Errorf("%s contains %s", at(r), r.Value)
 			}
 		}
 	}
 }
 
-// inRun are the files for which `oncebus run` accepts the requests on Kafka, so that both ways meet a real broker.
+// inRun has the routes files whose requests `oncebus run` accepts in the tests on
+// Kafka, so that both commands are tested with a real broker.
 var inRun = map[string]bool{"signals.yaml": true, "orders.yaml": true}
 
 // byHTTP runs a scenario on Kafka in parallel with other tests: `oncebus run` accepts the requests, or a separate `oncebus ingress`.
@@ -272,7 +274,7 @@ func inOneProcess(t *testing.T, file string, change *strings.Replacer, inputs []
 	onEmbedded(t, file, change).asOneProcess(t, inputs, scenario)
 }
 
-// asOneProcess runs a scenario on one process, which takes the requests itself.
+// asOneProcess runs a scenario on one process, which accepts the requests itself.
 func (s *system) asOneProcess(t *testing.T, inputs []string, scenario func(t *testing.T, s *system, d *sender)) {
 	t.Helper()
 	s.settings = ingressSettings()

@@ -77,11 +77,11 @@ func TestRealIngressThousandCopies(t *testing.T) {
 type submission struct {
 	id      string
 	answers []int // statuses
-	cut     int   // connections that died
+	cut     int   // connections that were cut
 }
 
-// insist sends an event until it is accepted or a duplicate, to the next instance after every failure. Only connections to the
-// killed instance may fail.
+// insist sends an event until it is accepted or a duplicate, after every failure to
+// the next instance. Only connections to the killed instance may fail.
 func (s *submission) insist(ctx context.Context, all instances, first int, mortal *sender) error {
 	for at := first; ; at++ {
 		d := all[at%len(all)]
@@ -99,7 +99,7 @@ func (s *submission) insist(ctx context.Context, all instances, first int, morta
 			return nil
 		case http.StatusServiceUnavailable, http.StatusGatewayTimeout:
 		default:
-			return fmt.Errorf("event %s, process %s: answered %v", s.id, d.Name, a)
+			return fmt.Errorf("event %s, process %s: got %v", s.id, d.Name, a)
 		}
 	}
 }
@@ -124,10 +124,10 @@ func (w *world) submitAll(name string, n int, all instances, mortal *sender) (se
 	}
 }
 
-// awaitRecords waits until a topic has so many records.
+// awaitRecords waits until a topic has that many records.
 func (w *world) awaitRecords(topic string, want int64) {
 	w.t.Helper()
-	eventually(w.t, fmt.Sprintf("%s has taken %d records", topic, want), func(ctx context.Context) error {
+	eventually(w.t, fmt.Sprintf("%s has %d records", topic, want), func(ctx context.Context) error {
 		ends, err := w.admin.ListEndOffsets(ctx, topic)
 		if err != nil {
 			return err
@@ -169,7 +169,7 @@ func TestRealIngressKilled(t *testing.T) {
 		s.begin("signals.raw")
 		judges := []*service{s.service, s.start("b", s.settings...)}
 		judges[1].awaitReady()
-		awaitSharing(t, realPartitions, judges...) // they are not stopped in the middle of it
+		awaitSharing(t, realPartitions, judges...) // the instances are not stopped before its end
 		all := s.startInstances(3)
 		repartition, taken := s.app+"-repartition", int64(0)
 		var ids []string
@@ -205,7 +205,7 @@ func TestRealIngressKilled(t *testing.T) {
 					cut += one.cut
 				}
 				if len(one.answers) != 1 || one.answers[0] != want {
-					t.Errorf("event %s, cut off %d times, is answered %v, want %d", one.id, one.cut, one.answers, want)
+					t.Errorf("event %s, cut off %d times, got %v, want %d", one.id, one.cut, one.answers, want)
 				}
 			}
 			if cut != clients/len(all) {
@@ -218,7 +218,7 @@ func TestRealIngressKilled(t *testing.T) {
 		ids = append(ids, s.killInTraffic(all)...)
 		s.drained(s.inputs, nil)
 		s.onceEach("signals.unique", "traceId", ids)
-		for _, d := range all[:len(all)-1] { // killInTraffic killed the last
+		for _, d := range all[:len(all)-1] { // the instance that killInTraffic killed
 			d.stop()
 		}
 		for _, j := range judges {

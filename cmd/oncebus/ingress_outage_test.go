@@ -56,7 +56,7 @@ type outage struct {
 // the timeout. Memory does not grow, and no accepted event is missing.
 func TestRealIngressWithoutBus(t *testing.T) {
 	t.Parallel()
-	ran := false // as in onKafka, on a broker of its own
+	ran := false // like onKafka, with a broker for this test
 	t.Run("kafka", func(t *testing.T) {
 		broker := kafkatest.Start(t)
 		ran = true
@@ -84,8 +84,8 @@ func TestRealIngressWithoutBus(t *testing.T) {
 	})
 }
 
-// refusedBytes is the body size of a rejected request, refusedRequests how many there are: together more than the allowed growth
-// of memory.
+// refusedBytes is the body size of a rejected request, refusedRequests their number.
+// Their product exceeds the allowed growth of memory.
 const (
 	refusedBytes, refusedRequests, refusedAtOnce = 32 << 10, 5000, 200
 	memoryGrowthMax                              = 96 << 20
@@ -95,16 +95,17 @@ func (s *system) withoutBus(o outage) {
 	s.t.Helper()
 	s.settings = []string{"COMMIT_INTERVAL=20ms"}
 	s.begin("refuse.raw", "hold.raw", "brief.raw")
-	// A busy machine reads so many bodies slowly.
+	// A busy machine needs long to read so many bodies.
 	d := s.startIngress("sender", "INGRESS_READ_TIMEOUT=1m", "INGRESS_WRITE_TIMEOUT=2m")
-	d.post("/refuse", unsigned, `{"id":"before"}`).is("an event before", http.StatusAccepted, accepted)
+	d.post("/refuse", unsigned, `{"id":"before"}`).is("an event before the outage", http.StatusAccepted, accepted)
 	calm := d.memory()
 
 	o.away()
 	began := time.Now()
 	refused := d.refusals()
 	brief := d.briefly()
-	// In the rest of the outage every request is rejected. In its second half some wait.
+	// During the rest of the outage every request is rejected. In its second half
+	// some requests wait.
 	var held []<-chan answer
 	ticker := time.NewTicker(kafkatest.AwaitInterval)
 	defer ticker.Stop()
@@ -123,13 +124,13 @@ func (s *system) withoutBus(o outage) {
 		held = d.hold()
 	}
 	if status, body, err := d.Get(s.t.Context(), "/readyz"); err != nil || status != http.StatusServiceUnavailable {
-		s.t.Errorf("readyz is %d %s, %v while no broker answers", status, body, err)
+		s.t.Errorf("readyz is %d %s, %v without a broker", status, body, err)
 	}
 	o.back()
 	most := d.memory()
-	s.t.Logf("away for %v; memory before %d MiB, at most %d MiB; %d MiB were sent", time.Since(began), calm>>20, most>>20, refusedBytes*refusedRequests>>20)
+	s.t.Logf("broker stopped for %v; memory before %d MiB, at most %d MiB; %d MiB were sent", time.Since(began), calm>>20, most>>20, refusedBytes*refusedRequests>>20)
 	if most-calm > memoryGrowthMax {
-		s.t.Errorf("memory grew from %d to %d bytes while no broker answered", calm, most)
+		s.t.Errorf("memory grew from %d to %d bytes without a broker", calm, most)
 	}
 
 	// It recovers by itself, and the clients send the rejected events again.
@@ -137,7 +138,7 @@ func (s *system) withoutBus(o outage) {
 	s.service.awaitReady()
 	var kept []string
 	for n, promise := range held {
-		(<-promise).is("an event that was held", http.StatusAccepted, accepted)
+		(<-promise).is("an event that waited", http.StatusAccepted, accepted)
 		kept = append(kept, fmt.Sprint("hold-", n))
 	}
 	d.resend("/refuse", refused)
@@ -150,22 +151,23 @@ func (s *system) withoutBus(o outage) {
 	s.service.stop()
 }
 
-// refuse sends an event with so many bytes while Kafka is unavailable. It is rejected before its timeout.
+// refuse sends an event with a body of that size while Kafka is unavailable. It is
+// rejected before its timeout.
 func (d *sender) refuse(id string, size int) error {
 	ctx, cancel := context.WithTimeout(d.t.Context(), 40*time.Second)
 	defer cancel()
 	body := fmt.Sprintf(`{"id":%q,"pad":%q}`, id, strings.Repeat("x", size))
 	a, err := d.try(ctx, "/refuse", unsigned, time.Now(), body)
 	if err == nil && (a.status != http.StatusServiceUnavailable || a.header.Get("Retry-After") == "") {
-		err = fmt.Errorf("answered %v, want 503 with Retry-After", a)
+		err = fmt.Errorf("got %v, want 503 with Retry-After", a)
 	}
 	if err != nil {
-		return fmt.Errorf("event %s without a bus: %w", id, err)
+		return fmt.Errorf("event %s without a broker: %w", id, err)
 	}
 	return nil
 }
 
-// each calls do for every id, so many concurrently.
+// each calls do for every id, at most atOnce at the same time.
 func (d *sender) each(ids []string, atOnce int, do func(id string) error) {
 	d.t.Helper()
 	work := make(chan string, len(ids))
@@ -195,7 +197,7 @@ func (d *sender) refusals() []string {
 	return ids
 }
 
-// briefly sends events that time out before the broker is back.
+// briefly sends events that time out before the broker runs again.
 func (d *sender) briefly() []string {
 	d.t.Helper()
 	ids := numbered("brief", 200)
@@ -205,9 +207,9 @@ func (d *sender) briefly() []string {
 		promises = append(promises, d.later("/brief", unsigned, fmt.Sprintf(`{"id":%q}`, id)))
 	}
 	for _, promise := range promises {
-		(<-promise).problem("an event whose wait is over", http.StatusServiceUnavailable, "")
+		(<-promise).problem("an event after its timeout", http.StatusServiceUnavailable, "")
 		if waited := time.Since(began); waited < 3*time.Second {
-			d.t.Errorf("an event was held for %v, want its whole wait of 3s", waited)
+			d.t.Errorf("an event waited for %v, want its timeout of 3s", waited)
 		}
 	}
 	return ids
@@ -229,7 +231,7 @@ func (d *sender) resend(path string, ids []string) {
 		defer cancel()
 		a, err := d.try(ctx, path, unsigned, time.Now(), fmt.Sprintf(`{"id":%q}`, id))
 		if err == nil && a.status != http.StatusAccepted && a.status != http.StatusConflict {
-			err = fmt.Errorf("event %s, sent again: answered %v", id, a)
+			err = fmt.Errorf("event %s, sent again: got %v", id, a)
 		}
 		return err
 	})

@@ -15,7 +15,7 @@ func TestRealIngressWithoutState(t *testing.T) {
 	taken := func(what string, a answer) {
 		t.Helper()
 		if a.is(what, http.StatusAccepted, accepted); a.header.Get("Oncebus-Verdict") != "bypassed" {
-			t.Errorf("%s is answered %v, want the verdict bypassed", what, a)
+			t.Errorf("%s got %v, want the verdict bypassed", what, a)
 		}
 	}
 	t.Run("webhooks", func(t *testing.T) {
@@ -60,7 +60,7 @@ func TestRealIngressWithoutState(t *testing.T) {
 		taken("an order that cannot be checked", order("q2", "B"))
 		disk.end()
 		order("q3", "B").problem("its duplicate", http.StatusConflict, "in_progress")
-		order("q4", "A").problem("a duplicate of the one before", http.StatusConflict, "in_progress")
+		order("q4", "A").problem("a duplicate of the order before", http.StatusConflict, "in_progress")
 		s.awaitProcessed()
 		s.count("orders.unique", 2)
 		d.stop()

@@ -14,7 +14,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// The tests here show the HTTP responses of the five systems, each from its shipped route file.
+// These tests check the HTTP responses of the five systems, each with its shipped
+// routes file.
 
 // sendTwice sends a request twice at the same time and returns both responses.
 func (d *sender) sendTwice(path string, sign signer, body string) [2]answer {
@@ -41,14 +42,14 @@ func TestRealIngressTradeSignals(t *testing.T) {
 		s.awaitProcessed()
 		first := s.count("signals.unique", 1)[0]
 		if duplicate.Key != headerOf(first, "oncebus-key") || duplicate.First == "" {
-			t.Errorf("a duplicate is answered %+v, its first went out as %v", duplicate, first.Headers)
+			t.Errorf("a duplicate got %+v, the first event was emitted as %v", duplicate, first.Headers)
 		}
 		if expect(t, first, "verdict", "unique", "reply-to", ""); headerOf(first, "content-type") != "application/json" || headerOf(first, "x-other") != "" {
-			t.Errorf("the signal went out with headers %v", first.Headers)
+			t.Errorf("the signal was emitted with headers %v", first.Headers)
 		}
 
 		const pairs = 20
-		for n := range pairs { // exactly one passes even when two arrive at the same instant
+		for n := range pairs { // of two signals at the same instant exactly one is emitted
 			pair := d.sendTwice("/signals", sign, fmt.Sprintf(`{"traceId":"pair-%d"}`, n))
 			if pair[0].status != http.StatusAccepted {
 				pair[0], pair[1] = pair[1], pair[0]
@@ -57,7 +58,8 @@ func TestRealIngressTradeSignals(t *testing.T) {
 			pair[1].problem("the other of two", http.StatusConflict, "duplicate")
 		}
 
-		// Without a trace id the details are the key, whatever the order of the fields and the other fields.
+		// Without a trace id the details are the key. The order of the fields and the
+		// other fields do not matter.
 		d.post("/signals", sign, `{"symbol":"AAPL","exchange":"NASDAQ","action":"buy","timestamp":1700000000000}`).is("a signal without id", http.StatusAccepted, accepted)
 		d.post("/signals", sign, `{"timestamp":1700000000000,"action":"buy","exchange":"NASDAQ","symbol":"AAPL","note":"again"}`).
 			problem("its duplicate", http.StatusConflict, "duplicate")
@@ -76,7 +78,8 @@ func TestRealIngressTradeSignals(t *testing.T) {
 	})
 }
 
-// TestRealIngressAfterTheWindow is the end of section 1, with a short window: after it the id is free without a request.
+// TestRealIngressAfterTheWindow is the end of section 1, with a short window: after
+// it the id is unused again.
 func TestRealIngressAfterTheWindow(t *testing.T) {
 	inOneProcess(t, "signals.yaml", strings.NewReplacer("window: 24h", "window: 2s"), []string{"signals.raw"}, func(t *testing.T, s *system, d *sender) {
 		sign := withBearer(shippedSecrets["SIGNALS"])
@@ -86,7 +89,7 @@ func TestRealIngressAfterTheWindow(t *testing.T) {
 			if a.status == http.StatusConflict {
 				return errNotYet
 			}
-			a.is("a duplicate after the window", http.StatusAccepted, accepted)
+			a.is("a duplicate after its window", http.StatusAccepted, accepted)
 			return nil
 		})
 		s.awaitProcessed()

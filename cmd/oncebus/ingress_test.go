@@ -39,7 +39,7 @@ func TestIngressReportsItsMistakes(t *testing.T) {
 		{"no secret", "ingress", []string{addr}, "route signals: secret SENDER: ONCEBUS_INGRESS_SECRET_SENDER: not set"},
 		{"no secret", "run", []string{addr}, "route signals: secret SENDER: ONCEBUS_INGRESS_SECRET_SENDER: not set"},
 		{"unusable secret", "run", []string{addr, "ONCEBUS_INGRESS_SECRET_SENDER=two words"}, "route signals: secret SENDER: ONCEBUS_INGRESS_SECRET_SENDER: no usable secret"},
-		{"no time to answer", "ingress", []string{addr, secret, "ONCEBUS_INGRESS_WRITE_TIMEOUT=10s"}, "route signals: http.wait of 10s and"},
+		{"no time to respond", "ingress", []string{addr, secret, "ONCEBUS_INGRESS_WRITE_TIMEOUT=10s"}, "route signals: http.timeout of 10s and"},
 		{"no number", "run", []string{"ONCEBUS_INGRESS_MAX_REQUESTS=many"}, `ONCEBUS_INGRESS_MAX_REQUESTS: "many" is not a whole number`},
 		{"out of range", "run", []string{"ONCEBUS_INGRESS_DRAIN=1ms"}, "ONCEBUS_INGRESS_DRAIN: 1ms is out of range"},
 		{"no http part", "ingress", []string{addr, "ONCEBUS_ROUTES=" + clitest.WriteFile(t, "plain.yaml", keyRoutes), "ONCEBUS_KEY_SECRET=sixteen bytes or more"},
@@ -82,7 +82,7 @@ func serveCommand(t *testing.T, command string, environ ...string) *served {
 	return s
 }
 
-// until waits for a condition that the command brings about.
+// until waits for a condition that depends on the command.
 func (s *served) until(what string, holds func() bool) {
 	s.t.Helper()
 	embedded.Wait(s.t, what, func() bool {
@@ -166,7 +166,7 @@ func TestIngressAndRun(t *testing.T) {
 	defer acceptor.stop()
 	acceptor.until("the probes", func() bool { status, _ := acceptor.page("/healthz"); return status == http.StatusOK })
 	if status, why := acceptor.page("/readyz"); status != http.StatusServiceUnavailable || !strings.Contains(why, "not ready") {
-		t.Errorf("/readyz before the app is there: %d %s", status, why)
+		t.Errorf("/readyz before the app exists: %d %s", status, why)
 	}
 	judge := serveCommand(t, "run", ingressEnviron(t, cluster)...)
 	defer judge.stop()

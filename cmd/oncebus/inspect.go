@@ -14,8 +14,8 @@ import (
 	"oncebus/processor/kafka"
 )
 
-// inspection is what 'oncebus get' and 'oncebus forget' share: the key of an event,
-// and an inspector of the app's topics.
+// inspection has the parts that 'oncebus get' and 'oncebus forget' share: the key of
+// an event, and an inspector of the app's topics.
 type inspection struct {
 	derived   rules.Derived
 	inspector *front.Inspector

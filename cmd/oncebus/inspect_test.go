@@ -19,7 +19,8 @@ import (
 	"oncebus/processor/kafkatest/program"
 )
 
-// oncebus runs a command of the built program in the world and returns output and exit code.
+// oncebus runs a command of the built program in the world, and returns output and
+// exit code.
 func (w *world) oncebus(stdin string, args ...string) (stdout, stderr string, code int) {
 	w.t.Helper()
 	cmd := exec.CommandContext(w.t.Context(), program.Shared(w.t), args...)

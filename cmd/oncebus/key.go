@@ -104,8 +104,8 @@ func newKeyPrinter(o keyOptions, p cli.Process) (*keyPrinter, error) {
 // errNoKey says that an event has no dedup key.
 var errNoKey = errors.New("no key can be derived")
 
-// print explains every event of the input. With lines, an event without a key gets
-// a line with the error, and the next line follows.
+// print explains every event of the input. With lines, an event without a key gets a
+// line with the error, and the next line follows.
 func (k *keyPrinter) print(ctx context.Context, in io.Reader) error {
 	if !k.lines {
 		payload, err := io.ReadAll(in)

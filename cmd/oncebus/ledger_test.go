@@ -15,14 +15,15 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// The ledger verifies the real-Kafka tests: it compares the output with the records sent. It shares no code with the product and
-// derives no dedup keys: two headers of every record name its event and its number, and oncebus does not change them.
+// The ledger verifies the real-Kafka tests: it compares the output with the sent
+// records. It shares no code with the product and derives no dedup keys. Two headers
+// of every record have its event and its number; oncebus does not change them.
 const (
-	headerTestEvent = "test-event" // which event the record tells of
-	headerTestCopy  = "test-copy"  // which of the event's records this is, from 0
+	headerTestEvent = "test-event" // the event of the record
+	headerTestCopy  = "test-copy"  // the record's number among the event's records, from 0
 )
 
-// ledger has the records sent.
+// ledger has the sent records.
 type ledger struct {
 	copies map[string][]*kgo.Record // by event, in the order made
 	events []string                 // in the order made
@@ -43,7 +44,7 @@ func (l *ledger) add(event string, r *kgo.Record) *kgo.Record {
 	return r
 }
 
-// records is how many records were sent.
+// records returns the number of sent records.
 func (l *ledger) records() int {
 	n := 0
 	for _, copies := range l.copies {
@@ -52,7 +53,7 @@ func (l *ledger) records() int {
 	return n
 }
 
-// match returns the sent record that out is the emission of.
+// match returns the sent record that was emitted as out.
 func (l *ledger) match(out *kgo.Record) (event string, sent *kgo.Record, err error) {
 	event = headerOf(out, headerTestEvent)
 	n, err := strconv.Atoi(headerOf(out, headerTestCopy))
@@ -66,12 +67,13 @@ func (l *ledger) match(out *kgo.Record) (event string, sent *kgo.Record, err err
 func (l *ledger) checkOnce(t *testing.T, out []*kgo.Record) map[string]*kgo.Record {
 	t.Helper()
 	found, wrong := l.once(out)
-	complain(t, wrong, "%d events sent in %d records, %d records out", len(l.events), l.records(), len(out))
+	complain(t, wrong, "%d events sent in %d records, %d records emitted", len(l.events), l.records(), len(out))
 	return found
 }
 
-// once returns what is wrong with out, which must contain every event once, as one of its records unchanged, with the verdict unique,
-// and no two events with the same dedup key. It also returns the emission of every event.
+// once returns the mistakes in out. It must contain every event once, as one of its
+// records unchanged, with the verdict unique, and no two events with the same dedup
+// key. once also returns the emitted record of every event.
 func (l *ledger) once(out []*kgo.Record) (found map[string]*kgo.Record, wrong []string) {
 	found = map[string]*kgo.Record{}
 	keys := map[string]string{}
@@ -105,24 +107,25 @@ func (l *ledger) once(out []*kgo.Record) (found map[string]*kgo.Record, wrong []
 	return found, wrong
 }
 
-// checkFirst checks that the emission of every event is its first record, for input with all records of an event on one partition.
+// checkFirst checks that the first record of every event is emitted, for input with
+// all records of an event on one partition.
 func (l *ledger) checkFirst(t *testing.T, emitted map[string]*kgo.Record) {
 	t.Helper()
 	var wrong []string
 	for event, r := range emitted {
 		first := slices.MinFunc(l.copies[event], func(a, b *kgo.Record) int { return int(a.Offset - b.Offset) })
 		if got, want := headerOf(r, headerTestCopy), headerOf(first, headerTestCopy); got != want {
-			wrong = append(wrong, fmt.Sprintf("event %s came out as copy %s, copy %s was first (at %s)", event, got, want, at(first)))
+			wrong = append(wrong, fmt.Sprintf("event %s was emitted as record %s, but record %s was first (at %s)", event, got, want, at(first)))
 		}
 	}
-	complain(t, wrong, "%d events out", len(emitted))
+	complain(t, wrong, "%d events emitted", len(emitted))
 }
 
-// checkOrder checks that records with the same record key are in one partition and in rising order of rank. out is in partition and
-// offset order.
+// checkOrder checks that records with the same record key are in one partition and
+// their ranks rise. out is ordered by partition and offset.
 func checkOrder(t *testing.T, out []*kgo.Record, rank func(*kgo.Record) int64) {
 	t.Helper()
-	complain(t, disorder(out, rank), "%d records out", len(out))
+	complain(t, disorder(out, rank), "%d records emitted", len(out))
 }
 
 func disorder(out []*kgo.Record, rank func(*kgo.Record) int64) (wrong []string) {
@@ -141,7 +144,8 @@ func disorder(out []*kgo.Record, rank func(*kgo.Record) int64) (wrong []string) 
 	return wrong
 }
 
-// touched returns how out differs from sent: key, value, timestamp in milliseconds, and the headers of others, in their order.
+// touched returns the differences between sent and out: key, value, timestamp in
+// milliseconds, and the headers of others, in order.
 func touched(sent, out *kgo.Record) []string {
 	var wrong []string
 	differ := func(what string, got, want any) {
@@ -200,7 +204,8 @@ func shorten(b []byte) string {
 	return fmt.Sprintf("%s...%s (%d bytes)", b[:end], b[len(b)-end:], len(b))
 }
 
-// complain fails the test if there are errors, with the first of them and their number.
+// complain fails the test if wrong is not empty, with the number of mistakes and the
+// first of them.
 func complain(t *testing.T, wrong []string, format string, args ...any) {
 	t.Helper()
 	if len(wrong) == 0 {
@@ -211,10 +216,10 @@ func complain(t *testing.T, wrong []string, format string, args ...any) {
 	if len(wrong) > shown {
 		more = fmt.Sprintf("\n... and %d more", len(wrong)-shown)
 	}
-	t.Errorf("%s: %d complaints:\n%s%s", fmt.Sprintf(format, args...), len(wrong), strings.Join(wrong[:min(len(wrong), shown)], "\n"), more)
+	t.Errorf("%s: %d mistakes:\n%s%s", fmt.Sprintf(format, args...), len(wrong), strings.Join(wrong[:min(len(wrong), shown)], "\n"), more)
 }
 
-// TestLedgerComplains: the ledger finds every way in which an output can be wrong.
+// TestLedgerComplains: the ledger finds every kind of mistake in an output.
 func TestLedgerComplains(t *testing.T) {
 	l := newLedger()
 	var sent []*kgo.Record
@@ -258,18 +263,18 @@ func TestLedgerComplains(t *testing.T) {
 		},
 	} {
 		if _, wrong := l.once(spoil(emissions())); !strings.Contains(strings.Join(wrong, "\n"), want) {
-			t.Errorf("complaints %q do not say %q", wrong, want)
+			t.Errorf("mistakes %q do not contain %q", wrong, want)
 		}
 	}
 	swapped := emissions()
 	swapped[0], swapped[1] = swapped[1], swapped[0]
 	if len(disorder(swapped, rank)) == 0 {
-		t.Error("no complaint about records out of order")
+		t.Error("records out of order are not found")
 	}
 	moved := emissions()
 	moved[1].Partition = 1
 	if len(disorder(moved, rank)) == 0 {
-		t.Error("no complaint about records of one key on two partitions")
+		t.Error("records of one key on two partitions are not found")
 	}
 }
 

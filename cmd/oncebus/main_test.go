@@ -20,7 +20,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(program.Main(m)) }
 
 // execute runs a command line as main does, with environ as the whole
 // environment.
-func execute(ctx context.Context, environ []string, stdin string, args ...string) clitest.Outcome {
+func execute(ctx context.Context, environ []string, stdin string, args ...string) clitest.Result {
 	return clitest.Run(ctx, main.Commands(), environ, stdin, args...)
 }
 

@@ -22,7 +22,7 @@ func TestShippedOpenAPI(t *testing.T) {
 		t.Fatal("no routes files", err)
 	}
 	shipped := &rules.Routes{}
-	for _, file := range files { // in the order of their names
+	for _, file := range files { // ordered by name
 		routes, err := settings.ReadRoutes(file)
 		if err != nil {
 			t.Fatal(err)

@@ -18,20 +18,22 @@ import (
 	"oncebus/processor/kafkatest/program"
 )
 
-// listed are the commands of the pages that TestPageCommands does not run, by how they begin, and why.
+// listed has the commands of the pages that TestPageCommands does not run, by their
+// beginning, with the reason.
 var listed = []struct {
 	begins *regexp.Regexp
 	why    string
 }{
-	{regexp.MustCompile(`^make (build|pages)\b`), "TestPages and this test need what they make"},
+	{regexp.MustCompile(`^make (build|pages)\b`), "TestPages and this test need their output"},
 	{regexp.MustCompile(`^make demo\b`), "TestDemo runs the demo"},
 	{regexp.MustCompile(`^make demo-http\b`), "TestWalkThrough runs the demo by HTTP"},
-	{regexp.MustCompile(`^make (test|check|sim|mutants|faults|soak|bench-[a-z]+)\b`), "this test is a part of it, or it takes minutes to hours"},
+	{regexp.MustCompile(`^make (test|check|sim|mutants|faults|soak|bench-[a-z]+)\b`), "the target includes this test, or takes minutes to hours"},
 	{regexp.MustCompile(`^([A-Z_]+=\S+ )?docker compose -f deployments/compose\.yaml `), "needs Docker; TestCompose reads the file"},
-	{regexp.MustCompile(`^(printf .* \| )?kafka-[a-z-]+\.sh `), "a script of Apache Kafka, which has no place on a build machine"},
+	{regexp.MustCompile(`^(printf .* \| )?kafka-[a-z-]+\.sh `), "a script of Apache Kafka, which build machines do not have"},
 }
 
-// commandLines splits a block into commands: a line, with those that a backslash continues or a here-document holds.
+// commandLines splits a block into commands: a line, with the lines of its
+// backslashes or here-document.
 func commandLines(block string) []string {
 	var list []string
 	lines := strings.Split(block, "\n")
@@ -55,7 +57,8 @@ func commandLines(block string) []string {
 	return list
 }
 
-// TestPageCommands runs every command in an sh block of a page, in the order of the page, or finds it listed above.
+// TestPageCommands runs every command in an sh block of a page, in the order of the
+// page, unless listed has it.
 func TestPageCommands(t *testing.T) {
 	makefile, err := os.ReadFile(filepath.Join(moduleRoot, "Makefile"))
 	if err != nil {
@@ -95,7 +98,8 @@ func isListed(command string) bool {
 	return false
 }
 
-// reader is somebody who follows a page at the top of the repository, with a Kafka at localhost:9092.
+// reader is a person who follows a page at the root of the repository, with a Kafka
+// at localhost:9092.
 type reader struct {
 	t      *testing.T
 	dir    string
@@ -121,7 +125,8 @@ func newReader(t *testing.T) *reader {
 	return r
 }
 
-// run executes a command: the service until it is ready, everything else to its end. Each must exit with 0.
+// run executes a command: a service until it is ready, every other command to its
+// end. Each must exit with 0.
 func (r *reader) run(command string) {
 	r.t.Helper()
 	if err := os.Symlink(program.Shared(r.t), filepath.Join(r.dir, "bin", "oncebus")); err != nil && !errors.Is(err, fs.ErrExist) {
@@ -136,7 +141,7 @@ func (r *reader) run(command string) {
 	}
 	for _, service := range []string{"run", "ingress"} {
 		if before, ok := strings.CutSuffix(command, "./bin/oncebus "+service); ok {
-			if service == "ingress" { // it reads the topics that the service makes
+			if service == "ingress" { // it reads the topics that the service creates
 				topics := regexp.MustCompile(`ONCEBUS_INGRESS_ADDR=\S+`).ReplaceAllString(before, "ONCEBUS_CREATE_TOPICS=true")
 				r.serve(topics+"exec ./bin/oncebus run", environ)
 			}

@@ -17,7 +17,7 @@ import (
 
 // page is one Markdown file.
 type page struct {
-	path  string // from the top of the repository
+	path  string // from the root of the repository
 	lines []string
 	fence []string // for each line: the language of the code block it is in, "text" without one; "" outside
 }
@@ -78,7 +78,7 @@ func (p *page) blocks(language string) []string {
 
 var markup = regexp.MustCompile("[`*]|\\[([^]]*)\\]\\([^)]*\\)")
 
-// anchors are the fragments of the page's headings, as GitHub makes them.
+// anchors returns the fragments of the page's headings, as GitHub makes them.
 func (p *page) anchors() map[string]bool {
 	set := map[string]bool{}
 	for i, line := range p.lines {
@@ -90,7 +90,7 @@ func (p *page) anchors() map[string]bool {
 	return set
 }
 
-// anchor is the fragment of a heading.
+// anchor returns the fragment of a heading.
 func anchor(heading string) string {
 	var b strings.Builder
 	for _, r := range strings.ToLower(strings.TrimSpace(markup.ReplaceAllString(heading, "$1"))) {
@@ -106,7 +106,8 @@ func anchor(heading string) string {
 
 var pageLink = regexp.MustCompile(`\]\(([^)\s]+)\)`)
 
-// TestPageLinks: every relative link of a page leads to a file, and its fragment to a heading of it.
+// TestPageLinks: every relative link of a page has a file, and its fragment a heading
+// of that file.
 func TestPageLinks(t *testing.T) {
 	list := pages(t)
 	for _, p := range list {
@@ -130,7 +131,7 @@ func TestPageLinks(t *testing.T) {
 					path = filepath.Join(filepath.Dir(p.path), target)
 				}
 				if _, err := os.Stat(filepath.Join(moduleRoot, path)); err != nil {
-					t.Errorf("%s:%d: %s leads nowhere", p.path, i+1, m[1])
+					t.Errorf("%s:%d: %s does not exist", p.path, i+1, m[1])
 					continue
 				}
 				if fragment == "" {
@@ -164,7 +165,7 @@ func TestPageRoutes(t *testing.T) {
 	}
 }
 
-// TestReadmeSize: the front page is read at one go.
+// TestReadmeSize limits the size of the front page.
 func TestReadmeSize(t *testing.T) {
 	const most = 10_240
 	info, err := os.Stat(filepath.Join(moduleRoot, "README.md"))
@@ -176,7 +177,8 @@ func TestReadmeSize(t *testing.T) {
 	}
 }
 
-// TestPackageDocs: every package says in a doc.go what it is, on a page. That of processor is the architecture.
+// TestPackageDocs: every package describes itself in a doc.go of limited length. That
+// of processor is the architecture.
 func TestPackageDocs(t *testing.T) {
 	const most = 60
 	out, err := exec.Command("go", "list", "-C", moduleRoot, "-f", "{{.Dir}}", "./...").Output()
@@ -203,7 +205,8 @@ func TestPackageDocs(t *testing.T) {
 	}
 }
 
-// TestDependencyReasons: CONTRIBUTING.md says of every direct dependency why it is there, and of no other.
+// TestDependencyReasons: CONTRIBUTING.md gives a reason for every direct dependency,
+// and for no other module.
 func TestDependencyReasons(t *testing.T) {
 	read := func(name string) string {
 		data, err := os.ReadFile(filepath.Join(moduleRoot, name))

@@ -41,10 +41,11 @@ func (i *inventory) MustRegister(cs ...prometheus.Collector) {
 // metric is one metric that a process may export.
 type metric struct{ name, kind, labels, help string }
 
-// descriptor is prometheus.Desc as its String method prints it; there is no other way to read one.
+// descriptor is the output of prometheus.Desc's String method; a Desc has no other
+// accessor.
 var descriptor = regexp.MustCompile(`^Desc\{fqName: "([^"]+)", help: ("(?:[^"\\]|\\.)*"), (?:unit: "[^"]*", )?constLabels: \{([^}]*)\}, variableLabels: \{([^}]*)\}\}$`)
 
-// labelName is the name of a label that has one value for the process.
+// labelName is the name of a label with one value for the process.
 var labelName = regexp.MustCompile(`(\w+)="`)
 
 // exported lists the metrics that the processor and the ingress register.
@@ -71,7 +72,7 @@ func exported(t *testing.T) []metric {
 				t.Fatalf("cannot read %s", desc)
 			}
 			if !strings.HasPrefix(m[1], "oncebus_") {
-				t.Errorf("metric %s has not our prefix", m[1])
+				t.Errorf("metric %s does not have the prefix oncebus_", m[1])
 			}
 			help, labels := "", strings.FieldsFunc(m[4], func(r rune) bool { return r == ',' })
 			for _, constant := range labelName.FindAllStringSubmatch(m[3], -1) {
@@ -90,7 +91,7 @@ func exported(t *testing.T) []metric {
 	return slices.SortedFunc(maps.Values(list), func(a, b metric) int { return strings.Compare(a.name, b.name) })
 }
 
-// collect gathers what a collector sends.
+// collect returns the values that a collector sends.
 func collect[T any](send func(chan<- T)) func(yield func(T) bool) {
 	return func(yield func(T) bool) {
 		ch := make(chan T)
@@ -102,7 +103,7 @@ func collect[T any](send func(chan<- T)) func(yield func(T) bool) {
 	}
 }
 
-// kindOf is the type of a collector's metric with the descriptor.
+// kindOf returns the type of a collector's metric with the descriptor.
 func kindOf(t *testing.T, c prometheus.Collector, desc *prometheus.Desc) string {
 	switch c.(type) {
 	case *prometheus.CounterVec:
@@ -128,7 +129,7 @@ func kindOf(t *testing.T, c prometheus.Collector, desc *prometheus.Desc) string 
 		}
 		return "gauge"
 	}
-	// A collector of its own that has nothing to show yet: the name tells.
+	// A custom collector without samples yet: its name has the type.
 	if strings.Contains(desc.String(), `_total"`) {
 		return "counter"
 	}
@@ -161,7 +162,7 @@ type alertRule struct {
 
 var metricName = regexp.MustCompile(`\boncebus_[a-z_]+`)
 
-// metrics are those that the rule looks at.
+// metrics returns the metrics that the rule reads.
 func (a *alertRule) metrics() []string { return metricName.FindAllString(a.Expr, -1) }
 
 func alertRules(t *testing.T) []alertRule {
@@ -183,7 +184,7 @@ func alertRules(t *testing.T) []alertRule {
 	return rules
 }
 
-// braces are the placeholders of an alert's summary.
+// braces matches the placeholders of an alert's summary.
 var braces = regexp.MustCompile(`\{\{ (?:\$labels\.|\$)(\w+)(?: \| \w+)? \}\}`)
 
 func alertRows(t *testing.T) string {

@@ -26,10 +26,12 @@ import (
 	main "oncebus/cmd/oncebus"
 )
 
-// The pages of the repository: everything that a reader finds in *.md. Sections between "<!-- generated: NAME -->" and
-// "<!-- end -->" are made from the code by the functions here; make pages writes them.
+// The pages of the repository are all *.md files. The functions here generate the
+// sections between "<!-- generated: NAME -->" and "<!-- end -->"; make pages writes
+// them.
 
-// generated names each generated section of the pages, by page and name. processor/ingress has its own, of unexported tables.
+// generated has the generated sections of the pages, by page and name.
+// processor/ingress has its own, from unexported tables.
 var generated = []struct {
 	page, name string
 	make       func(t *testing.T) string
@@ -70,7 +72,7 @@ func (t *table) row(cells ...string) {
 	t.WriteString("| " + strings.Join(cells, " | ") + " |\n")
 }
 
-// code is text as Markdown code; "" stays empty.
+// code returns text as Markdown code; "" stays empty.
 func code(text string) string {
 	if text == "" {
 		return ""
@@ -117,10 +119,10 @@ func rightRows(*testing.T) string {
 	return rows.String()
 }
 
-// now is the default of a flag that is another one in each run.
+// now matches the default of a flag that differs in each run.
 var now = regexp.MustCompile(` \(default \d{13}\)`)
 
-// helpTexts are those of all commands. That of the settings is a page of its own.
+// helpTexts returns the help of all commands. The settings have their own page.
 func helpTexts(t *testing.T) string {
 	var b strings.Builder
 	names := []string{""}
@@ -146,12 +148,13 @@ func helpTexts(t *testing.T) string {
 // constant is a documented constant of the code.
 type constant struct{ name, value, comment string }
 
-// constants returns the constants below dir that which selects, in the order of the source. Each must have a comment.
+// constants returns the constants below dir that which selects, in the order of the
+// source. Each must have a comment.
 func constants(t *testing.T, dir string, which func(name, value string) bool) []constant {
 	t.Helper()
 	var list []constant
 	err := filepath.WalkDir(filepath.Join(moduleRoot, dir), func(path string, d fs.DirEntry, err error) error {
-		if d != nil && d.Name() == "oracle" { // it shares no code with what it judges, names of headers included
+		if d != nil && d.Name() == "oracle" { // the oracle has its own header names, because it shares no code
 			return fs.SkipDir
 		}
 		if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
@@ -179,7 +182,7 @@ func constants(t *testing.T, dir string, which func(name, value string) bool) []
 			}
 			comment := strings.TrimSpace(strings.ReplaceAll(cmp.Or(spec.Doc.Text(), spec.Comment.Text()), "\n", " "))
 			if comment == "" {
-				t.Errorf("%s: constant %s has no comment of its own", path, spec.Names[0].Name)
+				t.Errorf("%s: constant %s has no comment", path, spec.Names[0].Name)
 			}
 			list = append(list, constant{spec.Names[0].Name, value, comment})
 			return true
@@ -198,10 +201,11 @@ func constants(t *testing.T, dir string, which func(name, value string) bool) []
 // ours matches the name of a header that oncebus adds.
 var ours = regexp.MustCompile(`^oncebus-[a-z0-9-]*[a-z0-9]$`)
 
-// otherHeader is one that the text of a header names.
+// otherHeader matches a header that the comment of another one names.
 var otherHeader = regexp.MustCompile(`\boncebus-[a-z-]*[a-z]`)
 
-// headerRows reads the table of headers from the constants of their names. A comment is "RECORDS: VALUE".
+// headerRows makes the table of headers from the constants of their names. A comment
+// is "RECORDS: VALUE".
 func headerRows(t *testing.T) string {
 	rows, internal := newTable("header", "on", "value"), newTable("header", "on", "value")
 	for _, c := range constants(t, "processor", func(name, value string) bool {
@@ -220,7 +224,7 @@ func headerRows(t *testing.T) string {
 	return rows.String() + "\nOn internal topics only:\n\n" + internal.String()
 }
 
-// schemaNode is what the tables of route keys need of a JSON Schema.
+// schemaNode has the parts of a JSON Schema that the tables of route keys use.
 type schemaNode struct {
 	Ref         string                `json:"$ref"`
 	Type        any                   `json:"type"`
@@ -239,7 +243,7 @@ type schemaNode struct {
 	Defs        map[string]schemaNode `json:"$defs"`
 }
 
-// properties keep the order of the file.
+// properties are in the order of the file.
 type properties []property
 
 type property struct {
@@ -296,7 +300,7 @@ func routeKeys(t *testing.T) string {
 	var b strings.Builder
 	for _, o := range routeObjects {
 		def := schema.Defs[o.def]
-		if len(def.OneOf) > 0 && len(def.Properties) == 0 { // the form with keys, of those that also have a short one
+		if len(def.OneOf) > 0 && len(def.Properties) == 0 { // the object form, for keys that also have a short one
 			def = def.OneOf[len(def.OneOf)-1]
 		}
 		rows := newTable("key", "value", "default", "meaning")
@@ -330,7 +334,7 @@ func (s *schemaNode) resolve(n *schemaNode) *schemaNode {
 	return n
 }
 
-// values says in words which values a key takes.
+// values describes the values of a key.
 func (s *schemaNode) values(n *schemaNode) string {
 	var texts []string
 	switch name := strings.TrimPrefix(n.Ref, "#/$defs/"); name {

@@ -36,14 +36,15 @@ routes:
     dead_letter: APP.dead-letter
 `
 
-// badRecord is a record that no route can judge or that fits in no output.
+// badRecord is a record that no route can judge, or that is too large for every
+// output.
 type badRecord struct {
 	name    string
 	input   string // name of the input topic
 	verdict string
-	reason  string // what the reason must say, in lower case
+	reason  string // part of the reason, in lower case
 	record  *kgo.Record
-	cut     bool // the dead letter only points at the record
+	cut     bool // the dead letter is a pointer to the record
 }
 
 func withHeader(name string, value []byte) kgo.RecordHeader {
@@ -99,8 +100,8 @@ func badRecords() []badRecord {
 	return append(all, future, large)
 }
 
-// TestRealBadInput: every kind of bad record goes unchanged to the dead-letter topic, with reason and position, and the record that
-// follows on the partition is processed. Each bad record has exactly one dead letter.
+// TestRealBadInput: every kind of bad record becomes one dead letter, unchanged, with
+// reason and position. The next record of the partition is processed.
 func TestRealBadInput(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, hostileRoutes)
@@ -138,7 +139,7 @@ func TestRealBadInput(t *testing.T) {
 	letters := map[string]*kgo.Record{}
 	for _, r := range w.output("dead-letter") {
 		name := headerOf(r, headerTestEvent)
-		if name == "" { // a pointer carries no headers but ours
+		if name == "" { // a pointer has only the headers of oncebus
 			name = "too large for the dead-letter topic too"
 		}
 		if letters[name] != nil {
@@ -180,7 +181,7 @@ func checkLetter(t *testing.T, b badRecord, letter *kgo.Record) {
 	}
 	reason := headerOf(letter, "oncebus-reason")
 	if reason == "" || !strings.Contains(strings.ToLower(reason), b.reason) {
-		t.Errorf("oncebus-reason is %q, want it to say %q", reason, b.reason)
+		t.Errorf("oncebus-reason is %q, want %q in it", reason, b.reason)
 	}
 	t.Log(reason)
 }

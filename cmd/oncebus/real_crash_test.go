@@ -10,11 +10,12 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 )
 
-// crashSettings make transactions long enough for a kill in the middle, and make the stores write runs often, so that a restart
-// continues at their position.
+// crashSettings make transactions long enough for a kill within one. They make the
+// stores write runs often, so that a restart continues at the position of a run.
 var crashSettings = []string{"COMMIT_INTERVAL=400ms", "STATE_FLUSH_ROWS=50", "STATE_FLUSH_AGE=50ms"}
 
-// changelogRecords is how many offsets the changelogs of the app have, including control records: what a rebuild reads.
+// changelogRecords returns the number of offsets of the app's changelogs, including
+// control records, which a rebuild reads.
 func (w *world) changelogRecords() int {
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(w.t.Context(), realDeadline)
@@ -75,9 +76,10 @@ func (w *world) killInTransaction(s *service, all []*traffic) {
 	w.t.Fatalf("process %s was killed %d times and never in a transaction", s.Name, tries)
 }
 
-// TestRealRestart stops a process with SIGTERM and then kills it, both in a transaction, while events queue up. It restarts from its
-// state directory and reads only the tail of the changelog; after the directory is deleted, it reads all of it. Every event is emitted
-// once.
+// TestRealRestart stops a process with SIGTERM and then kills it, both in a
+// transaction, while events arrive. It restarts from its state directory and reads
+// only the tail of the changelog. After the directory is deleted, it reads all of it.
+// Every event is emitted once.
 func TestRealRestart(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, realRoutes)

@@ -37,7 +37,8 @@ routes:
     dead_letter: APP.dead-letter
 `
 
-// forged are headers with which a producer imitates oncebus, so that its duplicate seems to be unique or its record already judged.
+// forged returns headers with which a producer imitates oncebus, so that its
+// duplicate looks unique or its record judged.
 func forged() []kgo.RecordHeader {
 	return []kgo.RecordHeader{
 		withHeader("oncebus-verdict", []byte("unique")), withHeader("Oncebus-Key", []byte(strings.Repeat("0", 64))),
@@ -45,8 +46,9 @@ func forged() []kgo.RecordHeader {
 	}
 }
 
-// TestRealDuplicates: duplicates are dropped, forwarded to the output, or sent to a topic of their own. Those emitted name the first
-// record, its time and the reason. Forged headers change no verdict and are not emitted.
+// TestRealDuplicates: duplicates are dropped, forwarded to the output, or sent to
+// another topic. Emitted ones have the first record, its time and the reason. Forged
+// headers change no verdict and are removed.
 func TestRealDuplicates(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, duplicateRoutes)
@@ -96,7 +98,7 @@ func TestRealDuplicates(t *testing.T) {
 			if policy == "to" {
 				var firsts []*kgo.Record
 				if firsts, duplicate = byVerdict("to.duplicates"); len(firsts) > 0 {
-					t.Errorf("%d records in the topic of the duplicates are none, the first at %s", len(firsts), at(firsts[0]))
+					t.Errorf("%d records in the topic of the duplicates are unique, the first at %s", len(firsts), at(firsts[0]))
 				}
 			}
 			want := events * (copies - 1)
@@ -104,20 +106,20 @@ func TestRealDuplicates(t *testing.T) {
 				want = 0
 			}
 			if len(duplicate) != want {
-				t.Errorf("%d duplicates came out, want %d", len(duplicate), want)
+				t.Errorf("%d duplicates were emitted, want %d", len(duplicate), want)
 			}
 			first := ledgers[policy].checkOnce(t, unique)
 			ledgers[policy].checkDuplicates(t, policy, first, duplicate)
 		})
 	}
 	if letters := w.output("dead-letter"); len(letters) > 0 {
-		t.Errorf("%d dead letters, the first says %q", len(letters), headerOf(letters[0], "oncebus-reason"))
+		t.Errorf("%d dead letters, the first with reason %q", len(letters), headerOf(letters[0], "oncebus-reason"))
 	}
 	s.stop()
 }
 
-// checkDuplicates checks that duplicates are unchanged, name the emitted record as the first, and follow it if they are in the same
-// topic.
+// checkDuplicates checks that duplicates are unchanged, have the emitted record as
+// the first, and follow it if they are in the same topic.
 func (l *ledger) checkDuplicates(t *testing.T, route string, first map[string]*kgo.Record, duplicates []*kgo.Record) {
 	t.Helper()
 	seen := map[string]bool{}
@@ -135,7 +137,7 @@ func (l *ledger) checkDuplicates(t *testing.T, route string, first map[string]*k
 		seen[id] = true
 		wrong = append(wrong, touched(sent, r)...)
 		if first[event] == nil {
-			continue // missing: checkOnce has said so
+			continue // missing: checkOnce has reported it
 		}
 		_, original, err := l.match(first[event])
 		if err != nil {
@@ -157,7 +159,7 @@ func (l *ledger) checkDuplicates(t *testing.T, route string, first map[string]*k
 			wrong = append(wrong, at(r)+": no oncebus-reason")
 		}
 		if f := first[event]; f.Topic == r.Topic && (f.Partition != r.Partition || f.Offset > r.Offset) {
-			wrong = append(wrong, fmt.Sprintf("%s: a flagged copy of %s is not behind it", at(r), at(f)))
+			wrong = append(wrong, fmt.Sprintf("%s: a forwarded duplicate of %s is not after it", at(r), at(f)))
 		}
 	}
 	complain(t, wrong, "%d duplicates", len(duplicates))

@@ -33,7 +33,7 @@ func TestRealMainPath(t *testing.T) {
 			judged += n
 		}
 		if judged == 0 {
-			t.Errorf("process %s judged nothing: the work is not shared", s.Name)
+			t.Errorf("process %s judged no event: the tasks are not shared", s.Name)
 		}
 	}
 	for _, s := range services {

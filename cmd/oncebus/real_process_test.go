@@ -45,18 +45,19 @@ func (w *world) startAs(command, instance string, settings ...string) *service {
 		if text := s.text(); strings.Contains(text, "DATA RACE") {
 			w.t.Errorf("process %s has a data race:\n%s", s.Name, text)
 		} else if w.t.Failed() {
-			w.t.Logf("log of process %s:\n%s\nits complaints:\n%s", s.Name, lastLines(text, 30), lastLines(complaints(text), 20))
+			w.t.Logf("log of process %s:\n%s\nits warnings:\n%s", s.Name, lastLines(text, 30), lastLines(complaints(text), 20))
 		}
 	})
 	s.await(program.ListensHTTP)
 	return s
 }
 
-// environ is the whole environment of a process, with only PATH and HOME of the machine.
+// environ returns the environment of a process, with only PATH and HOME of the
+// machine.
 func (w *world) environ(instance string, settings ...string) []string {
 	session := "2s"
 	if w.external {
-		session = "6s" // group.min.session.timeout.ms as Kafka ships it
+		session = "6s" // Kafka's default of group.min.session.timeout.ms
 	}
 	return append(program.Isolated(w.dir), program.Settings{
 		Brokers: w.seeds, AppID: w.app, Instance: instance, Routes: w.routes, StateDir: w.stateDir(instance),
@@ -70,12 +71,13 @@ func (w *world) environ(instance string, settings ...string) []string {
 
 func (w *world) stateDir(instance string) string { return filepath.Join(w.dir, "state-"+instance) }
 
-// within is a context for one wait.
+// within returns a context that limits one wait.
 func (s *service) within() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(s.t.Context(), realDeadline)
 }
 
-// await waits until the process logs msg and returns the first such line. The end of the process is a failure.
+// await waits until the process logs msg and returns the first such line. The test
+// fails if the process ends.
 func (s *service) await(msg string) program.Entry {
 	s.t.Helper()
 	ctx, cancel := s.within()
@@ -103,7 +105,7 @@ func (s *service) metric(ctx context.Context, name string) (map[string]int, erro
 	return m.Counts(name), err
 }
 
-// text is all that the process wrote.
+// text returns the output of the process.
 func (s *service) text() string {
 	s.t.Helper()
 	text, err := s.Log.Text()
@@ -113,7 +115,7 @@ func (s *service) text() string {
 	return text
 }
 
-// lines are those of the process's log.
+// lines returns the lines of the process's log.
 func (s *service) lines() []program.Entry {
 	s.t.Helper()
 	entries, err := s.Log.Entries()
@@ -123,7 +125,7 @@ func (s *service) lines() []program.Entry {
 	return entries
 }
 
-// events reads oncebus_events_total: how many events the process judged, by "route/verdict".
+// events reads oncebus_events_total: the number of judged events, by "route/verdict".
 func (s *service) events() map[string]int {
 	s.t.Helper()
 	counts, err := s.metric(s.t.Context(), "oncebus_events_total")
@@ -133,9 +135,9 @@ func (s *service) events() map[string]int {
 	return counts
 }
 
-// checkEvents compares how many events the processes judged with want, by
-// "route/verdict". It waits for missing ones, because a process counts an event only
-// after the commit.
+// checkEvents compares the number of events that the processes judged with want, by
+// "route/verdict". It waits for missing ones, because a process counts an event after
+// the commit.
 func checkEvents(t *testing.T, want map[string]int, services ...*service) {
 	t.Helper()
 	got := map[string]int{}
@@ -164,10 +166,11 @@ func checkEvents(t *testing.T, want map[string]int, services ...*service) {
 	}
 }
 
-// awaitSharing waits until all tasks run and every process has some: the group assigns them in two rebalances.
+// awaitSharing waits until all tasks run and every process has some: the group
+// assigns them in two rebalances.
 func awaitSharing(t *testing.T, tasks int, services ...*service) {
 	t.Helper()
-	eventually(t, fmt.Sprintf("%d tasks are shared out", tasks), func(ctx context.Context) error {
+	eventually(t, fmt.Sprintf("%d tasks are assigned and running", tasks), func(ctx context.Context) error {
 		running := make([]int, len(services))
 		total := 0
 		for i, s := range services {
@@ -193,7 +196,7 @@ func (s *service) stop() {
 	}
 }
 
-// exited waits until the process is gone and returns its exit code.
+// exited waits until the process has ended, and returns its exit code.
 func (s *service) exited() int {
 	s.t.Helper()
 	ctx, cancel := s.within()
@@ -213,7 +216,7 @@ func (s *service) kill() {
 	}
 }
 
-// restores returns what the process logged about restored tasks.
+// restores has the numbers of the log lines about restored tasks.
 type restores struct {
 	tasks     int
 	rows      int // changelog records read
@@ -241,7 +244,8 @@ func (s *service) restores() restores {
 	return sum
 }
 
-// complaints are a log's lines of level WARN and above, which may stand long before its end.
+// complaints returns the lines of level WARN and above; they may be far from the end
+// of the log.
 func complaints(text string) string {
 	var b strings.Builder
 	for line := range strings.Lines(text) {

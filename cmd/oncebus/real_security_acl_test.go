@@ -16,17 +16,18 @@ import (
 	"oncebus/cmd/oncebus/cli"
 )
 
-// rule is one row of the table of rights on the page SECURITY.md.
+// rule is one row of the table of rights in SECURITY.md.
 type rule struct {
-	resource   string // as kafka-acls.sh has it
-	names      string // for people
+	resource   string // as in kafka-acls.sh
+	names      string // for readers of the page
 	operations string
 	why        string
-	// of are the names in a world with realRoutes.
+	// of returns the resource names in a world with realRoutes.
 	of func(w *world) []string
 }
 
-// settingRules is the least that oncebus needs, and the source of the page's table.
+// settingRules are the least rights that oncebus needs, and the source of the page's
+// table.
 var settingRules = []rule{
 	{
 		"topic", "every input", "Read", "",
@@ -52,7 +53,7 @@ var settingRules = []rule{
 	},
 }
 
-// optionalRules follow on the page: with them oncebus does more.
+// optionalRules follow on the page; they enable further functions.
 var optionalRules = []rule{
 	{"topic", "prefix `<app>-`", "Create", "for the first start, unless an administrator creates the internal topics", nil},
 	{"topic", "`<app>-repartition`", "Delete", "to purge processed records; without it the topic grows, and the log says so once", nil},
@@ -65,7 +66,7 @@ func (r right) String() string {
 	return fmt.Sprintf("no right to %s on %s %s", r.operation, r.resource, r.name)
 }
 
-// rightsOf are the rights that rules come to in a world.
+// rightsOf returns the rights of rules in a world.
 func rightsOf(w *world, rules []rule) []right {
 	var rights []right
 	for _, rule := range rules {
@@ -78,7 +79,8 @@ func rightsOf(w *world, rules []rule) []right {
 	return rights
 }
 
-// acl is the broker's form of a right for a user. Transactional ids and what is said to be a prefix are granted as prefixes.
+// acl returns the ACL of a right for a user. Transactional ids and names with a
+// prefix become prefixed ACLs.
 func (r right) acl(t *testing.T, user string) *kadm.ACLBuilder {
 	t.Helper()
 	op, err := kmsg.ParseACLOperation(r.operation)
@@ -101,7 +103,7 @@ func (r right) acl(t *testing.T, user string) *kadm.ACLBuilder {
 	return b
 }
 
-// grant gives a user rights and waits until the broker knows.
+// grant grants rights to a user and waits until the broker applies them.
 func (s *secured) grant(t *testing.T, user string, rights ...right) {
 	t.Helper()
 	for _, r := range rights {
@@ -116,7 +118,7 @@ func (s *secured) grant(t *testing.T, user string, rights ...right) {
 	s.awaitACLs(t, user, 1, rights)
 }
 
-// revoke takes rights away again and waits until the broker knows.
+// revoke revokes rights and waits until the broker applies that.
 func (s *secured) revoke(t *testing.T, user string, rights ...right) {
 	t.Helper()
 	for _, r := range rights {
@@ -133,7 +135,7 @@ func (s *secured) revoke(t *testing.T, user string, rights ...right) {
 
 func (s *secured) awaitACLs(t *testing.T, user string, want int, rights []right) {
 	t.Helper()
-	eventually(t, "the broker knows the changed rights", func(ctx context.Context) error {
+	eventually(t, "the broker has the changed rights", func(ctx context.Context) error {
 		for _, r := range rights {
 			described, err := s.Admin().DescribeACLs(ctx, r.acl(t, user))
 			if err != nil {
@@ -151,7 +153,8 @@ func (s *secured) awaitACLs(t *testing.T, user string, want int, rights []right)
 	})
 }
 
-// createAll makes every topic of realRoutes as a separate principal would beforehand, with the settings of SECURITY.md.
+// createAll creates the topics of realRoutes as an administrator would before the
+// start, with the settings of SECURITY.md.
 func (w *world) createAll(internal bool) {
 	w.t.Helper()
 	w.createTopics(nil, append(slices.Clone(realInputs), realOutputs...)...)
@@ -181,13 +184,14 @@ func (w *world) createAll(internal bool) {
 	}
 }
 
-// asUser is the settings of a process that comes in as a user of SCRAM without any right of its own.
+// asUser returns the settings of a process with a SCRAM user that has no rights.
 func (s *secured) asUser(user string) []string {
 	return s.at("SASL", "CREATE_TOPICS=false", "SASL_MECHANISM=SCRAM-SHA-512", "SASL_USERNAME="+user, "SASL_PASSWORD="+canaryScram)
 }
 
-// testRights runs the whole main path with exactly the rights of SECURITY.md, a restart and a take-over included, then takes each
-// right away in turn: the start fails and names it.
+// testRights runs the main path with exactly the rights of SECURITY.md, including a
+// restart and a take-over. Then it revokes each right in turn: the start fails and
+// names it.
 func (s *secured) testRights(t *testing.T) {
 	t.Parallel()
 	s.addUser("least", canaryScram)
@@ -218,7 +222,7 @@ func (s *secured) testRights(t *testing.T) {
 	for _, r := range rights {
 		s.revoke(t, "least", r)
 		ctx, cancel := context.WithTimeout(t.Context(), realDeadline)
-		got := execute(ctx, w.environ("a", s.asUser("least")...), "", "run") // in this process: there are many
+		got := execute(ctx, w.environ("a", s.asUser("least")...), "", "run") // in this process, because there are many
 		cancel()
 		if got.Code != cli.ExitFailed || !strings.Contains(got.Stderr, r.String()) {
 			t.Errorf("without the right: exit code %d, want %d and %q in\n%s", got.Code, cli.ExitFailed, r, lastLines(got.Stderr, 5))
@@ -231,8 +235,9 @@ func (s *secured) testRights(t *testing.T) {
 	a.stop()
 }
 
-// testRightsWithdrawn takes a right of each kind away under a running process, which stops and names what is missing. Once it is given
-// back, the next start goes on where it stopped.
+// testRightsWithdrawn revokes a right of each kind from a running process, which
+// stops and names the missing right. When it is granted again, the next start
+// continues.
 func (s *secured) testRightsWithdrawn(t *testing.T) {
 	t.Parallel()
 	s.addUser("withdrawn", canaryScram)
@@ -252,7 +257,7 @@ func (s *secured) testRightsWithdrawn(t *testing.T) {
 		s.revoke(t, "withdrawn", r)
 		send(w, 50, all...)
 		if got := svc.failure(); !strings.Contains(got, r.String()) {
-			t.Errorf("with the right withdrawn, the process ended with\n%s\nwant %q in it", got, r)
+			t.Errorf("with the right revoked, the process ended with\n%s\nwant %q in it", got, r)
 		}
 		s.grant(t, "withdrawn", r)
 	}
@@ -261,7 +266,8 @@ func (s *secured) testRightsWithdrawn(t *testing.T) {
 	svc.stop()
 }
 
-// testCreateRight: with the further right to create topics under its prefix, oncebus makes its internal topics itself.
+// testCreateRight: with the right to create topics with its prefix, oncebus creates
+// its internal topics.
 func (s *secured) testCreateRight(t *testing.T) {
 	t.Parallel()
 	s.addUser("creator", canaryScram)

@@ -31,7 +31,7 @@ func (a *authority) file() string {
 	return kafkatest.ReplaceFile(a.t, filepath.Join(a.dir, a.name+".pem"), a.PEM())
 }
 
-// client writes a client certificate and its key, and returns the two settings that name them.
+// client writes a client certificate and its key, and returns their two settings.
 func (a *authority) client(name string) (settings []string, key []byte) {
 	cert, key := a.Issue(name, time.Now().Add(time.Hour))
 	base := filepath.Join(a.dir, a.name+"-"+name)

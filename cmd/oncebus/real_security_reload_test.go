@@ -18,8 +18,9 @@ import (
 	"oncebus/processor/kafkatest"
 )
 
-// testCertificatesReplaced replaces every certificate of a running process: the authorities', the client's and the broker's, which
-// only new connections use. The process does not restart, and no transaction has an unknown outcome.
+// testCertificatesReplaced replaces every certificate of a running process: the
+// authorities', the client's and the broker's, which only new connections use. The
+// process does not restart, and no commit outcome is unknown.
 func (s *secured) testCertificatesReplaced(t *testing.T) {
 	t.Parallel()
 	w := s.world(t, "replaced")
@@ -40,7 +41,7 @@ func (s *secured) testCertificatesReplaced(t *testing.T) {
 	all := w.realTraffic()
 	send(w, 100, all...)
 	w.drained(realInputs, realOutputs)
-	before := svc.replaced() // the first assignment may cost a transaction
+	before := svc.replaced() // the first assignment may abort a transaction
 
 	kafkatest.ReplaceFile(t, cert, []byte("half a certif"))
 	svc.await("certificates reload failed")
@@ -83,7 +84,8 @@ func (s *service) replaced() map[string]int {
 	return sum
 }
 
-// replaceKeystore gives a listener of the running broker a certificate of another authority.
+// replaceKeystore gives a listener of the running broker a certificate of another
+// authority.
 func (s *secured) replaceKeystore(t *testing.T, listener string, by *authority) {
 	t.Helper()
 	path := by.keystore(listener+"-next", time.Now().Add(time.Hour))
@@ -105,7 +107,7 @@ func (s *secured) replaceKeystore(t *testing.T, listener string, by *authority) 
 // awaitReloads waits until a process has reloaded credentials n times.
 func (s *service) awaitReloads(credential string, n int) {
 	s.t.Helper()
-	eventually(s.t, fmt.Sprintf("process %s has read its %s again, for the %d. time", s.Name, credential, n), func(ctx context.Context) error {
+	eventually(s.t, fmt.Sprintf("process %s has read its %s again %d times", s.Name, credential, n), func(ctx context.Context) error {
 		counts, err := s.metric(ctx, "oncebus_credential_reloads_total")
 		if err != nil {
 			return err
@@ -154,12 +156,12 @@ func (s *secured) testTokenRenewed(t *testing.T) {
 	svc.awaitReloads("token", 2)
 	send(w, 100, all...)
 	w.checkTraffic(all)
-	// The stack traces of a killed process show no secret either.
+	// The stack traces of a killed process have no secret either.
 	if err := svc.Signal(syscall.SIGQUIT); err != nil {
 		t.Fatal(err)
 	}
 	svc.exited()
 	if !strings.Contains(svc.text(), "goroutine ") {
-		t.Error("the process left no goroutine dump to look at")
+		t.Error("the process wrote no goroutine dump")
 	}
 }

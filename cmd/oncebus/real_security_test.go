@@ -32,7 +32,8 @@ func canaries() []string {
 	return []string{canaryPlain, canaryScram, canaryClient, canaryKeySecret, canaryWrong, canaryFirst, canarySecond}
 }
 
-// reauthInterval is how often the broker makes SASL clients authenticate again (KIP-368): several times in every test.
+// reauthInterval is the time after which the broker makes SASL clients authenticate
+// again (KIP-368): several times in every test.
 const reauthInterval = 3 * time.Second
 
 // secured is a Kafka with the standard authorizer and listeners for SASL over TLS, for client certificates, and with an expired
@@ -113,13 +114,14 @@ func (s *secured) at(listener string, settings ...string) []string {
 	}, settings...)
 }
 
-// world is the part of the broker for one app.
+// world returns the part of the broker for one app.
 func (s *secured) world(t *testing.T, app string) *world {
 	t.Helper()
 	return newWorldOf(t, app, realRoutes, s.Seeds(), s.Admin(), s.External())
 }
 
-// silent checks that neither the output nor the pages of a process show a canary or a key.
+// silent checks that neither the output nor the pages of a process contain a canary
+// or a key.
 func (s *secured) silent(t *testing.T, svc *service, more ...string) {
 	t.Helper()
 	shown := map[string]string{"output": svc.text()}
@@ -132,13 +134,13 @@ func (s *secured) silent(t *testing.T, svc *service, more ...string) {
 		for _, canary := range append(canaries(), more...) {
 			for _, form := range []string{canary, base64.StdEncoding.EncodeToString([]byte(canary)), fmt.Sprintf("%x", canary)} {
 				if strings.Contains(text, form) {
-					t.Errorf("%s of process %s shows the secret %s", where, svc.Name, form)
+					t.Errorf("%s of process %s contains the secret %s", where, svc.Name, form)
 				}
 			}
 		}
 		for _, sign := range []string{"PRIVATE KEY", "Bearer ", "panic:"} {
 			if strings.Contains(text, sign) {
-				t.Errorf("%s of process %s shows %q", where, svc.Name, sign)
+				t.Errorf("%s of process %s contains %q", where, svc.Name, sign)
 			}
 		}
 	}
@@ -152,12 +154,13 @@ func (s *service) failure() string {
 	}
 	lines := s.lines()
 	if len(lines) == 0 || lines[len(lines)-1]["msg"] != "failed" {
-		s.t.Fatalf("process %s: its last line does not say why it failed:\n%s", s.Name, lastLines(s.text(), 5))
+		s.t.Fatalf("process %s: its last line has no error:\n%s", s.Name, lastLines(s.text(), 5))
 	}
 	return fmt.Sprint(lines[len(lines)-1]["error"])
 }
 
-// TestRealSecurity shares one broker among its parts, each with its own app and user.
+// TestRealSecurity shares one broker among its subtests, each with its own app and
+// user.
 func TestRealSecurity(t *testing.T) {
 	t.Parallel()
 	s := startSecured(t)

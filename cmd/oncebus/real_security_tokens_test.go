@@ -53,7 +53,7 @@ func (e *tokenEndpoint) serve(w http.ResponseWriter, r *http.Request) {
 		answer.Error = "invalid_request"
 	case id != "bearer" || secret != canaryClient:
 		w.WriteHeader(http.StatusUnauthorized)
-		// Like a careless endpoint, it repeats the request in the error.
+		// Like a careless endpoint, it repeats the request in its error.
 		answer.Error, answer.Description = "invalid_client", fmt.Sprintf("no client %q with secret %q", id, secret)
 	default:
 		answer.Token, answer.Type, answer.Life = unsecuredToken(id, time.Now().Add(tokenLife)), "Bearer", tokenLife.Seconds()

@@ -18,9 +18,10 @@ import (
 	"oncebus/processor/kafkatest"
 )
 
-// The tests in real_*_test.go are black box and run against a real Apache Kafka (package kafkatest): the built program as child
-// processes with settings in their environment, raw topics filled by an ordinary producer, outputs read by an ordinary
-// read_committed consumer, and an independent judge (ledger_test.go).
+// The tests in real_*_test.go are black-box tests with a real Apache Kafka (package
+// kafkatest). They run the built program as child processes with settings in their
+// environment. An ordinary producer writes the raw topics, an ordinary read_committed
+// consumer reads the outputs, and the ledger (ledger_test.go) verifies them.
 
 const (
 	// realDeadline limits every wait, so that a hang fails with its reason and not with the test's timeout.
@@ -29,11 +30,12 @@ const (
 	realPartitions = 6
 )
 
-// world is one scenario's part of the shared Kafka: an app id, which begins all its topic names, and random numbers.
+// world is the part of the shared Kafka for one scenario: an app id, which begins all
+// its topic names, and random numbers.
 type world struct {
 	t        *testing.T
 	seeds    []string
-	external bool // the cluster is not ours: its settings are what they are
+	external bool // an external cluster: the test cannot change its settings
 	admin    *kadm.Client
 	producer *kgo.Client
 	app      string
@@ -42,7 +44,8 @@ type world struct {
 	rng      *rand.Rand
 }
 
-// newWorld makes a world with this routes file, in which it replaces APP by the app id.
+// newWorld returns a world with this routes file, in which it replaces APP by the app
+// id.
 func newWorld(t *testing.T, routes string) *world {
 	t.Helper()
 	broker := kafkatest.Shared(t)
@@ -51,7 +54,7 @@ func newWorld(t *testing.T, routes string) *world {
 
 func newWorldAt(t *testing.T, routes string, seeds []string, admin *kadm.Client, external bool) *world {
 	t.Helper()
-	// Different in every run, because the cluster may outlive it.
+	// It differs in every run, because the cluster may outlive the run.
 	name, _, _ := strings.Cut(strings.ToLower(strings.TrimPrefix(t.Name(), "TestReal")), "/")
 	app := fmt.Sprintf("%s-%06x", name, rand.N(1<<24))
 	w := newWorldOf(t, app, routes, seeds, admin, external)
@@ -95,8 +98,8 @@ func (w *world) createTopics(configs []string, names ...string) {
 	}
 }
 
-// produce sends the records to the partitions they name, in order within a partition, and returns when all are acknowledged and have
-// their offsets.
+// produce sends the records to their partitions, in order within a partition. It
+// returns when all are acknowledged and have their offsets.
 func (w *world) produce(records ...*kgo.Record) {
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(w.t.Context(), realDeadline)
@@ -106,10 +109,11 @@ func (w *world) produce(records ...*kgo.Record) {
 	}
 }
 
-// errNotYet says that what a test waits for has not happened, and that there is nothing more to say about it.
+// errNotYet says that the awaited condition is false, without details.
 var errNotYet = errors.New("not yet")
 
-// eventually polls until the result is nil, and fails the test after realDeadline with the last result.
+// eventually polls until ask returns nil, and fails the test after realDeadline with
+// the last error.
 func eventually(t *testing.T, what string, ask func(context.Context) error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), realDeadline)
@@ -119,14 +123,16 @@ func eventually(t *testing.T, what string, ask func(context.Context) error) {
 	}
 }
 
-// drained waits until everything produced so far is processed and committed: the groups have committed to the end of the inputs and
-// of the repartition topic, and no transaction is open on the outputs. It waits for one stage after the other; none falls back.
+// drained waits until all produced records are processed and committed. Then the
+// groups have committed to the end of the inputs and of the repartition topic, and no
+// transaction is open on the outputs. It waits for the stages in order, because
+// offsets only rise.
 func (w *world) drained(inputs, outputs []string) {
 	w.t.Helper()
 	w.drainedFrom(w.topicsOf(inputs), w.topicsOf(outputs))
 }
 
-// drainedFrom is drained with complete topic names, also of another world.
+// drainedFrom is drained for complete topic names, also of another world.
 func (w *world) drainedFrom(inputs, outputs []string) {
 	w.t.Helper()
 	w.taken(inputs)
@@ -184,7 +190,8 @@ func (w *world) exists(topic string) bool {
 	return listed.Has(topic)
 }
 
-// committed returns the highest committed offset of every partition over the groups of the app.
+// committed returns the highest committed offset of every partition in the groups of
+// the app.
 func (w *world) committed(ctx context.Context) (map[string]map[int32]int64, error) {
 	groups, err := w.admin.ListGroups(ctx)
 	if err != nil {
@@ -209,8 +216,9 @@ func (w *world) committed(ctx context.Context) (map[string]map[int32]int64, erro
 	return committed, nil
 }
 
-// repartitionDone returns nil when the repartition topic has no committed record at or above the group's committed offset. It may
-// have control records there, past which a consumer does not commit.
+// repartitionDone returns nil when the repartition topic has no committed record at
+// or above the group's committed offset. It may have control records there, above the
+// offset that a consumer commits.
 func (w *world) repartitionDone(ctx context.Context, repartition string) error {
 	if open, err := w.openTransactions(ctx, repartition); err != nil || len(open) > 0 {
 		return errors.Join(err, fmt.Errorf("transactions open on %v", open))
@@ -234,8 +242,9 @@ func (w *world) openTransactions(ctx context.Context, topics ...string) ([]strin
 	return kafkatest.OpenTransactions(ctx, w.admin, topics...)
 }
 
-// sendIntoTransaction sends events until a transaction is open on an output. A busy machine may see none of the first ones open: then
-// more are sent.
+// sendIntoTransaction sends events until a transaction is open on an output. On a
+// busy machine the first events may be committed before the check: then it sends
+// more.
 func (w *world) sendIntoTransaction(output string, n int, all ...*traffic) {
 	w.t.Helper()
 	looks := 0
@@ -252,7 +261,8 @@ func (w *world) sendIntoTransaction(output string, n int, all ...*traffic) {
 	})
 }
 
-// output returns what a read_committed consumer reads, by partition in offset order.
+// output returns the records that a read_committed consumer reads, by partition in
+// offset order.
 func (w *world) output(name string) []*kgo.Record {
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(w.t.Context(), realDeadline)

@@ -14,8 +14,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// realRoutes has a route of each kind: an id that falls back to a hash of details, a hash without the fields that change between
-// retries, and a prepartitioned input.
+// realRoutes has a route of each kind: an id with a hash of details as its fallback,
+// a hash without the fields that differ in retries, and a prepartitioned input.
 const realRoutes = `
 routes:
   - name: signals
@@ -49,7 +49,7 @@ var (
 	realOutputs = []string{"signals.unique", "webhooks.unique", "orders.unique", "dead-letter"}
 )
 
-// traffic makes the events of one route and their duplicates.
+// traffic makes the events of one route, with duplicates.
 type traffic struct {
 	w      *world
 	topic  string // name of the input
@@ -73,8 +73,8 @@ func (w *world) realTraffic() []*traffic {
 	return all
 }
 
-// send produces n new events of each traffic, with duplicates in the same batch, later, and of events of earlier sends. About half
-// of all records are duplicates.
+// send produces n new events of each traffic, with duplicates: in the same batch,
+// later, and of events of earlier sends. About half of all records are duplicates.
 func send(w *world, n int, all ...*traffic) {
 	w.t.Helper()
 	var records []*kgo.Record
@@ -86,7 +86,7 @@ func send(w *world, n int, all ...*traffic) {
 
 func (tr *traffic) chunk(n int) []*kgo.Record {
 	type place struct {
-		at    float64 // where in the chunk: the first record of its i-th event is at i
+		at    float64 // the first record of the chunk's i-th event is at i
 		event int
 	}
 	rng := tr.w.rng
@@ -115,7 +115,8 @@ func (tr *traffic) chunk(n int) []*kgo.Record {
 		r := tr.record(tr.w, p.event, len(tr.ledger.copies[id]))
 		r.Topic = tr.w.topic(tr.topic)
 		r.Timestamp = time.Now().Truncate(time.Millisecond)
-		// Headers as applications send them: a trace, one twice, bytes that are not text, a null value.
+		// Headers as applications send them: a trace, a repeated one, bytes that are
+		// not text, a null value.
 		r.Headers = append(r.Headers, kgo.RecordHeader{Key: "traceparent", Value: []byte("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01")},
 			kgo.RecordHeader{Key: "x", Value: []byte{0xff, 0x00}}, kgo.RecordHeader{Key: "x", Value: nil})
 		records[i] = tr.ledger.add(id, r)
@@ -152,8 +153,9 @@ func webhookRecord(w *world, n, copied int) *kgo.Record {
 	}
 }
 
-// orderRecord makes an order of one of a few accounts. The account determines the partition, and so do all records of one dedup key;
-// request numbers of an account rise.
+// orderRecord makes an order of one of a few accounts. The account determines the
+// partition, so all records of one dedup key are in one partition. Request numbers of
+// an account rise.
 func orderRecord(_ *world, n, _ int) *kgo.Record {
 	account := fmt.Sprintf("account-%d", n%25)
 	h := fnv.New32a()

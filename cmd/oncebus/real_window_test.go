@@ -12,7 +12,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// windowRoutes make every verdict visible: duplicates go to a topic of their own, and each policy for late events has a route.
+// windowRoutes make every verdict visible: duplicates go to another topic, and each
+// policy for late events has a route.
 const windowRoutes = `
 routes:
   - name: dead
@@ -51,19 +52,21 @@ routes:
 // scene is one record that the test sends to each of the window routes.
 type scene struct {
 	event   string
-	at      time.Duration // event time, from the story's start
+	at      time.Duration // event time, relative to the start of the story
 	verdict string
 	why     string
-	clamped string // the verdict where the far future is clamped, if another; or untold
+	clamped string // the verdict if the far future is clamped, if it differs; or untold
 }
 
-// untold marks a scene that the clamping route does not get, because it would move the stream time.
+// untold marks a scene that the clamping route does not get, because its event would
+// advance the stream time.
 const untold = "untold"
 
 const year = 365 * 24 * time.Hour
 
-// beforeThePause and afterThePause are one story in two parts. The window is 1 h and the grace period 10 min, so an event is late
-// if it is more than 70 min behind stream time. Comments give the stream time where it moves.
+// beforeThePause and afterThePause are one story in two parts. The window is 1 h and
+// the grace period 10 min, so an event is late if it is more than 70 min before
+// stream time. The comments have the stream time where it changes.
 var (
 	beforeThePause = []scene{
 		{"a", 0, "unique", "first seen", ""},                                                                // 0
@@ -74,22 +77,22 @@ var (
 		{"b", 2 * time.Hour, "unique", "first seen", ""},
 		{"b", time.Hour, "duplicate", "before the first by event time, at the window's other edge", ""},
 		{"b", time.Hour - time.Millisecond, "late", "before the first by more than the window", ""},
-		{"c", 50*time.Minute + time.Millisecond, "unique", "at the edge of what can be judged", ""},
-		{"d", 50 * time.Minute, "late", "a millisecond older than what can be judged", ""},
-		{"d", 90 * time.Minute, "unique", "a late record leaves no trace: so this is the first seen", ""},
+		{"c", 50*time.Minute + time.Millisecond, "unique", "at the edge of the grace period", ""},
+		{"d", 50 * time.Minute, "late", "a millisecond before the grace period", ""},
+		{"d", 90 * time.Minute, "unique", "a late event stores no row, so this event is the first", ""},
 		{"x", year, "invalid", "a year ahead", untold},
-		{"b", 2*time.Hour + 2*time.Millisecond, "duplicate", "the far future expired nothing", ""}, // 2 h 2 ms
-		{"e", 51 * time.Minute, "unique", "the far future made nothing late", ""},
+		{"b", 2*time.Hour + 2*time.Millisecond, "duplicate", "the far future evicted no row", ""}, // 2 h 2 ms
+		{"e", 51 * time.Minute, "unique", "the far future made no event late", ""},
 	}
 	afterThePause = []scene{
 		{"b", 2*time.Hour + 3*time.Millisecond, "duplicate", "seen before the pause, inside the window", ""}, // 2 h 3 ms
-		{"e", 52 * time.Minute, "duplicate", "seen before the pause, though old by any wall clock", ""},
-		{"f", 50 * time.Minute, "late", "stream time was kept over the pause", ""},
+		{"e", 52 * time.Minute, "duplicate", "seen before the pause, although old by every wall clock", ""},
+		{"f", 50 * time.Minute, "late", "the pause did not change stream time", ""},
 		{"f", 2*time.Hour + 30*time.Minute, "unique", "first seen", ""},                                   // 2 h 30 m
 		{"b", 3*time.Hour + time.Millisecond, "after_window", "after the window of the event at 2 h", ""}, // 3 h 1 ms
 		{"f", 3 * time.Hour, "duplicate", "inside the window", ""},
-		{"y", year, "invalid", "a year ahead; clamped: the present and an hour", "unique"},
-		{"y", year + time.Minute, "invalid", "a year ahead; clamped: the present, an instant later, and an hour", "duplicate"},
+		{"y", year, "invalid", "a year ahead; clamped to broker time plus an hour", "unique"},
+		{"y", year + time.Minute, "invalid", "a year ahead; clamped to a later broker time plus an hour", "duplicate"},
 		{"g", 3 * time.Hour, "unique", "first seen; clamped: hours before broker time", "late"},
 	}
 )
@@ -102,7 +105,8 @@ func (s scene) by(route string) string {
 	return s.verdict
 }
 
-// play produces a part of the story to every route, in order on one partition, each record as an event of its own.
+// play produces a part of the story to every route, in order on one partition. Each
+// record is an event of its own.
 func play(w *world, l *ledger, start time.Time, part []scene, name string) {
 	w.t.Helper()
 	var records []*kgo.Record
@@ -134,7 +138,7 @@ func (w *world) verdicts(l *ledger) map[string]string {
 			}
 			complain(w.t, touched(sent, r), "record %s", event)
 			if found[event] != "" {
-				w.t.Errorf("record %s came out twice, the second time at %s", event, at(r))
+				w.t.Errorf("record %s was emitted twice, the second time at %s", event, at(r))
 			}
 			found[event] = topic + " " + headerOf(r, "oncebus-verdict")
 		}
@@ -156,7 +160,7 @@ func checkStory(t *testing.T, found map[string]string, part []scene, name string
 				"late": lateTo[route], "invalid": "dead-letter invalid",
 			}[s.by(route)]
 			if got := found[fmt.Sprintf("%s/%s/%d", route, name, i)]; got != want {
-				t.Errorf("route %s, %s[%d], event %s at %v (%s): came out as %q, want %q", route, name, i, s.event, s.at, s.why, got, want)
+				t.Errorf("route %s, %s[%d], event %s at %v (%s): got %q, want %q", route, name, i, s.event, s.at, s.why, got, want)
 			}
 		}
 	}
@@ -184,8 +188,9 @@ func checkCounts(t *testing.T, s *service, part []scene) {
 	}
 }
 
-// TestRealWindows: event time alone determines the verdicts at the edges of a window. They are the same after a pause with a backlog,
-// and for another app that reads the whole input later.
+// TestRealWindows: only event time determines the verdicts at the edges of a window.
+// They are the same after a pause with a backlog, and in another app that reads the
+// whole input later.
 func TestRealWindows(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, strings.ReplaceAll(windowRoutes, "RAW", "APP"))
@@ -224,7 +229,7 @@ func TestRealWindows(t *testing.T) {
 	again := replay.verdicts(l)
 	for _, event := range l.events {
 		if again[event] != found[event] {
-			t.Errorf("record %s came out as %q, when replayed as %q", event, found[event], again[event])
+			t.Errorf("record %s got %q, and %q in the second app", event, found[event], again[event])
 		}
 	}
 	s.stop()

@@ -28,7 +28,7 @@ func TestRunReportsAllMistakesAtOnce(t *testing.T) {
 				return
 			}
 			calls.Add(1)
-			_ = conn.Close() // one call is enough to fail
+			_ = conn.Close() // one call suffices to fail
 		}
 	}()
 	routes := clitest.WriteFile(t, "routes.yaml", badRoutes)
@@ -64,7 +64,7 @@ func TestRunReportsAllMistakesAtOnce(t *testing.T) {
 	}
 }
 
-// TestRunWithoutRoutesAndBrokers is what a new user may try first.
+// TestRunWithoutRoutesAndBrokers is the first command that a new user may run.
 func TestRunWithoutRoutesAndBrokers(t *testing.T) {
 	t.Chdir(t.TempDir())
 	got := execute(t.Context(), []string{"ONCEBUS_INSTANCE_ID=host"}, "", "run")
@@ -95,8 +95,8 @@ func TestRunBusyPortIsExitCode1(t *testing.T) {
 
 var listening = regexp.MustCompile(`msg="http listening" addr=(\S+)`)
 
-// TestRunServesUntilAskedToStop starts the service on an embedded broker, waits
-// until it is ready, looks at its pages and stops it.
+// TestRunServesUntilAskedToStop starts the service on an embedded broker, waits until
+// it is ready, requests its pages and stops it.
 func TestRunServesUntilAskedToStop(t *testing.T) {
 	cluster := embedded.Start(t)
 	s := serveCommand(t, "run", runEnviron(t, "ONCEBUS_BROKERS="+strings.Join(cluster.ListenAddrs(), ","), "ONCEBUS_KEY_SECRET=sixteen bytes or more", "ONCEBUS_BROKER=typo")...)

@@ -17,9 +17,9 @@ import (
 )
 
 const (
-	// sentenceWords is the most words of a sentence on a page.
+	// sentenceWords is the maximum number of words of a sentence on a page.
 	sentenceWords = 25
-	// longPerSentences: one sentence of this many may be longer, 5 %.
+	// longPerSentences: one of this many sentences may be longer, 5 %.
 	longPerSentences = 20
 	// sentencesFile lists the pages that have more long sentences than that,
 	// with their number, which may only fall; "all" is the sum of the pages.
@@ -247,19 +247,19 @@ func plainText(text string) string {
 	return emphasis.ReplaceAllString(text, "")
 }
 
-// replaceInLines replaces matches and keeps their line ends, so that what
-// follows keeps its line number.
+// replaceInLines replaces matches and keeps their line ends, so that later text keeps
+// its line number.
 func replaceInLines(expr *regexp.Regexp, text, by string) string {
 	return expr.ReplaceAllStringFunc(text, func(match string) string {
 		return by + strings.Repeat("\n", strings.Count(match, "\n"))
 	})
 }
 
-// abbreviations end with a full stop and no sentence.
+// abbreviations end with a full stop that ends no sentence.
 var abbreviations = []string{"e.g.", "i.e.", "vs.", "cf.", "approx.", "resp.", "incl.", "no.", "fig.", "p.", "pp."}
 
-// split returns the sentences of a block. Fewer than three words, such as a
-// number in a table, are no sentence.
+// split returns the sentences of a block. Text of fewer than three words, such as a
+// number in a table, is not a sentence.
 func (b *block) split() []sentence {
 	var words []string
 	var lines []int

@@ -24,8 +24,7 @@ type service struct {
 	serve       func(context.Context, settings.Settings, *rules.Routes, *slog.Logger) int
 }
 
-// run validates settings and routes before it serves, so that no mistake in them
-// reaches a broker.
+// run validates settings and routes before it connects to a broker.
 func (c service) run(ctx context.Context, args []string, p cli.Process) int {
 	if _, code, done := cli.ParseFlags(c.flags(), args, 0, p); done {
 		return code
@@ -63,7 +62,7 @@ func (c service) flags() *flag.FlagSet {
 	return fs
 }
 
-// work is what supervise runs.
+// work is a service that supervise runs.
 type work struct {
 	ready func() error
 	state func() any

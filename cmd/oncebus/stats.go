@@ -67,14 +67,14 @@ type shownStats struct {
 	Tasks      []front.TaskKeys `json:"tasks"`
 }
 
-// heldKeys counts retained keys, each of which is either active or expired.
-type heldKeys struct {
+// retainedKeys counts retained keys, each of which is either active or expired.
+type retainedKeys struct {
 	Total   uint64 `json:"total"`
 	Active  uint64 `json:"active"`
 	Expired uint64 `json:"expired"`
 }
 
-func (h *heldKeys) add(k *app.KeyCount) {
+func (h *retainedKeys) add(k *app.KeyCount) {
 	h.Total += k.Total
 	h.Active += k.Active
 	h.Expired += k.Expired
@@ -84,12 +84,12 @@ func (h *heldKeys) add(k *app.KeyCount) {
 type namespaceKeys struct {
 	Namespace string   `json:"namespace"`
 	Routes    []string `json:"routes"` // that share the namespace
-	heldKeys
-	ByStatus   map[string]*heldKeys `json:"by_status"`
-	Waiting    uint64               `json:"waiting"` // requests that wait for an outcome
-	OldestMS   int64                `json:"oldest_ms"`
-	Judged     uint64               `json:"judged"`
-	Duplicates uint64               `json:"duplicates"`
+	retainedKeys
+	ByStatus   map[string]*retainedKeys `json:"by_status"`
+	Waiting    uint64                   `json:"waiting"` // requests that wait for an outcome
+	OldestMS   int64                    `json:"oldest_ms"`
+	Judged     uint64                   `json:"judged"`
+	Duplicates uint64                   `json:"duplicates"`
 	// HitRate is the fraction of judged events that were duplicates, 0 to 1.
 	HitRate float64 `json:"hit_rate"`
 }
@@ -101,11 +101,11 @@ func sumKeys(tasks []front.TaskKeys) []namespaceKeys {
 			i := slices.IndexFunc(all, func(n namespaceKeys) bool { return n.Namespace == k.Namespace })
 			if i < 0 {
 				i = len(all)
-				all = append(all, namespaceKeys{Namespace: k.Namespace, Routes: k.Routes, ByStatus: map[string]*heldKeys{}})
+				all = append(all, namespaceKeys{Namespace: k.Namespace, Routes: k.Routes, ByStatus: map[string]*retainedKeys{}})
 			}
 			n := &all[i]
 			if n.ByStatus[k.Status] == nil {
-				n.ByStatus[k.Status] = &heldKeys{}
+				n.ByStatus[k.Status] = &retainedKeys{}
 			}
 			n.add(&k)
 			n.ByStatus[k.Status].add(&k)

@@ -42,7 +42,7 @@ func newSmallDisk(s *system) *smallDisk {
 	return d
 }
 
-// fill leaves so little space that tasks pause.
+// fill fills the disk until tasks pause.
 func (d *smallDisk) fill() {
 	d.s.t.Helper()
 	space, err := state.DiskSpace(d.dir)
@@ -66,10 +66,10 @@ func (d *smallDisk) clear() {
 	}
 }
 
-// bypassing waits until so many tasks bypass their stores.
+// bypassing waits until that many tasks bypass their stores.
 func (d *smallDisk) bypassing(want int) {
 	d.s.t.Helper()
-	eventually(d.s.t, fmt.Sprintf("%d tasks go round their stores", want), func(ctx context.Context) error {
+	eventually(d.s.t, fmt.Sprintf("%d tasks bypass their stores", want), func(ctx context.Context) error {
 		tasks, err := d.s.service.metric(ctx, "oncebus_tasks")
 		if err == nil && tasks["bypassing"] != want {
 			err = fmt.Errorf("tasks by state: %v", tasks)
@@ -78,7 +78,7 @@ func (d *smallDisk) bypassing(want int) {
 	})
 }
 
-// end clears the disk and waits until no task bypasses its store.
+// end clears the disk and waits until every task uses its store.
 func (d *smallDisk) end() {
 	d.s.t.Helper()
 	d.clear()
@@ -100,15 +100,16 @@ func (s *system) pass(topic, output string, at time.Time, format string, args ..
 	}
 	before := unchecked()
 	s.produce(&kgo.Record{Topic: s.topic(topic), Timestamp: at.Truncate(time.Millisecond), Value: fmt.Appendf(nil, format, args...)})
-	eventually(s.t, "an event goes out unchecked", func(context.Context) error {
+	eventually(s.t, "an event is bypassed", func(context.Context) error {
 		if n := unchecked(); n != before+1 {
-			return fmt.Errorf("%d unchecked events in %s, before %d", n, output, before)
+			return fmt.Errorf("%d bypassed events in %s, before %d", n, output, before)
 		}
 		return nil
 	})
 }
 
-// TestRealWebhooksWithoutState is the end of section 3: when the store fails, events are bypassed, marked and counted.
+// TestRealWebhooksWithoutState is the end of section 3: when the store fails, events
+// are forwarded with the verdict bypassed, and counted.
 func TestRealWebhooksWithoutState(t *testing.T) {
 	onEveryBroker(t, "webhooks.yaml", unchanged, func(_ *testing.T, s *system) {
 		d := newSmallDisk(s)
@@ -171,7 +172,7 @@ func TestRealStopWithoutState(t *testing.T) {
 			return nil
 		})
 		s.produce(&kgo.Record{Topic: s.topic("webhooks.raw"), Timestamp: now, Value: fmt.Appendf(nil, event, "new")})
-		// The task has the event, and does not begin a transaction.
+		// The task has fetched the event, and begins no transaction.
 		s.taken(s.topicsOf(s.inputs))
 		s.count("webhooks.unique", 1)
 		s.verdicts("webhooks", map[string]int{"unique": 1, "bypassed": 0})

@@ -20,8 +20,9 @@ import (
 	"oncebus/processor/kafkatest/embedded"
 )
 
-// The tests here show the five systems that oncebus replaces, each from its shipped route file: the built program as a process, with
-// ordinary producers and consumers, on a real Apache Kafka or on the embedded broker.
+// These tests run the five systems that oncebus replaces, each with its shipped
+// routes file: the built program as a process, with ordinary producers and consumers,
+// on a real Apache Kafka or on the embedded broker.
 
 // onEveryBroker runs a scenario on a real Apache Kafka in parallel with other tests, or on the embedded broker.
 func onEveryBroker(t *testing.T, file string, change *strings.Replacer, scenario func(t *testing.T, s *system)) {
@@ -66,7 +67,7 @@ func shippedRoutes(t *testing.T, file string, change *strings.Replacer) string {
 	}
 	changed := change.Replace(string(text))
 	if changed == string(text) && change.Replace("x") != "x" {
-		t.Fatalf("%s has nothing of what is to be changed", file)
+		t.Fatalf("%s contains none of the texts to change", file)
 	}
 	return topicNames.ReplaceAllString(changed, "APP.$0")
 }
@@ -109,12 +110,12 @@ func (s *system) answer(topic string, event *kgo.Record, outcome string, value [
 	s.awaitProcessed()
 }
 
-// count checks that a topic has so many records and returns them.
+// count checks that a topic has that many records and returns them.
 func (s *system) count(topic string, want int) []*kgo.Record {
 	s.t.Helper()
 	records := s.output(topic)
 	if len(records) != want {
-		s.t.Fatalf("%s holds %d records, want %d", topic, len(records), want)
+		s.t.Fatalf("%s has %d records, want %d", topic, len(records), want)
 	}
 	return records
 }
@@ -129,7 +130,7 @@ func (s *system) newest(topic, text string) *kgo.Record {
 		}
 	}
 	if newest == nil {
-		s.t.Fatalf("%s holds no event with %s", topic, text)
+		s.t.Fatalf("%s has no event with %s", topic, text)
 	}
 	return newest
 }
@@ -144,7 +145,7 @@ func (s *system) reply(topic, request string) *kgo.Record {
 		}
 	}
 	if newest == nil {
-		s.t.Fatalf("%s holds no reply to %s", topic, request)
+		s.t.Fatalf("%s has no reply to %s", topic, request)
 	}
 	return newest
 }
@@ -177,7 +178,7 @@ func TestRealTradeSignals(t *testing.T) {
 		s.begin("signals.raw")
 		now := time.Now().Add(-72 * time.Hour)
 		var burst []*kgo.Record
-		for p := range int32(realPartitions) { // at the same instant, everywhere
+		for p := range int32(realPartitions) { // at the same instant, on all partitions
 			burst = append(burst, &kgo.Record{Topic: s.topic("signals.raw"), Partition: p, Timestamp: now, Value: []byte(`{"traceId":"t-1"}`)})
 		}
 		s.produce(burst...)
@@ -187,16 +188,16 @@ func TestRealTradeSignals(t *testing.T) {
 		s.send("signals.raw", 2, now, `{"timestamp":1700000000001,"action":"buy","exchange":"NASDAQ","symbol":"AAPL"}`)
 		s.count("signals.unique", 3)
 		s.verdicts("signals", map[string]int{"unique": 3, "duplicate": realPartitions})
-		// Days later in event time all these keys are free, without a request.
+		// Days later in event time all these keys are unused, without a request.
 		const later = 100
 		for n := range later {
 			s.produce(&kgo.Record{Topic: s.topic("signals.raw"), Partition: int32(n % realPartitions), Timestamp: time.Now(), Value: fmt.Appendf(nil, `{"traceId":"later-%d"}`, n)})
 		}
 		s.awaitProcessed()
-		eventually(t, "the old ids are purged", func(ctx context.Context) error {
+		eventually(t, "the old ids are evicted", func(ctx context.Context) error {
 			keys, err := s.service.metric(ctx, "oncebus_keys")
 			if err == nil && keys["signals/seen"] != later {
-				err = fmt.Errorf("%d keys count", keys["signals/seen"])
+				err = fmt.Errorf("%d keys are counted", keys["signals/seen"])
 			}
 			return err
 		})
@@ -232,7 +233,7 @@ func TestRealUserOperations(t *testing.T) {
 			}
 		}
 		if replayed == nil || string(replayed.Value) != `{"bought":1}` {
-			t.Fatalf("the duplicate of a completed operation is answered %+v", replayed)
+			t.Fatalf("the duplicate of a completed operation got %+v", replayed)
 		}
 
 		// A failure frees the key: a retry runs.
@@ -264,7 +265,7 @@ func TestRealUserOperations(t *testing.T) {
 		operation(1, "a5", "void", "CLOSE")
 		void := s.reply("operations.replies", "void")
 		if expect(t, void, "claim-status", "completed"); void.Value != nil {
-			t.Errorf("a void operation's duplicate is answered %q", void.Value)
+			t.Errorf("a void operation's duplicate got %q", void.Value)
 		}
 
 		// After the lease of a crashed executor the next event takes over the claim.
@@ -281,7 +282,7 @@ func TestRealUserOperations(t *testing.T) {
 		s.answer("operations.outcomes", old, "completed", []byte("first"))
 		operation(2, "a6", "crashed", "BUY")
 		if r := s.reply("operations.replies", "crashed"); string(r.Value) != "second" {
-			t.Errorf("after a crash the duplicate is answered %q", r.Value)
+			t.Errorf("after a crash the duplicate got %q", r.Value)
 		}
 		dead := s.count("oncebus.dead-letter", 1)
 		expect(t, dead[0], "verdict", "invalid")
@@ -328,7 +329,7 @@ func TestRealOrders(t *testing.T) {
 		order(2, "q3", minute.Add(62*time.Second), market)
 		cached := s.reply("orders.replies", "q3")
 		if expect(t, cached, "verdict", "replayed", "first-request", "q1"); string(cached.Value) != `{"orderId":"X-1"}` {
-			t.Errorf("the cached order is %q", cached.Value)
+			t.Errorf("the stored order is %q", cached.Value)
 		}
 		// The operator's commands find the row too.
 		retry := fmt.Sprintf(`{"timestamp":%d,"account":"ACC123456","symbol":"AAPL","side":"BUY",%s}`, minute.Add(62*time.Second).UnixMilli(), market)
@@ -413,7 +414,8 @@ func TestRealEconomyOperations(t *testing.T) {
 	}
 }
 
-// TestRealThousandCopiesOfOneOrder: one is forwarded and 999 are duplicates, with one process and with four, one of which is killed.
+// TestRealThousandCopiesOfOneOrder: one order is forwarded and 999 are duplicates,
+// with one process, and with four of which one is killed.
 func TestRealThousandCopiesOfOneOrder(t *testing.T) {
 	for _, processes := range []int{1, 4} {
 		t.Run(fmt.Sprint(processes), func(t *testing.T) {

@@ -13,8 +13,8 @@ import (
 	"testing"
 )
 
-// repositoryFiles returns all files with one of the extensions, as paths from
-// the root. benchmarks/results is left out: it is a record of past runs.
+// repositoryFiles returns all files with one of the extensions, as paths from the
+// root, without the records of past runs in benchmarks/results.
 func repositoryFiles(t *testing.T, extensions ...string) []string {
 	t.Helper()
 	var paths []string
@@ -72,7 +72,7 @@ func goTexts(source []byte) ([]text, error) {
 	var texts []text
 	for _, group := range file.Comments {
 		var words []word
-		for _, c := range group.List { // one text, because a phrase may be on two lines
+		for _, c := range group.List { // one text, because a phrase may span two lines
 			words = append(words, splitWords(c.Text, fset.Position(c.Pos()).Line)...)
 		}
 		texts = append(texts, text{words})
@@ -174,7 +174,7 @@ xi:
 	}
 	for _, name := range []string{"imported", "used", "epsilon"} {
 		if found[name] != 0 {
-			t.Errorf("%s is not declared, yet found", name)
+			t.Errorf("%s is not declared, but found", name)
 		}
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"oncebus/processor/kafkatest/golden"
 )
 
-// moduleRoot is the root of the repository, seen from this package.
+// moduleRoot is the path from this package to the root of the repository.
 const moduleRoot = "../.."
 
 // wordsFile lists the words that the glossary replaced, one a line:
@@ -20,8 +20,8 @@ const moduleRoot = "../.."
 //	pattern | replacement | allowed
 //
 // A pattern is one or more words. It matches whole words in any case, words of
-// identifiers included. A ~ after a word adds its plural and verb forms. allowed
-// is the number of hits in the repository, which may only fall.
+// identifiers included. A ~ after a word adds its plural and verb forms. allowed is
+// the number of hits in the repository, which may only fall.
 const wordsFile = "testdata/words.txt"
 
 // TestWords searches comments, strings and declared names of all Go files, and
@@ -124,8 +124,7 @@ func inflections(stem string) string {
 	return stem + "(?:|s|es|" + last + "?(?:ed|er|ing))"
 }
 
-// word is a lower-case word of a text. A break stands for punctuation, which no
-// phrase crosses.
+// word is a lower-case word of a text. A break is punctuation, which no phrase spans.
 type word struct {
 	text string // "" for a break
 	line int

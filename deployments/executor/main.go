@@ -15,7 +15,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// settings are the topics and identity of an executor.
+// settings has the topics and the id of an executor.
 type settings struct {
 	brokers         []string
 	input, outcomes string
@@ -40,7 +40,7 @@ func main() {
 	}
 }
 
-// errRejected refuses an event for good. After any other error the event may be
+// errRejected refuses an event permanently. After any other error the event may be
 // retried.
 var errRejected = errors.New("rejected")
 
@@ -59,8 +59,8 @@ func grant(_ context.Context, event *kgo.Record) (result []byte, err error) {
 	return json.Marshal(map[string]any{"account": request.Account, "granted": request.Amount})
 }
 
-// run works until ctx is done. After an aborted transaction this process, or the
-// new owner of the partition, works on the same events again.
+// run processes events until ctx is done. After an aborted transaction this process, or the
+// new owner of the partition, processes the same events again.
 func (s *settings) run(ctx context.Context, work func(context.Context, *kgo.Record) ([]byte, error)) error {
 	session, err := kgo.NewGroupTransactSession(
 		kgo.SeedBrokers(s.brokers...), kgo.ConsumerGroup(s.group), kgo.ConsumeTopics(s.input), kgo.TransactionalID(s.instance),
@@ -93,7 +93,7 @@ func (s *settings) run(ctx context.Context, work func(context.Context, *kgo.Reco
 	}
 }
 
-// outcomeOf does the work of an event and returns the outcome. An event without a
+// outcomeOf executes an event and returns the outcome. An event without a
 // token was forwarded without a claim, so it has no outcome.
 func (s *settings) outcomeOf(ctx context.Context, event *kgo.Record, work func(context.Context, *kgo.Record) ([]byte, error)) *kgo.Record {
 	result, err := work(ctx, event)

@@ -19,7 +19,7 @@ import (
 	"oncebus/state"
 )
 
-// TestExecutorBehindOperations: each operation is sent twice and runs once; both
+// TestExecutorBehindOperations: each operation is sent twice and executed once; both
 // senders get the result.
 func TestExecutorBehindOperations(t *testing.T) {
 	file, err := os.ReadFile("../routes/operations.yaml")
@@ -77,7 +77,7 @@ func TestExecutorBehindOperations(t *testing.T) {
 			must(t, client.ProduceSync(ctx, &kgo.Record{Topic: "economy.raw", Key: []byte(sender), Value: []byte(payload)}).FirstErr())
 		}
 	}
-	// r1 and its duplicate; r2 is rejected, so it runs for each sender.
+	// r1 and its duplicate; r2 is rejected, so it is executed for each sender.
 	want := map[string]string{"first r1": "completed", "second r1": "completed", "first r2": "rejected", "second r2": "rejected"}
 	for len(want) > 0 {
 		fetches := client.PollFetches(ctx)

@@ -26,21 +26,21 @@ import (
 )
 
 const (
-	// probeInterval separates two probes of the brokers, probeTimeout limits
-	// one. Together they limit how late the client notices a change.
+	// probeInterval is the time between two probes of the brokers, probeTimeout the
+	// limit of one. Their sum limits how late the client notices a change.
 	probeInterval, probeTimeout = 500 * time.Millisecond, 2 * time.Second
-	// recordsMax and bytesMax limit the records that wait for Kafka. More are
-	// refused at once.
+	// recordsMax and bytesMax limit the records that wait for Kafka. The client
+	// refuses more at once.
 	recordsMax, bytesMax = 16_384, 64 << 20
-	// renewPause separates two replacements of the producer.
+	// renewPause is the time between two replacements of the producer.
 	renewPause = time.Second
 )
 
 // IngressClient produces the events of requests that wait for the verdict. It derives
 // the dedup key and writes an event with a key to the partition of its task, with a
 // return address. It reads the verdict from its partition of <app>-verdicts,
-// read_committed. It has no durable state: after a crash clients send their in-flight
-// requests again, which are then duplicates or not.
+// read_committed. It has no durable state. After a crash the senders repeat their
+// requests; events that Kafka has are then duplicates.
 //
 // It is safe for concurrent use.
 type IngressClient struct {
@@ -48,25 +48,25 @@ type IngressClient struct {
 	routes   *rules.Routes
 	log      *slog.Logger
 	redact   *security.Redactor
-	patience time.Duration // how long it retries with refused credentials
+	patience time.Duration // how long it retries after a broker refused its credentials
 	// RecordsMax is how many events may wait for Kafka; more are refused.
 	RecordsMax  int
 	baseOptions []kgo.Opt
 
 	number   uint64 // in every return address of this process, never 0
-	asks     *waiters
+	inFlight *waiters
 	derivers sync.Pool
 	spread   atomic.Uint32 // next partition number of an event without a key
 
-	bus    reachability
-	heard  atomic.Int64                // when a broker last acknowledged a record, Unix ns
-	at     atomic.Pointer[clientState] // nil until the app is known
-	sender atomic.Pointer[kgo.Client]  // nil while events are refused
-	broken chan breakage               // at most one that renew has not handled
-	done   chan struct{}               // closed when Run returns
+	brokers      reachability
+	acknowledged atomic.Int64                // when a broker last acknowledged a record, Unix ns
+	at           atomic.Pointer[clientState] // nil until the app is known
+	sender       atomic.Pointer[kgo.Client]  // nil while events are refused
+	broken       chan produceFailure         // at most one that renew has not handled
+	done         chan struct{}               // closed when Run returns
 }
 
-// clientState is what an IngressClient knows of its app while it serves.
+// clientState has the facts of the app that an IngressClient uses while it serves.
 type clientState struct {
 	rt        *app.App
 	partition int32    // of the verdicts topic, for this client
@@ -95,17 +95,17 @@ func NewIngressClient(cfg app.Config, routes *rules.Routes, log *slog.Logger, ex
 	f := &IngressClient{
 		cfg: cfg, routes: routes, log: log, redact: redact, patience: security.CredentialsPatience, RecordsMax: recordsMax,
 		baseOptions: append(opts, extra...),
-		broken:      make(chan breakage, 1), done: make(chan struct{}),
+		broken:      make(chan produceFailure, 1), done: make(chan struct{}),
 	}
 	f.derivers.New = func() any { return routes.NewDeriver(cfg.KeySecret.Bytes()) }
-	f.bus = reachability{err: errors.New("not connected yet"), changed: make(chan struct{})}
+	f.brokers = reachability{err: errors.New("not connected yet"), changed: make(chan struct{})}
 	for f.number == 0 {
-		var drawn [8 + 32]byte // the number, and the seed of the request ids
+		var drawn [8 + 32]byte // the client's number, then the seed of the request ids
 		if _, err := rand.Read(drawn[:]); err != nil {
-			return nil, fmt.Errorf("generate the number of the ingress: %w", err)
+			return nil, fmt.Errorf("generate the number of the ingress client: %w", err)
 		}
 		f.number = binary.LittleEndian.Uint64(drawn[:])
-		f.asks = newWaiters([32]byte(drawn[8:]))
+		f.inFlight = newWaiters([32]byte(drawn[8:]))
 	}
 	return f, nil
 }
@@ -143,19 +143,19 @@ func (f *IngressClient) run(ctx context.Context) error {
 
 // Ready returns why events are refused, nil if they are accepted.
 func (f *IngressClient) Ready() error {
-	err, _ := f.bus.look()
+	err, _ := f.brokers.get()
 	return err
 }
 
-// reachability is whether Kafka is reachable.
+// reachability is whether the brokers respond.
 type reachability struct {
 	mu      sync.Mutex
-	err     error         // why not; nil if it is
+	err     error         // why they do not; nil if they do
 	changed chan struct{} // closed when err changes
 }
 
-// set notes why Kafka is unreachable, nil if it is reachable, and reports whether that
-// changed.
+// set stores why Kafka is unreachable, nil if it is reachable, and reports whether
+// that changed.
 func (b *reachability) set(err error) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -168,9 +168,9 @@ func (b *reachability) set(err error) bool {
 	return true
 }
 
-// look returns why Kafka is unreachable, and a channel that is closed when that
+// get returns why Kafka is unreachable, and a channel that is closed when that
 // changes.
-func (b *reachability) look() (error, <-chan struct{}) { //nolint:revive,staticcheck // the error is the state, not a failure
+func (b *reachability) get() (error, <-chan struct{}) { //nolint:revive,staticcheck // the error is the state, not a failure
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.err, b.changed
@@ -193,7 +193,7 @@ func (f *IngressClient) open(ctx context.Context, before *clientState) (*clientS
 		case kafka.Classify(err) == kafka.Stop, security.CredentialsRefused(err):
 			return nil, err
 		}
-		if f.bus.set(err) {
+		if f.brokers.set(err) {
 			f.log.Warn("ingress client not ready, retrying", "error", security.ExplainCredentials(err, f.cfg.SASL))
 		}
 		if kafka.Pause(ctx, probeInterval) != nil {
@@ -202,8 +202,8 @@ func (f *IngressClient) open(ctx context.Context, before *clientState) (*clientS
 	}
 }
 
-// errNotThere says that a topic, the manifest or a route of the app does not exist.
-var errNotThere = errors.New("not there yet")
+// errMissing says that a topic, the manifest or a route of the app does not exist.
+var errMissing = errors.New("missing")
 
 func (f *IngressClient) openOnce(ctx context.Context, client *kgo.Client, before *clientState) (*clientState, error) {
 	app, err := app.Find(ctx, client, f.cfg.AppID, f.routes)
@@ -212,20 +212,20 @@ func (f *IngressClient) openOnce(ctx context.Context, client *kgo.Client, before
 	}
 	t := app.Topology
 	if missing := app.MissingTopics(); len(missing) > 0 {
-		return nil, fmt.Errorf("topic %s of app %s is %w: start `oncebus run` with this routes file", missing[0], t.App, errNotThere)
+		return nil, fmt.Errorf("topic %s of app %s is %w: start `oncebus run` with this routes file", missing[0], t.App, errMissing)
 	}
 	if app.Manifest == nil {
-		return nil, fmt.Errorf("the manifest in %s is %w: start `oncebus run`", t.Manifest, errNotThere)
+		return nil, fmt.Errorf("the manifest in %s is %w: start `oncebus run`", t.Manifest, errMissing)
 	}
 	changed, err := app.Check(f.cfg.KeySecret.Bytes())
 	if err != nil {
 		return nil, err
 	}
 	if changed {
-		return nil, fmt.Errorf("a route of this routes file is %w in the manifest in %s: start `oncebus run` with it", errNotThere, t.Manifest)
+		return nil, fmt.Errorf("the manifest in %[2]s is %[1]w a route of this routes file: start `oncebus run` with it", errMissing, t.Manifest)
 	}
 	at := &clientState{rt: app.App(), id: t.Topics[t.Verdicts].ID}
-	if _, err := at.rt.RereadLimits(ctx, kadm.NewClient(client), frontTopics(t, f.routes)); err != nil {
+	if _, err := at.rt.RereadLimits(ctx, kadm.NewClient(client), ingressTopics(t, f.routes)); err != nil {
 		return nil, err
 	}
 	at.partition = partitionOfInstance(f.cfg.InstanceID, t.Topics[t.Verdicts].Partitions)
@@ -237,8 +237,8 @@ func (f *IngressClient) openOnce(ctx context.Context, client *kgo.Client, before
 	return at, err
 }
 
-// frontTopics returns the topics that an IngressClient produces to.
-func frontTopics(t *app.Topology, routes *rules.Routes) []string {
+// ingressTopics returns the topics that an IngressClient produces to.
+func ingressTopics(t *app.Topology, routes *rules.Routes) []string {
 	var topics []string
 	for _, r := range routes.Routes {
 		if r.HTTP == nil {
@@ -269,8 +269,8 @@ func (f *IngressClient) serve(ctx context.Context, at *clientState) error {
 	reader, err := kgo.NewClient(append(slices.Clone(f.baseOptions),
 		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{at.rt.Topology.Verdicts: {at.partition: kgo.NewOffset().At(at.next)}}),
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.FetchMaxWait(kafka.FetchMaxWait),
-		// Out of range after a loss of records: no request waits longer than
-		// this for its verdict.
+		// An offset out of range means that records were lost. No request waits
+		// longer than this minute for its verdict.
 		kgo.ConsumeResetOffset(kgo.RewindOffset(time.Minute)))...)
 	if err != nil {
 		return fmt.Errorf("client: %w", err)
@@ -289,7 +289,7 @@ func (f *IngressClient) serve(ctx context.Context, at *clientState) error {
 	err = f.read(helpersCtx, reader, at)
 	stop(nil)
 	helpers.Wait()
-	f.bus.set(cmp.Or(err, errStopping))
+	f.brokers.set(cmp.Or(err, errStopping))
 	f.sender.Swap(nil).Close()
 	return err
 }
@@ -320,17 +320,17 @@ func (f *IngressClient) probe(ctx context.Context, client *kgo.Client, stop cont
 			return
 		case err == nil:
 			patience.Since = time.Time{}
-			if f.bus.set(nil) {
+			if f.brokers.set(nil) {
 				f.log.Info("ready: a broker responds")
 			}
 		case security.CredentialsRefused(err) && patience.Stops(err, time.Now()):
 			stop(err)
 			return
-		case time.Since(time.Unix(0, f.heard.Load())) < probeTimeout:
+		case time.Since(time.Unix(0, f.acknowledged.Load())) < probeTimeout:
 			// The broker is only busy: it acknowledged an event during the ping.
 		default:
-			if f.bus.set(errors.New("no broker answers")) {
-				f.log.Warn("no broker answers", "error", err)
+			if f.brokers.set(errors.New("no broker responds")) {
+				f.log.Warn("no broker responds", "error", err)
 			}
 		}
 		if kafka.Pause(ctx, probeInterval) != nil {
@@ -373,7 +373,7 @@ func (f *IngressClient) deliver(rec *kgo.Record) {
 	if !ok || address.Ingress != f.number {
 		return
 	}
-	q := f.asks.of(address.Request)
+	q := f.inFlight.get(address.Request)
 	if q == nil {
 		return
 	}

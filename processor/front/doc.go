@@ -1,5 +1,5 @@
-// Package front is the way into an app from outside a task: it submits events and
-// outcomes, waits for their verdicts, and reads or erases the row of a key.
+// Package front is a client of an app's topics: it submits events and outcomes, waits
+// for verdicts, and reads or erases the row of a key.
 //
 // # What it owns
 //

@@ -71,7 +71,7 @@ func (i *Inspector) open(ctx context.Context) error {
 		return kafka.OperatorErrorf("there is no topic %s: no app %s has run on this cluster; check ONCEBUS_APP_ID and ONCEBUS_BROKERS", t.Manifest, i.cfg.AppID)
 	}
 	if app.Manifest == nil {
-		return kafka.OperatorErrorf("%s holds no manifest: app %s has never started", t.Manifest, i.cfg.AppID)
+		return kafka.OperatorErrorf("%s has no manifest: app %s has never started", t.Manifest, i.cfg.AppID)
 	}
 	i.unknown = app.Unknown()
 	if _, err := app.Check(i.cfg.KeySecret.Bytes()); err != nil {
@@ -123,7 +123,7 @@ func (e *Entry) KeyState(route *rules.Route) KeyState {
 	return Active
 }
 
-// KeyState is how the next event of a key is judged.
+// KeyState is what the next event of a key is judged as.
 type KeyState string
 
 // Key states.
@@ -141,7 +141,7 @@ func (i *Inspector) Lookup(ctx context.Context, d *rules.Derived) (Entry, bool, 
 	if err := i.known(d.Route); err != nil {
 		return Entry{}, false, err
 	}
-	topic, partitions := i.place(d)
+	topic, partitions := i.locate(d)
 	namespaceID := i.rt.ByName[d.Route.Name].NamespaceID
 	for _, partition := range partitions {
 		entry := Entry{Task: app.TaskID{Topic: topic, Partition: partition}.String(), Partition: partition, StreamTime: dedup.NoStreamTime}
@@ -180,8 +180,8 @@ func (i *Inspector) Lookup(ctx context.Context, d *rules.Derived) (Entry, bool, 
 }
 
 // priorOf returns the row against which the event would be judged. Without one it
-// returns the newest row of the order in an adjacent bucket, even an expired or freed
-// one.
+// returns the newest row of the order in an adjacent bucket, even an expired or
+// released one.
 func priorOf(d *rules.Derived, rows map[dedup.Digest]dedup.Row, streamTime int64) (dedup.Row, bool) {
 	own, held := rows[d.Digest]
 	if !d.HasAdjacent {
@@ -201,9 +201,9 @@ func priorOf(d *rules.Derived, rows map[dedup.Digest]dedup.Row, streamTime int64
 	return prior, held
 }
 
-// place returns the topic whose partitions have the route's keys, and the partitions
+// locate returns the topic whose partitions have the route's keys, and the partitions
 // that may have this one.
-func (i *Inspector) place(d *rules.Derived) (topic string, partitions []int32) {
+func (i *Inspector) locate(d *rules.Derived) (topic string, partitions []int32) {
 	if !d.Route.Prepartitioned {
 		return i.rt.Topology.Repartition, []int32{i.rt.Hasher.Partition(&d.Routing)}
 	}

@@ -11,18 +11,18 @@ import (
 	"oncebus/processor/kafka"
 )
 
-// breakage is the error for which a producer did not deliver a record.
-type breakage struct {
+// produceFailure is the error for which a producer did not deliver a record.
+type produceFailure struct {
 	sender *kgo.Client
 	err    error
 }
 
-// renew replaces a producer that cannot recover. An idempotent producer never writes
-// again once its producer id was refused, and one with old limits makes batches that
-// the broker refuses.
+// renew replaces a producer that cannot recover. An idempotent producer writes
+// nothing more once its producer id was refused. One with outdated limits makes
+// batches that the broker refuses.
 func (f *IngressClient) renew(ctx context.Context, reader *kgo.Client, at *clientState) {
 	for {
-		var b breakage
+		var b produceFailure
 		select {
 		case <-ctx.Done():
 			return
@@ -39,7 +39,7 @@ func (f *IngressClient) renew(ctx context.Context, reader *kgo.Client, at *clien
 	}
 }
 
-func (f *IngressClient) replace(b breakage, at *clientState) {
+func (f *IngressClient) replace(b produceFailure, at *clientState) {
 	fresh, err := f.newSender(at)
 	if err != nil {
 		f.log.Error("create producer failed", "error", err)
@@ -55,14 +55,15 @@ func (f *IngressClient) replace(b breakage, at *clientState) {
 func (f *IngressClient) limitsChanged(ctx context.Context, client *kgo.Client, at *clientState) bool {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
-	changed, err := at.rt.RereadLimits(ctx, kadm.NewClient(client), frontTopics(at.rt.Topology, f.routes))
+	changed, err := at.rt.RereadLimits(ctx, kadm.NewClient(client), ingressTopics(at.rt.Topology, f.routes))
 	if err != nil {
 		f.log.Error("read topic limits failed after a refused record", "error", err)
 	}
 	return changed
 }
 
-// refusesToSend reports whether the broker refused a client's producer id for good.
+// refusesToSend reports whether the broker refused a client's producer id
+// permanently.
 func refusesToSend(ctx context.Context, client *kgo.Client) bool {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()

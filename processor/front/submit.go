@@ -16,8 +16,8 @@ import (
 	"oncebus/processor/wire"
 )
 
-// Errors in place of an answer. After each of them except ErrMissingKey it is safe to
-// send the event again: if Kafka has it, the second one is a duplicate.
+// Errors of Submit and SubmitAndWait. After each of them except ErrMissingKey it is
+// safe to send the event again: if Kafka has it, the second one is a duplicate.
 var (
 	// ErrKafkaUnavailable says that Kafka did not acknowledge the event in time,
 	// or that too many events wait. Kafka may still receive it.
@@ -28,7 +28,7 @@ var (
 	// ErrNoVerdict says that Kafka has the event, and that no verdict arrived in
 	// time.
 	ErrNoVerdict = errors.New("no verdict in time")
-	// ErrTooLarge says that the event is larger than its topic takes. Nothing
+	// ErrTooLarge says that the event exceeds its topic's max.message.bytes. Nothing
 	// was sent.
 	ErrTooLarge = errors.New("too large")
 	// ErrOutcome says that an outcome cannot be read, or is not of this route.
@@ -96,9 +96,9 @@ func (f *IngressClient) Address(request uint64) dedup.Address {
 // verdict without it if ctx is done before.
 func (f *IngressClient) SubmitAndWait(ctx context.Context, s *Submission, d *rules.Derived) (wire.Answer, error) {
 	q := newWaiter(d)
-	ask := f.asks.begin(q)
-	defer f.asks.end(ask)
-	if err := f.publish(ctx, s, d, dedup.Address{Ingress: f.number, Request: ask}); err != nil {
+	id := f.inFlight.begin(q)
+	defer f.inFlight.end(id)
+	if err := f.publish(ctx, s, d, dedup.Address{Ingress: f.number, Request: id}); err != nil {
 		return wire.Answer{}, err
 	}
 	answer, arrived := f.await(ctx, q.answers, wire.Answer{})
@@ -129,15 +129,15 @@ func (f *IngressClient) await(ctx context.Context, answers <-chan wire.Answer, b
 	}
 }
 
-func (f *IngressClient) publish(ctx context.Context, s *Submission, d *rules.Derived, ask dedup.Address) error {
+func (f *IngressClient) publish(ctx context.Context, s *Submission, d *rules.Derived, replyTo dedup.Address) error {
 	at, err := f.reach(ctx, s.WaitForBroker)
 	if err != nil {
 		return err
 	}
-	if ask.IsSet() {
-		ask.Partition = at.partition
+	if replyTo.IsSet() {
+		replyTo.Partition = at.partition
 	}
-	err = f.send(ctx, at, f.record(at, s, d, ask), s.WaitForBroker)
+	err = f.send(ctx, at, f.record(at, s, d, replyTo), s.WaitForBroker)
 	if d.Finding == rules.KeyMissing && errors.Is(err, ErrKafkaUnavailable) {
 		return fmt.Errorf("%w: %w", ErrMissingKey, err)
 	}
@@ -145,16 +145,17 @@ func (f *IngressClient) publish(ctx context.Context, s *Submission, d *rules.Der
 }
 
 // reach returns the state of the client, or ErrKafkaUnavailable if Kafka is
-// unreachable. With hold it waits until ctx is done; the event is not produced before.
-func (f *IngressClient) reach(ctx context.Context, hold bool) (*clientState, error) {
+// unreachable. With waitForBroker it waits for Kafka until ctx is done, before
+// anything is produced.
+func (f *IngressClient) reach(ctx context.Context, waitForBroker bool) (*clientState, error) {
 	for {
-		why, changed := f.bus.look()
+		why, changed := f.brokers.get()
 		switch {
 		case ctx.Err() != nil:
 			return nil, fmt.Errorf("%w: %w", ErrKafkaUnavailable, ctx.Err())
 		case why == nil:
 			return f.at.Load(), nil
-		case !hold:
+		case !waitForBroker:
 			return nil, fmt.Errorf("%w: %w", ErrKafkaUnavailable, why)
 		}
 		select {
@@ -170,14 +171,14 @@ func (f *IngressClient) reach(ctx context.Context, hold bool) (*clientState, err
 // record returns the record of an event. One with a key goes to its task, in the
 // envelope that the router would write. One without a key goes to its raw topic, where
 // the router applies the route's policy.
-func (f *IngressClient) record(at *clientState, s *Submission, d *rules.Derived, ask dedup.Address) *kgo.Record {
+func (f *IngressClient) record(at *clientState, s *Submission, d *rules.Derived, replyTo dedup.Address) *kgo.Record {
 	rec := &kgo.Record{Topic: s.Topic, Value: s.Value, Timestamp: s.Time, Headers: make([]kgo.RecordHeader, 0, len(s.Headers)+1)}
 	own := kgo.RecordHeader{Key: wire.HeaderReplyTo}
 	switch {
 	case d.Finding == rules.Keyed && !d.Route.Prepartitioned:
 		env := wire.Envelope{
 			Route: []byte(d.Route.Name), Digest: d.Digest, Key: d.Key, EventTime: d.Time, Timestamp: s.Time.UnixMilli(),
-			Details: wire.DetailsOf(d), ReplyTo: ask, FromIngress: true,
+			Details: wire.DetailsOf(d), ReplyTo: replyTo, FromIngress: true,
 		}
 		rec.Topic, rec.Partition = at.rt.Topology.Repartition, at.rt.Hasher.Partition(&d.Routing)
 		rec.Timestamp = time.Time{} // the broker sets that topic's; the event's is in the envelope
@@ -187,8 +188,8 @@ func (f *IngressClient) record(at *clientState, s *Submission, d *rules.Derived,
 	default:
 		rec.Partition = int32(f.spread.Add(1) & 0x7fffffff)
 	}
-	if own.Value == nil && ask.IsSet() {
-		own.Value = ask.AppendText(nil)
+	if own.Value == nil && replyTo.IsSet() {
+		own.Value = replyTo.AppendText(nil)
 	}
 	if own.Value != nil {
 		rec.Headers = append(rec.Headers, own)
@@ -202,7 +203,7 @@ func (f *IngressClient) record(at *clientState, s *Submission, d *rules.Derived,
 // The produce does not use ctx and is never cancelled: after a cancellation a later
 // acknowledged record can be missing (franz-go #1217). So a record may be delivered
 // after send returned. If the client has sent it again, one of the two is a duplicate.
-func (f *IngressClient) send(ctx context.Context, at *clientState, rec *kgo.Record, hold bool) error {
+func (f *IngressClient) send(ctx context.Context, at *clientState, rec *kgo.Record, waitForBroker bool) error {
 	if n, most := wire.RecordBytes(rec), int(at.rt.BatchBytes(rec.Topic)); n > most {
 		return fmt.Errorf("%w: %d bytes with headers, topic %s takes %d", ErrTooLarge, n, rec.Topic, most)
 	}
@@ -213,8 +214,8 @@ func (f *IngressClient) send(ctx context.Context, at *clientState, rec *kgo.Reco
 	sent := make(chan error, 1)
 	sender.TryProduce(context.Background(), rec, func(_ *kgo.Record, err error) { sent <- err })
 	for {
-		why, changed := f.bus.look()
-		if why != nil && !hold {
+		why, changed := f.brokers.get()
+		if why != nil && !waitForBroker {
 			return fmt.Errorf("%w: not acknowledged: %w", ErrKafkaUnavailable, why)
 		}
 		select {
@@ -227,20 +228,20 @@ func (f *IngressClient) send(ctx context.Context, at *clientState, rec *kgo.Reco
 	}
 }
 
-// sent returns the result of a record's delivery, and reports a failure to renew.
+// sent returns the result of a record's delivery, and sends a failure to renew.
 func (f *IngressClient) sent(sender *kgo.Client, rec *kgo.Record, err error) error {
 	if err == nil {
-		f.heard.Store(time.Now().UnixNano())
+		f.acknowledged.Store(time.Now().UnixNano())
 		return nil
 	}
 	if !errors.Is(err, kgo.ErrMaxBuffered) && !errors.Is(err, kgo.ErrClientClosed) {
 		select {
-		case f.broken <- breakage{sender, err}:
-		default: // renew has one to handle
+		case f.broken <- produceFailure{sender, err}:
+		default: // renew has an earlier one to handle
 		}
 	}
 	if errors.Is(err, kerr.MessageTooLarge) || errors.Is(err, kerr.RecordListTooLarge) {
-		// The batch exceeds a limit that was lowered since it was read. renew
+		// The batch exceeds a limit that was lowered since the client read it. renew
 		// reads it again.
 		return fmt.Errorf("%w: topic %s refuses a batch: %w", ErrKafkaUnavailable, rec.Topic, err)
 	}

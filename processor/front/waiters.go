@@ -11,16 +11,16 @@ import (
 // waiter is a request that waits for the verdict on its event.
 type waiter struct {
 	// answers has a capacity of two: the verdict and the outcome.
-	answers chan wire.Answer
-	key     string // the event's dedup key as text; "" for a missing key
-	near    bool   // its first event may be in an adjacent bucket
-	waits   bool   // the verdict said that the outcome follows; deliver owns it
+	answers  chan wire.Answer
+	key      string // the event's dedup key as text; "" for a missing key
+	adjacent bool   // its first event may be in an adjacent bucket
+	waits    bool   // the verdict said that the outcome follows; only deliver reads and writes it
 }
 
 func newWaiter(d *rules.Derived) *waiter {
 	q := &waiter{answers: make(chan wire.Answer, 2)}
 	if d.Finding == rules.Keyed {
-		q.key, q.near = wire.KeyText(&d.Key), d.HasAdjacent
+		q.key, q.adjacent = wire.KeyText(&d.Key), d.HasAdjacent
 	}
 	return q
 }
@@ -29,7 +29,7 @@ func newWaiter(d *rules.Derived) *waiter {
 // a raw topic that knows the address can forge it. An outcome may have the key of the
 // first event in an adjacent bucket.
 func (q *waiter) deliver(a *wire.Answer) {
-	if a.Key != q.key && !(q.near && q.waits && a.HasOutcome) {
+	if a.Key != q.key && !(q.adjacent && q.waits && a.HasOutcome) {
 		return
 	}
 	q.waits = q.waits || a.OutcomeFollows
@@ -56,23 +56,23 @@ func (a *waiters) begin(q *waiter) uint64 {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for {
-		ask := a.random.Uint64()
-		if _, taken := a.waiting[ask]; !taken && ask != 0 {
-			a.waiting[ask] = q
-			return ask
+		id := a.random.Uint64()
+		if _, taken := a.waiting[id]; !taken && id != 0 {
+			a.waiting[id] = q
+			return id
 		}
 	}
 }
 
-func (a *waiters) end(ask uint64) {
+func (a *waiters) end(id uint64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	delete(a.waiting, ask)
+	delete(a.waiting, id)
 }
 
-// of returns the request with an id, or nil.
-func (a *waiters) of(ask uint64) *waiter {
+// get returns the request with an id, or nil.
+func (a *waiters) get(id uint64) *waiter {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.waiting[ask]
+	return a.waiting[id]
 }

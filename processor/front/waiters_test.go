@@ -13,17 +13,17 @@ func TestAnswerOfAnotherKeyIsIgnored(t *testing.T) {
 	d := rules.Derived{Finding: rules.Keyed, Key: [32]byte{1}}
 	other := strings.Repeat("02", 32)
 	for _, c := range []struct {
-		name    string
-		near    bool
-		answers []wire.Answer
-		want    string // the reasons of the delivered ones
+		name     string
+		adjacent bool
+		answers  []wire.Answer
+		want     string // the reasons of the delivered ones
 	}{
 		{"its own", false, []wire.Answer{{Key: wire.KeyText(&d.Key), Reason: "a"}}, "a"},
 		{"others", false, []wire.Answer{{Key: other}, {}, {Key: other, HasOutcome: true}, {Key: wire.KeyText(&d.Key), Reason: "a"}}, "a"},
 		{"outcome", false, []wire.Answer{{Key: wire.KeyText(&d.Key), OutcomeFollows: true, Reason: "a"}, {Key: other, HasOutcome: true}, {Key: wire.KeyText(&d.Key), HasOutcome: true, Reason: "b"}}, "ab"},
 		{"outcome of an adjacent bucket", true, []wire.Answer{{Key: other, HasOutcome: true}, {Key: wire.KeyText(&d.Key), OutcomeFollows: true, Reason: "a"}, {Key: other}, {Key: other, HasOutcome: true, Reason: "b"}}, "ab"},
 	} {
-		d.HasAdjacent = c.near
+		d.HasAdjacent = c.adjacent
 		q := newWaiter(&d)
 		for i := range c.answers {
 			q.deliver(&c.answers[i])
@@ -45,7 +45,7 @@ func TestRequestIDs(t *testing.T) {
 	first := a.begin(&waiter{})
 	again := newWaiters([32]byte{1}) // which draws the same
 	again.waiting[first] = &waiter{}
-	if second := again.begin(&waiter{}); second == first || second-first < 1<<32 || a.of(first) == nil || a.of(second) != nil {
+	if second := again.begin(&waiter{}); second == first || second-first < 1<<32 || a.get(first) == nil || a.get(second) != nil {
 		t.Errorf("drew %x, then %x", first, second)
 	}
 	if n := testing.AllocsPerRun(100, func() {

@@ -60,7 +60,7 @@ func FuzzSignaturesOfRoutesFiles(f *testing.F) {
   - {name: a, topics: [in], key: [raw], window: %dms, output: out, http: {path: /a, signature: %s}}
 `, window, signature))
 		if err != nil {
-			return // which names the mistake
+			return // the error names the mistake
 		}
 		if _, err := newVerifier(&routes.Routes[0].HTTP.Signature, shortestWindow("/a", routes)); err != nil {
 			t.Errorf("%s with a window of %d ms: %v", signature, window, err)

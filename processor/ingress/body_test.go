@@ -102,7 +102,7 @@ func TestHostileBodiesAreRefused(t *testing.T) {
 		sending.Go(func() {
 			body := io.Reader(&endless{text: a.body})
 			if a.length >= 0 {
-				body = io.LimitReader(body, int64(a.length)) // the client looks for more
+				body = io.LimitReader(body, int64(a.length)) // the client waits for the end of the response
 			}
 			r := i.request(http.MethodPost, "/signals", body)
 			r.ContentLength = int64(a.length)

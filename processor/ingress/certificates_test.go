@@ -66,7 +66,7 @@ func TestTLS(t *testing.T) {
 			t.Error("a client without a certificate was served")
 		}
 		if _, err := post(old, &stranger, http2); err == nil {
-			t.Error("a stranger was served")
+			t.Error("a client with a certificate of another authority was served")
 		}
 	}
 	expiry := i.count("oncebus_http_certificate_expiry_timestamp_seconds")
@@ -82,7 +82,7 @@ func TestTLS(t *testing.T) {
 		t.Error(err)
 	}
 	if i.count("oncebus_http_reloads_total", "what", "certificates", "outcome", "failed") != 1 || !strings.Contains(b.logs.String(), "TLS_KEY_FILE") {
-		t.Error("neither metric nor log has the failure")
+		t.Error("the failure is missing in metric or log")
 	}
 	writeCertificate(t, dir, cert, key)
 	kafkatest.ReplaceFile(t, clientCA, fresh.PEM())

@@ -42,8 +42,8 @@ type Config struct {
 	MaxHeaderBytes int `env:"MAX_HEADER_BYTES" envDefault:"16384" help:"bytes of a request's headers; more get 431"`
 
 	// ReadTimeout bounds the time to receive a request, headers and body each;
-	// WriteTimeout the time from its headers to the end of its response. A
-	// route's wait plus ReadTimeout must be at most WriteTimeout.
+	// WriteTimeout the time from its headers to the end of its response. A route's
+	// http.timeout plus ReadTimeout must be at most WriteTimeout.
 	ReadTimeout  time.Duration `env:"READ_TIMEOUT" envDefault:"10s" help:"longest time to receive a request"`
 	WriteTimeout time.Duration `env:"WRITE_TIMEOUT" envDefault:"60s" help:"longest time from a request's headers to the end of its response"`
 	// IdleTimeout is how long a connection without requests stays open.
@@ -161,7 +161,7 @@ func (c Config) ValidateRoutes(routes *rules.Routes) error {
 			continue
 		}
 		if h.Timeout+c.ReadTimeout > c.WriteTimeout {
-			errs = append(errs, fmt.Errorf("route %s: http.wait of %v and ONCEBUS_INGRESS_READ_TIMEOUT (%v) are longer than "+
+			errs = append(errs, fmt.Errorf("route %s: http.timeout of %v and ONCEBUS_INGRESS_READ_TIMEOUT (%v) are longer than "+
 				"ONCEBUS_INGRESS_WRITE_TIMEOUT (%v) together: the connection would close before the response", r.Name, h.Timeout, c.ReadTimeout, c.WriteTimeout))
 		}
 		if h.MaxBody > c.MaxBodyBytes {

@@ -43,14 +43,14 @@ func TestValidate(t *testing.T) {
 		{"TLS", func(c *Config) { c.TLSCertFile, c.TLSKeyFile, c.TLSClientCAFile = certFile, keyFile, certFile }, nil},
 		{"no port", func(c *Config) { c.Addr = "localhost" }, []string{`ONCEBUS_INGRESS_ADDR: "localhost" is malformed, want host:port`}},
 		{"port", func(c *Config) { c.Addr = ":http" }, []string{`ONCEBUS_INGRESS_ADDR: ":http": port "http" is malformed`}},
-		{"half of TLS", func(c *Config) { c.TLSCertFile = certFile }, []string{"ONCEBUS_INGRESS_TLS_CERT_FILE, ONCEBUS_INGRESS_TLS_KEY_FILE: one is set"}},
+		{"a certificate without its key", func(c *Config) { c.TLSCertFile = certFile }, []string{"ONCEBUS_INGRESS_TLS_CERT_FILE, ONCEBUS_INGRESS_TLS_KEY_FILE: one is set"}},
 		{"clients without TLS", func(c *Config) { c.TLSClientCAFile = certFile }, []string{"ONCEBUS_INGRESS_TLS_CLIENT_CA_FILE: set without"}},
 		{"no such files", func(c *Config) { c.TLSCertFile, c.TLSKeyFile, c.TLSClientCAFile = none, none, none },
 			[]string{"ONCEBUS_INGRESS_TLS_CERT_FILE: open ", "ONCEBUS_INGRESS_TLS_KEY_FILE: open ", "ONCEBUS_INGRESS_TLS_CLIENT_CA_FILE: open "}},
 		{"no certificates", func(c *Config) { c.TLSCertFile, c.TLSKeyFile, c.TLSClientCAFile = certFile, keyFile, keyFile },
 			[]string{"ONCEBUS_INGRESS_TLS_CLIENT_CA_FILE: " + keyFile + " contains no PEM certificate"}},
 		{"exchanged", func(c *Config) { c.TLSCertFile, c.TLSKeyFile = keyFile, certFile }, []string{"ONCEBUS_INGRESS_TLS_CERT_FILE, ONCEBUS_INGRESS_TLS_KEY_FILE: tls: "}},
-		{"the key itself", func(c *Config) { c.TLSCertFile, c.TLSKeyFile = certFile, "-----BEGIN PRIVATE KEY-----" },
+		{"a key in place of its path", func(c *Config) { c.TLSCertFile, c.TLSKeyFile = certFile, "-----BEGIN PRIVATE KEY-----" },
 			[]string{"ONCEBUS_INGRESS_TLS_KEY_FILE: contains the file's content"}},
 		{"nothing", func(c *Config) { *c = Config{} }, []string{
 			"ONCEBUS_INGRESS_MAX_REQUESTS: 0 is out of range", "ONCEBUS_INGRESS_MAX_CONNECTIONS: 0", "ONCEBUS_INGRESS_MAX_BODY_BYTES: 0",
@@ -98,19 +98,19 @@ func TestValidateRoutes(t *testing.T) {
 		want   []string
 	}{
 		{"good", func(*Config) {}, nil},
-		{"a next one that comes later", func(c *Config) { c.Secrets = Secrets{"A": good["A"], "X": good["X"], "X_NEXT": {Path: path + "-next"}} }, nil},
+		{"a next secret whose file is missing", func(c *Config) { c.Secrets = Secrets{"A": good["A"], "X": good["X"], "X_NEXT": {Path: path + "-next"}} }, nil},
 		{"no secrets", func(c *Config) { c.Secrets = nil }, []string{
 			"route a, b: secret A: ONCEBUS_INGRESS_SECRET_A: not set, want the secret, or the path of its file in ONCEBUS_INGRESS_SECRET_A_FILE",
 			"route a: secret X: ONCEBUS_INGRESS_SECRET_X: not set",
 		}},
-		{"a next one alone", func(c *Config) { c.Secrets = Secrets{"A_NEXT": good["A"], "X": good["X"]} }, []string{"route a, b: secret A: ONCEBUS_INGRESS_SECRET_A: not set"}},
+		{"a next secret without the current one", func(c *Config) { c.Secrets = Secrets{"A_NEXT": good["A"], "X": good["X"]} }, []string{"route a, b: secret A: ONCEBUS_INGRESS_SECRET_A: not set"}},
 		{"unusable", func(c *Config) {
 			c.Secrets = Secrets{"A": {Value: "no base64!"}, "A_NEXT": {Value: "nor this!"}, "X": {Path: path + "-none"}}
 		}, []string{
 			"route a, b: secret A: ONCEBUS_INGRESS_SECRET_A: no usable secret: want whsec_ and base64", "ONCEBUS_INGRESS_SECRET_A_NEXT: no usable secret",
 			"route a: secret X: ONCEBUS_INGRESS_SECRET_X: open ",
 		}},
-		{"no time", func(c *Config) { c.WriteTimeout = 30*time.Second - 1 }, []string{"route a: http.wait of 20s and ONCEBUS_INGRESS_READ_TIMEOUT (10s) are longer"}},
+		{"no time", func(c *Config) { c.WriteTimeout = 30*time.Second - 1 }, []string{"route a: http.timeout of 20s and ONCEBUS_INGRESS_READ_TIMEOUT (10s) are longer"}},
 		{"just time", func(c *Config) { c.WriteTimeout = 30 * time.Second }, nil},
 		{"no memory", func(c *Config) { c.MaxBodyBytes = 1 << 19 }, []string{"route a: http.max_body of 1048576 is more than ONCEBUS_INGRESS_MAX_BODY_BYTES (524288)"}},
 	} {

@@ -1,9 +1,9 @@
-// Package ingress is the HTTP server that receives events and outcomes. It has
-// processor.Front produce them to Kafka and responds with the verdict.
+// Package ingress is the HTTP server that receives events and outcomes. A
+// front.IngressClient produces them to Kafka, and the response has the verdict.
 //
 // It owns HTTP: connections, limits, signatures, responses and the OpenAPI
-// document. It may import processor, dedup and signature; its only way to Kafka
-// is processor.Front.
+// document. It may import processor/{front,app,wire,security}, dedup, dedup/rules
+// and signature. front.IngressClient is its only client of Kafka.
 //
 // # A request, step by step
 //
@@ -27,15 +27,15 @@
 // the client may retry: the retry is a duplicate. An event without a key may be
 // emitted twice.
 //
-// Everything that a client can make the server hold has a limit: connections,
+// Every resource that a client can occupy has a limit: connections,
 // in-flight requests, bytes of bodies and headers, the time to receive a request,
 // to write a response and to keep a connection idle, tracked sources.
-// processor.Front limits the events that wait for Kafka.
+// front.IngressClient limits the events that wait for Kafka.
 //
-// OpenAPI writes down no response by hand. It collects what the responding code
-// returns for every verdict and error (openapi_responses.go).
+// OpenAPI contains no handwritten response. It collects the responses of the server's
+// own code to every verdict and error (openapi_responses.go).
 //
-// # Looks wrong, is not
+// # What looks wrong
 //
 // A client that closes only its sending side gets no response: net/http cannot
 // tell it from one that disconnected (respondToError).
@@ -46,7 +46,7 @@
 // as if the client had disconnected.
 //
 // Outcomes have limits of their own, equal to those of events: duplicates that
-// wait for an outcome must not keep it out.
+// wait for an outcome must not block it.
 //
 // security.Reloaded has no goroutine. Files are read while requests or connections need
 // them, so there is nothing to stop.

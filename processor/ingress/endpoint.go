@@ -14,8 +14,8 @@ import (
 	"oncebus/dedup/rules"
 )
 
-// endpoint is a path that receives the events of one topic. Its routes agree in
-// everything but what is decided after the event has one of them.
+// endpoint is a path that receives the events of one topic. Its routes have equal
+// settings, except for those that apply after the event has its route.
 type endpoint struct {
 	*rules.HTTP // the first route's
 

@@ -55,8 +55,8 @@ func (s *Server) takeEvent(w http.ResponseWriter, r *http.Request, rq *request, 
 	return s.submit(ctx, r, rq, route, event, &derived)
 }
 
-// derive returns route and key of an event. Until the client knows whether the
-// routes file fits the app, it waits where the route says so.
+// derive returns route and key of an event. Until the client has compared the routes
+// file with the app, a route with on_kafka_unavailable: wait waits.
 func (s *Server) derive(ctx context.Context, event *front.Submission) (rules.Derived, error) {
 	derived, err := s.front.Derive(event)
 	if err == nil || !event.WaitForBroker {

@@ -153,7 +153,7 @@ func TestAsync(t *testing.T) {
 	}
 }
 
-// TestThousandDuplicatesAtThreeInstances: one of a thousand requests with one event
+// TestThousandDuplicatesAtThreeInstances: of a thousand requests with one event, one
 // gets the verdict unique.
 func TestThousandDuplicatesAtThreeInstances(t *testing.T) {
 	t.Parallel()
@@ -176,7 +176,7 @@ func TestThousandDuplicatesAtThreeInstances(t *testing.T) {
 		t.Errorf("responses by status: %v", count)
 	}
 	i := instances[0]
-	i.post("/signals", event("b")).want(t, "another event", 202) // so that what came before is judged
+	i.post("/signals", event("b")).want(t, "another event", 202) // a last event, so that all earlier ones are judged
 	if n := len(b.read("signals.unique", 2)); n != 2 {
 		t.Errorf("%d records in the output, want the first and the last", n)
 	}
@@ -222,14 +222,14 @@ func TestTimeouts(t *testing.T) {
 		} else {
 			got.header(t, c.choice, "Retry-After", "1").problem(t, c.choice, c.problem, c.status)
 		}
-		// To send it again is safe.
+		// It is safe to send it again.
 		b.judge()
 		b.wait("a verdict", func() bool { return i.post("/signals", event("a")).StatusCode == http.StatusConflict })
 	}
 }
 
 // TestKafkaUnavailable: without a broker a request fails at once or after its
-// wait, as the route says.
+// timeout, as on_kafka_unavailable says.
 func TestKafkaUnavailable(t *testing.T) {
 	t.Parallel()
 	for _, choice := range []string{"reject", "wait"} {

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// request is what the server knows of a request, besides the request itself.
+// request has the facts about an http.Request that the server collects.
 type request struct {
 	start    time.Time
 	source   netip.Addr
@@ -73,8 +73,8 @@ func (s *Server) reject(rq *request, reason string, r *response) *response {
 // pathLogBytes is how much of a path the log shows.
 const pathLogBytes = 200
 
-// record counts and logs a response. Of the request's content the log shows
-// only the path, which contains no secret.
+// record counts and logs a response. The log shows only the path of a request, which
+// contains no secret.
 func (s *Server) record(r *http.Request, rq *request, response *response) {
 	took := s.now().Sub(rq.start)
 	s.metrics.requests.WithLabelValues(rq.route, strconv.Itoa(response.status), response.name).Inc()

@@ -31,7 +31,7 @@ func TestRefusedBeforeAnEvent(t *testing.T) {
 		{"below the path", "POST", "/signals/", event("a"), nil, 404, "not-found", "", ""},
 		{"unclean", "POST", "//signals", event("a"), nil, 404, "not-found", "", ""},
 		{"no outcomes", "POST", "/signals/outcomes", event("a"), nil, 404, "not-found", "", ""},
-		{"probes are elsewhere", "GET", "/healthz", "", nil, 404, "not-found", "", ""},
+		{"probes are at the admin address", "GET", "/healthz", "", nil, 404, "not-found", "", ""},
 		{"GET", "GET", "/signals", "", nil, 405, "method", "Allow", "POST, PUT"},
 		{"PATCH", "PATCH", "/signals", event("a"), nil, 405, "method", "Allow", "POST, PUT"},
 		{"gzip", "POST", "/signals", "\x1f\x8b", []string{"Content-Encoding", "gzip"}, 415, "encoding", "Accept-Encoding", "identity"},
@@ -48,14 +48,14 @@ func TestRefusedBeforeAnEvent(t *testing.T) {
 		}
 		got.header(t, c.name, "X-Content-Type-Options", "nosniff").header(t, c.name, "Cache-Control", "no-store")
 	}
-	// Without a length, so that it shows only while it comes.
+	// Without a length, the server notices only while it reads.
 	r := i.request("POST", "/signals", &onlyReader{strings.NewReader(big)})
 	got, err := i.try(b.http, r)
 	if err != nil {
 		t.Fatal(err)
 	}
 	got.problem(t, "too large without a length", "too-large", 413)
-	i.post("/signals", strings.Repeat(" ", 64-len(event("a")))+event("a"), "Content-Encoding", "identity").want(t, "as large as may be", 202)
+	i.post("/signals", strings.Repeat(" ", 64-len(event("a")))+event("a"), "Content-Encoding", "identity").want(t, "as large as the limit", 202)
 	i.send("PUT", "/signals", event("b"), "Content-Encoding", "").want(t, "PUT, with an empty coding", 202)
 	i.send("GET", "/openapi.json", "").want(t, "the API", 200, `"openapi"`, "/signals")
 	if n := len(b.read("signals.unique", 2)); n != 2 {
@@ -70,7 +70,7 @@ func TestHalfClosedWithoutAVerdict(t *testing.T) {
 	b := newBench(t, signedRoutes)
 	i := serveSigned(b)
 	i.post("/signals", event("before"), bearer...).want(t, "before", 202)
-	b.stop() // no verdict from here on
+	b.stop() // no verdict arrives after this
 	signed := i.halfClose(whole("/signals", event("a"), bearer...))
 	b.wait("the request to be in flight", func() bool { return i.Requests() == 1 })
 	if got := signed.responses(); len(got) != 0 {
@@ -145,7 +145,7 @@ func TestHalfClosedInClaimMode(t *testing.T) {
 	i.post("/operations", event("a")).want(t, "first", 201)
 	duplicate := i.halfClose(whole("/operations", event("a")))
 	arrive(event("a"), 2)
-	for _, got := range duplicate.responses() { // the verdict may be known
+	for _, got := range duplicate.responses() { // the verdict may have arrived
 		got.problem(t, "duplicate", "in-progress", 409)
 	}
 	token := b.tokens("operations.unique", 1)[0]
@@ -209,7 +209,7 @@ func TestCancelledStream(t *testing.T) {
 	}
 }
 
-// TestNothingSecretInTheLog: the log has a request's source, and nothing of its
+// TestNothingSecretInTheLog: the log has the source of a request, but not its
 // content.
 func TestNothingSecretInTheLog(t *testing.T) {
 	t.Parallel()

@@ -76,7 +76,7 @@ func (i *instance) later(path, body string, headers ...string) <-chan reply {
 	return received
 }
 
-// want checks status, and what the body contains.
+// want checks the status, and that the body contains the texts.
 func (r reply) want(t *testing.T, what string, status int, contains ...string) reply {
 	t.Helper()
 	if r.Response == nil {
@@ -204,7 +204,7 @@ func (h half) responses() []reply {
 	}
 }
 
-// raw is a request as it is sent.
+// raw is the bytes of a request.
 func raw(path, body string, length int, headers ...string) string {
 	var more strings.Builder
 	for n := 0; n < len(headers); n += 2 {

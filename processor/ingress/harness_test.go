@@ -28,7 +28,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("github.com/golang/glog.(*fileSink).flushDaemon")) // comes with badger, lives for ever
+	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("github.com/golang/glog.(*fileSink).flushDaemon")) // from badger, never ends
 }
 
 // bench is an embedded broker, a processor and ingress servers.
@@ -110,8 +110,8 @@ func (b *bench) judge() {
 	b.wait("the processor to be ready", func() bool { return p.Ready() == nil })
 }
 
-// background runs something until the returned function is called or the test
-// ends, and fails the test if it fails.
+// background calls run until the returned function is called or the test ends. An
+// error of run fails the test.
 func (b *bench) background(what string, run func(context.Context) error) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})

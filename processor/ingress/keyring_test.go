@@ -36,7 +36,7 @@ func TestRotation(t *testing.T) {
 	bad("new secret")
 	kafkatest.ReplaceFile(t, next, []byte("new secret"))
 	good("old secret")
-	bad("new secret") // not looked at again yet
+	bad("new secret") // within the interval, so the file was not read
 	now = now.Add(reloadInterval)
 	good("new secret")
 	good("old secret")
@@ -60,7 +60,7 @@ func TestRotation(t *testing.T) {
 		t.Error("the reloads are not counted")
 	}
 	if i.count("oncebus_http_refused_total", "route", "signals", "reason", "wrong") != 3 {
-		t.Error("the refusals are not counted")
+		t.Error("the rejected requests are not counted")
 	}
 	for _, hidden := range []string{"old secret", "new secret", "price", sign("new secret", event("bad"))} {
 		if strings.Contains(b.logs.String(), hidden) {

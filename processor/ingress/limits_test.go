@@ -58,7 +58,7 @@ func TestBodiesShareMemory(t *testing.T) {
 // process.
 func heap() int64 {
 	runtime.GC()
-	runtime.GC() // what the first one's finalizers released
+	runtime.GC() // memory that the first collection's finalizers released
 	live := []runtimemetrics.Sample{{Name: "/gc/heap/live:bytes"}}
 	runtimemetrics.Read(live)
 	return int64(live[0].Value.Uint64())
@@ -100,7 +100,7 @@ func (i *instance) bounded(what string, before int64) {
 	}
 }
 
-// boundedUntil checks the heap repeatedly until the attack is over.
+// boundedUntil checks the heap repeatedly until the attack ends.
 func (i *instance) boundedUntil(what string, attack *sync.WaitGroup, before int64) {
 	i.b.t.Helper()
 	over := make(chan struct{})
@@ -120,11 +120,11 @@ func (i *instance) boundedUntil(what string, attack *sync.WaitGroup, before int6
 	}
 }
 
-// over checks that an attack released everything.
+// over checks that the server released all that the attack used.
 func (i *instance) over(what string, before int64) {
 	i.b.t.Helper()
 	i.b.wait(what+" to use no limit", func() bool { return i.Requests() == 0 && i.count("oncebus_http_body_bytes") == 0 })
-	// The broker and the processor of the bench live in the same heap.
+	// The broker and the processor of the bench use the same heap.
 	i.b.wait("the memory of "+what+" to come back", func() bool { return heap()-before < 6<<20 })
 	i.post("/signals", event(what)).want(i.b.t, "after "+what, 202)
 }

@@ -98,8 +98,8 @@ Errors are problem details (RFC 9457). Other paths get 404, other methods 405 (c
 Every response has the headers Cache-Control: no-store and X-Content-Type-Options: nosniff, except those to malformed HTTP.`
 
 // OpenAPI returns the OpenAPI 3.1 document, in JSON, of the endpoints of these
-// routes. Equal routes give equal bytes. The responding code supplies the
-// responses (eventSamples), so that the document cannot differ from it.
+// routes. Equal routes give equal bytes. The responding code supplies the responses
+// (eventSamples), so that document and server cannot differ.
 func OpenAPI(routes *rules.Routes) ([]byte, error) {
 	d := document{
 		OpenAPI: "3.1.0",

@@ -21,7 +21,7 @@ type sample struct {
 	*response
 	open  bool // the body may be any
 	any   bool // an executor's, which may choose any other status and content type
-	other bool // such a one, under a status that other responses have
+	other bool // an executor's, under a status that other responses have
 }
 
 // eventSamples returns the responses to events of routes with one path: each
@@ -59,10 +59,10 @@ func eventSamples(routes []*rules.Route, all *rules.Routes) []sample {
 	return samples
 }
 
-// mayMiss tells whether an event may arrive at the path of routes that none of
+// mayMiss reports whether an event may arrive at the path of routes that none of
 // them matches.
 func mayMiss(routes []*rules.Route, all *rules.Routes) bool {
-	for _, r := range all.Routes { // in their order: the first that matches has the event
+	for _, r := range all.Routes { // in file order: the first route that matches has the event
 		switch {
 		case !slices.Contains(r.Topics, routes[0].HTTP.Topic):
 		case !slices.Contains(routes, r):

@@ -66,7 +66,7 @@ func TestMalformedIsDocumented(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%d: %v", status, err)
 		}
-		body, _ := io.ReadAll(response.Body) // the server hangs up on what it has not read
+		body, _ := io.ReadAll(response.Body) // the server disconnects a client whose request it has not read
 		_ = response.Body.Close()
 		if response.StatusCode != status {
 			t.Errorf("status %d, want %d", response.StatusCode, status)
@@ -84,7 +84,7 @@ func TestMalformedIsDocumented(t *testing.T) {
 	got, err := i.try(client, i.request("POST", "/signals", http.NoBody, "X-A", long, "X-B", long, "X-C", long))
 	if err == nil {
 		got.want(t, "HTTP/2", 431)
-	} else if !strings.Contains(err.Error(), "header list") { // the client knew the limit already
+	} else if !strings.Contains(err.Error(), "header list") { // the client had read the limit already
 		t.Error(err)
 	}
 }

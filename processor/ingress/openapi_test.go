@@ -41,7 +41,7 @@ type documented struct {
 	t        *testing.T
 	next     http.RoundTripper
 	document *openapi3.T
-	mu       sync.Mutex // what validates a body compiles its schema
+	mu       sync.Mutex // validation of a body compiles its schema
 }
 
 func (d *documented) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -285,7 +285,7 @@ func TestDocumentIsServed(t *testing.T) {
 	}
 	got := i.send("GET", "/openapi.json", "").want(t, "the document", 200).header(t, "the document", "Content-Type", "application/json")
 	if got.text != string(want) {
-		t.Error("what is served is not what OpenAPI returns")
+		t.Error("the served document differs from OpenAPI's")
 	}
 	if got := i.send("HEAD", "/openapi.json", "").want(t, "its head", 200); got.ContentLength != int64(len(want)) {
 		t.Errorf("length %d", got.ContentLength)

@@ -97,7 +97,7 @@ func readOutcomeHeaders(in http.Header) (dedup.OutcomeKind, []dedup.Header, erro
 	return kind, headers, nil
 }
 
-// isMediaType tells whether a response can have text as its content type.
+// isMediaType reports whether a response can have text as its content type.
 func isMediaType(text string) bool {
 	kind, _, err := mime.ParseMediaType(text)
 	return err == nil && strings.Contains(kind, "/") && fitsHeader(text)

@@ -55,13 +55,13 @@ func TestOutcomeIsLargerThanEvents(t *testing.T) {
 			t.Errorf("%s: detail %q", what, p.Detail)
 		}
 	}
-	i.postOutcome("/orders", token, "completed", strings.Repeat("x", outcomeMaxBytes-2000)).want(t, "as large as may be", 202)
+	i.postOutcome("/orders", token, "completed", strings.Repeat("x", outcomeMaxBytes-2000)).want(t, "as large as the limit", 202)
 	var got reply
 	b.wait("the claim to be completed", func() bool {
 		got = i.post("/orders", `{}`, "Idempotency-Key", "k")
 		return got.Header.Get("Oncebus-Claim-Status") == "completed"
 	})
-	got.problem(t, "duplicate", "result-omitted", 410) // as its result_limit says
+	got.problem(t, "duplicate", "result-omitted", 410) // above its result_limit the result is omitted
 }
 
 // TestOutcomeProducedToKafka: an executor with a Kafka client chooses the

@@ -62,7 +62,7 @@ func TestUnsignedRequestsUseNoRate(t *testing.T) {
 // many requests the rate allows.
 func TestRateIsExact(t *testing.T) {
 	const perSecond, burst, seconds, senders = 100, 10, 3, 8
-	for _, behind := range []time.Duration{0, 50 * time.Millisecond} { // of some senders' clock
+	for _, behind := range []time.Duration{0, 50 * time.Millisecond} { // the clock of some senders
 		l := newRateLimiter(rules.Rate{PerSecond: perSecond, Burst: burst})
 		began := time.Now()
 		var admitted, steps atomic.Int64
@@ -84,7 +84,7 @@ func TestRateIsExact(t *testing.T) {
 			})
 		}
 		sending.Wait()
-		for l.allow(began.Add(seconds*time.Second+time.Microsecond)) == 0 { // which is more than sums of fractions are off
+		for l.allow(began.Add(seconds*time.Second+time.Microsecond)) == 0 { // a microsecond exceeds the error of summed fractions
 			admitted.Add(1)
 		}
 		if n := admitted.Load(); n != burst+perSecond*seconds {
@@ -104,7 +104,7 @@ func TestSourcesAreBounded(t *testing.T) {
 		addr = addr.Next()
 	}
 	if s.by.Len() != sourcesMax {
-		t.Errorf("%d sources are known", s.by.Len())
+		t.Errorf("%d sources are tracked", s.by.Len())
 	}
 	if s.allow(addr.Prev(), now) == 0 {
 		t.Error("the last source is not refused")

@@ -26,7 +26,7 @@ type response struct {
 	contentType  string
 	body         []byte
 	header       http.Header // further headers
-	disconnected bool        // nothing is written; an executor may choose status 499 too, so it cannot tell
+	disconnected bool        // write sends nothing; a flag, because an executor may choose status 499 too
 	route        string
 	verdict      string // for the log; "" for none
 	reason       string // of a rejection, for the log

@@ -28,15 +28,15 @@ type Server struct {
 	openAPI   []byte
 
 	// Outcomes have limits of their own: duplicates that wait for an outcome
-	// must not keep it out.
+	// must not block it.
 	events, outcomes *requestLimits
 
 	certificates *certificates // nil without TLS
 	handler      http.Handler  // the server itself, possibly wrapped
 }
 
-// New checks settings and routes and prepares a server. It opens no listener.
-// front submits the events and must run until Serve has returned.
+// New checks settings and routes and prepares a server. It opens no listener. front
+// submits the events and must run until Serve has returned.
 func New(cfg Config, routes *rules.Routes, front *front.IngressClient, registry prometheus.Registerer, log *slog.Logger) (*Server, error) {
 	if err := errors.Join(cfg.Validate(), cfg.ValidateRoutes(routes)); err != nil {
 		return nil, err
@@ -73,8 +73,8 @@ func New(cfg Config, routes *rules.Routes, front *front.IngressClient, registry 
 	return s, nil
 }
 
-// Around wraps the server's handler, so that the wrapper sees requests and
-// responses as a client does. It comes before Serve.
+// Around wraps the server's handler. The wrapper sees the requests and responses that
+// a client sees. Call it before Serve.
 func (s *Server) Around(around func(http.Handler) http.Handler) { s.handler = around(s.handler) }
 
 // lastResponses is how long the responses may take that are sent because
@@ -119,7 +119,7 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 	defer closed()
 	if err := server.Shutdown(closing); err != nil {
 		s.log.Warn("open http connections closed", "requests", s.Requests(), "error", err)
-		_ = server.Close() // the listener is closed already; nothing can be done for the connections
+		_ = server.Close() // the listener is closed already, and so are the connections
 	}
 	if err := <-ended; !errors.Is(err, http.ErrServerClosed) {
 		s.log.Warn("ingress listener failed", "error", err)

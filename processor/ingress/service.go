@@ -14,8 +14,8 @@ import (
 	"oncebus/processor/front"
 )
 
-// Service is a Server with all that it needs to run: the listener it accepts
-// connections on, and the front that puts its events into Kafka.
+// Service is a Server with its listener and the ingress client that produces its
+// events.
 type Service struct {
 	addr     string
 	front    *front.IngressClient
@@ -23,8 +23,8 @@ type Service struct {
 	listener net.Listener // nil before Listen
 }
 
-// NewService checks settings and routes and prepares a service. It opens no
-// listener and connects to nothing. app are the settings of the front.
+// NewService checks settings and routes and prepares a service. It opens no listener
+// and connects to nothing. app has the settings of the ingress client.
 func NewService(
 	cfg Config, app app.Config, routes *rules.Routes, registry prometheus.Registerer, log *slog.Logger,
 ) (*Service, error) {
@@ -39,10 +39,10 @@ func NewService(
 	return &Service{addr: cfg.Addr, front: front, server: server}, nil
 }
 
-// Around is Server.Around. It comes before Run.
+// Around is Server.Around. Call it before Run.
 func (s *Service) Around(around func(http.Handler) http.Handler) { s.server.Around(around) }
 
-// Listen opens the listener at Config.Addr. It comes before Run.
+// Listen opens the listener at Config.Addr. Call it before Run.
 func (s *Service) Listen(ctx context.Context) (err error) {
 	var listen net.ListenConfig
 	s.listener, err = listen.Listen(ctx, "tcp", s.addr)
@@ -77,7 +77,7 @@ func (s *Service) State() ServiceState {
 }
 
 // Run serves until ctx is done and every request in flight has its response. The
-// front ends last, because it delivers the verdicts those requests wait for.
+// ingress client ends last, because it delivers the verdicts those requests wait for.
 func (s *Service) Run(ctx context.Context) error {
 	serving, fail := context.WithCancelCause(ctx)
 	defer fail(nil)

@@ -47,8 +47,8 @@ func isTrusted(trusted []netip.Prefix, addr netip.Addr) bool {
 	return false
 }
 
-// sourceNetwork returns what counts as one source: an IPv4 address, or the 64
-// bits that an IPv6 network gives to one customer.
+// sourceNetwork returns the network that counts as one source: an IPv4 address, or
+// the 64 bits that an IPv6 network gives to one customer.
 func sourceNetwork(source netip.Addr) netip.Addr {
 	if source.Is6() && !source.Is4In6() {
 		if prefix, err := source.Prefix(64); err == nil {

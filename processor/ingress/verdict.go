@@ -106,8 +106,8 @@ func unlessForwarded(a *wire.Answer, r *response) *response {
 	return r
 }
 
-// outcomeResponse returns the executor's response, byte for byte, or the
-// problem that stands for an outcome without one.
+// outcomeResponse returns the executor's response, byte for byte, or the problem for
+// an outcome without one.
 func outcomeResponse(a *wire.Answer) *response {
 	r := outcomeProblem(a)
 	if r == nil {
@@ -195,7 +195,7 @@ func outcomeHeader(headers []dedup.Header, name string) string {
 // headerMaxBytes bounds a text of a sender or executor in a response header.
 const headerMaxBytes = 1024
 
-// fitsHeader tells whether a response header can have s as its value, unchanged.
+// fitsHeader reports whether a response header can have s as its value, unchanged.
 func fitsHeader(s string) bool {
 	return len(s) <= headerMaxBytes && strings.TrimSpace(s) == s && !strings.ContainsFunc(s, func(c rune) bool { return c < ' ' || c > '~' })
 }

@@ -182,7 +182,7 @@ func TestReplayOfResults(t *testing.T) {
 		key := []string{"Idempotency-Key", c.name}
 		i.post("/orders", `{}`, key...).want(t, c.name, 202)
 		tokens := b.tokens("orders.unique", n+1)
-		for _, token := range tokens { // the claims of earlier keys have their outcome: a second one is refused later
+		for _, token := range tokens { // the earlier keys' claims have their outcome: a second one is refused later
 			i.postOutcome("/orders", token, "completed", c.body, c.headers...).want(t, c.name, 202)
 		}
 		var got reply
@@ -235,7 +235,7 @@ func TestWaitForOutcome(t *testing.T) {
 		body := event(strings.Repeat("x", n+1))
 		i.post("/operations", body).want(t, c.kind, 201).header(t, c.kind, "Oncebus-Verdict", "unique")
 		duplicate := i.later("/operations", body)
-		arrive(body, 2) // so that what follows is judged after it
+		arrive(body, 2) // a last event, so that earlier ones are judged
 		tokens := b.tokens("operations.unique", n+1)
 		for _, token := range tokens {
 			i.postOutcome("/operations", token, c.kind, c.body, c.headers...).want(t, c.kind, 202)
@@ -282,7 +282,7 @@ func TestExecutorMayChooseStatus499(t *testing.T) {
 	got.want(t, "replay", 499, "{}")
 }
 
-// TestEveryVerdictHasAResponse: also without the linter.
+// TestEveryVerdictHasAResponse checks the same as the linter exhaustive.
 func TestEveryVerdictHasAResponse(t *testing.T) {
 	for _, v := range dedup.Verdicts {
 		if r := defaultResponse(&wire.Answer{Verdict: v}); r.status == 0 {

@@ -7,7 +7,8 @@ import (
 	"fmt"
 )
 
-// Broker is a [Cluster] of one Apache Kafka node, or the cluster of ONCEBUS_TEST_BROKERS. Its methods are for one goroutine.
+// Broker is a [Cluster] of one Apache Kafka node, or the cluster of
+// ONCEBUS_TEST_BROKERS. Only one goroutine may use it.
 type Broker struct{ *Cluster }
 
 // StartBroker is [StartCluster] for one broker.
@@ -19,7 +20,8 @@ func StartBroker(ctx context.Context, dir string, opts ...Option) (*Broker, erro
 	return &Broker{c}, nil
 }
 
-// LogPath is the file with the broker's log, across restarts; empty for an external cluster.
+// LogPath returns the path of the broker's log, which continues across restarts; ""
+// for an external cluster.
 func (b *Broker) LogPath() string {
 	if b.external {
 		return ""
@@ -30,12 +32,13 @@ func (b *Broker) LogPath() string {
 // LogTail returns the last lines of the broker's log, for a failure's message.
 func (b *Broker) LogTail() string {
 	if b.external {
-		return "(the cluster of ONCEBUS_TEST_BROKERS is not ours: no log)"
+		return "(no log: the cluster of ONCEBUS_TEST_BROKERS is external)"
 	}
 	return b.brokers[0].LogTail()
 }
 
-// Stop is [Node.Stop] of the broker; as the methods below it refuses to touch an external cluster.
+// Stop is [Node.Stop] of the broker. Like the methods below it returns an error for
+// an external cluster.
 func (b *Broker) Stop() error { return b.own("stop", (*Node).Stop) }
 
 // Kill is [Node.Kill] of the broker.
@@ -58,10 +61,10 @@ func (b *Broker) Restart(ctx context.Context) error {
 	})
 }
 
-// own acts on the node unless the cluster is not ours.
+// own calls do for the node, or returns an error for an external cluster.
 func (b *Broker) own(verb string, do func(*Node) error) error {
 	if b.external {
-		return fmt.Errorf("%s Kafka: the cluster of ONCEBUS_TEST_BROKERS is not ours to touch", verb)
+		return fmt.Errorf("%s Kafka: the cluster of ONCEBUS_TEST_BROKERS is external; unset the variable", verb)
 	}
 	return do(b.brokers[0])
 }

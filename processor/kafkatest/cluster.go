@@ -18,36 +18,42 @@ import (
 )
 
 const (
-	// portTries is how often a first start looks for other ports when another process took one between our look and Kafka's bind.
+	// portTries is how often a first start chooses other ports, if another process
+	// took one before Kafka bound it.
 	portTries = 3
-	// replicasMax is the replication factor of internal topics and the default one, where there are as many brokers; with three
-	// replicas two must have a record.
+	// replicasMax is the replication factor of internal and other topics in clusters
+	// of that many brokers; then two in-sync replicas must acknowledge a write.
 	replicasMax = 3
-	// controllerID and controllerHeapMiB are of the controller of a cluster of several brokers.
+	// controllerID and controllerHeapMiB are those of the controller in a cluster of
+	// several brokers.
 	controllerID      = 100
 	controllerHeapMiB = 256
 )
 
-// Cluster is one or more Apache Kafka brokers, or the cluster of ONCEBUS_TEST_BROKERS. A broker that is alone is its own
-// controller, but for [WithController]. Several have a controller in a process of its own, which stays when brokers go: what is
-// lost with them are replicas, and not also the quorum that says so. Methods are for one goroutine.
+// Cluster is one or more Apache Kafka brokers, or the cluster of
+// ONCEBUS_TEST_BROKERS. A single broker is its own controller, except with
+// [WithController]. Several brokers have a separate controller process, so that a
+// test which stops brokers loses replicas, but never the quorum. Only one goroutine
+// may use a Cluster.
 type Cluster struct {
 	seeds    []string
 	client   *kgo.Client
 	admin    *kadm.Client
 	external bool
 
-	// The rest belongs to nodes of our own.
+	// The other fields are for clusters that the harness started.
 	dir        string
 	opts       options
 	brokers    []*Node
-	controller *Node // nil if the only broker is it
+	controller *Node // nil if the only broker is the controller
 }
 
-// StartCluster starts n brokers of Apache Kafka with their data and logs below dir, which is made if need be, and returns once clients
-// can use groups and transactions. With three brokers or more internal topics and topics that do not say otherwise have three
-// replicas, two of which must be in sync for a write. The caller calls [Cluster.Close]; dir stays. On a machine without Java or
-// the jars the error is [ErrUnavailable]; otherwise it carries the end of the log of the node that failed.
+// StartCluster starts n Apache Kafka brokers with data and logs below dir, which it
+// creates. It returns once clients can use groups and transactions. With three
+// brokers or more, topics have by default three replicas, two of which must be in
+// sync for a write. The caller calls [Cluster.Close]; dir stays. On a machine without
+// Java or the jars the error is [ErrUnavailable]. Any other error has the end of the
+// failed node's log.
 func StartCluster(ctx context.Context, dir string, n int, opts ...Option) (*Cluster, error) {
 	c := &Cluster{dir: dir, opts: newOptions(opts)}
 	if n < 1 {
@@ -74,7 +80,7 @@ func StartCluster(ctx context.Context, dir string, n int, opts ...Option) (*Clus
 	}
 }
 
-// firstStart chooses ports, formats the storage and starts the nodes on it.
+// firstStart chooses ports, formats the storage and starts the nodes.
 func (c *Cluster) firstStart(ctx context.Context, dist dist, n int) error {
 	settings, err := c.plan(ctx, dist, n)
 	if err != nil {
@@ -99,7 +105,7 @@ func (c *Cluster) firstStart(ctx context.Context, dist dist, n int) error {
 	return waitReady(ctx, c.nodes(), c.probe)
 }
 
-// plan names the nodes, their ports and their settings.
+// plan returns the nodes with their ports and settings.
 func (c *Cluster) plan(ctx context.Context, dist dist, n int) (map[*Node][]byte, error) {
 	ways := 1 + len(c.opts.listeners) // of each broker
 	ports, err := freePorts(ctx, n*ways+1)
@@ -143,7 +149,7 @@ func (c *Cluster) plan(ctx context.Context, dist dist, n int) (map[*Node][]byte,
 	return settings, nil
 }
 
-// nodes are all processes of the cluster, the controller first.
+// nodes returns all processes of the cluster, the controller first.
 func (c *Cluster) nodes() []*Node {
 	if c.controller == nil {
 		return c.brokers
@@ -151,7 +157,7 @@ func (c *Cluster) nodes() []*Node {
 	return append([]*Node{c.controller}, c.brokers...)
 }
 
-// eachNode does the same with every node concurrently.
+// eachNode calls do for every node, concurrently.
 func (c *Cluster) eachNode(do func(*Node) error) error {
 	nodes := c.nodes()
 	errs := make([]error, len(nodes))
@@ -165,7 +171,7 @@ func (c *Cluster) eachNode(do func(*Node) error) error {
 
 // connect opens the client behind Admin.
 func (c *Cluster) connect() (err error) {
-	// Nodes may be away for a while and return: look for them often.
+	// A stopped node returns later: refresh the metadata often.
 	c.client, err = kgo.NewClient(kgo.SeedBrokers(c.seeds...), kgo.MetadataMinAge(50*time.Millisecond))
 	if err != nil {
 		return fmt.Errorf("make the admin client for %v: %w", c.seeds, err)
@@ -174,8 +180,9 @@ func (c *Cluster) connect() (err error) {
 	return nil
 }
 
-// probe requests what clients need: the brokers in the metadata, and a group and a transaction coordinator. The latter also
-// makes Kafka create its internal topics now instead of inside the first test.
+// probe requests what clients need: all brokers in the metadata, a group and a
+// transaction coordinator. It also makes Kafka create its internal topics before the
+// first test.
 func (c *Cluster) probe(ctx context.Context) error {
 	for _, seed := range c.seeds {
 		if err := dial(ctx, seed); err != nil {
@@ -189,7 +196,7 @@ func (c *Cluster) probe(ctx context.Context) error {
 		return err
 	}
 	if want := max(1, len(c.brokers)); len(brokers) < want {
-		return fmt.Errorf("%d of %d brokers in the metadata yet", len(brokers), want)
+		return fmt.Errorf("the metadata has %d of %d brokers", len(brokers), want)
 	}
 	if err := c.admin.FindGroupCoordinators(ctx, "kafkatest").Error(); err != nil {
 		return fmt.Errorf("group coordinator: %w", err)
@@ -200,17 +207,18 @@ func (c *Cluster) probe(ctx context.Context) error {
 	return nil
 }
 
-// WaitReady returns once every broker is in the metadata and groups and transactions have coordinators, as after StartCluster.
-// All nodes must be running.
+// WaitReady returns once every broker is in the metadata, and groups and transactions
+// have coordinators. All nodes must run.
 func (c *Cluster) WaitReady(ctx context.Context) error {
 	return waitReady(ctx, c.nodes(), c.probe)
 }
 
-// Seeds returns the addresses to connect to, in the order of the brokers' ids.
+// Seeds returns the addresses of the brokers, in the order of their ids.
 func (c *Cluster) Seeds() []string { return slices.Clone(c.seeds) }
 
-// ListenAddrs returns where the brokers listen by the name of a listener (see [WithListener]), in the order of their ids: what
-// a proxy forwards to, or the seeds for clients where no other addresses are advertised. It is nil for a name that is not there.
+// ListenAddrs returns the addresses of a listener (see [WithListener]), in the order
+// of the brokers' ids. A proxy forwards to them; clients use them as seeds if no
+// other addresses are advertised. It returns nil for an unknown name.
 func (c *Cluster) ListenAddrs(name string) []string {
 	var addrs []string
 	for _, node := range c.brokers {
@@ -224,16 +232,18 @@ func (c *Cluster) ListenAddrs(name string) []string {
 // Admin returns the cluster's admin client. It stays open until [Cluster.Close].
 func (c *Cluster) Admin() *kadm.Client { return c.admin }
 
-// External says that the cluster is that of ONCEBUS_TEST_BROKERS, which has no nodes that could be touched.
+// External reports whether the cluster is that of ONCEBUS_TEST_BROKERS, whose nodes
+// the test cannot stop.
 func (c *Cluster) External() bool { return c.external }
 
 // Brokers returns the brokers in the order of their ids, which count from 1.
 func (c *Cluster) Brokers() []*Node { return slices.Clone(c.brokers) }
 
-// Controller returns the process that is controller and nothing else; nil in a cluster of one broker, which is both.
+// Controller returns the separate controller process; nil in a cluster of one broker,
+// which is both.
 func (c *Cluster) Controller() *Node { return c.controller }
 
-// Close kills what runs of the cluster and closes the admin client. It may be called again.
+// Close kills the running nodes and closes the admin client. It may be called again.
 func (c *Cluster) Close() error {
 	if c.client != nil {
 		c.client.Close()

@@ -20,10 +20,11 @@ import (
 	"oncebus/processor/kafkatest/proxy"
 )
 
-// clusterTopic has a partition led by each broker, as the controller spreads them.
+// clusterTopic has one partition for each broker, as the controller spreads leaders.
 const clusterTopic = "cluster"
 
-// TestCluster takes one cluster of three brokers, behind a proxy for those that want it, through the loss of its nodes.
+// TestCluster stops and pauses the nodes of one cluster of three brokers; some
+// clients connect through a proxy.
 func TestCluster(t *testing.T) {
 	px, err := proxy.Listen(t.Context(), 3)
 	if err != nil {
@@ -53,7 +54,7 @@ func TestCluster(t *testing.T) {
 		{"controller killed", controllerKilled},
 	} {
 		if !t.Run(test.name, func(t *testing.T) { test.run(t, c) }) {
-			break // the cluster is not as the next one expects it
+			break // the cluster is in an unknown state
 		}
 	}
 }
@@ -79,7 +80,8 @@ func startCluster(t *testing.T, opts ...kafkatest.Option) *kafkatest.Cluster {
 	return c
 }
 
-// writer is a client that writes to the partitions of clusterTopic that records name.
+// writer returns a client that writes to the partitions of clusterTopic that records
+// name.
 func writer(t *testing.T, seeds []string, opts ...kgo.Opt) *kgo.Client {
 	t.Helper()
 	cl, err := kgo.NewClient(append([]kgo.Opt{
@@ -93,11 +95,11 @@ func writer(t *testing.T, seeds []string, opts ...kgo.Opt) *kgo.Client {
 	return cl
 }
 
-// impatient lets a write fail at once. An idempotent producer would continue trying: it may not skip a sequence number that the
-// broker may have seen.
+// impatient makes a write fail at once. An idempotent producer would retry: it may
+// not skip a sequence number that the broker may have received.
 var impatient = []kgo.Opt{kgo.DisableIdempotentWrite(), kgo.RecordRetries(0)}
 
-// write produces one record to every partition and waits for all replicas that are in sync.
+// write produces one record to every partition and waits for all in-sync replicas.
 func write(t *testing.T, cl *kgo.Client) error {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), deadline)
@@ -109,17 +111,19 @@ func write(t *testing.T, cl *kgo.Client) error {
 	return cl.ProduceSync(ctx, records...).FirstErr()
 }
 
-// eventually calls ask until it returns nil, at most for the deadline: a cluster does not announce its state.
+// eventually calls ask until it returns nil or the deadline is over: a cluster does
+// not announce its state.
 func eventually(t *testing.T, ask func(context.Context) error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), deadline)
 	defer cancel()
-	if err := kafkatest.Await(ctx, "the cluster got there by itself", ask); err != nil {
+	if err := kafkatest.Await(ctx, "the cluster reaches the state", ask); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// inSync waits until every partition of the topic has so many replicas in sync, and a leader that is not the node given.
+// inSync waits until every partition of the topic has that many replicas in sync, and
+// another leader than notLeader.
 func inSync(t *testing.T, c *kafkatest.Cluster, topic string, replicas int, notLeader int32) {
 	t.Helper()
 	eventually(t, func(ctx context.Context) error {
@@ -136,7 +140,8 @@ func inSync(t *testing.T, c *kafkatest.Cluster, topic string, replicas int, notL
 	})
 }
 
-// The topic and Kafka's own have three replicas on three brokers, two of which must be in sync.
+// replicated checks that topics have three replicas on three brokers, and two must be
+// in sync.
 func replicated(t *testing.T, c *kafkatest.Cluster) {
 	if len(c.Seeds()) != 3 || len(c.Brokers()) != 3 {
 		t.Errorf("seeds %v", c.Seeds())
@@ -146,7 +151,7 @@ func replicated(t *testing.T, c *kafkatest.Cluster) {
 			t.Errorf("broker %d has the id %d", i+1, n.ID())
 		}
 	}
-	eventually(t, func(ctx context.Context) error { // a broker may not have heard of the topic yet
+	eventually(t, func(ctx context.Context) error { // the new topic may be missing in a broker's metadata
 		topics, err := c.Admin().ListTopicsWithInternal(ctx)
 		if err != nil {
 			return err
@@ -177,8 +182,8 @@ func replicated(t *testing.T, c *kafkatest.Cluster) {
 	})
 }
 
-// A client that starts at the proxy reaches all three brokers through it, and no other way: cut off from one, it cannot write
-// what that one leads.
+// throughProxy checks that a client whose seed is the proxy uses only the proxy:
+// without the connection to one broker, it cannot write to that broker's partitions.
 func throughProxy(t *testing.T, c *kafkatest.Cluster, px *proxy.Proxy) {
 	t.Helper()
 	cl := writer(t, px.Addrs()[:1], append(impatient, kgo.ClientID("proxied"))...)
@@ -190,7 +195,7 @@ func throughProxy(t *testing.T, c *kafkatest.Cluster, px *proxy.Proxy) {
 		t.Fatal(err)
 	}
 	if err := write(t, cl); err == nil || f.Struck() == 0 {
-		t.Errorf("write without broker 2: %v after %d strikes", err, f.Struck())
+		t.Errorf("write without broker 2: %v; the rule struck %d times", err, f.Struck())
 	}
 	if err := write(t, writer(t, c.Seeds())); err != nil {
 		t.Errorf("write past the proxy: %v", err)
@@ -201,7 +206,8 @@ func throughProxy(t *testing.T, c *kafkatest.Cluster, px *proxy.Proxy) {
 	}
 }
 
-// Two of three brokers continue without the third, which finds its place again.
+// oneKilled: two of three brokers continue without the third, which then becomes
+// in-sync again.
 func oneKilled(t *testing.T, c *kafkatest.Cluster) {
 	victim := c.Brokers()[0]
 	if err := victim.Kill(); err != nil || victim.Running() {
@@ -227,7 +233,7 @@ func oneKilled(t *testing.T, c *kafkatest.Cluster) {
 	}
 }
 
-// A paused broker keeps its process and loses its partitions; continued it takes part again.
+// onePaused: a paused broker loses its partitions; resumed it is in sync again.
 func onePaused(t *testing.T, c *kafkatest.Cluster) {
 	victim := c.Brokers()[1]
 	if err := victim.Pause(); err != nil || !victim.Running() {
@@ -246,7 +252,8 @@ func onePaused(t *testing.T, c *kafkatest.Cluster) {
 	}
 }
 
-// With one of three replicas left, nothing that asks for all is written; once there are two again, it is.
+// tooFewInSync: with one of three replicas, writes with acks=all fail; with two they
+// succeed.
 func tooFewInSync(t *testing.T, c *kafkatest.Cluster) {
 	brokers := c.Brokers()
 	for _, n := range brokers[1:] {
@@ -278,7 +285,8 @@ func tooFewInSync(t *testing.T, c *kafkatest.Cluster) {
 	inSync(t, c, clusterTopic, 3, 0)
 }
 
-// Without a controller the brokers continue; it comes back with what it knew.
+// controllerKilled: without the controller the brokers continue; restarted it has its
+// old state.
 func controllerKilled(t *testing.T, c *kafkatest.Cluster) {
 	if err := c.Controller().Kill(); err != nil {
 		t.Fatal(err)
@@ -297,10 +305,10 @@ func controllerKilled(t *testing.T, c *kafkatest.Cluster) {
 	}
 }
 
-// Listeners that cannot be are refused before anything is started.
+// Invalid listeners are refused before anything starts.
 func TestListenerOptions(t *testing.T) {
 	for name, l := range map[string]kafkatest.Listener{
-		"no name": {}, "the harness's own": {Name: "PLAINTEXT"}, "addresses for others": {Name: "PROXIED", Advertise: []string{"a:1", "b:2"}},
+		"no name": {}, "the harness's listener": {Name: "PLAINTEXT"}, "addresses for too few brokers": {Name: "PROXIED", Advertise: []string{"a:1", "b:2"}},
 	} {
 		if _, err := kafkatest.StartCluster(t.Context(), t.TempDir(), 1, kafkatest.WithListener(l)); err == nil {
 			t.Errorf("%s: no error", name)
@@ -311,8 +319,8 @@ func TestListenerOptions(t *testing.T) {
 	}
 }
 
-// A listener with a protocol, properties and the authorizer of its own: a password opens it, another does not, and the harness's
-// own way in stays.
+// A listener has its own protocol, properties and authorizer: the right password
+// opens it, a wrong one does not, and the harness's listener stays open.
 func TestSecuredListener(t *testing.T) {
 	b := kafkatest.Start(t,
 		kafkatest.WithListener(kafkatest.Listener{Name: "SECURED", Protocol: "SASL_PLAINTEXT"}),

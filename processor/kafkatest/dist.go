@@ -22,16 +22,18 @@ import (
 // KafkaVersion is the Apache Kafka release that [StartBroker] runs.
 const KafkaVersion = "4.3.1"
 
-// javaMin is the oldest Java feature release that Kafka's broker of this version runs on.
+// javaMin is the oldest Java feature release on which this version of Kafka's broker
+// runs.
 const javaMin = 17
 
-// dependencyPlugin is the Maven goal that gathers the jars, pinned so that a cold and a warm machine do the same.
+// dependencyPlugin is the Maven goal that collects the jars, with a pinned version.
 const dependencyPlugin = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
 
-// ErrUnavailable says that this machine cannot run Kafka: a tool is missing or the jars cannot be had. The message names which.
+// ErrUnavailable says that this machine cannot run Kafka. The message names the
+// missing tool or the failed download.
 var ErrUnavailable = errors.New("no Apache Kafka on this machine")
 
-// pom names Kafka's broker and the log4j binding that its jar leaves to the distribution.
+// pom names Kafka's broker, and the log4j binding that Kafka's distribution adds.
 //
 //go:embed pom.xml
 var pom []byte
@@ -42,8 +44,9 @@ type dist struct {
 	classPath string
 }
 
-// install finds Java and the jars, fetching the jars on the first call on a machine. Concurrent calls, also from other
-// processes (go test runs packages concurrently), wait for the one that fetches.
+// install finds Java and the jars. The first call on a machine fetches the jars.
+// Concurrent calls, also from other processes, wait for it: go test runs packages
+// concurrently.
 func install(ctx context.Context) (dist, error) {
 	java, err := findJava(ctx)
 	if err != nil {
@@ -69,12 +72,13 @@ func install(ctx context.Context) (dist, error) {
 			return dist{}, err
 		}
 	case err != nil:
-		return dist{}, fmt.Errorf("look at Kafka's jars: %w", err)
+		return dist{}, fmt.Errorf("list Kafka's jars: %w", err)
 	}
 	return dist{java: java, classPath: filepath.Join(lib, "*")}, nil
 }
 
-// fetch lets Maven copy the jars into a directory next to lib and renames it last: lib exists only complete.
+// fetch lets Maven copy the jars into a directory next to lib, and renames it last,
+// so that lib is always complete.
 func fetch(ctx context.Context, dir, lib string) error {
 	mvn, err := exec.LookPath("mvn")
 	if err != nil {
@@ -118,7 +122,7 @@ func findJava(ctx context.Context) (string, error) {
 	}
 	m := specVersion.FindSubmatch(out)
 	if m == nil {
-		return "", fmt.Errorf("%w: %s does not say its version", ErrUnavailable, java)
+		return "", fmt.Errorf("%w: %s prints no version", ErrUnavailable, java)
 	}
 	if v, err := strconv.Atoi(string(m[1])); err != nil || v < javaMin {
 		return "", fmt.Errorf("%w: %s is Java %s, Java %d or newer is needed", ErrUnavailable, java, m[1], javaMin)
@@ -126,7 +130,8 @@ func findJava(ctx context.Context) (string, error) {
 	return java, nil
 }
 
-// lock takes the exclusive lock of the file at path and returns what releases it. The kernel releases it for a killed process.
+// lock takes the exclusive lock of a file. The kernel releases the lock of a killed
+// process.
 func lock(path string) (unlock func(), err error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {

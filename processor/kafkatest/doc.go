@@ -11,7 +11,7 @@
 //		...kgo.SeedBrokers(broker.Seeds()...)
 //	}
 //
-// A test that stops, kills or restarts its broker takes one for itself with [Start]. Code without a [testing.TB] calls
+// A test that stops, kills or restarts its broker starts its own with [Start]. Code without a [testing.TB] calls
 // [StartBroker], or [StartCluster] for several brokers with replicated topics, each of which can be stopped, killed, paused and
 // started again. Further listeners ([WithListener]) are for security settings and for the faults of package proxy below this one.
 //
@@ -20,7 +20,7 @@
 //
 // Environment:
 //
-//   - ONCEBUS_TEST_BROKERS, comma separated seed brokers: use this cluster and start none. Topics are the test's own to name and
-//     remove. Tests that need a broker of their own (see [Start]) still start one.
+//   - ONCEBUS_TEST_BROKERS, comma separated seed brokers: use this cluster and start none. Tests name and remove their own
+//     topics. Tests that call [Start] still start a broker.
 //   - CI=true: a machine on which Kafka cannot be started fails the test instead of skipping it.
 package kafkatest

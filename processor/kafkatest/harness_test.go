@@ -15,7 +15,8 @@ import (
 	"testing"
 )
 
-// Without Java, with too old a Java, or without Maven and jars, the error is ErrUnavailable and says what is missing.
+// TestUnavailable: without Java, with a Java that is too old, or without Maven and
+// jars, the error is ErrUnavailable and names the missing tool.
 func TestUnavailable(t *testing.T) {
 	fakeJava := func(version string) string {
 		home := t.TempDir()
@@ -46,14 +47,17 @@ func TestUnavailable(t *testing.T) {
 	}
 }
 
-// childEnv makes TestBrokerDiesWithTheTest's copy of the test binary play the test that dies.
+// childEnv makes the child of TestBrokerDiesWithTheTest, a second process of the test
+// binary, the test that is killed.
 const childEnv = "KAFKATEST_CHILD"
 
-// A test process that is killed takes its broker with it: no Java stays behind. The broker's part is played by cat, which
-// would wait for input for ever; its standard error is a pipe to here, closed by the kernel with its last owner.
+// TestBrokerDiesWithTheTest: the kernel kills the broker of a test process that is
+// killed. cat replaces the broker: it would read its input for ever. Its standard
+// error is a pipe to this test, which the kernel closes with the last process that
+// has it.
 func TestBrokerDiesWithTheTest(t *testing.T) {
 	if os.Getenv(childEnv) != "" {
-		hold(t)
+		startAndWait(t)
 		return
 	}
 	if runtime.GOOS != "linux" {
@@ -67,7 +71,7 @@ func TestBrokerDiesWithTheTest(t *testing.T) {
 	child := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestBrokerDiesWithTheTest$")
 	child.Env = append(os.Environ(), childEnv+"=1")
 	child.Stderr = w
-	stdin, err := child.StdinPipe() // held open, so that cat does not end by itself
+	stdin, err := child.StdinPipe() // open until the test ends, so that cat does not end by itself
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -80,7 +84,7 @@ func TestBrokerDiesWithTheTest(t *testing.T) {
 	}
 	in := bufio.NewReader(r)
 	if line, err := in.ReadString('\n'); err != nil || line != "started\n" {
-		t.Fatalf("child said %q, %v", line, err)
+		t.Fatalf("the child wrote %q, %v", line, err)
 	}
 	if err := child.Process.Kill(); err != nil {
 		t.Fatal(err)
@@ -93,8 +97,8 @@ func TestBrokerDiesWithTheTest(t *testing.T) {
 	}
 }
 
-// hold starts the stand-in for the broker and stays until it is killed.
-func hold(t *testing.T) {
+// hold starts cat in place of the broker, and waits until it is killed.
+func startAndWait(t *testing.T) {
 	t.Helper()
 	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), "cat")
 	cmd.Stdin, cmd.Stderr = os.Stdin, os.Stderr
@@ -108,7 +112,8 @@ func hold(t *testing.T) {
 	<-p.Exited()
 }
 
-// Ports are distinct and below the range of local ports of outgoing connections.
+// TestFreePorts: ports are distinct, and below the local ports of outgoing
+// connections.
 func TestFreePorts(t *testing.T) {
 	ports, err := freePorts(t.Context(), 20)
 	if err != nil {

@@ -21,10 +21,10 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(kafkatest.Main(m)) }
 
-// deadline bounds every wait on the broker in these tests.
+// deadline bounds every wait for the broker in these tests.
 const deadline = time.Minute
 
-// createTopic makes a topic of one partition, named after the test.
+// createTopic creates a topic of one partition, named after the test.
 func createTopic(t *testing.T, b *kafkatest.Broker, configs map[string]*string) string {
 	t.Helper()
 	topic := strings.ReplaceAll(t.Name(), "/", "-")
@@ -79,7 +79,8 @@ func readCommitted(t *testing.T, b *kafkatest.Broker, topic string, n int) []str
 	return values
 }
 
-// A read_committed consumer sees the records of the committed transaction and skips those of the aborted one before it.
+// TestTransaction: a read_committed consumer gets the records of a committed
+// transaction and skips those of the aborted one before it.
 func TestTransaction(t *testing.T) {
 	b := kafkatest.Shared(t)
 	topic := createTopic(t, b, nil)
@@ -90,7 +91,8 @@ func TestTransaction(t *testing.T) {
 	}
 }
 
-// Transactions are those of KIP-890 (transaction.version 2), which is what a new cluster of this release has.
+// TestTransactionVersion: a new cluster of this release has transaction.version 2
+// (KIP-890).
 func TestTransactionVersion(t *testing.T) {
 	b := kafkatest.Shared(t)
 	if b.External() {
@@ -112,8 +114,9 @@ func TestTransactionVersion(t *testing.T) {
 	}
 }
 
-// What was acknowledged survives a kill and a stop; the broker returns on the same address with its own settings, and its log
-// continues in the same file.
+// TestKillStopRestart: acknowledged records survive a kill and a stop. The broker
+// returns at the same address with its settings, and its log continues in the same
+// file.
 func TestKillStopRestart(t *testing.T) {
 	b := kafkatest.Start(t, kafkatest.WithProperty("log.message.timestamp.after.max.ms", "123456789"), kafkatest.WithHeapMiB(256))
 	topic := createTopic(t, b, nil)
@@ -152,9 +155,10 @@ func TestKillStopRestart(t *testing.T) {
 	}
 }
 
-// A broker that refuses its settings fails the start with its own words, long before the deadline.
+// TestBadPropertyFailsTheStart: a broker that rejects its settings fails the start at
+// once, with its own message.
 func TestBadPropertyFailsTheStart(t *testing.T) {
-	kafkatest.Shared(t) // skips where there is no Kafka
+	kafkatest.Shared(t) // skips without Kafka
 	b, err := kafkatest.StartBroker(t.Context(), t.TempDir(), kafkatest.WithProperty("log.retention.ms", "soon"))
 	if err == nil {
 		t.Fatal(errors.Join(errors.New("the broker started"), b.Close()))

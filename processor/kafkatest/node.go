@@ -19,25 +19,26 @@ import (
 )
 
 const (
-	// startMax is how long one start may take: about 5 s here, a multiple on a loaded build machine.
+	// startMax limits one start: about 5 s on an idle machine, several times that on
+	// a busy one.
 	startMax = 5 * time.Minute
-	// stopMax is how long a stop by SIGTERM may take before the node is killed.
+	// stopMax limits a stop by SIGTERM, after which the node is killed.
 	stopMax = 30 * time.Second
-	// probeEvery and probeMax pace the question whether a node is ready.
+	// probeEvery is the interval of readiness probes, probeMax the limit of one.
 	probeEvery = 100 * time.Millisecond
 	probeMax   = 5 * time.Second
-	// logTailLines is how much of a node's log goes into an error.
+	// logTailLines is how many lines of a node's log an error has.
 	logTailLines = 20
 )
 
-// errPortTaken says that Kafka found one of its ports in use.
+// errPortTaken says that another process has one of Kafka's ports.
 var errPortTaken = errors.New("port in use")
 
 //go:embed log4j2.properties
 var log4j []byte
 
-// Node is one process of a cluster: a broker, a controller, or both. Its methods are for one goroutine; different nodes may be
-// used concurrently.
+// Node is one process of a cluster: a broker, a controller, or both. Only one
+// goroutine may use it; different nodes may be used concurrently.
 type Node struct {
 	id      int32
 	dir     string
@@ -45,18 +46,19 @@ type Node struct {
 	heapMiB int
 	// shortLived is WithShortLife.
 	shortLived bool
-	// addr is the listener that shows whether the node is up, of its controller if it is no broker.
+	// addr is the listener that readiness probes use; the controller's if the node is
+	// no broker.
 	addr       string
-	controller bool // and nothing else
+	controller bool // but not a broker
 	listen     map[string]string
 	proc       *Process
-	mark       int64 // length of the log at the newest launch
+	mark       int64 // length of the log at the last launch
 }
 
 // ID returns the node's id in Kafka, from 1.
 func (n *Node) ID() int32 { return n.id }
 
-// LogPath is the file with the node's log, across restarts.
+// LogPath returns the path of the node's log, which continues across restarts.
 func (n *Node) LogPath() string { return n.path("kafka.log") }
 
 // LogTail returns the last lines of the node's log, for a failure's message.
@@ -68,10 +70,10 @@ func (n *Node) LogTail() string {
 	return tail(log, logTailLines)
 }
 
-// Running reports whether the node's process exists; a paused one does.
+// Running reports whether the node's process exists; a paused process does.
 func (n *Node) Running() bool { return n.proc != nil && n.proc.Running() }
 
-// PID returns the number of the node's newest process in the system; 0 before the first start.
+// PID returns the process id of the node's last process; 0 before the first start.
 func (n *Node) PID() int {
 	if n.proc == nil {
 		return 0
@@ -79,8 +81,8 @@ func (n *Node) PID() int {
 	return n.proc.PID()
 }
 
-// Stop ends the node with SIGTERM and waits for it; a paused node is continued for that. If it takes longer than half a minute
-// it is killed, which is an error.
+// Stop ends the node with SIGTERM, which also resumes a paused one, and waits for it.
+// After stopMax it kills the node and returns an error.
 func (n *Node) Stop() error {
 	if n.proc == nil {
 		return nil
@@ -91,8 +93,8 @@ func (n *Node) Stop() error {
 	return nil
 }
 
-// Kill ends the node with SIGKILL and waits until it is gone. What it wrote stays in the page cache, so this is the death of a
-// process, not of a machine.
+// Kill ends the node with SIGKILL and waits for its end. Its writes stay in the page
+// cache, so it is the crash of a process, not of a machine.
 func (n *Node) Kill() error {
 	if n.proc == nil {
 		return nil
@@ -100,10 +102,11 @@ func (n *Node) Kill() error {
 	return n.proc.Kill()
 }
 
-// Pause stops the node's process where it is (SIGSTOP): its connections stay open without responses.
+// Pause stops the node's process (SIGSTOP). Its connections stay open without
+// responses.
 func (n *Node) Pause() error { return n.running("pause", syscall.SIGSTOP) }
 
-// Resume lets a paused node continue (SIGCONT); one that is not paused stays as it is.
+// Resume lets a paused node continue (SIGCONT); on a running one it has no effect.
 func (n *Node) Resume() error { return n.running("resume", syscall.SIGCONT) }
 
 // running sends a signal to a process that must exist.
@@ -114,8 +117,9 @@ func (n *Node) running(verb string, sig syscall.Signal) error {
 	return n.proc.Signal(sig)
 }
 
-// Restart starts a stopped or killed node again on its data and ports and returns when it serves: a broker, when it says itself
-// that it takes part in the cluster, which needs the controller; a controller, when it has a leader.
+// Restart starts a stopped or killed node on its data and ports, and returns when it
+// serves: a broker when it is registered, for which it needs the controller; a
+// controller when it has a leader.
 func (n *Node) Restart(ctx context.Context) error {
 	if n.Running() {
 		return fmt.Errorf("restart Kafka's node %d: it is running; Stop or Kill it first", n.id)
@@ -123,7 +127,7 @@ func (n *Node) Restart(ctx context.Context) error {
 	if err := n.launch(ctx); err != nil {
 		return err
 	}
-	// A client of its own, and only for this node: the others may be down.
+	// A separate client, only for this node: the others may be down.
 	client, err := kgo.NewClient(kgo.SeedBrokers(n.addr), kgo.RequestRetries(0))
 	if err != nil {
 		return fmt.Errorf("make a client for %s: %w", n.addr, err)
@@ -153,16 +157,16 @@ func (n *Node) probe(ctx context.Context, client *kgo.Client) error {
 	}
 	if n.controller {
 		if cluster.ControllerID < 0 {
-			return fmt.Errorf("controller %d has no leader yet", n.id)
+			return fmt.Errorf("controller %d has no leader", n.id)
 		}
 		return nil
 	}
-	for _, b := range cluster.Brokers { // without those that are fenced
+	for _, b := range cluster.Brokers { // without fenced brokers
 		if b.NodeID == n.id {
 			return nil
 		}
 	}
-	return fmt.Errorf("node %d has no place in the cluster yet", n.id)
+	return fmt.Errorf("node %d is not registered in the cluster", n.id)
 }
 
 // format writes the node's settings and formats its storage, for a first start.
@@ -186,7 +190,7 @@ func (n *Node) format(ctx context.Context, clusterID string, properties []byte) 
 	return nil
 }
 
-// java is a command of the installed Kafka.
+// java returns a command that runs a class of Kafka.
 func (n *Node) java(ctx context.Context, class string, args ...string) *exec.Cmd {
 	jvm := []string{
 		fmt.Sprintf("-Xms%dm", n.heapMiB), fmt.Sprintf("-Xmx%dm", n.heapMiB),
@@ -210,14 +214,15 @@ func (n *Node) launch(ctx context.Context) error {
 	if n.mark, err = log.Seek(0, 2); err != nil {
 		return fmt.Errorf("find the end of the log of Kafka's node %d: %w", n.id, err)
 	}
-	// Not bound to ctx: that is the deadline of the start, the process outlives it.
+	// Not bound to ctx: the process outlives the deadline of its start.
 	cmd := n.java(context.WithoutCancel(ctx), "kafka.Kafka", n.path("server.properties"))
 	cmd.Stdout, cmd.Stderr = log, log
 	n.proc, err = StartProcess(cmd)
 	return err
 }
 
-// waitReady calls probe until it returns nil. The end of a node, and of the time, is an error.
+// waitReady calls probe until it returns nil. It returns an error when a node or ctx
+// ends.
 func waitReady(ctx context.Context, nodes []*Node, probe func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, startMax)
 	defer cancel()
@@ -241,7 +246,8 @@ func waitReady(ctx context.Context, nodes []*Node, probe func(context.Context) e
 	return err
 }
 
-// died is the error of a node whose process ended while it was waited for; err is what was found instead.
+// died returns the error of a node whose process ended before it was ready; err is
+// the probe's error if it did not.
 func (n *Node) died(err error) error {
 	if n.proc == nil {
 		return fmt.Errorf("start Kafka's node %d: %w", n.id, err)
@@ -257,7 +263,8 @@ func (n *Node) withLog(err error) error {
 	return fmt.Errorf("%w\nend of the log of Kafka's node %d:\n%s", err, n.id, n.LogTail())
 }
 
-// bindFailed reports whether the node's log since the launch complains of a port in use.
+// bindFailed reports whether the node's log since the launch says that a port is in
+// use.
 func (n *Node) bindFailed() bool {
 	log, err := os.ReadFile(n.LogPath())
 	return err == nil && int64(len(log)) > n.mark && strings.Contains(string(log[n.mark:]), "Address already in use")

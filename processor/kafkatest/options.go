@@ -13,9 +13,9 @@ type Option func(*options)
 
 type options struct {
 	properties map[string]string
-	heapMiB    int // 0 for the default of the cluster's size
+	heapMiB    int // 0: the default of the cluster's size
 	listeners  []Listener
-	apart      bool // the controller of a single broker is a process of its own
+	apart      bool // the controller of a single broker is a separate process
 	shortLived bool // Java compiles for a fast start
 }
 
@@ -27,14 +27,16 @@ func newOptions(opts []Option) options {
 	return o
 }
 
-// WithProperty sets one line of every node's server.properties, over the harness's own settings: broker settings, and with the
-// prefix `log.` the defaults of new topics (log.message.timestamp.after.max.ms and its like). A controller of its own gets the
+// WithProperty sets one line of every node's server.properties, which overrides the
+// harness's setting: broker settings, and with the prefix `log.` the defaults of new
+// topics (such as log.message.timestamp.after.max.ms). A separate controller gets the
 // line too.
 func WithProperty(name, value string) Option {
 	return func(o *options) { o.properties[name] = value }
 }
 
-// WithHeapMiB sets the size of each broker's Java heap; unless said 512 MiB for a node that is alone, else 384 MiB.
+// WithHeapMiB sets the size of each broker's Java heap. The default is 512 MiB for a
+// single node, else 384 MiB.
 func WithHeapMiB(mib int) Option {
 	return func(o *options) { o.heapMiB = mib }
 }
@@ -45,25 +47,29 @@ func WithShortLife() Option {
 	return func(o *options) { o.shortLived = true }
 }
 
-// WithController gives a broker that is alone a controller in a process of its own, as several brokers have: the controller then
-// sees the broker leave, instead of leaving with it.
+// WithController gives a single broker a separate controller process, as several
+// brokers have. The controller then notices when the broker leaves.
 func WithController() Option {
 	return func(o *options) { o.apart = true }
 }
 
-// Listener is a further way for clients to reach every node, besides the plain one that [Broker.Seeds] and the harness use.
-// Settings of its own are properties: listener.name.<name in lower case>.<setting>.
+// Listener is a further listener of every node, in addition to the one that
+// [Broker.Seeds] and the harness use. Its own settings are properties:
+// listener.name.<name in lower case>.<setting>.
 type Listener struct {
-	// Name is Kafka's name for it, such as PROXIED: capital letters, digits and _; not PLAINTEXT or CONTROLLER, which are taken.
+	// Name is Kafka's name for it, such as PROXIED: capital letters, digits and _;
+	// not PLAINTEXT or CONTROLLER, which the harness uses.
 	Name string
 	// Protocol is PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL; PLAINTEXT if empty.
 	Protocol string
-	// Advertise are the addresses (host:port) that clients which came in here are sent to, one for each broker in the order of
-	// their ids, such as a proxy's. None means where the node listens.
+	// Advertise has the addresses (host:port) that the brokers send to clients of
+	// this listener, one for each broker in the order of their ids, such as a
+	// proxy's. Empty: the address of the listener.
 	Advertise []string
 }
 
-// WithListener opens a further listener on every broker, on a port of its own; see [Cluster.ListenAddrs].
+// WithListener opens a further listener on every broker, each on its own port; see
+// [Cluster.ListenAddrs].
 func WithListener(l Listener) Option {
 	return func(o *options) {
 		l.Protocol = cmp.Or(l.Protocol, "PLAINTEXT")
@@ -71,12 +77,12 @@ func WithListener(l Listener) Option {
 	}
 }
 
-// validate reports options that cannot be for a cluster of n brokers.
+// validate returns an error for options that contradict a cluster of n brokers.
 func (o options) validate(n int) error {
 	names := []string{plainListener, controllerListener}
 	for _, l := range o.listeners {
 		if l.Name == "" || slices.Contains(names, l.Name) {
-			return fmt.Errorf("listener name %q: empty or taken; taken are %v", l.Name, names)
+			return fmt.Errorf("listener name %q is empty or taken; taken are %v", l.Name, names)
 		}
 		names = append(names, l.Name)
 		if len(l.Advertise) > 0 && len(l.Advertise) != n {

@@ -11,8 +11,9 @@ import (
 	"strconv"
 )
 
-// dial reports whether a process listens at addr. The system refuses a port without a listener at once; without dial a client would
-// retry inside for longer than we want.
+// dial reports whether a process listens at addr. The system refuses a connection
+// without a listener at once; a Kafka client would retry for longer than the tests
+// can wait.
 func dial(ctx context.Context, addr string) error {
 	conn, err := (&net.Dialer{Timeout: probeMax}).DialContext(ctx, "tcp", addr)
 	if err != nil {
@@ -21,12 +22,12 @@ func dial(ctx context.Context, addr string) error {
 	return conn.Close()
 }
 
-// loopback is the address of a port of this machine.
+// loopback returns the address of a port of this machine.
 func loopback(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
 
-// freePorts returns n distinct loopback ports without a listener. They lie below the range from which systems take the local
-// ports of outgoing connections (32768 up on Linux, 49152 up elsewhere): such a connection could otherwise sit on the port of a
-// broker that is down for a moment and keep it from coming back.
+// freePorts returns n distinct loopback ports without a listener. They are below the
+// local ports of outgoing connections (from 32768 on Linux, from 49152 elsewhere):
+// such a connection could use the port of a stopped broker and prevent its restart.
 func freePorts(ctx context.Context, n int) ([]int, error) {
 	const low, high, tries = 15_000, 32_000, 200
 	var ports []int
@@ -37,7 +38,7 @@ func freePorts(ctx context.Context, n int) ([]int, error) {
 		}
 		l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", loopback(port))
 		if err != nil {
-			continue // taken: try another
+			continue // in use: try another
 		}
 		if err := l.Close(); err != nil {
 			return nil, fmt.Errorf("release port %d: %w", port, err)

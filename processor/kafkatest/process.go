@@ -12,17 +12,18 @@ import (
 	"time"
 )
 
-// Process is a child process that ends, at the latest, with the test process (on Linux also when that is killed). The broker is
-// one; black-box tests start the program they test as another.
+// Process is a child process that ends no later than the test process; on Linux also
+// if that is killed. Brokers are such processes, and so are programs under test.
 type Process struct {
 	cmd    *exec.Cmd
-	exited chan struct{} // closed once the process is gone and err is set
-	err    error         // what Wait said; read only after exited
+	exited chan struct{} // closed once the process has ended and err is set
+	err    error         // the error of Wait; read only after exited
 }
 
-// StartProcess runs cmd, whose SysProcAttr it sets, and watches it. The parent-death signal of Linux is sent when the *thread*
-// that forked ends, not the process (prctl(2), PR_SET_PDEATHSIG), so the watching goroutine forks itself and keeps its thread
-// until the child is gone.
+// StartProcess runs cmd, whose SysProcAttr it sets, and watches it. Linux sends the
+// parent-death signal when the *thread* that forked ends, not the process (prctl(2),
+// PR_SET_PDEATHSIG). So the watching goroutine forks, and keeps its thread until the
+// child has ended.
 func StartProcess(cmd *exec.Cmd) (*Process, error) {
 	p := &Process{cmd: cmd, exited: make(chan struct{})}
 	cmd.SysProcAttr = sysProcAttr()
@@ -44,7 +45,7 @@ func StartProcess(cmd *exec.Cmd) (*Process, error) {
 	return p, nil
 }
 
-// Signal sends sig to the process; one that is gone already is no error.
+// Signal sends sig to the process; after its end it has no effect.
 func (p *Process) Signal(sig syscall.Signal) error {
 	if err := p.cmd.Process.Signal(sig); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return fmt.Errorf("send %v to process %d: %w", sig, p.cmd.Process.Pid, err)
@@ -52,10 +53,10 @@ func (p *Process) Signal(sig syscall.Signal) error {
 	return nil
 }
 
-// PID returns the process's number in the system, also after its end.
+// PID returns the process id, also after the end of the process.
 func (p *Process) PID() int { return p.cmd.Process.Pid }
 
-// Running reports whether the process exists. One that SIGSTOP stopped does.
+// Running reports whether the process exists. One stopped by SIGSTOP does.
 func (p *Process) Running() bool {
 	select {
 	case <-p.exited:
@@ -65,8 +66,8 @@ func (p *Process) Running() bool {
 	}
 }
 
-// Stop sends SIGTERM, continues the process if SIGSTOP had stopped it, and waits until it is gone; Err says how it ended. After
-// limit it kills the process, which is an error.
+// Stop sends SIGTERM, resumes a process that SIGSTOP stopped, and waits for its end;
+// Err has the exit status. After limit it kills the process and returns an error.
 func (p *Process) Stop(limit time.Duration) error {
 	if err := errors.Join(p.Signal(syscall.SIGTERM), p.Signal(syscall.SIGCONT)); err != nil {
 		return err
@@ -81,7 +82,7 @@ func (p *Process) Stop(limit time.Duration) error {
 	}
 }
 
-// Kill sends SIGKILL and waits until the process is gone. It may be called again.
+// Kill sends SIGKILL and waits for the end of the process. It may be called again.
 func (p *Process) Kill() error {
 	if err := p.Signal(syscall.SIGKILL); err != nil {
 		return err
@@ -90,10 +91,11 @@ func (p *Process) Kill() error {
 	return nil
 }
 
-// Exited is closed when the process is gone and all it wrote has been copied to cmd's writers.
+// Exited is closed when the process has ended and its output is copied to cmd's
+// writers.
 func (p *Process) Exited() <-chan struct{} { return p.exited }
 
-// Err returns how the process ended, as [exec.Cmd.Wait] says it, once Exited is closed.
+// Err returns the result of [exec.Cmd.Wait], once Exited is closed.
 func (p *Process) Err() error {
 	<-p.exited
 	return p.err

@@ -4,6 +4,6 @@ package kafkatest
 
 import "syscall"
 
-// sysProcAttr leaves the broker in the process group of its test, so that an interrupt from the terminal stops both: there is
-// no parent-death signal here.
+// sysProcAttr leaves the child in the process group of its test, so that an interrupt
+// of the terminal stops both: this system has no parent-death signal.
 func sysProcAttr() *syscall.SysProcAttr { return nil }

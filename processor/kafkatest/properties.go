@@ -12,14 +12,16 @@ import (
 	"strings"
 )
 
-// The listeners every cluster has: one for clients, the harness and the brokers among themselves, and the controller's.
+// The listeners of every cluster: one for clients, the harness and the brokers, and
+// the controller's.
 const (
 	plainListener      = "PLAINTEXT"
 	controllerListener = "CONTROLLER"
 )
 
-// serverProperties is a node's configuration: internal topics small enough that a restart loads them at once, no pause before a
-// group's first rebalance, and timeouts as short as a test likes. brokers is how many there are.
+// serverProperties returns a node's configuration: internal topics small enough to
+// load at once, no delay before a group's first rebalance, and short timeouts.
+// brokers is the number of brokers.
 func serverProperties(o options, node *Node, brokers int, quorum string) []byte {
 	replicas := strconv.Itoa(min(brokers, replicasMax))
 	minISR := strconv.Itoa(max(1, min(brokers, replicasMax)-1))
@@ -41,17 +43,19 @@ func serverProperties(o options, node *Node, brokers int, quorum string) []byte 
 		"share.coordinator.state.topic.replication.factor": replicas,
 		"share.coordinator.state.topic.min.isr":            minISR,
 		"group.initial.rebalance.delay.ms":                 "0",
-		// Tests that kill a group member wait for its session, and readers for the transaction it left open; without these
-		// Kafka takes no session under 6 s, and looks only every 10 s whether a transaction's time is over.
+		// Tests that kill a group member wait for its session timeout, and readers
+		// for its open transaction. By default Kafka accepts no session timeout under
+		// 6 s, and checks transactions only every 10 s.
 		"group.min.session.timeout.ms":                                "500",
 		"transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
-		// Compaction looks every second, not every 15, for something to do.
+		// Compaction checks for work every second, not every 15.
 		"log.cleaner.backoff.ms": "1000",
 	}
 	listeners(p, o, node)
 	if brokers > 1 {
-		// A broker that is killed or paused loses its partitions after 6 s, not 9, and a follower that does not keep up its
-		// place in the ISR after 6 s, not 30. A shorter time would take a busy machine for a dead one.
+		// A killed or paused broker loses its partitions after 6 s, not 9, and a slow
+		// follower its place in the ISR after 6 s, not 30. With shorter times a busy
+		// machine would look dead.
 		p["broker.session.timeout.ms"] = "6000"
 		p["broker.heartbeat.interval.ms"] = "1000"
 		p["replica.lag.time.max.ms"] = "6000"
@@ -64,7 +68,7 @@ func serverProperties(o options, node *Node, brokers int, quorum string) []byte 
 	return []byte(out.String())
 }
 
-// listeners sets where the node listens, and in which role.
+// listeners sets the addresses on which the node listens, and its role.
 func listeners(p map[string]string, o options, node *Node) {
 	_, quorumAddr, _ := strings.Cut(p["controller.quorum.voters"], "@")
 	controller := controllerListener + "://" + quorumAddr

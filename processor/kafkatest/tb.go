@@ -12,8 +12,9 @@ import (
 	"testing"
 )
 
-// Start gives the test or benchmark a Kafka of its own, which ends with it. Without Java or Maven it skips, or fails if the
-// environment has CI=true. The end of the broker's log is printed if the test fails.
+// Start starts a broker for one test or benchmark and closes it at its end. Without
+// Java or Maven it skips the test, or fails it if CI=true. If the test fails, it
+// prints the end of the broker's log.
 func Start(tb testing.TB, opts ...Option) *Broker {
 	tb.Helper()
 	dir := tb.TempDir()
@@ -30,18 +31,19 @@ func Start(tb testing.TB, opts ...Option) *Broker {
 	return b
 }
 
-// shared is the one broker of a test binary; see Shared.
+// shared is the common broker of a test binary; see Shared.
 var shared struct {
 	sync.Mutex
-	main   bool // Main is in charge and will close the broker
+	main   bool // Main runs, and will close the broker
 	asked  bool
 	broker *Broker
 	dir    string
 	err    error
 }
 
-// Shared returns the test binary's common broker, started by the first call; with ONCEBUS_TEST_BROKERS set it is that cluster.
-// Tests keep apart by the names of their topics, groups and transactional ids, and must not stop it. The package's TestMain runs
+// Shared returns the test binary's common broker, which the first call starts; with
+// ONCEBUS_TEST_BROKERS that cluster. Each test uses its own names of topics, groups
+// and transactional ids, and must not stop the broker. The package's TestMain runs
 // its tests by [Main].
 func Shared(tb testing.TB) *Broker {
 	tb.Helper()
@@ -80,7 +82,7 @@ func startShared(ctx context.Context) (b *Broker, dir string, err error) {
 	return b, dir, err
 }
 
-// unavailable ends a test that has no broker.
+// unavailable skips or fails a test that has no broker.
 func unavailable(tb testing.TB, err error) {
 	tb.Helper()
 	if errors.Is(err, ErrUnavailable) && os.Getenv("CI") != "true" {
@@ -96,7 +98,8 @@ func logOnFailure(tb testing.TB, b *Broker) {
 	}
 }
 
-// Tests is a package's tests together with the broker they share. It satisfies goleak.TestingM.
+// Tests is a package's tests with the broker that they share. It satisfies
+// goleak.TestingM.
 type Tests struct{ m *testing.M }
 
 // Main prepares the run of a package's tests with a shared broker, for TestMain.
@@ -107,7 +110,8 @@ func Main(m *testing.M) Tests {
 	return Tests{m}
 }
 
-// Run runs the tests, then stops the shared broker if any of them requested it, and returns the exit code.
+// Run runs the tests, then closes the shared broker if a test requested it, and
+// returns the exit code.
 func (t Tests) Run() int {
 	code := t.m.Run()
 	shared.Lock()

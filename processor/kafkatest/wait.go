@@ -7,10 +7,11 @@ import (
 	"time"
 )
 
-// AwaitInterval is how often [Await] asks other processes, which do not announce their state.
+// AwaitInterval is the time between two calls of [Await]'s condition, for other
+// processes, which do not announce their state.
 const AwaitInterval = 20 * time.Millisecond
 
-// Pause waits for d. The error is the cause of ctx's end, if that comes first.
+// Pause waits for d. If ctx ends before, it returns the cause.
 func Pause(ctx context.Context, d time.Duration) error {
 	if d <= 0 {
 		return context.Cause(ctx)
@@ -25,7 +26,7 @@ func Pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// fatalError ends an [Await]: the condition cannot become true any more.
+// fatalError ends an [Await]: the condition cannot become true after it.
 type fatalError struct{ error }
 
 func (e fatalError) Unwrap() error { return e.error }
@@ -33,17 +34,18 @@ func (e fatalError) Unwrap() error { return e.error }
 // Fatal marks err as one that ends an [Await] at once.
 func Fatal(err error) error { return fatalError{err} }
 
-// Await calls ask until it returns nil. It returns an error when ask returns a [Fatal] one, or when ctx ends: then with the last
-// error that ask returned before. what completes the sentence "waiting until ...".
+// Await calls ask until it returns nil. It returns an error if ask returns a [Fatal]
+// one, or if ctx ends, then with ask's last error. what completes the sentence
+// "waiting until ...".
 func Await(ctx context.Context, what string, ask func(context.Context) error) error {
 	return AwaitEvery(ctx, AwaitInterval, what, ask)
 }
 
-// AwaitEvery is [Await] with an interval of the caller's.
+// AwaitEvery is [Await] with another interval.
 func AwaitEvery(ctx context.Context, interval time.Duration, what string, ask func(context.Context) error) error {
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
-	last := errors.New("not asked yet")
+	last := errors.New("not checked yet")
 	for {
 		err := ask(ctx)
 		if err == nil {

@@ -9,12 +9,11 @@ func inScript(file, scenario string) []suite {
 
 func inDedup(run string) []suite { return []suite{dedupSuite.aimed(run)} }
 
-// claimList has the defects of claim mode. Its promises came after
-// HAZARDS.md's register, so they have no ids there.
+// claimList has the defects of claim mode, which have no ids in HAZARDS.md.
 var claimList = []mutant{
 	{
 		name:  "old-token-accepted",
-		does:  "the outcome of an older attempt is applied to the current one: a zombie executor overwrites it",
+		does:  "the outcome of an older attempt is applied to the current one: a zombie executor overwrites its results results results result",
 		edits: []edit{{"dedup/claim.go", "	if !o.Token.fits(prior) {\n", "	if o.Token.Digest != prior.Digest {\n"}},
 		aims:  inScript("claims", "failure-frees-the-key"),
 	},
@@ -35,13 +34,13 @@ var claimList = []mutant{
 	},
 	{
 		name:  "waiting-copy-forgotten",
-		does:  "only the first requester gets the outcome: the waiting duplicates get no reply",
+		does:  "only the first requester gets the outcome; waiting duplicates get no reply",
 		edits: []edit{{"dedup/claim.go", "s.Recipients, s.Claim.Requests = claim.Requests, nil\n		s.Claim.setResult", "s.Recipients, s.Claim.Requests = claim.Requests[:1], nil\n		s.Claim.setResult"}},
 		aims:  inScript("waiting", "answered-once"),
 	},
 	{
 		name: "waiting-copy-answered-twice",
-		does: "all requesters get submitted as an outcome, and wait on for another one",
+		does: "all requesters get submitted as an outcome, and then wait for another one",
 		edits: []edit{{"dedup/claim.go", "	if next == Completed {\n		s.Recipients", `	if next == Submitted {
 		s.Recipients = claim.Requests
 	}
@@ -51,41 +50,41 @@ var claimList = []mutant{
 	},
 	{
 		name:  "waiting-copy-in-memory",
-		does:  "a copy that waits is known to the store and not to the changelog: a takeover forgets it",
+		does:  "a duplicate that waits is in the store but not in the changelog: a takeover loses it",
 		edits: []edit{{"processor/judge/claim.go", "		t.put(j, &change{row: &c.Row, replaced: found.replaced, joined: 1}) // the duplicate waits\n", "		t.Store.Put(c.Row)\n"}},
 		aims:  inScript("waiting", "answered-once"),
 	},
 	{
 		name:  "waiting-copies-lost-on-expiry",
-		does:  "an event after the window replaces a claim without an outcome and forgets who asked for it",
+		does:  "an event after the window replaces a claim without an outcome and loses its requesters",
 		edits: []edit{{"dedup/claim.go", "		claim.Requests = current.Requests\n", "		_ = current\n"}},
 	},
 	{
 		name:  "lease-by-the-machines-clock",
-		does:  "the clock of this machine at the time of judging, and not the one in the log, says how old a claim is",
+		does:  "the age of a claim comes from this machine's clock at the time of judging, not from broker time",
 		edits: []edit{{"processor/judge/claim.go", "Key: *ev.key, ReceivedAt: ev.brokerTime,", "Key: *ev.key, ReceivedAt: time.Now().UnixMilli(),"}},
 	},
 	{
 		name:  "lease-never-ends",
-		does:  "a claim whose executor died is never claimed again",
+		does:  "a claim whose executor died is never dispatched again",
 		edits: []edit{{"dedup/claim.go", "if ev.ReceivedAt-max(current.Since, ev.TaskStartedAt) > rule.Lease {", "if false {"}},
 		aims:  inDedup("^TestClaimPlays$"),
 	},
 	{
 		name:  "lease-in-a-backlog",
-		does:  "a lease runs from when its event came to the task, handed out or not: after a backlog event and copy run together",
+		does:  "a lease begins when its event arrives at the task, not at the dispatch: after a backlog event and duplicate are both dispatched",
 		edits: []edit{{"dedup/claim.go", "Since: max(ev.ReceivedAt, ev.DispatchedAt), Original", "Since: ev.ReceivedAt, Original"}},
 		aims:  inScript("leases", "backlog-uses-up-no-lease"),
 	},
 	{
-		// Outcomes that came in meanwhile may be routed behind the copies.
+		// Outcomes that arrive during the stop may be routed after the duplicates.
 		name:  "lease-over-a-stop",
-		does:  "a lease runs on while no task judges: after a stop the copies run before the outcomes that stand in Kafka are read",
+		does:  "a lease continues while no task judges: after a stop duplicates are dispatched before the outcomes in Kafka are read",
 		edits: []edit{{"processor/judge/claim.go", "DispatchedAt: t.joinedAt, TaskStartedAt: t.StartedAt, Request", "DispatchedAt: t.joinedAt, Request"}},
 	},
 	{
 		name: "re-claim-without-row",
-		does: "a claim whose lease is over is run again, and nothing is recorded of it: its executor's outcome is refused, and every copy runs",
+		does: "a claim whose lease is over is dispatched again without a stored row: its outcome is refused, and every duplicate is dispatched",
 		edits: []edit{{"processor/judge/claim.go", "	t.put(j, &change{row: &c.Row, replaced: found.replaced, left: c.Carried, joined: c.Carried + c.Added})\n	ev.setOutcomeFollows(c)\n", `	if !c.LeaseExpired {
 		t.put(j, &change{row: &c.Row, replaced: found.replaced, left: c.Carried, joined: c.Carried + c.Added})
 	}
@@ -95,7 +94,7 @@ var claimList = []mutant{
 	},
 	{
 		name:  "reply-without-row",
-		does:  "an outcome is answered, and its row reaches only the store: the next owner dispatches the event again",
+		does:  "an outcome gets its replies, but its row reaches only the store: the next owner dispatches the event again",
 		edits: []edit{{"processor/judge/claim.go", "	t.put(j, &change{row: &s.Row, replaced: &prior, left: len(s.Recipients)})\n	j.countOutcome", "	t.Store.Put(s.Row)\n	j.countOutcome"}},
 		aims:  inScript("claims", "duplicate-gets-the-outcome-of-the-first"),
 	},
@@ -107,41 +106,41 @@ var claimList = []mutant{
 	},
 	{
 		name:  "failed-keeps-the-key",
-		does:  "failed and rejected are recorded like a result and replayed for ever",
+		does:  "failed and rejected are stored like a result and replayed forever",
 		edits: []edit{{"dedup/claim.go", "StepComplete: Completed, StepFree: Freed, StepForget: Freed},\n	Submitted:", "StepComplete: Completed, StepFree: Completed, StepForget: Freed},\n	Submitted:"}},
 		aims:  inScript("claims", "failure-frees-the-key"),
 	},
 	{
-		// An outcome has its place in the task's own log, behind the claim. One
-		// that is routed by its record key may reach a task that does not hold it.
+		// An outcome must be in the task's partition, after the claim. One
+		// that is routed by its record key may reach a task without the claim.
 		name:  "outcome-by-its-own-key",
-		does:  "an outcome goes to the partition of its record key, and not to that of its claim",
+		does:  "an outcome goes to the partition of its record key, not to that of its claim",
 		edits: []edit{{"processor/judge/router.go", "reason = r.send(e, rec, &env, read.Token.Partition)", "reason = r.send(e, rec, &env, int32(len(rec.Key))%r.App.Topology.Topics[r.App.Topology.Repartition].Partitions)"}},
 		aims:  inScript("claims", "duplicate-gets-the-outcome-of-the-first"),
 	},
 	{
 		name:  "token-of-the-attempt-before",
-		does:  "an event that runs after a failure carries the attempt of the one before: the old executor's token fits again",
+		does:  "an event that is dispatched after a failure has the former attempt: the old executor's token is valid again",
 		edits: []edit{{"dedup/claim.go", "row.Attempt = max(row.Attempt, prior.Attempt+1) // an old", "row.Attempt = max(row.Attempt, prior.Attempt) // an old"}},
 		aims:  inScript("claims", "failure-frees-the-key"),
 	},
 	{
 		name:     "adjacent-order-with-other-details-is-a-duplicate",
-		does:     "an order is taken for a copy of another one in the next bucket, whose details differ",
+		does:     "an order is judged a duplicate of one in the adjacent bucket, whose details differ",
 		edits:    []edit{{"dedup/adjacent.go", " < step && !ev.collides(r)", " < step"}},
 		aims:     inDedup("^TestAdjacentRowsDecide$"),
 		notInSim: "its events have ids",
 	},
 	{
 		name:     "own-key-before-the-first",
-		does:     "an order that was a copy of one in the next bucket becomes a copy of the one that has its own key by now: one request, two answers",
+		does:     "an order that was a duplicate of one in the adjacent bucket becomes a duplicate of a later one with its own key: one request gets two verdicts",
 		edits:    []edit{{"dedup/adjacent.go", "case !decided || r.before(&prior):", "case !decided:"}},
 		aims:     inDedup("^TestOrderIsAnsweredByOneRow$"),
 		notInSim: "its events have ids",
 	},
 	{
 		name:     "orders-apart-by-event-time",
-		does:     "the time between two orders is that of their events, and not of their own timestamps",
+		does:     "the time between two orders is that of their records, not of their own timestamps",
 		edits:    []edit{{"dedup/adjacent.go", "	at := r.First + r.Shift\n	return max(at-ev.orderTime(), ev.orderTime()-at)", "	return max(r.First-ev.Time, ev.Time-r.First)"}},
 		aims:     inDedup("^TestAdjacentRowsDecide$"),
 		notInSim: "its events have ids",

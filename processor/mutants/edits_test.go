@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// TestEditsApply: the place of every mutant is in the code, once. It takes no build.
+// TestEditsApply: the text that each mutant replaces is in the code, once. It builds nothing.
 func TestEditsApply(t *testing.T) {
 	for _, m := range catalogue {
 		for _, e := range m.edits {

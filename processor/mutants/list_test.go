@@ -2,44 +2,43 @@
 
 package mutants
 
-// A mutant is a defect that somebody could write.
+// A mutant is a defect that a developer could write.
 type mutant struct {
 	name    string
 	hazards []string // ids of HAZARDS.md, if it has any
 	does    string
 	edits   []edit
-	// aims are the tests that are there for it, run before the whole suites;
-	// none if it is for the simulation.
+	// aims are the tests for this defect, which run before the whole suites;
+	// empty if it is for the simulation.
 	aims []suite
-	// notInSim says why the simulation does not see it; empty if it has to,
-	// within some 50 seeds.
+	// notInSim is why the simulation cannot find it; empty if the simulation
+	// must find it within some 50 seeds.
 	notInSim string
 }
 
-// An edit replaces a text that stands once in a file of the module.
+// An edit replaces a text that is once in a file of the module.
 type edit struct{ file, old, new string }
 
 func inProcessor(run string) []suite { return []suite{processorSuite.aimed(run)} }
 func inState(run string) []suite     { return []suite{stateSuite.aimed(run)} }
 
-// list has the sixteen of exactly-once, claimList those of claim mode. Where a
-// defect cannot be written in this design, a worse one stands in its place and
-// says so.
+// list has the sixteen defects of exactly-once, claimList those of claim mode. If a
+// defect cannot be written in this design, a worse one replaces it and says so.
 var list = []mutant{
 	{
 		name:    "lso-bound-restore",
 		hazards: []string{"B1"},
-		does:    "a restore ends at the last stable offset, before committed rows behind somebody's open transaction",
+		does:    "a restore ends at the last stable offset, before committed rows behind an open transaction",
 		edits: []edit{{"processor/kafka/reader.go",
 			"ends, err := r.admin.ListEndOffsets(ctx, r.Topic)",
 			"ends, err := r.admin.ListCommittedOffsets(ctx, r.Topic)"}},
 		aims:     inProcessor("^TestRestoreWaitsForAnOpenTransaction$"),
-		notInSim: "it takes two handovers while one transaction stays open, and stable ids end that soon: none of 70 seeds had it; random-ids-and-lso-bound shows it",
+		notInSim: "it needs two handovers during one open transaction, which stable ids soon end: none of 70 seeds had it; random-ids-and-lso-bound shows it",
 	},
 	{
 		name:    "restore-target-from-before",
 		hazards: []string{"B1", "B2", "A9"},
-		does:    "a restore ends where the changelog ended when this process first asked, before its present assignment",
+		does:    "a restore ends where the changelog ended at the first restore of this process, before its current assignment",
 		edits: []edit{
 			{"processor/restore/rebuilds.go", "	mu sync.Mutex // tasks of all workers share the file\n", "	ends sync.Map\n	mu   sync.Mutex // tasks of all workers share the file\n"},
 			{"processor/restore/restore.go", "	from := r.Store.Position()\n", `	if known, ok := r.src.Stores.rebuilds.ends.LoadOrStore(r.id, end); ok {
@@ -72,12 +71,12 @@ var list = []mutant{
 		aims: inProcessor("^TestNothingIsAppliedBeforeTheCommit$"),
 	},
 	{
-		// Planned as "apply after AllowRebalance without lease". Here the task
-		// is closed in the callback and its store with it, so a late apply finds
-		// nothing to harm; a task that outlives its partition does harm.
+		// Planned as "apply after AllowRebalance without lease". Here the
+		// callback closes task and store, so a late apply has no effect; a task
+		// that outlives its partition has one.
 		name:    "task-outlives-its-partition",
 		hazards: []string{"B6", "B8", "A8"},
-		does:    "a task is kept over a revocation, and taken for current when the partition comes back",
+		does:    "a task survives a revocation, and is used again when the partition returns",
 		edits: []edit{
 			{"processor/tasks.go", "	s.closeTasks(func(id app.TaskID) bool { return gone[id] })\n", ""},
 			{"processor/tasks.go", "	s.closeTasks(func(id app.TaskID) bool { return !assignment[id] })\n", ""},
@@ -91,7 +90,7 @@ var list = []mutant{
 	{
 		name:    "no-resync-after-false-nil",
 		hazards: []string{"A6"},
-		does:    "after End said (false, nil) a task goes on from what it had before, although the broker may have committed",
+		does:    "after End returned (false, nil) a task continues from its former state, although the broker may have committed",
 		edits: []edit{{"processor/transaction.go", "		x.series.aborted.Inc()\n		x.afterAbort()\n", `		x.series.aborted.Inc()
 		if x.tasks != nil {
 			x.tasks.closeUnassigned(x.member.assigned())
@@ -107,7 +106,7 @@ var list = []mutant{
 	{
 		name:    "client-reused-after-error",
 		hazards: []string{"A1", "A14", "C2"},
-		does:    "after an error of End the same client and the same tasks go on as if the transaction had been aborted",
+		does:    "after an error of End the client and the tasks continue as if the transaction had been aborted",
 		edits: []edit{{"processor/kafka/errors.go",
 			`	return fmt.Errorf("%w: %w", ErrCommitUnknown, err)`,
 			`	return fmt.Errorf("%w: %w", ErrMustAbort, err)`}},
@@ -116,7 +115,7 @@ var list = []mutant{
 	{
 		name:    "produce-error-ignored",
 		hazards: []string{"A4"},
-		does:    "a transaction commits although a record of it could not be produced",
+		does:    "a transaction commits although the produce of one of its records failed",
 		edits: []edit{{"processor/transaction.go", `	if err := x.produced.err(); err != nil {
 		x.limitsChanged(err)
 		return x.abort(err)
@@ -127,7 +126,7 @@ var list = []mutant{
 	{
 		name:    "commit-mid-poll",
 		hazards: []string{"A5"},
-		does:    "a transaction takes at most eight records of a partition from a poll and leaves the rest of the poll behind",
+		does:    "a transaction takes at most eight records of a partition from a poll and loses the rest of the poll",
 		edits: []edit{
 			{"processor/transaction.go", "x.router.Process(x.emitter, p.Records)", "x.router.Process(x.emitter, p.Records[:min(8, len(p.Records))])"},
 			{"processor/transaction.go", "			failed = x.tasks.process(&p)\n", "			p.Records = p.Records[:min(8, len(p.Records))]\n			failed = x.tasks.process(&p)\n"},
@@ -136,11 +135,11 @@ var list = []mutant{
 	},
 	{
 		// Planned as "sweep without offsets". There are no sweeps here: rows
-		// expire by stream time in the store alone. So every transaction of the
-		// dedup stage goes without.
+		// expire by stream time, only in the store. So this one is in every
+		// transaction of the dedup stage.
 		name:    "no-offsets-in-transaction",
 		hazards: []string{"A7", "B2"},
-		does:    "a transaction carries no offsets, so that the group does not fence its owner and no successor waits for it",
+		does:    "a transaction has no offsets, so that the group does not fence its owner and no successor waits for it",
 		edits: []edit{
 			{"processor/transaction.go", "		x.tasks.setOffsets(req)\n", "		req.Topics = nil\n"},
 			{"processor/transaction.go", "	if len(req.Topics) == 0 {\n", "	if x.tasks == nil && len(req.Topics) == 0 {\n"},
@@ -172,15 +171,15 @@ var list = []mutant{
 	{
 		name:     "silent-offset-reset",
 		hazards:  []string{"A11", "G6"},
-		does:     "a position that the log no longer has is replaced by another without a word",
+		does:     "a position that the log no longer has is replaced by another, without an error",
 		edits:    []edit{{"processor/client.go", "		kgo.ConsumeResetOffset(kgo.NoResetOffset()),\n", ""}},
 		aims:     inProcessor("^TestDeletedUnreadRecordsStopTheProcess$"),
-		notInSim: "nothing is deleted there before it is read",
+		notInSim: "the simulation deletes no record before it is read",
 	},
 	{
 		name:    "no-skip-below-checkpoint",
 		hazards: []string{"A6", "B7", "G7"},
-		does:    "the group's offset alone says where a task goes on, and what lies below its checkpoint is judged again",
+		does:    "a task continues at the group's offset alone, so that records below its checkpoint are judged again",
 		edits: []edit{
 			{"processor/judge/judge.go", `		if rec.Offset < t.Open.Next {
 			t.Metrics.Reread.Inc()
@@ -194,7 +193,7 @@ var list = []mutant{
 	},
 	{
 		// Planned as "WriteBatch with offset first". The manifest holds position
-		// and runs in one entry, so the position has to be written on its own.
+		// and runs in one entry, so this one writes the position separately.
 		name:    "position-before-rows",
 		hazards: []string{"E1", "E5"},
 		does:    "a flush makes the position durable before the rows below it",
@@ -205,12 +204,12 @@ var list = []mutant{
 	}
 `}},
 		aims:     inState("^TestFailureAtEveryWrite$"),
-		notInSim: "a bubble is quiet between a flush's writes, so no crash falls there",
+		notInSim: "a bubble is idle between a flush's writes, so no crash occurs there",
 	},
 	{
 		name:    "no-checksums",
 		hazards: []string{"E2"},
-		does:    "blocks, manifest and tables are believed as they are read",
+		does:    "blocks, manifest and tables are used without checksums",
 		edits: []edit{
 			{"state/block.go", `	if sum := crc32.Checksum(b[blockSumFrom:], castagnoli); sum != binary.LittleEndian.Uint32(b[4:]) {
 		return blockHeader{}, nil, fmt.Errorf("%w: block checksum does not match", ErrCorrupt)
@@ -226,12 +225,12 @@ var list = []mutant{
 			{"state/badger.go", "		err = t.VerifyChecksum()\n", "		_ = t\n"},
 		},
 		aims:     inState("^TestDamage$"),
-		notInSim: "no file is damaged there",
+		notInSim: "the simulation damages no file",
 	},
 	{
 		name:    "state-kept-after-host-stop",
 		hazards: []string{"E1"},
-		does:    "files that were open when the host stopped are used as if they had all reached the disk",
+		does:    "files that were open at a host stop are used as if they were complete on the disk",
 		edits: []edit{{"state/status.go", `	case s.boot == "" || s.boot != boot:
 		return fmt.Errorf("%w: the store was open in boot %q, this is boot %q", ErrUnclean, s.boot, boot)
 `, ""}},

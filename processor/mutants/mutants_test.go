@@ -21,31 +21,30 @@ import (
 )
 
 const (
-	module = "../.." // of the tree, from here
-	// suiteTimeout bounds one run of one suite. A suite that reaches it has
-	// found nothing.
+	module = "../.." // of the tree, relative to this package
+	// suiteTimeout limits one run of one suite. A suite that reaches it has
+	// found no defect.
 	suiteTimeout = 4 * time.Minute
-	// simSeeds is how many seeds of the simulation a mutant has to survive that
-	// no other test sees.
+	// simSeeds is how many seeds of the simulation must find no mutant that
+	// no other test finds.
 	simSeeds = 16
-	// atATime is how many mutants are tried side by side: one more than CI has
+	// atATime is how many mutants are tested concurrently: one more than CI has
 	// cores, because tests also wait.
 	atATime = 3
 )
 
-// A suite is a test binary and what of it is run.
+// A suite is a test binary with the tests to run.
 type suite struct {
 	name string
-	pkg  string // folder below the module
+	pkg  string // directory in the module
 	tags string
 	run  string // -test.run
 	skip string // -test.skip
 	env  []string
 }
 
-// The suites, in the order in which a mutant meets them after the tests that
-// are aimed at it. Tests against a real Kafka are not among them: no mutant
-// needs them.
+// The suites, in the order in which they test a mutant after its aims. They do not
+// include tests with a real Kafka, which no mutant needs.
 var (
 	dedupSuite     = suite{name: "dedup", pkg: "dedup", skip: "^(Bench|Fuzz)"}
 	stateSuite     = suite{name: "state", pkg: "state", skip: "^(Bench|Fuzz)"}
@@ -54,34 +53,33 @@ var (
 	simulation     = suite{name: "simulation", pkg: "processor", tags: "synctests", run: "^TestSim$"}
 )
 
-// aimed is s cut down to the tests of a pattern.
+// aimed returns s with only the tests that match a pattern.
 func (s suite) aimed(run string) suite {
 	s.run = run
 	return s
 }
 
-// seeds is the simulation, a suite for each seed.
+// seeds returns the simulation, a suite for each seed.
 func seeds(t *testing.T, n int) []suite {
 	t.Helper()
 	var all []suite
 	for seed := range n {
 		s := simulation
 		s.name = fmt.Sprint(s.name, " ", seed+1)
-		// As the simulation runs its seeds itself; its logs go with the mutant.
+		// Like make sim, but its logs are removed with the mutant.
 		s.env = []string{fmt.Sprint("ONCEBUS_SIM_SEED=", seed+1), "ONCEBUS_SIM_LOG=" + t.TempDir(), "GOGC=400", "GOMAXPROCS=1"}
 		all = append(all, s)
 	}
 	return all
 }
 
-// catalogue has all that is planted.
+// catalogue has all mutants.
 var catalogue = slices.Concat(list, claimList)
 
-// TestMutants plants every defect of the list in turn. A mutant passes if a
-// test fails because of it; it fails, and this test with it, if it survives
-// all suites, if its place in the code is gone, or if it does not compile.
-// With ONCEBUS_MUTANTS_SIM=n the simulation alone has to see, within n seeds,
-// those that it can see.
+// TestMutants plants every defect of the list in turn. A mutant passes if a test
+// fails because of it. It fails if no suite finds it, if the text to replace is
+// missing, or if it does not compile. With ONCEBUS_MUTANTS_SIM=n only the
+// simulation runs, and must find within n seeds those that it can find.
 func TestMutants(t *testing.T) {
 	sim := 0
 	if s := os.Getenv("ONCEBUS_MUTANTS_SIM"); s != "" {
@@ -93,7 +91,7 @@ func TestMutants(t *testing.T) {
 	if os.Getenv("ONCEBUS_MUTANTS_CONTROL") == "skip" {
 		t.Log("no control run: make test has shown that the tests pass without a mutant")
 	} else if !t.Run("none", func(t *testing.T) { control(t, sim) }) {
-		t.Fatal("the tests fail without a mutant: what they would say of one means nothing")
+		t.Fatal("the tests fail without a mutant, so a failure with one proves nothing")
 	}
 	table := &table{}
 	turns := make(chan struct{}, atATime)
@@ -114,7 +112,7 @@ func TestMutants(t *testing.T) {
 	t.Log(table)
 }
 
-// control runs what the mutants are shown without any of them.
+// control runs the suites without a mutant.
 func control(t *testing.T, sim int) {
 	t.Helper()
 	suites := seeds(t, sim)
@@ -139,9 +137,9 @@ func control(t *testing.T, sim int) {
 	}
 }
 
-// try plants one mutant and runs the suites until one fails. To have waited in
-// vain is no evidence: the machine may be slow. Every mutant breaks something
-// that can be seen.
+// try plants one mutant and runs the suites until one fails. A test that waited in
+// vain is no evidence, because the machine may be slow: every mutant has an effect
+// that a test can find.
 func (tb *table) try(t *testing.T, m *mutant, sim int) {
 	t.Helper()
 	began := time.Now()
@@ -164,16 +162,16 @@ func (tb *table) try(t *testing.T, m *mutant, sim int) {
 		case f.kind == hung:
 			inVain += fmt.Sprintf("\nno evidence, %s waited in vain: %v", s.name, f)
 		case f.kind == broken:
-			tb.add(m.name, "NOTHING: it broke "+s.name, time.Since(began), false)
-			t.Fatalf("%s failed for a reason that does not count: %v\n%s", s.name, f, f.output)
+			tb.add(m.name, "NONE: it broke "+s.name, time.Since(began), false)
+			t.Fatalf("%s failed for a reason other than the mutant: %v\n%s", s.name, f, f.output)
 		}
 	}
 	tb.add(m.name, "NOTHING", time.Since(began), false)
-	t.Errorf("no test sees it: %s%s", m.does, inVain)
+	t.Errorf("no test finds it: %s%s", m.does, inVain)
 }
 
-// reach is the packages in which the mutant is: a failure of any other would
-// be somebody else's.
+// reach returns the packages with the mutant: a failure of another package has
+// another cause.
 func (m *mutant) reach() []suite {
 	var suites []suite
 	for _, s := range []suite{dedupSuite, stateSuite, judgeSuite} {
@@ -184,8 +182,7 @@ func (m *mutant) reach() []suite {
 	return append(suites, processorSuite)
 }
 
-// plant writes the mutated files and the overlay that puts them in the place
-// of the real ones.
+// plant writes the mutated files, and the overlay that replaces the real ones.
 func plant(t *testing.T, m *mutant, dir string) string {
 	t.Helper()
 	mutated := map[string]string{}
@@ -203,7 +200,7 @@ func plant(t *testing.T, m *mutant, dir string) string {
 			text = string(b)
 		}
 		if n := strings.Count(text, e.old); n != 1 {
-			t.Fatalf("stale mutant: %s holds the text to be replaced %d times:\n%s", e.file, n, e.old)
+			t.Fatalf("stale mutant: %s has the text to be replaced %d times:\n%s", e.file, n, e.old)
 		}
 		mutated[source] = strings.Replace(text, e.old, e.new, 1)
 	}
@@ -226,8 +223,8 @@ func plant(t *testing.T, m *mutant, dir string) string {
 	return overlay
 }
 
-// runSuite compiles a suite, once per directory, and runs it there where its
-// test data are.
+// runSuite compiles a suite, once per directory, and runs it in the directory of its
+// test data.
 func runSuite(t *testing.T, s suite, overlay, dir string) finding {
 	t.Helper()
 	binary := filepath.Join(dir, s.pkg+s.tags+".test")
@@ -247,7 +244,7 @@ func runSuite(t *testing.T, s suite, overlay, dir string) finding {
 	run := exec.CommandContext(ctx, binary, "-test.run", s.run, "-test.skip", s.skip, "-test.failfast", "-test.timeout", (suiteTimeout - 10*time.Second).String())
 	run.Dir = filepath.Join(module, s.pkg)
 	run.Env = append(os.Environ(), s.env...)
-	// A suite may leave children; they go with it.
+	// A suite may leave child processes; they are killed too.
 	run.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	run.Cancel = func() error { return syscall.Kill(-run.Process.Pid, syscall.SIGKILL) }
 	out, err := run.CombinedOutput()
@@ -262,21 +259,21 @@ func runSuite(t *testing.T, s suite, overlay, dir string) finding {
 	return f
 }
 
-// kind is how a run of a suite ended.
+// kind is the end of a run of a suite.
 type kind string
 
 const (
 	passed kind = "passed"
-	failed kind = "failed" // a test's own check did not hold
-	hung   kind = "hung"   // a test waited for something that never came
-	broken kind = "broken" // a panic, or a failure that no test claims
+	failed kind = "failed" // a check of a test failed
+	hung   kind = "hung"   // a test waited in vain
+	broken kind = "broken" // a panic, or a failure outside of tests
 )
 
-// finding is what a run of a suite found.
+// finding is the result of a run of a suite.
 type finding struct {
 	kind    kind
 	test    string
-	message string // the first complaint of the test
+	message string // the first error of the test
 	output  string
 }
 
@@ -287,12 +284,12 @@ var (
 	complaint = regexp.MustCompile(`(?m)^\s+\w+_test\.go:\d+: (.*)$`)
 	panicked  = regexp.MustCompile(`(?m)^(panic: |fatal error: ).*$`)
 	inVain    = regexp.MustCompile(`^gave up waiting|^input is left`)
-	// logged is what the tests log in addition to their complaints.
+	// logged matches lines that tests log besides their errors.
 	logged = regexp.MustCompile(`^$|^time=|^sim: |^seed \d+|of seed \d+ is in `)
 )
 
-// judge reads the output of a test binary. Of the tests that failed it takes
-// the innermost one that made a complaint other than having waited in vain.
+// judge reads the output of a test binary. Of the failed tests it returns the
+// innermost one with an error other than a wait in vain.
 func judge(output string, ok bool) finding {
 	f := finding{output: output}
 	if ok {
@@ -306,7 +303,7 @@ func judge(output string, ok bool) finding {
 		}
 		return f
 	}
-	f.kind, f.message = broken, "it failed, but no test says why"
+	f.kind, f.message = broken, "it failed without the error of a test"
 	places := failLine.FindAllStringSubmatchIndex(output, -1)
 	for n, at := range places {
 		end := len(output)
@@ -328,14 +325,14 @@ func judge(output string, ok bool) finding {
 	return f
 }
 
-// table collects what caught whom.
+// table has the mutants and the tests that found them.
 type table struct {
 	mu            sync.Mutex
 	rows          []string
 	tried, caught int
 }
 
-// add notes how it went with a mutant that was tried.
+// add records the result of a mutant.
 func (tb *table) add(name, by string, took time.Duration, caught bool) {
 	tb.mu.Lock()
 	defer tb.mu.Unlock()
@@ -346,11 +343,11 @@ func (tb *table) add(name, by string, took time.Duration, caught bool) {
 	tb.rows = append(tb.rows, fmt.Sprintf("%-28s | %5.1f | %s", name, took.Seconds(), by))
 }
 
-// skip notes that a mutant was not tried.
+// skip records that a mutant was not tested.
 func (tb *table) skip(name, why string) {
 	tb.mu.Lock()
 	defer tb.mu.Unlock()
-	tb.rows = append(tb.rows, fmt.Sprintf("%-28s |     - | not tried: %s", name, why))
+	tb.rows = append(tb.rows, fmt.Sprintf("%-28s |     - | not tested: %s", name, why))
 }
 
 func (tb *table) String() string {

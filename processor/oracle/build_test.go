@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// The app of these tests: two routes that treat everything in different ways.
+// The app of these tests has two routes with different policies.
 const (
 	window, grace, skew = 1000, 100, 500 // ms
 	base                = 1_700_000_000_000
@@ -30,9 +30,9 @@ func testConfig() Config {
 	}
 }
 
-// A world writes down a history as an app without faults would make it. It is
-// given every verdict: it does not judge.
-type world struct {
+// A scenario builds the history of an app without faults. Its methods take the
+// verdicts; it does not judge.
+type scenario struct {
 	cfg    Config
 	h      *History
 	ends   map[string]int64 // by topic/partition
@@ -40,13 +40,13 @@ type world struct {
 	times  map[int32]map[uint8]int64
 	next   map[int32]int64
 	number map[int32]int64  // of transactions
-	homes  map[string]int32 // of ids that are not where they belong
+	homes  map[string]int32 // of ids in another partition than partitionOf
 
 	noStores bool
 }
 
-func newWorld() *world {
-	w := &world{
+func newWorld() *scenario {
+	w := &scenario{
 		cfg: testConfig(), h: &History{Live: map[string][]Record{}}, ends: map[string]int64{},
 		rows: map[int32]map[string][]byte{}, times: map[int32]map[uint8]int64{}, next: map[int32]int64{}, number: map[int32]int64{},
 	}
@@ -56,8 +56,8 @@ func newWorld() *world {
 	return w
 }
 
-// append adds a record to the end of its partition and to what was seen live.
-func (w *world) append(r Record) *Record {
+// append appends a record to its partition and to the live reading.
+func (w *scenario) append(r Record) *Record {
 	end := fmt.Sprint(r.Topic, "/", r.Partition)
 	r.Offset = w.ends[end]
 	w.ends[end]++
@@ -65,13 +65,13 @@ func (w *world) append(r Record) *Record {
 	return &w.h.Live[r.Topic][len(w.h.Live[r.Topic])-1]
 }
 
-// mark lets the next record of a partition come after a transaction marker.
-func (w *world) mark(topic string, partition int32) {
+// mark adds a transaction marker to a partition, which uses one offset.
+func (w *scenario) mark(topic string, partition int32) {
 	w.ends[fmt.Sprint(topic, "/", partition)]++
 }
 
-// send is an acknowledged raw record; at is its timestamp after base.
-func (w *world) send(route int, partition int32, id string, at int64) Sent {
+// send adds an acknowledged raw record; at is its timestamp, in ms after base.
+func (w *scenario) send(route int, partition int32, id string, at int64) Sent {
 	r := w.cfg.Routes[route]
 	s := Sent{Route: r.Name, ID: id, Record: Record{
 		Topic: r.Name + ".raw", Partition: partition, Timestamp: base + at, Key: []byte("k-" + id), Value: fmt.Appendf(nil, `{"id":%q,"at":%d}`, id, at),
@@ -84,12 +84,12 @@ func (w *world) send(route int, partition int32, id string, at int64) Sent {
 	return s
 }
 
-func (w *world) source(s *Sent) string {
+func (w *scenario) source(s *Sent) string {
 	return fmt.Sprintf("%s/%d/%d", s.Topic, s.Partition, s.Offset)
 }
 
-// home is the partition of the repartition topic for an id, as good as any.
-func home(id string) int32 { return int32(sha256.Sum256([]byte(id))[31]) % 2 }
+// partitionOf returns the partition of the repartition topic for an id.
+func partitionOf(id string) int32 { return int32(sha256.Sum256([]byte(id))[31]) % 2 }
 
 func digestOf(route, id string) []byte {
 	key := sha256.Sum256([]byte(id))
@@ -97,8 +97,8 @@ func digestOf(route, id string) []byte {
 	return sum[:16]
 }
 
-// repartition is what the router makes of a record; it arrives at stamp after base.
-func (w *world) repartition(s Sent, stamp int64) *Record {
+// repartition adds the record that the router produces, at broker time stamp after base.
+func (w *scenario) repartition(s Sent, stamp int64) *Record {
 	key := sha256.Sum256([]byte(s.ID))
 	b := append([]byte{1, 0}, digestOf(s.Route, s.ID)...)
 	b = append(b, key[:]...)
@@ -110,7 +110,7 @@ func (w *world) repartition(s Sent, stamp int64) *Record {
 	b = append(b, s.Route...)
 	partition, moved := w.homes[s.ID]
 	if !moved {
-		partition = home(s.ID)
+		partition = partitionOf(s.ID)
 	}
 	return w.append(Record{
 		Topic: w.cfg.Repartition, Partition: partition, Timestamp: base + stamp, Key: s.Key, Value: s.Value,
@@ -118,9 +118,9 @@ func (w *world) repartition(s Sent, stamp int64) *Record {
 	})
 }
 
-// emit puts a record into an emission topic, its own headers given as name,
+// emit adds a record to an emission topic. headers are its oncebus headers: name,
 // value, name, value.
-func (w *world) emit(s Sent, topic string, headers ...string) *Record {
+func (w *scenario) emit(s Sent, topic string, headers ...string) *Record {
 	r := Record{Topic: topic, Timestamp: s.Timestamp, Key: s.Key, Value: s.Value, Headers: slices.Clone(s.Headers[:len(s.Headers)-1])}
 	for n := 0; n < len(headers); n += 2 {
 		r.Headers = append(r.Headers, Header{headers[n], []byte(headers[n+1])})
@@ -138,9 +138,9 @@ func keyText(id string) string {
 	return hex.EncodeToString(key[:])
 }
 
-// let is a record that arrives at stamp and is let through, unique or expired,
-// as of the event time at; both are after base.
-func (w *world) let(s Sent, verdict string, stamp, at int64) {
+// forwarded adds a record that is emitted with a verdict. stamp is its broker time,
+// at its event time, both in ms after base.
+func (w *scenario) forwarded(s Sent, verdict string, stamp, at int64) {
 	r := w.repartition(s, stamp)
 	namespaceID := w.namespaceID(s.Route)
 	w.emit(s, s.Route, headerRoute, s.Route, headerVerdict, verdict, headerKey, keyText(s.ID))
@@ -154,26 +154,26 @@ func (w *world) let(s Sent, verdict string, stamp, at int64) {
 	w.judged(r, s, base+at)
 }
 
-func (w *world) namespaceID(route string) uint8 {
+func (w *scenario) namespaceID(route string) uint8 {
 	return w.cfg.Routes[slices.IndexFunc(w.cfg.Routes, func(r Route) bool { return r.Name == route })].NamespaceID
 }
 
-func (w *world) seen(r *Record, namespaceID uint8, at int64) {
+func (w *scenario) seen(r *Record, namespaceID uint8, at int64) {
 	w.times[r.Partition][namespaceID] = max(w.times[r.Partition][namespaceID], at)
 	w.next[r.Partition] = r.Offset + 1
 }
 
 // judged is an event that was judged as of the event time at. A clamped one moves
 // no stream time.
-func (w *world) judged(r *Record, s Sent, at int64) {
+func (w *scenario) judged(r *Record, s Sent, at int64) {
 	w.next[r.Partition] = r.Offset + 1
 	if cmp.Or(s.Time, s.Timestamp) == at {
 		w.seen(r, w.namespaceID(s.Route), at)
 	}
 }
 
-// copied is a duplicate of first that goes to a topic.
-func (w *world) copied(s, first Sent, topic string) {
+// duplicate adds a duplicate of first that is emitted to a topic.
+func (w *scenario) duplicate(s, first Sent, topic string) {
 	r := w.repartition(s, s.Timestamp-base)
 	reason := fmt.Sprintf("duplicate %v after the first, window 1s", time.Duration(s.Timestamp-first.Timestamp)*time.Millisecond)
 	w.emit(s, topic, headerRoute, s.Route, headerVerdict, "duplicate", headerKey, keyText(s.ID), headerReason, reason,
@@ -181,8 +181,8 @@ func (w *world) copied(s, first Sent, topic string) {
 	w.judged(r, s, s.Timestamp)
 }
 
-// turned is a record that went to a topic unjudged: late or from the future.
-func (w *world) turned(s Sent, stamp int64, verdict, topic, reason string) {
+// refused adds a record that is late or from the future.
+func (w *scenario) refused(s Sent, stamp int64, verdict, topic, reason string) {
 	r := w.repartition(s, stamp)
 	w.emit(s, topic, headerRoute, s.Route, headerVerdict, verdict, headerKey, keyText(s.ID), headerReason, reason,
 		headerSource, w.source(&s), headerFirst, w.source(&s), headerFirstTime, fmt.Sprint(s.Timestamp))
@@ -191,7 +191,7 @@ func (w *world) turned(s Sent, stamp int64, verdict, topic, reason string) {
 
 // sendWithoutKey sends an event without a key. The router writes it to the
 // dead-letter topic.
-func (w *world) sendWithoutKey(partition int32, at int64) Sent {
+func (w *scenario) sendWithoutKey(partition int32, at int64) Sent {
 	s := w.send(0, partition, "", at)
 	w.emit(s, "dead", headerRoute, s.Route, headerVerdict, "missing_key", headerReason, "field id: absent", headerSource, w.source(&s),
 		headerFirst, w.source(&s), headerFirstTime, fmt.Sprint(s.Timestamp))
@@ -199,7 +199,7 @@ func (w *world) sendWithoutKey(partition int32, at int64) Sent {
 }
 
 // commit ends the transaction of a partition.
-func (w *world) commit(partition int32) {
+func (w *scenario) commit(partition int32) {
 	w.number[partition]++
 	b := binary.AppendVarint([]byte{1, 0}, w.next[partition])
 	b = binary.AppendVarint(binary.AppendVarint(b, 0), w.number[partition])
@@ -226,8 +226,8 @@ func (w *world) commit(partition int32) {
 	w.h.Stores = append(w.h.Stores, store)
 }
 
-// end is the history so far, read again.
-func (w *world) end() *History {
+// end returns the history, read again.
+func (w *scenario) end() *History {
 	w.h.Final = map[string][]Record{}
 	for topic, records := range w.h.Live {
 		w.h.Final[topic] = slices.Clone(records)
@@ -235,54 +235,54 @@ func (w *world) end() *History {
 	return w.h
 }
 
-// ids finds ids that are at home in a partition: name-0, name-1, ...
+// idAt returns the first of name-0, name-1, ... in a partition.
 func idAt(partition int32, name string) string {
 	for n := 0; ; n++ {
-		if id := fmt.Sprint(name, "-", n); home(id) == partition {
+		if id := fmt.Sprint(name, "-", n); partitionOf(id) == partition {
 			return id
 		}
 	}
 }
 
-// story is a history that has everything in it: every verdict and policy, two
-// partitions, several transactions. It has no faults.
-func story() *world {
+// story has every verdict and policy, two partitions and several transactions. It
+// has no faults.
+func story() *scenario {
 	w := newWorld()
 	a, b, c, d := idAt(0, "a"), idAt(0, "b"), idAt(1, "c"), idAt(1, "d")
 	firstA := w.send(0, 0, a, 0)
-	w.let(firstA, "unique", 0, 0)
+	w.forwarded(firstA, "unique", 0, 0)
 	firstB := w.send(1, 0, b, 10)
-	w.let(firstB, "unique", 10, 10)
+	w.forwarded(firstB, "unique", 10, 10)
 	w.commit(0)
 	w.sendWithoutKey(0, 15)
 	firstC := w.send(0, 1, c, 20)
-	w.let(firstC, "unique", 20, 20)
-	w.copied(w.send(0, 0, a, window), firstA, "duplicates") // at the edge
+	w.forwarded(firstC, "unique", 20, 20)
+	w.duplicate(w.send(0, 0, a, window), firstA, "duplicates") // at the edge
 	w.commit(1)
-	w.copied(w.send(1, 1, b, 500), firstB, "orders")
-	w.let(w.send(0, 1, a, window+1), "after_window", window+1, window+1) // just beyond it
+	w.duplicate(w.send(1, 1, b, 500), firstB, "orders")
+	w.forwarded(w.send(0, 1, a, window+1), "after_window", window+1, window+1) // just after it
 	w.commit(0)
-	w.let(w.send(1, 0, d, 30), "unique", 30, 30)
-	w.turned(w.send(0, 1, c, 9000), 1100, "invalid", "dead", fmt.Sprintf("event time %d is more than 500ms ahead of the broker's %d", base+9000, base+1100))
-	w.copied(w.send(0, 0, c, 1020), firstC, "duplicates")
+	w.forwarded(w.send(1, 0, d, 30), "unique", 30, 30)
+	w.refused(w.send(0, 1, c, 9000), 1100, "invalid", "dead", fmt.Sprintf("event time %d is more than 500ms ahead of the broker's %d", base+9000, base+1100))
+	w.duplicate(w.send(0, 0, c, 1020), firstC, "duplicates")
 	w.commit(1)
 	w.sendWithoutKey(1, 1200)
 	// Late by stream time: 5000 - window - grace = 3900.
-	w.let(w.send(0, 0, idAt(0, "e"), 5000), "unique", 5000, 5000)
-	w.turned(w.send(0, 1, idAt(0, "f"), 3899), 5000, "late", "dead",
+	w.forwarded(w.send(0, 0, idAt(0, "e"), 5000), "unique", 5000, 5000)
+	w.refused(w.send(0, 1, idAt(0, "f"), 3899), 5000, "late", "dead",
 		fmt.Sprintf("event time %d cannot be judged: stream time is %d, window 1s, grace 100ms", base+3899, base+5000))
-	w.let(w.send(0, 1, idAt(0, "g"), 3900), "unique", 3900, 3900)
+	w.forwarded(w.send(0, 1, idAt(0, "g"), 3900), "unique", 3900, 3900)
 	w.commit(0)
 	// Late by its row: more than a window before the first event.
-	w.let(w.send(1, 1, d, 9000), "after_window", 1530, 1530+skew) // clamped
-	w.turned(w.send(1, 0, d, 500), 1600, "late", "orders",
+	w.forwarded(w.send(1, 1, d, 9000), "after_window", 1530, 1530+skew) // clamped
+	w.refused(w.send(1, 0, d, 500), 1600, "late", "orders",
 		fmt.Sprintf("event time %d cannot be judged: stream time is %d, window 1s, grace 100ms", base+500, base+30))
 	w.times[1][2] = base + 500 // it was admitted
 	w.commit(1)
 	return w
 }
 
-// ids returns the invariants of violations, each once, and logs them all.
+// ids returns the invariants of the violations, each once, and logs the violations.
 func ids(t *testing.T, violations []Violation) []string {
 	t.Helper()
 	var list []string

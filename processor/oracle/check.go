@@ -6,9 +6,9 @@ import (
 	"slices"
 )
 
-// Check compares the history with the rules. No violations
-// mean that all of K1 to K11 hold for the history. Records of h are read, not
-// changed. It needs some 200 bytes for each record of the repartition topic.
+// Check compares the history with the rules and returns every violation of K1 to
+// K11. It does not change the records of h. It needs some 200 bytes of memory for
+// each record of the repartition topic.
 func Check(cfg Config, h *History) (Report, []Violation) {
 	c := newCheck(cfg, h)
 	c.readSent()
@@ -44,14 +44,14 @@ type check struct {
 	h       *History
 	report  Report
 	routes  map[string]*Route
-	office  office
+	builder builder
 	printer printer
 
-	logs     map[string]log // as read live, or else finally
-	finals   map[string]log // as read finally
+	logs     map[string]log // the live reading, else the final one
+	finals   map[string]log // the final reading
 	end      int64          // broker time of the final read, ms
 	sources  map[source]*sourceLane
-	homes    map[digest]int32 // partition of every key that has a row
+	homes    map[digest]int32 // partition of every key with a row
 	expected expectations
 	tasks    map[int32]*task
 }
@@ -61,7 +61,7 @@ func newCheck(cfg Config, h *History) *check {
 		findings: findings{counts: map[string]int{}}, cfg: &cfg, h: h,
 		report: Report{Sent: len(h.Sent), Samples: len(h.Offsets), Stores: len(h.Stores), Outputs: map[string]int{}, Dropped: map[string]int{},
 			Unwatched: h.Live == nil, Unread: h.Final == nil},
-		routes: map[string]*Route{}, office: office{cfg: &cfg, topicNames: map[uint16]string{}}, printer: printer{cfg: &cfg},
+		routes: map[string]*Route{}, builder: builder{cfg: &cfg, topicNames: map[uint16]string{}}, printer: printer{cfg: &cfg},
 		logs: map[string]log{}, finals: map[string]log{}, sources: map[source]*sourceLane{}, homes: map[digest]int32{}, tasks: map[int32]*task{},
 		expected: expectations{index: map[fingerprint]int32{}},
 	}
@@ -69,13 +69,13 @@ func newCheck(cfg Config, h *History) *check {
 		c.routes[cfg.Routes[i].Name] = &cfg.Routes[i]
 	}
 	for name, number := range cfg.Topics {
-		c.office.topicNames[number] = name
+		c.builder.topicNames[number] = name
 	}
 	return c
 }
 
-// log returns a topic as the live consumer saw it and checks that the final
-// read agrees (K7). Without a live consumer it is the final read.
+// log returns the live reading of a topic and compares it with the final one (K7).
+// Without a live consumer it returns the final reading.
 func (c *check) log(topic string, kept keeping) log {
 	final := split(&c.findings, "final read", c.h.Final[topic])
 	c.finals[topic] = final
@@ -96,7 +96,7 @@ func (c *check) log(topic string, kept keeping) log {
 	return live
 }
 
-// A keeping says which records of a topic should be left at the end.
+// A keeping says which records of a topic the final reading must have.
 type keeping uint8
 
 const (
@@ -105,10 +105,10 @@ const (
 	compacted         // anything: K5 checks it
 )
 
-// agree checks that two readings of one partition are the same, but for what
-// was purged or compacted away in the meantime (K7).
+// agree checks that two readings of one partition are equal, except for records
+// that were purged or compacted between them (K7).
 func (c *check) agree(live, final []*Record, kept keeping) {
-	begun := kept == whole // the final reading must have everything from here on
+	begun := kept == whole // the final reading must have every record from this one on
 	for len(live) > 0 || len(final) > 0 {
 		switch {
 		case len(final) == 0 || len(live) > 0 && live[0].Offset < final[0].Offset:
@@ -121,21 +121,21 @@ func (c *check) agree(live, final []*Record, kept keeping) {
 			final = final[1:]
 		default:
 			if !sameRecord(live[0], final[0]) {
-				c.add("K7", "%s: the live consumer saw another record there than the final read; record keys %s and %s", at(live[0]), brief(live[0].Key), brief(final[0].Key))
+				c.add("K7", "%s: the live consumer saw another record than the final read; record keys %s and %s", at(live[0]), brief(live[0].Key), brief(final[0].Key))
 			}
 			live, final, begun = live[1:], final[1:], true
 		}
 	}
 }
 
-// liveness takes over what the harness found (K8, K9).
+// liveness reports the open transactions and the lag that the harness found (K8, K9).
 func (c *check) liveness() {
 	for _, partition := range c.h.Open {
 		c.add("K8", "%s: a transaction is still open, the last stable offset is below the end", partition)
 	}
 	for _, partition := range slices.Sorted(maps.Keys(c.h.Lag)) {
 		if lag := c.h.Lag[partition]; lag != 0 {
-			c.add("K9", "%s: a lag of %d is left", partition, lag)
+			c.add("K9", "%s: a lag of %d remains", partition, lag)
 		}
 	}
 }
@@ -162,14 +162,14 @@ func (c *check) offsets() {
 		next := t.nexts[len(t.nexts)-1]
 		switch {
 		case g == nil:
-			c.add("K6", "%s/%d: the group's offset was never sampled, the last checkpoint says %d", c.cfg.Repartition, partition, next)
+			c.add("K6", "%s/%d: the group's offset was never sampled, the last checkpoint has %d", c.cfg.Repartition, partition, next)
 		case g.newest.Offset != next && !g.resets[g.newest.Offset]:
-			c.add("K6", "%s/%d: the group's offset is %d in the end, the last checkpoint says %d (instance %q)", c.cfg.Repartition, partition, g.newest.Offset, next, g.newest.Metadata)
+			c.add("K6", "%s/%d: the group's offset is %d at the end, the last checkpoint has %d (instance %q)", c.cfg.Repartition, partition, g.newest.Offset, next, g.newest.Metadata)
 		}
 	}
 }
 
-// group is what the samples of one partition have shown so far.
+// group has the samples of one partition up to now.
 type group struct {
 	newest Sample
 	high   int64          // highest offset that a transaction committed
@@ -187,11 +187,11 @@ func (g *group) note(c *check, i int, s Sample) {
 	case g.resets[s.Offset]:
 		return
 	case s.Offset < 0 && g.high == 0:
-		return // nothing committed yet
+		return // before the first commit
 	case s.Offset < g.high:
 		c.add("K6", "%s/%d: sample %d of the group's offset is %d, it was %d before (instance %q)", c.cfg.Repartition, s.Partition, i, s.Offset, g.high, s.Metadata)
 	case t == nil || !t.commits(s.Offset):
-		c.add("K6", "%s/%d: sample %d of the group's offset is %d, no checkpoint says so (instance %q)", c.cfg.Repartition, s.Partition, i, s.Offset, s.Metadata)
+		c.add("K6", "%s/%d: sample %d of the group's offset is %d, no checkpoint has it (instance %q)", c.cfg.Repartition, s.Partition, i, s.Offset, s.Metadata)
 	}
 	g.high = max(g.high, s.Offset)
 }

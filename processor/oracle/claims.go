@@ -13,8 +13,8 @@ import (
 // and whose executors give every outcome a record key of its own. Durations are
 // ms.
 type Claims struct {
-	// Route is its name and that of its namespace, NamespaceID the namespace's number
-	// in the manifest. "" if the app has no other route.
+	// Route is the name of the route and of its namespace, "" if the app has no
+	// other route. NamespaceID is from the manifest.
 	Route       string
 	NamespaceID uint8
 
@@ -24,8 +24,7 @@ type Claims struct {
 	Wait                       int // duplicates that may wait for an outcome
 
 	// Outcomes is the topic of the outcomes, OutcomesNumber its number in the
-	// manifest. "" if it was not read: then an outcome that never reached the
-	// repartition topic is no violation.
+	// manifest. "" if it was not read: then a lost outcome is not found.
 	Outcomes       string
 	OutcomesNumber uint16
 }
@@ -33,18 +32,18 @@ type Claims struct {
 // A claim is the state of one key. The statuses are the product's; a
 // failed, rejected or erased claim is freed.
 type claim struct {
-	status  string // in_progress, submitted, completed, freed
-	attempt uint64
-	first   int64
-	at      place
-	since   int64
-	asking  []asker // the requesters of the outcome; the first has the claim
-	result  string  // as content returns it
+	status     string // in_progress, submitted, completed, freed
+	attempt    uint64
+	first      int64
+	at         position
+	since      int64
+	requesters []requester // the requesters of the outcome; the first has the claim
+	result     string      // as content returns it
 }
 
-type asker struct {
+type requester struct {
 	key string // of the record
-	at  place
+	at  position
 }
 
 // claimFold is the state of one partition.
@@ -53,12 +52,12 @@ type claimFold struct {
 	keys map[digest]*claim
 	last int64 // stream time
 	seen bool
-	want []string // what has to be emitted
+	want []string // records that must be emitted
 
 	leases []leaseTimes // by next
 
-	sent   map[place]*Record // outcomes that are not routed yet; nil if they were not read
-	newest map[source]int64  // offset of the newest outcome of each partition
+	sent   map[position]*Record // outcomes that are not routed yet; nil if they were not read
+	newest map[source]int64     // offset of the newest outcome of each partition
 	counts map[string]int
 }
 
@@ -117,28 +116,28 @@ func CheckClaims(c *Claims, live map[string][]Record) (wrong []string, counts ma
 
 // outcomes returns the route's outcomes by their offsets, nil if they were
 // not read.
-func (c *Claims) outcomes(live map[string][]Record, counts map[string]int) map[place]*Record {
+func (c *Claims) outcomes(live map[string][]Record, counts map[string]int) map[position]*Record {
 	if c.Outcomes == "" {
 		return nil
 	}
-	sent := map[place]*Record{}
+	sent := map[position]*Record{}
 	for i := range live[c.Outcomes] {
 		r := &live[c.Outcomes][i]
 		raw, err := base64.RawURLEncoding.DecodeString(text(r, "oncebus-claim-token"))
-		if err == nil && len(raw) > 1 && raw[1] == c.NamespaceID { // version 1 | namespace id 1 | …
-			sent[place{c.OutcomesNumber, r.Partition, r.Offset}] = r
+		if err == nil && len(raw) > 1 && raw[1] == c.NamespaceID { // version 1 | namespaceID 1 | …
+			sent[position{c.OutcomesNumber, r.Partition, r.Offset}] = r
 			counts[c.Outcomes]++
 		}
 	}
 	return sent
 }
 
-// line is a record in the words of the fold.
+// line describes a record as the fold does.
 func (c *Claims) line(r *Record) string {
 	verdict, attempt := text(r, headerVerdict), text(r, "oncebus-attempt")
 	switch r.Topic {
 	case c.Output:
-		return fmt.Sprintf("run %s: %s, attempt %s, %s", r.Key, verdict, attempt, content(r.Value, r.Headers))
+		return fmt.Sprintf("dispatch %s: %s, attempt %s, %s", r.Key, verdict, attempt, content(r.Value, r.Headers))
 	case c.Replies:
 		return fmt.Sprintf("reply to %s: %s, %s, attempt %s, %s", r.Key, verdict, text(r, "oncebus-claim-status"), attempt, content(r.Value, r.Headers))
 	}
@@ -185,7 +184,7 @@ func (f *claimFold) take(r *Record) error {
 	}
 	rest := fields{rest: b[50:]}
 	event, _ := rest.signed(), rest.signed()
-	from := place{uint16(rest.unsigned(1 << 16)), int32(rest.unsigned(1 << 31)), int64(rest.unsigned(1 << 63))}
+	from := position{uint16(rest.unsigned(1 << 16)), int32(rest.unsigned(1 << 31)), int64(rest.unsigned(1 << 63))}
 	if rest.bad {
 		return fmt.Errorf("has an invalid envelope: %x", b)
 	}
@@ -206,7 +205,7 @@ func (f *claimFold) take(r *Record) error {
 
 // arrived removes a routed outcome from sent: oncebus routes each outcome once,
 // unchanged and in order.
-func (f *claimFold) arrived(r *Record, from place) error {
+func (f *claimFold) arrived(r *Record, from position) error {
 	if f.sent == nil {
 		return nil
 	}
@@ -214,9 +213,9 @@ func (f *claimFold) arrived(r *Record, from place) error {
 	last, later := f.newest[of]
 	switch {
 	case outcome == nil:
-		return fmt.Errorf("is an outcome from %s/%d/%d, where none stands (any more)", f.Outcomes, from.partition, from.offset)
+		return fmt.Errorf("is an outcome from %s/%d/%d, which is missing there or was routed before", f.Outcomes, from.partition, from.offset)
 	case !same(outcome.Key, r.Key) || content(outcome.Value, outcome.Headers) != content(r.Value, r.Headers):
-		return fmt.Errorf("is not the outcome that stands in %s", at(outcome))
+		return fmt.Errorf("differs from the outcome in %s", at(outcome))
 	case later && from.offset < last:
 		return fmt.Errorf("is the outcome of %s, and that of offset %d came before it", at(outcome), last)
 	}
@@ -225,11 +224,11 @@ func (f *claimFold) arrived(r *Record, from place) error {
 	return nil
 }
 
-func (f *claimFold) held(k *claim) bool {
+func (f *claimFold) isRetained(k *claim) bool {
 	return k != nil && (!f.seen || k.first >= f.last-2*f.Window-f.Grace)
 }
 
-func (f *claimFold) event(r *Record, d digest, time int64, from place) {
+func (f *claimFold) event(r *Record, d digest, time int64, from position) {
 	key := string(r.Key)
 	switch {
 	case time > r.Timestamp+f.Skew:
@@ -245,7 +244,7 @@ func (f *claimFold) event(r *Record, d digest, time int64, from place) {
 		f.last = time
 	}
 	k, verdict, attempt := f.keys[d], "unique", uint64(1)
-	if f.held(k) {
+	if f.isRetained(k) {
 		attempt = k.attempt + 1
 		if k.status != "freed" {
 			switch {
@@ -260,41 +259,41 @@ func (f *claimFold) event(r *Record, d digest, time int64, from place) {
 			verdict = "after_window"
 		}
 	}
-	fresh := &claim{status: "in_progress", attempt: attempt, first: time, at: from, since: f.handedOut(r)}
+	fresh := &claim{status: "in_progress", attempt: attempt, first: time, at: from, since: f.dispatchedAt(r)}
 	if verdict == "after_window" && k.status != "completed" {
-		fresh.asking = k.asking
+		fresh.requesters = k.requesters
 	}
-	fresh.asking = append(slices.Clone(fresh.asking), asker{key, from})
+	fresh.requesters = append(slices.Clone(fresh.requesters), requester{key, from})
 	f.keys[d] = fresh
-	f.run(r, verdict, attempt)
+	f.dispatch(r, verdict, attempt)
 }
 
-func (f *claimFold) run(r *Record, verdict string, attempt uint64) {
-	f.emit("run %s: %s, attempt %d, %s", r.Key, verdict, attempt, content(r.Value, r.Headers))
+func (f *claimFold) dispatch(r *Record, verdict string, attempt uint64) {
+	f.emit("dispatch %s: %s, attempt %d, %s", r.Key, verdict, attempt, content(r.Value, r.Headers))
 }
 
 // duplicate judges a duplicate within the window.
-func (f *claimFold) duplicate(r *Record, k *claim, from place) {
+func (f *claimFold) duplicate(r *Record, k *claim, from position) {
 	key := string(r.Key)
 	switch {
 	case k.status == "completed":
 		f.counts["replayed"]++
 		f.reply(key, "replayed", "completed", k.attempt, k.result)
 	case k.status == "in_progress" && r.Timestamp-max(k.since, f.timesOf(r.Offset).up) > f.Lease:
-		k.attempt, k.since = k.attempt+1, f.handedOut(r)
-		k.asking = append(k.asking, asker{key, from})
+		k.attempt, k.since = k.attempt+1, f.dispatchedAt(r)
+		k.requesters = append(k.requesters, requester{key, from})
 		f.counts["dispatched again"]++
-		f.run(r, "unique", k.attempt)
-	case len(k.asking)-1 < f.Wait:
+		f.dispatch(r, "unique", k.attempt)
+	case len(k.requesters)-1 < f.Wait:
 		f.counts["waited"]++
-		k.asking = append(k.asking, asker{key, from})
+		k.requesters = append(k.requesters, requester{key, from})
 	default:
 		f.counts["in progress"]++
 		f.reply(key, "in_progress", k.status, k.attempt, content(nil, nil))
 	}
 }
 
-// outcome applies what an executor sent. b: kind 1 | length 1 | token | route.
+// outcome applies an outcome that an executor sent. b: kind 1 | length 1 | token | route.
 func (f *claimFold) outcome(r *Record, b []byte) error {
 	if len(b) < 2 || len(b) < 2+int(b[1]) || b[0] > 4 {
 		return fmt.Errorf("has an invalid outcome: %x", b)
@@ -306,13 +305,13 @@ func (f *claimFold) outcome(r *Record, b []byte) error {
 	}
 	rest := fields{rest: raw[18 : len(raw)-4]}
 	home := int32(rest.unsigned(1 << 31))
-	first := place{uint16(rest.unsigned(1 << 16)), int32(rest.unsigned(1 << 31)), int64(rest.unsigned(1 << 63))}
+	first := position{uint16(rest.unsigned(1 << 16)), int32(rest.unsigned(1 << 31)), int64(rest.unsigned(1 << 63))}
 	attempt := rest.unsigned(1 << 32)
 	if home != r.Partition {
-		return fmt.Errorf("is an outcome of a claim in partition %d, whose task does not see it", home)
+		return fmt.Errorf("is an outcome of a claim in partition %d, which another task reads", home)
 	}
 	k := f.keys[digest(raw[2:18])]
-	if !f.held(k) || attempt != k.attempt || first != k.at || !f.apply(k, kind, content(r.Value, r.Headers)) {
+	if !f.isRetained(k) || attempt != k.attempt || first != k.at || !f.apply(k, kind, content(r.Value, r.Headers)) {
 		f.counts["refused"]++
 		f.dead(r, "invalid")
 	}
@@ -334,29 +333,29 @@ func (f *claimFold) apply(k *claim, kind, result string) bool {
 	case kind == "submitted" && k.status != "in_progress", kind != "forget" && !running:
 		return false
 	case status == "completed":
-		f.answer(k, kind, result)
+		f.replyToAll(k, kind, result)
 		k.result = result
 	case status == "freed":
-		f.answer(k, kind, result)
+		f.replyToAll(k, kind, result)
 		k.result = ""
 	}
 	k.status = status
 	return true
 }
 
-// answer replies to all requesters.
-func (f *claimFold) answer(k *claim, status, value string) {
+// replyToAll replies to all requesters.
+func (f *claimFold) replyToAll(k *claim, status, value string) {
 	if status == "forget" {
 		status = "erased"
 	}
-	for _, a := range k.asking {
+	for _, a := range k.requesters {
 		verdict := "replayed"
 		if a.at == k.at {
 			verdict = "unique"
 		}
 		f.reply(a.key, verdict, status, k.attempt, value)
 	}
-	k.asking = nil
+	k.requesters = nil
 }
 
 // row describes the expected row of a key.
@@ -364,13 +363,13 @@ func (k *claim) row() string {
 	return fmt.Sprintf("%s, attempt %d, first %d at %v", k.status, k.attempt, k.first, k.at)
 }
 
-// readRow describes a row: version 1 | flags 1 | namespace id 1 | status 1 |
+// readRow describes a row: version 1 | flags 1 | namespaceID 1 | status 1 |
 // first varint | topic, partition, offset uvarint | [fingerprint 8] |
 // [attempt uvarint] | … (rows of routes with adjacent buckets have a shift there; the oracle has none)
 func readRow(b []byte) string {
 	f := fields{rest: b[4:]}
 	first := f.signed()
-	from := place{uint16(f.unsigned(1 << 16)), int32(f.unsigned(1 << 31)), int64(f.unsigned(1 << 63))}
+	from := position{uint16(f.unsigned(1 << 16)), int32(f.unsigned(1 << 31)), int64(f.unsigned(1 << 63))}
 	if b[1]&1 != 0 {
 		f.take(min(8, len(f.rest)))
 	}
@@ -405,7 +404,7 @@ func (c *Claims) compareRows(want map[digest]string, changelog []Record) (wrong 
 	return wrong
 }
 
-// differ lists what is missing of want, and what got has besides.
+// differ lists the lines that only one of want and got has.
 func differ(want, got []string) (wrong []string) {
 	slices.Sort(want)
 	slices.Sort(got)
@@ -416,7 +415,7 @@ func differ(want, got []string) (wrong []string) {
 		case c < 0:
 			wrong, want = append(wrong, "missing: "+want[0]), want[1:]
 		default:
-			wrong, got = append(wrong, "too much: "+got[0]), got[1:]
+			wrong, got = append(wrong, "extra: "+got[0]), got[1:]
 		}
 	}
 	return wrong

@@ -41,7 +41,7 @@ func (l *claimLog) event(key string) {
 	l.add("repartition", key, "", "oncebus-envelope", l.envelope(0, []byte("ops")))
 }
 
-// outcome is of the claim that the record of offset first made.
+// outcome adds an outcome of the claim that the record at offset first made.
 func (l *claimLog) outcome(key string, kind, first, attempt byte, value string) {
 	raw := append(make([]byte, 18), 0, 0, 0, first, attempt, 0, 0, 0, 0)
 	token := base64.RawURLEncoding.EncodeToString(raw)
@@ -64,7 +64,7 @@ func goodRun() *claimLog {
 	l := &claimLog{live: map[string][]Record{}, now: 1000}
 	l.event("a")
 	l.run("a", "1")
-	l.event("b") // waits
+	l.event("b") // waits for the outcome
 	l.event("c")
 	l.reply("c", "in_progress", "in_progress", "1", "")
 	l.outcome("o1", 2, 1, 1, "no")
@@ -88,21 +88,21 @@ func goodRun() *claimLog {
 	return l
 }
 
-// TestClaimsCheckerKnowsWhenLeasesRun: from when an event was handed out, and
-// again from when a task began to judge.
-func TestClaimsCheckerKnowsWhenLeasesRun(t *testing.T) {
+// TestClaimsCheckerTimesLeases: a lease runs from the dispatch of its
+// event, and again from the start of the task.
+func TestClaimsCheckerTimesLeases(t *testing.T) {
 	for _, c := range []struct {
-		says  string // the checkpoint behind both events
-		again bool
-		wrong string
+		header string // oncebus-lease of the checkpoint after both events
+		again  bool
+		wrong  string
 	}{
-		{says: "", again: true},
-		{says: "1000 0", again: true},
-		{says: "1001 0"},                 // handed out a moment later
-		{says: "1000 1000", again: true}, // judges since then
-		{says: "1101 1001"},              // and since a moment later
-		{says: "1100 1101", wrong: "the task began to judge after the transaction did"},
-		{says: "soon", wrong: "leases run by"},
+		{header: "", again: true},
+		{header: "1000 0", again: true},
+		{header: "1001 0"},                 // dispatched a moment later
+		{header: "1000 1000", again: true}, // the task started then
+		{header: "1101 1001"},              // the task started a moment later
+		{header: "1100 1101", wrong: "the task started after the transaction began"},
+		{header: "soon", wrong: "oncebus-lease is"},
 	} {
 		l := &claimLog{live: map[string][]Record{}, now: 1000}
 		l.event("a")
@@ -116,19 +116,19 @@ func TestClaimsCheckerKnowsWhenLeasesRun(t *testing.T) {
 		}
 		row := append(binary.AppendVarint([]byte{1, 2, 0, 1}, 1000), 0, 0, 1, attempt)
 		l.live["log"] = []Record{{Topic: "log", Key: make([]byte, 16), Value: row}}
-		if c.says != "" {
-			l.add("log", "checkpoint", string(binary.AppendVarint([]byte{1, 0}, 2))+"\x00\x02", "oncebus-lease", c.says)
+		if c.header != "" {
+			l.add("log", "checkpoint", string(binary.AppendVarint([]byte{1, 0}, 2))+"\x00\x02", "oncebus-lease", c.header)
 		}
 		wrong, _ := CheckClaims(testClaims, l.live)
 		if len(wrong) > 0 != (c.wrong != "") || !strings.Contains(strings.Join(wrong, "\n"), c.wrong) {
-			t.Errorf("leases by %q: %q, want %q", c.says, wrong, c.wrong)
+			t.Errorf("leases by %q: %q, want %q", c.header, wrong, c.wrong)
 		}
 	}
 }
 
-// TestClaimsCheckerSees: a right run is right, and every record that is
-// missing, doubled or other than it should be is found.
-func TestClaimsCheckerSees(t *testing.T) {
+// TestClaimsCheckerFindsDefects: it accepts a correct run, and finds each
+// record that is missing, repeated or changed.
+func TestClaimsCheckerFindsDefects(t *testing.T) {
 	if wrong, emitted := CheckClaims(testClaims, goodRun().live); len(wrong) > 0 || emitted["replies"] != 6 {
 		t.Fatalf("%v: %s", emitted, strings.Join(wrong, "\n"))
 	}
@@ -159,7 +159,7 @@ func TestClaimsCheckerSees(t *testing.T) {
 				l := goodRun()
 				l.live[topic] = plant(l.live[topic])
 				if wrong, _ := CheckClaims(testClaims, l.live); len(wrong) == 0 {
-					t.Errorf("%s %d %s: goes unnoticed", topic, n, name)
+					t.Errorf("%s %d %s: no finding", topic, n, name)
 				}
 			}
 		}
@@ -171,8 +171,8 @@ func TestClaimsCheckerSees(t *testing.T) {
 	}
 }
 
-// claimStory is a story with an event of claim mode and its outcome in it.
-func claimStory() *world {
+// claimStory is the story with an event of claim mode and its outcome.
+func claimStory() *scenario {
 	w := story()
 	w.cfg.Topics["ops.raw"] = 5
 	w.cfg.Claims = []Claims{{Route: "ops", NamespaceID: 3, Window: window, Grace: grace, Skew: skew, Output: "ops.run", Replies: "ops.replies"}}
@@ -194,8 +194,8 @@ func claimStory() *world {
 	return w
 }
 
-// TestClaimsAndOtherRoutes: Check leaves claims to CheckClaims, but for what
-// they share with other routes.
+// TestClaimsAndOtherRoutes: Check leaves the content of claims to CheckClaims, and
+// checks their stream time, stores and readings.
 func TestClaimsAndOtherRoutes(t *testing.T) {
 	w := claimStory()
 	if report, violations := Check(w.cfg, w.end()); len(violations) > 0 || report.Routed != 16 || report.Sent != 17 {
@@ -203,19 +203,19 @@ func TestClaimsAndOtherRoutes(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		want  string
-		plant func(w *world)
+		plant func(w *scenario)
 	}{
-		"lost": {"K2", func(w *world) {
+		"lost": {"K2", func(w *scenario) {
 			w.h.Sent = append(w.h.Sent, Sent{Route: "ops", ID: "x", Record: Record{Topic: "ops.raw", Offset: 9}})
 		}},
-		"routed twice": {"K1", func(w *world) {
+		"routed twice": {"K1", func(w *scenario) {
 			s := w.h.Sent[len(w.h.Sent)-1]
 			w.seen(w.repartition(s, 6001), 3, s.Timestamp)
 			w.commit(0)
 		}},
-		"a stream time too early":   {"K5", func(w *world) { w.times[0][3]--; w.commit(0) }},
-		"a store without its claim": {"K5", func(w *world) { w.rows[0] = map[string][]byte{}; w.times[0][1]++; w.commit(0) }},
-		"an aborted reply seen":     {"K7", func(w *world) { w.end().Final["ops.replies"] = nil }},
+		"a stream time too early":   {"K5", func(w *scenario) { w.times[0][3]--; w.commit(0) }},
+		"a store without its claim": {"K5", func(w *scenario) { w.rows[0] = map[string][]byte{}; w.times[0][1]++; w.commit(0) }},
+		"an aborted reply seen":     {"K7", func(w *scenario) { w.end().Final["ops.replies"] = nil }},
 	} {
 		w := claimStory()
 		if c.plant(w); w.h.Final == nil {

@@ -7,32 +7,31 @@ import (
 	"slices"
 )
 
-// leaseTimes are the times that decide on leases up to an input
-// offset, besides those of the records themselves: when their transaction began,
-// before which no executor received an event, and when the task began to judge. ms
-// of the broker's clock.
+// leaseTimes decide on leases up to an input offset, together with the records'
+// timestamps. began is when the transaction began: no executor received an event
+// before. up is when the task started. Both are ms of the broker's clock.
 type leaseTimes struct{ next, began, up int64 }
 
 // leases reads the times of each partition from its checkpoints. A task
-// cannot begin to judge after its transaction began.
+// starts before its transactions begin.
 func (c *Claims) leases(changelog []Record) (map[int32][]leaseTimes, error) {
 	all := map[int32][]leaseTimes{}
 	for i := range changelog {
 		r := &changelog[i]
-		said := text(r, "oncebus-lease")
-		if string(r.Key) != "checkpoint" || said == "" {
+		header := text(r, "oncebus-lease")
+		if string(r.Key) != "checkpoint" || header == "" {
 			continue
 		}
 		times := leaseTimes{}
 		cp, err := openCheckpoint(r.Value)
 		if err == nil {
-			_, err = fmt.Sscanf(said, "%d %d", &times.began, &times.up)
+			_, err = fmt.Sscanf(header, "%d %d", &times.began, &times.up)
 		}
 		if err == nil && times.up > times.began {
-			err = errors.New("the task began to judge after the transaction did")
+			err = errors.New("the task started after the transaction began")
 		}
 		if err != nil {
-			return nil, fmt.Errorf("%s: leases run by %q: %w", at(r), said, err)
+			return nil, fmt.Errorf("%s: oncebus-lease is %q: %w", at(r), header, err)
 		}
 		times.next = cp.next
 		all[r.Partition] = append(all[r.Partition], times)
@@ -49,5 +48,5 @@ func (f *claimFold) timesOf(offset int64) leaseTimes {
 	return f.leases[i]
 }
 
-// handedOut is the earliest time at which an executor could have an event.
-func (f *claimFold) handedOut(r *Record) int64 { return max(r.Timestamp, f.timesOf(r.Offset).began) }
+// dispatchedAt is the earliest time at which an executor could have an event.
+func (f *claimFold) dispatchedAt(r *Record) int64 { return max(r.Timestamp, f.timesOf(r.Offset).began) }

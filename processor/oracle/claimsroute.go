@@ -1,16 +1,16 @@
 package oracle
 
-// What Check does for routes in claim mode that share its app: it follows their
-// events through the router, their stream time, their rows into the stores, and
-// compares the readings of their topics. CheckClaims checks their content.
+// For routes in claim mode that share the app, Check follows the events through the
+// router, the stream time and the rows in the stores, and compares the readings of
+// the topics. CheckClaims checks the content.
 
 // isOutcome reports whether a record of the repartition topic is an outcome.
 func isOutcome(r *Record) bool {
 	return len(r.Headers) > 0 && r.Headers[0].Key == "oncebus-envelope" && len(r.Headers[0].Value) > 1 && r.Headers[0].Value[1] == flagOutcome
 }
 
-// pass moves the stream time past an event of claim mode.
-func (f *fold) pass(e *envelope, c *Claims, present int64) {
+// moveStreamTime moves the stream time to that of an event of claim mode.
+func (f *fold) moveStreamTime(e *envelope, c *Claims, present int64) {
 	last, running := f.times[c.NamespaceID], f.seen[c.NamespaceID]
 	switch {
 	case e.time > add(present, c.Skew), running && e.time < add(last, -add(c.Window, c.Grace)):
@@ -31,8 +31,8 @@ func (c *check) ofClaims(row *Record) bool {
 	return false
 }
 
-// hold is how long behind stream time a row counts, in ms.
-func (c *Claims) hold() int64 { return add(add(c.Window, c.Window), c.Grace) }
+// rowRetention is how far behind stream time a row still counts, in ms.
+func (c *Claims) rowRetention() int64 { return add(add(c.Window, c.Window), c.Grace) }
 
 // readClaims compares the readings of the topics of claim mode (K7).
 func (c *check) readClaims() {

@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// TestCleanHistory has everything in it and nothing wrong.
+// TestCleanHistory: Check finds nothing in the story.
 func TestCleanHistory(t *testing.T) {
 	w := story()
 	report, violations := Check(w.cfg, w.end())
@@ -23,11 +23,11 @@ func TestCleanHistory(t *testing.T) {
 		t.Errorf("report: %v", report)
 	}
 	if text := report.String(); !strings.HasPrefix(text, "16 sent (2 missing key), 14 routed, emitted after_window:2 duplicate:3") || !strings.HasSuffix(text, "violations none") {
-		t.Errorf("report in words: %s", text)
+		t.Errorf("the report reads: %s", text)
 	}
 }
 
-// compact removes from the final changelog what has a newer record of its key.
+// compact removes the records from the final changelog that have a newer one of their key.
 func compact(h *History) {
 	rows := h.Final["app-repartition-changelog"]
 	newest := map[string]int64{}
@@ -40,66 +40,66 @@ func compact(h *History) {
 }
 
 func TestNoFault(t *testing.T) {
-	acquit(t, []plant{
-		{name: "compacted changelog", seen: compact},
-		{name: "purged repartition topic", seen: func(h *History) { h.Final["app-repartition"] = h.Final["app-repartition"][5:] }},
-		{name: "rows deleted by age", seen: func(h *History) {
+	wantNoFinding(t, []plant{
+		{name: "compacted changelog", observe: compact},
+		{name: "purged repartition topic", observe: func(h *History) { h.Final["app-repartition"] = h.Final["app-repartition"][5:] }},
+		{name: "rows deleted by age", observe: func(h *History) {
 			day := int64(24 * 3600 * 1000)
 			h.End = base + day + 2*window + grace + 1001 // the rows of the first second
 			h.Final["app-repartition-changelog"] = slices.DeleteFunc(h.Final["app-repartition-changelog"], func(r Record) bool {
 				return string(r.Key) != "checkpoint" && r.Timestamp <= base+1000
 			})
 		}},
-		{name: "offsets reset back, on and away", world: func(w *world) {
+		{name: "offsets reset back, on and away", change: func(w *scenario) {
 			reset := func(to int64) []Sample {
 				return []Sample{{Partition: 0, Offset: to, Reset: true}, w.h.Offsets[2], {Partition: 0, Offset: to}, w.h.Offsets[2]}
 			}
 			w.h.Offsets = slices.Insert(w.h.Offsets, 3, slices.Concat(reset(0), reset(1000), reset(-1))...)
 		}},
-		{name: "offsets reset at the end", world: func(w *world) {
+		{name: "offsets reset at the end", change: func(w *scenario) {
 			w.h.Offsets = append(w.h.Offsets, Sample{Partition: 0, Offset: 0, Reset: true}, Sample{Partition: 0, Offset: 0})
 		}},
-		{name: "nothing committed at first", world: func(w *world) { w.h.Offsets = slices.Insert(w.h.Offsets, 0, Sample{Offset: -1}) }},
-		{name: "checkpoint of an idle task", world: func(w *world) { w.commit(0) }},
-		{name: "no live consumer", seen: func(h *History) { h.Live = nil }},
-		{name: "no final read", seen: func(h *History) { h.Final = nil }},
-		{name: "no samples, no stores", seen: func(h *History) { h.Offsets, h.Stores = nil, nil }},
-		{name: "store in the middle of a transaction", world: func(w *world) {
+		{name: "nothing committed at first", change: func(w *scenario) { w.h.Offsets = slices.Insert(w.h.Offsets, 0, Sample{Offset: -1}) }},
+		{name: "checkpoint of an idle task", change: func(w *scenario) { w.commit(0) }},
+		{name: "no live consumer", observe: func(h *History) { h.Live = nil }},
+		{name: "no final read", observe: func(h *History) { h.Final = nil }},
+		{name: "no samples, no stores", observe: func(h *History) { h.Offsets, h.Stores = nil, nil }},
+		{name: "store whose position is within a transaction", change: func(w *scenario) {
 			row := w.rowsOf(1)[1]
 			before := w.h.Stores[1]
 			rows := maps.Clone(before.Rows)
 			rows[string(row.Key)] = row.Value
 			w.h.Stores = append(w.h.Stores, Store{Partition: 1, Position: row.Offset + 1, Checkpoint: before.Checkpoint, Rows: rows})
 		}},
-		{name: "store without rows that expired", world: func(w *world) {
+		{name: "store without rows that expired", change: func(w *scenario) {
 			s := &w.h.Stores[4] // partition 0 at stream time 5000
 			maps.DeleteFunc(s.Rows, func(_ string, row []byte) bool { return row[2] == 1 && bytes.Contains(row, first(1001)) })
 		}},
-		{name: "store at an earlier position whose process had seen its rows expire", world: func(w *world) {
+		{name: "store at an earlier position, whose process had evicted expired rows", change: func(w *scenario) {
 			i := slices.IndexFunc(w.h.Stores, func(s Store) bool { return s.Partition == 0 && s.Rows[string(w.rowsOf(0)[0].Key)] != nil })
 			if w.h.Stores[i].Position >= w.h.Stores[4].Position {
 				panic("not an earlier store")
 			}
 			delete(w.h.Stores[i].Rows, string(w.rowsOf(0)[0].Key))
 		}},
-		{name: "store of old rows that expired", world: func(w *world) {
+		{name: "store of old rows that expired", change: func(w *scenario) {
 			w.h.Stores[4].Rows[string(w.rowsOf(0)[0].Key)] = w.rowsOf(0)[0].Value
 		}},
-		{name: "store that was restoring a compacted changelog", world: func(w *world) {
+		{name: "store that was restoring a compacted changelog", change: func(w *scenario) {
 			row := w.rowsOf(1)[0]
 			w.h.Stores = append(w.h.Stores, Store{Partition: 1, Position: w.h.Stores[3].Position, Rows: map[string][]byte{string(row.Key): row.Value}})
-		}, seen: compact},
-		{name: "store that was restoring on from an old position", world: func(w *world) {
+		}, observe: compact},
+		{name: "store that was restoring on from an old position", change: func(w *scenario) {
 			old := w.h.Stores[1]
 			w.h.Stores = append(w.h.Stores, Store{Partition: 1, Position: w.h.Stores[3].Position, Checkpoint: old.Checkpoint, Rows: w.h.Stores[3].Rows})
-		}, seen: compact},
-		{name: "rows deleted by an age of the operator's own", world: func(w *world) { w.cfg.ChangelogRetention = 2000 }, seen: func(h *History) {
+		}, observe: compact},
+		{name: "rows deleted by a retention that the operator set", change: func(w *scenario) { w.cfg.ChangelogRetention = 2000 }, observe: func(h *History) {
 			h.End = base + 5001
 			h.Final["app-repartition-changelog"] = slices.DeleteFunc(h.Final["app-repartition-changelog"], func(r Record) bool {
 				return string(r.Key) != "checkpoint" && r.Timestamp <= base+3000
 			})
 		}},
-		{name: "duplicates and late events are dropped", world: func(w *world) {
+		{name: "duplicates and late events are dropped", change: func(w *scenario) {
 			w.cfg.Routes[0].Duplicates, w.cfg.Routes[0].Late, w.cfg.Routes[1].Duplicates, w.cfg.Routes[1].Late = "", Drop, Drop, Drop
 			for topic := range w.cfg.Emissions {
 				w.h.Live[topic] = slices.DeleteFunc(w.h.Live[topic], func(r Record) bool {
@@ -108,47 +108,47 @@ func TestNoFault(t *testing.T) {
 				})
 			}
 		}},
-		{name: "equal outputs", world: equals},
-		{name: "a record without a key", world: func(w *world) {
+		{name: "equal outputs", change: equals},
+		{name: "a record without a key", change: func(w *scenario) {
 			s := w.send(0, 0, idAt(0, "no-key"), 5000)
 			s.Key = nil
 			w.h.Sent[len(w.h.Sent)-1].Key = nil
-			w.let(s, "unique", 5000, 5000)
+			w.forwarded(s, "unique", 5000, 5000)
 			w.commit(0)
 		}},
-		{name: "empty store", world: func(w *world) { w.h.Stores = append(w.h.Stores, Store{Partition: 1}) }},
+		{name: "empty store", change: func(w *scenario) { w.h.Stores = append(w.h.Stores, Store{Partition: 1}) }},
 	})
 }
 
-// equals lets a record through three times, twice with the same verdict. Only
-// their event times, taken from elsewhere, tell the three apart.
-func equals(w *world) {
+// equals emits a record three times, twice with the same verdict. The three differ
+// only in their event times.
+func equals(w *scenario) {
 	id := idAt(0, "equal")
 	for n := range int64(3) {
 		s := w.send(0, 0, id, 5000)
 		s.Time = base + 5000 + n*(window+1)
 		w.h.Sent[len(w.h.Sent)-1].Time = s.Time
-		w.let(s, []string{"unique", "after_window", "after_window"}[n], s.Time-base, s.Time-base)
+		w.forwarded(s, []string{"unique", "after_window", "after_window"}[n], s.Time-base, s.Time-base)
 	}
 	w.commit(0)
 }
 
-// first is an event time after base as rows write it.
+// first returns an event time, in ms after base, as rows encode it.
 func first(at int64) []byte { return (&row{first: base + at}).value(nil)[4:10] }
 
 // TestMissingReadingsAreReported: without readings the report says that K7 was
-// not judged.
+// not checked.
 func TestMissingReadingsAreReported(t *testing.T) {
 	h := story().end()
 	for _, c := range []struct {
 		history History
-		says    string
+		suffix  string
 	}{
 		{History{Sent: h.Sent, Final: h.Final}, ", not watched live, violations none"},
 		{History{Sent: h.Sent, Live: h.Live}, ", not read at the end, violations none"},
 	} {
-		if report, _ := Check(testConfig(), &c.history); !strings.HasSuffix(report.String(), c.says) {
-			t.Errorf("%s does not end in %q", report, c.says)
+		if report, _ := Check(testConfig(), &c.history); !strings.HasSuffix(report.String(), c.suffix) {
+			t.Errorf("%s does not end in %q", report, c.suffix)
 		}
 	}
 }
@@ -166,21 +166,22 @@ func TestMessagesAreCapped(t *testing.T) {
 	}
 }
 
-// misfits is the story's app with topics that do not take everything.
-func misfits(limits Emission, dead Emission) *world {
+// misfits returns the story's app with topics that refuse some records.
+func misfits(limits Emission, dead Emission) *scenario {
 	w := newWorld()
 	limits.Partitions, dead.Partitions = 2, 2
 	w.cfg.Emissions["signals"], w.cfg.Emissions["dead"] = limits, dead
 	return w
 }
 
-// TestRecordsThatDoNotFit go to the dead letters, whole or in part, and leave no
-// row. The sizes are: 101 for the record and 10 for each header, and the bytes.
+// TestRecordsThatDoNotFit: records that a topic refuses become dead letters, whole
+// or in part, and store no row. A record has 101 bytes, each header 10, and both
+// their content.
 func TestRecordsThatDoNotFit(t *testing.T) {
 	id := idAt(0, "big")
 	value := bytes.Repeat([]byte("x"), 2000)
 	sum := sha256.Sum256(value)
-	send := func(w *world) Sent {
+	send := func(w *scenario) Sent {
 		s := w.send(0, 0, id, 0)
 		w.h.Sent[0].Value, w.h.Sent[0].Headers = value, s.Headers[3:]
 		return w.h.Sent[0]
@@ -192,18 +193,18 @@ func TestRecordsThatDoNotFit(t *testing.T) {
 			headerSource, "signals.raw/0/0", headerFirst, "signals.raw/0/0", headerFirstTime, fmt.Sprint(base)}
 	}
 	pointer := []string{headerTimestamp, fmt.Sprint(base), headerValueSize, "2000", headerValueHash, hex.EncodeToString(sum[:])}
-	finish := func(w *world, r *Record) {
+	finish := func(w *scenario, r *Record) {
 		w.seen(r, 1, base)
 		w.commit(0)
 	}
-	cases := map[string]func() *world{
-		"exactly": func() *world {
+	cases := map[string]func() *scenario{
+		"exactly": func() *scenario {
 			w := misfits(Emission{MaxBytes: size}, Emission{})
-			w.let(send(w), "unique", 0, 0)
+			w.forwarded(send(w), "unique", 0, 0)
 			w.commit(0)
 			return w
 		},
-		"whole to the dead letters": func() *world {
+		"dead letter with the whole record": func() *scenario {
 			w := misfits(Emission{MaxBytes: size - 1}, Emission{})
 			s := send(w)
 			r := w.repartition(s, 0)
@@ -211,7 +212,7 @@ func TestRecordsThatDoNotFit(t *testing.T) {
 			finish(w, r)
 			return w
 		},
-		"a pointer": func() *world {
+		"a pointer": func() *scenario {
 			w := misfits(Emission{MaxBytes: size - 1}, Emission{MaxBytes: 1000})
 			s := send(w)
 			r := w.repartition(s, 0)
@@ -222,7 +223,7 @@ func TestRecordsThatDoNotFit(t *testing.T) {
 			finish(w, r)
 			return w
 		},
-		"a timestamp behind": func() *world {
+		"a timestamp behind": func() *scenario {
 			w := misfits(Emission{Before: 999}, Emission{Before: 1})
 			s := send(w)
 			r := w.repartition(s, 1000)
@@ -232,7 +233,7 @@ func TestRecordsThatDoNotFit(t *testing.T) {
 			finish(w, r)
 			return w
 		},
-		"a timestamp ahead": func() *world {
+		"a timestamp ahead": func() *scenario {
 			w := misfits(Emission{After: 99}, Emission{AppendTime: true})
 			s := send(w)
 			r := w.repartition(s, -100)
@@ -241,7 +242,7 @@ func TestRecordsThatDoNotFit(t *testing.T) {
 			finish(w, r)
 			return w
 		},
-		"no key for a compacted topic": func() *world {
+		"no key for a compacted topic": func() *scenario {
 			w := misfits(Emission{Compacted: true}, Emission{})
 			send(w)
 			w.h.Sent[0].Key = nil
@@ -251,7 +252,7 @@ func TestRecordsThatDoNotFit(t *testing.T) {
 			finish(w, r)
 			return w
 		},
-		"no key for a compacted dead-letter topic": func() *world {
+		"no key for a compacted dead-letter topic": func() *scenario {
 			w := misfits(Emission{Compacted: true}, Emission{Compacted: true})
 			send(w)
 			w.h.Sent[0].Key = nil
@@ -273,8 +274,8 @@ func TestRecordsThatDoNotFit(t *testing.T) {
 	}
 }
 
-// TestPointerOfTheRouter is a record that cannot be keyed and is too large for
-// the dead-letter topic as well.
+// TestPointerOfTheRouter: a record without a key that is also too large for the
+// dead-letter topic.
 func TestPointerOfTheRouter(t *testing.T) {
 	for _, tamper := range []bool{false, true} {
 		w := newWorld()
@@ -289,7 +290,7 @@ func TestPointerOfTheRouter(t *testing.T) {
 			Header{headerValueHash, []byte(hex.EncodeToString(sum[:]))})
 		_, violations := Check(w.cfg, w.end())
 		if got := ids(t, violations); tamper != slices.Equal(got, []string{"K3"}) || !tamper && len(got) > 0 {
-			t.Errorf("hash changed %t: convicted by %v", tamper, got)
+			t.Errorf("hash changed %t: findings %v", tamper, got)
 		}
 	}
 }

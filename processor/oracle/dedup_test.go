@@ -16,11 +16,11 @@ import (
 	"oncebus/dedup"
 )
 
-// The oracle shares no code with package dedup. These tests set the two side by
-// side: a rule that one of them misunderstood shows as a difference.
+// The oracle shares no code with package dedup. These tests compare the two: a rule
+// that one of them misunderstood is a difference.
 
-// TestTheRulesAgree judges random events by both, near the edges of windows and
-// of int64.
+// TestTheRulesAgree: both give random events the same verdicts, at the edges of
+// windows and of int64.
 func TestTheRulesAgree(t *testing.T) {
 	for seed := range uint64(300) {
 		rng := rand.New(rand.NewPCG(seed, 1))
@@ -50,7 +50,7 @@ func compareRules(t *testing.T, rng *rand.Rand, seed uint64, r Route) {
 		if rng.IntN(50) == 0 {
 			at = []int64{math.MaxInt64, math.MinInt64, 0}[rng.IntN(3)]
 		}
-		e := envelope{digest: digest{byte(rng.IntN(4))}, time: at, from: place{uint16(rng.IntN(9)), rng.Int32N(9), int64(n)}}
+		e := envelope{digest: digest{byte(rng.IntN(4))}, time: at, from: position{uint16(rng.IntN(9)), rng.Int32N(9), int64(n)}}
 		j := f.judge(&e, &r, present)
 		if j.wrote {
 			f.rows[e.digest] = j.row
@@ -65,13 +65,13 @@ func compareRules(t *testing.T, rng *rand.Rand, seed uint64, r Route) {
 			streamTime = dedup.NextStreamTime(streamTime, at, eventTime)
 		}
 		if j.verdict != verdict.String() {
-			t.Fatalf("seed %d, event %d at %d, present %d, route %+v: oracle says %s, dedup %v", seed, n, at, present, r, j.verdict, verdict)
+			t.Fatalf("seed %d, event %d at %d, present %d, route %+v: oracle %s, dedup %v", seed, n, at, present, r, j.verdict, verdict)
 		}
 		if verdict != dedup.Invalid && e.time != eventTime {
-			t.Fatalf("seed %d, event %d: event time %d, dedup says %d", seed, n, e.time, eventTime)
+			t.Fatalf("seed %d, event %d: event time %d, dedup %d", seed, n, e.time, eventTime)
 		}
 		if streamTime != dedup.NoStreamTime && (!f.seen[r.NamespaceID] || f.times[r.NamespaceID] != streamTime) {
-			t.Fatalf("seed %d, event %d: stream time %d, dedup says %d", seed, n, f.times[r.NamespaceID], streamTime)
+			t.Fatalf("seed %d, event %d: stream time %d, dedup %d", seed, n, f.times[r.NamespaceID], streamTime)
 		}
 		if wrote := verdict == dedup.Unique || verdict == dedup.AfterWindow; wrote != j.wrote {
 			t.Fatalf("seed %d, event %d: %s wrote a row: %t", seed, n, j.verdict, j.wrote)
@@ -82,13 +82,13 @@ func compareRules(t *testing.T, rng *rand.Rand, seed uint64, r Route) {
 			}
 		}
 		if verdict == dedup.Duplicate && j.first.first != prior.First {
-			t.Fatalf("seed %d, event %d: first seen at %d, dedup says %d", seed, n, j.first.first, prior.First)
+			t.Fatalf("seed %d, event %d: first seen at %d, dedup %d", seed, n, j.first.first, prior.First)
 		}
 	}
 }
 
-// TestKeysAreAtHomeWhereKafkaPutsThem compares with the client's default partitioner.
-func TestKeysAreAtHomeWhereKafkaPutsThem(t *testing.T) {
+// TestPartitionsAreKafkas compares with the client's default partitioner.
+func TestPartitionsAreKafkas(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 1))
 	theirs := kgo.StickyKeyPartitioner(nil).ForTopic("t")
 	for n := range 2000 {
@@ -97,15 +97,15 @@ func TestKeysAreAtHomeWhereKafkaPutsThem(t *testing.T) {
 			key[i] = byte(rng.Uint32())
 		}
 		partitions := 1 + rng.IntN(50)
-		o := office{cfg: &Config{Emissions: map[string]Emission{"t": {Partitions: int32(partitions)}}}}
+		o := builder{cfg: &Config{Emissions: map[string]Emission{"t": {Partitions: int32(partitions)}}}}
 		got, want := o.partition(&Record{Topic: "t", Key: key}, nil), theirs.Partition(&kgo.Record{Key: key}, partitions)
 		if int(got) != want {
-			t.Fatalf("key %x of %d partitions: %d, franz-go says %d", key, partitions, got, want)
+			t.Fatalf("key %x of %d partitions: %d, franz-go %d", key, partitions, got, want)
 		}
 	}
 }
 
-// TestGoldenEncodings pins what is read and written, byte for byte.
+// TestGoldenEncodings pins the encodings, byte for byte.
 func TestGoldenEncodings(t *testing.T) {
 	digestBytes, key := bytes.Repeat([]byte{0xd1}, 16), bytes.Repeat([]byte{0x4e}, 32)
 	header := append([]byte{1, 0}, digestBytes...)
@@ -114,7 +114,7 @@ func TestGoldenEncodings(t *testing.T) {
 	header = append(header, "signals"...)
 	e, err := openEnvelope(&Record{Headers: []Header{{"oncebus-envelope", header}}})
 	if err != nil || e.digest != digest(digestBytes) || e.key != [32]byte(key) || e.time != -4 || e.timestamp != 100 ||
-		e.from != (place{256, 3, 300}) || string(e.route) != "signals" {
+		e.from != (position{256, 3, 300}) || string(e.route) != "signals" {
 		t.Errorf("envelope %+v, error %v", e, err)
 	}
 	for n := range 57 { // up to the last byte before the route
@@ -122,7 +122,7 @@ func TestGoldenEncodings(t *testing.T) {
 			t.Errorf("%d bytes of an envelope were read", n)
 		}
 	}
-	r := row{first: 100, at: place{256, 3, 300}, namespaceID: 7}
+	r := row{first: 100, at: position{256, 3, 300}, namespaceID: 7}
 	if got, want := r.value(nil), []byte{1, 0, 7, 0, 0xc8, 0x01, 0x80, 0x02, 0x03, 0xac, 0x02}; !bytes.Equal(got, want) {
 		t.Errorf("row %x, want %x", got, want)
 	}
@@ -138,8 +138,8 @@ func TestGoldenEncodings(t *testing.T) {
 	}
 }
 
-// TestStandsAlone keeps the oracle independent: what it checks it must not use.
-func TestStandsAlone(t *testing.T) {
+// TestImportsAreOfTheStandardLibrary keeps the oracle independent: it must not use the code that it checks.
+func TestImportsAreOfTheStandardLibrary(t *testing.T) {
 	files, err := filepath.Glob("*.go")
 	if err != nil {
 		t.Fatal(err)

@@ -1,5 +1,5 @@
 // Package oracle computes what oncebus should have emitted, and compares that
-// with what was found. It is a second, slow and small implementation of the
+// with the records that were read. It is a second, slow and small implementation of the
 // rules, written from the product's contract: it folds the repartition topic to
 // the exact outputs and rows. The simulation and the fault harness feed it.
 //
@@ -11,12 +11,12 @@
 //   - It shares no code with packages dedup, state and processor, so that no
 //     mistake of theirs can hide here. It has readers of its own for envelopes,
 //     checkpoints, rows and claim tokens.
-//   - plant_test.go plants a defect for each invariant, and it has to be found; a
-//     clean history, however strange (clean_test.go), has no finding.
-//   - It judges from committed records only: what a read_committed reader saw,
+//   - plant_test.go plants a defect for each invariant, which Check must find. It
+//     must find nothing in a clean history, however strange (clean_test.go).
+//   - It judges from committed records only: those that a read_committed reader saw,
 //     and the offsets that a group committed.
 //
-// What looks wrong but is not:
+// What looks wrong:
 //   - The formats are spelled out again, field by field. Sharing a reader with
 //     the product would make the oracle agree with a wrong one.
 //   - A record in the repartition topic that no producer sent is a finding, but

@@ -25,11 +25,11 @@ const (
 	headerValueHash = "oncebus-value-sha256"
 )
 
-// A post office makes the records that oncebus should emit.
-type office struct {
+// A builder makes the records that oncebus should emit.
+type builder struct {
 	cfg        *Config
 	topicNames map[uint16]string
-	headers    []Header // scratch, of the record made last
+	headers    []Header // of the last record; reused
 }
 
 // foreign reports whether a header is not one of oncebus's own.
@@ -37,7 +37,7 @@ func foreign(h Header) bool {
 	return len(h.Key) < 8 || !strings.EqualFold(h.Key[:8], "oncebus-")
 }
 
-func (o *office) text(at place) string {
+func (o *builder) positionText(at position) string {
 	name, ok := o.topicNames[at.topic]
 	if !ok {
 		name = fmt.Sprintf("topic#%d", at.topic)
@@ -45,8 +45,8 @@ func (o *office) text(at place) string {
 	return fmt.Sprintf("%s/%d/%d", name, at.partition, at.offset)
 }
 
-// A letter is a record to be emitted.
-type letter struct {
+// A draft has the source of a record to be emitted.
+type draft struct {
 	record  *Record // as it is in the repartition topic
 	env     *envelope
 	route   *Route
@@ -55,10 +55,10 @@ type letter struct {
 	first   *row
 }
 
-// address makes the record that should be in the topic, or in the dead-letter
-// topic if the topic refuses it, and reports whether it was the topic.
-// Headers are valid until the next call; Partition is -1 if it is not known.
-func (o *office) address(l *letter, topic string) (Record, bool) {
+// build returns the record for the topic and true, or the one for the dead-letter
+// topic and false if the topic refuses it. Headers are valid until the next call.
+// Partition is -1 if the partition count is unknown.
+func (o *builder) build(l *draft, topic string) (Record, bool) {
 	r := Record{Topic: topic, Timestamp: l.env.timestamp, Key: l.record.Key, Value: l.record.Value}
 	o.headers = o.headers[:0]
 	for _, h := range l.record.Headers[1:] {
@@ -66,14 +66,14 @@ func (o *office) address(l *letter, topic string) (Record, bool) {
 			o.headers = append(o.headers, h)
 		}
 	}
-	o.sign(l)
+	o.addOwnHeaders(l)
 	r.Headers = o.headers
 	why := o.refusal(&r, l.record.Timestamp)
 	switch {
 	case why == "":
 	case topic != l.route.DeadLetter:
 		l.verdict, l.reason = "invalid", why
-		r, _ = o.address(l, l.route.DeadLetter)
+		r, _ = o.build(l, l.route.DeadLetter)
 		return r, false
 	default:
 		r = o.pointer(l, topic, why)
@@ -82,8 +82,8 @@ func (o *office) address(l *letter, topic string) (Record, bool) {
 	return r, why == ""
 }
 
-// sign appends oncebus's own headers.
-func (o *office) sign(l *letter) {
+// addOwnHeaders appends the headers of oncebus.
+func (o *builder) addOwnHeaders(l *draft) {
 	o.headers = append(o.headers, Header{headerRoute, []byte(l.route.Name)}, Header{headerVerdict, []byte(l.verdict)},
 		Header{headerKey, []byte(hex.EncodeToString(l.env.key[:]))})
 	if l.reason == "" {
@@ -93,15 +93,15 @@ func (o *office) sign(l *letter) {
 	if l.first != nil {
 		first, firstTime = l.first.at, l.first.first
 	}
-	o.headers = append(o.headers, Header{headerReason, []byte(l.reason)}, Header{headerSource, []byte(o.text(l.env.from))},
-		Header{headerFirst, []byte(o.text(first))}, Header{headerFirstTime, []byte(strconv.FormatInt(firstTime, 10))})
+	o.headers = append(o.headers, Header{headerReason, []byte(l.reason)}, Header{headerSource, []byte(o.positionText(l.env.from))},
+		Header{headerFirst, []byte(o.positionText(first))}, Header{headerFirstTime, []byte(strconv.FormatInt(firstTime, 10))})
 }
 
-// refusal is why the topic refuses the record; "" if it does not.
-func (o *office) refusal(r *Record, present int64) string {
+// refusal returns why the topic refuses the record; "" if it accepts it.
+func (o *builder) refusal(r *Record, present int64) string {
 	e, known := o.cfg.Emissions[r.Topic]
 	ahead := r.Timestamp - present
-	switch size := weigh(r); {
+	switch size := recordBytes(r); {
 	case !known:
 	case e.MaxBytes > 0 && size > e.MaxBytes:
 		return fmt.Sprintf("too large for topic %s: %d bytes with headers, max.message.bytes is %d", r.Topic, size, e.MaxBytes)
@@ -116,8 +116,8 @@ func (o *office) refusal(r *Record, present int64) string {
 	return ""
 }
 
-// weigh returns the size of a record that counts against max.message.bytes.
-func weigh(r *Record) int {
+// recordBytes returns the size of a record that counts against max.message.bytes.
+func recordBytes(r *Record) int {
 	n := 101 + len(r.Key) + len(r.Value)
 	for _, h := range r.Headers {
 		n += 10 + len(h.Key) + len(h.Value)
@@ -125,25 +125,25 @@ func weigh(r *Record) int {
 	return n
 }
 
-// pointer is what goes to a dead-letter topic that refuses the whole record:
-// what fits of it, and how to recognise it. Its timestamp is the broker's.
-func (o *office) pointer(l *letter, topic, why string) Record {
+// pointer returns the record for a dead-letter topic that refuses the whole one: the
+// parts that fit, and headers that identify it. Its timestamp is the broker's.
+func (o *builder) pointer(l *draft, topic, why string) Record {
 	if l.reason == "" {
 		l.reason = why
 	} else {
 		l.reason += "; not carried whole: " + why
 	}
 	o.headers = o.headers[:0]
-	o.sign(l)
+	o.addOwnHeaders(l)
 	o.headers = append(o.headers, description(l.record.Value, l.env.timestamp)...)
 	r := Record{Topic: topic, Headers: o.headers}
 	e := o.cfg.Emissions[topic]
-	fits := func(b []byte) bool { return e.MaxBytes <= 0 || weigh(&r)+len(b) <= e.MaxBytes }
+	fits := func(b []byte) bool { return e.MaxBytes <= 0 || recordBytes(&r)+len(b) <= e.MaxBytes }
 	switch {
 	case l.record.Key != nil && fits(l.record.Key):
 		r.Key = l.record.Key
 	case e.Compacted:
-		r.Key = []byte(o.text(l.env.from))
+		r.Key = []byte(o.positionText(l.env.from))
 	}
 	if fits(l.record.Value) {
 		r.Value = l.record.Value
@@ -151,7 +151,7 @@ func (o *office) pointer(l *letter, topic, why string) Record {
 	return r
 }
 
-// description identifies a record that was not carried whole.
+// description returns the headers that identify a record which did not fit.
 func description(value []byte, timestamp int64) []Header {
 	hash := sha256.Sum256(value)
 	return []Header{
@@ -160,9 +160,9 @@ func description(value []byte, timestamp int64) []Header {
 	}
 }
 
-// partition is that of an emitted record: by its key as every Kafka
-// client does it; without one by the first four bytes of the dedup key.
-func (o *office) partition(r *Record, e *envelope) int32 {
+// partition returns that of an emitted record: by its key as Kafka clients do, else
+// by the first four bytes of the dedup key.
+func (o *builder) partition(r *Record, e *envelope) int32 {
 	n := o.cfg.Emissions[r.Topic].Partitions
 	switch {
 	case n <= 0:
@@ -217,7 +217,7 @@ func sameRecord(a, b *Record) bool {
 	return a.Timestamp == b.Timestamp && same(a.Key, b.Key) && same(a.Value, b.Value) && sameHeaders(a.Headers, b.Headers)
 }
 
-// A fingerprint identifies everything in an emitted record but its offset.
+// A fingerprint identifies the content of an emitted record, without its offset.
 type fingerprint [16]byte
 
 // printer makes fingerprints.

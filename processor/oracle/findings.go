@@ -8,25 +8,25 @@ import (
 	"strings"
 )
 
-// MaxMessages is how many violations of one invariant the report describes. All
-// of them are counted in Report.Violations.
+// MaxMessages is how many violations of one invariant are described.
+// Report.Violations counts all.
 const MaxMessages = 20
 
 // A Report says how much was checked.
 type Report struct {
 	Sent         int            // acknowledged raw records
-	MissingKey   int            // of them, those without a key
+	MissingKey   int            // those of them without a key
 	Routed       int            // records of the repartition topic
 	Outputs      map[string]int // emitted records by verdict
-	Dropped      map[string]int // judged and rightly not emitted, by verdict
+	Dropped      map[string]int // correctly not emitted, by verdict
 	Rows         int            // changelog rows, without checkpoints
 	Transactions int            // checkpoints
-	Idle         int            // of them, those that moved nothing
+	Idle         int            // those of them that move no offset
 	Samples      int            // of the group's offsets
 	Stores       int
 	StoreRows    int
-	// Unwatched means that there was no live consumer: K7 was not checked, and
-	// the final read was used instead. Unread means the same of the final read.
+	// Unwatched: there was no live consumer, so the final read replaces it and K7
+	// is not checked. Unread: the same without a final read.
 	Unwatched, Unread bool
 	// Violations counts by invariant.
 	Violations map[string]int
@@ -79,10 +79,10 @@ func (f *findings) sorted() []Violation {
 	return f.list
 }
 
-// at is the place of a record, for messages.
+// at returns topic, partition and offset of a record as text.
 func at(r *Record) string { return fmt.Sprintf("%s/%d/%d", r.Topic, r.Partition, r.Offset) }
 
-// brief shows bytes that may be long or no text.
+// brief returns bytes as quoted text, shortened if long.
 func brief(b []byte) string {
 	switch {
 	case b == nil:
@@ -93,11 +93,11 @@ func brief(b []byte) string {
 	return fmt.Sprintf("%q", b)
 }
 
-// A log is a topic as one reader saw it, by partition, offsets rising.
+// A log has the records of a topic that one reader saw, by partition and offset.
 type log map[int32][]*Record
 
-// split sorts a reading by partition. An offset that does not rise is a
-// violation, and the record is left out of all other checks.
+// split groups a reading by partition. An offset that does not rise is a violation;
+// the other checks skip the record.
 func split(f *findings, reader string, records []Record) log {
 	l := log{}
 	for i := range records {

@@ -14,7 +14,7 @@ type keptStore struct {
 	Rows       map[string][]byte
 }
 
-// MarshalJSON writes digests as hex digits: as they are they would not come back.
+// MarshalJSON writes digests as hex digits, because JSON strings cannot have their bytes.
 func (s Store) MarshalJSON() ([]byte, error) {
 	k := keptStore{s.Partition, s.Position, s.Checkpoint, make(map[string][]byte, len(s.Rows))}
 	for d, row := range s.Rows {

@@ -13,13 +13,13 @@ import (
 	"testing"
 )
 
-// keptHistory is how the simulation writes a history.
+// keptHistory is the file that the simulation writes.
 type keptHistory struct {
 	Config  Config
 	History *History
 }
 
-// TestKeptHistory checks a history that a failed run left behind once more:
+// TestKeptHistory checks the history of a failed run again:
 //
 //	ONCEBUS_HISTORY=seed-7.history.json go test ./processor/oracle -run TestKeptHistory -v
 //
@@ -59,8 +59,8 @@ func readKept(path string, r io.Reader) (kept keptHistory, err error) {
 	return kept, err
 }
 
-// TestHistoriesCanBeKept: what is written comes back, and is judged the same.
-func TestHistoriesCanBeKept(t *testing.T) {
+// TestHistoryRoundTrip: a history survives encoding and decoding, with the same findings.
+func TestHistoryRoundTrip(t *testing.T) {
 	w := story()
 	h := w.end()
 	text, err := json.Marshal(keptHistory{w.cfg, h})
@@ -72,9 +72,9 @@ func TestHistoriesCanBeKept(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !reflect.DeepEqual(kept, keptHistory{w.cfg, h}) {
-		t.Error("JSON brings back another history")
+		t.Error("JSON decodes to another history")
 	}
-	// gob knows no difference between null and empty; nothing here hangs on it.
+	// gob does not distinguish null from empty; no finding depends on that.
 	var b bytes.Buffer
 	z := gzip.NewWriter(&b)
 	enc := gob.NewEncoder(z)
@@ -89,9 +89,9 @@ func TestHistoriesCanBeKept(t *testing.T) {
 	}
 	var s Store
 	if err := json.Unmarshal([]byte(`{"Rows":{"no hex":""}}`), &s); err == nil {
-		t.Error("a digest that is no hex was read")
+		t.Error("a digest that is not hex was accepted")
 	}
 	if err := json.Unmarshal([]byte(`{"Rows":1}`), &s); err == nil {
-		t.Error("rows that are none were read")
+		t.Error("malformed rows were accepted")
 	}
 }

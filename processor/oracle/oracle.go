@@ -11,7 +11,7 @@ type Record struct {
 	Headers   []Header
 }
 
-// A Header is one header of a record, in its place.
+// A Header is one header of a record.
 type Header struct {
 	Key   string
 	Value []byte
@@ -29,8 +29,8 @@ const (
 	Clamp      Policy = "clamp"
 )
 
-// A Route is what the oracle needs of a route; durations are ms. A policy
-// that is "" is the default of the routes file.
+// A Route has the settings of a route that the oracle uses; durations are ms. The
+// policy "" is the default of the routes file.
 type Route struct {
 	Name         string
 	Namespace    string // "": Name
@@ -58,8 +58,8 @@ type Config struct {
 	// repartition topic and leaves their outputs to CheckClaims.
 	Claims []Claims
 	// Emissions has the limits of output, duplicates and dead-letter
-	// topics. A topic without an entry takes everything, and the check skips
-	// the partitions of its records.
+	// topics. A topic without an entry accepts every record, and the partitions
+	// of its records are not checked.
 	Emissions map[string]Emission
 	// ChangelogRetention is after how many ms of broker time the changelog may
 	// lose a row; 0 is what oncebus sets: the longest 2*window+grace, and a day.
@@ -76,13 +76,13 @@ type Emission struct {
 	Compacted  bool  // cleanup.policy has compact
 }
 
-// A Sent is a raw record that the broker acknowledged, with what its sender
-// put in.
+// A Sent is a raw record that the broker acknowledged, with the sender's key and
+// time.
 type Sent struct {
 	Record
 	Route string
 	// ID is the text whose SHA-256 is its dedup key; "" for a record without a
-	// dedup key, which belongs into the dead-letter topic unchanged.
+	// dedup key, which becomes a dead letter unchanged.
 	ID string
 	// Time is its event time in ms; 0: the record's timestamp.
 	Time int64
@@ -90,55 +90,56 @@ type Sent struct {
 	Kind string
 }
 
-// A Sample is an offset the group had committed for a partition, at a time; -1
-// for none.
+// A Sample is the committed offset of a partition at a time; -1 for none.
 type Sample struct {
 	Partition int32
 	Offset    int64
 	Metadata  string
-	// Reset says that this was not sampled: the harness set the group to
-	// Offset (-1: deleted it) and noted it before the request.
+	// Reset means that the harness set the group to Offset (-1: deleted it); the
+	// sample is from before that request.
 	Reset bool
 }
 
 // A Store is the content of one task's local store, read after its process stopped.
 type Store struct {
 	Partition  int32
-	Position   int64             // changelog offset up to which it holds all rows
+	Position   int64             // changelog offset up to which it has all rows
 	Checkpoint []byte            // as in the changelog
 	Rows       map[string][]byte // digest (16 bytes) to changelog value
 }
 
-// A History is everything that was observed of a run, after it healed and drained.
+// A History has all observations of a run, after its faults ended and its input was
+// processed.
 type History struct {
-	// Sent holds every acknowledged raw record.
+	// Sent has every acknowledged raw record.
 	Sent []Sent
-	// Live holds, by topic, what read_committed consumers that ran all the
-	// time saw, in their order: repartition, changelog and all outputs. A
-	// topic that is not in it had no records; nil says that they were not read.
+	// Live has the records that read_committed consumers saw during the whole
+	// run, by topic and in their order: repartition, changelog and all outputs.
+	// A topic that is missing had no records; nil means that there were no
+	// consumers.
 	Live map[string][]Record
-	// Final holds, by topic, a read_committed read from the beginning after the
-	// end. Records that were purged or compacted away are missing from it. A
-	// topic that is not in it was empty; nil says that there was no such read.
+	// Final has the records of a read_committed read from the beginning, after
+	// the end, by topic. It lacks purged and compacted records. A topic that is
+	// missing was empty; nil means that there was no such read.
 	Final map[string][]Record
-	// Offsets holds samples of the dedup group's committed offsets, oldest
+	// Offsets has samples of the dedup group's committed offsets, oldest
 	// first; the last of each partition was taken after the end.
 	Offsets []Sample
-	// Stores holds local stores, if they were read.
+	// Stores has local stores, if they were read.
 	Stores []Store
 	// Open names every "topic/partition" whose last stable offset was still
-	// below its end when the time for that was over.
+	// below its end at the time limit.
 	Open []string
-	// Lag holds what each "group topic/partition" still had to read when the
-	// time for that was over.
+	// Lag has the number of records that each "group topic/partition" had not
+	// read at the time limit.
 	Lag map[string]int64
 	// End is the broker's time of the final read in ms; 0: the newest
 	// timestamp in the live changelog.
 	End int64
 }
 
-// A Violation is a broken promise: the invariant's id (K1 to K11 of the fault
-// matrix) and where it shows.
+// A Violation has an invariant's id (K1 to K11) and a message that names the
+// record.
 type Violation struct {
 	Invariant string
 	Message   string

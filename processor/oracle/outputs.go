@@ -13,13 +13,13 @@ import (
 type expectation struct {
 	record         *Record // of the repartition topic, its source
 	topic, verdict uint16  // numbers in expectations.names
-	place          int32   // partition; -1 if it is not known
+	partition      int32   // partition; -1 if it is not known
 	same           int32   // the next one with the same fingerprint; 0 for none
-	beyond         bool    // its input is not covered by a checkpoint
+	beyond         bool    // no checkpoint covers its input
 	found          bool
 }
 
-// expectations holds them by fingerprint.
+// expectations has the expected records by fingerprint.
 type expectations struct {
 	list  []expectation // from 1 on
 	index map[fingerprint]int32
@@ -52,8 +52,8 @@ func (e *expectations) add(p fingerprint, x expectation) {
 	e.list[first].same = i
 }
 
-// take returns the expectation that a record meets. twice means that another
-// record has met it.
+// take returns the expectation that a record meets, and whether another record met
+// it before.
 func (e *expectations) take(p fingerprint) (x *expectation, twice bool) {
 	for i := e.index[p]; i != 0; i = e.list[i].same {
 		if !e.list[i].found {
@@ -65,7 +65,7 @@ func (e *expectations) take(p fingerprint) (x *expectation, twice bool) {
 	return nil, twice
 }
 
-// outputs compares all emission topics with what was expected there.
+// outputs compares the emission topics with the expected records.
 func (c *check) outputs() {
 	topics := map[string]bool{}
 	for i := range c.cfg.Routes {
@@ -73,31 +73,31 @@ func (c *check) outputs() {
 		topics[r.Output], topics[r.DeadLetter], topics[r.DuplicatesTo] = true, true, true
 	}
 	delete(topics, "")
-	var strangers []*Record
+	var unexpected []*Record
 	for _, topic := range slices.Sorted(maps.Keys(topics)) {
 		found := c.log(topic, whole)
 		if !c.report.Unread {
 			found = c.finals[topic]
 		}
 		for _, partition := range slices.Sorted(maps.Keys(found)) {
-			strangers = append(strangers, c.emitted(found[partition])...)
+			unexpected = append(unexpected, c.emitted(found[partition])...)
 		}
 	}
-	c.explain(strangers)
+	c.explain(unexpected)
 	c.missing()
 	c.readClaims()
 }
 
 // emitted checks one partition of an emission topic and returns the
 // unexpected records.
-func (c *check) emitted(lane []*Record) (strangers []*Record) {
+func (c *check) emitted(lane []*Record) (unexpected []*Record) {
 	last := map[int32]*expectation{} // by partition of the repartition topic
-	turned := map[source]int64{}     // last offset of those that never got there
+	turned := map[source]int64{}     // last offset of the records without a key, by source
 	for _, r := range lane {
 		verdict, _ := own(r, headerVerdict)
 		c.report.Outputs[verdict]++
 		if _, keyed := own(r, headerKey); !keyed {
-			c.turnedAway(r, turned)
+			c.checkRouterDeadLetter(r, turned)
 			continue
 		}
 		x, twice := c.expected.take(c.printer.of(r))
@@ -107,25 +107,25 @@ func (c *check) emitted(lane []*Record) (strangers []*Record) {
 			c.add("K1", "%s: an extra record, the same record was emitted before; record key %s, dedup key %s", at(r), brief(r.Key), key)
 			continue
 		case x == nil:
-			strangers = append(strangers, r)
+			unexpected = append(unexpected, r)
 			continue
 		case x.beyond:
 			c.add("K11", "%s: emitted for %s, which no checkpoint covers: torn; record key %s", at(r), at(x.record), brief(r.Key))
 		}
-		if x.place >= 0 && x.place != r.Partition {
-			c.add("K4", "%s: stands in partition %d, belongs into %d by its key %s", at(r), r.Partition, x.place, brief(r.Key))
+		if x.partition >= 0 && x.partition != r.Partition {
+			c.add("K4", "%s: is in partition %d, belongs in %d by its key %s", at(r), r.Partition, x.partition, brief(r.Key))
 		}
 		if l := last[x.record.Partition]; l != nil && l.record.Offset >= x.record.Offset {
-			c.add("K4", "%s: emitted for %s, but what comes of %s stands before it; record key %s", at(r), at(x.record), at(l.record), brief(r.Key))
+			c.add("K4", "%s: emitted for %s, but the output of %s came before it; record key %s", at(r), at(x.record), at(l.record), brief(r.Key))
 		}
 		last[x.record.Partition] = x
 	}
-	return strangers
+	return unexpected
 }
 
-// turnedAway checks a dead letter of a record without a dedup key. It never
-// reached the repartition topic, so it is compared with what was sent.
-func (c *check) turnedAway(r *Record, last map[source]int64) {
+// checkRouterDeadLetter compares the dead letter of a record without a dedup key with
+// the sent record, because the repartition topic has none.
+func (c *check) checkRouterDeadLetter(r *Record, last map[source]int64) {
 	text, _ := own(r, headerSource)
 	from, ok := c.parse(text)
 	lane := c.sources[source{from.topic, from.partition}]
@@ -147,20 +147,20 @@ func (c *check) turnedAway(r *Record, last map[source]int64) {
 	s := lane.sent[i]
 	lane.done[i] = true
 	if route := c.routes[s.Route]; route == nil || route.DeadLetter != r.Topic {
-		c.add("K2", "%s: %s of route %q is not to be here; record key %s", at(r), text, s.Route, brief(r.Key))
+		c.add("K2", "%s: %s of route %q belongs in another topic; record key %s", at(r), text, s.Route, brief(r.Key))
 	}
 	if diff := c.unlike(s, r, text); diff != "" {
 		c.add("K3", "%s: from %s, not as it was sent: %s", at(r), text, diff)
 	}
 	of := source{from.topic, from.partition}
 	if l, ok := last[of]; ok && l > from.offset {
-		c.add("K4", "%s: from %s, but offset %d of that partition stands before it", at(r), text, l)
+		c.add("K4", "%s: from %s, but offset %d of that partition came before it", at(r), text, l)
 	}
 	last[of] = from.offset
 }
 
-// unlike names the parts of a dead letter that differ from what was sent, or from
-// what it should say. The hash stands for a record that did not fit.
+// unlike names the parts of a dead letter that differ from the sent record, or from
+// the expected headers. A hash replaces a value that did not fit.
 func (c *check) unlike(s *Sent, r *Record, text string) string {
 	e := envelope{timestamp: s.Timestamp}
 	verdict, _ := own(r, headerVerdict)
@@ -183,32 +183,33 @@ func (c *check) unlike(s *Sent, r *Record, text string) string {
 	if !c.cfg.Emissions[r.Topic].AppendTime {
 		e.timestamp = r.Timestamp
 	}
-	// untouched leaves out the first header, which is the envelope elsewhere.
+	// untouched ignores the first header, which is the envelope in the
+	// repartition topic.
 	return untouched(&s.Record, &Record{Key: r.Key, Value: r.Value, Headers: append([]Header{{}}, r.Headers[:n]...)}, &e)
 }
 
 // parse reads "topic/partition/offset".
-func (c *check) parse(text string) (place, bool) {
+func (c *check) parse(text string) (position, bool) {
 	parts := strings.Split(text, "/")
 	if len(parts) != 3 {
-		return place{}, false
+		return position{}, false
 	}
 	number, known := c.cfg.Topics[parts[0]]
 	partition, err := strconv.ParseInt(parts[1], 10, 32)
 	offset, err2 := strconv.ParseInt(parts[2], 10, 64)
-	return place{number, int32(partition), offset}, known && err == nil && err2 == nil
+	return position{number, int32(partition), offset}, known && err == nil && err2 == nil
 }
 
-// A wanted describes an unexpected record, for the search.
+// A wanted is the key by which explain searches expectations.
 type wanted struct {
 	topic uint16
 	key   string // dedup key, hex
 }
 
-// explain identifies unexpected records: an expected
-// one that was changed on the way (K3), or one too many (K1).
-func (c *check) explain(strangers []*Record) {
-	if len(strangers) == 0 {
+// explain identifies unexpected records: each is an expected one that was changed
+// (K3), or an extra one (K1).
+func (c *check) explain(unexpected []*Record) {
+	if len(unexpected) == 0 {
 		return
 	}
 	open := map[wanted][]*expectation{}
@@ -223,24 +224,24 @@ func (c *check) explain(strangers []*Record) {
 			open[w] = append(open[w], x)
 		}
 	}
-	for _, r := range strangers {
+	for _, r := range unexpected {
 		key, _ := own(r, headerKey)
 		verdict, _ := own(r, headerVerdict)
 		w := wanted{c.expected.number(r.Topic), key}
 		list := open[w]
 		if len(list) == 0 {
-			c.add("K1", "%s: one record too many with verdict %q: no such record is to come of dedup key %s (any more); record key %s", at(r), verdict, key, brief(r.Key))
+			c.add("K1", "%s: one record too many with verdict %q: no further record is expected for dedup key %s; record key %s", at(r), verdict, key, brief(r.Key))
 			continue
 		}
 		i := max(0, slices.IndexFunc(list, func(x *expectation) bool { return c.expected.names[x.verdict] == verdict }))
 		x := list[i]
 		x.found = true
 		open[w] = slices.Delete(list, i, i+1)
-		c.add("K3", "%s: not what has to come of %s: %s; record key %s, dedup key %s", at(r), at(x.record), c.changed(x, r), brief(r.Key), key)
+		c.add("K3", "%s: differs from the expected output of %s: %s; record key %s, dedup key %s", at(r), at(x.record), c.changed(x, r), brief(r.Key), key)
 	}
 }
 
-// changed names what differs between a record and the one that it comes from.
+// changed describes the differences between a record and its source.
 func (c *check) changed(x *expectation, r *Record) string {
 	e, err := openEnvelope(x.record)
 	if err != nil {
@@ -248,7 +249,8 @@ func (c *check) changed(x *expectation, r *Record) string {
 	}
 	n := max(0, slices.IndexFunc(r.Headers, func(h Header) bool { return !foreign(h) }))
 	want := Record{Key: x.record.Key, Value: x.record.Value, Timestamp: e.timestamp, Headers: x.record.Headers[1:]}
-	// untouched leaves out the first header, which is the envelope elsewhere.
+	// untouched ignores the first header, which is the envelope in the
+	// repartition topic.
 	got := Record{Key: r.Key, Value: r.Value, Headers: append([]Header{{}}, r.Headers[:n]...)}
 	diff := untouched(&want, &got, &envelope{timestamp: r.Timestamp})
 	if verdict, _ := own(r, headerVerdict); verdict != c.expected.names[x.verdict] {
@@ -261,27 +263,27 @@ func (c *check) changed(x *expectation, r *Record) string {
 }
 
 // missing finds expected records that were not emitted: lost events (K2), and the
-// transactions that are torn thereby (K11).
+// torn transactions (K11).
 func (c *check) missing() {
 	type transaction struct {
 		partition int32
 		number    int
 	}
-	gone := map[transaction]int{}
+	lost := map[transaction]int{}
 	for i := range c.expected.list {
 		x := &c.expected.list[i]
 		if i == 0 || x.found || x.beyond {
 			continue
 		}
-		e, _ := openEnvelope(x.record) // it was read before
-		c.add("K2", "%s: lost: %s of %s was judged %s and never arrived; record key %s, dedup key %x", c.expected.names[x.topic],
-			at(x.record), c.office.text(e.from), c.expected.names[x.verdict], brief(x.record.Key), e.key)
-		gone[transaction{x.record.Partition, c.tasks[x.record.Partition].transactionOf(x.record.Offset)}]++
+		e, _ := openEnvelope(x.record) // outputs has read it
+		c.add("K2", "%s: lost: %s of %s was judged %s and never emitted; record key %s, dedup key %x", c.expected.names[x.topic],
+			at(x.record), c.builder.positionText(e.from), c.expected.names[x.verdict], brief(x.record.Key), e.key)
+		lost[transaction{x.record.Partition, c.tasks[x.record.Partition].transactionOf(x.record.Offset)}]++
 	}
 	for partition := range c.cfg.Partitions {
 		t := c.tasks[partition]
 		for i, next := range t.nexts {
-			if n := gone[transaction{partition, i}]; n > 0 {
+			if n := lost[transaction{partition, i}]; n > 0 {
 				c.add("K11", "%s/%d/%d: the transaction with sequence %d, up to input offset %d, committed without %d of its outputs: torn", c.cfg.Changelog, partition, t.offsets[i], t.sequences[i], next, n)
 			}
 		}

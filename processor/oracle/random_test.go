@@ -9,10 +9,9 @@ import (
 	"oncebus/dedup"
 )
 
-// A model is the app as it should be: package dedup decides, the world writes
-// down.
+// A model is the correct app: package dedup decides, the scenario records.
 type model struct {
-	*world
+	*scenario
 	rng   *rand.Rand
 	rows  map[string]dedup.Row // by route and id
 	first map[string]Sent
@@ -21,10 +20,10 @@ type model struct {
 	ids   int
 }
 
-// play makes a clean history of n raw records.
-func play(seed uint64, n int) *world {
+// play returns a clean history of n raw records.
+func play(seed uint64, n int) *scenario {
 	rng := rand.New(rand.NewPCG(seed, 7))
-	m := &model{world: newWorld(), rng: rng, rows: map[string]dedup.Row{}, first: map[string]Sent{}, last: map[string]int64{}, ids: 1 + n/3}
+	m := &model{scenario: newWorld(), rng: rng, rows: map[string]dedup.Row{}, first: map[string]Sent{}, last: map[string]int64{}, ids: 1 + n/3}
 	m.noStores = n > 10_000 // each is a copy of all rows
 	for range n {
 		m.step()
@@ -38,7 +37,7 @@ func play(seed uint64, n int) *world {
 	for p := range m.cfg.Partitions {
 		m.commit(p)
 	}
-	return m.world
+	return m.scenario
 }
 
 func (m *model) step() {
@@ -54,7 +53,7 @@ func (m *model) step() {
 	s := m.send(route, m.rng.Int32N(2), fmt.Sprint("id-", m.rng.IntN(m.ids)), at)
 	r := &m.cfg.Routes[route]
 	span := dedup.Window{Size: window, Grace: grace, Skew: skew, ClampFuture: r.Future == Clamp}
-	task := fmt.Sprint(home(s.ID), "/", route)
+	task := fmt.Sprint(partitionOf(s.ID), "/", route)
 	streamTime, running := m.last[task]
 	if !running {
 		streamTime = dedup.NoStreamTime
@@ -69,7 +68,7 @@ func (m *model) step() {
 	}
 	switch verdict {
 	case dedup.Unique, dedup.AfterWindow:
-		m.let(s, verdict.String(), m.now, eventTime)
+		m.forwarded(s, verdict.String(), m.now, eventTime)
 		m.rows[name], m.first[name] = row, s
 	case dedup.Duplicate:
 		topic := r.DuplicatesTo
@@ -85,10 +84,10 @@ func (m *model) step() {
 		m.late(s, topic, eventTime, streamTime)
 		if streamTime != dedup.NoStreamTime && !span.Late(eventTime, streamTime) && eventTime == at {
 			// Late by its row alone: it was admitted, and moved stream time.
-			m.times[home(s.ID)][r.NamespaceID] = max(m.times[home(s.ID)][r.NamespaceID], base+eventTime)
+			m.times[partitionOf(s.ID)][r.NamespaceID] = max(m.times[partitionOf(s.ID)][r.NamespaceID], base+eventTime)
 		}
 	default:
-		m.turned(s, m.now, verdict.String(), r.DeadLetter, fmt.Sprintf("event time %d is more than 500ms ahead of the broker's %d", base+at, base+m.now))
+		m.refused(s, m.now, verdict.String(), r.DeadLetter, fmt.Sprintf("event time %d is more than 500ms ahead of the broker's %d", base+at, base+m.now))
 	}
 }
 
@@ -100,10 +99,10 @@ func (m *model) duplicate(s Sent, topic string, at, firstTime int64, first Sent)
 }
 
 func (m *model) late(s Sent, topic string, at, streamTime int64) {
-	m.turned(s, m.now, "late", topic, fmt.Sprintf("event time %d cannot be judged: stream time is %d, window 1s, grace 100ms", base+at, base+streamTime))
+	m.refused(s, m.now, "late", topic, fmt.Sprintf("event time %d cannot be judged: stream time is %d, window 1s, grace 100ms", base+at, base+streamTime))
 }
 
-// TestRandomHistories: what package dedup decides is never convicted.
+// TestRandomHistories: Check finds nothing in histories that package dedup decided.
 func TestRandomHistories(t *testing.T) {
 	seen := map[string]int{}
 	for seed := range uint64(10) {
@@ -118,14 +117,14 @@ func TestRandomHistories(t *testing.T) {
 	}
 	for _, verdict := range []string{"unique", "after_window", "duplicate", "late", "invalid", "missing_key"} {
 		if seen[verdict] < 10 {
-			t.Errorf("only %d records are %s: the histories do not try it", seen[verdict], verdict)
+			t.Errorf("only %d records are %s: the histories do not test it", seen[verdict], verdict)
 		}
 	}
 }
 
-// TestNoChangeGoesUnseen: one record is lost, repeated, or changed in one byte,
-// in all readings alike. Some invariant has to notice.
-func TestNoChangeGoesUnseen(t *testing.T) {
+// TestEveryChangeIsFound: one record is lost, repeated, or changed in one byte,
+// equally in all readings. Some invariant must find it.
+func TestEveryChangeIsFound(t *testing.T) {
 	for seed := range uint64(400) {
 		w := play(seed%10, 120)
 		rng := rand.New(rand.NewPCG(seed, 3))
@@ -140,8 +139,8 @@ func TestNoChangeGoesUnseen(t *testing.T) {
 	}
 }
 
-// tamper does something to a record and says what.
-func tamper(rng *rand.Rand, w *world, r Record) string {
+// tamper changes a record and returns a description of the change.
+func tamper(rng *rand.Rand, w *scenario, r Record) string {
 	records := w.h.Live[r.Topic]
 	i := slices.IndexFunc(records, func(x Record) bool { return x.Partition == r.Partition && x.Offset == r.Offset })
 	switch rng.IntN(5) {
@@ -157,7 +156,7 @@ func tamper(rng *rand.Rand, w *world, r Record) string {
 	case 3:
 		if len(r.Headers) > 0 {
 			n := rng.IntN(len(r.Headers))
-			if reason := r.Headers[n].Key == headerReason; !reason { // the router's own words are not judged
+			if reason := r.Headers[n].Key == headerReason; !reason { // reason texts of the router are not checked
 				records[i].Headers = slices.Clone(r.Headers)
 				records[i].Headers[n].Value = flip(rng, r.Headers[n].Value)
 				return "header " + r.Headers[n].Key + " changed"
@@ -172,7 +171,7 @@ func tamper(rng *rand.Rand, w *world, r Record) string {
 	return "value changed"
 }
 
-// flip changes one byte, or a null or empty value to something.
+// flip changes one byte, or makes a null or empty value non-empty.
 func flip(rng *rand.Rand, b []byte) []byte {
 	if len(b) == 0 {
 		return []byte{1}

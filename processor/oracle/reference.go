@@ -12,8 +12,8 @@ import (
 // A digest is the key of a row.
 type digest = [16]byte
 
-// A place is that of a raw record; topic is its number in the manifest.
-type place struct {
+// A position is that of a raw record; topic is the topic's number in the manifest.
+type position struct {
 	topic     uint16
 	partition int32
 	offset    int64
@@ -24,11 +24,11 @@ type envelope struct {
 	digest          digest
 	key             [32]byte
 	time, timestamp int64 // of the event and of the raw record, ms
-	from            place
+	from            position
 	route           []byte
 }
 
-// The flags of an envelope that events and outcomes of our routes have.
+// Flags of an envelope.
 const flagOutcome, flagDetails = 1, 8
 
 // openEnvelope reads: version 1 | no flags | digest 16 | dedup key 32 | event
@@ -46,14 +46,14 @@ func openEnvelope(r *Record) (e envelope, err error) {
 	copy(e.key[:], b[18:])
 	f := fields{rest: b[50:]}
 	e.time, e.timestamp = f.signed(), f.signed()
-	e.from = place{uint16(f.unsigned(1 << 16)), int32(f.unsigned(1 << 31)), int64(f.unsigned(1 << 63))}
+	e.from = position{uint16(f.unsigned(1 << 16)), int32(f.unsigned(1 << 31)), int64(f.unsigned(1 << 63))}
 	if e.route = f.rest; f.bad {
 		return e, fmt.Errorf("has an invalid envelope: %x", b)
 	}
 	return e, nil
 }
 
-// fields reads varints off a slice.
+// fields reads varints from a slice.
 type fields struct {
 	rest []byte
 	bad  bool
@@ -83,7 +83,7 @@ func (f *fields) unsigned(below uint64) uint64 {
 // A row is the state of one dedup key: when and where it was first seen.
 type row struct {
 	first       int64
-	at          place
+	at          position
 	namespaceID uint8
 }
 
@@ -102,7 +102,7 @@ func (r *row) value(dst []byte) []byte {
 type fold struct {
 	rows  map[digest]row
 	times [256]int64 // stream time by namespace id
-	seen  [256]bool  // the namespace id has a stream time
+	seen  [256]bool  // the namespace has a stream time
 }
 
 func newFold() *fold { return &fold{rows: map[digest]row{}} }
@@ -113,11 +113,11 @@ type judgement struct {
 	topic   string // the output; "" for none
 	reason  string
 	first   *row // the first event, of a duplicate
-	row     row  // the one to write if the topic takes the record
+	row     row  // the row to write if the topic accepts the record
 	wrote   bool
 }
 
-// judge is the product's section 6, "Time", in one place. e.time is set to the
+// judge applies the rules of the product's section 6, "Time". It sets e.time to the
 // event time that counts.
 func (f *fold) judge(e *envelope, r *Route, present int64) judgement {
 	last, running := f.times[r.NamespaceID], f.seen[r.NamespaceID]
@@ -143,9 +143,9 @@ func (f *fold) judge(e *envelope, r *Route, present int64) judgement {
 	}
 	next := row{first: e.time, at: e.from, namespaceID: r.NamespaceID}
 	prior, known := f.rows[e.digest]
-	forgotten := running && prior.first < add(last, -add(add(r.Window, r.Window), r.Grace))
+	evicted := running && prior.first < add(last, -add(add(r.Window, r.Window), r.Grace))
 	switch {
-	case !known || forgotten:
+	case !known || evicted:
 		return judgement{verdict: "unique", topic: r.Output, row: next, wrote: true}
 	case e.time < add(prior.first, -r.Window):
 		return late()
@@ -156,7 +156,7 @@ func (f *fold) judge(e *envelope, r *Route, present int64) judgement {
 		reason: fmt.Sprintf("duplicate %v after the first, window %v", ms(e.time-prior.first), ms(r.Window))}
 }
 
-// to is the topic that a policy sends a record to; "" for none.
+// to returns the topic to which a policy sends a record; "" for none.
 func (r *Route) to(p Policy) string {
 	switch p {
 	case Forward:
@@ -171,7 +171,7 @@ func (r *Route) to(p Policy) string {
 
 func ms(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
 
-// add is a+b, or on overflow the nearest int64.
+// add returns a+b, or on overflow the nearest int64.
 func add(a, b int64) int64 {
 	switch {
 	case b > 0 && a > math.MaxInt64-b:
@@ -191,10 +191,10 @@ type checkpoint struct {
 
 // openCheckpoint reads: version 1 | flags, 1 for counts | next, leader epoch,
 // sequence, varints | length of the counts of keys, uvarint, and these | for each
-// namespace id that has one: namespace id | stream time, varint.
+// namespace that has one: namespace id | stream time, varint.
 func openCheckpoint(b []byte) (c checkpoint, err error) {
 	if len(b) < 2 || b[0] != 1 || b[1] > 1 {
-		return c, fmt.Errorf("is no checkpoint: %x", b)
+		return c, fmt.Errorf("is not a checkpoint: %x", b)
 	}
 	f := fields{rest: b[2:]}
 	c.next = f.signed()
@@ -203,7 +203,7 @@ func openCheckpoint(b []byte) (c checkpoint, err error) {
 	if b[1] == 1 {
 		n := f.unsigned(1 << 31)
 		if n > uint64(len(f.rest)) {
-			return c, fmt.Errorf("is no checkpoint: %x", b)
+			return c, fmt.Errorf("is not a checkpoint: %x", b)
 		}
 		f.rest = f.rest[n:]
 	}
@@ -213,7 +213,7 @@ func openCheckpoint(b []byte) (c checkpoint, err error) {
 		c.times[namespaceID], c.seen[namespaceID] = f.signed(), true
 	}
 	if f.bad {
-		return c, fmt.Errorf("is no checkpoint: %x", b)
+		return c, fmt.Errorf("is not a checkpoint: %x", b)
 	}
 	return c, nil
 }

@@ -14,7 +14,7 @@ type source struct {
 	partition int32
 }
 
-// A sourceLane holds what was sent to one source, offsets rising.
+// A sourceLane has the records that were sent to one source, ordered by offset.
 type sourceLane struct {
 	sent []*Sent
 	done []bool // routed, or dead-lettered
@@ -52,11 +52,11 @@ func (c *check) readSent() {
 	}
 }
 
-// routed compares a record of the repartition topic with the one that was
-// sent: there is one (K2), it was not routed before (K1), it has the right key
-// (K2), is untouched (K3) and in its order (K4).
+// routed compares a record of the repartition topic with the sent one: it exists
+// (K2), was routed once (K1), has the right key (K2), is unchanged (K3) and in order
+// (K4).
 func (c *check) routed(t *task, r *Record, e *envelope) {
-	from, text := source{e.from.topic, e.from.partition}, c.office.text(e.from)
+	from, text := source{e.from.topic, e.from.partition}, c.builder.positionText(e.from)
 	lane := c.sources[from]
 	i := -1
 	if lane != nil {
@@ -73,11 +73,11 @@ func (c *check) routed(t *task, r *Record, e *envelope) {
 	}
 	lane.done[i] = true
 	if last, ok := t.lastFrom[from]; ok && e.from.offset < last {
-		c.add("K4", "%s: from %s, but offset %d of that partition stands before it; id %q, record key %s", at(r), text, last, s.ID, brief(r.Key))
+		c.add("K4", "%s: from %s, but offset %d of that partition came before it; id %q, record key %s", at(r), text, last, s.ID, brief(r.Key))
 	}
 	t.lastFrom[from] = max(t.lastFrom[from], e.from.offset)
 	if s.ID == "" {
-		c.add("K2", "%s: routed from %s, but it cannot be keyed and belongs into the dead-letter topic; dedup key %x", at(r), text, e.key)
+		c.add("K2", "%s: routed from %s, but it has no key and belongs in the dead-letter topic; dedup key %x", at(r), text, e.key)
 		return
 	}
 	if key := sha256.Sum256([]byte(s.ID)); key != e.key {
@@ -96,8 +96,8 @@ func (c *check) routed(t *task, r *Record, e *envelope) {
 	}
 }
 
-// digest is the key of a sent record's row: the start of
-// the SHA-256 of the netstrings of namespace, kind of source and dedup key.
+// digest returns the key of a sent record's row: the start of the SHA-256 of the
+// netstrings of namespace, kind of source and dedup key.
 func (c *check) digest(s *Sent, e *envelope) digest {
 	namespace := s.Route
 	if r := c.routes[s.Route]; r != nil {
@@ -113,7 +113,7 @@ func (c *check) digest(s *Sent, e *envelope) digest {
 }
 
 // untouched names the parts of a sent record that differ in the
-// repartition topic; "" for nothing. Headers of oncebus's prefix must be gone.
+// repartition topic, "" for none. Headers with oncebus's prefix must be removed.
 func untouched(s, r *Record, e *envelope) string {
 	var diff []string
 	if !same(s.Key, r.Key) {
@@ -131,7 +131,7 @@ func untouched(s, r *Record, e *envelope) string {
 	return strings.Join(diff, "; ")
 }
 
-// sameForeign reports whether got is sent without oncebus's own headers.
+// sameForeign reports whether got equals sent without oncebus's headers.
 func sameForeign(sent, got []Header) bool {
 	n := 0
 	for _, h := range sent {

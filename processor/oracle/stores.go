@@ -7,7 +7,7 @@ import (
 	"slices"
 )
 
-// storesOf returns the stores of a partition by rising position.
+// storesOf returns the stores of a partition, ordered by position.
 func (c *check) storesOf(partition int32) []*Store {
 	var stores []*Store
 	for i := range c.h.Stores {
@@ -19,10 +19,10 @@ func (c *check) storesOf(partition int32) []*Store {
 	return stores
 }
 
-// store compares a local store with the changelog below its position, which t
-// has just folded (K5). It may lack rows that cannot decide any more, and
-// what compaction had removed before the store was restored: the successor of
-// such a record stands beyond the position.
+// store compares a local store with the changelog below its position, which t has
+// just folded (K5). The store may lack rows below the horizon. It may also lack rows
+// that compaction removed before the restore: their successors are beyond the
+// position.
 func (c *check) store(t *task, s *Store) {
 	c.report.StoreRows += len(s.Rows)
 	final := c.finals[c.cfg.Changelog][t.partition]
@@ -33,7 +33,7 @@ func (c *check) store(t *task, s *Store) {
 	}
 	switch {
 	case t.checkpoint == nil && len(s.Checkpoint) > 0:
-		c.add("K5", "%s: a checkpoint %x, the changelog has none below that", where, s.Checkpoint)
+		c.add("K5", "%s: a checkpoint %x, the changelog has none below the position", where, s.Checkpoint)
 	case t.checkpoint == nil, bytes.Equal(t.checkpoint.Value, s.Checkpoint):
 	case gone(t.checkpoint) && (len(s.Checkpoint) == 0 || t.wrote(s.Checkpoint)):
 	default:
@@ -53,27 +53,27 @@ func (c *check) store(t *task, s *Store) {
 	}
 	for key, got := range s.Rows {
 		if len(key) != len(digest{}) || t.latest[digest([]byte(key))] == nil {
-			c.add("K5", "%s: a row for %x, which the changelog does not have below that: %x", where, key, got)
+			c.add("K5", "%s: a row for %x, which the changelog does not have below the position: %x", where, key, got)
 		}
 	}
 }
 
-// wrote reports whether a checkpoint is one of those so far.
+// wrote reports whether a checkpoint is one of the folded ones.
 func (t *task) wrote(value []byte) bool {
 	return slices.ContainsFunc(t.checkpoints, func(r *Record) bool { return bytes.Equal(r.Value, value) })
 }
 
-// A horizon is the time below which rows of a namespace id may have been dropped.
+// A horizon is the time below which the rows of a namespace may have been evicted.
 type horizon struct {
 	time int64
-	ok   bool // it exists
+	ok   bool // the namespace has a horizon
 }
 
-// horizons returns the horizon of each namespace id: one namespace id has one stream time,
-// its routes may differ in patience. The time is that of the partition's last
-// checkpoint and not of the store's own. A process drops rows as its stream
-// time goes on, and what it had in memory above the position it lost when it
-// ended; the task that opens the store reads that again before it judges.
+// horizons returns the horizon of each namespace id. A namespace has one stream time;
+// the longest retention of its routes counts. The time is that of the partition's
+// last checkpoint, not of the store's: a process evicts rows by its own stream time,
+// and at its end loses the rows in memory, which are above the position. The task
+// that opens the store reads those again before it judges.
 func (c *check) horizons(s *Store) (before [256]horizon) {
 	value := s.Checkpoint
 	for _, r := range slices.Backward(c.logs[c.cfg.Changelog][s.Partition]) {
@@ -84,28 +84,28 @@ func (c *check) horizons(s *Store) (before [256]horizon) {
 	}
 	cp, err := openCheckpoint(value)
 	if err != nil {
-		return before // no checkpoint, no stream time: nothing may be missing
+		return before // without a checkpoint there is no stream time, so no row may be missing
 	}
-	drop := func(namespaceID uint8, hold int64) {
+	drop := func(namespaceID uint8, retention int64) {
 		if !cp.seen[namespaceID] {
 			return
 		}
-		time := add(cp.times[namespaceID], -hold)
+		time := add(cp.times[namespaceID], -retention)
 		if b := &before[namespaceID]; !b.ok || time < b.time {
 			*b = horizon{time, true}
 		}
 	}
 	for i := range c.cfg.Routes {
-		drop(c.cfg.Routes[i].NamespaceID, hold(&c.cfg.Routes[i]))
+		drop(c.cfg.Routes[i].NamespaceID, rowRetention(&c.cfg.Routes[i]))
 	}
 	for i := range c.cfg.Claims {
-		drop(c.cfg.Claims[i].NamespaceID, c.cfg.Claims[i].hold())
+		drop(c.cfg.Claims[i].NamespaceID, c.cfg.Claims[i].rowRetention())
 	}
 	return before
 }
 
-// expired reports whether a row, as the changelog has it, lies below its
-// namespace id's horizon.
+// expired reports whether a row, encoded as in the changelog, is below the horizon of
+// its namespace.
 func expired(value []byte, horizons *[256]horizon) bool {
 	if len(value) < 5 {
 		return false

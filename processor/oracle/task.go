@@ -12,18 +12,18 @@ type task struct {
 	partition int32
 	fold      *fold
 	input     []*Record
-	cursor    int // in input: the records before it are judged
+	cursor    int // of the input: the records below it are judged
 	lastFrom  map[source]int64
 
-	// Of the changelog, up to the record looked at.
+	// Of the changelog, up to the current record.
 	latest     map[digest]*Record // newest row
-	pending    []*Record          // rows since the last checkpoint
+	openRows   []*Record          // rows since the last checkpoint
 	made       []madeRow          // rows that the fold made since the last checkpoint
 	checkpoint *Record            // newest
 	sequence   int64
 
 	checkpoints []*Record
-	nexts       []int64 // of all checkpoints that moved on
+	nexts       []int64 // of all checkpoints that advance
 	sequences   []int64 // of the same
 	offsets     []int64 // in the changelog, of the same
 }
@@ -35,8 +35,8 @@ type madeRow struct {
 	by     *Record
 }
 
-// task checks the state of one partition: the checkpoint chain (K10), the
-// transactions (K11), the state (K5); and on the way what was routed to it.
+// task checks one partition: the checkpoint chain (K10), the transactions (K11), the
+// state (K5), and the records that were routed to it.
 func (c *check) task(partition int32, input, changelog []*Record) {
 	t := &task{
 		partition: partition, fold: newFold(), input: input, lastFrom: map[source]int64{}, latest: map[digest]*Record{},
@@ -54,7 +54,7 @@ func (c *check) task(partition int32, input, changelog []*Record) {
 		case len(r.Key) != len(digest{}):
 			c.add("K5", "%s: neither a row nor a checkpoint, its key has %d bytes: %x", at(r), len(r.Key), r.Key)
 		default:
-			t.pending = append(t.pending, r)
+			t.openRows = append(t.openRows, r)
 			t.latest[digest(r.Key)] = r
 			c.report.Rows++
 		}
@@ -62,23 +62,23 @@ func (c *check) task(partition int32, input, changelog []*Record) {
 	for _, s := range stores {
 		c.store(t, s)
 	}
-	if n := len(t.pending); n > 0 {
-		c.add("K11", "%s: %d rows from here on are followed by no checkpoint: torn; digest %x", at(t.pending[0]), n, t.pending[0].Key)
+	if n := len(t.openRows); n > 0 {
+		c.add("K11", "%s: %d rows from this one on are followed by no checkpoint: torn; digest %x", at(t.openRows[0]), n, t.openRows[0].Key)
 	}
 	c.state(t)
 	c.finalState(t)
 	if left := len(t.input) - t.cursor; left > 0 {
 		r := t.input[t.cursor]
-		c.add("K9", "%s: %d records from here on are beyond the last checkpoint: not processed; record key %s", at(r), left, brief(r.Key))
+		c.add("K9", "%s: %d records from this one on are beyond the last checkpoint: not processed; record key %s", at(r), left, brief(r.Key))
 	}
 	for ; t.cursor < len(t.input); t.cursor++ {
 		c.judge(t, t.input[t.cursor], true)
 	}
 	// Only the chain is needed later.
-	t.fold, t.latest, t.made, t.pending, t.checkpoints = nil, nil, nil, nil, nil
+	t.fold, t.latest, t.made, t.openRows, t.checkpoints = nil, nil, nil, nil, nil
 }
 
-// judge lets the fold judge the next record and notes the expected record and row.
+// judge judges the next record with the fold, and stores the expected record and row.
 func (c *check) judge(t *task, r *Record, beyond bool) {
 	c.report.Routed++
 	if len(c.cfg.Claims) > 0 && isOutcome(r) {
@@ -92,7 +92,7 @@ func (c *check) judge(t *task, r *Record, beyond bool) {
 	c.routed(t, r, &e)
 	for i := range c.cfg.Claims {
 		if claims := &c.cfg.Claims[i]; claims.Route == string(e.route) {
-			t.fold.pass(&e, claims, r.Timestamp)
+			t.fold.moveStreamTime(&e, claims, r.Timestamp)
 			return
 		}
 	}
@@ -106,21 +106,21 @@ func (c *check) judge(t *task, r *Record, beyond bool) {
 		c.report.Dropped[j.verdict]++
 		return
 	}
-	l := letter{record: r, env: &e, route: route, verdict: j.verdict, reason: j.reason, first: j.first}
-	out, arrived := c.office.address(&l, j.topic)
-	c.expected.add(c.printer.of(&out), expectation{record: r, topic: c.expected.number(out.Topic), verdict: c.expected.number(l.verdict), place: out.Partition, beyond: beyond})
+	l := draft{record: r, env: &e, route: route, verdict: j.verdict, reason: j.reason, first: j.first}
+	out, arrived := c.builder.build(&l, j.topic)
+	c.expected.add(c.printer.of(&out), expectation{record: r, topic: c.expected.number(out.Topic), verdict: c.expected.number(l.verdict), partition: out.Partition, beyond: beyond})
 	if !j.wrote || !arrived {
 		return
 	}
 	if home, ok := c.homes[e.digest]; ok && home != t.partition {
-		c.add("K1", "%s: dedup key %x was at home in partition %d before: two tasks judge it; record key %s", at(r), e.key, home, brief(r.Key))
+		c.add("K1", "%s: dedup key %x was in partition %d before: two tasks judge it; record key %s", at(r), e.key, home, brief(r.Key))
 	}
 	c.homes[e.digest] = t.partition
 	t.fold.rows[e.digest] = j.row
 	t.made = append(t.made, madeRow{e.digest, j.row, r})
 }
 
-// transaction checks one checkpoint and everything since the one before.
+// transaction checks one checkpoint and all records since the previous one.
 func (c *check) transaction(t *task, r *Record) {
 	c.report.Transactions++
 	cp, err := openCheckpoint(r.Value)
@@ -135,7 +135,7 @@ func (c *check) transaction(t *task, r *Record) {
 	t.checkpoint = r
 	t.checkpoints = append(t.checkpoints, r)
 	if n := len(t.nexts); n > 0 && cp.next < t.nexts[n-1] {
-		c.add("K10", "%s: checkpoint with sequence %d says next is %d, the one before said %d: it went back", at(r), cp.sequence, cp.next, t.nexts[n-1])
+		c.add("K10", "%s: checkpoint with sequence %d has next %d, the previous one %d: it went back", at(r), cp.sequence, cp.next, t.nexts[n-1])
 	}
 	before := t.cursor
 	for ; t.cursor < len(t.input) && t.input[t.cursor].Offset < cp.next; t.cursor++ {
@@ -143,7 +143,7 @@ func (c *check) transaction(t *task, r *Record) {
 	}
 	switch moved := len(t.nexts) == 0 || cp.next > t.nexts[len(t.nexts)-1]; {
 	case t.cursor > before && t.input[t.cursor-1].Offset+1 != cp.next, t.cursor == before && moved && len(t.nexts) > 0:
-		c.add("K11", "%s: checkpoint with sequence %d says next is %d, but no record of %s/%d stands before that", at(r), cp.sequence, cp.next, c.cfg.Repartition, t.partition)
+		c.add("K11", "%s: checkpoint with sequence %d has next %d, but %s/%d has no record just below", at(r), cp.sequence, cp.next, c.cfg.Repartition, t.partition)
 	case !moved || t.cursor == before:
 		c.report.Idle++
 	}
@@ -154,26 +154,26 @@ func (c *check) transaction(t *task, r *Record) {
 	}
 	c.rows(t, r, &cp)
 	c.streamTimes(t, r, &cp)
-	t.pending, t.made = t.pending[:0], t.made[:0]
+	t.openRows, t.made = t.openRows[:0], t.made[:0]
 }
 
 // rows compares the rows of a transaction with those its input makes (K11).
 func (c *check) rows(t *task, r *Record, cp *checkpoint) {
 	var want []byte
-	t.pending = slices.DeleteFunc(t.pending, c.ofClaims)
+	t.openRows = slices.DeleteFunc(t.openRows, c.ofClaims)
 	for i, m := range t.made {
-		if i == len(t.pending) {
+		if i == len(t.openRows) {
 			c.add("K11", "%s: the transaction with sequence %d has %d rows, its input makes %d; the first missing is %x of %s", at(r), cp.sequence, i, len(t.made), m.digest, at(m.by))
 			return
 		}
-		got := t.pending[i]
+		got := t.openRows[i]
 		if want = m.row.value(want[:0]); digest(got.Key) != m.digest || !bytes.Equal(got.Value, want) {
 			c.add("K11", "%s: row %d of the transaction with sequence %d is %x=%x, want %x=%x for %s", at(got), i, cp.sequence, got.Key, got.Value, m.digest, want, at(m.by))
 			return
 		}
 	}
-	if extra := t.pending[len(t.made):]; len(extra) > 0 {
-		c.add("K11", "%s: the transaction with sequence %d has %d rows, its input makes %d; the first too many is %x=%x", at(extra[0]), cp.sequence, len(t.pending), len(t.made), extra[0].Key, extra[0].Value)
+	if extra := t.openRows[len(t.made):]; len(extra) > 0 {
+		c.add("K11", "%s: the transaction with sequence %d has %d rows, its input makes %d; the first too many is %x=%x", at(extra[0]), cp.sequence, len(t.openRows), len(t.made), extra[0].Key, extra[0].Value)
 	}
 }
 
@@ -195,19 +195,19 @@ func (c *check) state(t *task) {
 		want = row.value(want[:0])
 		switch {
 		case got == nil:
-			c.add("K5", "%s/%d: no row for %x, want %x (first seen at %s)", c.cfg.Changelog, t.partition, d, want, c.office.text(row.at))
+			c.add("K5", "%s/%d: no row for %x, want %x (first seen at %s)", c.cfg.Changelog, t.partition, d, want, c.builder.positionText(row.at))
 		case !bytes.Equal(got.Value, want):
-			c.add("K5", "%s: the row of %x is %x, want %x (first seen at %s)", at(got), d, got.Value, want, c.office.text(row.at))
+			c.add("K5", "%s: the row of %x is %x, want %x (first seen at %s)", at(got), d, got.Value, want, c.builder.positionText(row.at))
 		}
 	}
 	for _, d := range sortedKeys(t.latest) {
 		if _, ok := t.fold.rows[d]; !ok && !c.ofClaims(t.latest[d]) {
-			c.add("K5", "%s: a row for %x, which no event asks for: %x", at(t.latest[d]), d, t.latest[d].Value)
+			c.add("K5", "%s: a row for %x, which no event explains: %x", at(t.latest[d]), d, t.latest[d].Value)
 		}
 	}
 }
 
-// sortedKeys makes messages come in the same order every time.
+// sortedKeys makes the order of messages deterministic.
 func sortedKeys[V any](m map[digest]V) []digest {
 	keys := make([]digest, 0, len(m))
 	for d := range m {
@@ -217,8 +217,8 @@ func sortedKeys[V any](m map[digest]V) []digest {
 	return keys
 }
 
-// finalState checks that compaction and deletion by age left the state as it
-// was in the final changelog (K5).
+// finalState checks that the final changelog still has the state, after compaction
+// and deletion by age (K5).
 func (c *check) finalState(t *task) {
 	if c.report.Unread {
 		return
@@ -235,14 +235,15 @@ func (c *check) finalState(t *task) {
 // kept checks that the newest record of a changelog key survived.
 func (c *check) kept(final []*Record, newest *Record) {
 	if find(final, newest.Offset) == nil && !c.aged(newest) {
-		c.add("K5", "%s: the newest record of key %x is gone from the final changelog, and it is not old enough for that: %x", at(newest), newest.Key, newest.Value)
+		c.add("K5", "%s: the newest record of key %x is missing from the final changelog, before its retention is over: %x", at(newest), newest.Key, newest.Value)
 	}
 }
 
-// aged reports whether the changelog may have lost a record by age.
+// aged reports whether the changelog may have deleted a record by age.
 func (c *check) aged(r *Record) bool { return r.Timestamp < c.end-c.retention() }
 
-// endOf is the broker's time of the final read, as far as it is known.
+// endOf returns the broker's time of the final read, else the newest timestamp of
+// the changelog.
 func endOf(h *History, changelog log) int64 {
 	end := h.End
 	for _, lane := range changelog {
@@ -259,16 +260,16 @@ func (c *check) retention() int64 {
 	}
 	var longest int64
 	for i := range c.cfg.Routes {
-		longest = max(longest, hold(&c.cfg.Routes[i]))
+		longest = max(longest, rowRetention(&c.cfg.Routes[i]))
 	}
 	for i := range c.cfg.Claims {
-		longest = max(longest, c.cfg.Claims[i].hold())
+		longest = max(longest, c.cfg.Claims[i].rowRetention())
 	}
 	return add(longest, 24*3600*1000)
 }
 
-// hold is how long behind stream time a row counts, in ms.
-func hold(r *Route) int64 { return add(add(r.Window, r.Window), r.Grace) }
+// rowRetention is how far behind stream time a row still counts, in ms.
+func rowRetention(r *Route) int64 { return add(add(r.Window, r.Window), r.Grace) }
 
 // transactionOf returns the index in nexts of the transaction that judged an
 // input offset.

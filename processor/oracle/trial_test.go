@@ -6,41 +6,40 @@ import (
 	"testing"
 )
 
-// A plant is a fault put into the story, and the invariants that have to
-// convict it: these and no others. says is part of one of the messages, which
-// have to name the place.
+// A plant is a fault in the story, with the invariants that must find it, and no
+// others.
 type plant struct {
-	name  string
-	world func(w *world)   // while the history is made, or in all readings of it
-	seen  func(h *History) // in what was observed
-	want  []string
-	says  string
+	name    string
+	change  func(w *scenario) // of the story, in all readings of it
+	observe func(h *History)  // a change of one reading
+	want    []string
+	message string // part of one message, which names the record
 }
 
-// history is the story with the plant in it.
-func (p *plant) history() (*world, *History) {
+// history returns the story with the plant in it.
+func (p *plant) history() (*scenario, *History) {
 	w := story()
-	if p.world != nil {
-		p.world(w)
+	if p.change != nil {
+		p.change(w)
 	}
 	h := w.end()
-	if p.seen != nil {
-		p.seen(h)
+	if p.observe != nil {
+		p.observe(h)
 	}
 	return w, h
 }
 
-func convict(t *testing.T, plants []plant) {
+func wantFindings(t *testing.T, plants []plant) {
 	t.Helper()
 	for _, p := range plants {
 		t.Run(p.name, func(t *testing.T) {
 			w, h := p.history()
 			report, violations := Check(w.cfg, h)
 			if got := ids(t, violations); !slices.Equal(got, p.want) {
-				t.Errorf("convicted by %v, want %v", got, p.want)
+				t.Errorf("findings %v, want %v", got, p.want)
 			}
-			if !slices.ContainsFunc(violations, func(v Violation) bool { return strings.Contains(v.Message, p.says) }) {
-				t.Errorf("no message says %q", p.says)
+			if !slices.ContainsFunc(violations, func(v Violation) bool { return strings.Contains(v.Message, p.message) }) {
+				t.Errorf("no message contains %q", p.message)
 			}
 			for _, id := range p.want {
 				if report.Violations[id] == 0 {
@@ -51,14 +50,14 @@ func convict(t *testing.T, plants []plant) {
 	}
 }
 
-// acquit checks that what looks like a fault but is not passes.
-func acquit(t *testing.T, plants []plant) {
+// wantNoFinding checks that Check finds nothing in histories that only look faulty.
+func wantNoFinding(t *testing.T, plants []plant) {
 	t.Helper()
 	for _, p := range plants {
 		t.Run(p.name, func(t *testing.T) {
 			w, h := p.history()
 			if report, violations := Check(w.cfg, h); len(violations) > 0 {
-				t.Errorf("convicted by %v; %v", ids(t, violations), report)
+				t.Errorf("findings %v; %v", ids(t, violations), report)
 			}
 		})
 	}

@@ -10,8 +10,8 @@ import (
 
 // CountKeys returns the counts of a checkpoint. It counts the store's rows for the
 // namespaces whose window changed since then.
-func CountKeys(rt *app.App, c *wire.Checkpoint, store *state.Store) (app.Counts, error) {
-	all := app.NewCounts(rt)
+func CountKeys(a *app.App, c *wire.Checkpoint, store *state.Store) (app.Counts, error) {
+	all := app.NewCounts(a)
 	recount, err := all.Decode(c.Counts)
 	if err != nil {
 		return app.Counts{}, kafka.OperatorErrorf("%w; run the build that wrote it", err)

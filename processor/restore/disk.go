@@ -13,10 +13,10 @@ import (
 )
 
 const (
-	// diskInterval separates two checks of the free space.
+	// diskInterval is the time between two checks of the free space.
 	diskInterval = time.Second
 	// diskResume times the pause level must be free before tasks resume, so
-	// that they do not pause and resume at the level.
+	// diskResume is the hysteresis: tasks resume at this many times the pause level.
 	diskResume = 1.2
 )
 
@@ -35,10 +35,10 @@ type DiskGuard struct {
 	metrics *Metrics
 	log     *slog.Logger
 
-	mu      sync.Mutex
-	reason  string        // why work is paused; "" while it is not
-	resumed chan struct{} // closed while not paused
-	blind   bool          // the last check failed
+	mu          sync.Mutex
+	reason      string        // why work is paused; "" while it is not
+	resumed     chan struct{} // closed while not paused
+	checkFailed bool          // the last check failed
 }
 
 func newDiskGuard(dir string, cfg Disk, host *state.Host, m *Metrics, log *slog.Logger) *DiskGuard {
@@ -68,27 +68,27 @@ func (g *DiskGuard) checkStart() error {
 		return kafka.OperatorErrorf("the disk of the state directory %s has %d bytes free (%.1f %%), a start needs %d: free space, or set ONCEBUS_STATE_DIR to another disk; local state is rebuilt from the changelog",
 			g.dir, s.Free, s.FreePercent(), least)
 	}
-	g.look()
+	g.checkSpace()
 	return nil
 }
 
 // run checks the disk until ctx is done.
 func (g *DiskGuard) run(ctx context.Context) {
 	for kafka.Pause(ctx, diskInterval) == nil {
-		g.look()
+		g.checkSpace()
 	}
 }
 
-func (g *DiskGuard) look() {
+func (g *DiskGuard) checkSpace() {
 	s, err := g.Space(g.dir)
 	if err != nil {
-		if !g.blind {
+		if !g.checkFailed {
 			g.log.Warn("free disk space unknown", "dir", g.dir, "error", err)
 		}
-		g.blind = true
+		g.checkFailed = true
 		return
 	}
-	g.blind = false
+	g.checkFailed = false
 	g.metrics.DiskFree.Set(float64(s.Free))
 	least := level(s, g.cfg.MinFreePercent, g.cfg.MinFreeBytes)
 	g.mu.Lock()
@@ -120,8 +120,8 @@ func (g *DiskGuard) paused() error {
 	return errors.New(g.reason)
 }
 
-// await waits until tasks are not paused.
-func (g *DiskGuard) await(ctx context.Context) error {
+// awaitSpace waits until tasks are not paused.
+func (g *DiskGuard) awaitSpace(ctx context.Context) error {
 	g.mu.Lock()
 	resumed := g.resumed
 	g.mu.Unlock()
@@ -143,5 +143,5 @@ type Disk struct {
 	StartMinFreePercent int `env:"START_MIN_FREE_PERCENT" envDefault:"5" help:"free disk space of the state directory below which the process does not start; 0 = never"`
 	// MinFreeBytes raises the pause level of a small disk to this many bytes,
 	// and the refuse level to half of them.
-	MinFreeBytes int64 `env:"MIN_FREE_BYTES" envDefault:"67108864" help:"tasks also pause below so many free bytes; half of it refuses a start"`
+	MinFreeBytes int64 `env:"MIN_FREE_BYTES" envDefault:"67108864" help:"tasks also pause below so many free bytes; below half of it no process starts"`
 }

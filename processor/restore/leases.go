@@ -12,10 +12,10 @@ import (
 )
 
 // leases gives each task's directory to one owner of this process at a time. In a
-// rebalance a worker may open a store that another has not closed yet. It waits
-// here, because a locked store looks like a damaged one.
+// rebalance a worker may open a store that another has not closed yet. acquire makes
+// it wait, because a locked store looks like a damaged one.
 type leases struct {
-	turn  chan struct{} // guards taken; a channel, so that simulations see a wait
+	turn  chan struct{} // guards taken; a channel, because simulations cannot see that a goroutine waits for a mutex
 	taken map[app.TaskID]chan struct{}
 }
 

@@ -43,7 +43,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	return m
 }
 
-// Forget deletes the series of a task that is closed.
-func (m *Metrics) Forget(id app.TaskID) {
+// DeleteSeries deletes the series of a task that is closed.
+func (m *Metrics) DeleteSeries(id app.TaskID) {
 	m.restoreLeft.DeleteLabelValues(id.Topic, strconv.Itoa(int(id.Partition)))
 }

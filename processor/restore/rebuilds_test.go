@@ -59,6 +59,6 @@ func TestRebuildsAreCounted(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := guard().allow("a/0", why, now); err == nil || errors.Is(err, kafka.ErrOperator) {
-		t.Errorf("a count that cannot be kept: %v", err)
+		t.Errorf("a count file that cannot be written: %v", err)
 	}
 }

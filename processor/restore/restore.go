@@ -24,8 +24,8 @@ import (
 const retryPause, retryMax = 500 * time.Millisecond, 4 * time.Second
 
 // Restore reads the changelog into one task's store up to the high watermark, in a
-// goroutine of its own. The worker continues with its other tasks. The restore owns
-// the store until it has finished; then the task owns it again.
+// goroutine of its own, while the worker processes its other tasks. The restore owns
+// the store until it has finished, then the task does.
 type Restore struct {
 	background
 
@@ -54,10 +54,10 @@ type Restore struct {
 	Err        error
 }
 
-// failed notes that the store is unusable, unless err is nil, and returns err. Only
-// errors of its files and its disk count. A restore that reads much, or waits for a
-// broker, has not failed.
-func (r *Restore) failed(err error) error {
+// noteFailure stores when the store became unusable, unless err is nil, and returns
+// err. Only errors of the store's files and disk count: a long restore, or one that
+// waits for a broker, has not failed.
+func (r *Restore) noteFailure(err error) error {
 	if err != nil {
 		r.failing.CompareAndSwap(0, time.Now().UnixNano())
 	}
@@ -75,8 +75,8 @@ func (r *Restore) FailedFor() time.Duration {
 
 // awaitDisk waits until the disk has space.
 func (r *Restore) awaitDisk(ctx context.Context) error {
-	_ = r.failed(r.src.Stores.Disk.paused()) // not returned: await waits for its end
-	return r.src.Stores.Disk.await(ctx)
+	_ = r.noteFailure(r.src.Stores.Disk.paused()) // not returned: await waits for its end
+	return r.src.Stores.Disk.awaitSpace(ctx)
 }
 
 // Start restores the store of a task; if store is nil, it opens one. broken says
@@ -92,7 +92,7 @@ func (r *Restore) run(ctx context.Context) error {
 	began := time.Now()
 	r.watch = newStallWatch(ctx, r)
 	defer r.watch.stop()
-	err := r.failed(r.broken)
+	err := r.noteFailure(r.broken)
 	for {
 		if err == nil {
 			err = r.once(ctx)
@@ -114,10 +114,10 @@ func (r *Restore) run(ctx context.Context) error {
 type remedy uint8
 
 const (
-	retry           remedy = iota // with the store as it is
-	reopen                        // close the store: it refuses further work, its files may be valid
-	awaitOperator                 // fail-open routes bypass the store until the operator acts
-	quarantineStore               // move the store's directory away
+	retry           remedy = iota // keep the store open
+	reopen                        // close the store and open it again: after an error it accepts no work, but its files may be valid
+	awaitOperator                 // until the operator acts; fail-open routes bypass the store
+	quarantineStore               // rename the store's directory
 	giveUp                        // end the restore with the error
 )
 
@@ -227,7 +227,7 @@ func (r *Restore) once(ctx context.Context) error {
 		if err := r.awaitDisk(ctx); err != nil {
 			return err
 		}
-		return r.failed(r.apply(records, position))
+		return r.noteFailure(r.apply(records, position))
 	})
 	if err != nil {
 		return err
@@ -236,7 +236,7 @@ func (r *Restore) once(ctx context.Context) error {
 		return err
 	}
 	r.Counts, err = CountKeys(r.src.App, &r.Checkpoint, r.Store)
-	return r.failed(err)
+	return r.noteFailure(err)
 }
 
 // apply puts one fetch of the changelog into the store. A row may be applied twice,
@@ -287,7 +287,7 @@ func (r *Restore) open(ctx context.Context) error {
 	}
 	store, err := r.src.Stores.Host.Open(r.src.Stores.DirOf(r.id), StoreIdentity(r.src.App, r.id))
 	if !errors.Is(err, state.ErrForeign) && !errors.Is(err, state.ErrUnclean) {
-		_ = r.failed(err) // not for the store of another app, or after a host crash
+		_ = r.noteFailure(err) // not for the store of another app, or after a host crash
 	}
 	if err != nil && untrusted(err) {
 		if err := r.quarantine(err); err != nil {

@@ -9,9 +9,9 @@ import (
 func TestLongRestoreIsNoFailure(t *testing.T) {
 	r := &Restore{}
 	if r.FailedFor() != 0 {
-		t.Error("a restore without a failure reports a failure time")
+		t.Error("a restore without a failure reports when it failed")
 	}
-	_ = r.failed(errStale)
+	_ = r.noteFailure(errStale)
 	if r.FailedFor() <= 0 || r.FailedFor() > time.Minute {
 		t.Errorf("failed for %v", r.FailedFor())
 	}

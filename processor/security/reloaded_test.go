@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// TestReloaded: the value follows its source at most once an interval, and a
-// failure keeps the last value and is reported once.
+// TestReloaded: the value follows its source at most once an interval; after a
+// failure the last value stays, and the failure is reported once.
 func TestReloaded(t *testing.T) {
 	source, broken := "a", error(nil)
 	now := time.Unix(0, 0)

@@ -16,7 +16,7 @@ import (
 	"oncebus/processor/kafkatest/program"
 )
 
-// brokerHeapMiB is the broker's Java heap, that of Kafka's own start script.
+// brokerHeapMiB is the broker's Java heap, as in Kafka's start script.
 const brokerHeapMiB = 1024
 
 // Broker is an Apache Kafka broker for one run of a benchmark.
@@ -44,7 +44,7 @@ func StartBroker(ctx context.Context, name string) (*Broker, error) {
 // Close ends the broker and removes the run's directory.
 func (b *Broker) Close() error { return errors.Join(b.Broker.Close(), os.RemoveAll(b.Dir)) }
 
-// Usage is what the broker's process has cost so far.
+// Usage returns the resources that the broker's process has used.
 func (b *Broker) Usage() (program.Usage, error) { return program.UsageOf(b.Brokers()[0].PID()) }
 
 // CreateTopics creates the topics and waits until every client can see them.
@@ -65,8 +65,8 @@ func (b *Broker) CreateTopics(ctx context.Context, partitions int, topics ...str
 	})
 }
 
-// DeleteApp deletes all topics whose names begin with app and a dash: a
-// contender's own, and those it created.
+// DeleteApp deletes all topics whose names begin with app and a dash: a contender's,
+// and those it created.
 func (b *Broker) DeleteApp(ctx context.Context, app string) error {
 	listed, err := b.Admin().ListTopics(ctx)
 	if err != nil {
@@ -93,8 +93,8 @@ func (b *Broker) DeleteApp(ctx context.Context, app string) error {
 }
 
 // Ends returns the sum of the last stable offsets of a topic's partitions: its
-// committed records, and the control records of transactions, one for each
-// partition a transaction wrote to.
+// committed records, plus one control record for each partition that a transaction
+// wrote to.
 func (b *Broker) Ends(ctx context.Context, topic string) (sum int64, err error) {
 	ends, err := b.Admin().ListCommittedOffsets(ctx, topic)
 	if err == nil {
@@ -104,8 +104,8 @@ func (b *Broker) Ends(ctx context.Context, topic string) (sum int64, err error) 
 	return sum, err
 }
 
-// Committed returns the sum of the offsets a group has committed in a topic:
-// for an Input, whose topic holds no transactions, the events that are done.
+// Committed returns the sum of the offsets that a group has committed in a topic: for
+// an Input, which has no transactions, the number of processed events.
 func (b *Broker) Committed(ctx context.Context, group, topic string) (sum int64, err error) {
 	committed, err := b.Admin().FetchOffsets(ctx, group)
 	for _, at := range committed[topic] {

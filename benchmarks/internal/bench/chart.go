@@ -7,16 +7,16 @@ import (
 	"math"
 )
 
-// Point is a measured value; Low and High are the ends of its whisker, which
-// is left out where they are equal.
+// Point is a measured value; Low and High are the ends of its whisker, which is
+// omitted if they are equal.
 type Point struct {
-	X         float64 // left out by bars
+	X         float64 // unused by bars
 	Y         float64
 	Low, High float64
 }
 
-// Series is one colour of a chart. In bars it has a point for each group; NaN
-// as Y leaves a bar out.
+// Series is one colour of a chart. In bars it has a point for each group; NaN as Y
+// omits a bar.
 type Series struct {
 	Name   string
 	Points []Point
@@ -71,7 +71,7 @@ type drawing struct {
 	xs, ys scale
 }
 
-// fit lets the scales hold every point, and 0 where they are linear.
+// fit sets the scales so that they contain every point, and 0 if they are linear.
 func (d *drawing) fit() {
 	d.xs, d.ys = scale{log: d.chart.LogX, from: left, length: plotW}, scale{log: d.chart.LogY, from: top + plotH, length: -plotH}
 	for _, s := range d.chart.Series {
@@ -96,7 +96,7 @@ func (d *drawing) axes() {
 	d.segment(left, top+plotH, left+plotW, top+plotH, "black")
 	d.text(0, 0, "middle", d.chart.Y, fmt.Sprintf(`transform="translate(20 %d) rotate(-90)"`, top+plotH/2))
 	step := float64(plotW) / float64(max(1, len(d.chart.Groups)))
-	for i, label := range d.chart.Groups { // slanted, so that long names do not touch
+	for i, label := range d.chart.Groups { // slanted, so that long names do not overlap
 		x := left + (float64(i)+0.5)*step
 		d.text(0, 0, "end", label, fmt.Sprintf(`transform="translate(%.1f %d) rotate(-25)"`, x+8, top+plotH+labelY))
 	}
@@ -154,6 +154,6 @@ func (d *drawing) segment(x1, y1, x2, y2 float64, colour string) {
 
 func (d *drawing) text(x, y float64, anchor, text, more string) {
 	fmt.Fprintf(&d.out, `<text x="%.1f" y="%.1f" text-anchor="%s" %s>`, x, y, anchor, more)
-	_ = xml.EscapeText(&d.out, []byte(text)) // a buffer takes all
+	_ = xml.EscapeText(&d.out, []byte(text)) // a buffer returns no errors
 	d.out.WriteString("</text>\n")
 }

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestChart draws charts that are hard to draw: each has to be well-formed and
-// without NaN, and to hold its texts.
+// TestChart draws difficult charts: each must be well-formed, without NaN, and
+// contain its texts.
 func TestChart(t *testing.T) {
 	for name, c := range map[string]Chart{
 		"empty":    {},
@@ -30,7 +30,7 @@ func TestChart(t *testing.T) {
 			}
 		}
 		if bytes.Contains(svg, []byte("NaN")) || bytes.Contains(svg, []byte("Inf")) {
-			t.Errorf("%s: a place is no number", name)
+			t.Errorf("%s: a coordinate is NaN", name)
 		}
 	}
 }

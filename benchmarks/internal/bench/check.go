@@ -12,16 +12,16 @@ import (
 	"oncebus/processor/kafkatest"
 )
 
-// Tally is what a read_committed consumer finds in a contender's output.
+// Tally counts the records of a contender's output that a read_committed consumer
+// finds.
 type Tally struct {
 	Records  int // all
 	Distinct int // ids of the input among them
 	Foreign  int // records with a key that no event of the input has
 }
 
-// Check says what is wrong with the output of a contender that was given the
-// whole input: one that deduplicates has to put out each id once, another
-// every event.
+// Check returns the mistakes in the output of a contender for the whole input. One
+// that deduplicates must emit each id once, another every event.
 func (t Tally) Check(in Input, dedups bool) error {
 	records, distinct := in.Events, in.Distinct()
 	if dedups {
@@ -35,7 +35,7 @@ func (t Tally) Check(in Input, dedups bool) error {
 		errs = append(errs, fmt.Errorf("%d of %d ids are missing", distinct-t.Distinct, distinct))
 	}
 	if t.Records != records {
-		errs = append(errs, fmt.Errorf("it holds %d records, %+d more than the %d it should", t.Records, t.Records-records, records))
+		errs = append(errs, fmt.Errorf("it has %d records, %+d more than the expected %d", t.Records, t.Records-records, records))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("the output is wrong: %w", err)
@@ -43,15 +43,15 @@ func (t Tally) Check(in Input, dedups bool) error {
 	return nil
 }
 
-// ReadTally reads a topic from its start to its present end.
+// ReadTally reads a topic from its start to its current end.
 func ReadTally(ctx context.Context, seeds []string, topic string, in Input) (t Tally, err error) {
 	seen := make([]bool, in.Events)
 	err = ReadTopic(ctx, seeds, topic, func(r *kgo.Record) { t.add(r, in, seen) })
 	return t, err
 }
 
-// ReadTopic calls each with the records of a topic as its users see them, from
-// its start to its present end.
+// ReadTopic calls each with the committed records of a topic, from its start to its
+// current end.
 func ReadTopic(ctx context.Context, seeds []string, topic string, each func(*kgo.Record)) error {
 	client, err := kgo.NewClient(kgo.SeedBrokers(seeds...))
 	if err != nil {
@@ -61,7 +61,7 @@ func ReadTopic(ctx context.Context, seeds []string, topic string, each func(*kgo
 	return kafkatest.EachCommitted(ctx, client, nil, each, topic)
 }
 
-// add counts a record; seen has a place for each id.
+// add counts a record; seen has an entry for each id.
 func (t *Tally) add(r *kgo.Record, in Input, seen []bool) {
 	t.Records++
 	at, ours := in.index(r.Key)

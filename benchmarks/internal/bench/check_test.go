@@ -13,7 +13,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// TestCheck shows an output without fault to the check, and each fault.
+// TestCheck checks a correct output, and one with each mistake.
 func TestCheck(t *testing.T) {
 	in := Input{Events: 100_000, Duplicates: 10}
 	events, distinct := in.Events, in.Distinct()
@@ -26,11 +26,11 @@ func TestCheck(t *testing.T) {
 		{"each id once", Tally{Records: distinct, Distinct: distinct}, true, ""},
 		{"every event", Tally{Records: events, Distinct: distinct}, false, ""},
 		{"nothing", Tally{}, true, "ids are missing"},
-		{"a duplicate came through", Tally{Records: distinct + 1, Distinct: distinct}, true, "+1 more"},
-		{"all duplicates came through", Tally{Records: events, Distinct: distinct}, true, "more than"},
+		{"a duplicate was emitted", Tally{Records: distinct + 1, Distinct: distinct}, true, "+1 more"},
+		{"all duplicates were emitted", Tally{Records: events, Distinct: distinct}, true, "more than"},
 		{"one is lost", Tally{Records: distinct - 1, Distinct: distinct - 1}, true, "1 of"},
-		{"one is lost and one came twice", Tally{Records: distinct, Distinct: distinct - 1}, true, "1 of"},
-		{"one is not ours", Tally{Records: distinct, Distinct: distinct - 1, Foreign: 1}, true, "not of the input"},
+		{"one is lost and one is repeated", Tally{Records: distinct, Distinct: distinct - 1}, true, "1 of"},
+		{"one is not of the input", Tally{Records: distinct, Distinct: distinct - 1, Foreign: 1}, true, "not of the input"},
 		{"the passthrough dropped duplicates", Tally{Records: distinct, Distinct: distinct}, false, "more than"},
 		{"the passthrough repeated one", Tally{Records: events + 1, Distinct: distinct}, false, "+1 more"},
 	} {
@@ -44,9 +44,8 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// TestReadTally reads what a transactional contender left: committed and
-// aborted records, a repeated one, a foreign one, and a partition that is
-// empty.
+// TestReadTally reads the output of a transactional contender: committed and aborted
+// records, a repeated one, a foreign one, and an empty partition.
 func TestReadTally(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()

@@ -14,12 +14,12 @@ import (
 	"time"
 )
 
-// envTask holds the task of a contender's process.
+// envTask has the task of a contender's process.
 const envTask = "ONCEBUS_BENCH_TASK"
 
-// Task has the settings of a contender. All contenders, also those that are not Go
-// code, read Input, write to Output and commit what they read of Input in the
-// group [Task.Group].
+// Task has the settings of a contender. All contenders, also those in Java, read
+// Input, write to Output, and commit their offsets of Input in the group
+// [Task.Group].
 type Task struct {
 	Role       Role
 	App        string // prefix of its groups, transactional ids and topics
@@ -32,28 +32,27 @@ type Task struct {
 	Profile    string // file for a CPU profile; empty for none
 }
 
-// Role is a contender that is Go code. Routed means two stages, each a
-// transaction of its own, with a topic in between.
+// Role is a contender in Go. Routed means two stages, each with its own transactions,
+// and a topic between them.
 type Role struct {
 	Oncebus   bool // else the passthrough
 	Routed    bool
 	Changelog bool // the passthrough writes a small record for each event
 }
 
-// Window is for how long contenders store an event: longer than any run.
+// Window is how long contenders store an event: longer than any run.
 const Window = 24 * time.Hour
 
 // Output is the topic of the contender's output.
 func (t Task) Output() string { return t.App + "-output" }
 
-// Side is the topic of the passthrough's changelog, or of what oncebus
-// dead-letters.
+// Side is the topic of the passthrough's changelog, or of oncebus's dead letters.
 func (t Task) Side() string { return t.App + "-side" }
 
 // between is the topic between the two stages of the passthrough.
 func (t Task) between() string { return t.App + "-between" }
 
-// The groups of the stages, which are oncebus's names for them.
+// The groups of the stages, named like those of oncebus.
 func (t Task) routeGroup() string { return t.App + "-route" }
 func (t Task) dedupGroup() string { return t.App + "-dedup" }
 
@@ -65,7 +64,7 @@ func (t Task) Group() string {
 	return t.dedupGroup()
 }
 
-// Topics are those that have to exist before the contender starts.
+// Topics returns the topics that must exist before the contender starts.
 func (t Task) Topics() []string {
 	topics := []string{t.Output(), t.Side()}
 	if t.Role.Routed && !t.Role.Oncebus {
@@ -74,8 +73,7 @@ func (t Task) Topics() []string {
 	return topics
 }
 
-// Command is this program again, as the contender of the task. SIGTERM
-// ends it.
+// Command starts this program again as the contender of the task. SIGTERM ends it.
 func (t Task) Command(ctx context.Context) (*exec.Cmd, error) {
 	exe, err := os.Executable()
 	if err != nil {
@@ -91,8 +89,8 @@ func (t Task) Command(ctx context.Context) (*exec.Cmd, error) {
 	return cmd, nil
 }
 
-// ChildMain does nothing in a benchmark's own process. In one that
-// [Task.Command] started it is the contender and exits.
+// ChildMain returns at once in a benchmark's process. In one that [Task.Command]
+// started it runs the contender and exits.
 func ChildMain() {
 	text, is := os.LookupEnv(envTask)
 	if !is {

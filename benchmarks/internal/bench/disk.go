@@ -13,7 +13,7 @@ import (
 func DiskBytes(dir string) (sum int64, err error) {
 	err = filepath.WalkDir(dir, func(_ string, e fs.DirEntry, err error) error {
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil // another process removed the file meanwhile
+			return nil // another process removed the file
 		}
 		if err != nil || e.IsDir() {
 			return err

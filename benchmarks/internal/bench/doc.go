@@ -1,4 +1,4 @@
-// Package bench is what the benchmark commands share: a broker of their own,
+// Package bench has the parts that the benchmark commands share: a broker,
 // the input, the contenders that are Go code (the passthrough, which is the
 // limit, and oncebus), figures, charts and the head of a report.
 //
@@ -7,7 +7,7 @@
 // program. Only package main of a benchmark imports it.
 //
 // Invariants:
-//   - A contender is a process of its own, so that its CPU time and memory are
+//   - A contender is a separate process, so that its CPU time and memory are
 //     its own. Those that are Go code are the benchmark's program again; its
 //     environment says which: main calls [ChildMain] first, and [Task.Command]
 //     makes the command that starts one.
@@ -15,7 +15,7 @@
 //   - The input is a function of its parameters ([Input.Record]), so that a
 //     check can compute every record again.
 //
-// What looks wrong but is not:
-//   - The passthrough uses the same client settings as oncebus, by hand: what it
-//     measures is the cost of everything else.
+// What looks wrong:
+//   - The passthrough copies the client settings of oncebus by hand: the difference
+//     between the two is the cost of everything else.
 package bench

@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// Spread is what several rounds measured.
+// Spread has the median and the extremes of several rounds.
 type Spread struct {
 	Median, Low, High float64
 }
@@ -18,7 +18,7 @@ func SpreadOf(values []float64) Spread {
 }
 
 // Percentile returns the value below which p percent of the sorted values are,
-// between two of them by their distance; NaN if there are none.
+// interpolated between two of them; NaN if there are none.
 func Percentile(sorted []float64, p float64) float64 {
 	if len(sorted) == 0 {
 		return math.NaN()
@@ -29,7 +29,7 @@ func Percentile(sorted []float64, p float64) float64 {
 	return sorted[below] + (at-float64(below))*(sorted[above]-sorted[below])
 }
 
-// Ratio is a / b for a table; a dash if b was not measured.
+// Ratio returns a / b as text; a dash if b was not measured.
 func Ratio(a, b float64) string {
 	if b == 0 {
 		return "-"
@@ -37,12 +37,12 @@ func Ratio(a, b float64) string {
 	return fmt.Sprintf("%.2f", a/b)
 }
 
-// WithSpread shows milliseconds and, in brackets, the lowest and the highest.
+// WithSpread formats milliseconds with the lowest and the highest in brackets.
 func WithSpread(s Spread) string {
 	return fmt.Sprintf("%s (%s, %s)", Millis(s.Median), Millis(s.Low), Millis(s.High))
 }
 
-// Millis shows milliseconds with three digits, or whole ones.
+// Millis formats milliseconds with three digits, or whole ones.
 func Millis(ms float64) string {
 	switch {
 	case ms < 10:

@@ -12,8 +12,8 @@ import (
 )
 
 // Input is a topic of trade signals of about 230 bytes, with the trace id as key,
-// a share of them duplicates of earlier ones. The n-th event of an
-// Input is always the same.
+// some of them duplicates of earlier ones. The n-th event of an Input is always the
+// same.
 type Input struct {
 	Topic      string
 	Partitions int
@@ -23,13 +23,13 @@ type Input struct {
 	Start      time.Time // event time of the first event
 }
 
-// Every block of blockEvents events begins with the duplicates. A duplicate is of the
-// event duplicateDistance before it, which is half a block off and so is no duplicate
-// itself, as long as duplicates are at most half.
+// Every block of blockEvents events begins with the duplicates. A duplicate repeats
+// the event duplicateDistance before it. That is half a block earlier, so it is not a
+// duplicate itself, as long as at most half are duplicates.
 const (
 	blockEvents       = 100
 	duplicateDistance = 950
-	// eventsPerMilli is how fast event time goes.
+	// eventsPerMilli is the number of events in a millisecond of event time.
 	eventsPerMilli = 1000
 )
 
@@ -50,9 +50,9 @@ func (in Input) Record(n int) *kgo.Record {
 	}
 }
 
-// Distinct returns how many distinct ids there are among the events.
+// Distinct returns the number of distinct ids among the events.
 func (in Input) Distinct() int {
-	// Blocks have the same number of duplicates, but for the first ones.
+	// Blocks have the same number of duplicates, except for the first ones.
 	duplicates := in.Events/blockEvents*in.Duplicates + min(in.Events%blockEvents, in.Duplicates)
 	early := min(in.Events, duplicateDistance)
 	duplicates -= early/blockEvents*in.Duplicates + min(early%blockEvents, in.Duplicates)
@@ -61,8 +61,8 @@ func (in Input) Distinct() int {
 
 const keyPrefix = "trace-"
 
-// index returns the place of a record's id among the ids, from 0, or false for
-// a record that is not of this input.
+// index returns the index of a record's id among the ids, from 0, or false for a
+// record that is not of this input.
 func (in Input) index(key []byte) (int, bool) {
 	if len(key) < len(keyPrefix) || string(key[:len(keyPrefix)]) != keyPrefix {
 		return 0, false

@@ -30,6 +30,6 @@ func TestInputDistinct(t *testing.T) {
 func TestInputRecordSize(t *testing.T) {
 	size := len(Input{}.Record(0).Value)
 	if size < 225 || size > 240 {
-		t.Errorf("an event has %d bytes, the reports say about 230", size)
+		t.Errorf("an event has %d bytes, want about 230 as in the reports", size)
 	}
 }

@@ -14,9 +14,9 @@ import (
 	"time"
 )
 
-// Main is a benchmark's main: parse reads its flags, run works until it is
-// done or the context ends, by SIGINT or SIGTERM. Exit codes: 1 for an error
-// of run, 2 for one of parse. In a contender's process it is [ChildMain].
+// Main is a benchmark's main: parse reads its flags, run works until it is done or
+// the context ends by SIGINT or SIGTERM. Exit codes: 1 for an error of run, 2 for one
+// of parse. In a contender's process it calls [ChildMain].
 func Main(name string, parse func() error, run func(ctx context.Context) error) {
 	ChildMain()
 	if err := parse(); err != nil {
@@ -37,7 +37,7 @@ func Ints(name, text string) (list []int, err error) {
 	for part := range strings.SplitSeq(text, ",") {
 		n, err := strconv.Atoi(part)
 		if err != nil || n < 1 {
-			return nil, fmt.Errorf("-%s: %q is no number from 1; give one or several, separated by commas", name, part)
+			return nil, fmt.Errorf("-%s: %q is not a number from 1; give one or several, separated by commas", name, part)
 		}
 		list = append(list, n)
 	}
@@ -50,7 +50,7 @@ func CommitIntervals(text string) (list []time.Duration, err error) {
 	for part := range strings.SplitSeq(text, ",") {
 		commit, parseErr := time.ParseDuration(part)
 		if parseErr != nil || commit < time.Millisecond {
-			err = errors.Join(err, fmt.Errorf("-commit-intervals: %q is no duration of 1ms or more", part))
+			err = errors.Join(err, fmt.Errorf("-commit-intervals: %q is not a duration of 1ms or more", part))
 		}
 		list = append(list, commit)
 	}

@@ -18,12 +18,12 @@ import (
 	"oncebus/state"
 )
 
-// oncebus runs the product with its own defaults, but for what a task says.
+// oncebus runs the product with its defaults, except for the settings of the task.
 func (t Task) oncebus(ctx context.Context) error {
 	routes, err := rules.ParseRoutes("bench", fmt.Appendf(nil, `routes:
   - name: signals
     topics: [%s]
-    keyed: %v
+    prepartitioned: %v
     key:
       - field: traceId
     window: %v

@@ -26,9 +26,8 @@ type stage struct {
 	commit    time.Duration
 }
 
-// passthrough is the limit: consume, produce, commit, with the client and the
-// settings that oncebus uses, and nothing else. Its last stage writes the
-// changelog.
+// passthrough is the limit: it only consumes, produces and commits, with the client
+// and the settings of oncebus. Its last stage writes the changelog.
 func (t Task) passthrough(ctx context.Context) error {
 	last := stage{group: t.dedupGroup(), from: t.Input, to: t.Output(), commit: t.Commit}
 	if t.Role.Changelog {
@@ -48,7 +47,7 @@ func (t Task) passthrough(ctx context.Context) error {
 		s.id = fmt.Sprintf("%s-%d", t.App, i)
 		wg.Go(func() {
 			if errs[i] = s.run(ctx, t.Brokers); errs[i] != nil {
-				cancel() // the first failure ends all
+				cancel() // the first failure ends all stages
 			}
 		})
 	}
@@ -64,9 +63,9 @@ func (s stage) run(ctx context.Context, brokers []string) error {
 		kgo.Balancers(kgo.CooperativeStickyBalancer()), kgo.BlockRebalanceOnPoll(),
 		kgo.MaxBufferedRecords(200_000), kgo.MaxBufferedBytes(256<<20), kgo.ProducerLinger(min(s.commit/4, 25*time.Millisecond)),
 		kgo.FetchMaxWait(500*time.Millisecond),
-		// A produce that arrives before the markers of the previous transaction is sent
-		// again only after a metadata update: with franz-go's default of 5 s the
-		// limit would sometimes wait for seconds.
+		// A produce request that arrives before the markers of the previous
+		// transaction is retried only after a metadata update. With franz-go's
+		// default of 5 s the limit would sometimes wait for seconds.
 		kgo.MetadataMinAge(250*time.Millisecond))
 	if err != nil {
 		return err

@@ -18,7 +18,7 @@ import (
 	"oncebus/processor/kafkatest"
 )
 
-// Machine says where and on what a benchmark ran.
+// Machine describes the machine of a benchmark.
 type Machine struct {
 	CPU       string
 	Cores     int
@@ -27,8 +27,8 @@ type Machine struct {
 	Go        string
 	Kafka     string
 	FranzGo   string
-	// Load is the load average of a minute before the benchmark began: other
-	// work affects rates most, CPU for each event least.
+	// Load is the load average of the minute before the benchmark: other work affects
+	// rates most, CPU for each event least.
 	Load string
 	Date string
 }
@@ -39,7 +39,7 @@ func ThisMachine() Machine {
 		CPU: "unknown processor", Cores: runtime.NumCPU(), OS: runtime.GOOS + "/" + runtime.GOARCH,
 		Go: runtime.Version(), Kafka: kafkatest.KafkaVersion, FranzGo: "unknown", Load: "unknown", Date: time.Now().UTC().Format(time.DateOnly),
 	}
-	// Where /proc does not exist, the fields stay as they are.
+	// Without /proc the fields stay empty.
 	if info, err := os.ReadFile("/proc/cpuinfo"); err == nil {
 		m.CPU = field(info, "model name")
 	}
@@ -68,9 +68,8 @@ func (m Machine) Head(title, command string) string {
 		title, m.Date, m.CPU, m.Cores, m.MemoryGiB, m.OS, m.Go, m.FranzGo, m.Kafka, m.Load, command)
 }
 
-// Command is the command line that repeats a benchmark, with the flags that
-// were set, but for those that only say where its files go: such paths are the
-// machine's.
+// Command returns the command line that repeats a benchmark, with the flags that were
+// set. It omits those that only name directories, which differ on each machine.
 func Command(name string, where ...string) string {
 	line := "go run ./benchmarks/" + name
 	flag.Visit(func(f *flag.Flag) {
@@ -85,9 +84,9 @@ func Command(name string, where ...string) string {
 	return line
 }
 
-// Write writes a report's files to dir, which it makes if needed, or nothing
-// if dir is empty. Their names are name, the date of the run and the keys of
-// files, such as ".md" or "-cpu.svg"; result becomes the file ".json".
+// Write writes a report's files to dir, which it creates, or nothing if dir is empty.
+// Their names are name, the date of the run and the keys of files, such as ".md" or
+// "-cpu.svg". result becomes the file ".json".
 func (m Machine) Write(dir, name string, result any, files map[string][]byte) error {
 	if dir == "" {
 		return nil

@@ -6,7 +6,7 @@ import (
 	"strconv"
 )
 
-// scale places values on an axis.
+// scale maps values to pixels of an axis.
 type scale struct {
 	log          bool
 	low, high    float64
@@ -40,7 +40,7 @@ func (s *scale) round() {
 	s.low, s.high = math.Floor(min(0, s.low)/step)*step, math.Ceil(max(0, s.high)/step)*step
 }
 
-// step is the distance of ticks of a linear axis: 1, 2 or 5 and zeros.
+// step returns the distance of ticks of a linear axis: 1, 2 or 5 with zeros.
 func (s *scale) step() float64 {
 	span := max(0, s.high) - min(0, s.low)
 	if span == 0 {

@@ -1,4 +1,4 @@
-// Package openloop is what benchmarks of latency share: a schedule that is
+// Package openloop has the parts that latency benchmarks share: a schedule that is
 // fixed before the first event, a generator that keeps to it whatever the
 // responses, and a histogram of latencies from the due times.
 //
@@ -9,7 +9,7 @@
 //     event that waits because an earlier one was slow counts with its wait (no
 //     coordinated omission).
 //
-// What looks wrong but is not:
+// What looks wrong:
 //   - On Linux the generator sleeps in the kernel: half of the ticks of the Go
 //     runtime's timers were more than 0.5 ms late, these 0.07 ms.
 //   - This pause is not kafkatest.Pause, which waits for other processes and

@@ -7,27 +7,26 @@ import (
 	"time"
 )
 
-// Clock is where the generator has the time from. Tests have their own, which
-// moves when they say.
+// Clock is the time source of the generator. Tests use one that they advance.
 type Clock struct {
 	Now   func() time.Duration // since the start of the schedule
-	Sleep func(time.Duration)  // about this long
+	Sleep func(time.Duration)  // waits for about this long
 }
 
-// ClockFrom is the machine's clock (its monotonic one) counted from start.
+// ClockFrom returns the machine's monotonic clock, counted from start.
 func ClockFrom(start time.Time) Clock {
 	return Clock{Now: func() time.Duration { return time.Since(start) }, Sleep: pause}
 }
 
-// Generator produces the events of a schedule when they are due. It is open
-// loop: it waits for no response, and after a delay, of whatever cause, it sends
-// all that is due by then at once.
+// Generator produces the events of a schedule when they are due. It is open loop: it
+// waits for no response. After a delay of any cause it sends at once all events that
+// are due.
 type Generator struct {
 	Schedule Schedule
 	Clock    Clock
 	Send     func(n int)
-	// Behind is how far after its due time each measured event was handed to
-	// the client: the generator's own share of the latency.
+	// Behind is how long after its due time each measured event was passed to the
+	// client: the generator's part of the latency.
 	Behind Histogram
 }
 

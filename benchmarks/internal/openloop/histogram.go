@@ -40,8 +40,8 @@ func bucketTop(bucket int) int64 {
 	return (int64(bucket-shift*bucketsPerOctave)+1)<<shift - 1
 }
 
-// Record counts d. A negative one counts as 0: a clock that steps back is no
-// reason to lose an event.
+// Record counts d. A negative duration counts as 0: a clock that steps back must not
+// lose an event.
 func (h *Histogram) Record(d time.Duration) {
 	d = max(0, d)
 	h.counts[bucketOf(int64(d))]++
@@ -49,7 +49,7 @@ func (h *Histogram) Record(d time.Duration) {
 	h.Highest = max(h.Highest, d)
 }
 
-// Add counts everything that other has counted.
+// Add adds the counts of other.
 func (h *Histogram) Add(other *Histogram) {
 	for i, n := range &other.counts {
 		h.counts[i] += n
@@ -58,8 +58,8 @@ func (h *Histogram) Add(other *Histogram) {
 	h.Highest = max(h.Highest, other.Highest)
 }
 
-// Quantile returns the value that a share of q of all values does not exceed;
-// 0 if there are none.
+// Quantile returns the value that a share of q of all values does not exceed; 0 if
+// there are none.
 func (h *Histogram) Quantile(q float64) time.Duration {
 	if h.Total == 0 {
 		return 0
@@ -75,6 +75,6 @@ func (h *Histogram) Quantile(q float64) time.Duration {
 	return h.Highest
 }
 
-// rankSlack makes up for 1-q, which floating point has a little below its
-// value: of 1000 values, 0.99 shall leave 10 above it.
+// rankSlack compensates for 1-q, which floating point makes slightly too small: of
+// 1000 values, 0.99 must leave 10 above it.
 const rankSlack = 1e-6

@@ -35,7 +35,7 @@ func TestHistogramBucketsHoldTheirValuesWithinOnePercent(t *testing.T) {
 func TestHistogramBucketsFollowOneAnother(t *testing.T) {
 	for bucket := range bucketCount - 1 {
 		if next := bucketOf(bucketTop(bucket) + 1); next != bucket+1 {
-			t.Fatalf("behind bucket %d comes %d", bucket, next)
+			t.Fatalf("after bucket %d comes %d", bucket, next)
 		}
 	}
 }
@@ -83,7 +83,7 @@ func TestHistogramAgainstSortedValues(t *testing.T) {
 func TestHistogramWithoutValues(t *testing.T) {
 	var h Histogram
 	if got := h.Quantile(0.5); got != 0 {
-		t.Errorf("the median of nothing is %v", got)
+		t.Errorf("the median without values is %v", got)
 	}
 	h.Record(-time.Second)
 	if h.Total != 1 || h.Quantile(1) != 0 {

@@ -4,12 +4,12 @@ package openloop
 
 import "time"
 
-// Quantiles are of a distribution of times, in milliseconds.
+// Quantiles of a distribution of times, in milliseconds.
 type Quantiles struct {
 	P50, P90, P99, P999, Max float64
 }
 
-// QuantilesOf returns those of a histogram, 0 if it is empty.
+// QuantilesOf returns the quantiles of a histogram, 0 if it is empty.
 func QuantilesOf(h *Histogram) Quantiles {
 	return Quantiles{
 		P50: Millis(h.Quantile(0.5)), P90: Millis(h.Quantile(0.9)), P99: Millis(h.Quantile(0.99)),
@@ -17,5 +17,5 @@ func QuantilesOf(h *Histogram) Quantiles {
 	}
 }
 
-// Millis is a duration in milliseconds.
+// Millis returns a duration in milliseconds.
 func Millis(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }

@@ -67,7 +67,7 @@ func TestScheduleCopies(t *testing.T) {
 			duplicates++
 		}
 	}
-	// None before there is something to duplicate, none in the Cooldown.
+	// None before there is an event to duplicate, none in the Cooldown.
 	if want := 900; duplicates != want {
 		t.Errorf("%d duplicates among %d events, want %d", duplicates, s.Events(), want)
 	}

@@ -1,13 +1,13 @@
 package cli
 
-// The exit codes. ExitCodes says what each of them means.
+// The exit codes; ExitCodes has their meanings.
 const (
 	ExitStopped = 0
 	ExitFailed  = 1
 	ExitWrong   = 2
 )
 
-// ExitCode is an exit code and what it means.
+// ExitCode is an exit code with its meaning.
 type ExitCode struct {
 	Code    int
 	Meaning string

@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// NewFlags returns the flag set of a command. Its help shows synopsis (what
-// follows the command name), about and the flags.
+// NewFlags returns the flag set of a command. Its help shows synopsis (the text after
+// the command name), about and the flags.
 func NewFlags(name, synopsis, about string) *flag.FlagSet {
 	fs := flag.NewFlagSet(name, flag.ContinueOnError)
 	fs.SetOutput(io.Discard) // ParseFlags sets the output for help
@@ -51,8 +51,8 @@ func ParseFlags(fs *flag.FlagSet, args []string, argsMax int, p Process) (rest [
 	return rest, 0, false
 }
 
-// UsageError prints what is wrong with the arguments of a command and returns its
-// exit code.
+// UsageError prints a mistake in the arguments of a command and returns the exit
+// code.
 func UsageError(fs *flag.FlagSet, p Process, message string) int {
 	Printf(p.Stderr, "oncebus %s: %s\n'oncebus %s --help' lists its options.\n", fs.Name(), message, fs.Name())
 	return ExitWrong

@@ -5,7 +5,7 @@ import (
 	"os"
 )
 
-// Process is what a command sees of the operating system.
+// Process is the part of the operating system that a command uses.
 type Process struct {
 	Environ []string // as from os.Environ
 	Stdin   io.Reader
@@ -13,7 +13,7 @@ type Process struct {
 	Stderr  io.Writer
 }
 
-// ThisProcess returns the process that runs.
+// ThisProcess returns the current process.
 func ThisProcess() Process {
 	return Process{Environ: os.Environ(), Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr}
 }

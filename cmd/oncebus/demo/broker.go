@@ -14,8 +14,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// broker is the Kafka of the demo: an embedded broker, or a given cluster in which
-// everything the demo creates has a prefix of its own.
+// broker is the Kafka of the demo: an embedded broker, or a given cluster, where all
+// topics and groups of the demo have a prefix.
 type broker struct {
 	addrs    []string
 	prefix   string // of every topic and group; "" on the embedded broker

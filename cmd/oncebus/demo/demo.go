@@ -34,17 +34,17 @@ const (
 	workerCount    = 2 // of each process
 	partitionCount = 6 // of the repartition topic
 	eventsMin      = 100
-	eventsMax      = 2_000_000 // the ledger keeps all of them in memory
+	eventsMax      = 2_000_000 // the ledger has all of them in memory
 	// livePercent of the records are live traffic; the rest are duplicates
 	// that follow after pauseTime.
 	livePercent = 85
-	// The demo produces live traffic in so many steps, so that oncebus processes
-	// a stream and a person can watch it.
+	// The demo produces live traffic in this many steps, so that oncebus processes a
+	// stream and a person can watch it.
 	stepCount      = 100
 	stepRecordsMin = 100 // records a step; few records need fewer steps
 	stepTime       = 50 * time.Millisecond
-	// pauseTime is the event time between live traffic and retries. The demo
-	// itself only waits until all live traffic is judged.
+	// pauseTime is the event time between live traffic and retries. The demo does not
+	// wait for it, only until all live traffic is judged.
 	pauseTime = time.Hour
 	// stallTime is how long the demo waits without progress before it counts the
 	// result.
@@ -137,7 +137,7 @@ func Run(ctx context.Context, args []string, p cli.Process) int {
 // demo is one run: a broker, processes of oncebus, and a ledger.
 type demo struct {
 	options
-	out      io.Writer // for the person watching
+	out      io.Writer // for the person who watches
 	broker   *broker
 	config   processor.Config
 	ingress  ingress.Config

@@ -27,7 +27,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(kafkatest.Main(m)) }
 var commands = cli.Commands{{Name: "demo", Run: Run}}
 
 // execute runs 'oncebus demo' with environ as the whole environment.
-func execute(ctx context.Context, environ []string, args ...string) clitest.Outcome {
+func execute(ctx context.Context, environ []string, args ...string) clitest.Result {
 	return clitest.Run(ctx, commands, environ, "", append([]string{"demo"}, args...)...)
 }
 
@@ -113,8 +113,8 @@ func TestDemoEndToEnd(t *testing.T) {
 	}
 }
 
-// TestDemoOnAGivenBroker runs the demo like on a real Kafka: with a prefix, and
-// without topics or groups left over.
+// TestDemoOnAGivenBroker runs the demo as on a real Kafka: with a prefix, and it
+// checks that no topic or group remains.
 func TestDemoOnAGivenBroker(t *testing.T) {
 	cluster := embedded.Start(t)
 	cluster.CreateTopic("signals.raw", 1)
@@ -138,7 +138,7 @@ func TestDemoOnAGivenBroker(t *testing.T) {
 		t.Fatal(err)
 	}
 	if left := topics.Names(); !slices.Equal(left, []string{"signals.raw", "somebody.elses"}) || created.Load() < 5 {
-		t.Errorf("%d topics were created, left are %q", created.Load(), left)
+		t.Errorf("%d topics were created, %q remain", created.Load(), left)
 	}
 	groups, err := admin.ListGroups(t.Context())
 	if err != nil || len(groups) > 0 {

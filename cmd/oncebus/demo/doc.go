@@ -13,14 +13,14 @@
 //   - A ledger never derives a dedup key. It identifies an event by the number that
 //     its record carries in the header demo-record, so that it also detects a wrong
 //     key.
-//   - What the ledgers count comes from reading the topics to their end.
+//   - The ledgers read the topics to their end and count those records.
 //   - The same seed gives the same records in the same order.
 //   - On a given broker every topic and group has the prefix of this run, and the
 //     demo removes them at its end, even if it was interrupted.
 //   - Its routes are those of deployments/routes, without signatures (a test
 //     compares them).
 //
-// # What looks wrong but is not
+// # What looks wrong
 //
 //   - Event times are two hours in the past: retries come an hour later by event
 //     time, and an event time after broker time would be invalid.

@@ -17,8 +17,8 @@ const (
 	outcomesTopic   = "operations.outcomes"
 )
 
-// workTime is how long an operation takes: long enough to see that it is in
-// progress, short enough to be completed when the next command is typed.
+// workTime is the duration of an operation: long enough that a duplicate finds it in
+// progress, short enough that it is completed before the next command.
 const workTime = 500 * time.Millisecond
 
 // executeOperations executes the operations until ctx is done. It commits no offsets,

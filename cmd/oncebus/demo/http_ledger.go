@@ -44,7 +44,7 @@ type httpEntry struct {
 	found  int // records in the outputs
 }
 
-// fate is what the response says of an event.
+// fate is the effect on an event according to the response.
 type fate int
 
 const (

@@ -18,7 +18,7 @@ type ledger struct {
 
 	emitted int // events found in their output topics
 	invalid int // bad records found in the dead-letter topic
-	missing int // events and bad records that are nowhere
+	missing int // events and bad records that no topic has
 	extra   int // records beyond the first of an event
 	altered int // records that differ from the produced one, or are not the first
 	faults  []string

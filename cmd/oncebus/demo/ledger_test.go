@@ -61,7 +61,7 @@ func TestDemoLedgerConvicts(t *testing.T) {
 		{"a bad record in the output", []int{0, 3, 4}, []int{4}, nil, [3]int{0, 1, 0}},
 		{"an event in the dead-letter topic", []int{0}, []int{3, 4}, nil, [3]int{1, 1, 0}},
 		{"not the first of its partition", []int{2, 3}, []int{4}, nil, [3]int{0, 0, 1}},
-		{"the copy after the pause", []int{5, 3}, []int{4}, nil, [3]int{0, 0, 1}},
+		{"the duplicate after the pause", []int{5, 3}, []int{4}, nil, [3]int{0, 0, 1}},
 		{"another value", []int{0, 3}, []int{4}, func(r []*kgo.Record) { r[3].Value = []byte("x") }, [3]int{0, 0, 1}},
 		{"no record key", []int{0, 3}, []int{4}, func(r []*kgo.Record) { r[3].Key = nil }, [3]int{0, 0, 1}},
 		{"another time", []int{0, 3}, []int{4}, func(r []*kgo.Record) { r[3].Timestamp = baseTime.Add(time.Millisecond) }, [3]int{0, 0, 1}},

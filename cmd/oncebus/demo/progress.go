@@ -52,8 +52,8 @@ func label(m *dto.Metric, name string) string {
 	return ""
 }
 
-// progress shows how far the demo is: one line that it rewrites on a terminal, or a new
-// line every second.
+// progress shows the demo's progress: one line that it rewrites on a terminal, or a
+// new line every second.
 type progress struct {
 	w        io.Writer
 	terminal bool

@@ -39,13 +39,13 @@ type sentRecord struct {
 type traffic struct {
 	rng  *rand.Rand
 	base int64 // event time of the first record, in Unix milliseconds
-	// events has every event, from which copyOf writes its records.
+	// events has every event, from which duplicateOf writes its records.
 	events []sentEvent
 	// later has the duplicates to send after so many records.
 	later map[int][]sentRecord
 }
 
-// sentEvent is what all records of an event have in common.
+// sentEvent has the parts that all records of an event share.
 type sentEvent struct {
 	route    string
 	key      []byte // record key
@@ -82,7 +82,7 @@ func (t *traffic) live(n int) []sentRecord {
 			continue
 		}
 		event := t.newEvent()
-		records = append(records, t.copyOf(event, at))
+		records = append(records, t.duplicateOf(event, at))
 		for range t.duplicates() {
 			records = t.addDuplicate(records, event, at)
 		}
@@ -97,12 +97,12 @@ func (t *traffic) duplicates() int { return [...]int{0, 0, 0, 0, 0, 1, 1, 1, 2, 
 // the same batch, or later on any partition.
 func (t *traffic) addDuplicate(records []sentRecord, event, at int) []sentRecord {
 	if t.rng.IntN(3) == 0 {
-		duplicate := t.copyOf(event, at)
+		duplicate := t.duplicateOf(event, at)
 		duplicate.Partition = records[len(records)-1].Partition
 		return append(records, duplicate)
 	}
 	due := at + 8 + t.rng.IntN(400)
-	t.later[due] = append(t.later[due], t.copyOf(event, due))
+	t.later[due] = append(t.later[due], t.duplicateOf(event, due))
 	return records
 }
 
@@ -112,7 +112,7 @@ func (t *traffic) retries(n int) []sentRecord {
 	t.base += pauseTime.Milliseconds()
 	records := make([]sentRecord, n)
 	for i := range records {
-		records[i] = t.copyOf(t.rng.IntN(len(t.events)), i)
+		records[i] = t.duplicateOf(t.rng.IntN(len(t.events)), i)
 	}
 	return records
 }
@@ -161,9 +161,10 @@ func (t *traffic) newWebhook(n int) sentEvent {
 	}}
 }
 
-// copyOf writes a record of event, at position at: with the same identity, but members in
-// another order, other white space, and for webhooks another retryCount and timestamp.
-func (t *traffic) copyOf(event, at int) sentRecord {
+// duplicateOf writes a record of event, at position at: with the same identity, but
+// members in another order, other white space, and for webhooks another retryCount
+// and timestamp.
+func (t *traffic) duplicateOf(event, at int) sentRecord {
 	e := &t.events[event]
 	members := slices.Concat(e.identity, e.details)
 	if e.route == "webhooks" {
@@ -242,8 +243,8 @@ func (t *traffic) record(route string, at int) sentRecord {
 	return sentRecord{Record: r, route: route}
 }
 
-// fingerprint digests what oncebus must not change: key, value, time and the headers of
-// others. It distinguishes null from empty.
+// fingerprint digests the parts that oncebus must not change: key, value, time and
+// the headers of others. It distinguishes null from empty.
 func fingerprint(r *kgo.Record) uint64 {
 	h := fnv.New64a()
 	part := func(b []byte) {

@@ -50,7 +50,7 @@ func TestDemoTrafficHasEveryKind(t *testing.T) {
 		case i >= len(live):
 			count["after a pause"]++
 			if r.Timestamp.Sub(f.Timestamp) < pauseTime/2 {
-				t.Fatalf("duplicate %d comes %v after the first", i, r.Timestamp.Sub(f.Timestamp))
+				t.Fatalf("duplicate %d is %v after the first", i, r.Timestamp.Sub(f.Timestamp))
 			}
 		case r.Partition == f.Partition && i > 0 && live[i-1].event == r.event:
 			count["next in the batch"]++

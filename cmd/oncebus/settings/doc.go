@@ -2,10 +2,10 @@
 //
 // It owns Settings, whose struct tags are the only source of a setting's name,
 // default and meaning: for the parser, for 'oncebus run --help' and for the page
-// of settings (All). The structs of the other packages bring their tags along. It
+// of settings (All). The structs of the other packages have such tags too. It
 // also reads the routes file, because both are validated together (Load).
 //
-// It may import cli, the packages whose settings it holds, and caarlos0/env.
+// It may import cli, the packages whose settings it contains, and caarlos0/env.
 //
 // # Invariants
 //
@@ -15,7 +15,7 @@
 //     secret's file and the ingress secrets, which the routes file names.
 //   - No error, log attribute or help text shows the value of a secret.
 //
-// # What looks wrong but is not
+// # What looks wrong
 //
 //   - Parse parses every variable twice, first alone: the parser's errors name a
 //     struct field, and users know only the variable.

@@ -46,8 +46,8 @@ func LoadIngress(environ []string) (Settings, *rules.Routes, error) {
 	return s, routes, errors.Join(err, s.validateIngress(routes))
 }
 
-// validateIngress reports what is wrong with settings and routes for an ingress, or
-// nil if routes is nil because the file could not be read.
+// validateIngress returns the mistakes in settings and routes for an ingress, or nil
+// if routes is nil because the file could not be read.
 func (s Settings) validateIngress(routes *rules.Routes) error {
 	if routes == nil {
 		return nil

@@ -8,8 +8,8 @@ import (
 	"oncebus/processor/security"
 )
 
-// TestSecretFilesAreRemembered: the processor reads them again, but for the
-// key secret, which must never change.
+// TestSecretFilesAreRemembered: the processor reads secret files again, except that
+// of the key secret, which must never change.
 func TestSecretFilesAreRemembered(t *testing.T) {
 	path := clitest.WriteFile(t, "secret", "sixteen bytes or more\n")
 	s, err := Parse([]string{

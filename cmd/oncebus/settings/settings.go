@@ -81,7 +81,7 @@ func parseVariables(variables map[string]string) (Settings, error) {
 	return env.ParseAsWithOptions[Settings](env.Options{Prefix: Prefix, Environment: variables})
 }
 
-// kindName describes what a setting of type t may contain.
+// kindName describes the values of a setting of type t.
 func kindName(t reflect.Type) string {
 	switch {
 	case t.String() == "time.Duration":
@@ -94,7 +94,7 @@ func kindName(t reflect.Type) string {
 	return fmt.Sprintf("whole number of %d bits", min(t.Bits(), 32)) // env parses an int as 32 bits
 }
 
-// Validate reports everything that is wrong with the settings, joined.
+// Validate returns all mistakes in the settings, joined.
 func (s Settings) Validate() error {
 	var errs []error
 	if s.Routes == "" {

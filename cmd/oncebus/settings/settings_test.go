@@ -21,7 +21,7 @@ import (
 	"oncebus/state"
 )
 
-// promised are the settings whose names and defaults product.md fixes.
+// promised has the settings whose names and defaults product.md fixes.
 var promised = map[string]string{
 	"ONCEBUS_BROKERS":            "",
 	"ONCEBUS_ROUTES":             "routes.yaml",
@@ -50,7 +50,7 @@ func TestSettingsTable(t *testing.T) {
 		}
 		seen[s.Name] = true
 		if s.Meaning == "" {
-			t.Errorf("%s does not say what it means", s.Name)
+			t.Errorf("%s has no meaning", s.Name)
 		}
 		if want, ok := promised[s.Name]; ok && s.Default != want {
 			t.Errorf("%s has the default %q, promised is %q", s.Name, s.Default, want)
@@ -117,7 +117,7 @@ func TestParseSettingsDefaults(t *testing.T) {
 	want.Ingress.Secrets = ingress.Secrets{}
 	for _, environ := range [][]string{
 		{"ONCEBUS_BROKERS=a:9092,b:9092"},
-		// Set but empty is not set.
+		// Set but empty counts as unset.
 		{"ONCEBUS_BROKERS=a:9092,b:9092", "ONCEBUS_ROUTES=", "ONCEBUS_PARTITIONS=", "ONCEBUS_KEY_SECRET=", "ONCEBUS_KEY_SECRET_FILE=", "ONCEBUS_LOG_LEVEL="},
 	} {
 		got, err := Parse(environ)
@@ -151,7 +151,7 @@ func TestParseSettingsNamesEveryVariable(t *testing.T) {
 		t.Errorf("got\n%v\nwant\n%s", err, strings.Join(want, "\n"))
 	}
 	if s.Processor.AppID != "mine" || s.Processor.Partitions != 12 {
-		t.Errorf("the good settings are lost: %+v", s)
+		t.Errorf("the valid settings are lost: %+v", s)
 	}
 }
 

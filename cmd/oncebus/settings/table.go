@@ -28,9 +28,9 @@ type Setting struct {
 	Name    string // with Prefix
 	Default string // as text; "" without a default
 	Meaning string
-	Group   string // what the setting is about, such as TLS
-	// Secret: the log never shows the value, and a file may hold it instead,
-	// whose path is in the variable Name_FILE.
+	Group   string // heading in the help and on the page, such as TLS
+	// Secret: the log never shows the value, and the variable Name_FILE may name a
+	// file with it.
 	Secret bool
 
 	kind  reflect.Type
@@ -40,8 +40,8 @@ type Setting struct {
 	path []int
 }
 
-// groups names the structs whose settings are a group of their own. The settings
-// of another struct belong to the group of the struct around it.
+// groups names the structs whose settings are a separate group. The settings of
+// another struct belong to the group of the enclosing struct.
 var groups = map[reflect.Type]string{
 	reflect.TypeFor[Settings]():         "Process",
 	reflect.TypeFor[security.Config]():  "App and brokers",
@@ -89,13 +89,13 @@ func table() []Setting {
 	return all
 }
 
-// Print writes every setting for a person at a terminal, a line each.
+// Print writes every setting for a person at a terminal, one a line.
 func Print(w io.Writer) {
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for _, s := range All() {
 		meaning := s.Meaning
 		if s.Secret {
-			meaning += "; or the path of a file that holds it in " + s.Name + "_FILE"
+			meaning += "; or the path of a file that contains it in " + s.Name + "_FILE"
 		}
 		if s.Default != "" {
 			meaning += " [" + s.Default + "]"
@@ -107,10 +107,9 @@ func Print(w io.Writer) {
 
 var kubernetesVariable = regexp.MustCompile(`^ONCEBUS_(INGRESS_)?(SERVICE_|PORT)`)
 
-// Unknown lists the variables that look like settings and are not, most likely
-// misspelled; also secrets of the ingress that no route names. It leaves out the
-// variables that Kubernetes adds to every pod of a namespace with a service named
-// oncebus or oncebus-ingress.
+// Unknown lists variables that look like misspelled settings, and secrets of the
+// ingress that no route names. It leaves out the variables that Kubernetes adds to
+// every pod of a namespace with a service named oncebus or oncebus-ingress.
 func Unknown(environ []string, routes *rules.Routes) []string {
 	known := knownSecrets(routes)
 	for _, s := range table() {

@@ -116,7 +116,7 @@ func New(cfg Config) (*Verifier, error) {
 	return v, nil
 }
 
-// timed tells whether the signature covers a timestamp.
+// timed reports whether the signature covers a timestamp.
 func (c Config) timed() bool {
 	switch c.Scheme {
 	case StandardWebhooks, Stripe, Slack:
@@ -238,7 +238,7 @@ func newHash(name string) func() hash.Hash {
 	}
 }
 
-// isToken tells whether s can name a header (RFC 9110, section 5.6.2).
+// isToken reports whether s can name a header (RFC 9110, section 5.6.2).
 func isToken(s string) bool {
 	for i := range len(s) {
 		c := s[i]
@@ -249,7 +249,7 @@ func isToken(s string) bool {
 	return s != ""
 }
 
-// isVisible tells whether s contains visible ASCII only, no space.
+// isVisible reports whether s contains visible ASCII only, no space.
 func isVisible(s string) bool {
 	for i := range len(s) {
 		if s[i] <= ' ' || s[i] > '~' {
@@ -259,7 +259,7 @@ func isVisible(s string) bool {
 	return true
 }
 
-// isDigits tells whether s contains decimal digits only.
+// isDigits reports whether s contains decimal digits only.
 func isDigits(s string) bool {
 	for i := range len(s) {
 		if s[i] < '0' || s[i] > '9' {

@@ -12,9 +12,9 @@ import (
 	"time"
 )
 
-// FuzzVerify changes the requests of the vectors. Their secrets have signed
-// nothing else, so Verify must accept nothing else, and nothing at all for a
-// secret that this process drew at random.
+// FuzzVerify changes the requests of the vectors. Verify must accept only the
+// originals, because their secrets have signed nothing else. With a random secret it
+// must accept none.
 func FuzzVerify(f *testing.F) {
 	list := vectors(f)
 	names := make([][]string, len(list))
@@ -68,13 +68,13 @@ func FuzzVerify(f *testing.F) {
 			t.Errorf("%s: accepted %s after it was signed", v.name, now.Sub(list[source].at))
 		}
 		if err := verifier.Verify(bytesOf(secret), header, body, now); err == nil {
-			t.Errorf("%s: accepted without knowledge of the secret: %q", v.name, header)
+			t.Errorf("%s: accepted a request signed with another secret: %q", v.name, header)
 		}
 	})
 }
 
-// isSource tells whether the request is that of v, a vector with the key of
-// tried. Only the signature's header has several spellings.
+// isSource reports whether the request is that of v, a vector with the key of tried.
+// Only the signature's header has several spellings.
 func (v vector) isSource(tried vector, header http.Header, body []byte) bool {
 	for name, values := range header {
 		if name != tried.signed && !slices.Equal(values, v.header[name]) {

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// otherSecret is usable with every scheme, and is no vector's secret.
+// otherSecret is usable with every scheme, and no vector has it.
 const otherSecret = "whsec_bm90IHRoZSBzZWNyZXQgb2YgYW55IHZlY3Rvcg=="
 
 // wantError fails unless err is want and reveals no secret.
@@ -151,7 +151,7 @@ func TestChangedSignature(t *testing.T) {
 	})
 }
 
-// ignored tells whether byte i of value belongs to an entry that Verify ignores:
+// ignored reports whether byte i of value belongs to an entry that Verify ignores:
 // another version, or another signature than the right one.
 func ignored(v vector, value string, i int) bool {
 	if strings.Contains(v.name, "asymmetric") {

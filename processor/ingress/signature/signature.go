@@ -76,14 +76,14 @@ type unverified struct {
 	signatures [][]byte // one must be right
 }
 
-// Verify returns nil if the sender of this request knows one of the secrets and
-// the timestamp is within the tolerance of now. body is the raw body as received.
-// Every other request must be rejected; the error is one of those above.
+// Verify returns nil if the request was signed with one of the secrets and the
+// timestamp is within the tolerance of now. body is the raw body as received. Every
+// other request must be rejected; the error is one of those above.
 //
-// Several secrets are valid during a rotation. Verify tries each, even after a
-// match, and compares in constant time, so that its duration reveals nothing about
-// secrets or signatures. Secrets are used byte for byte: the caller removes the
-// newline that ends a file. A secret that CheckSecret refuses counts as absent.
+// Several secrets are valid during a rotation. Verify tries each, even after a match,
+// and compares in constant time, so that its duration reveals nothing about secrets
+// or signatures. Secrets are used byte for byte: the caller removes the newline that
+// ends a file. A secret that CheckSecret refuses counts as absent.
 //
 // It computes one HMAC of the body per secret, and only if the headers are
 // well-formed and the timestamp is fresh.

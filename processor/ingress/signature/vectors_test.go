@@ -47,7 +47,7 @@ func (v vector) verifyWith(tb testing.TB, now time.Time, secrets ...string) erro
 	return verifier.Verify(bytesOf(secrets...), v.header, v.body, now)
 }
 
-// timed tells whether the signature covers a timestamp.
+// timed reports whether the signature covers a timestamp.
 func (v vector) timed() bool { return v.cfg.timed() }
 
 func bytesOf(secrets ...string) [][]byte {

@@ -1,5 +1,5 @@
 // Package embedded runs a Kafka broker inside the test process: franz-go's kfake, which speaks the protocol and keeps its data in
-// memory. A test takes it for speed and for faults in single responses; package kafkatest, one level up, runs a real Apache Kafka.
+// memory. It is fast, and tests can change single responses; package kafkatest, one level up, runs a real Apache Kafka.
 //
 // It owns the settings all such tests share, topics, functions that intercept requests, clients that close with their test, and
 // the workarounds for what kfake does otherwise than Kafka. It also owns what such tests need of code that runs in their process:
@@ -9,9 +9,9 @@
 //
 // Invariants:
 //   - A cluster closes after every client that [Cluster.Client] made: cleanups run in reverse order.
-//   - The test fails where a helper fails; no helper returns an error.
+//   - A helper that fails ends the test; no helper returns an error.
 //
-// What looks wrong but is not:
+// What looks wrong:
 //   - The cluster never compacts or deletes by itself, because kfake compacts beyond the last stable offset and so can drop rows of
 //     an open transaction. A test that needs it calls Compact and ApplyRetention while no transaction is open.
 //   - [Cluster.CreateTopic] hides the method of the embedded kfake cluster on purpose: only the signature differs.

@@ -11,9 +11,11 @@ import (
 )
 
 const (
-	// sessionMin lets a test lose a group member within a second; kfake's default is 6 s.
+	// sessionMin is the shortest session timeout, so that a test can lose a group
+	// member within a second; kfake's default is 6 s.
 	sessionMin = 100 * time.Millisecond
-	// partitionsDefault is for topics whose creator names no number; kfake's default is 10.
+	// partitionsDefault is the partition count of topics that are created without
+	// one; kfake's default is 10.
 	partitionsDefault = 4
 )
 
@@ -24,7 +26,7 @@ type Cluster struct {
 	tb testing.TB
 }
 
-// Start starts one broker, or what opts say, and closes it when the test ends.
+// Start starts one broker, or as opts define, and closes it when the test ends.
 func Start(tb testing.TB, opts ...kfake.Opt) *Cluster {
 	tb.Helper()
 	defaults := []kfake.Opt{
@@ -52,11 +54,13 @@ func (c *Cluster) CreateTopic(name string, partitions int32, settings ...string)
 	}
 }
 
-// Intercept passes every request of these kinds, or of every kind if there are none, through fn for as long as the cluster lives.
-// fn returns a response, or an error that cuts the connection, and whether it handled the request; the cluster handles the others.
+// Intercept calls fn with every request of these kinds, or of every kind if there are
+// none, until the cluster closes. fn returns whether it handled the request, with a
+// response, or with an error that closes the connection. The cluster handles the
+// other requests.
 func (c *Cluster) Intercept(fn func(kmsg.Request) (kmsg.Response, error, bool), keys ...kmsg.Key) {
 	kept := func(req kmsg.Request) (kmsg.Response, error, bool) {
-		c.KeepControl() // else kfake drops the function after the first request it handles
+		c.KeepControl() // else kfake removes the function after the first request that it handles
 		return fn(req)
 	}
 	if len(keys) == 0 {

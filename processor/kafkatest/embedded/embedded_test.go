@@ -31,7 +31,8 @@ func TestTopicsAndClients(t *testing.T) {
 	}
 }
 
-// TestInterceptKeepsItsFunction: it handles every request of its kinds, not the first only.
+// TestInterceptKeepsItsFunction: the function handles every request of its kinds, not
+// only the first.
 func TestInterceptKeepsItsFunction(t *testing.T) {
 	cluster := embedded.Start(t)
 	admin := cluster.Admin()

@@ -39,7 +39,7 @@ func Assert(t *testing.T, name, got string) {
 			e = expect[n]
 		}
 		if h != e {
-			t.Fatalf("%s, line %d: got %q, want %q; if that is right, go test -run %s -rewrite", path, n+1, h, e, t.Name())
+			t.Fatalf("%s, line %d: got %q, want %q; if the new text is right, go test -run %s -rewrite", path, n+1, h, e, t.Name())
 		}
 	}
 }

@@ -17,17 +17,18 @@ import (
 	"oncebus/processor/kafkatest"
 )
 
-// mainPackage is what is built.
+// mainPackage is the package that Build builds.
 const mainPackage = "oncebus/cmd/oncebus"
 
-// Build builds oncebus as `make build` does into dir and returns the binary's path. flags are further ones of go build.
+// Build builds oncebus into dir, as `make build` does, and returns the binary's path.
+// flags are further flags of go build.
 func Build(ctx context.Context, dir string, flags ...string) (string, error) {
 	return build(ctx, dir, "CGO_ENABLED=0", flags...)
 }
 
 func build(ctx context.Context, dir, cgo string, flags ...string) (string, error) {
 	path := filepath.Join(dir, "oncebus")
-	// No version stamp: git refuses to look into a checkout that belongs to another user.
+	// No version stamp: git refuses to read a checkout of another user.
 	args := append([]string{"build", "-trimpath", "-buildvcs=false", "-o", path}, flags...)
 	//nolint:gosec // the program is go of PATH and the arguments are the callers' constants.
 	cmd := exec.CommandContext(ctx, "go", append(args, mainPackage)...)
@@ -38,7 +39,7 @@ func build(ctx context.Context, dir, cgo string, flags ...string) (string, error
 	return path, nil
 }
 
-// shared is the one binary of a package's tests; see Shared.
+// shared is the common binary of a package's tests; see Shared.
 var shared struct {
 	sync.Mutex
 	dir  string
@@ -46,8 +47,9 @@ var shared struct {
 	err  error
 }
 
-// Shared returns the binary that the package's tests share, built by the first call, with the race detector where a C compiler is
-// there. The package's TestMain runs its tests by [Main], which removes it.
+// Shared returns the common binary of the package's tests. The first call builds it,
+// with the race detector if there is a C compiler. The package's TestMain runs its
+// tests by [Main], which removes it.
 func Shared(tb testing.TB) string {
 	tb.Helper()
 	shared.Lock()
@@ -72,7 +74,8 @@ func buildShared(ctx context.Context) (path string, err error) {
 	return Build(ctx, shared.dir)
 }
 
-// raceAvailable reports whether go can build the race detector in: it needs cgo and a C compiler.
+// raceAvailable reports whether go can build with the race detector, which needs cgo
+// and a C compiler.
 func raceAvailable(ctx context.Context) bool {
 	out, err := exec.CommandContext(ctx, "go", "env", "CGO_ENABLED", "CC").Output()
 	enabled, compiler, _ := strings.Cut(strings.TrimSpace(string(out)), "\n")
@@ -83,13 +86,15 @@ func raceAvailable(ctx context.Context) bool {
 	return err == nil
 }
 
-// Tests is a package's tests with what those against a real Kafka share: the broker and the binary. It satisfies goleak.TestingM.
+// Tests is a package's tests with the broker and the binary that they share. It
+// satisfies goleak.TestingM.
 type Tests struct{ kafka kafkatest.Tests }
 
-// Main prepares the run of a package's tests with a shared broker and a shared binary, for TestMain.
+// Main prepares a package's tests with a shared broker and binary, for TestMain.
 func Main(m *testing.M) Tests { return Tests{kafkatest.Main(m)} }
 
-// Run runs the tests, ends the shared broker, removes the shared binary, and returns the exit code.
+// Run runs the tests, closes the shared broker, removes the shared binary, and
+// returns the exit code.
 func (t Tests) Run() int {
 	code := t.kafka.Run()
 	shared.Lock()

@@ -7,22 +7,23 @@ import (
 	"strings"
 )
 
-// Settings are those that every process of oncebus needs.
+// Settings has the settings that every process of oncebus needs.
 type Settings struct {
 	Brokers  []string
 	AppID    string
 	Instance string
 	Routes   string // path
 	StateDir string
-	// More are further ones, NAME=value without the prefix ONCEBUS_. A later one of the same name counts.
+	// More has further settings, NAME=value without the prefix ONCEBUS_. The last one
+	// of a name counts.
 	More []string
 }
 
 // prefix begins the names of all settings of oncebus.
 const prefix = "ONCEBUS_"
 
-// Environ returns the settings as variables: also a free port of the loopback address for the HTTP server, and the log as JSON,
-// which [Log] reads.
+// Environ returns the settings as variables, with a free loopback port for the HTTP
+// server, and JSON as the log format, which [Log] reads.
 func (s Settings) Environ() []string {
 	settings := []string{
 		"BROKERS=" + strings.Join(s.Brokers, ","), "APP_ID=" + s.AppID, "INSTANCE_ID=" + s.Instance, "ROUTES=" + s.Routes,
@@ -35,7 +36,7 @@ func (s Settings) Environ() []string {
 	return env
 }
 
-// Inherited is this process's environment without settings of oncebus.
+// Inherited returns this process's environment without the settings of oncebus.
 func Inherited() (env []string) {
 	for _, variable := range os.Environ() {
 		if !strings.HasPrefix(variable, prefix) {
@@ -45,5 +46,5 @@ func Inherited() (env []string) {
 	return env
 }
 
-// Isolated is an environment with nothing of the machine but PATH.
+// Isolated returns an environment that has only PATH and HOME.
 func Isolated(home string) []string { return []string{"PATH=" + os.Getenv("PATH"), "HOME=" + home} }

@@ -15,27 +15,28 @@ import (
 	"sync"
 )
 
-// tailLines is how much of a log goes into an error.
+// tailLines is how many lines of a log an error has.
 const tailLines = 30
 
-// Entry is one line of a log that is a JSON object, as oncebus writes it.
+// Entry is a line of a log that is a JSON object.
 type Entry map[string]any
 
-// A Log reads the log file of one process, which others may have written before it. Every method first reads what the file has
-// gained. Lines are JSON objects, but for those of a crash and of the fault points ("failpoint: name").
+// A Log reads the log file of one process, to which others may have written before.
+// Every method first reads the new lines of the file. Lines are JSON objects, except
+// those of a crash and of fault points ("failpoint: name").
 type Log struct {
 	path string
-	from int64 // where the process's part begins
+	from int64 // where the process's lines begin
 
 	mu      sync.Mutex
-	read    int64 // offset behind the last line read
+	read    int64 // offset after the last line that was read
 	tail    []string
 	first   map[string]Entry // by message
 	counts  map[string]int   // by message, and by message and task
 	failure string
 }
 
-// openLog reads on from the present end of the file.
+// openLog reads from the current end of the file.
 func openLog(path string) (*Log, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -44,8 +45,8 @@ func openLog(path string) (*Log, error) {
 	return &Log{path: path, from: info.Size(), read: info.Size(), first: map[string]Entry{}, counts: map[string]int{}}, nil
 }
 
-// catchUp reads the lines that the file has gained. A log that cannot be read says so in its tail: callers need it to explain
-// another failure, or wait for a line that then never comes.
+// catchUp reads the new lines of the file. If that fails, the tail has the error:
+// callers use it to explain another failure, or wait for a line that never comes.
 func (l *Log) catchUp() {
 	if l.path == "" {
 		return
@@ -59,7 +60,7 @@ func (l *Log) catchUp() {
 	lines := bufio.NewReader(io.NewSectionReader(file, l.read, math.MaxInt64-l.read))
 	for {
 		line, err := lines.ReadBytes('\n')
-		if err != nil { // the line has no end yet: read it again next time
+		if err != nil { // the line is incomplete: read it again next time
 			break
 		}
 		l.read += int64(len(line))
@@ -100,7 +101,7 @@ func parseEntry(line []byte) (e Entry) {
 	return e
 }
 
-// First returns the first entry with this message; nil before.
+// First returns the first entry with this message, or the zero Entry.
 func (l *Log) First(msg string) Entry {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -108,7 +109,8 @@ func (l *Log) First(msg string) Entry {
 	return l.first[msg]
 }
 
-// Count returns how often the process logged msg. "failpoint name" counts how often the fault point was reached.
+// Count returns how often the process logged msg; for "failpoint name", how often it
+// reached the fault point.
 func (l *Log) Count(msg string) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -119,7 +121,8 @@ func (l *Log) Count(msg string) int {
 // CountTask returns how often the process logged msg about a task.
 func (l *Log) CountTask(msg, task string) int { return l.Count(msg + " " + task) }
 
-// Failure returns the last entry of level ERROR, as "message: error", or else the first line of a crash; empty without one.
+// Failure returns the last entry of level ERROR, as "message: error", else the first
+// line of a crash, else "".
 func (l *Log) Failure() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -135,7 +138,7 @@ func (l *Log) Tail() string {
 	return strings.Join(l.tail, "\n")
 }
 
-// Text returns all that the process wrote.
+// Text returns all output of the process.
 func (l *Log) Text() (text string, err error) {
 	file, err := os.Open(l.path)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/prometheus/common/model"
 )
 
-// Metrics is what a process exports, by name.
+// Metrics has the metrics of a process by name.
 type Metrics map[string]*dto.MetricFamily
 
 // ParseMetrics reads Prometheus' text format.

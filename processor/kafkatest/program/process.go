@@ -19,13 +19,15 @@ import (
 )
 
 const (
-	// StopMax is how long a process may take to stop before it is killed; oncebus gives itself 20 s.
+	// StopMax limits a stop, after which the process is killed; oncebus limits its
+	// own to 20 s.
 	StopMax = 45 * time.Second
-	// ListensHTTP is the message that oncebus logs with the address of its server with /metrics, /readyz and /state.
+	// ListensHTTP is the message with which oncebus logs the address of its server of
+	// /metrics, /readyz and /state.
 	ListensHTTP = "http listening"
 	// readyInterval is the resolution of the time until a process is ready.
 	readyInterval = 5 * time.Millisecond
-	// getMax bounds one request: a process that SIGSTOP stopped does not respond.
+	// getMax limits one request: a process that SIGSTOP stopped does not respond.
 	getMax = 10 * time.Second
 )
 
@@ -38,12 +40,13 @@ type Process struct {
 	Log     *Log
 
 	mu   sync.Mutex
-	addr string // of the HTTP server; empty before the process logged it
+	addr string // of the HTTP server; "" until the process logs it
 }
 
-// Start starts cmd, which [exec.CommandContext] made. When its context ends, the process receives SIGTERM, and SIGKILL after
-// [StopMax]. Standard output and standard error go to the end of the file logPath; if that is empty, where cmd says, and the
-// process's log stays empty here.
+// Start starts cmd, which [exec.CommandContext] made. When its context ends, the
+// process receives SIGTERM, and SIGKILL after [StopMax]. Standard output and standard
+// error are appended to the file logPath. If logPath is "", they go to cmd's writers,
+// and the process's log stays empty.
 func Start(name string, cmd *exec.Cmd, logPath string) (*Process, error) {
 	p := &Process{Name: name, Log: &Log{path: logPath}}
 	if logPath != "" {
@@ -51,7 +54,7 @@ func Start(name string, cmd *exec.Cmd, logPath string) (*Process, error) {
 		if err != nil {
 			return nil, fmt.Errorf("open the log of process %s: %w", name, err)
 		}
-		defer func() { _ = file.Close() }() // the child has a descriptor of its own
+		defer func() { _ = file.Close() }() // the child has its own descriptor
 		if p.Log, err = openLog(logPath); err != nil {
 			return nil, err
 		}
@@ -65,7 +68,7 @@ func Start(name string, cmd *exec.Cmd, logPath string) (*Process, error) {
 	return p, err
 }
 
-// Ended returns an error once the process has ended, although the caller needs it, and nil while it runs.
+// Ended returns an error if the process has ended too early, nil while it runs.
 func (p *Process) Ended() error {
 	if p.Running() {
 		return nil
@@ -77,20 +80,22 @@ func (p *Process) Ended() error {
 	return fmt.Errorf("process %s ended: %s: %s; end of its log:\n%s", p.Name, how, p.Log.Failure(), p.Log.Tail())
 }
 
-// AwaitLog waits until the process has logged msg and returns the first such entry. The end of the process is an error.
+// AwaitLog waits until the process has logged msg, and returns the first such entry.
+// It returns an error if the process ends before.
 func (p *Process) AwaitLog(ctx context.Context, msg string) (Entry, error) {
 	var entry Entry
 	err := p.await(ctx, kafkatest.AwaitInterval, fmt.Sprintf("logs %q", msg), func(context.Context) error {
 		if entry = p.Log.First(msg); entry == nil {
-			return errors.New("not in its log")
+			return errors.New("the log does not contain it")
 		}
 		return nil
 	})
 	return entry, err
 }
 
-// AwaitReady waits until /readyz says that every assigned task runs, and returns how long after the start of the process that
-// was. The end of the process is an error.
+// AwaitReady waits until /readyz says that every assigned task runs, and returns the
+// time since the start of the process. It returns an error if the process ends
+// before.
 func (p *Process) AwaitReady(ctx context.Context) (time.Duration, error) {
 	err := p.await(ctx, readyInterval, "is ready", func(ctx context.Context) error {
 		_, err := p.Page(ctx, "/readyz")
@@ -101,7 +106,7 @@ func (p *Process) AwaitReady(ctx context.Context) (time.Duration, error) {
 
 func (p *Process) await(ctx context.Context, interval time.Duration, what string, ask func(context.Context) error) error {
 	return kafkatest.AwaitEvery(ctx, interval, "process "+p.Name+" "+what, func(ctx context.Context) error {
-		ended := p.Ended() // asked first, so that the last lines of a process that ended count
+		ended := p.Ended() // called first, so that the last lines of an ended process count
 		err := ask(ctx)
 		if err != nil && ended != nil {
 			return kafkatest.Fatal(ended)
@@ -110,13 +115,15 @@ func (p *Process) await(ctx context.Context, interval time.Duration, what string
 	})
 }
 
-// Address returns the address that the process logged with msg, such as [ListensHTTP]; empty before.
+// Address returns the address that the process logged with msg, such as
+// [ListensHTTP]; "" before.
 func (p *Process) Address(msg string) string {
 	addr, _ := p.Log.First(msg)["addr"].(string)
 	return addr
 }
 
-// httpAddress is Address(ListensHTTP), which it looks up once: reading the log costs time that a benchmark would measure.
+// httpAddress returns Address(ListensHTTP). It reads the log once, because a
+// benchmark would measure the time of reading.
 func (p *Process) httpAddress() (string, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -124,7 +131,7 @@ func (p *Process) httpAddress() (string, error) {
 		p.addr = p.Address(ListensHTTP)
 	}
 	if p.addr == "" {
-		return "", fmt.Errorf("process %s has not logged the address of its HTTP server yet", p.Name)
+		return "", fmt.Errorf("process %s has not logged the address of its HTTP server", p.Name)
 	}
 	return p.addr, nil
 }
@@ -141,7 +148,7 @@ func (p *Process) Get(ctx context.Context, path string) (status int, body string
 	if err != nil {
 		return 0, "", err
 	}
-	req.Close = true // an idle connection would look like a leak
+	req.Close = true // goleak would report an idle connection
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
 		return 0, "", err
@@ -150,7 +157,7 @@ func (p *Process) Get(ctx context.Context, path string) (status int, body string
 	return resp.StatusCode, string(b), errors.Join(err, resp.Body.Close())
 }
 
-// Page is [Process.Get] where every status but 200 is an error that contains the body.
+// Page is [Process.Get] that returns an error for every status but 200.
 func (p *Process) Page(ctx context.Context, path string) (string, error) {
 	status, body, err := p.Get(ctx, path)
 	if err == nil && status != http.StatusOK {
@@ -172,11 +179,11 @@ func (p *Process) Metrics(ctx context.Context) (Metrics, error) {
 	return m, nil
 }
 
-// Usage is what the process has cost so far; it must be running.
+// Usage returns the resources that the process has used; it must be running.
 func (p *Process) Usage() (Usage, error) { return UsageOf(p.PID()) }
 
-// Stop ends the process with SIGTERM. It is an error if the process takes longer than [StopMax], which kills it, or ends with
-// another exit code than 0.
+// Stop ends the process with SIGTERM. It returns an error for an exit code other than
+// 0, and after [StopMax], when it kills the process.
 func (p *Process) Stop() error {
 	err := p.Process.Stop(StopMax)
 	if err == nil {
@@ -188,7 +195,8 @@ func (p *Process) Stop() error {
 	return nil
 }
 
-// ExitCode waits for the end of the process and returns its exit code, -1 if a signal ended it.
+// ExitCode waits for the end of the process and returns its exit code; -1 if a signal
+// ended it.
 func (p *Process) ExitCode(ctx context.Context) (int, error) {
 	select {
 	case <-p.Exited():

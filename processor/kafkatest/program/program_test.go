@@ -20,7 +20,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// TestLogFollowsItsFile as the file grows, from where the process began.
+// TestLogFollowsItsFile: a log has the lines from the start of its process, as the
+// file grows.
 func TestLogFollowsItsFile(t *testing.T) {
 	file, err := os.Create(filepath.Join(t.TempDir(), "log"))
 	if err != nil {
@@ -97,7 +98,7 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-// TestUsage compares what /proc says of this process with what it did.
+// TestUsage compares the usage in /proc with the work of this process.
 func TestUsage(t *testing.T) {
 	before, err := UsageOf(os.Getpid())
 	if err != nil {
@@ -109,7 +110,7 @@ func TestUsage(t *testing.T) {
 	}
 	after, err := UsageOf(os.Getpid())
 	if err != nil || after.CPU <= before.CPU || after.CPU > time.Hour {
-		t.Errorf("%d turns in 200 ms cost %v after %v (%v)", turns, after.CPU, before.CPU, err)
+		t.Errorf("%d loops in 200 ms used %v after %v (%v)", turns, after.CPU, before.CPU, err)
 	}
 	if after.RSSMax < 1<<20 || after.RSSMax > 1<<34 || after.RSS > after.RSSMax || after.RSSAnon > after.RSS {
 		t.Errorf("the memory of a Go program is %+v", after)
@@ -160,7 +161,7 @@ func TestProcessIsReadAndStopped(t *testing.T) {
 		t.Errorf("exit code %d, %v", code, err)
 	}
 	if _, err := p.Usage(); err == nil {
-		t.Error("a process that is gone has usage")
+		t.Error("an ended process has usage")
 	}
 }
 
@@ -172,7 +173,7 @@ func TestProcessThatEndsFailsEveryWait(t *testing.T) {
 		t.Errorf("exit code %d, %v", code, err)
 	}
 	if _, err := p.AwaitLog(ctx, "stopped"); err != nil {
-		t.Errorf("a line from before the end: %v", err)
+		t.Errorf("a line of an ended process: %v", err)
 	}
 	for name, wait := range map[string]func() error{
 		"ready": func() error { _, err := p.AwaitReady(ctx); return err },

@@ -10,8 +10,9 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// conn is a client's connection and the one to its node that belongs to it. Two goroutines read, one from each side, decide what
-// happens to each frame and put it on the line to the other side; each line has a goroutine that delivers.
+// conn is a client's connection, with its connection to the node. For each direction
+// one goroutine reads frames, applies the rules and pushes the frames to a line,
+// whose own goroutine delivers them.
 type conn struct {
 	p              *Proxy
 	node           int32
@@ -19,13 +20,13 @@ type conn struct {
 
 	toBroker, toClient *line
 
-	done chan struct{} // closed by cut: frames no longer pass
+	done chan struct{} // closed by cut: the connection delivers no more frames
 	once sync.Once
 
 	mu       sync.Mutex
 	clientID string     // of the newest request
-	pending  []*request // delivered, without a response yet, in order
-	answered *sync.Cond // pending has become shorter; uses mu
+	pending  []*request // delivered, without a response, in order
+	answered *sync.Cond // signalled when pending has become shorter; uses mu
 }
 
 func newConn(p *Proxy, node int32, client, broker net.Conn) *conn {
@@ -34,7 +35,7 @@ func newConn(p *Proxy, node int32, client, broker net.Conn) *conn {
 	return c
 }
 
-// serve carries frames until the connection ends.
+// serve forwards frames until the connection ends.
 func (c *conn) serve() {
 	var wg sync.WaitGroup
 	wg.Go(c.readRequests)
@@ -45,7 +46,7 @@ func (c *conn) serve() {
 	c.cut(false)
 }
 
-// cut ends the connection now: it closes both sides and loses the frames between them.
+// cut closes both sides at once and drops the frames between them.
 func (c *conn) cut(reset bool) {
 	c.once.Do(func() {
 		close(c.done)
@@ -56,7 +57,7 @@ func (c *conn) cut(reset bool) {
 		c.answered.Broadcast()
 		for _, r := range pending {
 			if r.held != nil {
-				late(r, nil, fmt.Errorf("the connection to node %d ended before the response", c.node))
+				recordLate(r, nil, fmt.Errorf("the connection to node %d ended before the response", c.node))
 			}
 		}
 		closeConn(c.client, reset)
@@ -64,7 +65,8 @@ func (c *conn) cut(reset bool) {
 	})
 }
 
-// closeConn closes by FIN, or by RST. A connection that the other side has already closed is no error.
+// closeConn closes by FIN, or by RST. If the other side has closed the connection it
+// returns nil.
 func closeConn(conn net.Conn, reset bool) {
 	if tcp, ok := conn.(*net.TCPConn); ok && reset {
 		tcp.SetLinger(0) //nolint:errcheck // it fails only on a closed connection.
@@ -72,14 +74,14 @@ func closeConn(conn net.Conn, reset bool) {
 	conn.Close() //nolint:errcheck // no more writes follow.
 }
 
-// id returns the client id of the newest request, empty before the first.
+// id returns the client id of the newest request, "" before the first.
 func (c *conn) id() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.clientID
 }
 
-// readRequests takes the client's requests until it ends the connection.
+// readRequests reads the client's requests until it ends the connection.
 func (c *conn) readRequests() {
 	for {
 		frame, err := readFrame(c.client)
@@ -102,7 +104,7 @@ func (c *conn) readRequests() {
 	}
 }
 
-// delivery is what to do with a request once it is due.
+// delivery returns the action for a request that is due.
 func (c *conn) delivery(r *request, v verdict) func() error {
 	deliver := func() error { return c.deliver(r, v.limits) }
 	if v.fate == nil {
@@ -139,14 +141,15 @@ func (c *conn) deliver(r *request, limits []*Fault) error {
 		c.mu.Unlock()
 	}
 	if err := write(c.broker, r.frame, limits, c.done); err != nil {
-		return err // the connection to the node ended, which readResponses sees too
+		return err // the connection to the node ended; readResponses notices that too
 	}
 	c.p.passed(r.key)
 	return nil
 }
 
-// endRequests follows the last request of a client that has disconnected: the node sees the end of the stream after it, responds to what
-// it got, and closes its side.
+// endRequests closes the sending side to the node after the last request of a client
+// that has disconnected. The node responds to the delivered requests and closes its
+// side.
 func (c *conn) endRequests() error {
 	if half, ok := c.broker.(interface{ CloseWrite() error }); ok && half.CloseWrite() == nil {
 		return errStopped
@@ -155,8 +158,8 @@ func (c *conn) endRequests() error {
 	return errStopped
 }
 
-// hold ends the client's side and keeps the request for later. It runs in the line to the node, so requests delivered before
-// are not touched and none comes after it.
+// hold ends the client's side and delivers the request later. It runs in the line to
+// the node, after the requests that were delivered before; none comes after it.
 func (c *conn) hold(r *request, f *Fault) error {
 	closeConn(c.client, f.rule.Reset)
 	r.held = &held{fault: f}
@@ -181,13 +184,13 @@ func (c *conn) hold(r *request, f *Fault) error {
 		}
 		err = fmt.Errorf("deliver the held request to node %d: %w", c.node, err)
 	}
-	late(r, nil, err)
+	recordLate(r, nil, err)
 	c.cut(false)
 	return errStopped
 }
 
-// late records how a held request ended.
-func late(r *request, resp kmsg.Response, err error) {
+// recordLate records how a held request ended.
+func recordLate(r *request, resp kmsg.Response, err error) {
 	r.held.once.Do(func() {
 		f := r.held.fault
 		req, decodeErr := r.decode()
@@ -198,7 +201,8 @@ func late(r *request, resp kmsg.Response, err error) {
 	})
 }
 
-// refuse responds to a request in the node's place, after the responses that the node still owes.
+// refuse responds to a request instead of the node, after the node's responses to
+// earlier requests.
 func (c *conn) refuse(r *request, f *Fault) error {
 	req, err := r.decode()
 	if err != nil {
@@ -206,7 +210,7 @@ func (c *conn) refuse(r *request, f *Fault) error {
 		return c.deliver(r, nil)
 	}
 	c.mu.Lock()
-	for len(c.pending) > 0 { // cut empties it
+	for len(c.pending) > 0 { // cut empties pending
 		c.answered.Wait()
 	}
 	c.mu.Unlock()
@@ -224,7 +228,7 @@ func (c *conn) closed() bool {
 	}
 }
 
-// readResponses takes the node's responses until it ends the connection.
+// readResponses reads the node's responses until it ends the connection.
 func (c *conn) readResponses() {
 	for {
 		frame, err := readFrame(c.broker)
@@ -243,7 +247,7 @@ func (c *conn) readResponses() {
 		}
 		if r.held != nil {
 			resp, _, err := r.decodeResponse(frame)
-			late(r, resp, err)
+			recordLate(r, resp, err)
 			c.cut(false)
 			return
 		}
@@ -254,7 +258,7 @@ func (c *conn) readResponses() {
 	}
 }
 
-// passBack puts a response on the line to the client.
+// passBack pushes a response to the line to the client.
 func (c *conn) passBack(r *request, frame []byte) {
 	v := c.p.judge(c.node, r, ToClient)
 	var do func() error
@@ -264,11 +268,12 @@ func (c *conn) passBack(r *request, frame []byte) {
 		frame := c.patched(r, frame, v.patches)
 		do = func() error { return write(c.client, frame, v.limits, c.done) }
 	}
-	// A line that has stopped has lost its client; the node's other responses are still read, which keeps held requests going.
+	// A stopped line has no client. The node's other responses are still read, for
+	// held requests.
 	c.toClient.push(item{gates: v.gates, do: do}, v.delay)
 }
 
-// patched returns the response's frame as the patches leave it.
+// patched returns the frame of a response after the patches.
 func (c *conn) patched(r *request, frame []byte, patches []*Fault) []byte {
 	for _, f := range patches {
 		resp, body, err := r.decodeResponse(frame)
@@ -286,8 +291,8 @@ func (c *conn) patched(r *request, frame []byte, patches []*Fault) []byte {
 	return frame
 }
 
-// match returns the request of a response: the oldest one, as a node responds in order. It stays in pending until
-// dropOldest.
+// match returns the request of a response: the oldest one, because a node responds in
+// order. It stays in pending until dropOldest.
 func (c *conn) match(frame []byte) (*request, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -298,7 +303,8 @@ func (c *conn) match(frame []byte) (*request, error) {
 	return c.pending[0], nil
 }
 
-// dropOldest removes the oldest request from pending, once its response is on the line.
+// dropOldest removes the oldest request from pending, once its response is in the
+// line.
 func (c *conn) dropOldest() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -308,8 +314,8 @@ func (c *conn) dropOldest() {
 	c.answered.Broadcast()
 }
 
-// pushEnd puts the end of a direction behind the frames in flight, and reports whether the line took it. While a
-// blackhole is there it does not pass.
+// pushEnd pushes the end of a direction after its frames, and reports whether the
+// line accepted it. A blackhole delays it.
 func (c *conn) pushEnd(l *line, way Direction, end func() error) bool {
 	do := func() error {
 		for {

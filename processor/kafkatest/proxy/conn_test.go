@@ -16,8 +16,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// Without rules requests and responses pass unchanged and in order, also several at once, and a Produce without a response among
-// them.
+// TestPass: without rules requests and responses are delivered unchanged and in
+// order, also several at once, with a Produce without a response among them.
 func TestPass(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *rig) {
 		c := g.connect("app-one")
@@ -40,7 +40,8 @@ func TestPass(t *testing.T) {
 	})
 }
 
-// A dropped request does not reach the node, a dropped response's request does; both cut the connection, once with Count 1.
+// TestDrop: a dropped request does not reach the node; the request of a dropped
+// response does. With Count 1, both close the connection once.
 func TestDrop(t *testing.T) {
 	for action, reached := range map[Action]int{DropRequest: 0, DropResponse: 1} {
 		inBubble(t, func(t *testing.T, g *rig) {
@@ -61,7 +62,8 @@ func TestDrop(t *testing.T) {
 	}
 }
 
-// A delay is latency: it keeps the order, and frames sent together arrive together.
+// TestDelay: a delay is latency. It keeps the order, and frames that were sent
+// together arrive together.
 func TestDelay(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *rig) {
 		g.add(Rule{Match: Match{APIs: []int16{kmsg.Heartbeat.Int16()}}, Action: DelayRequest, Delay: 100 * time.Millisecond})
@@ -70,7 +72,7 @@ func TestDelay(t *testing.T) {
 		for range 10 {
 			c.send(heartbeat("g"))
 		}
-		id := c.send(endTxn("t", true)) // not delayed itself
+		id := c.send(endTxn("t", true)) // without a delay of its own
 		for i := range int32(10) {
 			c.receive(heartbeat("g"), i+1)
 		}
@@ -92,7 +94,7 @@ func TestDelay(t *testing.T) {
 	})
 }
 
-// Jitter stays between its bounds and is not always the same.
+// TestJitter: delays vary between the bounds.
 func TestJitter(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *rig) {
 		g.add(Rule{Action: DelayResponse, Delay: 50 * time.Millisecond, Jitter: 450 * time.Millisecond})
@@ -109,7 +111,8 @@ func TestJitter(t *testing.T) {
 	})
 }
 
-// A held request arrives after its client has gone on over another connection, and its response is kept.
+// TestHold: a held request arrives after its client has continued over another
+// connection, and its response is recorded.
 func TestHold(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *rig) {
 		commits := func(req kmsg.Request) bool { return req.(*kmsg.EndTxnRequest).Commit }
@@ -147,10 +150,11 @@ func TestHold(t *testing.T) {
 	})
 }
 
-// Release ends a hold; the rule's removal, the proxy's end and the node's death give it up, and each says so.
+// TestHoldEnds: Release delivers a held request. The removal of the rule, the end of
+// the proxy and the node's death drop it, each with its error.
 func TestHoldEnds(t *testing.T) {
 	for name, test := range map[string]struct {
-		delay   time.Duration // 0 for a hold that is released
+		delay   time.Duration // 0 for a released hold
 		end     func(g *rig, f *Fault)
 		reached int
 		wantErr bool
@@ -159,7 +163,7 @@ func TestHoldEnds(t *testing.T) {
 		"removed":   {time.Hour, func(_ *rig, f *Fault) { f.Remove() }, 0, true},
 		"cut":       {time.Hour, func(g *rig, _ *Fault) { g.proxy.Cut(Match{ClientID: "app"}, false) }, 0, true},
 		"node dead": {time.Hour, func(g *rig, _ *Fault) { g.killNode() }, 0, true},
-		"cut while the response is out": {time.Second, func(g *rig, f *Fault) {
+		"connection cut before the response": {time.Second, func(g *rig, f *Fault) {
 			g.answerWith(func(kmsg.Request) kmsg.Response { return nil })
 			time.AfterFunc(2*time.Second, func() { g.proxy.Cut(f.Rule().Match, true) })
 		}, 1, true},
@@ -189,7 +193,8 @@ func TestHoldEnds(t *testing.T) {
 	}
 }
 
-// A duplicated request reaches the node twice; the client gets one response, and the next request its own.
+// TestDuplicate: a duplicated request reaches the node twice. The client gets one
+// response, and the next request its own.
 func TestDuplicate(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *rig) {
 		g.add(Rule{Match: Match{APIs: []int16{kmsg.Produce.Int16()}}, Action: DuplicateRequest, Skip: 1, Count: 1})
@@ -204,7 +209,8 @@ func TestDuplicate(t *testing.T) {
 	})
 }
 
-// A refused request is not delivered; its response comes behind those of the requests before it.
+// TestRefuse: a refused request is not delivered; its response comes after those of
+// earlier requests.
 func TestRefuse(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *rig) {
 		g.add(Rule{Match: Match{APIs: []int16{kmsg.EndTxn.Int16()}}, Action: Refuse, Error: kerr.ConcurrentTransactions, Count: 1})
@@ -228,7 +234,8 @@ func TestRefuse(t *testing.T) {
 	})
 }
 
-// A refused request whose connection ends while it waits for its turn does not keep the proxy.
+// TestRefuseAtTheEnd: the proxy closes although the connection of a refused request
+// ended before its response was due.
 func TestRefuseAtTheEnd(t *testing.T) {
 	inBubble(t, func(_ *testing.T, g *rig) {
 		g.answerWith(func(kmsg.Request) kmsg.Response { return nil })
@@ -240,7 +247,8 @@ func TestRefuseAtTheEnd(t *testing.T) {
 	})
 }
 
-// A patch changes the response of a request that was done. What cannot be decoded passes as it is, and the fault says so.
+// TestPatch: a patch changes the response of a delivered request. A response that
+// cannot be decoded is delivered unchanged, and the fault has the error.
 func TestPatch(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *rig) {
 		f := g.add(Rule{Match: Match{APIs: []int16{kmsg.Heartbeat.Int16()}}, Action: PatchResponse, Error: kerr.UnknownServerError, Count: 1})
@@ -270,12 +278,12 @@ func TestPatch(t *testing.T) {
 	})
 }
 
-// In a blackhole nothing passes in its direction, the end of a connection included, until it is removed; other clients and the
-// other direction are untouched.
+// TestBlackhole: no frame passes a blackhole in its direction, nor the end of a
+// connection, until it is removed. Other clients and the other direction work.
 func TestBlackhole(t *testing.T) {
 	for _, test := range []struct {
 		way     Direction
-		reached int // requests of the victim that the node gets meanwhile
+		reached int // requests of the victim that the node gets during the blackhole
 	}{{Both, 0}, {ToBroker, 0}, {ToClient, 1}} {
 		t.Run(fmt.Sprint(test.way), func(t *testing.T) {
 			inBubble(t, func(t *testing.T, g *rig) {
@@ -304,7 +312,8 @@ func TestBlackhole(t *testing.T) {
 	}
 }
 
-// A client in a blackhole does not hear that its node has gone until the blackhole ends.
+// TestBlackholeHidesTheEnd: a client in a blackhole notices the end of its node only
+// after the blackhole.
 func TestBlackholeHidesTheEnd(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *rig) {
 		c := g.connect("app-one")
@@ -319,7 +328,8 @@ func TestBlackholeHidesTheEnd(t *testing.T) {
 	})
 }
 
-// A throttle shares its bytes per second among the connections it matches, and lets go when it is removed.
+// TestThrottle: the matching connections share the throttle's bytes per second; a
+// removed throttle no longer limits.
 func TestThrottle(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *rig) {
 		const rate = 64 << 10
@@ -341,12 +351,12 @@ func TestThrottle(t *testing.T) {
 		time.AfterFunc(time.Second, f.Remove)
 		one.receive(produce(-1, 10*rate), id)
 		if got := one.elapsed(); got < 3800*time.Millisecond || got > 4200*time.Millisecond {
-			t.Errorf("a throttle removed after a second let go at %v", got)
+			t.Errorf("a throttle removed after a second limited until %v", got)
 		}
 	})
 }
 
-// A client that goes away does not stop its requests that are on their way.
+// TestClientGone: the requests of a client that disconnects are delivered.
 func TestClientGone(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *rig) {
 		g.add(Rule{Action: DelayRequest, Delay: time.Second})
@@ -366,7 +376,8 @@ func TestClientGone(t *testing.T) {
 	})
 }
 
-// What is not Kafka's protocol ends its connection and is reported by Close.
+// TestNotKafka: bytes that are not Kafka's protocol end their connection, and Close
+// reports them.
 func TestNotKafka(t *testing.T) {
 	for name, bytes := range map[string][]byte{
 		"an HTTP request":      []byte("GET / HTTP/1.1\r\n\r\n"),
@@ -388,7 +399,7 @@ func TestNotKafka(t *testing.T) {
 				}
 				c.wantCut()
 				if err := p.Close(); err == nil {
-					t.Error("the proxy has nothing to complain of")
+					t.Error("the proxy reports no error")
 				}
 			})
 		})

@@ -1,11 +1,11 @@
-// Package proxy is a TCP proxy that understands Kafka's framing, to put faults between clients and brokers where no socket tool
-// can: at one request or response of one API, of one client, a given number of times. It loses a request or only its response
-// (the commit that is done while its client does not know), delivers a request long after its client stopped waiting, repeats one,
-// refuses one, changes a response. The coarse faults are there too: silence in one direction or both, latency, little
-// bandwidth, resets. Every rule counts how often it struck, so that a test can prove that its fault took place.
+// Package proxy is a TCP proxy that understands Kafka's framing. It injects faults between clients and brokers: at one request or
+// response of one API, of one client, a given number of times. It drops a request, or only its response (a commit with unknown
+// outcome), delivers a request after its client's timeout, repeats one, refuses one, or changes a response. It can also stop one
+// or both directions, add latency, limit bandwidth and reset connections. Every rule counts its strikes, so that a test can prove
+// that its fault took place.
 //
-// A broker gets a listener whose advertised address is the proxy's, so that clients which start at the proxy stay with it, and
-// the harness keeps the direct way:
+// A broker gets a listener whose advertised address is the proxy's. Clients whose seed is the proxy then use only the proxy, and
+// the harness connects directly:
 //
 //	px, err := proxy.Listen(ctx, 3)
 //	cluster, err := kafkatest.StartCluster(ctx, dir, 3,
@@ -20,12 +20,12 @@
 //	})
 //	err = fault.Wait(ctx, 1)
 //
-// Every request carries its client id, by which rules choose clients: the proxy can cut one process off (oncebus names itself by
-// application and instance) while its peer works. The proxy reads frames, so it takes plain connections only.
+// Every request has a client id, by which rules choose clients: the proxy can cut off one process while its peer works, because
+// oncebus's client ids contain application and instance. The proxy reads frames, so it accepts plain connections only.
 //
 // # What a connection through the proxy is
 //
-// Each connection of a client is one connection to the node behind the listener it came in at. Frames keep their order in each
-// direction: one that is delayed, throttled or held back by a blackhole delays those behind it, as a network does. A client that
-// goes away while its requests are still on their way does not stop them.
+// Each connection of a client to a listener is one connection to that listener's node. Frames keep their order in each direction:
+// a frame that is delayed, throttled or stopped by a blackhole delays the later ones, as in a network. The requests of a client
+// that disconnects are still delivered.
 package proxy

@@ -25,16 +25,17 @@ type Fault struct {
 	late    []Late        // of HoldRequest: frames delivered or abandoned
 	errs    []error       // strikes that failed
 	changed chan struct{} // closed, and replaced, when any of the above changes
-	free    time.Time     // of Throttle: when the bytes let through so far have all passed
+	free    time.Time     // of Throttle: when all bytes up to now have passed
 }
 
-// Late is the end of a request that was held.
+// Late is the end of a held request.
 type Late struct {
-	// Request is the one that was held.
+	// Request is the held request.
 	Request kmsg.Request
-	// Response is the node's response; [ErrorOf] has its error.
+	// Response is the node's response; [ErrorOf] returns its error.
 	Response kmsg.Response
-	// Err says why there is no response: the connection to the node ended, or the rule was removed first.
+	// Err is why there is no response: the connection to the node ended, or the rule
+	// was removed.
 	Err error
 }
 
@@ -51,19 +52,22 @@ func (f *Fault) Struck() int {
 	return f.struck
 }
 
-// Err returns what kept strikes from taking effect, such as a response that could not be decoded; those frames passed unchanged.
+// Err returns why strikes had no effect, such as a response that could not be
+// decoded; those frames passed unchanged.
 func (f *Fault) Err() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return errors.Join(f.errs...)
 }
 
-// Wait returns once the rule has struck n times. The error is the context's, with the count so far.
+// Wait returns once the rule has struck n times. If ctx ends before, the error has
+// the count.
 func (f *Fault) Wait(ctx context.Context, n int) error {
 	return f.wait(ctx, func() bool { return f.struck >= n }, func() string { return fmt.Sprintf("struck %d of %d times", f.struck, n) })
 }
 
-// Late returns the first n requests of a HoldRequest that have reached their end, waiting for them.
+// Late returns the first n requests of a HoldRequest that have ended. It waits for
+// them.
 func (f *Fault) Late(ctx context.Context, n int) ([]Late, error) {
 	err := f.wait(ctx, func() bool { return len(f.late) >= n }, func() string { return fmt.Sprintf("%d of %d held requests ended", len(f.late), n) })
 	if err != nil {
@@ -74,7 +78,7 @@ func (f *Fault) Late(ctx context.Context, n int) ([]Late, error) {
 	return slices.Clone(f.late[:n]), nil
 }
 
-// wait returns once done, which is called under the lock, says so.
+// wait returns once done returns true; it calls done with the lock.
 func (f *Fault) wait(ctx context.Context, done func() bool, state func() string) error {
 	for {
 		f.mu.Lock()
@@ -91,16 +95,16 @@ func (f *Fault) wait(ctx context.Context, done func() bool, state func() string)
 	}
 }
 
-// Remove ends the rule: it strikes no more frames, the proxy forwards what a blackhole kept back and
-// abandons the requests that are still held. It may be called again.
+// Remove ends the rule: it strikes no more frames, the proxy forwards the frames that
+// a blackhole stopped, and drops the held requests. It may be called again.
 func (f *Fault) Remove() {
 	f.once.Do(func() {
 		close(f.removed)
-		f.proxy.forget(f)
+		f.proxy.removeFault(f)
 	})
 }
 
-// matches reports whether the rule is about a request, or its response.
+// matches reports whether the rule matches a request, or its response.
 func (f *Fault) matches(node int32, r *request) bool {
 	m := f.rule.Match
 	if !m.matchesClient(node, r.clientID) || len(m.APIs) > 0 && !slices.Contains(m.APIs, r.key) {
@@ -117,7 +121,7 @@ func (f *Fault) matches(node int32, r *request) bool {
 	return m.Where(req)
 }
 
-// take decides whether the rule strikes at a frame that matches, and counts it.
+// take reports whether the rule strikes a matching frame, and counts it.
 func (f *Fault) take(draw func() float64) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -138,7 +142,8 @@ func (f *Fault) take(draw func() float64) bool {
 	return true
 }
 
-// reserve takes room for n bytes of a throttled way and returns when they will have passed.
+// reserve reserves time for n bytes of a throttled direction, and returns when they
+// will have passed.
 func (f *Fault) reserve(n int, now time.Time) time.Time {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -156,7 +161,7 @@ func (f *Fault) ended(l Late) {
 	f.notify()
 }
 
-// failed notes that a strike had no effect.
+// failed records that a strike had no effect.
 func (f *Fault) failed(err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

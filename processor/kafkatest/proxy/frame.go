@@ -11,14 +11,15 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// frameMax is the longest frame, in bytes after its length; Kafka's brokers take requests of 100 MiB.
+// frameMax is the longest frame, in bytes after its length; Kafka's brokers accept
+// requests of 100 MiB.
 const frameMax = 256 << 20
 
-// lengthSize is the size of a frame's length, which counts what follows it.
+// lengthSize is the size of a frame's length field.
 const lengthSize = 4
 
-// readFrame reads one frame and returns it whole, its length included. At the end of the stream the error is io.EOF, or
-// io.ErrUnexpectedEOF within a frame.
+// readFrame reads one frame, including its length field. At the end of the stream the
+// error is io.EOF, or io.ErrUnexpectedEOF within a frame.
 func readFrame(r io.Reader) ([]byte, error) {
 	var length [lengthSize]byte
 	if _, err := io.ReadFull(r, length[:]); err != nil {
@@ -28,7 +29,8 @@ func readFrame(r io.Reader) ([]byte, error) {
 	if n < 4 || n > frameMax {
 		return nil, &frameError{fmt.Errorf("a frame of %d bytes: Kafka's have 4 to %d", n, frameMax)}
 	}
-	// The buffer grows with what arrives: a length alone must not cost its memory.
+	// The buffer grows with the received bytes: a length field alone must not
+	// allocate its memory.
 	frame := bytes.NewBuffer(make([]byte, 0, lengthSize+min(n, 64<<10)))
 	frame.Write(length[:])
 	if _, err := io.CopyN(frame, r, n); err != nil {
@@ -40,13 +42,13 @@ func readFrame(r io.Reader) ([]byte, error) {
 	return frame.Bytes(), nil
 }
 
-// frameError says that what was read is not Kafka's protocol.
+// frameError says that the bytes are not Kafka's protocol.
 type frameError struct{ err error }
 
 func (e *frameError) Error() string { return e.err.Error() }
 func (e *frameError) Unwrap() error { return e.err }
 
-// request is a request in flight: its frame and the fields of its header.
+// request is a request with the fields of its header.
 type request struct {
 	frame       []byte
 	key         int16
@@ -60,7 +62,7 @@ type request struct {
 	held      *held
 }
 
-// held is a request that was kept for later.
+// held is a request that is delivered later.
 type held struct {
 	fault *Fault
 	once  sync.Once // its end is reported once
@@ -70,7 +72,7 @@ type held struct {
 func parseRequest(frame []byte) (*request, error) {
 	const fixed = lengthSize + 2 + 2 + 4
 	if len(frame) < fixed+2 {
-		return nil, &frameError{fmt.Errorf("a request of %d bytes has no room for its header", len(frame)-lengthSize)}
+		return nil, &frameError{fmt.Errorf("a request of %d bytes is shorter than its header", len(frame)-lengthSize)}
 	}
 	r := &request{
 		frame:       frame,
@@ -133,7 +135,8 @@ func skipTags(b []byte) (int, error) {
 	return at, nil
 }
 
-// decode returns the request as kmsg has it. The result shares no memory with the frame.
+// decode returns the request decoded by kmsg. The result shares no memory with the
+// frame.
 func (r *request) decode() (kmsg.Request, error) {
 	if r.body == 0 {
 		return nil, fmt.Errorf("api key %d version %d: not known here", r.key, r.version)
@@ -146,18 +149,20 @@ func (r *request) decode() (kmsg.Request, error) {
 	return req, nil
 }
 
-// answered reports whether a node will respond to the request: all but a Produce that asks for no acknowledgement.
+// answered reports whether the node responds to the request: all requests but a
+// Produce without acknowledgement.
 func (r *request) answered() bool {
 	if r.key != kmsg.Produce.Int16() || r.body == 0 {
 		return true
 	}
 	var produce kmsg.ProduceRequest
 	produce.SetVersion(r.version)
-	// Without a copy of the records. One that cannot be read gets the node's error as its response.
+	// It decodes only acks, without a copy of the records. The node responds with an
+	// error to a malformed request.
 	return produce.UnsafeReadFrom(r.frame[r.body:]) != nil || produce.Acks != 0
 }
 
-// responseBody returns where the body of the response to r begins in its frame.
+// responseBody returns where the body of the response to r begins in a frame.
 func (r *request) responseBody(frame []byte) (int, error) {
 	const header = lengthSize + 4
 	kind := kmsg.ResponseForKey(r.key)
@@ -165,7 +170,8 @@ func (r *request) responseBody(frame []byte) (int, error) {
 		return 0, fmt.Errorf("api key %d version %d: not known here", r.key, r.version)
 	}
 	kind.SetVersion(r.version)
-	// An ApiVersions response has the old header in every version, so that clients of any age can read it.
+	// An ApiVersions response has the old header in every version, so that clients of
+	// all ages can read it.
 	if !kind.IsFlexible() || r.key == kmsg.ApiVersions.Int16() {
 		return header, nil
 	}
@@ -173,7 +179,8 @@ func (r *request) responseBody(frame []byte) (int, error) {
 	return header + n, err
 }
 
-// decodeResponse returns the response to r in a frame, as kmsg has it, and where its body begins.
+// decodeResponse returns the decoded response to r in a frame, and where its body
+// begins.
 func (r *request) decodeResponse(frame []byte) (kmsg.Response, int, error) {
 	body, err := r.responseBody(frame)
 	if err != nil {
@@ -190,14 +197,14 @@ func (r *request) decodeResponse(frame []byte) (kmsg.Response, int, error) {
 // correlationOf returns the correlation id of a response's frame.
 func correlationOf(frame []byte) int32 { return int32(binary.BigEndian.Uint32(frame[lengthSize:])) }
 
-// encodeResponse returns the frame of resp behind a header as it is in a frame.
+// encodeResponse returns the frame of resp, with a header in the form of a frame.
 func encodeResponse(header []byte, resp kmsg.Response) []byte {
 	frame := resp.AppendTo(append([]byte(nil), header...))
 	binary.BigEndian.PutUint32(frame, uint32(len(frame)-lengthSize))
 	return frame
 }
 
-// responseHeader returns the header of a response to r that did not come from a node.
+// responseHeader returns the header of a response to r that the proxy makes.
 func (r *request) responseHeader(resp kmsg.Response) []byte {
 	header := make([]byte, lengthSize, lengthSize+5)
 	header = binary.BigEndian.AppendUint32(header, uint32(r.correlation))

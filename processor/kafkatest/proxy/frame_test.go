@@ -10,11 +10,12 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// Requests of every API and version, with and without a client id, are read with their header, and their body decodes.
+// TestParseEveryRequest: requests of every API and version are read with their
+// header, with and without a client id, and their body decodes.
 func TestParseEveryRequest(t *testing.T) {
 	for key := range int16(kmsg.MaxKey + 1) {
 		kind := kmsg.RequestForKey(key)
-		if kind == nil || key == kmsg.ControlledShutdown.Int16() { // between brokers, with a header of its own
+		if kind == nil || key == kmsg.ControlledShutdown.Int16() { // between brokers, with its own header
 			continue
 		}
 		for version := range kind.MaxVersion() + 1 {
@@ -35,7 +36,7 @@ func TestParseEveryRequest(t *testing.T) {
 	}
 }
 
-// A request that this package cannot decode is still a request.
+// TestParseUnknownAPI: a request of an unknown API is read too.
 func TestParseUnknownAPI(t *testing.T) {
 	frame := frameOf(heartbeat("g"), "app-one", 5)
 	binary.BigEndian.PutUint16(frame[4:], 9999)
@@ -51,7 +52,8 @@ func TestParseUnknownAPI(t *testing.T) {
 	}
 }
 
-// A frame comes out as it went in, and a stream that ends within one says so.
+// TestReadFrame: a frame is read unchanged, and the error of a stream that ends
+// within one says so.
 func TestReadFrame(t *testing.T) {
 	frame := frameOf(produce(-1, 200<<10), "app-one", 1)
 	stream := bytes.NewReader(append(bytes.Clone(frame), frame...))
@@ -70,7 +72,8 @@ func TestReadFrame(t *testing.T) {
 	}
 }
 
-// A frame has room for a correlation id, the least that requests and responses have.
+// TestReadFrameTooShort: a frame has at least a correlation id, as all requests and
+// responses do.
 func TestReadFrameTooShort(t *testing.T) {
 	for n := range 4 {
 		var bad *frameError
@@ -80,8 +83,9 @@ func TestReadFrameTooShort(t *testing.T) {
 	}
 }
 
-// Whatever comes in, reading a frame and its header neither fails in another way than by an error nor reads beyond the frame;
-// what it takes for the header is there, and a body that decodes survives being encoded again.
+// FuzzRequest: a malformed frame or header gives an error, and nothing beyond the
+// frame is read. The header is within the frame, and a decoded body survives another
+// encoding.
 func FuzzRequest(f *testing.F) {
 	for _, req := range append(refusedRequests(), heartbeat("g"), endTxn("t", true), produce(0, 10), kmsg.NewPtrApiVersionsRequest()) {
 		f.Add(frameOf(req, "app-one", 77))
@@ -119,8 +123,9 @@ func FuzzRequest(f *testing.F) {
 	})
 }
 
-// longVarint reports whether there may be a varint of more than 21 bits. One that counts tags keeps kmsg 1.15 busy for that many rounds,
-// although no bytes are left, and a fuzz worker that takes minutes counts as hung. Our own clients send no such thing.
+// longVarint reports whether there may be a varint of more than 21 bits. If one
+// counts tags, kmsg 1.15 loops that often, although no bytes remain, and a fuzz
+// worker that takes minutes counts as hung. Clients send no such requests.
 func longVarint(stream []byte) bool {
 	run := 0
 	for _, b := range stream {
@@ -134,7 +139,8 @@ func longVarint(stream []byte) bool {
 	return false
 }
 
-// A response of any bytes, to a request of any API, is decoded or refused, and a patched one can be encoded.
+// FuzzResponse: a response of any bytes, to a request of any API, is decoded or
+// rejected, and a patched one can be encoded.
 func FuzzResponse(f *testing.F) {
 	for _, req := range append(refusedRequests(), heartbeat("g"), endTxn("t", true)) {
 		resp := success(req)

@@ -9,22 +9,23 @@ import (
 // lineFrames is how many frames may be in flight in one direction of a connection before its sender blocks.
 const lineFrames = 64
 
-// chunk is how many bytes of a throttled frame are written at a time.
+// chunk is how many bytes of a throttled frame are written at once.
 const chunk = 4 << 10
 
-// errStopped ends a line on purpose.
+// errStopped ends a line without an error.
 var errStopped = errors.New("stopped")
 
-// line carries frames in one direction of a connection, in order, each at its time.
+// line delivers the frames of one direction of a connection in order, each at its
+// time.
 type line struct {
 	items   chan item
-	stopped chan struct{} // closed when run has returned: it takes no more items
+	stopped chan struct{} // closed when run has returned: it accepts no more items
 }
 
-// item is a frame in flight, or an action in its place.
+// item is a frame, or an action between frames.
 type item struct {
 	due   time.Time
-	gates []*Fault     // blackholes to be waited for
+	gates []*Fault     // blackholes whose removal it waits for
 	do    func() error // an error ends the line
 }
 
@@ -32,8 +33,8 @@ func newLine() *line {
 	return &line{items: make(chan item, lineFrames), stopped: make(chan struct{})}
 }
 
-// push adds an item that is due a delay from now, or after the one before it if that is due later. It reports whether the line
-// took it.
+// push adds an item that is due after delay, but not before the previous item. It
+// reports whether the line accepted it.
 func (l *line) push(it item, delay time.Duration) bool {
 	it.due = time.Now().Add(delay)
 	select {
@@ -44,7 +45,7 @@ func (l *line) push(it item, delay time.Duration) bool {
 	}
 }
 
-// run works on the items until one fails or done is closed.
+// run processes the items until one fails or done is closed.
 func (l *line) run(done <-chan struct{}) {
 	defer close(l.stopped)
 	for {
@@ -59,7 +60,7 @@ func (l *line) run(done <-chan struct{}) {
 	}
 }
 
-// passGates waits until every one of the blackholes has been removed.
+// passGates waits until every blackhole is removed.
 func passGates(gates []*Fault, done <-chan struct{}) bool {
 	for _, gate := range gates {
 		select {
@@ -71,7 +72,7 @@ func passGates(gates []*Fault, done <-chan struct{}) bool {
 	return true
 }
 
-// waitUntil reports whether the time came before done.
+// waitUntil waits until due, and reports false if done came first.
 func waitUntil(due time.Time, done <-chan struct{}) bool {
 	d := time.Until(due)
 	if d <= 0 {

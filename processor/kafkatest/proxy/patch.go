@@ -18,7 +18,8 @@ func ErrorOf(resp kmsg.Response) error {
 	return kerr.ErrorForCode(first)
 }
 
-// NoOffsets is a [Rule.Patch] for OffsetFetch: the group has committed nothing.
+// NoOffsets is a [Rule.Patch] for OffsetFetch: it makes the group a group without
+// committed offsets.
 func NoOffsets(resp kmsg.Response) {
 	fetch, ok := resp.(*kmsg.OffsetFetchResponse)
 	if !ok {
@@ -45,7 +46,8 @@ func setError(resp kmsg.Response, err *kerr.Error) {
 	eachErrorCode(reflect.ValueOf(resp).Elem(), func(code reflect.Value) { code.SetInt(int64(err.Code)) })
 }
 
-// eachErrorCode visits the fields named ErrorCode of a response, at every depth. kmsg calls them so in every API.
+// eachErrorCode visits the fields named ErrorCode of a response, at every depth: kmsg
+// uses that name in every API.
 func eachErrorCode(v reflect.Value, visit func(reflect.Value)) {
 	switch v.Kind() {
 	case reflect.Struct:
@@ -69,8 +71,8 @@ func eachErrorCode(v reflect.Value, visit func(reflect.Value)) {
 	}
 }
 
-// refusal is the response of a node that does nothing of what req asks: the request's topics, partitions, groups and keys, each
-// with the error.
+// refusal is the response of a node that rejects req: it has the request's topics,
+// partitions, groups and keys, each with the error.
 func refusal(req kmsg.Request, err *kerr.Error) kmsg.Response {
 	resp := req.ResponseKind()
 	resp.SetVersion(req.GetVersion())
@@ -95,8 +97,9 @@ func setDefaults(pointer reflect.Value) {
 	}
 }
 
-// mirror copies what a response repeats of its request: fields of the same name and type, and lists of the same name, entry by
-// entry. A request's plain list of partitions is a list of structs in its response.
+// mirror copies the fields that a response repeats from its request: fields of the
+// same name and type, and lists of the same name, entry by entry. A request's plain
+// list of partitions is a list of structs in its response.
 func mirror(dst, src reflect.Value) {
 	for i := range dst.NumField() {
 		name, to := dst.Type().Field(i).Name, dst.Field(i)

@@ -36,7 +36,8 @@ func refusedRequests() []kmsg.Request {
 	return []kmsg.Request{add, commit, fetch, old, write}
 }
 
-// A refusal names each topic and partition of its request, with the error, and in the version requested.
+// TestRefusalNamesThePartitions: a refusal has each topic and partition of its
+// request, with the error, in the requested version.
 func TestRefusalNamesThePartitions(t *testing.T) {
 	for _, req := range refusedRequests() {
 		resp := refusal(req, kerr.ConcurrentTransactions)
@@ -81,7 +82,8 @@ func TestRefusalNamesThePartitions(t *testing.T) {
 	}
 }
 
-// Coordinators are requested by key; their refusal names no node.
+// TestRefusalOfCoordinators: coordinators are requested by key; their refusal names
+// no node.
 func TestRefusalOfCoordinators(t *testing.T) {
 	req := kmsg.NewPtrFindCoordinatorRequest()
 	req.SetVersion(6)
@@ -93,7 +95,8 @@ func TestRefusalOfCoordinators(t *testing.T) {
 	}
 }
 
-// Every API can be refused in every version: the response can be encoded, and read, and carries the error if it has room for one.
+// TestRefusalOfEveryAPI: every API can be refused in every version. The response can
+// be encoded and decoded, and has the error if its version has a field for it.
 func TestRefusalOfEveryAPI(t *testing.T) {
 	refused := 0
 	for key := range int16(kmsg.MaxKey + 1) {
@@ -122,7 +125,8 @@ func TestRefusalOfEveryAPI(t *testing.T) {
 	}
 }
 
-// NoOffsets takes the offsets out of a response of either shape and leaves other responses alone.
+// TestNoOffsets: NoOffsets removes the offsets of a response of either version, and
+// does not change other responses.
 func TestNoOffsets(t *testing.T) {
 	five := kmsg.OffsetFetchResponseGroupTopicPartition{Offset: 5, LeaderEpoch: 2}
 	resp := kmsg.NewPtrOffsetFetchResponse()
@@ -138,7 +142,8 @@ func TestNoOffsets(t *testing.T) {
 	NoOffsets(kmsg.NewPtrEndTxnResponse())
 }
 
-// A patch with an error sets it in every partition; ErrorOf finds it, and nothing in a response without one.
+// TestErrors: a patch with an error sets it in every partition. ErrorOf finds it, and
+// finds none in a response without one.
 func TestErrors(t *testing.T) {
 	resp := refusal(refusedRequests()[1], kerr.UnstableOffsetCommit)
 	if err := ErrorOf(resp); !errors.Is(err, kerr.UnstableOffsetCommit) {

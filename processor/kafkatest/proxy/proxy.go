@@ -15,22 +15,23 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// dialMax is how long a connection to a node may take; a node that is down refuses at once.
+// dialMax limits a connection attempt to a node; a stopped node refuses at once.
 const dialMax = 10 * time.Second
 
-// errorsMax is how many protocol errors are kept for Close.
+// errorsMax is how many protocol errors Close returns.
 const errorsMax = 20
 
-// Option changes how a proxy works.
+// Option changes the behaviour of a proxy.
 type Option func(*Proxy)
 
-// WithSeed sets the seed of the draws for [Rule.Probability] and [Rule.Jitter]. Which frame meets which draw still depends on
-// timing.
+// WithSeed sets the seed of the draws for [Rule.Probability] and [Rule.Jitter]. The
+// order of frames still depends on timing.
 func WithSeed(seed uint64) Option {
 	return func(p *Proxy) { p.random = rand.New(rand.NewPCG(seed, seed)) }
 }
 
-// WithLogger lets the proxy log each strike at level Debug and what is not Kafka's protocol at level Warn.
+// WithLogger makes the proxy log each strike at level Debug, and protocol errors at
+// level Warn.
 func WithLogger(log *slog.Logger) Option {
 	return func(p *Proxy) { p.log = log }
 }
@@ -54,8 +55,8 @@ type Proxy struct {
 	errs      []error
 }
 
-// Listen opens a proxy for a cluster of n nodes. Clients that connect wait until [Proxy.Forward] says where the nodes are. The
-// caller calls [Proxy.Close].
+// Listen opens a proxy for a cluster of n nodes. Connections wait until
+// [Proxy.Forward] sets the nodes' addresses. The caller calls [Proxy.Close].
 func Listen(ctx context.Context, n int, opts ...Option) (*Proxy, error) {
 	p := &Proxy{
 		log: slog.New(slog.DiscardHandler), random: rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())),
@@ -75,7 +76,8 @@ func Listen(ctx context.Context, n int, opts ...Option) (*Proxy, error) {
 	return p, nil
 }
 
-// Addrs returns where the proxy listens, in the order of the nodes: what each node advertises, and the seeds for clients.
+// Addrs returns the addresses of the proxy's listeners, in the order of the nodes:
+// the addresses that the nodes advertise, and the seeds of clients.
 func (p *Proxy) Addrs() []string {
 	addrs := make([]string, len(p.listeners))
 	for i, l := range p.listeners {
@@ -84,8 +86,8 @@ func (p *Proxy) Addrs() []string {
 	return addrs
 }
 
-// Forward says where the nodes listen, in the order of [Proxy.Addrs]. New connections go there; a second call moves those that
-// come after it.
+// Forward sets the addresses of the nodes, in the order of [Proxy.Addrs], for new
+// connections. A second call changes them.
 func (p *Proxy) Forward(upstreams []string) error {
 	if len(upstreams) != len(p.listeners) {
 		return fmt.Errorf("forward to %d nodes %v: the proxy was opened for %d", len(upstreams), upstreams, len(p.listeners))
@@ -102,7 +104,8 @@ func (p *Proxy) Forward(upstreams []string) error {
 	return nil
 }
 
-// Add adds a rule after the present ones. It meets frames that are read from now on.
+// Add adds a rule after the existing ones. It applies to frames that are read after
+// the call.
 func (p *Proxy) Add(rule Rule) (*Fault, error) {
 	if err := rule.validate(); err != nil {
 		return nil, err
@@ -127,15 +130,16 @@ func (p *Proxy) Clear() {
 	}
 }
 
-// forget removes a fault from the list.
-func (p *Proxy) forget(f *Fault) {
+// removeFault removes a fault from the list.
+func (p *Proxy) removeFault(f *Fault) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.faults = slices.DeleteFunc(p.faults, func(g *Fault) bool { return g == f })
 }
 
-// Cut closes the present connections of m's client and node, by RST if reset is set, and returns how many they were. m's other
-// fields have no meaning here. A held request is lost with its connection.
+// Cut closes the connections of m's client and node, by RST if reset is set, and
+// returns their number. It ignores the other fields of m. A held request is lost with
+// its connection.
 func (p *Proxy) Cut(m Match, reset bool) int {
 	p.mu.Lock()
 	var cut []*conn
@@ -151,21 +155,21 @@ func (p *Proxy) Cut(m Match, reset bool) int {
 	return len(cut)
 }
 
-// Connections returns how many connections clients have made so far.
+// Connections returns how many connections clients have made.
 func (p *Proxy) Connections() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.accepted
 }
 
-// Requests returns how many requests of an API were delivered to the nodes so far.
+// Requests returns how many requests of an API were delivered to the nodes.
 func (p *Proxy) Requests(api kmsg.Key) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.requests[api.Int16()]
 }
 
-// Close ends the proxy and all connections through it. The error is what came in that was not Kafka's protocol, if anything.
+// Close ends the proxy and its connections. It returns the protocol errors.
 func (p *Proxy) Close() error {
 	p.cancel()
 	var errs []error
@@ -204,18 +208,18 @@ func (p *Proxy) serve(node int32, client net.Conn) {
 	p.mu.Unlock()
 	broker, err := (&net.Dialer{Timeout: dialMax}).DialContext(p.ctx, "tcp", upstream)
 	if err != nil {
-		closeConn(client, true) // the nearest to the refusal of a node that is down
+		closeConn(client, true) // the closest to the refusal of a stopped node
 		return
 	}
 	p.carry(newConn(p, node, client, broker))
 }
 
-// carry serves a connection to its end.
+// carry serves a connection until its end.
 func (p *Proxy) carry(c *conn) {
 	p.mu.Lock()
 	p.conns[c] = struct{}{}
 	p.mu.Unlock()
-	if p.ctx.Err() != nil { // Close may have looked before c was there to be seen
+	if p.ctx.Err() != nil { // Close may have run before c was in the list
 		c.cut(false)
 	}
 	c.serve()
@@ -224,16 +228,16 @@ func (p *Proxy) carry(c *conn) {
 	p.mu.Unlock()
 }
 
-// verdict is what the rules make of one frame.
+// verdict is the combined effect of the rules on one frame.
 type verdict struct {
 	delay   time.Duration
 	gates   []*Fault // blackholes
 	limits  []*Fault // throttles
 	patches []*Fault
-	fate    *Fault // the rule that decides what is done with the frame; nil if it passes
+	fate    *Fault // the rule that changes the delivery of the frame; nil for plain delivery
 }
 
-// judge lets the rules strike at a request, or at the response to it, going the given way.
+// judge applies the rules to a request, or to its response, in the given direction.
 func (p *Proxy) judge(node int32, r *request, way Direction) verdict {
 	p.mu.Lock()
 	faults := slices.Clone(p.faults)
@@ -261,7 +265,8 @@ func (p *Proxy) judge(node int32, r *request, way Direction) verdict {
 	return v
 }
 
-// blackholes returns the blackholes that a whole connection of a client to a node is in.
+// blackholes returns the blackholes that stop a whole connection of a client to a
+// node.
 func (p *Proxy) blackholes(node int32, clientID string, way Direction) []*Fault {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -274,7 +279,7 @@ func (p *Proxy) blackholes(node int32, clientID string, way Direction) []*Fault 
 	return gates
 }
 
-// draw returns a random number from 0 up to 1.
+// draw returns a random number in [0, 1).
 func (p *Proxy) draw() float64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -287,7 +292,7 @@ func (p *Proxy) passed(api int16) {
 	p.requests[api]++
 }
 
-// reportFrame reports why reading from one side ended, unless the connection ended.
+// reportFrame reports a read error of one side, unless the connection ended.
 func (p *Proxy) reportFrame(c *conn, side string, err error) {
 	var bad *frameError
 	if errors.As(err, &bad) {

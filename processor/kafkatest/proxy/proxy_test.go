@@ -12,8 +12,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// tcpNode plays a node on a socket: it responds to every request and reports what it got, by correlation id, and when a connection has
-// ended, by 0.
+// tcpNode is a node at a socket. It responds to every request, and sends the
+// correlation id of each to got, and 0 for the end of a connection.
 func tcpNode(t *testing.T) (addr string, got <-chan int32) {
 	t.Helper()
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -99,7 +99,8 @@ func ask(t *testing.T, conn net.Conn, id int32) error {
 	return err
 }
 
-// Each listener leads to its own node, clients that come early wait, and rules for one node leave the other alone.
+// TestNodes: each listener connects to its own node, early clients wait, and a rule
+// for one node does not affect the other.
 func TestNodes(t *testing.T) {
 	p := open(t, 2)
 	early := dialTCP(t, p.Addrs()[1])
@@ -126,7 +127,8 @@ func TestNodes(t *testing.T) {
 	}
 }
 
-// A cut with Reset is seen as a reset, without as the end of the stream; only the client meant is cut.
+// TestCutAndReset: a client sees a cut with reset as a reset, else as the end of the
+// stream. Other clients are not cut.
 func TestCutAndReset(t *testing.T) {
 	p := open(t, 1)
 	addr, _ := tcpNode(t)
@@ -150,7 +152,7 @@ func TestCutAndReset(t *testing.T) {
 	}
 }
 
-// A client that closes at once after its request has still made it.
+// TestHalfClose: the request of a client that closes at once after it is delivered.
 func TestHalfClose(t *testing.T) {
 	p := open(t, 1)
 	addr, got := tcpNode(t)
@@ -169,7 +171,8 @@ func TestHalfClose(t *testing.T) {
 	}
 }
 
-// A client that has only ended its sending still gets its answers.
+// TestHalfCloseKeepsAnswers: a client that closes only its sending side gets its
+// responses.
 func TestHalfCloseKeepsAnswers(t *testing.T) {
 	p := open(t, 1)
 	addr, _ := tcpNode(t)
@@ -191,8 +194,8 @@ func TestHalfCloseKeepsAnswers(t *testing.T) {
 	}
 }
 
-// A node that is down looks as it does without a proxy: the connection comes to nothing. It is found again when it is back,
-// also elsewhere.
+// TestNodeDown: the connection to a stopped node fails, as without a proxy. It
+// succeeds once the node runs again, also at another address.
 func TestNodeDown(t *testing.T) {
 	p := open(t, 1)
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -205,7 +208,7 @@ func TestNodeDown(t *testing.T) {
 	if err := p.Forward([]string{l.Addr().String()}); err != nil {
 		t.Fatal(err)
 	}
-	// Depending on who is faster the reset meets the client while it dials or after.
+	// Depending on timing, the client gets the reset during its dial or after it.
 	conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", p.Addrs()[0])
 	if err == nil {
 		err = ask(t, conn, 1)

@@ -17,7 +17,7 @@ import (
 	"oncebus/processor/kafkatest"
 )
 
-// realRun is a broker behind a proxy, and a topic of the test's own.
+// realRun is a broker with a proxy, and a topic of its own.
 type realRun struct {
 	t      *testing.T
 	broker *kafkatest.Broker
@@ -25,7 +25,8 @@ type realRun struct {
 	topic  string
 }
 
-// TestRealFaults strikes at a real client and a real broker, and reads the effect past the proxy.
+// TestRealFaults applies rules to a real client and a real broker, and reads the
+// effect without the proxy.
 func TestRealFaults(t *testing.T) {
 	p := open(t, 1)
 	broker := kafkatest.Start(t, kafkatest.WithListener(kafkatest.Listener{Name: "PROXIED", Advertise: p.Addrs()}))
@@ -57,7 +58,7 @@ func TestRealFaults(t *testing.T) {
 	}
 }
 
-// client connects through the proxy under a client id; with a transactional id if that is the test's purpose.
+// client connects through the proxy with a client id; a transactional id is optional.
 func (r *realRun) client(opts ...kgo.Opt) *kgo.Client {
 	r.t.Helper()
 	cl, err := kgo.NewClient(append([]kgo.Opt{
@@ -81,7 +82,7 @@ func (r *realRun) add(rule Rule) *Fault {
 	return f
 }
 
-// struck fails unless the rule has struck as often.
+// struck checks how often the rule has struck.
 func (r *realRun) struck(f *Fault, n int) {
 	r.t.Helper()
 	if got, err := f.Struck(), f.Err(); got != n || err != nil {
@@ -89,7 +90,7 @@ func (r *realRun) struck(f *Fault, n int) {
 	}
 }
 
-// begin opens a transaction with one record in it.
+// begin opens a transaction with one record.
 func (r *realRun) begin(cl *kgo.Client, value string) {
 	r.t.Helper()
 	if err := cl.BeginTransaction(); err != nil {
@@ -100,7 +101,8 @@ func (r *realRun) begin(cl *kgo.Client, value string) {
 	}
 }
 
-// committed returns the topic's committed values, read past the proxy up to its last stable offset.
+// committed returns the topic's committed values, read without the proxy up to its
+// last stable offset.
 func (r *realRun) committed() string {
 	r.t.Helper()
 	ctx := soon(r.t)
@@ -137,7 +139,8 @@ func (r *realRun) wantCommitted(want string) {
 	}
 }
 
-// Clients that start at the proxy stay with it: it is what the broker advertises on that listener.
+// advertised: clients whose seed is the proxy use only the proxy, because the broker
+// advertises its address at that listener.
 func (r *realRun) advertised() {
 	brokers, err := kadm.NewClient(r.client()).ListBrokers(soon(r.t))
 	if err != nil || len(brokers) != 1 || fmt.Sprintf("%s:%d", brokers[0].Host, brokers[0].Port) != r.proxy.Addrs()[0] {
@@ -154,7 +157,8 @@ var commits = Match{
 	Where: func(req kmsg.Request) bool { return req.(*kmsg.EndTxnRequest).Commit },
 }
 
-// Row n1: the commit is done, its response lost. The client here does not retry requests.
+// commitUnknown, row n1: the broker commits, and the response is lost. This client
+// does not retry requests.
 func (r *realRun) commitUnknown() {
 	cl := r.client(kgo.TransactionalID(r.topic), kgo.RequestRetries(0))
 	r.begin(cl, "a")
@@ -167,13 +171,14 @@ func (r *realRun) commitUnknown() {
 	r.wantCommitted("[a]")
 }
 
-// Row n1: the commit is lost on its way. The client sees the same as above, and the transaction is open.
+// commitLost, row n1: the commit request is lost. The client sees the same as above,
+// and the transaction stays open.
 func (r *realRun) commitLost() {
 	cl := r.client(kgo.TransactionalID(r.topic), kgo.RequestRetries(0))
 	r.begin(cl, "a")
 	f := r.add(Rule{Match: commits, Action: DropRequest, Count: 1, Reset: true})
 	if err := cl.EndTransaction(soon(r.t), kgo.TryCommit); err == nil {
-		r.t.Error("the commit was answered")
+		r.t.Error("the commit got a response")
 	}
 	r.struck(f, 1)
 	r.wantCommitted("[]")
@@ -182,8 +187,9 @@ func (r *realRun) commitLost() {
 	}
 }
 
-// Row n2: a commit is held, the client commits over another connection and begins the next transaction; then the held one
-// arrives. A broker with transaction.version 2 has raised the producer's epoch and rejects it.
+// lateCommit, row n2: a commit is held. The client commits over another connection
+// and begins the next transaction; then the held commit arrives. A broker with
+// transaction.version 2 has raised the producer's epoch and rejects it.
 func (r *realRun) lateCommit() {
 	cl := r.client(kgo.TransactionalID(r.topic))
 	r.begin(cl, "a")
@@ -208,8 +214,9 @@ func (r *realRun) lateCommit() {
 	r.wantCommitted("[a]")
 }
 
-// Row n2: a Produce is held beyond its transaction, which the client aborts and follows by another. Arriving there the records
-// must not become a part of it.
+// lateProduce, row n2: a Produce is held until after its transaction, which the
+// client aborts before it begins another. The late records must not become part of
+// that one.
 func (r *realRun) lateProduce() {
 	cl := r.client(kgo.TransactionalID(r.topic), kgo.RequestRetries(0))
 	r.begin(cl, "a")
@@ -229,7 +236,7 @@ func (r *realRun) lateProduce() {
 		r.t.Fatalf("late %+v, %v", late, err)
 	}
 	if err := ErrorOf(late[0].Response); err == nil {
-		r.t.Error("the broker took the late records")
+		r.t.Error("the broker accepted the late records")
 	}
 	if err := cl.EndTransaction(soon(r.t), kgo.TryCommit); err != nil {
 		r.t.Fatal(err)
@@ -238,7 +245,8 @@ func (r *realRun) lateProduce() {
 	r.wantCommitted("[a c]")
 }
 
-// A Produce that arrives twice is written once: the broker knows its sequence numbers.
+// duplicateProduce: a Produce that arrives twice is written once, because the broker
+// compares sequence numbers.
 func (r *realRun) duplicateProduce() {
 	cl := r.client()
 	f := r.add(Rule{Match: Match{APIs: []int16{kmsg.Produce.Int16()}}, Action: DuplicateRequest, Count: 1})
@@ -251,7 +259,8 @@ func (r *realRun) duplicateProduce() {
 	r.wantCommitted("[a b]")
 }
 
-// Row n3: errors that brokers give while they load. The client tries again and the broker never saw the first requests.
+// refused, row n3: errors that brokers return while they load. The client retries;
+// the refused requests never reached the broker.
 func (r *realRun) refused() {
 	before := r.proxy.Requests(kmsg.InitProducerID)
 	find := r.add(Rule{Match: Match{APIs: []int16{kmsg.FindCoordinator.Int16()}}, Action: Refuse, Error: kerr.CoordinatorNotAvailable, Count: 2})
@@ -272,7 +281,7 @@ func (r *realRun) refused() {
 	r.wantCommitted("[a]")
 }
 
-// Row n3: a group's offsets seem gone, or not readable.
+// noOffsets, row n3: a group's offsets are missing, or unreadable.
 func (r *realRun) noOffsets() {
 	ctx := soon(r.t)
 	adm := kadm.NewClient(r.client())
@@ -288,7 +297,7 @@ func (r *realRun) noOffsets() {
 		o, _ := got.Lookup(r.topic, 0)
 		if i == 1 {
 			if err == nil && o.Err == nil {
-				r.t.Errorf("the patched error is not there: %+v", got)
+				r.t.Errorf("the patched error is missing: %+v", got)
 			}
 		} else if err != nil || o.At != want {
 			r.t.Errorf("offset %+v, %v; want %d", o, err, want)
@@ -298,7 +307,8 @@ func (r *realRun) noOffsets() {
 	r.struck(unstable, 1)
 }
 
-// Row n4: one client is cut off while another one continues; healed, it continues as well.
+// blackhole, row n4: one client is cut off while another continues. After the removal
+// the first continues too.
 func (r *realRun) blackhole() {
 	victim, other := r.client(), r.client(kgo.ClientID("other"))
 	for _, cl := range []*kgo.Client{victim, other} {
@@ -328,7 +338,7 @@ func (r *realRun) blackhole() {
 	r.wantCommitted("[warm warm other victim]")
 }
 
-// state is that of the test's transaction.
+// state returns the state of the test's transaction.
 func (r *realRun) state() string {
 	r.t.Helper()
 	described, err := r.broker.Admin().DescribeTransactions(soon(r.t), r.topic)
@@ -342,7 +352,7 @@ func (r *realRun) state() string {
 	return one.State
 }
 
-// waitStable returns when no transaction is open or being ended in the topic.
+// waitStable returns when no transaction of the topic is open or ending.
 func (r *realRun) waitStable() {
 	r.t.Helper()
 	err := kafkatest.Await(soon(r.t), "no transaction is open in "+r.topic, func(ctx context.Context) error {

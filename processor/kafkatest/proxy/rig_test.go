@@ -14,8 +14,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// rig is a proxy without sockets between clients that write frames and a node that answers them, for tests in virtual time: what
-// passes through it takes no time of its own.
+// rig is a proxy without sockets, between clients that write frames and a node that
+// responds, for tests in virtual time. Its transfers take no virtual time.
 type rig struct {
 	t     *testing.T
 	proxy *Proxy
@@ -26,22 +26,22 @@ type rig struct {
 	nodes  []net.Conn // the node's ends
 }
 
-// arrival is a request as the node got it.
+// arrival is a request that the node received.
 type arrival struct {
 	at      time.Duration // since the rig's start
 	request kmsg.Request
 	client  string
 }
 
-// success is the response of a node that has done what it was asked.
+// success returns the response of a node that has executed the request.
 func success(req kmsg.Request) kmsg.Response {
 	resp := req.ResponseKind()
 	resp.SetVersion(req.GetVersion())
 	return resp
 }
 
-// inBubble runs a test with a rig in a bubble of virtual time, at whose end nothing may be left running and the proxy has
-// nothing to complain of.
+// inBubble runs a test with a rig in a bubble of virtual time. At its end no
+// goroutine may run, and the proxy must report no error.
 func inBubble(t *testing.T, test func(t *testing.T, g *rig)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -66,7 +66,7 @@ func (g *rig) add(rule Rule) *Fault {
 	return f
 }
 
-// arrivals returns what the node got so far, once nothing moves any more.
+// arrivals returns the requests that the node has received, once the bubble is idle.
 func (g *rig) arrivals() []arrival {
 	synctest.Wait()
 	g.mu.Lock()
@@ -74,7 +74,7 @@ func (g *rig) arrivals() []arrival {
 	return append([]arrival(nil), g.seen...)
 }
 
-// answerWith changes how the node answers.
+// answerWith changes the node's responses.
 func (g *rig) answerWith(answer func(kmsg.Request) kmsg.Response) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -90,7 +90,7 @@ func (g *rig) killNode() {
 	}
 }
 
-// node plays the node at its end of a connection, whose other end is the proxy's.
+// node is the node at its end of a connection; the proxy has the other end.
 func (g *rig) node(conn net.Conn, start time.Time) {
 	defer closeQuietly(conn)
 	for {
@@ -190,7 +190,8 @@ func (c *client) wantCut() {
 // elapsed is the virtual time since the connection was made.
 func (c *client) elapsed() time.Duration { return time.Since(c.start) }
 
-// heartbeat and the ones below are requests at versions that today's clients use.
+// heartbeat and the functions below return requests at versions that current clients
+// use.
 func heartbeat(group string) *kmsg.HeartbeatRequest {
 	req := kmsg.NewPtrHeartbeatRequest()
 	req.SetVersion(4)
@@ -205,7 +206,7 @@ func endTxn(id string, commit bool) *kmsg.EndTxnRequest {
 	return req
 }
 
-// produce is a request with so many bytes of records.
+// produce returns a request with that many bytes of records.
 func produce(acks int16, size int) *kmsg.ProduceRequest {
 	req := kmsg.NewPtrProduceRequest()
 	req.SetVersion(9)
@@ -219,22 +220,22 @@ func produce(acks int16, size int) *kmsg.ProduceRequest {
 	return req
 }
 
-// frameOf is a request's frame.
+// frameOf returns a request's frame.
 func frameOf(req kmsg.Request, clientID string, correlation int32) []byte {
 	return kmsg.NewRequestFormatter(kmsg.FormatterClientID(clientID)).AppendRequest(nil, req, correlation)
 }
 
-// lengthPrefixed is b as a frame.
+// lengthPrefixed returns b as a frame.
 func lengthPrefixed(b []byte) []byte {
 	return append(binary.BigEndian.AppendUint32(nil, uint32(len(b))), b...)
 }
 
-// closeQuietly closes one end of a connection whose other end may be gone already.
+// closeQuietly closes one end of a connection whose other end may be closed.
 func closeQuietly(c io.Closer) {
 	c.Close() //nolint:errcheck // the tests look at what is read from the other end.
 }
 
-// soon bounds waits that must not take long, in virtual time or real.
+// soon limits waits, in virtual or real time.
 func soon(t *testing.T) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)

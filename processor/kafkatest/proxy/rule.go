@@ -11,32 +11,40 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// Action is what a rule does to the frames it strikes.
+// Action is the effect of a rule on the frames it strikes.
 type Action int
 
-// The actions. Those that cut a connection close both its sides, by RST with [Rule.Reset], else by FIN.
+// The actions. Those that cut a connection close both its sides, by RST with
+// [Rule.Reset], else by FIN.
 const (
-	// DropRequest cuts the connection instead of delivering the request: not done, and the client cannot tell.
+	// DropRequest cuts the connection instead of delivering the request: it is not
+	// executed.
 	DropRequest Action = iota + 1
-	// DropResponse waits for the node's response and cuts the connection instead of forwarding it: done, and the client cannot tell.
+	// DropResponse waits for the node's response and cuts the connection instead of
+	// forwarding it: the request was executed. The client sees no difference to
+	// DropRequest.
 	DropResponse
-	// DelayRequest delivers the request Delay (and up to Jitter more) later.
+	// DelayRequest delivers the request after Delay, plus up to Jitter.
 	DelayRequest
-	// DelayResponse forwards the response Delay (and up to Jitter more) later.
+	// DelayResponse forwards the response after Delay, plus up to Jitter.
 	DelayResponse
-	// HoldRequest cuts the client's side only, and delivers the request to the node after Delay or when Release is closed,
-	// whichever comes first: late, after the client has reconnected. The node's response is kept, see [Fault.Late].
+	// HoldRequest cuts the client's side only, and delivers the request to the node
+	// after Delay or when Release is closed, whichever comes first: after the client
+	// has reconnected. [Fault.Late] returns the node's response.
 	HoldRequest
 	// DuplicateRequest delivers the request twice in a row; the client gets the first response.
 	DuplicateRequest
-	// Refuse responds to the request with Error and does not deliver it: what a broker does that is loading or busy.
+	// Refuse responds to the request with Error and does not deliver it, like a
+	// broker that is loading or busy.
 	Refuse
-	// PatchResponse changes the response to a request that was delivered: every error code in it becomes Error, or Patch edits it.
+	// PatchResponse changes the response to a delivered request: every error code in
+	// it becomes Error, or Patch edits it.
 	PatchResponse
-	// Blackhole keeps the frames of Direction from passing until the rule is removed; then they continue, as after a network's
-	// outage. The end of a connection does not pass either.
+	// Blackhole stops the frames of Direction until the rule is removed; then they
+	// continue, as after a network outage. It also stops the end of a connection.
 	Blackhole
-	// Throttle lets frames of Direction pass at BytesPerSecond, all connections the rule matches together.
+	// Throttle limits the frames of Direction to BytesPerSecond, for all matching
+	// connections together.
 	Throttle
 )
 
@@ -53,7 +61,7 @@ func (a Action) String() string {
 	return fmt.Sprintf("action(%d)", int(a))
 }
 
-// Direction says which frames of a connection a [Blackhole] or a [Throttle] concerns.
+// Direction chooses the frames of a connection for a [Blackhole] or a [Throttle].
 type Direction int
 
 // The directions.
@@ -63,37 +71,42 @@ const (
 	ToClient           // responses
 )
 
-// Match says which requests, and the responses to which requests, a rule is about. Its zero value is all of them.
+// Match chooses requests, or the responses to them. Its zero value matches all.
 type Match struct {
-	// APIs are the api keys (kmsg.EndTxn.Int16()); none means every API.
+	// APIs has the api keys (kmsg.EndTxn.Int16()); empty means every API.
 	APIs []int16
-	// ClientID is a client id or a part of one that ends before a dash: "app-one" is the client app-one and app-one-dedup-0,
-	// and not app-one2. Empty means every client.
+	// ClientID is a client id, or a part of one that ends before a dash: "app-one"
+	// matches the client app-one and app-one-dedup-0, but not app-one2. "" means
+	// every client.
 	ClientID string
 	// Node is the number of one node, from 1 in the order of [Proxy.Addrs]; 0 means every node.
 	Node int32
-	// Where, if set, decides by the decoded request, such as a commit but not an abort. It is called with requests of
-	// the APIs above only, from several goroutines, and must not change the request.
+	// Where, if set, decides by the decoded request, for example a commit and not an
+	// abort. It is called with requests of APIs only, from several goroutines, and
+	// must not change the request.
 	Where func(kmsg.Request) bool
 }
 
-// Rule is a fault to inject. Rules apply in the order they were added, each to what the ones before let pass.
+// Rule is a fault to inject. Rules apply in the order in which they were added, each
+// to the frames that the earlier ones delivered.
 type Rule struct {
-	// Name identifies the rule in logs and reports; by default the action's.
+	// Name identifies the rule in logs and reports; the default is the action's name.
 	Name string
 	Match
 	Action Action
 
 	// Skip is how many matching frames pass before the rule begins.
 	Skip int
-	// Count is how often the rule strikes; 0 means until it is removed.
+	// Count is how often the rule strikes; 0 means until its removal.
 	Count int
-	// Probability is that of a strike at a matching frame, above 0 and up to 1; 0 means 1.
+	// Probability is that of a strike at a matching frame, above 0 and up to 1; 0
+	// means 1.
 	Probability float64
 
 	// Delay is for DelayRequest, DelayResponse and HoldRequest.
 	Delay time.Duration
-	// Jitter is the most a DelayRequest or DelayResponse takes longer, evenly spread.
+	// Jitter is the longest random addition to Delay, for DelayRequest and
+	// DelayResponse; uniformly distributed.
 	Jitter time.Duration
 	// Release, if set, ends a HoldRequest when it is closed, or by itself if Delay is 0.
 	Release <-chan struct{}
@@ -105,11 +118,12 @@ type Rule struct {
 	Direction Direction
 	// BytesPerSecond is for Throttle.
 	BytesPerSecond int
-	// Reset lets DropRequest, DropResponse and HoldRequest cut by RST.
+	// Reset makes DropRequest, DropResponse and HoldRequest cut by RST.
 	Reset bool
 }
 
-// validate reports a rule that cannot do what its action says, or that sets what its action does not use.
+// validate returns an error for a rule that lacks a setting of its action, or has one
+// that the action does not use.
 func (r Rule) validate() error {
 	var errs []error
 	refuse := func(bad bool, format string, args ...any) {
@@ -148,7 +162,8 @@ func (r Rule) name() string {
 	return r.Action.String()
 }
 
-// concerns reports whether the rule acts on frames that go this way, ToBroker or ToClient.
+// concerns reports whether the rule acts on frames in this direction, ToBroker or
+// ToClient.
 func (r Rule) concerns(way Direction) bool {
 	switch r.Action {
 	case DropResponse, DelayResponse, PatchResponse:
@@ -160,7 +175,7 @@ func (r Rule) concerns(way Direction) bool {
 	}
 }
 
-// matchesClient reports whether the match includes a client and a node, whatever the API.
+// matchesClient reports whether the match includes a client and a node, for some API.
 func (m Match) matchesClient(node int32, clientID string) bool {
 	if m.Node != 0 && m.Node != node {
 		return false

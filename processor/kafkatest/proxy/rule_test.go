@@ -11,13 +11,14 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// A rule that cannot do what its action says, or asks for what its action does not do, is refused with the field's name.
+// TestValidate: a rule that lacks a setting of its action, or has one that the action
+// does not use, is rejected with the field's name.
 func TestValidate(t *testing.T) {
 	endTxn := Match{APIs: []int16{kmsg.EndTxn.Int16()}}
 	release := make(chan struct{})
 	for _, test := range []struct {
 		rule Rule
-		want string // part of the error; empty for a good rule
+		want string // part of the error; "" for a valid rule
 	}{
 		{Rule{Action: DropRequest, Reset: true, Skip: 2, Count: 1, Probability: 0.5}, ""},
 		{Rule{Action: HoldRequest, Release: release}, ""},
@@ -62,7 +63,7 @@ func TestValidate(t *testing.T) {
 	}
 }
 
-// A client id matches whole or up to a dash.
+// TestMatchClient: a client id matches whole or up to a dash.
 func TestMatchClient(t *testing.T) {
 	for _, test := range []struct {
 		m    Match
@@ -84,7 +85,8 @@ func TestMatchClient(t *testing.T) {
 	}
 }
 
-// Skip, Count and Probability choose among the frames that match, and removed rules choose none.
+// TestTake: Skip, Count and Probability choose among matching frames; a removed rule
+// strikes none.
 func TestTake(t *testing.T) {
 	half := 0.0
 	draw := func() float64 { half = 0.75 - half; return half } // 0.75, 0, 0.75, 0 ...
@@ -120,7 +122,8 @@ func TestTake(t *testing.T) {
 	}
 }
 
-// Rules apply in the order they were added; one that takes a frame away leaves nothing for those behind it.
+// TestOrder: rules apply in the order in which they were added. Later rules do not
+// see a frame that an earlier one dropped.
 func TestOrder(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *rig) {
 		delay := g.add(Rule{Action: DelayRequest, Delay: time.Second})
@@ -138,7 +141,8 @@ func TestOrder(t *testing.T) {
 	})
 }
 
-// Waiting for a strike that does not come ends with the context, and says how far it came.
+// TestWaitInVain: Wait for a missing strike ends with the context, and its error has
+// the count.
 func TestWaitInVain(t *testing.T) {
 	inBubble(t, func(t *testing.T, g *rig) {
 		f := g.add(Rule{Action: HoldRequest, Delay: time.Minute, Name: "never"})

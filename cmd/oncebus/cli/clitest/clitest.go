@@ -15,20 +15,20 @@ import (
 	"oncebus/cmd/oncebus/cli"
 )
 
-// Outcome is what a command left behind.
-type Outcome struct {
+// Result is the output and the exit code of a command.
+type Result struct {
 	Code           int
 	Stdout, Stderr string
 }
 
 // Run runs a command line as main does, with environ as the whole environment.
-func Run(ctx context.Context, commands cli.Commands, environ []string, stdin string, args ...string) Outcome {
+func Run(ctx context.Context, commands cli.Commands, environ []string, stdin string, args ...string) Result {
 	var stdout, stderr Buffer
 	code := commands.Run(ctx, args, cli.Process{Environ: environ, Stdin: strings.NewReader(stdin), Stdout: &stdout, Stderr: &stderr})
-	return Outcome{code, stdout.String(), stderr.String()}
+	return Result{code, stdout.String(), stderr.String()}
 }
 
-// Buffer is a buffer that goroutines of a command may write to at once.
+// Buffer is a buffer to which goroutines of a command may write concurrently.
 type Buffer struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -41,14 +41,14 @@ func (b *Buffer) Write(p []byte) (int, error) {
 	return b.b.Write(p)
 }
 
-// String returns what was written so far.
+// String returns the bytes written up to now.
 func (b *Buffer) String() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.b.String()
 }
 
-// WriteFile writes a file that lasts as long as the test and returns its path.
+// WriteFile writes a file that exists until the test ends, and returns its path.
 func WriteFile(tb testing.TB, name, content string) string {
 	tb.Helper()
 	path := filepath.Join(tb.TempDir(), name)
