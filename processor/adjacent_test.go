@@ -1,4 +1,4 @@
-package processor
+package processor_test
 
 import (
 	"fmt"
@@ -12,6 +12,7 @@ import (
 
 	"oncebus/dedup"
 	"oncebus/dedup/rules"
+	"oncebus/processor"
 	"oncebus/processor/front"
 	"oncebus/processor/wire"
 )
@@ -19,7 +20,7 @@ import (
 // shippedOrders is a process with the shipped orders.yaml, and its orders.
 type shippedOrders struct {
 	*bench
-	cfg Config
+	cfg processor.Config
 	i   *instance
 }
 

@@ -1,4 +1,4 @@
-package processor
+package processor_test
 
 import (
 	"fmt"
@@ -10,6 +10,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"oncebus/processor"
 	"oncebus/processor/wire"
 )
 
@@ -26,9 +27,9 @@ func bothWays(t *testing.T, routes string, test func(t *testing.T, routes string
 // stageOf returns the worker whose transaction turns a record without a key away.
 func stageOf(routes string) string {
 	if strings.Contains(routes, "prepartitioned: true") {
-		return stageDedup
+		return processor.StageDedup
 	}
-	return stageRoute
+	return processor.StageRoute
 }
 
 // sourceOf writes where a record stands as our headers do.

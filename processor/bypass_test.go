@@ -1,4 +1,4 @@
-package processor
+package processor_test
 
 import (
 	"fmt"
@@ -15,6 +15,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"oncebus/dedup"
+	"oncebus/processor"
 	"oncebus/processor/restore"
 	"oncebus/processor/wire"
 )
@@ -66,7 +67,7 @@ func strict(id string, partition int32) *kgo.Record {
 func bypassed(i *instance, topic string) bool {
 	n := 0
 	for _, t := range i.State().Tasks {
-		if t.ID().Topic == topic && t.State == TaskBypassing.String() {
+		if t.ID().Topic == topic && t.State == processor.TaskBypassing.String() {
 			n++
 		}
 	}
@@ -164,7 +165,7 @@ func TestBypassWithAnUnknownCommitOutcome(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, openRoutes)
 	cfg, disk, place := b.onDisk(500)
-	dialer := &spoilingDialer{api: kmsg.EndTxn, match: "app-one-" + stageDedup + "-0", spoil: answerEndTxn(kerr.UnknownServerError)}
+	dialer := &spoilingDialer{api: kmsg.EndTxn, match: "app-one-" + processor.StageDedup + "-0", spoil: answerEndTxn(kerr.UnknownServerError)}
 	i := b.ready(b.startWith(cfg, place, kgo.Dialer(dialer.dial)))
 	disk.free.Store(80)
 	b.wait("tasks without a store", func() bool { return bypassed(i, "app-repartition") })
@@ -357,7 +358,7 @@ func TestBombDuringABypass(t *testing.T) {
 			t.Parallel()
 			b := newBench(t, strings.Replace(openRoutes, "    topics: [signals.raw]\n", "    topics: [signals.raw]\n    prepartitioned: true\n", 1))
 			cfg, disk, place := b.onDisk(500)
-			cfg.MaxDecompressedBatchBytes = DecompressedBatchBytesMin
+			cfg.MaxDecompressedBatchBytes = processor.DecompressedBatchBytesMin
 			i := b.ready(b.startWith(cfg, place))
 			b.produce(signal("a", 0, testTime))
 			b.drain(i, "signals.raw")

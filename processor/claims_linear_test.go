@@ -1,4 +1,4 @@
-package processor
+package processor_test
 
 import (
 	"context"
@@ -257,7 +257,7 @@ func TestClaimsAreLinearizable(t *testing.T) {
 				}
 			}
 			t.Logf("%d operations: %v", len(history), seen)
-			for _, kind := range []string{"processor.run to processor.requestSent", "processor.replayed to processor.requestSent", "completed: true", "completed: false", "failed: true", "submitted: true"} {
+			for _, kind := range []string{"processor_test.run to processor_test.requestSent", "processor_test.replayed to processor_test.requestSent", "completed: true", "completed: false", "failed: true", "submitted: true"} {
 				if seen[kind] < 10 {
 					t.Errorf("only %d of %s: the run shows too little", seen[kind], kind)
 				}

@@ -1,9 +1,10 @@
-package processor
+package processor_test
 
 import (
 	"slices"
 	"testing"
 
+	"oncebus/processor"
 	"oncebus/processor/app"
 )
 
@@ -15,7 +16,7 @@ func TestWorkersHaveTheirOwnClientIDs(t *testing.T) {
 	b := newBench(t, benchRoutes)
 	b.createTopic("signals.raw", 4)
 	b.ready(b.start(b.config("one")))
-	groups, err := b.admin.DescribeGroups(t.Context(), app.GroupName("app", stageRoute), app.GroupName("app", stageDedup))
+	groups, err := b.admin.DescribeGroups(t.Context(), app.GroupName("app", processor.StageRoute), app.GroupName("app", processor.StageDedup))
 	if err != nil {
 		t.Fatal(err)
 	}

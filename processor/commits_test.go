@@ -1,4 +1,4 @@
-package processor
+package processor_test
 
 import (
 	"log/slog"
@@ -10,6 +10,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"oncebus/processor"
 	"oncebus/processor/app"
 	"oncebus/processor/restore"
 	"oncebus/processor/wire"
@@ -29,9 +30,9 @@ func TestNothingIsAppliedBeforeTheCommit(t *testing.T) {
 	b.cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.EndTxn}, TxnID: "app-one-dedup-0", Err: kerr.InvalidTxnState, Count: -1})
 	records, _ = traffic(200)
 	b.produce(records...)
-	_, aborted, unknown := i.outcomes(stageDedup)
+	_, aborted, unknown := i.outcomes(processor.StageDedup)
 	b.wait("a transaction to be refused", func() bool {
-		_, nowAborted, nowUnknown := i.outcomes(stageDedup)
+		_, nowAborted, nowUnknown := i.outcomes(processor.StageDedup)
 		return nowAborted+nowUnknown >= aborted+unknown+1
 	})
 	must(t, i.stop())

@@ -1,4 +1,4 @@
-package processor
+package processor_test
 
 import (
 	"bytes"
@@ -12,6 +12,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"oncebus/processor"
 	"oncebus/processor/security"
 )
 
@@ -36,7 +37,7 @@ func TestProcessEndsWhenItIsNoLongerAccepted(t *testing.T) {
 		}
 		return conn, err
 	}
-	i := b.ready(b.startWith(cfg, func(p *Processor) { p.SetPatience(500 * time.Millisecond) }, kgo.Dialer(dial)))
+	i := b.ready(b.startWith(cfg, func(p *processor.Processor) { p.SetPatience(500 * time.Millisecond) }, kgo.Dialer(dial)))
 	var records []*kgo.Record
 	for n := range 1000 {
 		records = append(records, &kgo.Record{Topic: "signals.raw", Partition: int32(n % 4), Value: fmt.Appendf(nil, `{"id":"%d"}`, n)})

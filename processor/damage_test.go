@@ -1,4 +1,4 @@
-package processor
+package processor_test
 
 import (
 	"bytes"
@@ -18,6 +18,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/twmb/franz-go/pkg/kadm"
 
+	"oncebus/processor"
 	"oncebus/processor/app"
 	"oncebus/processor/restore"
 	"oncebus/state"
@@ -30,7 +31,7 @@ type lives struct{ half, killed, stopped string }
 // harmed is a bench with the state of task 0 about to be injured.
 type harmed struct {
 	*bench
-	cfg   Config
+	cfg   processor.Config
 	lives lives
 	dir   string // of the task, to be injured
 }

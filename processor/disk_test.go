@@ -1,4 +1,4 @@
-package processor
+package processor_test
 
 import (
 	"context"
@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/twmb/franz-go/pkg/kadm"
 
+	"oncebus/processor"
 	"oncebus/processor/app"
 	"oncebus/processor/kafka"
 	"oncebus/processor/restore"
@@ -31,13 +32,13 @@ func (d *fakeDisk) space(string) (state.Space, error) {
 }
 
 // onDisk returns settings with levels, and what puts the disk in place.
-func (b *bench) onDisk(free int64) (Config, *fakeDisk, func(*Processor)) {
+func (b *bench) onDisk(free int64) (processor.Config, *fakeDisk, func(*processor.Processor)) {
 	b.t.Helper()
 	d := &fakeDisk{}
 	d.free.Store(free)
 	cfg := b.config("one")
 	cfg.Disk = restore.Disk{MinFreePercent: 10, StartMinFreePercent: 5}
-	return cfg, d, func(p *Processor) { p.Stores().Disk.Space = d.space }
+	return cfg, d, func(p *processor.Processor) { p.Stores().Disk.Space = d.space }
 }
 
 func diskPaused(i *instance) bool {
@@ -48,7 +49,7 @@ func diskPaused(i *instance) bool {
 // dedupOffsets returns what the tasks' group has committed, by partition.
 func (b *bench) dedupOffsets() map[int32]int64 {
 	b.t.Helper()
-	committed, err := b.admin.FetchOffsets(context.Background(), app.GroupName("app", stageDedup))
+	committed, err := b.admin.FetchOffsets(context.Background(), app.GroupName("app", processor.StageDedup))
 	must(b.t, err)
 	at := map[int32]int64{}
 	committed.Each(func(o kadm.OffsetResponse) { at[o.Partition] = o.At })
@@ -58,11 +59,11 @@ func (b *bench) dedupOffsets() map[int32]int64 {
 // routed reports whether the routing stage has committed all of signals.raw.
 func (b *bench) routed() bool {
 	b.t.Helper()
-	lag, err := b.admin.Lag(context.Background(), app.GroupName("app", stageRoute))
+	lag, err := b.admin.Lag(context.Background(), app.GroupName("app", processor.StageRoute))
 	if err != nil {
 		return false
 	}
-	l := lag[app.GroupName("app", stageRoute)].Lag
+	l := lag[app.GroupName("app", processor.StageRoute)].Lag
 	return len(l) > 0 && l.Total() == 0
 }
 
@@ -76,12 +77,12 @@ func TestDiskThatFills(t *testing.T) {
 	records, sent := traffic(200)
 	b.produce(records[:300]...)
 	b.drain(i, "signals.raw")
-	before, committed := b.dedupOffsets(), func() float64 { n, _, _ := i.outcomes(stageDedup); return n }
+	before, committed := b.dedupOffsets(), func() float64 { n, _, _ := i.outcomes(processor.StageDedup); return n }
 	transactions := committed()
 
 	disk.free.Store(99)
 	b.wait("the pause", func() bool { return diskPaused(i) })
-	b.wait("the worker to hold", func() bool { return i.FetchingPaused(stageDedup) })
+	b.wait("the worker to hold", func() bool { return i.FetchingPaused(processor.StageDedup) })
 	b.produce(records[300:]...)
 	b.wait("the routing stage, which goes on", b.routed)
 	disk.free.Store(119) // more than the level, less than a fifth more
@@ -92,9 +93,9 @@ func TestDiskThatFills(t *testing.T) {
 	if now := b.dedupOffsets(); len(now) != 4 || committed() != transactions {
 		t.Errorf("%v transactions while paused; offsets %v, before %v", committed()-transactions, now, before)
 	}
-	group, err := b.admin.DescribeGroups(context.Background(), app.GroupName("app", stageDedup))
+	group, err := b.admin.DescribeGroups(context.Background(), app.GroupName("app", processor.StageDedup))
 	must(t, err)
-	if g := group[app.GroupName("app", stageDedup)]; g.State != "Stable" || len(g.Members) != 1 {
+	if g := group[app.GroupName("app", processor.StageDedup)]; g.State != "Stable" || len(g.Members) != 1 {
 		t.Errorf("the group is %s with %d members", g.State, len(g.Members))
 	}
 	disk.free.Store(-1) // not known: neither pauses nor goes on
@@ -103,7 +104,7 @@ func TestDiskThatFills(t *testing.T) {
 	disk.free.Store(121)
 	b.drain(i, "signals.raw")
 	assertOnce(t, b.read("signals.unique"), sent)
-	if testutil.ToFloat64(i.RestoreMetrics().DiskPaused) != 0 || testutil.ToFloat64(i.Rebuilt().WithLabelValues(stageDedup)) != 0 {
+	if testutil.ToFloat64(i.RestoreMetrics().DiskPaused) != 0 || testutil.ToFloat64(i.Rebuilt().WithLabelValues(processor.StageDedup)) != 0 {
 		t.Error("still paused, or a client was replaced")
 	}
 }
@@ -123,7 +124,7 @@ func TestStartOnAFullDisk(t *testing.T) {
 	i = b.startWith(cfg, place)
 	b.wait("the group", func() bool { return len(i.State().Tasks) == 4 })
 	for _, task := range i.State().Tasks {
-		if _, err := os.Stat(i.Stores().DirOf(task.ID())); task.State != TaskRestoring.String() || !errors.Is(err, os.ErrNotExist) {
+		if _, err := os.Stat(i.Stores().DirOf(task.ID())); task.State != processor.TaskRestoring.String() || !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("task %s is %s on a disk that is filling; its directory: %v", task.Task, task.State, err)
 		}
 	}
@@ -142,7 +143,9 @@ func TestStartOnAFullDisk(t *testing.T) {
 func TestNetworkFileSystemIsRefused(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, benchRoutes)
-	i := b.startWith(b.config("one"), func(p *Processor) { p.Stores().Disk.Network = func(string) (string, error) { return "NFS", nil } })
+	i := b.startWith(b.config("one"), func(p *processor.Processor) {
+		p.Stores().Disk.Network = func(string) (string, error) { return "NFS", nil }
+	})
 	if <-i.done; !errors.Is(i.err, kafka.ErrOperator) || !strings.Contains(i.err.Error(), "network file system (NFS)") {
 		t.Errorf("run returned %v", i.err)
 	}
@@ -172,7 +175,7 @@ func TestRealDiskThatFills(t *testing.T) {
 	must(t, syscall.Fallocate(int(f.Fd()), 0, 0, int64(s.Free)-int64(s.Total)*9/100))
 	must(t, f.Close())
 	b.wait("the pause", func() bool { return diskPaused(i) })
-	b.wait("the worker to hold", func() bool { return i.FetchingPaused(stageDedup) })
+	b.wait("the worker to hold", func() bool { return i.FetchingPaused(processor.StageDedup) })
 	b.produce(after...)
 	b.wait("the routing stage, which goes on", b.routed)
 	if s, err := state.DiskSpace(cfg.StateDir); err != nil || s.Free == 0 {

@@ -1,4 +1,4 @@
-package processor
+package processor_test
 
 import (
 	"context"
@@ -16,6 +16,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"oncebus/processor"
 	"oncebus/processor/app"
 	"oncebus/processor/wire"
 )
@@ -73,8 +74,8 @@ func TestFailedProduceAbortsTheTransaction(t *testing.T) {
 			records, sent := traffic(200)
 			b.produce(records...)
 			b.drain(i, "signals.raw")
-			_, abortedRoute, _ := i.outcomes(stageRoute)
-			_, abortedDedup, _ := i.outcomes(stageDedup)
+			_, abortedRoute, _ := i.outcomes(processor.StageRoute)
+			_, abortedDedup, _ := i.outcomes(processor.StageDedup)
 			if abortedRoute+abortedDedup == 0 {
 				t.Error("no transaction was aborted")
 			}
@@ -89,7 +90,7 @@ func TestFailedProduceAbortsTheTransaction(t *testing.T) {
 // replaced, and the next one does the work, once.
 func TestUnfinishedFlushCostsTheClient(t *testing.T) {
 	t.Parallel()
-	for topic, stage := range map[string]string{"signals.unique": stageDedup, "app-repartition-changelog": stageDedup, "app-repartition": stageRoute} {
+	for topic, stage := range map[string]string{"signals.unique": processor.StageDedup, "app-repartition-changelog": processor.StageDedup, "app-repartition": processor.StageRoute} {
 		t.Run(topic, func(t *testing.T) {
 			t.Parallel()
 			b := newBench(t, benchRoutes)
@@ -113,7 +114,7 @@ func TestUnfinishedFlushCostsTheClient(t *testing.T) {
 func TestRefusedEndTxn(t *testing.T) {
 	t.Parallel()
 	for _, refused := range []*kerr.Error{kerr.UnknownServerError, kerr.InvalidProducerEpoch, kerr.TransactionAbortable, kerr.ProducerFenced, kerr.InvalidTxnState} {
-		for _, stage := range []string{stageRoute, stageDedup} {
+		for _, stage := range []string{processor.StageRoute, processor.StageDedup} {
 			t.Run(refused.Message+"/"+stage, func(t *testing.T) {
 				t.Parallel()
 				b := newBench(t, benchRoutes)
@@ -141,7 +142,7 @@ func TestRefusedEndTxn(t *testing.T) {
 func TestRefusedOffsetCommit(t *testing.T) {
 	t.Parallel()
 	for _, refused := range []*kerr.Error{kerr.IllegalGeneration, kerr.RebalanceInProgress, kerr.UnknownMemberID, kerr.CoordinatorLoadInProgress, kerr.FencedInstanceID, kerr.InvalidProducerEpoch} {
-		for _, stage := range []string{stageRoute, stageDedup} {
+		for _, stage := range []string{processor.StageRoute, processor.StageDedup} {
 			t.Run(refused.Message+"/"+stage, func(t *testing.T) {
 				t.Parallel()
 				b := newBench(t, benchRoutes)
@@ -171,7 +172,7 @@ func TestUnknownCommitOutcome(t *testing.T) {
 		"answered unknown error": answerEndTxn(kerr.UnknownServerError),
 		"answered wrong epoch":   answerEndTxn(kerr.InvalidProducerEpoch),
 	} {
-		for _, stage := range []string{stageRoute, stageDedup} {
+		for _, stage := range []string{processor.StageRoute, processor.StageDedup} {
 			t.Run(name+"/"+stage, func(t *testing.T) {
 				t.Parallel()
 				b := newBench(t, benchRoutes)

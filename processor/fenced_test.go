@@ -1,8 +1,10 @@
-package processor
+package processor_test
 
 import (
 	"strings"
 	"testing"
+
+	"oncebus/processor"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 )
@@ -19,7 +21,7 @@ func TestTwoProcessesWithOneInstanceID(t *testing.T) {
 	fenced := func() float64 {
 		n := 0.0
 		for _, i := range []*instance{first, second} {
-			for _, stage := range []string{stageRoute, stageDedup} {
+			for _, stage := range []string{processor.StageRoute, processor.StageDedup} {
 				n += testutil.ToFloat64(i.Fenced().WithLabelValues(stage))
 			}
 		}

@@ -1,9 +1,11 @@
-package processor
+package processor_test
 
 import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"oncebus/processor"
 )
 
 // A process whose workers have nothing to do gives its memory back, and works
@@ -12,7 +14,7 @@ func TestMemoryIsGivenBackAtRest(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, benchRoutes)
 	var given atomic.Int32
-	i := b.ready(b.startWith(b.config("one"), func(p *Processor) {
+	i := b.ready(b.startWith(b.config("one"), func(p *processor.Processor) {
 		p.SetIdle(20*time.Millisecond, func() { given.Add(1) })
 	}))
 	records, sent := traffic(200)

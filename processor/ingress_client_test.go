@@ -1,4 +1,4 @@
-package processor
+package processor_test
 
 import (
 	"context"
@@ -17,6 +17,7 @@ import (
 
 	"oncebus/dedup"
 	"oncebus/dedup/rules"
+	"oncebus/processor"
 	"oncebus/processor/front"
 	"oncebus/processor/wire"
 )
@@ -308,7 +309,7 @@ func TestVerdictIsProducedByTheTransaction(t *testing.T) {
 		b := newHTTPBench(t, routes)
 		b.ready(b.start(b.config("one")))
 		f := b.ingress("front")
-		fault := b.cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.EndTxn}, TxnID: "app-one-" + stageDedup + "-0", Err: kerr.UnknownServerError})
+		fault := b.cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.EndTxn}, TxnID: "app-one-" + processor.StageDedup + "-0", Err: kerr.UnknownServerError})
 		assertAnswer(t, f.submit(submission("signals.raw", `{"id":"a"}`, testTime)), "unique forwarded")
 		if fault.Hits() != 1 {
 			t.Fatalf("the fault was hit %d times, want once", fault.Hits())

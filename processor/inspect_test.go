@@ -1,4 +1,4 @@
-package processor
+package processor_test
 
 import (
 	"fmt"
@@ -13,6 +13,7 @@ import (
 
 	"oncebus/dedup"
 	"oncebus/dedup/rules"
+	"oncebus/processor"
 	"oncebus/processor/app"
 	"oncebus/processor/front"
 	"oncebus/processor/kafka"
@@ -20,7 +21,7 @@ import (
 )
 
 // keyCounts is what the tasks remember, by their checkpoints.
-func (b *bench) keyCounts(cfg Config) (all []app.KeyCount) {
+func (b *bench) keyCounts(cfg processor.Config) (all []app.KeyCount) {
 	b.t.Helper()
 	inspector, err := front.NewInspector(b.t.Context(), cfg.Config, b.routes, slog.New(slog.DiscardHandler))
 	must(b.t, err)
@@ -34,7 +35,7 @@ func (b *bench) keyCounts(cfg Config) (all []app.KeyCount) {
 }
 
 // waitingRequests is how many requests wait.
-func (b *bench) waitingRequests(cfg Config) (n uint64) {
+func (b *bench) waitingRequests(cfg processor.Config) (n uint64) {
 	b.t.Helper()
 	for _, k := range b.keyCounts(cfg) {
 		n += k.Waiting

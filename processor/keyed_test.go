@@ -1,4 +1,4 @@
-package processor
+package processor_test
 
 import (
 	"fmt"
@@ -9,6 +9,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"oncebus/processor"
 	"oncebus/processor/app"
 	"oncebus/processor/wire"
 )
@@ -85,7 +86,7 @@ func TestPrepartitionedRouteNeedsNoRepartitionTopic(t *testing.T) {
 	if want := []string{"signals.raw/0", "signals.raw/1", "signals.raw/2", "signals.raw/3"}; !slices.Equal(tasks, want) {
 		t.Errorf("tasks %v, want %v", tasks, want)
 	}
-	if group, err := b.admin.DescribeGroups(t.Context(), app.GroupName("app", stageRoute)); err == nil && len(group["app-route"].Members) > 0 {
+	if group, err := b.admin.DescribeGroups(t.Context(), app.GroupName("app", processor.StageRoute)); err == nil && len(group["app-route"].Members) > 0 {
 		t.Errorf("a router runs without a routed topic: %v", group)
 	}
 }

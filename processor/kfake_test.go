@@ -1,4 +1,4 @@
-package processor
+package processor_test
 
 import (
 	"context"
@@ -15,6 +15,7 @@ import (
 	"go.uber.org/goleak"
 
 	"oncebus/dedup/rules"
+	"oncebus/processor"
 	"oncebus/processor/app"
 	"oncebus/processor/kafka"
 	"oncebus/processor/kafkatest"
@@ -76,8 +77,8 @@ func (b *bench) newClient(opts ...kgo.Opt) *kgo.Client {
 	return b.cluster.Client(append(opts, b.clientOpts...)...)
 }
 
-func (b *bench) config(instance string) Config {
-	return Config{
+func (b *bench) config(instance string) processor.Config {
+	return processor.Config{
 		Config: app.Config{
 			Config: security.Config{
 				Brokers:    b.cluster.ListenAddrs(),
@@ -117,24 +118,24 @@ func (b *bench) useRoutes(routes string) {
 
 // instance is a processor that runs until it is stopped or the test ends.
 type instance struct {
-	*Processor
+	*processor.Processor
 	registry *prometheus.Registry
 	cancel   context.CancelFunc
 	done     chan struct{}
 	err      error
 }
 
-func (b *bench) start(cfg Config, extra ...kgo.Opt) *instance {
+func (b *bench) start(cfg processor.Config, extra ...kgo.Opt) *instance {
 	b.t.Helper()
-	return b.startWith(cfg, func(*Processor) {}, extra...)
+	return b.startWith(cfg, func(*processor.Processor) {}, extra...)
 }
 
 // startWith starts a processor that was changed before it runs.
-func (b *bench) startWith(cfg Config, prepare func(*Processor), extra ...kgo.Opt) *instance {
+func (b *bench) startWith(cfg processor.Config, prepare func(*processor.Processor), extra ...kgo.Opt) *instance {
 	b.t.Helper()
 	reg := prometheus.NewRegistry()
 	log := slog.New(slog.NewTextHandler(b.logs, &slog.HandlerOptions{Level: slog.LevelInfo}))
-	p, err := New(cfg, b.routes, reg, log.With("instance", cfg.InstanceID), extra...)
+	p, err := processor.New(cfg, b.routes, reg, log.With("instance", cfg.InstanceID), extra...)
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -270,9 +271,9 @@ func (b *bench) drained(i *instance, inputs ...string) bool {
 	// The way of a record, in its direction: what leaves a topic after it was
 	// looked at has arrived in the next one.
 	for _, topic := range append(slices.Clone(inputs), i.App().Topology.TaskTopics()...) {
-		group := app.GroupName(i.Config().AppID, stageDedup)
+		group := app.GroupName(i.Config().AppID, processor.StageDedup)
 		if slices.Contains(i.App().Topology.Routed, topic) {
-			group = app.GroupName(i.Config().AppID, stageRoute)
+			group = app.GroupName(i.Config().AppID, processor.StageRoute)
 		}
 		committed, err := b.admin.FetchOffsets(ctx, group)
 		if err != nil {
@@ -331,7 +332,7 @@ func (b *bench) drain(i *instance, inputs ...string) {
 
 // lived starts an instance, lets it work off records of signals.raw, stops it
 // and returns it.
-func (b *bench) lived(cfg Config, records ...*kgo.Record) *instance {
+func (b *bench) lived(cfg processor.Config, records ...*kgo.Record) *instance {
 	b.t.Helper()
 	i := b.ready(b.start(cfg))
 	b.produce(records...)

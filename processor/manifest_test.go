@@ -1,4 +1,4 @@
-package processor
+package processor_test
 
 import (
 	"encoding/hex"
@@ -15,6 +15,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"oncebus/processor"
 	"oncebus/processor/app"
 	"oncebus/processor/kafka"
 	"oncebus/processor/security"
@@ -51,7 +52,7 @@ func (b *bench) snapshot() []string {
 			lines = append(lines, fmt.Sprintf("setting %s %s=%s", topic.Name, c.Key, c.MaybeValue()))
 		}
 	}
-	for _, group := range []string{app.GroupName("app", stageRoute), app.GroupName("app", stageDedup)} {
+	for _, group := range []string{app.GroupName("app", processor.StageRoute), app.GroupName("app", processor.StageDedup)} {
 		offsets, err := admin.FetchOffsets(ctx, group)
 		if err != nil && !errors.Is(err, kerr.GroupIDNotFound) {
 			b.t.Fatal(err)
@@ -66,7 +67,7 @@ func (b *bench) snapshot() []string {
 
 // refused starts a processor that must refuse, for a reason that says all of
 // want, and must leave the cluster as it found it.
-func (b *bench) refused(cfg Config, want ...string) {
+func (b *bench) refused(cfg processor.Config, want ...string) {
 	b.t.Helper()
 	before := b.snapshot()
 	i := b.start(cfg)
@@ -99,7 +100,7 @@ func (b *bench) refused(cfg Config, want ...string) {
 }
 
 // runOnce runs an app once, with some events, and stops it.
-func (b *bench) runOnce(cfg Config, inputs ...string) {
+func (b *bench) runOnce(cfg processor.Config, inputs ...string) {
 	b.t.Helper()
 	i := b.ready(b.start(cfg))
 	for _, topic := range append(slices.Clone(inputs), i.App().Topology.Prepartitioned...) {
@@ -183,31 +184,31 @@ func (b *bench) grow(name string) {
 // once the change is undone where it can be, the app starts again.
 func TestChangedPromiseRefusesToStart(t *testing.T) {
 	t.Parallel()
-	secret := func(cfg *Config, s string) { cfg.KeySecret = security.Secret(s) }
+	secret := func(cfg *processor.Config, s string) { cfg.KeySecret = security.Secret(s) }
 	const useOtherApp = "use another ONCEBUS_APP_ID"
 	withSecret := benchRoutes + "    secret: true\n"
 	tests := []struct {
 		name   string
 		routes string
-		first  func(*Config)               // how the first start differs
-		change func(b *bench, cfg *Config) // what happens in between
-		want   []string                    // in the refusal
-		undo   func(b *bench, cfg *Config) // nil where there is no way back
+		first  func(*processor.Config)               // how the first start differs
+		change func(b *bench, cfg *processor.Config) // what happens in between
+		want   []string                              // in the refusal
+		undo   func(b *bench, cfg *processor.Config) // nil where there is no way back
 	}{
 		{
 			name: "partition count, by the setting", routes: benchRoutes,
-			change: func(_ *bench, cfg *Config) { cfg.Partitions = 5 },
+			change: func(_ *bench, cfg *processor.Config) { cfg.Partitions = 5 },
 			want:   []string{"topic app-repartition has 4 partitions, ONCEBUS_PARTITIONS is 5", "set ONCEBUS_PARTITIONS=4", useOtherApp},
-			undo:   func(_ *bench, cfg *Config) { cfg.Partitions = 4 },
+			undo:   func(_ *bench, cfg *processor.Config) { cfg.Partitions = 4 },
 		},
 		{
 			name: "partition count, by altering the topic", routes: benchRoutes,
-			change: func(b *bench, _ *Config) { b.grow("app-repartition") },
+			change: func(b *bench, _ *processor.Config) { b.grow("app-repartition") },
 			want:   []string{"topic app-repartition has 5 partitions", "its changelog app-repartition-changelog has 4", useOtherApp},
 		},
 		{
 			name: "partition count, of topic, changelog and setting", routes: benchRoutes,
-			change: func(b *bench, cfg *Config) {
+			change: func(b *bench, cfg *processor.Config) {
 				b.grow("app-repartition")
 				b.grow("app-repartition-changelog")
 				cfg.Partitions = 5
@@ -216,12 +217,12 @@ func TestChangedPromiseRefusesToStart(t *testing.T) {
 		},
 		{
 			name: "partition count of a prepartitioned topic", routes: keyedRoutes,
-			change: func(b *bench, _ *Config) { b.grow("signals.raw") },
+			change: func(b *bench, _ *processor.Config) { b.grow("signals.raw") },
 			want:   []string{"topic signals.raw has 5 partitions, its changelog app-signals.raw-changelog has 4", useOtherApp},
 		},
 		{
 			name: "partition count of a prepartitioned topic and its changelog", routes: keyedRoutes,
-			change: func(b *bench, _ *Config) {
+			change: func(b *bench, _ *processor.Config) {
 				b.grow("signals.raw")
 				b.grow("app-signals.raw-changelog")
 			},
@@ -229,108 +230,112 @@ func TestChangedPromiseRefusesToStart(t *testing.T) {
 		},
 		{
 			name: "key rule", routes: benchRoutes,
-			change: func(b *bench, _ *Config) { b.useRoutes(strings.Replace(benchRoutes, "field: id", "field: other", 1)) },
-			want:   []string{"route signals: its key rule changed", `field("id")`, `field("other")`, "restore the old rule, or give the route a new namespace"},
-			undo:   func(b *bench, _ *Config) { b.useRoutes(benchRoutes) },
+			change: func(b *bench, _ *processor.Config) {
+				b.useRoutes(strings.Replace(benchRoutes, "field: id", "field: other", 1))
+			},
+			want: []string{"route signals: its key rule changed", `field("id")`, `field("other")`, "restore the old rule, or give the route a new namespace"},
+			undo: func(b *bench, _ *processor.Config) { b.useRoutes(benchRoutes) },
 		},
 		{
 			name: "mode", routes: benchRoutes,
-			change: func(b *bench, _ *Config) {
+			change: func(b *bench, _ *processor.Config) {
 				b.useRoutes(benchRoutes + "    mode: claim\n    outcomes: signals.outcomes\n    replies: signals.replies\n")
 			},
 			want: []string{"route signals: its mode changed from plain to claim", "the rows of namespace signals have the old mode", "or give the route a new namespace"},
-			undo: func(b *bench, _ *Config) { b.useRoutes(benchRoutes) },
+			undo: func(b *bench, _ *processor.Config) { b.useRoutes(benchRoutes) },
 		},
 		{
 			name: "secret on and off", routes: benchRoutes,
-			change: func(b *bench, cfg *Config) {
+			change: func(b *bench, cfg *processor.Config) {
 				b.useRoutes(withSecret)
 				secret(cfg, "sixteen bytes...")
 			},
 			want: []string{"secret=false", "secret=true"},
-			undo: func(b *bench, _ *Config) { b.useRoutes(benchRoutes) },
+			undo: func(b *bench, _ *processor.Config) { b.useRoutes(benchRoutes) },
 		},
 		{
 			name: "secret", routes: withSecret,
-			first:  func(cfg *Config) { secret(cfg, "sixteen bytes...") },
-			change: func(_ *bench, cfg *Config) { secret(cfg, "sixteen bytes of another") },
+			first:  func(cfg *processor.Config) { secret(cfg, "sixteen bytes...") },
+			change: func(_ *bench, cfg *processor.Config) { secret(cfg, "sixteen bytes of another") },
 			want:   []string{"ONCEBUS_KEY_SECRET is not the secret of the stored keys", "set the old secret", useOtherApp},
-			undo:   func(_ *bench, cfg *Config) { secret(cfg, "sixteen bytes...") },
+			undo:   func(_ *bench, cfg *processor.Config) { secret(cfg, "sixteen bytes...") },
 		},
 		{
 			name: "prepartitioned flag on", routes: benchRoutes,
-			change: func(b *bench, _ *Config) { b.useRoutes(keyedRoutes) },
+			change: func(b *bench, _ *processor.Config) { b.useRoutes(keyedRoutes) },
 			want:   []string{"topic signals.raw was routed and is prepartitioned now", "restore `prepartitioned`"},
-			undo:   func(b *bench, _ *Config) { b.useRoutes(benchRoutes) },
+			undo:   func(b *bench, _ *processor.Config) { b.useRoutes(benchRoutes) },
 		},
 		{
 			name: "prepartitioned flag off", routes: keyedRoutes,
-			change: func(b *bench, _ *Config) { b.useRoutes(benchRoutes) },
+			change: func(b *bench, _ *processor.Config) { b.useRoutes(benchRoutes) },
 			want:   []string{"topic signals.raw was prepartitioned and is routed now", "restore `prepartitioned`"},
-			undo:   func(b *bench, _ *Config) { b.useRoutes(keyedRoutes) },
+			undo:   func(b *bench, _ *processor.Config) { b.useRoutes(keyedRoutes) },
 		},
 		{
 			name: "hash", routes: benchRoutes,
-			change: func(b *bench, _ *Config) { b.doctor("app", func(m *app.Manifest) { m.Hash = "murmur2" }) },
+			change: func(b *bench, _ *processor.Config) { b.doctor("app", func(m *app.Manifest) { m.Hash = "murmur2" }) },
 			want:   []string{`hash "murmur2"`, app.HashName, "run the build that wrote it", useOtherApp},
-			undo:   func(b *bench, _ *Config) { b.doctor("app", func(m *app.Manifest) { m.Hash = app.HashName }) },
+			undo:   func(b *bench, _ *processor.Config) { b.doctor("app", func(m *app.Manifest) { m.Hash = app.HashName }) },
 		},
 		{
 			name: "row encoding", routes: benchRoutes,
-			change: func(b *bench, _ *Config) { b.doctor("app", func(m *app.Manifest) { m.RowVersion++ }) },
+			change: func(b *bench, _ *processor.Config) { b.doctor("app", func(m *app.Manifest) { m.RowVersion++ }) },
 			want:   []string{"row encoding 2", "run the build that wrote it"},
-			undo:   func(b *bench, _ *Config) { b.doctor("app", func(m *app.Manifest) { m.RowVersion-- }) },
+			undo:   func(b *bench, _ *processor.Config) { b.doctor("app", func(m *app.Manifest) { m.RowVersion-- }) },
 		},
 		{
 			name: "cluster", routes: benchRoutes,
-			change: func(b *bench, _ *Config) { b.doctor("app", func(m *app.Manifest) { m.Cluster = "elsewhere" }) },
-			want:   []string{"written for cluster elsewhere, this is cluster kfake", useOtherApp},
-			undo:   func(b *bench, _ *Config) { b.doctor("app", func(m *app.Manifest) { m.Cluster = "kfake" }) },
+			change: func(b *bench, _ *processor.Config) {
+				b.doctor("app", func(m *app.Manifest) { m.Cluster = "elsewhere" })
+			},
+			want: []string{"written for cluster elsewhere, this is cluster kfake", useOtherApp},
+			undo: func(b *bench, _ *processor.Config) { b.doctor("app", func(m *app.Manifest) { m.Cluster = "kfake" }) },
 		},
 		{
 			name: "unreadable manifest", routes: benchRoutes,
-			change: func(b *bench, _ *Config) {
+			change: func(b *bench, _ *processor.Config) {
 				b.produce(&kgo.Record{Topic: "app-manifest", Key: []byte(app.ManifestKey), Value: []byte("?")})
 			},
 			want: []string{"decode the manifest in app-manifest"},
 		},
 		{
 			name: "repartition topic recreated", routes: benchRoutes,
-			change: func(b *bench, _ *Config) { b.recreate("app-repartition") },
+			change: func(b *bench, _ *processor.Config) { b.recreate("app-repartition") },
 			want:   []string{"topic app-repartition was deleted and recreated", useOtherApp},
 		},
 		{
 			name: "changelog recreated", routes: benchRoutes,
-			change: func(b *bench, _ *Config) { b.recreate("app-repartition-changelog") },
+			change: func(b *bench, _ *processor.Config) { b.recreate("app-repartition-changelog") },
 			want:   []string{"the changelog of app-repartition was deleted and recreated", useOtherApp},
 		},
 		{
 			name: "prepartitioned topic recreated", routes: keyedRoutes,
-			change: func(b *bench, _ *Config) { b.recreate("signals.raw") },
+			change: func(b *bench, _ *processor.Config) { b.recreate("signals.raw") },
 			want:   []string{"topic signals.raw was deleted and recreated", useOtherApp},
 		},
 		{
 			name: "repartition topic deleted", routes: benchRoutes,
-			change: func(b *bench, _ *Config) { b.deleteTopic("app-repartition") },
+			change: func(b *bench, _ *processor.Config) { b.deleteTopic("app-repartition") },
 			want:   []string{"app-repartition", "deleted", useOtherApp},
 		},
 		{
 			name: "changelog deleted", routes: benchRoutes,
-			change: func(b *bench, _ *Config) { b.deleteTopic("app-repartition-changelog") },
+			change: func(b *bench, _ *processor.Config) { b.deleteTopic("app-repartition-changelog") },
 			want:   []string{"app-repartition", "deleted", useOtherApp},
 		},
 		{
 			name: "manifest topic deleted", routes: benchRoutes,
-			change: func(b *bench, _ *Config) { b.deleteTopic("app-manifest") },
+			change: func(b *bench, _ *processor.Config) { b.deleteTopic("app-manifest") },
 			want:   []string{"has rows but app-manifest has no manifest", useOtherApp},
 		},
 		{
 			name: "key rule, with a new output", routes: benchRoutes,
-			change: func(b *bench, _ *Config) {
+			change: func(b *bench, _ *processor.Config) {
 				b.useRoutes(strings.NewReplacer("field: id", "field: other", "signals.unique", "signals.new").Replace(benchRoutes))
 			},
 			want: []string{"route signals: its key rule changed"},
-			undo: func(b *bench, _ *Config) { b.useRoutes(benchRoutes) },
+			undo: func(b *bench, _ *processor.Config) { b.useRoutes(benchRoutes) },
 		},
 	}
 	for _, tt := range tests {

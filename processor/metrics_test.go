@@ -1,4 +1,4 @@
-package processor
+package processor_test
 
 import (
 	"bytes"
@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"oncebus/processor"
 	"oncebus/processor/kafkatest/golden"
 )
 
@@ -68,7 +69,7 @@ func TestMetricsCountWhatHappened(t *testing.T) {
 			t.Errorf("%s is %v (there: %v), want %v", series, have, ok, want)
 		}
 	}
-	for _, stage := range []string{stageRoute, stageDedup} {
+	for _, stage := range []string{processor.StageRoute, processor.StageDedup} {
 		commits := got[fmt.Sprintf("oncebus_transactions_total{outcome=\"committed\",stage=%q}", stage)]
 		if timed := got[fmt.Sprintf("oncebus_commit_seconds{stage=%q}", stage)]; commits < 1 || timed != commits {
 			t.Errorf("stage %s: %v transactions committed, %v timed", stage, commits, timed)
@@ -109,7 +110,7 @@ func TestSeriesOfATaskGoWithIt(t *testing.T) {
 	if n := perTask(); n != 0 {
 		t.Errorf("%d series of tasks that are closed", n)
 	}
-	for _, state := range []fmt.Stringer{TaskCreated, TaskRestoring, TaskRunning} {
+	for _, state := range []fmt.Stringer{processor.TaskCreated, processor.TaskRestoring, processor.TaskRunning} {
 		if n := gather(t, i)[fmt.Sprintf("oncebus_tasks{state=%q}", state)]; n != 0 {
 			t.Errorf("%v tasks are %v after all were closed", n, state)
 		}
@@ -158,7 +159,7 @@ func TestNotReadyWhileATaskRestores(t *testing.T) {
 func TestNotReadyBeforeABrokerAnswers(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, benchRoutes)
-	p, err := New(b.config("one"), b.routes, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
+	p, err := processor.New(b.config("one"), b.routes, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -180,7 +181,7 @@ func TestStateFieldsAreAnInterface(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	notReady, err := json.Marshal(State{Reason: "x"})
+	notReady, err := json.Marshal(processor.State{Reason: "x"})
 	if err != nil {
 		t.Fatal(err)
 	}

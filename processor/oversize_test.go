@@ -1,4 +1,4 @@
-package processor
+package processor_test
 
 import (
 	"bytes"
@@ -17,6 +17,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"oncebus/processor"
 	"oncebus/processor/app"
 	"oncebus/processor/security"
 	"oncebus/processor/wire"
@@ -88,7 +89,7 @@ func TestBombIsSkipped(t *testing.T) {
 				b.produce(signal("after", 1, testTime))
 				only := b.produceBatch("signals.raw", 2, bomb)
 				cfg := b.config("one")
-				cfg.MaxDecompressedBatchBytes = DecompressedBatchBytesMin
+				cfg.MaxDecompressedBatchBytes = processor.DecompressedBatchBytesMin
 				i := b.ready(b.start(cfg))
 				b.drain(i, "signals.raw")
 				last := b.produceBatch("signals.raw", 1, bomb)
@@ -141,7 +142,11 @@ func TestBombInATransactionThatAborts(t *testing.T) {
 				t.Parallel()
 				b := newBench(t, routes)
 				b.createTopic("signals.raw", 4)
-				i := b.start(func() Config { c := b.config("one"); c.MaxDecompressedBatchBytes = DecompressedBatchBytesMin; return c }())
+				i := b.start(func() processor.Config {
+					c := b.config("one")
+					c.MaxDecompressedBatchBytes = processor.DecompressedBatchBytesMin
+					return c
+				}())
 				b.ready(i)
 				armed := b.cluster.Fault(fault)
 				first := b.produceBatch("signals.raw", 1, rawBatch(t, kgo.GzipCompression(), 3, 700_000))
@@ -161,7 +166,7 @@ func TestBombOfAStrangerInTheRepartitionTopic(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, benchRoutes)
 	cfg := b.config("one")
-	cfg.MaxDecompressedBatchBytes = DecompressedBatchBytesMin
+	cfg.MaxDecompressedBatchBytes = processor.DecompressedBatchBytesMin
 	i := b.ready(b.start(cfg))
 	b.produceBatch("app-repartition", 3, rawBatch(t, kgo.GzipCompression(), 3, 700_000))
 	<-i.done
@@ -179,7 +184,7 @@ func TestTheClientLogsABatchItStopsAt(t *testing.T) {
 	b.produceBatch("signals.raw", 3, rawBatch(t, kgo.ZstdCompression(), 3, 700_000))
 	announced := make(chan app.TaskID, 1)
 	client := b.newClient(kgo.ConsumeTopics("signals.raw"), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.MaxDecompressBatchBytes(1<<20),
-		kgo.WithLogger(NewOversizeLogger(security.NewClientLogger(slog.New(slog.DiscardHandler)), func(id app.TaskID) { announced <- id })))
+		kgo.WithLogger(processor.NewOversizeLogger(security.NewClientLogger(slog.New(slog.DiscardHandler)), func(id app.TaskID) { announced <- id })))
 	polled := client.PollFetches(t.Context())
 	var tooLarge *kgo.ErrDecompressTooLarge
 	if err := polled.Err(); !errors.As(err, &tooLarge) {
@@ -197,7 +202,7 @@ func TestLostAnnouncementReplacesTheClient(t *testing.T) {
 	b := newBench(t, benchRoutes)
 	i := b.ready(b.start(b.config("one")))
 	i.AnnounceOversized(app.TaskID{Topic: "signals.raw", Partition: 1})
-	b.wait("another client", func() bool { return testutil.ToFloat64(i.Rebuilt().WithLabelValues(stageRoute)) == 1 })
+	b.wait("another client", func() bool { return testutil.ToFloat64(i.Rebuilt().WithLabelValues(processor.StageRoute)) == 1 })
 	b.produce(batch("a", 8)...)
 	b.drain(i, "signals.raw")
 	assertOut(t, b, batch("a", 8))

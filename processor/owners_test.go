@@ -1,10 +1,12 @@
-package processor
+package processor_test
 
 import (
 	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"oncebus/processor"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -49,7 +51,7 @@ func TestPartitionWithoutAnOwnerIsAssignedAgain(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, benchRoutes)
 	taken := b.withoutOwner(2, 2)
-	i := b.ready(b.startWith(b.config("one"), func(p *Processor) { p.SetOwnersInterval(50 * time.Millisecond) }))
+	i := b.ready(b.startWith(b.config("one"), func(p *processor.Processor) { p.SetOwnersInterval(50 * time.Millisecond) }))
 	records, sent := traffic(200)
 	b.produce(records...)
 	b.drain(i, "signals.raw")
@@ -57,10 +59,10 @@ func TestPartitionWithoutAnOwnerIsAssignedAgain(t *testing.T) {
 	if n := taken.Load(); n != 2 {
 		t.Errorf("the partition was taken from its owner %d times, want 2", n)
 	}
-	if n := testutil.ToFloat64(i.Rejoined().WithLabelValues(stageDedup)); n == 0 {
+	if n := testutil.ToFloat64(i.Rejoined().WithLabelValues(processor.StageDedup)); n == 0 {
 		t.Error("no rejoin was counted")
 	}
-	if n := testutil.ToFloat64(i.Rejoined().WithLabelValues(stageRoute)); n != 0 {
+	if n := testutil.ToFloat64(i.Rejoined().WithLabelValues(processor.StageRoute)); n != 0 {
 		t.Errorf("the routing stage, which misses nothing, joined again %v times", n)
 	}
 }

@@ -1,8 +1,10 @@
-package processor
+package processor_test
 
 import (
 	"fmt"
 	"testing"
+
+	"oncebus/processor"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -61,7 +63,7 @@ func TestInputBelowTheCheckpointIsSkipped(t *testing.T) {
 		return testutil.ToFloat64(i.JudgeMetrics().Events.WithLabelValues("signals", "duplicate"))
 	}
 	before := duplicates()
-	i.SetOffsets(stageDedup, map[string]map[int32]kgo.EpochOffset{"app-repartition": {0: {Epoch: -1}, 1: {Epoch: -1}, 2: {Epoch: -1}, 3: {Epoch: -1}}})
+	i.SetOffsets(processor.StageDedup, map[string]map[int32]kgo.EpochOffset{"app-repartition": {0: {Epoch: -1}, 1: {Epoch: -1}, 2: {Epoch: -1}, 3: {Epoch: -1}}})
 	b.wait("the old records to be read again", func() bool { return testutil.ToFloat64(i.JudgeMetrics().Reread)+duplicates()-before >= 150 })
 	b.drain(i, "signals.raw")
 	if now := duplicates(); now != before {

@@ -1,4 +1,4 @@
-package processor
+package processor_test
 
 import (
 	"errors"
@@ -10,6 +10,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
+	"oncebus/processor"
 	"oncebus/processor/app"
 	"oncebus/processor/kafka"
 )
@@ -74,7 +75,7 @@ func TestHostStopsAreNotCounted(t *testing.T) {
 
 // stopHost makes the state of a stopped instance look as if its host had
 // stopped under it.
-func (b *bench) stopHost(cfg Config, boot string) {
+func (b *bench) stopHost(cfg processor.Config, boot string) {
 	b.t.Helper()
 	files, err := filepath.Glob(filepath.Join(cfg.StateDir, cfg.AppID, "*", "STATUS"))
 	must(b.t, err)

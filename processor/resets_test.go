@@ -1,4 +1,4 @@
-package processor
+package processor_test
 
 import (
 	"fmt"
@@ -12,6 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"oncebus/processor"
 	"oncebus/processor/app"
 	"oncebus/processor/kafka"
 	"oncebus/processor/restore"
@@ -63,7 +64,7 @@ func TestGroupOffsetsThatSomebodyMoved(t *testing.T) {
 		"to the start": func(b *bench) error { return b.moveGroup(func(int64) int64 { return 0 }) },
 		"to the end":   func(b *bench) error { return b.moveGroup(func(end int64) int64 { return end }) },
 		"away": func(b *bench) error {
-			_, err := b.admin.DeleteGroup(b.t.Context(), app.GroupName("app", stageDedup))
+			_, err := b.admin.DeleteGroup(b.t.Context(), app.GroupName("app", processor.StageDedup))
 			return err
 		},
 	} {
@@ -102,7 +103,7 @@ func (b *bench) moveGroup(to func(end int64) int64) error {
 	}
 	var offsets kadm.Offsets
 	ends.Each(func(o kadm.ListedOffset) { offsets.AddOffset(o.Topic, o.Partition, to(o.Offset), -1) })
-	moved, err := b.admin.CommitOffsets(b.t.Context(), app.GroupName("app", stageDedup), offsets)
+	moved, err := b.admin.CommitOffsets(b.t.Context(), app.GroupName("app", processor.StageDedup), offsets)
 	if err != nil {
 		return err
 	}
@@ -188,7 +189,7 @@ func TestFirstTransactionAbortsAboveTheLogStart(t *testing.T) {
 		}
 		return i.Ready() == nil && len(b.read("signals.unique")) >= len(sent)
 	})
-	if _, aborted, _ := i.outcomes(stageRoute); aborted == 0 || refused.Hits() == 0 {
+	if _, aborted, _ := i.outcomes(processor.StageRoute); aborted == 0 || refused.Hits() == 0 {
 		t.Fatal("the first transaction was not aborted")
 	}
 	assertOnce(t, b.read("signals.unique"), sent)
@@ -217,7 +218,7 @@ func TestEmptiedChangelogWithoutLocalStateIsRefused(t *testing.T) {
 	}
 	assertOnce(t, b.read("signals.unique"), sent)
 
-	group := app.GroupName("app", stageDedup)
+	group := app.GroupName("app", processor.StageDedup)
 	b.wait("the group to be empty", func() bool {
 		_, err := b.admin.DeleteGroup(t.Context(), group)
 		return err == nil

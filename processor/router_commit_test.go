@@ -1,4 +1,4 @@
-package processor
+package processor_test
 
 import (
 	"fmt"
@@ -10,6 +10,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"github.com/twmb/franz-go/pkg/kversion"
 
+	"oncebus/processor"
 	"oncebus/processor/wire"
 )
 
@@ -21,7 +22,7 @@ import (
 func TestRouterRoutesOnceAfterAnUnknownCommit(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, benchRoutes)
-	dialer := &spoilingDialer{api: kmsg.EndTxn, match: "app-one-" + stageRoute + "-0", spoil: answerEndTxn(kerr.UnknownServerError)}
+	dialer := &spoilingDialer{api: kmsg.EndTxn, match: "app-one-" + processor.StageRoute + "-0", spoil: answerEndTxn(kerr.UnknownServerError)}
 	i := b.ready(b.start(b.config("one"), kgo.Dialer(dialer.dial)))
 	dialer.arm(1)
 	noKey := &kgo.Record{Topic: "signals.raw", Partition: 1, Value: []byte(`{"price":"1.0"}`)}
@@ -58,7 +59,7 @@ func TestRouterRoutesOnceAfterAnUnknownCommit(t *testing.T) {
 // the simulation.
 func TestRefusedBeginLosesNothing(t *testing.T) {
 	t.Parallel()
-	for _, stage := range []string{stageRoute, stageDedup} {
+	for _, stage := range []string{processor.StageRoute, processor.StageDedup} {
 		t.Run(stage, func(t *testing.T) {
 			t.Parallel()
 			b := newBench(t, benchRoutes, kfake.MaxVersions(kversion.V3_6_0()))

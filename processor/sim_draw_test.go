@@ -1,6 +1,6 @@
 //go:build synctests
 
-package processor
+package processor_test
 
 import (
 	"fmt"

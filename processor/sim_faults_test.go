@@ -1,6 +1,6 @@
 //go:build synctests
 
-package processor
+package processor_test
 
 import (
 	"context"
@@ -14,6 +14,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"oncebus/processor"
 	"oncebus/processor/app"
 	"oncebus/processor/kafka"
 )
@@ -188,7 +189,7 @@ func (s *sim) drawAnswer(rule *netRule) {
 			// The router has no checkpoint to fall back on: only the dedup
 			// group's offsets may be missing.
 			for _, g := range resp.(*kmsg.OffsetFetchResponse).Groups {
-				if g.Group != app.GroupName("app", stageDedup) {
+				if g.Group != app.GroupName("app", processor.StageDedup) {
 					return
 				}
 			}
@@ -262,7 +263,7 @@ func (s *sim) injectError() string {
 			})
 		}
 	case kmsg.JoinGroup, kmsg.SyncGroup, kmsg.Heartbeat, kmsg.OffsetFetch, kmsg.TxnOffsetCommit:
-		fault.Group = app.GroupName("app", pick(s.plan, stageRoute, stageDedup, stageDedup))
+		fault.Group = app.GroupName("app", pick(s.plan, processor.StageRoute, processor.StageDedup, processor.StageDedup))
 	}
 	var handle *kfake.FaultHandle
 	s.later(fmt.Sprint(r.key.Name(), ": ", err.Message), func() { handle = s.cluster.Fault(fault) }, func() bool {

@@ -1,6 +1,6 @@
 //go:build synctests
 
-package processor
+package processor_test
 
 import (
 	"context"
@@ -20,6 +20,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"oncebus/processor"
 	"oncebus/processor/app"
 )
 
@@ -174,7 +175,7 @@ func (s *sim) doom(l *simLife) {
 // if the member's connection was lost before the answer to its join
 // (kfake, groups.go: reply).
 func (s *sim) expireGhosts() {
-	for _, stage := range []string{stageRoute, stageDedup} {
+	for _, stage := range []string{processor.StageRoute, processor.StageDedup} {
 		info := s.cluster.GroupInfo(app.GroupName("app", stage))
 		if info == nil {
 			continue

@@ -1,6 +1,6 @@
 //go:build synctests
 
-package processor
+package processor_test
 
 import (
 	"context"
@@ -23,6 +23,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"oncebus/dedup/rules"
+	"oncebus/processor"
 	"oncebus/processor/app"
 	"oncebus/processor/kafka"
 	"oncebus/processor/kafkatest/embedded"
@@ -256,7 +257,7 @@ func (s *sim) heal() {
 func (s *sim) unlock(keep *simLife) bool {
 	others := slices.DeleteFunc(s.running(), func(l *simLife) bool { return l == keep })
 	stuck := false
-	for _, stage := range []string{stageRoute, stageDedup} {
+	for _, stage := range []string{processor.StageRoute, processor.StageDedup} {
 		info := s.cluster.GroupInfo(app.GroupName("app", stage))
 		stuck = stuck || info != nil && info.State == "PreparingRebalance"
 	}
@@ -321,7 +322,7 @@ func (s *sim) diagnose() {
 	for _, l := range s.running() {
 		s.note("slot %d: ready: %v, state %+v", l.slot, l.Ready(), l.State())
 	}
-	for _, stage := range []string{stageRoute, stageDedup} {
+	for _, stage := range []string{processor.StageRoute, processor.StageDedup} {
 		if b, err := json.Marshal(s.cluster.GroupInfo(app.GroupName("app", stage))); err == nil {
 			s.note("group %s: %s", stage, b)
 		}
@@ -362,7 +363,7 @@ func (s *sim) tailDone() bool {
 
 // sample notes the dedup group's committed offsets.
 func (s *sim) sample() {
-	committed, err := s.admin.FetchOffsets(context.Background(), app.GroupName("app", stageDedup))
+	committed, err := s.admin.FetchOffsets(context.Background(), app.GroupName("app", processor.StageDedup))
 	if err != nil {
 		return // a fault met it
 	}

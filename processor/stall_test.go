@@ -1,4 +1,4 @@
-package processor
+package processor_test
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"oncebus/processor"
 	"oncebus/processor/app"
 	"oncebus/processor/wire"
 )
@@ -35,7 +36,7 @@ func TestStalledRestoreNamesTheTransaction(t *testing.T) {
 	stalled := func() bool {
 		return gather(t, i)[`oncebus_restore_stalled{partition="2",topic="app-repartition"}`] == 1
 	}
-	i = b.startWith(cfg, func(p *Processor) { p.SetStallAfter(300 * time.Millisecond) })
+	i = b.startWith(cfg, func(p *processor.Processor) { p.SetStallAfter(300 * time.Millisecond) })
 	b.wait("the restore to report its stall", stalled)
 	b.wait("readiness to say why", func() bool {
 		err := i.Ready()

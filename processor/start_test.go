@@ -1,4 +1,4 @@
-package processor
+package processor_test
 
 import (
 	"fmt"
@@ -11,6 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"oncebus/processor"
 	"oncebus/processor/app"
 )
 
@@ -42,7 +43,7 @@ func assertOut(t *testing.T, b *bench, want ...[]*kgo.Record) {
 	}
 }
 
-func (b *bench) latest(instance string) Config {
+func (b *bench) latest(instance string) processor.Config {
 	cfg := b.config(instance)
 	cfg.Start = app.StartLatest
 	return cfg
@@ -116,7 +117,7 @@ func TestStartLatestWithSeveralWorkers(t *testing.T) {
 			cfg.Workers = 4
 			i := b.ready(b.start(cfg))
 			b.wait("all members to have a partition", func() bool {
-				info := b.cluster.GroupInfo(app.GroupName("app", stageRoute))
+				info := b.cluster.GroupInfo(app.GroupName("app", processor.StageRoute))
 				return info != nil && len(info.Members) == 4 && i.Ready() == nil
 			})
 			after := batch("after", 8)
@@ -147,7 +148,7 @@ func TestAddedPartitionStartsAtItsBeginning(t *testing.T) {
 				t.Fatal(err)
 			}
 			b.wait("the added partition to be read", func() bool {
-				offsets, err := b.admin.FetchOffsets(t.Context(), app.GroupName("app", stageRoute))
+				offsets, err := b.admin.FetchOffsets(t.Context(), app.GroupName("app", processor.StageRoute))
 				if err != nil {
 					return false
 				}
@@ -172,7 +173,7 @@ func TestRestartTakesOverAtOnce(t *testing.T) {
 	cfg := b.config("one")
 	cfg.SessionTimeout = 4 * time.Minute // far beyond the patience of this test
 	members := func() (all []string) {
-		for _, stage := range []string{stageRoute, stageDedup} {
+		for _, stage := range []string{processor.StageRoute, processor.StageDedup} {
 			for _, m := range b.cluster.GroupInfo(app.GroupName("app", stage)).Members {
 				all = append(all, *m.InstanceID) // nil, and a panic, for a member that is not static
 			}

@@ -1,4 +1,4 @@
-package processor
+package processor_test
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"oncebus/processor"
 	"oncebus/processor/app"
 	"oncebus/processor/wire"
 )
@@ -104,10 +105,10 @@ func TestZombieIsFenced(t *testing.T) {
 			b.wait("the process to stop", dialer.hasStopped)
 			successor := b.start(b.config("successor"))
 			b.wait("the successor to emit the rest", func() bool { return len(b.read("signals.unique")) >= len(sent) })
-			committed, aborted, unknown := zombie.outcomes(stageDedup)
+			committed, aborted, unknown := zombie.outcomes(processor.StageDedup)
 			dialer.resume()
 			b.wait("the zombie to learn how its transaction ended", func() bool {
-				nowCommitted, nowAborted, nowUnknown := zombie.outcomes(stageDedup)
+				nowCommitted, nowAborted, nowUnknown := zombie.outcomes(processor.StageDedup)
 				return nowCommitted+nowAborted+nowUnknown > committed+aborted+unknown
 			})
 			more, all := traffic(250)
@@ -169,7 +170,7 @@ func TestPartitionThatComesBackIsRestored(t *testing.T) {
 	b.drain(second, "signals.raw")
 	must(t, second.stop())
 	b.wait("partitions to come back", func() bool {
-		return len(first.Assigned(stageDedup)) == 4 && first.Ready() == nil
+		return len(first.Assigned(processor.StageDedup)) == 4 && first.Ready() == nil
 	})
 	records, _ = traffic(200)
 	b.produce(records...)
@@ -197,7 +198,7 @@ func TestOffsetsMoveWithTheCheckpoint(t *testing.T) {
 		must(t, err)
 		next[r.Partition] = c.Next
 	}
-	offsets, err := b.admin.FetchOffsets(t.Context(), app.GroupName("app", stageDedup))
+	offsets, err := b.admin.FetchOffsets(t.Context(), app.GroupName("app", processor.StageDedup))
 	must(t, err)
 	for p := range int32(4) {
 		committed, ok := offsets.Lookup("app-repartition", p)

@@ -1,4 +1,4 @@
-package processor
+package processor_test
 
 import (
 	"fmt"
@@ -9,6 +9,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"oncebus/processor"
 	"oncebus/processor/wire"
 )
 
@@ -19,7 +20,7 @@ const windowRoutes = benchRoutes + "    duplicates: forward\n    on_late: forwar
 const minute = int64(60_000) // ms
 
 // onePartition is a config under which all events meet in one task.
-func (b *bench) onePartition(instance string) Config {
+func (b *bench) onePartition(instance string) processor.Config {
 	cfg := b.config(instance)
 	cfg.Partitions = 1
 	return cfg
@@ -58,7 +59,7 @@ func TestBacklogAfterALongPauseGetsTheSameVerdicts(t *testing.T) {
 	bothWays(t, windowRoutes, func(t *testing.T, routes string) {
 		b := newBench(t, routes)
 		b.createTopic("signals.raw", 3)
-		app := func(name string) Config {
+		app := func(name string) processor.Config {
 			b.useRoutes(strings.ReplaceAll(strings.ReplaceAll(routes, "signals.unique", name+".unique"), "dead_letter: dead", "dead_letter: "+name+".dead"))
 			cfg := b.onePartition("one") // two apps hash keys differently: with one partition that changes nothing
 			cfg.AppID = name

@@ -13,7 +13,7 @@ import (
 	"oncebus/processor/restore"
 )
 
-// What the scenarios of package processor_test set and read inside a
+// This file exports what the scenarios of package processor_test set and read inside a
 // Processor. Everything else they see from outside: topics, State, metrics.
 
 const (
