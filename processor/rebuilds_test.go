@@ -59,10 +59,10 @@ func TestHostStopsAreNotCounted(t *testing.T) {
 	b := newBench(t, benchRoutes)
 	cfg := b.config("one")
 	cfg.RebuildsPerHour = 1
-	i := b.lived(cfg, batch("a", 40)...)
+	b.lived(cfg, batch("a", 40)...)
 	for n := range 3 {
 		b.stopHost(cfg, fmt.Sprint("another boot ", n))
-		i = b.ready(b.start(cfg))
+		i := b.ready(b.start(cfg))
 		if n := testutil.ToFloat64(i.RestoreMetrics().Quarantined); n != 4 {
 			t.Errorf("%v stores quarantined, want 4", n)
 		}

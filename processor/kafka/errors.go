@@ -13,17 +13,18 @@ import (
 type Action uint8
 
 const (
-	// Retry: the broker changed nothing. After a pause, send the request again with
-	// the same client.
+	// Retry sends the request again after a pause, with the same client: the broker
+	// changed nothing.
 	Retry Action = iota
-	// Abort: the open transaction cannot commit, after a rebalance or a failed produce
-	// request for example. Abort it and continue with the same client.
+	// Abort aborts the open transaction and continues with the same client. The
+	// transaction cannot commit, after a rebalance or a failed produce request for
+	// example.
 	Abort
-	// Rebuild: the client lost its group membership or its producer id, or the commit
-	// outcome is unknown (invariant 3). Make a new client and restore.
+	// Rebuild makes a new client and restores. The client lost its group membership
+	// or its producer id, or the commit outcome is unknown (invariant 3).
 	Rebuild
-	// Stop: continuing would break a guarantee, or the operator has to change
-	// something first. Stop the process: the events stay in Kafka.
+	// Stop ends the process: continuing would break a guarantee, or the operator has
+	// to change something first. The events stay in Kafka.
 	Stop
 )
 
