@@ -121,7 +121,7 @@ func (b *board) allTasks() []TaskState {
 // runs, else the reason. paused is why fetching is paused, nil if it is not.
 func (b *board) ready(paused error) error {
 	if !b.brokerUp.Load() {
-		return errors.New("no broker answers")
+		return errors.New("no broker responds")
 	}
 	members := b.allMembers()
 	if len(members) == 0 {

@@ -24,11 +24,12 @@
 //	         committed    |    not committed, or outcome unknown
 //	      store.Apply <---+---> store.Discard, restore from the changelog
 //
-// Eight files process a record from poll to commit. worker.go polls,
+// Eight files process a record from poll to commit, in both stages. worker.go polls,
 // transaction.go begins and ends transactions, tasks.go finds the task.
 // judge/router.go derives the key. judge/judge.go reaches the verdict, and
-// judge/claim.go that of claim mode. judge/emit.go builds the output records,
-// judge/state.go stores rows and checkpoints.
+// judge/claim.go that of claim mode. judge/emit.go applies the policy of a verdict
+// and builds the records, judge/state.go stores rows and checkpoints. Below them are
+// the packages wire, dedup and state.
 //
 // Other files: membership.go has the assignment of a worker, client.go the callbacks
 // that change it. bypass.go handles tasks without a store, oversize.go batches that

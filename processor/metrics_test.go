@@ -163,10 +163,10 @@ func TestNotReadyBeforeABrokerAnswers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := p.Ready(); err == nil || err.Error() != "no broker answers" {
+	if err := p.Ready(); err == nil || err.Error() != "no broker responds" {
 		t.Errorf("ready before it ran: %v", err)
 	}
-	if s := p.State(); s.Ready || s.Reason != "no broker answers" || s.Tasks == nil || s.Workers == nil {
+	if s := p.State(); s.Ready || s.Reason != "no broker responds" || s.Tasks == nil || s.Workers == nil {
 		t.Errorf("state %+v", s)
 	}
 }

@@ -238,7 +238,7 @@ func (p *Processor) probe(ctx context.Context) {
 			if up {
 				p.log.Info("broker answers")
 			} else {
-				p.log.Warn("no broker answers", "error", err)
+				p.log.Warn("no broker responds", "error", err)
 			}
 		}
 		if p.board.brokerUp.Load() {

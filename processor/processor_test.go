@@ -77,7 +77,7 @@ func (p *Processor) Purge(ctx context.Context, offsets kadm.Offsets) bool {
 // the disk is filling.
 func (p *Processor) FetchingPaused(stage string) bool {
 	for _, w := range p.workers {
-		if w.stage == stage && w.holding.Load() {
+		if w.stage == stage && w.fetchingPaused.Load() {
 			return true
 		}
 	}

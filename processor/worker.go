@@ -54,8 +54,8 @@ type worker struct {
 	lock   rebalanceLock
 	memory memoryUse
 	rejoin atomic.Bool // a request to join the group again
-	// holding reports that fetching is paused because the disk is filling.
-	holding atomic.Bool
+	// fetchingPaused reports that fetching is paused because the disk is filling.
+	fetchingPaused atomic.Bool
 
 	// Of the current client; all of it is replaced together.
 	txns         *transactions
@@ -175,7 +175,7 @@ func (w *worker) pauseFetching() {
 	}
 	pause := w.stores.Paused() != nil
 	switch {
-	case pause == w.holding.Load():
+	case pause == w.fetchingPaused.Load():
 		return
 	case pause:
 		w.txns.client.PauseFetchTopics(w.rt.Waiting...)
@@ -184,7 +184,7 @@ func (w *worker) pauseFetching() {
 		w.txns.client.ResumeFetchTopics(w.rt.Waiting...)
 		w.log.Info("fetching resumed")
 	}
-	w.holding.Store(pause)
+	w.fetchingPaused.Store(pause)
 }
 
 // connect makes a client and its transactions. Callbacks wait for ready before they use
@@ -204,7 +204,7 @@ func (w *worker) connect(ctx context.Context) error {
 	w.txns.session, w.txns.client = session, session.Client()
 	w.txns.produced = newProduced(w.txns.client)
 	w.txns.emitter = judge.NewEmitter(w.rt, w.txns.produced.send)
-	w.holding.Store(false)
+	w.fetchingPaused.Store(false)
 	w.memory.use()
 	if w.stage == stageRoute {
 		w.txns.router = &judge.Router{App: w.rt, Metrics: w.judging, Deriver: w.routes.NewDeriver(w.cfg.KeySecret.Bytes())}
@@ -265,7 +265,7 @@ func (w *worker) runOnce(ctx context.Context, fetches kgo.Fetches) error {
 			return kafka.AsCommitUnknown(err) // this client does not fetch the polled records again
 		}
 	}
-	if fetches.NumRecords() == 0 && len(w.txns.oversized.batches) == 0 && (w.txns.tasks == nil || w.holding.Load() || !w.txns.tasks.due()) {
+	if fetches.NumRecords() == 0 && len(w.txns.oversized.batches) == 0 && (w.txns.tasks == nil || w.fetchingPaused.Load() || !w.txns.tasks.due()) {
 		return fetchErr(fetches)
 	}
 	w.memory.use()

@@ -5,44 +5,8 @@ import (
 
 	"oncebus/dedup"
 	"oncebus/dedup/rules"
-	"oncebus/processor/app"
 	"oncebus/processor/kafka"
 )
-
-// turn is what a judge does with an event, apart from its verdict.
-type turn uint8
-
-const (
-	// turnFresh: judge it.
-	turnFresh turn = iota
-	// turnUnchecked: forward it unchecked. The store cannot be used, and the route
-	// fails open.
-	turnUnchecked
-	// turnSkip: skip it. The store cannot be used. The event was forwarded unchecked
-	// before, or will be judged after the restore.
-	turnSkip
-	// turnForwarded: store it, do not emit it. It was forwarded unchecked.
-	turnForwarded
-	// turnDeadLettered: skip it. It became a dead letter during the bypass.
-	turnDeadLettered
-)
-
-// turnOf returns the turn of a record. No other function of this package compares
-// Blind with a route's FailOpen.
-func (t *Judge) turnOf(route *app.Route, offset int64) turn {
-	bypassed := offset < t.Open.BypassedTo(route.NamespaceID)
-	switch {
-	case t.Blind && (bypassed || !route.FailOpen):
-		return turnSkip
-	case t.Blind:
-		return turnUnchecked
-	case bypassed && t.Open.IsDeadLettered(offset):
-		return turnDeadLettered
-	case bypassed:
-		return turnForwarded
-	}
-	return turnFresh
-}
 
 const bypassedReason = "local state cannot be used: not checked for duplicates"
 

@@ -15,15 +15,6 @@ import (
 // <app>-verdicts in the transaction that decides the event, so a consumer reads
 // committed verdicts only.
 
-// conclude counts an event and, if a request waits for the verdict, produces it. It runs
-// once for each event.
-func (e *Emitter) conclude(ev *event) {
-	e.count(ev.route, counterIndex(ev.verdict))
-	if ev.replyTo.IsSet() {
-		e.respondToEvent(ev)
-	}
-}
-
 // setOutcomeFollows sets outcomeFollows if the stored claim has the event's address.
 func (ev *event) setOutcomeFollows(c *dedup.ClaimDecision) {
 	if n := len(c.Claim.Requests); n > 0 {
