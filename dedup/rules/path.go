@@ -13,7 +13,8 @@ import (
 // A segment of digits without a leading zero is an index where the payload has
 // an array and a name where it has an object: "items.0.sku". A backslash escapes a
 // dot, a star or a backslash: `a\.b` is one member. "*" matches every element of an
-// array and every member of an object; only the payload source accepts it.
+// array and every member of an object; only the payload source accepts it. A path
+// that begins with $ would be JSONPath: a first member of that name is written \$.
 type Path struct {
 	Text string // as written in the routes file
 
@@ -43,23 +44,25 @@ const pathSegmentsMax = 32
 func parsePath(text string, star bool) (Path, error) {
 	p := Path{Text: text}
 	var name strings.Builder
-	escapedStar := false // the segment has \*, so it is a name
+	escaped := "" // the star or dollar that had a backslash in the segment
 	for i := 0; i <= len(text); i++ {
 		switch {
 		case i == len(text) || text[i] == '.':
-			s, err := newSegment(name.String(), star, escapedStar)
+			s, err := newSegment(name.String(), star, escaped, len(p.segments) == 0)
 			if err != nil {
 				return p, err
 			}
 			p.segments = append(p.segments, s)
 			name.Reset()
-			escapedStar = false
+			escaped = ""
 		case text[i] == '\\':
 			i++
-			if i == len(text) || !strings.ContainsRune(`.\*`, rune(text[i])) {
-				return p, errors.New(`has a backslash before something other than a dot, a star or a backslash`)
+			if i == len(text) || !strings.ContainsRune(`.\*$`, rune(text[i])) {
+				return p, errors.New(`has a backslash before something other than a dot, a star, a dollar or a backslash`)
 			}
-			escapedStar = escapedStar || text[i] == '*'
+			if text[i] == '*' || text[i] == '$' {
+				escaped = text[i : i+1]
+			}
 			name.WriteByte(text[i])
 		default:
 			name.WriteByte(text[i])
@@ -71,16 +74,22 @@ func parsePath(text string, star bool) (Path, error) {
 	return p, nil
 }
 
-// newSegment makes a segment of an unescaped name. escapedStar reports that a star
-// in it had a backslash.
-func newSegment(name string, star, escapedStar bool) (segment, error) {
+// newSegment makes a segment of an unescaped name. escaped is the star or dollar in it
+// that had a backslash, "" without one. A star and a dollar have a backslash only
+// where they would mean something else, so that a path has one text: the text is part
+// of the key rule.
+func newSegment(name string, star bool, escaped string, first bool) (segment, error) {
 	s := segment{name: name, index: -1}
 	switch {
 	case name == "":
 		return s, errors.New(`has an empty segment (\. is a dot inside a name)`)
-	case escapedStar && name != "*": // a path has one text, because the key rule contains it
+	case escaped == "*" && name != "*":
 		return s, errors.New(`has \* inside a longer name, where the star needs no backslash`)
-	case name == "*" && !escapedStar:
+	case escaped == "$" && (name != "$" || !first):
+		return s, errors.New(`has \$ where the dollar needs no backslash: only a first name that is $ alone needs one`)
+	case name == "$" && first && escaped == "":
+		return s, errors.New(`begins with $, as in JSONPath: leave "$." out, or write \$ for a member of that name`)
+	case name == "*" && escaped == "":
 		if !star {
 			return s, errors.New("has a star, which only payload include and exclude take: write a star in a name as \\*")
 		}

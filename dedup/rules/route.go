@@ -282,6 +282,9 @@ func (d *decoder) checkTopic(r *draft, field, topic string) {
 	legal := func(c rune) bool {
 		return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '.' || c == '_' || c == '-'
 	}
+	if strings.HasPrefix(topic, "__") {
+		d.failAt(r, field, "%s: names that begin with __ are Kafka's own topics", topic)
+	}
 	illegal := strings.IndexFunc(topic, func(c rune) bool { return !legal(c) }) >= 0
 	if illegal || len(topic) > topicBytesMax || topic == "." || topic == ".." {
 		d.failAt(r, field, "%.260q is no topic name: want 1 to %d of a-z, A-Z, 0-9, dot, dash and underscore", topic, topicBytesMax)
