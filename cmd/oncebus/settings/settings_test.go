@@ -169,7 +169,7 @@ func TestSecretsFromFiles(t *testing.T) {
 		environ []string
 		want    string
 	}{
-		{[]string{"ONCEBUS_KEY_SECRET_FILE=" + empty}, "ONCEBUS_KEY_SECRET_FILE: " + empty + " is empty"},
+		{[]string{"ONCEBUS_KEY_SECRET_FILE=" + empty}, "ONCEBUS_KEY_SECRET_FILE: " + empty + " is empty, want the secret"},
 		{[]string{"ONCEBUS_KEY_SECRET_FILE=" + secret + ".none"}, "ONCEBUS_KEY_SECRET_FILE: open " + secret + ".none: no such file or directory"},
 		{[]string{"ONCEBUS_KEY_SECRET_FILE=" + secret, "ONCEBUS_KEY_SECRET=another sixteen"},
 			"ONCEBUS_KEY_SECRET_FILE: ONCEBUS_KEY_SECRET is also set, want only one of them"},
