@@ -62,7 +62,10 @@ var claimList = []mutant{
 	{
 		name:  "lease-by-the-machines-clock",
 		does:  "the age of a claim comes from this machine's clock at the time of judging, not from broker time",
-		edits: []edit{{"processor/judge/claim.go", "Key: *ev.key, ReceivedAt: ev.brokerTime,", "Key: *ev.key, ReceivedAt: time.Now().UnixMilli(),"}},
+		edits: []edit{
+			{"processor/judge/claim.go", "import (\n", "import (\n\t\"time\"\n"},
+			{"processor/judge/claim.go", "Key: *ev.key, ReceivedAt: ev.brokerTime,", "Key: *ev.key, ReceivedAt: time.Now().UnixMilli(),"},
+		},
 	},
 	{
 		name:  "lease-never-ends",

@@ -163,6 +163,7 @@ var list = []mutant{
 		hazards: []string{"T5"},
 		does:    "the machine's clock decides which rows and which events are expired",
 		edits: []edit{
+			{"processor/judge/state.go", "import (\n", "import (\n\t\"time\"\n"},
 			{"processor/judge/state.go", "before[r.NamespaceID] = r.Span.Horizon(t.Committed.StreamTimes.At[r.NamespaceID])", "before[r.NamespaceID] = time.Now().UnixMilli() - r.RetentionMS()"},
 			{"processor/judge/judge.go", "	c := candidate{streamTime: t.streamTime(route.NamespaceID)}\n", "	c := candidate{streamTime: max(t.streamTime(route.NamespaceID), time.Now().UnixMilli())}\n"},
 		},
