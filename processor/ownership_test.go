@@ -64,7 +64,8 @@ func TestInputBelowTheCheckpointIsSkipped(t *testing.T) {
 	}
 	before := duplicates()
 	i.SetOffsets(processor.StageDedup, map[string]map[int32]kgo.EpochOffset{"app-repartition": {0: {Epoch: -1}, 1: {Epoch: -1}, 2: {Epoch: -1}, 3: {Epoch: -1}}})
-	b.wait("the old records to be read again", func() bool { return testutil.ToFloat64(i.JudgeMetrics().Reread)+duplicates()-before >= 150 })
+	// A judge without the skip takes the first record of each partition for one that was forwarded unchecked.
+	b.wait("most of the old records to be read again", func() bool { return testutil.ToFloat64(i.JudgeMetrics().Reread)+duplicates()-before >= 100 })
 	b.drain(i, "signals.raw")
 	if now := duplicates(); now != before {
 		t.Errorf("skipped records were counted as %v duplicates", now-before)
