@@ -60,8 +60,8 @@ var claimList = []mutant{
 		edits: []edit{{"dedup/claim.go", "		claim.Requests = current.Requests\n", "		_ = current\n"}},
 	},
 	{
-		name:  "lease-by-the-machines-clock",
-		does:  "the age of a claim comes from this machine's clock at the time of judging, not from broker time",
+		name: "lease-by-the-machines-clock",
+		does: "the age of a claim comes from this machine's clock at the time of judging, not from broker time",
 		edits: []edit{
 			{"processor/judge/claim.go", "import (\n", "import (\n\t\"time\"\n"},
 			{"processor/judge/claim.go", "Key: *ev.key, ReceivedAt: ev.brokerTime,", "Key: *ev.key, ReceivedAt: time.Now().UnixMilli(),"},
