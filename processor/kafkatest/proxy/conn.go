@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"slices"
@@ -240,6 +241,9 @@ func (c *conn) readResponses() {
 			return
 		}
 		r, err := c.match(frame)
+		if errors.Is(err, errStopped) {
+			return
+		}
 		if err != nil {
 			c.p.reportFrame(c, "node", err)
 			c.cut(false)
@@ -292,10 +296,14 @@ func (c *conn) patched(r *request, frame []byte, patches []*Fault) []byte {
 }
 
 // match returns the request of a response: the oldest one, because a node responds in
-// order. It stays in pending until dropOldest.
+// order. It stays in pending until dropOldest. After cut, which empties pending, it
+// returns errStopped: the response was read before.
 func (c *conn) match(frame []byte) (*request, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.closed() {
+		return nil, errStopped
+	}
 	id := correlationOf(frame)
 	if len(c.pending) == 0 || c.pending[0].correlation != id {
 		return nil, &frameError{fmt.Errorf("a response with the correlation id %d out of order", id)}

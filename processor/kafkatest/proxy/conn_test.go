@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -403,5 +404,20 @@ func TestNotKafka(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// TestResponseAtTheEnd: a response that was read before its connection ended is no
+// error of the node.
+func TestResponseAtTheEnd(t *testing.T) {
+	near, far := net.Pipe()
+	upstream, node := net.Pipe()
+	defer closeQuietly(near)
+	defer closeQuietly(node)
+	c := newConn(&Proxy{}, 1, far, upstream)
+	c.pending = []*request{{correlation: 1}}
+	c.cut(false)
+	if _, err := c.match([]byte{0, 0, 0, 1}); !errors.Is(err, errStopped) {
+		t.Errorf("match after the end: %v, want %v", err, errStopped)
 	}
 }
