@@ -36,6 +36,9 @@ type transactions struct {
 	router    *judge.Router // of the routing stage, else nil
 	tasks     *taskSet      // of the dedup stage, else nil
 	oversized *oversized    // batches at which the client stopped
+	// attempted has the offsets of the commit request of the last End; none if End sent
+	// no request. Only the router uses it.
+	attempted map[app.TaskID]int64
 }
 
 // close leaves the group and closes the tasks.
@@ -200,6 +203,7 @@ func (x *transactions) end() error {
 		x.limitsChanged(err)
 		return x.abort(err)
 	}
+	clear(x.attempted)
 	ctx, done := x.lock.endContext()
 	committed, err := x.session.End(kgo.PreTxnCommitFnContext(ctx, x.guard), kgo.TryCommit)
 	done()
@@ -214,11 +218,8 @@ func (x *transactions) end() error {
 	if !committed {
 		x.series.aborted.Inc()
 		x.afterAbort()
-		if x.router != nil {
-			// The broker may have committed: franz-go returns this after an
-			// UNKNOWN_SERVER_ERROR too (A6). A task reads its changelog. The router
-			// has only the group's offsets, and this client may have the old ones.
-			return fmt.Errorf("%w: the transaction may not have committed", kafka.ErrCommitUnknown)
+		if x.router != nil && !x.offsetsUnmoved() {
+			return fmt.Errorf("%w: the transaction may have committed", kafka.ErrCommitUnknown)
 		}
 		return fmt.Errorf("%w: the transaction did not commit", kafka.ErrMustAbort)
 	}
@@ -230,6 +231,71 @@ func (x *transactions) end() error {
 	}
 	x.resumeAfterBatches()
 	return nil
+}
+
+// outcomeMax is how long the router waits for the group's offsets after End returned
+// false. Rebalance callbacks wait meanwhile.
+const outcomeMax = 2 * time.Second
+
+// offsetsUnmoved reports whether a transaction of the router certainly did not commit,
+// after End returned false. End does that after a rebalance, and after an
+// UNKNOWN_SERVER_ERROR too, when the broker may have committed (A6). A task reads its
+// changelog then. The router reads the group's stable offsets, of which a transaction
+// moves all or none.
+func (x *transactions) offsetsUnmoved() bool {
+	if len(x.attempted) == 0 {
+		return true // End sent no commit: the session had lost partitions before
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), outcomeMax)
+	defer cancel()
+	offsets, err := x.stableOffsets(ctx)
+	if err != nil {
+		x.log.Warn("read the group's offsets after an abort failed", "error", err)
+		return false
+	}
+	for id, attempted := range x.attempted {
+		if offset, ok := offsets[id]; ok && offset < attempted {
+			return true
+		}
+	}
+	return false
+}
+
+// stableOffsets returns the group's offsets of the attempted partitions, -1 without one,
+// and none of a partition with an open transaction. It names the partitions: a broker
+// that lists all omits those whose only offset is part of an open transaction.
+func (x *transactions) stableOffsets(ctx context.Context) (map[app.TaskID]int64, error) {
+	group := kmsg.NewOffsetFetchRequestGroup()
+	group.Group = app.GroupName(x.cfg.AppID, stageRoute)
+	byTopic := map[string][]int32{}
+	for id := range x.attempted {
+		byTopic[id.Topic] = append(byTopic[id.Topic], id.Partition)
+	}
+	for name, partitions := range byTopic {
+		topic := kmsg.NewOffsetFetchRequestGroupTopic()
+		topic.Topic, topic.Partitions = name, partitions
+		group.Topics = append(group.Topics, topic)
+	}
+	req := kmsg.NewPtrOffsetFetchRequest()
+	req.RequireStable, req.Groups = true, append(req.Groups, group)
+	resp, err := req.RequestWith(ctx, x.client)
+	if err != nil {
+		return nil, err
+	}
+	offsets := map[app.TaskID]int64{}
+	for _, g := range resp.Groups {
+		if err := kerr.ErrorForCode(g.ErrorCode); err != nil {
+			return nil, err
+		}
+		for _, topic := range g.Topics {
+			for _, p := range topic.Partitions {
+				if p.ErrorCode == 0 {
+					offsets[app.TaskID{Topic: topic.Topic, Partition: p.Partition}] = p.Offset
+				}
+			}
+		}
+	}
+	return offsets, nil
 }
 
 // abort aborts the transaction and returns the reason.
@@ -281,6 +347,13 @@ func (x *transactions) guard(req *kmsg.TxnOffsetCommitRequest) error {
 	}
 	if len(req.Topics) == 0 {
 		return fmt.Errorf("%w: the transaction has no offsets", kafka.ErrMustAbort)
+	}
+	if x.router != nil {
+		for _, topic := range req.Topics {
+			for _, p := range topic.Partitions {
+				x.attempted[app.TaskID{Topic: topic.Topic, Partition: p.Partition}] = p.Offset
+			}
+		}
 	}
 	failpoint.Hit(failpoint.BeforeOffsets)
 	return nil
