@@ -11,6 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"oncebus/processor"
+	"oncebus/processor/app"
 	"oncebus/processor/wire"
 )
 
@@ -64,7 +65,7 @@ func TestDeadLetterIsPartOfTheTransaction(t *testing.T) {
 	bothWays(t, badRoutes, func(t *testing.T, routes string) {
 		b := newBench(t, routes)
 		i := b.ready(b.start(b.config("one")))
-		fault := b.cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.EndTxn}, TxnID: "app-one-" + stageOf(routes) + "-0", Err: kerr.UnknownServerError})
+		fault := b.cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.EndTxn}, TxnID: app.TransactionalID("app", stageOf(routes), 0, "one"), Err: kerr.UnknownServerError})
 		bad := signal("", 0, testTime)
 		bad.Value = []byte("?")
 		b.produce(bad, signal("next", 0, testTime))

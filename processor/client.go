@@ -29,7 +29,7 @@ func (w *worker) options() []kgo.Opt {
 		kgo.ClientID(w.name),
 		kgo.ConsumerGroup(app.GroupName(cfg.AppID, w.stage)),
 		kgo.InstanceID(w.name),
-		kgo.TransactionalID(w.name),
+		kgo.TransactionalID(w.txnID),
 		kgo.ConsumeTopics(topics...),
 		kgo.Balancers(watchedBalancer{kgo.CooperativeStickyBalancer(), w.member.assign}),
 		kgo.BlockRebalanceOnPoll(),

@@ -27,7 +27,7 @@ func TestNothingIsAppliedBeforeTheCommit(t *testing.T) {
 	records, _ := traffic(50)
 	b.produce(records...)
 	b.drain(i, "signals.raw")
-	b.cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.EndTxn}, TxnID: "app-one-dedup-0", Err: kerr.InvalidTxnState, Count: -1})
+	b.cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.EndTxn}, TxnID: "app-dedup-0/one", Err: kerr.InvalidTxnState, Count: -1})
 	records, _ = traffic(200)
 	b.produce(records...)
 	_, aborted, unknown := i.outcomes(processor.StageDedup)

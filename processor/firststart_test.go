@@ -1,36 +1,46 @@
 package processor_test
 
 import (
-	"strconv"
+	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// TestFirstStartIsSilent: first starts on a healthy broker, with traffic while the
-// workers join their groups, log neither a warning nor an error.
+// TestFirstStartIsSilent: two processes start for the first time on a healthy broker.
+// Their workers join the groups while the first of them commit transactions. None logs
+// a warning or an error.
 func TestFirstStartIsSilent(t *testing.T) {
 	t.Parallel()
-	for n := range 50 {
-		t.Run(strconv.Itoa(n), func(t *testing.T) {
-			t.Parallel()
+	const starts, atATime = 50, 10 // most of a start is waiting
+	for range starts / atATime {
+		var benches []*bench
+		var pairs [][2]*instance
+		for range atATime {
 			b := newBench(t, benchRoutes)
-			cfg := b.config("one")
-			cfg.Workers = 2
 			b.createTopic("signals.raw", 4)
-			early, _ := traffic(50)
-			b.produce(early...)
-			i := b.start(cfg)
-			late, sent := traffic(100)
-			b.produce(late...)
-			b.ready(i)
-			b.drain(i, "signals.raw")
+			one, two := b.config("one"), b.config("two")
+			one.Workers, two.Workers, two.StateDir = 2, 2, t.TempDir()
+			benches, pairs = append(benches, b), append(pairs, [2]*instance{b.start(one), b.start(two)})
+		}
+		for n, b := range benches {
+			sent, ready := map[string]*kgo.Record{}, func() bool { return pairs[n][0].Ready() == nil && pairs[n][1].Ready() == nil }
+			b.wait("both to be ready, with traffic until then", func() bool {
+				r := signal(fmt.Sprint("id-", len(sent)), int32(len(sent)%4), testTime)
+				sent[fmt.Sprint("id-", len(sent))] = r
+				b.produce(r)
+				return ready()
+			})
+			b.drain(pairs[n][1], "signals.raw")
 			assertOnce(t, b.read("signals.unique"), sent)
-			must(t, i.stop())
 			for line := range strings.Lines(b.logs.String()) {
 				if strings.Contains(line, "level=WARN") || strings.Contains(line, "level=ERROR") {
 					t.Error(line)
 				}
 			}
-		})
+			must(t, pairs[n][0].stop())
+			must(t, pairs[n][1].stop())
+		}
 	}
 }

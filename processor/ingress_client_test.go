@@ -18,6 +18,7 @@ import (
 	"oncebus/dedup"
 	"oncebus/dedup/rules"
 	"oncebus/processor"
+	"oncebus/processor/app"
 	"oncebus/processor/front"
 	"oncebus/processor/wire"
 )
@@ -309,7 +310,7 @@ func TestVerdictIsProducedByTheTransaction(t *testing.T) {
 		b := newHTTPBench(t, routes)
 		b.ready(b.start(b.config("one")))
 		f := b.ingress("front")
-		fault := b.cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.EndTxn}, TxnID: "app-one-" + processor.StageDedup + "-0", Err: kerr.UnknownServerError})
+		fault := b.cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.EndTxn}, TxnID: app.TransactionalID("app", processor.StageDedup, 0, "one"), Err: kerr.UnknownServerError})
 		assertAnswer(t, f.submit(submission("signals.raw", `{"id":"a"}`, testTime)), "unique forwarded")
 		if fault.Hits() != 1 {
 			t.Fatalf("the fault was hit %d times, want once", fault.Hits())

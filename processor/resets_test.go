@@ -76,7 +76,7 @@ func TestGroupOffsetsThatSomebodyMoved(t *testing.T) {
 			records, _ := traffic(50)
 			b.produce(records...)
 			b.drain(i, "signals.raw")
-			refusal := b.cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.EndTxn}, TxnID: "app-one-dedup-0", Err: kerr.InvalidTxnState, Count: -1})
+			refusal := b.cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.EndTxn}, TxnID: "app-dedup-0/one", Err: kerr.InvalidTxnState, Count: -1})
 			more, sent := traffic(200)
 			b.produce(more...)
 			b.wait("the router to be done", func() bool { return len(b.read("app-repartition")) == len(records)+len(more) })

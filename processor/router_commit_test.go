@@ -11,6 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kversion"
 
 	"oncebus/processor"
+	"oncebus/processor/app"
 	"oncebus/processor/wire"
 )
 
@@ -65,7 +66,7 @@ func TestRefusedBeginLosesNothing(t *testing.T) {
 			b := newBench(t, benchRoutes, kfake.MaxVersions(kversion.V3_6_0()))
 			i := b.ready(b.start(b.config("one")))
 			fault := b.cluster.Fault(kfake.Fault{
-				Keys: []kmsg.Key{kmsg.EndTxn}, TxnID: "app-one-" + stage + "-0", Err: kerr.TransactionAbortable, Count: 2,
+				Keys: []kmsg.Key{kmsg.EndTxn}, TxnID: app.TransactionalID("app", stage, 0, "one"), Err: kerr.TransactionAbortable, Count: 2,
 			})
 			sent := map[string]*kgo.Record{}
 			for n := range 10 {

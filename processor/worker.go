@@ -47,7 +47,8 @@ type worker struct {
 	*shared
 
 	stage  string
-	name   string // stable over restarts: group instance and transactional id
+	name   string // stable over restarts: client id and group instance
+	txnID  string // stable over restarts
 	log    *slog.Logger
 	series stageSeries
 	member *membership
@@ -70,7 +71,7 @@ type worker struct {
 func newWorker(s *shared, stage string, index int) *worker {
 	name := fmt.Sprintf("%s-%s-%s-%d", s.cfg.AppID, s.cfg.InstanceID, stage, index)
 	return &worker{
-		shared: s, stage: stage, name: name, log: s.log.With("worker", fmt.Sprintf("%s-%d", stage, index)),
+		shared: s, stage: stage, name: name, txnID: app.TransactionalID(s.cfg.AppID, stage, index, s.cfg.InstanceID), log: s.log.With("worker", fmt.Sprintf("%s-%d", stage, index)),
 		series: s.metrics.ofStage(stage), member: &membership{name: name, stage: stage}, memory: memoryUse{shared: s.idle},
 	}
 }
@@ -133,7 +134,7 @@ func (w *worker) runClient(ctx context.Context) error {
 	// This registers the transactional id, which aborts an open transaction of the
 	// process before. Else readers would wait for its timeout.
 	if _, _, err := w.txns.client.ProducerID(ctx); err != nil && ctx.Err() == nil {
-		return fmt.Errorf("register transactional id %s: %w", w.name, err)
+		return fmt.Errorf("register transactional id %s: %w", w.txnID, err)
 	}
 	for ctx.Err() == nil {
 		if _, missed := w.txns.oversized.announcements(); missed {
@@ -292,5 +293,5 @@ func (w *worker) resetSession() (bool, error) {
 // denied adds the missing right on the worker's group or transactional id to an error.
 func (w *worker) denied(err error) error {
 	err = kafka.Denied(err, "Read", kafka.ResourceGroup, app.GroupName(w.cfg.AppID, w.stage))
-	return kafka.Denied(err, "Write", kafka.ResourceTransactionalID, w.name)
+	return kafka.Denied(err, "Write", kafka.ResourceTransactionalID, w.txnID)
 }

@@ -255,7 +255,7 @@ func coordinatorMoves(ctx context.Context, k *strike) error {
 	for range 2 {
 		found := k.h.admin.FindGroupCoordinators(ctx, k.app.group("dedup"))
 		if k.rng.IntN(2) == 0 {
-			found = k.h.admin.FindTxnCoordinators(ctx, k.app.id+"-"+k.base[0].name+"-dedup-0")
+			found = k.h.admin.FindTxnCoordinators(ctx, k.app.id+"-dedup-0/"+k.base[0].name)
 		}
 		for _, c := range found {
 			n := k.h.cluster.node(c.NodeID)

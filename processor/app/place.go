@@ -2,6 +2,7 @@ package app
 
 import (
 	"encoding/binary"
+	"fmt"
 	"strconv"
 
 	"github.com/dchest/siphash"
@@ -57,6 +58,13 @@ func NewPartitioner(internal map[string]bool) kgo.Partitioner {
 
 // GroupName returns the consumer group of a stage of an app.
 func GroupName(app, stage string) string { return app + "-" + stage }
+
+// TransactionalID returns the transactional id of a worker, "orders-dedup-0/host-1".
+// Names of apps and instances have no slash. So app orders with instance eu-1 and app
+// orders-eu with instance 1 have different ids.
+func TransactionalID(app, stage string, worker int, instance string) string {
+	return fmt.Sprintf("%s-%s-%d/%s", app, stage, worker, instance)
+}
 
 // TaskID identifies a task: a partition whose records are partitioned by dedup key.
 type TaskID struct {

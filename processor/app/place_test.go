@@ -3,7 +3,9 @@ package app
 import (
 	"encoding/binary"
 	"encoding/hex"
+	"fmt"
 	"math"
+	"strings"
 	"testing"
 
 	"oncebus/dedup"
@@ -76,5 +78,29 @@ func TestPartitionsShareTheKeys(t *testing.T) {
 	}
 	if moved < keys*8/10 {
 		t.Errorf("only %d of %d keys moved with the secret", moved, keys)
+	}
+}
+
+// TestTransactionalIDsNameOneWorker: ids are joined of names that may have dashes and
+// digits, and still no two workers share one.
+func TestTransactionalIDsNameOneWorker(t *testing.T) {
+	names := []string{"orders", "orders-eu", "eu-1", "1", "orders-dedup-0", "dedup-0", "route", "dedup", "orders-dedup", "a.b_c"}
+	seen := map[string]string{}
+	for _, app := range names {
+		for _, instance := range names {
+			for _, stage := range []string{"route", "dedup"} {
+				for _, worker := range []int{0, 1, 10} {
+					id := TransactionalID(app, stage, worker, instance)
+					of := fmt.Sprintf("app %s, instance %s, %s worker %d", app, instance, stage, worker)
+					if other := seen[id]; other != "" {
+						t.Errorf("%s is the id of %s and of %s", id, other, of)
+					}
+					if !strings.HasPrefix(id, app+"-") {
+						t.Errorf("%s does not begin with %s-, the prefix that the app's rights name", id, app)
+					}
+					seen[id] = of
+				}
+			}
+		}
 	}
 }
