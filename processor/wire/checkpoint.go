@@ -38,6 +38,10 @@ type Checkpoint struct {
 	// DeadLettered has the offset ranges beyond Next, ascending and disjoint,
 	// whose records became dead letters. A restore stores no row for them.
 	DeadLettered []OffsetRange
+	// Floor is the changelog offset below which rows may be missing, because none of
+	// them decides an event any more. A changelog that begins above its floor has lost
+	// rows (T9).
+	Floor int64
 }
 
 // OffsetRange is a range of offsets, without its end.
@@ -113,7 +117,8 @@ const (
 	flagCounted = 1 << iota
 	flagBypassed
 	flagDeadLettered
-	checkpointFlags = flagCounted | flagBypassed | flagDeadLettered
+	flagFloor
+	checkpointFlags = flagCounted | flagBypassed | flagDeadLettered | flagFloor
 )
 
 // Append appends the encoding of c:
@@ -121,6 +126,7 @@ const (
 //	version 1 | flags 1 | next varint | epoch varint | sequence varint |
 //	[namespaces with bypassed offsets 1 | for each: id 1, offset uvarint] |
 //	[ranges uvarint | for each: gap to the one before, length, uvarint] |
+//	[floor uvarint] |
 //	[length of the counts uvarint | counts] |
 //	for each namespace with a stream time: id 1, stream time varint
 func (c *Checkpoint) Append(dst []byte) []byte {
@@ -133,6 +139,9 @@ func (c *Checkpoint) Append(dst []byte) []byte {
 		if len(c.DeadLettered) > 0 {
 			flags |= flagDeadLettered
 		}
+	}
+	if c.Floor > 0 {
+		flags |= flagFloor
 	}
 	dst = append(dst, checkpointVersion, flags)
 	dst = binary.AppendVarint(dst, c.Next)
@@ -152,6 +161,9 @@ func (c *Checkpoint) Append(dst []byte) []byte {
 			dst = binary.AppendUvarint(dst, uint64(s.to-s.from))
 			end = s.to
 		}
+	}
+	if flags&flagFloor != 0 {
+		dst = binary.AppendUvarint(dst, uint64(c.Floor))
 	}
 	if flags&flagCounted != 0 {
 		dst = binary.AppendUvarint(dst, uint64(len(c.Counts)))
@@ -196,6 +208,11 @@ func DecodeCheckpoint(b []byte) (Checkpoint, error) {
 	}
 	if flags&flagDeadLettered != 0 {
 		c.decodeDeadLettered(&r)
+	}
+	if flags&flagFloor != 0 {
+		if c.Floor = int64(r.Uvarint(math.MaxInt64)); c.Floor == 0 {
+			r.Fail()
+		}
 	}
 	if c.Counted = flags&flagCounted != 0; c.Counted {
 		c.Counts = string(r.Bytes(int(r.Uvarint(uint64(r.Left())))))
