@@ -42,6 +42,9 @@ type Checkpoint struct {
 	// them decides an event any more. A changelog that begins above its floor has lost
 	// rows (T9).
 	Floor int64
+	// Incomplete reports that the changelog lacks rows above its floor: the task had to
+	// rely on its local store. A sweep writes the live rows again and ends it.
+	Incomplete bool
 }
 
 // OffsetRange is a range of offsets, without its end.
@@ -118,7 +121,8 @@ const (
 	flagBypassed
 	flagDeadLettered
 	flagFloor
-	checkpointFlags = flagCounted | flagBypassed | flagDeadLettered | flagFloor
+	flagIncomplete
+	checkpointFlags = flagCounted | flagBypassed | flagDeadLettered | flagFloor | flagIncomplete
 )
 
 // Append appends the encoding of c:
@@ -142,6 +146,9 @@ func (c *Checkpoint) Append(dst []byte) []byte {
 	}
 	if c.Floor > 0 {
 		flags |= flagFloor
+	}
+	if c.Incomplete {
+		flags |= flagIncomplete
 	}
 	dst = append(dst, checkpointVersion, flags)
 	dst = binary.AppendVarint(dst, c.Next)
@@ -209,6 +216,7 @@ func DecodeCheckpoint(b []byte) (Checkpoint, error) {
 	if flags&flagDeadLettered != 0 {
 		c.decodeDeadLettered(&r)
 	}
+	c.Incomplete = flags&flagIncomplete != 0
 	if flags&flagFloor != 0 {
 		if c.Floor = int64(r.Uvarint(math.MaxInt64)); c.Floor == 0 {
 			r.Fail()

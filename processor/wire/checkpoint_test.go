@@ -29,7 +29,8 @@ func checkpointVectors() map[string]Checkpoint {
 		DeadLettered: []OffsetRange{{20, 21}, {128, 258}},
 	}
 	trimmed := Checkpoint{Next: 10, Epoch: -1, Floor: 300}
-	return map[string]Checkpoint{"0108140100" + "ac02": trimmed, "0107140100" + "0102ac02" + "02" + "1401" + "6b8201" + "00": deadLettered, "0100000100": {Epoch: -1}, "01008eda96010ec6010080a0abfef962ff09": plain, "0100feffffffffffffffff01feffffff0ffeffffffffffffffff0101feffffffffffffffff0102ffffffffffffffffff01": limits}
+	incomplete := Checkpoint{Next: 10, Epoch: -1, Incomplete: true}
+	return map[string]Checkpoint{"0108140100" + "ac02": trimmed, "0110140100": incomplete, "0107140100" + "0102ac02" + "02" + "1401" + "6b8201" + "00": deadLettered, "0100000100": {Epoch: -1}, "01008eda96010ec6010080a0abfef962ff09": plain, "0100feffffffffffffffff01feffffff0ffeffffffffffffffff0101feffffffffffffffff0102ffffffffffffffffff01": limits}
 }
 
 // TestCheckpointEncoding pins every byte, because later builds read a changelog.
@@ -96,7 +97,7 @@ func TestDamagedCheckpointIsRefused(t *testing.T) {
 		t.Errorf("%d prefixes were decoded, want 3: with no, one and two stream times", len(whole))
 	}
 	for name, b := range map[string]string{
-		"empty": "", "another version": "02 00 00 01 00", "unknown flag": "01 10 00 01 00", "no floor": "01 08 00 01 00 00", "negative next": "01 00 01 01 00", "epoch below -1": "01 00 00 03 00", "epoch too large": "01 00 00 8080808010 00",
+		"empty": "", "another version": "02 00 00 01 00", "unknown flag": "01 20 00 01 00", "no floor": "01 08 00 01 00 00", "negative next": "01 00 01 01 00", "epoch below -1": "01 00 00 03 00", "epoch too large": "01 00 00 8080808010 00",
 		"namespace id without time": "01 00 00 01 00 05",
 		"no bypassed offset":        "01 02 14 01 00 00", "ranges without bypassed offset": "01 04 14 01 00 01 14 01", "no range": "01 06 14 01 00 01 02 ac02 00",
 		"ranges cut short": "01 06 14 01 00 01 02 ac02 02 14 01", "ranges that touch": "01 06 14 01 00 01 02 ac02 02 14 01 00 01",
