@@ -35,6 +35,9 @@ func (w Window) Late(t, streamTime int64) bool {
 	return streamTime != NoStreamTime && t < saturate(streamTime, -saturate(w.Size, w.Grace))
 }
 
+// MakesLate returns the lowest stream time at which every event before t is late.
+func (w Window) MakesLate(t int64) int64 { return saturate(t, saturate(w.Size, w.Grace)) }
+
 // Retains reports whether a row first seen at first is retained. Any other row counts
 // as absent, stored or not, so that eviction never changes a verdict.
 func (w Window) Retains(first, streamTime int64) bool {

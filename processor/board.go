@@ -149,7 +149,7 @@ func (b *board) ready(paused error) error {
 			return fmt.Errorf("worker %s has no offset for %v yet", m.name, id)
 		}
 		for id := range assignment {
-			if m.stage == stageDedup && !runs[id] {
+			if m.stage == app.StageDedup && !runs[id] {
 				return fmt.Errorf("task %v is %s", id, created)
 			}
 		}

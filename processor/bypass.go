@@ -61,8 +61,8 @@ func (s *taskSet) takeBypass(client *kgo.Client, t *task) bool {
 		t.Log.Warn("read checkpoint for bypass failed, retrying", "error", d.Err)
 		t.bypass = nil
 		return false
-	case d.Emptied && t.groupCommitted:
-		return false // finishRestore refuses it, and says what to do
+	case d.Emptied, !d.Found && t.groupCommitted:
+		return false // the restore refuses it, and says what to do
 	}
 	t.bypass, t.restore.Overtaken = nil, true
 	t.Committed = wire.Checkpoint{Next: t.groupOffset, Epoch: -1}

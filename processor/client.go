@@ -19,7 +19,7 @@ import (
 func (w *worker) options() []kgo.Opt {
 	cfg, rt := &w.cfg, w.rt
 	topics := rt.Topology.Routed
-	if w.stage == stageDedup {
+	if w.stage == app.StageDedup {
 		topics = rt.Topology.TaskTopics()
 	}
 	return append(append([]kgo.Opt(nil), w.baseOptions...),

@@ -9,14 +9,12 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
-	"github.com/twmb/franz-go/pkg/kadm"
 
 	"oncebus/processor"
 	"oncebus/processor/app"
@@ -162,7 +160,6 @@ func TestEveryDamageEndsInARebuild(t *testing.T) {
 		"log flipped":            {true, onFiles(".mem", flipMany(seed())), either},
 		"log cut":                {true, onFiles(".mem", cutAt(seed())), either},
 		"ahead of the changelog": {false, func(_ *testing.T, h *harmed) { h.move(1 << 40) }, 1},
-		"behind its start":       {false, func(_ *testing.T, h *harmed) { h.trim() }, 4},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -254,25 +251,4 @@ func (h *harmed) move(position int64) {
 	must(h.t, store.Apply(position, store.Checkpoint()))
 	must(h.t, store.Close())
 	must(h.t, host.Close())
-}
-
-// trim puts the state of the past in place and deletes what it has not read.
-// Of the rows that are gone then, no duplicate may come: they have to be
-// written again first, as a compacted changelog holds them.
-func (h *harmed) trim() {
-	h.t.Helper()
-	h.use(h.lives.half)
-	ctx := context.Background()
-	ends, err := h.admin.ListEndOffsets(ctx, "app-repartition-changelog")
-	must(h.t, err)
-	rows := h.read("app-repartition-changelog")
-	before := kadm.Offsets{}
-	ends.Each(func(o kadm.ListedOffset) { before.AddOffset(o.Topic, o.Partition, o.Offset, -1) })
-	for _, r := range rows {
-		r.Topic = "app-repartition-changelog"
-	}
-	h.produce(slices.Clone(rows)...)
-	resps, err := h.admin.DeleteRecords(ctx, before)
-	must(h.t, err)
-	must(h.t, resps.Error())
 }

@@ -2,6 +2,8 @@ package processor
 
 import (
 	"github.com/prometheus/client_golang/prometheus"
+
+	"oncebus/processor/app"
 )
 
 // Outcomes of a transaction: label values.
@@ -9,12 +11,6 @@ const (
 	outcomeCommitted = "committed"
 	outcomeAborted   = "aborted"
 	outcomeUnknown   = "unknown"
-)
-
-// The stages of a process: label values, and parts of group and worker names.
-const (
-	stageRoute = "route"
-	stageDedup = "dedup"
 )
 
 // metrics has the series of the processor. Series with labels known at the start begin
@@ -61,7 +57,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 			Help: "Batches skipped with a dead letter, by topic, because they decompress to more than ONCEBUS_MAX_DECOMPRESSED_BATCH_BYTES. Find their producer."}, []string{"topic"}),
 	}
 	reg.MustRegister(m.transactions, m.commit, m.lag, m.tasks, m.rebuilt, m.fenced, m.rejoined, m.purged, m.brokerUp, m.oversize)
-	for _, stage := range []string{stageRoute, stageDedup} {
+	for _, stage := range []string{app.StageRoute, app.StageDedup} {
 		m.commit.WithLabelValues(stage)
 		m.rebuilt.WithLabelValues(stage)
 		m.rejoined.WithLabelValues(stage)

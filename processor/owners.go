@@ -33,9 +33,9 @@ func newOwnerWatch(s *shared, workers []*worker) *ownerWatch {
 }
 
 func (o *ownerWatch) run(ctx context.Context) {
-	topics := map[string][]string{stageDedup: o.rt.Topology.TaskTopics()}
+	topics := map[string][]string{app.StageDedup: o.rt.Topology.TaskTopics()}
 	if routed := o.rt.Topology.Routed; len(routed) > 0 {
-		topics[stageRoute] = routed
+		topics[app.StageRoute] = routed
 	}
 	for kafka.Pause(ctx, o.ownersInterval) == nil {
 		for stage, topics := range topics {

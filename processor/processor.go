@@ -187,9 +187,9 @@ func (p *Processor) makeWorkers(rt *app.App) {
 	p.source = &restore.Source{Client: p.client, Admin: p.admin, App: rt, Stores: p.stores, Metrics: p.restores, Explain: p.board.explain, StallAfter: p.stallAfter}
 	for i := range p.workerCount() {
 		if len(t.Routed) > 0 {
-			p.workers = append(p.workers, newWorker(&p.shared, stageRoute, i))
+			p.workers = append(p.workers, newWorker(&p.shared, app.StageRoute, i))
 		}
-		p.workers = append(p.workers, newWorker(&p.shared, stageDedup, i))
+		p.workers = append(p.workers, newWorker(&p.shared, app.StageDedup, i))
 	}
 	for _, w := range p.workers {
 		p.board.addMember(w.member)

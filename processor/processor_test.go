@@ -17,8 +17,8 @@ import (
 // Processor. Everything else they see from outside: topics, State, metrics.
 
 const (
-	StageRoute = stageRoute
-	StageDedup = stageDedup
+	StageRoute = app.StageRoute
+	StageDedup = app.StageDedup
 )
 
 // States of a task, as State and the metrics print them.
@@ -126,7 +126,7 @@ func (p *Processor) SetOffsets(stage string, offsets map[string]map[int32]kgo.Ep
 // worker of the routing stage.
 func (p *Processor) AnnounceOversized(id app.TaskID) {
 	for _, w := range p.workers {
-		if w.stage == stageRoute {
+		if w.stage == app.StageRoute {
 			w.txns.oversized.announce(id)
 			return
 		}

@@ -2,8 +2,6 @@ package processor_test
 
 import (
 	"fmt"
-	"os"
-	"strings"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
@@ -16,7 +14,6 @@ import (
 	"oncebus/processor/app"
 	"oncebus/processor/kafka"
 	"oncebus/processor/restore"
-	"oncebus/processor/wire"
 )
 
 // TestDeletedUnreadRecordsStopTheProcess deletes unread records,
@@ -116,25 +113,13 @@ func (b *bench) moveGroup(to func(end int64) int64) error {
 // quarantined and rebuilt (hazard T3, faults b6, s4).
 func TestStoreOutOfStepWithTheChangelog(t *testing.T) {
 	t.Parallel()
-	for name, part := range map[string]func(b *bench, i *instance, old string){
-		"beyond the end": func(b *bench, i *instance, _ string) {
+	for name, part := range map[string]func(b *bench, i *instance){
+		"beyond the end": func(b *bench, i *instance) {
 			id := app.TaskID{Topic: "app-repartition", Partition: 0}
 			store, err := i.Stores().Host.Open(i.Stores().DirOf(id), restore.StoreIdentity(i.App(), id))
 			must(b.t, err)
 			must(b.t, store.Apply(store.Position()+1000, store.Checkpoint()))
 			must(b.t, store.Close())
-		},
-		"before the beginning": func(b *bench, i *instance, old string) {
-			must(b.t, os.RemoveAll(i.Config().StateDir))
-			must(b.t, os.CopyFS(i.Config().StateDir, os.DirFS(old)))
-			checkpoint := kadm.Offsets{} // all but the last checkpoint may go: compaction keeps it
-			for _, r := range b.read("app-repartition-changelog") {
-				if r.Partition == 0 && string(r.Key) == wire.CheckpointKey {
-					checkpoint.AddOffset(r.Topic, 0, r.Offset, -1)
-				}
-			}
-			_, err := b.admin.DeleteRecords(b.t.Context(), checkpoint)
-			must(b.t, err)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -143,12 +128,10 @@ func TestStoreOutOfStepWithTheChangelog(t *testing.T) {
 			cfg := b.config("one")
 			records, _ := traffic(50)
 			b.lived(cfg, records...)
-			old := t.TempDir()
-			must(t, os.CopyFS(old, os.DirFS(cfg.StateDir)))
 			records, sent := traffic(100)
 			i := b.lived(cfg, records...)
 
-			part(b, i, old)
+			part(b, i)
 			i = b.ready(b.start(cfg))
 			if n := testutil.ToFloat64(i.RestoreMetrics().Quarantined); n != 1 {
 				t.Errorf("%v stores were quarantined, want 1", n)
@@ -192,43 +175,6 @@ func TestFirstTransactionAbortsAboveTheLogStart(t *testing.T) {
 	if _, aborted, _ := i.outcomes(processor.StageRoute); aborted == 0 || refused.Hits() == 0 {
 		t.Fatal("the first transaction was not aborted")
 	}
-	assertOnce(t, b.read("signals.unique"), sent)
-}
-
-// TestEmptiedChangelogWithoutLocalStateIsRefused deletes all records of the
-// changelog, and the local state with them. A process that went on from the group's
-// offset would let every duplicate through (fault b6). The remedy that the message
-// names leads out.
-func TestEmptiedChangelogWithoutLocalStateIsRefused(t *testing.T) {
-	t.Parallel()
-	b := newBench(t, benchRoutes)
-	cfg := b.config("one")
-	records, sent := traffic(50)
-	b.lived(cfg, records...)
-	must(t, os.RemoveAll(cfg.StateDir))
-	ends, err := b.admin.ListEndOffsets(t.Context(), "app-repartition-changelog")
-	must(t, err)
-	_, err = b.admin.DeleteRecords(t.Context(), ends.Offsets())
-	must(t, err)
-
-	i := b.start(cfg)
-	<-i.done
-	if kafka.Classify(i.err) != kafka.Stop || !strings.Contains(fmt.Sprint(i.err), "delete the offsets of group app-dedup for app-repartition") {
-		t.Fatalf("it ended with %v", i.err)
-	}
-	assertOnce(t, b.read("signals.unique"), sent)
-
-	group := app.GroupName("app", processor.StageDedup)
-	b.wait("the group to be empty", func() bool {
-		_, err := b.admin.DeleteGroup(t.Context(), group)
-		return err == nil
-	})
-	_, err = b.admin.DeleteRecords(t.Context(), b.ends("app-repartition"))
-	must(t, err)
-	b.ready(b.start(cfg))
-	b.produce(signal("after", 0, testTime))
-	sent["after"] = signal("after", 0, testTime)
-	b.wait("the new event", func() bool { return len(b.read("signals.unique")) >= len(sent) })
 	assertOnce(t, b.read("signals.unique"), sent)
 }
 

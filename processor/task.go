@@ -113,7 +113,7 @@ func (t *task) startRestore(ctx context.Context, src *restore.Source, finished f
 	if t.state != restoring {
 		t.to(restoring)
 	}
-	t.restore = restore.Start(ctx, src, t.ID, t.Log, t.Store, t.storeErr, finished)
+	t.restore = restore.Start(ctx, src, t.ID, t.Log, t.Store, t.storeErr, t.groupOffset, finished)
 	t.Store, t.storeErr = nil, nil
 }
 

@@ -192,13 +192,6 @@ func (s *taskSet) finishRestore(client *kgo.Client, t *task) error {
 	}
 	t.Committed = r.Checkpoint
 	if t.Committed.Next < 0 {
-		if r.Emptied && t.groupCommitted {
-			// Every commit writes a checkpoint, so there was one. Without it the
-			// task would emit duplicates.
-			return kafka.OperatorErrorf("the state of %v is lost: %s/%d was emptied (DeleteRecords, or a stop longer than its retention), and there is no local state; "+
-				"duplicates of events before offset %d cannot be recognised: to accept that, stop all processes and delete the offsets of group %s for %s",
-				t.ID, t.Changelog, t.ID.Partition, t.groupOffset, app.GroupName(s.cfg.AppID, stageDedup), t.ID.Topic)
-		}
 		t.Committed.Next = t.groupOffset
 	} else if t.groupOffset > t.Committed.Next {
 		t.Log.Warn("group offset is ahead of the checkpoint, starting at the checkpoint",
@@ -232,6 +225,16 @@ func (s *taskSet) process(fetched *kgo.FetchTopicPartition) error {
 		return fmt.Errorf("%w: %w", kafka.ErrMustAbort, err)
 	}
 	return err
+}
+
+// inputLost restores a task whose input has lost records. The restore compares the input
+// with the checkpoint, and waits for a decision. A task in the open transaction restores
+// when the transaction has been aborted.
+func (s *taskSet) inputLost(client *kgo.Client, id app.TaskID) {
+	if t := s.tasks[id]; t != nil && t.state == running && !t.InTransaction {
+		s.restoreAgain(client, t)
+		s.publish()
+	}
 }
 
 // joinIdle adds running tasks with an old checkpoint row to the transaction.

@@ -102,6 +102,8 @@ func (x *transactions) process(fetches kgo.Fetches) error {
 		case p.Err != nil:
 			if batch := x.oversized.batches[app.TaskID{Topic: p.Topic, Partition: p.Partition}]; batch != nil {
 				failed = x.skipBatch(batch)
+			} else if x.inputLost(&p) {
+				failed = fmt.Errorf("%w: %s/%d lost records: %w", kafka.ErrMustAbort, p.Topic, p.Partition, p.Err)
 			} else {
 				failed = partitionErr(&p)
 			}
@@ -145,14 +147,29 @@ func (x *transactions) resumeAfterBatches() {
 }
 
 // fetchErr returns the first error of a poll without records.
-func fetchErr(fetches kgo.Fetches) error {
+func (x *transactions) fetchErr(fetches kgo.Fetches) error {
 	var failed error
 	fetches.EachPartition(func(p kgo.FetchTopicPartition) {
-		if failed == nil && p.Err != nil {
+		if failed == nil && p.Err != nil && !x.inputLost(&p) {
 			failed = partitionErr(&p)
 		}
 	})
 	return failed
+}
+
+// inputLost reports whether a polled partition has lost records: unread ones, or some
+// that were processed. It then stops the partition, until an operator decides
+// (invariant 8).
+func (x *transactions) inputLost(p *kgo.FetchTopicPartition) bool {
+	var lost *kgo.ErrDataLoss
+	if !errors.Is(p.Err, kerr.OffsetOutOfRange) && !errors.As(p.Err, &lost) {
+		return false
+	}
+	id := app.TaskID{Topic: p.Topic, Partition: p.Partition}
+	if x.tasks != nil {
+		x.tasks.inputLost(x.client, id)
+	}
+	return x.tasks != nil
 }
 
 // fencedErr returns the error of a poll after another process joined the group under the
@@ -248,54 +265,21 @@ func (x *transactions) offsetsUnmoved() bool {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), outcomeMax)
 	defer cancel()
-	offsets, err := x.stableOffsets(ctx)
+	partitions := map[string][]int32{}
+	for id := range x.attempted {
+		partitions[id.Topic] = append(partitions[id.Topic], id.Partition)
+	}
+	offsets, err := kafka.StableOffsets(ctx, x.client, app.GroupName(x.cfg.AppID, app.StageRoute), partitions)
 	if err != nil {
 		x.log.Warn("read the group's offsets after an abort failed", "error", err)
 		return false
 	}
 	for id, attempted := range x.attempted {
-		if offset, ok := offsets[id]; ok && offset < attempted {
+		if offset, ok := offsets[id.Topic][id.Partition]; ok && offset < attempted {
 			return true
 		}
 	}
 	return false
-}
-
-// stableOffsets returns the group's offsets of the attempted partitions, -1 without one,
-// and none of a partition with an open transaction. It names the partitions: a broker
-// that lists all omits those whose only offset is part of an open transaction.
-func (x *transactions) stableOffsets(ctx context.Context) (map[app.TaskID]int64, error) {
-	group := kmsg.NewOffsetFetchRequestGroup()
-	group.Group = app.GroupName(x.cfg.AppID, stageRoute)
-	byTopic := map[string][]int32{}
-	for id := range x.attempted {
-		byTopic[id.Topic] = append(byTopic[id.Topic], id.Partition)
-	}
-	for name, partitions := range byTopic {
-		topic := kmsg.NewOffsetFetchRequestGroupTopic()
-		topic.Topic, topic.Partitions = name, partitions
-		group.Topics = append(group.Topics, topic)
-	}
-	req := kmsg.NewPtrOffsetFetchRequest()
-	req.RequireStable, req.Groups = true, append(req.Groups, group)
-	resp, err := req.RequestWith(ctx, x.client)
-	if err != nil {
-		return nil, err
-	}
-	offsets := map[app.TaskID]int64{}
-	for _, g := range resp.Groups {
-		if err := kerr.ErrorForCode(g.ErrorCode); err != nil {
-			return nil, err
-		}
-		for _, topic := range g.Topics {
-			for _, p := range topic.Partitions {
-				if p.ErrorCode == 0 {
-					offsets[app.TaskID{Topic: topic.Topic, Partition: p.Partition}] = p.Offset
-				}
-			}
-		}
-	}
-	return offsets, nil
 }
 
 // abort aborts the transaction and returns the reason.

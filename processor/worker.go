@@ -207,7 +207,7 @@ func (w *worker) connect(ctx context.Context) error {
 	w.txns.emitter = judge.NewEmitter(w.rt, w.txns.produced.send)
 	w.fetchingPaused.Store(false)
 	w.memory.use()
-	if w.stage == stageRoute {
+	if w.stage == app.StageRoute {
 		w.txns.router = &judge.Router{App: w.rt, Metrics: w.judging, Deriver: w.routes.NewDeriver(w.cfg.KeySecret.Bytes())}
 	} else {
 		w.txns.tasks = newTaskSet(ctx, w.shared, w.name, w.log, w.txns.emitter, w.wake)
@@ -267,7 +267,7 @@ func (w *worker) runOnce(ctx context.Context, fetches kgo.Fetches) error {
 		}
 	}
 	if fetches.NumRecords() == 0 && len(w.txns.oversized.batches) == 0 && (w.txns.tasks == nil || w.fetchingPaused.Load() || !w.txns.tasks.due()) {
-		return fetchErr(fetches)
+		return w.txns.fetchErr(fetches)
 	}
 	w.memory.use()
 	return w.txns.run(ctx, fetches)

@@ -147,6 +147,20 @@ func (s *Store) Apply(position int64, checkpoint []byte) error {
 	if at := s.position.Load(); position < at {
 		return fmt.Errorf("apply up to changelog offset %d: the store is already at offset %d", position, at)
 	}
+	return s.apply(position, checkpoint)
+}
+
+// Rebase is Apply for a position that may decrease, because the changelog lost its
+// end. The store keeps its rows. The files have the new position after the next
+// flush.
+func (s *Store) Rebase(position int64, checkpoint []byte) error {
+	if err := s.Err(); err != nil {
+		return err
+	}
+	return s.apply(position, checkpoint)
+}
+
+func (s *Store) apply(position int64, checkpoint []byte) error {
 	if len(checkpoint) > maxCheckpointBytes {
 		return fmt.Errorf("apply up to changelog offset %d: checkpoint has %d bytes, more than the limit of %d",
 			position, len(checkpoint), maxCheckpointBytes)

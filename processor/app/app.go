@@ -63,7 +63,7 @@ func newApp(t *Topology, m *Manifest, routes *rules.Routes) *App {
 		if r.Mode == rules.ClaimMode {
 			rt.Outcomes[r.Claim.Outcomes] = append(rt.Outcomes[r.Claim.Outcomes], info)
 		}
-		if topic := t.taskTopicOf(r); r.FailOpen && !slices.Contains(rt.FailOpen[topic], info.NamespaceID) {
+		if topic := t.TaskTopicOf(r); r.FailOpen && !slices.Contains(rt.FailOpen[topic], info.NamespaceID) {
 			rt.FailOpen[topic] = append(rt.FailOpen[topic], info.NamespaceID)
 		}
 		rt.Routes = append(rt.Routes, info)

@@ -115,7 +115,7 @@ func (m *Manifest) NamespaceID(namespace string) uint8 {
 func (m *Manifest) unknown(t *Topology, routes *rules.Routes) (names []string) {
 	for _, r := range routes.Routes {
 		namespace := slices.ContainsFunc(m.Namespaces, func(n manifestNamespace) bool { return n.Name == r.Namespace })
-		tasks := slices.ContainsFunc(m.Topics, func(have manifestTopic) bool { return have.Name == t.taskTopicOf(r) })
+		tasks := slices.ContainsFunc(m.Topics, func(have manifestTopic) bool { return have.Name == t.TaskTopicOf(r) })
 		if !namespace || !tasks {
 			names = append(names, r.Name)
 		}

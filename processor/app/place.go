@@ -56,6 +56,12 @@ func NewPartitioner(internal map[string]bool) kgo.Partitioner {
 	})
 }
 
+// The stages of a process: parts of group and worker names, and label values.
+const (
+	StageRoute = "route"
+	StageDedup = "dedup"
+)
+
 // GroupName returns the consumer group of a stage of an app.
 func GroupName(app, stage string) string { return app + "-" + stage }
 

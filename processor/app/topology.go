@@ -79,8 +79,8 @@ func (t *Topology) TaskTopics() []string {
 	return append([]string{t.Repartition}, t.Prepartitioned...)
 }
 
-// taskTopicOf returns the topic of the tasks that judge a route's events.
-func (t *Topology) taskTopicOf(r *rules.Route) string {
+// TaskTopicOf returns the topic of the tasks that judge a route's events.
+func (t *Topology) TaskTopicOf(r *rules.Route) string {
 	if r.Prepartitioned {
 		return r.Topics[0] // its only topic
 	}

@@ -17,6 +17,7 @@ type Metrics struct {
 	DiskFree    prometheus.Gauge
 	DiskPaused  prometheus.Gauge
 	stalled     *prometheus.GaugeVec
+	refused     *prometheus.GaugeVec
 }
 
 // NewMetrics registers the metrics with reg.
@@ -39,7 +40,9 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		stalled: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "oncebus_restore_stalled",
 			Help: "1 while a restore has read nothing for a minute; the log and /readyz name the open transaction it waits for."}, taskLabels),
 	}
-	reg.MustRegister(m.Restored, m.restoreLeft, m.restoreTime, m.Quarantined, m.DiskFree, m.DiskPaused, m.stalled)
+	m.refused = prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "oncebus_refused_partitions",
+		Help: "Partitions that wait for a decision of an operator, by problem; 'oncebus accept' lists them."}, []string{"problem"})
+	reg.MustRegister(m.refused, m.Restored, m.restoreLeft, m.restoreTime, m.Quarantined, m.DiskFree, m.DiskPaused, m.stalled)
 	return m
 }
 

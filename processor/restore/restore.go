@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"oncebus/dedup"
@@ -35,11 +36,18 @@ type Restore struct {
 	log       *slog.Logger
 
 	broken   error // why the given store is unusable; nil if it is usable
+	startAt  int64 // the input offset at which a task without a checkpoint starts
 	failures int   // attempts since the last successful read
 	// failing is when the store became unusable, in Unix ns; 0 while it is
 	// usable.
 	failing atomic.Int64
 	watch   *stallWatch
+
+	// Of the attempt in progress: the checkpoint of the local store and that of the
+	// changelog, nil for none, and an operator's decision on them.
+	base, logged *wire.Checkpoint
+	accepted     *app.Acceptance
+
 	// Overtaken says that the task wrote to the changelog during the restore,
 	// so that a further restore must follow. Only the worker uses it.
 	Overtaken bool
@@ -48,7 +56,6 @@ type Restore struct {
 	Store      *state.Store
 	Checkpoint wire.Checkpoint // Next is -1 if the changelog has none
 	Counts     app.Counts      // of keys at that checkpoint
-	Emptied    bool            // the changelog lost records before the store had any
 	rows       int
 	from, to   int64 // changelog offsets
 	Err        error
@@ -80,10 +87,11 @@ func (r *Restore) awaitDisk(ctx context.Context) error {
 }
 
 // Start restores the store of a task; if store is nil, it opens one. broken says
-// why the given store is unusable, nil if it is usable. The restore's goroutine
-// calls finished at its end.
-func Start(ctx context.Context, src *Source, id app.TaskID, log *slog.Logger, store *state.Store, broken error, finished func()) *Restore {
-	r := &Restore{src: src, id: id, changelog: src.App.ChangelogOf(id.Topic), log: log, Store: store, broken: broken}
+// why the given store is unusable, nil if it is usable. startAt is the input offset
+// at which a task without a checkpoint starts. The restore's goroutine calls finished
+// at its end.
+func Start(ctx context.Context, src *Source, id app.TaskID, log *slog.Logger, store *state.Store, broken error, startAt int64, finished func()) *Restore {
+	r := &Restore{src: src, id: id, changelog: src.App.ChangelogOf(id.Topic), log: log, Store: store, broken: broken, startAt: startAt}
 	r.start(ctx, finished, func(ctx context.Context) { r.Err = r.run(ctx) })
 	return r
 }
@@ -128,8 +136,10 @@ func (r *Restore) chooseRemedy(err error) remedy {
 		return awaitOperator
 	case errors.Is(err, kafka.ErrOperator):
 		return giveUp
-	case errors.Is(err, errStale), untrusted(err):
+	case untrusted(err):
 		return quarantineStore
+	case errors.Is(err, kerr.OffsetOutOfRange):
+		return retry // the changelog was cut while it was read: decide again
 	case kafka.Classify(err) == kafka.Stop:
 		return giveUp
 	case r.Store != nil && (r.broken != nil && errors.Is(err, r.broken) || r.Store.Err() != nil):
@@ -174,7 +184,8 @@ func (r *Restore) recover(ctx context.Context, err error) error {
 	return kafka.Pause(ctx, wait)
 }
 
-// errStale says that a store's position is outside of the changelog.
+// errStale says that a store's position is outside of the changelog. Rebuilds for this
+// reason are counted, as those of damaged stores.
 var errStale = errors.New("local state is out of step with the changelog")
 
 // once opens the store if needed, and reads the changelog from the store's position
@@ -201,23 +212,18 @@ func (r *Restore) once(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	from := r.Store.Position()
-	fresh := from == 0 && len(r.Store.Checkpoint()) == 0
-	switch {
-	case fresh:
-		from = start
-		r.Emptied = start > 0
-	case from < start:
-		return fmt.Errorf("%w: position %d, the changelog begins at %d", errStale, from, start)
-	case from > end:
-		return fmt.Errorf("%w: position %d, the changelog ends at %d", errStale, from, end)
+	r.watch.position.Store(start)
+	r.watch.end.Store(end)
+	from, err := r.locate(ctx, reader, start, end)
+	if err != nil {
+		return err
 	}
 	r.from, r.to = from, end
 	failpoint.Hit(failpoint.RestoreStart)
 	left := r.src.Metrics.restoreLeft.WithLabelValues(r.id.Topic, strconv.Itoa(int(r.id.Partition)))
 	left.Set(float64(end - from))
 	r.watch.position.Store(from)
-	r.watch.end.Store(end)
+	var newest *wire.Checkpoint
 	err = reader.Read(ctx, from, end, func(records []*kgo.Record, position int64) error {
 		r.rows += len(records)
 		r.src.Metrics.Restored.Add(float64(len(records)))
@@ -227,25 +233,36 @@ func (r *Restore) once(ctx context.Context) error {
 		if err := r.awaitDisk(ctx); err != nil {
 			return err
 		}
-		return r.noteFailure(r.apply(records, position))
+		return r.noteFailure(r.apply(records, position, &newest))
 	})
 	if err != nil {
 		return err
 	}
-	if err := r.readCheckpoint(); err != nil {
+	if err := r.conclude(start, newest); err != nil {
+		return err
+	}
+	if err := r.checkInput(ctx); err != nil {
 		return err
 	}
 	r.Counts, err = CountKeys(r.src.App, &r.Checkpoint, r.Store)
 	return r.noteFailure(err)
 }
 
-// apply puts one fetch of the changelog into the store. A row may be applied twice,
-// and a fetch in part, as long as the position stays behind the applied rows.
-func (r *Restore) apply(records []*kgo.Record, position int64) error {
-	newest := r.Store.Checkpoint()
+// apply puts one fetch of the changelog into the store, and sets newest to its last
+// checkpoint. A row may be applied twice, and a fetch in part, as long as the position
+// stays behind the applied rows.
+func (r *Restore) apply(records []*kgo.Record, position int64, newest **wire.Checkpoint) error {
+	stored := r.Store.Checkpoint()
 	for _, rec := range records {
 		if string(rec.Key) == wire.CheckpointKey {
-			newest = rec.Value
+			c, err := wire.DecodeCheckpoint(rec.Value)
+			if err != nil {
+				return kafka.OperatorErrorf("changelog record %s/%d/%d: %w; run the build that wrote it", rec.Topic, rec.Partition, rec.Offset, err)
+			}
+			*newest = &c
+			if r.keepsUp() {
+				stored = rec.Value
+			}
 			continue
 		}
 		if len(rec.Key) != len(dedup.Digest{}) {
@@ -257,25 +274,18 @@ func (r *Restore) apply(records []*kgo.Record, position int64) error {
 		}
 		r.Store.Put(row)
 	}
-	if err := r.Store.Apply(position, newest); err != nil {
+	if err := r.Store.Apply(position, stored); err != nil {
 		return err
 	}
 	failpoint.Hit(failpoint.RestoreChunk)
 	return nil
 }
 
-func (r *Restore) readCheckpoint() error {
-	r.Checkpoint = wire.Checkpoint{Next: -1, Epoch: -1}
-	b := r.Store.Checkpoint()
-	if len(b) == 0 {
-		return nil
-	}
-	c, err := wire.DecodeCheckpoint(b)
-	if err != nil {
-		return kafka.OperatorErrorf("%w; run the build that wrote it", err)
-	}
-	r.Checkpoint = c
-	return nil
+// keepsUp reports whether the store gets each checkpoint that the restore reads. It gets
+// none while the changelog alone is not the whole state: if the restore is interrupted,
+// the next one must decide the same.
+func (r *Restore) keepsUp() bool {
+	return r.accepted == nil && (r.base == nil || !r.base.Incomplete)
 }
 
 // open opens the task's store, once no other owner in this process has it. It

@@ -25,6 +25,7 @@ type stallWatch struct {
 	r        *Restore
 	position atomic.Int64 // changelog offset to read next
 	end      atomic.Int64 // of the restore; 0 until known
+	deciding atomic.Bool  // the restore waits for an operator's decision, and reports that
 	cancel   context.CancelFunc
 	done     chan struct{}
 }
@@ -58,8 +59,8 @@ func (w *stallWatch) run(ctx context.Context) {
 			w.r.src.Explain(w.r.id, "")
 			continue
 		}
-		if w.r.src.Stores.Disk.paused() != nil {
-			continue // DiskGuard reports it
+		if w.r.src.Stores.Disk.paused() != nil || w.deciding.Load() {
+			continue // DiskGuard and awaitDecision report them
 		}
 		why := w.diagnose(ctx)
 		if ctx.Err() != nil {

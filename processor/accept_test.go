@@ -1,0 +1,246 @@
+package processor_test
+
+import (
+	"errors"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"oncebus/processor"
+	"oncebus/processor/app"
+)
+
+// refusals returns what the app waits for, as 'oncebus accept' reads it.
+func (b *bench) refusals() []app.Refusal {
+	b.t.Helper()
+	decisions, err := app.ReadDecisions(b.t.Context(), b.client, b.topology())
+	must(b.t, err)
+	return decisions.Sorted()
+}
+
+// topology has what is needed to read and write the manifest topic.
+func (b *bench) topology() *app.Topology {
+	b.t.Helper()
+	meta, err := b.admin.Metadata(b.t.Context(), "app-manifest")
+	must(b.t, err)
+	return &app.Topology{App: "app", Manifest: "app-manifest", Topics: map[string]app.Topic{"app-manifest": {ID: meta.Topics["app-manifest"].ID}}}
+}
+
+// awaitRefusals waits until so many partitions are refused, each with a problem.
+func (b *bench) awaitRefusals(i *instance, count int, problem app.Problem) []app.Refusal {
+	b.t.Helper()
+	b.wait("the refusals", func() bool {
+		select {
+		case <-i.done:
+			b.t.Fatalf("the process ended: %v", i.err)
+		default:
+		}
+		ready := i.Ready()
+		return len(b.refusals()) == count && ready != nil && strings.Contains(ready.Error(), "oncebus accept --")
+	})
+	all := b.refusals()
+	for _, r := range all {
+		if r.Problem != problem {
+			b.t.Errorf("%s is refused because of %s, want %s", r.Name(), r.Problem, problem)
+		}
+	}
+	return all
+}
+
+// accept decides on refusals.
+func (b *bench) accept(refusals []app.Refusal, way app.Way, unique bool) {
+	b.t.Helper()
+	for _, r := range refusals {
+		if !slices.Contains(r.Ways, way) {
+			b.t.Fatalf("%s has the ways %v, not %s", r.Name(), r.Ways, way)
+		}
+		must(b.t, app.WriteAcceptance(b.t.Context(), b.client, b.topology(), r.Name(), &app.Acceptance{Facts: r.Facts, Way: way, Unique: unique}))
+	}
+}
+
+// deleteRecords deletes the records of a topic below offsets, and nothing of a partition
+// that has none.
+func (b *bench) deleteRecords(offsets kadm.Offsets) {
+	b.t.Helper()
+	resps, err := b.admin.DeleteRecords(b.t.Context(), offsets)
+	must(b.t, errors.Join(err, resps.Error()))
+}
+
+// TestStopLongerThanTheRetentionOfTheChangelog: everything in the changelog is deleted
+// during a stop. Local state is whole, so the app goes on with it, emits nothing twice,
+// and writes the rows again: the next life needs no local state. The group's offsets may
+// have expired too.
+func TestStopLongerThanTheRetentionOfTheChangelog(t *testing.T) {
+	t.Parallel()
+	for name, offsets := range map[string]bool{"with the group's offsets": true, "without the group's offsets": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t, benchRoutes)
+			cfg := b.config("one")
+			records, sent := traffic(50)
+			b.lived(cfg, records...)
+			b.deleteRecords(b.ends("app-repartition-changelog"))
+			if !offsets {
+				b.deleteGroup(app.GroupName("app", processor.StageDedup))
+			}
+			i := b.ready(b.start(cfg))
+			again, _ := traffic(50)
+			b.produce(again...)
+			b.drain(i, "signals.raw")
+			assertOnce(t, b.read("signals.unique"), sent)
+			must(t, i.stop())
+		})
+	}
+}
+
+func (b *bench) deleteGroup(group string) {
+	b.t.Helper()
+	b.wait("the group to be empty", func() bool {
+		_, err := b.admin.DeleteGroup(b.t.Context(), group)
+		return err == nil
+	})
+}
+
+// TestEmptiedChangelogWithoutLocalStateIsRefused deletes all records of the changelog,
+// and the local state with them. A process that went on from the group's offset would
+// emit every duplicate. It refuses, with and without the group's offsets, until an
+// operator decides. By default, events from before the decision are late.
+func TestEmptiedChangelogWithoutLocalStateIsRefused(t *testing.T) {
+	t.Parallel()
+	for name, offsets := range map[string]bool{"with the group's offsets": true, "without the group's offsets": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t, benchRoutes)
+			cfg := b.config("one")
+			records, sent := traffic(50)
+			b.lived(cfg, records...)
+			must(t, os.RemoveAll(cfg.StateDir))
+			b.deleteRecords(b.ends("app-repartition-changelog"))
+			if !offsets {
+				b.deleteGroup(app.GroupName("app", processor.StageDedup))
+			}
+			i := b.start(cfg)
+			refusals := b.awaitRefusals(i, 4, app.StateLost)
+			if want := "oncebus accept --task app-repartition/0 --believe nothing"; refusals[0].Command() != want {
+				t.Errorf("the command is %q, want %q", refusals[0].Command(), want)
+			}
+			again, _ := traffic(50)
+			b.produce(again...)
+			assertOnce(t, b.read("signals.unique"), sent)
+
+			b.accept(refusals, app.BelieveNothing, false)
+			b.ready(i)
+			b.drain(i, "signals.raw")
+			assertOnce(t, b.read("signals.unique"), sent)
+			b.wait("the removal of the refusals", func() bool { return len(b.refusals()) == 0 })
+			late := len(again)
+			if !offsets {
+				late += len(records) // the task begins at the start of its input
+			}
+			if dead := b.read("dead"); len(dead) != late {
+				t.Errorf("%d dead letters, want %d: duplicates of unknown events are late", len(dead), late)
+			}
+		})
+	}
+}
+
+// TestCutChangelogIsRefused: the newest checkpoint is there and rows below it are not, so
+// a restore would succeed with a hole. Without local state that has them, an operator
+// decides.
+func TestCutChangelogIsRefused(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, benchRoutes)
+	cfg := b.config("one")
+	records, sent := traffic(50)
+	b.lived(cfg, records...)
+	must(t, os.RemoveAll(cfg.StateDir))
+	b.cutChangelog()
+	i := b.start(cfg)
+	refusals := b.awaitRefusals(i, 4, app.ChangelogCut)
+	b.accept(refusals, app.BelieveChangelog, false)
+	b.ready(i)
+	again, _ := traffic(50)
+	b.produce(again...)
+	b.drain(i, "signals.raw")
+	assertOnce(t, b.read("signals.unique"), sent)
+	must(t, i.stop())
+	// The decision holds after one more loss of local state.
+	must(t, os.RemoveAll(cfg.StateDir))
+	i = b.ready(b.start(cfg))
+	b.produce(again...)
+	b.drain(i, "signals.raw")
+	assertOnce(t, b.read("signals.unique"), sent)
+}
+
+// cutChangelog deletes all of the changelog but the newest checkpoints.
+func (b *bench) cutChangelog() {
+	b.t.Helper()
+	newest := kadm.Offsets{}
+	for _, r := range b.read("app-repartition-changelog") {
+		if string(r.Key) == "checkpoint" {
+			newest.AddOffset(r.Topic, r.Partition, r.Offset, -1)
+		}
+	}
+	b.deleteRecords(newest)
+}
+
+// TestDeletedInputIsRefused: records were deleted before a task read them. It says which,
+// and after the decision goes on at the first that is left. No event above the gap is
+// skipped. Tasks without a gap run all the time.
+func TestDeletedInputIsRefused(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, keyedRoutes)
+	b.createTopic("signals.raw", 4)
+	cfg := b.config("one")
+	early, lost, kept := batch("early", 40), batch("lost", 40), batch("kept", 40)
+	b.lived(cfg, early...)
+	b.produce(lost...)
+	cut := kadm.Offsets{}
+	end, _ := b.ends("signals.raw").Lookup("signals.raw", 1)
+	cut.Add(end)
+	b.deleteRecords(cut)
+	b.produce(kept...)
+	i := b.start(cfg)
+	refusals := b.awaitRefusals(i, 1, app.InputDeleted)
+	if want := "its records at offsets 10 to 19, at most 10, were deleted before they were read"; !strings.Contains(refusals[0].Detail, want) {
+		t.Errorf("the detail is %q, want %q", refusals[0].Detail, want)
+	}
+	if want := "oncebus accept --task signals.raw/1 --input-lost"; refusals[0].Command() != want {
+		t.Errorf("the command is %q, want %q", refusals[0].Command(), want)
+	}
+	left := slices.DeleteFunc(slices.Clone(lost), func(r *kgo.Record) bool { return r.Partition == 1 })
+	b.wait("the events of the other partitions", func() bool { return len(b.read("signals.unique")) == len(early)+len(left)+30 })
+	b.accept(refusals, app.InputLost, false)
+	b.ready(i)
+	b.wait("all of the output", func() bool { return len(b.read("signals.unique")) >= len(early)+len(left)+len(kept) })
+	assertOut(t, b, early, left, kept)
+}
+
+// TestInputDeletedWhileItIsRead: the broker deletes records that a running task has not
+// read, while the task waits for its next fetch. Only that task stops.
+func TestInputDeletedWhileItIsRead(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, keyedRoutes)
+	b.createTopic("signals.raw", 4)
+	cfg := b.config("one")
+	early, lost, kept := batch("early", 40), batch("lost", 40), batch("kept", 40)
+	i := b.ready(b.start(cfg))
+	b.produce(early...)
+	b.drain(i, "signals.raw")
+	frozen := b.cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Fetch}, Topic: "signals.raw", Err: kerr.NotLeaderForPartition, Count: -1})
+	b.produce(lost...)
+	b.deleteRecords(b.ends("signals.raw"))
+	b.produce(kept...)
+	frozen.Remove()
+	refusals := b.awaitRefusals(i, 4, app.InputDeleted)
+	b.accept(refusals, app.InputLost, false)
+	b.wait("all of the output", func() bool { return len(b.read("signals.unique")) >= len(early)+len(kept) })
+	assertOut(t, b, early, kept)
+}

@@ -1,0 +1,230 @@
+package app
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"oncebus/processor/kafka"
+)
+
+// Problem says why a partition waits for an operator's decision.
+type Problem string
+
+// The problems. Each is a name in the manifest topic and in the output of
+// 'oncebus accept'.
+const (
+	// StateLost: the changelog had rows and has none now, and no local store has them.
+	StateLost Problem = "state-lost"
+	// ChangelogCut: somebody deleted rows from the changelog, and no local store is
+	// known to have them.
+	ChangelogCut Problem = "changelog-cut"
+	// ChangelogShortened: the changelog ends before the position of the local store.
+	ChangelogShortened Problem = "changelog-shortened"
+	// InputDeleted: records were deleted before they were read.
+	InputDeleted Problem = "input-deleted"
+	// InputShortened: a broker lost records that were processed.
+	InputShortened Problem = "input-shortened"
+	// OffsetsLost: the group of the routing stage has no offset for a partition that
+	// was read.
+	OffsetsLost Problem = "offsets-lost"
+	// OffsetsReset: the group's offset is lower than one that it has committed.
+	OffsetsReset Problem = "offsets-reset"
+	// TopicRecreated: the topic was deleted and recreated.
+	TopicRecreated Problem = "topic-recreated"
+)
+
+// Way is a way on after a refusal.
+type Way string
+
+// The ways. An operator chooses one with a flag of 'oncebus accept'.
+const (
+	BelieveLocal     Way = "local"      // --believe local
+	BelieveChangelog Way = "changelog"  // --believe changelog
+	BelieveNothing   Way = "nothing"    // --believe nothing
+	InputLost        Way = "input-lost" // --input-lost
+	FromMark         Way = "mark"       // --from mark
+	FromStart        Way = "start"      // --from start
+	FromGroup        Way = "group"      // --from group
+	FromOffset       Way = "offset"     // --from N
+)
+
+// Flag returns the flag that chooses a way.
+func (w Way) Flag() string {
+	switch w {
+	case BelieveLocal, BelieveChangelog, BelieveNothing:
+		return "--believe " + string(w)
+	case InputLost:
+		return "--input-lost"
+	case FromMark, FromStart, FromGroup:
+		return "--from " + string(w)
+	case FromOffset:
+		return "--from OFFSET"
+	}
+	return ""
+}
+
+// Refusal is a partition that waits for an operator's decision. The process that has the
+// partition writes it to the manifest topic, where 'oncebus accept' finds it.
+type Refusal struct {
+	Topic     string  `json:"topic"` // of a task, or a routed input topic
+	Partition int32   `json:"partition"`
+	Problem   Problem `json:"problem"`
+	// Facts identify what the decision is about. An acceptance of other facts has no
+	// effect, so it is used once.
+	Facts string `json:"facts"`
+	// Detail says in words what is known.
+	Detail string `json:"detail"`
+	Ways   []Way  `json:"ways"`
+	// At is when the process refused, by its clock.
+	At time.Time `json:"at"`
+}
+
+// Name returns topic/partition.
+func (r *Refusal) Name() string { return TaskID{r.Topic, r.Partition}.String() }
+
+// Command returns the command that decides, with the first way.
+func (r *Refusal) Command() string {
+	flag := "--task"
+	if slices.Contains(r.Ways, FromStart) {
+		flag = "--route"
+	}
+	command := fmt.Sprintf("oncebus accept %s %s %s", flag, r.Name(), r.Ways[0].Flag())
+	for _, way := range r.Ways[1:] {
+		command += " | " + way.Flag()
+	}
+	return command
+}
+
+// Error says what is wrong and how to go on.
+func (r *Refusal) Error() string {
+	return fmt.Sprintf("%s waits for a decision (%s): %s; decide with: %s", r.Name(), r.Problem, r.Detail, r.Command())
+}
+
+// Acceptance is an operator's decision.
+type Acceptance struct {
+	Facts string `json:"facts"` // of the refusal
+	Way   Way    `json:"way"`
+	// Unique makes the app treat events whose duplicates may be unknown as unique.
+	// Otherwise they go by the late policy of their route.
+	Unique bool  `json:"unique,omitempty"`
+	Offset int64 `json:"offset,omitempty"` // of FromOffset
+	// By and Why are for people.
+	By  string `json:"by,omitempty"`
+	Why string `json:"why,omitempty"`
+	// At is the broker time of the decision, ms. The record's timestamp has it.
+	At int64 `json:"-"`
+}
+
+const refusedPrefix, acceptedPrefix = "refused/", "accept/"
+
+// Decisions are the refusals and acceptances in the manifest topic, by topic/partition.
+type Decisions struct {
+	Refusals    map[string]Refusal
+	Acceptances map[string]Acceptance
+	Marks       map[string]Mark
+}
+
+// Sorted returns the refusals by name.
+func (d *Decisions) Sorted() []Refusal {
+	var all []Refusal
+	for _, r := range d.Refusals {
+		all = append(all, r)
+	}
+	slices.SortFunc(all, func(a, b Refusal) int { return strings.Compare(a.Name(), b.Name()) })
+	return all
+}
+
+// ReadDecisions reads the manifest topic.
+func ReadDecisions(ctx context.Context, client *kgo.Client, t *Topology) (*Decisions, error) {
+	d := &Decisions{Refusals: map[string]Refusal{}, Acceptances: map[string]Acceptance{}, Marks: map[string]Mark{}}
+	reader := kafka.NewReader(client, t.Manifest, t.Topics[t.Manifest].ID, 0)
+	start, end, err := reader.Bounds(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return d, reader.Read(ctx, start, end, func(records []*kgo.Record, _ int64) error {
+		for _, rec := range records {
+			if err := d.add(rec); err != nil {
+				return kafka.OperatorErrorf("decode %s/%d/%d: %v", rec.Topic, rec.Partition, rec.Offset, err)
+			}
+		}
+		return nil
+	})
+}
+
+func (d *Decisions) add(rec *kgo.Record) error {
+	key := string(rec.Key)
+	if name, ok := strings.CutPrefix(key, refusedPrefix); ok {
+		return put(d.Refusals, name, rec.Value)
+	}
+	if name, ok := strings.CutPrefix(key, markPrefix); ok {
+		return put(d.Marks, name, rec.Value)
+	}
+	name, ok := strings.CutPrefix(key, acceptedPrefix)
+	if !ok {
+		return nil
+	}
+	if err := put(d.Acceptances, name, rec.Value); err != nil || rec.Value == nil {
+		return err
+	}
+	accepted := d.Acceptances[name]
+	accepted.At = rec.Timestamp.UnixMilli()
+	d.Acceptances[name] = accepted
+	return nil
+}
+
+// put decodes a value into m, or deletes the name of a tombstone.
+func put[T any](m map[string]T, name string, value []byte) error {
+	if value == nil {
+		delete(m, name)
+		return nil
+	}
+	var v T
+	if err := json.Unmarshal(value, &v); err != nil {
+		return err
+	}
+	m[name] = v
+	return nil
+}
+
+// Accepted returns the acceptance of a refusal, if there is one of its facts.
+func (d *Decisions) Accepted(r *Refusal) (Acceptance, bool) {
+	a, ok := d.Acceptances[r.Name()]
+	return a, ok && a.Facts == r.Facts && slices.Contains(r.Ways, a.Way)
+}
+
+// WriteRefusal writes a refusal to the manifest topic.
+func WriteRefusal(ctx context.Context, client *kgo.Client, t *Topology, r *Refusal) error {
+	return writeRow(ctx, client, t, refusedPrefix+r.Name(), r)
+}
+
+// RemoveRefusal removes a refusal after its decision.
+func RemoveRefusal(ctx context.Context, client *kgo.Client, t *Topology, r *Refusal) error {
+	return writeRow(ctx, client, t, refusedPrefix+r.Name(), nil)
+}
+
+// WriteAcceptance writes a decision on the refusal of topic/partition.
+func WriteAcceptance(ctx context.Context, client *kgo.Client, t *Topology, name string, a *Acceptance) error {
+	return writeRow(ctx, client, t, acceptedPrefix+name, a)
+}
+
+// writeRow writes a row to the manifest topic; a nil value is a tombstone.
+func writeRow(ctx context.Context, client *kgo.Client, t *Topology, key string, value any) error {
+	rec := &kgo.Record{Topic: t.Manifest, Key: []byte(key)}
+	if value != nil {
+		var err error
+		if rec.Value, err = json.Marshal(value); err != nil {
+			return err
+		}
+	}
+	if err := client.ProduceSync(ctx, rec).FirstErr(); err != nil {
+		return fmt.Errorf("write %s to %s: %w", key, t.Manifest, kafka.Denied(err, "Write", kafka.ResourceTopic, t.Manifest))
+	}
+	return nil
+}

@@ -1,0 +1,351 @@
+package restore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"oncebus/processor/app"
+	"oncebus/processor/kafka"
+	"oncebus/processor/wire"
+)
+
+// decisionPoll is the time between two looks for an operator's decision.
+const decisionPoll = time.Second
+
+// errUnread ends the reading of an input that has a record.
+var errUnread = errors.New("found a record")
+
+// locate opens the store if needed and decides from which changelog offset to read. It
+// waits while only an operator can decide.
+func (r *Restore) locate(ctx context.Context, reader *kafka.Reader, start, end int64) (from int64, err error) {
+	f, err := r.gather(ctx, reader, start, end)
+	if err != nil {
+		return 0, err
+	}
+	chosen, problem := decide(f)
+	r.accepted, r.logged, r.base = nil, f.logged, nil
+	if chosen == refuse {
+		refusal := stateRefusal(r.id, &f, problem)
+		accepted, err := r.awaitDecision(ctx, &refusal)
+		if err != nil {
+			return 0, err
+		}
+		return r.accept(ctx, &f, accepted)
+	}
+	switch chosen {
+	case rebuild:
+		return start, r.renew(ctx, f.position > end)
+	case trustLocal:
+		r.log.Warn("changelog lacks rows that local state has: trusting local state, writing its rows again",
+			"changelog_start", start, "changelog_end", end, "position", f.position, "next", f.stored.Next)
+		return r.trust(&f)
+	case readTail, refuse:
+	}
+	r.base = f.stored
+	return f.position, nil
+}
+
+// gather collects the facts of a restore. It reads the changelog's end, the group's
+// offset and the input only if the local store alone does not decide.
+func (r *Restore) gather(ctx context.Context, reader *kafka.Reader, start, end int64) (f facts, err error) {
+	f = facts{start: start, end: end, position: r.Store.Position(), group: -1}
+	if b := r.Store.Checkpoint(); len(b) > 0 {
+		c, err := wire.DecodeCheckpoint(b)
+		if err != nil {
+			return f, kafka.OperatorErrorf("%w; run the build that wrote it", err)
+		}
+		f.stored = &c
+	}
+	if f.stored != nil && start <= f.position && f.position <= end && f.isWhole(f.stored) {
+		return f, nil
+	}
+	logged, found, _, err := app.LastCheckpoint(ctx, reader)
+	if err != nil {
+		return f, err
+	}
+	if found {
+		f.logged = &logged
+	}
+	if f.group, err = r.groupOffset(ctx); err != nil {
+		return f, err
+	}
+	if f.stored != nil && f.group != f.stored.Next {
+		f.unread, err = r.hasInputFrom(ctx, f.stored.Next)
+	}
+	return f, err
+}
+
+// groupOffset returns the group's stable offset of the task's input, -1 for none.
+func (r *Restore) groupOffset(ctx context.Context) (int64, error) {
+	group := app.GroupName(r.src.App.Topology.App, app.StageDedup)
+	for {
+		offsets, err := kafka.StableOffsets(ctx, r.src.Client, group, map[string][]int32{r.id.Topic: {r.id.Partition}})
+		if err != nil {
+			return -1, err
+		}
+		if offset, ok := offsets[r.id.Topic][r.id.Partition]; ok {
+			return offset, nil
+		}
+		if err := kafka.Pause(ctx, retryPause); err != nil { // a transaction with an offset is open
+			return -1, err
+		}
+	}
+}
+
+// hasInputFrom reports whether the input may have had a committed record at an offset or
+// later.
+func (r *Restore) hasInputFrom(ctx context.Context, offset int64) (bool, error) {
+	input := kafka.NewReader(r.src.Client, r.id.Topic, r.src.App.Topology.Topics[r.id.Topic].ID, r.id.Partition)
+	start, end, err := input.Bounds(ctx)
+	if err != nil || offset < start || offset > end {
+		return true, err
+	}
+	err = input.Read(ctx, offset, end, func(records []*kgo.Record, _ int64) error {
+		if len(records) > 0 {
+			return errUnread
+		}
+		return nil
+	})
+	if errors.Is(err, errUnread) {
+		return true, nil
+	}
+	return false, err
+}
+
+// stateRefusal describes a state that only an operator can choose.
+func stateRefusal(id app.TaskID, f *facts, problem app.Problem) app.Refusal {
+	checkpoint := "no checkpoint"
+	var ways []app.Way
+	if f.stored != nil {
+		ways = append(ways, app.BelieveLocal)
+	}
+	if f.logged != nil {
+		checkpoint = fmt.Sprintf("its last checkpoint is transaction %d, at input offset %d", f.logged.Sequence, f.logged.Next)
+		ways = append(ways, app.BelieveChangelog)
+	}
+	local := "there is no usable local state"
+	if f.stored != nil {
+		local = fmt.Sprintf("local state is as of transaction %d, at input offset %d and changelog offset %d", f.stored.Sequence, f.stored.Next, f.position)
+	}
+	group := "the group has no offset"
+	if f.group >= 0 {
+		group = fmt.Sprintf("the group's offset is %d", f.group)
+	}
+	what := "rows were deleted from its changelog (DeleteRecords, retention, a broker's data loss)"
+	return app.Refusal{
+		Topic: id.Topic, Partition: id.Partition, Problem: problem, Ways: append(ways, app.BelieveNothing),
+		Facts:  fmt.Sprintf("changelog %d, %s", f.start, checkpoint),
+		Detail: fmt.Sprintf("%s: it begins at offset %d and ends at %d, %s; %s; %s; without the rows duplicates would be emitted", what, f.start, f.end, checkpoint, local, group),
+		At:     time.Now().UTC(),
+	}
+}
+
+// awaitDecision writes a refusal to the manifest topic and waits for its acceptance. The
+// task's events wait in the input; other tasks run.
+func (r *Restore) awaitDecision(ctx context.Context, refusal *app.Refusal) (*app.Acceptance, error) {
+	t := r.src.App.Topology
+	gauge := r.src.Metrics.refused.WithLabelValues(string(refusal.Problem))
+	gauge.Inc()
+	defer gauge.Dec()
+	r.watch.deciding.Store(true)
+	defer r.watch.deciding.Store(false)
+	for first := true; ; first = false {
+		decisions, err := app.ReadDecisions(ctx, r.src.Client, t)
+		if err != nil {
+			return nil, err
+		}
+		if accepted, ok := decisions.Accepted(refusal); ok {
+			r.log.Warn("decision accepted", "problem", string(refusal.Problem), "way", string(accepted.Way), "by", accepted.By, "why", accepted.Why)
+			r.src.Explain(r.id, "")
+			if _, listed := decisions.Refusals[refusal.Name()]; !listed {
+				return &accepted, nil
+			}
+			return &accepted, app.RemoveRefusal(ctx, r.src.Client, t, refusal)
+		}
+		if first {
+			if err := app.WriteRefusal(ctx, r.src.Client, t, refusal); err != nil {
+				return nil, err
+			}
+			r.log.Error("partition refused, waiting for a decision", "problem", string(refusal.Problem), "detail", refusal.Detail, "decide", refusal.Command())
+			r.src.Explain(r.id, refusal.Error())
+		}
+		if err := kafka.Pause(ctx, decisionPoll); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// accept prepares the state that an operator chose, and returns the changelog offset to
+// read from. What it stores makes a further restore choose the same.
+func (r *Restore) accept(ctx context.Context, f *facts, accepted *app.Acceptance) (from int64, err error) {
+	r.accepted = accepted
+	switch accepted.Way {
+	case app.BelieveLocal:
+		c := *f.stored
+		r.raiseLateness(&c)
+		f.stored = &c
+		return r.trust(f)
+	case app.BelieveChangelog:
+		return f.start, r.renew(ctx, true)
+	default: // BelieveNothing
+		c := wire.Checkpoint{Next: r.startAt, Epoch: -1, Floor: f.end}
+		for _, known := range []*wire.Checkpoint{f.logged, f.stored} {
+			if known != nil {
+				c.Next, c.Sequence = max(c.Next, known.Next), max(c.Sequence, known.Sequence)
+			}
+		}
+		c.Next = max(c.Next, f.group)
+		r.raiseLateness(&c)
+		if err := r.renew(ctx, true); err != nil {
+			return 0, err
+		}
+		r.base = &c
+		return f.end, r.noteFailure(r.Store.Apply(f.end, c.Append(nil)))
+	}
+}
+
+// raiseLateness makes events late that the decision leaves unknown: those from before it.
+// It raises the stream times of the task's namespaces, which makes them late.
+func (r *Restore) raiseLateness(c *wire.Checkpoint) {
+	if r.accepted == nil || r.accepted.Unique {
+		return
+	}
+	for _, route := range r.src.App.Routes {
+		if r.src.App.Topology.TaskTopicOf(route.Route) != r.id.Topic {
+			continue
+		}
+		id := route.NamespaceID
+		c.StreamTimes.At[id] = max(c.StreamTimes.Of(id), route.Span.MakesLate(r.accepted.At))
+		c.StreamTimes.Has[id] = true
+	}
+	c.Counts, c.Counted = "", false
+}
+
+// trust continues with the local store although the changelog lacks rows. The task must
+// write its rows again, so the checkpoint says that the changelog is incomplete.
+func (r *Restore) trust(f *facts) (from int64, err error) {
+	c := *f.stored
+	c.Incomplete = true
+	from = min(max(f.position, f.start), f.end)
+	r.base = &c
+	return from, r.noteFailure(r.Store.Rebase(from, c.Append(nil)))
+}
+
+// renew replaces the local store by an empty one. It keeps the files of a store that is
+// not merely older than the changelog.
+func (r *Restore) renew(ctx context.Context, keep bool) error {
+	r.base = nil
+	if r.Store.Position() == 0 && len(r.Store.Checkpoint()) == 0 {
+		return nil
+	}
+	err := r.abandon(func() error {
+		if keep {
+			return r.quarantine(errStale)
+		}
+		r.log.Info("local state is older than the changelog: reading all of it")
+		if err := os.RemoveAll(r.src.Stores.DirOf(r.id)); err != nil {
+			return fmt.Errorf("remove the store of %v: %w", r.id, err)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return r.open(ctx)
+}
+
+// conclude sets the checkpoint of the restored store. logged is the newest that the
+// restore has read, nil for none.
+func (r *Restore) conclude(start int64, logged *wire.Checkpoint) error {
+	r.Checkpoint = wire.Checkpoint{Next: -1, Epoch: -1}
+	newest := logged
+	if newest == nil {
+		newest = r.logged
+	}
+	if newest == nil || r.base != nil && r.base.Sequence >= newest.Sequence {
+		newest = r.base
+	}
+	if newest == nil {
+		return nil
+	}
+	r.Checkpoint = *newest
+	if r.base != nil && r.base.Incomplete {
+		r.Checkpoint.Incomplete = true
+		for id, has := range r.base.StreamTimes.Has {
+			if has && r.base.StreamTimes.At[id] > r.Checkpoint.StreamTimes.Of(uint8(id)) {
+				r.Checkpoint.StreamTimes.At[id], r.Checkpoint.StreamTimes.Has[id] = r.base.StreamTimes.At[id], true
+			}
+		}
+	}
+	if r.accepted != nil && r.accepted.Way == app.BelieveChangelog {
+		r.Checkpoint.Floor, r.Checkpoint.Incomplete = start, false
+		r.raiseLateness(&r.Checkpoint)
+	}
+	return r.noteFailure(r.Store.Apply(r.Store.Position(), r.Checkpoint.Append(nil)))
+}
+
+// checkInput compares the offset that the task will process next with its input, and
+// waits for a decision if records are missing.
+func (r *Restore) checkInput(ctx context.Context) error {
+	f := inputFacts{next: r.Checkpoint.Next, epochEnd: -1}
+	if f.next < 0 {
+		f.next = r.startAt
+	}
+	input := kafka.NewReader(r.src.Client, r.id.Topic, r.src.App.Topology.Topics[r.id.Topic].ID, r.id.Partition)
+	var err error
+	if f.start, f.end, err = input.Bounds(ctx); err != nil {
+		return err
+	}
+	if r.Checkpoint.Epoch >= 0 {
+		if f.epochEnd, err = r.epochEnd(ctx, r.Checkpoint.Epoch); err != nil {
+			return err
+		}
+	}
+	problem, resume, detail := checkInput(f)
+	if problem == "" {
+		return nil
+	}
+	refusal := app.Refusal{
+		Topic: r.id.Topic, Partition: r.id.Partition, Problem: problem, Ways: []app.Way{app.InputLost},
+		Facts: fmt.Sprintf("next %d", f.next), Detail: fmt.Sprintf("%s; to go on at offset %d", detail, resume), At: time.Now().UTC(),
+	}
+	if _, err := r.awaitDecision(ctx, &refusal); err != nil {
+		return err
+	}
+	if f.start, f.end, err = input.Bounds(ctx); err != nil {
+		return err
+	}
+	_, resume, _ = checkInput(f)
+	if r.Checkpoint.Next < 0 {
+		r.Checkpoint = wire.Checkpoint{}
+	}
+	r.Checkpoint.Next, r.Checkpoint.Epoch = resume, -1
+	r.Checkpoint.Bypassed, r.Checkpoint.DeadLettered = nil, nil
+	return nil
+}
+
+// epochEnd returns the offset at which a leader epoch of the input ends, -1 if the
+// broker does not know it.
+func (r *Restore) epochEnd(ctx context.Context, epoch int32) (int64, error) {
+	req := map[string]map[int32]int32{r.id.Topic: {r.id.Partition: epoch}}
+	ends, err := r.src.Admin.OffsetForLeaderEpoch(ctx, req)
+	if err != nil {
+		return -1, fmt.Errorf("read the leader epochs of %v: %w", r.id, err)
+	}
+	end, ok := ends[r.id.Topic][r.id.Partition]
+	switch {
+	case !ok:
+		return -1, fmt.Errorf("read the leader epochs of %v: %w", r.id, kerr.UnknownTopicOrPartition)
+	case end.Err != nil:
+		return -1, fmt.Errorf("read the leader epochs of %v: %w", r.id, end.Err)
+	case end.LeaderEpoch != epoch || end.EndOffset < 0:
+		return -1, nil
+	}
+	return end.EndOffset, nil
+}

@@ -1,0 +1,115 @@
+package restore
+
+import (
+	"fmt"
+
+	"oncebus/processor/app"
+	"oncebus/processor/wire"
+)
+
+// facts is what a restore knows before it reads rows.
+type facts struct {
+	start, end int64            // of the changelog
+	logged     *wire.Checkpoint // the newest in the changelog; nil for none
+	// stored is the local store's checkpoint; nil for none. position is the next
+	// changelog offset that the store lacks; 0 without a store.
+	stored   *wire.Checkpoint
+	position int64
+	group    int64 // the group's committed offset of the input; -1 for none
+	// unread reports that the input has committed records from stored.Next on.
+	unread bool
+}
+
+// plan is how a restore gets a complete state.
+type plan uint8
+
+const (
+	readTail   plan = iota // keep the local store, read the changelog from its position
+	rebuild                // discard the local store, read the whole changelog
+	trustLocal             // keep the local store, write its live rows to the changelog again
+	refuse                 // only an operator can decide
+)
+
+func (p plan) String() string {
+	return [...]string{"read the tail", "rebuild", "trust local state", "refuse"}[p]
+}
+
+// decide chooses the plan. Rows leave a changelog only below the floor that one of its
+// checkpoints states. So a changelog is whole if it begins at or below its floor, and
+// an incomplete one never looks like a whole one. The second result says why an
+// operator must decide.
+//
+//	changelog     | no local store | store within it | store before its start | store after its end
+//	whole         | rebuild        | read the tail   | rebuild                | rebuild, or trust the newest
+//	cut           | refuse         | trust it        | trust the newest       | trust the newest
+//	no checkpoint | refuse         | trust it        | trust the newest       | trust the newest
+//	empty         | first life     | -               | -                      | trust the newest
+//
+// A local store is the newest state if its checkpoint is the changelog's, or next is the
+// group's offset, because both move in one transaction, or if no committed input
+// follows next. Otherwise the restore refuses it. An empty changelog of a group that
+// has an offset has lost its rows.
+func decide(f facts) (plan, app.Problem) {
+	within := f.start <= f.position && f.position <= f.end
+	newest := f.logged
+	if newest == nil || f.stored != nil && f.stored.Sequence >= newest.Sequence {
+		newest = f.stored
+	}
+	whole := f.isWhole(newest)
+	switch {
+	case within && whole && (f.stored != nil || f.position > 0): // also a rebuild that was interrupted
+		return readTail, ""
+	case f.stored != nil && within:
+		return trustLocal, ""
+	case f.logged != nil && f.isWhole(f.logged) && (f.stored == nil || f.logged.Sequence >= f.stored.Sequence):
+		return rebuild, ""
+	case f.stored != nil && f.storedIsNewest():
+		return trustLocal, ""
+	case f.stored != nil && f.position > f.end:
+		return refuse, app.ChangelogShortened
+	case f.stored != nil || f.logged != nil:
+		return refuse, app.ChangelogCut
+	case f.start > 0 || f.group >= 0:
+		return refuse, app.StateLost
+	}
+	return rebuild, "" // the first life
+}
+
+// isWhole reports whether a checkpoint says that the changelog has all rows that may
+// decide an event.
+func (f *facts) isWhole(c *wire.Checkpoint) bool {
+	if c == nil {
+		return f.start == 0
+	}
+	return !c.Incomplete && f.start <= c.Floor
+}
+
+// storedIsNewest reports whether no transaction of the task committed after the local
+// store's checkpoint.
+func (f *facts) storedIsNewest() bool {
+	return f.logged != nil && f.logged.Sequence == f.stored.Sequence && f.logged.Next == f.stored.Next ||
+		f.group == f.stored.Next || !f.unread
+}
+
+// inputFacts is what a restore knows about the input when it knows the checkpoint.
+type inputFacts struct {
+	next       int64 // the input offset to process next
+	start, end int64 // of the input partition
+	// epochEnd is where the leader epoch of the record before next ends; -1 if unknown.
+	epochEnd int64
+}
+
+// checkInput reports whether the input has lost records that the task has to read, or
+// has other records than those that it has read. resume is the offset at which the
+// task can go on after an operator accepts that.
+func checkInput(f inputFacts) (problem app.Problem, resume int64, detail string) {
+	switch {
+	case f.next < f.start:
+		return app.InputDeleted, f.start, fmt.Sprintf("its records at offsets %d to %d, at most %d, were deleted before they were read", f.next, f.start-1, f.start-f.next)
+	case f.next > f.end:
+		return app.InputShortened, f.end, fmt.Sprintf("it ends at offset %d, and its records up to %d were processed: a broker lost at least %d", f.end, f.next-1, f.next-f.end)
+	case f.epochEnd >= 0 && f.epochEnd < f.next:
+		return app.InputShortened, max(f.epochEnd, f.start), fmt.Sprintf("a broker replaced its records at offsets %d to %d, which were processed, with others, at most %d", f.epochEnd, f.next-1, f.next-f.epochEnd)
+	}
+	return "", f.next, ""
+}
