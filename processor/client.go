@@ -183,7 +183,7 @@ func (w *worker) resolveStarts(ctx context.Context, offsets map[string]map[int32
 			if !ok || o.Err != nil {
 				return nil, fmt.Errorf("list the start of %s/%d: %w", topic, partition, cmp.Or(o.Err, error(kerr.UnknownTopicOrPartition)))
 			}
-			partitions[partition] = kgo.NewOffset().At(max(o.Offset, w.rt.Manifest.Start(topic, partition)))
+			partitions[partition] = kgo.NewOffset().At(max(o.Offset, w.rt.Manifest.Start(topic, w.rt.Topology.Topics[topic].ID, partition)))
 			uncommitted[app.TaskID{Topic: topic, Partition: partition}] = true
 		}
 	}

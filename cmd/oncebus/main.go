@@ -28,6 +28,7 @@ func commands() cli.Commands {
 		{Name: "key", About: "print the dedup key that a route derives for an event, and how", Run: runKey},
 		{Name: "get", About: "show the state of an event's key, from the app's topics", Run: runGet},
 		{Name: "forget", About: "erase the state of an event's key, in claim mode", Run: runForget},
+		{Name: "accept", About: "decide how a partition goes on that lost rows, records or offsets", Run: runAccept},
 		{Name: "stats", About: "show how many keys the app retains, from its topics", Run: runStats},
 		{Name: "version", About: "print the version", Run: runVersion},
 	}

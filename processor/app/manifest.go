@@ -58,13 +58,20 @@ type manifestTopic struct {
 	Name string `json:"name"`
 	Role string `json:"role"`
 	// Partitions, ID and ChangelogID are pinned for topics whose partitions
-	// are tasks.
+	// are tasks. A routed topic has the ID that it had when it was added.
 	Partitions  int32  `json:"partitions,omitempty"`
 	ID          string `json:"id,omitempty"`
 	ChangelogID string `json:"changelog_id,omitempty"`
 	// Starts has, by partition, the first offset to read of an input topic added
-	// with ONCEBUS_START=latest. Other partitions are read from their start.
+	// with ONCEBUS_START=latest. Other partitions are read from their start, and all
+	// of a topic that was recreated since, which has another ID.
 	Starts []int64 `json:"starts,omitempty"`
+	// StateLost reports that the changelog was recreated after tasks had run: a task
+	// without a checkpoint is not one that has never run.
+	StateLost bool `json:"state_lost,omitempty"`
+	// RestartUpTo has, by partition, the sequence of the task's checkpoint when the
+	// input was recreated. A task with this checkpoint begins at the input's start.
+	RestartUpTo []int64 `json:"restart_up_to,omitempty"`
 }
 
 type manifestNamespace struct {
@@ -95,14 +102,28 @@ func (m *Manifest) TopicNumber(name string) uint16 {
 }
 
 // Start returns the first offset to read in a partition of an input topic without a
-// committed offset.
-func (m *Manifest) Start(topic string, partition int32) int64 {
+// committed offset. id is the topic's present id.
+func (m *Manifest) Start(topic string, id [16]byte, partition int32) int64 {
 	for _, t := range m.Topics {
-		if t.Name == topic && int(partition) < len(t.Starts) {
+		if t.Name == topic && int(partition) < len(t.Starts) && t.ID == TopicIDText(id) {
 			return t.Starts[partition]
 		}
 	}
 	return 0
+}
+
+// StateLost reports whether the changelog of a topic was recreated after its tasks had
+// run.
+func (m *Manifest) StateLost(topic string) bool {
+	return slices.ContainsFunc(m.Topics, func(t manifestTopic) bool { return t.Name == topic && t.StateLost })
+}
+
+// Restarts reports whether a task with a checkpoint's sequence, -1 for none, begins at
+// the start of its input, because the input was recreated.
+func (m *Manifest) Restarts(topic string, partition int32, sequence int64) bool {
+	return slices.ContainsFunc(m.Topics, func(t manifestTopic) bool {
+		return t.Name == topic && int(partition) < len(t.RestartUpTo) && sequence <= t.RestartUpTo[partition]
+	})
 }
 
 // NamespaceID returns the id of a namespace. The manifest must have it.
@@ -145,7 +166,7 @@ func (m *Manifest) reconcile(t *Topology, routes *rules.Routes, secret []byte) (
 			m.Topics, changed = append(m.Topics, want), true
 			continue
 		}
-		mistakes = append(mistakes, m.Topics[at].compare(want)...)
+		mistakes = append(mistakes, m.Topics[at].compare(want, ChangelogName(t.App, want.Name))...)
 	}
 	for _, route := range routes.Routes {
 		at := slices.IndexFunc(m.Namespaces, func(n manifestNamespace) bool { return n.Name == route.Namespace })
@@ -178,7 +199,7 @@ func (m *Manifest) reconcile(t *Topology, routes *rules.Routes, secret []byte) (
 	return changed, errors.Join(mistakes...)
 }
 
-func (have manifestTopic) compare(want manifestTopic) []error {
+func (have manifestTopic) compare(want manifestTopic, changelog string) []error {
 	var mistakes []error
 	if have.Role != want.Role {
 		return []error{kafka.OperatorErrorf("topic %s was %s and is %s now: the rows of its keys are in another changelog; restore `prepartitioned`, or use another topic or ONCEBUS_APP_ID",
@@ -188,7 +209,7 @@ func (have manifestTopic) compare(want manifestTopic) []error {
 		return nil
 	}
 	if want.ID == "" || want.ChangelogID == "" {
-		return []error{kafka.OperatorErrorf("topic %s or its changelog was deleted: offsets and state belonged to it; use another ONCEBUS_APP_ID to start without state", have.Name)}
+		return []error{kafka.OperatorErrorf("topic %s or its changelog was deleted: offsets and state belonged to it; recreate it, or use another ONCEBUS_APP_ID to start without state", have.Name)}
 	}
 	if have.Partitions != want.Partitions {
 		action := fmt.Sprintf("recreate the topic with %d partitions, or use another ONCEBUS_APP_ID", have.Partitions)
@@ -199,12 +220,12 @@ func (have manifestTopic) compare(want manifestTopic) []error {
 			have.Name, have.Partitions, want.Partitions, action))
 	}
 	if have.ID != want.ID {
-		mistakes = append(mistakes, kafka.OperatorErrorf("topic %s was deleted and recreated (id %s, was %s): offsets and state do not belong to it; use another ONCEBUS_APP_ID",
-			have.Name, want.ID, have.ID))
+		mistakes = append(mistakes, kafka.OperatorErrorf("topic %s was deleted and recreated (id %s, was %s): offsets do not belong to it, and records that were not read are lost; to read the new topic from its start, stop all processes and run: oncebus accept --recreated %s",
+			have.Name, want.ID, have.ID, have.Name))
 	}
 	if have.ChangelogID != want.ChangelogID {
-		mistakes = append(mistakes, kafka.OperatorErrorf("the changelog of %s was deleted and recreated (id %s, was %s): its rows are lost; use another ONCEBUS_APP_ID to start without state",
-			have.Name, want.ChangelogID, have.ChangelogID))
+		mistakes = append(mistakes, kafka.OperatorErrorf("the changelog of %s was deleted and recreated (id %s, was %s): its rows are lost; to go on without them, stop all processes and run: oncebus accept --recreated %s",
+			have.Name, want.ChangelogID, have.ChangelogID, changelog))
 	}
 	return mistakes
 }
@@ -276,16 +297,11 @@ func (s *setup) setUpManifest(ctx context.Context, t *Topology) (*Manifest, erro
 // writeManifest registers the manifest's transactional id, which fences an earlier
 // writer. Only then it reads the manifest that it replaces.
 func (s *setup) writeManifest(ctx context.Context, t *Topology) (*Manifest, error) {
-	opts := append(slices.Clone(s.Options), kgo.TransactionalID(s.cfg.AppID+"-manifest"), kgo.DefaultProduceTopic(t.Manifest),
-		kgo.TransactionTimeout(s.cfg.TransactionTimeout))
-	client, err := kgo.NewClient(opts...)
+	client, err := s.manifestWriter(ctx, t)
 	if err != nil {
 		return nil, err
 	}
 	defer client.Close()
-	if _, _, err := client.ProducerID(ctx); err != nil {
-		return nil, kafka.Denied(err, "Write", kafka.ResourceTransactionalID, s.cfg.AppID+"-manifest")
-	}
 	m, err := readManifest(ctx, s.Client, t)
 	if err != nil {
 		return nil, err
@@ -299,17 +315,7 @@ func (s *setup) writeManifest(ctx context.Context, t *Topology) (*Manifest, erro
 	if err != nil || !changed {
 		return m, err
 	}
-	value, err := json.Marshal(m)
-	if err != nil {
-		return nil, err
-	}
-	if err := client.BeginTransaction(); err != nil {
-		return nil, err
-	}
-	if err := client.ProduceSync(ctx, &kgo.Record{Key: []byte(ManifestKey), Value: value}).FirstErr(); err != nil {
-		return nil, errors.Join(err, client.EndTransaction(ctx, kgo.TryAbort))
-	}
-	if err := client.EndTransaction(ctx, kgo.TryCommit); err != nil {
+	if err := commitManifest(ctx, client, m); err != nil {
 		return nil, err
 	}
 	s.Log.Info("manifest written", "topic", t.Manifest, "topics", len(m.Topics), "namespaces", len(m.Namespaces))

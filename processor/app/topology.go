@@ -113,7 +113,7 @@ func (t *Topology) external() []string {
 func (t *Topology) manifestTopics() []manifestTopic {
 	var topics []manifestTopic
 	for _, name := range t.Routed {
-		topics = append(topics, manifestTopic{Name: name, Role: roleRouted, Starts: t.starts[name]})
+		topics = append(topics, manifestTopic{Name: name, Role: roleRouted, ID: TopicIDText(t.Topics[name].ID), Starts: t.starts[name]})
 	}
 	for _, name := range t.TaskTopics() {
 		role := rolePrepartitioned

@@ -54,7 +54,7 @@ func (r *Restore) locate(ctx context.Context, reader *kafka.Reader, start, end i
 // gather collects the facts of a restore. It reads the changelog's end, the group's
 // offset and the input only if the local store alone does not decide.
 func (r *Restore) gather(ctx context.Context, reader *kafka.Reader, start, end int64) (f facts, err error) {
-	f = facts{start: start, end: end, position: r.Store.Position(), group: -1}
+	f = facts{start: start, end: end, position: r.Store.Position(), group: -1, lost: r.src.App.Manifest.StateLost(r.id.Topic)}
 	if b := r.Store.Checkpoint(); len(b) > 0 {
 		c, err := wire.DecodeCheckpoint(b)
 		if err != nil {
@@ -302,6 +302,10 @@ func (r *Restore) checkInput(ctx context.Context) error {
 	if f.start, f.end, err = input.Bounds(ctx); err != nil {
 		return err
 	}
+	if sequence := r.Checkpoint.Sequence; r.src.App.Manifest.Restarts(r.id.Topic, r.id.Partition, sequence) {
+		r.resumeAt(f.start)
+		return nil
+	}
 	if r.Checkpoint.Epoch >= 0 {
 		if f.epochEnd, err = r.epochEnd(ctx, r.Checkpoint.Epoch); err != nil {
 			return err
@@ -322,12 +326,14 @@ func (r *Restore) checkInput(ctx context.Context) error {
 		return err
 	}
 	_, resume, _ = checkInput(f)
-	if r.Checkpoint.Next < 0 {
-		r.Checkpoint = wire.Checkpoint{}
-	}
-	r.Checkpoint.Next, r.Checkpoint.Epoch = resume, -1
-	r.Checkpoint.Bypassed, r.Checkpoint.DeadLettered = nil, nil
+	r.resumeAt(resume)
 	return nil
+}
+
+// resumeAt makes the task go on at another offset of its input.
+func (r *Restore) resumeAt(next int64) {
+	r.Checkpoint.Next, r.Checkpoint.Epoch = next, -1
+	r.Checkpoint.Bypassed, r.Checkpoint.DeadLettered = nil, nil
 }
 
 // epochEnd returns the offset at which a leader epoch of the input ends, -1 if the

@@ -18,6 +18,8 @@ type facts struct {
 	group    int64 // the group's committed offset of the input; -1 for none
 	// unread reports that the input has committed records from stored.Next on.
 	unread bool
+	// lost reports that the changelog was recreated after the task had run.
+	lost bool
 }
 
 // plan is how a restore gets a complete state.
@@ -69,7 +71,7 @@ func decide(f facts) (plan, app.Problem) {
 		return refuse, app.ChangelogShortened
 	case f.stored != nil || f.logged != nil:
 		return refuse, app.ChangelogCut
-	case f.start > 0 || f.group >= 0:
+	case f.start > 0 || f.group >= 0 || f.lost:
 		return refuse, app.StateLost
 	}
 	return rebuild, "" // the first life

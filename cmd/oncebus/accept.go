@@ -1,0 +1,174 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"log/slog"
+	"os/user"
+	"strconv"
+	"time"
+
+	"oncebus/cmd/oncebus/cli"
+	"oncebus/cmd/oncebus/settings"
+	"oncebus/processor/app"
+	"oncebus/processor/front"
+)
+
+// acceptOptions are the options of accept.
+type acceptOptions struct {
+	routesFile                   string
+	task, route                  string // topic/partition
+	all                          bool
+	believe, unsure, from, topic string
+	inputLost, asJSON            bool
+	why                          string
+}
+
+func runAccept(ctx context.Context, args []string, p cli.Process) int {
+	var o acceptOptions
+	fs := cli.NewFlags("accept", "[OPTIONS]", "Decides how a partition goes on that lost rows, records or offsets. Without a decision it lists\n"+
+		"the partitions that wait for one: what is known, and the ways on. The service follows a decision\n"+
+		"within seconds. The settings are those of 'oncebus run'.")
+	o.define(fs)
+	if _, code, done := cli.ParseFlags(fs, args, 0, p); done {
+		return code
+	}
+	decision, err := o.decision()
+	if err != nil {
+		return cli.UsageError(fs, p, err.Error())
+	}
+	s, routes, err := settings.Load(p.Environ, o.routesFile)
+	if err != nil {
+		cli.Printf(p.Stderr, "oncebus accept: %v\n", err)
+		return cli.ExitWrong
+	}
+	decider, err := front.NewDecider(ctx, s.Processor.Config, routes, cli.NewLogger(p.Stderr, slog.LevelError, s.LogFormat))
+	if err == nil {
+		err = o.run(ctx, decider, decision, p)
+		decider.Close()
+	}
+	if err != nil {
+		cli.Printf(p.Stderr, "oncebus accept: %v\n", err)
+		return codeOf(err)
+	}
+	return cli.ExitStopped
+}
+
+func (o *acceptOptions) define(fs *flag.FlagSet) {
+	fs.StringVar(&o.routesFile, "routes", "", "the routes `file`; default: $ONCEBUS_ROUTES, or routes.yaml")
+	fs.StringVar(&o.task, "task", "", "decide on the task `TOPIC/PARTITION`")
+	fs.StringVar(&o.route, "route", "", "decide on the partition `TOPIC/PARTITION` of a routed input topic")
+	fs.BoolVar(&o.all, "all", false, "decide on every partition that waits")
+	fs.StringVar(&o.believe, "believe", "", "which `STATE` to go on with: local, changelog, or nothing")
+	fs.StringVar(&o.unsure, "unsure", "late", "what events are whose duplicates may be unknown, those from before the decision: `late` (the\n"+
+		"late policy of their route applies) or unique")
+	fs.BoolVar(&o.inputLost, "input-lost", false, "go on without the input records that were deleted")
+	fs.StringVar(&o.from, "from", "", "read a routed partition from `WHERE`: mark, start, group, or an offset")
+	fs.StringVar(&o.topic, "recreated", "", "accept that this `TOPIC` was deleted and recreated; all processes must be stopped")
+	fs.StringVar(&o.why, "why", "", "the reason, for people")
+	fs.BoolVar(&o.asJSON, "json", false, "print JSON")
+}
+
+// decision returns the decision of the options; the zero value to list.
+func (o *acceptOptions) decision() (app.Acceptance, error) {
+	decision := app.Acceptance{Unique: o.unsure == "unique", Why: o.why}
+	if by, err := user.Current(); err == nil {
+		decision.By = by.Username
+	}
+	chosen, targets := 0, 0
+	for _, on := range []bool{o.believe != "", o.inputLost, o.from != "", o.topic != ""} {
+		if on {
+			chosen++
+		}
+	}
+	for _, on := range []bool{o.task != "", o.route != "", o.all} {
+		if on {
+			targets++
+		}
+	}
+	switch {
+	case chosen > 1:
+		return decision, errors.New("choose one of --believe, --input-lost, --from, --recreated")
+	case o.topic != "" && targets > 0:
+		return decision, errors.New("--recreated decides on a whole topic: without --task, --route and --all")
+	case o.topic == "" && chosen != targets:
+		return decision, errors.New("a decision needs one of --task, --route, --all, and one of --believe, --input-lost, --from")
+	case o.unsure != "late" && o.unsure != "unique":
+		return decision, fmt.Errorf("--unsure is late or unique, not %q", o.unsure)
+	}
+	switch {
+	case o.inputLost:
+		decision.Way = app.InputLost
+	case o.believe != "":
+		switch decision.Way = app.Way(o.believe); decision.Way {
+		case app.BelieveLocal, app.BelieveChangelog, app.BelieveNothing:
+		default:
+			return decision, fmt.Errorf("--believe is local, changelog or nothing, not %q", o.believe)
+		}
+	case o.from != "":
+		switch decision.Way = app.Way(o.from); decision.Way {
+		case app.FromMark, app.FromStart, app.FromGroup:
+		default:
+			offset, err := strconv.ParseInt(o.from, 10, 64)
+			if err != nil || offset < 0 {
+				return decision, fmt.Errorf("--from is mark, start, group or an offset, not %q", o.from)
+			}
+			decision.Way, decision.Offset = app.FromOffset, offset
+		}
+	}
+	return decision, nil
+}
+
+func (o *acceptOptions) run(ctx context.Context, d *front.Decider, decision app.Acceptance, p cli.Process) error {
+	if o.topic != "" {
+		if err := d.AcceptRecreated(ctx, o.topic); err != nil {
+			return err
+		}
+		cli.Printf(p.Stdout, "accepted: topic %s was recreated; start the service\n", o.topic)
+		return nil
+	}
+	if decision.Way == "" {
+		refusals, err := d.Refusals(ctx)
+		if err != nil {
+			return err
+		}
+		return writeRefusals(p, refusals, o.asJSON)
+	}
+	var names []string
+	for _, name := range []string{o.task, o.route} {
+		if name != "" {
+			names = append(names, name)
+		}
+	}
+	decided, err := d.Accept(ctx, names, decision)
+	if err != nil {
+		return err
+	}
+	if o.asJSON {
+		return json.NewEncoder(p.Stdout).Encode(decided)
+	}
+	for _, r := range decided {
+		cli.Printf(p.Stdout, "accepted: %s goes on with %s\n", r.Name(), decision.Way.Flag())
+	}
+	return nil
+}
+
+// writeRefusals prints the partitions that wait for a decision.
+func writeRefusals(p cli.Process, refusals []app.Refusal, asJSON bool) error {
+	if asJSON {
+		if refusals == nil {
+			refusals = []app.Refusal{}
+		}
+		return json.NewEncoder(p.Stdout).Encode(refusals)
+	}
+	if len(refusals) == 0 {
+		cli.Printf(p.Stdout, "no partition waits for a decision\n")
+	}
+	for _, r := range refusals {
+		cli.Printf(p.Stdout, "%s waits since %s: %s\n  %s\n  %s\n", r.Name(), r.At.Format(time.RFC3339), r.Problem, r.Detail, r.Command())
+	}
+	return nil
+}

@@ -1,0 +1,139 @@
+package app
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"oncebus/dedup/rules"
+	"oncebus/processor/kafka"
+)
+
+// AcceptRecreated makes the manifest name the present id of a topic that was deleted and
+// recreated: the input of tasks or a changelog. Tasks of a recreated input begin at its
+// start. Tasks of a recreated changelog have no state and wait for a decision each. No
+// process of the app may run.
+func AcceptRecreated(ctx context.Context, c Conn, cfg Config, routes *rules.Routes, topic string) error {
+	t := newTopology(cfg.AppID, routes)
+	t.emissions = nil
+	if err := t.describe(ctx, c.Admin); err != nil {
+		return err
+	}
+	s := &setup{Conn: c, cfg: cfg, routes: routes}
+	return s.editManifest(ctx, t, func(m *Manifest) error { return s.adopt(ctx, t, m, topic) })
+}
+
+// adopt changes the manifest's entry of a recreated topic.
+func (s *setup) adopt(ctx context.Context, t *Topology, m *Manifest, topic string) error {
+	for i := range m.Topics {
+		entry := &m.Topics[i]
+		if entry.Role == roleRouted {
+			continue
+		}
+		changelog := ChangelogName(t.App, entry.Name)
+		if topic != entry.Name && topic != changelog {
+			continue
+		}
+		present, ok := t.Topics[topic]
+		switch {
+		case !ok:
+			return kafka.OperatorErrorf("topic %s does not exist: create it with %d partitions first", topic, entry.Partitions)
+		case present.Partitions != entry.Partitions:
+			return kafka.OperatorErrorf("topic %s has %d partitions, the app has state for %d: recreate it with %d", topic, present.Partitions, entry.Partitions, entry.Partitions)
+		}
+		id := TopicIDText(present.ID)
+		if topic == changelog {
+			if entry.ChangelogID == id {
+				return kafka.OperatorErrorf("topic %s was not recreated: the manifest has its id", topic)
+			}
+			entry.ChangelogID, entry.StateLost = id, true
+			return nil
+		}
+		if entry.ID == id {
+			return kafka.OperatorErrorf("topic %s was not recreated: the manifest has its id", topic)
+		}
+		sequences, err := s.sequences(ctx, t, entry)
+		entry.ID, entry.Starts, entry.RestartUpTo = id, nil, sequences
+		return err
+	}
+	var names []string
+	for _, entry := range m.Topics {
+		if entry.Role != roleRouted {
+			names = append(names, entry.Name, ChangelogName(t.App, entry.Name))
+		}
+	}
+	return kafka.OperatorErrorf("no tasks read or write topic %s; the topics are %s", topic, strings.Join(names, ", "))
+}
+
+// sequences returns, by partition, the sequence of the newest checkpoint in the changelog
+// of a topic; -1 for none.
+func (s *setup) sequences(ctx context.Context, t *Topology, entry *manifestTopic) ([]int64, error) {
+	changelog := ChangelogName(t.App, entry.Name)
+	all := make([]int64, entry.Partitions)
+	for p := range entry.Partitions {
+		c, found, _, err := LastCheckpoint(ctx, kafka.NewReader(s.Client, changelog, t.Topics[changelog].ID, p))
+		if err != nil {
+			return nil, err
+		}
+		if all[p] = -1; found {
+			all[p] = c.Sequence
+		}
+	}
+	return all, nil
+}
+
+// editManifest changes the manifest under its transactional id, which fences a process
+// that starts at the same time.
+func (s *setup) editManifest(ctx context.Context, t *Topology, edit func(*Manifest) error) error {
+	client, err := s.manifestWriter(ctx, t)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	m, err := readManifest(ctx, s.Client, t)
+	if err == nil && m == nil {
+		err = kafka.OperatorErrorf("%s has no manifest: app %s has never started", t.Manifest, t.App)
+	}
+	if err == nil {
+		err = edit(m)
+	}
+	if err != nil {
+		return err
+	}
+	return commitManifest(ctx, client, m)
+}
+
+// manifestWriter returns a client with the transactional id of the manifest.
+func (s *setup) manifestWriter(ctx context.Context, t *Topology) (*kgo.Client, error) {
+	opts := append(slices.Clone(s.Options), kgo.TransactionalID(s.cfg.AppID+"-manifest"), kgo.DefaultProduceTopic(t.Manifest),
+		kgo.TransactionTimeout(s.cfg.TransactionTimeout))
+	client, err := kgo.NewClient(opts...)
+	if err != nil {
+		return nil, err
+	}
+	if _, _, err := client.ProducerID(ctx); err != nil {
+		client.Close()
+		return nil, kafka.Denied(err, "Write", kafka.ResourceTransactionalID, s.cfg.AppID+"-manifest")
+	}
+	return client, nil
+}
+
+// commitManifest writes the manifest in a transaction.
+func commitManifest(ctx context.Context, client *kgo.Client, m *Manifest) error {
+	value, err := json.Marshal(m)
+	if err != nil {
+		return fmt.Errorf("encode the manifest: %w", err)
+	}
+	if err := client.BeginTransaction(); err != nil {
+		return err
+	}
+	if err := client.ProduceSync(ctx, &kgo.Record{Key: []byte(ManifestKey), Value: value}).FirstErr(); err != nil {
+		return errors.Join(err, client.EndTransaction(ctx, kgo.TryAbort))
+	}
+	return client.EndTransaction(ctx, kgo.TryCommit)
+}

@@ -1,0 +1,126 @@
+package front
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"oncebus/dedup/rules"
+	"oncebus/processor/app"
+	"oncebus/processor/kafka"
+	"oncebus/processor/security"
+)
+
+// A Decider lists what an app waits for and writes an operator's decisions. It works
+// whether a process of the app runs or not.
+type Decider struct {
+	cfg      app.Config
+	routes   *rules.Routes
+	conn     app.Conn
+	topology *app.Topology
+}
+
+// NewDecider connects to the brokers and finds the app's manifest topic. A missing app
+// is an operator error.
+func NewDecider(ctx context.Context, cfg app.Config, routes *rules.Routes, log *slog.Logger, extra ...kgo.Opt) (*Decider, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	redact := security.NewRedactor(cfg.Config)
+	log = slog.New(redact.Handler(log.Handler()))
+	opts, err := security.ClientOptions(cfg.Config, prometheus.NewRegistry(), log, redact)
+	if err != nil {
+		return nil, err
+	}
+	opts = append(opts, extra...)
+	client, err := kgo.NewClient(append([]kgo.Opt{kgo.RecordPartitioner(kgo.ManualPartitioner())}, opts...)...)
+	if err != nil {
+		return nil, fmt.Errorf("client: %w", err)
+	}
+	d := &Decider{cfg: cfg, routes: routes, conn: app.Conn{Client: client, Admin: kadm.NewClient(client), Options: opts, Log: log}}
+	found, err := app.Find(ctx, client, cfg.AppID, routes)
+	if err == nil {
+		d.topology = found.Topology
+		if _, ok := d.topology.Topics[d.topology.Manifest]; !ok || found.Manifest == nil {
+			err = kafka.OperatorErrorf("no app %s has run on this cluster; check ONCEBUS_APP_ID and ONCEBUS_BROKERS", cfg.AppID)
+		}
+	}
+	if err != nil {
+		d.Close()
+		return nil, redact.Err(security.ExplainCredentials(err, cfg.SASL))
+	}
+	return d, nil
+}
+
+// Close ends the connections.
+func (d *Decider) Close() { d.conn.Client.Close() }
+
+// Refusals returns the partitions that wait for a decision.
+func (d *Decider) Refusals(ctx context.Context) ([]app.Refusal, error) {
+	decisions, err := app.ReadDecisions(ctx, d.conn.Client, d.topology)
+	if err != nil {
+		return nil, err
+	}
+	return decisions.Sorted(), nil
+}
+
+// Accept writes a decision on the refusals with these names; all of them without a name.
+// It writes none if one has no such way. It returns the decided refusals.
+func (d *Decider) Accept(ctx context.Context, names []string, decision app.Acceptance) ([]app.Refusal, error) {
+	refusals, err := d.Refusals(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if len(names) > 0 {
+		for _, name := range names {
+			if !slices.ContainsFunc(refusals, func(r app.Refusal) bool { return r.Name() == name }) {
+				return nil, kafka.OperatorErrorf("%s does not wait for a decision; %s", name, waiting(refusals))
+			}
+		}
+		refusals = slices.DeleteFunc(refusals, func(r app.Refusal) bool { return !slices.Contains(names, r.Name()) })
+	}
+	if len(refusals) == 0 {
+		return nil, kafka.OperatorErrorf("no partition waits for a decision")
+	}
+	var wrong []error
+	for _, r := range refusals {
+		if !slices.Contains(r.Ways, decision.Way) {
+			wrong = append(wrong, kafka.OperatorErrorf("%s waits because of %s: choose one of its ways: %s", r.Name(), r.Problem, r.Command()))
+		}
+	}
+	if len(wrong) > 0 {
+		return nil, errors.Join(wrong...)
+	}
+	for _, r := range refusals {
+		one := decision
+		one.Facts = r.Facts
+		if err := app.WriteAcceptance(ctx, d.conn.Client, d.topology, r.Name(), &one); err != nil {
+			return nil, err
+		}
+	}
+	return refusals, nil
+}
+
+// waiting names the refusals for an error.
+func waiting(refusals []app.Refusal) string {
+	if len(refusals) == 0 {
+		return "no partition does"
+	}
+	var names []string
+	for _, r := range refusals {
+		names = append(names, r.Name())
+	}
+	return "these do: " + strings.Join(names, ", ")
+}
+
+// AcceptRecreated accepts that a topic was deleted and recreated.
+func (d *Decider) AcceptRecreated(ctx context.Context, topic string) error {
+	return app.AcceptRecreated(ctx, d.conn, d.cfg, d.routes, topic)
+}
