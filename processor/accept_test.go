@@ -244,3 +244,161 @@ func TestInputDeletedWhileItIsRead(t *testing.T) {
 	b.wait("all of the output", func() bool { return len(b.read("signals.unique")) >= len(early)+len(kept) })
 	assertOut(t, b, early, kept)
 }
+
+const keylessRoutes = `routes:
+  - name: signals
+    topics: [signals.raw]
+    key:
+      - field: id
+    on_missing_key: forward
+    window: 1h
+    grace: 10m
+    output: signals.unique
+    dead_letter: dead
+`
+
+// TestLostOffsetsOfTheRouterAfterACleanStop: the offsets of the routing group are gone after a clean
+// stop. The marks say where to go on, so events without a key are emitted once.
+func TestLostOffsetsOfTheRouterAfterACleanStop(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, keylessRoutes)
+	cfg := b.config("one")
+	b.lived(cfg, keyless(40)...)
+	b.deleteGroup(app.GroupName("app", processor.StageRoute))
+	b.lived(cfg, keyless(40)...)
+	b.deleteGroup(app.GroupName("app", processor.StageRoute))
+	b.lived(cfg, keyless(8)...)
+	if n := len(b.read("signals.unique")); n != 88 {
+		t.Errorf("%d events are in the output, want 88", n)
+	}
+}
+
+// keyless makes events without a key, on all partitions.
+func keyless(n int) []*kgo.Record {
+	var records []*kgo.Record
+	for at := range n {
+		r := signal("keyless", int32(at%4), testTime)
+		r.Value = []byte(`{"price":"1.0"}`)
+		records = append(records, r)
+	}
+	return records
+}
+
+// TestOffsetsOfTheRouterAfterAKill: the offsets are gone and no clean mark is there, or
+// they are lower than a mark. Only an operator knows where to go on.
+func TestOffsetsOfTheRouterAfterAKill(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		reset   bool
+		problem app.Problem
+		way     app.Way
+		want    int
+	}{
+		"gone, from the mark":      {false, app.OffsetsLost, app.FromMark, 48},
+		"gone, from the start":     {false, app.OffsetsLost, app.FromStart, 88},
+		"set back, from the mark":  {true, app.OffsetsReset, app.FromMark, 48},
+		"set back, from the group": {true, app.OffsetsReset, app.FromGroup, 88},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t, keylessRoutes)
+			cfg := b.config("one")
+			b.lived(cfg, keyless(40)...)
+			for p := range int32(4) { // as a kill after the last transaction leaves it
+				b.writeMark("signals.raw", p, 10, false)
+			}
+			if c.reset {
+				b.resetGroup(app.GroupName("app", processor.StageRoute), "signals.raw")
+			} else {
+				b.deleteGroup(app.GroupName("app", processor.StageRoute))
+			}
+			i := b.start(cfg)
+			refusals := b.awaitRefusals(i, 4, c.problem)
+			b.produce(keyless(8)...)
+			b.accept(refusals, c.way, false)
+			b.ready(i)
+			b.drain(i, "signals.raw")
+			if n := len(b.read("signals.unique")); n != c.want {
+				t.Errorf("%d events are in the output, want %d", n, c.want)
+			}
+			must(t, i.stop())
+			b.lived(cfg, keyless(4)...)
+			if n := len(b.read("signals.unique")); n != c.want+4 {
+				t.Errorf("%d events are in the output after the next life, want %d", n, c.want+4)
+			}
+		})
+	}
+}
+
+func (b *bench) writeMark(topic string, partition int32, offset int64, clean bool) {
+	b.t.Helper()
+	meta, err := b.admin.Metadata(b.t.Context(), topic)
+	must(b.t, err)
+	id := meta.Topics[topic].ID
+	mark := app.Mark{TopicID: app.TopicIDText(id), Offset: offset, Clean: clean}
+	b.produce(mark.Record(b.topology(), app.TaskID{Topic: topic, Partition: partition}))
+}
+
+// resetGroup sets a group's offsets to 0.
+func (b *bench) resetGroup(group, topic string) {
+	b.t.Helper()
+	b.wait("the group to be empty", func() bool {
+		zero := kadm.Offsets{}
+		for p := range int32(4) {
+			zero.AddOffset(topic, p, 0, -1)
+		}
+		resps, err := b.admin.CommitOffsets(b.t.Context(), group, zero)
+		return err == nil && resps.Error() == nil
+	})
+}
+
+// TestRecreatedRoutedTopicIsRefused: the offsets belong to the records of a topic that
+// was deleted. Those of the new one would be skipped, also with ONCEBUS_START=latest.
+func TestRecreatedRoutedTopicIsRefused(t *testing.T) {
+	t.Parallel()
+	for _, start := range []string{app.StartEarliest, app.StartLatest} {
+		t.Run(start, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t, benchRoutes)
+			cfg := b.config("one")
+			cfg.Start = start
+			b.lived(cfg, batch("old", 40)...)
+			_, err := b.admin.DeleteTopics(t.Context(), "signals.raw")
+			must(t, err)
+			b.createTopic("signals.raw", 4)
+			b.client = b.newClient() // the other one knows the deleted topic
+			b.produce(batch("new", 60)...)
+			i := b.start(cfg)
+			b.accept(b.awaitRefusals(i, 4, app.TopicRecreated), app.FromStart, false)
+			b.ready(i)
+			b.wait("the output", func() bool { return len(b.read("signals.unique")) >= 100 })
+			assertOut(t, b, batch("old", 40), batch("new", 60))
+		})
+	}
+}
+
+// TestDeletedRawRecordsAreRefused: records of a routed topic were deleted before they
+// were read, between two lives or while the app waits for its next fetch.
+func TestDeletedRawRecordsAreRefused(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, benchRoutes)
+	cfg := b.config("one")
+	b.lived(cfg, batch("early", 40)...)
+	b.produce(batch("lost", 40)...)
+	b.deleteRecords(b.ends("signals.raw"))
+	b.produce(batch("kept", 40)...)
+	i := b.start(cfg)
+	b.accept(b.awaitRefusals(i, 4, app.InputDeleted), app.FromStart, false)
+	b.ready(i)
+	b.wait("the output", func() bool { return len(b.read("signals.unique")) >= 80 })
+	assertOut(t, b, batch("early", 40), batch("kept", 40))
+	frozen := b.cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Fetch}, Topic: "signals.raw", Err: kerr.NotLeaderForPartition, Count: -1})
+	b.produce(batch("lost too", 40)...)
+	b.deleteRecords(b.ends("signals.raw"))
+	b.produce(batch("kept too", 40)...)
+	frozen.Remove()
+	b.accept(b.awaitRefusals(i, 4, app.InputDeleted), app.FromStart, false)
+	b.ready(i)
+	b.wait("the output", func() bool { return len(b.read("signals.unique")) >= 120 })
+	assertOut(t, b, batch("early", 40), batch("kept", 40), batch("kept too", 40))
+}

@@ -65,7 +65,7 @@ type board struct {
 	mu      sync.Mutex
 	members []*membership          // one for each worker
 	tasks   map[string][]TaskState // by worker
-	stuck   map[app.TaskID]string  // why a restoring task makes no progress
+	stuck   map[app.TaskID]string  // why a restoring task or a routed partition makes no progress
 }
 
 func newBoard() *board {
@@ -84,7 +84,14 @@ func (b *board) allMembers() []*membership {
 	return slices.Clone(b.members)
 }
 
-// explain stores why a restoring task makes no progress; "" removes the reason.
+// reason returns what explain stored.
+func (b *board) reason(id app.TaskID) string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.stuck[id]
+}
+
+// explain stores why a restoring task or a routed partition makes no progress; "" removes the reason.
 func (b *board) explain(id app.TaskID, why string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -144,6 +151,11 @@ func (b *board) ready(paused error) error {
 		assignment := m.assigned()
 		if assignment == nil {
 			return fmt.Errorf("worker %s is not in its group yet", m.name)
+		}
+		for id := range assignment {
+			if why := b.reason(id); why != "" && m.stage == app.StageRoute {
+				return errors.New(why)
+			}
 		}
 		if id, unplaced := m.unplaced(); unplaced {
 			return fmt.Errorf("worker %s has no offset for %v yet", m.name, id)

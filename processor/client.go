@@ -119,6 +119,9 @@ func (w *worker) onGone(gone map[string][]int32) {
 	}
 	if w.txns.tasks != nil {
 		w.txns.tasks.revoked(gone)
+	} else {
+		w.starts.drop(gone)
+		w.txns.marks.revoke(gone)
 	}
 	w.wake()
 }
@@ -133,14 +136,26 @@ func (w *worker) adjustOffsets(ctx context.Context, offsets map[string]map[int32
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	uncommitted, err := w.resolveStarts(ctx, offsets)
+	var uncommitted, waiting map[app.TaskID]bool
+	var err error
+	if w.txns.router != nil {
+		waiting, err = w.starts.resolve(ctx, offsets, w.txns.marks)
+	} else {
+		uncommitted, err = w.resolveStarts(ctx, offsets)
+	}
 	if err != nil {
 		w.log.Warn("resolving the offsets of newly assigned partitions failed, retrying", "error", err)
 		return nil, err
 	}
 	for topic, partitions := range offsets {
 		for partition := range partitions {
-			w.member.place(app.TaskID{Topic: topic, Partition: partition})
+			id := app.TaskID{Topic: topic, Partition: partition}
+			if waiting[id] {
+				partitions[partition] = kgo.NewOffset().At(0) // paused, see takeDecided
+				w.txns.client.PauseFetchPartitions(map[string][]int32{topic: {partition}})
+				continue
+			}
+			w.member.place(id)
 		}
 	}
 	if w.txns.tasks != nil {

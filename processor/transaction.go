@@ -34,8 +34,11 @@ type transactions struct {
 	emitter   *judge.Emitter
 	produced  *produced
 	router    *judge.Router // of the routing stage, else nil
+	marks     *marks        // of the routing stage, else nil
+	starts    *routeStarts  // of the routing stage, else nil
 	tasks     *taskSet      // of the dedup stage, else nil
 	oversized *oversized    // batches at which the client stopped
+	stopping  bool          // the open transaction is the last one before a clean stop
 	// attempted has the offsets of the commit request of the last End; none if End sent
 	// no request. Only the router uses it.
 	attempted map[app.TaskID]int64
@@ -62,6 +65,24 @@ func (x *transactions) run(ctx context.Context, fetches kgo.Fetches) error {
 		return fmt.Errorf("begin a transaction: %w", kafka.AsCommitUnknown(err))
 	}
 	return x.during(func() error { return x.fill(ctx, fetches) })
+}
+
+// runLast runs the last transaction of the routing stage before a clean stop. It has the
+// records of fetches, and marks that make the group's offsets dispensable.
+func (x *transactions) runLast(fetches kgo.Fetches) error {
+	if fetches.NumRecords() == 0 && !x.marks.behind() {
+		return nil
+	}
+	if err := x.session.Begin(); err != nil {
+		return fmt.Errorf("begin a transaction: %w", err)
+	}
+	x.stopping = true
+	return x.during(func() error {
+		if err := x.process(fetches); err != nil {
+			return x.abort(err)
+		}
+		return x.end()
+	})
 }
 
 // during runs fn and resets the emitter. After errNotFlushed or a panic it does
@@ -110,6 +131,7 @@ func (x *transactions) process(fetches kgo.Fetches) error {
 		case len(p.Records) == 0:
 		case x.router != nil:
 			x.router.Process(x.emitter, p.Records)
+			x.marks.routed(app.TaskID{Topic: p.Topic, Partition: p.Partition}, p.Records[len(p.Records)-1].Offset+1)
 		default:
 			failed = x.tasks.process(&p)
 		}
@@ -168,8 +190,16 @@ func (x *transactions) inputLost(p *kgo.FetchTopicPartition) bool {
 	id := app.TaskID{Topic: p.Topic, Partition: p.Partition}
 	if x.tasks != nil {
 		x.tasks.inputLost(x.client, id)
+		return true
 	}
-	return x.tasks != nil
+	x.client.PauseFetchPartitions(map[string][]int32{id.Topic: {id.Partition}})
+	ctx, cancel := context.WithTimeout(context.Background(), x.cfg.TransactionTimeout)
+	defer cancel()
+	if err := x.starts.lose(ctx, id, x.marks); err != nil {
+		x.log.Warn("examine a partition that lost records failed", "partition", id.String(), "error", err)
+		return false // the worker stops, and its next start examines the partition
+	}
+	return true
 }
 
 // fencedErr returns the error of a poll after another process joined the group under the
@@ -206,6 +236,8 @@ func (x *transactions) end() error {
 	began := time.Now()
 	if x.tasks != nil {
 		x.tasks.writeCheckpoints(x.emitter)
+	} else {
+		x.marks.write(x.produced.send, began, x.stopping)
 	}
 	failpoint.Hit(failpoint.BeforeFlush)
 	flushCtx, flushed := context.WithTimeout(context.Background(), x.cfg.TransactionTimeout)
@@ -245,6 +277,8 @@ func (x *transactions) end() error {
 	x.judging.Publish(x.emitter.Counts)
 	if x.tasks != nil {
 		x.tasks.applyCommitted(x.client)
+	} else {
+		x.marks.end(true, began)
 	}
 	x.resumeAfterBatches()
 	return nil
@@ -311,6 +345,8 @@ func (x *transactions) afterAbort() {
 	if x.tasks != nil {
 		x.tasks.closeUnassigned(x.member.assigned())
 		x.tasks.discardOpen(x.client)
+	} else {
+		x.marks.end(false, time.Time{})
 	}
 }
 
@@ -328,6 +364,8 @@ func (x *transactions) guard(req *kmsg.TxnOffsetCommitRequest) error {
 	x.oversized.addOffsets(req, x.rt.Topology.Topics)
 	if x.tasks != nil {
 		x.tasks.setOffsets(req)
+	} else {
+		x.marks.addOffsets(req)
 	}
 	if len(req.Topics) == 0 {
 		return fmt.Errorf("%w: the transaction has no offsets", kafka.ErrMustAbort)

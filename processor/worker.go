@@ -54,6 +54,7 @@ type worker struct {
 	member *membership
 	lock   rebalanceLock
 	memory memoryUse
+	starts *routeStarts // of the routing stage, else nil
 	rejoin atomic.Bool // a request to join the group again
 	// fetchingPaused reports that fetching is paused because the disk is filling.
 	fetchingPaused atomic.Bool
@@ -70,15 +71,26 @@ type worker struct {
 
 func newWorker(s *shared, stage string, index int) *worker {
 	name := fmt.Sprintf("%s-%s-%s-%d", s.cfg.AppID, s.cfg.InstanceID, stage, index)
-	return &worker{
+	w := &worker{
 		shared: s, stage: stage, name: name, txnID: app.TransactionalID(s.cfg.AppID, stage, index, s.cfg.InstanceID), log: s.log.With("worker", fmt.Sprintf("%s-%d", stage, index)),
 		series: s.metrics.ofStage(stage), member: &membership{name: name, stage: stage}, memory: memoryUse{shared: s.idle},
 	}
+	if stage == app.StageRoute {
+		w.starts = newRouteStarts(s)
+	}
+	return w
 }
 
 // run runs one client after the other until ctx is done, and then returns nil. It returns
 // an error that an operator must resolve. After any other error it makes a new client.
 func (w *worker) run(ctx context.Context) error {
+	if w.starts != nil {
+		ctx, stop := context.WithCancel(ctx)
+		var looks sync.WaitGroup
+		looks.Go(func() { w.starts.run(ctx, w.wake) })
+		defer looks.Wait()
+		defer stop()
+	}
 	backoff := backoffMin
 	fencedBackoff := min(w.cfg.SessionTimeout, fencedMax)
 	patience := security.Patience{Limit: w.patience}
@@ -165,7 +177,24 @@ func (w *worker) runClient(ctx context.Context) error {
 			return err
 		}
 	}
+	if w.txns.router != nil {
+		w.markStop(ctx)
+	}
 	return nil
+}
+
+// markStop runs the last transaction of the routing stage. Without it the next start
+// relies on the group's offsets, so it may fail.
+func (w *worker) markStop(ctx context.Context) {
+	fetches := w.poll(ctx, 0) // takes the rebalance lock
+	rebalanced := w.member.takeRebalanced()
+	if fencedErr(fetches) == nil && !rebalanced {
+		if err := w.txns.runLast(fetches); err != nil {
+			w.log.Info("marks of the stop not written", "error", err)
+		}
+	}
+	w.lock.released()
+	w.txns.session.AllowRebalance()
 }
 
 // pauseFetching pauses the fetching of tasks while the disk is filling. The member stays
@@ -194,7 +223,7 @@ func (w *worker) connect(ctx context.Context) error {
 	w.ready = make(chan struct{})
 	w.lock.released()
 	w.member.reset()
-	w.txns = &transactions{shared: w.shared, log: w.log, series: w.series, member: w.member, lock: &w.lock, poll: w.poll, oversized: newOversized(), attempted: map[app.TaskID]int64{}}
+	w.txns = &transactions{shared: w.shared, log: w.log, series: w.series, member: w.member, lock: &w.lock, poll: w.poll, oversized: newOversized(), starts: w.starts, attempted: map[app.TaskID]int64{}}
 	clientCtx, cancel := context.WithCancel(context.Background())
 	session, err := kgo.NewGroupTransactSession(append(w.options(), kgo.WithContext(clientCtx))...)
 	if err != nil {
@@ -208,6 +237,8 @@ func (w *worker) connect(ctx context.Context) error {
 	w.fetchingPaused.Store(false)
 	w.memory.use()
 	if w.stage == app.StageRoute {
+		w.starts.dropAll()
+		w.txns.marks = newMarks(w.rt)
 		w.txns.router = &judge.Router{App: w.rt, Metrics: w.judging, Deriver: w.routes.NewDeriver(w.cfg.KeySecret.Bytes())}
 	} else {
 		w.txns.tasks = newTaskSet(ctx, w.shared, w.name, w.log, w.txns.emitter, w.wake)
@@ -265,12 +296,30 @@ func (w *worker) runOnce(ctx context.Context, fetches kgo.Fetches) error {
 		if err := w.txns.tasks.reconcile(w.txns.client); err != nil {
 			return kafka.AsCommitUnknown(err) // this client does not fetch the polled records again
 		}
+	} else {
+		w.goOn()
 	}
 	if fetches.NumRecords() == 0 && len(w.txns.oversized.batches) == 0 && (w.txns.tasks == nil || w.fetchingPaused.Load() || !w.txns.tasks.due()) {
 		return w.txns.fetchErr(fetches)
 	}
 	w.memory.use()
 	return w.txns.run(ctx, fetches)
+}
+
+// goOn lets the client fetch partitions of the routing stage whose start an operator has
+// decided.
+func (w *worker) goOn() {
+	decided := w.starts.takeDecided()
+	if decided == nil {
+		return
+	}
+	w.txns.client.SetOffsets(decided)
+	for topic, partitions := range decided {
+		for p := range partitions {
+			w.member.place(app.TaskID{Topic: topic, Partition: p})
+			w.txns.client.ResumeFetchPartitions(map[string][]int32{topic: {p}})
+		}
+	}
 }
 
 // resetSession ends the session after a rebalance outside of a transaction, and closes

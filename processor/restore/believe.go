@@ -15,8 +15,8 @@ import (
 	"oncebus/processor/wire"
 )
 
-// decisionPoll is the time between two looks for an operator's decision.
-const decisionPoll = time.Second
+// DecisionPoll is the time between two looks for an operator's decision.
+const DecisionPoll = time.Second
 
 // errUnread ends the reading of an input that has a record.
 var errUnread = errors.New("found a record")
@@ -150,9 +150,8 @@ func stateRefusal(id app.TaskID, f *facts, problem app.Problem) app.Refusal {
 // task's events wait in the input; other tasks run.
 func (r *Restore) awaitDecision(ctx context.Context, refusal *app.Refusal) (*app.Acceptance, error) {
 	t := r.src.App.Topology
-	gauge := r.src.Metrics.refused.WithLabelValues(string(refusal.Problem))
-	gauge.Inc()
-	defer gauge.Dec()
+	r.src.Metrics.AddRefused(refusal.Problem, 1)
+	defer r.src.Metrics.AddRefused(refusal.Problem, -1)
 	r.watch.deciding.Store(true)
 	defer r.watch.deciding.Store(false)
 	for first := true; ; first = false {
@@ -175,7 +174,7 @@ func (r *Restore) awaitDecision(ctx context.Context, refusal *app.Refusal) (*app
 			r.log.Error("partition refused, waiting for a decision", "problem", string(refusal.Problem), "detail", refusal.Detail, "decide", refusal.Command())
 			r.src.Explain(r.id, refusal.Error())
 		}
-		if err := kafka.Pause(ctx, decisionPoll); err != nil {
+		if err := kafka.Pause(ctx, DecisionPoll); err != nil {
 			return nil, err
 		}
 	}

@@ -46,6 +46,11 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	return m
 }
 
+// AddRefused adds n to the partitions that wait for a decision because of a problem.
+func (m *Metrics) AddRefused(problem app.Problem, n float64) {
+	m.refused.WithLabelValues(string(problem)).Add(n)
+}
+
 // DeleteSeries deletes the series of a task that is closed.
 func (m *Metrics) DeleteSeries(id app.TaskID) {
 	m.restoreLeft.DeleteLabelValues(id.Topic, strconv.Itoa(int(id.Partition)))

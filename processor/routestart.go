@@ -1,0 +1,329 @@
+package processor
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"oncebus/processor/app"
+	"oncebus/processor/kafka"
+	"oncebus/processor/restore"
+)
+
+// routeFacts is what is known about a partition of a routed topic when a worker gets it.
+type routeFacts struct {
+	group      int64     // the group's committed offset; -1 for none
+	mark       *app.Mark // nil before its first routed record
+	topicID    string    // the present one
+	start, end int64     // of the partition
+	pinned     int64     // where a first start begins
+}
+
+// chooseStart returns the offset to route next. The routing stage has no state but the
+// group's offsets. The marks, which move in the same transactions, show that offsets were
+// lost or set back, and that a topic was recreated. The second result is the reason why
+// an operator must decide.
+func chooseStart(f routeFacts) (offset int64, problem app.Problem) {
+	switch {
+	case f.mark != nil && f.mark.TopicID != f.topicID:
+		return 0, app.TopicRecreated
+	case f.mark == nil && f.group < 0:
+		return max(f.start, f.pinned), "" // the first start
+	case f.group < 0 && !f.mark.Clean:
+		return 0, app.OffsetsLost
+	case f.group < 0:
+		offset = f.mark.Offset
+	case f.mark != nil && f.group < f.mark.Offset:
+		return 0, app.OffsetsReset
+	default:
+		offset = f.group
+	}
+	switch {
+	case offset < f.start:
+		return 0, app.InputDeleted
+	case offset > f.end:
+		return 0, app.InputShortened
+	}
+	return offset, ""
+}
+
+// routeRefusal describes why a partition of a routed topic waits for a decision.
+func routeRefusal(id app.TaskID, f *routeFacts, problem app.Problem) app.Refusal {
+	group, mark := "the group has no offset for it", "it has no mark"
+	ways := []app.Way{app.FromStart, app.FromOffset}
+	if f.group >= 0 {
+		group = fmt.Sprintf("the group's offset is %d", f.group)
+	}
+	if f.mark != nil {
+		mark = fmt.Sprintf("its mark is %d in the topic with the id %s", f.mark.Offset, f.mark.TopicID)
+	}
+	var what string
+	switch problem {
+	case app.OffsetsLost:
+		what = "the offsets of the routing group are gone (expired or deleted); from the mark on, records may have been routed: keyless ones would be emitted twice"
+		ways = append([]app.Way{app.FromMark}, ways...)
+	case app.OffsetsReset:
+		what = "the group's offset was set back to records that were routed: keyless ones would be emitted twice"
+		ways = append([]app.Way{app.FromMark, app.FromGroup}, ways...)
+	case app.TopicRecreated:
+		what = "the topic was deleted and recreated: the offsets do not belong to its records"
+	case app.InputDeleted:
+		next := max(f.group, 0)
+		if f.group < 0 {
+			next = f.mark.Offset
+		}
+		what = fmt.Sprintf("its records at offsets %d to %d, at most %d, were deleted before they were read", next, f.start-1, f.start-next)
+	default:
+		what = "a broker lost records that were routed, and may have others at their offsets"
+	}
+	return app.Refusal{
+		Topic: id.Topic, Partition: id.Partition, Problem: problem, Ways: ways, At: time.Now().UTC(),
+		Facts:  fmt.Sprintf("%s; %s; topic id %s", group, mark, f.topicID),
+		Detail: fmt.Sprintf("%s; %s; %s; it has records from offset %d to %d", what, group, mark, f.start, f.end-1),
+	}
+}
+
+// acceptedStart returns the offset that an operator chose.
+func acceptedStart(f *routeFacts, a *app.Acceptance) int64 {
+	offset := f.start
+	switch a.Way {
+	case app.FromMark:
+		offset = f.mark.Offset
+	case app.FromGroup:
+		offset = f.group
+	case app.FromOffset:
+		offset = a.Offset
+	case app.FromStart, app.BelieveLocal, app.BelieveChangelog, app.BelieveNothing, app.InputLost:
+	}
+	return min(max(offset, f.start), f.end)
+}
+
+// routeStarts decides for a worker of the routing stage at which offsets its partitions
+// start, and which of them wait for a decision.
+type routeStarts struct {
+	*shared
+
+	mu      sync.Mutex
+	waiting map[app.TaskID]*waitingPartition
+	decided map[app.TaskID]int64 // offsets to go on at, for the worker
+}
+
+type waitingPartition struct {
+	facts   routeFacts
+	refusal app.Refusal
+}
+
+func newRouteStarts(s *shared) *routeStarts {
+	return &routeStarts{shared: s, waiting: map[app.TaskID]*waitingPartition{}, decided: map[app.TaskID]int64{}}
+}
+
+// resolve sets the offsets of newly assigned partitions. It returns those that wait for a
+// decision; their offset has no meaning.
+func (r *routeStarts) resolve(ctx context.Context, offsets map[string]map[int32]kgo.Offset, held *marks) (waiting map[app.TaskID]bool, err error) {
+	decisions, err := app.ReadDecisions(ctx, r.source.Client, r.rt.Topology)
+	if err != nil {
+		return nil, err
+	}
+	bounds, err := r.bounds(ctx, offsets)
+	if err != nil {
+		return nil, err
+	}
+	waiting = map[app.TaskID]bool{}
+	for topic, partitions := range offsets {
+		for partition, offset := range partitions {
+			id := app.TaskID{Topic: topic, Partition: partition}
+			f := r.factsOf(id, max(-1, offset.EpochOffset().Offset))
+			f.start, f.end = bounds[id].start, bounds[id].end
+			if mark, ok := decisions.Marks[id.String()]; ok {
+				f.mark = &mark
+			}
+			held.assign(id, f.group, f.mark)
+			at, problem := chooseStart(f)
+			if problem != "" {
+				refusal := routeRefusal(id, &f, problem)
+				accepted, ok := decisions.Accepted(&refusal)
+				if !ok {
+					waiting[id] = true
+					r.refuse(ctx, id, f, refusal)
+					continue
+				}
+				at = acceptedStart(&f, &accepted)
+			}
+			if at != f.group {
+				partitions[partition] = kgo.NewOffset().At(at)
+			}
+		}
+	}
+	return waiting, nil
+}
+
+// lose makes a partition wait for a decision after the client reported that it lost
+// records.
+func (r *routeStarts) lose(ctx context.Context, id app.TaskID, held *marks) error {
+	bounds, err := r.bounds(ctx, map[string]map[int32]kgo.Offset{id.Topic: {id.Partition: {}}})
+	if err != nil {
+		return err
+	}
+	position, mark := held.of(id)
+	f := r.factsOf(id, position)
+	f.start, f.end, f.mark = bounds[id].start, bounds[id].end, mark
+	_, problem := chooseStart(f)
+	if problem == "" {
+		problem = app.InputShortened // its offsets are there, with other records
+	}
+	r.refuse(ctx, id, f, routeRefusal(id, &f, problem))
+	return nil
+}
+
+// factsOf returns the facts about a partition that need no request.
+func (r *routeStarts) factsOf(id app.TaskID, group int64) routeFacts {
+	topic := r.rt.Topology.Topics[id.Topic]
+	return routeFacts{group: group, topicID: app.TopicIDText(topic.ID), pinned: r.rt.Manifest.Start(id.Topic, topic.ID, id.Partition)}
+}
+
+// offsetBounds are the first offset of a partition and its end.
+type offsetBounds struct{ start, end int64 }
+
+// bounds lists the bounds of partitions.
+func (r *routeStarts) bounds(ctx context.Context, of map[string]map[int32]kgo.Offset) (map[app.TaskID]offsetBounds, error) {
+	topics := slices.Collect(maps.Keys(of))
+	starts, err := r.admin.ListStartOffsets(ctx, topics...)
+	if err != nil {
+		return nil, fmt.Errorf("list the starts of %v: %w", topics, err)
+	}
+	ends, err := r.admin.ListEndOffsets(ctx, topics...)
+	if err != nil {
+		return nil, fmt.Errorf("list the ends of %v: %w", topics, err)
+	}
+	all := map[app.TaskID]offsetBounds{}
+	for topic, partitions := range of {
+		for partition := range partitions {
+			id := app.TaskID{Topic: topic, Partition: partition}
+			start, known := starts.Lookup(topic, partition)
+			end, knownEnd := ends.Lookup(topic, partition)
+			if err := cmp.Or(start.Err, end.Err); err != nil || !known || !knownEnd {
+				return nil, fmt.Errorf("list the offsets of %v: %w", id, cmp.Or(err, error(kerr.UnknownTopicOrPartition)))
+			}
+			all[id] = offsetBounds{start.Offset, end.Offset}
+		}
+	}
+	return all, nil
+}
+
+// refuse makes a partition wait for a decision.
+func (r *routeStarts) refuse(ctx context.Context, id app.TaskID, f routeFacts, refusal app.Refusal) {
+	r.log.Error("partition refused, waiting for a decision", "partition", id.String(), "problem", string(refusal.Problem), "detail", refusal.Detail, "decide", refusal.Command())
+	if err := app.WriteRefusal(ctx, r.source.Client, r.rt.Topology, &refusal); err != nil {
+		r.log.Warn("write refusal failed, retrying", "partition", id.String(), "error", err)
+	}
+	r.board.explain(id, refusal.Error())
+	r.restores.AddRefused(refusal.Problem, 1)
+	r.mu.Lock()
+	r.waiting[id] = &waitingPartition{f, refusal}
+	r.mu.Unlock()
+}
+
+// drop forgets partitions that are revoked.
+func (r *routeStarts) drop(gone map[string][]int32) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for topic, partitions := range gone {
+		for _, p := range partitions {
+			r.remove(app.TaskID{Topic: topic, Partition: p})
+		}
+	}
+}
+
+// dropAll forgets all partitions, before the client is replaced.
+func (r *routeStarts) dropAll() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for id := range r.waiting {
+		r.remove(id)
+	}
+	clear(r.decided)
+}
+
+func (r *routeStarts) remove(id app.TaskID) {
+	if w := r.waiting[id]; w != nil {
+		r.restores.AddRefused(w.refusal.Problem, -1)
+		r.board.explain(id, "")
+		delete(r.waiting, id)
+	}
+	delete(r.decided, id)
+}
+
+// waits reports whether a partition waits for a decision.
+func (r *routeStarts) waits(id app.TaskID) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	_, decided := r.decided[id]
+	return r.waiting[id] != nil || decided
+}
+
+// run looks for decisions until ctx is done, and calls wake after one.
+func (r *routeStarts) run(ctx context.Context, wake func()) {
+	for kafka.Pause(ctx, restore.DecisionPoll) == nil {
+		r.mu.Lock()
+		none := len(r.waiting) == 0
+		r.mu.Unlock()
+		if none {
+			continue
+		}
+		decisions, err := app.ReadDecisions(ctx, r.source.Client, r.rt.Topology)
+		if err != nil {
+			continue // the brokers are down: the probe reports it
+		}
+		if r.decide(ctx, decisions) {
+			wake()
+		}
+	}
+}
+
+// decide moves accepted partitions to decided.
+func (r *routeStarts) decide(ctx context.Context, decisions *app.Decisions) (any bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for id, w := range r.waiting {
+		accepted, ok := decisions.Accepted(&w.refusal)
+		if !ok {
+			if _, listed := decisions.Refusals[w.refusal.Name()]; !listed {
+				_ = app.WriteRefusal(ctx, r.source.Client, r.rt.Topology, &w.refusal) // the next look tries again
+			}
+			continue
+		}
+		at := acceptedStart(&w.facts, &accepted)
+		r.log.Warn("decision accepted", "partition", id.String(), "problem", string(w.refusal.Problem), "way", string(accepted.Way), "from", at, "by", accepted.By, "why", accepted.Why)
+		if err := app.RemoveRefusal(ctx, r.source.Client, r.rt.Topology, &w.refusal); err != nil {
+			r.log.Warn("remove refusal failed", "partition", id.String(), "error", err)
+		}
+		r.remove(id)
+		r.decided[id], any = at, true
+	}
+	return any
+}
+
+// takeDecided returns the offsets of partitions that go on.
+func (r *routeStarts) takeDecided() map[string]map[int32]kgo.EpochOffset {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var offsets map[string]map[int32]kgo.EpochOffset
+	for id, at := range r.decided {
+		if offsets == nil {
+			offsets = map[string]map[int32]kgo.EpochOffset{}
+		}
+		if offsets[id.Topic] == nil {
+			offsets[id.Topic] = map[int32]kgo.EpochOffset{}
+		}
+		offsets[id.Topic][id.Partition] = kgo.EpochOffset{Epoch: -1, Offset: at}
+	}
+	clear(r.decided)
+	return offsets
+}
