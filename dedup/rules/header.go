@@ -8,7 +8,8 @@ import (
 )
 
 // CarriedHeaders are the request headers that always become record headers. Their
-// values are unchanged, except that idempotency-key loses its quotes.
+// values are unchanged, except that idempotency-key loses its quotes. The attributes
+// of CloudEvents (EventRequestPrefix) are carried too.
 var CarriedHeaders = [...]string{"content-type", "idempotency-key", "traceparent", "tracestate"}
 
 // credentialHeaders would write secrets into Kafka.
@@ -30,6 +31,11 @@ func (d *decoder) carried(n *yaml.Node, at string) []string {
 			d.fail(n, at, "%s is always carried: leave it out", written)
 		case slices.Contains(credentialHeaders, name):
 			d.fail(n, at, "%s holds credentials, which must not get into Kafka", written)
+		case eventAttribute(name, EventRequestPrefix) != "":
+			d.fail(n, at, "%s is an attribute of CloudEvents, always carried as %s%s: leave it out", written, EventRecordPrefix, name[len(EventRequestPrefix):])
+		case eventAttribute(name, EventRecordPrefix) != "":
+			d.fail(n, at, "%s is the record header of the CloudEvents attribute in %s%s, which is always carried: leave it out",
+				written, EventRequestPrefix, name[len(EventRecordPrefix):])
 		case slices.Contains(names, name):
 			d.fail(n, at, "%s is listed twice", written)
 		}
@@ -73,7 +79,12 @@ func (d *decoder) validateCarried(r *draft) {
 // are case-sensitive and the ingress writes lower case.
 func (d *decoder) requireCarried(r *draft, n *yaml.Node, at, header string) {
 	name := strings.ToLower(header)
-	if !slices.Contains(CarriedHeaders[:], name) && !slices.Contains(r.HTTP.Headers, name) {
+	if attribute := eventAttribute(name, EventRequestPrefix); attribute != "" {
+		d.fail(n, at, "the CloudEvents attribute in an HTTP request's header %s is carried as %s%s: write that", header, EventRecordPrefix, attribute)
+		return
+	}
+	carried := eventAttribute(name, EventRecordPrefix) != "" || slices.Contains(CarriedHeaders[:], name) || slices.Contains(r.HTTP.Headers, name)
+	if !carried {
 		d.fail(n, at, "an HTTP request's header %s is not carried: add it to http.headers", header)
 	}
 	if name != header {

@@ -152,7 +152,7 @@ func TestCloudEventModes(t *testing.T) {
 		{"structured, not JSON", Input{Headers: headerMap{"content-type": "application/cloudevents+json"}, Value: []byte(`x`)}, Malformed, "payload: not valid JSON"},
 		{"structured wins over headers", Input{Headers: headerMap{"content-type": "application/cloudevents+json", "ce_id": "1", "ce_source": "s"}, Value: []byte(`{}`)}, KeyMissing, "no key: field source: absent"},
 		{"another format", Input{Headers: headerMap{"content-type": "application/cloudevents+avro"}}, Malformed, "header content-type: of the CloudEvents formats"},
-		{"a batch", Input{Headers: headerMap{"content-type": "application/cloudevents-batch+json"}}, Malformed, "header content-type: of the CloudEvents formats"},
+		{"a batch", Input{Headers: headerMap{"content-type": "application/cloudevents-batch+json"}}, Malformed, "header content-type: a batch of CloudEvents has several events"},
 		{"no headers", Input{Value: []byte(`{}`)}, KeyMissing, "no key: header ce_source: absent"},
 	} {
 		v.in.Topic = "in"

@@ -1,6 +1,10 @@
 package rules
 
-import "bytes"
+import (
+	"bytes"
+	"slices"
+	"strings"
+)
 
 // The names of the CloudEvents Kafka protocol binding, version 1.0.2, sections
 // 3.2 (binary content mode) and 3.3 (structured content mode).
@@ -10,6 +14,28 @@ const (
 	headerCEID        = "ce_id"
 )
 
+// Prefixes of a CloudEvents attribute: of its record header, by the Kafka binding,
+// and of its request header, by the HTTP binding (1.0.2, section 3.1.3.1).
+const (
+	EventRecordPrefix  = "ce_"
+	EventRequestPrefix = "ce-"
+)
+
+// IsEventAttribute reports whether name can be that of a CloudEvents attribute:
+// lower-case letters and digits (CloudEvents 1.0.2, section 3.1).
+func IsEventAttribute(name string) bool {
+	return name != "" && !strings.ContainsFunc(name, func(c rune) bool { return (c < 'a' || c > 'z') && (c < '0' || c > '9') })
+}
+
+// eventAttribute returns the attribute in a header with that prefix; "" for
+// another header. name is in lower case.
+func eventAttribute(name, prefix string) string {
+	if attribute, ok := strings.CutPrefix(name, prefix); ok && IsEventAttribute(attribute) {
+		return attribute
+	}
+	return ""
+}
+
 // eventFormat is the format of a CloudEvent in a record.
 type eventFormat uint8
 
@@ -17,21 +43,52 @@ const (
 	eventBinary eventFormat = iota
 	eventJSON
 	eventUnknown
+	eventBatch
 )
 
 // classifyContentType returns the format by the content-type header. In structured
 // mode it begins with application/cloudevents, in upper or lower case.
 func classifyContentType(value []byte) eventFormat {
-	const structured, json = "application/cloudevents", "+json"
+	const structured, json, batch = "application/cloudevents", "+json", "-batch"
 	media, _, _ := bytes.Cut(value, []byte(";"))
 	media = bytes.TrimSpace(media)
 	if len(media) < len(structured) || !bytes.EqualFold(media[:len(structured)], []byte(structured)) {
 		return eventBinary
 	}
-	if bytes.EqualFold(media[len(structured):], []byte(json)) {
+	format := media[len(structured):]
+	switch {
+	case bytes.EqualFold(format, []byte(json)):
 		return eventJSON
+	case len(format) >= len(batch) && bytes.EqualFold(format[:len(batch)], []byte(batch)):
+		return eventBatch
 	}
 	return eventUnknown
+}
+
+// eventFormatMistake is why a body of another CloudEvents format has no key.
+const eventFormatMistake = "of the CloudEvents formats only application/cloudevents+json is read"
+
+// eventBatchMistake is why a batch of CloudEvents is refused: one record has one verdict.
+const eventBatchMistake = "a batch of CloudEvents has several events, and each needs a verdict of its own: send each event in a request or record of its own"
+
+// ContentTypeMistake returns why no route of this list can judge a body of that
+// content type; "" for none. A batch is no event, whatever the key.
+func ContentTypeMistake(contentType string, routes []*Route) string {
+	switch classifyContentType([]byte(contentType)) {
+	case eventBatch:
+		return eventBatchMistake
+	case eventUnknown:
+		if slices.ContainsFunc(routes, (*Route).ReadsCloudEvents) {
+			return eventFormatMistake
+		}
+	case eventBinary, eventJSON:
+	}
+	return ""
+}
+
+// ReadsCloudEvents reports whether cloudevent is a key source of the route.
+func (r *Route) ReadsCloudEvents() bool {
+	return slices.ContainsFunc(r.Keys, func(s Source) bool { return s.kind == sourceCloudEvent })
 }
 
 // completeCloudEvent sets the fields of structured mode.
@@ -47,7 +104,9 @@ func (d *Deriver) cloudEventKey(s *Source, limit int) status {
 	case eventJSON:
 		return d.fieldsKey(s, limit)
 	case eventUnknown:
-		return d.fail("header "+headerContentType, "of the CloudEvents formats only application/cloudevents+json is read")
+		return d.fail("header "+headerContentType, eventFormatMistake)
+	case eventBatch:
+		return d.fail("header "+headerContentType, eventBatchMistake)
 	case eventBinary:
 	}
 	size := 0

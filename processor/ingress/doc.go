@@ -10,6 +10,7 @@
 //	path, method          404, 405
 //	in-flight requests    503 with Retry-After
 //	rate of the source    429 with Retry-After
+//	media type            415 for a batch of CloudEvents: it has several events
 //	content coding        415 unless identity: nothing is decompressed here
 //	body                  413, 408; read whole, from memory that all bodies share
 //	signature             401; over the raw body, before anything is parsed
@@ -19,7 +20,8 @@
 //
 // The body becomes the record's value, byte for byte, and the carried headers
 // become its headers. A repeated header is joined with commas (RFC 9110, section
-// 5.3), except Idempotency-Key, which must come once (idempotency.go).
+// 5.3), except Idempotency-Key (idempotency.go), Content-Type and the attributes of
+// CloudEvents (cloudevents.go), which must come once.
 //
 // # Invariants
 //

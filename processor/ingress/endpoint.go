@@ -187,5 +187,5 @@ func (e *endpoint) recordHeaders(in http.Header) ([]dedup.Header, error) {
 		}
 		headers = append(headers, dedup.Header{Key: c.to, Value: []byte(value)})
 	}
-	return headers, nil
+	return appendEventAttributes(headers, in)
 }

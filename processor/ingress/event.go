@@ -22,6 +22,9 @@ func (s *Server) takeEvent(w http.ResponseWriter, r *http.Request, rq *request, 
 	if wait := e.sources.allow(rq.source, rq.start); wait > 0 {
 		return s.reject(rq, reasonSource, tooFast("the limit is that of your address", wait))
 	}
+	if rejected := e.contentTypeProblem(r.Header); rejected != nil {
+		return rejected
+	}
 	body, rejected := s.receive(w, r, rq, &e.body)
 	if rejected != nil {
 		return rejected

@@ -144,6 +144,7 @@ func (d *document) add(path string, routes []*rules.Route, all *rules.Routes) er
 			events.Parameters = append(events.Parameters, carriedParameter(name, routes))
 		}
 	}
+	events.Parameters = append(events.Parameters, eventParameters(routes)...)
 	window := shortestWindow(path, all)
 	if err := d.sign(&events, routes[0].Name, &h.Signature, window); err != nil {
 		return err

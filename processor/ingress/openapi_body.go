@@ -2,6 +2,7 @@ package ingress
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"oncebus/dedup/rules"
@@ -56,10 +57,23 @@ func eventBody(routes []*rules.Route) *requestBody {
 	if object {
 		s["type"] = "object"
 	}
+	content := map[string]mediaType{"application/json": {s}, "*/*": {schema{}}}
+	if slices.ContainsFunc(routes, (*rules.Route).ReadsCloudEvents) {
+		content["application/cloudevents+json"] = mediaType{structuredEvent()}
+	}
 	return &requestBody{
 		Description: fmt.Sprintf("The event, at most %d bytes, without a Content-Encoding. It is parsed as JSON whatever its Content-Type.", routes[0].HTTP.MaxBody),
 		Required:    true,
-		Content:     map[string]mediaType{"application/json": {s}, "*/*": {schema{}}},
+		Content:     content,
+	}
+}
+
+// structuredEvent describes a CloudEvent in structured mode.
+func structuredEvent() schema {
+	part := schema{"type": "string", "minLength": 1, "description": "Part of the key."}
+	return schema{
+		"type": "object", "description": "A CloudEvent in structured mode.", "required": []string{"source", "id"},
+		"properties": schema{"source": part, "id": part},
 	}
 }
 

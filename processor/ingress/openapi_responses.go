@@ -29,7 +29,7 @@ type sample struct {
 // samples of a status have are then known to be always present.
 func eventSamples(routes []*rules.Route, all *rules.Routes) []sample {
 	h := routes[0].HTTP
-	samples := append(receiveSamples(&h.Signature), sample{response: problemInvalid.respond("")})
+	samples := append(receiveSamples(&h.Signature), sample{response: problemInvalid.respond("")}, sample{response: problemMediaType.respond("")})
 	if h.Rate != (rules.Rate{}) || h.SourceRate != (rules.Rate{}) {
 		samples = append(samples, sample{response: tooFast("", time.Second)})
 	}

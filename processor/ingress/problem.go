@@ -33,6 +33,8 @@ var (
 	problemRate = problem{"rate", http.StatusTooManyRequests, "The request rate is over its limit"}
 	// the request has a Content-Encoding: nothing is decompressed
 	problemEncoding = problem{"encoding", http.StatusUnsupportedMediaType, "The body is encoded"}
+	// the body is a batch of CloudEvents; or, where a route has the key source cloudevent, a CloudEvent in another format than JSON
+	problemMediaType = problem{"media-type", http.StatusUnsupportedMediaType, "The body's media type is not accepted"}
 	// the body is over max_body (an outcome: over that and 1 MiB), or over what the topic accepts
 	problemTooLarge = problem{"too-large", http.StatusRequestEntityTooLarge, "The body is too large"}
 	// the body did not arrive within ONCEBUS_INGRESS_READ_TIMEOUT
@@ -45,7 +47,7 @@ var (
 	problemNoRoute = problem{"no-route", http.StatusBadRequest, "No route of this endpoint matches the event"}
 	// verdict missing_key where require_key holds
 	problemMissingKey = problem{"missing-key", http.StatusBadRequest, "The event has no key"}
-	// verdict invalid, with the reason; or an Idempotency-Key that cannot be read
+	// verdict invalid, with the reason; or an Idempotency-Key or CloudEvents attribute that cannot be read, or a Content-Type that came twice
 	problemInvalid = problem{"invalid", http.StatusBadRequest, "The event is invalid"}
 	// verdict duplicate
 	problemDuplicate = problem{"duplicate", http.StatusConflict, "The event is a duplicate"}
@@ -75,7 +77,7 @@ var (
 
 // problems lists them all.
 var problems = []problem{
-	problemNotFound, problemMethod, problemBusy, problemRate, problemEncoding, problemTooLarge, problemRequestTimeout, problemIncompleteBody,
+	problemNotFound, problemMethod, problemBusy, problemRate, problemEncoding, problemMediaType, problemTooLarge, problemRequestTimeout, problemIncompleteBody,
 	problemUnauthorized, problemNoRoute, problemMissingKey, problemInvalid, problemDuplicate, problemInProgress, problemCollision,
 	problemLate, problemLimited, problemOmitted, problemFailed, problemRejected, problemErased, problemOutcome, problemKafkaUnavailable, problemVerdictTimeout,
 }
