@@ -238,4 +238,3 @@ func TestRoutesMayNotNameEventHeadersOtherwise(t *testing.T) {
 		}
 	}
 }
-

@@ -45,6 +45,8 @@
 // GitHub, Bearer, None and HMAC without a timestamp sign no time: a replay after
 // the window is a new event.
 //
+// A list with one good signature is valid, whatever its other entries are.
+//
 // Always refused: a repeated header, because two readers could use different
 // values; an incomplete signature, which is easier to guess; an empty secret,
 // with which anyone can sign.

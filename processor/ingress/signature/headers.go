@@ -80,18 +80,8 @@ func (v *Verifier) readStandard(header http.Header) (unverified, error) {
 		return unverified{}, err
 	}
 	u := unverified{timestamp: timestamp, before: id + "." + timestamp + "."}
-	for _, e := range entries {
-		if e.name != "v1" {
-			continue
-		}
-		signature, err := v.decode(standardList, e.value)
-		if err != nil {
-			return unverified{}, err
-		}
-		u.signatures = append(u.signatures, signature)
-	}
-	if len(u.signatures) == 0 {
-		return unverified{}, fmt.Errorf("header %s: %w: want an entry v1", standardList, ErrMissing)
+	if u.signatures, err = v.decodeAll(standardList, entries); err != nil {
+		return unverified{}, err
 	}
 	return u, nil
 }
@@ -108,26 +98,47 @@ func (v *Verifier) readStripe(header http.Header) (unverified, error) {
 	}
 	var u unverified
 	for _, e := range entries {
-		switch e.name {
-		case "t":
-			// Of two timestamps, one could be checked and the other signed.
-			if u.timestamp != "" {
-				return unverified{}, fmt.Errorf("header %s: %w: it has two timestamps, want one", stripeList, ErrMalformed)
-			}
-			u.timestamp = e.value
-		case "v1":
-			signature, err := v.decode(stripeList, e.value)
-			if err != nil {
-				return unverified{}, err
-			}
-			u.signatures = append(u.signatures, signature)
+		if e.name != "t" {
+			continue
 		}
+		// Of two timestamps, one could be checked and the other signed.
+		if u.timestamp != "" {
+			return unverified{}, fmt.Errorf("header %s: %w: it has two timestamps, want one", stripeList, ErrMalformed)
+		}
+		u.timestamp = e.value
 	}
-	if u.timestamp == "" || len(u.signatures) == 0 {
+	if u.timestamp == "" {
 		return unverified{}, fmt.Errorf("header %s: %w: want both t and v1", stripeList, ErrMissing)
+	}
+	if u.signatures, err = v.decodeAll(stripeList, entries); err != nil {
+		return unverified{}, err
 	}
 	u.before = u.timestamp + "."
 	return u, nil
+}
+
+// decodeAll decodes the signatures v1 of a list. One that cannot be decoded is no
+// reason to refuse the others: a sender may rotate to a key or a format that this
+// version does not know.
+func (v *Verifier) decodeAll(header string, entries []entry) (signatures [][]byte, err error) {
+	for _, e := range entries {
+		if e.name != "v1" {
+			continue
+		}
+		signature, malformed := v.decode(header, e.value)
+		if malformed != nil {
+			err = malformed
+			continue
+		}
+		signatures = append(signatures, signature)
+	}
+	switch {
+	case len(signatures) > 0:
+		return signatures, nil
+	case err != nil:
+		return nil, err
+	}
+	return nil, fmt.Errorf("header %s: %w: want an entry v1", header, ErrMissing)
 }
 
 // one returns the value of a header that must come once: of two values, another
@@ -150,21 +161,23 @@ func one(header http.Header, name string) (string, error) {
 // entry is an element of a list header.
 type entry struct{ name, value string }
 
-// split returns the entries of a list, at most signaturesMax. between separates
-// two entries, within separates name and value. An entry contains no blank, so
-// that two header lines that a proxy joined with a comma and a space are refused.
+// split returns the entries of a list, which has at most signaturesMax parts. It leaves
+// out what is no name and value. A proxy joins two header lines with a comma and a
+// space, so a space before an entry does not count: the entries of both are seen.
 func split(header, list, between, within string) ([]entry, error) {
 	parts := strings.SplitN(list, between, signaturesMax+1)
 	if len(parts) > signaturesMax {
 		return nil, fmt.Errorf("header %s: %w: it has more than %d entries", header, ErrMalformed, signaturesMax)
 	}
-	entries := make([]entry, len(parts))
-	for i, part := range parts {
-		name, value, ok := strings.Cut(part, within)
-		if !ok || name == "" || value == "" || !isVisible(part) {
-			return nil, fmt.Errorf("header %s: %w: entry %d is malformed, want a name and a value", header, ErrMalformed, i+1)
+	var entries []entry
+	for _, part := range parts {
+		name, value, ok := strings.Cut(strings.TrimLeft(part, " "), within)
+		if ok && name != "" && value != "" {
+			entries = append(entries, entry{name, value})
 		}
-		entries[i] = entry{name, value}
+	}
+	if len(entries) == 0 {
+		return nil, fmt.Errorf("header %s: %w: no entry is a name and a value", header, ErrMalformed)
 	}
 	return entries, nil
 }
