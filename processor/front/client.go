@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"oncebus/dedup/rules"
@@ -225,8 +224,11 @@ func (f *IngressClient) openOnce(ctx context.Context, client *kgo.Client, before
 		return nil, fmt.Errorf("the manifest in %[2]s is %[1]w a route of this routes file: start `oncebus run` with it", errMissing, t.Manifest)
 	}
 	at := &clientState{rt: app.App(), id: t.Topics[t.Verdicts].ID}
-	if _, err := at.rt.RereadLimits(ctx, kadm.NewClient(client), ingressTopics(t, f.routes)); err != nil {
+	if _, err := f.readLimits(ctx, client, at); err != nil {
 		return nil, err
+	}
+	if before == nil {
+		f.compareBodies(at)
 	}
 	at.partition = partitionOfInstance(f.cfg.InstanceID, t.Topics[t.Verdicts].Partitions)
 	if before != nil && before.id == at.id && before.partition == at.partition {
@@ -235,25 +237,6 @@ func (f *IngressClient) openOnce(ctx context.Context, client *kgo.Client, before
 	}
 	_, at.next, err = kafka.NewReader(client, t.Verdicts, at.id, at.partition).ListBounds(ctx)
 	return at, err
-}
-
-// ingressTopics returns the topics that an IngressClient produces to.
-func ingressTopics(t *app.Topology, routes *rules.Routes) []string {
-	var topics []string
-	for _, r := range routes.Routes {
-		if r.HTTP == nil {
-			continue
-		}
-		topics = append(topics, r.Topics...)
-		if r.Mode == rules.ClaimMode {
-			topics = append(topics, r.Claim.Outcomes)
-		}
-	}
-	if t.Repartition != "" {
-		topics = append(topics, t.Repartition)
-	}
-	slices.Sort(topics)
-	return slices.Compact(topics)
 }
 
 // partitionOfInstance returns an instance's partition of the verdicts topic. Two

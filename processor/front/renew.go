@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 
-	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
@@ -55,7 +54,7 @@ func (f *IngressClient) replace(b produceFailure, at *clientState) {
 func (f *IngressClient) limitsChanged(ctx context.Context, client *kgo.Client, at *clientState) bool {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
-	changed, err := at.rt.RereadLimits(ctx, kadm.NewClient(client), ingressTopics(at.rt.Topology, f.routes))
+	changed, err := f.readLimits(ctx, client, at)
 	if err != nil {
 		f.log.Error("read topic limits failed after a refused record", "error", err)
 	}

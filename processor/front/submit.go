@@ -28,8 +28,8 @@ var (
 	// ErrNoVerdict says that Kafka has the event, and that no verdict arrived in
 	// time.
 	ErrNoVerdict = errors.New("no verdict in time")
-	// ErrTooLarge says that the event exceeds its topic's max.message.bytes. Nothing
-	// was sent.
+	// ErrTooLarge says that the event exceeds max.message.bytes of its topic or its
+	// output. Nothing was sent.
 	ErrTooLarge = errors.New("too large")
 	// ErrOutcome says that an outcome cannot be read, or is not of this route.
 	// Nothing was sent.
@@ -137,7 +137,11 @@ func (f *IngressClient) publish(ctx context.Context, s *Submission, d *rules.Der
 	if replyTo.IsSet() {
 		replyTo.Partition = at.partition
 	}
-	err = f.send(ctx, at, f.record(at, s, d, replyTo), s.WaitForBroker)
+	rec := f.record(at, s, d, replyTo)
+	if err := fits(at, rec, s, d); err != nil {
+		return err
+	}
+	err = f.send(ctx, at, rec, s.WaitForBroker)
 	if d.Finding == rules.KeyMissing && errors.Is(err, ErrKafkaUnavailable) {
 		return fmt.Errorf("%w: %w", ErrMissingKey, err)
 	}
@@ -204,9 +208,6 @@ func (f *IngressClient) record(at *clientState, s *Submission, d *rules.Derived,
 // acknowledged record can be missing (franz-go #1217). So a record may be delivered
 // after send returned. If the client has sent it again, one of the two is a duplicate.
 func (f *IngressClient) send(ctx context.Context, at *clientState, rec *kgo.Record, waitForBroker bool) error {
-	if n, most := wire.RecordBytes(rec), int(at.rt.BatchBytes(rec.Topic)); n > most {
-		return fmt.Errorf("%w: %d bytes with headers, topic %s takes %d", ErrTooLarge, n, rec.Topic, most)
-	}
 	sender := f.sender.Load()
 	if sender == nil {
 		return fmt.Errorf("%w: %w", ErrKafkaUnavailable, cmp.Or(f.Ready(), errStopping))
@@ -273,5 +274,8 @@ func (f *IngressClient) SubmitOutcome(ctx context.Context, route *rules.Route, t
 		return fmt.Errorf("%w: header %s: names no attempt; copy the header from the event", ErrOutcome, wire.HeaderClaimToken)
 	}
 	rec.Partition = wire.PartitionByDigest(&read.Token.Digest)
+	if err := fitsTopic(at, rec); err != nil {
+		return err
+	}
 	return f.send(ctx, at, rec, false)
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	"oncebus/dedup"
@@ -125,7 +126,7 @@ func errorResponse(err error, h *rules.HTTP) *response {
 	}
 	switch {
 	case errors.Is(err, front.ErrTooLarge):
-		return problemTooLarge.respond(overTopicLimit)
+		return problemTooLarge.respond(overTopicLimit + strings.TrimPrefix(err.Error(), front.ErrTooLarge.Error()))
 	case errors.Is(err, front.ErrNoVerdict) && h.AcceptOnTimeout:
 		return accepted("timeout")
 	case errors.Is(err, front.ErrNoVerdict):

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kadm"
+
 	"oncebus/dedup/rules"
 	"oncebus/processor/front"
 	"oncebus/processor/kafkatest"
@@ -273,6 +275,38 @@ func TestTooLargeForItsTopic(t *testing.T) {
 	b := newBench(t, strings.Replace(withHTTP("max_body: 4194304"), "    output:", "    on_missing_key: forward\n    output:", 1))
 	i := b.serve(nil)
 	i.post("/signals", "{}"+strings.Repeat(" ", 3<<20)).problem(t, "over the topic's limit", "too-large", 413)
+}
+
+// TestTooLargeForTheOutput: an event that its output would refuse is not produced, and
+// the start names the route whose max_body allows such events.
+func TestTooLargeForTheOutput(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, signalRoutes)
+	limit := "2000"
+	altered, err := b.admin.AlterTopicConfigs(t.Context(), []kadm.AlterConfig{{Op: kadm.SetConfig, Name: "max.message.bytes", Value: &limit}}, "signals.unique")
+	if err != nil || altered[0].Err != nil {
+		t.Fatal(err, altered)
+	}
+	i := b.serve(nil)
+	large := strings.Replace(event("a"), "{", "{"+strings.Repeat(" ", 2000), 1)
+	if p := i.post("/signals", large).problem(t, "over the output's limit", "too-large", 413); !strings.Contains(p.Detail, "topic signals.unique takes 2000") {
+		t.Errorf("detail %q", p.Detail)
+	}
+	i.post("/signals", event("a")).want(t, "the same key, shorter", 202)
+	logs := b.logs.String()
+	if strings.Count(logs, "http.max_body exceeds a topic limit") != 1 || !strings.Contains(logs, `"route":"signals","max_body":1048576,"topic":"signals.unique","max_message_bytes":2000`) {
+		t.Errorf("the log does not compare max_body with the topics")
+	}
+}
+
+// TestDefaultsFitTheTopics: the default of max_body is within the default of topics.
+func TestDefaultsFitTheTopics(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, signalRoutes)
+	b.serve(nil)
+	if strings.Contains(b.logs.String(), "max_body") {
+		t.Error("a warning about defaults")
+	}
 }
 
 // TestClientDisconnects: a disconnected client uses no limit.

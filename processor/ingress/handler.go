@@ -22,6 +22,9 @@ type request struct {
 // http.ErrAbortHandler, which closes the connection or the HTTP/2 stream: to
 // return would send a 200.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if beginRequest(r) {
+		w.Header().Set("Connection", "close")
+	}
 	rq := &request{start: s.now(), source: sourceOf(r, s.trusted)}
 	response := s.dispatch(w, r, rq)
 	if !response.disconnected {
@@ -33,9 +36,11 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// dispatch lets the endpoint of the path respond.
+// dispatch lets the endpoint of the path respond. The path is compared as it was sent:
+// no route's path is encoded, so an encoded one is unknown, and a proxy's rule for a
+// path holds for every request that gets to it.
 func (s *Server) dispatch(w http.ResponseWriter, r *http.Request, rq *request) *response {
-	path := r.URL.Path
+	path := r.URL.EscapedPath()
 	if e, ok := s.endpoints.events[path]; ok {
 		rq.route = e.routes[0].Name
 		return s.admit(s.events, rq, func() *response { return s.takeEvent(w, r, rq, e) })

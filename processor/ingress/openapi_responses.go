@@ -3,6 +3,7 @@ package ingress
 import (
 	"cmp"
 	"encoding/json"
+	"maps"
 	"net/http"
 	"reflect"
 	"slices"
@@ -88,6 +89,7 @@ func verdictAnswers(r *rules.Route) []wire.Answer {
 	judged := func(v dedup.Verdict, passed bool) {
 		answers = append(answers, wire.Answer{Verdict: v, Forwarded: passed, Key: "key"})
 	}
+	answers = append(answers, wire.Answer{Verdict: dedup.Invalid, Reason: wire.ReasonTooLarge, Key: "key"})
 	judged(dedup.Unique, true)
 	judged(dedup.AfterWindow, true)
 	judged(dedup.Late, r.OnLate == rules.Forward)
@@ -162,19 +164,14 @@ func receiveSamples(s *rules.Signature) []sample {
 	return samples
 }
 
-// malformed returns the responses of net/http itself, before a path is known.
+// malformed returns the responses before a path is known. For HTTP/2 net/http itself
+// responds to large headers.
 func malformed() []sample {
-	const text, html = "text/plain; charset=utf-8", "text/html; charset=utf-8"
-	var samples []sample
-	for _, response := range []response{
-		{status: http.StatusBadRequest, contentType: text, name: "malformed HTTP"},
-		{status: http.StatusExpectationFailed, name: "an Expect other than 100-continue"},
-		{status: http.StatusRequestHeaderFieldsTooLarge, contentType: text, name: "headers too large"},
-		{status: http.StatusRequestHeaderFieldsTooLarge, contentType: html, name: "headers too large, HTTP/2"},
-		{status: http.StatusNotImplemented, contentType: text, name: "a Transfer-Encoding other than chunked"},
-		{status: http.StatusHTTPVersionNotSupported, contentType: text, name: "an HTTP version other than 1.0, 1.1 and 2"},
-	} {
-		samples = append(samples, sample{response: &response, open: true})
+	samples := []sample{{open: true, response: &response{
+		status: http.StatusRequestHeaderFieldsTooLarge, contentType: "text/html; charset=utf-8", name: "headers too large, HTTP/2",
+	}}}
+	for _, status := range slices.Sorted(maps.Keys(implicitProblems)) {
+		samples = append(samples, sample{response: implicitProblems[status].respond("")})
 	}
 	return samples
 }

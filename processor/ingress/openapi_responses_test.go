@@ -45,12 +45,13 @@ func TestEveryVerdictIsDocumented(t *testing.T) {
 	}
 }
 
-// TestMalformedIsDocumented: net/http's own responses are documented.
+// TestMalformedIsDocumented: net/http's own responses are problems, and documented.
 func TestMalformedIsDocumented(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, signalRoutes)
 	document := loadDocument(t, b.routes)
 	i := b.serve(func(c *Config) { c.MaxHeaderBytes = 2048 })
+	names := map[int]string{400: "malformed", 417: "expectation", 431: "headers-too-large", 501: "transfer-encoding", 505: "http-version"}
 	for status, head := range map[int]string{
 		400: "POST /signals HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n",
 		417: "POST /signals HTTP/1.1\r\nHost: a\r\nExpect: a miracle\r\nContent-Length: 1\r\n\r\n",
@@ -68,12 +69,16 @@ func TestMalformedIsDocumented(t *testing.T) {
 		}
 		body, _ := io.ReadAll(response.Body) // the server disconnects a client whose request it has not read
 		_ = response.Body.Close()
-		if response.StatusCode != status {
-			t.Errorf("status %d, want %d", response.StatusCode, status)
+		reply{response, string(body)}.problem(t, head[:20], names[status], status)
+		if !response.Close || response.Header.Get("Cache-Control") != "no-store" || response.Header.Get("Date") == "" {
+			t.Errorf("%d: %v", status, response.Header)
 		}
 		if err := conforms(document, http.MethodPost, "/signals", response, body); err != nil {
 			t.Errorf("%d: %v: %v %q", status, err, response.Header, body)
 		}
+	}
+	if n := i.count("oncebus_http_requests_total", "response", "malformed", "code", "400"); n != 1 {
+		t.Errorf("%v malformed requests are counted", n)
 	}
 	protocols := &http.Protocols{}
 	protocols.SetUnencryptedHTTP2(true)

@@ -23,7 +23,7 @@ type problem struct {
 // The problems; their names stay. A comment says when it is the response: HTTP.md
 // is made of it.
 var (
-	// no route has the path
+	// no route has the path; an encoded path such as /%61 is another path than /a
 	problemNotFound = problem{"not-found", http.StatusNotFound, "This path is not an endpoint"}
 	// the header Allow names the methods of the path
 	problemMethod = problem{"method", http.StatusMethodNotAllowed, "The endpoint does not accept this method"}
@@ -35,7 +35,7 @@ var (
 	problemEncoding = problem{"encoding", http.StatusUnsupportedMediaType, "The body is encoded"}
 	// the body is a batch of CloudEvents; or, where a route has the key source cloudevent, a CloudEvent in another format than JSON
 	problemMediaType = problem{"media-type", http.StatusUnsupportedMediaType, "The body's media type is not accepted"}
-	// the body is over max_body (an outcome: over that and 1 MiB), or over what the topic accepts
+	// the body is over max_body (an outcome: over that and 1 MiB), or the record is over what its topic or its output accepts
 	problemTooLarge = problem{"too-large", http.StatusRequestEntityTooLarge, "The body is too large"}
 	// the body did not arrive within ONCEBUS_INGRESS_READ_TIMEOUT
 	problemRequestTimeout = problem{"request-timeout", http.StatusRequestTimeout, "The body did not arrive in time"}
@@ -69,6 +69,16 @@ var (
 	problemErased = problem{"erased", http.StatusBadGateway, "The claim of the request was erased"}
 	// at /outcomes: a header is missing, wrong or repeated, or the claim is that of another route
 	problemOutcome = problem{"outcome", http.StatusBadRequest, "The outcome is invalid"}
+	// the request is not HTTP, has no Host or several, or the server speaks TLS
+	problemMalformed = problem{"malformed", http.StatusBadRequest, "The request is malformed"}
+	// the header Expect has another value than 100-continue
+	problemExpectation = problem{"expectation", http.StatusExpectationFailed, "The expectation cannot be met"}
+	// the request line and headers exceed ONCEBUS_INGRESS_MAX_HEADER_BYTES
+	problemHeaders = problem{"headers-too-large", http.StatusRequestHeaderFieldsTooLarge, "The headers are too large"}
+	// the Transfer-Encoding is another than chunked
+	problemTransferEncoding = problem{"transfer-encoding", http.StatusNotImplemented, "The transfer encoding is unknown"}
+	// the HTTP version is another than 1.0, 1.1 and 2
+	problemVersion = problem{"http-version", http.StatusHTTPVersionNotSupported, "The HTTP version is not supported"}
 	// Kafka did not accept the event in time; sending again is safe, unless the event has no key; with Retry-After
 	problemKafkaUnavailable = problem{"kafka-unavailable", http.StatusServiceUnavailable, "Kafka did not acknowledge the event in time"}
 	// Kafka has the event, the verdict did not arrive in time; sending again is safe; with Retry-After
@@ -79,6 +89,7 @@ var (
 var problems = []problem{
 	problemNotFound, problemMethod, problemBusy, problemRate, problemEncoding, problemMediaType, problemTooLarge, problemRequestTimeout, problemIncompleteBody,
 	problemUnauthorized, problemNoRoute, problemMissingKey, problemInvalid, problemDuplicate, problemInProgress, problemCollision,
+	problemMalformed, problemExpectation, problemHeaders, problemTransferEncoding, problemVersion,
 	problemLate, problemLimited, problemOmitted, problemFailed, problemRejected, problemErased, problemOutcome, problemKafkaUnavailable, problemVerdictTimeout,
 }
 

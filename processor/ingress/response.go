@@ -1,6 +1,7 @@
 package ingress
 
 import (
+	"bytes"
 	"fmt"
 	"net/http"
 	"strconv"
@@ -115,4 +116,21 @@ func (r *response) write(w http.ResponseWriter) {
 	w.WriteHeader(r.status)
 	// An error means that the client disconnected.
 	_, _ = w.Write(r.body) //nolint:gosec // G705: nosniff keeps browsers from rendering it; an outcome is its executor's
+}
+
+func (r *response) statusText() string { return strconv.Itoa(r.status) }
+
+// implicit returns the bytes of a response that is written without net/http, which
+// then closes the connection.
+func (r *response) implicit() []byte {
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "HTTP/1.1 %d %s\r\n", r.status, http.StatusText(r.status))
+	h := http.Header{
+		"Cache-Control": noStore, "X-Content-Type-Options": noSniff, "Content-Type": {r.contentType}, "Connection": {"close"},
+		"Content-Length": {strconv.Itoa(len(r.body))}, "Date": {time.Now().UTC().Format(http.TimeFormat)},
+	}
+	_ = h.Write(&b) // into memory
+	b.WriteString("\r\n")
+	b.Write(r.body)
+	return b.Bytes()
 }

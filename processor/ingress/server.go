@@ -94,14 +94,7 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 	server := s.httpServer(base)
 	ended := make(chan error, 1)
 	limited := netutil.LimitListener(listener, s.cfg.MaxConnections)
-	go func() {
-		if s.certificates == nil {
-			ended <- server.Serve(limited)
-			return
-		}
-		server.TLSConfig = s.certificates.config()
-		ended <- server.ServeTLS(limited, "", "")
-	}()
+	go func() { ended <- server.Serve(s.watch(limited)) }()
 	select {
 	case err := <-ended:
 		err = errors.Join(err, server.Close())
@@ -156,5 +149,7 @@ func (s *Server) httpServer(base context.Context) *http.Server {
 		MaxHeaderBytes:    s.cfg.MaxHeaderBytes,
 		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelWarn),
 		BaseContext:       func(net.Listener) context.Context { return base },
+		ConnContext:       withConnection,
+		ConnState:         connectionState,
 	}
 }

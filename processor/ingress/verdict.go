@@ -83,6 +83,9 @@ func defaultResponse(a *wire.Answer) *response {
 	case dedup.InProgress:
 		return problemInProgress.respondTo(a, a.Reason).with("Retry-After", retryAfter(retrySoon))
 	case dedup.Invalid:
+		if strings.HasPrefix(a.Reason, wire.ReasonTooLarge) {
+			return problemTooLarge.respondTo(a, a.Reason)
+		}
 		return problemInvalid.respondTo(a, a.Reason)
 	case dedup.Replayed: // without its outcome: too long for the verdict record
 		return problemOmitted.respondTo(a, a.Reason)

@@ -127,6 +127,15 @@ func TestResponseToUnchecked(t *testing.T) {
 	}
 }
 
+// TestResponseToTooLarge: the judge found an event too large for a topic.
+func TestResponseToTooLarge(t *testing.T) {
+	route := parseRoutes(t, signalRoutes).Routes[0]
+	r := respondToVerdict(route, &wire.Answer{Verdict: dedup.Invalid, Reason: wire.ReasonTooLarge + "out: 7 bytes"})
+	if r.status != http.StatusRequestEntityTooLarge || r.header.Get(headerVerdict) != "invalid" || r.problem.name != problemTooLarge.name {
+		t.Errorf("%d %v %s", r.status, r.header, r.body)
+	}
+}
+
 // TestReplay follows an order: a duplicate gets in_progress, the outcome arrives
 // by HTTP, and a duplicate gets its bytes.
 func TestReplay(t *testing.T) {

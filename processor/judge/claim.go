@@ -117,7 +117,7 @@ const rowBytesMax = 64
 
 // misfit returns the reason of a row that does not fit.
 func (t *Judge) misfit(row *dedup.Row) string {
-	return fmt.Sprintf("too large for topic %s: the claim takes %d bytes, max.message.bytes is %d", t.Changelog, t.rowBytes(row), t.App.Limit(t.Changelog).MaxBytes)
+	return fmt.Sprintf(wire.ReasonTooLarge+"%s: the claim takes %d bytes, max.message.bytes is %d", t.Changelog, t.rowBytes(row), t.App.Limit(t.Changelog).MaxBytes)
 }
 
 // requester returns the request that gets the outcome of the event.

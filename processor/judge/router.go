@@ -85,7 +85,7 @@ func (r *Router) send(e *Emitter, rec *kgo.Record, env *wire.Envelope, partition
 	}
 	out.Headers = headers
 	if n := wire.RecordBytes(out); n > int(r.App.Limit(out.Topic).MaxBytes) {
-		return fmt.Sprintf("too large for topic %s: %d bytes with headers, max.message.bytes is %d", out.Topic, n, r.App.Limit(out.Topic).MaxBytes)
+		return fmt.Sprintf(wire.ReasonTooLarge+"%s: %d bytes with headers, max.message.bytes is %d", out.Topic, n, r.App.Limit(out.Topic).MaxBytes)
 	}
 	e.produce(out)
 	return ""

@@ -88,6 +88,9 @@ func IsReserved(name string) bool {
 // RecordOverhead is the bytes of the batch header and of the record's length fields.
 const RecordOverhead = 61 + 40
 
+// ReasonTooLarge begins the reason of an event that a topic would refuse for its size.
+const ReasonTooLarge = "too large for topic "
+
 // RecordBytes returns an upper bound of a record's size in a batch of its own,
 // uncompressed.
 func RecordBytes(r *kgo.Record) int {

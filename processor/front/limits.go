@@ -1,0 +1,100 @@
+package front
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"oncebus/dedup/rules"
+	"oncebus/processor/app"
+	"oncebus/processor/wire"
+)
+
+// ingressTopics returns the topics that an IngressClient produces to.
+func ingressTopics(t *app.Topology, routes *rules.Routes) []string {
+	var topics []string
+	for _, r := range routes.Routes {
+		if r.HTTP == nil {
+			continue
+		}
+		topics = append(topics, r.Topics...)
+		if r.Mode == rules.ClaimMode {
+			topics = append(topics, r.Claim.Outcomes)
+		}
+	}
+	if t.Repartition != "" {
+		topics = append(topics, t.Repartition)
+	}
+	slices.Sort(topics)
+	return slices.Compact(topics)
+}
+
+// readLimits reads the limits of the topics that the client produces to, and of the
+// outputs, where the judge emits the events. The client has no need for rights on the
+// outputs. Without them the judge alone refuses an event that is too large for its output.
+func (f *IngressClient) readLimits(ctx context.Context, client *kgo.Client, at *clientState) (changed bool, err error) {
+	admin, topics := kadm.NewClient(client), ingressTopics(at.rt.Topology, f.routes)
+	all := slices.Clone(topics)
+	for _, r := range f.routes.Routes {
+		if r.HTTP != nil {
+			all = append(all, r.Output)
+		}
+	}
+	slices.Sort(all)
+	changed, err = at.rt.RereadLimits(ctx, admin, slices.Compact(all))
+	if errors.Is(err, kerr.TopicAuthorizationFailed) {
+		return at.rt.RereadLimits(ctx, admin, topics)
+	}
+	return changed, err
+}
+
+// compareBodies logs a warning for each route whose max_body exceeds what a topic
+// accepts.
+func (f *IngressClient) compareBodies(at *clientState) {
+	for _, r := range f.routes.Routes {
+		if r.HTTP == nil {
+			continue
+		}
+		topics := []string{r.HTTP.Topic, r.Output}
+		if !r.Prepartitioned {
+			topics = append(topics, at.rt.Topology.Repartition)
+		}
+		for _, topic := range topics {
+			if most := int(at.rt.Limit(topic).MaxBytes); most > 0 && r.HTTP.MaxBody > most {
+				f.log.Warn("http.max_body exceeds a topic limit: larger bodies get 413; lower max_body or raise max.message.bytes",
+					"route", r.Name, "max_body", r.HTTP.MaxBody, "topic", topic, "max_message_bytes", most)
+			}
+		}
+	}
+}
+
+// fits returns an ErrTooLarge if a topic would refuse the event: that of rec, or the
+// output of its route. Headers that oncebus adds to an output record do not count here;
+// the judge counts them.
+func fits(at *clientState, rec *kgo.Record, s *Submission, d *rules.Derived) error {
+	if err := fitsTopic(at, rec); err != nil || d.Finding != rules.Keyed {
+		return err
+	}
+	out := kgo.Record{Key: rec.Key, Value: s.Value, Headers: wire.AppendForeign(nil, s.Headers)}
+	if n, most := wire.RecordBytes(&out), int(at.rt.Limit(d.Route.Output).MaxBytes); most > 0 && n > most {
+		return tooLarge(n, d.Route.Output, most)
+	}
+	return nil
+}
+
+// fitsTopic returns an ErrTooLarge if the record's topic would refuse it.
+func fitsTopic(at *clientState, rec *kgo.Record) error {
+	if n, most := wire.RecordBytes(rec), int(at.rt.BatchBytes(rec.Topic)); n > most {
+		return tooLarge(n, rec.Topic, most)
+	}
+	return nil
+}
+
+func tooLarge(bytes int, topic string, most int) error {
+	return fmt.Errorf("%w: %d bytes with headers, topic %s takes %d", ErrTooLarge, bytes, topic, most)
+}

@@ -1,0 +1,154 @@
+package ingress
+
+import (
+	"bufio"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"oncebus/processor/kafkatest"
+)
+
+// responsesUntilClose writes text, and returns the responses until the server closes
+// the connection.
+func responsesUntilClose(t *testing.T, conn io.ReadWriter, text string) []reply {
+	t.Helper()
+	if _, err := io.WriteString(conn, text); err != nil {
+		t.Fatal(err)
+	}
+	var all []reply
+	for in := bufio.NewReader(conn); ; {
+		response, err := http.ReadResponse(in, nil)
+		if errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) {
+			return all
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := io.ReadAll(response.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = response.Body.Close()
+		all = append(all, reply{response, string(body)})
+	}
+}
+
+// chunked is a request with a chunked body.
+func chunked(body, version string, headers ...string) string {
+	return fmt.Sprintf("POST /signals HTTP/%s\r\nHost: a\r\nTransfer-Encoding: chunked\r\n%s\r\n%x\r\n%s\r\n0\r\n\r\n", version, strings.Join(headers, ""), len(body), body)
+}
+
+// last is a request after which the connection closes.
+func last(id string) string { return whole("/signals", event(id), "Connection", "close") }
+
+// TestAmbiguousFramingClosesTheConnection: a message with Content-Length and
+// Transfer-Encoding may be the end of a smuggled request, so nothing after it is read.
+func TestAmbiguousFramingClosesTheConnection(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, signalRoutes)
+	i := b.serve(nil)
+	for n, c := range []struct {
+		name, text string
+		answered   int
+	}{
+		{"both", chunked(event("0"), "1.1", "Content-Length: 4\r\n"), 1},
+		{"both, the length first", strings.Replace(chunked(event("1"), "1.1"), "Transfer", "content-length: 4\r\nTransfer", 1), 1},
+		{"both, line feeds only", strings.ReplaceAll(chunked(event("2"), "1.1", "CONTENT-LENGTH:4\r\n"), "\r\n", "\n"), 1},
+		{"a length that is right", chunked(event("3"), "1.1", fmt.Sprintf("Content-Length: %d\r\n", len(event("3")))), 1},
+		{"both, behind another request", whole("/signals", event("before")) + chunked(event("4"), "1.1", "Content-Length: 4\r\n"), 2},
+		{"both, behind a chunked one", chunked(event("before"), "1.1") + chunked(event("5"), "1.1", "Content-Length: 4\r\n"), 2},
+		{"HTTP/1.0", "POST /signals HTTP/1.0\r\nConnection: keep-alive\r\nTransfer-Encoding: chunked\r\nContent-Length: 13\r\n\r\n" + `{"id":"ten!"}`, 1},
+	} {
+		got := responsesUntilClose(t, i.dial(), c.text+last(fmt.Sprint("smuggled", n)))
+		if len(got) != c.answered {
+			t.Errorf("%s: %d responses, want %d", c.name, len(got), c.answered)
+			continue
+		}
+		if end := got[len(got)-1]; !end.Close {
+			t.Errorf("%s: the connection stays open after %s", c.name, end.Status)
+		}
+	}
+	for n, text := range []string{
+		chunked(event("a"), "1.1"),
+		whole("/signals", event("b")) + chunked(event("c"), "1.1"),
+		"POST /signals HTTP/1.0\r\nConnection: keep-alive\r\nContent-Length: 13\r\n\r\n" + `{"id":"kept"}`,
+	} {
+		got := responsesUntilClose(t, i.dial(), text+last(fmt.Sprint("kept", n)))
+		if want := strings.Count(text, "POST") + 1; len(got) != want {
+			t.Errorf("unambiguous, %d: %d responses, want %d", n, len(got), want)
+		}
+	}
+	for _, r := range b.read("signals.unique", 1) {
+		if strings.Contains(string(r.Value), "smuggled") {
+			t.Errorf("the output has %s", r.Value)
+		}
+	}
+}
+
+// TestOnePathForm: a path that is written otherwise than in the routes file is none, so
+// that a proxy's rule for a path covers all requests with it.
+func TestOnePathForm(t *testing.T) {
+	t.Parallel()
+	b, i := claimBench(t)
+	for _, path := range []string{
+		"/orders/%6futcomes", "/orders/%6Futcomes", "/orders%2foutcomes", "/%6frders/outcomes", "/%6frders", "/orders%00", "/orders%20",
+		"/orders/outcomes/", "/orders//outcomes", "//orders/outcomes", "/./orders", "/x/../orders", "/x/%2e%2e/orders", "/orders;a", "/Orders", "/orders#a",
+		"/orders%3Fa", "/%2forders", "/openapi%2ejson",
+	} {
+		conn := i.dial()
+		got := responsesUntilClose(t, conn, raw(path, "", 0, "Connection", "close", "Idempotency-Key", "k"))
+		if len(got) != 1 {
+			t.Fatalf("%s: %d responses", path, len(got))
+		}
+		got[0].problem(t, path, "not-found", 404)
+	}
+	i.post("/orders?%6f", `{}`, "Idempotency-Key", "k").want(t, "a query", 202)
+	if n := len(b.read("orders.unique", 1)); n != 1 {
+		t.Errorf("%d records in the output", n)
+	}
+}
+
+// TestMalformedOverTLS: with TLS, malformed and ambiguous requests get the same
+// responses, and one without TLS gets a problem too.
+func TestMalformedOverTLS(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, signalRoutes)
+	dir := t.TempDir()
+	authority := kafkatest.NewAuthority(t, "own")
+	cert, key := authority.Issue("server", time.Now().Add(time.Hour))
+	writeCertificate(t, dir, cert, key)
+	i := b.serve(func(c *Config) {
+		c.TLSCertFile, c.TLSKeyFile = filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
+	})
+	dial := func() net.Conn {
+		return tls.Client(i.dial(), &tls.Config{RootCAs: authority.Pool(), ServerName: "127.0.0.1", NextProtos: []string{"http/1.1"}})
+	}
+	got := responsesUntilClose(t, dial(), "POST /signals HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n")
+	if len(got) != 1 {
+		t.Fatalf("%d responses", len(got))
+	}
+	got[0].problem(t, "two hosts", "malformed", 400)
+	got = responsesUntilClose(t, dial(), chunked(event("a"), "1.1", "Content-Length: 4\r\n")+last("smuggled"))
+	if len(got) != 1 || !got[0].Close {
+		t.Fatalf("ambiguous: %d responses", len(got))
+	}
+	got = responsesUntilClose(t, i.dial(), last("plain"))
+	if len(got) != 1 {
+		t.Fatalf("without TLS: %d responses", len(got))
+	}
+	if p := got[0].problem(t, "without TLS", "malformed", 400); !strings.Contains(p.Detail, "https") {
+		t.Errorf("detail %q", p.Detail)
+	}
+	if !strings.Contains(b.logs.String(), "tls handshake failed") {
+		t.Error("the handshake is not in the log")
+	}
+}
