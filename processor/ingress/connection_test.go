@@ -94,7 +94,7 @@ func TestAmbiguousFramingClosesTheConnection(t *testing.T) {
 	}
 }
 
-// TestOnePathForm: a path that is written otherwise than in the routes file is none, so
+// TestOnePathForm: a path has one form, that of the routes file, so
 // that a proxy's rule for a path covers all requests with it.
 func TestOnePathForm(t *testing.T) {
 	t.Parallel()

@@ -332,6 +332,16 @@ func verdictNames() []string {
 	return all
 }
 
+// problemTypes returns the types of all problems, sorted.
+func problemTypes() []string {
+	var types []string
+	for _, p := range problems {
+		types = append(types, problemType+p.name)
+	}
+	slices.Sort(types)
+	return types
+}
+
 // problemSchema describes problemBody.
 func problemSchema() schema {
 	text := func(meaning string) schema { return schema{"type": "string", "description": meaning} }
@@ -340,7 +350,7 @@ func problemSchema() schema {
 		"type":        "object",
 		"required":    []string{"type", "title", "status"},
 		"properties": schema{
-			"type":          text("Identifies the problem."),
+			"type":          schema{"type": "string", "enum": problemTypes(), "description": "Identifies the problem; it never changes."},
 			"title":         text("A summary of the problem."),
 			"status":        schema{"type": "integer", "description": "The status of the response."},
 			"detail":        text("What this occurrence adds."),

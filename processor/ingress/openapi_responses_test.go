@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
@@ -25,6 +26,55 @@ func TestEveryProblemIsDocumented(t *testing.T) {
 		if !bytes.Contains(text, []byte(`"`+problemType+p.name+`"`)) {
 			t.Errorf("problem %s is not in the document", p.name)
 		}
+	}
+}
+
+// TestEveryDocumentListsAllProblems: also those that its routes do not cause.
+func TestEveryDocumentListsAllProblems(t *testing.T) {
+	listed := loadDocument(t, parseRoutes(t, signalRoutes)).Components.Schemas["Problem"].Value.Properties["type"].Value.Enum
+	if len(listed) != len(problems) {
+		t.Errorf("%d types are listed, want %d", len(listed), len(problems))
+	}
+}
+
+// TestRetryAfterWhereARetryHelps: the state that caused the response ends by itself.
+func TestRetryAfterWhereARetryHelps(t *testing.T) {
+	retried := []string{"busy", "rate", "request-timeout", "in-progress", "limited", "failed", "erased", "kafka-unavailable", "verdict-timeout"}
+	routes := strings.Replace(claimRoutes, "    http:\n      path: /orders", "    limits: {live_keys: 1}\n    http:\n      rate: {per_second: 1, burst: 1}\n      path: /orders", 1) +
+		strings.TrimPrefix(signalRoutes, "routes:\n")
+	all := parseRoutes(t, routes)
+	seen := map[string]bool{}
+	for _, r := range all.Routes {
+		for _, s := range eventSamples([]*rules.Route{r}, all) {
+			if s.problem == nil {
+				continue
+			}
+			seen[s.problem.name] = true
+			if want := slices.Contains(retried, s.problem.name); (s.header.Get("Retry-After") != "") != want {
+				t.Errorf("%s: Retry-After %q", s.problem.name, s.header.Get("Retry-After"))
+			}
+			if s.status < 400 || s.contentType != problemJSON {
+				t.Errorf("%s: status %d, type %s", s.problem.name, s.status, s.contentType)
+			}
+		}
+	}
+	for _, name := range retried {
+		if !seen[name] {
+			t.Errorf("no sample of %s", name)
+		}
+	}
+}
+
+// TestErrorStatusOfTheRoutesFile: without a body in the file it is a problem, under the
+// status of the file.
+func TestErrorStatusOfTheRoutesFile(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, withHTTP("responses: {duplicate: {status: 422}, invalid: {status: 418, body: short, content_type: text/plain}}"))
+	i := b.serve(nil)
+	i.post("/signals", event("a")).want(t, "first", 202)
+	i.post("/signals", event("a")).header(t, "duplicate", "Oncebus-Verdict", "duplicate").problem(t, "duplicate", "duplicate", 422)
+	if got := i.post("/signals", "{").want(t, "invalid", 418); got.text != "short" {
+		t.Errorf("body %q", got.text)
 	}
 }
 

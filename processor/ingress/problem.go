@@ -37,7 +37,7 @@ var (
 	problemMediaType = problem{"media-type", http.StatusUnsupportedMediaType, "The body's media type is not accepted"}
 	// the body is over max_body (an outcome: over that and 1 MiB), or the record is over what its topic or its output accepts
 	problemTooLarge = problem{"too-large", http.StatusRequestEntityTooLarge, "The body is too large"}
-	// the body did not arrive within ONCEBUS_INGRESS_READ_TIMEOUT
+	// the body did not arrive within ONCEBUS_INGRESS_READ_TIMEOUT; with Retry-After
 	problemRequestTimeout = problem{"request-timeout", http.StatusRequestTimeout, "The body did not arrive in time"}
 	// the body ended early, or its chunks are malformed
 	problemIncompleteBody = problem{"incomplete-body", http.StatusBadRequest, "The body is incomplete"}
@@ -61,11 +61,11 @@ var (
 	problemLimited = problem{"limited", http.StatusTooManyRequests, "The route has its maximum of keys"}
 	// the request was completed, but its result was over result_limit, or too long for a changelog record
 	problemOmitted = problem{"result-omitted", http.StatusGone, "The result was too long to store"}
-	// outcome failed, for a request that waited; the key is free
+	// outcome failed, for a request that waited; the key is free; with Retry-After
 	problemFailed = problem{"failed", http.StatusBadGateway, "The executor failed"}
 	// outcome rejected, for a request that waited; the key is free
 	problemRejected = problem{"rejected", http.StatusUnprocessableEntity, "The executor rejected the request"}
-	// outcome forget, for a request that waited; the key is free
+	// outcome forget, for a request that waited; the key is free; with Retry-After
 	problemErased = problem{"erased", http.StatusBadGateway, "The claim of the request was erased"}
 	// at /outcomes: a header is missing, wrong or repeated, or the claim is that of another route
 	problemOutcome = problem{"outcome", http.StatusBadRequest, "The outcome is invalid"}

@@ -86,7 +86,10 @@ func tooLarge(rules *bodyRules) *response {
 	return problemTooLarge.respond(detail)
 }
 
-func tooSlow() *response    { return problemRequestTimeout.respond("").with("Connection", "close") }
+func tooSlow() *response {
+	return problemRequestTimeout.respond("").with("Connection", "close").with("Retry-After", retryAfter(retrySoon))
+}
+
 func incomplete() *response { return problemIncompleteBody.respond("").with("Connection", "close") }
 
 func unauthorized(challenge string) *response {

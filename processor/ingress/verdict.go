@@ -58,12 +58,18 @@ func respondToVerdict(route *rules.Route, a *wire.Answer) *response {
 }
 
 // routeResponse returns the routes file's response to a verdict, else the
-// default.
+// default. An error status without a body in the file gets the problem's.
 func routeResponse(route *rules.Route, a *wire.Answer) *response {
 	r := defaultResponse(a)
 	if own, ok := route.HTTP.Responses[a.Verdict]; ok {
-		retry := r.header.Get("Retry-After")
-		if r = configured(a.Verdict.String(), own); retry != "" {
+		retry, problem := r.header.Get("Retry-After"), r.problem
+		r = configured(a.Verdict.String(), own)
+		if problem != nil && own.Status >= http.StatusBadRequest && own.ContentType == "" {
+			chosen := *problem
+			chosen.status = own.Status
+			r = chosen.respondTo(a, a.Reason)
+		}
+		if retry != "" {
 			r.with("Retry-After", retry)
 		}
 	}
@@ -141,10 +147,10 @@ func outcomeProblem(a *wire.Answer) *response {
 	case dedup.OutcomeRejected:
 		return problemRejected.respondTo(a, "")
 	case dedup.OutcomeFailed:
-		return problemFailed.respondTo(a, keyIsFree)
+		return problemFailed.respondTo(a, keyIsFree).with("Retry-After", retryAfter(retrySoon))
 	case dedup.OutcomeForget, dedup.OutcomeSubmitted: // submitted is not final, so it never ends a wait
 	}
-	return problemErased.respondTo(a, keyIsFree)
+	return problemErased.respondTo(a, keyIsFree).with("Retry-After", retryAfter(retrySoon))
 }
 
 // outcomeKind returns the kind of outcome that gave a claim its status, erased
