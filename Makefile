@@ -151,6 +151,7 @@ soak: ## what make test runs, with other seeds and for longer: fuzz, simulation,
 	$(MAKE) faults DURATION=$(SOAK_DURATION) FAULT_INTERVAL=1s RESULTS=
 
 # How the faults run: e.g. make faults DURATION=10m SEED=7 NODES=3 FAULTS=p1,b1 FAULT_INTERVAL=4s RESULTS=
+# ONCEBUS_TEST_KAFKA=3.9.2 in the environment runs them, and every test, on another release of Kafka.
 DURATION ?= 30m
 SEED ?= 0
 NODES ?= 1

@@ -43,6 +43,7 @@ type fault struct {
 	spare     bool // acts on the spare processes
 	broker    bool // acts on the broker, or needs it
 	nodes     int  // brokers it needs; 0 counts as 1
+	kafka4    bool // needs Kafka 4
 
 	// apply causes the fault, ends it, and checks the consequences. An error is a
 	// violation, unless it is errNotStruck.
@@ -277,7 +278,7 @@ func (h *harness) campaign() (*report, error) {
 		return rep, h.scenarioAlone(rep)
 	}
 	end := h.began.Add(h.set.duration)
-	d := &deck{faults: selectFaults(allFaults, h.set.filter, h.set.nodes)}
+	d := &deck{faults: selectFaults(allFaults, h.set.filter, h.set.nodes, kafkatest.Version())}
 	rep.expect(d.faults)
 	for number := 1; h.ctx.Err() == nil && len(h.violated()) == 0 && !rep.roundComplete(); number++ {
 		left := time.Until(end)

@@ -2,6 +2,7 @@
 // and proves that no event was lost or emitted twice.
 //
 //	go run ./benchmarks/faults -duration 30m -seed 7
+//	ONCEBUS_TEST_KAFKA=3.9.2 go run ./benchmarks/faults -round rows
 //
 // The program under test is cmd/oncebus, built with the tag failpoints, in child
 // processes. A seeded generator fills the input topics. A faulty executor works on

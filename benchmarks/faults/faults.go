@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 	"text/tabwriter"
 )
 
@@ -14,11 +15,11 @@ import (
 var allFaults = slices.Concat(processFaults, brokerFaults, networkFaults, stateFaults, groupFaults, miniFaults)
 
 // selectFaults returns the faults that match the filter (rows or names; empty for
-// all) and the size of the cluster.
-func selectFaults(all []*fault, filter []string, nodes int) []*fault {
+// all), the size of the cluster and its release of Kafka.
+func selectFaults(all []*fault, filter []string, nodes int, kafka string) []*fault {
 	var chosen []*fault
 	for _, f := range all {
-		if f.nodes > nodes || len(filter) > 0 && !slices.Contains(filter, f.row) && !slices.Contains(filter, f.name) {
+		if f.nodes > nodes || f.kafka4 && strings.HasPrefix(kafka, "3.") || len(filter) > 0 && !slices.Contains(filter, f.row) && !slices.Contains(filter, f.name) {
 			continue
 		}
 		chosen = append(chosen, f)

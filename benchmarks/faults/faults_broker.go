@@ -12,8 +12,6 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
-	"github.com/twmb/franz-go/pkg/kerr"
-	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"oncebus/processor/kafkatest"
 )
@@ -28,7 +26,7 @@ var brokerFaults = []*fault{
 	{row: "b2", name: "broker-freeze", weight: 2, broker: true, apply: brokerFreeze},
 	{row: "b2", name: "broker-down", broker: true, apply: brokerDown((*kafkatest.Node).Kill, 10*time.Second, 60*time.Second)},
 	{row: "b2", name: "broker-restart", broker: true, apply: brokerDown((*kafkatest.Node).Stop, 0, time.Second)},
-	{row: "b3", name: "transaction-version", broker: true, apply: transactionVersion},
+	{row: "b3", name: "transaction-version", broker: true, kafka4: true, apply: transactionVersion},
 	{row: "b5", name: "aggressive-compaction", slots: 1, broker: true, apply: aggressiveCompaction},
 	{row: "b1", name: "leader-kill", weight: 4, nodes: 3, broker: true, apply: leaderKill},
 	{row: "b2", name: "rolling-brokers", nodes: 3, broker: true, apply: rollingBrokers},
@@ -65,40 +63,14 @@ func brokerFreeze(ctx context.Context, k *strike) error {
 // transactionVersion downgrades the cluster to the transactions before KIP-890 and
 // upgrades it again, under load.
 func transactionVersion(ctx context.Context, k *strike) error {
-	if err := k.h.setTransactionVersion(ctx, 1, 2); err != nil {
+	if err := k.h.cluster.kafka.SetTransactionVersion(ctx, 1); err != nil {
 		return err
 	}
 	err := kafkatest.Pause(ctx, k.between(2*time.Second, 6*time.Second))
-	if err := errors.Join(err, k.h.setTransactionVersion(ctx, 2, 1)); err != nil {
+	if err := errors.Join(err, k.h.cluster.kafka.SetTransactionVersion(ctx, 2)); err != nil {
 		return err
 	}
 	return k.recovers(ctx, time.Now(), brokerBackMax)
-}
-
-// setTransactionVersion sets the feature transaction.version; upgrade type 1 is an
-// upgrade, 2 a safe downgrade.
-func (h *harness) setTransactionVersion(ctx context.Context, version int16, upgradeType int8) error {
-	req := kmsg.NewPtrUpdateFeaturesRequest()
-	update := kmsg.NewUpdateFeaturesRequestFeatureUpdate()
-	update.Feature, update.MaxVersionLevel, update.UpgradeType = "transaction.version", version, upgradeType
-	req.FeatureUpdates = append(req.FeatureUpdates, update)
-	resp, err := req.RequestWith(ctx, h.client)
-	if err != nil {
-		return fmt.Errorf("set transaction.version to %d: %w", version, err)
-	}
-	if err := kerr.ErrorForCode(resp.ErrorCode); err != nil {
-		message := ""
-		if resp.ErrorMessage != nil {
-			message = *resp.ErrorMessage
-		}
-		return fmt.Errorf("set transaction.version to %d: %w: %s", version, err, message)
-	}
-	for _, r := range resp.Results {
-		if err := kerr.ErrorForCode(r.ErrorCode); err != nil {
-			return fmt.Errorf("set %s to %d: %w", r.Feature, version, err)
-		}
-	}
-	return nil
 }
 
 // compactionConfigs make Kafka roll and clean the changelog as fast as possible, and

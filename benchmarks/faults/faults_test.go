@@ -17,6 +17,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"oncebus/processor/kafkatest"
 	"oncebus/processor/oracle"
 )
 
@@ -26,7 +27,7 @@ var matrix = strings.Fields("b1 b2 b3 b5 b6 g1 g2 n1 n2 n3 n4 p1 p2 p3 p4 p5 p6 
 
 func TestEveryRowHasAFault(t *testing.T) {
 	rows := map[string]bool{}
-	for _, f := range selectFaults(allFaults, nil, 1) {
+	for _, f := range selectFaults(allFaults, nil, 1, kafkatest.KafkaVersion) {
 		rows[f.row] = true
 	}
 	for row := range trafficRows {
@@ -35,11 +36,14 @@ func TestEveryRowHasAFault(t *testing.T) {
 	if got := slices.Sorted(maps.Keys(rows)); !slices.Equal(got, matrix) {
 		t.Errorf("rows with one broker: %v, want %v", got, matrix)
 	}
-	for _, f := range selectFaults(allFaults, []string{"b4"}, 3) {
+	for _, f := range selectFaults(allFaults, []string{"b4"}, 3, kafkatest.KafkaVersion) {
 		rows[f.row] = true
 	}
 	if !rows["b4"] {
 		t.Error("no fault of row b4 with three brokers")
+	}
+	if got := selectFaults(allFaults, []string{"transaction-version"}, 1, "3.9.2"); len(got) > 0 {
+		t.Error("Kafka 3.9 has the feature transaction.version")
 	}
 }
 
@@ -59,7 +63,7 @@ func TestFaultNamesAreUnique(t *testing.T) {
 // TestDeck: a deck begins with one fault of each row and has each as often as its
 // weight.
 func TestDeck(t *testing.T) {
-	d := &deck{faults: selectFaults(allFaults, nil, 1)}
+	d := &deck{faults: selectFaults(allFaults, nil, 1, kafkatest.KafkaVersion)}
 	rng := rand.New(rand.NewPCG(1, 2))
 	first := d.draw(rng)
 	drawn, rows := map[string]int{first.name: 1}, map[string]bool{first.row: true}

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"oncebus/processor/kafkatest"
 )
 
 // settings are the flags of a run.
@@ -89,8 +91,8 @@ func parseFlags(args []string) (settings, error) {
 		return s, err
 	}
 	for _, name := range strings.FieldsFunc(filter, func(r rune) bool { return r == ',' || r == ' ' }) {
-		if len(selectFaults(allFaults, []string{name}, 3)) == 0 {
-			return s, fmt.Errorf("-faults: there is no row or fault %q; -list names them", name)
+		if len(selectFaults(allFaults, []string{name}, 3, kafkatest.Version())) == 0 {
+			return s, fmt.Errorf("-faults: Kafka %s has no row or fault %q; -list names them", kafkatest.Version(), name)
 		}
 		s.filter = append(s.filter, name)
 	}

@@ -107,7 +107,7 @@ func quantilesOf(delays []delay) quantiles {
 }
 
 func newReport(s settings) *report {
-	return &report{Claims: map[string]int{}, set: s, Seed: s.seed, Nodes: s.nodes, Kafka: kafkatest.KafkaVersion, Started: time.Now().Truncate(time.Second)}
+	return &report{Claims: map[string]int{}, set: s, Seed: s.seed, Nodes: s.nodes, Kafka: kafkatest.Version(), Started: time.Now().Truncate(time.Second)}
 }
 
 // expect sets the faults that must strike.

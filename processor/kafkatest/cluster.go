@@ -62,7 +62,7 @@ func StartCluster(ctx context.Context, dir string, n int, opts ...Option) (*Clus
 	if err := c.opts.validate(n); err != nil {
 		return nil, err
 	}
-	dist, err := install(ctx)
+	dist, err := install(ctx, c.opts.version)
 	if err != nil {
 		return nil, err
 	}
@@ -231,6 +231,11 @@ func (c *Cluster) ListenAddrs(name string) []string {
 
 // Admin returns the cluster's admin client. It stays open until [Cluster.Close].
 func (c *Cluster) Admin() *kadm.Client { return c.admin }
+
+// SetTransactionVersion sets the cluster's feature transaction.version.
+func (c *Cluster) SetTransactionVersion(ctx context.Context, version int16) error {
+	return SetTransactionVersion(ctx, c.client, version)
+}
 
 // External reports whether the cluster is that of ONCEBUS_TEST_BROKERS, whose nodes
 // the test cannot stop.

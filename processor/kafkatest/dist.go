@@ -4,6 +4,7 @@ package kafkatest
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,8 +20,39 @@ import (
 	_ "embed"
 )
 
-// KafkaVersion is the Apache Kafka release that [StartBroker] runs.
+// KafkaVersion is the Apache Kafka release that [StartBroker] runs by default.
 const KafkaVersion = "4.3.1"
+
+// versionVariable names another release for every broker that the harness starts.
+const versionVariable = "ONCEBUS_TEST_KAFKA"
+
+// The oldest release that oncebus supports, as major and minor version.
+const oldestMajor, oldestMinor = 3, 6
+
+// OlderKafkaVersions are the last patches of the older releases on which CI runs a
+// smoke test.
+var OlderKafkaVersions = []string{"3.6.2", "3.9.2"}
+
+// Version returns the release of brokers that are started without [WithVersion]:
+// ONCEBUS_TEST_KAFKA if it is set, else [KafkaVersion].
+func Version() string { return cmp.Or(os.Getenv(versionVariable), KafkaVersion) }
+
+var versionPattern = regexp.MustCompile(`^(\d{1,3})\.(\d{1,3})\.\d{1,3}$`)
+
+// validateVersion returns an error for anything but a release that oncebus supports. A
+// version becomes part of a path.
+func validateVersion(version string) error {
+	m := versionPattern.FindStringSubmatch(version)
+	if m == nil {
+		return fmt.Errorf("Kafka version %q is not major.minor.patch, such as %s; correct %s", version, KafkaVersion, versionVariable)
+	}
+	major, _ := strconv.Atoi(m[1]) // digits only
+	minor, _ := strconv.Atoi(m[2])
+	if major < oldestMajor || major == oldestMajor && minor < oldestMinor {
+		return fmt.Errorf("Kafka version %s is older than %d.%d, the oldest that oncebus supports; correct %s", version, oldestMajor, oldestMinor, versionVariable)
+	}
+	return nil
+}
 
 // javaMin is the oldest Java feature release on which this version of Kafka's broker
 // runs.
@@ -44,10 +76,10 @@ type dist struct {
 	classPath string
 }
 
-// install finds Java and the jars. The first call on a machine fetches the jars.
+// install finds Java and the jars of a release. The first call on a machine fetches the jars.
 // Concurrent calls, also from other processes, wait for it: go test runs packages
 // concurrently.
-func install(ctx context.Context) (dist, error) {
+func install(ctx context.Context, version string) (dist, error) {
 	java, err := findJava(ctx)
 	if err != nil {
 		return dist{}, err
@@ -56,7 +88,7 @@ func install(ctx context.Context) (dist, error) {
 	if err != nil {
 		return dist{}, fmt.Errorf("find a directory for Kafka's jars (set HOME): %w", err)
 	}
-	dir := filepath.Join(cache, "oncebus", "kafka-"+KafkaVersion)
+	dir := filepath.Join(cache, "oncebus", "kafka-"+version)
 	if err := os.MkdirAll(dir, 0o750); err != nil {
 		return dist{}, fmt.Errorf("make the directory for Kafka's jars: %w", err)
 	}
@@ -68,7 +100,7 @@ func install(ctx context.Context) (dist, error) {
 	lib := filepath.Join(dir, "lib")
 	switch _, err := os.Stat(lib); {
 	case errors.Is(err, fs.ErrNotExist):
-		if err := fetch(ctx, dir, lib); err != nil {
+		if err := fetch(ctx, version, dir, lib); err != nil {
 			return dist{}, err
 		}
 	case err != nil:
@@ -79,7 +111,7 @@ func install(ctx context.Context) (dist, error) {
 
 // fetch lets Maven copy the jars into a directory next to lib, and renames it last,
 // so that lib is always complete.
-func fetch(ctx context.Context, dir, lib string) error {
+func fetch(ctx context.Context, version, dir, lib string) error {
 	mvn, err := exec.LookPath("mvn")
 	if err != nil {
 		return fmt.Errorf("%w: Maven (mvn) is needed once to fetch its jars, and is not in PATH", ErrUnavailable)
@@ -93,9 +125,9 @@ func fetch(ctx context.Context, dir, lib string) error {
 	}
 	//nolint:gosec // the program is mvn of PATH and every argument is ours.
 	cmd := exec.CommandContext(ctx, mvn, "--batch-mode", "--quiet", "--file", pomPath, dependencyPlugin,
-		"-DincludeScope=runtime", "-DoutputDirectory="+part)
+		"-DincludeScope=runtime", "-DoutputDirectory="+part, "-Dkafka.version="+version)
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("%w: Maven could not fetch its jars: %w: %s", ErrUnavailable, err, tail(out, 3))
+		return fmt.Errorf("%w: Maven could not fetch the jars of Kafka %s: %w: %s", ErrUnavailable, version, err, tail(out, 3))
 	}
 	if err := os.Rename(part, lib); err != nil {
 		return fmt.Errorf("move Kafka's jars into place: %w", err)

@@ -22,5 +22,7 @@
 //
 //   - ONCEBUS_TEST_BROKERS, comma separated seed brokers: use this cluster and start none. Tests name and remove their own
 //     topics. Tests that call [Start] still start a broker.
+//   - ONCEBUS_TEST_KAFKA, such as 3.9.2: the release of Apache Kafka in place of [KafkaVersion], from 3.6 on. The first test that
+//     needs it fetches its jars from Maven Central.
 //   - CI=true: a machine on which Kafka cannot be started fails the test instead of skipping it.
 package kafkatest

@@ -13,7 +13,6 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
-	"github.com/twmb/franz-go/pkg/kmsg"
 	"go.uber.org/goleak"
 
 	"oncebus/processor/kafkatest"
@@ -91,13 +90,30 @@ func TestTransaction(t *testing.T) {
 	}
 }
 
-// TestTransactionVersion: a new cluster of this release has transaction.version 2
-// (KIP-890).
+// TestTransactionVersion: a new cluster has transaction.version 2 (KIP-890) from Kafka
+// 4.0 on, and can have version 1. Kafka 3 has no such feature.
 func TestTransactionVersion(t *testing.T) {
 	b := kafkatest.Shared(t)
 	if b.External() {
 		t.Skip("skipped: the cluster of ONCEBUS_TEST_BROKERS may have another version")
 	}
+	if strings.HasPrefix(kafkatest.Version(), "3.") {
+		wantTransactionVersion(t, b, 0)
+		return
+	}
+	wantTransactionVersion(t, b, 2)
+	b = kafkatest.Start(t)
+	for _, version := range []int16{1, 2} {
+		if err := b.SetTransactionVersion(t.Context(), version); err != nil {
+			t.Fatal(err)
+		}
+		wantTransactionVersion(t, b, version)
+	}
+}
+
+// wantTransactionVersion compares the feature on every broker; 0 means that there is none.
+func wantTransactionVersion(t *testing.T, b *kafkatest.Broker, want int16) {
+	t.Helper()
 	features, err := b.Admin().ApiVersions(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -106,10 +122,29 @@ func TestTransactionVersion(t *testing.T) {
 		if v.Err != nil {
 			t.Fatal(v.Err)
 		}
-		finalized := v.Raw().FinalizedFeatures
-		i := slices.IndexFunc(finalized, func(f kmsg.ApiVersionsResponseFinalizedFeature) bool { return f.Name == "transaction.version" })
-		if i < 0 || finalized[i].MaxVersionLevel != 2 {
-			t.Errorf("broker %d: features %v, want transaction.version at 2", v.NodeID, finalized)
+		var got int16
+		for _, f := range v.Raw().FinalizedFeatures {
+			if f.Name == "transaction.version" {
+				got = f.MaxVersionLevel
+			}
+		}
+		if got != want {
+			t.Errorf("broker %d: transaction.version is %d, want %d", v.NodeID, got, want)
+		}
+	}
+}
+
+// TestUnsupportedVersionIsRefused: a version that is malformed, or older than the oldest
+// supported one, fails the start and does not skip the test.
+func TestUnsupportedVersionIsRefused(t *testing.T) {
+	for version, want := range map[string]string{
+		"3.9": "is not major.minor.patch", "latest": "is not major.minor.patch", "../../4.3.1": "is not major.minor.patch",
+		"3.5.2": "is older than 3.6", "2.8.2": "is older than 3.6",
+	} {
+		t.Setenv("ONCEBUS_TEST_KAFKA", version)
+		_, err := kafkatest.StartBroker(t.Context(), t.TempDir())
+		if err == nil || errors.Is(err, kafkatest.ErrUnavailable) || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "ONCEBUS_TEST_KAFKA") {
+			t.Errorf("version %s: %v, want %q", version, err, want)
 		}
 	}
 }

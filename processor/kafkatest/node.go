@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
@@ -143,11 +144,10 @@ func (n *Node) probe(ctx context.Context, client *kgo.Client) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, probeMax)
 	defer cancel()
-	req := kmsg.NewPtrDescribeClusterRequest()
 	if n.controller {
-		req.EndpointType = 2 // controllers
+		return n.probeQuorum(ctx, client)
 	}
-	resp, err := client.SeedBrokers()[0].Request(ctx, req)
+	resp, err := client.SeedBrokers()[0].Request(ctx, kmsg.NewPtrDescribeClusterRequest())
 	if err != nil {
 		return err
 	}
@@ -155,18 +155,45 @@ func (n *Node) probe(ctx context.Context, client *kgo.Client) error {
 	if !ok {
 		return fmt.Errorf("node %d answered DescribeCluster with %T", n.id, resp)
 	}
-	if n.controller {
-		if cluster.ControllerID < 0 {
-			return fmt.Errorf("controller %d has no leader", n.id)
-		}
-		return nil
-	}
 	for _, b := range cluster.Brokers { // without fenced brokers
 		if b.NodeID == n.id {
 			return nil
 		}
 	}
 	return fmt.Errorf("node %d is not registered in the cluster", n.id)
+}
+
+// probeQuorum returns nil once the controller knows its quorum's leader. Controllers of
+// every supported release answer DescribeQuorum, those before Kafka 3.7 no
+// DescribeCluster (KIP-919).
+func (n *Node) probeQuorum(ctx context.Context, client *kgo.Client) error {
+	req := kmsg.NewPtrDescribeQuorumRequest()
+	topic := kmsg.NewDescribeQuorumRequestTopic()
+	topic.Topic = "__cluster_metadata"
+	topic.Partitions = append(topic.Partitions, kmsg.NewDescribeQuorumRequestTopicPartition())
+	req.Topics = append(req.Topics, topic)
+	resp, err := client.SeedBrokers()[0].Request(ctx, req)
+	if err != nil {
+		return err
+	}
+	quorum, ok := resp.(*kmsg.DescribeQuorumResponse)
+	if !ok {
+		return fmt.Errorf("controller %d answered DescribeQuorum with %T", n.id, resp)
+	}
+	if err := kerr.ErrorForCode(quorum.ErrorCode); err != nil {
+		return err
+	}
+	for _, topic := range quorum.Topics {
+		for _, p := range topic.Partitions {
+			if err := kerr.ErrorForCode(p.ErrorCode); err != nil {
+				return err
+			}
+			if p.LeaderID >= 0 {
+				return nil
+			}
+		}
+	}
+	return fmt.Errorf("controller %d has no leader", n.id)
 }
 
 // format writes the node's settings and formats its storage, for a first start.

@@ -12,6 +12,7 @@ import (
 type Option func(*options)
 
 type options struct {
+	version    string
 	properties map[string]string
 	heapMiB    int // 0: the default of the cluster's size
 	listeners  []Listener
@@ -20,11 +21,17 @@ type options struct {
 }
 
 func newOptions(opts []Option) options {
-	o := options{properties: map[string]string{}}
+	o := options{version: Version(), properties: map[string]string{}}
 	for _, opt := range opts {
 		opt(&o)
 	}
 	return o
+}
+
+// WithVersion sets the release of Apache Kafka, 3.6.0 or newer, in place of that of
+// [Version].
+func WithVersion(version string) Option {
+	return func(o *options) { o.version = version }
 }
 
 // WithProperty sets one line of every node's server.properties, which overrides the
@@ -79,6 +86,9 @@ func WithListener(l Listener) Option {
 
 // validate returns an error for options that contradict a cluster of n brokers.
 func (o options) validate(n int) error {
+	if err := validateVersion(o.version); err != nil {
+		return err
+	}
 	names := []string{plainListener, controllerListener}
 	for _, l := range o.listeners {
 		if l.Name == "" || slices.Contains(names, l.Name) {

@@ -37,7 +37,7 @@ type Machine struct {
 func ThisMachine() Machine {
 	m := Machine{
 		CPU: "unknown processor", Cores: runtime.NumCPU(), OS: runtime.GOOS + "/" + runtime.GOARCH,
-		Go: runtime.Version(), Kafka: kafkatest.KafkaVersion, FranzGo: "unknown", Load: "unknown", Date: time.Now().UTC().Format(time.DateOnly),
+		Go: runtime.Version(), Kafka: kafkatest.Version(), FranzGo: "unknown", Load: "unknown", Date: time.Now().UTC().Format(time.DateOnly),
 	}
 	// Without /proc the fields stay empty.
 	if info, err := os.ReadFile("/proc/cpuinfo"); err == nil {
