@@ -9,14 +9,17 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+	"github.com/twmb/franz-go/pkg/kversion"
 
 	"oncebus/processor/app"
 	"oncebus/processor/kafka"
 	"oncebus/processor/security"
 )
 
-// options are those of a worker's client.
-func (w *worker) options() []kgo.Opt {
+// options are those of a worker's client, for a cluster with this version of the
+// transaction protocol.
+func (w *worker) options(transactionVersion int16) []kgo.Opt {
 	cfg, rt := &w.cfg, w.rt
 	topics := rt.Topology.Routed
 	if w.stage == app.StageDedup {
@@ -62,8 +65,43 @@ func (w *worker) options() []kgo.Opt {
 		kgo.ProducerLinger(lingerFor(cfg.CommitInterval)),
 		kgo.UnknownTopicRetries(-1),
 		kgo.WithHooks(failpointHooks()...),
+		w.endOption(transactionVersion),
 	)
 }
+
+// endOption makes late requests of a transaction harmless (C2). If every transaction has
+// an epoch of its own, the broker refuses them, and the client may retry. A cluster that
+// was downgraded since could accept them, so the client then sends no EndTxn of an older
+// version: End fails, and the worker connects again.
+//
+// Otherwise the client sends each EndTxn and each TxnOffsetCommit once. A request without
+// a response may be late. If the client sent it again and continued, the first one would
+// end the next transaction, or take its offsets back. End fails instead, and the next
+// client registers the transactional id. That raises the epoch and fences the request.
+func (w *worker) endOption(transactionVersion int16) kgo.Opt {
+	if transactionVersion >= app.EpochPerTransaction {
+		var oldest kversion.Versions
+		oldest.SetMaxKeyVersion(kmsg.EndTxn.Int16(), endTxnWithEpoch)
+		return kgo.MinVersions(&oldest)
+	}
+	return kgo.RetryTimeoutFn(func(key int16) time.Duration {
+		switch kmsg.Key(key) {
+		case kmsg.EndTxn, kmsg.TxnOffsetCommit:
+			return time.Nanosecond // shorter than any backoff; 0 has no limit
+		case kmsg.JoinGroup, kmsg.SyncGroup, kmsg.Heartbeat:
+			return w.cfg.SessionTimeout // as franz-go's default
+		}
+		return requestRetryMax
+	})
+}
+
+const (
+	// endTxnWithEpoch is the first version of EndTxn after which the broker raises the
+	// producer's epoch.
+	endTxnWithEpoch = 5
+	// requestRetryMax is franz-go's default for how long it retries a request.
+	requestRetryMax = 30 * time.Second
+)
 
 // lingerFor returns the producer linger: a part of the commit interval. The records
 // wait for the commit anyway, and Flush ends the linger. Few large batches cost broker

@@ -1,21 +1,29 @@
 package processor_test
 
 import (
+	"fmt"
+	"io"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 	"github.com/twmb/franz-go/pkg/kversion"
+
+	"oncebus/processor"
+	"oncebus/processor/app"
 )
 
-// TestOldTransactionsAreWarnedOf starts on clusters of two ages. On the older
-// one, whose transactions a late EndTxn can hit (hazard C2), the start says so
-// and goes on.
-func TestOldTransactionsAreWarnedOf(t *testing.T) {
+// TestOldTransactionsAreLogged starts on clusters of two ages. The start on the older one
+// logs what its transactions cost.
+func TestOldTransactionsAreLogged(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		versions *kversion.Versions
-		warns    bool
+		logs     bool
 	}{"3.6": {kversion.V3_6_0(), true}, "4.0": {kversion.V4_0_0(), false}} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t, benchRoutes, kfake.MaxVersions(c.versions))
@@ -24,9 +32,76 @@ func TestOldTransactionsAreWarnedOf(t *testing.T) {
 			b.produce(records...)
 			b.drain(i, "signals.raw")
 			assertOnce(t, b.read("signals.unique"), sent)
-			if warned := strings.Contains(b.logs.String(), "feature=transaction.version"); warned != c.warns {
-				t.Errorf("warned: %v, want %v", warned, c.warns)
+			if logged := strings.Contains(b.logs.String(), "feature=transaction.version"); logged != c.logs {
+				t.Errorf("logged: %v, want %v", logged, c.logs)
 			}
 		})
+	}
+}
+
+// TestEndIsSentOnceUnderOldTransactions loses the response to a request that ends a
+// transaction. Under transaction.version 0 the broker could take the request for one of
+// the next transaction, if it is late and was sent again (hazard C2). So the producer
+// registers again before the next EndTxn. From version 2 on the client retries.
+func TestEndIsSentOnceUnderOldTransactions(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		versions *kversion.Versions
+		once     bool
+	}{"3.6": {kversion.V3_6_0(), true}, "4.0": {kversion.V4_0_0(), false}} {
+		for _, key := range []kmsg.Key{kmsg.EndTxn, kmsg.TxnOffsetCommit} {
+			for _, stage := range []string{processor.StageRoute, processor.StageDedup} {
+				t.Run(fmt.Sprint(name, "/", key.Name(), "/", stage), func(t *testing.T) {
+					t.Parallel()
+					b := newBench(t, benchRoutes, kfake.MaxVersions(c.versions))
+					lost := &spoilingDialer{api: key, match: "app-one-" + stage + "-0", spoil: func([]byte) ([]byte, error) { return nil, io.EOF }}
+					i := b.ready(b.start(b.config("one"), kgo.Dialer(lost.dial)))
+					requests := b.watchEnds(key, app.TransactionalID("app", stage, 0, "one"))
+					lost.arm(1)
+					records, sent := traffic(20)
+					b.produce(records...)
+					b.drain(i, "signals.raw")
+					if lost.left() != 0 {
+						t.Fatal("no response was lost")
+					}
+					if got := requests(); len(got) < 2 || (got[1] == kmsg.InitProducerID) != c.once {
+						t.Errorf("the producer sent %v; it registers after the first: want %v", got, c.once)
+					}
+					assertOnce(t, b.read("signals.unique"), sent)
+					b.assertWhole(i)
+				})
+			}
+		}
+	}
+}
+
+// watchEnds returns a function that returns the requests of this key by a transactional
+// id so far, and its registrations.
+func (b *bench) watchEnds(key kmsg.Key, id string) func() []kmsg.Key {
+	var mu sync.Mutex
+	var got []kmsg.Key
+	b.cluster.Intercept(func(req kmsg.Request) (kmsg.Response, error, bool) {
+		var sender string
+		switch r := req.(type) {
+		case *kmsg.EndTxnRequest:
+			sender = r.TransactionalID
+		case *kmsg.TxnOffsetCommitRequest:
+			sender = r.TransactionalID
+		case *kmsg.InitProducerIDRequest:
+			if r.TransactionalID != nil {
+				sender = *r.TransactionalID
+			}
+		}
+		if sender == id {
+			mu.Lock()
+			got = append(got, kmsg.Key(req.Key()))
+			mu.Unlock()
+		}
+		return nil, nil, false
+	}, key, kmsg.InitProducerID)
+	return func() []kmsg.Key {
+		mu.Lock()
+		defer mu.Unlock()
+		return slices.Clone(got)
 	}
 }

@@ -220,12 +220,16 @@ func (w *worker) pauseFetching() {
 // connect makes a client and its transactions. Callbacks wait for ready before they use
 // them.
 func (w *worker) connect(ctx context.Context) error {
+	transactionVersion, err := app.TransactionVersion(ctx, w.source.Client)
+	if err != nil {
+		return err
+	}
 	w.ready = make(chan struct{})
 	w.lock.released()
 	w.member.reset()
 	w.txns = &transactions{shared: w.shared, log: w.log, series: w.series, member: w.member, lock: &w.lock, poll: w.poll, oversized: newOversized(), starts: w.starts, attempted: map[app.TaskID]int64{}}
 	clientCtx, cancel := context.WithCancel(context.Background())
-	session, err := kgo.NewGroupTransactSession(append(w.options(), kgo.WithContext(clientCtx))...)
+	session, err := kgo.NewGroupTransactSession(append(w.options(transactionVersion), kgo.WithContext(clientCtx))...)
 	if err != nil {
 		cancel()
 		return fmt.Errorf("client of %s: %w", w.name, err)

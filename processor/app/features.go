@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
@@ -12,34 +13,42 @@ const (
 	// transactionFeature is the cluster feature with the version of the
 	// transaction protocol.
 	transactionFeature = "transaction.version"
-	// transactionVersionMin is the first version in which every transaction has
-	// a producer epoch of its own (KIP-890). Before it a late EndTxn can end the
-	// next transaction (hazard C2).
-	transactionVersionMin = 2
+	// EpochPerTransaction is the first version of the transaction protocol in which
+	// every transaction has a producer epoch of its own (KIP-890). Before it the broker
+	// takes a late request for one of the next transaction (hazard C2).
+	EpochPerTransaction = 2
 )
 
-// warnOldTransactions logs a warning if the cluster has an older version. The start
-// continues, because an upgrade of the cluster may be in progress.
-func (s *setup) warnOldTransactions(ctx context.Context) error {
+// TransactionVersion returns the cluster's version of the transaction protocol: 0 on
+// Kafka 3, which has no such feature.
+func TransactionVersion(ctx context.Context, client *kgo.Client) (int16, error) {
 	req := kmsg.NewPtrApiVersionsRequest()
 	req.ClientSoftwareName, req.ClientSoftwareVersion = "oncebus", "1" // brokers refuse empty ones
-	resp, err := req.RequestWith(ctx, s.Client)
+	resp, err := req.RequestWith(ctx, client)
 	if err == nil {
 		err = kerr.ErrorForCode(resp.ErrorCode)
 	}
 	if err != nil {
-		return fmt.Errorf("read the cluster's features: %w", err)
+		return 0, fmt.Errorf("read the cluster's features: %w", err)
 	}
-	version := int16(0)
 	for _, f := range resp.FinalizedFeatures {
 		if f.Name == transactionFeature {
-			version = f.MaxVersionLevel
+			return f.MaxVersionLevel, nil
 		}
 	}
-	if version < transactionVersionMin {
-		s.Log.Warn("old transaction version", "feature", transactionFeature, "version", version, "wanted", transactionVersionMin,
-			"reason", "a late EndTxn can end the next transaction, which loses or repeats events",
-			"action", "upgrade to Kafka 4.0 or later and run kafka-features.sh upgrade --feature transaction.version=2")
+	return 0, nil
+}
+
+// logOldTransactions logs that the cluster has an older version.
+func (s *setup) logOldTransactions(ctx context.Context) error {
+	version, err := TransactionVersion(ctx, s.Client)
+	if err != nil {
+		return err
+	}
+	if version < EpochPerTransaction {
+		s.Log.Info("old transaction version", "feature", transactionFeature, "version", version,
+			"effect", "a worker that gets no response to a commit replaces its client",
+			"action", fmt.Sprintf("from Kafka 4.0 on, kafka-features.sh upgrade --feature %s=%d ends that", transactionFeature, EpochPerTransaction))
 	}
 	return nil
 }

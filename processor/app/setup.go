@@ -41,7 +41,7 @@ func SetUp(ctx context.Context, c Conn, cfg Config, routes *rules.Routes) (*App,
 	if err != nil {
 		return nil, err
 	}
-	if err := s.warnOldTransactions(ctx); err != nil {
+	if err := s.logOldTransactions(ctx); err != nil {
 		return nil, err
 	}
 	rt := newApp(t, m, routes)

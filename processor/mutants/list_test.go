@@ -113,6 +113,14 @@ var list = []mutant{
 		aims: inProcessor("^TestRefusedOffsetCommit$"),
 	},
 	{
+		name:     "end-sent-again-under-old-transactions",
+		hazards:  []string{"C2"},
+		does:     "under transaction.version 0 or 1 the client sends an EndTxn again if it got no response",
+		edits:    []edit{{"processor/client.go", "return time.Nanosecond // shorter than any backoff; 0 has no limit", "return requestRetryMax"}},
+		aims:     inProcessor("^TestEndIsSentOnceUnderOldTransactions$"),
+		notInSim: "its broker has transaction.version 2, and refuses the late request",
+	},
+	{
 		name:    "produce-error-ignored",
 		hazards: []string{"A4"},
 		does:    "a transaction commits although the produce of one of its records failed",
