@@ -66,7 +66,7 @@ func playZombie(ctx context.Context, e *epoch, round int) ([]time.Duration, erro
 func (e *epoch) producers(ctx context.Context, s *slot) (map[int64]bool, error) {
 	var transactions []string
 	for worker := range 2 {
-		transactions = append(transactions, fmt.Sprintf("%s-%s-dedup-%d", e.app.id, s.name, worker))
+		transactions = append(transactions, fmt.Sprintf("%s-dedup-%d/%s", e.app.id, worker, s.name))
 	}
 	described, err := e.h.admin.DescribeTransactions(ctx, transactions...)
 	if err != nil {
