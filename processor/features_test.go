@@ -8,6 +8,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -72,6 +73,56 @@ func TestEndIsSentOnceUnderOldTransactions(t *testing.T) {
 				})
 			}
 		}
+	}
+}
+
+// TestMissingRightNamesItsTopicUnderOldTransactions denies the right on one topic of a
+// transaction. Under transaction.version 0 the client fails the records of all topics; the
+// error that stops the process names the denied one.
+func TestMissingRightNamesItsTopicUnderOldTransactions(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, benchRoutes, kfake.MaxVersions(kversion.V3_6_0()))
+	i := b.ready(b.start(b.config("one")))
+	b.cluster.Intercept(func(req kmsg.Request) (kmsg.Response, error, bool) {
+		add := req.(*kmsg.AddPartitionsToTxnRequest)
+		if !slices.ContainsFunc(add.Topics, func(t kmsg.AddPartitionsToTxnRequestTopic) bool { return t.Topic == "signals.unique" }) {
+			return nil, nil, false
+		}
+		resp := add.ResponseKind().(*kmsg.AddPartitionsToTxnResponse)
+		for _, topic := range add.Topics {
+			refused := kmsg.NewAddPartitionsToTxnResponseTopic()
+			refused.Topic = topic.Topic
+			for _, p := range topic.Partitions {
+				code := kerr.OperationNotAttempted.Code
+				if topic.Topic == "signals.unique" {
+					code = kerr.TopicAuthorizationFailed.Code
+				}
+				refused.Partitions = append(refused.Partitions, kmsg.AddPartitionsToTxnResponseTopicPartition{Partition: p, ErrorCode: code})
+			}
+			resp.Topics = append(resp.Topics, refused)
+		}
+		return resp, nil, true
+	}, kmsg.AddPartitionsToTxn)
+	b.cluster.Intercept(func(req kmsg.Request) (kmsg.Response, error, bool) {
+		meta := req.(*kmsg.MetadataRequest)
+		if !meta.IncludeTopicAuthorizedOperations {
+			return nil, nil, false
+		}
+		resp := meta.ResponseKind().(*kmsg.MetadataResponse)
+		for _, asked := range meta.Topics {
+			topic := kmsg.NewMetadataResponseTopic()
+			topic.Topic = asked.Topic
+			if *asked.Topic == "signals.unique" {
+				topic.ErrorCode = kerr.TopicAuthorizationFailed.Code
+			}
+			resp.Topics = append(resp.Topics, topic)
+		}
+		return resp, nil, true
+	}, kmsg.Metadata)
+	b.produce(signal("a", 0, testTime))
+	<-i.done
+	if err := i.err; err == nil || !strings.Contains(err.Error(), "no right to Write on topic signals.unique") || strings.Contains(err.Error(), "changelog") {
+		t.Errorf("the process ended with: %v", err)
 	}
 }
 

@@ -18,23 +18,22 @@ const simLength = 8 * time.Minute
 
 // simSettings is what a seed draws before it starts.
 type simSettings struct {
-	brokers, slots     int
-	partitions         int32 // of the repartition topic
-	rawPartitions      int32
-	latency            time.Duration
-	versions           *kversion.Versions // nil: the newest
-	session, txn       time.Duration
-	state              state.Config
-	routes             []oracle.Route
-	inputs             []string        // by route
-	clockOff           []time.Duration // of the producers, by raw partition
-	hot                float64         // share of records for few keys
-	hotKeys            int
-	rate               int             // records of a burst at most
-	workers            []int           // by slot
-	commit             []time.Duration // by slot
-	lateAnswersAllowed bool
-	claims             *oracle.Claims // of a seed with claims, which has no plain routes
+	brokers, slots int
+	partitions     int32 // of the repartition topic
+	rawPartitions  int32
+	latency        time.Duration
+	versions       *kversion.Versions // nil: the newest
+	session, txn   time.Duration
+	state          state.Config
+	routes         []oracle.Route
+	inputs         []string        // by route
+	clockOff       []time.Duration // of the producers, by raw partition
+	hot            float64         // share of records for few keys
+	hotKeys        int
+	rate           int             // records of a burst at most
+	workers        []int           // by slot
+	commit         []time.Duration // by slot
+	claims         *oracle.Claims  // of a seed with claims, which has no plain routes
 }
 
 func pick[T any](r *rand.Rand, of ...T) T { return of[r.IntN(len(of))] }
@@ -46,14 +45,12 @@ func drawSettings(r *rand.Rand) *simSettings {
 		session: pick(r, 3*time.Second, 6*time.Second, 10*time.Second),
 		txn:     pick(r, 5*time.Second, 10*time.Second, 15*time.Second),
 		hot:     pick(r, 0, 0.3, 0.5), hotKeys: pick(r, 1, 1, 30), rate: pick(r, 5, 20, 40),
-		lateAnswersAllowed: true,
 	}
 	if r.IntN(5) == 0 {
 		// Brokers without KIP-890's second part: partitions and offsets are
-		// announced to the transaction by requests of their own. A request of
-		// an old transaction that arrives late can hit the next one there
-		// (C2), so those faults are left out.
-		s.versions, s.lateAnswersAllowed = kversion.V3_6_0(), false
+		// announced to the transaction by requests of their own. They take a late
+		// request of an old transaction for one of the next (C2).
+		s.versions = kversion.V3_6_0()
 	}
 	for range s.slots {
 		s.workers = append(s.workers, 1+r.IntN(2))

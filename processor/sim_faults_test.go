@@ -167,9 +167,7 @@ func (s *sim) troubleNetwork() string {
 	case 1, 2:
 		rule.do, how = loseAnswer, "answer lost"
 	case 3:
-		if rule.do, how = holdRequest, "request late"; !s.set.lateAnswersAllowed {
-			rule.do, how = loseRequest, "request lost"
-		}
+		rule.do, how = holdRequest, "request late"
 	case 4:
 		rule.do, how = delayAnswer, "answer late"
 		rule.delay = time.Duration(s.plan.Int64N(int64(15 * time.Second)))

@@ -221,7 +221,7 @@ func (s *sim) zombie() string {
 		return ""
 	}
 	kind := "zombie cut off"
-	if s.set.lateAnswersAllowed && s.plan.IntN(3) > 0 {
+	if s.plan.IntN(3) > 0 {
 		kind = "zombie frozen"
 		l.net.freeze()
 	} else {

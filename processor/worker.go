@@ -98,7 +98,7 @@ func (w *worker) run(ctx context.Context) error {
 		began := time.Now()
 		err := w.runClient(ctx)
 		if patience.Stops(err, began) {
-			return fmt.Errorf("worker %s: %w", w.name, w.denied(err))
+			return fmt.Errorf("worker %s: %w", w.name, w.denied(w.missingRights(err)))
 		}
 		if ctx.Err() != nil {
 			if err != nil {
@@ -341,6 +341,22 @@ func (w *worker) resetSession() (bool, error) {
 	}
 	w.wake() // the rebalance may have filled the inbox
 	return true, nil
+}
+
+// missingRights returns the rights on topics that the broker lists as missing, in place of
+// an error about one topic. Under transaction.version 0 or 1 a broker refuses to add
+// partitions to a transaction if it denies one of them, and franz-go fails the records of
+// all of them. So the topic in the error can be one that the worker may write.
+func (w *worker) missingRights(err error) error {
+	if !errors.Is(err, kerr.TopicAuthorizationFailed) {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), w.cfg.TransactionTimeout)
+	defer cancel()
+	if missing := w.rt.Topology.CheckRights(ctx, w.source.Client); kafka.IsOperatorError(missing) {
+		return missing
+	}
+	return err // the broker lists no rights, or does not answer
 }
 
 // denied adds the missing right on the worker's group or transactional id to an error.

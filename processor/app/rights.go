@@ -15,10 +15,10 @@ import (
 	"oncebus/processor/kafka"
 )
 
-// checkRights reads the authorized operations of the topics (KIP-430) and returns all
+// CheckRights reads the authorized operations of the topics (KIP-430) and returns all
 // missing ones. It ignores a topic whose broker lists none. It cannot check groups and
 // transactional ids: a missing group has no list, and an id never has one.
-func (t *Topology) checkRights(ctx context.Context, client *kgo.Client) error {
+func (t *Topology) CheckRights(ctx context.Context, client *kgo.Client) error {
 	req := kmsg.NewPtrMetadataRequest()
 	req.IncludeTopicAuthorizedOperations = true
 	for _, name := range append(t.internal(), t.external()...) {

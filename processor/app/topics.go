@@ -18,7 +18,7 @@ func (s *setup) setUpTopics(ctx context.Context) (*Topology, error) {
 	if err := t.checkNames(); err != nil {
 		return nil, err
 	}
-	if err := t.checkRights(ctx, s.Client); err != nil {
+	if err := t.CheckRights(ctx, s.Client); err != nil {
 		return nil, err
 	}
 	if err := t.describe(ctx, s.Admin); err != nil {
