@@ -22,7 +22,7 @@ type edit struct{ file, old, new string }
 func inProcessor(run string) []suite { return []suite{processorSuite.aimed(run)} }
 func inState(run string) []suite     { return []suite{stateSuite.aimed(run)} }
 
-// list has the sixteen defects of exactly-once, claimList those of claim mode. If a
+// list has the defects of exactly-once, claimList those of claim mode. If a
 // defect cannot be written in this design, a worse one replaces it and says so.
 var list = []mutant{
 	{
@@ -159,7 +159,7 @@ var list = []mutant{
 		hazards: []string{"C6", "B1", "B11"},
 		does:    "each client has a transactional id of its own, so that a restart leaves its former transaction open, and a restore ends below it",
 		edits: []edit{
-			{"processor/client.go", "kgo.TransactionalID(w.name)", "kgo.TransactionalID(fmt.Sprint(w.name, time.Now().UnixNano()))"},
+			{"processor/client.go", "kgo.TransactionalID(w.txnID)", "kgo.TransactionalID(fmt.Sprint(w.txnID, time.Now().UnixNano()))"},
 			{"processor/kafka/reader.go",
 				"ends, err := r.admin.ListEndOffsets(ctx, r.Topic)",
 				"ends, err := r.admin.ListCommittedOffsets(ctx, r.Topic)"},
