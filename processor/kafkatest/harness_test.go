@@ -47,6 +47,16 @@ func TestUnavailable(t *testing.T) {
 	}
 }
 
+// TestOlderKafkaIsInstalled fetches the jars of the older releases, so that the tests that
+// run them spend no time on downloads.
+func TestOlderKafkaIsInstalled(t *testing.T) {
+	for _, version := range OlderKafkaVersions {
+		if _, err := install(t.Context(), version); err != nil {
+			unavailable(t, err)
+		}
+	}
+}
+
 // childEnv makes the child of TestBrokerDiesWithTheTest, a second process of the test
 // binary, the test that is killed.
 const childEnv = "KAFKATEST_CHILD"

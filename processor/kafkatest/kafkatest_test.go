@@ -111,7 +111,7 @@ func TestTransactionVersion(t *testing.T) {
 	}
 }
 
-// wantTransactionVersion compares the feature on every broker; 0 means that there is none.
+// wantTransactionVersion compares the feature on every broker.
 func wantTransactionVersion(t *testing.T, b *kafkatest.Broker, want int16) {
 	t.Helper()
 	features, err := b.Admin().ApiVersions(t.Context())
