@@ -178,7 +178,7 @@ func (p *Processor) setUp(ctx context.Context) error {
 
 // conn returns the clients as the setup needs them.
 func (p *Processor) conn() app.Conn {
-	return app.Conn{Client: p.client, Admin: p.admin, Options: p.baseOptions, Log: p.log}
+	return app.Conn{Client: p.client, Admin: p.admin, Options: p.baseOptions, Log: p.log, MaxDecompressedBatchBytes: p.cfg.maxDecompressedBatchBytes()}
 }
 
 func (p *Processor) makeWorkers(rt *app.App) {

@@ -4,10 +4,12 @@ package main_test
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"oncebus/processor/kafkatest"
@@ -20,12 +22,12 @@ import (
 func TestRealOlderKafka(t *testing.T) {
 	t.Parallel()
 	type cluster struct {
-		version string
-		old     bool // the default release with transaction.version 1
+		version, timestampBound string
+		old                     bool // the default release with transaction.version 1
 	}
-	clusters := []cluster{{kafkatest.KafkaVersion, true}}
+	clusters := []cluster{{kafkatest.KafkaVersion, "message.timestamp.before.max.ms", true}}
 	for _, v := range kafkatest.OlderKafkaVersions {
-		clusters = append(clusters, cluster{version: v})
+		clusters = append(clusters, cluster{version: v, timestampBound: "message.timestamp.difference.max.ms"})
 	}
 	for _, c := range clusters {
 		t.Run(c.version, func(t *testing.T) {
@@ -47,7 +49,7 @@ func TestRealOlderKafka(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			v := &olderKafka{world: newWorldAt(t, realRoutes, broker.Seeds(), broker.Admin(), false), proxy: px}
+			v := &olderKafka{world: newWorldAt(t, realRoutes+oldRoute[1:], broker.Seeds(), broker.Admin(), false), proxy: px, timestampBound: c.timestampBound}
 			v.run()
 		})
 	}
@@ -58,10 +60,23 @@ type olderKafka struct {
 	*world
 	proxy *proxy.Proxy
 	all   []*traffic
+	// timestampBound is the release's name for the setting.
+	timestampBound string
 }
 
+// oldRoute has an output that refuses old records.
+const oldRoute = `
+  - name: old
+    topics: [APP.old.raw]
+    key: [{field: id}]
+    window: 1h
+    output: APP.old.unique
+    dead_letter: APP.old.dead
+`
+
 func (v *olderKafka) run() {
-	v.createTopics(nil, realInputs...)
+	v.createTopics(nil, append(realInputs, "old.raw")...)
+	v.createTopics([]string{v.timestampBound + "=3600000"}, "old.unique")
 	s := v.start("a", "BROKERS="+v.proxy.Addrs()[0], "WORKERS=1", "SESSION_TIMEOUT=10s", "COMMIT_INTERVAL=20ms")
 	s.awaitReady()
 	v.all = v.realTraffic()
@@ -70,7 +85,20 @@ func (v *olderKafka) run() {
 	v.lateAbort("dedup")
 	v.lateAbort("route")
 	v.lateOffsets("route") // a task trusts its checkpoint, the router the group's offsets
+	v.oldEvent()
 	s.stop()
+}
+
+// oldEvent sends an event that is older than its output topic accepts. A broker refuses
+// the record, and with it every transaction. So the event is a dead letter.
+func (v *olderKafka) oldEvent() {
+	v.t.Helper()
+	v.produce(&kgo.Record{Topic: v.topic("old.raw"), Value: []byte(`{"id":"a"}`), Timestamp: time.Now().Add(-2 * time.Hour)})
+	v.drained([]string{"old.raw"}, []string{"old.unique", "old.dead"})
+	dead := v.output("old.dead")
+	if len(dead) != 1 || !strings.Contains(headerOf(dead[0], "oncebus-reason"), "ms behind the broker, topic "+v.topic("old.unique")+" allows 3600000") {
+		v.t.Errorf("dead letters of an event that its output refuses: %v", dead)
+	}
 }
 
 // lateAbort delays the abort of a transaction until the next one has produced its records,

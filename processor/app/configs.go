@@ -23,12 +23,39 @@ const Forever = math.MaxInt64
 // headers are the names of topics and the reason.
 const DeadLetterMinBytes = 8 << 10
 
-// internalMaxMessage accepts the largest record of an input topic plus the headers
-// that oncebus adds.
-const internalMaxMessage = 64 << 20
+// The max.message.bytes of a new internal topic: the most is that for the default of
+// MaxDecompressedBatchBytes. A broker that refuses it gets half of it, and so on to the
+// least, which is Kafka's default and has room for every row and verdict.
+const (
+	internalMaxMessage = 64 << 20
+	internalMinMessage = 1 << 20
+	// headersMaxBytes is the size of what oncebus adds to a record.
+	headersMaxBytes = 64 << 10
+)
+
+// The settings of new topics that createTopic changes if a broker refuses them.
+const (
+	maxMessageSetting     = "max.message.bytes"
+	timestampAfterSetting = "message.timestamp.after.max.ms"
+)
+
+// optionalSettings are the settings of new topics without which oncebus works: outputs
+// accept fewer timestamps, or restores become longer.
+var optionalSettings = []string{timestampAfterSetting, "segment.ms", "min.cleanable.dirty.ratio"}
+
+// internalMessageBytes returns the max.message.bytes that internal topics need: the
+// largest record of a batch that decompresses to this many bytes, with what oncebus adds.
+// It is a power of two, as the limits of hosted Kafka are.
+func internalMessageBytes(decompressed int) int {
+	limit := internalMaxMessage
+	for limit/2 >= max(decompressed+headersMaxBytes, internalMinMessage) {
+		limit /= 2
+	}
+	return limit
+}
 
 func emissionConfigs() map[string]string {
-	return map[string]string{"message.timestamp.after.max.ms": strconv.Itoa(Forever)}
+	return map[string]string{timestampAfterSetting: strconv.Itoa(Forever)}
 }
 
 func manifestConfigs() map[string]string {
@@ -37,30 +64,30 @@ func manifestConfigs() map[string]string {
 
 // repartitionConfigs returns the settings of the repartition topic. Its records are
 // deleted below the checkpoints, never by age (G6). Their timestamp is the broker time.
-func repartitionConfigs() map[string]string {
+func repartitionConfigs(maxMessage int) map[string]string {
 	return map[string]string{
 		"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1",
-		"message.timestamp.type": "LogAppendTime", "max.message.bytes": strconv.Itoa(internalMaxMessage),
+		"message.timestamp.type": "LogAppendTime", maxMessageSetting: strconv.Itoa(maxMessage),
 	}
 }
 
 // verdictsConfigs returns the settings of the verdicts topic. Its retention is short,
 // because only a waiting request reads its verdict.
-func verdictsConfigs() map[string]string {
+func verdictsConfigs(maxMessage int) map[string]string {
 	return map[string]string{
 		"cleanup.policy": "delete", "retention.ms": strconv.FormatInt(time.Hour.Milliseconds(), 10),
 		"segment.ms":             strconv.FormatInt((10 * time.Minute).Milliseconds(), 10),
-		"message.timestamp.type": "LogAppendTime", "max.message.bytes": strconv.Itoa(internalMaxMessage),
+		"message.timestamp.type": "LogAppendTime", maxMessageSetting: strconv.Itoa(maxMessage),
 	}
 }
 
 // changelogConfigs returns the settings of changelogs. Every transaction writes the
 // checkpoint row again, so segments must roll and be cleaned often, or restores become
 // long.
-func (t *Topology) changelogConfigs() map[string]string {
+func (t *Topology) changelogConfigs(maxMessage int) map[string]string {
 	return map[string]string{
 		"cleanup.policy": "compact,delete", "retention.ms": strconv.FormatInt(t.retention.Milliseconds(), 10), "retention.bytes": "-1",
-		"message.timestamp.type": "LogAppendTime", "max.message.bytes": strconv.Itoa(internalMaxMessage),
+		"message.timestamp.type": "LogAppendTime", maxMessageSetting: strconv.Itoa(maxMessage),
 		"segment.ms": strconv.FormatInt(time.Hour.Milliseconds(), 10), "min.cleanable.dirty.ratio": "0.3",
 	}
 }
@@ -94,15 +121,25 @@ func (t *Topology) readConfigs(ctx context.Context, admin *kadm.Client, topics .
 			values[c.Key] = c.MaybeValue()
 		}
 		t.limits[topic.Name] = TopicLimits{
-			MaxBytes:    int32(configInt(values, "max.message.bytes", defaultMaxBytes)),
-			BeforeMaxMS: configInt(values, "message.timestamp.before.max.ms", Forever),
-			AfterMaxMS:  configInt(values, "message.timestamp.after.max.ms", Forever),
+			MaxBytes:    int32(configInt(values, maxMessageSetting, defaultMaxBytes)),
+			BeforeMaxMS: timestampBound(values, "message.timestamp.before.max.ms"),
+			AfterMaxMS:  timestampBound(values, timestampAfterSetting),
 			AppendTime:  values["message.timestamp.type"] == "LogAppendTime",
 			Compacted:   strings.Contains(values["cleanup.policy"], "compact"),
 		}
 		mistakes = append(mistakes, t.checkConfigs(topic.Name, values)...)
 	}
 	return errors.Join(mistakes...)
+}
+
+// timestampBound returns a bound on the distance of timestamps from the broker time.
+// Kafka before 4.0 has a second name for both bounds, message.timestamp.difference.max.ms.
+// It holds where the first name has its default, or is unknown.
+func timestampBound(values map[string]string, name string) int64 {
+	if bound := configInt(values, name, Forever); bound != Forever {
+		return bound
+	}
+	return configInt(values, "message.timestamp.difference.max.ms", Forever)
 }
 
 func configInt(values map[string]string, name string, fallback int64) int64 {

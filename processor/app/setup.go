@@ -20,6 +20,9 @@ type Conn struct {
 	// Options are the common options of further clients.
 	Options []kgo.Opt
 	Log     *slog.Logger
+	// MaxDecompressedBatchBytes bounds the records of inputs, and so what a new internal
+	// topic has to accept.
+	MaxDecompressedBatchBytes int
 }
 
 // setup creates or checks the topics and the manifest of an app.

@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 
@@ -79,6 +82,7 @@ type newTopic struct {
 // without ONCEBUS_CREATE_TOPICS. Changelogs come last, because they have the partition
 // counts of their tasks' topics.
 func (s *setup) createMissing(ctx context.Context, t *Topology) error {
+	maxMessage := internalMessageBytes(s.MaxDecompressedBatchBytes)
 	var topics []newTopic
 	for _, name := range slices.Concat(t.Routed, t.Prepartitioned) {
 		topics = append(topics, newTopic{name, s.cfg.Partitions, nil})
@@ -87,7 +91,7 @@ func (s *setup) createMissing(ctx context.Context, t *Topology) error {
 		topics = append(topics, newTopic{name, s.cfg.Partitions, emissionConfigs()})
 	}
 	topics = append(topics, newTopic{t.Manifest, 1, manifestConfigs()},
-		newTopic{t.Repartition, s.cfg.Partitions, repartitionConfigs()}, newTopic{t.Verdicts, s.cfg.Partitions, verdictsConfigs()})
+		newTopic{t.Repartition, s.cfg.Partitions, repartitionConfigs(maxMessage)}, newTopic{t.Verdicts, s.cfg.Partitions, verdictsConfigs(maxMessage)})
 	if err := s.createTopics(ctx, t, topics); err != nil {
 		return err
 	}
@@ -96,7 +100,7 @@ func (s *setup) createMissing(ctx context.Context, t *Topology) error {
 	}
 	var changelogs []newTopic
 	for _, name := range t.TaskTopics() {
-		changelogs = append(changelogs, newTopic{ChangelogName(t.App, name), t.Topics[name].Partitions, t.changelogConfigs()})
+		changelogs = append(changelogs, newTopic{ChangelogName(t.App, name), t.Topics[name].Partitions, t.changelogConfigs(maxMessage)})
 	}
 	if err := s.createTopics(ctx, t, changelogs); err != nil {
 		return err
@@ -111,24 +115,97 @@ func (s *setup) createTopics(ctx context.Context, t *Topology, topics []newTopic
 		if _, ok := t.Topics[topic.name]; ok || topic.name == "" {
 			continue
 		}
-		values := make(map[string]*string, len(topic.configs))
-		for k, v := range topic.configs {
-			values[k] = &v
-		}
-		resp, err := s.Admin.CreateTopic(ctx, topic.partitions, s.cfg.ReplicationFactor, values, topic.name)
-		if err == nil {
-			err = resp.Err
-		}
-		if errors.Is(err, kerr.InvalidReplicationFactor) {
-			return fmt.Errorf("create topic %s with %d replicas: %w; set ONCEBUS_REPLICATION_FACTOR to at most the number of brokers, or start more brokers",
-				topic.name, s.cfg.ReplicationFactor, err)
-		}
-		if err != nil && !errors.Is(err, kerr.TopicAlreadyExists) {
-			return fmt.Errorf("create topic %s: %w", topic.name, kafka.Denied(err, "Create", kafka.ResourceTopic, topic.name))
+		if err := s.createTopic(ctx, topic); err != nil {
+			return err
 		}
 		s.Log.Info("topic created", "topic", topic.name, "partitions", topic.partitions)
 	}
 	return nil
+}
+
+// createTopic creates one topic. If the broker refuses a setting without which oncebus
+// works, or a max.message.bytes, it creates the topic without the setting, or with the
+// largest value that the broker accepts.
+func (s *setup) createTopic(ctx context.Context, topic newTopic) error {
+	configs := maps.Clone(topic.configs)
+	var first error // names what oncebus needs, not what it tried last
+	for {
+		values := make(map[string]*string, len(configs))
+		for k, v := range configs {
+			values[k] = &v
+		}
+		resp, err := s.Admin.CreateTopic(ctx, topic.partitions, s.cfg.ReplicationFactor, values, topic.name)
+		if err == nil || resp.Err != nil {
+			err = resp.Err
+		}
+		switch {
+		case err == nil, errors.Is(err, kerr.TopicAlreadyExists):
+			s.logChanged(topic, configs)
+			return nil
+		case errors.Is(err, kerr.InvalidReplicationFactor):
+			return fmt.Errorf("create topic %s with %d replicas: %w; set ONCEBUS_REPLICATION_FACTOR to at most the number of brokers, or start more brokers",
+				topic.name, s.cfg.ReplicationFactor, err)
+		case !errors.Is(err, kerr.InvalidConfig) && !errors.Is(err, kerr.PolicyViolation):
+			return fmt.Errorf("create topic %s: %w", topic.name, kafka.Denied(err, "Create", kafka.ResourceTopic, topic.name))
+		case first == nil:
+			first = s.refusedTopic(topic, err, resp.ErrMessage)
+		}
+		if !relax(configs, resp.ErrMessage) {
+			return first
+		}
+	}
+}
+
+// relax removes or reduces a setting that the broker's message names. A message that names
+// none may be about max.message.bytes. It returns false if no setting is left to change.
+func relax(configs map[string]string, message string) bool {
+	for _, name := range optionalSettings {
+		if _, ok := configs[name]; ok && strings.Contains(message, name) {
+			delete(configs, name)
+			return true
+		}
+	}
+	for name := range configs {
+		if name != maxMessageSetting && strings.Contains(message, name) {
+			return false
+		}
+	}
+	limit, err := strconv.Atoi(configs[maxMessageSetting])
+	if err != nil {
+		return false
+	}
+	if limit /= 2; limit < internalMinMessage {
+		delete(configs, maxMessageSetting) // the broker's default
+		return true
+	}
+	configs[maxMessageSetting] = strconv.Itoa(limit)
+	return true
+}
+
+// refusedTopic returns the error for settings that the broker refuses, with its message.
+func (s *setup) refusedTopic(topic newTopic, err error, message string) error {
+	create := fmt.Sprintf("kafka-topics.sh --create --topic %s --partitions %d", topic.name, topic.partitions)
+	for _, name := range slices.Sorted(maps.Keys(topic.configs)) {
+		create += fmt.Sprintf(" --config %s=%s", name, topic.configs[name])
+	}
+	if message != "" {
+		message = " (" + message + ")"
+	}
+	return kafka.OperatorErrorf("create topic %s: %w%s: the brokers refuse a setting that oncebus needs; permit it, or create the topic with other settings: %s",
+		topic.name, err, message, create)
+}
+
+// logChanged logs the settings with which a topic was not created.
+func (s *setup) logChanged(topic newTopic, configs map[string]string) {
+	for _, name := range slices.Sorted(maps.Keys(topic.configs)) {
+		switch got, ok := configs[name]; {
+		case !ok:
+			s.Log.Info("topic created without a setting", "topic", topic.name, "setting", name, "wanted", topic.configs[name], "reason", "the brokers refuse it")
+		case got != topic.configs[name]:
+			s.Log.Info("topic created with a smaller setting", "topic", topic.name, "setting", name, "wanted", topic.configs[name], "value", got,
+				"reason", "the brokers refuse more", "effect", "larger records go to the dead letters")
+		}
+	}
 }
 
 // awaitTopics waits until the broker's metadata has the topics.
