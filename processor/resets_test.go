@@ -12,44 +12,8 @@ import (
 
 	"oncebus/processor"
 	"oncebus/processor/app"
-	"oncebus/processor/kafka"
 	"oncebus/processor/restore"
 )
-
-// TestDeletedUnreadRecordsStopTheProcess deletes unread records,
-// and sends new ones: to go on with those would be to lose the others without
-// a word (invariant 8, hazard A11).
-func TestDeletedUnreadRecordsStopTheProcess(t *testing.T) {
-	t.Parallel()
-	b := newBench(t, benchRoutes)
-	cfg := b.config("one")
-	records, _ := traffic(50)
-	b.lived(cfg, records...)
-
-	out := len(b.read("signals.unique"))
-	more, _ := traffic(100)
-	b.produce(more...)
-	ends, err := b.admin.ListEndOffsets(t.Context(), "signals.raw")
-	must(t, err)
-	_, err = b.admin.DeleteRecords(t.Context(), ends.Offsets())
-	must(t, err)
-	i := b.start(cfg)
-	b.wait("the process to stop, or to go on behind the gap", func() bool {
-		b.produce(signal("behind the gap", 0, testTime), signal("behind the gap", 1, testTime), signal("behind the gap", 2, testTime), signal("behind the gap", 3, testTime))
-		select {
-		case <-i.done:
-			return true
-		default:
-			return len(b.read("signals.unique")) > out
-		}
-	})
-	if len(b.read("signals.unique")) > out {
-		t.Fatal("it went on behind records it had not read")
-	}
-	if kafka.Classify(i.err) != kafka.Stop {
-		t.Errorf("it ended with %v", i.err)
-	}
-}
 
 // TestGroupOffsetsThatSomebodyMoved moves the offsets of the dedup group while
 // the app is stopped and input waits: back to the start, past all of it, or

@@ -6,10 +6,12 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"oncebus/processor"
 	"oncebus/processor/app"
 	"oncebus/processor/wire"
 )
@@ -91,9 +93,15 @@ func TestRestoreWaitsForAnOpenTransaction(t *testing.T) {
 	must(t, i.stop())
 	must(t, os.RemoveAll(cfg.StateDir))
 
-	i = b.start(cfg)
-	b.wait("the restore to reach the open transaction", func() bool {
-		return testutil.ToFloat64(i.RestoreMetrics().Restored) > 0
+	i = b.startWith(cfg, func(p *processor.Processor) { p.SetStallAfter(300 * time.Millisecond) })
+	b.wait("the restores to reach the open transaction", func() bool {
+		stalled := 0.0
+		for name, value := range gather(t, i) {
+			if strings.HasPrefix(name, "oncebus_restore_stalled{") {
+				stalled += value
+			}
+		}
+		return stalled == 4
 	})
 	if i.Ready() == nil {
 		t.Error("ready before the committed rows behind the open transaction were read")

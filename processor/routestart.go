@@ -277,7 +277,7 @@ func (r *routeStarts) run(ctx context.Context, wake func()) {
 		if none {
 			continue
 		}
-		decisions, err := app.ReadDecisions(ctx, r.source.Client, r.rt.Topology)
+		decisions, err := r.source.Decisions(ctx)
 		if err != nil {
 			continue // the brokers are down: the probe reports it
 		}

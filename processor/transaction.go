@@ -123,10 +123,8 @@ func (x *transactions) process(fetches kgo.Fetches) error {
 		case p.Err != nil:
 			if batch := x.oversized.batches[app.TaskID{Topic: p.Topic, Partition: p.Partition}]; batch != nil {
 				failed = x.skipBatch(batch)
-			} else if x.inputLost(&p) {
-				failed = fmt.Errorf("%w: %s/%d lost records: %w", kafka.ErrMustAbort, p.Topic, p.Partition, p.Err)
 			} else {
-				failed = partitionErr(&p)
+				failed = x.partitionErr(&p)
 			}
 		case len(p.Records) == 0:
 		case x.router != nil:
@@ -172,34 +170,29 @@ func (x *transactions) resumeAfterBatches() {
 func (x *transactions) fetchErr(fetches kgo.Fetches) error {
 	var failed error
 	fetches.EachPartition(func(p kgo.FetchTopicPartition) {
-		if failed == nil && p.Err != nil && !x.inputLost(&p) {
-			failed = partitionErr(&p)
+		if failed == nil && p.Err != nil {
+			failed = x.partitionErr(&p)
 		}
 	})
 	return failed
 }
 
-// inputLost reports whether a polled partition has lost records: unread ones, or some
-// that were processed. It then stops the partition, until an operator decides
-// (invariant 8).
-func (x *transactions) inputLost(p *kgo.FetchTopicPartition) bool {
-	var lost *kgo.ErrDataLoss
-	if !errors.Is(p.Err, kerr.OffsetOutOfRange) && !errors.As(p.Err, &lost) {
-		return false
-	}
+// stopLost stops a polled partition that has lost records: unread ones, or some that
+// were processed. An operator decides how it goes on (invariant 8). The transaction must
+// abort: the client may have gone on behind the gap.
+func (x *transactions) stopLost(p *kgo.FetchTopicPartition) error {
 	id := app.TaskID{Topic: p.Topic, Partition: p.Partition}
 	if x.tasks != nil {
 		x.tasks.inputLost(x.client, id)
-		return true
+	} else {
+		x.client.PauseFetchPartitions(map[string][]int32{id.Topic: {id.Partition}})
+		ctx, cancel := context.WithTimeout(context.Background(), x.cfg.TransactionTimeout)
+		defer cancel()
+		if err := x.starts.lose(ctx, id, x.marks); err != nil {
+			return kafka.AsCommitUnknown(fmt.Errorf("examine %v, which lost records: %w", id, err)) // a new client examines it
+		}
 	}
-	x.client.PauseFetchPartitions(map[string][]int32{id.Topic: {id.Partition}})
-	ctx, cancel := context.WithTimeout(context.Background(), x.cfg.TransactionTimeout)
-	defer cancel()
-	if err := x.starts.lose(ctx, id, x.marks); err != nil {
-		x.log.Warn("examine a partition that lost records failed", "partition", id.String(), "error", err)
-		return false // the worker stops, and its next start examines the partition
-	}
-	return true
+	return fmt.Errorf("%w: %v lost records: %w", kafka.ErrMustAbort, id, p.Err)
 }
 
 // fencedErr returns the error of a poll after another process joined the group under the
@@ -216,17 +209,16 @@ func fencedErr(fetches kgo.Fetches) error {
 }
 
 // partitionErr classifies the error of a polled partition. The end of the poll's context
-// is no error. An offset out of range stops the process, because unread records were
-// deleted (invariant 8).
-func partitionErr(p *kgo.FetchTopicPartition) error {
+// is no error.
+func (x *transactions) partitionErr(p *kgo.FetchTopicPartition) error {
+	var lost *kgo.ErrDataLoss
 	switch {
 	case errors.Is(p.Err, context.Canceled), errors.Is(p.Err, context.DeadlineExceeded):
 		return nil
 	case errors.Is(p.Err, kerr.UnknownTopicID):
 		return fmt.Errorf("%w: %s was deleted and recreated while it was read: %w", kafka.ErrTruncated, p.Topic, p.Err)
-	case errors.Is(p.Err, kerr.OffsetOutOfRange):
-		return fmt.Errorf("%w: the next record of %s/%d was deleted before it was read (retention too short, DeleteRecords, or the topic was recreated): "+
-			"records are lost; to accept that, stop oncebus and reset the group's offset: %w", kafka.ErrTruncated, p.Topic, p.Partition, p.Err)
+	case errors.Is(p.Err, kerr.OffsetOutOfRange), errors.As(p.Err, &lost):
+		return x.stopLost(p)
 	}
 	return fmt.Errorf("fetch %s/%d: %w", p.Topic, p.Partition, kafka.Denied(p.Err, "Read", kafka.ResourceTopic, p.Topic))
 }

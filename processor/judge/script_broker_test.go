@@ -167,6 +167,9 @@ func (w *world) task(id app.TaskID) *scriptTask {
 	return t
 }
 
+// commitMarker is the key of a control record, which readers do not see.
+const commitMarker = "commit marker"
+
 // restore reads the changelog from the store's position to its end, as package
 // restore does.
 func (w *world) restore(t *scriptTask) {
@@ -174,8 +177,11 @@ func (w *world) restore(t *scriptTask) {
 	newest := t.store.Checkpoint()
 	from := t.store.Position()
 	for _, rec := range changelog[from:] {
-		if string(rec.Key) == wire.CheckpointKey {
+		switch string(rec.Key) {
+		case wire.CheckpointKey:
 			newest = rec.Value
+			continue
+		case commitMarker:
 			continue
 		}
 		row, err := dedup.DecodeValue(dedup.Digest(rec.Key), rec.Value)
@@ -333,6 +339,7 @@ func (w *world) commit() {
 	}
 	for _, t := range w.sorted() {
 		if t.InTransaction {
+			w.append(&kgo.Record{Topic: t.Changelog, Partition: t.ID.Partition, Key: []byte(commitMarker)})
 			must(w.t, t.Commit())
 		}
 	}

@@ -35,7 +35,6 @@ type State struct {
 	joinedAt, StartedAt int64
 	Counts, OpenCounts  app.Counts // as of Committed, and of Open
 	// CheckpointRecord is the checkpoint row of the open transaction, its last row.
-	// After the commit its offset + 1 is the changelog position.
 	CheckpointRecord *kgo.Record
 	value            []byte // buffer for encoded rows
 }
@@ -111,14 +110,17 @@ func (t *State) WriteCheckpoint(e *Emitter) {
 var ErrNoOffset = errors.New("the broker returned no offset for the checkpoint row")
 
 // Commit applies the committed transaction to the store, in one step with the position
-// after its last row. Errors wrap ErrNoOffset, or are those of the store.
+// after it. The checkpoint row is its last one, and its commit marker follows: a further
+// owner of the task writes only after it has read this marker. So a store that is not
+// behind has the changelog's end as its position, and nothing is missing if all before
+// is deleted. Errors wrap ErrNoOffset, or are those of the store.
 func (t *State) Commit() error {
 	if t.Blind {
 		t.Committed, t.InTransaction, t.CheckpointRecord = t.Open, false, nil
 		return nil // a restore reads the checkpoint from the changelog
 	}
-	position := t.CheckpointRecord.Offset + 1
-	if position <= t.Store.Position() {
+	position := t.CheckpointRecord.Offset + 2
+	if t.CheckpointRecord.Offset < t.Store.Position() {
 		return fmt.Errorf("%w: %v has offset %d, the store is at %d", ErrNoOffset, t.ID, t.CheckpointRecord.Offset, t.Store.Position())
 	}
 	t.Committed, t.InTransaction, t.CheckpointRecord = t.Open, false, nil

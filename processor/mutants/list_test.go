@@ -59,14 +59,14 @@ var list = []mutant{
 			if !t.InTransaction {
 				continue
 			}
-			if err := t.Store.Apply(t.CheckpointRecord.Offset+1, t.Open.Append(nil)); err != nil {
+			if err := t.Store.Apply(t.CheckpointRecord.Offset+2, t.Open.Append(nil)); err != nil {
 				return x.abort(err)
 			}
 		}
 	}
 	ctx, done := x.lock.endContext()
 `},
-			{"processor/judge/state.go", "	if position <= t.Store.Position() {\n", "	if position < t.Store.Position() {\n"},
+			{"processor/judge/state.go", "	if t.CheckpointRecord.Offset < t.Store.Position() {\n", "	if t.CheckpointRecord.Offset+2 < t.Store.Position() {\n"},
 		},
 		aims: inProcessor("^TestNothingIsAppliedBeforeTheCommit$"),
 	},

@@ -31,7 +31,7 @@ func (r *Restore) locate(ctx context.Context, reader *kafka.Reader, start, end i
 	chosen, problem := decide(f)
 	r.accepted, r.logged, r.base = nil, f.logged, nil
 	if chosen == refuse {
-		refusal := stateRefusal(r.id, &f, problem)
+		refusal := stateRefusal(r.id, &f, problem, r.nextWithout(&f))
 		accepted, err := r.awaitDecision(ctx, &refusal)
 		if err != nil {
 			return 0, err
@@ -40,7 +40,7 @@ func (r *Restore) locate(ctx context.Context, reader *kafka.Reader, start, end i
 	}
 	switch chosen {
 	case rebuild:
-		return start, r.renew(ctx, f.position > end)
+		return start, r.renew(ctx, f.position > end+1)
 	case trustLocal:
 		r.log.Warn("changelog lacks rows that local state has: trusting local state, writing its rows again",
 			"changelog_start", start, "changelog_end", end, "position", f.position, "next", f.stored.Next)
@@ -62,7 +62,7 @@ func (r *Restore) gather(ctx context.Context, reader *kafka.Reader, start, end i
 		}
 		f.stored = &c
 	}
-	if f.stored != nil && start <= f.position && f.position <= end && f.isWhole(f.stored) {
+	if f.stored != nil && start <= f.position && f.position <= end+1 && f.isWhole(f.stored) {
 		return f, nil
 	}
 	logged, found, _, err := app.LastCheckpoint(ctx, reader)
@@ -119,7 +119,7 @@ func (r *Restore) hasInputFrom(ctx context.Context, offset int64) (bool, error) 
 }
 
 // stateRefusal describes a state that only an operator can choose.
-func stateRefusal(id app.TaskID, f *facts, problem app.Problem) app.Refusal {
+func stateRefusal(id app.TaskID, f *facts, problem app.Problem, next int64) app.Refusal {
 	checkpoint := "no checkpoint"
 	var ways []app.Way
 	if f.stored != nil {
@@ -141,7 +141,8 @@ func stateRefusal(id app.TaskID, f *facts, problem app.Problem) app.Refusal {
 	return app.Refusal{
 		Topic: id.Topic, Partition: id.Partition, Problem: problem, Ways: append(ways, app.BelieveNothing),
 		Facts:  fmt.Sprintf("changelog %d, %s", f.start, checkpoint),
-		Detail: fmt.Sprintf("%s: it begins at offset %d and ends at %d, %s; %s; %s; without the rows duplicates would be emitted", what, f.start, f.end, checkpoint, local, group),
+		Detail: fmt.Sprintf("%s: it begins at offset %d and ends at %d, %s; %s; %s; without the rows duplicates would be emitted; believing nothing, it goes on at input offset %d",
+			what, f.start, f.end, checkpoint, local, group, next),
 		At:     time.Now().UTC(),
 	}
 }
@@ -155,7 +156,7 @@ func (r *Restore) awaitDecision(ctx context.Context, refusal *app.Refusal) (*app
 	r.watch.deciding.Store(true)
 	defer r.watch.deciding.Store(false)
 	for first := true; ; first = false {
-		decisions, err := app.ReadDecisions(ctx, r.src.Client, t)
+		decisions, err := r.src.Decisions(ctx)
 		if err != nil {
 			return nil, err
 		}
@@ -193,13 +194,12 @@ func (r *Restore) accept(ctx context.Context, f *facts, accepted *app.Acceptance
 	case app.BelieveChangelog:
 		return f.start, r.renew(ctx, true)
 	default: // BelieveNothing
-		c := wire.Checkpoint{Next: r.startAt, Epoch: -1, Floor: f.end}
+		c := wire.Checkpoint{Next: r.nextWithout(f), Epoch: -1, Floor: f.end}
 		for _, known := range []*wire.Checkpoint{f.logged, f.stored} {
 			if known != nil {
-				c.Next, c.Sequence = max(c.Next, known.Next), max(c.Sequence, known.Sequence)
+				c.Sequence = max(c.Sequence, known.Sequence)
 			}
 		}
-		c.Next = max(c.Next, f.group)
 		r.raiseLateness(&c)
 		if err := r.renew(ctx, true); err != nil {
 			return 0, err
@@ -207,6 +207,20 @@ func (r *Restore) accept(ctx context.Context, f *facts, accepted *app.Acceptance
 		r.base = &c
 		return f.end, r.noteFailure(r.Store.Apply(f.end, c.Append(nil)))
 	}
+}
+
+// nextWithout returns the input offset at which a task without its rows goes on: that of
+// the newest checkpoint, or the group's.
+func (r *Restore) nextWithout(f *facts) int64 {
+	switch {
+	case f.logged != nil && (f.stored == nil || f.logged.Sequence >= f.stored.Sequence):
+		return f.logged.Next
+	case f.stored != nil:
+		return max(f.stored.Next, f.group)
+	case f.group >= 0:
+		return f.group
+	}
+	return r.startAt
 }
 
 // raiseLateness makes events late that the decision leaves unknown: those from before it.

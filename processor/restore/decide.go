@@ -52,7 +52,8 @@ func (p plan) String() string {
 // follows next. Otherwise the restore refuses it. An empty changelog of a group that
 // has an offset has lost its rows.
 func decide(f facts) (plan, app.Problem) {
-	within := f.start <= f.position && f.position <= f.end
+	// The broker may write the last commit marker, at end, after the listing.
+	within := f.start <= f.position && f.position <= f.end+1
 	newest := f.logged
 	if newest == nil || f.stored != nil && f.stored.Sequence >= newest.Sequence {
 		newest = f.stored
@@ -67,7 +68,7 @@ func decide(f facts) (plan, app.Problem) {
 		return rebuild, ""
 	case f.stored != nil && f.storedIsNewest():
 		return trustLocal, ""
-	case f.stored != nil && f.position > f.end:
+	case f.stored != nil && f.position > f.end+1:
 		return refuse, app.ChangelogShortened
 	case f.stored != nil || f.logged != nil:
 		return refuse, app.ChangelogCut
@@ -89,8 +90,10 @@ func (f *facts) isWhole(c *wire.Checkpoint) bool {
 // storedIsNewest reports whether no transaction of the task committed after the local
 // store's checkpoint.
 func (f *facts) storedIsNewest() bool {
-	return f.logged != nil && f.logged.Sequence == f.stored.Sequence && f.logged.Next == f.stored.Next ||
-		f.group == f.stored.Next || !f.unread
+	if f.logged != nil && f.logged.Sequence >= f.stored.Sequence {
+		return f.logged.Sequence == f.stored.Sequence
+	}
+	return f.group == f.stored.Next || !f.unread
 }
 
 // inputFacts is what a restore knows about the input when it knows the checkpoint.

@@ -221,7 +221,7 @@ func (r *Restore) once(ctx context.Context) error {
 	r.from, r.to = from, end
 	failpoint.Hit(failpoint.RestoreStart)
 	left := r.src.Metrics.restoreLeft.WithLabelValues(r.id.Topic, strconv.Itoa(int(r.id.Partition)))
-	left.Set(float64(end - from))
+	left.Set(float64(max(0, end-from)))
 	r.watch.position.Store(from)
 	var newest *wire.Checkpoint
 	err = reader.Read(ctx, from, end, func(records []*kgo.Record, position int64) error {

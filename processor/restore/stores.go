@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -90,6 +91,25 @@ type Source struct {
 	// StallAfter is how long a restore may read nothing before it logs the
 	// reason.
 	StallAfter time.Duration
+
+	decisionsMu sync.Mutex
+	decisions   *app.Decisions // as of decisionsAt
+	decisionsAt time.Time
+}
+
+// Decisions returns the operators' decisions, at most DecisionPoll old: any number of
+// partitions may wait for one.
+func (s *Source) Decisions(ctx context.Context) (*app.Decisions, error) {
+	s.decisionsMu.Lock()
+	defer s.decisionsMu.Unlock()
+	if s.decisions != nil && time.Since(s.decisionsAt) < DecisionPoll {
+		return s.decisions, nil
+	}
+	decisions, err := app.ReadDecisions(ctx, s.Client, s.App.Topology)
+	if err == nil {
+		s.decisions, s.decisionsAt = decisions, time.Now()
+	}
+	return decisions, err
 }
 
 // DirOf returns the directory of a task's store.
