@@ -56,7 +56,7 @@ var settingRules = []rule{
 // optionalRules follow on the page; they enable further functions.
 var optionalRules = []rule{
 	{"topic", "prefix `<app>-`", "Create", "for the first start, unless an administrator creates the internal topics", nil},
-	{"topic", "`<app>-repartition`", "Delete", "to purge processed records; without it the topic grows, and the log says so once", nil},
+	{"topic", "`<app>-repartition` and the changelogs", "Delete", "to delete records that no event needs; without it the topics grow, and the log says so once for each", nil},
 }
 
 // right is one operation on one resource.
@@ -166,7 +166,7 @@ func (w *world) createAll(internal bool) {
 		names[0]: {"cleanup.policy=compact"},
 		names[1]: {"cleanup.policy=delete", "retention.ms=-1", "retention.bytes=-1", "message.timestamp.type=LogAppendTime"},
 	}
-	changelog := []string{"cleanup.policy=compact,delete", "retention.ms=172800000", "retention.bytes=-1", "message.timestamp.type=LogAppendTime"}
+	changelog := []string{"cleanup.policy=compact,delete", "retention.ms=-1", "retention.bytes=-1", "message.timestamp.type=LogAppendTime"}
 	settings[names[2]], settings[names[3]] = changelog, changelog
 	for name, configs := range settings {
 		values := map[string]*string{}

@@ -81,12 +81,14 @@ func verdictsConfigs(maxMessage int) map[string]string {
 	}
 }
 
-// changelogConfigs returns the settings of changelogs. Every transaction writes the
-// checkpoint row again, so segments must roll and be cleaned often, or restores become
-// long.
-func (t *Topology) changelogConfigs(maxMessage int) map[string]string {
+// changelogConfigs returns the settings of changelogs. Their records are deleted below the
+// floors of the checkpoints, by stream time, never by age: a stop may be longer than any
+// retention (T2). The cleanup policy has delete, because with compact alone brokers refuse
+// DeleteRecords. Every transaction writes the checkpoint row again, so segments must roll
+// and be cleaned often, or restores become long.
+func changelogConfigs(maxMessage int) map[string]string {
 	return map[string]string{
-		"cleanup.policy": "compact,delete", "retention.ms": strconv.FormatInt(t.retention.Milliseconds(), 10), "retention.bytes": "-1",
+		"cleanup.policy": "compact,delete", "retention.ms": "-1", "retention.bytes": "-1",
 		"message.timestamp.type": "LogAppendTime", maxMessageSetting: strconv.Itoa(maxMessage),
 		"segment.ms": strconv.FormatInt(time.Hour.Milliseconds(), 10), "min.cleanable.dirty.ratio": "0.3",
 	}
@@ -161,7 +163,7 @@ func (t *Topology) checkConfigs(name string, values map[string]string) []error {
 	case name == t.Verdicts:
 		want = map[string]string{"cleanup.policy": "delete", "message.timestamp.type": "LogAppendTime"}
 	case slices.Contains(t.internal(), name):
-		want = map[string]string{"retention.bytes": "-1", "message.timestamp.type": "LogAppendTime"}
+		want = map[string]string{"retention.ms": "-1", "retention.bytes": "-1", "message.timestamp.type": "LogAppendTime"}
 	case t.deadLetters[name] && configInt(values, "max.message.bytes", Forever) < DeadLetterMinBytes:
 		return []error{kafka.OperatorErrorf("dead-letter topic %s has max.message.bytes=%s, too little for the headers of a dead letter: set it to at least %d", name, values["max.message.bytes"], DeadLetterMinBytes)}
 	default:
@@ -179,10 +181,6 @@ func (t *Topology) checkConfigs(name string, values map[string]string) []error {
 	}
 	if policy := values["cleanup.policy"]; policy != "compact,delete" && policy != "delete,compact" {
 		mistakes = append(mistakes, kafka.OperatorErrorf("changelog %s has cleanup.policy=%s, it must be compact,delete", name, policy))
-	}
-	if have := configInt(values, "retention.ms", 0); have >= 0 && have < t.retention.Milliseconds() {
-		mistakes = append(mistakes, kafka.OperatorErrorf("changelog %s has retention.ms=%d, the longest window needs %d: alter it with kafka-configs.sh --alter --entity-type topics --entity-name %s --add-config retention.ms=%d",
-			name, have, t.retention.Milliseconds(), name, t.retention.Milliseconds()))
 	}
 	return mistakes
 }

@@ -100,7 +100,7 @@ func (s *setup) createMissing(ctx context.Context, t *Topology) error {
 	}
 	var changelogs []newTopic
 	for _, name := range t.TaskTopics() {
-		changelogs = append(changelogs, newTopic{ChangelogName(t.App, name), t.Topics[name].Partitions, t.changelogConfigs(maxMessage)})
+		changelogs = append(changelogs, newTopic{ChangelogName(t.App, name), t.Topics[name].Partitions, changelogConfigs(maxMessage)})
 	}
 	if err := s.createTopics(ctx, t, changelogs); err != nil {
 		return err

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -30,7 +29,6 @@ type Topology struct {
 	deadLetters            map[string]bool
 	Repartition, Manifest  string // Repartition is "" without a routed topic
 	Verdicts               string // "" without a route with an http part
-	retention              time.Duration
 	Topics                 map[string]Topic
 	limits                 map[string]TopicLimits
 	// starts has the current end offsets of each input topic by partition, for
@@ -64,9 +62,6 @@ func newTopology(app string, routes *rules.Routes) *Topology {
 		if r.HTTP != nil {
 			t.Verdicts = app + "-verdicts"
 		}
-		// A row is needed until its retention is over in event time; one more
-		// day covers the difference to broker time.
-		t.retention = max(t.retention, time.Duration(r.RetentionMS())*time.Millisecond+24*time.Hour)
 	}
 	return t
 }

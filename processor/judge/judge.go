@@ -279,6 +279,9 @@ func (t *Judge) judge(j *Judging, ev *event, turn turn, digest dedup.Digest, eve
 		t.Open.StreamTimes.At[route.NamespaceID], t.Open.StreamTimes.Has[route.NamespaceID] = next, true
 		t.OpenCounts.Advance(route.NamespaceID, next)
 	}
+	if admitted > t.streamTime(route.NamespaceID) {
+		t.Open.SetAhead(route.NamespaceID, admitted) // a clamped event moves no stream time
+	}
 	if turn != turnForwarded {
 		t.OpenCounts.CountLookup(route.NamespaceID, ev.verdict)
 	}

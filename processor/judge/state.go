@@ -45,6 +45,7 @@ func (t *State) JoinTransaction() {
 	if !t.InTransaction {
 		t.InTransaction, t.joinedAt = true, t.App.Clock.Now()
 		t.Open = t.Committed
+		t.Open.Ahead = slices.Clone(t.Open.Ahead)
 		if t.Blind {
 			t.Open.Bypassed, t.Open.DeadLettered = slices.Clone(t.Open.Bypassed), slices.Clone(t.Open.DeadLettered)
 			return
@@ -96,6 +97,8 @@ func (t *State) WriteCheckpoint(e *Emitter) {
 	if !t.Blind {
 		t.Open.Counts, t.Open.Counted = t.OpenCounts.Encode(), true
 		t.Open.DropBypassed()
+		t.Open.DropAhead()
+		t.setFences()
 	}
 	t.value = t.Open.Append(t.value[:0])
 	var headers []kgo.RecordHeader

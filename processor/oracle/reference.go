@@ -80,6 +80,14 @@ func (f *fields) unsigned(below uint64) uint64 {
 	return v
 }
 
+// entries skips times by namespace id.
+func (f *fields) entries() {
+	for n := f.unsigned(513); n > 0 && !f.bad; n-- {
+		f.take(min(1, len(f.rest)))
+		f.signed()
+	}
+}
+
 // A row is the state of one dedup key: when and where it was first seen.
 type row struct {
 	first       int64
@@ -185,22 +193,40 @@ func add(a, b int64) int64 {
 // A checkpoint is a task's position in its input, from its changelog.
 type checkpoint struct {
 	next, sequence int64
+	floor          int64 // changelog offset below which no row decides
 	times          [256]int64
 	seen           [256]bool
 }
 
-// openCheckpoint reads: version 1 | flags, 1 for counts | next, leader epoch,
-// sequence, varints | length of the counts of keys, uvarint, and these | for each
-// namespace that has one: namespace id | stream time, varint.
+// Flags of a checkpoint.
+const flagCounts, flagFloor, flagFences, flagAhead = 1, 8, 32, 64
+
+// openCheckpoint reads: version 1 | flags | next, leader epoch, sequence, varints | floor,
+// uvarint | number of fences, uvarint, and for each a uvarint and entries | entries |
+// length of the counts of keys, uvarint, and these | for each namespace that has one:
+// namespace id | stream time, varint. Entries are their number, uvarint, and for each a
+// namespace id and a varint.
 func openCheckpoint(b []byte) (c checkpoint, err error) {
-	if len(b) < 2 || b[0] != 1 || b[1] > 1 {
+	if len(b) < 2 || b[0] != 1 || b[1]&^(flagCounts|flagFloor|flagFences|flagAhead) != 0 {
 		return c, fmt.Errorf("is not a checkpoint: %x", b)
 	}
 	f := fields{rest: b[2:]}
 	c.next = f.signed()
 	f.signed()
 	c.sequence = f.signed()
-	if b[1] == 1 {
+	if b[1]&flagFloor != 0 {
+		c.floor = int64(f.unsigned(math.MaxInt64))
+	}
+	if b[1]&flagFences != 0 {
+		for n := f.unsigned(17); n > 0 && !f.bad; n-- {
+			f.unsigned(math.MaxInt64)
+			f.entries()
+		}
+	}
+	if b[1]&flagAhead != 0 {
+		f.entries()
+	}
+	if b[1]&flagCounts != 0 {
 		n := f.unsigned(1 << 31)
 		if n > uint64(len(f.rest)) {
 			return c, fmt.Errorf("is not a checkpoint: %x", b)

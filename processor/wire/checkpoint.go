@@ -45,6 +45,13 @@ type Checkpoint struct {
 	// Incomplete reports that the changelog lacks rows above its floor: the task had to
 	// rely on its local store. A sweep writes the live rows again and ends it.
 	Incomplete bool
+	// Fences say up to which changelog offset no row is later than which times, by
+	// ascending offset, all above Floor. Checkpoints share them: they are never changed.
+	Fences []Fence
+	// Ahead has the namespace ids, ascending, with rows that were first seen after their
+	// stream time, which only rows of clamped events are, and the latest of these times.
+	// It is normally empty.
+	Ahead []FirstSeen
 }
 
 // OffsetRange is a range of offsets, without its end.
@@ -122,7 +129,9 @@ const (
 	flagDeadLettered
 	flagFloor
 	flagIncomplete
-	checkpointFlags = flagCounted | flagBypassed | flagDeadLettered | flagFloor | flagIncomplete
+	flagFences
+	flagAhead
+	checkpointFlags = flagCounted | flagBypassed | flagDeadLettered | flagFloor | flagIncomplete | flagFences | flagAhead
 )
 
 // Append appends the encoding of c:
@@ -131,8 +140,13 @@ const (
 //	[namespaces with bypassed offsets 1 | for each: id 1, offset uvarint] |
 //	[ranges uvarint | for each: gap to the one before, length, uvarint] |
 //	[floor uvarint] |
+//	[fences uvarint | for each: gap to the one before or to the floor, uvarint, entries] |
+//	[entries ahead of stream time] |
 //	[length of the counts uvarint | counts] |
 //	for each namespace with a stream time: id 1, stream time varint
+//
+// Entries are: number uvarint | for each: namespace id 1, time varint, as the difference
+// to the time before. The first one of the fences and of Ahead is absolute.
 func (c *Checkpoint) Append(dst []byte) []byte {
 	var flags byte
 	if c.Counted {
@@ -149,6 +163,12 @@ func (c *Checkpoint) Append(dst []byte) []byte {
 	}
 	if c.Incomplete {
 		flags |= flagIncomplete
+	}
+	if len(c.Fences) > 0 {
+		flags |= flagFences
+	}
+	if len(c.Ahead) > 0 {
+		flags |= flagAhead
 	}
 	dst = append(dst, checkpointVersion, flags)
 	dst = binary.AppendVarint(dst, c.Next)
@@ -171,6 +191,12 @@ func (c *Checkpoint) Append(dst []byte) []byte {
 	}
 	if flags&flagFloor != 0 {
 		dst = binary.AppendUvarint(dst, uint64(c.Floor))
+	}
+	if flags&flagFences != 0 {
+		dst = c.appendFences(dst)
+	}
+	if flags&flagAhead != 0 {
+		dst, _ = appendFirstSeen(dst, c.Ahead, 0)
 	}
 	if flags&flagCounted != 0 {
 		dst = binary.AppendUvarint(dst, uint64(len(c.Counts)))
@@ -221,6 +247,12 @@ func DecodeCheckpoint(b []byte) (Checkpoint, error) {
 		if c.Floor = int64(r.Uvarint(math.MaxInt64)); c.Floor == 0 {
 			r.Fail()
 		}
+	}
+	if flags&flagFences != 0 {
+		c.decodeFences(&r)
+	}
+	if flags&flagAhead != 0 {
+		c.Ahead, _ = decodeFirstSeen(&r, 256, 0)
 	}
 	if c.Counted = flags&flagCounted != 0; c.Counted {
 		c.Counts = string(r.Bytes(int(r.Uvarint(uint64(r.Left())))))

@@ -97,7 +97,7 @@ func TestDamagedCheckpointIsRefused(t *testing.T) {
 		t.Errorf("%d prefixes were decoded, want 3: with no, one and two stream times", len(whole))
 	}
 	for name, b := range map[string]string{
-		"empty": "", "another version": "02 00 00 01 00", "unknown flag": "01 20 00 01 00", "no floor": "01 08 00 01 00 00", "negative next": "01 00 01 01 00", "epoch below -1": "01 00 00 03 00", "epoch too large": "01 00 00 8080808010 00",
+		"empty": "", "another version": "02 00 00 01 00", "unknown flag": "01 80 00 01 00", "no floor": "01 08 00 01 00 00", "negative next": "01 00 01 01 00", "epoch below -1": "01 00 00 03 00", "epoch too large": "01 00 00 8080808010 00",
 		"namespace id without time": "01 00 00 01 00 05",
 		"no bypassed offset":        "01 02 14 01 00 00", "ranges without bypassed offset": "01 04 14 01 00 01 14 01", "no range": "01 06 14 01 00 01 02 ac02 00",
 		"ranges cut short": "01 06 14 01 00 01 02 ac02 02 14 01", "ranges that touch": "01 06 14 01 00 01 02 ac02 02 14 01 00 01",
@@ -111,6 +111,9 @@ func TestDamagedCheckpointIsRefused(t *testing.T) {
 
 func FuzzCheckpoint(f *testing.F) {
 	for v := range checkpointVectors() {
+		f.Add(unhex(f, v))
+	}
+	for v := range fenceVectors() {
 		f.Add(unhex(f, v))
 	}
 	f.Add([]byte{})

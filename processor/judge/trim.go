@@ -1,0 +1,36 @@
+package judge
+
+// fenceSteps is how many fences a namespace sets while stream time moves by one
+// retention. With fewer than wire's limit on fences, those of one namespace are not merged.
+const fenceSteps = 12
+
+// setFences brings the floor and the fences of the open checkpoint up to date.
+//
+// It goes by the stream times of the committed checkpoint and adds no margin of broker
+// time. The skew of a route bounds how far one event moves stream time, and the store
+// evicts by the same times: what it evicts no rebuild needs. Without new rows of the
+// open transaction the fence is exact: all rows below the store's position are committed.
+func (t *State) setFences() {
+	horizons := t.horizons()
+	t.Open.RaiseFloor(&horizons)
+	if t.fenceDue(&horizons) {
+		t.Open.AddFence(t.Store.Position(), &t.Committed, &horizons)
+	}
+}
+
+// fenceDue reports whether a namespace has rows after the times of all fences, by a step
+// of its retention.
+func (t *State) fenceDue(horizons *[256]int64) bool {
+	for _, r := range t.App.Routes {
+		latest, ok := t.Committed.Latest(r.NamespaceID)
+		if !ok || latest < horizons[r.NamespaceID] {
+			continue
+		}
+		before, has := t.Open.Fenced(r.NamespaceID)
+		// Latest never decreases, so the difference of any two times fits.
+		if !has || uint64(latest)-uint64(before) >= uint64(max(1, r.Span.Retention()/fenceSteps)) {
+			return true
+		}
+	}
+	return false
+}
