@@ -301,7 +301,6 @@ func (s *sim) drainedHistory() *oracle.History {
 	}
 	s.sample()
 	h.Offsets = s.samples
-	h.End = time.Now().UnixMilli()
 	for deadline := time.Now().Add(healMax); !s.tailDone() && time.Now().Before(deadline); {
 		_ = kafka.Pause(context.Background(), 50*time.Millisecond)
 	}

@@ -133,7 +133,7 @@ func TestHistory(t *testing.T) {
 		Live: map[string][]oracle.Record{"t": {record, {Topic: "t", Offset: 6, Value: []byte("v")}}}, Final: map[string][]oracle.Record{"t": {record}},
 		Offsets: []oracle.Sample{{Partition: 1, Offset: -1, Reset: true}},
 		Stores:  []oracle.Store{{Partition: 1, Position: 7, Checkpoint: []byte{1}, Rows: map[string][]byte{"\xff\x00": {2}}}},
-		Open:    []string{"t/0"}, Lag: map[string]int64{"g t/0": 4}, End: 11,
+		Open:    []string{"t/0"}, Lag: map[string]int64{"g t/0": 4},
 	}
 	var file bytes.Buffer
 	if err := writeHistory(&file, &cfg, &h); err != nil {

@@ -31,7 +31,6 @@ type historyLine struct {
 type historyEnds struct {
 	Open []string
 	Lag  map[string]int64
-	End  int64
 }
 
 // keep writes the history of an epoch, to check it again.
@@ -85,7 +84,7 @@ func writeHistory(w io.Writer, cfg *oracle.Config, h *oracle.History) error {
 		s.Rows = rows
 		put(historyLine{Store: &s})
 	}
-	put(historyLine{Ends: &historyEnds{h.Open, h.Lag, h.End}})
+	put(historyLine{Ends: &historyEnds{h.Open, h.Lag}})
 	return errors.Join(append(errs, buffered.Flush())...)
 }
 
@@ -123,7 +122,7 @@ func readHistory(r io.Reader) (cfg oracle.Config, h oracle.History, err error) {
 			l.Store.Rows = rows
 			h.Stores = append(h.Stores, *l.Store)
 		case l.Ends != nil:
-			h.Open, h.Lag, h.End = l.Ends.Open, l.Ends.Lag, l.Ends.End
+			h.Open, h.Lag = l.Ends.Open, l.Ends.Lag
 		}
 	}
 }

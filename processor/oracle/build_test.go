@@ -40,6 +40,7 @@ type scenario struct {
 	times  map[int32]map[uint8]int64
 	next   map[int32]int64
 	number map[int32]int64  // of transactions
+	floor  map[int32]int64  // of the next checkpoint
 	homes  map[string]int32 // of ids in another partition than partitionOf
 
 	noStores bool
@@ -48,7 +49,7 @@ type scenario struct {
 func newWorld() *scenario {
 	w := &scenario{
 		cfg: testConfig(), h: &History{Live: map[string][]Record{}}, ends: map[string]int64{},
-		rows: map[int32]map[string][]byte{}, times: map[int32]map[uint8]int64{}, next: map[int32]int64{}, number: map[int32]int64{},
+		rows: map[int32]map[string][]byte{}, times: map[int32]map[uint8]int64{}, next: map[int32]int64{}, number: map[int32]int64{}, floor: map[int32]int64{},
 	}
 	for p := range w.cfg.Partitions {
 		w.rows[p], w.times[p] = map[string][]byte{}, map[uint8]int64{}
@@ -201,8 +202,15 @@ func (w *scenario) sendWithoutKey(partition int32, at int64) Sent {
 // commit ends the transaction of a partition.
 func (w *scenario) commit(partition int32) {
 	w.number[partition]++
-	b := binary.AppendVarint([]byte{1, 0}, w.next[partition])
+	b := []byte{1, 0}
+	if w.floor[partition] > 0 {
+		b[1] = flagFloor
+	}
+	b = binary.AppendVarint(b, w.next[partition])
 	b = binary.AppendVarint(binary.AppendVarint(b, 0), w.number[partition])
+	if w.floor[partition] > 0 {
+		b = binary.AppendUvarint(b, uint64(w.floor[partition]))
+	}
 	for namespaceID := range uint8(4) {
 		if at, ok := w.times[partition][namespaceID]; ok {
 			b = binary.AppendVarint(append(b, namespaceID), at)

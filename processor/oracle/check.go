@@ -13,7 +13,6 @@ func Check(cfg Config, h *History) (Report, []Violation) {
 	c := newCheck(cfg, h)
 	c.readSent()
 	repartition, changelog := c.log(cfg.Repartition, purged), c.log(cfg.Changelog, compacted)
-	c.end = endOf(h, changelog)
 	for partition := range cfg.Partitions {
 		c.task(partition, repartition[partition], changelog[partition])
 	}
@@ -49,7 +48,6 @@ type check struct {
 
 	logs     map[string]log // the live reading, else the final one
 	finals   map[string]log // the final reading
-	end      int64          // broker time of the final read, ms
 	sources  map[source]*sourceLane
 	homes    map[digest]int32 // partition of every key with a row
 	expected expectations

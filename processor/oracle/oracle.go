@@ -61,9 +61,6 @@ type Config struct {
 	// topics. A topic without an entry accepts every record, and the partitions
 	// of its records are not checked.
 	Emissions map[string]Emission
-	// ChangelogRetention is after how many ms of broker time the changelog may
-	// lose a row; 0 is what oncebus sets: the longest 2*window+grace, and a day.
-	ChangelogRetention int64
 }
 
 // Emission is the set-up of a topic that oncebus emits to. Zero values are "no limit".
@@ -133,9 +130,6 @@ type History struct {
 	// Lag has the number of records that each "group topic/partition" had not
 	// read at the time limit.
 	Lag map[string]int64
-	// End is the broker's time of the final read in ms; 0: the newest
-	// timestamp in the live changelog.
-	End int64
 }
 
 // A Violation has an invariant's id (K1 to K11) and a message that names the

@@ -68,6 +68,27 @@ func (w *scenario) rewrite(r *Record, value []byte) {
 	r.Value = value
 }
 
+// trim commits a checkpoint whose floor is above the nth row of a partition.
+func (w *scenario) trim(partition int32, n int) {
+	w.floor[partition] = w.rowsOf(partition)[n].Offset + 1
+	w.commit(partition)
+}
+
+// sweep writes a row again.
+func (w *scenario) sweep(r *Record) {
+	w.append(Record{Topic: r.Topic, Partition: r.Partition, Timestamp: r.Timestamp, Key: r.Key, Value: r.Value, Headers: []Header{{Key: headerSweep}}})
+}
+
+// deleteRow deletes the nth row of a partition from the final changelog.
+func deleteRow(h *History, partition int32, n int) {
+	h.Final["app-repartition-changelog"] = without(h.Final["app-repartition-changelog"], &rowsIn(h, partition)[n])
+}
+
+// rowsIn returns the rows of a partition's changelog.
+func rowsIn(h *History, partition int32) []Record {
+	return slices.DeleteFunc(slices.Clone(h.Live["app-repartition-changelog"]), func(r Record) bool { return string(r.Key) == "checkpoint" || r.Partition != partition })
+}
+
 func TestOnce(t *testing.T) {
 	wantFindings(t, []plant{
 		{name: "an output is emitted twice", want: []string{"K1"}, message: "signals/0/10: an extra record", change: func(w *scenario) {
@@ -312,6 +333,18 @@ func TestState(t *testing.T) {
 			rows := h.Final["app-repartition-changelog"]
 			i := slices.IndexFunc(rows, func(r Record) bool { return string(r.Key) != "checkpoint" && r.Partition == 1 })
 			h.Final["app-repartition-changelog"] = slices.Delete(rows, i, i+1)
+		}},
+		{name: "a row is deleted below the floor before its retention is over", want: []string{"K5"}, message: "is missing from the final changelog",
+			change: func(w *scenario) { w.trim(0, 3) }, observe: func(h *History) { deleteRow(h, 0, 3) }},
+		{name: "a row is deleted above the floor", want: []string{"K5"}, message: "is missing from the final changelog", observe: func(h *History) { deleteRow(h, 0, 2) }},
+		{name: "a sweep writes an old row", want: []string{"K5"}, message: "a sweep wrote", change: func(w *scenario) {
+			w.sweep(w.rowsOf(1)[1])
+			w.commit(1)
+		}},
+		{name: "the floor goes back", want: []string{"K10"}, message: "has floor 0, the previous one", change: func(w *scenario) {
+			w.trim(0, 2)
+			w.floor[0] = 0
+			w.commit(0)
 		}},
 		{name: "the checkpoint is missing in the final read", want: []string{"K5"}, message: "is missing from the final changelog", observe: func(h *History) {
 			rows := h.Final["app-repartition-changelog"]

@@ -21,6 +21,7 @@ type task struct {
 	made       []madeRow          // rows that the fold made since the last checkpoint
 	checkpoint *Record            // newest
 	sequence   int64
+	floor      int64 // of the newest checkpoint
 
 	checkpoints []*Record
 	nexts       []int64 // of all checkpoints that advance
@@ -53,6 +54,8 @@ func (c *check) task(partition int32, input, changelog []*Record) {
 			c.transaction(t, r)
 		case len(r.Key) != len(digest{}):
 			c.add("K5", "%s: neither a row nor a checkpoint, its key has %d bytes: %x", at(r), len(r.Key), r.Key)
+		case len(r.Headers) > 0 && r.Headers[0].Key == headerSweep:
+			c.swept(t, r)
 		default:
 			t.openRows = append(t.openRows, r)
 			t.latest[digest(r.Key)] = r
@@ -76,6 +79,18 @@ func (c *check) task(partition int32, input, changelog []*Record) {
 	}
 	// Only the chain is needed later.
 	t.fold, t.latest, t.made, t.openRows, t.checkpoints = nil, nil, nil, nil, nil
+}
+
+// headerSweep marks a row that a sweep wrote again.
+const headerSweep = "oncebus-sweep"
+
+// swept checks that a sweep wrote the newest row of a key (K5).
+func (c *check) swept(t *task, r *Record) {
+	c.report.Rows++
+	if newest := t.latest[digest(r.Key)]; newest == nil || !bytes.Equal(newest.Value, r.Value) {
+		c.add("K5", "%s: a sweep wrote %x, which is not the newest row of key %x", at(r), r.Value, r.Key)
+	}
+	t.latest[digest(r.Key)] = r
 }
 
 // judge judges the next record with the fold, and stores the expected record and row.
@@ -131,7 +146,10 @@ func (c *check) transaction(t *task, r *Record) {
 	if cp.sequence != t.sequence+1 {
 		c.add("K10", "%s: checkpoint with sequence %d (next %d) follows one with sequence %d: two owners, or one is missing", at(r), cp.sequence, cp.next, t.sequence)
 	}
-	t.sequence = cp.sequence
+	if cp.floor < t.floor || cp.floor > r.Offset {
+		c.add("K10", "%s: checkpoint with sequence %d has floor %d, the previous one %d", at(r), cp.sequence, cp.floor, t.floor)
+	}
+	t.sequence, t.floor = cp.sequence, cp.floor
 	t.checkpoint = r
 	t.checkpoints = append(t.checkpoints, r)
 	if n := len(t.nexts); n > 0 && cp.next < t.nexts[n-1] {
@@ -218,14 +236,16 @@ func sortedKeys[V any](m map[digest]V) []digest {
 }
 
 // finalState checks that the final changelog still has the state, after compaction
-// and deletion by age (K5).
+// and deletion below the floor (K5).
 func (c *check) finalState(t *task) {
 	if c.report.Unread {
 		return
 	}
 	final := c.finals[c.cfg.Changelog][t.partition]
 	for _, d := range sortedKeys(t.latest) {
-		c.kept(final, t.latest[d])
+		if newest := t.latest[d]; !c.trimmed(t, newest) {
+			c.kept(final, newest)
+		}
 	}
 	if t.checkpoint != nil {
 		c.kept(final, t.checkpoint)
@@ -234,38 +254,38 @@ func (c *check) finalState(t *task) {
 
 // kept checks that the newest record of a changelog key survived.
 func (c *check) kept(final []*Record, newest *Record) {
-	if find(final, newest.Offset) == nil && !c.aged(newest) {
+	if find(final, newest.Offset) == nil {
 		c.add("K5", "%s: the newest record of key %x is missing from the final changelog, before its retention is over: %x", at(newest), newest.Key, newest.Value)
 	}
 }
 
-// aged reports whether the changelog may have deleted a record by age.
-func (c *check) aged(r *Record) bool { return r.Timestamp < c.end-c.retention() }
-
-// endOf returns the broker's time of the final read, else the newest timestamp of
-// the changelog.
-func endOf(h *History, changelog log) int64 {
-	end := h.End
-	for _, lane := range changelog {
-		if n := len(lane); n > 0 && h.End == 0 {
-			end = max(end, lane[n-1].Timestamp)
-		}
+// trimmed reports whether a row may be deleted: it is below the floor of the newest
+// checkpoint, and its retention is over in stream time.
+func (c *check) trimmed(t *task, r *Record) bool {
+	if r.Offset >= t.floor || len(r.Value) < 5 {
+		return false
 	}
-	return end
+	namespaceID := r.Value[2]
+	retention, routed := c.retention(namespaceID)
+	f := fields{rest: r.Value[4:]}
+	first := f.signed()
+	return routed && t.fold.seen[namespaceID] && first < add(t.fold.times[namespaceID], -retention)
 }
 
-func (c *check) retention() int64 {
-	if c.cfg.ChangelogRetention > 0 {
-		return c.cfg.ChangelogRetention
-	}
-	var longest int64
+// retention returns how far behind stream time a row of a namespace still counts, in ms;
+// false for a namespace without a route.
+func (c *check) retention(namespaceID uint8) (int64, bool) {
 	for i := range c.cfg.Routes {
-		longest = max(longest, rowRetention(&c.cfg.Routes[i]))
+		if c.cfg.Routes[i].NamespaceID == namespaceID {
+			return rowRetention(&c.cfg.Routes[i]), true
+		}
 	}
 	for i := range c.cfg.Claims {
-		longest = max(longest, c.cfg.Claims[i].rowRetention())
+		if c.cfg.Claims[i].NamespaceID == namespaceID {
+			return c.cfg.Claims[i].rowRetention(), true
+		}
 	}
-	return add(longest, 24*3600*1000)
+	return 0, false
 }
 
 // rowRetention is how far behind stream time a row still counts, in ms.

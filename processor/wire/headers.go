@@ -154,6 +154,9 @@ func OutcomeHeaders(rec *kgo.Record) (headers []kgo.RecordHeader) {
 // them; oncebus never reads them.
 const HeaderLease = "oncebus-lease" // internal, checkpoints of the changelog: the two broker times that leases depend on, in addition to those of the records; for readers of the log only
 
+// HeaderSweep marks a row that a sweep wrote again. oncebus never reads it.
+const HeaderSweep = "oncebus-sweep" // internal, rows of the changelog: the row was written again, unchanged, so that an older part of the changelog can be deleted; for readers of the log only
+
 // HeaderReplyTo is a return address. Any producer of a raw topic can forge it, so it
 // only selects the recipient of a verdict. An ingress ignores a verdict on another
 // key.
