@@ -18,20 +18,42 @@ func (s *Store) Rows() iter.Seq2[dedup.Row, error] {
 		if f := s.ownerView.frozen; f != nil {
 			sources = append(sources, newTableSource(f.table))
 		}
-		rows := newMerger(append(sources, runSources(s.db, s.ownerView.runs)...))
-		for {
-			h, err := rows.next()
-			if err != nil {
-				s.fail(err)
-				yield(dedup.Row{}, fmt.Errorf("rows of %s: %w", s.dir, err))
-				return
-			}
-			if h == nil || !yield(h.row, nil) {
-				return
-			}
+		s.yieldRows(newMerger(append(sources, runSources(s.db, s.ownerView.runs)...)), yield)
+	}
+}
+
+// RowsFrom iterates like Rows, from the first digest that is at least d, and over the rows
+// of the open transaction too.
+func (s *Store) RowsFrom(d dedup.Digest) iter.Seq2[dedup.Row, error] {
+	return func(yield func(dedup.Row, error) bool) {
+		s.refreshView()
+		sources := []source{newHeapSource(s.overlay, d), newHeapSource(s.active, d)}
+		if f := s.ownerView.frozen; f != nil {
+			sources = append(sources, newHeapSource(f.table, d))
+		}
+		for _, r := range s.ownerView.runs {
+			sources = append(sources, &runSource{db: s.db, run: r, from: d, part: pageOf(prefix(&d), r.pages)})
+		}
+		s.yieldRows(newMerger(sources), yield)
+	}
+}
+
+func (s *Store) yieldRows(rows *merger, yield func(dedup.Row, error) bool) {
+	for {
+		h, err := rows.next()
+		if err != nil {
+			s.fail(err)
+			yield(dedup.Row{}, fmt.Errorf("rows of %s: %w", s.dir, err))
+			return
+		}
+		if h == nil || !yield(h.row, nil) {
+			return
 		}
 	}
 }
+
+// RowCount returns Stats.Rows, and does no I/O. Safe from any goroutine.
+func (s *Store) RowCount() uint64 { return s.gauges().Rows }
 
 // Stats are figures of a store. Rows is an upper bound of the retained rows: it
 // includes overwritten rows of older runs and expired rows not yet evicted.

@@ -1,6 +1,8 @@
 package state
 
 import (
+	"bytes"
+	"container/heap"
 	"encoding/binary"
 
 	"oncebus/dedup"
@@ -24,6 +26,7 @@ type head struct {
 type runSource struct {
 	db   *database
 	run  *run
+	from dedup.Digest // the first digest that may be returned
 	page page
 	at   int    // next row of page
 	part uint32 // next page
@@ -55,7 +58,9 @@ func (r *runSource) load() error {
 		r.page, err = decodePage(rows, r.buf)
 		return err
 	})
-	r.at = 0
+	if err == nil {
+		r.at, _ = r.page.find(&r.from)
+	}
 	r.part++
 	return err
 }
@@ -88,6 +93,51 @@ func (t *tableSource) next(h *head) (bool, error) {
 	h.row, h.prefix = t.table.row(&t.rows[k.index]), k.prefix
 	t.order = t.order[1:]
 	return true, nil
+}
+
+// heapSource reads the rows of a table from a digest on. It costs little if the caller
+// reads few of many rows: the rows are not sorted before they are read.
+type heapSource struct {
+	table *table
+	keys  []sortKey // a heap; its indexes are ordinals of the table
+}
+
+func newHeapSource(t *table, from dedup.Digest) *heapSource {
+	h := &heapSource{table: t}
+	for i := range t.rows {
+		if d := &t.at(i).digest; bytes.Compare(d[:], from[:]) >= 0 {
+			h.keys = append(h.keys, sortKey{prefix(d), uint32(i)})
+		}
+	}
+	heap.Init(h)
+	return h
+}
+
+func (s *heapSource) next(h *head) (bool, error) {
+	if len(s.keys) == 0 {
+		return false, nil
+	}
+	k := s.keys[0]
+	h.row, h.prefix = s.table.row(s.table.at(int(k.index))), k.prefix
+	s.keys[0] = s.keys[len(s.keys)-1]
+	if s.keys = s.keys[:len(s.keys)-1]; len(s.keys) > 0 {
+		heap.Fix(s, 0)
+	}
+	return true, nil
+}
+
+// Len, Less, Swap, Push and Pop implement heap.Interface; next needs no Push and Pop.
+func (s *heapSource) Len() int      { return len(s.keys) }
+func (s *heapSource) Swap(i, j int) { s.keys[i], s.keys[j] = s.keys[j], s.keys[i] }
+func (s *heapSource) Push(any)      {}
+func (s *heapSource) Pop() any      { return nil }
+func (s *heapSource) Less(i, j int) bool {
+	a, b := s.keys[i], s.keys[j]
+	if a.prefix != b.prefix {
+		return a.prefix < b.prefix
+	}
+	x, y := &s.table.at(int(a.index)).digest, &s.table.at(int(b.index)).digest
+	return bytes.Compare(x[:], y[:]) < 0
 }
 
 // merger returns the newest row of every digest of its sources, which are in

@@ -27,6 +27,37 @@ func TestLateRows(t *testing.T) {
 	must(t, s.Close())
 }
 
+// TestRowsFromReadsTheOpenTransaction has one key in a run, in the recent rows and in the
+// open transaction: the newest row counts, and a discard returns to the one before.
+func TestRowsFromReadsTheOpenTransaction(t *testing.T) {
+	_, _, s := newStore(t)
+	var m model
+	applyRows(t, s, &m, 0, 50, nil)
+	flush(t, s)
+	applyRows(t, s, &m, 40, 60, func(r *dedup.Row) { r.Attempt = 2 })
+	read := func() (attempts map[uint32]int) {
+		attempts = map[uint32]int{}
+		for r, err := range inChunks(s, 7) {
+			must(t, err)
+			attempts[r.Attempt]++
+		}
+		return attempts
+	}
+	for n := uint64(55); n < 65; n++ {
+		r := rowOf(n)
+		r.Attempt = 3
+		s.Put(r)
+	}
+	if got := read(); got[0] != 40 || got[2] != 15 || got[3] != 10 {
+		t.Errorf("rows by attempt: %v", got)
+	}
+	s.Discard()
+	if got := read(); got[0] != 40 || got[2] != 20 || got[3] != 0 {
+		t.Errorf("rows by attempt after the discard: %v", got)
+	}
+	must(t, s.Close())
+}
+
 // TestStoreAgainstModel runs random transactions, flushes, merges, evictions,
 // reopenings, abandonings and crashes on a store, and compares it with a model.
 func TestStoreAgainstModel(t *testing.T) {
