@@ -46,7 +46,8 @@ type TaskState struct {
 	// Store is the local state; absent while the task restores.
 	Store *state.Stats `json:"store,omitempty"`
 
-	id app.TaskID
+	id    app.TaskID
+	floor int64 // of the changelog, in the committed checkpoint
 }
 
 func (t *task) describe(worker string) TaskState {
@@ -54,6 +55,7 @@ func (t *task) describe(worker string) TaskState {
 	if t.state == running {
 		stats := t.Store.Stats()
 		d.NextOffset, d.Store, d.Keys = t.Committed.Next, &stats, t.Counts.List(t.App, &t.Committed)
+		d.floor = t.Committed.Floor
 	}
 	return d
 }

@@ -24,6 +24,7 @@ type metrics struct {
 	fenced       *prometheus.CounterVec
 	rejoined     *prometheus.CounterVec
 	purged       prometheus.Counter
+	trimmed      prometheus.Counter
 	brokerUp     prometheus.Gauge
 	oversize     *prometheus.CounterVec
 }
@@ -51,12 +52,14 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		rejoined: perStage("oncebus_rejoins_total", "Times this process joined its group again because a partition had no owner, by stage."),
 		purged: prometheus.NewCounter(prometheus.CounterOpts{Name: "oncebus_purged_records_total",
 			Help: "Records of the repartition topic deleted below the checkpoints."}),
+		trimmed: prometheus.NewCounter(prometheus.CounterOpts{Name: "oncebus_trimmed_records_total",
+			Help: "Offsets of the changelogs deleted because no event needs their rows. Stands while stream time does, or without the right Delete."}),
 		brokerUp: prometheus.NewGauge(prometheus.GaugeOpts{Name: "oncebus_broker_up",
 			Help: "1 while a broker responds, else 0."}),
 		oversize: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "oncebus_oversize_batches_total",
 			Help: "Batches skipped with a dead letter, by topic, because they decompress to more than ONCEBUS_MAX_DECOMPRESSED_BATCH_BYTES. Find their producer."}, []string{"topic"}),
 	}
-	reg.MustRegister(m.transactions, m.commit, m.lag, m.tasks, m.rebuilt, m.fenced, m.rejoined, m.purged, m.brokerUp, m.oversize)
+	reg.MustRegister(m.transactions, m.commit, m.lag, m.tasks, m.rebuilt, m.fenced, m.rejoined, m.purged, m.trimmed, m.brokerUp, m.oversize)
 	for _, stage := range []string{app.StageRoute, app.StageDedup} {
 		m.commit.WithLabelValues(stage)
 		m.rebuilt.WithLabelValues(stage)

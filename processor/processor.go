@@ -62,7 +62,7 @@ func New(cfg Config, routes *rules.Routes, reg prometheus.Registerer, log *slog.
 		shared: shared{
 			cfg: cfg, routes: routes, log: log, baseOptions: append(opts, extra...), stores: stores, idle: newIdleMemory(), board: newBoard(),
 			metrics: newMetrics(reg), judging: judge.NewMetrics(reg, routes), restores: restores,
-			patience: security.CredentialsPatience, stallAfter: restore.StallAfter, ownersInterval: ownersInterval,
+			patience: security.CredentialsPatience, stallAfter: restore.StallAfter, ownersInterval: ownersInterval, purgeInterval: purgeInterval,
 		},
 		redact: redact, refused: make(chan error, 1),
 	}
@@ -105,9 +105,7 @@ func (p *Processor) run(ctx context.Context) error {
 		return err
 	}
 	helpers.Go(func() { newOwnerWatch(&p.shared, p.workers).run(background) })
-	if p.rt.Topology.Repartition != "" {
-		helpers.Go(func() { newPurger(&p.shared).run(background) })
-	}
+	helpers.Go(func() { newPurger(&p.shared).run(background) })
 	return p.work(ctx)
 }
 

@@ -56,6 +56,7 @@ func (p *Processor) Rejoined() *prometheus.CounterVec  { return p.metrics.rejoin
 func (p *Processor) Rebuilt() *prometheus.CounterVec   { return p.metrics.rebuilt }
 func (p *Processor) Oversize() *prometheus.CounterVec  { return p.metrics.oversize }
 func (p *Processor) PurgedRecords() prometheus.Counter { return p.metrics.purged }
+func (p *Processor) TrimmedRecords() prometheus.Counter { return p.metrics.trimmed }
 
 // Transactions returns how many of a stage's transactions ended in each way.
 func (p *Processor) Transactions(stage string) (committed, aborted, unknown prometheus.Counter) {
@@ -66,6 +67,15 @@ func (p *Processor) Transactions(stage string) (committed, aborted, unknown prom
 // ProcessedOffsets returns how far the running tasks have processed the
 // repartition topic.
 func (p *Processor) ProcessedOffsets() kadm.Offsets { return p.processedOffsets() }
+
+// SetPurgeInterval sets the time between two deletions of records.
+func (p *Processor) SetPurgeInterval(d time.Duration) { p.purgeInterval = d }
+
+// SetSweepAfter sets the length of a changelog from which its task sweeps, in offsets.
+func (p *Processor) SetSweepAfter(n int64) { p.sweepAfter = n }
+
+// Floors returns the committed floors of the changelogs.
+func (p *Processor) Floors() kadm.Offsets { return p.floors() }
 
 // Purge deletes the repartition topic's records below offsets, as the purger
 // does, and reports whether it may purge.

@@ -5,59 +5,99 @@ import (
 	"errors"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 
+	"oncebus/processor/app"
 	"oncebus/processor/kafka"
 )
 
-// purgeInterval is the time between two deletions of processed records of the repartition
-// topic. An operator can read the records of the last interval.
+// purgeInterval is the time between two deletions. An operator can read the records of the
+// repartition topic that were processed in the last interval.
 const purgeInterval = time.Minute
 
-// purger deletes records of the repartition topic an interval after they were processed.
-// The topic has no retention: it could delete records that no task has read (G6).
+// purger deletes records of internal topics that oncebus no longer needs, for the running
+// tasks of this process. No retention could: it goes by age.
+//
+// Records of the repartition topic go an interval after they were processed (G6). Records
+// of a changelog go below the floor of a committed checkpoint (T10). The checkpoint comes
+// first: a changelog that begins above its floor has lost rows.
 type purger struct {
 	*shared
 
-	starts map[int32]int64 // start offset of each partition after the last purge
+	starts map[app.TaskID]int64 // start offset of each partition after the last deletion
+	denied map[string]bool      // topics on which the process has no right Delete
 }
 
-func newPurger(s *shared) *purger { return &purger{shared: s, starts: map[int32]int64{}} }
+func newPurger(s *shared) *purger {
+	return &purger{shared: s, starts: map[app.TaskID]int64{}, denied: map[string]bool{}}
+}
 
 func (g *purger) run(ctx context.Context) {
 	var processed kadm.Offsets
-	allowed := true
-	for kafka.Pause(ctx, purgeInterval) == nil {
-		if len(processed) > 0 && allowed {
-			allowed = g.deleteBelow(ctx, processed)
-		}
+	for kafka.Pause(ctx, g.purgeInterval) == nil {
+		g.deleteBelow(ctx, processed)
+		g.deleteBelow(ctx, g.floors())
 		processed = g.processedOffsets()
 	}
 }
 
 // deleteBelow deletes the records below the offsets, all of which are committed. It
 // returns false if the process has no right to.
-func (g *purger) deleteBelow(ctx context.Context, offsets kadm.Offsets) bool {
-	listed, err := g.admin.ListStartOffsets(ctx, g.rt.Topology.Repartition)
+func (g *purger) deleteBelow(ctx context.Context, offsets kadm.Offsets) (allowed bool) {
+	offsets.KeepFunc(func(o kadm.Offset) bool {
+		return !g.denied[o.Topic] && o.At > g.starts[app.TaskID{Topic: o.Topic, Partition: o.Partition}]
+	})
+	if len(offsets) == 0 {
+		return true
+	}
+	listed, err := g.admin.ListStartOffsets(ctx, offsets.TopicsSet().Topics()...)
+	var resps kadm.DeleteRecordsResponses
 	if err == nil {
-		listed.Each(func(o kadm.ListedOffset) { g.starts[o.Partition] = max(o.Offset, g.starts[o.Partition]) })
-		var resps kadm.DeleteRecordsResponses
-		if resps, err = g.admin.DeleteRecords(ctx, offsets); err == nil {
-			err = resps.Error()
+		listed.Each(func(o kadm.ListedOffset) {
+			id := app.TaskID{Topic: o.Topic, Partition: o.Partition}
+			g.starts[id] = max(o.Offset, g.starts[id])
+		})
+		resps, err = g.admin.DeleteRecords(ctx, offsets)
+	}
+	var failed error
+	resps.Each(func(r kadm.DeleteRecordsResponse) {
+		id := app.TaskID{Topic: r.Topic, Partition: r.Partition}
+		switch {
+		case r.Err == nil:
+			below, _ := offsets.Lookup(r.Topic, r.Partition)
+			g.metricOf(r.Topic).Add(float64(max(0, below.At-g.starts[id])))
+			g.starts[id] = max(below.At, g.starts[id])
+		case errors.Is(r.Err, kerr.TopicAuthorizationFailed):
+			g.deny(r.Topic)
+		default:
+			failed = r.Err
+		}
+	})
+	if err = errors.Join(err, failed); err != nil && ctx.Err() == nil {
+		g.log.Warn("deleting records of internal topics failed, retrying", "error", err)
+	}
+	for topic := range offsets {
+		if g.denied[topic] {
+			return false
 		}
 	}
-	switch {
-	case err == nil:
-		offsets.Each(func(o kadm.Offset) {
-			g.metrics.purged.Add(float64(max(0, o.At-g.starts[o.Partition])))
-			g.starts[o.Partition] = max(o.At, g.starts[o.Partition])
-		})
-	case errors.Is(err, kerr.TopicAuthorizationFailed):
-		g.log.Warn("no right to delete processed records of the repartition topic: grant Delete on it, or delete them yourself", "topic", g.rt.Topology.Repartition)
-		return false
-	case ctx.Err() == nil:
-		g.log.Warn("deleting processed records failed", "error", err)
-	}
 	return true
+}
+
+// deny stops deletions from a topic until the next start.
+func (g *purger) deny(topic string) {
+	if g.denied[topic] {
+		return
+	}
+	g.denied[topic] = true
+	g.log.Warn("no right to delete records that no event needs, so the topic grows: grant Delete on it and restart, or delete them yourself", "topic", topic)
+}
+
+func (g *purger) metricOf(topic string) prometheus.Counter {
+	if topic == g.rt.Topology.Repartition {
+		return g.metrics.purged
+	}
+	return g.metrics.trimmed
 }

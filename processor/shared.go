@@ -36,9 +36,10 @@ type shared struct {
 	restores *restore.Metrics
 
 	patience time.Duration // with refused credentials, while running
-	// stallAfter and ownersInterval are the constants of those names; tests set
-	// shorter times.
-	stallAfter, ownersInterval time.Duration
+	// stallAfter, ownersInterval and purgeInterval are the constants of those names;
+	// tests set shorter times.
+	stallAfter, ownersInterval, purgeInterval time.Duration
+	sweepAfter                                int64 // judge.State.SweepAfter
 
 	limitsMu sync.Mutex // locked by the worker that reads the topics' limits
 }
@@ -62,6 +63,18 @@ func (s *shared) limitsChanged(err error) {
 		return
 	}
 	s.log.Warn("read topic settings again after a broker refused a record", "error", err)
+}
+
+// floors returns the floor of the changelog of each running task, as committed. Only a
+// changelog that states its floor may lose the records below it.
+func (s *shared) floors() kadm.Offsets {
+	offsets := kadm.Offsets{}
+	for _, t := range s.board.allTasks() {
+		if t.floor > 0 {
+			offsets.AddOffset(s.rt.ChangelogOf(t.id.Topic), t.id.Partition, t.floor, -1)
+		}
+	}
+	return offsets
 }
 
 // processedOffsets returns how far each running task of the repartition topic

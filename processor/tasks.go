@@ -21,10 +21,6 @@ import (
 	"oncebus/state/failpoint"
 )
 
-// checkpointAge is the age at which a task writes its checkpoint row again without input.
-// The changelog also deletes by age, and would delete the checkpoint of an idle task.
-const checkpointAge = 6 * time.Hour
-
 // publishInterval is the time between two publications of a busy worker on the board.
 const publishInterval = time.Second
 
@@ -122,10 +118,12 @@ func (s *taskSet) sorted() []*task {
 	for _, t := range s.tasks {
 		all = append(all, t)
 	}
-	slices.SortFunc(all, func(a, b *task) int {
-		return cmp.Or(cmp.Compare(a.ID.Topic, b.ID.Topic), cmp.Compare(a.ID.Partition, b.ID.Partition))
-	})
+	slices.SortFunc(all, compareTasks)
 	return all
+}
+
+func compareTasks(a, b *task) int {
+	return cmp.Or(cmp.Compare(a.ID.Topic, b.ID.Topic), cmp.Compare(a.ID.Partition, b.ID.Partition))
 }
 
 // reconcile makes restoring tasks of the inbox, and running tasks of finished restores.
@@ -169,8 +167,8 @@ func (s *taskSet) reconcile(client *kgo.Client) error {
 func (s *taskSet) create(a assignment) *task {
 	t := &task{
 		Judge: &judge.Judge{
-			State:         judge.State{ID: a.id, Changelog: s.rt.ChangelogOf(a.id.Topic), App: s.rt},
-			Repartitioned: a.id.Topic == s.rt.Topology.Repartition, Metrics: s.shared.judging, Log: s.log.With("task", a.id.String()),
+			State:         judge.State{ID: a.id, Changelog: s.rt.ChangelogOf(a.id.Topic), App: s.rt, Log: s.log.With("task", a.id.String()), SweepAfter: s.sweepAfter},
+			Repartitioned: a.id.Topic == s.rt.Topology.Repartition, Metrics: s.shared.judging,
 		},
 		groupOffset: a.offset, groupCommitted: a.committed, highWatermark: -1, since: time.Now(), metrics: s.metrics,
 		release: func() { s.stores.Release(a.id) },
@@ -237,33 +235,46 @@ func (s *taskSet) inputLost(client *kgo.Client, id app.TaskID) {
 	}
 }
 
-// joinIdle adds running tasks with an old checkpoint row to the transaction.
-func (s *taskSet) joinIdle() {
+// sweeping returns the task that sweeps its changelog in the next transaction, nil for
+// none. The tasks of a worker sweep one after the other, so that a transaction stays short.
+func (s *taskSet) sweeping() (first *task) {
 	for _, t := range s.tasks {
-		if t.state == running && !t.InTransaction && time.Since(t.since) > checkpointAge {
-			t.JoinTransaction()
+		if t.state == running && t.Sweeping() && (first == nil || compareTasks(t, first) < 0) {
+			first = t
 		}
 	}
+	return first
 }
 
-// due reports whether joinIdle would add a task.
-func (s *taskSet) due() bool {
-	for _, t := range s.tasks {
-		if t.state == running && time.Since(t.since) > checkpointAge {
-			return true
-		}
+// due reports whether a transaction has work without input.
+func (s *taskSet) due() bool { return s.sweeping() != nil }
+
+// joinSweep adds the task that sweeps to the transaction, also an idle one.
+func (s *taskSet) joinSweep(e *judge.Emitter) error {
+	t := s.sweeping()
+	if t == nil {
+		return nil
 	}
-	return false
+	t.JoinTransaction()
+	err := t.Sweep(e)
+	if errors.Is(err, state.ErrCorrupt) {
+		t.storeErr = err
+		return fmt.Errorf("%w: %w", kafka.ErrMustAbort, err)
+	}
+	return err
 }
 
-// writeCheckpoints writes the checkpoint rows of the transaction.
-func (s *taskSet) writeCheckpoints(e *judge.Emitter) {
-	s.joinIdle()
+// writeCheckpoints writes a chunk of a sweep and the checkpoint rows of the transaction.
+func (s *taskSet) writeCheckpoints(e *judge.Emitter) error {
+	if err := s.joinSweep(e); err != nil {
+		return err
+	}
 	for _, t := range s.sorted() {
 		if t.InTransaction {
 			t.WriteCheckpoint(e)
 		}
 	}
+	return nil
 }
 
 // setOffsets replaces the offsets of a commit by those of the checkpoints, for the tasks
@@ -315,6 +326,9 @@ func (s *taskSet) applyCommitted(client *kgo.Client) {
 		t.since = time.Now()
 		t.groupOffset = t.Committed.Next
 		t.setLagGauge()
+	}
+	if s.due() {
+		s.wake() // a sweep waits for no input
 	}
 	if time.Since(s.published) >= publishInterval {
 		s.publish()

@@ -227,7 +227,9 @@ func (x *transactions) partitionErr(p *kgo.FetchTopicPartition) error {
 func (x *transactions) end() error {
 	began := time.Now()
 	if x.tasks != nil {
-		x.tasks.writeCheckpoints(x.emitter)
+		if err := x.tasks.writeCheckpoints(x.emitter); err != nil {
+			return x.abort(err)
+		}
 	} else {
 		x.marks.write(x.produced.send, began, x.stopping)
 	}

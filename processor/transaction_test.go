@@ -1,17 +1,39 @@
 package processor
 
 import (
+	"errors"
 	"fmt"
+	"log/slog"
 	"testing"
-	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"oncebus/processor/app"
 	"oncebus/processor/judge"
 	"oncebus/processor/kafka"
 	"oncebus/processor/wire"
+	"oncebus/state"
 )
+
+// emptyStore opens an empty store.
+func emptyStore(t *testing.T) *state.Store {
+	t.Helper()
+	host, err := state.NewHost(state.DefaultConfig(), prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	store, err := host.Open(t.TempDir(), []byte("x"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := errors.Join(store.Close(), host.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+	return store
+}
 
 // TestRecordsOutliveATransactionThatPanics: franz-go reads them until its
 // process is gone. One that could not be flushed is read, too.
@@ -38,13 +60,13 @@ func TestRecordsOutliveATransactionThatPanics(t *testing.T) {
 	}
 }
 
-// TestCheckpointsAloneCarryOffsetsToo: a transaction that writes idle tasks'
-// checkpoints again has no input, and has to be fenced like any other (invariant
+// TestCheckpointsAloneCarryOffsetsToo: a transaction in which an idle task sweeps its
+// changelog has no input, and has to be fenced like any other (invariant
 // 5, hazard A7). A request without offsets, member or generation goes nowhere.
 func TestCheckpointsAloneCarryOffsetsToo(t *testing.T) {
 	id := app.TaskID{Topic: "app-repartition", Partition: 2}
 	rt := &app.App{Topology: &app.Topology{Topics: map[string]app.Topic{}}}
-	idle := &task{Judge: &judge.Judge{State: judge.State{ID: id, App: rt, Committed: wire.Checkpoint{Next: 7, Epoch: 3}}}, state: running, since: time.Now().Add(-2 * checkpointAge)}
+	idle := &task{Judge: &judge.Judge{State: judge.State{ID: id, App: rt, Store: emptyStore(t), Log: slog.New(slog.DiscardHandler), Committed: wire.Checkpoint{Next: 7, Epoch: 3}}}, state: running}
 	s := &taskSet{shared: &shared{rt: rt}, tasks: map[app.TaskID]*task{id: idle}}
 	x := &transactions{shared: s.shared, tasks: s, oversized: newOversized()}
 	member := func() *kmsg.TxnOffsetCommitRequest {
@@ -55,10 +77,13 @@ func TestCheckpointsAloneCarryOffsetsToo(t *testing.T) {
 	if err := x.guard(member()); err == nil {
 		t.Error("a transaction without offsets may commit")
 	}
+	idle.StartSweep()
 	if !s.due() {
-		t.Fatal("the old checkpoint is not due")
+		t.Fatal("the sweep is not due")
 	}
-	s.joinIdle()
+	if err := s.joinSweep(nil); err != nil {
+		t.Fatal(err)
+	}
 	req := member()
 	if err := x.guard(req); err != nil {
 		t.Fatal(err)

@@ -287,7 +287,7 @@ func (w *worker) wake() {
 	w.woken = true
 }
 
-// runOnce reconciles the tasks and, with records or a due checkpoint, runs one
+// runOnce reconciles the tasks and, with records or a due sweep, runs one
 // transaction. All of it runs under the rebalance lock.
 func (w *worker) runOnce(ctx context.Context, fetches kgo.Fetches) error {
 	if err := fencedErr(fetches); err != nil {

@@ -26,7 +26,6 @@ type Judge struct {
 
 	Repartitioned bool // the partition is one of the repartition topic
 	Metrics       *Metrics
-	Log           *slog.Logger
 	samples       uint
 }
 

@@ -3,6 +3,7 @@ package judge
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"math"
 	"slices"
 
@@ -37,6 +38,13 @@ type State struct {
 	// CheckpointRecord is the checkpoint row of the open transaction, its last row.
 	CheckpointRecord *kgo.Record
 	value            []byte // buffer for encoded rows
+
+	sweep sweep
+	// sweepRefused reports that a sweep cannot write a row.
+	sweepRefused bool
+	// SweepAfter replaces the constant of that name in tests; 0 for the constant.
+	SweepAfter int64
+	Log        *slog.Logger
 }
 
 // JoinTransaction copies the checkpoint and the counts, so that Discard can restore
@@ -99,6 +107,7 @@ func (t *State) WriteCheckpoint(e *Emitter) {
 		t.Open.DropBypassed()
 		t.Open.DropAhead()
 		t.setFences()
+		t.sweepIfLong()
 	}
 	t.value = t.Open.Append(t.value[:0])
 	var headers []kgo.RecordHeader
@@ -131,6 +140,7 @@ func (t *State) Commit() error {
 	if err := t.Store.Apply(position, t.Committed.Append(nil)); err != nil {
 		return fmt.Errorf("apply to the store of %v: %w", t.ID, err)
 	}
+	t.commitSweep()
 	t.Store.EvictBefore(t.horizons())
 	return nil
 }
@@ -141,6 +151,7 @@ func (t *State) Discard() {
 		t.Store.Discard()
 	}
 	t.Open, t.InTransaction, t.CheckpointRecord = t.Committed, false, nil
+	t.discardSweep()
 }
 
 // horizons returns by namespace id the first seen time before which a row decides no

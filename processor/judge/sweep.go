@@ -1,0 +1,130 @@
+package judge
+
+import (
+	"fmt"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"oncebus/dedup"
+	"oncebus/processor/wire"
+)
+
+const (
+	// SweepAfter is the number of changelog offsets, in addition to sweepFactor for each
+	// row of the store, from which a task sweeps. So a sweep writes at most a third of
+	// what was written since the last one.
+	SweepAfter = 1_000_000
+	// sweepFactor allows for checkpoints, control records and overwritten rows of claims.
+	sweepFactor = 4
+	// sweepRowsMax and sweepBytesMax bound the rows of a sweep in one transaction, some
+	// 20 ms. A single row may have more bytes.
+	sweepRowsMax, sweepBytesMax = 8192, 4 << 20
+)
+
+// sweep is a rewriting of all live rows to the changelog, in order of digest, a chunk in
+// each transaction. Then no row below the offset at which it began is needed.
+//
+// Rows must be written again if no fence is due for long: if a namespace gets no events any
+// more, or its route was removed. A sweep also completes a changelog that lacks rows. It is
+// in memory only: after a restart the task sweeps from the start again.
+type sweep struct {
+	running bool
+	began   int64        // changelog offset: it writes every row below this again
+	next    dedup.Digest // the first digest that committed transactions have not read
+
+	// Of the open transaction.
+	openNext dedup.Digest
+	openDone bool
+	openRows int // written by it and the transactions before
+
+	rows int // written by committed transactions
+}
+
+// StartSweep begins a sweep at the store's position, or begins it again. Rows at higher
+// offsets need none.
+func (t *State) StartSweep() {
+	t.sweep = sweep{running: true, began: t.Store.Position()}
+	t.logSweep("sweep of the changelog began")
+}
+
+// Sweeping reports whether a sweep is running.
+func (t *State) Sweeping() bool { return t.sweep.running }
+
+// sweepIfLong starts a sweep if fences do not keep the changelog short. Rows of namespaces
+// without a route count as live.
+func (t *State) sweepIfLong() {
+	span := t.Store.Position() - t.Open.Floor
+	after := int64(SweepAfter)
+	if t.SweepAfter > 0 {
+		after = t.SweepAfter
+	}
+	if t.sweep.running || t.sweepRefused || span <= after || span <= after+sweepFactor*int64(t.Store.RowCount()) {
+		return
+	}
+	t.StartSweep()
+}
+
+// sweepHeaders mark the rows of a sweep.
+var sweepHeaders = []kgo.RecordHeader{{Key: wire.HeaderSweep}}
+
+// Sweep writes the next chunk of a running sweep in the open transaction. It reads the rows
+// of the open transaction too, so that it never writes an older row after a newer one.
+func (t *State) Sweep(e *Emitter) error {
+	if !t.sweep.running || t.Blind {
+		return nil
+	}
+	horizons := t.horizons()
+	read, bytes := 0, 0
+	for row, err := range t.Store.RowsFrom(t.sweep.next) {
+		if err != nil {
+			return fmt.Errorf("sweep the changelog of %v: %w", t.ID, err)
+		}
+		if read == sweepRowsMax || bytes >= sweepBytesMax {
+			t.sweep.openNext = row.Digest
+			return nil
+		}
+		read++
+		if row.First < horizons[row.NamespaceID] {
+			continue
+		}
+		t.value = row.AppendValue(t.value[:0])
+		if limit := int(t.App.Limit(t.Changelog).MaxBytes); wire.RecordOverhead+len(row.Digest)+len(wire.HeaderSweep)+len(t.value) > limit {
+			t.refuseSweep(&row, limit)
+			return nil
+		}
+		key := e.bytes.take(len(row.Digest))
+		copy(key, row.Digest[:])
+		t.produceRow(e, key, t.value, sweepHeaders...)
+		bytes += len(t.value)
+		t.sweep.openRows++
+	}
+	t.sweep.openDone = true
+	t.Open.EndSweep(t.sweep.began)
+	return nil
+}
+
+// refuseSweep ends a sweep at a row that the changelog does not accept any more: each
+// transaction with it would abort.
+func (t *State) refuseSweep(row *dedup.Row, limit int) {
+	t.sweep, t.sweepRefused = sweep{}, true
+	t.Log.Error("sweep of the changelog ended: max.message.bytes is lower than a stored row; raise it and restart, or the changelog grows",
+		"topic", t.Changelog, "key", row.Digest.String(), "row_bytes", len(t.value), "max_message_bytes", limit)
+}
+
+// commitSweep moves a running sweep past the chunk of the committed transaction.
+func (t *State) commitSweep() {
+	t.sweep.next, t.sweep.rows = t.sweep.openNext, t.sweep.openRows
+	if t.sweep.openDone {
+		t.logSweep("sweep of the changelog ended")
+		t.sweep = sweep{}
+	}
+}
+
+// discardSweep drops the chunk of the open transaction.
+func (t *State) discardSweep() {
+	t.sweep.openNext, t.sweep.openRows, t.sweep.openDone = t.sweep.next, t.sweep.rows, false
+}
+
+func (t *State) logSweep(event string) {
+	t.Log.Info(event, "topic", t.Changelog, "partition", t.ID.Partition, "floor", t.sweep.began, "rows", t.sweep.rows)
+}
