@@ -200,6 +200,9 @@ func (s *taskSet) finishRestore(client *kgo.Client, t *task) error {
 	t.Open, t.InTransaction, t.CheckpointRecord = t.Committed, false, nil
 	t.Counts, t.OpenCounts = r.Counts, app.NewCounts(s.rt)
 	t.to(running)
+	if t.Committed.Incomplete {
+		t.StartSweep() // until it ends, no other process can rebuild the state
+	}
 	if t.StartedAt == 0 {
 		t.StartedAt = s.rt.Clock.Now()
 	}

@@ -2,8 +2,10 @@ package app
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"oncebus/processor/kafka"
@@ -36,6 +38,12 @@ func LastCheckpoint(ctx context.Context, r *kafka.Reader) (newest wire.Checkpoin
 			}
 			return nil
 		})
+		if errors.Is(err, kerr.OffsetOutOfRange) { // trimmed meanwhile
+			if start, _, err = r.Bounds(ctx); err != nil {
+				return newest, found, start, err
+			}
+			continue
+		}
 		if err != nil || found || from == start {
 			return newest, found, start, err
 		}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"oncebus/dedup"
@@ -214,7 +215,8 @@ func (i *Inspector) locate(d *rules.Derived) (topic string, partitions []int32) 
 	return topic, partitions
 }
 
-// changelog calls each with every committed record of a task's changelog.
+// changelog calls each with every committed record of a task's changelog. If the task trims
+// the changelog meanwhile, it begins again.
 func (i *Inspector) changelog(ctx context.Context, topic string, partition int32, each func(*kgo.Record) error) error {
 	name := app.ChangelogName(i.rt.Topology.App, topic)
 	reader := kafka.NewReader(i.client, name, i.rt.Topology.Topics[name].ID, partition)
@@ -222,7 +224,7 @@ func (i *Inspector) changelog(ctx context.Context, topic string, partition int32
 	if err != nil {
 		return err
 	}
-	return reader.Read(ctx, start, end, func(records []*kgo.Record, _ int64) error {
+	err = reader.Read(ctx, start, end, func(records []*kgo.Record, _ int64) error {
 		for _, rec := range records {
 			if err := each(rec); err != nil {
 				return fmt.Errorf("%s/%d/%d: %w", name, partition, rec.Offset, err)
@@ -230,6 +232,10 @@ func (i *Inspector) changelog(ctx context.Context, topic string, partition int32
 		}
 		return nil
 	})
+	if errors.Is(err, kerr.OffsetOutOfRange) {
+		return i.changelog(ctx, topic, partition, each)
+	}
+	return err
 }
 
 // Forget produces an outcome that erases the claim of a key. The task erases it when

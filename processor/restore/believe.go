@@ -246,6 +246,7 @@ func (r *Restore) trust(f *facts) (from int64, err error) {
 	c := *f.stored
 	c.Incomplete = true
 	from = min(max(f.position, f.start), f.end)
+	c.SetFloor(min(from, c.Floor)) // the changelog may end below the old fences
 	r.base = &c
 	return from, r.noteFailure(r.Store.Rebase(from, c.Append(nil)))
 }
@@ -297,7 +298,8 @@ func (r *Restore) conclude(start int64, logged *wire.Checkpoint) error {
 		}
 	}
 	if r.accepted != nil && r.accepted.Way == app.BelieveChangelog {
-		r.Checkpoint.Floor, r.Checkpoint.Incomplete = start, false
+		r.Checkpoint.SetFloor(start)
+		r.Checkpoint.Incomplete = false
 		r.raiseLateness(&r.Checkpoint)
 	}
 	return r.noteFailure(r.Store.Apply(r.Store.Position(), r.Checkpoint.Append(nil)))

@@ -188,6 +188,10 @@ func (r *Restore) recover(ctx context.Context, err error) error {
 // reason are counted, as those of damaged stores.
 var errStale = errors.New("local state is out of step with the changelog")
 
+// errTrimmed says that the former owner of the task trimmed the changelog during the
+// restore. The next attempt lists its start again, and decides again.
+var errTrimmed = errors.New("changelog was trimmed during the restore")
+
 // once opens the store if needed, and reads the changelog from the store's position
 // to the high watermark. The watermark is read after the group's stable offset
 // fetch. That fetch includes the last transaction of the former owner, whose rows
@@ -235,7 +239,10 @@ func (r *Restore) once(ctx context.Context) error {
 		}
 		return r.noteFailure(r.apply(records, position, &newest))
 	})
-	if err != nil {
+	switch {
+	case errors.Is(err, kerr.OffsetOutOfRange):
+		return fmt.Errorf("%w: %s", errTrimmed, err)
+	case err != nil:
 		return err
 	}
 	if err := r.conclude(start, newest); err != nil {

@@ -149,11 +149,15 @@ func (c *Checkpoint) mergeFence() {
 	c.Fences = slices.Replace(c.Fences, at, at+2, merged)
 }
 
+// SetFloor sets the floor and drops all fences. A fence omits what the fences before it
+// say, so none is valid without those.
+func (c *Checkpoint) SetFloor(floor int64) { c.Floor, c.Fences = floor, nil }
+
 // EndSweep makes the offset at which a sweep began the floor: the sweep wrote every row
-// below it again, or the row decides no event any more. It drops all fences. Those at
-// higher offsets omit what the fences before them said, and rows of these are now above.
+// below it again, or the row decides no event any more. The changelog is complete.
 func (c *Checkpoint) EndSweep(began int64) {
-	c.Floor, c.Fences, c.Incomplete = max(began, c.Floor), nil, false
+	c.SetFloor(max(began, c.Floor))
+	c.Incomplete = false
 }
 
 // appendFences appends the fences: their number, and for each the gap to the offset
