@@ -49,13 +49,13 @@ func (p *Processor) Config() Config          { return p.cfg }
 func (p *Processor) Stores() *restore.Stores { return p.stores }
 
 // JudgeMetrics and the next three return metrics that a test reads by label.
-func (p *Processor) JudgeMetrics() *judge.Metrics      { return p.judging }
-func (p *Processor) RestoreMetrics() *restore.Metrics  { return p.restores }
-func (p *Processor) Fenced() *prometheus.CounterVec    { return p.metrics.fenced }
-func (p *Processor) Rejoined() *prometheus.CounterVec  { return p.metrics.rejoined }
-func (p *Processor) Rebuilt() *prometheus.CounterVec   { return p.metrics.rebuilt }
-func (p *Processor) Oversize() *prometheus.CounterVec  { return p.metrics.oversize }
-func (p *Processor) PurgedRecords() prometheus.Counter { return p.metrics.purged }
+func (p *Processor) JudgeMetrics() *judge.Metrics       { return p.judging }
+func (p *Processor) RestoreMetrics() *restore.Metrics   { return p.restores }
+func (p *Processor) Fenced() *prometheus.CounterVec     { return p.metrics.fenced }
+func (p *Processor) Rejoined() *prometheus.CounterVec   { return p.metrics.rejoined }
+func (p *Processor) Rebuilt() *prometheus.CounterVec    { return p.metrics.rebuilt }
+func (p *Processor) Oversize() *prometheus.CounterVec   { return p.metrics.oversize }
+func (p *Processor) PurgedRecords() prometheus.Counter  { return p.metrics.purged }
 func (p *Processor) TrimmedRecords() prometheus.Counter { return p.metrics.trimmed }
 
 // Transactions returns how many of a stage's transactions ended in each way.

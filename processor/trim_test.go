@@ -9,7 +9,10 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"oncebus/processor"
 	"oncebus/processor/app"
@@ -261,4 +264,35 @@ func TestClampedRowStaysInTheChangelog(t *testing.T) {
 	all = append(all, future)
 	b.replay(i, all)
 	b.assertNoneTwice(all)
+}
+
+// TestTrimDuringARestore answers the first fetches of a restore as a broker does whose log
+// begins later since: the restore lists the start again.
+func TestTrimDuringARestore(t *testing.T) {
+	t.Parallel()
+	for name, stored := range map[string]bool{"without local state": false, "with older local state": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t, benchRoutes)
+			cfg := b.onePartition("one")
+			i := b.ready(b.start(cfg))
+			all := b.steps(i, 0, 2)
+			must(t, i.stop())
+			older := t.TempDir()
+			if stored {
+				must(t, os.CopyFS(older, os.DirFS(cfg.StateDir)))
+			}
+			i = b.ready(b.start(cfg))
+			all = append(all, b.steps(i, 2, 5)...)
+			must(t, i.stop())
+			cfg.StateDir = older
+			trimmed := b.cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Fetch}, Topic: changelog, Err: kerr.OffsetOutOfRange, Count: 2})
+			i = b.ready(b.start(cfg))
+			if n := trimmed.Hits(); n != 2 {
+				t.Errorf("%d fetches were out of range, want 2", n)
+			}
+			b.replay(i, all)
+			b.assertNoneTwice(all)
+		})
+	}
 }

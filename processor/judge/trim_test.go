@@ -1,11 +1,14 @@
 package judge
 
 import (
+	"bytes"
 	"log/slog"
+	"math/rand/v2"
 	"slices"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/twmb/franz-go/pkg/kgo"
 
 	"oncebus/dedup"
 	"oncebus/dedup/rules"
@@ -95,5 +98,140 @@ func TestFencesAllocateNothing(t *testing.T) {
 	}
 	if !slices.EqualFunc(s.Open.Fences, s.Committed.Fences, func(a, b wire.Fence) bool { return a.Offset == b.Offset }) {
 		t.Error("a fence was set")
+	}
+}
+
+// changelogOf has the committed records of a State that is committed without a broker.
+type changelogOf struct {
+	*State
+	emitter *Emitter
+	open    []*kgo.Record
+	rows    map[dedup.Digest][]byte // newest value at or above from
+	from    int64
+	end     int64
+}
+
+// endTransaction commits or aborts the transaction, with a chunk of a sweep.
+func (l *changelogOf) endTransaction(t *testing.T, commit bool) {
+	t.Helper()
+	must(t, l.Sweep(l.emitter))
+	l.WriteCheckpoint(l.emitter)
+	for _, r := range l.open {
+		r.Offset = l.end
+		l.end++
+		if commit && len(r.Key) == len(dedup.Digest{}) && r.Offset >= l.from {
+			l.rows[dedup.Digest(r.Key)] = slices.Clone(r.Value)
+		}
+	}
+	l.end++ // the control record
+	if commit {
+		must(t, l.Commit())
+	} else {
+		l.Discard()
+	}
+	l.open = nil
+	l.emitter.Reset()
+}
+
+// write stores a row in the open transaction.
+func (l *changelogOf) write(row *dedup.Row) {
+	l.Store.Put(*row)
+	l.produceRow(l.emitter, slices.Clone(row.Digest[:]), row.AppendValue(nil))
+}
+
+// TestSweepSurvivesAborts sweeps a store in several chunks, half of whose transactions
+// abort, while other rows are written. At the end the changelog from the floor on has the
+// current row of each live key, and no dead one.
+func TestSweepSurvivesAborts(t *testing.T) {
+	s := trimmed(t)
+	s.Log = slog.New(slog.DiscardHandler)
+	s.App.Limits.Store(&map[string]app.TopicLimits{"changelog": {MaxBytes: 1 << 20}})
+	rng := rand.New(rand.NewPCG(12, 1))
+	row := func(first int64) *dedup.Row {
+		r := &dedup.Row{First: first, NamespaceID: 3, At: dedup.Position{Offset: rng.Int64N(1 << 40)}}
+		for i := range r.Digest {
+			r.Digest[i] = byte(rng.Uint32())
+		}
+		return r
+	}
+	live, dead := map[dedup.Digest]*dedup.Row{}, map[dedup.Digest]bool{}
+	for n := range 3 * sweepRowsMax {
+		r := row(int64(n % 2 * 5000))
+		s.Store.Put(*r)
+		if r.First == 0 {
+			dead[r.Digest] = true
+		} else {
+			live[r.Digest] = r
+		}
+	}
+	s.commit(t, 100, 5500) // the rows of 0 ms are dead
+	s.commit(t, 200, 5500)
+	l := &changelogOf{State: s, rows: map[dedup.Digest][]byte{}, from: 200, end: 200}
+	l.emitter = NewEmitter(s.App, func(r *kgo.Record) { l.open = append(l.open, r) })
+	s.StartSweep()
+	chunks := 0
+	for ; s.Sweeping(); chunks++ {
+		s.JoinTransaction()
+		commit := rng.IntN(2) == 0
+		for _, old := range live { // a duplicate after its window replaces the row
+			changed := *old
+			changed.Attempt++
+			l.write(&changed)
+			if commit {
+				live[old.Digest] = &changed
+			}
+			break
+		}
+		l.endTransaction(t, commit)
+	}
+	if chunks < 2 || s.Committed.Floor != 200 {
+		t.Errorf("%d transactions, floor %d", chunks, s.Committed.Floor)
+	}
+	for d, r := range live {
+		if got := l.rows[d]; !bytes.Equal(got, r.AppendValue(nil)) {
+			t.Fatalf("key %v has the row %x, want %x", d, got, r.AppendValue(nil))
+		}
+	}
+	for d := range l.rows {
+		if dead[d] {
+			t.Fatalf("the dead row of %v was written", d)
+		}
+	}
+}
+
+// TestSweepRefusesARowThatIsTooLong: a transaction with it would abort for ever.
+func TestSweepRefusesARowThatIsTooLong(t *testing.T) {
+	s := trimmed(t)
+	s.Log = slog.New(slog.DiscardHandler)
+	s.App.Limits.Store(&map[string]app.TopicLimits{"changelog": {MaxBytes: 1000}})
+	s.Store.Put(dedup.Row{NamespaceID: 3, First: 100, Result: make([]byte, 1000), HasResult: true})
+	s.commit(t, 10, 100)
+	l := &changelogOf{State: s, rows: map[dedup.Digest][]byte{}, from: 10, end: 10}
+	l.emitter = NewEmitter(s.App, func(r *kgo.Record) { l.open = append(l.open, r) })
+	s.StartSweep()
+	s.JoinTransaction()
+	l.endTransaction(t, true)
+	if s.Sweeping() || len(l.rows) != 0 || s.Committed.Floor != 0 {
+		t.Errorf("sweeping %v, %d rows, floor %d", s.Sweeping(), len(l.rows), s.Committed.Floor)
+	}
+}
+
+// TestLongChangelogIsSwept: a sweep starts when the changelog has four offsets for each row
+// and SweepAfter more.
+func TestLongChangelogIsSwept(t *testing.T) {
+	s := trimmed(t)
+	s.Log = slog.New(slog.DiscardHandler)
+	for n := range 10 {
+		s.Store.Put(dedup.Row{Digest: dedup.Digest{byte(n)}, NamespaceID: 9, First: 100})
+	}
+	s.commit(t, 10, 100)
+	for _, c := range []struct {
+		position int64
+		sweeps   bool
+	}{{SweepAfter + 40, false}, {SweepAfter + 41, true}} {
+		s.commit(t, c.position, 100)
+		if s.sweepIfLong(); s.Sweeping() != c.sweeps {
+			t.Errorf("at %d sweeping is %v", c.position, !c.sweeps)
+		}
 	}
 }

@@ -1,0 +1,44 @@
+//go:build mutants
+
+package mutants
+
+const purgeOutsideSim = "a bubble ends before the first deletion, so its changelogs keep all records"
+
+// trimList has the defects of trimming a changelog.
+var trimList = []mutant{
+	{
+		name:    "trim-before-the-floor-commits",
+		hazards: []string{"T10"},
+		does:    "the changelog is deleted below its newest fence, which no checkpoint states as floor",
+		edits: []edit{{"processor/board.go", "		d.floor = t.Committed.Floor\n", `		if n := len(t.Committed.Fences); n > 0 {
+			d.floor = t.Committed.Fences[n-1].Offset
+		}
+`}},
+		aims:     inProcessor("^TestKillBetweenFloorAndTrim$|^TestClampedRowStaysInTheChangelog$"),
+		notInSim: purgeOutsideSim,
+	},
+	{
+		name:     "fence-without-clamped-rows",
+		hazards:  []string{"T11"},
+		does:     "a fence takes stream time for the latest first seen time, although a clamped event is ahead of it",
+		edits:    []edit{{"processor/judge/judge.go", "		t.Open.SetAhead(route.NamespaceID, admitted) // a clamped event moves no stream time\n", ""}},
+		aims:     inProcessor("^TestClampedRowStaysInTheChangelog$"),
+		notInSim: purgeOutsideSim,
+	},
+	{
+		name:     "sweep-keeps-fences",
+		hazards:  []string{"T12"},
+		does:     "after a sweep the fences stay that omit what the dropped ones said",
+		edits:    []edit{{"processor/wire/fences.go", "	c.SetFloor(max(began, c.Floor))\n", "	c.Floor = max(began, c.Floor)\n	c.Fences = slices.DeleteFunc(slices.Clone(c.Fences), func(f Fence) bool { return f.Offset <= c.Floor })\n"}},
+		aims:     []suite{wireSuite.aimed("^TestFencesAgainstAModel$")},
+		notInSim: purgeOutsideSim,
+	},
+	{
+		name:     "sweep-writes-applied-rows",
+		hazards:  []string{"T12"},
+		does:     "a sweep does not see the open transaction, and writes an older row after a newer one",
+		edits:    []edit{{"state/rows.go", "sources := []source{newHeapSource(s.overlay, d), newHeapSource(s.active, d)}", "sources := []source{newHeapSource(s.active, d)}"}},
+		aims:     inState("^TestRowsFromReadsTheOpenTransaction$"),
+		notInSim: "the simulation's changelogs are too short for a sweep",
+	},
+}
