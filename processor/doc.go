@@ -99,6 +99,21 @@
 // forwarded. After a restore the task starts at next, stores what it
 // forwarded, and decides the rest.
 //
+// # Life of a changelog
+//
+// Nothing is deleted from a changelog by age: a stop may be longer than any retention.
+// The checkpoint has fences. A fence is a changelog offset with the latest first seen
+// time of each namespace id below it. When all of these lie below their horizons no row
+// below the offset decides an event, and the next checkpoint states it as the floor. After
+// its commit the purger deletes the records below. So rows leave a changelog only below a
+// floor that the changelog itself states, and a restore can tell a trimmed changelog from
+// one that lost rows (restore.decide).
+//
+// Stream time stands in a namespace without events, and its fences with it. When the
+// changelog becomes long, its task sweeps: it writes all live rows again, a chunk in each
+// transaction, and the offset at which it began becomes the floor. A task that relies on
+// its local store because the changelog lost rows sweeps too.
+//
 // # Invariants
 //
 // Each has tests named after it; HAZARDS.md lists what threatens them.
@@ -161,6 +176,8 @@
 //   - Local state has no tombstones: rows expire by stream time, in the store and
 //     in every fold of the changelog. So a store may have any age (T1) if its position
 //     is still in the changelog.
+//   - The floor needs no margin of broker time. The skew bounds how far one event moves
+//     stream time, and a store evicts rows by the same stream time.
 //   - A limit on live keys has no policy that waits: only new events advance stream
 //     time, which frees keys.
 //   - A row is kept for two windows and the grace period. An event may be judged
