@@ -27,6 +27,8 @@ type metrics struct {
 	trimmed      prometheus.Counter
 	brokerUp     prometheus.Gauge
 	oversize     *prometheus.CounterVec
+	timedOut     *prometheus.CounterVec
+	bound        *prometheus.GaugeVec
 }
 
 func perStage(name, help string) *prometheus.CounterVec {
@@ -58,13 +60,18 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 			Help: "1 while a broker responds, else 0."}),
 		oversize: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "oncebus_oversize_batches_total",
 			Help: "Batches skipped with a dead letter, by topic, because they decompress to more than ONCEBUS_MAX_DECOMPRESSED_BATCH_BYTES. Find their producer."}, []string{"topic"}),
+		timedOut: perStage("oncebus_transaction_timeouts_total",
+			"Transactions that took longer than ONCEBUS_TRANSACTION_TIMEOUT, by stage. Each makes the worker's next one smaller."),
+		bound: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "oncebus_transaction_records_max",
+			Help: "Most input records of a worker's next transaction, by stage and worker: 50000, less after transactions that timed out, until it has grown back."}, []string{"stage", "worker"}),
 	}
-	reg.MustRegister(m.transactions, m.commit, m.lag, m.tasks, m.rebuilt, m.fenced, m.rejoined, m.purged, m.trimmed, m.brokerUp, m.oversize)
+	reg.MustRegister(m.transactions, m.commit, m.lag, m.tasks, m.rebuilt, m.fenced, m.rejoined, m.purged, m.trimmed, m.brokerUp, m.oversize, m.timedOut, m.bound)
 	for _, stage := range []string{app.StageRoute, app.StageDedup} {
 		m.commit.WithLabelValues(stage)
 		m.rebuilt.WithLabelValues(stage)
 		m.rejoined.WithLabelValues(stage)
 		m.fenced.WithLabelValues(stage)
+		m.timedOut.WithLabelValues(stage)
 		for _, outcome := range []string{outcomeCommitted, outcomeAborted, outcomeUnknown} {
 			m.transactions.WithLabelValues(stage, outcome)
 		}
@@ -77,8 +84,8 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 
 // stageSeries are the series of one stage's transactions.
 type stageSeries struct {
-	committed, aborted, unknown prometheus.Counter
-	commitSeconds               prometheus.Observer
+	committed, aborted, unknown, timedOut prometheus.Counter
+	commitSeconds                         prometheus.Observer
 }
 
 func (m *metrics) ofStage(stage string) stageSeries {
@@ -86,6 +93,7 @@ func (m *metrics) ofStage(stage string) stageSeries {
 		committed:     m.transactions.WithLabelValues(stage, outcomeCommitted),
 		aborted:       m.transactions.WithLabelValues(stage, outcomeAborted),
 		unknown:       m.transactions.WithLabelValues(stage, outcomeUnknown),
+		timedOut:      m.timedOut.WithLabelValues(stage),
 		commitSeconds: m.commit.WithLabelValues(stage),
 	}
 }

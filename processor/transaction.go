@@ -27,7 +27,8 @@ type transactions struct {
 	series stageSeries
 	member *membership
 	lock   *rebalanceLock
-	poll   func(ctx context.Context, limit time.Duration) kgo.Fetches
+	poll   func(ctx context.Context, limit time.Duration, records int) kgo.Fetches
+	bound  *transactionBound
 
 	session   *kgo.GroupTransactSession
 	client    *kgo.Client
@@ -42,6 +43,7 @@ type transactions struct {
 	// attempted has the offsets of the commit request of the last End; none if End sent
 	// no request. Only the router uses it.
 	attempted map[app.TaskID]int64
+	records   int // input records of the open transaction
 }
 
 // close leaves the group and closes the tasks.
@@ -59,12 +61,27 @@ func (x *transactions) close(cancelClient context.CancelFunc) {
 // is over.
 func (x *transactions) run(ctx context.Context, fetches kgo.Fetches) error {
 	failpoint.Hit(failpoint.AfterPoll)
+	began := time.Now()
 	if err := x.session.Begin(); err != nil {
 		// Only a new client fetches the polled records again: it starts at the
 		// group's offset.
 		return fmt.Errorf("begin a transaction: %w", kafka.AsCommitUnknown(err))
 	}
-	return x.during(func() error { return x.fill(ctx, fetches) })
+	err := x.during(func() error { return x.fill(ctx, fetches) })
+	x.adjustBound(time.Since(began), err)
+	return err
+}
+
+// adjustBound changes the bound of the next transaction after one that took a time and
+// ended with an error, nil for a commit.
+func (x *transactions) adjustBound(took time.Duration, err error) {
+	if err == nil {
+		x.bound.committed(took)
+	} else if x.bound.failed(x.records, took) {
+		x.series.timedOut.Inc()
+		x.log.Warn("transaction timed out, the next one has fewer records: if it has 1 record already, raise ONCEBUS_TRANSACTION_TIMEOUT",
+			"records", x.records, "next_records", x.bound.records, "took", took.Round(time.Millisecond).String(), "timeout", x.cfg.TransactionTimeout.String(), "reason", err)
+	}
 }
 
 // runLast runs the last transaction of the routing stage before a clean stop. It has the
@@ -97,19 +114,20 @@ func (x *transactions) during(fn func() error) error {
 	return err
 }
 
-// fill processes polls until the commit interval is over, and ends the transaction.
+// fill processes polls until the commit interval is over or the bound is reached, and
+// ends the transaction.
 func (x *transactions) fill(ctx context.Context, fetches kgo.Fetches) error {
 	deadline := time.Now().Add(x.cfg.CommitInterval)
-	for records := 0; ; {
+	for x.records = 0; ; {
+		x.records += fetches.NumRecords()
 		if err := x.process(fetches); err != nil {
 			return x.abort(err)
 		}
-		records += fetches.NumRecords()
 		left := time.Until(deadline)
-		if left <= 0 || records >= transactionRecordsMax || ctx.Err() != nil {
+		if left <= 0 || x.records >= x.bound.records || ctx.Err() != nil {
 			return x.end()
 		}
-		fetches = x.poll(ctx, left)
+		fetches = x.poll(ctx, left, x.bound.records-x.records)
 	}
 }
 

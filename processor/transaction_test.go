@@ -105,3 +105,66 @@ func TestCheckpointsAloneCarryOffsetsToo(t *testing.T) {
 		}
 	}
 }
+
+// TestBoundFollowsTimeouts plays transactions whose time depends on their size, and
+// expects that they commit, and that their size is close to what the timeout allows.
+func TestBoundFollowsTimeouts(t *testing.T) {
+	const timeout = 15 * time.Second
+	for name, c := range map[string]struct {
+		took     func(records int) time.Duration
+		min, max int // of the bound, in the end
+		failures int // at most, in 400 transactions
+	}{
+		"fast":                 {func(int) time.Duration { return time.Second }, transactionRecordsMax, transactionRecordsMax, 0},
+		"a millisecond each":   {func(n int) time.Duration { return time.Duration(n) * time.Millisecond }, 5_000, 15_000, 40},
+		"a second each":        {func(n int) time.Duration { return time.Duration(n) * time.Second }, 3, 15, 45},
+		"14 seconds each":      {func(n int) time.Duration { return time.Duration(n) * 14 * time.Second }, 1, 2, 45},
+		"10 seconds, any size": {func(int) time.Duration { return 10 * time.Second }, transactionRecordsMax, transactionRecordsMax, 0},
+	} {
+		b := newTransactionBound(timeout, prometheus.NewGauge(prometheus.GaugeOpts{Name: "bound"}))
+		failures, inRow := 0, 0
+		for range 400 {
+			n := b.records
+			took := c.took(n)
+			if took < timeout {
+				b.committed(took)
+				inRow = 0
+				continue
+			}
+			failures++
+			if inRow++; inRow > 8 {
+				t.Fatalf("%s: %d timeouts in a row, the bound is %d", name, inRow, b.records)
+			}
+			if !b.failed(n, took) || b.records >= n && n > 1 {
+				t.Fatalf("%s: after a timeout with %d records the bound is %d", name, n, b.records)
+			}
+		}
+		if b.records < c.min || b.records > c.max || failures > c.failures {
+			t.Errorf("%s: the bound is %d after %d timeouts, want %d to %d after at most %d", name, b.records, failures, c.min, c.max, c.failures)
+		}
+	}
+}
+
+// TestBoundGrowsBackAfterSlowBrokers: a broker that needs two thirds of the timeout
+// for any transaction must not keep the bound at one record.
+func TestBoundGrowsBackAfterSlowBrokers(t *testing.T) {
+	b := newTransactionBound(15*time.Second, prometheus.NewGauge(prometheus.GaugeOpts{Name: "bound"}))
+	for b.records > 1 {
+		b.failed(b.records, 15*time.Second)
+	}
+	if b.failed(1, time.Second) || b.failed(0, time.Minute) {
+		t.Error("an abort before the timeout, or without records, counts as a timeout")
+	}
+	for n := 0; b.records < 1000; n++ {
+		if n > 500 {
+			t.Fatalf("the bound is %d after %d commits", b.records, n)
+		}
+		b.committed(12 * time.Second)
+	}
+	for range 7 {
+		b.committed(time.Second)
+	}
+	if b.records != transactionRecordsMax {
+		t.Errorf("the bound is %d after fast commits, want %d", b.records, transactionRecordsMax)
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -25,7 +26,8 @@ const (
 	// checks of the commit interval.
 	pollRecordsMax = 10_000
 	// transactionRecordsMax ends a transaction before its interval is over. It
-	// bounds the memory of the overlay and the records.
+	// bounds the memory of the overlay and the records. Timeouts lower it
+	// (bound.go).
 	transactionRecordsMax = 50_000
 	// idlePoll is how long a poll waits for records before the worker reconciles
 	// its tasks.
@@ -55,6 +57,7 @@ type worker struct {
 	lock   rebalanceLock
 	memory memoryUse
 	starts *routeStarts // of the routing stage, else nil
+	bound  transactionBound
 	rejoin atomic.Bool // a request to join the group again
 	// fetchingPaused reports that fetching is paused because the disk is filling.
 	fetchingPaused atomic.Bool
@@ -74,6 +77,7 @@ func newWorker(s *shared, stage string, index int) *worker {
 	w := &worker{
 		shared: s, stage: stage, name: name, txnID: app.TransactionalID(s.cfg.AppID, stage, index, s.cfg.InstanceID), log: s.log.With("worker", fmt.Sprintf("%s-%d", stage, index)),
 		series: s.metrics.ofStage(stage), member: &membership{name: name, stage: stage}, memory: memoryUse{shared: s.idle},
+		bound: newTransactionBound(s.cfg.TransactionTimeout, s.metrics.bound.WithLabelValues(stage, strconv.Itoa(index))),
 	}
 	if stage == app.StageRoute {
 		w.starts = newRouteStarts(s)
@@ -157,7 +161,7 @@ func (w *worker) runClient(ctx context.Context) error {
 		}
 		w.memory.releaseIfIdle(w.txns.emitter.Release)
 		w.pauseFetching()
-		fetches := w.poll(ctx, idlePoll)
+		fetches := w.poll(ctx, idlePoll, w.bound.records)
 		if len(fetches) == 0 {
 			continue // without a poll the worker has no rebalance lock
 		}
@@ -186,7 +190,7 @@ func (w *worker) runClient(ctx context.Context) error {
 // markStop runs the last transaction of the routing stage. Without it the next start
 // relies on the group's offsets, so it may fail.
 func (w *worker) markStop(ctx context.Context) {
-	fetches := w.poll(ctx, 0) // takes the rebalance lock
+	fetches := w.poll(ctx, 0, w.txns.recordsMax()) // takes the rebalance lock
 	rebalanced := w.member.takeRebalanced()
 	if fencedErr(fetches) == nil && !rebalanced {
 		if err := w.txns.runLast(fetches); err != nil {
@@ -227,7 +231,7 @@ func (w *worker) connect(ctx context.Context) error {
 	w.ready = make(chan struct{})
 	w.lock.released()
 	w.member.reset()
-	w.txns = &transactions{shared: w.shared, log: w.log, series: w.series, member: w.member, lock: &w.lock, poll: w.poll, oversized: newOversized(), starts: w.starts, attempted: map[app.TaskID]int64{}}
+	w.txns = &transactions{shared: w.shared, log: w.log, series: w.series, member: w.member, lock: &w.lock, poll: w.poll, bound: &w.bound, oversized: newOversized(), starts: w.starts, attempted: map[app.TaskID]int64{}}
 	clientCtx, cancel := context.WithCancel(context.Background())
 	session, err := kgo.NewGroupTransactSession(append(w.options(transactionVersion), kgo.WithContext(clientCtx))...)
 	if err != nil {
@@ -256,9 +260,10 @@ func (w *worker) disconnect() {
 	w.txns.close(w.cancelClient)
 }
 
-// poll waits for records, for the time limit, or for wake. After a poll that returns
-// anything, also the error of its context, the worker has the rebalance lock.
-func (w *worker) poll(ctx context.Context, limit time.Duration) kgo.Fetches {
+// poll waits for records, for the time limit, or for wake, and returns at most so many
+// records. After a poll that returns anything, also the error of its context, the worker
+// has the rebalance lock.
+func (w *worker) poll(ctx context.Context, limit time.Duration, records int) kgo.Fetches {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	w.mu.Lock()
@@ -268,7 +273,7 @@ func (w *worker) poll(ctx context.Context, limit time.Duration) kgo.Fetches {
 	}
 	w.wakePoll = cancel
 	w.mu.Unlock()
-	fetches := w.txns.session.PollRecords(ctx, pollRecordsMax)
+	fetches := w.txns.session.PollRecords(ctx, min(records, pollRecordsMax))
 	w.mu.Lock()
 	w.wakePoll = nil
 	w.mu.Unlock()

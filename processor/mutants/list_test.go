@@ -142,6 +142,16 @@ var list = []mutant{
 		aims: inProcessor("^TestPollIsWorkedOffWhole$"),
 	},
 	{
+		name:    "timeouts-keep-the-size",
+		hazards: []string{"C12"},
+		does:    "a transaction that timed out is repeated with as many records",
+		edits: []edit{{"processor/bound.go",
+			"	b.set(max(1, min(n, b.records)/timeoutShrink))",
+			"	b.set(b.records)"}},
+		aims:     inProcessor("^TestBoundFollowsTimeouts$"),
+		notInSim: "its brokers are fast: no transaction is too large for them",
+	},
+	{
 		// Planned as "sweep without offsets". There are no sweeps here: rows
 		// expire by stream time, only in the store. So this one is in every
 		// transaction of the dedup stage.
