@@ -129,7 +129,8 @@
 //  5. No transaction without offsets: taskSet.setOffsets writes one for every task
 //     that has a checkpoint in it, and guard refuses an empty request.
 //  6. Input below the checkpoint was processed before: skipped, not a duplicate.
-//  7. A verdict is a function of the record and the task's state.
+//  7. A verdict is a function of the record and the task's state, and of what the
+//     topics accept.
 //  8. No offset reset is silent: out of range stops the process.
 //  9. Hash, partition counts, key rules and encodings are pinned in
 //     <app>-manifest; a start with other ones refuses.
@@ -152,6 +153,10 @@
 //     End waits for onLost, onLost for the rebalance lock.
 //   - Records polled before resetSession are dropped: its End rewinds the client
 //     to the committed offsets, so the records are fetched again.
+//   - After a refusal the records of that topic are produced one at a time, for as many
+//     input records as the aborted transaction had. franz-go fails all records of the
+//     partition with the error of a batch. Refused records stay known until the commit of
+//     their events; a new client begins without them, and gets the same refusals.
 //   - The store's position after a commit is the checkpoint row's offset plus
 //     one. The checkpoint row is the last row of a task in a transaction, and a
 //     partition keeps produce order.

@@ -70,7 +70,7 @@ func TestFailedProduceAbortsTheTransaction(t *testing.T) {
 			t.Parallel()
 			b := newBench(t, benchRoutes)
 			i := b.ready(b.start(b.config("one")))
-			b.cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: topic, Err: kerr.InvalidRecord, Count: 2})
+			b.cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: topic, Err: kerr.InvalidRecord, Count: 1})
 			records, sent := traffic(200)
 			b.produce(records...)
 			b.drain(i, "signals.raw")

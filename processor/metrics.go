@@ -29,6 +29,7 @@ type metrics struct {
 	oversize     *prometheus.CounterVec
 	timedOut     *prometheus.CounterVec
 	bound        *prometheus.GaugeVec
+	refused      *prometheus.CounterVec
 }
 
 func perStage(name, help string) *prometheus.CounterVec {
@@ -64,8 +65,10 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 			"Transactions that took longer than ONCEBUS_TRANSACTION_TIMEOUT, by stage. Each makes the worker's next one smaller."),
 		bound: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "oncebus_transaction_records_max",
 			Help: "Most input records of a worker's next transaction, by stage and worker: 50000, less after transactions that timed out, until it has grown back."}, []string{"stage", "worker"}),
+		refused: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "oncebus_refused_records_total",
+			Help: "Records that a broker refused for good, by topic: too large, or invalid for the topic. Their events are dead letters with the broker's error."}, []string{"topic"}),
 	}
-	reg.MustRegister(m.transactions, m.commit, m.lag, m.tasks, m.rebuilt, m.fenced, m.rejoined, m.purged, m.trimmed, m.brokerUp, m.oversize, m.timedOut, m.bound)
+	reg.MustRegister(m.transactions, m.commit, m.lag, m.tasks, m.rebuilt, m.fenced, m.rejoined, m.purged, m.trimmed, m.brokerUp, m.oversize, m.timedOut, m.bound, m.refused)
 	for _, stage := range []string{app.StageRoute, app.StageDedup} {
 		m.commit.WithLabelValues(stage)
 		m.rebuilt.WithLabelValues(stage)

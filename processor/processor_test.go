@@ -57,6 +57,7 @@ func (p *Processor) Rebuilt() *prometheus.CounterVec    { return p.metrics.rebui
 func (p *Processor) Oversize() *prometheus.CounterVec   { return p.metrics.oversize }
 func (p *Processor) PurgedRecords() prometheus.Counter  { return p.metrics.purged }
 func (p *Processor) TrimmedRecords() prometheus.Counter { return p.metrics.trimmed }
+func (p *Processor) Refused() *prometheus.CounterVec    { return p.metrics.refused }
 
 // Transactions returns how many of a stage's transactions ended in each way.
 func (p *Processor) Transactions(stage string) (committed, aborted, unknown prometheus.Counter) {

@@ -2,13 +2,11 @@ package processor
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"sync"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
-	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"oncebus/dedup/rules"
@@ -45,15 +43,12 @@ type shared struct {
 }
 
 // limitsChanged reads the topics' limits again after a broker refused a record that
-// should fit, because an operator changed a setting. The next attempt emits a dead
-// letter.
+// should fit. If an operator changed a setting, the next attempt emits a dead letter.
 func (s *shared) limitsChanged(err error) {
-	if !errors.Is(err, kerr.MessageTooLarge) && !errors.Is(err, kerr.RecordListTooLarge) &&
-		!errors.Is(err, kerr.InvalidTimestamp) && !errors.Is(err, kerr.InvalidRecord) {
-		return
-	}
 	if !s.limitsMu.TryLock() {
-		return // another worker is reading them
+		s.limitsMu.Lock() // another worker is reading them: wait for what it finds
+		s.limitsMu.Unlock()
+		return
 	}
 	defer s.limitsMu.Unlock()
 	ctx, cancel := context.WithTimeout(context.Background(), s.cfg.TransactionTimeout/3)

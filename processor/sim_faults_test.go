@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing/synctest"
 	"time"
 
@@ -246,6 +247,9 @@ func (s *sim) injectError() string {
 	case kmsg.Produce:
 		topics := append([]string{"app-repartition", "app-repartition-changelog", "app-repartition-changelog"}, s.set.outputs()...)
 		fault.Topic = topics[s.plan.IntN(len(topics))]
+		if kafka.RefusesRecord(err) && !strings.HasSuffix(fault.Topic, "-changelog") {
+			fault.Err = kerr.TransactionAbortable // a record refused for good is a dead letter, which the oracle does not expect
+		}
 	case kmsg.InitProducerID:
 		fault.When = func(req kmsg.Request) bool { return req.(*kmsg.InitProducerIDRequest).TransactionalID != nil }
 	case kmsg.Fetch:

@@ -44,6 +44,11 @@ type transactions struct {
 	// no request. Only the router uses it.
 	attempted map[app.TaskID]int64
 	records   int // input records of the open transaction
+	// limits are those with which the client began to make batches; isolation finds the
+	// records that topics refuse, refusals is how many the emitter has.
+	limits    map[string]app.TopicLimits
+	isolation isolation
+	refusals  int
 }
 
 // close leaves the group and closes the tasks.
@@ -67,6 +72,7 @@ func (x *transactions) run(ctx context.Context, fetches kgo.Fetches) error {
 		// group's offset.
 		return fmt.Errorf("begin a transaction: %w", kafka.AsCommitUnknown(err))
 	}
+	x.produced.begin(x.isolation.alone(), x.cfg.TransactionTimeout)
 	err := x.during(func() error { return x.fill(ctx, fetches) })
 	x.adjustBound(time.Since(began), err)
 	return err
@@ -93,7 +99,8 @@ func (x *transactions) runLast(fetches kgo.Fetches) error {
 	if err := x.session.Begin(); err != nil {
 		return fmt.Errorf("begin a transaction: %w", err)
 	}
-	x.stopping = true
+	x.stopping, x.records = true, fetches.NumRecords()
+	x.produced.begin(x.isolation.alone(), x.cfg.TransactionTimeout)
 	return x.during(func() error {
 		if err := x.process(fetches); err != nil {
 			return x.abort(err)
@@ -124,10 +131,10 @@ func (x *transactions) fill(ctx context.Context, fetches kgo.Fetches) error {
 			return x.abort(err)
 		}
 		left := time.Until(deadline)
-		if left <= 0 || x.records >= x.bound.records || ctx.Err() != nil {
+		if left <= 0 || x.records >= x.recordsMax() || ctx.Err() != nil {
 			return x.end()
 		}
-		fetches = x.poll(ctx, left, x.bound.records-x.records)
+		fetches = x.poll(ctx, left, x.recordsMax()-x.records)
 	}
 }
 
@@ -249,7 +256,7 @@ func (x *transactions) end() error {
 			return x.abort(err)
 		}
 	} else {
-		x.marks.write(x.produced.send, began, x.stopping)
+		x.marks.write(x.produced.sendBatched, began, x.stopping)
 	}
 	failpoint.Hit(failpoint.BeforeFlush)
 	flushCtx, flushed := context.WithTimeout(context.Background(), x.cfg.TransactionTimeout)
@@ -261,14 +268,13 @@ func (x *transactions) end() error {
 	failpoint.Hit(failpoint.AfterFlush)
 	// The session would commit the records that were produced (A4).
 	if err := x.produced.err(); err != nil {
-		x.limitsChanged(err)
-		return x.abort(err)
+		return x.abort(x.refused(err))
 	}
 	clear(x.attempted)
 	ctx, done := x.lock.endContext()
 	committed, err := x.session.End(kgo.PreTxnCommitFnContext(ctx, x.guard), kgo.TryCommit)
 	done()
-	x.member.takeRebalanced()
+	defer x.dropRefusalsIf(x.member.takeRebalanced())
 	x.series.commitSeconds.Observe(time.Since(began).Seconds())
 	if err != nil {
 		// The worker replaces the client and all tasks. Their restores read whether
@@ -287,6 +293,8 @@ func (x *transactions) end() error {
 	failpoint.Hit(failpoint.AfterEnd)
 	x.series.committed.Inc()
 	x.judging.Publish(x.emitter.Counts)
+	x.isolation.committed(x.records)
+	x.respectedRefusals()
 	if x.tasks != nil {
 		x.tasks.applyCommitted(x.client)
 	} else {
@@ -331,7 +339,7 @@ func (x *transactions) offsetsUnmoved() bool {
 // abort aborts the transaction and returns the reason.
 func (x *transactions) abort(reason error) error {
 	err := x.endAborting()
-	x.member.takeRebalanced()
+	x.dropRefusalsIf(x.member.takeRebalanced())
 	if err != nil {
 		x.series.unknown.Inc()
 		return fmt.Errorf("abort the transaction: %w (because of: %w)", kafka.AsCommitUnknown(err), reason)
@@ -398,20 +406,34 @@ func (x *transactions) guard(req *kmsg.TxnOffsetCommitRequest) error {
 type produced struct {
 	client *kgo.Client
 
-	mu       sync.Mutex
-	firstErr error
+	// alone are the topics whose records are sent one at a time, and until when the
+	// worker waits for each. Only the worker uses both.
+	alone map[string]bool
+	until time.Time
+
+	mu        sync.Mutex
+	firstErr  error
+	refused   map[string]bool // topics that refused a record for good
+	single    *kgo.Record     // sent alone
+	singleErr error           // for which its topic refused it for good
 
 	promise func(*kgo.Record, error) // one for all records: a closure for each is an allocation for each
 }
 
 func newProduced(client *kgo.Client) *produced {
-	p := &produced{client: client}
+	p := &produced{client: client, refused: map[string]bool{}}
 	p.promise = func(r *kgo.Record, err error) {
 		if err == nil {
 			return
 		}
 		p.mu.Lock()
 		defer p.mu.Unlock()
+		if kafka.RefusesRecord(err) {
+			p.refused[r.Topic] = true
+			if r == p.single {
+				p.singleErr = err
+			}
+		}
 		if p.firstErr == nil {
 			p.firstErr = fmt.Errorf("produce to %s/%d: %w", r.Topic, r.Partition, kafka.Denied(err, "Write", kafka.ResourceTopic, r.Topic))
 		}
@@ -420,8 +442,18 @@ func newProduced(client *kgo.Client) *produced {
 }
 
 // send gives a record to the client, with a context without cancellation: the broker may
-// still write a record that was cancelled in flight (A2).
-func (p *produced) send(r *kgo.Record) { p.client.Produce(context.Background(), r, p.promise) }
+// still write a record that was cancelled in flight (A2). If it sends the record alone, it
+// returns the error of a topic that refuses the record for good.
+func (p *produced) send(r *kgo.Record) error {
+	if p.alone[r.Topic] {
+		return p.sendAlone(r)
+	}
+	p.sendBatched(r)
+	return nil
+}
+
+// sendBatched gives a record to the client, which sends it with others.
+func (p *produced) sendBatched(r *kgo.Record) { p.client.Produce(context.Background(), r, p.promise) }
 
 // err returns the first produce error of the open transaction.
 func (p *produced) err() error {
@@ -430,9 +462,10 @@ func (p *produced) err() error {
 	return p.firstErr
 }
 
-// reset drops the error after the end of the transaction.
+// reset drops the errors after the end of the transaction.
 func (p *produced) reset() {
 	p.mu.Lock()
-	p.firstErr = nil
+	p.firstErr, p.single, p.singleErr = nil, nil, nil
+	clear(p.refused)
 	p.mu.Unlock()
 }

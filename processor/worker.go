@@ -161,7 +161,7 @@ func (w *worker) runClient(ctx context.Context) error {
 		}
 		w.memory.releaseIfIdle(w.txns.emitter.Release)
 		w.pauseFetching()
-		fetches := w.poll(ctx, idlePoll, w.bound.records)
+		fetches := w.poll(ctx, idlePoll, w.txns.recordsMax())
 		if len(fetches) == 0 {
 			continue // without a poll the worker has no rebalance lock
 		}
@@ -231,7 +231,7 @@ func (w *worker) connect(ctx context.Context) error {
 	w.ready = make(chan struct{})
 	w.lock.released()
 	w.member.reset()
-	w.txns = &transactions{shared: w.shared, log: w.log, series: w.series, member: w.member, lock: &w.lock, poll: w.poll, bound: &w.bound, oversized: newOversized(), starts: w.starts, attempted: map[app.TaskID]int64{}}
+	w.txns = &transactions{shared: w.shared, log: w.log, series: w.series, member: w.member, lock: &w.lock, poll: w.poll, bound: &w.bound, limits: *w.rt.Limits.Load(), oversized: newOversized(), starts: w.starts, attempted: map[app.TaskID]int64{}}
 	clientCtx, cancel := context.WithCancel(context.Background())
 	session, err := kgo.NewGroupTransactSession(append(w.options(transactionVersion), kgo.WithContext(clientCtx))...)
 	if err != nil {
@@ -338,6 +338,7 @@ func (w *worker) resetSession() (bool, error) {
 	if !w.member.takeRebalanced() {
 		return false, nil
 	}
+	w.txns.dropRefusalsIf(true)
 	if err := w.txns.endAborting(); err != nil {
 		return true, fmt.Errorf("reset the session after a rebalance: %w", err)
 	}

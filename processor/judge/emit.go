@@ -1,6 +1,7 @@
 package judge
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
@@ -33,8 +34,9 @@ type original struct {
 // Emitter builds and sends the records of one worker's open transaction, by the
 // policies of their routes. It reuses its memory in the next one.
 type Emitter struct {
-	rt   *app.App
-	send func(*kgo.Record)
+	rt       *app.App
+	send     func(*kgo.Record) error
+	refusals map[RefusalID]*Refusal // of transactions since the last commit
 
 	records arena[kgo.Record]
 	headers arena[kgo.RecordHeader]
@@ -43,9 +45,10 @@ type Emitter struct {
 }
 
 // NewEmitter returns an emitter. send gives a record to the client, which may read it
-// until the transaction has ended.
-func NewEmitter(rt *app.App, send func(*kgo.Record)) *Emitter {
-	return &Emitter{rt: rt, send: send, Counts: make([]uint64, len(rt.Routes)*countersMax)}
+// until the transaction has ended. It returns an error if the topic is already known to
+// refuse this record for good; the transaction then has to be aborted.
+func NewEmitter(rt *app.App, send func(*kgo.Record) error) *Emitter {
+	return &Emitter{rt: rt, send: send, refusals: map[RefusalID]*Refusal{}, Counts: make([]uint64, len(rt.Routes)*countersMax)}
 }
 
 // Reset drops the transaction's records. Every promise must have been called:
@@ -55,6 +58,9 @@ func (e *Emitter) Reset() {
 	e.headers.reset()
 	e.bytes.reset()
 	clear(e.Counts)
+	for _, r := range e.refusals {
+		r.used = false
+	}
 }
 
 // Release frees the memory that Reset keeps. No transaction may be open.
@@ -73,9 +79,12 @@ func (e *Emitter) countOutcome(route *app.Route, kind dedup.OutcomeKind, became 
 // NewRecord returns an empty record, valid until the transaction has ended.
 func (e *Emitter) NewRecord() *kgo.Record { return &e.records.take(1)[0] }
 
-// produce sends a record.
-func (e *Emitter) produce(r *kgo.Record) {
-	e.send(r)
+// produce sends a record about an input record. If its topic refuses it, the next attempt
+// finds the refusal.
+func (e *Emitter) produce(r *kgo.Record, about dedup.Position) {
+	if err := e.send(r); err != nil {
+		e.refuse(RefusalID{about, r.Topic}, err)
+	}
 	failpoint.Hit(failpoint.AfterOutput)
 }
 
@@ -101,22 +110,24 @@ type event struct {
 	outcomeFollows bool                 // to replyTo, after the verdict
 }
 
-// emit sends ev to topic. If topic would refuse it, emit sends it to the dead-letter
-// topic, at last without its value. It reports whether it sent ev to topic.
+// emit sends ev to topic. If topic would refuse it, or has refused it, emit sends it to
+// the dead-letter topic, at last without its value. It reports whether it sent ev to topic.
 func (e *Emitter) emit(ev *event, topic string) bool {
 	r := e.build(ev, topic)
-	misfit := e.misfit(r, ev.brokerTime)
+	reason, forms := e.refused(ev.from, topic)
+	misfit := cmp.Or(e.misfit(r, ev.brokerTime), reason)
 	if misfit == "" {
-		e.produce(r)
+		e.produce(r, ev.from)
 		ev.emitted = topic == ev.route.Output
 		return true
 	}
 	if topic != ev.route.DeadLetter {
 		ev.reason, ev.verdict = misfit, dedup.Invalid
+		ev.claim = nil // the event takes none, so an outcome with its token would be refused
 		e.deadLetter(ev)
 		return false
 	}
-	e.deadLetterPointer(ev, r, misfit)
+	e.deadLetterPointer(ev, r, misfit, forms)
 	return false
 }
 
@@ -236,8 +247,9 @@ func (e *Emitter) timestamp(topic string, brokerTime int64) int64 {
 
 // deadLetterPointer emits a dead letter for a record that the dead-letter topic would
 // refuse: position, digest and oncebus headers, with the broker's time. The record itself
-// is still in its input topic.
-func (e *Emitter) deadLetterPointer(ev *event, full *kgo.Record, misfit string) {
+// is still in its input topic. A topic that refused forms of it gets no value, and after
+// the second one no record key.
+func (e *Emitter) deadLetterPointer(ev *event, full *kgo.Record, misfit string, forms int) {
 	hash := sha256.Sum256(ev.rec.Value)
 	if ev.reason == "" {
 		ev.reason = misfit
@@ -251,7 +263,7 @@ func (e *Emitter) deadLetterPointer(ev *event, full *kgo.Record, misfit string) 
 		kgo.RecordHeader{Key: wire.HeaderTimestamp, Value: strconv.AppendInt(nil, ev.timestamp, 10)},
 		kgo.RecordHeader{Key: wire.HeaderValueSize, Value: strconv.AppendInt(nil, int64(len(ev.rec.Value)), 10)},
 		kgo.RecordHeader{Key: wire.HeaderValueHash, Value: []byte(hex.EncodeToString(hash[:]))})
-	if limits := e.rt.Limit(r.Topic); wire.RecordBytes(r)+len(ev.rec.Key) <= int(limits.MaxBytes) {
+	if limits := e.rt.Limit(r.Topic); forms < 2 && wire.RecordBytes(r)+len(ev.rec.Key) <= int(limits.MaxBytes) {
 		r.Key = ev.rec.Key
 	}
 	if limits := e.rt.Limit(r.Topic); r.Key == nil && limits.Compacted {
@@ -259,10 +271,10 @@ func (e *Emitter) deadLetterPointer(ev *event, full *kgo.Record, misfit string) 
 	}
 	// If the topic would only refuse the timestamp, the value fits.
 	r.Value = ev.rec.Value
-	if wire.RecordBytes(r) > int(e.rt.Limit(r.Topic).MaxBytes) {
+	if forms > 0 || wire.RecordBytes(r) > int(e.rt.Limit(r.Topic).MaxBytes) {
 		r.Value = nil
 	}
-	e.produce(r)
+	e.produce(r, ev.from)
 }
 
 // conclude counts an event and, if a request waits for the verdict, produces it. It runs

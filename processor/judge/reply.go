@@ -1,6 +1,7 @@
 package judge
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 	"time"
@@ -25,7 +26,8 @@ type reply struct {
 }
 
 // reply produces a reply: key as in the request, value and foreign headers as in the
-// outcome. If the replies topic would refuse them, it produces the reply without them.
+// outcome. If the replies topic would refuse them, or has, it produces the reply without
+// them. If the topic has refused that too, the reply becomes a dead letter.
 func (j *Judging) reply(route *app.Route, a *reply) {
 	r := j.NewRecord()
 	r.Topic, r.Key, r.Value = route.Claim.Replies, a.to.Key, a.value
@@ -41,7 +43,12 @@ func (j *Judging) reply(route *app.Route, a *reply) {
 	}
 	r.Headers = append(r.Headers, own...)
 	omitted := a.omitted(route)
-	if misfit := j.misfit(r, timestamp); misfit != "" {
+	reason, forms := j.refused(a.to.At, r.Topic)
+	if forms > 1 {
+		j.deadLetterReply(route, a, reason)
+		return
+	}
+	if misfit := cmp.Or(j.misfit(r, timestamp), reason); misfit != "" {
 		omitted, r.Value, r.Headers = misfit, nil, own
 		if r.Key == nil {
 			r.Key = j.rt.PositionText(a.to.At)
@@ -50,7 +57,20 @@ func (j *Judging) reply(route *app.Route, a *reply) {
 	if omitted != "" {
 		r.Headers = append(r.Headers, kgo.RecordHeader{Key: wire.HeaderReason, Value: []byte(omitted)})
 	}
-	j.produce(r)
+	j.produce(r, a.to.At)
+}
+
+// deadLetterReply emits a reply that its topic refused, as a dead letter of the event that
+// it replies to.
+func (j *Judging) deadLetterReply(route *app.Route, a *reply, reason string) {
+	headers := j.headers.take(len(a.headers))[:0]
+	for _, h := range a.headers {
+		headers = append(headers, kgo.RecordHeader{Key: h.Key, Value: h.Value})
+	}
+	j.deadLetter(&event{
+		original: original{rec: &kgo.Record{Key: a.to.Key, Value: a.value}, headers: headers, timestamp: a.brokerTime, from: a.to.At},
+		route:    route, verdict: a.verdict, key: &a.claim.Key, first: a.row, brokerTime: a.brokerTime, reason: "reply " + reason,
+	})
 }
 
 // omitted returns why a duplicate does not get the result; "" if it does.

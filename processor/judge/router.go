@@ -69,7 +69,7 @@ func (r *Router) route(e *Emitter, rec *kgo.Record) {
 }
 
 // send produces a record with its envelope to a partition of the repartition topic, or
-// returns why the topic would refuse it.
+// returns why the topic would refuse it, or has refused it.
 func (r *Router) send(e *Emitter, rec *kgo.Record, env *wire.Envelope, partition int32) (misfit string) {
 	out := e.NewRecord()
 	out.Topic, out.Key, out.Value = r.App.Topology.Repartition, rec.Key, rec.Value
@@ -87,7 +87,10 @@ func (r *Router) send(e *Emitter, rec *kgo.Record, env *wire.Envelope, partition
 	if n := wire.RecordBytes(out); n > int(r.App.Limit(out.Topic).MaxBytes) {
 		return fmt.Sprintf(wire.ReasonTooLarge+"%s: %d bytes with headers, max.message.bytes is %d", out.Topic, n, r.App.Limit(out.Topic).MaxBytes)
 	}
-	e.produce(out)
+	if reason, _ := e.refused(env.From, out.Topic); reason != "" {
+		return reason
+	}
+	e.produce(out, env.From)
 	return ""
 }
 

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"oncebus/dedup"
@@ -51,6 +52,23 @@ type world struct {
 	lost     bool          // the store cannot be used
 	emitted  []*kgo.Record // committed since the last step, without internal topics
 	produced *kgo.Record   // by the last event
+	refuse   refusing
+	refused  bool // the open transaction has a refused record
+}
+
+// refusing is what a topic refuses: records with a text in their value or, without a
+// text, all.
+type refusing struct{ topic, text string }
+
+// send takes a record into the open transaction, as a client that produces the records
+// of a refusing topic one at a time.
+func (w *world) send(r *kgo.Record) error {
+	w.sent = append(w.sent, r)
+	if r.Topic != w.refuse.topic || !bytes.Contains(r.Value, []byte(w.refuse.text)) {
+		return nil
+	}
+	w.refused = true
+	return kerr.InvalidRecord
 }
 
 // scriptTask is a judge with what its worker would keep.
@@ -110,7 +128,7 @@ func (w *world) start() {
 	w.app.Clock = frozen(w.now)
 	w.registry = prometheus.NewRegistry()
 	w.metrics = judge.NewMetrics(w.registry, w.routes)
-	w.emitter = judge.NewEmitter(w.app, func(r *kgo.Record) { w.sent = append(w.sent, r) })
+	w.emitter = judge.NewEmitter(w.app, w.send)
 	w.router = &judge.Router{App: w.app, Metrics: w.metrics, Deriver: w.routes.NewDeriver(nil)}
 	w.judging = &judge.Judging{Emitter: w.emitter, Deriver: w.routes.NewDeriver(nil)}
 	w.tasks = map[app.TaskID]*scriptTask{}
@@ -246,6 +264,10 @@ func (w *world) produce(r *kgo.Record) {
 		w.task(app.TaskID{Topic: r.Topic, Partition: r.Partition})
 	} else {
 		w.router.Process(w.emitter, []*kgo.Record{r})
+		for w.refused {
+			w.abort()
+			w.router.Process(w.emitter, []*kgo.Record{r})
+		}
 		w.commit()
 	}
 	if !w.held {
@@ -259,9 +281,15 @@ func (w *world) append(r *kgo.Record) {
 	w.logOf[at] = append(w.logOf[at], r)
 }
 
-// run judges what the tasks have not judged, in one transaction.
+// run judges what the tasks have not judged, in one transaction. After a refusal it
+// aborts and repeats it.
 func (w *world) run() {
-	if w.judge() {
+	began := w.judge()
+	for w.refused {
+		w.abort()
+		began = w.judge()
+	}
+	if began {
 		w.end()
 	}
 }
@@ -303,7 +331,7 @@ func (w *world) end() {
 
 // abort discards the transaction of the tasks.
 func (w *world) abort() {
-	w.sent = nil
+	w.sent, w.refused = nil, false
 	w.emitter.Reset()
 	for _, t := range w.sorted() {
 		t.Discard()
@@ -345,5 +373,9 @@ func (w *world) commit() {
 	}
 	w.sent = nil
 	w.metrics.Publish(w.emitter.Counts)
+	w.emitter.TakeRefusals()
+	if n := w.emitter.Refusals(); n > 0 {
+		w.t.Errorf("after the commit there are %d refusals", n)
+	}
 	w.emitter.Reset()
 }

@@ -73,6 +73,8 @@ func (r *scriptRun) do(st *step) error {
 		return r.outcome(st)
 	case "counts", "outcomes", "expired", "keys", "log":
 		return r.check(st)
+	case "refuse":
+		return r.setRefusing(st)
 	}
 	if len(st.fields) > 0 {
 		return fmt.Errorf("%s takes no fields", st.command)
@@ -176,6 +178,18 @@ func (r *scriptRun) setRoutes(at string) (err error) {
 	}
 	r.nextRoutes, err = rules.ParseRoutes(at, []byte(text))
 	return err
+}
+
+// setRefusing sets what the broker refuses for good, from now on.
+func (r *scriptRun) setRefusing(st *step) error {
+	if len(st.words) == 0 || len(st.words) > 2 {
+		return errors.New("want refuse TOPIC, refuse TOPIC TEXT, or refuse nothing")
+	}
+	r.refuse = refusing{topic: st.words[0]}
+	if len(st.words) == 2 {
+		r.refuse.text = st.words[1]
+	}
+	return nil
 }
 
 // setLimits sets what a topic takes, from the next start on.

@@ -40,6 +40,8 @@ import (
 //	change from=TEXT to=TEXT   replaces a text in the routes file
 //	shape NAME TOPIC FIELDS  a record with gaps, {NAME}, for events
 //	at DURATION          set the broker's clock
+//	refuse TOPIC TEXT    the broker refuses for good what has a text in its value, and every
+//	                     record without a TEXT; "refuse nothing" ends it
 //	event SHAPE-OR-TOPIC/PARTITION FIELDS    produce a record; "1000x event" repeats it
 //	outcome TOPIC/PARTITION KIND FIELDS      produce an outcome of the record of=NAME
 //	hold                 the tasks judge nothing until the next resume or abort

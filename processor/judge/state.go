@@ -94,7 +94,7 @@ func (t *State) produceRow(e *Emitter, key, value []byte, headers ...kgo.RecordH
 	r.Topic, r.Partition, r.Key, r.Headers = t.Changelog, t.ID.Partition, key, headers
 	r.Value = e.bytes.take(len(value))
 	copy(r.Value, value)
-	e.produce(r)
+	e.produce(r, dedup.Position{})
 	return r
 }
 

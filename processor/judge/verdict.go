@@ -71,7 +71,7 @@ func (e *Emitter) produceVerdict(a *wire.VerdictRecord) {
 	misfit := e.misfit(r, timestamp)
 	switch {
 	case misfit == "":
-		e.produce(r)
+		e.produce(r, dedup.Position{})
 	case a.Value != nil || a.Headers != nil:
 		a.Value, a.Headers, a.Omitted, a.Reason = nil, nil, true, misfit
 		e.produceVerdict(a)

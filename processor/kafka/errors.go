@@ -115,6 +115,14 @@ func classifyCode(ke *kerr.Error) Action {
 	return Rebuild
 }
 
+// RefusesRecord reports whether a broker refused a record for good: with these settings
+// of its topic it will never accept it. An error of a batch may be that of any of its
+// records.
+func RefusesRecord(err error) bool {
+	return errors.Is(err, kerr.MessageTooLarge) || errors.Is(err, kerr.RecordListTooLarge) ||
+		errors.Is(err, kerr.InvalidRecord) || errors.Is(err, kerr.InvalidTimestamp)
+}
+
 // ErrCommitUnknown is wrapped by the errors of an End that failed. The worker
 // replaces the client, whatever the code is (invariant 3).
 var ErrCommitUnknown = errors.New("commit outcome unknown")

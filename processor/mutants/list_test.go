@@ -125,8 +125,7 @@ var list = []mutant{
 		hazards: []string{"A4"},
 		does:    "a transaction commits although the produce of one of its records failed",
 		edits: []edit{{"processor/transaction.go", `	if err := x.produced.err(); err != nil {
-		x.limitsChanged(err)
-		return x.abort(err)
+		return x.abort(x.refused(err))
 	}
 `, ""}},
 		aims: inProcessor("^TestFailedProduceAbortsTheTransaction$"),
@@ -150,6 +149,36 @@ var list = []mutant{
 			"	b.set(b.records)"}},
 		aims:     inProcessor("^TestBoundFollowsTimeouts$"),
 		notInSim: "its brokers are fast: no transaction is too large for them",
+	},
+	{
+		name:    "refused-event-takes-its-key",
+		hazards: []string{"G11"},
+		does:    "an event that its output topic refuses is a dead letter and counts as emitted, so its key is taken",
+		edits: []edit{{"processor/judge/emit.go",
+			"		e.deadLetter(ev)\n		return false\n",
+			"		e.deadLetter(ev)\n		return true\n"}},
+		aims:     inProcessor("^(TestRefusedRecordIsDeadLettered|TestRefusedEventTakesNoClaim)$"),
+		notInSim: "its brokers refuse no record of an output for good",
+	},
+	{
+		name:    "refusal-of-the-whole-batch",
+		hazards: []string{"G11"},
+		does:    "every record of a topic that refused a batch becomes a dead letter",
+		edits: []edit{{"processor/isolation.go",
+			"	return p.singleErr\n",
+			"	return p.firstErr\n"}},
+		aims:     inProcessor("^TestRefusedRecordIsDeadLettered$"),
+		notInSim: "its brokers refuse no record of an output for good",
+	},
+	{
+		name:    "fault-of-a-broker-dead-letters",
+		hazards: []string{"G11"},
+		does:    "an error that says nothing about the record dead-letters its event",
+		edits: []edit{{"processor/kafka/errors.go",
+			"		errors.Is(err, kerr.InvalidRecord) || errors.Is(err, kerr.InvalidTimestamp)\n",
+			"		errors.Is(err, kerr.InvalidRecord) || errors.Is(err, kerr.InvalidTimestamp) || errors.Is(err, kerr.TransactionAbortable)\n"}},
+		aims:     inProcessor("^TestFaultsOfBrokersDeadLetterNothing$"),
+		notInSim: "a repetition alone must meet the same error, which is rare there",
 	},
 	{
 		// Planned as "sweep without offsets". There are no sweeps here: rows

@@ -1,0 +1,106 @@
+//go:build unix
+
+package main_test
+
+import (
+	"encoding/base64"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+const refusedRoutes = `
+routes:
+  - name: ids
+    topics: [APP.ids.raw]
+    key: [{field: id}]
+    window: 1h
+    output: APP.ids.unique
+    dead_letter: APP.dead-letter
+`
+
+// incompressible makes a record with this many bytes of text that no codec shortens.
+func (w *world) incompressible(id string, bytes int) *kgo.Record {
+	raw := make([]byte, bytes*3/4)
+	for i := range raw {
+		raw[i] = byte(w.rng.Uint32())
+	}
+	return &kgo.Record{
+		Topic: w.topic("ids.raw"), Partition: int32(w.rng.IntN(realPartitions)), Key: []byte(id), Timestamp: time.Now().Truncate(time.Millisecond),
+		Value: fmt.Appendf(nil, `{"id":%q,"text":%q}`, id, base64.RawStdEncoding.EncodeToString(raw)),
+	}
+}
+
+// TestRealRefusedRecords: a broker refuses records for good, first because they exceed a
+// segment of the output topic, which oncebus does not measure. Then max.message.bytes is
+// lowered while oncebus runs. These events become dead letters; all others are emitted
+// once, also those whose batches were too large.
+func TestRealRefusedRecords(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, refusedRoutes)
+	w.createTopics([]string{"max.message.bytes=4000000"}, "ids.raw", "dead-letter")
+	w.createTopics([]string{"max.message.bytes=4000000", "segment.bytes=1048576"}, "ids.unique")
+	inputs, outputs := []string{"ids.raw"}, []string{"ids.unique", "dead-letter"}
+	good, bad := newLedger(), newLedger()
+	reasons := map[string]string{}
+	send := func(phase string, size int, reason string) {
+		var records []*kgo.Record
+		for n := range 600 {
+			id := fmt.Sprint(phase, "-", n)
+			if n%200 == 100 {
+				reasons[id] = reason
+				records = append(records, bad.add(id, w.incompressible(id, size)))
+				continue
+			}
+			records = append(records, good.add(id, w.incompressible(id, 300)))
+		}
+		w.produce(records...)
+		w.drained(inputs, outputs)
+	}
+	s := w.start("a")
+	s.awaitReady()
+	send("segment", 1_500_000, "refused by topic "+w.topic("ids.unique")+": RECORD_LIST_TOO_LARGE")
+	limit := "20000"
+	altered, err := w.admin.AlterTopicConfigs(t.Context(), []kadm.AlterConfig{{Op: kadm.SetConfig, Name: "max.message.bytes", Value: &limit}}, w.topic("ids.unique"))
+	if err == nil {
+		_, err = altered.On(w.topic("ids.unique"), nil)
+	}
+	if err != nil {
+		t.Fatalf("alter max.message.bytes: %v", err)
+	}
+	send("limit", 30_000, "max.message.bytes is 20000")
+
+	good.checkOnce(t, w.output("ids.unique"))
+	letters := map[string]*kgo.Record{}
+	for _, r := range w.output("dead-letter") {
+		id, sent, err := bad.match(r)
+		if err != nil {
+			t.Errorf("dead letter: %v", err)
+			continue
+		}
+		if letters[id] != nil {
+			t.Errorf("%s: a second dead letter at %s", id, at(r))
+		}
+		letters[id] = r
+		complain(t, touched(sent, r), "dead letter at %s", at(r))
+		if reason := headerOf(r, "oncebus-reason"); !strings.Contains(reason, reasons[id]) {
+			t.Errorf("%s: oncebus-reason is %q, want %q in it", id, reason, reasons[id])
+		}
+	}
+	if len(letters) != len(bad.events) {
+		t.Errorf("%d dead letters, want %d", len(letters), len(bad.events))
+	}
+	// Sent again in a form that fits, such an event is unique.
+	again := newLedger()
+	w.produce(again.add("segment-100", w.incompressible("segment-100", 300)))
+	w.drained(inputs, outputs)
+	out := w.output("ids.unique")
+	if last := len(good.events) + 1; len(out) != last {
+		t.Errorf("%d events in the output, want %d", len(out), last)
+	}
+	s.stop()
+}
