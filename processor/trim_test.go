@@ -55,6 +55,15 @@ func (b *bench) checkpoints() map[int32]*wire.Checkpoint {
 	return newest
 }
 
+// trimmedTo reports whether a changelog begins at its floor, and fails if it begins above.
+func (b *bench) trimmedTo(start, floor int64) bool {
+	b.t.Helper()
+	if start > floor {
+		b.t.Fatalf("the changelog begins at %d, its floor is %d", start, floor)
+	}
+	return start == floor
+}
+
 // steps sends batches of two events, 20 minutes of event time apart, and lets the app
 // work each off: the changelog gets a transaction for each.
 func (b *bench) steps(i *instance, from, to int) (all []*kgo.Record) {
@@ -109,7 +118,7 @@ func TestChangelogIsTrimmed(t *testing.T) {
 	all := b.steps(i, 0, 30)
 	b.wait("the changelog to be trimmed to its floor", func() bool {
 		start := b.changelogStarts()[0]
-		return start > 0 && start == b.checkpoints()[0].Floor
+		return start > 0 && b.trimmedTo(start, b.checkpoints()[0].Floor)
 	})
 	if n := testutil.ToFloat64(i.TrimmedRecords()); n != float64(b.changelogStarts()[0]) {
 		t.Errorf("%v offsets counted, the changelog begins at %v", n, b.changelogStarts())
@@ -141,7 +150,7 @@ func TestKillBetweenFloorAndTrim(t *testing.T) {
 		t.Fatalf("the floor is %d, the changelog begins at %v", floor, b.changelogStarts())
 	}
 	i = b.trimming(cfg)
-	b.wait("the changelog to begin at its floor", func() bool { return b.changelogStarts()[0] == floor })
+	b.wait("the changelog to begin at its floor", func() bool { return b.trimmedTo(b.changelogStarts()[0], floor) })
 	must(t, i.stop())
 	must(t, os.RemoveAll(cfg.StateDir))
 	i = b.ready(b.start(cfg))

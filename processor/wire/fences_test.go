@@ -175,7 +175,7 @@ func (m *fenceModel) check(t *testing.T, seed uint64) {
 		t.Fatalf("seed %d: %d fences with %d entries", seed, len(m.c.Fences), m.c.fenced())
 	}
 	if back, err := DecodeCheckpoint(m.c.Append(nil)); err != nil || !reflect.DeepEqual(back, m.c) {
-		t.Fatalf("seed %d: %+v was decoded as %+v, %v", seed, m.c, back, err)
+		t.Fatalf("seed %d: floor %d and fences %+v were decoded as %d and %+v, %v", seed, m.c.Floor, m.c.Fences, back.Floor, back.Fences, err)
 	}
 }
 
