@@ -22,7 +22,7 @@ type eventFlags struct {
 }
 
 func (e *eventFlags) register(fs *flag.FlagSet) {
-	fs.Func("key", "the record `key`; default: null", func(s string) error { e.recordKey = &s; return nil })
+	fs.Func("record-key", "the record `key` of the event; default: null", func(s string) error { e.recordKey = &s; return nil })
 	fs.Var(&e.headers, "header", "a header of the record, as `'NAME: VALUE'`; may be repeated")
 	// Not Int64Var: it would print the time of the help as the default.
 	e.timestamp = time.Now().UnixMilli()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/hex"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"io"
 	"strconv"
@@ -11,30 +12,51 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/twmb/franz-go/pkg/kgo"
+
 	"oncebus/cmd/oncebus/cli"
 	"oncebus/dedup"
 	"oncebus/dedup/rules"
 	"oncebus/processor/front"
 )
 
+const getAbout = "Shows the row of an event's key, if there is one: first seen when and where, status, attempts,\n" +
+	"size of the result, and until when an event with the key is a duplicate. Then it shows the\n" +
+	"first event itself, which it finds in the route's output. With --key it reads no event.\n"
+
+func registerGet(fs *flag.FlagSet, o *inspectOptions) {
+	fs.Func("key", "the dedup `key` of 64 hexadecimal digits, as in a response or log line, or the id that it was derived from", func(s string) error {
+		o.dedupKey = &s
+		return nil
+	})
+	fs.BoolVar(&o.event, "event", true, "find the first event in the output, which needs the right to Read it")
+}
+
 func runGet(ctx context.Context, args []string, p cli.Process) int {
-	in, o, code, done := inspect(ctx, "get", "Shows the row of an event's key, if there is one: first seen when and where, status, attempts,\n"+
-		"size of the result, and until when an event with the key is a duplicate.\n"+inspectAbout, args, p,
-		func(*rules.Routes, *rules.Route) error { return nil })
+	in, o, code, done := inspect(ctx, "get", getAbout+inspectAbout, args, p, func(*rules.Routes, *rules.Route) error { return nil }, registerGet)
 	if done {
 		return code
 	}
-	entry, found, err := in.inspector.Lookup(ctx, &in.derived)
-	in.inspector.Close()
-	if err != nil {
+	defer in.inspector.Close()
+	failed := func(err error) int {
 		cli.Printf(p.Stderr, "oncebus get: %v\n", err)
 		return codeOf(err)
 	}
-	shown := showLookup(&in.derived)
+	derived, entry, found, err := in.lookup(ctx)
+	if err != nil {
+		return failed(err)
+	}
+	shown := showLookup(derived)
+	var eventErr error
 	if found {
-		shown.Found, shown.shownEntry = true, showEntry(&in.derived, &entry)
-		if entry.Row.Digest != in.derived.Digest {
+		shown.Found, shown.shownEntry = true, showEntry(derived, &entry)
+		if entry.Row.Digest != derived.Digest {
 			shown.KeptUnder = entry.Row.Digest.String()
+		}
+		if o.event {
+			var rec *kgo.Record
+			rec, eventErr = in.inspector.FirstEvent(ctx, derived.Route, &entry)
+			shown.showEvent(derived.Route, rec, eventErr)
 		}
 	}
 	if o.json {
@@ -48,7 +70,21 @@ func runGet(ctx context.Context, args []string, p cli.Process) int {
 		cli.Printf(p.Stderr, "oncebus get: %v\n", err)
 		return cli.ExitFailed
 	}
+	if eventErr != nil {
+		return failed(fmt.Errorf("find the first event in %s (--event=false leaves that out): %w", derived.Route.Output, eventErr))
+	}
 	return cli.ExitStopped
+}
+
+// lookup returns the first of the keys that has a row, or the first one without.
+func (in *inspection) lookup(ctx context.Context) (*rules.Derived, front.Entry, bool, error) {
+	for i := range in.derived {
+		entry, found, err := in.inspector.Lookup(ctx, &in.derived[i])
+		if found || err != nil {
+			return &in.derived[i], entry, found, err
+		}
+	}
+	return &in.derived[0], front.Entry{}, false, nil
 }
 
 // shownLookup is the output of get for a key; shownEntry is nil without a row. The
@@ -95,6 +131,10 @@ type shownEntry struct {
 	ResultNull    bool   `json:"result_null,omitempty"`
 	ResultOmitted int    `json:"result_omitted_bytes,omitempty"`
 	resultLimit   int    // result_limit of the route
+
+	// Event is the first event; absent if the output has it no more, or was not read.
+	Event   *shownEvent `json:"event,omitempty"`
+	noEvent string      // why Event is absent; "" for no reason
 }
 
 // showEntry shows the row of a key.
@@ -200,6 +240,12 @@ func (s *shownLookup) write(to io.Writer) error {
 		facts = append(facts, fact{"result", "null"})
 	case s.ResultBytes != nil:
 		facts = append(facts, fact{"result", plural(*s.ResultBytes, "byte")})
+	}
+	switch {
+	case s.Event != nil:
+		facts = append(facts, s.Event.facts()...)
+	case s.noEvent != "":
+		facts = append(facts, fact{"event", s.noEvent})
 	}
 	tw := tabwriter.NewWriter(to, 0, 0, 2, ' ', 0)
 	writeFacts(tw, "", facts)

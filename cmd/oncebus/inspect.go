@@ -3,7 +3,11 @@ package main
 import (
 	"cmp"
 	"context"
+	"encoding/hex"
+	"errors"
+	"flag"
 	"fmt"
+	"io"
 	"log/slog"
 	"strings"
 
@@ -17,7 +21,8 @@ import (
 // inspection has the parts that 'oncebus get' and 'oncebus forget' share: the key of
 // an event, and an inspector of the app's topics.
 type inspection struct {
-	derived   rules.Derived
+	// derived is the key; of --key every key that it can mean.
+	derived   []rules.Derived
 	inspector *front.Inspector
 }
 
@@ -27,23 +32,26 @@ type inspectOptions struct {
 	routesFile string
 	route      string
 	json       bool
+	dedupKey   *string // get: the key, instead of an event
+	event      bool    // get: find the first event, too
 }
 
 const inspectAbout = "It reads the event from FILE or standard input, of which only the fields of the key matter.\n" +
-	"Its settings are those of 'oncebus run': brokers, app and credentials. It reads only the app's\n" +
+	"Its settings are those of 'oncebus run': brokers, app and credentials. It reads only\n" +
 	"topics, so it works on any machine, even if the service does not run.\n"
 
 // inspect parses the command line, derives the event's key and connects. fits
 // returns why the command cannot use a route. If the command has ended, done is
 // true and code is the exit code.
 func inspect(
-	ctx context.Context, name, about string, args []string, p cli.Process, fits func(*rules.Routes, *rules.Route) error,
+	ctx context.Context, name, about string, args []string, p cli.Process, fits func(*rules.Routes, *rules.Route) error, more func(*flag.FlagSet, *inspectOptions),
 ) (in inspection, o inspectOptions, code int, done bool) {
 	fs := cli.NewFlags(name, "--route NAME [OPTIONS] [FILE|-]", about)
 	fs.StringVar(&o.routesFile, "routes", "", "the routes `file`; default: $ONCEBUS_ROUTES, or routes.yaml")
 	fs.StringVar(&o.route, "route", "", "the `name` of the route")
 	o.register(fs)
 	fs.BoolVar(&o.json, "json", false, "print JSON")
+	more(fs, &o)
 	rest, code, done := cli.ParseFlags(fs, args, 1, p)
 	if done {
 		return in, o, code, true
@@ -66,11 +74,7 @@ func inspect(
 	if err != nil {
 		return fail(cli.ExitWrong, err)
 	}
-	payload, err := readEvent(rest, p.Stdin)
-	if err != nil {
-		return fail(cli.ExitWrong, err)
-	}
-	if in.derived, err = o.derive(routes, route, s.Processor.KeySecret.Bytes(), payload); err != nil {
+	if in.derived, err = o.keys(routes, route, s.Processor.KeySecret.Bytes(), rest, p.Stdin); err != nil {
 		return fail(cli.ExitWrong, err)
 	}
 	log := cli.NewLogger(p.Stderr, slog.LevelError, s.LogFormat)
@@ -87,6 +91,33 @@ func codeOf(err error) int {
 		return cli.ExitWrong
 	}
 	return cli.ExitFailed
+}
+
+// keys returns the key of the event, or every key that --key can mean: 64 hexadecimal
+// digits are a dedup key, and may also be an id.
+func (o *inspectOptions) keys(routes *rules.Routes, route *rules.Route, secret []byte, rest []string, stdin io.Reader) ([]rules.Derived, error) {
+	if o.dedupKey == nil {
+		payload, err := readEvent(rest, stdin)
+		if err != nil {
+			return nil, err
+		}
+		derived, err := o.derive(routes, route, secret, payload)
+		return []rules.Derived{derived}, err
+	}
+	if len(rest) > 0 || len(o.headers) > 0 || o.recordKey != nil {
+		return nil, errors.New("--key names the key, so the event is not read: leave FILE, --header and --record-key out")
+	}
+	deriver := routes.NewDeriver(secret)
+	var all []rules.Derived
+	key, err := hex.DecodeString(*o.dedupKey)
+	if err == nil && len(key) == len(rules.Derived{}.Key) {
+		all = deriver.OfKey(route, [32]byte(key))
+	}
+	byID, err := deriver.OfID(route, *o.dedupKey)
+	if err != nil && all == nil {
+		return nil, fmt.Errorf("--key: %w", err)
+	}
+	return append(all, byID...), nil
 }
 
 func (o *inspectOptions) derive(routes *rules.Routes, route *rules.Route, secret, payload []byte) (rules.Derived, error) {

@@ -129,7 +129,7 @@ func TestKeyFromHeadersAndRecordKey(t *testing.T) {
 		source, hashed string
 	}{
 		{[]string{"--header", "other: x", "--header", "Idempotency-Key: abc: 1", "--header", "Idempotency-Key: 2"}, "header: Idempotency-Key", "abc: 1"},
-		{[]string{"--key", "k-1"}, "record_key", "k-1"},
+		{[]string{"--record-key", "k-1"}, "record_key", "k-1"},
 		{nil, "raw", payload},
 	} {
 		got := execute(t.Context(), nil, payload, append(args[:len(args):len(args)], tt.more...)...)

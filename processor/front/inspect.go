@@ -137,7 +137,8 @@ const (
 // Lookup returns the entry of a derived key; false for a key without a row. A route with which
 // the app has never run is an operator error. With adjacent buckets the row may be of
 // another digest than the key's. Lookup reads a whole changelog partition; those of all
-// tasks for a prepartitioned topic, whose producers chose the partition.
+// tasks for a prepartitioned topic, whose producers chose the partition, and for a key
+// without Routing (rules.Deriver.OfKey).
 func (i *Inspector) Lookup(ctx context.Context, d *rules.Derived) (Entry, bool, error) {
 	if err := i.known(d.Route); err != nil {
 		return Entry{}, false, err
@@ -205,10 +206,13 @@ func priorOf(d *rules.Derived, rows map[dedup.Digest]dedup.Row, streamTime int64
 // locate returns the topic whose partitions have the route's keys, and the partitions
 // that may have this one.
 func (i *Inspector) locate(d *rules.Derived) (topic string, partitions []int32) {
-	if !d.Route.Prepartitioned {
-		return i.rt.Topology.Repartition, []int32{i.rt.Hasher.Partition(&d.Routing)}
+	topic = i.rt.Topology.Repartition
+	switch {
+	case d.Route.Prepartitioned:
+		topic = d.Route.Topics[0]
+	case d.Routing != dedup.Digest{}:
+		return topic, []int32{i.rt.Hasher.Partition(&d.Routing)}
 	}
-	topic = d.Route.Topics[0]
 	for partition := range i.rt.Topology.Topics[topic].Partitions {
 		partitions = append(partitions, partition)
 	}

@@ -47,7 +47,10 @@ func (s *Server) takeEvent(w http.ResponseWriter, r *http.Request, rq *request, 
 		return respondToError(r, err, e.HTTP)
 	}
 	route, matches := e.routeOf(derived.Route)
-	rq.route = route.Name
+	rq.route, rq.request = route.Name, derived.Request
+	if derived.Finding == rules.Keyed {
+		rq.key = hex.EncodeToString(derived.Key[:])
+	}
 	switch {
 	case derived.Finding == rules.Malformed:
 		return s.refuse(ctx, r, route, event, &derived, dedup.Invalid)
@@ -80,7 +83,7 @@ func (s *Server) submit(ctx context.Context, r *http.Request, rq *request, route
 		answer, err := s.front.SubmitAndWait(ctx, event, derived)
 		s.metrics.verdict.WithLabelValues(rq.route).Observe(time.Since(submitted).Seconds())
 		if err != nil {
-			return respondToError(r, err, route.HTTP).with(headerKey, hex.EncodeToString(derived.Key[:]))
+			return respondToError(r, err, route.HTTP).with(headerKey, rq.key)
 		}
 		return respondToVerdict(route, &answer)
 	}
@@ -90,7 +93,7 @@ func (s *Server) submit(ctx context.Context, r *http.Request, rq *request, route
 	if derived.Finding == rules.KeyMissing {
 		return respondToVerdict(route, &wire.Answer{Verdict: dedup.MissingKey, Forwarded: true})
 	}
-	return accepted("async").with(headerKey, hex.EncodeToString(derived.Key[:]))
+	return accepted("async").with(headerKey, rq.key)
 }
 
 // refuse responds to an event that cannot be judged. If the routes file has a

@@ -1,6 +1,8 @@
 package ingress
 
 import (
+	"crypto/rand"
+	"encoding/hex"
 	"log/slog"
 	"net/http"
 	"net/netip"
@@ -12,7 +14,10 @@ import (
 type request struct {
 	start    time.Time
 	source   netip.Addr
+	id       string // for the log and the response
 	route    string // for metrics and log
+	key      string // the dedup key, in hexadecimal digits; "" until it is derived
+	request  string // the sender's request id, where the route names it
 	bytes    int    // of the body
 	memory   reservation
 	received time.Time // when the signature was verified: the event's time
@@ -25,7 +30,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if beginRequest(r) {
 		w.Header().Set("Connection", "close")
 	}
-	rq := &request{start: s.now(), source: sourceOf(r, s.trusted)}
+	rq := &request{start: s.now(), source: sourceOf(r, s.trusted), id: requestID(r.Header)}
+	w.Header().Set(headerRequestID, rq.id)
 	response := s.dispatch(w, r, rq)
 	if !response.disconnected {
 		response.write(w)
@@ -78,8 +84,8 @@ func (s *Server) reject(rq *request, reason string, r *response) *response {
 // pathLogBytes is how much of a path the log shows.
 const pathLogBytes = 200
 
-// record counts and logs a response. The log shows only the path of a request, which
-// contains no secret.
+// record counts and logs a response. Of the request the log shows the path and what
+// identifies it: no payload, no secret.
 func (s *Server) record(r *http.Request, rq *request, response *response) {
 	took := s.now().Sub(rq.start)
 	s.metrics.requests.WithLabelValues(rq.route, strconv.Itoa(response.status), response.name).Inc()
@@ -96,7 +102,13 @@ func (s *Server) record(r *http.Request, rq *request, response *response) {
 	attrs := []slog.Attr{
 		slog.String("route", rq.route), slog.String("method", r.Method), slog.String("path", path), slog.Int("status", response.status),
 		slog.String("response", response.name), slog.String("verdict", response.verdict), slog.Int("bytes", rq.bytes),
-		slog.Duration("duration", took), slog.String("source", rq.source.String()),
+		slog.Duration("duration", took), slog.String("source", rq.source.String()), slog.String("request_id", rq.id),
+	}
+	if rq.key != "" {
+		attrs = append(attrs, slog.String("key", rq.key))
+	}
+	if rq.request != "" && fitsHeader(rq.request) {
+		attrs = append(attrs, slog.String("request", rq.request))
 	}
 	if id := traceID(r.Header.Get("Traceparent")); id != "" {
 		attrs = append(attrs, slog.String("trace_id", id))
@@ -105,6 +117,22 @@ func (s *Server) record(r *http.Request, rq *request, response *response) {
 		attrs = append(attrs, slog.String("reason", response.reason))
 	}
 	s.log.LogAttrs(r.Context(), slog.LevelInfo, "request", attrs...)
+}
+
+// headerRequestID names a request. A response repeats it, and the log has it.
+const headerRequestID = "X-Request-Id"
+
+// requestIDBytes is the most bytes of a sender's X-Request-Id that is used.
+const requestIDBytes = 128
+
+// requestID returns the sender's X-Request-Id, or a random one for a request without.
+func requestID(in http.Header) string {
+	if ids := in[headerRequestID]; len(ids) == 1 && ids[0] != "" && len(ids[0]) <= requestIDBytes && fitsHeader(ids[0]) {
+		return ids[0]
+	}
+	var drawn [16]byte
+	_, _ = rand.Read(drawn[:]) // never fails
+	return hex.EncodeToString(drawn[:])
 }
 
 // traceID returns the trace id of a traceparent (W3C Trace Context, section

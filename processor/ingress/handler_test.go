@@ -209,6 +209,31 @@ func TestCancelledStream(t *testing.T) {
 	}
 }
 
+// TestRefusalIsFound: the log line of a refusal has what the response has to find it.
+func TestRefusalIsFound(t *testing.T) {
+	t.Parallel()
+	b, i := claimBench(t)
+	key := []string{"Idempotency-Key", "k", "X-Request-Id", "sender-7"}
+	i.post("/orders", `{"requestId":"r1"}`, key...).want(t, "first", 202).header(t, "first", "X-Request-Id", "sender-7")
+	refused := i.post("/orders", `{"requestId":"r2"}`, "Idempotency-Key", "k")
+	p := refused.problem(t, "duplicate", "in-progress", 409)
+	for what, id := range map[string]string{"long": strings.Repeat("x", 129), "not visible": "a\tb", "empty": ""} {
+		if got := i.post("/orders", `{}`, "X-Request-Id", id).problem(t, what, "missing-key", 400); got.Key != "" {
+			t.Errorf("%s: key %s", what, got.Key)
+		}
+	}
+	lines := b.requests()
+	id := refused.Header.Get("X-Request-Id")
+	if line := lines[1]; len(id) != 32 || line["request_id"] != id || line["route"] != "orders" || line["key"] != p.Key || len(p.Key) != 64 || line["request"] != "r2" {
+		t.Errorf("response %q with key %s, log %v", id, p.Key, line)
+	}
+	for _, line := range lines[2:] {
+		if id, _ := line["request_id"].(string); len(id) != 32 || line["key"] != nil {
+			t.Errorf("log %v", line)
+		}
+	}
+}
+
 // TestNothingSecretInTheLog: the log has the source of a request, but not its
 // content.
 func TestNothingSecretInTheLog(t *testing.T) {

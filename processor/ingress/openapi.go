@@ -95,7 +95,8 @@ const documentText = `These endpoints receive events by HTTP and produce them to
 After a 2xx Kafka has stored the event. Without a 2xx the client may retry: the retry is a duplicate. An event without a key may be emitted twice.
 
 Errors are problem details (RFC 9457). Other paths get 404, other methods 405 (components.responses).
-Every response has the headers Cache-Control: no-store and X-Content-Type-Options: nosniff, except a 431 over HTTP/2.`
+Every response has the headers Cache-Control: no-store and X-Content-Type-Options: nosniff, except a 431 over HTTP/2.
+Every response to a well-formed request has X-Request-Id: that of the request, or a random one.`
 
 // OpenAPI returns the OpenAPI 3.1 document, in JSON, of the endpoints of these
 // routes. Equal routes give equal bytes. The responding code supplies the responses

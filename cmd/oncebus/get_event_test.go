@@ -1,0 +1,120 @@
+//go:build unix
+
+package main_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+
+	"oncebus/cmd/oncebus/cli"
+)
+
+// foundEvent is the JSON of get.
+type foundEvent struct {
+	Found bool
+	Key   string
+	First string
+	Event *struct {
+		At, Value string
+		Time      int64
+	}
+}
+
+// TestRealIngressGetFindsTheFirstEvent: from a 409 to the event, in the output, although
+// the records of the repartition topic were deleted.
+func TestRealIngressGetFindsTheFirstEvent(t *testing.T) {
+	byHTTP(t, "signals.yaml", strings.NewReplacer("duplicates: drop", "duplicates: forward"), []string{"signals.raw"}, func(t *testing.T, s *system, d *sender) {
+		sign := withBearer(shippedSecrets["SIGNALS"])
+		const first, byHash = `{"traceId":"t-1","n":1}`, `{"symbol":"AAPL","exchange":"NASDAQ","action":"buy","timestamp":1}`
+		for _, other := range []string{`{"traceId":"t-0"}`, first, byHash, `{"traceId":"t-2"}`} {
+			d.post("/signals", sign, other).is(other, http.StatusAccepted, accepted)
+		}
+		duplicate := d.post("/signals", sign, `{"traceId":"t-1","n":2}`).problem("a duplicate", http.StatusConflict, "duplicate")
+		hashed := d.post("/signals", sign, byHash).problem("a duplicate by its details", http.StatusConflict, "duplicate")
+		s.count("signals.unique", 6) // with the forwarded duplicates
+		s.purge(s.app + "-repartition")
+		for what, c := range map[string]struct {
+			stdin string
+			want  string
+			args  []string
+		}{
+			"the key of the 409":         {"", first, []string{"--key", duplicate.Key}},
+			"upper-case digits":          {"", first, []string{"--key", strings.ToUpper(duplicate.Key)}},
+			"the raw id":                 {"", first, []string{"--key", "t-1"}},
+			"the payload":                {first, first, nil},
+			"the payload of a duplicate": {`{"traceId":"t-1","n":2}`, first, nil},
+			"the key of a hash":          {"", byHash, []string{"--key", hashed.Key}},
+		} {
+			stdout, stderr, code := s.oncebus(c.stdin, append([]string{"get", "--route", "signals", "--json"}, c.args...)...)
+			var got foundEvent
+			if err := json.Unmarshal([]byte(stdout), &got); err != nil || code != cli.ExitStopped {
+				t.Fatalf("%s: %d %v\n%s%s", what, code, err, stdout, stderr)
+			}
+			if !got.Found || got.Event == nil || got.Event.Value != c.want || !strings.HasPrefix(got.Event.At, s.topic("signals.unique")+"/") {
+				t.Errorf("%s: %s", what, stdout)
+			}
+		}
+		people, _, _ := s.oncebus("", "get", "--route", "signals", "--key", "t-1")
+		if !strings.Contains(people, "event value       "+first+"\n") {
+			t.Errorf("get for people:\n%s", people)
+		}
+		if without, _, code := s.oncebus("", "get", "--route", "signals", "--key", "t-1", "--event=false"); code != cli.ExitStopped || strings.Contains(without, "event value") {
+			t.Errorf("get --event=false: %d\n%s", code, without)
+		}
+		if none, _, code := s.oncebus("", "get", "--route", "signals", "--key", "t-9"); code != cli.ExitStopped || !strings.Contains(none, "no row for key") {
+			t.Errorf("get of an unknown id: %d\n%s", code, none)
+		}
+		s.purge(s.topic("signals.unique"))
+		if gone, _, code := s.oncebus("", "get", "--route", "signals", "--key", "t-1"); code != cli.ExitStopped || !strings.Contains(gone, "event             not in topic") {
+			t.Errorf("get after the output's retention: %d\n%s", code, gone)
+		}
+	})
+}
+
+// TestIngressGetFindsTheEventOfAnOrder: the key of an order does not name its task.
+func TestIngressGetFindsTheEventOfAnOrder(t *testing.T) {
+	inOneProcess(t, "orders.yaml", unchanged, []string{"orders.raw", "orders.outcomes"}, func(t *testing.T, s *system, d *sender) {
+		const order = `{"account":"A","symbol":"X","side":"buy","quantity":"1","type":"MARKET","timestamp":1700000000000,"clientOrderId":"c","requestId":"r1"}`
+		sign := withHMAC("ORDERS")
+		if a := d.post("/orders", sign, order); a.status != http.StatusAccepted {
+			t.Fatal(a)
+		}
+		duplicate := d.post("/orders", sign, order).problem("a duplicate", http.StatusConflict, "in_progress")
+		s.purge(s.app + "-repartition")
+		stdout, stderr, code := s.oncebus("", "get", "--route", "orders", "--json", "--key", duplicate.Key)
+		var got foundEvent
+		if err := json.Unmarshal([]byte(stdout), &got); err != nil || code != cli.ExitStopped || got.Event == nil || got.Event.Value != order || got.Key != duplicate.Key {
+			t.Errorf("get: %d %v\n%s%s", code, err, stdout, stderr)
+		}
+		_, stderr, code = s.oncebus("", "get", "--route", "orders", "--key", "c")
+		if code != cli.ExitWrong || !strings.Contains(stderr, "route orders has no key of that one id: its sources are order; pass the event, or its key of 64 hexadecimal digits") {
+			t.Errorf("get by an id: %d %s", code, stderr)
+		}
+		_, stderr, code = s.oncebus("", "get", "--route", "orders", "--key", duplicate.Key, "--header", "a: b")
+		if code != cli.ExitWrong || !strings.Contains(stderr, "leave FILE, --header and --record-key out") {
+			t.Errorf("get by key and event: %d %s", code, stderr)
+		}
+	})
+}
+
+// purge deletes all records of a topic.
+func (s *system) purge(topic string) {
+	s.t.Helper()
+	ends, err := s.admin.ListEndOffsets(s.t.Context(), topic)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	offsets := kadm.Offsets{}
+	ends.Each(func(o kadm.ListedOffset) { offsets.AddOffset(o.Topic, o.Partition, o.Offset, -1) })
+	deleted, err := s.admin.DeleteRecords(s.t.Context(), offsets)
+	if err == nil {
+		err = deleted.Error()
+	}
+	if err != nil {
+		s.t.Fatal(err)
+	}
+}

@@ -1,0 +1,137 @@
+package front
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"oncebus/dedup"
+	"oncebus/dedup/rules"
+	"oncebus/processor/kafka"
+	"oncebus/processor/wire"
+)
+
+// FirstEvent returns the first event of an entry as the output of its route has it; nil
+// if the output has no such event any more. It derives the keys of the output's records
+// again, because plain events have no oncebus header, and the input or the repartition
+// topic may have been purged. It reads from the offsets of the event's time, and only
+// if that fails from the start of the topic.
+func (i *Inspector) FirstEvent(ctx context.Context, route *rules.Route, e *Entry) (*kgo.Record, error) {
+	admin := kadm.NewClient(i.client)
+	meta, err := admin.Metadata(ctx, route.Output)
+	if err != nil {
+		return nil, fmt.Errorf("read the metadata of %s: %w", route.Output, err)
+	}
+	topic := meta.Topics[route.Output]
+	if topic.Err != nil {
+		return nil, fmt.Errorf("describe %s: %w", route.Output, kafka.Denied(topic.Err, "Describe", kafka.ResourceTopic, route.Output))
+	}
+	after, err := admin.ListOffsetsAfterMilli(ctx, e.Row.First, route.Output)
+	if err != nil {
+		return nil, fmt.Errorf("list offsets of %s: %w", route.Output, kafka.Denied(err, "Describe", kafka.ResourceTopic, route.Output))
+	}
+	search := eventSearch{route: route, entry: e, deriver: i.routes.NewDeriver(i.cfg.KeySecret.Bytes())}
+	var earlier []func() error
+	for _, partition := range topic.Partitions.Numbers() {
+		reader := kafka.NewReader(i.client, route.Output, topic.ID, partition)
+		start, end, err := reader.Bounds(ctx)
+		if err != nil {
+			return nil, fmt.Errorf("list offsets of %s/%d: %w", route.Output, partition, err)
+		}
+		middle := end
+		if o, ok := after.Lookup(route.Output, partition); ok && o.Err == nil && o.Offset >= 0 {
+			middle = min(max(o.Offset, start), end)
+		}
+		if err := reader.Read(ctx, middle, end, search.look); err != nil {
+			return search.result(err)
+		}
+		earlier = append(earlier, func() error { return reader.Read(ctx, start, middle, search.look) })
+	}
+	for _, read := range earlier {
+		if err := read(); err != nil {
+			return search.result(err)
+		}
+	}
+	return search.result(nil)
+}
+
+// errFound ends a read.
+var errFound = errors.New("found")
+
+// eventSearch looks for the event of an entry.
+type eventSearch struct {
+	route   *rules.Route
+	entry   *Entry
+	deriver *rules.Deriver
+	nearest *kgo.Record // the key's event with the nearest time; on_future: clamp changes the time in the row
+	away    int64       // of nearest, ms
+}
+
+func (s *eventSearch) result(err error) (*kgo.Record, error) {
+	if err == nil || errors.Is(err, errFound) {
+		return s.nearest, nil
+	}
+	return nil, err
+}
+
+// look checks the records of one fetch. It returns errFound for the event itself.
+func (s *eventSearch) look(records []*kgo.Record, _ int64) error {
+	for _, rec := range records {
+		at, ok := s.timeOf(rec)
+		if !ok {
+			continue
+		}
+		away := max(at-s.entry.Row.First, s.entry.Row.First-at)
+		if s.nearest == nil || away < s.away {
+			s.nearest, s.away = rec, away
+		}
+		if away == 0 {
+			return errFound
+		}
+	}
+	return nil
+}
+
+// timeOf returns the event time of a record that has the entry's key and was emitted as
+// the first of its key.
+func (s *eventSearch) timeOf(rec *kgo.Record) (int64, bool) {
+	headers := wire.Headers(rec.Headers)
+	if verdict, ok := headers.Header(wire.HeaderVerdict); ok && !isFirst(string(verdict)) {
+		return 0, false
+	}
+	for _, topic := range s.entry.inputsOf(s.route) {
+		d := s.deriver.Derive(&rules.Input{Topic: topic, Key: rec.Key, Value: rec.Value, Headers: &headers, Timestamp: rec.Timestamp.UnixMilli()})
+		if d.Finding == rules.Keyed && d.Route == s.route && d.Digest == s.entry.Row.Digest {
+			return d.Time, true
+		}
+	}
+	return 0, false
+}
+
+// inputsOf returns the input topic of the first event, as far as the row names it. An
+// event of another topic may be another route's.
+func (e *Entry) inputsOf(route *rules.Route) []string {
+	topic, _, _ := strings.Cut(e.First, "/")
+	switch {
+	case slices.Contains(route.Topics, topic):
+		return []string{topic}
+	case route.HTTP != nil: // the position of an event that came by HTTP is in the repartition topic
+		return []string{route.HTTP.Topic}
+	}
+	return route.Topics
+}
+
+// isFirst reports whether an event with that verdict has a row of its own.
+func isFirst(verdict string) bool {
+	for _, v := range []dedup.Verdict{dedup.Unique, dedup.AfterWindow, dedup.Bypassed} {
+		if v.String() == verdict {
+			return true
+		}
+	}
+	return false
+}
