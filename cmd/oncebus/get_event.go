@@ -77,13 +77,13 @@ func (e *shownEvent) facts() []fact {
 	}
 	facts := []fact{
 		{"event", e.At + " at " + time.UnixMilli(e.Time).UTC().Format(time.RFC3339Nano)},
-		{"event value", printed(e.Value, e.ValueHex)},
+		{"value", printed(e.Value, e.ValueHex)},
 	}
 	if e.RecordKey != nil || e.RecordKeyHex != "" {
-		facts = append(facts, fact{"event key", printed(e.RecordKey, e.RecordKeyHex)})
+		facts = append(facts, fact{"record key", printed(e.RecordKey, e.RecordKeyHex)})
 	}
 	for _, h := range e.Headers {
-		facts = append(facts, fact{"event header", h.Name + ": " + printed(h.Value, h.ValueHex)})
+		facts = append(facts, fact{"header", h.Name + ": " + printed(h.Value, h.ValueHex)})
 	}
 	return facts
 }

@@ -59,10 +59,10 @@ func TestRealIngressGetFindsTheFirstEvent(t *testing.T) {
 			}
 		}
 		people, _, _ := s.oncebus("", "get", "--route", "signals", "--key", "t-1")
-		if !strings.Contains(people, "event value       "+first+"\n") {
+		if !strings.Contains(people, "value             "+first+"\n") {
 			t.Errorf("get for people:\n%s", people)
 		}
-		if without, _, code := s.oncebus("", "get", "--route", "signals", "--key", "t-1", "--event=false"); code != cli.ExitStopped || strings.Contains(without, "event value") {
+		if without, _, code := s.oncebus("", "get", "--route", "signals", "--key", "t-1", "--event=false"); code != cli.ExitStopped || strings.Contains(without, "value ") {
 			t.Errorf("get --event=false: %d\n%s", code, without)
 		}
 		if none, _, code := s.oncebus("", "get", "--route", "signals", "--key", "t-9"); code != cli.ExitStopped || !strings.Contains(none, "no row for key") {

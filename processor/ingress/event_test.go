@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"oncebus/dedup/rules"
 	"oncebus/processor/front"
@@ -296,6 +298,41 @@ func TestTooLargeForTheOutput(t *testing.T) {
 	logs := b.logs.String()
 	if strings.Count(logs, "http.max_body exceeds a topic limit") != 1 || !strings.Contains(logs, `"route":"signals","max_body":1048576,"topic":"signals.unique","max_message_bytes":2000`) {
 		t.Errorf("the log does not compare max_body with the topics")
+	}
+}
+
+// TestTooLargeForAnUnknownOutput: without rights on the output the judge refuses the
+// event, with the same response.
+func TestTooLargeForAnUnknownOutput(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, signalRoutes)
+	b.stop()
+	limit := "2000"
+	altered, err := b.admin.AlterTopicConfigs(t.Context(), []kadm.AlterConfig{{Op: kadm.SetConfig, Name: "max.message.bytes", Value: &limit}}, "signals.unique")
+	if err != nil || altered[0].Err != nil {
+		t.Fatal(err, altered)
+	}
+	b.judge()
+	b.cluster.ControlKey(int16(kmsg.DescribeConfigs), func(request kmsg.Request) (kmsg.Response, error, bool) {
+		b.cluster.KeepControl()
+		describe := request.(*kmsg.DescribeConfigsRequest) //nolint:forcetypeassert // by its key
+		response := describe.ResponseKind().(*kmsg.DescribeConfigsResponse)
+		denied := false
+		for _, r := range describe.Resources {
+			result := kmsg.NewDescribeConfigsResponseResource()
+			result.ResourceType, result.ResourceName = r.ResourceType, r.ResourceName
+			if r.ResourceName == "signals.unique" {
+				denied, result.ErrorCode = true, kerr.TopicAuthorizationFailed.Code
+			}
+			response.Resources = append(response.Resources, result)
+		}
+		return response, nil, denied
+	})
+	i := b.serve(nil)
+	large := strings.Replace(event("a"), "{", "{"+strings.Repeat(" ", 2000), 1)
+	got := i.post("/signals", large).header(t, "over the output's limit", "Oncebus-Verdict", "invalid")
+	if p := got.problem(t, "over the output's limit", "too-large", 413); !strings.Contains(p.Detail, "too large for topic signals.unique") {
+		t.Errorf("detail %q", p.Detail)
 	}
 }
 

@@ -16,7 +16,8 @@ import (
 type framing struct {
 	state framingState
 	lost  bool
-	line  []byte // of the current line, at most framingLineMax bytes
+	line  []byte // of the current line, at most lineMax bytes
+	cut   bool   // the line is longer
 	heads []bool // complete ones that no handler had: true for ambiguous
 
 	// Of the current head.
@@ -38,8 +39,16 @@ const (
 	inTrailer
 )
 
-// framingLineMax bounds a line that framing reads; of a longer one the end is dropped.
-const framingLineMax = 4096
+// Bounds of a line: of a request line, whose end is read, and of others, which begin
+// with all that is read. Idle connections hold no more than the second.
+const requestLineMax, otherLineMax = 4096, 128
+
+func (f *framing) lineMax() int {
+	if f.state == inHead && f.lines == 0 {
+		return requestLineMax
+	}
+	return otherLineMax
+}
 
 // begin returns whether the next request is ambiguous.
 func (f *framing) begin(r *http.Request) bool {
@@ -67,18 +76,22 @@ func (f *framing) scan(p []byte) {
 			continue
 		}
 		part, rest, whole := bytes.Cut(p, []byte{'\n'})
-		f.line = append(f.line, part[:min(len(part), framingLineMax-len(f.line))]...)
+		kept := part[:min(len(part), f.lineMax()-len(f.line))]
+		f.line, f.cut = append(f.line, kept...), f.cut || len(kept) < len(part)
 		if !whole {
 			return
 		}
 		f.endLine(bytes.TrimSuffix(f.line, []byte{'\r'}))
-		f.line, p = f.line[:0], rest
+		if cap(f.line) > 2*otherLineMax {
+			f.line = nil
+		}
+		f.line, f.cut, p = f.line[:0], false, rest
 	}
 }
 
 // next expects another head.
 func (f *framing) next() {
-	*f = framing{line: f.line[:0], heads: f.heads, lost: f.lost}
+	*f = framing{line: f.line, heads: f.heads, lost: f.lost}
 }
 
 func (f *framing) endLine(line []byte) {
@@ -89,7 +102,7 @@ func (f *framing) endLine(line []byte) {
 		size, _, _ := bytes.Cut(line, []byte{';'})
 		n, err := strconv.ParseInt(string(bytes.TrimRight(size, " \t")), 16, 64)
 		switch {
-		case err != nil || n < 0:
+		case err != nil || n < 0 || f.cut:
 			f.lost = true
 		case n == 0:
 			f.state = inTrailer
@@ -116,7 +129,7 @@ func (f *framing) endHeadLine(line []byte) {
 		return
 	case f.lines == 0:
 		f.old = bytes.HasSuffix(line, []byte("HTTP/1.0"))
-		f.lost = !f.old && !bytes.HasSuffix(line, []byte("HTTP/1.1")) // HTTP/2, or longer than a line may be
+		f.lost = !f.old && !bytes.HasSuffix(line, []byte("HTTP/1.1")) // HTTP/2, or a cut line
 	case line[0] == ' ' || line[0] == '\t':
 		f.lost = true // the line continues the value before
 	default:
@@ -126,7 +139,7 @@ func (f *framing) endHeadLine(line []byte) {
 			f.encoded = true
 		case bytes.EqualFold(name, []byte("content-length")):
 			n, err := strconv.ParseInt(string(bytes.Trim(value, " \t")), 10, 64)
-			f.hasLength, f.length, f.lost = true, n, err != nil || n < 0
+			f.hasLength, f.length, f.lost = true, n, err != nil || n < 0 || f.cut
 		}
 	}
 	f.lines++
