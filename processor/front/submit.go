@@ -141,7 +141,7 @@ func (f *IngressClient) publish(ctx context.Context, s *Submission, d *rules.Der
 	if err := fits(at, rec, s, d); err != nil {
 		return err
 	}
-	err = f.send(ctx, at, rec, s.WaitForBroker)
+	err = f.send(ctx, rec, s.WaitForBroker)
 	if d.Finding == rules.KeyMissing && errors.Is(err, ErrKafkaUnavailable) {
 		return fmt.Errorf("%w: %w", ErrMissingKey, err)
 	}
@@ -207,7 +207,7 @@ func (f *IngressClient) record(at *clientState, s *Submission, d *rules.Derived,
 // The produce does not use ctx and is never cancelled: after a cancellation a later
 // acknowledged record can be missing (franz-go #1217). So a record may be delivered
 // after send returned. If the client has sent it again, one of the two is a duplicate.
-func (f *IngressClient) send(ctx context.Context, at *clientState, rec *kgo.Record, waitForBroker bool) error {
+func (f *IngressClient) send(ctx context.Context, rec *kgo.Record, waitForBroker bool) error {
 	sender := f.sender.Load()
 	if sender == nil {
 		return fmt.Errorf("%w: %w", ErrKafkaUnavailable, cmp.Or(f.Ready(), errStopping))
@@ -277,5 +277,5 @@ func (f *IngressClient) SubmitOutcome(ctx context.Context, route *rules.Route, t
 	if err := fitsTopic(at, rec); err != nil {
 		return err
 	}
-	return f.send(ctx, at, rec, false)
+	return f.send(ctx, rec, false)
 }
