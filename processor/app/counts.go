@@ -44,6 +44,9 @@ type Counts struct {
 	Hits     []lookupCounts  // by namespace id
 	Counters []StatusCounter // by namespace id, then status
 	place    [256]place
+	// carried are the encoded counts of namespaces without a route in this process. In
+	// a rolling update the task may come from a process with the route, and go to one.
+	carried string
 }
 
 // place is the indexes of a namespace id's counts.
@@ -65,6 +68,7 @@ func (c *Counts) CopyTo(to *Counts) {
 		c.Counters[i].CopyTo(&to.Counters[i].KeyCounter)
 	}
 	copy(to.Hits, c.Hits)
+	to.carried = c.carried
 }
 
 // NewCounts returns the counts of a task without rows.
@@ -166,7 +170,8 @@ const hitsMark = 0xff
 
 // Encode returns the counts as in the checkpoint. Each namespace id and status with
 // rows has: namespace id, status, key counter. Each namespace id with events has:
-// namespace id, hitsMark, judged uvarint, duplicates uvarint.
+// namespace id, hitsMark, judged uvarint, duplicates uvarint. The carried counts follow
+// as they were read.
 func (c *Counts) Encode() string {
 	var b []byte
 	for i := range c.Counters {
@@ -181,16 +186,18 @@ func (c *Counts) Encode() string {
 			b = binary.AppendUvarint(b, h.duplicates)
 		}
 	}
-	return string(b)
+	return string(b) + c.carried
 }
 
-// Decode decodes what Encode wrote into c. It skips namespace ids and statuses that c
-// does not have, because their route was removed or changed its mode. recount has the
+// Decode decodes what Encode wrote into c. It carries namespace ids and statuses that c
+// does not have, because this process has no route for them. recount has the
 // namespace ids whose window changed, so that their keys must be counted again. Errors
 // wrap wire.ErrCheckpoint.
 func (c *Counts) Decode(text string) (recount map[uint8]bool, err error) {
 	recount = map[uint8]bool{}
+	c.carried = ""
 	for b := []byte(text); len(b) > 0; {
+		encoded := b
 		if len(b) < 2 {
 			return nil, fmt.Errorf("%w: cut short in the counts of keys", wire.ErrCheckpoint)
 		}
@@ -205,6 +212,8 @@ func (c *Counts) Decode(text string) (recount map[uint8]bool, err error) {
 			b = b[n+m:]
 			if p := c.place[namespaceID]; p.known {
 				c.Hits[p.hits].judged, c.Hits[p.hits].duplicates = judged, duplicates
+			} else {
+				c.carried += string(encoded[:len(encoded)-len(b)])
 			}
 			continue
 		}
@@ -215,6 +224,7 @@ func (c *Counts) Decode(text string) (recount map[uint8]bool, err error) {
 		b = rest
 		switch known := c.Of(namespaceID, dedup.Status(status)); {
 		case known == nil:
+			c.carried += string(encoded[:len(encoded)-len(b)])
 		case counted.Fits(known.Window):
 			known.KeyCounter = counted
 		default:
