@@ -167,7 +167,7 @@ func TestSweepSurvivesAborts(t *testing.T) {
 	s.commit(t, 100, 5500) // the rows of 0 ms are dead
 	s.commit(t, 200, 5500)
 	l := &changelogOf{State: s, rows: map[dedup.Digest][]byte{}, from: 200, end: 200}
-	l.emitter = NewEmitter(s.App, func(r *kgo.Record) { l.open = append(l.open, r) })
+	l.emitter = NewEmitter(s.App, func(r *kgo.Record) error { l.open = append(l.open, r); return nil })
 	s.StartSweep()
 	chunks := 0
 	for ; s.Sweeping(); chunks++ {
@@ -207,7 +207,7 @@ func TestSweepRefusesARowThatIsTooLong(t *testing.T) {
 	s.Store.Put(dedup.Row{NamespaceID: 3, First: 100, Result: make([]byte, 1000), HasResult: true})
 	s.commit(t, 10, 100)
 	l := &changelogOf{State: s, rows: map[dedup.Digest][]byte{}, from: 10, end: 10}
-	l.emitter = NewEmitter(s.App, func(r *kgo.Record) { l.open = append(l.open, r) })
+	l.emitter = NewEmitter(s.App, func(r *kgo.Record) error { l.open = append(l.open, r); return nil })
 	s.StartSweep()
 	s.JoinTransaction()
 	l.endTransaction(t, true)
