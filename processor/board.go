@@ -52,7 +52,10 @@ type TaskState struct {
 
 func (t *task) describe(worker string) TaskState {
 	d := TaskState{Task: t.ID.String(), Worker: worker, State: t.state.String(), Since: t.since, NextOffset: -1, Lag: t.lag(), id: t.ID}
-	if t.state == running {
+	if t.unknown != nil {
+		d.Reason = t.unknown.Error()
+	}
+	if t.judges() {
 		stats := t.Store.Stats()
 		d.NextOffset, d.Store, d.Keys = t.Committed.Next, &stats, t.Counts.List(t.App, &t.Committed)
 		d.floor = t.Committed.Floor
@@ -118,7 +121,7 @@ func (b *board) allTasks() []TaskState {
 		all = append(all, states...)
 	}
 	for i := range all {
-		if all[i].State != running.String() {
+		if all[i].State != running.String() && all[i].Reason == "" {
 			all[i].Reason = b.stuck[all[i].id]
 		}
 	}

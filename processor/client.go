@@ -21,10 +21,6 @@ import (
 // transaction protocol.
 func (w *worker) options(transactionVersion int16) []kgo.Opt {
 	cfg, rt := &w.cfg, w.rt
-	topics := rt.Topology.Routed
-	if w.stage == app.StageDedup {
-		topics = rt.Topology.TaskTopics()
-	}
 	return append(append([]kgo.Opt(nil), w.baseOptions...),
 		kgo.WithLogger(oversizeLogger{security.NewClientLogger(w.shared.log), w.txns.oversized.announce}),
 		// Begins with the client id of the process, so that brokers' logs and
@@ -33,7 +29,7 @@ func (w *worker) options(transactionVersion int16) []kgo.Opt {
 		kgo.ConsumerGroup(app.GroupName(cfg.AppID, w.stage)),
 		kgo.InstanceID(w.name),
 		kgo.TransactionalID(w.txnID),
-		kgo.ConsumeTopics(topics...),
+		kgo.ConsumeTopics(w.member.topics...),
 		kgo.Balancers(watchedBalancer{kgo.CooperativeStickyBalancer(), w.member.assign}),
 		kgo.BlockRebalanceOnPoll(),
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()),

@@ -32,9 +32,10 @@
 // the packages wire, dedup and state.
 //
 // Other files: membership.go has the assignment of a worker, client.go the callbacks
-// that change it. bypass.go handles tasks without a store, oversize.go batches that
-// are too large. Workers publish to the board (board.go), which Ready and State read.
-// They share the values of shared.go and have no way back to the Processor.
+// that change it. bypass.go handles tasks without a store, unknown.go records of unknown
+// routes, oversize.go batches that are too large. Workers publish to the board (board.go),
+// which Ready and State read. They share the values of shared.go and have no way back to
+// the Processor.
 //
 // # Packages
 //
@@ -82,11 +83,11 @@
 //
 // # States of a task
 //
-//	created --> restoring <--> running
-//	   \         ^    |           |
-//	    \        |    v           |
-//	     \      bypassing         |
-//	      \__________|____________|____> closed
+//	created --> restoring <--> running --> waiting
+//	   \         ^    |           |           |
+//	    \        |    v           |           |
+//	     \      bypassing         |           |
+//	      \__________|____________|___________|____> closed
 //
 // Start, rebalance, abort, unknown commit outcome and damage all lead through
 // restoring. It reads the changelog from the store's position to the high
@@ -99,6 +100,9 @@
 // forwarded. After a restore the task starts at next, stores what it
 // forwarded, and decides the rest.
 //
+// A task is waiting at a record of a route that its process does not know, as in a
+// rolling update that adds a route (unknown.go). It leaves this state by a restart or in
+// another process. It still renews its checkpoint.
 // # Life of a changelog
 //
 // Nothing is deleted from a changelog by age: a stop may be longer than any retention.

@@ -2,6 +2,7 @@ package processor
 
 import (
 	"maps"
+	"slices"
 	"sync"
 
 	"oncebus/processor/app"
@@ -11,6 +12,7 @@ import (
 // The worker and the board read it.
 type membership struct {
 	name, stage string
+	topics      []string // that the worker reads
 
 	mu sync.Mutex
 	// rebalanced reports a revocation since the last End. The session then refuses
@@ -20,6 +22,9 @@ type membership struct {
 	// after the broker removed the member. placed has its partitions with a known
 	// offset.
 	assignment, placed map[app.TaskID]bool
+	// removed is a topic in the sync response that the worker does not read; "" for
+	// none. The assignment does not have it.
+	removed string
 }
 
 // reset begins the membership of a new client.
@@ -27,15 +32,20 @@ func (m *membership) reset() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.rebalanced = false
-	m.assignment, m.placed = nil, map[app.TaskID]bool{}
+	m.assignment, m.placed, m.removed = nil, map[app.TaskID]bool{}, ""
 }
 
-// assign stores the whole assignment of a sync response.
+// assign stores the whole assignment of a sync response, without topics that the worker
+// does not read: the client skips them.
 func (m *membership) assign(partitions map[string][]int32) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.assignment = map[app.TaskID]bool{}
+	m.assignment, m.removed = map[app.TaskID]bool{}, ""
 	for topic, ps := range partitions {
+		if !slices.Contains(m.topics, topic) {
+			m.removed = topic
+			continue
+		}
 		for _, p := range ps {
 			m.assignment[app.TaskID{Topic: topic, Partition: p}] = true
 		}
@@ -64,6 +74,14 @@ func (m *membership) assigned() map[app.TaskID]bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return maps.Clone(m.assignment)
+}
+
+// removedTopic returns a topic that the group assigned to the worker although it does not
+// read it; "" for none.
+func (m *membership) removedTopic() string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.removed
 }
 
 // unplaced returns a partition of the assignment whose offset is not known yet.

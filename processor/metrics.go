@@ -20,16 +20,18 @@ type metrics struct {
 	commit       *prometheus.HistogramVec
 	lag          *prometheus.GaugeVec
 	tasks        *prometheus.GaugeVec
-	rebuilt      *prometheus.CounterVec
-	fenced       *prometheus.CounterVec
-	rejoined     *prometheus.CounterVec
-	purged       prometheus.Counter
-	trimmed      prometheus.Counter
-	brokerUp     prometheus.Gauge
-	oversize     *prometheus.CounterVec
-	timedOut     *prometheus.CounterVec
-	bound        *prometheus.GaugeVec
-	refused      *prometheus.CounterVec
+	// unknownRoutes has no series until a task waits: the routes are not known.
+	unknownRoutes *prometheus.GaugeVec
+	rebuilt       *prometheus.CounterVec
+	fenced        *prometheus.CounterVec
+	rejoined      *prometheus.CounterVec
+	purged        prometheus.Counter
+	trimmed       prometheus.Counter
+	brokerUp      prometheus.Gauge
+	oversize      *prometheus.CounterVec
+	timedOut      *prometheus.CounterVec
+	bound         *prometheus.GaugeVec
+	refused       *prometheus.CounterVec
 }
 
 func perStage(name, help string) *prometheus.CounterVec {
@@ -48,6 +50,8 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 			Help: "Records between a task's next offset and the end of its partition; -1 until first read. Rising lag means events wait."}, taskLabels),
 		tasks: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "oncebus_tasks",
 			Help: "Assigned tasks by state; ready when all are running."}, []string{"state"}),
+		unknownRoutes: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "oncebus_unknown_route_tasks",
+			Help: "Tasks that wait at a record of a route that the routes file of this process does not have, by that route. Should return to 0 with the end of a rolling update."}, []string{"route"}),
 		rebuilt: perStage("oncebus_clients_rebuilt_total",
 			"Clients replaced after an error, such as an unknown commit outcome, by stage."),
 		fenced: perStage("oncebus_fenced_total",
@@ -68,7 +72,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "oncebus_refused_records_total",
 			Help: "Records that a broker refused for good, by topic: too large, or invalid for the topic. Their events are dead letters with the broker's error."}, []string{"topic"}),
 	}
-	reg.MustRegister(m.transactions, m.commit, m.lag, m.tasks, m.rebuilt, m.fenced, m.rejoined, m.purged, m.trimmed, m.brokerUp, m.oversize, m.timedOut, m.bound, m.refused)
+	reg.MustRegister(m.transactions, m.commit, m.lag, m.tasks, m.unknownRoutes, m.rebuilt, m.fenced, m.rejoined, m.purged, m.trimmed, m.brokerUp, m.oversize, m.timedOut, m.bound, m.refused)
 	for _, stage := range []string{app.StageRoute, app.StageDedup} {
 		m.commit.WithLabelValues(stage)
 		m.rebuilt.WithLabelValues(stage)

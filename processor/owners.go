@@ -21,6 +21,10 @@ const ownersInterval = 5 * time.Second
 // between and a new process takes its static name, the coordinator responds to
 // the new one with the present assignment, without a rebalance (KIP-345). The group is
 // stable, and no member reads the partition until one joins or leaves (B12).
+//
+// For the same reason a process that comes back without a route may still be assigned the
+// route's topics: the coordinator does not compare the subscriptions (B13). Its client
+// skips them, and no other member gets them. Its workers join again at once.
 type ownerWatch struct {
 	*shared
 
@@ -38,6 +42,7 @@ func (o *ownerWatch) run(ctx context.Context) {
 		topics[app.StageRoute] = routed
 	}
 	for kafka.Pause(ctx, o.ownersInterval) == nil {
+		o.returnRemoved()
 		for stage, topics := range topics {
 			if err := o.check(ctx, stage, topics); err != nil && ctx.Err() == nil {
 				o.log.Debug("describe group failed", "stage", stage, "error", err)
@@ -79,15 +84,34 @@ func (o *ownerWatch) check(ctx context.Context, stage string, topics []string) e
 	for id := range before {
 		o.log.Warn("partition without an owner in a stable group, joining the group again", "stage", stage, "partition", id.String())
 	}
+	o.rejoin(stage)
+	return nil
+}
+
+// rejoin makes all workers of a stage join their group again, because the leader may do so
+// at any time and others only with changed metadata (KIP-568).
+func (o *ownerWatch) rejoin(stage string) {
 	o.metrics.rejoined.WithLabelValues(stage).Inc()
 	o.orphans[stage] = nil // the next two checks begin after the rebalance
-	// All workers join again, because the leader may do so at any time and others
-	// only with a changed list of owned partitions (KIP-568).
 	for _, w := range o.workers {
 		if w.stage == stage {
 			w.rejoin.Store(true)
 			w.wake()
 		}
 	}
-	return nil
+}
+
+// returnRemoved makes a stage join again if the group assigned it a topic that it does
+// not read.
+func (o *ownerWatch) returnRemoved() {
+	removed := map[string]string{} // by stage
+	for _, w := range o.workers {
+		if topic := w.member.removedTopic(); topic != "" {
+			removed[w.stage] = topic
+		}
+	}
+	for stage, topic := range removed {
+		o.log.Info("assigned a topic of a removed route, joining the group again", "stage", stage, "topic", topic)
+		o.rejoin(stage)
+	}
 }

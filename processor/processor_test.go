@@ -27,6 +27,7 @@ const (
 	TaskRestoring = restoring
 	TaskRunning   = running
 	TaskBypassing = bypassing
+	TaskWaiting   = waiting
 )
 
 // SetIdle sets after what time without a transaction the workers release their

@@ -16,15 +16,16 @@ import (
 
 // taskState is a state of a task:
 //
-//	created --> restoring <--> running
-//	   \         ^    |           |
-//	    \        |    v           |
-//	     \      bypassing         |
-//	      \__________|____________|____> closed
+//	created --> restoring <--> running --> waiting
+//	   \         ^    |           |           |
+//	    \        |    v           |           |
+//	     \      bypassing         |           |
+//	      \__________|____________|___________|____> closed
 //
 // Start, rebalance, abort and unknown commit outcome all lead through restoring, which
 // takes two requests if nothing is missing. A task is bypassing while its store cannot be
-// used and one of its routes fails open.
+// used and one of its routes fails open. It is waiting at a record of a route that its
+// process does not know (unknown.go).
 type taskState uint8
 
 const (
@@ -32,19 +33,21 @@ const (
 	restoring
 	bypassing
 	running
+	waiting
 	closed
 	taskStates
 )
 
 func (s taskState) String() string {
-	return [...]string{"created", "restoring", "bypassing", "running", "closed"}[s]
+	return [...]string{"created", "restoring", "bypassing", "running", "waiting", "closed"}[s]
 }
 
 var moves = [taskStates][]taskState{
 	created:   {restoring, closed},
 	restoring: {bypassing, running, closed},
 	bypassing: {restoring, closed},
-	running:   {restoring, closed},
+	running:   {restoring, waiting, closed},
+	waiting:   {restoring, closed},
 }
 
 // A task processes one partition of a topic whose records are partitioned by dedup key.
@@ -65,10 +68,11 @@ type task struct {
 	stable bool
 	since  time.Time
 
-	storeErr error            // why the store is unusable; nil if it is usable
-	restore  *restore.Restore // while restoring or bypassing
-	bypass   *restore.Bypass  // while restoring: reads the checkpoint for a bypass
-	release  func()           // releases the store's directory; runs after the store is closed
+	unknown  *judge.UnknownRouteError // why the task waits; nil if it does not
+	storeErr error                    // why the store is unusable; nil if it is usable
+	restore  *restore.Restore         // while restoring or bypassing
+	bypass   *restore.Bypass          // while restoring: reads the checkpoint for a bypass
+	release  func()                   // releases the store's directory; runs after the store is closed
 	metrics  *metrics
 }
 
@@ -81,6 +85,7 @@ func (t *task) to(next taskState) {
 	if next != closed {
 		t.metrics.tasks.WithLabelValues(next.String()).Inc()
 	}
+	t.setUnknown(nil)
 	t.state = next
 	t.Blind = next == bypassing
 	t.since = time.Now()
@@ -126,7 +131,7 @@ func (t *task) lag() int64 {
 	if t.highWatermark < 0 || t.Committed.Next < 0 {
 		return -1
 	}
-	if t.stable && time.Since(t.since) >= idlePoll {
+	if t.stable && t.unknown == nil && time.Since(t.since) >= idlePoll {
 		return 0 // polls came back without records
 	}
 	return max(0, t.highWatermark-t.Committed.Next)

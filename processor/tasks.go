@@ -211,8 +211,11 @@ func (s *taskSet) finishRestore(client *kgo.Client, t *task) error {
 }
 
 // process judges the records of one partition into the open transaction.
-func (s *taskSet) process(fetched *kgo.FetchTopicPartition) error {
+func (s *taskSet) process(client *kgo.Client, fetched *kgo.FetchTopicPartition) error {
 	t := s.tasks[app.TaskID{Topic: fetched.Topic, Partition: fetched.Partition}]
+	if t != nil && t.unknown != nil {
+		return nil // fetched before the pause; the checkpoint is before them
+	}
 	if t == nil || t.state != running && t.state != bypassing {
 		// The client fetched them before the partition was paused. No task has
 		// judged them, so the transaction must not commit an offset after them.
@@ -220,6 +223,11 @@ func (s *taskSet) process(fetched *kgo.FetchTopicPartition) error {
 	}
 	t.highWatermark, t.stable = fetched.HighWatermark, fetched.LastStableOffset == fetched.HighWatermark
 	err := t.Process(s.judging, fetched.Records)
+	var unknown *judge.UnknownRouteError
+	if errors.As(err, &unknown) {
+		s.awaitRoute(client, t, unknown)
+		return nil
+	}
 	if errors.Is(err, state.ErrCorrupt) {
 		// The store is damaged: abort, rebuild it, judge the records again.
 		t.storeErr = err
@@ -242,7 +250,7 @@ func (s *taskSet) inputLost(client *kgo.Client, id app.TaskID) {
 // none. The tasks of a worker sweep one after the other, so that a transaction stays short.
 func (s *taskSet) sweeping() (first *task) {
 	for _, t := range s.tasks {
-		if t.state == running && t.Sweeping() && (first == nil || compareTasks(t, first) < 0) {
+		if t.judges() && t.Sweeping() && (first == nil || compareTasks(t, first) < 0) {
 			first = t
 		}
 	}
@@ -353,7 +361,7 @@ func (s *taskSet) discardOpen(client *kgo.Client) {
 	for _, t := range s.sorted() {
 		switch {
 		case !t.InTransaction:
-		case t.state == running:
+		case t.judges():
 			t.Discard()
 			s.restoreAgain(client, t)
 		case t.state == bypassing:

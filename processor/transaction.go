@@ -156,7 +156,7 @@ func (x *transactions) process(fetches kgo.Fetches) error {
 			x.router.Process(x.emitter, p.Records)
 			x.marks.routed(app.TaskID{Topic: p.Topic, Partition: p.Partition}, p.Records[len(p.Records)-1].Offset+1)
 		default:
-			failed = x.tasks.process(&p)
+			failed = x.tasks.process(x.client, &p)
 		}
 	})
 	return failed

@@ -74,9 +74,13 @@ type worker struct {
 
 func newWorker(s *shared, stage string, index int) *worker {
 	name := fmt.Sprintf("%s-%s-%s-%d", s.cfg.AppID, s.cfg.InstanceID, stage, index)
+	topics := s.rt.Topology.Routed
+	if stage == app.StageDedup {
+		topics = s.rt.Topology.TaskTopics()
+	}
 	w := &worker{
 		shared: s, stage: stage, name: name, txnID: app.TransactionalID(s.cfg.AppID, stage, index, s.cfg.InstanceID), log: s.log.With("worker", fmt.Sprintf("%s-%d", stage, index)),
-		series: s.metrics.ofStage(stage), member: &membership{name: name, stage: stage}, memory: memoryUse{shared: s.idle},
+		series: s.metrics.ofStage(stage), member: &membership{name: name, stage: stage, topics: topics}, memory: memoryUse{shared: s.idle},
 		bound: newTransactionBound(s.cfg.TransactionTimeout, s.metrics.bound.WithLabelValues(stage, strconv.Itoa(index))),
 	}
 	if stage == app.StageRoute {

@@ -36,8 +36,23 @@ type Judging struct {
 	now     int64 // broker time, read once for the records of a poll, ms
 }
 
+// UnknownRouteError reports a record of a route that the routes file does not have.
+// During a rolling update, another process knows it.
+type UnknownRouteError struct {
+	Route  string
+	Offset int64 // of the record
+}
+
+// Error implements error. The text is what an operator reads in /readyz.
+func (e *UnknownRouteError) Error() string {
+	return fmt.Sprintf("the record at offset %d has route %s, which is not in the routes file of this process: it waits, and all after it, for a process with that route; "+
+		"restart this process with the route, or, if the route was removed, put it back until its records are processed", e.Offset, e.Route)
+}
+
 // Process judges records in the open transaction. It skips records below the
-// checkpoint, because an earlier transaction judged them (invariant 6).
+// checkpoint, because an earlier transaction judged them (invariant 6). It stops before
+// the first record of an unknown route, with an UnknownRouteError; the records before it
+// are part of the transaction.
 func (t *Judge) Process(j *Judging, records []*kgo.Record) error {
 	j.now = t.App.Clock.Now()
 	for _, rec := range records {
@@ -116,7 +131,7 @@ func (t *Judge) processRepartitioned(j *Judging, rec *kgo.Record) error {
 	}
 	route := t.App.ByName[string(env.Route)]
 	if route == nil {
-		return kafka.OperatorErrorf("%s has unprocessed records of route %s, which is not in the routes file: restore the route until they are processed", rec.Topic, env.Route)
+		return &UnknownRouteError{Route: string(env.Route), Offset: rec.Offset}
 	}
 	ev := event{
 		original:   original{rec: rec, headers: rec.Headers[1:], timestamp: env.Timestamp, from: env.From},
