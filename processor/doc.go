@@ -102,7 +102,8 @@
 //
 // A task is waiting at a record of a route that its process does not know, as in a
 // rolling update that adds a route (unknown.go). It leaves this state by a restart or in
-// another process. It still renews its checkpoint.
+// another process.
+//
 // # Life of a changelog
 //
 // Nothing is deleted from a changelog by age: a stop may be longer than any retention.

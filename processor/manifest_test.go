@@ -179,6 +179,9 @@ func (b *bench) grow(name string) {
 	}
 }
 
+// addedPartition is the one advice for a partition that was added to a prepartitioned topic.
+const addedPartition = "topic signals.raw has got partition 4, the app began with 4 partitions: its producers now send keys to other partitions than their rows, and Kafka removes no partition; use another ONCEBUS_APP_ID"
+
 // TestChangedPromiseRefusesToStart changes, one at a time, what stored state
 // stands on. Every start is refused, says what to do, and changes nothing; and
 // once the change is undone where it can be, the app starts again.
@@ -204,7 +207,7 @@ func TestChangedPromiseRefusesToStart(t *testing.T) {
 		{
 			name: "partition count, by altering the topic", routes: benchRoutes,
 			change: func(b *bench, _ *processor.Config) { b.grow("app-repartition") },
-			want:   []string{"topic app-repartition has 5 partitions", "its changelog app-repartition-changelog has 4", useOtherApp},
+			want:   []string{"topic app-repartition has got partition 4, the app began with 4 partitions", useOtherApp},
 		},
 		{
 			name: "partition count, of topic, changelog and setting", routes: benchRoutes,
@@ -213,12 +216,12 @@ func TestChangedPromiseRefusesToStart(t *testing.T) {
 				b.grow("app-repartition-changelog")
 				cfg.Partitions = 5
 			},
-			want: []string{"topic app-repartition has 4 partitions in the manifest, not 5", useOtherApp},
+			want: []string{"topic app-repartition has got partition 4, the app began with 4 partitions", useOtherApp},
 		},
 		{
 			name: "partition count of a prepartitioned topic", routes: keyedRoutes,
 			change: func(b *bench, _ *processor.Config) { b.grow("signals.raw") },
-			want:   []string{"topic signals.raw has 5 partitions, its changelog app-signals.raw-changelog has 4", useOtherApp},
+			want:   []string{addedPartition},
 		},
 		{
 			name: "partition count of a prepartitioned topic and its changelog", routes: keyedRoutes,
@@ -226,7 +229,20 @@ func TestChangedPromiseRefusesToStart(t *testing.T) {
 				b.grow("signals.raw")
 				b.grow("app-signals.raw-changelog")
 			},
-			want: []string{"topic signals.raw has 4 partitions in the manifest, not 5", "recreate the topic with 4 partitions"},
+			want: []string{addedPartition},
+		},
+		{
+			name: "changelog with another partition", routes: benchRoutes,
+			change: func(b *bench, _ *processor.Config) { b.grow("app-repartition-changelog") },
+			want:   []string{"topic app-repartition has 4 partitions, its changelog app-repartition-changelog has 5", useOtherApp},
+		},
+		{
+			name: "prepartitioned topic recreated with fewer partitions", routes: keyedRoutes,
+			change: func(b *bench, _ *processor.Config) {
+				b.deleteTopic("signals.raw")
+				b.createTopic("signals.raw", 3)
+			},
+			want: []string{"topic signals.raw was deleted and recreated", useOtherApp},
 		},
 		{
 			name: "key rule", routes: benchRoutes,

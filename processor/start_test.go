@@ -1,8 +1,10 @@
 package processor_test
 
 import (
+	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -13,6 +15,7 @@ import (
 
 	"oncebus/processor"
 	"oncebus/processor/app"
+	"oncebus/processor/kafka"
 )
 
 // batch makes n events of a name, spread over the partitions of signals.raw.
@@ -163,6 +166,49 @@ func TestAddedPartitionStartsAtItsBeginning(t *testing.T) {
 			assertOut(t, b, added, before)
 		})
 	}
+}
+
+// TestAddedPartitionIsNoticed: nothing but the clients' own metadata requests shows it.
+// franz-go makes one in 5 minutes, which is longer than this test waits.
+func TestAddedPartitionIsNoticed(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, benchRoutes)
+	b.ready(b.start(b.config("one")))
+	b.grow("signals.raw")
+	if err := b.newClient().ProduceSync(t.Context(), signal("added", 4, testTime)).FirstErr(); err != nil {
+		t.Fatal(err)
+	}
+	b.wait("the event of the added partition", func() bool { return len(b.read("signals.unique")) == 1 })
+}
+
+// TestPartitionAddedToAPrepartitionedTopic: the process stops, with the advice that its
+// next start gives too. A second, contradicting one would send the operator in a circle.
+func TestPartitionAddedToAPrepartitionedTopic(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, keyedRoutes)
+	cfg := b.config("one")
+	i := b.ready(b.start(cfg, kgo.MetadataMaxAge(300*time.Millisecond)))
+	b.grow("signals.raw")
+	b.stops(i)
+	if !errors.Is(i.err, kafka.ErrOperator) || !strings.Contains(i.err.Error(), addedPartition) {
+		t.Errorf("the process stopped with %v", i.err)
+	}
+	b.refused(cfg, addedPartition)
+	b.grow("app-signals.raw-changelog") // what somebody might try
+	b.refused(cfg, addedPartition)
+}
+
+// stops waits until an instance ends by itself.
+func (b *bench) stops(i *instance) {
+	b.t.Helper()
+	b.wait("the process to stop", func() bool {
+		select {
+		case <-i.done:
+			return true
+		default:
+			return false
+		}
+	})
 }
 
 // TestRestartTakesOverAtOnce: a process that comes back under its name gets its

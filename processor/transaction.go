@@ -404,7 +404,8 @@ func (x *transactions) guard(req *kmsg.TxnOffsetCommitRequest) error {
 // produced sends the records of a worker's transactions and collects the first
 // error of the open one.
 type produced struct {
-	client *kgo.Client
+	client   *kgo.Client
+	topology *app.Topology
 
 	// alone are the topics whose records are sent one at a time, and until when the
 	// worker waits for each. Only the worker uses both.
@@ -420,8 +421,8 @@ type produced struct {
 	promise func(*kgo.Record, error) // one for all records: a closure for each is an allocation for each
 }
 
-func newProduced(client *kgo.Client) *produced {
-	p := &produced{client: client, refused: map[string]bool{}}
+func newProduced(client *kgo.Client, topology *app.Topology) *produced {
+	p := &produced{client: client, topology: topology, refused: map[string]bool{}}
 	p.promise = func(r *kgo.Record, err error) {
 		if err == nil {
 			return
@@ -435,10 +436,22 @@ func newProduced(client *kgo.Client) *produced {
 			}
 		}
 		if p.firstErr == nil {
-			p.firstErr = fmt.Errorf("produce to %s/%d: %w", r.Topic, r.Partition, kafka.Denied(err, "Write", kafka.ResourceTopic, r.Topic))
+			p.firstErr = fmt.Errorf("produce to %s/%d: %w", r.Topic, r.Partition, p.explain(r.Topic, err))
 		}
 	}
 	return p
+}
+
+// explain returns what the worker has to do about the error of a record. A client never
+// adopts the new id of a recreated topic, so that every transaction would abort.
+func (p *produced) explain(topic string, err error) error {
+	switch {
+	case !errors.Is(err, kerr.UnknownTopicID):
+		return kafka.Denied(err, "Write", kafka.ResourceTopic, topic)
+	case p.topology.HasState(topic):
+		return kafka.OperatorErrorf("topic %s was deleted and recreated while oncebus ran: offsets and state do not belong to it; stop all processes and run: oncebus accept --recreated %s", topic, topic)
+	}
+	return fmt.Errorf("%w: %w", kafka.ErrStaleTopic, err)
 }
 
 // send gives a record to the client, with a context without cancellation: the broker may

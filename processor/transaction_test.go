@@ -48,7 +48,7 @@ func TestRecordsOutliveATransactionThatPanics(t *testing.T) {
 		"aborted":     {func() error { return kafka.ErrMustAbort }, false},
 		"committed":   {func() error { return nil }, false},
 	} {
-		x := &transactions{emitter: judge.NewEmitter(&app.App{}, nil), produced: newProduced(nil)}
+		x := &transactions{emitter: judge.NewEmitter(&app.App{}, nil), produced: newProduced(nil, nil)}
 		r := x.emitter.NewRecord()
 		r.Topic = "signals.unique"
 		func() {

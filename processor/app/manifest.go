@@ -211,17 +211,16 @@ func (have manifestTopic) compare(want manifestTopic, changelog string) []error 
 	if want.ID == "" || want.ChangelogID == "" {
 		return []error{kafka.OperatorErrorf("topic %s or its changelog was deleted: offsets and state belonged to it; recreate it, or use another ONCEBUS_APP_ID to start without state", have.Name)}
 	}
-	if have.Partitions != want.Partitions {
-		action := fmt.Sprintf("recreate the topic with %d partitions, or use another ONCEBUS_APP_ID", have.Partitions)
-		if have.Role == roleRepartition {
-			action = fmt.Sprintf("set ONCEBUS_PARTITIONS=%d if only the setting changed; else use another ONCEBUS_APP_ID", have.Partitions)
-		}
-		mistakes = append(mistakes, kafka.OperatorErrorf("topic %s has %d partitions in the manifest, not %d: keys would get other partitions than their rows; %s",
-			have.Name, have.Partitions, want.Partitions, action))
-	}
-	if have.ID != want.ID {
+	switch {
+	case have.Partitions == want.Partitions && have.ID == want.ID:
+	case have.Partitions == want.Partitions:
 		mistakes = append(mistakes, kafka.OperatorErrorf("topic %s was deleted and recreated (id %s, was %s): offsets do not belong to it, and records that were not read are lost; to read the new topic from its start, stop all processes and run: oncebus accept --recreated %s",
 			have.Name, want.ID, have.ID, have.Name))
+	case have.ID == want.ID && have.Partitions < want.Partitions:
+		mistakes = append(mistakes, ErrAddedPartition(have.Name, want.Partitions-1, have.Partitions))
+	default:
+		mistakes = append(mistakes, kafka.OperatorErrorf("topic %s was deleted and recreated with %d partitions, the app began with %d: keys would get other partitions than their rows; recreate it with %d partitions, and start again",
+			have.Name, want.Partitions, have.Partitions, have.Partitions))
 	}
 	if have.ChangelogID != want.ChangelogID {
 		mistakes = append(mistakes, kafka.OperatorErrorf("the changelog of %s was deleted and recreated (id %s, was %s): its rows are lost; to go on without them, stop all processes and run: oncebus accept --recreated %s",

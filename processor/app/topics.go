@@ -33,6 +33,9 @@ func (s *setup) setUpTopics(ctx context.Context) (*Topology, error) {
 	if err := s.refuseChanged(ctx, t); err != nil {
 		return nil, err
 	}
+	if err := s.refuseCounts(t); err != nil {
+		return nil, err
+	}
 	if err := s.createMissing(ctx, t); err != nil {
 		return nil, err
 	}
@@ -56,6 +59,13 @@ func (s *setup) refuseMissing(t *Topology) error {
 			}
 		}
 	}
+	return errors.Join(mistakes...)
+}
+
+// refuseCounts refuses partition counts that do not fit. It follows refuseChanged, which
+// knows by the manifest which topic has got more partitions.
+func (s *setup) refuseCounts(t *Topology) error {
+	var mistakes []error
 	if have, ok := t.Topics[t.Repartition]; ok && have.Partitions != s.cfg.Partitions {
 		mistakes = append(mistakes, kafka.OperatorErrorf("topic %s has %d partitions, ONCEBUS_PARTITIONS is %d: a key must stay in its partition, so the count is fixed at creation; set ONCEBUS_PARTITIONS=%d, or use another ONCEBUS_APP_ID",
 			t.Repartition, have.Partitions, s.cfg.Partitions, have.Partitions))
@@ -64,11 +74,18 @@ func (s *setup) refuseMissing(t *Topology) error {
 		topic, ok := t.Topics[name]
 		changelog, hasChangelog := t.Topics[ChangelogName(t.App, name)]
 		if ok && hasChangelog && topic.Partitions != changelog.Partitions {
-			mistakes = append(mistakes, kafka.OperatorErrorf("topic %s has %d partitions, its changelog %s has %d: a key must stay in its partition; restore the old count, or use another ONCEBUS_APP_ID",
+			mistakes = append(mistakes, kafka.OperatorErrorf("topic %s has %d partitions, its changelog %s has %d: a key must stay in its partition, and Kafka removes none; use another ONCEBUS_APP_ID, which starts without state",
 				name, topic.Partitions, ChangelogName(t.App, name), changelog.Partitions))
 		}
 	}
 	return errors.Join(mistakes...)
+}
+
+// ErrAddedPartition refuses a partition that was added to a topic whose partitions are
+// tasks. The advice is the same at a start and while the app runs.
+func ErrAddedPartition(topic string, partition, began int32) error {
+	return kafka.OperatorErrorf("topic %s has got partition %d, the app began with %d partitions: its producers now send keys to other partitions than their rows, and Kafka removes no partition; "+
+		"use another ONCEBUS_APP_ID: it starts without state, so duplicates of earlier events are emitted, and ONCEBUS_START decides whether it reads what the topics have now", topic, partition, began)
 }
 
 // newTopic is a topic to create.

@@ -82,6 +82,12 @@ func (t *Topology) TaskTopicOf(r *rules.Route) string {
 	return t.Repartition
 }
 
+// HasState reports whether stored state is in a topic, or depends on its offsets: the
+// repartition topic and the changelogs.
+func (t *Topology) HasState(topic string) bool {
+	return topic == t.Repartition || slices.ContainsFunc(t.TaskTopics(), func(task string) bool { return topic == ChangelogName(t.App, task) })
+}
+
 // internal returns the names of all internal topics.
 func (t *Topology) internal() []string {
 	names := []string{t.Manifest}

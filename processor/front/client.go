@@ -268,7 +268,7 @@ func (f *IngressClient) serve(ctx context.Context, at *clientState) error {
 	helpersCtx, stop := context.WithCancelCause(ctx)
 	var helpers sync.WaitGroup
 	helpers.Go(func() { f.probe(helpersCtx, reader, stop) })
-	helpers.Go(func() { f.renew(helpersCtx, reader, at) })
+	helpers.Go(func() { f.renew(helpersCtx, reader, at, stop) })
 	err = f.read(helpersCtx, reader, at)
 	stop(nil)
 	helpers.Wait()

@@ -3,6 +3,7 @@ package front
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -18,14 +19,20 @@ type produceFailure struct {
 
 // renew replaces a producer that cannot recover. An idempotent producer writes
 // nothing more once its producer id was refused. One with outdated limits makes
-// batches that the broker refuses.
-func (f *IngressClient) renew(ctx context.Context, reader *kgo.Client, at *clientState) {
+// batches that the broker refuses. One that knows a topic that was recreated since never
+// writes to it again: renew calls stop, and the client opens the app again, which
+// compares the topics with the manifest.
+func (f *IngressClient) renew(ctx context.Context, reader *kgo.Client, at *clientState, stop context.CancelCauseFunc) {
 	for {
 		var b produceFailure
 		select {
 		case <-ctx.Done():
 			return
 		case b = <-f.broken:
+		}
+		if errors.Is(b.err, kerr.UnknownTopicID) {
+			stop(fmt.Errorf("%w: %w", kafka.ErrStaleTopic, b.err))
+			return
 		}
 		tooLarge := errors.Is(b.err, kerr.MessageTooLarge) || errors.Is(b.err, kerr.RecordListTooLarge)
 		broken := b.sender == f.sender.Load() && (tooLarge && f.limitsChanged(ctx, reader, at) || refusesToSend(ctx, b.sender))

@@ -46,6 +46,10 @@ var (
 	// ErrTruncated is wrapped by errors about a topic that lost records after a
 	// task had read them.
 	ErrTruncated = errors.New("topic was truncated or recreated")
+	// ErrStaleTopic is wrapped by errors about a topic that was recreated while a
+	// client wrote to it. The client keeps the old topic's id, so the worker replaces
+	// it.
+	ErrStaleTopic = errors.New("topic was recreated, the client knows the former one")
 )
 
 // IsOperatorError reports whether only the operator can resolve an error, by other
@@ -64,7 +68,7 @@ func Classify(err error) Action {
 	switch {
 	case errors.Is(err, ErrIllegalState), errors.Is(err, ErrOperator), errors.Is(err, ErrTruncated):
 		return Stop
-	case errors.Is(err, ErrCommitUnknown):
+	case errors.Is(err, ErrCommitUnknown), errors.Is(err, ErrStaleTopic):
 		return Rebuild
 	case errors.Is(err, ErrMustAbort):
 		return Abort

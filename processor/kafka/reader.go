@@ -66,7 +66,8 @@ func (r *Reader) Bounds(ctx context.Context) (start, end int64, err error) {
 	}
 }
 
-// ListBounds is Bounds without retries.
+// ListBounds is Bounds without retries. The error wraps ErrTruncated if the topic was
+// recreated: the offsets are then another topic's, as Kafka lists them by name.
 func (r *Reader) ListBounds(ctx context.Context) (start, end int64, err error) {
 	starts, err := r.admin.ListStartOffsets(ctx, r.Topic)
 	if err != nil {
@@ -89,7 +90,33 @@ func (r *Reader) ListBounds(ctx context.Context) (start, end int64, err error) {
 		}
 		*listed.to = o.Offset
 	}
-	return start, end, nil
+	return start, end, r.checkID(ctx)
+}
+
+// checkID compares the topic's id with that at the start. It does not use the metadata
+// cache of the client, which may have the former topic.
+func (r *Reader) checkID(ctx context.Context) error {
+	req := kmsg.NewPtrMetadataRequest()
+	topic := kmsg.NewMetadataRequestTopic()
+	topic.Topic = &r.Topic
+	req.Topics = append(req.Topics, topic)
+	resp, err := req.RequestWith(ctx, r.client)
+	if err != nil {
+		return fmt.Errorf("read the id of topic %s: %w", r.Topic, err)
+	}
+	for i := range resp.Topics {
+		if err := kerr.ErrorForCode(resp.Topics[i].ErrorCode); err != nil {
+			return fmt.Errorf("read the id of topic %s: %w", r.Topic, err)
+		}
+		if resp.Topics[i].TopicID != r.topicID {
+			return r.recreated()
+		}
+	}
+	return nil
+}
+
+func (r *Reader) recreated() error {
+	return fmt.Errorf("%w: topic %s was deleted and recreated since the start", ErrTruncated, r.Topic)
 }
 
 // Read calls each with the committed records from offset from, one fetch at a
@@ -197,7 +224,7 @@ func (r *Reader) findLeader(ctx context.Context) error {
 		return topic.Err
 	}
 	if topic.ID != r.topicID {
-		return fmt.Errorf("%w: the id of topic %s differs from that at the start", ErrTruncated, r.Topic)
+		return r.recreated()
 	}
 	p, ok := topic.Partitions[r.Partition]
 	if !ok {

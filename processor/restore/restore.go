@@ -208,8 +208,7 @@ func (r *Restore) once(ctx context.Context) error {
 	}
 	info := r.src.App.Topology.Topics[r.changelog]
 	if r.id.Partition >= info.Partitions {
-		return kafka.OperatorErrorf("topic %s has a partition %d, its changelog has %d partitions: a key must stay in its partition, so the count is fixed; recreate the topic with %d partitions, or use another ONCEBUS_APP_ID",
-			r.id.Topic, r.id.Partition, info.Partitions, info.Partitions)
+		return app.ErrAddedPartition(r.id.Topic, r.id.Partition, info.Partitions)
 	}
 	reader := kafka.NewReader(r.src.Client, r.changelog, info.ID, r.id.Partition)
 	start, end, err := reader.Bounds(ctx)

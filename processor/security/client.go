@@ -13,11 +13,16 @@ import (
 // franz-go's 5 s would delay every new leader and every new topic.
 const metadataMinAge = 250 * time.Millisecond
 
+// metadataMaxAge is how long a client uses its metadata. The leader of a group notices
+// partitions that were added to a topic after at most this time, and the other members a
+// heartbeat later. franz-go's 5 min would delay the events of new partitions.
+const metadataMaxAge = 15 * time.Second
+
 // ClientOptions returns the options that all clients of a process share.
 func ClientOptions(cfg Config, reg prometheus.Registerer, log *slog.Logger, redact *Redactor) ([]kgo.Opt, error) {
 	security := &credentials{log: log, metrics: newSecurityMetrics(reg), redact: redact}
 	opts, err := security.options(cfg)
-	return append(opts, kgo.WithLogger(NewClientLogger(log)), kgo.MetadataMinAge(metadataMinAge)), err
+	return append(opts, kgo.WithLogger(NewClientLogger(log)), kgo.MetadataMinAge(metadataMinAge), kgo.MetadataMaxAge(metadataMaxAge)), err
 }
 
 // ClientLogger writes franz-go's log to a slog.Logger, one level lower: info
