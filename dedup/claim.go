@@ -174,7 +174,7 @@ func decideDuplicateClaim(ev ClaimEvent, prior Row, current Claim, rule ClaimRul
 	case Completed:
 		return ClaimDecision{Verdict: Replayed, Row: prior, Claim: current, Reply: true}, nil
 	case ClaimInProgress:
-		if ev.ReceivedAt-max(current.Since, ev.TaskStartedAt) > rule.Lease {
+		if ev.ReceivedAt-leaseBegan(&ev, &current) > rule.Lease {
 			prior.Attempt++
 			current.Since = max(ev.ReceivedAt, ev.DispatchedAt)
 			added := 0
@@ -194,6 +194,19 @@ func decideDuplicateClaim(ev ClaimEvent, prior Row, current Claim, rule ClaimRul
 		return write(ClaimDecision{Verdict: InProgress, Row: prior, Claim: current}), nil
 	}
 	return ClaimDecision{Verdict: InProgress, Row: prior, Claim: current, Reply: true}, nil
+}
+
+// clocksApartMax is how far the times of two brokers may differ, in ms.
+const clocksApartMax = 60_000
+
+// leaseBegan returns the broker time at which the lease of a claim began. A claim that
+// began after its duplicate is judged is one of a time when the broker's clock was ahead.
+// Its lease begins with the task, which starts again when it notices that.
+func leaseBegan(ev *ClaimEvent, claim *Claim) int64 {
+	if claim.Since > max(ev.ReceivedAt, ev.DispatchedAt)+clocksApartMax {
+		return ev.TaskStartedAt
+	}
+	return max(claim.Since, ev.TaskStartedAt)
 }
 
 // requestsMax and requestsBytesMax bound the requests of a claim, because they are

@@ -105,6 +105,15 @@ func (m *metrics) ofStage(stage string) stageSeries {
 	}
 }
 
+// registerClock exports the estimate of broker time.
+func registerClock(reg prometheus.Registerer, clock *app.BrokerClock) {
+	reg.MustRegister(
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "oncebus_broker_clock_offset_seconds",
+			Help: "Broker time minus this machine's clock. Leases and events from the future are measured in broker time."}, func() float64 { return clock.Offset().Seconds() }),
+		prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "oncebus_broker_clock_steps_total",
+			Help: "Changes of the estimated broker time by 10 s or more, after a suspend of this machine or a change of a clock. Each restarts the leases."}, func() float64 { return float64(clock.Steps()) }))
+}
+
 // keyCounts exports the sums of the key counts that the process's tasks published last.
 type keyCounts struct {
 	board                 *board

@@ -60,13 +60,17 @@ func New(cfg Config, routes *rules.Routes, reg prometheus.Registerer, log *slog.
 	}
 	p := &Processor{
 		shared: shared{
-			cfg: cfg, routes: routes, log: log, baseOptions: append(opts, extra...), stores: stores, idle: newIdleMemory(), board: newBoard(),
+			cfg: cfg, routes: routes, log: log, baseOptions: append(opts, extra...), stores: stores, idle: newIdleMemory(), board: newBoard(), clock: app.NewBrokerClock(),
 			metrics: newMetrics(reg), judging: judge.NewMetrics(reg, routes), restores: restores,
 			patience: security.CredentialsPatience, stallAfter: restore.StallAfter, ownersInterval: ownersInterval, purgeInterval: purgeInterval,
 		},
 		redact: redact, refused: make(chan error, 1),
 	}
 	reg.MustRegister(newKeyCounts(p.board))
+	registerClock(reg, p.clock)
+	p.clock.OnStep = func(by time.Duration) {
+		log.Warn("broker time changed by a step: the machine was suspended, or a clock was set; leases begin again", "by", by.Round(time.Millisecond).String())
+	}
 	return p, nil
 }
 
@@ -176,7 +180,7 @@ func (p *Processor) setUp(ctx context.Context) error {
 
 // conn returns the clients as the setup needs them.
 func (p *Processor) conn() app.Conn {
-	return app.Conn{Client: p.client, Admin: p.admin, Options: p.baseOptions, Log: p.log, MaxDecompressedBatchBytes: p.cfg.maxDecompressedBatchBytes()}
+	return app.Conn{Client: p.client, Admin: p.admin, Options: p.baseOptions, Log: p.log, Clock: p.clock, MaxDecompressedBatchBytes: p.cfg.maxDecompressedBatchBytes()}
 }
 
 func (p *Processor) makeWorkers(rt *app.App) {

@@ -39,6 +39,9 @@ func (p *Processor) SetIdle(after time.Duration, free func()) {
 // SetOwnersInterval sets how often a stage looks for partitions without an owner.
 func (p *Processor) SetOwnersInterval(d time.Duration) { p.ownersInterval = d }
 
+// SetMachine replaces this machine's clocks.
+func (p *Processor) SetMachine(read func() app.Instant) { p.clock.Machine = read }
+
 // SetPatience sets how long a worker backs off after an error.
 func (p *Processor) SetPatience(d time.Duration) { p.patience = d }
 

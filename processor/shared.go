@@ -24,6 +24,7 @@ type shared struct {
 	baseOptions []kgo.Opt // of every client
 	admin       *kadm.Client
 	rt          *app.App
+	clock       *app.BrokerClock
 	source      *restore.Source // of all restores
 	stores      *restore.Stores
 	idle        *idleMemory

@@ -62,7 +62,8 @@ type task struct {
 	// start.
 	groupOffset    int64
 	groupCommitted bool
-	highWatermark  int64 // of the input partition, as last fetched; -1 before
+	clockSteps     uint64 // of the broker clock at StartedAt
+	highWatermark  int64  // of the input partition, as last fetched; -1 before
 	// stable reports that no transaction was open at that fetch. Polls without
 	// records then skip control records and aborted records only.
 	stable bool

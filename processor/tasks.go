@@ -203,8 +203,8 @@ func (s *taskSet) finishRestore(client *kgo.Client, t *task) error {
 	if t.Committed.Incomplete {
 		t.StartSweep() // until it ends, no other process can rebuild the state
 	}
-	if t.StartedAt == 0 {
-		t.StartedAt = s.rt.Clock.Now()
+	if steps := s.clock.Steps(); t.StartedAt == 0 || t.clockSteps != steps {
+		t.StartedAt, t.clockSteps = s.clock.Now(), steps
 	}
 	client.ResumeFetchPartitions(map[string][]int32{t.ID.Topic: {t.ID.Partition}})
 	return nil
@@ -222,11 +222,17 @@ func (s *taskSet) process(client *kgo.Client, fetched *kgo.FetchTopicPartition) 
 		return fmt.Errorf("%w: records of %s/%d arrived for a task that is not running", kafka.ErrMustAbort, fetched.Topic, fetched.Partition)
 	}
 	t.highWatermark, t.stable = fetched.HighWatermark, fetched.LastStableOffset == fetched.HighWatermark
+	if err := s.compareClock(t, fetched); err != nil {
+		return err
+	}
 	err := t.Process(s.judging, fetched.Records)
 	var unknown *judge.UnknownRouteError
 	if errors.As(err, &unknown) {
 		s.awaitRoute(client, t, unknown)
 		return nil
+	}
+	if errors.Is(err, judge.ErrClockDoubtful) {
+		return fmt.Errorf("%w: %w", kafka.ErrMustAbort, errors.Join(err, s.observeClock()))
 	}
 	if errors.Is(err, state.ErrCorrupt) {
 		// The store is damaged: abort, rebuild it, judge the records again.

@@ -306,6 +306,11 @@ func (w *worker) runOnce(ctx context.Context, fetches kgo.Fetches) error {
 		return err
 	}
 	if w.txns.tasks != nil {
+		if w.clock.Suspended() {
+			if err := w.observeClock(); err != nil {
+				return kafka.AsCommitUnknown(err) // this client does not fetch the polled records again
+			}
+		}
 		if err := w.txns.tasks.reconcile(w.txns.client); err != nil {
 			return kafka.AsCommitUnknown(err) // this client does not fetch the polled records again
 		}

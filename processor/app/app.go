@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strconv"
 	"sync/atomic"
-	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -40,7 +39,7 @@ type App struct {
 	// nothing from them while their local state is unusable.
 	Waiting []string
 	Limits  atomic.Pointer[map[string]TopicLimits]
-	Clock   BrokerClock
+	Clock   *BrokerClock
 }
 
 // Route is a route with its numbers.
@@ -54,7 +53,7 @@ type Route struct {
 }
 
 func newApp(t *Topology, m *Manifest, routes *rules.Routes) *App {
-	rt := &App{Topology: t, Manifest: m, TopicNumbers: map[string]uint16{}, ByName: map[string]*Route{}, Outcomes: map[string][]*Route{}, FailOpen: map[string][]uint8{}, RoutesOf: map[uint8][]string{}}
+	rt := &App{Topology: t, Manifest: m, Clock: NewBrokerClock(), TopicNumbers: map[string]uint16{}, ByName: map[string]*Route{}, Outcomes: map[string][]*Route{}, FailOpen: map[string][]uint8{}, RoutesOf: map[uint8][]string{}}
 	if t.Repartition != "" {
 		rt.Hasher = m.hasher(t.Topics[t.Repartition].Partitions)
 	}
@@ -139,19 +138,6 @@ func (rt *App) PositionText(at dedup.Position) []byte {
 	b = append(append(b, name...), '/')
 	b = append(strconv.AppendInt(b, int64(at.Partition), 10), '/')
 	return strconv.AppendInt(b, at.Offset, 10)
-}
-
-// BrokerClock estimates broker time: one observed timestamp plus the time elapsed on
-// this machine's monotonic clock. It is for records whose timestamp a producer set:
-// those of a prepartitioned topic with CreateTime.
-type BrokerClock struct {
-	Observed int64     // ms, a LogAppendTime
-	At       time.Time // of this machine, when Observed was read
-}
-
-// Now returns the broker time in ms.
-func (c *BrokerClock) Now() int64 {
-	return c.Observed + time.Since(c.At).Milliseconds()
 }
 
 // ReplyAddress returns the address of the request that gets the verdict on a record. It

@@ -2,15 +2,12 @@ package app
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
-	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"oncebus/dedup/rules"
-	"oncebus/processor/kafka"
 )
 
 // Conn is a connection to the brokers.
@@ -23,6 +20,7 @@ type Conn struct {
 	// MaxDecompressedBatchBytes bounds the records of inputs, and so what a new internal
 	// topic has to accept.
 	MaxDecompressedBatchBytes int
+	Clock   *BrokerClock // of the app
 }
 
 // setup creates or checks the topics and the manifest of an app.
@@ -48,22 +46,6 @@ func SetUp(ctx context.Context, c Conn, cfg Config, routes *rules.Routes) (*App,
 		return nil, err
 	}
 	rt := newApp(t, m, routes)
-	return rt, s.observeClock(ctx, rt)
-}
-
-// observeClock appends a record to the manifest topic and reads its broker time.
-func (s *setup) observeClock(ctx context.Context, rt *App) error {
-	rec := &kgo.Record{Topic: rt.Topology.Manifest, Key: []byte("clock"), Value: []byte(s.cfg.InstanceID)}
-	if err := s.Client.ProduceSync(ctx, rec).FirstErr(); err != nil {
-		return fmt.Errorf("write to %s: %w", rec.Topic, kafka.Denied(err, "Write", kafka.ResourceTopic, rec.Topic))
-	}
-	reader := kafka.NewReader(s.Client, rec.Topic, rt.Topology.Topics[rec.Topic].ID, rec.Partition)
-	return reader.Read(ctx, rec.Offset, rec.Offset+1, func(records []*kgo.Record, _ int64) error {
-		for _, r := range records {
-			if r.Offset == rec.Offset {
-				rt.Clock = BrokerClock{Observed: r.Timestamp.UnixMilli(), At: time.Now()}
-			}
-		}
-		return nil
-	})
+	rt.Clock = c.Clock
+	return rt, rt.ObserveClock(ctx, c.Client, cfg.InstanceID)
 }

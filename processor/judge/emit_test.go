@@ -15,7 +15,8 @@ import (
 // clock when the record arrives, however long the event waited for us before.
 func TestEventThatGrewTooOldForItsTopic(t *testing.T) {
 	const hour, now = 3_600_000, 1_700_000_000_000
-	rt := &app.App{Clock: app.BrokerClock{Observed: now, At: time.Now()}}
+	rt := &app.App{Clock: app.NewBrokerClock()}
+	rt.Clock.Set(now)
 	rt.Limits.Store(&map[string]app.TopicLimits{
 		"bounded":  {MaxBytes: 1000, BeforeMaxMS: hour, AfterMaxMS: hour},
 		"open":     {MaxBytes: 1000, BeforeMaxMS: app.Forever, AfterMaxMS: hour},

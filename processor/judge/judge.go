@@ -2,6 +2,7 @@ package judge
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"time"
@@ -48,6 +49,10 @@ func (e *UnknownRouteError) Error() string {
 	return fmt.Sprintf("the record at offset %d has route %s, which is not in the routes file of this process: it waits, and all after it, for a process with that route; "+
 		"restart this process with the route, or, if the route was removed, put it back until its records are processed", e.Offset, e.Route)
 }
+
+// ErrClockDoubtful reports an event that is from the future by an estimate of broker time
+// that may be wrong.
+var ErrClockDoubtful = errors.New("broker time is doubtful: an event contradicts the estimate")
 
 // Process judges records in the open transaction. It skips records below the
 // checkpoint, because an earlier transaction judged them (invariant 6). It stops before
@@ -174,6 +179,8 @@ func (t *Judge) processPrepartitioned(j *Judging, rec *kgo.Record) error {
 	switch {
 	case turn == turnSkip || turn == turnDeadLettered:
 		return nil
+	case derived.Finding == rules.Keyed && rec.Attrs.TimestampType() != kafka.TimestampAppend && t.App.Clock.Doubts(derived.Time, route.Span.Skew):
+		return ErrClockDoubtful
 	case derived.Finding != rules.Keyed:
 		if turn != turnForwarded {
 			j.applyKeyPolicy(&ev, &derived)

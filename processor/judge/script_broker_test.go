@@ -78,11 +78,11 @@ type scriptTask struct {
 	fetched int64        // input offset to judge next
 }
 
-// frozen returns a broker clock that stands at an instant: time.Since of a time so
-// far ahead is the least duration there is, however long a test takes.
-func frozen(now int64) app.BrokerClock {
-	least := time.Duration(math.MinInt64).Milliseconds()
-	return app.BrokerClock{Observed: now - least, At: time.Unix(1<<40, 0)}
+// frozen returns a broker clock that stands at an instant.
+func frozen(now int64) *app.BrokerClock {
+	c := &app.BrokerClock{Machine: func() app.Instant { return app.Instant{} }}
+	c.Set(now)
+	return c
 }
 
 func newWorld(t *testing.T) *world {

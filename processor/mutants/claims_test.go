@@ -27,7 +27,7 @@ var claimList = []mutant{
 		name: "submitted-runs-again",
 		does: "a submitted claim is claimed again when its lease expires",
 		edits: []edit{
-			{"dedup/claim.go", "	case ClaimInProgress:\n		if ev.ReceivedAt-max(current.Since, ev.TaskStartedAt)", "	case ClaimInProgress, Submitted:\n		if ev.ReceivedAt-max(current.Since, ev.TaskStartedAt)"},
+			{"dedup/claim.go", "	case ClaimInProgress:\n		if ev.ReceivedAt-leaseBegan(&ev, &current)", "	case ClaimInProgress, Submitted:\n		if ev.ReceivedAt-leaseBegan(&ev, &current)"},
 			{"dedup/claim.go", "	case Submitted:\n	case Seen, Freed:\n", "	case Seen, Freed:\n"},
 		},
 		aims: inDedup("^TestClaimPlays$"),
@@ -70,7 +70,7 @@ var claimList = []mutant{
 	{
 		name:  "lease-never-ends",
 		does:  "a claim whose executor died is never dispatched again",
-		edits: []edit{{"dedup/claim.go", "if ev.ReceivedAt-max(current.Since, ev.TaskStartedAt) > rule.Lease {", "if false {"}},
+		edits: []edit{{"dedup/claim.go", "if ev.ReceivedAt-leaseBegan(&ev, &current) > rule.Lease {", "if false {"}},
 		aims:  inDedup("^TestClaimPlays$"),
 	},
 	{

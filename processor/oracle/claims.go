@@ -279,7 +279,7 @@ func (f *claimFold) duplicate(r *Record, k *claim, from position) {
 	case k.status == "completed":
 		f.counts["replayed"]++
 		f.reply(key, "replayed", "completed", k.attempt, k.result)
-	case k.status == "in_progress" && r.Timestamp-max(k.since, f.timesOf(r.Offset).up) > f.Lease:
+	case k.status == "in_progress" && r.Timestamp-f.leaseBegan(k.since, r) > f.Lease:
 		k.attempt, k.since = k.attempt+1, f.dispatchedAt(r)
 		k.requesters = append(k.requesters, requester{key, from})
 		f.counts["dispatched again"]++

@@ -50,3 +50,13 @@ func (f *claimFold) timesOf(offset int64) leaseTimes {
 
 // dispatchedAt is the earliest time at which an executor could have an event.
 func (f *claimFold) dispatchedAt(r *Record) int64 { return max(r.Timestamp, f.timesOf(r.Offset).began) }
+
+// leaseBegan is the broker time at which the lease of a claim begins for a duplicate. A
+// claim more than a minute after its duplicate is of a broker's clock that was set back.
+func (f *claimFold) leaseBegan(since int64, duplicate *Record) int64 {
+	up := f.timesOf(duplicate.Offset).up
+	if since > f.dispatchedAt(duplicate)+60_000 {
+		return up
+	}
+	return max(since, up)
+}

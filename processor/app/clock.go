@@ -1,0 +1,202 @@
+package app
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"oncebus/processor/kafka"
+)
+
+// BrokerClock estimates broker time: one observed timestamp plus the time elapsed on
+// this machine's monotonic clock. It is for what the log has no time of: records whose
+// timestamp a producer set, and the start of a task or of a transaction.
+//
+// The estimate becomes wrong if the machine was suspended, because the monotonic clock
+// does not run then, and if the broker's clock is set. So every fetch is compared with
+// it, and a doubtful estimate is observed again before the next event is judged.
+type BrokerClock struct {
+	// Machine reads this machine's clocks; tests and simulations replace it.
+	Machine func() Instant
+	// OnStep is called after the estimate changed by stepMin or more.
+	OnStep func(by time.Duration)
+
+	mu    sync.Mutex
+	at    observation
+	steps uint64
+}
+
+// Instant is one reading of this machine's clocks.
+type Instant struct {
+	Wall int64         // Unix ms
+	Mono time.Duration // since some instant; does not run while the machine is suspended
+}
+
+// observation is a broker time, in ms, with this machine's clocks at that time.
+type observation struct {
+	broker int64
+	Instant
+	known bool
+}
+
+const (
+	// agreeMax is how far two clocks may differ without a cause: those of two
+	// brokers, or this machine's wall and monotonic clock.
+	agreeMax = time.Second
+	// stepMin is how much the estimate has to change to count as a step.
+	stepMin = 10 * time.Second
+	// freshMax is how long an observation is not doubted because of a record, and
+	// freshByWallMax how long not because of this machine's wall clock, which may
+	// itself be wrong.
+	freshMax       = 10 * time.Second
+	freshByWallMax = 10 * time.Minute
+	// observeMax is how long an observation may take. Rebalance callbacks may wait
+	// meanwhile.
+	observeMax = 5 * time.Second
+)
+
+// NewBrokerClock returns a clock that has observed nothing.
+func NewBrokerClock() *BrokerClock {
+	began := time.Now()
+	return &BrokerClock{Machine: func() Instant {
+		now := time.Now()
+		return Instant{Wall: now.UnixMilli(), Mono: now.Sub(began)}
+	}}
+}
+
+// Now returns the estimate of the broker time, in ms.
+func (c *BrokerClock) Now() int64 {
+	now := c.Machine()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.at.estimate(now.Mono)
+}
+
+func (o *observation) estimate(mono time.Duration) int64 {
+	return o.broker + (mono - o.Mono).Milliseconds()
+}
+
+// Set replaces the estimate by a broker time in ms.
+func (c *BrokerClock) Set(broker int64) {
+	now := c.Machine()
+	c.mu.Lock()
+	c.at = observation{broker, now, true}
+	c.mu.Unlock()
+}
+
+// Steps counts the steps of the broker time. What was measured before a step cannot be
+// compared with what is measured after it.
+func (c *BrokerClock) Steps() uint64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.steps
+}
+
+// Offset returns broker time minus this machine's wall clock.
+func (c *BrokerClock) Offset() time.Duration {
+	now := c.Machine()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.at.known {
+		return 0
+	}
+	return time.Duration(c.at.estimate(now.Mono)-now.Wall) * time.Millisecond
+}
+
+// Suspended reports that this machine's clocks disagree about the time since the last
+// observation: the machine was suspended, or its wall clock was set. Only an observation
+// can say which.
+func (c *BrokerClock) Suspended() bool {
+	now := c.Machine()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	apart := time.Duration(now.Wall-c.at.Wall)*time.Millisecond - (now.Mono - c.at.Mono)
+	return c.at.known && apart.Abs() > agreeMax
+}
+
+// Received compares the estimate with the broker's timestamp of a fetched record, in ms.
+// The broker's clock had this time, so an earlier estimate is wrong. It reports that the
+// estimate is doubtful: newest says that the record was the newest of its partition at the
+// fetch, but its timestamp is long before the estimate.
+func (c *BrokerClock) Received(timestamp int64, newest bool) (doubtful bool) {
+	c.change(func(now Instant) time.Duration {
+		ahead := time.Duration(timestamp-c.at.estimate(now.Mono)) * time.Millisecond
+		doubtful = newest && ahead < -stepMin && c.at.age(now) >= freshMax
+		if ahead > agreeMax {
+			return ahead
+		}
+		return 0
+	})
+	return doubtful
+}
+
+// Doubts reports whether an event time, in ms, contradicts an estimate that is not fresh:
+// it is more than the skew, in ms, after it, or after this machine's wall clock.
+func (c *BrokerClock) Doubts(eventTime, skew int64) bool {
+	now := c.Machine()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	age := c.at.age(now)
+	return eventTime-c.at.estimate(now.Mono) > skew && age >= freshMax || eventTime-now.Wall > skew && age >= freshByWallMax
+}
+
+func (o *observation) age(now Instant) time.Duration { return (now.Mono - o.Mono).Abs() }
+
+// observed takes the timestamp, in ms, that the broker gave to a record between sent and
+// now.
+func (c *BrokerClock) observed(timestamp int64, sent Instant) {
+	c.change(func(now Instant) (by time.Duration) {
+		switch earliest, latest := c.at.estimate(sent.Mono), c.at.estimate(now.Mono); {
+		case !c.at.known || timestamp > latest:
+			by = time.Duration(timestamp-latest) * time.Millisecond
+		case timestamp < earliest:
+			by = time.Duration(timestamp-earliest) * time.Millisecond
+		}
+		c.at.broker, c.at.Instant = c.at.estimate(now.Mono), now // fresh, and agreed upon
+		return by
+	})
+}
+
+// change changes the estimate by what fn returns. Two workers may notice the same step, so
+// fn compares and changes in one piece.
+func (c *BrokerClock) change(fn func(now Instant) (by time.Duration)) {
+	now := c.Machine()
+	c.mu.Lock()
+	by := fn(now)
+	step := c.at.known && by.Abs() >= stepMin
+	if by != 0 {
+		c.at = observation{c.at.estimate(now.Mono) + by.Milliseconds(), now, true}
+	}
+	c.at.known = true
+	if step {
+		c.steps++
+	}
+	c.mu.Unlock()
+	if step && c.OnStep != nil {
+		c.OnStep(by)
+	}
+}
+
+// ObserveClock appends a record to the manifest topic and compares the broker time of the
+// record with the estimate.
+func (rt *App) ObserveClock(ctx context.Context, client *kgo.Client, instance string) error {
+	ctx, cancel := context.WithTimeout(ctx, observeMax)
+	defer cancel()
+	sent := rt.Clock.Machine()
+	rec := &kgo.Record{Topic: rt.Topology.Manifest, Key: []byte("clock"), Value: []byte(instance)}
+	if err := client.ProduceSync(ctx, rec).FirstErr(); err != nil {
+		return fmt.Errorf("write to %s: %w", rec.Topic, kafka.Denied(err, "Write", kafka.ResourceTopic, rec.Topic))
+	}
+	reader := kafka.NewReader(client, rec.Topic, rt.Topology.Topics[rec.Topic].ID, rec.Partition)
+	return reader.Read(ctx, rec.Offset, rec.Offset+1, func(records []*kgo.Record, _ int64) error {
+		for _, r := range records {
+			if r.Offset == rec.Offset {
+				rt.Clock.observed(r.Timestamp.UnixMilli(), sent)
+			}
+		}
+		return nil
+	})
+}

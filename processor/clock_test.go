@@ -1,0 +1,123 @@
+package processor_test
+
+import (
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"oncebus/processor"
+	"oncebus/processor/app"
+	"oncebus/processor/wire"
+)
+
+// fakeClocks are a machine's clocks, which a test sets.
+type fakeClocks struct{ wall, mono atomic.Int64 } // added to the real ones
+
+// replace makes a processor use the clocks.
+func (f *fakeClocks) replace(p *processor.Processor) {
+	began := time.Now()
+	p.SetMachine(func() app.Instant {
+		now := time.Now()
+		return app.Instant{Wall: now.UnixMilli() + f.wall.Load(), Mono: now.Sub(began) + time.Duration(f.mono.Load())*time.Millisecond}
+	})
+}
+
+// advance lets time pass that the broker does not see.
+func (f *fakeClocks) advance(d time.Duration) {
+	f.wall.Add(d.Milliseconds())
+	f.mono.Add(d.Milliseconds())
+}
+
+// isNow reports whether a broker time is the present one.
+func isNow(ms int64) bool {
+	off := time.Since(time.UnixMilli(ms)).Abs()
+	return off < 40*time.Second
+}
+
+// TestSuspendedMachineObservesBrokerTime: the monotonic clock did not run for a day. The
+// estimate is right again before anything is judged.
+func TestSuspendedMachineObservesBrokerTime(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, benchRoutes)
+	var clocks fakeClocks
+	i := b.ready(b.startWith(b.config("one"), clocks.replace))
+	clocks.mono.Add(-24 * time.Hour.Milliseconds())
+	b.wait("an observation", func() bool { return isNow(i.App().Clock.Now()) })
+	metrics := gather(t, i)
+	if metrics["oncebus_broker_clock_steps_total"] != 1 {
+		t.Errorf("%v steps are counted", metrics["oncebus_broker_clock_steps_total"])
+	}
+	if off := metrics["oncebus_broker_clock_offset_seconds"]; off < -40 || off > 40 {
+		t.Errorf("offset %v s", off)
+	}
+	if !strings.Contains(b.logs.String(), "broker time changed by a step") {
+		t.Error("no log line names the step")
+	}
+}
+
+// TestEstimateOfBrokerTimeThatIsADayOff: the broker's clock was set while the app was idle.
+// The topic has the producers' timestamps, so the estimate decides which events are from
+// the future.
+func TestEstimateOfBrokerTimeThatIsADayOff(t *testing.T) {
+	t.Parallel()
+	for name, off := range map[string]time.Duration{"behind": -24 * time.Hour, "ahead": 24 * time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t, keyedRoutes)
+			var clocks fakeClocks
+			i := b.ready(b.startWith(b.config("one"), clocks.replace))
+			i.App().Clock.Set(time.Now().Add(off).UnixMilli())
+			clocks.advance(11 * time.Minute)
+			now := time.Now()
+			b.produce(signal("now", 0, now.UnixMilli()), signal("tomorrow", 1, now.Add(20*time.Hour).UnixMilli()))
+			b.wait("both events", func() bool { return len(b.read("signals.unique"))+len(b.read("dead")) == 2 })
+			b.assertKeys("signals.unique", "now")
+			b.assertKeys("dead", "tomorrow")
+			if now := i.App().Clock.Now(); !isNow(now) {
+				t.Errorf("the estimate is %v", time.UnixMilli(now))
+			}
+			if n := i.App().Clock.Steps(); n != 1 {
+				t.Errorf("%d steps", n)
+			}
+		})
+	}
+}
+
+// TestLeasesBeginAgainAfterAStepOfBrokerTime: a record shows that the estimate is a day
+// wrong. From then on the task measures leases from the step, as after its start.
+func TestLeasesBeginAgainAfterAStepOfBrokerTime(t *testing.T) {
+	t.Parallel()
+	for name, off := range map[string]time.Duration{"behind": -24 * time.Hour, "ahead": 24 * time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t, fmt.Sprintf(claimRoutes, "reject"))
+			var clocks fakeClocks
+			i := b.ready(b.startWith(b.onePartition("one"), clocks.replace))
+			b.produce(operation("first", "a", 0))
+			b.drainClaims(i)
+			i.App().Clock.Set(time.Now().Add(off).UnixMilli())
+			clocks.advance(time.Minute)
+			step := time.Now().UnixMilli()
+			b.produce(operation("second", "a", 0))
+			b.drainClaims(i)
+			if n := i.App().Clock.Steps(); n != 1 {
+				t.Errorf("%d steps", n)
+			}
+			var last string
+			for _, r := range b.read("app-repartition-changelog") {
+				if string(r.Key) == wire.CheckpointKey {
+					last = header(r, wire.HeaderLease)
+				}
+			}
+			var began, up int64
+			if _, err := fmt.Sscanf(last, "%d %d", &began, &up); err != nil {
+				t.Fatal(err)
+			}
+			if up < step-2000 || began < up || !isNow(began) {
+				t.Errorf("the transaction began at %v, the task at %v; the step was at %v", time.UnixMilli(began), time.UnixMilli(up), time.UnixMilli(step))
+			}
+		})
+	}
+}
