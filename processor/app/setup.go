@@ -20,7 +20,7 @@ type Conn struct {
 	// MaxDecompressedBatchBytes bounds the records of inputs, and so what a new internal
 	// topic has to accept.
 	MaxDecompressedBatchBytes int
-	Clock   *BrokerClock // of the app
+	Clock                     *BrokerClock // of the app
 }
 
 // setup creates or checks the topics and the manifest of an app.
