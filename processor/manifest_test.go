@@ -242,7 +242,7 @@ func TestChangedPromiseRefusesToStart(t *testing.T) {
 				b.deleteTopic("signals.raw")
 				b.createTopic("signals.raw", 3)
 			},
-			want: []string{"topic signals.raw was deleted and recreated", useOtherApp},
+			want: []string{"topic signals.raw was deleted and recreated with 3 partitions, the app began with 4", "recreate it with 4 partitions"},
 		},
 		{
 			name: "key rule", routes: benchRoutes,
