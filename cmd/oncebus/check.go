@@ -15,7 +15,7 @@ import (
 func runCheck(_ context.Context, args []string, p cli.Process) int {
 	fs := cli.NewFlags("check", "[OPTIONS] [FILE]", "Validates the routes file and prints its meaning, without a broker. FILE defaults to\n"+
 		"$ONCEBUS_ROUTES, else routes.yaml. It reports all mistakes together, with file, line\n"+
-		"and field; the exit code is then 2.")
+		"and field; the exit code is then 2. It prints warnings of a valid file on standard error.")
 	schema := fs.Bool("schema", false, "print the JSON Schema of routes files and exit")
 	openAPI := fs.Bool("openapi", false, "print the OpenAPI document of the HTTP endpoints in FILE and exit")
 	all := fs.Bool("settings", false, "also validate the settings in the environment, as 'oncebus run' does before it starts")
@@ -46,6 +46,9 @@ func runCheck(_ context.Context, args []string, p cli.Process) int {
 	if err := errors.Join(settingsErr, err); err != nil {
 		cli.Printf(p.Stderr, "%v\n", err)
 		return cli.ExitWrong
+	}
+	for _, w := range routes.Warnings {
+		cli.Printf(p.Stderr, "warning: %s\n", w)
 	}
 	if *openAPI {
 		return printOpenAPI(p, routes)

@@ -131,6 +131,26 @@ func TestCheckPrintsHTTP(t *testing.T) {
 	}
 }
 
+// TestCheckWarnsOfUnsignedKeys: the file is valid, and the warning is apart from its
+// meaning.
+func TestCheckWarnsOfUnsignedKeys(t *testing.T) {
+	path := clitest.WriteFile(t, "routes.yaml", `routes:
+  - name: deliveries
+    topics: [deliveries.raw]
+    key: [{header: x-github-delivery}]
+    window: 24h
+    output: deliveries.unique
+    http: {path: /deliveries, headers: [X-GitHub-Delivery], signature: {scheme: github, secret: GITHUB}}
+`)
+	for _, args := range [][]string{{"check", path}, {"check", "--openapi", path}} {
+		got := execute(t.Context(), nil, "", args...)
+		want := "warning: " + path + ":4: routes[0].key[0]: header x-github-delivery is not covered by the signature, scheme: github: "
+		if got.Code != cli.ExitStopped || !strings.HasPrefix(got.Stderr, want) || strings.Contains(got.Stdout, "warning") {
+			t.Errorf("%v: exit code %d, stderr %q", args, got.Code, got.Stderr)
+		}
+	}
+}
+
 func TestCheckSaysThatASecretIsNeeded(t *testing.T) {
 	path := clitest.WriteFile(t, "routes.yaml", strings.Replace(testRoutes, "    prepartitioned: true\n", "    prepartitioned: true\n    secret: true\n", 1))
 	got := execute(t.Context(), nil, "", "check", path)

@@ -73,7 +73,7 @@ func TestHTTPFuzz(t *testing.T) {
 	cluster := embedded.Start(t)
 	w := newWorldAt(t, fuzzRoutes, cluster.ListenAddrs(), cluster.Admin(), false)
 	w.createTopics(nil, "signals.raw", "operations.raw", "posts.raw")
-	s := w.start("a", "INGRESS_ADDR=127.0.0.1:0", "INGRESS_SECRET_FUZZ=fuzz-token", "COMMIT_INTERVAL=5ms")
+	s := w.start("a", "INGRESS_ADDR=127.0.0.1:0", "INGRESS_SECRET_FUZZ=token-of-the-fuzzer", "COMMIT_INTERVAL=5ms")
 	s.awaitReady()
 	url := "http://" + s.await("ingress listening")["addr"].(string)
 
@@ -81,7 +81,7 @@ func TestHTTPFuzz(t *testing.T) {
 	defer cancel()
 	cmd := exec.CommandContext(ctx, program, "run", url+"/openapi.json", "--seed", "7", "--max-examples", "60", "--workers", "2",
 		"--phases", "examples,coverage,fuzzing", "--request-timeout", "30", "--no-color", "--continue-on-failure",
-		"--generation-database", "none", "-H", "Authorization: Bearer fuzz-token",
+		"--generation-database", "none", "-H", "Authorization: Bearer token-of-the-fuzzer",
 		// It does not check that valid data is accepted and invalid data rejected:
 		// the key sources decide that.
 		"--checks", "not_a_server_error,status_code_conformance,content_type_conformance,response_headers_conformance,"+

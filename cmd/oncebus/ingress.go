@@ -37,6 +37,9 @@ func serveIngress(ctx context.Context, s settings.Settings, routes *rules.Routes
 
 // openIngress returns an ingress that listens, or nil and the exit code.
 func openIngress(ctx context.Context, s settings.Settings, routes *rules.Routes, registry prometheus.Registerer, log *slog.Logger) (*ingress.Service, int) {
+	for _, w := range routes.Warnings {
+		log.Warn("routes file warning", "warning", w)
+	}
 	requests, err := ingress.NewService(s.Ingress, s.Processor.Config, routes, registry, log)
 	if err != nil {
 		log.Error("wrong settings", "error", err)

@@ -29,7 +29,7 @@ const ingressRoutes = `routes:
 func TestIngressReportsItsMistakes(t *testing.T) {
 	routes := clitest.WriteFile(t, "routes.yaml", ingressRoutes)
 	environ := []string{"ONCEBUS_BROKERS=localhost:1", "ONCEBUS_ROUTES=" + routes, "ONCEBUS_INSTANCE_ID=i", "ONCEBUS_ADMIN_ADDR=127.0.0.1:0"}
-	addr, secret := "ONCEBUS_INGRESS_ADDR=127.0.0.1:0", "ONCEBUS_INGRESS_SECRET_SENDER=s"
+	addr, secret := "ONCEBUS_INGRESS_ADDR=127.0.0.1:0", "ONCEBUS_INGRESS_SECRET_SENDER=token-of-the-sender"
 	for _, c := range []struct {
 		name, command string
 		environ       []string
@@ -38,6 +38,8 @@ func TestIngressReportsItsMistakes(t *testing.T) {
 		{"no address", "ingress", []string{secret}, "ONCEBUS_INGRESS_ADDR: not set, want host:port to accept requests"},
 		{"no secret", "ingress", []string{addr}, "route signals: secret SENDER: ONCEBUS_INGRESS_SECRET_SENDER: not set"},
 		{"no secret", "run", []string{addr}, "route signals: secret SENDER: ONCEBUS_INGRESS_SECRET_SENDER: not set"},
+		{"short secret", "ingress", []string{addr, "ONCEBUS_INGRESS_SECRET_SENDER=fifteen-bytes.."},
+			"route signals: secret SENDER: ONCEBUS_INGRESS_SECRET_SENDER: no usable secret: its key has 15 bytes and can be guessed, want at least 16: "},
 		{"unusable secret", "run", []string{addr, "ONCEBUS_INGRESS_SECRET_SENDER=two words"}, "route signals: secret SENDER: ONCEBUS_INGRESS_SECRET_SENDER: no usable secret"},
 		{"no time to respond", "ingress", []string{addr, secret, "ONCEBUS_INGRESS_WRITE_TIMEOUT=10s"}, "route signals: http.timeout of 10s and"},
 		{"no number", "run", []string{"ONCEBUS_INGRESS_MAX_REQUESTS=many"}, `ONCEBUS_INGRESS_MAX_REQUESTS: "many" is not a whole number`},
@@ -126,7 +128,7 @@ func (s *served) post(body string) <-chan int {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	r.Header.Set("Authorization", "Bearer token-of-sender")
+	r.Header.Set("Authorization", "Bearer token-of-the-sender")
 	status := make(chan int, 1)
 	go func() {
 		response, err := s.client.Do(r)
@@ -156,7 +158,7 @@ func (s *served) ended() {
 func ingressEnviron(t *testing.T, cluster *embedded.Cluster, more ...string) []string {
 	t.Helper()
 	return append(runEnviron(t, "ONCEBUS_BROKERS="+strings.Join(cluster.ListenAddrs(), ","), "ONCEBUS_ROUTES="+clitest.WriteFile(t, "routes.yaml", ingressRoutes),
-		"ONCEBUS_COMMIT_INTERVAL=10ms", "ONCEBUS_INGRESS_SECRET_SENDER_FILE="+clitest.WriteFile(t, "secret", "token-of-sender\n")), more...)
+		"ONCEBUS_COMMIT_INTERVAL=10ms", "ONCEBUS_INGRESS_SECRET_SENDER_FILE="+clitest.WriteFile(t, "secret", "token-of-the-sender\n")), more...)
 }
 
 // TestIngressAndRun: one process judges, the other responds.
@@ -186,7 +188,7 @@ func TestIngressAndRun(t *testing.T) {
 			t.Errorf("%s is not in the log", want)
 		}
 	}
-	if strings.Contains(acceptor.stderr.String(), "token-of-sender") {
+	if strings.Contains(acceptor.stderr.String(), "token-of-the-sender") {
 		t.Error("a secret is in the log")
 	}
 	acceptor.stop()

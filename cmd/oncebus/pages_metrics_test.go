@@ -53,7 +53,7 @@ func exported(t *testing.T) []metric {
 	t.Helper()
 	registry := &inventory{Registry: prometheus.NewRegistry()}
 	s, routes, err := settings.Load([]string{"ONCEBUS_BROKERS=127.0.0.1:1", "ONCEBUS_STATE_DIR=" + t.TempDir(), "ONCEBUS_INSTANCE_ID=pages",
-		"ONCEBUS_INGRESS_ADDR=127.0.0.1:0", "ONCEBUS_INGRESS_SECRET_SIGNALS=pages"}, filepath.Join(moduleRoot, "deployments", "routes", "signals.yaml"))
+		"ONCEBUS_INGRESS_ADDR=127.0.0.1:0", "ONCEBUS_INGRESS_SECRET_SIGNALS=secret-of-the-pages"}, filepath.Join(moduleRoot, "deployments", "routes", "signals.yaml"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -33,7 +33,8 @@ func ParseRoutes(name string, data []byte) (*Routes, error) {
 	if err := d.err(); err != nil {
 		return nil, err
 	}
-	rs := &Routes{Routes: make([]*Route, len(file.drafts))}
+	d.warnUnsigned(file.drafts)
+	rs := &Routes{Routes: make([]*Route, len(file.drafts)), Warnings: d.warningTexts()}
 	for i, draft := range file.drafts {
 		draft.Index = i
 		rs.Routes[i] = &draft.Route
@@ -60,10 +61,11 @@ type draft struct {
 	nodes map[string]*yaml.Node // its fields' values
 }
 
-// decoder collects the mistakes of one file.
+// decoder collects the mistakes of one file, and the warnings.
 type decoder struct {
 	file     string
 	mistakes []mistake
+	warnings []warning
 }
 
 type mistake struct {

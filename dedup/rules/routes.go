@@ -10,6 +10,9 @@ import (
 // Routes is a validated routes file.
 type Routes struct {
 	Routes []*Route // in the file's order
+	// Warnings are what is at risk although the file is valid, in its order, each as
+	// "routes.yaml:12: routes[0].key[0]: header ...".
+	Warnings []string
 
 	byTopic map[string]*topicPlan
 	slots   int // number of distinct payload paths in all routes

@@ -11,7 +11,11 @@ func TestShippedRouteFilesParse(t *testing.T) {
 	if err != nil || len(files) < 2 {
 		t.Fatalf("found %v, error %v: want at least signals.yaml and webhooks.yaml", files, err)
 	}
-	for _, file := range files {
+	demo, err := filepath.Glob("../../cmd/oncebus/demo/*.yaml")
+	if err != nil || len(demo) < 2 {
+		t.Fatalf("found %v, error %v: want those of the demo", demo, err)
+	}
+	for _, file := range append(files, demo...) {
 		data, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
@@ -20,6 +24,9 @@ func TestShippedRouteFilesParse(t *testing.T) {
 		if err != nil {
 			t.Errorf("%v", err)
 			continue
+		}
+		if len(rs.Warnings) > 0 {
+			t.Errorf("%v", rs.Warnings)
 		}
 		for _, r := range rs.Routes {
 			t.Logf("%s: %s", filepath.Base(file), r.KeyRule())

@@ -81,7 +81,7 @@ func TestSignedRequestIsForwardedOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	i := b.open(front, func(c *Config) { c.Secrets = Secrets{"A": {Value: "secret"}} })
+	i := b.open(front, func(c *Config) { c.Secrets = Secrets{"A": {Value: "the secret of senders"}} })
 	i.now = func() time.Time { return time.Unix(0, now.Load()) }
 	b.background("front", front.Run)
 	i.start()
@@ -100,7 +100,7 @@ func TestSignedRequestIsForwardedOnce(t *testing.T) {
 		{5*time.Second + 1, "signature", 401},
 	} {
 		now.Store(signed.Add(step.after).UnixNano())
-		r := i.post("/signals", body, "X-Time", at, "X-Sig", sign("secret", at+"."+body))
+		r := i.post("/signals", body, "X-Time", at, "X-Sig", sign("the secret of senders", at+"."+body))
 		if step.problem == "" {
 			r.want(t, step.after.String(), step.status)
 		} else {
@@ -109,5 +109,26 @@ func TestSignedRequestIsForwardedOnce(t *testing.T) {
 	}
 	if n := len(b.read("signals.unique", 1)); n != 1 {
 		t.Errorf("%d events were forwarded, want 1", n)
+	}
+}
+
+// TestCapturedDeliveryUnderAnotherIDIsADuplicate: GitHub signs the body alone, so
+// a captured request under another delivery id is genuine. It is a duplicate.
+func TestCapturedDeliveryUnderAnotherIDIsADuplicate(t *testing.T) {
+	t.Parallel()
+	const secret = "the secret of the webhook"
+	b := newBench(t, strings.NewReplacer("{scheme: none}", "{scheme: github, secret: A}", "{field: id}", "raw").
+		Replace(withHTTP("headers: [X-GitHub-Delivery, X-GitHub-Event]")))
+	i := b.serve(func(c *Config) { c.Secrets = Secrets{"A": {Value: secret}} })
+	body := event("a")
+	deliver := func(id, event string) reply {
+		return i.post("/signals", body, "X-Hub-Signature-256", "sha256="+sign(secret, body), "X-GitHub-Delivery", id, "X-GitHub-Event", event)
+	}
+	deliver("d1", "push").want(t, "the delivery", 202)
+	deliver("d1", "push").want(t, "GitHub's own retry", 409)
+	deliver("d2", "push").want(t, "captured, under another id", 409)
+	deliver("d3", "star").want(t, "captured, as another event", 409)
+	if n := len(b.read("signals.unique", 1)); n != 1 {
+		t.Errorf("%d events in the output, want 1", n)
 	}
 }

@@ -90,8 +90,8 @@ func TestValidateRoutes(t *testing.T) {
 `
 	routes := parseRoutes(t, file)
 	path := filepath.Join(t.TempDir(), "secret")
-	good := Secrets{"A": {Value: "whsec_c2VjcmV0"}, "X": {Path: path}}
-	kafkatest.ReplaceFile(t, path, []byte("token"))
+	good := Secrets{"A": {Value: "whsec_dGhlIHNlY3JldCBvZiBzZW5kZXJz"}, "X": {Path: path}}
+	kafkatest.ReplaceFile(t, path, []byte("token-of-executors"))
 	for _, c := range []struct {
 		name   string
 		change func(*Config)
@@ -109,6 +109,13 @@ func TestValidateRoutes(t *testing.T) {
 		}, []string{
 			"route a, b: secret A: ONCEBUS_INGRESS_SECRET_A: no usable secret: want whsec_ and base64", "ONCEBUS_INGRESS_SECRET_A_NEXT: no usable secret",
 			"route a: secret X: ONCEBUS_INGRESS_SECRET_X: open ",
+		}},
+		{"short", func(c *Config) {
+			c.Secrets = Secrets{"A": {Value: "whsec_c2VjcmV0"}, "X": {Value: "fifteen bytes.."}, "X_NEXT": {Value: "fifteen-bytes.."}}
+		}, []string{
+			"route a, b: secret A: ONCEBUS_INGRESS_SECRET_A: no usable secret: its key has 6 bytes and can be guessed, want at least 16: give",
+			"route a: secret X: ONCEBUS_INGRESS_SECRET_X: no usable secret: a bearer token must be",
+			"ONCEBUS_INGRESS_SECRET_X_NEXT: no usable secret: its key has 15 bytes",
 		}},
 		{"no time", func(c *Config) { c.WriteTimeout = 30*time.Second - 1 }, []string{"route a: http.timeout of 20s and ONCEBUS_INGRESS_READ_TIMEOUT (10s) are longer"}},
 		{"just time", func(c *Config) { c.WriteTimeout = 30 * time.Second }, nil},

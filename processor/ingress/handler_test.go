@@ -239,15 +239,15 @@ func TestRefusalIsFound(t *testing.T) {
 func TestNothingSecretInTheLog(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, strings.Replace(withHTTP("headers: [X-Provider]"), "scheme: none", "scheme: bearer, secret: A", 1))
-	i := b.serve(func(c *Config) { c.Secrets = Secrets{"A": {Value: "token-of-a"}} })
-	auth := []string{"Authorization", "Bearer token-of-a", "X-Provider", "header-text", "Idempotency-Key", "key-text"}
+	i := b.serve(func(c *Config) { c.Secrets = Secrets{"A": {Value: "token-of-sender-a"}} })
+	auth := []string{"Authorization", "Bearer token-of-sender-a", "X-Provider", "header-text", "Idempotency-Key", "key-text"}
 	for _, body := range []string{`{"id":"payload-text"}`, `{"id":["payload-text"]}`, `payload-text`, `{"payload-text":1}`} {
 		i.post("/signals?query=query-text", body, auth...)
 	}
 	i.post("/signals", "payload-text", "Authorization", "Bearer wrong-token")
 	i.post("/"+strings.Repeat("x", 1000), "")
 	logs := b.logs.String()
-	for _, hidden := range []string{"payload-text", "header-text", "key-text", "query-text", "token-of-a", "wrong-token", strings.Repeat("x", 300)} {
+	for _, hidden := range []string{"payload-text", "header-text", "key-text", "query-text", "token-of-sender-a", "wrong-token", strings.Repeat("x", 300)} {
 		if strings.Contains(logs, hidden) {
 			t.Errorf("the log has %q", hidden)
 		}

@@ -236,11 +236,11 @@ func withHTTP(lines ...string) string {
 // signedRoutes, and the headers of a request that they accept.
 var (
 	signedRoutes = strings.Replace(signalRoutes, "scheme: none", "scheme: bearer, secret: A", 1)
-	bearer       = []string{"Authorization", "Bearer token-of-a"}
+	bearer       = []string{"Authorization", "Bearer token-of-sender-a"}
 )
 
 func serveSigned(b *bench) *instance {
-	return b.serve(func(c *Config) { c.Secrets = Secrets{"A": {Value: "token-of-a"}} })
+	return b.serve(func(c *Config) { c.Secrets = Secrets{"A": {Value: "token-of-sender-a"}} })
 }
 
 // claimRoutes are two routes in claim mode: one whose duplicates wait
@@ -298,14 +298,14 @@ const claimRoutes = `routes:
 func claimBench(t *testing.T) (*bench, *instance) {
 	t.Helper()
 	b := newBench(t, strings.ReplaceAll(claimRoutes, "EXECUTOR", "EXEC"))
-	i := b.serve(func(c *Config) { c.Secrets = Secrets{"EXEC": {Value: "executors-token"}} })
+	i := b.serve(func(c *Config) { c.Secrets = Secrets{"EXEC": {Value: "token-of-executors"}} })
 	return b, i
 }
 
 // postOutcome posts an outcome.
 func (i *instance) postOutcome(path, token, kind, body string, headers ...string) reply {
 	i.b.t.Helper()
-	return i.post(path+"/outcomes", body, append([]string{"Authorization", "Bearer executors-token", "Oncebus-Claim-Token", token, "Oncebus-Outcome", kind}, headers...)...)
+	return i.post(path+"/outcomes", body, append([]string{"Authorization", "Bearer token-of-executors", "Oncebus-Claim-Token", token, "Oncebus-Outcome", kind}, headers...)...)
 }
 
 // tokens returns the claim tokens of a topic's records, once there are n.

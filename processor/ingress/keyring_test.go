@@ -16,7 +16,7 @@ func TestRotation(t *testing.T) {
 	b := newBench(t, strings.Replace(signalRoutes, "scheme: none", "scheme: hmac, header: X-Sig, secret: A", 1))
 	dir := t.TempDir()
 	current, next := filepath.Join(dir, "a"), filepath.Join(dir, "a-next")
-	kafkatest.ReplaceFile(t, current, []byte("old secret\n"))
+	kafkatest.ReplaceFile(t, current, []byte("the old secret of A\n"))
 	i := b.serve(func(c *Config) { c.Secrets = Secrets{"A": {Path: current}, "A_NEXT": {Path: next}} })
 	now := time.Now()
 	i.endpoints.keyrings["A"].now = func() time.Time { return now }
@@ -32,29 +32,29 @@ func TestRotation(t *testing.T) {
 		body := event("bad")
 		i.post("/signals", body, "X-Sig", sign(secret, body)).header(t, secret, "WWW-Authenticate", `Signature scheme="hmac"`).problem(t, secret, "signature", 401)
 	}
-	good("old secret")
-	bad("new secret")
-	kafkatest.ReplaceFile(t, next, []byte("new secret"))
-	good("old secret")
-	bad("new secret") // within the interval, so the file was not read
+	good("the old secret of A")
+	bad("the new secret of A")
+	kafkatest.ReplaceFile(t, next, []byte("the new secret of A"))
+	good("the old secret of A")
+	bad("the new secret of A") // within the interval, so the file was not read
 	now = now.Add(reloadInterval)
-	good("new secret")
-	good("old secret")
-	kafkatest.ReplaceFile(t, current, []byte("new secret\n"))
+	good("the new secret of A")
+	good("the old secret of A")
+	kafkatest.ReplaceFile(t, current, []byte("the new secret of A\n"))
 	now = now.Add(reloadInterval)
-	bad("old secret")
-	good("new secret")
+	bad("the old secret of A")
+	good("the new secret of A")
 	if err := os.Remove(next); err != nil {
 		t.Fatal(err)
 	}
 	now = now.Add(reloadInterval)
-	good("new secret")
+	good("the new secret of A")
 	// What cannot be used changes nothing.
 	kafkatest.ReplaceFile(t, current, nil)
 	now = now.Add(reloadInterval)
-	good("new secret")
+	good("the new secret of A")
 	now = now.Add(reloadInterval)
-	good("new secret")
+	good("the new secret of A")
 	if i.count("oncebus_http_reloads_total", "what", "secrets", "outcome", "failed") != 1 ||
 		i.count("oncebus_http_reloads_total", "what", "secrets", "outcome", "ok") != 3 {
 		t.Error("the reloads are not counted")
@@ -62,7 +62,7 @@ func TestRotation(t *testing.T) {
 	if i.count("oncebus_http_refused_total", "route", "signals", "reason", "wrong") != 3 {
 		t.Error("the rejected requests are not counted")
 	}
-	for _, hidden := range []string{"old secret", "new secret", "price", sign("new secret", event("bad"))} {
+	for _, hidden := range []string{"the old secret of A", "the new secret of A", "price", sign("the new secret of A", event("bad"))} {
 		if strings.Contains(b.logs.String(), hidden) {
 			t.Errorf("the log has %q", hidden)
 		}

@@ -135,7 +135,7 @@ func TestWaitingDuplicatesDoNotBlockOutcomes(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, claimRoutes)
 	i := b.serve(func(c *Config) {
-		c.MaxRequests, c.MaxBodyBytes, c.Secrets = 2, 1<<20, Secrets{"EXECUTOR": {Value: "executors-token"}}
+		c.MaxRequests, c.MaxBodyBytes, c.Secrets = 2, 1<<20, Secrets{"EXECUTOR": {Value: "token-of-executors"}}
 	})
 	arrive := b.arrivals("app-repartition")
 	large := `{"id":"a","x":"` + strings.Repeat("x", 400_000) + `"}`

@@ -278,7 +278,7 @@ func TestDocumentRequiresTheKeysHeader(t *testing.T) {
 func TestDocumentIsServed(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, claimRoutes)
-	i := b.serve(func(c *Config) { c.Secrets = Secrets{"EXECUTOR": {Value: "token"}} })
+	i := b.serve(func(c *Config) { c.Secrets = Secrets{"EXECUTOR": {Value: "token-of-executors"}} })
 	want, err := OpenAPI(parseRoutes(t, claimRoutes))
 	if err != nil {
 		t.Fatal(err)

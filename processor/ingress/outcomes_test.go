@@ -45,7 +45,7 @@ func TestOutcomesRefused(t *testing.T) {
 func TestOutcomeIsLargerThanEvents(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, strings.Replace(claimRoutes, "path: /orders\n", "path: /orders\n      max_body: 64\n", 1))
-	i := b.serve(func(c *Config) { c.Secrets = Secrets{"EXECUTOR": {Value: "executors-token"}} })
+	i := b.serve(func(c *Config) { c.Secrets = Secrets{"EXECUTOR": {Value: "token-of-executors"}} })
 	i.post("/orders", strings.Repeat(" ", 65), "Idempotency-Key", "k").problem(t, "event", "too-large", 413)
 	i.post("/orders", `{}`, "Idempotency-Key", "k").want(t, "order", 202)
 	token := b.tokens("orders.unique", 1)[0]

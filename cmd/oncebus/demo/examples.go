@@ -39,10 +39,11 @@ func examples(addr string) []example {
 			post("/operations/outcomes", `{"withdrawn":100}`, `"Oncebus-Claim-Token: $CLAIM"`, "'Oncebus-Outcome: completed'", "'Content-Type: application/json'"),
 			withdraw,
 		}},
-		{"a webhook without a signature, and with it", []string{
+		{"a webhook without a signature, with it, and captured and sent under another id", []string{
 			post("/deliveries", delivery, "'X-GitHub-Delivery: d1'"),
 			"SIGNATURE=$(printf %s '" + delivery + `' | openssl dgst -sha256 -hmac "$SECRET" -r | cut -d' ' -f1)`,
 			post("/deliveries", delivery, "'X-GitHub-Delivery: d1'", `"X-Hub-Signature-256: sha256=$SIGNATURE"`),
+			post("/deliveries", delivery, "'X-GitHub-Delivery: d2'", `"X-Hub-Signature-256: sha256=$SIGNATURE"`),
 		}},
 	}
 }

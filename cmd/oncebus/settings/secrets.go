@@ -22,7 +22,7 @@ func ingressSecretTable() []Setting {
 	group := groups[reflect.TypeFor[ingress.Config]()]
 	return []Setting{
 		{Name: ingressSecretPrefix + "NAME", Group: group, Secret: true,
-			Meaning: "secret NAME of the signatures in the routes file; its file is read again when it changes"},
+			Meaning: "secret NAME of the signatures in the routes file, at least 16 bytes; its file is read again when it changes"},
 		{Name: ingressSecretPrefix + "NAME_NEXT", Group: group, Secret: true,
 			Meaning: "a second valid secret, for a rotation; its file may appear and disappear"},
 	}

@@ -49,5 +49,5 @@
 //
 // Always refused: a repeated header, because two readers could use different
 // values; an incomplete signature, which is easier to guess; an empty secret,
-// with which anyone can sign.
+// with which anyone can sign. CheckSecret also refuses a short one.
 package signature

@@ -1,6 +1,7 @@
 package signature
 
 import (
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"net/http"
@@ -64,8 +65,8 @@ func TestUnusableSecrets(t *testing.T) {
 		{Bearer, "token\n", false},
 		{Bearer, "two words", false},
 		{Bearer, "tokén", false},
-		{Bearer, "token", true},
-		{GitHub, "any bytes\xff\n", true},
+		{Bearer, "a-token-of-many-bytes", true},
+		{GitHub, "any bytes, 16 of \xff\n", true},
 		{None, "", true},
 	} {
 		verifier, err := New(Config{Scheme: test.scheme})
@@ -75,6 +76,43 @@ func TestUnusableSecrets(t *testing.T) {
 		err = verifier.CheckSecret([]byte(test.secret))
 		if (err == nil) != test.ok || (err != nil && !errors.Is(err, ErrNoSecret)) {
 			t.Errorf("CheckSecret of %s, %q: %v, want ok %v", test.scheme, test.secret, err, test.ok)
+		}
+	}
+}
+
+// TestShortSecretsAreRefused: the key has at least 16 bytes, after decoding and without
+// the zeros that HMAC ignores.
+func TestShortSecretsAreRefused(t *testing.T) {
+	const fifteen, sixteen = "fifteen-bytes..", "sixteen-bytes..."
+	encoded := func(key string) string { return "whsec_" + base64.StdEncoding.EncodeToString([]byte(key)) }
+	for _, test := range []struct {
+		scheme        Scheme
+		short, enough string
+		bytes         int
+	}{
+		{GitHub, fifteen, sixteen, 15},
+		{Stripe, "whsec_123456789", "whsec_1234567890", 15},
+		{Slack, "s", sixteen, 1},
+		{HMAC, fifteen + strings.Repeat("\x00", 40), "\x00" + fifteen, 15},
+		{Bearer, fifteen, sixteen, 15},
+		{StandardWebhooks, encoded(fifteen), encoded(sixteen), 15},
+		{StandardWebhooks, base64.StdEncoding.EncodeToString([]byte(fifteen)), encoded(sixteen), 15},
+	} {
+		cfg := Config{Scheme: test.scheme}
+		if test.scheme == HMAC {
+			cfg.Header = "X-Signature"
+		}
+		verifier, err := New(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = verifier.CheckSecret([]byte(test.short))
+		if !errors.Is(err, ErrNoSecret) || !strings.Contains(err.Error(), fmt.Sprintf("its key has %d bytes", test.bytes)) ||
+			!strings.Contains(err.Error(), "want at least 16: ") || strings.Contains(err.Error(), "fifteen") {
+			t.Errorf("%s, %q: %v", test.scheme, test.short, err)
+		}
+		if err := verifier.CheckSecret([]byte(test.enough)); err != nil {
+			t.Errorf("%s, %q: %v", test.scheme, test.enough, err)
 		}
 	}
 }

@@ -48,6 +48,10 @@ const (
 	// versions included. Senders have one per active secret and version.
 	signaturesMax = 16
 
+	// secretBytesMin is the shortest key that is hard to guess: one captured request
+	// is enough to try guesses without sending any.
+	secretBytesMin = 16
+
 	// timestampDigitsMax allows seconds of the next 30,000 years, and no
 	// milliseconds of today.
 	timestampDigitsMax = 12
@@ -83,7 +87,8 @@ type unverified struct {
 // Several secrets are valid during a rotation. Verify tries each, even after a match,
 // and compares in constant time, so that its duration reveals nothing about secrets
 // or signatures. Secrets are used byte for byte: the caller removes the newline that
-// ends a file. A secret that CheckSecret refuses counts as absent.
+// ends a file. A secret without a key, such as an empty one, counts as absent. The
+// caller has checked the others with CheckSecret.
 //
 // It computes one HMAC of the body per secret, and only if the headers are
 // well-formed and the timestamp is fresh.
@@ -135,15 +140,30 @@ func (v *Verifier) Headers() []string {
 	return []string{v.header, v.timestampHeader}
 }
 
-// CheckSecret returns why secret can never verify a request, for use at the start
-// and at a rotation. It does not judge how hard the secret is to guess. The error
-// is an ErrNoSecret.
+// CheckSecret returns why secret must not verify requests, for use at the start and
+// at a rotation: it has no key, or a key of less than secretBytesMin bytes. The
+// error is an ErrNoSecret.
 func (v *Verifier) CheckSecret(secret []byte) error {
 	if v.scheme == None {
 		return nil
 	}
-	_, err := v.key(secret)
-	return err
+	key, err := v.key(secret)
+	if err != nil {
+		return err
+	}
+	// HMAC pads keys with zeros, so those at the end make no key longer.
+	if n := len(bytes.TrimRight(key, "\x00")); n < secretBytesMin {
+		return fmt.Errorf("%w: its key has %d bytes and can be guessed, want at least %d: %s", ErrNoSecret, n, secretBytesMin, v.howToMakeSecret())
+	}
+	return nil
+}
+
+// howToMakeSecret returns what the operator can do about a secret.
+func (v *Verifier) howToMakeSecret() string {
+	if v.scheme == StandardWebhooks {
+		return "give sender and ingress whsec_ and the output of: openssl rand -base64 32"
+	}
+	return "give sender and ingress the output of: openssl rand -hex 32"
 }
 
 // key returns the key of the HMAC, or the token, of a secret.

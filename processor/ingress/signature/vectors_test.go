@@ -148,7 +148,8 @@ func TestVectors(t *testing.T) {
 				t.Errorf("at the time of signing: %v", err)
 			}
 			verifier, _ := New(v.cfg)
-			if err := verifier.CheckSecret([]byte(v.secret)); err != nil {
+			// Some published secrets are short.
+			if err := verifier.CheckSecret([]byte(v.secret)); (err == nil) != (len(v.secret) >= secretBytesMin) {
 				t.Errorf("CheckSecret: %v", err)
 			}
 		})

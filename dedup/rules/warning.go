@@ -1,0 +1,97 @@
+package rules
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v4"
+)
+
+// A warning is about a valid file: the routes run, and something about them is at
+// risk. ParseRoutes returns the texts in Routes.Warnings.
+func (d *decoder) warn(n *yaml.Node, at, format string, args ...any) {
+	text := fmt.Sprintf("%s:%d: %s: ", d.file, n.Line, at) + fmt.Sprintf(format, args...)
+	d.warnings = append(d.warnings, warning{n.Line, text})
+}
+
+type warning struct {
+	line int
+	text string
+}
+
+// warningTexts returns the warnings in the file's order.
+func (d *decoder) warningTexts() []string {
+	slices.SortStableFunc(d.warnings, func(a, b warning) int { return cmp.Compare(a.line, b.line) })
+	var texts []string
+	for _, w := range d.warnings {
+		texts = append(texts, w.text)
+	}
+	return texts
+}
+
+// Covers reports whether the signature covers a request header. A header that it
+// does not cover can be replaced in a captured request. Bearer and NoSignature sign
+// nothing: with them a header is as good as the body.
+func (s *Signature) Covers(header string) bool {
+	var covered []string
+	switch s.Scheme {
+	case StandardWebhooks:
+		covered = []string{"Webhook-Id", "Webhook-Timestamp"}
+	case Slack:
+		covered = []string{"X-Slack-Request-Timestamp"}
+	case HMAC:
+		covered = []string{s.TimestampHeader}
+	case GitHub, Stripe:
+	case Bearer, NoSignature:
+		return true
+	}
+	return slices.ContainsFunc(covered, func(name string) bool { return strings.EqualFold(name, header) })
+}
+
+// warnUnsigned warns of routes whose signature covers the body, but not the header
+// that decides about the key: a captured request with another value there is
+// genuine, and a new event.
+func (d *decoder) warnUnsigned(drafts []*draft) {
+	namespaces := map[string][]string{} // of a path
+	for _, r := range drafts {
+		if r.HTTP != nil && !slices.Contains(namespaces[r.HTTP.Path], r.Namespace) {
+			namespaces[r.HTTP.Path] = append(namespaces[r.HTTP.Path], r.Namespace)
+		}
+	}
+	for _, r := range drafts {
+		if r.HTTP == nil {
+			continue
+		}
+		d.warnUnsignedKey(r)
+		if m := r.Match; m != nil && m.Header != "" && len(namespaces[r.HTTP.Path]) > 1 && !r.HTTP.Signature.Covers(m.Header) {
+			d.warn(r.nodes["match"], join(r.at, "match"), "header %s selects the namespace (of %s) and is not covered by the signature, scheme: %v: "+
+				"a captured request with another value there is a new event; match a payload field, or give the routes of %s one namespace",
+				m.Header, strings.Join(namespaces[r.HTTP.Path], ", "), r.HTTP.Signature.Scheme, r.HTTP.Path)
+		}
+	}
+}
+
+func (d *decoder) warnUnsignedKey(r *draft) {
+	s := &r.HTTP.Signature
+	for i, source := range r.Keys {
+		n, at := r.nodes["key"].Content[i], fmt.Sprintf("%s[%d]", join(r.at, "key"), i)
+		switch {
+		case source.kind == sourceHeader && !s.Covers(source.header):
+			d.warn(n, at, "header %s is not covered by the signature, scheme: %v: a captured request with another value there is a new event; %s",
+				source.header, s.Scheme, s.signedKey())
+		case source.kind == sourceCloudEvent && !s.Covers(headerCEID):
+			d.warn(n, at, "in binary mode source and id are headers, which are not covered by the signature, scheme: %v: "+
+				"a captured request with another id is a new event; %s", s.Scheme, s.signedKey())
+		}
+	}
+}
+
+// signedKey returns the advice on a key that the signature covers.
+func (s *Signature) signedKey() string {
+	if s.Scheme == StandardWebhooks {
+		return "use header: webhook-id, which is signed, or a field of the body"
+	}
+	return "use a field of the body, or raw for the whole body"
+}
