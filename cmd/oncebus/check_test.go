@@ -96,6 +96,7 @@ func TestCheckPrintsHTTP(t *testing.T) {
       signature: {scheme: stripe, secret: FULL}
       on_timeout: 202
       on_kafka_unavailable: wait
+      max_requests: 50
       rate: {per_second: 1000, burst: 2000}
       rate_per_source: {per_second: 0.5, burst: 1}
       require_key: false
@@ -116,7 +117,7 @@ func TestCheckPrintsHTTP(t *testing.T) {
   http headers       content-type, idempotency-key, traceparent, tracestate, x-provider
   http response      the verdict within 10s, else 202; Kafka unavailable: 503 after 10s
   http statuses      unique 201, in_progress 425
-  http limits        1048576 bytes; 1000 a second, 2000 at once; 0.5 a second from one address, 1 at once
+  http limits        1048576 bytes; 50 in flight; 1000 a second, 2000 at once; 0.5 a second from one address, 1 at once
   http outcomes      POST /full/outcomes, without a signature, from any sender
 
 `, `

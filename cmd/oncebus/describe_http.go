@@ -73,6 +73,9 @@ func describeResponse(h *rules.HTTP) string {
 
 func describeLimits(h *rules.HTTP) string {
 	text := plural(h.MaxBody, "byte")
+	if h.MaxRequests > 0 {
+		text += fmt.Sprintf("; %d in flight", h.MaxRequests)
+	}
 	for _, limit := range []struct {
 		rate rules.Rate
 		of   string

@@ -38,10 +38,13 @@ type HTTP struct {
 	AcceptOnTimeout bool          // the response without a verdict in time is 202, not 504
 	WaitForKafka    bool          // while Kafka is unavailable, requests wait up to Timeout
 
-	MaxBody    int  // bytes
-	Rate       Rate // of the route
-	SourceRate Rate // of one client address
-	RequireKey bool // the ingress rejects a request without a key
+	MaxBody int // bytes
+	// MaxRequests is how many requests may be in flight, and as many with outcomes;
+	// 0: the ingress divides its own limit among the paths.
+	MaxRequests int
+	Rate        Rate // of the route
+	SourceRate  Rate // of one client address
+	RequireKey  bool // the ingress rejects a request without a key
 
 	// Responses are the responses in the file. The ingress has a default for every
 	// other verdict.
@@ -78,6 +81,8 @@ type Rate struct {
 const (
 	maxBodyMax = 64 << 20 // bytes; larger than any broker accepts by default
 	rateMax    = 1_000_000
+	// requestsMax is the highest ONCEBUS_INGRESS_MAX_REQUESTS.
+	requestsMax = 1 << 20
 )
 
 // httpMethods are the choices of methods.
@@ -107,6 +112,7 @@ var httpFields = []fieldOf[HTTP]{
 		h.WaitForKafka = d.choice(n, at, kafkaUnavailableNames[:]...) == 1
 	}},
 	{"max_body", func(d *decoder, h *HTTP, n *yaml.Node, at string) { h.MaxBody = d.integer(n, at, 1, maxBodyMax) }},
+	{"max_requests", func(d *decoder, h *HTTP, n *yaml.Node, at string) { h.MaxRequests = d.integer(n, at, 1, requestsMax) }},
 	{"rate", func(d *decoder, h *HTTP, n *yaml.Node, at string) { h.Rate = d.rate(n, at) }},
 	{"rate_per_source", func(d *decoder, h *HTTP, n *yaml.Node, at string) { h.SourceRate = d.rate(n, at) }},
 	{"require_key", func(d *decoder, h *HTTP, n *yaml.Node, at string) { h.RequireKey, _ = d.boolean(n, at) }},
@@ -293,6 +299,7 @@ func (h *HTTP) differs(other *HTTP) []string {
 		{"on_timeout", h.AcceptOnTimeout == other.AcceptOnTimeout},
 		{"on_kafka_unavailable", h.WaitForKafka == other.WaitForKafka},
 		{"max_body", h.MaxBody == other.MaxBody},
+		{"max_requests", h.MaxRequests == other.MaxRequests},
 		{"rate", h.Rate == other.Rate},
 		{"rate_per_source", h.SourceRate == other.SourceRate},
 	} {

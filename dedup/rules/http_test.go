@@ -41,6 +41,7 @@ routes:
       on_timeout: 202
       on_kafka_unavailable: wait
       max_body: 65536
+      max_requests: 100
       rate: {per_second: 1000, burst: 2000}
       rate_per_source: {per_second: 0.5, burst: 1}
       require_key: false
@@ -60,12 +61,12 @@ routes:
 func TestHTTPParts(t *testing.T) {
 	rs := parse(t, httpRoutes)
 	h := rs.Route("full").HTTP
-	got := fmt.Sprintf("%s %v %s %v | %v %+v | %+v | %v %v %v %v %d %v %v %v | %+v", h.Path, h.Methods, h.Topic, h.Headers, h.Signature.Scheme, h.Signature,
-		*h.Outcomes, h.Verdict, h.Timeout, h.AcceptOnTimeout, h.WaitForKafka, h.MaxBody, h.Rate, h.SourceRate, h.RequireKey, h.Responses)
+	got := fmt.Sprintf("%s %v %s %v | %v %+v | %+v | %v %v %v %v %d %d %v %v %v | %+v", h.Path, h.Methods, h.Topic, h.Headers, h.Signature.Scheme, h.Signature,
+		*h.Outcomes, h.Verdict, h.Timeout, h.AcceptOnTimeout, h.WaitForKafka, h.MaxBody, h.MaxRequests, h.Rate, h.SourceRate, h.RequireKey, h.Responses)
 	want := "/hooks/trading-view:1 [POST PUT] b [x-id x-kind] | " +
 		"hmac {Scheme:hmac Secret:TRADING_VIEW2 Tolerance:59m0s Header:X-Signature Algorithm:sha512 Encoding:base64 Prefix:v1= TimestampHeader:X-Time Separator::} | " +
 		"{Scheme:github Secret:EXECUTOR Tolerance:0s Header: Algorithm: Encoding: Prefix: TimestampHeader: Separator:} | " +
-		"true 3s true true 65536 {1000 2000} {0.5 1} false | " +
+		"true 3s true true 65536 100 {1000 2000} {0.5 1} false | " +
 		"map[unique:{Status:200 Body:ok ContentType:text/plain; charset=utf-8} limited:{Status:429 Body: ContentType:} " +
 		`in_progress:{Status:409 Body:{"error":"DUPLICATE_REQUEST"} ContentType:application/json}]`
 	if got != want {
@@ -181,6 +182,7 @@ func TestMistakesInHTTP(t *testing.T) {
 		{"rate without end", part("rate: {per_second: .inf, burst: 1}"), ".rate.per_second: want a number above 0, at most 1000000, found .inf"},
 		{"rate that is no number", part("rate: {per_second: .nan, burst: 1}"), ".rate.per_second: want a number above 0, at most 1000000, found .nan"},
 		{"rate in quotes", part("rate: {per_second: '1', burst: 1}"), `.rate.per_second: want a number above 0, at most 1000000, found "1"`},
+		{"no requests", part("max_requests: 0"), ".max_requests: want a whole number from 1 to 1048576, found 0"},
 		{"burst of zero", part("rate_per_source: {per_second: 1, burst: 0}"), ".rate_per_source.burst: want a whole number from 1 to 1000000, found 0"},
 
 		{"outcomes in plain mode", part("outcomes: {signature: {scheme: none}}"), ".outcomes: belongs to mode: claim"},

@@ -21,7 +21,7 @@ func (s *Server) receive(w http.ResponseWriter, r *http.Request, rq *request, ru
 			return nil, encoded()
 		}
 	}
-	body, err := readBody(w, r, rules.maxBytes, &rq.memory)
+	body, err := readBody(w, r, rules.maxBytes, rq.limits)
 	if err != nil {
 		return nil, s.respondToBodyError(r, rq, rules, err)
 	}
@@ -33,6 +33,9 @@ func (s *Server) receive(w http.ResponseWriter, r *http.Request, rq *request, ru
 	if err := rules.auth.verify(r.Header, body, rq.received); err != nil {
 		return nil, s.reject(rq, signatureReason(err), unauthorized(rules.auth.challenge))
 	}
+	if err := rq.limits.verify(); err != nil {
+		return nil, s.rejectBusy(rq, err)
+	}
 	return body, nil
 }
 
@@ -42,8 +45,8 @@ func (s *Server) respondToBodyError(r *http.Request, rq *request, rules *bodyRul
 	switch {
 	case errors.As(err, &large):
 		return tooLarge(rules)
-	case errors.Is(err, errBodyMemory):
-		return s.reject(rq, reasonBodies, busy())
+	case isLimit(err):
+		return s.rejectBusy(rq, err)
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return tooSlow()
 	case r.Context().Err() != nil && !errors.Is(err, io.ErrUnexpectedEOF): // after that error the client may still read

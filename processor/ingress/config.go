@@ -31,6 +31,12 @@ type Config struct {
 	// those that wait for a verdict; others get 503. Requests with outcomes
 	// have a limit of their own, of the same size. 1 to RequestsMax.
 	MaxRequests int `env:"MAX_REQUESTS" envDefault:"4096" help:"in-flight requests with events, and as many with outcomes; others get 503"`
+	// MaxRequestsPerSource is the part of MaxRequests that one client address may
+	// have; others get 503. 0: as many as are free, so one address alone gets half.
+	// A higher value is for clients that share an address, such as those behind a
+	// proxy that is not in TrustedProxies; they may then use as large a part of
+	// MaxBodyBytes. At most MaxRequests.
+	MaxRequestsPerSource int `env:"MAX_REQUESTS_PER_SOURCE" envDefault:"0" help:"in-flight requests of one client address; others get 503; 0: as many as are free, so one address alone gets half"`
 	// MaxConnections is the limit of open connections; others wait to be
 	// accepted. 1 to RequestsMax.
 	MaxConnections int `env:"MAX_CONNECTIONS" envDefault:"16384" help:"open connections; others wait to be accepted"`
@@ -122,6 +128,9 @@ func (c Config) Validate() error {
 			addf("%s: %v is out of range, want %v to %v", d.name, d.have, timeoutMin, timeoutMax)
 		}
 	}
+	if c.MaxRequestsPerSource < 0 || c.MaxRequestsPerSource > c.MaxRequests {
+		addf("MAX_REQUESTS_PER_SOURCE: %d is out of range, want 0 to ONCEBUS_INGRESS_MAX_REQUESTS (%d)", c.MaxRequestsPerSource, c.MaxRequests)
+	}
 	if _, err := c.trustedProxies(); err != nil {
 		errs = append(errs, err)
 	}
@@ -163,6 +172,10 @@ func (c Config) ValidateRoutes(routes *rules.Routes) error {
 		if h.Timeout+c.ReadTimeout > c.WriteTimeout {
 			errs = append(errs, fmt.Errorf("route %s: http.timeout of %v and ONCEBUS_INGRESS_READ_TIMEOUT (%v) are longer than "+
 				"ONCEBUS_INGRESS_WRITE_TIMEOUT (%v) together: the connection would close before the response", r.Name, h.Timeout, c.ReadTimeout, c.WriteTimeout))
+		}
+		if h.MaxRequests > c.MaxRequests {
+			errs = append(errs, fmt.Errorf("route %s: http.max_requests of %d is more than ONCEBUS_INGRESS_MAX_REQUESTS (%d), which bounds all routes together: want at most that",
+				r.Name, h.MaxRequests, c.MaxRequests))
 		}
 		if h.MaxBody > c.MaxBodyBytes {
 			errs = append(errs, fmt.Errorf("route %s: http.max_body of %d is more than ONCEBUS_INGRESS_MAX_BODY_BYTES (%d): a body of that size would always get 503",

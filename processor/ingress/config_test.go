@@ -57,6 +57,8 @@ func TestValidate(t *testing.T) {
 			"ONCEBUS_INGRESS_MAX_HEADER_BYTES: 0", "ONCEBUS_INGRESS_READ_TIMEOUT: 0s is out of range, want 10ms to 1h0m0s", "ONCEBUS_INGRESS_WRITE_TIMEOUT: 0s",
 			"ONCEBUS_INGRESS_IDLE_TIMEOUT: 0s", "ONCEBUS_INGRESS_DRAIN: 0s",
 		}},
+		{"more for one than for all", func(c *Config) { c.MaxRequests, c.MaxRequestsPerSource = 10, 11 },
+			[]string{"ONCEBUS_INGRESS_MAX_REQUESTS_PER_SOURCE: 11 is out of range, want 0 to ONCEBUS_INGRESS_MAX_REQUESTS (10)"}},
 		{"proxies", func(c *Config) { c.TrustedProxies = []string{"10.0.0.0/8", " 10.0.0.1", "proxy", "10.0.0.0/33"} },
 			[]string{`ONCEBUS_INGRESS_TRUSTED_PROXIES: "proxy"`, `ONCEBUS_INGRESS_TRUSTED_PROXIES: "10.0.0.0/33"`}},
 	} {
@@ -86,7 +88,7 @@ func TestValidateRoutes(t *testing.T) {
     window: 1h
     output: b
     dead_letter: dead
-    http: {path: /b, signature: {scheme: github, secret: A}, max_body: 100}
+    http: {path: /b, signature: {scheme: github, secret: A}, max_body: 100, max_requests: 50}
 `
 	routes := parseRoutes(t, file)
 	path := filepath.Join(t.TempDir(), "secret")
@@ -119,6 +121,7 @@ func TestValidateRoutes(t *testing.T) {
 		}},
 		{"no time", func(c *Config) { c.WriteTimeout = 30*time.Second - 1 }, []string{"route a: http.timeout of 20s and ONCEBUS_INGRESS_READ_TIMEOUT (10s) are longer"}},
 		{"just time", func(c *Config) { c.WriteTimeout = 30 * time.Second }, nil},
+		{"few requests", func(c *Config) { c.MaxRequests = 49 }, []string{"route b: http.max_requests of 50 is more than ONCEBUS_INGRESS_MAX_REQUESTS (49)"}},
 		{"no memory", func(c *Config) { c.MaxBodyBytes = 1 << 19 }, []string{"route a: http.max_body of 1048576 is more than ONCEBUS_INGRESS_MAX_BODY_BYTES (524288)"}},
 	} {
 		cfg := testConfig()

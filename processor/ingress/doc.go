@@ -8,12 +8,13 @@
 // # A request, step by step
 //
 //	path, method          404, 405
-//	in-flight requests    503 with Retry-After
+//	in-flight requests    503 with Retry-After; in sum and of the source
 //	rate of the source    429 with Retry-After
 //	media type            415 for a batch of CloudEvents: it has several events
 //	content coding        415 unless identity: nothing is decompressed here
 //	body                  413, 408; read whole, from memory that all bodies share
 //	signature             401; over the raw body, before anything is parsed
+//	requests of the path  503 with Retry-After; only signed requests count
 //	rate of the endpoint  429 with Retry-After; only signed requests count
 //	route and key         400
 //	Kafka, verdict        202, 409, 422, 429, 503, 504 or the stored outcome
@@ -33,6 +34,9 @@
 // in-flight requests, bytes of bodies and headers, the time to receive a request,
 // to write a response and to keep a connection idle, tracked sources.
 // front.IngressClient limits the events that wait for Kafka.
+//
+// No source and no endpoint can occupy all in-flight requests or all memory of
+// bodies (requestLimits). A request counts before its body is read.
 //
 // OpenAPI contains no handwritten response. It collects the responses of the server's
 // own code to every verdict and error (openapi_responses.go).

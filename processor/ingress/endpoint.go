@@ -54,6 +54,7 @@ type bodyRules struct {
 	auth     authenticator
 	maxBytes int
 	tooLarge string // what the sender can do about a larger one; "" for nothing
+	usage    endpointUsage
 }
 
 // outcomeMaxBytes is the least limit of an outcome's body, however small the
@@ -109,7 +110,7 @@ func (es *endpoints) add(cfg Config, r *rules.Route, window time.Duration) error
 		errs = append(errs, err)
 		e = &endpoint{
 			HTTP: h, allow: strings.Join(h.Methods, ", "), carried: carriedHeaders(h),
-			body: bodyRules{auth: auth, maxBytes: h.MaxBody}, rate: newRateLimiter(h.Rate), sources: newSourceLimiters(h.SourceRate),
+			body: bodyRules{auth: auth, maxBytes: h.MaxBody, usage: endpointUsage{max: int64(h.MaxRequests)}}, rate: newRateLimiter(h.Rate), sources: newSourceLimiters(h.SourceRate),
 		}
 		es.events[h.Path] = e
 	}
@@ -122,7 +123,7 @@ func (es *endpoints) add(cfg Config, r *rules.Route, window time.Duration) error
 	if o == nil {
 		auth, err := es.authenticator(cfg, h.Outcomes, window)
 		errs = append(errs, err)
-		o = &outcomeEndpoint{http: h, body: bodyRules{auth: auth, maxBytes: outcomeLimit(h), tooLarge: sendShorterResult}}
+		o = &outcomeEndpoint{http: h, body: bodyRules{auth: auth, maxBytes: outcomeLimit(h), tooLarge: sendShorterResult, usage: endpointUsage{max: int64(h.MaxRequests)}}}
 		es.outcomes[path] = o
 	}
 	o.routes = append(o.routes, r)

@@ -21,7 +21,7 @@ func (s *Server) takeEvent(w http.ResponseWriter, r *http.Request, rq *request, 
 		return wrongMethod(e.allow)
 	}
 	if wait := e.sources.allow(rq.source, rq.start); wait > 0 {
-		return s.reject(rq, reasonSource, tooFast("the limit is that of your address", wait))
+		return s.reject(rq, reasonSource, tooFast(ofSource, wait))
 	}
 	if rejected := e.contentTypeProblem(r.Header); rejected != nil {
 		return rejected

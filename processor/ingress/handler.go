@@ -3,6 +3,7 @@ package ingress
 import (
 	"crypto/rand"
 	"encoding/hex"
+	"errors"
 	"log/slog"
 	"net/http"
 	"net/netip"
@@ -19,7 +20,7 @@ type request struct {
 	key      string // the dedup key, in hexadecimal digits; "" until it is derived
 	request  string // the sender's request id, where the route names it
 	bytes    int    // of the body
-	memory   reservation
+	limits   *reservation
 	received time.Time // when the signature was verified: the event's time
 }
 
@@ -49,11 +50,11 @@ func (s *Server) dispatch(w http.ResponseWriter, r *http.Request, rq *request) *
 	path := r.URL.EscapedPath()
 	if e, ok := s.endpoints.events[path]; ok {
 		rq.route = e.routes[0].Name
-		return s.admit(s.events, rq, func() *response { return s.takeEvent(w, r, rq, e) })
+		return s.admit(w, s.events, &e.body, rq, func() *response { return s.takeEvent(w, r, rq, e) })
 	}
 	if e, ok := s.endpoints.outcomes[path]; ok {
 		rq.route = e.routes[0].Name
-		return s.admit(s.outcomes, rq, func() *response { return s.takeOutcome(w, r, rq, e) })
+		return s.admit(w, s.outcomes, &e.body, rq, func() *response { return s.takeOutcome(w, r, rq, e) })
 	}
 	if path == openAPIPath {
 		return s.describe(r)
@@ -61,17 +62,32 @@ func (s *Server) dispatch(w http.ResponseWriter, r *http.Request, rq *request) *
 	return problemNotFound.respond("")
 }
 
-// admit responds with take if the limits allow one more request.
-func (s *Server) admit(limits *requestLimits, rq *request, take func() *response) *response {
-	if !limits.requests.enter() {
-		return s.reject(rq, reasonRequests, busy())
+// refusedBody is how long net/http may read the body of a request that admit
+// rejected, so that the connection can be used again.
+const refusedBody = time.Second
+
+// admit responds with take if the limits allow one more request. It counts the
+// request before its body is read.
+func (s *Server) admit(w http.ResponseWriter, limits *requestLimits, rules *bodyRules, rq *request, take func() *response) *response {
+	var err error
+	if rq.limits, err = limits.reserve(rq.source, &rules.usage, rules.auth.keys != nil); err != nil {
+		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(refusedBody)) // works on every connection of http.Server
+		return s.rejectBusy(rq, err)
 	}
-	defer limits.requests.leave()
+	defer rq.limits.release()
 	s.metrics.inFlight.Inc()
 	defer s.metrics.inFlight.Dec()
-	rq.memory.of = &limits.bodies
-	defer rq.memory.release()
 	return take()
+}
+
+// rejectBusy rejects a request because of one of the limits.
+func (s *Server) rejectBusy(rq *request, err error) *response {
+	for _, l := range limitReasons {
+		if errors.Is(err, l.err) {
+			return s.reject(rq, l.reason, busy(l.detail))
+		}
+	}
+	return s.reject(rq, reasonRequests, busy(""))
 }
 
 // reject counts a request that a limit or a signature rejected.

@@ -2,98 +2,208 @@ package ingress
 
 import (
 	"errors"
+	"net/netip"
 	"sync"
-	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// requestLimits bound the in-flight requests and the memory of their bodies.
+// requestLimits bound the in-flight requests and the memory of their bodies: in sum,
+// of one source and of one endpoint, so that neither can occupy what all need.
+//
+// A source may have as much as is free, an endpoint twice as much. So one source
+// alone gets half, one endpoint alone two thirds, and several that flood leave a
+// part free, however many they are. A fixed bound would protect from one only.
+//
+// A source is the network of a client's address. An endpoint counts a request once
+// its signature is verified, so that senders without the secret cannot use up its
+// part.
 type requestLimits struct {
-	requests *inFlight
-	bodies   bodyMemory
+	requestsMax int64
+	bytesMax    int64
+	sourceMax   int64 // in-flight requests of a source; 0: as many as are free
+	endpoints   int   // one alone has no bound of its own
+	bodyBytes   prometheus.Gauge
+
+	mu      sync.Mutex
+	idle    *sync.Cond // signalled when no request is in flight
+	total   usage
+	sources map[netip.Addr]*usage // those with in-flight requests
 }
 
-func newRequestLimits(cfg Config, m *metrics) *requestLimits {
-	return &requestLimits{requests: newInFlight(cfg.MaxRequests), bodies: bodyMemory{limit: int64(cfg.MaxBodyBytes), used: m.bodies}}
+// usage is what some requests use.
+type usage struct {
+	requests int64
+	bytes    int64 // of bodies
 }
 
-// inFlight counts in-flight requests up to a limit.
-type inFlight struct {
-	mu    sync.Mutex
-	idle  *sync.Cond // signalled when n becomes 0
-	n     int
-	limit int
+// endpointUsage is the usage of an endpoint's verified requests.
+type endpointUsage struct {
+	usage
+	max int64 // requests; 0: the bound that requestLimits describes
 }
 
-func newInFlight(limit int) *inFlight {
-	f := &inFlight{limit: limit}
-	f.idle = sync.NewCond(&f.mu)
-	return f
-}
-
-// enter counts a request, or returns false if the limit is reached.
-func (f *inFlight) enter() bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.n >= f.limit {
-		return false
+func newRequestLimits(cfg Config, endpoints int, m *metrics) *requestLimits {
+	l := &requestLimits{
+		requestsMax: int64(cfg.MaxRequests), bytesMax: int64(cfg.MaxBodyBytes), sourceMax: int64(cfg.MaxRequestsPerSource),
+		endpoints: endpoints, bodyBytes: m.bodies, sources: map[netip.Addr]*usage{},
 	}
-	f.n++
-	return true
+	l.idle = sync.NewCond(&l.mu)
+	return l
 }
 
-func (f *inFlight) leave() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.n--; f.n == 0 {
-		f.idle.Broadcast()
-	}
-}
-
-func (f *inFlight) count() int {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.n
+// count returns the number of in-flight requests.
+func (l *requestLimits) count() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return int(l.total.requests)
 }
 
 // waitIdle returns when no request is in flight.
-func (f *inFlight) waitIdle() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for f.n > 0 {
-		f.idle.Wait()
+func (l *requestLimits) waitIdle() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for l.total.requests > 0 {
+		l.idle.Wait()
 	}
 }
 
-// bodyMemory is the memory that all bodies share.
-type bodyMemory struct {
-	limit    int64 // bytes
-	reserved atomic.Int64
-	used     prometheus.Gauge
-}
+// The limits that can reject a request.
+var (
+	errRequests         = errors.New("requests are at their limit")
+	errSourceRequests   = errors.New("requests of the source are at their limit")
+	errEndpointRequests = errors.New("requests of the endpoint are at their limit")
+	errBodies           = errors.New("the bodies of in-flight requests use all their memory")
+	errSourceBodies     = errors.New("the bodies of the source use its memory")
+	errEndpointBodies   = errors.New("the bodies of the endpoint use its memory")
+)
 
-var errBodyMemory = errors.New("the bodies of in-flight requests use all their memory")
-
-// reservation is the part of bodyMemory that one body has.
+// reservation is what one in-flight request uses.
 type reservation struct {
-	of    *bodyMemory
-	bytes int64
+	limits   *requestLimits
+	source   *usage
+	network  netip.Addr // of the source
+	endpoint *endpointUsage
+	verified bool // the endpoint counts it
+	bytes    int64
 }
 
-// grow reserves n more bytes, or returns errBodyMemory.
-func (r *reservation) grow(n int64) error {
-	if r.of.reserved.Add(n) > r.of.limit {
-		r.of.reserved.Add(-n)
-		return errBodyMemory
+// reserve counts a request before its body is read, or returns the limit that is
+// reached. signed requests join their endpoint when they are verified, others at
+// once.
+func (l *requestLimits) reserve(source netip.Addr, endpoint *endpointUsage, signed bool) (*reservation, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	free := l.requestsMax - l.total.requests
+	if free <= 0 {
+		return nil, errRequests
 	}
-	r.bytes += n
-	r.of.used.Add(float64(n))
+	network := sourceNetwork(source)
+	of := l.sources[network]
+	if of == nil {
+		of = &usage{}
+	}
+	switch {
+	case l.sourceMax > 0 && of.requests >= l.sourceMax, l.sourceMax == 0 && of.requests >= free:
+		return nil, errSourceRequests
+	// A signed request, too: it would only be rejected after its body was read.
+	case l.endpointIsFull(endpoint, free):
+		return nil, errEndpointRequests
+	}
+	l.sources[network] = of
+	of.requests++
+	l.total.requests++
+	r := &reservation{limits: l, source: of, network: network, endpoint: endpoint}
+	if !signed {
+		r.verified = true
+		endpoint.requests++
+	}
+	return r, nil
+}
+
+// endpointIsFull reports whether an endpoint may have no further request, when free
+// more are possible in sum.
+func (l *requestLimits) endpointIsFull(e *endpointUsage, free int64) bool {
+	if e.max > 0 {
+		return e.requests >= e.max
+	}
+	return l.endpoints > 1 && e.requests >= 2*free
+}
+
+// verify makes the endpoint count a request whose signature is right, or returns the
+// limit that is reached.
+func (r *reservation) verify() error {
+	l := r.limits
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if r.verified {
+		return nil
+	}
+	if l.endpointIsFull(r.endpoint, l.requestsMax-l.total.requests+1) {
+		return errEndpointRequests
+	}
+	if l.endpointBytesFull(r.endpoint, r.bytes, l.bytesMax-l.total.bytes, r.endpoint.requests == 0) {
+		return errEndpointBodies
+	}
+	r.verified = true
+	r.endpoint.requests++
+	r.endpoint.bytes += r.bytes
 	return nil
 }
 
+// grow reserves n more bytes, or returns the limit that is reached.
+func (r *reservation) grow(n int64) error {
+	l := r.limits
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	free := l.bytesMax - l.total.bytes - n
+	switch {
+	case free < 0:
+		return errBodies
+	case r.source.requests > 1 && r.source.bytes+n > max(free, l.sourceBytes()):
+		return errSourceBodies
+	case r.verified && l.endpointBytesFull(r.endpoint, n, free, r.endpoint.requests == 1):
+		return errEndpointBodies
+	}
+	r.add(n)
+	return nil
+}
+
+// sourceBytes returns the part of the memory that a source has by sourceMax.
+func (l *requestLimits) sourceBytes() int64 {
+	return int64(float64(l.bytesMax) * float64(l.sourceMax) / float64(l.requestsMax))
+}
+
+// endpointBytesFull reports whether n more bytes are too many for an endpoint, when
+// they leave free. Its only request may have all memory: max_body is a promise.
+func (l *requestLimits) endpointBytesFull(e *endpointUsage, n, free int64, only bool) bool {
+	return l.endpoints > 1 && !only && e.bytes+n > 2*free
+}
+
+// add counts n bytes. The caller has locked the limits.
+func (r *reservation) add(n int64) {
+	r.bytes += n
+	r.source.bytes += n
+	r.limits.total.bytes += n
+	if r.verified {
+		r.endpoint.bytes += n
+	}
+	r.limits.bodyBytes.Add(float64(n))
+}
+
+// release ends the request.
 func (r *reservation) release() {
-	r.of.reserved.Add(-r.bytes)
-	r.of.used.Sub(float64(r.bytes))
-	r.bytes = 0
+	l := r.limits
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	r.add(-r.bytes)
+	if r.verified {
+		r.endpoint.requests--
+	}
+	if r.source.requests--; r.source.requests == 0 {
+		delete(l.sources, r.network)
+	}
+	if l.total.requests--; l.total.requests == 0 {
+		l.idle.Broadcast()
+	}
 }

@@ -34,7 +34,7 @@ func TestBusy(t *testing.T) {
 func TestBodiesShareMemory(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, withHTTP("max_body: 100000"))
-	i := b.serve(func(c *Config) { c.MaxBodyBytes = 100_000 })
+	i := b.serve(func(c *Config) { c.MaxBodyBytes, c.MaxRequestsPerSource = 100_000, c.MaxRequests })
 	first := i.begin("/signals", 90_000)
 	if _, err := first.Write([]byte(strings.Repeat(" ", 80_000))); err != nil {
 		t.Fatal(err)
@@ -79,7 +79,7 @@ func attackBench(t *testing.T) (*instance, int64) {
 	t.Helper()
 	b := newBench(t, withHTTP("max_body: 1048576"))
 	i := b.serve(func(c *Config) {
-		c.MaxBodyBytes, c.MaxRequests = bodiesMost, attackers
+		c.MaxBodyBytes, c.MaxRequests, c.MaxRequestsPerSource = bodiesMost, attackers, attackers
 		c.ReadTimeout, c.WriteTimeout = time.Minute, 5*time.Minute // no attack times out
 	})
 	i.post("/signals", event("first")).want(t, "first", 202)
@@ -135,7 +135,7 @@ func TestWaitingDuplicatesDoNotBlockOutcomes(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, claimRoutes)
 	i := b.serve(func(c *Config) {
-		c.MaxRequests, c.MaxBodyBytes, c.Secrets = 2, 1<<20, Secrets{"EXECUTOR": {Value: "token-of-executors"}}
+		c.MaxRequests, c.MaxRequestsPerSource, c.MaxBodyBytes, c.Secrets = 2, 2, 2<<20, Secrets{"EXECUTOR": {Value: "token-of-executors"}}
 	})
 	arrive := b.arrivals("app-repartition")
 	large := `{"id":"a","x":"` + strings.Repeat("x", 400_000) + `"}`

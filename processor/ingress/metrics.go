@@ -1,17 +1,47 @@
 package ingress
 
 import (
+	"errors"
+
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Values of the label reason of oncebus_http_refused_total; the others are
-// signatureReasons.
+// Values of the label reason of oncebus_http_refused_total; the others are in
+// limitReasons and signatureReasons.
 const (
 	reasonRequests = "requests"
-	reasonBodies   = "bodies"
 	reasonRate     = "rate"
 	reasonSource   = "rate_per_source"
 )
+
+// limitReasons are the values of the label, and the problems' details, for the limits
+// of requestLimits.
+var limitReasons = []struct {
+	err            error
+	reason, detail string
+}{
+	{errRequests, reasonRequests, ""},
+	{errSourceRequests, "requests_per_source", ofSource},
+	{errEndpointRequests, "requests_per_route", ofEndpoint},
+	{errBodies, "bodies", ""},
+	{errSourceBodies, "bodies_per_source", ofSource},
+	{errEndpointBodies, "bodies_per_route", ofEndpoint},
+}
+
+const (
+	ofSource   = "the limit is that of your address"
+	ofEndpoint = "the limit is that of this path"
+)
+
+// isLimit reports whether err is one of the limits.
+func isLimit(err error) bool {
+	for _, l := range limitReasons {
+		if errors.Is(err, l.err) {
+			return true
+		}
+	}
+	return false
+}
 
 // Values of the label what of oncebus_http_reloads_total.
 const (
@@ -46,7 +76,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		bodies: prometheus.NewGauge(prometheus.GaugeOpts{Name: "oncebus_http_body_bytes",
 			Help: "Memory that bodies use. ONCEBUS_INGRESS_MAX_BODY_BYTES limits events, and outcomes separately."}),
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "oncebus_http_refused_total",
-			Help: "Requests rejected by limits and signatures, by route and reason: requests, bodies, rate, rate_per_source; or a missing, malformed, stale or wrong signature."}, []string{"route", "reason"}),
+			Help: "Requests rejected by limits and signatures, by route and reason: requests or bodies, in sum, _per_source or _per_route; rate, rate_per_source; or a missing, malformed, stale or wrong signature."}, []string{"route", "reason"}),
 		reload: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "oncebus_http_reloads_total",
 			Help: "Changed secrets and certificates that were read again, by outcome. After a failure the old ones stay in use; the log has the error."}, []string{"what", "outcome"}),
 		expiry: prometheus.NewGauge(prometheus.GaugeOpts{Name: "oncebus_http_certificate_expiry_timestamp_seconds",
@@ -60,8 +90,11 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 func (m *metrics) prepare(route string) {
 	m.seconds.WithLabelValues(route)
 	m.verdict.WithLabelValues(route)
-	for _, reason := range []string{reasonRequests, reasonBodies, reasonRate, reasonSource} {
+	for _, reason := range []string{reasonRate, reasonSource} {
 		m.refused.WithLabelValues(route, reason)
+	}
+	for _, l := range limitReasons {
+		m.refused.WithLabelValues(route, l.reason)
 	}
 	for _, r := range signatureReasons {
 		m.refused.WithLabelValues(route, r.reason)

@@ -155,7 +155,7 @@ func outcomeSamples(h *rules.HTTP) []sample {
 // receiveSamples returns the responses that are sent before the body is parsed.
 func receiveSamples(s *rules.Signature) []sample {
 	samples := malformed()
-	for _, response := range []*response{busy(), encoded(), tooLarge(&bodyRules{}), tooSlow(), incomplete()} {
+	for _, response := range []*response{busy(""), encoded(), tooLarge(&bodyRules{}), tooSlow(), incomplete()} {
 		samples = append(samples, sample{response: response})
 	}
 	if s.Scheme != rules.NoSignature {

@@ -65,7 +65,9 @@ func disconnected() *response {
 
 func wrongMethod(allow string) *response { return problemMethod.respond("").with("Allow", allow) }
 
-func busy() *response { return problemBusy.respond("").with("Retry-After", retryAfter(retrySoon)) }
+func busy(detail string) *response {
+	return problemBusy.respond(detail).with("Retry-After", retryAfter(retrySoon))
+}
 
 func tooFast(detail string, wait time.Duration) *response {
 	return problemRate.respond(detail).with("Retry-After", retryAfter(wait))

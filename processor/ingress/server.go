@@ -48,7 +48,7 @@ func New(cfg Config, routes *rules.Routes, front *front.IngressClient, registry 
 	s := &Server{
 		cfg: cfg, front: front, log: log, now: time.Now, endpoints: es, metrics: newMetrics(registry),
 	}
-	s.events, s.outcomes = newRequestLimits(cfg, s.metrics), newRequestLimits(cfg, s.metrics)
+	s.events, s.outcomes = newRequestLimits(cfg, len(es.events), s.metrics), newRequestLimits(cfg, len(es.outcomes), s.metrics)
 	if s.openAPI, err = OpenAPI(routes); err != nil {
 		return nil, err
 	}
@@ -123,12 +123,12 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 }
 
 // Requests returns the number of in-flight requests.
-func (s *Server) Requests() int { return s.events.requests.count() + s.outcomes.requests.count() }
+func (s *Server) Requests() int { return s.events.count() + s.outcomes.count() }
 
 // waitIdle returns when no request is in flight.
 func (s *Server) waitIdle() {
-	s.events.requests.waitIdle()
-	s.outcomes.requests.waitIdle()
+	s.events.waitIdle()
+	s.outcomes.waitIdle()
 }
 
 func (s *Server) httpServer(base context.Context) *http.Server {

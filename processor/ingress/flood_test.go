@@ -1,0 +1,183 @@
+package ingress
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// floodRoutes are a route with a signature and verdicts, and one whose responses need
+// no verdict.
+var floodRoutes = strings.Replace(withHTTP("timeout: 50s"), "scheme: none", "scheme: bearer, secret: A", 1) + `  - name: others
+    topics: [others.raw]
+    key: [{field: id}]
+    window: 1h
+    output: others.unique
+    dead_letter: dead
+    http: {path: /others, signature: {scheme: bearer, secret: B}, answer: async, timeout: 50s, on_kafka_unavailable: wait}
+`
+
+func (b *bench) serveFlood(change func(*Config)) *instance {
+	return b.serve(func(c *Config) {
+		c.MaxRequests = 24
+		c.TrustedProxies = []string{"127.0.0.0/8"} // so that a request names its client
+		c.Secrets = Secrets{"A": {Value: "token-of-sender-a"}, "B": {Value: "token-of-sender-b"}}
+		if change != nil {
+			change(c)
+		}
+	})
+}
+
+// from returns the headers of a client's request. With token "" it is unsigned.
+func from(client, token string) []string {
+	headers := []string{"X-Forwarded-For", client}
+	if token != "" {
+		headers = append(headers, "Authorization", "Bearer "+token)
+	}
+	return headers
+}
+
+// holdOpen sends n requests whose bodies do not end, of sent bytes so far, and waits
+// until the server has counted in requests in flight.
+func (i *instance) holdOpen(client, token, path string, n, sent, in int) {
+	i.b.t.Helper()
+	for range n {
+		conn := i.dial()
+		if _, err := fmt.Fprint(conn, raw(path, strings.Repeat(" ", sent), 1<<20, from(client, token)...)); err != nil {
+			i.b.t.Fatal(err)
+		}
+	}
+	i.b.wait(fmt.Sprintf("%d requests of %s to be in flight", in, client), func() bool { return i.Requests() == in })
+}
+
+// TestStrangersLeaveRoomForSenders: clients without the secret occupy a part of the
+// requests, before their bodies arrive, on every path; senders are answered meanwhile.
+func TestStrangersLeaveRoomForSenders(t *testing.T) {
+	t.Parallel()
+	i := newBench(t, floodRoutes).serveFlood(nil)
+	i.holdOpen("192.0.2.1", "", "/signals", 30, 0, 12)
+	i.post("/others", event("a"), from("192.0.2.1", "")...).header(t, "the stranger", "Retry-After", "1").problem(t, "the stranger", "busy", 503)
+	for n := range 20 {
+		i.post("/signals", event(fmt.Sprint(n)), from("192.0.2.2", "token-of-sender-a")...).want(t, "a sender", 202)
+		i.post("/others", event(fmt.Sprint(n)), from("192.0.2.2", "token-of-sender-b")...).want(t, "another sender", 202)
+	}
+	// Three more: the twelve that are free are divided, too.
+	for n, in := range []int{18, 21, 23} {
+		i.holdOpen(fmt.Sprintf("192.0.2.%d", 11+n), "", "/signals", 12, 0, in)
+	}
+	i.post("/signals", event("b"), from("192.0.2.2", "token-of-sender-a")...).want(t, "a sender among many strangers", 202)
+	if i.count("oncebus_http_refused_total", "reason", "requests_per_source", "route", "signals") == 0 {
+		t.Error("wrong metrics")
+	}
+}
+
+// TestStrangersLeaveMemoryForSenders: the same with the memory of bodies.
+func TestStrangersLeaveMemoryForSenders(t *testing.T) {
+	t.Parallel()
+	i := newBench(t, floodRoutes).serveFlood(func(c *Config) { c.MaxBodyBytes = 1 << 20 })
+	body := event("large") + strings.Repeat(" ", 300<<10)
+	i.post("/signals", body, from("192.0.2.2", "token-of-sender-a")...).want(t, "before", 202)
+	for n := 1; n <= 8; n++ {
+		conn := i.dial()
+		if _, err := fmt.Fprint(conn, raw("/signals", "", 200<<10, from("192.0.2.1", "")...)); err != nil {
+			t.Fatal(err)
+		}
+		_, _ = fmt.Fprint(conn, strings.Repeat(" ", 150<<10)) // may be refused
+	}
+	i.b.wait("bodies to be refused", func() bool { return i.count("oncebus_http_refused_total", "reason", "bodies_per_source") >= 5 })
+	i.post("/signals", body+" ", from("192.0.2.2", "token-of-sender-a")...).want(t, "a sender", 409)
+}
+
+// TestRouteLeavesRoomForOthers: the signed requests of one route, from many addresses,
+// wait for verdicts that do not come. The other route is answered meanwhile, and so
+// is a wrong signature.
+func TestRouteLeavesRoomForOthers(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, floodRoutes)
+	i := b.serveFlood(nil)
+	i.post("/signals", event("before"), from("192.0.2.2", "token-of-sender-a")...).want(t, "before", 202)
+	b.stop()
+	var waiting []<-chan reply
+	for n := range 16 {
+		waiting = append(waiting, i.later("/signals", event(fmt.Sprint(n)), from(fmt.Sprintf("192.0.2.%d", 10+n), "token-of-sender-a")...))
+		b.wait("the next to wait", func() bool { return i.Requests() == n+1 })
+	}
+	got := i.post("/signals", event("more"), from("192.0.2.3", "token-of-sender-a")...).problem(t, "one more", "busy", 503)
+	if got.Detail != ofEndpoint || i.count("oncebus_http_refused_total", "reason", "requests_per_route", "route", "signals") != 1 {
+		t.Errorf("wrong detail %q or metrics", got.Detail)
+	}
+	for n := range 20 {
+		i.post("/others", event(fmt.Sprint(n)), from("192.0.2.3", "token-of-sender-b")...).want(t, "the other route", 202)
+	}
+	i.post("/others", event("a"), from("192.0.2.3", "token-of-sender-a")...).problem(t, "unsigned", "signature", 401)
+	b.judge()
+	for _, w := range waiting {
+		(<-w).want(t, "waiting", 202)
+	}
+}
+
+// TestMaxRequestsOfARoute: the route's own bound replaces the common one.
+func TestMaxRequestsOfARoute(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, strings.Replace(floodRoutes, "scheme: bearer, secret: A}", "scheme: bearer, secret: A}\n      max_requests: 2", 1))
+	i := b.serveFlood(nil)
+	i.holdOpen("192.0.2.1", "token-of-sender-a", "/signals", 1, 0, 1)
+	i.post("/signals", event("a"), from("192.0.2.2", "token-of-sender-a")...).want(t, "an unverified one does not count", 202)
+	b.stop()
+	first := i.later("/signals", event("b"), from("192.0.2.2", "token-of-sender-a")...)
+	b.wait("one to wait", func() bool { return i.Requests() == 2 })
+	second := i.later("/signals", event("c"), from("192.0.2.3", "token-of-sender-a")...)
+	b.wait("two to wait", func() bool { return i.Requests() == 3 })
+	i.post("/signals", event("d"), from("192.0.2.4", "token-of-sender-a")...).problem(t, "one more", "busy", 503)
+	i.post("/others", event("d"), from("192.0.2.4", "token-of-sender-b")...).want(t, "the other route", 202)
+	b.judge()
+	(<-first).want(t, "first", 202)
+	(<-second).want(t, "second", 202)
+}
+
+// TestLimitsAreDivided: whatever the sequence of requests, what is free is never used
+// up by a few, and everything comes back.
+func TestLimitsAreDivided(t *testing.T) {
+	cfg := DefaultConfig()
+	cfg.MaxRequests, cfg.MaxBodyBytes = 1000, 1<<20
+	for _, flooders := range []int{1, 2, 9, 99} {
+		l := newRequestLimits(cfg, 2, newMetrics(prometheus.NewRegistry()))
+		var all []*reservation
+		usages := []endpointUsage{{}, {}}
+		for refused := 0; refused < flooders; {
+			refused = 0
+			for n := range flooders {
+				r, err := l.reserve(netip.AddrFrom4([4]byte{192, 0, 2, byte(n)}), &usages[0], true)
+				if err != nil {
+					refused++
+					continue
+				}
+				all = append(all, r)
+				_ = r.grow(1000) // may be refused
+			}
+		}
+		most := cfg.MaxRequests * flooders / (flooders + 1)
+		if n := l.count(); n > most+flooders || n < most-flooders {
+			t.Errorf("%d sources have %d requests, want about %d", flooders, n, most)
+		}
+		r, err := l.reserve(netip.MustParseAddr("192.0.2.200"), &usages[0], true)
+		if err != nil {
+			t.Fatalf("%d sources: another one: %v", flooders, err)
+		}
+		if err := r.grow(1000); err != nil {
+			t.Errorf("%d sources: the memory of another one: %v", flooders, err)
+		}
+		if err := r.verify(); err != nil {
+			t.Errorf("%d sources: the endpoint of another one: %v", flooders, err)
+		}
+		for _, r := range append(all, r) {
+			r.release()
+		}
+		if l.total != (usage{}) || len(l.sources) != 0 || usages[0] != (endpointUsage{}) {
+			t.Errorf("%d sources: %+v, %d sources, %+v remain", flooders, l.total, len(l.sources), usages)
+		}
+	}
+}
