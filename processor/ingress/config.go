@@ -37,9 +37,10 @@ type Config struct {
 	// proxy that is not in TrustedProxies; they may then use as large a part of
 	// MaxBodyBytes. At most MaxRequests.
 	MaxRequestsPerSource int `env:"MAX_REQUESTS_PER_SOURCE" envDefault:"0" help:"in-flight requests of one client address; others get 503; 0: as many as are free, so one address alone gets half"`
-	// MaxConnections is the limit of open connections; others wait to be
-	// accepted. 1 to RequestsMax.
-	MaxConnections int `env:"MAX_CONNECTIONS" envDefault:"16384" help:"open connections; others wait to be accepted"`
+	// MaxConnections is the limit of open connections. At the limit a new one
+	// replaces one without a request, or waits to be accepted if each has one. 1 to
+	// RequestsMax.
+	MaxConnections int `env:"MAX_CONNECTIONS" envDefault:"16384" help:"open connections; at the limit a new one replaces one without a request, or waits if each has one"`
 	// MaxBodyBytes is the memory for the bodies of in-flight events; requests
 	// beyond it get 503. Outcomes have as much of their own. At least the
 	// largest max_body of a route, and 1 MiB with outcomes.
@@ -47,7 +48,8 @@ type Config struct {
 	// MaxHeaderBytes bounds one request's line and headers. 1 KiB to 1 MiB.
 	MaxHeaderBytes int `env:"MAX_HEADER_BYTES" envDefault:"16384" help:"bytes of a request's headers; more get 431"`
 
-	// ReadTimeout bounds the time to receive a request, headers and body each;
+	// ReadTimeout bounds the time to receive a request, headers and body each, and
+	// a frame of HTTP/2;
 	// WriteTimeout the time from its headers to the end of its response. A route's
 	// http.timeout plus ReadTimeout must be at most WriteTimeout.
 	ReadTimeout  time.Duration `env:"READ_TIMEOUT" envDefault:"10s" help:"longest time to receive a request"`

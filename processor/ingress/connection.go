@@ -22,6 +22,7 @@ import (
 type connection struct {
 	net.Conn
 	server *Server
+	place  *place // nil in a test without a limit
 
 	// Only reads use these, and net/http does one at a time.
 	shook   bool  // the TLS handshake is over
@@ -44,7 +45,12 @@ func (l *watchedListener) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &connection{Conn: conn, server: l.server}, nil
+	c := &connection{Conn: conn, server: l.server}
+	if secure, ok := conn.(*tls.Conn); ok {
+		conn = secure.NetConn()
+	}
+	c.place, _ = conn.(*place)
+	return c, nil
 }
 
 // watch returns a listener of the server's connections, with TLS if it has
@@ -70,6 +76,9 @@ func connectionState(conn net.Conn, state http.ConnState) {
 		c.mu.Lock()
 		c.handled = false
 		c.mu.Unlock()
+		if c.place != nil {
+			c.place.setActive(state == http.StateActive)
+		}
 	}
 }
 
@@ -98,6 +107,9 @@ func (c *connection) Read(p []byte) (int, error) {
 	c.mu.Lock()
 	c.framing.scan(p[:n])
 	c.mu.Unlock()
+	if n > 0 && c.place != nil {
+		c.place.received(p[:n])
+	}
 	return n, err
 }
 

@@ -35,6 +35,9 @@
 // to write a response and to keep a connection idle, tracked sources.
 // front.IngressClient limits the events that wait for Kafka.
 //
+// A connection without a request holds its place only until a new one needs it
+// (connections), and a head that has begun ends within Config.ReadTimeout.
+//
 // No source and no endpoint can occupy all in-flight requests or all memory of
 // bodies (requestLimits). A request counts before its body is read.
 //
@@ -50,6 +53,9 @@
 //
 // receive clears the read deadline: net/http would end the wait for the verdict
 // as if the client had disconnected.
+//
+// connection follows the frames of HTTP/2 (headReader), because net/http gives them no
+// time limit.
 //
 // Outcomes have limits of their own, equal to those of events: duplicates that
 // wait for an outcome must not block it.

@@ -1,10 +1,14 @@
 package ingress
 
 import (
+	"errors"
 	"fmt"
+	"io"
+	"net"
 	"net/netip"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 )
@@ -179,5 +183,31 @@ func TestLimitsAreDivided(t *testing.T) {
 		if l.total != (usage{}) || len(l.sources) != 0 || usages[0] != (endpointUsage{}) {
 			t.Errorf("%d sources: %+v, %d sources, %+v remain", flooders, l.total, len(l.sources), usages)
 		}
+	}
+}
+
+// TestRejectedBodyIsNotAwaited: a client that sends its body slowly, and that a limit
+// rejects, occupies neither a request nor, until ReadTimeout, a connection.
+func TestRejectedBodyIsNotAwaited(t *testing.T) {
+	t.Parallel()
+	i := newBench(t, floodRoutes).serveFlood(func(c *Config) {
+		patient(c)
+		c.MaxRequests = 1
+	})
+	i.holdOpen("192.0.2.1", "", "/signals", 1, 0, 1)
+	conn := i.dial()
+	if _, err := fmt.Fprint(conn, raw("/signals", "{", 1000, from("192.0.2.2", "")...)); err != nil {
+		t.Fatal(err)
+	}
+	if err := conn.SetReadDeadline(time.Now().Add(60 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	if status, _ := (slow{conn}).response(t); status != 503 {
+		t.Errorf("status %d", status)
+	}
+	// The rest of the body does not arrive, so the connection ends.
+	var timeout net.Error
+	if _, err := io.Copy(io.Discard, conn); errors.As(err, &timeout) && timeout.Timeout() {
+		t.Error("the connection stays open")
 	}
 }

@@ -49,6 +49,12 @@ const (
 	reloadCertificates = "certificates"
 )
 
+// Values of the label reason of oncebus_http_connections_closed_total.
+const (
+	closedReplaced = "replaced"
+	closedSlow     = "slow"
+)
+
 // metrics are the server's series.
 type metrics struct {
 	requests *prometheus.CounterVec
@@ -58,7 +64,11 @@ type metrics struct {
 	bodies   prometheus.Gauge
 	refused  *prometheus.CounterVec
 	reload   *prometheus.CounterVec
-	expiry   prometheus.Gauge
+
+	connections prometheus.Gauge
+	closed      *prometheus.CounterVec
+
+	expiry prometheus.Gauge
 }
 
 func newMetrics(reg prometheus.Registerer) *metrics {
@@ -82,7 +92,14 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		expiry: prometheus.NewGauge(prometheus.GaugeOpts{Name: "oncebus_http_certificate_expiry_timestamp_seconds",
 			Help: "When the server certificate in use expires, in Unix time; 0 without one. Alert days before."}),
 	}
-	reg.MustRegister(m.requests, m.seconds, m.verdict, m.inFlight, m.bodies, m.refused, m.reload, m.expiry)
+	m.connections = prometheus.NewGauge(prometheus.GaugeOpts{Name: "oncebus_http_connections",
+		Help: "Open connections. ONCEBUS_INGRESS_MAX_CONNECTIONS limits them."})
+	m.closed = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "oncebus_http_connections_closed_total",
+		Help: "Connections that the ingress closed, by reason: replaced (it had no request when a new one came at the limit), slow (a request's head did not arrive within ONCEBUS_INGRESS_READ_TIMEOUT)."}, []string{"reason"})
+	for _, reason := range []string{closedReplaced, closedSlow} {
+		m.closed.WithLabelValues(reason)
+	}
+	reg.MustRegister(m.requests, m.seconds, m.verdict, m.inFlight, m.bodies, m.refused, m.reload, m.expiry, m.connections, m.closed)
 	return m
 }
 

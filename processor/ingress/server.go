@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"golang.org/x/net/netutil"
 
 	"oncebus/dedup/rules"
 	"oncebus/processor/front"
@@ -93,7 +92,7 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 	defer cancelRequests(nil)
 	server := s.httpServer(base)
 	ended := make(chan error, 1)
-	limited := netutil.LimitListener(listener, s.cfg.MaxConnections)
+	limited := newConnections(listener, s.cfg, s.metrics)
 	go func() { ended <- server.Serve(s.watch(limited)) }()
 	select {
 	case err := <-ended:

@@ -10,11 +10,10 @@ import (
 // trusted proxy reports. Each proxy appends to X-Forwarded-For, so the list is
 // read from its end, for as long as the address that appended is trusted.
 func sourceOf(r *http.Request, trusted []netip.Prefix) netip.Addr {
-	peer, err := netip.ParseAddrPort(r.RemoteAddr)
-	if err != nil {
-		return netip.Addr{} // not TCP
+	source := peerOf(r.RemoteAddr)
+	if !source.IsValid() {
+		return source
 	}
-	source := peer.Addr().Unmap().WithZone("")
 	if len(trusted) == 0 {
 		return source
 	}
@@ -27,6 +26,15 @@ func sourceOf(r *http.Request, trusted []netip.Prefix) netip.Addr {
 		source = addr.Unmap().WithZone("")
 	}
 	return source
+}
+
+// peerOf returns the address of a connection's peer; the zero Addr if it is not TCP.
+func peerOf(remote string) netip.Addr {
+	peer, err := netip.ParseAddrPort(remote)
+	if err != nil {
+		return netip.Addr{}
+	}
+	return peer.Addr().Unmap().WithZone("")
 }
 
 // parseForwarded reads an address, with or without a port.
