@@ -168,14 +168,14 @@ func (m *fenceModel) check(t *testing.T, seed uint64) {
 	}
 	for offset, r := range m.rows[:m.c.Floor] {
 		if r.first >= before[r.namespaceID] && !above[r] {
-			t.Fatalf("seed %d: the floor is %d, and the row at %d, namespace id %d, first seen at %d, decides after %d", seed, m.c.Floor, offset, r.namespaceID, r.first, before[r.namespaceID])
+			t.Fatalf("in seed %d the floor is %d, and the row at %d, namespace id %d, first seen at %d, decides after %d", seed, m.c.Floor, offset, r.namespaceID, r.first, before[r.namespaceID])
 		}
 	}
 	if len(m.c.Fences) > fencesMax || m.c.fenced() > fencedMax {
 		t.Fatalf("seed %d: %d fences with %d entries", seed, len(m.c.Fences), m.c.fenced())
 	}
 	if back, err := DecodeCheckpoint(m.c.Append(nil)); err != nil || !reflect.DeepEqual(back, m.c) {
-		t.Fatalf("seed %d: floor %d and fences %+v were decoded as %d and %+v, %v", seed, m.c.Floor, m.c.Fences, back.Floor, back.Fences, err)
+		t.Fatalf("in seed %d floor %d and fences %+v were decoded as %d and %+v, %v", seed, m.c.Floor, m.c.Fences, back.Floor, back.Fences, err)
 	}
 }
 
