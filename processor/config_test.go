@@ -61,6 +61,8 @@ func TestConfigValidateNamesTheVariable(t *testing.T) {
 		{"no partitions", func(c *Config) { c.Partitions = 0 }, "ONCEBUS_PARTITIONS: 0 is out of range, want 1 to 10000"},
 		{"too many partitions", func(c *Config) { c.Partitions = app.PartitionsMax + 1 }, "ONCEBUS_PARTITIONS: 10001 is out of range, want 1 to 10000"},
 		{"replication factor 0", func(c *Config) { c.ReplicationFactor = 0 }, "ONCEBUS_REPLICATION_FACTOR: 0 is out of range, want 1 or more, or -1 for the broker's default"},
+		{"minimum in sync -2", func(c *Config) { c.MinInsyncReplicas = -2 }, "ONCEBUS_MIN_INSYNC_REPLICAS: -2 is out of range, want 1 or more, or -1 for the broker's default"},
+		{"minimum in sync -1", func(c *Config) { c.MinInsyncReplicas = -1 }, ""},
 		{"replication factor 3", func(c *Config) { c.ReplicationFactor = 3 }, ""},
 		{"no state directory", func(c *Config) { c.StateDir = " " }, "ONCEBUS_STATE_DIR: empty, want a directory"},
 		{"negative workers", func(c *Config) { c.Workers = -1 }, "ONCEBUS_WORKERS: -1 is out of range, want 0 (one per core) to 1024"},

@@ -108,6 +108,7 @@ func (p *Processor) run(ctx context.Context) error {
 		}
 		return err
 	}
+	helpers.Go(func() { p.logFindings(background) })
 	helpers.Go(func() { newOwnerWatch(&p.shared, p.workers).run(background) })
 	helpers.Go(func() { newPurger(&p.shared).run(background) })
 	return p.work(ctx)

@@ -16,9 +16,15 @@ type Config struct {
 	// workers that can share the load.
 	Partitions int32 `env:"PARTITIONS" envDefault:"12" help:"partitions of the repartition topic, at its creation"`
 
-	// ReplicationFactor is that of the topics oncebus creates; -1 leaves it
-	// to the broker's default.replication.factor.
-	ReplicationFactor int16 `env:"REPLICATION_FACTOR" envDefault:"-1" help:"of internal topics; -1 = the broker's default"`
+	// ReplicationFactor is that of the topics oncebus creates, at most the
+	// number of brokers; -1 leaves it and min.insync.replicas to the brokers'
+	// defaults.
+	ReplicationFactor int16 `env:"REPLICATION_FACTOR" envDefault:"3" help:"replicas of topics at their creation, at most the number of brokers; -1 = the broker's defaults"`
+
+	// MinInsyncReplicas is min.insync.replicas of the topics oncebus creates, at
+	// most their replicas: how many replicas must have a record before the broker
+	// acknowledges it. 0 is MinInsyncReplicasDefault, -1 the broker's default.
+	MinInsyncReplicas int16 `env:"MIN_INSYNC_REPLICAS" envDefault:"2" help:"min.insync.replicas of topics at their creation, at most their replicas; -1 = the broker's default"`
 
 	// CreateTopics also creates missing input, output and dead-letter
 	// topics. Internal topics are created in any case.
@@ -44,6 +50,10 @@ const (
 // PartitionsMax is the most partitions of the repartition topic.
 const PartitionsMax = 10_000
 
+// MinInsyncReplicasDefault is the least number with which a record survives the loss of
+// one broker.
+const MinInsyncReplicasDefault = 2
+
 // Validate returns all mistakes of c at once, joined, or nil.
 func (c Config) Validate() error {
 	var m security.Mistakes
@@ -53,6 +63,9 @@ func (c Config) Validate() error {
 	}
 	if c.ReplicationFactor != -1 && c.ReplicationFactor < 1 {
 		m.Addf("ONCEBUS_REPLICATION_FACTOR: %d is out of range, want 1 or more, or -1 for the broker's default", c.ReplicationFactor)
+	}
+	if c.MinInsyncReplicas < -1 {
+		m.Addf("ONCEBUS_MIN_INSYNC_REPLICAS: %d is out of range, want 1 or more, or -1 for the broker's default", c.MinInsyncReplicas)
 	}
 	if c.Start != StartEarliest && c.Start != StartLatest {
 		m.Addf("ONCEBUS_START: %q is unknown, want %s or %s", c.Start, StartEarliest, StartLatest)

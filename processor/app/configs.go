@@ -40,8 +40,9 @@ const (
 )
 
 // optionalSettings are the settings of new topics without which oncebus works: outputs
-// accept fewer timestamps, or restores become longer.
-var optionalSettings = []string{timestampAfterSetting, "segment.ms", "min.cleanable.dirty.ratio"}
+// accept fewer timestamps, restores become longer, or a broker can lose records, of which
+// a start warns.
+var optionalSettings = []string{timestampAfterSetting, minInsyncConfig, "segment.ms", "min.cleanable.dirty.ratio"}
 
 // internalMessageBytes returns the max.message.bytes that internal topics need: the
 // largest record of a batch that decompresses to this many bytes, with what oncebus adds.
@@ -112,16 +113,14 @@ func (t *Topology) readConfigs(ctx context.Context, admin *kadm.Client, topics .
 	if err != nil {
 		return fmt.Errorf("describe topic settings: %w", err)
 	}
-	t.limits = map[string]TopicLimits{}
+	t.limits, t.settings = map[string]TopicLimits{}, map[string]map[string]string{}
 	var mistakes []error
 	for _, topic := range described {
 		if topic.Err != nil {
 			return fmt.Errorf("describe the settings of topic %s: %w", topic.Name, kafka.Denied(topic.Err, "DescribeConfigs", kafka.ResourceTopic, topic.Name))
 		}
-		values := map[string]string{}
-		for _, c := range topic.Configs {
-			values[c.Key] = c.MaybeValue()
-		}
+		values := settingsOf(topic)
+		t.settings[topic.Name] = values
 		t.limits[topic.Name] = TopicLimits{
 			MaxBytes:    int32(configInt(values, maxMessageSetting, defaultMaxBytes)),
 			BeforeMaxMS: timestampBound(values, "message.timestamp.before.max.ms"),

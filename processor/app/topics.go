@@ -36,6 +36,7 @@ func (s *setup) setUpTopics(ctx context.Context) (*Topology, error) {
 	if err := s.refuseCounts(t); err != nil {
 		return nil, err
 	}
+	t.countBrokers(ctx, s.Client)
 	if err := s.createMissing(ctx, t); err != nil {
 		return nil, err
 	}
@@ -128,14 +129,21 @@ func (s *setup) createMissing(ctx context.Context, t *Topology) error {
 // createTopics creates the missing ones of the topics. Another process may create one
 // at the same time.
 func (s *setup) createTopics(ctx context.Context, t *Topology, topics []newTopic) error {
+	replication := s.cfg.replication(t.brokers)
+	announced := false
 	for _, topic := range topics {
 		if _, ok := t.Topics[topic.name]; ok || topic.name == "" {
 			continue
 		}
-		if err := s.createTopic(ctx, topic); err != nil {
+		topic.configs = replication.add(topic.configs)
+		if err := s.createTopic(ctx, topic, replication.factor); err != nil {
 			return err
 		}
-		s.Log.Info("topic created", "topic", topic.name, "partitions", topic.partitions)
+		if fewer := replication.factor < s.cfg.ReplicationFactor; fewer && !announced {
+			announced = true
+			s.Log.Info("fewer brokers than wanted replicas", "brokers", t.brokers, "wanted", s.cfg.ReplicationFactor, "replication", replication)
+		}
+		s.Log.Info("topic created", "topic", topic.name, "partitions", topic.partitions, "replication", replication)
 	}
 	return nil
 }
@@ -143,7 +151,7 @@ func (s *setup) createTopics(ctx context.Context, t *Topology, topics []newTopic
 // createTopic creates one topic. If the broker refuses a setting without which oncebus
 // works, or a max.message.bytes, it creates the topic without the setting, or with the
 // largest value that the broker accepts.
-func (s *setup) createTopic(ctx context.Context, topic newTopic) error {
+func (s *setup) createTopic(ctx context.Context, topic newTopic, factor int16) error {
 	configs := maps.Clone(topic.configs)
 	var first error // names what oncebus needs, not what it tried last
 	for {
@@ -151,7 +159,7 @@ func (s *setup) createTopic(ctx context.Context, topic newTopic) error {
 		for k, v := range configs {
 			values[k] = &v
 		}
-		resp, err := s.Admin.CreateTopic(ctx, topic.partitions, s.cfg.ReplicationFactor, values, topic.name)
+		resp, err := s.Admin.CreateTopic(ctx, topic.partitions, factor, values, topic.name)
 		if err == nil || resp.Err != nil {
 			err = resp.Err
 		}
@@ -161,7 +169,7 @@ func (s *setup) createTopic(ctx context.Context, topic newTopic) error {
 			return nil
 		case errors.Is(err, kerr.InvalidReplicationFactor):
 			return fmt.Errorf("create topic %s with %d replicas: %w; set ONCEBUS_REPLICATION_FACTOR to at most the number of brokers, or start more brokers",
-				topic.name, s.cfg.ReplicationFactor, err)
+				topic.name, factor, err)
 		case !errors.Is(err, kerr.InvalidConfig) && !errors.Is(err, kerr.PolicyViolation):
 			return fmt.Errorf("create topic %s: %w", topic.name, kafka.Denied(err, "Create", kafka.ResourceTopic, topic.name))
 		case first == nil:

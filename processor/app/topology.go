@@ -19,6 +19,24 @@ import (
 type Topic struct {
 	ID         [16]byte
 	Partitions int32
+	// Replicas and InSync are those of the partition that has the fewest.
+	Replicas, InSync int
+	Leaderless       int // partitions without a leader
+}
+
+// newTopicOf returns the topic of a broker's description.
+func newTopicOf(detail kadm.TopicDetail) Topic {
+	t := Topic{ID: detail.ID, Partitions: int32(len(detail.Partitions))}
+	for n, p := range detail.Partitions.Sorted() {
+		if n == 0 {
+			t.Replicas, t.InSync = len(p.Replicas), len(p.ISR)
+		}
+		t.Replicas, t.InSync = min(t.Replicas, len(p.Replicas)), min(t.InSync, len(p.ISR))
+		if p.Leader < 0 {
+			t.Leaderless++
+		}
+	}
+	return t
 }
 
 // Topology has the topics that the routes need, and the broker's description of them.
@@ -31,6 +49,11 @@ type Topology struct {
 	Verdicts               string // "" without a route with an http part
 	Topics                 map[string]Topic
 	limits                 map[string]TopicLimits
+	// settings has the settings of topics, as far as they were read.
+	settings map[string]map[string]string
+	// brokers is the number of brokers, those that are down included where the
+	// cluster lists them.
+	brokers int
 	// starts has the current end offsets of each input topic by partition, for
 	// ONCEBUS_START=latest; nil for earliest.
 	starts map[string][]int64
@@ -45,7 +68,7 @@ func ChangelogName(app, topic string) string {
 }
 
 func newTopology(app string, routes *rules.Routes) *Topology {
-	t := &Topology{App: app, Manifest: app + "-manifest", Topics: map[string]Topic{}, deadLetters: map[string]bool{}}
+	t := &Topology{App: app, Manifest: app + "-manifest", Topics: map[string]Topic{}, settings: map[string]map[string]string{}, deadLetters: map[string]bool{}}
 	t.Routed, t.Prepartitioned = routes.Inputs()
 	if len(t.Routed) > 0 {
 		t.Repartition = app + "-repartition"
@@ -183,14 +206,14 @@ func (t *Topology) describe(ctx context.Context, admin *kadm.Client) error {
 	if err != nil {
 		return fmt.Errorf("read the metadata of topics: %w", err)
 	}
-	t.Cluster = meta.Cluster
+	t.Cluster, t.brokers = meta.Cluster, max(t.brokers, len(meta.Brokers))
 	for name, detail := range meta.Topics {
 		switch {
 		case errors.Is(detail.Err, kerr.UnknownTopicOrPartition):
 		case detail.Err != nil:
 			return fmt.Errorf("describe topic %s: %w", name, kafka.Denied(detail.Err, "Describe", kafka.ResourceTopic, name))
 		default:
-			t.Topics[name] = Topic{ID: detail.ID, Partitions: int32(len(detail.Partitions))}
+			t.Topics[name] = newTopicOf(detail)
 		}
 	}
 	return nil

@@ -39,12 +39,16 @@ func openBroker(addrs []string) (*broker, error) {
 	return &broker{addrs: cluster.ListenAddrs(), embedded: cluster}, nil
 }
 
-// create creates the input topics. It is the first request, so it fails if no broker
-// responds at the address.
+// create creates the input topics, with at most as many replicas as the cluster has
+// brokers. It sends the first request, so it fails if no broker responds at the address.
 func (b *broker) create(ctx context.Context, admin *kadm.Client, replication int16, topics ...string) error {
 	ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
 	defer cancel()
-	made, err := admin.CreateTopics(ctx, inputPartitions, replication, nil, topics...)
+	cluster, err := admin.BrokerMetadata(ctx)
+	var made kadm.CreateTopicResponses
+	if err == nil {
+		made, err = admin.CreateTopics(ctx, inputPartitions, min(replication, int16(len(cluster.Brokers))), nil, topics...)
+	}
 	if err == nil {
 		err = made.Error()
 	}

@@ -1,0 +1,222 @@
+package app
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strconv"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// Topics of Kafka that the app relies on.
+const (
+	offsetsTopic      = "__consumer_offsets"
+	transactionsTopic = "__transaction_state"
+)
+
+// survives is the number of in-sync replicas with which a record survives the loss of
+// one broker.
+const survives = 2
+
+// replication is how topics are replicated at their creation. -1 is the broker's
+// default.
+type replication struct {
+	factor, minInsync int16
+}
+
+// replication returns that of new topics in a cluster of so many brokers.
+func (c Config) replication(brokers int) replication {
+	if c.ReplicationFactor < 0 {
+		return replication{-1, -1}
+	}
+	r := replication{c.ReplicationFactor, cmp.Or(c.MinInsyncReplicas, MinInsyncReplicasDefault)}
+	if brokers > 0 {
+		r.factor = int16(min(int(r.factor), brokers))
+	}
+	r.minInsync = min(r.minInsync, r.factor)
+	return r
+}
+
+// add returns the settings of a topic to create, with min.insync.replicas.
+func (r replication) add(configs map[string]string) map[string]string {
+	all := map[string]string{}
+	maps.Copy(all, configs)
+	if r.minInsync >= 0 {
+		all[minInsyncConfig] = strconv.Itoa(int(r.minInsync))
+	}
+	return all
+}
+
+func (r replication) String() string {
+	name := func(n int16) string {
+		if n < 0 {
+			return "the broker's default"
+		}
+		return strconv.Itoa(int(n))
+	}
+	return fmt.Sprintf("replication factor %s, %s %s", name(r.factor), minInsyncConfig, name(r.minInsync))
+}
+
+// LogValue implements slog.LogValuer.
+func (r replication) LogValue() slog.Value {
+	return slog.GroupValue(slog.Int("factor", int(r.factor)), slog.Int("min_insync_replicas", int(r.minInsync)))
+}
+
+const minInsyncConfig = "min.insync.replicas"
+
+// countBrokers sets the number of brokers. From Kafka 4.0 on it includes those that are
+// down. Kafka before 2.8 does not have the request; then the number is that of the
+// metadata.
+func (t *Topology) countBrokers(ctx context.Context, client *kgo.Client) {
+	req := kmsg.NewPtrDescribeClusterRequest()
+	req.IncludeFencedBrokers = true
+	if resp, err := req.RequestWith(ctx, client); err == nil {
+		t.brokers = max(t.brokers, len(resp.Brokers))
+	}
+}
+
+// readReplicas reads what the app may read of the settings of its topics. Their replicas
+// are in the metadata.
+func (f *Facts) readReplicas(ctx context.Context, c Conn) error {
+	f.topology.countBrokers(ctx, c.Client)
+	described, err := c.Admin.DescribeTopicConfigs(ctx, f.existing()...)
+	if err != nil {
+		return fmt.Errorf("describe topic settings: %w", err)
+	}
+	for _, topic := range described {
+		if topic.Err == nil { // the app needs no right to describe the settings of its inputs
+			f.topology.settings[topic.Name] = settingsOf(topic)
+		}
+	}
+	return nil
+}
+
+// settingsOf returns the settings of a topic by name.
+func settingsOf(described kadm.ResourceConfig) map[string]string {
+	values := map[string]string{}
+	for _, c := range described.Configs {
+		values[c.Key] = c.MaybeValue()
+	}
+	return values
+}
+
+// existing returns the existing topics that the app relies on, in the order of the
+// report.
+func (f *Facts) existing() (names []string) {
+	t := f.topology
+	for _, name := range append(t.all(), offsetsTopic, transactionsTopic) {
+		if _, ok := t.Topics[name]; ok {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// all returns the names of the app's topics, each once.
+func (t *Topology) all() (names []string) {
+	for _, name := range append(t.external(), t.internal()...) {
+		if !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// judgeReplicas finds topics that do not survive the loss of one broker. In a cluster of
+// one broker no topic does. That is one note, because such a cluster is for development.
+func (f *Facts) judgeReplicas() []Finding {
+	t := f.topology
+	names := f.existing()
+	single := t.brokers == 1 && !slices.ContainsFunc(names, func(name string) bool { return t.Topics[name].Replicas > 1 })
+	var findings []Finding
+	for _, name := range names {
+		if finding := f.judgeReplicasOf(name, single); finding.Level != OK {
+			findings = append(findings, finding)
+		}
+	}
+	switch {
+	case single:
+		findings = append(findings, Finding{
+			Level: Note, Text: "the cluster has one broker, so every topic has one replica: with its disk all events and the state of all keys are lost",
+			Action: "in production use at least three brokers",
+		})
+	case len(findings) == 0:
+		findings = append(findings, Finding{Text: fmt.Sprintf("%d topics on %d brokers survive the loss of one broker", len(names), t.brokers)})
+	}
+	return findings
+}
+
+// judgeReplicasOf returns the most serious finding on a topic, one of level OK for none.
+// single says that more replicas are impossible.
+func (f *Facts) judgeReplicasOf(name string, single bool) Finding {
+	topic := f.topology.Topics[name]
+	loss := f.topology.lossOf(name)
+	// The setting is unknown for an input whose settings the app may not read.
+	required, err := strconv.Atoi(f.topology.settings[name][minInsyncConfig])
+	known := err == nil
+	const start = "start the brokers that are down; kafka-topics.sh --describe --unavailable-partitions and --under-replicated-partitions list the partitions"
+	switch {
+	case topic.Leaderless > 0:
+		return Finding{Level: Fails, Text: fmt.Sprintf("topic %s: %d of %d partitions have no leader, so no client can read or write them", name, topic.Leaderless, topic.Partitions), Action: start}
+	case known && required > topic.Replicas:
+		return Finding{
+			Level: Fails, Text: fmt.Sprintf("topic %s has %s=%d and %d replicas, so brokers refuse every record", name, minInsyncConfig, required, topic.Replicas),
+			Action: alterConfig(name, minInsyncConfig, strconv.Itoa(topic.Replicas)),
+		}
+	case known && required > topic.InSync:
+		return Finding{
+			Level: Fails, Text: fmt.Sprintf("topic %s has %d of %d replicas in sync and %s=%d, so brokers refuse every record; if the brokers in sync fail too, %s",
+				name, topic.InSync, topic.Replicas, minInsyncConfig, required, loss),
+			Action: start,
+		}
+	case single:
+		return Finding{}
+	case topic.Replicas < survives:
+		return Finding{
+			Level: AtRisk, Text: fmt.Sprintf("topic %s has %d replica on %d brokers: if its broker loses its disk, %s", name, topic.Replicas, f.topology.brokers, loss),
+			Action: "add replicas with kafka-reassign-partitions.sh",
+		}
+	case topic.InSync < survives:
+		return Finding{Level: AtRisk, Text: fmt.Sprintf("topic %s has %d of %d replicas in sync: if that broker fails, %s", name, topic.InSync, topic.Replicas, loss), Action: start}
+	case known && required < survives:
+		return Finding{
+			Level: AtRisk, Text: fmt.Sprintf("topic %s has %s=%d: a broker may acknowledge records that no other broker has; if it fails, %s", name, minInsyncConfig, required, loss),
+			Action: alterConfig(name, minInsyncConfig, strconv.Itoa(survives)),
+		}
+	}
+	return Finding{}
+}
+
+// alterConfig returns the command that sets a topic's setting.
+func alterConfig(topic, name, value string) string {
+	return fmt.Sprintf("kafka-configs.sh --alter --entity-type topics --entity-name %s --add-config %s=%s", topic, name, value)
+}
+
+// lossOf says what the app loses with records of a topic.
+func (t *Topology) lossOf(name string) string {
+	switch {
+	case name == t.Manifest:
+		return "the manifest can be lost, without which the app does not start"
+	case name == t.Repartition:
+		return "routed events can be lost before they are judged"
+	case name == t.Verdicts:
+		return "verdicts can be lost for which HTTP requests wait"
+	case slices.Contains(t.internal(), name):
+		return "rows of keys can be lost, so that their duplicates are emitted"
+	case slices.Contains(t.Routed, name), slices.Contains(t.Prepartitioned, name):
+		return "events can be lost before they are read"
+	case name == offsetsTopic:
+		return "committed offsets can be lost, so that events without a key are emitted twice"
+	case name == transactionsTopic:
+		return "the outcome of open transactions can be lost"
+	case t.deadLetters[name]:
+		return "dead letters can be lost"
+	}
+	return "emitted events can be lost, and oncebus does not emit them again"
+}
