@@ -10,8 +10,8 @@
 //	settings  the environment as settings, and the routes file
 //	demo      'oncebus demo': embedded broker, sample traffic, verification
 //
-// Here is one file per command: run, ingress, check, key, get, forget, stats and
-// version. service.go starts run and ingress and supervises them, admin.go has
+// Here is one file per command: run, ingress, check, doctor, key, get, forget, stats
+// and version. service.go starts run and ingress and supervises them, admin.go has
 // the admin server, heap.go the garbage collector's pace. describe.go writes what
 // a route does, event.go and inspect.go read the event whose key a command needs.
 //
@@ -34,6 +34,7 @@
 //   - run stops the processor after the ingress, although both get the same
 //     signal: in-flight requests wait for the processor's verdicts.
 //   - The admin server outlives what it reports on, so that a probe sees the stop.
+//   - The exit codes of doctor are its verdict: 1 is no failure of the command.
 //   - get and forget may end with exit code 2 after they read the app's manifest:
 //     only it shows whether settings and routes are those of the app.
 package main

@@ -25,6 +25,7 @@ func commands() cli.Commands {
 		{Name: "ingress", About: "accept events by HTTP and respond with the verdict", Run: runIngress},
 		{Name: "demo", About: "send sample traffic through an embedded broker and verify the result", Run: demo.Run},
 		{Name: "check", About: "validate the routes file, without a broker", Run: runCheck},
+		{Name: "doctor", About: "check everything that the service needs, and say what to do", Run: runDoctor},
 		{Name: "key", About: "print the dedup key that a route derives for an event, and how", Run: runKey},
 		{Name: "get", About: "show the state of an event's key, from the app's topics", Run: runGet},
 		{Name: "forget", About: "erase the state of an event's key, in claim mode", Run: runForget},

@@ -219,8 +219,16 @@ func (s *secured) testRights(t *testing.T) {
 	w.checkTraffic(all)
 	b.stop()
 
+	sample := right{"topic", w.topic("signals.raw"), "Read"}
 	for _, r := range rights {
 		s.revoke(t, "least", r)
+		diagnosed := w.doctor(0, s.asUser("least")...)
+		if diagnosed.Code != cli.ExitWrong || !strings.Contains(diagnosed.Stdout, r.String()) {
+			t.Errorf("doctor without the right: exit code %d, want %d and %q in\n%s", diagnosed.Code, cli.ExitWrong, r, diagnosed.Stdout)
+		}
+		if r == sample {
+			w.sample("right", notable(diagnosed), cli.ExitWrong)
+		}
 		ctx, cancel := context.WithTimeout(t.Context(), realDeadline)
 		got := execute(ctx, w.environ("a", s.asUser("least")...), "", "run") // in this process, because there are many
 		cancel()

@@ -1,16 +1,33 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
+// brokerFacts are those of one broker of the metadata.
+type brokerFacts struct {
+	id      int32
+	addr    string
+	err     error // the broker did not respond
+	version string
+	keys    map[int16]int16
+	// features are the finalized ones.
+	features map[string]int16
+}
+
 // readBrokers reads the metadata of the cluster and of every topic that the app relies
-// on. One request has it all, so that one denied topic hides no other.
+// on. It is one request without a cache, because kadm returns an error for all topics if
+// one is denied.
 func (f *Facts) readBrokers(ctx context.Context, c Conn) error {
 	req := kmsg.NewPtrMetadataRequest()
 	req.IncludeTopicAuthorizedOperations = true
@@ -23,8 +40,14 @@ func (f *Facts) readBrokers(ctx context.Context, c Conn) error {
 	if err != nil {
 		return fmt.Errorf("read the metadata of the cluster: %w", err)
 	}
+	f.throttled = time.Duration(resp.ThrottleMillis) * time.Millisecond
 	t := f.topology
+	for _, b := range resp.Brokers {
+		f.brokers = append(f.brokers, brokerFacts{id: b.NodeID, addr: b.Host + ":" + strconv.Itoa(int(b.Port))})
+	}
+	slices.SortFunc(f.brokers, func(a, b brokerFacts) int { return int(a.id) - int(b.id) })
 	t.brokers = len(resp.Brokers)
+	t.countBrokers(ctx, c.Client)
 	if resp.ClusterID != nil {
 		t.Cluster = *resp.ClusterID
 	}
@@ -52,5 +75,130 @@ func detailOf(topic *kmsg.MetadataResponseTopic) kadm.TopicDetail {
 }
 
 func (f *Facts) judgeBrokers() []Finding {
-	return []Finding{{Text: fmt.Sprintf("cluster %s, %d brokers", f.topology.Cluster, f.topology.brokers)}}
+	text := fmt.Sprintf("cluster %s responds, %d of %d brokers are up", f.topology.Cluster, len(f.brokers), f.topology.brokers)
+	if down := f.topology.brokers - len(f.brokers); down > 0 {
+		return []Finding{{Level: AtRisk, Text: text, Action: "start the brokers that are down"}}
+	}
+	return []Finding{{Text: text}}
+}
+
+// readVersions asks every broker which requests it has, which also shows that this
+// machine can connect to it.
+func (f *Facts) readVersions(ctx context.Context, c Conn) error {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	versions, err := c.Admin.ApiVersions(ctx)
+	if err != nil {
+		return fmt.Errorf("read the versions of the brokers: %w", err)
+	}
+	for i := range f.brokers {
+		b := &f.brokers[i]
+		v, ok := versions[b.id]
+		if !ok {
+			b.err = kerr.BrokerNotAvailable
+			continue
+		}
+		if b.err = v.Err; b.err != nil {
+			continue
+		}
+		b.keys, b.features = map[int16]int16{}, map[string]int16{}
+		v.EachKeySorted(func(key, _, most int16) { b.keys[key] = most })
+		b.version = cmp.Or(release(b.keys), "older than "+releases[0].name)
+		for _, feature := range v.Raw().FinalizedFeatures {
+			b.features[feature.Name] = feature.MaxVersionLevel
+		}
+	}
+	return nil
+}
+
+// requests are the versions of requests without which oncebus cannot work.
+var requests = []struct {
+	key, version int16
+	why          string
+}{
+	{int16(kmsg.Metadata), 10, "topic ids (Kafka 2.8), by which a recreated topic is found"},
+	{int16(kmsg.TxnOffsetCommit), 3, "offset commits that the group fences (Kafka 2.5)"},
+	{int16(kmsg.OffsetFetch), 7, "stable offsets (Kafka 2.5)"},
+	{int16(kmsg.JoinGroup), 5, "static members (Kafka 2.3)"},
+}
+
+// releases are the versions of Kafka that oncebus tells apart, each by a request version
+// that it added. The first one is the oldest that oncebus is tested with.
+var releases = []struct {
+	name         string
+	key, version int16
+}{
+	{"3.6", int16(kmsg.AddPartitionsToTxn), 4},
+	{"3.7", int16(kmsg.Produce), 10},
+	{"3.8", int16(kmsg.Produce), 11},
+	{"3.9", int16(kmsg.Fetch), 17},
+	{"4.0", int16(kmsg.Produce), 12},
+	{"4.1", int16(kmsg.Produce), 13},
+	{"4.2", int16(kmsg.ListOffsets), 11},
+	{"4.3", int16(kmsg.DescribeLogDirs), 5},
+	{"4.4", int16(kmsg.TxnOffsetCommit), 6},
+}
+
+// release returns the version of a broker by its requests; "" for an older one than the
+// first of releases.
+func release(keys map[int16]int16) (name string) {
+	for n, r := range releases {
+		if most, ok := keys[r.key]; !ok || most < r.version {
+			return name
+		}
+		if name = r.name; n == len(releases)-1 {
+			name += " or later"
+		}
+	}
+	return name
+}
+
+func (f *Facts) judgeVersions() []Finding {
+	var findings []Finding
+	var versions []string
+	for _, b := range f.brokers {
+		if b.err != nil {
+			findings = append(findings, Finding{
+				Level: Fails, Text: fmt.Sprintf("broker %d at %s does not respond: %v", b.id, b.addr, b.err),
+				Action: "open this address for this machine, or correct advertised.listeners of the broker",
+			})
+			continue
+		}
+		if !slices.Contains(versions, b.version) {
+			versions = append(versions, b.version)
+		}
+		for _, need := range requests {
+			if most, ok := b.keys[need.key]; !ok || most < need.version {
+				findings = append(findings, Finding{Level: Fails, Text: fmt.Sprintf("broker %d (Kafka %s) lacks %s", b.id, b.version, need.why), Action: "upgrade Kafka"})
+			}
+		}
+		if release(b.keys) == "" {
+			findings = append(findings, Finding{Level: AtRisk, Text: fmt.Sprintf("broker %d has Kafka older than %s, the oldest that oncebus is tested with", b.id, releases[0].name), Action: "upgrade Kafka"})
+		}
+	}
+	if len(versions) > 1 {
+		findings = append(findings, Finding{Level: AtRisk, Text: "the brokers have different versions: Kafka " + strings.Join(versions, ", "), Action: "finish the upgrade of the cluster"})
+	}
+	if len(findings) == 0 {
+		findings = append(findings, Finding{Text: fmt.Sprintf("Kafka %s, every broker responds to this machine", strings.Join(versions, ", "))})
+	}
+	return findings
+}
+
+// judgeFeatures judges the transaction protocol, which is a feature of the cluster.
+func (f *Facts) judgeFeatures() []Finding {
+	for _, b := range f.brokers {
+		if b.err != nil {
+			continue
+		}
+		version := b.features[transactionFeature]
+		if version < EpochPerTransaction {
+			return []Finding{{
+				Level: Note, Text: fmt.Sprintf("%s is %d: a worker that gets no response to a commit replaces its client, which restores its tasks", transactionFeature, version),
+				Action: fmt.Sprintf("from Kafka 4.0 on, kafka-features.sh upgrade --feature %s=%d ends that", transactionFeature, EpochPerTransaction),
+			}}
+		}
+		return []Finding{{Text: fmt.Sprintf("%s is %d", transactionFeature, version)}}
+	}
+	return []Finding{{Level: Unchecked, Text: "no broker lists its features", Action: "see versions"}}
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"oncebus/processor/kafka"
 )
@@ -182,4 +183,66 @@ func (t *Topology) checkConfigs(name string, values map[string]string) []error {
 		mistakes = append(mistakes, kafka.OperatorErrorf("changelog %s has cleanup.policy=%s, it must be compact,delete", name, policy))
 	}
 	return mistakes
+}
+
+// readSettings reads the settings of the topics, as far as the app may. kadm returns an
+// error for all topics if one is denied, and the app needs no right to describe the
+// settings of its inputs.
+func (f *Facts) readSettings(ctx context.Context, c Conn) error {
+	req := kmsg.NewPtrDescribeConfigsRequest()
+	for _, name := range f.existing() {
+		resource := kmsg.NewDescribeConfigsRequestResource()
+		resource.ResourceType, resource.ResourceName = kmsg.ConfigResourceTypeTopic, name
+		req.Resources = append(req.Resources, resource)
+	}
+	if len(req.Resources) == 0 {
+		return nil
+	}
+	resp, err := req.RequestWith(ctx, c.Client)
+	if err != nil {
+		return fmt.Errorf("describe topic settings: %w", err)
+	}
+	for i := range resp.Resources {
+		resource := &resp.Resources[i]
+		if resource.ErrorCode != 0 {
+			continue // judgeRights names the right
+		}
+		values := map[string]string{}
+		for _, c := range resource.Configs {
+			if c.Value != nil {
+				values[c.Name] = *c.Value
+			}
+		}
+		f.topology.settings[resource.ResourceName] = values
+	}
+	return nil
+}
+
+// shownSettings are those that a diagnosis prints.
+var shownSettings = []string{"cleanup.policy", "retention.ms", "max.message.bytes", "message.timestamp.type", minInsyncConfig}
+
+// judgeSettings judges the settings that a start checks, and shows them.
+func (f *Facts) judgeSettings() []Finding {
+	var findings []Finding
+	for _, name := range f.existing() {
+		values, ok := f.topology.settings[name]
+		if !ok || !slices.Contains(f.topology.all(), name) {
+			continue // a right is missing, or it is a topic of Kafka
+		}
+		wrong := failures(errors.Join(f.topology.checkConfigs(name, values)...))
+		if findings = append(findings, wrong...); len(wrong) > 0 {
+			continue
+		}
+		var texts []string
+		for _, key := range shownSettings {
+			if value := values[key]; value != "" {
+				texts = append(texts, key+"="+value)
+			}
+		}
+		findings = append(findings, Finding{Text: fmt.Sprintf("topic %s: %s", name, strings.Join(texts, " "))})
+	}
+	if len(findings) == 0 {
+		findings = append(findings, Finding{Level: Unchecked, Text: "no topic has settings that oncebus may read", Action: "see topics and rights"})
+	}
+	return findings
 }

@@ -3,24 +3,52 @@ package app
 import (
 	"context"
 	"errors"
-	"fmt"
+	"strings"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 
 	"oncebus/dedup/rules"
 	"oncebus/processor/kafka"
+	"oncebus/processor/security"
 )
 
-// Facts are what the checks of a diagnosis judge. They are read once.
+// Diagnosis is what a diagnosis of an app needs. It writes nothing to the cluster.
+type Diagnosis struct {
+	Conn
+	Config Config
+	Routes *rules.Routes
+	// Stages have a consumer group and transactional ids each.
+	Stages []string
+	// Clock is this machine's; Broker is the observed broker time, nil for none.
+	Clock  func() time.Time
+	Broker *BrokerClock
+	Disk   Disk
+	// Running leaves out what a running process does itself: it uses the
+	// coordinators, and has created its topics.
+	Running bool
+}
+
+// Facts are what the checks judge. They are read once.
 type Facts struct {
-	cfg      Config
-	routes   *rules.Routes
+	Diagnosis
 	topology *Topology
-	// allowed has the operations of the app's user on the topics, by topic; none if
-	// the broker does not list them.
+	brokers  []brokerFacts
+	// throttled is how long the brokers delayed a response because of a quota.
+	throttled time.Duration
+	// allowed has the operations of the app's user on the existing topics; nil if the
+	// broker does not list them. denied are topics that the user may not describe.
 	allowed map[string][]kadm.ACLOperation
-	denied  map[string]bool // topics that the user may not even describe
+	denied  map[string]bool
+	// refused are the reasons for which a start with these topics and routes ends.
+	refused  []error
+	creates  []string // missing topics that a start creates
+	manifest *Manifest
+	probes   []probe
+	clocks   clockFacts
+	quotas   kadm.DescribedClientQuotas
+	logDirs  kadm.DescribedAllLogDirs
 	// unread has the errors of the reads, by the name of their check.
 	unread map[string]error
 }
@@ -30,38 +58,67 @@ type check struct {
 	name    string
 	read    func(*Facts, context.Context, Conn) error
 	verdict func(*Facts) []Finding
+	// starts: a start does it by itself, so it is not for a running process.
+	starts bool
 }
 
 // checks are in the order of the report. A later check may use the facts of an
-// earlier one.
+// earlier one; all use those of the first.
 var checks = []check{
-	{"brokers", (*Facts).readBrokers, (*Facts).judgeBrokers},
-	{"replicas", (*Facts).readReplicas, (*Facts).judgeReplicas},
+	{name: "brokers", read: (*Facts).readBrokers, verdict: (*Facts).judgeBrokers},
+	{name: "versions", read: (*Facts).readVersions, verdict: (*Facts).judgeVersions},
+	{name: "features", verdict: (*Facts).judgeFeatures, starts: true},
+	{name: "coordinators", read: (*Facts).readCoordinators, verdict: (*Facts).judgeCoordinators, starts: true},
+	{name: "rights", verdict: (*Facts).judgeRights},
+	{name: "topics", read: (*Facts).readTopics, verdict: (*Facts).judgeTopics, starts: true},
+	{name: "settings", read: (*Facts).readSettings, verdict: (*Facts).judgeSettings},
+	{name: "replicas", verdict: (*Facts).judgeReplicas},
+	{name: "manifest", read: (*Facts).readManifest, verdict: (*Facts).judgeManifest, starts: true},
+	{name: "clocks", read: (*Facts).readClocks, verdict: (*Facts).judgeClocks},
+	{name: "quotas", read: (*Facts).readQuotas, verdict: (*Facts).judgeQuotas},
+	{name: "disks", read: (*Facts).readLogDirs, verdict: (*Facts).judgeDisks},
 }
 
-// ReadFacts reads the facts of an app. It writes nothing to the cluster.
-func ReadFacts(ctx context.Context, c Conn, cfg Config, routes *rules.Routes) *Facts {
-	f := &Facts{cfg: cfg, routes: routes, topology: newTopology(cfg.AppID, routes), allowed: map[string][]kadm.ACLOperation{}, denied: map[string]bool{}, unread: map[string]error{}}
+// Read reads the facts of the app.
+func (d Diagnosis) Read(ctx context.Context) *Facts {
+	f := &Facts{
+		Diagnosis: d, topology: newTopology(d.Config.AppID, d.Routes), unread: map[string]error{},
+		allowed: map[string][]kadm.ACLOperation{}, denied: map[string]bool{},
+	}
 	for _, check := range checks {
-		if err := check.read(f, ctx, c); err != nil {
-			f.unread[check.name] = err
+		if check.read == nil || check.starts && d.Running {
+			continue
+		}
+		if err := check.read(f, ctx, d.Conn); err != nil {
+			f.unread[check.name] = security.ExplainCredentials(err, d.Config.SASL)
+			if check.name == checks[0].name {
+				break // no broker responds
+			}
 		}
 	}
 	return f
 }
 
-// Diagnose judges facts. It returns at least one finding for each check, in the order
-// of the checks.
-func (f *Facts) Diagnose() []Finding {
+// Judge judges facts, in the order of the checks. If no broker responds, there is one
+// finding.
+func (f *Facts) Judge() []Finding {
 	var findings []Finding
-	for _, check := range checks {
+	for n, check := range checks {
+		if check.starts && f.Running {
+			continue
+		}
 		found := f.unreadable(check.name)
 		if found == nil {
 			found = check.verdict(f)
+		} else if n == 0 {
+			found[0].Level = Fails
 		}
 		for _, finding := range found {
 			finding.Check = check.name
 			findings = append(findings, finding)
+		}
+		if n == 0 && f.unread[check.name] != nil {
+			break
 		}
 	}
 	return findings
@@ -75,9 +132,40 @@ func (f *Facts) unreadable(name string) []Finding {
 	case err == nil:
 		return nil
 	case errors.Is(err, kerr.ClusterAuthorizationFailed):
-		return []Finding{{Level: Unchecked, Text: fmt.Sprintf("not readable: %v", err), Action: "optional: grant Describe and DescribeConfigs on the cluster to the user of this command"}}
+		return []Finding{{Level: Unchecked, Text: "no right to read them: " + err.Error(), Action: "oncebus runs without this right; a user with Describe and DescribeConfigs on the cluster sees more"}}
 	case kafka.Classify(err) == kafka.Stop:
-		return []Finding{{Level: Fails, Text: err.Error()}}
+		return []Finding{{Level: Fails, Text: plain(err)}}
 	}
-	return []Finding{{Level: AtRisk, Text: fmt.Sprintf("not readable: %v", err), Action: "repeat the command; see the log of the brokers"}}
+	return []Finding{{Level: AtRisk, Text: "not readable: " + err.Error(), Action: "repeat the command; if the error remains, see the logs of the brokers"}}
+}
+
+// plain returns the text of an error without the mark of an operator error.
+func plain(err error) string { return strings.TrimPrefix(err.Error(), kafka.ErrOperator.Error()+": ") }
+
+// failures returns a finding for each of several joined errors.
+func failures(err error) (findings []Finding) {
+	for _, err := range parts(err) {
+		findings = append(findings, Finding{Level: Fails, Text: plain(err)})
+	}
+	return findings
+}
+
+// parts returns the errors that errors.Join joined, at any depth.
+func parts(err error) []error {
+	if err == nil {
+		return nil
+	}
+	joined, ok := err.(interface{ Unwrap() []error }) //nolint:errorlint // an error that wraps a join is one error
+	if !ok {
+		return []error{err}
+	}
+	var all []error
+	var texts []string
+	for _, e := range joined.Unwrap() {
+		all, texts = append(all, parts(e)...), append(texts, e.Error())
+	}
+	if strings.Join(texts, "\n") != err.Error() { // fmt.Errorf with several %w
+		return []error{err}
+	}
+	return all
 }

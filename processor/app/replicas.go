@@ -81,22 +81,6 @@ func (t *Topology) countBrokers(ctx context.Context, client *kgo.Client) {
 	}
 }
 
-// readReplicas reads what the app may read of the settings of its topics. Their replicas
-// are in the metadata.
-func (f *Facts) readReplicas(ctx context.Context, c Conn) error {
-	f.topology.countBrokers(ctx, c.Client)
-	described, err := c.Admin.DescribeTopicConfigs(ctx, f.existing()...)
-	if err != nil {
-		return fmt.Errorf("describe topic settings: %w", err)
-	}
-	for _, topic := range described {
-		if topic.Err == nil { // the app needs no right to describe the settings of its inputs
-			f.topology.settings[topic.Name] = settingsOf(topic)
-		}
-	}
-	return nil
-}
-
 // settingsOf returns the settings of a topic by name.
 func settingsOf(described kadm.ResourceConfig) map[string]string {
 	values := map[string]string{}

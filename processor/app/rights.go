@@ -75,3 +75,40 @@ func (t *Topology) operations(topic string) []string {
 func sameOperation(name string, op kmsg.ACLOperation) bool {
 	return strings.EqualFold(name, strings.ReplaceAll(op.String(), "_", ""))
 }
+
+// judgeRights returns a finding for every right that the app lacks.
+func (f *Facts) judgeRights() []Finding {
+	var findings []Finding
+	lacks := func(operation, resource, name string) {
+		findings = append(findings, Finding{
+			Level: Fails, Text: fmt.Sprintf("no right to %s on %s %s", operation, resource, name), Action: kafka.Grant(operation, resource, name),
+		})
+	}
+	listed := 0
+	for _, name := range f.topology.all() {
+		code := int16(0)
+		if f.denied[name] {
+			code = kerr.TopicAuthorizationFailed.Code
+		}
+		if len(f.allowed[name]) > 0 {
+			listed++
+		}
+		for _, operation := range f.topology.missing(name, code, f.allowed[name]) {
+			lacks(operation, kafka.ResourceTopic, name)
+		}
+	}
+	for _, p := range f.probes {
+		if p.isDenied() {
+			lacks(p.operation, p.resource, p.name)
+		}
+	}
+	if repartition := f.topology.Repartition; len(f.allowed[repartition]) > 0 && !slices.Contains(f.allowed[repartition], kmsg.ACLOperationDelete) {
+		findings = append(findings, Finding{
+			Level: AtRisk, Text: fmt.Sprintf("no right to Delete on topic %s: processed records stay, so it grows", repartition), Action: kafka.Grant("Delete", kafka.ResourceTopic, repartition),
+		})
+	}
+	if len(findings) == 0 {
+		findings = append(findings, Finding{Text: fmt.Sprintf("all rights on %d existing topics, %d groups and transactional ids", listed, len(f.probes))})
+	}
+	return findings
+}

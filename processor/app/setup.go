@@ -26,8 +26,10 @@ type Conn struct {
 // setup creates or checks the topics and the manifest of an app.
 type setup struct {
 	Conn
-	cfg    Config
-	routes *rules.Routes
+	// validate makes the brokers validate new topics without creating them.
+	validate bool
+	cfg      Config
+	routes   *rules.Routes
 }
 
 // SetUp creates the app's topics and its manifest, or checks existing ones. It returns

@@ -1,6 +1,7 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 
 	"oncebus/processor/kafka"
@@ -100,30 +102,40 @@ type newTopic struct {
 // without ONCEBUS_CREATE_TOPICS. Changelogs come last, because they have the partition
 // counts of their tasks' topics.
 func (s *setup) createMissing(ctx context.Context, t *Topology) error {
+	if err := s.createTopics(ctx, t, s.firstTopics(t)); err != nil {
+		return err
+	}
+	if err := s.awaitTopics(ctx, t, append(t.external(), t.Repartition)); err != nil {
+		return err
+	}
+	if err := s.createTopics(ctx, t, s.changelogs(t)); err != nil {
+		return err
+	}
+	return s.awaitTopics(ctx, t, t.internal())
+}
+
+// firstTopics returns all topics but the changelogs, as a start creates them.
+func (s *setup) firstTopics(t *Topology) (topics []newTopic) {
 	maxMessage := internalMessageBytes(s.MaxDecompressedBatchBytes)
-	var topics []newTopic
 	for _, name := range slices.Concat(t.Routed, t.Prepartitioned) {
 		topics = append(topics, newTopic{name, s.cfg.Partitions, nil})
 	}
 	for _, name := range t.emissions {
 		topics = append(topics, newTopic{name, s.cfg.Partitions, emissionConfigs()})
 	}
-	topics = append(topics, newTopic{t.Manifest, 1, manifestConfigs()},
+	return append(topics, newTopic{t.Manifest, 1, manifestConfigs()},
 		newTopic{t.Repartition, s.cfg.Partitions, repartitionConfigs(maxMessage)}, newTopic{t.Verdicts, s.cfg.Partitions, verdictsConfigs(maxMessage)})
-	if err := s.createTopics(ctx, t, topics); err != nil {
-		return err
-	}
-	if err := s.awaitTopics(ctx, t, append(t.external(), t.Repartition)); err != nil {
-		return err
-	}
-	var changelogs []newTopic
+}
+
+// changelogs returns the changelogs, as a start creates them. A topic that does not
+// exist yet will have the partitions of the settings.
+func (s *setup) changelogs(t *Topology) (topics []newTopic) {
+	maxMessage := internalMessageBytes(s.MaxDecompressedBatchBytes)
 	for _, name := range t.TaskTopics() {
-		changelogs = append(changelogs, newTopic{ChangelogName(t.App, name), t.Topics[name].Partitions, changelogConfigs(maxMessage)})
+		partitions := cmp.Or(t.Topics[name].Partitions, s.cfg.Partitions)
+		topics = append(topics, newTopic{ChangelogName(t.App, name), partitions, changelogConfigs(maxMessage)})
 	}
-	if err := s.createTopics(ctx, t, changelogs); err != nil {
-		return err
-	}
-	return s.awaitTopics(ctx, t, t.internal())
+	return topics
 }
 
 // createTopics creates the missing ones of the topics. Another process may create one
@@ -159,7 +171,7 @@ func (s *setup) createTopic(ctx context.Context, topic newTopic, factor int16) e
 		for k, v := range configs {
 			values[k] = &v
 		}
-		resp, err := s.Admin.CreateTopic(ctx, topic.partitions, factor, values, topic.name)
+		resp, err := s.requestTopic(ctx, topic, factor, values)
 		if err == nil || resp.Err != nil {
 			err = resp.Err
 		}
@@ -179,6 +191,15 @@ func (s *setup) createTopic(ctx context.Context, topic newTopic, factor int16) e
 			return first
 		}
 	}
+}
+
+// requestTopic sends one request to create a topic, or only to validate it.
+func (s *setup) requestTopic(ctx context.Context, topic newTopic, factor int16, values map[string]*string) (kadm.CreateTopicResponse, error) {
+	if !s.validate {
+		return s.Admin.CreateTopic(ctx, topic.partitions, factor, values, topic.name)
+	}
+	validated, err := s.Admin.ValidateCreateTopics(ctx, topic.partitions, factor, values, topic.name)
+	return validated[topic.name], err
 }
 
 // relax removes or reduces a setting that the broker's message names. A message that names

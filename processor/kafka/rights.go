@@ -28,8 +28,12 @@ func Denied(err error, operation, resource, name string) error {
 	if !errors.Is(err, resourceErrors[resource]) {
 		return err
 	}
-	return fmt.Errorf("no right to %s on %s %s, grant it (kafka-acls.sh --add --allow-principal ... --operation %s --%s %s): %w",
-		operation, resource, name, operation, resource, name, err)
+	return fmt.Errorf("no right to %s on %s %s, grant it (%s): %w", operation, resource, name, Grant(operation, resource, name), err)
+}
+
+// Grant returns the command that grants a right.
+func Grant(operation, resource, name string) string {
+	return fmt.Sprintf("kafka-acls.sh --add --allow-principal ... --operation %s --%s %s", operation, resource, name)
 }
 
 // DeniedOffsets is Denied for an offset commit. franz-go returns the topic only in

@@ -52,6 +52,12 @@ func level(s state.Space, percent int, least int64) uint64 {
 	return max(uint64(float64(s.Total)*float64(percent)/100), uint64(least))
 }
 
+// Levels returns the free bytes of a file system below which no process starts, and
+// those below which tasks pause.
+func (d Disk) Levels(s state.Space) (start, pause uint64) {
+	return level(s, d.StartMinFreePercent, d.MinFreeBytes/2), level(s, d.MinFreePercent, d.MinFreeBytes)
+}
+
 // checkStart returns an operator error on a network file system, and on a disk
 // below the refuse level. Below the pause level tasks start paused.
 func (g *DiskGuard) checkStart() error {
@@ -64,7 +70,7 @@ func (g *DiskGuard) checkStart() error {
 		return kafka.OperatorErrorf("the state directory %s is on a network file system (%s), where locks and mapped files are not reliable: set ONCEBUS_STATE_DIR to a local disk; local state is rebuilt from the changelog", g.dir, network)
 	}
 	g.metrics.DiskFree.Set(float64(s.Free))
-	if least := level(s, g.cfg.StartMinFreePercent, g.cfg.MinFreeBytes/2); s.Free < least {
+	if least, _ := g.cfg.Levels(s); s.Free < least {
 		return kafka.OperatorErrorf("the disk of the state directory %s has %d bytes free (%.1f %%), a start needs %d: free space, or set ONCEBUS_STATE_DIR to another disk; local state is rebuilt from the changelog",
 			g.dir, s.Free, s.FreePercent(), least)
 	}
@@ -90,7 +96,7 @@ func (g *DiskGuard) checkSpace() {
 	}
 	g.checkFailed = false
 	g.metrics.DiskFree.Set(float64(s.Free))
-	least := level(s, g.cfg.MinFreePercent, g.cfg.MinFreeBytes)
+	_, least := g.cfg.Levels(s)
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	switch paused := g.reason != ""; {

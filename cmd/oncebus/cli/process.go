@@ -3,6 +3,7 @@ package cli
 import (
 	"io"
 	"os"
+	"time"
 )
 
 // Process is the part of the operating system that a command uses.
@@ -11,6 +12,15 @@ type Process struct {
 	Stdin   io.Reader
 	Stdout  io.Writer
 	Stderr  io.Writer
+	Now     func() time.Time // nil: time.Now
+}
+
+// Clock returns the clock of the machine.
+func (p Process) Clock() func() time.Time {
+	if p.Now == nil {
+		return time.Now
+	}
+	return p.Now
 }
 
 // ThisProcess returns the current process.

@@ -1,0 +1,94 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"time"
+
+	"oncebus/cmd/oncebus/cli"
+	"oncebus/cmd/oncebus/settings"
+	"oncebus/processor"
+	"oncebus/processor/app"
+)
+
+const doctorAbout = "Connects with the settings of 'oncebus run' and shows, one line each, what the service needs:\n" +
+	"brokers, versions and features, coordinators, rights, topics and their settings, replicas, the\n" +
+	"manifest, clocks, quotas and disks. Below each finding is what to do. It writes nothing, neither\n" +
+	"to the cluster nor to the disk, and may run while the service runs. Exit codes: 0 works, 1 works,\n" +
+	"but something is at risk, 2 will not work."
+
+// runDoctor is 'oncebus doctor'.
+func runDoctor(ctx context.Context, args []string, p cli.Process) int {
+	fs := cli.NewFlags("doctor", "[OPTIONS]", doctorAbout)
+	var routesFile string
+	fs.StringVar(&routesFile, "routes", "", "the routes `file`; default: $ONCEBUS_ROUTES, or routes.yaml")
+	timeout := fs.Duration("timeout", 30*time.Second, "how long to wait for the brokers")
+	asJSON := fs.Bool("json", false, "print JSON")
+	if _, code, done := cli.ParseFlags(fs, args, 0, p); done {
+		return code
+	}
+	s, routes, err := settings.Load(p.Environ, routesFile)
+	if err != nil {
+		cli.Printf(p.Stderr, "oncebus doctor: %v\n", err)
+		return cli.ExitWrong
+	}
+	ctx, cancel := context.WithTimeout(ctx, *timeout)
+	defer cancel()
+	log := cli.NewLogger(io.Discard, slog.LevelError, s.LogFormat) // the findings have the errors
+	findings, err := processor.Diagnose(ctx, s.Processor, routes, log, p.Clock())
+	if err == nil {
+		err = writeFindings(p.Stdout, findings, *asJSON)
+	}
+	if err != nil {
+		cli.Printf(p.Stderr, "oncebus doctor: %v\n", err)
+		return cli.ExitWrong
+	}
+	switch app.Worst(findings) {
+	case app.Fails:
+		return cli.ExitWrong
+	case app.AtRisk:
+		return cli.ExitFailed
+	}
+	return cli.ExitStopped
+}
+
+// shownFindings is printed as JSON. Its JSON names are an interface.
+type shownFindings struct {
+	Verdict  string        `json:"verdict"`
+	Findings []app.Finding `json:"findings"`
+}
+
+// writeFindings prints one line for each finding, another one with what to do, and the
+// verdict.
+func writeFindings(to io.Writer, findings []app.Finding, asJSON bool) error {
+	verdict := verdictOf(findings)
+	if asJSON {
+		return json.NewEncoder(to).Encode(shownFindings{verdict, findings})
+	}
+	for _, f := range findings {
+		cli.Printf(to, "%-10s %-13s %s\n", f.Level, f.Check, f.Text)
+		if f.Action != "" {
+			cli.Printf(to, "%-10s %-13s -> %s\n", "", "", f.Action)
+		}
+	}
+	cli.Printf(to, "\n%s\n", verdict)
+	return nil
+}
+
+// verdictOf sums the findings up.
+func verdictOf(findings []app.Finding) string {
+	count := map[app.Level]int{}
+	for _, f := range findings {
+		count[f.Level]++
+	}
+	switch app.Worst(findings) {
+	case app.Fails:
+		return fmt.Sprintf("will not work: %s", plural(count[app.Fails], "finding"))
+	case app.AtRisk:
+		return fmt.Sprintf("works, at risk: %s", plural(count[app.AtRisk], "finding"))
+	}
+	return "works"
+}

@@ -1,0 +1,211 @@
+package app
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"oncebus/dedup/rules"
+	"oncebus/processor/kafka"
+	"oncebus/processor/wire"
+)
+
+// clockTolerance is by how much two clocks may differ. It includes the time of the
+// requests that read them.
+const clockTolerance = time.Minute
+
+// clockFacts are the clocks as of one moment.
+type clockFacts struct {
+	machine time.Time
+	// broker is zero if nothing shows it. Unless exact, the brokers' clock shows at
+	// least this time.
+	broker time.Time
+	exact  bool
+	inputs []newestEvent
+}
+
+// newestEvent is the event with the highest timestamp of an input.
+type newestEvent struct {
+	topic string
+	at    time.Time // its event time
+	route *rules.Route
+}
+
+// readClocks reads the clocks. A controller of Kafka states its time for the state of
+// its quorum. Without the right to read that, the newest records that brokers wrote with
+// their own timestamps show a time that is over for the brokers.
+func (f *Facts) readClocks(ctx context.Context, c Conn) error {
+	if f.Broker != nil {
+		f.clocks.broker, f.clocks.exact = time.UnixMilli(f.Broker.Now()), true
+	} else if at, ok := quorumTime(ctx, c.Client); ok {
+		f.clocks.broker, f.clocks.exact = at, true
+	}
+	f.clocks.machine = f.Clock()
+	t := f.topology
+	appended, inputs := f.present(t.internal()), f.present(slices.Concat(t.Routed, t.Prepartitioned))
+	newest, err := f.newest(ctx, c, appended)
+	if err != nil {
+		return err
+	}
+	for _, o := range newest {
+		if at := time.UnixMilli(o.Timestamp); t.settings[o.Topic]["message.timestamp.type"] == "LogAppendTime" && at.After(f.clocks.broker) {
+			f.clocks.broker = at
+		}
+	}
+	if newest, err = f.newest(ctx, c, inputs); err != nil {
+		return err
+	}
+	for _, o := range newest {
+		f.clocks.inputs = append(f.clocks.inputs, f.eventAt(ctx, c, o))
+	}
+	return nil
+}
+
+// present returns those of the topics that exist.
+func (f *Facts) present(topics []string) []string {
+	return slices.DeleteFunc(slices.Clone(topics), func(name string) bool {
+		_, ok := f.topology.Topics[name]
+		return !ok
+	})
+}
+
+// newest returns the record with the highest timestamp of each topic that has one.
+func (f *Facts) newest(ctx context.Context, c Conn, topics []string) (newest []kadm.ListedOffset, err error) {
+	if len(topics) == 0 {
+		return nil, nil
+	}
+	listed, err := c.Admin.ListMaxTimestampOffsets(ctx, topics...)
+	if err != nil {
+		return nil, fmt.Errorf("list the newest records: %w", err)
+	}
+	for _, topic := range topics {
+		var highest kadm.ListedOffset
+		for _, o := range listed[topic] {
+			if o.Err == nil && o.Offset >= 0 && o.Timestamp > highest.Timestamp {
+				highest = o
+			}
+		}
+		if highest.Timestamp > 0 {
+			newest = append(newest, highest)
+		}
+	}
+	return newest, nil
+}
+
+// eventAt returns the event time of an input record, by the rule of its route; the
+// record's timestamp if the event cannot be read.
+func (f *Facts) eventAt(ctx context.Context, c Conn, o kadm.ListedOffset) newestEvent {
+	event := newestEvent{topic: o.Topic, at: time.UnixMilli(o.Timestamp)}
+	for _, r := range f.Routes.Routes {
+		if slices.Contains(r.Topics, o.Topic) {
+			event.route = cmp.Or(event.route, r)
+		}
+	}
+	if !slices.ContainsFunc(f.Routes.Routes, func(r *rules.Route) bool { return r.Time != nil && slices.Contains(r.Topics, o.Topic) }) {
+		return event
+	}
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	reader := kafka.NewReader(c.Client, o.Topic, f.topology.Topics[o.Topic].ID, o.Partition)
+	_ = reader.Read(ctx, o.Offset, o.Offset+1, func(records []*kgo.Record, _ int64) error { // without the right to read, the timestamp remains
+		for _, rec := range records {
+			in := rules.Input{Topic: rec.Topic, Key: rec.Key, Value: rec.Value, Headers: (*wire.Headers)(&rec.Headers), Timestamp: rec.Timestamp.UnixMilli()}
+			if d := f.Routes.NewDeriver(f.Config.KeySecret.Bytes()).Derive(&in); rec.Offset == o.Offset && d.Finding == rules.Keyed {
+				event.at, event.route = time.UnixMilli(d.Time), d.Route
+			}
+		}
+		return nil
+	})
+	return event
+}
+
+// quorumTime returns the time of the active controller. It needs Describe on the
+// cluster.
+func quorumTime(ctx context.Context, client *kgo.Client) (at time.Time, ok bool) {
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	req := kmsg.NewPtrDescribeQuorumRequest()
+	topic := kmsg.NewDescribeQuorumRequestTopic()
+	topic.Topic, topic.Partitions = "__cluster_metadata", []kmsg.DescribeQuorumRequestTopicPartition{kmsg.NewDescribeQuorumRequestTopicPartition()}
+	req.Topics = append(req.Topics, topic)
+	resp, err := req.RequestWith(ctx, client)
+	if err != nil || resp.ErrorCode != 0 {
+		return at, false
+	}
+	for _, topic := range resp.Topics {
+		for _, p := range topic.Partitions {
+			for _, voter := range p.CurrentVoters {
+				if voter.ReplicaID == p.LeaderID && voter.LastCaughtUpTimestamp > 0 {
+					at, ok = time.UnixMilli(voter.LastCaughtUpTimestamp), true
+				}
+			}
+		}
+	}
+	return at, ok
+}
+
+func (f *Facts) judgeClocks() []Finding {
+	c := f.clocks
+	findings := []Finding{c.judgeMachine()}
+	reference := c.machine
+	if c.exact || c.broker.After(reference) {
+		reference = c.broker
+	}
+	var newest []string
+	for _, e := range c.inputs {
+		ahead := e.at.Sub(reference)
+		switch {
+		case ahead > e.route.Skew:
+			findings = append(findings, Finding{
+				Level: AtRisk, Text: fmt.Sprintf("topic %s: the newest event is %v ahead of the brokers, more than the skew of route %s (%v): such events are not emitted, or with another time", e.topic, round(ahead), e.route.Name, e.route.Skew),
+				Action: "correct the clock of the sender; on_future of the route says what happens to such events",
+			})
+		case ahead > clockTolerance:
+			findings = append(findings, Finding{
+				Level: AtRisk, Text: fmt.Sprintf("topic %s: the newest event is %v ahead of the brokers: it moves stream time, so that events of other senders are late sooner", e.topic, round(ahead)),
+				Action: "correct the clock of the sender, or set a shorter skew in route " + e.route.Name,
+			})
+		default:
+			newest = append(newest, fmt.Sprintf("%s %v ago", e.topic, round(max(-ahead, 0))))
+		}
+	}
+	if len(newest) > 0 {
+		findings = append(findings, Finding{Text: "newest events: " + strings.Join(newest, ", ")})
+	}
+	return findings
+}
+
+// judgeMachine compares this machine's clock with the brokers'.
+func (c clockFacts) judgeMachine() Finding {
+	off := c.machine.Sub(c.broker)
+	const (
+		means = "this machine judges the age of signatures, tokens and certificates by its clock"
+		sync  = "synchronise the clocks of this machine and of the brokers (NTP)"
+	)
+	switch {
+	case c.broker.IsZero():
+		return Finding{Level: Unchecked, Text: "nothing shows the clock of the brokers", Action: "repeat the command after the first start, or as a user with Describe on the cluster"}
+	case off < -clockTolerance && c.exact:
+		return Finding{Level: AtRisk, Text: fmt.Sprintf("this machine is %v behind the brokers: %s", round(-off), means), Action: sync}
+	case off < -clockTolerance:
+		return Finding{Level: AtRisk, Text: fmt.Sprintf("this machine is at least %v behind the brokers: %s", round(-off), means), Action: sync}
+	case off > clockTolerance && c.exact:
+		return Finding{Level: AtRisk, Text: fmt.Sprintf("this machine is %v ahead of the brokers: %s", round(off), means), Action: sync}
+	case off > clockTolerance:
+		return Finding{
+			Level: Unchecked, Text: fmt.Sprintf("the newest record of the brokers is %v old by this machine's clock, so a fast clock of this machine would not show", round(off)),
+			Action: "repeat the command while events arrive, or as a user with Describe on the cluster",
+		}
+	}
+	return Finding{Text: fmt.Sprintf("this machine and the brokers differ by less than %v", clockTolerance)}
+}
+
+// round shortens a duration for people.
+func round(d time.Duration) time.Duration { return d.Round(time.Second) }
