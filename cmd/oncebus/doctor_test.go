@@ -14,7 +14,6 @@ import (
 	"oncebus/cmd/oncebus/cli"
 	"oncebus/cmd/oncebus/cli/clitest"
 	"oncebus/processor/kafkatest/embedded"
-	"oncebus/processor/kafkatest/golden"
 )
 
 // embeddedDoctor runs 'oncebus doctor' on an embedded broker with the topics of the page's
@@ -50,9 +49,6 @@ func TestDoctor(t *testing.T) {
 			got := embeddedDoctor(t, nil, kfake.MaxVersions(tt.versions))
 			if got.Code != tt.code || !strings.HasSuffix(got.Stdout, "\n\n"+tt.verdict+"\n") || got.Stderr != "" {
 				t.Errorf("exit code %d, want %d and %q:\n%s%s", got.Code, tt.code, tt.verdict, got.Stdout, got.Stderr)
-			}
-			if tt.name == "old" {
-				golden.AssertSection(t, filepath.Join(moduleRoot, "deployments", "OPERATIONS.md"), "doctor old", "```text\n"+notable(got).Stdout+"```\n")
 			}
 		})
 	}

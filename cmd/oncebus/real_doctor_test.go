@@ -6,6 +6,7 @@ import (
 	"context"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -81,6 +82,22 @@ func notable(got clitest.Result) clitest.Result {
 	for line := range strings.Lines(got.Stdout) {
 		if !strings.HasPrefix(line, " ") { // else it belongs to the line before
 			keep = !strings.HasPrefix(line, "ok ") && !strings.HasPrefix(line, "note ") && !strings.HasPrefix(line, "unchecked ")
+		}
+		if keep {
+			kept.WriteString(line)
+		}
+	}
+	got.Stdout = kept.String()
+	return got
+}
+
+// linesOf returns the findings of some checks, and the verdict.
+func linesOf(got clitest.Result, checks ...string) clitest.Result {
+	var kept strings.Builder
+	keep := false
+	for line := range strings.Lines(got.Stdout) {
+		if !strings.HasPrefix(line, "  ") {
+			keep = !strings.Contains(line, "  ") || slices.ContainsFunc(checks, func(check string) bool { return strings.Contains(line, " "+check+" ") })
 		}
 		if keep {
 			kept.WriteString(line)

@@ -12,6 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"oncebus/cmd/oncebus/cli"
 	"oncebus/processor/kafkatest"
 	"oncebus/processor/kafkatest/proxy"
 )
@@ -50,10 +51,20 @@ func TestRealOlderKafka(t *testing.T) {
 				}
 			}
 			v := &olderKafka{world: newWorldAt(t, realRoutes+oldRoute[1:], broker.Seeds(), broker.Admin(), false), proxy: px, timestampBound: c.timestampBound}
+			diagnosed := v.doctor(0)
+			if diagnosed.Code != cli.ExitStopped || !strings.Contains(diagnosed.Stdout, "Kafka "+releaseOf(c.version)+",") {
+				t.Errorf("doctor: %+v", diagnosed)
+			}
+			if strings.HasPrefix(c.version, "3.6.") {
+				v.sample("old", linesOf(diagnosed, "versions", "features"), cli.ExitStopped)
+			}
 			v.run()
 		})
 	}
 }
+
+// releaseOf returns major and minor number of a version.
+func releaseOf(version string) string { return version[:strings.LastIndexByte(version, '.')] }
 
 // olderKafka is one release of TestRealOlderKafka.
 type olderKafka struct {

@@ -26,7 +26,7 @@ func (f *Facts) readTopics(ctx context.Context, c Conn) error {
 		}
 		topic.configs = replication.add(topic.configs)
 		if err := s.createTopic(ctx, topic, replication.factor); err != nil {
-			f.refused = append(f.refused, fmt.Errorf("topic %s does not exist: %w", topic.name, err))
+			f.refused = append(f.refused, fmt.Errorf("topic %s does not exist: %s", topic.name, plain(err)))
 		} else {
 			f.creates = append(f.creates, topic.name)
 		}
