@@ -46,10 +46,10 @@ func runDoctor(ctx context.Context, args []string, p cli.Process) int {
 		cli.Printf(p.Stderr, "oncebus doctor: %v\n", err)
 		return cli.ExitWrong
 	}
-	switch app.Worst(findings) {
-	case app.Fails:
+	switch worst := app.Worst(findings); {
+	case worst == app.Fails:
 		return cli.ExitWrong
-	case app.AtRisk:
+	case worst == app.AtRisk:
 		return cli.ExitFailed
 	}
 	return cli.ExitStopped
@@ -84,10 +84,10 @@ func verdictOf(findings []app.Finding) string {
 	for _, f := range findings {
 		count[f.Level]++
 	}
-	switch app.Worst(findings) {
-	case app.Fails:
+	switch worst := app.Worst(findings); {
+	case worst == app.Fails:
 		return fmt.Sprintf("will not work: %s", plural(count[app.Fails], "finding"))
-	case app.AtRisk:
+	case worst == app.AtRisk:
 		return fmt.Sprintf("works, at risk: %s", plural(count[app.AtRisk], "finding"))
 	}
 	return "works"

@@ -155,7 +155,7 @@ func parts(err error) []error {
 	if err == nil {
 		return nil
 	}
-	joined, ok := err.(interface{ Unwrap() []error }) //nolint:errorlint // an error that wraps a join is one error
+	joined, ok := err.(interface{ Unwrap() []error }) // an error that wraps a join is one error
 	if !ok {
 		return []error{err}
 	}

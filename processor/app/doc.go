@@ -11,6 +11,8 @@
 //   - The numbers of topics and namespaces, the partition of each key, the limits of
 //     topics, and the key counts of a task.
 //   - The rights that a start needs on topics.
+//   - The checks of 'oncebus doctor', in one table: what to read, and a pure verdict on
+//     the facts. A running process makes the same checks at its start.
 //
 // It may import processor/kafka, processor/wire, processor/security, dedup,
 // dedup/rules and franz-go.
