@@ -16,6 +16,7 @@ import (
 
 	"oncebus/dedup"
 	"oncebus/processor"
+	"oncebus/processor/app"
 	"oncebus/processor/restore"
 	"oncebus/processor/wire"
 )
@@ -358,7 +359,7 @@ func TestBombDuringABypass(t *testing.T) {
 			t.Parallel()
 			b := newBench(t, strings.Replace(openRoutes, "    topics: [signals.raw]\n", "    topics: [signals.raw]\n    prepartitioned: true\n", 1))
 			cfg, disk, place := b.onDisk(500)
-			cfg.MaxDecompressedBatchBytes = processor.DecompressedBatchBytesMin
+			cfg.MaxDecompressedBatchBytes = app.DecompressedBatchBytesMin
 			i := b.ready(b.startWith(cfg, place))
 			b.produce(signal("a", 0, testTime))
 			b.drain(i, "signals.raw")

@@ -21,7 +21,12 @@ import (
 // transaction protocol.
 func (w *worker) options(transactionVersion int16) []kgo.Opt {
 	cfg, rt := &w.cfg, w.rt
-	return append(append([]kgo.Opt(nil), w.baseOptions...),
+	batchMax := cfg.BatchBytesMax()
+	if w.stage == app.StageDedup && rt.Topology.Repartition != "" {
+		batchMax += envelopeBytesMax
+	}
+	options := append(append([]kgo.Opt(nil), w.baseOptions...), w.budget.ClientOptions(batchMax)...)
+	return append(options,
 		kgo.WithLogger(oversizeLogger{security.NewClientLogger(w.shared.log), w.txns.oversized.announce}),
 		// Begins with the client id of the process, so that brokers' logs and
 		// quotas show the worker and its process.
@@ -41,7 +46,6 @@ func (w *worker) options(transactionVersion int16) []kgo.Opt {
 		// without a commit; any other offset out of range stops the process.
 		kgo.ConsumeStartOffset(kgo.NewOffset().AtStart()),
 		kgo.ConsumeResetOffset(kgo.NoResetOffset()),
-		kgo.MaxDecompressBatchBytes(cfg.maxDecompressedBatchBytes()),
 		kgo.SessionTimeout(cfg.SessionTimeout),
 		kgo.HeartbeatInterval(min(cfg.SessionTimeout/4, 3*time.Second)),
 		kgo.RebalanceTimeout(max(30*time.Second, 2*cfg.TransactionTimeout)),
@@ -98,6 +102,10 @@ const (
 	// requestRetryMax is franz-go's default for how long it retries a request.
 	requestRetryMax = 30 * time.Second
 )
+
+// envelopeBytesMax is what the envelope may add to an event in the repartition topic. A batch
+// of one event there may be so much larger than its batch in the input.
+const envelopeBytesMax = 64 << 10
 
 // lingerFor returns the producer linger: a part of the commit interval. The records
 // wait for the commit anyway, and Flush ends the linger. Few large batches cost broker

@@ -1,7 +1,6 @@
 package processor
 
 import (
-	"cmp"
 	"strings"
 	"time"
 
@@ -55,23 +54,13 @@ type Config struct {
 	// StateFailOpenAfter is how long local state may be unusable before events of
 	// routes with on_state_failure: fail_open are forwarded unchecked: 0 to 1h.
 	StateFailOpenAfter time.Duration `env:"STATE_FAIL_OPEN_AFTER" envDefault:"5s" help:"how long local state may fail before events of routes with on_state_failure: fail_open are forwarded unchecked"`
-
-	// MaxDecompressedBatchBytes is the bytes to which a batch of an input topic
-	// may decompress. A larger one is skipped with a dead letter that names its
-	// offsets. 0 is DecompressedBatchBytesDefault.
-	MaxDecompressedBatchBytes int `env:"MAX_DECOMPRESSED_BATCH_BYTES" envDefault:"67108864" help:"bytes to which a batch of an input may decompress; for a larger one a dead letter names its offsets"`
 }
 
 // Limits of Config.
 const (
-	WorkersMax                = 1024
-	DiskMax                   = 50 // percent
-	RebuildsMax               = 1000
-	DecompressedBatchBytesMin = 1 << 20
-	DecompressedBatchBytesMax = 1 << 30
-	// DecompressedBatchBytesDefault is 64 times the largest batch that a broker
-	// with default settings accepts.
-	DecompressedBatchBytesDefault = 64 << 20
+	WorkersMax  = 1024
+	DiskMax     = 50 // percent
+	RebuildsMax = 1000
 )
 
 // Validate returns all mistakes of c, joined by errors.Join, or nil. It re-checks
@@ -104,7 +93,7 @@ func (c Config) validateState(m *security.Mistakes) {
 	}
 }
 
-// validateLimits checks what bounds disk, rebuilds and memory.
+// validateLimits checks what bounds disk and rebuilds.
 func (c Config) validateLimits(m *security.Mistakes) {
 	if c.Disk.MinFreePercent < 0 || c.Disk.MinFreePercent > DiskMax {
 		m.Addf("ONCEBUS_DISK_MIN_FREE_PERCENT: %d is out of range, want 0 to %d", c.Disk.MinFreePercent, DiskMax)
@@ -118,14 +107,6 @@ func (c Config) validateLimits(m *security.Mistakes) {
 	if c.RebuildsPerHour < 0 || c.RebuildsPerHour > RebuildsMax {
 		m.Addf("ONCEBUS_REBUILDS_PER_HOUR: %d is out of range, want 0 (no limit) to %d", c.RebuildsPerHour, RebuildsMax)
 	}
-	if c.MaxDecompressedBatchBytes != 0 && (c.MaxDecompressedBatchBytes < DecompressedBatchBytesMin || c.MaxDecompressedBatchBytes > DecompressedBatchBytesMax) {
-		m.Addf("ONCEBUS_MAX_DECOMPRESSED_BATCH_BYTES: %d is out of range, want %d to %d", c.MaxDecompressedBatchBytes, DecompressedBatchBytesMin, DecompressedBatchBytesMax)
-	}
-}
-
-// maxDecompressedBatchBytes is MaxDecompressedBatchBytes with its default.
-func (c Config) maxDecompressedBatchBytes() int {
-	return cmp.Or(c.MaxDecompressedBatchBytes, DecompressedBatchBytesDefault)
 }
 
 // validateTimes checks every duration and the relations between them.

@@ -59,6 +59,8 @@ func TestConfigValidateNamesTheVariable(t *testing.T) {
 		{"app id over the limit", func(c *Config) { c.AppID = strings.Repeat("a", security.AppIDMax+1) }, "ONCEBUS_APP_ID: 101 characters are too many, want at most 100"},
 		{"empty instance id", func(c *Config) { c.InstanceID = "" }, "ONCEBUS_INSTANCE_ID: empty, want a name of letters, digits, '.', '_' and '-'"},
 		{"no partitions", func(c *Config) { c.Partitions = 0 }, "ONCEBUS_PARTITIONS: 0 is out of range, want 1 to 10000"},
+		{"tiny batches", func(c *Config) { c.MaxDecompressedBatchBytes = 1<<20 - 1 }, "ONCEBUS_MAX_DECOMPRESSED_BATCH_BYTES: 1048575 is out of range, want 1048576 to 1073741824"},
+		{"no memory for batches", func(c *Config) { c.MaxDecompressedBytes = 1 }, "ONCEBUS_MAX_DECOMPRESSED_BYTES: 1 is out of range, want 1048576 to 1099511627776"},
 		{"too many partitions", func(c *Config) { c.Partitions = app.PartitionsMax + 1 }, "ONCEBUS_PARTITIONS: 10001 is out of range, want 1 to 10000"},
 		{"replication factor 0", func(c *Config) { c.ReplicationFactor = 0 }, "ONCEBUS_REPLICATION_FACTOR: 0 is out of range, want 1 or more, or -1 for the broker's default"},
 		{"minimum in sync -2", func(c *Config) { c.MinInsyncReplicas = -2 }, "ONCEBUS_MIN_INSYNC_REPLICAS: -2 is out of range, want 1 or more, or -1 for the broker's default"},

@@ -27,10 +27,16 @@ import (
 // on the wire does, and no Kafka client would.
 func rawBatch(t *testing.T, codec kgo.CompressionCodec, records, valueBytes int) []byte {
 	t.Helper()
+	return rawBatchOf(t, codec, records, valueBytes, func(n int) string { return fmt.Sprint("bomb-", n) })
+}
+
+// rawBatchOf makes a batch of records with these keys.
+func rawBatchOf(t *testing.T, codec kgo.CompressionCodec, records, valueBytes int, key func(n int) string) []byte {
+	t.Helper()
 	var body []byte
 	value := bytes.Repeat([]byte("0"), valueBytes)
 	for i := range records {
-		rec := kmsg.Record{OffsetDelta: int32(i), TimestampDelta64: 0, Key: []byte(fmt.Sprint("bomb-", i)), Value: value}
+		rec := kmsg.Record{OffsetDelta: int32(i), TimestampDelta64: 0, Key: []byte(key(i)), Value: value}
 		sized := rec.AppendTo(nil) // Length is a varint of one byte here
 		rec.Length = int32(len(sized) - 1)
 		body = rec.AppendTo(body)
@@ -89,7 +95,7 @@ func TestBombIsSkipped(t *testing.T) {
 				b.produce(signal("after", 1, testTime))
 				only := b.produceBatch("signals.raw", 2, bomb)
 				cfg := b.config("one")
-				cfg.MaxDecompressedBatchBytes = processor.DecompressedBatchBytesMin
+				cfg.MaxDecompressedBatchBytes = app.DecompressedBatchBytesMin
 				i := b.ready(b.start(cfg))
 				b.drain(i, "signals.raw")
 				last := b.produceBatch("signals.raw", 1, bomb)
@@ -144,7 +150,7 @@ func TestBombInATransactionThatAborts(t *testing.T) {
 				b.createTopic("signals.raw", 4)
 				i := b.start(func() processor.Config {
 					c := b.config("one")
-					c.MaxDecompressedBatchBytes = processor.DecompressedBatchBytesMin
+					c.MaxDecompressedBatchBytes = app.DecompressedBatchBytesMin
 					return c
 				}())
 				b.ready(i)
@@ -166,7 +172,7 @@ func TestBombOfAStrangerInTheRepartitionTopic(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, benchRoutes)
 	cfg := b.config("one")
-	cfg.MaxDecompressedBatchBytes = processor.DecompressedBatchBytesMin
+	cfg.MaxDecompressedBatchBytes = app.DecompressedBatchBytesMin
 	i := b.ready(b.start(cfg))
 	b.produceBatch("app-repartition", 3, rawBatch(t, kgo.GzipCompression(), 3, 700_000))
 	<-i.done

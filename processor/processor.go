@@ -58,9 +58,10 @@ func New(cfg Config, routes *rules.Routes, reg prometheus.Registerer, log *slog.
 	if err != nil {
 		return nil, err
 	}
+	budget := kafka.NewBudget(cfg.MaxDecompressedBytes)
 	p := &Processor{
 		shared: shared{
-			cfg: cfg, routes: routes, log: log, baseOptions: append(opts, extra...), stores: stores, idle: newIdleMemory(), board: newBoard(), clock: app.NewBrokerClock(),
+			cfg: cfg, routes: routes, log: log, baseOptions: append(append(opts, budget.ClientOptions(cfg.BatchBytesMax())...), extra...), budget: budget, stores: stores, idle: newIdleMemory(), board: newBoard(), clock: app.NewBrokerClock(),
 			metrics: newMetrics(reg), judging: judge.NewMetrics(reg, routes), restores: restores,
 			patience: security.CredentialsPatience, stallAfter: restore.StallAfter, ownersInterval: ownersInterval, purgeInterval: purgeInterval,
 		},
@@ -181,7 +182,7 @@ func (p *Processor) setUp(ctx context.Context) error {
 
 // conn returns the clients as the setup needs them.
 func (p *Processor) conn() app.Conn {
-	return app.Conn{Client: p.client, Admin: p.admin, Options: p.baseOptions, Log: p.log, Clock: p.clock, MaxDecompressedBatchBytes: p.cfg.maxDecompressedBatchBytes()}
+	return app.Conn{Client: p.client, Admin: p.admin, Options: p.baseOptions, Log: p.log, Clock: p.clock, MaxDecompressedBatchBytes: p.cfg.BatchBytesMax()}
 }
 
 func (p *Processor) makeWorkers(rt *app.App) {

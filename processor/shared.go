@@ -12,6 +12,7 @@ import (
 	"oncebus/dedup/rules"
 	"oncebus/processor/app"
 	"oncebus/processor/judge"
+	"oncebus/processor/kafka"
 	"oncebus/processor/restore"
 )
 
@@ -22,6 +23,7 @@ type shared struct {
 	routes      *rules.Routes
 	log         *slog.Logger
 	baseOptions []kgo.Opt // of every client
+	budget      *kafka.Budget
 	admin       *kadm.Client
 	rt          *app.App
 	clock       *app.BrokerClock

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"sync"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -109,7 +108,7 @@ func (x *transactions) runLast(fetches kgo.Fetches) error {
 	})
 }
 
-// during runs fn and resets the emitter. After errNotFlushed or a panic it does
+// during runs fn and drops the records of the transaction. After errNotFlushed or a panic it does
 // not: franz-go may still read the records, and a panic in the reset would replace the
 // first panic.
 func (x *transactions) during(fn func() error) error {
@@ -117,6 +116,12 @@ func (x *transactions) during(fn func() error) error {
 	if !errors.Is(err, errNotFlushed) {
 		x.emitter.Reset()
 		x.produced.reset()
+		switch {
+		case x.router != nil:
+			x.router.Deriver.Release()
+		case x.tasks != nil:
+			x.tasks.judging.Deriver.Release()
+		}
 	}
 	return err
 }
@@ -166,17 +171,17 @@ func (x *transactions) process(fetches kgo.Fetches) error {
 func (x *transactions) skipBatch(batch *kgo.ErrDecompressTooLarge) error {
 	if batch.Topic == x.rt.Topology.Repartition {
 		return kafka.OperatorErrorf("%s/%d has a batch at offsets %d to %d that decompresses to more than %d bytes, and only oncebus may write this topic: raise ONCEBUS_MAX_DECOMPRESSED_BATCH_BYTES if it was lowered; revoke other principals' Write right on the topic",
-			batch.Topic, batch.Partition, batch.Offset, batch.NextOffset-1, x.cfg.maxDecompressedBatchBytes())
+			batch.Topic, batch.Partition, batch.Offset, batch.NextOffset-1, x.cfg.BatchBytesMax())
 	}
 	if x.router != nil {
-		x.emitter.DeadLetterBatch(batch, x.rt.Clock.Now(), x.cfg.maxDecompressedBatchBytes())
+		x.emitter.DeadLetterBatch(batch, x.rt.Clock.Now(), x.cfg.BatchBytesMax())
 		return nil
 	}
 	t := x.tasks.tasks[app.TaskID{Topic: batch.Topic, Partition: batch.Partition}]
 	if t == nil || t.state != running && t.state != bypassing {
 		return fmt.Errorf("%w: a batch of %s/%d arrived for a task that is not running", kafka.ErrMustAbort, batch.Topic, batch.Partition)
 	}
-	t.SkipBatch(x.emitter, batch, x.cfg.maxDecompressedBatchBytes())
+	t.SkipBatch(x.emitter, batch, x.cfg.BatchBytesMax())
 	return nil
 }
 
@@ -186,7 +191,7 @@ func (x *transactions) resumeAfterBatches() {
 	for id, batch := range x.oversized.batches {
 		x.metrics.oversize.WithLabelValues(id.Topic).Inc()
 		x.log.Warn("batch decompresses to too many bytes, skipped with a dead letter",
-			"topic", id.Topic, "partition", id.Partition, "first_offset", batch.Offset, "last_offset", batch.NextOffset-1, "limit_bytes", x.cfg.maxDecompressedBatchBytes())
+			"topic", id.Topic, "partition", id.Partition, "first_offset", batch.Offset, "last_offset", batch.NextOffset-1, "limit_bytes", x.cfg.BatchBytesMax())
 	}
 	x.oversized.resume(x.client)
 }
@@ -234,11 +239,11 @@ func fencedErr(fetches kgo.Fetches) error {
 }
 
 // partitionErr classifies the error of a polled partition. The end of the poll's context
-// is no error.
+// is no error, nor is a batch that waits for memory: the client fetches it again.
 func (x *transactions) partitionErr(p *kgo.FetchTopicPartition) error {
 	var lost *kgo.ErrDataLoss
 	switch {
-	case errors.Is(p.Err, context.Canceled), errors.Is(p.Err, context.DeadlineExceeded):
+	case errors.Is(p.Err, context.Canceled), errors.Is(p.Err, context.DeadlineExceeded), errors.Is(p.Err, kafka.ErrBudgetExhausted):
 		return nil
 	case errors.Is(p.Err, kerr.UnknownTopicID):
 		return fmt.Errorf("%w: %s was deleted and recreated while it was read: %w", kafka.ErrTruncated, p.Topic, p.Err)
@@ -399,86 +404,4 @@ func (x *transactions) guard(req *kmsg.TxnOffsetCommitRequest) error {
 	}
 	failpoint.Hit(failpoint.BeforeOffsets)
 	return nil
-}
-
-// produced sends the records of a worker's transactions and collects the first
-// error of the open one.
-type produced struct {
-	client   *kgo.Client
-	topology *app.Topology
-
-	// alone are the topics whose records are sent one at a time, and until when the
-	// worker waits for each. Only the worker uses both.
-	alone map[string]bool
-	until time.Time
-
-	mu        sync.Mutex
-	firstErr  error
-	refused   map[string]bool // topics that refused a record for good
-	single    *kgo.Record     // sent alone
-	singleErr error           // for which its topic refused it for good
-
-	promise func(*kgo.Record, error) // one for all records: a closure for each is an allocation for each
-}
-
-func newProduced(client *kgo.Client, topology *app.Topology) *produced {
-	p := &produced{client: client, topology: topology, refused: map[string]bool{}}
-	p.promise = func(r *kgo.Record, err error) {
-		if err == nil {
-			return
-		}
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		if kafka.RefusesRecord(err) {
-			p.refused[r.Topic] = true
-			if r == p.single {
-				p.singleErr = err
-			}
-		}
-		if p.firstErr == nil {
-			p.firstErr = fmt.Errorf("produce to %s/%d: %w", r.Topic, r.Partition, p.explain(r.Topic, err))
-		}
-	}
-	return p
-}
-
-// explain returns what the worker has to do about the error of a record. A client never
-// adopts the new id of a recreated topic, so that every transaction would abort.
-func (p *produced) explain(topic string, err error) error {
-	switch {
-	case !errors.Is(err, kerr.UnknownTopicID):
-		return kafka.Denied(err, "Write", kafka.ResourceTopic, topic)
-	case p.topology.HasState(topic):
-		return kafka.OperatorErrorf("topic %s was deleted and recreated while oncebus ran: offsets and state do not belong to it; stop all processes and run: oncebus accept --recreated %s", topic, topic)
-	}
-	return fmt.Errorf("%w: %w", kafka.ErrStaleTopic, err)
-}
-
-// send gives a record to the client, with a context without cancellation: the broker may
-// still write a record that was cancelled in flight (A2). If it sends the record alone, it
-// returns the error of a topic that refuses the record for good.
-func (p *produced) send(r *kgo.Record) error {
-	if p.alone[r.Topic] {
-		return p.sendAlone(r)
-	}
-	p.sendBatched(r)
-	return nil
-}
-
-// sendBatched gives a record to the client, which sends it with others.
-func (p *produced) sendBatched(r *kgo.Record) { p.client.Produce(context.Background(), r, p.promise) }
-
-// err returns the first produce error of the open transaction.
-func (p *produced) err() error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.firstErr
-}
-
-// reset drops the errors after the end of the transaction.
-func (p *produced) reset() {
-	p.mu.Lock()
-	p.firstErr, p.single, p.singleErr = nil, nil, nil
-	clear(p.refused)
-	p.mu.Unlock()
 }

@@ -244,7 +244,7 @@ func (w *worker) connect(ctx context.Context) error {
 	}
 	w.cancelClient = cancel
 	w.txns.session, w.txns.client = session, session.Client()
-	w.txns.produced = newProduced(w.txns.client, w.rt.Topology)
+	w.txns.produced = newProduced(w.txns.client, w.rt.Topology, w.cfg.BatchBytesMax())
 	w.txns.emitter = judge.NewEmitter(w.rt, w.txns.produced.send)
 	w.fetchingPaused.Store(false)
 	w.memory.use()

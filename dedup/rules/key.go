@@ -199,6 +199,14 @@ func (d *Deriver) begin(in *Input) {
 	}
 }
 
+// Release drops what the deriver has of the last record. Else that record, and with it the
+// batch in which it arrived, stays in memory until the next one.
+func (d *Deriver) Release() {
+	d.in, d.hashed, d.fault = nil, nil, fault{}
+	clear(d.skipped[:cap(d.skipped)])
+	d.payload.release()
+}
+
 // deriveKey tries the sources in order and sets key and digests.
 func (d *Deriver) deriveKey(r *Route, out *Derived) status {
 	for i := range r.Keys {

@@ -41,6 +41,14 @@ func (p *payload) open(value []byte, wanted []int) {
 	}
 }
 
+// release drops the record's payload.
+func (p *payload) release() {
+	p.state, p.value, p.scan.b = payloadUnread, nil, nil
+	clear(p.found)
+	p.reader = bytes.Buffer{}
+	p.decoder.Reset(&p.reader)
+}
+
 // read reads the payload if it is unread. It returns false for a broken one, with
 // p.broken set.
 func (p *payload) read(tree *pathNode) bool {

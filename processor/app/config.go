@@ -1,8 +1,12 @@
 package app
 
 import (
+	"cmp"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"oncebus/processor/kafka"
 	"oncebus/processor/security"
 )
 
@@ -39,12 +43,34 @@ type Config struct {
 	// transaction: 1s to 15m, the broker's default maximum. After a worker
 	// died, read_committed consumers wait for its transaction up to this time.
 	TransactionTimeout time.Duration `env:"TRANSACTION_TIMEOUT" envDefault:"15s" help:"after what time the broker aborts an open transaction"`
+
+	// MaxDecompressedBatchBytes is the bytes to which a batch of an input topic
+	// may decompress. A larger one is skipped with a dead letter that names its
+	// offsets. 0 is DecompressedBatchBytesDefault.
+	MaxDecompressedBatchBytes int `env:"MAX_DECOMPRESSED_BATCH_BYTES" envDefault:"67108864" help:"bytes to which a batch of an input may decompress; for a larger one a dead letter names its offsets"`
+
+	// MaxDecompressedBytes bounds the memory of all decompressed batches of a
+	// process at a time, their records included. A fetch ends before a batch that
+	// does not fit. A batch larger than all of it is decompressed alone. 0 is
+	// kafka.BudgetDefault.
+	MaxDecompressedBytes int64 `env:"MAX_DECOMPRESSED_BYTES" envDefault:"67108864" help:"memory of all decompressed batches of the process at a time, with their records; a larger batch is decompressed alone"`
 }
 
 // The values of Config.Start.
 const (
 	StartEarliest = "earliest"
 	StartLatest   = "latest"
+)
+
+// Limits of Config.
+const (
+	DecompressedBatchBytesMin = 1 << 20
+	DecompressedBatchBytesMax = 1 << 30
+	// DecompressedBatchBytesDefault is 64 times the largest batch that a broker
+	// with default settings accepts.
+	DecompressedBatchBytesDefault = 64 << 20
+	DecompressedBytesMin          = 1 << 20
+	DecompressedBytesMax          = 1 << 40
 )
 
 // PartitionsMax is the most partitions of the repartition topic.
@@ -73,5 +99,22 @@ func (c Config) Validate() error {
 	if c.TransactionTimeout < time.Second || c.TransactionTimeout > 15*time.Minute {
 		m.Addf("ONCEBUS_TRANSACTION_TIMEOUT: %v is out of range, want %v to %v", c.TransactionTimeout, time.Second, 15*time.Minute)
 	}
+	if b := c.MaxDecompressedBatchBytes; b != 0 && (b < DecompressedBatchBytesMin || b > DecompressedBatchBytesMax) {
+		m.Addf("ONCEBUS_MAX_DECOMPRESSED_BATCH_BYTES: %d is out of range, want %d to %d", b, DecompressedBatchBytesMin, DecompressedBatchBytesMax)
+	}
+	if b := c.MaxDecompressedBytes; b != 0 && (b < DecompressedBytesMin || b > DecompressedBytesMax) {
+		m.Addf("ONCEBUS_MAX_DECOMPRESSED_BYTES: %d is out of range, want %d to %d", b, DecompressedBytesMin, int64(DecompressedBytesMax))
+	}
 	return m.Err()
+}
+
+// BatchBytesMax is MaxDecompressedBatchBytes with its default.
+func (c Config) BatchBytesMax() int {
+	return cmp.Or(c.MaxDecompressedBatchBytes, DecompressedBatchBytesDefault)
+}
+
+// FetchOptions are the options of a client that fetches records. The clients of one call
+// share one budget, which is that of the process.
+func (c Config) FetchOptions() []kgo.Opt {
+	return kafka.NewBudget(c.MaxDecompressedBytes).ClientOptions(c.BatchBytesMax())
 }

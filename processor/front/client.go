@@ -93,7 +93,7 @@ func NewIngressClient(cfg app.Config, routes *rules.Routes, log *slog.Logger, ex
 	}
 	f := &IngressClient{
 		cfg: cfg, routes: routes, log: log, redact: redact, patience: security.CredentialsPatience, RecordsMax: recordsMax,
-		baseOptions: append(opts, extra...),
+		baseOptions: append(append(opts, cfg.FetchOptions()...), extra...),
 		broken:      make(chan produceFailure, 1), done: make(chan struct{}),
 	}
 	f.derivers.New = func() any { return routes.NewDeriver(cfg.KeySecret.Bytes()) }
@@ -332,21 +332,35 @@ func (f *IngressClient) read(ctx context.Context, reader *kgo.Client, at *client
 			}
 			return nil
 		}
-		var failed error
-		fetches.EachError(func(topic string, partition int32, err error) {
-			var lost *kgo.ErrDataLoss // franz-go continues by itself
-			if !errors.As(err, &lost) {
-				failed = fmt.Errorf("fetch %s/%d: %w", topic, partition, kafka.Denied(err, "Read", kafka.ResourceTopic, topic))
-			}
-		})
 		fetches.EachRecord(func(rec *kgo.Record) {
 			at.next = rec.Offset + 1
 			f.deliver(rec)
+		})
+		var failed error
+		fetches.EachError(func(topic string, partition int32, err error) {
+			var lost *kgo.ErrDataLoss
+			var tooLarge *kgo.ErrDecompressTooLarge
+			switch {
+			case errors.As(err, &lost), errors.Is(err, kafka.ErrBudgetExhausted): // franz-go continues by itself
+			case errors.As(err, &tooLarge):
+				f.skip(reader, at, tooLarge)
+			default:
+				failed = fmt.Errorf("fetch %s/%d: %w", topic, partition, kafka.Denied(err, "Read", kafka.ResourceTopic, topic))
+			}
 		})
 		if failed != nil {
 			return failed
 		}
 	}
+}
+
+// skip skips a batch of verdicts that is not decompressed. Their requests get no verdict,
+// and their senders may retry them.
+func (f *IngressClient) skip(reader *kgo.Client, at *clientState, batch *kgo.ErrDecompressTooLarge) {
+	f.log.Error("batch of verdicts decompresses to more than ONCEBUS_MAX_DECOMPRESSED_BATCH_BYTES, skipped",
+		"topic", batch.Topic, "partition", batch.Partition, "first_offset", batch.Offset, "last_offset", batch.NextOffset-1)
+	at.next = batch.NextOffset
+	reader.SetOffsets(map[string]map[int32]kgo.EpochOffset{batch.Topic: {batch.Partition: {Epoch: batch.Epoch, Offset: batch.NextOffset}}})
 }
 
 // deliver gives a verdict to its request. It drops a late verdict and one for another

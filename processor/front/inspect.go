@@ -48,7 +48,8 @@ func NewInspector(ctx context.Context, cfg app.Config, routes *rules.Routes, log
 		return nil, err
 	}
 	i := &Inspector{cfg: cfg, routes: routes, redact: redact}
-	i.client, err = kgo.NewClient(append(append([]kgo.Opt{kgo.RecordPartitioner(kgo.StickyKeyPartitioner(nil))}, opts...), extra...)...)
+	opts = append(append(opts, cfg.FetchOptions()...), kgo.RecordPartitioner(kgo.StickyKeyPartitioner(nil)))
+	i.client, err = kgo.NewClient(append(opts, extra...)...)
 	if err != nil {
 		return nil, fmt.Errorf("client: %w", err)
 	}

@@ -7,14 +7,20 @@
 //   - Denied names the right that a broker refused, as kafka-acls.sh has it.
 //   - Reader reads one partition of an internal topic, read_committed, up to an
 //     offset given by the caller.
+//   - Budget bounds the memory of decompressed batches of a process. Its clients use
+//     its decompressor.
 //   - Pause waits for a time or until the context ends.
 //
-// It imports franz-go and no package of this module.
+// It imports franz-go, the codecs of franz-go, and no package of this module.
 //
 // # What looks wrong
 //
 //   - Reader sends fetch requests itself and counts by position. A consumer returns
 //     records only, and the last offset of a changelog is a control record.
+//   - No caller returns memory to the Budget. A fetched record is reachable from buffers
+//     that franz-go may drop at any time, so the garbage collector returns it.
+//   - A batch without memory fails its fetch and does not wait: a fetch that waits blocks
+//     the rebalance, whose end may free the memory.
 //   - An error of End is never classified by its code alone: the commit outcome is
 //     unknown, so the worker replaces the client (AsCommitUnknown).
 package kafka

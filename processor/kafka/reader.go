@@ -2,6 +2,7 @@ package kafka
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -38,7 +39,8 @@ type Reader struct {
 	topicID   [16]byte
 	Partition int32
 
-	leader int32 // -1: unknown, read the metadata again
+	leader       int32 // -1: unknown, read the metadata again
+	decompressor kgo.Decompressor
 }
 
 // NewReader returns a reader of one partition. topicID is the topic's id at the
@@ -46,7 +48,7 @@ type Reader struct {
 func NewReader(client *kgo.Client, topic string, topicID [16]byte, partition int32) *Reader {
 	return &Reader{
 		client: client, admin: kadm.NewClient(client),
-		Topic: topic, topicID: topicID, Partition: partition, leader: -1,
+		Topic: topic, topicID: topicID, Partition: partition, leader: -1, decompressor: readerDecompressor(client),
 	}
 }
 
@@ -127,6 +129,11 @@ func (r *Reader) Read(ctx context.Context, from, end int64, each func(records []
 		records, next, err := r.fetch(ctx, from, end)
 		switch {
 		case err == nil:
+		case errors.Is(err, ErrBudgetExhausted):
+			if err := Pause(ctx, readIdlePause); err != nil {
+				return err
+			}
+			continue
 		case Classify(err) == Retry:
 			r.leader = -1
 			if err := Pause(ctx, ReadRetryPause); err != nil {
@@ -183,7 +190,7 @@ func (r *Reader) fetch(ctx context.Context, from, end int64) ([]*kgo.Record, int
 		IsolationLevel: kgo.ReadCommitted(),
 		Topic:          r.Topic,
 		Partition:      r.Partition,
-	}, partition, kgo.DefaultDecompressor(), nil)
+	}, partition, r.decompressor, nil)
 	if fetched.Err != nil {
 		return nil, from, fetched.Err
 	}

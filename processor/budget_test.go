@@ -1,0 +1,95 @@
+package processor_test
+
+import (
+	"fmt"
+	"runtime"
+	"runtime/metrics"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// heapMax samples the heap until stop is called, which returns the largest sample.
+func heapMax() (stop func() uint64) {
+	var most atomic.Uint64
+	done, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		ticks := time.NewTicker(time.Millisecond)
+		defer ticks.Stop()
+		for {
+			if now := heap(); now > most.Load() {
+				most.Store(now)
+			}
+			select {
+			case <-done:
+				return
+			case <-ticks.C:
+			}
+		}
+	}()
+	return func() uint64 {
+		close(done)
+		<-ended
+		return most.Load()
+	}
+}
+
+// heap returns the bytes of objects on the heap, garbage included.
+func heap() uint64 {
+	sample := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}
+	metrics.Read(sample)
+	return sample[0].Value.Uint64()
+}
+
+// heapAboveIdleMax is what batches may add to the heap of an idle process.
+const heapAboveIdleMax = 256 << 20
+
+// verdicts returns the series of the events with a verdict.
+func verdicts(verdict string) string {
+	return fmt.Sprintf("oncebus_events_total{route=%q,verdict=%q}", "signals", verdict)
+}
+
+// TestManyLargeBatchesStayInTheBudget puts batches into an input, each of which decompresses
+// to just under the bound of one. Together they have many times the memory that a process
+// may take. It is not parallel, because it measures the heap.
+func TestManyLargeBatchesStayInTheBudget(t *testing.T) {
+	for _, c := range []struct {
+		name                    string
+		codec                   kgo.CompressionCodec
+		bound                   int
+		batches, records, bytes int
+	}{
+		{"records of 1 MB", kgo.ZstdCompression(), 4 << 20, 160, 4, 1_000_000},
+		{"a batch as large as the budget", kgo.ZstdCompression(), 64 << 20, 3, 67, 1_000_000},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			bothWays(t, strings.Replace(benchRoutes, "field: id", "record_key", 1), func(t *testing.T, routes string) {
+				b := newBench(t, routes)
+				b.createTopic("signals.raw", 4)
+				raw := rawBatchOf(t, c.codec, c.records, c.bytes, func(int) string { return "same" })
+				for n := range c.batches {
+					b.produceBatch("signals.raw", int32(n%4), raw)
+				}
+				cfg := b.config("one")
+				cfg.Workers, cfg.MaxDecompressedBatchBytes = 2, c.bound
+				runtime.GC()
+				idle := heap()
+				stop := heapMax()
+				i := b.ready(b.start(cfg))
+				b.wait("all verdicts", func() bool {
+					events := gather(t, i)
+					return events[verdicts("unique")]+events[verdicts("duplicate")] >= float64(c.batches*c.records)
+				})
+				most := stop()
+				t.Logf("idle %d MiB, most %d MiB", idle>>20, most>>20)
+				if most > idle+heapAboveIdleMax {
+					t.Errorf("the heap grew from %d to %d bytes", idle, most)
+				}
+			})
+		})
+	}
+}

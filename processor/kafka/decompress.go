@@ -1,0 +1,378 @@
+package kafka
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/klauspost/compress/gzip"
+	"github.com/klauspost/compress/s2"
+	"github.com/klauspost/compress/zstd"
+	"github.com/pierrec/lz4/v4"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// scratchBytes is the size up to which a batch is decompressed in one step, into memory
+// that is used again. A larger one is measured first, and then decompressed into as much
+// memory as it needs. franz-go's decompressor doubles a buffer and copies it, which takes
+// four times the bytes of a large batch.
+const scratchBytes = 1 << 20
+
+// batchBytesMin is the least memory of a batch: the runtime allocates several tiny
+// objects as one, and then may never report that one of them is free.
+const batchBytesMin = 64
+
+// A decompressor decompresses the batches of one client. It refuses a batch of more than
+// batchMax bytes with kgo.ErrMaxDecompress, and one without memory in its budget with
+// ErrBudgetExhausted.
+type decompressor struct {
+	budget   *Budget
+	batchMax int
+	// refusedAt is when the budget last refused a batch of the client, in Unix ns. The
+	// partitions of one response shall not wait one after the other.
+	refusedAt atomic.Int64
+}
+
+// Decompress returns the decompressed bytes of a batch.
+func (d *decompressor) Decompress(src []byte, codec kgo.CompressionCodecType) ([]byte, error) {
+	switch codec {
+	case kgo.CodecNone:
+		return src, nil
+	case kgo.CodecGzip:
+		return d.stream(src, gzipReaders)
+	case kgo.CodecLz4:
+		return d.stream(src, lz4Readers)
+	case kgo.CodecSnappy:
+		return d.snappy(src)
+	case kgo.CodecZstd:
+		return d.zstd(src)
+	}
+	return nil, fmt.Errorf("unknown compression codec %d", codec)
+}
+
+// scratches has the memory for batches of scratchBytes at most.
+var scratches = sync.Pool{New: func() any { return new([scratchBytes]byte) }}
+
+// allocate takes the memory of a batch of n bytes and its records, and returns the bytes.
+func (d *decompressor) allocate(n int, records int64) ([]byte, error) {
+	size := max(n, batchBytesMin)
+	if !d.take(int64(size) + records) {
+		return nil, ErrBudgetExhausted
+	}
+	return make([]byte, n, size), nil
+}
+
+// take takes memory, and waits for it unless a batch of the client was refused just now.
+func (d *decompressor) take(n int64) bool {
+	if d.budget.take(n) {
+		return true
+	}
+	if refused := d.refusedAt.Load(); time.Now().UnixNano()-refused < int64(sameResponse) {
+		return false
+	}
+	for began := time.Now(); time.Since(began) < budgetWait; {
+		time.Sleep(budgetPoll)
+		if d.budget.take(n) {
+			return true
+		}
+	}
+	d.refusedAt.Store(time.Now().UnixNano())
+	return false
+}
+
+// releaseAtEnd returns memory to the budget when the batch is unreachable.
+func (d *decompressor) releaseAtEnd(batch []byte, memory int64) []byte {
+	runtime.AddCleanup(&batch[:1][0], d.budget.release, memory)
+	return batch
+}
+
+// finish copies a batch out of the scratch memory.
+func (d *decompressor) finish(scratch []byte) ([]byte, error) {
+	records := recordsMemory(scratch)
+	batch, err := d.allocate(len(scratch), records)
+	if err != nil {
+		return nil, err
+	}
+	copy(batch, scratch)
+	return d.releaseAtEnd(batch, int64(cap(batch))+records), nil
+}
+
+// fill makes a batch of size bytes at most, which decode decompresses into it.
+func (d *decompressor) fill(size int, decode func(batch []byte) ([]byte, error)) ([]byte, error) {
+	batch, err := d.allocate(size, 0)
+	if err != nil {
+		return nil, err
+	}
+	memory := int64(cap(batch))
+	if batch, err = decode(batch); err != nil {
+		d.budget.release(memory)
+		return nil, err
+	}
+	// The records get their memory in any case: a batch whose records do not fit
+	// would never arrive.
+	records := recordsMemory(batch)
+	d.budget.used.Add(records)
+	return d.releaseAtEnd(batch, memory+records), nil
+}
+
+// A streamReader decompresses a stream, and then another one.
+type streamReader interface {
+	io.Reader
+	reset(src []byte) error
+}
+
+type gzipReader struct {
+	gzip.Reader
+	src bytes.Reader
+}
+
+func (r *gzipReader) reset(src []byte) error {
+	r.src.Reset(src)
+	return r.Reset(&r.src)
+}
+
+type lz4Reader struct {
+	*lz4.Reader
+	src bytes.Reader
+}
+
+func (r *lz4Reader) reset(src []byte) error {
+	r.src.Reset(src)
+	r.Reset(&r.src)
+	return nil
+}
+
+var (
+	gzipReaders = &sync.Pool{New: func() any { return new(gzipReader) }}
+	lz4Readers  = &sync.Pool{New: func() any { return &lz4Reader{Reader: lz4.NewReader(nil)} }}
+)
+
+// stream decompresses a codec whose batches do not have their size.
+func (d *decompressor) stream(src []byte, readers *sync.Pool) ([]byte, error) {
+	reader := readers.Get().(streamReader)
+	defer readers.Put(reader)
+	if err := reader.reset(src); err != nil {
+		return nil, err
+	}
+	scratch := scratches.Get().(*[scratchBytes]byte)
+	defer scratches.Put(scratch)
+	n, err := readAll(reader, scratch[:])
+	if n > d.batchMax {
+		return nil, kgo.ErrMaxDecompress
+	}
+	if err == nil {
+		return d.finish(scratch[:n])
+	}
+	if !errors.Is(err, errFull) {
+		return nil, err
+	}
+	more, err := io.Copy(io.Discard, io.LimitReader(reader, int64(d.batchMax-n)+1))
+	if err != nil {
+		return nil, err
+	}
+	size := n + int(more)
+	if size > d.batchMax {
+		return nil, kgo.ErrMaxDecompress
+	}
+	return d.fill(size, func(batch []byte) ([]byte, error) {
+		if err := reader.reset(src); err != nil {
+			return nil, err
+		}
+		_, err := io.ReadFull(reader, batch)
+		return batch, err
+	})
+}
+
+// errFull says that a stream may be longer than the memory for it.
+var errFull = errors.New("the stream fills the memory")
+
+// readAll reads a stream to its end, or fills to.
+func readAll(stream io.Reader, to []byte) (n int, err error) {
+	for n < len(to) {
+		read, err := stream.Read(to[n:])
+		n += read
+		if errors.Is(err, io.EOF) {
+			return n, nil
+		}
+		if err != nil {
+			return n, err
+		}
+	}
+	return n, errFull
+}
+
+// xerialMagic begins a batch of snappy blocks, as Java producers write it. A version and
+// the least compatible version follow, 4 bytes each.
+var xerialMagic = []byte{0x82, 'S', 'N', 'A', 'P', 'P', 'Y', 0}
+
+const xerialHeaderBytes = 16
+
+var errXerial = errors.New("malformed snappy framing")
+
+// snappyBlocks returns the snappy blocks of a batch.
+func snappyBlocks(src []byte) (blocks [][]byte, err error) {
+	if len(src) <= xerialHeaderBytes || !bytes.HasPrefix(src, xerialMagic) {
+		return [][]byte{src}, nil
+	}
+	for rest := src[xerialHeaderBytes:]; len(rest) > 0; {
+		if len(rest) < 4 {
+			return nil, errXerial
+		}
+		size := int64(binary.BigEndian.Uint32(rest))
+		if rest = rest[4:]; size > int64(len(rest)) {
+			return nil, errXerial
+		}
+		blocks, rest = append(blocks, rest[:size]), rest[size:]
+	}
+	return blocks, nil
+}
+
+// snappy decompresses blocks, each of which has its size.
+func (d *decompressor) snappy(src []byte) ([]byte, error) {
+	blocks, err := snappyBlocks(src)
+	if err != nil {
+		return nil, err
+	}
+	size := 0
+	for _, block := range blocks {
+		n, err := s2.DecodedLen(block)
+		if err != nil {
+			return nil, err
+		}
+		if size += n; size > d.batchMax {
+			return nil, kgo.ErrMaxDecompress
+		}
+	}
+	return d.decode(size, func(to []byte) ([]byte, error) {
+		out := to[:0]
+		for _, block := range blocks {
+			// Without a size the capacity would be the limit, which a block can pass.
+			decoded, err := s2.Decode(to[len(out):len(to)], block)
+			if err != nil {
+				return nil, err
+			}
+			out = to[:len(out)+len(decoded)]
+		}
+		return out, nil
+	})
+}
+
+// decode decompresses a batch whose size is at most size bytes.
+func (d *decompressor) decode(size int, decode func(to []byte) ([]byte, error)) ([]byte, error) {
+	if size > scratchBytes {
+		return d.fill(size, decode)
+	}
+	scratch := scratches.Get().(*[scratchBytes]byte)
+	defer scratches.Put(scratch)
+	batch, err := decode(scratch[:size:size])
+	if err != nil {
+		return nil, err
+	}
+	return d.finish(batch)
+}
+
+// zstds has decoders that write into the memory they are given, and no further.
+var zstds = sync.Pool{New: func() any {
+	decoder, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecodeAllCapLimit(true))
+	if err != nil {
+		panic(fmt.Errorf("%w: make a zstd decoder: %w", ErrIllegalState, err)) // the options are constant
+	}
+	return decoder
+}}
+
+// zstd decompresses frames. A frame may have its size, and each of its blocks has a limit.
+func (d *decompressor) zstd(src []byte) ([]byte, error) {
+	size, known, err := zstdSize(src, d.batchMax)
+	if err != nil {
+		return nil, err
+	}
+	if known && size > d.batchMax {
+		return nil, kgo.ErrMaxDecompress
+	}
+	decoder := zstds.Get().(*zstd.Decoder)
+	defer zstds.Put(decoder)
+	// The decoder needs the memory for a whole block at the limit.
+	return d.decode(min(size, d.batchMax+zstdBlockMax), func(to []byte) ([]byte, error) {
+		out, err := decoder.DecodeAll(src, to[:0])
+		if len(out) > d.batchMax || errors.Is(err, zstd.ErrDecoderSizeExceeded) && size > d.batchMax {
+			return nil, kgo.ErrMaxDecompress
+		}
+		return out, err
+	})
+}
+
+const (
+	zstdBlockMax      = 128 << 10
+	zstdBlockHeader   = 3
+	zstdChecksumBytes = 4
+)
+
+var errZstd = errors.New("malformed zstd frame")
+
+// zstdSize returns the most bytes to which frames decompress, and whether it is their
+// size. It stops after max.
+func zstdSize(src []byte, max int) (size int, known bool, err error) {
+	known = true
+	for len(src) > 0 && size <= max {
+		var frame zstd.Header
+		if err := frame.Decode(src); err != nil {
+			return 0, false, err
+		}
+		if src = src[frame.HeaderSize:]; frame.Skippable {
+			if uint64(frame.SkippableSize) > uint64(len(src)) {
+				return 0, false, errZstd
+			}
+			src = src[frame.SkippableSize:]
+			continue
+		}
+		blocks, frameBytes, err := zstdBlocks(src)
+		if err != nil {
+			return 0, false, err
+		}
+		if frame.HasFCS {
+			blocks = int(min(frame.FrameContentSize, uint64(max)+1))
+		} else {
+			known = false
+		}
+		size += blocks
+		if frame.HasCheckSum {
+			frameBytes += zstdChecksumBytes
+		}
+		if frameBytes > len(src) {
+			return 0, false, errZstd
+		}
+		src = src[frameBytes:]
+	}
+	return size, known, nil
+}
+
+// zstdBlocks returns the most bytes to which the blocks of a frame decompress, and their
+// length.
+func zstdBlocks(src []byte) (size, length int, err error) {
+	for last := false; !last; {
+		if len(src)-length < zstdBlockHeader {
+			return 0, 0, errZstd
+		}
+		block := src[length:]
+		header := int(block[0]) | int(block[1])<<8 | int(block[2])<<16
+		last = header&1 != 0
+		stored, decoded := header>>3, header>>3
+		switch header >> 1 & 3 {
+		case 1: // one byte, repeated
+			stored = 1
+		case 2: // compressed
+			decoded = zstdBlockMax
+		}
+		size, length = size+decoded, length+zstdBlockHeader+stored
+		if length > len(src) {
+			return 0, 0, errZstd
+		}
+	}
+	return size, length, nil
+}
