@@ -2,8 +2,10 @@ package processor_test
 
 import (
 	"context"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -112,6 +114,61 @@ func TestRestoreWaitsForAnOpenTransaction(t *testing.T) {
 	b.produce(again...)
 	b.drain(i, "signals.raw")
 	assertOnce(t, b.read("signals.unique"), sent)
+}
+
+// TestRestoreOfManyFetchesSkipsAbortedRows restores a changelog of 8 MiB in which every
+// other transaction is aborted. Each aborted one has the rows of events that no committed
+// one has: were they restored, those events would be lost as duplicates.
+func TestRestoreOfManyFetchesSkipsAbortedRows(t *testing.T) {
+	t.Parallel()
+	const transactions, transactionBytes = 40, 210_000
+	other := newBench(t, benchRoutes)
+	other.createTopic("signals.raw", 4)
+	cfg := other.config("one")
+	cfg.Partitions = 1
+	other.lived(cfg, batch("aborted", 20)...)
+	aborted := other.rows("app-repartition-changelog")
+
+	b := newBench(t, benchRoutes)
+	b.createTopic("signals.raw", 4)
+	cfg = b.config("one")
+	cfg.Partitions = 1
+	b.lived(cfg, batch("committed", 20)...)
+	must(t, os.RemoveAll(cfg.StateDir))
+	ctx := context.Background()
+	writer := b.newClient(kgo.TransactionalID("writer"), kgo.ProducerBatchCompression(kgo.NoCompression()))
+	draw := rand.New(rand.NewPCG(3, 3))
+	for n := range transactions {
+		must(t, writer.BeginTransaction())
+		rows, end := aborted, kgo.TryAbort
+		if n%2 == 0 {
+			rows, end = nil, kgo.TryCommit
+		}
+		var records []*kgo.Record
+		for _, row := range rows {
+			records = append(records, &kgo.Record{Topic: row.Topic, Key: row.Key, Value: row.Value})
+		}
+		// Rows of other keys fill the transaction.
+		for size := 0; size < transactionBytes; size += len(aborted[0].Key) + len(aborted[0].Value) {
+			key := make([]byte, len(aborted[0].Key))
+			for i := range key {
+				key[i] = byte(draw.Uint32())
+			}
+			records = append(records, &kgo.Record{Topic: aborted[0].Topic, Key: key, Value: aborted[0].Value})
+		}
+		must(t, writer.ProduceSync(ctx, records...).FirstErr())
+		must(t, writer.EndTransaction(ctx, end))
+	}
+	i := b.ready(b.start(cfg))
+	b.produce(append(batch("aborted", 20), batch("committed", 20)...)...)
+	b.drain(i, "signals.raw")
+	assertOut(t, b, append(batch("committed", 20), batch("aborted", 20)...))
+}
+
+// rows returns the rows of a changelog, without checkpoints.
+func (b *bench) rows(changelog string) []*kgo.Record {
+	b.t.Helper()
+	return slices.DeleteFunc(b.read(changelog), func(r *kgo.Record) bool { return string(r.Key) == wire.CheckpointKey })
 }
 
 func must(t *testing.T, err error) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 // broker is the Kafka of the demo: an embedded broker, or a given cluster, where all
@@ -36,6 +38,15 @@ func openBroker(addrs []string) (*broker, error) {
 	if err != nil {
 		return nil, fmt.Errorf("start the embedded broker: %w", err)
 	}
+	cluster.ControlKey(kmsg.Fetch.Int16(), func(req kmsg.Request) (kmsg.Response, error, bool) {
+		// A response that ends by its size lacks a list of aborted transactions, so
+		// readers would get their records. The limit of each partition remains.
+		cluster.KeepControl()
+		if fetch, ok := req.(*kmsg.FetchRequest); ok {
+			fetch.MaxBytes = math.MaxInt32
+		}
+		return nil, nil, false
+	})
 	return &broker{addrs: cluster.ListenAddrs(), embedded: cluster}, nil
 }
 

@@ -14,5 +14,6 @@
 // What looks wrong:
 //   - The cluster never compacts or deletes by itself, because kfake compacts beyond the last stable offset and so can drop rows of
 //     an open transaction. A test that needs it calls Compact and ApplyRetention while no transaction is open.
+//   - No fetch has a limit for the whole response: kfake omits the list of aborted transactions of the partition at which it ends.
 //   - [Cluster.CreateTopic] hides the method of the embedded kfake cluster on purpose: only the signature differs.
 package embedded

@@ -1,6 +1,7 @@
 package embedded
 
 import (
+	"math"
 	"testing"
 	"time"
 
@@ -39,7 +40,17 @@ func Start(tb testing.TB, opts ...kfake.Opt) *Cluster {
 		tb.Fatalf("start the embedded broker: %v", err)
 	}
 	tb.Cleanup(cluster.Close)
-	return &Cluster{Cluster: cluster, tb: tb}
+	c := &Cluster{Cluster: cluster, tb: tb}
+	c.Intercept(func(req kmsg.Request) (kmsg.Response, error, bool) {
+		// kfake omits a partition's list of aborted transactions when the response
+		// ends by its size, so readers get aborted records. Each partition has a
+		// limit of its own, after which kfake keeps the list.
+		if fetch, ok := req.(*kmsg.FetchRequest); ok {
+			fetch.MaxBytes = math.MaxInt32
+		}
+		return nil, nil, false
+	}, kmsg.Fetch)
+	return c
 }
 
 // CreateTopic creates a topic with settings, given as name, value, name, value.
