@@ -3,6 +3,8 @@ package state
 import (
 	"context"
 	"errors"
+	"fmt"
+	"path/filepath"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -260,4 +262,31 @@ func TestCollectionFreesSpace(t *testing.T) {
 	}
 	must(t, m.check(s, m.position()))
 	must(t, s.Close())
+}
+
+// TestStoresFlushAtDifferentTimes fills the stores of one topic at the same rate. Each is
+// flushed in the last quarter of the time to a flush, at a place of its own.
+func TestStoresFlushAtDifferentTimes(t *testing.T) {
+	cfg := smallConfig()
+	cfg.FlushRows, cfg.FlushAge = 4096, time.Hour
+	h := newHost(t, cfg)
+	root := t.TempDir()
+	flushes := map[int]bool{}
+	const stores = 8
+	for n := range stores {
+		s := mustOpen(t, h, filepath.Join(root, fmt.Sprint("app-repartition-", n)))
+		rows := 0
+		for ; s.active.weight() >= rows; rows++ {
+			s.Put(rowOf(uint64(rows)))
+			must(t, s.Apply(int64(rows+1), nil))
+		}
+		if rows > cfg.FlushRows || rows <= cfg.FlushRows*3/4 {
+			t.Errorf("store %d was flushed with %d rows", n, rows)
+		}
+		flushes[rows] = true
+		must(t, s.Close())
+	}
+	if len(flushes) < stores-1 {
+		t.Errorf("%d stores were flushed with %v rows", stores, flushes)
+	}
 }

@@ -184,6 +184,7 @@ func (h *Host) newStore(dir string, bdb *badger.DB) *Store {
 	s := &Store{
 		host:           h,
 		dir:            dir,
+		earlier:        flushesEarlier(dir),
 		db:             newDatabase(bdb),
 		log:            h.log,
 		overlay:        h.getTable(),
