@@ -2,6 +2,7 @@ package judge_test
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"log/slog"
 	"math"
@@ -212,7 +213,7 @@ func (w *world) restore(t *scriptTask) {
 	t.Store, t.Blind = t.store, false
 	w.goOn(t, newest)
 	var err error
-	t.Counts, err = restore.CountKeys(w.app, &t.Committed, t.Store)
+	t.Counts, err = restore.CountKeys(context.Background(), w.app, &t.Committed, t.Store)
 	must(w.t, err)
 	t.OpenCounts = app.NewCounts(w.app)
 	w.rewind(t)

@@ -1,6 +1,8 @@
 package restore
 
 import (
+	"context"
+
 	"oncebus/dedup"
 	"oncebus/processor/app"
 	"oncebus/processor/kafka"
@@ -8,9 +10,13 @@ import (
 	"oncebus/state"
 )
 
+// recountStep is how many rows a recount reads between two checks of its context.
+const recountStep = 1024
+
 // CountKeys returns the counts of a checkpoint. It counts the store's rows for the
-// namespaces whose window changed since then.
-func CountKeys(a *app.App, c *wire.Checkpoint, store *state.Store) (app.Counts, error) {
+// namespaces whose window changed since then. That may take minutes, so it ends when ctx
+// is done: a rebalance waits for the restore that it stops.
+func CountKeys(ctx context.Context, a *app.App, c *wire.Checkpoint, store *state.Store) (app.Counts, error) {
 	all := app.NewCounts(a)
 	recount, err := all.Decode(c.Counts)
 	if err != nil {
@@ -29,9 +35,13 @@ func CountKeys(a *app.App, c *wire.Checkpoint, store *state.Store) (app.Counts, 
 			one.KeyCounter = dedup.NewKeyCounter(one.Window)
 		}
 	}
+	rows := 0
 	for row, err := range store.Rows() {
 		if err != nil {
 			return app.Counts{}, err
+		}
+		if rows++; rows%recountStep == 0 && ctx.Err() != nil {
+			return app.Counts{}, ctx.Err()
 		}
 		one := all.Of(row.NamespaceID, row.Status)
 		if one == nil || !recount[row.NamespaceID] || !one.Window.Retains(row.First, c.StreamTimes.At[row.NamespaceID]) {

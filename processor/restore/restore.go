@@ -250,7 +250,10 @@ func (r *Restore) once(ctx context.Context) error {
 	if err := r.checkInput(ctx); err != nil {
 		return err
 	}
-	r.Counts, err = CountKeys(r.src.App, &r.Checkpoint, r.Store)
+	r.Counts, err = CountKeys(ctx, r.src.App, &r.Checkpoint, r.Store)
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
 	return r.noteFailure(err)
 }
 
