@@ -40,6 +40,12 @@ type Config struct {
 	// the grace period of the supervisor.
 	StopTimeout time.Duration `env:"STOP_TIMEOUT" envDefault:"20s" help:"how long a stop may take to commit and leave the group"`
 
+	// LeaveOnStop says that a clean stop leaves the group, so that other processes
+	// take over the partitions at once. false keeps the membership for
+	// SessionTimeout, for a process that comes back earlier under the same
+	// InstanceID: its partitions wait for it, and no other process restores them.
+	LeaveOnStop bool `env:"LEAVE_ON_STOP" envDefault:"true" help:"leave the group at a stop, so that others take over at once; false for a process that comes back under its ONCEBUS_INSTANCE_ID within ONCEBUS_SESSION_TIMEOUT"`
+
 	// State is how the local stores use memory and disk.
 	State state.Config `envPrefix:"STATE_"`
 

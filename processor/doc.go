@@ -180,6 +180,9 @@
 //   - The client announces a batch that decompresses to too many bytes once, and
 //     then fetches no further. An abort may or may not resume it. So the open
 //     transaction skips the batch, or the worker replaces the client (oversize.go).
+//   - The router and the tasks drop what their derivers have of the last record after
+//     each transaction. Else a worker without events keeps a whole batch in memory, and
+//     in the budget of decompressed batches.
 //   - While the disk fills the dedup stage pauses and the routing stage does not.
 //     The router writes no local state, and its records may go to the tasks of
 //     other processes.

@@ -1,9 +1,14 @@
 package processor
 
 import (
+	"context"
 	"maps"
 	"slices"
 	"sync"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"oncebus/processor/app"
 )
@@ -94,6 +99,33 @@ func (m *membership) unplaced() (app.TaskID, bool) {
 		}
 	}
 	return app.TaskID{}, false
+}
+
+// leave removes a member from its group, so that the group assigns its partitions at once.
+// kgo sends no such request for a static member. The request has the id that the broker gave
+// the member: it does not remove another process that joined under the same name.
+func (m *membership) leave(ctx context.Context, client *kgo.Client, group, memberID string) error {
+	if memberID == "" {
+		return nil // it never joined
+	}
+	member := kmsg.NewLeaveGroupRequestMember()
+	member.MemberID, member.InstanceID = memberID, &m.name
+	member.Reason = kmsg.StringPtr("the process stops")
+	req := kmsg.NewPtrLeaveGroupRequest()
+	req.Group, req.Members = group, append(req.Members, member)
+	resp, err := req.RequestWith(ctx, client)
+	if err != nil {
+		return err
+	}
+	if err := kerr.ErrorForCode(resp.ErrorCode); err != nil {
+		return err
+	}
+	for i := range resp.Members {
+		if err := kerr.ErrorForCode(resp.Members[i].ErrorCode); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // setRebalanced marks a revocation or a loss of partitions.

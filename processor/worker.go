@@ -33,8 +33,8 @@ const (
 	// its tasks.
 	idlePoll = time.Second
 	// leaveMax bounds the time in which a client leaves its group. The client waits
-	// for a join in progress, up to the rebalance timeout. A static member sends
-	// no request when it leaves, so the limit has no further effect.
+	// for a join in progress, up to the rebalance timeout. It sends no request to
+	// leave, because the member is static; leaveGroup does, with a limit of its own.
 	leaveMax = 2 * time.Second
 	// Bounds of the backoff before a new client; backoffMin also follows an abort.
 	backoffMin, backoffMax = 50 * time.Millisecond, 5 * time.Second
@@ -150,7 +150,13 @@ func (w *worker) runClient(ctx context.Context) error {
 	if err := w.connect(ctx); err != nil {
 		return err
 	}
-	defer w.disconnect()
+	defer func() {
+		memberID, _ := w.txns.client.GroupMetadata()
+		w.disconnect()
+		if ctx.Err() != nil && w.cfg.LeaveOnStop {
+			w.leaveGroup(memberID)
+		}
+	}()
 	// This registers the transactional id, which aborts an open transaction of the
 	// process before. Else readers would wait for its timeout.
 	if _, _, err := w.txns.client.ProducerID(ctx); err != nil && ctx.Err() == nil {
@@ -262,6 +268,15 @@ func (w *worker) connect(ctx context.Context) error {
 func (w *worker) disconnect() {
 	w.member.end()
 	w.txns.close(w.cancelClient)
+}
+
+// leaveGroup leaves the group at a stop, after the tasks are closed.
+func (w *worker) leaveGroup(memberID string) {
+	ctx, cancel := context.WithTimeout(context.Background(), leaveMax)
+	defer cancel()
+	if err := w.member.leave(ctx, w.source.Client, app.GroupName(w.cfg.AppID, w.stage), memberID); err != nil {
+		w.log.Warn("leave group failed, other processes take over after the session timeout", "error", err, "session_timeout", w.cfg.SessionTimeout.String())
+	}
 }
 
 // poll waits for records, for the time limit, or for wake, and returns at most so many

@@ -110,6 +110,7 @@ func TestParseSettingsDefaults(t *testing.T) {
 			CommitInterval:     100 * time.Millisecond,
 			SessionTimeout:     10 * time.Second,
 			StopTimeout:        20 * time.Second,
+			LeaveOnStop:        true,
 			State:              state.DefaultConfig(),
 			Disk:               restore.Disk{MinFreePercent: 10, StartMinFreePercent: 5, MinFreeBytes: 64 << 20},
 			RebuildsPerHour:    2,
