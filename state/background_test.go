@@ -182,6 +182,7 @@ func TestFlushByAge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost(t, DefaultConfig())
 		s := mustOpen(t, h, dir)
+		s.earlier = 0
 		s.Put(rowOf(1))
 		must(t, s.Apply(1, nil))
 		time.Sleep(59 * time.Second) //nolint:forbidigo // the fake clock of the synctest bubble
