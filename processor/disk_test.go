@@ -4,10 +4,8 @@ import (
 	"context"
 	"errors"
 	"os"
-	"path/filepath"
 	"strings"
 	"sync/atomic"
-	"syscall"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
@@ -16,6 +14,7 @@ import (
 	"oncebus/processor"
 	"oncebus/processor/app"
 	"oncebus/processor/kafka"
+	"oncebus/processor/kafkatest"
 	"oncebus/processor/restore"
 	"oncebus/state"
 )
@@ -156,10 +155,7 @@ func TestRealDiskThatFills(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, benchRoutes)
 	cfg := b.config("one")
-	if err := syscall.Mount("tmpfs", cfg.StateDir, "tmpfs", 0, "size=48m"); err != nil {
-		t.Skipf("a file system of its own cannot be mounted here (it takes root, or unshare -rm): %v", err)
-	}
-	t.Cleanup(func() { must(t, syscall.Unmount(cfg.StateDir, 0)) })
+	disk := kafkatest.MountDisk(t, cfg.StateDir, "48m")
 	cfg.Disk = restore.Disk{MinFreePercent: 10, StartMinFreePercent: 5}
 	cfg.State.FlushRows = 500
 	i := b.ready(b.start(cfg))
@@ -167,13 +163,7 @@ func TestRealDiskThatFills(t *testing.T) {
 	b.produce(before...)
 	b.drain(i, "signals.raw")
 
-	filler := filepath.Join(cfg.StateDir, "filler")
-	s, err := state.DiskSpace(cfg.StateDir)
-	must(t, err)
-	f, err := os.Create(filler)
-	must(t, err)
-	must(t, syscall.Fallocate(int(f.Fd()), 0, 0, int64(s.Free)-int64(s.Total)*9/100))
-	must(t, f.Close())
+	disk.Fill(9)
 	b.wait("the pause", func() bool { return diskPaused(i) })
 	b.wait("the worker to hold", func() bool { return i.FetchingPaused(processor.StageDedup) })
 	b.produce(after...)
@@ -182,7 +172,7 @@ func TestRealDiskThatFills(t *testing.T) {
 		t.Errorf("paused with %d bytes free: %v", s.Free, err)
 	}
 	assertOut(t, b, before)
-	must(t, os.Remove(filler))
+	disk.Clear()
 	b.drain(i, "signals.raw")
 	assertOut(t, b, before, after)
 	must(t, i.stop())

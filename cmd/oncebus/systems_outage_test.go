@@ -5,65 +5,32 @@ package main_test
 import (
 	"context"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"oncebus/state"
+	"oncebus/processor/kafkatest"
 )
 
 // smallDisk is a separate disk for the state of the system's process.
 type smallDisk struct {
-	s           *system
-	dir, filler string
+	*kafkatest.Disk
+	s *system
 }
 
 func newSmallDisk(s *system) *smallDisk {
 	s.t.Helper()
-	d := &smallDisk{s, s.stateDir("a"), filepath.Join(s.stateDir("a"), "filler")}
 	// Only the percentage pauses tasks, whatever the size of the disk.
 	s.settings = []string{"STATE_FAIL_OPEN_AFTER=100ms", "DISK_MIN_FREE_BYTES=0"}
-	if err := os.MkdirAll(d.dir, 0o700); err != nil {
-		s.t.Fatal(err)
-	}
-	if err := syscall.Mount("tmpfs", d.dir, "tmpfs", 0, "size=96m"); err != nil {
-		s.t.Skipf("a file system of its own cannot be mounted here (it takes root, or unshare -rm): %v", err)
-	}
-	s.t.Cleanup(func() {
-		if err := syscall.Unmount(d.dir, 0); err != nil {
-			s.t.Error(err)
-		}
-	})
-	return d
+	return &smallDisk{kafkatest.MountDisk(s.t, s.stateDir("a"), "96m"), s}
 }
 
 // fill fills the disk until tasks pause.
 func (d *smallDisk) fill() {
 	d.s.t.Helper()
-	space, err := state.DiskSpace(d.dir)
-	if err != nil {
-		d.s.t.Fatal(err)
-	}
-	f, err := os.Create(d.filler)
-	if err != nil {
-		d.s.t.Fatal(err)
-	}
-	defer f.Close()
-	if err := syscall.Fallocate(int(f.Fd()), 0, 0, int64(space.Free)-int64(space.Total)*8/100); err != nil {
-		d.s.t.Fatal(err)
-	}
-}
-
-func (d *smallDisk) clear() {
-	d.s.t.Helper()
-	if err := os.Remove(d.filler); err != nil {
-		d.s.t.Fatal(err)
-	}
+	d.Fill(8)
 }
 
 // bypassing waits until that many tasks bypass their stores.
@@ -81,7 +48,7 @@ func (d *smallDisk) bypassing(want int) {
 // end clears the disk and waits until every task uses its store.
 func (d *smallDisk) end() {
 	d.s.t.Helper()
-	d.clear()
+	d.Clear()
 	d.bypassing(0)
 	d.s.service.awaitReady()
 	d.s.awaitProcessed()
@@ -176,7 +143,7 @@ func TestRealStopWithoutState(t *testing.T) {
 		s.taken(s.topicsOf(s.inputs))
 		s.count("webhooks.unique", 1)
 		s.verdicts("webhooks", map[string]int{"unique": 1, "bypassed": 0})
-		d.clear()
+		d.Clear()
 		s.service.awaitReady()
 		s.awaitProcessed()
 		s.count("webhooks.unique", 2)

@@ -1,0 +1,64 @@
+//go:build linux
+
+package kafkatest
+
+import (
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+)
+
+// A Disk is a small file system of a test, in memory.
+type Disk struct {
+	tb          testing.TB
+	dir, filler string
+}
+
+// MountDisk mounts a disk of a size, such as 48m, at dir, which it creates, and unmounts it
+// at the end of the test. Without the right to mount (root, or unshare -rm) it skips the
+// test, or fails it if CI=true.
+func MountDisk(tb testing.TB, dir, size string) *Disk {
+	tb.Helper()
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		tb.Fatal(err)
+	}
+	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size="+size); err != nil {
+		if os.Getenv("CI") == "true" {
+			tb.Fatalf("mount a disk for the test: %v; run the tests as root, or with unshare -rm", err)
+		}
+		tb.Skipf("skipped: mount a disk for the test: %v; it takes root, or unshare -rm", err)
+	}
+	tb.Cleanup(func() {
+		if err := syscall.Unmount(dir, 0); err != nil {
+			tb.Errorf("unmount the disk of the test: %v", err)
+		}
+	})
+	return &Disk{tb, dir, filepath.Join(dir, "filler")}
+}
+
+// Fill fills the disk until that many percent of it are free.
+func (d *Disk) Fill(freePercent int64) {
+	d.tb.Helper()
+	var space syscall.Statfs_t
+	if err := syscall.Statfs(d.dir, &space); err != nil {
+		d.tb.Fatal(err)
+	}
+	f, err := os.Create(d.filler)
+	if err != nil {
+		d.tb.Fatal(err)
+	}
+	defer f.Close()
+	used := int64(space.Bavail) - int64(space.Blocks)*freePercent/100
+	if err := syscall.Fallocate(int(f.Fd()), 0, 0, used*space.Bsize); err != nil {
+		d.tb.Fatal(err)
+	}
+}
+
+// Clear frees what Fill filled.
+func (d *Disk) Clear() {
+	d.tb.Helper()
+	if err := os.Remove(d.filler); err != nil {
+		d.tb.Fatal(err)
+	}
+}
