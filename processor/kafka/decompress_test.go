@@ -197,7 +197,7 @@ func testBudget(t *testing.T) {
 	if b.take(1) {
 		t.Fatal("took 1 byte of an exhausted budget")
 	}
-	time.Sleep(stalledAfter + time.Millisecond)
+	time.Sleep(stalledAfter + time.Millisecond) //nolint:forbidigo // the fake clock of the synctest bubble
 	if !b.take(1) || b.take(1) {
 		t.Error("a budget that refuses all batches for long accepts one")
 	}
