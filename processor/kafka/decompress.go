@@ -77,7 +77,7 @@ func (d *decompressor) take(n int64) bool {
 		return false
 	}
 	for began := time.Now(); time.Since(began) < budgetWait; {
-		time.Sleep(budgetPoll)
+		<-time.After(budgetPoll)
 		if d.budget.take(n) {
 			return true
 		}
