@@ -41,7 +41,7 @@ func Diagnose(ctx context.Context, cfg Config, routes *rules.Routes, log *slog.L
 		return nil, fmt.Errorf("client: %w", err)
 	}
 	defer client.Close()
-	d := cfg.diagnosis(app.Conn{Client: client, Admin: kadm.NewClient(client), Options: opts, Log: log, MaxDecompressedBatchBytes: cfg.maxDecompressedBatchBytes()}, routes)
+	d := cfg.diagnosis(app.Conn{Client: client, Admin: kadm.NewClient(client), Options: opts, Log: log, MaxDecompressedBatchBytes: cfg.BatchBytesMax()}, routes)
 	d.Clock = clock
 	findings := d.Read(ctx).Judge()
 	for i := range findings {
