@@ -63,7 +63,9 @@ func (f *Facts) readClocks(ctx context.Context, c Conn) error {
 		return err
 	}
 	for _, o := range newest {
-		f.clocks.inputs = append(f.clocks.inputs, f.eventAt(ctx, c, o))
+		if event := f.eventAt(ctx, c, o); event.route != nil { // not in a topic of outcomes
+			f.clocks.inputs = append(f.clocks.inputs, event)
+		}
 	}
 	return nil
 }
