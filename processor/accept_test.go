@@ -270,7 +270,7 @@ func TestInputDeletedWhileItIsRead(t *testing.T) {
 	assertOut(t, b, early, kept)
 }
 
-const keylessRoutes = `routes:
+const withoutKeyRoutes = `routes:
   - name: signals
     topics: [signals.raw]
     key:
@@ -286,23 +286,23 @@ const keylessRoutes = `routes:
 // stop. The marks say where to go on, so events without a key are emitted once.
 func TestLostOffsetsOfTheRouterAfterACleanStop(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, keylessRoutes)
+	b := newBench(t, withoutKeyRoutes)
 	cfg := b.config("one")
-	b.lived(cfg, keyless(40)...)
+	b.lived(cfg, withoutKey(40)...)
 	b.deleteGroup(app.GroupName("app", processor.StageRoute))
-	b.lived(cfg, keyless(40)...)
+	b.lived(cfg, withoutKey(40)...)
 	b.deleteGroup(app.GroupName("app", processor.StageRoute))
-	b.lived(cfg, keyless(8)...)
+	b.lived(cfg, withoutKey(8)...)
 	if n := len(b.read("signals.unique")); n != 88 {
 		t.Errorf("%d events are in the output, want 88", n)
 	}
 }
 
-// keyless makes events without a key, on all partitions.
-func keyless(n int) []*kgo.Record {
+// withoutKey makes events without a key, on all partitions.
+func withoutKey(n int) []*kgo.Record {
 	var records []*kgo.Record
 	for at := range n {
-		r := signal("keyless", int32(at%4), testTime)
+		r := signal("no-key", int32(at%4), testTime)
 		r.Value = []byte(`{"price":"1.0"}`)
 		records = append(records, r)
 	}
@@ -326,9 +326,9 @@ func TestOffsetsOfTheRouterAfterAKill(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := newBench(t, keylessRoutes)
+			b := newBench(t, withoutKeyRoutes)
 			cfg := b.config("one")
-			b.lived(cfg, keyless(40)...)
+			b.lived(cfg, withoutKey(40)...)
 			for p := range int32(4) { // as a kill after the last transaction leaves it
 				b.writeMark("signals.raw", p, 10, false)
 			}
@@ -339,7 +339,7 @@ func TestOffsetsOfTheRouterAfterAKill(t *testing.T) {
 			}
 			i := b.start(cfg)
 			refusals := b.awaitRefusals(i, 4, c.problem)
-			b.produce(keyless(8)...)
+			b.produce(withoutKey(8)...)
 			b.accept(refusals, c.way, false)
 			b.ready(i)
 			b.drain(i, "signals.raw")
@@ -347,7 +347,7 @@ func TestOffsetsOfTheRouterAfterAKill(t *testing.T) {
 				t.Errorf("%d events are in the output, want %d", n, c.want)
 			}
 			must(t, i.stop())
-			b.lived(cfg, keyless(4)...)
+			b.lived(cfg, withoutKey(4)...)
 			if n := len(b.read("signals.unique")); n != c.want+4 {
 				t.Errorf("%d events are in the output after the next life, want %d", n, c.want+4)
 			}

@@ -153,22 +153,30 @@ func (b *board) ready(paused error) error {
 		runs[t.id] = true
 	}
 	for _, m := range members {
-		assignment := m.assigned()
-		if assignment == nil {
-			return fmt.Errorf("worker %s is not in its group yet", m.name)
+		if err := b.memberReady(m, runs); err != nil {
+			return err
 		}
-		for id := range assignment {
-			if why := b.reason(id); why != "" && m.stage == app.StageRoute {
-				return errors.New(why)
-			}
+	}
+	return nil
+}
+
+// memberReady returns why a worker is not ready. runs has the running tasks.
+func (b *board) memberReady(m *membership, runs map[app.TaskID]bool) error {
+	assignment := m.assigned()
+	if assignment == nil {
+		return fmt.Errorf("worker %s is not in its group yet", m.name)
+	}
+	for id := range assignment {
+		if why := b.reason(id); why != "" && m.stage == app.StageRoute {
+			return errors.New(why)
 		}
-		if id, unplaced := m.unplaced(); unplaced {
-			return fmt.Errorf("worker %s has no offset for %v yet", m.name, id)
-		}
-		for id := range assignment {
-			if m.stage == app.StageDedup && !runs[id] {
-				return fmt.Errorf("task %v is %s", id, created)
-			}
+	}
+	if id, unplaced := m.unplaced(); unplaced {
+		return fmt.Errorf("worker %s has no offset for %v yet", m.name, id)
+	}
+	for id := range assignment {
+		if m.stage == app.StageDedup && !runs[id] {
+			return fmt.Errorf("task %v is %s", id, created)
 		}
 	}
 	return nil

@@ -67,10 +67,10 @@ func routeRefusal(id app.TaskID, f *routeFacts, problem app.Problem) app.Refusal
 	var what string
 	switch problem {
 	case app.OffsetsLost:
-		what = "the offsets of the routing group are gone (expired or deleted); from the mark on, records may have been routed: keyless ones would be emitted twice"
+		what = "the offsets of the routing group are gone (expired or deleted); from the mark on, records may have been routed: those without a key would be emitted twice"
 		ways = append([]app.Way{app.FromMark}, ways...)
 	case app.OffsetsReset:
-		what = "the group's offset was set back to records that were routed: keyless ones would be emitted twice"
+		what = "the group's offset was set back to records that were routed: those without a key would be emitted twice"
 		ways = append([]app.Way{app.FromMark, app.FromGroup}, ways...)
 	case app.TopicRecreated:
 		what = "the topic was deleted and recreated: the offsets do not belong to its records"
@@ -80,7 +80,7 @@ func routeRefusal(id app.TaskID, f *routeFacts, problem app.Problem) app.Refusal
 			next = f.mark.Offset
 		}
 		what = fmt.Sprintf("its records at offsets %d to %d, at most %d, were deleted before they were read", next, f.start-1, f.start-next)
-	default:
+	case app.InputShortened, app.StateLost, app.ChangelogCut, app.ChangelogShortened:
 		what = "a broker lost records that were routed, and may have others at their offsets"
 	}
 	return app.Refusal{
@@ -223,7 +223,7 @@ func (r *routeStarts) refuse(ctx context.Context, id app.TaskID, f routeFacts, r
 	if err := app.WriteRefusal(ctx, r.source.Client, r.rt.Topology, &refusal); err != nil {
 		r.log.Warn("write refusal failed, retrying", "partition", id.String(), "error", err)
 	}
-	r.board.explain(id, refusal.Error())
+	r.board.explain(id, refusal.Text())
 	r.restores.AddRefused(refusal.Problem, 1)
 	r.mu.Lock()
 	r.waiting[id] = &waitingPartition{f, refusal}
@@ -260,14 +260,6 @@ func (r *routeStarts) remove(id app.TaskID) {
 	delete(r.decided, id)
 }
 
-// waits reports whether a partition waits for a decision.
-func (r *routeStarts) waits(id app.TaskID) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	_, decided := r.decided[id]
-	return r.waiting[id] != nil || decided
-}
-
 // run looks for decisions until ctx is done, and calls wake after one.
 func (r *routeStarts) run(ctx context.Context, wake func()) {
 	for kafka.Pause(ctx, restore.DecisionPoll) == nil {
@@ -288,7 +280,7 @@ func (r *routeStarts) run(ctx context.Context, wake func()) {
 }
 
 // decide moves accepted partitions to decided.
-func (r *routeStarts) decide(ctx context.Context, decisions *app.Decisions) (any bool) {
+func (r *routeStarts) decide(ctx context.Context, decisions *app.Decisions) (some bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for id, w := range r.waiting {
@@ -305,9 +297,9 @@ func (r *routeStarts) decide(ctx context.Context, decisions *app.Decisions) (any
 			r.log.Warn("remove refusal failed", "partition", id.String(), "error", err)
 		}
 		r.remove(id)
-		r.decided[id], any = at, true
+		r.decided[id], some = at, true
 	}
-	return any
+	return some
 }
 
 // takeDecided returns the offsets of partitions that go on.

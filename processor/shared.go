@@ -42,17 +42,13 @@ type shared struct {
 	stallAfter, ownersInterval, purgeInterval time.Duration
 	sweepAfter                                int64 // judge.State.SweepAfter
 
-	limitsMu sync.Mutex // locked by the worker that reads the topics' limits
+	limitsMu sync.Mutex // one worker at a time reads the topics' limits
 }
 
 // limitsChanged reads the topics' limits again after a broker refused a record that
 // should fit. If an operator changed a setting, the next attempt emits a dead letter.
 func (s *shared) limitsChanged(err error) {
-	if !s.limitsMu.TryLock() {
-		s.limitsMu.Lock() // another worker is reading them: wait for what it finds
-		s.limitsMu.Unlock()
-		return
-	}
+	s.limitsMu.Lock()
 	defer s.limitsMu.Unlock()
 	ctx, cancel := context.WithTimeout(context.Background(), s.cfg.TransactionTimeout/3)
 	defer cancel()

@@ -214,7 +214,7 @@ func (s *taskSet) finishRestore(client *kgo.Client, t *task) error {
 func (s *taskSet) process(client *kgo.Client, fetched *kgo.FetchTopicPartition) error {
 	t := s.tasks[app.TaskID{Topic: fetched.Topic, Partition: fetched.Partition}]
 	if t != nil && t.unknown != nil {
-		return nil // fetched before the pause; the checkpoint is before them
+		return nil //nolint:nilerr // fetched before the pause; the checkpoint is before them
 	}
 	if t == nil || t.state != running && t.state != bypassing {
 		// The client fetched them before the partition was paused. No task has

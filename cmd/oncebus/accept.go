@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os/user"
+	"slices"
 	"strconv"
 	"time"
 
@@ -103,15 +104,13 @@ func (o *acceptOptions) decision() (app.Acceptance, error) {
 	case o.inputLost:
 		decision.Way = app.InputLost
 	case o.believe != "":
-		switch decision.Way = app.Way(o.believe); decision.Way {
-		case app.BelieveLocal, app.BelieveChangelog, app.BelieveNothing:
-		default:
+		decision.Way = app.Way(o.believe)
+		if !slices.Contains([]app.Way{app.BelieveLocal, app.BelieveChangelog, app.BelieveNothing}, decision.Way) {
 			return decision, fmt.Errorf("--believe is local, changelog or nothing, not %q", o.believe)
 		}
 	case o.from != "":
-		switch decision.Way = app.Way(o.from); decision.Way {
-		case app.FromMark, app.FromStart, app.FromGroup:
-		default:
+		decision.Way = app.Way(o.from)
+		if !slices.Contains([]app.Way{app.FromMark, app.FromStart, app.FromGroup}, decision.Way) {
 			offset, err := strconv.ParseInt(o.from, 10, 64)
 			if err != nil || offset < 0 {
 				return decision, fmt.Errorf("--from is mark, start, group or an offset, not %q", o.from)

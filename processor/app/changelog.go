@@ -25,19 +25,7 @@ func LastCheckpoint(ctx context.Context, r *kafka.Reader) (newest wire.Checkpoin
 	}
 	for span := int64(checkpointSpan); ; span *= 2 {
 		from := max(start, end-span)
-		err := r.Read(ctx, from, end, func(records []*kgo.Record, _ int64) error {
-			for _, rec := range records {
-				if string(rec.Key) != wire.CheckpointKey {
-					continue
-				}
-				var err error
-				if newest, err = wire.DecodeCheckpoint(rec.Value); err != nil {
-					return fmt.Errorf("%s/%d/%d: %w", r.Topic, r.Partition, rec.Offset, err)
-				}
-				found = true
-			}
-			return nil
-		})
+		newest, found, err = lastCheckpointFrom(ctx, r, from, end)
 		if errors.Is(err, kerr.OffsetOutOfRange) { // trimmed meanwhile
 			if start, _, err = r.Bounds(ctx); err != nil {
 				return newest, found, start, err
@@ -48,4 +36,22 @@ func LastCheckpoint(ctx context.Context, r *kafka.Reader) (newest wire.Checkpoin
 			return newest, found, start, err
 		}
 	}
+}
+
+// lastCheckpointFrom returns the newest checkpoint between two offsets.
+func lastCheckpointFrom(ctx context.Context, r *kafka.Reader, from, end int64) (newest wire.Checkpoint, found bool, err error) {
+	err = r.Read(ctx, from, end, func(records []*kgo.Record, _ int64) error {
+		for _, rec := range records {
+			if string(rec.Key) != wire.CheckpointKey {
+				continue
+			}
+			var err error
+			if newest, err = wire.DecodeCheckpoint(rec.Value); err != nil {
+				return fmt.Errorf("%s/%d/%d: %w", r.Topic, r.Partition, rec.Offset, err)
+			}
+			found = true
+		}
+		return nil
+	})
+	return newest, found, err
 }

@@ -101,8 +101,8 @@ func (r *Refusal) Command() string {
 	return command
 }
 
-// Error says what is wrong and how to go on.
-func (r *Refusal) Error() string {
+// Text says what is wrong and how to go on.
+func (r *Refusal) Text() string {
 	return fmt.Sprintf("%s waits for a decision (%s): %s; decide with: %s", r.Name(), r.Problem, r.Detail, r.Command())
 }
 

@@ -49,5 +49,8 @@ func SetUp(ctx context.Context, c Conn, cfg Config, routes *rules.Routes) (*App,
 	}
 	rt := newApp(t, m, routes)
 	rt.Clock = c.Clock
-	return rt, rt.ObserveClock(ctx, c.Client, cfg.InstanceID)
+	if err := rt.ObserveClock(ctx, c.Client, cfg.InstanceID); err != nil {
+		return nil, err
+	}
+	return rt, nil
 }

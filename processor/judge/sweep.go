@@ -44,7 +44,7 @@ type sweep struct {
 // offsets need none.
 func (t *State) StartSweep() {
 	t.sweep = sweep{running: true, began: t.Store.Position()}
-	t.logSweep("sweep of the changelog began")
+	t.Log.Info("sweep of the changelog began", t.sweepAttrs()...)
 }
 
 // Sweeping reports whether a sweep is running.
@@ -115,7 +115,7 @@ func (t *State) refuseSweep(row *dedup.Row, limit int) {
 func (t *State) commitSweep() {
 	t.sweep.next, t.sweep.rows = t.sweep.openNext, t.sweep.openRows
 	if t.sweep.openDone {
-		t.logSweep("sweep of the changelog ended")
+		t.Log.Info("sweep of the changelog ended", t.sweepAttrs()...)
 		t.sweep = sweep{}
 	}
 }
@@ -125,6 +125,6 @@ func (t *State) discardSweep() {
 	t.sweep.openNext, t.sweep.openRows, t.sweep.openDone = t.sweep.next, t.sweep.rows, false
 }
 
-func (t *State) logSweep(event string) {
-	t.Log.Info(event, "topic", t.Changelog, "partition", t.ID.Partition, "floor", t.sweep.began, "rows", t.sweep.rows)
+func (t *State) sweepAttrs() []any {
+	return []any{"topic", t.Changelog, "partition", t.ID.Partition, "floor", t.sweep.began, "rows", t.sweep.rows}
 }

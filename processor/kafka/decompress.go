@@ -142,7 +142,7 @@ type lz4Reader struct {
 	src bytes.Reader
 }
 
-func (r *lz4Reader) reset(src []byte) error {
+func (r *lz4Reader) reset(src []byte) error { //nolint:unparam // streamReader needs the error of gzip
 	r.src.Reset(src)
 	r.Reset(&r.src)
 	return nil
@@ -253,7 +253,7 @@ func (d *decompressor) snappy(src []byte) ([]byte, error) {
 		out := to[:0]
 		for _, block := range blocks {
 			// Without a size the capacity would be the limit, which a block can pass.
-			decoded, err := s2.Decode(to[len(out):len(to)], block)
+			decoded, err := s2.Decode(to[len(out):], block)
 			if err != nil {
 				return nil, err
 			}
@@ -316,10 +316,10 @@ const (
 var errZstd = errors.New("malformed zstd frame")
 
 // zstdSize returns the most bytes to which frames decompress, and whether it is their
-// size. It stops after max.
-func zstdSize(src []byte, max int) (size int, known bool, err error) {
+// size. It stops after limit.
+func zstdSize(src []byte, limit int) (size int, known bool, err error) {
 	known = true
-	for len(src) > 0 && size <= max {
+	for len(src) > 0 && size <= limit {
 		var frame zstd.Header
 		if err := frame.Decode(src); err != nil {
 			return 0, false, err
@@ -336,7 +336,7 @@ func zstdSize(src []byte, max int) (size int, known bool, err error) {
 			return 0, false, err
 		}
 		if frame.HasFCS {
-			blocks = int(min(frame.FrameContentSize, uint64(max)+1))
+			blocks = int(min(frame.FrameContentSize, uint64(limit)+1))
 		} else {
 			known = false
 		}

@@ -48,7 +48,7 @@ func (d *Disk) Fill(freePercent int64) {
 	if err != nil {
 		d.tb.Fatal(err)
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }() // Fallocate has allocated the space
 	used := int64(space.Bavail) - int64(space.Blocks)*freePercent/100
 	if err := syscall.Fallocate(int(f.Fd()), 0, 0, used*space.Bsize); err != nil {
 		d.tb.Fatal(err)

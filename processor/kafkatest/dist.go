@@ -44,12 +44,12 @@ var versionPattern = regexp.MustCompile(`^(\d{1,3})\.(\d{1,3})\.\d{1,3}$`)
 func validateVersion(version string) error {
 	m := versionPattern.FindStringSubmatch(version)
 	if m == nil {
-		return fmt.Errorf("Kafka version %q is not major.minor.patch, such as %s; correct %s", version, KafkaVersion, versionVariable)
+		return fmt.Errorf("version %q of Kafka is not major.minor.patch, such as %s; correct %s", version, KafkaVersion, versionVariable)
 	}
 	major, _ := strconv.Atoi(m[1]) // digits only
 	minor, _ := strconv.Atoi(m[2])
 	if major < oldestMajor || major == oldestMajor && minor < oldestMinor {
-		return fmt.Errorf("Kafka version %s is older than %d.%d, the oldest that oncebus supports; correct %s", version, oldestMajor, oldestMinor, versionVariable)
+		return fmt.Errorf("version %s of Kafka is older than %d.%d, the oldest that oncebus supports; correct %s", version, oldestMajor, oldestMinor, versionVariable)
 	}
 	return nil
 }

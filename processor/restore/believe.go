@@ -140,10 +140,10 @@ func stateRefusal(id app.TaskID, f *facts, problem app.Problem, next int64) app.
 	what := "rows were deleted from its changelog (DeleteRecords, retention, a broker's data loss)"
 	return app.Refusal{
 		Topic: id.Topic, Partition: id.Partition, Problem: problem, Ways: append(ways, app.BelieveNothing),
-		Facts:  fmt.Sprintf("changelog %d, %s", f.start, checkpoint),
+		Facts: fmt.Sprintf("changelog %d, %s", f.start, checkpoint),
 		Detail: fmt.Sprintf("%s: it begins at offset %d and ends at %d, %s; %s; %s; without the rows duplicates would be emitted; believing nothing, it goes on at input offset %d",
 			what, f.start, f.end, checkpoint, local, group, next),
-		At:     time.Now().UTC(),
+		At: time.Now().UTC(),
 	}
 }
 
@@ -173,7 +173,7 @@ func (r *Restore) awaitDecision(ctx context.Context, refusal *app.Refusal) (*app
 				return nil, err
 			}
 			r.log.Error("partition refused, waiting for a decision", "problem", string(refusal.Problem), "detail", refusal.Detail, "decide", refusal.Command())
-			r.src.Explain(r.id, refusal.Error())
+			r.src.Explain(r.id, refusal.Text())
 		}
 		if err := kafka.Pause(ctx, DecisionPoll); err != nil {
 			return nil, err
@@ -193,20 +193,25 @@ func (r *Restore) accept(ctx context.Context, f *facts, accepted *app.Acceptance
 		return r.trust(f)
 	case app.BelieveChangelog:
 		return f.start, r.renew(ctx, true)
-	default: // BelieveNothing
-		c := wire.Checkpoint{Next: r.nextWithout(f), Epoch: -1, Floor: f.end}
-		for _, known := range []*wire.Checkpoint{f.logged, f.stored} {
-			if known != nil {
-				c.Sequence = max(c.Sequence, known.Sequence)
-			}
-		}
-		r.raiseLateness(&c)
-		if err := r.renew(ctx, true); err != nil {
-			return 0, err
-		}
-		r.base = &c
-		return f.end, r.noteFailure(r.Store.Apply(f.end, c.Append(nil)))
+	case app.BelieveNothing, app.InputLost, app.FromMark, app.FromStart, app.FromGroup, app.FromOffset:
 	}
+	return r.begin(ctx, f)
+}
+
+// begin begins without rows, where the changelog ends.
+func (r *Restore) begin(ctx context.Context, f *facts) (from int64, err error) {
+	c := wire.Checkpoint{Next: r.nextWithout(f), Epoch: -1, Floor: f.end}
+	for _, known := range []*wire.Checkpoint{f.logged, f.stored} {
+		if known != nil {
+			c.Sequence = max(c.Sequence, known.Sequence)
+		}
+	}
+	r.raiseLateness(&c)
+	if err := r.renew(ctx, true); err != nil {
+		return 0, err
+	}
+	r.base = &c
+	return f.end, r.noteFailure(r.Store.Apply(f.end, c.Append(nil)))
 }
 
 // nextWithout returns the input offset at which a task without its rows goes on: that of

@@ -30,6 +30,14 @@ func CountKeys(ctx context.Context, a *app.App, c *wire.Checkpoint, store *state
 	if len(recount) == 0 {
 		return all, nil
 	}
+	if err := countAgain(ctx, &all, recount, c, store); err != nil {
+		return app.Counts{}, err
+	}
+	return all, nil
+}
+
+// countAgain counts the rows of namespaces.
+func countAgain(ctx context.Context, all *app.Counts, recount map[uint8]bool, c *wire.Checkpoint, store *state.Store) error {
 	for i := range all.Counters {
 		if one := &all.Counters[i]; recount[one.NamespaceID] {
 			one.KeyCounter = dedup.NewKeyCounter(one.Window)
@@ -38,10 +46,10 @@ func CountKeys(ctx context.Context, a *app.App, c *wire.Checkpoint, store *state
 	rows := 0
 	for row, err := range store.Rows() {
 		if err != nil {
-			return app.Counts{}, err
+			return err
 		}
 		if rows++; rows%recountStep == 0 && ctx.Err() != nil {
-			return app.Counts{}, ctx.Err()
+			return ctx.Err()
 		}
 		one := all.Of(row.NamespaceID, row.Status)
 		if one == nil || !recount[row.NamespaceID] || !one.Window.Retains(row.First, c.StreamTimes.At[row.NamespaceID]) {
@@ -50,11 +58,11 @@ func CountKeys(ctx context.Context, a *app.App, c *wire.Checkpoint, store *state
 		one.Add(row.First)
 		claim, err := dedup.DecodeClaim(row.Result)
 		if err != nil {
-			return app.Counts{}, err
+			return err
 		}
 		for range claim.Requests {
 			all.Of(row.NamespaceID, app.StatusWaiting).Add(row.First)
 		}
 	}
-	return all, nil
+	return nil
 }

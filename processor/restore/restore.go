@@ -240,7 +240,7 @@ func (r *Restore) once(ctx context.Context) error {
 	})
 	switch {
 	case errors.Is(err, kerr.OffsetOutOfRange):
-		return fmt.Errorf("%w: %s", errTrimmed, err)
+		return fmt.Errorf("%w: %v", errTrimmed, err) //nolint:errorlint // the code would end the restore
 	case err != nil:
 		return err
 	}

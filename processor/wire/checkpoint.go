@@ -148,28 +148,7 @@ const (
 // Entries are: number uvarint | for each: namespace id 1, time varint, as the difference
 // to the time before. The first one of the fences and of Ahead is absolute.
 func (c *Checkpoint) Append(dst []byte) []byte {
-	var flags byte
-	if c.Counted {
-		flags |= flagCounted
-	}
-	if len(c.Bypassed) > 0 {
-		flags |= flagBypassed
-		if len(c.DeadLettered) > 0 {
-			flags |= flagDeadLettered
-		}
-	}
-	if c.Floor > 0 {
-		flags |= flagFloor
-	}
-	if c.Incomplete {
-		flags |= flagIncomplete
-	}
-	if len(c.Fences) > 0 {
-		flags |= flagFences
-	}
-	if len(c.Ahead) > 0 {
-		flags |= flagAhead
-	}
+	flags := c.flags()
 	dst = append(dst, checkpointVersion, flags)
 	dst = binary.AppendVarint(dst, c.Next)
 	dst = binary.AppendVarint(dst, int64(c.Epoch))
@@ -209,6 +188,32 @@ func (c *Checkpoint) Append(dst []byte) []byte {
 		}
 	}
 	return dst
+}
+
+// flags returns which optional parts the encoding has.
+func (c *Checkpoint) flags() (flags byte) {
+	if c.Counted {
+		flags |= flagCounted
+	}
+	if len(c.Bypassed) > 0 {
+		flags |= flagBypassed
+		if len(c.DeadLettered) > 0 {
+			flags |= flagDeadLettered
+		}
+	}
+	if c.Floor > 0 {
+		flags |= flagFloor
+	}
+	if c.Incomplete {
+		flags |= flagIncomplete
+	}
+	if len(c.Fences) > 0 {
+		flags |= flagFences
+	}
+	if len(c.Ahead) > 0 {
+		flags |= flagAhead
+	}
+	return flags
 }
 
 // DropBypassed removes the dead-lettered ranges before Next. Once all bypassed
