@@ -61,7 +61,7 @@ func New(cfg Config, routes *rules.Routes, reg prometheus.Registerer, log *slog.
 	budget := kafka.NewBudget(cfg.MaxDecompressedBytes)
 	p := &Processor{
 		shared: shared{
-			cfg: cfg, routes: routes, log: log, baseOptions: append(append(opts, budget.ClientOptions(cfg.BatchBytesMax())...), extra...), budget: budget, stores: stores, idle: newIdleMemory(), board: newBoard(), clock: app.NewBrokerClock(),
+			cfg: cfg, routes: routes, log: log, baseOptions: append(append(opts, budget.ClientOptions(cfg.BatchBytesMax())...), extra...), budget: budget, stores: stores, idle: newIdleMemory(), board: newBoard(), limits: make(chan struct{}, 1), clock: app.NewBrokerClock(),
 			metrics: newMetrics(reg), judging: judge.NewMetrics(reg, routes), restores: restores,
 			patience: security.CredentialsPatience, stallAfter: restore.StallAfter, ownersInterval: ownersInterval, purgeInterval: purgeInterval,
 		},

@@ -3,7 +3,6 @@ package processor
 import (
 	"context"
 	"log/slog"
-	"sync"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -42,14 +41,14 @@ type shared struct {
 	stallAfter, ownersInterval, purgeInterval time.Duration
 	sweepAfter                                int64 // judge.State.SweepAfter
 
-	limitsMu sync.Mutex // one worker at a time reads the topics' limits
+	limits chan struct{} // has a value while a worker reads the topics' limits
 }
 
 // limitsChanged reads the topics' limits again after a broker refused a record that
 // should fit. If an operator changed a setting, the next attempt emits a dead letter.
 func (s *shared) limitsChanged(err error) {
-	s.limitsMu.Lock()
-	defer s.limitsMu.Unlock()
+	s.limits <- struct{}{}
+	defer func() { <-s.limits }()
 	ctx, cancel := context.WithTimeout(context.Background(), s.cfg.TransactionTimeout/3)
 	defer cancel()
 	if _, failed := s.rt.RereadLimits(ctx, s.admin, s.rt.Topology.Written()); failed != nil {

@@ -112,6 +112,25 @@ func (t *tail) abortsOutlast(topic string) bool {
 	return true
 }
 
+// startOutlasts reports whether compaction would leave the first record of a partition,
+// which begins at start.
+func (t *tail) startOutlasts(topic string, partition int32, start int64) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var first *oracle.Record
+	for i := range t.live[topic] {
+		r := &t.live[topic][i]
+		switch {
+		case r.Partition != partition:
+		case r.Offset == start:
+			first = r
+		case first != nil && bytes.Equal(r.Key, first.Key):
+			return false
+		}
+	}
+	return first != nil
+}
+
 // position returns the offset after the last record seen, markers included.
 func (t *tail) position(topic string, partition int32) int64 {
 	t.mu.Lock()

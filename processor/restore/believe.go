@@ -126,7 +126,7 @@ func stateRefusal(id app.TaskID, f *facts, problem app.Problem, next int64) app.
 		ways = append(ways, app.BelieveLocal)
 	}
 	if f.logged != nil {
-		checkpoint = fmt.Sprintf("its last checkpoint is transaction %d, at input offset %d", f.logged.Sequence, f.logged.Next)
+		checkpoint = fmt.Sprintf("its last checkpoint is transaction %d, at input offset %d, with the floor %d", f.logged.Sequence, f.logged.Next, f.logged.Floor)
 		ways = append(ways, app.BelieveChangelog)
 	}
 	local := "there is no usable local state"

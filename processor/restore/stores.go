@@ -92,24 +92,32 @@ type Source struct {
 	// reason.
 	StallAfter time.Duration
 
-	decisionsMu sync.Mutex
-	decisions   *app.Decisions // as of decisionsAt
-	decisionsAt time.Time
+	decisionsMu sync.Mutex // not locked while the topic is read
+	decisions   *app.Decisions
+	decisionsAt time.Time // when they were read, or began to be read again
 }
 
-// Decisions returns the operators' decisions, at most DecisionPoll old: any number of
-// partitions may wait for one.
+// Decisions returns the operators' decisions, at most DecisionPoll older than the last
+// reading: any number of partitions may wait for one.
 func (s *Source) Decisions(ctx context.Context) (*app.Decisions, error) {
 	s.decisionsMu.Lock()
-	defer s.decisionsMu.Unlock()
-	if s.decisions != nil && time.Since(s.decisionsAt) < DecisionPoll {
-		return s.decisions, nil
+	known := s.decisions
+	fresh := known != nil && time.Since(s.decisionsAt) < DecisionPoll
+	if !fresh {
+		s.decisionsAt = time.Now()
+	}
+	s.decisionsMu.Unlock()
+	if fresh {
+		return known, nil
 	}
 	decisions, err := app.ReadDecisions(ctx, s.Client, s.App.Topology)
-	if err == nil {
-		s.decisions, s.decisionsAt = decisions, time.Now()
+	if err != nil {
+		return nil, err
 	}
-	return decisions, err
+	s.decisionsMu.Lock()
+	s.decisions = decisions
+	s.decisionsMu.Unlock()
+	return decisions, nil
 }
 
 // DirOf returns the directory of a task's store.
