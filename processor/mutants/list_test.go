@@ -41,10 +41,10 @@ var list = []mutant{
 		does:    "a restore ends where the changelog ended at the first restore of this process, before its current assignment",
 		edits: []edit{
 			{"processor/restore/rebuilds.go", "	mu sync.Mutex // tasks of all workers share the file\n", "	ends sync.Map\n	mu   sync.Mutex // tasks of all workers share the file\n"},
-			{"processor/restore/restore.go", "	from := r.Store.Position()\n", `	if known, ok := r.src.Stores.rebuilds.ends.LoadOrStore(r.id, end); ok {
+			{"processor/restore/restore.go", "	r.watch.position.Store(start)\n", `	if known, ok := r.src.Stores.rebuilds.ends.LoadOrStore(r.id, end); ok {
 		end = max(known.(int64), r.Store.Position())
 	}
-	from := r.Store.Position()
+	r.watch.position.Store(start)
 `},
 		},
 		aims: inProcessor("^TestUnknownCommitOutcome$"),
