@@ -427,3 +427,32 @@ func TestDeletedRawRecordsAreRefused(t *testing.T) {
 	b.wait("the output", func() bool { return len(b.read("signals.unique")) >= 120 })
 	assertOut(t, b, batch("early", 40), batch("kept", 40), batch("kept too", 40))
 }
+
+// TestOneRefusedRawPartition: while one partition of a routed topic waits for a decision,
+// the others are routed, and its group offset stays.
+func TestOneRefusedRawPartition(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, benchRoutes)
+	cfg := b.config("one")
+	b.lived(cfg, batch("early", 40)...)
+	b.produce(batch("lost", 40)...)
+	end, _ := b.ends("signals.raw").Lookup("signals.raw", 1)
+	cut := kadm.Offsets{}
+	cut.Add(end)
+	b.deleteRecords(cut)
+	b.produce(batch("kept", 40)...)
+	i := b.start(cfg)
+	refusals := b.awaitRefusals(i, 1, app.InputDeleted)
+	b.wait("the events of the other partitions", func() bool { return len(b.read("signals.unique")) == 40+30+30 })
+	must(t, i.stop())
+	committed, err := b.admin.FetchOffsets(t.Context(), app.GroupName("app", processor.StageRoute))
+	must(t, err)
+	if at, _ := committed.Lookup("signals.raw", 1); at.At != 10 {
+		t.Errorf("the group's offset of the refused partition is %d, want 10", at.At)
+	}
+	b.accept(refusals, app.FromStart, false)
+	b.ready(b.start(cfg))
+	b.wait("the rest of the output", func() bool { return len(b.read("signals.unique")) >= 110 })
+	left := slices.DeleteFunc(batch("lost", 40), func(r *kgo.Record) bool { return r.Partition == 1 })
+	assertOut(t, b, batch("early", 40), left, batch("kept", 40))
+}
