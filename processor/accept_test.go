@@ -338,10 +338,14 @@ func TestOffsetsOfTheRouterAfterAKill(t *testing.T) {
 				b.deleteGroup(app.GroupName("app", processor.StageRoute))
 			}
 			i := b.start(cfg)
-			refusals := b.awaitRefusals(i, 4, c.problem)
-			b.produce(withoutKey(8)...)
-			b.accept(refusals, c.way, false)
+			b.awaitRefusals(i, 4, c.problem)
+			must(t, i.stop()) // a stop decides nothing
+			i = b.start(cfg)
+			b.accept(b.awaitRefusals(i, 4, c.problem), c.way, false)
 			b.ready(i)
+			must(t, i.stop()) // without new events
+			b.produce(withoutKey(8)...)
+			i = b.ready(b.start(cfg))
 			b.drain(i, "signals.raw")
 			if n := len(b.read("signals.unique")); n != c.want {
 				t.Errorf("%d events are in the output, want %d", n, c.want)

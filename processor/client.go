@@ -186,6 +186,9 @@ func (w *worker) adjustOffsets(ctx context.Context, offsets map[string]map[int32
 		uncommitted, err = w.resolveStarts(ctx, offsets)
 	}
 	if err != nil {
+		if ctx.Err() != nil {
+			return nil, ctx.Err() // the group rebalances again
+		}
 		w.log.Warn("resolving the offsets of newly assigned partitions failed, retrying", "error", err)
 		return nil, err
 	}

@@ -25,7 +25,7 @@ type marks struct {
 
 // heldMark is a partition with its newest mark.
 type heldMark struct {
-	position int64 // offset to route next, as committed; -1 while unknown
+	position int64 // offset to route next, as committed
 	open     int64 // the same in the open transaction; -1 if it has no records
 	mark     app.Mark
 	pending  *app.Mark // in the open transaction
@@ -34,7 +34,8 @@ type heldMark struct {
 
 func newMarks(rt *app.App) *marks { return &marks{rt: rt, held: map[app.TaskID]*heldMark{}} }
 
-// assign adds a partition with the offset to route next and its mark, nil for none.
+// assign adds a partition with the offset to route next and its mark, nil for none. A
+// partition that waits for a decision is not held: its mark must stay as it is.
 func (m *marks) assign(id app.TaskID, position int64, mark *app.Mark) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -85,7 +86,7 @@ func (m *marks) behind() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for id, h := range m.held {
-		if h.position >= 0 && m.next(id, h, true) != h.mark {
+		if m.next(id, h, true) != h.mark {
 			return true
 		}
 	}
@@ -106,7 +107,7 @@ func (m *marks) write(send func(*kgo.Record), now time.Time, clean bool) {
 		next := m.next(id, h, clean)
 		due := h.open >= 0 && (h.at.IsZero() || now.Sub(h.at) >= markInterval)
 		if clean {
-			due = next.Offset >= 0 && next != h.mark
+			due = next != h.mark
 		}
 		if due {
 			h.pending = &next

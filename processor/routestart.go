@@ -112,7 +112,13 @@ type routeStarts struct {
 
 	mu      sync.Mutex
 	waiting map[app.TaskID]*waitingPartition
-	decided map[app.TaskID]int64 // offsets to go on at, for the worker
+	decided map[app.TaskID]decidedStart // for the worker
+}
+
+// decidedStart is where an operator lets a partition go on.
+type decidedStart struct {
+	at   int64
+	mark *app.Mark // nil for none
 }
 
 type waitingPartition struct {
@@ -121,7 +127,7 @@ type waitingPartition struct {
 }
 
 func newRouteStarts(s *shared) *routeStarts {
-	return &routeStarts{shared: s, waiting: map[app.TaskID]*waitingPartition{}, decided: map[app.TaskID]int64{}}
+	return &routeStarts{shared: s, waiting: map[app.TaskID]*waitingPartition{}, decided: map[app.TaskID]decidedStart{}}
 }
 
 // resolve sets the offsets of newly assigned partitions. It returns those that wait for a
@@ -144,7 +150,6 @@ func (r *routeStarts) resolve(ctx context.Context, offsets map[string]map[int32]
 			if mark, ok := decisions.Marks[id.String()]; ok {
 				f.mark = &mark
 			}
-			held.assign(id, f.group, f.mark)
 			at, problem := chooseStart(f)
 			if problem != "" {
 				refusal := routeRefusal(id, &f, problem)
@@ -156,6 +161,7 @@ func (r *routeStarts) resolve(ctx context.Context, offsets map[string]map[int32]
 				}
 				at = acceptedStart(&f, &accepted)
 			}
+			held.assign(id, at, f.mark)
 			if at != f.group {
 				partitions[partition] = kgo.NewOffset().At(at)
 			}
@@ -178,6 +184,7 @@ func (r *routeStarts) lose(ctx context.Context, id app.TaskID, held *marks) erro
 	if problem == "" {
 		problem = app.InputShortened // its offsets are there, with other records
 	}
+	held.revoke(map[string][]int32{id.Topic: {id.Partition}}) // its mark stays as it is
 	r.refuse(ctx, id, f, routeRefusal(id, &f, problem))
 	return nil
 }
@@ -297,25 +304,16 @@ func (r *routeStarts) decide(ctx context.Context, decisions *app.Decisions) (som
 			r.log.Warn("remove refusal failed", "partition", id.String(), "error", err)
 		}
 		r.remove(id)
-		r.decided[id], some = at, true
+		r.decided[id], some = decidedStart{at, w.facts.mark}, true
 	}
 	return some
 }
 
-// takeDecided returns the offsets of partitions that go on.
-func (r *routeStarts) takeDecided() map[string]map[int32]kgo.EpochOffset {
+// takeDecided returns the partitions that go on.
+func (r *routeStarts) takeDecided() map[app.TaskID]decidedStart {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	var offsets map[string]map[int32]kgo.EpochOffset
-	for id, at := range r.decided {
-		if offsets == nil {
-			offsets = map[string]map[int32]kgo.EpochOffset{}
-		}
-		if offsets[id.Topic] == nil {
-			offsets[id.Topic] = map[int32]kgo.EpochOffset{}
-		}
-		offsets[id.Topic][id.Partition] = kgo.EpochOffset{Epoch: -1, Offset: at}
-	}
-	clear(r.decided)
-	return offsets
+	decided := r.decided
+	r.decided = map[app.TaskID]decidedStart{}
+	return decided
 }

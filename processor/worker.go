@@ -342,16 +342,11 @@ func (w *worker) runOnce(ctx context.Context, fetches kgo.Fetches) error {
 // goOn lets the client fetch partitions of the routing stage whose start an operator has
 // decided.
 func (w *worker) goOn() {
-	decided := w.starts.takeDecided()
-	if decided == nil {
-		return
-	}
-	w.txns.client.SetOffsets(decided)
-	for topic, partitions := range decided {
-		for p := range partitions {
-			w.member.place(app.TaskID{Topic: topic, Partition: p})
-			w.txns.client.ResumeFetchPartitions(map[string][]int32{topic: {p}})
-		}
+	for id, start := range w.starts.takeDecided() {
+		w.txns.marks.assign(id, start.at, start.mark)
+		w.txns.client.SetOffsets(map[string]map[int32]kgo.EpochOffset{id.Topic: {id.Partition: {Epoch: -1, Offset: start.at}}})
+		w.member.place(id)
+		w.txns.client.ResumeFetchPartitions(map[string][]int32{id.Topic: {id.Partition}})
 	}
 }
 
