@@ -19,8 +19,15 @@ import (
 	"oncebus/processor/wire"
 )
 
-// uncompressed lets a test find a text in a produce request.
-var uncompressed = kgo.ProducerBatchCompression(kgo.NoCompression())
+// uncompressed lets a test find a text in a produce request. The option of franz-go for
+// it writes to its arguments, so clients cannot share it.
+var uncompressed = kgo.WithCompressor(noCompressor{})
+
+type noCompressor struct{}
+
+func (noCompressor) Compress(_ *bytes.Buffer, src []byte, _ ...kgo.CompressFlag) ([]byte, kgo.CompressionCodecType) {
+	return src, kgo.CodecNone
+}
 
 // refuse makes the brokers refuse for good every batch for a topic with a text in it.
 func (b *bench) refuse(topic string, partitions int32, text string, code *kerr.Error) (accept func()) {

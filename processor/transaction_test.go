@@ -66,7 +66,7 @@ func TestRecordsOutliveATransactionThatPanics(t *testing.T) {
 // 5, hazard A7). A request without offsets, member or generation goes nowhere.
 func TestCheckpointsAloneCarryOffsetsToo(t *testing.T) {
 	id := app.TaskID{Topic: "app-repartition", Partition: 2}
-	rt := &app.App{Topology: &app.Topology{Topics: map[string]app.Topic{}}}
+	rt := &app.App{Topology: &app.Topology{Topics: map[string]app.Topic{}}, Clock: app.NewBrokerClock()}
 	idle := &task{Judge: &judge.Judge{State: judge.State{ID: id, App: rt, Store: emptyStore(t), Log: slog.New(slog.DiscardHandler), Committed: wire.Checkpoint{Next: 7, Epoch: 3}}}, state: running}
 	s := &taskSet{shared: &shared{rt: rt}, tasks: map[app.TaskID]*task{id: idle}}
 	x := &transactions{shared: s.shared, tasks: s, oversized: newOversized()}

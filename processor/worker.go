@@ -200,6 +200,11 @@ func (w *worker) runClient(ctx context.Context) error {
 // markStop runs the last transaction of the routing stage. Without it the next start
 // relies on the group's offsets, so it may fail.
 func (w *worker) markStop(ctx context.Context) {
+	if w.member.assigned() == nil {
+		return
+	}
+	hurry := time.AfterFunc(leaveMax, w.cancelClient) // a rebalance may be in progress
+	defer hurry.Stop()
 	fetches := w.poll(ctx, 0, w.txns.recordsMax()) // takes the rebalance lock
 	rebalanced := w.member.takeRebalanced()
 	if fencedErr(fetches) == nil && !rebalanced {

@@ -131,7 +131,7 @@ func inChunks(s *Store, n int) iter.Seq2[dedup.Row, error] {
 		for read, more := 0, true; more; read = 0 {
 			more = false
 			for r, err := range s.RowsFrom(next) {
-				if read == n {
+				if read == n && err == nil {
 					next, more = r.Digest, true
 					break
 				}

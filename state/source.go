@@ -34,16 +34,14 @@ type runSource struct {
 }
 
 func (r *runSource) next(h *head) (bool, error) {
-	for r.at == r.page.rows {
-		if r.part == r.run.pages {
-			return false, nil
-		}
-		if err := r.load(); err != nil {
-			return false, err
-		}
+	row, found, err := r.nextRow()
+	// Only the first page has rows before from. They are read one by one: a search in
+	// a damaged page might pass over rows.
+	for found && bytes.Compare(row.Digest[:], r.from[:]) < 0 {
+		r.at++
+		row, found, err = r.nextRow()
 	}
-	row, err := r.page.row(r.at)
-	if err != nil {
+	if err != nil || !found {
 		return false, err
 	}
 	h.row, h.prefix = row, prefix(&row.Digest)
@@ -52,15 +50,27 @@ func (r *runSource) next(h *head) (bool, error) {
 	return err == nil, err
 }
 
+// nextRow returns the next row, without moving beyond it.
+func (r *runSource) nextRow() (row dedup.Row, found bool, err error) {
+	for r.at == r.page.rows {
+		if r.part == r.run.pages {
+			return row, false, nil
+		}
+		if err := r.load(); err != nil {
+			return row, false, err
+		}
+	}
+	row, err = r.page.row(r.at)
+	return row, err == nil, err
+}
+
 func (r *runSource) load() error {
 	err := r.db.readPart(r.run, kindPage, r.part, func(rows uint32, payload []byte) (err error) {
 		r.buf = append(r.buf[:0], payload...) // Badger reuses payload's memory
 		r.page, err = decodePage(rows, r.buf)
 		return err
 	})
-	if err == nil {
-		r.at, _ = r.page.find(&r.from)
-	}
+	r.at = 0
 	r.part++
 	return err
 }

@@ -12,7 +12,7 @@ import (
 
 // crashSettings make transactions long enough for a kill within one. They make the
 // stores write runs often, so that a restart continues at the position of a run.
-var crashSettings = []string{"COMMIT_INTERVAL=400ms", "STATE_FLUSH_ROWS=50", "STATE_FLUSH_AGE=50ms"}
+var crashSettings = []string{"COMMIT_INTERVAL=400ms", "STATE_FLUSH_ROWS=50", "STATE_FLUSH_AGE=50ms", "LEAVE_ON_STOP=false"}
 
 // changelogRecords returns the number of offsets of the app's changelogs, including
 // control records, which a rebuild reads.

@@ -13,7 +13,7 @@ import (
 // requests and creates nothing.
 func (f *Facts) readTopics(ctx context.Context, c Conn) error {
 	s := &setup{Conn: c, validate: true, cfg: f.Config, routes: f.Routes}
-	for _, err := range slices.Concat(parts(f.topology.checkNames()), parts(s.refuseMissing(f.topology))) {
+	for _, err := range slices.Concat(parts(f.topology.checkNames()), parts(s.refuseMissing(f.topology)), parts(s.refuseCounts(f.topology))) {
 		if !f.aboutDenied(err) {
 			f.refused = append(f.refused, err)
 		}

@@ -35,14 +35,11 @@
 // to write a response and to keep a connection idle, tracked sources.
 // front.IngressClient limits the events that wait for Kafka.
 //
-// A connection without a request holds its place only until a new one needs it
-// (connections), and a head that has begun ends within Config.ReadTimeout.
+// A new connection replaces an idle one (connections), and a head ends within
+// Config.ReadTimeout. No source and no endpoint can occupy all in-flight requests or
+// all memory of bodies (requestLimits). A request counts before its body is read.
 //
-// No source and no endpoint can occupy all in-flight requests or all memory of
-// bodies (requestLimits). A request counts before its body is read.
-//
-// OpenAPI contains no handwritten response. It collects the responses of the server's
-// own code to every verdict and error (openapi_responses.go).
+// OpenAPI has no handwritten response: openapi_responses.go collects those of the code.
 //
 // # What looks wrong
 //
@@ -54,12 +51,10 @@
 // receive clears the read deadline: net/http would end the wait for the verdict
 // as if the client had disconnected.
 //
-// connection follows the frames of HTTP/2 (headReader), because net/http gives them no
-// time limit.
+// headReader follows the frames of HTTP/2: net/http gives them no time limit.
 //
 // Outcomes have limits of their own, equal to those of events: duplicates that
 // wait for an outcome must not block it.
 //
-// security.Reloaded has no goroutine. Files are read while requests or connections need
-// them, so there is nothing to stop.
+// security.Reloaded has no goroutine: files are read while something needs them.
 package ingress

@@ -26,7 +26,7 @@ func trimmed(t *testing.T) *State {
 	store, err := host.Open(t.TempDir(), []byte("x"))
 	must(t, err)
 	t.Cleanup(func() { must(t, store.Close()) })
-	a := &app.App{Routes: []*app.Route{{Route: &rules.Route{Name: "r"}, NamespaceID: 3, Span: dedup.Window{Size: 500, Grace: 200}}}}
+	a := &app.App{Clock: app.NewBrokerClock(), Routes: []*app.Route{{Route: &rules.Route{Name: "r"}, NamespaceID: 3, Span: dedup.Window{Size: 500, Grace: 200}}}}
 	return &State{ID: app.TaskID{Topic: "topic"}, Changelog: "changelog", App: a, Store: store}
 }
 

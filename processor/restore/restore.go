@@ -215,6 +215,8 @@ func (r *Restore) once(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	left := r.src.Metrics.restoreLeft.WithLabelValues(r.id.Topic, strconv.Itoa(int(r.id.Partition)))
+	left.Set(float64(end - start))
 	r.watch.position.Store(start)
 	r.watch.end.Store(end)
 	from, err := r.locate(ctx, reader, start, end)
@@ -223,7 +225,6 @@ func (r *Restore) once(ctx context.Context) error {
 	}
 	r.from, r.to = from, end
 	failpoint.Hit(failpoint.RestoreStart)
-	left := r.src.Metrics.restoreLeft.WithLabelValues(r.id.Topic, strconv.Itoa(int(r.id.Partition)))
 	left.Set(float64(max(0, end-from)))
 	r.watch.position.Store(from)
 	var newest *wire.Checkpoint

@@ -144,7 +144,7 @@ func (p *Proxy) Cut(m Match, reset bool) int {
 	p.mu.Lock()
 	var cut []*conn
 	for c := range p.conns {
-		if m.matchesClient(c.node, c.id()) {
+		if !c.closed() && m.matchesClient(c.node, c.id()) {
 			cut = append(cut, c)
 		}
 	}
