@@ -32,7 +32,7 @@
 // the packages wire, dedup and state.
 //
 // Other files: membership.go has the assignment of a worker, client.go the callbacks
-// that change it. bypass.go handles tasks without a store, unknown.go records of unknown
+// that change it. bypass.go handles tasks without a store, task.go records of unknown
 // routes, oversize.go batches that are too large. Workers publish to the board (board.go),
 // which Ready and State read. They share the values of shared.go and have no way back to
 // the Processor.
@@ -101,7 +101,7 @@
 // forwarded, and decides the rest.
 //
 // A task is waiting at a record of a route that its process does not know, as in a
-// rolling update that adds a route (unknown.go). It leaves this state by a restart or in
+// rolling update that adds a route (task.go). It leaves this state by a restart or in
 // another process.
 //
 // # Life of a changelog
@@ -136,7 +136,8 @@
 //  6. Input below the checkpoint was processed before: skipped, not a duplicate.
 //  7. A verdict is a function of the record and the task's state, and of what the
 //     topics accept.
-//  8. No offset reset is silent: out of range stops the process.
+//  8. No offset reset is silent: out of range stops the partition until an operator
+//     decides.
 //  9. Hash, partition counts, key rules and encodings are pinned in
 //     <app>-manifest; a start with other ones refuses.
 //  10. A worker uses only tasks that it owns. restore.Stores leases a task's
@@ -169,7 +170,7 @@
 //     may read a record until its promise has been called. After Flush or an
 //     abort all promises have been.
 //   - A worker without transactions releases its arenas. The last one of a process
-//     returns the process's free memory (idle.go): Go would keep both.
+//     returns the process's free memory (idleMemory): Go would keep both.
 //   - No RecordDeliveryTimeout is set: it would fail every record whose original
 //     timestamp is older than it.
 //   - The repartition topic has LogAppendTime; the original timestamp is in the

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -123,4 +125,153 @@ func (p *produced) reset() {
 	clear(p.refused)
 	p.mu.Unlock()
 	p.unsent = 0
+}
+
+// A broker refuses a batch for one of its records, and the client reports the error for
+// all records of the partition (G11). So after a refusal the transaction is aborted, and the
+// next ones produce the records of that topic one at a time. The emitter stores each
+// record that is refused alone. After one more abort these records become dead letters.
+// If the process stops in between, the next one finds the same refusals.
+
+// isolationRecordsMax is the most input records of a transaction that produces records one
+// at a time. Each takes a round trip, so that 500 take a second or two.
+const isolationRecordsMax = 500
+
+// An isolation finds the records that a topic refuses for good.
+type isolation struct {
+	topics  map[string]bool // that refused a batch
+	records int             // input records until the worker produces in batches again
+	// found is the size of the last attempt, if it found refused records. The next one
+	// produces in batches, because it respects these refusals. 0 if it found none.
+	found int
+}
+
+// alone returns the topics whose records the next transaction produces one at a time.
+func (s *isolation) alone() map[string]bool {
+	if s.records == 0 || s.found > 0 {
+		return nil
+	}
+	return s.topics
+}
+
+// limit is the most input records of the next transaction.
+func (s *isolation) limit() int {
+	switch {
+	case s.records == 0:
+		return transactionRecordsMax
+	case s.found > 0:
+		return s.found
+	}
+	return isolationRecordsMax
+}
+
+// refused follows a transaction of n records with refusals by topics. found reports that
+// it stored new refusals.
+func (s *isolation) refused(topics []string, n int, found bool) {
+	if s.topics == nil {
+		s.topics = map[string]bool{}
+	}
+	for _, topic := range topics {
+		s.topics[topic] = true
+	}
+	s.records, s.found = max(s.records, n, 1), 0
+	if found {
+		s.found = max(n, 1)
+	}
+}
+
+// committed follows a committed transaction of n records.
+func (s *isolation) committed(n int) {
+	s.records, s.found = max(0, s.records-n), 0
+	if s.records == 0 {
+		s.topics = nil
+	}
+}
+
+// recordsMax is the most input records of the next transaction.
+func (x *transactions) recordsMax() int { return min(x.bound.records, x.isolation.limit()) }
+
+// refused prepares the next attempt after a produce error, and returns the error with
+// which to abort this one. An error that refuses no record for good is returned as it is.
+// The errors for which this function has another text hide the broker's code: the worker
+// then makes a new client, with backoff.
+func (x *transactions) refused(err error) error {
+	topics := x.produced.refusedTopics()
+	if len(topics) == 0 {
+		return err
+	}
+	x.limitsChanged(err)
+	internal := x.rt.InternalTopics()
+	for _, topic := range topics {
+		switch {
+		case x.rt.Limit(topic) != x.limits[topic]:
+			// The client's batches may be too large for the topic, or smaller than
+			// they could be. A new client reads the limits.
+			return fmt.Errorf("settings of topic %s changed, and it refused a batch: %s", topic, err.Error())
+		case internal[topic] && topic != x.rt.Topology.Repartition:
+			return fmt.Errorf("internal topic %s refuses a record of oncebus: compare its settings with deployments/OPERATIONS.md#internal-topics; events wait until it accepts the record: %s", topic, err.Error())
+		}
+	}
+	found := x.emitter.Refusals() > x.refusals
+	x.refusals = x.emitter.Refusals()
+	x.isolation.refused(topics, x.records, found)
+	if r := x.emitter.RefusedInEveryForm(); r != nil {
+		return fmt.Errorf("a dead letter without value and record key was %s: change the settings of that topic; events wait until it accepts dead letters", r.Reason)
+	}
+	return err
+}
+
+// respectedRefusals logs and counts the refused records of the committed transaction.
+func (x *transactions) respectedRefusals() {
+	if x.refusals == 0 {
+		return
+	}
+	first := map[string]string{}
+	counts := map[string]int{}
+	for id, r := range x.emitter.TakeRefusals() {
+		x.metrics.refused.WithLabelValues(id.Topic).Inc()
+		counts[id.Topic]++
+		first[id.Topic] = fmt.Sprintf("%s: %s", x.rt.PositionText(id.About), r.Reason)
+	}
+	for _, topic := range slices.Sorted(maps.Keys(counts)) {
+		x.log.Warn("topic refused records, dead-lettered them", "topic", topic, "records", counts[topic], "example", first[topic])
+	}
+	x.refusals = x.emitter.Refusals()
+}
+
+// dropRefusalsIf drops all refusals after a rebalance.
+func (x *transactions) dropRefusalsIf(rebalanced bool) {
+	if rebalanced {
+		x.emitter.DropRefusals()
+		x.refusals = 0
+	}
+}
+
+// sendAlone produces a record, waits until the broker responds, and returns its error if
+// it refuses the record for good. After the transaction's timeout it does not wait.
+func (p *produced) sendAlone(r *kgo.Record) error {
+	p.mu.Lock()
+	p.single, p.singleErr = r, nil
+	p.mu.Unlock()
+	p.sendBatched(r)
+	ctx, cancel := context.WithDeadline(context.Background(), p.until)
+	defer cancel()
+	if p.client.Flush(ctx) != nil {
+		return nil // the end of the transaction finds it
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.singleErr
+}
+
+// refusedTopics returns the topics that refused a record for good in the open transaction.
+func (p *produced) refusedTopics() []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Sorted(maps.Keys(p.refused))
+}
+
+// begin sets the topics whose records are produced one at a time in the next transaction.
+func (p *produced) begin(alone map[string]bool, timeout time.Duration) {
+	p.alone, p.until = alone, time.Now().Add(timeout)
 }

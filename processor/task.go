@@ -25,7 +25,7 @@ import (
 // Start, rebalance, abort and unknown commit outcome all lead through restoring, which
 // takes two requests if nothing is missing. A task is bypassing while its store cannot be
 // used and one of its routes fails open. It is waiting at a record of a route that its
-// process does not know (unknown.go).
+// process does not know.
 type taskState uint8
 
 const (
@@ -137,3 +137,25 @@ func (t *task) lag() int64 {
 	}
 	return max(0, t.highWatermark-t.Committed.Next)
 }
+
+// While a rolling update adds or removes a route, a process may own a task with records
+// of a route that it does not know. Such a record needs its route: the key, the window
+// and the output are the route's. So the task waits before the record: it judges nothing
+// more, and is not ready. Its records before that one are committed. Nothing else waits
+// and nothing stops. The task continues in a process that knows the route, which is this
+// one after its restart, or another one that gets the partition.
+
+// setUnknown stores why the task waits; nil if it does not.
+func (t *task) setUnknown(unknown *judge.UnknownRouteError) {
+	if t.unknown != nil {
+		t.metrics.unknownRoutes.WithLabelValues(t.unknown.Route).Dec()
+	}
+	t.unknown = unknown
+	if unknown != nil {
+		t.metrics.unknownRoutes.WithLabelValues(unknown.Route).Inc()
+	}
+}
+
+// judges reports whether the task has a store and a checkpoint: it judges, or waits for a
+// route.
+func (t *task) judges() bool { return t.state == running || t.state == waiting }

@@ -399,3 +399,41 @@ func (s *taskSet) publish() {
 	}
 	s.board.setTasks(s.worker, states)
 }
+
+// awaitRoute pauses a task before a record of an unknown route. It runs in the open
+// transaction, to which the records before that one belong. A bypassing task keeps its
+// state: it waits too, because the namespace of the record is not known, and a checkpoint
+// says of a whole namespace up to which offset it was forwarded.
+func (s *taskSet) awaitRoute(client *kgo.Client, t *task, unknown *judge.UnknownRouteError) {
+	s.pause(client, t)
+	if t.state == running {
+		t.to(waiting)
+	}
+	t.setUnknown(unknown)
+	t.Log.Warn("record of an unknown route, task waits", "route", unknown.Route, "offset", unknown.Offset)
+	s.published = s.published.Add(-publishInterval) // the commit publishes the state
+}
+
+// compareClock compares the estimate of broker time with a fetch, before the task judges
+// it. After a step of the broker time the task's leases begin again, as at its start: those
+// that began before the step would otherwise end too early, or a day too late. A
+// transaction has one start of the task, so an open one is aborted.
+func (s *taskSet) compareClock(t *task, fetched *kgo.FetchTopicPartition) error {
+	if n := len(fetched.Records); n > 0 && (t.Repartitioned || fetched.Records[n-1].Attrs.TimestampType() == kafka.TimestampAppend) {
+		last := fetched.Records[n-1]
+		if s.clock.Received(last.Timestamp.UnixMilli(), fetched.HighWatermark-last.Offset <= newestMax) {
+			if err := s.observeClock(); err != nil {
+				return fmt.Errorf("%w: %w", kafka.ErrMustAbort, err)
+			}
+		}
+	}
+	steps := s.clock.Steps()
+	switch {
+	case steps == t.clockSteps:
+	case t.InTransaction:
+		return fmt.Errorf("%w: broker time changed by a step", kafka.ErrMustAbort)
+	default:
+		t.StartedAt, t.clockSteps = s.clock.Now(), steps
+	}
+	return nil
+}

@@ -27,7 +27,7 @@ const (
 	pollRecordsMax = 10_000
 	// transactionRecordsMax ends a transaction before its interval is over. It
 	// bounds the memory of the overlay and the records. Timeouts lower it
-	// (bound.go).
+	// (transactionBound).
 	transactionRecordsMax = 50_000
 	// idlePoll is how long a poll waits for records before the worker reconciles
 	// its tasks.
