@@ -32,10 +32,10 @@
 // the packages wire, dedup and state.
 //
 // Other files: membership.go has the assignment of a worker, client.go the callbacks
-// that change it. bypass.go handles tasks without a store, task.go records of unknown
-// routes, oversize.go batches that are too large. Workers publish to the board (board.go),
-// which Ready and State read. They share the values of shared.go and have no way back to
-// the Processor.
+// that change it. routestart.go decides where routed partitions start, bypass.go handles
+// tasks without a store, oversize.go batches that are too large. Workers publish to the
+// board (board.go), which Ready and State read. They share the values of shared.go and have
+// no way back to the Processor.
 //
 // # Packages
 //
@@ -136,8 +136,7 @@
 //  6. Input below the checkpoint was processed before: skipped, not a duplicate.
 //  7. A verdict is a function of the record and the task's state, and of what the
 //     topics accept.
-//  8. No offset reset is silent: out of range stops the partition until an operator
-//     decides.
+//  8. No offset reset is silent: out of range stops the partition.
 //  9. Hash, partition counts, key rules and encodings are pinned in
 //     <app>-manifest; a start with other ones refuses.
 //  10. A worker uses only tasks that it owns. restore.Stores leases a task's
