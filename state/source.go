@@ -36,7 +36,7 @@ type runSource struct {
 func (r *runSource) next(h *head) (bool, error) {
 	row, found, err := r.nextRow()
 	// Only the first page has rows before from. They are read one by one: a search in
-	// a damaged page might pass over rows.
+	// a damaged page might skip rows.
 	for found && bytes.Compare(row.Digest[:], r.from[:]) < 0 {
 		r.at++
 		row, found, err = r.nextRow()
