@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,22 +12,24 @@ import (
 	"sync/atomic"
 	"time"
 
-	"oncebus/processor/kafkatest"
-
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	decisions "oncebus/processor/app"
+	"oncebus/processor/kafkatest"
 )
 
 // miniFaults damage topics and offsets of an app. Most of them it cannot survive: it
-// must stop with exit code 1 and name the cause, instead of losing events. Each uses
+// must stop with exit code 1, or wait for a decision, and name the cause, instead of
+// losing events. Each uses
 // its own app, while the epoch's app runs.
 var miniFaults = []*fault{
-	{row: "b6", name: "input-deleted-unread", broker: true, apply: refusal((*mini).deleteUnread, "was deleted before it was read")},
+	{row: "b6", name: "input-deleted-unread", broker: true, apply: decision((*mini).deleteUnread, decisions.InputDeleted)},
 	{row: "b6", name: "changelog-recreated", broker: true, apply: refusal((*mini).recreateChangelog, "deleted")},
 	{row: "b6", name: "repartition-recreated", broker: true, apply: refusal((*mini).recreateRepartition, "deleted")},
 	{row: "b6", name: "partitions-added", broker: true, apply: refusal((*mini).addPartitions, "partitions")},
-	{row: "g2", name: "route-offsets-backward", broker: true, apply: routeOffsets(func(at int64) int64 { return at / 2 })},
-	{row: "g2", name: "route-offsets-deleted", broker: true, apply: routeOffsets(nil)},
+	{row: "g2", name: "route-offsets-backward", broker: true, apply: routeOffsets(func(at int64) int64 { return at / 2 }, decisions.FromGroup)},
+	{row: "g2", name: "route-offsets-deleted", broker: true, apply: routeOffsets(nil, "")},
 }
 
 // A mini is a small app with one process and a few hundred events.
@@ -135,6 +138,69 @@ func refusal(harm func(*mini, context.Context) error, why string) func(context.C
 	}
 }
 
+// decision damages the app's topics while its process is stopped, and starts the process.
+// Its partitions must wait for a decision on the problem, and go on after it.
+func decision(harm func(*mini, context.Context) error, problem decisions.Problem) func(context.Context, *strike) error {
+	return func(ctx context.Context, k *strike) (err error) {
+		m, err := k.openMini(ctx)
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, m.close(ctx)) }()
+		if err := errors.Join(m.s.stop(), harm(m, ctx)); err != nil {
+			return err
+		}
+		waiting, cancel := context.WithTimeout(ctx, miniMax)
+		defer cancel()
+		decided, err := m.startDeciding(waiting, problem, "")
+		if err != nil {
+			return err
+		}
+		k.note("%d partitions waited for a decision: %s", decided, problem)
+		return nil
+	}
+}
+
+// startDeciding starts the process and decides on its refusals until it is ready: with
+// this way, or the first of each. It returns how many it decided.
+func (m *mini) startDeciding(ctx context.Context, problem decisions.Problem, way decisions.Way) (decided int, err error) {
+	started := make(chan error, 1)
+	go func() { started <- errors.Join(m.s.start(ctx), m.s.awaitReady(ctx)) }()
+	meta, err := m.h.admin.Metadata(ctx, m.id+"-manifest")
+	if err != nil {
+		return 0, errors.Join(err, <-started)
+	}
+	manifest := m.id + "-manifest"
+	t := &decisions.Topology{App: m.id, Manifest: manifest, Topics: map[string]decisions.Topic{manifest: {ID: meta.Topics[manifest].ID}}}
+	done := map[string]bool{}
+	for {
+		select {
+		case err := <-started:
+			if err == nil && len(done) == 0 {
+				err = errors.New("no partition waited for a decision")
+			}
+			return len(done), err
+		case <-time.After(200 * time.Millisecond):
+		}
+		all, err := decisions.ReadDecisions(ctx, m.client, t)
+		if err != nil {
+			continue // a broker is down
+		}
+		for _, r := range all.Sorted() {
+			if done[r.Name()] {
+				continue
+			}
+			if r.Problem != problem {
+				return 0, kafkatest.Fatal(fmt.Errorf("%s waits because of %s, want %s", r.Name(), r.Problem, problem))
+			}
+			chosen := cmp.Or(way, r.Ways[0])
+			if decisions.WriteAcceptance(ctx, m.client, t, r.Name(), &decisions.Acceptance{Facts: r.Facts, Way: chosen}) == nil {
+				done[r.Name()] = true
+			}
+		}
+	}
+}
+
 // deleteUnread deletes raw records before oncebus reads them.
 func (m *mini) deleteUnread(ctx context.Context) error {
 	if err := m.send(ctx); err != nil {
@@ -213,7 +279,7 @@ func (m *mini) addPartitions(ctx context.Context) error {
 // routeOffsets moves the route group's offsets back (deletes them if move is nil)
 // while the process is stopped. The events are routed again, and each is a duplicate:
 // none is emitted twice.
-func routeOffsets(move func(at int64) int64) func(context.Context, *strike) error {
+func routeOffsets(move func(at int64) int64, way decisions.Way) func(context.Context, *strike) error {
 	return func(ctx context.Context, k *strike) (err error) {
 		m, err := k.openMini(ctx)
 		if err != nil {
@@ -238,7 +304,12 @@ func routeOffsets(move func(at int64) int64) func(context.Context, *strike) erro
 		}
 		ready, cancel := context.WithTimeout(ctx, startMax)
 		defer cancel()
-		if err := errors.Join(m.s.start(ready), m.s.awaitReady(ready), m.send(ready), m.awaitUnique(ready)); err != nil {
+		if way == "" {
+			err = errors.Join(m.s.start(ready), m.s.awaitReady(ready))
+		} else {
+			_, err = m.startDeciding(ready, decisions.OffsetsReset, way)
+		}
+		if err := errors.Join(err, m.send(ready), m.awaitUnique(ready)); err != nil {
 			return err
 		}
 		after, err := m.routed(ctx)
@@ -247,8 +318,11 @@ func routeOffsets(move func(at int64) int64) func(context.Context, *strike) erro
 		}
 		again := after - before - 2*miniEvents
 		k.note("%d records were routed again", again)
-		if again <= 0 {
+		switch {
+		case way != "" && again <= 0:
 			return fmt.Errorf("%w: no record was routed again", errNotStruck)
+		case way == "" && again != 0:
+			return kafkatest.Fatal(fmt.Errorf("%d records were routed again, although the stop was clean", again))
 		}
 		return m.awaitUnique(ctx)
 	}

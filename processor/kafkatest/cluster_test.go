@@ -187,7 +187,10 @@ func replicated(t *testing.T, c *kafkatest.Cluster) {
 func throughProxy(t *testing.T, c *kafkatest.Cluster, px *proxy.Proxy) {
 	t.Helper()
 	cl := writer(t, px.Addrs()[:1], append(impatient, kgo.ClientID("proxied"))...)
-	if err := write(t, cl); err != nil {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	// A broker may not know the topic's id yet, and this client gives up at once.
+	if err := kafkatest.Await(ctx, "the first write", func(context.Context) error { return write(t, cl) }); err != nil {
 		t.Fatal(err)
 	}
 	f, err := px.Add(proxy.Rule{Match: proxy.Match{ClientID: "proxied", Node: 2}, Action: proxy.DropRequest})

@@ -111,26 +111,35 @@ func TestTransactionVersion(t *testing.T) {
 	}
 }
 
-// wantTransactionVersion compares the feature on every broker.
+// wantTransactionVersion waits until every broker has the version: brokers apply a
+// change some time after the controller has accepted it.
 func wantTransactionVersion(t *testing.T, b *kafkatest.Broker, want int16) {
 	t.Helper()
-	features, err := b.Admin().ApiVersions(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, v := range features {
-		if v.Err != nil {
-			t.Fatal(v.Err)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	err := kafkatest.Await(ctx, "the transaction version", func(ctx context.Context) error {
+		features, err := b.Admin().ApiVersions(ctx)
+		if err != nil {
+			return err
 		}
-		var got int16
-		for _, f := range v.Raw().FinalizedFeatures {
-			if f.Name == "transaction.version" {
-				got = f.MaxVersionLevel
+		for _, v := range features {
+			if v.Err != nil {
+				return v.Err
+			}
+			var got int16
+			for _, f := range v.Raw().FinalizedFeatures {
+				if f.Name == "transaction.version" {
+					got = f.MaxVersionLevel
+				}
+			}
+			if got != want {
+				return fmt.Errorf("broker %d: transaction.version is %d, want %d", v.NodeID, got, want)
 			}
 		}
-		if got != want {
-			t.Errorf("broker %d: transaction.version is %d, want %d", v.NodeID, got, want)
-		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
 }
 
