@@ -264,6 +264,12 @@ func TestInputDeletedWhileItIsRead(t *testing.T) {
 	b.deleteRecords(b.ends("signals.raw"))
 	b.produce(kept...)
 	frozen.Remove()
+	b.wait("the refusals, or events from behind the gap", func() bool {
+		return len(b.refusals()) == 4 || len(b.read("signals.unique")) > len(early)
+	})
+	if len(b.read("signals.unique")) > len(early) {
+		t.Fatal("it went on behind records that it had not read")
+	}
 	refusals := b.awaitRefusals(i, 4, app.InputDeleted)
 	b.accept(refusals, app.InputLost, false)
 	b.wait("all of the output", func() bool { return len(b.read("signals.unique")) >= len(early)+len(kept) })

@@ -221,7 +221,7 @@ var list = []mutant{
 		hazards:  []string{"A11", "G6"},
 		does:     "a position that the log no longer has is replaced by another, without an error",
 		edits:    []edit{{"processor/client.go", "		kgo.ConsumeResetOffset(kgo.NoResetOffset()),\n", ""}},
-		aims:     inProcessor("^TestDeletedUnreadRecordsStopTheProcess$"),
+		aims:     inProcessor("^TestInputDeletedWhileItIsRead$"),
 		notInSim: "the simulation deletes no record before it is read",
 	},
 	{
