@@ -182,23 +182,31 @@ func (m *mini) startDeciding(ctx context.Context, problem decisions.Problem, way
 			return len(done), err
 		case <-time.After(200 * time.Millisecond):
 		}
-		all, err := decisions.ReadDecisions(ctx, m.client, t)
-		if err != nil {
-			continue // a broker is down
-		}
-		for _, r := range all.Sorted() {
-			if done[r.Name()] {
-				continue
-			}
-			if r.Problem != problem {
-				return 0, kafkatest.Fatal(fmt.Errorf("%s waits because of %s, want %s", r.Name(), r.Problem, problem))
-			}
-			chosen := cmp.Or(way, r.Ways[0])
-			if decisions.WriteAcceptance(ctx, m.client, t, r.Name(), &decisions.Acceptance{Facts: r.Facts, Way: chosen}) == nil {
-				done[r.Name()] = true
-			}
+		if err := m.decide(ctx, t, problem, way, done); err != nil {
+			return 0, err
 		}
 	}
+}
+
+// decide decides on the refusals that are not done.
+func (m *mini) decide(ctx context.Context, t *decisions.Topology, problem decisions.Problem, way decisions.Way, done map[string]bool) error {
+	all, err := decisions.ReadDecisions(ctx, m.client, t)
+	if err != nil {
+		return nil //nolint:nilerr // a broker is down: the next look reads them
+	}
+	for _, r := range all.Sorted() {
+		if done[r.Name()] {
+			continue
+		}
+		if r.Problem != problem {
+			return kafkatest.Fatal(fmt.Errorf("%s waits because of %s, want %s", r.Name(), r.Problem, problem))
+		}
+		chosen := cmp.Or(way, r.Ways[0])
+		if decisions.WriteAcceptance(ctx, m.client, t, r.Name(), &decisions.Acceptance{Facts: r.Facts, Way: chosen}) == nil {
+			done[r.Name()] = true
+		}
+	}
+	return nil
 }
 
 // deleteUnread deletes raw records before oncebus reads them.
@@ -318,14 +326,23 @@ func routeOffsets(move func(at int64) int64, way decisions.Way) func(context.Con
 		}
 		again := after - before - 2*miniEvents
 		k.note("%d records were routed again", again)
-		switch {
-		case way != "" && again <= 0:
-			return fmt.Errorf("%w: no record was routed again", errNotStruck)
-		case way == "" && again != 0:
-			return kafkatest.Fatal(fmt.Errorf("%d records were routed again, although the stop was clean", again))
+		if err := checkRoutedAgain(way, again); err != nil {
+			return err
 		}
 		return m.awaitUnique(ctx)
 	}
+}
+
+// checkRoutedAgain checks how many records were routed again after offsets were moved.
+// After a clean stop a mark replaces deleted ones.
+func checkRoutedAgain(way decisions.Way, again int) error {
+	switch {
+	case way != "" && again <= 0:
+		return fmt.Errorf("%w: no record was routed again", errNotStruck)
+	case way == "" && again != 0:
+		return kafkatest.Fatal(fmt.Errorf("%d records were routed again, although the stop was clean", again))
+	}
+	return nil
 }
 
 // moveOffsets commits each offset of an empty group changed by move, or deletes the
