@@ -103,7 +103,7 @@ func TestRestoreWaitsForAnOpenTransaction(t *testing.T) {
 				stalled += value
 			}
 		}
-		return stalled == 4
+		return stalled == 4 || i.Ready() == nil
 	})
 	if i.Ready() == nil {
 		t.Error("ready before the committed rows behind the open transaction were read")
