@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"net"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -140,7 +141,13 @@ func TestRestartAbortsWhatItsFormerLifeLeftOpen(t *testing.T) {
 	former.cancel()
 
 	cfg.StateDir = t.TempDir()
-	i := b.ready(b.start(cfg))
+	i := b.startWith(cfg, func(p *processor.Processor) { p.SetStallAfter(20 * time.Second) })
+	b.wait("readiness, or a stalled restore", func() bool {
+		return i.Ready() == nil || strings.Contains(b.logs.String(), "restore stalled")
+	})
+	if i.Ready() != nil {
+		t.Fatal("a restore waits for a transaction of the former life")
+	}
 	b.drain(i, "signals.raw")
 	assertOnce(t, b.read("signals.unique"), sent)
 	dialer.resume()
