@@ -17,6 +17,7 @@ import (
 	"oncebus/processor/judge"
 	"oncebus/processor/kafka"
 	"oncebus/processor/restore"
+	"oncebus/processor/wire"
 	"oncebus/state"
 	"oncebus/state/failpoint"
 )
@@ -192,6 +193,7 @@ func (s *taskSet) finishRestore(client *kgo.Client, t *task) error {
 	if t.Committed.Next < 0 {
 		t.Committed.Next = t.groupOffset
 	} else if t.groupOffset > t.Committed.Next {
+		// The restore has found no transaction that set it, so somebody moved it.
 		t.Log.Warn("group offset is ahead of the checkpoint, starting at the checkpoint",
 			"group_offset", t.groupOffset, "checkpoint", t.Committed.Next)
 	}
@@ -314,7 +316,7 @@ func (s *taskSet) setOffsets(req *kmsg.TxnOffsetCommitRequest) {
 		}
 		partition := kmsg.NewTxnOffsetCommitRequestTopicPartition()
 		partition.Partition, partition.Offset, partition.LeaderEpoch = t.ID.Partition, t.Open.Next, t.Open.Epoch
-		partition.Metadata = kmsg.StringPtr(s.cfg.InstanceID)
+		partition.Metadata = kmsg.StringPtr(wire.OffsetMetadata(t.Open.Sequence, s.cfg.InstanceID))
 		topic.Partitions = append(topic.Partitions, partition)
 	}
 	req.Topics = req.Topics[:0]

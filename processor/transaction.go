@@ -335,7 +335,7 @@ func (x *transactions) offsetsUnmoved() bool {
 		return false
 	}
 	for id, attempted := range x.attempted {
-		if offset, ok := offsets[id.Topic][id.Partition]; ok && offset < attempted {
+		if offset, ok := offsets[id.Topic][id.Partition]; ok && offset.At < attempted {
 			return true
 		}
 	}

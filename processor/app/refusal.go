@@ -24,7 +24,8 @@ const (
 	// ChangelogCut: somebody deleted rows from the changelog, and no local store is
 	// known to have them.
 	ChangelogCut Problem = "changelog-cut"
-	// ChangelogShortened: the changelog ends before the position of the local store.
+	// ChangelogShortened: the changelog ends before the position of the local store, or
+	// before the transaction that set the group's offset.
 	ChangelogShortened Problem = "changelog-shortened"
 	// InputDeleted: records were deleted before they were read.
 	InputDeleted Problem = "input-deleted"

@@ -36,6 +36,16 @@ var list = []mutant{
 		notInSim: "it needs two handovers during one open transaction, which stable ids soon end: none of 70 seeds had it; random-ids-and-lso-bound shows it",
 	},
 	{
+		name:    "lost-tail-unnoticed",
+		hazards: []string{"T15", "B7"},
+		does:    "the checkpoint wins over an offset of a transaction that the changelog has lost",
+		edits: []edit{{"processor/restore/decide.go",
+			"return known && sequence > c.Sequence && group > c.Next",
+			"return known && sequence < 0 && sequence > c.Sequence && group > c.Next"}},
+		aims:     inProcessor("^TestChangelogThatLostItsNewestRowsIsRefused$"),
+		notInSim: "its broker loses no committed record",
+	},
+	{
 		name:    "restore-target-from-before",
 		hazards: []string{"B1", "B2", "A9"},
 		does:    "a restore ends where the changelog ended at the first restore of this process, before its current assignment",

@@ -72,28 +72,30 @@ func (r *Restore) gather(ctx context.Context, reader *kafka.Reader, start, end i
 	if found {
 		f.logged = &logged
 	}
-	if f.group, err = r.groupOffset(ctx); err != nil {
+	committed, err := r.groupOffset(ctx)
+	if err != nil {
 		return f, err
 	}
+	f.group = committed.At
 	if f.stored != nil && f.group != f.stored.Next {
 		f.unread, err = r.hasInputFrom(ctx, f.stored.Next)
 	}
 	return f, err
 }
 
-// groupOffset returns the group's stable offset of the task's input, -1 for none.
-func (r *Restore) groupOffset(ctx context.Context) (int64, error) {
+// groupOffset returns the group's stable offset of the task's input.
+func (r *Restore) groupOffset(ctx context.Context) (kafka.GroupOffset, error) {
 	group := app.GroupName(r.src.App.Topology.App, app.StageDedup)
 	for {
 		offsets, err := kafka.StableOffsets(ctx, r.src.Client, group, map[string][]int32{r.id.Topic: {r.id.Partition}})
 		if err != nil {
-			return -1, err
+			return kafka.GroupOffset{}, err
 		}
 		if offset, ok := offsets[r.id.Topic][r.id.Partition]; ok {
 			return offset, nil
 		}
 		if err := kafka.Pause(ctx, retryPause); err != nil { // a transaction with an offset is open
-			return -1, err
+			return kafka.GroupOffset{}, err
 		}
 	}
 }
@@ -307,6 +309,40 @@ func (r *Restore) conclude(start int64, logged *wire.Checkpoint) error {
 		r.Checkpoint.Incomplete = false
 		r.raiseLateness(&r.Checkpoint)
 	}
+	return r.noteFailure(r.Store.Apply(r.Store.Position(), r.Checkpoint.Append(nil)))
+}
+
+// checkTail compares the restored checkpoint with the group's offset, which moves in the
+// same transaction, and waits for a decision if the changelog has lost its newest rows.
+// The offset tells which transaction set it: one that somebody moved names none, and the
+// checkpoint counts.
+func (r *Restore) checkTail(ctx context.Context) error {
+	if r.accepted != nil || r.Checkpoint.Next < 0 || r.startAt <= r.Checkpoint.Next {
+		return nil
+	}
+	group, err := r.groupOffset(ctx)
+	if err != nil {
+		return err
+	}
+	sequence, known := wire.CommittedTransaction(group.Metadata)
+	if !lostTail(&r.Checkpoint, group.At, sequence, known) {
+		return nil
+	}
+	refusal := app.Refusal{
+		Topic: r.id.Topic, Partition: r.id.Partition, Problem: app.ChangelogShortened, Ways: []app.Way{app.BelieveChangelog},
+		Facts: fmt.Sprintf("transactions %d to %d", r.Checkpoint.Sequence+1, sequence),
+		Detail: fmt.Sprintf("a broker lost the newest rows of its changelog, as an unclean election does: its last checkpoint is transaction %d, at input offset %d; "+
+			"the group's offset %d is of transaction %d; the rows of the events at the offsets from %d on, at most %d, are lost; without them duplicates would be emitted; to go on at offset %d",
+			r.Checkpoint.Sequence, r.Checkpoint.Next, group.At, sequence, r.Checkpoint.Next, group.At-r.Checkpoint.Next, group.At),
+		At: time.Now().UTC(),
+	}
+	if r.accepted, err = r.awaitDecision(ctx, &refusal); err != nil {
+		return err
+	}
+	r.resumeAt(group.At)
+	r.Checkpoint.Sequence = sequence
+	r.Checkpoint.Counts, r.Checkpoint.Counted = "", false
+	r.raiseLateness(&r.Checkpoint)
 	return r.noteFailure(r.Store.Apply(r.Store.Position(), r.Checkpoint.Append(nil)))
 }
 

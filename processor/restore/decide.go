@@ -96,6 +96,13 @@ func (f *facts) storedIsNewest() bool {
 	return f.group == f.stored.Next || !f.unread
 }
 
+// lostTail reports whether the changelog, whose newest checkpoint is c, lacks a
+// transaction that has committed the group's offset. known is false if no transaction of
+// oncebus set that offset.
+func lostTail(c *wire.Checkpoint, group, sequence int64, known bool) bool {
+	return known && sequence > c.Sequence && group > c.Next
+}
+
 // inputFacts is what a restore knows about the input when it knows the checkpoint.
 type inputFacts struct {
 	next       int64 // the input offset to process next

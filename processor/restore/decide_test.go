@@ -108,6 +108,27 @@ func TestDecideNames(t *testing.T) {
 	}
 }
 
+// TestLostTail: only an offset of a transaction that the changelog lacks shows that it lost
+// its newest rows. An offset that somebody moved does not.
+func TestLostTail(t *testing.T) {
+	c := &wire.Checkpoint{Next: 50, Sequence: 4}
+	for name, f := range map[string]struct {
+		group, sequence int64
+		known, lost     bool
+	}{
+		"of the newest transaction": {50, 4, true, false},
+		"of an older one":           {40, 3, true, false},
+		"of a later one":            {60, 6, true, true},
+		"moved forward":             {60, 0, false, false},
+		"moved back":                {40, 0, false, false},
+		"the group has none":        {-1, 0, false, false},
+	} {
+		if got := lostTail(c, f.group, f.sequence, f.known); got != f.lost {
+			t.Errorf("%s: %v, want %v", name, got, f.lost)
+		}
+	}
+}
+
 // TestCheckInput: what a task needs of its input.
 func TestCheckInput(t *testing.T) {
 	for name, c := range map[string]struct {

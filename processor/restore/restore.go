@@ -248,6 +248,9 @@ func (r *Restore) once(ctx context.Context) error {
 	if err := r.conclude(start, newest); err != nil {
 		return err
 	}
+	if err := r.checkTail(ctx); err != nil {
+		return err
+	}
 	if err := r.checkInput(ctx); err != nil {
 		return err
 	}

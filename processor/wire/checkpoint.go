@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strconv"
+	"strings"
 
 	"oncebus/dedup"
 )
@@ -52,6 +54,29 @@ type Checkpoint struct {
 	// stream time, which only rows of clamped events are, and the latest of these times.
 	// It is normally empty.
 	Ahead []FirstSeen
+}
+
+// OffsetMetadata is the text that a task commits with its group offset. It names the
+// task's transaction, which has the checkpoint with the same Sequence, and the instance.
+func OffsetMetadata(sequence int64, instance string) string {
+	return metadataPrefix + strconv.FormatInt(sequence, 10) + " by " + instance
+}
+
+const metadataPrefix = "transaction "
+
+// CommittedTransaction returns the transaction that a group offset's metadata names. ok is
+// false for an offset that another program committed, or an older build.
+func CommittedTransaction(metadata string) (sequence int64, ok bool) {
+	rest, ok := strings.CutPrefix(metadata, metadataPrefix)
+	if !ok {
+		return 0, false
+	}
+	number, _, ok := strings.Cut(rest, " by ")
+	if !ok {
+		return 0, false
+	}
+	sequence, err := strconv.ParseInt(number, 10, 64)
+	return sequence, err == nil
 }
 
 // OffsetRange is a range of offsets, without its end.

@@ -145,3 +145,18 @@ func TestCheckpointWithCounts(t *testing.T) {
 		}
 	}
 }
+
+// TestCommittedTransaction: the metadata of an offset names its transaction, unless
+// somebody else has committed it.
+func TestCommittedTransaction(t *testing.T) {
+	for _, instance := range []string{"one", "", "9 by two", "transaction 4 by x"} {
+		if sequence, ok := CommittedTransaction(OffsetMetadata(1<<40, instance)); !ok || sequence != 1<<40 {
+			t.Errorf("instance %q: %d, %v", instance, sequence, ok)
+		}
+	}
+	for _, metadata := range []string{"", "one", "transaction", "transaction 5", "transaction x by one", "transaction  by one"} {
+		if sequence, ok := CommittedTransaction(metadata); ok {
+			t.Errorf("%q names transaction %d", metadata, sequence)
+		}
+	}
+}
