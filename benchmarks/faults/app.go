@@ -20,16 +20,8 @@ import (
 	"oncebus/processor/oracle"
 )
 
-// The app under test. Its timeouts are short, so that the group removes a dead
-// process and the broker aborts its transaction within seconds.
-const (
-	sessionTimeout     = 3 * time.Second
-	transactionTimeout = 5 * time.Second
-	commitInterval     = 100 * time.Millisecond
-	partitions         = 6 // of the repartition topic and all outputs
-	rawPartitions      = 4 // of each raw topic
-	rawMaxBytes        = 4 << 20
-)
+// rawMaxBytes is the longest record that the raw topics accept.
+const rawMaxBytes = 4 << 20
 
 // route is one route of the app: its text in the routes file, and its settings for
 // the oracle.
@@ -124,8 +116,8 @@ func (a *app) createRaw() error {
 	defer cancel()
 	size, after := fmt.Sprint(rawMaxBytes), "9223372036854775807"
 	configs := map[string]*string{"max.message.bytes": &size, "message.timestamp.after.max.ms": &after}
-	for n, topics := range map[int32][]string{rawPartitions: a.rawTopics(), partitions: {a.topic(claimOutcomes)}} {
-		resp, err := a.h.admin.CreateTopics(ctx, n, int16(a.h.set.nodes), configs, topics...)
+	for n, topics := range map[int][]string{rawPartitions: a.rawTopics(), partitions: {a.topic(claimOutcomes)}} {
+		resp, err := a.h.admin.CreateTopics(ctx, int32(n), int16(a.h.set.nodes), configs, topics...)
 		if err == nil {
 			err = resp.Error()
 		}
@@ -181,7 +173,7 @@ func (a *app) drop(ctx context.Context) error {
 // oracleConfig reads the numbers of topics and namespaces from the app's manifest;
 // the harness has the rest.
 func (a *app) oracleConfig(ctx context.Context) (oracle.Config, error) {
-	cfg := oracle.Config{Repartition: a.repartition(), Changelog: a.changelog(), Partitions: partitions, Topics: map[string]uint16{}}
+	cfg := oracle.Config{Repartition: a.repartition(), Changelog: a.changelog(), Partitions: int32(partitions), Topics: map[string]uint16{}}
 	records, err := a.h.readCommitted(ctx, a.id+"-manifest")
 	if err != nil {
 		return cfg, err
@@ -238,7 +230,7 @@ func (a *app) emissions(ctx context.Context) (map[string]oracle.Emission, error)
 		if topic.Err != nil {
 			return nil, fmt.Errorf("describe topic %s: %w", topic.Name, topic.Err)
 		}
-		e := oracle.Emission{Partitions: partitions}
+		e := oracle.Emission{Partitions: int32(partitions)}
 		for _, c := range topic.Configs {
 			if c.Key != "max.message.bytes" {
 				continue

@@ -44,6 +44,7 @@ type fault struct {
 	broker    bool // acts on the broker, or needs it
 	nodes     int  // brokers it needs; 0 counts as 1
 	kafka4    bool // needs Kafka 4
+	chain     bool // records strikes of other faults, and is none itself
 
 	// apply causes the fault, ends it, and checks the consequences. An error is a
 	// violation, unless it is errNotStruck.
@@ -58,6 +59,7 @@ var errNotStruck = errors.New("did not strike")
 type strike struct {
 	*epoch
 	fault *fault
+	rep   *report
 	rng   *rand.Rand
 	slots []*slot // its base processes
 
@@ -95,6 +97,7 @@ func (k *strike) recovers(ctx context.Context, since time.Time, limit time.Durat
 // drawn regularly.
 type deck struct {
 	faults []*fault
+	mixed  bool // no order of rows
 	cards  []*fault
 }
 
@@ -113,6 +116,15 @@ func (d *deck) shuffle(rng *rand.Rand) {
 	mixed := func(faults []*fault) []*fault {
 		rng.Shuffle(len(faults), func(i, j int) { faults[i], faults[j] = faults[j], faults[i] })
 		return faults
+	}
+	if d.mixed {
+		for _, f := range d.faults {
+			for range max(1, f.weight) {
+				d.cards = append(d.cards, f)
+			}
+		}
+		mixed(d.cards)
+		return
 	}
 	var first, rest, again []*fault
 	rows := map[string]bool{}
@@ -150,12 +162,12 @@ type field struct {
 
 // play applies faults until the time is over, and waits for the last of them.
 func (e *epoch) play(ctx context.Context, d *deck, rep *report, until time.Time) error {
-	f := &field{e: e, deck: d, rep: rep, rng: e.h.rng}
+	f := &field{e: e, deck: d, rep: rep, rng: e.rng}
 	defer f.wg.Wait()
 	next := d.draw(f.rng)
 	waiting := time.Now()
 	var aside *fault // drawn before, but its slots were in use
-	for time.Now().Before(until) && ctx.Err() == nil && len(e.h.violated()) == 0 && !rep.roundComplete() {
+	for time.Now().Before(until) && ctx.Err() == nil && e.h.goesOn(rep) {
 		if err := kafkatest.Pause(ctx, f.gap()); err != nil {
 			return err
 		}
@@ -213,7 +225,7 @@ func (f *field) start(ctx context.Context, chosen *fault) bool {
 	if len(f.active) >= activeMax {
 		return false
 	}
-	k := &strike{epoch: f.e, fault: chosen, rng: rand.New(rand.NewPCG(f.rng.Uint64(), 2)), began: time.Now()}
+	k := &strike{epoch: f.e, fault: chosen, rep: f.rep, rng: rand.New(rand.NewPCG(f.rng.Uint64(), 2)), began: time.Now()}
 	free := slices.Clone(f.e.base)
 	for _, other := range f.active {
 		if chosen.all || other.fault.all || chosen.broker && other.fault.broker || chosen.spare && other.fault.spare {
@@ -253,7 +265,9 @@ func (f *field) run(ctx context.Context, k *strike) {
 		f.missed = append(f.missed, k.fault)
 		f.mu.Unlock()
 	}
-	f.rep.struck(f.e.h, k, err)
+	if !k.fault.chain {
+		f.rep.struck(f.e.h, k, err)
+	}
 	if err != nil && !errors.Is(err, errNotStruck) {
 		f.e.h.violate("fault", "%s %s in epoch %s: %v", k.fault.row, k.fault.name, f.e.name, err)
 	}
@@ -277,17 +291,20 @@ func (h *harness) campaign() (*report, error) {
 	if h.set.scenario != "" {
 		return rep, h.scenarioAlone(rep)
 	}
-	end := h.began.Add(h.set.duration)
-	d := &deck{faults: selectFaults(allFaults, h.set.filter, h.set.nodes, kafkatest.Version())}
-	rep.expect(d.faults)
-	for number := 1; h.ctx.Err() == nil && len(h.violated()) == 0 && !rep.roundComplete(); number++ {
+	faults := selectFaults(allFaults, h.set.filter, h.set.nodes, kafkatest.Version())
+	if h.set.apps > 1 {
+		return rep, h.crowd(rep, faults)
+	}
+	rep.expect(faults)
+	d, end := &deck{faults: faults}, h.began.Add(h.set.duration)
+	for number := 1; h.ctx.Err() == nil && h.goesOn(rep); number++ {
 		left := time.Until(end)
 		if left < time.Minute/2+closeReserve {
 			break
 		}
 		epochs := (left + h.set.epoch - 1) / h.set.epoch
 		until := time.Now().Add(left/epochs - closeReserve)
-		e, err := h.openEpoch(h.ctx, number)
+		e, err := h.openEpoch(h.ctx, h.rng, number)
 		if err != nil {
 			return rep, fmt.Errorf("epoch %d: %w", number, err)
 		}
@@ -307,6 +324,11 @@ func (h *harness) campaign() (*report, error) {
 	return rep, h.ctx.Err()
 }
 
+// goesOn reports whether the run draws more faults.
+func (h *harness) goesOn(rep *report) bool {
+	return h.halt.Err() == nil && len(h.violated()) == 0 && !rep.roundComplete() && !rep.quotaComplete()
+}
+
 // finishEpoch checks an epoch and adds it to the report.
 func (h *harness) finishEpoch(e *epoch, rep *report) error {
 	res, err := e.close(h.ctx)
@@ -316,5 +338,5 @@ func (h *harness) finishEpoch(e *epoch, rep *report) error {
 	if err != nil {
 		return fmt.Errorf("epoch %s: %w", e.name, err)
 	}
-	return nil
+	return rep.write(h)
 }

@@ -128,7 +128,7 @@ func (c *claimTraffic) draw(topic string, partition int32, now time.Time) (r *kg
 func (t *traffic) produceClaims(n int, now time.Time) {
 	c := &t.claims
 	for c.due += float64(n) / claimShare; c.due >= 1; c.due-- {
-		partition := c.rng.Int32N(rawPartitions)
+		partition := c.rng.Int32N(int32(rawPartitions))
 		r, route, id := c.draw(t.app.topic(claimRaw), partition, now)
 		r.Headers = []kgo.RecordHeader{{Key: headerFlow, Value: appendFlow(len(routes)*rawPartitions+int(partition), now)}}
 		t.client.Produce(context.Background(), r, func(r *kgo.Record, err error) { t.acknowledged(route, id, r, err) })

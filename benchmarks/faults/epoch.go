@@ -11,12 +11,10 @@ import (
 	"time"
 )
 
-// baseSlots are the processes that normally run, spareSlots those that faults add.
-const baseSlots, spareSlots = 3, 2
-
 // An epoch is an app from its first start to the check of its history.
 type epoch struct {
 	h       *harness
+	rng     *rand.Rand // of its schedule
 	name    string
 	app     *app
 	base    []*slot
@@ -26,15 +24,16 @@ type epoch struct {
 	began   time.Time
 }
 
-// openEpoch starts an app with its processes, observer and traffic.
-func (h *harness) openEpoch(ctx context.Context, number int) (*epoch, error) {
+// openEpoch starts an app with its processes, observer and traffic. rng draws its
+// schedule.
+func (h *harness) openEpoch(ctx context.Context, rng *rand.Rand, number int) (*epoch, error) {
 	name := fmt.Sprintf("e%d", number)
 	names := []string{"a", "b", "c", "d", "e"}[:baseSlots+spareSlots]
 	a, err := h.newApp(name, names...)
 	if err != nil {
 		return nil, err
 	}
-	e := &epoch{h: h, name: name, app: a, base: a.slots[:baseSlots], spare: a.slots[baseSlots:], began: time.Now()}
+	e := &epoch{h: h, rng: rng, name: name, app: a, base: a.slots[:baseSlots], spare: a.slots[baseSlots:], began: time.Now()}
 	ctx, cancel := context.WithTimeout(ctx, startMax)
 	defer cancel()
 	// Concurrently: they must agree on the creator of the topics.
@@ -44,7 +43,7 @@ func (h *harness) openEpoch(ctx context.Context, number int) (*epoch, error) {
 	if e.obs, err = observe(a); err != nil {
 		return nil, errors.Join(err, e.killAll())
 	}
-	if e.traffic, err = startTraffic(a, rand.New(rand.NewPCG(h.set.seed, uint64(100+number))), h.set.rate); err != nil {
+	if e.traffic, err = startTraffic(a, rand.New(rand.NewPCG(h.set.seed, uint64(100+number))), h.set.rate/h.set.apps); err != nil {
 		e.obs.end()
 		return nil, errors.Join(err, e.killAll())
 	}

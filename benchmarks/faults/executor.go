@@ -38,8 +38,7 @@ type laterOutcome struct {
 
 const (
 	oldTokensMax = 2_000
-	laterMax     = 6 * time.Second // thrice the lease
-	tellEvery    = 100 * time.Millisecond
+	laterMax     = 6 * time.Second  // thrice the lease
 	tellMax      = 15 * time.Second // limit of the end of a transaction without a broker
 )
 
@@ -72,14 +71,14 @@ func (x *executor) session(ctx context.Context) error {
 	session, err := kgo.NewGroupTransactSession(kgo.SeedBrokers(x.app.h.cluster.seeds()...), kgo.ConsumeTopics(x.app.topic(claimRun)),
 		kgo.ConsumerGroup(x.app.group("executor")), kgo.TransactionalID(x.app.id+"-executor"), kgo.TransactionTimeout(transactionTimeout),
 		kgo.SessionTimeout(sessionTimeout), kgo.HeartbeatInterval(sessionTimeout/6),
-		kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchMaxWait(tellEvery),
+		kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchMaxWait(readWait), kgo.FetchMinBytes(readMinBytes),
 		kgo.MetadataMinAge(250*time.Millisecond), kgo.ClientID("executor"))
 	if err != nil {
 		return err
 	}
 	defer session.Close()
 	for ctx.Err() == nil {
-		polling, cancel := context.WithTimeout(ctx, tellEvery)
+		polling, cancel := context.WithTimeout(ctx, readWait)
 		fetches := session.PollFetches(polling)
 		cancel()
 		if err := fetches.Err(); err != nil && !errors.Is(err, context.DeadlineExceeded) {

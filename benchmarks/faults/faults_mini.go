@@ -256,7 +256,7 @@ func (m *mini) recreate(ctx context.Context, topic string) error {
 	defer cancel()
 	// The name is free once the broker has applied the deletion.
 	return kafkatest.Await(ctx, topic+" is created again", func(ctx context.Context) error {
-		resp, err := m.h.admin.CreateTopics(ctx, partitions, int16(m.h.set.nodes), configs, topic)
+		resp, err := m.h.admin.CreateTopics(ctx, int32(partitions), int16(m.h.set.nodes), configs, topic)
 		if err == nil {
 			err = resp.Error()
 		}

@@ -42,11 +42,20 @@ var processFaults = slices.Concat(pointFaults(), []*fault{
 	{row: "g1", name: "join-leave-storm", spare: true, apply: storm},
 })
 
+// killPrefix begins the names of the faults of the kill points.
+const killPrefix = "kill-"
+
+// isPoint reports whether a fault with this name kills at a fault point.
+func isPoint(name string) bool {
+	point, ok := strings.CutPrefix(name, killPrefix)
+	return ok && slices.Contains(failpoint.Names, point)
+}
+
 // pointFaults are p1 at every kill point.
 func pointFaults() []*fault {
 	var faults []*fault
 	for _, point := range failpoint.Names {
-		faults = append(faults, &fault{row: "p1", name: "kill-" + point, slots: 1, apply: killAt(point)})
+		faults = append(faults, &fault{row: "p1", name: killPrefix + point, slots: 1, apply: killAt(point)})
 	}
 	return faults
 }
@@ -72,26 +81,7 @@ func killAt(point string) func(context.Context, *strike) error {
 		if err := s.stop(); err != nil {
 			return err
 		}
-		passes := 1 + k.rng.IntN(20)
-		switch point {
-		case failpoint.AfterOutput:
-			passes = 1 + k.rng.IntN(500)
-		case failpoint.RestoreStart, failpoint.RestoreChunk, failpoint.FlushWritten, failpoint.FlushCommitted:
-			passes = 1 + k.rng.IntN(2)
-			if err := loseStores(s); err != nil {
-				return err
-			}
-		case failpoint.BeforeQuarantine, failpoint.AfterQuarantine:
-			passes = 1
-			if err := damageStores(k.rng, s); err != nil {
-				return err
-			}
-		}
-		k.note("pass %d", passes)
-		s.doomed = true
-		err := s.start(ctx, fmt.Sprintf("FAILPOINT=%s:%d", point, passes))
-		s.doomed = false
-		if err := dieAt(ctx, s, point, err); err != nil {
+		if err := k.liveUntil(ctx, point); err != nil {
 			return errors.Join(err, s.kill(), s.start(ctx))
 		}
 		died := time.Now()
@@ -100,6 +90,31 @@ func killAt(point string) func(context.Context, *strike) error {
 		}
 		return k.recovers(ctx, died, restartMax)
 	}
+}
+
+// liveUntil starts the stopped process armed for a fault point, and waits until it has
+// killed itself there.
+func (k *strike) liveUntil(ctx context.Context, point string) error {
+	s, passes := k.slots[0], 1+k.rng.IntN(passesMax)
+	switch point {
+	case failpoint.AfterOutput:
+		passes = 1 + k.rng.IntN(25*passesMax)
+	case failpoint.RestoreStart, failpoint.RestoreChunk, failpoint.FlushWritten, failpoint.FlushCommitted:
+		passes = 1 + k.rng.IntN(2)
+		if err := loseStores(s); err != nil {
+			return err
+		}
+	case failpoint.BeforeQuarantine, failpoint.AfterQuarantine:
+		passes = 1
+		if err := damageStores(k.rng, s); err != nil {
+			return err
+		}
+	}
+	k.note("pass %d", passes)
+	s.doomed = true
+	err := s.start(ctx, fmt.Sprintf("FAILPOINT=%s:%d", point, passes))
+	s.doomed = false
+	return dieAt(ctx, s, point, err)
 }
 
 // dieAt waits until the process has killed itself at its fault point.
@@ -203,8 +218,8 @@ func scale(ctx context.Context, k *strike) error {
 	start := func(ctx context.Context, s *slot) error { return s.start(ctx) }
 	err := errors.Join(
 		step(stop, k.slots[1:]...),
-		step(start, k.spare[0], k.slots[1], k.slots[2]),
-		step(stop, k.spare[0], k.slots[1], k.slots[2]),
+		step(start, append(k.spare[:1:1], k.slots[1:]...)...),
+		step(stop, append(k.spare[:1:1], k.slots[1:]...)...),
 		step(start, k.slots[1:]...))
 	if err != nil {
 		return err

@@ -25,6 +25,7 @@ import (
 // A harness is one run: the cluster, the program under test, and the findings.
 type harness struct {
 	ctx     context.Context
+	halt    context.Context // ends when no more faults are to be drawn
 	set     settings
 	dir     string // data and logs
 	binary  string
@@ -107,17 +108,17 @@ func (h *harness) note(what string, fields map[string]any) {
 	}
 }
 
-// run sets everything up, runs the epochs, and reports.
-func run(ctx context.Context, s settings) error {
-	h := &harness{ctx: ctx, set: s, rng: rand.New(rand.NewPCG(s.seed, 1)), began: time.Now()}
+// run sets everything up, runs the epochs, and reports. When halt ends it draws no more
+// faults, and checks the epochs that it has.
+func run(ctx, halt context.Context, s settings) error {
+	h := &harness{ctx: ctx, halt: halt, set: s, rng: rand.New(rand.NewPCG(s.seed, 1)), began: time.Now()}
 	if err := h.prepare(); err != nil {
 		return err
 	}
 	rep, err := h.campaign()
 	h.client.Close()
 	err = errors.Join(err, h.cluster.close(), h.journal.Close())
-	rep.finish(h)
-	err = errors.Join(err, rep.write(h))
+	err = errors.Join(err, rep.finish(h))
 	if err = errors.Join(err, rep.verdict(h)); err != nil {
 		fmt.Printf("seed %d; logs, journal and history are kept in %s\n", s.seed, h.dir)
 		return err

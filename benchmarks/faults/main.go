@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"math/rand/v2"
@@ -25,6 +26,8 @@ type settings struct {
 	filter    []string // rows or names of faults; empty for all
 	interval  time.Duration
 	minFaults int
+	minPoint  int // kills at each fault point
+	apps      int // side by side
 	rate      int // raw records a second
 	results   string
 	work      string
@@ -58,12 +61,37 @@ func main() {
 		return
 	}
 	fmt.Printf("seed %d\n", s.seed)
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err = run(ctx, s)
+	if s.apps > 1 {
+		shrink()
+	}
+	ctx, halt, stop := untilSignals()
+	err = run(ctx, halt, s)
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "faults:", err)
 		os.Exit(1)
+	}
+}
+
+// untilSignals returns a context that ends with the second SIGINT or SIGTERM, and one
+// that ends with the first: the run is checked and reported up to there.
+func untilSignals() (ctx, halt context.Context, stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	halt, first := context.WithCancel(ctx)
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	go func() {
+		for _, end := range []func(){first, cancel} {
+			select {
+			case <-signals:
+				end()
+			case <-ctx.Done():
+			}
+		}
+	}()
+	return ctx, halt, func() {
+		signal.Stop(signals)
+		cancel()
 	}
 }
 
@@ -79,7 +107,9 @@ func parseFlags(args []string) (settings, error) {
 	fs.StringVar(&filter, "faults", "", "only these rows or faults, comma separated (p1,b1-kill); -list names them")
 	fs.DurationVar(&s.interval, "interval", 6*time.Second, "mean time from one fault to the next")
 	fs.IntVar(&s.minFaults, "min-faults", -1, "fail with fewer faults; -1 asks for one every 15 s of the duration")
-	fs.IntVar(&s.rate, "rate", 2200, "raw records a second while traffic flows")
+	fs.IntVar(&s.minPoint, "min-point", 0, "end as soon as -min-faults have struck and each fault point has killed so many processes; fail if -duration is over before")
+	fs.IntVar(&s.apps, "apps", 1, "so many small apps side by side on one Kafka, each with its own faults and checks; more than 1 leaves out the faults that would hit all")
+	fs.IntVar(&s.rate, "rate", 2200, "raw records a second while traffic flows, of all apps")
 	fs.StringVar(&s.results, "results", "", "directory for the report; none is written if empty")
 	fs.StringVar(&s.work, "work", "", "directory for data and logs (default: a temporary one)")
 	fs.StringVar(&s.scenario, "scenario", "", "run this scenario alone: "+strings.Join(scenarioNames(), ", "))
@@ -103,6 +133,12 @@ func parseFlags(args []string) (settings, error) {
 		return s, fmt.Errorf("-duration: %v is too short, want at least a minute", s.duration)
 	case s.epoch < time.Minute:
 		return s, fmt.Errorf("-epoch: %v is too short, want at least a minute", s.epoch)
+	case s.apps < 1 || s.apps > appsMax || s.rate < s.apps:
+		return s, fmt.Errorf("-apps %d, -rate %d: want 1 to %d apps and a record a second for each", s.apps, s.rate, appsMax)
+	case s.apps > 1 && (s.scenario != "" || s.round != ""):
+		return s, errors.New("-apps: scenarios and rounds need one app")
+	case s.minPoint < 0:
+		return s, fmt.Errorf("-min-point: %d, want at least 0", s.minPoint)
 	case s.interval <= 0 || s.rate <= 0:
 		return s, fmt.Errorf("-interval %v, -rate %d: want more than 0", s.interval, s.rate)
 	case s.round != "" && s.round != roundRows && s.round != roundFaults:

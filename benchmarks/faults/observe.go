@@ -83,7 +83,7 @@ func observe(a *app) (*observer, error) {
 		}
 	}
 	client, err := kgo.NewClient(kgo.SeedBrokers(a.h.cluster.seeds()...), kgo.ConsumePartitions(from), kgo.FetchIsolationLevel(kgo.ReadCommitted()),
-		kgo.ConsumeResetOffset(kgo.NoResetOffset()), kgo.FetchMaxWait(100*time.Millisecond), kgo.MetadataMinAge(250*time.Millisecond),
+		kgo.ConsumeResetOffset(kgo.NoResetOffset()), kgo.FetchMaxWait(readWait), kgo.FetchMinBytes(readMinBytes), kgo.MetadataMinAge(250*time.Millisecond),
 		kgo.ClientID("observer"))
 	if err != nil {
 		return nil, err

@@ -54,14 +54,14 @@ func (s *slot) environ(settings []string) []string {
 	more := []string{
 		"PARTITIONS=" + strconv.Itoa(partitions),
 		"REPLICATION_FACTOR=" + strconv.Itoa(s.app.h.set.nodes),
-		"WORKERS=2",
+		"WORKERS=" + strconv.Itoa(workers),
 		"CREATE_TOPICS=true",
 		"COMMIT_INTERVAL=" + commitInterval.String(),
 		"SESSION_TIMEOUT=" + sessionTimeout.String(),
 		"TRANSACTION_TIMEOUT=" + transactionTimeout.String(),
 		// Stores write and merge runs all the time, so that a kill interrupts them.
-		"STATE_FLUSH_ROWS=2000",
-		"STATE_FLUSH_AGE=2s",
+		"STATE_FLUSH_ROWS=" + strconv.Itoa(flushRows),
+		"STATE_FLUSH_AGE=" + flushAge.String(),
 		// The harness damages state more often than disks do.
 		"REBUILDS_PER_HOUR=0",
 	}

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"oncebus/processor/kafkatest"
+	"oncebus/state/failpoint"
 )
 
 // report has the results of a run. It is published as JSON.
@@ -25,15 +26,19 @@ type report struct {
 	mu       sync.Mutex
 	expected []*fault
 	set      settings
+	path     string         // of the files, without the ending; "" before the first write
+	armed    map[string]int // processes armed now, by the name of the fault
 
 	Seed      uint64           `json:"seed"`
 	Nodes     int              `json:"nodes"`
+	Apps      int              `json:"apps"`
 	Kafka     string           `json:"kafka"`
 	Started   time.Time        `json:"started"`
 	Seconds   float64          `json:"seconds"`
 	Faults    int              `json:"faults"`     // that struck
 	NotStruck int              `json:"not_struck"` // drawn, but not struck
-	Crowded   int              `json:"crowded"`    // faults that were active together with others
+	Crowded   int              `json:"crowded"`    // faults that were active together with others of their app
+	Unchecked map[string]int   `json:"unchecked"`  // faults of the epochs without a check, such as those of a run that was broken off
 	Records   int              `json:"raw_records"`
 	Outputs   int              `json:"output_records"`
 	Claims    map[string]int   `json:"claim_mode"`             // what was compared, see claimWords
@@ -107,7 +112,9 @@ func quantilesOf(delays []delay) quantiles {
 }
 
 func newReport(s settings) *report {
-	return &report{Claims: map[string]int{}, set: s, Seed: s.seed, Nodes: s.nodes, Kafka: kafkatest.Version(), Started: time.Now().Truncate(time.Second)}
+	return &report{
+		Claims: map[string]int{}, Unchecked: map[string]int{}, armed: map[string]int{}, set: s, Apps: s.apps, Seed: s.seed, Nodes: s.nodes, Kafka: kafkatest.Version(), Started: time.Now().Truncate(time.Second),
+	}
 }
 
 // expect sets the faults that must strike.
@@ -123,27 +130,31 @@ func (r *report) expect(faults []*fault) {
 func (r *report) struck(h *harness, k *strike, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	i := slices.IndexFunc(r.ByFault, func(f *faultResult) bool { return f.Row == k.fault.row && f.Name == k.fault.name })
+	result := r.result(k.fault)
 	var names []string
 	for _, s := range k.slots {
 		names = append(names, s.name)
+		if r.set.apps > 1 {
+			names[len(names)-1] = k.name + "-" + s.name
+		}
 	}
 	took, outcome := time.Since(k.began), "ok"
 	switch {
 	case errors.Is(err, errNotStruck):
 		outcome = "not struck: " + err.Error()
 		r.NotStruck++
-		r.ByFault[i].NotStruck++
+		result.NotStruck++
 	default:
 		if err != nil {
 			outcome = err.Error()
 		}
 		r.Faults++
-		r.ByFault[i].Struck++
+		r.Unchecked[k.name]++
+		result.Struck++
 		if k.crowded.Load() {
 			r.Crowded++
 		} else if err == nil && k.measured > 0 {
-			r.ByFault[i].took = append(r.ByFault[i].took, k.measured)
+			result.took = append(result.took, k.measured)
 		}
 	}
 	h.say("%4d %-3s %-22s %-7s %5.1fs recovery %4.1fs %s %s", r.Faults, k.fault.row, k.fault.name, strings.Join(names, ","),
@@ -152,6 +163,11 @@ func (r *report) struck(h *harness, k *strike, err error) {
 		"epoch": k.name, "row": k.fault.row, "name": k.fault.name, "slots": names, "took": took.Seconds(), "recovery": k.measured.Seconds(),
 		"crowded": k.crowded.Load(), "detail": k.detail, "outcome": outcome,
 	})
+}
+
+// result returns the results of a fault.
+func (r *report) result(of *fault) *faultResult {
+	return r.ByFault[slices.IndexFunc(r.ByFault, func(f *faultResult) bool { return f.Row == of.row && f.Name == of.name })]
 }
 
 // quiet records how long events took to be processed without any fault.
@@ -165,6 +181,9 @@ func (r *report) epoch(e epochResult) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.Epochs = append(r.Epochs, e)
+	if e.Report != "" {
+		delete(r.Unchecked, e.Name)
+	}
 	r.Records += e.Records
 	r.Outputs += e.Outputs
 	for name, n := range e.Claims {
@@ -173,8 +192,20 @@ func (r *report) epoch(e epochResult) {
 	r.Stall = max(r.Stall, e.LongestStall.Seconds())
 }
 
-// finish sets the fields that are known only at the end.
-func (r *report) finish(h *harness) {
+// finish writes and prints the report.
+func (r *report) finish(h *harness) error {
+	err := r.write(h)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	fmt.Print("\n", r.markdown())
+	if r.path != "" {
+		fmt.Printf("report: %s.md\n", r.path)
+	}
+	return err
+}
+
+// sum sets the fields that depend on all others.
+func (r *report) sum(h *harness) {
 	r.Seconds = time.Since(h.began).Seconds()
 	r.Rate = float64(r.Records) / r.Seconds
 	r.Quiet = quantilesIn(r.quiets)
@@ -182,7 +213,6 @@ func (r *report) finish(h *harness) {
 	for _, f := range r.ByFault {
 		f.Recovery = quantilesIn(f.took)
 	}
-	fmt.Print("\n", r.markdown())
 }
 
 // The values of settings.round.
@@ -221,6 +251,9 @@ func (r *report) verdict(h *harness) error {
 	if left := r.roundLeft(); len(left) > 0 {
 		errs = append(errs, fmt.Errorf("the round is incomplete, these never struck: %s; give it a longer -duration", strings.Join(left, ", ")))
 	}
+	if left := r.pointsLeft(); len(left) > 0 {
+		errs = append(errs, fmt.Errorf("these fault points killed fewer than %d processes: %s; give the run a longer -duration", r.set.minPoint, strings.Join(left, ", ")))
+	}
 	if r.Faults < r.set.minFaults {
 		errs = append(errs, fmt.Errorf("%d faults struck, want at least %d", r.Faults, r.set.minFaults))
 	}
@@ -240,26 +273,51 @@ func (r *report) markdown() string {
 	r.writeHead(&b)
 	r.writeScenarios(&b)
 	r.writeFaults(&b)
+	r.writePoints(&b)
 	r.writeEpochs(&b)
 	return b.String()
 }
 
 func (r *report) writeHead(b *strings.Builder) {
 	fmt.Fprintf(b, "# Faults, %s\n\n", r.Started.Format(time.DateOnly))
-	fmt.Fprintf(b, "%d cores, %s/%s, %s, Apache Kafka %s with %d broker(s) on the same machine, %d oncebus processes with 2 workers per stage.\n"+
-		"Session timeout %v, transaction timeout %v, commit interval %v.\n\n    go run ./benchmarks/faults -duration %v -seed %d -nodes %d -interval %v\n\n",
-		runtime.NumCPU(), runtime.GOOS, runtime.GOARCH, runtime.Version(), r.Kafka, r.Nodes, baseSlots,
-		sessionTimeout, transactionTimeout, commitInterval, r.set.duration, r.Seed, r.Nodes, r.set.interval)
+	fmt.Fprintf(b, "%d cores, %s/%s, %s, Apache Kafka %s with %d broker(s) on the same machine, %d app(s), each with %d oncebus processes with %d worker(s) per stage.\n"+
+		"Session timeout %v, transaction timeout %v, commit interval %v.\n\n    %s\n\n",
+		runtime.NumCPU(), runtime.GOOS, runtime.GOARCH, runtime.Version(), r.Kafka, r.Nodes, r.set.apps, baseSlots, workers,
+		sessionTimeout, transactionTimeout, commitInterval, r.set.command(r.Kafka))
 	fmt.Fprintf(b, "| | |\n| --- | --- |\n| violations | %d |\n| faults that struck | %d (%d with others at the same time) |\n| drawn, but the moment did not come | %d |\n"+
 		"| raw records | %d |\n| output records | %d |\n| claim mode | %s |\n| raw records a second, checks included | %.0f |\n| longest stall of a partition | %.1f s |\n"+
 		"| nothing broken any more: until events flow in every partition, p50 / p99 / max s | %v |\n| time | %s |\n\n",
 		len(r.Violated), r.Faults, r.Crowded, r.NotStruck, r.Records, r.Outputs, claimsLine(r.Claims), r.Rate, r.Stall, r.Quiet, time.Duration(r.Seconds*1e9).Round(time.Second))
+	for _, name := range slices.Sorted(maps.Keys(r.Unchecked)) {
+		fmt.Fprintf(b, "- epoch %s is not checked: %d faults\n", name, r.Unchecked[name])
+	}
 	for _, v := range r.Violated[:min(len(r.Violated), 20)] {
 		fmt.Fprintf(b, "- VIOLATION %s: %s\n", v.Promise, v.Message)
 	}
-	if len(r.Violated) > 0 {
+	if len(r.Violated)+len(r.Unchecked) > 0 {
 		b.WriteString("\n")
 	}
+}
+
+// command is the command of the run.
+func (s settings) command(kafka string) string {
+	line := fmt.Sprintf("go run ./benchmarks/faults -duration %v -seed %d -nodes %d -interval %v", s.duration, s.seed, s.nodes, s.interval)
+	if s.apps > 1 {
+		line += fmt.Sprintf(" -apps %d -epoch %v -rate %d", s.apps, s.epoch, s.rate)
+	}
+	if s.minPoint > 0 {
+		line += fmt.Sprintf(" -min-faults %d -min-point %d", s.minFaults, s.minPoint)
+	}
+	if s.lenient {
+		line += " -lenient"
+	}
+	if len(s.filter) > 0 {
+		line += " -faults " + strings.Join(s.filter, ",")
+	}
+	if kafka != kafkatest.KafkaVersion {
+		line = "ONCEBUS_TEST_KAFKA=" + kafka + " " + line
+	}
+	return line
 }
 
 func (r *report) writeScenarios(b *strings.Builder) {
@@ -298,6 +356,23 @@ func (r *report) writeFaults(b *strings.Builder) {
 	}
 }
 
+// writePoints writes the kills at each fault point.
+func (r *report) writePoints(b *strings.Builder) {
+	fewest, all := math.MaxInt, 0
+	var rows []string
+	for _, point := range failpoint.Names {
+		for _, f := range r.ByFault {
+			if f.Name == killPrefix+point {
+				rows = append(rows, fmt.Sprintf("| %s | %d |", point, f.Struck))
+				fewest, all = min(fewest, f.Struck), all+f.Struck
+			}
+		}
+	}
+	if len(rows) > 0 {
+		fmt.Fprintf(b, "\n%d kills at fault points, at least %d at each:\n\n| fault point | kills |\n| --- | --- |\n%s\n", all, fewest, strings.Join(rows, "\n"))
+	}
+}
+
 func (r *report) writeEpochs(b *strings.Builder) {
 	b.WriteString("\n| epoch | raw records | drain s | check s | longest stall s | delay of unique events p50 / p99 / max s | checked |\n| --- | --- | --- | --- | --- | --- | --- |\n")
 	for _, e := range r.Epochs {
@@ -305,9 +380,12 @@ func (r *report) writeEpochs(b *strings.Builder) {
 	}
 }
 
-// write writes the report into the results directory, if there is one. Earlier
+// write writes the results so far into the results directory, if there is one. Earlier
 // reports of the day remain.
 func (r *report) write(h *harness) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.sum(h)
 	if h.set.results == "" {
 		return nil
 	}
@@ -315,10 +393,9 @@ func (r *report) write(h *harness) error {
 		return err
 	}
 	base := filepath.Join(h.set.results, "faults-"+r.Started.Format(time.DateOnly))
-	name := base
-	for n := 2; ; n++ {
+	for n, name := 2, base; r.path == ""; n++ {
 		if _, err := os.Stat(name + ".md"); errors.Is(err, os.ErrNotExist) {
-			break
+			r.path = name
 		}
 		name = fmt.Sprintf("%s-%d", base, n)
 	}
@@ -326,6 +403,5 @@ func (r *report) write(h *harness) error {
 	if err != nil {
 		return err
 	}
-	fmt.Printf("report: %s.md\n", name)
-	return errors.Join(os.WriteFile(name+".md", []byte(r.markdown()), 0o644), os.WriteFile(name+".json", append(content, '\n'), 0o644))
+	return errors.Join(os.WriteFile(r.path+".md", []byte(r.markdown()), 0o644), os.WriteFile(r.path+".json", append(content, '\n'), 0o644))
 }

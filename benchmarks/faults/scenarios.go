@@ -67,7 +67,7 @@ func scenarioByName(name string) *scenario {
 
 // scenarioAlone runs one scenario in its own epoch.
 func (h *harness) scenarioAlone(rep *report) error {
-	e, err := h.openEpoch(h.ctx, 1)
+	e, err := h.openEpoch(h.ctx, h.rng, 1)
 	if err != nil {
 		return err
 	}

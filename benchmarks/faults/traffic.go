@@ -23,9 +23,6 @@ import (
 // headers.
 const headerFlow = "flow"
 
-// flows is the number of raw partitions; those of claim mode are the last.
-var flows = (len(routes) + 1) * rawPartitions
-
 // flowPlace is the raw partition of a flow, without the app's prefix.
 func flowPlace(flow int) string {
 	topic := claimRaw
@@ -107,7 +104,7 @@ const (
 // startTraffic starts to produce; end ends it.
 func startTraffic(a *app, rng *rand.Rand, rate int) (*traffic, error) {
 	client, err := kgo.NewClient(kgo.SeedBrokers(a.h.cluster.seeds()...), kgo.RecordPartitioner(kgo.ManualPartitioner()),
-		kgo.ProducerBatchMaxBytes(rawMaxBytes), kgo.MaxBufferedRecords(50_000), kgo.ProducerLinger(2*time.Millisecond),
+		kgo.ProducerBatchMaxBytes(rawMaxBytes), kgo.MaxBufferedRecords(50_000), kgo.ProducerLinger(linger),
 		kgo.MetadataMinAge(250*time.Millisecond), kgo.ClientID("traffic"))
 	if err != nil {
 		return nil, err

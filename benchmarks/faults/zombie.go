@@ -65,7 +65,7 @@ func playZombie(ctx context.Context, e *epoch, round int) ([]time.Duration, erro
 // producers returns the ids of a process's producers of the dedup stage.
 func (e *epoch) producers(ctx context.Context, s *slot) (map[int64]bool, error) {
 	var transactions []string
-	for worker := range 2 {
+	for worker := range workers {
 		transactions = append(transactions, fmt.Sprintf("%s-dedup-%d/%s", e.app.id, worker, s.name))
 	}
 	described, err := e.h.admin.DescribeTransactions(ctx, transactions...)

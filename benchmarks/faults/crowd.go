@@ -1,0 +1,202 @@
+//go:build unix
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"oncebus/processor/kafkatest"
+)
+
+const (
+	// appsMax is the most apps side by side.
+	appsMax = 32
+	// livesMax is how often one killChain kills its process at most.
+	livesMax = 12
+	// youngMin is how long traffic flows at least before an epoch is checked.
+	youngMin = 20 * time.Second
+	// chainShare is how many cards of a deck are killChain for each other card.
+	chainShare = 0.25
+)
+
+// crowdRows are the rows whose faults hit one app only. The others hit the broker, the
+// CPU or the clock of all apps.
+var crowdRows = strings.Fields("b5 b6 g1 g2 n1 n2 n3 n4 p1 p2 p3 p4 p5 p6 p7 s1 s2 s3 s4")
+
+// crowdDeck replaces the faults of one kill point by killChain, which needs one start of
+// a process for each kill, and leaves out what would hit all apps.
+func crowdDeck(faults []*fault) []*fault {
+	var cards []*fault
+	armed, weight := false, 0
+	for _, f := range crowdFaults(faults) {
+		if isPoint(f.name) {
+			armed = true
+			continue
+		}
+		weight += max(1, f.weight)
+		cards = append(cards, f)
+	}
+	if armed {
+		cards = append(cards, &fault{row: "p1", name: "kill-chain", weight: 1 + int(chainShare*float64(weight)), slots: 1, chain: true, apply: killChain})
+	}
+	return cards
+}
+
+// killsOnly returns the faults of row p1, if there are any: in an app without other faults
+// a process reaches its kill point soon.
+func killsOnly(cards []*fault) []*fault {
+	kills := slices.DeleteFunc(slices.Clone(cards), func(f *fault) bool { return f.row != "p1" })
+	if len(kills) == 0 {
+		return cards
+	}
+	return kills
+}
+
+// crowdFaults returns the faults that hit one app only.
+func crowdFaults(faults []*fault) []*fault {
+	return slices.DeleteFunc(slices.Clone(faults), func(f *fault) bool { return !slices.Contains(crowdRows, f.row) })
+}
+
+// crowd runs apps side by side, each with epochs of its own, until the time is over or
+// the report has its quota.
+func (h *harness) crowd(rep *report, faults []*fault) error {
+	rep.expect(crowdFaults(faults))
+	halt, stop := context.WithCancel(h.halt)
+	defer stop()
+	h.halt = halt
+	var number atomic.Int64
+	errs := make([]error, h.set.apps)
+	var wg sync.WaitGroup
+	for lane := range h.set.apps {
+		wg.Go(func() {
+			rng := rand.New(rand.NewPCG(h.set.seed, uint64(1_000+lane)))
+			d := &deck{faults: crowdDeck(faults), mixed: true}
+			if lane%2 == 1 {
+				d.faults = killsOnly(d.faults)
+			}
+			// Not all at once: opening and checking use much CPU.
+			first := h.set.epoch * time.Duration(lane+1) / time.Duration(h.set.apps)
+			if errs[lane] = h.lane(rep, d, rng, &number, first); errs[lane] != nil {
+				stop() // the others check what they have
+			}
+		})
+	}
+	wg.Wait()
+	return errors.Join(append(errs, h.ctx.Err())...)
+}
+
+// lane runs the epochs of one app after the other; the first is shorter.
+func (h *harness) lane(rep *report, d *deck, rng *rand.Rand, number *atomic.Int64, first time.Duration) error {
+	end, length := h.began.Add(h.set.duration-closeReserve), max(first, time.Minute/2)
+	for h.ctx.Err() == nil && h.goesOn(rep) && time.Until(end) > time.Minute/2 {
+		e, err := h.openEpoch(h.ctx, rng, int(number.Add(1)))
+		if err != nil {
+			return fmt.Errorf("open an epoch: %w", err)
+		}
+		until := time.Now().Add(length)
+		if until.After(end) {
+			until = end
+		}
+		err = e.play(h.ctx, d, rep, until)
+		// Each route has records to compare.
+		if err := errors.Join(err, kafkatest.Pause(h.ctx, time.Until(e.began.Add(youngMin)))); err != nil {
+			return errors.Join(err, e.abandon())
+		}
+		if err := h.finishEpoch(e, rep); err != nil {
+			return err
+		}
+		length = h.set.epoch
+	}
+	return nil
+}
+
+// killChain kills one process at several fault points, one after the other: each start
+// after a kill is armed for the next. In the end it runs, and the app recovers.
+func killChain(ctx context.Context, k *strike) error {
+	s := k.slots[0]
+	if err := s.stop(); err != nil {
+		return err
+	}
+	for range 2 + k.rng.IntN(livesMax-1) {
+		if ctx.Err() != nil || !k.h.goesOn(k.rep) {
+			break
+		}
+		link := &strike{epoch: k.epoch, rep: k.rep, rng: k.rng, slots: k.slots, began: time.Now()}
+		link.crowded.Store(k.crowded.Load())
+		link.fault = k.rep.nextPoint(k.rng)
+		err := link.liveUntil(ctx, strings.TrimPrefix(link.fault.name, killPrefix))
+		k.rep.pointDone(link.fault)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		k.rep.struck(k.h, link, err)
+		if errors.Is(err, errNotStruck) {
+			err = s.kill()
+		}
+		if err != nil {
+			return err
+		}
+	}
+	started := time.Now()
+	if err := s.start(ctx); err != nil {
+		return err
+	}
+	return k.recovers(ctx, started, restartMax)
+}
+
+// nextPoint returns the fault of a kill point: every other time the one with the fewest
+// kills so far.
+func (r *report) nextPoint(rng *rand.Rand) *fault {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	points := slices.DeleteFunc(slices.Clone(r.expected), func(f *fault) bool { return !isPoint(f.name) })
+	rng.Shuffle(len(points), func(i, j int) { points[i], points[j] = points[j], points[i] })
+	chosen := points[0]
+	if rng.IntN(2) == 0 {
+		chosen = slices.MinFunc(points, func(a, b *fault) int {
+			return r.result(a).Struck + r.armed[a.name] - r.result(b).Struck - r.armed[b.name]
+		})
+	}
+	r.armed[chosen.name]++
+	return chosen
+}
+
+// pointDone says that no process is armed any more by one call of nextPoint.
+func (r *report) pointDone(f *fault) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.armed[f.name]--
+}
+
+// quotaComplete reports whether the run has the faults and kills for which -min-point
+// makes it end.
+func (r *report) quotaComplete() bool {
+	if r.set.minPoint == 0 {
+		return false
+	}
+	left := r.pointsLeft()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(left) == 0 && r.Faults >= r.set.minFaults
+}
+
+// pointsLeft names the kill points that killed too few processes.
+func (r *report) pointsLeft() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var left []string
+	for _, f := range r.ByFault {
+		if isPoint(f.Name) && f.Struck < r.set.minPoint {
+			left = append(left, fmt.Sprintf("%s (%d)", f.Name, f.Struck))
+		}
+	}
+	return left
+}
