@@ -178,6 +178,21 @@ func TestProgress(t *testing.T) {
 	}
 }
 
+// TestProgressOfARecordReadLate: a reader of several topics may have the checkpoint of a
+// record before the record itself. It is judged nevertheless.
+func TestProgressOfARecordReadLate(t *testing.T) {
+	a := &app{id: "a"}
+	o := &observer{app: a, flows: make([]int64, flows), tasks: make([]taskProgress, partitions)}
+	now := time.UnixMicro(2_000_000)
+	o.advance(1, 8, now)
+	o.note(&kgo.Record{
+		Topic: a.repartition(), Partition: 1, Offset: 7, Headers: []kgo.RecordHeader{{Key: headerFlow, Value: appendFlow(0, now)}},
+	}, now)
+	if err := o.drained(); err != nil || o.tasks[1].sent != now.UnixMicro() {
+		t.Errorf("drained: %v, the newest judged record was made at %d", err, o.tasks[1].sent)
+	}
+}
+
 // TestLateCommits: a process that was stopped may write after its successor only
 // transactions that it began later. Those it began before are found although the
 // producer, and perhaps its epoch, is the same.

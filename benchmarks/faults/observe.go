@@ -134,6 +134,10 @@ func (o *observer) note(r *kgo.Record, now time.Time) {
 		if flow, sent, ok := flowOf(r.Headers); ok {
 			o.flows[flow] = max(o.flows[flow], sent)
 			t := &o.tasks[r.Partition]
+			if r.Offset < t.next { // the reader had the checkpoint first
+				t.sent = max(t.sent, sent)
+				return
+			}
 			if len(t.waiting) == 0 {
 				t.moved = now // it had no input until now
 			}

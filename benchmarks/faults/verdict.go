@@ -37,8 +37,8 @@ func (e *epoch) close(ctx context.Context) (epochResult, error) {
 	res.Records, res.Traffic, res.Rows = len(sent), time.Since(e.began), e.traffic.rows
 	h := &oracle.History{Sent: sent}
 	began := time.Now()
-	if err := e.drain(ctx, h); err != nil {
-		e.h.say("epoch %s: %v", e.name, err)
+	if err := e.drain(ctx, h); err != nil && ctx.Err() == nil {
+		e.h.violate("heal", "at the end of epoch %s, without faults: %v", e.name, err)
 	}
 	res.Drain = time.Since(began)
 	if err := errors.Join(e.stopAll(), e.obs.sampleOnce(ctx)); err != nil {
