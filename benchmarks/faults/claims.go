@@ -32,8 +32,6 @@ var claimRoutes = []struct {
 // The topics of claim mode, without the app's prefix.
 const (
 	claimRaw, claimRun, claimOutcomes, claimReplies, claimDead = "ops.raw", "ops.run", "ops.outcomes", "ops.replies", "ops.dead"
-
-	claimShare = 20 // one record of claim mode for this many raw records
 )
 
 // writeClaimRoutes appends the routes in claim mode to a routes file.
@@ -127,7 +125,7 @@ func (c *claimTraffic) draw(topic string, partition int32, now time.Time) (r *kg
 // records.
 func (t *traffic) produceClaims(n int, now time.Time) {
 	c := &t.claims
-	for c.due += float64(n) / claimShare; c.due >= 1; c.due-- {
+	for c.due += float64(n) / float64(claimShare); c.due >= 1; c.due-- {
 		partition := c.rng.Int32N(int32(rawPartitions))
 		r, route, id := c.draw(t.app.topic(claimRaw), partition, now)
 		r.Headers = []kgo.RecordHeader{{Key: headerFlow, Value: appendFlow(len(routes)*rawPartitions+int(partition), now)}}

@@ -21,6 +21,8 @@ const (
 	appsMax = 32
 	// livesMax is how often one killChain kills its process at most.
 	livesMax = 12
+	// killLanes is of how many apps one has kills only.
+	killLanes = 4
 	// youngMin is how long traffic flows at least before an epoch is checked.
 	youngMin = 20 * time.Second
 	// chainShare is how many cards of a deck are killChain for each other card.
@@ -79,7 +81,7 @@ func (h *harness) crowd(rep *report, faults []*fault) error {
 		wg.Go(func() {
 			rng := rand.New(rand.NewPCG(h.set.seed, uint64(1_000+lane)))
 			d := &deck{faults: crowdDeck(faults), mixed: true}
-			if lane%2 == 1 {
+			if lane%killLanes == 1 {
 				d.faults = killsOnly(d.faults)
 			}
 			// Not all at once: opening and checking use much CPU.

@@ -19,6 +19,7 @@ var (
 	partitions     = 6                                 // of the repartition topic and all outputs
 	rawPartitions  = 4                                 // of each raw topic
 	flows          = (len(routes) + 1) * rawPartitions // raw partitions; those of claim mode are the last
+	claimShare     = 20                                // one record of claim mode for this many raw records
 	commitInterval = 100 * time.Millisecond
 	flushRows      = 2000
 	flushAge       = 2 * time.Second
@@ -34,5 +35,5 @@ func shrink() {
 	baseSlots, spareSlots, workers, partitions, rawPartitions = 2, 1, 1, 4, 2
 	flows = (len(routes) + 1) * rawPartitions
 	commitInterval, flushRows, flushAge, passesMax = 250*time.Millisecond, 200, 500*time.Millisecond, 5
-	readWait, readMinBytes, linger = 400*time.Millisecond, 1<<20, 100*time.Millisecond
+	claimShare, readWait, readMinBytes, linger = 5, 400*time.Millisecond, 1<<20, 100*time.Millisecond
 }
