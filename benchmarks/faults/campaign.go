@@ -45,6 +45,7 @@ type fault struct {
 	nodes     int  // brokers it needs; 0 counts as 1
 	kafka4    bool // needs Kafka 4
 	chain     bool // records strikes of other faults, and is none itself
+	loop      bool // needs a disk of its own, see loopDisks
 
 	// apply causes the fault, ends it, and checks the consequences. An error is a
 	// violation, unless it is errNotStruck.

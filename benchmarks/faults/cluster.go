@@ -23,15 +23,18 @@ const listenerName = "PROXIED"
 type cluster struct {
 	kafka *kafkatest.Cluster
 	proxy *proxy.Proxy
+	disks map[int32]*loopDisk // of brokers whose data was moved to one, by id
 }
 
-func startCluster(ctx context.Context, dir string, nodes int) (*cluster, error) {
+// startCluster starts so many brokers of a release of Kafka.
+func startCluster(ctx context.Context, dir string, nodes int, version string) (*cluster, error) {
 	px, err := proxy.Listen(ctx, nodes)
 	if err != nil {
 		return nil, err
 	}
-	c := &cluster{proxy: px}
+	c := &cluster{proxy: px, disks: map[int32]*loopDisk{}}
 	options := []kafkatest.Option{
+		kafkatest.WithVersion(version),
 		kafkatest.WithListener(kafkatest.Listener{Name: listenerName, Advertise: px.Addrs()}),
 		// Compaction runs from the first seconds on, so that an epoch has much of it.
 		// It does not remove records that the observer may not have read.
@@ -77,7 +80,11 @@ func (c *cluster) close() error {
 	if c.kafka == nil {
 		return nil
 	}
-	return c.kafka.Close()
+	err := c.kafka.Close()
+	for _, disk := range c.disks {
+		err = errors.Join(err, disk.unmount())
+	}
+	return err
 }
 
 // revive starts every stopped broker and waits until all serve.

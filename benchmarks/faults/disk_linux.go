@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"syscall"
@@ -30,6 +31,31 @@ func unmount(dir string) error {
 func allocate(f *os.File, bytes int64) error {
 	if err := syscall.Fallocate(int(f.Fd()), 0, 0, bytes); err != nil {
 		return fmt.Errorf("allocate %d bytes for %s: %w", bytes, f.Name(), err)
+	}
+	return nil
+}
+
+// The requests of ioctl_fsfreeze(2).
+const (
+	requestFreeze = 0xC0045877
+	requestThaw   = 0xC0045878
+)
+
+// freezeDisk makes all writes to the file system of dir block until thawDisk. It first
+// writes what is in memory.
+func freezeDisk(dir string) error { return diskRequest(dir, requestFreeze, "freeze") }
+
+// thawDisk lets the blocked writes go on.
+func thawDisk(dir string) error { return diskRequest(dir, requestThaw, "thaw") }
+
+func diskRequest(dir string, request uintptr, verb string) (err error) {
+	f, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	if _, _, errno := syscall.Syscall(syscall.SYS_IOCTL, f.Fd(), request, 0); errno != 0 {
+		return fmt.Errorf("%s the disk at %s: %w", verb, dir, errno)
 	}
 	return nil
 }

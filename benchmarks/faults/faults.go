@@ -12,14 +12,14 @@ import (
 )
 
 // allFaults is the matrix: every fault by row.
-var allFaults = slices.Concat(processFaults, brokerFaults, networkFaults, stateFaults, groupFaults, miniFaults)
+var allFaults = slices.Concat(processFaults, brokerFaults, networkFaults, stateFaults, groupFaults, miniFaults, machineFaults)
 
 // selectFaults returns the faults that match the filter (rows or names; empty for
-// all), the size of the cluster and its release of Kafka.
+// all), the size of the cluster, its release of Kafka, and the machine.
 func selectFaults(all []*fault, filter []string, nodes int, kafka string) []*fault {
 	var chosen []*fault
 	for _, f := range all {
-		if f.nodes > nodes || f.kafka4 && strings.HasPrefix(kafka, "3.") || len(filter) > 0 && !slices.Contains(filter, f.row) && !slices.Contains(filter, f.name) {
+		if f.nodes > nodes || f.loop && loopDisks() != nil || f.kafka4 && strings.HasPrefix(kafka, "3.") || len(filter) > 0 && !slices.Contains(filter, f.row) && !slices.Contains(filter, f.name) {
 			continue
 		}
 		chosen = append(chosen, f)

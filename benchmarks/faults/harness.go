@@ -28,7 +28,8 @@ type harness struct {
 	halt    context.Context // ends when no more faults are to be drawn
 	set     settings
 	dir     string // data and logs
-	binary  string
+	binary  string // of processes that start
+	current string // this program, if binary is that of an earlier commit
 	cluster *cluster
 	client  *kgo.Client // the harness's admin client
 	admin   *kadm.Client
@@ -146,7 +147,7 @@ func (h *harness) prepare() error {
 	if h.binary, err = program.Build(h.ctx, h.dir, "-tags", "failpoints"); err != nil {
 		return err
 	}
-	if h.cluster, err = startCluster(h.ctx, filepath.Join(h.dir, "kafka"), h.set.nodes); err != nil {
+	if h.cluster, err = startCluster(h.ctx, filepath.Join(h.dir, "kafka"), h.set.nodes, h.set.kafka); err != nil {
 		return err
 	}
 	// Brokers stop and return often: refresh the metadata often.
@@ -155,6 +156,9 @@ func (h *harness) prepare() error {
 	}
 	h.admin = kadm.NewClient(h.client)
 	h.say("Kafka runs; data and logs in %s", h.dir)
+	if err := loopDisks(); err != nil {
+		h.say("note: faults that need a disk of their own are left out: %v", err)
+	}
 	return nil
 }
 

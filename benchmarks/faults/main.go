@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -23,6 +24,8 @@ type settings struct {
 	epoch     time.Duration // longest epoch
 	seed      uint64
 	nodes     int
+	kafka     string   // release that the brokers start with
+	previous  string   // commit of the earlier program of the scenario previous
 	filter    []string // rows or names of faults; empty for all
 	interval  time.Duration
 	minFaults int
@@ -113,6 +116,7 @@ func parseFlags(args []string) (settings, error) {
 	fs.StringVar(&s.results, "results", "", "directory for the report; none is written if empty")
 	fs.StringVar(&s.work, "work", "", "directory for data and logs (default: a temporary one)")
 	fs.StringVar(&s.scenario, "scenario", "", "run this scenario alone: "+strings.Join(scenarioNames(), ", "))
+	fs.StringVar(&s.previous, "previous", previousCommit, "commit of the earlier program in the scenario previous")
 	fs.StringVar(&s.round, "round", "", "end as soon as one fault of every row ("+roundRows+") or every fault ("+roundFaults+") has struck, with one round of each scenario; fail if -duration is over before")
 	fs.BoolVar(&s.lenient, "lenient", false, "report times that were promised and missed, and wait ten times as long before a run that does not recover has failed: for machines that share their cores")
 	fs.BoolVar(&s.list, "list", false, "list all faults and end")
@@ -145,6 +149,10 @@ func parseFlags(args []string) (settings, error) {
 		return s, fmt.Errorf("-round: %q, want %s or %s", s.round, roundRows, roundFaults)
 	case s.scenario != "" && scenarioByName(s.scenario) == nil:
 		return s, fmt.Errorf("-scenario: there is no %q; there are %s", s.scenario, strings.Join(scenarioNames(), ", "))
+	}
+	s.kafka = kafkatest.Version()
+	if sc := scenarioByName(s.scenario); sc != nil && sc.apart {
+		s.nodes, s.kafka = max(s.nodes, sc.nodes), cmp.Or(sc.kafka, s.kafka)
 	}
 	if s.seed == 0 {
 		s.seed = rand.Uint64()

@@ -28,6 +28,8 @@ type slot struct {
 	app   *app
 	name  string // instance id
 	label string // of directory and log; the name, but for a second process of an instance
+	// binary is the program that the next process runs.
+	binary string
 	// doomed means that processes that start from now on may end by themselves.
 	doomed bool
 
@@ -36,7 +38,9 @@ type slot struct {
 	awaited bool // the harness ends the process, or expects its end
 }
 
-func newSlot(a *app, name string) *slot { return &slot{app: a, name: name, label: name} }
+func newSlot(a *app, name string) *slot {
+	return &slot{app: a, name: name, label: name, binary: a.h.binary}
+}
 
 func (s *slot) stateDir() string { return filepath.Join(s.app.dir, "state-"+s.label) }
 
@@ -82,7 +86,7 @@ func (s *slot) environ(settings []string) []string {
 // settings are NAME=value without prefix and override the harness's own.
 func (s *slot) start(ctx context.Context, settings ...string) error {
 	// Not bound to ctx: the process outlives the fault that starts it.
-	cmd := exec.CommandContext(context.WithoutCancel(ctx), s.app.h.binary, "run")
+	cmd := exec.CommandContext(context.WithoutCancel(ctx), s.binary, "run")
 	cmd.Env = s.environ(settings)
 	proc, err := program.Start(s.name+" of "+s.app.id, cmd, s.logPath())
 	if err != nil {
@@ -114,6 +118,13 @@ func (s *slot) expectEnd() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.awaited = true
+}
+
+// expectNoEnd makes the watcher report the end of the process.
+func (s *slot) expectNoEnd() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.awaited = false
 }
 
 // current returns the newest process in the slot; nil before the first.

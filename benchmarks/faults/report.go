@@ -113,7 +113,7 @@ func quantilesOf(delays []delay) quantiles {
 
 func newReport(s settings) *report {
 	return &report{
-		Claims: map[string]int{}, Unchecked: map[string]int{}, armed: map[string]int{}, set: s, Apps: s.apps, Seed: s.seed, Nodes: s.nodes, Kafka: kafkatest.Version(), Started: time.Now().Truncate(time.Second),
+		Claims: map[string]int{}, Unchecked: map[string]int{}, armed: map[string]int{}, set: s, Apps: s.apps, Seed: s.seed, Nodes: s.nodes, Kafka: s.kafka, Started: time.Now().Truncate(time.Second),
 	}
 }
 

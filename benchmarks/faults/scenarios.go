@@ -17,6 +17,14 @@ type scenario struct {
 	promise string
 	limit   time.Duration
 	rounds  int
+	// apart means that it runs only alone (-scenario), on so many brokers of this
+	// release; 0 and "" are the defaults.
+	apart bool
+	nodes int
+	kafka string
+	// prepare, if it is not nil, runs before the app starts. Its error wrapping
+	// errLeftOut ends the run without a finding.
+	prepare func(ctx context.Context, h *harness) error
 	// play runs one round and returns its measurements.
 	play func(ctx context.Context, e *epoch, round int) ([]time.Duration, error)
 }
@@ -46,6 +54,14 @@ var scenarios = []*scenario{
 		name: "zombie", what: "process stopped for longer than both timeouts and continued while its successor runs: until it commits again, the same process",
 		promise: "0 records of it after its successor's first commit, no restart", limit: quietMax, rounds: 3, play: playZombie,
 	},
+	{
+		name: "upgrade", what: "rolling upgrade of controller and three brokers from Kafka " + upgradeFrom + " to " + kafkatest.KafkaVersion + ", then of the features: from the end of each step until events made later had passed every partition",
+		promise: brokerBackMax.String() + ", the same processes", limit: brokerBackMax, rounds: 1, play: playUpgrade, apart: true, nodes: 3, kafka: upgradeFrom,
+	},
+	{
+		name: "previous", what: "rolling update of three processes from the program of -previous to this one, back, and forth again: from each step until events made later had passed every partition",
+		promise: takeOverMax.String(), limit: takeOverMax, rounds: 1, play: playPrevious, apart: true, prepare: preparePrevious,
+	},
 }
 
 func scenarioNames() []string {
@@ -67,19 +83,31 @@ func scenarioByName(name string) *scenario {
 
 // scenarioAlone runs one scenario in its own epoch.
 func (h *harness) scenarioAlone(rep *report) error {
+	chosen := scenarioByName(h.set.scenario)
+	if chosen.prepare != nil {
+		if err := chosen.prepare(h.ctx, h); errors.Is(err, errLeftOut) {
+			h.say("scenario %s: %v", chosen.name, err)
+			return nil
+		} else if err != nil {
+			return err
+		}
+	}
 	e, err := h.openEpoch(h.ctx, h.rng, 1)
 	if err != nil {
 		return err
 	}
-	if err := e.playScenario(h.ctx, rep, scenarioByName(h.set.scenario)); err != nil {
+	if err := e.playScenario(h.ctx, rep, chosen); err != nil {
 		return errors.Join(err, e.abandon())
 	}
 	return h.finishEpoch(e, rep)
 }
 
-// playScenarios runs all scenarios.
+// playScenarios runs all scenarios that need no run of their own.
 func (e *epoch) playScenarios(ctx context.Context, rep *report) error {
 	for _, s := range scenarios {
+		if s.apart {
+			continue
+		}
 		if err := e.playScenario(ctx, rep, s); err != nil {
 			return err
 		}

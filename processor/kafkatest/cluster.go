@@ -237,6 +237,12 @@ func (c *Cluster) SetTransactionVersion(ctx context.Context, version int16) erro
 	return SetTransactionVersion(ctx, c.client, version)
 }
 
+// FinalizeFeatures sets every feature of the cluster to the newest level that its nodes
+// support, as an operator does after a rolling upgrade. It returns the levels.
+func (c *Cluster) FinalizeFeatures(ctx context.Context) (map[string]int16, error) {
+	return finalizeFeatures(ctx, c.client)
+}
+
 // External reports whether the cluster is that of ONCEBUS_TEST_BROKERS, whose nodes
 // the test cannot stop.
 func (c *Cluster) External() bool { return c.external }

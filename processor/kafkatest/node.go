@@ -137,6 +137,23 @@ func (n *Node) Restart(ctx context.Context) error {
 	return waitReady(ctx, []*Node{n}, func(ctx context.Context) error { return n.probe(ctx, client) })
 }
 
+// SetVersion makes the next Restart run another release of Kafka, which it fetches if
+// this machine does not have it. The node must be stopped; its data and settings stay.
+func (n *Node) SetVersion(ctx context.Context, version string) error {
+	if n.Running() {
+		return fmt.Errorf("set the version of Kafka's node %d: it is running; Stop it first", n.id)
+	}
+	if err := validateVersion(version); err != nil {
+		return err
+	}
+	installed, err := install(ctx, version)
+	if err != nil {
+		return err
+	}
+	n.dist = installed
+	return nil
+}
+
 // probe returns nil once the node serves.
 func (n *Node) probe(ctx context.Context, client *kgo.Client) error {
 	if err := dial(ctx, n.addr); err != nil {

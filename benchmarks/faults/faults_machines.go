@@ -1,0 +1,271 @@
+//go:build unix
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"oncebus/processor/kafkatest"
+	"oncebus/processor/kafkatest/proxy"
+)
+
+// machineFaults are brokers and disks that stop responding but stay: rows b2 and s5.
+var machineFaults = []*fault{
+	{row: "b2", name: "freeze-in-commit", weight: 2, broker: true, apply: freezeInCommit},
+	{row: "b2", name: "freeze-controller", broker: true, apply: freezeController},
+	{row: "b2", name: "freeze-leader", nodes: 3, broker: true, apply: freezeLeader},
+	{row: "b2", name: "freeze-group-coordinator", nodes: 3, broker: true, apply: freezeCoordinator(groupCoordinator)},
+	{row: "b2", name: "freeze-transaction-coordinator", nodes: 3, broker: true, apply: freezeCoordinator(transactionCoordinator)},
+	{row: "s5", name: "slow-state-disk", slots: 1, loop: true, apply: slowStateDisk},
+	{row: "s5", name: "slow-broker-disk", broker: true, apply: slowBrokerDisk},
+}
+
+// requestTimeout is how long the client waits for a response of a broker that has
+// stopped: franz-go's default.
+const requestTimeout = 10 * time.Second
+
+// freezeTime returns how long to pause a broker: past the timeouts of session,
+// transaction and requests if other brokers take over.
+func (k *strike) freezeTime() time.Duration {
+	c := k.h.cluster
+	if c.alone() {
+		return k.between(time.Second, c.pauseMax())
+	}
+	return k.between(max(sessionTimeout, transactionTimeout, requestTimeout)+2*time.Second, c.pauseMax())
+}
+
+// freezeNode pauses a node and waits until the app has recovered.
+func (k *strike) freezeNode(ctx context.Context, n *kafkatest.Node, d time.Duration) error {
+	if err := errors.Join(n.Pause(), kafkatest.Pause(ctx, d), n.Resume(), k.h.cluster.awaitInSync(ctx)); err != nil {
+		return err
+	}
+	return k.recovers(ctx, time.Now(), brokerBackMax)
+}
+
+// freezeController pauses the controller: no broker gets a new leader meanwhile.
+func freezeController(ctx context.Context, k *strike) error {
+	d := k.between(time.Second, k.h.cluster.pauseMax())
+	k.note("%v", d.Round(time.Millisecond))
+	return k.freezeNode(ctx, k.h.cluster.kafka.Controller(), d)
+}
+
+// freezeLeader pauses the leader of a partition of the app.
+func freezeLeader(ctx context.Context, k *strike) error {
+	topics := append([]string{k.app.repartition(), k.app.changelog()}, k.app.outputs()...)
+	topic := topics[k.rng.IntN(len(topics))]
+	meta, err := k.h.admin.Metadata(ctx, topic)
+	if err != nil {
+		return err
+	}
+	details := meta.Topics[topic].Partitions
+	n := k.h.cluster.node(details[int32(k.rng.IntN(len(details)))].Leader)
+	if n == nil {
+		return fmt.Errorf("%w: a partition of %s has no leader now", errNotStruck, topic)
+	}
+	d := k.freezeTime()
+	k.note("leader %d of %s for %v", n.ID(), topic, d.Round(time.Millisecond))
+	return k.freezeNode(ctx, n, d)
+}
+
+// freezeCoordinator pauses a coordinator of the app.
+func freezeCoordinator(find func(context.Context, *strike) (*kafkatest.Node, string, error)) func(context.Context, *strike) error {
+	return func(ctx context.Context, k *strike) error {
+		n, of, err := find(ctx, k)
+		if err != nil {
+			return err
+		}
+		d := k.freezeTime()
+		k.note("coordinator %d of %s for %v", n.ID(), of, d.Round(time.Millisecond))
+		return k.freezeNode(ctx, n, d)
+	}
+}
+
+func groupCoordinator(ctx context.Context, k *strike) (*kafkatest.Node, string, error) {
+	return k.coordinator(k.h.admin.FindGroupCoordinators(ctx, k.app.group("dedup")))
+}
+
+func transactionCoordinator(ctx context.Context, k *strike) (*kafkatest.Node, string, error) {
+	return k.coordinator(k.h.admin.FindTxnCoordinators(ctx, k.transactionalID()))
+}
+
+// transactionalID is that of a worker of the dedup stage.
+func (k *strike) transactionalID() string {
+	return fmt.Sprintf("%s-dedup-%d/%s", k.app.id, k.rng.IntN(2), k.base[k.rng.IntN(len(k.base))].name)
+}
+
+// coordinator returns the broker of a response, and for whom it coordinates.
+func (k *strike) coordinator(found kadm.FindCoordinatorResponses) (*kafkatest.Node, string, error) {
+	for _, c := range found {
+		n := k.h.cluster.node(c.NodeID)
+		if c.Err != nil || n == nil {
+			return nil, "", fmt.Errorf("%w: no coordinator of %s now: %w", errNotStruck, c.Name, c.Err)
+		}
+		return n, c.Name, nil
+	}
+	return nil, "", fmt.Errorf("%w: no response names a coordinator", errNotStruck)
+}
+
+// freezeInCommit pauses the coordinator of a transaction while the transaction ends. The
+// request arrives just before the pause, or waits in the socket and is late after it.
+func freezeInCommit(ctx context.Context, k *strike) error {
+	n, id, err := transactionCoordinator(ctx, k)
+	if err != nil {
+		return err
+	}
+	arrives := time.Duration(k.rng.IntN(4)) * 50 * time.Millisecond
+	f, err := k.h.cluster.proxy.Add(proxy.Rule{
+		Match: proxy.Match{APIs: apis(kmsg.EndTxn), Where: func(r kmsg.Request) bool {
+			end, ok := r.(*kmsg.EndTxnRequest)
+			return ok && end.Commit && end.TransactionalID == id
+		}},
+		Action: proxy.DelayRequest, Delay: arrives, Count: 1,
+	})
+	if err != nil {
+		return err
+	}
+	defer f.Remove()
+	waiting, cancel := context.WithTimeout(ctx, ruleMax)
+	defer cancel()
+	if f.Wait(waiting, 1) != nil {
+		return errors.Join(ctx.Err(), fmt.Errorf("%w: transaction %s did not end in %v", errNotStruck, id, ruleMax))
+	}
+	d := k.freezeTime()
+	k.note("coordinator %d of %s, EndTxn %v after the pause, for %v", n.ID(), id, arrives, d.Round(time.Millisecond))
+	return k.freezeNode(ctx, n, d)
+}
+
+const (
+	// slowFor is how long a disk is slow, at least.
+	slowFor = 8 * time.Second
+	// slowMax limits how long a disk stays slow until the app has processed events
+	// that were made after it became slow.
+	slowMax = takeOverMax + slowFor
+)
+
+// slow runs stall again and again while the app has to go on: it must process events
+// made after the start, although most writes wait. Then one stall lasts past the timeout
+// of a transaction.
+func (k *strike) slow(ctx context.Context, stall func(context.Context, time.Duration) error, longest time.Duration) error {
+	began := time.Now()
+	slow, end := context.WithCancel(ctx)
+	stalled := make(chan error, 1)
+	stalls := 0
+	short, gap := max(time.Second, longest/4), 100*time.Millisecond
+	var pauses []time.Duration
+	for range 400 {
+		pauses = append(pauses, k.between(short/4, short))
+	}
+	go func() {
+		for _, d := range pauses {
+			err := errors.Join(stall(slow, d), kafkatest.Pause(slow, gap))
+			if slow.Err() != nil {
+				err = nil
+			}
+			if stalls++; err != nil || slow.Err() != nil {
+				stalled <- err
+				return
+			}
+		}
+		stalled <- nil
+	}()
+	err := errors.Join(kafkatest.Pause(ctx, slowFor), k.recovers(ctx, began, slowMax))
+	end()
+	if err := errors.Join(err, <-stalled); err != nil {
+		return fmt.Errorf("while the disk was slow: %w", err)
+	}
+	k.note("%d stalls of up to %v in %v, then %v", stalls, short, time.Since(began).Round(time.Second), longest.Round(time.Millisecond))
+	if err := stall(ctx, longest); err != nil {
+		return err
+	}
+	return nil
+}
+
+// stallTime is longer than a transaction may take.
+func (k *strike) stallTime() time.Duration {
+	return k.between(transactionTimeout+time.Second, transactionTimeout+4*time.Second)
+}
+
+// slowStateDisk gives one process a disk for its state on which writes block most of the
+// time. The process must neither end nor lose its tasks for good.
+func slowStateDisk(ctx context.Context, k *strike) (err error) {
+	s := k.slots[0]
+	if err := s.kill(); err != nil {
+		return err
+	}
+	disk, err := moveToLoopDisk(s.stateDir())
+	if err != nil {
+		return errors.Join(err, s.start(ctx))
+	}
+	defer func() {
+		err = errors.Join(err, s.kill(), disk.moveBack())
+		if ctx.Err() == nil {
+			err = errors.Join(err, s.start(ctx), s.awaitReady(ctx))
+		}
+	}()
+	if err := errors.Join(s.start(ctx), s.awaitReady(ctx)); err != nil {
+		return err
+	}
+	proc := s.current()
+	if err := k.slow(ctx, disk.block, k.stallTime()); err != nil {
+		return err
+	}
+	if err := k.recovers(ctx, time.Now(), takeOverMax); err != nil {
+		return err
+	}
+	return proc.Ended()
+}
+
+// slowBrokerDisk makes the disk of a broker slow: its process runs and keeps its session,
+// while produce requests, offset commits and the ends of transactions wait. Without loop
+// disks the process itself is paused.
+func slowBrokerDisk(ctx context.Context, k *strike) error {
+	c := k.h.cluster
+	brokers := c.kafka.Brokers()
+	n := brokers[k.rng.IntN(len(brokers))]
+	stall, longest := pauseNode(n), k.between(time.Second, c.pauseMax())
+	if loopDisks() == nil {
+		disk, err := c.loopDisk(ctx, n)
+		if err != nil {
+			return err
+		}
+		stall, longest = disk.block, k.stallTime()
+	}
+	if err := errors.Join(k.slow(ctx, stall, longest), c.awaitInSync(ctx)); err != nil {
+		return err
+	}
+	return k.recovers(ctx, time.Now(), brokerBackMax)
+}
+
+// pauseNode returns a stall that pauses a broker's process.
+func pauseNode(n *kafkatest.Node) func(context.Context, time.Duration) error {
+	return func(ctx context.Context, d time.Duration) error {
+		if err := n.Pause(); err != nil {
+			return err
+		}
+		return errors.Join(kafkatest.Pause(ctx, d), n.Resume())
+	}
+}
+
+// loopDisk returns the loop disk with a broker's data. The first call stops the broker
+// and moves them there, where they stay.
+func (c *cluster) loopDisk(ctx context.Context, n *kafkatest.Node) (*loopDisk, error) {
+	if disk := c.disks[n.ID()]; disk != nil {
+		return disk, nil
+	}
+	if err := errors.Join(n.Kill(), kafkatest.Pause(ctx, c.downMin())); err != nil {
+		return nil, err
+	}
+	disk, err := moveToLoopDisk(filepath.Join(filepath.Dir(n.LogPath()), "data"))
+	if err != nil {
+		return nil, errors.Join(err, c.revive(ctx))
+	}
+	c.disks[n.ID()] = disk
+	return disk, c.revive(ctx)
+}

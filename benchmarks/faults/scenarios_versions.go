@@ -1,0 +1,182 @@
+//go:build unix
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"oncebus/processor/kafkatest"
+)
+
+const (
+	// upgradeFrom is the release of Kafka with which the scenario upgrade starts: the
+	// last one of Kafka 3, without the transactions of KIP-890.
+	upgradeFrom = "3.9.2"
+	// previousCommit is the earlier program of the scenario previous: the one before
+	// the edges of the state formats were tested against it.
+	previousCommit = "0518c6b"
+	// mixedTime is how long two versions of the program run with the same tasks.
+	mixedTime = 3 * time.Second
+)
+
+// errLeftOut is wrapped by the error of a scenario that this machine cannot run.
+var errLeftOut = errors.New("left out")
+
+// playUpgrade upgrades the controller and one broker after the other to the newest
+// release, and then the features, under load. No process of the app restarts.
+func playUpgrade(ctx context.Context, e *epoch, _ int) ([]time.Duration, error) {
+	c := e.h.cluster
+	var times []time.Duration
+	procs := map[*slot]any{}
+	for _, s := range e.base {
+		procs[s] = s.current()
+	}
+	for _, n := range append([]*kafkatest.Node{c.kafka.Controller()}, c.kafka.Brokers()...) {
+		if err := errors.Join(n.Stop(), n.SetVersion(ctx, kafkatest.KafkaVersion), n.Restart(ctx), c.revive(ctx)); err != nil {
+			return times, err
+		}
+		if err := e.step(ctx, &times, fmt.Sprintf("node %d runs %s", n.ID(), kafkatest.KafkaVersion)); err != nil {
+			return times, err
+		}
+	}
+	levels, err := c.kafka.FinalizeFeatures(ctx)
+	if err != nil {
+		return times, err
+	}
+	if err := e.step(ctx, &times, fmt.Sprintf("features %v", levels)); err != nil {
+		return times, err
+	}
+	// Producers begin transactions of the new version one by one.
+	if err := errors.Join(kafkatest.Pause(ctx, transactionTimeout), e.step(ctx, &times, "a transaction timeout later")); err != nil {
+		return times, err
+	}
+	for _, s := range e.base {
+		if procs[s] != s.current() || !s.alive() {
+			return times, fmt.Errorf("process %s was replaced", s.name)
+		}
+	}
+	return times, nil
+}
+
+// step waits until the app has processed events made from now on, and notes the time.
+func (e *epoch) step(ctx context.Context, times *[]time.Duration, what string) error {
+	took, err := e.obs.recovered(ctx, time.Now(), e.h.patience(quietMax), nil)
+	*times = append(*times, took)
+	e.h.say("%s; recovery %.1fs", what, took.Seconds())
+	e.h.note("step", map[string]any{"what": what, "recovery": took.Seconds()})
+	if err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	return nil
+}
+
+// preparePrevious builds the earlier program, with which the app's processes start.
+func preparePrevious(ctx context.Context, h *harness) error {
+	built, err := buildCommit(ctx, h.set.previous, filepath.Join(h.dir, "previous"))
+	if err == nil {
+		h.say("the program of %s is built; the app starts with it", h.set.previous)
+		h.current, h.binary = h.binary, built
+	}
+	return err
+}
+
+// buildCommit builds the program as it was in a commit of this repository, below dir.
+func buildCommit(ctx context.Context, commit, dir string) (string, error) {
+	// The checkout may belong to another user.
+	git := func(args ...string) (string, error) {
+		return runIn(ctx, "", "git", append([]string{"-c", "safe.directory=*"}, args...)...)
+	}
+	if _, err := git("cat-file", "-e", commit+"^{commit}"); err != nil {
+		return "", fmt.Errorf("%w: commit %s is not in the history here; fetch it (git fetch --unshallow), or name another by -previous: %w", errLeftOut, commit, err)
+	}
+	root, err := git("rev-parse", "--show-toplevel")
+	if err != nil {
+		return "", err
+	}
+	source, archive, binary := filepath.Join(dir, "source"), filepath.Join(dir, "source.tar"), filepath.Join(dir, "oncebus")
+	if err := os.MkdirAll(source, 0o700); err != nil {
+		return "", err
+	}
+	if _, err := runIn(ctx, strings.TrimSpace(root), "git", "-c", "safe.directory=*", "archive", "--output="+archive, commit); err != nil {
+		return "", err
+	}
+	if _, err := runIn(ctx, source, "tar", "-xf", archive); err != nil {
+		return "", err
+	}
+	if _, err := runIn(ctx, source, "go", "build", "-trimpath", "-buildvcs=false", "-tags", "failpoints", "-o", binary, "./cmd/oncebus"); err != nil {
+		return "", err
+	}
+	return binary, nil
+}
+
+// runIn runs a program in a directory and returns its output.
+func runIn(ctx context.Context, dir, name string, args ...string) (string, error) {
+	//nolint:gosec // the programs are constants, and the arguments the user's own.
+	cmd := exec.CommandContext(ctx, name, args...)
+	var out, problems bytes.Buffer
+	cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr = dir, append(os.Environ(), "CGO_ENABLED=0"), &out, &problems
+	if err := cmd.Run(); err != nil {
+		return "", fmt.Errorf("run %v: %w: %s", cmd.Args, err, bytes.TrimSpace(problems.Bytes()))
+	}
+	return out.String(), nil
+}
+
+// playPrevious updates the processes one after the other from the earlier program to
+// this one, back, and forth again. In between, both run in one app, and tasks move from
+// one to the other with their state in the changelog, or with the same local state.
+func playPrevious(ctx context.Context, e *epoch, _ int) ([]time.Duration, error) {
+	earlier := e.h.binary
+	var times []time.Duration
+	for _, way := range []struct{ name, binary string }{{"forth", e.h.current}, {"back", earlier}, {"forth again", e.h.current}} {
+		for i, s := range e.base {
+			if err := s.stop(); err != nil {
+				return times, err
+			}
+			was := s.binary
+			s.binary = way.binary
+			if err := e.startVersion(ctx, s); err != nil {
+				s.binary = was
+				return times, fmt.Errorf("%s, process %s: %w", way.name, s.name, err)
+			}
+			if err := e.step(ctx, &times, fmt.Sprintf("%s: process %s", way.name, s.name)); err != nil {
+				return times, err
+			}
+			if i == len(e.base)-1 {
+				continue
+			}
+			// A crash moves its tasks to processes of both versions.
+			if err := errors.Join(kafkatest.Pause(ctx, mixedTime), s.kill(), s.start(ctx), s.awaitReady(ctx)); err != nil {
+				return times, err
+			}
+			if err := e.step(ctx, &times, fmt.Sprintf("%s: process %s killed and started", way.name, s.name)); err != nil {
+				return times, err
+			}
+		}
+	}
+	return times, nil
+}
+
+// startVersion starts a process of another version, which becomes ready or refuses.
+func (e *epoch) startVersion(ctx context.Context, s *slot) error {
+	s.doomed = true
+	ctx, cancel := context.WithTimeout(ctx, e.h.patience(quietMax))
+	defer cancel()
+	err := errors.Join(s.start(ctx), s.awaitReady(ctx))
+	s.doomed = false
+	if err == nil {
+		s.expectNoEnd()
+		return nil
+	}
+	if !s.alive() {
+		return fmt.Errorf("it refuses to start: %s", s.current().Log.Failure())
+	}
+	return fmt.Errorf("it does not become ready: %w", err)
+}
