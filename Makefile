@@ -136,6 +136,7 @@ bench-scale: ## millions of live keys, workers, processes, partitions, rebalance
 #            seeds had all kinds of fault and 161 of some 178 pairs
 #   embedded the scenarios of cmd/oncebus once more, also on the embedded broker
 #   faults   half an hour with every fault several times, instead of one fault of each row
+#   versions rolling upgrade of Kafka, and an earlier build of oncebus in one app with this one
 # make soak SOAK_FIRST=501 takes the next seeds.
 SOAK_FUZZTIME ?= 500000x
 SOAK_FIRST ?= 101
@@ -149,6 +150,7 @@ soak: ## what make test runs, with other seeds and for longer: fuzz, simulation,
 	$(MAKE) sim FIRST=$(SOAK_FIRST) SEEDS=$(SOAK_SEEDS) HOURS=$(SOAK_HOURS)
 	ONCEBUS_TEST_EMBEDDED=true .ci/failures $(GO) test $(RACE) -vet=off -count=1 -parallel $(TEST_PARALLEL) -timeout $(TEST_TIMEOUT) -run '^TestReal' ./cmd/oncebus
 	$(MAKE) faults DURATION=$(SOAK_DURATION) FAULT_INTERVAL=1s RESULTS=
+	$(MAKE) versions
 
 # How the faults run: e.g. make faults DURATION=10m SEED=7 NODES=3 FAULTS=p1,b1 FAULT_INTERVAL=4s RESULTS=
 # ONCEBUS_TEST_KAFKA=3.9.2 in the environment runs them, and every test, on another release of Kafka.
@@ -163,6 +165,16 @@ FAULTS_FLAGS ?=
 .PHONY: faults
 faults: ## break a real Kafka and oncebus for DURATION and prove that nothing was lost or repeated (needs Java and Maven)
 	$(GO) run ./benchmarks/faults -duration $(DURATION) -seed $(SEED) -nodes $(NODES) -faults '$(FAULTS)' -interval $(FAULT_INTERVAL) -results '$(RESULTS)' $(FAULTS_FLAGS)
+
+# The scenarios that start with other versions. The earlier build is that of a commit: make versions PREVIOUS=7c39fd5. RATE is in raw
+# records a second.
+PREVIOUS ?=
+RATE ?= 600
+
+.PHONY: versions
+versions: ## Kafka 3.9 is upgraded to 4.3 under load, and an earlier build runs in one app with this one (minutes)
+	$(GO) run ./benchmarks/faults -scenario upgrade -lenient -seed $(SEED) -rate $(RATE)
+	$(GO) run ./benchmarks/faults -scenario previous -lenient -seed $(SEED) -rate $(RATE) $(if $(PREVIOUS),-previous $(PREVIOUS))
 
 .PHONY: check
 check: ## every static check

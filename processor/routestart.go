@@ -25,6 +25,25 @@ type routeFacts struct {
 	topicID    string    // the present one
 	start, end int64     // of the partition
 	pinned     int64     // where a first start begins
+	// divergence is the offset from which a broker lost records, as the client found it
+	// by their leader epoch; -1 for none.
+	divergence int64
+}
+
+// next returns the offset to route next.
+func (f *routeFacts) next() int64 {
+	if f.group < 0 && f.mark != nil {
+		return f.mark.Offset
+	}
+	return max(f.group, 0)
+}
+
+// kept returns the offset from which the broker lost records that were routed.
+func (f *routeFacts) kept() int64 {
+	if f.divergence < 0 {
+		return min(f.end, f.next())
+	}
+	return max(min(f.divergence, f.next()), f.start)
 }
 
 // chooseStart returns the offset to route next. The routing stage has no state but the
@@ -76,13 +95,12 @@ func routeRefusal(id app.TaskID, f *routeFacts, problem app.Problem) app.Refusal
 	case app.TopicRecreated:
 		what = "the topic was deleted and recreated: the offsets do not belong to its records"
 	case app.InputDeleted:
-		next := max(f.group, 0)
-		if f.group < 0 {
-			next = f.mark.Offset
-		}
-		what = fmt.Sprintf("its records at offsets %d to %d, at most %d, were deleted before they were read", next, f.start-1, f.start-next)
+		what = fmt.Sprintf("its records at offsets %d to %d, at most %d, were deleted before they were read", f.next(), f.start-1, f.start-f.next())
 	case app.InputShortened, app.StateLost, app.ChangelogCut, app.ChangelogShortened:
 		what = "a broker lost records that were routed, and may have others at their offsets"
+		if kept := f.kept(); kept < f.next() {
+			what = fmt.Sprintf("a broker lost its records at offsets %d to %d, which were routed, at most %d; it may have others there, unread: to go on with them, --from %d", kept, f.next()-1, f.next()-kept, kept)
+		}
 	}
 	return app.Refusal{
 		Topic: id.Topic, Partition: id.Partition, Problem: problem, Ways: ways, At: time.Now().UTC(),
@@ -172,15 +190,15 @@ func (r *routeStarts) resolve(ctx context.Context, offsets map[string]map[int32]
 }
 
 // lose makes a partition wait for a decision after the client reported that it lost
-// records.
-func (r *routeStarts) lose(ctx context.Context, id app.TaskID, held *marks) error {
+// records. divergence is the offset from which it found others; -1 if unknown.
+func (r *routeStarts) lose(ctx context.Context, id app.TaskID, divergence int64, held *marks) error {
 	bounds, err := r.bounds(ctx, map[string]map[int32]kgo.Offset{id.Topic: {id.Partition: {}}})
 	if err != nil {
 		return err
 	}
 	position, mark := held.of(id)
 	f := r.factsOf(id, position)
-	f.start, f.end, f.mark = bounds[id].start, bounds[id].end, mark
+	f.start, f.end, f.mark, f.divergence = bounds[id].start, bounds[id].end, mark, divergence
 	_, problem := chooseStart(f)
 	if problem == "" {
 		problem = app.InputShortened // its offsets are there, with other records
@@ -193,7 +211,7 @@ func (r *routeStarts) lose(ctx context.Context, id app.TaskID, held *marks) erro
 // factsOf returns the facts about a partition that need no request.
 func (r *routeStarts) factsOf(id app.TaskID, group int64) routeFacts {
 	topic := r.rt.Topology.Topics[id.Topic]
-	return routeFacts{group: group, topicID: app.TopicIDText(topic.ID), pinned: r.rt.Manifest.Start(id.Topic, topic.ID, id.Partition)}
+	return routeFacts{group: group, topicID: app.TopicIDText(topic.ID), pinned: r.rt.Manifest.Start(id.Topic, topic.ID, id.Partition), divergence: -1}
 }
 
 // offsetBounds are the first offset of a partition and its end.

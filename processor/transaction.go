@@ -219,7 +219,12 @@ func (x *transactions) stopLost(p *kgo.FetchTopicPartition) error {
 		x.client.PauseFetchPartitions(map[string][]int32{id.Topic: {id.Partition}})
 		ctx, cancel := context.WithTimeout(context.Background(), x.cfg.TransactionTimeout)
 		defer cancel()
-		if err := x.starts.lose(ctx, id, x.marks); err != nil {
+		divergence := int64(-1)
+		var lost *kgo.ErrDataLoss
+		if errors.As(p.Err, &lost) {
+			divergence = lost.ResetTo
+		}
+		if err := x.starts.lose(ctx, id, divergence, x.marks); err != nil {
 			return kafka.AsCommitUnknown(fmt.Errorf("examine %v, which lost records: %w", id, err)) // a new client examines it
 		}
 	}

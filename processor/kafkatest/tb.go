@@ -31,6 +31,26 @@ func Start(tb testing.TB, opts ...Option) *Broker {
 	return b
 }
 
+// StartNodes is [Start] for a cluster of n brokers with a controller of their own.
+func StartNodes(tb testing.TB, n int, opts ...Option) *Cluster {
+	tb.Helper()
+	c, err := StartCluster(tb.Context(), tb.TempDir(), n, append(opts, WithShortLife())...)
+	if err != nil {
+		unavailable(tb, err)
+	}
+	tb.Cleanup(func() {
+		if tb.Failed() {
+			for _, node := range c.nodes() {
+				tb.Logf("end of the log of Kafka's node %d:\n%s", node.ID(), node.LogTail())
+			}
+		}
+		if err := c.Close(); err != nil {
+			tb.Errorf("close Kafka: %v", err)
+		}
+	})
+	return c
+}
+
 // shared is the common broker of a test binary; see Shared.
 var shared struct {
 	sync.Mutex
