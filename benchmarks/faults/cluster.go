@@ -40,6 +40,7 @@ func startCluster(ctx context.Context, dir string, nodes int, version string) (*
 		// It does not remove records that the observer may not have read.
 		kafkatest.WithProperty("log.cleaner.min.compaction.lag.ms", "20000"),
 		kafkatest.WithProperty("log.initial.task.delay.ms", "1000"),
+		kafkatest.WithProperty("log.retention.check.interval.ms", "1000"),
 		// The traffic has events that are a year old: retention must not delete them.
 		kafkatest.WithProperty("log.retention.ms", "-1"),
 	}

@@ -24,9 +24,6 @@ import (
 // losing events. Each uses
 // its own app, while the epoch's app runs.
 var miniFaults = []*fault{
-	{row: "b6", name: "input-deleted-unread", broker: true, apply: decision((*mini).deleteUnread, decisions.InputDeleted)},
-	{row: "b6", name: "changelog-recreated", broker: true, apply: refusal((*mini).recreateChangelog, "deleted")},
-	{row: "b6", name: "repartition-recreated", broker: true, apply: refusal((*mini).recreateRepartition, "deleted")},
 	{row: "b6", name: "partitions-added", broker: true, apply: refusal((*mini).addPartitions, "partitions")},
 	{row: "g2", name: "route-offsets-backward", broker: true, apply: routeOffsets(func(at int64) int64 { return at / 2 }, decisions.FromGroup)},
 	{row: "g2", name: "route-offsets-deleted", broker: true, apply: routeOffsets(nil, "")},
@@ -138,29 +135,6 @@ func refusal(harm func(*mini, context.Context) error, why string) func(context.C
 	}
 }
 
-// decision damages the app's topics while its process is stopped, and starts the process.
-// Its partitions must wait for a decision on the problem, and go on after it.
-func decision(harm func(*mini, context.Context) error, problem decisions.Problem) func(context.Context, *strike) error {
-	return func(ctx context.Context, k *strike) (err error) {
-		m, err := k.openMini(ctx)
-		if err != nil {
-			return err
-		}
-		defer func() { err = errors.Join(err, m.close(ctx)) }()
-		if err := errors.Join(m.s.stop(), harm(m, ctx)); err != nil {
-			return err
-		}
-		waiting, cancel := context.WithTimeout(ctx, miniMax)
-		defer cancel()
-		decided, err := m.startDeciding(waiting, problem, "")
-		if err != nil {
-			return err
-		}
-		k.note("%d partitions waited for a decision: %s", decided, problem)
-		return nil
-	}
-}
-
 // startDeciding starts the process and decides on its refusals until it is ready: with
 // this way, or the first of each. It returns how many it decided.
 func (m *mini) startDeciding(ctx context.Context, problem decisions.Problem, way decisions.Way) (decided int, err error) {
@@ -209,29 +183,7 @@ func (m *mini) decide(ctx context.Context, t *decisions.Topology, problem decisi
 	return nil
 }
 
-// deleteUnread deletes raw records before oncebus reads them.
-func (m *mini) deleteUnread(ctx context.Context) error {
-	if err := m.send(ctx); err != nil {
-		return err
-	}
-	ends, err := m.h.admin.ListEndOffsets(ctx, m.topic("orders.raw"))
-	if err != nil {
-		return err
-	}
-	resp, err := m.h.admin.DeleteRecords(ctx, ends.Offsets())
-	if err == nil {
-		err = resp.Error()
-	}
-	return err
-}
-
-func (m *mini) recreateChangelog(ctx context.Context) error { return m.recreate(ctx, m.changelog()) }
-
-func (m *mini) recreateRepartition(ctx context.Context) error {
-	return m.recreate(ctx, m.repartition())
-}
-
-// recreate deletes a topic and creates it again with the same settings.
+// recreate deletes a topic and creates it again with the same settings and partitions.
 func (m *mini) recreate(ctx context.Context, topic string) error {
 	described, err := m.h.admin.DescribeTopicConfigs(ctx, topic)
 	if err != nil {
@@ -245,6 +197,11 @@ func (m *mini) recreate(ctx context.Context, topic string) error {
 			}
 		}
 	}
+	meta, err := m.h.admin.Metadata(ctx, topic)
+	if err != nil {
+		return err
+	}
+	count := int32(len(meta.Topics[topic].Partitions))
 	deleted, err := m.h.admin.DeleteTopics(ctx, topic)
 	if err == nil {
 		err = deleted.Error()
@@ -256,7 +213,7 @@ func (m *mini) recreate(ctx context.Context, topic string) error {
 	defer cancel()
 	// The name is free once the broker has applied the deletion.
 	return kafkatest.Await(ctx, topic+" is created again", func(ctx context.Context) error {
-		resp, err := m.h.admin.CreateTopics(ctx, int32(partitions), int16(m.h.set.nodes), configs, topic)
+		resp, err := m.h.admin.CreateTopics(ctx, count, int16(m.h.set.nodes), configs, topic)
 		if err == nil {
 			err = resp.Error()
 		}

@@ -120,7 +120,7 @@ func (c *Cluster) plan(ctx context.Context, dist dist, n int) (map[*Node][]byte,
 	}
 	settings := map[*Node][]byte{}
 	for i := range n {
-		node := &Node{id: int32(i + 1), dir: c.dir, dist: dist, heapMiB: c.opts.heapMiB, shortLived: c.opts.shortLived, listen: map[string]string{}}
+		node := &Node{id: int32(i + 1), dir: c.dir, dist: dist, heapMiB: c.opts.heapMiB, shortLived: c.opts.shortLived, stepped: c.opts.stepped, listen: map[string]string{}}
 		if apart {
 			node.dir = filepath.Join(c.dir, fmt.Sprintf("broker-%d", node.id))
 		}
@@ -141,7 +141,7 @@ func (c *Cluster) plan(ctx context.Context, dist dist, n int) (map[*Node][]byte,
 	}
 	if apart {
 		c.controller = &Node{
-			id: controllerID, dir: filepath.Join(c.dir, "controller"), dist: dist, heapMiB: controllerHeapMiB, shortLived: c.opts.shortLived,
+			id: controllerID, dir: filepath.Join(c.dir, "controller"), dist: dist, heapMiB: controllerHeapMiB, shortLived: c.opts.shortLived, stepped: c.opts.stepped,
 			addr: loopback(ports[n*ways]), controller: true,
 		}
 		settings[c.controller] = serverProperties(c.opts, c.controller, n, quorum)

@@ -45,8 +45,8 @@ type Node struct {
 	dir     string
 	dist    dist
 	heapMiB int
-	// shortLived is WithShortLife.
-	shortLived bool
+	// shortLived is WithShortLife, stepped is WithSteppedClock.
+	shortLived, stepped bool
 	// addr is the listener that readiness probes use; the controller's if the node is
 	// no broker.
 	addr       string
@@ -227,6 +227,9 @@ func (n *Node) format(ctx context.Context, clusterID string, properties []byte) 
 	if err := os.WriteFile(n.path("server.properties"), properties, 0o600); err != nil {
 		return fmt.Errorf("write the settings of Kafka's node %d: %w", n.id, err)
 	}
+	if err := n.installClock(); err != nil {
+		return err
+	}
 	format := n.java(ctx, "kafka.tools.StorageTool", "format", "--config", n.path("server.properties"), "--cluster-id", clusterID)
 	if out, err := format.CombinedOutput(); err != nil {
 		return fmt.Errorf("format the storage of Kafka's node %d: %w:\n%s", n.id, err, tail(out, logTailLines))
@@ -236,10 +239,17 @@ func (n *Node) format(ctx context.Context, clusterID string, properties []byte) 
 
 // java returns a command that runs a class of Kafka.
 func (n *Node) java(ctx context.Context, class string, args ...string) *exec.Cmd {
+	classPath := n.dist.classPath
+	if n.stepped {
+		classPath = n.path("classes") + string(filepath.ListSeparator) + classPath
+	}
 	jvm := []string{
 		fmt.Sprintf("-Xms%dm", n.heapMiB), fmt.Sprintf("-Xmx%dm", n.heapMiB),
 		"-Djava.awt.headless=true", "-Dlog4j2.configurationFile=" + n.path("log4j2.properties"),
-		"-cp", n.dist.classPath,
+		"-cp", classPath,
+	}
+	if n.stepped {
+		jvm = append(jvm, "-Doncebus.clock="+n.path("clock"))
 	}
 	if n.shortLived {
 		jvm = append(jvm, "-XX:TieredStopAtLevel=1")

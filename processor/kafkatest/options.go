@@ -18,6 +18,7 @@ type options struct {
 	listeners  []Listener
 	apart      bool // the controller of a single broker is a separate process
 	shortLived bool // Java compiles for a fast start
+	stepped    bool // StepClock sets the clock of the nodes
 }
 
 func newOptions(opts []Option) options {

@@ -1,0 +1,408 @@
+//go:build unix
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	decisions "oncebus/processor/app"
+	"oncebus/processor/kafkatest"
+)
+
+// A ledger is a mini app with a routed and a prepartitioned topic. It accounts for every
+// event that it sends: from which places it may be read, and what must have become of it.
+type ledger struct {
+	*mini
+	events  []*entry
+	deleted map[place]bool // records that a refusal stated as deleted unread
+	decided map[decisions.Problem]int
+}
+
+// place is the position of a record in an input topic.
+type place struct {
+	topic     string
+	partition int32
+	offset    int64
+}
+
+// entry is an event.
+type entry struct {
+	id     string
+	keyed  bool
+	at     time.Time // its event time, which duplicates repeat
+	home   int32     // partition of the prepartitioned topic
+	places []place   // of its records
+	fate   fate
+}
+
+// fate is what may become of an event that was not deleted.
+type fate uint8
+
+const (
+	emittedOnce fate = iota
+	// maybeLate: a decision left unknown what was emitted, so its records may be late.
+	// It is not emitted twice, and none of its records vanishes.
+	maybeLate
+	// outputLost: the topic that it was emitted to was deleted. It is not emitted again.
+	outputLost
+)
+
+// The topics of a ledger besides those of a mini app, without the app's prefix.
+const (
+	keyedRaw, keyedUnique = "keyed.raw", "keyed.unique"
+	// ledgerEvents is how many events each input partition gets by one call of send.
+	ledgerEvents = 30
+)
+
+// ledgerRoutes are the routes of a ledger. None drops an event, and no lease ends.
+const ledgerRoutes = `routes:
+  - name: orders
+    topics: [APP.orders.raw]
+    key: [record_key]
+    window: 1h
+    skew: 10m
+    output: APP.orders.unique
+    dead_letter: APP.dead-letter
+  - name: keyed
+    topics: [APP.keyed.raw]
+    prepartitioned: true
+    key: [record_key]
+    window: 1h
+    skew: 10m
+    output: APP.keyed.unique
+    dead_letter: APP.dead-letter
+  - name: ops
+    topics: [APP.ops.raw]
+    mode: claim
+    key: [record_key]
+    window: 1h
+    skew: 10m
+    lease: 10m
+    while_in_progress: reject
+    output: APP.ops.run
+    outcomes: APP.ops.outcomes
+    replies: APP.ops.replies
+    dead_letter: APP.ops.dead
+`
+
+// openLedger creates an app on the cluster of h, starts its process, and sends the first
+// events.
+func (h *harness) openLedger(ctx context.Context) (*ledger, error) {
+	a, err := h.newApp(fmt.Sprintf("m%d", miniCount.Add(1)), "a")
+	if err != nil {
+		return nil, err
+	}
+	l := &ledger{mini: &mini{app: a, s: a.slots[0]}, deleted: map[place]bool{}, decided: map[decisions.Problem]int{}}
+	if l.client, err = kgo.NewClient(kgo.SeedBrokers(h.cluster.seeds()...), kgo.ClientID("ledger")); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, startMax)
+	defer cancel()
+	err = os.WriteFile(a.routesFile(), []byte(strings.ReplaceAll(ledgerRoutes, "APP", a.id)), 0o600)
+	if err == nil {
+		err = l.createTopic(ctx, l.topic(keyedRaw))
+	}
+	if err == nil {
+		err = inOrder(ctx, l.startReady, l.send, l.account)
+	}
+	if err != nil {
+		return nil, errors.Join(err, l.close(ctx))
+	}
+	return l, nil
+}
+
+func (l *ledger) createTopic(ctx context.Context, topic string) error {
+	after := "9223372036854775807"
+	resp, err := l.h.admin.CreateTopics(ctx, partitions, int16(l.h.set.nodes), map[string]*string{"message.timestamp.after.max.ms": &after}, topic)
+	if err == nil {
+		err = resp.Error()
+	}
+	return err
+}
+
+// close ends the process and deletes the topics.
+func (l *ledger) close(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), miniMax)
+	defer cancel()
+	killed := l.s.kill()
+	_, err := l.h.admin.DeleteTopics(ctx, l.topic(keyedRaw), l.topic(keyedUnique), l.changelogs()[1])
+	return errors.Join(killed, err, l.mini.close(ctx))
+}
+
+// changelogs are those of the routed and of the prepartitioned topic.
+func (l *ledger) changelogs() []string {
+	return []string{l.changelog(), l.id + "-" + l.topic(keyedRaw) + "-changelog"}
+}
+
+// inputs are the topics that users write to.
+func (l *ledger) inputs() []string { return []string{l.topic("orders.raw"), l.topic(keyedRaw)} }
+
+// send sends new events to every partition of both topics, and a duplicate of each.
+func (l *ledger) send(ctx context.Context) error {
+	from := len(l.events)
+	for n := range ledgerEvents * (rawPartitions + partitions) {
+		e := &entry{id: fmt.Sprintf("event-%d", from+n), at: time.Now(), keyed: n >= ledgerEvents*rawPartitions, home: int32(n % partitions)}
+		l.events = append(l.events, e)
+	}
+	if err := l.produce(ctx, l.events[from:]); err != nil {
+		return err
+	}
+	return l.produce(ctx, l.events[from:])
+}
+
+// resend sends a duplicate of every event.
+func (l *ledger) resend(ctx context.Context) error { return l.produce(ctx, l.events) }
+
+// produce sends a record of each event and notes its place. It uses a client of its own,
+// because one that knows a topic keeps its id.
+func (l *ledger) produce(ctx context.Context, events []*entry) error {
+	client, err := kgo.NewClient(kgo.SeedBrokers(l.h.cluster.seeds()...), kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ClientID("ledger"))
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	var records []*kgo.Record
+	for n, e := range events {
+		r := &kgo.Record{Topic: l.topic("orders.raw"), Partition: int32((n + len(e.places)) % rawPartitions), Key: []byte(e.id), Value: []byte("{}"), Timestamp: e.at}
+		if e.keyed {
+			r.Topic, r.Partition = l.topic(keyedRaw), e.home
+		}
+		records = append(records, r)
+	}
+	if err := client.ProduceSync(ctx, records...).FirstErr(); err != nil {
+		return fmt.Errorf("send to the app %s: %w", l.id, err)
+	}
+	for n, e := range events {
+		r := records[n]
+		e.places = append(e.places, place{r.Topic, r.Partition, r.Offset})
+	}
+	return nil
+}
+
+// account waits until every event has become what it must. No event may be emitted twice.
+func (l *ledger) account(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, l.h.patience(miniMax))
+	defer cancel()
+	return kafkatest.AwaitEvery(ctx, 100*time.Millisecond, "every event of "+l.id+" is accounted for", func(ctx context.Context) error {
+		emitted, dead := map[string]int{}, map[string]int{}
+		records, err := l.h.readCommitted(ctx, l.topic("orders.unique"), l.topic(keyedUnique), l.topic("dead-letter"))
+		if err != nil {
+			return err
+		}
+		for _, r := range records {
+			if r.Topic == l.topic("dead-letter") {
+				dead[string(r.Key)]++
+			} else {
+				emitted[string(r.Key)]++
+			}
+		}
+		var missing []string
+		for _, e := range l.events {
+			switch n, late := emitted[e.id], dead[e.id]; {
+			case n > 1:
+				return kafkatest.Fatal(fmt.Errorf("%s was emitted %d times", e.id, n))
+			case n > 0 && (e.fate == outputLost || l.lost(e)):
+				return kafkatest.Fatal(fmt.Errorf("%s was emitted, although its output or all of its records (%v) are deleted", e.id, e.places))
+			case late > 0 && e.fate != maybeLate:
+				return kafkatest.Fatal(fmt.Errorf("%s is a dead letter", e.id))
+			case n+late == 0 && e.fate != outputLost && !l.lost(e):
+				missing = append(missing, e.id)
+			}
+		}
+		if len(missing) > 0 {
+			return fmt.Errorf("%d of %d events are missing, the first is %s", len(missing), len(l.events), missing[0])
+		}
+		return nil
+	})
+}
+
+// lost reports whether all records of an event were deleted before they were read.
+func (l *ledger) lost(e *entry) bool {
+	for _, p := range e.places {
+		if !l.deleted[p] {
+			return false
+		}
+	}
+	return true
+}
+
+// condemn sets the fate of all events so far.
+func (l *ledger) condemn(f fate) {
+	for _, e := range l.events {
+		e.fate = f
+	}
+}
+
+// goOn sends new events and a duplicate of every earlier one. Each must become what it
+// must.
+func (l *ledger) goOn(ctx context.Context) error { return inOrder(ctx, l.resend, l.send, l.account) }
+
+// oncebus runs a command of the program with the settings of the process.
+func (l *ledger) oncebus(ctx context.Context, args ...string) error {
+	cmd := exec.CommandContext(ctx, l.h.binary, args...) //nolint:gosec // the program under test.
+	cmd.Env = l.s.environ(nil)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("oncebus %s: %w: %s", strings.Join(args, " "), err, bytes.TrimSpace(out))
+	}
+	return nil
+}
+
+// startReady starts the process and waits until it is ready.
+func (l *ledger) startReady(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, l.h.patience(miniMax))
+	defer cancel()
+	if err := l.s.start(ctx); err != nil {
+		return err
+	}
+	return l.s.awaitReady(ctx)
+}
+
+func (l *ledger) stop(context.Context) error      { return l.s.stop() }
+func (l *ledger) kill(context.Context) error      { return l.s.kill() }
+func (l *ledger) loseState(context.Context) error { return loseStores(l.s) }
+
+// awaitFlushed waits until all rows are on disk.
+func (l *ledger) awaitFlushed(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, l.h.patience(miniMax))
+	defer cancel()
+	return kafkatest.Await(ctx, "all rows are on disk", func(ctx context.Context) error {
+		m, err := l.s.current().Metrics(ctx)
+		if err != nil {
+			return err
+		}
+		if n := m.Sum("oncebus_state_recent_rows"); n > 0 {
+			return fmt.Errorf("%v rows are in memory", n)
+		}
+		return nil
+	})
+}
+
+// A step is one part of a fault.
+type step func(context.Context) error
+
+// inOrder takes steps until one fails.
+func inOrder(ctx context.Context, steps ...step) error {
+	for _, s := range steps {
+		if err := s(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// deciding does work, and meanwhile decides by command on every partition that waits: with
+// the first of the ways for its problem that it has. No partition may wait for another
+// reason.
+func (l *ledger) deciding(ctx context.Context, ways map[decisions.Problem][]decisions.Way, work func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, l.h.patience(2*miniMax))
+	defer cancel()
+	meta, err := l.h.admin.Metadata(ctx, l.id+"-manifest")
+	if err != nil {
+		return err
+	}
+	manifest := l.id + "-manifest"
+	t := &decisions.Topology{App: l.id, Manifest: manifest, Topics: map[string]decisions.Topic{manifest: {ID: meta.Topics[manifest].ID}}}
+	done := make(chan error, 1)
+	go func() { done <- work(ctx) }()
+	decided := map[string]bool{}
+	for {
+		select {
+		case err := <-done:
+			return err
+		case <-time.After(200 * time.Millisecond):
+		}
+		all, err := decisions.ReadDecisions(ctx, l.client, t)
+		if err != nil {
+			continue // a broker is down: the next look reads them
+		}
+		for _, r := range all.Sorted() {
+			if decided[r.Name()+r.Facts] {
+				continue
+			}
+			n := slices.IndexFunc(ways[r.Problem], func(way decisions.Way) bool { return slices.Contains(r.Ways, way) })
+			if n < 0 {
+				cancel()
+				return errors.Join(fmt.Errorf("%s waits because of %s, with the ways %v: %s", r.Name(), r.Problem, r.Ways, r.Detail), <-done)
+			}
+			way := ways[r.Problem][n]
+			if err := l.decideOn(ctx, t, &r, way); err != nil {
+				cancel()
+				return errors.Join(err, <-done)
+			}
+			decided[r.Name()+r.Facts] = true
+		}
+	}
+}
+
+// decideOn accepts a refusal with one of its ways: the first of a problem by the command that
+// the refusal names, others without the time that a process takes.
+func (l *ledger) decideOn(ctx context.Context, t *decisions.Topology, r *decisions.Refusal, way decisions.Way) error {
+	if err := l.noteDeleted(r); err != nil {
+		return err
+	}
+	target := "--task"
+	if !strings.Contains(r.Command(), target) {
+		target = "--route"
+	}
+	if !strings.Contains(r.Command(), way.Flag()) {
+		return fmt.Errorf("%s waits because of %s, and its command %q lacks %s", r.Name(), r.Problem, r.Command(), way.Flag())
+	}
+	if l.decided[r.Problem]++; l.decided[r.Problem] > 1 {
+		return decisions.WriteAcceptance(ctx, l.client, t, r.Name(), &decisions.Acceptance{Facts: r.Facts, Way: way})
+	}
+	return l.oncebus(ctx, append([]string{"accept", target, r.Name()}, strings.Fields(way.Flag())...)...)
+}
+
+var deletedRange = regexp.MustCompile(`its records at offsets (\d+) to (\d+), at most (\d+), were deleted before they were read`)
+
+// noteDeleted notes the records that a refusal states as deleted unread.
+func (l *ledger) noteDeleted(r *decisions.Refusal) error {
+	if r.Problem != decisions.InputDeleted {
+		return nil
+	}
+	var numbers [3]int64
+	found := deletedRange.FindStringSubmatch(r.Detail)
+	for i := range numbers {
+		if len(found) <= i+1 {
+			return fmt.Errorf("the refusal of %s does not say which records were deleted: %s", r.Name(), r.Detail)
+		}
+		numbers[i], _ = strconv.ParseInt(found[i+1], 10, 64) // digits only
+	}
+	if numbers[2] != numbers[1]-numbers[0]+1 {
+		return fmt.Errorf("the refusal of %s counts wrongly: %s", r.Name(), r.Detail)
+	}
+	for offset := numbers[0]; offset <= numbers[1]; offset++ {
+		l.deleted[place{r.Topic, r.Partition, offset}] = true
+	}
+	return nil
+}
+
+// expectDecided checks that exactly these problems were decided on.
+func (l *ledger) expectDecided(problems ...decisions.Problem) step {
+	return func(context.Context) error {
+		want := map[decisions.Problem]bool{}
+		for _, p := range problems {
+			if want[p] = true; l.decided[p] == 0 {
+				return fmt.Errorf("no partition waited because of %s; decided were %v", p, l.decided)
+			}
+		}
+		for p, n := range l.decided {
+			if !want[p] {
+				return fmt.Errorf("%d partitions waited because of %s", n, p)
+			}
+		}
+		return nil
+	}
+}

@@ -1,0 +1,38 @@
+//go:build unix
+
+package kafkatest
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestSteppedClockIsCompiled compiles the class of the stepped clock where there is the JDK
+// that made it, and compares. The command is the one below.
+func TestSteppedClockIsCompiled(t *testing.T) {
+	t.Parallel()
+	version, err := exec.CommandContext(t.Context(), "javac", "-version").CombinedOutput()
+	if err != nil || !strings.HasPrefix(string(version), "javac 17.") {
+		t.Skipf("needs javac of Java 17: %v %s", err, version)
+	}
+	installed, err := install(t.Context(), KafkaVersion)
+	if err != nil {
+		t.Skip(err)
+	}
+	dir := t.TempDir()
+	cmd := exec.CommandContext(t.Context(), "javac", "--release", "17", "-g:none", "-proc:none", "-cp", installed.classPath, "-d", dir, "steppedclock/SystemTime.java")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %v: %s", cmd, err, out)
+	}
+	compiled, err := os.ReadFile(filepath.Join(dir, "org", "apache", "kafka", "common", "utils", "SystemTime.class"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(compiled, steppedClock) {
+		t.Errorf("steppedclock/SystemTime.class is not what %v makes of its source", cmd)
+	}
+}
