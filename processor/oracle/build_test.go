@@ -43,6 +43,11 @@ type scenario struct {
 	floor  map[int32]int64  // of the next checkpoint
 	homes  map[string]int32 // of ids in another partition than partitionOf
 
+	// Of the next checkpoint.
+	bypassed   map[uint8]int64 // of partition 0
+	dead       []offsetRange   // of partition 0
+	incomplete bool            // of partition 0
+
 	noStores bool
 }
 
@@ -206,8 +211,14 @@ func (w *scenario) commit(partition int32) {
 	if w.floor[partition] > 0 {
 		b[1] = flagFloor
 	}
+	if partition == 0 {
+		b[1] |= w.bypassFlags()
+	}
 	b = binary.AppendVarint(b, w.next[partition])
 	b = binary.AppendVarint(binary.AppendVarint(b, 0), w.number[partition])
+	if partition == 0 {
+		b = w.appendBypass(b)
+	}
 	if w.floor[partition] > 0 {
 		b = binary.AppendUvarint(b, uint64(w.floor[partition]))
 	}

@@ -7,11 +7,12 @@ import (
 )
 
 // Check compares the history with the rules and returns every violation of K1 to
-// K11. It does not change the records of h. It needs some 200 bytes of memory for
+// K12. It does not change the records of h. It needs some 200 bytes of memory for
 // each record of the repartition topic.
 func Check(cfg Config, h *History) (Report, []Violation) {
 	c := newCheck(cfg, h)
 	c.readSent()
+	c.readRequests()
 	repartition, changelog := c.log(cfg.Repartition, purged), c.log(cfg.Changelog, compacted)
 	for partition := range cfg.Partitions {
 		c.task(partition, repartition[partition], changelog[partition])
@@ -30,6 +31,7 @@ func Check(cfg Config, h *History) (Report, []Violation) {
 	}
 	c.unrouted()
 	c.outputs()
+	c.answers()
 	c.offsets()
 	c.liveness()
 	c.report.Violations = c.counts
@@ -52,19 +54,27 @@ type check struct {
 	homes    map[digest]int32 // partition of every key with a row
 	expected expectations
 	tasks    map[int32]*task
+	// requests are by their values. claimAddresses are those of events in claim mode,
+	// whose verdicts Check does not compare.
+	requests       map[string]*requestGroup
+	claimAddresses map[string]bool
 }
 
 func newCheck(cfg Config, h *History) *check {
 	c := &check{
 		findings: findings{counts: map[string]int{}}, cfg: &cfg, h: h,
-		report: Report{Sent: len(h.Sent), Samples: len(h.Offsets), Stores: len(h.Stores), Outputs: map[string]int{}, Dropped: map[string]int{},
+		report: Report{Sent: len(h.Sent), Requests: len(h.Requests), Samples: len(h.Offsets), Stores: len(h.Stores), Outputs: map[string]int{}, Dropped: map[string]int{},
 			Unwatched: h.Live == nil, Unread: h.Final == nil},
 		routes: map[string]*Route{}, builder: builder{cfg: &cfg, topicNames: map[uint16]string{}}, printer: printer{cfg: &cfg},
 		logs: map[string]log{}, finals: map[string]log{}, sources: map[source]*sourceLane{}, homes: map[digest]int32{}, tasks: map[int32]*task{},
 		expected: expectations{index: map[fingerprint]int32{}},
+		requests: map[string]*requestGroup{}, claimAddresses: map[string]bool{},
 	}
 	for i := range cfg.Routes {
 		c.routes[cfg.Routes[i].Name] = &cfg.Routes[i]
+	}
+	if cfg.Repartition != "" {
+		c.builder.topicNames[cfg.RepartitionNumber] = cfg.Repartition
 	}
 	for name, number := range cfg.Topics {
 		c.builder.topicNames[number] = name

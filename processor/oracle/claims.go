@@ -19,6 +19,7 @@ type Claims struct {
 	NamespaceID uint8
 
 	Repartition, Changelog     string
+	RepartitionNumber          uint16 // as in Config
 	Output, Replies, Dead      string
 	Window, Grace, Skew, Lease int64
 	Wait                       int // duplicates that may wait for an outcome
@@ -175,31 +176,20 @@ func (f *claimFold) dead(r *Record, verdict string) {
 
 // take judges one record of the repartition topic.
 func (f *claimFold) take(r *Record) error {
-	if len(r.Headers) == 0 || r.Headers[0].Key != "oncebus-envelope" {
-		return errors.New("has no envelope as its first header")
-	}
-	b := r.Headers[0].Value
-	if len(b) < 50 || b[0] != 1 || b[1]&^(flagOutcome|flagDetails) != 0 {
-		return fmt.Errorf("has an invalid envelope: %x", b)
-	}
-	rest := fields{rest: b[50:]}
-	event, _ := rest.signed(), rest.signed()
-	from := position{uint16(rest.unsigned(1 << 16)), int32(rest.unsigned(1 << 31)), int64(rest.unsigned(1 << 63))}
-	if rest.bad {
-		return fmt.Errorf("has an invalid envelope: %x", b)
-	}
-	route := rest.rest
-	if b[1] == flagOutcome && len(route) > 1 {
-		route = route[min(len(route), 2+int(route[1])):]
-	}
+	e, err := openEnvelope(r, f.RepartitionNumber)
 	switch {
-	case f.Route != "" && f.Route != string(route):
+	case err != nil:
+		return err
+	case f.Route != "" && f.Route != string(e.route):
 		return nil
-	case b[1] == flagOutcome:
-		return errors.Join(f.arrived(r, from), f.outcome(r, rest.rest))
+	case e.outcome != nil:
+		return errors.Join(f.arrived(r, e.from), f.outcome(r, e.outcome))
 	}
 	f.counts["events"]++
-	f.event(r, digest(b[2:18]), event, from)
+	if e.ingress {
+		f.counts["by http"]++
+	}
+	f.event(r, e.digest, e.time, e.from)
 	return nil
 }
 
@@ -293,7 +283,7 @@ func (f *claimFold) duplicate(r *Record, k *claim, from position) {
 	}
 }
 
-// outcome applies an outcome that an executor sent. b: kind 1 | length 1 | token | route.
+// outcome applies an outcome that an executor sent. b: kind 1 | length 1 | token.
 func (f *claimFold) outcome(r *Record, b []byte) error {
 	if len(b) < 2 || len(b) < 2+int(b[1]) || b[0] > 4 {
 		return fmt.Errorf("has an invalid outcome: %x", b)

@@ -6,7 +6,7 @@ package oracle
 
 // isOutcome reports whether a record of the repartition topic is an outcome.
 func isOutcome(r *Record) bool {
-	return len(r.Headers) > 0 && r.Headers[0].Key == "oncebus-envelope" && len(r.Headers[0].Value) > 1 && r.Headers[0].Value[1] == flagOutcome
+	return len(r.Headers) > 0 && r.Headers[0].Key == "oncebus-envelope" && len(r.Headers[0].Value) > 1 && r.Headers[0].Value[1]&flagOutcome != 0
 }
 
 // moveStreamTime moves the stream time to that of an event of claim mode.

@@ -34,6 +34,9 @@ func TestTheRulesAgree(t *testing.T) {
 		if rng.IntN(2) == 0 {
 			r.Future = Clamp
 		}
+		if rng.IntN(2) == 0 {
+			r.LiveKeys = 1 + rng.Int64N(4)
+		}
 		compareRules(t, rng, seed, r)
 	}
 }
@@ -41,7 +44,7 @@ func TestTheRulesAgree(t *testing.T) {
 func compareRules(t *testing.T, rng *rand.Rand, seed uint64, r Route) {
 	t.Helper()
 	span := dedup.Window{Size: r.Window, Grace: r.Grace, Skew: r.Skew, ClampFuture: r.Future == Clamp}
-	f := newFold()
+	f, counter := newFold(), dedup.NewKeyCounter(span)
 	rows, streamTime := map[digest]dedup.Row{}, dedup.NoStreamTime
 	present := []int64{0, base, math.MaxInt64 - 100, math.MinInt64 + 100}[rng.IntN(4)]
 	for n := range 400 {
@@ -53,7 +56,7 @@ func compareRules(t *testing.T, rng *rand.Rand, seed uint64, r Route) {
 		e := envelope{digest: digest{byte(rng.IntN(4))}, time: at, from: position{uint16(rng.IntN(9)), rng.Int32N(9), int64(n)}}
 		j := f.judge(&e, &r, present)
 		if j.wrote {
-			f.rows[e.digest] = j.row
+			f.store(&e, &r, &j)
 		}
 
 		verdict, eventTime := span.Admit(at, streamTime, present)
@@ -62,7 +65,18 @@ func compareRules(t *testing.T, rng *rand.Rand, seed uint64, r Route) {
 		if verdict == dedup.Unique {
 			ev := dedup.Event{Digest: e.digest, Time: eventTime, At: dedup.Position{Topic: e.from.topic, Partition: e.from.partition, Offset: e.from.offset}, NamespaceID: r.NamespaceID}
 			verdict, row = dedup.Decide(ev, prior, held, span, streamTime)
+			stands := held && span.Decides(&prior, streamTime)
+			switch wrote := verdict == dedup.Unique || verdict == dedup.AfterWindow; {
+			case wrote && !stands && r.LiveKeys > 0 && counter.Live() >= uint64(r.LiveKeys):
+				verdict = dedup.Limited
+			case wrote && stands && prior.First != row.First:
+				counter.Remove(prior.First)
+				counter.Add(row.First)
+			case wrote && !stands:
+				counter.Add(row.First)
+			}
 			streamTime = dedup.NextStreamTime(streamTime, at, eventTime)
+			counter.Advance(span, streamTime)
 		}
 		if j.verdict != verdict.String() {
 			t.Fatalf("seed %d, event %d at %d, present %d, route %+v: oracle %s, dedup %v", seed, n, at, present, r, j.verdict, verdict)
@@ -112,13 +126,13 @@ func TestGoldenEncodings(t *testing.T) {
 	header = append(header, key...)
 	header = append(header, 0x07, 0xc8, 0x01, 0x80, 0x02, 0x03, 0xac, 0x02) // time -4, timestamp 100, topic 256, partition 3, offset 300
 	header = append(header, "signals"...)
-	e, err := openEnvelope(&Record{Headers: []Header{{"oncebus-envelope", header}}})
+	e, err := openEnvelope(&Record{Headers: []Header{{"oncebus-envelope", header}}}, 0)
 	if err != nil || e.digest != digest(digestBytes) || e.key != [32]byte(key) || e.time != -4 || e.timestamp != 100 ||
 		e.from != (position{256, 3, 300}) || string(e.route) != "signals" {
 		t.Errorf("envelope %+v, error %v", e, err)
 	}
 	for n := range 57 { // up to the last byte before the route
-		if _, err := openEnvelope(&Record{Headers: []Header{{"oncebus-envelope", header[:n]}}}); err == nil {
+		if _, err := openEnvelope(&Record{Headers: []Header{{"oncebus-envelope", header[:n]}}}, 0); err == nil {
 			t.Errorf("%d bytes of an envelope were read", n)
 		}
 	}

@@ -23,6 +23,8 @@ const (
 	headerTimestamp = "oncebus-timestamp"
 	headerValueSize = "oncebus-value-bytes"
 	headerValueHash = "oncebus-value-sha256"
+	headerReplyTo   = "oncebus-reply-to"
+	headerForwarded = "oncebus-forwarded"
 )
 
 // A builder makes the records that oncebus should emit.
@@ -244,7 +246,7 @@ func (p *printer) of(r *Record) fingerprint {
 		put(h.Value)
 		pointer = pointer || h.Key == headerValueHash
 	}
-	if !pointer && !p.cfg.Emissions[r.Topic].AppendTime {
+	if !pointer && r.Topic != p.cfg.Verdicts && !p.cfg.Emissions[r.Topic].AppendTime {
 		b = binary.AppendVarint(b, r.Timestamp)
 	}
 	p.scratch = b

@@ -15,6 +15,10 @@ const MaxMessages = 20
 // A Report says how much was checked.
 type Report struct {
 	Sent         int            // acknowledged raw records
+	Requests     int            // by HTTP
+	Answers      int            // those of them that were answered with a verdict
+	Verdicts     int            // records of the verdicts topic
+	Bypassed     int            // records that were forwarded, or refused, without a look-up
 	MissingKey   int            // those of them without a key
 	Routed       int            // records of the repartition topic
 	Outputs      map[string]int // emitted records by verdict
@@ -36,6 +40,12 @@ type Report struct {
 func (r Report) String() string {
 	s := fmt.Sprintf("%d sent (%d missing key), %d routed, emitted%s, dropped%s, %d rows in %d transactions (%d idle), %d samples, %d stores with %d rows",
 		r.Sent, r.MissingKey, r.Routed, byName(r.Outputs), byName(r.Dropped), r.Rows, r.Transactions, r.Idle, r.Samples, r.Stores, r.StoreRows)
+	if r.Requests > 0 {
+		s += fmt.Sprintf(", %d requests with %d verdicts in %d records", r.Requests, r.Answers, r.Verdicts)
+	}
+	if r.Bypassed > 0 {
+		s += fmt.Sprintf(", %d bypassed", r.Bypassed)
+	}
 	if r.Unwatched {
 		s += ", not watched live"
 	}

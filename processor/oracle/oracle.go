@@ -44,16 +44,28 @@ type Route struct {
 	Late         Policy
 	Future       Policy // DeadLetter or Clamp
 	DeadLetter   string
+	// LiveKeys bounds the keys of the namespace that are live in one partition; 0 for
+	// no limit. OnLimit is DeadLetter or Forward. Routes of one namespace have the same.
+	LiveKeys int64
+	OnLimit  Policy
+	// FailOpen is on_state_failure: fail_open. Without it no event may be bypassed.
+	FailOpen bool
 }
 
 // Config is the set-up of the app under test. All its input goes through the
-// repartition topic.
+// repartition topic. In a run whose processes changed their routes one by one, Routes
+// has every route that any of them had.
 type Config struct {
 	Repartition string
-	Changelog   string
-	Partitions  int32             // of both
-	Topics      map[string]uint16 // input topics by name: their number in the manifest
-	Routes      []Route
+	// RepartitionNumber is the topic's number in the manifest: a record that the ingress
+	// wrote is its own source.
+	RepartitionNumber uint16
+	// Verdicts is the topic of the verdicts on requests; "" if it was not read.
+	Verdicts   string
+	Changelog  string
+	Partitions int32             // of both
+	Topics     map[string]uint16 // input topics by name: their number in the manifest
+	Routes     []Route
 	// Claims are the routes in claim mode. Check follows their events into the
 	// repartition topic and leaves their outputs to CheckClaims.
 	Claims []Claims
@@ -85,6 +97,10 @@ type Sent struct {
 	Time int64
 	// Kind is the kind of its key source: id (if ""), composite, content or order.
 	Kind string
+	// RouteBefore is the route that took such records before a rolling change of the
+	// routes, "" for none. While processes with either routes file run, either route may
+	// take the record.
+	RouteBefore string
 }
 
 // A Sample is the committed offset of a partition at a time; -1 for none.
@@ -110,6 +126,8 @@ type Store struct {
 type History struct {
 	// Sent has every acknowledged raw record.
 	Sent []Sent
+	// Requests has every HTTP request with an event that was sent, retries included.
+	Requests []Request
 	// Live has the records that read_committed consumers saw during the whole
 	// run, by topic and in their order: repartition, changelog and all outputs.
 	// A topic that is missing had no records; nil means that there were no
@@ -124,6 +142,9 @@ type History struct {
 	Offsets []Sample
 	// Stores has local stores, if they were read.
 	Stores []Store
+	// Cut names every "topic/partition" of the changelog from which the harness deleted
+	// records. Only there may a checkpoint say that rows are missing.
+	Cut []string
 	// Open names every "topic/partition" whose last stable offset was still
 	// below its end at the time limit.
 	Open []string
@@ -132,7 +153,7 @@ type History struct {
 	Lag map[string]int64
 }
 
-// A Violation has an invariant's id (K1 to K11) and a message that names the
+// A Violation has an invariant's id (K1 to K12) and a message that names the
 // record.
 type Violation struct {
 	Invariant string

@@ -15,6 +15,7 @@ type expectation struct {
 	topic, verdict uint16  // numbers in expectations.names
 	partition      int32   // partition; -1 if it is not known
 	same           int32   // the next one with the same fingerprint; 0 for none
+	order          uint16  // number of the records whose order it keeps; see orderOf
 	beyond         bool    // no checkpoint covers its input
 	found          bool
 }
@@ -72,6 +73,7 @@ func (c *check) outputs() {
 		r := &c.cfg.Routes[i]
 		topics[r.Output], topics[r.DeadLetter], topics[r.DuplicatesTo] = true, true, true
 	}
+	topics[c.cfg.Verdicts] = true
 	delete(topics, "")
 	var unexpected []*Record
 	for _, topic := range slices.Sorted(maps.Keys(topics)) {
@@ -88,14 +90,37 @@ func (c *check) outputs() {
 	c.readClaims()
 }
 
+// ordered names records of the repartition topic that are emitted in their order.
+type ordered struct {
+	partition int32
+	order     uint16
+}
+
+// orderOf returns the number of the records that are emitted in the order of the
+// repartition topic: those of its partition, or of a route that fails open. A bypass
+// emits the events of such routes before earlier ones of other routes.
+func (c *check) orderOf(r *Route) uint16 {
+	if !r.FailOpen {
+		return 0
+	}
+	return 1 + c.expected.number(r.Name)
+}
+
 // emitted checks one partition of an emission topic and returns the
 // unexpected records.
 func (c *check) emitted(lane []*Record) (unexpected []*Record) {
-	last := map[int32]*expectation{} // by partition of the repartition topic
-	turned := map[source]int64{}     // last offset of the records without a key, by source
+	last := map[ordered]*expectation{}
+	turned := map[source]int64{} // last offset of the records without a key, by source
 	for _, r := range lane {
-		verdict, _ := own(r, headerVerdict)
-		c.report.Outputs[verdict]++
+		if r.Topic == c.cfg.Verdicts {
+			if address, _ := own(r, headerReplyTo); c.claimAddresses[address] {
+				continue
+			}
+			c.report.Verdicts++
+		} else {
+			verdict, _ := own(r, headerVerdict)
+			c.report.Outputs[verdict]++
+		}
 		if _, keyed := own(r, headerKey); !keyed {
 			c.checkRouterDeadLetter(r, turned)
 			continue
@@ -115,10 +140,11 @@ func (c *check) emitted(lane []*Record) (unexpected []*Record) {
 		if x.partition >= 0 && x.partition != r.Partition {
 			c.add("K4", "%s: is in partition %d, belongs in %d by its key %s", at(r), r.Partition, x.partition, brief(r.Key))
 		}
-		if l := last[x.record.Partition]; l != nil && l.record.Offset >= x.record.Offset {
+		of := ordered{x.record.Partition, x.order}
+		if l := last[of]; l != nil && l.record.Offset >= x.record.Offset {
 			c.add("K4", "%s: emitted for %s, but the output of %s came before it; record key %s", at(r), at(x.record), at(l.record), brief(r.Key))
 		}
-		last[x.record.Partition] = x
+		last[of] = x
 	}
 	return unexpected
 }
@@ -218,7 +244,7 @@ func (c *check) explain(unexpected []*Record) {
 		if i == 0 || x.found {
 			continue
 		}
-		e, err := openEnvelope(x.record)
+		e, err := openEnvelope(x.record, 0)
 		if err == nil {
 			w := wanted{x.topic, hex.EncodeToString(e.key[:])}
 			open[w] = append(open[w], x)
@@ -243,9 +269,12 @@ func (c *check) explain(unexpected []*Record) {
 
 // changed describes the differences between a record and its source.
 func (c *check) changed(x *expectation, r *Record) string {
-	e, err := openEnvelope(x.record)
+	e, err := openEnvelope(x.record, 0)
 	if err != nil {
 		return err.Error()
+	}
+	if r.Topic == c.cfg.Verdicts {
+		return "headers " + showHeaders(r.Headers)
 	}
 	n := max(0, slices.IndexFunc(r.Headers, func(h Header) bool { return !foreign(h) }))
 	want := Record{Key: x.record.Key, Value: x.record.Value, Timestamp: e.timestamp, Headers: x.record.Headers[1:]}
@@ -275,7 +304,7 @@ func (c *check) missing() {
 		if i == 0 || x.found || x.beyond {
 			continue
 		}
-		e, _ := openEnvelope(x.record) // outputs has read it
+		e, _ := openEnvelope(x.record, c.cfg.RepartitionNumber) // outputs has read it
 		c.add("K2", "%s: lost: %s of %s was judged %s and never emitted; record key %s, dedup key %x", c.expected.names[x.topic],
 			at(x.record), c.builder.positionText(e.from), c.expected.names[x.verdict], brief(x.record.Key), e.key)
 		lost[transaction{x.record.Partition, c.tasks[x.record.Partition].transactionOf(x.record.Offset)}]++

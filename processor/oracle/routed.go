@@ -80,6 +80,17 @@ func (c *check) routed(t *task, r *Record, e *envelope) {
 		c.add("K2", "%s: routed from %s, but it has no key and belongs in the dead-letter topic; dedup key %x", at(r), text, e.key)
 		return
 	}
+	c.derived(r, e, s, text)
+}
+
+// derived compares what the router or the ingress derived from an event with the event
+// itself: key and route (K2), the event and its time (K3). text names where it came from.
+func (c *check) derived(r *Record, e *envelope, s *Sent, text string) {
+	if route := string(e.route); route != s.Route && route == s.RouteBefore && route != "" {
+		before := *s
+		before.Route = route
+		s = &before
+	}
 	if key := sha256.Sum256([]byte(s.ID)); key != e.key {
 		c.add("K2", "%s: from %s with dedup key %x, want %x, the SHA-256 of id %q", at(r), text, e.key, key, s.ID)
 	} else if want := c.digest(s, e); want != e.digest {

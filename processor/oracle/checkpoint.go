@@ -1,0 +1,82 @@
+package oracle
+
+import (
+	"fmt"
+	"math"
+)
+
+// A checkpoint is a task's position in its input, from its changelog.
+type checkpoint struct {
+	next, sequence int64
+	floor          int64 // changelog offset below which no row decides
+	// incomplete means that the changelog lacks rows above the floor, and that the task
+	// relied on its local store.
+	incomplete bool
+	bypassed   map[uint8]int64 // input offset up to which a namespace's events were forwarded unchecked
+	dead       []offsetRange   // ascending; those of them that became dead letters
+	times      [256]int64
+	seen       [256]bool
+}
+
+// An offsetRange is a range of offsets, without its end.
+type offsetRange struct{ from, to int64 }
+
+// Flags of a checkpoint.
+const flagCounts, flagBypassed, flagDeadLettered, flagFloor, flagIncomplete, flagFences, flagAhead = 1, 2, 4, 8, 16, 32, 64
+
+// openCheckpoint reads: version 1 | flags | next, leader epoch, sequence, varints | number
+// of bypassed namespaces 1, and for each: namespace id 1, offset, uvarint | number of
+// dead-lettered ranges, uvarint, and for each: gap and length, uvarints | floor, uvarint |
+// number of fences, uvarint, and for each a uvarint and entries | entries |
+// length of the counts of keys, uvarint, and these | for each namespace that has one:
+// namespace id | stream time, varint. Entries are their number, uvarint, and for each a
+// namespace id and a varint.
+func openCheckpoint(b []byte) (c checkpoint, err error) {
+	const known = flagCounts | flagBypassed | flagDeadLettered | flagFloor | flagIncomplete | flagFences | flagAhead
+	if len(b) < 2 || b[0] != 1 || b[1]&^known != 0 {
+		return c, fmt.Errorf("is not a checkpoint: %x", b)
+	}
+	flags, f := b[1], fields{rest: b[2:]}
+	c.next = f.signed()
+	f.signed()
+	c.sequence = f.signed()
+	c.incomplete = flags&flagIncomplete != 0
+	if flags&flagBypassed != 0 {
+		c.bypassed = map[uint8]int64{}
+		for n := f.byte(); n > 0 && !f.bad; n-- {
+			namespaceID := f.byte()
+			c.bypassed[namespaceID] = int64(f.unsigned(math.MaxInt64))
+		}
+	}
+	if flags&flagDeadLettered != 0 {
+		end := int64(0)
+		for n := f.unsigned(1 << 16); n > 0 && !f.bad; n-- {
+			from := end + int64(f.unsigned(1<<62))
+			end = from + int64(f.unsigned(1<<62))
+			c.dead = append(c.dead, offsetRange{from, end})
+		}
+	}
+	if flags&flagFloor != 0 {
+		c.floor = int64(f.unsigned(math.MaxInt64))
+	}
+	if flags&flagFences != 0 {
+		for n := f.unsigned(17); n > 0 && !f.bad; n-- {
+			f.unsigned(math.MaxInt64)
+			f.entries()
+		}
+	}
+	if flags&flagAhead != 0 {
+		f.entries()
+	}
+	if flags&flagCounts != 0 {
+		f.bytes(int(f.unsigned(1 << 31)))
+	}
+	for len(f.rest) > 0 {
+		namespaceID := f.byte()
+		c.times[namespaceID], c.seen[namespaceID] = f.signed(), true
+	}
+	if f.bad {
+		return c, fmt.Errorf("is not a checkpoint: %x", b)
+	}
+	return c, nil
+}

@@ -1,0 +1,139 @@
+package oracle
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// A Request is one HTTP request with an event that has a dedup key. A retry is a request
+// of its own. Requests with equal values have the same event.
+type Request struct {
+	Route, ID string
+	Kind      string // as in Sent
+	Value     []byte
+	Headers   []Header // those that the route carries into the record
+	Time      int64    // event time in ms; 0: when the ingress received it
+	// Status is that of the response; 0 for none. With a 2xx, a verdict, or 504 the
+	// ingress says that Kafka has the event.
+	Status       int
+	Verdict, Key string // headers of the response; "" for none
+}
+
+// acknowledged reports whether the sender knows that Kafka has the event.
+func (q *Request) acknowledged() bool {
+	return q.Verdict != "" || q.Status >= 200 && q.Status < 300 || q.Status == 504
+}
+
+// A requestGroup has the requests with one value, and the records that they became. The
+// log does not say which record is of which request.
+type requestGroup struct {
+	sent     []*Request
+	records  []*Record
+	verdicts map[string]int // of the records; those in claim mode have none
+	claims   bool
+}
+
+func (c *check) readRequests() {
+	for i := range c.h.Requests {
+		q := &c.h.Requests[i]
+		g := c.requests[string(q.Value)]
+		if g == nil {
+			g = &requestGroup{verdicts: map[string]int{}}
+			c.requests[string(q.Value)] = g
+		}
+		g.sent = append(g.sent, q)
+		g.claims = g.claims || slices.ContainsFunc(c.cfg.Claims, func(claims Claims) bool { return claims.Route == q.Route })
+		if q.Verdict != "" {
+			c.report.Answers++
+		}
+	}
+}
+
+// submitted compares a record that the ingress wrote with its request: it exists (K2),
+// has the right key (K2), became one record at most (K1), and is unchanged (K3).
+func (c *check) submitted(r *Record, e *envelope) {
+	g := c.requests[string(r.Value)]
+	if g == nil {
+		c.add("K2", "%s: the ingress wrote it, but no request had its value %s; dedup key %x", at(r), brief(r.Value), e.key)
+		return
+	}
+	if g.records = append(g.records, r); len(g.records) > len(g.sent) {
+		c.add("K1", "%s: the ingress wrote %d records for %d requests with id %q", at(r), len(g.records), len(g.sent), g.sent[0].ID)
+	}
+	q := g.sent[0]
+	s := Sent{Route: q.Route, ID: q.ID, Kind: q.Kind, Time: cmp.Or(q.Time, e.timestamp), Record: Record{Value: q.Value, Headers: q.Headers, Timestamp: e.timestamp}}
+	c.derived(r, e, &s, "a request")
+}
+
+// expectVerdict stores the verdict that the request of an event should get.
+func (c *check) expectVerdict(l *draft, forwarded, beyond bool) {
+	if l.env.ingress {
+		if g := c.requests[string(l.record.Value)]; g != nil {
+			g.verdicts[l.verdict]++
+		}
+	}
+	partition := verdictPartition(l.env.replyTo)
+	if n := c.cfg.Emissions[c.cfg.Verdicts].Partitions; c.cfg.Verdicts == "" || l.env.replyTo == "" || n > 0 && partition >= n {
+		return
+	}
+	r := Record{Topic: c.cfg.Verdicts, Partition: partition, Headers: []Header{
+		{headerReplyTo, []byte(l.env.replyTo)}, {headerVerdict, []byte(l.verdict)}, {headerKey, []byte(hex.EncodeToString(l.env.key[:]))},
+	}}
+	if l.first != nil {
+		r.Headers = append(r.Headers, Header{headerFirst, []byte(c.builder.positionText(l.first.at))}, Header{headerFirstTime, strconv.AppendInt(nil, l.first.first, 10)})
+	}
+	if l.reason != "" && l.verdict != "duplicate" {
+		r.Headers = append(r.Headers, Header{headerReason, []byte(l.reason)})
+	}
+	if forwarded && l.verdict != "duplicate" {
+		r.Headers = append(r.Headers, Header{headerForwarded, nil})
+	}
+	c.expected.add(c.printer.of(&r), expectation{
+		record: l.record, topic: c.expected.number(r.Topic), verdict: c.expected.number(l.verdict), partition: r.Partition,
+		beyond: beyond, order: c.orderOf(l.route),
+	})
+}
+
+// verdictPartition reads the partition of an address.
+func verdictPartition(address string) int32 {
+	n, _ := strconv.ParseInt(address[:min(8, len(address))], 16, 32) // the oracle wrote it
+	return int32(n)
+}
+
+// answers compares the responses with the log (K12): an acknowledged request has a
+// record, and its verdict is that of a record with its value.
+func (c *check) answers() {
+	for _, value := range slices.Sorted(maps.Keys(c.requests)) {
+		g := c.requests[value]
+		known, answered := 0, map[string]int{}
+		for _, q := range g.sent {
+			if q.acknowledged() {
+				known++
+			}
+			if q.Verdict == "" {
+				continue
+			}
+			answered[q.Verdict]++
+			if key := sha256.Sum256([]byte(q.ID)); !strings.EqualFold(q.Key, hex.EncodeToString(key[:])) {
+				c.add("K12", "request with id %q of route %s: the response has dedup key %q, want %x", q.ID, q.Route, q.Key, key)
+			}
+		}
+		q := g.sent[0]
+		if known > len(g.records) {
+			c.add("K2", "request with id %q of route %s: %d responses say that Kafka has the event, %s has %d records: lost", q.ID, q.Route, known, c.cfg.Repartition, len(g.records))
+		}
+		if g.claims {
+			continue
+		}
+		for _, verdict := range slices.Sorted(maps.Keys(answered)) {
+			if n := answered[verdict]; n > g.verdicts[verdict] {
+				c.add("K12", "request with id %q of route %s: %d responses have verdict %s, %d of its records were judged so; all: %v", q.ID, q.Route, n, verdict, g.verdicts[verdict], g.verdicts)
+			}
+		}
+	}
+}
