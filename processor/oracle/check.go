@@ -13,6 +13,7 @@ func Check(cfg Config, h *History) (Report, []Violation) {
 	c := newCheck(cfg, h)
 	c.readSent()
 	c.readRequests()
+	c.readRefusals()
 	repartition, changelog := c.log(cfg.Repartition, purged), c.log(cfg.Changelog, compacted)
 	for partition := range cfg.Partitions {
 		c.task(partition, repartition[partition], changelog[partition])

@@ -32,6 +32,7 @@ type builder struct {
 	cfg        *Config
 	topicNames map[uint16]string
 	headers    []Header // of the last record; reused
+	refusals   map[refusalID]string
 }
 
 // foreign reports whether a header is not one of oncebus's own.
@@ -70,7 +71,7 @@ func (o *builder) build(l *draft, topic string) (Record, bool) {
 	}
 	o.addOwnHeaders(l)
 	r.Headers = o.headers
-	why := o.refusal(&r, l.record.Timestamp)
+	why := o.refusal(&r, l.env.from, l.record.Timestamp)
 	switch {
 	case why == "":
 	case topic != l.route.DeadLetter:
@@ -100,8 +101,11 @@ func (o *builder) addOwnHeaders(l *draft) {
 }
 
 // refusal returns why the topic refuses the record; "" if it accepts it.
-func (o *builder) refusal(r *Record, present int64) string {
+func (o *builder) refusal(r *Record, from position, present int64) string {
 	e, known := o.cfg.Emissions[r.Topic]
+	if why := o.refusals[refusalID{o.positionText(from), r.Topic}]; why != "" {
+		return why
+	}
 	ahead := r.Timestamp - present
 	switch size := recordBytes(r); {
 	case !known:

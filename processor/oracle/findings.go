@@ -23,6 +23,7 @@ type Report struct {
 	Routed       int            // records of the repartition topic
 	Outputs      map[string]int // emitted records by verdict
 	Dropped      map[string]int // correctly not emitted, by verdict
+	Refused      map[string]int // dead letters that a broker refused for another topic, by that topic
 	Rows         int            // changelog rows, without checkpoints
 	Transactions int            // checkpoints
 	Idle         int            // those of them that move no offset
@@ -45,6 +46,9 @@ func (r Report) String() string {
 	}
 	if r.Bypassed > 0 {
 		s += fmt.Sprintf(", %d bypassed", r.Bypassed)
+	}
+	if len(r.Refused) > 0 {
+		s += ", refused by brokers" + byName(r.Refused)
 	}
 	if r.Unwatched {
 		s += ", not watched live"

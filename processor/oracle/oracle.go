@@ -142,6 +142,9 @@ type History struct {
 	Offsets []Sample
 	// Stores has local stores, if they were read.
 	Stores []Store
+	// Refused has, by emission topic, how many produce requests the harness let the brokers
+	// refuse for good. So many records may be dead letters that say so.
+	Refused map[string]int
 	// Cut names every "topic/partition" of the changelog from which the harness deleted
 	// records. Only there may a checkpoint say that rows are missing.
 	Cut []string

@@ -77,10 +77,7 @@ func (c *check) outputs() {
 	delete(topics, "")
 	var unexpected []*Record
 	for _, topic := range slices.Sorted(maps.Keys(topics)) {
-		found := c.log(topic, whole)
-		if !c.report.Unread {
-			found = c.finals[topic]
-		}
+		found := c.outputLog(topic)
 		for _, partition := range slices.Sorted(maps.Keys(found)) {
 			unexpected = append(unexpected, c.emitted(found[partition])...)
 		}
@@ -88,6 +85,19 @@ func (c *check) outputs() {
 	c.explain(unexpected)
 	c.missing()
 	c.readClaims()
+}
+
+// outputLog returns the records of a topic to compare. Verdicts are read once and
+// deleted by age, so of them the live reading counts.
+func (c *check) outputLog(topic string) log {
+	if topic == c.cfg.Verdicts {
+		return c.log(topic, purged)
+	}
+	found := c.log(topic, whole)
+	if !c.report.Unread {
+		found = c.finals[topic]
+	}
+	return found
 }
 
 // ordered names records of the repartition topic that are emitted in their order.
