@@ -34,6 +34,8 @@ type simSettings struct {
 	workers        []int           // by slot
 	commit         []time.Duration // by slot
 	claims         *oracle.Claims  // of a seed with claims, which has no plain routes
+	http           float64         // share of bursts with events by HTTP, of plain routes; 0: no ingress
+	failOpen       bool            // the first route fails open, and disks fill
 }
 
 func pick[T any](r *rand.Rand, of ...T) T { return of[r.IntN(len(of))] }
@@ -70,9 +72,22 @@ func drawSettings(r *rand.Rand) *simSettings {
 	// Drawn last, so that the other seeds are what they were before.
 	if r.IntN(claimsShare) == 0 {
 		s.claims, s.routes, s.inputs = drawClaims(r), nil, []string{"ops.raw", "ops.outcomes"}
+		return s
+	}
+	s.http = pick(r, 0, 0.3, 0.6)
+	if r.IntN(edgesShare) == 0 {
+		s.failOpen = true
+		for n := range s.routes {
+			s.routes[n].LiveKeys, s.routes[n].OnLimit = pick(r, int64(3), 20, 200), pick(r, oracle.DeadLetter, oracle.Forward)
+		}
+		s.routes[0].FailOpen = true
 	}
 	return s
 }
+
+// edgesShare is one plain seed in so many whose routes have limits, and of which one fails
+// open.
+const edgesShare = 3
 
 func drawRoute(r *rand.Rand, route oracle.Route) oracle.Route {
 	route.DeadLetter = "dead"
@@ -111,9 +126,24 @@ func (s *simSettings) routesFile() string {
     on_late: %s
     on_future: %s
     dead_letter: %s
-`, route.Name, s.inputs[n], [...]string{"field: id", "record_key"}[n], route.Window, route.Grace, route.Skew, route.Output, duplicates, route.Late, route.Future, route.DeadLetter)
+%s`, route.Name, s.inputs[n], [...]string{"field: id", "record_key"}[n], route.Window, route.Grace, route.Skew, route.Output, duplicates, route.Late, route.Future, route.DeadLetter, s.edges(n))
 	}
 	return file
+}
+
+// edges writes the parts of a route that only some seeds have.
+func (s *simSettings) edges(n int) string {
+	text := ""
+	if route := s.routes[n]; route.LiveKeys > 0 {
+		text += fmt.Sprintf("    limits: {live_keys: %d, on_limit: %s}\n", route.LiveKeys, route.OnLimit)
+	}
+	if s.routes[n].FailOpen {
+		text += "    on_state_failure: fail_open\n"
+	}
+	if s.http > 0 && n == 0 {
+		text += fmt.Sprintf("    http: {path: %s, signature: {scheme: none}, timeout: %v}\n", simPath, simAnswerMax)
+	}
+	return text
 }
 
 // outputs returns the topics that oncebus emits to.
@@ -129,6 +159,9 @@ func (s *simSettings) outputs() []string {
 	}
 	if duplicates {
 		topics = append(topics, "duplicates")
+	}
+	if s.http > 0 {
+		topics = append(topics, simVerdicts)
 	}
 	return topics
 }

@@ -18,6 +18,7 @@ import (
 	"oncebus/processor"
 	"oncebus/processor/app"
 	"oncebus/processor/kafka"
+	"oncebus/processor/oracle"
 )
 
 // A simFault does one thing that must not matter and says what it did; "" if
@@ -28,12 +29,19 @@ type simFault struct {
 }
 
 func (s *sim) faultKinds() []simFault {
-	return []simFault{
+	kinds := []simFault{
 		{6, s.crash}, {6, s.zombie}, {2, s.stopOne}, {4, s.startOne}, {1, s.roll},
 		{2, s.moveLeaders}, {2, s.moveOneLeader}, {2, s.moveCoordinators}, {2, s.changeBrokers},
 		{2, s.cutConnections}, {18, s.troubleNetwork}, {24, s.injectError},
 		{2, s.compact}, {1, s.takeSnapshot},
 	}
+	if s.set.http > 0 {
+		kinds = append(kinds, simFault{6, s.killIngress}, simFault{3, s.freezeIngress}, simFault{8, s.troubleIngress})
+	}
+	if s.set.failOpen {
+		kinds = append(kinds, simFault{6, s.fillDisk})
+	}
+	return kinds
 }
 
 func (s *sim) breakSomething() {
@@ -167,11 +175,14 @@ var requests = []kmsg.Key{
 // troubleNetwork loses, delays or alters the next requests of one kind from
 // one instance.
 func (s *sim) troubleNetwork() string {
-	l := s.someLife()
-	if l == nil {
-		return ""
+	if l := s.someLife(); l != nil {
+		s.trouble(l.net, requests[s.plan.IntN(len(requests))], "")
 	}
-	key := requests[s.plan.IntN(len(requests))]
+	return ""
+}
+
+// trouble arms a rule for the requests of one kind in a network.
+func (s *sim) trouble(net *simNet, key kmsg.Key, of string) {
 	rule := &netRule{key: key, left: 1 + s.plan.IntN(3), delay: time.Duration(s.plan.Int64N(int64(2 * s.set.txn)))}
 	var how string
 	switch s.plan.IntN(6) {
@@ -188,8 +199,7 @@ func (s *sim) troubleNetwork() string {
 		rule.do, how = alterAnswer, "applied, answered with an error"
 		s.drawAnswer(rule)
 	}
-	s.later(fmt.Sprint(key.Name(), ": ", how), func() { l.net.arm(rule) }, func() bool { return l.net.disarm(rule) })
-	return ""
+	s.later(fmt.Sprint(of, key.Name(), ": ", how), func() { net.arm(rule) }, func() bool { return net.disarm(rule) })
 }
 
 // drawAnswer chooses what the answer of an applied request says. These are
@@ -259,8 +269,8 @@ func (s *sim) injectError() string {
 	case kmsg.Produce:
 		topics := append([]string{"app-repartition", "app-repartition-changelog", "app-repartition-changelog"}, s.set.outputs()...)
 		fault.Topic = topics[s.plan.IntN(len(topics))]
-		if kafka.RefusesRecord(err) && !strings.HasSuffix(fault.Topic, "-changelog") {
-			fault.Err = kerr.TransactionAbortable // a record refused for good is a dead letter, which the oracle does not expect
+		if kafka.RefusesRecord(err) && !strings.HasSuffix(fault.Topic, "-changelog") && !s.mayRefuse(fault.Topic) {
+			fault.Err = kerr.TransactionAbortable
 		}
 	case kmsg.InitProducerID:
 		fault.When = func(req kmsg.Request) bool { return req.(*kmsg.InitProducerIDRequest).TransactionalID != nil }
@@ -280,11 +290,20 @@ func (s *sim) injectError() string {
 		fault.Group = app.GroupName("app", pick(s.plan, processor.StageRoute, processor.StageDedup, processor.StageDedup))
 	}
 	var handle *kfake.FaultHandle
-	s.later(fmt.Sprint(r.key.Name(), ": ", err.Message), func() { handle = s.cluster.Fault(fault) }, func() bool {
+	s.later(fmt.Sprint(r.key.Name(), ": ", fault.Err.Message), func() { handle = s.cluster.Fault(fault) }, func() bool {
 		handle.Remove()
+		if r.key == kmsg.Produce && kafka.RefusesRecord(fault.Err) && s.mayRefuse(fault.Topic) {
+			s.refused[fault.Topic] += handle.Hits()
+		}
 		return handle.Hits() > 0
 	})
 	return ""
+}
+
+// mayRefuse reports whether brokers may refuse records of a topic for good: they are dead
+// letters then, of which the oracle believes so many.
+func (s *sim) mayRefuse(topic string) bool {
+	return topic == "duplicates" || slices.ContainsFunc(s.set.routes, func(r oracle.Route) bool { return r.Output == topic })
 }
 
 // later arms a trap, disarms it after a while, and counts it if it was sprung.

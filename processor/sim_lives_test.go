@@ -22,6 +22,7 @@ import (
 
 	"oncebus/processor"
 	"oncebus/processor/app"
+	"oncebus/processor/restore"
 )
 
 const (
@@ -39,6 +40,7 @@ type simLife struct {
 	slot int
 	net  *simNet
 	dir  string
+	disk *fakeDisk
 	// doomed lives were canceled at that time.
 	doomed   bool
 	doomedAt time.Time
@@ -58,8 +60,11 @@ func (s *sim) launch(slot int, dir string) *simLife {
 	cfg.StateDir, cfg.Workers, cfg.CommitInterval = dir, s.set.workers[slot], s.set.commit[slot]
 	cfg.Partitions, cfg.SessionTimeout, cfg.TransactionTimeout = s.set.partitions, s.set.session, s.set.txn
 	cfg.StopTimeout, cfg.State = noStopTimeout, s.set.state
-	n := newSimNet(s.vn.DialContext, s.set.latency)
-	l := &simLife{instance: s.start(cfg, kgo.Dialer(n.dial), kgo.DisableClientMetrics()), slot: slot, net: n, dir: dir}
+	cfg.Disk = restore.Disk{MinFreePercent: 10, StartMinFreePercent: 5}
+	n, disk := newSimNet(s.vn.DialContext, s.set.latency), new(fakeDisk)
+	disk.free.Store(diskFree)
+	place := func(p *processor.Processor) { p.Stores().Disk.Space = disk.space }
+	l := &simLife{instance: s.startWith(cfg, place, kgo.Dialer(n.dial), kgo.DisableClientMetrics()), slot: slot, net: n, dir: dir, disk: disk}
 	s.lives = append(s.lives, l)
 	return l
 }
@@ -298,6 +303,21 @@ func (s *sim) roll() string {
 		return ""
 	}
 	return "rolling restart"
+}
+
+// diskFree and diskFull are megabytes of a disk of 1000: with the latter tasks that fail
+// open bypass their stores.
+const diskFree, diskFull = 500, 80
+
+// fillDisk leaves an instance without room for its local state for a while.
+func (s *sim) fillDisk() string {
+	l := s.someLife()
+	if l == nil || l.disk.free.Load() == diskFull {
+		return ""
+	}
+	l.disk.free.Store(diskFull)
+	s.in(time.Duration(s.plan.Int64N(int64(time.Minute))), func() { l.disk.free.Store(diskFree) })
+	return "disk full"
 }
 
 func (s *sim) removeDir(dir string) {

@@ -13,7 +13,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -63,9 +62,12 @@ type sim struct {
 	tail    *tail
 	samples []oracle.Sample
 	faults  map[string]int // by kind
+	refused map[string]int // produce requests that brokers refused for good, by topic
+	http    simHTTP
 	began   time.Time
 
 	violations int
+	seen       map[string]int // see simReport
 }
 
 func newSim(t *testing.T, seed uint64, length time.Duration) *sim {
@@ -75,7 +77,7 @@ func newSim(t *testing.T, seed uint64, length time.Duration) *sim {
 	}
 	s := &sim{
 		seed: seed, length: length, set: drawSettings(stream(0)), plan: stream(1), vn: new(kfake.VirtualNetwork),
-		dir: t.TempDir(), mixed: map[string]bool{}, faults: map[string]int{}, began: time.Now(),
+		dir: t.TempDir(), mixed: map[string]bool{}, faults: map[string]int{}, refused: map[string]int{}, began: time.Now(),
 	}
 	routes, err := rules.ParseRoutes("routes.yaml", []byte(s.set.routesFile()))
 	if err != nil {
@@ -101,6 +103,9 @@ func newSim(t *testing.T, seed uint64, length time.Duration) *sim {
 		for _, l := range s.lives {
 			l.net.open.Wait()
 		}
+		for _, i := range s.http.all {
+			i.net.open.Wait()
+		}
 	})
 	s.bench = &bench{t: t, cluster: embedded.Start(t, options...), routes: routes, logs: &embedded.Log{}, clientOpts: []kgo.Opt{kgo.Dialer(own.dial)}}
 	t.Cleanup(s.keepLog)
@@ -111,6 +116,9 @@ func newSim(t *testing.T, seed uint64, length time.Duration) *sim {
 		s.createTopic(topic, s.set.rawPartitions, "retention.ms", "-1")
 	}
 	for _, topic := range s.set.outputs() {
+		if topic == simVerdicts {
+			continue // oncebus creates it
+		}
 		s.createTopic(topic, s.set.partitions, "retention.ms", "-1", "message.timestamp.after.max.ms", strconv.Itoa(app.Forever))
 	}
 	s.slots = make([]*simLife, s.set.slots)
@@ -157,9 +165,14 @@ func (s *sim) run() {
 	s.ready(first.instance)
 	s.tail = s.startTail(append([]string{"app-repartition", "app-repartition-changelog"}, s.set.outputs()...))
 	s.traffic.seen = s.tail.since
+	if s.set.http > 0 {
+		s.launchIngress()
+		s.traffic.post = s.post
+	}
 	s.faultsAndTraffic()
 	s.heal()
 	h := s.drainedHistory()
+	s.http.end()
 	s.stopAll()
 	h.Stores = s.readStores()
 	s.check(h)
@@ -172,6 +185,7 @@ func (s *sim) endAll() {
 	for _, l := range s.lives {
 		l.net.mend()
 	}
+	s.http.end()
 	if l := s.unended(); l != nil {
 		s.t.Fail()
 		s.keepLog()
@@ -243,7 +257,9 @@ func (s *sim) heal() {
 	s.runDue(true)
 	for _, l := range s.lives {
 		l.net.mend()
+		l.disk.free.Store(diskFree)
 	}
+	s.http.mend()
 	if len(s.running()) == 0 {
 		s.fill(0, s.newDir())
 	}
@@ -273,7 +289,7 @@ func (s *sim) unlock(keep *simLife) bool {
 
 // drainedHistory waits until all is worked off and returns what was observed.
 func (s *sim) drainedHistory() *oracle.History {
-	h := &oracle.History{Sent: s.traffic.sent, Final: map[string][]oracle.Record{}, Lag: map[string]int64{}}
+	h := &oracle.History{Sent: s.traffic.sent, Requests: s.posted(), Refused: s.refused, Final: map[string][]oracle.Record{}, Lag: map[string]int64{}}
 	worker := s.running()[0]
 	deadline := time.Now().Add(healMax)
 	for !(s.drained(worker.instance, s.set.inputs...) && s.allStable()) {
@@ -429,67 +445,4 @@ func readStore(host *state.Host, dir string, partition int32, identity []byte) (
 		found.Rows[string(row.Digest[:])] = row.AppendValue(nil)
 	}
 	return found, store.Abandon()
-}
-
-// check has the oracle judge the history.
-func (s *sim) check(h *oracle.History) {
-	if s.set.claims != nil {
-		s.checkClaims(h)
-		return
-	}
-	manifest := s.lives[0].App().Manifest
-	cfg := oracle.Config{
-		Repartition: "app-repartition", Changelog: "app-repartition-changelog", Partitions: s.set.partitions,
-		Topics: map[string]uint16{}, Routes: s.set.routes, Emissions: map[string]oracle.Emission{},
-	}
-	for _, topic := range s.set.outputs() {
-		cfg.Emissions[topic] = oracle.Emission{Partitions: s.set.partitions}
-	}
-	for n := range cfg.Routes {
-		cfg.Routes[n].NamespaceID = manifest.NamespaceID(cfg.Routes[n].Name)
-	}
-	for _, topic := range s.set.inputs {
-		cfg.Topics[topic] = manifest.TopicNumber(topic)
-	}
-	began := time.Now()
-	report, violations := oracle.Check(cfg, h)
-	s.note("checked in %v: %+v", time.Since(began), report)
-	if len(violations) == 0 {
-		return
-	}
-	var b strings.Builder
-	for n, v := range violations {
-		if n < 20 {
-			s.t.Error(v)
-		}
-		fmt.Fprintln(&b, v)
-	}
-	s.violations = len(violations)
-	s.t.Errorf("%d violations", len(violations))
-	s.keep("violations", []byte(b.String()))
-	history, err := json.Marshal(struct {
-		Config  oracle.Config
-		History *oracle.History
-	}{cfg, h})
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	s.keep("history.json", history)
-}
-
-// report writes the result for the process that started this one.
-func (s *sim) report() {
-	r := simReport{Faults: s.faults, Hours: time.Since(s.began).Hours(), Records: len(s.traffic.sent) + s.traffic.claimed.n, Violations: s.violations}
-	s.t.Logf("seed %d: %s", s.seed, r.text())
-	file := os.Getenv("ONCEBUS_SIM_REPORT")
-	if file == "" {
-		return
-	}
-	b, err := json.Marshal(r)
-	if err == nil {
-		err = os.WriteFile(file, b, 0o600)
-	}
-	if err != nil {
-		s.t.Error(err)
-	}
 }

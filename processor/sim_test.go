@@ -24,6 +24,11 @@ import (
 // faultsMin is how many faults a seed must have to count as one.
 const faultsMin = 20
 
+// seenSeeds is from how many seeds on each of seenAlways must have occurred.
+const seenSeeds = 100
+
+var seenAlways = []string{"unique", "duplicate", "late", "invalid", "missing_key", "limited", "bypassed", "refused by a broker", "requests", "responses with a verdict"}
+
 // TestSim runs whole processors, with their real stores, against an embedded
 // cluster on a virtual network and a virtual clock, and breaks things in an
 // order that a seed decides. Every seed runs in a process of its own, as many
@@ -74,6 +79,11 @@ func TestSim(t *testing.T) {
 	}
 	close(next)
 	wg.Wait()
+	for _, what := range seenAlways {
+		if seeds >= seenSeeds && total.Seen[what] == 0 {
+			t.Errorf("%d seeds, and the oracle judged nothing of this kind: %s", seeds, what)
+		}
+	}
 	t.Logf("simulated %d seeds in %v\n%s", seeds, time.Since(began).Round(time.Second), total.text())
 }
 
@@ -96,6 +106,9 @@ type simReport struct {
 	Hours      float64        // virtual
 	Records    int            // raw records
 	Violations int
+	// Seen counts what the oracle judged: emitted records by verdict, requests by HTTP,
+	// their responses with a verdict, bypassed records, refusals by brokers.
+	Seen map[string]int
 
 	failed int           // seeds
 	cpu    time.Duration // of all processes
@@ -107,6 +120,12 @@ func (r *simReport) add(o simReport) {
 	}
 	for kind, n := range o.Faults {
 		r.Faults[kind] += n
+	}
+	if r.Seen == nil {
+		r.Seen = map[string]int{}
+	}
+	for what, n := range o.Seen {
+		r.Seen[what] += n
 	}
 	r.Hours += o.Hours
 	r.Records += o.Records
@@ -131,6 +150,7 @@ func (r *simReport) line() string {
 func (r *simReport) text() string {
 	var b strings.Builder
 	fmt.Fprintln(&b, r.line())
+	fmt.Fprintln(&b, "judged:", r.Seen)
 	kinds := slices.SortedFunc(maps.Keys(r.Faults), func(a, b string) int {
 		return cmp.Or(cmp.Compare(r.Faults[b], r.Faults[a]), cmp.Compare(a, b))
 	})

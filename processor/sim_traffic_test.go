@@ -26,9 +26,11 @@ type rawTraffic struct {
 	zipf   *rand.Zipf
 	client *kgo.Client
 	ids    int
+	posts  int
 	recent []oracle.Sent
 	sent   []oracle.Sent
 
+	post    func(value []byte, id string) // sends an event of the first route by HTTP; nil without an ingress
 	claimed claimTraffic
 	seen    func(topic string, from int) []oracle.Record // what the tail has seen
 }
@@ -57,6 +59,9 @@ func (g *rawTraffic) burst() error {
 		}
 		return nil
 	}
+	if g.post != nil && g.rng.Float64() < g.http {
+		g.postSome()
+	}
 	var made []oracle.Sent
 	for range 1 + g.rng.IntN(g.rate) {
 		made = append(made, g.draw()...)
@@ -79,6 +84,24 @@ func (g *rawTraffic) burst() error {
 	g.recent = append(g.recent, made...)
 	g.recent = g.recent[max(0, len(g.recent)-recentMax):]
 	return nil
+}
+
+// postSome sends events by HTTP: new ones, and duplicates of events that came either way.
+func (g *rawTraffic) postSome() {
+	for range 1 + g.rng.IntN(g.rate) {
+		id := fmt.Sprint("hot-", g.zipf.Uint64())
+		switch n := g.rng.IntN(4); {
+		case n == 0 && len(g.recent) > 0:
+			if s := g.recent[g.rng.IntN(len(g.recent))]; s.Route == g.routes[0].Name && s.ID != "" {
+				id = s.ID
+			}
+		case g.rng.Float64() >= g.hot:
+			g.ids++
+			id = fmt.Sprint("id-", g.ids)
+		}
+		g.posts++
+		g.post(fmt.Appendf(nil, `{"id":%q,"post":%d}`, id, g.posts), id)
+	}
 }
 
 // draw makes one event, or several duplicates of one.
