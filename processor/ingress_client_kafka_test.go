@@ -173,7 +173,8 @@ func TestIngressClientWithoutABroker(t *testing.T) {
 	}
 }
 
-// TestFullIngressClientRefuses: what waits for Kafka is bounded.
+// TestFullIngressClientRefuses: what waits for Kafka is bounded, and those that are refused
+// were not sent.
 func TestFullIngressClientRefuses(t *testing.T) {
 	t.Parallel()
 	b := newHTTPBench(t, benchRoutes)
@@ -182,21 +183,22 @@ func TestFullIngressClientRefuses(t *testing.T) {
 	fault := b.cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: "app-repartition", Err: kerr.NotLeaderForPartition, Count: -1})
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 10)
-	for n := range 10 {
+	for n := range cap(ended) {
 		go func() {
 			s := submission("signals.raw", fmt.Sprintf(`{"id":"%d"}`, n), testTime)
+			s.Path = fmt.Sprint("/", n) // so that no path is at its own bound
 			_, err := f.try(ctx, s)
 			ended <- err
 		}()
 	}
 	for range 7 {
-		if err := <-ended; !errors.Is(err, front.ErrKafkaUnavailable) || !errors.Is(err, kgo.ErrMaxBuffered) {
+		if err := <-ended; !errors.Is(err, front.ErrKafkaUnavailable) || errors.Is(err, context.Canceled) {
 			t.Errorf("got %v", err)
 		}
 	}
 	cancel()
 	for range 3 {
-		if err := <-ended; !errors.Is(err, front.ErrKafkaUnavailable) || errors.Is(err, kgo.ErrMaxBuffered) {
+		if err := <-ended; !errors.Is(err, front.ErrKafkaUnavailable) || !errors.Is(err, context.Canceled) {
 			t.Errorf("got %v", err)
 		}
 	}

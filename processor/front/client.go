@@ -28,8 +28,8 @@ const (
 	// probeInterval is the time between two probes of the brokers, probeTimeout the
 	// limit of one. Their sum limits how late the client notices a change.
 	probeInterval, probeTimeout = 500 * time.Millisecond, 2 * time.Second
-	// recordsMax and bytesMax limit the records that wait for Kafka. The client
-	// refuses more at once.
+	// recordsMax and bytesMax limit the records that wait for Kafka. buffer refuses
+	// more at once.
 	recordsMax, bytesMax = 16_384, 64 << 20
 	// renewPause is the time between two replacements of the producer.
 	renewPause = time.Second
@@ -48,12 +48,14 @@ type IngressClient struct {
 	log      *slog.Logger
 	redact   *security.Redactor
 	patience time.Duration // how long it retries after a broker refused its credentials
-	// RecordsMax is how many events may wait for Kafka; more are refused.
-	RecordsMax  int
-	baseOptions []kgo.Opt
+	// RecordsMax and BytesMax are how many events may wait for Kafka, and how large they
+	// may be together; more are refused.
+	RecordsMax, BytesMax int
+	baseOptions          []kgo.Opt
 
 	number   uint64 // in every return address of this process, never 0
 	inFlight *waiters
+	buffer   *buffer
 	derivers sync.Pool
 	spread   atomic.Uint32 // next partition number of an event without a key
 
@@ -92,9 +94,9 @@ func NewIngressClient(cfg app.Config, routes *rules.Routes, log *slog.Logger, ex
 		return nil, err
 	}
 	f := &IngressClient{
-		cfg: cfg, routes: routes, log: log, redact: redact, patience: security.CredentialsPatience, RecordsMax: recordsMax,
-		baseOptions: append(append(opts, cfg.FetchOptions()...), extra...),
-		broken:      make(chan produceFailure, 1), done: make(chan struct{}),
+		cfg: cfg, routes: routes, log: log, redact: redact, patience: security.CredentialsPatience, RecordsMax: recordsMax, BytesMax: bytesMax,
+		buffer: newBuffer(routes), baseOptions: append(append(opts, cfg.FetchOptions()...), extra...),
+		broken: make(chan produceFailure, 1), done: make(chan struct{}),
 	}
 	f.derivers.New = func() any { return routes.NewDeriver(cfg.KeySecret.Bytes()) }
 	f.brokers = reachability{err: errors.New("not connected yet"), changed: make(chan struct{})}
@@ -119,6 +121,7 @@ func (f *IngressClient) Run(ctx context.Context) error {
 }
 
 func (f *IngressClient) run(ctx context.Context) error {
+	f.buffer.recordsMax, f.buffer.bytesMax = int64(f.RecordsMax), int64(f.BytesMax)
 	var before *clientState
 	for ctx.Err() == nil {
 		at, err := f.open(ctx, before)
@@ -287,7 +290,7 @@ func (f *IngressClient) newSender(at *clientState) (*kgo.Client, error) {
 		kgo.RequiredAcks(kgo.AllISRAcks()), kgo.ProducerLinger(0),
 		kgo.RecordPartitioner(app.NewPartitioner(at.rt.InternalTopics())),
 		kgo.ProducerBatchMaxBytesFn(at.rt.BatchBytes),
-		kgo.MaxBufferedRecords(f.RecordsMax), kgo.MaxBufferedBytes(bytesMax))...)
+		kgo.MaxBufferedRecords(f.RecordsMax), kgo.MaxBufferedBytes(f.BytesMax))...)
 }
 
 // probe pings the brokers and sets what Ready returns. It calls stop when the

@@ -16,6 +16,7 @@
 //
 //   - A request without a verdict can be sent again, as long as its event has a key:
 //     at most it is a duplicate.
+//   - No path and no partition can use up what may wait for Kafka (buffer).
 //   - Request ids are random, and a verdict on another key is ignored, because any
 //     producer of a raw topic can forge a return address.
 //

@@ -20,7 +20,7 @@ import (
 // safe to send the event again: if Kafka has it, the second one is a duplicate.
 var (
 	// ErrKafkaUnavailable says that Kafka did not acknowledge the event in time,
-	// or that too many events wait. Kafka may still receive it.
+	// or that too many events of all paths wait. Kafka may still receive it.
 	ErrKafkaUnavailable = errors.New("kafka did not acknowledge the event")
 	// ErrMissingKey comes with ErrKafkaUnavailable for an event without a key: if
 	// it is sent again, it may be emitted twice.
@@ -39,6 +39,7 @@ var (
 // A Submission is an event to submit. The caller must never change its parts, because
 // the client may send an event after the call has returned.
 type Submission struct {
+	Path    string // of the request, for which the bounds of waiting events apply
 	Topic   string // an input of a route
 	Value   []byte // nil is null
 	Headers []dedup.Header
@@ -141,7 +142,7 @@ func (f *IngressClient) publish(ctx context.Context, s *Submission, d *rules.Der
 	if err := fits(at, rec, s, d); err != nil {
 		return err
 	}
-	err = f.send(ctx, rec, s.WaitForBroker)
+	err = f.send(ctx, at, s.Path, rec, s.WaitForBroker)
 	if d.Finding == rules.KeyMissing && errors.Is(err, ErrKafkaUnavailable) {
 		return fmt.Errorf("%w: %w", ErrMissingKey, err)
 	}
@@ -202,18 +203,25 @@ func (f *IngressClient) record(at *clientState, s *Submission, d *rules.Derived,
 	return rec
 }
 
-// send produces a record and waits for its acknowledgement until ctx is done.
+// send produces a record of a path and waits for its acknowledgement until ctx is done.
 //
 // The produce does not use ctx and is never cancelled: after a cancellation a later
 // acknowledged record can be missing (franz-go #1217). So a record may be delivered
 // after send returned. If the client has sent it again, one of the two is a duplicate.
-func (f *IngressClient) send(ctx context.Context, rec *kgo.Record, waitForBroker bool) error {
+func (f *IngressClient) send(ctx context.Context, at *clientState, path string, rec *kgo.Record, waitForBroker bool) error {
 	sender := f.sender.Load()
 	if sender == nil {
 		return fmt.Errorf("%w: %w", ErrKafkaUnavailable, cmp.Or(f.Ready(), errStopping))
 	}
+	waiting, err := f.buffer.add(at, path, rec)
+	if err != nil {
+		return err
+	}
 	sent := make(chan error, 1)
-	sender.TryProduce(context.Background(), rec, func(_ *kgo.Record, err error) { sent <- err })
+	sender.TryProduce(context.Background(), rec, func(_ *kgo.Record, err error) {
+		waiting.remove()
+		sent <- err
+	})
 	for {
 		why, changed := f.brokers.get()
 		if why != nil && !waitForBroker {
@@ -277,5 +285,5 @@ func (f *IngressClient) SubmitOutcome(ctx context.Context, route *rules.Route, t
 	if err := fitsTopic(at, rec); err != nil {
 		return err
 	}
-	return f.send(ctx, rec, false)
+	return f.send(ctx, at, outcomesPath(route), rec, false)
 }

@@ -33,7 +33,7 @@
 // Every resource that a client can occupy has a limit: connections,
 // in-flight requests, bytes of bodies and headers, the time to receive a request,
 // to write a response and to keep a connection idle, tracked sources.
-// front.IngressClient limits the events that wait for Kafka.
+// front.IngressClient limits the events that wait for Kafka, and divides them by path.
 //
 // A new connection replaces an idle one (connections), and a head ends within
 // Config.ReadTimeout. No source and no endpoint can occupy all in-flight requests or

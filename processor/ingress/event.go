@@ -41,10 +41,10 @@ func (s *Server) takeEvent(w http.ResponseWriter, r *http.Request, rq *request, 
 	if err != nil {
 		return problemInvalid.respond(err.Error())
 	}
-	event := &front.Submission{Topic: e.Topic, Value: body, Headers: headers, Time: rq.received, WaitForBroker: e.WaitForKafka}
+	event := &front.Submission{Path: e.Path, Topic: e.Topic, Value: body, Headers: headers, Time: rq.received, WaitForBroker: e.WaitForKafka}
 	derived, err := s.derive(ctx, event)
 	if err != nil {
-		return respondToError(r, err, e.HTTP)
+		return s.respondToError(r, rq, err, e.HTTP)
 	}
 	route, matches := e.routeOf(derived.Route)
 	rq.route, rq.request = route.Name, derived.Request
@@ -53,11 +53,11 @@ func (s *Server) takeEvent(w http.ResponseWriter, r *http.Request, rq *request, 
 	}
 	switch {
 	case derived.Finding == rules.Malformed:
-		return s.refuse(ctx, r, route, event, &derived, dedup.Invalid)
+		return s.refuse(ctx, r, rq, route, event, &derived, dedup.Invalid)
 	case !matches:
 		return problemNoRoute.respond("")
 	case derived.Finding == rules.KeyMissing && route.HTTP.RequireKey:
-		return s.refuse(ctx, r, route, event, &derived, dedup.MissingKey)
+		return s.refuse(ctx, r, rq, route, event, &derived, dedup.MissingKey)
 	}
 	return s.submit(ctx, r, rq, route, event, &derived)
 }
@@ -83,12 +83,12 @@ func (s *Server) submit(ctx context.Context, r *http.Request, rq *request, route
 		answer, err := s.front.SubmitAndWait(ctx, event, derived)
 		s.metrics.verdict.WithLabelValues(rq.route).Observe(time.Since(submitted).Seconds())
 		if err != nil {
-			return respondToError(r, err, route.HTTP).with(headerKey, rq.key)
+			return s.respondToError(r, rq, err, route.HTTP).with(headerKey, rq.key)
 		}
 		return respondToVerdict(route, &answer)
 	}
 	if err := s.front.Submit(ctx, event, derived); err != nil {
-		return respondToError(r, err, route.HTTP)
+		return s.respondToError(r, rq, err, route.HTTP)
 	}
 	if derived.Finding == rules.KeyMissing {
 		return respondToVerdict(route, &wire.Answer{Verdict: dedup.MissingKey, Forwarded: true})
@@ -99,13 +99,13 @@ func (s *Server) submit(ctx context.Context, r *http.Request, rq *request, route
 // refuse responds to an event that cannot be judged. If the routes file has a
 // 2xx for that, the event is produced to its input topic first, where it is
 // dead-lettered or on_missing_key applies: after a 2xx the sender will not retry.
-func (s *Server) refuse(ctx context.Context, r *http.Request, route *rules.Route, event *front.Submission, derived *rules.Derived, verdict dedup.Verdict) *response {
+func (s *Server) refuse(ctx context.Context, r *http.Request, rq *request, route *rules.Route, event *front.Submission, derived *rules.Derived, verdict dedup.Verdict) *response {
 	response := respondToVerdict(route, &wire.Answer{Verdict: verdict, Reason: derived.Reason})
 	if response.status >= http.StatusMultipleChoices {
 		return response
 	}
 	if err := s.front.Submit(ctx, event, derived); err != nil {
-		return respondToError(r, err, route.HTTP)
+		return s.respondToError(r, rq, err, route.HTTP)
 	}
 	return response
 }
@@ -113,8 +113,11 @@ func (s *Server) refuse(ctx context.Context, r *http.Request, route *rules.Route
 // respondToError returns the response to a request that failed with err. If the
 // client disconnected, close the connection; send no 5xx. net/http cannot tell
 // a client that closed only its sending side, so that one counts too.
-func respondToError(r *http.Request, err error, h *rules.HTTP) *response {
+func (s *Server) respondToError(r *http.Request, rq *request, err error, h *rules.HTTP) *response {
 	response := errorResponse(err, h)
+	if isLimit(err) {
+		response = s.rejectBusy(rq, err)
+	}
 	if response.status < http.StatusInternalServerError || r.Context().Err() == nil || errors.Is(context.Cause(r.Context()), errDrained) {
 		return response
 	}

@@ -11,6 +11,11 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"oncebus/processor/front"
 )
 
 // floodRoutes are a route with a signature and verdicts, and one whose responses need
@@ -209,5 +214,124 @@ func TestRejectedBodyIsNotAwaited(t *testing.T) {
 	var timeout net.Error
 	if _, err := io.Copy(io.Discard, conn); errors.As(err, &timeout) && timeout.Timeout() {
 		t.Error("the connection stays open")
+	}
+}
+
+// stuckRoutes are floodRoutes and a third route, whose events go straight to its topic.
+var stuckRoutes = floodRoutes + `  - name: stuck
+    topics: [stuck.raw]
+    prepartitioned: true
+    key: [{field: id}]
+    window: 1h
+    output: stuck.unique
+    dead_letter: dead
+    http: {path: /stuck, signature: {scheme: none}, timeout: 50s, on_kafka_unavailable: wait}
+`
+
+// serveBuffer starts a server that may have this many events wait for Kafka.
+func (b *bench) serveBuffer(records, bytes int) *instance {
+	b.t.Helper()
+	f, err := front.NewIngressClient(b.config("ingress").Config, b.routes, b.logger())
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	f.RecordsMax, f.BytesMax = records, bytes
+	i := b.open(f, func(c *Config) {
+		c.Secrets = Secrets{"A": {Value: "token-of-sender-a"}, "B": {Value: "token-of-sender-b"}}
+	})
+	b.background("front", f.Run)
+	i.start()
+	b.wait("the client to be ready", func() bool { return f.Ready() == nil })
+	return i
+}
+
+// refuseProduces makes the broker refuse the records for some partitions of a topic, all
+// without partitions, until the returned function is called.
+func (b *bench) refuseProduces(topic string, partitions ...int32) (end func()) {
+	b.t.Helper()
+	fault := b.cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: topic, Partitions: partitions, Err: kerr.NotEnoughReplicas, Count: -1})
+	return func() { fault.Remove() }
+}
+
+// TestFloodThatWaitsForKafkaLeavesRoomForOthers: Kafka takes none of one path's events,
+// which wait, many or large. Then that path alone is refused. Every other gets its
+// verdict, and the waiting ones get theirs in the end.
+func TestFloodThatWaitsForKafkaLeavesRoomForOthers(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, stuckRoutes)
+	for name, c := range map[string]struct{ records, bytes, size int }{
+		"many":  {30, 64 << 20, 0},
+		"large": {16_384, 1 << 20, 50 << 10},
+	} {
+		i := b.serveBuffer(c.records, c.bytes)
+		end := b.refuseProduces("stuck.raw")
+		flooded := func(n int) string { return event(fmt.Sprint(name, n)) + strings.Repeat(" ", c.size) }
+		var waiting []<-chan reply
+		refused := func() int { return int(i.count("oncebus_http_requests_total", "code", "503")) }
+		for n := 0; refused() == 0; n++ {
+			waiting = append(waiting, i.later("/stuck", flooded(n)))
+			b.wait("the next to wait or to be refused", func() bool { return i.Requests()+refused() == n+1 })
+		}
+		if most := len(waiting) - 1; most < 10 || most > 20 {
+			t.Errorf("%s: %d events of the path wait for Kafka, want two thirds", name, most)
+		}
+		if i.count("oncebus_http_refused_total", "reason", "buffered_per_route", "route", "stuck") != 1 {
+			t.Errorf("%s: wrong metrics", name)
+		}
+		for n := range 20 {
+			i.post("/signals", event(fmt.Sprint(name, n)), "Authorization", "Bearer token-of-sender-a").want(t, name+": a verdict of another path", 202)
+			i.post("/others", flooded(n), "Authorization", "Bearer token-of-sender-b").want(t, name+": another path", 202)
+		}
+		got := i.post("/stuck", flooded(-1)).header(t, name, "Retry-After", "1").problem(t, name, "busy", 503)
+		if got.Detail != ofEndpoint {
+			t.Errorf("%s: detail %q", name, got.Detail)
+		}
+		end()
+		for n, w := range waiting[:len(waiting)-1] {
+			(<-w).want(t, fmt.Sprint(name, ": waiting ", n), 202)
+		}
+		(<-waiting[len(waiting)-1]).want(t, name+": refused", 503)
+	}
+}
+
+// TestPartitionThatTakesNothingLeavesRoomForOthers: the events of all other partitions
+// get verdicts, although those of one partition wait for Kafka.
+func TestPartitionThatTakesNothingLeavesRoomForOthers(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, signalRoutes)
+	i := b.serveBuffer(20, 64<<20)
+	const ids = 160
+	for n := range ids {
+		i.post("/signals", event(fmt.Sprint(n))).want(t, "before", 202)
+	}
+	stuck := map[string]bool{}
+	for _, r := range b.read("app-repartition", ids) {
+		stuck[string(r.Value)] = r.Partition == 0
+	}
+	end := b.refuseProduces("app-repartition", 0)
+	var waiting []<-chan reply
+	for n := range ids {
+		if stuck[event(fmt.Sprint(n))] {
+			waiting = append(waiting, i.later("/signals", event(fmt.Sprint(n))))
+		}
+	}
+	b.wait("each to wait or to be refused", func() bool {
+		return i.Requests()+int(i.count("oncebus_http_requests_total", "code", "503")) == len(waiting)
+	})
+	if n := i.Requests(); n != 10 {
+		t.Errorf("%d events of the partition wait for Kafka, want half", n)
+	}
+	for n := range ids {
+		if !stuck[event(fmt.Sprint(n))] {
+			i.post("/signals", event(fmt.Sprint(n))).want(t, "another partition", 409)
+		}
+	}
+	end()
+	answers := map[int]int{}
+	for _, w := range waiting {
+		answers[(<-w).StatusCode]++
+	}
+	if answers[409] != 10 || answers[503] != len(waiting)-10 {
+		t.Errorf("responses of the partition: %v, want ten times 409, else 503", answers)
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"errors"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"oncebus/processor/front"
 )
 
 // Values of the label reason of oncebus_http_refused_total; the others are in
@@ -15,7 +17,7 @@ const (
 )
 
 // limitReasons are the values of the label, and the problems' details, for the limits
-// of requestLimits.
+// of requestLimits and for that of the events that wait for Kafka.
 var limitReasons = []struct {
 	err            error
 	reason, detail string
@@ -26,6 +28,7 @@ var limitReasons = []struct {
 	{errBodies, "bodies", ""},
 	{errSourceBodies, "bodies_per_source", ofSource},
 	{errEndpointBodies, "bodies_per_route", ofEndpoint},
+	{front.ErrBuffered, "buffered_per_route", ofEndpoint},
 }
 
 const (
@@ -86,7 +89,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		bodies: prometheus.NewGauge(prometheus.GaugeOpts{Name: "oncebus_http_body_bytes",
 			Help: "Memory that bodies use. ONCEBUS_INGRESS_MAX_BODY_BYTES limits events, and outcomes separately."}),
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "oncebus_http_refused_total",
-			Help: "Requests rejected by limits and signatures, by route and reason: requests or bodies, in sum, _per_source or _per_route; rate, rate_per_source; or a missing, malformed, stale or wrong signature."}, []string{"route", "reason"}),
+			Help: "Requests rejected by limits and signatures, by route and reason: requests or bodies, in sum, _per_source or _per_route; buffered_per_route (events that wait for Kafka); rate, rate_per_source; or a missing, malformed, stale or wrong signature."}, []string{"route", "reason"}),
 		reload: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "oncebus_http_reloads_total",
 			Help: "Changed secrets and certificates that were read again, by outcome. After a failure the old ones stay in use; the log has the error."}, []string{"what", "outcome"}),
 		expiry: prometheus.NewGauge(prometheus.GaugeOpts{Name: "oncebus_http_certificate_expiry_timestamp_seconds",

@@ -62,7 +62,7 @@ func (s *Server) takeOutcome(w http.ResponseWriter, r *http.Request, rq *request
 	case errors.Is(err, front.ErrTooLarge):
 		return problemTooLarge.respond(overTopicLimit + "; " + sendShorterResult)
 	}
-	return respondToError(r, err, e.http)
+	return s.respondToError(r, rq, err, e.http)
 }
 
 // readOutcomeHeaders reads the headers of an outcome. It refuses what is

@@ -27,7 +27,7 @@ var (
 	problemNotFound = problem{"not-found", http.StatusNotFound, "This path is not an endpoint"}
 	// the header Allow names the methods of the path
 	problemMethod = problem{"method", http.StatusMethodNotAllowed, "The endpoint does not accept this method"}
-	// ONCEBUS_INGRESS_MAX_REQUESTS or _MAX_BODY_BYTES is reached, by events or by outcomes, or the part of it that an address or a path may use; with Retry-After
+	// ONCEBUS_INGRESS_MAX_REQUESTS or _MAX_BODY_BYTES is reached, by events or by outcomes, or the part of it that an address or a path may use; or too many events of the path wait for Kafka; with Retry-After
 	problemBusy = problem{"busy", http.StatusServiceUnavailable, "Too many requests are in flight"}
 	// rate or rate_per_source is exceeded; with Retry-After
 	problemRate = problem{"rate", http.StatusTooManyRequests, "The request rate is over its limit"}
