@@ -45,7 +45,8 @@ type Config struct {
 	// beyond it get 503. Outcomes have as much of their own. At least the
 	// largest max_body of a route, and 1 MiB with outcomes.
 	MaxBodyBytes int `env:"MAX_BODY_BYTES" envDefault:"268435456" help:"bytes of the bodies of in-flight events, and as many of outcomes; others get 503"`
-	// MaxHeaderBytes bounds one request's line and headers. 1 KiB to 1 MiB.
+	// MaxHeaderBytes bounds one request's line and headers; for HTTP/2 each header
+	// counts 32 bytes more. net/http reads twice as much. 1 KiB to 1 MiB.
 	MaxHeaderBytes int `env:"MAX_HEADER_BYTES" envDefault:"16384" help:"bytes of a request's headers; more get 431"`
 
 	// ReadTimeout bounds the time to receive a request, headers and body each, and

@@ -33,7 +33,13 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	rq := &request{start: s.now(), source: sourceOf(r, s.trusted), id: requestID(r.Header)}
 	w.Header().Set(headerRequestID, rq.id)
-	response := s.dispatch(w, r, rq)
+	var response *response
+	if headerBytes(r) > s.cfg.MaxHeaderBytes {
+		s.leaveBody(w)
+		response = problemHeaders.respond("")
+	} else {
+		response = s.dispatch(w, r, rq)
+	}
 	if !response.disconnected {
 		response.write(w)
 	}
@@ -62,16 +68,44 @@ func (s *Server) dispatch(w http.ResponseWriter, r *http.Request, rq *request) *
 	return problemNotFound.respond("")
 }
 
-// refusedBody is how long net/http may read the body of a request that admit
-// rejected, so that the connection can be used again.
+// refusedBody is how long net/http may read the body of a request that was rejected
+// before its body, so that the connection can be used again.
 const refusedBody = time.Second
+
+// leaveBody bounds the time for the body of a request that is rejected before its body.
+func (s *Server) leaveBody(w http.ResponseWriter) {
+	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(refusedBody)) // works on every connection of http.Server
+}
+
+// Bytes of a header line without name and value, and what HTTP/2 adds to a header (RFC
+// 9113, section 6.5.2).
+const headerLineBytes, headerFieldBytes = 4, 32
+
+// headerBytes returns the size of a request's line and headers, as its version of HTTP
+// counts them.
+func headerBytes(r *http.Request) int {
+	each := headerLineBytes
+	n := len(r.Method) + len(r.RequestURI) + len(r.Host)
+	if r.ProtoMajor == 2 {
+		each = headerFieldBytes
+		n += len(":method:scheme:path:authority") + len("https") + 4*each
+	} else {
+		n += len(r.Proto) + len("Host") + headerLineBytes + each
+	}
+	for name, values := range r.Header {
+		for _, value := range values {
+			n += len(name) + len(value) + each
+		}
+	}
+	return n
+}
 
 // admit responds with take if the limits allow one more request. It counts the
 // request before its body is read.
 func (s *Server) admit(w http.ResponseWriter, limits *requestLimits, rules *bodyRules, rq *request, take func() *response) *response {
 	var err error
 	if rq.limits, err = limits.reserve(rq.source, &rules.usage, rules.auth.keys != nil); err != nil {
-		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(refusedBody)) // works on every connection of http.Server
+		s.leaveBody(w)
 		return s.rejectBusy(rq, err)
 	}
 	defer rq.limits.release()

@@ -145,10 +145,12 @@ func (s *Server) httpServer(base context.Context) *http.Server {
 		ReadTimeout:       s.cfg.ReadTimeout,
 		WriteTimeout:      s.cfg.WriteTimeout,
 		IdleTimeout:       s.cfg.IdleTimeout,
-		MaxHeaderBytes:    s.cfg.MaxHeaderBytes,
-		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelWarn),
-		BaseContext:       func(net.Listener) context.Context { return base },
-		ConnContext:       withConnection,
-		ConnState:         connectionState,
+		// Above the limit of ServeHTTP, so that a problem is the response: what net/http
+		// refuses itself gets HTML over HTTP/2.
+		MaxHeaderBytes: 2 * s.cfg.MaxHeaderBytes,
+		ErrorLog:       slog.NewLogLogger(s.log.Handler(), slog.LevelWarn),
+		BaseContext:    func(net.Listener) context.Context { return base },
+		ConnContext:    withConnection,
+		ConnState:      connectionState,
 	}
 }

@@ -142,6 +142,50 @@ func TestLongHeaders(t *testing.T) {
 	}
 }
 
+// TestHeadersOverTheLimitGetAProblem: over HTTP/1 and HTTP/2, and the next request is
+// accepted.
+func TestHeadersOverTheLimitGetAProblem(t *testing.T) {
+	t.Parallel()
+	const most = 2048
+	i := newBench(t, signalRoutes).serve(func(c *Config) { c.MaxHeaderBytes = most })
+	protocols := &http.Protocols{}
+	protocols.SetUnencryptedHTTP2(true)
+	transport := &http.Transport{Protocols: protocols}
+	t.Cleanup(transport.CloseIdleConnections)
+	document := loadDocument(t, i.b.routes)
+	for name, client := range map[string]*http.Client{
+		"HTTP/1": i.b.http,
+		"HTTP/2": {Transport: &documented{t: t, next: transport, document: document}},
+	} {
+		send := func(headers ...string) reply {
+			got, err := i.try(client, i.request("POST", "/signals", strings.NewReader(event(name)), headers...))
+			if err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			return got
+		}
+		for n, length := range []int{1000, 2000, 3000, 500} {
+			got := send("X-Long", strings.Repeat("x", length))
+			switch {
+			case length >= most-100:
+				got.problem(t, fmt.Sprint(name, length), "headers-too-large", 431)
+			case n == 0:
+				got.want(t, name, 202)
+			default:
+				got.want(t, name, 409)
+			}
+		}
+		many := []string{}
+		for n := range 54 {
+			many = append(many, fmt.Sprintf("X-%03d", n), strings.Repeat("x", 30))
+		}
+		send(many...).problem(t, name+", many", "headers-too-large", 431)
+	}
+	if n := i.count("oncebus_http_requests_total", "response", "headers-too-large", "code", "431"); n != 6 {
+		t.Errorf("%v requests are counted, want 6", n)
+	}
+}
+
 // TestHeaderFlood: headers over the limit, long or many, get a 431 or are
 // disconnected.
 func TestHeaderFlood(t *testing.T) {
