@@ -125,7 +125,7 @@ func (h *harness) openLedger(ctx context.Context) (*ledger, error) {
 
 func (l *ledger) createTopic(ctx context.Context, topic string) error {
 	after := "9223372036854775807"
-	resp, err := l.h.admin.CreateTopics(ctx, partitions, int16(l.h.set.nodes), map[string]*string{"message.timestamp.after.max.ms": &after}, topic)
+	resp, err := l.h.admin.CreateTopics(ctx, int32(partitions), int16(l.h.set.nodes), map[string]*string{"message.timestamp.after.max.ms": &after}, topic)
 	if err == nil {
 		err = resp.Error()
 	}
