@@ -23,7 +23,7 @@ import (
 
 // matrix has the rows of the fault matrix that need only one broker. Row u1 is the
 // scenario previous.
-var matrix = strings.Fields("b1 b2 b3 b5 b6 g1 g2 n1 n2 n3 n4 p1 p2 p3 p4 p5 p6 p7 p8 s1 s2 s3 s4 s5 t1 t2 t3")
+var matrix = strings.Fields("b1 b2 b3 b5 b6 c1 c2 g1 g2 l1 l2 l3 n1 n2 n3 n4 p1 p2 p3 p4 p5 p6 p7 p8 s1 s2 s3 s4 s5 t1 t2 t3")
 
 func TestEveryRowHasAFault(t *testing.T) {
 	rows := map[string]bool{}
@@ -431,5 +431,15 @@ func TestOutcomesOnTheirWay(t *testing.T) {
 	o.meet(outcomePlace{1, 6}, true)
 	if err := o.unrouted(); err != nil || len(o.unmet) > 0 {
 		t.Errorf("%v, %v", err, o.unmet)
+	}
+}
+
+// TestStepIsInserted: package time of this Go reads the clock where the step is inserted.
+func TestStepIsInserted(t *testing.T) {
+	if _, err := wallClockOverlay(t.Context(), t.TempDir()); err != nil {
+		t.Error(err)
+	}
+	if _, err := insertStep([]byte("func Now() Time { return clock() }")); err == nil {
+		t.Error("no error for another source")
 	}
 }

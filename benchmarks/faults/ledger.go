@@ -57,6 +57,10 @@ const (
 	maybeLate
 	// outputLost: the topic that it was emitted to was deleted. It is not emitted again.
 	outputLost
+	// deadLetter: it is from the future. It is a dead letter, and not emitted.
+	deadLetter
+	// emittedOnceLater: it was from the future, and is not any more. It is emitted once.
+	emittedOnceLater
 )
 
 // The topics of a ledger besides those of a mini app, without the app's prefix.
@@ -215,9 +219,11 @@ func (l *ledger) account(ctx context.Context) error {
 				return kafkatest.Fatal(fmt.Errorf("%s was emitted %d times", e.id, n))
 			case n > 0 && (e.fate == outputLost || l.lost(e)):
 				return kafkatest.Fatal(fmt.Errorf("%s was emitted, although its output or all of its records (%v) are deleted", e.id, e.places))
-			case late > 0 && e.fate != maybeLate:
+			case n > 0 && e.fate == deadLetter:
+				return kafkatest.Fatal(fmt.Errorf("%s was emitted, although it is from the future", e.id))
+			case late > 0 && (e.fate == emittedOnce || e.fate == outputLost):
 				return kafkatest.Fatal(fmt.Errorf("%s is a dead letter", e.id))
-			case n+late == 0 && e.fate != outputLost && !l.lost(e):
+			case n == 0 && e.fate == emittedOnceLater, n+late == 0 && e.fate != outputLost && !l.lost(e):
 				missing = append(missing, e.id)
 			}
 		}

@@ -54,7 +54,7 @@ func (s *slot) logPath() string {
 // environ returns the environment of a process. settings are those of a fault,
 // without prefix; variables of the Go runtime are settings too.
 func (s *slot) environ(settings []string) []string {
-	env := program.Isolated(s.app.dir)
+	env := append(program.Isolated(s.app.dir), wallStepVariable+"="+s.stepFile())
 	more := []string{
 		"PARTITIONS=" + strconv.Itoa(partitions),
 		"REPLICATION_FACTOR=" + strconv.Itoa(s.app.h.set.nodes),
