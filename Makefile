@@ -153,6 +153,8 @@ soak: ## what make test runs, with other seeds and for longer: fuzz, simulation,
 	$(MAKE) versions
 
 # How the faults run: e.g. make faults DURATION=10m SEED=7 NODES=3 FAULTS=p1,b1 FAULT_INTERVAL=4s RESULTS=
+# Several faults a second, in small apps side by side, until all counts are reached:
+# make faults DURATION=1h FAULT_INTERVAL=300ms FAULTS_FLAGS='-lenient -apps 12 -rate 720 -epoch 3m -min-faults 5000 -min-point 200'
 # ONCEBUS_TEST_KAFKA=3.9.2 in the environment runs them, and every test, on another release of Kafka.
 DURATION ?= 30m
 SEED ?= 0

@@ -3,6 +3,7 @@
 //
 //	go run ./benchmarks/faults -duration 30m -seed 7
 //	ONCEBUS_TEST_KAFKA=3.9.2 go run ./benchmarks/faults -round rows
+//	go run ./benchmarks/faults -apps 12 -duration 1h -min-faults 5000 -min-point 200 -rate 720 -interval 300ms -epoch 3m -lenient
 //
 // The program under test is cmd/oncebus, built with the tag failpoints, in child
 // processes. A seeded generator fills the input topics. A faulty executor works on
@@ -13,6 +14,11 @@
 // has processed all input, and gives the history to package oracle, which computes
 // what the app should have emitted.
 //
+// With -apps a run has several small apps side by side, each with epochs, faults and
+// checks of its own, so that several faults strike each second. It leaves out the
+// faults that would hit all apps (crowdRows). A start of a process after a kill arms it
+// for the next fault point (killChain).
+//
 // It owns the matrix of faults, the schedule, the traffic, and the history. It
 // may import the harness packages kafkatest, proxy, program and oracle, and of the
 // product what it damages or compares: state and its fault points, and dedup. It
@@ -22,6 +28,8 @@
 //   - The seed decides the schedule and the traffic. When faults strike also
 //     depends on the machine.
 //   - A run keeps history, logs and journal if it finds anything.
+//   - The report is written after each epoch. After a first SIGTERM the run draws no
+//     more faults, checks its epochs and reports; a second one ends it at once.
 //   - A process may end only if a fault or the harness ends it (slot.watch).
 //   - The program's log messages that faults wait for are constants here, and have
 //     to follow the program's.

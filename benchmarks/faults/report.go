@@ -284,6 +284,9 @@ func (r *report) writeHead(b *strings.Builder) {
 		"Session timeout %v, transaction timeout %v, commit interval %v.\n\n    %s\n\n",
 		runtime.NumCPU(), runtime.GOOS, runtime.GOARCH, runtime.Version(), r.Kafka, r.Nodes, r.set.apps, baseSlots, workers,
 		sessionTimeout, transactionTimeout, commitInterval, r.set.command(r.Kafka))
+	if r.set.apps > 1 {
+		fmt.Fprintf(b, "The apps ran side by side, each with faults and checks of its own. Rows whose faults hit one app only: %s.\n\n", strings.Join(crowdRows, ", "))
+	}
 	fmt.Fprintf(b, "| | |\n| --- | --- |\n| violations | %d |\n| faults that struck | %d (%d with others at the same time) |\n| drawn, but the moment did not come | %d |\n"+
 		"| raw records | %d |\n| output records | %d |\n| claim mode | %s |\n| raw records a second, checks included | %.0f |\n| longest stall of a partition | %.1f s |\n"+
 		"| nothing broken any more: until events flow in every partition, p50 / p99 / max s | %v |\n| time | %s |\n\n",
