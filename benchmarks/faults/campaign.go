@@ -44,7 +44,7 @@ type fault struct {
 	broker    bool // acts on the broker, or needs it
 	nodes     int  // brokers it needs; 0 counts as 1
 	kafka4    bool // needs Kafka 4
-	chain     bool // records strikes of other faults, and is none itself
+	chain     bool // records strikes of other faults, and does not count itself
 	loop      bool // needs a disk of its own, see loopDisks
 
 	// apply causes the fault, ends it, and checks the consequences. An error is a
