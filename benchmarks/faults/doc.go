@@ -39,6 +39,10 @@
 //     store: only the process decides which files it trusts.
 //   - The harness samples the offsets of the dedup group once a second only: the
 //     oracle checks that they never go back, which needs no complete list.
+//   - The program is built with an overlay of package time (wallclock.go): time.Now adds
+//     a step that a fault sets. So its wall clock steps, and this machine's does not.
+//   - A ledger (ledger.go) is judged by its own account, not by the oracle: after some
+//     decisions the log no longer says what was emitted.
 //   - With -lenient waits are ten times as long, for a loaded machine.
 //
 // Exit codes: 0 nothing was wrong; 1 a promise was broken, a fault never struck,
