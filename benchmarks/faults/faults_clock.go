@@ -228,7 +228,7 @@ func (l *ledger) stepBroker(ctx context.Context, to time.Duration) error {
 	defer cancel()
 	return kafkatest.AwaitEvery(ctx, 500*time.Millisecond, fmt.Sprintf("the app follows the broker's clock to %v", to), func(ctx context.Context) error {
 		from := len(l.events)
-		if err := l.send(ctx); err != nil {
+		if err := l.sendEach(ctx, 1); err != nil {
 			return err
 		}
 		for _, e := range l.events[from:] {

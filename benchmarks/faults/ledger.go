@@ -154,10 +154,13 @@ func (l *ledger) changelogs() []string {
 func (l *ledger) inputs() []string { return []string{l.topic("orders.raw"), l.topic(keyedRaw)} }
 
 // send sends new events to every partition of both topics, and a duplicate of each.
-func (l *ledger) send(ctx context.Context) error {
+func (l *ledger) send(ctx context.Context) error { return l.sendEach(ctx, ledgerEvents) }
+
+// sendEach is send with that many events for each partition.
+func (l *ledger) sendEach(ctx context.Context, each int) error {
 	from := len(l.events)
-	for n := range ledgerEvents * (rawPartitions + partitions) {
-		e := &entry{id: fmt.Sprintf("event-%d", from+n), at: time.Now(), keyed: n >= ledgerEvents*rawPartitions, home: int32(n % partitions)}
+	for n := range each * (rawPartitions + partitions) {
+		e := &entry{id: fmt.Sprintf("event-%d", from+n), at: time.Now(), keyed: n >= each*rawPartitions, home: int32(n % partitions)}
 		l.events = append(l.events, e)
 	}
 	if err := l.produce(ctx, l.events[from:]); err != nil {
