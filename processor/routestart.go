@@ -25,8 +25,8 @@ type routeFacts struct {
 	topicID    string    // the present one
 	start, end int64     // of the partition
 	pinned     int64     // where a first start begins
-	// divergence is the offset from which a broker lost records, as the client found it
-	// by their leader epoch; -1 for none.
+	// divergence is the end of the leader epoch of the record before the group's offset.
+	// If it is lower, a broker lost the records from there on; -1 if unknown.
 	divergence int64
 }
 
@@ -68,7 +68,7 @@ func chooseStart(f routeFacts) (offset int64, problem app.Problem) {
 	switch {
 	case offset < f.start:
 		return 0, app.InputDeleted
-	case offset > f.end:
+	case offset > f.end, f.divergence >= 0 && f.divergence < offset && offset == f.group:
 		return 0, app.InputShortened
 	}
 	return offset, ""
@@ -160,12 +160,19 @@ func (r *routeStarts) resolve(ctx context.Context, offsets map[string]map[int32]
 	if err != nil {
 		return nil, err
 	}
+	ends, err := kafka.EpochEnds(ctx, r.admin, kafka.Epochs(offsets))
+	if err != nil {
+		return nil, err
+	}
 	waiting = map[app.TaskID]bool{}
 	for topic, partitions := range offsets {
 		for partition, offset := range partitions {
 			id := app.TaskID{Topic: topic, Partition: partition}
 			f := r.factsOf(id, max(-1, offset.EpochOffset().Offset))
 			f.start, f.end = bounds[id].start, bounds[id].end
+			if end, ok := ends[topic][partition]; ok {
+				f.divergence = end
+			}
 			if mark, ok := decisions.Marks[id.String()]; ok {
 				f.mark = &mark
 			}
@@ -180,10 +187,10 @@ func (r *routeStarts) resolve(ctx context.Context, offsets map[string]map[int32]
 				}
 				at = acceptedStart(&f, &accepted)
 			}
-			held.assign(id, at, f.mark)
 			if at != f.group {
-				partitions[partition] = kgo.NewOffset().At(at)
+				partitions[partition] = kgo.NewOffset().At(at) // its epoch is unknown
 			}
+			held.assign(id, at, partitions[partition].EpochOffset().Epoch, f.mark)
 		}
 	}
 	return waiting, nil
@@ -354,19 +361,23 @@ type marks struct {
 type heldMark struct {
 	position int64 // offset to route next, as committed
 	open     int64 // the same in the open transaction; -1 if it has no records
-	mark     app.Mark
-	pending  *app.Mark // in the open transaction
-	at       time.Time // when mark was written; zero if not by this client
+	// epoch and openEpoch are the leader epochs of the records before position and open;
+	// -1 if unknown.
+	epoch, openEpoch int32
+	mark             app.Mark
+	pending          *app.Mark // in the open transaction
+	at               time.Time // when mark was written; zero if not by this client
 }
 
 func newMarks(rt *app.App) *marks { return &marks{rt: rt, held: map[app.TaskID]*heldMark{}} }
 
-// assign adds a partition with the offset to route next and its mark, nil for none. A
-// partition that waits for a decision is not held: its mark must stay as it is.
-func (m *marks) assign(id app.TaskID, position int64, mark *app.Mark) {
+// assign adds a partition with the offset to route next, the leader epoch of the record
+// before it, -1 if unknown, and its mark, nil for none. A partition that waits for a
+// decision is not held: its mark must stay as it is.
+func (m *marks) assign(id app.TaskID, position int64, epoch int32, mark *app.Mark) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	h := &heldMark{position: position, open: -1}
+	h := &heldMark{position: position, open: -1, epoch: epoch, openEpoch: -1}
 	if mark != nil {
 		h.mark = *mark
 	}
@@ -399,12 +410,12 @@ func (m *marks) revoke(gone map[string][]int32) {
 	}
 }
 
-// routed notes that the open transaction has the records of a partition before an offset.
-func (m *marks) routed(id app.TaskID, next int64) {
+// routed notes that the open transaction has the records of a partition up to last.
+func (m *marks) routed(id app.TaskID, last *kgo.Record) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if h := m.held[id]; h != nil {
-		h.open = next
+		h.open, h.openEpoch = last.Offset+1, last.LeaderEpoch
 	}
 }
 
@@ -461,7 +472,10 @@ func (m *marks) addOffsets(req *kmsg.TxnOffsetCommitRequest) {
 		topic := kmsg.NewTxnOffsetCommitRequestTopic()
 		topic.Topic, topic.TopicID = id.Topic, m.rt.Topology.Topics[id.Topic].ID
 		partition := kmsg.NewTxnOffsetCommitRequestTopicPartition()
-		partition.Partition, partition.Offset = id.Partition, h.pending.Offset
+		partition.Partition, partition.Offset, partition.LeaderEpoch = id.Partition, h.pending.Offset, h.epoch
+		if h.open > h.position {
+			partition.LeaderEpoch = h.openEpoch
+		}
 		topic.Partitions = append(topic.Partitions, partition)
 		req.Topics = append(req.Topics, topic)
 	}
@@ -473,11 +487,13 @@ func (m *marks) end(committed bool, now time.Time) {
 	defer m.mu.Unlock()
 	for _, h := range m.held {
 		if committed {
-			h.position = max(h.position, h.open)
+			if h.open > h.position {
+				h.position, h.epoch = h.open, h.openEpoch
+			}
 			if h.pending != nil {
 				h.mark, h.at = *h.pending, now
 			}
 		}
-		h.open, h.pending = -1, nil
+		h.open, h.openEpoch, h.pending = -1, -1, nil
 	}
 }

@@ -160,7 +160,7 @@ func (x *transactions) process(fetches kgo.Fetches) error {
 		case len(p.Records) == 0:
 		case x.router != nil:
 			x.router.Process(x.emitter, p.Records)
-			x.marks.routed(app.TaskID{Topic: p.Topic, Partition: p.Partition}, p.Records[len(p.Records)-1].Offset+1)
+			x.marks.routed(app.TaskID{Topic: p.Topic, Partition: p.Partition}, p.Records[len(p.Records)-1])
 		default:
 			failed = x.tasks.process(x.client, &p)
 		}

@@ -348,7 +348,7 @@ func (w *worker) runOnce(ctx context.Context, fetches kgo.Fetches) error {
 // decided.
 func (w *worker) goOn() {
 	for id, start := range w.starts.takeDecided() {
-		w.txns.marks.assign(id, start.at, start.mark)
+		w.txns.marks.assign(id, start.at, -1, start.mark)
 		w.txns.client.SetOffsets(map[string]map[int32]kgo.EpochOffset{id.Topic: {id.Partition: {Epoch: -1, Offset: start.at}}})
 		w.member.place(id)
 		w.txns.client.ResumeFetchPartitions(map[string][]int32{id.Topic: {id.Partition}})

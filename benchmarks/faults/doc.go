@@ -4,6 +4,7 @@
 //	go run ./benchmarks/faults -duration 30m -seed 7
 //	ONCEBUS_TEST_KAFKA=3.9.2 go run ./benchmarks/faults -round rows
 //	go run ./benchmarks/faults -apps 12 -duration 1h -min-faults 5000 -min-point 200 -rate 720 -interval 300ms -epoch 3m -lenient
+//	go run ./benchmarks/faults -scenario upgrade
 //
 // The program under test is cmd/oncebus, built with the tag failpoints, in child
 // processes. A seeded generator fills the input topics. A faulty executor works on
@@ -43,6 +44,10 @@
 //     a step that a fault sets. So its wall clock steps, and this machine's does not.
 //   - A ledger (ledger.go) is judged by its own account, not by the oracle: after some
 //     decisions the log no longer says what was emitted.
+//   - Faults of slow disks mount loop devices and freeze them (disk_loop.go). A run that
+//     is killed while one is frozen leaves the mount: umount it by hand.
+//   - The scenario previous builds an earlier commit and starts the app with it. In a
+//     checkout without that commit it is left out, with a line that says so.
 //   - With -lenient waits are ten times as long, for a loaded machine.
 //
 // Exit codes: 0 nothing was wrong; 1 a promise was broken, a fault never struck,

@@ -321,7 +321,7 @@ func (e *election) checkRefused(s *service, lost int64, n int64) {
 	if len(waiting) != len(electionInputs) {
 		e.t.Errorf("waiting are %v, want the two inputs alone", refusals)
 	}
-	e.taken([]string{"steady.raw"})
+	e.taken([]string{e.topic("steady.raw")})
 }
 
 // decide lets both partitions go on, the routed one from an offset.

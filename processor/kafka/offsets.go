@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -55,4 +56,55 @@ func StableOffsets(ctx context.Context, client *kgo.Client, group string, partit
 		}
 	}
 	return offsets, nil
+}
+
+// Epochs returns the leader epochs of offsets that have one.
+func Epochs(offsets map[string]map[int32]kgo.Offset) map[string]map[int32]int32 {
+	epochs := map[string]map[int32]int32{}
+	for topic, partitions := range offsets {
+		for partition, offset := range partitions {
+			at := offset.EpochOffset()
+			if at.Offset < 0 || at.Epoch < 0 {
+				continue
+			}
+			if epochs[topic] == nil {
+				epochs[topic] = map[int32]int32{}
+			}
+			epochs[topic][partition] = at.Epoch
+		}
+	}
+	return epochs
+}
+
+// EpochEnds returns where the leader epochs of partitions end: the offset from which on a
+// log has records of later leaders, or its end. -1 means that the broker does not know.
+//
+// A new leader may lack a whole epoch, after an unclean election. It then responds with
+// the last epoch before it that it has (KIP-320), and with the end of that one.
+func EpochEnds(ctx context.Context, admin *kadm.Client, epochs map[string]map[int32]int32) (map[string]map[int32]int64, error) {
+	if len(epochs) == 0 {
+		return nil, nil
+	}
+	found, err := admin.OffsetForLeaderEpoch(ctx, epochs)
+	if err != nil {
+		return nil, fmt.Errorf("read the leader epochs of %v: %w", epochs, err)
+	}
+	ends := map[string]map[int32]int64{}
+	for topic, partitions := range epochs {
+		ends[topic] = map[int32]int64{}
+		for partition, epoch := range partitions {
+			end, ok := found[topic][partition]
+			switch {
+			case !ok:
+				return nil, fmt.Errorf("read the leader epochs of %s/%d: %w", topic, partition, kerr.UnknownTopicOrPartition)
+			case end.Err != nil:
+				return nil, fmt.Errorf("read the leader epochs of %s/%d: %w", topic, partition, end.Err)
+			case end.LeaderEpoch < 0 || end.LeaderEpoch > epoch || end.EndOffset < 0:
+				ends[topic][partition] = -1
+			default:
+				ends[topic][partition] = end.EndOffset
+			}
+		}
+	}
+	return ends, nil
 }

@@ -7,7 +7,6 @@ import (
 	"os"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"oncebus/processor/app"
@@ -363,9 +362,11 @@ func (r *Restore) checkInput(ctx context.Context) error {
 		return nil
 	}
 	if r.Checkpoint.Epoch >= 0 {
-		if f.epochEnd, err = r.epochEnd(ctx, r.Checkpoint.Epoch); err != nil {
+		ends, err := kafka.EpochEnds(ctx, r.src.Admin, map[string]map[int32]int32{r.id.Topic: {r.id.Partition: r.Checkpoint.Epoch}})
+		if err != nil {
 			return err
 		}
+		f.epochEnd = ends[r.id.Topic][r.id.Partition]
 	}
 	problem, resume, detail := checkInput(f)
 	if problem == "" {
@@ -390,24 +391,4 @@ func (r *Restore) checkInput(ctx context.Context) error {
 func (r *Restore) resumeAt(next int64) {
 	r.Checkpoint.Next, r.Checkpoint.Epoch = next, -1
 	r.Checkpoint.Bypassed, r.Checkpoint.DeadLettered = nil, nil
-}
-
-// epochEnd returns the offset at which a leader epoch of the input ends, -1 if the
-// broker does not know it.
-func (r *Restore) epochEnd(ctx context.Context, epoch int32) (int64, error) {
-	req := map[string]map[int32]int32{r.id.Topic: {r.id.Partition: epoch}}
-	ends, err := r.src.Admin.OffsetForLeaderEpoch(ctx, req)
-	if err != nil {
-		return -1, fmt.Errorf("read the leader epochs of %v: %w", r.id, err)
-	}
-	end, ok := ends[r.id.Topic][r.id.Partition]
-	switch {
-	case !ok:
-		return -1, fmt.Errorf("read the leader epochs of %v: %w", r.id, kerr.UnknownTopicOrPartition)
-	case end.Err != nil:
-		return -1, fmt.Errorf("read the leader epochs of %v: %w", r.id, end.Err)
-	case end.LeaderEpoch != epoch || end.EndOffset < 0:
-		return -1, nil
-	}
-	return end.EndOffset, nil
 }
