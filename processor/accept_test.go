@@ -438,6 +438,43 @@ func TestDeletedRawRecordsAreRefused(t *testing.T) {
 	assertOut(t, b, batch("early", 40), batch("kept", 40), batch("kept too", 40))
 }
 
+// TestReplacedRawRecordsAreRefused: after a clean stop, the end of a leader epoch shows that
+// a broker lost records that were routed, and has others at their offsets.
+func TestReplacedRawRecordsAreRefused(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, benchRoutes)
+	cfg := b.config("one")
+	b.lived(cfg, batch("early", 40)...)
+	b.lived(cfg) // its offsets come from the group, its marks are written
+	b.produce(batch("other", 40)...)
+	b.cluster.ControlKey(int16(kmsg.OffsetForLeaderEpoch), func(req kmsg.Request) (kmsg.Response, error, bool) {
+		b.cluster.KeepControl()
+		asked := req.(*kmsg.OffsetForLeaderEpochRequest)
+		resp := asked.ResponseKind().(*kmsg.OffsetForLeaderEpochResponse)
+		for _, topic := range asked.Topics {
+			answered := kmsg.NewOffsetForLeaderEpochResponseTopic()
+			answered.Topic = topic.Topic
+			for _, p := range topic.Partitions {
+				end := kmsg.NewOffsetForLeaderEpochResponseTopicPartition()
+				end.Partition, end.LeaderEpoch, end.EndOffset = p.Partition, p.LeaderEpoch, 20
+				if topic.Topic == "signals.raw" && p.Partition == 1 {
+					end.LeaderEpoch, end.EndOffset = p.LeaderEpoch-1, 6 // the new leader lacks the whole epoch
+				}
+				answered.Partitions = append(answered.Partitions, end)
+			}
+			resp.Topics = append(resp.Topics, answered)
+		}
+		return resp, nil, true
+	})
+	i := b.start(cfg)
+	refusals := b.awaitRefusals(i, 1, app.InputShortened)
+	if want := "offsets 6 to 9, which were routed"; refusals[0].Partition != 1 || !strings.Contains(refusals[0].Detail, want) {
+		t.Errorf("refused is %+v, want partition 1 with %q", refusals[0], want)
+	}
+	b.wait("the events of the other partitions", func() bool { return len(b.read("signals.unique")) == 40+30 })
+	must(t, i.stop())
+}
+
 // TestOneRefusedRawPartition: while one partition of a routed topic waits for a decision,
 // the others are routed, and its group offset stays.
 func TestOneRefusedRawPartition(t *testing.T) {
