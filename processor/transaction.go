@@ -113,6 +113,7 @@ func (x *transactions) runLast(fetches kgo.Fetches) error {
 // not: franz-go may still read the records, and a panic in the reset would replace the
 // first panic.
 func (x *transactions) during(fn func() error) error {
+	defer x.budget.Use()()
 	err := fn()
 	if !errors.Is(err, errNotFlushed) {
 		x.emitter.Reset()

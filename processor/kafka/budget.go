@@ -4,8 +4,8 @@ import (
 	"cmp"
 	"encoding/binary"
 	"errors"
-	"math"
 	"runtime"
+	"runtime/metrics"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -23,8 +23,10 @@ const (
 	// BudgetDefault is the default of ONCEBUS_MAX_DECOMPRESSED_BYTES.
 	BudgetDefault = 64 << 20
 	// fetchMaxBytes bounds a fetch response, which is in memory in addition to the
-	// budget. Batches that the budget refuses are fetched again, so it is small.
-	fetchMaxBytes = 8 << 20
+	// budget: one for each client and broker. Batches that the budget refuses are fetched
+	// again. The records of a response without compression take up to twenty times its
+	// bytes, and no budget can refuse them. So it is small.
+	fetchMaxBytes = 2 << 20
 	// budgetWait is how long a decompression waits for the budget before it fails.
 	// It paces the fetches of a client that gets nothing, and it is short, because
 	// franz-go cannot reassign partitions meanwhile.
@@ -37,15 +39,21 @@ const (
 	// priorityMax is how long a refused batch keeps smaller ones out without
 	// another attempt.
 	priorityMax = time.Second
-	// stalledAfter is how long the budget may refuse every batch. Then it accepts one.
+	// stalledAfter is how long the budget may refuse every batch while nobody uses one.
+	// Then it accepts one.
 	stalledAfter = 10 * time.Second
+	// overdrawnPause and overdrawnGrowth pace the collections while a batch larger than
+	// the budget is in memory: garbage would come in addition to it.
+	overdrawnPause, overdrawnMax = 20 * time.Millisecond, 200 * time.Millisecond
+	overdrawnGrowth              = 16 << 20
 )
 
 // A Budget bounds the memory of decompressed batches of a process: their bytes and their
 // records, of all clients, from decompression until the garbage collector has freed
-// them. No caller returns memory. A record may be reachable from a buffered fetch, a
-// transaction or a producer, each of which may drop it, so only the collector knows when
-// it is free. What the collector has not freed yet is memory too.
+// them. It counts the records of batches without compression too. No caller returns
+// memory. A record may be reachable from a buffered fetch, a transaction or a producer,
+// each of which may drop it, so only the collector knows when it is free. What the
+// collector has not freed yet is memory too.
 //
 // A batch gets memory if it fits, or if a quarter of the budget at most is in use. So a
 // batch larger than the whole budget is decompressed too, almost alone. A refused batch
@@ -57,10 +65,16 @@ type Budget struct {
 	// since is what was taken since the last collection.
 	since      atomic.Int64
 	collecting atomic.Bool
+	overdrawn  atomic.Bool // boundGarbage runs
+	refusals   atomic.Int64
+	// users are the transactions in progress, each of which may have records. uses
+	// counts those that began.
+	users, uses atomic.Int64
 
 	mu          sync.Mutex
 	collectedAt time.Time
-	grantedAt   time.Time // when a batch last got memory, or the first was refused after that
+	grantedAt   time.Time // when a batch last got memory or had a user, or the first was refused after that
+	grantedUses int64     // uses at that time
 	refusing    bool      // since grantedAt
 	// priority is the size of the largest refused batch, until priorityUntil: smaller
 	// batches then get a quarter of the budget only. Else it might never fit.
@@ -74,23 +88,37 @@ func NewBudget(limit int64) *Budget { return &Budget{limit: cmp.Or(limit, Budget
 // Used returns the bytes in use.
 func (b *Budget) Used() int64 { return b.used.Load() }
 
+// Limit returns the bytes of the budget.
+func (b *Budget) Limit() int64 { return b.limit }
+
+// Refusals returns how often a batch got no memory and its client had to fetch it again.
+func (b *Budget) Refusals() int64 { return b.refusals.Load() }
+
+// Use says that a transaction processes records, until the returned function is called.
+// Until then the budget accepts no batch only because it refused all others for long: they
+// wait for these records. A restore does not call it: it may wait for the disk with
+// records, and the routing stage continues meanwhile.
+func (b *Budget) Use() (end func()) {
+	b.uses.Add(1)
+	b.users.Add(1)
+	return func() { b.users.Add(-1) }
+}
+
 // ClientOptions are the options of a client that decompresses within the budget. No batch
 // may decompress to more than batchMax bytes.
 func (b *Budget) ClientOptions(batchMax int) []kgo.Opt {
 	return []kgo.Opt{
 		kgo.WithDecompressor(&decompressor{budget: b, batchMax: batchMax}),
+		kgo.WithPools(recordPool{b}),
 		kgo.MaxDecompressBatchBytes(batchMax), // of the batches that the client produces
 		kgo.FetchMaxBytes(fetchMaxBytes),
 	}
 }
 
-// readerDecompressor returns the decompressor of a Reader: within the budget of its
-// client, without a limit for one batch, because oncebus wrote the batches.
-func readerDecompressor(client *kgo.Client) kgo.Decompressor {
-	if d, ok := client.OptValue(kgo.WithDecompressor).(*decompressor); ok {
-		return &decompressor{budget: d.budget, batchMax: math.MaxInt32}
-	}
-	return kgo.DefaultDecompressor()
+// recordsMax is the most memory that the records of a batch may take: as much as its bytes
+// or as the budget, and at least BudgetDefault.
+func (d *decompressor) recordsMax() int64 {
+	return max(d.budget.limit, int64(d.batchMax), BudgetDefault)
 }
 
 // take takes n bytes, or reports false.
@@ -102,10 +130,7 @@ func (b *Budget) take(n int64) bool {
 		b.priority = 0
 	}
 	fits := used+n <= b.limit && (n >= b.priority || used+n <= b.limit/4) || used <= b.limit/4
-	if !fits && !(b.refusing && now.Sub(b.grantedAt) > stalledAfter) {
-		if !b.refusing {
-			b.refusing, b.grantedAt = true, now
-		}
+	if !fits && !b.stalled(now) {
 		if n >= b.priority && n > b.limit/4 {
 			b.priority, b.priorityUntil = n, now.Add(priorityMax)
 		}
@@ -116,9 +141,24 @@ func (b *Budget) take(n int64) bool {
 	if n >= b.priority {
 		b.priority = 0
 	}
-	b.used.Add(n)
-	b.collect(b.since.Add(n) >= b.limit/2, now)
+	b.add(n)
+	b.collect(b.since.Load() >= b.limit/2, now)
 	return true
+}
+
+// stalled reports whether the budget has refused every batch for stalledAfter, and no
+// record has been in use. Then something idle refers to a record.
+func (b *Budget) stalled(now time.Time) bool {
+	if uses := b.uses.Load(); !b.refusing || b.users.Load() > 0 || uses != b.grantedUses {
+		b.refusing, b.grantedAt, b.grantedUses = true, now, uses
+	}
+	return now.Sub(b.grantedAt) > stalledAfter
+}
+
+// add adds n bytes that are in memory in any case.
+func (b *Budget) add(n int64) {
+	b.since.Add(n)
+	b.used.Add(n)
 }
 
 // collect runs the garbage collector if it is due and not running. It frees the budget
@@ -138,6 +178,64 @@ func (b *Budget) collect(due bool, now time.Time) {
 // release returns n bytes.
 func (b *Budget) release(n int64) { b.used.Add(-n) }
 
+// A recordPool counts the memory of the records of all batches of a client. It keeps
+// none: no caller recycles a record.
+type recordPool struct{ budget *Budget }
+
+// countedMin is the least number of records that a recordPool counts. The batches of fewer
+// records that a response may have take little more memory than its bytes.
+const countedMin = 16
+
+// GetRecords returns memory for n records.
+func (p recordPool) GetRecords(n int) []kgo.Record {
+	records := make([]kgo.Record, n)
+	if n >= countedMin {
+		memory := int64(n) * recordBytes
+		p.budget.add(memory)
+		runtime.AddCleanup(&records[0], p.budget.release, memory)
+		p.budget.boundGarbage()
+	}
+	return records
+}
+
+// PutRecords drops the records.
+func (p recordPool) PutRecords([]kgo.Record) {}
+
+// takeFree takes n bytes if they fit and no refused batch has priority, or reports false.
+func (b *Budget) takeFree(n int64) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.used.Load()+n > b.limit || b.priority > 0 {
+		return false
+	}
+	b.add(n)
+	return true
+}
+
+// boundGarbage collects until the memory in use fits the budget, if it does not. By default
+// the garbage may be as large as the batch.
+func (b *Budget) boundGarbage() {
+	if b.used.Load() <= b.limit || !b.overdrawn.CompareAndSwap(false, true) {
+		return
+	}
+	go func() {
+		defer b.overdrawn.Store(false)
+		heap := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}
+		metrics.Read(heap)
+		collectedAt, collected := time.Now(), heap[0].Value.Uint64()
+		for b.used.Load() > b.limit {
+			<-time.After(overdrawnPause)
+			metrics.Read(heap)
+			if heap[0].Value.Uint64() < collected+overdrawnGrowth && time.Since(collectedAt) < overdrawnMax {
+				continue
+			}
+			runtime.GC()
+			metrics.Read(heap)
+			collectedAt, collected = time.Now(), heap[0].Value.Uint64()
+		}
+	}()
+}
+
 // recordBytes is the memory of a record without its key, value and headers, with the
 // pointer to it; headerBytes that of a header without its key and value.
 const (
@@ -146,22 +244,25 @@ const (
 )
 
 // recordsMemory returns the memory that franz-go allocates for the records of a
-// decompressed batch, in addition to its bytes. It counts up to the first malformed one.
-func recordsMemory(batch []byte) (memory int64) {
+// decompressed batch, in addition to its bytes, and for their headers. It counts up to the
+// first malformed record.
+func recordsMemory(batch []byte) (records, headers int64) {
 	for len(batch) > 0 {
 		length, n := binary.Varint(batch)
 		if n <= 0 || length <= 0 || length > int64(len(batch)-n) {
-			return memory
+			return records, headers
 		}
 		record := batch[n : n+int(length)]
 		batch = batch[n+int(length):]
-		memory += recordBytes + headerCount(record)*headerBytes
+		records += recordBytes
+		headers += headersMemory(record)
 	}
-	return memory
+	return records, headers
 }
 
-// headerCount returns the number of headers of a record, 0 for a malformed one.
-func headerCount(record []byte) int64 {
+// headersMemory returns the memory of the headers of a record and of their keys, which
+// franz-go copies; 0 for a malformed record.
+func headersMemory(record []byte) (memory int64) {
 	rest := record[1:]     // attributes
 	for field := range 4 { // timestamp, offset, key, value
 		v, n := binary.Varint(rest)
@@ -177,9 +278,22 @@ func headerCount(record []byte) int64 {
 		}
 		rest = rest[v:]
 	}
-	headers, n := binary.Varint(rest)
-	if n <= 0 || headers < 0 {
+	count, n := binary.Varint(rest)
+	if n <= 0 || count <= 0 {
 		return 0
 	}
-	return min(headers, int64(len(rest)))
+	rest = rest[n:]
+	memory = min(count, int64(len(rest))) * headerBytes // as franz-go allocates it
+	for field := 0; len(rest) > 0; field++ {            // keys and values in turn
+		v, n := binary.Varint(rest)
+		if n <= 0 || v > int64(len(rest)-n) {
+			return memory
+		}
+		v = max(v, 0)
+		rest = rest[n+int(v):]
+		if field%2 == 0 {
+			memory += v
+		}
+	}
+	return memory
 }

@@ -29,8 +29,8 @@ const scratchBytes = 1 << 20
 const batchBytesMin = 64
 
 // A decompressor decompresses the batches of one client. It refuses a batch of more than
-// batchMax bytes with kgo.ErrMaxDecompress, and one without memory in its budget with
-// ErrBudgetExhausted.
+// batchMax bytes, or whose records take more than recordsMax, with kgo.ErrMaxDecompress,
+// and one without memory in its budget with ErrBudgetExhausted.
 type decompressor struct {
 	budget   *Budget
 	batchMax int
@@ -59,12 +59,14 @@ func (d *decompressor) Decompress(src []byte, codec kgo.CompressionCodecType) ([
 // scratches has the memory for batches of scratchBytes at most.
 var scratches = sync.Pool{New: func() any { return new([scratchBytes]byte) }}
 
-// allocate takes the memory of a batch of n bytes and its records, and returns the bytes.
-func (d *decompressor) allocate(n int, records int64) ([]byte, error) {
+// allocate takes the memory of a batch of n bytes, and that of its records and headers, and
+// returns the bytes.
+func (d *decompressor) allocate(n int, records, headers int64) ([]byte, error) {
 	size := max(n, batchBytesMin)
-	if !d.take(int64(size) + records) {
+	if !d.take(int64(size) + records + headers) {
 		return nil, ErrBudgetExhausted
 	}
+	d.budget.release(records) // recordPool takes it at once
 	return make([]byte, n, size), nil
 }
 
@@ -83,6 +85,7 @@ func (d *decompressor) take(n int64) bool {
 		}
 	}
 	d.refusedAt.Store(time.Now().UnixNano())
+	d.budget.refusals.Add(1)
 	return false
 }
 
@@ -94,31 +97,40 @@ func (d *decompressor) releaseAtEnd(batch []byte, memory int64) []byte {
 
 // finish copies a batch out of the scratch memory.
 func (d *decompressor) finish(scratch []byte) ([]byte, error) {
-	records := recordsMemory(scratch)
-	batch, err := d.allocate(len(scratch), records)
+	records, headers := recordsMemory(scratch)
+	if records+headers > d.recordsMax() {
+		return nil, kgo.ErrMaxDecompress
+	}
+	batch, err := d.allocate(len(scratch), records, headers)
 	if err != nil {
 		return nil, err
 	}
 	copy(batch, scratch)
-	return d.releaseAtEnd(batch, int64(cap(batch))+records), nil
+	return d.releaseAtEnd(batch, int64(cap(batch))+headers), nil
 }
 
 // fill makes a batch of size bytes at most, which decode decompresses into it.
 func (d *decompressor) fill(size int, decode func(batch []byte) ([]byte, error)) ([]byte, error) {
-	batch, err := d.allocate(size, 0)
+	batch, err := d.allocate(size, 0, 0)
 	if err != nil {
 		return nil, err
 	}
+	defer d.budget.boundGarbage()
 	memory := int64(cap(batch))
-	if batch, err = decode(batch); err != nil {
+	decoded, err := decode(batch)
+	if err != nil {
 		d.budget.release(memory)
 		return nil, err
 	}
-	// The records get their memory in any case: a batch whose records do not fit
-	// would never arrive.
-	records := recordsMemory(batch)
-	d.budget.used.Add(records)
-	return d.releaseAtEnd(batch, memory+records), nil
+	records, headers := recordsMemory(decoded)
+	if records+headers > d.recordsMax() {
+		d.releaseAtEnd(batch, memory)
+		return nil, kgo.ErrMaxDecompress
+	}
+	// The headers get their memory in any case, and so do the records: a batch whose
+	// records do not fit would never arrive.
+	d.budget.add(headers)
+	return d.releaseAtEnd(decoded, memory+headers), nil
 }
 
 // A streamReader decompresses a stream, and then another one.

@@ -82,7 +82,7 @@ func TestDecompressesAllCodecs(t *testing.T) {
 				if err != nil || !bytes.Equal(got, data) {
 					t.Errorf("%s of %d bytes, limit %d: got %d bytes, error %v", c.name, size, limit, len(got), err)
 				}
-				if used := d.budget.Used(); used < int64(size) || used > int64(size)+int64(size)/4+(256<<10)+recordsMemory(data) {
+				if used := d.budget.Used(); used < int64(size) || used > int64(size)+int64(size)/4+(256<<10)+headersOf(data) {
 					t.Errorf("%s of %d bytes uses %d of the budget", c.name, size, used)
 				}
 			}
@@ -127,8 +127,8 @@ func TestDamagedBatchesReturnAnError(t *testing.T) {
 
 // records returns the records of a batch, each with headers of one byte.
 func recordsOf(count, headers int) (batch []byte) {
-	for range count {
-		r := kmsg.Record{Value: []byte("v")}
+	for n := range count {
+		r := kmsg.Record{OffsetDelta: int32(n), Value: []byte("v")}
 		for range headers {
 			r.Headers = append(r.Headers, kmsg.Header{Key: "k"})
 		}
@@ -145,16 +145,22 @@ func TestRecordsCountAsMemory(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ count, headers int }{{1, 0}, {1000, 0}, {1000, 3}, {3, 100}} {
 		batch := recordsOf(c.count, c.headers)
-		want := int64(c.count) * (recordBytes + int64(c.headers)*headerBytes)
-		if got := recordsMemory(batch); got != want {
-			t.Errorf("%d records with %d headers: %d bytes, want %d", c.count, c.headers, got, want)
+		want, wantHeaders := int64(c.count)*recordBytes, int64(c.count*c.headers)*(headerBytes+1)
+		if got, headers := recordsMemory(batch); got != want || headers != wantHeaders {
+			t.Errorf("%d records with %d headers: %d and %d bytes, want %d and %d", c.count, c.headers, got, headers, want, wantHeaders)
 		}
 		for n := 0; n < len(batch); n += 1 + n/7 {
-			if got := recordsMemory(batch[:n]); got > want {
-				t.Errorf("the first %d bytes take %d, more than all", n, got)
+			if got, headers := recordsMemory(batch[:n]); got > want || headers > wantHeaders {
+				t.Errorf("the first %d bytes take %d and %d, more than all", n, got, headers)
 			}
 		}
 	}
+}
+
+// headersOf returns the memory of the headers of a batch.
+func headersOf(batch []byte) int64 {
+	_, headers := recordsMemory(batch)
+	return headers
 }
 
 // TestBudget decides which batches get memory.
@@ -233,7 +239,7 @@ func TestReadersShareTheBudgetOfTheirClient(t *testing.T) {
 	}
 	defer client.Close()
 	d, ok := NewReader(client, "changelog", [16]byte{}, 0).decompressor.(*decompressor)
-	if !ok || d.budget != budget || d.batchMax != math.MaxInt32 {
+	if !ok || d.budget != budget || d.batchMax != readerBatchMax {
 		t.Errorf("the reader decompresses with %+v", d)
 	}
 }

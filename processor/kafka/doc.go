@@ -17,6 +17,8 @@
 //
 //   - Reader sends fetch requests itself and counts by position. A consumer returns
 //     records only, and the last offset of a changelog is a control record.
+//   - recordPool pools nothing: a pool is how franz-go lets us count the records of a batch
+//     without compression.
 //   - No caller returns memory to the Budget. A fetched record is reachable from buffers
 //     that franz-go may drop at any time, so the garbage collector returns it.
 //   - A batch without memory fails its fetch and does not wait: a fetch that waits blocks

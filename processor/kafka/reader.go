@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -16,6 +17,11 @@ const (
 	// fetchBytes is the most bytes of one fetch, some 20,000 rows of a
 	// changelog. All tasks of a process may restore at the same time.
 	fetchBytes = 1 << 20
+	// fetchMemory is the memory of such a fetch with its records. A fetch for which the
+	// budget has less is as small as fetchBytesMin.
+	fetchMemory, fetchBytesMin = 4 << 20, 64 << 10
+	// readerBatchMax is the limit of a batch of a Reader: none, because oncebus wrote it.
+	readerBatchMax = math.MaxInt32
 	// fetchWait is how long the broker may delay an empty response. Below the
 	// high watermark a response is empty while a transaction is open.
 	fetchWait = 250 * time.Millisecond
@@ -41,15 +47,22 @@ type Reader struct {
 
 	leader       int32 // -1: unknown, read the metadata again
 	decompressor kgo.Decompressor
+	budget       *Budget    // that of the client, nil for none
+	pools        []kgo.Pool // its recordPool
 }
 
 // NewReader returns a reader of one partition. topicID is the topic's id at the
 // start: for a topic recreated since then, Read returns ErrTruncated.
 func NewReader(client *kgo.Client, topic string, topicID [16]byte, partition int32) *Reader {
-	return &Reader{
+	r := &Reader{
 		client: client, admin: kadm.NewClient(client),
-		Topic: topic, topicID: topicID, Partition: partition, leader: -1, decompressor: readerDecompressor(client),
+		Topic: topic, topicID: topicID, Partition: partition, leader: -1, decompressor: kgo.DefaultDecompressor(),
 	}
+	if d, ok := client.OptValue(kgo.WithDecompressor).(*decompressor); ok {
+		r.budget, r.pools = d.budget, []kgo.Pool{recordPool{d.budget}}
+		r.decompressor = &decompressor{budget: d.budget, batchMax: readerBatchMax}
+	}
+	return r
 }
 
 // Bounds returns the partition's first offset and its high watermark. It retries
@@ -126,8 +139,10 @@ func (r *Reader) recreated() error {
 // end. The records of one call stay valid after it.
 func (r *Reader) Read(ctx context.Context, from, end int64, each func(records []*kgo.Record, position int64) error) error {
 	for from < end {
-		records, next, err := r.fetch(ctx, from, end)
+		next, err, failed := r.readOnce(ctx, from, end, each)
 		switch {
+		case failed != nil:
+			return failed
 		case err == nil:
 		case errors.Is(err, ErrBudgetExhausted):
 			if err := Pause(ctx, readIdlePause); err != nil {
@@ -152,22 +167,42 @@ func (r *Reader) Read(ctx context.Context, from, end int64, each func(records []
 			continue
 		}
 		from = next
-		if err := each(records, from); err != nil {
-			return err
-		}
 	}
 	return nil
 }
 
+// readOnce reads one fetch. It returns from as the next offset if only records of an open
+// transaction follow, and the error of each apart from that of the fetch.
+func (r *Reader) readOnce(ctx context.Context, from, end int64, each func(records []*kgo.Record, position int64) error) (next int64, err, failed error) {
+	bytes, release := r.fetchSize()
+	defer release()
+	records, next, err := r.fetch(ctx, from, end, bytes)
+	if err != nil || next == from {
+		return from, err, nil
+	}
+	return next, nil, each(records, next)
+}
+
+// fetchSize returns the bytes of the next fetch, and a function that returns their memory.
+func (r *Reader) fetchSize() (bytes int32, release func()) {
+	switch {
+	case r.budget == nil:
+		return fetchBytes, func() {}
+	case r.budget.takeFree(fetchMemory):
+		return fetchBytes, func() { r.budget.release(fetchMemory) }
+	}
+	return fetchBytesMin, func() {}
+}
+
 // fetch sends one request. It returns from as the next offset if only records of an
 // open transaction follow.
-func (r *Reader) fetch(ctx context.Context, from, end int64) ([]*kgo.Record, int64, error) {
+func (r *Reader) fetch(ctx context.Context, from, end int64, bytes int32) ([]*kgo.Record, int64, error) {
 	if r.leader < 0 {
 		if err := r.findLeader(ctx); err != nil {
 			return nil, from, err
 		}
 	}
-	resp, err := r.request(from).RequestWith(ctx, r.client.Broker(int(r.leader)))
+	resp, err := r.request(from, bytes).RequestWith(ctx, r.client.Broker(int(r.leader)))
 	if err != nil {
 		if ctx.Err() == nil {
 			r.leader = -1 // the connection failed: find the leader again
@@ -190,6 +225,7 @@ func (r *Reader) fetch(ctx context.Context, from, end int64) ([]*kgo.Record, int
 		IsolationLevel: kgo.ReadCommitted(),
 		Topic:          r.Topic,
 		Partition:      r.Partition,
+		Pools:          r.pools,
 	}, partition, r.decompressor, nil)
 	if fetched.Err != nil {
 		return nil, from, fetched.Err
@@ -200,11 +236,11 @@ func (r *Reader) fetch(ctx context.Context, from, end int64) ([]*kgo.Record, int
 	return fetched.Records, next, nil
 }
 
-func (r *Reader) request(from int64) *kmsg.FetchRequest {
+func (r *Reader) request(from int64, bytes int32) *kmsg.FetchRequest {
 	req := kmsg.NewPtrFetchRequest()
 	req.MaxWaitMillis = int32(fetchWait.Milliseconds())
 	req.MinBytes = 1
-	req.MaxBytes = fetchBytes
+	req.MaxBytes = bytes
 	req.IsolationLevel = 1 // read_committed
 	req.SessionEpoch = -1  // no fetch session
 	topic := kmsg.NewFetchRequestTopic()
@@ -212,7 +248,7 @@ func (r *Reader) request(from int64) *kmsg.FetchRequest {
 	partition := kmsg.NewFetchRequestTopicPartition()
 	partition.Partition = r.Partition
 	partition.FetchOffset = from
-	partition.PartitionMaxBytes = fetchBytes
+	partition.PartitionMaxBytes = bytes
 	topic.Partitions = append(topic.Partitions, partition)
 	req.Topics = append(req.Topics, topic)
 	return req

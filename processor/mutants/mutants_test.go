@@ -48,6 +48,7 @@ type suite struct {
 var (
 	dedupSuite     = suite{name: "dedup", pkg: "dedup", skip: "^(Bench|Fuzz)"}
 	stateSuite     = suite{name: "state", pkg: "state", skip: "^(Bench|Fuzz)"}
+	kafkaSuite     = suite{name: "kafka", pkg: "processor/kafka", skip: "^(Bench|Fuzz)"}
 	wireSuite      = suite{name: "wire", pkg: "processor/wire", skip: "^(Bench|Fuzz)"}
 	judgeSuite     = suite{name: "judge", pkg: "processor/judge", skip: "^(Bench|Fuzz)"}
 	processorSuite = suite{name: "processor", pkg: "processor", skip: "^TestReal"}
@@ -75,7 +76,7 @@ func seeds(t *testing.T, n int) []suite {
 }
 
 // catalogue has all mutants.
-var catalogue = slices.Concat(list, claimList, trimList)
+var catalogue = slices.Concat(list, claimList, trimList, budgetList)
 
 // TestMutants plants every defect of the list in turn. A mutant passes if a test
 // fails because of it. It fails if no suite finds it, if the text to replace is
@@ -125,7 +126,7 @@ func control(t *testing.T, sim int) {
 			}
 		}
 		suites = nil
-		for _, s := range []suite{dedupSuite, stateSuite, wireSuite, judgeSuite, processorSuite} {
+		for _, s := range []suite{dedupSuite, stateSuite, kafkaSuite, wireSuite, judgeSuite, processorSuite} {
 			suites = append(suites, s.aimed(strings.Join(aims[s.pkg], "|")))
 		}
 		suites = append(suites, seeds(t, simSeeds)...)
@@ -175,7 +176,7 @@ func (tb *table) try(t *testing.T, m *mutant, sim int) {
 // another cause.
 func (m *mutant) reach() []suite {
 	var suites []suite
-	for _, s := range []suite{dedupSuite, stateSuite, wireSuite, judgeSuite} {
+	for _, s := range []suite{dedupSuite, stateSuite, kafkaSuite, wireSuite, judgeSuite} {
 		if slices.ContainsFunc(m.edits, func(e edit) bool { return strings.HasPrefix(e.file, s.pkg+"/") }) {
 			suites = append(suites, s)
 		}
