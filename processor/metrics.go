@@ -4,6 +4,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"oncebus/processor/app"
+	"oncebus/processor/kafka"
 )
 
 // Outcomes of a transaction: label values.
@@ -64,7 +65,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		brokerUp: prometheus.NewGauge(prometheus.GaugeOpts{Name: "oncebus_broker_up",
 			Help: "1 while a broker responds, else 0."}),
 		oversize: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "oncebus_oversize_batches_total",
-			Help: "Batches skipped with a dead letter, by topic, because they decompress to more than ONCEBUS_MAX_DECOMPRESSED_BATCH_BYTES. Find their producer."}, []string{"topic"}),
+			Help: "Batches skipped with a dead letter, by topic, because they decompress to more than ONCEBUS_MAX_DECOMPRESSED_BATCH_BYTES, or their records take more memory than ONCEBUS_MAX_DECOMPRESSED_BYTES. Find their producer."}, []string{"topic"}),
 		timedOut: perStage("oncebus_transaction_timeouts_total",
 			"Transactions that took longer than ONCEBUS_TRANSACTION_TIMEOUT, by stage. Each makes the worker's next one smaller."),
 		bound: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "oncebus_transaction_records_max",
@@ -112,6 +113,17 @@ func registerClock(reg prometheus.Registerer, clock *app.BrokerClock) {
 			Help: "Broker time minus this machine's clock. Leases and events from the future are measured in broker time."}, func() float64 { return clock.Offset().Seconds() }),
 		prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "oncebus_broker_clock_steps_total",
 			Help: "Changes of the estimated broker time by 10 s or more, after a suspend of this machine or a change of a clock. Each restarts the leases."}, func() float64 { return float64(clock.Steps()) }))
+}
+
+// RegisterBudget exports the budget of the decompressed batches of a process.
+func RegisterBudget(reg prometheus.Registerer, budget *kafka.Budget) {
+	reg.MustRegister(
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "oncebus_decompressed_bytes",
+			Help: "Memory of decompressed batches and their records that the process has not freed yet."}, func() float64 { return float64(budget.Used()) }),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "oncebus_decompressed_bytes_max",
+			Help: "ONCEBUS_MAX_DECOMPRESSED_BYTES. A single batch may take more."}, func() float64 { return float64(budget.Limit()) }),
+		prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "oncebus_decompressions_refused_total",
+			Help: "Batches that were fetched again later because the memory for decompressed batches was in use. If it rises all the time, raise ONCEBUS_MAX_DECOMPRESSED_BYTES, or find the producer of large batches."}, func() float64 { return float64(budget.Refusals()) }))
 }
 
 // keyCounts exports the sums of the key counts that the process's tasks published last.

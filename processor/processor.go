@@ -62,7 +62,7 @@ func New(cfg Config, routes *rules.Routes, reg prometheus.Registerer, log *slog.
 	if err != nil {
 		return nil, err
 	}
-	budget := kafka.NewBudget(cfg.MaxDecompressedBytes)
+	budget := cfg.Budget()
 	p := &Processor{
 		shared: shared{
 			cfg: cfg, routes: routes, log: log, baseOptions: append(append(opts, budget.ClientOptions(cfg.BatchBytesMax())...), extra...), budget: budget, stores: stores, idle: newIdleMemory(), board: newBoard(), limits: make(chan struct{}, 1), clock: app.NewBrokerClock(),
@@ -73,6 +73,7 @@ func New(cfg Config, routes *rules.Routes, reg prometheus.Registerer, log *slog.
 	}
 	reg.MustRegister(newKeyCounts(p.board))
 	registerClock(reg, p.clock)
+	RegisterBudget(reg, budget)
 	p.clock.OnStep = func(by time.Duration) {
 		log.Warn("broker time changed by a step: the machine was suspended, or a clock was set; leases begin again", "by", by.Round(time.Millisecond).String())
 	}

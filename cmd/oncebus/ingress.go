@@ -9,6 +9,7 @@ import (
 	"oncebus/cmd/oncebus/cli"
 	"oncebus/cmd/oncebus/settings"
 	"oncebus/dedup/rules"
+	"oncebus/processor"
 	"oncebus/processor/ingress"
 )
 
@@ -27,6 +28,8 @@ func runIngress(ctx context.Context, args []string, p cli.Process) int {
 
 func serveIngress(ctx context.Context, s settings.Settings, routes *rules.Routes, log *slog.Logger) int {
 	registry := newRegistry()
+	s.Processor.Config = s.Processor.WithBudget()
+	processor.RegisterBudget(registry, s.Processor.Budget())
 	requests, code := openIngress(ctx, s, routes, registry, log)
 	if requests == nil {
 		return code

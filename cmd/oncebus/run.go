@@ -24,6 +24,7 @@ func runService(ctx context.Context, args []string, p cli.Process) int {
 // serve runs the processor, the admin server, and the ingress if it has an address.
 func serve(ctx context.Context, s settings.Settings, routes *rules.Routes, log *slog.Logger) int {
 	registry := newRegistry()
+	s.Processor.Config = s.Processor.WithBudget() // one for the processor and the ingress
 	proc, err := processor.New(s.Processor, routes, registry, log)
 	if err != nil {
 		log.Error("wrong settings", "error", err)

@@ -46,14 +46,17 @@ type Config struct {
 
 	// MaxDecompressedBatchBytes is the bytes to which a batch of an input topic
 	// may decompress. A larger one is skipped with a dead letter that names its
-	// offsets. 0 is DecompressedBatchBytesDefault.
+	// offsets, and so is one whose records take more memory than this, than
+	// MaxDecompressedBytes and than kafka.BudgetDefault. 0 is DecompressedBatchBytesDefault.
 	MaxDecompressedBatchBytes int `env:"MAX_DECOMPRESSED_BATCH_BYTES" envDefault:"67108864" help:"bytes to which a batch of an input may decompress; for a larger one a dead letter names its offsets"`
 
 	// MaxDecompressedBytes bounds the memory of all decompressed batches of a
-	// process at a time, their records included. A fetch ends before a batch that
-	// does not fit. A batch larger than all of it is decompressed alone. 0 is
-	// kafka.BudgetDefault.
-	MaxDecompressedBytes int64 `env:"MAX_DECOMPRESSED_BYTES" envDefault:"67108864" help:"memory of all decompressed batches of the process at a time, with their records; a larger batch is decompressed alone"`
+	// process at a time, their records included: about 200 bytes for each, and 40
+	// for each header. A fetch ends before a batch that does not fit. A batch larger
+	// than all of it is decompressed alone. 0 is kafka.BudgetDefault.
+	MaxDecompressedBytes int64 `env:"MAX_DECOMPRESSED_BYTES" envDefault:"67108864" help:"memory of all decompressed batches of the process at a time, with their records, about 200 bytes each; a larger batch is decompressed alone, and skipped with a dead letter if its records alone take more than this, 64 MiB and ONCEBUS_MAX_DECOMPRESSED_BATCH_BYTES"`
+
+	budget *kafka.Budget // of the process; nil for one of its own
 }
 
 // The values of Config.Start.
@@ -113,8 +116,20 @@ func (c Config) BatchBytesMax() int {
 	return cmp.Or(c.MaxDecompressedBatchBytes, DecompressedBatchBytesDefault)
 }
 
-// FetchOptions are the options of a client that fetches records. The clients of one call
-// share one budget, which is that of the process.
-func (c Config) FetchOptions() []kgo.Opt {
-	return kafka.NewBudget(c.MaxDecompressedBytes).ClientOptions(c.BatchBytesMax())
+// WithBudget returns c with a budget of decompressed batches. All that is made with it
+// shares the budget.
+func (c Config) WithBudget() Config {
+	c.budget = kafka.NewBudget(c.MaxDecompressedBytes)
+	return c
 }
+
+// Budget returns the budget that WithBudget made, or else a new one.
+func (c Config) Budget() *kafka.Budget {
+	if c.budget != nil {
+		return c.budget
+	}
+	return kafka.NewBudget(c.MaxDecompressedBytes)
+}
+
+// FetchOptions are the options of a client that fetches records.
+func (c Config) FetchOptions() []kgo.Opt { return c.Budget().ClientOptions(c.BatchBytesMax()) }

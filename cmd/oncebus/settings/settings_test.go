@@ -78,7 +78,9 @@ func countLeaves(t reflect.Type) int {
 	}
 	n := 0
 	for i := range t.NumField() {
-		n += countLeaves(t.Field(i).Type)
+		if t.Field(i).IsExported() {
+			n += countLeaves(t.Field(i).Type)
+		}
 	}
 	return n
 }
