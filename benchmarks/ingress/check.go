@@ -36,6 +36,17 @@ func (t *tally) add(value []byte) {
 	t.records[n]++
 }
 
+// from returns the tally of the events from a number on.
+func (t tally) from(first int) tally {
+	rest := tally{records: map[int]int{}, foreign: t.foreign}
+	for n, records := range t.records {
+		if n >= first {
+			rest.records[n] = records
+		}
+	}
+	return rest
+}
+
 // promise is the relation between responses and records.
 type promise string
 

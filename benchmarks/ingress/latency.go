@@ -88,7 +88,15 @@ type trial struct {
 	responses *responses
 	client    *client
 	now       func() time.Duration
+	// eventsFrom is added to the numbers of all events.
+	eventsFrom int
+	// primed and answered, if set, are called before the schedule and when all its
+	// requests have a response.
+	primed, answered func()
 }
+
+// event returns the number of the event in request n.
+func (t *trial) event(n int) int { return t.eventsFrom + t.schedule.First(n) }
 
 // run sends the primers and then the schedule, and checks responses and
 // output.
@@ -98,7 +106,7 @@ func (t *trial) run(ctx context.Context) (m latencyRun, err error) {
 	events := t.schedule.Events()
 	t.responses = newResponses(events + primers)
 	t.now = openloop.ClockFrom(time.Now()).Now
-	t.client, err = dial(ctx, t.service.Address(listensIngress), t.connections(), t.schedule.First, func(n, status int) {
+	t.client, err = dial(ctx, t.service.Address(listensIngress), t.connections(), t.event, func(n, status int) {
 		t.responses.take(n, status, t.schedule.Due(n), t.now())
 	}, func(err error) { cancel(err) })
 	if err != nil {
@@ -107,6 +115,9 @@ func (t *trial) run(ctx context.Context) (m latencyRun, err error) {
 	defer func() { err = errors.Join(err, t.client.close()) }()
 	if err := t.prime(ctx, events); err != nil {
 		return m, err
+	}
+	if t.primed != nil {
+		t.primed()
 	}
 	before, err := t.app.cost(ctx, t.service)
 	if err != nil {
@@ -120,13 +131,16 @@ func (t *trial) run(ctx context.Context) (m latencyRun, err error) {
 	if err != nil {
 		return m, err
 	}
+	if t.answered != nil {
+		t.answered()
+	}
 	out, err := t.app.drained(ctx, t.service)
 	if err != nil {
 		return m, err
 	}
 	m = t.sum(events)
 	m.Behind, m.Waited, m.PerRequest = openloop.QuantilesOf(&g.Behind), t.client.waited, perRequest(before, after, events)
-	if err := check(promiseVerdict, t.responses.list, t.schedule.First, out); err != nil {
+	if err := check(promiseVerdict, t.responses.list, t.event, out.from(t.eventsFrom)); err != nil {
 		return m, fmt.Errorf("responses and output disagree: %w (responses by status: %v)", err, m.Statuses)
 	}
 	return m, nil

@@ -25,6 +25,7 @@ type settings struct {
 	rounds      int
 	partitions  int
 	workers     int
+	quietRate   int // requests a second of the quiet path in the flood part
 	duplicates  int // percent
 	warmup      time.Duration
 	measured    time.Duration
@@ -37,6 +38,7 @@ type settings struct {
 const (
 	partVerdict = "verdict"
 	partAsync   = "async"
+	partFlood   = "flood"
 )
 
 func main() {
@@ -46,13 +48,14 @@ func main() {
 }
 
 func (s *settings) parse() (err error) {
-	what := flag.String("what", partVerdict+","+partAsync, "parts to run, comma separated")
+	what := flag.String("what", partVerdict+","+partAsync+","+partFlood, "parts to run, comma separated")
 	rates := flag.String("rates", "1000,10000", "verdict: rates in requests a second, comma separated")
 	commits := flag.String("commit-intervals", "5ms,20ms,100ms", "verdict: commit intervals, comma separated, 1ms or more")
 	connections := flag.String("connections", "16,128", "async: numbers of connections, comma separated")
 	flag.IntVar(&s.rounds, "rounds", 3, "rounds; medians are reported")
 	flag.IntVar(&s.partitions, "partitions", 4, "partitions of every topic")
 	flag.IntVar(&s.workers, "workers", 1, "workers that judge")
+	flag.IntVar(&s.quietRate, "quiet-rate", 200, "flood: requests a second to the path that is measured")
 	flag.IntVar(&s.duplicates, "duplicates", 10, fmt.Sprintf("duplicates among the requests, in percent, at most %d", openloop.DuplicatesMax))
 	flag.DurationVar(&s.warmup, "warm-up", 5*time.Second, "traffic before what is measured")
 	flag.DurationVar(&s.measured, "measure", 20*time.Second, "measured traffic")
@@ -62,8 +65,8 @@ func (s *settings) parse() (err error) {
 	flag.Parse()
 	s.what = strings.Split(*what, ",")
 	for _, part := range s.what {
-		if part != partVerdict && part != partAsync {
-			err = errors.Join(err, fmt.Errorf("-what: %q is neither %s nor %s", part, partVerdict, partAsync))
+		if part != partVerdict && part != partAsync && part != partFlood {
+			err = errors.Join(err, fmt.Errorf("-what: %q is none of %s, %s and %s", part, partVerdict, partAsync, partFlood))
 		}
 	}
 	for _, list := range []struct {
@@ -81,8 +84,8 @@ func (s *settings) parse() (err error) {
 	if s.duplicates < 0 || s.duplicates > openloop.DuplicatesMax {
 		err = errors.Join(err, fmt.Errorf("-duplicates: %d is not within 0 and %d", s.duplicates, openloop.DuplicatesMax))
 	}
-	if s.rounds < 1 || s.partitions < 1 || s.workers < 1 || s.warmup < 0 || s.measured <= 0 || s.drainMax <= 0 {
-		err = errors.Join(err, errors.New("-rounds, -partitions, -workers, -measure and -drain need at least one, and -warm-up must not be negative"))
+	if s.rounds < 1 || s.quietRate < 1 || s.partitions < 1 || s.workers < 1 || s.warmup < 0 || s.measured <= 0 || s.drainMax <= 0 {
+		err = errors.Join(err, errors.New("-rounds, -quiet-rate, -partitions, -workers, -measure and -drain need at least one, and -warm-up must not be negative"))
 	}
 	return err
 }
@@ -110,6 +113,11 @@ func run(ctx context.Context, s settings) (err error) {
 	}
 	if slices.Contains(s.what, partAsync) {
 		if r.Async, err = b.asyncRuns(ctx); err != nil {
+			return err
+		}
+	}
+	if slices.Contains(s.what, partFlood) {
+		if r.Flood, err = b.floodRuns(ctx); err != nil {
 			return err
 		}
 	}

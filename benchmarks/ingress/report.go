@@ -38,6 +38,7 @@ type result struct {
 	Command string
 	Verdict []latencyRun
 	Async   []throughputRun
+	Flood   []floodRun
 }
 
 func (r result) report(s settings) error {
@@ -61,6 +62,9 @@ CPU: microseconds a request of the server's process, of the broker's, and of the
 	}
 	if len(r.Async) > 0 {
 		asyncTable(&b, s, r.Async)
+	}
+	if len(r.Flood) > 0 {
+		floodTable(&b, r.Flood)
 	}
 	return b.String()
 }
