@@ -48,7 +48,7 @@ func TestRecordsOutliveATransactionThatPanics(t *testing.T) {
 		"aborted":     {func() error { return kafka.ErrMustAbort }, false},
 		"committed":   {func() error { return nil }, false},
 	} {
-		x := &transactions{emitter: judge.NewEmitter(&app.App{}, nil), produced: newProduced(nil, nil, 0)}
+		x := &transactions{shared: &shared{budget: kafka.NewBudget(0)}, emitter: judge.NewEmitter(&app.App{}, nil), produced: newProduced(nil, nil, 0)}
 		r := x.emitter.NewRecord()
 		r.Topic = "signals.unique"
 		func() {

@@ -39,8 +39,8 @@ const (
 	// priorityMax is how long a refused batch keeps smaller ones out without
 	// another attempt.
 	priorityMax = time.Second
-	// stalledAfter is how long the budget may refuse every batch while nobody uses one.
-	// Then it accepts one.
+	// stalledAfter is how long the budget may refuse every batch while no transaction is
+	// open. Then it accepts one.
 	stalledAfter = 10 * time.Second
 	// overdrawnPause and overdrawnGrowth pace the collections while a batch larger than
 	// the budget is in memory: garbage would come in addition to it.
