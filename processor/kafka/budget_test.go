@@ -140,10 +140,10 @@ func TestRecordsWithoutCompressionCount(t *testing.T) {
 			t.Fatalf("%d records up to %d, error %v", len(fetched.Records), next, fetched.Err)
 		}
 		if used := b.Used(); used != count*recordBytes {
-			t.Errorf("%d records use %d bytes of the budget", count, used)
+			t.Fatalf("%d records use %d bytes of the budget", count, used)
 		}
 		if b.take(1) {
-			t.Error("a batch got memory that the records have")
+			t.Fatal("a batch got memory that the records have")
 		}
 		runtime.KeepAlive(fetched)
 	}()
