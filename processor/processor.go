@@ -67,7 +67,7 @@ func New(cfg Config, routes *rules.Routes, reg prometheus.Registerer, log *slog.
 		shared: shared{
 			cfg: cfg, routes: routes, log: log, baseOptions: append(append(opts, budget.ClientOptions(cfg.BatchBytesMax())...), extra...), budget: budget, stores: stores, idle: newIdleMemory(), board: newBoard(), limits: make(chan struct{}, 1), clock: app.NewBrokerClock(),
 			metrics: newMetrics(reg), judging: judge.NewMetrics(reg, routes), restores: restores,
-			patience: security.CredentialsPatience, stallAfter: restore.StallAfter, ownersInterval: ownersInterval, purgeInterval: purgeInterval,
+			patience: security.CredentialsPatience, stallAfter: restore.StallAfter, counting: func(context.Context) {}, ownersInterval: ownersInterval, purgeInterval: purgeInterval,
 		},
 		redact: redact, refused: make(chan error, 1),
 	}
@@ -193,7 +193,7 @@ func (p *Processor) conn() app.Conn {
 func (p *Processor) makeWorkers(rt *app.App) {
 	t := rt.Topology
 	p.rt = rt
-	p.source = &restore.Source{Client: p.client, Admin: p.admin, App: rt, Stores: p.stores, Metrics: p.restores, Explain: p.board.explain, StallAfter: p.stallAfter}
+	p.source = &restore.Source{Client: p.client, Admin: p.admin, App: rt, Stores: p.stores, Metrics: p.restores, Explain: p.board.explain, StallAfter: p.stallAfter, Counting: p.counting}
 	for i := range p.workerCount() {
 		if len(t.Routed) > 0 {
 			p.workers = append(p.workers, newWorker(&p.shared, app.StageRoute, i))

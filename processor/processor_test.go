@@ -48,6 +48,9 @@ func (p *Processor) SetPatience(d time.Duration) { p.patience = d }
 // SetStallAfter sets after what time without progress a restore has stalled.
 func (p *Processor) SetStallAfter(d time.Duration) { p.stallAfter = d }
 
+// SetCounting sets what runs at each step of a recount.
+func (p *Processor) SetCounting(step func(context.Context)) { p.counting = step }
+
 func (p *Processor) App() *app.App           { return p.rt }
 func (p *Processor) Config() Config          { return p.cfg }
 func (p *Processor) Stores() *restore.Stores { return p.stores }

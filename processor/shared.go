@@ -42,7 +42,8 @@ type shared struct {
 	// stallAfter, ownersInterval and purgeInterval are the constants of those names;
 	// tests set shorter times.
 	stallAfter, ownersInterval, purgeInterval time.Duration
-	sweepAfter                                int64 // judge.State.SweepAfter
+	sweepAfter                                int64                 // judge.State.SweepAfter
+	counting                                  func(context.Context) // restore.Source.Counting
 
 	limits chan struct{} // has a value while a worker reads the topics' limits
 }

@@ -17,6 +17,10 @@ const recountStep = 1024
 // namespaces whose window changed since then. That may take minutes, so it ends when ctx
 // is done: a rebalance waits for the restore that it stops.
 func CountKeys(ctx context.Context, a *app.App, c *wire.Checkpoint, store *state.Store) (app.Counts, error) {
+	return countKeys(ctx, a, c, store, func(context.Context) {})
+}
+
+func countKeys(ctx context.Context, a *app.App, c *wire.Checkpoint, store *state.Store, step func(context.Context)) (app.Counts, error) {
 	all := app.NewCounts(a)
 	recount, err := all.Decode(c.Counts)
 	if err != nil {
@@ -30,14 +34,14 @@ func CountKeys(ctx context.Context, a *app.App, c *wire.Checkpoint, store *state
 	if len(recount) == 0 {
 		return all, nil
 	}
-	if err := countAgain(ctx, &all, recount, c, store); err != nil {
+	if err := countAgain(ctx, &all, recount, c, store, step); err != nil {
 		return app.Counts{}, err
 	}
 	return all, nil
 }
 
 // countAgain counts the rows of namespaces.
-func countAgain(ctx context.Context, all *app.Counts, recount map[uint8]bool, c *wire.Checkpoint, store *state.Store) error {
+func countAgain(ctx context.Context, all *app.Counts, recount map[uint8]bool, c *wire.Checkpoint, store *state.Store, step func(context.Context)) error {
 	for i := range all.Counters {
 		if one := &all.Counters[i]; recount[one.NamespaceID] {
 			one.KeyCounter = dedup.NewKeyCounter(one.Window)
@@ -48,8 +52,11 @@ func countAgain(ctx context.Context, all *app.Counts, recount map[uint8]bool, c 
 		if err != nil {
 			return err
 		}
-		if rows++; rows%recountStep == 0 && ctx.Err() != nil {
-			return ctx.Err()
+		if rows++; rows%recountStep == 0 {
+			step(ctx)
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
 		}
 		one := all.Of(row.NamespaceID, row.Status)
 		if one == nil || !recount[row.NamespaceID] || !one.Window.Retains(row.First, c.StreamTimes.At[row.NamespaceID]) {

@@ -91,6 +91,8 @@ type Source struct {
 	// StallAfter is how long a restore may read nothing before it logs the
 	// reason.
 	StallAfter time.Duration
+	// Counting is called at each step of a recount, with the context that ends it.
+	Counting func(context.Context)
 
 	decisionsMu sync.Mutex // not locked while the topic is read
 	decisions   *app.Decisions
