@@ -5,7 +5,9 @@
 //     there, in an open loop at fixed rates and commit intervals;
 //
 //   - how many requests a second get a response once Kafka has the event, in a
-//     closed loop, compared with the least HTTP server that does so.
+//     closed loop, compared with the least HTTP server that does so;
+//
+//   - how long a verdict takes on one path while another path is flooded.
 //
 //     go run ./benchmarks/ingress -what verdict -rates 1000 -commit-intervals 20ms -measure 5s -rounds 1
 //

@@ -66,7 +66,7 @@ func (s *settings) parse() (err error) {
 	s.what = strings.Split(*what, ",")
 	for _, part := range s.what {
 		if part != partVerdict && part != partAsync && part != partFlood {
-			err = errors.Join(err, fmt.Errorf("-what: %q is none of %s, %s and %s", part, partVerdict, partAsync, partFlood))
+			err = errors.Join(err, fmt.Errorf("-what: %q is unknown, want %s, %s or %s", part, partVerdict, partAsync, partFlood))
 		}
 	}
 	for _, list := range []struct {
