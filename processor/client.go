@@ -222,9 +222,9 @@ func (w *worker) adjustOffsets(ctx context.Context, offsets map[string]map[int32
 }
 
 // resolveStarts sets the offset of every partition for which the group has none, and
-// returns these partitions. It is the start that the manifest pinned for a topic added
-// with ONCEBUS_START=latest, else the start of the partition. A partition added to a
-// topic later starts at its beginning, so that events before its discovery are
+// returns these partitions. It is the start that the manifest pinned, also if the partition
+// has lost the record there: the restore compares it with the input. A partition added to
+// a topic later starts at its beginning, so that events before its discovery are
 // processed too.
 func (w *worker) resolveStarts(ctx context.Context, offsets map[string]map[int32]kgo.Offset) (uncommitted map[app.TaskID]bool, err error) {
 	uncommitted = map[app.TaskID]bool{}
@@ -243,7 +243,11 @@ func (w *worker) resolveStarts(ctx context.Context, offsets map[string]map[int32
 			if !ok || o.Err != nil {
 				return nil, fmt.Errorf("list the start of %s/%d: %w", topic, partition, cmp.Or(o.Err, error(kerr.UnknownTopicOrPartition)))
 			}
-			partitions[partition] = kgo.NewOffset().At(max(o.Offset, w.rt.Manifest.Start(topic, w.rt.Topology.Topics[topic].ID, partition)))
+			start, pinned := w.rt.Manifest.Start(topic, w.rt.Topology.Topics[topic].ID, partition)
+			if !pinned {
+				start = o.Offset
+			}
+			partitions[partition] = kgo.NewOffset().At(start)
 			uncommitted[app.TaskID{Topic: topic, Partition: partition}] = true
 		}
 	}

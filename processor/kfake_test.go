@@ -287,7 +287,7 @@ func (b *bench) drained(i *instance, inputs ...string) bool {
 		ends.Each(func(o kadm.ListedOffset) {
 			at, ok := committed.Lookup(topic, o.Partition)
 			if !ok {
-				at.At = i.App().Manifest.Start(topic, i.App().Topology.Topics[topic].ID, o.Partition)
+				at.At, _ = i.App().Manifest.Start(topic, i.App().Topology.Topics[topic].ID, o.Partition)
 			}
 			behind = behind || o.Err != nil || b.waiting(topic, o.Partition, max(0, at.At), o.Offset)
 		})

@@ -21,21 +21,15 @@ import (
 // routeFacts is what is known about a partition of a routed topic when a worker gets it.
 type routeFacts struct {
 	group      int64     // the group's committed offset; -1 for none
+	foreign    bool      // the app did not commit it
 	mark       *app.Mark // nil before its first routed record
 	topicID    string    // the present one
 	start, end int64     // of the partition
-	pinned     int64     // where a first start begins
 	// divergence is the end of the leader epoch of the record before the group's offset.
 	// If it is lower, a broker lost the records from there on; -1 if unknown.
 	divergence int64
-}
-
-// next returns the offset to route next.
-func (f *routeFacts) next() int64 {
-	if f.group < 0 && f.mark != nil {
-		return f.mark.Offset
-	}
-	return max(f.group, 0)
+	first      int64 // where a first start begins
+	pinned     bool  // the partition had this offset when the topic was added
 }
 
 // kept returns the offset from which the broker lost records that were routed.
@@ -54,14 +48,18 @@ func chooseStart(f routeFacts) (offset int64, problem app.Problem) {
 	switch {
 	case f.mark != nil && f.mark.TopicID != f.topicID:
 		return 0, app.TopicRecreated
+	case f.mark == nil && f.group < 0 && f.pinned && f.first < f.start:
+		return 0, app.InputDeleted // no record was routed: nothing but the manifest shows it
 	case f.mark == nil && f.group < 0:
-		return max(f.start, f.pinned), "" // the first start
+		return max(f.start, f.first), "" // the first start
 	case f.group < 0 && !f.mark.Clean:
 		return 0, app.OffsetsLost
 	case f.group < 0:
 		offset = f.mark.Offset
 	case f.mark != nil && f.group < f.mark.Offset:
 		return 0, app.OffsetsReset
+	case f.isAhead():
+		return 0, app.OffsetsAhead
 	default:
 		offset = f.group
 	}
@@ -72,6 +70,24 @@ func chooseStart(f routeFacts) (offset int64, problem app.Problem) {
 		return 0, app.InputShortened
 	}
 	return offset, ""
+}
+
+// isAhead reports whether somebody set the group's offset ahead. A clean stop leaves it at
+// the mark. After another end of the process, the commits of the app show by their
+// metadata.
+func (f *routeFacts) isAhead() bool {
+	return f.mark != nil && f.group > f.mark.Offset && (f.mark.Clean || f.foreign)
+}
+
+// next returns the offset up to which records were routed, as far as is known.
+func (f *routeFacts) next() int64 {
+	switch {
+	case f.group >= 0:
+		return f.group
+	case f.mark != nil:
+		return f.mark.Offset
+	}
+	return f.first
 }
 
 // routeRefusal describes why a partition of a routed topic waits for a decision.
@@ -92,10 +108,14 @@ func routeRefusal(id app.TaskID, f *routeFacts, problem app.Problem) app.Refusal
 	case app.OffsetsReset:
 		what = "the group's offset was set back to records that were routed: those without a key would be emitted twice"
 		ways = append([]app.Way{app.FromMark, app.FromGroup}, ways...)
+	case app.OffsetsAhead:
+		what = fmt.Sprintf("the group's offset was set ahead, over up to %d records that were not routed: those at offsets %d to %d would be skipped", f.group-f.mark.Offset, f.mark.Offset, f.group-1)
+		ways = append([]app.Way{app.FromMark, app.FromGroup}, ways...)
 	case app.TopicRecreated:
 		what = "the topic was deleted and recreated: the offsets do not belong to its records"
 	case app.InputDeleted:
-		what = fmt.Sprintf("its records at offsets %d to %d, at most %d, were deleted before they were read", f.next(), f.start-1, f.start-f.next())
+		next := f.next()
+		what = fmt.Sprintf("its records at offsets %d to %d, at most %d, were deleted before they were read", next, f.start-1, f.start-next)
 	case app.InputShortened, app.StateLost, app.ChangelogCut, app.ChangelogShortened:
 		what = "a broker lost records that were routed, and may have others at their offsets"
 		if kept := f.kept(); kept < f.next() {
@@ -164,12 +184,16 @@ func (r *routeStarts) resolve(ctx context.Context, offsets map[string]map[int32]
 	if err != nil {
 		return nil, err
 	}
+	foreign, err := app.ForeignOffsets(ctx, r.source.Client, app.GroupName(r.cfg.AppID, app.StageRoute), offsets)
+	if err != nil {
+		return nil, err
+	}
 	waiting = map[app.TaskID]bool{}
 	for topic, partitions := range offsets {
 		for partition, offset := range partitions {
 			id := app.TaskID{Topic: topic, Partition: partition}
 			f := r.factsOf(id, max(-1, offset.EpochOffset().Offset))
-			f.start, f.end = bounds[id].start, bounds[id].end
+			f.start, f.end, f.foreign = bounds[id].start, bounds[id].end, foreign[id]
 			if end, ok := ends[topic][partition]; ok {
 				f.divergence = end
 			}
@@ -218,7 +242,9 @@ func (r *routeStarts) lose(ctx context.Context, id app.TaskID, divergence int64,
 // factsOf returns the facts about a partition that need no request.
 func (r *routeStarts) factsOf(id app.TaskID, group int64) routeFacts {
 	topic := r.rt.Topology.Topics[id.Topic]
-	return routeFacts{group: group, topicID: app.TopicIDText(topic.ID), pinned: r.rt.Manifest.Start(id.Topic, topic.ID, id.Partition), divergence: -1}
+	f := routeFacts{group: group, topicID: app.TopicIDText(topic.ID), divergence: -1}
+	f.first, f.pinned = r.rt.Manifest.Start(id.Topic, topic.ID, id.Partition)
+	return f
 }
 
 // offsetBounds are the first offset of a partition and its end.

@@ -17,7 +17,6 @@ import (
 	"oncebus/processor/judge"
 	"oncebus/processor/kafka"
 	"oncebus/processor/restore"
-	"oncebus/processor/wire"
 	"oncebus/state"
 	"oncebus/state/failpoint"
 )
@@ -316,7 +315,7 @@ func (s *taskSet) setOffsets(req *kmsg.TxnOffsetCommitRequest) {
 		}
 		partition := kmsg.NewTxnOffsetCommitRequestTopicPartition()
 		partition.Partition, partition.Offset, partition.LeaderEpoch = t.ID.Partition, t.Open.Next, t.Open.Epoch
-		partition.Metadata = kmsg.StringPtr(wire.OffsetMetadata(t.Open.Sequence, s.cfg.InstanceID))
+		partition.Metadata = kmsg.StringPtr(app.OffsetMetadata(s.cfg.InstanceID, app.Commit{Generation: t.Open.Generation, Sequence: t.Open.Sequence}))
 		topic.Partitions = append(topic.Partitions, partition)
 	}
 	req.Topics = req.Topics[:0]

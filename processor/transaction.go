@@ -387,6 +387,15 @@ func (x *transactions) afterAbort() {
 // partition that accepts no records would block all others of the worker.
 var errNotFlushed = errors.New("the brokers have not acknowledged all records of the transaction")
 
+// setMetadata marks the offsets of a commit as those of the app.
+func setMetadata(req *kmsg.TxnOffsetCommitRequest, metadata string) {
+	for _, topic := range req.Topics {
+		for n := range topic.Partitions {
+			topic.Partitions[n].Metadata = &metadata
+		}
+	}
+}
+
 // guard checks an offset commit before the client sends it. A classic group does not
 // fence a commit without member or generation (B9).
 func (x *transactions) guard(req *kmsg.TxnOffsetCommitRequest) error {
@@ -398,6 +407,7 @@ func (x *transactions) guard(req *kmsg.TxnOffsetCommitRequest) error {
 		x.tasks.setOffsets(req)
 	} else {
 		x.marks.addOffsets(req)
+		setMetadata(req, app.OffsetMetadata(x.cfg.InstanceID, app.Commit{}))
 	}
 	if len(req.Topics) == 0 {
 		return fmt.Errorf("%w: the transaction has no offsets", kafka.ErrMustAbort)

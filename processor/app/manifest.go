@@ -62,16 +62,17 @@ type manifestTopic struct {
 	Partitions  int32  `json:"partitions,omitempty"`
 	ID          string `json:"id,omitempty"`
 	ChangelogID string `json:"changelog_id,omitempty"`
-	// Starts has, by partition, the first offset to read of an input topic added
-	// with ONCEBUS_START=latest. Other partitions are read from their start, and all
-	// of a topic that was recreated since, which has another ID.
+	// Starts has, by partition, the first offset to read of an input topic, from when it
+	// was added: its end with ONCEBUS_START=latest, else its start. A partition added
+	// later is read from offset 0, and a topic that was recreated since, which has
+	// another ID, from its start.
 	Starts []int64 `json:"starts,omitempty"`
 	// StateLost reports that the changelog was recreated after tasks had run: a task
 	// without a checkpoint is not one that has never run.
 	StateLost bool `json:"state_lost,omitempty"`
-	// RestartUpTo has, by partition, the sequence of the task's checkpoint when the
-	// input was recreated. A task with this checkpoint begins at the input's start.
-	RestartUpTo []int64 `json:"restart_up_to,omitempty"`
+	// Generation counts how often the input of tasks was recreated. A task with a
+	// checkpoint of an earlier one begins at the input's start.
+	Generation int64 `json:"generation,omitempty"`
 }
 
 type manifestNamespace struct {
@@ -102,14 +103,19 @@ func (m *Manifest) TopicNumber(name string) uint16 {
 }
 
 // Start returns the first offset to read in a partition of an input topic without a
-// committed offset. id is the topic's present id.
-func (m *Manifest) Start(topic string, id [16]byte, partition int32) int64 {
+// committed offset. id is the topic's present id. pinned reports whether the manifest
+// knows it: then the partition had this offset, and has lost what it lacks.
+func (m *Manifest) Start(topic string, id [16]byte, partition int32) (offset int64, pinned bool) {
 	for _, t := range m.Topics {
-		if t.Name == topic && int(partition) < len(t.Starts) && t.ID == TopicIDText(id) {
-			return t.Starts[partition]
+		if t.Name != topic || t.ID != TopicIDText(id) || t.Starts == nil {
+			continue
 		}
+		if int(partition) < len(t.Starts) {
+			offset = t.Starts[partition]
+		}
+		return offset, true
 	}
-	return 0
+	return 0, false
 }
 
 // StateLost reports whether the changelog of a topic was recreated after its tasks had
@@ -118,12 +124,14 @@ func (m *Manifest) StateLost(topic string) bool {
 	return slices.ContainsFunc(m.Topics, func(t manifestTopic) bool { return t.Name == topic && t.StateLost })
 }
 
-// Restarts reports whether a task with a checkpoint's sequence, -1 for none, begins at
-// the start of its input, because the input was recreated.
-func (m *Manifest) Restarts(topic string, partition int32, sequence int64) bool {
-	return slices.ContainsFunc(m.Topics, func(t manifestTopic) bool {
-		return t.Name == topic && int(partition) < len(t.RestartUpTo) && sequence <= t.RestartUpTo[partition]
-	})
+// Generation counts how often the input of tasks was recreated.
+func (m *Manifest) Generation(topic string) int64 {
+	for _, t := range m.Topics {
+		if t.Name == topic {
+			return t.Generation
+		}
+	}
+	return 0
 }
 
 // NamespaceID returns the id of a namespace. The manifest must have it.

@@ -1,14 +1,19 @@
 package app
 
 import (
+	"context"
 	"encoding/binary"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/dchest/siphash"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"oncebus/dedup"
+	"oncebus/processor/kafka"
 )
 
 // HashName is the name of the pinned partitioning hash in the manifest.
@@ -70,6 +75,53 @@ func GroupName(app, stage string) string { return app + "-" + stage }
 // orders-eu with instance 1 have different ids.
 func TransactionalID(app, stage string, worker int, instance string) string {
 	return fmt.Sprintf("%s-%s-%d/%s", app, stage, worker, instance)
+}
+
+// Commit is what the metadata of a group offset says of the transaction that committed it.
+type Commit struct {
+	// Generation is that of the input; -1 if the app did not commit the offset: a tool that
+	// resets offsets writes no metadata.
+	Generation int64
+	// Sequence is that of the checkpoint in the transaction of a task; 0 for the routing
+	// stage, which has none, and for an older build.
+	Sequence int64
+}
+
+// OffsetMetadata returns the metadata with which a process commits offsets: its instance,
+// and the transaction.
+func OffsetMetadata(instance string, c Commit) string {
+	return fmt.Sprintf("%s#%d/%d", instance, c.Generation, c.Sequence)
+}
+
+// CommitOf returns the transaction in the metadata of an offset.
+func CommitOf(metadata string) (c Commit) {
+	if metadata == "" {
+		return Commit{Generation: -1}
+	}
+	_, err := fmt.Sscanf(metadata[strings.LastIndexByte(metadata, '#')+1:], "%d/%d", &c.Generation, &c.Sequence)
+	if err != nil || c.Generation < 0 || c.Sequence < 0 {
+		return Commit{} // of an older build
+	}
+	return c
+}
+
+// ForeignOffsets returns the partitions whose group offset the app did not commit.
+func ForeignOffsets(ctx context.Context, client *kgo.Client, group string, of map[string]map[int32]kgo.Offset) (map[TaskID]bool, error) {
+	partitions := map[string][]int32{}
+	for topic := range of {
+		partitions[topic] = slices.Collect(maps.Keys(of[topic]))
+	}
+	committed, err := kafka.StableOffsets(ctx, client, group, partitions)
+	if err != nil {
+		return nil, err
+	}
+	foreign := map[TaskID]bool{}
+	for topic, offsets := range committed {
+		for partition, o := range offsets {
+			foreign[TaskID{topic, partition}] = o.At >= 0 && CommitOf(o.Metadata).Generation < 0
+		}
+	}
+	return foreign, nil
 }
 
 // TaskID identifies a task: a partition whose records are partitioned by dedup key.

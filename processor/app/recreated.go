@@ -57,8 +57,9 @@ func (s *setup) adopt(ctx context.Context, t *Topology, m *Manifest, topic strin
 		if entry.ID == id {
 			return kafka.OperatorErrorf("topic %s was not recreated: the manifest has its id", topic)
 		}
-		sequences, err := s.sequences(ctx, t, entry)
-		entry.ID, entry.Starts, entry.RestartUpTo = id, nil, sequences
+		starts, err := listStarts(ctx, s.Admin, StartEarliest, []string{topic})
+		entry.ID, entry.Starts = id, starts[topic]
+		entry.Generation++
 		return err
 	}
 	var names []string
@@ -68,23 +69,6 @@ func (s *setup) adopt(ctx context.Context, t *Topology, m *Manifest, topic strin
 		}
 	}
 	return kafka.OperatorErrorf("no tasks read or write topic %s; the topics are %s", topic, strings.Join(names, ", "))
-}
-
-// sequences returns, by partition, the sequence of the newest checkpoint in the changelog
-// of a topic; -1 for none.
-func (s *setup) sequences(ctx context.Context, t *Topology, entry *manifestTopic) ([]int64, error) {
-	changelog := ChangelogName(t.App, entry.Name)
-	all := make([]int64, entry.Partitions)
-	for p := range entry.Partitions {
-		c, found, _, err := LastCheckpoint(ctx, kafka.NewReader(s.Client, changelog, t.Topics[changelog].ID, p))
-		if err != nil {
-			return nil, err
-		}
-		if all[p] = -1; found {
-			all[p] = c.Sequence
-		}
-	}
-	return all, nil
 }
 
 // editManifest changes the manifest under its transactional id, which fences a process

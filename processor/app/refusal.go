@@ -36,6 +36,8 @@ const (
 	OffsetsLost Problem = "offsets-lost"
 	// OffsetsReset: the group's offset is lower than one that it has committed.
 	OffsetsReset Problem = "offsets-reset"
+	// OffsetsAhead: somebody set the group's offset ahead of the records that were routed.
+	OffsetsAhead Problem = "offsets-ahead"
 	// TopicRecreated: the topic was deleted and recreated.
 	TopicRecreated Problem = "topic-recreated"
 )
@@ -95,11 +97,16 @@ func (r *Refusal) Command() string {
 	if slices.Contains(r.Ways, FromStart) {
 		flag = "--route"
 	}
-	command := fmt.Sprintf("oncebus accept %s %s %s", flag, r.Name(), r.Ways[0].Flag())
-	for _, way := range r.Ways[1:] {
-		command += " | " + way.Flag()
+	return fmt.Sprintf("oncebus accept %s %s %s", flag, r.Name(), r.flags())
+}
+
+// flags returns the flags of the ways.
+func (r *Refusal) flags() string {
+	flags := make([]string, len(r.Ways))
+	for n, way := range r.Ways {
+		flags[n] = way.Flag()
 	}
-	return command
+	return strings.Join(flags, " | ")
 }
 
 // Text says what is wrong and how to go on.

@@ -18,7 +18,7 @@ import (
 
 // setUpTopics reads the metadata of every topic and creates the missing ones that it
 // may create. It returns all contradictions at once, as operator errors.
-func (s *setup) setUpTopics(ctx context.Context) (*Topology, error) {
+func (s *setup) setUpTopics(ctx context.Context) (_ *Topology, err error) {
 	t := newTopology(s.cfg.AppID, s.routes)
 	if err := t.checkNames(); err != nil {
 		return nil, err
@@ -45,12 +45,9 @@ func (s *setup) setUpTopics(ctx context.Context) (*Topology, error) {
 	if err := t.readConfigs(ctx, s.Admin, t.Written()...); err != nil {
 		return nil, err
 	}
-	if s.cfg.Start == StartLatest {
-		if err := t.findEnds(ctx, s.Admin); err != nil {
-			return nil, err
-		}
-	}
-	return t, nil
+	inputs := slices.Concat(t.Routed, t.Prepartitioned)
+	t.starts, err = listStarts(ctx, s.Admin, s.cfg.Start, inputs)
+	return t, err
 }
 
 func (s *setup) refuseMissing(t *Topology) error {

@@ -1,7 +1,6 @@
 package app
 
 import (
-	"cmp"
 	"context"
 	"encoding/hex"
 	"errors"
@@ -54,8 +53,7 @@ type Topology struct {
 	// brokers is the number of brokers, those that are down included where the
 	// cluster lists them.
 	brokers int
-	// starts has the current end offsets of each input topic by partition, for
-	// ONCEBUS_START=latest; nil for earliest.
+	// starts has, by partition, the first offset to read of each input topic if it is new.
 	starts map[string][]int64
 }
 
@@ -140,12 +138,12 @@ func (t *Topology) manifestTopics() []manifestTopic {
 		topics = append(topics, manifestTopic{Name: name, Role: roleRouted, ID: TopicIDText(t.Topics[name].ID), Starts: t.starts[name]})
 	}
 	for _, name := range t.TaskTopics() {
-		role := rolePrepartitioned
+		role, starts := rolePrepartitioned, t.starts[name]
 		if name == t.Repartition {
-			role = roleRepartition
+			role, starts = roleRepartition, make([]int64, t.Topics[name].Partitions) // all of it is the app's
 		}
 		topics = append(topics, manifestTopic{
-			Name: name, Role: role, Partitions: t.Topics[name].Partitions, Starts: t.starts[name],
+			Name: name, Role: role, Partitions: t.Topics[name].Partitions, Starts: starts,
 			ID: TopicIDText(t.Topics[name].ID), ChangelogID: TopicIDText(t.Topics[ChangelogName(t.App, name)].ID),
 		})
 	}
@@ -160,26 +158,31 @@ func TopicIDText(id [16]byte) string {
 	return hex.EncodeToString(id[:])
 }
 
-// findEnds reads the end offsets of the input topics. The manifest stores those of new
-// topics: all workers and restarts then start at the same offsets, and a partition
-// added later is read from its start.
-func (t *Topology) findEnds(ctx context.Context, admin *kadm.Client) error {
-	t.starts = map[string][]int64{}
-	inputs := slices.Concat(t.Routed, t.Prepartitioned)
-	ends, err := admin.ListEndOffsets(ctx, inputs...)
-	if err != nil {
-		return fmt.Errorf("list the ends of the input topics: %w", err)
+// listStarts returns the first offset to read of each partition of input topics: the end
+// with ONCEBUS_START=latest, else the start. The manifest stores those of new topics: all
+// workers and restarts then start at the same offsets, and records that are deleted before
+// they are read do not go unnoticed.
+func listStarts(ctx context.Context, admin *kadm.Client, start string, inputs []string) (map[string][]int64, error) {
+	list := admin.ListStartOffsets
+	if start == StartLatest {
+		list = admin.ListEndOffsets
 	}
+	listed, err := list(ctx, inputs...)
+	if err != nil {
+		return nil, fmt.Errorf("list the offsets of the input topics: %w", err)
+	}
+	starts := map[string][]int64{}
 	for _, topic := range inputs {
-		for partition := range t.Topics[topic].Partitions {
-			o, ok := ends.Lookup(topic, partition)
-			if !ok || o.Err != nil {
-				return fmt.Errorf("list the end of %s/%d: %w", topic, partition, cmp.Or(o.Err, error(kerr.UnknownTopicOrPartition)))
+		starts[topic] = []int64{}
+		for partition := range int32(len(listed[topic])) {
+			o := listed[topic][partition]
+			if o.Err != nil {
+				return nil, fmt.Errorf("list the offsets of %s/%d: %w", topic, partition, o.Err)
 			}
-			t.starts[topic] = append(t.starts[topic], o.Offset)
+			starts[topic] = append(starts[topic], o.Offset)
 		}
 	}
-	return nil
+	return starts, nil
 }
 
 // checkNames returns an error for a topic of the routes with an internal topic's name.

@@ -22,9 +22,10 @@ type checkpoint struct {
 type offsetRange struct{ from, to int64 }
 
 // Flags of a checkpoint.
-const flagCounts, flagBypassed, flagDeadLettered, flagFloor, flagIncomplete, flagFences, flagAhead = 1, 2, 4, 8, 16, 32, 64
+const flagCounts, flagBypassed, flagDeadLettered, flagFloor, flagIncomplete, flagFences, flagAhead, flagGeneration = 1, 2, 4, 8, 16, 32, 64, 128
 
-// openCheckpoint reads: version 1 | flags | next, leader epoch, sequence, varints | number
+// openCheckpoint reads: version 1 | flags | next, leader epoch, sequence, varints |
+// generation of the input, uvarint | number
 // of bypassed namespaces 1, and for each: namespace id 1, offset, uvarint | number of
 // dead-lettered ranges, uvarint, and for each: gap and length, uvarints | floor, uvarint |
 // number of fences, uvarint, and for each a uvarint and entries | entries |
@@ -32,14 +33,16 @@ const flagCounts, flagBypassed, flagDeadLettered, flagFloor, flagIncomplete, fla
 // namespace id | stream time, varint. Entries are their number, uvarint, and for each a
 // namespace id and a varint.
 func openCheckpoint(b []byte) (c checkpoint, err error) {
-	const known = flagCounts | flagBypassed | flagDeadLettered | flagFloor | flagIncomplete | flagFences | flagAhead
-	if len(b) < 2 || b[0] != 1 || b[1]&^known != 0 {
+	if len(b) < 2 || b[0] != 1 {
 		return c, fmt.Errorf("is not a checkpoint: %x", b)
 	}
 	flags, f := b[1], fields{rest: b[2:]}
 	c.next = f.signed()
 	f.signed()
 	c.sequence = f.signed()
+	if flags&flagGeneration != 0 {
+		f.unsigned(math.MaxInt64)
+	}
 	c.incomplete = flags&flagIncomplete != 0
 	if flags&flagBypassed != 0 {
 		c.bypassed = map[uint8]int64{}

@@ -30,7 +30,7 @@ func (r *Restore) locate(ctx context.Context, reader *kafka.Reader, start, end i
 	chosen, problem := decide(f)
 	r.accepted, r.logged, r.base = nil, f.logged, nil
 	if chosen == refuse {
-		refusal := stateRefusal(r.id, &f, problem, r.nextWithout(&f))
+		refusal := stateRefusal(r.id, &f, problem)
 		accepted, err := r.awaitDecision(ctx, &refusal)
 		if err != nil {
 			return 0, err
@@ -53,7 +53,8 @@ func (r *Restore) locate(ctx context.Context, reader *kafka.Reader, start, end i
 // gather collects the facts of a restore. It reads the changelog's end, the group's
 // offset and the input only if the local store alone does not decide.
 func (r *Restore) gather(ctx context.Context, reader *kafka.Reader, start, end int64) (f facts, err error) {
-	f = facts{start: start, end: end, position: r.Store.Position(), group: -1, lost: r.src.App.Manifest.StateLost(r.id.Topic)}
+	manifest := r.src.App.Manifest
+	f = facts{start: start, end: end, position: r.Store.Position(), group: -1, lost: manifest.StateLost(r.id.Topic), generation: manifest.Generation(r.id.Topic)}
 	if b := r.Store.Checkpoint(); len(b) > 0 {
 		c, err := wire.DecodeCheckpoint(b)
 		if err != nil {
@@ -75,8 +76,12 @@ func (r *Restore) gather(ctx context.Context, reader *kafka.Reader, start, end i
 	if err != nil {
 		return f, err
 	}
-	f.group = committed.At
-	if f.stored != nil && f.group != f.stored.Next {
+	f.group, f.groupAt = committed.At, app.CommitOf(committed.Metadata).Generation
+	switch {
+	case f.stored == nil:
+	case f.stored.Generation != f.generation:
+		f.unread = true // nothing is known of a deleted topic
+	default:
 		f.unread, err = r.hasInputFrom(ctx, f.stored.Next)
 	}
 	return f, err
@@ -120,7 +125,7 @@ func (r *Restore) hasInputFrom(ctx context.Context, offset int64) (bool, error) 
 }
 
 // stateRefusal describes a state that only an operator can choose.
-func stateRefusal(id app.TaskID, f *facts, problem app.Problem, next int64) app.Refusal {
+func stateRefusal(id app.TaskID, f *facts, problem app.Problem) app.Refusal {
 	checkpoint := "no checkpoint"
 	var ways []app.Way
 	if f.stored != nil {
@@ -138,12 +143,16 @@ func stateRefusal(id app.TaskID, f *facts, problem app.Problem, next int64) app.
 	if f.group >= 0 {
 		group = fmt.Sprintf("the group's offset is %d", f.group)
 	}
+	resume := "the start of its input"
+	if next, _, known := f.nextWithout(); known {
+		resume = fmt.Sprintf("input offset %d", next)
+	}
 	what := "rows were deleted from its changelog (DeleteRecords, retention, a broker's data loss)"
 	return app.Refusal{
 		Topic: id.Topic, Partition: id.Partition, Problem: problem, Ways: append(ways, app.BelieveNothing),
 		Facts: fmt.Sprintf("changelog %d, %s", f.start, checkpoint),
-		Detail: fmt.Sprintf("%s: it begins at offset %d and ends at %d, %s; %s; %s; without the rows duplicates would be emitted; believing nothing, it goes on at input offset %d",
-			what, f.start, f.end, checkpoint, local, group, next),
+		Detail: fmt.Sprintf("%s: it begins at offset %d and ends at %d, %s; %s; %s; without the rows duplicates would be emitted; believing nothing, it goes on at %s",
+			what, f.start, f.end, checkpoint, local, group, resume),
 		At: time.Now().UTC(),
 	}
 }
@@ -201,7 +210,15 @@ func (r *Restore) accept(ctx context.Context, f *facts, accepted *app.Acceptance
 
 // begin begins without rows, where the changelog ends.
 func (r *Restore) begin(ctx context.Context, f *facts) (from int64, err error) {
-	c := wire.Checkpoint{Next: r.nextWithout(f), Epoch: -1, Floor: f.end}
+	next, _, known := f.nextWithout()
+	if !known {
+		input, err := r.inputBounds(ctx)
+		if err != nil {
+			return 0, err
+		}
+		next = max(input.start, input.next)
+	}
+	c := wire.Checkpoint{Next: next, Epoch: -1, Floor: f.end, Generation: f.generation}
 	for _, known := range []*wire.Checkpoint{f.logged, f.stored} {
 		if known != nil {
 			c.Sequence = max(c.Sequence, known.Sequence)
@@ -213,20 +230,6 @@ func (r *Restore) begin(ctx context.Context, f *facts) (from int64, err error) {
 	}
 	r.base = &c
 	return f.end, r.noteFailure(r.Store.Apply(f.end, c.Append(nil)))
-}
-
-// nextWithout returns the input offset at which a task without its rows goes on: that of
-// the newest checkpoint, or the group's.
-func (r *Restore) nextWithout(f *facts) int64 {
-	switch {
-	case f.logged != nil && (f.stored == nil || f.logged.Sequence >= f.stored.Sequence):
-		return f.logged.Next
-	case f.stored != nil:
-		return max(f.stored.Next, f.group)
-	case f.group >= 0:
-		return f.group
-	}
-	return r.startAt
 }
 
 // raiseLateness makes events late that the decision leaves unknown: those from before it.
@@ -316,30 +319,31 @@ func (r *Restore) conclude(start int64, logged *wire.Checkpoint) error {
 // The offset tells which transaction set it: one that somebody moved names none, and the
 // checkpoint counts.
 func (r *Restore) checkTail(ctx context.Context) error {
-	if r.accepted != nil || r.Checkpoint.Next < 0 || r.startAt <= r.Checkpoint.Next {
+	same := r.Checkpoint.Generation == r.src.App.Manifest.Generation(r.id.Topic)
+	if r.accepted != nil || r.Checkpoint.Next < 0 || same && r.startAt <= r.Checkpoint.Next {
 		return nil
 	}
 	group, err := r.groupOffset(ctx)
 	if err != nil {
 		return err
 	}
-	sequence, known := wire.CommittedTransaction(group.Metadata)
-	if !lostTail(&r.Checkpoint, group.At, sequence, known) {
+	commit := app.CommitOf(group.Metadata)
+	if !lostTail(&r.Checkpoint, group.At, commit) {
 		return nil
 	}
 	refusal := app.Refusal{
 		Topic: r.id.Topic, Partition: r.id.Partition, Problem: app.ChangelogShortened, Ways: []app.Way{app.BelieveChangelog},
-		Facts: fmt.Sprintf("transactions %d to %d", r.Checkpoint.Sequence+1, sequence),
+		Facts: fmt.Sprintf("transactions %d to %d", r.Checkpoint.Sequence+1, commit.Sequence),
 		Detail: fmt.Sprintf("a broker lost the newest rows of its changelog, as an unclean election does: its last checkpoint is transaction %d, at input offset %d; "+
 			"the group's offset %d is of transaction %d; the rows of the events at the offsets from %d on, at most %d, are lost; without them duplicates would be emitted; to go on at offset %d",
-			r.Checkpoint.Sequence, r.Checkpoint.Next, group.At, sequence, r.Checkpoint.Next, group.At-r.Checkpoint.Next, group.At),
+			r.Checkpoint.Sequence, r.Checkpoint.Next, group.At, commit.Sequence, r.Checkpoint.Next, group.At-r.Checkpoint.Next, group.At),
 		At: time.Now().UTC(),
 	}
 	if r.accepted, err = r.awaitDecision(ctx, &refusal); err != nil {
 		return err
 	}
 	r.resumeAt(group.At)
-	r.Checkpoint.Sequence = sequence
+	r.Checkpoint.Sequence, r.Checkpoint.Generation = commit.Sequence, commit.Generation
 	r.Checkpoint.Counts, r.Checkpoint.Counted = "", false
 	r.raiseLateness(&r.Checkpoint)
 	return r.noteFailure(r.Store.Apply(r.Store.Position(), r.Checkpoint.Append(nil)))
@@ -348,18 +352,16 @@ func (r *Restore) checkTail(ctx context.Context) error {
 // checkInput compares the offset that the task will process next with its input, and
 // waits for a decision if records are missing.
 func (r *Restore) checkInput(ctx context.Context) error {
-	f := inputFacts{next: r.Checkpoint.Next, epochEnd: -1}
-	if f.next < 0 {
-		f.next = r.startAt
-	}
-	input := kafka.NewReader(r.src.Client, r.id.Topic, r.src.App.Topology.Topics[r.id.Topic].ID, r.id.Partition)
-	var err error
-	if f.start, f.end, err = input.Bounds(ctx); err != nil {
+	f, err := r.inputBounds(ctx)
+	if err != nil {
 		return err
 	}
-	if sequence := r.Checkpoint.Sequence; r.src.App.Manifest.Restarts(r.id.Topic, r.id.Partition, sequence) {
-		r.resumeAt(f.start)
-		return nil
+	if present := r.src.App.Manifest.Generation(r.id.Topic); r.Checkpoint.Generation != present {
+		r.resumeAt(f.next) // the input was recreated
+		r.Checkpoint.Generation = present
+	}
+	if f.next = r.Checkpoint.Next; f.next < 0 {
+		f.next = r.startAt
 	}
 	if r.Checkpoint.Epoch >= 0 {
 		ends, err := kafka.EpochEnds(ctx, r.src.Admin, map[string]map[int32]int32{r.id.Topic: {r.id.Partition: r.Checkpoint.Epoch}})
@@ -379,12 +381,27 @@ func (r *Restore) checkInput(ctx context.Context) error {
 	if _, err := r.awaitDecision(ctx, &refusal); err != nil {
 		return err
 	}
-	if f.start, f.end, err = input.Bounds(ctx); err != nil {
+	now, err := r.inputBounds(ctx)
+	if err != nil {
 		return err
 	}
+	f.start, f.end = now.start, now.end
 	_, resume, _ = checkInput(f)
 	r.resumeAt(resume)
 	return nil
+}
+
+// inputBounds returns the bounds of the input, and as next where a task without any
+// offset starts.
+func (r *Restore) inputBounds(ctx context.Context) (f inputFacts, err error) {
+	id := r.src.App.Topology.Topics[r.id.Topic].ID
+	f.epochEnd = -1
+	f.start, f.end, err = kafka.NewReader(r.src.Client, r.id.Topic, id, r.id.Partition).Bounds(ctx)
+	var pinned bool
+	if f.next, pinned = r.src.App.Manifest.Start(r.id.Topic, id, r.id.Partition); !pinned {
+		f.next = f.start
+	}
+	return f, err
 }
 
 // resumeAt makes the task go on at another offset of its input.

@@ -16,6 +16,9 @@ type facts struct {
 	stored   *wire.Checkpoint
 	position int64
 	group    int64 // the group's committed offset of the input; -1 for none
+	// groupAt is the generation of the input in which the app committed the group's
+	// offset; -1 if another program set it. generation is the present one.
+	groupAt, generation int64
 	// unread reports that the input has committed records from stored.Next on.
 	unread bool
 	// lost reports that the changelog was recreated after the task had run.
@@ -48,8 +51,8 @@ func (p plan) String() string {
 //	empty         | first life     | -               | -                      | trust the newest
 //
 // A local store is the newest state if its checkpoint is the changelog's, or next is the
-// group's offset, because both move in one transaction, or if no committed input
-// follows next. Otherwise the restore refuses it. An empty changelog of a group that
+// offset that the app committed for its group, because both move in one transaction, or
+// if no committed input follows next. Otherwise the restore refuses it. An empty changelog of a group that
 // has an offset has lost its rows.
 func decide(f facts) (plan, app.Problem) {
 	// The broker may write the last commit marker, at end, after the listing.
@@ -93,14 +96,33 @@ func (f *facts) storedIsNewest() bool {
 	if f.logged != nil && f.logged.Sequence >= f.stored.Sequence {
 		return f.logged.Sequence == f.stored.Sequence
 	}
-	return f.group == f.stored.Next || !f.unread
+	return f.group == f.stored.Next && f.groupAt == f.stored.Generation || !f.unread
 }
 
-// lostTail reports whether the changelog, whose newest checkpoint is c, lacks a
-// transaction that has committed the group's offset. known is false if no transaction of
-// oncebus set that offset.
-func lostTail(c *wire.Checkpoint, group, sequence int64, known bool) bool {
-	return known && sequence > c.Sequence && group > c.Next
+// nextWithout returns the input offset at which a task without its rows goes on, and the
+// generation of the input: that of the newest checkpoint, or the group's. known is false
+// if neither has one of this input: then it is the input's start.
+func (f *facts) nextWithout() (next, generation int64, known bool) {
+	group := int64(-1)
+	if f.groupAt == f.generation || f.groupAt < 0 && f.generation == 0 {
+		group = f.group
+	}
+	switch {
+	case f.logged != nil && (f.stored == nil || f.logged.Sequence >= f.stored.Sequence):
+		next, generation = f.logged.Next, f.logged.Generation
+	case f.stored != nil:
+		next, generation = max(f.stored.Next, group), f.stored.Generation
+	default:
+		next, generation = group, f.generation
+	}
+	return next, generation, next >= 0 && generation == f.generation
+}
+
+// lostTail reports whether the changelog, whose newest checkpoint is c, lacks the
+// transaction that has committed the group's offset. An offset that somebody moved names
+// no transaction.
+func lostTail(c *wire.Checkpoint, group int64, by app.Commit) bool {
+	return by.Sequence > c.Sequence && (group > c.Next || by.Generation != c.Generation)
 }
 
 // inputFacts is what a restore knows about the input when it knows the checkpoint.

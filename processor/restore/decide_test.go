@@ -27,15 +27,15 @@ func TestDecide(t *testing.T) {
 					for end := start; end <= 10*newest+10; end += 5 { // below 10*newest+10: the log lost its tail
 						for local := int64(0); local <= newest; local++ { // transactions in the local store
 							for _, group := range []int64{-1, 0, 100 * local, 100 * newest} {
-								f := facts{start: start, end: end, group: group, unread: local < newest}
+								f := facts{start: start, end: end, group: group, groupAt: -1, unread: local < newest}
+								if group == 100*newest {
+									f.groupAt = 0 // others are set back
+								}
 								if n := (end - 9) / 10; n >= 1 && start <= 10*n+8 {
 									f.logged = checkpoint(n, min(floor, 10*n), incomplete)
 								}
 								if f.stored = checkpoint(local, min(floor, 10*local), incomplete && local == newest); local > 0 {
 									f.position = 10*local + 9
-								}
-								if f.logged == nil && local < newest && group == 100*local && f.position != 0 {
-									continue // set back to exactly there, which nothing shows
 								}
 								combinations++
 								got, problem := decide(f)
@@ -111,19 +111,23 @@ func TestDecideNames(t *testing.T) {
 // TestLostTail: only an offset of a transaction that the changelog lacks shows that it lost
 // its newest rows. An offset that somebody moved does not.
 func TestLostTail(t *testing.T) {
-	c := &wire.Checkpoint{Next: 50, Sequence: 4}
+	c := &wire.Checkpoint{Next: 50, Sequence: 4, Generation: 1}
 	for name, f := range map[string]struct {
-		group, sequence int64
-		known, lost     bool
+		group int64
+		by    app.Commit
+		lost  bool
 	}{
-		"of the newest transaction": {50, 4, true, false},
-		"of an older one":           {40, 3, true, false},
-		"of a later one":            {60, 6, true, true},
-		"moved forward":             {60, 0, false, false},
-		"moved back":                {40, 0, false, false},
-		"the group has none":        {-1, 0, false, false},
+		"of the newest transaction":    {50, app.Commit{Generation: 1, Sequence: 4}, false},
+		"of an older one":              {40, app.Commit{Generation: 1, Sequence: 3}, false},
+		"of a later one":               {60, app.Commit{Generation: 1, Sequence: 6}, true},
+		"of a later one, recreated":    {20, app.Commit{Generation: 2, Sequence: 6}, true},
+		"of the one before, recreated": {70, app.Commit{Generation: 0, Sequence: 3}, false},
+		"moved forward":                {60, app.Commit{Generation: -1}, false},
+		"moved back":                   {40, app.Commit{Generation: -1}, false},
+		"committed by an older build":  {60, app.Commit{}, false},
+		"the group has none":           {-1, app.Commit{Generation: -1}, false},
 	} {
-		if got := lostTail(c, f.group, f.sequence, f.known); got != f.lost {
+		if got := lostTail(c, f.group, f.by); got != f.lost {
 			t.Errorf("%s: %v, want %v", name, got, f.lost)
 		}
 	}

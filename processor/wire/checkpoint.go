@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strconv"
-	"strings"
 
 	"oncebus/dedup"
 )
@@ -27,6 +25,9 @@ type Checkpoint struct {
 	Next int64
 	// Epoch is the leader epoch of the record before next; -1 if unknown.
 	Epoch int32
+	// Generation counts how often the input had been deleted and recreated. Next is an
+	// offset of that topic.
+	Generation int64
 	// Sequence counts the task's committed transactions.
 	Sequence int64
 	// StreamTimes has the stream time of each namespace id that has one, in ms.
@@ -54,29 +55,6 @@ type Checkpoint struct {
 	// stream time, which only rows of clamped events are, and the latest of these times.
 	// It is normally empty.
 	Ahead []FirstSeen
-}
-
-// OffsetMetadata is the text that a task commits with its group offset. It names the
-// task's transaction, which has the checkpoint with the same Sequence, and the instance.
-func OffsetMetadata(sequence int64, instance string) string {
-	return metadataPrefix + strconv.FormatInt(sequence, 10) + " by " + instance
-}
-
-const metadataPrefix = "transaction "
-
-// CommittedTransaction returns the transaction that a group offset's metadata names. ok is
-// false for an offset that another program committed, or an older build.
-func CommittedTransaction(metadata string) (sequence int64, ok bool) {
-	rest, ok := strings.CutPrefix(metadata, metadataPrefix)
-	if !ok {
-		return 0, false
-	}
-	number, _, ok := strings.Cut(rest, " by ")
-	if !ok {
-		return 0, false
-	}
-	sequence, err := strconv.ParseInt(number, 10, 64)
-	return sequence, err == nil
 }
 
 // OffsetRange is a range of offsets, without its end.
@@ -156,12 +134,13 @@ const (
 	flagIncomplete
 	flagFences
 	flagAhead
-	checkpointFlags = flagCounted | flagBypassed | flagDeadLettered | flagFloor | flagIncomplete | flagFences | flagAhead
+	flagGeneration
+	checkpointFlags = flagCounted | flagBypassed | flagDeadLettered | flagFloor | flagIncomplete | flagFences | flagAhead | flagGeneration
 )
 
 // Append appends the encoding of c:
 //
-//	version 1 | flags 1 | next varint | epoch varint | sequence varint |
+//	version 1 | flags 1 | next varint | epoch varint | sequence varint | [generation uvarint] |
 //	[namespaces with bypassed offsets 1 | for each: id 1, offset uvarint] |
 //	[ranges uvarint | for each: gap to the one before, length, uvarint] |
 //	[floor uvarint] |
@@ -178,6 +157,9 @@ func (c *Checkpoint) Append(dst []byte) []byte {
 	dst = binary.AppendVarint(dst, c.Next)
 	dst = binary.AppendVarint(dst, int64(c.Epoch))
 	dst = binary.AppendVarint(dst, c.Sequence)
+	if flags&flagGeneration != 0 {
+		dst = binary.AppendUvarint(dst, uint64(c.Generation))
+	}
 	if flags&flagBypassed != 0 {
 		dst = append(dst, byte(len(c.Bypassed)))
 		for _, p := range c.Bypassed {
@@ -238,6 +220,9 @@ func (c *Checkpoint) flags() (flags byte) {
 	if len(c.Ahead) > 0 {
 		flags |= flagAhead
 	}
+	if c.Generation > 0 {
+		flags |= flagGeneration
+	}
 	return flags
 }
 
@@ -266,6 +251,11 @@ func DecodeCheckpoint(b []byte) (Checkpoint, error) {
 		return c, fmt.Errorf("%w: next offset %d, epoch %d", ErrCheckpoint, next, epoch)
 	}
 	c.Next, c.Epoch, c.Sequence = next, int32(epoch), sequence
+	if flags&flagGeneration != 0 {
+		if c.Generation = int64(r.Uvarint(math.MaxInt64)); c.Generation == 0 {
+			r.Fail()
+		}
+	}
 	if flags&flagBypassed != 0 {
 		c.decodeBypassed(&r)
 	}
