@@ -11,8 +11,10 @@ import (
 	"os/signal"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 // settings has the topics and the id of an executor.
@@ -64,7 +66,7 @@ func grant(_ context.Context, event *kgo.Record) (result []byte, err error) {
 func (s *settings) run(ctx context.Context, work func(context.Context, *kgo.Record) ([]byte, error)) error {
 	session, err := kgo.NewGroupTransactSession(
 		kgo.SeedBrokers(s.brokers...), kgo.ConsumerGroup(s.group), kgo.ConsumeTopics(s.input), kgo.TransactionalID(s.instance),
-		kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
+		kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), endOnce())
 	if err != nil {
 		return err
 	}
@@ -92,6 +94,28 @@ func (s *settings) run(ctx context.Context, work func(context.Context, *kgo.Reco
 		}
 	}
 }
+
+// endOnce sends each EndTxn and each TxnOffsetCommit once. Before Kafka 4 all transactions
+// of a process have one epoch. A request without a response may be late: sent again, the
+// first one would end the next transaction, or take its offsets back. Instead End fails and
+// the process ends. The next one registers the transactional id, which fences the request.
+func endOnce() kgo.Opt {
+	return kgo.RetryTimeoutFn(func(key int16) time.Duration {
+		switch kmsg.Key(key) {
+		case kmsg.EndTxn, kmsg.TxnOffsetCommit:
+			return time.Nanosecond // shorter than any backoff; 0 has no limit
+		case kmsg.JoinGroup, kmsg.SyncGroup, kmsg.Heartbeat:
+			return sessionTimeout
+		}
+		return requestRetryMax
+	})
+}
+
+const (
+	// sessionTimeout and requestRetryMax are defaults of the client.
+	sessionTimeout  = 45 * time.Second
+	requestRetryMax = 30 * time.Second
+)
 
 // outcomeOf executes an event and returns the outcome. An event without a
 // token was forwarded without a claim, so it has no outcome.

@@ -2,14 +2,17 @@ package main
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"os"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"oncebus/dedup/rules"
 	"oncebus/processor"
@@ -96,6 +99,34 @@ func TestExecutorBehindOperations(t *testing.T) {
 	stop()
 	for range 2 {
 		must(t, <-ended)
+	}
+}
+
+// TestLateEndTxn: the response to an EndTxn does not arrive, so the request may be late. The
+// executor must not send it again and go on: on Kafka 3 the first one would then end the
+// next transaction.
+func TestLateEndTxn(t *testing.T) {
+	cluster := embedded.Start(t)
+	cluster.CreateTopic("in", 1)
+	cluster.CreateTopic("out", 1)
+	brokers := cluster.ListenAddrs()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	client, err := kgo.NewClient(kgo.SeedBrokers(brokers...))
+	must(t, err)
+	defer client.Close()
+	must(t, client.ProduceSync(ctx, &kgo.Record{Topic: "in", Value: []byte(`{"account":"a","amount":5}`)}).FirstErr())
+	var requests atomic.Int32
+	cluster.Intercept(func(kmsg.Request) (kmsg.Response, error, bool) {
+		requests.Add(1)
+		return nil, errors.New("the connection breaks"), true
+	}, kmsg.EndTxn)
+	s := settings{brokers: brokers, input: "in", outcomes: "out", group: "executor", instance: "executor-1"}
+	if err := s.run(ctx, grant); err == nil || ctx.Err() != nil {
+		t.Errorf("the executor ended with %v, want the error of the transaction", err)
+	}
+	if n := requests.Load(); n != 1 {
+		t.Errorf("%d requests, want 1", n)
 	}
 }
 
