@@ -278,3 +278,27 @@ func TestRecordsDeletedBeforeTheFirstTransaction(t *testing.T) {
 		})
 	}
 }
+
+// TestRefusalOfAnEndedProcessIsRemoved: a process refused a partition and died, and what
+// was missing is there again. The next owner starts without a refusal, so 'oncebus accept'
+// lists none.
+func TestRefusalOfAnEndedProcessIsRemoved(t *testing.T) {
+	t.Parallel()
+	for _, k := range inputKinds() {
+		t.Run(k.name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t, k.routes)
+			b.createTopic("signals.raw", 4)
+			cfg := b.config("one")
+			b.lived(cfg, batch("early", 8)...)
+			for _, topic := range []string{"signals.raw", k.task} {
+				left := app.Refusal{Topic: topic, Partition: 1, Problem: app.InputDeleted, Facts: "next 7", Ways: []app.Way{app.FromStart}, Instance: "dead"}
+				must(t, app.WriteRefusal(t.Context(), b.client, b.topology(), &left))
+			}
+			i := b.ready(b.start(cfg))
+			if left := b.refusals(); len(left) > 0 {
+				t.Errorf("listed while %s runs: %+v", i.Config().InstanceID, left)
+			}
+		})
+	}
+}

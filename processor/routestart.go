@@ -1,15 +1,11 @@
 package processor
 
 import (
-	"cmp"
 	"context"
 	"fmt"
-	"maps"
-	"slices"
 	"sync"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -176,7 +172,7 @@ func (r *routeStarts) resolve(ctx context.Context, offsets map[string]map[int32]
 	if err != nil {
 		return nil, err
 	}
-	bounds, err := r.bounds(ctx, offsets)
+	bounds, err := app.ListBounds(ctx, r.admin, offsets)
 	if err != nil {
 		return nil, err
 	}
@@ -193,7 +189,7 @@ func (r *routeStarts) resolve(ctx context.Context, offsets map[string]map[int32]
 		for partition, offset := range partitions {
 			id := app.TaskID{Topic: topic, Partition: partition}
 			f := r.factsOf(id, max(-1, offset.EpochOffset().Offset))
-			f.start, f.end, f.foreign = bounds[id].start, bounds[id].end, foreign[id]
+			f.start, f.end, f.foreign = bounds[id].Start, bounds[id].End, foreign[id]
 			if end, ok := ends[topic][partition]; ok {
 				f.divergence = end
 			}
@@ -201,6 +197,9 @@ func (r *routeStarts) resolve(ctx context.Context, offsets map[string]map[int32]
 				f.mark = &mark
 			}
 			at, problem := chooseStart(f)
+			if left, listed := decisions.Refusals[id.String()]; listed && problem == "" {
+				r.removeRefusal(ctx, &left) // of a process that died
+			}
 			if problem != "" {
 				refusal := routeRefusal(id, &f, problem)
 				accepted, ok := decisions.Accepted(&refusal)
@@ -210,6 +209,7 @@ func (r *routeStarts) resolve(ctx context.Context, offsets map[string]map[int32]
 					continue
 				}
 				at = acceptedStart(&f, &accepted)
+				r.removeRefusal(ctx, &refusal)
 			}
 			if at != f.group {
 				partitions[partition] = kgo.NewOffset().At(at) // its epoch is unknown
@@ -223,13 +223,13 @@ func (r *routeStarts) resolve(ctx context.Context, offsets map[string]map[int32]
 // lose makes a partition wait for a decision after the client reported that it lost
 // records. divergence is the offset from which it found others; -1 if unknown.
 func (r *routeStarts) lose(ctx context.Context, id app.TaskID, divergence int64, held *marks) error {
-	bounds, err := r.bounds(ctx, map[string]map[int32]kgo.Offset{id.Topic: {id.Partition: {}}})
+	bounds, err := app.ListBounds(ctx, r.admin, map[string]map[int32]kgo.Offset{id.Topic: {id.Partition: {}}})
 	if err != nil {
 		return err
 	}
 	position, mark := held.of(id)
 	f := r.factsOf(id, position)
-	f.start, f.end, f.mark, f.divergence = bounds[id].start, bounds[id].end, mark, divergence
+	f.start, f.end, f.mark, f.divergence = bounds[id].Start, bounds[id].End, mark, divergence
 	_, problem := chooseStart(f)
 	if problem == "" {
 		problem = app.InputShortened // its offsets are there, with other records
@@ -247,38 +247,10 @@ func (r *routeStarts) factsOf(id app.TaskID, group int64) routeFacts {
 	return f
 }
 
-// offsetBounds are the first offset of a partition and its end.
-type offsetBounds struct{ start, end int64 }
-
-// bounds lists the bounds of partitions.
-func (r *routeStarts) bounds(ctx context.Context, of map[string]map[int32]kgo.Offset) (map[app.TaskID]offsetBounds, error) {
-	topics := slices.Collect(maps.Keys(of))
-	starts, err := r.admin.ListStartOffsets(ctx, topics...)
-	if err != nil {
-		return nil, fmt.Errorf("list the starts of %v: %w", topics, err)
-	}
-	ends, err := r.admin.ListEndOffsets(ctx, topics...)
-	if err != nil {
-		return nil, fmt.Errorf("list the ends of %v: %w", topics, err)
-	}
-	all := map[app.TaskID]offsetBounds{}
-	for topic, partitions := range of {
-		for partition := range partitions {
-			id := app.TaskID{Topic: topic, Partition: partition}
-			start, known := starts.Lookup(topic, partition)
-			end, knownEnd := ends.Lookup(topic, partition)
-			if err := cmp.Or(start.Err, end.Err); err != nil || !known || !knownEnd {
-				return nil, fmt.Errorf("list the offsets of %v: %w", id, cmp.Or(err, error(kerr.UnknownTopicOrPartition)))
-			}
-			all[id] = offsetBounds{start.Offset, end.Offset}
-		}
-	}
-	return all, nil
-}
-
 // refuse makes a partition wait for a decision.
 func (r *routeStarts) refuse(ctx context.Context, id app.TaskID, f routeFacts, refusal app.Refusal) {
 	r.log.Error("partition refused, waiting for a decision", "partition", id.String(), "problem", string(refusal.Problem), "detail", refusal.Detail, "decide", refusal.Command())
+	refusal.Instance = r.cfg.InstanceID
 	if err := app.WriteRefusal(ctx, r.source.Client, r.rt.Topology, &refusal); err != nil {
 		r.log.Warn("write refusal failed, retrying", "partition", id.String(), "error", err)
 	}
@@ -352,13 +324,18 @@ func (r *routeStarts) decide(ctx context.Context, decisions *app.Decisions) (som
 		}
 		at := acceptedStart(&w.facts, &accepted)
 		r.log.Warn("decision accepted", "partition", id.String(), "problem", string(w.refusal.Problem), "way", string(accepted.Way), "from", at, "by", accepted.By, "why", accepted.Why)
-		if err := app.RemoveRefusal(ctx, r.source.Client, r.rt.Topology, &w.refusal); err != nil {
-			r.log.Warn("remove refusal failed", "partition", id.String(), "error", err)
-		}
+		r.removeRefusal(ctx, &w.refusal)
 		r.remove(id)
 		r.decided[id], some = decidedStart{at, w.facts.mark}, true
 	}
 	return some
+}
+
+// removeRefusal removes the row of a refusal. The row only informs.
+func (r *routeStarts) removeRefusal(ctx context.Context, refusal *app.Refusal) {
+	if err := app.RemoveRefusal(ctx, r.source.Client, r.rt.Topology, refusal); err != nil {
+		r.log.Warn("remove refusal failed", "partition", refusal.Name(), "error", err)
+	}
 }
 
 // takeDecided returns the partitions that go on.

@@ -1,6 +1,7 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"fmt"
@@ -10,6 +11,8 @@ import (
 	"strings"
 
 	"github.com/dchest/siphash"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"oncebus/dedup"
@@ -122,6 +125,35 @@ func ForeignOffsets(ctx context.Context, client *kgo.Client, group string, of ma
 		}
 	}
 	return foreign, nil
+}
+
+// Bounds are the first offset of a partition and its end.
+type Bounds struct{ Start, End int64 }
+
+// ListBounds lists the bounds of partitions.
+func ListBounds(ctx context.Context, admin *kadm.Client, of map[string]map[int32]kgo.Offset) (map[TaskID]Bounds, error) {
+	topics := slices.Collect(maps.Keys(of))
+	starts, err := admin.ListStartOffsets(ctx, topics...)
+	if err != nil {
+		return nil, fmt.Errorf("list the starts of %v: %w", topics, err)
+	}
+	ends, err := admin.ListEndOffsets(ctx, topics...)
+	if err != nil {
+		return nil, fmt.Errorf("list the ends of %v: %w", topics, err)
+	}
+	all := map[TaskID]Bounds{}
+	for topic, partitions := range of {
+		for partition := range partitions {
+			id := TaskID{topic, partition}
+			start, known := starts.Lookup(topic, partition)
+			end, knownEnd := ends.Lookup(topic, partition)
+			if err := cmp.Or(start.Err, end.Err); err != nil || !known || !knownEnd {
+				return nil, fmt.Errorf("list the offsets of %v: %w", id, cmp.Or(err, error(kerr.UnknownTopicOrPartition)))
+			}
+			all[id] = Bounds{start.Offset, end.Offset}
+		}
+	}
+	return all, nil
 }
 
 // TaskID identifies a task: a partition whose records are partitioned by dedup key.

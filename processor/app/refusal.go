@@ -84,8 +84,9 @@ type Refusal struct {
 	// Detail says in words what is known.
 	Detail string `json:"detail"`
 	Ways   []Way  `json:"ways"`
-	// At is when the process refused, by its clock.
-	At time.Time `json:"at"`
+	// At is when the process refused, by its clock, and Instance names it.
+	At       time.Time `json:"at"`
+	Instance string    `json:"instance,omitempty"`
 }
 
 // Name returns topic/partition.
@@ -212,7 +213,8 @@ func WriteRefusal(ctx context.Context, client *kgo.Client, t *Topology, r *Refus
 	return writeRow(ctx, client, t, refusedPrefix+r.Name(), r)
 }
 
-// RemoveRefusal removes a refusal after its decision.
+// RemoveRefusal removes a refusal after its decision, or when the partition starts
+// without one: the row may be of a process that died.
 func RemoveRefusal(ctx context.Context, client *kgo.Client, t *Topology, r *Refusal) error {
 	return writeRow(ctx, client, t, refusedPrefix+r.Name(), nil)
 }

@@ -161,6 +161,7 @@ func stateRefusal(id app.TaskID, f *facts, problem app.Problem) app.Refusal {
 // task's events wait in the input; other tasks run.
 func (r *Restore) awaitDecision(ctx context.Context, refusal *app.Refusal) (*app.Acceptance, error) {
 	t := r.src.App.Topology
+	refusal.Instance = r.src.Instance
 	r.src.Metrics.AddRefused(refusal.Problem, 1)
 	defer r.src.Metrics.AddRefused(refusal.Problem, -1)
 	r.watch.deciding.Store(true)
@@ -188,6 +189,22 @@ func (r *Restore) awaitDecision(ctx context.Context, refusal *app.Refusal) (*app
 		if err := kafka.Pause(ctx, DecisionPoll); err != nil {
 			return nil, err
 		}
+	}
+}
+
+// dropRefusal removes the refusal of a former owner, which no longer holds. Its failure is
+// no reason to stop: the row only informs, and the next start tries again.
+func (r *Restore) dropRefusal(ctx context.Context) {
+	decisions, err := r.src.Decisions(ctx)
+	if err == nil {
+		refusal, listed := decisions.Refusals[r.id.String()]
+		if !listed {
+			return
+		}
+		err = app.RemoveRefusal(ctx, r.src.Client, r.src.App.Topology, &refusal)
+	}
+	if err != nil {
+		r.log.Warn("remove refusal failed", "error", err)
 	}
 }
 

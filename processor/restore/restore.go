@@ -254,6 +254,7 @@ func (r *Restore) once(ctx context.Context) error {
 	if err := r.checkInput(ctx); err != nil {
 		return err
 	}
+	r.dropRefusal(ctx)
 	r.Counts, err = countKeys(ctx, r.src.App, &r.Checkpoint, r.Store, r.src.Counting)
 	if ctx.Err() != nil {
 		return ctx.Err()

@@ -86,6 +86,8 @@ type Source struct {
 	App     *app.App
 	Stores  *Stores
 	Metrics *Metrics
+	// Instance names the process in its refusals.
+	Instance string
 	// Explain notes why a restoring task makes no progress; "" removes the note.
 	Explain func(id app.TaskID, why string)
 	// StallAfter is how long a restore may read nothing before it logs the
