@@ -18,7 +18,7 @@ type submitted struct {
 
 const verdictPartitions = 3
 
-// posted adds a request with an event of a route, and its response; status 0 is none. The
+// posted adds a request with an event of a route, and its response; status 0 is a missing one. The
 // retries of one id have one body.
 func (w *scenario) posted(route int, id string, status int, verdict string) *Request {
 	q := Request{Route: w.cfg.Routes[route].Name, ID: id, Value: fmt.Appendf(nil, `{"id":%q}`, id), Headers: []Header{{"traceparent", []byte("00")}}, Status: status, Verdict: verdict}

@@ -142,7 +142,7 @@ func (c *check) judge(t *task, r *Record, beyond bool) {
 }
 
 // expect stores the record that an event should become, and the verdict for its request.
-// It returns false if there is none, or if the topic refuses it.
+// It returns false without a record, or if the topic refuses it.
 func (c *check) expect(l *draft, topic string, beyond bool) (arrived bool) {
 	judged := *l
 	if topic == "" {
