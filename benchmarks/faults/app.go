@@ -42,7 +42,7 @@ var routes = []route{
     window: 20s
     grace: 5s
     skew: 25s
-    duplicates: {to: APP.signals.duplicates}`,
+    duplicates: {to: APP.signals.duplicates}` + httpPart("/signals", true),
 		rules: oracle.Route{
 			Window: 20_000, Grace: 5_000, Skew: 25_000, Duplicates: oracle.To, DuplicatesTo: "signals.duplicates",
 			Late: oracle.DeadLetter, Future: oracle.DeadLetter,
@@ -57,7 +57,7 @@ var routes = []route{
     skew: 2s
     duplicates: forward
     on_late: forward
-    on_future: clamp`,
+    on_future: clamp` + httpPart("/hooks", false, "id"),
 		rules: oracle.Route{
 			Window: 40_000, Grace: 10_000, Skew: 2_000, Duplicates: oracle.Forward, Late: oracle.Forward, Future: oracle.Clamp,
 		},
@@ -84,6 +84,7 @@ type app struct {
 	id    string
 	dir   string
 	slots []*slot
+	gate  *slot // its ingress; nil without
 }
 
 // newApp returns an app whose processes have these names. It starts nothing.
@@ -95,7 +96,7 @@ func (h *harness) newApp(id string, slotNames ...string) (*app, error) {
 	var b strings.Builder
 	b.WriteString("routes:\n")
 	for _, r := range routes {
-		fmt.Fprintf(&b, "  - name: %s\n    topics: [APP.%s]\n    %s\n    output: APP.%s.unique\n    dead_letter: APP.dead-letter\n", r.name, r.topic, r.yaml, r.name)
+		b.WriteString(r.text())
 	}
 	writeClaimRoutes(&b)
 	if err := os.WriteFile(a.routesFile(), []byte(strings.ReplaceAll(b.String(), "APP", id)), 0o600); err != nil {
@@ -110,13 +111,18 @@ func (h *harness) newApp(id string, slotNames ...string) (*app, error) {
 	return a, nil
 }
 
+// text is the route in the routes file; APP stands for the app's id.
+func (r *route) text() string {
+	return fmt.Sprintf("  - name: %s\n    topics: [APP.%s]\n    %s\n    output: APP.%s.unique\n    dead_letter: APP.dead-letter\n", r.name, r.topic, r.yaml, r.name)
+}
+
 // createRaw creates the input topics, which accept large records and all timestamps.
 func (a *app) createRaw() error {
 	ctx, cancel := context.WithTimeout(a.h.ctx, time.Minute)
 	defer cancel()
 	size, after := fmt.Sprint(rawMaxBytes), "9223372036854775807"
 	configs := map[string]*string{"max.message.bytes": &size, "message.timestamp.after.max.ms": &after}
-	for n, topics := range map[int][]string{rawPartitions: a.rawTopics(), partitions: {a.topic(claimOutcomes)}} {
+	for n, topics := range map[int][]string{rawPartitions: a.rawTopics(), partitions: {a.topic(claimOutcomes), a.topic(extraRoute.name + ".unique")}} {
 		resp, err := a.h.admin.CreateTopics(ctx, int32(n), int16(a.h.set.nodes), configs, topics...)
 		if err == nil {
 			err = resp.Error()
@@ -132,6 +138,7 @@ func (a *app) routesFile() string        { return filepath.Join(a.dir, "routes.y
 func (a *app) topic(name string) string  { return a.id + "." + name }
 func (a *app) repartition() string       { return a.id + "-repartition" }
 func (a *app) changelog() string         { return a.id + "-repartition-changelog" }
+func (a *app) verdicts() string          { return a.id + "-verdicts" }
 func (a *app) group(stage string) string { return a.id + "-" + stage }
 
 func (a *app) rawTopics() []string {
@@ -139,12 +146,12 @@ func (a *app) rawTopics() []string {
 	for _, r := range routes {
 		names = append(names, a.topic(r.topic))
 	}
-	return append(names, a.topic(claimRaw))
+	return append(names, a.topic(claimRaw), a.topic(extraRoute.topic))
 }
 
 // outputs returns the topics that readers of the plain routes read.
 func (a *app) outputs() []string {
-	names := []string{a.topic("dead-letter"), a.topic("signals.duplicates")}
+	names := []string{a.topic("dead-letter"), a.topic("signals.duplicates"), a.topic(extraRoute.name + ".unique")}
 	for _, r := range routes {
 		names = append(names, a.topic(r.name+".unique"))
 	}
@@ -153,7 +160,7 @@ func (a *app) outputs() []string {
 
 // observed returns all topics whose committed records the oracle judges.
 func (a *app) observed() []string {
-	return append(append(a.outputs(), a.claimTopics()...), a.repartition(), a.changelog())
+	return append(append(a.outputs(), a.claimTopics()...), a.repartition(), a.changelog(), a.verdicts())
 }
 
 // drop deletes the app's topics, so that the broker's disk stays bounded.
@@ -173,7 +180,7 @@ func (a *app) drop(ctx context.Context) error {
 // oracleConfig reads the numbers of topics and namespaces from the app's manifest;
 // the harness has the rest.
 func (a *app) oracleConfig(ctx context.Context) (oracle.Config, error) {
-	cfg := oracle.Config{Repartition: a.repartition(), Changelog: a.changelog(), Partitions: int32(partitions), Topics: map[string]uint16{}}
+	cfg := oracle.Config{Repartition: a.repartition(), Changelog: a.changelog(), Verdicts: a.verdicts(), Partitions: int32(partitions), Topics: map[string]uint16{}}
 	records, err := a.h.readCommitted(ctx, a.id+"-manifest")
 	if err != nil {
 		return cfg, err
@@ -192,6 +199,7 @@ func (a *app) oracleConfig(ctx context.Context) (oracle.Config, error) {
 	for number, t := range manifest.Topics {
 		cfg.Topics[t.Name] = uint16(number)
 	}
+	cfg.RepartitionNumber = cfg.Topics[a.repartition()]
 	namespaceID := func(namespace string) (uint8, error) {
 		n := slices.IndexFunc(manifest.Namespaces, func(n struct{ Name string }) bool { return n.Name == namespace })
 		if n < 0 {
@@ -199,7 +207,11 @@ func (a *app) oracleConfig(ctx context.Context) (oracle.Config, error) {
 		}
 		return uint8(n), nil
 	}
-	for _, r := range routes {
+	all := routes
+	if slices.ContainsFunc(manifest.Namespaces, func(n struct{ Name string }) bool { return n.Name == extraRoute.name }) {
+		all = append(slices.Clone(routes), extraRoute)
+	}
+	for _, r := range all {
 		rules := r.rules
 		rules.Name = r.name
 		if rules.NamespaceID, err = namespaceID(r.name); err != nil {
@@ -214,7 +226,9 @@ func (a *app) oracleConfig(ctx context.Context) (oracle.Config, error) {
 	if cfg.Claims, err = a.claimsConfig(cfg.Topics, namespaceID); err != nil {
 		return cfg, err
 	}
-	cfg.Emissions, err = a.emissions(ctx)
+	if cfg.Emissions, err = a.emissions(ctx); err == nil {
+		cfg.Emissions[a.verdicts()] = oracle.Emission{Partitions: int32(partitions)}
+	}
 	return cfg, err
 }
 

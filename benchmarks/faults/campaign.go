@@ -41,6 +41,7 @@ type fault struct {
 	slots     int // number of base processes it acts on
 	all       bool
 	spare     bool // acts on the spare processes
+	gate      bool // acts on the ingress
 	broker    bool // acts on the broker, or needs it
 	nodes     int  // brokers it needs; 0 counts as 1
 	kafka4    bool // needs Kafka 4
@@ -229,7 +230,7 @@ func (f *field) start(ctx context.Context, chosen *fault) bool {
 	k := &strike{epoch: f.e, fault: chosen, rep: f.rep, rng: rand.New(rand.NewPCG(f.rng.Uint64(), 2)), began: time.Now()}
 	free := slices.Clone(f.e.base)
 	for _, other := range f.active {
-		if chosen.all || other.fault.all || chosen.broker && other.fault.broker || chosen.spare && other.fault.spare {
+		if chosen.all || other.fault.all || chosen.broker && other.fault.broker || chosen.spare && other.fault.spare || chosen.gate && other.fault.gate {
 			return false
 		}
 		free = slices.DeleteFunc(free, func(s *slot) bool { return slices.Contains(other.slots, s) })

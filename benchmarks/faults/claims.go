@@ -75,6 +75,9 @@ func (a *app) claimsConfig(topics map[string]uint16, namespaceID func(namespace 
 		c.Outcomes, c.OutcomesNumber = a.topic(claimOutcomes), topics[a.topic(claimOutcomes)]
 		all = append(all, c)
 	}
+	for i := range all {
+		all[i].RepartitionNumber = topics[a.repartition()]
+	}
 	return all, nil
 }
 

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 )
@@ -40,6 +41,12 @@ func (h *harness) openEpoch(ctx context.Context, rng *rand.Rand, number int) (*e
 	if err := e.startAll(ctx); err != nil {
 		return nil, errors.Join(err, e.killAll())
 	}
+	if a.gate, err = newGate(a); err != nil {
+		return nil, errors.Join(err, e.killAll())
+	}
+	if err := a.gate.start(ctx); err != nil {
+		return nil, errors.Join(err, e.killAll())
+	}
 	if e.obs, err = observe(a); err != nil {
 		return nil, errors.Join(err, e.killAll())
 	}
@@ -69,10 +76,18 @@ func (e *epoch) startAll(ctx context.Context) error {
 
 // stopAll ends every process by SIGTERM.
 func (e *epoch) stopAll() error {
-	return each(e.app.slots, func(s *slot) error { return s.stop() })
+	return each(e.app.allSlots(), func(s *slot) error { return s.stop() })
 }
 
-func (e *epoch) killAll() error { return each(e.app.slots, (*slot).kill) }
+func (e *epoch) killAll() error { return each(e.app.allSlots(), (*slot).kill) }
+
+// allSlots are the app's slots, that of the ingress included.
+func (a *app) allSlots() []*slot {
+	if a.gate == nil {
+		return a.slots
+	}
+	return append(slices.Clone(a.slots), a.gate)
+}
 
 // each calls do for several slots concurrently.
 func each(slots []*slot, do func(*slot) error) error {

@@ -12,7 +12,7 @@ import (
 )
 
 // allFaults is the matrix: every fault by row.
-var allFaults = slices.Concat(processFaults, brokerFaults, networkFaults, stateFaults, groupFaults, miniFaults, machineFaults, logFaults, recreatedFaults, clockFaults)
+var allFaults = slices.Concat(processFaults, brokerFaults, networkFaults, stateFaults, groupFaults, miniFaults, machineFaults, logFaults, recreatedFaults, clockFaults, httpFaults)
 
 // selectFaults returns the faults that match the filter (rows or names; empty for
 // all), the size of the cluster, its release of Kafka, and the machine.

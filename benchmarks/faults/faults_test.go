@@ -23,7 +23,7 @@ import (
 
 // matrix has the rows of the fault matrix that need only one broker. Row u1 is the
 // scenario previous.
-var matrix = strings.Fields("b1 b2 b3 b5 b6 c1 c2 g1 g2 l1 l2 l3 n1 n2 n3 n4 p1 p2 p3 p4 p5 p6 p7 p8 s1 s2 s3 s4 s5 t1 t2 t3")
+var matrix = strings.Fields("b1 b2 b3 b5 b6 c1 c2 g1 g2 h1 l1 l2 l3 n1 n2 n3 n4 p1 p2 p3 p4 p5 p6 p7 p8 s1 s2 s3 s4 s5 t1 t2 t3")
 
 func TestEveryRowHasAFault(t *testing.T) {
 	rows := map[string]bool{}
@@ -129,11 +129,12 @@ func TestHistory(t *testing.T) {
 	cfg := oracle.Config{Repartition: "r", Partitions: 2, Topics: map[string]uint16{"raw": 1}, Routes: []oracle.Route{{Name: "a", NamespaceID: 3}}}
 	record := oracle.Record{Topic: "t", Partition: 1, Offset: 5, Timestamp: 9, Key: []byte{}, Headers: []oracle.Header{{Key: "k"}, {Key: "l", Value: []byte{0xff}}}}
 	h := oracle.History{
-		Sent: []oracle.Sent{{Record: record, Route: "a", ID: "x"}},
-		Live: map[string][]oracle.Record{"t": {record, {Topic: "t", Offset: 6, Value: []byte("v")}}}, Final: map[string][]oracle.Record{"t": {record}},
+		Sent:     []oracle.Sent{{Record: record, Route: "a", ID: "x"}},
+		Requests: []oracle.Request{{Route: "a", ID: "x", Value: []byte("v"), Headers: record.Headers, Status: 202, Verdict: "unique", Key: "k"}, {Value: []byte{}}},
+		Live:     map[string][]oracle.Record{"t": {record, {Topic: "t", Offset: 6, Value: []byte("v")}}}, Final: map[string][]oracle.Record{"t": {record}},
 		Offsets: []oracle.Sample{{Partition: 1, Offset: -1, Reset: true}},
 		Stores:  []oracle.Store{{Partition: 1, Position: 7, Checkpoint: []byte{1}, Rows: map[string][]byte{"\xff\x00": {2}}}},
-		Open:    []string{"t/0"}, Lag: map[string]int64{"g t/0": 4},
+		Open:    []string{"t/0"}, Lag: map[string]int64{"g t/0": 4}, Cut: []string{"c/0"}, Refused: map[string]int{"t": 1},
 	}
 	var file bytes.Buffer
 	if err := writeHistory(&file, &cfg, &h); err != nil {

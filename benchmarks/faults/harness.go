@@ -43,8 +43,8 @@ type harness struct {
 
 // violation is a broken promise.
 type violation struct {
-	// Promise is K1 to K11 of the oracle, claims for its findings in claim mode, or a
-	// check of the harness: fault, heal, process, scenario, traffic, observer,
+	// Promise is K1 to K12 of the oracle, claims for its findings in claim mode, or a
+	// check of the harness: fault, heal, process, scenario, traffic, observer, http,
 	// markers.
 	Promise string `json:"promise"`
 	Message string `json:"message"`

@@ -19,18 +19,21 @@ import (
 // A historyLine is one line of a stored history: one of its parts. JSON, unlike gob,
 // distinguishes a record without a value from one with an empty value.
 type historyLine struct {
-	Config *oracle.Config `json:",omitempty"`
-	Sent   *oracle.Sent   `json:",omitempty"`
-	Live   *oracle.Record `json:",omitempty"`
-	Final  *oracle.Record `json:",omitempty"`
-	Sample *oracle.Sample `json:",omitempty"`
-	Store  *oracle.Store  `json:",omitempty"` // digests in hex
-	Ends   *historyEnds   `json:",omitempty"`
+	Config  *oracle.Config  `json:",omitempty"`
+	Sent    *oracle.Sent    `json:",omitempty"`
+	Request *oracle.Request `json:",omitempty"`
+	Live    *oracle.Record  `json:",omitempty"`
+	Final   *oracle.Record  `json:",omitempty"`
+	Sample  *oracle.Sample  `json:",omitempty"`
+	Store   *oracle.Store   `json:",omitempty"` // digests in hex
+	Ends    *historyEnds    `json:",omitempty"`
 }
 
 type historyEnds struct {
-	Open []string
-	Lag  map[string]int64
+	Open    []string
+	Lag     map[string]int64
+	Cut     []string       `json:",omitempty"`
+	Refused map[string]int `json:",omitempty"`
 }
 
 // keep writes the history of an epoch, to check it again.
@@ -63,6 +66,9 @@ func writeHistory(w io.Writer, cfg *oracle.Config, h *oracle.History) error {
 	for i := range h.Sent {
 		put(historyLine{Sent: &h.Sent[i]})
 	}
+	for i := range h.Requests {
+		put(historyLine{Request: &h.Requests[i]})
+	}
 	for _, records := range h.Live {
 		for i := range records {
 			put(historyLine{Live: &records[i]})
@@ -84,7 +90,7 @@ func writeHistory(w io.Writer, cfg *oracle.Config, h *oracle.History) error {
 		s.Rows = rows
 		put(historyLine{Store: &s})
 	}
-	put(historyLine{Ends: &historyEnds{h.Open, h.Lag}})
+	put(historyLine{Ends: &historyEnds{h.Open, h.Lag, h.Cut, h.Refused}})
 	return errors.Join(append(errs, buffered.Flush())...)
 }
 
@@ -104,6 +110,8 @@ func readHistory(r io.Reader) (cfg oracle.Config, h oracle.History, err error) {
 			cfg = *l.Config
 		case l.Sent != nil:
 			h.Sent = append(h.Sent, *l.Sent)
+		case l.Request != nil:
+			h.Requests = append(h.Requests, *l.Request)
 		case l.Live != nil:
 			h.Live[l.Live.Topic] = append(h.Live[l.Live.Topic], *l.Live)
 		case l.Final != nil:
@@ -122,7 +130,7 @@ func readHistory(r io.Reader) (cfg oracle.Config, h oracle.History, err error) {
 			l.Store.Rows = rows
 			h.Stores = append(h.Stores, *l.Store)
 		case l.Ends != nil:
-			h.Open, h.Lag = l.Ends.Open, l.Ends.Lag
+			h.Open, h.Lag, h.Cut, h.Refused = l.Ends.Open, l.Ends.Lag, l.Ends.Cut, l.Ends.Refused
 		}
 	}
 }

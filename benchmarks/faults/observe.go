@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -130,6 +131,7 @@ func (o *observer) tail(ctx context.Context) {
 // note updates the app's progress by a record that became visible.
 func (o *observer) note(r *kgo.Record, now time.Time) {
 	switch r.Topic {
+	case o.app.verdicts():
 	case o.app.repartition():
 		if flow, sent, ok := flowOf(r.Headers); ok {
 			o.flows[flow] = max(o.flows[flow], sent)
@@ -142,6 +144,8 @@ func (o *observer) note(r *kgo.Record, now time.Time) {
 				t.moved = now // it had no input until now
 			}
 			t.waiting = append(t.waiting, waitingRecord{r.Offset, sent})
+		} else if ofIngress(r) || isExtra(r) {
+			o.tasks[r.Partition].waiting = append(o.tasks[r.Partition].waiting, waitingRecord{offset: r.Offset})
 		} else {
 			o.meet(routedOutcome(r), false)
 		}
@@ -165,6 +169,19 @@ func (o *observer) note(r *kgo.Record, now time.Time) {
 			o.delays = append(o.delays, delay{sent, now.UnixMicro()})
 		}
 	}
+}
+
+// ofIngress reports whether the ingress wrote a record of the repartition topic.
+func ofIngress(r *kgo.Record) bool {
+	const flagFromIngress = 4
+	return len(r.Headers) > 0 && len(r.Headers[0].Value) > 1 && r.Headers[0].Value[1]&flagFromIngress != 0
+}
+
+// isExtra reports whether a record is of the added route, whose flow is above all others.
+func isExtra(r *kgo.Record) bool {
+	return slices.ContainsFunc(r.Headers, func(h kgo.RecordHeader) bool {
+		return h.Key == headerFlow && len(h.Value) == 9 && int(h.Value[0]) == flows
+	})
 }
 
 // advance records a task's checkpoint.

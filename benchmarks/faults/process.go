@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -30,6 +31,9 @@ type slot struct {
 	label string // of directory and log; the name, but for a second process of an instance
 	// binary is the program that the next process runs.
 	binary string
+	// Of an ingress: its command, the address of its requests, and further settings.
+	command, address string
+	more             []string
 	// doomed means that processes that start from now on may end by themselves.
 	doomed bool
 
@@ -39,7 +43,7 @@ type slot struct {
 }
 
 func newSlot(a *app, name string) *slot {
-	return &slot{app: a, name: name, label: name, binary: a.h.binary}
+	return &slot{app: a, name: name, label: name, binary: a.h.binary, command: "run"}
 }
 
 func (s *slot) stateDir() string { return filepath.Join(s.app.dir, "state-"+s.label) }
@@ -69,7 +73,7 @@ func (s *slot) environ(settings []string) []string {
 		// The harness damages state more often than disks do.
 		"REBUILDS_PER_HOUR=0",
 	}
-	for _, setting := range settings {
+	for _, setting := range slices.Concat(s.more, settings) {
 		if strings.HasPrefix(setting, "GO") {
 			env = append(env, setting)
 		} else {
@@ -86,7 +90,7 @@ func (s *slot) environ(settings []string) []string {
 // settings are NAME=value without prefix and override the harness's own.
 func (s *slot) start(ctx context.Context, settings ...string) error {
 	// Not bound to ctx: the process outlives the fault that starts it.
-	cmd := exec.CommandContext(context.WithoutCancel(ctx), s.binary, "run")
+	cmd := exec.CommandContext(context.WithoutCancel(ctx), s.binary, s.command)
 	cmd.Env = s.environ(settings)
 	proc, err := program.Start(s.name+" of "+s.app.id, cmd, s.logPath())
 	if err != nil {

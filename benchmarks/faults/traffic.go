@@ -64,6 +64,8 @@ type traffic struct {
 
 	claims   claimTraffic
 	executor *executor
+	senders  *senders
+	extraID  string // of the last record of the added route
 
 	acked atomic.Int64
 	mu    sync.Mutex
@@ -115,6 +117,7 @@ func startTraffic(a *app, rng *rand.Rand, rate int) (*traffic, error) {
 		known: make([][]event, len(routes)), rows: map[string]int{}, claims: claimTraffic{rng: rand.New(rand.NewPCG(rng.Uint64(), 3))},
 	}
 	t.executor = startExecutor(a, rand.New(rand.NewPCG(rng.Uint64(), 4)))
+	t.senders = startSenders(a, rand.New(rand.NewPCG(rng.Uint64(), 5)))
 	go t.run(ctx, rate)
 	return t, nil
 }
@@ -123,6 +126,7 @@ func startTraffic(a *app, rng *rand.Rand, rate int) (*traffic, error) {
 func (t *traffic) end(ctx context.Context) ([]oracle.Sent, error) {
 	t.stop()
 	<-t.done
+	t.senders.end()
 	err := t.client.Flush(ctx)
 	t.client.Close()
 	t.executor.end()

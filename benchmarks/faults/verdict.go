@@ -35,7 +35,7 @@ func (e *epoch) close(ctx context.Context) (epochResult, error) {
 		return res, errors.Join(err, e.abandon())
 	}
 	res.Records, res.Traffic, res.Rows = len(sent), time.Since(e.began), e.traffic.rows
-	h := &oracle.History{Sent: sent}
+	h := &oracle.History{Sent: sent, Requests: e.traffic.senders.end()}
 	began := time.Now()
 	if err := e.drain(ctx, h); err != nil && ctx.Err() == nil {
 		e.h.violate("heal", "at the end of epoch %s, without faults: %v", e.name, err)
