@@ -40,8 +40,8 @@
 //     store: only the process decides which files it trusts.
 //   - The harness samples the offsets of the dedup group once a second only: the
 //     oracle checks that they never go back, which needs no complete list.
-//   - The program is built with an overlay of package time (wallclock.go): time.Now adds
-//     a step that a fault sets. So its wall clock steps, and this machine's does not.
+//   - A wall clock steps for the estimate of broker time only, which is what reads it for
+//     verdicts (failpoint.WallStep). This machine's clock does not step.
 //   - A ledger (ledger.go) is judged by its own account, not by the oracle: after some
 //     decisions the log no longer says what was emitted.
 //   - Faults of slow disks mount loop devices and freeze them (disk_loop.go). A run that

@@ -144,11 +144,7 @@ func (h *harness) prepare() error {
 		return err
 	}
 	h.note("start", map[string]any{"seed": h.set.seed, "nodes": h.set.nodes, "duration": h.set.duration.String()})
-	overlay, err := wallClockOverlay(h.ctx, h.dir)
-	if err != nil {
-		return err
-	}
-	if h.binary, err = program.Build(h.ctx, h.dir, append(overlay, "-tags", "failpoints")...); err != nil {
+	if h.binary, err = program.Build(h.ctx, h.dir, "-tags", "failpoints"); err != nil {
 		return err
 	}
 	if h.cluster, err = startCluster(h.ctx, filepath.Join(h.dir, "kafka"), h.set.nodes, h.set.kafka); err != nil {

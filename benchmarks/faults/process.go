@@ -17,6 +17,7 @@ import (
 
 	"oncebus/processor/kafkatest"
 	"oncebus/processor/kafkatest/program"
+	"oncebus/state/failpoint"
 )
 
 // startMax limits the time until a started process is ready. Another fault may have
@@ -58,7 +59,7 @@ func (s *slot) logPath() string {
 // environ returns the environment of a process. settings are those of a fault,
 // without prefix; variables of the Go runtime are settings too.
 func (s *slot) environ(settings []string) []string {
-	env := append(program.Isolated(s.app.dir), wallStepVariable+"="+s.stepFile())
+	env := append(program.Isolated(s.app.dir), failpoint.WallStepVariable+"="+s.stepFile())
 	more := []string{
 		"PARTITIONS=" + strconv.Itoa(partitions),
 		"REPLICATION_FACTOR=" + strconv.Itoa(s.app.h.set.nodes),

@@ -9,6 +9,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"oncebus/processor/kafka"
+	"oncebus/state/failpoint"
 )
 
 // BrokerClock estimates broker time: one observed timestamp plus the time elapsed on
@@ -63,7 +64,7 @@ func NewBrokerClock() *BrokerClock {
 	began := time.Now()
 	return &BrokerClock{Machine: func() Instant {
 		now := time.Now()
-		return Instant{Wall: now.UnixMilli(), Mono: now.Sub(began)}
+		return Instant{Wall: now.Add(failpoint.WallStep()).UnixMilli(), Mono: now.Sub(began)}
 	}}
 }
 

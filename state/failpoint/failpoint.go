@@ -24,3 +24,6 @@ var Names = []string{
 	AfterPoll, AfterOutput, BeforeFlush, AfterFlush, BeforeOffsets, AfterOffsets, AfterEnd, BetweenApplies,
 	BeforeAllowRebalance, RestoreStart, RestoreChunk, FlushWritten, FlushCommitted, BeforeQuarantine, AfterQuarantine,
 }
+
+// WallStepVariable names the file with the step of the process's wall clock, in ms.
+const WallStepVariable = "FAULTS_WALL_STEP"

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"syscall"
+	"time"
 )
 
 // The chosen point, and the hits left until the kill, from
@@ -45,3 +46,37 @@ func Hit(point string) {
 	}
 	select {} // run nothing until the signal arrives
 }
+
+// wallStep is the step of the wall clock, in ms.
+var wallStep atomic.Int64
+
+// The step is read often, so that one shows at once.
+const wallStepEvery = 20 * time.Millisecond
+
+func init() {
+	path := os.Getenv(WallStepVariable)
+	if path == "" {
+		return
+	}
+	readWallStep(path)
+	go func() {
+		for range time.Tick(wallStepEvery) {
+			readWallStep(path)
+		}
+	}()
+}
+
+// readWallStep keeps the last step if the file is missing or has no number.
+func readWallStep(path string) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return
+	}
+	if ms, err := strconv.ParseInt(string(text), 10, 64); err == nil {
+		wallStep.Store(ms)
+	}
+}
+
+// WallStep returns by how much this process's wall clock is ahead of the machine's, by the
+// file that WallStepVariable names.
+func WallStep() time.Duration { return time.Duration(wallStep.Load()) * time.Millisecond }
