@@ -409,7 +409,8 @@ func (l *ledger) loseOffsets(ctx context.Context) error {
 	return nil
 }
 
-// expireAll lets every topic expire that the app reads.
+// expireAll lets the changelogs and the inputs expire. What oncebus reads of the repartition
+// topic it deletes itself.
 func (l *ledger) expireAll(ctx context.Context) error {
-	return l.expire(ctx, slices.Concat(l.changelogs(), l.inputs(), l.repartitions())...)
+	return l.expire(ctx, slices.Concat(l.changelogs(), l.inputs())...)
 }

@@ -212,10 +212,21 @@ func (m *mini) recreate(ctx context.Context, topic string) error {
 	ctx, cancel := context.WithTimeout(ctx, miniMax)
 	defer cancel()
 	// The name is free once the broker has applied the deletion.
-	return kafkatest.Await(ctx, topic+" is created again", func(ctx context.Context) error {
+	err = kafkatest.Await(ctx, topic+" is created again", func(ctx context.Context) error {
 		resp, err := m.h.admin.CreateTopics(ctx, count, int16(m.h.set.nodes), configs, topic)
 		if err == nil {
 			err = resp.Error()
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	// A client that reads the metadata earlier sends to the former topic.
+	return kafkatest.Await(ctx, topic+" has another id", func(ctx context.Context) error {
+		now, err := m.h.admin.Metadata(ctx, topic)
+		if err == nil && (now.Topics[topic].Err != nil || now.Topics[topic].ID == meta.Topics[topic].ID) {
+			err = errors.New("the broker has not applied it")
 		}
 		return err
 	})

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -87,31 +88,43 @@ func (l *ledger) endsBy(ctx context.Context, topics []string) error {
 	return fmt.Errorf("it ended with exit code %d and error %q, want 1 and that one of %v was recreated", code, said, topics)
 }
 
-// acceptRecreated starts the process, which must end with the commands that accept the
-// topics, and runs these. A routed topic has none: its partitions wait for a decision.
+// acceptRecreated starts the process once for each topic. It must end with the command that
+// accepts one, which acceptRecreated runs. A routed topic has none: its partitions wait for
+// a decision.
 func (l *ledger) acceptRecreated(ctx context.Context, topics []string) error {
+	left := slices.DeleteFunc(slices.Clone(topics), func(topic string) bool { return topic == l.topic("orders.raw") })
+	for len(left) > 0 {
+		said, err := l.refused(ctx)
+		if err != nil {
+			return err
+		}
+		n := slices.IndexFunc(left, func(topic string) bool { return strings.Contains(said, "oncebus accept --recreated "+topic) })
+		if n < 0 {
+			return fmt.Errorf("it ended with error %q, want the command that accepts one of %v", said, left)
+		}
+		if err := l.oncebus(ctx, "accept", "--recreated", left[n]); err != nil {
+			return err
+		}
+		left = slices.Delete(left, n, n+1)
+	}
+	return nil
+}
+
+// refused starts the process, which must end with exit code 1, and returns its error.
+func (l *ledger) refused(ctx context.Context) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, l.h.patience(miniMax))
 	defer cancel()
 	l.s.doomed = true
+	defer func() { l.s.doomed = false }()
 	startErr := l.s.start(ctx)
 	code, err := l.s.current().ExitCode(ctx)
 	if err != nil {
-		return fmt.Errorf("it runs instead of refusing: %w", errors.Join(err, startErr))
+		return "", fmt.Errorf("it runs instead of refusing: %w", errors.Join(err, startErr))
 	}
-	l.s.doomed = false
-	said := l.s.current().Log.Failure()
-	for _, topic := range topics {
-		if topic == l.topic("orders.raw") {
-			continue
-		}
-		if code != 1 || !strings.Contains(said, "oncebus accept --recreated "+topic) {
-			return fmt.Errorf("it ended with exit code %d and error %q, want 1 and the command that accepts %s", code, said, topic)
-		}
-		if err := l.oncebus(ctx, "accept", "--recreated", topic); err != nil {
-			return err
-		}
+	if code != 1 {
+		return "", fmt.Errorf("it ended with exit code %d, want 1: %s", code, l.s.current().Log.Failure())
 	}
-	return nil
+	return l.s.current().Log.Failure(), nil
 }
 
 // outputRecreated recreates every topic that the app only writes to, while the process is
