@@ -229,6 +229,26 @@ func TestCrowdFlags(t *testing.T) {
 	}
 }
 
+// TestFaultsThatTheDecksHadNotReached: a run may leave out a fault only while the decks of
+// its apps were too short for it; kills at fault points say nothing about that.
+func TestFaultsThatTheDecksHadNotReached(t *testing.T) {
+	r := killReport(settings{})
+	r.expect([]*fault{{row: "n1", name: "rare"}, {row: "n1", name: "frequent"}})
+	for _, f := range r.ByFault {
+		if isPoint(f.Name) {
+			f.Struck, r.Faults = 100, r.Faults+100
+		}
+	}
+	if err := r.verdict(&harness{}); err != nil {
+		t.Errorf("after kills alone: %v", err)
+	}
+	r.result(&fault{row: "n1", name: "frequent"}).Struck = 60
+	r.Faults += 60
+	if err := r.verdict(&harness{}); err == nil || !strings.Contains(err.Error(), "fault n1 rare never struck") {
+		t.Errorf("after 60 other faults: %v", err)
+	}
+}
+
 // TestNotStruckIsNoFault: a kill whose point was not reached counts apart.
 func TestNotStruckIsNoFault(t *testing.T) {
 	r := killReport(settings{})
