@@ -20,8 +20,8 @@ const (
 	// upgradeFrom is the release of Kafka with which the scenario upgrade starts: the
 	// last one of Kafka 3, without the transactions of KIP-890.
 	upgradeFrom = "3.9.2"
-	// previousCommit is the earlier program of the scenario previous: the one before
-	// the edges of the state formats were tested against it.
+	// previousCommit is the earlier program of the scenario previous, which must run in
+	// one app with this one. Another commit may refuse.
 	previousCommit = "0518c6b"
 	// mixedTime is how long two versions of the program run with the same tasks.
 	mixedTime = 3 * time.Second
@@ -29,6 +29,10 @@ const (
 
 // errLeftOut is wrapped by the error of a scenario that this machine cannot run.
 var errLeftOut = errors.New("left out")
+
+// errRefused is wrapped by the error of a process that ends instead of running with
+// another version. The app must then go on as before.
+var errRefused = errors.New("it refuses to start")
 
 // playUpgrade upgrades the controller and one broker after the other to the newest
 // release, and then the features, under load. No process of the app restarts.
@@ -129,7 +133,7 @@ func runIn(ctx context.Context, dir, name string, args ...string) (string, error
 	return out.String(), nil
 }
 
-// playPrevious updates the processes one after the other from the earlier program to
+// playPrevious (row u1) updates the processes one after the other from the earlier program to
 // this one, back, and forth again. In between, both run in one app, and tasks move from
 // one to the other with their state in the changelog, or with the same local state.
 func playPrevious(ctx context.Context, e *epoch, _ int) ([]time.Duration, error) {
@@ -143,8 +147,11 @@ func playPrevious(ctx context.Context, e *epoch, _ int) ([]time.Duration, error)
 			was := s.binary
 			s.binary = way.binary
 			if err := e.startVersion(ctx, s); err != nil {
+				if !errors.Is(err, errRefused) || e.h.set.previous == previousCommit {
+					return times, fmt.Errorf("%s, process %s: %w", way.name, s.name, err)
+				}
 				s.binary = was
-				return times, fmt.Errorf("%s, process %s: %w", way.name, s.name, err)
+				return times, errors.Join(s.start(ctx), s.awaitReady(ctx), e.step(ctx, &times, fmt.Sprintf("%s, process %s: %v; it runs as before", way.name, s.name, err)))
 			}
 			if err := e.step(ctx, &times, fmt.Sprintf("%s: process %s", way.name, s.name)); err != nil {
 				return times, err
@@ -176,7 +183,7 @@ func (e *epoch) startVersion(ctx context.Context, s *slot) error {
 		return nil
 	}
 	if !s.alive() {
-		return fmt.Errorf("it refuses to start: %s", s.current().Log.Failure())
+		return fmt.Errorf("%w: %s", errRefused, s.current().Log.Failure())
 	}
 	return fmt.Errorf("it does not become ready: %w", err)
 }
