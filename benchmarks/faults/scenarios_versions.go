@@ -25,6 +25,8 @@ const (
 	previousCommit = "0518c6b"
 	// mixedTime is how long two versions of the program run with the same tasks.
 	mixedTime = 3 * time.Second
+	// refusedTime is how long the app goes on after another version has refused.
+	refusedTime = 20 * time.Second
 )
 
 // errLeftOut is wrapped by the error of a scenario that this machine cannot run.
@@ -151,7 +153,8 @@ func playPrevious(ctx context.Context, e *epoch, _ int) ([]time.Duration, error)
 					return times, fmt.Errorf("%s, process %s: %w", way.name, s.name, err)
 				}
 				s.binary = was
-				return times, errors.Join(s.start(ctx), s.awaitReady(ctx), e.step(ctx, &times, fmt.Sprintf("%s, process %s: %v; it runs as before", way.name, s.name, err)))
+				// The check at the end needs records of each kind.
+				return times, errors.Join(s.start(ctx), s.awaitReady(ctx), kafkatest.Pause(ctx, refusedTime), e.step(ctx, &times, fmt.Sprintf("%s, process %s: %v; it runs as before", way.name, s.name, err)))
 			}
 			if err := e.step(ctx, &times, fmt.Sprintf("%s: process %s", way.name, s.name)); err != nil {
 				return times, err
