@@ -119,7 +119,7 @@ func freezeInCommit(ctx context.Context, k *strike) error {
 	if err != nil {
 		return err
 	}
-	arrives := time.Duration(k.rng.IntN(4)) * 50 * time.Millisecond
+	arrives := time.Millisecond + time.Duration(k.rng.IntN(4))*50*time.Millisecond
 	f, err := k.h.cluster.proxy.Add(proxy.Rule{
 		Match: proxy.Match{APIs: apis(kmsg.EndTxn), Where: func(r kmsg.Request) bool {
 			end, ok := r.(*kmsg.EndTxnRequest)
@@ -181,10 +181,7 @@ func (k *strike) slow(ctx context.Context, stall func(context.Context, time.Dura
 		return fmt.Errorf("while the disk was slow: %w", err)
 	}
 	k.note("%d stalls of up to %v in %v, then %v", stalls, short, time.Since(began).Round(time.Second), longest.Round(time.Millisecond))
-	if err := stall(ctx, longest); err != nil {
-		return err
-	}
-	return nil
+	return stall(ctx, longest)
 }
 
 // stallTime is longer than a transaction may take.

@@ -125,7 +125,6 @@ func buildCommit(ctx context.Context, commit, dir string) (string, error) {
 
 // runIn runs a program in a directory and returns its output.
 func runIn(ctx context.Context, dir, name string, args ...string) (string, error) {
-	//nolint:gosec // the programs are constants, and the arguments the user's own.
 	cmd := exec.CommandContext(ctx, name, args...)
 	var out, problems bytes.Buffer
 	cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr = dir, append(os.Environ(), "CGO_ENABLED=0"), &out, &problems
@@ -154,7 +153,9 @@ func playPrevious(ctx context.Context, e *epoch, _ int) ([]time.Duration, error)
 				}
 				s.binary = was
 				// The check at the end needs records of each kind.
-				return times, errors.Join(s.start(ctx), s.awaitReady(ctx), kafkatest.Pause(ctx, refusedTime), e.step(ctx, &times, fmt.Sprintf("%s, process %s: %v; it runs as before", way.name, s.name, err)))
+				what := fmt.Sprintf("%s, process %s: %v; it runs as before", way.name, s.name, err)
+				err = errors.Join(s.start(ctx), s.awaitReady(ctx), kafkatest.Pause(ctx, refusedTime), e.step(ctx, &times, what))
+				return times, err
 			}
 			if err := e.step(ctx, &times, fmt.Sprintf("%s: process %s", way.name, s.name)); err != nil {
 				return times, err
