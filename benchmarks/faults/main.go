@@ -150,6 +150,12 @@ func parseFlags(args []string) (settings, error) {
 	case s.scenario != "" && scenarioByName(s.scenario) == nil:
 		return s, fmt.Errorf("-scenario: there is no %q; there are %s", s.scenario, strings.Join(scenarioNames(), ", "))
 	}
+	s.setDefaults()
+	return s, nil
+}
+
+// setDefaults sets what the flags leave open.
+func (s *settings) setDefaults() {
 	s.kafka = kafkatest.Version()
 	if sc := scenarioByName(s.scenario); sc != nil && sc.apart {
 		s.nodes, s.kafka = max(s.nodes, sc.nodes), cmp.Or(sc.kafka, s.kafka)
@@ -162,5 +168,4 @@ func parseFlags(args []string) (settings, error) {
 	} else if s.minFaults < 0 {
 		s.minFaults = int(s.duration / (15 * time.Second))
 	}
-	return s, nil
 }

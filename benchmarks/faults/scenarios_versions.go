@@ -142,22 +142,8 @@ func playPrevious(ctx context.Context, e *epoch, _ int) ([]time.Duration, error)
 	var times []time.Duration
 	for _, way := range []struct{ name, binary string }{{"forth", e.h.current}, {"back", earlier}, {"forth again", e.h.current}} {
 		for i, s := range e.base {
-			if err := s.stop(); err != nil {
-				return times, err
-			}
-			was := s.binary
-			s.binary = way.binary
-			if err := e.startVersion(ctx, s); err != nil {
-				if !errors.Is(err, errRefused) || e.h.set.previous == previousCommit {
-					return times, fmt.Errorf("%s, process %s: %w", way.name, s.name, err)
-				}
-				s.binary = was
-				// The check at the end needs records of each kind.
-				what := fmt.Sprintf("%s, process %s: %v; it runs as before", way.name, s.name, err)
-				err = errors.Join(s.start(ctx), s.awaitReady(ctx), kafkatest.Pause(ctx, refusedTime), e.step(ctx, &times, what))
-				return times, err
-			}
-			if err := e.step(ctx, &times, fmt.Sprintf("%s: process %s", way.name, s.name)); err != nil {
+			goOn, err := e.changeVersion(ctx, s, way.name, way.binary, &times)
+			if err != nil || !goOn {
 				return times, err
 			}
 			if i == len(e.base)-1 {
@@ -173,6 +159,28 @@ func playPrevious(ctx context.Context, e *epoch, _ int) ([]time.Duration, error)
 		}
 	}
 	return times, nil
+}
+
+// changeVersion restarts a process with another program. It returns false if that one
+// refuses; the process then runs as before.
+func (e *epoch) changeVersion(ctx context.Context, s *slot, way, binary string, times *[]time.Duration) (bool, error) {
+	if err := s.stop(); err != nil {
+		return false, err
+	}
+	was := s.binary
+	s.binary = binary
+	err := e.startVersion(ctx, s)
+	switch {
+	case err == nil:
+		return true, e.step(ctx, times, fmt.Sprintf("%s: process %s", way, s.name))
+	case !errors.Is(err, errRefused) || e.h.set.previous == previousCommit:
+		return false, fmt.Errorf("%s, process %s: %w", way, s.name, err)
+	}
+	s.binary = was
+	what := fmt.Sprintf("%s, process %s: %v; it runs as before", way, s.name, err)
+	// The check at the end needs records of each kind.
+	err = errors.Join(s.start(ctx), s.awaitReady(ctx), kafkatest.Pause(ctx, refusedTime), e.step(ctx, times, what))
+	return false, err
 }
 
 // startVersion starts a process of another version, which becomes ready or refuses.
