@@ -1,7 +1,6 @@
 package processor_test
 
 import (
-	"fmt"
 	"os"
 	"slices"
 	"strings"
@@ -135,16 +134,16 @@ func (c combination) inputOutcome(k *inputKind) string {
 
 // refusedFor names a refusal and the flags that decide.
 func refusedFor(problem app.Problem, ways []app.Way) string {
-	flags := fmt.Sprintf("`%s`: ", problem)
+	flags := "`" + string(problem) + "`: "
 	for n, way := range ways {
 		option, value, _ := strings.Cut(way.Flag(), " ")
 		switch {
 		case n > 0:
 			flags += ", " + value
 		case value == "":
-			flags += fmt.Sprintf("`%s`", option)
+			flags += "`" + option + "`"
 		default:
-			flags += fmt.Sprintf("`%s` %s", option, value)
+			flags += "`" + option + "` " + value
 		}
 	}
 	return strings.ReplaceAll(flags, "OFFSET", "N")

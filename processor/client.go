@@ -163,7 +163,7 @@ func (w *worker) onGone(gone map[string][]int32) {
 		w.txns.tasks.revoked(gone)
 	} else {
 		w.starts.drop(gone)
-		w.txns.marks.revoke(gone)
+		w.txns.marks.Revoke(gone)
 	}
 	w.wake()
 }

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
-	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"oncebus/processor/app"
 	"oncebus/processor/kafka"
@@ -167,11 +166,32 @@ func newRouteStarts(s *shared) *routeStarts {
 
 // resolve sets the offsets of newly assigned partitions. It returns those that wait for a
 // decision; their offset has no meaning.
-func (r *routeStarts) resolve(ctx context.Context, offsets map[string]map[int32]kgo.Offset, held *marks) (waiting map[app.TaskID]bool, err error) {
+func (r *routeStarts) resolve(ctx context.Context, offsets map[string]map[int32]kgo.Offset, held *app.Marks) (waiting map[app.TaskID]bool, err error) {
 	decisions, err := app.ReadDecisions(ctx, r.source.Client, r.rt.Topology)
 	if err != nil {
 		return nil, err
 	}
+	known, err := r.gather(ctx, offsets, decisions)
+	if err != nil {
+		return nil, err
+	}
+	waiting = map[app.TaskID]bool{}
+	for id, f := range known {
+		at, ok := r.startOf(ctx, id, &f, decisions)
+		if !ok {
+			waiting[id] = true
+			continue
+		}
+		if at != f.group {
+			offsets[id.Topic][id.Partition] = kgo.NewOffset().At(at) // its epoch is unknown
+		}
+		held.Assign(id, at, offsets[id.Topic][id.Partition].EpochOffset().Epoch, f.mark)
+	}
+	return waiting, nil
+}
+
+// gather collects the facts about assigned partitions.
+func (r *routeStarts) gather(ctx context.Context, offsets map[string]map[int32]kgo.Offset, decisions *app.Decisions) (map[app.TaskID]routeFacts, error) {
 	bounds, err := app.ListBounds(ctx, r.admin, offsets)
 	if err != nil {
 		return nil, err
@@ -184,7 +204,7 @@ func (r *routeStarts) resolve(ctx context.Context, offsets map[string]map[int32]
 	if err != nil {
 		return nil, err
 	}
-	waiting = map[app.TaskID]bool{}
+	known := map[app.TaskID]routeFacts{}
 	for topic, partitions := range offsets {
 		for partition, offset := range partitions {
 			id := app.TaskID{Topic: topic, Partition: partition}
@@ -196,45 +216,47 @@ func (r *routeStarts) resolve(ctx context.Context, offsets map[string]map[int32]
 			if mark, ok := decisions.Marks[id.String()]; ok {
 				f.mark = &mark
 			}
-			at, problem := chooseStart(f)
-			if left, listed := decisions.Refusals[id.String()]; listed && problem == "" {
-				r.removeRefusal(ctx, &left) // of a process that died
-			}
-			if problem != "" {
-				refusal := routeRefusal(id, &f, problem)
-				accepted, ok := decisions.Accepted(&refusal)
-				if !ok {
-					waiting[id] = true
-					r.refuse(ctx, id, f, refusal)
-					continue
-				}
-				at = acceptedStart(&f, &accepted)
-				r.removeRefusal(ctx, &refusal)
-			}
-			if at != f.group {
-				partitions[partition] = kgo.NewOffset().At(at) // its epoch is unknown
-			}
-			held.assign(id, at, partitions[partition].EpochOffset().Epoch, f.mark)
+			known[id] = f
 		}
 	}
-	return waiting, nil
+	return known, nil
+}
+
+// startOf returns the offset at which a partition starts; ok is false if it waits for a
+// decision.
+func (r *routeStarts) startOf(ctx context.Context, id app.TaskID, f *routeFacts, decisions *app.Decisions) (at int64, ok bool) {
+	at, problem := chooseStart(*f)
+	if problem == "" {
+		if left, listed := decisions.Refusals[id.String()]; listed {
+			r.removeRefusal(ctx, &left) // of a process that died
+		}
+		return at, true
+	}
+	refusal := routeRefusal(id, f, problem)
+	accepted, ok := decisions.Accepted(&refusal)
+	if !ok {
+		r.refuse(ctx, id, *f, refusal)
+		return 0, false
+	}
+	r.removeRefusal(ctx, &refusal)
+	return acceptedStart(f, &accepted), true
 }
 
 // lose makes a partition wait for a decision after the client reported that it lost
 // records. divergence is the offset from which it found others; -1 if unknown.
-func (r *routeStarts) lose(ctx context.Context, id app.TaskID, divergence int64, held *marks) error {
+func (r *routeStarts) lose(ctx context.Context, id app.TaskID, divergence int64, held *app.Marks) error {
 	bounds, err := app.ListBounds(ctx, r.admin, map[string]map[int32]kgo.Offset{id.Topic: {id.Partition: {}}})
 	if err != nil {
 		return err
 	}
-	position, mark := held.of(id)
+	position, mark := held.Of(id)
 	f := r.factsOf(id, position)
 	f.start, f.end, f.mark, f.divergence = bounds[id].Start, bounds[id].End, mark, divergence
 	_, problem := chooseStart(f)
 	if problem == "" {
 		problem = app.InputShortened // its offsets are there, with other records
 	}
-	held.revoke(map[string][]int32{id.Topic: {id.Partition}}) // its mark stays as it is
+	held.Revoke(map[string][]int32{id.Topic: {id.Partition}}) // its mark stays as it is
 	r.refuse(ctx, id, f, routeRefusal(id, &f, problem))
 	return nil
 }
@@ -345,158 +367,4 @@ func (r *routeStarts) takeDecided() map[app.TaskID]decidedStart {
 	decided := r.decided
 	r.decided = map[app.TaskID]decidedStart{}
 	return decided
-}
-
-// markInterval is the time between two marks of a busy partition. After a kill and the
-// loss of the group's offsets, an operator can go on at most this far back.
-const markInterval = time.Minute
-
-// marks writes the marks of the partitions that a worker of the routing stage has. A mark
-// is part of a routing transaction, so it is never ahead of the group's offset.
-type marks struct {
-	rt *app.App
-
-	mu   sync.Mutex // the group's goroutine calls assign
-	held map[app.TaskID]*heldMark
-}
-
-// heldMark is a partition with its newest mark.
-type heldMark struct {
-	position int64 // offset to route next, as committed
-	open     int64 // the same in the open transaction; -1 if it has no records
-	// epoch and openEpoch are the leader epochs of the records before position and open;
-	// -1 if unknown.
-	epoch, openEpoch int32
-	mark             app.Mark
-	pending          *app.Mark // in the open transaction
-	at               time.Time // when mark was written; zero if not by this client
-}
-
-func newMarks(rt *app.App) *marks { return &marks{rt: rt, held: map[app.TaskID]*heldMark{}} }
-
-// assign adds a partition with the offset to route next, the leader epoch of the record
-// before it, -1 if unknown, and its mark, nil for none. A partition that waits for a
-// decision is not held: its mark must stay as it is.
-func (m *marks) assign(id app.TaskID, position int64, epoch int32, mark *app.Mark) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	h := &heldMark{position: position, open: -1, epoch: epoch, openEpoch: -1}
-	if mark != nil {
-		h.mark = *mark
-	}
-	m.held[id] = h
-}
-
-// of returns the offset to route next in a partition and its mark, nil for none.
-func (m *marks) of(id app.TaskID) (position int64, mark *app.Mark) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	h := m.held[id]
-	if h == nil {
-		return -1, nil
-	}
-	if h.mark != (app.Mark{}) {
-		newest := h.mark
-		mark = &newest
-	}
-	return h.position, mark
-}
-
-// revoke removes partitions.
-func (m *marks) revoke(gone map[string][]int32) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for topic, partitions := range gone {
-		for _, p := range partitions {
-			delete(m.held, app.TaskID{Topic: topic, Partition: p})
-		}
-	}
-}
-
-// routed notes that the open transaction has the records of a partition up to last.
-func (m *marks) routed(id app.TaskID, last *kgo.Record) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if h := m.held[id]; h != nil {
-		h.open, h.openEpoch = last.Offset+1, last.LeaderEpoch
-	}
-}
-
-// behind reports whether a clean stop has marks to write.
-func (m *marks) behind() bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for id, h := range m.held {
-		if m.next(id, h, true) != h.mark {
-			return true
-		}
-	}
-	return false
-}
-
-// next returns the mark of a partition as of the open transaction.
-func (m *marks) next(id app.TaskID, h *heldMark, clean bool) app.Mark {
-	return app.Mark{TopicID: app.TopicIDText(m.rt.Topology.Topics[id.Topic].ID), Offset: max(h.position, h.open), Clean: clean}
-}
-
-// write produces the marks that are due into the open transaction. With clean it
-// produces those of all partitions whose mark is behind.
-func (m *marks) write(send func(*kgo.Record), now time.Time, clean bool) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for id, h := range m.held {
-		next := m.next(id, h, clean)
-		due := h.open >= 0 && (h.at.IsZero() || now.Sub(h.at) >= markInterval)
-		if clean {
-			due = next != h.mark
-		}
-		if due {
-			h.pending = &next
-			send(next.Record(m.rt.Topology, id))
-		}
-	}
-}
-
-// addOffsets adds the offsets of pending marks to a commit that lacks them. A commit
-// without an offset is not fenced by the group (A7).
-func (m *marks) addOffsets(req *kmsg.TxnOffsetCommitRequest) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	present := map[app.TaskID]bool{}
-	for _, topic := range req.Topics {
-		for _, p := range topic.Partitions {
-			present[app.TaskID{Topic: topic.Topic, Partition: p.Partition}] = true
-		}
-	}
-	for id, h := range m.held {
-		if h.pending == nil || present[id] {
-			continue
-		}
-		topic := kmsg.NewTxnOffsetCommitRequestTopic()
-		topic.Topic, topic.TopicID = id.Topic, m.rt.Topology.Topics[id.Topic].ID
-		partition := kmsg.NewTxnOffsetCommitRequestTopicPartition()
-		partition.Partition, partition.Offset, partition.LeaderEpoch = id.Partition, h.pending.Offset, h.epoch
-		if h.open > h.position {
-			partition.LeaderEpoch = h.openEpoch
-		}
-		topic.Partitions = append(topic.Partitions, partition)
-		req.Topics = append(req.Topics, topic)
-	}
-}
-
-// end concludes the open transaction.
-func (m *marks) end(committed bool, now time.Time) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for _, h := range m.held {
-		if committed {
-			if h.open > h.position {
-				h.position, h.epoch = h.open, h.openEpoch
-			}
-			if h.pending != nil {
-				h.mark, h.at = *h.pending, now
-			}
-		}
-		h.open, h.openEpoch, h.pending = -1, -1, nil
-	}
 }

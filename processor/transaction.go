@@ -35,7 +35,7 @@ type transactions struct {
 	emitter   *judge.Emitter
 	produced  *produced
 	router    *judge.Router // of the routing stage, else nil
-	marks     *marks        // of the routing stage, else nil
+	marks     *app.Marks    // of the routing stage, else nil
 	starts    *routeStarts  // of the routing stage, else nil
 	tasks     *taskSet      // of the dedup stage, else nil
 	oversized *oversized    // batches at which the client stopped
@@ -93,7 +93,7 @@ func (x *transactions) adjustBound(took time.Duration, err error) {
 // runLast runs the last transaction of the routing stage before a clean stop. It has the
 // records of fetches, and marks that make the group's offsets dispensable.
 func (x *transactions) runLast(fetches kgo.Fetches) error {
-	if fetches.NumRecords() == 0 && !x.marks.behind() {
+	if fetches.NumRecords() == 0 && !x.marks.Behind() {
 		return nil
 	}
 	if err := x.session.Begin(); err != nil {
@@ -161,7 +161,7 @@ func (x *transactions) process(fetches kgo.Fetches) error {
 		case len(p.Records) == 0:
 		case x.router != nil:
 			x.router.Process(x.emitter, p.Records)
-			x.marks.routed(app.TaskID{Topic: p.Topic, Partition: p.Partition}, p.Records[len(p.Records)-1])
+			x.marks.Routed(app.TaskID{Topic: p.Topic, Partition: p.Partition}, p.Records[len(p.Records)-1])
 		default:
 			failed = x.tasks.process(x.client, &p)
 		}
@@ -268,7 +268,7 @@ func (x *transactions) end() error {
 			return x.abort(err)
 		}
 	} else {
-		x.marks.write(x.produced.sendBatched, began, x.stopping)
+		x.marks.Write(x.produced.sendBatched, began, x.stopping)
 	}
 	failpoint.Hit(failpoint.BeforeFlush)
 	flushCtx, flushed := context.WithTimeout(context.Background(), x.cfg.TransactionTimeout)
@@ -310,7 +310,7 @@ func (x *transactions) end() error {
 	if x.tasks != nil {
 		x.tasks.applyCommitted(x.client)
 	} else {
-		x.marks.end(true, began)
+		x.marks.End(true, began)
 	}
 	x.resumeAfterBatches()
 	return nil
@@ -378,7 +378,7 @@ func (x *transactions) afterAbort() {
 		x.tasks.closeUnassigned(x.member.assigned())
 		x.tasks.discardOpen(x.client)
 	} else {
-		x.marks.end(false, time.Time{})
+		x.marks.End(false, time.Time{})
 	}
 }
 
@@ -406,7 +406,7 @@ func (x *transactions) guard(req *kmsg.TxnOffsetCommitRequest) error {
 	if x.tasks != nil {
 		x.tasks.setOffsets(req)
 	} else {
-		x.marks.addOffsets(req)
+		x.marks.AddOffsets(req)
 		setMetadata(req, app.OffsetMetadata(x.cfg.InstanceID, app.Commit{}))
 	}
 	if len(req.Topics) == 0 {

@@ -261,7 +261,7 @@ func (w *worker) connect(ctx context.Context) error {
 	w.memory.use()
 	if w.stage == app.StageRoute {
 		w.starts.dropAll()
-		w.txns.marks = newMarks(w.rt)
+		w.txns.marks = app.NewMarks(w.rt)
 		w.txns.router = &judge.Router{App: w.rt, Metrics: w.judging, Deriver: w.routes.NewDeriver(w.cfg.KeySecret.Bytes())}
 	} else {
 		w.txns.tasks = newTaskSet(ctx, w.shared, w.name, w.log, w.txns.emitter, w.wake)
@@ -348,7 +348,7 @@ func (w *worker) runOnce(ctx context.Context, fetches kgo.Fetches) error {
 // decided.
 func (w *worker) goOn() {
 	for id, start := range w.starts.takeDecided() {
-		w.txns.marks.assign(id, start.at, -1, start.mark)
+		w.txns.marks.Assign(id, start.at, -1, start.mark)
 		w.txns.client.SetOffsets(map[string]map[int32]kgo.EpochOffset{id.Topic: {id.Partition: {Epoch: -1, Offset: start.at}}})
 		w.member.place(id)
 		w.txns.client.ResumeFetchPartitions(map[string][]int32{id.Topic: {id.Partition}})

@@ -92,7 +92,7 @@ func (h *harness) crowd(rep *report, faults []*fault) error {
 		})
 	}
 	wg.Wait()
-	return errors.Join(append(errs, h.ctx.Err())...)
+	return errors.Join(errors.Join(errs...), h.ctx.Err())
 }
 
 // lane runs the epochs of one app after the other; the first is shorter.

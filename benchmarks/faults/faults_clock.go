@@ -199,17 +199,17 @@ func (l *ledger) brokerClockSteps(ctx context.Context, by time.Duration) error {
 	}
 	to := func(d time.Duration) step { return func(ctx context.Context) error { return l.stepBroker(ctx, d) } }
 	again := inOrderStep(do(l.sendOps, 0, ops), l.goOn)
-	return inOrder(ctx,
-		do(l.sendOps, 0, ops), do(l.awaitOps, ops, 0),
-		// The events are long before the broker's time: that is not late, which goes by
-		// their own times.
-		to(by), again, do(l.awaitOps, ops, ops),
-		to(0), again, do(l.awaitOps, ops, 2*ops),
-		// They are after the broker's time by more than the skew.
-		to(-by), l.sendFuture, l.account,
-		// Now they are not, and nothing holds their keys.
-		to(0), l.presentAgain, do(l.sendOps, 0, ops), l.goOn, do(l.awaitOps, ops, 3*ops),
-	)
+	// The events are long before the broker's time: that is not late, which goes by their
+	// own times.
+	if err := inOrder(ctx, do(l.sendOps, 0, ops), do(l.awaitOps, ops, 0), to(by), again, do(l.awaitOps, ops, ops)); err != nil {
+		return err
+	}
+	// Then they are after the broker's time by more than the skew.
+	if err := inOrder(ctx, to(0), again, do(l.awaitOps, ops, 2*ops), to(-by), l.sendFuture, l.account); err != nil {
+		return err
+	}
+	// Now they are not, and nothing holds their keys.
+	return inOrder(ctx, to(0), l.presentAgain, do(l.sendOps, 0, ops), l.goOn, do(l.awaitOps, ops, 3*ops))
 }
 
 // inOrderStep makes one step of several.

@@ -82,7 +82,7 @@ func (l *ledger) goOnExactly(ctx context.Context) error {
 
 // nextLife starts the app without its local state: the changelog must be whole again.
 func (l *ledger) nextLife(ctx context.Context) error {
-	if err := inOrder(ctx, l.stop, l.loseState, l.goOnExactly); err != nil {
+	if err := inOrder(ctx, l.awaitSwept, l.stop, l.loseState, l.goOnExactly); err != nil {
 		return fmt.Errorf("the next life without local state: %w", err)
 	}
 	return nil
@@ -93,7 +93,10 @@ func (l *ledger) nextLife(ctx context.Context) error {
 // twice, and none vanishes that is not among the deleted ones.
 func retentionStateLost(ctx context.Context, _ *strike, l *ledger) error {
 	// The last events are read, those before them are not.
-	if err := inOrder(ctx, l.stop, l.loseState, l.send, l.expireAll, l.send); err != nil {
+	if err := inOrder(ctx, l.stop, l.loseState, l.send, l.expireAll); err != nil {
+		return err
+	}
+	if err := l.send(ctx); err != nil {
 		return err
 	}
 	l.condemn(maybeLate)

@@ -19,7 +19,7 @@ import (
 // machineFaults are brokers and disks that stop responding but stay: rows b2 and s5.
 var machineFaults = []*fault{
 	{row: "b2", name: "freeze-in-commit", weight: 2, broker: true, apply: freezeInCommit},
-	{row: "b2", name: "freeze-controller", broker: true, apply: freezeController},
+	{row: "b2", name: "freeze-controller", nodes: 3, broker: true, apply: freezeController},
 	{row: "b2", name: "freeze-leader", nodes: 3, broker: true, apply: freezeLeader},
 	{row: "b2", name: "freeze-group-coordinator", nodes: 3, broker: true, apply: freezeCoordinator(groupCoordinator)},
 	{row: "b2", name: "freeze-transaction-coordinator", nodes: 3, broker: true, apply: freezeCoordinator(transactionCoordinator)},

@@ -202,6 +202,7 @@ func (m *mini) recreate(ctx context.Context, topic string) error {
 		return err
 	}
 	count := int32(len(meta.Topics[topic].Partitions))
+	m.h.cluster.deleted.Store(topic, true)
 	deleted, err := m.h.admin.DeleteTopics(ctx, topic)
 	if err == nil {
 		err = deleted.Error()

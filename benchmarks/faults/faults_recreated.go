@@ -53,7 +53,7 @@ func recreated(of func(*ledger) []string, after fate, running bool) func(context
 			}
 		}
 		l.condemn(after)
-		if err := l.send(ctx); err != nil { // nobody has read these
+		if err := l.send(ctx); err != nil { // no operator has read these
 			return err
 		}
 		l.condemn(after)

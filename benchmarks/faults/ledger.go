@@ -217,16 +217,11 @@ func (l *ledger) account(ctx context.Context) error {
 		}
 		var missing []string
 		for _, e := range l.events {
-			switch n, late := emitted[e.id], dead[e.id]; {
-			case n > 1:
-				return kafkatest.Fatal(fmt.Errorf("%s was emitted %d times", e.id, n))
-			case n > 0 && (e.fate == outputLost || l.lost(e)):
-				return kafkatest.Fatal(fmt.Errorf("%s was emitted, although its output or all of its records (%v) are deleted", e.id, e.places))
-			case n > 0 && e.fate == deadLetter:
-				return kafkatest.Fatal(fmt.Errorf("%s was emitted, although it is from the future", e.id))
-			case late > 0 && (e.fate == emittedOnce || e.fate == outputLost):
-				return kafkatest.Fatal(fmt.Errorf("%s is a dead letter", e.id))
-			case n == 0 && e.fate == emittedOnceLater, n+late == 0 && e.fate != outputLost && !l.lost(e):
+			there, err := l.judge(e, emitted[e.id], dead[e.id])
+			if err != nil {
+				return kafkatest.Fatal(err)
+			}
+			if !there {
 				missing = append(missing, e.id)
 			}
 		}
@@ -235,6 +230,24 @@ func (l *ledger) account(ctx context.Context) error {
 		}
 		return nil
 	})
+}
+
+// judge compares what became of an event with its fate: how often it was emitted, and
+// became a dead letter. there is false if it may still come.
+func (l *ledger) judge(e *entry, emitted, dead int) (there bool, err error) {
+	switch {
+	case emitted > 1:
+		return false, fmt.Errorf("%s was emitted %d times", e.id, emitted)
+	case emitted > 0 && (e.fate == outputLost || l.lost(e)):
+		return false, fmt.Errorf("%s was emitted, although its output or all of its records (%v) are deleted", e.id, e.places)
+	case emitted > 0 && e.fate == deadLetter:
+		return false, fmt.Errorf("%s was emitted, although it is from the future", e.id)
+	case dead > 0 && (e.fate == emittedOnce || e.fate == outputLost):
+		return false, fmt.Errorf("%s is a dead letter", e.id)
+	case emitted == 0 && e.fate == emittedOnceLater:
+		return false, nil
+	}
+	return emitted+dead > 0 || e.fate == outputLost || l.lost(e), nil
 }
 
 // lost reports whether all records of an event were deleted before they were read.
@@ -260,7 +273,7 @@ func (l *ledger) goOn(ctx context.Context) error { return inOrder(ctx, l.resend,
 
 // oncebus runs a command of the program with the settings of the process.
 func (l *ledger) oncebus(ctx context.Context, args ...string) error {
-	cmd := exec.CommandContext(ctx, l.h.binary, args...) //nolint:gosec // the program under test.
+	cmd := exec.CommandContext(ctx, l.h.binary, args...)
 	cmd.Env = l.s.environ(nil)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("oncebus %s: %w: %s", strings.Join(args, " "), err, bytes.TrimSpace(out))
@@ -281,6 +294,34 @@ func (l *ledger) startReady(ctx context.Context) error {
 func (l *ledger) stop(context.Context) error      { return l.s.stop() }
 func (l *ledger) kill(context.Context) error      { return l.s.kill() }
 func (l *ledger) loseState(context.Context) error { return loseStores(l.s) }
+
+// flagIncomplete is the flag of a checkpoint whose changelog lacks rows.
+const flagIncomplete = 16
+
+// awaitSwept waits until the newest checkpoint of every changelog partition says that no
+// row is missing. Before that only the local state is whole.
+func (l *ledger) awaitSwept(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, l.h.patience(miniMax))
+	defer cancel()
+	return kafkatest.Await(ctx, "the rows of "+l.id+" are in its changelogs again", func(ctx context.Context) error {
+		records, err := l.h.readCommitted(ctx, l.changelogs()...)
+		if err != nil {
+			return err
+		}
+		incomplete := map[string]bool{}
+		for _, r := range records {
+			if string(r.Key) == "checkpoint" && len(r.Value) > 1 {
+				incomplete[fmt.Sprint(r.Topic, "/", r.Partition)] = r.Value[1]&flagIncomplete != 0
+			}
+		}
+		for partition, is := range incomplete {
+			if is {
+				return fmt.Errorf("the changelog of %s lacks rows", partition)
+			}
+		}
+		return nil
+	})
+}
 
 // awaitFlushed waits until all rows are on disk.
 func (l *ledger) awaitFlushed(ctx context.Context) error {

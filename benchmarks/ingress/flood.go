@@ -171,7 +171,10 @@ func startFlooders(ctx context.Context, p phase, url string, number int) *floode
 					own[status]++
 				}
 				if status != http.StatusAccepted { // a sender that is refused waits a little
-					time.Sleep(10 * time.Millisecond)
+					select {
+					case <-ctx.Done():
+					case <-time.After(10 * time.Millisecond):
+					}
 				}
 			}
 			f.mu.Lock()

@@ -40,22 +40,26 @@ func StableOffsets(ctx context.Context, client *kgo.Client, group string, partit
 			return nil, fmt.Errorf("fetch the offsets of group %s: %w", group, err)
 		}
 		for _, topic := range g.Topics {
-			for _, p := range topic.Partitions {
-				if p.ErrorCode != 0 {
-					continue
-				}
-				if offsets[topic.Topic] == nil {
-					offsets[topic.Topic] = map[int32]GroupOffset{}
-				}
-				offset := GroupOffset{At: p.Offset}
-				if p.Metadata != nil {
-					offset.Metadata = *p.Metadata
-				}
-				offsets[topic.Topic][p.Partition] = offset
-			}
+			offsets[topic.Topic] = offsetsOf(&topic)
 		}
 	}
 	return offsets, nil
+}
+
+// offsetsOf returns the offsets in the response for a topic.
+func offsetsOf(topic *kmsg.OffsetFetchResponseGroupTopic) map[int32]GroupOffset {
+	offsets := map[int32]GroupOffset{}
+	for _, p := range topic.Partitions {
+		if p.ErrorCode != 0 {
+			continue
+		}
+		offset := GroupOffset{At: p.Offset}
+		if p.Metadata != nil {
+			offset.Metadata = *p.Metadata
+		}
+		offsets[p.Partition] = offset
+	}
+	return offsets
 }
 
 // Epochs returns the leader epochs of offsets that have one.

@@ -1,6 +1,7 @@
 package oracle
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
 	"maps"
@@ -196,7 +197,7 @@ func TestIncompleteChangelog(t *testing.T) {
 	}
 	swept := func(w *scenario) {
 		for _, r := range w.rowsOf(0) {
-			if string(r.Value) == string(w.rows[0][string(r.Key)]) {
+			if bytes.Equal(r.Value, w.rows[0][string(r.Key)]) {
 				w.sweep(r)
 			}
 		}

@@ -110,19 +110,7 @@ func verdictPartition(address string) int32 {
 func (c *check) answers() {
 	for _, value := range slices.Sorted(maps.Keys(c.requests)) {
 		g := c.requests[value]
-		known, answered := 0, map[string]int{}
-		for _, q := range g.sent {
-			if q.acknowledged() {
-				known++
-			}
-			if q.Verdict == "" {
-				continue
-			}
-			answered[q.Verdict]++
-			if key := sha256.Sum256([]byte(q.ID)); !strings.EqualFold(q.Key, hex.EncodeToString(key[:])) {
-				c.add("K12", "request with id %q of route %s: the response has dedup key %q, want %x", q.ID, q.Route, q.Key, key)
-			}
-		}
+		known, answered := c.countAnswers(g)
 		q := g.sent[0]
 		if known > len(g.records) {
 			c.add("K2", "request with id %q of route %s: %d responses say that Kafka has the event, %s has %d records: lost", q.ID, q.Route, known, c.cfg.Repartition, len(g.records))
@@ -136,4 +124,23 @@ func (c *check) answers() {
 			}
 		}
 	}
+}
+
+// countAnswers counts the requests that were acknowledged, and the responses by verdict. It
+// compares their dedup keys.
+func (c *check) countAnswers(g *requestGroup) (known int, answered map[string]int) {
+	answered = map[string]int{}
+	for _, q := range g.sent {
+		if q.acknowledged() {
+			known++
+		}
+		if q.Verdict == "" {
+			continue
+		}
+		answered[q.Verdict]++
+		if key := sha256.Sum256([]byte(q.ID)); !strings.EqualFold(q.Key, hex.EncodeToString(key[:])) {
+			c.add("K12", "request with id %q of route %s: the response has dedup key %q, want %x", q.ID, q.Route, q.Key, key)
+		}
+	}
+	return known, answered
 }

@@ -40,7 +40,7 @@ func (w *scenario) submit(q *Request, stamp int64) submitted {
 	b = append(b, key[:]...)
 	b = binary.AppendVarint(binary.AppendVarint(b, base+stamp), base+stamp)
 	b = append(b, 0, 0, 0) // position
-	b = binary.AppendUvarint(b, uint64(request%verdictPartitions))
+	b = binary.AppendUvarint(b, request%verdictPartitions)
 	b = binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(b, 0xabc), request)
 	b = append(binary.LittleEndian.AppendUint64(b, 77), 0, 3)
 	b = append(append(b, "req"...), q.Route...)
@@ -183,7 +183,7 @@ func TestRequestsAndTheLogDisagree(t *testing.T) {
 		}},
 		{name: "the verdict of another request", want: []string{"K3"}, message: "differs from the expected output", change: func(w *scenario) {
 			byHTTP(w)
-			lastVerdict(w).Headers[0].Value = []byte(w.h.Live[w.cfg.Verdicts][0].Headers[0].Value)
+			lastVerdict(w).Headers[0].Value = w.h.Live[w.cfg.Verdicts][0].Headers[0].Value
 		}},
 		{name: "a verdict in another partition", want: []string{"K4"}, message: "belongs in", change: func(w *scenario) {
 			byHTTP(w)

@@ -144,7 +144,7 @@ func stateRefusal(id app.TaskID, f *facts, problem app.Problem) app.Refusal {
 		group = fmt.Sprintf("the group's offset is %d", f.group)
 	}
 	resume := "the start of its input"
-	if next, _, known := f.nextWithout(); known {
+	if next, known := f.nextWithout(); known {
 		resume = fmt.Sprintf("input offset %d", next)
 	}
 	what := "rows were deleted from its changelog (DeleteRecords, retention, a broker's data loss)"
@@ -227,7 +227,7 @@ func (r *Restore) accept(ctx context.Context, f *facts, accepted *app.Acceptance
 
 // begin begins without rows, where the changelog ends.
 func (r *Restore) begin(ctx context.Context, f *facts) (from int64, err error) {
-	next, _, known := f.nextWithout()
+	next, known := f.nextWithout()
 	if !known {
 		input, err := r.inputBounds(ctx)
 		if err != nil {

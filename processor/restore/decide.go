@@ -99,14 +99,15 @@ func (f *facts) storedIsNewest() bool {
 	return f.group == f.stored.Next && f.groupAt == f.stored.Generation || !f.unread
 }
 
-// nextWithout returns the input offset at which a task without its rows goes on, and the
-// generation of the input: that of the newest checkpoint, or the group's. known is false
-// if neither has one of this input: then it is the input's start.
-func (f *facts) nextWithout() (next, generation int64, known bool) {
+// nextWithout returns the input offset at which a task without its rows goes on: that of
+// the newest checkpoint, or the group's. known is false if neither has one of this input:
+// then it is the input's start.
+func (f *facts) nextWithout() (next int64, known bool) {
 	group := int64(-1)
 	if f.groupAt == f.generation || f.groupAt < 0 && f.generation == 0 {
 		group = f.group
 	}
+	var generation int64
 	switch {
 	case f.logged != nil && (f.stored == nil || f.logged.Sequence >= f.stored.Sequence):
 		next, generation = f.logged.Next, f.logged.Generation
@@ -115,7 +116,7 @@ func (f *facts) nextWithout() (next, generation int64, known bool) {
 	default:
 		next, generation = group, f.generation
 	}
-	return next, generation, next >= 0 && generation == f.generation
+	return next, next >= 0 && generation == f.generation
 }
 
 // lostTail reports whether the changelog, whose newest checkpoint is c, lacks the

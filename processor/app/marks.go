@@ -1,0 +1,164 @@
+package app
+
+import (
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// markInterval is the time between two marks of a busy partition. After a kill and the
+// loss of the group's offsets, an operator can go on at most this far back.
+const markInterval = time.Minute
+
+// Marks writes the marks of the partitions that a worker of the routing stage has. A mark
+// is part of a routing transaction, so it is never ahead of the group's offset.
+type Marks struct {
+	rt *App
+
+	mu   sync.Mutex // the group's goroutine calls assign
+	held map[TaskID]*heldMark
+}
+
+// heldMark is a partition with its newest mark.
+type heldMark struct {
+	position int64 // offset to route next, as committed
+	open     int64 // the same in the open transaction; -1 if it has no records
+	// epoch and openEpoch are the leader epochs of the records before position and open;
+	// -1 if unknown.
+	epoch, openEpoch int32
+	mark             Mark
+	pending          *Mark     // in the open transaction
+	at               time.Time // when mark was written; zero if not by this client
+}
+
+// NewMarks returns the marks of a worker without partitions.
+func NewMarks(rt *App) *Marks { return &Marks{rt: rt, held: map[TaskID]*heldMark{}} }
+
+// Assign adds a partition with the offset to route next, the leader epoch of the record
+// before it, -1 if unknown, and its mark, nil for none. A partition that waits for a
+// decision is not held: its mark must stay as it is.
+func (m *Marks) Assign(id TaskID, position int64, epoch int32, mark *Mark) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	h := &heldMark{position: position, open: -1, epoch: epoch, openEpoch: -1}
+	if mark != nil {
+		h.mark = *mark
+	}
+	m.held[id] = h
+}
+
+// Of returns the offset to route next in a partition and its mark, nil for none.
+func (m *Marks) Of(id TaskID) (position int64, mark *Mark) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	h := m.held[id]
+	if h == nil {
+		return -1, nil
+	}
+	if h.mark != (Mark{}) {
+		newest := h.mark
+		mark = &newest
+	}
+	return h.position, mark
+}
+
+// Revoke removes partitions.
+func (m *Marks) Revoke(gone map[string][]int32) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for topic, partitions := range gone {
+		for _, p := range partitions {
+			delete(m.held, TaskID{Topic: topic, Partition: p})
+		}
+	}
+}
+
+// Routed notes that the open transaction has the records of a partition up to last.
+func (m *Marks) Routed(id TaskID, last *kgo.Record) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if h := m.held[id]; h != nil {
+		h.open, h.openEpoch = last.Offset+1, last.LeaderEpoch
+	}
+}
+
+// Behind reports whether a clean stop has marks to write.
+func (m *Marks) Behind() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for id, h := range m.held {
+		if m.next(id, h, true) != h.mark {
+			return true
+		}
+	}
+	return false
+}
+
+// next returns the mark of a partition as of the open transaction.
+func (m *Marks) next(id TaskID, h *heldMark, clean bool) Mark {
+	return Mark{TopicID: TopicIDText(m.rt.Topology.Topics[id.Topic].ID), Offset: max(h.position, h.open), Clean: clean}
+}
+
+// Write produces the marks that are due into the open transaction. With clean it
+// produces those of all partitions whose mark is behind.
+func (m *Marks) Write(send func(*kgo.Record), now time.Time, clean bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for id, h := range m.held {
+		next := m.next(id, h, clean)
+		due := h.open >= 0 && (h.at.IsZero() || now.Sub(h.at) >= markInterval)
+		if clean {
+			due = next != h.mark
+		}
+		if due {
+			h.pending = &next
+			send(next.Record(m.rt.Topology, id))
+		}
+	}
+}
+
+// AddOffsets adds the offsets of pending marks to a commit that lacks them. A commit
+// without an offset is not fenced by the group (A7).
+func (m *Marks) AddOffsets(req *kmsg.TxnOffsetCommitRequest) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	present := map[TaskID]bool{}
+	for _, topic := range req.Topics {
+		for _, p := range topic.Partitions {
+			present[TaskID{Topic: topic.Topic, Partition: p.Partition}] = true
+		}
+	}
+	for id, h := range m.held {
+		if h.pending == nil || present[id] {
+			continue
+		}
+		topic := kmsg.NewTxnOffsetCommitRequestTopic()
+		topic.Topic, topic.TopicID = id.Topic, m.rt.Topology.Topics[id.Topic].ID
+		partition := kmsg.NewTxnOffsetCommitRequestTopicPartition()
+		partition.Partition, partition.Offset, partition.LeaderEpoch = id.Partition, h.pending.Offset, h.epoch
+		if h.open > h.position {
+			partition.LeaderEpoch = h.openEpoch
+		}
+		topic.Partitions = append(topic.Partitions, partition)
+		req.Topics = append(req.Topics, topic)
+	}
+}
+
+// End concludes the open transaction.
+func (m *Marks) End(committed bool, now time.Time) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, h := range m.held {
+		if committed {
+			if h.open > h.position {
+				h.position, h.epoch = h.open, h.openEpoch
+			}
+			if h.pending != nil {
+				h.mark, h.at = *h.pending, now
+			}
+		}
+		h.open, h.openEpoch, h.pending = -1, -1, nil
+	}
+}
