@@ -152,6 +152,9 @@ func (l *losses) exact(p int) bool {
 // history returns what was observed of one partition.
 func (l *losses) history(i *instance, partition int32) *oracle.History {
 	h := &oracle.History{Live: map[string][]oracle.Record{}}
+	if l.all[partition].changelog != "whole" {
+		h.Cut = []string{fmt.Sprint(l.kind.changelog, "/", partition)}
+	}
 	keys := map[string]bool{}
 	for _, r := range l.sent {
 		if c := l.all[r.Partition]; r.Partition != partition || c.input == "cut" && r.Offset == next {

@@ -376,10 +376,16 @@ func (l *losses) processed(i *instance) bool {
 
 // isBehind reports whether a partition of a topic has records from an offset on.
 func (l *losses) isBehind(topic string, at, ends kadm.Offsets) bool {
+	starts, err := l.admin.ListStartOffsets(l.t.Context(), topic)
+	if err != nil {
+		return true
+	}
 	for p := range l.all {
 		from, ok := at.Lookup(topic, int32(p))
 		end, _ := ends.Lookup(topic, int32(p))
-		if !ok || from.At < end.At && l.waiting(topic, int32(p), from.At, end.At) {
+		start, _ := starts.Lookup(topic, int32(p))
+		// After a decision on deleted records the first commit is above the start.
+		if !ok || from.At < start.Offset || from.At < end.At && l.waiting(topic, int32(p), from.At, end.At) {
 			return true
 		}
 	}
