@@ -40,7 +40,7 @@ func TestChangelogThatLostItsNewestRowsIsRefused(t *testing.T) {
 			}
 			c := b.newestCheckpoint("app-signals.raw-changelog")
 			b.produce(one("emitted", 30)...) // by the transactions that the broker lost
-			b.commitOffset("signals.raw", c.Next+30, app.OffsetMetadata("one", app.Commit{Sequence: c.Sequence + 2}))
+			b.commitOffset("signals.raw", c.Next+30, app.OffsetMetadata("one", app.Commit{Sequence: c.Sequence + 2}, c.Next+30))
 
 			i := b.start(cfg)
 			b.wait("the refusal", func() bool {

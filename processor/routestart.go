@@ -67,11 +67,11 @@ func chooseStart(f routeFacts) (offset int64, problem app.Problem) {
 	return offset, ""
 }
 
-// isAhead reports whether somebody set the group's offset ahead. A clean stop leaves it at
-// the mark. After another end of the process, the commits of the app show by their
-// metadata.
+// isAhead reports whether somebody set the group's offset ahead. The metadata of an offset
+// shows that the app committed it. Before the first mark an operator may set the offset at
+// which the app starts.
 func (f *routeFacts) isAhead() bool {
-	return f.mark != nil && f.group > f.mark.Offset && (f.mark.Clean || f.foreign)
+	return f.mark != nil && f.group > f.mark.Offset && f.foreign
 }
 
 // next returns the offset up to which records were routed, as far as is known.

@@ -138,7 +138,9 @@ func (s *sim) compact() string {
 	for range 200 {
 		synctest.Wait()
 		if s.quiet() {
-			if !s.tail.abortsOutlast("app-repartition-changelog") || !s.startsOutlast("app-repartition-changelog") {
+			manifest := s.cluster.PartitionInfos(manifestTopic)[0]
+			if s.tail.position(manifestTopic, 0) < manifest.HighWatermark || !s.tail.abortsOutlast(manifestTopic) ||
+				!s.tail.abortsOutlast("app-repartition-changelog") || !s.startsOutlast("app-repartition-changelog") {
 				return ""
 			}
 			s.cluster.Compact()

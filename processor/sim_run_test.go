@@ -163,7 +163,7 @@ func (s *sim) run() {
 	first := s.launch(0, s.newDir())
 	s.slots[0] = first
 	s.ready(first.instance)
-	s.tail = s.startTail(append([]string{"app-repartition", "app-repartition-changelog"}, s.set.outputs()...))
+	s.tail = s.startTail(append([]string{manifestTopic, "app-repartition", "app-repartition-changelog"}, s.set.outputs()...))
 	s.traffic.seen = s.tail.since
 	if s.set.http > 0 {
 		s.launchIngress()
@@ -328,6 +328,7 @@ func (s *sim) drainedHistory() *oracle.History {
 	if err != nil {
 		s.t.Error(err)
 	}
+	delete(live, manifestTopic)
 	h.Live = live
 	return h
 }
@@ -351,7 +352,7 @@ func (s *sim) diagnose() {
 
 // topics returns all that transactions write to.
 func (s *sim) topics() []string {
-	return append([]string{"app-repartition", "app-repartition-changelog"}, s.set.outputs()...)
+	return append([]string{manifestTopic, "app-repartition", "app-repartition-changelog"}, s.set.outputs()...)
 }
 
 func (s *sim) allStable() bool {

@@ -18,6 +18,9 @@ import (
 	"oncebus/processor/oracle"
 )
 
+// manifestTopic is read for its aborted transactions only.
+const manifestTopic = "app-manifest"
+
 // tailMaxWaitMillis is how long brokers may hold back a fetch of the tail; it is
 // no other's, so that injected errors can spare the tail by it.
 const tailMaxWaitMillis = 2345

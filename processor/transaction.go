@@ -388,10 +388,11 @@ func (x *transactions) afterAbort() {
 var errNotFlushed = errors.New("the brokers have not acknowledged all records of the transaction")
 
 // setMetadata marks the offsets of a commit as those of the app.
-func setMetadata(req *kmsg.TxnOffsetCommitRequest, metadata string) {
+func setMetadata(req *kmsg.TxnOffsetCommitRequest, instance string) {
 	for _, topic := range req.Topics {
 		for n := range topic.Partitions {
-			topic.Partitions[n].Metadata = &metadata
+			p := &topic.Partitions[n]
+			p.Metadata = kmsg.StringPtr(app.OffsetMetadata(instance, app.Commit{}, p.Offset))
 		}
 	}
 }
@@ -407,7 +408,7 @@ func (x *transactions) guard(req *kmsg.TxnOffsetCommitRequest) error {
 		x.tasks.setOffsets(req)
 	} else {
 		x.marks.AddOffsets(req)
-		setMetadata(req, app.OffsetMetadata(x.cfg.InstanceID, app.Commit{}))
+		setMetadata(req, x.cfg.InstanceID)
 	}
 	if len(req.Topics) == 0 {
 		return fmt.Errorf("%w: the transaction has no offsets", kafka.ErrMustAbort)

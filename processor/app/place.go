@@ -83,27 +83,34 @@ func TransactionalID(app, stage string, worker int, instance string) string {
 // Commit is what the metadata of a group offset says of the transaction that committed it.
 type Commit struct {
 	// Generation is that of the input; -1 if the app did not commit the offset: a tool that
-	// resets offsets writes no metadata.
+	// moves offsets writes no metadata, or that of another offset.
 	Generation int64
 	// Sequence is that of the checkpoint in the transaction of a task; 0 for the routing
 	// stage, which has none, and for an older build.
 	Sequence int64
 }
 
+// commitFormat has the generation, the sequence and the committed offset.
+const commitFormat = "%d/%d@%d"
+
 // OffsetMetadata returns the metadata with which a process commits offsets: its instance,
-// and the transaction.
-func OffsetMetadata(instance string, c Commit) string {
-	return fmt.Sprintf("%s#%d/%d", instance, c.Generation, c.Sequence)
+// the transaction, and the offset at. A tool that moves an offset may keep the metadata.
+func OffsetMetadata(instance string, c Commit, at int64) string {
+	return instance + "#" + fmt.Sprintf(commitFormat, c.Generation, c.Sequence, at)
 }
 
 // CommitOf returns the transaction in the metadata of an offset.
-func CommitOf(metadata string) (c Commit) {
+func CommitOf(metadata string, at int64) (c Commit) {
 	if metadata == "" {
 		return Commit{Generation: -1}
 	}
-	_, err := fmt.Sscanf(metadata[strings.LastIndexByte(metadata, '#')+1:], "%d/%d", &c.Generation, &c.Sequence)
-	if err != nil || c.Generation < 0 || c.Sequence < 0 {
+	var committed int64
+	_, err := fmt.Sscanf(metadata[strings.LastIndexByte(metadata, '#')+1:], commitFormat, &c.Generation, &c.Sequence, &committed)
+	switch {
+	case err != nil || c.Generation < 0 || c.Sequence < 0:
 		return Commit{} // of an older build
+	case committed != at:
+		return Commit{Generation: -1}
 	}
 	return c
 }
@@ -121,7 +128,7 @@ func ForeignOffsets(ctx context.Context, client *kgo.Client, group string, of ma
 	foreign := map[TaskID]bool{}
 	for topic, offsets := range committed {
 		for partition, o := range offsets {
-			foreign[TaskID{topic, partition}] = o.At >= 0 && CommitOf(o.Metadata).Generation < 0
+			foreign[TaskID{topic, partition}] = o.At >= 0 && CommitOf(o.Metadata, o.At).Generation < 0
 		}
 	}
 	return foreign, nil

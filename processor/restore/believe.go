@@ -76,7 +76,7 @@ func (r *Restore) gather(ctx context.Context, reader *kafka.Reader, start, end i
 	if err != nil {
 		return f, err
 	}
-	f.group, f.groupAt = committed.At, app.CommitOf(committed.Metadata).Generation
+	f.group, f.groupAt = committed.At, app.CommitOf(committed.Metadata, committed.At).Generation
 	switch {
 	case f.stored == nil:
 	case f.stored.Generation != f.generation:
@@ -344,7 +344,7 @@ func (r *Restore) checkTail(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	commit := app.CommitOf(group.Metadata)
+	commit := app.CommitOf(group.Metadata, group.At)
 	if !lostTail(&r.Checkpoint, group.At, commit) {
 		return nil
 	}
