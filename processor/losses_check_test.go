@@ -153,7 +153,10 @@ func (l *losses) exact(p int) bool {
 func (l *losses) history(i *instance, partition int32) *oracle.History {
 	h := &oracle.History{Live: map[string][]oracle.Record{}}
 	if l.all[partition].changelog != "whole" {
-		h.Cut = []string{fmt.Sprint(l.kind.changelog, "/", partition)}
+		h.Cut = append(h.Cut, fmt.Sprint(l.kind.changelog, "/", partition))
+	}
+	if l.all[partition].input == "cut" && !l.kind.routed {
+		h.Cut = append(h.Cut, fmt.Sprint(l.kind.task, "/", partition))
 	}
 	keys := map[string]bool{}
 	for _, r := range l.sent {

@@ -291,7 +291,8 @@ func (s *setup) setUpManifest(ctx context.Context, t *Topology) (*Manifest, erro
 		if err == nil {
 			return m, nil
 		}
-		if !errors.Is(err, kerr.ProducerFenced) && !errors.Is(err, kerr.InvalidProducerEpoch) && !errors.Is(err, kerr.ConcurrentTransactions) {
+		fenced := []error{kerr.ProducerFenced, kerr.InvalidProducerEpoch, kerr.ConcurrentTransactions, kerr.InvalidTxnState}
+		if !slices.ContainsFunc(fenced, func(code error) bool { return errors.Is(err, code) }) {
 			return nil, fmt.Errorf("write the manifest: %w", err)
 		}
 		s.Log.Info("manifest written by another process, retrying", "topic", t.Manifest)

@@ -233,8 +233,17 @@ func writeRow(ctx context.Context, client *kgo.Client, t *Topology, key string, 
 			return err
 		}
 	}
-	if err := client.ProduceSync(ctx, rec).FirstErr(); err != nil {
-		return fmt.Errorf("write %s to %s: %w", key, t.Manifest, kafka.Denied(err, "Write", kafka.ResourceTopic, t.Manifest))
+	written := make(chan error, 1)
+	client.Produce(ctx, rec, func(_ *kgo.Record, err error) { written <- err })
+	select {
+	case err := <-written:
+		if err != nil {
+			return fmt.Errorf("write %s to %s: %w", key, t.Manifest, kafka.Denied(err, "Write", kafka.ResourceTopic, t.Manifest))
+		}
+		return nil
+	case <-ctx.Done():
+		// A record that was sent ends with the response only, long after its broker died.
+		// A rebalance waits for this call.
+		return ctx.Err()
 	}
-	return nil
 }

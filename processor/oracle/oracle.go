@@ -145,8 +145,9 @@ type History struct {
 	// Refused has, by emission topic, how many produce requests the harness let the brokers
 	// refuse for good. So many records may be dead letters that say so.
 	Refused map[string]int
-	// Cut names every "topic/partition" of the changelog from which the harness deleted
-	// records. Only there may a checkpoint say that rows are missing.
+	// Cut names every "topic/partition" of the changelog and of the input of tasks from which
+	// the harness deleted records. Only there may a checkpoint say that rows are missing, or
+	// continue where no record lies before.
 	Cut []string
 	// Open names every "topic/partition" whose last stable offset was still
 	// below its end at the time limit.

@@ -203,7 +203,7 @@ func (r *Restore) dropRefusal(ctx context.Context) {
 		}
 		err = app.RemoveRefusal(ctx, r.src.Client, r.src.App.Topology, &refusal)
 	}
-	if err != nil {
+	if err != nil && ctx.Err() == nil {
 		r.log.Warn("remove refusal failed", "error", err)
 	}
 }
