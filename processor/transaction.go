@@ -320,9 +320,9 @@ func (x *transactions) end() error {
 // false. Rebalance callbacks wait meanwhile.
 const outcomeMax = 2 * time.Second
 
-// offsetsUnmoved reports whether a transaction of the router certainly did not commit,
-// after End returned false. End does that after a rebalance, and after an
-// UNKNOWN_SERVER_ERROR too, when the broker may have committed (A6). A task reads its
+// offsetsUnmoved reports whether a transaction of the router certainly did not commit, or
+// all of its partitions have other owners, after End returned false. End does that after a
+// rebalance, and after an UNKNOWN_SERVER_ERROR too, when the broker may have committed (A6). A task reads its
 // changelog then. The router reads the group's stable offsets, of which a transaction
 // moves all or none.
 func (x *transactions) offsetsUnmoved() bool {
@@ -340,12 +340,14 @@ func (x *transactions) offsetsUnmoved() bool {
 		x.log.Warn("read the group's offsets after an abort failed", "error", err)
 		return false
 	}
+	assigned, kept := x.member.assigned(), false
 	for id, attempted := range x.attempted {
 		if offset, ok := offsets[id.Topic][id.Partition]; ok && offset.At < attempted {
 			return true
 		}
+		kept = kept || assigned[id]
 	}
-	return false
+	return !kept // all have other owners, which may have committed since, and start where the group is
 }
 
 // abort aborts the transaction and returns the reason.
